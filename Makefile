@@ -1,0 +1,58 @@
+# Every target does its own set-up on a fresh Debian or Ubuntu with Go.
+
+VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+FUZZTIME   ?= 60s
+STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOBUILD     = CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
+REALPARTS   = testenv/realparts
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test e2e bench fuzz lint generate clean lab-binaries root go
+
+help: ## list the targets
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+build: go ## build the static binary bin/herald
+	$(GOBUILD) -o bin/herald ./cmd/herald
+
+demo: root lab-binaries ## watch a VIP move between three masters in a lab of namespaces
+	bin/herald-testenv demo
+
+test: root ## run all tests with the race detector
+	testenv/install gcc libc6-dev iproute2
+	go test -race ./...
+
+e2e: root lab-binaries $(REALPARTS)/bin/kube-apiserver ## run the tests on FRR, etcd, kube-apiserver and a registry
+	testenv/install iproute2 frr etcd-server docker-registry
+	go test -tags e2e -count=1 -timeout 40m ./testenv/...
+
+bench: go ## measure the cost of a probe and of a route
+	go test -run '^$$' -bench . -benchmem ./...
+
+fuzz: go ## run every fuzz target for FUZZTIME (60s)
+	testenv/fuzz $(FUZZTIME)
+
+lint: go ## check formatting, vet and staticcheck
+	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'gofmt would change the files above: run gofmt -w .' >&2; exit 1; }
+	go vet ./...
+	go vet -tags e2e ./...
+	$(STATICCHECK) -tags e2e ./...
+
+generate: go ## write docs/config.md anew
+	go generate ./...
+
+clean: ## remove what was built
+	rm -rf bin $(REALPARTS)/bin
+
+lab-binaries: build
+	$(GOBUILD) -o bin/herald-testenv ./testenv/cmd/herald-testenv
+
+# Five minutes of compiling, so only the end-to-end tests ask for it, once.
+$(REALPARTS)/bin/kube-apiserver: $(REALPARTS)/go.mod $(REALPARTS)/go.sum
+	cd $(REALPARTS) && CGO_ENABLED=0 go build -ldflags '-s -w' -o bin/kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver
+
+root: go
+	@test "$$(id -u)" = 0 || { echo 'this needs root, for network namespaces: run it with sudo' >&2; exit 1; }
+
+go:
+	@command -v go >/dev/null || { echo 'this needs Go 1.26 or later: see https://go.dev/dl/' >&2; exit 1; }
