@@ -1,0 +1,47 @@
+package config_test
+
+import (
+	"testing"
+
+	"github.com/herald-vip/herald/config"
+)
+
+func TestParseCommunity(t *testing.T) {
+	for s, want := range map[string]uint32{
+		"0:0":                 0,
+		"64512:100":           64512<<16 | 100,
+		"65535:65535":         0xffffffff,
+		"graceful-shutdown":   65535 << 16,
+		"blackhole":           65535<<16 | 666,
+		"no-export":           65535<<16 | 65281,
+		"no-advertise":        65535<<16 | 65282,
+		"no-export-subconfed": 65535<<16 | 65283,
+		"no-peer":             65535<<16 | 65284,
+	} {
+		if got, err := config.ParseCommunity(s); err != nil || got != want {
+			t.Errorf("ParseCommunity(%q) = %#x, %v, want %#x", s, got, err, want)
+		}
+	}
+	for _, s := range []string{"", ":", "1", "1:", "1:2:3", "65536:0", "0:65536", "-1:0", "+1:0", "1: 2", "0x1:0", "No-Export"} {
+		if got, err := config.ParseCommunity(s); err == nil {
+			t.Errorf("ParseCommunity(%q) = %#x, want an error", s, got)
+		}
+	}
+}
+
+func TestParseLargeCommunity(t *testing.T) {
+	for s, want := range map[string][3]uint32{
+		"0:0:0":                            {},
+		"64512:1:2":                        {64512, 1, 2},
+		"4294967295:4294967295:4294967295": {1<<32 - 1, 1<<32 - 1, 1<<32 - 1},
+	} {
+		if got, err := config.ParseLargeCommunity(s); err != nil || got != want {
+			t.Errorf("ParseLargeCommunity(%q) = %v, %v, want %v", s, got, err, want)
+		}
+	}
+	for _, s := range []string{"", "1:2", "1:2:3:4", "1:2:4294967296", "1:2:-3", "no-export"} {
+		if got, err := config.ParseLargeCommunity(s); err == nil {
+			t.Errorf("ParseLargeCommunity(%q) = %v, want an error", s, got)
+		}
+	}
+}

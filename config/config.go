@@ -1,0 +1,202 @@
+// Package config is Herald's configuration file: one YAML document, parsed
+// strictly, filled with defaults and validated as a whole. Every mistake in a
+// file is reported at once, each as one sentence with file, line, column and
+// field, so that a bad file can be mended in one go and never replaces a
+// running configuration.
+//
+// [Load] reads a file, [Parse] is its pure part, and a [Watcher] tells when a
+// file has changed. The format is described in docs/config.md, which is
+// generated from this package.
+package config
+
+//go:generate go run ./internal/reference -o ../docs/config.md
+
+import (
+	"net/netip"
+	"time"
+)
+
+// The only API version and kind this build reads.
+const (
+	APIVersion = "herald.dev/v1alpha1"
+	Kind       = "Speaker"
+)
+
+// Config is one speaker's configuration.
+type Config struct {
+	// APIVersion must be `herald.dev/v1alpha1`. Required.
+	APIVersion string `yaml:"apiVersion"`
+	// Kind must be `Speaker`. Required.
+	Kind string `yaml:"kind"`
+	// NodeName names this node in logs, metrics and shutdown messages: lower-case letters and digits, with `-` and `.` between. Default: the host's name.
+	NodeName string `yaml:"nodeName"`
+	// VIPs are the virtual IPs this speaker announces while their checks pass. Required.
+	VIPs []VIP `yaml:"vips"`
+	// Checks are the health checks that VIPs refer to by name. Required.
+	Checks []Check `yaml:"checks"`
+	// BGP configures the embedded BGP speaker. Required by a VIP with `announce: bgp`.
+	BGP *BGP `yaml:"bgp"`
+	// Admin is the local control socket behind `herald status`, `drain` and `undrain`.
+	Admin Admin `yaml:"admin"`
+	// Metrics is the HTTP listener of /metrics, /healthz and /readyz.
+	Metrics Metrics `yaml:"metrics"`
+}
+
+// Announce is how a VIP reaches the network.
+type Announce string
+
+// AnnounceBGP advertises the VIP as a host route to BGP peers.
+const AnnounceBGP Announce = "bgp"
+
+// VIP is one virtual IP, or several (dual stack) that live and die together.
+type VIP struct {
+	// Name identifies the VIP in logs, status and metrics: at most 63 lower-case letters and digits, with `-` and `.` between. Required.
+	Name string `yaml:"name"`
+	// Addresses are the VIP's addresses; /32 and /128 are implied. Required.
+	Addresses []netip.Addr `yaml:"addresses"`
+	// Announce is how the VIP reaches the network: `bgp`. Required.
+	Announce Announce `yaml:"announce"`
+	// Interface is the link that carries the address. Default: `lo`.
+	Interface string `yaml:"interface"`
+	// Checks name the checks that must all pass before the VIP is announced. Required.
+	Checks []string `yaml:"checks"`
+	// Linger is how long this node still answers for the VIP after a planned withdrawal, 0s to 5m. Default: 1s.
+	Linger time.Duration `yaml:"linger"`
+	// Attributes are added to those of the `bgp` section for this VIP's routes.
+	Attributes `yaml:",inline"`
+}
+
+// Check is one health check; exactly one of `http` and `tcp` is set.
+type Check struct {
+	// Name is what VIPs refer to: at most 63 lower-case letters and digits, with `-` and `.` between. Required.
+	Name string `yaml:"name"`
+	// HTTP checks an HTTP or HTTPS endpoint: the whole answer must arrive in time.
+	HTTP *HTTPCheck `yaml:"http"`
+	// TCP checks that a port accepts connections. It cannot see a frozen server: the kernel completes the handshake.
+	TCP *TCPCheck `yaml:"tcp"`
+	// Interval is the time between the starts of two probes, 10ms to 1m. Default: 200ms.
+	Interval time.Duration `yaml:"interval"`
+	// Timeout bounds one probe, body included, 10ms to 1m. Default: 500ms.
+	Timeout time.Duration `yaml:"timeout"`
+	// Rise is how many probes in a row must pass to become healthy, 1 to 100. Default: 2.
+	Rise int `yaml:"rise"`
+	// Fall is how many probes in a row must fail to become unhealthy, 1 to 100; a refused connection needs only one. Default: 2.
+	Fall int `yaml:"fall"`
+}
+
+// HTTPCheck is a GET that must answer with an accepted status.
+type HTTPCheck struct {
+	// URL is what to GET, http or https. Required.
+	URL string `yaml:"url"`
+	// CAFile holds the PEM certificates that may have signed the server's. Default: the system's.
+	CAFile string `yaml:"caFile"`
+	// ServerName is the name the server's certificate must carry. Default: the URL's host.
+	ServerName string `yaml:"serverName"`
+	// InsecureSkipVerify accepts any server certificate. Default: false.
+	InsecureSkipVerify bool `yaml:"insecureSkipVerify"`
+	// ClientCertFile is a PEM client certificate, read again when it changes.
+	ClientCertFile string `yaml:"clientCertFile"`
+	// ClientKeyFile is the key of ClientCertFile.
+	ClientKeyFile string `yaml:"clientKeyFile"`
+	// TokenFile holds a bearer token, read again when it changes.
+	TokenFile string `yaml:"tokenFile"`
+	// Status lists the accepted HTTP statuses. Default: [200].
+	Status []int `yaml:"status"`
+}
+
+// TCPCheck is a connection that must be accepted.
+type TCPCheck struct {
+	// Address is host:port. Required.
+	Address string `yaml:"address"`
+}
+
+// Attributes are BGP path attributes. A VIP's and a peer's are laid over those of the `bgp` section: lists add up, numbers replace.
+type Attributes struct {
+	// Communities are RFC 1997 communities, `65000:100` or a well-known name: `no-export`, `no-advertise`, `no-export-subconfed`, `no-peer`, `graceful-shutdown`, `blackhole`.
+	Communities []string `yaml:"communities"`
+	// LargeCommunities are RFC 8092 large communities, `64512:1:2`.
+	LargeCommunities []string `yaml:"largeCommunities"`
+	// MED is the multi-exit discriminator; lower is preferred by the peer.
+	MED *uint32 `yaml:"med"`
+	// LocalPref is sent to iBGP peers only, as 100 unless given; higher is preferred. Refused where no peer is iBGP.
+	LocalPref *uint32 `yaml:"localPref"`
+	// Prepend adds the own ASN this many more times to the AS path, 0 to 10. Default: 0.
+	Prepend int `yaml:"prepend"`
+}
+
+// BGP is the embedded BGP speaker.
+type BGP struct {
+	// ASN is the own autonomous system number, 1 to 4294967294. Required.
+	ASN uint32 `yaml:"asn"`
+	// RouterID is the BGP identifier, an IPv4 address. Default: the first global IPv4 address of the node.
+	RouterID netip.Addr `yaml:"routerID"`
+	// Listen accepts sessions that peers open. Default: none, sessions are only opened outbound.
+	Listen *Listen `yaml:"listen"`
+	// ConnectRetry is the longest wait between two attempts to reach a peer, in whole seconds, 2s to 60s. Default: 2s.
+	ConnectRetry time.Duration `yaml:"connectRetry"`
+	// Peers are the routers that hear this speaker. Required.
+	Peers []Peer `yaml:"peers"`
+	// Attributes are those of every route.
+	Attributes `yaml:",inline"`
+}
+
+// Listen is where BGP sessions are accepted.
+type Listen struct {
+	// Addresses to listen on. Default: all.
+	Addresses []netip.Addr `yaml:"addresses"`
+	// Port to listen on. Default: 179.
+	Port uint16 `yaml:"port"`
+}
+
+// Family is an address family of BGP routes.
+type Family string
+
+// The address families a session may carry.
+const (
+	IPv4 Family = "ipv4"
+	IPv6 Family = "ipv6"
+)
+
+// Peer is one BGP neighbour, named by its address or, unnumbered, by the interface it is reached through.
+type Peer struct {
+	// Address is the peer's address; a link-local one needs a zone, `fe80::1%eth0`. Either this or `interface` is required.
+	Address netip.Addr `yaml:"address"`
+	// Interface makes the peer unnumbered: the router at the far end of this link, found by its IPv6 router advertisements.
+	Interface string `yaml:"interface"`
+	// ASN is the peer's autonomous system number; the same as the own one makes the session iBGP. Required.
+	ASN uint32 `yaml:"asn"`
+	// Port is the peer's TCP port. Default: 179.
+	Port uint16 `yaml:"port"`
+	// LocalAddress is the source address of the session. Default: the kernel's choice.
+	LocalAddress netip.Addr `yaml:"localAddress"`
+	// PasswordFile holds the TCP MD5 password (RFC 2385): one line of at most 80 bytes. It is read again when it changes.
+	PasswordFile string `yaml:"passwordFile"`
+	// Password is the content of PasswordFile, never part of the file itself.
+	Password string `yaml:"-"`
+	// HoldTime is the BGP hold time in whole seconds, 3s to 65535s; keepalives are sent at a third of it. Default: 3s.
+	HoldTime time.Duration `yaml:"holdTime"`
+	// Multihop is the TTL of an eBGP session to a peer that is not on a shared link; 0 means directly connected. Default: 0.
+	Multihop uint8 `yaml:"multihop"`
+	// TTLSecurity is the number of hops the peer may be away under GTSM (RFC 5082); 1 is directly connected, 0 is off, 254 the most. Not together with `multihop`. Default: 0.
+	TTLSecurity uint8 `yaml:"ttlSecurity"`
+	// Families are the address families of the session: `ipv4`, `ipv6`. Default: the one of the peer's address; both if unnumbered.
+	Families []Family `yaml:"families"`
+	// NextHop4 is the next hop of IPv4 routes sent to this peer. Default: the session's own local address.
+	NextHop4 netip.Addr `yaml:"nextHop4"`
+	// NextHop6 is the next hop of IPv6 routes sent to this peer. Default: the session's own local address, or, on an IPv4 session, a global IPv6 address of the same link.
+	NextHop6 netip.Addr `yaml:"nextHop6"`
+	// Attributes are those of the routes sent to this peer.
+	Attributes `yaml:",inline"`
+}
+
+// Admin is the control socket.
+type Admin struct {
+	// Socket is the path of a Unix socket, created with mode 0600. Default: /run/herald/herald.sock.
+	Socket string `yaml:"socket"`
+}
+
+// Metrics is the HTTP listener for scrapers and probes.
+type Metrics struct {
+	// Listen is host:port; empty turns it off. Default: 127.0.0.1:9474.
+	Listen string `yaml:"listen"`
+}

@@ -1,0 +1,87 @@
+package config
+
+import (
+	"reflect"
+	"strings"
+	"time"
+)
+
+// defaulter is a type with defaults of its own. They are set before a file's
+// values are, so that an explicit zero is not mistaken for an absent field.
+type defaulter interface{ setDefaults() }
+
+var (
+	_ defaulter = (*Config)(nil)
+	_ defaulter = (*VIP)(nil)
+	_ defaulter = (*Check)(nil)
+	_ defaulter = (*HTTPCheck)(nil)
+	_ defaulter = (*BGP)(nil)
+	_ defaulter = (*Listen)(nil)
+	_ defaulter = (*Peer)(nil)
+	_ defaulter = (*Admin)(nil)
+	_ defaulter = (*Metrics)(nil)
+)
+
+// setDefaults sets those of struct v if its type has any.
+func setDefaults(v reflect.Value) {
+	if d, ok := v.Addr().Interface().(defaulter); ok {
+		d.setDefaults()
+	}
+}
+
+func (c *Config) setDefaults() {
+	c.Admin.setDefaults()
+	c.Metrics.setDefaults()
+}
+
+func (v *VIP) setDefaults() {
+	v.Interface = "lo"
+	v.Linger = time.Second
+}
+
+func (c *Check) setDefaults() {
+	c.Interval = 200 * time.Millisecond
+	c.Timeout = 500 * time.Millisecond
+	c.Rise = 2
+	c.Fall = 2
+}
+
+func (h *HTTPCheck) setDefaults() { h.Status = []int{200} }
+
+func (b *BGP) setDefaults() { b.ConnectRetry = 2 * time.Second }
+
+func (l *Listen) setDefaults() { l.Port = 179 }
+
+func (p *Peer) setDefaults() {
+	p.Port = 179
+	p.HoldTime = 3 * time.Second
+}
+
+func (a *Admin) setDefaults() { a.Socket = "/run/herald/herald.sock" }
+
+func (m *Metrics) setDefaults() { m.Listen = "127.0.0.1:9474" }
+
+// derive sets the defaults that depend on the host or on other fields.
+func (c *Config) derive(hostname string) {
+	if c.NodeName == "" {
+		c.NodeName = strings.ToLower(hostname)
+	}
+	if c.BGP == nil {
+		return
+	}
+	for i := range c.BGP.Peers {
+		if p := &c.BGP.Peers[i]; p.Families == nil {
+			p.Families = defaultFamilies(p)
+		}
+	}
+}
+
+func defaultFamilies(p *Peer) []Family {
+	switch {
+	case p.Interface != "":
+		return []Family{IPv4, IPv6}
+	case p.Address.IsValid():
+		return []Family{familyOf(p.Address)}
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package config_test
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/config"
+)
+
+// Whatever the file, it is read or refused, never a panic; what is read keeps
+// the promises that other packages rely on, and what is refused is so at a
+// place in the file.
+func FuzzParse(f *testing.F) {
+	example, err := os.ReadFile("example.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(string(example))
+	f.Add(base)
+	f.Add(strings.ReplaceAll(base, "\n", "\r\n"))
+	for _, s := range []string{
+		"", "a: &a [*a]\n", "* 0\n\n0", "? [x]\n: 1\n", "- - - -\n", "{? {? ", "|0#\n", "0::", "<<: *a", "&a a: *a\n", "%YAML 1.2\n---\n...\n", "a: \"\\u2028\"\n",
+	} {
+		f.Add(s)
+		f.Add(base + s)
+	}
+	for _, s := range []string{
+		"interface: eth1", "families: [ipv6]", "port: 0", "address: \"fe80::1%eth0\"", "address: *a", "localAddress: 1.1.1.1", "prepend: 11",
+	} {
+		f.Add(strings.Replace(base, "address: 10.0.1.254", s, 1))
+	}
+	f.Fuzz(func(t *testing.T, file string) {
+		c, err := config.Parse("f", []byte(file), config.Hostname("m1"))
+		if err != nil {
+			checkErrors(t, file, err)
+			return
+		}
+		checkPromises(t, c)
+		data, err := c.YAML()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := config.Parse("f", data)
+		if err != nil {
+			t.Fatalf("what was written is refused: %v\n%s", err, data)
+		}
+		if diff := cmp.Diff(c, again, addresses); diff != "" {
+			t.Errorf("configuration read again (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func checkErrors(t *testing.T, file string, err error) {
+	var all config.Errors
+	if !errors.As(err, &all) || len(all) == 0 {
+		t.Fatalf("error is %T %v, want config.Errors", err, err)
+	}
+	lines := 1 + strings.Count(file, "\n") + strings.Count(file, "\r")
+	for i, e := range all {
+		if e.Line < 1 || e.Line > lines || e.Column < 1 {
+			t.Errorf("%s: there is no such place in a file of %d lines", e, lines)
+		}
+		if e.Message == "" || strings.ContainsAny(e.Error(), "\r\n") {
+			t.Errorf("%q is not one line", e)
+		}
+		if i > 0 && (all[i-1].Line > e.Line || all[i-1].Line == e.Line && all[i-1].Column > e.Column) {
+			t.Errorf("%s comes after %s", e, all[i-1])
+		}
+	}
+}
+
+func checkPromises(t *testing.T, c *config.Config) {
+	require := func(ok bool, promise string) {
+		t.Helper()
+		if !ok {
+			t.Errorf("not kept: %s", promise)
+		}
+	}
+	var checks []string
+	for _, check := range c.Checks {
+		require(!slices.Contains(checks, check.Name), "names of checks are unique")
+		checks = append(checks, check.Name)
+		require((check.HTTP == nil) != (check.TCP == nil), "a check is http or tcp")
+		require(check.Interval >= 10*time.Millisecond && check.Timeout >= 10*time.Millisecond, "a check has a pace")
+		require(check.Rise >= 1 && check.Fall >= 1, "a check counts")
+		require(check.HTTP == nil || len(check.HTTP.Status) > 0 && strings.HasPrefix(strings.ToLower(check.HTTP.URL), "http"), "an HTTP check can be done")
+	}
+	families := map[config.Family]bool{}
+	if c.BGP != nil {
+		require(c.BGP.ASN != 0 && len(c.BGP.Peers) > 0, "a BGP speaker has an ASN and peers")
+		for _, p := range c.BGP.Peers {
+			require(p.Address.IsValid() != (p.Interface != ""), "a peer has address or interface")
+			require(p.ASN != 0 && p.Port != 0 && len(p.Families) > 0 && p.Password == "", "a peer is complete")
+			require(p.HoldTime >= 3*time.Second && p.HoldTime%time.Second == 0, "a hold time is what BGP can say")
+			require(p.Multihop == 0 || p.TTLSecurity == 0, "multihop and ttlSecurity exclude each other")
+			for _, family := range p.Families {
+				families[family] = true
+			}
+			for _, s := range p.Communities {
+				_, err := config.ParseCommunity(s)
+				require(err == nil, "communities can be parsed")
+			}
+		}
+	}
+	require(c.NodeName != "" && strings.HasPrefix(c.Admin.Socket, "/"), "a node has a name and a socket")
+	require(len(c.VIPs) > 0, "there is a VIP")
+	names, owned := map[string]bool{}, map[netip.Addr]bool{}
+	for _, vip := range c.VIPs {
+		require(vip.Name != "" && !names[vip.Name], "names of VIPs are unique")
+		names[vip.Name] = true
+		require(vip.Announce == config.AnnounceBGP && c.BGP != nil, "a VIP can be announced")
+		require(len(vip.Addresses) > 0 && len(vip.Checks) > 0, "a VIP has addresses and checks")
+		for _, addr := range vip.Addresses {
+			require(addr.IsValid() && !owned[addr] && addr.IsGlobalUnicast() && addr == addr.Unmap(), "a VIP's addresses are its own and can be reached")
+			require(addr.Is4() && families[config.IPv4] || addr.Is6() && families[config.IPv6], "an address is carried")
+			owned[addr] = true
+		}
+		for _, name := range vip.Checks {
+			require(slices.Contains(checks, name), "a VIP's checks exist")
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+)
+
+// maxPassword is the longest TCP MD5 password Linux takes (TCP_MD5SIG_MAXKEYLEN), in bytes.
+const maxPassword = 80
+
+// Option is an input of [Parse] from outside the file.
+type Option func(*options)
+
+type options struct{ hostname string }
+
+// Hostname makes name, in lower case, the default of nodeName.
+func Hostname(name string) Option {
+	return func(o *options) { o.hostname = name }
+}
+
+// Parse reads a configuration from data; name is what errors call the file. It
+// touches no other file: passwords stay empty. The error is of type [Errors].
+func Parse(name string, data []byte, opts ...Option) (*Config, error) {
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	r := newReport(name)
+	c := parse(r, data, o.hostname)
+	if err := r.err(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// parse reports what is wrong with data and returns what could be read of it.
+func parse(r *report, data []byte, hostname string) *Config {
+	c := new(Config)
+	root := parseYAML(r, data)
+	if root == nil {
+		return c
+	}
+	d := newDecoder(r, root)
+	d.decode("", root, reflect.ValueOf(c).Elem())
+	if d.left < 0 {
+		return c // cut short: judging the rest would mislead
+	}
+	c.derive(hostname)
+	validate(r, c)
+	return c
+}
+
+// Load reads the configuration in the file at path, and the passwords in the
+// files it names. Files of health checks may appear later and are not looked
+// at. The error is of type [Errors] unless the file itself cannot be read.
+func Load(path string) (*Config, error) {
+	return load(path, readFile)
+}
+
+// load is Load, reading each file once with read.
+func load(name string, read func(string) ([]byte, error)) (*Config, error) {
+	data, err := read(name)
+	if err != nil {
+		return nil, fmt.Errorf("read configuration: %w", err)
+	}
+	hostname, err := os.Hostname()
+	if err != nil {
+		hostname = "" // matters only, and is reported, if the file has no nodeName
+	}
+	r := newReport(name)
+	c := parse(r, data, hostname)
+	c.readPasswords(r, read)
+	if err := r.err(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Config) readPasswords(r *report, read func(string) ([]byte, error)) {
+	if c.BGP == nil {
+		return
+	}
+	for i := range c.BGP.Peers {
+		peer := &c.BGP.Peers[i]
+		p := path("bgp.peers").item(i).field("passwordFile")
+		if !filepath.IsAbs(peer.PasswordFile) { // absent, or reported
+			continue
+		}
+		data, err := read(peer.PasswordFile)
+		if err == nil {
+			peer.Password, err = password(data)
+		}
+		if err != nil {
+			r.errorf(p, "%v", err)
+		}
+	}
+}
+
+// password is the one line that data holds.
+func password(data []byte) (string, error) {
+	data = bytes.TrimSuffix(data, []byte("\n"))
+	switch {
+	case len(data) == 0:
+		return "", errors.New("the file is empty, want a password")
+	case bytes.ContainsAny(data, "\r\n\x00"):
+		return "", errors.New("the file has more than one line, want only a password")
+	case len(data) > maxPassword:
+		return "", fmt.Errorf("the password has %d bytes, TCP MD5 takes at most %d", len(data), maxPassword)
+	}
+	return string(data), nil
+}
+
+// readFile reads a file up to a size that no configuration or password has.
+func readFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxFileSize+1))
+}

@@ -1,0 +1,125 @@
+package config_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/config"
+)
+
+func write(t *testing.T, name, content string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// withPassword writes the base with a password file, and the password unless it is empty, into a new folder.
+func withPassword(t *testing.T, content string) (configFile, passwordFile string) {
+	t.Helper()
+	dir := t.TempDir()
+	configFile, passwordFile = filepath.Join(dir, "herald.yaml"), filepath.Join(dir, "password")
+	write(t, configFile, replace(t, "asn: 64500", "asn: 64500\n    passwordFile: "+passwordFile))
+	write(t, passwordFile, content)
+	return configFile, passwordFile
+}
+
+func TestLoadPassword(t *testing.T) {
+	long := strings.Repeat("p", 80)
+	for content, want := range map[string]string{
+		"secret\n":  "secret",
+		"secret":    "secret",
+		" secret ":  " secret ",
+		long + "\n": long,
+	} {
+		file, _ := withPassword(t, content)
+		c, err := config.Load(file)
+		if err != nil {
+			t.Errorf("password %q: %v", content, err)
+		} else if got := c.BGP.Peers[0].Password; got != want {
+			t.Errorf("password of %q is %q, want %q", content, got, want)
+		}
+	}
+}
+
+func TestLoadRefusesPassword(t *testing.T) {
+	for content, want := range map[string]string{
+		"":                        "the file is empty, want a password",
+		"\n":                      "the file is empty, want a password",
+		"secret\n\n":              "the file has more than one line, want only a password",
+		"secret\r\n":              "the file has more than one line, want only a password",
+		strings.Repeat("p", 81):   "the password has 81 bytes, TCP MD5 takes at most 80",
+		"sec\x00ret":              "the file has more than one line, want only a password",
+		strings.Repeat("€", 80):   "the password has 240 bytes, TCP MD5 takes at most 80",
+		strings.Repeat("p", 2e+6): "the password has 1048577 bytes, TCP MD5 takes at most 80",
+	} {
+		file, _ := withPassword(t, content)
+		_, err := config.Load(file)
+		if want := file + ":17:19: bgp.peers[0].passwordFile: " + want; err == nil || err.Error() != want {
+			t.Errorf("error is\n%v\nwant\n%s", err, want)
+		}
+	}
+}
+
+// Passwords are read in a file with mistakes, too: all are reported at once.
+func TestLoadReportsEverythingAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "herald.yaml")
+	write(t, file, replace(t, "asn: 64500", "asn: 64500\n    passwordFile: "+dir+"/none\n    holdTime: 1s\n  - {asn: 64500, address: 10.0.1.253, passwordFile: "+dir+"}\n"))
+	_, err := config.Load(file)
+	var all config.Errors
+	if !errors.As(err, &all) {
+		t.Fatalf("error is %v, want config.Errors", err)
+	}
+	var got []string
+	for _, e := range all {
+		got = append(got, e.Field+": "+e.Message)
+	}
+	want := []string{
+		"bgp.peers[0].passwordFile: open " + dir + "/none: no such file or directory",
+		"bgp.peers[0].holdTime: want 3s to 65535s, got 1s",
+		"bgp.peers[1].passwordFile: read " + dir + ": is a directory",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("errors (-want +got):\n%s", diff)
+	}
+}
+
+// Nodes boot in any order: what a check reads may not be there yet.
+func TestLoadWithoutFilesOfChecks(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "herald.yaml")
+	write(t, file, replace(t, `readyz"}`, `readyz", caFile: /nowhere/ca, clientCertFile: /nowhere/c, clientKeyFile: /nowhere/k, tokenFile: /nowhere/t}`))
+	if _, err := config.Load(file); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLoadWithoutFile(t *testing.T) {
+	_, err := config.Load(filepath.Join(t.TempDir(), "herald.yaml"))
+	if !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("error is %v, want that the file does not exist", err)
+	}
+}
+
+func TestLoadHostname(t *testing.T) {
+	hostname, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, wantErr := config.Parse("f", []byte(replace(t, "nodeName: m1\n", "")), config.Hostname(hostname))
+	file := filepath.Join(t.TempDir(), "herald.yaml")
+	write(t, file, replace(t, "nodeName: m1\n", ""))
+	got, err := config.Load(file)
+	if (err == nil) != (wantErr == nil) {
+		t.Fatalf("error is %v, want %v", err, wantErr)
+	}
+	if err == nil && got.NodeName != want.NodeName {
+		t.Errorf("node name is %q, want %q", got.NodeName, want.NodeName)
+	}
+}

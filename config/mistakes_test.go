@@ -1,0 +1,208 @@
+package config_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/config"
+)
+
+// base is a valid file for mistakes to be made in.
+const base = `apiVersion: herald.dev/v1alpha1
+kind: Speaker
+nodeName: m1
+vips:
+- name: web
+  addresses: [10.99.0.10]
+  announce: bgp
+  checks: [apiserver]
+checks:
+- name: apiserver
+  http: {url: "https://127.0.0.1:6443/readyz"}
+bgp:
+  asn: 64512
+  peers:
+  - address: 10.0.1.254
+    asn: 64500
+`
+
+// mistake is made by putting new in the place of old; want has a line for each error, less the file's name.
+type mistake struct{ old, new, want string }
+
+func (m mistake) check(t *testing.T) {
+	t.Helper()
+	if strings.Count(base, m.old) != 1 {
+		t.Fatalf("%q is in the base %d times, want once", m.old, strings.Count(base, m.old))
+	}
+	_, err := config.Parse("herald.yaml", []byte(strings.Replace(base, m.old, m.new, 1)))
+	if err == nil {
+		t.Fatalf("accepted, want %s", m.want)
+	}
+	want := "herald.yaml:" + strings.ReplaceAll(m.want, "\n", "\nherald.yaml:")
+	if diff := cmp.Diff(want, err.Error()); diff != "" {
+		t.Errorf("error (-want +got):\n%s", diff)
+	}
+}
+
+func checkMistakes(t *testing.T, mistakes []mistake) {
+	t.Helper()
+	for _, m := range mistakes {
+		t.Run(m.new, m.check)
+	}
+}
+
+func TestBaseIsValid(t *testing.T) {
+	if _, err := config.Parse("herald.yaml", []byte(base)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestHeaderMistakes(t *testing.T) {
+	checkMistakes(t, []mistake{
+		{"apiVersion: herald.dev/v1alpha1\n", "", "1:1: apiVersion: missing: write apiVersion: herald.dev/v1alpha1"},
+		{"herald.dev/v1alpha1", "herald.dev/v2", `1:13: apiVersion: want herald.dev/v1alpha1, got "herald.dev/v2"`},
+		{"kind: Speaker\n", "", "1:1: kind: missing: write kind: Speaker"},
+		{"Speaker", "speaker", `2:7: kind: want Speaker, got "speaker"`},
+		{"nodeName: m1\n", "", "1:1: nodeName: missing, and the host has no name: give one"},
+		{"nodeName: m1", "nodeName: M_1", `3:11: nodeName: want lower-case letters and digits, with '-' and '.' between, got "M_1"`},
+		{"nodeName: m1", "nodeName: -m1", `3:11: nodeName: want lower-case letters and digits, with '-' and '.' between, got "-m1"`},
+		{"nodeName: m1", "nodeName: 5", "3:11: nodeName: want text, got the number 5: put it in quotes"},
+		{"nodeName: m1", "nodeName: true", "3:11: nodeName: want text, got true: put it in quotes"},
+		{"nodeName: m1", `nodeName: "a\x07b"`, `3:11: nodeName: want one line without control characters, got "a\ab"`},
+		{"nodeName: m1", "nodeName: |-\n  a\n  b", `3:11: nodeName: want one line without control characters, got "a\nb"`},
+		{"nodeName: m1", "nodeName: [m1]", "3:11: nodeName: want text, got a list"},
+		{"nodeName: m1", "nodeName:", "3:10: nodeName: has no value: give one or remove the line"},
+		{"nodeName: m1", "nodeName: ~", "3:11: nodeName: has no value: give one or remove the line"},
+		{"nodeName: m1", "NODENAME: m1", "3:1: NODENAME: unknown field, did you mean nodeName?"},
+		{"nodeName: m1", "nodeName: m1\nelection: {}", "4:1: election: unknown field"},
+		{"nodeName: m1", "nodeName: m1\n\"a b\": 1", `4:1: "a b": unknown field`},
+		{"nodeName: m1", "nodeName: m1\nnodeName: m2", "4:1: nodeName: given already on line 3: remove one"},
+		{"nodeName: m1", "nodeName: m1\n7: x", "4:1: want the name of a field, got the number 7"},
+		{"nodeName: m1", "nodeName: m1\n<<: {a: 1}", "4:1: want the name of a field, got a merge key (<<), which is not supported"},
+		{"nodeName: m1", "nodeName: m1\nadmin: /run/x.sock", `4:8: admin: want fields (name: value), got the text "/run/x.sock"`},
+		{"nodeName: m1", "nodeName: m1\nadmin: {socket: herald.sock}", `4:17: admin.socket: want an absolute path of at most 107 bytes, got "herald.sock"`},
+		{"nodeName: m1", "nodeName: m1\nadmin: {socket: /run/0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012}", `4:17: admin.socket: want an absolute path of at most 107 bytes, got "/run/01234567890123456789012345678901234567890123456789012345678…"`},
+		{"nodeName: m1", "nodeName: m1\nmetrics: {listen: 9474}", "4:19: metrics.listen: want text, got the number 9474: put it in quotes"},
+		{"nodeName: m1", "nodeName: m1\nmetrics: {listen: \"127.0.0.1\"}", `4:19: metrics.listen: want host:port, or "" to turn it off, got "127.0.0.1"`},
+		{"nodeName: m1", "nodeName: m1\nmetrics: {listen: \":65536\"}", `4:19: metrics.listen: want host:port, or "" to turn it off, got ":65536"`},
+	})
+}
+
+func TestYAMLMistakes(t *testing.T) {
+	checkMistakes(t, []mistake{
+		{"nodeName: m1", "nodeName: m1: m2", `3:11: not valid YAML: unexpected ":", check the indentation and quote a value that contains one`},
+		{"nodeName: m1", "nodeName: [m1", "4:1: not valid YAML: ',' or ']' must be specified"},
+		{"nodeName: m1", `nodeName: "m1`, "11:16: not valid YAML: unexpected value, check the indentation and the quotes"},
+		{"nodeName: m1", "nodeName:\n\t- m1", "4:1: not valid YAML: found a tab, indent with spaces"},
+		{"nodeName: m1", "  nodeName: m1", `2:7: not valid YAML: unexpected ":", check the indentation and quote a value that contains one`},
+		{"nodeName: m1", "nodeName: m1\n---", "4:1: only one YAML document is allowed: remove everything from here on"},
+		{"nodeName: m1", "nodeName: m1\n...", "5:1: only one YAML document is allowed: remove everything from here on"},
+		{"nodeName: m1", "nodeName: !!str m1", `3:11: YAML tags are not supported: remove "!!str"`},
+		{"nodeName: m1", "nodeName: *name", `3:11: nodeName: no anchor "name" is defined`},
+		{"nodeName: m1", "nodeName: &a [*a]", "3:14: nodeName: want text, got a list"},
+		{"nodeName: m1", "nodeName: @", "3:11: not valid YAML: '@' is a reserved character"},
+		{"address: 10.0.1.254", "address: fd00::", `15:14: not valid YAML: unexpected ":", check the indentation and quote a value that contains one`},
+		{"[10.99.0.10]", "&a [10.99.0.10]\n  x: &a 1", "7:3: vips[0].x: unknown field\n7:6: the anchor \"a\" is defined already on line 6"},
+	})
+}
+
+func TestVIPsMistakes(t *testing.T) {
+	checkMistakes(t, []mistake{
+		{"- name: web\n  addresses: [10.99.0.10]\n  announce: bgp\n  checks: [apiserver]\n", "[]\n", "5:1: vips: at least one is needed"},
+		{"vips:\n- name: web\n  addresses: [10.99.0.10]\n  announce: bgp\n  checks: [apiserver]\n", "", "1:1: vips: at least one is needed"},
+		{"vips:\n- name: web\n  addresses: [10.99.0.10]\n  announce: bgp\n  checks: [apiserver]\n", "vips: {}\n", "4:7: vips: want a list, got fields (name: value)"},
+		{"vips:\n- name: web\n  addresses: [10.99.0.10]\n  announce: bgp\n  checks: [apiserver]\n", "vips: [web]\n", `4:8: vips[0]: want fields (name: value), got the text "web"`},
+		{"- name: web", "- interface: lo", "5:3: vips[0].name: missing: give it a name"},
+		{"- name: web", "- name: Web", `5:9: vips[0].name: want at most 63 lower-case letters and digits, with '-' and '.' between, got "Web"`},
+		{"- name: web", "- name: a/b", `5:9: vips[0].name: want at most 63 lower-case letters and digits, with '-' and '.' between, got "a/b"`},
+		{"- name: web", "- name: 0123456789012345678901234567890123456789012345678901234567890abc", `5:9: vips[0].name: want at most 63 lower-case letters and digits, with '-' and '.' between, got "0123456789012345678901234567890123456789012345678901234567890abc"`},
+		{"checks:\n- name", "- {name: web, addresses: [10.99.0.11], announce: bgp, checks: [apiserver]}\nchecks:\n- name", "9:10: vips[1].name: web is the name of vips[0] already"},
+		{"checks:\n- name", "- {name: two, addresses: [10.99.0.10], announce: bgp, checks: [apiserver]}\nchecks:\n- name", "9:27: vips[1].addresses[0]: 10.99.0.10 is an address of vips[0] already"},
+		{"checks:\n- name", "- {name: two, announce: bgp, checks: [apiserver]}\nchecks:\n- name", "9:3: vips[1].addresses: list at least one address"},
+		{"[10.99.0.10]", "[]", "6:14: vips[0].addresses: list at least one address"},
+		{"[10.99.0.10]", "10.99.0.10", `6:14: vips[0].addresses: want a list, got the text "10.99.0.10"`},
+		{"[10.99.0.10]", "[10.99.0.10, 10.99.0.10]", "6:27: vips[0].addresses[1]: 10.99.0.10 is an address of vips[0] already"},
+		{"[10.99.0.10]", "[10.99.0.10, 10.99.0.10/32]", "6:27: vips[0].addresses[1]: 10.99.0.10 is an address of vips[0] already"},
+		{"[10.99.0.10]", "[10.99.0.10/24]", "6:15: vips[0].addresses[0]: want one address, got the network 10.99.0.10/24"},
+		{"[10.99.0.10]", "[10.99.0]", `6:15: vips[0].addresses[0]: want an IP address, got the text "10.99.0"`},
+		{"[10.99.0.10]", "[10.5]", "6:15: vips[0].addresses[0]: want an IP address, got the number 10.5"},
+		{"[10.99.0.10]", `[""]`, `6:15: vips[0].addresses[0]: want an IP address, got the text ""`},
+		{"[10.99.0.10]", "[0.0.0.0]", "6:15: vips[0].addresses[0]: want a unicast address that routers can reach, got 0.0.0.0"},
+		{"[10.99.0.10]", "[127.0.0.1]", "6:15: vips[0].addresses[0]: want a unicast address that routers can reach, got 127.0.0.1"},
+		{"[10.99.0.10]", "[224.0.0.5]", "6:15: vips[0].addresses[0]: want a unicast address that routers can reach, got 224.0.0.5"},
+		{"[10.99.0.10]", "[255.255.255.255]", "6:15: vips[0].addresses[0]: want a unicast address that routers can reach, got 255.255.255.255"},
+		{"[10.99.0.10]", "[169.254.1.1]", "6:15: vips[0].addresses[0]: want a unicast address that routers can reach, got 169.254.1.1"},
+		{"[10.99.0.10]", `["fe80::1%eth0"]`, "6:15: vips[0].addresses[0]: want a unicast address that routers can reach, got fe80::1%eth0"},
+		{"[10.99.0.10]", `["fd00::1%eth0"]`, "6:15: vips[0].addresses[0]: only a link-local address has a zone: remove %eth0"},
+		{"[10.99.0.10]", `["::ffff:10.99.0.10"]`, "6:15: vips[0].addresses[0]: want a plain IPv4 address, got ::ffff:10.99.0.10: write 10.99.0.10"},
+		{"[10.99.0.10]", `["fd00:99::10"]`, "6:15: vips[0].addresses[0]: no peer carries ipv6 routes: add ipv6 to the families of one"},
+		{"announce: bgp", "announce: arp", "7:13: vips[0].announce: arp is not in this version: use bgp"},
+		{"announce: bgp", "announce: ospf", `7:13: vips[0].announce: want bgp, got "ospf"`},
+		{"  announce: bgp\n", "", "5:3: vips[0].announce: missing: write announce: bgp"},
+		{"announce: bgp", "announce: bgp\n  interface: \"\"", `8:14: vips[0].interface: want the name of a link, at most 15 characters, got ""`},
+		{"announce: bgp", "announce: bgp\n  interface: a-name-too-long1", `8:14: vips[0].interface: want the name of a link, at most 15 characters, got "a-name-too-long1"`},
+		{"announce: bgp", "announce: bgp\n  interface: a/b", `8:14: vips[0].interface: want the name of a link, at most 15 characters, got "a/b"`},
+		{"announce: bgp", "announce: bgp\n  linger: -1s", "8:11: vips[0].linger: want 0s to 5m, got -1s"},
+		{"announce: bgp", "announce: bgp\n  linger: 5m1s", "8:11: vips[0].linger: want 0s to 5m, got 5m1s"},
+		{"announce: bgp", "announce: bgp\n  linger: 5", "8:11: vips[0].linger: want a duration such as 200ms, got the number 5"},
+		{"announce: bgp", "announce: bgp\n  linger: 5 s", `8:11: vips[0].linger: want a duration such as 200ms, got the text "5 s"`},
+		{"announce: bgp", "announce: bgp\n  linger: [5s]", "8:11: vips[0].linger: want a duration such as 200ms, got a list"},
+		{"announce: bgp", "announce: bgp\n  localPref: 10", "8:14: vips[0].localPref: only an iBGP peer hears it: remove it"},
+		{"announce: bgp", "announce: bgp\n  prepend: 11", "8:12: vips[0].prepend: want 0 to 10, got 11"},
+		{"announce: bgp", "announce: bgp\n  check: [apiserver]", "8:3: vips[0].check: unknown field, did you mean checks?"},
+		{"  checks: [apiserver]\n", "", "5:3: vips[0].checks: list at least one check: a VIP is announced only while its checks pass"},
+		{"  checks: [apiserver]\n", "  check: [apiserver]\n", "8:3: vips[0].check: unknown field, did you mean checks?"},
+		{"checks: [apiserver]", "checks: []", "8:11: vips[0].checks: list at least one check: a VIP is announced only while its checks pass"},
+		{"checks: [apiserver]", "checks: apiserver", `8:11: vips[0].checks: want a list, got the text "apiserver"`},
+		{"checks: [apiserver]", "checks: [apisevrer]", `8:12: vips[0].checks[0]: no check has the name "apisevrer", did you mean apiserver?`},
+		{"checks: [apiserver]", "checks: [registry]", `8:12: vips[0].checks[0]: no check has the name "registry"`},
+		{"checks: [apiserver]", "checks: [apiserver, apiserver]", `8:23: vips[0].checks[1]: "apiserver" is listed twice`},
+	})
+}
+
+func TestChecksMistakes(t *testing.T) {
+	checkMistakes(t, []mistake{
+		{"- name: apiserver", "- rise: 2", "10:3: checks[0].name: missing: give it a name"},
+		{"bgp:\n", "- {name: apiserver, tcp: {address: \"127.0.0.1:1\"}}\nbgp:\n", "12:10: checks[1].name: apiserver is the name of checks[0] already"},
+		{"bgp:\n", "- {name: b, http: {url: \"http://127.0.0.1\"}, tcp: {address: \"127.0.0.1:1\"}}\nbgp:\n", "12:3: checks[1]: has both http and tcp: make them two checks"},
+		{"bgp:\n", "- {name: b}\nbgp:\n", "12:3: checks[1]: give it http or tcp"},
+		{"bgp:\n", "- {name: b, tcp: {}}\nbgp:\n", "12:18: checks[1].tcp.address: missing: give host:port"},
+		{"bgp:\n", "- {name: b, tcp: {address: localhost}}\nbgp:\n", `12:28: checks[1].tcp.address: want host:port such as 127.0.0.1:5001, got "localhost"`},
+		{"bgp:\n", "- {name: b, tcp: {address: \":80\"}}\nbgp:\n", `12:28: checks[1].tcp.address: want host:port such as 127.0.0.1:5001, got ":80"`},
+		{"bgp:\n", "- {name: b, tcp: {address: \"localhost:0\"}}\nbgp:\n", `12:28: checks[1].tcp.address: want host:port such as 127.0.0.1:5001, got "localhost:0"`},
+		{"bgp:\n", "- {name: b, tcp: {address: \"localhost:http\"}}\nbgp:\n", `12:28: checks[1].tcp.address: want host:port such as 127.0.0.1:5001, got "localhost:http"`},
+		{"bgp:\n", "  interval: 9ms\nbgp:\n", "12:13: checks[0].interval: want 10ms to 1m, got 9ms"},
+		{"bgp:\n", "  interval: 61s\nbgp:\n", "12:13: checks[0].interval: want 10ms to 1m, got 1m1s"},
+		{"bgp:\n", "  timeout: 0s\nbgp:\n", "12:12: checks[0].timeout: want 10ms to 1m, got 0s"},
+		{"bgp:\n", "  rise: 0\nbgp:\n", "12:9: checks[0].rise: want 1 to 100, got 0"},
+		{"bgp:\n", "  fall: 101\nbgp:\n", "12:9: checks[0].fall: want 1 to 100, got 101"},
+		{"bgp:\n", "  fall: 2.5\nbgp:\n", "12:9: checks[0].fall: want a whole number, got the number 2.5"},
+		{"bgp:\n", "  fall: \"2\"\nbgp:\n", `12:9: checks[0].fall: want a whole number, got the text "2"`},
+		{"bgp:\n", "  fall: 010\nbgp:\n", "12:9: checks[0].fall: want a decimal number, got 010"},
+		{"bgp:\n", "  fall: 1_0\nbgp:\n", "12:9: checks[0].fall: want a decimal number, got 1_0"},
+		{"bgp:\n", "  fall: -3\nbgp:\n", "12:9: checks[0].fall: want 1 to 100, got -3"},
+		{"bgp:\n", "  fall: 9223372036854775808\nbgp:\n", "12:9: checks[0].fall: the number 9223372036854775808 is out of range"},
+		{`{url: "https://127.0.0.1:6443/readyz"}`, "{}", "11:9: checks[0].http.url: missing: give the URL to GET"},
+		{`{url: "https://127.0.0.1:6443/readyz"}`, `{url: "ftp://127.0.0.1"}`, "11:15: checks[0].http.url: want a URL that begins with http:// or https://"},
+		{`{url: "https://127.0.0.1:6443/readyz"}`, `{url: "127.0.0.1:6443"}`, "11:15: checks[0].http.url: want a URL such as https://127.0.0.1:6443/readyz"},
+		{`{url: "https://127.0.0.1:6443/readyz"}`, `{url: "https://user:secret@127.0.0.1/"}`, "11:15: checks[0].http.url: a URL may hold no user or password: use tokenFile"},
+		{`{url: "https://127.0.0.1:6443/readyz"}`, `{url: "https:///readyz"}`, "11:15: checks[0].http.url: has no host, want a URL such as https://127.0.0.1:6443/readyz"},
+		{`{url: "https://127.0.0.1:6443/readyz"}`, `{url: "https://127.0.0.1:65536/"}`, "11:15: checks[0].http.url: want a port from 1 to 65535, got 65536"},
+		{`{url: "https://127.0.0.1:6443/readyz"}`, `{url: "https://%zz/"}`, "11:15: checks[0].http.url: want a URL such as https://127.0.0.1:6443/readyz"},
+		{`readyz"}`, `readyz", status: []}`, "11:56: checks[0].http.status: list at least one status"},
+		{`readyz"}`, `readyz", status: 200}`, "11:56: checks[0].http.status: want a list, got the number 200"},
+		{`readyz"}`, `readyz", status: [99, 600, 200, 200]}`, "11:57: checks[0].http.status[0]: want 100 to 599, got 99\n11:61: checks[0].http.status[1]: want 100 to 599, got 600\n11:71: checks[0].http.status[3]: 200 is listed twice"},
+		{`readyz"}`, `readyz", clientCertFile: /c}`, "11:9: checks[0].http.clientKeyFile: missing: clientCertFile needs its key"},
+		{`readyz"}`, `readyz", clientKeyFile: /k}`, "11:9: checks[0].http.clientCertFile: missing: clientKeyFile needs its certificate"},
+		{`readyz"}`, `readyz", clientCertFile: c, clientKeyFile: k, caFile: ca, tokenFile: t}`, "11:64: checks[0].http.clientCertFile: want the absolute path of a file\n11:82: checks[0].http.clientKeyFile: want the absolute path of a file\n11:93: checks[0].http.caFile: want the absolute path of a file\n11:108: checks[0].http.tokenFile: want the absolute path of a file"},
+		{`readyz"}`, `readyz", caFile: /ca, insecureSkipVerify: true}`, "11:56: checks[0].http.caFile: insecureSkipVerify makes no use of it: remove one"},
+		{`readyz"}`, `readyz", insecureSkipVerify: yes}`, `11:68: checks[0].http.insecureSkipVerify: want true or false, got the text "yes"`},
+		{`"https://127.0.0.1:6443/readyz"`, `"http://[::1]:80", caFile: /ca, serverName: x, insecureSkipVerify: true, clientCertFile: /c, clientKeyFile: /k`, `11:42: checks[0].http.caFile: an http url has no certificates: use https or remove it
+11:59: checks[0].http.serverName: an http url has no certificates: use https or remove it
+11:82: checks[0].http.insecureSkipVerify: an http url has no certificates: use https or remove it
+11:104: checks[0].http.clientCertFile: an http url has no certificates: use https or remove it
+11:123: checks[0].http.clientKeyFile: an http url has no certificates: use https or remove it`},
+	})
+}

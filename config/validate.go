@@ -1,0 +1,239 @@
+package config
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The longest name of a VIP or check, and of a node, in bytes: a label and a name of DNS (RFC 1035).
+const (
+	maxName     = 63
+	maxNodeName = 253
+)
+
+// validator judges a decoded configuration. Each method reports the mistakes of one section.
+type validator struct {
+	*report
+	config *Config
+	known  []string // the names of all checks
+	partly bool     // known lacks a name that has mistakes
+}
+
+func validate(r *report, c *Config) {
+	v := validator{report: r, config: c}
+	v.partly = !v.wasRead("checks")
+	for _, check := range c.Checks {
+		v.known = append(v.known, check.Name)
+		v.partly = v.partly || !isName(check.Name, maxName)
+	}
+	v.header()
+	v.checks()
+	v.vips()
+	if c.BGP != nil {
+		v.bgp("bgp", c.BGP)
+	}
+	v.socket("admin.socket", c.Admin.Socket)
+	if c.Metrics.Listen != "" && !isHostPort(c.Metrics.Listen, true) {
+		v.errorf("metrics.listen", `want host:port, or "" to turn it off, got %s`, quote(c.Metrics.Listen))
+	}
+}
+
+func (v validator) header() {
+	c := v.config
+	v.constant("apiVersion", c.APIVersion, APIVersion)
+	v.constant("kind", c.Kind, Kind)
+	switch {
+	case c.NodeName == "":
+		v.errorf("nodeName", "missing, and the host has no name: give one")
+	case !isName(c.NodeName, maxNodeName) && v.positions["nodeName"] == position{}:
+		v.errorf("nodeName", "missing, and the host's name %s will not do: give one", quote(c.NodeName))
+	case !isName(c.NodeName, maxNodeName):
+		v.errorf("nodeName", "want lower-case letters and digits, with '-' and '.' between, got %s", quote(c.NodeName))
+	}
+}
+
+func (v validator) constant(p path, got, want string) {
+	switch got {
+	case want:
+	case "":
+		v.errorf(p, "missing: write %s: %s", p, want)
+	default:
+		v.errorf(p, "want %s, got %s", want, quote(got))
+	}
+}
+
+func (v validator) socket(p path, socket string) {
+	const limit = 107 // sun_path less its final zero, unix(7)
+	if !strings.HasPrefix(socket, "/") || len(socket) > limit {
+		v.errorf(p, "want an absolute path of at most %d bytes, got %s", limit, quote(socket))
+	}
+}
+
+// names reports the missing, bad and repeated ones of the list at p.
+func (v validator) names(p path, count int, name func(int) string) {
+	first := map[string]int{}
+	for i := range count {
+		p, name := p.item(i).field("name"), name(i)
+		if !v.wasRead(p) {
+			continue
+		}
+		j, taken := first[name]
+		switch {
+		case name == "":
+			v.errorf(p, "missing: give it a name")
+		case !isName(name, maxName):
+			v.errorf(p, "want at most %d lower-case letters and digits, with '-' and '.' between, got %s", maxName, quote(name))
+		case taken:
+			v.errorf(p, "%s is the name of %s already", name, p.parent().parent().item(j))
+		default:
+			first[name] = i
+		}
+	}
+}
+
+func (v validator) vips() {
+	c := v.config
+	if len(c.VIPs) == 0 {
+		v.errorf("vips", "at least one is needed")
+	}
+	v.names("vips", len(c.VIPs), func(i int) string { return c.VIPs[i].Name })
+	owner := map[netip.Addr]path{}
+	for i := range c.VIPs {
+		v.vip(path("vips").item(i), &c.VIPs[i], owner)
+	}
+}
+
+// vip judges one VIP; owner holds the VIP of each address so far.
+func (v validator) vip(p path, vip *VIP, owner map[netip.Addr]path) {
+	if len(vip.Addresses) == 0 {
+		v.errorf(p.field("addresses"), "list at least one address")
+	}
+	for i, addr := range vip.Addresses {
+		p := p.field("addresses").item(i)
+		if !addr.IsValid() {
+			continue // could not be decoded
+		}
+		if !isUnicast(addr) || addr.IsLoopback() || addr.IsLinkLocalUnicast() {
+			v.errorf(p, "want a unicast address that routers can reach, got %s", addr)
+			continue
+		}
+		if first, ok := owner[addr]; ok {
+			v.errorf(p, "%s is an address of %s already", addr, first)
+			continue
+		}
+		owner[addr] = p.parent().parent()
+		v.carried(p, addr)
+	}
+	v.announce(p.field("announce"), vip.Announce)
+	v.link(p.field("interface"), vip.Interface)
+	v.vipChecks(p.field("checks"), vip.Checks)
+	v.duration(p.field("linger"), vip.Linger, 0, 5*time.Minute, "0s to 5m")
+	v.attributes(p, &vip.Attributes, v.hasInternalPeer())
+}
+
+// carried reports the VIP address at p if no BGP session is for its family.
+func (v validator) carried(p path, addr netip.Addr) {
+	if v.config.BGP == nil || len(v.config.BGP.Peers) == 0 {
+		return // reported as such
+	}
+	family := familyOf(addr)
+	for i, peer := range v.config.BGP.Peers {
+		p := path("bgp.peers").item(i).field("families")
+		unclear := !v.wasRead(p) || len(peer.Families) == 0
+		if unclear || slices.ContainsFunc(peer.Families, func(f Family) bool { return f == family || !f.valid() }) {
+			return
+		}
+	}
+	v.errorf(p, "no peer carries %s routes: add %[1]s to the families of one", family)
+}
+
+func (v validator) announce(p path, a Announce) {
+	switch a {
+	case AnnounceBGP:
+		if v.config.BGP == nil && v.wasRead("bgp") {
+			v.errorf(p, "bgp needs a bgp section: add one")
+		}
+	case "":
+		v.errorf(p, "missing: write announce: bgp")
+	case "arp":
+		v.errorf(p, "arp is not in this version: use bgp")
+	default:
+		v.errorf(p, "want bgp, got %s", quote(string(a)))
+	}
+}
+
+func (v validator) vipChecks(p path, names []string) {
+	if len(names) == 0 {
+		v.errorf(p, "list at least one check: a VIP is announced only while its checks pass")
+	}
+	for i, name := range names {
+		item := p.item(i)
+		if slices.Contains(names[:i], name) {
+			v.errorf(item, "%s is listed twice", quote(name))
+			continue
+		}
+		if slices.Contains(v.known, name) || v.partly {
+			continue
+		}
+		if meant, ok := closest(name, v.known); ok {
+			v.errorf(item, "no check has the name %s, did you mean %s?", quote(name), meant)
+		} else {
+			v.errorf(item, "no check has the name %s", quote(name))
+		}
+	}
+}
+
+func (v validator) link(p path, name string) {
+	const limit = 15 // IFNAMSIZ less its final zero
+	if name == "" || len(name) > limit || name == "." || name == ".." || strings.ContainsAny(name, "/: \t") {
+		v.errorf(p, "want the name of a link, at most %d characters, got %s", limit, quote(name))
+	}
+}
+
+func (v validator) duration(p path, d, least, most time.Duration, want string) {
+	if d < least || d > most {
+		v.errorf(p, "want %s, got %s", want, d)
+	}
+}
+
+func (v validator) between(p path, n, least, most int) {
+	if n < least || n > most {
+		v.errorf(p, "want %d to %d, got %d", least, most, n)
+	}
+}
+
+// isName reports whether s is a name in the manner of DNS (RFC 1123), as Kubernetes names nodes.
+func isName(s string, limit int) bool {
+	const letters = "abcdefghijklmnopqrstuvwxyz0123456789"
+	return len(s) > 0 && len(s) <= limit &&
+		strings.Trim(s, letters+"-.") == "" &&
+		strings.ContainsAny(s[:1], letters) && strings.ContainsAny(s[len(s)-1:], letters)
+}
+
+// isHostPort reports whether s is host:port; to listen on, the host may be empty and the port 0.
+func isHostPort(s string, listen bool) bool {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return false
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	return err == nil && (listen || host != "" && n > 0)
+}
+
+// isUnicast reports whether addr can be the address of one host.
+func isUnicast(addr netip.Addr) bool {
+	return !addr.IsUnspecified() && !addr.IsMulticast() && addr != netip.AddrFrom4([4]byte{255, 255, 255, 255})
+}
+
+func (f Family) valid() bool { return f == IPv4 || f == IPv6 }
+
+func familyOf(addr netip.Addr) Family {
+	if addr.Is4() {
+		return IPv4
+	}
+	return IPv6
+}
