@@ -1,0 +1,174 @@
+package health
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// credentials are what a check proves itself and the server with. They come
+// from files that are replaced while it runs.
+type credentials struct {
+	check HTTP
+	url   *url.URL
+	ca    rotated[authorities]
+	pair  rotated[tls.Certificate]
+	token rotated[string]
+
+	tls     *tls.Config // nil until refresh has succeeded once
+	request []byte      // as it goes over the wire, token included
+	server  validity    // of the server's certificate, when last seen
+	asked   bool        // the server wanted a client certificate in some handshake
+}
+
+// authorities are the certificates of a CA file.
+type authorities struct {
+	pool *x509.CertPool
+	last validity // of the one that expires last
+}
+
+func newCredentials(check HTTP, u *url.URL) *credentials {
+	c := &credentials{check: check, url: u}
+	c.ca = rotated[authorities]{what: "caFile", parse: parseAuthorities}
+	if check.CAFile != "" {
+		c.ca.paths = []string{check.CAFile}
+	}
+	c.pair = rotated[tls.Certificate]{what: "client certificate", parse: func(data [][]byte) (tls.Certificate, error) {
+		return tls.X509KeyPair(data[0], data[1])
+	}}
+	if check.ClientCertFile != "" {
+		c.pair.paths = []string{check.ClientCertFile, check.ClientKeyFile}
+	}
+	c.token = rotated[string]{what: "tokenFile", parse: parseToken}
+	if check.TokenFile != "" {
+		c.token.paths = []string{check.TokenFile}
+	}
+	return c
+}
+
+// refresh reads again what has changed. It fails only as long as something has never been read.
+func (c *credentials) refresh() error {
+	changed := c.ca.refresh()
+	changed = c.pair.refresh() || changed
+	changed = c.token.refresh() || changed
+	for _, err := range []error{c.ca.missing(), c.pair.missing(), c.token.missing()} {
+		if err != nil {
+			return err
+		}
+	}
+	if !changed && c.tls != nil {
+		return nil
+	}
+	request, err := renderRequest(c.url, c.token.value)
+	if err != nil {
+		return err
+	}
+	pair := c.pair.value
+	c.request = request
+	c.tls = &tls.Config{
+		RootCAs:            c.ca.value.pool, // nil means the system's
+		ServerName:         cmp.Or(c.check.ServerName, c.url.Hostname()),
+		InsecureSkipVerify: c.check.InsecureSkipVerify,
+		NextProtos:         []string{"http/1.1"},
+		// Left to itself, crypto/tls offers no certificate to a server that does
+		// not list its issuer, and the complaint would be about a missing one.
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			c.asked = true
+			return &pair, nil // empty if there is none
+		},
+	}
+	return nil
+}
+
+func renderRequest(u *url.URL, token string) ([]byte, error) {
+	req, err := http.NewRequest(http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("User-Agent", "herald")
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	var b bytes.Buffer
+	err = req.Write(&b)
+	return b.Bytes(), err
+}
+
+func parseAuthorities(data [][]byte) (authorities, error) {
+	a := authorities{pool: x509.NewCertPool()}
+	for block, rest := pem.Decode(data[0]); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return a, err
+		}
+		a.pool.AddCert(cert)
+		if cert.NotAfter.After(a.last.until) {
+			a.last = validity{cert.NotBefore, cert.NotAfter}
+		}
+	}
+	if a.last.until.IsZero() {
+		return a, errors.New("no PEM certificate in it")
+	}
+	return a, nil
+}
+
+func parseToken(data [][]byte) (string, error) {
+	token := strings.TrimSpace(string(data[0]))
+	if token == "" {
+		return "", errors.New("it is empty")
+	}
+	for _, c := range []byte(token) {
+		if c <= ' ' || c > '~' {
+			return "", errors.New("it is not one word of printable ASCII")
+		}
+	}
+	return token, nil
+}
+
+// sawServer remembers the validity of the server's certificate.
+func (c *credentials) sawServer(s tls.ConnectionState) {
+	if len(s.PeerCertificates) > 0 {
+		c.server = validity{s.PeerCertificates[0].NotBefore, s.PeerCertificates[0].NotAfter}
+	}
+}
+
+// client is the validity of the client certificate, zero if there is none.
+func (c *credentials) client() validity {
+	if leaf := c.pair.value.Leaf; leaf != nil {
+		return validity{leaf.NotBefore, leaf.NotAfter}
+	}
+	return validity{}
+}
+
+// warning says what will fail soon, or is not what it should be.
+func (c *credentials) warning(now time.Time) string {
+	var all []string
+	for _, err := range []error{c.ca.stale(), c.pair.stale(), c.token.stale()} {
+		if err != nil {
+			all = append(all, err.Error()+": still using the one read before")
+		}
+	}
+	for _, v := range []struct {
+		what string
+		validity
+	}{
+		{"caFile", c.ca.value.last},
+		{"client certificate", c.client()},
+		{"server certificate", c.server},
+	} {
+		if s := v.warning(now); s != "" {
+			all = append(all, v.what+" "+s)
+		}
+	}
+	return strings.Join(all, "; ")
+}

@@ -1,0 +1,198 @@
+// Package health watches HTTP, HTTPS and TCP endpoints and says, within
+// milliseconds of a change, whether each is healthy.
+//
+// A [Monitor] runs one goroutine per [Check]. It probes at a fixed interval,
+// with one deadline over the whole answer, and counts: Rise passes in a row
+// make an endpoint healthy, Fall failures in a row unhealthy.
+//
+// Polling alone would find a dead server late, so the connection of the last
+// probe stays open as a tripwire. A process that dies takes its sockets with
+// it; the kernel reports the close, which calls for a probe at once, and a
+// refused connection is proof rather than a sample: unhealthy now, whatever
+// Fall says. A close alone proves nothing, because servers may hang up on idle
+// clients. A server that hangs while its kernel still accepts costs at most
+// Interval + Fall × Timeout.
+//
+// What a check cannot learn from the server is its own fault: a CA file that
+// is missing, a client certificate that has expired. The reason then starts
+// with "check's own:", so that nobody debugs a server that is fine.
+package health
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+)
+
+// Check is one endpoint to watch; exactly one of HTTP and TCP is set.
+type Check struct {
+	// Name tells checks apart; it must be unique within one [Monitor.Apply].
+	Name string
+	// HTTP asks an HTTP or HTTPS endpoint and judges its answer.
+	HTTP *HTTP
+	// TCP asks only that a port accepts connections.
+	TCP *TCP
+	// Interval is the time between the starts of two probes. A probe that takes longer delays the next one: probes never overlap.
+	Interval time.Duration
+	// Timeout bounds one probe as a whole, from the dial to the end of the body.
+	Timeout time.Duration
+	// Rise is how many probes in a row must pass to become healthy, at least 1.
+	Rise int
+	// Fall is how many probes in a row must fail to become unhealthy, at least 1. A refused connection needs no second one.
+	Fall int
+}
+
+// HTTP is a GET over HTTP/1.1. Redirects are not followed and the proxies of
+// the environment are not used: the answer has to come from the endpoint. A
+// connection serves several probes, for at most a second, and is the tripwire
+// in between; a server that ends it after each answer is only polled.
+//
+// A 429 is overload, not death: it does not make a healthy endpoint unhealthy,
+// nor any other healthy, and shows as a warning.
+type HTTP struct {
+	// URL is what to GET, http or https.
+	URL string
+	// CAFile holds the PEM certificates that may have signed the server's; empty means the system's.
+	CAFile string
+	// ServerName is the name the server's certificate must carry; empty means the URL's host.
+	ServerName string
+	// InsecureSkipVerify accepts any server certificate.
+	InsecureSkipVerify bool
+	// ClientCertFile and ClientKeyFile are a PEM client certificate and its key. Like CAFile and TokenFile they are read
+	// again when they change, and may appear after the check has started.
+	ClientCertFile, ClientKeyFile string
+	// TokenFile holds a bearer token (RFC 6750).
+	TokenFile string
+	// Status lists the statuses that pass; empty means 200 only.
+	Status []int
+}
+
+// TCP is a connection that must be accepted. It stays open, as the tripwire,
+// until the next probe. It cannot see a frozen server: the kernel completes the
+// handshake on its behalf.
+type TCP struct {
+	// Address is host:port.
+	Address string
+}
+
+// State is what a check knows about its endpoint.
+type State int
+
+// The states of a check.
+const (
+	// Unknown is the state until Rise or Fall is first reached.
+	Unknown State = iota
+	// Healthy means the last Rise probes passed, and no later run of failures reached Fall.
+	Healthy
+	// Unhealthy means the endpoint refused a connection or failed Fall probes in a row.
+	Unhealthy
+)
+
+// String returns "unknown", "healthy" or "unhealthy".
+func (s State) String() string {
+	switch s {
+	case Healthy:
+		return "healthy"
+	case Unhealthy:
+		return "unhealthy"
+	default:
+		return "unknown"
+	}
+}
+
+// Verdict is what a check has found so far.
+type Verdict struct {
+	// Check is the name of the check.
+	Check string
+	// State is the endpoint's state.
+	State State
+	// Reason says in words why the check is in this state.
+	Reason string
+	// Warning is what needs attention but does not change the state, such as an overloaded server or a certificate about
+	// to expire; empty if nothing does.
+	Warning string
+	// Since is when State last changed, or when the check started.
+	Since time.Time
+	// Cause is when the first evidence of the last state change was seen: the tripwire's close, or the start of the first
+	// probe of the deciding run. Zero before the first change.
+	Cause time.Time
+	// Checked is when the last probe ended. A verdict whose Checked lags far behind is stale: the process was paused.
+	Checked time.Time
+	// Latency is how long the last probe took.
+	Latency time.Duration
+	// Passes and Failures count the probes since the check started. An overloaded answer (429) is neither.
+	Passes, Failures uint64
+}
+
+// validate says what is wrong with a check, in one sentence.
+func (c Check) validate() error {
+	switch {
+	case c.Name == "":
+		return errors.New("a check needs a name")
+	case (c.HTTP == nil) == (c.TCP == nil):
+		return errors.New("set exactly one of http and tcp")
+	case c.Interval <= 0:
+		return fmt.Errorf("interval must be positive, not %v", c.Interval)
+	case c.Timeout <= 0:
+		return fmt.Errorf("timeout must be positive, not %v", c.Timeout)
+	case c.Rise < 1:
+		return fmt.Errorf("rise must be at least 1, not %d", c.Rise)
+	case c.Fall < 1:
+		return fmt.Errorf("fall must be at least 1, not %d", c.Fall)
+	case c.TCP != nil:
+		return c.TCP.validate()
+	default:
+		return c.HTTP.validate()
+	}
+}
+
+func (t *TCP) validate() error {
+	if _, port, err := net.SplitHostPort(t.Address); err != nil || port == "" {
+		return fmt.Errorf("tcp address %q is not host:port", t.Address)
+	}
+	return nil
+}
+
+func (h *HTTP) validate() error {
+	u, err := url.Parse(h.URL)
+	if err != nil {
+		return fmt.Errorf("http url: %w", err)
+	}
+	switch {
+	case u.Scheme != "http" && u.Scheme != "https":
+		return fmt.Errorf("http url %q must start with http:// or https://", u.Redacted())
+	case u.Hostname() == "":
+		return fmt.Errorf("http url %q has no host", u.Redacted())
+	case u.User != nil:
+		return errors.New("http url must not carry a user or password: use tokenFile")
+	case (h.ClientCertFile == "") != (h.ClientKeyFile == ""):
+		return errors.New("clientCertFile and clientKeyFile go together: set both or none")
+	}
+	for _, s := range h.Status {
+		if s < 200 || s > 599 {
+			return fmt.Errorf("status %d is not a final HTTP status (200 to 599)", s)
+		}
+	}
+	return nil
+}
+
+// clone makes a check safe from later changes by the caller, with the default status filled in.
+func (c Check) clone() Check {
+	if c.TCP != nil {
+		t := *c.TCP
+		c.TCP = &t
+	}
+	if c.HTTP != nil {
+		h := *c.HTTP
+		h.Status = slices.Clone(h.Status)
+		if len(h.Status) == 0 {
+			h.Status = []int{http.StatusOK}
+		}
+		c.HTTP = &h
+	}
+	return c
+}

@@ -1,0 +1,226 @@
+package health
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+)
+
+const (
+	// maxReuse is how long one connection serves probes. Kept connections
+	// spare both sides most TLS handshakes; fresh ones see what a kept one
+	// hides: that the server accepts nobody any more, or that its certificate
+	// was replaced or has expired.
+	maxReuse = time.Second
+
+	maxBody   = 64 << 10 // what is read of a body
+	maxAnswer = 2 * maxBody
+)
+
+// httpProber speaks HTTP/1.1 over one connection at a time. It does without
+// http.Transport because the idle connection has to be the tripwire, and
+// because a probe has to know whether its connection was a reused one.
+type httpProber struct {
+	check   HTTP
+	what    string // "GET https://…", the subject of every reason
+	address string // host:port to dial
+	secure  bool
+	timeout time.Duration
+	dial    dialFunc
+	creds   *credentials
+	idle    *wire // nil if the last answer left none to keep
+}
+
+func newHTTPProber(check HTTP, timeout time.Duration, dial dialFunc) (*httpProber, error) {
+	u, err := url.Parse(check.URL)
+	if err != nil {
+		return nil, fmt.Errorf("http url: %w", err)
+	}
+	secure, port := u.Scheme == "https", u.Port()
+	switch {
+	case port != "":
+	case secure:
+		port = "443"
+	default:
+		port = "80"
+	}
+	return &httpProber{
+		check:   check,
+		what:    http.MethodGet + " " + u.Redacted(),
+		address: net.JoinHostPort(u.Hostname(), port),
+		secure:  secure,
+		timeout: timeout,
+		dial:    dial,
+		creds:   newCredentials(check, u),
+	}, nil
+}
+
+func (p *httpProber) tripwire() *wire { return p.idle }
+
+func (p *httpProber) close() {
+	if p.idle != nil {
+		p.idle.close()
+		p.idle = nil
+	}
+}
+
+// probe asks once: over the kept connection if there is one, and if that one
+// turns out to be cut, over a fresh one.
+func (p *httpProber) probe(ctx context.Context) outcome {
+	out := p.attempt(ctx)
+	out.reason = p.what + ": " + out.reason
+	out.warning = p.creds.warning(time.Now())
+	return out
+}
+
+func (p *httpProber) attempt(ctx context.Context) outcome {
+	if err := p.creds.refresh(); err != nil {
+		return outcome{kind: failed, reason: ownFault + err.Error()}
+	}
+	if w := p.reuse(); w != nil {
+		if out := p.ask(ctx, w); out.kind != cut {
+			return out
+		}
+	}
+	w, err := p.open(ctx)
+	if err != nil {
+		return p.explain(err)
+	}
+	return p.ask(ctx, w)
+}
+
+// reuse takes the kept connection, unless it is too old or no longer good.
+func (p *httpProber) reuse() *wire {
+	w := p.idle
+	if w == nil {
+		return nil
+	}
+	p.idle = nil
+	if time.Since(w.opened) >= maxReuse || w.resume() != nil {
+		w.close()
+		return nil
+	}
+	return w
+}
+
+// open dials a fresh connection, and for https secures it.
+func (p *httpProber) open(ctx context.Context) (*wire, error) {
+	raw, err := p.dial(ctx, "tcp", p.address)
+	if err != nil {
+		return nil, &stageError{"no connection", err}
+	}
+	w := newWire(raw)
+	if !p.secure {
+		return w, nil
+	}
+	conn := tls.Client(raw, p.creds.tls)
+	if err := w.during(ctx, conn.Handshake); err != nil {
+		return nil, &stageError{"no TLS handshake", err}
+	}
+	w.use(conn)
+	p.creds.sawServer(conn.ConnectionState())
+	return w, nil
+}
+
+// ask sends the request over w, judges the answer, and keeps w if it can carry another one.
+func (p *httpProber) ask(ctx context.Context, w *wire) outcome {
+	var (
+		start = time.Now()
+		ans   answer
+	)
+	err := w.during(ctx, func() (err error) {
+		ans, err = exchange(w, p.creds.request)
+		return err
+	})
+	if err != nil {
+		return p.explain(err)
+	}
+	if ans.reusable {
+		w.watch(discardNothing)
+		p.idle = w
+	} else {
+		w.close()
+	}
+	return p.judge(ans, time.Since(start))
+}
+
+// answer is what a verdict is made from.
+type answer struct {
+	status   int
+	location string // of a redirect
+	body     []byte // its first maxBody bytes
+	reusable bool   // the connection can carry another request
+}
+
+// exchange writes a request and reads the answer to it.
+func exchange(w *wire, request []byte) (answer, error) {
+	// A server that rejects our certificate may say so and hang up while we
+	// still write. What it said is worth more than our write error, and a
+	// broken connection fails the read as well.
+	_, _ = w.conn.Write(request)
+
+	resp, err := readFinal(w)
+	if err != nil {
+		if w.limit.N <= 0 {
+			err = fmt.Errorf("more than %d KiB of headers", maxAnswer>>10)
+		}
+		return answer{}, &stageError{"no answer", err}
+	}
+	defer func() { _ = resp.Body.Close() }()
+
+	// One byte more than wanted tells whether that was all of it.
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
+	if err != nil {
+		return answer{}, &stageError{"headers came but the body stalled: no end", err}
+	}
+	return answer{
+		status:   resp.StatusCode,
+		location: resp.Header.Get("Location"),
+		body:     body[:min(len(body), maxBody)],
+		reusable: len(body) <= maxBody && !resp.Close && w.r.Buffered() == 0,
+	}, nil
+}
+
+// readFinal reads an answer up to its body, skipping interim ones (RFC 9110, section 15.2).
+func readFinal(w *wire) (*http.Response, error) {
+	const maxInterim = 5
+	for range maxInterim {
+		resp, err := http.ReadResponse(w.r, nil)
+		if err != nil || resp.StatusCode >= 200 || resp.StatusCode == http.StatusSwitchingProtocols {
+			return resp, err
+		}
+	}
+	return nil, errors.New("nothing but interim answers (1xx)")
+}
+
+// judge turns an answer into an outcome.
+func (p *httpProber) judge(a answer, took time.Duration) outcome {
+	if slices.Contains(p.check.Status, a.status) {
+		return outcome{kind: passed, reason: fmt.Sprintf("%d in %v", a.status, round(took))}
+	}
+	switch {
+	case a.status == http.StatusTooManyRequests:
+		return outcome{kind: overloaded, reason: bodyReason(a.status, a.body)}
+	case a.status == http.StatusUnauthorized, a.status == http.StatusForbidden:
+		return outcome{kind: failed, reason: p.creds.denied(a.status, time.Now())}
+	case a.status >= 300 && a.status < 400:
+		return outcome{kind: failed, reason: fmt.Sprintf("%d: redirects are not followed (to %s)", a.status, printable(a.location))}
+	default:
+		return outcome{kind: failed, reason: bodyReason(a.status, a.body)}
+	}
+}
+
+// explain turns a fault of the connection into an outcome.
+func (p *httpProber) explain(err error) outcome {
+	if reason := p.creds.explainTLS(err, time.Now()); reason != "" {
+		return outcome{kind: failed, reason: reason}
+	}
+	return explain(err, p.timeout)
+}

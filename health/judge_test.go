@@ -1,0 +1,143 @@
+package health
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// letters write a history of outcomes in one word.
+var letters = map[rune]kind{'p': passed, 'o': overloaded, 'f': failed, 'c': cut, 'r': refused}
+
+func TestJudge(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		rise, fall int
+		outcomes   string
+		states     string // after each outcome: u(nknown), H(ealthy), x (unhealthy)
+		causes     string // the index of each change's first evidence
+	}{
+		{"rise", 2, 2, "pp", "uH", "0"},
+		{"rise of one", 1, 2, "p", "H", "0"},
+		{"rise counts passes in a row", 3, 3, "ppfppp", "uuuuuH", "3"},
+		{"fall", 2, 2, "ppff", "uHHx", "02"},
+		{"fall counts failures in a row", 1, 3, "pffpfff", "HHHHHHx", "04"},
+		{"fall of one", 1, 1, "pf", "Hx", "01"},
+		{"unknown falls too", 2, 2, "ff", "ux", "0"},
+		{"timeouts and cuts count alike", 1, 3, "pfcf", "HHHx", "01"},
+		{"refused is proof", 2, 5, "ppr", "uHx", "02"},
+		{"refused is proof of the unknown", 2, 5, "r", "x", "0"},
+		{"refused ends a run: its evidence began before", 1, 3, "pfr", "HHx", "01"},
+		{"return needs the whole rise", 3, 1, "pppfpprppp", "uuHxxxxxxH", "037"},
+		{"overload keeps the healthy", 1, 2, "poooo", "HHHHH", "0"},
+		{"overload ends a run of failures", 1, 2, "pfofof", "HHHHHH", "0"},
+		{"overload never makes healthy", 2, 2, "ooooo", "uuuuu", ""},
+		{"overload does not heal", 1, 1, "pfooo", "Hxxxx", "01"},
+		{"overload is neutral to a rise", 2, 2, "pop", "uuH", "0"},
+		{"no second change", 1, 1, "rrrf", "xxxx", "0"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			epoch := time.Unix(0, 0)
+			j := judge{rise: tt.rise, fall: tt.fall}
+			var states, causes strings.Builder
+			for i, l := range tt.outcomes {
+				var changed bool
+				j, changed = j.observe(letters[l], epoch.Add(time.Duration(i)))
+				states.WriteByte("uHx"[j.state])
+				if changed {
+					fmt.Fprint(&causes, j.began.Sub(epoch).Nanoseconds())
+				}
+			}
+			if diff := cmp.Diff(tt.states, states.String()); diff != "" {
+				t.Errorf("states (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tt.causes, causes.String()); diff != "" {
+				t.Errorf("causes (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Whatever happens, a check becomes healthy only by rise passes with no failure among them, and never stays healthy past
+// a refusal or fall failures with no sign of life among them.
+func TestJudgeProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		j := judge{rise: rapid.IntRange(1, 4).Draw(t, "rise"), fall: rapid.IntRange(1, 4).Draw(t, "fall")}
+		passes, failures := 0, 0
+		for i, k := range rapid.SliceOf(rapid.SampledFrom([]kind{passed, overloaded, failed, cut, refused})).Draw(t, "outcomes") {
+			before := j.state
+			var changed bool
+			j, changed = j.observe(k, time.Unix(int64(i), 0))
+			switch k {
+			case passed:
+				passes, failures = passes+1, 0
+			case overloaded:
+				failures = 0
+			default:
+				passes, failures = 0, failures+1
+			}
+			switch {
+			case changed != (before != j.state):
+				t.Fatalf("changed is %v from %v to %v", changed, before, j.state)
+			case changed && j.state == Healthy && (k != passed || passes < j.rise):
+				t.Fatalf("healthy after %d passes of %d", passes, j.rise)
+			case j.state == Healthy && (k == refused || failures >= j.fall):
+				t.Fatalf("still healthy after %d failures of %d, refused: %v", failures, j.fall, k == refused)
+			case changed && j.state == Unknown:
+				t.Fatal("back to unknown")
+			}
+		}
+	})
+}
+
+func TestJudgeReason(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		state    State
+		outcomes string
+		want     string
+	}{
+		{"rising", Unknown, "p", "passed 1 of 2: p"},
+		{"healthy", Unknown, "pp", "p"},
+		{"healthy but failing", Healthy, "f", "failed 1 of 2: f"},
+		{"fallen", Healthy, "fc", "c"},
+		{"recovering", Healthy, "ffp", "f"},
+		{"recovered", Healthy, "ffpp", "p"},
+		{"unknown and failing", Unknown, "f", "failed 1 of 2: f"},
+		{"overloaded", Healthy, "o", "o"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			j, reason := judge{rise: 2, fall: 2, state: tt.state}, ""
+			for _, l := range tt.outcomes {
+				out := outcome{kind: letters[l], reason: string(l)}
+				j, _ = j.observe(out.kind, time.Time{})
+				reason = j.reason(out, reason)
+			}
+			if reason != tt.want {
+				t.Errorf("reason is %q, want %q", reason, tt.want)
+			}
+		})
+	}
+}
+
+func TestHunt(t *testing.T) {
+	var (
+		h     hunt
+		total time.Duration
+		n     int
+	)
+	for pause, ok := h.step(); ok; pause, ok = h.step() {
+		if n == 0 && pause != 0 {
+			t.Errorf("the first probe of a hunt waits %v", pause)
+		}
+		total += pause
+		n++
+	}
+	if n != maxHunt || total != 31*time.Millisecond {
+		t.Errorf("%d probes within %v, want %d within 31ms", n, total, maxHunt)
+	}
+}

@@ -1,0 +1,250 @@
+package health_test
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/health"
+)
+
+func named(name string) func(*health.Check) { return func(c *health.Check) { c.Name = name } }
+
+// names are those of the verdicts, in order, with their states.
+func (b *rig) states() string {
+	var words []string
+	for _, v := range b.monitor.Verdicts() {
+		words = append(words, v.Check+":"+v.State.String())
+	}
+	return strings.Join(words, " ")
+}
+
+func (b *rig) wantStates(want string) {
+	b.t.Helper()
+	if diff := cmp.Diff(want, b.states()); diff != "" {
+		b.t.Errorf("verdicts (-want +got):\n%s", diff)
+	}
+}
+
+func TestApplyStartsAndStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newRig(t)
+		b.serve(ok)
+		b.apply(check(named("b")), check(named("a"), overTCP))
+		b.wantStates("b:unknown a:unknown")
+		pass(time.Second)
+		b.wantStates("b:healthy a:healthy")
+
+		b.apply(check(named("a"), overTCP), check(named("c")))
+		b.wantStates("a:healthy c:unknown")
+		pass(time.Second)
+		b.wantStates("a:healthy c:healthy")
+
+		b.apply()
+		b.wantStates("")
+		b.dials()
+		pass(time.Minute)
+		if n := b.dials(); n != 0 {
+			t.Errorf("%d connections by stopped checks", n)
+		}
+		b.apply(check(named("b")))
+		b.wantStates("b:unknown") // what was removed is forgotten
+	})
+}
+
+func TestFirstVerdict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newRig(t)
+		b.become(silent)
+		b.apply(check())
+		want := health.Verdict{Check: "apiserver", Reason: "not probed yet", Since: time.Now()}
+		pass(100 * time.Millisecond)
+		if diff := cmp.Diff(want, b.verdict()); diff != "" {
+			t.Errorf("during the first probe (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestApplyLeavesTheUnchangedAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newRig(t)
+		b.serve(ok)
+		c := check()
+		b.healthy(c)
+		before := b.verdict()
+		b.dials()
+		for range 10 {
+			b.apply(check())
+		}
+		synctest.Wait()
+		if n := b.dials(); n != 0 {
+			t.Errorf("%d new connections", n)
+		}
+		if diff := cmp.Diff(before, b.verdict()); diff != "" {
+			t.Errorf("verdict changed (-before +after):\n%s", diff)
+		}
+		c.HTTP.URL = "http://127.0.0.1:1/" // the caller's own copy
+		pass(time.Second)
+		b.want(health.Healthy, "GET http://127.0.0.1:8080/readyz: 200")
+		b.wantHistory("healthy")
+	})
+}
+
+// A reload by itself neither withdraws nor announces.
+func TestApplyKeepsTheVerdictOfTheChanged(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		before, after int // what the server answers
+		history       string
+	}{
+		{"stays healthy", 200, 200, "healthy"},
+		{"the new check finds it unhealthy", 200, 500, "healthy unhealthy"},
+		{"stays unhealthy", 500, 500, "unhealthy"},
+		{"the new check finds it healthy", 500, 200, "unhealthy healthy"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newRig(t)
+				b.serve(func(w http.ResponseWriter, r *http.Request) {
+					code := tt.before
+					if r.URL.Path == "/livez" {
+						code = tt.after
+					}
+					status(code, "")(w, r)
+				})
+				b.apply(check())
+				pass(time.Second)
+				before := b.verdict()
+				b.apply(check(func(c *health.Check) { c.HTTP.URL = "http://127.0.0.1:8080/livez" }))
+				after := b.verdict()
+				if diff := cmp.Diff(before, after); diff != "" {
+					t.Errorf("verdict changed at once (-before +after):\n%s", diff)
+				}
+				synctest.Wait() // one probe is not enough for rise or fall
+				if s := b.verdict().State; s != before.State {
+					t.Errorf("%v after the first probe", s)
+				}
+				pass(5 * time.Second)
+				b.wantHistory(tt.history)
+				if v := b.verdict(); !strings.Contains(v.Reason, "/livez") || v.Passes+v.Failures <= before.Passes+before.Failures {
+					t.Errorf("not probed again: %+v", v)
+				}
+			})
+		})
+	}
+}
+
+func TestApplyRefuses(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		adjust func(*health.Check)
+		want   string
+	}{
+		{"no name", named(""), `check "": a check needs a name`},
+		{"nothing to check", func(c *health.Check) { c.HTTP = nil }, "set exactly one of http and tcp"},
+		{"two things to check", func(c *health.Check) { c.TCP = &health.TCP{Address: "m1:1"} }, "set exactly one of http and tcp"},
+		{"no interval", func(c *health.Check) { c.Interval = 0 }, `check "apiserver": interval must be positive, not 0s`},
+		{"no timeout", func(c *health.Check) { c.Timeout = -1 }, "timeout must be positive, not -1ns"},
+		{"no rise", func(c *health.Check) { c.Rise = 0 }, "rise must be at least 1, not 0"},
+		{"no fall", func(c *health.Check) { c.Fall = 0 }, "fall must be at least 1, not 0"},
+		{"no port", func(c *health.Check) { c.HTTP, c.TCP = nil, &health.TCP{Address: "m1"} }, `tcp address "m1" is not host:port`},
+		{"bad url", func(c *health.Check) { c.HTTP.URL = "http://[::1" }, "http url: parse"},
+		{"other scheme", func(c *health.Check) { c.HTTP.URL = "ftp://m1/" }, `http url "ftp://m1/" must start with http:// or https://`},
+		{"no host", func(c *health.Check) { c.HTTP.URL = "https:///readyz" }, `http url "https:///readyz" has no host`},
+		{"password", func(c *health.Check) { c.HTTP.URL = "https://u:secret@m1/" }, "must not carry a user or password"},
+		{"half a pair", func(c *health.Check) { c.HTTP.ClientCertFile = "/x" }, "set both or none"},
+		{"interim status", func(c *health.Check) { c.HTTP.Status = []int{200, 100} }, "status 100 is not a final HTTP status"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newRig(t)
+				b.serve(ok)
+				b.healthy(check(named("running")))
+				err := b.monitor.Apply([]health.Check{check(named("fine")), check(tt.adjust)})
+				if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "secret") {
+					t.Errorf("error %q, want …%q…", err, tt.want)
+				}
+				b.wantStates("running:healthy")
+			})
+		})
+	}
+	if err := health.NewMonitor(nil, nil).Apply([]health.Check{check(), check()}); err == nil || err.Error() != `check "apiserver": there are two of this name` {
+		t.Errorf("two of a name: %v", err)
+	}
+}
+
+// Close, and Apply when it removes a check, end probes that hang.
+func TestCloseDoesNotHang(t *testing.T) {
+	for _, s := range []portState{silent, frozen} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newRig(t)
+			b.become(s)
+			slow := func(c *health.Check) { c.Timeout, c.Rise = time.Hour, 1000 }
+			b.apply(check(slow, named("a")), check(slow, named("b"), overTCP), check(slow, named("c"), overTLS(t, newAuthority(t, "ca", year))))
+			pass(time.Second)
+			began := time.Now()
+			b.apply(check(slow, named("c"), overTLS(t, newAuthority(t, "ca", year))))
+			b.monitor.Close()
+			b.monitor.Close()
+			if took := time.Since(began); took != 0 {
+				t.Errorf("took %v", took)
+			}
+			if n := len(b.monitor.Verdicts()); n != 0 {
+				t.Errorf("%d verdicts after Close", n)
+			}
+			if err := b.monitor.Apply(nil); !errors.Is(err, health.ErrClosed) {
+				t.Errorf("Apply after Close: %v", err)
+			}
+			b.wantHistory("") // a probe that was broken off is not judged
+		})
+	}
+}
+
+// notify may ask for the verdicts, and sees its own.
+func TestNotifyMayAsk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEndpoint()
+		e.serve(ok)
+		defer e.Close()
+		var m *health.Monitor
+		told := make(chan health.Verdict, 1)
+		m = health.NewMonitorOver(e.dial, nil, func(v health.Verdict) {
+			if diff := cmp.Diff([]health.Verdict{v}, m.Verdicts()); diff != "" {
+				t.Errorf("told, then asked:\n%s", diff)
+			}
+			told <- v
+		})
+		defer m.Close()
+		if err := m.Apply([]health.Check{check()}); err != nil {
+			t.Fatal(err)
+		}
+		v := <-told
+		if v.State != health.Healthy || v.Passes != 2 || v.Failures != 0 || v.Checked != time.Now() || v.Since.Sub(v.Cause) != 200*time.Millisecond {
+			t.Errorf("told %+v", v)
+		}
+	})
+}
+
+// A state change is logged once; a steady state is silent.
+func TestLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newRig(t)
+		b.serve(ok)
+		b.healthy(check())
+		pass(time.Minute)
+		b.kill(false)
+		pass(time.Minute)
+		b.monitor.Close()
+		lines := strings.Split(strings.TrimSpace(b.log.String()), "\n")
+		if len(lines) != 2 ||
+			!strings.Contains(lines[0], `level=INFO msg="check is healthy" check=apiserver reason="GET http://127.0.0.1:8080/readyz: 200 in 0s" after=200ms`) ||
+			!strings.Contains(lines[1], `level=WARN msg="check is unhealthy" check=apiserver reason="GET http://127.0.0.1:8080/readyz: connection refused" after=0s`) {
+			t.Errorf("logged:\n%s", b.log.String())
+		}
+	})
+}

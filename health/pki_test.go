@@ -1,0 +1,123 @@
+package health_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+const (
+	day  = 24 * time.Hour
+	year = 365 * day
+)
+
+// identity is a certificate with its key.
+type identity struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// newAuthority makes a certificate authority that lives until the given time from now.
+func newAuthority(t testing.TB, name string, left time.Duration) *identity {
+	return issue(t, nil, name, func(c *x509.Certificate) {
+		c.IsCA, c.BasicConstraintsValid, c.KeyUsage = true, true, x509.KeyUsageCertSign
+		c.NotAfter = time.Now().Add(left)
+	})
+}
+
+// issue makes a certificate for 127.0.0.1 that lives from yesterday for a year, or what adjust makes of it.
+func (a *identity) issue(t testing.TB, adjust ...func(*x509.Certificate)) *identity {
+	return issue(t, a, "kube-apiserver", append([]func(*x509.Certificate){func(c *x509.Certificate) {
+		c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
+		c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	}}, adjust...)...)
+}
+
+func issue(t testing.TB, parent *identity, name string, adjust ...func(*x509.Certificate)) *identity {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial,
+		Subject:      pkix.Name{CommonName: name},
+		NotBefore:    time.Now().Add(-day),
+		NotAfter:     time.Now().Add(year),
+	}
+	for _, a := range adjust {
+		a(template)
+	}
+	signer, signerKey := template, key
+	if parent != nil {
+		signer, signerKey = parent.cert, parent.key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, signer, &key.PublicKey, signerKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &identity{cert, key}
+}
+
+func (i *identity) certPEM() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: i.cert.Raw})
+}
+
+func (i *identity) keyPEM(t testing.TB) []byte {
+	der, err := x509.MarshalPKCS8PrivateKey(i.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+}
+
+func (i *identity) tls() tls.Certificate {
+	return tls.Certificate{Certificate: [][]byte{i.cert.Raw}, PrivateKey: i.key}
+}
+
+func (i *identity) pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(i.cert)
+	return pool
+}
+
+// put replaces a file the way tools that know better do: whole, by a rename.
+func put(t testing.TB, path string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// file puts data into a new file and returns its path.
+func file(t testing.TB, data []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file.pem")
+	put(t, path, data)
+	return path
+}
+
+func lives(from, until time.Duration) func(*x509.Certificate) {
+	return func(c *x509.Certificate) { c.NotBefore, c.NotAfter = time.Now().Add(from), time.Now().Add(until) }
+}

@@ -1,0 +1,353 @@
+package health_test
+
+import (
+	"bufio"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/herald-vip/herald/health"
+)
+
+// victim is the environment variable that makes the test binary a server which waits to be killed.
+const victim = "HERALD_HEALTH_TEST_VICTIM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(victim) != "" {
+		serveUntilKilled()
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func serveUntilKilled() {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	_, _ = io.WriteString(os.Stdout, l.Addr().String()+"\n")
+	panic(http.Serve(l, http.HandlerFunc(ok)))
+}
+
+// startVictim runs a server in a process of its own and returns it with its address.
+func startVictim(t *testing.T) (*exec.Cmd, string) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), victim+"=1")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	address, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cmd, strings.TrimSpace(address)
+}
+
+// realMonitor watches over the real network and tells of each change.
+func realMonitor(t *testing.T, checks ...health.Check) <-chan health.Verdict {
+	t.Helper()
+	told := make(chan health.Verdict, 100)
+	m := health.NewMonitor(nil, func(v health.Verdict) { told <- v })
+	t.Cleanup(m.Close)
+	if err := m.Apply(checks); err != nil {
+		t.Fatal(err)
+	}
+	return told
+}
+
+const patience = 30 * time.Second
+
+// next expects the next change to be this one.
+func next(t *testing.T, told <-chan health.Verdict, want health.State, reason string) health.Verdict {
+	t.Helper()
+	select {
+	case v := <-told:
+		if v.State != want || !strings.Contains(v.Reason, reason) {
+			t.Fatalf("%v: %q, want %v: …%q…", v.State, v.Reason, want, reason)
+		}
+		return v
+	case <-time.After(patience):
+		t.Fatalf("no change within %v, want %v", patience, want)
+		return health.Verdict{}
+	}
+}
+
+// reach waits for a change to this state: a stalled test machine may cause others on the way.
+func reach(t *testing.T, told <-chan health.Verdict, want health.State, reason string) {
+	t.Helper()
+	deadline := time.After(patience)
+	for {
+		select {
+		case v := <-told:
+			if v.State == want && strings.Contains(v.Reason, reason) {
+				return
+			}
+		case <-deadline:
+			t.Fatalf("not %v: …%q… within %v", want, reason, patience)
+		}
+	}
+}
+
+func nothingMore(t *testing.T, told <-chan health.Verdict) {
+	t.Helper()
+	select {
+	case v := <-told:
+		t.Errorf("one change too many: %+v", v)
+	default:
+	}
+}
+
+// A real process, killed for real. The interval is so long that only the
+// tripwire can have noticed, and fall so high that only the refusal can have decided.
+func TestKilledProcess(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.name, func(t *testing.T) {
+			cmd, address := startVictim(t)
+			c := check(v.adjust, once)
+			c.Interval, c.Timeout, c.Fall = time.Hour, time.Hour, 1000
+			if c.TCP != nil {
+				c.TCP.Address = address
+			} else {
+				c.HTTP.URL = "http://" + address + "/readyz"
+			}
+			told := realMonitor(t, c)
+			next(t, told, health.Healthy, "")
+			killed := time.Now()
+			if err := cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			verdict := next(t, told, health.Unhealthy, "connection refused")
+			t.Logf("kill → close seen %v → unhealthy %v", verdict.Cause.Sub(killed), verdict.Since.Sub(verdict.Cause))
+			nothingMore(t, told)
+		})
+	}
+}
+
+// A real process, frozen for real: the kernel accepts on its behalf, the deadline finds it.
+func TestFrozenProcess(t *testing.T) {
+	cmd, address := startVictim(t)
+	c := check()
+	c.HTTP.URL = "http://" + address + "/readyz"
+	told := realMonitor(t, c)
+	reach(t, told, health.Healthy, "")
+	for _, s := range []struct {
+		signal os.Signal
+		want   health.State
+		reason string
+	}{
+		{syscall.SIGSTOP, health.Unhealthy, "no answer within 500ms"},
+		{syscall.SIGCONT, health.Healthy, "200"},
+		{syscall.SIGSTOP, health.Unhealthy, "no answer within 500ms"},
+	} {
+		if err := cmd.Process.Signal(s.signal); err != nil {
+			t.Fatal(err)
+		}
+		reach(t, told, s.want, s.reason)
+	}
+}
+
+// The ways a connection can end that only a real kernel has.
+func TestRealEnds(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		end  func(*net.TCPConn) error
+	}{
+		{"FIN", (*net.TCPConn).Close},
+		{"half-close", (*net.TCPConn).CloseWrite},
+		{"RST", func(c *net.TCPConn) error { return errors.Join(c.SetLinger(0), c.Close()) }},
+	} {
+		for _, v := range variants {
+			t.Run(v.name+" "+tt.name, func(t *testing.T) {
+				l, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.Close()
+				c := check(v.adjust, once)
+				c.Interval, c.Timeout, c.Fall = time.Hour, time.Hour, 1000
+				if c.TCP != nil {
+					c.TCP.Address = l.Addr().String()
+				} else {
+					c.HTTP.URL = "http://" + l.Addr().String() + "/"
+				}
+				told := realMonitor(t, c)
+				conn, err := l.Accept()
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				if c.HTTP != nil {
+					if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
+						t.Fatal(err)
+					}
+					if _, err := io.WriteString(conn, empty200); err != nil {
+						t.Fatal(err)
+					}
+				}
+				next(t, told, health.Healthy, "")
+				_ = l.Close()
+				if err := tt.end(conn.(*net.TCPConn)); err != nil {
+					t.Fatal(err)
+				}
+				next(t, told, health.Unhealthy, "connection refused")
+				nothingMore(t, told)
+			})
+		}
+	}
+}
+
+// Thousands of probes with every kind of result leave no descriptor open; TestMain looks for goroutines.
+func TestNothingLeaks(t *testing.T) {
+	// The first use of the network opens descriptors of the runtime's own.
+	httptest.NewServer(nil).Close()
+	before := descriptors(t)
+
+	ca := newAuthority(t, "ca", year)
+	var (
+		servers []*httptest.Server
+		checks  []health.Check
+	)
+	watch := func(url string, adjust ...func(*health.Check)) {
+		c := check(adjust...)
+		c.Name, c.Interval, c.Timeout = fmt.Sprint(len(checks)), time.Millisecond, 20*time.Millisecond
+		if c.TCP != nil {
+			c.TCP.Address = strings.TrimPrefix(url, "http://")
+		} else {
+			c.HTTP.URL = url
+		}
+		checks = append(checks, c)
+	}
+	start := func(secure bool, h http.HandlerFunc) string {
+		srv := httptest.NewUnstartedServer(h)
+		srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+		if servers = append(servers, srv); secure {
+			srv.TLS = &tls.Config{Certificates: []tls.Certificate{ca.issue(t).tls()}}
+			srv.StartTLS()
+		} else {
+			srv.Start()
+		}
+		return srv.URL
+	}
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	hang := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+	watch(start(false, ok))
+	watch(start(false, ok), overTCP)
+	watch(start(true, ok), overTLS(t, ca))
+	watch(start(true, ok), overTLS(t, newAuthority(t, "other", year)))
+	watch(start(false, ok), func(c *health.Check) { c.HTTP.CAFile = "/nowhere" })
+	watch(start(false, status(500, "no")))
+	watch(start(false, status(200, strings.Repeat("x", 200<<10))))
+	watch(start(false, hang))
+	watch(start(false, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "5")
+		_ = http.NewResponseController(w).Flush()
+		hang(w, r)
+	}))
+	watch(start(false, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	watch(start(false, func(w http.ResponseWriter, r *http.Request) { w.Header().Set("Connection", "close"); ok(w, r) }))
+	watch(gone.URL)
+	watch(gone.URL, overTCP)
+
+	m := health.NewMonitor(nil, nil)
+	if err := m.Apply(checks); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool {
+		for _, v := range m.Verdicts() {
+			if v.Passes+v.Failures < 200 {
+				return false
+			}
+		}
+		return true
+	})
+	for _, v := range m.Verdicts() {
+		t.Logf("%v passes, %v failures: %v: %s", v.Passes, v.Failures, v.State, v.Reason)
+	}
+	m.Close()
+	for _, srv := range servers {
+		srv.Close()
+	}
+	eventually(t, func() bool { return descriptors(t) <= before })
+}
+
+func descriptors(t *testing.T) int {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// eventually polls until the condition holds.
+func eventually(t *testing.T, condition func() bool) {
+	t.Helper()
+	deadline := time.After(time.Minute)
+	for !condition() {
+		select {
+		case <-deadline:
+			t.Fatal("still not so after a minute")
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// BenchmarkProbe is one probe over the real network to a server in this process, which is part of the figures.
+func BenchmarkProbe(b *testing.B) {
+	ca := newAuthority(b, "ca", year)
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(ok))
+	srv.TLS = &tls.Config{Certificates: []tls.Certificate{ca.issue(b).tls()}}
+	srv.StartTLS()
+	defer srv.Close()
+	plain := httptest.NewServer(http.HandlerFunc(ok))
+	defer plain.Close()
+	var dialer net.Dialer
+	for _, bb := range []struct {
+		name  string
+		fresh bool
+		check health.Check
+	}{
+		{"https", false, health.Check{HTTP: &health.HTTP{URL: srv.URL, CAFile: file(b, ca.certPEM())}}},
+		{"https fresh", true, health.Check{HTTP: &health.HTTP{URL: srv.URL, CAFile: file(b, ca.certPEM())}}},
+		{"http", false, health.Check{HTTP: &health.HTTP{URL: plain.URL}}},
+		{"tcp", false, health.Check{TCP: &health.TCP{Address: plain.Listener.Addr().String()}}},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			probe, stop, err := health.Probe(bb.check, dialer.DialContext)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer stop()
+			b.ReportAllocs()
+			for b.Loop() {
+				if passes, reason := probe(b.Context()); !passes {
+					b.Fatal(reason)
+				}
+				if bb.fresh {
+					stop()
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,223 @@
+package health
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"time"
+	"unicode"
+)
+
+// ownFault marks a reason that lies with the check and says nothing about the server.
+const ownFault = "check's own: "
+
+// stageError is a fault of the connection, with what is missing if it was a timeout.
+type stageError struct {
+	missing string
+	err     error
+}
+
+func (e *stageError) Error() string { return e.missing + ": " + e.err.Error() }
+func (e *stageError) Unwrap() error { return e.err }
+
+// explain turns a fault of the connection into an outcome.
+func explain(err error, timeout time.Duration) outcome {
+	var (
+		stage *stageError
+		dns   *net.DNSError
+		errno syscall.Errno
+		out   = outcome{kind: failed}
+	)
+	inDNS := errors.As(err, &dns) // whose refused connection is not the endpoint's
+	switch {
+	case isTimeout(err):
+		out.reason = "no answer"
+		if errors.As(err, &stage) {
+			out.reason = stage.missing
+		}
+		out.reason += fmt.Sprintf(" within %v", timeout)
+	case inDNS:
+		out.reason = printable(dns.Error())
+	case errors.Is(err, syscall.ECONNREFUSED):
+		out.kind, out.reason = refused, "connection refused"
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		out.kind, out.reason = cut, "connection reset by the server"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		out.kind, out.reason = cut, "connection closed without a whole answer"
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.EADDRNOTAVAIL):
+		errors.As(err, &errno)
+		out.reason = ownFault + errno.Error() // this node has run out of descriptors or ports
+	case errors.As(err, &errno):
+		out.reason = errno.Error()
+	default:
+		if errors.As(err, &stage) {
+			err = stage.err
+		}
+		out.reason = printable(err.Error())
+	}
+	return out
+}
+
+func isTimeout(err error) bool {
+	var ne net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &ne) && ne.Timeout()
+}
+
+// explainTLS says why a TLS connection failed; empty if the error is none of TLS.
+func (c *credentials) explainTLS(err error, now time.Time) string {
+	var (
+		invalid  x509.CertificateInvalidError
+		unknown  x509.UnknownAuthorityError
+		hostname x509.HostnameError
+		verify   *tls.CertificateVerificationError
+		noTLS    tls.RecordHeaderError
+		op       *net.OpError
+	)
+	switch {
+	case c.ca.good && now.After(c.ca.value.last.until) && errors.As(err, &verify):
+		return ownFault + "caFile " + c.check.CAFile + ": certificate expired on " + date(c.ca.value.last.until)
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired && now.Before(invalid.Cert.NotBefore):
+		return "certificate is valid only from " + date(invalid.Cert.NotBefore) + ": compare the clocks"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return "certificate expired on " + date(invalid.Cert.NotAfter)
+	case errors.As(err, &unknown) && c.check.CAFile != "":
+		return "certificate signed by an unknown authority (caFile " + c.check.CAFile + ")"
+	case errors.As(err, &unknown):
+		return "certificate signed by an unknown authority: set caFile"
+	case errors.As(err, &hostname):
+		return "certificate is for " + names(hostname.Certificate) + ", not for " + hostname.Host + ": set serverName"
+	case errors.As(err, &verify):
+		return printable(verify.Err.Error())
+	case errors.As(err, &noTLS):
+		return "the server does not speak TLS"
+	case errors.As(err, &op) && op.Op == "remote error":
+		return c.explainAlert(op.Err.Error(), now)
+	}
+	return ""
+}
+
+// explainAlert explains a TLS alert (RFC 8446, section 6.2) the server sent.
+func (c *credentials) explainAlert(alert string, now time.Time) string {
+	// In TLS 1.2 a missing certificate may be a mere handshake failure.
+	mine := strings.Contains(alert, "certificate") || c.asked && strings.Contains(alert, "handshake failure")
+	switch {
+	case !mine:
+		return "the server broke off TLS: " + alert
+	case c.check.ClientCertFile == "":
+		return "the server wants a client certificate, set clientCertFile: " + alert
+	case now.After(c.client().until):
+		return ownFault + "client certificate expired on " + date(c.client().until)
+	default:
+		return ownFault + "the server rejects the client certificate: " + alert
+	}
+}
+
+// denied explains a 401 or 403 that is not accepted.
+func (c *credentials) denied(status int, now time.Time) string {
+	anonymous := c.check.ClientCertFile == "" && c.check.TokenFile == ""
+	switch {
+	case anonymous && status == http.StatusUnauthorized:
+		return "401: anonymous access is off, set clientCertFile or tokenFile"
+	case anonymous:
+		return "403: anonymous access is forbidden, set clientCertFile or tokenFile"
+	case c.check.ClientCertFile != "" && now.After(c.client().until):
+		return fmt.Sprintf("%sclient certificate expired on %s (%d)", ownFault, date(c.client().until), status)
+	case status == http.StatusUnauthorized:
+		return ownFault + "401: the server does not accept the client certificate or token"
+	default:
+		return ownFault + "403: the client certificate or token does not permit GET " + c.url.Path
+	}
+}
+
+// validity is the lifetime of a certificate; zero if there is none.
+type validity struct{ from, until time.Time }
+
+// warning says that a certificate expires soon: within 7 days, or, if it lives
+// so short that it would always be about to, within the last tenth of its life.
+func (v validity) warning(now time.Time) string {
+	left := v.until.Sub(now)
+	switch {
+	case v.until.IsZero() || left > min(7*24*time.Hour, v.until.Sub(v.from)/10):
+		return ""
+	case left <= 0:
+		return "expired on " + date(v.until)
+	case left >= 48*time.Hour:
+		return fmt.Sprintf("expires in %d days (%s)", left/(24*time.Hour), date(v.until))
+	case left >= time.Hour:
+		return fmt.Sprintf("expires in %d h (%s)", left/time.Hour, date(v.until))
+	default:
+		return "expires within the hour (" + date(v.until) + ")"
+	}
+}
+
+func date(t time.Time) string { return t.UTC().Format(time.DateOnly) }
+
+// names lists whom a certificate is for.
+func names(cert *x509.Certificate) string {
+	all := cert.DNSNames
+	for _, ip := range cert.IPAddresses {
+		all = append(all[:len(all):len(all)], ip.String())
+	}
+	if len(all) == 0 {
+		return "no name at all"
+	}
+	return printable(strings.Join(all, ", "))
+}
+
+// bodyReason is a status and the line of the body that says most about it:
+// kube-apiserver lists each of its checks and marks the failed ones with [-].
+func bodyReason(status int, body []byte) string {
+	var bad []string
+	first := ""
+	for line := range strings.Lines(string(body)) {
+		line = strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(line, "[-]"):
+			bad = append(bad, strings.TrimSuffix(line, ": reason withheld"))
+		case first == "" && !strings.HasPrefix(line, "<") && strings.ContainsFunc(line, unicode.IsLetter): // no HTML
+			first = line
+		}
+	}
+	var object struct{ Message string } // such as a Kubernetes Status
+	_ = json.Unmarshal(body, &object)
+	text := printable(cmp.Or(strings.Join(bad, ", "), object.Message, first))
+	if text = cmp.Or(text, http.StatusText(status)); text == "" {
+		return fmt.Sprint(status)
+	}
+	return fmt.Sprintf("%d: %s", status, text)
+}
+
+// printable makes a short single line of what came from outside.
+func printable(s string) string {
+	const maxText = 120 // characters
+	var b strings.Builder
+	n := 0
+	for _, r := range s {
+		if !unicode.IsPrint(r) {
+			continue
+		}
+		if n++; n == maxText {
+			b.WriteRune('…')
+			break
+		}
+		b.WriteRune(r)
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// round keeps a latency readable.
+func round(d time.Duration) time.Duration {
+	if d < time.Millisecond {
+		return d.Round(time.Microsecond)
+	}
+	return d.Round(100 * time.Microsecond)
+}

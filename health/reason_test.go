@@ -1,0 +1,193 @@
+package health
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+func TestBodyReason(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		status int
+		body   string
+		want   string
+	}{
+		{"kube-apiserver", 500, "[+]ping ok\n[-]etcd failed: reason withheld\n[+]log ok\nreadyz check failed\n", "500: [-]etcd failed"},
+		{"two failed checks", 500, "[-]etcd failed: reason withheld\n[-]poststarthook/rbac failed: not finished\n", "500: [-]etcd failed, [-]poststarthook/rbac failed: not finished"},
+		{"Kubernetes status", 500, "{\n  \"kind\": \"Status\",\n  \"message\": \"etcd is gone\"\n}", "500: etcd is gone"},
+		{"plain text", 503, "\n\n  upstream is gone  \nmore\n", "503: upstream is gone"},
+		{"no line end", 503, "gone", "503: gone"},
+		{"empty", 503, "", "503: Service Unavailable"},
+		{"blank", 502, " \r\n\t\n", "502: Bad Gateway"},
+		{"HTML", 502, "<html>\n<h1>502 Bad Gateway</h1>\n</html>", "502: Bad Gateway"},
+		{"binary", 500, "\x00\x01\xfe", "500: Internal Server Error"},
+		{"control characters", 500, "bad \x1b[31mred\x07\u202e", "500: bad [31mred"},
+		{"status without a name", 599, "", "599"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := bodyReason(tt.status, []byte(tt.body)); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestPrintableIsShort(t *testing.T) {
+	got := printable(strings.Repeat("é", 500))
+	if n := utf8.RuneCountInString(got); n != 120 || !strings.HasSuffix(got, "é…") {
+		t.Errorf("%d characters, ending in %q", n, got[len(got)-5:])
+	}
+	if got := printable(strings.Repeat("x", 119)); len(got) != 119 {
+		t.Errorf("119 characters became %q", got)
+	}
+}
+
+func TestExplain(t *testing.T) {
+	dial := func(err error) error {
+		return &stageError{"no connection", &net.OpError{Op: "dial", Net: "tcp", Err: err}}
+	}
+	for _, tt := range []struct {
+		name string
+		err  error
+		kind kind
+		want string
+	}{
+		{"refused", dial(os.NewSyscallError("connect", syscall.ECONNREFUSED)), refused, "connection refused"},
+		{"name server refused", dial(&net.DNSError{Err: "refused", Name: "m1", UnwrapErr: syscall.ECONNREFUSED}), failed, "lookup m1: refused"},
+		{"name server silent", dial(&net.DNSError{Err: "i/o timeout", Name: "m1", IsTimeout: true}), failed, "no connection within 500ms"},
+		{"deadline", dial(context.DeadlineExceeded), failed, "no connection within 500ms"},
+		{"read deadline", &stageError{"no answer", os.ErrDeadlineExceeded}, failed, "no answer within 500ms"},
+		{"reset", &stageError{"no answer", os.NewSyscallError("read", syscall.ECONNRESET)}, cut, "connection reset by the server"},
+		{"broken pipe", &stageError{"no answer", syscall.EPIPE}, cut, "connection reset by the server"},
+		{"end", &stageError{"no answer", io.ErrUnexpectedEOF}, cut, "connection closed without a whole answer"},
+		{"unreachable", dial(os.NewSyscallError("connect", syscall.ENETUNREACH)), failed, "network is unreachable"},
+		{"out of descriptors", dial(os.NewSyscallError("socket", syscall.EMFILE)), failed, "check's own: too many open files"},
+		{"out of ports", dial(os.NewSyscallError("connect", syscall.EADDRNOTAVAIL)), failed, "check's own: cannot assign requested address"},
+		{"not HTTP", &stageError{"no answer", fmt.Errorf("malformed HTTP response %q", "SSH-2.0")}, failed, `malformed HTTP response "SSH-2.0"`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			out := explain(tt.err, 500*time.Millisecond)
+			if out.kind != tt.kind || out.reason != tt.want {
+				t.Errorf("got %d %q, want %d %q", out.kind, out.reason, tt.kind, tt.want)
+			}
+		})
+	}
+}
+
+func TestValidityWarning(t *testing.T) {
+	const day = 24 * time.Hour
+	now := time.Date(2026, 1, 10, 12, 0, 0, 0, time.UTC)
+	for _, tt := range []struct {
+		name       string
+		life, left time.Duration
+		want       string
+	}{
+		{"far from it", 365 * day, 8 * day, ""},
+		{"days", 365 * day, 5*day + time.Hour, "expires in 5 days (2026-01-15)"},
+		{"hours", 365 * day, 47 * time.Hour, "expires in 47 h (2026-01-12)"},
+		{"minutes", 365 * day, 30 * time.Minute, "expires within the hour (2026-01-10)"},
+		{"expired", 365 * day, -day, "expired on 2026-01-09"},
+		{"short-lived, fresh", day, 6 * time.Hour, ""},
+		{"short-lived, not renewed", day, 2 * time.Hour, "expires in 2 h (2026-01-10)"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			until := now.Add(tt.left)
+			if got := (validity{until.Add(-tt.life), until}).warning(now); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+	if got := (validity{}).warning(now); got != "" {
+		t.Errorf("no certificate: %q", got)
+	}
+}
+
+func FuzzBodyReason(f *testing.F) {
+	f.Add(500, []byte("[+]ping ok\n[-]etcd failed: reason withheld\nreadyz check failed\n"))
+	f.Add(503, []byte("<html>\r\n<h1>gone</h1>"))
+	f.Add(429, []byte("Too many requests, please try again later.\n"))
+	f.Add(0, []byte("\x00\xff\u202e\xe2\x80"))
+	f.Fuzz(func(t *testing.T, status int, body []byte) {
+		got := bodyReason(status, body)
+		text := strings.TrimPrefix(got, fmt.Sprint(status))
+		if len(got) == len(text) {
+			t.Fatalf("%q does not start with the status", got)
+		}
+		if n := utf8.RuneCountInString(strings.TrimPrefix(text, ": ")); n > 120 {
+			t.Fatalf("%d characters: %q", n, got)
+		}
+		if i := strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }); i >= 0 {
+			t.Fatalf("not printable at %d: %q", i, got)
+		}
+	})
+}
+
+// scripted is a connection that has been told what the server says.
+type scripted struct {
+	net.Conn // nil: nothing else may be called
+	says     *strings.Reader
+	read     int
+}
+
+func (c *scripted) Read(p []byte) (int, error) {
+	n, err := c.says.Read(p)
+	c.read += n
+	return n, err
+}
+func (*scripted) Write(p []byte) (int, error)     { return len(p), nil }
+func (*scripted) Close() error                    { return nil }
+func (*scripted) SetDeadline(time.Time) error     { return nil }
+func (*scripted) SetReadDeadline(time.Time) error { return nil }
+
+// Whatever a server answers, a probe ends, reads a bounded amount and says why
+// in one short printable line.
+func FuzzAnswer(f *testing.F) {
+	for _, s := range []string{
+		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\n\r\n",
+		"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+		"HTTP/1.0 500 Oops\r\n\r\n[-]etcd failed: reason withheld\n",
+		"HTTP/1.1 302 Found\r\nLocation: \x1bhttps://elsewhere/\r\n\r\n",
+		"HTTP/1.1 101 Switching Protocols\r\n\r\n",
+		"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 4\r\n\r\nbusy",
+		"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n",
+		"SSH-2.0-OpenSSH_9.2\r\n",
+		"\x16\x03\x01\x02\x00\x01",
+		"",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, says string) {
+		conn := &scripted{says: strings.NewReader(says)}
+		dial := func(context.Context, string, string) (net.Conn, error) { return conn, nil }
+		p, err := newHTTPProber(HTTP{URL: "http://127.0.0.1/x", Status: []int{http.StatusOK}}, time.Second, dial)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := p.probe(t.Context())
+		p.close() // waits for the watch, which reads on
+		if out.kind == refused {
+			t.Fatalf("an answer is no refusal: %q", out.reason)
+		}
+		if conn.read > maxAnswer+64<<10 {
+			t.Fatalf("read %d bytes", conn.read)
+		}
+		if n := utf8.RuneCountInString(out.reason); n > 250 || n == 0 {
+			t.Fatalf("%d characters: %q", n, out.reason)
+		}
+		if strings.ContainsFunc(out.reason, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			t.Fatalf("not printable: %q", out.reason)
+		}
+	})
+}

@@ -1,0 +1,128 @@
+package health
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// rotated is a value made of files that may be replaced at any time. A bad or
+// half-written new version leaves the last good value in place.
+type rotated[T any] struct {
+	what  string
+	paths []string // none: value stays zero
+	parse func(data [][]byte) (T, error)
+
+	value T
+	good  bool          // value has been read
+	err   error         // what is wrong with the files now
+	seen  []os.FileInfo // of the files behind value or err
+}
+
+// refresh reads the files again if they changed, and reports whether value did.
+func (r *rotated[T]) refresh() bool {
+	if len(r.paths) == 0 {
+		return false
+	}
+	infos, err := statAll(r.paths)
+	if err != nil {
+		r.err, r.seen = fmt.Errorf("%s %w", r.what, err), nil
+		return false
+	}
+	if sameFiles(infos, r.seen) {
+		return false
+	}
+	// Looked at before reading: what is written meanwhile shows as a change next time.
+	r.seen = infos
+	value, err := r.read()
+	if err != nil {
+		r.err = fmt.Errorf("%s %w", r.what, err)
+		return false
+	}
+	r.value, r.good, r.err = value, true, nil
+	return true
+}
+
+func (r *rotated[T]) read() (value T, err error) {
+	data := make([][]byte, len(r.paths))
+	for i, path := range r.paths {
+		if data[i], err = readSmall(path); err != nil {
+			return value, err
+		}
+	}
+	if value, err = r.parse(data); err != nil {
+		return value, fmt.Errorf("%s: %w", strings.Join(r.paths, ", "), err)
+	}
+	return value, nil
+}
+
+// missing is the error while there is no good value at all.
+func (r *rotated[T]) missing() error {
+	if r.good {
+		return nil
+	}
+	return r.err
+}
+
+// stale is the error while an older value is used in place of what the files hold.
+func (r *rotated[T]) stale() error {
+	if !r.good {
+		return nil
+	}
+	return r.err
+}
+
+func statAll(paths []string) ([]os.FileInfo, error) {
+	infos := make([]os.FileInfo, len(paths))
+	for i, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, pathError(path, err)
+		}
+		if !info.Mode().IsRegular() { // a FIFO would block, a device never end
+			return nil, fmt.Errorf("%s: not a regular file", path)
+		}
+		infos[i] = info
+	}
+	return infos, nil
+}
+
+func sameFiles(a, b []os.FileInfo) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if !os.SameFile(a[i], b[i]) || a[i].Size() != b[i].Size() || !a[i].ModTime().Equal(b[i].ModTime()) {
+			return false
+		}
+	}
+	return true
+}
+
+func readSmall(path string) ([]byte, error) {
+	const maxFile = 1 << 20
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, pathError(path, err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, pathError(path, err)
+	}
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("%s: larger than 1 MiB", path)
+	}
+	return data, nil
+}
+
+// pathError drops the name of the system call, which means nothing to the reader.
+func pathError(path string, err error) error {
+	var pe *os.PathError
+	if errors.As(err, &pe) {
+		err = pe.Err
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}

@@ -1,0 +1,207 @@
+package health
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// overloadHold is how long a warning of overload stays after the last 429, so
+// that a server on the brink does not make a log line of every probe.
+const overloadHold = 10 * time.Second
+
+// prober asks the endpoint. It is used by one goroutine.
+type prober interface {
+	// probe asks once, until ctx ends at the latest.
+	probe(ctx context.Context) outcome
+	// tripwire is the watched connection the last probe left, or nil.
+	tripwire() *wire
+	close()
+}
+
+// runner keeps one check going.
+type runner struct {
+	check  Check
+	prober prober
+	log    *slog.Logger
+	notify func(Verdict)
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	// Of run alone:
+	judge      judge
+	overloaded time.Time // the last 429
+	overload   string    // what it said, at the start of the hold
+
+	mu      sync.Mutex
+	verdict Verdict
+}
+
+// start begins to probe at once, from the given verdict.
+func start(c Check, p prober, v Verdict, log *slog.Logger, notify func(Verdict)) *runner {
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &runner{
+		check: c, prober: p, log: log, notify: notify,
+		cancel: cancel, done: make(chan struct{}),
+		judge:   judge{rise: c.Rise, fall: c.Fall, state: v.State},
+		verdict: v,
+	}
+	go func() {
+		defer close(r.done)
+		defer p.close()
+		r.run(ctx)
+	}()
+	return r
+}
+
+// stop ends the probing; a probe under way is not judged.
+func (r *runner) stop() {
+	r.cancel()
+	<-r.done
+}
+
+func (r *runner) run(ctx context.Context) {
+	var (
+		hunt     hunt
+		evidence time.Time // of what called for this probe; zero if the schedule did
+	)
+	for {
+		began := time.Now()
+		out := r.probe(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if evidence.IsZero() {
+			evidence = began
+		}
+		next := began.Add(r.check.Interval)
+
+		// A healthy endpoint that cuts a probe off may be dying: hunt for the
+		// refusal before judging.
+		if out.kind == cut && r.judge.state == Healthy {
+			if pause, ok := hunt.step(); ok {
+				sleep(ctx, time.Now().Add(pause), nil)
+				continue
+			}
+		}
+		r.observe(out, began, evidence)
+
+		tripped := r.rest(ctx, next)
+		evidence = tripped
+		if tripped.IsZero() {
+			if out.kind != cut {
+				hunt.probes = 0
+			}
+			continue
+		}
+		if pause, ok := hunt.step(); ok {
+			next = time.Now().Add(pause)
+		}
+		sleep(ctx, next, nil)
+	}
+}
+
+func (r *runner) probe(ctx context.Context) outcome {
+	ctx, cancel := context.WithTimeout(ctx, r.check.Timeout)
+	defer cancel()
+	return r.prober.probe(ctx)
+}
+
+// rest waits for the next scheduled probe. If a healthy endpoint ends the
+// connection before, rest returns at once, with the time that happened.
+func (r *runner) rest(ctx context.Context, next time.Time) (tripped time.Time) {
+	var ended <-chan struct{}
+	w := r.prober.tripwire()
+	if w != nil && r.judge.state == Healthy {
+		ended = w.ended
+	}
+	if sleep(ctx, next, ended) {
+		tripped = w.at
+	}
+	return tripped
+}
+
+// sleep waits until a time, the end of ctx or the wake-up, and reports whether it was woken.
+func sleep(ctx context.Context, until time.Time, wake <-chan struct{}) bool {
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	select {
+	case <-wake:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// observe judges an outcome and makes known what it changed.
+func (r *runner) observe(out outcome, began, evidence time.Time) {
+	now := time.Now()
+	next, changed := r.judge.observe(out.kind, evidence)
+	r.judge = next
+	warning := r.warning(out, now)
+
+	r.mu.Lock()
+	v := &r.verdict
+	before := v.Warning
+	v.State = next.state
+	v.Reason = next.reason(out, v.Reason)
+	v.Warning = warning
+	v.Checked, v.Latency = now, now.Sub(began)
+	switch out.kind {
+	case passed:
+		v.Passes++
+	case overloaded:
+	default:
+		v.Failures++
+	}
+	if changed {
+		v.Since, v.Cause = now, next.began
+	}
+	verdict := *v
+	r.mu.Unlock()
+
+	if changed {
+		level := slog.LevelInfo
+		if next.state == Unhealthy {
+			level = slog.LevelWarn
+		}
+		r.log.Log(context.Background(), level, "check is "+next.state.String(),
+			"check", verdict.Check, "reason", verdict.Reason, "after", now.Sub(verdict.Cause))
+	}
+	switch {
+	case verdict.Warning == before:
+	case verdict.Warning == "":
+		r.log.Info("check's warning is over", "check", verdict.Check, "warning", before)
+	default:
+		r.log.Warn("check warns", "check", verdict.Check, "warning", verdict.Warning)
+	}
+	if changed || verdict.Warning != before {
+		r.notify(verdict)
+	}
+}
+
+// warning is the outcome's own and that of a recent overload.
+func (r *runner) warning(out outcome, now time.Time) string {
+	if r.overload != "" && now.Sub(r.overloaded) >= overloadHold {
+		r.overload = ""
+	}
+	if out.kind == overloaded {
+		r.overloaded = now
+		if r.overload == "" {
+			r.overload = "overloaded: " + out.reason
+		}
+	}
+	if out.warning == "" || r.overload == "" {
+		return r.overload + out.warning
+	}
+	return r.overload + "; " + out.warning
+}
+
+// current is the verdict of this moment.
+func (r *runner) current() Verdict {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.verdict
+}
