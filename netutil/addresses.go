@@ -1,0 +1,277 @@
+// Package netutil is Herald's hand on the host's network: it keeps VIP addresses
+// on links for as long as they are wanted and looks up the addresses the node
+// itself is known by. It knows nothing of health or routes.
+//
+// A VIP address is given to the kernel with a lifetime of seconds and refreshed
+// while it is wanted. So the kernel itself removes what a dead or frozen process
+// left behind.
+package netutil
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Options adjust an Addresses. The zero value is right for a speaker.
+type Options struct {
+	// Lifetime is how long an address outlives the last refresh, in whole seconds
+	// from 1s to 60s; the kernel is late or early by up to a second. Refreshes come
+	// at a third of it. Default: 10s.
+	Lifetime time.Duration
+	// Mark is the IFA_PROTO value by which Herald recognises its addresses. Two
+	// Heralds on one host need two. Default: 72.
+	Mark uint8
+	// NetNS is a file descriptor of the network namespace to work in, which stays
+	// the caller's. Default: the namespace of the process.
+	NetNS int
+	// ReceiveBuffer is how many bytes of changes on the host may wait to be read
+	// before some are lost, which costs a look at everything. Default: 4 MiB.
+	ReceiveBuffer int
+}
+
+const (
+	defaultLifetime = 10 * time.Second
+	maxLifetime     = time.Minute
+	defaultMark     = 72
+	defaultBuffer   = 4 << 20
+)
+
+// Binding is an address on a link.
+type Binding struct {
+	Interface string
+	Addr      netip.Addr
+}
+
+// AddressStatus is the state of one wanted binding.
+type AddressStatus struct {
+	Binding
+	// Bound is whether Herald's address is there and the kernel answers for it.
+	Bound bool
+	// Since is when Bound last changed.
+	Since time.Time
+	// Restored counts how often the address was put back after something took it away.
+	Restored int
+	// Err is why it is not bound, or what is wrong although it is.
+	Err error
+}
+
+// Addresses keeps VIP addresses on links: there while they are wanted, put back
+// when something removes them, and gone by themselves about Options.Lifetime after
+// the process stopped refreshing them. Its methods may be called at any time from
+// any goroutine.
+type Addresses struct {
+	log     *slog.Logger
+	opts    Options
+	changed chan struct{}
+
+	mu      sync.Mutex // guards what follows, and is held during calls to the kernel
+	kernel  kernel
+	view    view
+	live    bool                            // Run keeps view up to date
+	wants   map[string]map[netip.Addr]*want // by link name
+	waiting map[*want]struct{}              // for their retryAt
+	retry   *time.Timer                     // fires at the earliest of them
+	retryAt time.Time                       // when that is; zero for never
+	deafAt  time.Time                       // when changes last went unheard
+}
+
+// want is a binding to be kept.
+type want struct {
+	Binding
+	bound     bool
+	since     time.Time // of bound
+	had       bool      // was bound at some time
+	refreshed time.Time // when the kernel last took it
+	created   time.Time // when it last had to be created
+	removals  int       // by others, in a row
+	failures  int       // in a row
+	retryAt   time.Time // when the next attempt is due; zero for none
+	restored  int
+	err       error
+}
+
+// NewAddresses returns an Addresses that wants nothing yet. Refreshing and putting
+// back need Run.
+func NewAddresses(log *slog.Logger, opts Options) (*Addresses, error) {
+	opts.Lifetime = cmp.Or(opts.Lifetime, defaultLifetime)
+	opts.Mark = cmp.Or(opts.Mark, defaultMark)
+	opts.ReceiveBuffer = cmp.Or(opts.ReceiveBuffer, defaultBuffer)
+	if opts.Lifetime < time.Second || opts.Lifetime > maxLifetime || opts.Lifetime%time.Second != 0 {
+		return nil, fmt.Errorf("address lifetime %v: want whole seconds from 1s to %v", opts.Lifetime, maxLifetime)
+	}
+	if opts.Mark <= 3 {
+		return nil, fmt.Errorf("address mark %d: the kernel uses 0 to 3 itself", opts.Mark)
+	}
+	return newAddresses(log, opts, &rtnetlink{netns: opts.NetNS, buffer: opts.ReceiveBuffer, mark: opts.Mark}), nil
+}
+
+func newAddresses(log *slog.Logger, opts Options, k kernel) *Addresses {
+	a := &Addresses{
+		log:     log,
+		opts:    opts,
+		changed: make(chan struct{}, 1),
+		kernel:  k,
+		wants:   make(map[string]map[netip.Addr]*want),
+		waiting: make(map[*want]struct{}),
+		retry:   time.NewTimer(0),
+	}
+	a.retry.Stop()
+	return a
+}
+
+// Bind puts addr on the link named iface, as a /32 or /128. When it returns nil the
+// kernel has the address and answers for it. Whatever it returns, the binding is
+// wanted from now on: until Unbind, Run binds it as soon as it can be bound and puts
+// it back when something removes it. Binding again is harmless.
+//
+// An address that the host has already without Herald's doing is left alone; the
+// error is then an [ErrForeign].
+func (a *Addresses) Bind(iface string, addr netip.Addr) error {
+	b := Binding{iface, addr.Unmap()}
+	if err := b.validate(); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	on := a.wants[iface]
+	if on == nil {
+		on = make(map[netip.Addr]*want)
+		a.wants[iface] = on
+	}
+	w := on[b.Addr]
+	if w == nil {
+		w = &want{Binding: b, since: time.Now()}
+		on[b.Addr] = w
+	}
+	if err := a.look(false); err != nil {
+		return a.failed(w, err)
+	}
+	return a.settle(w, true)
+}
+
+func (b Binding) validate() error {
+	switch {
+	case b.Interface == "" || len(b.Interface) >= unix.IFNAMSIZ:
+		return fmt.Errorf("bind %s: %q is not the name of a link", b.Addr, b.Interface)
+	case !b.Addr.IsGlobalUnicast() || b.Addr.Zone() != "":
+		return fmt.Errorf("bind %q on %s: not a unicast address beyond the link", b.Addr, b.Interface)
+	}
+	return nil
+}
+
+// Unbind takes addr off the link named iface if it is Herald's, and no longer wants
+// it there. When it returns nil Herald's address is gone from the kernel. On error
+// it expires within Options.Lifetime.
+func (a *Addresses) Unbind(iface string, addr netip.Addr) error {
+	b := Binding{iface, addr.Unmap()}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if w := a.wants[iface][b.Addr]; w != nil {
+		a.forget(w)
+	}
+	if err := a.look(false); err != nil {
+		return fmt.Errorf("unbind %s from %s: %w", b.Addr, iface, err)
+	}
+	l, ok := a.view.byName(iface)
+	if !ok {
+		return nil
+	}
+	gone := vip(l, b.Addr, a.opts.Lifetime, a.opts.Mark)
+	if at, ok := a.view.places[b.Addr][place{l.index, gone.subnet}]; ok && !ours(at, iface, a.opts.Mark, a.view.marks) {
+		return nil
+	}
+	// Also when the view lacks it: it may be late, and an address left behind sends
+	// the node's own clients to a dead server.
+	return a.remove(gone, iface)
+}
+
+// Sweep removes what an earlier Herald left on the host, except what is wanted by
+// now and what keep lists. The latter stays until it expires, unless Bind adopts it
+// or Unbind removes it before.
+func (a *Addresses) Sweep(keep []Binding) error {
+	kept := make(map[Binding]bool, len(keep))
+	for _, b := range keep {
+		kept[Binding{b.Interface, b.Addr.Unmap()}] = true
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.look(false); err != nil {
+		return fmt.Errorf("sweep left-over addresses: %w", err)
+	}
+	var left []address
+	for ip, places := range a.view.places {
+		for _, at := range places {
+			iface := a.view.links[at.link].name
+			if ours(at, iface, a.opts.Mark, a.view.marks) && !kept[Binding{iface, ip}] && a.wants[iface][ip] == nil {
+				left = append(left, at)
+			}
+		}
+	}
+	var errs []error
+	for _, at := range left {
+		iface := a.view.links[at.link].name
+		if err := a.remove(at, iface); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		a.log.Info("removed VIP address left by an earlier run", "address", at.ip, "interface", iface)
+	}
+	return errors.Join(errs...)
+}
+
+// Status tells the state of every wanted binding, ordered by link and address.
+func (a *Addresses) Status() []AddressStatus {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var out []AddressStatus
+	for _, on := range a.wants {
+		for _, w := range on {
+			out = append(out, AddressStatus{Binding: w.Binding, Bound: w.bound, Since: w.since, Restored: w.restored, Err: w.err})
+		}
+	}
+	slices.SortFunc(out, func(x, y AddressStatus) int {
+		return cmp.Or(cmp.Compare(x.Interface, y.Interface), x.Addr.Compare(y.Addr))
+	})
+	return out
+}
+
+// Changed receives after Status has changed other than by the caller's own Bind and
+// Unbind. It is for one receiver, who looks at Status then: changes add up to one.
+func (a *Addresses) Changed() <-chan struct{} { return a.changed }
+
+func (a *Addresses) remove(at address, iface string) error {
+	if err := a.kernel.remove(at); err != nil {
+		return fmt.Errorf("remove %s from %s: %w", at.ip, iface, err)
+	}
+	a.view.drop(at)
+	return nil
+}
+
+func (a *Addresses) forget(w *want) {
+	delete(a.waiting, w)
+	delete(a.wants[w.Interface], w.Addr)
+	if len(a.wants[w.Interface]) == 0 {
+		delete(a.wants, w.Interface)
+	}
+}
+
+// look reads the host anew, unless Run keeps the view up to date and that is good enough.
+func (a *Addresses) look(afresh bool) error {
+	if a.live && !afresh {
+		return nil
+	}
+	links, addrs, err := a.kernel.dump()
+	if err != nil {
+		return err
+	}
+	a.view = newView(links, addrs)
+	return nil
+}

@@ -1,0 +1,58 @@
+package netutil_test
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/netutil"
+)
+
+// What a thousand VIPs cost: to bind and unbind them all, and to refresh them all,
+// which happens every 3.3 s.
+func BenchmarkThousand(b *testing.B) {
+	for _, family := range []struct {
+		name  string
+		first netip.Addr
+	}{{"IPv4", netip.MustParseAddr("10.99.0.1")}, {"IPv6", netip.MustParseAddr("fd00:99::1")}} {
+		all := make([]netip.Addr, 1000)
+		for i, addr := 0, family.first; i < len(all); i, addr = i+1, addr.Next() {
+			all[i] = addr
+		}
+		bind := func(h *host, a *netutil.Addresses) {
+			for _, addr := range all {
+				h.must(a.Bind("lo", addr))
+			}
+		}
+		b.Run("BindAndUnbind/"+family.name, func(b *testing.B) {
+			h := newHost(b)
+			a, _ := start(h, netutil.Options{})
+			eventuallyListening(h, a)
+			for b.Loop() {
+				bind(h, a)
+				for _, addr := range all {
+					h.must(a.Unbind("lo", addr))
+				}
+			}
+		})
+		b.Run("Refresh/"+family.name, func(b *testing.B) {
+			h := newHost(b)
+			a, _ := start(h, netutil.Options{Lifetime: time.Minute})
+			eventuallyListening(h, a)
+			bind(h, a)
+			begin := cpu()
+			for b.Loop() {
+				netutil.RefreshAll(a)
+			}
+			b.ReportMetric(float64((cpu()-begin).Microseconds())/float64(b.N), "cpu-µs/op")
+		})
+	}
+}
+
+func cpu() time.Duration {
+	var r unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_SELF, &r)
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}

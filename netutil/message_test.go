@@ -1,0 +1,158 @@
+package netutil
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/mdlayher/netlink"
+	"github.com/mdlayher/netlink/nltest"
+	"golang.org/x/sys/unix"
+)
+
+var exact = cmp.Options{cmp.AllowUnexported(address{}, link{}), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})}
+
+func TestAddressMessage(t *testing.T) {
+	for _, a := range []address{
+		vip(lo, vip4, defaultLifetime, defaultMark),
+		vip(eth0, vip6, defaultLifetime, defaultMark),
+		permanent(eth0, "10.0.0.1/24"),
+		{link: 3, ip: netip.MustParseAddr("10.0.0.1"), subnet: netip.MustParsePrefix("10.0.0.2/32"), valid: 1, preferred: 1},
+		{link: 3, ip: netip.MustParseAddr("fe80::1"), subnet: netip.MustParsePrefix("fe80::/64"), scope: unix.RT_SCOPE_LINK, valid: infinite, preferred: infinite, proto: 3},
+	} {
+		b, err := encodeAddress(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := a
+		if a.subnet.Contains(a.ip) { // the kernel is told the address itself, and does the same
+			want.subnet = a.subnet.Masked()
+		}
+		got, ok, err := decodeAddress(b)
+		if diff := cmp.Diff(want, got, exact); diff != "" || !ok || err != nil {
+			t.Errorf("ok %v, error %v (-want +got):\n%s", ok, err, diff)
+		}
+	}
+}
+
+// linkMessage is an ifinfomsg.
+func linkMessage(family byte, index, flags uint32, name string) []byte {
+	b := []byte{family, 0, 0, 0}
+	b = binary.NativeEndian.AppendUint32(b, index)
+	b = binary.NativeEndian.AppendUint32(b, flags)
+	b = binary.NativeEndian.AppendUint32(b, 0)
+	attrs := netlink.NewAttributeEncoder()
+	attrs.Uint32(unix.IFLA_MTU, 1500)
+	if name != "" {
+		attrs.String(unix.IFLA_IFNAME, name)
+	}
+	encoded, err := attrs.Encode()
+	if err != nil {
+		panic(err)
+	}
+	return append(b, encoded...)
+}
+
+func TestMessageThatIsNotMeant(t *testing.T) {
+	if _, ok, err := decodeLink(linkMessage(unix.AF_BRIDGE, 2, unix.IFF_UP, "eth0")); ok || err != nil {
+		t.Errorf("a bridge's port: ok %v, error %v", ok, err)
+	}
+	if _, ok, err := decodeAddress([]byte{unix.AF_MCTP, 0, 0, 0, 1, 0, 0, 0}); ok || err != nil {
+		t.Errorf("another family's address: ok %v, error %v", ok, err)
+	}
+}
+
+func TestMessageThatIsBroken(t *testing.T) {
+	good, err := encodeAddress(vip(lo, vip4, defaultLifetime, defaultMark))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, b := range map[string][]byte{
+		"empty":          nil,
+		"short":          good[:7],
+		"no address":     good[:8],
+		"cut attribute":  good[:14],
+		"prefix too big": append([]byte{unix.AF_INET, 33}, good[2:]...),
+	} {
+		if _, ok, err := decodeAddress(b); ok || err == nil {
+			t.Errorf("address, %s: ok %v, error %v", name, ok, err)
+		}
+	}
+	link := linkMessage(0, 1, 0, "lo")
+	for name, b := range map[string][]byte{
+		"empty":         nil,
+		"short":         link[:15],
+		"no name":       linkMessage(0, 1, 0, ""),
+		"cut attribute": link[:18],
+	} {
+		if _, ok, err := decodeLink(b); ok || err == nil {
+			t.Errorf("link, %s: ok %v, error %v", name, ok, err)
+		}
+	}
+}
+
+func FuzzDecodeAddress(f *testing.F) {
+	for _, a := range []address{vip(lo, vip4, defaultLifetime, defaultMark), vip(eth0, vip6, defaultLifetime, defaultMark), permanent(eth0, "10.0.0.1/24")} {
+		b, err := encodeAddress(a)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		a, ok, err := decodeAddress(b)
+		if err != nil || !ok {
+			return
+		}
+		if !a.ip.IsValid() || !a.subnet.IsValid() || a.subnet != a.subnet.Masked() {
+			t.Fatalf("bad address %+v", a)
+		}
+		v := newView(nil, []address{a})
+		v.drop(a)
+		if len(v.places) != 0 {
+			t.Fatalf("%+v cannot be dropped", a)
+		}
+	})
+}
+
+func FuzzDecodeLink(f *testing.F) {
+	f.Add(linkMessage(0, 1, unix.IFF_UP|unix.IFF_LOOPBACK, "lo"))
+	f.Add(linkMessage(unix.AF_BRIDGE, 2, 0, "eth0"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if l, ok, err := decodeLink(b); ok && (err != nil || l.name == "") {
+			t.Fatalf("bad link %+v, error %v", l, err)
+		}
+	})
+}
+
+// A table that changes while it is read is read again, but not forever.
+func TestInterruptedDump(t *testing.T) {
+	for _, tt := range []struct {
+		interruptions int
+		ok            bool
+	}{{0, true}, {3, true}, {dumpAttempts, false}} {
+		asked := 0
+		r := &rtnetlink{conn: nltest.Dial(func(req []netlink.Message) ([]netlink.Message, error) {
+			var flags netlink.HeaderFlags
+			if asked++; asked <= tt.interruptions {
+				flags = netlink.DumpInterrupted
+			}
+			return nltest.Multipart([]netlink.Message{
+				{Header: netlink.Header{Type: unix.RTM_NEWLINK, Sequence: req[0].Header.Sequence, PID: nltest.PID}, Data: linkMessage(0, 1, 0, "lo")},
+				{Header: netlink.Header{Type: unix.RTM_NEWLINK, Sequence: req[0].Header.Sequence, PID: nltest.PID, Flags: flags}, Data: linkMessage(0, 2, unix.IFF_UP, "eth0")},
+				{Header: netlink.Header{Type: netlink.Done, Sequence: req[0].Header.Sequence, PID: nltest.PID}},
+			})
+		})}
+		got, err := dump(r, unix.RTM_GETLINK, make([]byte, unix.SizeofIfInfomsg), decodeLink)
+		if (err == nil) != tt.ok {
+			t.Errorf("%d interruptions: error %v", tt.interruptions, err)
+		}
+		if want := []link{{index: 1, name: "lo"}, {index: 2, name: "eth0", up: true}}; tt.ok {
+			if diff := cmp.Diff(want, got, exact); diff != "" {
+				t.Errorf("%d interruptions (-want +got):\n%s", tt.interruptions, diff)
+			}
+		}
+	}
+}

@@ -1,0 +1,186 @@
+package netutil
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// with returns a copy of a that edit has changed.
+func with(a address, edit func(*address)) address {
+	edit(&a)
+	return a
+}
+
+func TestOurs(t *testing.T) {
+	own4 := vip(lo, vip4, defaultLifetime, defaultMark)
+	own6 := vip(eth0, vip6, defaultLifetime, defaultMark)
+	forgotten := func(a *address) { a.proto = 0 }
+	old4, old6 := with(own4, forgotten), with(own6, forgotten)
+	long := vip(link{index: 3, name: "enp129s0f0np0", up: true}, vip4, defaultLifetime, 0)
+
+	for _, tt := range []struct {
+		name  string
+		a     address
+		link  string
+		marks bool
+		want  bool
+	}{
+		{"marked IPv4", own4, "lo", true, true},
+		{"marked IPv6", own6, "eth0", true, true},
+		{"marked, although the view has seen no mark yet", own4, "lo", false, true},
+		{"marked, then changed by somebody who keeps the mark", with(own4, func(a *address) { a.valid, a.flags = infinite, unix.IFA_F_PERMANENT }), "lo", true, true},
+		{"right shape, but no mark on a kernel with marks", old4, "lo", true, false},
+		{"right shape, but another's mark", with(own4, func(a *address) { a.proto = 18 }), "lo", false, false},
+		{"another Herald's mark", with(own4, func(a *address) { a.proto++ }), "lo", true, false},
+		{"permanent", permanent(lo, "10.99.0.10/32"), "lo", true, false},
+
+		{"old kernel, IPv4", old4, "lo", false, true},
+		{"old kernel, IPv6", old6, "eth0", false, true},
+		{"old kernel, a link's name too long for a label", long, "enp129s0f0np0", false, true},
+		{"old kernel, almost expired", with(old4, func(a *address) { a.valid = 1 }), "lo", false, true},
+		{"old kernel, permanent", with(old4, func(a *address) { a.valid, a.flags = infinite, a.flags|unix.IFA_F_PERMANENT }), "lo", false, false},
+		{"old kernel, permanent by its lifetime", with(old4, func(a *address) { a.valid = infinite }), "lo", false, false},
+		{"old kernel, a lease of hours", with(old4, func(a *address) { a.valid = 7200 }), "lo", false, false},
+		{"old kernel, still preferred", with(old4, func(a *address) { a.preferred = 5 }), "lo", false, false},
+		{"old kernel, not deprecated", with(old4, func(a *address) { a.flags &^= unix.IFA_F_DEPRECATED }), "lo", false, false},
+		{"old kernel, with a route", with(old4, func(a *address) { a.flags &^= unix.IFA_F_NOPREFIXROUTE }), "lo", false, false},
+		{"old kernel, a subnet", with(old4, func(a *address) { a.subnet = netip.MustParsePrefix("10.99.0.0/24") }), "lo", false, false},
+		{"old kernel, a far end", with(old4, func(a *address) { a.subnet = netip.MustParsePrefix("10.99.0.11/32") }), "lo", false, false},
+		{"old kernel, no label", with(old4, func(a *address) { a.label = "lo" }), "lo", false, false},
+		{"old kernel, another link's label", old4, "eth0", false, false},
+		{"old kernel, IPv6 with duplicate address detection", with(old6, func(a *address) { a.flags &^= unix.IFA_F_NODAD }), "eth0", false, false},
+	} {
+		if got := ours(tt.a, tt.link, defaultMark, tt.marks); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestPlan(t *testing.T) {
+	down := link{index: 2, name: "eth0"}
+	own := vip(lo, vip4, defaultLifetime, defaultMark)
+	elsewhere := vip(eth0, vip4, defaultLifetime, defaultMark)
+	for _, tt := range []struct {
+		name  string
+		links []link
+		addrs []address
+		want  step
+		err   string // part of it
+	}{
+		{"not there", []link{lo}, nil, create, ""},
+		{"there", []link{lo}, []address{own}, keep, ""},
+		{"no link", []link{eth0}, nil, leave, "link lo does not exist"},
+		{"no link, but an address of a link that is unknown yet", nil, []address{own}, leave, "link lo does not exist"},
+		{"link down", []link{{index: 1, name: "lo"}}, nil, leave, "link lo is down"},
+		{"link down, still there", []link{{index: 1, name: "lo"}}, []address{own}, leave, "link lo is down"},
+		{"Herald's own, but on another link", []link{lo, eth0}, []address{elsewhere}, create, ""},
+		{"Herald's own, but as a subnet", []link{lo}, []address{with(own, func(a *address) { a.subnet = netip.MustParsePrefix("10.99.0.0/24") })}, create, ""},
+		{"other addresses", []link{lo, eth0}, []address{permanent(lo, "10.99.0.11/32"), permanent(eth0, "10.99.0.1/24")}, create, ""},
+
+		{"foreign in its place", []link{lo}, []address{permanent(lo, "10.99.0.10/32")}, leave, "10.99.0.10/32 is on this host already, on lo"},
+		{"foreign as a subnet", []link{lo}, []address{permanent(lo, "10.99.0.10/24")}, leave, "10.99.0.10/24 is on this host already, on lo"},
+		{"foreign on another link", []link{lo, eth0}, []address{permanent(eth0, "10.99.0.10/24")}, leave, "`ip address del 10.99.0.10/24 dev eth0`"},
+		{"foreign on another link that is down", []link{lo, down}, []address{permanent(eth0, "10.99.0.10/24")}, leave, "on eth0"},
+		{"foreign on two links", []link{lo, eth0}, []address{permanent(lo, "10.99.0.10/24"), permanent(eth0, "10.99.0.10/24")}, leave, "on eth0"},
+		{"there, and foreign on another link", []link{lo, eth0}, []address{own, permanent(eth0, "10.99.0.10/24")}, keep, "on eth0"},
+		{"another Herald's", []link{lo}, []address{vip(lo, vip4, defaultLifetime, defaultMark+1)}, leave, "10.99.0.10/32 is on this host already, on lo"},
+	} {
+		v := newView(tt.links, append(tt.addrs, marked))
+		got, err := v.plan(Binding{"lo", vip4}, defaultMark)
+		if got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+		switch {
+		case tt.err == "" && err != nil:
+			t.Errorf("%s: %v", tt.name, err)
+		case tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)):
+			t.Errorf("%s: error %v, want %q", tt.name, err, tt.err)
+		case strings.Contains(tt.name, "foreign") && !errors.Is(err, ErrForeign):
+			t.Errorf("%s: %v is no ErrForeign", tt.name, err)
+		}
+	}
+}
+
+func TestViewOfLinks(t *testing.T) {
+	v := newView([]link{lo, eth0}, nil)
+	for _, tt := range []struct {
+		name    string
+		change  func() []string
+		changed []string
+		index   map[string]int
+	}{
+		{"nothing new", func() []string { return v.setLink(eth0) }, nil, map[string]int{"lo": 1, "eth0": 2}},
+		{"down", func() []string { return v.setLink(link{index: 2, name: "eth0"}) }, []string{"eth0"}, map[string]int{"lo": 1, "eth0": 2}},
+		{"renamed", func() []string { return v.setLink(link{index: 2, name: "wan0"}) }, []string{"eth0", "wan0"}, map[string]int{"lo": 1, "wan0": 2}},
+		{"its name taken", func() []string { return v.setLink(link{index: 3, name: "eth0"}) }, []string{"eth0"}, map[string]int{"lo": 1, "wan0": 2, "eth0": 3}},
+		{"one takes a name", func() []string { return v.setLink(link{index: 4, name: "wan0"}) }, []string{"wan0"}, map[string]int{"lo": 1, "wan0": 4, "eth0": 3}},
+		{"before the other gave it up", func() []string { return v.setLink(link{index: 2, name: "old0"}) }, []string{"wan0", "old0"}, map[string]int{"lo": 1, "wan0": 4, "eth0": 3, "old0": 2}},
+		{"gone", func() []string { return v.dropLink(link{index: 2}) }, []string{"old0"}, map[string]int{"lo": 1, "wan0": 4, "eth0": 3}},
+		{"gone again", func() []string { return v.dropLink(link{index: 2}) }, nil, map[string]int{"lo": 1, "wan0": 4, "eth0": 3}},
+	} {
+		if diff := cmp.Diff(tt.changed, tt.change()); diff != "" {
+			t.Errorf("%s: changed (-want +got):\n%s", tt.name, diff)
+		}
+		if diff := cmp.Diff(tt.index, v.index); diff != "" {
+			t.Errorf("%s: index (-want +got):\n%s", tt.name, diff)
+		}
+	}
+	if len(v.links) != len(v.index) {
+		t.Errorf("%d links, %d names", len(v.links), len(v.index))
+	}
+}
+
+func TestPause(t *testing.T) {
+	var sum time.Duration
+	last := pause(0)
+	if last != 0 {
+		t.Errorf("the first time it waits %v", last)
+	}
+	for n := 1; n < 100; n++ {
+		p := pause(n)
+		if p < last || p < minPause || p > maxPause {
+			t.Errorf("pause(%d) = %v after %v", n, p, last)
+		}
+		last, sum = p, sum+p
+	}
+	if last != maxPause {
+		t.Errorf("ends at %v", last)
+	}
+}
+
+func TestLabel(t *testing.T) {
+	for link, want := range map[string]string{
+		"lo":              "lo:herald",
+		"bond0.10":        "bond0.10:herald",
+		"enp3s0f1n":       "enp3s0f1n",
+		"enp129s0f0np0v1": "enp129s0f0np0v1",
+	} {
+		if got := label(link); got != want || len(got) >= unix.IFNAMSIZ {
+			t.Errorf("label(%q) = %q, want %q", link, got, want)
+		}
+	}
+}
+
+func TestExplain(t *testing.T) {
+	for _, tt := range []struct {
+		addr netip.Addr
+		err  error
+		want string
+	}{
+		{vip4, unix.EPERM, "put 10.99.0.10 on lo: operation not permitted: Herald needs CAP_NET_ADMIN"},
+		{vip6, unix.EACCES, "put fd00:99::10 on lo: permission denied: is IPv6 off there? set net.ipv6.conf.lo.disable_ipv6=0"},
+		{vip4, unix.EACCES, "put 10.99.0.10 on lo: permission denied"},
+		{vip4, unix.ENOMEM, "put 10.99.0.10 on lo: cannot allocate memory"},
+	} {
+		got := explain(Binding{"lo", tt.addr}, tt.err)
+		if got.Error() != tt.want || !errors.Is(got, tt.err) {
+			t.Errorf("got  %v\nwant %s", got, tt.want)
+		}
+	}
+}

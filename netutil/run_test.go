@@ -1,0 +1,458 @@
+package netutil
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+var (
+	lo   = link{index: 1, name: "lo", up: true, loopback: true}
+	eth0 = link{index: 2, name: "eth0", up: true}
+
+	vip4 = netip.MustParseAddr("10.99.0.10")
+	vip6 = netip.MustParseAddr("fd00:99::10")
+)
+
+// marked is an address that shows that the kernel knows marks.
+var marked = address{link: 1, ip: netip.MustParseAddr("127.0.0.1"), subnet: netip.MustParsePrefix("127.0.0.0/8"),
+	scope: unix.RT_SCOPE_HOST, flags: unix.IFA_F_PERMANENT, valid: infinite, preferred: infinite, proto: 1}
+
+// permanent is an address as an administrator adds it.
+func permanent(l link, cidr string) address {
+	p := netip.MustParsePrefix(cidr)
+	return address{link: l.index, ip: p.Addr(), subnet: p.Masked(), flags: unix.IFA_F_PERMANENT, valid: infinite, preferred: infinite}
+}
+
+// virtual runs f in virtual time, with Run on.
+func virtual(t *testing.T, k *fakeKernel, f func(a *Addresses, log *bytes.Buffer, stop func())) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		k.adminSet(marked)
+		a := fakeAddresses(k, &log)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- a.Run(ctx) }()
+		synctest.Wait()
+		f(a, &log, func() { cancel(); synctest.Wait() })
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		time.Sleep(2 * maxLifetime) // what the kernel still has expires
+		if t.Failed() {
+			t.Logf("log:\n%s", log.String())
+		}
+	})
+}
+
+func fakeAddresses(k *fakeKernel, log *bytes.Buffer) *Addresses {
+	return newAddresses(slog.New(slog.NewTextHandler(log, nil)), Options{Lifetime: defaultLifetime, Mark: defaultMark}, k)
+}
+
+func only(t *testing.T, a *Addresses) AddressStatus {
+	t.Helper()
+	all := a.Status()
+	if len(all) != 1 {
+		t.Fatalf("status of %d bindings, want 1: %v", len(all), all)
+	}
+	return all[0]
+}
+
+func ours4(k *fakeKernel) bool {
+	_, ok := k.get(vip(lo, vip4, defaultLifetime, defaultMark))
+	return ok
+}
+
+func TestRefreshKeepsAndSilenceEnds(t *testing.T) {
+	k := newFakeKernel(lo)
+	virtual(t, k, func(a *Addresses, log *bytes.Buffer, stop func()) {
+		if err := a.Bind("lo", vip4); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		if s := only(t, a); !s.Bound || s.Restored != 0 || !ours4(k) {
+			t.Errorf("after ten minutes: %+v", s)
+		}
+		if log.Len() > 0 {
+			t.Errorf("a steady state is not silent:\n%s", log)
+		}
+		if n := k.count("dump"); n != 1 {
+			t.Errorf("looked at everything %d times, want only at the start", n)
+		}
+		stop()
+		if !ours4(k) {
+			t.Error("Run removed the address when it ended")
+		}
+		time.Sleep(defaultLifetime)
+		if ours4(k) {
+			t.Error("the address outlives Run by more than its lifetime")
+		}
+	})
+}
+
+func TestChanged(t *testing.T) {
+	k := newFakeKernel(lo)
+	virtual(t, k, func(a *Addresses, _ *bytes.Buffer, _ func()) {
+		_ = a.Bind("eth0", vip4)
+		<-a.Changed()
+		k.adminLink(eth0)
+		<-a.Changed()
+		if !only(t, a).Bound {
+			t.Error("not bound")
+		}
+		time.Sleep(time.Minute)
+		select {
+		case <-a.Changed():
+			t.Error("told of a change in a steady state")
+		default:
+		}
+		k.adminUnset(vip(eth0, vip4, defaultLifetime, defaultMark))
+		<-a.Changed()
+		if s := only(t, a); s.Restored != 1 {
+			t.Errorf("status %+v", s)
+		}
+	})
+}
+
+// Somebody who removes the address whenever it is there is resisted ever more slowly, and told of once.
+func TestRemovalInALoop(t *testing.T) {
+	k := newFakeKernel(lo)
+	virtual(t, k, func(a *Addresses, log *bytes.Buffer, _ func()) {
+		if err := a.Bind("lo", vip4); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(calm)
+		begin := time.Now()
+		for time.Since(begin) < time.Minute {
+			k.adminUnset(vip(lo, vip4, defaultLifetime, defaultMark))
+			synctest.Wait()
+			time.Sleep(time.Millisecond)
+		}
+		s := only(t, a)
+		// 0, 100 ms, 200 ms ... 3.2 s take 6.3 s; the rest of the minute is for one every 5 s.
+		if s.Restored < 15 || s.Restored > 19 {
+			t.Errorf("put back %d times in a minute", s.Restored)
+		}
+		if s.Bound || s.Err == nil || !strings.Contains(s.Err.Error(), "removed by somebody else") {
+			t.Errorf("status %+v", s)
+		}
+		if n := strings.Count(log.String(), "\n"); n != 2 {
+			t.Errorf("%d lines of log, want one for the first removal and one for the habit:\n%s", n, log)
+		}
+
+		// When the other gives up, it is soon back, and a single removal later on is mended at once.
+		time.Sleep(maxPause)
+		if !only(t, a).Bound || !ours4(k) {
+			t.Errorf("status %+v", only(t, a))
+		}
+		time.Sleep(calm)
+		k.adminUnset(vip(lo, vip4, defaultLifetime, defaultMark))
+		synctest.Wait()
+		if !ours4(k) {
+			t.Error("not put back at once")
+		}
+	})
+}
+
+func TestBindDoesNotWait(t *testing.T) {
+	k := newFakeKernel(lo)
+	virtual(t, k, func(a *Addresses, _ *bytes.Buffer, _ func()) {
+		for range 5 {
+			if err := a.Bind("lo", vip4); err != nil || !ours4(k) {
+				t.Fatal(err)
+			}
+			k.adminUnset(vip(lo, vip4, defaultLifetime, defaultMark))
+		}
+	})
+}
+
+// What happens while changes are lost is found by a look at everything.
+func TestLostChanges(t *testing.T) {
+	k := newFakeKernel(lo, eth0)
+	virtual(t, k, func(a *Addresses, log *bytes.Buffer, _ func()) {
+		for _, b := range []Binding{{"lo", vip4}, {"lo", vip6}, {"eth0", vip4.Next()}} {
+			if err := a.Bind(b.Interface, b.Addr); err != nil {
+				t.Fatal(err)
+			}
+		}
+		k.loseAll()
+		k.adminUnset(vip(lo, vip4, defaultLifetime, defaultMark))
+		k.adminSet(permanent(eth0, "fd00:99::10/64"))
+		k.adminUnlink(eth0.index)
+		k.adminLink(link{index: 7, name: "eth0", up: true})
+		time.Sleep(blind)
+		synctest.Wait()
+		for _, s := range a.Status() {
+			switch {
+			case !s.Bound:
+				t.Errorf("%+v", s)
+			case s.Addr.Is4() && s.Restored != 1:
+				t.Errorf("%+v", s)
+			}
+		}
+		before := log.Len()
+		for range 100 { // a flood that goes on costs no more than a look each time, and no more lines
+			k.loseAll()
+			time.Sleep(blind)
+		}
+		if n := k.count("dump"); n > 110 {
+			t.Errorf("looked %d times", n)
+		}
+		if log.Len() != before {
+			t.Errorf("more log:\n%s", log.String()[before:])
+		}
+	})
+}
+
+func TestFloodOfForeignChanges(t *testing.T) {
+	k := newFakeKernel(lo, eth0)
+	virtual(t, k, func(a *Addresses, _ *bytes.Buffer, _ func()) {
+		for i := range 100 {
+			if err := a.Bind("lo", netip.AddrFrom4([4]byte{10, 99, 1, byte(i)})); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := k.total()
+		for i := range 1000 {
+			at := permanent(eth0, fmt.Sprintf("172.16.%d.%d/16", i/250, i%250))
+			k.adminSet(at)
+			k.adminUnset(at)
+			k.adminLink(link{index: 100 + i, name: fmt.Sprintf("veth%d", i), up: true})
+			k.adminUnlink(100 + i)
+			synctest.Wait()
+		}
+		if n := k.total() - before; n != 0 {
+			t.Errorf("4000 foreign changes caused %d calls of the kernel", n)
+		}
+	})
+}
+
+// A process that stood still for longer than the lifetime finds its addresses gone,
+// whether it is the refresh that comes next or anything else.
+func TestStarved(t *testing.T) {
+	const still = 3 * defaultLifetime
+	check := func(a *Addresses, log *bytes.Buffer) {
+		t.Helper()
+		for _, s := range a.Status() {
+			if !s.Bound || s.Restored != 1 {
+				t.Errorf("%+v", s)
+			}
+		}
+		if got := strings.Count(log.String(), "it expired"); got != 2 {
+			t.Errorf("the log tells %d times that an address expired:\n%s", got, log)
+		}
+	}
+	t.Run("refresh", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			k := newFakeKernel(lo)
+			var log bytes.Buffer
+			a := fakeAddresses(k, &log)
+			for _, addr := range []netip.Addr{vip4, vip6} {
+				if err := a.Bind("lo", addr); err != nil {
+					t.Fatal(err)
+				}
+			}
+			a.live = true // nothing has told it otherwise
+			time.Sleep(still)
+			a.refreshAll(defaultLifetime)
+			check(a, &log)
+		})
+	})
+	t.Run("subscription", func(t *testing.T) {
+		k := newFakeKernel(lo)
+		virtual(t, k, func(a *Addresses, log *bytes.Buffer, _ func()) {
+			for _, addr := range []netip.Addr{vip4, vip6} {
+				if err := a.Bind("lo", addr); err != nil {
+					t.Fatal(err)
+				}
+			}
+			k.failWith(func(op string) error {
+				if op == "watch" {
+					time.Sleep(still)
+				}
+				return nil
+			})
+			k.loseAll()
+			time.Sleep(2 * still)
+			check(a, log)
+		})
+	})
+}
+
+func TestRefusedRefresh(t *testing.T) {
+	k := newFakeKernel(lo)
+	virtual(t, k, func(a *Addresses, log *bytes.Buffer, _ func()) {
+		if err := a.Bind("lo", vip4); err != nil {
+			t.Fatal(err)
+		}
+		refused := errors.New("refused")
+		k.failWith(func(op string) error {
+			if op == "refresh" || op == "add" {
+				return refused
+			}
+			return nil
+		})
+		time.Sleep(defaultLifetime * 9 / 10)
+		if s := only(t, a); !s.Bound || !errors.Is(s.Err, refused) {
+			t.Errorf("before it expires: %+v", s)
+		}
+		time.Sleep(defaultLifetime)
+		if s := only(t, a); s.Bound || !errors.Is(s.Err, refused) {
+			t.Errorf("after it expired: %+v", s)
+		}
+		k.failWith(nil)
+		time.Sleep(maxPause)
+		if s := only(t, a); !s.Bound || s.Err != nil || s.Restored != 1 {
+			t.Errorf("when it is possible again: %+v", s)
+		}
+		if n := strings.Count(log.String(), "\n"); n != 3 {
+			t.Errorf("%d lines of log, want not refreshed, lost, put back:\n%s", n, log)
+		}
+	})
+}
+
+func TestNoSubscription(t *testing.T) {
+	k := newFakeKernel(lo)
+	k.fail = func(op string) error {
+		if op == "watch" {
+			return unix.EMFILE
+		}
+		return nil
+	}
+	virtual(t, k, func(a *Addresses, log *bytes.Buffer, _ func()) {
+		if err := a.Bind("lo", vip4); err != nil {
+			t.Fatal(err)
+		}
+		_ = a.Bind("eth0", vip6)
+		k.adminUnset(vip(lo, vip4, defaultLifetime, defaultMark))
+		k.adminLink(eth0)
+		time.Sleep(defaultLifetime / 3)
+		synctest.Wait()
+		for _, s := range a.Status() {
+			if !s.Bound {
+				t.Errorf("%+v", s)
+			}
+		}
+		time.Sleep(time.Minute)
+		if n := strings.Count(log.String(), "too many open files"); n != 1 {
+			t.Errorf("told %d times:\n%s", n, log)
+		}
+	})
+}
+
+// Kernels before Linux 5.18 forget the mark, and Herald still knows its own.
+func TestKernelWithoutMarks(t *testing.T) {
+	k := newFakeKernel(lo, eth0)
+	k.old = true
+	foreign := permanent(lo, "10.99.0.99/32")
+	virtual(t, k, func(a *Addresses, log *bytes.Buffer, stop func()) {
+		k.adminSet(foreign)
+		bindings := []Binding{{"lo", vip4}, {"lo", vip6}, {"eth0", vip4.Next()}, {"eth0", vip6.Next()}}
+		for _, b := range bindings {
+			if err := a.Bind(b.Interface, b.Addr); err != nil {
+				t.Fatal(err)
+			}
+		}
+		k.loseAll() // so that it has to look
+		time.Sleep(time.Minute)
+		for _, s := range a.Status() {
+			if !s.Bound || s.Err != nil || s.Restored != 0 {
+				t.Errorf("%+v", s)
+			}
+		}
+		stop()
+		next := fakeAddresses(k, log)
+		if err := next.Bind("lo", foreign.ip); !errors.Is(err, ErrForeign) {
+			t.Errorf("foreign: %v", err)
+		}
+		if err := next.Bind("lo", vip4); err != nil {
+			t.Errorf("adopt: %v", err)
+		}
+		if err := next.Sweep([]Binding{bindings[1]}); err != nil {
+			t.Errorf("sweep: %v", err)
+		}
+		for i, b := range bindings {
+			l := lo
+			if b.Interface == "eth0" {
+				l = eth0
+			}
+			if _, there := k.get(vip(l, b.Addr, defaultLifetime, defaultMark)); there != (i < 2) {
+				t.Errorf("%v is there: %v", b, there)
+			}
+		}
+		if _, ok := k.get(foreign); !ok {
+			t.Error("swept a foreign address")
+		}
+	})
+}
+
+func (k *fakeKernel) total() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	n := 0
+	for _, c := range k.calls {
+		n += c
+	}
+	return n
+}
+
+// The view lags behind what somebody else just did; Bind must not be misled.
+func TestBindWithLateView(t *testing.T) {
+	k := newFakeKernel(lo)
+	k.delay = time.Second
+	virtual(t, k, func(a *Addresses, _ *bytes.Buffer, _ func()) {
+		k.adminSet(permanent(lo, "10.99.0.10/32"))
+		if err := a.Bind("lo", vip4); !errors.Is(err, ErrForeign) {
+			t.Errorf("foreign address: %v", err)
+		}
+		k.adminSet(vip(lo, vip6, defaultLifetime, defaultMark))
+		if err := a.Bind("lo", vip6); err != nil {
+			t.Errorf("Herald's own address: %v", err)
+		}
+		k.failWith(func(op string) error {
+			if op == "add" {
+				return unix.EEXIST
+			}
+			return nil
+		})
+		if err := a.Bind("lo", vip4.Next()); err == nil {
+			t.Error("an address that is there when added and not when looked for: no error")
+		}
+	})
+}
+
+// An address that cannot be refreshed for the moment is still put back at once.
+func TestRemovedWhileRefreshFails(t *testing.T) {
+	k := newFakeKernel(lo)
+	virtual(t, k, func(a *Addresses, _ *bytes.Buffer, _ func()) {
+		if err := a.Bind("lo", vip4); err != nil {
+			t.Fatal(err)
+		}
+		k.failWith(func(op string) error {
+			if op == "refresh" {
+				return unix.ENOMEM
+			}
+			return nil
+		})
+		time.Sleep(defaultLifetime / 2)
+		if only(t, a).Err == nil {
+			t.Fatal("no refresh has failed")
+		}
+		k.adminUnset(vip(lo, vip4, defaultLifetime, defaultMark))
+		synctest.Wait()
+		if s := only(t, a); !ours4(k) || s.Restored != 1 || s.Err != nil {
+			t.Errorf("%+v", s)
+		}
+	})
+}
