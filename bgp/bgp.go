@@ -1,0 +1,182 @@
+// Package bgp announces host routes to BGP peers from an embedded GoBGP
+// server, and accepts nothing from them. It is the only package that knows
+// GoBGP: callers state peers with [Server.Apply] and routes with
+// [Server.Announce] and [Server.Withdraw], and read [Session] values back.
+//
+// Three things GoBGP leaves to its embedder are done here: a lost session is
+// retried at once rather than after its fixed idle time, a peer that stops
+// reading is given up (RFC 9687), and a session that will not come up is
+// examined until the reason can be told (see diagnose.go).
+package bgp
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Config is what [Server.Apply] brings about.
+type Config struct {
+	// ASN is the own autonomous system number.
+	ASN uint32
+	// RouterID is the BGP identifier, an IPv4 address (RFC 6286).
+	RouterID netip.Addr
+	// NodeName is told to peers when a session is shut down on purpose (RFC 9003).
+	NodeName string
+	// ListenPort accepts sessions on this TCP port; 0 accepts none.
+	ListenPort uint16
+	// ListenAddresses limit the listener; empty means all addresses.
+	ListenAddresses []netip.Addr
+	// ConnectRetry is the longest wait between two attempts, in whole seconds.
+	ConnectRetry time.Duration
+	// Peers are the neighbours.
+	Peers []Peer
+}
+
+// Peer is one BGP neighbour.
+type Peer struct {
+	// Address is the neighbour's address; unset for an unnumbered peer.
+	Address netip.Addr
+	// Interface names the link of an unnumbered peer, whose address is learnt
+	// from its router advertisements.
+	Interface string
+	// ASN is the neighbour's; equal to [Config.ASN] it makes the session iBGP.
+	ASN uint32
+	// Port is the neighbour's TCP port.
+	Port uint16
+	// LocalAddress is the session's source address; unset leaves it to the kernel.
+	LocalAddress netip.Addr
+	// Password is the TCP MD5 secret (RFC 2385); empty is none.
+	Password string
+	// HoldTime is proposed to the neighbour, in whole seconds; keepalives go at a third of it.
+	HoldTime time.Duration
+	// Multihop is the TTL towards an eBGP neighbour that is not on a shared link; 0 is directly connected.
+	Multihop uint8
+	// TTLSecurity is how many hops away the neighbour may be under GTSM (RFC 5082); 0 is off.
+	TTLSecurity uint8
+	// IPv4 and IPv6 are the address families the session carries.
+	IPv4, IPv6 bool
+	// NextHop4 and NextHop6 are the next hops of the routes sent. Unset means
+	// the session's own local address or, for IPv6 routes on an IPv4 session,
+	// a global IPv6 address of the same link.
+	NextHop4, NextHop6 netip.Addr
+	// Attributes are laid over a route's own for this neighbour.
+	Attributes Attributes
+}
+
+// Name identifies the peer in status, logs and metrics: its address, or its
+// interface when unnumbered.
+func (p Peer) Name() string {
+	if p.Interface != "" {
+		return p.Interface
+	}
+	return p.Address.String()
+}
+
+// Attributes are the path attributes a user may set.
+type Attributes struct {
+	// Communities of RFC 1997.
+	Communities []Community
+	// LargeCommunities of RFC 8092.
+	LargeCommunities []LargeCommunity
+	// MED is the multi-exit discriminator, unset if nil.
+	MED *uint32
+	// LocalPref is the local preference, sent to iBGP peers only; nil is the default of 100.
+	LocalPref *uint32
+	// Prepend repeats the own ASN this many more times in the AS path.
+	Prepend int
+}
+
+// Merge lays over on top of a: lists add up, numbers replace.
+func (a Attributes) Merge(over Attributes) Attributes {
+	a.Communities = sortedSet(a.Communities, over.Communities, cmp.Compare[Community])
+	a.LargeCommunities = sortedSet(a.LargeCommunities, over.LargeCommunities, LargeCommunity.compare)
+	if over.MED != nil {
+		a.MED = over.MED
+	}
+	if over.LocalPref != nil {
+		a.LocalPref = over.LocalPref
+	}
+	if over.Prepend != 0 {
+		a.Prepend = over.Prepend
+	}
+	return a
+}
+
+func sortedSet[T comparable](a, b []T, order func(T, T) int) []T {
+	all := slices.Concat(a, b)
+	slices.SortFunc(all, order)
+	return slices.Compact(all)
+}
+
+// Route is a host route to announce.
+type Route struct {
+	Prefix     netip.Prefix
+	Attributes Attributes
+	// Draining marks the route with GRACEFUL_SHUTDOWN (RFC 8326) and the worst
+	// MED and local preference, so that peers move traffic away before it is
+	// withdrawn.
+	Draining bool
+}
+
+// State is a BGP session's state (RFC 4271 section 8.2.2).
+type State string
+
+// The states of a session. Waiting is Herald's own: an unnumbered peer whose
+// address is not known yet.
+const (
+	Waiting     State = "waiting"
+	Idle        State = "idle"
+	Active      State = "active"
+	OpenSent    State = "opensent"
+	OpenConfirm State = "openconfirm"
+	Established State = "established"
+)
+
+// Session is what is known of one peer now.
+type Session struct {
+	// Peer is the peer's name in the configuration.
+	Peer string
+	// Address is the neighbour's address, unset while an unnumbered peer has not been heard.
+	Address netip.Addr
+	// LocalAddress is the session's own end, unset unless established.
+	LocalAddress netip.Addr
+	// ASN is the neighbour's.
+	ASN uint32
+	// State is the session's.
+	State State
+	// Since is when the session came up or went down.
+	Since time.Time
+	// Reason says why the session is not established, or why a family or
+	// attribute cannot be carried; empty when all is well.
+	Reason string
+	// Drops counts established sessions that were lost.
+	Drops uint64
+	// HoldTime is the negotiated hold time.
+	HoldTime time.Duration
+	// Advertised are the prefixes the peer was sent and not told to forget.
+	Advertised []netip.Prefix
+}
+
+// Community is an RFC 1997 community.
+type Community uint32
+
+// GracefulShutdown asks the receiver to prefer any other path (RFC 8326).
+const GracefulShutdown Community = 65535 << 16
+
+// String is the "asn:value" form.
+func (c Community) String() string { return fmt.Sprintf("%d:%d", c>>16, c&0xffff) }
+
+// LargeCommunity is an RFC 8092 large community.
+type LargeCommunity struct{ Global, Local1, Local2 uint32 }
+
+// String is the "global:local1:local2" form.
+func (l LargeCommunity) String() string {
+	return fmt.Sprintf("%d:%d:%d", l.Global, l.Local1, l.Local2)
+}
+
+func (l LargeCommunity) compare(o LargeCommunity) int {
+	return cmp.Or(cmp.Compare(l.Global, o.Global), cmp.Compare(l.Local1, o.Local1), cmp.Compare(l.Local2, o.Local2))
+}

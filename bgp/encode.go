@@ -1,0 +1,271 @@
+package bgp
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+
+	"github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
+)
+
+// This file turns Herald's terms into GoBGP's. Everything here is pure.
+
+const (
+	importPolicy = "herald-import"
+	exportPolicy = "herald-export"
+)
+
+// The metrics of a route that is about to go: the worst there are, except that
+// GoBGP takes a local preference of 0 for none given.
+const (
+	drainMED       = math.MaxUint32
+	drainLocalPref = 1
+)
+
+// encodeGlobal is the server-wide configuration.
+func encodeGlobal(c Config) *api.Global {
+	g := &api.Global{
+		Asn:        c.ASN,
+		RouterId:   c.RouterID.String(),
+		ListenPort: -1,
+	}
+	if c.ListenPort != 0 {
+		g.ListenPort = int32(c.ListenPort)
+		for _, a := range c.ListenAddresses {
+			g.ListenAddresses = append(g.ListenAddresses, a.String())
+		}
+	}
+	return g
+}
+
+// encodePeer is one neighbour at addr, which for an unnumbered peer is the
+// link-local address learnt from its advertisements. All timers are set:
+// GoBGP's defaults are meant for the Internet's edge, not for failover.
+func encodePeer(c Config, p Peer, addr netip.Addr) *api.Peer {
+	hold := uint64(p.HoldTime.Seconds())
+	out := &api.Peer{
+		Conf: &api.PeerConf{
+			NeighborAddress: addr.String(),
+			PeerAsn:         p.ASN,
+			LocalAsn:        c.ASN,
+			AuthPassword:    p.Password,
+		},
+		Timers: &api.Timers{Config: &api.TimersConfig{
+			ConnectRetry:           uint64(c.ConnectRetry.Seconds()),
+			HoldTime:               hold,
+			KeepaliveInterval:      max(hold/3, 1),
+			IdleHoldTimeAfterReset: 1,
+		}},
+		Transport: &api.Transport{RemotePort: uint32(p.Port)},
+	}
+	if p.LocalAddress.IsValid() {
+		out.Transport.LocalAddress = p.LocalAddress.String()
+	}
+	if p.Multihop > 0 {
+		out.EbgpMultihop = &api.EbgpMultihop{Enabled: true, MultihopTtl: uint32(p.Multihop)}
+	}
+	if p.TTLSecurity > 0 {
+		out.TtlSecurity = &api.TtlSecurity{Enabled: true, TtlMin: uint32(minTTL(p))}
+	}
+	if p.IPv4 {
+		out.AfiSafis = append(out.AfiSafis, afiSafi(api.Family_AFI_IP))
+	}
+	if p.IPv6 {
+		out.AfiSafis = append(out.AfiSafis, afiSafi(api.Family_AFI_IP6))
+	}
+	return out
+}
+
+// minTTL is the least TTL that GTSM lets a packet of p arrive with: it was
+// sent with 255 and lost one per router passed (RFC 5082 section 3).
+func minTTL(p Peer) uint8 { return 255 - p.TTLSecurity + 1 }
+
+func afiSafi(afi api.Family_Afi) *api.AfiSafi {
+	return &api.AfiSafi{Config: &api.AfiSafiConfig{
+		Family:  &api.Family{Afi: afi, Safi: api.Family_SAFI_UNICAST},
+		Enabled: true,
+	}}
+}
+
+// encodePath is a route as a locally originated path. Its next hop stays
+// unspecified: each session fills in its own.
+func encodePath(asn uint32, r Route) (*apiutil.Path, error) {
+	nlri, err := bgp.NewIPAddrPrefix(r.Prefix)
+	if err != nil {
+		return nil, fmt.Errorf("prefix %s: %w", r.Prefix, err)
+	}
+	attrs := []bgp.PathAttributeInterface{bgp.NewPathAttributeOrigin(bgp.BGP_ORIGIN_ATTR_TYPE_IGP)}
+	family := bgp.RF_IPv4_UC
+	if r.Prefix.Addr().Is6() {
+		family = bgp.RF_IPv6_UC
+		hop, err := bgp.NewPathAttributeMpReachNLRI(family, []bgp.PathNLRI{{NLRI: nlri}}, netip.IPv6Unspecified())
+		if err != nil {
+			return nil, fmt.Errorf("next hop of %s: %w", r.Prefix, err)
+		}
+		attrs = append(attrs, hop)
+	} else {
+		hop, err := bgp.NewPathAttributeNextHop(netip.IPv4Unspecified())
+		if err != nil {
+			return nil, fmt.Errorf("next hop of %s: %w", r.Prefix, err)
+		}
+		attrs = append(attrs, hop)
+	}
+	a := r.Attributes
+	if r.Draining {
+		a = a.Merge(Attributes{Communities: []Community{GracefulShutdown}})
+	}
+	if a.MED != nil {
+		attrs = append(attrs, bgp.NewPathAttributeMultiExitDisc(*a.MED))
+	}
+	if a.LocalPref != nil {
+		attrs = append(attrs, bgp.NewPathAttributeLocalPref(*a.LocalPref))
+	}
+	if a.Prepend > 0 {
+		attrs = append(attrs, bgp.NewPathAttributeAsPath([]bgp.AsPathParamInterface{
+			bgp.NewAs4PathParam(bgp.BGP_ASPATH_ATTR_TYPE_SEQ, slices.Repeat([]uint32{asn}, a.Prepend)),
+		}))
+	}
+	if len(a.Communities) > 0 {
+		v := make([]uint32, len(a.Communities))
+		for i, c := range a.Communities {
+			v[i] = uint32(c)
+		}
+		attrs = append(attrs, bgp.NewPathAttributeCommunities(v))
+	}
+	if len(a.LargeCommunities) > 0 {
+		v := make([]*bgp.LargeCommunity, len(a.LargeCommunities))
+		for i, l := range a.LargeCommunities {
+			v[i] = &bgp.LargeCommunity{ASN: l.Global, LocalData1: l.Local1, LocalData2: l.Local2}
+		}
+		attrs = append(attrs, bgp.NewPathAttributeLargeCommunities(v))
+	}
+	return &apiutil.Path{Family: family, Nlri: nlri, Attrs: attrs}, nil
+}
+
+// neighbour is a configured peer as it stands now.
+type neighbour struct {
+	Peer
+	// addr is where the peer is: its configured or its learnt address.
+	addr netip.Addr
+	// hop6 is the next hop of IPv6 routes where the session has no IPv6 address of its own.
+	hop6 netip.Addr
+	// hold4 and hold6 keep a family's routes back: the session has no next hop
+	// for them that the peer could use.
+	hold4, hold6 bool
+}
+
+// encodeAssignments puts the policies in force: in comes only what this node
+// originates itself, which GoBGP passes through import policy too.
+func encodeAssignments() []*api.PolicyAssignment {
+	return []*api.PolicyAssignment{{
+		Name:          "global",
+		Direction:     api.PolicyDirection_POLICY_DIRECTION_IMPORT,
+		Policies:      []*api.Policy{{Name: importPolicy}},
+		DefaultAction: api.RouteAction_ROUTE_ACTION_REJECT,
+	}, {
+		Name:          "global",
+		Direction:     api.PolicyDirection_POLICY_DIRECTION_EXPORT,
+		Policies:      []*api.Policy{{Name: exportPolicy}},
+		DefaultAction: api.RouteAction_ROUTE_ACTION_ACCEPT,
+	}}
+}
+
+// encodePolicies is the import policy, which accepts own routes, and the
+// export policy: for each peer what its routes carry beyond their own
+// attributes and their next hops, and a last statement that makes a draining
+// route the worst, whatever the peer's MED says.
+func encodePolicies(asn uint32, peers []neighbour) *api.SetPoliciesRequest {
+	req := &api.SetPoliciesRequest{Policies: []*api.Policy{{
+		Name: importPolicy,
+		Statements: []*api.Statement{{
+			Name:       "own",
+			Conditions: &api.Conditions{RouteType: api.Conditions_ROUTE_TYPE_LOCAL},
+			Actions:    &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_ACCEPT},
+		}},
+	}}}
+	policy := &api.Policy{Name: exportPolicy}
+	for _, n := range peers {
+		set := "peer-" + n.Name()
+		req.DefinedSets = append(req.DefinedSets, &api.DefinedSet{
+			DefinedType: api.DefinedType_DEFINED_TYPE_NEIGHBOR,
+			Name:        set,
+			List:        []string{netip.PrefixFrom(n.addr.WithZone(""), n.addr.BitLen()).String()},
+		})
+		add := func(name string, actions *api.Actions, families ...*api.Family) {
+			policy.Statements = append(policy.Statements, &api.Statement{
+				Name: set + "-" + name,
+				Conditions: &api.Conditions{
+					NeighborSet: &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: set},
+					AfiSafiIn:   families,
+				},
+				Actions: actions,
+			})
+		}
+		ipv4 := &api.Family{Afi: api.Family_AFI_IP, Safi: api.Family_SAFI_UNICAST}
+		ipv6 := &api.Family{Afi: api.Family_AFI_IP6, Safi: api.Family_SAFI_UNICAST}
+		reject := &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_REJECT}
+		switch {
+		case n.hold4:
+			add("hold4", reject, ipv4)
+		case n.NextHop4.IsValid():
+			add("hop4", &api.Actions{Nexthop: &api.NexthopAction{Address: n.NextHop4.String()}}, ipv4)
+		}
+		switch {
+		case n.hold6:
+			add("hold6", reject, ipv6)
+		case n.NextHop6.IsValid():
+			add("hop6", &api.Actions{Nexthop: &api.NexthopAction{Address: n.NextHop6.String()}}, ipv6)
+		case n.hop6.IsValid():
+			add("hop6", &api.Actions{Nexthop: &api.NexthopAction{Address: n.hop6.String()}}, ipv6)
+		}
+		add("attributes", encodeActions(asn, n.Attributes))
+	}
+
+	const draining = "draining"
+	req.DefinedSets = append(req.DefinedSets, &api.DefinedSet{
+		DefinedType: api.DefinedType_DEFINED_TYPE_COMMUNITY,
+		Name:        draining,
+		List:        []string{GracefulShutdown.String()},
+	})
+	policy.Statements = append(policy.Statements, &api.Statement{
+		Name:       draining,
+		Conditions: &api.Conditions{CommunitySet: &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: draining}},
+		Actions: &api.Actions{
+			Med:       &api.MedAction{Type: api.MedAction_TYPE_REPLACE, Value: drainMED},
+			LocalPref: &api.LocalPrefAction{Value: drainLocalPref},
+		},
+	})
+	req.Policies = append(req.Policies, policy)
+	return req
+}
+
+func encodeActions(asn uint32, a Attributes) *api.Actions {
+	out := &api.Actions{}
+	if len(a.Communities) > 0 {
+		out.Community = &api.CommunityAction{Type: api.CommunityAction_TYPE_ADD, Communities: texts(a.Communities)}
+	}
+	if len(a.LargeCommunities) > 0 {
+		out.LargeCommunity = &api.CommunityAction{Type: api.CommunityAction_TYPE_ADD, Communities: texts(a.LargeCommunities)}
+	}
+	if a.MED != nil {
+		out.Med = &api.MedAction{Type: api.MedAction_TYPE_REPLACE, Value: int64(*a.MED)}
+	}
+	if a.LocalPref != nil {
+		out.LocalPref = &api.LocalPrefAction{Value: *a.LocalPref}
+	}
+	if a.Prepend > 0 {
+		out.AsPrepend = &api.AsPrependAction{Asn: asn, Repeat: uint32(a.Prepend)}
+	}
+	return out
+}
+
+func texts[T fmt.Stringer](in []T) []string {
+	out := make([]string, len(in))
+	for i, v := range in {
+		out[i] = v.String()
+	}
+	return out
+}

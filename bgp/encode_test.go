@@ -1,0 +1,140 @@
+package bgp
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
+)
+
+func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+func number(n uint32) *uint32 { return &n }
+
+func TestEncodePeerSetsEveryTimer(t *testing.T) {
+	c := Config{ASN: 64512, ConnectRetry: 2 * time.Second}
+	got := encodePeer(c, Peer{ASN: 64500, Port: 179, HoldTime: 9 * time.Second, IPv4: true, IPv6: true}, addr("10.0.1.254"))
+	timers := got.GetTimers().GetConfig()
+	if timers.GetConnectRetry() != 2 || timers.GetHoldTime() != 9 || timers.GetKeepaliveInterval() != 3 || timers.GetIdleHoldTimeAfterReset() != 1 {
+		t.Errorf("timers: %v", timers)
+	}
+	if n := len(got.GetAfiSafis()); n != 2 {
+		t.Errorf("%d families, want both", n)
+	}
+	if got.GetEbgpMultihop() != nil || got.GetTtlSecurity() != nil || got.GetGracefulRestart() != nil {
+		t.Error("multihop, GTSM or graceful restart is on without being asked for")
+	}
+}
+
+func TestEncodePeerTTL(t *testing.T) {
+	tests := []struct {
+		name           string
+		peer           Peer
+		multihop, gtsm uint32
+	}{
+		{name: "multihop", peer: Peer{Multihop: 4}, multihop: 4},
+		{name: "GTSM on the link", peer: Peer{TTLSecurity: 1}, gtsm: 255},
+		{name: "GTSM three hops away", peer: Peer{TTLSecurity: 3}, gtsm: 253},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := encodePeer(Config{}, tt.peer, addr("10.0.1.254"))
+			if m, g := got.GetEbgpMultihop().GetMultihopTtl(), got.GetTtlSecurity().GetTtlMin(); m != tt.multihop || g != tt.gtsm {
+				t.Errorf("multihop TTL %d, least TTL %d; want %d, %d", m, g, tt.multihop, tt.gtsm)
+			}
+		})
+	}
+}
+
+func TestEncodePath(t *testing.T) {
+	route := Route{
+		Prefix: netip.MustParsePrefix("10.99.0.10/32"),
+		Attributes: Attributes{
+			Communities:      []Community{64512<<16 | 100},
+			LargeCommunities: []LargeCommunity{{64512, 1, 2}},
+			MED:              number(50), LocalPref: number(200), Prepend: 2,
+		},
+	}
+	attrs := func(r Route) map[bgp.BGPAttrType]string {
+		path, err := encodePath(64512, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := make(map[bgp.BGPAttrType]string)
+		for _, a := range path.Attrs {
+			out[a.GetType()] = a.String()
+		}
+		return out
+	}
+	want := map[bgp.BGPAttrType]string{
+		bgp.BGP_ATTR_TYPE_ORIGIN:          "{Origin: i}",
+		bgp.BGP_ATTR_TYPE_NEXT_HOP:        "{Nexthop: 0.0.0.0}",
+		bgp.BGP_ATTR_TYPE_AS_PATH:         "{AsPath: 64512 64512}",
+		bgp.BGP_ATTR_TYPE_MULTI_EXIT_DISC: "{Med: 50}",
+		bgp.BGP_ATTR_TYPE_LOCAL_PREF:      "{LocalPref: 200}",
+		bgp.BGP_ATTR_TYPE_COMMUNITIES:     "{Communities: 64512:100}",
+		bgp.BGP_ATTR_TYPE_LARGE_COMMUNITY: "{LargeCommunity: [ 64512:1:2]}",
+	}
+	if diff := cmp.Diff(want, attrs(route)); diff != "" {
+		t.Errorf("attributes (-want +got):\n%s", diff)
+	}
+	route.Draining = true
+	want[bgp.BGP_ATTR_TYPE_COMMUNITIES] = "{Communities: 64512:100, planned-shut}"
+	if diff := cmp.Diff(want, attrs(route)); diff != "" {
+		t.Errorf("attributes while draining (-want +got):\n%s", diff)
+	}
+}
+
+func TestMergeAddsListsAndReplacesNumbers(t *testing.T) {
+	base := Attributes{Communities: []Community{2, 1}, MED: number(10), LocalPref: number(1), Prepend: 1}
+	over := Attributes{Communities: []Community{3, 1}, MED: number(0), Prepend: 3}
+	want := Attributes{Communities: []Community{1, 2, 3}, MED: number(0), LocalPref: number(1), Prepend: 3}
+	if diff := cmp.Diff(want, base.Merge(over)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if len(base.Communities) != 2 || base.Communities[0] != 2 {
+		t.Errorf("the base was changed: %v", base.Communities)
+	}
+}
+
+// The statement that makes a draining route the worst must come last, or a
+// peer's own MED would hide it.
+func TestEncodePoliciesPutsDrainingLast(t *testing.T) {
+	peers := []neighbour{
+		{Peer: Peer{Address: addr("10.0.1.254"), Attributes: Attributes{MED: number(5)}}, addr: addr("10.0.1.254")},
+		{Peer: Peer{Interface: "eth1"}, addr: addr("fe80::1%eth1"), hold4: true},
+		{Peer: Peer{Address: addr("10.0.2.254")}, addr: addr("10.0.2.254"), hop6: addr("fd00::1")},
+	}
+	got := encodePolicies(64512, peers)
+	export := got.GetPolicies()[1]
+	var names []string
+	for _, s := range export.GetStatements() {
+		names = append(names, s.GetName())
+	}
+	want := []string{
+		"peer-10.0.1.254-attributes",
+		"peer-eth1-hold4", "peer-eth1-attributes",
+		"peer-10.0.2.254-hop6", "peer-10.0.2.254-attributes",
+		"draining",
+	}
+	if diff := cmp.Diff(want, names); diff != "" {
+		t.Errorf("statements (-want +got):\n%s", diff)
+	}
+	for _, set := range got.GetDefinedSets() {
+		if set.GetName() == "peer-eth1" && set.GetList()[0] != "fe80::1/128" {
+			t.Errorf("neighbour set of an unnumbered peer: %v", set.GetList())
+		}
+	}
+	own := got.GetPolicies()[0].GetStatements()
+	if len(own) != 1 || own[0].GetConditions().GetRouteType() != api.Conditions_ROUTE_TYPE_LOCAL {
+		t.Errorf("import accepts more than own routes: %v", own)
+	}
+	for _, a := range encodeAssignments() {
+		if a.GetDirection() == api.PolicyDirection_POLICY_DIRECTION_IMPORT && a.GetDefaultAction() != api.RouteAction_ROUTE_ACTION_REJECT {
+			t.Error("import does not reject by default")
+		}
+	}
+}

@@ -1,0 +1,280 @@
+package bgp_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+	gobgp "github.com/osrg/gobgp/v4/pkg/server"
+	"go.uber.org/goleak"
+
+	"github.com/herald-vip/herald/bgp"
+)
+
+// router is a BGP router on a loopback address of its own, which waits to be
+// connected to and records what it is sent.
+type router struct {
+	addr   netip.Addr
+	port   uint16
+	server *gobgp.BgpServer
+
+	mu      sync.Mutex
+	updates []string // "+10.0.0.1/32" and "-10.0.0.1/32"
+	downs   int
+}
+
+func startRouter(t *testing.T, address string, asn, speakerASN uint32) *router {
+	t.Helper()
+	const port = 11790
+	r := &router{addr: netip.MustParseAddr(address), port: port, server: gobgp.NewBgpServer()}
+	go r.server.Serve()
+	ctx := t.Context()
+	must(t, r.server.StartBgp(ctx, &api.StartBgpRequest{Global: &api.Global{
+		Asn: asn, RouterId: address, ListenPort: port, ListenAddresses: []string{address},
+	}}))
+	must(t, r.server.AddPeer(ctx, &api.AddPeerRequest{Peer: &api.Peer{
+		Conf:      &api.PeerConf{NeighborAddress: "127.0.0.1", PeerAsn: speakerASN},
+		Transport: &api.Transport{PassiveMode: true},
+		Timers:    &api.Timers{Config: &api.TimersConfig{HoldTime: 9, KeepaliveInterval: 3, IdleHoldTimeAfterReset: 1}},
+	}}))
+	must(t, r.server.WatchEvent(ctx, gobgp.WatchEventMessageCallbacks{
+		OnPathUpdate: func(paths []*apiutil.Path, _ time.Time) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			for _, p := range paths {
+				sign := "+"
+				if p.Withdrawal {
+					sign = "-"
+				}
+				r.updates = append(r.updates, sign+p.Nlri.String())
+			}
+		},
+		OnPeerUpdate: func(e *apiutil.WatchEventMessage_PeerEvent, _ time.Time) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if e.Type == apiutil.PEER_EVENT_STATE && e.Peer.State.SessionState == packet.BGP_FSM_IDLE {
+				r.downs++
+			}
+		},
+	}, gobgp.WatchUpdate(false, "", ""), gobgp.WatchPeer()))
+	t.Cleanup(r.server.Stop)
+	return r
+}
+
+// history returns what the router was sent, and how often its session fell.
+func (r *router) history() (updates []string, downs int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.updates), r.downs
+}
+
+func (r *router) peer(asn uint32) bgp.Peer {
+	return bgp.Peer{Address: r.addr, ASN: asn, Port: r.port, LocalAddress: netip.MustParseAddr("127.0.0.1"), HoldTime: 9 * time.Second, IPv4: true}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually waits until f holds, which is to say for as long as it takes.
+func eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	deadline := time.After(30 * time.Second)
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	for !f() {
+		select {
+		case <-deadline:
+			t.Fatalf("never came true: %s", what)
+		case <-ticker.C:
+		}
+	}
+}
+
+func session(s *bgp.Server, peer string) bgp.Session {
+	for _, x := range s.Sessions() {
+		if x.Peer == peer {
+			return x
+		}
+	}
+	return bgp.Session{}
+}
+
+func newServer(t *testing.T) *bgp.Server {
+	t.Helper()
+	s := bgp.New(slog.New(slog.DiscardHandler), bgp.Options{})
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := s.Close(ctx, "test is over"); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func config(peers ...bgp.Peer) bgp.Config {
+	return bgp.Config{ASN: 64512, RouterID: netip.MustParseAddr("10.0.0.1"), ConnectRetry: 2 * time.Second, Peers: peers}
+}
+
+func prefix(i int) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 99, 0, byte(i)}), 32)
+}
+
+// Adding, changing and removing peers and routes leaves the other sessions and
+// routes alone: the router that stays hears nothing but what concerns it.
+func TestApplyTouchesOnlyWhatChanged(t *testing.T) {
+	stays, comes := startRouter(t, "127.0.0.2", 64500, 64512), startRouter(t, "127.0.0.3", 64500, 64512)
+	s := newServer(t)
+	must(t, s.Apply(t.Context(), config(stays.peer(64500))))
+	must(t, s.Announce(bgp.Route{Prefix: prefix(1)}))
+	eventually(t, "the first route arrives", func() bool { got, _ := stays.history(); return slices.Equal(got, []string{"+10.99.0.1/32"}) })
+
+	must(t, s.Apply(t.Context(), config(stays.peer(64500), comes.peer(64500))))
+	eventually(t, "the second router has the route", func() bool { got, _ := comes.history(); return slices.Equal(got, []string{"+10.99.0.1/32"}) })
+	must(t, s.Announce(bgp.Route{Prefix: prefix(1)}, bgp.Route{Prefix: prefix(2)}))
+	eventually(t, "both have the second", func() bool {
+		a, _ := stays.history()
+		b, _ := comes.history()
+		return len(a) == 2 && len(b) == 2
+	})
+
+	// New attributes for one peer: only its routes are sent again, in the same session.
+	changed := comes.peer(64500)
+	med := uint32(30)
+	changed.Attributes.MED = &med
+	must(t, s.Apply(t.Context(), config(stays.peer(64500), changed)))
+	eventually(t, "both routes come again to the changed peer", func() bool { got, _ := comes.history(); return len(got) == 4 })
+	must(t, s.Apply(t.Context(), config(stays.peer(64500))))
+	eventually(t, "the removed peer's session falls", func() bool { _, downs := comes.history(); return downs == 1 })
+	must(t, s.Withdraw(prefix(2), prefix(77)))
+	eventually(t, "the withdrawal arrives", func() bool { got, _ := stays.history(); return slices.Contains(got, "-10.99.0.2/32") })
+
+	got, downs := stays.history()
+	if want := []string{"+10.99.0.1/32", "+10.99.0.2/32", "-10.99.0.2/32"}; !slices.Equal(got, want) || downs != 0 {
+		t.Errorf("the peer that stayed heard %q and fell %d times, want %q and 0", got, downs, want)
+	}
+	if x := session(s, "127.0.0.2"); x.State != bgp.Established || !slices.Equal(x.Advertised, []netip.Prefix{prefix(1)}) {
+		t.Errorf("session: %+v", x)
+	}
+}
+
+func TestApplyRefusesWhatNeedsARestart(t *testing.T) {
+	s := newServer(t)
+	must(t, s.Apply(t.Context(), config()))
+	other := config()
+	other.ASN = 64513
+	if err := s.Apply(t.Context(), other); !errors.Is(err, bgp.ErrRestart) || !strings.Contains(err.Error(), "asn") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A lost session comes back, and its routes with it, well before GoBGP's own
+// idle time and connect-retry have passed one after the other.
+func TestLostSessionComesBack(t *testing.T) {
+	r := startRouter(t, "127.0.0.2", 64500, 64512)
+	s := newServer(t)
+	must(t, s.Apply(t.Context(), config(r.peer(64500))))
+	must(t, s.Announce(bgp.Route{Prefix: prefix(1)}))
+	eventually(t, "the session is up", func() bool { return session(s, "127.0.0.2").State == bgp.Established })
+	must(t, r.server.ResetPeer(t.Context(), &api.ResetPeerRequest{Address: "127.0.0.1", Communication: "rebooting"}))
+	eventually(t, "the reason is known", func() bool {
+		x := session(s, "127.0.0.2")
+		return x.Drops == 1 && strings.Contains(x.Reason, `the peer says "rebooting"`)
+	})
+	eventually(t, "the route is back", func() bool {
+		got, _ := r.history()
+		return session(s, "127.0.0.2").State == bgp.Established && len(got) >= 2
+	})
+}
+
+func TestWrongASNIsNamed(t *testing.T) {
+	r := startRouter(t, "127.0.0.2", 64500, 64512)
+	s := newServer(t)
+	must(t, s.Apply(t.Context(), config(r.peer(64999))))
+	eventually(t, "the reason is known", func() bool {
+		// Which of the two depends on whether the router was listening to the examination.
+		return slices.Contains([]string{
+			"the peer's ASN is 64500, not 64999 as configured",
+			"the peer has another ASN than configured",
+		}, session(s, "127.0.0.2").Reason)
+	})
+	must(t, s.Apply(t.Context(), config(r.peer(64500))))
+	eventually(t, "the right ASN comes up", func() bool { return session(s, "127.0.0.2").State == bgp.Established })
+}
+
+// Nothing a peer sends is taken in or passed on.
+func TestAcceptsNothing(t *testing.T) {
+	from, to := startRouter(t, "127.0.0.2", 64500, 64512), startRouter(t, "127.0.0.3", 64501, 64512)
+	s := newServer(t)
+	must(t, s.Apply(t.Context(), config(from.peer(64500), to.peer(64501))))
+	must(t, s.Announce(bgp.Route{Prefix: prefix(1)}))
+	nlri, err := packet.NewIPAddrPrefix(netip.MustParsePrefix("192.0.2.0/24"))
+	must(t, err)
+	hop, err := packet.NewPathAttributeNextHop(from.addr)
+	must(t, err)
+	_, err = from.server.AddPath(apiutil.AddPathRequest{Paths: []*apiutil.Path{{
+		Family: packet.RF_IPv4_UC, Nlri: nlri,
+		Attrs: []packet.PathAttributeInterface{packet.NewPathAttributeOrigin(0), hop},
+	}}})
+	must(t, err)
+	eventually(t, "both sessions are up and the route has arrived", func() bool {
+		got, _ := to.history()
+		return len(got) > 0 && session(s, "127.0.0.2").State == bgp.Established
+	})
+	// A second route behind the first shows that the first was not just slow.
+	must(t, s.Announce(bgp.Route{Prefix: prefix(2)}))
+	eventually(t, "the marker has arrived", func() bool { got, _ := to.history(); return slices.Contains(got, "+10.99.0.2/32") })
+	if got, _ := to.history(); slices.Contains(got, "+192.0.2.0/24") {
+		t.Errorf("a peer's route was passed on: %q", got)
+	}
+}
+
+func TestManyRoutes(t *testing.T) {
+	r := startRouter(t, "127.0.0.2", 64500, 64512)
+	s := newServer(t)
+	must(t, s.Apply(t.Context(), config(r.peer(64500))))
+	var routes []bgp.Route
+	var prefixes []netip.Prefix
+	for i := range 1000 {
+		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 98, byte(i >> 8), byte(i)}), 32)
+		routes, prefixes = append(routes, bgp.Route{Prefix: p}), append(prefixes, p)
+	}
+	must(t, s.Announce(routes...))
+	eventually(t, "all routes arrive", func() bool { got, _ := r.history(); return len(got) == len(routes) })
+	must(t, s.Withdraw(prefixes...))
+	eventually(t, "all are withdrawn", func() bool { got, _ := r.history(); return len(got) == 2*len(routes) })
+}
+
+func TestCloseLeavesNothingAndSaysGoodbye(t *testing.T) {
+	r := startRouter(t, "127.0.0.2", 64500, 64512)
+	before := goleak.IgnoreCurrent()
+	var log bytes.Buffer
+	s := bgp.New(slog.New(slog.NewTextHandler(&log, nil)), bgp.Options{})
+	must(t, s.Apply(t.Context(), config(r.peer(64500))))
+	eventually(t, "the session is up", func() bool { return session(s, "127.0.0.2").State == bgp.Established })
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	must(t, s.Close(ctx, "m1: herald is stopping"))
+	eventually(t, "the router sees the session fall", func() bool { _, downs := r.history(); return downs > 0 })
+	goleak.VerifyNone(t, before)
+	for _, want := range []string{"session established", "session closed"} {
+		if n := strings.Count(log.String(), want); n != 1 {
+			t.Errorf("%q logged %d times: %s", want, n, fmt.Sprint(&log))
+		}
+	}
+}

@@ -1,0 +1,338 @@
+package bgp
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+	gobgp "github.com/osrg/gobgp/v4/pkg/server"
+)
+
+type nlri = packet.NLRI
+
+const (
+	// tick is how often sessions are looked after.
+	tick = time.Second
+	// examineAfter is how long a session may be down before it is examined,
+	// and examineEvery how often from then on.
+	examineAfter = 3 * time.Second
+	examineEvery = 10 * time.Second
+	// stuckAfter is how long GoBGP may try one peer before it starts afresh: it
+	// waits four minutes for the OPEN of a peer that accepted and then froze.
+	stuckAfter = 15 * time.Second
+)
+
+// peer is a configured peer and its session. The server's mutex guards it.
+type peer struct {
+	Peer
+	addr    netip.Addr // where the peer is: configured or discovered
+	present bool       // GoBGP knows it
+	added   time.Time  // when GoBGP was last given it
+
+	state    State
+	since    time.Time
+	reason   string
+	drops    uint64
+	local    netip.Addr
+	holdTime time.Duration
+
+	exported   neighbour
+	extended4  bool       // the peer takes IPv4 routes with an IPv6 next hop (RFC 8950)
+	hop6       netip.Addr // found next hop for IPv6 routes over an IPv4 session
+	examined   time.Time
+	examining  bool
+	sent       uint64 // messages sent when last looked at,
+	sentChange time.Time
+
+	closed        chan struct{} // closed when the session that Close ends is gone
+	stopDiscovery context.CancelFunc
+}
+
+func newPeer(conf Peer) *peer {
+	p := &peer{Peer: conf, addr: conf.Address, state: Idle, since: time.Now(), reason: "not tried yet"}
+	if conf.Interface != "" {
+		p.state = Waiting
+		p.reason = fmt.Sprintf("no router advertisement heard on %s yet", conf.Interface)
+	}
+	return p
+}
+
+func (p *peer) session() Session {
+	s := Session{
+		Peer: p.Name(), Address: p.addr, ASN: p.ASN, State: p.state, Since: p.since, Drops: p.drops,
+	}
+	if p.state == Established {
+		s.LocalAddress, s.HoldTime = p.local, p.holdTime
+		s.Reason = p.heldBack()
+	} else {
+		s.Reason = p.reason
+	}
+	return s
+}
+
+// neighbour is what the export policy needs to know of p.
+func (p *peer) neighbour() neighbour {
+	n := neighbour{Peer: p.Peer, addr: p.addr}
+	if p.IPv6 && p.addr.Is4() && !p.NextHop6.IsValid() {
+		n.hop6 = p.hop6
+		n.hold6 = !p.hop6.IsValid()
+	}
+	if p.IPv4 && p.addr.Is6() && !p.NextHop4.IsValid() {
+		n.hold4 = !p.extended4
+	}
+	return n
+}
+
+// heldBack says which routes an established session cannot carry, and why.
+func (p *peer) heldBack() string {
+	n := p.neighbour()
+	switch {
+	case n.hold6:
+		return fmt.Sprintf("IPv6 routes are held back: %s has no global IPv6 address on the link to this peer, set nextHop6", p.local)
+	case n.hold4:
+		return "IPv4 routes are held back: the peer does not offer extended next hops (RFC 8950), set nextHop4"
+	}
+	return ""
+}
+
+func (p *peer) families() []packet.Family {
+	var out []packet.Family
+	if p.IPv4 {
+		out = append(out, packet.RF_IPv4_UC)
+	}
+	if p.IPv6 {
+		out = append(out, packet.RF_IPv6_UC)
+	}
+	return out
+}
+
+func (p *peer) down(reason string) {
+	p.state, p.since, p.reason = Idle, time.Now(), reason
+	p.drops++
+	p.extended4 = false
+}
+
+// event is a change that GoBGP reports of one peer.
+type event struct {
+	addr       netip.Addr
+	state      State
+	extended4  bool
+	disconnect string
+}
+
+// watch passes GoBGP's peer events to run.
+func (s *Server) watch() error {
+	err := s.gobgp.WatchEvent(s.ctx, gobgp.WatchEventMessageCallbacks{
+		OnPeerUpdate: func(e *apiutil.WatchEventMessage_PeerEvent, _ time.Time) {
+			if e.Type != apiutil.PEER_EVENT_STATE {
+				return
+			}
+			select {
+			case s.events <- newEvent(e.Peer):
+			case <-s.ctx.Done():
+			}
+		},
+	}, gobgp.WatchPeer())
+	if err != nil {
+		return fmt.Errorf("bgp: watch sessions: %w", err)
+	}
+	return nil
+}
+
+func newEvent(p apiutil.Peer) event {
+	e := event{
+		addr:       p.State.NeighborAddress,
+		disconnect: p.State.DisconnectMessage,
+	}
+	switch p.State.SessionState {
+	case packet.BGP_FSM_ESTABLISHED:
+		e.state = Established
+	case packet.BGP_FSM_OPENCONFIRM:
+		e.state = OpenConfirm
+	case packet.BGP_FSM_OPENSENT:
+		e.state = OpenSent
+	case packet.BGP_FSM_ACTIVE, packet.BGP_FSM_CONNECT:
+		e.state = Active
+	default:
+		e.state = Idle
+	}
+	for _, c := range p.State.RemoteCap {
+		hops, ok := c.(*packet.CapExtendedNexthop)
+		if !ok {
+			continue
+		}
+		for _, t := range hops.Tuples {
+			if t.NLRIAFI == packet.AFI_IP && t.NexthopAFI == packet.AFI_IP6 {
+				e.extended4 = true
+			}
+		}
+	}
+	return e
+}
+
+// run looks after the sessions until the server is closed.
+func (s *Server) run() {
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case e := <-s.events:
+			s.handle(e)
+		case now := <-ticker.C:
+			s.lookAfter(now)
+		}
+	}
+}
+
+// handle takes in a state change.
+func (s *Server) handle(e event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.find(e.addr)
+	if p == nil || !p.present {
+		return
+	}
+	was := p.state
+	p.state = e.state
+	switch {
+	case e.state == Established:
+		p.since, p.reason = time.Now(), ""
+		p.extended4 = e.extended4
+		p.sent, p.sentChange = 0, time.Now()
+		s.inspect(p, p.sentChange)
+		s.findNextHop(p)
+		s.told.take(p.addr) // what was said before is of no interest now
+		s.export()
+		s.log.Info("session established", "peer", p.Name(), "asn", p.ASN)
+		s.tell(p)
+	case was == Established:
+		reason := e.disconnect
+		if said := s.told.take(p.addr); said != "" {
+			reason += ": " + said
+		}
+		p.down(reason)
+		s.tell(p)
+		if p.closed != nil {
+			s.log.Info("session closed", "peer", p.Name())
+			close(p.closed)
+			p.closed = nil
+			return
+		}
+		s.log.Warn("session lost", "peer", p.Name(), "reason", reason)
+		s.renew(p)
+	}
+}
+
+func (s *Server) find(addr netip.Addr) *peer {
+	for _, p := range s.peers {
+		if p.addr == addr {
+			return p
+		}
+	}
+	return nil
+}
+
+func (s *Server) tell(p *peer) {
+	if s.options.Notify != nil {
+		s.options.Notify(p.session())
+	}
+}
+
+// renew gives the peer to GoBGP afresh: a new peer is tried within two
+// seconds, one that was lost only after GoBGP's fixed idle time of five.
+func (s *Server) renew(p *peer) {
+	if err := s.gobgp.DeletePeer(s.ctx, &api.DeletePeerRequest{Address: p.addr.String()}); err != nil {
+		s.log.Debug("delete peer", "peer", p.Name(), "err", err)
+	}
+	p.present = false
+	s.add(p)
+}
+
+// lookAfter does what GoBGP leaves undone.
+func (s *Server) lookAfter(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.peers {
+		s.add(p)
+		if !p.present {
+			continue
+		}
+		s.findNextHop(p)
+		if p.state == Established {
+			s.watchSending(p, now)
+			continue
+		}
+		if now.Sub(p.since) > examineAfter && now.Sub(p.examined) > examineEvery && !p.examining {
+			s.examine(p, now)
+		}
+		if p.state == Active && now.Sub(p.added) > stuckAfter {
+			s.renew(p)
+		}
+	}
+}
+
+// inspect reads what only GoBGP's list of peers tells of an established session.
+func (s *Server) inspect(p *peer, now time.Time) {
+	// The only error is a peer that has just gone.
+	_ = s.gobgp.ListPeer(s.ctx, &api.ListPeerRequest{Address: p.addr.String()}, func(g *api.Peer) {
+		if local, err := netip.ParseAddr(g.GetTransport().GetLocalAddress()); err == nil {
+			p.local = local.WithZone("").Unmap()
+		}
+		p.holdTime = time.Duration(g.GetTimers().GetState().GetNegotiatedHoldTime()) * time.Second
+		if sent := g.GetState().GetMessages().GetSent().GetTotal(); sent != p.sent {
+			p.sent, p.sentChange = sent, now
+		}
+	})
+}
+
+// watchSending gives up a peer that has stopped reading (RFC 9687): keepalives
+// are due every third of the hold time, so if none went for the whole of it
+// the connection's buffers are full.
+func (s *Server) watchSending(p *peer, now time.Time) {
+	s.inspect(p, now)
+	if p.holdTime == 0 || now.Sub(p.sentChange) <= p.holdTime+tick {
+		return
+	}
+	s.log.Warn("peer does not read: send hold timer expired", "peer", p.Name(), "after", p.holdTime)
+	p.sentChange = now
+	if err := s.gobgp.ResetPeer(s.ctx, &api.ResetPeerRequest{Address: p.addr.String(), Communication: "send hold timer expired"}); err != nil {
+		s.log.Warn("reset peer", "peer", p.Name(), "err", err)
+	}
+}
+
+// findNextHop looks for the next hop of IPv6 routes on an IPv4 session: the
+// global IPv6 address beside the session's own on the same link.
+func (s *Server) findNextHop(p *peer) {
+	if s.options.NextHop6 == nil || !p.IPv6 || !p.addr.Is4() || p.NextHop6.IsValid() || p.hop6.IsValid() || !p.local.IsValid() {
+		return
+	}
+	hop, err := s.options.NextHop6(p.local)
+	if err != nil {
+		return // heldBack says so
+	}
+	p.hop6 = hop
+	s.export()
+}
+
+// examine finds out in the background why p does not come up.
+func (s *Server) examine(p *peer, now time.Time) {
+	p.examining, p.examined = true, now
+	config, conf, addr, known := s.config, p.Peer, p.addr, s.told.take(p.addr)
+	s.wg.Go(func() {
+		reason := diagnose(s.ctx, config, conf, addr, known)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		p.examining = false
+		if reason == "" || p.state == Established || reason == p.reason || p.addr != addr {
+			return
+		}
+		p.reason = reason
+		s.log.Warn("session does not come up", "peer", p.Name(), "reason", reason)
+	})
+}

@@ -1,0 +1,142 @@
+package bgp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/mdlayher/ndp"
+	"golang.org/x/net/ipv6"
+)
+
+// An unnumbered peer is the router at the far end of a link. Both ends learn
+// the other's link-local address from its router advertisements (RFC 4861
+// section 4.2); FRR stays Idle until it hears one, and GoBGP sends none.
+
+const (
+	advertiseEvery = 5 * time.Second
+	relisten       = time.Second
+)
+
+// discover keeps p's address up to date until p is removed.
+func (s *Server) discover(p *peer) {
+	ctx, cancel := context.WithCancel(s.ctx)
+	p.stopDiscovery = cancel
+	link := p.Interface
+	s.wg.Go(func() {
+		for ctx.Err() == nil {
+			s.explainWaiting(link, fmt.Sprintf("no router advertisement heard on %s yet", link))
+			err := discoverOn(ctx, link, func(addr netip.Addr) { s.discovered(ctx, link, addr) })
+			if err != nil {
+				s.explainWaiting(link, fmt.Sprintf("cannot look for the router on %s: %v", link, err))
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(relisten):
+			}
+		}
+	})
+}
+
+// discovered moves the unnumbered peer of link to addr.
+func (s *Server) discovered(ctx context.Context, link string, addr netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.peers[link]
+	if p == nil || ctx.Err() != nil || p.addr == addr {
+		return
+	}
+	s.drop(p)
+	p.addr = addr
+	p.since = time.Now()
+	s.log.Info("unnumbered peer found", "peer", link, "address", addr)
+	s.export()
+	s.add(p)
+}
+
+// explainWaiting says in status why an unnumbered peer has not been found.
+func (s *Server) explainWaiting(link, reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.peers[link]; p != nil && p.state == Waiting {
+		p.reason = reason
+	}
+}
+
+// discoverOn advertises this node on link and reports each router heard there.
+// It returns an error when the link cannot be used, and nil when ctx is done.
+func discoverOn(ctx context.Context, link string, found func(netip.Addr)) error {
+	ifi, err := net.InterfaceByName(link)
+	if err != nil {
+		return err
+	}
+	conn, _, err := ndp.Listen(ifi, ndp.LinkLocal)
+	if err != nil {
+		return fmt.Errorf("listen for router advertisements: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer func() {
+		if stop() {
+			conn.Close()
+		}
+	}()
+
+	allNodes, allRouters := netip.MustParseAddr("ff02::1"), netip.MustParseAddr("ff02::2")
+	if err := conn.JoinGroup(allNodes); err != nil {
+		return fmt.Errorf("join all-nodes: %w", err)
+	}
+	if err := conn.SetControlMessage(ipv6.FlagHopLimit, true); err != nil {
+		return fmt.Errorf("ask for hop limits: %w", err)
+	}
+	var advertisements ipv6.ICMPFilter
+	advertisements.SetAll(true)
+	advertisements.Accept(ipv6.ICMPTypeRouterAdvertisement)
+	if err := conn.SetICMPFilter(&advertisements); err != nil {
+		return fmt.Errorf("filter for router advertisements: %w", err)
+	}
+	// Without a lifetime nobody takes this node for a default router.
+	self := &ndp.RouterAdvertisement{Options: []ndp.Option{
+		&ndp.LinkLayerAddress{Direction: ndp.Source, Addr: ifi.HardwareAddr},
+	}}
+	if err := conn.WriteTo(&ndp.RouterSolicitation{}, nil, allRouters); err != nil {
+		return fmt.Errorf("send a router solicitation: %w", err)
+	}
+	for {
+		if err := conn.WriteTo(self, nil, allNodes); err != nil {
+			return fmt.Errorf("send a router advertisement: %w", err)
+		}
+		if err := listenUntil(conn, time.Now().Add(advertiseEvery), link, found); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+// listenUntil reports routers heard before the deadline.
+func listenUntil(conn *ndp.Conn, deadline time.Time, link string, found func(netip.Addr)) error {
+	if err := conn.SetReadDeadline(deadline); err != nil {
+		return err
+	}
+	for {
+		m, control, from, err := conn.ReadFrom()
+		var network net.Error
+		switch {
+		case errors.As(err, &network) && network.Timeout():
+			return nil
+		case errors.As(err, &network):
+			return err
+		case err != nil || control == nil:
+			continue // a malformed message: not this node's problem
+		}
+		// RFC 4861 section 6.1.2: from a link-local address, and not forwarded.
+		if _, ok := m.(*ndp.RouterAdvertisement); !ok || control.HopLimit != ndp.HopLimit || !from.IsLinkLocalUnicast() {
+			continue
+		}
+		found(from.WithZone(link))
+	}
+}
