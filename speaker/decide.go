@@ -1,0 +1,103 @@
+package speaker
+
+import "time"
+
+// notice is how long a route is marked as going (RFC 8326) before it is
+// withdrawn in a planned change: several times what a router takes to act.
+const notice = 500 * time.Millisecond
+
+// Stage is how far the announcement of an address has come.
+type Stage int
+
+const (
+	// Withdrawn: no route, no address.
+	Withdrawn Stage = iota
+	// Announced: address bound, route advertised.
+	Announced
+	// Draining: as Announced, with the route marked as going.
+	Draining
+	// Lingering: route withdrawn, address still bound for the packets on their way.
+	Lingering
+)
+
+// String is the stage's name in status and metrics.
+func (s Stage) String() string {
+	switch s {
+	case Announced:
+		return "announced"
+	case Draining:
+		return "draining"
+	case Lingering:
+		return "lingering"
+	}
+	return "withdrawn"
+}
+
+// bound says whether the address is on the link in this stage.
+func (s Stage) bound() bool { return s != Withdrawn }
+
+// advertised says whether peers have the route in this stage.
+func (s Stage) advertised() bool { return s == Announced || s == Draining }
+
+// Health is what all checks of a VIP come to.
+type Health int
+
+const (
+	// Undecided: a check has no verdict yet, and none has failed.
+	Undecided Health = iota
+	// Healthy: every check passes.
+	Healthy
+	// Unhealthy: at least one check fails.
+	Unhealthy
+)
+
+// position is an address's stage and since when it is there.
+type position struct {
+	stage Stage
+	since time.Time
+}
+
+// input is all that bears on one address.
+type input struct {
+	health Health
+	leave  bool          // drained, or no longer in the configuration
+	linger time.Duration // how long to stay in Lingering
+}
+
+// decide moves an address on: from where it is, to where it ought to be at
+// now. If time alone will change that, again is when; otherwise it is zero.
+//
+// Failing health withdraws everything from any stage. Leaving on purpose goes
+// through Draining and Lingering, so that nothing on its way is dropped; it is
+// undone from any stage by not leaving any more.
+func decide(now time.Time, at position, in input) (to position, again time.Time) {
+	move := func(s Stage) position {
+		if s == at.stage {
+			return at
+		}
+		return position{stage: s, since: now}
+	}
+	if in.health == Unhealthy {
+		return move(Withdrawn), time.Time{}
+	}
+	if !in.leave {
+		if in.health == Healthy || at.stage != Withdrawn {
+			return move(Announced), time.Time{}
+		}
+		return move(Withdrawn), time.Time{}
+	}
+	switch at.stage {
+	case Announced:
+		return move(Draining), now.Add(notice)
+	case Draining:
+		if end := at.since.Add(notice); now.Before(end) {
+			return at, end
+		}
+		return move(Lingering), now.Add(in.linger)
+	case Lingering:
+		if end := at.since.Add(in.linger); now.Before(end) {
+			return at, end
+		}
+	}
+	return move(Withdrawn), time.Time{}
+}

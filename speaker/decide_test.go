@@ -1,0 +1,107 @@
+package speaker
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func TestDecide(t *testing.T) {
+	start := time.Unix(1000, 0)
+	const linger = 2 * time.Second
+	later := func(d time.Duration) time.Time { return start.Add(d) }
+	tests := []struct {
+		name   string
+		at     Stage
+		after  time.Duration // since at was reached
+		health Health
+		leave  bool
+		want   Stage
+		again  time.Time
+	}{
+		{name: "nothing before the first verdict", at: Withdrawn, health: Undecided, want: Withdrawn},
+		{name: "announced once healthy", at: Withdrawn, health: Healthy, want: Announced},
+		{name: "withheld while unhealthy", at: Withdrawn, health: Unhealthy, want: Withdrawn},
+		{name: "withdrawn at once", at: Announced, health: Unhealthy, want: Withdrawn},
+		{name: "failure cuts a drain short", at: Draining, health: Unhealthy, leave: true, want: Withdrawn},
+		{name: "failure cuts linger short", at: Lingering, health: Unhealthy, leave: true, want: Withdrawn},
+		{name: "a new check without verdict does not withdraw", at: Announced, health: Undecided, want: Announced},
+		{name: "drain marks the route first", at: Announced, health: Healthy, leave: true, want: Draining, again: later(notice)},
+		{name: "and waits for the routers", at: Draining, after: notice - 1, health: Healthy, leave: true, want: Draining, again: later(notice)},
+		{name: "then withdraws", at: Draining, after: notice, health: Healthy, leave: true, want: Lingering, again: later(notice + linger)},
+		{name: "and lingers", at: Lingering, after: linger - 1, health: Healthy, leave: true, want: Lingering, again: later(linger)},
+		{name: "and is gone", at: Lingering, after: linger, health: Healthy, leave: true, want: Withdrawn},
+		{name: "drained stays withdrawn", at: Withdrawn, health: Healthy, leave: true, want: Withdrawn},
+		{name: "undrain while draining", at: Draining, health: Healthy, want: Announced},
+		{name: "undrain while lingering", at: Lingering, health: Healthy, want: Announced},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			at := position{stage: tt.at, since: start}
+			now := start.Add(tt.after)
+			got, again := decide(now, at, input{health: tt.health, leave: tt.leave, linger: linger})
+			if got.stage != tt.want || !again.Equal(tt.again) {
+				t.Errorf("got %s, again at %v; want %s, %v", got.stage, again, tt.want, tt.again)
+			}
+			if moved := got.stage != tt.at; moved && !got.since.Equal(now) || !moved && !got.since.Equal(start) {
+				t.Errorf("since %v, moved: %t", got.since, moved)
+			}
+		})
+	}
+}
+
+// Whatever happens in whatever order: no address is bound or advertised while
+// a check fails, none before the checks have passed once, a drain always ends,
+// and a route is never withdrawn on purpose without notice and linger.
+func TestDecideInvariants(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		now := time.Unix(1000, 0)
+		at := position{stage: Withdrawn, since: now}
+		var in input
+		var passed bool
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			in.linger = time.Duration(rapid.IntRange(0, 3000).Draw(t, "linger")) * time.Millisecond
+			in.leave = rapid.Bool().Draw(t, "leave")
+			in.health = rapid.SampledFrom([]Health{Undecided, Healthy, Unhealthy}).Draw(t, "health")
+			now = now.Add(time.Duration(rapid.IntRange(0, 1500).Draw(t, "wait")) * time.Millisecond)
+
+			to, again := decide(now, at, in)
+			switch {
+			case in.health == Unhealthy && (to.stage.bound() || to.stage.advertised()):
+				t.Fatalf("%s while unhealthy", to.stage)
+			case to.stage.advertised() && !to.stage.bound():
+				t.Fatalf("%s is advertised but not bound", to.stage)
+			case again.Before(now) && !again.IsZero():
+				t.Fatalf("again at %v, which is before %v", again, now)
+			}
+			if in.health == Healthy {
+				passed = true
+			}
+			if to.stage != Withdrawn && !passed {
+				t.Fatalf("%s before any check passed", to.stage)
+			}
+			if in.health != Unhealthy && at.stage == Announced && to.stage != Announced && to.stage != Draining {
+				t.Fatalf("planned change went from %s to %s", at.stage, to.stage)
+			}
+			if in.health != Unhealthy && at.stage == Draining && to.stage == Lingering && now.Sub(at.since) < notice {
+				t.Fatalf("withdrawn %v after notice", now.Sub(at.since))
+			}
+			if to.stage == Withdrawn {
+				passed = false // what comes next must pass again
+			}
+			at = to
+		}
+		in.leave, in.health = true, Healthy
+		for range 4 {
+			var again time.Time
+			at, again = decide(now, at, in)
+			if !again.IsZero() {
+				now = again
+			}
+		}
+		if at.stage != Withdrawn {
+			t.Fatalf("drain ended in %s", at.stage)
+		}
+	})
+}

@@ -1,0 +1,421 @@
+// Package speaker leads each VIP through its life. Health, drain and
+// configuration go in; a pure decision per address comes out ([decide]), and a
+// thin loop brings the kernel and the routers in line with it: an address is
+// bound before its route is announced, and on a planned change the route is
+// withdrawn before the address goes. When health fails, both go at once.
+package speaker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/netutil"
+)
+
+// Routes announces host routes; [bgp.Server] does.
+type Routes interface {
+	Announce(...bgp.Route) error
+	Withdraw(...netip.Prefix) error
+}
+
+// Addresses puts addresses on links; [netutil.Addresses] does.
+type Addresses interface {
+	Bind(link string, addr netip.Addr) error
+	Unbind(link string, addr netip.Addr) error
+}
+
+// VIP is one virtual IP as configured.
+type VIP struct {
+	Name      string
+	Addresses []netip.Addr
+	// Interface is the link that carries the addresses.
+	Interface string
+	// Checks are the names of the checks that must pass.
+	Checks []string
+	// Linger is how long addresses stay after a planned withdrawal.
+	Linger time.Duration
+	// Attributes are those of the VIP's routes.
+	Attributes bgp.Attributes
+}
+
+// retryAfter is how soon what the kernel or the router refused is tried again.
+const retryAfter = time.Second
+
+// Speaker announces VIPs. Its methods are safe for concurrent use.
+type Speaker struct {
+	log       *slog.Logger
+	routes    Routes
+	addresses Addresses
+	wake      chan struct{}
+
+	mu       sync.Mutex
+	verdicts map[string]health.Verdict
+	order    []binding
+	units    map[binding]*unit
+	draining string        // why, if drained
+	idle     chan struct{} // closed when a drain has come to its end
+	again    time.Time     // when time alone will change a decision; zero is never
+}
+
+// binding is one address on one link, the unit of every decision.
+type binding = netutil.Binding
+
+// unit is the state of one address.
+type unit struct {
+	vip    VIP
+	gone   bool // no longer configured; kept until it is withdrawn
+	at     position
+	bound  presence
+	reason string
+	err    error  // what stands in the way of the decided stage
+	logged string // the obstacle last logged
+	last   *Withdrawal
+}
+
+// presence is what is known of an address on its link.
+type presence int
+
+const (
+	perhaps presence = iota // a predecessor may have left it
+	absent
+	present
+)
+
+// Withdrawal is how the last unplanned withdrawal of an address went.
+type Withdrawal struct {
+	// Cause is when the failure was first seen, Done when route and address were gone here.
+	Cause, Done time.Time
+	// Reason is the failed check's.
+	Reason string
+}
+
+// New returns a speaker with no VIPs. [Speaker.Run] must run for planned
+// changes to proceed and for failures to be retried.
+func New(log *slog.Logger, routes Routes, addresses Addresses) *Speaker {
+	return &Speaker{
+		log:       log,
+		routes:    routes,
+		addresses: addresses,
+		wake:      make(chan struct{}, 1),
+		verdicts:  make(map[string]health.Verdict),
+		units:     make(map[binding]*unit),
+	}
+}
+
+// Run moves planned changes on and retries what failed, until ctx is done. It
+// withdraws nothing at its end: that is [Speaker.Drain]'s.
+func (s *Speaker) Run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+		case <-timer.C:
+		}
+		s.mu.Lock()
+		if !s.again.IsZero() && !time.Now().Before(s.again) {
+			s.reconcile()
+		}
+		again := s.again
+		s.mu.Unlock()
+		if again.IsZero() {
+			timer.Stop()
+		} else {
+			timer.Reset(time.Until(again))
+		}
+	}
+}
+
+// Apply makes vips the ones to announce, and checks the ones that are watched,
+// with what is known of each. VIPs that are as before are not touched; those no
+// longer there are drained.
+func (s *Speaker) Apply(vips []VIP, checks []health.Verdict) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.takeVerdicts(checks)
+	var order []binding
+	for _, vip := range vips {
+		for _, addr := range vip.Addresses {
+			b := binding{Interface: vip.Interface, Addr: addr}
+			order = append(order, b)
+			u, ok := s.units[b]
+			if !ok {
+				u = &unit{}
+				s.units[b] = u
+			}
+			u.vip, u.gone = vip, false
+		}
+	}
+	for _, b := range slices.SortedFunc(maps.Keys(s.units), compareBindings) {
+		if !slices.Contains(order, b) {
+			s.units[b].gone = true
+			order = append(order, b)
+		}
+	}
+	s.order = order
+	s.reconcile()
+}
+
+// takeVerdicts forgets checks that are no longer watched, lest an old verdict
+// announce a VIP when a check of the same name comes back. What Observe was
+// told meanwhile is newer than checks, and stays.
+func (s *Speaker) takeVerdicts(checks []health.Verdict) {
+	verdicts := make(map[string]health.Verdict, len(checks))
+	for _, v := range checks {
+		if known, ok := s.verdicts[v.Check]; ok && known.Since.After(v.Since) {
+			v = known
+		}
+		verdicts[v.Check] = v
+	}
+	s.verdicts = verdicts
+}
+
+func compareBindings(a, b binding) int {
+	if c := a.Addr.Compare(b.Addr); c != 0 {
+		return c
+	}
+	return strings.Compare(a.Interface, b.Interface)
+}
+
+// Observe takes in a check's verdict and acts on it before it returns.
+func (s *Speaker) Observe(v health.Verdict) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.verdicts[v.Check] = v
+	s.reconcile()
+}
+
+// Drain starts a planned withdrawal of every VIP and returns when it is
+// complete: routes withdrawn, addresses gone. The VIPs stay withdrawn until
+// [Speaker.Undrain]. reason is for people.
+func (s *Speaker) Drain(ctx context.Context, reason string) error {
+	s.mu.Lock()
+	if s.draining == "" {
+		s.draining = reason
+		s.idle = make(chan struct{})
+		s.log.Info("draining", "reason", reason)
+	}
+	s.reconcile()
+	idle := s.idle
+	s.mu.Unlock()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("drain: %w", ctx.Err())
+	}
+}
+
+// Undrain ends a drain: VIPs whose checks pass are announced again.
+func (s *Speaker) Undrain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining == "" {
+		return
+	}
+	s.draining, s.idle = "", nil
+	s.log.Info("drain ended")
+	s.reconcile()
+}
+
+// Stop withdraws everything now, without the grace of a drain.
+func (s *Speaker) Stop() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.draining = "stopped"
+	now := time.Now()
+	for _, u := range s.units {
+		u.at = position{stage: Withdrawn, since: now}
+		u.vip.Linger = 0
+	}
+	s.apply(s.order)
+	var errs []error
+	for _, u := range s.units {
+		errs = append(errs, u.err)
+	}
+	return errors.Join(errs...)
+}
+
+// reconcile decides for every address anew and brings the changes about.
+func (s *Speaker) reconcile() {
+	now := time.Now()
+	s.again = time.Time{}
+	var act []binding
+	for _, b := range s.order {
+		u := s.units[b]
+		state, reason, cause := s.assess(u)
+		to, again := decide(now, u.at, input{health: state, leave: u.gone || s.draining != "", linger: u.vip.Linger})
+		s.remind(again)
+		if to.stage != u.at.stage {
+			s.logMove(b, u, to.stage, reason)
+			u.logged = ""
+			if state == Unhealthy {
+				u.last = &Withdrawal{Cause: cause, Reason: reason}
+			}
+		}
+		u.at, u.reason = to, reason
+		act = append(act, b)
+	}
+	s.apply(act)
+	s.forget()
+	if s.idle != nil && s.settled() {
+		close(s.idle)
+		s.idle = nil
+	}
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Speaker) logMove(b binding, u *unit, to Stage, reason string) {
+	level := slog.LevelInfo
+	if to == Withdrawn && u.at.stage == Announced {
+		level = slog.LevelWarn
+	}
+	s.log.Log(context.Background(), level, "vip "+to.String(), "vip", u.vip.Name, "address", b.Addr, "reason", reason)
+}
+
+// assess says what a unit's checks come to, why, and since when that was known.
+func (s *Speaker) assess(u *unit) (state Health, reason string, cause time.Time) {
+	var waiting []string
+	for _, name := range u.vip.Checks {
+		v, ok := s.verdicts[name]
+		switch {
+		case ok && v.State == health.Unhealthy:
+			return Unhealthy, name + ": " + v.Reason, v.Cause
+		case !ok || v.State == health.Unknown:
+			waiting = append(waiting, name)
+		}
+	}
+	switch {
+	case len(waiting) > 0:
+		state, reason = Undecided, "waiting for the first verdict of "+strings.Join(waiting, ", ")
+	default:
+		state, reason = Healthy, strings.Join(u.vip.Checks, ", ")+" healthy"
+	}
+	if u.gone {
+		reason = "no longer in the configuration"
+	} else if s.draining != "" {
+		reason = s.draining
+	}
+	return state, reason, time.Time{}
+}
+
+// remind asks for another reconcile at t, unless one is due before.
+func (s *Speaker) remind(t time.Time) {
+	if !t.IsZero() && (s.again.IsZero() || t.Before(s.again)) {
+		s.again = t
+	}
+}
+
+// apply brings kernel and routers in line with the decided stages. Routes are
+// withdrawn first, and all in one go: that is what stops traffic.
+func (s *Speaker) apply(act []binding) {
+	var withdraw []netip.Prefix
+	var announce []bgp.Route
+	announcing := make(map[netip.Prefix]*unit)
+	for _, b := range act {
+		u := s.units[b]
+		u.err = nil
+		if !u.at.stage.advertised() {
+			withdraw = append(withdraw, hostPrefix(b.Addr))
+		}
+	}
+	withdrawn := s.routes.Withdraw(withdraw...)
+	for _, b := range act {
+		u := s.units[b]
+		if withdrawn != nil && !u.at.stage.advertised() {
+			s.obstruct(b, u, withdrawn)
+		}
+		s.bind(b, u)
+		if u.at.stage.advertised() && u.err == nil {
+			prefix := hostPrefix(b.Addr)
+			announcing[prefix] = u
+			announce = append(announce, bgp.Route{Prefix: prefix, Attributes: u.vip.Attributes, Draining: u.at.stage == Draining})
+		}
+	}
+	if err := s.routes.Announce(announce...); err != nil {
+		for prefix, u := range announcing {
+			s.obstruct(binding{Interface: u.vip.Interface, Addr: prefix.Addr()}, u, err)
+		}
+	}
+}
+
+// bind puts the address on its link or takes it away, as the stage says.
+func (s *Speaker) bind(b binding, u *unit) {
+	switch {
+	case u.at.stage.bound():
+		if u.bound == present {
+			return
+		}
+		if err := s.addresses.Bind(b.Interface, b.Addr); err != nil {
+			s.obstruct(b, u, err)
+			return
+		}
+		u.bound = present
+	case u.bound == absent, u.bound == perhaps && s.undecided(u):
+		// A predecessor's address stays until the checks have spoken: if this
+		// is a quick restart, taking it away would break its connections. The
+		// kernel removes it if they do not speak soon.
+	default:
+		if err := s.addresses.Unbind(b.Interface, b.Addr); err != nil {
+			s.obstruct(b, u, err)
+			return
+		}
+		u.bound = absent
+		if u.last != nil && u.last.Done.IsZero() {
+			u.last.Done = time.Now()
+		}
+	}
+}
+
+func (s *Speaker) undecided(u *unit) bool {
+	state, _, _ := s.assess(u)
+	return state == Undecided && !u.gone && s.draining == ""
+}
+
+// obstruct records that err stands in the way, and has it tried again.
+func (s *Speaker) obstruct(b binding, u *unit, err error) {
+	if u.logged != err.Error() {
+		u.logged = err.Error()
+		s.log.Error("vip not "+u.at.stage.String()+" yet", "vip", u.vip.Name, "address", b.Addr, "err", err)
+	}
+	u.err = err
+	s.remind(time.Now().Add(retryAfter))
+}
+
+// forget drops the units that are out of the configuration and withdrawn.
+func (s *Speaker) forget() {
+	s.order = slices.DeleteFunc(s.order, func(b binding) bool {
+		u := s.units[b]
+		if !u.gone || u.at.stage != Withdrawn || u.err != nil {
+			return false
+		}
+		delete(s.units, b)
+		return true
+	})
+}
+
+func (s *Speaker) settled() bool {
+	for _, u := range s.units {
+		if u.at.stage != Withdrawn || u.err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+func hostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

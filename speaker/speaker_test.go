@@ -1,0 +1,314 @@
+package speaker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/speaker"
+)
+
+// node records, in order, what the speaker does to the routers and the kernel.
+type node struct {
+	mu     sync.Mutex
+	did    []string
+	routes map[netip.Prefix]bgp.Route
+	bound  map[netip.Addr]bool
+	refuse error
+}
+
+func newNode() *node {
+	return &node{routes: make(map[netip.Prefix]bgp.Route), bound: make(map[netip.Addr]bool)}
+}
+
+func (n *node) Announce(routes ...bgp.Route) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, r := range routes {
+		if old, ok := n.routes[r.Prefix]; ok && reflect.DeepEqual(old, r) {
+			continue
+		}
+		n.routes[r.Prefix] = r
+		verb := "announce"
+		if r.Draining {
+			verb = "mark"
+		}
+		n.did = append(n.did, fmt.Sprintf("%s %s", verb, r.Prefix.Addr()))
+	}
+	return nil
+}
+
+func (n *node) Withdraw(prefixes ...netip.Prefix) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, p := range prefixes {
+		if _, ok := n.routes[p]; ok {
+			delete(n.routes, p)
+			n.did = append(n.did, fmt.Sprintf("withdraw %s", p.Addr()))
+		}
+	}
+	return nil
+}
+
+func (n *node) Bind(link string, a netip.Addr) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.refuse != nil {
+		return n.refuse
+	}
+	n.bound[a] = true
+	n.did = append(n.did, fmt.Sprintf("bind %s", a))
+	return nil
+}
+
+func (n *node) Unbind(link string, a netip.Addr) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.bound, a)
+	n.did = append(n.did, fmt.Sprintf("unbind %s", a))
+	return nil
+}
+
+// took returns what was done since the last call.
+func (n *node) took() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	did := n.did
+	n.did = nil
+	return did
+}
+
+func (n *node) setRefuse(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.refuse = err
+}
+
+var (
+	v4 = netip.MustParseAddr("10.99.0.10")
+	v6 = netip.MustParseAddr("fd00:99::10")
+)
+
+func vip() speaker.VIP {
+	return speaker.VIP{
+		Name: "control-plane", Addresses: []netip.Addr{v4}, Interface: "lo",
+		Checks: []string{"apiserver", "registry"}, Linger: time.Second,
+	}
+}
+
+func verdict(check string, s health.State) health.Verdict {
+	return health.Verdict{Check: check, State: s, Reason: "because", Since: time.Now(), Cause: time.Now()}
+}
+
+func unknown() []health.Verdict {
+	return []health.Verdict{{Check: "apiserver"}, {Check: "registry"}}
+}
+
+// run gives f a running speaker in virtual time.
+func run(t *testing.T, f func(t *testing.T, s *speaker.Speaker, n *node)) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), n, n)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { s.Run(ctx); close(done) }()
+		f(t, s, n)
+		cancel()
+		<-done
+	})
+}
+
+func expect(t *testing.T, n *node, want ...string) {
+	t.Helper()
+	if diff := cmp.Diff(want, n.took()); diff != "" {
+		t.Errorf("wrong steps (-want +got):\n%s", diff)
+	}
+}
+
+func healthy(s *speaker.Speaker) {
+	s.Observe(verdict("apiserver", health.Healthy))
+	s.Observe(verdict("registry", health.Healthy))
+}
+
+func TestAnnouncesOnlyWhenEveryCheckPasses(t *testing.T) {
+	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
+		s.Apply([]speaker.VIP{vip()}, unknown())
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		expect(t, n)
+		s.Observe(verdict("apiserver", health.Healthy))
+		expect(t, n)
+		s.Observe(verdict("registry", health.Healthy))
+		expect(t, n, "bind 10.99.0.10", "announce 10.99.0.10")
+	})
+}
+
+func TestFailureWithdrawsAtOnceAndRecovers(t *testing.T) {
+	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
+		s.Apply([]speaker.VIP{vip()}, unknown())
+		healthy(s)
+		n.took()
+		s.Observe(verdict("registry", health.Unhealthy))
+		expect(t, n, "withdraw 10.99.0.10", "unbind 10.99.0.10")
+		if last := s.Summary().Addresses[0].LastWithdrawal; last == nil || last.Reason != "registry: because" || last.Done.IsZero() {
+			t.Errorf("last withdrawal: %+v", last)
+		}
+		s.Observe(verdict("registry", health.Healthy))
+		expect(t, n, "bind 10.99.0.10", "announce 10.99.0.10")
+	})
+}
+
+func TestDrainGoesInOrder(t *testing.T) {
+	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
+		s.Apply([]speaker.VIP{vip()}, unknown())
+		healthy(s)
+		n.took()
+		start := time.Now()
+		if err := s.Drain(t.Context(), "herald drain"); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, n, "mark 10.99.0.10", "withdraw 10.99.0.10", "unbind 10.99.0.10")
+		if took := time.Since(start); took != 1500*time.Millisecond {
+			t.Errorf("drain took %v, want notice and linger", took)
+		}
+		s.Observe(verdict("apiserver", health.Healthy))
+		expect(t, n)
+		s.Undrain()
+		expect(t, n, "bind 10.99.0.10", "announce 10.99.0.10")
+	})
+}
+
+func TestUndrainMidwayTakesTheMarkOff(t *testing.T) {
+	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
+		s.Apply([]speaker.VIP{vip()}, unknown())
+		healthy(s)
+		n.took()
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if err := s.Drain(ctx, "herald drain"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("drain: %v", err)
+		}
+		s.Undrain()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		expect(t, n, "mark 10.99.0.10", "announce 10.99.0.10")
+	})
+}
+
+func TestApplyTouchesOnlyWhatChanged(t *testing.T) {
+	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
+		s.Apply([]speaker.VIP{vip()}, unknown())
+		healthy(s)
+		n.took()
+		verdicts := []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)}
+
+		s.Apply([]speaker.VIP{vip()}, verdicts)
+		expect(t, n)
+
+		second := vip()
+		second.Name, second.Addresses = "second", []netip.Addr{v6}
+		s.Apply([]speaker.VIP{vip(), second}, verdicts)
+		expect(t, n, "bind fd00:99::10", "announce fd00:99::10")
+
+		med := uint32(7)
+		first := vip()
+		first.Attributes.MED = &med
+		s.Apply([]speaker.VIP{first, second}, verdicts)
+		expect(t, n, "announce 10.99.0.10")
+
+		s.Apply([]speaker.VIP{second}, verdicts)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		expect(t, n, "mark 10.99.0.10", "withdraw 10.99.0.10", "unbind 10.99.0.10")
+		if got := len(s.Summary().Addresses); got != 1 {
+			t.Errorf("%d addresses in status, want the removed one forgotten", got)
+		}
+	})
+}
+
+// A check that was removed and comes back starts without a verdict.
+func TestRemovedCheckIsForgotten(t *testing.T) {
+	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
+		s.Apply([]speaker.VIP{vip()}, unknown())
+		healthy(s)
+		s.Apply(nil, nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		n.took()
+		s.Apply([]speaker.VIP{vip()}, unknown())
+		expect(t, n)
+	})
+}
+
+func TestBindFailureIsRetriedAndNeverAnnounced(t *testing.T) {
+	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
+		n.setRefuse(errors.New("link eth9 not found"))
+		s.Apply([]speaker.VIP{vip()}, unknown())
+		healthy(s)
+		expect(t, n)
+		if err := s.Summary().Addresses[0].Error; err == nil || err.Error() != "link eth9 not found" {
+			t.Errorf("status error: %v", err)
+		}
+		n.setRefuse(nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		expect(t, n, "bind 10.99.0.10", "announce 10.99.0.10")
+	})
+}
+
+// After a crash the address of the predecessor is left alone until the checks
+// have spoken, then adopted or removed.
+func TestLeftoverIsRemovedWhenUnhealthy(t *testing.T) {
+	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
+		s.Apply([]speaker.VIP{vip()}, unknown())
+		expect(t, n)
+		s.Observe(verdict("apiserver", health.Unhealthy))
+		expect(t, n, "unbind 10.99.0.10")
+	})
+}
+
+func TestStopIsImmediate(t *testing.T) {
+	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
+		s.Apply([]speaker.VIP{vip()}, unknown())
+		healthy(s)
+		n.took()
+		start := time.Now()
+		if err := s.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, n, "withdraw 10.99.0.10", "unbind 10.99.0.10")
+		if time.Since(start) != 0 {
+			t.Error("stop waited")
+		}
+	})
+}
+
+// Both addresses of a dual-stack VIP go in one withdrawal, before either is unbound.
+func TestWithdrawsRoutesBeforeUnbindingAny(t *testing.T) {
+	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
+		dual := vip()
+		dual.Addresses = []netip.Addr{v4, v6}
+		s.Apply([]speaker.VIP{dual}, unknown())
+		healthy(s)
+		n.took()
+		s.Observe(verdict("apiserver", health.Unhealthy))
+		did := n.took()
+		want := []string{"withdraw 10.99.0.10", "withdraw fd00:99::10", "unbind 10.99.0.10", "unbind fd00:99::10"}
+		if !slices.Equal(did, want) {
+			t.Errorf("got %q, want %q", did, want)
+		}
+	})
+}

@@ -1,0 +1,54 @@
+package speaker
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Status is one address of a VIP as it stands.
+type Status struct {
+	VIP       string
+	Address   netip.Addr
+	Interface string
+	Checks    []string
+	Stage     Stage
+	// Decided says whether the checks have spoken.
+	Decided bool
+	// Since is when the stage was reached.
+	Since time.Time
+	// Reason says why the address is in its stage.
+	Reason string
+	// Error is what stands in the way of it, if anything; it is tried again.
+	Error error
+	// LastWithdrawal is the last unplanned one, nil if there was none.
+	LastWithdrawal *Withdrawal
+}
+
+// Summary is everything the speaker announces or withholds.
+type Summary struct {
+	// Draining is why everything is withdrawn on purpose; empty if it is not.
+	Draining string
+	// Addresses are all addresses in the order of the configuration.
+	Addresses []Status
+}
+
+// Summary tells how everything stands.
+func (s *Speaker) Summary() Summary {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sum := Summary{Draining: s.draining}
+	for _, b := range s.order {
+		u := s.units[b]
+		state, _, _ := s.assess(u)
+		st := Status{
+			VIP: u.vip.Name, Address: b.Addr, Interface: b.Interface, Checks: u.vip.Checks,
+			Stage: u.at.stage, Decided: state != Undecided, Since: u.at.since, Reason: u.reason, Error: u.err,
+		}
+		if u.last != nil {
+			last := *u.last
+			st.LastWithdrawal = &last
+		}
+		sum.Addresses = append(sum.Addresses, st)
+	}
+	return sum
+}
