@@ -1,0 +1,199 @@
+package admin_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/admin"
+)
+
+type daemon struct {
+	status   admin.Status
+	drained  []string
+	undrains int
+	refuse   error
+}
+
+func (d *daemon) Status() admin.Status { return d.status }
+
+func (d *daemon) Drain(_ context.Context, reason string) error {
+	d.drained = append(d.drained, reason)
+	return d.refuse
+}
+
+func (d *daemon) Undrain() { d.undrains++ }
+
+// serve opens a socket for d and closes it with the test.
+func serve(t *testing.T, path string, d admin.Daemon) {
+	t.Helper()
+	s, err := admin.Listen(path, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	go func() { done <- s.Serve() }()
+	t.Cleanup(func() {
+		s.Close()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the socket is left behind: %v", err)
+		}
+	})
+}
+
+func status() admin.Status {
+	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	return admin.Status{
+		Node: "m1", Version: "v1.2.3", Started: began,
+		Config: admin.Config{File: "/etc/herald/herald.yaml", Generation: 2, Loaded: began},
+		VIPs: []admin.VIP{{
+			Name: "control-plane", Address: netip.MustParseAddr("10.99.0.10"), Interface: "lo",
+			Stage: "announced", Since: began.Add(time.Minute), Reason: "apiserver healthy", Decided: true, Restored: 1,
+			LastWithdrawal: &admin.Withdrawal{At: began, Seconds: 0.002, Reason: "apiserver: refused"},
+		}},
+		Checks: []admin.Check{{Name: "apiserver", State: "healthy", Reason: "200", Warning: "expires soon", Since: began, Latency: 0.0015, Passes: 9}},
+		Peers: []admin.Peer{{
+			Name: "10.0.1.254", Address: netip.MustParseAddr("10.0.1.254"), ASN: 64500, State: "established", Since: began,
+			Advertised: []netip.Prefix{netip.MustParsePrefix("10.99.0.10/32")},
+		}},
+	}
+}
+
+func TestStatusTravelsWhole(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run", "herald.sock")
+	serve(t, path, &daemon{status: status()})
+	got, err := admin.NewClient(path).Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	compare := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+	comparePrefix := cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
+	if diff := cmp.Diff(status(), got, compare, comparePrefix); diff != "" {
+		t.Errorf("(-sent +received):\n%s", diff)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("socket mode %v, %v; want 0600", info.Mode(), err)
+	}
+}
+
+func TestDrainAndUndrain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "herald.sock")
+	d := &daemon{}
+	serve(t, path, d)
+	c := admin.NewClient(path)
+	if err := c.Drain(t.Context(), "kernel upgrade"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Drain(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Undrain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"kernel upgrade", "herald drain"}, d.drained); diff != "" || d.undrains != 1 {
+		t.Errorf("undrained %d times, drained (-want +got):\n%s", d.undrains, diff)
+	}
+	d.refuse = errors.New("link eth9 is stuck")
+	if err := c.Drain(t.Context(), "x"); err == nil || !strings.Contains(err.Error(), "link eth9 is stuck") {
+		t.Errorf("a failed drain says %v", err)
+	}
+}
+
+func TestNobodyThere(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "herald.sock")
+	_, err := admin.NewClient(path).Status(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "no herald answers on "+path) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A predecessor that was killed leaves its socket; that never blocks a start.
+func TestStaleSocketIsTakenOver(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "herald.sock")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+	serve(t, path, &daemon{})
+	if _, err := admin.NewClient(path).Status(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLiveSocketIsNotTakenOver(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "herald.sock")
+	serve(t, path, &daemon{status: status()})
+	if _, err := admin.Listen(path, &daemon{}); err == nil || !strings.Contains(err.Error(), "another herald answers on") {
+		t.Errorf("got %v", err)
+	}
+	if s, err := admin.NewClient(path).Status(t.Context()); err != nil || s.Node != "m1" {
+		t.Errorf("the first one no longer answers: %v", err)
+	}
+}
+
+func TestReady(t *testing.T) {
+	tests := []struct {
+		name  string
+		spoil func(*admin.Status)
+		ready bool
+		why   string
+	}{
+		{name: "announcing", spoil: func(*admin.Status) {}, ready: true, why: "announcing"},
+		{name: "draining", spoil: func(s *admin.Status) { s.Draining = "upgrade" }, why: "draining: upgrade"},
+		{name: "no verdict yet", spoil: func(s *admin.Status) { s.VIPs[0].Decided = false }, why: "vip control-plane 10.99.0.10: apiserver healthy"},
+		{name: "cannot bind", spoil: func(s *admin.Status) { s.VIPs[0].Error = "no link" }, why: "vip control-plane 10.99.0.10: no link"},
+		{name: "nobody listens", spoil: func(s *admin.Status) { s.Peers[0].Advertised = nil }, why: "no peer has been sent a route"},
+		{name: "unhealthy node", spoil: func(s *admin.Status) { s.VIPs[0].Stage = "withdrawn"; s.Peers = nil }, ready: true, why: "nothing to announce"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := status()
+			tt.spoil(&s)
+			if ready, why := s.Ready(); ready != tt.ready || why != tt.why {
+				t.Errorf("got %t, %q; want %t, %q", ready, why, tt.ready, tt.why)
+			}
+		})
+	}
+}
+
+func TestWriteText(t *testing.T) {
+	s := status()
+	s.Draining = "kernel upgrade"
+	s.Config.Error = "herald.yaml:3:1: vips: at least one is needed"
+	s.Peers = append(s.Peers, admin.Peer{Name: "eth1", ASN: 64501, State: "waiting", Reason: "no router\tadvertisement\nheard"})
+	var out strings.Builder
+	if err := s.WriteText(&out, s.Started.Add(2*time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	want := `herald v1.2.3 on m1, up 2m0s, configuration /etc/herald/herald.yaml generation 2
+DRAINING: kernel upgrade
+CONFIGURATION NOT IN FORCE: the file has errors, the last good one still runs:
+herald.yaml:3:1: vips: at least one is needed
+
+VIP             ADDRESS      LINK   STATE       FOR    WHY
+control-plane   10.99.0.10   lo     announced   1m0s   apiserver healthy (put back 1×)
+
+CHECK       STATE     FOR    LATENCY   WHY
+apiserver   healthy   2m0s   1.5ms     200; warning: expires soon
+
+PEER         ASN     STATE         FOR    SENT            WHY
+10.0.1.254   64500   established   2m0s   10.99.0.10/32   -
+eth1         64501   waiting       -      -               no router advertisement heard
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,78 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// Client talks to the speaker that serves a control socket.
+type Client struct {
+	path string
+	http http.Client
+}
+
+// NewClient returns a client of the socket at path.
+func NewClient(path string) *Client {
+	var d net.Dialer
+	return &Client{path: path, http: http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return d.DialContext(ctx, "unix", path)
+		},
+	}}}
+}
+
+// Status asks how the speaker stands.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	var s Status
+	body, err := c.do(ctx, http.MethodGet, "/status", nil)
+	if err != nil {
+		return s, err
+	}
+	if err := json.Unmarshal(body, &s); err != nil {
+		return s, fmt.Errorf("herald at %s answers something else than a status: is it of another version? %w", c.path, err)
+	}
+	return s, nil
+}
+
+// Drain withdraws every VIP in good order, and returns when that is done.
+func (c *Client) Drain(ctx context.Context, reason string) error {
+	_, err := c.do(ctx, http.MethodPost, "/drain", url.Values{"reason": {reason}})
+	return err
+}
+
+// Undrain ends a drain.
+func (c *Client) Undrain(ctx context.Context) error {
+	_, err := c.do(ctx, http.MethodPost, "/undrain", nil)
+	return err
+}
+
+func (c *Client) do(ctx context.Context, method, path string, form url.Values) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://herald"+path, strings.NewReader(form.Encode()))
+	if err != nil {
+		return nil, err
+	}
+	if form != nil {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("no herald answers on %s: is `herald run` running on this node, and are you root? %w", c.path, err)
+	}
+	defer resp.Body.Close()
+	const limit = 16 << 20
+	body, err := io.ReadAll(io.LimitReader(resp.Body, limit))
+	if err != nil {
+		return nil, fmt.Errorf("herald at %s broke off: %w", c.path, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("herald at %s: %s", c.path, strings.TrimSpace(string(body)))
+	}
+	return body, nil
+}

@@ -1,0 +1,116 @@
+// Package admin is the speaker's control socket: what the running process
+// tells of itself ([Status]), and how an operator drains it. [Server] is the
+// daemon's end and [Client] that of the command line; they speak HTTP over a
+// Unix socket that only its owner can open.
+package admin
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// Status is everything a speaker tells of itself. Its JSON form is what
+// `herald status -o json` prints; durations are seconds.
+type Status struct {
+	Node    string    `json:"node"`
+	Version string    `json:"version"`
+	Started time.Time `json:"started"`
+	// Draining is why everything is withdrawn on purpose; empty if it is not.
+	Draining string  `json:"draining,omitempty"`
+	Config   Config  `json:"config"`
+	VIPs     []VIP   `json:"vips"`
+	Checks   []Check `json:"checks"`
+	Peers    []Peer  `json:"peers"`
+}
+
+// Config is the configuration in force.
+type Config struct {
+	File string `json:"file"`
+	// Generation counts the configurations applied since the start.
+	Generation int       `json:"generation"`
+	Loaded     time.Time `json:"loaded"`
+	// Error is why the file as it is now is not in force; empty if it is.
+	Error string `json:"error,omitempty"`
+}
+
+// VIP is one address of a VIP.
+type VIP struct {
+	Name      string     `json:"name"`
+	Address   netip.Addr `json:"address"`
+	Interface string     `json:"interface"`
+	// Stage is withdrawn, announced, draining or lingering.
+	Stage string    `json:"stage"`
+	Since time.Time `json:"since,omitzero"`
+	// Reason is why it is in its stage, Error what stands in the way of it.
+	Reason string `json:"reason"`
+	Error  string `json:"error,omitempty"`
+	// Decided says whether the checks have spoken.
+	Decided bool `json:"decided"`
+	// Restored counts how often the address was put back after something removed it.
+	Restored       int         `json:"restored"`
+	LastWithdrawal *Withdrawal `json:"lastWithdrawal,omitempty"`
+}
+
+// Withdrawal is how the last unplanned withdrawal went.
+type Withdrawal struct {
+	At      time.Time `json:"at"`
+	Seconds float64   `json:"seconds"`
+	Reason  string    `json:"reason"`
+}
+
+// Check is one health check.
+type Check struct {
+	Name string `json:"name"`
+	// State is unknown, healthy or unhealthy.
+	State    string    `json:"state"`
+	Reason   string    `json:"reason"`
+	Warning  string    `json:"warning,omitempty"`
+	Since    time.Time `json:"since,omitzero"`
+	Latency  float64   `json:"latencySeconds"`
+	Passes   uint64    `json:"passes"`
+	Failures uint64    `json:"failures"`
+}
+
+// Peer is one BGP session.
+type Peer struct {
+	Name         string         `json:"name"`
+	Address      netip.Addr     `json:"address,omitzero"`
+	LocalAddress netip.Addr     `json:"localAddress,omitzero"`
+	ASN          uint32         `json:"asn"`
+	State        string         `json:"state"`
+	Since        time.Time      `json:"since,omitzero"`
+	Reason       string         `json:"reason,omitempty"`
+	Drops        uint64         `json:"drops"`
+	HoldTime     float64        `json:"holdTimeSeconds,omitempty"`
+	Advertised   []netip.Prefix `json:"advertised"`
+}
+
+// Ready says whether the speaker does its job as well as the node's health
+// lets it, and if not, why: every check has spoken, and what should be
+// announced is, to at least one peer. Withholding the VIP of an unhealthy
+// apiserver is doing the job.
+func (s Status) Ready() (bool, string) {
+	if s.Draining != "" {
+		return false, "draining: " + s.Draining
+	}
+	announced := false
+	for _, v := range s.VIPs {
+		switch {
+		case !v.Decided:
+			return false, fmt.Sprintf("vip %s %s: %s", v.Name, v.Address, v.Reason)
+		case v.Error != "":
+			return false, fmt.Sprintf("vip %s %s: %s", v.Name, v.Address, v.Error)
+		}
+		announced = announced || v.Stage == "announced"
+	}
+	if !announced {
+		return true, "nothing to announce"
+	}
+	for _, p := range s.Peers {
+		if len(p.Advertised) > 0 {
+			return true, "announcing"
+		}
+	}
+	return false, "no peer has been sent a route"
+}

@@ -1,0 +1,75 @@
+package admin
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// WriteText renders s for people as of now.
+func (s Status) WriteText(w io.Writer, now time.Time) error {
+	ago := func(t time.Time) string {
+		if t.IsZero() {
+			return "-"
+		}
+		return now.Sub(t).Truncate(time.Second).String()
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	row := func(cells ...string) {
+		for i, c := range cells {
+			cells[i] = cmp.Or(strings.Join(strings.Fields(c), " "), "-")
+		}
+		fmt.Fprintln(tw, strings.Join(cells, "\t"))
+	}
+
+	fmt.Fprintf(tw, "herald %s on %s, up %s, configuration %s generation %d\n",
+		s.Version, s.Node, ago(s.Started), s.Config.File, s.Config.Generation)
+	if s.Draining != "" {
+		fmt.Fprintf(tw, "DRAINING: %s\n", s.Draining)
+	}
+	if s.Config.Error != "" {
+		fmt.Fprintf(tw, "CONFIGURATION NOT IN FORCE: the file has errors, the last good one still runs:\n%s\n", s.Config.Error)
+	}
+
+	fmt.Fprintln(tw)
+	row("VIP", "ADDRESS", "LINK", "STATE", "FOR", "WHY")
+	for _, v := range s.VIPs {
+		why := v.Reason
+		if v.Error != "" {
+			why = v.Error
+		}
+		if v.Restored > 0 {
+			why += fmt.Sprintf(" (put back %d×)", v.Restored)
+		}
+		row(v.Name, v.Address.String(), v.Interface, v.Stage, ago(v.Since), why)
+	}
+
+	fmt.Fprintln(tw)
+	row("CHECK", "STATE", "FOR", "LATENCY", "WHY")
+	for _, c := range s.Checks {
+		why := c.Reason
+		if c.Warning != "" {
+			why += "; warning: " + c.Warning
+		}
+		latency := time.Duration(c.Latency * float64(time.Second))
+		row(c.Name, c.State, ago(c.Since), latency.Round(10*time.Microsecond).String(), why)
+	}
+
+	fmt.Fprintln(tw)
+	row("PEER", "ASN", "STATE", "FOR", "SENT", "WHY")
+	for _, p := range s.Peers {
+		sent := make([]string, len(p.Advertised))
+		for i, prefix := range p.Advertised {
+			sent[i] = prefix.String()
+		}
+		const few = 4
+		if len(sent) > few {
+			sent = append(sent[:few], fmt.Sprintf("and %d more", len(sent)-few))
+		}
+		row(p.Name, fmt.Sprint(p.ASN), p.State, ago(p.Since), strings.Join(sent, ", "), p.Reason)
+	}
+	return tw.Flush()
+}

@@ -1,0 +1,96 @@
+// Herald announces virtual IPs for Kubernetes. See README.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime/debug"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/herald-vip/herald/config"
+)
+
+// version is set by the build.
+var version = "devel"
+
+// Exit codes.
+const (
+	exitFailed = 1
+	exitUsage  = 2 // wrong usage or configuration
+)
+
+type commands struct {
+	Run      runCommand      `cmd:"" help:"Run the speaker in the foreground."`
+	Validate validateCommand `cmd:"" help:"Check a configuration file and list everything wrong with it."`
+	Status   statusCommand   `cmd:"" help:"Show what the running speaker announces, and why or why not."`
+	Drain    drainCommand    `cmd:"" help:"Withdraw all VIPs of this node in good order, and wait until it is done."`
+	Undrain  undrainCommand  `cmd:"" help:"Announce again after a drain."`
+	Probe    probeCommand    `cmd:"" help:"Connect to an address every few milliseconds and report outages."`
+	Version  versionCommand  `cmd:"" help:"Print the version."`
+}
+
+func main() {
+	var cli commands
+	parser := kong.Must(&cli,
+		kong.Name("herald"),
+		kong.Description("Announces virtual IPs for Kubernetes while what they stand for is healthy."),
+		kong.UsageOnError(),
+		kong.BindTo(context.Background(), (*context.Context)(nil)),
+		kong.Exit(func(code int) {
+			if code != 0 {
+				code = exitUsage
+			}
+			os.Exit(code)
+		}),
+	)
+	command, err := parser.Parse(os.Args[1:])
+	parser.FatalIfErrorf(err)
+	if err := command.Run(); err != nil {
+		os.Exit(report(err))
+	}
+}
+
+// report prints err and returns the exit code for it.
+func report(err error) int {
+	var mistakes config.Errors
+	if errors.As(err, &mistakes) {
+		// One line each, which begins with file:line:column for editors to follow.
+		fmt.Fprintln(os.Stderr, mistakes)
+		return exitUsage
+	}
+	fmt.Fprintln(os.Stderr, "herald:", err)
+	return exitFailed
+}
+
+type versionCommand struct{}
+
+func (versionCommand) Run() error {
+	fmt.Println("herald", buildVersion())
+	return nil
+}
+
+// buildVersion is the stamped version, or for a plain `go install` the module's.
+func buildVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok && version == "devel" && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return version
+}
+
+// logFlags are shared by the commands that log.
+type logFlags struct {
+	LogFormat string     `enum:"text,json" default:"text" help:"How to log to stderr: text or json."`
+	LogLevel  slog.Level `default:"info" help:"The least level to log: debug, info, warn or error."`
+}
+
+func (f logFlags) logger() *slog.Logger {
+	options := &slog.HandlerOptions{Level: f.LogLevel}
+	if f.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(os.Stderr, options))
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, options))
+}

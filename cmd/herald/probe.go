@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/herald-vip/herald/probe"
+)
+
+// errOutage makes `herald probe` exit with 1, so that a drill can be scripted.
+var errOutage = errors.New("the target was not reachable all the time")
+
+type probeCommand struct {
+	Target   string        `arg:"" placeholder:"HOST:PORT" help:"What to connect to."`
+	Interval time.Duration `default:"5ms" help:"Time between two attempts."`
+	Timeout  time.Duration `default:"100ms" help:"How long an attempt may take."`
+	Duration time.Duration `default:"0s" help:"When to stop; 0 is at Ctrl-C."`
+	Source   netip.Addr    `help:"Local address to connect from."`
+	Identify bool          `help:"GET / on each connection and count the answers by their X-Served-By header."`
+	Output   string        `short:"o" enum:"text,json" default:"text" help:"Output format: text or json."`
+}
+
+func (c probeCommand) Run(ctx context.Context) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	defer stop()
+	if c.Duration > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.Duration)
+		defer cancel()
+	}
+	prober := probe.Prober{
+		Target: c.Target, Interval: c.Interval, Timeout: c.Timeout, Source: c.Source, Identify: c.Identify, Keep: -1,
+	}
+	result, err := prober.Run(ctx)
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		err = json.NewEncoder(os.Stdout).Encode(result)
+	} else {
+		err = result.WriteText(os.Stdout)
+	}
+	if err == nil && result.Failed > 0 {
+		return errOutage
+	}
+	return err
+}

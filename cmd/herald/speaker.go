@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/herald-vip/herald/admin"
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/daemon"
+)
+
+type configFlag struct {
+	Config string `required:"" placeholder:"FILE" help:"The configuration file."`
+}
+
+type runCommand struct {
+	configFlag
+	logFlags
+}
+
+func (c runCommand) Run(ctx context.Context) error {
+	return daemon.Run(ctx, c.logger(), buildVersion(), c.Config)
+}
+
+type validateCommand struct {
+	configFlag
+	Show bool `help:"Print the configuration with all defaults filled in."`
+}
+
+func (c validateCommand) Run() error {
+	parsed, err := config.Load(c.Config)
+	if err != nil {
+		return err
+	}
+	if !c.Show {
+		fmt.Printf("%s is valid\n", c.Config)
+		return nil
+	}
+	effective, err := parsed.YAML()
+	if err != nil {
+		return err
+	}
+	_, err = os.Stdout.Write(effective)
+	return err
+}
+
+type socketFlag struct {
+	Socket string `default:"/run/herald/herald.sock" help:"The speaker's admin socket."`
+}
+
+type statusCommand struct {
+	socketFlag
+	Output string `short:"o" enum:"text,json" default:"text" help:"Output format: text or json."`
+}
+
+func (c statusCommand) Run(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	status, err := admin.NewClient(c.Socket).Status(ctx)
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		encoder := json.NewEncoder(os.Stdout)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(status)
+	}
+	return status.WriteText(os.Stdout, time.Now())
+}
+
+type drainCommand struct {
+	socketFlag
+	Reason  string        `default:"herald drain" help:"Shown in status and log."`
+	Timeout time.Duration `default:"30s" help:"How long to wait for the end of the drain."`
+}
+
+func (c drainCommand) Run(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	return admin.NewClient(c.Socket).Drain(ctx, c.Reason)
+}
+
+type undrainCommand struct{ socketFlag }
+
+func (c undrainCommand) Run(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return admin.NewClient(c.Socket).Undrain(ctx)
+}

@@ -1,0 +1,108 @@
+package daemon
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/netutil"
+	"github.com/herald-vip/herald/speaker"
+)
+
+// This file turns a validated configuration into each package's own terms.
+
+func speakerVIPs(c *config.Config) ([]speaker.VIP, error) {
+	base, err := attributes(c.BGP.Attributes)
+	if err != nil {
+		return nil, err
+	}
+	var out []speaker.VIP
+	for _, v := range c.VIPs {
+		own, err := attributes(v.Attributes)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, speaker.VIP{
+			Name: v.Name, Addresses: v.Addresses, Interface: v.Interface,
+			Checks: v.Checks, Linger: v.Linger, Attributes: base.Merge(own),
+		})
+	}
+	return out, nil
+}
+
+func bindings(c *config.Config) []netutil.Binding {
+	var out []netutil.Binding
+	for _, v := range c.VIPs {
+		for _, a := range v.Addresses {
+			out = append(out, netutil.Binding{Interface: v.Interface, Addr: a})
+		}
+	}
+	return out
+}
+
+func healthChecks(c *config.Config) []health.Check {
+	var out []health.Check
+	for _, k := range c.Checks {
+		check := health.Check{Name: k.Name, Interval: k.Interval, Timeout: k.Timeout, Rise: k.Rise, Fall: k.Fall}
+		if h := k.HTTP; h != nil {
+			check.HTTP = &health.HTTP{
+				URL: h.URL, CAFile: h.CAFile, ServerName: h.ServerName, InsecureSkipVerify: h.InsecureSkipVerify,
+				ClientCertFile: h.ClientCertFile, ClientKeyFile: h.ClientKeyFile, TokenFile: h.TokenFile, Status: h.Status,
+			}
+		}
+		if k.TCP != nil {
+			check.TCP = &health.TCP{Address: k.TCP.Address}
+		}
+		out = append(out, check)
+	}
+	return out
+}
+
+// bgpConfig needs routerID for a configuration that sets none.
+func bgpConfig(c *config.Config, routerID netip.Addr) (bgp.Config, error) {
+	out := bgp.Config{ASN: c.BGP.ASN, RouterID: c.BGP.RouterID, ConnectRetry: c.BGP.ConnectRetry}
+	if !out.RouterID.IsValid() {
+		out.RouterID = routerID
+	}
+	if l := c.BGP.Listen; l != nil {
+		out.ListenPort, out.ListenAddresses = l.Port, l.Addresses
+	}
+	for _, p := range c.BGP.Peers {
+		attrs, err := attributes(p.Attributes)
+		if err != nil {
+			return bgp.Config{}, err
+		}
+		peer := bgp.Peer{
+			Address: p.Address, Interface: p.Interface, ASN: p.ASN, Port: p.Port, LocalAddress: p.LocalAddress,
+			Password: p.Password, HoldTime: p.HoldTime, Multihop: p.Multihop, TTLSecurity: p.TTLSecurity,
+			NextHop4: p.NextHop4, NextHop6: p.NextHop6, Attributes: attrs,
+		}
+		for _, f := range p.Families {
+			peer.IPv4 = peer.IPv4 || f == config.IPv4
+			peer.IPv6 = peer.IPv6 || f == config.IPv6
+		}
+		out.Peers = append(out.Peers, peer)
+	}
+	return out, nil
+}
+
+func attributes(a config.Attributes) (bgp.Attributes, error) {
+	out := bgp.Attributes{MED: a.MED, LocalPref: a.LocalPref, Prepend: a.Prepend}
+	for _, s := range a.Communities {
+		v, err := config.ParseCommunity(s)
+		if err != nil {
+			return out, fmt.Errorf("community %q: %w", s, err)
+		}
+		out.Communities = append(out.Communities, bgp.Community(v))
+	}
+	for _, s := range a.LargeCommunities {
+		v, err := config.ParseLargeCommunity(s)
+		if err != nil {
+			return out, fmt.Errorf("large community %q: %w", s, err)
+		}
+		out.LargeCommunities = append(out.LargeCommunities, bgp.LargeCommunity{Global: v[0], Local1: v[1], Local2: v[2]})
+	}
+	return out, nil
+}

@@ -1,0 +1,275 @@
+// Package daemon is one running speaker process: it puts the packages
+// together, loads and reloads the configuration, and answers signals, systemd
+// and the admin socket. It decides nothing about VIPs; that is package
+// speaker's.
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/herald-vip/herald/admin"
+	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/metrics"
+	"github.com/herald-vip/herald/netutil"
+	"github.com/herald-vip/herald/speaker"
+)
+
+// closeTimeout bounds the polite end of BGP sessions.
+const closeTimeout = 2 * time.Second
+
+// Daemon is one speaker process.
+type Daemon struct {
+	log     *slog.Logger
+	version string
+	started time.Time
+	watcher *config.Watcher
+
+	addresses *netutil.Addresses
+	bgp       *bgp.Server
+	speaker   *speaker.Speaker
+	monitor   *health.Monitor
+
+	reloading sync.Mutex // held while a file is read and put in force
+
+	mu       sync.Mutex
+	config   *config.Config
+	routerID netip.Addr
+	state    admin.Config
+}
+
+// Run runs the speaker configured by file until ctx is done or the process is
+// told to stop by SIGTERM or SIGINT; either drains it first, and a second
+// signal ends the drain at once. SIGHUP, or a change of the file, reloads it.
+// The error is a [config.Errors] if file is not valid to begin with.
+func Run(ctx context.Context, log *slog.Logger, version, file string) error {
+	d := &Daemon{
+		log: log, version: version, started: time.Now(),
+		watcher: config.NewWatcher(file),
+		state:   admin.Config{File: file},
+	}
+	c, err := d.watcher.Load()
+	if err != nil {
+		return err
+	}
+	// Signals are taken from here on: before there is anything to withdraw,
+	// ending at once is right.
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	defer signal.Stop(signals)
+
+	// The socket comes first: it tells whether another herald runs here, whose
+	// addresses are not left-overs.
+	control, err := admin.Listen(c.Admin.Socket, d)
+	if err != nil {
+		return err
+	}
+	defer control.Close()
+	if d.addresses, err = netutil.NewAddresses(log, netutil.Options{}); err != nil {
+		return err
+	}
+	if err := d.addresses.Sweep(bindings(c)); err != nil {
+		return fmt.Errorf("remove what an earlier herald left: %w", err)
+	}
+	d.bgp = bgp.New(log, bgp.Options{NextHop6: netutil.GlobalAddr6})
+	d.speaker = speaker.New(log, d.bgp, d.addresses)
+	d.monitor = health.NewMonitor(log, d.speaker.Observe)
+	defer d.monitor.Close()
+	if err := d.apply(ctx, c); err != nil {
+		d.closeBGP("failed to start")
+		return err
+	}
+	return d.serve(ctx, c, control, signals)
+}
+
+// serve runs everything that runs beside the checks, until it is told to stop.
+func (d *Daemon) serve(ctx context.Context, c *config.Config, control *admin.Server, signals <-chan os.Signal) error {
+	var web *http.Server
+	var webListener net.Listener
+	if c.Metrics.Listen != "" {
+		var err error
+		if webListener, err = net.Listen("tcp", c.Metrics.Listen); err != nil {
+			d.closeBGP("failed to start")
+			return fmt.Errorf("metrics.listen: %w", err)
+		}
+		web = &http.Server{Handler: metrics.NewHandler(d.Status), ReadHeaderTimeout: time.Second}
+	}
+
+	// Background work outlives the drain, which needs it.
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	group, background := errgroup.WithContext(background)
+	group.Go(func() error { return d.addresses.Run(background) })
+	group.Go(func() error { d.speaker.Run(background); return nil })
+	group.Go(func() error {
+		d.watcher.Run(background, func() { d.reload(background, "the file changed") })
+		return nil
+	})
+	group.Go(control.Serve)
+	if web != nil {
+		group.Go(func() error {
+			if err := web.Serve(webListener); err != http.ErrServerClosed {
+				return fmt.Errorf("metrics: %w", err)
+			}
+			return nil
+		})
+	}
+	group.Go(func() error { return d.notifySystemd(background) })
+	d.log.Info("herald runs", "version", d.version, "node", c.NodeName, "config", d.state.File)
+
+	d.await(ctx, background, signals)
+
+	notifyStopping(d.log)
+	d.stop(ctx, c.NodeName, signals)
+	stop()
+	control.Close()
+	if web != nil {
+		web.Close()
+	}
+	return group.Wait()
+}
+
+// await returns when the process is told to stop, or background work has failed.
+func (d *Daemon) await(ctx, background context.Context, signals <-chan os.Signal) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-background.Done():
+			return
+		case sig := <-signals:
+			if sig != syscall.SIGHUP {
+				d.log.Info("stopping", "signal", sig)
+				return
+			}
+			d.reload(ctx, "SIGHUP")
+		}
+	}
+}
+
+// stop drains, so that the end of the process drops nothing, unless a signal
+// says that it has to be quick.
+func (d *Daemon) stop(ctx context.Context, node string, signals <-chan os.Signal) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		select {
+		case sig := <-signals:
+			d.log.Warn("drain cut short", "signal", sig)
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	if err := d.speaker.Drain(ctx, "herald is stopping"); err != nil {
+		if err := d.speaker.Stop(); err != nil {
+			d.log.Error("withdraw", "err", err)
+		}
+	}
+	cancel()
+	watching.Wait()
+	d.closeBGP(node + ": herald is stopping")
+}
+
+func (d *Daemon) closeBGP(message string) {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	if err := d.bgp.Close(ctx, message); err != nil {
+		d.log.Warn("close sessions", "err", err)
+	}
+}
+
+// reload puts the file as it is now in force, or keeps the configuration that
+// is and says why everywhere.
+func (d *Daemon) reload(ctx context.Context, why string) {
+	d.reloading.Lock()
+	defer d.reloading.Unlock()
+	notifyReloading(d.log)
+	defer notifyReady(d.log)
+	c, err := d.watcher.Load()
+	if err == nil {
+		err = d.apply(ctx, c)
+	}
+	if err != nil {
+		d.mu.Lock()
+		d.state.Error = err.Error()
+		d.mu.Unlock()
+		d.log.Error("configuration refused, the last good one stays in force", "because", why, "err", err)
+		return
+	}
+	d.log.Info("configuration applied", "because", why, "generation", d.Status().Config.Generation)
+}
+
+// apply makes c the configuration in force. What can be refused comes first,
+// so that an error leaves everything as it was.
+func (d *Daemon) apply(ctx context.Context, c *config.Config) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := unchangeable(d.config, c); err != nil {
+		return err
+	}
+	if !c.BGP.RouterID.IsValid() && !d.routerID.IsValid() {
+		id, err := netutil.RouterID(vipAddresses(c)...)
+		if err != nil {
+			return fmt.Errorf("bgp.routerID is not set and cannot be guessed: %w", err)
+		}
+		d.routerID = id
+	}
+	vips, err := speakerVIPs(c)
+	if err != nil {
+		return err
+	}
+	sessions, err := bgpConfig(c, d.routerID)
+	if err != nil {
+		return err
+	}
+	if err := d.bgp.Apply(ctx, sessions); err != nil {
+		return err
+	}
+	if err := d.monitor.Apply(healthChecks(c)); err != nil {
+		return err
+	}
+	d.speaker.Apply(vips, d.monitor.Verdicts())
+
+	d.config = c
+	d.state.Generation++
+	d.state.Loaded = time.Now()
+	d.state.Error = ""
+	return nil
+}
+
+// unchangeable refuses what a running process cannot change about itself.
+func unchangeable(old, new *config.Config) error {
+	const restart = "cannot change while running: restart herald to apply it"
+	switch {
+	case old == nil:
+	case old.Admin.Socket != new.Admin.Socket:
+		return fmt.Errorf("admin.socket %s", restart)
+	case old.Metrics.Listen != new.Metrics.Listen:
+		return fmt.Errorf("metrics.listen %s", restart)
+	case old.NodeName != new.NodeName:
+		return fmt.Errorf("nodeName %s", restart)
+	}
+	return nil
+}
+
+func vipAddresses(c *config.Config) []netip.Addr {
+	var out []netip.Addr
+	for _, v := range c.VIPs {
+		out = append(out, v.Addresses...)
+	}
+	return out
+}

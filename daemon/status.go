@@ -1,0 +1,68 @@
+package daemon
+
+import (
+	"context"
+
+	"github.com/herald-vip/herald/admin"
+	"github.com/herald-vip/herald/netutil"
+)
+
+var _ admin.Daemon = (*Daemon)(nil)
+
+// Drain implements [admin.Daemon].
+func (d *Daemon) Drain(ctx context.Context, reason string) error { return d.speaker.Drain(ctx, reason) }
+
+// Undrain implements [admin.Daemon].
+func (d *Daemon) Undrain() { d.speaker.Undrain() }
+
+// Status implements [admin.Daemon].
+func (d *Daemon) Status() admin.Status {
+	d.mu.Lock()
+	s := admin.Status{
+		Node: d.config.NodeName, Version: d.version, Started: d.started, Config: d.state,
+		VIPs: []admin.VIP{}, Checks: []admin.Check{}, Peers: []admin.Peer{},
+	}
+	d.mu.Unlock()
+
+	links := make(map[netutil.Binding]netutil.AddressStatus)
+	for _, l := range d.addresses.Status() {
+		links[l.Binding] = l
+	}
+	sum := d.speaker.Summary()
+	s.Draining = sum.Draining
+	for _, a := range sum.Addresses {
+		v := admin.VIP{
+			Name: a.VIP, Address: a.Address, Interface: a.Interface, Stage: a.Stage.String(), Since: a.Since,
+			Reason: a.Reason, Decided: a.Decided,
+		}
+		if a.Error != nil {
+			v.Error = a.Error.Error()
+		}
+		if l, ok := links[netutil.Binding{Interface: a.Interface, Addr: a.Address}]; ok {
+			v.Restored = l.Restored
+			if l.Err != nil && v.Error == "" {
+				v.Error = l.Err.Error()
+			}
+		}
+		if w := a.LastWithdrawal; w != nil {
+			v.LastWithdrawal = &admin.Withdrawal{At: w.Cause, Reason: w.Reason}
+			if !w.Done.IsZero() {
+				v.LastWithdrawal.Seconds = w.Done.Sub(w.Cause).Seconds()
+			}
+		}
+		s.VIPs = append(s.VIPs, v)
+	}
+	for _, k := range d.monitor.Verdicts() {
+		s.Checks = append(s.Checks, admin.Check{
+			Name: k.Check, State: k.State.String(), Reason: k.Reason, Warning: k.Warning, Since: k.Since,
+			Latency: k.Latency.Seconds(), Passes: k.Passes, Failures: k.Failures,
+		})
+	}
+	for _, p := range d.bgp.Sessions() {
+		s.Peers = append(s.Peers, admin.Peer{
+			Name: p.Peer, Address: p.Address, LocalAddress: p.LocalAddress, ASN: p.ASN, State: string(p.State), Since: p.Since,
+			Reason: p.Reason, Drops: p.Drops, HoldTime: p.HoldTime.Seconds(), Advertised: p.Advertised,
+		})
+	}
+	return s
+}

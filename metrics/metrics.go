@@ -1,0 +1,143 @@
+// Package metrics serves a speaker's metrics and its health to scrapers and
+// kubelets. Metrics are read from the same [admin.Status] that `herald status`
+// shows, so the two cannot disagree.
+package metrics
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/herald-vip/herald/admin"
+)
+
+// NewHandler serves /metrics, /healthz (the process works) and /readyz (see
+// [admin.Status.Ready]). status is called for each request.
+func NewHandler(status func() admin.Status) http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		newCollector(status),
+	)
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		// Status takes every lock there is: if it returns, nothing is wedged.
+		status()
+		fmt.Fprintln(w, "ok")
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		ready, why := status().Ready()
+		if !ready {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		fmt.Fprintln(w, why)
+	})
+	return mux
+}
+
+type collector struct {
+	status func() admin.Status
+	descs  map[string]*prometheus.Desc
+}
+
+var _ prometheus.Collector = (*collector)(nil)
+
+func newCollector(status func() admin.Status) *collector {
+	c := &collector{status: status, descs: make(map[string]*prometheus.Desc)}
+	desc := func(name, help string, labels ...string) {
+		c.descs[name] = prometheus.NewDesc("herald_"+name, help, labels, nil)
+	}
+	desc("build_info", "Always 1; the label is the version.", "version")
+	desc("draining", "1 while everything is withdrawn on purpose.")
+	desc("config_generation", "Configurations applied since the start.")
+	desc("config_loaded_timestamp_seconds", "When the configuration in force was loaded.")
+	desc("config_error", "1 while the configuration file has errors and an older one is in force.")
+	desc("vip_announced", "1 while this node announces the address.", "vip", "address")
+	desc("vip_stage", "1 for the stage the address is in.", "vip", "address", "stage")
+	desc("vip_since_timestamp_seconds", "When the address reached its stage.", "vip", "address")
+	desc("vip_error", "1 while something stands in the way of the address's stage.", "vip", "address")
+	desc("vip_restored_total", "Times the address was put back after something removed it.", "vip", "address")
+	desc("vip_last_withdrawal_seconds", "From the first sign of failure to route and address gone, at the last unplanned withdrawal.", "vip", "address")
+	desc("vip_last_withdrawal_timestamp_seconds", "When the last unplanned withdrawal began.", "vip", "address")
+	desc("check_healthy", "1 healthy, 0 unhealthy or not known yet.", "check")
+	desc("check_warning", "1 while a check has a warning, such as an expiring certificate.", "check")
+	desc("check_latency_seconds", "Duration of the last probe.", "check")
+	desc("check_since_timestamp_seconds", "When the check's state last changed.", "check")
+	desc("check_probes_total", "Probes by result.", "check", "result")
+	desc("bgp_session_up", "1 while the session is established.", "peer", "asn")
+	desc("bgp_session_since_timestamp_seconds", "When the session came up or went down.", "peer", "asn")
+	desc("bgp_session_drops_total", "Established sessions that were lost.", "peer", "asn")
+	desc("bgp_routes_advertised", "Routes the peer was sent.", "peer", "asn")
+	return c
+}
+
+// Describe implements [prometheus.Collector].
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range c.descs {
+		ch <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	send := func(kind prometheus.ValueType, name string, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(c.descs[name], kind, v, labels...)
+	}
+	gauge := func(name string, v float64, labels ...string) { send(prometheus.GaugeValue, name, v, labels...) }
+	count := func(name string, v float64, labels ...string) { send(prometheus.CounterValue, name, v, labels...) }
+
+	s := c.status()
+	gauge("build_info", 1, s.Version)
+	gauge("draining", truth(s.Draining != ""))
+	gauge("config_generation", float64(s.Config.Generation))
+	gauge("config_loaded_timestamp_seconds", seconds(s.Config.Loaded))
+	gauge("config_error", truth(s.Config.Error != ""))
+	for _, v := range s.VIPs {
+		address := v.Address.String()
+		gauge("vip_announced", truth(v.Stage == "announced" && v.Error == ""), v.Name, address)
+		gauge("vip_stage", 1, v.Name, address, v.Stage)
+		gauge("vip_since_timestamp_seconds", seconds(v.Since), v.Name, address)
+		gauge("vip_error", truth(v.Error != ""), v.Name, address)
+		count("vip_restored_total", float64(v.Restored), v.Name, address)
+		if last := v.LastWithdrawal; last != nil {
+			gauge("vip_last_withdrawal_seconds", last.Seconds, v.Name, address)
+			gauge("vip_last_withdrawal_timestamp_seconds", seconds(last.At), v.Name, address)
+		}
+	}
+	for _, k := range s.Checks {
+		gauge("check_healthy", truth(k.State == "healthy"), k.Name)
+		gauge("check_warning", truth(k.Warning != ""), k.Name)
+		gauge("check_latency_seconds", k.Latency, k.Name)
+		gauge("check_since_timestamp_seconds", seconds(k.Since), k.Name)
+		count("check_probes_total", float64(k.Passes), k.Name, "pass")
+		count("check_probes_total", float64(k.Failures), k.Name, "fail")
+	}
+	for _, p := range s.Peers {
+		asn := fmt.Sprint(p.ASN)
+		gauge("bgp_session_up", truth(p.State == "established"), p.Name, asn)
+		gauge("bgp_session_since_timestamp_seconds", seconds(p.Since), p.Name, asn)
+		count("bgp_session_drops_total", float64(p.Drops), p.Name, asn)
+		gauge("bgp_routes_advertised", float64(len(p.Advertised)), p.Name, asn)
+	}
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// seconds is t as Prometheus has times; never is 0.
+func seconds(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixMilli()) / 1000
+}

@@ -1,0 +1,89 @@
+package metrics_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/admin"
+	"github.com/herald-vip/herald/metrics"
+)
+
+func status() admin.Status {
+	at := time.Unix(1767000000, 500e6)
+	return admin.Status{
+		Version: "v1", Config: admin.Config{Generation: 3, Loaded: at, Error: "bad"},
+		VIPs: []admin.VIP{
+			{Name: "cp", Address: netip.MustParseAddr("10.99.0.10"), Stage: "announced", Decided: true, Since: at, Restored: 2,
+				LastWithdrawal: &admin.Withdrawal{At: at, Seconds: 0.004}},
+			{Name: "cp", Address: netip.MustParseAddr("fd00::10"), Stage: "announced", Decided: true, Error: "no link"},
+		},
+		Checks: []admin.Check{{Name: "apiserver", State: "unhealthy", Warning: "expires", Latency: 0.25, Passes: 7, Failures: 2}},
+		Peers:  []admin.Peer{{Name: "10.0.1.254", ASN: 64500, State: "established", Drops: 1, Advertised: make([]netip.Prefix, 2)}},
+	}
+}
+
+func get(t *testing.T, h http.Handler, path string) (int, string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	body, err := io.ReadAll(w.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w.Code, string(body)
+}
+
+func TestMetrics(t *testing.T) {
+	code, body := get(t, metrics.NewHandler(status), "/metrics")
+	if code != http.StatusOK {
+		t.Fatalf("%d: %s", code, body)
+	}
+	for _, want := range []string{
+		`herald_build_info{version="v1"} 1`,
+		`herald_config_generation 3`,
+		`herald_config_error 1`,
+		`herald_config_loaded_timestamp_seconds 1.7670000005e+09`,
+		`herald_draining 0`,
+		`herald_vip_announced{address="10.99.0.10",vip="cp"} 1`,
+		`herald_vip_announced{address="fd00::10",vip="cp"} 0`,
+		`herald_vip_error{address="fd00::10",vip="cp"} 1`,
+		`herald_vip_stage{address="10.99.0.10",stage="announced",vip="cp"} 1`,
+		`herald_vip_restored_total{address="10.99.0.10",vip="cp"} 2`,
+		`herald_vip_last_withdrawal_seconds{address="10.99.0.10",vip="cp"} 0.004`,
+		`herald_check_healthy{check="apiserver"} 0`,
+		`herald_check_warning{check="apiserver"} 1`,
+		`herald_check_latency_seconds{check="apiserver"} 0.25`,
+		`herald_check_probes_total{check="apiserver",result="fail"} 2`,
+		`herald_bgp_session_up{asn="64500",peer="10.0.1.254"} 1`,
+		`herald_bgp_session_drops_total{asn="64500",peer="10.0.1.254"} 1`,
+		`herald_bgp_routes_advertised{asn="64500",peer="10.0.1.254"} 2`,
+		`process_resident_memory_bytes`,
+	} {
+		if !strings.Contains(body, "\n"+want) {
+			t.Errorf("no %q in:\n%s", want, body)
+		}
+	}
+}
+
+func TestProbes(t *testing.T) {
+	s := status()
+	h := metrics.NewHandler(func() admin.Status { return s })
+	if code, _ := get(t, h, "/healthz"); code != http.StatusOK {
+		t.Errorf("/healthz: %d", code)
+	}
+	if code, body := get(t, h, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "no link") {
+		t.Errorf("/readyz with an error: %d %q", code, body)
+	}
+	s.VIPs = s.VIPs[:1]
+	if code, _ := get(t, h, "/readyz"); code != http.StatusOK {
+		t.Errorf("/readyz: %d", code)
+	}
+	if code, _ := get(t, h, "/debug/pprof/"); code != http.StatusNotFound {
+		t.Errorf("something unasked for is served: %d", code)
+	}
+}
