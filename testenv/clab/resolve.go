@@ -1,0 +1,203 @@
+package clab
+
+import (
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// topology turns the file into a Topology: inheritance merged, every name
+// resolved. Relative bind paths start at dir.
+func (f *file) topology(dir string) (*Topology, error) {
+	if !validName(f.Name) {
+		return nil, mistakef(position{}, "name: %q is no name for a lab; want letters, digits, '-', '.' and '_'", f.Name)
+	}
+	t := &Topology{Name: f.Name}
+	for _, e := range f.Topology.Nodes {
+		n, err := f.node(e, dir)
+		if err != nil {
+			return nil, err
+		}
+		t.Nodes = append(t.Nodes, n)
+	}
+	for i, e := range f.Topology.Nodes {
+		n := &t.Nodes[i]
+		if n.Base == "" {
+			continue
+		}
+		base, ok := t.Node(n.Base)
+		if !ok || base.Kind != Linux || base.Base != "" {
+			return nil, mistakef(e.position, "node %s: network-mode: %q is not a node with a network of its own", n.Name, n.Base)
+		}
+		n.Hostname = base.Hostname
+	}
+	used := make(map[Endpoint]bool)
+	for _, l := range f.Topology.Links {
+		link, err := t.link(l, used)
+		if err != nil {
+			return nil, err
+		}
+		t.Links = append(t.Links, link)
+	}
+	return t, nil
+}
+
+// node merges what the node of an entry inherits: the defaults, then its kind, then its own.
+func (f *file) node(e entry[definition], dir string) (Node, error) {
+	if !validName(e.name) {
+		return Node{}, mistakef(e.position, "%q is no name for a node; want letters, digits, '-', '.' and '_'", e.name)
+	}
+	n := Node{Name: e.name, Kind: first(e.value.Kind, f.Topology.Defaults.Kind)}
+	levels := []definition{f.Topology.Defaults}
+	for _, k := range f.Topology.Kinds {
+		if k.name == n.Kind {
+			levels = append(levels, k.value)
+		}
+	}
+	levels = append(levels, e.value)
+
+	switch n.Kind {
+	case Bridge:
+		return n, nil
+	case Linux:
+	default:
+		return Node{}, mistakef(e.position, "node %s: kind %q is not supported; want %s or %s", n.Name, n.Kind, Linux, Bridge)
+	}
+	if err := n.merge(levels, dir); err != nil {
+		return Node{}, mistakef(e.position, "node %s: %v", n.Name, err)
+	}
+	return n, nil
+}
+
+// merge lays the levels over each other, the later over the earlier.
+func (n *Node) merge(levels []definition, dir string) error {
+	var entrypoint, cmd, network string
+	var exec []string
+	n.Env, n.Sysctls = make(map[string]string), make(map[string]string)
+	n.Hostname = n.Name
+	for _, d := range levels {
+		n.Image = first(d.Image, n.Image)
+		n.Hostname = first(d.Hostname, n.Hostname)
+		entrypoint = first(d.Entrypoint, entrypoint)
+		cmd = first(d.Cmd, cmd)
+		network = first(d.NetworkMode, network)
+		maps.Copy(n.Env, d.Env)
+		maps.Copy(n.Sysctls, d.Sysctls)
+		for _, c := range d.Exec {
+			if !slices.Contains(exec, c) { // containerlab runs a command once
+				exec = append(exec, c)
+			}
+		}
+		for _, b := range d.Binds {
+			bind, err := parseBind(b, dir)
+			if err != nil {
+				return err
+			}
+			n.Binds = slices.DeleteFunc(n.Binds, func(o Bind) bool { return o.Target == bind.Target })
+			n.Binds = append(n.Binds, bind)
+		}
+	}
+	var err error
+	if n.Entrypoint, err = words(entrypoint); err != nil {
+		return wrong("entrypoint", entrypoint, err)
+	}
+	if n.Cmd, err = words(cmd); err != nil {
+		return wrong("cmd", cmd, err)
+	}
+	for _, c := range exec {
+		argv, err := words(c)
+		if err != nil {
+			return wrong("exec", c, err)
+		}
+		if len(argv) == 0 {
+			return wrong("exec", c, errEmpty)
+		}
+		if strings.Contains(c, magic) {
+			return wrong("exec", c, errMagic)
+		}
+		n.Exec = append(n.Exec, argv)
+	}
+	switch base, shared := strings.CutPrefix(network, "container:"); {
+	case shared && base != "":
+		n.Base = base
+	case network != "" && network != "none":
+		return wrong("network-mode", network, errNetwork)
+	}
+	return nil
+}
+
+// parseBind reads SOURCE:TARGET[:OPTIONS].
+func parseBind(text, dir string) (Bind, error) {
+	part := strings.Split(text, ":")
+	if len(part) < 2 || len(part) > 3 || part[0] == "" || !filepath.IsAbs(part[1]) {
+		return Bind{}, wrong("binds", text, errBind)
+	}
+	if strings.Contains(text, magic) {
+		return Bind{}, wrong("binds", text, errMagic)
+	}
+	if strings.HasPrefix(part[0], "~") {
+		return Bind{}, wrong("binds", text, errHome)
+	}
+	b := Bind{Source: part[0], Target: filepath.Clean(part[1])}
+	if !filepath.IsAbs(b.Source) {
+		b.Source = filepath.Join(dir, b.Source)
+	}
+	if len(part) == 3 {
+		b.ReadOnly = slices.Contains(strings.Split(part[2], ","), "ro")
+	}
+	return b, nil
+}
+
+// link resolves a link's endpoints; used are the interfaces that exist already.
+func (t *Topology) link(l located[linkRecord], used map[Endpoint]bool) (Link, error) {
+	if len(l.value.Endpoints) != 2 {
+		return Link{}, mistakef(l.position, "a link has two endpoints, not %d", len(l.value.Endpoints))
+	}
+	link := Link{MTU: l.value.MTU}
+	if link.MTU == 0 {
+		link.MTU = DefaultMTU
+	}
+	if link.MTU < 68 || link.MTU > 65535 { // what a veth takes
+		return Link{}, mistakef(l.position, "mtu: %d is not between 68 and 65535", link.MTU)
+	}
+	for i, end := range []*Endpoint{&link.A, &link.B} {
+		text := l.value.Endpoints[i]
+		var ok bool
+		end.Node, end.Interface, ok = strings.Cut(text, ":")
+		if !ok || !validInterface(end.Interface) {
+			return Link{}, mistakef(l.position, "endpoint %q: want node:interface, the interface of at most 15 characters", text)
+		}
+		n, ok := t.Node(end.Node)
+		switch {
+		case !ok:
+			return Link{}, mistakef(l.position, "endpoint %q: there is no node %s", text, end.Node)
+		case n.Base != "":
+			return Link{}, mistakef(l.position, "endpoint %q: %s has the network of %s; link that node", text, n.Name, n.Base)
+		case used[*end]:
+			return Link{}, mistakef(l.position, "endpoint %q: the interface has another link already", text)
+		}
+		used[*end] = true
+	}
+	return link, nil
+}
+
+func first(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// validName accepts what containerlab accepts as the name of a lab or node.
+func validName(s string) bool {
+	ok, _ := regexp.MatchString(`^[a-zA-Z0-9][a-zA-Z0-9._-]*$`, s)
+	return ok
+}
+
+// validInterface accepts what the kernel accepts as an interface's name.
+func validInterface(s string) bool {
+	ok, _ := regexp.MatchString(`^[^\s/:]{1,15}$`, s)
+	return ok && s != "." && s != ".." && s != "lo"
+}

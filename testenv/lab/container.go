@@ -1,0 +1,208 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/testenv/clab"
+)
+
+// container is the namespaces of a node. Its thread lives inside them, so
+// whatever it forks does too, and it is the parent of the container's init.
+type container struct {
+	thread    *thread
+	init      *exec.Cmd
+	processes sync.WaitGroup // not yet buried
+}
+
+// newContainer makes the namespaces around a network that exists already.
+// Staging is an empty folder of the host to build the file tree over.
+func newContainer(network netns.NsHandle, hostname string, binds []clab.Bind, staging string) (_ *container, err error) {
+	c := &container{thread: newThread()}
+	err = c.thread.do(func() error {
+		if err := netns.Set(network); err != nil {
+			return fmt.Errorf("enter network: %w", err)
+		}
+		if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_NEWUTS); err != nil {
+			return fmt.Errorf("new namespaces: %w", err)
+		}
+		if err := unix.Sethostname([]byte(hostname)); err != nil {
+			return fmt.Errorf("set hostname: %w", err)
+		}
+		if err := changeRoot(staging, binds); err != nil {
+			return err
+		}
+		return c.startInit()
+	})
+	if err != nil {
+		return nil, errors.Join(err, c.close())
+	}
+	return c, nil
+}
+
+// startInit forks the container's first process. The kernel kills it when the
+// thread ends and kills everything else in its PID namespace with it. As init
+// it inherits orphans; ignoring SIGCHLD lets the kernel bury them.
+func (c *container) startInit() error {
+	cmd := exec.Command("/usr/bin/env", "--ignore-signal=CHLD", "sleep", "infinity")
+	pidfd := -1
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWPID,
+		Pdeathsig:  syscall.SIGKILL,
+		Setsid:     true,
+		PidFD:      &pidfd,
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start init: %w", err)
+	}
+	c.init = cmd
+	defer unix.Close(pidfd)
+	if err := unix.Setns(pidfd, unix.CLONE_NEWPID); err != nil {
+		return fmt.Errorf("enter PID namespace: %w", err)
+	}
+	// A proc file system shows the PID namespace of who mounts it. This thread
+	// only forks into the new one, so a child has to.
+	if out, err := exec.Command("/usr/bin/mount", "-t", "proc", "proc", "/proc").CombinedOutput(); err != nil {
+		return fmt.Errorf("mount /proc: %w: %s", err, out)
+	}
+	return nil
+}
+
+// start starts the command inside the container.
+func (c *container) start(cmd *exec.Cmd) error {
+	return c.thread.do(cmd.Start)
+}
+
+// close kills all processes of the container and returns when they are gone.
+// The kernel keeps init until the last of them is buried.
+func (c *container) close() error {
+	defer c.thread.stop()
+	defer c.processes.Wait()
+	if c.init == nil {
+		return nil
+	}
+	if err := c.init.Process.Kill(); err != nil {
+		return fmt.Errorf("kill init: %w", err)
+	}
+	err := c.init.Wait()
+	if _, killed := errors.AsType[*exec.ExitError](err); killed {
+		return nil
+	}
+	return err
+}
+
+// changeRoot gives the calling thread, which must have a mount namespace of
+// its own, a private file tree: the host's root file system below, memory
+// above, and fresh mounts where the system keeps its state.
+func changeRoot(staging string, binds []clab.Bind) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("keep mounts private: %w", err)
+	}
+	// Sources are found in the host's tree and targets in the node's, so take
+	// hold of the sources before the change.
+	binds = append([]clab.Bind{{Source: "/dev", Target: "/dev"}}, binds...)
+	var grafts []graft
+	defer func() {
+		for _, g := range grafts {
+			unix.Close(g.tree)
+		}
+	}()
+	for _, b := range binds {
+		g, err := takeGraft(b)
+		if err != nil {
+			return fmt.Errorf("bind %s: %w", b.Source, err)
+		}
+		grafts = append(grafts, g)
+	}
+
+	if err := unix.Mount("tmpfs", staging, "tmpfs", 0, "mode=755"); err != nil {
+		return fmt.Errorf("mount memory: %w", err)
+	}
+	upper, work, root := filepath.Join(staging, "upper"), filepath.Join(staging, "work"), filepath.Join(staging, "root")
+	for _, dir := range []string{upper, work, root} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := unix.Mount("overlay", root, "overlay", 0, "lowerdir=/,upperdir="+upper+",workdir="+work); err != nil {
+		return fmt.Errorf("mount overlay: %w", err)
+	}
+	if err := unix.Chdir(root); err != nil {
+		return err
+	}
+	if err := unix.PivotRoot(".", "."); err != nil { // stacks the old root over the new
+		return fmt.Errorf("pivot root: %w", err)
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("leave old root: %w", err)
+	}
+	for _, m := range []struct{ kind, target, data string }{
+		{"sysfs", "/sys", ""}, // shows the interfaces of this network
+		{"tmpfs", "/run", "mode=755"},
+		{"tmpfs", "/tmp", "mode=1777"},
+	} {
+		if err := unix.Mount(m.kind, m.target, m.kind, 0, m.data); err != nil {
+			return fmt.Errorf("mount %s: %w", m.target, err)
+		}
+	}
+	for _, g := range grafts {
+		if err := g.place(); err != nil {
+			return fmt.Errorf("bind to %s: %w", g.target, err)
+		}
+	}
+	return nil
+}
+
+// graft is a file or folder on its way from one file tree to another.
+type graft struct {
+	tree   int // a file descriptor of the detached mount
+	folder bool
+	target string
+}
+
+func takeGraft(b clab.Bind) (graft, error) {
+	tree, err := unix.OpenTree(unix.AT_FDCWD, b.Source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	if err != nil {
+		return graft{}, err
+	}
+	g := graft{tree: tree, target: b.Target}
+	var stat unix.Stat_t
+	err = unix.Fstat(tree, &stat)
+	g.folder = stat.Mode&unix.S_IFMT == unix.S_IFDIR
+	if err == nil && b.ReadOnly {
+		err = unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
+	}
+	if err != nil {
+		unix.Close(tree)
+	}
+	return g, err
+}
+
+// place mounts the graft on its target, which it makes if there is none.
+func (g graft) place() error {
+	if g.folder {
+		if err := os.MkdirAll(g.target, 0o755); err != nil {
+			return err
+		}
+	} else {
+		if err := os.MkdirAll(filepath.Dir(g.target), 0o755); err != nil {
+			return err
+		}
+		f, err := os.OpenFile(g.target, os.O_CREATE|os.O_RDONLY, 0o644)
+		if err != nil {
+			return err
+		}
+		if err := f.Close(); err != nil {
+			return err
+		}
+	}
+	return unix.MoveMount(g.tree, "", unix.AT_FDCWD, g.target, unix.MOVE_MOUNT_F_EMPTY_PATH)
+}

@@ -1,0 +1,223 @@
+// Package lab runs a containerlab topology in network namespaces, without
+// Docker: the same file, the same interfaces and addresses, with nothing
+// installed but a kernel (5.12 or later) and Debian's base system. It needs root.
+//
+// Every node has a network, mount, UTS and PID namespace of its own and a
+// private file tree: the host's root file system under a writable layer that
+// lives in memory, with the topology's binds on top. A node with
+// `network-mode: container:BASE` shares the network of its base node and
+// nothing else; the two together are one machine, to be powered off as one.
+// What a node runs instead of its container image is up to [Options].Images.
+//
+// Links run through a namespace of their own, in which each can be cut without
+// either end noticing, in one or both directions, or lose its carrier.
+//
+// Nothing of a lab has a name on the host, and nothing outlives the process
+// that started it, however that ends: the first process of every node dies with
+// the thread that forked it, all others are in its PID namespace, and
+// namespaces, mounts and interfaces go with their last process.
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/herald-vip/herald/testenv/clab"
+)
+
+// Options say how to run a topology.
+type Options struct {
+	// Images stand for the container images, by repository (an image reference
+	// without its tag). A node with an entrypoint of its own needs none.
+	Images map[string]Image
+	// Dir receives a log file per node. Default: a temporary folder, removed by Close.
+	Dir string
+	// Hold lays everything out and starts no node's program; Boot does.
+	Hold bool
+}
+
+// Lab is a running topology.
+type Lab struct {
+	log      *slog.Logger
+	dir      string
+	tempDir  bool
+	wires    *wires
+	machines []*machine
+	nodes    []*Node
+	links    []*Link
+	power    sync.Mutex // held while a machine is powered on or off
+}
+
+// Start lays out the topology, runs every node's exec commands and, unless
+// opts.Hold, boots all nodes at once. The context bounds the start only. After
+// an error nothing is left behind.
+//
+// Unlike containerlab, exec commands run before a node's program does.
+func Start(ctx context.Context, log *slog.Logger, t *clab.Topology, opts Options) (_ *Lab, err error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("a lab needs root for its namespaces: run with sudo")
+	}
+	l := &Lab{log: log}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("lab %s: %w", t.Name, err), l.Close())
+		}
+	}()
+	if err := l.makeDir(opts.Dir); err != nil {
+		return nil, err
+	}
+	if err := l.plan(t, opts.Images); err != nil {
+		return nil, err
+	}
+	if err := l.layOut(ctx, t); err != nil {
+		return nil, err
+	}
+	log.Info("lab laid out", "lab", t.Name, "nodes", len(l.nodes), "links", len(l.links), "logs", l.dir)
+	if opts.Hold {
+		return l, nil
+	}
+	if err := l.Boot(ctx); err != nil {
+		return nil, err
+	}
+	log.Info("lab booted", "lab", t.Name)
+	return l, nil
+}
+
+// makeDir prepares the folder of the logs and in it the empty folder over which
+// each node builds its file tree, in a mount namespace of its own.
+func (l *Lab) makeDir(dir string) (err error) {
+	l.dir = dir
+	if dir == "" {
+		l.tempDir = true
+		if l.dir, err = os.MkdirTemp("", "lab-"); err != nil {
+			return err
+		}
+	}
+	if l.dir, err = filepath.Abs(l.dir); err != nil {
+		return err
+	}
+	return os.MkdirAll(l.staging(), 0o755)
+}
+
+func (l *Lab) staging() string { return filepath.Join(l.dir, "root") }
+
+// plan decides what there will be, without making any of it.
+func (l *Lab) plan(t *clab.Topology, images map[string]Image) error {
+	for _, spec := range t.Nodes {
+		if spec.Kind != clab.Linux {
+			continue
+		}
+		p, err := program(spec, images)
+		if err != nil {
+			return fmt.Errorf("node %s: %w", spec.Name, err)
+		}
+		l.nodes = append(l.nodes, &Node{lab: l, spec: spec, program: p})
+	}
+	for _, n := range l.nodes {
+		if n.spec.Base == "" {
+			n.machine = newMachine(n)
+			l.machines = append(l.machines, n.machine)
+		}
+	}
+	for _, n := range l.nodes {
+		if n.spec.Base != "" {
+			n.machine = l.Node(n.spec.Base).machine
+			n.machine.nodes = append(n.machine.nodes, n)
+		}
+	}
+	return nil
+}
+
+// layOut makes namespaces, file trees and links and configures the nodes.
+func (l *Lab) layOut(ctx context.Context, t *clab.Topology) (err error) {
+	if l.wires, err = newWires(); err != nil {
+		return fmt.Errorf("namespace of the links: %w", err)
+	}
+	for _, n := range t.Nodes {
+		if n.Kind == clab.Bridge {
+			if err := l.wires.addBridge(n.Name); err != nil {
+				return fmt.Errorf("bridge %s: %w", n.Name, err)
+			}
+		}
+	}
+	if err := each(l.machines, (*machine).create); err != nil {
+		return err
+	}
+	for i, spec := range t.Links {
+		link := l.newLink(i, spec)
+		l.links = append(l.links, link)
+		if err := link.plug(); err != nil {
+			return fmt.Errorf("link %v to %v: %w", spec.A, spec.B, err)
+		}
+	}
+	return each(l.machines, func(m *machine) error { return m.configure(ctx) })
+}
+
+// Boot starts the programs of all nodes that are not running, at once.
+func (l *Lab) Boot(ctx context.Context) error {
+	return each(l.nodes, func(n *Node) error {
+		if n.Running() {
+			return nil
+		}
+		return n.Boot(ctx)
+	})
+}
+
+// each runs f for every item at once and returns the first error.
+func each[T any](items []T, f func(T) error) error {
+	var g errgroup.Group
+	for _, item := range items {
+		g.Go(func() error { return f(item) })
+	}
+	return g.Wait()
+}
+
+// Nodes are the lab's nodes in the order of the file, bridges left out.
+func (l *Lab) Nodes() []*Node { return slices.Clone(l.nodes) }
+
+// Node returns the node of that name. It panics if there is none, as an index
+// out of range does.
+func (l *Lab) Node(name string) *Node {
+	for _, n := range l.nodes {
+		if n.spec.Name == name {
+			return n
+		}
+	}
+	panic(fmt.Sprintf("lab: there is no node %q", name))
+}
+
+// Link returns the link between a and b, each a node's name or, where two nodes
+// have several links, "node:interface". It panics if there is none.
+func (l *Lab) Link(a, b string) *Link {
+	for _, link := range l.links {
+		if link.joins(a, b) || link.joins(b, a) {
+			return link
+		}
+	}
+	panic(fmt.Sprintf("lab: there is no link between %q and %q", a, b))
+}
+
+// Close kills everything in the lab and returns when all of it is gone.
+func (l *Lab) Close() error {
+	err := each(l.machines, (*machine).destroy)
+	if l.wires != nil {
+		err = errors.Join(err, l.wires.close())
+		l.wires = nil
+	}
+	if e := os.Remove(l.staging()); !errors.Is(e, fs.ErrNotExist) {
+		err = errors.Join(err, e)
+	}
+	if l.tempDir {
+		err = errors.Join(err, os.RemoveAll(l.dir))
+	}
+	return err
+}

@@ -1,0 +1,236 @@
+package lab_test
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+
+	"github.com/herald-vip/herald/testenv/lab"
+)
+
+// TestMachine wants containers of one machine to share its network and name
+// and nothing else, and no node to write to the host.
+func TestMachine(t *testing.T) {
+	l := start(t, load(t, "small.clab.yml"), lab.Options{})
+	m1, app, c1 := l.Node("m1"), l.Node("m1-app"), l.Node("c1")
+
+	for n, want := range map[*lab.Node]string{m1: "m1\n", app: "m1\n", c1: "c1\n"} {
+		if got := run(t, n, "hostname"); got != want {
+			t.Errorf("%s has the hostname %q", n.Name(), got)
+		}
+	}
+	const network = "readlink /proc/self/ns/net"
+	if run(t, m1, network) != run(t, app, network) || run(t, m1, network) == run(t, c1, network) {
+		t.Error("m1 and m1-app should share one network, c1 have another")
+	}
+	newTalk(t, app, m1, "127.0.0.1").works()
+
+	if got := run(t, app, "cat /etc/greeting"); got != "hello from a bind\n" {
+		t.Errorf("the bind reads %q", got)
+	}
+	if _, err := app.Run(t.Context(), "sh", "-c", "echo x > /etc/greeting"); err == nil || !strings.Contains(err.Error(), "Read-only file system") {
+		t.Errorf("writing to a read-only bind: %v", err)
+	}
+	for _, path := range []string{"/run/mark-of-m1", "/tmp/mark-of-m1", "/etc/mark-of-m1", "/mark-of-m1"} {
+		run(t, m1, "echo m1 > "+path)
+		for _, n := range []*lab.Node{app, c1} {
+			if _, err := n.Run(t.Context(), "test", "!", "-e", path); err != nil {
+				t.Errorf("%s sees %s of m1", n.Name(), path)
+			}
+		}
+		if _, err := os.Stat(path); err == nil {
+			t.Errorf("the host sees %s of m1", path)
+		}
+		if got := run(t, m1, "cat "+path); got != "m1\n" {
+			t.Errorf("m1 reads %q from %s", got, path)
+		}
+	}
+	for _, n := range l.Nodes() {
+		if got := run(t, n, "ls -d /proc/[0-9]* | wc -l"); got > "9" {
+			t.Errorf("%s sees processes of others: %s", n.Name(), got)
+		}
+		if got := run(t, n, "ls /sys/class/net/"); !strings.HasPrefix(got, "eth1\n") || !strings.HasSuffix(got, "lo\n") {
+			t.Errorf("%s sees the interfaces %q", n.Name(), got)
+		}
+	}
+}
+
+// TestBinds wants folders, files below fresh mounts, and symbolic links of the
+// node's own tree on the way to them.
+func TestBinds(t *testing.T) {
+	dir := t.TempDir()
+	do(t, os.MkdirAll(filepath.Join(dir, "folder/deep"), 0o755))
+	do(t, os.WriteFile(filepath.Join(dir, "folder/deep/file"), []byte("1"), 0o644))
+	l := start(t, parse(t, `
+name: binds
+topology:
+  nodes:
+    a:
+      kind: linux
+      entrypoint: sleep
+      cmd: infinity
+      env: {GREETING: hi}
+      binds: ["`+dir+`/folder:/new/place", "`+dir+`/folder/deep/file:/var/run/x/file", "`+dir+`/folder:/tmp/ro:ro"]
+`), lab.Options{})
+	a := l.Node("a")
+	if got := run(t, a, "cat /new/place/deep/file /run/x/file /tmp/ro/deep/file; echo $GREETING"); got != "111hi\n" {
+		t.Errorf("binds and environment read %q", got)
+	}
+	run(t, a, "test ! -e "+dir) // a memory of its own in /tmp
+	run(t, a, "echo -n 2 > /new/place/deep/file")
+	if got := string(must[[]byte](t)(os.ReadFile(filepath.Join(dir, "folder/deep/file")))); got != "2" {
+		t.Errorf("the host reads %q where the node wrote 2", got)
+	}
+	if _, err := a.Run(t.Context(), "touch", "/tmp/ro/x"); err == nil {
+		t.Error("the node can write to a read-only folder")
+	}
+}
+
+// TestTwoLabs runs a topology twice at once and wants no trace on the host.
+func TestTwoLabs(t *testing.T) {
+	before := hostVeths(t)
+	dir := t.TempDir()
+	one := start(t, load(t, "small.clab.yml"), lab.Options{Dir: dir})
+	two := start(t, load(t, "small.clab.yml"), lab.Options{})
+	for _, l := range []*lab.Lab{one, two} {
+		newTalk(t, l.Node("c1"), l.Node("m1"), "10.0.2.1").works()
+	}
+	do(t, one.Link("c1", "r1").Cut())
+	newTalk(t, two.Node("c1"), two.Node("m1"), "10.0.2.1").works()
+	do(t, one.Node("m1").PowerOff())
+	newTalk(t, two.Node("c1"), two.Node("m1"), "10.0.2.1").works()
+
+	if diff := cmp.Diff(before, hostVeths(t)); diff != "" {
+		t.Errorf("the host has other interfaces (-before +now):\n%s", diff)
+	}
+	if mounts := must[[]byte](t)(os.ReadFile("/proc/self/mountinfo")); strings.Contains(string(mounts), dir) {
+		t.Errorf("the host has mounts of the lab:\n%s", mounts)
+	}
+	if n := one.Node("c1"); filepath.Dir(n.Log()) != dir {
+		t.Errorf("the log is %s, want it in %s", n.Log(), dir)
+	}
+}
+
+// hostVeths are the host's veth interfaces and bridges.
+func hostVeths(t *testing.T) (names []string) {
+	t.Helper()
+	for _, l := range must[[]netlink.Link](t)(netlink.LinkList()) {
+		if l.Type() == "veth" || l.Type() == "bridge" {
+			names = append(names, l.Attrs().Name)
+		}
+	}
+	return names
+}
+
+// TestStartErrors wants one clear error, and nothing left behind (goleak and
+// the removal of the folder see to that).
+func TestStartErrors(t *testing.T) {
+	node := func(lines string) string {
+		return "name: bad\ntopology:\n  nodes:\n    a: {kind: linux, entrypoint: sleep, cmd: infinity}\n    b: {kind: linux, " + lines + "}\n"
+	}
+	const sleep = "entrypoint: sleep, cmd: infinity, "
+	tests := []struct{ name, topology, want string }{
+		{"no image", node("image: 'quay.io/x:1'"), `lab bad: node b: nothing stands for the image "quay.io/x:1"; there is ["herald" "herald-testenv" "quay.io/frrouting/frr" "test"]`},
+		{"exec fails", node(sleep + "exec: [ip addr add 1.2.3.4/24 dev eth9]"), `lab bad: node b: exec: node b: ip addr add 1.2.3.4/24 dev eth9: exit status 1: Cannot find device "eth9"`},
+		{"exec is unknown", node(sleep + "exec: [no-such-program x]"), "lab bad: node b: exec: node b: find program no-such-program: file does not exist"},
+		{"program is unknown", node("entrypoint: no-such-program"), "lab bad: boot b: find program no-such-program: file does not exist"},
+		{"bind is missing", node(sleep + "binds: ['/no/such:/x']"), "lab bad: node b: bind /no/such: no such file or directory"},
+		{"bind to a folder below a file", node(sleep + "binds: ['/etc:/etc/passwd/x']"), "lab bad: node b: bind to /etc/passwd/x: "},
+		{"sysctl is unknown", node(sleep + "sysctls: {net.ipv4.no_such: 1}"), `lab bad: network of b: sysctls of b: set net.ipv4.no_such to "1": open /proc/sys/net/ipv4/no_such: no such file or directory`},
+		{"sysctl of the host", node(sleep + "sysctls: {kernel.hostname: x}"), "lab bad: network of b: sysctls of b: kernel.hostname: only net. settings belong to a node"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			_, err := lab.Start(t.Context(), slog.New(slog.DiscardHandler), parse(t, tt.topology), lab.Options{Images: images(t), Dir: dir})
+			if err == nil || !strings.HasPrefix(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("error %v,\nwant %s", err, tt.want)
+			}
+			if left, _ := os.ReadDir(dir); slices.ContainsFunc(left, os.DirEntry.IsDir) {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+}
+
+// TestDial reaches a server in a node through the network of another.
+func TestDial(t *testing.T) {
+	l := start(t, load(t, "small.clab.yml"), lab.Options{})
+	var listener net.Listener
+	do(t, l.Node("m1").Do(func() (err error) { listener, err = net.Listen("tcp", "[fd00:0:2::1]:80"); return err }))
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.RemoteAddr) })}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	defer func() {
+		server.Close()
+		<-served
+	}()
+	client := &http.Client{Transport: &http.Transport{DialContext: l.Node("c1").DialContext, DisableKeepAlives: true}}
+	res := must[*http.Response](t)(client.Get("http://[fd00:0:2::1]/"))
+	defer res.Body.Close()
+	if got := string(must[[]byte](t)(io.ReadAll(res.Body))); !strings.HasPrefix(got, "[fd00:0:1::1]:") {
+		t.Errorf("the server saw %s", got)
+	}
+}
+
+// TestTopologies lays out every topology of the project.
+func TestTopologies(t *testing.T) {
+	files := must[[]string](t)(filepath.Glob("../topologies/*.clab.yml"))
+	if len(files) < 2 {
+		t.Fatalf("found %v", files)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			l := start(t, load(t, filepath.Base(file)), lab.Options{Hold: true})
+			for _, n := range l.Nodes() {
+				if n.Running() {
+					t.Errorf("%s runs in spite of Hold", n.Name())
+				}
+			}
+		})
+	}
+}
+
+// TestReach wants every address of a topology to answer its client.
+func TestReach(t *testing.T) {
+	for file, client := range map[string]string{"small.clab.yml": "c1", "bgp.clab.yml": "client"} {
+		t.Run(file, func(t *testing.T) {
+			l := start(t, load(t, file), lab.Options{Hold: true})
+			seen := make(map[string]bool)
+			for _, n := range l.Nodes() {
+				for _, a := range globals(t, n) {
+					if !seen[a] { // once for each machine
+						newTalk(t, l.Node(client), n, a).answers()
+					}
+					seen[a] = true
+				}
+			}
+			if len(seen) < 8 {
+				t.Errorf("only these addresses: %v", seen)
+			}
+		})
+	}
+}
+
+// globals are the global addresses of a node.
+func globals(t *testing.T, n *lab.Node) (list []string) {
+	t.Helper()
+	h := must[*netlink.Handle](t)(n.Handle())
+	defer h.Close()
+	for _, a := range must[[]netlink.Addr](t)(h.AddrList(nil, netlink.FAMILY_ALL)) {
+		if a.IP.IsGlobalUnicast() {
+			list = append(list, a.IP.String())
+		}
+	}
+	return list
+}

@@ -1,0 +1,296 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/testenv/clab"
+)
+
+// wires is the network namespace that all links run through. It has no
+// addresses and answers nothing.
+type wires struct {
+	ns      netns.NsHandle
+	netlink *netlink.Handle
+	bridges map[string]int // interface index by node name
+}
+
+func newWires() (*wires, error) {
+	ns, err := newNetwork(func() error { return setSysctl("net.ipv6.conf.default.disable_ipv6", "1") })
+	if err != nil {
+		return nil, err
+	}
+	h, err := netlink.NewHandleAt(ns)
+	if err != nil {
+		return nil, errors.Join(err, ns.Close())
+	}
+	return &wires{ns: ns, netlink: h, bridges: make(map[string]int)}, nil
+}
+
+func (w *wires) close() error {
+	w.netlink.Close()
+	return w.ns.Close()
+}
+
+// addBridge makes the layer-2 segment of a bridge node. It forwards at once
+// and floods multicast as a plain switch does.
+func (w *wires) addBridge(node string) error {
+	var snooping bool
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = fmt.Sprintf("bridge%d", len(w.bridges))
+	b := &netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &snooping}
+	if err := w.netlink.LinkAdd(b); err != nil {
+		return err
+	}
+	w.bridges[node] = b.Index
+	return w.netlink.LinkSetUp(b)
+}
+
+// Link is a cable between two nodes. Each end is a veth pair, one half in the
+// node and the other, the plug, in the wires; what comes out of one plug is
+// put into the other. Faults are made there, where no node can see them.
+type Link struct {
+	wires *wires
+	mtu   int
+	ends  [2]*end
+
+	mu   sync.Mutex
+	cut  [2]bool // what ends[i] sends is lost
+	down bool    // without carrier
+}
+
+// bothWays is the cut of a dead link.
+func bothWays() [2]bool { return [2]bool{true, true} }
+
+// end is one end of a link.
+type end struct {
+	clab.Endpoint
+	machine *machine // nil at a bridge
+	name    string   // of the plug
+	mac     net.HardwareAddr
+	plug    int // interface index
+}
+
+// newLink describes the link; plug makes it.
+func (l *Lab) newLink(index int, spec clab.Link) *Link {
+	link := &Link{wires: l.wires, mtu: spec.MTU, cut: bothWays()}
+	for i, e := range []clab.Endpoint{spec.A, spec.B} {
+		link.ends[i] = &end{
+			Endpoint: e,
+			name:     fmt.Sprintf("link%d%c", index, "ab"[i]),
+			// Locally administered, and the same after a machine's power cycle.
+			mac: net.HardwareAddr{0x02, 0, 0, byte(index >> 8), byte(index), 0x0a + byte(i)},
+		}
+		if _, bridge := l.wires.bridges[e.Node]; !bridge {
+			link.ends[i].machine = l.Node(e.Node).machine
+		}
+	}
+	return link
+}
+
+func (l *Lab) linksOf(m *machine) []*Link {
+	return slices.DeleteFunc(slices.Clone(l.links), func(l *Link) bool {
+		return l.ends[0].machine != m && l.ends[1].machine != m
+	})
+}
+
+// String returns both endpoints, as in "m1:eth1 to r1:eth1".
+func (l *Link) String() string { return fmt.Sprintf("%v to %v", l.ends[0], l.ends[1]) }
+
+func (l *Link) joins(a, b string) bool { return l.ends[0].is(a) && l.ends[1].is(b) }
+
+// is reports whether the end goes by the name, a node's or "node:interface".
+func (e *end) is(name string) bool { return name == e.Node || name == e.String() }
+
+// plug makes the missing ends of the link whose machines are on and, once both
+// ends are there, lets frames pass.
+func (l *Link) plug() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	complete := true
+	for _, e := range l.ends {
+		switch {
+		case e.plug != 0:
+		case e.machine != nil && !e.machine.on():
+			complete = false
+		default:
+			if err := l.wires.insert(e, l.mtu); err != nil {
+				return fmt.Errorf("%v: %w", e, err)
+			}
+		}
+	}
+	if !complete {
+		return nil
+	}
+	return l.set([2]bool{}, false)
+}
+
+// insert makes an end: the node's interface and the plug.
+func (w *wires) insert(e *end, mtu int) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU = e.name, mtu
+	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: e.Interface, PeerMTU: uint32(mtu), PeerHardwareAddr: e.mac}
+	far, ns := w.netlink, w.ns
+	if e.machine == nil {
+		veth.PeerName = e.name + "-port" // two bridges may have ports of the same name
+	} else {
+		var err error
+		if ns, err = e.machine.network(); err != nil {
+			return err
+		}
+		defer ns.Close()
+		if far, err = netlink.NewHandleAt(ns); err != nil {
+			return err
+		}
+		defer far.Close()
+	}
+	veth.PeerNamespace = netlink.NsFd(ns)
+	if err := w.netlink.LinkAdd(veth); err != nil {
+		return fmt.Errorf("add veth pair: %w", err)
+	}
+	peer, err := far.LinkByName(veth.PeerName)
+	if err != nil {
+		return err
+	}
+	if e.machine == nil {
+		if err := far.LinkSetMasterByIndex(peer, w.bridges[e.Node]); err != nil {
+			return fmt.Errorf("join bridge: %w", err)
+		}
+	}
+	ingress := &netlink.Ingress{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: veth.Index, Handle: ingressHandle, Parent: netlink.HANDLE_INGRESS}}
+	if err := w.netlink.QdiscAdd(ingress); err != nil {
+		return fmt.Errorf("add ingress qdisc: %w", err)
+	}
+	if err := errors.Join(w.netlink.LinkSetUp(veth), far.LinkSetUp(peer)); err != nil {
+		return fmt.Errorf("set up: %w", err)
+	}
+	e.plug = veth.Index
+	return nil
+}
+
+// unplug removes the end of a machine that has been destroyed, which may have
+// taken it along already. The link must be cut.
+func (l *Link) unplug(m *machine) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.ends {
+		if e.machine != m {
+			continue
+		}
+		err := l.wires.netlink.LinkDel(device(e.plug))
+		if err != nil && !errors.Is(err, unix.ENODEV) {
+			return fmt.Errorf("link %v: remove %v: %w", l, e, err)
+		}
+		e.plug = 0
+	}
+	return nil
+}
+
+func device(index int) netlink.Link {
+	return &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}
+}
+
+// ingressHandle is the handle that the kernel gives the ingress qdisc.
+const ingressHandle = 0xffff_0000
+
+// redirect is the filter that puts whatever comes from ends[i] into the other plug.
+func (l *Link) redirect(i int) netlink.Filter {
+	return &netlink.U32{ // without a selector: all frames
+		FilterAttrs: netlink.FilterAttrs{LinkIndex: l.ends[i].plug, Parent: ingressHandle, Priority: 1, Protocol: unix.ETH_P_ALL},
+		Actions:     []netlink.Action{netlink.NewMirredAction(l.ends[1-i].plug)},
+	}
+}
+
+// set brings the link into a state; cut is by sender. A link with an end
+// missing is dead and can't be anything else.
+func (l *Link) set(cut [2]bool, down bool) error {
+	for _, e := range l.ends {
+		if e.plug == 0 && cut == bothWays() && !down {
+			return nil
+		}
+		if e.plug == 0 {
+			return fmt.Errorf("link %v: %s: %w", l, e.Node, errOff)
+		}
+	}
+	for i, e := range l.ends {
+		if cut[i] != l.cut[i] {
+			change := l.wires.netlink.FilterAdd
+			if cut[i] {
+				change = l.wires.netlink.FilterDel // nobody in the wires takes the frame then
+			}
+			if err := change(l.redirect(i)); err != nil {
+				return fmt.Errorf("link %v: cut %v: %w", l, cut[i], err)
+			}
+			l.cut[i] = cut[i]
+		}
+		change := l.wires.netlink.LinkSetUp
+		if down {
+			change = l.wires.netlink.LinkSetDown
+		}
+		if err := change(device(e.plug)); err != nil {
+			return fmt.Errorf("link %v: down %v: %w", l, down, err)
+		}
+	}
+	l.down = down
+	return nil
+}
+
+// Cut loses all frames in both directions. The carrier stays up: neither end
+// can tell but by silence. A link that is down gets its carrier back.
+func (l *Link) Cut() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.set(bothWays(), false)
+}
+
+// CutFrom loses the frames that the node sends, and only those; what was lost
+// before stays lost.
+func (l *Link) CutFrom(node string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	cut := l.cut
+	cut[l.side(node)] = true
+	return l.set(cut, l.down)
+}
+
+// Down takes the carrier from both ends, as an unplugged cable does.
+func (l *Link) Down() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.set(l.cut, true)
+}
+
+// Heal undoes Cut, CutFrom and Down.
+func (l *Link) Heal() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.set([2]bool{}, false)
+}
+
+// Frames is the number of frames that the node has sent into the link since
+// its machine was powered on, lost ones included.
+func (l *Link) Frames(node string) (uint64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	plug, err := l.wires.netlink.LinkByIndex(l.ends[l.side(node)].plug)
+	if err != nil {
+		return 0, fmt.Errorf("link %v: frames of %s: %w", l, node, err)
+	}
+	return plug.Attrs().Statistics.RxPackets, nil
+}
+
+// side is the index of the node's end. It panics if there is none.
+func (l *Link) side(node string) int {
+	i := slices.IndexFunc(l.ends[:], func(e *end) bool { return e.is(node) })
+	if i < 0 {
+		panic(fmt.Sprintf("lab: %q is no end of the link %v", node, l))
+	}
+	return i
+}

@@ -1,0 +1,169 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// machine is a network and the nodes that share it, the base node first: a
+// host with its containers.
+type machine struct {
+	nodes []*Node
+
+	mu sync.Mutex
+	ns netns.NsHandle // netns.None() while powered off
+}
+
+func newMachine(base *Node) *machine { return &machine{nodes: []*Node{base}, ns: netns.None()} }
+
+// network returns a handle of its own on the machine's network.
+func (m *machine) network() (netns.NsHandle, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.ns.IsOpen() {
+		return netns.None(), errOff
+	}
+	fd, err := unix.FcntlInt(uintptr(m.ns), unix.F_DUPFD_CLOEXEC, 0)
+	return netns.NsHandle(fd), err
+}
+
+func (m *machine) on() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.ns.IsOpen()
+}
+
+// create makes the machine's network and its nodes' containers.
+func (m *machine) create() error {
+	name := m.nodes[0].spec.Name
+	ns, err := newNetwork(m.prepareNetwork)
+	if err != nil {
+		return fmt.Errorf("network of %s: %w", name, err)
+	}
+	m.mu.Lock()
+	m.ns = ns
+	m.mu.Unlock()
+	for _, n := range m.nodes {
+		if err := n.create(ns); err != nil {
+			return fmt.Errorf("node %s: %w", n.spec.Name, err)
+		}
+	}
+	return nil
+}
+
+// prepareNetwork sets what is there before the links are.
+func (m *machine) prepareNetwork() error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkSetUp(lo); err != nil {
+		return err
+	}
+	for _, conf := range []string{"all", "default"} {
+		// Duplicate address detection would keep each IPv6 address back for a second or two.
+		if err := setSysctl("net.ipv6.conf."+conf+".accept_dad", "0"); err != nil {
+			return err
+		}
+	}
+	for _, n := range m.nodes {
+		for key, value := range n.spec.Sysctls {
+			if err := setSysctl(key, value); err != nil {
+				return fmt.Errorf("sysctls of %s: %w", n.spec.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// setSysctl sets a kernel setting of the calling thread's network.
+func setSysctl(key, value string) error {
+	if !strings.HasPrefix(key, "net.") {
+		return fmt.Errorf("%s: only net. settings belong to a node, others to the host", key)
+	}
+	path := "/proc/sys/" + strings.ReplaceAll(key, ".", "/")
+	if err := os.WriteFile(path, []byte(value), 0); err != nil {
+		return fmt.Errorf("set %s to %q: %w", key, value, err)
+	}
+	return nil
+}
+
+// configure runs the exec commands of the machine's nodes, one after another.
+func (m *machine) configure(ctx context.Context) error {
+	for _, n := range m.nodes {
+		for _, argv := range n.spec.Exec {
+			if _, err := n.Run(ctx, argv...); err != nil {
+				return fmt.Errorf("node %s: exec: %w", n.spec.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// destroy kills all that runs on the machine and gives up its network.
+func (m *machine) destroy() error {
+	err := each(m.nodes, (*Node).destroy)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ns.IsOpen() {
+		err = errors.Join(err, m.ns.Close()) // which leaves it None
+	}
+	return err
+}
+
+// PowerOff ends the whole machine that the node is part of as a power cut
+// does: first its links go silent, with the carrier up at their far ends, then
+// everything on it is killed. Nobody hears a FIN or a withdrawal. The links
+// stay cut until PowerOn.
+func (n *Node) PowerOff() error {
+	n.lab.power.Lock()
+	defer n.lab.power.Unlock()
+	m := n.machine
+	if !m.on() {
+		return fmt.Errorf("power off %s: %w", n.spec.Name, errOff)
+	}
+	links := n.lab.linksOf(m)
+	if err := each(links, (*Link).Cut); err != nil {
+		return err
+	}
+	if err := m.destroy(); err != nil {
+		return err
+	}
+	n.lab.log.Info("machine powered off", "node", n.spec.Name)
+	return each(links, func(l *Link) error { return l.unplug(m) })
+}
+
+// PowerOn starts a machine that was powered off: with empty memory and a new
+// file tree, its links healed, its exec commands run and its nodes booted.
+func (n *Node) PowerOn(ctx context.Context) error {
+	m := n.machine
+	if err := n.powerOn(ctx); err != nil {
+		return fmt.Errorf("power on %s: %w", n.spec.Name, err)
+	}
+	n.lab.log.Info("machine powered on", "node", n.spec.Name)
+	return each(m.nodes, func(n *Node) error { return n.Boot(ctx) })
+}
+
+func (n *Node) powerOn(ctx context.Context) error {
+	n.lab.power.Lock()
+	defer n.lab.power.Unlock()
+	m := n.machine
+	if m.on() {
+		return errRunning
+	}
+	if err := m.create(); err != nil {
+		return err
+	}
+	if err := each(n.lab.linksOf(m), (*Link).plug); err != nil {
+		return err
+	}
+	return m.configure(ctx)
+}

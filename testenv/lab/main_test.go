@@ -1,0 +1,238 @@
+package lab_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/herald-vip/herald/testenv/clab"
+	"github.com/herald-vip/herald/testenv/lab"
+)
+
+// TestMain also makes this test binary a program that the tests run: a server
+// in a node, or the owner of a lab that is killed.
+func TestMain(m *testing.M) {
+	role := ""
+	if len(os.Args) > 1 {
+		role = os.Args[1]
+	}
+	var err error
+	switch role {
+	case "serve":
+		err = serve(os.Args[2])
+	case "own":
+		err = own(os.Args[2])
+	default:
+		goleak.VerifyTestMain(m)
+	}
+	fmt.Fprintln(os.Stderr, err) // neither ends by itself
+	os.Exit(1)
+}
+
+// serve answers TCP connections with what it hears on them.
+func serve(address string) error {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	fmt.Println("serving")
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			_, _ = io.Copy(c, c)
+			c.Close()
+		}()
+	}
+}
+
+// images stand for what the topologies of the tests and the project name.
+func images(t *testing.T) map[string]lab.Image {
+	t.Helper()
+	self := lab.Binary(must[string](t)(os.Executable()))
+	return map[string]lab.Image{"test": self, "quay.io/frrouting/frr": self, "herald": self, "herald-testenv": self}
+}
+
+// start runs a topology until the end of the test.
+func start(t *testing.T, topology *clab.Topology, opts lab.Options) *lab.Lab {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("needs root for network namespaces: run with sudo")
+	}
+	if opts.Images == nil {
+		opts.Images = images(t)
+	}
+	l, err := lab.Start(t.Context(), slog.New(slog.DiscardHandler), topology, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// load reads one of the project's topologies.
+func load(t *testing.T, name string) *clab.Topology {
+	t.Helper()
+	topology, err := clab.Load(filepath.Join("../topologies", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return topology
+}
+
+// parse reads a topology of the test's own.
+func parse(t *testing.T, text string) *clab.Topology {
+	t.Helper()
+	topology, err := clab.Parse(filepath.Join(t.TempDir(), "test.clab.yml"), []byte(text), os.LookupEnv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return topology
+}
+
+// eventually waits until the condition holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}
+
+// must passes on a result and ends the test on an error.
+func must[T any](t *testing.T) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// do ends the test on an error.
+func do(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run runs a shell command in a node and returns its output.
+func run(t *testing.T, n *lab.Node, command string) string {
+	t.Helper()
+	out, err := n.Run(t.Context(), "sh", "-c", command)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// talk is a pair of UDP sockets in two nodes. Datagrams from one to the other
+// arrive in order, so that one is known to be lost when a later one arrives.
+type talk struct {
+	t    *testing.T
+	from *net.UDPConn
+	to   *net.UDPConn
+}
+
+// newTalk opens the sockets: from an unbound one in a to an address of b.
+func newTalk(t *testing.T, a, b *lab.Node, address string) *talk {
+	t.Helper()
+	at := &net.UDPAddr{IP: net.ParseIP(address)}
+	k := &talk{t: t}
+	do(t, b.Do(func() (err error) { k.to, err = net.ListenUDP("udp", at); return err }))
+	t.Cleanup(func() { k.to.Close() })
+	do(t, a.Do(func() (err error) { k.from, err = net.DialUDP("udp", nil, k.to.LocalAddr().(*net.UDPAddr)); return err }))
+	t.Cleanup(func() { k.from.Close() })
+	return k
+}
+
+func (k *talk) say(word string) {
+	k.t.Helper()
+	if _, err := k.from.Write([]byte(word)); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+func (k *talk) hear() string {
+	k.t.Helper()
+	for {
+		word, err := k.listen(30 * time.Second)
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		if word != "anyone?" { // of recovers
+			return word
+		}
+	}
+}
+
+func (k *talk) listen(wait time.Duration) (string, error) {
+	k.t.Helper()
+	do(k.t, k.to.SetReadDeadline(time.Now().Add(wait)))
+	buf := make([]byte, 64)
+	n, err := k.to.Read(buf)
+	return string(buf[:n]), err
+}
+
+// recovers wants datagrams to arrive again some time after a carrier is back.
+func (k *talk) recovers() {
+	k.t.Helper()
+	eventually(k.t, "datagrams arrive again", func() bool {
+		_, err := k.from.Write([]byte("anyone?"))
+		if err == nil {
+			_, err = k.listen(20 * time.Millisecond)
+		}
+		return err == nil
+	})
+}
+
+// works wants a datagram to arrive, and none before it.
+func (k *talk) works() {
+	k.t.Helper()
+	k.say("hello")
+	if got := k.hear(); got != "hello" {
+		k.t.Fatalf("heard %q that should have been lost", got)
+	}
+}
+
+// answers wants a datagram to arrive and its answer to come back.
+func (k *talk) answers() {
+	k.t.Helper()
+	k.say("hello")
+	deadline := time.Now().Add(30 * time.Second)
+	do(k.t, errors.Join(k.to.SetDeadline(deadline), k.from.SetDeadline(deadline)))
+	buf := make([]byte, 64)
+	_, asker, err := k.to.ReadFrom(buf)
+	do(k.t, err)
+	_, err = k.to.WriteTo([]byte("hello yourself"), asker)
+	do(k.t, err)
+	n, err := k.from.Read(buf)
+	do(k.t, err)
+	if got := string(buf[:n]); got != "hello yourself" {
+		k.t.Fatalf("the answer is %q", got)
+	}
+}

@@ -1,0 +1,230 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"github.com/herald-vip/herald/testenv/clab"
+)
+
+var (
+	errOff     = errors.New("the machine is powered off")
+	errRunning = errors.New("already running")
+)
+
+// Node is one container of the lab. While its machine has no power, most of its
+// methods fail.
+type Node struct {
+	lab     *Lab
+	spec    clab.Node
+	program Program
+	machine *machine
+
+	mu        sync.Mutex
+	container *container // nil while powered off
+	daemons   []*Process // of the last boot
+}
+
+// create makes the node's container on its machine's network.
+func (n *Node) create(network netns.NsHandle) error {
+	binds := slices.Concat(n.program.Binds, n.spec.Binds)
+	c, err := newContainer(network, n.spec.Hostname, binds, n.lab.staging())
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.container, n.daemons = c, nil
+	return nil
+}
+
+// destroy kills all that runs in the node and removes its file tree.
+func (n *Node) destroy() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.container == nil {
+		return nil
+	}
+	err := n.container.close()
+	n.container = nil
+	return err
+}
+
+// Name is the node's name in the topology.
+func (n *Node) Name() string { return n.spec.Name }
+
+// Log is the path of the file that the node's daemons write to.
+func (n *Node) Log() string { return filepath.Join(n.lab.dir, n.spec.Name+".log") }
+
+// Boot starts the node's program and returns when it says it is ready, as far
+// as it can say so. It is an error if the program runs already.
+func (n *Node) Boot(ctx context.Context) error {
+	if err := n.boot(ctx); err != nil {
+		return fmt.Errorf("boot %s: %w", n.spec.Name, err)
+	}
+	n.lab.log.Debug("node booted", "node", n.spec.Name)
+	return nil
+}
+
+func (n *Node) boot(ctx context.Context) error {
+	n.mu.Lock()
+	running := slices.ContainsFunc(n.daemons, (*Process).Running)
+	if !running {
+		n.daemons = nil
+	}
+	n.mu.Unlock()
+	if running {
+		return errRunning
+	}
+	for _, argv := range n.program.Prepare {
+		if _, err := n.Run(ctx, argv...); err != nil {
+			return err
+		}
+	}
+	for _, d := range n.program.Daemons {
+		if err := n.startDaemon(ctx, d); err != nil {
+			return err
+		}
+	}
+	for _, argv := range n.program.Finish {
+		if _, err := n.Run(ctx, argv...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startDaemon starts one daemon, its output in the node's log, and waits until it is ready.
+func (n *Node) startDaemon(ctx context.Context, d Daemon) error {
+	log, err := os.OpenFile(n.Log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	p, err := n.start(d.Name, &exec.Cmd{Args: d.Argv, Stdout: log, Stderr: log})
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
+	n.daemons = append(n.daemons, p)
+	n.mu.Unlock()
+	if d.Socket == "" {
+		return nil
+	}
+	for tick := time.NewTicker(2 * time.Millisecond); ; {
+		if err := n.knock(d.Socket); err == nil {
+			tick.Stop()
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-p.done:
+			return fmt.Errorf("%s exited: %v; see %s", d.Name, p.err, n.Log())
+		case <-ctx.Done():
+			return fmt.Errorf("%s does not listen on %s: %w; see %s", d.Name, d.Socket, context.Cause(ctx), n.Log())
+		}
+	}
+}
+
+// knock connects to a Unix socket in the node's file tree.
+func (n *Node) knock(path string) error {
+	return n.inside(func(c *container) error {
+		return c.thread.do(func() error {
+			conn, err := net.Dial("unix", path)
+			if err != nil {
+				return err
+			}
+			return conn.Close()
+		})
+	})
+}
+
+// inside runs f with the node's container, unless the node is off.
+func (n *Node) inside(f func(*container) error) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.container == nil {
+		return errOff
+	}
+	return f(n.container)
+}
+
+// Daemons are the processes of the node's program, of the last boot.
+func (n *Node) Daemons() []*Process {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.daemons)
+}
+
+// Daemon returns the process of that name, of the last boot. It panics if the
+// node's program has none.
+func (n *Node) Daemon(name string) *Process {
+	for _, p := range n.Daemons() {
+		if p.name == name {
+			return p
+		}
+	}
+	panic(fmt.Sprintf("lab: node %s runs no %q", n.spec.Name, name))
+}
+
+// Running reports whether any of the node's daemons runs, frozen or not.
+func (n *Node) Running() bool { return slices.ContainsFunc(n.Daemons(), (*Process).Running) }
+
+// Kill kills the node's daemons, as SIGKILL or the OOM killer would, and
+// returns when they are gone. The network stays, with all that they left in it.
+func (n *Node) Kill() error { return each(n.Daemons(), (*Process).Kill) }
+
+// Stop asks the node's daemons to end and waits until they have.
+func (n *Node) Stop(ctx context.Context) error {
+	return each(n.Daemons(), func(p *Process) error { return p.Stop(ctx) })
+}
+
+// Freeze stops the node's daemons where they stand; the kernel still answers
+// for their sockets.
+func (n *Node) Freeze() error { return each(n.Daemons(), (*Process).Freeze) }
+
+// Thaw lets frozen daemons run on.
+func (n *Node) Thaw() error { return each(n.Daemons(), (*Process).Thaw) }
+
+// Do runs f inside the node's network, on a thread of its own. Sockets that f
+// opens itself belong to the node; those of goroutines that it starts do not.
+func (n *Node) Do(f func() error) error {
+	ns, err := n.machine.network()
+	if err != nil {
+		return fmt.Errorf("node %s: %w", n.spec.Name, err)
+	}
+	defer ns.Close()
+	return within(ns, f)
+}
+
+// DialContext connects from inside the node's network, for example as the
+// DialContext of an http.Transport. The address must be numeric.
+func (n *Node) DialContext(ctx context.Context, network, address string) (conn net.Conn, err error) {
+	err = n.Do(func() (err error) {
+		conn, err = new(net.Dialer).DialContext(ctx, network, address)
+		return err
+	})
+	return conn, err
+}
+
+// Handle opens a netlink handle on the node's network, to look at or change
+// its addresses and routes. The caller closes it.
+func (n *Node) Handle() (*netlink.Handle, error) {
+	ns, err := n.machine.network()
+	if err != nil {
+		return nil, fmt.Errorf("node %s: %w", n.spec.Name, err)
+	}
+	defer ns.Close()
+	return netlink.NewHandleAt(ns)
+}
