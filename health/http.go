@@ -71,8 +71,6 @@ func (p *httpProber) close() {
 	}
 }
 
-// probe asks once: over the kept connection if there is one, and if that one
-// turns out to be cut, over a fresh one.
 func (p *httpProber) probe(ctx context.Context) outcome {
 	out := p.attempt(ctx)
 	out.reason = p.what + ": " + out.reason
@@ -80,6 +78,8 @@ func (p *httpProber) probe(ctx context.Context) outcome {
 	return out
 }
 
+// attempt asks once: over the kept connection if there is one, and if that one
+// turns out to be cut, over a fresh one.
 func (p *httpProber) attempt(ctx context.Context) outcome {
 	if err := p.creds.refresh(); err != nil {
 		return outcome{kind: failed, reason: ownFault + err.Error()}
