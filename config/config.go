@@ -189,6 +189,14 @@ type Peer struct {
 	Attributes `yaml:",inline"`
 }
 
+// Name is how logs, status and metrics call the peer, which no other shares: its address or its interface.
+func (p *Peer) Name() string {
+	if p.Address.IsValid() {
+		return p.Address.String()
+	}
+	return p.Interface
+}
+
 // Admin is the control socket.
 type Admin struct {
 	// Socket is the path of a Unix socket, created with mode 0600. Default: /run/herald/herald.sock.

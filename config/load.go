@@ -62,7 +62,7 @@ func Load(path string) (*Config, error) {
 	return load(path, readFile)
 }
 
-// load is Load, reading each file once with read.
+// load is Load, reading each file once, with read.
 func load(name string, read func(string) ([]byte, error)) (*Config, error) {
 	data, err := read(name)
 	if err != nil {
@@ -81,22 +81,33 @@ func load(name string, read func(string) ([]byte, error)) (*Config, error) {
 	return c, nil
 }
 
+// readPasswords reads the password files that c names, each once even if peers share it.
 func (c *Config) readPasswords(r *report, read func(string) ([]byte, error)) {
 	if c.BGP == nil {
 		return
 	}
+	type result struct {
+		password string
+		err      error
+	}
+	results := map[string]result{}
 	for i := range c.BGP.Peers {
 		peer := &c.BGP.Peers[i]
-		p := path("bgp.peers").item(i).field("passwordFile")
 		if !filepath.IsAbs(peer.PasswordFile) { // absent, or reported
 			continue
 		}
-		data, err := read(peer.PasswordFile)
-		if err == nil {
-			peer.Password, err = password(data)
+		got, ok := results[peer.PasswordFile]
+		if !ok {
+			data, err := read(peer.PasswordFile)
+			if err == nil {
+				got.password, err = password(data)
+			}
+			got.err = err
+			results[peer.PasswordFile] = got
 		}
-		if err != nil {
-			r.errorf(p, "%v", err)
+		peer.Password = got.password
+		if got.err != nil {
+			r.errorf(path("bgp.peers").item(i).field("passwordFile"), "%v", got.err)
 		}
 	}
 }

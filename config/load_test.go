@@ -67,6 +67,29 @@ func TestLoadRefusesPassword(t *testing.T) {
 	}
 }
 
+func TestLoadSharedPassword(t *testing.T) {
+	file, passwordFile := withPassword(t, "secret")
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, file, string(content)+"  - {interface: eth1, asn: 64500, passwordFile: "+passwordFile+"}\n")
+	c, err := config.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, peer := range c.BGP.Peers {
+		if peer.Password != "secret" {
+			t.Errorf("password of %s is %q, want secret", peer.Name(), peer.Password)
+		}
+	}
+	write(t, passwordFile, "")
+	_, err = config.Load(file)
+	if err == nil || strings.Count(err.Error(), "the file is empty") != 2 {
+		t.Errorf("error is %v, want one for each peer", err)
+	}
+}
+
 // Passwords are read in a file with mistakes, too: all are reported at once.
 func TestLoadReportsEverythingAtOnce(t *testing.T) {
 	dir := t.TempDir()

@@ -68,7 +68,7 @@ func (v validator) constant(p path, got, want string) {
 
 func (v validator) socket(p path, socket string) {
 	const limit = 107 // sun_path less its final zero, unix(7)
-	if !strings.HasPrefix(socket, "/") || len(socket) > limit {
+	if !strings.HasPrefix(socket, "/") || strings.HasSuffix(socket, "/") || len(socket) > limit {
 		v.errorf(p, "want an absolute path of at most %d bytes, got %s", limit, quote(socket))
 	}
 }
@@ -217,7 +217,7 @@ func isName(s string, limit int) bool {
 // isHostPort reports whether s is host:port; to listen on, the host may be empty and the port 0.
 func isHostPort(s string, listen bool) bool {
 	host, port, err := net.SplitHostPort(s)
-	if err != nil {
+	if err != nil || strings.ContainsAny(host, " /") {
 		return false
 	}
 	n, err := strconv.ParseUint(port, 10, 16)

@@ -25,16 +25,12 @@ func (v validator) bgp(p path, b *BGP) {
 	for i := range b.Peers {
 		peer, p := &b.Peers[i], p.item(i)
 		v.peer(p, peer)
-		key := peer.Interface
-		if peer.Address.IsValid() {
-			key = peer.Address.String()
-		}
-		switch other, taken := first[key]; {
-		case key == "":
+		switch other, taken := first[peer.Name()]; {
+		case peer.Name() == "": // reported
 		case taken:
-			v.errorf(p, "%s is %s already", key, other)
+			v.errorf(p, "%s is %s already", peer.Name(), other)
 		default:
-			first[key] = p
+			first[peer.Name()] = p
 		}
 	}
 }
