@@ -14,6 +14,7 @@ import (
 
 	"github.com/osrg/gobgp/v4/api"
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 	gobgp "github.com/osrg/gobgp/v4/pkg/server"
 )
 
@@ -224,29 +225,33 @@ func (s *Server) Withdraw(prefixes ...netip.Prefix) error {
 // Sessions is every peer as it stands, sorted by name.
 func (s *Server) Sessions() []Session {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	out := make([]Session, 0, len(s.peers))
+	families := make(map[string][]packet.Family)
 	for _, name := range slices.Sorted(maps.Keys(s.peers)) {
 		p := s.peers[name]
-		session := p.session()
-		if p.state == Established {
-			session.Advertised = s.advertised(p)
+		out = append(out, p.session())
+		families[name] = p.families()
+	}
+	s.mu.Unlock()
+	// Asked without the lock: a withdrawal must not wait for a status.
+	for i, session := range out {
+		if session.State == Established {
+			out[i].Advertised = s.advertised(session.Address, families[session.Peer])
 		}
-		out = append(out, session)
 	}
 	return out
 }
 
-// advertised asks GoBGP what the peer was sent, after every policy.
-func (s *Server) advertised(p *peer) []netip.Prefix {
+// advertised asks GoBGP what the peer at addr was sent, after every policy.
+func (s *Server) advertised(addr netip.Addr, families []packet.Family) []netip.Prefix {
 	var out []netip.Prefix
-	for _, family := range p.families() {
+	for _, family := range families {
 		// The only error is a peer that has just gone, which was sent nothing.
 		_ = s.gobgp.ListPath(apiutil.ListPathRequest{
 			TableType: api.TableType_TABLE_TYPE_ADJ_OUT,
-			Name:      p.addr.String(),
+			Name:      addr.String(),
 			Family:    family,
-		}, func(prefix nlri, _ []*apiutil.Path) {
+		}, func(prefix packet.NLRI, _ []*apiutil.Path) {
 			if parsed, err := netip.ParsePrefix(prefix.String()); err == nil {
 				out = append(out, parsed)
 			}

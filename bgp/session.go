@@ -12,8 +12,6 @@ import (
 	gobgp "github.com/osrg/gobgp/v4/pkg/server"
 )
 
-type nlri = packet.NLRI
-
 const (
 	// tick is how often sessions are looked after.
 	tick = time.Second
@@ -206,6 +204,7 @@ func (s *Server) handle(e event) {
 		p.extended4 = e.extended4
 		p.sent, p.sentChange = 0, time.Now()
 		s.inspect(p, p.sentChange)
+		p.hop6 = netip.Addr{} // the session may have another local address now
 		s.findNextHop(p)
 		s.told.take(p.addr) // what was said before is of no interest now
 		s.export()
