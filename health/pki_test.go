@@ -36,8 +36,8 @@ func newAuthority(t testing.TB, name string, left time.Duration) *identity {
 }
 
 // issue makes a certificate for 127.0.0.1 that lives from yesterday for a year, or what adjust makes of it.
-func (a *identity) issue(t testing.TB, adjust ...func(*x509.Certificate)) *identity {
-	return issue(t, a, "kube-apiserver", append([]func(*x509.Certificate){func(c *x509.Certificate) {
+func (i *identity) issue(t testing.TB, adjust ...func(*x509.Certificate)) *identity {
+	return issue(t, i, "kube-apiserver", append([]func(*x509.Certificate){func(c *x509.Certificate) {
 		c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
 		c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	}}, adjust...)...)
