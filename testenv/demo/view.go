@@ -1,0 +1,141 @@
+package demo
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/herald-vip/herald/probe"
+)
+
+// view tells the story. Live, three lines at the foot of the screen show which
+// masters each router uses and how the client fares, while the story scrolls
+// above them; otherwise there is just the story.
+type view struct {
+	live bool
+
+	mu      sync.Mutex
+	out     io.Writer
+	drawn   bool
+	last    time.Time
+	routers map[string]string
+	strip   []string // one cell per attempt, the newest last
+	failed  int
+}
+
+const (
+	stripWidth = 60
+	redraw     = 50 * time.Millisecond
+
+	bold   = "\x1b[1m"
+	dim    = "\x1b[2m"
+	red    = "\x1b[31m"
+	green  = "\x1b[32m"
+	cyan   = "\x1b[36m"
+	yellow = "\x1b[33m"
+	reset  = "\x1b[0m"
+)
+
+func newView(out io.Writer, live bool) *view {
+	return &view{out: out, live: live, routers: map[string]string{"r1": "", "r2": ""}}
+}
+
+// title opens an act.
+func (v *view) title(text string) { v.print("\n" + v.paint(bold, text) + "\n") }
+
+// say tells one event.
+func (v *view) say(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if strings.HasPrefix(text, "PROBLEM") {
+		text = v.paint(red, text)
+	}
+	v.print("  " + text + "\n")
+}
+
+func (v *view) printf(format string, args ...any) { v.print(fmt.Sprintf(format, args...)) }
+
+func (v *view) print(text string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.erase()
+	fmt.Fprint(v.out, text)
+	v.draw()
+}
+
+// router shows which masters a router uses.
+func (v *view) router(name string, use []string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	line := ""
+	for _, m := range masters {
+		mark := v.paint(dim, "·"+m)
+		for _, u := range use {
+			if u == m {
+				mark = v.paint(green, "●"+m)
+			}
+		}
+		line += " " + mark
+	}
+	v.routers[name] = line
+	v.refresh()
+}
+
+// attempt adds a connection of the client to the strip.
+func (v *view) attempt(a probe.Attempt) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	cell := v.paint(red, "✗")
+	colours := map[string]string{"m1": cyan, "m2": green, "m3": yellow}
+	if !a.Outcome.Failed() {
+		cell = v.paint(colours[a.Server], strings.TrimPrefix(a.Server, "m"))
+	} else {
+		v.failed++
+	}
+	v.strip = append(v.strip, cell)
+	if len(v.strip) > stripWidth {
+		v.strip = v.strip[len(v.strip)-stripWidth:]
+	}
+	if time.Since(v.last) > redraw {
+		v.refresh()
+	}
+}
+
+// close takes the foot of the screen away; what is said later is just printed.
+func (v *view) close() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.erase()
+	v.live = false
+}
+
+func (v *view) paint(colour, text string) string {
+	if !v.live {
+		return text
+	}
+	return colour + text + reset
+}
+
+func (v *view) refresh() {
+	v.erase()
+	v.draw()
+}
+
+const footLines = 4
+
+func (v *view) erase() {
+	if v.drawn {
+		fmt.Fprintf(v.out, "\x1b[%dA\x1b[J", footLines)
+		v.drawn = false
+	}
+}
+
+func (v *view) draw() {
+	if !v.live {
+		return
+	}
+	fmt.Fprintf(v.out, "\n  r1 %s\n  r2 %s\n  client %s  %d failed\n", v.routers["r1"], v.routers["r2"], strings.Join(v.strip, ""), v.failed)
+	v.drawn = true
+	v.last = time.Now()
+}
