@@ -1,0 +1,137 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestRefused has one peer of two be wrong in every way: its session never
+// comes up, status says why in the words expected, and the other session is
+// untouched.
+func TestRefused(t *testing.T) {
+	const right = "\n neighbor 10.0.1.1 remote-as 64512\n neighbor 10.0.1.1 timers connect 1"
+	for _, test := range []struct {
+		name string
+		// frr is what the bgp section of r1 has, which is not booted if empty,
+		// and peer the speaker's idea of it.
+		frr, peer string
+		// reason are parts of what status says.
+		reason []string
+		// oneSided is a session that herald may take to be up: it hears the peer,
+		// which does not hear it.
+		oneSided bool
+	}{{
+		name:   "wrong password",
+		frr:    right + "\n neighbor 10.0.1.1 password sesame",
+		peer:   `{address: 10.0.1.254, asn: 64500, passwordFile: /etc/herald/password}`,
+		reason: []string{"10.0.1.254 does not answer", "its password differs from passwordFile"},
+	}, {
+		name:   "password that the peer does not have",
+		frr:    right,
+		peer:   `{address: 10.0.1.254, asn: 64500, passwordFile: /etc/herald/password}`,
+		reason: []string{"its password differs from passwordFile"},
+	}, {
+		name:   "password that only the peer has",
+		frr:    right + "\n neighbor 10.0.1.1 password sesame",
+		peer:   `{address: 10.0.1.254, asn: 64500}`,
+		reason: []string{"10.0.1.254 does not answer", "it expects a password"},
+	}, {
+		name:   "wrong ASN of the peer",
+		frr:    right,
+		peer:   `{address: 10.0.1.254, asn: 64501}`,
+		reason: []string{"the peer's ASN is 64500, not 64501"},
+	}, {
+		name:   "wrong ASN at the peer",
+		frr:    "\n neighbor 10.0.1.1 remote-as 64513",
+		peer:   `{address: 10.0.1.254, asn: 64500}`,
+		reason: []string{"expects another ASN than 64512", "bad peer as"},
+	}, {
+		name:   "unknown to the peer",
+		frr:    "\n neighbor 10.0.1.77 remote-as 64512",
+		peer:   `{address: 10.0.1.254, asn: 64500}`,
+		reason: []string{"10.0.1.254 closes the connection from 10.0.1.1 without a word", "neighbor"},
+	}, {
+		name:     "GTSM that only the peer has",
+		frr:      right + "\n neighbor 10.0.1.1 ttl-security hops 1",
+		peer:     `{address: 10.0.1.254, asn: 64500}`,
+		reason:   []string{"hold-timer-expired"},
+		oneSided: true,
+	}, {
+		name:   "GTSM that the peer does not have",
+		frr:    right,
+		peer:   `{address: 10.0.1.254, asn: 64500, ttlSecurity: 1}`,
+		reason: []string{"10.0.1.254 accepts the connection but does not answer", "ttlSecurity"},
+	}, {
+		name:   "no family in common",
+		frr:    right + "\n address-family ipv4 unicast\n  no neighbor 10.0.1.1 activate\n exit-address-family\n address-family ipv6 unicast\n  neighbor 10.0.1.1 activate",
+		peer:   `{address: 10.0.1.254, asn: 64500}`,
+		reason: []string{"the peer refuses"},
+	}, {
+		name:   "no BGP at the peer",
+		peer:   `{address: 10.0.1.254, asn: 64500}`,
+		reason: []string{"10.0.1.254 refuses TCP port 179"},
+	}, {
+		name:   "nobody at the address",
+		peer:   `{address: 10.0.1.77, asn: 64500}`,
+		reason: []string{"10.0.1.77 is unreachable"},
+	}, {
+		name:   "nobody on the link",
+		frr:    right, // FRR sends no router advertisements unless something is unnumbered
+		peer:   `{interface: eth1, asn: 64500}`,
+		reason: []string{"no router advertisement heard on eth1"},
+	}} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, files{
+				"r1.conf":            routerConf(64500, test.frr),
+				"herald/herald.yaml": speakerConf([]string{vip4}, "peers:\n- "+test.peer+"\n- {address: 10.0.2.254, asn: 64500}"),
+				"herald/password":    "abracadabra\n",
+			})
+			boot(t, s.Lab, "r2", "s")
+			if test.frr != "" {
+				boot(t, s.Lab, "r1")
+			}
+			s.established(t, "r2", "10.0.2.1", "10.0.2.254")
+
+			eventually(t, soon, func() error {
+				status, err := s.status(t)
+				if err != nil {
+					return err
+				}
+				for _, p := range status.Peers {
+					if p.Name == "10.0.2.254" {
+						continue
+					}
+					if !test.oneSided && (p.State == "established" || p.Drops > 0 || len(p.Advertised) > 0) {
+						t.Fatalf("the session came up: %+v", p)
+					}
+					for _, part := range test.reason {
+						if !strings.Contains(strings.ToLower(p.Reason), strings.ToLower(part)) {
+							return fmt.Errorf("status says %q, want %q in it", p.Reason, part)
+						}
+					}
+					return nil
+				}
+				return errors.New("the peer is not in status")
+			})
+
+			if strings.Contains(test.frr, "10.0.1.1 ") {
+				n, err := s.router("r1").neighbor(t, "10.0.1.1")
+				must(t, err)
+				if n.Established != 0 || n.State == "Established" {
+					t.Errorf("FRR says that the session was up %d times and is %s now", n.Established, n.State)
+				}
+			}
+			n, err := s.router("r2").neighbor(t, "10.0.2.1")
+			must(t, err)
+			if n.State != "Established" || n.Established != 1 {
+				t.Errorf("the session to r2 was up %d times and is %s now, want Established once", n.Established, n.State)
+			}
+			s.path(t, "r2", vip4)
+		})
+	}
+}
