@@ -26,8 +26,8 @@ type Options struct {
 	// from 1s to 60s; the kernel is late or early by up to a second. Refreshes come
 	// at a third of it. Default: 10s.
 	Lifetime time.Duration
-	// Mark is the IFA_PROTO value by which Herald recognises its addresses. Two
-	// Heralds on one host need two. Default: 72.
+	// Mark is the IFA_PROTO value by which Herald recognises its addresses, on Linux
+	// 5.18 and later. Two Heralds on one host need two. Default: 72.
 	Mark uint8
 	// NetNS is a file descriptor of the network namespace to work in, which stays
 	// the caller's. Default: the namespace of the process.
@@ -128,9 +128,10 @@ func newAddresses(log *slog.Logger, opts Options, k kernel) *Addresses {
 }
 
 // Bind puts addr on the link named iface, as a /32 or /128. When it returns nil the
-// kernel has the address and answers for it. Whatever it returns, the binding is
-// wanted from now on: until Unbind, Run binds it as soon as it can be bound and puts
-// it back when something removes it. Binding again is harmless.
+// kernel has the address and answers for it. Even if not, the binding is wanted from
+// now on, unless iface or addr can never be bound: until Unbind, Run binds it as soon
+// as that is possible and puts it back when something removes it. Binding again is
+// harmless.
 //
 // An address that the host has already without Herald's doing is left alone; the
 // error is then an [ErrForeign].
@@ -151,7 +152,7 @@ func (a *Addresses) Bind(iface string, addr netip.Addr) error {
 		w = &want{Binding: b, since: time.Now()}
 		on[b.Addr] = w
 	}
-	if err := a.look(false); err != nil {
+	if err := a.upToDate(); err != nil {
 		return a.failed(w, err)
 	}
 	return a.settle(w, true)
@@ -177,7 +178,7 @@ func (a *Addresses) Unbind(iface string, addr netip.Addr) error {
 	if w := a.wants[iface][b.Addr]; w != nil {
 		a.forget(w)
 	}
-	if err := a.look(false); err != nil {
+	if err := a.upToDate(); err != nil {
 		return fmt.Errorf("unbind %s from %s: %w", b.Addr, iface, err)
 	}
 	l, ok := a.view.byName(iface)
@@ -203,7 +204,7 @@ func (a *Addresses) Sweep(keep []Binding) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if err := a.look(false); err != nil {
+	if err := a.upToDate(); err != nil {
 		return fmt.Errorf("sweep left-over addresses: %w", err)
 	}
 	var left []address
@@ -243,8 +244,8 @@ func (a *Addresses) Status() []AddressStatus {
 	return out
 }
 
-// Changed receives after Status has changed other than by the caller's own Bind and
-// Unbind. It is for one receiver, who looks at Status then: changes add up to one.
+// Changed receives after the status of a binding has changed. It is for one receiver,
+// who looks at Status then: changes in quick succession add up to one.
 func (a *Addresses) Changed() <-chan struct{} { return a.changed }
 
 func (a *Addresses) remove(at address, iface string) error {
@@ -263,11 +264,16 @@ func (a *Addresses) forget(w *want) {
 	}
 }
 
-// look reads the host anew, unless Run keeps the view up to date and that is good enough.
-func (a *Addresses) look(afresh bool) error {
-	if a.live && !afresh {
+// upToDate looks at the host unless Run keeps the view up to date.
+func (a *Addresses) upToDate() error {
+	if a.live {
 		return nil
 	}
+	return a.look()
+}
+
+// look reads everything anew.
+func (a *Addresses) look() error {
 	links, addrs, err := a.kernel.dump()
 	if err != nil {
 		return err

@@ -1,9 +1,13 @@
 package netutil
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
 
 // RefreshAll is what Run does at every third of the lifetime.
-func RefreshAll(a *Addresses) { a.refreshAll(a.opts.Lifetime) }
+func RefreshAll(a *Addresses) { a.refreshAll() }
 
 // Told returns a function that waits for the next address that Run would be told of.
 func Told(netNS int) (next func() (ip netip.Addr, gone bool, err error), stop func(), err error) {
@@ -26,3 +30,13 @@ func Told(netNS int) (next func() (ip netip.Addr, gone bool, err error), stop fu
 	}
 	return next, w.close, nil
 }
+
+// AddToLo adds an address as Herald does where it thinks there is none.
+func AddToLo(netNS int, ip netip.Addr) error {
+	k := &rtnetlink{netns: netNS}
+	defer k.close()
+	return k.add(vip(link{index: 1, name: "lo", up: true, loopback: true}, ip, defaultLifetime, defaultMark))
+}
+
+// ErrExists is what AddToLo fails with if lo has the address.
+const ErrExists = unix.EEXIST

@@ -12,8 +12,8 @@ import (
 
 // RouterID returns the node's BGP identifier: its first global IPv4 address, by
 // index of the link and there in the kernel's order. Addresses on lo come last, for
-// that is where virtual ones live that other nodes have too; so do those in except,
-// which are never returned, wherever they are.
+// that is where virtual ones live that other nodes have too. Herald's own VIPs are
+// passed over, and so is what except lists, wherever it is.
 func RouterID(except ...netip.Addr) (netip.Addr, error) {
 	k := &rtnetlink{}
 	defer k.close()

@@ -3,6 +3,7 @@ package netutil
 import (
 	"encoding/binary"
 	"net/netip"
+	"os"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -154,5 +155,23 @@ func TestInterruptedDump(t *testing.T) {
 				t.Errorf("%d interruptions (-want +got):\n%s", tt.interruptions, diff)
 			}
 		}
+	}
+}
+
+// silent is a socket that never answers.
+type silent struct{}
+
+func (silent) Close() error                         { return nil }
+func (silent) Send(netlink.Message) error           { return nil }
+func (silent) SendMessages([]netlink.Message) error { return nil }
+func (silent) Receive() ([]netlink.Message, error)  { return nil, os.ErrDeadlineExceeded }
+
+// A call that stands still until it is too late for the answer is made again.
+func TestNoAnswer(t *testing.T) {
+	r := &rtnetlink{conn: netlink.NewConn(silent{}, 1)}
+	defer r.close()
+	links, addrs, err := r.dump()
+	if err != nil || len(links) == 0 || len(addrs) == 0 {
+		t.Errorf("%d links, %d addresses, error %v", len(links), len(addrs), err)
 	}
 }

@@ -51,10 +51,18 @@ func (v *view) plan(b Binding, mark uint8) (step, error) {
 	return next, foreign
 }
 
+// foreignError tells where the address is, what is known of who put it there, and what to do.
 func foreignError(a address, link string) error {
 	cidr := netip.PrefixFrom(a.ip, a.subnet.Bits())
-	return fmt.Errorf("%s is on this host already, on %s, %w: remove it with `ip address del %s dev %s` or take it out of Herald's configuration",
-		cidr, link, ErrForeign, cidr, link)
+	var traits string
+	if a.label != "" && a.label != link {
+		traits += " labelled " + a.label
+	}
+	if a.proto != 0 {
+		traits += fmt.Sprintf(" with protocol %d", a.proto)
+	}
+	return fmt.Errorf("%s is on %s already%s, %w: remove it with `ip address del %s dev %s` or take it out of Herald's configuration",
+		cidr, link, traits, ErrForeign, cidr, link)
 }
 
 // ours recognises what Herald, this process or an earlier one, put on a link.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"time"
 
 	"github.com/mdlayher/netlink"
@@ -175,8 +176,20 @@ func (r *rtnetlink) execute(m netlink.Message) (replies []netlink.Message, err e
 	return replies, err
 }
 
-// do calls f with conn open.
+// do calls f with conn open. f must bear to be called twice: without an answer,
+// perhaps because this process stood still meanwhile, it is.
 func (r *rtnetlink) do(f func() error) error {
+	err := r.try(f)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = r.try(f)
+	}
+	if answer := (*netlink.OpError)(nil); errors.As(err, &answer) && answer.Message != "" {
+		return fmt.Errorf("%w (%s)", answer.Err, answer.Message)
+	}
+	return err
+}
+
+func (r *rtnetlink) try(f func() error) error {
 	if r.conn == nil {
 		conn, err := netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{NetNS: r.netns})
 		if err != nil {
@@ -189,9 +202,6 @@ func (r *rtnetlink) do(f func() error) error {
 	err := f()
 	if err != nil {
 		r.close() // more answers may be on their way, and are not to be taken for the next one's
-	}
-	if answer := (*netlink.OpError)(nil); errors.As(err, &answer) && answer.Message != "" {
-		return fmt.Errorf("%w (%s)", answer.Err, answer.Message)
 	}
 	return err
 }

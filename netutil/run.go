@@ -25,8 +25,7 @@ func (a *Addresses) Run(ctx context.Context) error {
 	defer a.rest()
 	defer sub.stop()
 
-	interval := a.opts.Lifetime / 3
-	refresh := time.NewTicker(interval)
+	refresh := time.NewTicker(a.interval())
 	defer refresh.Stop()
 	subscribe := time.NewTimer(0)
 	defer subscribe.Stop()
@@ -36,7 +35,7 @@ func (a *Addresses) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-refresh.C:
-			a.refreshAll(2 * interval)
+			a.refreshAll()
 		case <-a.retry.C:
 			a.retryDue()
 		case <-subscribe.C:
@@ -139,7 +138,7 @@ func (a *Addresses) rest() {
 
 // resync looks at the host and settles everything.
 func (a *Addresses) resync() error {
-	if err := a.look(true); err != nil {
+	if err := a.look(); err != nil {
 		return err
 	}
 	for _, on := range a.wants {
@@ -186,9 +185,12 @@ func (a *Addresses) take(e event) {
 	}
 }
 
-// refreshAll starts all lifetimes anew. Those it is too late for may have expired:
-// then it looks first, so that what has gone is put back rather than passed over.
-func (a *Addresses) refreshAll(late time.Duration) {
+// interval is the time between two refreshes.
+func (a *Addresses) interval() time.Duration { return a.opts.Lifetime / 3 }
+
+// refreshAll starts all lifetimes anew. If it comes late it looks first, so that what
+// has expired is put back and counted rather than passed over.
+func (a *Addresses) refreshAll() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var bound []*want
@@ -197,7 +199,7 @@ func (a *Addresses) refreshAll(late time.Duration) {
 		for _, w := range on {
 			if w.bound {
 				bound = append(bound, w)
-				overdue = overdue || time.Since(w.refreshed) > late
+				overdue = overdue || a.overdue(w)
 			}
 		}
 	}

@@ -107,7 +107,7 @@ func (a *Addresses) surprised(w *want, now bool) error {
 
 // resist leaves an address alone for a while that somebody removes again and again.
 func (a *Addresses) resist(w *want, p time.Duration) {
-	err := fmt.Errorf("removed by somebody else %d times in a row, put back %v after the last time: `ip monitor address` shows when it goes", w.removals, p)
+	err := fmt.Errorf("removed by somebody else %d times in a row, to be put back after %v: `ip monitor address` shows when it goes", w.removals, p)
 	if w.removals == 2 {
 		a.log.Warn("VIP address keeps being removed, putting it back ever more slowly", "address", w.Addr, "interface", w.Interface, "err", err)
 	}
@@ -119,11 +119,11 @@ func (a *Addresses) resist(w *want, p time.Duration) {
 func (a *Addresses) restored(w *want) {
 	w.restored++
 	after := "somebody removed it"
-	switch idle := time.Since(w.refreshed); {
+	switch {
 	case !w.bound:
 		after = w.err.Error()
-	case idle >= a.opts.Lifetime:
-		after = fmt.Sprintf("it expired, this process was stopped or starved for %v", idle.Round(time.Millisecond))
+	case a.overdue(w):
+		after = fmt.Sprintf("it expired, for this process stood still: it was last refreshed %v ago", time.Since(w.refreshed).Round(time.Millisecond))
 	}
 	level := slog.LevelWarn
 	if w.removals > 1 && time.Since(w.created) < calm { // told by resist
@@ -132,6 +132,12 @@ func (a *Addresses) restored(w *want) {
 	a.log.Log(context.Background(), level, "VIP address put back", "address", w.Addr, "interface", w.Interface, "after", after)
 	w.err = nil
 	a.notify()
+}
+
+// overdue is whether a refresh was missed, so that the address may have expired: the
+// kernel counts in seconds and may be early.
+func (a *Addresses) overdue(w *want) bool {
+	return time.Since(w.refreshed) > 2*a.interval()
 }
 
 // bound notes that the kernel has the address; flaw is what is wrong nevertheless.
@@ -221,7 +227,7 @@ func (a *Addresses) retryDue() {
 	if len(due) == 0 {
 		return
 	}
-	err := a.look(false)
+	err := a.upToDate()
 	for _, w := range due {
 		a.relax(w)
 		if err == nil {
