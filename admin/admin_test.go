@@ -3,6 +3,7 @@ package admin_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -35,7 +36,7 @@ func (d *daemon) Undrain() { d.undrains++ }
 // serve opens a socket for d and closes it with the test.
 func serve(t *testing.T, path string, d admin.Daemon) {
 	t.Helper()
-	s, err := admin.Listen(path, d)
+	s, err := admin.Listen(path, slog.New(slog.DiscardHandler), d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +137,7 @@ func TestStaleSocketIsTakenOver(t *testing.T) {
 func TestLiveSocketIsNotTakenOver(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "herald.sock")
 	serve(t, path, &daemon{status: status()})
-	if _, err := admin.Listen(path, &daemon{}); err == nil || !strings.Contains(err.Error(), "another herald answers on") {
+	if _, err := admin.Listen(path, slog.New(slog.DiscardHandler), &daemon{}); err == nil || !strings.Contains(err.Error(), "another herald answers on") {
 		t.Errorf("got %v", err)
 	}
 	if s, err := admin.NewClient(path).Status(t.Context()); err != nil || s.Node != "m1" {
@@ -195,5 +196,19 @@ eth1         64501   waiting       -      -               no router advertisemen
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A path given by mistake may be that of something precious.
+func TestNothingButASocketIsTakenOver(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "admin.conf")
+	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.Listen(path, slog.New(slog.DiscardHandler), &daemon{}); err == nil || !strings.Contains(err.Error(), path+" is not a socket") {
+		t.Errorf("got error %v", err)
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != "precious" {
+		t.Errorf("got %q, %v", got, err)
 	}
 }

@@ -3,8 +3,10 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -63,7 +65,17 @@ func (c *Client) do(ctx context.Context, method, path string, form url.Values) (
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("no herald answers on %s: is `herald run` running on this node, and are you root? %w", c.path, err)
+		var where *url.Error
+		if errors.As(err, &where) {
+			err = where.Err // the URL is of no meaning to anyone
+		}
+		switch {
+		case errors.Is(err, context.DeadlineExceeded):
+			return nil, fmt.Errorf("herald on %s did not answer in time: %w", c.path, err)
+		case errors.Is(err, fs.ErrPermission):
+			return nil, fmt.Errorf("%s is for root alone: %w", c.path, err)
+		}
+		return nil, fmt.Errorf("no herald answers on %s: is `herald run` running on this node? %w", c.path, err)
 	}
 	defer resp.Body.Close()
 	const limit = 16 << 20

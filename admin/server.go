@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -31,15 +32,18 @@ type Server struct {
 
 // Listen opens the control socket at path for the owner alone. A socket that a
 // crashed predecessor left is taken over; one that a live process answers on
-// is an error.
-func Listen(path string, d Daemon) (*Server, error) {
+// is an error. What goes wrong with single connections is logged at debug level.
+func Listen(path string, log *slog.Logger, d Daemon) (*Server, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("admin socket: %w", err)
 	}
 	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		conn.Close()
-		return nil, fmt.Errorf("admin socket: another herald answers on %s: stop it, or set admin.socket to another path", path)
+		return nil, fmt.Errorf("admin socket: another herald answers on %s: a node runs only one", path)
 	} else if errors.Is(err, syscall.ECONNREFUSED) {
+		if info, err := os.Lstat(path); err == nil && info.Mode().Type() != os.ModeSocket {
+			return nil, fmt.Errorf("admin socket: %s is not a socket: remove it, or set admin.socket to another path", path)
+		}
 		if err := os.Remove(path); err != nil {
 			return nil, fmt.Errorf("admin socket: remove the stale one: %w", err)
 		}
@@ -52,7 +56,11 @@ func Listen(path string, d Daemon) (*Server, error) {
 		l.Close()
 		return nil, fmt.Errorf("admin socket: %w", err)
 	}
-	return &Server{listener: l, http: &http.Server{Handler: handler(d), ReadHeaderTimeout: time.Second}}, nil
+	return &Server{listener: l, http: &http.Server{
+		Handler:           handler(d),
+		ReadHeaderTimeout: time.Second,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}}, nil
 }
 
 // Serve answers until [Server.Close].

@@ -8,8 +8,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"os/signal"
@@ -28,8 +26,13 @@ import (
 	"github.com/herald-vip/herald/speaker"
 )
 
-// closeTimeout bounds the polite end of BGP sessions.
-const closeTimeout = 2 * time.Second
+const (
+	// closeTimeout bounds the polite end of BGP sessions.
+	closeTimeout = 2 * time.Second
+	// drainSlack is what a drain may take beyond the longest linger before the
+	// end of the process no longer waits for it.
+	drainSlack = 10 * time.Second
+)
 
 // Daemon is one speaker process.
 type Daemon struct {
@@ -51,10 +54,20 @@ type Daemon struct {
 	state    admin.Config
 }
 
+// ConfigError says that a speaker did not start because its configuration
+// cannot be read or is not valid.
+type ConfigError struct{ Err error }
+
+// Error implements error.
+func (e *ConfigError) Error() string { return e.Err.Error() }
+
+// Unwrap gives the reason to [errors.As].
+func (e *ConfigError) Unwrap() error { return e.Err }
+
 // Run runs the speaker configured by file until ctx is done or the process is
 // told to stop by SIGTERM or SIGINT; either drains it first, and a second
 // signal ends the drain at once. SIGHUP, or a change of the file, reloads it.
-// The error is a [config.Errors] if file is not valid to begin with.
+// The error is a [ConfigError] if file is no good to begin with.
 func Run(ctx context.Context, log *slog.Logger, version, file string) error {
 	d := &Daemon{
 		log: log, version: version, started: time.Now(),
@@ -63,21 +76,32 @@ func Run(ctx context.Context, log *slog.Logger, version, file string) error {
 	}
 	c, err := d.watcher.Load()
 	if err != nil {
-		return err
+		return &ConfigError{err}
 	}
 	// Signals are taken from here on: before there is anything to withdraw,
 	// ending at once is right.
-	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	defer signal.Stop(signals)
+	in := signals{stop: make(chan os.Signal, 2), reload: make(chan os.Signal, 1)}
+	signal.Notify(in.stop, syscall.SIGTERM, syscall.SIGINT)
+	defer signal.Stop(in.stop)
+	signal.Notify(in.reload, syscall.SIGHUP)
+	defer signal.Stop(in.reload)
 
 	// The socket comes first: it tells whether another herald runs here, whose
 	// addresses are not left-overs.
-	control, err := admin.Listen(c.Admin.Socket, d)
+	control, err := admin.Listen(c.Admin.Socket, log, d)
 	if err != nil {
 		return err
 	}
 	defer control.Close()
+	servers := []server{control}
+	if c.Metrics.Listen != "" {
+		web, err := metrics.Listen(c.Metrics.Listen, log, d.Status)
+		if err != nil {
+			return err
+		}
+		defer web.Close()
+		servers = append(servers, web)
+	}
 	if d.addresses, err = netutil.NewAddresses(log, netutil.Options{}); err != nil {
 		return err
 	}
@@ -92,69 +116,62 @@ func Run(ctx context.Context, log *slog.Logger, version, file string) error {
 		d.closeBGP("failed to start")
 		return err
 	}
-	return d.serve(ctx, c, control, signals)
+	return d.serve(ctx, c, servers, in)
+}
+
+// signals come in two channels, lest a storm of SIGHUPs swallow a SIGTERM, or a
+// SIGHUP pass for the second signal that cuts a drain short.
+type signals struct{ stop, reload chan os.Signal }
+
+// server is the admin socket or the metrics listener.
+type server interface {
+	Serve() error
+	Close() error
 }
 
 // serve runs everything that runs beside the checks, until it is told to stop.
-func (d *Daemon) serve(ctx context.Context, c *config.Config, control *admin.Server, signals <-chan os.Signal) error {
-	var web *http.Server
-	var webListener net.Listener
-	if c.Metrics.Listen != "" {
-		var err error
-		if webListener, err = net.Listen("tcp", c.Metrics.Listen); err != nil {
-			d.closeBGP("failed to start")
-			return fmt.Errorf("metrics.listen: %w", err)
-		}
-		web = &http.Server{Handler: metrics.NewHandler(d.Status), ReadHeaderTimeout: time.Second}
-	}
-
-	// Background work outlives the drain, which needs it.
+func (d *Daemon) serve(ctx context.Context, c *config.Config, servers []server, in signals) error {
+	// Background work outlives the drain, which needs it, even when a part of
+	// it has failed.
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	group, background := errgroup.WithContext(background)
+	group, failed := errgroup.WithContext(background)
 	group.Go(func() error { return d.addresses.Run(background) })
 	group.Go(func() error { d.speaker.Run(background); return nil })
 	group.Go(func() error {
 		d.watcher.Run(background, func() { d.reload(background, "the file changed") })
 		return nil
 	})
-	group.Go(control.Serve)
-	if web != nil {
-		group.Go(func() error {
-			if err := web.Serve(webListener); err != http.ErrServerClosed {
-				return fmt.Errorf("metrics: %w", err)
-			}
-			return nil
-		})
+	for _, server := range servers {
+		group.Go(server.Serve)
 	}
 	group.Go(func() error { return d.notifySystemd(background) })
 	d.log.Info("herald runs", "version", d.version, "node", c.NodeName, "config", d.state.File)
 
-	d.await(ctx, background, signals)
+	d.await(ctx, failed, in)
 
 	notifyStopping(d.log)
-	d.stop(ctx, c.NodeName, signals)
+	d.stop(ctx, in.stop)
 	stop()
-	control.Close()
-	if web != nil {
-		web.Close()
+	for _, server := range servers {
+		server.Close()
 	}
 	return group.Wait()
 }
 
 // await returns when the process is told to stop, or background work has failed.
-func (d *Daemon) await(ctx, background context.Context, signals <-chan os.Signal) {
+func (d *Daemon) await(ctx, failed context.Context, in signals) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-background.Done():
+		case <-failed.Done():
+			d.log.Error("stopping", "err", context.Cause(failed))
 			return
-		case sig := <-signals:
-			if sig != syscall.SIGHUP {
-				d.log.Info("stopping", "signal", sig)
-				return
-			}
+		case sig := <-in.stop:
+			d.log.Info("stopping", "signal", sig)
+			return
+		case <-in.reload:
 			d.reload(ctx, "SIGHUP")
 		}
 	}
@@ -162,8 +179,14 @@ func (d *Daemon) await(ctx, background context.Context, signals <-chan os.Signal
 
 // stop drains, so that the end of the process drops nothing, unless a signal
 // says that it has to be quick.
-func (d *Daemon) stop(ctx context.Context, node string, signals <-chan os.Signal) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+func (d *Daemon) stop(ctx context.Context, signals <-chan os.Signal) {
+	d.mu.Lock()
+	node, linger := d.config.NodeName, time.Duration(0)
+	for _, v := range d.config.VIPs {
+		linger = max(linger, v.Linger)
+	}
+	d.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), linger+drainSlack)
 	defer cancel()
 	var watching sync.WaitGroup
 	watching.Go(func() {
@@ -214,7 +237,8 @@ func (d *Daemon) reload(ctx context.Context, why string) {
 }
 
 // apply makes c the configuration in force. What can be refused comes first,
-// so that an error leaves everything as it was.
+// so that an error leaves everything as it was: a validated configuration is
+// refused only for what cannot change while running.
 func (d *Daemon) apply(ctx context.Context, c *config.Config) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -24,6 +24,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/admin"
 )
@@ -331,6 +332,125 @@ func TestSecondSignalCutsTheDrainShort(t *testing.T) {
 	if got := n.vips(); len(got) != 0 {
 		t.Errorf("left behind: %q", got)
 	}
+}
+
+// Service managers may send a SIGHUP along with the SIGTERM.
+func TestReloadSignalDoesNotCutTheDrainShort(t *testing.T) {
+	n := newNode(t)
+	n.write(strings.Replace(config, "linger: 100ms", "linger: 1s", 1))
+	h := n.start()
+	n.awaitVIPs(both()...)
+	h.signal(t, syscall.SIGTERM)
+	eventually(t, "it drains", func() bool { return strings.Contains(h.log.String(), "vip draining") })
+	h.signal(t, syscall.SIGHUP)
+	if code := h.wait(t); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if strings.Contains(h.log.String(), "drain cut short") || !strings.Contains(h.log.String(), "vip lingering") {
+		t.Error("SIGHUP cut the drain short")
+	}
+}
+
+// A node whose VIPs are all withdrawn has nothing to drain.
+func TestStopsAfterADrain(t *testing.T) {
+	n := newNode(t)
+	h := n.start()
+	n.awaitVIPs(both()...)
+	c := admin.NewClient(filepath.Join(n.dir, "herald.sock"))
+	for range 2 {
+		if err := c.Drain(t.Context(), "kernel upgrade"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.signal(t, syscall.SIGTERM)
+	if code := h.wait(t); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// When the metrics listener breaks, herald ends, but in good order: drained, as
+// otherwise the route would outlive the address.
+func TestBrokenListenerEndsInADrain(t *testing.T) {
+	n := newNode(t)
+	h := n.start()
+	n.awaitVIPs(both()...)
+	n.breakListener(h)
+	if code := h.wait(t); code != 1 || !strings.Contains(h.log.String(), "herald: metrics.listen: ") {
+		t.Errorf("exit code %d", code)
+	}
+	if !strings.Contains(h.log.String(), "vip lingering") {
+		t.Error("the failure did not go through a drain")
+	}
+	if got := n.vips(); len(got) != 0 {
+		t.Errorf("left behind: %q", got)
+	}
+}
+
+// However many connect to the metrics listener, herald serves only some at a time.
+func TestMetricsClientsAreLimited(t *testing.T) {
+	n := newNode(t)
+	h := n.start()
+	n.awaitVIPs(both()...)
+	const clients, limit = 300, 100
+	var answered atomic.Int32
+	onThread(t, func() error {
+		if err := netns.Set(n.ns); err != nil {
+			return err
+		}
+		for range clients {
+			conn, err := net.Dial("tcp4", "127.0.0.1:9474")
+			if err != nil {
+				return err
+			}
+			t.Cleanup(func() { conn.Close() })
+			if _, err := conn.Write([]byte("GET /healthz HTTP/1.1\r\nHost: m1\r\n\r\n")); err != nil {
+				return err
+			}
+			go func() {
+				if _, err := conn.Read(make([]byte, 1)); err == nil {
+					answered.Add(1)
+				}
+			}()
+		}
+		return nil
+	})
+	eventually(t, "some are answered", func() bool { return answered.Load() >= 50 })
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", h.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(open) > limit {
+		t.Errorf("herald has %d files open", len(open))
+	}
+}
+
+// breakListener shuts down h's listening TCP socket behind its back.
+func (n *node) breakListener(h *herald) {
+	n.t.Helper()
+	process, err := unix.PidfdOpen(h.cmd.Process.Pid, 0)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer unix.Close(process)
+	for fd := range 64 {
+		socket, err := unix.PidfdGetfd(process, fd, 0)
+		if err != nil {
+			continue
+		}
+		name, _ := unix.Getsockname(socket)
+		_, tcp := name.(*unix.SockaddrInet4)
+		listens, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+		if tcp && err == nil && listens == 1 {
+			err = unix.Shutdown(socket, unix.SHUT_RDWR)
+			unix.Close(socket)
+			if err != nil {
+				n.t.Fatal(err)
+			}
+			return
+		}
+		unix.Close(socket)
+	}
+	n.t.Fatal("herald does not listen")
 }
 
 // After a crash a new process adopts the addresses, without a moment when they

@@ -63,7 +63,8 @@ type Speaker struct {
 	order    []binding
 	units    map[binding]*unit
 	draining string        // why, if drained
-	idle     chan struct{} // closed when a drain has come to its end
+	idle     chan struct{} // closed when a drain has come to its end, nil from then on
+	undone   chan struct{} // closed when a drain is ended by Undrain
 	again    time.Time     // when time alone will change a decision; zero is never
 }
 
@@ -199,48 +200,56 @@ func (s *Speaker) Observe(v health.Verdict) {
 
 // Drain starts a planned withdrawal of every VIP and returns when it is
 // complete: routes withdrawn, addresses gone. The VIPs stay withdrawn until
-// [Speaker.Undrain]. reason is for people.
+// [Speaker.Undrain], which makes a Drain under way return an error. reason is
+// for people.
 func (s *Speaker) Drain(ctx context.Context, reason string) error {
 	s.mu.Lock()
 	if s.draining == "" {
 		s.draining = reason
-		s.idle = make(chan struct{})
+		s.idle, s.undone = make(chan struct{}), make(chan struct{})
 		s.log.Info("draining", "reason", reason)
 	}
 	s.reconcile()
-	idle := s.idle
+	idle, undone := s.idle, s.undone
 	s.mu.Unlock()
+	if idle == nil {
+		return nil
+	}
 	select {
 	case <-idle:
 		return nil
+	case <-undone:
+		return errors.New("drain: ended by undrain before it was complete")
 	case <-ctx.Done():
 		return fmt.Errorf("drain: %w", ctx.Err())
 	}
 }
 
-// Undrain ends a drain: VIPs whose checks pass are announced again.
+// Undrain ends a drain: VIPs whose checks pass are announced again. After
+// [Speaker.Stop] it does nothing.
 func (s *Speaker) Undrain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.draining == "" {
+	if s.undone == nil {
 		return
 	}
-	s.draining, s.idle = "", nil
+	close(s.undone)
+	s.draining, s.idle, s.undone = "", nil, nil
 	s.log.Info("drain ended")
 	s.reconcile()
 }
 
-// Stop withdraws everything now, without the grace of a drain.
+// Stop withdraws everything now, without the grace of a drain, and for good.
 func (s *Speaker) Stop() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.draining = "stopped"
+	s.draining, s.undone = "stopped", nil
 	now := time.Now()
 	for _, u := range s.units {
 		u.at = position{stage: Withdrawn, since: now}
 		u.vip.Linger = 0
 	}
-	s.apply(s.order)
+	s.apply()
 	var errs []error
 	for _, u := range s.units {
 		errs = append(errs, u.err)
@@ -252,7 +261,6 @@ func (s *Speaker) Stop() error {
 func (s *Speaker) reconcile() {
 	now := time.Now()
 	s.again = time.Time{}
-	var act []binding
 	for _, b := range s.order {
 		u := s.units[b]
 		state, reason, cause := s.assess(u)
@@ -266,9 +274,8 @@ func (s *Speaker) reconcile() {
 			}
 		}
 		u.at, u.reason = to, reason
-		act = append(act, b)
 	}
-	s.apply(act)
+	s.apply()
 	s.forget()
 	if s.idle != nil && s.settled() {
 		close(s.idle)
@@ -322,27 +329,36 @@ func (s *Speaker) remind(t time.Time) {
 }
 
 // apply brings kernel and routers in line with the decided stages. Routes are
-// withdrawn first, and all in one go: that is what stops traffic.
-func (s *Speaker) apply(act []binding) {
+// withdrawn first, and all in one go: that is what stops traffic. An address
+// that moves to another link is on both for a while, with one route: that of
+// the new link, which comes first in the order, once the address is there.
+func (s *Speaker) apply() {
 	var withdraw []netip.Prefix
 	var announce []bgp.Route
 	announcing := make(map[netip.Prefix]*unit)
-	for _, b := range act {
+	serving := make(map[netip.Addr]bool)
+	for _, b := range s.order {
 		u := s.units[b]
 		u.err = nil
-		if !u.at.stage.advertised() {
+		serving[b.Addr] = serving[b.Addr] || u.at.stage.advertised() && u.bound == present
+	}
+	for _, b := range s.order {
+		if !s.units[b].at.stage.advertised() && !serving[b.Addr] {
 			withdraw = append(withdraw, hostPrefix(b.Addr))
 		}
 	}
 	withdrawn := s.routes.Withdraw(withdraw...)
-	for _, b := range act {
+	for _, b := range s.order {
 		u := s.units[b]
 		if withdrawn != nil && !u.at.stage.advertised() {
 			s.obstruct(b, u, withdrawn)
 		}
 		s.bind(b, u)
-		if u.at.stage.advertised() && u.err == nil {
-			prefix := hostPrefix(b.Addr)
+		if u.at.stage == Withdrawn && u.err == nil && u.last != nil && u.last.Done.IsZero() {
+			u.last.Done = time.Now()
+		}
+		prefix := hostPrefix(b.Addr)
+		if u.at.stage.advertised() && u.err == nil && announcing[prefix] == nil {
 			announcing[prefix] = u
 			announce = append(announce, bgp.Route{Prefix: prefix, Attributes: u.vip.Attributes, Draining: u.at.stage == Draining})
 		}
@@ -376,9 +392,6 @@ func (s *Speaker) bind(b binding, u *unit) {
 			return
 		}
 		u.bound = absent
-		if u.last != nil && u.last.Done.IsZero() {
-			u.last.Done = time.Now()
-		}
 	}
 }
 

@@ -312,3 +312,100 @@ func TestWithdrawsRoutesBeforeUnbindingAny(t *testing.T) {
 		}
 	})
 }
+
+// There is nothing to wait for: everything is withdrawn already, by failed
+// checks or by an earlier drain.
+func TestDrainOfNothingReturnsAtOnce(t *testing.T) {
+	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
+		s.Apply([]speaker.VIP{vip()}, unknown())
+		s.Observe(verdict("apiserver", health.Unhealthy))
+		start := time.Now()
+		for range 2 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if err := s.Drain(ctx, "herald drain"); err != nil {
+				t.Error(err)
+			}
+		}
+		if took := time.Since(start); took != 0 {
+			t.Errorf("drain took %v", took)
+		}
+	})
+}
+
+// The old link keeps the address until the new one has it, and the route, which
+// is the same for both, is neither marked nor withdrawn.
+func TestMoveToAnotherLinkKeepsTheRoute(t *testing.T) {
+	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
+		s.Apply([]speaker.VIP{vip()}, unknown())
+		healthy(s)
+		n.took()
+		moved := vip()
+		moved.Interface = "dummy0"
+		s.Apply([]speaker.VIP{moved}, []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		expect(t, n, "bind 10.99.0.10", "unbind 10.99.0.10")
+	})
+}
+
+// If the new link does not take the address, the old one is drained as ever.
+func TestMoveToABrokenLinkWithdrawsTheRoute(t *testing.T) {
+	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
+		s.Apply([]speaker.VIP{vip()}, unknown())
+		healthy(s)
+		n.took()
+		n.setRefuse(errors.New("link dummy0 does not exist"))
+		moved := vip()
+		moved.Interface = "dummy0"
+		s.Apply([]speaker.VIP{moved}, []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		expect(t, n, "mark 10.99.0.10", "withdraw 10.99.0.10", "unbind 10.99.0.10")
+	})
+}
+
+// Whoever waits for a drain that is undone is told so, and does not wait on.
+func TestUndrainEndsTheWaitForADrain(t *testing.T) {
+	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
+		s.Apply([]speaker.VIP{vip()}, unknown())
+		healthy(s)
+		drained := make(chan error, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		go func() { drained <- s.Drain(ctx, "herald drain") }()
+		synctest.Wait()
+		s.Undrain()
+		if err := <-drained; err == nil || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("drain: %v", err)
+		}
+	})
+}
+
+func TestNothingIsAnnouncedAfterStop(t *testing.T) {
+	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
+		s.Apply([]speaker.VIP{vip()}, unknown())
+		healthy(s)
+		if err := s.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		n.took()
+		s.Undrain()
+		expect(t, n)
+	})
+}
+
+// A failure that found no address to take away is over at once, not at the
+// next drain.
+func TestWithdrawalOfAnAddressThatNeverBoundIsDone(t *testing.T) {
+	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
+		s.Apply([]speaker.VIP{vip()}, unknown())
+		s.Observe(verdict("apiserver", health.Unhealthy))
+		n.setRefuse(errors.New("link eth9 not found"))
+		healthy(s)
+		s.Observe(verdict("apiserver", health.Unhealthy))
+		if last := s.Summary().Addresses[0].LastWithdrawal; last == nil || last.Done.IsZero() {
+			t.Errorf("last withdrawal: %+v", last)
+		}
+	})
+}

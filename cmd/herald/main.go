@@ -12,6 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/daemon"
 )
 
 // version is set by the build.
@@ -57,9 +58,14 @@ func main() {
 // report prints err and returns the exit code for it.
 func report(err error) int {
 	var mistakes config.Errors
-	if errors.As(err, &mistakes) {
+	var unusable *daemon.ConfigError
+	switch {
+	case errors.As(err, &mistakes):
 		// One line each, which begins with file:line:column for editors to follow.
 		fmt.Fprintln(os.Stderr, mistakes)
+		return exitUsage
+	case errors.As(err, &unusable):
+		fmt.Fprintln(os.Stderr, "herald:", err)
 		return exitUsage
 	}
 	fmt.Fprintln(os.Stderr, "herald:", err)

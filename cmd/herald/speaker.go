@@ -33,7 +33,7 @@ type validateCommand struct {
 func (c validateCommand) Run() error {
 	parsed, err := config.Load(c.Config)
 	if err != nil {
-		return err
+		return &daemon.ConfigError{Err: err}
 	}
 	if !c.Show {
 		fmt.Printf("%s is valid\n", c.Config)
