@@ -44,7 +44,7 @@ func encodeGlobal(c Config) *api.Global {
 // encodePeer is one neighbour at addr, which for an unnumbered peer is the
 // link-local address learnt from its advertisements. All timers are set:
 // GoBGP's defaults are meant for the Internet's edge, not for failover.
-func encodePeer(c Config, p Peer, addr netip.Addr) *api.Peer {
+func encodePeer(c Config, p Peer, addr netip.Addr, maxRoutes uint32) *api.Peer {
 	hold := uint64(p.HoldTime.Seconds())
 	out := &api.Peer{
 		Conf: &api.PeerConf{
@@ -71,10 +71,10 @@ func encodePeer(c Config, p Peer, addr netip.Addr) *api.Peer {
 		out.TtlSecurity = &api.TtlSecurity{Enabled: true, TtlMin: uint32(minTTL(p))}
 	}
 	if p.IPv4 {
-		out.AfiSafis = append(out.AfiSafis, afiSafi(api.Family_AFI_IP))
+		out.AfiSafis = append(out.AfiSafis, afiSafi(api.Family_AFI_IP, maxRoutes))
 	}
 	if p.IPv6 {
-		out.AfiSafis = append(out.AfiSafis, afiSafi(api.Family_AFI_IP6))
+		out.AfiSafis = append(out.AfiSafis, afiSafi(api.Family_AFI_IP6, maxRoutes))
 	}
 	return out
 }
@@ -83,11 +83,12 @@ func encodePeer(c Config, p Peer, addr netip.Addr) *api.Peer {
 // sent with 255 and lost one per router passed (RFC 5082 section 3).
 func minTTL(p Peer) uint8 { return 255 - p.TTLSecurity + 1 }
 
-func afiSafi(afi api.Family_Afi) *api.AfiSafi {
-	return &api.AfiSafi{Config: &api.AfiSafiConfig{
-		Family:  &api.Family{Afi: afi, Safi: api.Family_SAFI_UNICAST},
-		Enabled: true,
-	}}
+func afiSafi(afi api.Family_Afi, maxRoutes uint32) *api.AfiSafi {
+	family := &api.Family{Afi: afi, Safi: api.Family_SAFI_UNICAST}
+	return &api.AfiSafi{
+		Config:       &api.AfiSafiConfig{Family: family, Enabled: true},
+		PrefixLimits: &api.PrefixLimit{Family: family, MaxPrefixes: maxRoutes},
+	}
 }
 
 // encodePath is a route as a locally originated path. Its next hop stays

@@ -1,6 +1,7 @@
 package bgp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,8 @@ import (
 // ErrRestart is wrapped by [Server.Apply] when a change needs a new process:
 // GoBGP cannot be stopped and started again within one.
 var ErrRestart = errors.New("restart herald to apply it")
+
+const defaultMaxRoutes = 100_000
 
 // Server is the embedded BGP speaker. Its methods are safe for concurrent use.
 type Server struct {
@@ -45,9 +48,10 @@ type Server struct {
 
 // Options connect a server to its surroundings; the zero value does without.
 type Options struct {
-	// Notify is called whenever a session comes up or goes down. It must not
-	// call back into the server.
-	Notify func(Session)
+	// MaxRoutes is how many routes of one family a peer may send before its
+	// session is ended for a minute. None is used, but GoBGP keeps them all in
+	// memory, and a speaker that runs out of it takes its VIPs along. Default: 100,000.
+	MaxRoutes uint32
 	// NextHop6 finds a global IPv6 address on the link that carries local. It
 	// becomes the next hop of IPv6 routes on a session over IPv4.
 	NextHop6 func(local netip.Addr) (netip.Addr, error)
@@ -56,6 +60,7 @@ type Options struct {
 // New returns a server with no peers and no routes. [Server.Close] must be
 // called to end it.
 func New(log *slog.Logger, options Options) *Server {
+	options.MaxRoutes = cmp.Or(options.MaxRoutes, defaultMaxRoutes)
 	ctx, cancel := context.WithCancel(context.Background())
 	told := newReasons()
 	s := &Server{
@@ -294,10 +299,10 @@ func (s *Server) Close(ctx context.Context, message string) error {
 
 // add hands p to GoBGP if it is not there yet and its address is known.
 func (s *Server) add(p *peer) {
-	if p.present || !p.addr.IsValid() {
+	if p.present || !p.addr.IsValid() || time.Now().Before(p.banned) {
 		return
 	}
-	if err := s.gobgp.AddPeer(s.ctx, &api.AddPeerRequest{Peer: encodePeer(s.config, p.Peer, p.addr)}); err != nil {
+	if err := s.gobgp.AddPeer(s.ctx, &api.AddPeerRequest{Peer: encodePeer(s.config, p.Peer, p.addr, s.options.MaxRoutes)}); err != nil {
 		p.reason = err.Error() // tried again every second
 		return
 	}
@@ -343,19 +348,19 @@ func (s *Server) export() {
 		n := p.neighbour()
 		all = append(all, n)
 		if !reflect.DeepEqual(n, p.exported) {
-			p.exported = n
 			resend = append(resend, p)
 		}
 	}
 	if len(resend) == 0 && len(all) == s.exported {
 		return
 	}
-	s.exported = len(all)
 	if err := s.gobgp.SetPolicies(s.ctx, encodePolicies(s.config.ASN, all)); err != nil {
 		s.log.Error("set policies", "err", err)
 		return
 	}
+	s.exported = len(all)
 	for _, p := range resend {
+		p.exported = p.neighbour()
 		if p.state != Established {
 			continue
 		}

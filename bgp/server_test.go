@@ -72,6 +72,20 @@ func startRouter(t *testing.T, address string, asn, speakerASN uint32) *router {
 	return r
 }
 
+// announce makes the router send a route of its own.
+func (r *router) announce(t *testing.T, p netip.Prefix) {
+	t.Helper()
+	nlri, err := packet.NewIPAddrPrefix(p)
+	must(t, err)
+	hop, err := packet.NewPathAttributeNextHop(r.addr)
+	must(t, err)
+	_, err = r.server.AddPath(apiutil.AddPathRequest{Paths: []*apiutil.Path{{
+		Family: packet.RF_IPv4_UC, Nlri: nlri,
+		Attrs: []packet.PathAttributeInterface{packet.NewPathAttributeOrigin(0), hop},
+	}}})
+	must(t, err)
+}
+
 // history returns what the router was sent, and how often its session fell.
 func (r *router) history() (updates []string, downs int) {
 	r.mu.Lock()
@@ -114,9 +128,11 @@ func session(s *bgp.Server, peer string) bgp.Session {
 	return bgp.Session{}
 }
 
-func newServer(t *testing.T) *bgp.Server {
+func newServer(t *testing.T) *bgp.Server { return newServerWith(t, bgp.Options{}) }
+
+func newServerWith(t *testing.T, options bgp.Options) *bgp.Server {
 	t.Helper()
-	s := bgp.New(slog.New(slog.DiscardHandler), bgp.Options{})
+	s := bgp.New(slog.New(slog.DiscardHandler), options)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -223,15 +239,7 @@ func TestAcceptsNothing(t *testing.T) {
 	s := newServer(t)
 	must(t, s.Apply(t.Context(), config(from.peer(64500), to.peer(64501))))
 	must(t, s.Announce(bgp.Route{Prefix: prefix(1)}))
-	nlri, err := packet.NewIPAddrPrefix(netip.MustParsePrefix("192.0.2.0/24"))
-	must(t, err)
-	hop, err := packet.NewPathAttributeNextHop(from.addr)
-	must(t, err)
-	_, err = from.server.AddPath(apiutil.AddPathRequest{Paths: []*apiutil.Path{{
-		Family: packet.RF_IPv4_UC, Nlri: nlri,
-		Attrs: []packet.PathAttributeInterface{packet.NewPathAttributeOrigin(0), hop},
-	}}})
-	must(t, err)
+	from.announce(t, netip.MustParsePrefix("192.0.2.0/24"))
 	eventually(t, "both sessions are up and the route has arrived", func() bool {
 		got, _ := to.history()
 		return len(got) > 0 && session(s, "127.0.0.2").State == bgp.Established
@@ -241,6 +249,27 @@ func TestAcceptsNothing(t *testing.T) {
 	eventually(t, "the marker has arrived", func() bool { got, _ := to.history(); return slices.Contains(got, "+10.99.0.2/32") })
 	if got, _ := to.history(); slices.Contains(got, "+192.0.2.0/24") {
 		t.Errorf("a peer's route was passed on: %q", got)
+	}
+}
+
+// A peer that sends a flood of routes costs its own session, not the others,
+// nor the memory of the node.
+func TestFloodOfRoutes(t *testing.T) {
+	floods, stays := startRouter(t, "127.0.0.2", 64500, 64512), startRouter(t, "127.0.0.3", 64500, 64512)
+	for i := range 50 {
+		floods.announce(t, netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), 32))
+	}
+	s := newServerWith(t, bgp.Options{MaxRoutes: 20})
+	must(t, s.Apply(t.Context(), config(floods.peer(64500), stays.peer(64500))))
+	must(t, s.Announce(bgp.Route{Prefix: prefix(1)}))
+	eventually(t, "the flood is named", func() bool {
+		return strings.Contains(session(s, "127.0.0.2").Reason, "the peer sent more than 20 routes")
+	})
+	eventually(t, "the other peer has the route", func() bool {
+		return len(session(s, "127.0.0.3").Advertised) == 1
+	})
+	if _, downs := stays.history(); downs != 0 {
+		t.Errorf("the other session fell %d times", downs)
 	}
 }
 

@@ -15,10 +15,15 @@ import (
 const (
 	// tick is how often sessions are looked after.
 	tick = time.Second
-	// examineAfter is how long a session may be down before it is examined,
-	// and examineEvery how often from then on.
+	// examineAfter is how long a session may be down before it is examined.
+	// It is examined again after examineMin, then ever more rarely up to
+	// examineMax: an examination that meets a peer which has just recovered
+	// holds that up for some seconds.
 	examineAfter = 3 * time.Second
-	examineEvery = 10 * time.Second
+	examineMin   = 10 * time.Second
+	examineMax   = 80 * time.Second
+	// ban is how long a peer that sent too many routes is left alone.
+	ban = time.Minute
 	// stuckAfter is how long GoBGP may try one peer before it starts afresh: it
 	// waits four minutes for the OPEN of a peer that accepted and then froze.
 	stuckAfter = 15 * time.Second
@@ -39,11 +44,13 @@ type peer struct {
 	holdTime time.Duration
 
 	exported   neighbour
-	extended4  bool       // the peer takes IPv4 routes with an IPv6 next hop (RFC 8950)
-	hop6       netip.Addr // found next hop for IPv6 routes over an IPv4 session
-	examined   time.Time
+	extended4  bool          // the peer takes IPv4 routes with an IPv6 next hop (RFC 8950)
+	hop6       netip.Addr    // found next hop for IPv6 routes over an IPv4 session
+	examineAt  time.Time     // when to examine next,
+	pause      time.Duration // and how long to pause after that
 	examining  bool
-	sent       uint64 // messages sent when last looked at,
+	banned     time.Time // until when the peer is left alone
+	sent       uint64    // messages sent when last looked at,
 	sentChange time.Time
 
 	closed        chan struct{} // closed when the session that Close ends is gone
@@ -56,6 +63,7 @@ func newPeer(conf Peer) *peer {
 		p.state = Waiting
 		p.reason = fmt.Sprintf("no router advertisement heard on %s yet", conf.Interface)
 	}
+	p.examineSoon()
 	return p
 }
 
@@ -112,6 +120,12 @@ func (p *peer) down(reason string) {
 	p.state, p.since, p.reason = Idle, time.Now(), reason
 	p.drops++
 	p.extended4 = false
+	p.examineSoon()
+}
+
+// examineSoon plans the examinations of a session that has begun to be down.
+func (p *peer) examineSoon() {
+	p.examineAt, p.pause = p.since.Add(examineAfter), examineMin
 }
 
 // event is a change that GoBGP reports of one peer.
@@ -119,6 +133,7 @@ type event struct {
 	addr       netip.Addr
 	state      State
 	extended4  bool
+	tooMany    bool // the peer sent more routes than it may
 	disconnect string
 }
 
@@ -144,6 +159,7 @@ func (s *Server) watch() error {
 func newEvent(p apiutil.Peer) event {
 	e := event{
 		addr:       p.State.NeighborAddress,
+		tooMany:    p.State.AdminState == api.PeerState_ADMIN_STATE_PFX_CT,
 		disconnect: p.State.DisconnectMessage,
 	}
 	switch p.State.SessionState {
@@ -209,14 +225,16 @@ func (s *Server) handle(e event) {
 		s.told.take(p.addr) // what was said before is of no interest now
 		s.export()
 		s.log.Info("session established", "peer", p.Name(), "asn", p.ASN)
-		s.tell(p)
 	case was == Established:
 		reason := e.disconnect
 		if said := s.told.take(p.addr); said != "" {
 			reason += ": " + said
 		}
+		if e.tooMany {
+			reason = fmt.Sprintf("the peer sent more than %d routes, which are of no use here: filter what it sends to this node", s.options.MaxRoutes)
+			p.banned = time.Now().Add(ban)
+		}
 		p.down(reason)
-		s.tell(p)
 		if p.closed != nil {
 			s.log.Info("session closed", "peer", p.Name())
 			close(p.closed)
@@ -235,12 +253,6 @@ func (s *Server) find(addr netip.Addr) *peer {
 		}
 	}
 	return nil
-}
-
-func (s *Server) tell(p *peer) {
-	if s.options.Notify != nil {
-		s.options.Notify(p.session())
-	}
 }
 
 // renew gives the peer to GoBGP afresh: a new peer is tried within two
@@ -267,7 +279,7 @@ func (s *Server) lookAfter(now time.Time) {
 			s.watchSending(p, now)
 			continue
 		}
-		if now.Sub(p.since) > examineAfter && now.Sub(p.examined) > examineEvery && !p.examining {
+		if !p.examining && now.After(p.examineAt) {
 			s.examine(p, now)
 		}
 		if p.state == Active && now.Sub(p.added) > stuckAfter {
@@ -321,7 +333,8 @@ func (s *Server) findNextHop(p *peer) {
 
 // examine finds out in the background why p does not come up.
 func (s *Server) examine(p *peer, now time.Time) {
-	p.examining, p.examined = true, now
+	p.examining, p.examineAt = true, now.Add(p.pause)
+	p.pause = min(2*p.pause, examineMax)
 	config, conf, addr, known := s.config, p.Peer, p.addr, s.told.take(p.addr)
 	s.wg.Go(func() {
 		reason := diagnose(s.ctx, config, conf, addr, known)

@@ -41,17 +41,20 @@ func (s *Server) discover(p *peer) {
 	})
 }
 
-// discovered moves the unnumbered peer of link to addr.
+// discovered moves the unnumbered peer of link to addr. A session that is up
+// stays where it is: on a link with several routers each advertisement would
+// take it down.
 func (s *Server) discovered(ctx context.Context, link string, addr netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.peers[link]
-	if p == nil || ctx.Err() != nil || p.addr == addr {
+	if p == nil || ctx.Err() != nil || p.addr == addr || p.state == Established {
 		return
 	}
 	s.drop(p)
 	p.addr = addr
 	p.since = time.Now()
+	p.examineSoon()
 	s.log.Info("unnumbered peer found", "peer", link, "address", addr)
 	s.export()
 	s.add(p)
