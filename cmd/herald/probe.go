@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/signal"
@@ -23,6 +25,14 @@ type probeCommand struct {
 	Source   netip.Addr    `help:"Local address to connect from."`
 	Identify bool          `help:"GET / on each connection and count the answers by their X-Served-By header."`
 	Output   string        `short:"o" enum:"text,json" default:"text" help:"Output format: text or json."`
+}
+
+// Validate is called by the parser.
+func (c probeCommand) Validate() error {
+	if _, _, err := net.SplitHostPort(c.Target); err != nil {
+		return fmt.Errorf("want HOST:PORT, such as 10.99.0.10:6443: %w", err)
+	}
+	return nil
 }
 
 func (c probeCommand) Run(ctx context.Context) error {
