@@ -282,7 +282,7 @@ func (s *Server) lookAfter(now time.Time) {
 		if !p.examining && now.After(p.examineAt) {
 			s.examine(p, now)
 		}
-		if p.state == Active && now.Sub(p.added) > stuckAfter {
+		if now.Sub(p.added) > stuckAfter {
 			s.renew(p)
 		}
 	}
