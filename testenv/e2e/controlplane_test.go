@@ -96,10 +96,16 @@ func (c *controlPlane) neverBeforeReady(t *testing.T, r router, routes *recorder
 		ready := observers[m].readySince()
 		for _, vip := range []string{vip4, vip6} {
 			route := routes.first(m.hop(r, vip))
-			if route.IsZero() || ready.IsZero() || !route.After(ready) {
-				t.Errorf("%s had a route to %s by way of %s at %v, whose apiserver was ready at %v", r.Name(), vip, m, route, ready)
+			switch after := route.Sub(ready).Round(time.Millisecond); {
+			case route.IsZero():
+				t.Errorf("%s: no route to %s by way of %s was ever seen", r.Name(), vip, m)
+			case ready.IsZero():
+				t.Errorf("%s: route to %s by way of %s, whose apiserver is not ready", r.Name(), vip, m)
+			case after <= 0:
+				t.Errorf("%s: route to %s by way of %s %v before its apiserver was ready", r.Name(), vip, m, -after)
+			default:
+				t.Logf("%s: route to %s by way of %s %v after its apiserver was ready", r.Name(), vip, m, after)
 			}
-			t.Logf("%s: route to %s by way of %s %v after it was ready", r.Name(), vip, m, route.Sub(ready).Round(time.Millisecond))
 		}
 	}
 }
@@ -214,7 +220,7 @@ func (c *controlPlane) untouched(t *testing.T, masters ...master) {
 			for _, s := range c.routes[r.Name()].steps(vip) {
 				for _, m := range masters {
 					if !slices.Contains(s.nextHops, m.hop(r, vip)) {
-						t.Errorf("%s had no route to %s by way of %s at %v: %v", r.Name(), vip, m, s.at, s.nextHops)
+						t.Errorf("%s had no route to %s by way of %s: %v", r.Name(), vip, m, s)
 					}
 				}
 			}
@@ -296,8 +302,8 @@ func (c *controlPlane) testAllDown(t *testing.T) {
 // wantMonotonic checks that a route only lost next hops, or only gained some.
 func wantMonotonic(t *testing.T, r router, steps []step, follows func(before, after []netip.Addr) bool) {
 	t.Helper()
-	for i := range steps[1:] {
-		if !follows(steps[i].nextHops, steps[i+1].nextHops) {
+	for i := 1; i < len(steps); i++ {
+		if !follows(steps[i-1].nextHops, steps[i].nextHops) {
 			t.Errorf("the route on %s flapped: %v", r.Name(), steps)
 		}
 	}

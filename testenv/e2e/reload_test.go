@@ -78,7 +78,7 @@ func TestReload(t *testing.T) {
 				}
 				for _, c := range routes.since() {
 					if c.dst == hostPrefix(vip4) {
-						t.Errorf("the kernel's route changed: %+v", c)
+						t.Errorf("the kernel's route changed: %v", c)
 					}
 				}
 			}
@@ -142,7 +142,7 @@ func TestReloadBySignal(t *testing.T) {
 		t.Errorf("the session was touched: up %d times, %s now", n.Established, n.State)
 	}
 	if changes := routes.since(); len(changes) > 0 {
-		t.Errorf("the kernel's routes changed: %+v", changes)
+		t.Errorf("the kernel's routes changed: %v", changes)
 	}
 }
 

@@ -52,7 +52,7 @@ func TestRouterRestarts(t *testing.T) {
 			n, err = s.router("r2").neighbor(t, "10.0.2.1")
 			must(t, err)
 			if n.Established != 1 || len(routes.since()) > 0 {
-				t.Errorf("r2 was touched: session up %d times, routes %+v", n.Established, routes.since())
+				t.Errorf("r2 was touched: session up %d times, routes %v", n.Established, routes.since())
 			}
 			p, err := s.peer(t, "10.0.1.254")
 			must(t, err)

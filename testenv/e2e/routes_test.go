@@ -25,6 +25,13 @@ type change struct {
 	nextHops []netip.Addr
 }
 
+func (c change) String() string {
+	if c.removed {
+		return fmt.Sprintf("%s: %s removed", c.at.Format(time.StampMilli), c.dst)
+	}
+	return fmt.Sprintf("%s: %s via %v", c.at.Format(time.StampMilli), c.dst, c.nextHops)
+}
+
 // recorder follows what a router's kernel does about the routes to VIPs.
 type recorder struct {
 	mu      sync.Mutex
@@ -143,6 +150,8 @@ type step struct {
 	at       time.Time
 	nextHops []netip.Addr
 }
+
+func (s step) String() string { return fmt.Sprintf("%s: %v", s.at.Format(time.StampMilli), s.nextHops) }
 
 // kernelRoutes returns the next hops of the router's route to the VIP, sorted; none if it has no route.
 func kernelRoutes(n *lab.Node, vip string) ([]netip.Addr, error) {
