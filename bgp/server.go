@@ -325,6 +325,7 @@ func (s *Server) drop(p *peer) {
 	}
 	p.present = false
 	p.state = Idle
+	p.epoch++
 }
 
 // remove drops p for good.

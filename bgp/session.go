@@ -53,6 +53,7 @@ type peer struct {
 	sent       uint64    // messages sent when last looked at,
 	sentChange time.Time
 
+	epoch         uint64        // counts state changes, so that what is late can tell
 	closed        chan struct{} // closed when the session that Close ends is gone
 	stopDiscovery context.CancelFunc
 }
@@ -80,9 +81,14 @@ func (p *peer) session() Session {
 	return s
 }
 
-// neighbour is what the export policy needs to know of p.
+// neighbour is what the export policy needs to know of p. Until a session is
+// confirmed all routes are held back (see [Server.confirm]).
 func (p *peer) neighbour() neighbour {
 	n := neighbour{Peer: p.Peer, addr: p.addr}
+	if p.state != Established {
+		n.hold4, n.hold6 = true, true
+		return n
+	}
 	if p.IPv6 && p.addr.Is4() && !p.NextHop6.IsValid() {
 		n.hop6 = p.hop6
 		n.hold6 = !p.hop6.IsValid()
@@ -212,20 +218,15 @@ func (s *Server) handle(e event) {
 	if p == nil || !p.present {
 		return
 	}
+	p.epoch++
 	was := p.state
+	if e.state == Established {
+		p.state = OpenConfirm
+		s.confirm(p, e)
+		return
+	}
 	p.state = e.state
-	switch {
-	case e.state == Established:
-		p.since, p.reason = time.Now(), ""
-		p.extended4 = e.extended4
-		p.sent, p.sentChange = 0, time.Now()
-		s.inspect(p, p.sentChange)
-		p.hop6 = netip.Addr{} // the session may have another local address now
-		s.findNextHop(p)
-		s.told.take(p.addr) // what was said before is of no interest now
-		s.export()
-		s.log.Info("session established", "peer", p.Name(), "asn", p.ASN)
-	case was == Established:
+	if was == Established {
 		reason := e.disconnect
 		if said := s.told.take(p.addr); said != "" {
 			reason += ": " + said
@@ -235,6 +236,7 @@ func (s *Server) handle(e event) {
 			p.banned = time.Now().Add(ban)
 		}
 		p.down(reason)
+		s.export()
 		if p.closed != nil {
 			s.log.Info("session closed", "peer", p.Name())
 			close(p.closed)
@@ -244,6 +246,46 @@ func (s *Server) handle(e event) {
 		s.log.Warn("session lost", "peer", p.Name(), "reason", reason)
 		s.renew(p)
 	}
+}
+
+// confirm waits until GoBGP treats the session as established, and then sends
+// the routes. GoBGP reports a session as up, and dumps its table to the peer, a
+// moment before it begins to pass on changes: a withdrawal in between would
+// never reach the peer. So the peer has nothing until that moment is over.
+func (s *Server) confirm(p *peer, e event) {
+	epoch := p.epoch
+	s.wg.Go(func() {
+		ticker := time.NewTicker(time.Millisecond)
+		defer ticker.Stop()
+		for !s.confirmed(p, epoch, e) {
+			select {
+			case <-s.ctx.Done():
+				return
+			case <-ticker.C:
+			}
+		}
+	})
+}
+
+// confirmed reports whether there is nothing more to wait for.
+func (s *Server) confirmed(p *peer, epoch uint64, e event) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p.epoch != epoch {
+		return true // it has fallen again
+	}
+	p.sent, p.sentChange = 0, time.Now()
+	if !s.inspect(p, p.sentChange) {
+		return false
+	}
+	p.state, p.since, p.reason = Established, time.Now(), ""
+	p.extended4 = e.extended4
+	p.hop6 = netip.Addr{} // the session may have another local address now
+	s.findNextHop(p)
+	s.told.take(p.addr) // what was said before is of no interest now
+	s.export()
+	s.log.Info("session established", "peer", p.Name(), "asn", p.ASN)
+	return true
 }
 
 func (s *Server) find(addr netip.Addr) *peer {
@@ -262,6 +304,7 @@ func (s *Server) renew(p *peer) {
 		s.log.Debug("delete peer", "peer", p.Name(), "err", err)
 	}
 	p.present = false
+	p.epoch++
 	s.add(p)
 }
 
@@ -288,8 +331,9 @@ func (s *Server) lookAfter(now time.Time) {
 	}
 }
 
-// inspect reads what only GoBGP's list of peers tells of an established session.
-func (s *Server) inspect(p *peer, now time.Time) {
+// inspect reads what only GoBGP's list of peers tells of a session, and reports
+// whether it is established there.
+func (s *Server) inspect(p *peer, now time.Time) (established bool) {
 	// The only error is a peer that has just gone.
 	_ = s.gobgp.ListPeer(s.ctx, &api.ListPeerRequest{Address: p.addr.String()}, func(g *api.Peer) {
 		if local, err := netip.ParseAddr(g.GetTransport().GetLocalAddress()); err == nil {
@@ -299,7 +343,9 @@ func (s *Server) inspect(p *peer, now time.Time) {
 		if sent := g.GetState().GetMessages().GetSent().GetTotal(); sent != p.sent {
 			p.sent, p.sentChange = sent, now
 		}
+		established = g.GetState().GetSessionState() == api.PeerState_SESSION_STATE_ESTABLISHED
 	})
+	return established
 }
 
 // watchSending gives up a peer that has stopped reading (RFC 9687): keepalives
