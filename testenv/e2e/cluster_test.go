@@ -134,10 +134,15 @@ func leadsTo(r router, masters ...master) error {
 			want = append(want, m.hop(r, vip))
 		}
 		slices.SortFunc(want, netip.Addr.Compare)
-		got, err := kernelRoutes(r.Node, vip)
+		list, err := kernelRoutes(r.Node, vip)
 		if err != nil {
 			return err
 		}
+		var got []netip.Addr
+		for _, route := range list {
+			got = append(got, nextHops(route)...)
+		}
+		slices.SortFunc(got, netip.Addr.Compare)
 		if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}), cmpopts.EquateEmpty()); diff != "" {
 			return fmt.Errorf("next hops of %s on %s (-want +got):\n%s", vip, r.Name(), diff)
 		}

@@ -153,8 +153,8 @@ type step struct {
 
 func (s step) String() string { return fmt.Sprintf("%s: %v", s.at.Format(time.StampMilli), s.nextHops) }
 
-// kernelRoutes returns the next hops of the router's route to the VIP, sorted; none if it has no route.
-func kernelRoutes(n *lab.Node, vip string) ([]netip.Addr, error) {
+// kernelRoutes returns the node's routes to the VIP.
+func kernelRoutes(n *lab.Node, vip string) ([]netlink.Route, error) {
 	h, err := n.Handle()
 	if err != nil {
 		return nil, err
@@ -169,12 +169,7 @@ func kernelRoutes(n *lab.Node, vip string) ([]netip.Addr, error) {
 	if err != nil {
 		return nil, fmt.Errorf("routes of %s: %w", n.Name(), err)
 	}
-	var out []netip.Addr
-	for _, route := range list {
-		out = append(out, nextHops(route)...)
-	}
-	slices.SortFunc(out, netip.Addr.Compare)
-	return slices.Compact(out), nil
+	return list, nil
 }
 
 func nextHops(r netlink.Route) []netip.Addr {

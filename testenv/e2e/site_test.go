@@ -125,7 +125,8 @@ func (s *site) established(t *testing.T, router, neighborName, peerName string) 
 	return n, p
 }
 
-// path waits until the router has one path to the VIP, and returns it.
+// path waits until the router has one path to the VIP, and a route for it in
+// its kernel, and returns the path.
 func (s *site) path(t *testing.T, router, vip string) (p path) {
 	t.Helper()
 	eventually(t, soon, func() error {
@@ -137,7 +138,11 @@ func (s *site) path(t *testing.T, router, vip string) (p path) {
 			return fmt.Errorf("%s has no path of use to %s: %+v", router, vip, paths)
 		}
 		p = paths[0]
-		return nil
+		routes, err := kernelRoutes(s.Node(router), vip)
+		if err == nil && len(routes) == 0 {
+			err = fmt.Errorf("%s has a path to %s, but no route", router, vip)
+		}
+		return err
 	})
 	return p
 }
