@@ -16,6 +16,7 @@ build: go ## build the static binary bin/herald
 	$(GOBUILD) -o bin/herald ./cmd/herald
 
 demo: root lab-binaries ## watch a VIP move between three masters in a lab of namespaces
+	testenv/install iproute2
 	bin/herald-testenv demo
 
 test: root ## run all tests with the race detector

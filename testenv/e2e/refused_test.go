@@ -5,6 +5,7 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -19,8 +20,8 @@ func TestRefused(t *testing.T) {
 		// frr is what the bgp section of r1 has, which is not booted if empty,
 		// and peer the speaker's idea of it.
 		frr, peer string
-		// reason are parts of what status says.
-		reason []string
+		// reason is a regular expression for what status says.
+		reason string
 		// oneSided is a session that herald may take to be up: it hears the peer,
 		// which does not hear it.
 		oneSided bool
@@ -28,61 +29,61 @@ func TestRefused(t *testing.T) {
 		name:   "wrong password",
 		frr:    right + "\n neighbor 10.0.1.1 password sesame",
 		peer:   `{address: 10.0.1.254, asn: 64500, passwordFile: /etc/herald/password}`,
-		reason: []string{"10.0.1.254 does not answer", "its password differs from passwordFile"},
+		reason: `10\.0\.1\.254 does not answer.*its password differs from passwordFile`,
 	}, {
 		name:   "password that the peer does not have",
 		frr:    right,
 		peer:   `{address: 10.0.1.254, asn: 64500, passwordFile: /etc/herald/password}`,
-		reason: []string{"its password differs from passwordFile"},
+		reason: `its password differs from passwordFile`,
 	}, {
 		name:   "password that only the peer has",
 		frr:    right + "\n neighbor 10.0.1.1 password sesame",
 		peer:   `{address: 10.0.1.254, asn: 64500}`,
-		reason: []string{"10.0.1.254 does not answer", "it expects a password"},
+		reason: `10\.0\.1\.254 does not answer.*it expects a password`,
 	}, {
 		name:   "wrong ASN of the peer",
 		frr:    right,
 		peer:   `{address: 10.0.1.254, asn: 64501}`,
-		reason: []string{"the peer's ASN is 64500, not 64501"},
+		reason: `the peer's ASN is 64500, not 64501`,
 	}, {
 		name:   "wrong ASN at the peer",
 		frr:    "\n neighbor 10.0.1.1 remote-as 64513",
 		peer:   `{address: 10.0.1.254, asn: 64500}`,
-		reason: []string{"expects another ASN than 64512", "bad peer as"},
+		reason: `expects another ASN than 64512.*(?i)bad peer as`,
 	}, {
 		name:   "unknown to the peer",
 		frr:    "\n neighbor 10.0.1.77 remote-as 64512",
 		peer:   `{address: 10.0.1.254, asn: 64500}`,
-		reason: []string{"10.0.1.254 closes the connection from 10.0.1.1 without a word", "neighbor"},
+		reason: `10\.0\.1\.254 closes the connection from 10\.0\.1\.1 without a word.*neighbor`,
 	}, {
 		name:     "GTSM that only the peer has",
 		frr:      right + "\n neighbor 10.0.1.1 ttl-security hops 1",
 		peer:     `{address: 10.0.1.254, asn: 64500}`,
-		reason:   []string{"hold-timer-expired"},
+		reason:   `hold-timer-expired|accepts the connection but does not answer an OPEN`,
 		oneSided: true,
 	}, {
 		name:   "GTSM that the peer does not have",
 		frr:    right,
 		peer:   `{address: 10.0.1.254, asn: 64500, ttlSecurity: 1}`,
-		reason: []string{"10.0.1.254 accepts the connection but does not answer", "ttlSecurity"},
+		reason: `10\.0\.1\.254 accepts the connection but does not answer.*ttlSecurity`,
 	}, {
 		name:   "no family in common",
 		frr:    right + "\n address-family ipv4 unicast\n  no neighbor 10.0.1.1 activate\n exit-address-family\n address-family ipv6 unicast\n  neighbor 10.0.1.1 activate",
 		peer:   `{address: 10.0.1.254, asn: 64500}`,
-		reason: []string{"the peer refuses"},
+		reason: `the peer refuses`,
 	}, {
 		name:   "no BGP at the peer",
 		peer:   `{address: 10.0.1.254, asn: 64500}`,
-		reason: []string{"10.0.1.254 refuses TCP port 179"},
+		reason: `10\.0\.1\.254 refuses TCP port 179`,
 	}, {
 		name:   "nobody at the address",
 		peer:   `{address: 10.0.1.77, asn: 64500}`,
-		reason: []string{"10.0.1.77 is unreachable"},
+		reason: `10\.0\.1\.77 is unreachable`,
 	}, {
 		name:   "nobody on the link",
 		frr:    right, // FRR sends no router advertisements unless something is unnumbered
 		peer:   `{interface: eth1, asn: 64500}`,
-		reason: []string{"no router advertisement heard on eth1"},
+		reason: `no router advertisement heard on eth1`,
 	}} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -109,10 +110,8 @@ func TestRefused(t *testing.T) {
 					if !test.oneSided && (p.State == "established" || p.Drops > 0 || len(p.Advertised) > 0) {
 						t.Fatalf("the session came up: %+v", p)
 					}
-					for _, part := range test.reason {
-						if !strings.Contains(strings.ToLower(p.Reason), strings.ToLower(part)) {
-							return fmt.Errorf("status says %q, want %q in it", p.Reason, part)
-						}
+					if !regexp.MustCompile(test.reason).MatchString(p.Reason) {
+						return fmt.Errorf("status says %q, want %q", p.Reason, test.reason)
 					}
 					return nil
 				}

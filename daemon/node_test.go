@@ -1,0 +1,280 @@
+package daemon_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"github.com/herald-vip/herald/admin"
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "herald-daemon")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	binary = filepath.Join(dir, "herald")
+	build := exec.Command("go", "build", "-race", "-o", binary, "github.com/herald-vip/herald/cmd/herald")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build herald: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// binary is the herald under test, set once by TestMain.
+var binary string
+
+// node is a network namespace with an apiserver that can be told how to answer.
+type node struct {
+	t         *testing.T
+	dir       string
+	ns        netns.NsHandle
+	links     *netlink.Handle
+	apiserver atomic.Int32 // the status it answers
+	server    *http.Server
+}
+
+func newNode(t *testing.T) *node {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Fatal("needs root for network namespaces: run with sudo")
+	}
+	n := &node{t: t, dir: t.TempDir()}
+	n.apiserver.Store(http.StatusOK)
+	var listener net.Listener
+	onThread(t, func() error {
+		ns, err := netns.New()
+		if err != nil {
+			return err
+		}
+		n.ns = ns
+		if n.links, err = netlink.NewHandleAt(ns); err != nil {
+			return err
+		}
+		lo, err := n.links.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		if err := n.links.LinkSetUp(lo); err != nil {
+			return err
+		}
+		listener, err = net.Listen("tcp4", "127.0.0.1:6443")
+		return err
+	})
+	n.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(int(n.apiserver.Load()))
+	})}
+	served := make(chan struct{})
+	go func() { defer close(served); _ = n.server.Serve(listener) }()
+	t.Cleanup(func() {
+		n.server.Close()
+		<-served
+		n.links.Close()
+		n.ns.Close()
+	})
+	n.write(config)
+	return n
+}
+
+// onThread runs f on a thread that is thrown away, whatever namespace f leaves it in.
+func onThread(t *testing.T, f func() error) {
+	t.Helper()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		done <- f()
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+const config = `apiVersion: herald.dev/v1alpha1
+kind: Speaker
+nodeName: m1
+vips:
+- name: control-plane
+  addresses: [10.99.0.10, "fd00:99::10"]
+  announce: bgp
+  checks: [apiserver]
+  linger: 100ms
+checks:
+- name: apiserver
+  http: {url: "http://127.0.0.1:6443/readyz"}
+  interval: 20ms
+bgp:
+  asn: 64512
+  routerID: 10.0.1.1
+  peers:
+  - {address: 127.0.0.9, asn: 64500, families: [ipv4, ipv6]}
+admin: {socket: DIR/herald.sock}
+metrics: {listen: "127.0.0.1:9474"}
+`
+
+func (n *node) file() string { return filepath.Join(n.dir, "herald.yaml") }
+
+func (n *node) write(text string) {
+	n.t.Helper()
+	tmp := n.file() + ".new"
+	if err := os.WriteFile(tmp, []byte(strings.ReplaceAll(text, "DIR", n.dir)), 0o600); err != nil {
+		n.t.Fatal(err)
+	}
+	if err := os.Rename(tmp, n.file()); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// vips are the VIP addresses on lo.
+func (n *node) vips() []string {
+	n.t.Helper()
+	lo, err := n.links.LinkByName("lo")
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	addrs, err := n.links.AddrList(lo, netlink.FAMILY_ALL)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	var out []string
+	for _, a := range addrs {
+		if ip, _ := netip.AddrFromSlice(a.IP); !ip.IsLoopback() {
+			out = append(out, ip.Unmap().String())
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func both() []string { return []string{"10.99.0.10", "fd00:99::10"} }
+
+// herald is a running speaker.
+type herald struct {
+	cmd  *exec.Cmd
+	log  *buffer
+	done chan error
+}
+
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func (n *node) start() *herald { return n.startWith(n.file()) }
+
+func (n *node) startWith(file string) *herald {
+	n.t.Helper()
+	h := &herald{cmd: exec.Command(binary, "run", "--config", file), log: &buffer{}, done: make(chan error, 1)}
+	h.cmd.Stderr = h.log
+	onThread(n.t, func() error {
+		if err := netns.Set(n.ns); err != nil {
+			return err
+		}
+		return h.cmd.Start()
+	})
+	go func() { h.done <- h.cmd.Wait() }()
+	n.t.Cleanup(func() {
+		if h.cmd.ProcessState == nil {
+			_ = h.cmd.Process.Kill()
+			<-h.done
+		}
+		if n.t.Failed() {
+			n.t.Logf("herald's log:\n%s", h.log)
+		}
+		if strings.Contains(h.log.String(), "DATA RACE") {
+			n.t.Error("herald has a data race")
+		}
+	})
+	return h
+}
+
+func (h *herald) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	if err := h.cmd.Process.Signal(s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wait returns the exit code.
+func (h *herald) wait(t *testing.T) int {
+	t.Helper()
+	select {
+	case err := <-h.done:
+		h.done <- err
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		return h.cmd.ProcessState.ExitCode()
+	case <-time.After(30 * time.Second):
+		t.Fatal("herald does not end")
+		return -1
+	}
+}
+
+func (n *node) status() (admin.Status, error) {
+	ctx, cancel := context.WithTimeout(n.t.Context(), 10*time.Second)
+	defer cancel()
+	return admin.NewClient(filepath.Join(n.dir, "herald.sock")).Status(ctx)
+}
+
+func eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	deadline := time.After(30 * time.Second)
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	for !f() {
+		select {
+		case <-deadline:
+			t.Fatalf("never came true: %s", what)
+		case <-ticker.C:
+		}
+	}
+}
+
+func (n *node) awaitVIPs(want ...string) {
+	n.t.Helper()
+	eventually(n.t, fmt.Sprintf("VIP addresses are %q", want), func() bool { return slices.Equal(n.vips(), want) })
+}
+
+func (n *node) awaitGeneration(want int) {
+	n.t.Helper()
+	eventually(n.t, fmt.Sprintf("generation %d is in force", want), func() bool {
+		s, err := n.status()
+		return err == nil && s.Config.Generation == want && s.Config.Error == ""
+	})
+}
