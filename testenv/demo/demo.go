@@ -45,7 +45,7 @@ var errMisbehaved = errors.New("the VIP did not behave as it should")
 // when a router spreads its load anew may come to a master that does not know
 // it, and be reset. A failure may show until the routers have acted.
 const (
-	planned   = 50 * time.Millisecond
+	planned   = 100 * time.Millisecond
 	unplanned = 500 * time.Millisecond
 )
 
