@@ -89,7 +89,7 @@ type Attributes struct {
 	Prepend int
 }
 
-// Merge lays over on top of a: lists add up, numbers replace.
+// Merge lays over on top of a: lists and prepending add up, other numbers replace.
 func (a Attributes) Merge(over Attributes) Attributes {
 	a.Communities = sortedSet(a.Communities, over.Communities, cmp.Compare[Community])
 	a.LargeCommunities = sortedSet(a.LargeCommunities, over.LargeCommunities, LargeCommunity.compare)
@@ -99,9 +99,7 @@ func (a Attributes) Merge(over Attributes) Attributes {
 	if over.LocalPref != nil {
 		a.LocalPref = over.LocalPref
 	}
-	if over.Prepend != 0 {
-		a.Prepend = over.Prepend
-	}
+	a.Prepend += over.Prepend
 	return a
 }
 

@@ -91,7 +91,7 @@ func TestEncodePath(t *testing.T) {
 func TestMergeAddsListsAndReplacesNumbers(t *testing.T) {
 	base := Attributes{Communities: []Community{2, 1}, MED: number(10), LocalPref: number(1), Prepend: 1}
 	over := Attributes{Communities: []Community{3, 1}, MED: number(0), Prepend: 3}
-	want := Attributes{Communities: []Community{1, 2, 3}, MED: number(0), LocalPref: number(1), Prepend: 3}
+	want := Attributes{Communities: []Community{1, 2, 3}, MED: number(0), LocalPref: number(1), Prepend: 4}
 	if diff := cmp.Diff(want, base.Merge(over)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -110,7 +110,7 @@ type TCPCheck struct {
 	Address string `yaml:"address"`
 }
 
-// Attributes are BGP path attributes. A VIP's and a peer's are laid over those of the `bgp` section: lists add up, numbers replace.
+// Attributes are BGP path attributes. A VIP's and a peer's are laid over those of the `bgp` section: lists and `prepend` add up, the other numbers replace.
 type Attributes struct {
 	// Communities are RFC 1997 communities, `65000:100` or a well-known name: `no-export`, `no-advertise`, `no-export-subconfed`, `no-peer`, `graceful-shutdown`, `blackhole`.
 	Communities []string `yaml:"communities"`
