@@ -27,6 +27,7 @@ const examineTimeout = 3 * time.Second
 // what a NOTIFICATION before Established said. known is what is known already,
 // for a peer that hangs up without a word.
 func diagnose(ctx context.Context, c Config, p Peer, addr netip.Addr, known string) string {
+	server := ctx
 	ctx, cancel := context.WithTimeout(ctx, examineTimeout)
 	defer cancel()
 	dialer := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error { return prepare(raw, p, addr, c.ASN) }}
@@ -38,6 +39,9 @@ func diagnose(ctx context.Context, c Config, p Peer, addr netip.Addr, known stri
 		return explainDial(p, addr, err)
 	}
 	defer conn.Close()
+	// The server's end must not wait for a silent peer. (The end of the time is
+	// the connection's deadline, which tells silence from a hang-up.)
+	defer context.AfterFunc(server, func() { conn.Close() })()
 	// Without its port, which would make every examination's reason a new one.
 	local, _, _ := net.SplitHostPort(conn.LocalAddr().String())
 	deadline, _ := ctx.Deadline()
