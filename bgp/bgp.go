@@ -23,8 +23,6 @@ type Config struct {
 	ASN uint32
 	// RouterID is the BGP identifier, an IPv4 address (RFC 6286).
 	RouterID netip.Addr
-	// NodeName is told to peers when a session is shut down on purpose (RFC 9003).
-	NodeName string
 	// ListenPort accepts sessions on this TCP port; 0 accepts none.
 	ListenPort uint16
 	// ListenAddresses limit the listener; empty means all addresses.
