@@ -115,6 +115,12 @@ type Route struct {
 	// MED and local preference, so that peers move traffic away before it is
 	// withdrawn.
 	Draining bool
+	// Peers are the names of the peers that get the route; nil is all, those
+	// that are configured later included.
+	Peers []string
+	// Leaving are those of Peers that are about to lose it: to them alone it is
+	// sent as if Draining.
+	Leaving []string
 }
 
 // State is a BGP session's state (RFC 4271 section 8.2.2).

@@ -91,9 +91,9 @@ func afiSafi(afi api.Family_Afi, maxRoutes uint32) *api.AfiSafi {
 	}
 }
 
-// encodePath is a route as a locally originated path. Its next hop stays
-// unspecified: each session fills in its own.
-func encodePath(asn uint32, r Route) (*apiutil.Path, error) {
+// encodePath is a route, with its marks, as a locally originated path. Its next
+// hop stays unspecified: each session fills in its own.
+func encodePath(asn uint32, r Route, marks []LargeCommunity) (*apiutil.Path, error) {
 	nlri, err := bgp.NewIPAddrPrefix(r.Prefix)
 	if err != nil {
 		return nil, fmt.Errorf("prefix %s: %w", r.Prefix, err)
@@ -136,9 +136,9 @@ func encodePath(asn uint32, r Route) (*apiutil.Path, error) {
 		}
 		attrs = append(attrs, bgp.NewPathAttributeCommunities(v))
 	}
-	if len(a.LargeCommunities) > 0 {
-		v := make([]*bgp.LargeCommunity, len(a.LargeCommunities))
-		for i, l := range a.LargeCommunities {
+	if large := slices.Concat(a.LargeCommunities, marks); len(large) > 0 {
+		v := make([]*bgp.LargeCommunity, len(large))
+		for i, l := range large {
 			v[i] = &bgp.LargeCommunity{ASN: l.Global, LocalData1: l.Local1, LocalData2: l.Local2}
 		}
 		attrs = append(attrs, bgp.NewPathAttributeLargeCommunities(v))
@@ -149,6 +149,8 @@ func encodePath(asn uint32, r Route) (*apiutil.Path, error) {
 // neighbour is a configured peer as it stands now.
 type neighbour struct {
 	Peer
+	// number is the peer's in marks.
+	number uint32
 	// addr is where the peer is: its configured or its learnt address.
 	addr netip.Addr
 	// hop6 is the next hop of IPv6 routes where the session has no IPv6 address of its own.
@@ -175,9 +177,10 @@ func encodeAssignments() []*api.PolicyAssignment {
 }
 
 // encodePolicies is the import policy, which accepts own routes, and the
-// export policy: for each peer what its routes carry beyond their own
-// attributes and their next hops, and a last statement that makes a draining
-// route the worst, whatever the peer's MED says.
+// export policy: for each peer which routes it gets, their next hops and what
+// they carry beyond their own attributes; then a statement that makes a
+// draining route the worst, whatever the peer's MED says, and one that takes
+// the marks off.
 func encodePolicies(asn uint32, peers []neighbour) *api.SetPoliciesRequest {
 	req := &api.SetPoliciesRequest{Policies: []*api.Policy{{
 		Name: importPolicy,
@@ -195,19 +198,28 @@ func encodePolicies(asn uint32, peers []neighbour) *api.SetPoliciesRequest {
 			Name:        set,
 			List:        []string{netip.PrefixFrom(n.addr.WithZone(""), n.addr.BitLen()).String()},
 		})
-		add := func(name string, actions *api.Actions, families ...*api.Family) {
+		add := func(name string, actions *api.Actions, families ...*api.Family) *api.Conditions {
+			conditions := &api.Conditions{
+				NeighborSet: &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: set},
+				AfiSafiIn:   families,
+			}
 			policy.Statements = append(policy.Statements, &api.Statement{
-				Name: set + "-" + name,
-				Conditions: &api.Conditions{
-					NeighborSet: &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: set},
-					AfiSafiIn:   families,
-				},
-				Actions: actions,
+				Name: set + "-" + name, Conditions: conditions, Actions: actions,
 			})
+			return conditions
+		}
+		marked := func(name string, match api.MatchSet_Type, marks ...LargeCommunity) *api.MatchSet {
+			req.DefinedSets = append(req.DefinedSets, &api.DefinedSet{
+				DefinedType: api.DefinedType_DEFINED_TYPE_LARGE_COMMUNITY,
+				Name:        set + "-" + name,
+				List:        texts(marks),
+			})
+			return &api.MatchSet{Type: match, Name: set + "-" + name}
 		}
 		ipv4 := &api.Family{Afi: api.Family_AFI_IP, Safi: api.Family_SAFI_UNICAST}
 		ipv6 := &api.Family{Afi: api.Family_AFI_IP6, Safi: api.Family_SAFI_UNICAST}
 		reject := &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_REJECT}
+		add("others", reject).LargeCommunitySet = marked("own", api.MatchSet_TYPE_INVERT, mark(markFor, everyPeer), mark(markFor, n.number))
 		switch {
 		case n.hold4:
 			add("hold4", reject, ipv4)
@@ -223,6 +235,8 @@ func encodePolicies(asn uint32, peers []neighbour) *api.SetPoliciesRequest {
 			add("hop6", &api.Actions{Nexthop: &api.NexthopAction{Address: n.hop6.String()}}, ipv6)
 		}
 		add("attributes", encodeActions(asn, n.Attributes))
+		add("leaving", encodeActions(asn, Attributes{Communities: []Community{GracefulShutdown}})).
+			LargeCommunitySet = marked("gone", api.MatchSet_TYPE_ANY, mark(markLeaving, n.number))
 	}
 
 	const draining = "draining"
@@ -238,6 +252,11 @@ func encodePolicies(asn uint32, peers []neighbour) *api.SetPoliciesRequest {
 			Med:       &api.MedAction{Type: api.MedAction_TYPE_REPLACE, Value: drainMED},
 			LocalPref: &api.LocalPrefAction{Value: drainLocalPref},
 		},
+	}, &api.Statement{
+		Name: "marks",
+		Actions: &api.Actions{LargeCommunity: &api.CommunityAction{
+			Type: api.CommunityAction_TYPE_REMOVE, Communities: []string{anyMark},
+		}},
 	})
 	req.Policies = append(req.Policies, policy)
 	return req

@@ -59,7 +59,7 @@ func TestEncodePath(t *testing.T) {
 		},
 	}
 	attrs := func(r Route) map[bgp.BGPAttrType]string {
-		path, err := encodePath(64512, r)
+		path, err := encodePath(64512, r, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,10 +115,10 @@ func TestEncodePoliciesPutsDrainingLast(t *testing.T) {
 		names = append(names, s.GetName())
 	}
 	want := []string{
-		"peer-10.0.1.254-attributes",
-		"peer-eth1-hold4", "peer-eth1-attributes",
-		"peer-10.0.2.254-hop6", "peer-10.0.2.254-attributes",
-		"draining",
+		"peer-10.0.1.254-others", "peer-10.0.1.254-attributes", "peer-10.0.1.254-leaving",
+		"peer-eth1-others", "peer-eth1-hold4", "peer-eth1-attributes", "peer-eth1-leaving",
+		"peer-10.0.2.254-others", "peer-10.0.2.254-hop6", "peer-10.0.2.254-attributes", "peer-10.0.2.254-leaving",
+		"draining", "marks",
 	}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("statements (-want +got):\n%s", diff)

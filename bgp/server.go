@@ -41,6 +41,7 @@ type Server struct {
 	started bool
 	config  Config
 	peers   map[string]*peer
+	numbers numbers
 	// exported is how many peers the export policy speaks of.
 	exported int
 	routes   map[netip.Prefix]Route
@@ -72,6 +73,7 @@ func New(log *slog.Logger, options Options) *Server {
 		cancel:  cancel,
 		events:  make(chan event),
 		peers:   make(map[string]*peer),
+		numbers: make(numbers),
 		routes:  make(map[netip.Prefix]Route),
 	}
 	s.wg.Go(s.gobgp.Serve)
@@ -112,7 +114,8 @@ func (s *Server) Apply(ctx context.Context, c Config) error {
 		p, ok := s.peers[name]
 		switch {
 		case !ok:
-			p = newPeer(conf)
+			s.numbers.learn(name)
+			p = newPeer(conf, s.numbers[name])
 			s.peers[name] = p
 			if conf.Interface != "" {
 				s.discover(p)
@@ -180,7 +183,7 @@ func (s *Server) Announce(routes ...Route) error {
 		if old, ok := s.routes[r.Prefix]; ok && reflect.DeepEqual(old, r) {
 			continue
 		}
-		path, err := encodePath(s.config.ASN, r)
+		path, err := s.encode(r)
 		if err != nil {
 			return fmt.Errorf("announce: %w", err)
 		}
@@ -209,7 +212,7 @@ func (s *Server) Withdraw(prefixes ...netip.Prefix) error {
 		if !ok {
 			continue
 		}
-		path, err := encodePath(s.config.ASN, r)
+		path, err := s.encode(r)
 		if err != nil {
 			return fmt.Errorf("withdraw: %w", err)
 		}
@@ -225,6 +228,14 @@ func (s *Server) Withdraw(prefixes ...netip.Prefix) error {
 		delete(s.routes, prefix)
 	}
 	return nil
+}
+
+func (s *Server) encode(r Route) (*apiutil.Path, error) {
+	marks, err := s.numbers.marks(r)
+	if err != nil {
+		return nil, err
+	}
+	return encodePath(s.config.ASN, r, marks)
 }
 
 // Sessions is every peer as it stands, sorted by name.

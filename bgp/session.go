@@ -32,6 +32,7 @@ const (
 // peer is a configured peer and its session. The server's mutex guards it.
 type peer struct {
 	Peer
+	number  uint32     // in marks
 	addr    netip.Addr // where the peer is: configured or discovered
 	present bool       // GoBGP knows it
 	added   time.Time  // when GoBGP was last given it
@@ -58,8 +59,8 @@ type peer struct {
 	stopDiscovery context.CancelFunc
 }
 
-func newPeer(conf Peer) *peer {
-	p := &peer{Peer: conf, addr: conf.Address, state: Idle, since: time.Now(), reason: "not tried yet"}
+func newPeer(conf Peer, number uint32) *peer {
+	p := &peer{Peer: conf, number: number, addr: conf.Address, state: Idle, since: time.Now(), reason: "not tried yet"}
 	if conf.Interface != "" {
 		p.state = Waiting
 		p.reason = fmt.Sprintf("no router advertisement heard on %s yet", conf.Interface)
@@ -84,7 +85,7 @@ func (p *peer) session() Session {
 // neighbour is what the export policy needs to know of p. Until a session is
 // confirmed all routes are held back (see [Server.confirm]).
 func (p *peer) neighbour() neighbour {
-	n := neighbour{Peer: p.Peer, addr: p.addr}
+	n := neighbour{Peer: p.Peer, number: p.number, addr: p.addr}
 	if p.state != Established {
 		n.hold4, n.hold6 = true, true
 		return n

@@ -20,7 +20,7 @@ func TestAnotherRouterDoesNotTakeASessionDown(t *testing.T) {
 		}
 	}()
 	first, second := netip.MustParseAddr("fe80::1%eth9"), netip.MustParseAddr("fe80::2%eth9")
-	p := newPeer(Peer{Interface: "eth9", ASN: 64500})
+	p := newPeer(Peer{Interface: "eth9", ASN: 64500}, 1)
 	s.mu.Lock()
 	s.peers["eth9"] = p
 	p.addr, p.state = first, Established
