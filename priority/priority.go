@@ -1,0 +1,117 @@
+// Package priority asks the kernel to put this process before others when a
+// node is busy: its processor ([Realtime]), its memory ([Realtime] and
+// [Protect]). A speaker that is not run for some ten milliseconds looks dead to
+// its BFD peers.
+package priority
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// level is the lowest of real time: before all that is not, and behind the
+	// kernel's own threads and whoever asks for more.
+	level = 1
+	// lastKilled is the lowest score but one: the lowest would exempt the
+	// process altogether, even from a limit of its own cgroup.
+	lastKilled = -999
+)
+
+// Realtime puts all threads of the process, and those it starts from now on,
+// under the SCHED_FIFO policy, and keeps their memory from being paged out. It
+// does what it can; the error says what the host does not permit. Both are
+// bounded by the host: real time by /proc/sys/kernel/sched_rt_runtime_us.
+func Realtime() error {
+	var errs []error
+	if err := schedule(); err != nil {
+		errs = append(errs, fmt.Errorf("real-time scheduling: %w: give the process CAP_SYS_NICE", err))
+	}
+	if err := lockMemory(); err != nil {
+		errs = append(errs, fmt.Errorf("lock memory: %w: give the process CAP_IPC_LOCK", err))
+	}
+	return errors.Join(errs...)
+}
+
+// schedule makes every thread SCHED_FIFO. A new thread inherits the policy of
+// the one that starts it, so it is done when a pass over all of them finds
+// nothing to change.
+func schedule() error {
+	for {
+		threads, err := os.ReadDir("/proc/self/task")
+		if err != nil {
+			return err
+		}
+		changed := false
+		for _, t := range threads {
+			tid, err := strconv.Atoi(t.Name())
+			if err != nil {
+				return err
+			}
+			switch done, err := scheduleThread(tid); {
+			case errors.Is(err, unix.ESRCH): // it has ended
+			case err != nil:
+				return err
+			case done:
+				changed = true
+			}
+		}
+		if !changed {
+			return nil
+		}
+	}
+}
+
+// scheduleThread reports whether there was anything to do.
+func scheduleThread(tid int) (bool, error) {
+	now, err := unix.SchedGetAttr(tid, 0)
+	if err != nil {
+		return false, err
+	}
+	if now.Policy == unix.SCHED_FIFO {
+		return false, nil
+	}
+	return true, unix.SchedSetAttr(tid, &unix.SchedAttr{Policy: unix.SCHED_FIFO, Priority: level}, 0)
+}
+
+// lockMemory locks pages as they are first used. Without the capability it is
+// not tried: under a limit the lock succeeds, and the first allocation beyond
+// the limit ends the process.
+func lockMemory() error {
+	var capabilities [2]unix.CapUserData
+	if err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &capabilities[0]); err != nil {
+		return err
+	}
+	if capabilities[0].Effective&(1<<unix.CAP_IPC_LOCK) == 0 {
+		return unix.EPERM
+	}
+	return unix.Mlockall(unix.MCL_CURRENT | unix.MCL_FUTURE | unix.MCL_ONFAULT)
+}
+
+// Protect asks the kernel to end other processes first when memory runs out.
+// It never makes an existing setting worse, and an error means that the host
+// does not permit it.
+func Protect() error {
+	const file = "/proc/self/oom_score_adj"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("protect from the out-of-memory killer: %w", err)
+	}
+	var score int
+	if _, err := fmt.Sscan(string(text), &score); err == nil && score <= lastKilled {
+		return nil
+	}
+	if err := os.WriteFile(file, []byte(strconv.Itoa(lastKilled)), 0); err != nil {
+		var path *fs.PathError
+		if errors.As(err, &path) {
+			err = path.Err
+		}
+		return fmt.Errorf("protect from the out-of-memory killer: %w: give the process CAP_SYS_RESOURCE", err)
+	}
+	return nil
+}
