@@ -52,7 +52,7 @@ func (c Config) Validate() error {
 	case !c.Peer.IsValid():
 		return fmt.Errorf("a BFD session needs the address of its peer")
 	case c.Peer.Is4In6() || c.Local.Is4In6():
-		return fmt.Errorf("BFD session with %v: write the IPv4 address without ::ffff:", c.Peer)
+		return fmt.Errorf("BFD session with %v: an IPv4 address is written without ::ffff", c.Peer)
 	case c.Peer.IsUnspecified() || c.Peer.IsMulticast():
 		return fmt.Errorf("BFD session with %v: this is not the address of one host", c.Peer)
 	case c.Peer.IsLinkLocalUnicast() && c.Peer.Is6() && c.Peer.Zone() == "":

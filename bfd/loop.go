@@ -22,7 +22,8 @@ const retryListen = time.Second
 // own silence for the peer's: what has arrived meanwhile counts first.
 type loop struct {
 	reporter *reporter
-	wake     int // an eventfd: there are commands
+	inside   func(func() error) error // calls what opens sockets
+	wake     int                      // an eventfd: there are commands
 	done     chan struct{}
 
 	mu       sync.Mutex
@@ -42,9 +43,9 @@ type loop struct {
 	packet   Packet
 }
 
-func newLoop(wake int, r *reporter) *loop {
+func newLoop(wake int, r *reporter, inside func(func() error) error) *loop {
 	return &loop{
-		reporter: r, wake: wake, done: make(chan struct{}),
+		reporter: r, wake: wake, inside: inside, done: make(chan struct{}),
 		sessions: make(map[netip.Addr]*session), sockets: make(map[endpoint]*listener),
 	}
 }
@@ -205,12 +206,12 @@ func (l *loop) sender(d *datagram) *session {
 func (l *loop) act(now time.Time) (next time.Time) {
 	next = l.retry
 	for _, s := range l.sessions {
-		s.act(now, l.taken)
+		s.act(now, l.open)
 		l.report(s, now)
 		next = sooner(next, s.due())
 	}
 	l.leaving = slices.DeleteFunc(l.leaving, func(s *session) bool {
-		s.act(now, l.taken)
+		s.act(now, l.open)
 		if s.goodbyes == 0 {
 			s.close()
 			return true
@@ -290,6 +291,11 @@ func (l *loop) discriminator() uint32 {
 	}
 }
 
+// open makes the socket that a session sends from.
+func (l *loop) open(s *session) error {
+	return l.inside(func() error { return s.open(l.taken) })
+}
+
 // taken reports whether a session sends from the port.
 func (l *loop) taken(port int) bool {
 	return l.any(func(s *session) bool { return s.fd >= 0 && s.sourcePort == port })
@@ -318,7 +324,8 @@ func (l *loop) listen(now time.Time) {
 	for _, s := range l.sessions {
 		e := s.config.endpoint()
 		if l.sockets[e] == nil && missing[e] == nil {
-			socket, err := listen(e)
+			var socket *listener
+			err := l.inside(func() (err error) { socket, err = listen(e); return err })
 			if err != nil {
 				missing[e] = err
 				l.retry = now.Add(retryListen)

@@ -52,23 +52,18 @@ func newHost(t *testing.T) *host {
 	return h
 }
 
-// enter moves the calling goroutine into the host for the rest of its life.
-func (h *host) enter() {
-	runtime.LockOSThread()
-	if err := netns.Set(h.ns); err != nil {
-		h.t.Errorf("enter namespace: %v", err)
-	}
-}
-
 // do runs f inside the host.
-func (h *host) do(f func() error) {
-	h.t.Helper()
+func (h *host) do(f func() error) error {
 	done := make(chan error)
 	go func() {
-		h.enter()
-		done <- f()
+		runtime.LockOSThread()
+		err := netns.Set(h.ns)
+		if err == nil {
+			err = f()
+		}
+		done <- err
 	}()
-	must(h.t, <-done)
+	return <-done
 }
 
 func (h *host) link(name string) netlink.Link {
@@ -136,7 +131,7 @@ func (h *host) speaker() *speaker {
 		defer s.mu.Unlock()
 		s.told = append(s.told, st)
 	})
-	s.Enter(h.enter)
+	s.Inside(h.do)
 	h.t.Cleanup(s.close)
 	return s
 }

@@ -72,7 +72,10 @@ func (r *reporter) run() {
 func (r *reporter) pass(n news) {
 	st := n.status
 	level, attrs := slog.LevelInfo, []slog.Attr{slog.Any("peer", st.Peer), slog.String("state", st.State.String())}
-	if st.Failed || n.trouble {
+	switch {
+	case st.State == Init:
+		level = slog.LevelDebug // on the way to something else
+	case st.Failed || n.trouble:
 		level = slog.LevelWarn
 	}
 	if st.Reason != "" {

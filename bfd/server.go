@@ -19,11 +19,10 @@ var ErrClosed = errors.New("the BFD server is closed")
 type Server struct {
 	log    *slog.Logger
 	notify func(Status)
-	// enter, if set, is called by the loop's goroutine before it opens a socket.
-	enter func()
 
 	mu     sync.Mutex // guards what follows; held for no longer than it takes to read or set it
-	loop   *loop      // nil until the first session is to be kept
+	inside func(func() error) error
+	loop   *loop // nil until the first session is to be kept
 	closed bool
 }
 
@@ -33,7 +32,16 @@ type Server struct {
 // other than Close. What the caller does itself, which is to remove sessions
 // and to close the server, is not reported.
 func NewServer(log *slog.Logger, notify func(Status)) *Server {
-	return &Server{log: log, notify: notify}
+	return &Server{log: log, notify: notify, inside: func(f func() error) error { return f() }}
+}
+
+// Inside has the server open its sockets in functions that it gives to do, which
+// is to call them on a thread that is in another network namespace. It is
+// called before Apply.
+func (s *Server) Inside(do func(func() error) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.inside = do
 }
 
 // Apply makes the sessions those of the list, one for each peer. A session
@@ -111,7 +119,7 @@ func (s *Server) started(start bool) (*loop, error) {
 		if err != nil {
 			return nil, fmt.Errorf("start BFD: %w", os.NewSyscallError("eventfd", err))
 		}
-		s.loop = newLoop(wake, newReporter(s.log, s.notify))
+		s.loop = newLoop(wake, newReporter(s.log, s.notify), s.inside)
 		go s.run(s.loop)
 	}
 	return s.loop, nil
@@ -120,9 +128,6 @@ func (s *Server) started(start bool) (*loop, error) {
 // run runs the loop and its reporter, and tells when both have ended.
 func (s *Server) run(l *loop) {
 	defer close(l.done)
-	if s.enter != nil {
-		s.enter()
-	}
 	var reporter sync.WaitGroup
 	reporter.Go(l.reporter.run)
 	l.run()

@@ -119,29 +119,29 @@ func sooner(a, b time.Time) time.Time {
 	return a
 }
 
-// act does what is due. Taken tells which source ports other sessions use.
-func (s *session) act(now time.Time, taken func(port int) bool) {
+// act does what is due. Open is called when there is no socket to send from.
+func (s *session) act(now time.Time, open func(*session) error) {
 	if s.goodbyes > 0 {
 		if s.urgent || !now.Before(s.due()) {
 			s.goodbyes--
-			s.send(now, taken)
+			s.send(now, open)
 		}
 		return
 	}
 	s.expire(now)
 	if at := s.next(s.chance); !at.IsZero() && !now.Before(at) {
-		s.send(now, taken)
+		s.send(now, open)
 	}
 }
 
 // send sends a packet. What goes wrong is kept for the status, and tried again
 // when the next packet is due.
-func (s *session) send(now time.Time, taken func(port int) bool) {
+func (s *session) send(now time.Time, open func(*session) error) {
 	p := s.packet(now)
 	p.Encode(&s.buffer)
 	s.chance = rand.Float64()
 	if s.fd < 0 {
-		if s.sendErr = s.open(taken); s.sendErr != nil {
+		if s.sendErr = open(s); s.sendErr != nil {
 			return
 		}
 	}
@@ -160,7 +160,7 @@ func (s *session) send(now time.Time, taken func(port int) bool) {
 	}
 }
 
-// open makes the sending socket.
+// open makes the sending socket. Taken tells which source ports other sessions use.
 func (s *session) open(taken func(port int) bool) error {
 	fd, port, local, err := dial(s.config, s.sourcePort, taken)
 	if err != nil {
