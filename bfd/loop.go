@@ -82,16 +82,13 @@ func (l *loop) stir() {
 
 // run keeps the sessions until leave and the last goodbye, or abort.
 func (l *loop) run() {
-	for {
+	for !l.obey() {
 		now := time.Now()
-		if l.obey() {
-			break
-		}
 		if !l.retry.IsZero() && !now.Before(l.retry) {
 			l.listen(now)
 		}
 		for _, socket := range l.sockets {
-			l.drain(socket, now)
+			l.drain(socket)
 		}
 		if next := l.act(now); !l.finished() {
 			l.sleep(next)
@@ -149,12 +146,12 @@ func (l *loop) sleep(until time.Time) {
 
 // drain takes what is queued in a socket. What arrives while it does may wait
 // for the next turn, so that a flood cannot keep the loop from its other work.
-func (l *loop) drain(s *listener, now time.Time) {
+func (l *loop) drain(s *listener) {
 	for range maxQueued {
 		if !s.receive(&l.datagram) {
 			return
 		}
-		l.dispatch(s, now)
+		l.dispatch(s, time.Now())
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -120,7 +121,7 @@ type speaker struct {
 	t *testing.T
 
 	mu   sync.Mutex
-	told []bfd.Status
+	news []bfd.Status
 }
 
 func (h *host) speaker() *speaker {
@@ -129,7 +130,7 @@ func (h *host) speaker() *speaker {
 	s.Server = bfd.NewServer(slog.New(slog.NewTextHandler(h.t.Output(), nil)), func(st bfd.Status) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.told = append(s.told, st)
+		s.news = append(s.news, st)
 	})
 	s.Inside(h.do)
 	h.t.Cleanup(s.close)
@@ -162,12 +163,12 @@ func (s *speaker) status(peer string) bfd.Status {
 	panic("unreachable")
 }
 
-// states are the states notified of the session with the peer, and how often
-// the path has failed.
-func (s *speaker) states(peer string) (states []bfd.State, failures int) {
+// history is the states notified of the session with the peer, and how often
+// the path had failed.
+func (s *speaker) history(peer string) (states []bfd.State, failures int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, st := range s.told {
+	for _, st := range s.news {
 		if st.Peer == netip.MustParseAddr(peer) {
 			states = append(states, st.State)
 			if st.Failed {
@@ -176,6 +177,24 @@ func (s *speaker) states(peer string) (states []bfd.State, failures int) {
 		}
 	}
 	return states, failures
+}
+
+// told waits until the state of the session with the peer is notified.
+func (s *speaker) told(peer string, state bfd.State) {
+	s.t.Helper()
+	s.becomes(peer, "notified "+state.String(), func(bfd.Status) bool {
+		states, _ := s.history(peer)
+		return slices.Contains(states, state)
+	})
+}
+
+// fails waits until a failure of the path to the peer is notified.
+func (s *speaker) fails(peer string) {
+	s.t.Helper()
+	s.becomes(peer, "notified as failed", func(bfd.Status) bool {
+		_, failures := s.history(peer)
+		return failures > 0
+	})
 }
 
 // becomes waits for a status of the session with the peer.
@@ -209,7 +228,14 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// to is a session of 3 x 50 ms.
+// The sessions of the tests are slow enough to stay up on a machine that is busy.
+const (
+	interval      = 100 * time.Millisecond
+	multiplier    = 5
+	detectionTime = multiplier * interval
+)
+
+// to is a session with the peer.
 func to(peer string) bfd.Config {
-	return bfd.Config{Peer: netip.MustParseAddr(peer), Interval: 50 * time.Millisecond, Multiplier: 3}
+	return bfd.Config{Peer: netip.MustParseAddr(peer), Interval: interval, Multiplier: multiplier}
 }

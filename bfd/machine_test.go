@@ -1,0 +1,297 @@
+package bfd
+
+import (
+	"testing"
+	"time"
+)
+
+const (
+	mine   = 0x11 // discriminators
+	theirs = 0x22
+)
+
+// epoch is when the tests of the machine begin.
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// heard is a packet of a peer that runs at 50 ms with a multiplier of 3.
+func heard(s State, change ...func(*Packet)) *Packet {
+	p := &Packet{
+		State: s, Multiplier: 3, MyDiscriminator: theirs, YourDiscriminator: mine,
+		DesiredMinTx: 50 * time.Millisecond, RequiredMinRx: 50 * time.Millisecond,
+	}
+	for _, c := range change {
+		c(p)
+	}
+	return p
+}
+
+func poll(p *Packet)  { p.Poll = true }
+func final(p *Packet) { p.Final = true }
+
+// in is a machine in the state at epoch, with the peer heard just then, no
+// packet due, and no poll under way.
+func in(s State) machine {
+	m := newMachine(mine, 50*time.Millisecond, 3, epoch)
+	switch s {
+	case AdminDown:
+		m.receive(heard(Up), epoch)
+		m.shutDown()
+	case Down:
+		m.receive(heard(AdminDown), epoch)
+	case Init:
+		m.receive(heard(Down), epoch)
+	case Up:
+		m.receive(heard(Init), epoch)
+		m.receive(heard(Up, final), epoch)
+	}
+	m.packet(epoch)
+	return m
+}
+
+// The whole of RFC 5880 section 6.2, and the timer of section 6.8.4: what each
+// event makes of each state. A change is told at once, and nothing else is.
+func TestTransitions(t *testing.T) {
+	const expired State = 9 // not a packet: the detection time passes
+	const none = NoDiagnostic
+	for _, test := range []struct {
+		from, event State
+		to          State
+		diag        Diagnostic
+		failed      bool
+	}{
+		{from: AdminDown, event: AdminDown, to: AdminDown, diag: AdministrativelyDown},
+		{from: AdminDown, event: Down, to: AdminDown, diag: AdministrativelyDown},
+		{from: AdminDown, event: Init, to: AdminDown, diag: AdministrativelyDown},
+		{from: AdminDown, event: Up, to: AdminDown, diag: AdministrativelyDown},
+		{from: AdminDown, event: expired, to: AdminDown, diag: AdministrativelyDown},
+
+		{from: Down, event: AdminDown, to: Down, diag: none},
+		{from: Down, event: Down, to: Init, diag: none},
+		{from: Down, event: Init, to: Up, diag: none},
+		{from: Down, event: Up, to: Down, diag: none},
+		{from: Down, event: expired, to: Down, diag: none},
+
+		{from: Init, event: AdminDown, to: Down, diag: NeighborSignaledDown},
+		{from: Init, event: Down, to: Init, diag: none},
+		{from: Init, event: Init, to: Up, diag: none},
+		{from: Init, event: Up, to: Up, diag: none},
+		{from: Init, event: expired, to: Down, diag: DetectionTimeExpired},
+
+		{from: Up, event: AdminDown, to: Down, diag: NeighborSignaledDown},
+		{from: Up, event: Down, to: Down, diag: NeighborSignaledDown, failed: true},
+		{from: Up, event: Init, to: Up, diag: none},
+		{from: Up, event: Up, to: Up, diag: none},
+		{from: Up, event: expired, to: Down, diag: DetectionTimeExpired, failed: true},
+	} {
+		m, name := in(test.from), test.from.String()+" hears "+test.event.String()
+		if m.state != test.from {
+			t.Fatalf("the test begins in %v, not %v", m.state, test.from)
+		}
+		if test.event == expired {
+			name = test.from.String() + " hears nothing"
+			m.expire(epoch.Add(m.detectionTime()))
+		} else {
+			m.receive(heard(test.event), epoch.Add(time.Millisecond))
+		}
+		if m.state != test.to || m.diag != test.diag || m.failed != test.failed {
+			t.Errorf("%s: %v, %v, failed %v; want %v, %v, %v", name, m.state, m.diag, m.failed, test.to, test.diag, test.failed)
+		}
+		if changed := test.to != test.from; m.urgent != changed {
+			t.Errorf("%s: a packet is due at once: %v, want %v", name, m.urgent, changed)
+		}
+		if down := test.from == Up && test.to == Down; (m.downs == 1) != down {
+			t.Errorf("%s: it went down %d times", name, m.downs)
+		}
+		if p := m.packet(epoch); p.State != test.to || p.Diagnostic != test.diag || p.MyDiscriminator != mine {
+			t.Errorf("%s: the peer is told %+v", name, p)
+		}
+	}
+}
+
+// A peer that takes the session out of service takes back that the path failed,
+// and one that comes up again does too.
+func TestFailedUntil(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		event State
+		want  bool
+	}{
+		{"the peer is heard", Down, true},
+		{"the peer shuts the session down", AdminDown, false},
+		{"the session is up", Init, false},
+	} {
+		m := in(Up)
+		m.expire(epoch.Add(time.Second))
+		if m.receive(heard(test.event), epoch.Add(2*time.Second)); m.failed != test.want {
+			t.Errorf("%s: failed %v, want %v", test.name, m.failed, test.want)
+		}
+	}
+}
+
+// RFC 5880 section 6.8.1: what is known of a silent peer is forgotten.
+func TestForgetsSilentPeer(t *testing.T) {
+	for _, s := range []State{AdminDown, Down, Init, Up} {
+		m := in(s)
+		m.remote.RequiredMinRx = 0
+		deadline := m.deadline()
+		m.expire(deadline.Add(-1))
+		if m.packet(deadline).YourDiscriminator != theirs {
+			t.Errorf("%v: forgotten too early", s)
+		}
+		m.expire(deadline)
+		if p := m.packet(deadline); p.YourDiscriminator != 0 || !m.deadline().IsZero() || m.detectionTime() != 0 {
+			t.Errorf("%v: not forgotten: %+v", s, m.remote)
+		}
+		if m.next(0).IsZero() {
+			t.Errorf("%v: nothing is sent to a peer that had asked for silence and is gone", s)
+		}
+	}
+}
+
+// RFC 5880 sections 6.8.3, 6.8.4 and 6.8.7: the slower end sets the pace.
+func TestIntervals(t *testing.T) {
+	const ms = time.Millisecond
+	for _, test := range []struct {
+		name               string
+		state              State
+		interval           time.Duration
+		remoteTx, remoteRx time.Duration
+		multiplier         uint8
+		tx, detection      time.Duration
+	}{
+		{"alike", Up, 50 * ms, 50 * ms, 50 * ms, 3, 50 * ms, 150 * ms},
+		{"the peer receives slower", Up, 50 * ms, 50 * ms, 300 * ms, 3, 300 * ms, 150 * ms},
+		{"the peer sends slower", Up, 50 * ms, 400 * ms, 50 * ms, 3, 50 * ms, 1200 * ms},
+		{"the peer is faster", Up, 50 * ms, 10 * ms, 10 * ms, 5, 50 * ms, 250 * ms},
+		{"not up", Init, 50 * ms, 50 * ms, 50 * ms, 3, time.Second, 150 * ms},
+		{"not up, and slow anyway", Init, 2 * time.Second, 50 * ms, 50 * ms, 3, 2 * time.Second, 6 * time.Second},
+	} {
+		m := newMachine(mine, test.interval, 3, epoch)
+		intervals := func(p *Packet) {
+			p.DesiredMinTx, p.RequiredMinRx, p.Multiplier = test.remoteTx, test.remoteRx, test.multiplier
+		}
+		m.receive(heard(Down, intervals), epoch)
+		if test.state == Up {
+			m.receive(heard(Up, intervals), epoch)
+			m.receive(heard(Up, intervals, final), epoch)
+		}
+		if m.state != test.state || m.txInterval() != test.tx || m.detectionTime() != test.detection {
+			t.Errorf("%s: %v, sends every %v, waits for %v; want %v, %v, %v",
+				test.name, m.state, m.txInterval(), m.detectionTime(), test.state, test.tx, test.detection)
+		}
+	}
+}
+
+func TestSendsNothingToWhoWantsNothing(t *testing.T) {
+	m := in(Up)
+	none := func(p *Packet) { p.RequiredMinRx = 0 }
+	m.receive(heard(Up, none), epoch)
+	if at := m.next(1); !at.IsZero() {
+		t.Errorf("a packet is due at %v", at)
+	}
+	m.receive(heard(Up, none, poll), epoch)
+	if m.next(1).IsZero() {
+		t.Error("a poll gets no answer")
+	}
+}
+
+// RFC 5880 section 6.8.7: up to a quarter less, and at least a tenth with a
+// multiplier of 1.
+func TestJitter(t *testing.T) {
+	for _, test := range []struct {
+		multiplier  uint8
+		chance      float64
+		least, most time.Duration
+	}{
+		{3, 0, 1000 * time.Microsecond, 1000 * time.Microsecond},
+		{3, 0.9999999, 750 * time.Microsecond, 751 * time.Microsecond},
+		{1, 0, 899 * time.Microsecond, 900 * time.Microsecond},
+		{1, 0.9999999, 750 * time.Microsecond, 751 * time.Microsecond},
+	} {
+		m := in(Up)
+		m.configure(50*time.Millisecond, test.multiplier)
+		got := m.next(test.chance).Sub(epoch) / 50
+		if got < test.least || got > test.most {
+			t.Errorf("multiplier %d, chance %v: %v thousandths of an interval, want %v to %v", test.multiplier, test.chance, got, test.least, test.most)
+		}
+	}
+}
+
+// A session that comes up changes from the slow rate to its own by a Poll
+// Sequence, which lasts until the peer answers.
+func TestPollsWhenUp(t *testing.T) {
+	m := newMachine(mine, 50*time.Millisecond, 3, epoch)
+	if p := m.packet(epoch); p.DesiredMinTx != slow || p.RequiredMinRx != 50*time.Millisecond || p.Poll {
+		t.Errorf("down: %+v", p)
+	}
+	m.receive(heard(Init), epoch)
+	for range 3 {
+		if p := m.packet(epoch); !p.Poll || p.DesiredMinTx != 50*time.Millisecond {
+			t.Errorf("up: %+v", p)
+		}
+	}
+	m.receive(heard(Up, poll), epoch)
+	if p := m.packet(epoch); !p.Final || p.Poll {
+		t.Errorf("answer to a poll: %+v", p)
+	}
+	if p := m.packet(epoch); !p.Poll || p.Final {
+		t.Errorf("after the answer: %+v", p)
+	}
+	m.receive(heard(Up, final), epoch)
+	if p := m.packet(epoch); p.Poll || p.Final {
+		t.Errorf("after the peer's answer: %+v", p)
+	}
+	if m.receive(heard(Down), epoch); m.packet(epoch).DesiredMinTx != slow {
+		t.Error("down again, and not slow")
+	}
+}
+
+// A change of a session that is up: of the old and the new value, the one that
+// cannot make either end wait too short counts until the peer answers.
+func TestChange(t *testing.T) {
+	const ms = time.Millisecond
+	for _, test := range []struct {
+		name                 string
+		to                   time.Duration
+		tx, detection        time.Duration // during the poll
+		txAfter, detectAfter time.Duration
+	}{
+		{"slower", 200 * ms, 50 * ms, 600 * ms, 200 * ms, 600 * ms},
+		{"faster", 10 * ms, 10 * ms, 150 * ms, 10 * ms, 30 * ms},
+	} {
+		m := in(Up)
+		fast := func(p *Packet) { p.DesiredMinTx, p.RequiredMinRx = 10*ms, 10*ms }
+		m.receive(heard(Up, fast), epoch)
+		m.configure(test.to, 3)
+		if !m.urgent || m.txInterval() != test.tx || m.detectionTime() != test.detection {
+			t.Errorf("%s: polls at once %v, sends every %v, waits for %v; want %v, %v", test.name, m.urgent, m.txInterval(), m.detectionTime(), test.tx, test.detection)
+		}
+		if p := m.packet(epoch); !p.Poll || p.DesiredMinTx != test.to || p.RequiredMinRx != test.to {
+			t.Errorf("%s: offers %+v", test.name, p)
+		}
+		m.receive(heard(Up, fast, final), epoch)
+		if m.state != Up || m.txInterval() != test.txAfter || m.detectionTime() != test.detectAfter {
+			t.Errorf("%s: %v, afterwards sends every %v, waits for %v; want %v, %v", test.name, m.state, m.txInterval(), m.detectionTime(), test.txAfter, test.detectAfter)
+		}
+	}
+}
+
+// A change while an earlier one is polled for waits for its turn: the answer to
+// the first must not be taken for one to the second.
+func TestChangeDuringPoll(t *testing.T) {
+	m := in(Up)
+	m.configure(20*time.Millisecond, 3)
+	m.packet(epoch)
+	m.configure(10*time.Millisecond, 4)
+	if p := m.packet(epoch); p.DesiredMinTx != 20*time.Millisecond || p.Multiplier != 4 {
+		t.Errorf("first poll: %+v", p)
+	}
+	m.receive(heard(Up, final), epoch)
+	if p := m.packet(epoch); !p.Poll || p.DesiredMinTx != 10*time.Millisecond {
+		t.Errorf("second poll: %+v", p)
+	}
+	m.receive(heard(Up, final), epoch)
+	if p := m.packet(epoch); p.Poll {
+		t.Errorf("after both: %+v", p)
+	}
+}
