@@ -172,14 +172,18 @@ func TestReady(t *testing.T) {
 
 func TestWriteText(t *testing.T) {
 	s := status()
-	s.Draining = "kernel upgrade"
+	s.Draining = "kernel\nupgrade"
+	s.Realtime = "real-time scheduling: operation not permitted\nlock memory: operation not permitted"
+	s.Peers[0].BFD = &admin.BFD{State: "up"}
 	s.Config.Error = "herald.yaml:3:1: vips: at least one is needed"
-	s.Peers = append(s.Peers, admin.Peer{Name: "eth1", ASN: 64501, State: "waiting", Reason: "no router\tadvertisement\nheard"})
+	s.Peers = append(s.Peers, admin.Peer{Name: "10.0.2.254", ASN: 64500, State: "established", BFD: &admin.BFD{State: "down", Reason: "nothing heard"}},
+		admin.Peer{Name: "eth1", ASN: 64501, State: "waiting", Reason: "no router\tadvertisement\nheard"})
 	var out strings.Builder
 	if err := s.WriteText(&out, s.Started.Add(2*time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	want := `herald v1.2.3 on m1, up 2m0s, configuration /etc/herald/herald.yaml generation 2
+NOT IN REAL TIME: real-time scheduling: operation not permitted lock memory: operation not permitted
 DRAINING: kernel upgrade
 CONFIGURATION NOT IN FORCE: the file has errors, the last good one still runs:
 herald.yaml:3:1: vips: at least one is needed
@@ -190,9 +194,10 @@ control-plane   10.99.0.10   lo     announced   1m0s   apiserver healthy (put ba
 CHECK       STATE     FOR    LATENCY   WHY
 apiserver   healthy   2m0s   1.5ms     200; warning: expires soon
 
-PEER         ASN     STATE         FOR    SENT            WHY
-10.0.1.254   64500   established   2m0s   10.99.0.10/32   -
-eth1         64501   waiting       -      -               no router advertisement heard
+PEER         ASN     STATE         FOR    BFD    SENT            WHY
+10.0.1.254   64500   established   2m0s   up     10.99.0.10/32   -
+10.0.2.254   64500   established   -      down   -               BFD: nothing heard
+eth1         64501   waiting       -      -      -               no router advertisement heard
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

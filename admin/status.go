@@ -16,6 +16,9 @@ type Status struct {
 	Node    string    `json:"node"`
 	Version string    `json:"version"`
 	Started time.Time `json:"started"`
+	// Realtime is [RealtimeOn], or why the process is not in real time although
+	// it is to be; empty if it is not to be.
+	Realtime string `json:"realtime,omitempty"`
 	// Draining is why everything is withdrawn on purpose; empty if it is not.
 	Draining string  `json:"draining,omitempty"`
 	Config   Config  `json:"config"`
@@ -23,6 +26,9 @@ type Status struct {
 	Checks   []Check `json:"checks"`
 	Peers    []Peer  `json:"peers"`
 }
+
+// RealtimeOn says that the process is in real time.
+const RealtimeOn = "on"
 
 // Config is the configuration in force.
 type Config struct {
@@ -84,6 +90,26 @@ type Peer struct {
 	Drops        uint64         `json:"drops"`
 	HoldTime     float64        `json:"holdTimeSeconds,omitempty"`
 	Advertised   []netip.Prefix `json:"advertised"`
+	BFD          *BFD           `json:"bfd,omitempty"`
+}
+
+// BFD is the session that watches the path to a peer.
+type BFD struct {
+	// State is admin-down, down, init or up.
+	State string    `json:"state"`
+	Since time.Time `json:"since,omitzero"`
+	// Reason is why it is not up.
+	Reason string `json:"reason,omitempty"`
+	// Interval is the agreed time between two packets to the peer, DetectionTime
+	// how long the peer may be silent.
+	Interval      float64 `json:"intervalSeconds"`
+	DetectionTime float64 `json:"detectionTimeSeconds"`
+	// Downs counts how often it has gone down.
+	Downs uint64 `json:"downs"`
+	In    uint64 `json:"packetsIn"`
+	Out   uint64 `json:"packetsOut"`
+	// Discarded counts packets from the peer's address that broke a rule.
+	Discarded uint64 `json:"packetsDiscarded"`
 }
 
 // Ready says whether the speaker does its job as well as the node's health

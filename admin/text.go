@@ -20,15 +20,18 @@ func (s Status) WriteText(w io.Writer, now time.Time) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	row := func(cells ...string) {
 		for i, c := range cells {
-			cells[i] = cmp.Or(strings.Join(strings.Fields(c), " "), "-")
+			cells[i] = cmp.Or(oneLine(c), "-")
 		}
 		fmt.Fprintln(tw, strings.Join(cells, "\t"))
 	}
 
 	fmt.Fprintf(tw, "herald %s on %s, up %s, configuration %s generation %d\n",
 		s.Version, s.Node, ago(s.Started), s.Config.File, s.Config.Generation)
+	if s.Realtime != "" && s.Realtime != RealtimeOn {
+		fmt.Fprintf(tw, "NOT IN REAL TIME: %s\n", oneLine(s.Realtime))
+	}
 	if s.Draining != "" {
-		fmt.Fprintf(tw, "DRAINING: %s\n", s.Draining)
+		fmt.Fprintf(tw, "DRAINING: %s\n", oneLine(s.Draining))
 	}
 	if s.Config.Error != "" {
 		fmt.Fprintf(tw, "CONFIGURATION NOT IN FORCE: the file has errors, the last good one still runs:\n%s\n", s.Config.Error)
@@ -59,7 +62,7 @@ func (s Status) WriteText(w io.Writer, now time.Time) error {
 	}
 
 	fmt.Fprintln(tw)
-	row("PEER", "ASN", "STATE", "FOR", "SENT", "WHY")
+	row("PEER", "ASN", "STATE", "FOR", "BFD", "SENT", "WHY")
 	for _, p := range s.Peers {
 		sent := make([]string, len(p.Advertised))
 		for i, prefix := range p.Advertised {
@@ -69,7 +72,17 @@ func (s Status) WriteText(w io.Writer, now time.Time) error {
 		if len(sent) > few {
 			sent = append(sent[:few], fmt.Sprintf("and %d more", len(sent)-few))
 		}
-		row(p.Name, fmt.Sprint(p.ASN), p.State, ago(p.Since), strings.Join(sent, ", "), p.Reason)
+		path, why := "", p.Reason
+		if p.BFD != nil {
+			path = p.BFD.State
+			if p.BFD.Reason != "" && why == "" {
+				why = "BFD: " + p.BFD.Reason
+			}
+		}
+		row(p.Name, fmt.Sprint(p.ASN), p.State, ago(p.Since), path, strings.Join(sent, ", "), why)
 	}
 	return tw.Flush()
 }
+
+// oneLine keeps what others wrote from breaking the table.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -3,10 +3,11 @@
 // GoBGP: callers state peers with [Server.Apply] and routes with
 // [Server.Announce] and [Server.Withdraw], and read [Session] values back.
 //
-// Three things GoBGP leaves to its embedder are done here: a lost session is
-// retried at once rather than after its fixed idle time, a peer that stops
-// reading is given up (RFC 9687), and a session that will not come up is
-// examined until the reason can be told (see diagnose.go).
+// Four things GoBGP leaves to its embedder, or does not do well, are done here:
+// a lost session is retried at once rather than after its fixed idle time, a
+// peer that stops reading is given up (RFC 9687), a session that will not come
+// up is examined until the reason can be told (see diagnose.go), and paths are
+// watched by BFD (see path.go).
 package bgp
 
 import (
@@ -15,6 +16,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/herald-vip/herald/bfd"
 )
 
 // Config is what [Server.Apply] brings about.
@@ -54,6 +57,8 @@ type Peer struct {
 	Multihop uint8
 	// TTLSecurity is how many hops away the neighbour may be under GTSM (RFC 5082); 0 is off.
 	TTLSecurity uint8
+	// BFD watches the path to the neighbour; nil does not.
+	BFD *BFD
 	// IPv4 and IPv6 are the address families the session carries.
 	IPv4, IPv6 bool
 	// NextHop4 and NextHop6 are the next hops of the routes sent. Unset means
@@ -160,6 +165,8 @@ type Session struct {
 	HoldTime time.Duration
 	// Advertised are the prefixes the peer was sent and not told to forget.
 	Advertised []netip.Prefix
+	// BFD is the session that watches the path; nil if there is none.
+	BFD *bfd.Status
 }
 
 // Community is an RFC 1997 community.

@@ -235,7 +235,7 @@ func prepareSocket(fd int, p Peer, addr netip.Addr, asn uint32) error {
 	switch {
 	case p.TTLSecurity > 0:
 		ttl = 255
-		if err := unix.SetsockoptInt(fd, level, minTTLOption, int(minTTL(p))); err != nil {
+		if err := unix.SetsockoptInt(fd, level, minTTLOption, int(p.leastTTL())); err != nil {
 			return fmt.Errorf("set the least TTL: %w", err)
 		}
 	case p.Multihop > 0:

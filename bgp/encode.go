@@ -68,7 +68,7 @@ func encodePeer(c Config, p Peer, addr netip.Addr, maxRoutes uint32) *api.Peer {
 		out.EbgpMultihop = &api.EbgpMultihop{Enabled: true, MultihopTtl: uint32(p.Multihop)}
 	}
 	if p.TTLSecurity > 0 {
-		out.TtlSecurity = &api.TtlSecurity{Enabled: true, TtlMin: uint32(minTTL(p))}
+		out.TtlSecurity = &api.TtlSecurity{Enabled: true, TtlMin: uint32(p.leastTTL())}
 	}
 	if p.IPv4 {
 		out.AfiSafis = append(out.AfiSafis, afiSafi(api.Family_AFI_IP, maxRoutes))
@@ -79,9 +79,12 @@ func encodePeer(c Config, p Peer, addr netip.Addr, maxRoutes uint32) *api.Peer {
 	return out
 }
 
-// minTTL is the least TTL that GTSM lets a packet of p arrive with: it was
-// sent with 255 and lost one per router passed (RFC 5082 section 3).
-func minTTL(p Peer) uint8 { return 255 - p.TTLSecurity + 1 }
+// leastTTL is the least TTL that packets of the peer may arrive with which were
+// sent with 255 and lost one per router passed (RFC 5082 section 3): those of
+// BGP under GTSM, and those of BFD.
+func (p Peer) leastTTL() uint8 {
+	return 255 - max(p.Multihop, p.TTLSecurity, 1) + 1
+}
 
 func afiSafi(afi api.Family_Afi, maxRoutes uint32) *api.AfiSafi {
 	family := &api.Family{Afi: afi, Safi: api.Family_SAFI_UNICAST}

@@ -17,6 +17,8 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 	gobgp "github.com/osrg/gobgp/v4/pkg/server"
+
+	"github.com/herald-vip/herald/bfd"
 )
 
 // ErrRestart is wrapped by [Server.Apply] when a change needs a new process:
@@ -30,6 +32,7 @@ type Server struct {
 	log     *slog.Logger
 	options Options
 	gobgp   *gobgp.BgpServer
+	bfd     *bfd.Server
 	told    *reasons
 
 	ctx    context.Context
@@ -76,6 +79,7 @@ func New(log *slog.Logger, options Options) *Server {
 		numbers: make(numbers),
 		routes:  make(map[netip.Prefix]Route),
 	}
+	s.bfd = bfd.NewServer(log, s.pathChanged)
 	s.wg.Go(s.gobgp.Serve)
 	s.wg.Go(s.run)
 	return s
@@ -131,6 +135,7 @@ func (s *Server) Apply(ctx context.Context, c Config) error {
 	for _, p := range s.peers {
 		s.add(p)
 	}
+	s.watchPaths()
 	return nil
 }
 
@@ -168,6 +173,7 @@ func sessionChanged(old, new Peer) bool {
 	old.Attributes, new.Attributes = Attributes{}, Attributes{}
 	old.NextHop4, new.NextHop4 = netip.Addr{}, netip.Addr{}
 	old.NextHop6, new.NextHop6 = netip.Addr{}, netip.Addr{}
+	old.BFD, new.BFD = nil, nil
 	return !reflect.DeepEqual(old, new)
 }
 
@@ -240,12 +246,16 @@ func (s *Server) encode(r Route) (*apiutil.Path, error) {
 
 // Sessions is every peer as it stands, sorted by name.
 func (s *Server) Sessions() []Session {
+	paths := make(map[netip.Addr]*bfd.Status)
+	for _, path := range s.bfd.Statuses() {
+		paths[path.Peer] = &path
+	}
 	s.mu.Lock()
 	out := make([]Session, 0, len(s.peers))
 	families := make(map[string][]packet.Family)
 	for _, name := range slices.Sorted(maps.Keys(s.peers)) {
 		p := s.peers[name]
-		out = append(out, p.session())
+		out = append(out, p.session(paths[p.addr]))
 		families[name] = p.families()
 	}
 	s.mu.Unlock()
@@ -301,6 +311,10 @@ func (s *Server) Close(ctx context.Context, message string) error {
 		case <-ctx.Done():
 			err = fmt.Errorf("bgp: peer %s did not close in time: %w", name, ctx.Err())
 		}
+	}
+	// BGP goes first: a peer takes the end of BFD alone for a fault.
+	if bfd := s.bfd.Close(ctx); bfd != nil {
+		err = errors.Join(err, fmt.Errorf("bgp: close BFD: %w", bfd))
 	}
 	s.cancel()
 	s.gobgp.Stop()

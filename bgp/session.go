@@ -10,6 +10,8 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 	gobgp "github.com/osrg/gobgp/v4/pkg/server"
+
+	"github.com/herald-vip/herald/bfd"
 )
 
 const (
@@ -44,6 +46,8 @@ type peer struct {
 	local    netip.Addr
 	holdTime time.Duration
 
+	pathDowns uint64 // how often BFD said that the path has failed
+
 	exported   neighbour
 	extended4  bool          // the peer takes IPv4 routes with an IPv6 next hop (RFC 8950)
 	hop6       netip.Addr    // found next hop for IPv6 routes over an IPv4 session
@@ -69,9 +73,10 @@ func newPeer(conf Peer, number uint32) *peer {
 	return p
 }
 
-func (p *peer) session() Session {
+func (p *peer) session(path *bfd.Status) Session {
 	s := Session{
 		Peer: p.Name(), Address: p.addr, ASN: p.ASN, State: p.state, Since: p.since, Drops: p.drops,
+		BFD: p.path(path),
 	}
 	if p.state == Established {
 		s.LocalAddress, s.HoldTime = p.local, p.holdTime
@@ -138,6 +143,7 @@ func (p *peer) examineSoon() {
 // event is a change that GoBGP reports of one peer.
 type event struct {
 	addr       netip.Addr
+	local      netip.Addr // the session's own end, if there is one
 	state      State
 	extended4  bool
 	tooMany    bool // the peer sent more routes than it may
@@ -166,6 +172,7 @@ func (s *Server) watch() error {
 func newEvent(p apiutil.Peer) event {
 	e := event{
 		addr:       p.State.NeighborAddress,
+		local:      p.Transport.LocalAddress.WithZone("").Unmap(),
 		tooMany:    p.State.AdminState == api.PeerState_ADMIN_STATE_PFX_CT,
 		disconnect: p.State.DisconnectMessage,
 	}
@@ -221,12 +228,16 @@ func (s *Server) handle(e event) {
 	}
 	p.epoch++
 	was := p.state
+	if e.local.IsValid() && !e.local.IsUnspecified() {
+		p.local = e.local
+	}
 	if e.state == Established {
 		p.state = OpenConfirm
 		s.confirm(p, e)
 		return
 	}
 	p.state = e.state
+	defer s.watchPaths()
 	if was == Established {
 		reason := e.disconnect
 		if said := s.told.take(p.addr); said != "" {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -35,6 +36,9 @@ func ParseLargeCommunity(s string) ([3]uint32, error) {
 	n, ok := numbers(s, 3, 32)
 	if !ok {
 		return [3]uint32{}, fmt.Errorf("want a large community such as 64512:1:2, got %s", quote(s))
+	}
+	if n[0] == math.MaxUint32 { // RFC 8092 section 5; package bgp marks routes with it
+		return [3]uint32{}, fmt.Errorf("the number %d is reserved, got %s", n[0], quote(s))
 	}
 	return [3]uint32(n), nil
 }

@@ -33,7 +33,7 @@ func TestParseLargeCommunity(t *testing.T) {
 	for s, want := range map[string][3]uint32{
 		"0:0:0":                            {},
 		"64512:1:2":                        {64512, 1, 2},
-		"4294967295:4294967295:4294967295": {1<<32 - 1, 1<<32 - 1, 1<<32 - 1},
+		"4294967294:4294967295:4294967295": {1<<32 - 2, 1<<32 - 1, 1<<32 - 1},
 	} {
 		if got, err := config.ParseLargeCommunity(s); err != nil || got != want {
 			t.Errorf("ParseLargeCommunity(%q) = %v, %v, want %v", s, got, err, want)

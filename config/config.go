@@ -34,6 +34,8 @@ type Config struct {
 	VIPs []VIP `yaml:"vips"`
 	// Checks are the health checks that VIPs refer to by name. Required.
 	Checks []Check `yaml:"checks"`
+	// Realtime runs the process under real-time scheduling (SCHED_FIFO) with its memory locked, so that a busy node does not delay it; what the host does not permit is reported in status. BFD intervals below 50ms need it. Default: false.
+	Realtime bool `yaml:"realtime"`
 	// BGP configures the embedded BGP speaker. Required by a VIP with `announce: bgp`.
 	BGP *BGP `yaml:"bgp"`
 	// Admin is the local control socket behind `herald status`, `drain` and `undrain`.
@@ -47,6 +49,17 @@ type Announce string
 
 // AnnounceBGP advertises the VIP as a host route to BGP peers.
 const AnnounceBGP Announce = "bgp"
+
+// OnFailure is what a failing check does to an announced VIP.
+type OnFailure string
+
+// What a failing check may do.
+const (
+	// Withdraw takes route and address away.
+	Withdraw OnFailure = "withdraw"
+	// Demote keeps both, as a last resort.
+	Demote OnFailure = "demote"
+)
 
 // VIP is one virtual IP, or several (dual stack) that live and die together.
 type VIP struct {
@@ -62,6 +75,12 @@ type VIP struct {
 	Checks []string `yaml:"checks"`
 	// Linger is how long this node still answers for the VIP after a planned withdrawal, 0s to 5m. Default: 1s.
 	Linger time.Duration `yaml:"linger"`
+	// Peers name the BGP peers that hear of the VIP, by their address or interface. Default: all.
+	Peers []string `yaml:"peers"`
+	// HoldDown is the longest that a VIP whose checks flap stays withdrawn after they pass again, 0s to 1h: the first return is at once, each further one within a short time waits twice as long. 0s turns it off. Default: 1m.
+	HoldDown time.Duration `yaml:"holdDown"`
+	// OnFailure is what a failing check does to an announced VIP: `withdraw` it or `demote` it to the worst route there is, which routers use only when no other node has a better one. Default: withdraw.
+	OnFailure OnFailure `yaml:"onFailure"`
 	// Attributes are added to those of the `bgp` section for this VIP's routes.
 	Attributes `yaml:",inline"`
 }
@@ -179,6 +198,8 @@ type Peer struct {
 	Multihop uint8 `yaml:"multihop"`
 	// TTLSecurity is the number of hops the peer may be away under GTSM (RFC 5082); 1 is directly connected, 0 is off, 254 the most. Not together with `multihop`. Default: 0.
 	TTLSecurity uint8 `yaml:"ttlSecurity"`
+	// BFD watches the path to the peer (RFC 5880), which is to be configured for it too. Default: off.
+	BFD *BFD `yaml:"bfd"`
 	// Families are the address families of the session: `ipv4`, `ipv6`. Default: the one of the peer's address; both if unnumbered.
 	Families []Family `yaml:"families"`
 	// NextHop4 is the next hop of IPv4 routes sent to this peer. Default: the session's own local address.
@@ -187,6 +208,16 @@ type Peer struct {
 	NextHop6 netip.Addr `yaml:"nextHop6"`
 	// Attributes are those of the routes sent to this peer.
 	Attributes `yaml:",inline"`
+}
+
+// BFD is a session of Bidirectional Forwarding Detection: a peer that has been silent for `multiplier` intervals is down.
+type BFD struct {
+	// Interval is the time between two packets, each way; a peer that asks for a longer one is given it. 10ms to 10s, below 50ms with `realtime: true`. Default: 50ms.
+	Interval time.Duration `yaml:"interval"`
+	// Multiplier is how many intervals of silence end the session, 2 to 50. Default: 3.
+	Multiplier uint8 `yaml:"multiplier"`
+	// Multihop speaks BFD for paths over several hops (RFC 5883), as the router must: FRR does so for sessions with `multihop` or `ttlSecurity`, even on a shared link. Default: whether the session has one of these.
+	Multihop *bool `yaml:"multihop"`
 }
 
 // Name is how logs, status and metrics call the peer, which no other shares: its address or its interface.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"net/netip"
 	"reflect"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ var (
 	_ defaulter = (*BGP)(nil)
 	_ defaulter = (*Listen)(nil)
 	_ defaulter = (*Peer)(nil)
+	_ defaulter = (*BFD)(nil)
 	_ defaulter = (*Admin)(nil)
 	_ defaulter = (*Metrics)(nil)
 )
@@ -37,6 +39,8 @@ func (c *Config) setDefaults() {
 func (v *VIP) setDefaults() {
 	v.Interface = "lo"
 	v.Linger = time.Second
+	v.HoldDown = time.Minute
+	v.OnFailure = Withdraw
 }
 
 func (c *Check) setDefaults() {
@@ -57,6 +61,11 @@ func (p *Peer) setDefaults() {
 	p.HoldTime = 3 * time.Second
 }
 
+func (b *BFD) setDefaults() {
+	b.Interval = 50 * time.Millisecond
+	b.Multiplier = 3
+}
+
 func (a *Admin) setDefaults() { a.Socket = "/run/herald/herald.sock" }
 
 func (m *Metrics) setDefaults() { m.Listen = "127.0.0.1:9474" }
@@ -66,12 +75,23 @@ func (c *Config) derive(hostname string) {
 	if c.NodeName == "" {
 		c.NodeName = strings.ToLower(hostname)
 	}
+	for _, v := range c.VIPs {
+		for i, name := range v.Peers {
+			if addr, err := netip.ParseAddr(name); err == nil {
+				v.Peers[i] = addr.String() // as the peer is named, however it is written
+			}
+		}
+	}
 	if c.BGP == nil {
 		return
 	}
 	for i := range c.BGP.Peers {
-		if p := &c.BGP.Peers[i]; p.Families == nil {
+		p := &c.BGP.Peers[i]
+		if p.Families == nil {
 			p.Families = defaultFamilies(p)
+		}
+		if p.BFD != nil && p.BFD.Multihop == nil {
+			p.BFD.Multihop = new(p.Multihop > 0 || p.TTLSecurity > 0)
 		}
 	}
 }

@@ -78,7 +78,17 @@ func TestPeersMistakes(t *testing.T) {
 		{"asn: 64500", "asn: 64500\n    families: [ipv4, ipv6]\n    nextHop6: \"fe80::1%eth0\"", "18:15: bgp.peers[0].nextHop6: want an ipv6 address of this host, got fe80::1%eth0"},
 		{"asn: 64500", "asn: 64500\n    localPref: 1", "17:16: bgp.peers[0].localPref: only an iBGP peer hears it: remove it"},
 		{"asn: 64500", "asn: 64500\n    prepend: 11\n    communities: [x]", "17:14: bgp.peers[0].prepend: want 0 to 10, got 11\n18:19: bgp.peers[0].communities[0]: want a community such as 65000:100 or no-export, got \"x\""},
-		{"asn: 64500", "asn: 64500\n    bfd: {}", "17:5: bgp.peers[0].bfd: unknown field"},
+		{"asn: 64500", "asn: 64500\n    bfd: {interval: 9ms, multiplier: 1}", "17:21: bgp.peers[0].bfd.interval: want 10ms to 10s, got 9ms\n17:21: bgp.peers[0].bfd.interval: below 50ms a busy node looks like a dead one: set realtime: true, or a longer interval\n17:38: bgp.peers[0].bfd.multiplier: want 2 to 50, got 1"},
+		{"asn: 64500", "asn: 64500\n    bfd: {interval: 11s, multiplier: 51}", "17:21: bgp.peers[0].bfd.interval: want 10ms to 10s, got 11s\n17:38: bgp.peers[0].bfd.multiplier: want 2 to 50, got 51"},
+		{"address: 10.0.1.254", "interface: eth1\n    bfd: {multihop: true}", "16:21: bgp.peers[0].bfd.multihop: an unnumbered peer is always on the link: remove it"},
+		{"asn: 64500", "asn: 64500\n    ttlSecurity: 2\n    bfd: {multihop: false}", "18:21: bgp.peers[0].bfd.multihop: the peer may be several hops away: remove it"},
+		{"asn: 64500", "asn: 64500\n    bfd: {intervall: 50ms}", "17:11: bgp.peers[0].bfd.intervall: unknown field, did you mean interval?"},
+		{"asn: 64500", "asn: 64500\n    bfd: {multiplier: 256}", "17:23: bgp.peers[0].bfd.multiplier: want a number from 0 to 255, got 256"},
+		{"asn: 64500", "asn: 64500\n    largeCommunities: [\"4294967295:1:2\"]", "17:24: bgp.peers[0].largeCommunities[0]: the number 4294967295 is reserved, got \"4294967295:1:2\""},
+		{
+			"- name: web\n  addresses: [10.99.0.10]", "- name: web\n  addresses: [\"fd00:99::10\"]\n  peers: [10.0.1.254]",
+			"6:15: vips[0].addresses[0]: none of the VIP's peers carries ipv6 routes: add ipv6 to the families of one",
+		},
 		// A VIP is not called uncarried where it is unclear what is carried.
 		{"address: 10.0.1.254", "address: \"fd00::1\"\n    families: ipv4", `16:15: bgp.peers[0].families: want a list, got the text "ipv4"`},
 		{"address: 10.0.1.254", "address: \"fd00::1\"\n    families: [4]", "16:16: bgp.peers[0].families[0]: want text, got the number 4: put it in quotes"},

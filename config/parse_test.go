@@ -47,6 +47,8 @@ func TestParseDefaults(t *testing.T) {
 			Interface: "lo",
 			Checks:    []string{"apiserver"},
 			Linger:    time.Second,
+			HoldDown:  time.Minute,
+			OnFailure: config.Withdraw,
 		}},
 		Checks: []config.Check{{
 			Name:     "apiserver",

@@ -19,16 +19,25 @@ const (
 type validator struct {
 	*report
 	config *Config
-	known  []string // the names of all checks
-	partly bool     // known lacks a name that has mistakes
+	// The names of all checks and peers, and whether some are missing because
+	// of mistakes of their own.
+	checkNames, peerNames     []string
+	partlyChecks, partlyPeers bool
 }
 
 func validate(r *report, c *Config) {
 	v := validator{report: r, config: c}
-	v.partly = !v.wasRead("checks")
+	v.partlyChecks = !v.wasRead("checks")
 	for _, check := range c.Checks {
-		v.known = append(v.known, check.Name)
-		v.partly = v.partly || !isName(check.Name, maxName)
+		v.checkNames = append(v.checkNames, check.Name)
+		v.partlyChecks = v.partlyChecks || !isName(check.Name, maxName)
+	}
+	v.partlyPeers = c.BGP == nil || !v.wasRead("bgp.peers")
+	if c.BGP != nil {
+		for _, peer := range c.BGP.Peers {
+			v.peerNames = append(v.peerNames, peer.Name())
+			v.partlyPeers = v.partlyPeers || peer.Name() == ""
+		}
 	}
 	v.header()
 	v.checks()
@@ -126,29 +135,44 @@ func (v validator) vip(p path, vip *VIP, owner map[netip.Addr]path) {
 			continue
 		}
 		owner[addr] = p.parent().parent()
-		v.carried(p, addr)
+		v.carried(p, addr, vip.Peers)
 	}
 	v.announce(p.field("announce"), vip.Announce)
 	v.link(p.field("interface"), vip.Interface)
 	v.vipChecks(p.field("checks"), vip.Checks)
 	v.duration(p.field("linger"), vip.Linger, 0, 5*time.Minute, "0s to 5m")
+	v.vipPeers(p.field("peers"), vip)
+	v.duration(p.field("holdDown"), vip.HoldDown, 0, time.Hour, "0s to 1h")
+	if vip.OnFailure != Withdraw && vip.OnFailure != Demote {
+		v.errorf(p.field("onFailure"), "want withdraw or demote, got %s", quote(string(vip.OnFailure)))
+	}
 	v.attributes(p, &vip.Attributes, v.hasInternalPeer())
 }
 
-// carried reports the VIP address at p if no BGP session is for its family.
-func (v validator) carried(p path, addr netip.Addr) {
+// carried reports the VIP address at p if no BGP session that hears of it, out
+// of those with the given names or of all, is for its family.
+func (v validator) carried(p path, addr netip.Addr, names []string) {
 	if v.config.BGP == nil || len(v.config.BGP.Peers) == 0 {
 		return // reported as such
 	}
-	family := familyOf(addr)
+	family, heard := familyOf(addr), false
 	for i, peer := range v.config.BGP.Peers {
+		if names != nil && !slices.Contains(names, peer.Name()) {
+			continue
+		}
+		heard = true
 		p := path("bgp.peers").item(i).field("families")
 		unclear := !v.wasRead(p) || len(peer.Families) == 0
 		if unclear || slices.ContainsFunc(peer.Families, func(f Family) bool { return f == family || !f.valid() }) {
 			return
 		}
 	}
-	v.errorf(p, "no peer carries %s routes: add %[1]s to the families of one", family)
+	switch {
+	case names == nil:
+		v.errorf(p, "no peer carries %s routes: add %[1]s to the families of one", family)
+	case heard:
+		v.errorf(p, "none of the VIP's peers carries %s routes: add %[1]s to the families of one", family)
+	}
 }
 
 func (v validator) announce(p path, a Announce) {
@@ -170,19 +194,33 @@ func (v validator) vipChecks(p path, names []string) {
 	if len(names) == 0 {
 		v.errorf(p, "list at least one check: a VIP is announced only while its checks pass")
 	}
+	v.references(p, names, "check", v.checkNames, v.partlyChecks)
+}
+
+// vipPeers judges the names of the peers that are to hear of a VIP.
+func (v validator) vipPeers(p path, vip *VIP) {
+	if vip.Peers != nil && len(vip.Peers) == 0 {
+		v.errorf(p, "list at least one peer, or remove it for all of them")
+	}
+	v.references(p, vip.Peers, "peer", v.peerNames, v.partlyPeers)
+}
+
+// references judges a list of names of what is configured elsewhere; partly
+// says that known lacks some that have mistakes of their own.
+func (v validator) references(p path, names []string, kind string, known []string, partly bool) {
 	for i, name := range names {
 		item := p.item(i)
 		if slices.Contains(names[:i], name) {
 			v.errorf(item, "%s is listed twice", quote(name))
 			continue
 		}
-		if slices.Contains(v.known, name) || v.partly {
+		if slices.Contains(known, name) || partly {
 			continue
 		}
-		if meant, ok := closest(name, v.known); ok {
-			v.errorf(item, "no check has the name %s, did you mean %s?", quote(name), meant)
+		if meant, ok := closest(name, known); ok {
+			v.errorf(item, "no %s has the name %s, did you mean %s?", kind, quote(name), meant)
 		} else {
-			v.errorf(item, "no check has the name %s", quote(name))
+			v.errorf(item, "no %s has the name %s", kind, quote(name))
 		}
 	}
 }

@@ -91,6 +91,9 @@ func (v validator) peer(p path, peer *Peer) {
 	v.file(p.field("passwordFile"), peer.PasswordFile)
 	v.seconds(p.field("holdTime"), peer.HoldTime, 3*time.Second, 65535*time.Second, "3s to 65535s")
 	v.distance(p, peer)
+	if peer.BFD != nil {
+		v.bfd(p.field("bfd"), peer)
+	}
 	v.families(p.field("families"), peer.Families)
 	v.nextHop(p.field("nextHop4"), peer.NextHop4, IPv4, peer)
 	v.nextHop(p.field("nextHop6"), peer.NextHop6, IPv6, peer)
@@ -144,6 +147,21 @@ func (v validator) distance(p path, peer *Peer) {
 		v.errorf(security, "multihop and ttlSecurity exclude each other: keep one")
 	}
 	v.between(security, int(peer.TTLSecurity), 0, 254)
+}
+
+func (v validator) bfd(p path, peer *Peer) {
+	b, interval := peer.BFD, p.field("interval")
+	v.duration(interval, b.Interval, 10*time.Millisecond, 10*time.Second, "10ms to 10s")
+	if least := 50 * time.Millisecond; b.Interval < least && !v.config.Realtime && v.wasRead("realtime") {
+		v.errorf(interval, "below %s a busy node looks like a dead one: set realtime: true, or a longer interval", least)
+	}
+	v.between(p.field("multiplier"), int(b.Multiplier), 2, 50)
+	if *b.Multihop && peer.Interface != "" {
+		v.errorf(p.field("multihop"), "an unnumbered peer is always on the link: remove it")
+	}
+	if !*b.Multihop && (peer.Multihop > 1 || peer.TTLSecurity > 1) {
+		v.errorf(p.field("multihop"), "the peer may be several hops away: remove it")
+	}
 }
 
 // isInternal and isExternal report whether the session with peer is iBGP or eBGP; neither if an ASN is missing.

@@ -79,6 +79,9 @@ func bgpConfig(c *config.Config, routerID netip.Addr) (bgp.Config, error) {
 			Password: p.Password, HoldTime: p.HoldTime, Multihop: p.Multihop, TTLSecurity: p.TTLSecurity,
 			NextHop4: p.NextHop4, NextHop6: p.NextHop6, Attributes: attrs,
 		}
+		if p.BFD != nil {
+			peer.BFD = &bgp.BFD{Interval: p.BFD.Interval, Multiplier: p.BFD.Multiplier, Multihop: *p.BFD.Multihop}
+		}
 		for _, f := range p.Families {
 			peer.IPv4 = peer.IPv4 || f == config.IPv4
 			peer.IPv6 = peer.IPv6 || f == config.IPv6

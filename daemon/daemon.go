@@ -23,6 +23,7 @@ import (
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/metrics"
 	"github.com/herald-vip/herald/netutil"
+	"github.com/herald-vip/herald/priority"
 	"github.com/herald-vip/herald/speaker"
 )
 
@@ -52,6 +53,7 @@ type Daemon struct {
 	config   *config.Config
 	routerID netip.Addr
 	state    admin.Config
+	realtime string // as in [admin.Status]
 }
 
 // ConfigError says that a speaker did not start because its configuration
@@ -86,7 +88,9 @@ func Run(ctx context.Context, log *slog.Logger, version, file string) error {
 	signal.Notify(in.reload, syscall.SIGHUP)
 	defer signal.Stop(in.reload)
 
-	// The socket comes first: it tells whether another herald runs here, whose
+	d.prioritise(c.Realtime)
+
+	// The socket comes first of what others can see: it tells whether another herald runs here, whose
 	// addresses are not left-overs.
 	control, err := admin.Listen(c.Admin.Socket, log, d)
 	if err != nil {
@@ -117,6 +121,21 @@ func Run(ctx context.Context, log *slog.Logger, version, file string) error {
 		return err
 	}
 	return d.serve(ctx, c, servers, in)
+}
+
+// prioritise puts the process before others, as far as the host permits.
+func (d *Daemon) prioritise(realtime bool) {
+	if err := priority.Protect(); err != nil {
+		d.log.Info("may be ended when the node runs out of memory", "err", err)
+	}
+	if !realtime {
+		return
+	}
+	d.realtime = admin.RealtimeOn
+	if err := priority.Realtime(); err != nil {
+		d.realtime = err.Error()
+		d.log.Warn("not in real time: a busy node may delay checks and BFD", "err", err)
+	}
 }
 
 // signals come in two channels, lest a storm of SIGHUPs swallow a SIGTERM, or a
@@ -284,6 +303,8 @@ func unchangeable(old, new *config.Config) error {
 		return fmt.Errorf("admin.socket %s", restart)
 	case old.Metrics.Listen != new.Metrics.Listen:
 		return fmt.Errorf("metrics.listen %s", restart)
+	case old.Realtime != new.Realtime:
+		return fmt.Errorf("realtime %s", restart)
 	case old.NodeName != new.NodeName:
 		return fmt.Errorf("nodeName %s", restart)
 	}

@@ -19,7 +19,7 @@ func (d *Daemon) Undrain() { d.speaker.Undrain() }
 func (d *Daemon) Status() admin.Status {
 	d.mu.Lock()
 	s := admin.Status{
-		Node: d.config.NodeName, Version: d.version, Started: d.started, Config: d.state,
+		Node: d.config.NodeName, Version: d.version, Started: d.started, Realtime: d.realtime, Config: d.state,
 		VIPs: []admin.VIP{}, Checks: []admin.Check{}, Peers: []admin.Peer{},
 	}
 	d.mu.Unlock()
@@ -59,10 +59,18 @@ func (d *Daemon) Status() admin.Status {
 		})
 	}
 	for _, p := range d.bgp.Sessions() {
-		s.Peers = append(s.Peers, admin.Peer{
+		peer := admin.Peer{
 			Name: p.Peer, Address: p.Address, LocalAddress: p.LocalAddress, ASN: p.ASN, State: string(p.State), Since: p.Since,
 			Reason: p.Reason, Drops: p.Drops, HoldTime: p.HoldTime.Seconds(), Advertised: p.Advertised,
-		})
+		}
+		if b := p.BFD; b != nil {
+			peer.BFD = &admin.BFD{
+				State: b.State.String(), Since: b.Since, Reason: b.Reason,
+				Interval: b.TxInterval.Seconds(), DetectionTime: b.DetectionTime.Seconds(),
+				Downs: b.Downs, In: b.In, Out: b.Out, Discarded: b.Discarded,
+			}
+		}
+		s.Peers = append(s.Peers, peer)
 	}
 	return s
 }

@@ -54,6 +54,7 @@ func newCollector(status func() admin.Status) *collector {
 		c.descs[name] = prometheus.NewDesc("herald_"+name, help, labels, nil)
 	}
 	desc("build_info", "Always 1; the label is the version.", "version")
+	desc("realtime", "1 while the process is under real-time scheduling with its memory locked.")
 	desc("draining", "1 while everything is withdrawn on purpose.")
 	desc("config_generation", "Configurations applied since the start.")
 	desc("config_loaded_timestamp_seconds", "When the configuration in force was loaded.")
@@ -74,6 +75,11 @@ func newCollector(status func() admin.Status) *collector {
 	desc("bgp_session_since_timestamp_seconds", "When the session came up or went down.", "peer", "asn")
 	desc("bgp_session_drops_total", "Established sessions that were lost.", "peer", "asn")
 	desc("bgp_routes_advertised", "Routes the peer was sent.", "peer", "asn")
+	desc("bfd_session_up", "1 while the BFD session is up.", "peer")
+	desc("bfd_session_since_timestamp_seconds", "When the BFD session reached its state.", "peer")
+	desc("bfd_session_downs_total", "Times the BFD session went down.", "peer")
+	desc("bfd_detection_time_seconds", "How long the peer may be silent, as agreed.", "peer")
+	desc("bfd_packets_total", "BFD packets by direction; discarded are those received that broke a rule.", "peer", "direction")
 	return c
 }
 
@@ -94,6 +100,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 
 	s := c.status()
 	gauge("build_info", 1, s.Version)
+	gauge("realtime", truth(s.Realtime == admin.RealtimeOn))
 	gauge("draining", truth(s.Draining != ""))
 	gauge("config_generation", float64(s.Config.Generation))
 	gauge("config_loaded_timestamp_seconds", seconds(s.Config.Loaded))
@@ -124,6 +131,15 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge("bgp_session_since_timestamp_seconds", seconds(p.Since), p.Name, asn)
 		count("bgp_session_drops_total", float64(p.Drops), p.Name, asn)
 		gauge("bgp_routes_advertised", float64(len(p.Advertised)), p.Name, asn)
+		if b := p.BFD; b != nil {
+			gauge("bfd_session_up", truth(b.State == "up"), p.Name)
+			gauge("bfd_session_since_timestamp_seconds", seconds(b.Since), p.Name)
+			count("bfd_session_downs_total", float64(b.Downs), p.Name)
+			gauge("bfd_detection_time_seconds", b.DetectionTime, p.Name)
+			count("bfd_packets_total", float64(b.In), p.Name, "in")
+			count("bfd_packets_total", float64(b.Out), p.Name, "out")
+			count("bfd_packets_total", float64(b.Discarded), p.Name, "discarded")
+		}
 	}
 }
 

@@ -23,7 +23,8 @@ func status() admin.Status {
 			{Name: "cp", Address: netip.MustParseAddr("fd00::10"), Stage: "announced", Decided: true, Error: "no link"},
 		},
 		Checks: []admin.Check{{Name: "apiserver", State: "unhealthy", Warning: "expires", Latency: 0.25, Passes: 7, Failures: 2}},
-		Peers:  []admin.Peer{{Name: "10.0.1.254", ASN: 64500, State: "established", Drops: 1, Advertised: make([]netip.Prefix, 2)}},
+		Peers: []admin.Peer{{Name: "10.0.1.254", ASN: 64500, State: "established", Drops: 1, Advertised: make([]netip.Prefix, 2),
+			BFD: &admin.BFD{State: "up", Since: at, DetectionTime: 0.15, Downs: 4, In: 10, Out: 11, Discarded: 1}}},
 	}
 }
 
@@ -62,6 +63,10 @@ func TestMetrics(t *testing.T) {
 		`herald_bgp_session_up{asn="64500",peer="10.0.1.254"} 1`,
 		`herald_bgp_session_drops_total{asn="64500",peer="10.0.1.254"} 1`,
 		`herald_bgp_routes_advertised{asn="64500",peer="10.0.1.254"} 2`,
+		`herald_bfd_session_up{peer="10.0.1.254"} 1`,
+		`herald_bfd_session_downs_total{peer="10.0.1.254"} 4`,
+		`herald_bfd_detection_time_seconds{peer="10.0.1.254"} 0.15`,
+		`herald_bfd_packets_total{direction="discarded",peer="10.0.1.254"} 1`,
 		`process_resident_memory_bytes`,
 	} {
 		if !strings.Contains(body, "\n"+want) {

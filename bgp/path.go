@@ -1,0 +1,79 @@
+package bgp
+
+import (
+	"time"
+
+	"github.com/herald-vip/herald/bfd"
+)
+
+// BFD asks for a BFD session beside the BGP session, to notice within
+// milliseconds that the path to the peer is gone.
+type BFD struct {
+	// Interval is the time between two packets, each way.
+	Interval time.Duration
+	// Multiplier is how many intervals of silence end the session.
+	Multiplier uint8
+	// Multihop speaks the BFD of paths over several hops (RFC 5883). Routers
+	// have ideas of their own when that is: FRR for multihop sessions and for
+	// all under GTSM, even on a shared link.
+	Multihop bool
+}
+
+// watchPaths makes the BFD sessions those of the peers that are to have one and
+// whose BGP session is up, or all but up. BGP comes first (RFC 5882 section
+// 4.4): a router may make its BFD session anew when the BGP session tells it
+// which addresses are used, and FRR takes its own doing for a fault then. The
+// first packet of that new session is to be heard, since the next one comes a
+// second later; hence all but up.
+func (s *Server) watchPaths() {
+	var list []bfd.Config
+	for _, p := range s.peers {
+		if p.BFD == nil || p.state != OpenConfirm && p.state != Established {
+			continue
+		}
+		c := bfd.Config{Peer: p.addr, Local: p.LocalAddress, Interval: p.BFD.Interval, Multiplier: p.BFD.Multiplier}
+		if p.BFD.Multihop {
+			if c.MinTTL = p.leastTTL(); !c.Local.IsValid() {
+				c.Local = p.local
+			}
+			if c.Multihop = true; !c.Local.IsValid() {
+				continue
+			}
+		}
+		list = append(list, c)
+	}
+	if err := s.bfd.Apply(list); err != nil {
+		s.log.Error("watch paths", "err", err)
+	}
+}
+
+// path is what to tell of the BFD session of p, whose status is given, or nil
+// if it has none at the moment.
+func (p *peer) path(now *bfd.Status) *bfd.Status {
+	switch {
+	case p.BFD == nil:
+		return nil
+	case now == nil:
+		now = &bfd.Status{Peer: p.addr, State: bfd.AdminDown, Since: p.since, Reason: "waits for the BGP session"}
+	}
+	now.Downs = p.pathDowns
+	return now
+}
+
+// pathChanged ends the session of a peer whose path has failed, without waiting
+// for its hold timer (RFC 5882 section 4.3), and sets about a new one. A peer
+// that only ended its BFD session keeps its BGP session.
+func (s *Server) pathChanged(st bfd.Status) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.find(st.Peer)
+	if p == nil || p.BFD == nil || !st.Failed || p.state != Established {
+		return
+	}
+	p.pathDowns++
+	p.down("BFD: " + st.Reason)
+	s.export()
+	s.watchPaths()
+	s.log.Warn("session lost", "peer", p.Name(), "reason", p.reason)
+	s.renew(p)
+}
