@@ -62,14 +62,16 @@ type input struct {
 	health Health
 	leave  bool          // drained, or no longer in the configuration
 	linger time.Duration // how long to stay in Lingering
+	held   time.Time     // not to be announced anew before; zero is no matter
 }
 
 // decide moves an address on: from where it is, to where it ought to be at
 // now. If time alone will change that, again is when; otherwise it is zero.
 //
-// Failing health withdraws everything from any stage. Leaving on purpose goes
-// through Draining and Lingering, so that nothing on its way is dropped; it is
-// undone from any stage by not leaving any more.
+// Failing health withdraws everything from any stage; what it withdrew is not
+// announced again while it is held down. Leaving on purpose goes through
+// Draining and Lingering, so that nothing on its way is dropped; it is undone
+// from any stage by not leaving any more.
 func decide(now time.Time, at position, in input) (to position, again time.Time) {
 	move := func(s Stage) position {
 		if s == at.stage {
@@ -81,10 +83,15 @@ func decide(now time.Time, at position, in input) (to position, again time.Time)
 		return move(Withdrawn), time.Time{}
 	}
 	if !in.leave {
-		if in.health == Healthy || at.stage != Withdrawn {
+		switch {
+		case at.stage != Withdrawn:
 			return move(Announced), time.Time{}
+		case in.health != Healthy:
+			return at, time.Time{}
+		case now.Before(in.held):
+			return at, in.held
 		}
-		return move(Withdrawn), time.Time{}
+		return move(Announced), time.Time{}
 	}
 	switch at.stage {
 	case Announced:

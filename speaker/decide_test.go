@@ -17,6 +17,7 @@ func TestDecide(t *testing.T) {
 		after  time.Duration // since at was reached
 		health Health
 		leave  bool
+		held   time.Time
 		want   Stage
 		again  time.Time
 	}{
@@ -35,12 +36,20 @@ func TestDecide(t *testing.T) {
 		{name: "drained stays withdrawn", at: Withdrawn, health: Healthy, leave: true, want: Withdrawn},
 		{name: "undrain while draining", at: Draining, health: Healthy, want: Announced},
 		{name: "undrain while lingering", at: Lingering, health: Healthy, want: Announced},
+		{name: "healthy but held down", at: Withdrawn, health: Healthy, held: later(1), want: Withdrawn, again: later(1)},
+		{name: "the hold is over", at: Withdrawn, health: Healthy, held: later(0), want: Announced},
+		{name: "held down and unhealthy", at: Withdrawn, health: Unhealthy, held: later(1), want: Withdrawn},
+		{name: "held down and undecided", at: Withdrawn, health: Undecided, held: later(1), want: Withdrawn},
+		{name: "held down and drained", at: Withdrawn, health: Healthy, leave: true, held: later(1), want: Withdrawn},
+		{name: "a hold takes nothing away", at: Announced, health: Healthy, held: later(1), want: Announced},
+		{name: "a hold delays no withdrawal", at: Announced, health: Unhealthy, held: later(1), want: Withdrawn},
+		{name: "a hold does not bear on undrain", at: Draining, health: Healthy, held: later(1), want: Announced},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			at := position{stage: tt.at, since: start}
 			now := start.Add(tt.after)
-			got, again := decide(now, at, input{health: tt.health, leave: tt.leave, linger: linger})
+			got, again := decide(now, at, input{health: tt.health, leave: tt.leave, linger: linger, held: tt.held})
 			if got.stage != tt.want || !again.Equal(tt.again) {
 				t.Errorf("got %s, again at %v; want %s, %v", got.stage, again, tt.want, tt.again)
 			}
@@ -52,8 +61,8 @@ func TestDecide(t *testing.T) {
 }
 
 // Whatever happens in whatever order: no address is bound or advertised while
-// a check fails, none before the checks have passed once, a drain always ends,
-// and a route is never withdrawn on purpose without notice and linger.
+// a check fails, none before the checks have passed once or while it is held
+// down, a drain always ends, and a route is never withdrawn on purpose without notice and linger.
 func TestDecideInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.Unix(1000, 0)
@@ -64,6 +73,7 @@ func TestDecideInvariants(t *testing.T) {
 			in.linger = time.Duration(rapid.IntRange(0, 3000).Draw(t, "linger")) * time.Millisecond
 			in.leave = rapid.Bool().Draw(t, "leave")
 			in.health = rapid.SampledFrom([]Health{Undecided, Healthy, Unhealthy}).Draw(t, "health")
+			in.held = now.Add(time.Duration(rapid.IntRange(-3000, 3000).Draw(t, "held")) * time.Millisecond)
 			now = now.Add(time.Duration(rapid.IntRange(0, 1500).Draw(t, "wait")) * time.Millisecond)
 
 			to, again := decide(now, at, in)
@@ -72,6 +82,8 @@ func TestDecideInvariants(t *testing.T) {
 				t.Fatalf("%s while unhealthy", to.stage)
 			case to.stage.advertised() && !to.stage.bound():
 				t.Fatalf("%s is advertised but not bound", to.stage)
+			case at.stage == Withdrawn && to.stage != Withdrawn && now.Before(in.held):
+				t.Fatalf("%s %v before the end of the hold", to.stage, in.held.Sub(now))
 			case again.Before(now) && !again.IsZero():
 				t.Fatalf("again at %v, which is before %v", again, now)
 			}

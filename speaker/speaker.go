@@ -44,6 +44,10 @@ type VIP struct {
 	Checks []string
 	// Linger is how long addresses stay after a planned withdrawal.
 	Linger time.Duration
+	// HoldDown is the longest that the return of an address is held down whose
+	// checks fail again and again: 1 s after the second failure, then 2 s, 4 s
+	// and so on. Withdrawals are never delayed. 0 is off, the most an hour.
+	HoldDown time.Duration
 	// Attributes are those of the VIP's routes.
 	Attributes bgp.Attributes
 }
@@ -76,6 +80,7 @@ type unit struct {
 	vip    VIP
 	gone   bool // no longer configured; kept until it is withdrawn
 	at     position
+	damp   damping
 	bound  presence
 	reason string
 	err    error  // what stands in the way of the decided stage
@@ -256,179 +261,3 @@ func (s *Speaker) Stop() error {
 	}
 	return errors.Join(errs...)
 }
-
-// reconcile decides for every address anew and brings the changes about.
-func (s *Speaker) reconcile() {
-	now := time.Now()
-	s.again = time.Time{}
-	for _, b := range s.order {
-		u := s.units[b]
-		state, reason, cause := s.assess(u)
-		to, again := decide(now, u.at, input{health: state, leave: u.gone || s.draining != "", linger: u.vip.Linger})
-		s.remind(again)
-		if to.stage != u.at.stage {
-			s.logMove(b, u, to.stage, reason)
-			u.logged = ""
-			if state == Unhealthy {
-				u.last = &Withdrawal{Cause: cause, Reason: reason}
-			}
-		}
-		u.at, u.reason = to, reason
-	}
-	s.apply()
-	s.forget()
-	if s.idle != nil && s.settled() {
-		close(s.idle)
-		s.idle = nil
-	}
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (s *Speaker) logMove(b binding, u *unit, to Stage, reason string) {
-	level := slog.LevelInfo
-	if to == Withdrawn && u.at.stage == Announced {
-		level = slog.LevelWarn
-	}
-	s.log.Log(context.Background(), level, "vip "+to.String(), "vip", u.vip.Name, "address", b.Addr, "reason", reason)
-}
-
-// assess says what a unit's checks come to, why, and since when that was known.
-func (s *Speaker) assess(u *unit) (state Health, reason string, cause time.Time) {
-	var waiting []string
-	for _, name := range u.vip.Checks {
-		v, ok := s.verdicts[name]
-		switch {
-		case ok && v.State == health.Unhealthy:
-			return Unhealthy, name + ": " + v.Reason, v.Cause
-		case !ok || v.State == health.Unknown:
-			waiting = append(waiting, name)
-		}
-	}
-	switch {
-	case len(waiting) > 0:
-		state, reason = Undecided, "waiting for the first verdict of "+strings.Join(waiting, ", ")
-	default:
-		state, reason = Healthy, strings.Join(u.vip.Checks, ", ")+" healthy"
-	}
-	if u.gone {
-		reason = "no longer in the configuration"
-	} else if s.draining != "" {
-		reason = s.draining
-	}
-	return state, reason, time.Time{}
-}
-
-// remind asks for another reconcile at t, unless one is due before.
-func (s *Speaker) remind(t time.Time) {
-	if !t.IsZero() && (s.again.IsZero() || t.Before(s.again)) {
-		s.again = t
-	}
-}
-
-// apply brings kernel and routers in line with the decided stages. Routes are
-// withdrawn first, and all in one go: that is what stops traffic. An address
-// that moves to another link is on both for a while, with one route: that of
-// the new link, which comes first in the order, once the address is there.
-func (s *Speaker) apply() {
-	var withdraw []netip.Prefix
-	var announce []bgp.Route
-	announcing := make(map[netip.Prefix]*unit)
-	serving := make(map[netip.Addr]bool)
-	for _, b := range s.order {
-		u := s.units[b]
-		u.err = nil
-		serving[b.Addr] = serving[b.Addr] || u.at.stage.advertised() && u.bound == present
-	}
-	for _, b := range s.order {
-		if !s.units[b].at.stage.advertised() && !serving[b.Addr] {
-			withdraw = append(withdraw, hostPrefix(b.Addr))
-		}
-	}
-	withdrawn := s.routes.Withdraw(withdraw...)
-	for _, b := range s.order {
-		u := s.units[b]
-		if withdrawn != nil && !u.at.stage.advertised() {
-			s.obstruct(b, u, withdrawn)
-		}
-		s.bind(b, u)
-		if u.at.stage == Withdrawn && u.err == nil && u.last != nil && u.last.Done.IsZero() {
-			u.last.Done = time.Now()
-		}
-		prefix := hostPrefix(b.Addr)
-		if u.at.stage.advertised() && u.err == nil && announcing[prefix] == nil {
-			announcing[prefix] = u
-			announce = append(announce, bgp.Route{Prefix: prefix, Attributes: u.vip.Attributes, Draining: u.at.stage == Draining})
-		}
-	}
-	if err := s.routes.Announce(announce...); err != nil {
-		for prefix, u := range announcing {
-			s.obstruct(binding{Interface: u.vip.Interface, Addr: prefix.Addr()}, u, err)
-		}
-	}
-}
-
-// bind puts the address on its link or takes it away, as the stage says.
-func (s *Speaker) bind(b binding, u *unit) {
-	switch {
-	case u.at.stage.bound():
-		if u.bound == present {
-			return
-		}
-		if err := s.addresses.Bind(b.Interface, b.Addr); err != nil {
-			s.obstruct(b, u, err)
-			return
-		}
-		u.bound = present
-	case u.bound == absent, u.bound == perhaps && s.undecided(u):
-		// A predecessor's address stays until the checks have spoken: if this
-		// is a quick restart, taking it away would break its connections. The
-		// kernel removes it if they do not speak soon.
-	default:
-		if err := s.addresses.Unbind(b.Interface, b.Addr); err != nil {
-			s.obstruct(b, u, err)
-			return
-		}
-		u.bound = absent
-	}
-}
-
-func (s *Speaker) undecided(u *unit) bool {
-	state, _, _ := s.assess(u)
-	return state == Undecided && !u.gone && s.draining == ""
-}
-
-// obstruct records that err stands in the way, and has it tried again.
-func (s *Speaker) obstruct(b binding, u *unit, err error) {
-	if u.logged != err.Error() {
-		u.logged = err.Error()
-		s.log.Error("vip not "+u.at.stage.String()+" yet", "vip", u.vip.Name, "address", b.Addr, "err", err)
-	}
-	u.err = err
-	s.remind(time.Now().Add(retryAfter))
-}
-
-// forget drops the units that are out of the configuration and withdrawn.
-func (s *Speaker) forget() {
-	s.order = slices.DeleteFunc(s.order, func(b binding) bool {
-		u := s.units[b]
-		if !u.gone || u.at.stage != Withdrawn || u.err != nil {
-			return false
-		}
-		delete(s.units, b)
-		return true
-	})
-}
-
-func (s *Speaker) settled() bool {
-	for _, u := range s.units {
-		if u.at.stage != Withdrawn || u.err != nil {
-			return false
-		}
-	}
-	return true
-}
-
-func hostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
