@@ -33,6 +33,7 @@ type endpoint struct {
 	handler  atomic.Pointer[http.HandlerFunc]
 	accepted []net.Conn
 	dialed   []time.Time
+	stall    time.Duration // for which the next dial keeps its process from running
 }
 
 type portState int
@@ -54,6 +55,12 @@ func (e *endpoint) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.dialed = append(e.dialed, time.Now())
+	if stall := e.stall; stall > 0 {
+		e.stall = 0
+		e.mu.Unlock()
+		time.Sleep(stall) // in a synctest bubble; deaf to ctx, as a process is that does not run
+		e.mu.Lock()
+	}
 	switch e.state {
 	case refusing:
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
@@ -164,6 +171,13 @@ func (e *endpoint) become(s portState) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.state = s
+}
+
+// pauseFor keeps the process that dials next from running for a while.
+func (e *endpoint) pauseFor(d time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stall = d
 }
 
 // hangUp ends every connection there is.

@@ -13,6 +13,9 @@
 // clients. A server that hangs while its kernel still accepts costs at most
 // Interval + Fall × Timeout.
 //
+// A verdict is only as good as it is fresh. After this process stood still, a
+// healthy endpoint is unhealthy until Rise probes have passed anew.
+//
 // What a check cannot learn from the server is its own fault: a CA file that
 // is missing, a client certificate that has expired. The reason then starts
 // with "check's own:", so that nobody debugs a server that is fine.
@@ -88,7 +91,8 @@ const (
 	Unknown State = iota
 	// Healthy means the last Rise probes passed, and no later run of failures reached Fall.
 	Healthy
-	// Unhealthy means the endpoint refused a connection or failed Fall probes in a row.
+	// Unhealthy means the endpoint refused a connection or failed Fall probes in a row, or was healthy before this process
+	// stood still.
 	Unhealthy
 )
 
@@ -115,6 +119,8 @@ type Verdict struct {
 	// Warning is what needs attention but does not change the state, such as an overloaded server or a certificate about
 	// to expire; empty if nothing does.
 	Warning string
+	// Paused says that State is Unhealthy only because this process stood still, which is no fault of the endpoint's.
+	Paused bool
 	// Since is when State last changed, or when the check started.
 	Since time.Time
 	// Cause is when the first evidence of the last state change was seen: the tripwire's close, or the start of the first

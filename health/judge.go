@@ -61,6 +61,15 @@ func (j judge) observe(k kind, at time.Time) (next judge, changed bool) {
 	return j, changed
 }
 
+// doubt forgets the runs so far, and that the endpoint was healthy.
+func (j judge) doubt() judge {
+	j.passes, j.failures = 0, 0
+	if j.state == Healthy {
+		j.state = Unhealthy
+	}
+	return j
+}
+
 // reason says why the state is what it is after the outcome; before is the reason until then.
 func (j judge) reason(out outcome, before string) string {
 	switch {

@@ -248,3 +248,79 @@ func TestLog(t *testing.T) {
 		}
 	})
 }
+
+// After a pause no old verdict is good: fault 28.
+func TestPause(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newRig(t)
+				b.serve(ok)
+				b.healthy(check(v.adjust, func(c *health.Check) { c.Rise, c.Fall = 20, 1000 }, quick))
+				b.pauseFor(12 * time.Second)
+				for range 1400 { // the next dial comes within a second
+					if pass(10 * time.Millisecond); b.verdict().State == health.Unhealthy {
+						break
+					}
+				}
+				b.want(health.Unhealthy, "this process did not run for 11.5s: checking again") // 12 s less a timeout
+				if v := b.verdict(); !v.Paused || v.Since != v.Cause {
+					t.Errorf("verdict %+v", v)
+				}
+				pass(time.Second)
+				b.want(health.Healthy, "")
+				if b.verdict().Paused {
+					t.Error("still paused")
+				}
+				b.wantHistory("healthy unhealthy healthy")
+			})
+		})
+	}
+}
+
+// A delay that load may cause costs a probe, no more.
+func TestShortPauseIsForgiven(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newRig(t)
+		b.serve(ok)
+		b.healthy(check())
+		b.pauseFor(2 * time.Second)
+		pass(time.Minute)
+		b.want(health.Healthy, "")
+		b.wantHistory("healthy")
+	})
+}
+
+// What was not healthy before a pause keeps its reason, and starts its passes over.
+func TestPauseOfTheUnhealthy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newRig(t)
+		b.serve(status(500, "broken"))
+		b.apply(check(overTCP, named("tcp"), func(c *health.Check) { c.Rise = 3 }), check())
+		pass(210 * time.Millisecond) // tcp has passed twice
+		b.pauseFor(12 * time.Second)
+		pass(12*time.Second + 300*time.Millisecond)
+		b.wantStates("tcp:unknown apiserver:unhealthy")
+		if v := b.monitor.Verdicts()[1]; v.Paused || !strings.Contains(v.Reason, "broken") {
+			t.Errorf("verdict %+v", v)
+		}
+	})
+}
+
+// A server that fails after a pause fails by itself.
+func TestFailureAfterAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newRig(t)
+		b.serve(ok)
+		b.healthy(check())
+		b.pauseFor(12 * time.Second)
+		b.serve(status(500, "broken"))
+		pass(20 * time.Second)
+		b.want(health.Unhealthy, "broken")
+		if b.verdict().Paused {
+			t.Error("still blamed on the pause")
+		}
+	})
+}
+
+func quick(c *health.Check) { c.Interval = 10 * time.Millisecond }

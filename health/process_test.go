@@ -3,6 +3,7 @@ package health_test
 import (
 	"bufio"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,8 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -25,7 +28,13 @@ import (
 // victim is the environment variable that makes the test binary a server which waits to be killed.
 const victim = "HERALD_HEALTH_TEST_VICTIM"
 
+// watcher is the environment variable that makes the test binary watch a URL and print each change.
+const watcher = "HERALD_HEALTH_TEST_WATCHER"
+
 func TestMain(m *testing.M) {
+	if url := os.Getenv(watcher); url != "" {
+		watchUntilKilled(url)
+	}
 	if os.Getenv(victim) != "" {
 		serveUntilKilled()
 	}
@@ -39,6 +48,21 @@ func serveUntilKilled() {
 	}
 	_, _ = io.WriteString(os.Stdout, l.Addr().String()+"\n")
 	panic(http.Serve(l, http.HandlerFunc(ok)))
+}
+
+func watchUntilKilled(url string) {
+	m := health.NewMonitor(nil, func(v health.Verdict) {
+		_ = json.NewEncoder(os.Stdout).Encode(v)
+	})
+	c := check()
+	c.HTTP.URL = url
+	c.Timeout, c.Fall = time.Second, 1000 // a stalled test machine is not to be taken for a dead server
+	if err := m.Apply([]health.Check{c}); err != nil {
+		panic(err)
+	}
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	m.Close()
+	os.Exit(0)
 }
 
 // startVictim runs a server in a process of its own and returns it with its address.
@@ -165,6 +189,58 @@ func TestFrozenProcess(t *testing.T) {
 		}
 		reach(t, told, s.want, s.reason)
 	}
+}
+
+// It is the watching process that is frozen for real. When it goes on, what it knew is history.
+func TestFrozenWatcher(t *testing.T) {
+	var asked atomic.Int64 // when, in nanoseconds
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Store(time.Now().UnixNano())
+		ok(w, r)
+	}))
+	defer srv.Close()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), watcher+"="+srv.URL)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	told := make(chan health.Verdict, 100)
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		for lines := json.NewDecoder(out); ; {
+			var v health.Verdict
+			if lines.Decode(&v) != nil {
+				return
+			}
+			told <- v
+		}
+	})
+	t.Cleanup(func() {
+		_ = stdin.Close()
+		_ = cmd.Process.Kill()
+		reading.Wait()
+		_ = cmd.Wait()
+	})
+	reach(t, told, health.Healthy, "")
+	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return time.Since(time.Unix(0, asked.Load())) > 4*time.Second })
+	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if v := next(t, told, health.Unhealthy, "this process did not run for"); !v.Paused {
+		t.Errorf("verdict %+v", v)
+	}
+	reach(t, told, health.Healthy, "200")
 }
 
 // The ways a connection can end that only a real kernel has.

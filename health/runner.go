@@ -31,6 +31,7 @@ type runner struct {
 
 	// Of run alone:
 	judge      judge
+	pauses     pauses
 	overloaded time.Time // the last 429
 	overload   string    // what it said, at the start of the hold
 
@@ -45,6 +46,7 @@ func start(c Check, p prober, v Verdict, log *slog.Logger, notify func(Verdict))
 		check: c, prober: p, log: log, notify: notify,
 		cancel: cancel, done: make(chan struct{}),
 		judge:   judge{rise: c.Rise, fall: c.Fall, state: v.State},
+		pauses:  newPauses(),
 		verdict: v,
 	}
 	go func() {
@@ -72,6 +74,10 @@ func (r *runner) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		if r.stoodStill(began.Add(r.check.Timeout)) {
+			evidence = time.Time{}
+			continue // what the probe saw is as old as the pause
+		}
 		if evidence.IsZero() {
 			evidence = began
 		}
@@ -81,7 +87,7 @@ func (r *runner) run(ctx context.Context) {
 		// refusal before judging.
 		if out.kind == cut && r.judge.state == Healthy {
 			if pause, ok := hunt.step(); ok {
-				sleep(ctx, time.Now().Add(pause), nil)
+				r.sleep(ctx, time.Now().Add(pause), nil)
 				continue
 			}
 		}
@@ -98,7 +104,7 @@ func (r *runner) run(ctx context.Context) {
 		if pause, ok := hunt.step(); ok {
 			next = time.Now().Add(pause)
 		}
-		sleep(ctx, next, nil)
+		r.sleep(ctx, next, nil)
 	}
 }
 
@@ -116,23 +122,54 @@ func (r *runner) rest(ctx context.Context, next time.Time) (tripped time.Time) {
 	if w != nil && r.judge.state == Healthy {
 		ended = w.ended
 	}
-	if sleep(ctx, next, ended) {
+	if r.sleep(ctx, next, ended) {
 		tripped = w.at
 	}
 	return tripped
 }
 
 // sleep waits until a time, the end of ctx or the wake-up, and reports whether it was woken.
-func sleep(ctx context.Context, until time.Time, wake <-chan struct{}) bool {
+func (r *runner) sleep(ctx context.Context, until time.Time, wake <-chan struct{}) (woken bool) {
+	if now := time.Now(); until.Before(now) {
+		until = now // what kept this check so long, notify perhaps, was no pause
+	}
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
 	select {
 	case <-wake:
-		return true
+		woken = true
 	case <-timer.C:
 	case <-ctx.Done():
+		return false
 	}
-	return false
+	r.stoodStill(until)
+	return woken
+}
+
+// stoodStill reports whether this process stood still when it should have been
+// here at due. A healthy endpoint is not taken for healthy any more then: much
+// may have happened meanwhile, and it must not be announced on the strength of
+// that. It has to pass Rise times again, without a failure's being blamed on it.
+func (r *runner) stoodStill(due time.Time) bool {
+	now := time.Now()
+	pause := r.pauses.since(due, now)
+	if pause == 0 {
+		return false
+	}
+	healthy := r.judge.state == Healthy
+	r.judge = r.judge.doubt()
+	if !healthy {
+		return true
+	}
+	r.mu.Lock()
+	v := &r.verdict
+	v.State, v.Reason, v.Paused = r.judge.state, pauseReason(pause), true
+	v.Since, v.Cause = now, now
+	verdict := *v
+	r.mu.Unlock()
+	r.log.Warn("check is unhealthy", "check", verdict.Check, "reason", verdict.Reason)
+	r.notify(verdict)
+	return true
 }
 
 // observe judges an outcome and makes known what it changed.
@@ -156,8 +193,11 @@ func (r *runner) observe(out outcome, began, evidence time.Time) {
 	default:
 		v.Failures++
 	}
+	if out.kind != passed {
+		v.Paused = false // it fails by itself now
+	}
 	if changed {
-		v.Since, v.Cause = now, next.began
+		v.Since, v.Cause, v.Paused = now, next.began, false
 	}
 	verdict := *v
 	r.mu.Unlock()

@@ -18,26 +18,26 @@ func (s *Speaker) reconcile() {
 	s.again = time.Time{}
 	for _, b := range s.order {
 		u := s.units[b]
-		state, reason, cause := s.assess(u)
-		in := input{health: state, leave: u.gone || s.draining != "", linger: u.vip.Linger, held: u.damp.until(u.vip.HoldDown)}
+		is := s.assess(u)
+		in := input{health: is.health, leave: u.gone || s.draining != "", linger: u.vip.Linger, held: u.damp.until(u.vip.HoldDown)}
 		to, again := decide(now, u.at, in)
 		s.remind(again)
 		switch {
 		case to.stage != u.at.stage:
-			s.logMove(b, u, to.stage, reason)
+			s.logMove(b, u, to.stage, is.reason)
 			u.logged = ""
-			if state == Unhealthy {
-				u.last = &Withdrawal{Cause: cause, Reason: reason}
-				if u.at.stage == Announced && !in.leave {
+			if is.health == Unhealthy {
+				u.last = &Withdrawal{Cause: is.cause, Reason: is.reason}
+				if u.at.stage == Announced && !in.leave && !is.paused {
 					u.damp = u.damp.failed(now, u.vip.HoldDown)
 				}
 			}
-		case to.stage == Withdrawn && state == Healthy && !in.leave:
-			if reason = u.damp.reason(in.held); reason != u.reason {
-				s.log.Info("vip held down", "vip", u.vip.Name, "address", b.Addr, "reason", reason)
+		case to.stage == Withdrawn && is.health == Healthy && !in.leave:
+			if is.reason = u.damp.reason(in.held); is.reason != u.reason {
+				s.log.Info("vip held down", "vip", u.vip.Name, "address", b.Addr, "reason", is.reason)
 			}
 		}
-		u.at, u.reason = to, reason
+		u.at, u.reason = to, is.reason
 	}
 	s.apply()
 	s.forget()
@@ -59,30 +59,40 @@ func (s *Speaker) logMove(b binding, u *unit, to Stage, reason string) {
 	s.log.Log(context.Background(), level, "vip "+to.String(), "vip", u.vip.Name, "address", b.Addr, "reason", reason)
 }
 
-// assess says what a unit's checks come to, why, and since when that was known.
-func (s *Speaker) assess(u *unit) (state Health, reason string, cause time.Time) {
+// assessment is what a unit's checks come to.
+type assessment struct {
+	health Health
+	reason string
+	cause  time.Time // when the failure was first seen
+	paused bool      // it is this process that failed, by standing still
+}
+
+func (s *Speaker) assess(u *unit) assessment {
 	var waiting []string
 	for _, name := range u.vip.Checks {
 		v, ok := s.verdicts[name]
 		switch {
 		case ok && v.State == health.Unhealthy:
-			return Unhealthy, name + ": " + v.Reason, v.Cause
+			return assessment{health: Unhealthy, reason: name + ": " + v.Reason, cause: v.Cause, paused: v.Paused}
 		case !ok || v.State == health.Unknown:
 			waiting = append(waiting, name)
 		}
 	}
+	a := assessment{health: Healthy}
+	if len(waiting) > 0 {
+		a.health = Undecided
+	}
 	switch {
+	case u.gone:
+		a.reason = "no longer in the configuration"
+	case s.draining != "":
+		a.reason = s.draining
 	case len(waiting) > 0:
-		state, reason = Undecided, "waiting for the first verdict of "+strings.Join(waiting, ", ")
+		a.reason = "waiting for the first verdict of " + strings.Join(waiting, ", ")
 	default:
-		state, reason = Healthy, strings.Join(u.vip.Checks, ", ")+" healthy"
+		a.reason = strings.Join(u.vip.Checks, ", ") + " healthy"
 	}
-	if u.gone {
-		reason = "no longer in the configuration"
-	} else if s.draining != "" {
-		reason = s.draining
-	}
-	return state, reason, time.Time{}
+	return a
 }
 
 // remind asks for another reconcile at t, unless one is due before.
@@ -160,8 +170,7 @@ func (s *Speaker) bind(b binding, u *unit) {
 }
 
 func (s *Speaker) undecided(u *unit) bool {
-	state, _, _ := s.assess(u)
-	return state == Undecided && !u.gone && s.draining == ""
+	return s.assess(u).health == Undecided && !u.gone && s.draining == ""
 }
 
 // obstruct records that err stands in the way, and has it tried again.

@@ -487,3 +487,22 @@ func TestPlannedChangesAreNoFlaps(t *testing.T) {
 		}
 	})
 }
+
+// When this process stands still everything is withdrawn, but the blame is its own.
+func TestPauseIsNoFlap(t *testing.T) {
+	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
+		v := vip()
+		v.HoldDown = time.Minute
+		s.Apply([]speaker.VIP{v}, unknown())
+		healthy(s)
+		n.took()
+		for range 3 {
+			paused := verdict("apiserver", health.Unhealthy)
+			paused.Paused = true
+			s.Observe(paused)
+			expect(t, n, "withdraw 10.99.0.10", "unbind 10.99.0.10")
+			s.Observe(verdict("apiserver", health.Healthy))
+			expect(t, n, "bind 10.99.0.10", "announce 10.99.0.10")
+		}
+	})
+}

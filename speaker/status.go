@@ -39,10 +39,9 @@ func (s *Speaker) Summary() Summary {
 	sum := Summary{Draining: s.draining}
 	for _, b := range s.order {
 		u := s.units[b]
-		state, _, _ := s.assess(u)
 		st := Status{
 			VIP: u.vip.Name, Address: b.Addr, Interface: b.Interface, Checks: u.vip.Checks,
-			Stage: u.at.stage, Decided: state != Undecided, Since: u.at.since, Reason: u.reason, Error: u.err,
+			Stage: u.at.stage, Decided: s.assess(u).health != Undecided, Since: u.at.since, Reason: u.reason, Error: u.err,
 		}
 		if u.last != nil {
 			last := *u.last
