@@ -4,7 +4,8 @@
 //
 // A VIP address is given to the kernel with a lifetime of seconds and refreshed
 // while it is wanted. So the kernel itself removes what a dead or frozen process
-// left behind.
+// left behind. A process that goes on after that does not put it back at once: the
+// caller has a second to say whether it is still wanted.
 package netutil
 
 import (

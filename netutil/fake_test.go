@@ -2,6 +2,7 @@ package netutil
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -214,6 +215,12 @@ func (k *fakeKernel) get(a address) (address, bool) {
 		return address{}, false
 	}
 	return fa.address, true
+}
+
+// has is whether lo has Herald's address.
+func (k *fakeKernel) has(ip netip.Addr) bool {
+	_, ok := k.get(vip(link{index: 1, name: "lo", up: true, loopback: true}, ip, defaultLifetime, defaultMark))
+	return ok
 }
 
 func (k *fakeKernel) count(op string) int {

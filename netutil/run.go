@@ -189,7 +189,7 @@ func (a *Addresses) take(e event) {
 func (a *Addresses) interval() time.Duration { return a.opts.Lifetime / 3 }
 
 // refreshAll starts all lifetimes anew. If it comes late it looks first, so that what
-// has expired is put back and counted rather than passed over.
+// has expired meanwhile does not come back by itself.
 func (a *Addresses) refreshAll() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

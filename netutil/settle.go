@@ -48,6 +48,10 @@ func (a *Addresses) create(w *want, addr address, now bool) error {
 		if a.linkChanged(addr.link) {
 			return w.err
 		}
+		if a.overdue(w) && w.failures == 0 { // not for want of trying
+			a.expired(w)
+			return w.err
+		}
 		if time.Since(w.created) >= calm {
 			w.removals = 0
 		}
@@ -115,15 +119,25 @@ func (a *Addresses) resist(w *want, p time.Duration) {
 	a.unbound(w, err)
 }
 
+// grace is how long an address stays away that expired because this process stood
+// still. Whether it is to return is not for this package to say: what wanted it is as
+// old as the pause. So there is time for Unbind, which a caller who notices the pause
+// calls within milliseconds. Bind puts it back at once.
+const grace = time.Second
+
+// expired leaves to the caller, for the grace, what the kernel took away.
+func (a *Addresses) expired(w *want) {
+	ago := time.Since(w.refreshed).Round(time.Millisecond)
+	a.retryIn(w, grace)
+	a.unbound(w, fmt.Errorf("it expired, for this process stood still: it was last refreshed %v ago", ago))
+}
+
 // restored counts and tells that an address was missing and is there again.
 func (a *Addresses) restored(w *want) {
 	w.restored++
 	after := "somebody removed it"
-	switch {
-	case !w.bound:
+	if !w.bound {
 		after = w.err.Error()
-	case a.overdue(w):
-		after = fmt.Sprintf("it expired, for this process stood still: it was last refreshed %v ago", time.Since(w.refreshed).Round(time.Millisecond))
 	}
 	level := slog.LevelWarn
 	if w.removals > 1 && time.Since(w.created) < calm { // told by resist

@@ -75,10 +75,19 @@ func TestFloodOfForeignChanges(t *testing.T) {
 }
 
 // A process that stood still for longer than the lifetime finds its addresses gone,
-// whether it is the refresh that comes next or anything else.
+// whether it is the refresh that comes next or anything else. They stay away for the
+// grace, lest they serve what failed meanwhile: fault 28.
 func TestStarved(t *testing.T) {
 	const still = 3 * defaultLifetime
-	check := func(a *Addresses, log *bytes.Buffer) {
+	away := func(a *Addresses, k *fakeKernel) {
+		t.Helper()
+		for _, s := range a.Status() {
+			if s.Bound || s.Err == nil || k.has(s.Addr) {
+				t.Errorf("during the grace: %+v, on the link: %t", s, k.has(s.Addr))
+			}
+		}
+	}
+	back := func(a *Addresses, log *bytes.Buffer) {
 		t.Helper()
 		for _, s := range a.Status() {
 			if !s.Bound || s.Restored != 1 {
@@ -102,7 +111,10 @@ func TestStarved(t *testing.T) {
 			a.live = true // nothing has told it otherwise
 			time.Sleep(still)
 			a.refreshAll()
-			check(a, &log)
+			away(a, k)
+			<-a.retry.C
+			a.retryDue()
+			back(a, &log)
 		})
 	})
 	t.Run("subscription", func(t *testing.T) {
@@ -120,9 +132,49 @@ func TestStarved(t *testing.T) {
 				return nil
 			})
 			k.loseAll()
-			time.Sleep(2 * still)
-			check(a, log)
+			time.Sleep(blind + still + grace/2)
+			synctest.Wait()
+			away(a, k)
+			time.Sleep(grace)
+			synctest.Wait()
+			back(a, log)
 		})
+	})
+}
+
+// The checks notice the pause as well, and the grace is theirs: what they unbind stays
+// away, what they bind is back at once.
+func TestGraceIsForTheCaller(t *testing.T) {
+	k := newFakeKernel(lo)
+	virtual(t, k, func(a *Addresses, _ *bytes.Buffer, _ func()) {
+		for _, addr := range []netip.Addr{vip4, vip6} {
+			if err := a.Bind("lo", addr); err != nil {
+				t.Fatal(err)
+			}
+		}
+		k.failWith(func(op string) error {
+			if op == "watch" {
+				time.Sleep(2 * defaultLifetime)
+			}
+			return nil
+		})
+		k.loseAll()
+		time.Sleep(blind + 2*defaultLifetime + grace/2)
+		synctest.Wait()
+		if k.has(vip4) || k.has(vip6) {
+			t.Fatal("put back by itself")
+		}
+		if err := a.Unbind("lo", vip4); err != nil {
+			t.Error(err)
+		}
+		if err := a.Bind("lo", vip6); err != nil || !k.has(vip6) {
+			t.Errorf("bind: %v, on the link: %t", err, k.has(vip6))
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if k.has(vip4) || !k.has(vip6) {
+			t.Errorf("on the link: %s %t, %s %t", vip4, k.has(vip4), vip6, k.has(vip6))
+		}
 	})
 }
 
