@@ -18,6 +18,9 @@ const (
 	Draining
 	// Lingering: route withdrawn, address still bound for the packets on their way.
 	Lingering
+	// Demoted: the checks fail, and the VIP is to be there nevertheless as the last
+	// resort ([Demote]): address bound, route marked as going, the worst there is.
+	Demoted
 )
 
 // String is the stage's name in status and metrics.
@@ -29,6 +32,8 @@ func (s Stage) String() string {
 		return "draining"
 	case Lingering:
 		return "lingering"
+	case Demoted:
+		return "demoted"
 	}
 	return "withdrawn"
 }
@@ -37,7 +42,10 @@ func (s Stage) String() string {
 func (s Stage) bound() bool { return s != Withdrawn }
 
 // advertised says whether peers have the route in this stage.
-func (s Stage) advertised() bool { return s == Announced || s == Draining }
+func (s Stage) advertised() bool { return s == Announced || s.marked() }
+
+// marked says whether the route asks peers to prefer any other in this stage.
+func (s Stage) marked() bool { return s == Draining || s == Demoted }
 
 // Health is what all checks of a VIP come to.
 type Health int
@@ -63,15 +71,18 @@ type input struct {
 	leave  bool          // drained, or no longer in the configuration
 	linger time.Duration // how long to stay in Lingering
 	held   time.Time     // not to be announced anew before; zero is no matter
+	demote bool          // OnFailure is Demote
 }
 
 // decide moves an address on: from where it is, to where it ought to be at
 // now. If time alone will change that, again is when; otherwise it is zero.
 //
 // Failing health withdraws everything from any stage; what it withdrew is not
-// announced again while it is held down. Leaving on purpose goes through
-// Draining and Lingering, so that nothing on its way is dropped; it is undone
-// from any stage by not leaving any more.
+// announced again while it is held down. With demote, what peers have is
+// demoted instead: nothing is ever announced that was not healthy since it was
+// last withdrawn. Leaving on purpose goes through Draining and Lingering, so
+// that nothing on its way is dropped; it is undone from any stage by not
+// leaving any more.
 func decide(now time.Time, at position, in input) (to position, again time.Time) {
 	move := func(s Stage) position {
 		if s == at.stage {
@@ -80,21 +91,26 @@ func decide(now time.Time, at position, in input) (to position, again time.Time)
 		return position{stage: s, since: now}
 	}
 	if in.health == Unhealthy {
+		if in.demote && !in.leave && at.stage.advertised() {
+			return move(Demoted), time.Time{}
+		}
 		return move(Withdrawn), time.Time{}
 	}
 	if !in.leave {
+		failed := at.stage == Withdrawn || at.stage == Demoted
 		switch {
-		case at.stage != Withdrawn:
+		case !failed, in.health == Healthy && !now.Before(in.held):
 			return move(Announced), time.Time{}
-		case in.health != Healthy:
-			return at, time.Time{}
-		case now.Before(in.held):
-			return at, in.held
+		case at.stage == Demoted && !in.demote: // it has just been changed
+			at = move(Withdrawn)
 		}
-		return move(Announced), time.Time{}
+		if in.health == Healthy {
+			again = in.held
+		}
+		return at, again
 	}
 	switch at.stage {
-	case Announced:
+	case Announced, Demoted:
 		return move(Draining), now.Add(notice)
 	case Draining:
 		if end := at.since.Add(notice); now.Before(end) {

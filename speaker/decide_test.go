@@ -1,6 +1,7 @@
 package speaker
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -60,8 +61,42 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// Every stage, with every health, staying and leaving, under both policies.
+func TestDecideEverywhere(t *testing.T) {
+	letters := map[byte]Stage{'w': Withdrawn, 'a': Announced, 'd': Draining, 'l': Lingering, 'm': Demoted}
+	for _, tt := range []struct {
+		at               Stage
+		withdraw, demote string // staying: undecided, healthy, held down, unhealthy; then the same leaving
+	}{
+		{Withdrawn, "waww wwww", "waww wwww"},
+		{Announced, "aaaw dddw", "aaam dddw"},
+		{Draining, "aaaw dddw", "aaam dddw"},
+		{Lingering, "aaaw lllw", "aaaw lllw"},
+		{Demoted, "waww dddw", "mamm dddw"},
+	} {
+		start := time.Unix(1000, 0)
+		at, now := position{stage: tt.at, since: start}, start.Add(notice/2)
+		for demote, row := range map[bool]string{false: tt.withdraw, true: tt.demote} {
+			for i, want := range []byte(strings.ReplaceAll(row, " ", "")) {
+				in := input{health: []Health{Undecided, Healthy, Healthy, Unhealthy}[i%4], leave: i >= 4, linger: time.Second, demote: demote}
+				if i%4 == 2 {
+					in.held = now.Add(time.Second)
+				}
+				to, again := decide(now, at, in)
+				if to.stage != letters[want] {
+					t.Errorf("%s with %+v: %s, want %s", tt.at, in, to.stage, letters[want])
+				}
+				waits := to.stage == Draining || to.stage == Lingering || i == 2 && (to.stage == Withdrawn || to.stage == Demoted)
+				if !again.IsZero() != waits || waits && !again.After(now) {
+					t.Errorf("%s with %+v: again at %v", tt.at, in, again)
+				}
+			}
+		}
+	}
+}
+
 // Whatever happens in whatever order: no address is bound or advertised while
-// a check fails, none before the checks have passed once or while it is held
+// a check fails unless it is demoted, none before the checks have passed once or while it is held
 // down, a drain always ends, and a route is never withdrawn on purpose without notice and linger.
 func TestDecideInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -72,17 +107,20 @@ func TestDecideInvariants(t *testing.T) {
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			in.linger = time.Duration(rapid.IntRange(0, 3000).Draw(t, "linger")) * time.Millisecond
 			in.leave = rapid.Bool().Draw(t, "leave")
+			in.demote = rapid.Bool().Draw(t, "demote")
 			in.health = rapid.SampledFrom([]Health{Undecided, Healthy, Unhealthy}).Draw(t, "health")
 			in.held = now.Add(time.Duration(rapid.IntRange(-3000, 3000).Draw(t, "held")) * time.Millisecond)
 			now = now.Add(time.Duration(rapid.IntRange(0, 1500).Draw(t, "wait")) * time.Millisecond)
 
 			to, again := decide(now, at, in)
 			switch {
-			case in.health == Unhealthy && (to.stage.bound() || to.stage.advertised()):
-				t.Fatalf("%s while unhealthy", to.stage)
+			case in.health == Unhealthy && to.stage.bound() && !(to.stage == Demoted && in.demote && !in.leave && at.stage.advertised()):
+				t.Fatalf("from %s to %s while unhealthy", at.stage, to.stage)
 			case to.stage.advertised() && !to.stage.bound():
 				t.Fatalf("%s is advertised but not bound", to.stage)
-			case at.stage == Withdrawn && to.stage != Withdrawn && now.Before(in.held):
+			case at.stage != Draining && to.stage == Demoted && in.health == Healthy && !now.Before(in.held):
+				t.Fatal("demoted although healthy")
+			case (at.stage == Withdrawn || at.stage == Demoted) && to.stage == Announced && now.Before(in.held):
 				t.Fatalf("%s %v before the end of the hold", to.stage, in.held.Sub(now))
 			case again.Before(now) && !again.IsZero():
 				t.Fatalf("again at %v, which is before %v", again, now)

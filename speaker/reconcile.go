@@ -19,22 +19,27 @@ func (s *Speaker) reconcile() {
 	for _, b := range s.order {
 		u := s.units[b]
 		is := s.assess(u)
-		in := input{health: is.health, leave: u.gone || s.draining != "", linger: u.vip.Linger, held: u.damp.until(u.vip.HoldDown)}
+		in := input{
+			health: is.health, leave: u.gone || s.draining != "", linger: u.vip.Linger,
+			held: u.damp.until(u.vip.HoldDown), demote: u.vip.OnFailure == Demote,
+		}
 		to, again := decide(now, u.at, in)
 		s.remind(again)
-		switch {
-		case to.stage != u.at.stage:
-			s.logMove(b, u, to.stage, is.reason)
-			u.logged = ""
-			if is.health == Unhealthy {
-				u.last = &Withdrawal{Cause: is.cause, Reason: is.reason}
-				if u.at.stage == Announced && !in.leave && !is.paused {
-					u.damp = u.damp.failed(now, u.vip.HoldDown)
-				}
-			}
-		case to.stage == Withdrawn && is.health == Healthy && !in.leave:
+		if is.health == Healthy && !in.leave && to.stage != Announced {
 			if is.reason = u.damp.reason(in.held); is.reason != u.reason {
 				s.log.Info("vip held down", "vip", u.vip.Name, "address", b.Addr, "reason", is.reason)
+			}
+		}
+		if to.stage != u.at.stage {
+			s.logMove(b, u, to.stage, is.reason)
+			u.logged = ""
+		}
+		if is.health == Unhealthy && to.stage != u.at.stage && u.at.stage != Demoted {
+			if to.stage == Withdrawn {
+				u.last = &Withdrawal{Cause: is.cause, Reason: is.reason}
+			}
+			if u.at.stage == Announced && !in.leave && !is.paused {
+				u.damp = u.damp.failed(now, u.vip.HoldDown)
 			}
 		}
 		u.at, u.reason = to, is.reason
@@ -53,7 +58,7 @@ func (s *Speaker) reconcile() {
 
 func (s *Speaker) logMove(b binding, u *unit, to Stage, reason string) {
 	level := slog.LevelInfo
-	if to == Withdrawn && u.at.stage == Announced {
+	if (to == Withdrawn || to == Demoted) && u.at.stage == Announced {
 		level = slog.LevelWarn
 	}
 	s.log.Log(context.Background(), level, "vip "+to.String(), "vip", u.vip.Name, "address", b.Addr, "reason", reason)
@@ -134,7 +139,7 @@ func (s *Speaker) apply() {
 		prefix := hostPrefix(b.Addr)
 		if u.at.stage.advertised() && u.err == nil && announcing[prefix] == nil {
 			announcing[prefix] = u
-			announce = append(announce, bgp.Route{Prefix: prefix, Attributes: u.vip.Attributes, Draining: u.at.stage == Draining})
+			announce = append(announce, bgp.Route{Prefix: prefix, Attributes: u.vip.Attributes, Draining: u.at.stage.marked()})
 		}
 	}
 	if err := s.routes.Announce(announce...); err != nil {

@@ -48,9 +48,31 @@ type VIP struct {
 	// checks fail again and again: 1 s after the second failure, then 2 s, 4 s
 	// and so on. Withdrawals are never delayed. 0 is off, the most an hour.
 	HoldDown time.Duration
+	// OnFailure is what becomes of an announced address when a check fails.
+	OnFailure OnFailure
 	// Attributes are those of the VIP's routes.
 	Attributes bgp.Attributes
 }
+
+// OnFailure is what becomes of an announced address when a check fails.
+type OnFailure int
+
+const (
+	// Withdraw takes back route and address at once: a VIP that no node can
+	// serve is nowhere, and connecting fails fast or goes to another site.
+	Withdraw OnFailure = iota
+	// Demote keeps the address and announces its route as the worst there is,
+	// with GRACEFUL_SHUTDOWN (RFC 8326) and the worst MED and local
+	// preference. Routers use any healthy node first, and this one only when
+	// all have failed. That serves clients if the checks are stricter than
+	// they are, or if what fails the checks fails them everywhere, such as a
+	// slow etcd. The price: routers must honour the marks, or they go on to
+	// send traffic here; and the node's own clients go on to reach their own
+	// failed server, for the address never leaves them. A refused connection
+	// or a dead server makes no difference. Before the checks have passed
+	// for the first time nothing is announced, as ever.
+	Demote
+)
 
 // retryAfter is how soon what the kernel or the router refused is tried again.
 const retryAfter = time.Second
