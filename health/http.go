@@ -166,6 +166,7 @@ func exchange(w *wire, request []byte) (answer, error) {
 	// broken connection fails the read as well.
 	_, _ = w.conn.Write(request)
 
+	start := time.Now()
 	resp, err := readFinal(w)
 	if err != nil {
 		if w.limit.N <= 0 {
@@ -175,10 +176,11 @@ func exchange(w *wire, request []byte) (answer, error) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 
+	took := time.Since(start)
 	// One byte more than wanted tells whether that was all of it.
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
 	if err != nil {
-		return answer{}, &stageError{"headers came but the body stalled: no end", err}
+		return answer{}, &stageError{fmt.Sprintf("headers in %v, then %d B of the body and no end", round(took), len(body)), err}
 	}
 	return answer{
 		status:   resp.StatusCode,

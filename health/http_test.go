@@ -56,17 +56,17 @@ func TestAnswers(t *testing.T) {
 				_ = http.NewResponseController(w).Flush()
 				<-r.Context().Done()
 			},
-			state: health.Unhealthy, reason: "headers came but the body stalled: no end within 500ms",
+			state: health.Unhealthy, reason: "headers in 0s, then 1 B of the body and no end within 500ms",
 		}, {
 			name: "body trickles",
 			handler: func(w http.ResponseWriter, r *http.Request) {
 				for r.Context().Err() == nil {
 					_, _ = io.WriteString(w, "o")
 					_ = http.NewResponseController(w).Flush()
-					pause(r, 50*time.Millisecond)
+					pause(r, 60*time.Millisecond)
 				}
 			},
-			state: health.Unhealthy, reason: "body stalled",
+			state: health.Unhealthy, reason: "headers in 0s, then 9 B of the body and no end within 500ms",
 		}, {
 			name:    "huge body",
 			handler: status(200, strings.Repeat("x", 10<<20)),
@@ -327,6 +327,92 @@ func TestPace(t *testing.T) {
 						t.Fatalf("probe %d began %v after the one before, want %v", i+1, gap, tt.gap)
 					}
 				}
+			})
+		})
+	}
+}
+
+// A server that lives but does not answer in time is of no use. A single late
+// answer is no reason to say so.
+func TestSlow(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		late   http.HandlerFunc
+		reason string
+	}{
+		{"answer", func(w http.ResponseWriter, r *http.Request) { pause(r, 600*time.Millisecond); ok(w, r) }, "no answer within 500ms"},
+		{"body", func(w http.ResponseWriter, r *http.Request) {
+			pause(r, 100*time.Millisecond)
+			_, _ = io.WriteString(w, "o")
+			_ = http.NewResponseController(w).Flush()
+			pause(r, 500*time.Millisecond)
+			_, _ = io.WriteString(w, "k")
+		}, "headers in 100ms, then 1 B of the body and no end within 500ms"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newRig(t)
+				b.serve(ok)
+				b.healthy(check())
+				var left atomic.Int64 // late answers
+				b.serve(func(w http.ResponseWriter, r *http.Request) {
+					if left.Add(-1) >= 0 {
+						tt.late(w, r)
+						return
+					}
+					ok(w, r)
+				})
+				for range 3 {
+					left.Store(1)
+					pass(2 * time.Second)
+				}
+				if v := b.verdict(); v.Failures != 3 {
+					t.Errorf("%d failures, want the three late answers", v.Failures)
+				}
+				b.wantHistory("healthy")
+
+				left.Store(1 << 40)
+				slow := time.Now()
+				pass(5 * time.Second)
+				b.want(health.Unhealthy, tt.reason)
+				b.wantHistory("healthy unhealthy")
+				// Interval + Fall × Timeout is the promise.
+				if took := b.verdict().Since.Sub(slow); took > 1200*time.Millisecond {
+					t.Errorf("found after %v", took)
+				}
+
+				left.Store(0)
+				pass(2 * time.Second)
+				b.want(health.Healthy, "200 in")
+			})
+		})
+	}
+}
+
+// A server that fails now and then follows rise and fall, no more and no less.
+func TestFlapping(t *testing.T) {
+	for _, tt := range []struct {
+		name, answers string // one letter a probe, over and over: p(ass), f(ail)
+		history       string // of four rounds
+	}{
+		{"never twice", "pf", ""},
+		{"twice, but the way back is too short", "ffp", "unhealthy"},
+		{"as long down as up", "ppff", "healthy unhealthy healthy unhealthy healthy unhealthy healthy unhealthy"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newRig(t)
+				var n atomic.Int64
+				b.serve(func(w http.ResponseWriter, r *http.Request) {
+					if tt.answers[int(n.Add(1)-1)%len(tt.answers)] == 'f' {
+						w.WriteHeader(http.StatusInternalServerError)
+					}
+				})
+				b.apply(check())
+				for n.Load() < int64(4*len(tt.answers)) {
+					pass(100 * time.Millisecond)
+				}
+				b.wantHistory(tt.history)
 			})
 		})
 	}
