@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/health"
 )
@@ -56,7 +57,7 @@ func watchUntilKilled(url string) {
 	})
 	c := check()
 	c.HTTP.URL = url
-	c.Timeout, c.Fall = time.Second, 1000 // a stalled test machine is not to be taken for a dead server
+	c.Timeout, c.Fall = time.Second, 20 // a stalled test machine is not to be taken for a dead server
 	if err := m.Apply([]health.Check{c}); err != nil {
 		panic(err)
 	}
@@ -191,16 +192,11 @@ func TestFrozenProcess(t *testing.T) {
 	}
 }
 
-// It is the watching process that is frozen for real. When it goes on, what it knew is history.
-func TestFrozenWatcher(t *testing.T) {
-	var asked atomic.Int64 // when, in nanoseconds
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked.Store(time.Now().UnixNano())
-		ok(w, r)
-	}))
-	defer srv.Close()
+// startWatcher runs a process that watches url, and tells of each change.
+func startWatcher(t *testing.T, url string) (*exec.Cmd, <-chan health.Verdict) {
+	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), watcher+"="+srv.URL)
+	cmd.Env = append(os.Environ(), watcher+"="+url)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -229,6 +225,18 @@ func TestFrozenWatcher(t *testing.T) {
 		reading.Wait()
 		_ = cmd.Wait()
 	})
+	return cmd, told
+}
+
+// It is the watching process that is frozen for real. When it goes on, what it knew is history.
+func TestFrozenWatcher(t *testing.T) {
+	var asked atomic.Int64 // when, in nanoseconds
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Store(time.Now().UnixNano())
+		ok(w, r)
+	}))
+	defer srv.Close()
+	cmd, told := startWatcher(t, srv.URL)
 	reach(t, told, health.Healthy, "")
 	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -239,6 +247,27 @@ func TestFrozenWatcher(t *testing.T) {
 	}
 	if v := next(t, told, health.Unhealthy, "this process did not run for"); !v.Paused {
 		t.Errorf("verdict %+v", v)
+	}
+	reach(t, told, health.Healthy, "200")
+}
+
+// A process that has run out of descriptors blames itself, and recovers.
+func TestOutOfDescriptors(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(ok))
+	defer srv.Close()
+	cmd, told := startWatcher(t, srv.URL)
+	reach(t, told, health.Healthy, "")
+	var limit unix.Rlimit
+	if err := unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_NOFILE, nil, &limit); err != nil {
+		t.Fatal(err)
+	}
+	few := unix.Rlimit{Cur: 1, Max: limit.Max}
+	if err := unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_NOFILE, &few, nil); err != nil {
+		t.Fatal(err)
+	}
+	reach(t, told, health.Unhealthy, "check's own: too many open files")
+	if err := unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_NOFILE, &limit, nil); err != nil {
+		t.Fatal(err)
 	}
 	reach(t, told, health.Healthy, "200")
 }

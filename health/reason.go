@@ -20,6 +20,15 @@ import (
 // ownFault marks a reason that lies with the check and says nothing about the server.
 const ownFault = "check's own: "
 
+// exhausted says that this node has run out of descriptors, memory or ports.
+func exhausted(e syscall.Errno) bool {
+	switch e {
+	case syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.EADDRNOTAVAIL:
+		return true
+	}
+	return false
+}
+
 // stageError is a fault of the connection, with what is missing if it was a timeout.
 type stageError struct {
 	missing string
@@ -53,9 +62,10 @@ func explain(err error, timeout time.Duration) outcome {
 		out.kind, out.reason = cut, "connection reset by the server"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		out.kind, out.reason = cut, "connection closed without a whole answer"
-	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.EADDRNOTAVAIL):
-		errors.As(err, &errno)
-		out.reason = ownFault + errno.Error() // this node has run out of descriptors or ports
+	case errors.As(err, &errno) && exhausted(errno):
+		// It counts as a failure all the same: a node that cannot even ask is
+		// no good for serving, and its last answer grows old.
+		out.reason = ownFault + errno.Error()
 	case errors.As(err, &errno):
 		out.reason = errno.Error()
 	default:

@@ -71,6 +71,8 @@ func TestExplain(t *testing.T) {
 		{"broken pipe", &stageError{"no answer", syscall.EPIPE}, cut, "connection reset by the server"},
 		{"end", &stageError{"no answer", io.ErrUnexpectedEOF}, cut, "connection closed without a whole answer"},
 		{"unreachable", dial(os.NewSyscallError("connect", syscall.ENETUNREACH)), failed, "network is unreachable"},
+		{"out of memory", dial(os.NewSyscallError("socket", syscall.ENOMEM)), failed, "check's own: cannot allocate memory"},
+		{"out of buffers", dial(os.NewSyscallError("connect", syscall.ENOBUFS)), failed, "check's own: no buffer space available"},
 		{"out of descriptors", dial(os.NewSyscallError("socket", syscall.EMFILE)), failed, "check's own: too many open files"},
 		{"out of ports", dial(os.NewSyscallError("connect", syscall.EADDRNOTAVAIL)), failed, "check's own: cannot assign requested address"},
 		{"not HTTP", &stageError{"no answer", fmt.Errorf("malformed HTTP response %q", "SSH-2.0")}, failed, `malformed HTTP response "SSH-2.0"`},

@@ -18,7 +18,7 @@ type rotated[T any] struct {
 	value T
 	good  bool          // value has been read
 	err   error         // what is wrong with the files now
-	seen  []os.FileInfo // of the files behind value or err
+	seen  []os.FileInfo // of the files behind value; nil if there is an error
 }
 
 // refresh reads the files again if they changed, and reports whether value did.
@@ -38,7 +38,9 @@ func (r *rotated[T]) refresh() bool {
 	r.seen = infos
 	value, err := r.read()
 	if err != nil {
-		r.err = fmt.Errorf("%s %w", r.what, err)
+		// Read again the next time: it may be this process that failed, out of
+		// descriptors, and not the file.
+		r.err, r.seen = fmt.Errorf("%s %w", r.what, err), nil
 		return false
 	}
 	r.value, r.good, r.err = value, true, nil
