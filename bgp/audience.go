@@ -39,7 +39,7 @@ func (n numbers) marks(r Route) ([]LargeCommunity, error) {
 	for _, list := range []struct {
 		kind  uint32
 		names []string
-	}{{markFor, r.Peers}, {markLeaving, r.Leaving}} {
+	}{{markFor, r.Peers}, {markFor, r.Leaving}, {markLeaving, r.Leaving}} {
 		for _, name := range list.names {
 			number, ok := n[name]
 			if !ok {

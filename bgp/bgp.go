@@ -123,8 +123,7 @@ type Route struct {
 	// Peers are the names of the peers that get the route; nil is all, those
 	// that are configured later included.
 	Peers []string
-	// Leaving are those of Peers that are about to lose it: to them alone it is
-	// sent as if Draining.
+	// Leaving are further peers, which get it as if Draining.
 	Leaving []string
 }
 

@@ -285,7 +285,11 @@ func (d *Daemon) apply(ctx context.Context, c *config.Config) error {
 	if err := d.monitor.Apply(healthChecks(c)); err != nil {
 		return err
 	}
-	d.speaker.Apply(vips, d.monitor.Verdicts())
+	peers := make([]string, len(sessions.Peers))
+	for i, p := range sessions.Peers {
+		peers[i] = p.Name()
+	}
+	d.speaker.Apply(vips, peers, d.monitor.Verdicts())
 
 	d.config = c
 	d.state.Generation++

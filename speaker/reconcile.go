@@ -124,6 +124,7 @@ func (s *Speaker) apply() {
 	for _, b := range s.order {
 		if !s.units[b].at.stage.advertised() && !serving[b.Addr] {
 			withdraw = append(withdraw, hostPrefix(b.Addr))
+			delete(s.told, b.Addr)
 		}
 	}
 	withdrawn := s.routes.Withdraw(withdraw...)
@@ -139,13 +140,28 @@ func (s *Speaker) apply() {
 		prefix := hostPrefix(b.Addr)
 		if u.at.stage.advertised() && u.err == nil && announcing[prefix] == nil {
 			announcing[prefix] = u
-			announce = append(announce, bgp.Route{Prefix: prefix, Attributes: u.vip.Attributes, Draining: u.at.stage.marked()})
+			announce = append(announce, s.route(prefix, u))
 		}
 	}
 	if err := s.routes.Announce(announce...); err != nil {
 		for prefix, u := range announcing {
 			s.obstruct(binding{Interface: u.vip.Interface, Addr: prefix.Addr()}, u, err)
 		}
+	}
+}
+
+// route is what to announce of a unit, and to whom.
+func (s *Speaker) route(prefix netip.Prefix, u *unit) bgp.Route {
+	told, ok := s.told[prefix.Addr()]
+	if !ok {
+		told = audience{peers: u.vip.Peers}
+	}
+	told, again := told.next(time.Now(), u.vip.Peers, s.peers)
+	s.remind(again)
+	s.told[prefix.Addr()] = told
+	return bgp.Route{
+		Prefix: prefix, Attributes: u.vip.Attributes, Draining: u.at.stage.marked(),
+		Peers: told.peers, Leaving: told.names(),
 	}
 }
 

@@ -52,6 +52,8 @@ type VIP struct {
 	OnFailure OnFailure
 	// Attributes are those of the VIP's routes.
 	Attributes bgp.Attributes
+	// Peers are the names of the peers to announce to ([bgp.Peer.Name]); nil is all.
+	Peers []string
 }
 
 // OnFailure is what becomes of an announced address when a check fails.
@@ -88,10 +90,12 @@ type Speaker struct {
 	verdicts map[string]health.Verdict
 	order    []binding
 	units    map[binding]*unit
-	draining string        // why, if drained
-	idle     chan struct{} // closed when a drain has come to its end, nil from then on
-	undone   chan struct{} // closed when a drain is ended by Undrain
-	again    time.Time     // when time alone will change a decision; zero is never
+	peers    []string                // all there are
+	told     map[netip.Addr]audience // of what is announced
+	draining string                  // why, if drained
+	idle     chan struct{}           // closed when a drain has come to its end, nil from then on
+	undone   chan struct{}           // closed when a drain is ended by Undrain
+	again    time.Time               // when time alone will change a decision; zero is never
 }
 
 // binding is one address on one link, the unit of every decision.
@@ -137,6 +141,7 @@ func New(log *slog.Logger, routes Routes, addresses Addresses) *Speaker {
 		wake:      make(chan struct{}, 1),
 		verdicts:  make(map[string]health.Verdict),
 		units:     make(map[binding]*unit),
+		told:      make(map[netip.Addr]audience),
 	}
 }
 
@@ -166,13 +171,19 @@ func (s *Speaker) Run(ctx context.Context) {
 	}
 }
 
-// Apply makes vips the ones to announce, and checks the ones that are watched,
-// with what is known of each. VIPs that are as before are not touched; those no
-// longer there are drained.
-func (s *Speaker) Apply(vips []VIP, checks []health.Verdict) {
+// Apply makes vips the ones to announce, peers the names of all peers there
+// are, and checks the ones that are watched, with what is known of each. VIPs
+// that are as before are not touched; those no longer there are drained. A VIP
+// whose Peers changed is announced to the new ones at once, and leaves the
+// others as a drain does.
+func (s *Speaker) Apply(vips []VIP, peers []string, checks []health.Verdict) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.takeVerdicts(checks)
+	s.peers = peers
+	for _, u := range s.units {
+		u.gone = true
+	}
 	var order []binding
 	for _, vip := range vips {
 		for _, addr := range vip.Addresses {
@@ -187,8 +198,7 @@ func (s *Speaker) Apply(vips []VIP, checks []health.Verdict) {
 		}
 	}
 	for _, b := range slices.SortedFunc(maps.Keys(s.units), compareBindings) {
-		if !slices.Contains(order, b) {
-			s.units[b].gone = true
+		if s.units[b].gone {
 			order = append(order, b)
 		}
 	}

@@ -47,7 +47,14 @@ func (n *node) Announce(routes ...bgp.Route) error {
 		if r.Draining {
 			verb = "mark"
 		}
-		n.did = append(n.did, fmt.Sprintf("%s %s", verb, r.Prefix.Addr()))
+		did := fmt.Sprintf("%s %s", verb, r.Prefix.Addr())
+		if r.Peers != nil {
+			did += fmt.Sprintf(" to %v", r.Peers)
+		}
+		if r.Leaving != nil {
+			did += fmt.Sprintf(" leaving %v", r.Leaving)
+		}
+		n.did = append(n.did, did)
 	}
 	return nil
 }
@@ -114,6 +121,8 @@ func verdict(check string, s health.State) health.Verdict {
 	return health.Verdict{Check: check, State: s, Reason: "because", Since: time.Now(), Cause: time.Now()}
 }
 
+func peers() []string { return []string{"r1", "r2", "r3"} }
+
 func unknown() []health.Verdict {
 	return []health.Verdict{{Check: "apiserver"}, {Check: "registry"}}
 }
@@ -146,7 +155,7 @@ func healthy(s *speaker.Speaker) {
 
 func TestAnnouncesOnlyWhenEveryCheckPasses(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, unknown())
+		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		expect(t, n)
@@ -159,7 +168,7 @@ func TestAnnouncesOnlyWhenEveryCheckPasses(t *testing.T) {
 
 func TestFailureWithdrawsAtOnceAndRecovers(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, unknown())
+		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
 		healthy(s)
 		n.took()
 		s.Observe(verdict("registry", health.Unhealthy))
@@ -174,7 +183,7 @@ func TestFailureWithdrawsAtOnceAndRecovers(t *testing.T) {
 
 func TestDrainGoesInOrder(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, unknown())
+		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
 		healthy(s)
 		n.took()
 		start := time.Now()
@@ -194,7 +203,7 @@ func TestDrainGoesInOrder(t *testing.T) {
 
 func TestUndrainMidwayTakesTheMarkOff(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, unknown())
+		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
 		healthy(s)
 		n.took()
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -211,26 +220,26 @@ func TestUndrainMidwayTakesTheMarkOff(t *testing.T) {
 
 func TestApplyTouchesOnlyWhatChanged(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, unknown())
+		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
 		healthy(s)
 		n.took()
 		verdicts := []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)}
 
-		s.Apply([]speaker.VIP{vip()}, verdicts)
+		s.Apply([]speaker.VIP{vip()}, peers(), verdicts)
 		expect(t, n)
 
 		second := vip()
 		second.Name, second.Addresses = "second", []netip.Addr{v6}
-		s.Apply([]speaker.VIP{vip(), second}, verdicts)
+		s.Apply([]speaker.VIP{vip(), second}, peers(), verdicts)
 		expect(t, n, "bind fd00:99::10", "announce fd00:99::10")
 
 		med := uint32(7)
 		first := vip()
 		first.Attributes.MED = &med
-		s.Apply([]speaker.VIP{first, second}, verdicts)
+		s.Apply([]speaker.VIP{first, second}, peers(), verdicts)
 		expect(t, n, "announce 10.99.0.10")
 
-		s.Apply([]speaker.VIP{second}, verdicts)
+		s.Apply([]speaker.VIP{second}, peers(), verdicts)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		expect(t, n, "mark 10.99.0.10", "withdraw 10.99.0.10", "unbind 10.99.0.10")
@@ -243,13 +252,13 @@ func TestApplyTouchesOnlyWhatChanged(t *testing.T) {
 // A check that was removed and comes back starts without a verdict.
 func TestRemovedCheckIsForgotten(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, unknown())
+		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
 		healthy(s)
-		s.Apply(nil, nil)
+		s.Apply(nil, peers(), nil)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		n.took()
-		s.Apply([]speaker.VIP{vip()}, unknown())
+		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
 		expect(t, n)
 	})
 }
@@ -257,7 +266,7 @@ func TestRemovedCheckIsForgotten(t *testing.T) {
 func TestBindFailureIsRetriedAndNeverAnnounced(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		n.setRefuse(errors.New("link eth9 not found"))
-		s.Apply([]speaker.VIP{vip()}, unknown())
+		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
 		healthy(s)
 		expect(t, n)
 		if err := s.Summary().Addresses[0].Error; err == nil || err.Error() != "link eth9 not found" {
@@ -274,7 +283,7 @@ func TestBindFailureIsRetriedAndNeverAnnounced(t *testing.T) {
 // have spoken, then adopted or removed.
 func TestLeftoverIsRemovedWhenUnhealthy(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, unknown())
+		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
 		expect(t, n)
 		s.Observe(verdict("apiserver", health.Unhealthy))
 		expect(t, n, "unbind 10.99.0.10")
@@ -283,7 +292,7 @@ func TestLeftoverIsRemovedWhenUnhealthy(t *testing.T) {
 
 func TestStopIsImmediate(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, unknown())
+		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
 		healthy(s)
 		n.took()
 		start := time.Now()
@@ -302,7 +311,7 @@ func TestWithdrawsRoutesBeforeUnbindingAny(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		dual := vip()
 		dual.Addresses = []netip.Addr{v4, v6}
-		s.Apply([]speaker.VIP{dual}, unknown())
+		s.Apply([]speaker.VIP{dual}, peers(), unknown())
 		healthy(s)
 		n.took()
 		s.Observe(verdict("apiserver", health.Unhealthy))
@@ -318,7 +327,7 @@ func TestWithdrawsRoutesBeforeUnbindingAny(t *testing.T) {
 // checks or by an earlier drain.
 func TestDrainOfNothingReturnsAtOnce(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, unknown())
+		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
 		s.Observe(verdict("apiserver", health.Unhealthy))
 		start := time.Now()
 		for range 2 {
@@ -338,12 +347,12 @@ func TestDrainOfNothingReturnsAtOnce(t *testing.T) {
 // is the same for both, is neither marked nor withdrawn.
 func TestMoveToAnotherLinkKeepsTheRoute(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, unknown())
+		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
 		healthy(s)
 		n.took()
 		moved := vip()
 		moved.Interface = "dummy0"
-		s.Apply([]speaker.VIP{moved}, []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)})
+		s.Apply([]speaker.VIP{moved}, peers(), []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)})
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		expect(t, n, "bind 10.99.0.10", "unbind 10.99.0.10")
@@ -353,13 +362,13 @@ func TestMoveToAnotherLinkKeepsTheRoute(t *testing.T) {
 // If the new link does not take the address, the old one is drained as ever.
 func TestMoveToABrokenLinkWithdrawsTheRoute(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, unknown())
+		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
 		healthy(s)
 		n.took()
 		n.setRefuse(errors.New("link dummy0 does not exist"))
 		moved := vip()
 		moved.Interface = "dummy0"
-		s.Apply([]speaker.VIP{moved}, []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)})
+		s.Apply([]speaker.VIP{moved}, peers(), []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)})
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		expect(t, n, "mark 10.99.0.10", "withdraw 10.99.0.10", "unbind 10.99.0.10")
@@ -369,7 +378,7 @@ func TestMoveToABrokenLinkWithdrawsTheRoute(t *testing.T) {
 // Whoever waits for a drain that is undone is told so, and does not wait on.
 func TestUndrainEndsTheWaitForADrain(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, unknown())
+		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
 		healthy(s)
 		drained := make(chan error, 1)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -385,7 +394,7 @@ func TestUndrainEndsTheWaitForADrain(t *testing.T) {
 
 func TestNothingIsAnnouncedAfterStop(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, unknown())
+		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
 		healthy(s)
 		if err := s.Stop(); err != nil {
 			t.Fatal(err)
@@ -400,7 +409,7 @@ func TestNothingIsAnnouncedAfterStop(t *testing.T) {
 // next drain.
 func TestWithdrawalOfAnAddressThatNeverBoundIsDone(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, unknown())
+		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
 		s.Observe(verdict("apiserver", health.Unhealthy))
 		n.setRefuse(errors.New("link eth9 not found"))
 		healthy(s)
@@ -416,7 +425,7 @@ func TestFlappingIsHeldDown(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		v := vip()
 		v.HoldDown = 3 * time.Second
-		s.Apply([]speaker.VIP{v}, unknown())
+		s.Apply([]speaker.VIP{v}, peers(), unknown())
 		healthy(s)
 		n.took()
 		for i, hold := range []time.Duration{0, time.Second, 2 * time.Second, 3 * time.Second, 3 * time.Second} {
@@ -443,7 +452,7 @@ func TestFailureDuringTheHold(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		v := vip()
 		v.HoldDown = time.Second
-		s.Apply([]speaker.VIP{v}, unknown())
+		s.Apply([]speaker.VIP{v}, peers(), unknown())
 		healthy(s)
 		for range 2 {
 			s.Observe(verdict("apiserver", health.Unhealthy))
@@ -464,7 +473,7 @@ func TestPlannedChangesAreNoFlaps(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		v := vip()
 		v.HoldDown = time.Minute
-		s.Apply([]speaker.VIP{v}, unknown())
+		s.Apply([]speaker.VIP{v}, peers(), unknown())
 		healthy(s)
 		verdicts := []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)}
 		for range 3 {
@@ -473,7 +482,7 @@ func TestPlannedChangesAreNoFlaps(t *testing.T) {
 			}
 			s.Undrain()
 			v.Linger += time.Second
-			s.Apply([]speaker.VIP{v}, verdicts)
+			s.Apply([]speaker.VIP{v}, peers(), verdicts)
 
 			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 			_ = s.Drain(ctx, "the apiserver is about to be replaced")
@@ -493,7 +502,7 @@ func TestPauseIsNoFlap(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		v := vip()
 		v.HoldDown = time.Minute
-		s.Apply([]speaker.VIP{v}, unknown())
+		s.Apply([]speaker.VIP{v}, peers(), unknown())
 		healthy(s)
 		n.took()
 		for range 3 {
@@ -513,7 +522,7 @@ func TestDemote(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		v := vip()
 		v.OnFailure, v.HoldDown = speaker.Demote, time.Minute
-		s.Apply([]speaker.VIP{v}, unknown())
+		s.Apply([]speaker.VIP{v}, peers(), unknown())
 		s.Observe(verdict("apiserver", health.Unhealthy))
 		expect(t, n, "unbind 10.99.0.10")
 		healthy(s)
@@ -555,13 +564,78 @@ func TestDemoteIsTakenBack(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		v := vip()
 		v.OnFailure = speaker.Demote
-		s.Apply([]speaker.VIP{v}, unknown())
+		s.Apply([]speaker.VIP{v}, peers(), unknown())
 		healthy(s)
 		failed := verdict("apiserver", health.Unhealthy)
 		s.Observe(failed)
 		n.took()
 		v.OnFailure = speaker.Withdraw
-		s.Apply([]speaker.VIP{v}, []health.Verdict{failed, verdict("registry", health.Healthy)})
+		s.Apply([]speaker.VIP{v}, peers(), []health.Verdict{failed, verdict("registry", health.Healthy)})
 		expect(t, n, "withdraw 10.99.0.10", "unbind 10.99.0.10")
+	})
+}
+
+// A VIP moves from one peer to another: make before break.
+func TestMoveBetweenPeers(t *testing.T) {
+	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
+		verdicts := []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)}
+		to := func(names ...string) {
+			v := vip()
+			v.Peers = names
+			s.Apply([]speaker.VIP{v}, peers(), verdicts)
+		}
+		wait := func(d time.Duration) {
+			time.Sleep(d)
+			synctest.Wait()
+		}
+		to("r1")
+		expect(t, n, "bind 10.99.0.10", "announce 10.99.0.10 to [r1]")
+		to("r2")
+		expect(t, n, "announce 10.99.0.10 to [r2] leaving [r1]")
+		wait(499 * time.Millisecond)
+		expect(t, n)
+		wait(time.Millisecond)
+		expect(t, n, "announce 10.99.0.10 to [r2]")
+		to()
+		expect(t, n, "announce 10.99.0.10")
+		wait(time.Minute)
+		expect(t, n)
+		to("r3")
+		expect(t, n, "announce 10.99.0.10 to [r3] leaving [r1 r2]")
+		s.Observe(verdict("apiserver", health.Unhealthy))
+		expect(t, n, "withdraw 10.99.0.10", "unbind 10.99.0.10")
+		wait(time.Minute)
+		expect(t, n)
+		s.Observe(verdict("apiserver", health.Healthy))
+		expect(t, n, "bind 10.99.0.10", "announce 10.99.0.10 to [r3]")
+	})
+}
+
+// Peers may change while nothing is announced: no one has to part then.
+func TestPeersChangeWhileWithdrawn(t *testing.T) {
+	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
+		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
+		v := vip()
+		v.Peers = []string{"r1"}
+		s.Apply([]speaker.VIP{v}, peers(), unknown())
+		healthy(s)
+		expect(t, n, "bind 10.99.0.10", "announce 10.99.0.10 to [r1]")
+	})
+}
+
+// To another link and to another peer in one go.
+func TestMoveToAnotherLinkAndPeer(t *testing.T) {
+	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
+		verdicts := []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)}
+		v := vip()
+		v.Peers = []string{"r1"}
+		s.Apply([]speaker.VIP{v}, peers(), verdicts)
+		n.took()
+		v.Peers, v.Interface = []string{"r2"}, "dummy0"
+		s.Apply([]speaker.VIP{v}, peers(), verdicts)
+		expect(t, n, "bind 10.99.0.10", "announce 10.99.0.10 to [r2] leaving [r1]")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		expect(t, n, "announce 10.99.0.10 to [r2]", "unbind 10.99.0.10")
 	})
 }
