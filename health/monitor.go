@@ -27,8 +27,8 @@ type Monitor struct {
 	runners []*runner  // in Apply order
 }
 
-// NewMonitor returns a Monitor without checks. It logs each change of a state
-// or a warning once, and then calls notify: in order per check, but for several
+// NewMonitor returns a Monitor without checks. At each change of a state or a
+// warning it calls notify, and then logs it: in order per check, but for several
 // checks at once. While notify runs its check does not probe, so it must be
 // quick, and it must not call Apply or Close. Nil stands for no log and no
 // notification.

@@ -167,8 +167,8 @@ func (r *runner) stoodStill(due time.Time) bool {
 	v.Since, v.Cause = now, now
 	verdict := *v
 	r.mu.Unlock()
-	r.log.Warn("check is unhealthy", "check", verdict.Check, "reason", verdict.Reason)
 	r.notify(verdict)
+	r.log.Warn("check is unhealthy", "check", verdict.Check, "reason", verdict.Reason)
 	return true
 }
 
@@ -202,6 +202,10 @@ func (r *runner) observe(out outcome, began, evidence time.Time) {
 	verdict := *v
 	r.mu.Unlock()
 
+	// What depends on the verdict comes first: a log may be slow, or stuck.
+	if changed || verdict.Warning != before {
+		r.notify(verdict)
+	}
 	if changed {
 		level := slog.LevelInfo
 		if next.state == Unhealthy {
@@ -216,9 +220,6 @@ func (r *runner) observe(out outcome, began, evidence time.Time) {
 		r.log.Info("check's warning is over", "check", verdict.Check, "warning", before)
 	default:
 		r.log.Warn("check warns", "check", verdict.Check, "warning", verdict.Warning)
-	}
-	if changed || verdict.Warning != before {
-		r.notify(verdict)
 	}
 }
 

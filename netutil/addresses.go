@@ -169,30 +169,51 @@ func (b Binding) validate() error {
 	return nil
 }
 
-// Unbind takes addr off the link named iface if it is Herald's, and no longer wants
-// it there. When it returns nil Herald's address is gone from the kernel. On error
-// it expires within Options.Lifetime.
-func (a *Addresses) Unbind(iface string, addr netip.Addr) error {
-	b := Binding{iface, addr.Unmap()}
+// Unbind takes addrs off the link named iface as far as they are Herald's, and no
+// longer wants them there. When it returns nil Herald's addresses are gone from the
+// kernel. On error some may be left, which Unbind of each tells, and expire within
+// Options.Lifetime.
+func (a *Addresses) Unbind(iface string, addrs ...netip.Addr) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if w := a.wants[iface][b.Addr]; w != nil {
-		a.forget(w)
+	for _, addr := range addrs {
+		if w := a.wants[iface][addr.Unmap()]; w != nil {
+			a.forget(w)
+		}
 	}
-	if err := a.upToDate(); err != nil {
-		return fmt.Errorf("unbind %s from %s: %w", b.Addr, iface, err)
-	}
+	err := a.upToDate()
 	l, ok := a.view.byName(iface)
-	if !ok {
+	if err == nil && !ok {
 		return nil
 	}
-	gone := vip(l, b.Addr, a.opts.Lifetime, a.opts.Mark)
-	if at, ok := a.view.places[b.Addr][place{l.index, gone.subnet}]; ok && !ours(at, iface, a.opts.Mark, a.view.marks) {
-		return nil
+	var gone []address
+	for _, addr := range addrs {
+		own := vip(l, addr.Unmap(), a.opts.Lifetime, a.opts.Mark)
+		if at, ok := a.view.places[own.ip][place{l.index, own.subnet}]; ok && !ours(at, iface, a.opts.Mark, a.view.marks) {
+			continue
+		}
+		// Also when the view lacks it: it may be late, and an address left behind
+		// sends the node's own clients to a dead server.
+		gone = append(gone, own)
 	}
-	// Also when the view lacks it: it may be late, and an address left behind sends
-	// the node's own clients to a dead server.
-	return a.remove(gone, iface)
+	if err == nil {
+		err = a.kernel.remove(gone...)
+	}
+	if err != nil {
+		return fmt.Errorf("unbind %s from %s: %w", list(addrs), iface, err)
+	}
+	for _, at := range gone {
+		a.view.drop(at)
+	}
+	return nil
+}
+
+// list names an address, or says how many there are.
+func list(addrs []netip.Addr) string {
+	if len(addrs) == 1 {
+		return addrs[0].String()
+	}
+	return fmt.Sprintf("%d addresses", len(addrs))
 }
 
 // Sweep removes what an earlier Herald left on the host, except what is wanted by

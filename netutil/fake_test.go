@@ -109,11 +109,13 @@ func (k *fakeKernel) refresh(addrs ...address) error {
 	return err
 }
 
-func (k *fakeKernel) remove(a address) error {
+func (k *fakeKernel) remove(addrs ...address) error {
 	err := k.enter("remove")
 	defer k.mu.Unlock()
-	if err == nil {
-		k.unset(key(a))
+	for _, a := range addrs {
+		if err == nil {
+			k.unset(key(a))
+		}
 	}
 	return err
 }

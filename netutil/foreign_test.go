@@ -3,6 +3,7 @@ package netutil_test
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -152,5 +153,35 @@ func TestAdoptAndSweep(t *testing.T) {
 		if h.find("lo", addr) != nil {
 			t.Errorf("%s is still there", addr)
 		}
+	}
+}
+
+// Many go at once. Neither one that is gone already nor a foreign one stands in their way.
+func TestUnbindMany(t *testing.T) {
+	h := newHost(t)
+	a, _ := start(h, netutil.Options{})
+	foreign, never := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	h.add("lo", "192.0.2.1/32")
+	all := []netip.Addr{foreign, vip6}
+	addr := vip4
+	for range 600 { // more than are asked for in a row
+		all = append(all, addr)
+		addr = addr.Next()
+	}
+	for _, addr := range all[1:] {
+		h.must(a.Bind("lo", addr))
+	}
+	all = slices.Insert(all, 300, never)
+	h.must(a.Unbind("lo", all...))
+	for _, addr := range all[1:] {
+		if h.find("lo", addr) != nil {
+			t.Errorf("%s is still there", addr)
+		}
+	}
+	if h.find("lo", foreign) == nil {
+		t.Error("the foreign one is gone")
+	}
+	if n := len(a.Status()); n != 0 {
+		t.Errorf("%d are still wanted", n)
 	}
 }

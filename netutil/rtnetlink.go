@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/mdlayher/netlink"
@@ -24,8 +25,9 @@ type kernel interface {
 	// refresh starts lifetimes anew, and creates what is not there. It is cheaper for
 	// many at once, but the error does not tell them apart.
 	refresh(...address) error
-	// remove deletes an address; one that is not there is no error.
-	remove(address) error
+	// remove deletes addresses; one that is not there is no error. Like refresh it is
+	// cheaper for many at once, and the error does not tell them apart.
+	remove(...address) error
 	// watch reports what changes from now on, but need not tell of the caller's own
 	// add and refresh.
 	watch() (watcher, error)
@@ -55,6 +57,8 @@ const (
 	answerTimeout = 2 * time.Second
 
 	dumpAttempts = 8
+
+	changesInARow = 256 // fit every socket's send buffer
 )
 
 func (r *rtnetlink) dump() ([]link, []address, error) {
@@ -121,22 +125,49 @@ func (r *rtnetlink) link(index int) (link, error) {
 }
 
 func (r *rtnetlink) add(a address) error {
-	return r.change(unix.RTM_NEWADDR, netlink.Acknowledge|netlink.Create|netlink.Excl, a)
+	return r.change(unix.RTM_NEWADDR, netlink.Create|netlink.Excl, a)
 }
 
 func (r *rtnetlink) refresh(addrs ...address) error {
+	return r.change(unix.RTM_NEWADDR, netlink.Create|netlink.Replace, addrs...)
+}
+
+func (r *rtnetlink) remove(addrs ...address) error {
+	for some := range slices.Chunk(addrs, changesInARow) {
+		err := r.change(unix.RTM_DELADDR, 0, some...)
+		if absent(err) && len(some) > 1 { // hides what became of the others
+			for i := range some {
+				if err = r.remove(some[i]); err != nil {
+					break
+				}
+			}
+		}
+		if err != nil && !absent(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// absent says that there was nothing to remove.
+func absent(err error) bool {
+	return errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.ENODEV)
+}
+
+// change asks for the same about each address. The kernel answers what fails in any
+// case, and the last when all is done.
+func (r *rtnetlink) change(typ netlink.HeaderType, flags netlink.HeaderFlags, addrs ...address) error {
 	var msgs []netlink.Message
 	for _, a := range addrs {
 		data, err := encodeAddress(a)
 		if err != nil {
 			return err
 		}
-		msgs = append(msgs, request(unix.RTM_NEWADDR, netlink.Create|netlink.Replace, data))
+		msgs = append(msgs, request(typ, flags, data))
 	}
 	if len(msgs) == 0 {
 		return nil
 	}
-	// The kernel answers what fails in any case, and the last when all is done.
 	msgs[len(msgs)-1].Header.Flags |= netlink.Acknowledge
 	return r.do(func() error {
 		if _, err := r.conn.SendMessages(msgs); err != nil {
@@ -145,23 +176,6 @@ func (r *rtnetlink) refresh(addrs ...address) error {
 		_, err := r.conn.Receive()
 		return err
 	})
-}
-
-func (r *rtnetlink) remove(a address) error {
-	err := r.change(unix.RTM_DELADDR, netlink.Acknowledge, a)
-	if errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.ENODEV) {
-		return nil
-	}
-	return err
-}
-
-func (r *rtnetlink) change(typ netlink.HeaderType, flags netlink.HeaderFlags, a address) error {
-	data, err := encodeAddress(a)
-	if err != nil {
-		return err
-	}
-	_, err = r.execute(request(typ, netlink.Acknowledge|flags, data))
-	return err
 }
 
 func request(typ netlink.HeaderType, flags netlink.HeaderFlags, data []byte) netlink.Message {

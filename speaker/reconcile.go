@@ -16,6 +16,7 @@ import (
 func (s *Speaker) reconcile() {
 	now := time.Now()
 	s.again = time.Time{}
+	var moved []move
 	for _, b := range s.order {
 		u := s.units[b]
 		is := s.assess(u)
@@ -27,11 +28,15 @@ func (s *Speaker) reconcile() {
 		s.remind(again)
 		if is.health == Healthy && !in.leave && to.stage != Announced {
 			if is.reason = u.damp.reason(in.held); is.reason != u.reason {
-				s.log.Info("vip held down", "vip", u.vip.Name, "address", b.Addr, "reason", is.reason)
+				moved = append(moved, move{b, u.vip.Name, "held down", slog.LevelInfo, is.reason})
 			}
 		}
 		if to.stage != u.at.stage {
-			s.logMove(b, u, to.stage, is.reason)
+			level := slog.LevelInfo
+			if u.at.stage == Announced && (to.stage == Withdrawn || to.stage == Demoted) {
+				level = slog.LevelWarn
+			}
+			moved = append(moved, move{b, u.vip.Name, to.stage.String(), level, is.reason})
 			u.logged = ""
 		}
 		if is.health == Unhealthy && to.stage != u.at.stage && u.at.stage != Demoted {
@@ -45,6 +50,9 @@ func (s *Speaker) reconcile() {
 		u.at, u.reason = to, is.reason
 	}
 	s.apply()
+	for _, m := range moved { // a log that is slow, or stuck, must not hold up a withdrawal
+		s.log.Log(context.Background(), m.level, "vip "+m.what, "vip", m.vip, "address", m.Addr, "reason", m.reason)
+	}
 	s.forget()
 	if s.idle != nil && s.settled() {
 		close(s.idle)
@@ -56,12 +64,13 @@ func (s *Speaker) reconcile() {
 	}
 }
 
-func (s *Speaker) logMove(b binding, u *unit, to Stage, reason string) {
-	level := slog.LevelInfo
-	if (to == Withdrawn || to == Demoted) && u.at.stage == Announced {
-		level = slog.LevelWarn
-	}
-	s.log.Log(context.Background(), level, "vip "+to.String(), "vip", u.vip.Name, "address", b.Addr, "reason", reason)
+// move is a change to be logged.
+type move struct {
+	binding
+	vip    string
+	what   string
+	level  slog.Level
+	reason string
 }
 
 // assessment is what a unit's checks come to.
@@ -128,6 +137,7 @@ func (s *Speaker) apply() {
 		}
 	}
 	withdrawn := s.routes.Withdraw(withdraw...)
+	s.unbind()
 	for _, b := range s.order {
 		u := s.units[b]
 		if withdrawn != nil && !u.at.stage.advertised() {
@@ -165,28 +175,45 @@ func (s *Speaker) route(prefix netip.Prefix, u *unit) bgp.Route {
 	}
 }
 
-// bind puts the address on its link or takes it away, as the stage says.
+// bind puts the address on its link if it is not there and the stage says so.
 func (s *Speaker) bind(b binding, u *unit) {
-	switch {
-	case u.at.stage.bound():
-		if u.bound == present {
-			return
+	if !u.at.stage.bound() || u.bound == present {
+		return
+	}
+	if err := s.addresses.Bind(b.Interface, b.Addr); err != nil {
+		s.obstruct(b, u, err)
+		return
+	}
+	u.bound = present
+}
+
+// unbind takes away the addresses that are to go, all of a link at once.
+func (s *Speaker) unbind() {
+	links := make(map[string][]netip.Addr)
+	for _, b := range s.order {
+		u := s.units[b]
+		switch {
+		case u.at.stage.bound() || u.bound == absent:
+		case u.bound == perhaps && s.undecided(u):
+			// A predecessor's address stays until the checks have spoken: if this
+			// is a quick restart, taking it away would break its connections. The
+			// kernel removes it if they do not speak soon.
+		default:
+			links[b.Interface] = append(links[b.Interface], b.Addr)
 		}
-		if err := s.addresses.Bind(b.Interface, b.Addr); err != nil {
-			s.obstruct(b, u, err)
-			return
+	}
+	for link, addrs := range links {
+		err := s.addresses.Unbind(link, addrs...)
+		for _, addr := range addrs {
+			b := binding{Interface: link, Addr: addr}
+			if err != nil { // which one is it?
+				if err := s.addresses.Unbind(link, addr); err != nil {
+					s.obstruct(b, s.units[b], err)
+					continue
+				}
+			}
+			s.units[b].bound = absent
 		}
-		u.bound = present
-	case u.bound == absent, u.bound == perhaps && s.undecided(u):
-		// A predecessor's address stays until the checks have spoken: if this
-		// is a quick restart, taking it away would break its connections. The
-		// kernel removes it if they do not speak soon.
-	default:
-		if err := s.addresses.Unbind(b.Interface, b.Addr); err != nil {
-			s.obstruct(b, u, err)
-			return
-		}
-		u.bound = absent
 	}
 }
 

@@ -31,7 +31,9 @@ type Routes interface {
 // Addresses puts addresses on links; [netutil.Addresses] does.
 type Addresses interface {
 	Bind(link string, addr netip.Addr) error
-	Unbind(link string, addr netip.Addr) error
+	// Unbind takes many away at once, since a node that fails may have a
+	// thousand. On error each is tried by itself.
+	Unbind(link string, addrs ...netip.Addr) error
 }
 
 // VIP is one virtual IP as configured.

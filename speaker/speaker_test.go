@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -29,6 +28,7 @@ type node struct {
 	routes map[netip.Prefix]bgp.Route
 	bound  map[netip.Addr]bool
 	refuse error
+	stuck  netip.Addr // Unbind refuses it
 }
 
 func newNode() *node {
@@ -82,11 +82,16 @@ func (n *node) Bind(link string, a netip.Addr) error {
 	return nil
 }
 
-func (n *node) Unbind(link string, a netip.Addr) error {
+func (n *node) Unbind(link string, addrs ...netip.Addr) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.bound, a)
-	n.did = append(n.did, fmt.Sprintf("unbind %s", a))
+	if slices.Contains(addrs, n.stuck) {
+		return errors.New("no answer")
+	}
+	for _, a := range addrs {
+		delete(n.bound, a)
+		n.did = append(n.did, fmt.Sprintf("unbind %s", a))
+	}
 	return nil
 }
 
@@ -97,6 +102,12 @@ func (n *node) took() []string {
 	did := n.did
 	n.did = nil
 	return did
+}
+
+func (n *node) setStuck(a netip.Addr) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.stuck = a
 }
 
 func (n *node) setRefuse(err error) {
@@ -420,222 +431,56 @@ func TestWithdrawalOfAnAddressThatNeverBoundIsDone(t *testing.T) {
 	})
 }
 
-// A check that flaps withdraws at once every time; the way back takes longer each time.
-func TestFlappingIsHeldDown(t *testing.T) {
+// Addresses go all at once. If that fails only the culprit is tried again.
+func TestUnbindFailureIsRetried(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		v := vip()
-		v.HoldDown = 3 * time.Second
-		s.Apply([]speaker.VIP{v}, peers(), unknown())
+		dual := vip()
+		dual.Addresses = []netip.Addr{v4, v6}
+		s.Apply([]speaker.VIP{dual}, peers(), unknown())
 		healthy(s)
 		n.took()
-		for i, hold := range []time.Duration{0, time.Second, 2 * time.Second, 3 * time.Second, 3 * time.Second} {
-			s.Observe(verdict("apiserver", health.Unhealthy))
-			expect(t, n, "withdraw 10.99.0.10", "unbind 10.99.0.10")
-			s.Observe(verdict("apiserver", health.Healthy))
-			if hold > 0 {
-				time.Sleep(hold - 1)
-				synctest.Wait()
-				expect(t, n)
-				if reason := s.Summary().Addresses[0].Reason; !strings.HasPrefix(reason, "healthy again, held down until ") {
-					t.Errorf("reason during hold %d: %q", i, reason)
-				}
-				time.Sleep(time.Nanosecond)
-				synctest.Wait()
-			}
-			expect(t, n, "bind 10.99.0.10", "announce 10.99.0.10")
-		}
-	})
-}
-
-// A check that fails again during the hold makes it no longer, and is obeyed at its end.
-func TestFailureDuringTheHold(t *testing.T) {
-	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		v := vip()
-		v.HoldDown = time.Second
-		s.Apply([]speaker.VIP{v}, peers(), unknown())
-		healthy(s)
-		for range 2 {
-			s.Observe(verdict("apiserver", health.Unhealthy))
-			s.Observe(verdict("apiserver", health.Healthy))
-		}
-		n.took()
+		n.setStuck(v6)
 		s.Observe(verdict("apiserver", health.Unhealthy))
+		expect(t, n, "withdraw 10.99.0.10", "withdraw fd00:99::10", "unbind 10.99.0.10")
+		for _, st := range s.Summary().Addresses {
+			if stuck := st.Address == v6; stuck != (st.Error != nil) || stuck != st.LastWithdrawal.Done.IsZero() {
+				t.Errorf("status %+v, last withdrawal %+v", st, st.LastWithdrawal)
+			}
+		}
+		n.setStuck(netip.Addr{})
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		expect(t, n)
-		s.Observe(verdict("apiserver", health.Healthy))
-		expect(t, n, "bind 10.99.0.10", "announce 10.99.0.10")
+		expect(t, n, "unbind fd00:99::10")
 	})
 }
 
-// What is done on purpose is no failure, not even one that happens meanwhile.
-func TestPlannedChangesAreNoFlaps(t *testing.T) {
-	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		v := vip()
-		v.HoldDown = time.Minute
-		s.Apply([]speaker.VIP{v}, peers(), unknown())
-		healthy(s)
-		verdicts := []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)}
-		for range 3 {
-			if err := s.Drain(t.Context(), "herald drain"); err != nil {
-				t.Fatal(err)
-			}
-			s.Undrain()
-			v.Linger += time.Second
-			s.Apply([]speaker.VIP{v}, peers(), verdicts)
-
-			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-			_ = s.Drain(ctx, "the apiserver is about to be replaced")
-			cancel()
-			s.Observe(verdict("apiserver", health.Unhealthy))
-			s.Undrain()
-			s.Observe(verdict("apiserver", health.Healthy))
-			if st := s.Summary().Addresses[0]; st.Stage != speaker.Announced {
-				t.Fatalf("%s: %s", st.Stage, st.Reason)
-			}
-		}
-	})
+// lateLog says what was announced and bound when it was told that a VIP is withdrawn.
+type lateLog struct {
+	slog.Handler
+	node  *node
+	found []string
 }
 
-// When this process stands still everything is withdrawn, but the blame is its own.
-func TestPauseIsNoFlap(t *testing.T) {
-	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		v := vip()
-		v.HoldDown = time.Minute
-		s.Apply([]speaker.VIP{v}, peers(), unknown())
-		healthy(s)
-		n.took()
-		for range 3 {
-			paused := verdict("apiserver", health.Unhealthy)
-			paused.Paused = true
-			s.Observe(paused)
-			expect(t, n, "withdraw 10.99.0.10", "unbind 10.99.0.10")
-			s.Observe(verdict("apiserver", health.Healthy))
-			expect(t, n, "bind 10.99.0.10", "announce 10.99.0.10")
-		}
-	})
+func (l *lateLog) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "vip withdrawn" {
+		l.node.mu.Lock()
+		defer l.node.mu.Unlock()
+		l.found = append(l.found, fmt.Sprintf("%d routes, %d addresses", len(l.node.routes), len(l.node.bound)))
+	}
+	return nil
 }
 
-// With Demote a failure marks the route, and the address stays; but nothing is
-// announced that never was healthy.
-func TestDemote(t *testing.T) {
-	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		v := vip()
-		v.OnFailure, v.HoldDown = speaker.Demote, time.Minute
-		s.Apply([]speaker.VIP{v}, peers(), unknown())
-		s.Observe(verdict("apiserver", health.Unhealthy))
-		expect(t, n, "unbind 10.99.0.10")
-		healthy(s)
-		expect(t, n, "bind 10.99.0.10", "announce 10.99.0.10")
-
-		s.Observe(verdict("apiserver", health.Unhealthy))
-		expect(t, n, "mark 10.99.0.10")
-		if st := s.Summary().Addresses[0]; st.Stage != speaker.Demoted || st.Reason != "apiserver: because" || st.LastWithdrawal != nil {
-			t.Errorf("status %+v", st)
-		}
-		s.Observe(verdict("apiserver", health.Healthy))
-		expect(t, n, "announce 10.99.0.10")
-
-		// Damping bounds how often peers are told.
-		s.Observe(verdict("apiserver", health.Unhealthy))
-		s.Observe(verdict("apiserver", health.Healthy))
-		expect(t, n, "mark 10.99.0.10")
-		time.Sleep(time.Second)
-		synctest.Wait()
-		expect(t, n, "announce 10.99.0.10")
-
-		// On purpose it goes, and does not come back unhealthy.
-		s.Observe(verdict("apiserver", health.Unhealthy))
-		n.took()
-		if err := s.Drain(t.Context(), "herald drain"); err != nil {
-			t.Fatal(err)
-		}
-		expect(t, n, "withdraw 10.99.0.10", "unbind 10.99.0.10")
-		if last := s.Summary().Addresses[0].LastWithdrawal; last != nil {
-			t.Errorf("a drain passes for a failure: %+v", last)
-		}
-		s.Undrain()
-		expect(t, n)
-	})
-}
-
-// A reload that ends the policy ends what it keeps.
-func TestDemoteIsTakenBack(t *testing.T) {
-	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		v := vip()
-		v.OnFailure = speaker.Demote
-		s.Apply([]speaker.VIP{v}, peers(), unknown())
-		healthy(s)
-		failed := verdict("apiserver", health.Unhealthy)
-		s.Observe(failed)
-		n.took()
-		v.OnFailure = speaker.Withdraw
-		s.Apply([]speaker.VIP{v}, peers(), []health.Verdict{failed, verdict("registry", health.Healthy)})
-		expect(t, n, "withdraw 10.99.0.10", "unbind 10.99.0.10")
-	})
-}
-
-// A VIP moves from one peer to another: make before break.
-func TestMoveBetweenPeers(t *testing.T) {
-	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		verdicts := []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)}
-		to := func(names ...string) {
-			v := vip()
-			v.Peers = names
-			s.Apply([]speaker.VIP{v}, peers(), verdicts)
-		}
-		wait := func(d time.Duration) {
-			time.Sleep(d)
-			synctest.Wait()
-		}
-		to("r1")
-		expect(t, n, "bind 10.99.0.10", "announce 10.99.0.10 to [r1]")
-		to("r2")
-		expect(t, n, "announce 10.99.0.10 to [r2] leaving [r1]")
-		wait(499 * time.Millisecond)
-		expect(t, n)
-		wait(time.Millisecond)
-		expect(t, n, "announce 10.99.0.10 to [r2]")
-		to()
-		expect(t, n, "announce 10.99.0.10")
-		wait(time.Minute)
-		expect(t, n)
-		to("r3")
-		expect(t, n, "announce 10.99.0.10 to [r3] leaving [r1 r2]")
-		s.Observe(verdict("apiserver", health.Unhealthy))
-		expect(t, n, "withdraw 10.99.0.10", "unbind 10.99.0.10")
-		wait(time.Minute)
-		expect(t, n)
-		s.Observe(verdict("apiserver", health.Healthy))
-		expect(t, n, "bind 10.99.0.10", "announce 10.99.0.10 to [r3]")
-	})
-}
-
-// Peers may change while nothing is announced: no one has to part then.
-func TestPeersChangeWhileWithdrawn(t *testing.T) {
-	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
-		v := vip()
-		v.Peers = []string{"r1"}
-		s.Apply([]speaker.VIP{v}, peers(), unknown())
-		healthy(s)
-		expect(t, n, "bind 10.99.0.10", "announce 10.99.0.10 to [r1]")
-	})
-}
-
-// To another link and to another peer in one go.
-func TestMoveToAnotherLinkAndPeer(t *testing.T) {
-	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		verdicts := []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)}
-		v := vip()
-		v.Peers = []string{"r1"}
-		s.Apply([]speaker.VIP{v}, peers(), verdicts)
-		n.took()
-		v.Peers, v.Interface = []string{"r2"}, "dummy0"
-		s.Apply([]speaker.VIP{v}, peers(), verdicts)
-		expect(t, n, "bind 10.99.0.10", "announce 10.99.0.10 to [r2] leaving [r1]")
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		expect(t, n, "announce 10.99.0.10 to [r2]", "unbind 10.99.0.10")
-	})
+// A log on a full disk or a stuck pipe does not hold up a withdrawal.
+func TestWithdrawsBeforeItLogs(t *testing.T) {
+	n := newNode()
+	log := &lateLog{Handler: slog.NewTextHandler(io.Discard, nil), node: n}
+	s := speaker.New(slog.New(log), n, n)
+	dual := vip()
+	dual.Addresses = []netip.Addr{v4, v6}
+	s.Apply([]speaker.VIP{dual}, peers(), unknown())
+	healthy(s)
+	s.Observe(verdict("apiserver", health.Unhealthy))
+	if diff := cmp.Diff([]string{"0 routes, 0 addresses", "0 routes, 0 addresses"}, log.found); diff != "" {
+		t.Errorf("when it was logged (-want +got):\n%s", diff)
+	}
 }
