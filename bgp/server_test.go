@@ -132,7 +132,7 @@ func newServer(t *testing.T) *bgp.Server { return newServerWith(t, bgp.Options{}
 
 func newServerWith(t *testing.T, options bgp.Options) *bgp.Server {
 	t.Helper()
-	s := bgp.New(slog.New(slog.DiscardHandler), options)
+	s := bgp.New(slog.New(slog.NewTextHandler(t.Output(), nil)), options)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()

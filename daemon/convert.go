@@ -24,10 +24,14 @@ func speakerVIPs(c *config.Config) ([]speaker.VIP, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, speaker.VIP{
-			Name: v.Name, Addresses: v.Addresses, Interface: v.Interface,
-			Checks: v.Checks, Linger: v.Linger, Attributes: base.Merge(own),
-		})
+		vip := speaker.VIP{
+			Name: v.Name, Addresses: v.Addresses, Interface: v.Interface, Checks: v.Checks, Peers: v.Peers,
+			Linger: v.Linger, HoldDown: v.HoldDown, Attributes: base.Merge(own),
+		}
+		if v.OnFailure == config.Demote {
+			vip.OnFailure = speaker.Demote
+		}
+		out = append(out, vip)
 	}
 	return out, nil
 }
