@@ -95,7 +95,7 @@ type Check struct {
 	TCP *TCPCheck `yaml:"tcp"`
 	// Interval is the time between the starts of two probes, 10ms to 1m. Default: 200ms.
 	Interval time.Duration `yaml:"interval"`
-	// Timeout bounds one probe, body included, 10ms to 1m. Default: 500ms.
+	// Timeout bounds one probe, body included, 10ms to 1m. Default: 300ms.
 	Timeout time.Duration `yaml:"timeout"`
 	// Rise is how many probes in a row must pass to become healthy, 1 to 100. Default: 2.
 	Rise int `yaml:"rise"`

@@ -45,7 +45,7 @@ func (v *VIP) setDefaults() {
 
 func (c *Check) setDefaults() {
 	c.Interval = 200 * time.Millisecond
-	c.Timeout = 500 * time.Millisecond
+	c.Timeout = 300 * time.Millisecond
 	c.Rise = 2
 	c.Fall = 2
 }

@@ -54,7 +54,7 @@ func TestParseDefaults(t *testing.T) {
 			Name:     "apiserver",
 			HTTP:     &config.HTTPCheck{URL: "https://127.0.0.1:6443/readyz", Status: []int{200}},
 			Interval: 200 * time.Millisecond,
-			Timeout:  500 * time.Millisecond,
+			Timeout:  300 * time.Millisecond,
 			Rise:     2,
 			Fall:     2,
 		}},
