@@ -25,8 +25,8 @@ type kernel interface {
 	// refresh starts lifetimes anew, and creates what is not there. It is cheaper for
 	// many at once, but the error does not tell them apart.
 	refresh(...address) error
-	// remove deletes addresses; one that is not there is no error. Like refresh it is
-	// cheaper for many at once, and the error does not tell them apart.
+	// remove deletes addresses; one that is not there is no error. It ends at the first
+	// error, which does not tell them apart.
 	remove(...address) error
 	// watch reports what changes from now on, but need not tell of the caller's own
 	// add and refresh.
@@ -58,7 +58,7 @@ const (
 
 	dumpAttempts = 8
 
-	changesInARow = 256 // fit every socket's send buffer
+	answersInARow = 64 // fit every socket's receive buffer
 )
 
 func (r *rtnetlink) dump() ([]link, []address, error) {
@@ -133,40 +133,35 @@ func (r *rtnetlink) refresh(addrs ...address) error {
 }
 
 func (r *rtnetlink) remove(addrs ...address) error {
-	for some := range slices.Chunk(addrs, changesInARow) {
-		err := r.change(unix.RTM_DELADDR, 0, some...)
-		if absent(err) && len(some) > 1 { // hides what became of the others
-			for i := range some {
-				if err = r.remove(some[i]); err != nil {
-					break
+	for some := range slices.Chunk(addrs, answersInARow) {
+		msgs, err := requests(unix.RTM_DELADDR, netlink.Acknowledge, some)
+		if err != nil {
+			return err
+		}
+		if err := r.do(func() error {
+			if _, err := r.conn.SendMessages(msgs); err != nil {
+				return err
+			}
+			for range msgs {
+				_, err := r.conn.Receive()
+				if err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) && !errors.Is(err, unix.ENODEV) {
+					return err
 				}
 			}
-		}
-		if err != nil && !absent(err) {
+			return nil
+		}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// absent says that there was nothing to remove.
-func absent(err error) bool {
-	return errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.ENODEV)
-}
-
 // change asks for the same about each address. The kernel answers what fails in any
 // case, and the last when all is done.
 func (r *rtnetlink) change(typ netlink.HeaderType, flags netlink.HeaderFlags, addrs ...address) error {
-	var msgs []netlink.Message
-	for _, a := range addrs {
-		data, err := encodeAddress(a)
-		if err != nil {
-			return err
-		}
-		msgs = append(msgs, request(typ, flags, data))
-	}
-	if len(msgs) == 0 {
-		return nil
+	msgs, err := requests(typ, flags, addrs)
+	if err != nil || len(msgs) == 0 {
+		return err
 	}
 	msgs[len(msgs)-1].Header.Flags |= netlink.Acknowledge
 	return r.do(func() error {
@@ -176,6 +171,19 @@ func (r *rtnetlink) change(typ netlink.HeaderType, flags netlink.HeaderFlags, ad
 		_, err := r.conn.Receive()
 		return err
 	})
+}
+
+// requests makes a message about each address.
+func requests(typ netlink.HeaderType, flags netlink.HeaderFlags, addrs []address) ([]netlink.Message, error) {
+	msgs := make([]netlink.Message, len(addrs))
+	for i, a := range addrs {
+		data, err := encodeAddress(a)
+		if err != nil {
+			return nil, err
+		}
+		msgs[i] = request(typ, flags, data)
+	}
+	return msgs, nil
 }
 
 func request(typ netlink.HeaderType, flags netlink.HeaderFlags, data []byte) netlink.Message {

@@ -49,10 +49,14 @@ func TestMoveBetweenPeers(t *testing.T) {
 func TestPeersChangeWhileWithdrawn(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
+		healthy(s)
+		failed := verdict("apiserver", health.Unhealthy)
+		s.Observe(failed)
+		n.took()
 		v := vip()
 		v.Peers = []string{"r1"}
-		s.Apply([]speaker.VIP{v}, peers(), unknown())
-		healthy(s)
+		s.Apply([]speaker.VIP{v}, peers(), []health.Verdict{failed, verdict("registry", health.Healthy)})
+		s.Observe(verdict("apiserver", health.Healthy))
 		expect(t, n, "bind 10.99.0.10", "announce 10.99.0.10 to [r1]")
 	})
 }

@@ -29,6 +29,7 @@ type node struct {
 	bound  map[netip.Addr]bool
 	refuse error
 	stuck  netip.Addr // Unbind refuses it
+	deaf   error      // of Withdraw
 }
 
 func newNode() *node {
@@ -62,6 +63,9 @@ func (n *node) Announce(routes ...bgp.Route) error {
 func (n *node) Withdraw(prefixes ...netip.Prefix) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.deaf != nil {
+		return n.deaf
+	}
 	for _, p := range prefixes {
 		if _, ok := n.routes[p]; ok {
 			delete(n.routes, p)
@@ -108,6 +112,12 @@ func (n *node) setStuck(a netip.Addr) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.stuck = a
+}
+
+func (n *node) setDeaf(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.deaf = err
 }
 
 func (n *node) setRefuse(err error) {
@@ -451,6 +461,25 @@ func TestUnbindFailureIsRetried(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		expect(t, n, "unbind fd00:99::10")
+	})
+}
+
+// A route that cannot be withdrawn does not keep the address, and is tried again.
+func TestWithdrawalFailureIsRetried(t *testing.T) {
+	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
+		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
+		healthy(s)
+		n.took()
+		n.setDeaf(errors.New("out of memory"))
+		s.Observe(verdict("apiserver", health.Unhealthy))
+		expect(t, n, "unbind 10.99.0.10")
+		if st := s.Summary().Addresses[0]; st.Error == nil || !st.LastWithdrawal.Done.IsZero() {
+			t.Errorf("status %+v, last withdrawal %+v", st, st.LastWithdrawal)
+		}
+		n.setDeaf(nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		expect(t, n, "withdraw 10.99.0.10")
 	})
 }
 
