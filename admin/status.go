@@ -45,7 +45,7 @@ type VIP struct {
 	Name      string     `json:"name"`
 	Address   netip.Addr `json:"address"`
 	Interface string     `json:"interface"`
-	// Stage is withdrawn, announced, draining or lingering.
+	// Stage is withdrawn, announced, draining, lingering or demoted.
 	Stage string    `json:"stage"`
 	Since time.Time `json:"since,omitzero"`
 	// Reason is why it is in its stage, Error what stands in the way of it.
