@@ -27,6 +27,9 @@ type machine struct {
 	// discriminator is 0 while the peer is unknown.
 	remote Packet
 	heard  time.Time
+	// lost is the discriminator of a peer whose detection time is over, until
+	// it has been told.
+	lost uint32
 
 	// offered are the intervals that packets carry, agreed those that the peer
 	// is known to have taken note of: a change of an established session is
@@ -106,9 +109,13 @@ func (m *machine) expire(now time.Time) {
 	if deadline.IsZero() || now.Before(deadline) {
 		return
 	}
+	lost := m.remote.MyDiscriminator
 	m.forget()
 	if m.state == Init || m.state == Up {
 		m.enter(Down, DetectionTimeExpired)
+		// The peer may well hear this end. FRR and others do not let a packet
+		// that names no session end one, so the first still names it.
+		m.lost = lost
 	}
 }
 
@@ -191,6 +198,9 @@ func (m *machine) packet(now time.Time) Packet {
 		DesiredMinTx:      m.offered.tx,
 		RequiredMinRx:     m.offered.rx,
 	}
-	m.sent, m.urgent, m.final = now, false, false
+	if !m.known() {
+		p.YourDiscriminator = m.lost
+	}
+	m.sent, m.urgent, m.final, m.lost = now, false, false, 0
 	return p
 }

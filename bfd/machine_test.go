@@ -139,6 +139,10 @@ func TestForgetsSilentPeer(t *testing.T) {
 			t.Errorf("%v: forgotten too early", s)
 		}
 		m.expire(deadline)
+		told := m.packet(deadline).YourDiscriminator
+		if lost := s == Init || s == Up; lost != (told == theirs) {
+			t.Errorf("%v: the peer is told with the discriminator %#x", s, told)
+		}
 		if p := m.packet(deadline); p.YourDiscriminator != 0 || !m.deadline().IsZero() || m.detectionTime() != 0 {
 			t.Errorf("%v: not forgotten: %+v", s, m.remote)
 		}
