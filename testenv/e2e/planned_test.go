@@ -119,3 +119,36 @@ func TestLastResort(t *testing.T) {
 		}
 	}
 }
+
+// TestAttributesChange reloads a VIP with other attributes: FRR hears them in
+// the same session, and its route is never away.
+func TestAttributesChange(t *testing.T) {
+	s := newSite(t, files{"r1.conf": routerConf(64500, plainRouter), "herald/herald.yaml": twoPeers("")})
+	boot(t, s.Lab, "r1", "s")
+	s.established(t, "r1", "10.0.1.1", "10.0.1.254")
+	s.path(t, "r1", vip4)
+	routes := record(t, s.Node("r1"))
+	inPlace(t, s.config, twoPeers(`, med: 30, communities: ["64512:7"], largeCommunities: ["64512:1:2"], prepend: 1`))
+	want := path{From: "10.0.1.1", ASPath: "64512 64512", MED: 30, Communities: "64512:7", LargeCommunities: "64512:1:2", NextHop: ip("10.0.1.1")}
+	eventually(t, soon, func() error {
+		paths, _, err := s.router("r1").paths(t, vip4)
+		if err == nil && (len(paths) != 1 || paths[0].MED != want.MED) {
+			err = fmt.Errorf("r1 has %+v", paths)
+		}
+		return err
+	})
+	got := s.path(t, "r1", vip4)
+	if got.LocalPref = 0; got != want {
+		t.Errorf("r1 has %+v, want %+v", got, want)
+	}
+	n, err := s.router("r1").neighbor(t, "10.0.1.1")
+	must(t, err)
+	if n.Established != 1 {
+		t.Errorf("the session was up %d times, want once", n.Established)
+	}
+	for _, c := range routes.since() {
+		if c.removed {
+			t.Errorf("the route was away: %v", c)
+		}
+	}
+}

@@ -127,8 +127,8 @@ func (s *site) watchedUp(t *testing.T, router, peer string) (b bfdPeer, p admin.
 	return b, p
 }
 
-// TestBFD brings up each kind of watched session with FRR.
-func TestBFD(t *testing.T) {
+// TestPeerBFD brings up each kind of watched session with FRR.
+func TestPeerBFD(t *testing.T) {
 	for _, tt := range watchedSessions {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -157,10 +157,10 @@ func TestBFD(t *testing.T) {
 	}
 }
 
-// TestBFDFindsFaults cuts the link in each direction, freezes the speaker and
+// TestPeerBFDFindsFaults cuts the link in each direction, freezes the speaker and
 // the router's forwarding: the route goes long before the hold time of 90
 // seconds, and comes back.
-func TestBFDFindsFaults(t *testing.T) {
+func TestPeerBFDFindsFaults(t *testing.T) {
 	const watched = `
  neighbor 10.0.1.1 remote-as 64512
  neighbor 10.0.1.1 timers 30 90
@@ -234,8 +234,8 @@ peers:
 	}
 }
 
-// TestBFDReload changes, removes and adds BFD on a session that stays up.
-func TestBFDReload(t *testing.T) {
+// TestPeerBFDReload changes, removes and adds BFD on a session that stays up.
+func TestPeerBFDReload(t *testing.T) {
 	const watched = `
  neighbor 10.0.1.1 remote-as 64512
  neighbor 10.0.1.1 bfd 3 50 50`
@@ -279,8 +279,8 @@ func TestBFDReload(t *testing.T) {
 	}
 }
 
-// TestBFDSaysGoodbye ends the speaker on purpose: the router does not take it for a fault.
-func TestBFDSaysGoodbye(t *testing.T) {
+// TestPeerBFDSaysGoodbye ends the speaker on purpose: the router does not take it for a fault.
+func TestPeerBFDSaysGoodbye(t *testing.T) {
 	const watched = `
  neighbor 10.0.1.1 remote-as 64512
  neighbor 10.0.1.1 bfd 3 50 50`

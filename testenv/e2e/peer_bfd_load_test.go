@@ -1,0 +1,70 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// TestPeerBFDUnderLoad holds a session of 3 × 10 ms, in real time at both ends,
+// while every core has more to do than it can: it must not go down. It takes
+// BFD_LOAD_TIME, ten seconds by default.
+func TestPeerBFDUnderLoad(t *testing.T) {
+	measured := 10 * time.Second
+	if text := os.Getenv("BFD_LOAD_TIME"); text != "" {
+		var err error
+		measured, err = time.ParseDuration(text)
+		must(t, err)
+	}
+	s := newSite(t, files{
+		"r1.conf": routerConf(64500, `
+ neighbor 10.0.1.1 remote-as 64512
+ neighbor 10.0.1.1 timers connect 1
+ neighbor 10.0.1.1 bfd profile fast
+exit
+bfd
+ profile fast
+  detect-multiplier 3
+  transmit-interval 10
+  receive-interval 10
+ exit
+exit`),
+		"herald/herald.yaml": "realtime: true\n" + speakerConf([]string{vip4}, `
+peers:
+- {address: 10.0.1.254, asn: 64500, bfd: {interval: 10ms, multiplier: 3}}`),
+	})
+	boot(t, s.Lab, "r1", "s")
+	bfdd := s.Node("r1").Daemon("bfdd").Pid()
+	if out, err := exec.CommandContext(t.Context(), "chrt", "-a", "-f", "-p", "1", strconv.Itoa(bfdd)).CombinedOutput(); err != nil {
+		t.Fatalf("put bfdd in real time: %v: %s", err, out)
+	}
+	s.established(t, "r1", "10.0.1.1", "10.0.1.254")
+	_, before := s.watchedUp(t, "r1", "10.0.1.254")
+	if before.BFD.DetectionTime != 0.03 {
+		t.Fatalf("the detection time is %v s, want 0.03", before.BFD.DetectionTime)
+	}
+
+	for range 2 * runtime.NumCPU() {
+		_, err := s.Node("far").Start(exec.Command("sh", "-c", "while :; do :; done"))
+		must(t, err)
+	}
+	select {
+	case <-time.After(measured):
+	case <-t.Context().Done():
+	}
+	status, err := s.status(t)
+	must(t, err)
+	if status.Realtime != "on" {
+		t.Errorf("real time: %s", status.Realtime)
+	}
+	after := status.Peers[0]
+	if after.BFD == nil || after.BFD.State != "up" || after.BFD.Downs != 0 || after.Drops != 0 {
+		t.Errorf("after %v under load: session %s, %d times lost, BFD %+v", measured, after.State, after.Drops, after.BFD)
+	}
+	t.Logf("%d packets in and %d out in %v", after.BFD.In-before.BFD.In, after.BFD.Out-before.BFD.Out, measured)
+}
