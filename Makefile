@@ -24,7 +24,7 @@ test: root ## run all tests with the race detector
 	go test -race ./...
 
 e2e: root lab-binaries $(REALPARTS)/bin/kube-apiserver ## run the tests on FRR, etcd, kube-apiserver and a registry
-	testenv/install iproute2 frr etcd-server docker-registry
+	testenv/install iproute2 frr etcd-server docker-registry nftables
 	go test -tags e2e -count=1 -timeout 40m ./testenv/...
 
 bench: go ## measure the cost of a probe and of a route

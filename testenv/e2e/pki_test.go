@@ -57,15 +57,17 @@ func newPKI(t *testing.T) *pki {
 	return p
 }
 
-// issue completes the certificate, has the CA sign it, and writes it and a new key, which it returns.
+// issue completes the certificate, which is valid for a day unless it says otherwise, has the CA sign it, and writes it and a new key, which it returns.
 func (p *pki) issue(t *testing.T, name string, c *x509.Certificate) crypto.Signer {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
 	c.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	must(t, err)
-	c.NotBefore = time.Now().Add(-time.Hour)
-	c.NotAfter = time.Now().Add(24 * time.Hour)
+	c.NotBefore = time.Now().Add(-2 * time.Hour)
+	if c.NotAfter.IsZero() {
+		c.NotAfter = time.Now().Add(24 * time.Hour)
+	}
 	c.KeyUsage |= x509.KeyUsageDigitalSignature
 	signer := p.key
 	if c.IsCA {

@@ -108,6 +108,17 @@ func (r *recorder) first(hop netip.Addr) time.Time {
 	return time.Time{}
 }
 
+// goneAfter is how long after the cause the route to the VIP was lost, to be
+// logged. The kernel does not tell of IPv4 routes that go with their link.
+func (r *recorder) goneAfter(cause time.Time) string {
+	for _, s := range r.steps(vip4) {
+		if len(s.nextHops) == 0 {
+			return s.at.Sub(cause).Round(time.Millisecond).String()
+		}
+	}
+	return "unknown"
+}
+
 // mark forgets all changes up to now.
 func (r *recorder) mark() {
 	r.mu.Lock()
@@ -186,7 +197,7 @@ func nextHops(r netlink.Route) []netip.Addr {
 }
 
 func isVIP(p netip.Prefix) bool {
-	return p.IsSingleIP() && (netip.MustParsePrefix("10.99.0.0/24").Contains(p.Addr()) ||
+	return p.IsSingleIP() && (netip.MustParsePrefix("10.99.0.0/16").Contains(p.Addr()) ||
 		netip.MustParsePrefix("fd00:99::/64").Contains(p.Addr()))
 }
 

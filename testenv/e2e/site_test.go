@@ -3,6 +3,8 @@
 package e2e
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -31,6 +33,8 @@ type site struct {
 	// config is the folder that s has as /etc/herald.
 	config string
 	readyz *stub.Server
+	// apiserverDies ends what serves readyz, as a SIGKILL would.
+	apiserverDies func()
 }
 
 // files are the configurations of a site by their path in the topology's
@@ -51,22 +55,41 @@ func newSite(t *testing.T, own files) *site {
 		readyz: stub.APIServer("s"),
 	}
 	s.speaker = speaker{s.Node("s")}
-	serve(t, s.Node("s"), ":6443", s.readyz)
+	s.apiserverStarts(t)
 	return s
 }
 
-// serve runs a stub server in the node's network until the test is over.
-func serve(t *testing.T, n *lab.Node, address string, server *stub.Server) {
+// apiserverStarts has readyz served, from the beginning and after apiserverDies.
+func (s *site) apiserverStarts(t *testing.T) {
+	t.Helper()
+	s.apiserverDies = serve(t, s.Node("s"), ":6443", s.readyz)
+}
+
+// serve runs a stub server in the node's network until stop or the end of the test.
+func serve(t *testing.T, n *lab.Node, address string, server *stub.Server) (stop func()) {
+	t.Helper()
+	return serveTLS(t, n, address, server, nil)
+}
+
+// serveTLS is serve over TLS, if config is set.
+func serveTLS(t *testing.T, n *lab.Node, address string, server *stub.Server, config *tls.Config) (stop func()) {
 	t.Helper()
 	var l net.Listener
 	must(t, n.Do(func() (err error) { l, err = net.Listen("tcp", address); return err }))
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(t.Context(), l, nil) }() // the context ends before clean-up begins
-	t.Cleanup(func() {
-		if err := <-done; err != nil {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := server.Serve(ctx, l, config); err != nil {
 			t.Error(err)
 		}
-	})
+	}()
+	stop = func() {
+		cancel()
+		<-done
+	}
+	t.Cleanup(stop)
+	return stop
 }
 
 // Node returns a node of the lab.

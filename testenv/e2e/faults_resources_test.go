@@ -1,0 +1,235 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/testenv/lab"
+)
+
+// TestOutOfDescriptors leaves the speaker no descriptor beyond those it has,
+// and meanwhile its apiserver dies and a router restarts: the VIP is withdrawn
+// all the same, and once there are descriptors again all is as before. With
+// not even one for the next connection of its check, it cannot know whether
+// the apiserver lives, and withdraws.
+func TestOutOfDescriptors(t *testing.T) {
+	for name, most := range map[string]func(*testing.T, int) uint64{
+		"those it has": lowestFreeDescriptor,
+		"none":         func(*testing.T, int) uint64 { return 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newAnnouncingSite(t, nil)
+			routes := record(t, s.Node("r2"))
+			pid := s.Node("s").Daemon("herald").Pid()
+			lift := limit(t, pid, unix.RLIMIT_NOFILE, most(t, pid))
+			if name == "none" {
+				s.withdrawn(t)
+			}
+			died := time.Now()
+			s.apiserverDies()
+			must(t, s.Node("r1").Kill())
+			boot(t, s.Lab, "r1")
+			s.withdrawn(t)
+			t.Logf("r2: route gone %v after the apiserver", routes.goneAfter(died))
+			lift()
+			status, err := s.status(t)
+			must(t, err)
+			why := status.VIPs[0].LastWithdrawal.Reason
+			t.Logf("withdrawn because %q", why)
+			if name == "none" && !strings.Contains(why, "check's own: too many open files") {
+				t.Errorf("withdrawn because %q, want that the fault is the check's own", why)
+			}
+			s.apiserverStarts(t)
+			s.announced(t)
+		})
+	}
+}
+
+// limit bounds a resource of a running process, until it is lifted again.
+func limit(t *testing.T, pid, resource int, most uint64) (lift func()) {
+	t.Helper()
+	var old unix.Rlimit
+	must(t, unix.Prlimit(pid, resource, nil, &old))
+	must(t, unix.Prlimit(pid, resource, &unix.Rlimit{Cur: most, Max: old.Max}, nil))
+	return func() {
+		t.Helper()
+		must(t, unix.Prlimit(pid, resource, &old, nil))
+	}
+}
+
+// lowestFreeDescriptor is the number that the process's next open file gets.
+func lowestFreeDescriptor(t *testing.T, pid int) uint64 {
+	t.Helper()
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	must(t, err)
+	used := make(map[string]bool)
+	for _, fd := range open {
+		used[fd.Name()] = true
+	}
+	lowest := 0
+	for used[strconv.Itoa(lowest)] {
+		lowest++
+	}
+	return uint64(lowest)
+}
+
+// TestOutOfMemory takes the speaker's memory away until its runtime gives up:
+// the routes go with the process and the address by itself.
+func TestOutOfMemory(t *testing.T) {
+	t.Parallel()
+	s := newAnnouncingSite(t, nil)
+	routes := record(t, s.Node("r1"))
+	herald := s.Node("s").Daemon("herald")
+	limit(t, herald.Pid(), unix.RLIMIT_AS, 1)
+
+	// What it has may do for long, so give it a lot to read.
+	big := bothPeers + strings.Repeat("#  \n", 200_000)
+	eventually(t, soon, func() error {
+		if !herald.Running() {
+			return nil
+		}
+		big += "#\n"
+		inPlace(t, s.config, big)
+		return fmt.Errorf("herald runs without memory")
+	})
+	died := time.Now()
+	s.onlyOn(t)
+	t.Logf("r1: route gone %v after the end of the process was seen", routes.goneAfter(died))
+	s.hasAddress(t, vip4, false)
+	t.Logf("address expired %v after it", time.Since(died).Round(poll))
+	log, err := os.ReadFile(s.Node("s").Log())
+	must(t, err)
+	if !strings.Contains(string(log), "out of memory") && !strings.Contains(string(log), "cannot allocate memory") {
+		t.Errorf("herald did not end for want of memory:\n%s", log)
+	}
+
+	inPlace(t, s.config, bothPeers)
+	boot(t, s.Lab, "s")
+	s.announced(t)
+}
+
+// bothPeers is a configuration of two plain peers.
+var bothPeers = speakerConf([]string{vip4}, "peers:\n- {address: 10.0.1.254, asn: 64500}\n- {address: 10.0.2.254, asn: 64500}")
+
+// TestKilledAndRestarted kills the speaker and starts it again, with its
+// control socket and its address still there: it takes both over, and the
+// address is never gone.
+func TestKilledAndRestarted(t *testing.T) {
+	t.Parallel()
+	s := newAnnouncingSite(t, nil)
+	address := followAddress(t, s.Node("s"), vip4)
+	for range 3 {
+		kill(t, s.Node("s"))
+		_, err := run(t, s.Node("s"), "test", "-S", "/run/herald/herald.sock")
+		must(t, err)
+		boot(t, s.Lab, "s")
+		s.announced(t)
+	}
+	if n := address.removals(); n > 0 {
+		t.Errorf("the address was removed %d times", n)
+	}
+}
+
+// TestDiskFull has the speaker live on full file systems: a configuration that
+// was cut off by that is refused, everything else goes on.
+func TestDiskFull(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, nil)
+	n := s.Node("s")
+	shell(t, n, `
+		cp /etc/herald/herald.yaml /tmp/herald.yaml
+		mkdir -p /run/herald
+		for d in /etc/herald /run/herald /var; do mount -t tmpfs -o size=64k tmpfs $d; done
+		cp /tmp/herald.yaml /etc/herald/herald.yaml`)
+	boot(t, s.Lab, "r1", "r2", "s")
+	s.announced(t)
+	calm := s.bystander(t)
+
+	// The first fill leaves nothing but the page that the configuration has,
+	// in which a longer one is cut off.
+	const fill = `for d in /etc/herald /run/herald /var; do ! cat /dev/zero >>$d/fill 2>/dev/null || exit 1; done`
+	shell(t, n, fill)
+	shell(t, n, `
+		{ for i in $(seq 1000); do echo "# line $i of a long comment"; done; cat /tmp/herald.yaml; } >/tmp/long.yaml
+		! cp /tmp/long.yaml /etc/herald/herald.yaml`)
+	s.generation(t, 1, "/etc/herald/herald.yaml:")
+	calm.untouched(t)
+
+	s.apiserverDies()
+	s.withdrawn(t)
+	s.apiserverStarts(t)
+	s.announced(t)
+	kill(t, n)
+	shell(t, n, `rm /etc/herald/fill && cp /tmp/herald.yaml /etc/herald/herald.yaml; `+fill)
+	boot(t, s.Lab, "s")
+	s.announced(t)
+
+	shell(t, n, `rm /etc/herald/fill && cp /tmp/long.yaml /etc/herald/herald.yaml`)
+	s.generation(t, 2, "")
+}
+
+// TestReadOnlyRoot has the root file system turn read-only under the speaker,
+// as it does on a disk error: it lives on, withdraws and announces, and can be
+// started anew.
+func TestReadOnlyRoot(t *testing.T) {
+	t.Parallel()
+	s := newAnnouncingSite(t, nil)
+	shell(t, s.Node("s"), `mount -o remount,ro / && ! touch /var/tmp/x 2>/dev/null && mount -o remount,ro,bind /etc/herald`)
+	s.apiserverDies()
+	s.withdrawn(t)
+	s.apiserverStarts(t)
+	s.announced(t)
+	kill(t, s.Node("s"))
+	boot(t, s.Lab, "s")
+	s.announced(t)
+
+	// Without /run it cannot be started, but what runs does go on.
+	shell(t, s.Node("s"), `mount -o remount,ro /run`)
+	s.apiserverDies()
+	s.withdrawn(t)
+	s.apiserverStarts(t)
+	s.announced(t)
+}
+
+// TestConntrackFull has the node's connection tracking drop whatever begins,
+// as it does when its table is full: nobody can connect to the VIP here, and
+// the check cannot either, so it is withdrawn; the sessions, which are in the
+// table, stay.
+func TestConntrackFull(t *testing.T) {
+	t.Parallel()
+	s := newAnnouncingSite(t, nil)
+	shell(t, s.Node("s"), `
+		nft add table inet full
+		nft add chain inet full in '{ type filter hook prerouting priority 0; }'
+		nft add rule inet full in ct state new tcp flags '&' syn == syn drop`)
+	s.withdrawn(t)
+	for _, p := range plainPeers {
+		n, _ := s.established(t, p.router, p.neighbor, p.peer)
+		if n.Established != 1 {
+			t.Errorf("the session with %s was up %d times, want once", p.router, n.Established)
+		}
+	}
+	status, err := s.status(t)
+	must(t, err)
+	if why := status.VIPs[0].Reason; !strings.Contains(why, "within") {
+		t.Errorf("status says %q, want that there was no connection in time", why)
+	}
+	shell(t, s.Node("s"), `nft delete table inet full`)
+	s.announced(t)
+}
+
+// shell runs a script in the node, to its first error.
+func shell(t *testing.T, n *lab.Node, script string) {
+	t.Helper()
+	_, err := run(t, n, "sh", "-euc", script)
+	must(t, err)
+}

@@ -1,0 +1,246 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/testenv/lab"
+)
+
+// manyVIPs is how many VIPs the site of TestScale has.
+const manyVIPs = 1000
+
+// TestScale has a speaker of 1,000 VIPs and two routers, and does to all at
+// once what the other tests do to one: announce, withdraw, change, drain, and
+// lose a router that no longer reads what it is sent.
+func TestScale(t *testing.T) {
+	const mostResident = 70_000_000 // bytes
+	s := &scaleSite{site: newSite(t, files{"herald/herald.yaml": manyConf(0)})}
+	s.apiserverStarts = func() { s.site.apiserverStarts(t) } // it outlives the subtest that starts it
+	boot(t, s.Lab, "r1", "r2", "s")
+	booted := time.Now()
+	s.all(t, "r1", "r2")
+	t.Logf("all announced %v after the start", time.Since(booted).Round(poll))
+	s.routes = map[string]*recorder{"r1": record(t, s.Node("r1")), "r2": record(t, s.Node("r2"))}
+
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"one VIP changes", s.testOneChanges},
+		{"apiserver dies", s.testAPIServerDies},
+		{"drain", s.testDrain},
+		{"router stops reading", s.testRouterStopsReading},
+		{"MTU black hole", s.testBlackHole},
+	} {
+		if !t.Run(test.name, test.run) {
+			t.FailNow() // what follows begins where it should have ended
+		}
+	}
+
+	pid := s.Node("s").Daemon("herald").Pid()
+	resident, peak := memory(t, pid, "VmRSS"), memory(t, pid, "VmHWM")
+	t.Logf("resident memory %.1f MB (at most %.1f)", float64(resident)/1e6, float64(peak)/1e6)
+	if resident > mostResident {
+		t.Errorf("resident memory is %d bytes, want at most %d", resident, mostResident)
+	}
+}
+
+// scaleSite is a site of many VIPs.
+type scaleSite struct {
+	*site
+	apiserverStarts func()
+	routes          map[string]*recorder // by router
+}
+
+// manyConf is the configuration of manyVIPs VIPs from the address with this number on.
+func manyConf(first int) string {
+	var vips strings.Builder
+	for i := first; i < first+manyVIPs; i++ {
+		fmt.Fprintf(&vips, "- {name: v%d, addresses: [%s], announce: bgp, checks: [apiserver], linger: 0s}\n", i, manyAddress(i))
+	}
+	head, rest, _ := strings.Cut(bothPeers, "- {name: control-plane")
+	_, rest, _ = strings.Cut(rest, "\n")
+	return head + vips.String() + rest
+}
+
+func manyAddress(i int) string { return fmt.Sprintf("10.99.%d.%d", i/250, 1+i%250) }
+
+// all waits until the addresses are on s and these routers, and no others, have all routes.
+func (s *scaleSite) all(t *testing.T, routers ...string) {
+	t.Helper()
+	s.counts(t, manyVIPs, routers...)
+}
+
+// none waits until no address and no route is left.
+func (s *scaleSite) none(t *testing.T) {
+	t.Helper()
+	s.counts(t, 0)
+}
+
+// counts waits until s has so many of the addresses, these routers all routes and the others none.
+func (s *scaleSite) counts(t *testing.T, bound int, routers ...string) {
+	t.Helper()
+	eventually(t, 2*soon, func() error {
+		list, err := addresses(s.Node("s"))
+		if err != nil {
+			return err
+		}
+		if n := len(slices.DeleteFunc(list, func(a netip.Addr) bool { return !isVIP(netip.PrefixFrom(a, a.BitLen())) })); n != bound {
+			return fmt.Errorf("%d addresses on lo, want %d", n, bound)
+		}
+		for _, name := range []string{"r1", "r2"} {
+			want := 0
+			if slices.Contains(routers, name) {
+				want = manyVIPs
+			}
+			if n, err := countRoutes(s.Node(name)); err != nil || n != want {
+				return errors.Join(fmt.Errorf("%s has %d routes, want %d", name, n, want), err)
+			}
+		}
+		return nil
+	})
+}
+
+// countRoutes counts the node's IPv4 routes to VIPs.
+func countRoutes(n *lab.Node) (count int, err error) {
+	h, err := n.Handle()
+	if err != nil {
+		return 0, err
+	}
+	defer h.Close()
+	list, err := h.RouteList(nil, unix.AF_INET)
+	for _, r := range list {
+		if dst, ok := prefix(r.Dst); ok && isVIP(dst) {
+			count++
+		}
+	}
+	return count, err
+}
+
+// mark has the recorders forget.
+func (s *scaleSite) mark() time.Time {
+	for _, r := range s.routes {
+		r.mark()
+	}
+	return time.Now()
+}
+
+// logChanges tells when the first and the last change of the routers came.
+func (s *scaleSite) logChanges(t *testing.T, what string, cause time.Time) {
+	t.Helper()
+	for _, name := range []string{"r1", "r2"} {
+		if changes := s.routes[name].since(); len(changes) > 0 {
+			first, last := changes[0].at.Sub(cause), changes[len(changes)-1].at.Sub(cause)
+			t.Logf("%s: %s: %d changes, the first after %v, the last after %v",
+				name, what, len(changes), first.Round(time.Millisecond), last.Round(time.Millisecond))
+		}
+	}
+}
+
+// testOneChanges has one VIP of all get another address: nothing else changes on the routers.
+func (s *scaleSite) testOneChanges(t *testing.T) {
+	updates := func() (n int) {
+		var all map[string]struct {
+			Messages struct {
+				Updates int `json:"updatesRecv"`
+			} `json:"messageStats"`
+		}
+		must(t, s.router("r1").show(t, &all, "bgp neighbors 10.0.1.1"))
+		return all["10.0.1.1"].Messages.Updates
+	}
+	before := updates()
+	cause := s.mark()
+	inPlace(t, s.config, manyConf(1)) // without the first address, and with one more
+	s.generation(t, 2, "")
+	old, added := manyAddress(0), manyAddress(manyVIPs)
+	eventually(t, soon, func() error {
+		for vip, want := range map[string]int{old: 0, added: 1} {
+			if list, err := kernelRoutes(s.Node("r1"), vip); err != nil || len(list) != want {
+				return errors.Join(fmt.Errorf("r1 has %d routes to %s, want %d", len(list), vip, want), err)
+			}
+		}
+		return nil
+	})
+	s.all(t, "r1", "r2")
+	s.logChanges(t, "one VIP changed", cause)
+	for name, r := range s.routes {
+		for _, c := range r.since() {
+			if c.dst != hostPrefix(old) && c.dst != hostPrefix(added) {
+				t.Errorf("%s: the change of one VIP touched another: %v", name, c)
+			}
+		}
+	}
+	// The old route is marked as going and then withdrawn, the new one announced.
+	if n := updates() - before; n < 2 || n > 4 {
+		t.Errorf("r1 was sent %d UPDATEs, want 2 to 4", n)
+	}
+}
+
+// testAPIServerDies withdraws everything from both routers, and announces it again.
+func (s *scaleSite) testAPIServerDies(t *testing.T) {
+	died := s.mark()
+	s.apiserverDies()
+	s.none(t)
+	s.logChanges(t, "withdrawn", died)
+	back := s.mark()
+	s.apiserverStarts()
+	s.all(t, "r1", "r2")
+	s.logChanges(t, "announced", back)
+}
+
+func (s *scaleSite) testDrain(t *testing.T) {
+	began := s.mark()
+	_, err := run(t, s.Node("s"), "herald", "drain")
+	must(t, err)
+	t.Logf("drained after %v", time.Since(began).Round(time.Millisecond))
+	s.none(t)
+	s.logChanges(t, "drained", began)
+	_, err = run(t, s.Node("s"), "herald", "undrain")
+	must(t, err)
+	s.all(t, "r1", "r2")
+}
+
+// testRouterStopsReading freezes a router while all VIPs come and go: the other
+// router follows as ever, and the frozen one catches up when it runs on.
+func (s *scaleSite) testRouterStopsReading(t *testing.T) {
+	bgpd := s.Node("r1").Daemon("bgpd")
+	must(t, bgpd.Freeze())
+	for range 3 {
+		died := s.mark()
+		s.apiserverDies()
+		s.counts(t, 0, "r1") // where nobody is left to take the routes away
+		s.logChanges(t, "withdrawn", died)
+		s.apiserverStarts()
+		s.all(t, "r1", "r2")
+	}
+	s.down(t, "10.0.1.254")
+	must(t, bgpd.Thaw())
+	s.established(t, "r1", "10.0.1.1", "10.0.1.254")
+	s.all(t, "r1", "r2")
+}
+
+// testBlackHole has the far side of a link lose what is longer than 600 bytes,
+// on a session that has agreed on more: full UPDATEs do not get through, so the
+// routes there go with the hold time. The session comes back with shorter segments.
+func (s *scaleSite) testBlackHole(t *testing.T) {
+	shell(t, s.Node("r1"), "ip link set eth1 mtu 600")
+	died := s.mark()
+	s.apiserverDies()
+	s.none(t)
+	s.logChanges(t, "withdrawn", died)
+	s.apiserverStarts()
+	s.all(t, "r1", "r2")
+	shell(t, s.Node("r1"), "ip link set eth1 mtu 1500")
+	s.established(t, "r1", "10.0.1.1", "10.0.1.254")
+	s.all(t, "r1", "r2")
+}
