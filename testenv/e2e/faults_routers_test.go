@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -49,4 +50,29 @@ func TestRouterFreezes(t *testing.T) {
 	s.withdrawn(t)
 	s.apiserverStarts(t)
 	s.announced(t)
+}
+
+// TestRouteFiltered has a router refuse the route: status says what it was sent
+// nevertheless, and whoever tries from there finds that the VIP is not reached.
+func TestRouteFiltered(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, files{"r1.conf": routerConf(64500, plainRouter+"\n neighbor 10.0.1.1 prefix-list nothing in\nexit\nip prefix-list nothing deny any")})
+	boot(t, s.Lab, "r1", "r2", "s")
+	s.established(t, "r1", "10.0.1.1", "10.0.1.254")
+	s.established(t, "r2", "10.0.2.1", "10.0.2.254")
+	s.onlyOn(t, "r2")
+	p, err := s.peer(t, "10.0.1.254")
+	must(t, err)
+	if !slices.Contains(p.Advertised, hostPrefix(vip4)) {
+		t.Errorf("status says that r1 was sent %v, want the VIP among them", p.Advertised)
+	}
+	for router, want := range map[string]bool{"r1": false, "r2": true} {
+		conn, err := s.Node(router).DialContext(t.Context(), "tcp", vip4+":6443")
+		if (err == nil) != want {
+			t.Errorf("connecting from %s: %v, want success: %t", router, err, want)
+		}
+		if err == nil {
+			conn.Close()
+		}
+	}
 }

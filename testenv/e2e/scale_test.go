@@ -215,7 +215,7 @@ func (s *scaleSite) testDrain(t *testing.T) {
 func (s *scaleSite) testRouterStopsReading(t *testing.T) {
 	bgpd := s.Node("r1").Daemon("bgpd")
 	must(t, bgpd.Freeze())
-	for range 3 {
+	for range 2 {
 		died := s.mark()
 		s.apiserverDies()
 		s.counts(t, 0, "r1") // where nobody is left to take the routes away
