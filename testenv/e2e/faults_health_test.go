@@ -56,7 +56,7 @@ func TestServerCertificate(t *testing.T) {
 			stop()
 			stop = serveTLS(t, s.Node("s"), address, s.readyz, test.config)
 			s.withdrawn(t)
-			s.because(t, "apiserver: GET https://"+address+"/readyz: "+test.reason)
+			s.because(t, "GET https://"+address+"/readyz: "+test.reason)
 
 			stop()
 			serveTLS(t, s.Node("s"), address, s.readyz, right)
@@ -65,7 +65,8 @@ func TestServerCertificate(t *testing.T) {
 	}
 }
 
-// because waits until status has the VIP withdrawn with a reason that begins like this.
+// because waits until status has the check unhealthy for a reason that begins
+// like this, and the VIP withdrawn.
 func (s *site) because(t *testing.T, reason string) {
 	t.Helper()
 	eventually(t, soon, func() error {
@@ -73,8 +74,9 @@ func (s *site) because(t *testing.T, reason string) {
 		if err != nil {
 			return err
 		}
-		if v := status.VIPs[0]; v.Stage != "withdrawn" || !strings.HasPrefix(v.Reason, reason) {
-			return fmt.Errorf("the VIP is %s because %q, want it withdrawn because %q", v.Stage, v.Reason, reason)
+		vip, check := status.VIPs[0], status.Checks[0]
+		if vip.Stage != "withdrawn" || check.State != "unhealthy" || !strings.HasPrefix(check.Reason, reason) {
+			return fmt.Errorf("the VIP is %s, the check %s because %q, want withdrawn, unhealthy and %q", vip.Stage, check.State, check.Reason, reason)
 		}
 		return nil
 	})
@@ -92,7 +94,7 @@ func TestSlowAPIServer(t *testing.T) {
 		s.readyz.Set("/readyz", a)
 		return time.Now()
 	}
-	const url = "apiserver: GET http://127.0.0.1:6443/readyz: "
+	const url = "GET http://127.0.0.1:6443/readyz: "
 
 	answer(stub.Answer{Delay: 250 * time.Millisecond})
 	s.probed(t, 10)

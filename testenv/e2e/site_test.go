@@ -75,12 +75,14 @@ func serve(t *testing.T, n *lab.Node, address string, server *stub.Server) (stop
 func serveTLS(t *testing.T, n *lab.Node, address string, server *stub.Server, config *tls.Config) (stop func()) {
 	t.Helper()
 	var l net.Listener
-	must(t, n.Do(func() (err error) { l, err = net.Listen("tcp", address); return err }))
+	eventually(t, soon, func() error { // a child that is not yet another program may still have the last listener
+		return n.Do(func() (err error) { l, err = net.Listen("tcp", address); return err })
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := server.Serve(ctx, l, config); err != nil {
+		if err := server.Serve(ctx, l, config.Clone()); err != nil { // the server writes to its own
 			t.Error(err)
 		}
 	}()
