@@ -96,7 +96,7 @@ func TestSlowAPIServer(t *testing.T) {
 	}
 	const url = "GET http://127.0.0.1:6443/readyz: "
 
-	answer(stub.Answer{Delay: 250 * time.Millisecond})
+	answer(stub.Answer{Delay: 100 * time.Millisecond})
 	s.probed(t, 10)
 	s.readyz.Set("/readyz", stub.Answer{Status: http.StatusTooManyRequests})
 	eventually(t, soon, func() error {
@@ -115,8 +115,8 @@ func TestSlowAPIServer(t *testing.T) {
 		answer stub.Answer
 		reason string
 	}{
-		{stub.Answer{Delay: 2 * time.Second}, url + "no answer within 500ms"},
-		{stub.Answer{Hang: stub.HangHeaders}, url + "no answer within 500ms"},
+		{stub.Answer{Delay: 2 * time.Second}, url + "no answer within 300ms"},
+		{stub.Answer{Hang: stub.HangHeaders}, url + "no answer within 300ms"},
 		{stub.Answer{Hang: stub.HangBody}, url + "headers "},
 	} {
 		made := answer(fault.answer)
