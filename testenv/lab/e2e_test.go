@@ -1,6 +1,6 @@
 //go:build e2e
 
-// These tests need FRR on the host, as `make e2e` installs it.
+// These tests need FRR and BIRD on the host, as `make e2e` installs them.
 
 package lab_test
 
@@ -57,12 +57,19 @@ topology:
 	return topology
 }
 
-// learned reports whether the kernel of the node has a BGP route to the prefix.
+// learned reports whether the kernel of the node has a BGP route of FRR's to the prefix.
 func learned(t *testing.T, n *lab.Node, prefix string) bool {
+	t.Helper()
+	return routed(t, n, prefix, unix.RTPROT_BGP)
+}
+
+// routed reports whether the kernel of the node has a route to the prefix from
+// the routing daemon that goes by the protocol number.
+func routed(t *testing.T, n *lab.Node, prefix string, protocol netlink.RouteProtocol) bool {
 	t.Helper()
 	h := must[*netlink.Handle](t)(n.Handle())
 	defer h.Close()
-	filter := &netlink.Route{Table: unix.RT_TABLE_MAIN, Protocol: unix.RTPROT_BGP}
+	filter := &netlink.Route{Table: unix.RT_TABLE_MAIN, Protocol: protocol}
 	routes := must[[]netlink.Route](t)(h.RouteListFiltered(netlink.FAMILY_V4, filter, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL))
 	for _, r := range routes {
 		if r.Dst.String() == prefix {
@@ -128,4 +135,59 @@ func TestBGPRouters(t *testing.T) {
 			t.Errorf("%s has %d IPv4 and %d IPv6 peers, want 3 and 3", r, v4, v6)
 		}
 	}
+}
+
+// TestBIRD wants BIRD to learn a route from FRR, and to do so again after it
+// was killed.
+func TestBIRD(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+	}
+	write("daemons", "bgpd=yes\n")
+	write("frr.conf", `
+router bgp 64501
+ no bgp ebgp-requires-policy
+ neighbor 10.0.0.2 remote-as 64502
+ neighbor 10.0.0.2 timers connect 1
+ address-family ipv4 unicast
+  redistribute connected
+`)
+	write("bird.conf", `
+router id 10.0.0.2;
+protocol device {}
+protocol kernel { ipv4 { export all; }; }
+protocol bgp frr {
+  local as 64502;
+  neighbor 10.0.0.1 as 64501;
+  error wait time 1, 1;
+  ipv4 { import where net = 10.99.1.1/32; export none; };
+}
+`)
+	topology, err := clab.Parse(filepath.Join(dir, "pair.clab.yml"), []byte(`
+name: pair
+topology:
+  defaults: {kind: linux}
+  nodes:
+    r1:
+      image: frr
+      exec: [ip addr add 10.0.0.1/24 dev eth1, ip addr add 10.99.1.1/32 dev lo]
+      binds: [daemons:/etc/frr/daemons, frr.conf:/etc/frr/frr.conf]
+    r2:
+      image: bird
+      exec: [ip addr add 10.0.0.2/24 dev eth1]
+      binds: [bird.conf:/etc/bird/bird.conf]
+  links:
+  - endpoints: ["r1:eth1", "r2:eth1"]
+`), os.LookupEnv)
+	do(t, err)
+	l := start(t, topology, lab.Options{Images: map[string]lab.Image{"frr": lab.FRR, "bird": lab.BIRD}})
+	r2 := l.Node("r2")
+	learns := func() bool { return routed(t, r2, "10.99.1.1/32", unix.RTPROT_BIRD) }
+	eventually(t, "route in BIRD's kernel", learns)
+	do(t, r2.Kill())
+	run(t, r2, "ip route flush proto bird") // which a daemon that is killed leaves behind
+	do(t, r2.Boot(t.Context()))
+	run(t, r2, "birdc show protocols frr")
+	eventually(t, "route in BIRD's kernel again", learns)
 }

@@ -184,10 +184,13 @@ func TestDial(t *testing.T) {
 }
 
 // TestTopologies lays out every topology of the project but those of the
-// end-to-end tests, which do it themselves and need real images.
+// end-to-end tests and the benchmark, which do it themselves, make the
+// configurations, and need real images.
 func TestTopologies(t *testing.T) {
 	files := must[[]string](t)(filepath.Glob("../topologies/*.clab.yml"))
-	files = slices.DeleteFunc(files, func(f string) bool { return strings.HasPrefix(filepath.Base(f), "e2e-") })
+	files = slices.DeleteFunc(files, func(f string) bool {
+		return strings.HasPrefix(filepath.Base(f), "e2e-") || strings.HasPrefix(filepath.Base(f), "bench-")
+	})
 	if len(files) < 2 {
 		t.Fatalf("found %v", files)
 	}
