@@ -1,6 +1,7 @@
 // Command herald-testenv holds the servers that Herald's test environment and
 // demo need besides Herald: an upstream BGP router and stub servers to watch
-// over. Each subcommand runs until SIGINT or SIGTERM.
+// over; and the demo and the failover benchmark. Each subcommand ends on SIGINT
+// or SIGTERM, if not before.
 package main
 
 import (
@@ -31,6 +32,7 @@ const (
 type commands struct {
 	Router    routerCmd    `cmd:"" help:"Run a BGP router that installs what it learns as ECMP routes in this network namespace."`
 	APIServer apiServerCmd `cmd:"" name:"apiserver" help:"Run a stub kube-apiserver: /readyz and /livez, controlled by /stub/readyz and /stub/livez."`
+	Bench     benchCmd     `cmd:"" help:"Measure failover: Herald, FRR as a speaker, and keepalived, fault by fault. Needs root."`
 	Demo      demoCmd      `cmd:"" help:"Boot a lab, break it, and show what the routers and a client see. Needs root."`
 	Registry  registryCmd  `cmd:"" help:"Run a stub container registry: /v2/, controlled by /stub/v2."`
 }

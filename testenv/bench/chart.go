@@ -1,0 +1,221 @@
+package bench
+
+import (
+	"encoding/xml"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The measures of a chart, in pixels.
+const (
+	chartWidth  = 960
+	labelWidth  = 250 // of the faults' names
+	plotLeft    = labelWidth + 50
+	plotRight   = chartWidth - 150
+	lane        = 17 // one speaker
+	bandGap     = 9  // between two faults
+	panelHead   = 52
+	panelFoot   = 34
+	chartHead   = 74
+	dotRadius   = 3.2
+	jitter      = 3.5
+	zeroColumn  = labelWidth + 24 // where a time of zero is drawn
+	neverColumn = plotRight + 26  // where one that never ended is drawn
+)
+
+// palette is told apart by everyone, the colour-blind too (Okabe and Ito).
+func palette() []string {
+	return []string{"#0072b2", "#d55e00", "#e69f00", "#009e73", "#cc79a7", "#56b4e9"}
+}
+
+// WriteSVG draws every trial: a panel for each router, a band for each fault, a
+// lane for each speaker, a dot for each trial, on a logarithmic scale. What is
+// drawn is the time until the route was gone; on a flat layer 2, where there is
+// no route, the client's outage.
+func (r *Results) WriteSVG(w io.Writer) error {
+	c := &chart{results: r, summaries: r.Summaries(), colours: make(map[string]string)}
+	for _, s := range c.summaries {
+		if c.colours[s.Speaker] == "" {
+			c.colours[s.Speaker] = palette()[len(c.speakers)%len(palette())]
+			c.speakers = append(c.speakers, s.Speaker)
+		}
+	}
+	c.scale()
+	c.legend()
+	y := float64(chartHead)
+	for _, router := range r.Routers() {
+		y = c.panel(router, y)
+	}
+	_, err := fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %g" width="%[1]d" height="%[2]g" font-family="Helvetica, Arial, sans-serif" font-size="12" fill="#222">
+<rect width="100%%" height="100%%" fill="#fff"/>
+%[3]s</svg>
+`, chartWidth, y, c.svg.String())
+	return err
+}
+
+// chart is a drawing under way.
+type chart struct {
+	results   *Results
+	summaries []Summary
+	speakers  []string
+	colours   map[string]string
+	low, high float64 // the decades at both ends of the axis, of milliseconds
+	svg       strings.Builder
+}
+
+// drawn is what the chart shows of a summary.
+func drawn(s Summary) Sample {
+	if s.Router == NoRouter {
+		return s.Outage
+	}
+	return s.Gone
+}
+
+// scale has the axis reach from the decade below the shortest time to the one
+// above the longest.
+func (c *chart) scale() {
+	c.low, c.high = math.Inf(1), math.Inf(-1)
+	for _, s := range c.summaries {
+		for _, d := range drawn(s).Values {
+			if d > 0 {
+				c.low = min(c.low, math.Floor(decade(d)))
+				c.high = max(c.high, math.Ceil(decade(d)))
+			}
+		}
+	}
+	if c.low >= c.high { // nothing to show, or all on one line
+		c.low, c.high = 0, 4
+	}
+}
+
+func decade(d time.Duration) float64 { return math.Log10(float64(d) / float64(time.Millisecond)) }
+
+// x is where a time is drawn.
+func (c *chart) x(d time.Duration) float64 {
+	if d <= 0 {
+		return zeroColumn
+	}
+	return plotLeft + (decade(d)-c.low)/(c.high-c.low)*(plotRight-plotLeft)
+}
+
+func (c *chart) legend() {
+	c.text(16, 26, `font-size="16" font-weight="bold"`, "Time until the router no longer leads to the failed master")
+	c.text(16, 62, `fill="#555"`, "one dot a trial, median in bold")
+	x := 220.0
+	for _, s := range c.speakers {
+		c.dot(x, 58, c.colours[s], 1)
+		c.text(x+9, 62, "", s)
+		x += 34 + 6.4*float64(len(s))
+	}
+}
+
+// panel draws one router from y on, and returns where the next begins.
+func (c *chart) panel(router string, y float64) float64 {
+	list := slices.DeleteFunc(slices.Clone(c.summaries), func(s Summary) bool { return s.Router != router })
+	height := 0.0
+	for i, s := range list {
+		if i > 0 && s.Fault != list[i-1].Fault {
+			height += bandGap
+		}
+		height += lane
+	}
+	title := router + " router"
+	if router == NoRouter {
+		title = "Flat layer 2: time in which the client's connections failed"
+	}
+	top := y + panelHead
+	c.text(16, y+26, `font-size="14" font-weight="bold"`, title)
+	c.axis(top, height)
+	if floor, ok := c.results.Floor(router).Median(); ok && router != NoRouter {
+		x := c.x(floor)
+		c.line(x, top-12, x, top+height+4, `stroke="#222" stroke-dasharray="3 3"`)
+		c.text(x, top-16, `text-anchor="middle"`, "floor "+ms(floor)+" ms")
+	}
+	at := top
+	for i, s := range list {
+		if i == 0 || s.Fault != list[i-1].Fault {
+			if i > 0 {
+				at += bandGap
+				c.line(16, at-bandGap/2, plotRight+60, at-bandGap/2, `stroke="#eee"`)
+			}
+			c.text(16, at+lane-4, "", s.Fault)
+		}
+		c.strip(s, at+lane/2)
+		at += lane
+	}
+	return top + height + panelFoot
+}
+
+// axis draws the lines of the decades and what they stand for.
+func (c *chart) axis(top, height float64) {
+	for d := c.low; d <= c.high; d++ {
+		at := time.Duration(math.Pow(10, d) * float64(time.Millisecond))
+		x := c.x(at)
+		c.line(x, top, x, top+height, `stroke="#ccc"`)
+		c.text(x, top+height+16, `text-anchor="middle" fill="#555"`, tick(d))
+		for step := 2.0; step < 10 && d < c.high; step++ {
+			minor := x + math.Log10(step)/(c.high-c.low)*(plotRight-plotLeft)
+			c.line(minor, top, minor, top+height, `stroke="#f2f2f2"`)
+		}
+	}
+	c.text(zeroColumn, top+height+16, `text-anchor="middle" fill="#555"`, "none")
+	c.text(neverColumn, top+height+16, `text-anchor="middle" fill="#555"`, "never")
+}
+
+// tick names a decade of milliseconds.
+func tick(decade float64) string {
+	if decade >= 3 {
+		return fmt.Sprintf("%g s", math.Pow(10, decade-3))
+	}
+	return fmt.Sprintf("%g ms", math.Pow(10, decade))
+}
+
+// strip draws the trials of one speaker on a line at y.
+func (c *chart) strip(s Summary, y float64) {
+	sample, colour := drawn(s), c.colours[s.Speaker]
+	end := 0.0
+	for i := range sample.Len() {
+		x := float64(neverColumn)
+		if i < len(sample.Values) {
+			x = c.x(sample.Values[i])
+		}
+		c.dot(x, y+jitter*float64(i%3-1), colour, 0.55)
+		end = x
+	}
+	if median, ok := sample.Median(); ok {
+		x := c.x(median)
+		c.line(x, y-lane/2+1, x, y+lane/2-1, fmt.Sprintf(`stroke="%s" stroke-width="3"`, colour))
+		c.text(max(end, x)+9, y+4, fmt.Sprintf(`fill="%s" font-size="11"`, colour), label(median))
+	}
+}
+
+// label says a median.
+func label(d time.Duration) string {
+	switch {
+	case d == 0:
+		return "none"
+	case d >= time.Second:
+		return fmt.Sprintf("%.3g s", d.Seconds())
+	default:
+		return ms(d) + " ms"
+	}
+}
+
+func (c *chart) dot(x, y float64, colour string, opacity float64) {
+	fmt.Fprintf(&c.svg, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%g\" fill=\"%s\" fill-opacity=\"%g\"/>\n", x, y, dotRadius, colour, opacity)
+}
+
+func (c *chart) line(x1, y1, x2, y2 float64, style string) {
+	fmt.Fprintf(&c.svg, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" %s/>\n", x1, y1, x2, y2, style)
+}
+
+// text writes text; names come from files, so they are escaped.
+func (c *chart) text(x, y float64, style, text string) {
+	fmt.Fprintf(&c.svg, "<text x=\"%.1f\" y=\"%.1f\" %s>", x, y, style)
+	_ = xml.EscapeText(&c.svg, []byte(text)) // a strings.Builder takes all
+	c.svg.WriteString("</text>\n")
+}

@@ -1,0 +1,76 @@
+package bench
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Publish writes the results into a folder, named by the day of the run:
+// DAY.json, DAY.md with the tables, and DAY.svg with the chart. If page is not
+// empty, it is a Markdown file in which what is between the lines
+// [BeginResults] and [EndResults] is replaced by the tables and the chart.
+func (r *Results) Publish(dir, page string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	day := filepath.Join(dir, r.Began.Format(time.DateOnly))
+	for suffix, write := range map[string]func(io.Writer) error{".json": r.WriteJSON, ".md": r.WriteTable, ".svg": r.WriteSVG} {
+		var b bytes.Buffer
+		if err := write(&b); err != nil {
+			return err
+		}
+		if err := os.WriteFile(day+suffix, b.Bytes(), 0o644); err != nil {
+			return err
+		}
+	}
+	if page == "" {
+		return nil
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		return err
+	}
+	chart, err := filepath.Rel(filepath.Dir(page), day)
+	if err != nil {
+		return err
+	}
+	filled, err := r.fillPage(string(text), chart)
+	if err != nil {
+		return fmt.Errorf("%s: %w", page, err)
+	}
+	return os.WriteFile(page, []byte(filled), 0o644)
+}
+
+// The lines around the results in a page.
+const (
+	BeginResults = "<!-- results: made by herald-testenv bench -->"
+	EndResults   = "<!-- end of results -->"
+)
+
+// fillPage puts the results into the page; files are the path of the run's
+// files without a suffix.
+func (r *Results) fillPage(page, files string) (string, error) {
+	before, rest, ok := strings.Cut(page, BeginResults)
+	_, after, closed := strings.Cut(rest, EndResults)
+	if !ok || !closed {
+		return "", errors.New("want the lines " + BeginResults + " and " + EndResults)
+	}
+	var b strings.Builder
+	b.WriteString(before + BeginResults + "\n\n")
+	m := r.Machine
+	fmt.Fprintf(&b, "Run of %s, %s long, on %d cores of %s with %.0f GiB of memory, Linux %s; Herald %s, FRR %s, BIRD %s, keepalived %s. [All trials](%s.json).\n\n",
+		r.Began.Format("2006-01-02 15:04 MST"), r.Took.Round(time.Second), m.Cores, m.CPU, float64(m.Memory)/(1<<30), m.Kernel,
+		r.Versions["Herald"], r.Versions["FRR"], r.Versions["BIRD"], r.Versions["keepalived"], files)
+	fmt.Fprintf(&b, "![Time until the route was gone, by fault, speaker and router](%s.svg)\n\n", files)
+	if err := r.WriteTable(&b); err != nil {
+		return "", err
+	}
+	b.WriteString("\n" + EndResults + after)
+	return b.String(), nil
+}

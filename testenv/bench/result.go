@@ -1,0 +1,94 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Results are what a run measured. They marshal to JSON, durations in
+// nanoseconds, and everything that is told of a run is made from them.
+type Results struct {
+	// Began is when the run began, Took how long it lasted.
+	Began time.Time     `json:"began"`
+	Took  time.Duration `json:"tookNs"`
+	// Machine is what it ran on.
+	Machine Machine `json:"machine"`
+	// Versions are those of the programs measured, by name.
+	Versions map[string]string `json:"versions"`
+	// Trials are in the order in which they were made.
+	Trials []Trial `json:"trials"`
+}
+
+// Trial is one fault as one router and the client behind it saw it.
+type Trial struct {
+	// Speaker, Fault and Router name what was measured. The router of a flat
+	// layer 2 is [NoRouter].
+	Speaker string `json:"speaker"`
+	Fault   string `json:"fault"`
+	Router  string `json:"router"`
+	// Number counts the trials of one fault on one speaker, from 1. Routers that
+	// saw the same fault have the same number.
+	Number int `json:"number"`
+	// Master is where the fault was made.
+	Master string `json:"master"`
+
+	// Told is the time from the fault to the first that the router heard of it
+	// on the BGP session, and Word what that was; nil if it heard nothing.
+	Told *time.Duration `json:"toldNs,omitempty"`
+	Word Word           `json:"word,omitempty"`
+	// Gone is the time from the fault until the router's kernel no longer had a
+	// route to the master; nil if it still had when Limit was over.
+	Gone  *time.Duration `json:"goneNs,omitempty"`
+	Limit time.Duration  `json:"limitNs"`
+	// Back is the time from the end of the fault until the route, and BFD where
+	// there is any, was back; nil if it was not measured.
+	Back *time.Duration `json:"backNs,omitempty"`
+
+	// Attempts and Failed count the client's connections, inconclusive ones left out.
+	Attempts int `json:"attempts"`
+	Failed   int `json:"failed"`
+	// Outage is the time from the first failed connection to the first good one
+	// after the last failed one, 0 if none failed; where the fault and its end
+	// have an outage each, the longer. Open says that it went on when the trial's
+	// Limit was over.
+	Outage time.Duration `json:"outageNs"`
+	Open   bool          `json:"open,omitempty"`
+	// Holders is how many masters had the VIP after the fault, on a flat layer 2.
+	Holders int `json:"holders,omitempty"`
+	// Late is the longest delay of the prober's own schedule: how much the
+	// machine was behind.
+	Late time.Duration `json:"lateNs"`
+}
+
+// NoRouter is the router of a flat layer 2.
+const NoRouter = "layer 2"
+
+// Floor is the time that the router itself took, from the withdrawal's arrival
+// to the change of its kernel route. It is known only where a plain withdrawal
+// was the first that the router heard.
+func (t Trial) Floor() (time.Duration, bool) {
+	if t.Told == nil || t.Gone == nil || t.Word != Withdrawal || *t.Gone < *t.Told {
+		return 0, false
+	}
+	return *t.Gone - *t.Told, true
+}
+
+// WriteJSON writes the results such that ReadJSON reads them.
+func (r *Results) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", " ")
+	return e.Encode(r)
+}
+
+// ReadJSON reads what WriteJSON wrote.
+func ReadJSON(in io.Reader) (*Results, error) {
+	d := json.NewDecoder(in)
+	d.DisallowUnknownFields()
+	r := new(Results)
+	if err := d.Decode(r); err != nil {
+		return nil, fmt.Errorf("these are no results of a benchmark: %w", err)
+	}
+	return r, nil
+}
