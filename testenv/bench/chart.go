@@ -14,8 +14,8 @@ import (
 const (
 	chartWidth  = 960
 	labelWidth  = 250 // of the faults' names
-	plotLeft    = labelWidth + 50
-	plotRight   = chartWidth - 150
+	plotLeft    = labelWidth + 70
+	plotRight   = chartWidth - 170
 	lane        = 17 // one speaker
 	bandGap     = 9  // between two faults
 	panelHead   = 52
@@ -23,21 +23,24 @@ const (
 	chartHead   = 74
 	dotRadius   = 3.2
 	jitter      = 3.5
-	zeroColumn  = labelWidth + 24 // where a time of zero is drawn
-	neverColumn = plotRight + 26  // where one that never ended is drawn
+	zeroColumn  = labelWidth + 20 // where a time of zero is drawn
+	neverColumn = plotRight + 56  // where one that never ended is drawn
 )
 
-// palette is told apart by everyone, the colour-blind too (Okabe and Ito).
+// palette is told apart by everyone, the colour-blind too: that of Okabe and
+// Ito, its light colours darker to be read as text.
 func palette() []string {
-	return []string{"#0072b2", "#d55e00", "#e69f00", "#009e73", "#cc79a7", "#56b4e9"}
+	return []string{"#0072b2", "#d55e00", "#a87800", "#009e73", "#b0558a", "#3a8fc4"}
 }
 
-// WriteSVG draws every trial: a panel for each router, a band for each fault, a
+// WriteSVG draws every trial of an unplanned fault: a panel for each router, a band for each fault, a
 // lane for each speaker, a dot for each trial, on a logarithmic scale. What is
 // drawn is the time until the route was gone; on a flat layer 2, where there is
-// no route, the client's outage.
+// no route, the client's outage. (How long a planned change takes is of no
+// concern as long as no connection fails.)
 func (r *Results) WriteSVG(w io.Writer) error {
-	c := &chart{results: r, summaries: r.Summaries(), colours: make(map[string]string)}
+	c := &chart{results: r, colours: make(map[string]string)}
+	c.summaries = slices.DeleteFunc(r.Summaries(), func(s Summary) bool { return s.Planned })
 	for _, s := range c.summaries {
 		if c.colours[s.Speaker] == "" {
 			c.colours[s.Speaker] = palette()[len(c.speakers)%len(palette())]
@@ -79,13 +82,18 @@ func drawn(s Summary) Sample {
 // above the longest.
 func (c *chart) scale() {
 	c.low, c.high = math.Inf(1), math.Inf(-1)
+	reach := func(d time.Duration) {
+		if d > 0 {
+			c.low = min(c.low, math.Floor(decade(d)))
+			c.high = max(c.high, math.Ceil(decade(d)))
+		}
+	}
 	for _, s := range c.summaries {
 		for _, d := range drawn(s).Values {
-			if d > 0 {
-				c.low = min(c.low, math.Floor(decade(d)))
-				c.high = max(c.high, math.Ceil(decade(d)))
-			}
+			reach(d)
 		}
+		floor, _ := c.results.Floor(s.Router).Median()
+		reach(floor)
 	}
 	if c.low >= c.high { // nothing to show, or all on one line
 		c.low, c.high = 0, 4
@@ -129,7 +137,7 @@ func (c *chart) panel(router string, y float64) float64 {
 	}
 	top := y + panelHead
 	c.text(16, y+26, `font-size="14" font-weight="bold"`, title)
-	c.axis(top, height)
+	c.axis(top, height, list)
 	if floor, ok := c.results.Floor(router).Median(); ok && router != NoRouter {
 		x := c.x(floor)
 		c.line(x, top-12, x, top+height+4, `stroke="#222" stroke-dasharray="3 3"`)
@@ -140,7 +148,7 @@ func (c *chart) panel(router string, y float64) float64 {
 		if i == 0 || s.Fault != list[i-1].Fault {
 			if i > 0 {
 				at += bandGap
-				c.line(16, at-bandGap/2, plotRight+60, at-bandGap/2, `stroke="#eee"`)
+				c.line(16, at-bandGap/2, neverColumn+24, at-bandGap/2, `stroke="#eee"`)
 			}
 			c.text(16, at+lane-4, "", s.Fault)
 		}
@@ -150,8 +158,9 @@ func (c *chart) panel(router string, y float64) float64 {
 	return top + height + panelFoot
 }
 
-// axis draws the lines of the decades and what they stand for.
-func (c *chart) axis(top, height float64) {
+// axis draws the lines of the decades and what they stand for, and names the
+// columns at its ends where there is something in them.
+func (c *chart) axis(top, height float64, list []Summary) {
 	for d := c.low; d <= c.high; d++ {
 		at := time.Duration(math.Pow(10, d) * float64(time.Millisecond))
 		x := c.x(at)
@@ -162,8 +171,12 @@ func (c *chart) axis(top, height float64) {
 			c.line(minor, top, minor, top+height, `stroke="#f2f2f2"`)
 		}
 	}
-	c.text(zeroColumn, top+height+16, `text-anchor="middle" fill="#555"`, "none")
-	c.text(neverColumn, top+height+16, `text-anchor="middle" fill="#555"`, "never")
+	if slices.ContainsFunc(list, func(s Summary) bool { low, ok := drawn(s).Min(); return ok && low == 0 }) {
+		c.text(zeroColumn, top+height+16, `text-anchor="middle" fill="#555"`, "none")
+	}
+	if slices.ContainsFunc(list, func(s Summary) bool { return drawn(s).Never > 0 }) {
+		c.text(neverColumn, top+height+16, `text-anchor="middle" fill="#555"`, "never")
+	}
 }
 
 // tick names a decade of milliseconds.

@@ -193,7 +193,7 @@ func (s *segment) trial(ctx context.Context, f vrrpFault, connections int) (Tria
 // measure makes the fault and returns when the client has seen its effect.
 func (s *segment) measure(ctx context.Context, f vrrpFault, connections int, client *traffic) (Trial, error) {
 	limit := cmp.Or(f.limit, usualLimit)
-	t := Trial{Speaker: s.label, Fault: f.name, Router: NoRouter, Master: masterOf(1), Limit: limit}
+	t := Trial{Speaker: s.label, Fault: f.name, Planned: f.planned, Router: NoRouter, Master: masterOf(1), Limit: limit}
 	if err := pause(ctx, leadIn); err != nil {
 		return t, err
 	}

@@ -28,6 +28,9 @@ type Trial struct {
 	Speaker string `json:"speaker"`
 	Fault   string `json:"fault"`
 	Router  string `json:"router"`
+	// Planned says that the fault is done on purpose, and that the client's
+	// connections were counted until all was as before.
+	Planned bool `json:"planned,omitempty"`
 	// Number counts the trials of one fault on one speaker, from 1. Routers that
 	// saw the same fault have the same number.
 	Number int `json:"number"`

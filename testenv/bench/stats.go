@@ -56,6 +56,8 @@ func (s Sample) at(i int) (time.Duration, bool) {
 // Summary is what all trials of one fault on one speaker say, as one router saw them.
 type Summary struct {
 	Speaker, Fault, Router string
+	// Planned says that the fault is done on purpose.
+	Planned bool
 	// Trials is how many there were.
 	Trials int
 	// Outage, Told, Gone and Back are those of the trials; Told only has those
@@ -105,7 +107,7 @@ func (r *Results) Summaries() []Summary {
 // summarise sums up trials of one kind.
 func summarise(trials []Trial) Summary {
 	first := trials[0]
-	s := Summary{Speaker: first.Speaker, Fault: first.Fault, Router: first.Router, Trials: len(trials)}
+	s := Summary{Speaker: first.Speaker, Fault: first.Fault, Router: first.Router, Planned: first.Planned, Trials: len(trials)}
 	var outage, told, gone, back []*time.Duration
 	for _, t := range trials {
 		if t.Open {

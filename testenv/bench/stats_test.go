@@ -73,7 +73,7 @@ func TestSummaries(t *testing.T) {
 		got = append(got, s.Router+"/"+s.Fault+"/"+s.Speaker)
 	}
 	want := []string{
-		"FRR/apiserver killed/herald", "FRR/apiserver killed/FRR, script 0.2 s", "FRR/power loss/herald",
+		"FRR/apiserver killed/herald", "FRR/apiserver killed/FRR, script 0.2 s", "FRR/power loss/herald", "FRR/drain/herald",
 		"BIRD/apiserver killed/herald", "layer 2/apiserver killed/keepalived, tuned",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -111,6 +111,9 @@ func example() *Results {
 			}),
 			trial("herald", loss, "FRR", 1, func(t *Trial) { t.Gone, t.Failed, t.Outage = took(2700), 90, 2690*time.Millisecond }),
 			trial("FRR, script 0.2 s", killed, "FRR", 1, func(t *Trial) { t.Failed, t.Open, t.Outage = 50, true, 9*time.Second }),
+			trial("herald", "drain", "FRR", 1, func(t *Trial) {
+				t.Planned, t.Told, t.Word, t.Gone, t.Attempts = true, took(20), Announcement, took(90), 500
+			}),
 			trial("keepalived, tuned", killed, NoRouter, 1, func(t *Trial) { t.Failed, t.Outage, t.Holders = 60, 300*time.Millisecond, 2 }),
 		},
 	}

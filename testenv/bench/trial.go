@@ -76,7 +76,7 @@ func (s *site) measure(ctx context.Context, f fault, master, connections int, cl
 		return nil, err
 	}
 	for i := range trials {
-		trials[i].Fault, trials[i].Limit = f.name, limit
+		trials[i].Fault, trials[i].Planned, trials[i].Limit = f.name, f.planned, limit
 	}
 	if !f.planned {
 		if err := quiet(ctx, clients, deadline); err != nil {
