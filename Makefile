@@ -2,12 +2,13 @@
 
 VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 FUZZTIME   ?= 60s
+BENCH      ?=
 STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOBUILD     = CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
 REALPARTS   = testenv/realparts
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test e2e bench fuzz lint generate clean lab-binaries root go
+.PHONY: help build demo test e2e bench microbench fuzz lint generate clean lab-binaries root go
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -24,10 +25,14 @@ test: root ## run all tests with the race detector
 	go test -race ./...
 
 e2e: root lab-binaries $(REALPARTS)/bin/kube-apiserver ## run the tests on FRR, etcd, kube-apiserver and a registry
-	testenv/install iproute2 frr etcd-server docker-registry nftables
+	testenv/install iproute2 frr bird2 etcd-server docker-registry nftables
 	go test -tags e2e -count=1 -timeout 40m ./testenv/...
 
-bench: go ## measure the cost of a probe and of a route
+bench: root lab-binaries ## measure failover beside FRR and keepalived, 30 minutes; BENCH=--quick in 4
+	testenv/install iproute2 frr bird2 keepalived curl
+	bin/herald-testenv bench $(BENCH)
+
+microbench: go ## measure the cost of a probe and of a route
 	go test -run '^$$' -bench . -benchmem ./...
 
 fuzz: go ## run every fuzz target for FUZZTIME (60s)

@@ -83,7 +83,7 @@ func Run(ctx context.Context, out io.Writer, o Options) (_ *Results, err error) 
 func (b *bench) run(ctx context.Context) error {
 	var failed error
 	for _, name := range b.Speakers {
-		var parts []func(context.Context) error
+		var parts []func(context.Context) error // each a lab
 		switch name {
 		case "herald":
 			parts = b.full(func() speaker { return &herald{binary: b.Herald, masters: make(map[string]heraldConf)} })
@@ -95,10 +95,11 @@ func (b *bench) run(ctx context.Context) error {
 				b.vrrp(false, min(b.Trials, fewTrials), []vrrpFault{vrrpKilled(documentedLimit)}))
 		}
 		for _, part := range parts {
-			failed = errors.Join(failed, part(ctx))
+			err := part(ctx)
 			if ctx.Err() != nil {
-				return errors.Join(failed, context.Cause(ctx))
+				return errors.Join(failed, err)
 			}
+			failed = errors.Join(failed, err)
 		}
 	}
 	return failed
