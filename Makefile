@@ -25,7 +25,7 @@ test: root ## run all tests with the race detector
 	go test -race ./...
 
 e2e: root lab-binaries $(REALPARTS)/bin/kube-apiserver ## run the tests on FRR, etcd, kube-apiserver and a registry
-	testenv/install iproute2 frr bird2 etcd-server docker-registry nftables
+	testenv/install iproute2 frr bird2 keepalived curl etcd-server docker-registry nftables
 	go test -tags e2e -count=1 -timeout 40m ./testenv/...
 
 bench: root lab-binaries ## measure failover beside FRR and keepalived, 30 minutes; BENCH=--quick in 4

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -78,11 +79,16 @@ func (t Trial) Floor() (time.Duration, bool) {
 	return *t.Gone - *t.Told, true
 }
 
-// WriteJSON writes the results such that ReadJSON reads them.
+// WriteJSON writes the results such that ReadJSON reads them, a trial a line.
 func (r *Results) WriteJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", " ")
-	return e.Encode(r)
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	// Within a string the quotes would be escaped.
+	text = bytes.ReplaceAll(text, []byte(`{"speaker":`), []byte("\n"+`{"speaker":`))
+	_, err = w.Write(append(text, '\n'))
+	return err
 }
 
 // ReadJSON reads what WriteJSON wrote.

@@ -1,0 +1,52 @@
+//go:build e2e
+
+// These tests need FRR, BIRD, keepalived and curl on the host and the binaries
+// in bin, as `make e2e` installs and builds them.
+
+package bench
+
+import (
+	"testing"
+	"time"
+)
+
+// TestRun makes a fault of every kind of lab once and wants every figure to be
+// there. How large they are is not a matter of a test.
+func TestRun(t *testing.T) {
+	logs := t.TempDir()
+	results, err := Run(t.Context(), t.Output(), Options{
+		Topologies: "../topologies", Herald: "../../bin/herald", Testenv: "../../bin/herald-testenv",
+		Speakers: Speakers(), Only: []string{"registry killed", "drain", "power loss"}, Trials: 1, Connections: 200, Logs: logs,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := make(map[string]int)
+	for _, trial := range results.Trials {
+		seen[trial.Router]++
+		if trial.Router == NoRouter {
+			if trial.Holders != 1 || trial.Failed == 0 || trial.Outage <= 0 {
+				t.Errorf("%+v", trial)
+			}
+			continue
+		}
+		if trial.Gone == nil || *trial.Gone <= 0 || trial.Back == nil || *trial.Back <= 0 || trial.Attempts < 50 || trial.Open {
+			t.Errorf("%+v", trial)
+		}
+		if trial.Planned && trial.Attempts < 200 {
+			t.Errorf("a planned change with too few connections: %+v", trial)
+		}
+		if trial.Fault == "registry killed" {
+			if floor, ok := trial.Floor(); !ok || floor <= 0 || floor > 10*time.Second {
+				t.Errorf("no floor in %+v", trial)
+			}
+		}
+	}
+	// Herald and FRR: registry, drain, three power losses; FRR's slow script: registry; keepalived: power loss.
+	if seen["FRR"] != 11 || seen["BIRD"] != 11 || seen[NoRouter] != 1 {
+		t.Errorf("the trials are %v", seen)
+	}
+	if results.Versions["FRR"] == "" || results.Versions["BIRD"] == "" || results.Versions["keepalived"] == "" || results.Versions["Herald"] == "" {
+		t.Errorf("the versions are %q", results.Versions)
+	}
+}
