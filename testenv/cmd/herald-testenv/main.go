@@ -35,6 +35,7 @@ type commands struct {
 	Bench     benchCmd     `cmd:"" help:"Measure failover: Herald, FRR as a speaker, and keepalived, fault by fault. Needs root."`
 	Demo      demoCmd      `cmd:"" help:"Boot a lab, break it, and show what the routers and a client see. Needs root."`
 	Registry  registryCmd  `cmd:"" help:"Run a stub container registry: /v2/, controlled by /stub/v2."`
+	Soak      soakCmd      `cmd:"" help:"Let speakers live through random faults and check the VIP from outside. Needs root."`
 }
 
 func main() {

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/herald-vip/herald/testenv/soak"
+)
+
+type soakCmd struct {
+	Time     time.Duration `default:"30m" help:"How long to go on."`
+	Seed     uint64        `help:"Determines the faults; that of an earlier run repeats them. Default: a random one."`
+	Out      string        `default:"bin/soak" type:"path" placeholder:"DIR" help:"Folder of the nodes' logs and of the report, soak.json."`
+	Storm    time.Duration `default:"40s" help:"How long the faults of one round last."`
+	Slack    time.Duration `default:"1s" help:"What is added to every bound, for a machine that is busy."`
+	BFD      bool          `name:"bfd" help:"Run BFD between speakers and routers."`
+	Topology string        `default:"testenv/topologies/bgp.clab.yml" type:"existingfile" placeholder:"FILE" help:"The topology to run."`
+	Herald   string        `default:"bin/race/herald" type:"existingfile" placeholder:"FILE" help:"The binary under test, built with -race."`
+}
+
+var errViolated = errors.New("the VIP was announced where it should not have been, or not where it should: see above")
+
+// Run soaks until the time is over and fails if it found a violation.
+func (c *soakCmd) Run(ctx context.Context) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if c.Seed == 0 {
+		c.Seed = rand.Uint64N(1 << 32)
+	}
+	limits := soak.DefaultLimits()
+	limits.Slack = c.Slack
+	report, err := soak.Run(ctx, slog.New(slog.NewTextHandler(os.Stdout, nil)), soak.Options{
+		Topology: c.Topology, Herald: c.Herald, Testenv: self, Dir: c.Out,
+		Time: c.Time, Storm: c.Storm, Seed: c.Seed, BFD: c.BFD, Limits: limits,
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Println()
+	if err := report.WriteText(os.Stdout); err != nil {
+		return err
+	}
+	if len(report.Violations) > 0 {
+		return errViolated
+	}
+	return nil
+}

@@ -1,0 +1,202 @@
+package soak
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Rule is something that must hold throughout a run.
+type Rule string
+
+// The rules.
+const (
+	// Stale: no route leads to a master, and no VIP address is on it, for longer
+	// than it takes to detect that it must not.
+	Stale Rule = "stale"
+	// Early: nothing is announced before its checks have passed.
+	Early Rule = "early"
+	// Missing: a master that is well and connected is announced.
+	Missing Rule = "missing"
+	// Crashed: no speaker ends unasked, by a data race least of all.
+	Crashed Rule = "crashed"
+	// Dropped: a planned change costs no connection.
+	Dropped Rule = "dropped"
+	// Grown: memory, goroutines and descriptors do not grow.
+	Grown Rule = "grown"
+)
+
+// Violation is a rule broken.
+type Violation struct {
+	At     time.Duration `json:"atNs"`
+	Rule   Rule          `json:"rule"`
+	Reason string        `json:"reason"`
+	// Around is what happened about then, one line each.
+	Around []string `json:"around,omitempty"`
+}
+
+// String is the violation in one line.
+func (v Violation) String() string { return fmt.Sprintf("%s %s: %s", clock(v.At), v.Rule, v.Reason) }
+
+// blink is how long a route may be away while a router replaces it: an IPv6
+// route is removed and added.
+const blink = 250 * time.Millisecond
+
+// resets is how many connections a planned change may cost by a reset: those
+// whose handshake is under way at the moment when the routers spread the load
+// anew come to a master that does not know them.
+const resets = 2
+
+// Check judges a trace and returns what it finds in the order of time.
+func Check(t *Trace, l Limits) []Violation {
+	var found []Violation
+	report := func(at time.Duration, r Rule, s Sign, format string, args ...any) {
+		found = append(found, Violation{at, r, fmt.Sprintf(format, args...), t.around(at, s)})
+	}
+	for _, s := range t.signs() {
+		presence := t.presence(s)
+		for _, i := range t.Incidents {
+			if at, allowed, ok := l.stale(t, i, s, presence); ok {
+				report(at, Stale, s, "%s while %s; it was to be gone by %s", s, i, clock(allowed))
+			}
+			if at, ok := l.early(t, i, s, presence); ok {
+				report(at, Early, s, "%s appeared %v after %s, before its checks can have passed", s, (at - i.Mending).Round(time.Millisecond), i)
+			}
+		}
+		for _, gap := range l.missing(t, s, presence) {
+			report(gap.From, Missing, s, "no %s until %s, though nothing is wrong", s, end(t, gap))
+		}
+	}
+	for _, c := range t.Crashes {
+		report(c.At, Crashed, Sign{Master: c.Master}, "the speaker of %s ended: %s", c.Master, c.Reason)
+	}
+	for _, w := range t.Windows {
+		if n, ok := w.dropped(); ok {
+			report(w.From, Dropped, Sign{Master: w.Change.Master}, "%s, all else well, cost %d of %d connections: %v", w.Change, n, w.Attempts, w.Failures)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b Violation) int { return cmp.Compare(a.At, b.At) })
+	return found
+}
+
+func end(t *Trace, s Span) string {
+	if s.To >= t.End {
+		return "the end"
+	}
+	return clock(s.To)
+}
+
+// signs are all that have ever been seen.
+func (t *Trace) signs() []Sign {
+	var list []Sign
+	for _, c := range t.Changes {
+		if !slices.Contains(list, c.Sign) {
+			list = append(list, c.Sign)
+		}
+	}
+	return list
+}
+
+// deadline is when the sign is to be gone after the incident, with all that
+// excuses a delay taken into account.
+func (l Limits) deadline(t *Trace, i Incident, s Sign) (at time.Duration, ok bool) {
+	d, ok := l.gone(i, s)
+	if !ok || i.Broken == Never {
+		return 0, false
+	}
+	at = i.Broken + d
+	for _, other := range t.Incidents { // in the order of their beginnings
+		if other != i && other.Began < at+l.Slack {
+			at = max(at, l.excused(i, other, s))
+		}
+	}
+	if at == Never {
+		return 0, false
+	}
+	return t.after(i.Broken, at+l.Slack-i.Broken), true
+}
+
+// stale returns when the sign was there although it was to be gone.
+func (l Limits) stale(t *Trace, i Incident, s Sign, presence []Span) (at, deadline time.Duration, found bool) {
+	deadline, ok := l.deadline(t, i, s)
+	if !ok {
+		return 0, 0, false
+	}
+	until := min(i.Mending, t.End)
+	for _, p := range presence {
+		if from := max(p.From, deadline); from < min(p.To, until) {
+			return from, deadline, true
+		}
+	}
+	return 0, 0, false
+}
+
+// early returns when the sign appeared too soon after an illness that was long
+// enough to be noticed.
+func (l Limits) early(t *Trace, i Incident, s Sign, presence []Span) (at time.Duration, found bool) {
+	deadline, ok := l.deadline(t, i, s)
+	if !ok || i.Mending == Never || deadline >= i.Mending {
+		return 0, false
+	}
+	for _, p := range presence {
+		if p.From > i.Mending && p.From < i.Mending+l.earliest(i.Kind) {
+			return p.From, true
+		}
+	}
+	return 0, false
+}
+
+// missing returns when the sign was away without an excuse.
+func (l Limits) missing(t *Trace, s Sign, presence []Span) []Span {
+	excuses := []Span{{0, t.Ready}}
+	for _, i := range t.Incidents {
+		d, ok := l.back(i, s)
+		if !ok {
+			continue
+		}
+		e := Span{i.Began, Never}
+		if i.Mended != Never {
+			e.To = t.after(i.Mended, d+l.Slack)
+		}
+		excuses = append(excuses, e)
+	}
+	var gaps []Span
+	for _, gap := range without(Span{0, t.End}, append(excuses, presence...)) {
+		away := without(Span{0, t.End}, presence)
+		in := away[slices.IndexFunc(away, func(a Span) bool { return a.From <= gap.From && gap.To <= a.To })]
+		if s.Router != "" && in.To-in.From-t.stalled(in) < blink {
+			continue
+		}
+		gaps = append(gaps, gap)
+	}
+	return gaps
+}
+
+// without returns what is left of a span when others are taken out.
+func without(whole Span, others []Span) []Span {
+	others = slices.SortedFunc(slices.Values(others), func(a, b Span) int { return cmp.Compare(a.From, b.From) })
+	var left []Span
+	at := whole.From
+	for _, o := range others {
+		if o.From > at {
+			left = append(left, Span{at, min(o.From, whole.To)})
+		}
+		at = max(at, o.To)
+		if at >= whole.To {
+			return left
+		}
+	}
+	return append(left, Span{at, whole.To})
+}
+
+// dropped counts the connections that failed, and reports whether they are too many.
+func (w Window) dropped() (n int, tooMany bool) {
+	for outcome, count := range w.Failures {
+		n += count
+		if outcome != "reset" && count > 0 {
+			tooMany = true
+		}
+	}
+	return n, tooMany || w.Failures["reset"] > resets
+}

@@ -1,0 +1,99 @@
+package soak
+
+import (
+	"maps"
+	"sync"
+	"time"
+)
+
+// recorder writes the trace of a run. All its times are taken from one
+// monotonic clock.
+type recorder struct {
+	began time.Time
+
+	mu    sync.Mutex
+	trace Trace
+	now   map[Sign]bool
+	// changed is closed, and replaced, at every change of a sign.
+	changed chan struct{}
+}
+
+func newRecorder() *recorder {
+	return &recorder{began: time.Now(), trace: Trace{Ready: Never}, now: make(map[Sign]bool), changed: make(chan struct{})}
+}
+
+// clock is the time since the start of the run.
+func (r *recorder) clock() time.Duration { return time.Since(r.began) }
+
+// see notes which of the signs in a place are there: those for which here is
+// true. The place is a router, or a master's addresses if router is false.
+func (r *recorder) see(router, master string, here map[Sign]bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at := r.clock()
+	note := func(s Sign, present bool) {
+		r.trace.Changes = append(r.trace.Changes, Change{At: at, Sign: s, Present: present})
+		r.now[s] = present
+		close(r.changed)
+		r.changed = make(chan struct{})
+	}
+	for s := range here {
+		if !r.now[s] {
+			note(s, true)
+		}
+	}
+	for s, present := range maps.Clone(r.now) {
+		if present && !here[s] && s.Router == router && (router != "" || s.Master == master) {
+			note(s, false)
+		}
+	}
+}
+
+// present tells how many signs there are, and returns a channel that is closed when
+// that changes.
+func (r *recorder) present() (n int, changed <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.now {
+		if p {
+			n++
+		}
+	}
+	return n, r.changed
+}
+
+// begin notes an incident and returns its number.
+func (r *recorder) begin(f Fault) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.trace.Incidents = append(r.trace.Incidents, Incident{
+		Fault: f, Began: r.clock(), Broken: Never, Mending: Never, Mended: Never,
+	})
+	return len(r.trace.Incidents) - 1
+}
+
+// progress changes the incident of that number at the present time.
+func (r *recorder) progress(number int, set func(i *Incident, now time.Duration)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	set(&r.trace.Incidents[number], r.clock())
+}
+
+// add changes the trace.
+func (r *recorder) add(change func(t *Trace, now time.Duration)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(&r.trace, r.clock())
+}
+
+// snapshot returns the trace until now.
+func (r *recorder) snapshot() Trace {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.trace
+	t.End = r.clock()
+	t.Incidents = append([]Incident(nil), t.Incidents...)
+	t.Changes = append([]Change(nil), t.Changes...)
+	t.Stalls = append([]Span(nil), t.Stalls...)
+	return t
+}

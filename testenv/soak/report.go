@@ -1,0 +1,102 @@
+package soak
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/herald-vip/herald/probe"
+)
+
+// Report is what came of a soak. It marshals to JSON, durations in nanoseconds.
+type Report struct {
+	Seed       uint64          `json:"seed"`
+	Limits     Limits          `json:"limits"`
+	Violations []Violation     `json:"violations"`
+	Probes     []*probe.Result `json:"probes"`
+	Samples    []Sample        `json:"samples"`
+	Growth     []Growth        `json:"growth"`
+	Trace      *Trace          `json:"trace"`
+}
+
+func newReport(o Options, t *Trace, samples []Sample, probes []*probe.Result) *Report {
+	return &Report{
+		Seed: o.Seed, Limits: o.Limits, Trace: t, Samples: samples, Probes: probes, Growth: Grow(samples),
+		Violations: append(Check(t, o.Limits), CheckGrowth(samples)...),
+	}
+}
+
+func (r *Report) write(path string) error {
+	data, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, data, 0o644)
+}
+
+// WriteText writes the report for people: the faults by kind, what the client
+// saw, how the speakers grew, and each violation with what happened around it.
+func (r *Report) WriteText(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d, %v, %d faults, %d changes of routes and addresses, %d stalls of the observer, %v together\n",
+		r.Seed, r.Trace.End.Round(time.Second), len(r.Trace.Incidents), len(r.Trace.Changes), len(r.Trace.Stalls),
+		r.Trace.stalled(Span{0, r.Trace.End}).Round(time.Millisecond))
+	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	r.writeFaults(table)
+	r.writeWindows(table)
+	r.writeGrowth(table)
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, p := range r.Probes {
+		fmt.Fprintln(&b)
+		if err := p.WriteText(&b); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(&b, "\n%d violations\n", len(r.Violations))
+	for _, v := range r.Violations {
+		fmt.Fprintf(&b, "\n%s\n", v)
+		for _, line := range v.Around {
+			fmt.Fprintf(&b, "    %s\n", line)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (r *Report) writeFaults(w io.Writer) {
+	counts, times := make(map[Kind]int), make(map[Kind]time.Duration)
+	for _, i := range r.Trace.Incidents {
+		counts[i.Kind]++
+		times[i.Kind] += min(i.Mending, r.Trace.End) - min(i.Broken, r.Trace.End)
+	}
+	fmt.Fprintln(w, "\nfault\ttimes\ttogether")
+	for _, k := range slices.Sorted(maps.Keys(counts)) {
+		fmt.Fprintf(w, "%s\t%d\t%v\n", k, counts[k], times[k].Round(100*time.Millisecond))
+	}
+}
+
+func (r *Report) writeWindows(w io.Writer) {
+	fmt.Fprintln(w, "\nplanned change\tconnections\tfailed")
+	for _, win := range r.Trace.Windows {
+		n, _ := win.dropped()
+		fmt.Fprintf(w, "%s\t%d\t%d\n", win.Change, win.Attempts, n)
+	}
+}
+
+func (r *Report) writeGrowth(w io.Writer) {
+	fmt.Fprintln(w, "\nspeaker\tprocess\tsamples\tgoroutines\tdescriptors\theap KiB\tresident KiB")
+	for _, g := range r.Growth {
+		pair := func(a, b, unit float64) string { return fmt.Sprintf("%.0f → %.0f", a/unit, b/unit) }
+		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%s\n", g.Master, g.PID, g.Samples,
+			pair(g.First.Goroutines, g.Last.Goroutines, 1), pair(g.First.Descriptors, g.Last.Descriptors, 1),
+			pair(g.First.Heap, g.Last.Heap, 1<<10), pair(g.First.Resident, g.Last.Resident, 1<<10))
+	}
+}

@@ -1,0 +1,107 @@
+package soak
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+func schedule(seed uint64) Schedule {
+	return Schedule{Seed: seed, Masters: masters, Routers: routers, Survivor: "m1", Storm: 40 * time.Second}
+}
+
+func TestRoundKeepsItsRules(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		sched := schedule(rapid.Uint64().Draw(t, "seed"))
+		n := rapid.IntRange(0, 100).Draw(t, "round")
+		list := sched.Round(n)
+		if diff := cmp.Diff(list, sched.Round(n)); diff != "" {
+			t.Fatalf("the same seed makes other faults:\n%s", diff)
+		}
+		if len(list) == 0 {
+			t.Fatal("nothing breaks")
+		}
+		for i, f := range list {
+			trait := traitOf(f.Kind)
+			switch {
+			case i > 0 && f.At < list[i-1].At:
+				t.Errorf("%v comes before %v", f, list[i-1])
+			case f.At+f.For > sched.Storm:
+				t.Errorf("%v outlasts the storm", f)
+			case f.For <= 0:
+				t.Errorf("%v lasts %v", f, f.For)
+			case trait.restarts && f.Master == sched.Survivor:
+				t.Errorf("%v ends the survivor", f)
+			case (f.Master == "") != (f.Part == Router):
+				t.Errorf("%v of %q is of master %q", f, f.Part, f.Master)
+			case (f.Router != "") != (f.Part == Router || f.Part == Link):
+				t.Errorf("%v of %q is of router %q", f, f.Part, f.Router)
+			}
+			for _, g := range list[:i] {
+				if g.At+g.For <= f.At {
+					continue
+				}
+				if overlap(g.claims(routers), f.claims(routers)) {
+					t.Errorf("%v while %v", f, g)
+				}
+				if f.Part == Router && g.Part == Router {
+					t.Errorf("%v while %v: no router is left", f, g)
+				}
+			}
+		}
+	})
+}
+
+// Over many rounds every kind comes about, faults overlap, and now and then,
+// but rarely, no master is left.
+func TestRoundsReachEverything(t *testing.T) {
+	sched := schedule(1)
+	seen := make(map[Kind]int)
+	overlaps, total, none := 0, 0, 0
+	for n := range 100 {
+		list := sched.Round(n)
+		for i, f := range list {
+			seen[f.Kind]++
+			total++
+			down := map[string]bool{f.Master: fatal(f.Kind)}
+			for _, g := range list[:i] {
+				if g.At+g.For > f.At {
+					overlaps++
+					down[g.Master] = down[g.Master] || fatal(g.Kind)
+				}
+			}
+			if fatal(f.Kind) && down["m1"] && down["m2"] && down["m3"] {
+				none++
+			}
+		}
+	}
+	for _, trait := range traits() {
+		if seen[trait.kind] == 0 {
+			t.Errorf("%s never comes", trait.kind)
+		}
+	}
+	if overlaps < total {
+		t.Errorf("%d faults overlap %d others", total, overlaps)
+	}
+	if none == 0 || none > total/10 {
+		t.Errorf("in %d faults of %d no master is left", none, total)
+	}
+}
+
+func TestPlannedChangesTakeTurns(t *testing.T) {
+	seen := make(map[Kind]bool)
+	for n := range 30 {
+		f := schedule(1).Planned(n)
+		seen[f.Kind] = true
+		if traitOf(f.Kind).restarts && f.Master == "m1" {
+			t.Errorf("%v ends the survivor", f)
+		}
+	}
+	for _, trait := range traits() {
+		if trait.planned != seen[trait.kind] {
+			t.Errorf("%s made %t, planned %t", trait.kind, seen[trait.kind], trait.planned)
+		}
+	}
+}
