@@ -3,12 +3,13 @@
 VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 FUZZTIME   ?= 60s
 BENCH      ?=
+SOAK_TIME  ?= 30m
 STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOBUILD     = CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
 REALPARTS   = testenv/realparts
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test e2e bench microbench fuzz lint generate clean lab-binaries root go
+.PHONY: help build demo test e2e clock soak bench microbench fuzz lint generate clean lab-binaries race-binary root go
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -24,9 +25,17 @@ test: root ## run all tests with the race detector
 	testenv/install gcc libc6-dev iproute2
 	go test -race ./...
 
-e2e: root lab-binaries $(REALPARTS)/bin/kube-apiserver ## run the tests on FRR, etcd, kube-apiserver and a registry
+e2e: root lab-binaries race-binary $(REALPARTS)/bin/kube-apiserver ## run the tests on FRR, etcd, kube-apiserver and a registry
 	testenv/install iproute2 frr bird2 keepalived curl etcd-server docker-registry nftables
 	go test -tags e2e -count=1 -timeout 40m ./testenv/...
+
+clock: root lab-binaries $(REALPARTS)/bin/kube-apiserver ## set the host's clock an hour off for moments: not where others work
+	testenv/install iproute2 frr etcd-server docker-registry
+	go test -tags e2e,clock -count=1 -run TestClockJumps ./testenv/e2e
+
+soak: root lab-binaries race-binary ## let speakers live through SOAK_TIME (30m) of random faults, and check the VIP
+	testenv/install iproute2 frr
+	bin/herald-testenv soak --time $(SOAK_TIME)
 
 bench: root lab-binaries ## measure failover beside FRR and keepalived, 30 minutes; BENCH=--quick in 4
 	testenv/install iproute2 frr bird2 keepalived curl
@@ -52,6 +61,10 @@ clean: ## remove what was built
 
 lab-binaries: build
 	$(GOBUILD) -o bin/herald-testenv ./testenv/cmd/herald-testenv
+
+race-binary: go
+	testenv/install gcc libc6-dev
+	CGO_ENABLED=1 go build -race -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/race/herald ./cmd/herald
 
 # Five minutes of compiling, so only the end-to-end tests ask for it, once.
 $(REALPARTS)/bin/kube-apiserver: $(REALPARTS)/go.mod $(REALPARTS)/go.sum

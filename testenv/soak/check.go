@@ -101,6 +101,9 @@ func (t *Trace) signs() []Sign {
 // deadline is when the sign is to be gone after the incident, with all that
 // excuses a delay taken into account.
 func (l Limits) deadline(t *Trace, i Incident, s Sign) (at time.Duration, ok bool) {
+	if l.BFD > 0 && l.steady(t, i, s) {
+		l.Silence = l.BFD
+	}
 	d, ok := l.gone(i, s)
 	if !ok || i.Broken == Never {
 		return 0, false
@@ -115,6 +118,15 @@ func (l Limits) deadline(t *Trace, i Incident, s Sign) (at time.Duration, ok boo
 		return 0, false
 	}
 	return t.after(i.Broken, at+l.Slack-i.Broken), true
+}
+
+// steady reports whether the sign was to be there when the incident began: all
+// that had befallen it before was over.
+func (l Limits) steady(t *Trace, i Incident, s Sign) bool {
+	return !slices.ContainsFunc(t.Incidents, func(other Incident) bool {
+		d, ok := l.back(other, s)
+		return ok && other.Began < i.Began && (other.Mended == Never || t.after(other.Mended, d+l.Slack) > i.Began)
+	})
 }
 
 // stale returns when the sign was there although it was to be gone.

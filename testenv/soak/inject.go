@@ -274,7 +274,7 @@ func (j *injector) deleteAddress(master string) error {
 	if err != nil {
 		return err
 	}
-	err = h.AddrDel(lo, &netlink.Addr{IPNet: hostNet(vips[4])})
+	err = h.AddrDel(lo, &netlink.Addr{IPNet: hostNet(vip(4))})
 	if errors.Is(err, unix.EADDRNOTAVAIL) {
 		return nil
 	}

@@ -9,9 +9,11 @@ type Limits struct {
 	Interval, Timeout time.Duration
 	Rise, Fall        int
 	// Silence is how long a router keeps the routes of a neighbour that it hears
-	// nothing of: the BGP hold time. A BFD session shortens that, but it is not
-	// up in the first moments of a BGP session.
+	// nothing of: the BGP hold time.
 	Silence time.Duration
+	// BFD is how long it does if BFD had been up between the two; zero if there
+	// is none.
+	BFD time.Duration
 	// Router is what a router takes from a withdrawal to its kernel's route.
 	Router time.Duration
 	// Lifetime is after which time the kernel removes the address of a speaker

@@ -26,9 +26,9 @@ type load struct {
 // startLoad connects until ctx ends.
 func startLoad(ctx context.Context, client *lab.Node) *load {
 	l := new(load)
-	for _, family := range []Family{4, 6} {
+	for _, family := range families {
 		p := &probe.Prober{
-			Target: net.JoinHostPort(vips[family].String(), "6443"),
+			Target: net.JoinHostPort(vip(family).String(), "6443"),
 			// Below a second, so that a lost SYN is not made good by the next, and
 			// long enough for a machine that is busy.
 			Timeout: 250 * time.Millisecond,

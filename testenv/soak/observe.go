@@ -146,8 +146,8 @@ func waysOf(h *netlink.Handle) (map[int]string, error) {
 // routes notes by way of which masters a router reaches the VIP.
 func (o *observers) routes(h *netlink.Handle, router string, ways map[int]string) error {
 	here := make(map[Sign]bool)
-	for family, vip := range vips {
-		list, err := h.RouteListFiltered(netlinkFamily(family), &netlink.Route{Dst: hostNet(vip)}, netlink.RT_FILTER_DST)
+	for _, family := range families {
+		list, err := h.RouteListFiltered(netlinkFamily(family), &netlink.Route{Dst: hostNet(vip(family))}, netlink.RT_FILTER_DST)
 		if errors.Is(err, netlink.ErrDumpInterrupted) {
 			return nil // the next look is near
 		}
@@ -227,8 +227,8 @@ func (o *observers) addresses(master string) error {
 	}
 	here := make(map[Sign]bool)
 	for _, a := range list {
-		for family, vip := range vips {
-			if a.IP.Equal(vip.AsSlice()) {
+		for _, family := range families {
+			if a.IP.Equal(vip(family).AsSlice()) {
 				here[Sign{Master: master, Family: family}] = true
 			}
 		}
@@ -249,13 +249,5 @@ func hostNet(a netip.Addr) *net.IPNet {
 }
 
 func isVIP(n *net.IPNet) bool {
-	if n == nil {
-		return false
-	}
-	for _, vip := range vips {
-		if n.String() == hostNet(vip).String() {
-			return true
-		}
-	}
-	return false
+	return n != nil && slices.ContainsFunc(families, func(f Family) bool { return n.String() == hostNet(vip(f)).String() })
 }

@@ -4,9 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -22,12 +20,13 @@ type Report struct {
 	Probes     []*probe.Result `json:"probes"`
 	Samples    []Sample        `json:"samples"`
 	Growth     []Growth        `json:"growth"`
+	Speeds     []Speed         `json:"speeds"`
 	Trace      *Trace          `json:"trace"`
 }
 
 func newReport(o Options, t *Trace, samples []Sample, probes []*probe.Result) *Report {
 	return &Report{
-		Seed: o.Seed, Limits: o.Limits, Trace: t, Samples: samples, Probes: probes, Growth: Grow(samples),
+		Seed: o.Seed, Limits: o.Limits, Trace: t, Samples: samples, Probes: probes, Growth: Grow(samples), Speeds: Speeds(t, o.Limits),
 		Violations: append(Check(t, o.Limits), CheckGrowth(samples)...),
 	}
 }
@@ -72,15 +71,17 @@ func (r *Report) WriteText(w io.Writer) error {
 }
 
 func (r *Report) writeFaults(w io.Writer) {
-	counts, times := make(map[Kind]int), make(map[Kind]time.Duration)
-	for _, i := range r.Trace.Incidents {
-		counts[i.Kind]++
-		times[i.Kind] += min(i.Mending, r.Trace.End) - min(i.Broken, r.Trace.End)
+	fmt.Fprintln(w, "\nfault\ttimes\ttogether\troutes gone after\tand back after")
+	longest := func(d time.Duration) string {
+		if d == 0 {
+			return "-"
+		}
+		return d.Round(time.Millisecond).String()
 	}
-	fmt.Fprintln(w, "\nfault\ttimes\ttogether")
-	for _, k := range slices.Sorted(maps.Keys(counts)) {
-		fmt.Fprintf(w, "%s\t%d\t%v\n", k, counts[k], times[k].Round(100*time.Millisecond))
+	for _, s := range r.Speeds {
+		fmt.Fprintf(w, "%s\t%d\t%v\t%s\t%s\n", s.Kind, s.Faults, s.Together.Round(100*time.Millisecond), longest(s.Gone), longest(s.Back))
 	}
+	fmt.Fprintln(w, "(the longest times, of those faults that had a master and its way to themselves)")
 }
 
 func (r *Report) writeWindows(w io.Writer) {

@@ -26,10 +26,15 @@ var (
 	routers = []string{"r1", "r2"}
 )
 
-// The VIP.
-var vips = map[Family]netip.Addr{
-	4: netip.MustParseAddr("10.99.0.10"),
-	6: netip.MustParseAddr("fd00:99::10"),
+// families are those of the VIP's addresses.
+var families = []Family{4, 6}
+
+// vip is the VIP's address of a family.
+func vip(f Family) netip.Addr {
+	if f == 6 {
+		return netip.MustParseAddr("fd00:99::10")
+	}
+	return netip.MustParseAddr("10.99.0.10")
 }
 
 // speakerConfig is what varies in a speaker's configuration.
@@ -66,6 +71,9 @@ func newSite(ctx context.Context, log *slog.Logger, o Options) (*site, error) {
 		return nil, err
 	}
 	s := &site{bfd: o.BFD, configs: filepath.Join(o.Dir, "configs")}
+	if err := os.MkdirAll(s.configs, 0o755); err != nil {
+		return nil, err
+	}
 	for i := range topology.Nodes {
 		if err := s.adapt(&topology.Nodes[i]); err != nil {
 			return nil, fmt.Errorf("node %s: %w", topology.Nodes[i].Name, err)

@@ -46,6 +46,9 @@ type Options struct {
 	Limits Limits
 }
 
+// bfdDetection is how long BFD takes to notice a silence at 3 times 50 ms.
+const bfdDetection = 250 * time.Millisecond
+
 // all is how many signs there are when everything is announced: a route for
 // each router, master and family, and an address for each master and family.
 const all = 3 * 2 * (2 + 1)
@@ -66,7 +69,8 @@ type run struct {
 }
 
 // Run soaks until the time is over or ctx ends, and reports what it found. The
-// error is of the soak itself; violations are in the report.
+// error is of the soak itself, and may come with a report of what happened
+// until then; violations are in the report.
 func Run(ctx context.Context, log *slog.Logger, o Options) (_ *Report, err error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("a soak needs root, for network namespaces: run it with sudo")
@@ -74,6 +78,9 @@ func Run(ctx context.Context, log *slog.Logger, o Options) (_ *Report, err error
 	o.Storm = cmp.Or(o.Storm, 40*time.Second)
 	if o.Limits == (Limits{}) {
 		o.Limits = DefaultLimits()
+	}
+	if o.BFD {
+		o.Limits.BFD = bfdDetection
 	}
 	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
 		return nil, err
@@ -93,11 +100,8 @@ func Run(ctx context.Context, log *slog.Logger, o Options) (_ *Report, err error
 	r.injector = newInjector(r.site, r.rec, r.obs)
 	trace, results, err := r.observe(ctx)
 	err = errors.Join(err, r.close())
-	if err != nil {
-		return nil, err
-	}
 	report := newReport(o, &trace, r.samples, results)
-	return report, report.write(filepath.Join(o.Dir, "soak.json"))
+	return report, errors.Join(err, report.write(filepath.Join(o.Dir, "soak.json")))
 }
 
 // close ends the lab, which ends the speakers.
@@ -182,16 +186,16 @@ func (r *run) settle(ctx context.Context) bool {
 	defer cancel()
 	for {
 		n, changed := r.rec.present()
-		wait := ctx
+		var quiet <-chan time.Time
 		if n == all {
-			var stop context.CancelFunc
-			wait, stop = context.WithTimeout(ctx, moment)
-			defer stop()
+			quiet = time.After(moment)
 		}
 		select {
 		case <-changed:
-		case <-wait.Done():
-			return ctx.Err() == nil
+		case <-quiet:
+			return true
+		case <-ctx.Done():
+			return false
 		}
 	}
 }

@@ -40,15 +40,13 @@ func (c *soakCmd) Run(ctx context.Context) error {
 		Topology: c.Topology, Herald: c.Herald, Testenv: self, Dir: c.Out,
 		Time: c.Time, Storm: c.Storm, Seed: c.Seed, BFD: c.BFD, Limits: limits,
 	})
-	if err != nil {
+	if report == nil {
 		return err
 	}
 	fmt.Println()
-	if err := report.WriteText(os.Stdout); err != nil {
-		return err
-	}
+	err = errors.Join(err, report.WriteText(os.Stdout))
 	if len(report.Violations) > 0 {
-		return errViolated
+		err = errors.Join(err, errViolated)
 	}
-	return nil
+	return err
 }
