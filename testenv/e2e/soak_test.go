@@ -25,8 +25,8 @@ func TestSoak(t *testing.T) {
 		Testenv:  parts["TESTENV"],
 		Dir:      t.TempDir(),
 		Seed:     1,
-		Storm:    20 * time.Second,
-		Time:     30 * time.Second, // and the second round to its end
+		Storm:    25 * time.Second,
+		Time:     60 * time.Second, // and the second round to its end
 		Limits:   limits,
 	})
 	must(t, err)
@@ -36,7 +36,7 @@ func TestSoak(t *testing.T) {
 	if len(report.Violations) > 0 {
 		t.Errorf("%d violations, see above", len(report.Violations))
 	}
-	if got := len(report.Trace.Incidents); got < 20 {
-		t.Errorf("only %d faults were made", got)
+	if report.Judged < 50 {
+		t.Errorf("only %d times a route or an address was to be gone: too few to tell anything", report.Judged)
 	}
 }

@@ -144,6 +144,20 @@ func (l Limits) stale(t *Trace, i Incident, s Sign, presence []Span) (at, deadli
 	return 0, 0, false
 }
 
+// Judged counts the signs that were to be gone before a fault was mended: how
+// often the rule [Stale] could have been broken.
+func Judged(t *Trace, l Limits) int {
+	n := 0
+	for _, s := range t.signs() {
+		for _, i := range t.Incidents {
+			if deadline, ok := l.deadline(t, i, s); ok && deadline < min(i.Mending, t.End) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // early returns when the sign appeared too soon after an illness that was long
 // enough to be noticed.
 func (l Limits) early(t *Trace, i Incident, s Sign, presence []Span) (at time.Duration, found bool) {

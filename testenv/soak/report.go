@@ -14,8 +14,10 @@ import (
 
 // Report is what came of a soak. It marshals to JSON, durations in nanoseconds.
 type Report struct {
-	Seed       uint64          `json:"seed"`
-	Limits     Limits          `json:"limits"`
+	Seed   uint64 `json:"seed"`
+	Limits Limits `json:"limits"`
+	// Judged is how many times a sign was to be gone.
+	Judged     int             `json:"judged"`
 	Violations []Violation     `json:"violations"`
 	Probes     []*probe.Result `json:"probes"`
 	Samples    []Sample        `json:"samples"`
@@ -26,7 +28,7 @@ type Report struct {
 
 func newReport(o Options, t *Trace, samples []Sample, probes []*probe.Result) *Report {
 	return &Report{
-		Seed: o.Seed, Limits: o.Limits, Trace: t, Samples: samples, Probes: probes, Growth: Grow(samples), Speeds: Speeds(t, o.Limits),
+		Seed: o.Seed, Limits: o.Limits, Trace: t, Samples: samples, Probes: probes, Growth: Grow(samples), Speeds: Speeds(t), Judged: Judged(t, o.Limits),
 		Violations: append(Check(t, o.Limits), CheckGrowth(samples)...),
 	}
 }
@@ -59,7 +61,7 @@ func (r *Report) WriteText(w io.Writer) error {
 			return err
 		}
 	}
-	fmt.Fprintf(&b, "\n%d violations\n", len(r.Violations))
+	fmt.Fprintf(&b, "\n%d times a route or an address was to be gone in time; %d violations\n", r.Judged, len(r.Violations))
 	for _, v := range r.Violations {
 		fmt.Fprintf(&b, "\n%s\n", v)
 		for _, line := range v.Around {

@@ -21,10 +21,13 @@ type Schedule struct {
 }
 
 const (
-	// pace is the mean time between the beginnings of two faults.
-	pace = 1200 * time.Millisecond
+	// The mean time between the beginnings of two faults is drawn for each round:
+	// where little overlaps there is little excuse, and much to judge.
+	wild, calm = 800 * time.Millisecond, 3 * time.Second
 	// rest is the least time between two faults of the same part.
 	rest = 500 * time.Millisecond
+	// brief is how often a fault is a short one.
+	brief = 0.3
 	// blackout is how often a fault may take the last master, too.
 	blackout = 0.15
 )
@@ -34,9 +37,10 @@ const (
 // Mostly at least one master is spared.
 func (s Schedule) Round(n int) []Fault {
 	rng := rand.New(rand.NewPCG(s.Seed, uint64(n)))
+	pace := float64(wild) + rng.Float64()*float64(calm-wild)
 	var list []Fault
 	for at := time.Duration(0); ; {
-		at += time.Duration(rng.ExpFloat64() * float64(pace))
+		at += time.Duration(rng.ExpFloat64() * pace)
 		if at >= s.Storm-time.Second {
 			return list
 		}
@@ -51,9 +55,12 @@ func (s Schedule) Round(n int) []Fault {
 func (s Schedule) draw(rng *rand.Rand, at time.Duration) Fault {
 	t := s.pick(rng)
 	f := Fault{Kind: t.kind, Part: t.part, At: at}
-	// Short faults find other bugs than long ones: draw the square.
-	x := rng.Float64()
-	f.For = min(t.least+time.Duration(x*x*float64(t.most-t.least)), s.Storm-at)
+	// Faults too short to be noticed find other bugs than long ones.
+	most := t.most
+	if rng.Float64() < brief {
+		most = min(most, t.least+time.Second)
+	}
+	f.For = min(t.least+time.Duration(rng.Float64()*float64(most-t.least)), s.Storm-at)
 	if t.part != Router {
 		f.Master = s.Masters[rng.IntN(len(s.Masters))]
 		if t.restarts {

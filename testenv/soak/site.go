@@ -81,10 +81,23 @@ func newSite(ctx context.Context, log *slog.Logger, o Options) (*site, error) {
 	}
 	s.Lab, err = lab.Start(ctx, log, topology, lab.Options{Dir: o.Dir, Images: map[string]lab.Image{
 		"quay.io/frrouting/frr": lab.FRR,
-		"herald":                lab.Binary(o.Herald),
+		"herald":                speaker(o.Herald),
 		"herald-testenv":        lab.Binary(o.Testenv),
 	}})
 	return s, err
+}
+
+// speaker is the image of the binary under test, which runs when it answers
+// its command line.
+func speaker(path string) lab.Image {
+	return func(n clab.Node) (lab.Program, error) {
+		p, err := lab.Binary(path)(n)
+		if err != nil {
+			return p, err
+		}
+		p.Daemons[0].Socket = "/run/herald/herald.sock"
+		return p, nil
+	}
 }
 
 // adapt gives a speaker the configuration of the soak and lets it end at the

@@ -181,7 +181,6 @@ func (r *run) storm(ctx context.Context, n int) error {
 // settle waits until everything is announced and stays so for a moment, and
 // reports whether it came to that.
 func (r *run) settle(ctx context.Context) bool {
-	const moment = 2 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {

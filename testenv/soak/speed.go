@@ -19,7 +19,7 @@ type Speed struct {
 }
 
 // Speeds sums up a trace by kind, in the order of the kinds' first faults.
-func Speeds(t *Trace, l Limits) []Speed {
+func Speeds(t *Trace) []Speed {
 	var list []Speed
 	for _, i := range t.Incidents {
 		n := slices.IndexFunc(list, func(s Speed) bool { return s.Kind == i.Kind })
@@ -30,40 +30,42 @@ func Speeds(t *Trace, l Limits) []Speed {
 		list[n].Faults++
 		list[n].Together += min(i.Mending, t.End) - min(i.Broken, t.End)
 		for _, s := range t.signs() {
-			if s.Router == "" || !i.touches(s) || !l.alone(t, i, s) {
+			if s.Router == "" || !i.touches(s) || i.Mended == Never {
 				continue
 			}
-			gone, back := i.speed(t.presence(s))
-			list[n].Gone, list[n].Back = max(list[n].Gone, gone), max(list[n].Back, back)
+			gone, back := i.course(t.presence(s))
+			if gone == Never || !t.alone(i, s, back) {
+				continue
+			}
+			list[n].Gone = max(list[n].Gone, gone-i.Broken)
+			list[n].Back = max(list[n].Back, min(back, t.End)-i.Mended)
 		}
 	}
 	return list
 }
 
-// alone reports whether nothing else befell the sign around the incident.
-func (l Limits) alone(t *Trace, i Incident, s Sign) bool {
-	if i.Mended == Never || !l.steady(t, i, s) {
-		return false
-	}
-	d, _ := l.back(i, s)
-	return !slices.ContainsFunc(t.Incidents, func(other Incident) bool {
-		return other != i && other.touches(s) && other.Began >= i.Began && other.Began < i.Mended+d
-	})
-}
-
-// speed returns how long after the incident a sign went, and how long after
-// its mending it came back; zero if it did not.
-func (i Incident) speed(presence []Span) (gone, back time.Duration) {
+// course returns when a sign went because of the incident and when it was back;
+// Never if it did not go, or has not come back. It was there a moment before.
+func (i Incident) course(presence []Span) (gone, back time.Duration) {
+	gone, back = Never, Never
 	for _, p := range presence {
-		if p.From < i.Broken && p.To >= i.Broken && p.To < i.Mended {
-			gone = p.To - i.Broken
+		switch {
+		case p.From < i.Began-moment && p.To >= i.Broken && p.To < i.Mended:
+			gone = p.To
+		case gone != Never && back == Never && p.From > i.Mending:
+			back = max(p.From, i.Mended)
 		}
-		if p.From > i.Mending && back == 0 {
-			back = max(p.From-i.Mended, 0)
-		}
-	}
-	if gone == 0 {
-		back = 0 // it came back from something else
 	}
 	return gone, back
+}
+
+// moment is how long all is well before a fault whose speed counts.
+const moment = 2 * time.Second
+
+// alone reports whether nothing else befell the sign from a moment before the
+// incident until a time.
+func (t *Trace) alone(i Incident, s Sign, until time.Duration) bool {
+	return !slices.ContainsFunc(t.Incidents, func(other Incident) bool {
+		return other != i && other.touches(s) && other.Began < until && other.Mended > i.Began-moment
+	})
 }
