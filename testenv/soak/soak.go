@@ -131,7 +131,7 @@ func (r *run) observe(ctx context.Context) (trace Trace, results []*probe.Result
 		}
 	}
 	if !r.settle(ctx) {
-		return trace, nil, errors.New("not every master came to be announced: see the logs of the nodes")
+		return r.rec.snapshot(), nil, errors.New("not every master came to be announced: see the logs of the nodes")
 	}
 	r.rec.add(func(t *Trace, now time.Duration) { t.Ready = now })
 	r.log.Info("all masters are announced", "at", clock(r.rec.clock()))
