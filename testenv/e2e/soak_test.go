@@ -28,6 +28,7 @@ func TestSoak(t *testing.T) {
 		Storm:    25 * time.Second,
 		Time:     60 * time.Second, // and the second round to its end
 		Limits:   limits,
+		BFD:      300 * time.Millisecond, // not so fast that a busy machine loses sessions for nothing
 	})
 	must(t, err)
 	var text strings.Builder

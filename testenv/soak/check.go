@@ -173,9 +173,14 @@ func (l Limits) early(t *Trace, i Incident, s Sign, presence []Span) (at time.Du
 	return 0, false
 }
 
-// missing returns when the sign was away without an excuse.
-func (l Limits) missing(t *Trace, s Sign, presence []Span) []Span {
+// due returns when the sign is to be there.
+func (l Limits) due(t *Trace, s Sign) []Span {
 	excuses := []Span{{0, t.Ready}}
+	for _, st := range t.Stalls {
+		if s.Router != "" && l.Starved > 0 && st.To-st.From >= l.Starved {
+			excuses = append(excuses, Span{st.From - time.Second, t.after(st.To, l.Reconnect+l.Slack)})
+		}
+	}
 	for _, i := range t.Incidents {
 		d, ok := l.back(i, s)
 		if !ok {
@@ -187,16 +192,37 @@ func (l Limits) missing(t *Trace, s Sign, presence []Span) []Span {
 		}
 		excuses = append(excuses, e)
 	}
+	return without(Span{0, t.End}, excuses)
+}
+
+// missing returns when the sign was away although it was due.
+func (l Limits) missing(t *Trace, s Sign, presence []Span) []Span {
 	var gaps []Span
-	for _, gap := range without(Span{0, t.End}, append(excuses, presence...)) {
-		away := without(Span{0, t.End}, presence)
-		in := away[slices.IndexFunc(away, func(a Span) bool { return a.From <= gap.From && gap.To <= a.To })]
-		if s.Router != "" && in.To-in.From-t.stalled(in) < blink {
+	due := l.due(t, s)
+	for _, away := range without(Span{0, t.End}, presence) {
+		if s.Router != "" && away.To-away.From-t.stalled(away) < blink {
 			continue
 		}
-		gaps = append(gaps, gap)
+		for _, d := range due {
+			if gap := (Span{max(away.From, d.From), min(away.To, d.To)}); gap.From < gap.To {
+				gaps = append(gaps, gap)
+			}
+		}
 	}
 	return gaps
+}
+
+// Due is the share of the time, over all signs, in which they were to be
+// there: how much the rule [Missing] had to judge.
+func Due(t *Trace, l Limits) float64 {
+	var due, all time.Duration
+	for _, s := range t.signs() {
+		for _, d := range l.due(t, s) {
+			due += d.To - d.From
+		}
+		all += t.End
+	}
+	return float64(due) / float64(max(all, 1))
 }
 
 // without returns what is left of a span when others are taken out.

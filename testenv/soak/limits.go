@@ -14,6 +14,9 @@ type Limits struct {
 	// BFD is how long it does if BFD had been up between the two; zero if there
 	// is none.
 	BFD time.Duration
+	// Starved is how long a stall is that may end sessions with nothing wrong,
+	// because those at their ends did not get to run either; zero if none may.
+	Starved time.Duration
 	// Router is what a router takes from a withdrawal to its kernel's route.
 	Router time.Duration
 	// Lifetime is after which time the kernel removes the address of a speaker
@@ -38,6 +41,7 @@ func DefaultLimits() Limits {
 		Lifetime:  11 * time.Second, // 10 s, which the kernel may exceed by a fraction of one
 		Start:     2 * time.Second,
 		Reconnect: 20 * time.Second, // a session that is stuck is started afresh after 15 s
+		HoldDown:  2 * time.Second,
 		Slack:     time.Second,
 	}
 }

@@ -17,7 +17,9 @@ type Report struct {
 	Seed   uint64 `json:"seed"`
 	Limits Limits `json:"limits"`
 	// Judged is how many times a sign was to be gone.
-	Judged     int             `json:"judged"`
+	Judged int `json:"judged"`
+	// Due is the share of the time in which a sign was to be there.
+	Due        float64         `json:"due"`
 	Violations []Violation     `json:"violations"`
 	Probes     []*probe.Result `json:"probes"`
 	Samples    []Sample        `json:"samples"`
@@ -28,7 +30,7 @@ type Report struct {
 
 func newReport(o Options, t *Trace, samples []Sample, probes []*probe.Result) *Report {
 	return &Report{
-		Seed: o.Seed, Limits: o.Limits, Trace: t, Samples: samples, Probes: probes, Growth: Grow(samples), Speeds: Speeds(t), Judged: Judged(t, o.Limits),
+		Seed: o.Seed, Limits: o.Limits, Trace: t, Samples: samples, Probes: probes, Growth: Grow(samples), Speeds: Speeds(t), Judged: Judged(t, o.Limits), Due: Due(t, o.Limits),
 		Violations: append(Check(t, o.Limits), CheckGrowth(samples)...),
 	}
 }
@@ -61,7 +63,8 @@ func (r *Report) WriteText(w io.Writer) error {
 			return err
 		}
 	}
-	fmt.Fprintf(&b, "\n%d times a route or an address was to be gone in time; %d violations\n", r.Judged, len(r.Violations))
+	fmt.Fprintf(&b, "\n%d times a route or an address was to be gone, and they were to be there for %.0f %% of the time\n%d violations\n",
+		r.Judged, 100*r.Due, len(r.Violations))
 	for _, v := range r.Violations {
 		fmt.Fprintf(&b, "\n%s\n", v)
 		for _, line := range v.Around {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"text/template"
+	"time"
 
 	"github.com/herald-vip/herald/testenv/clab"
 	"github.com/herald-vip/herald/testenv/lab"
@@ -42,7 +43,7 @@ type speakerConfig struct {
 	Index     int // of the master
 	MED       int
 	Community string
-	BFD       bool
+	BFD       time.Duration // the interval; none if it is zero
 }
 
 func (c speakerConfig) write(path string) error {
@@ -60,7 +61,7 @@ func (c speakerConfig) write(path string) error {
 // site is the lab of a run: the bgp topology with configurations of its own.
 type site struct {
 	*lab.Lab
-	bfd     bool
+	bfd     time.Duration
 	configs string // the folder of the speakers' configurations
 }
 
@@ -147,8 +148,8 @@ func (s *site) routerConfig(from, to string) error {
 	b.WriteString("no zebra nexthop kernel enable\n")
 	for line := range strings.Lines(string(data)) {
 		b.WriteString(line)
-		if f := strings.Fields(line); s.bfd && len(f) == 4 && f[0] == "neighbor" && f[2] == "remote-as" {
-			fmt.Fprintf(&b, " neighbor %s bfd 3 50 50\n", f[1])
+		if f := strings.Fields(line); s.bfd > 0 && len(f) == 4 && f[0] == "neighbor" && f[2] == "remote-as" {
+			fmt.Fprintf(&b, " neighbor %s bfd 3 %d %[2]d\n", f[1], s.bfd.Milliseconds())
 		}
 	}
 	return os.WriteFile(to, []byte(b.String()), 0o644)

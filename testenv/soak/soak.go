@@ -40,14 +40,12 @@ type Options struct {
 	Storm time.Duration
 	// Seed determines the faults.
 	Seed uint64
-	// BFD runs BFD between speakers and routers.
-	BFD bool
+	// BFD is the interval of BFD between speakers and routers, three of which
+	// may pass in silence. Default: no BFD.
+	BFD time.Duration
 	// Limits are what the speakers are held to. Default: [DefaultLimits].
 	Limits Limits
 }
-
-// bfdDetection is how long BFD takes to notice a silence at 3 times 50 ms.
-const bfdDetection = 250 * time.Millisecond
 
 // all is how many signs there are when everything is announced: a route for
 // each router, master and family, and an address for each master and family.
@@ -79,13 +77,16 @@ func Run(ctx context.Context, log *slog.Logger, o Options) (_ *Report, err error
 	if o.Limits == (Limits{}) {
 		o.Limits = DefaultLimits()
 	}
-	if o.BFD {
-		o.Limits.BFD = bfdDetection
+	if o.BFD > 0 {
+		o.Limits.BFD, o.Limits.Starved = 3*o.BFD+o.Limits.Router, o.BFD
 	}
 	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
 		return nil, err
 	}
 	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
+		return nil, err
+	}
+	if err := removeLogs(o.Dir); err != nil {
 		return nil, err
 	}
 	r := &run{Options: o, log: log, schedule: Schedule{
@@ -102,6 +103,15 @@ func Run(ctx context.Context, log *slog.Logger, o Options) (_ *Report, err error
 	err = errors.Join(err, r.close())
 	report := newReport(o, &trace, r.samples, results)
 	return report, errors.Join(err, report.write(filepath.Join(o.Dir, "soak.json")))
+}
+
+// removeLogs removes the nodes' logs of an earlier run, which would be added to.
+func removeLogs(dir string) error {
+	logs, err := filepath.Glob(filepath.Join(dir, "*.log"))
+	for _, l := range logs {
+		err = errors.Join(err, os.Remove(l))
+	}
+	return err
 }
 
 // close ends the lab, which ends the speakers.

@@ -18,7 +18,7 @@ type soakCmd struct {
 	Out      string        `default:"bin/soak" type:"path" placeholder:"DIR" help:"Folder of the nodes' logs and of the report, soak.json."`
 	Storm    time.Duration `default:"40s" help:"How long the faults of one round last."`
 	Slack    time.Duration `default:"1s" help:"What is added to every bound, for a machine that is busy."`
-	BFD      bool          `name:"bfd" help:"Run BFD between speakers and routers."`
+	BFD      time.Duration `name:"bfd" default:"50ms" placeholder:"INTERVAL" help:"Interval of BFD between speakers and routers, of which three may pass in silence; 0 is none."`
 	Topology string        `default:"testenv/topologies/bgp.clab.yml" type:"existingfile" placeholder:"FILE" help:"The topology to run."`
 	Herald   string        `default:"bin/race/herald" type:"existingfile" placeholder:"FILE" help:"The binary under test, built with -race."`
 }
