@@ -2,7 +2,6 @@ package soak
 
 import (
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -160,19 +159,6 @@ func TestCheck(t *testing.T) {
 
 		"a route goes for no reason": {
 			newStory().away(r1m1, 40*s, 41*s), times(1, Missing)},
-		"a session ends when nobody gets to run": {
-			newStory().stalled(39*s, 39*s+100*ms).away(r1m1, 40*s, 42*s), nil},
-		"a session ends at a short stall": {
-			newStory().stalled(39*s, 39*s+40*ms).away(r1m1, 40*s, 42*s), times(1, Missing)},
-		"an address goes when nobody gets to run": {
-			newStory().stalled(39*s, 39*s+100*ms).away(Sign{"", "m1", 4}, 40*s, 42*s), times(1, Missing)},
-		"BFD notices a silence": {
-			newStory().broken(LinkCut, "m1", "r1", 20*s, 30*s).away(r1m1, 20*s+200*ms, 32*s).away(Sign{"r1", "m1", 6}, 20*s+200*ms, 32*s), nil},
-		"BFD does not notice a silence": {
-			newStory().broken(LinkCut, "m1", "r1", 20*s, 30*s).away(r1m1, 20*s+200*ms, 32*s).away(Sign{"r1", "m1", 6}, 23*s, 32*s), times(1, Stale)},
-		"BFD was not up yet": {
-			newStory().broken(LinkCut, "m1", "r1", 18*s, 19*s).broken(LinkCut, "m1", "r1", 20*s, 30*s).
-				away(r1m1, 20*s+200*ms, 32*s).away(Sign{"r1", "m1", 6}, 23*s, 32*s), nil},
 		"a router replaces a route": {
 			newStory().away(r1m1, 40*s, 40*s+100*ms), nil},
 		"an address goes for a moment": {
@@ -203,20 +189,47 @@ func TestCheck(t *testing.T) {
 		"a handshake is under way when routers spread the load anew": {
 			&story{Trace{End: 60 * s, Windows: []Window{{Failures: map[string]int{"reset": 1}}}}}, nil},
 	} {
-		t.Run(name, func(t *testing.T) {
-			limits := DefaultLimits()
-			if strings.HasPrefix(name, "BFD") || strings.Contains(name, "session ends") {
-				limits.BFD, limits.Starved = 250*ms, 50*ms
-			}
-			var got []Rule
-			found := Check(&c.story.Trace, limits)
-			for _, v := range found {
-				got = append(got, v.Rule)
-			}
-			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Errorf("violations (-want +got):\n%s%v", diff, found)
-			}
-		})
+		t.Run(name, func(t *testing.T) { wantRules(t, c.story, DefaultLimits(), c.want) })
+	}
+}
+
+// With BFD a silence is noticed sooner, and sessions end when nobody gets to run.
+func TestCheckWithBFD(t *testing.T) {
+	r1m1 := Sign{"r1", "m1", 4}
+	limits := DefaultLimits()
+	limits.BFD, limits.Starved = 250*ms, 50*ms
+	for name, c := range map[string]struct {
+		story *story
+		want  []Rule
+	}{
+		"a session ends when nobody gets to run": {
+			newStory().stalled(39*s, 39*s+100*ms).away(r1m1, 40*s, 42*s), nil},
+		"a session ends at a short stall": {
+			newStory().stalled(39*s, 39*s+40*ms).away(r1m1, 40*s, 42*s), times(1, Missing)},
+		"an address goes when nobody gets to run": {
+			newStory().stalled(39*s, 39*s+100*ms).away(Sign{"", "m1", 4}, 40*s, 42*s), times(1, Missing)},
+		"BFD notices a silence": {
+			newStory().broken(LinkCut, "m1", "r1", 20*s, 30*s).away(r1m1, 20*s+200*ms, 32*s).away(Sign{"r1", "m1", 6}, 20*s+200*ms, 32*s), nil},
+		"BFD does not notice a silence": {
+			newStory().broken(LinkCut, "m1", "r1", 20*s, 30*s).away(r1m1, 20*s+200*ms, 32*s).away(Sign{"r1", "m1", 6}, 23*s, 32*s), times(1, Stale)},
+		"BFD was not up yet": {
+			newStory().broken(LinkCut, "m1", "r1", 18*s, 19*s).broken(LinkCut, "m1", "r1", 20*s, 30*s).
+				away(r1m1, 20*s+200*ms, 32*s).away(Sign{"r1", "m1", 6}, 23*s, 32*s), nil},
+	} {
+		t.Run(name, func(t *testing.T) { wantRules(t, c.story, limits, c.want) })
+	}
+}
+
+// wantRules checks that just these rules were broken.
+func wantRules(t *testing.T, story *story, l Limits, want []Rule) {
+	t.Helper()
+	var got []Rule
+	found := Check(&story.Trace, l)
+	for _, v := range found {
+		got = append(got, v.Rule)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("violations (-want +got):\n%s%v", diff, found)
 	}
 }
 

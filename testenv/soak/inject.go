@@ -115,7 +115,9 @@ func (j *injector) do(ctx context.Context, f Fault) error {
 	case SpeakerDrained:
 		return j.herald(ctx, f.Master, "drain")
 	case MEDRaised, Recoloured, BadFile:
-		return j.reload(f)
+		c := j.site.speakerConfig(f.Master)
+		c.change(f.Kind)
+		return j.configure(f.Master, c)
 	case AddressDeleted:
 		return j.deleteAddress(f.Master)
 	case AddressesGone:
@@ -235,20 +237,6 @@ func (j *injector) herald(ctx context.Context, master string, args ...string) er
 	name := n.Daemons()[0].Name()
 	_, err := n.Run(ctx, append([]string{"/usr/local/bin/" + name}, args...)...)
 	return err
-}
-
-// reload changes the speaker's configuration as the fault says.
-func (j *injector) reload(f Fault) error {
-	c := j.site.speakerConfig(f.Master)
-	switch f.Kind {
-	case MEDRaised:
-		c.MED = 100
-	case Recoloured:
-		c.Community = "64512:200"
-	case BadFile:
-		c.Community = "no community"
-	}
-	return j.configure(f.Master, c)
 }
 
 // configure writes the configuration and tells the speaker.

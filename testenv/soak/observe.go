@@ -77,7 +77,11 @@ func (o *observers) router(ctx context.Context, n *lab.Node) error {
 	}
 	o.running.Go(func() {
 		defer h.Close()
-		defer close(done)
+		defer func() {
+			close(done)
+			for range updates { // its sender waits for that
+			}
+		}()
 		err := o.follow(ctx, updates, func() error { return o.routes(h, n.Name(), ways) })
 		if err != nil {
 			o.fail(fmt.Errorf("routes of %s: %w", n.Name(), err))

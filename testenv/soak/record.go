@@ -2,6 +2,7 @@ package soak
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -25,8 +26,8 @@ func newRecorder() *recorder {
 // clock is the time since the start of the run.
 func (r *recorder) clock() time.Duration { return time.Since(r.began) }
 
-// see notes which of the signs in a place are there: those for which here is
-// true. The place is a router, or a master's addresses if router is false.
+// see notes that of the signs in a place just those in here are there. The
+// place is a router or, if that is empty, a master.
 func (r *recorder) see(router, master string, here map[Sign]bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,8 +50,8 @@ func (r *recorder) see(router, master string, here map[Sign]bool) {
 	}
 }
 
-// present tells how many signs there are, and returns a channel that is closed when
-// that changes.
+// present tells how many signs there are now, and returns a channel that is
+// closed when that changes.
 func (r *recorder) present() (n int, changed <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,8 +93,10 @@ func (r *recorder) snapshot() Trace {
 	defer r.mu.Unlock()
 	t := r.trace
 	t.End = r.clock()
-	t.Incidents = append([]Incident(nil), t.Incidents...)
-	t.Changes = append([]Change(nil), t.Changes...)
-	t.Stalls = append([]Span(nil), t.Stalls...)
+	t.Incidents = slices.Clone(t.Incidents)
+	t.Changes = slices.Clone(t.Changes)
+	t.Stalls = slices.Clone(t.Stalls)
+	t.Crashes = slices.Clone(t.Crashes)
+	t.Windows = slices.Clone(t.Windows)
 	return t
 }

@@ -46,6 +46,19 @@ type speakerConfig struct {
 	BFD       time.Duration // the interval; none if it is zero
 }
 
+// change makes the change that a fault of this kind makes.
+func (c *speakerConfig) change(k Kind) {
+	switch k {
+	case MEDRaised:
+		c.MED = 100
+	case Recoloured:
+		c.Community = "64512:200"
+	case BadFile:
+		c.Community = "no community"
+	}
+}
+
+// write writes the file.
 func (c speakerConfig) write(path string) error {
 	t, err := template.New("herald.yaml").Parse(heraldTemplate)
 	if err != nil {

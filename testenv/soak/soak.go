@@ -62,8 +62,8 @@ type run struct {
 	load     *load
 	schedule Schedule
 
-	samples  []Sample
-	reported int // violations
+	samples []Sample
+	told    map[string]bool // violations that were logged
 }
 
 // Run soaks until the time is over or ctx ends, and reports what it found. The
@@ -89,7 +89,7 @@ func Run(ctx context.Context, log *slog.Logger, o Options) (_ *Report, err error
 	if err := removeLogs(o.Dir); err != nil {
 		return nil, err
 	}
-	r := &run{Options: o, log: log, schedule: Schedule{
+	r := &run{Options: o, log: log, told: make(map[string]bool), schedule: Schedule{
 		Seed: o.Seed, Masters: masters, Routers: routers, Survivor: masters[0], Storm: o.Storm,
 	}}
 	log.Info("soak begins", "seed", o.Seed, "time", o.Time, "herald", o.Herald)
@@ -240,8 +240,12 @@ func (r *run) quiet(ctx context.Context, n int) error {
 func (r *run) tell() {
 	trace := r.rec.snapshot()
 	found := Check(&trace, r.Limits)
-	for _, v := range found[min(r.reported, len(found)):] {
-		r.log.Error("violation", "what", v.String())
+	for _, v := range found {
+		// What is missing is found again, for longer, each time.
+		id := fmt.Sprint(v.At, v.Rule)
+		if !r.told[id] {
+			r.log.Error("violation", "what", v.String())
+			r.told[id] = true
+		}
 	}
-	r.reported = len(found)
 }

@@ -1,0 +1,70 @@
+package soak
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/config"
+)
+
+// All configurations that a soak writes are good, but for the one that is to be bad.
+func TestSpeakerConfigs(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "herald.yaml")
+	load := func(c speakerConfig) (*config.Config, error) {
+		if err := c.write(file); err != nil {
+			t.Fatal(err)
+		}
+		return config.Load(file)
+	}
+	plain := (&site{}).speakerConfig("m2")
+	c, err := load(plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.NodeName != "m2" || len(c.BGP.Peers) != 4 || c.BGP.Peers[0].BFD != nil {
+		t.Errorf("configured %+v", c)
+	}
+
+	fast := (&site{bfd: 50 * time.Millisecond}).speakerConfig("m2")
+	if c, err = load(fast); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range c.BGP.Peers {
+		if p.BFD == nil || p.BFD.Interval != 50*time.Millisecond || p.BFD.Multiplier != 3 {
+			t.Errorf("peer %v has BFD %+v", p.Address, p.BFD)
+		}
+	}
+
+	for kind, bad := range map[Kind]bool{MEDRaised: false, Recoloured: false, BadFile: true} {
+		changed := plain
+		changed.change(kind)
+		if changed == plain {
+			t.Errorf("%s changes nothing", kind)
+		}
+		if _, err := load(changed); (err != nil) != bad {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+}
+
+func TestRouterConfig(t *testing.T) {
+	from, to := "../topologies/bgp/r1.conf", filepath.Join(t.TempDir(), "frr.conf")
+	for interval, want := range map[time.Duration]int{0: 0, 300 * time.Millisecond: 6} {
+		if err := (&site{bfd: interval}).routerConfig(from, to); err != nil {
+			t.Fatal(err)
+		}
+		data, err := os.ReadFile(to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Count(string(data), " bfd 3 300 300\n"); got != want {
+			t.Errorf("%d neighbours have BFD, want %d:\n%s", got, want, data)
+		}
+		if !strings.Contains(string(data), "\n neighbor fd00:1:3::1 remote-as 64512\n") {
+			t.Errorf("a neighbour is missing:\n%s", data)
+		}
+	}
+}
