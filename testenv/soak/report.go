@@ -59,8 +59,14 @@ func (r *Report) WriteText(w io.Writer) error {
 	}
 	for _, p := range r.Probes {
 		fmt.Fprintln(&b)
-		if err := p.WriteText(&b); err != nil {
+		var text strings.Builder
+		if err := p.WriteText(&text); err != nil {
 			return err
+		}
+		for line := range strings.Lines(text.String()) {
+			if !strings.HasPrefix(line, " ") { // single outages are in the JSON, there are hundreds
+				b.WriteString(line)
+			}
 		}
 	}
 	fmt.Fprintf(&b, "\n%d times a route or an address was to be gone, and they were to be there for %.0f %% of the time\n%d violations\n",

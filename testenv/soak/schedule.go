@@ -27,7 +27,7 @@ const (
 	// rest is the least time between two faults of the same part.
 	rest = 500 * time.Millisecond
 	// brief is how often a fault is a short one.
-	brief = 0.3
+	brief = 0.2
 	// blackout is how often a fault may take the last master, too.
 	blackout = 0.15
 )
