@@ -176,7 +176,7 @@ func TestCheck(t *testing.T) {
 		"never back": {
 			newStory().broken(APIServerErrors, "m1", "", 20*s, 25*s).allAway("m1", 20*s+80*ms, 60*s), times(6, Missing)},
 		"a session never back": {
-			newStory().broken(LinkCut, "m1", "r1", 20*s, 25*s).away(r1m1, 22*s, 60*s).away(Sign{"r1", "m1", 6}, 22*s, 40*s), times(1, Missing)},
+			newStory().broken(LinkCut, "m1", "r1", 20*s, 25*s).away(r1m1, 22*s, 60*s).away(Sign{"r1", "m1", 6}, 22*s, 36*s), times(1, Missing)},
 		"the other router's session is not touched by a cut": {
 			newStory().broken(LinkCut, "m1", "r1", 20*s, 25*s).away(Sign{"r2", "m1", 4}, 22*s, 30*s).away(r1m1, 22*s, 30*s).away(Sign{"r1", "m1", 6}, 22*s, 30*s), times(1, Missing)},
 

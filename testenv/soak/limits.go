@@ -40,7 +40,7 @@ func DefaultLimits() Limits {
 		Router:    100 * time.Millisecond,
 		Lifetime:  11 * time.Second, // 10 s, which the kernel may exceed by a fraction of one
 		Start:     2 * time.Second,
-		Reconnect: 20 * time.Second, // a session that is stuck is started afresh after 15 s
+		Reconnect: 10 * time.Second, // three times what it is seen to take
 		HoldDown:  2 * time.Second,
 		Slack:     time.Second,
 	}
