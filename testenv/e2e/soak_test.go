@@ -24,7 +24,7 @@ func TestSoak(t *testing.T) {
 		Herald:   cmp.Or(os.Getenv("HERALD_RACE"), "../../bin/race/herald"),
 		Testenv:  parts["TESTENV"],
 		Dir:      t.TempDir(),
-		Seed:     288, // 20 kinds of faults, and much to judge
+		Seed:     1249, // 20 kinds of faults, and much to judge
 		Storm:    25 * time.Second,
 		Time:     60 * time.Second, // and the second round to its end
 		Limits:   limits,
