@@ -126,7 +126,7 @@ func (m *machine) shutDown() { m.enter(AdminDown, AdministrativelyDown) }
 func (m *machine) enter(s State, d Diagnostic) {
 	if m.state == Up {
 		m.downs++
-		m.failed = s == Down
+		m.failed = true
 	}
 	if s == Up || s == AdminDown {
 		m.failed = false

@@ -1,14 +1,18 @@
 package bfd_test
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/bfd"
 )
@@ -144,12 +148,16 @@ func TestRestart(t *testing.T) {
 	sa.fails("10.0.0.2")
 }
 
-// Another program on the port is a state of affairs and not the end.
+// Another program on the port is a state of affairs and not the end, and keeps
+// its packets even if it would share the port.
 func TestPortInUse(t *testing.T) {
 	t.Parallel()
 	a, b := wire(t)
-	var other *net.UDPConn
-	must(t, a.do(func() (err error) { other, err = net.ListenUDP("udp4", &net.UDPAddr{Port: 3784}); return err }))
+	var other net.PacketConn
+	must(t, a.do(func() (err error) {
+		other, err = sharing.ListenPacket(t.Context(), "udp4", ":3784")
+		return err
+	}))
 	sa, sb := a.speaker(), b.speaker()
 	sa.keep(to("10.0.0.2"), to("fd00::2"))
 	sb.keep(to("10.0.0.1"), to("fd00::1"))
@@ -160,6 +168,11 @@ func TestPortInUse(t *testing.T) {
 	other.Close()
 	sa.up("10.0.0.2")
 }
+
+// sharing makes sockets with SO_REUSEADDR.
+var sharing = net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+	return errors.Join(c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) }), err)
+}}
 
 // What is wrong is said, and put right without a restart.
 func TestReasons(t *testing.T) {
@@ -188,6 +201,24 @@ func TestReasons(t *testing.T) {
 	})
 	sb.keep(to("10.0.0.9"), to("fd00::1"))
 	sa.up("10.0.0.2")
+}
+
+// A session whose source address goes away sends from another.
+func TestAddressChanges(t *testing.T) {
+	t.Parallel()
+	a, b := wire(t)
+	sa, sb := a.speaker(), b.speaker()
+	sa.keep(to("10.0.0.2"))
+	sb.keep(to("10.0.0.1"))
+	sa.up("10.0.0.2")
+	old, err := netlink.ParseAddr("10.0.0.1/24")
+	must(t, err)
+	must(t, a.nl.AddrDel(a.link("eth0"), old))
+	a.address("eth0", "10.0.0.3/24")
+	sb.keep(to("10.0.0.3"))
+	sa.becomes("10.0.0.2", "up from the new address", func(st bfd.Status) bool {
+		return st.State == bfd.Up && st.Local == netip.MustParseAddr("10.0.0.3")
+	})
 }
 
 // A server that is closed leaves no goroutine and no socket.
