@@ -33,6 +33,7 @@ type commands struct {
 	Router    routerCmd    `cmd:"" help:"Run a BGP router that installs what it learns as ECMP routes in this network namespace."`
 	APIServer apiServerCmd `cmd:"" name:"apiserver" help:"Run a stub kube-apiserver: /readyz and /livez, controlled by /stub/readyz and /stub/livez."`
 	Bench     benchCmd     `cmd:"" help:"Measure failover: Herald, FRR as a speaker, and keepalived, fault by fault. Needs root."`
+	Hostile   hostileCmd   `cmd:"" help:"Be a BGP peer that does what no router should, for tests of a speaker."`
 	Demo      demoCmd      `cmd:"" help:"Boot a lab, break it, and show what the routers and a client see. Needs root."`
 	Registry  registryCmd  `cmd:"" help:"Run a stub container registry: /v2/, controlled by /stub/v2."`
 	Soak      soakCmd      `cmd:"" help:"Let speakers live through random faults and check the VIP from outside. Needs root."`
