@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -126,4 +127,34 @@ func TestExplainDial(t *testing.T) {
 	if got := explainDial(Peer{Port: 179}, addr("10.0.1.254"), timeout); !strings.Contains(got, "it expects a password") {
 		t.Errorf("timeout without a password: %q", got)
 	}
+}
+
+// Whatever an UPDATE is, GoBGP reads it without a panic, and finds fault with
+// it in the one kind of error that its sessions handle: they panic on others.
+func FuzzUpdate(f *testing.F) {
+	hop, err := bgp.NewPathAttributeNextHop(addr("10.0.1.254"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	route, err := bgp.NewIPAddrPrefix(netip.MustParsePrefix("192.0.2.0/24"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	path := bgp.NewPathAttributeAsPath([]bgp.AsPathParamInterface{bgp.NewAs4PathParam(bgp.BGP_ASPATH_ATTR_TYPE_SEQ, []uint32{64500})})
+	attrs := []bgp.PathAttributeInterface{bgp.NewPathAttributeOrigin(0), path, hop, bgp.NewPathAttributeCommunities([]uint32{1})}
+	for _, old := range []bool{false, true} {
+		f.Add(serialize(f, bgp.NewBGPUpdateMessage(nil, attrs, []bgp.PathNLRI{{NLRI: route}}), nil)[bgp.BGP_HEADER_LENGTH:], old)
+		f.Add(serialize(f, bgp.NewBGPUpdateMessage([]bgp.PathNLRI{{NLRI: route}}, nil, nil), nil)[bgp.BGP_HEADER_LENGTH:], old)
+	}
+	families := map[bgp.Family]bgp.BGPAddPathMode{bgp.RF_IPv4_UC: 0, bgp.RF_IPv6_UC: 0}
+	f.Fuzz(func(t *testing.T, body []byte, twoOctetASN bool) {
+		header := &bgp.BGPHeader{Type: bgp.BGP_MSG_UPDATE, Len: uint16(bgp.BGP_HEADER_LENGTH + len(body))}
+		m, err := bgp.ParseBGPBody(header, body, &bgp.MarshallingOption{AddPath: families, Use2ByteAS: twoOctetASN, ExtendedMessage: true})
+		if err == nil {
+			_, err = bgp.ValidateUpdateMsg(m.Body.(*bgp.BGPUpdate), families, true, false, false)
+		}
+		if _, ok := err.(*bgp.MessageError); err != nil && !ok {
+			t.Errorf("an error that a session would panic on: %v", err)
+		}
+	})
 }

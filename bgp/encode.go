@@ -44,7 +44,7 @@ func encodeGlobal(c Config) *api.Global {
 // encodePeer is one neighbour at addr, which for an unnumbered peer is the
 // link-local address learnt from its advertisements. All timers are set:
 // GoBGP's defaults are meant for the Internet's edge, not for failover.
-func encodePeer(c Config, p Peer, addr netip.Addr, maxRoutes uint32) *api.Peer {
+func encodePeer(c Config, p Peer, addr netip.Addr) *api.Peer {
 	hold := uint64(p.HoldTime.Seconds())
 	out := &api.Peer{
 		Conf: &api.PeerConf{
@@ -71,10 +71,10 @@ func encodePeer(c Config, p Peer, addr netip.Addr, maxRoutes uint32) *api.Peer {
 		out.TtlSecurity = &api.TtlSecurity{Enabled: true, TtlMin: uint32(p.leastTTL())}
 	}
 	if p.IPv4 {
-		out.AfiSafis = append(out.AfiSafis, afiSafi(api.Family_AFI_IP, maxRoutes))
+		out.AfiSafis = append(out.AfiSafis, afiSafi(api.Family_AFI_IP))
 	}
 	if p.IPv6 {
-		out.AfiSafis = append(out.AfiSafis, afiSafi(api.Family_AFI_IP6, maxRoutes))
+		out.AfiSafis = append(out.AfiSafis, afiSafi(api.Family_AFI_IP6))
 	}
 	return out
 }
@@ -86,12 +86,9 @@ func (p Peer) leastTTL() uint8 {
 	return 255 - max(p.Multihop, p.TTLSecurity, 1) + 1
 }
 
-func afiSafi(afi api.Family_Afi, maxRoutes uint32) *api.AfiSafi {
+func afiSafi(afi api.Family_Afi) *api.AfiSafi {
 	family := &api.Family{Afi: afi, Safi: api.Family_SAFI_UNICAST}
-	return &api.AfiSafi{
-		Config:       &api.AfiSafiConfig{Family: family, Enabled: true},
-		PrefixLimits: &api.PrefixLimit{Family: family, MaxPrefixes: maxRoutes},
-	}
+	return &api.AfiSafi{Config: &api.AfiSafiConfig{Family: family, Enabled: true}}
 }
 
 // encodePath is a route, with its marks, as a locally originated path. Its next

@@ -16,7 +16,7 @@ func number(n uint32) *uint32 { return &n }
 
 func TestEncodePeerSetsEveryTimer(t *testing.T) {
 	c := Config{ASN: 64512, ConnectRetry: 2 * time.Second}
-	got := encodePeer(c, Peer{ASN: 64500, Port: 179, HoldTime: 9 * time.Second, IPv4: true, IPv6: true}, addr("10.0.1.254"), 1000)
+	got := encodePeer(c, Peer{ASN: 64500, Port: 179, HoldTime: 9 * time.Second, IPv4: true, IPv6: true}, addr("10.0.1.254"))
 	timers := got.GetTimers().GetConfig()
 	if timers.GetConnectRetry() != 2 || timers.GetHoldTime() != 9 || timers.GetKeepaliveInterval() != 3 || timers.GetIdleHoldTimeAfterReset() != 1 {
 		t.Errorf("timers: %v", timers)
@@ -41,7 +41,7 @@ func TestEncodePeerTTL(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := encodePeer(Config{}, tt.peer, addr("10.0.1.254"), 1000)
+			got := encodePeer(Config{}, tt.peer, addr("10.0.1.254"))
 			if m, g := got.GetEbgpMultihop().GetMultihopTtl(), got.GetTtlSecurity().GetTtlMin(); m != tt.multihop || g != tt.gtsm {
 				t.Errorf("multihop TTL %d, least TTL %d; want %d, %d", m, g, tt.multihop, tt.gtsm)
 			}

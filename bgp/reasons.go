@@ -13,8 +13,8 @@ import (
 )
 
 // reasons remembers why sessions ended as far as GoBGP puts it only in its log
-// and not in its events: what a peer said when it closed one (RFC 9003), and
-// that it turned out to have another ASN. So this is a log handler. Herald logs
+// and not in its events: what a peer said when it closed one (RFC 9003), what
+// was wrong with its message, and that it turned out to have another ASN. So this is a log handler. Herald logs
 // sessions itself; the rest of GoBGP's log is passed on at debug level.
 type reasons struct {
 	mu   sync.Mutex
@@ -68,7 +68,8 @@ func (h reasonHandler) Handle(ctx context.Context, r slog.Record) error {
 }
 
 func (h reasonHandler) learn(r slog.Record) {
-	if r.Message != "received notification" && r.Message != "sent notification" {
+	malformed := strings.HasPrefix(r.Message, "Session will be reset due to malformed BGP")
+	if r.Message != "received notification" && r.Message != "sent notification" && !malformed {
 		return
 	}
 	var code, subcode int64
@@ -79,12 +80,14 @@ func (h reasonHandler) learn(r slog.Record) {
 			code = a.Value.Int64()
 		case "Subcode":
 			subcode = a.Value.Int64()
-		case "Communicated-Reason":
+		case "Communicated-Reason", "Error":
 			text = a.Value.String()
 		}
 		return true
 	})
 	switch {
+	case malformed:
+		h.put(h.peer, "the peer sent a malformed message: "+printable(text))
 	case r.Message == "received notification" && text != "":
 		h.put(h.peer, fmt.Sprintf("the peer says %q", printable(text)))
 	case r.Message == "sent notification" && code == packet.BGP_ERROR_OPEN_MESSAGE_ERROR && subcode == packet.BGP_ERROR_SUB_BAD_PEER_AS:
@@ -107,6 +110,19 @@ func (h reasonHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 func (h reasonHandler) WithGroup(name string) slog.Handler {
 	h.next = h.next.WithGroup(name)
 	return h
+}
+
+// explainEnd puts into words how GoBGP says that an established session ended.
+func explainEnd(message string) string {
+	switch message {
+	case "read-failed":
+		return "the peer closed the connection"
+	case "write-failed":
+		return "the peer does not take what is sent"
+	case "hold-timer-expired":
+		return "nothing was heard from the peer for the hold time"
+	}
+	return message
 }
 
 // printable makes a text from the network safe to show on a terminal, and short.

@@ -25,8 +25,6 @@ import (
 // GoBGP cannot be stopped and started again within one.
 var ErrRestart = errors.New("restart herald to apply it")
 
-const defaultMaxRoutes = 100_000
-
 // Server is the embedded BGP speaker. Its methods are safe for concurrent use.
 type Server struct {
 	log     *slog.Logger
@@ -52,9 +50,9 @@ type Server struct {
 
 // Options connect a server to its surroundings; the zero value does without.
 type Options struct {
-	// MaxRoutes is how many routes of one family a peer may send before its
-	// session is ended for a minute. None is used, but GoBGP keeps them all in
-	// memory, and a speaker that runs out of it takes its VIPs along. Default: 100,000.
+	// MaxRoutes is how many routes a peer may send before its session is ended
+	// for a minute. None is used, but GoBGP keeps them all in memory, and a
+	// speaker that runs out of it takes its VIPs along. Default: 10,000.
 	MaxRoutes uint32
 	// NextHop6 finds a global IPv6 address on the link that carries local. It
 	// becomes the next hop of IPv6 routes on a session over IPv4.
@@ -327,7 +325,7 @@ func (s *Server) add(p *peer) {
 	if p.present || !p.addr.IsValid() || time.Now().Before(p.banned) {
 		return
 	}
-	if err := s.gobgp.AddPeer(s.ctx, &api.AddPeerRequest{Peer: encodePeer(s.config, p.Peer, p.addr, s.options.MaxRoutes)}); err != nil {
+	if err := s.gobgp.AddPeer(s.ctx, &api.AddPeerRequest{Peer: encodePeer(s.config, p.Peer, p.addr)}); err != nil {
 		p.reason = err.Error() // tried again every second
 		return
 	}

@@ -93,6 +93,13 @@ func (r *router) history() (updates []string, downs int) {
 	return slices.Clone(r.updates), r.downs
 }
 
+// forget empties the record of what the router was sent.
+func (r *router) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.updates = nil
+}
+
 func (r *router) peer(asn uint32) bgp.Peer {
 	return bgp.Peer{Address: r.addr, ASN: asn, Port: r.port, LocalAddress: netip.MustParseAddr("127.0.0.1"), HoldTime: 9 * time.Second, IPv4: true}
 }

@@ -24,8 +24,6 @@ const (
 	examineAfter = 3 * time.Second
 	examineMin   = 10 * time.Second
 	examineMax   = 80 * time.Second
-	// ban is how long a peer that sent too many routes is left alone.
-	ban = time.Minute
 	// stuckAfter is how long GoBGP may try one peer before it starts afresh: it
 	// waits four minutes for the OPEN of a peer that accepted and then froze.
 	stuckAfter = 15 * time.Second
@@ -57,6 +55,8 @@ type peer struct {
 	banned     time.Time // until when the peer is left alone
 	sent       uint64    // messages sent when last looked at,
 	sentChange time.Time
+	usage      usage
+	shorts     int // how many short sessions there were in a row
 
 	epoch         uint64        // counts state changes, so that what is late can tell
 	closed        chan struct{} // closed when the session that Close ends is gone
@@ -146,7 +146,6 @@ type event struct {
 	local      netip.Addr // the session's own end, if there is one
 	state      State
 	extended4  bool
-	tooMany    bool // the peer sent more routes than it may
 	disconnect string
 }
 
@@ -173,7 +172,6 @@ func newEvent(p apiutil.Peer) event {
 	e := event{
 		addr:       p.State.NeighborAddress,
 		local:      p.Transport.LocalAddress.WithZone("").Unmap(),
-		tooMany:    p.State.AdminState == api.PeerState_ADMIN_STATE_PFX_CT,
 		disconnect: p.State.DisconnectMessage,
 	}
 	switch p.State.SessionState {
@@ -239,14 +237,11 @@ func (s *Server) handle(e event) {
 	p.state = e.state
 	defer s.watchPaths()
 	if was == Established {
-		reason := e.disconnect
+		reason := explainEnd(e.disconnect)
 		if said := s.told.take(p.addr); said != "" {
 			reason += ": " + said
 		}
-		if e.tooMany {
-			reason = fmt.Sprintf("the peer sent more than %d routes, which are of no use here: filter what it sends to this node", s.options.MaxRoutes)
-			p.banned = time.Now().Add(ban)
-		}
+		p.rest(time.Now())
 		p.down(reason)
 		s.export()
 		if p.closed != nil {
@@ -331,7 +326,13 @@ func (s *Server) lookAfter(now time.Time) {
 		}
 		s.findNextHop(p)
 		if p.state == Established {
-			s.watchSending(p, now)
+			before := p.usage
+			s.inspect(p, now)
+			if reason := excess(before, p.usage, p.holdTime, s.options.MaxRoutes); reason != "" {
+				s.expel(p, reason)
+			} else {
+				s.watchSending(p, now)
+			}
 			continue
 		}
 		if !p.examining && now.After(p.examineAt) {
@@ -355,6 +356,7 @@ func (s *Server) inspect(p *peer, now time.Time) (established bool) {
 		if sent := g.GetState().GetMessages().GetSent().GetTotal(); sent != p.sent {
 			p.sent, p.sentChange = sent, now
 		}
+		p.usage = newUsage(g)
 		established = g.GetState().GetSessionState() == api.PeerState_SESSION_STATE_ESTABLISHED
 	})
 	return established
@@ -364,12 +366,12 @@ func (s *Server) inspect(p *peer, now time.Time) (established bool) {
 // are due every third of the hold time, so if none went for the whole of it
 // the connection's buffers are full.
 func (s *Server) watchSending(p *peer, now time.Time) {
-	s.inspect(p, now)
-	if p.holdTime == 0 || now.Sub(p.sentChange) <= p.holdTime+tick {
+	if now.Sub(p.sentChange) <= p.holdTime+tick {
 		return
 	}
 	s.log.Warn("peer does not read: send hold timer expired", "peer", p.Name(), "after", p.holdTime)
 	p.sentChange = now
+	s.told.put(p.addr, fmt.Sprintf("the peer does not read what is sent: nothing went for %v", p.holdTime))
 	if err := s.gobgp.ResetPeer(s.ctx, &api.ResetPeerRequest{Address: p.addr.String(), Communication: "send hold timer expired"}); err != nil {
 		s.log.Warn("reset peer", "peer", p.Name(), "err", err)
 	}

@@ -59,7 +59,7 @@ func TestRefused(t *testing.T) {
 		name:     "GTSM that only the peer has",
 		frr:      right + "\n neighbor 10.0.1.1 ttl-security hops 1",
 		peer:     `{address: 10.0.1.254, asn: 64500}`,
-		reason:   `hold-timer-expired|accepts the connection but does not answer an OPEN`,
+		reason:   `nothing was heard|accepts the connection but does not answer an OPEN`,
 		oneSided: true,
 	}, {
 		name:   "GTSM that the peer does not have",
