@@ -104,7 +104,7 @@ func TestCheck(t *testing.T) {
 		"withdrawn too late": {
 			newStory().broken(APIServerKilled, "m1", "", 20*s, 25*s).allAway("m1", 22*s, 27*s), times(6, Stale)},
 		"as late as that is right for a hang": {
-			newStory().broken(APIServerHangs, "m1", "", 20*s, 25*s).allAway("m1", 22*s, 27*s), nil},
+			newStory().broken(APIServerHangs, "m1", "", 20*s, 25*s).allAway("m1", 21*s+700*ms, 27*s), nil},
 		"too late even for a hang": {
 			newStory().broken(APIServerFrozen, "m1", "", 20*s, 25*s).allAway("m1", 22*s+700*ms, 27*s), times(6, Stale)},
 		"too short an illness to be noticed": {

@@ -35,7 +35,7 @@ type Limits struct {
 // DefaultLimits are those of the configuration that [Run] gives its speakers.
 func DefaultLimits() Limits {
 	return Limits{
-		Interval: 200 * time.Millisecond, Timeout: 500 * time.Millisecond, Rise: 2, Fall: 2,
+		Interval: 200 * time.Millisecond, Timeout: 300 * time.Millisecond, Rise: 2, Fall: 2,
 		Silence:   3 * time.Second,
 		Router:    100 * time.Millisecond,
 		Lifetime:  11 * time.Second, // 10 s, which the kernel may exceed by a fraction of one
