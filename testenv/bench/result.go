@@ -50,7 +50,7 @@ type Trial struct {
 	// there is any, was back; nil if it was not measured.
 	Back *time.Duration `json:"backNs,omitempty"`
 
-	// Attempts and Failed count the client's connections, inconclusive ones left out.
+	// Attempts and Failed count the client's connections, those of Starved left out.
 	Attempts int `json:"attempts"`
 	Failed   int `json:"failed"`
 	// Outage is the time from the first failed connection to the first good one
@@ -61,9 +61,11 @@ type Trial struct {
 	Open   bool          `json:"open,omitempty"`
 	// Holders is how many masters had the VIP after the fault, on a flat layer 2.
 	Holders int `json:"holders,omitempty"`
-	// Late is the longest delay of the prober's own schedule: how much the
-	// machine was behind.
-	Late time.Duration `json:"lateNs"`
+	// Starved counts the attempts that say nothing, since the prober itself did
+	// not get to run; Late is the longest delay of its schedule. Both tell how busy
+	// the machine was with other things.
+	Starved int           `json:"starved,omitempty"`
+	Late    time.Duration `json:"lateNs"`
 }
 
 // NoRouter is the router of a flat layer 2.

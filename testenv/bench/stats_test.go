@@ -113,6 +113,7 @@ func example() *Results {
 			trial("FRR, script 0.2 s", killed, "FRR", 1, func(t *Trial) { t.Failed, t.Open, t.Outage = 50, true, 9*time.Second }),
 			trial("herald", "drain", "FRR", 1, func(t *Trial) {
 				t.Planned, t.Told, t.Word, t.Gone, t.Attempts = true, took(20), Announcement, took(90), 500
+				t.Starved, t.Late = 3, 12*time.Millisecond
 			}),
 			trial("keepalived, tuned", killed, NoRouter, 1, func(t *Trial) { t.Failed, t.Outage, t.Holders = 60, 300*time.Millisecond, 2 }),
 		},

@@ -36,6 +36,7 @@ func (r *Results) writeRouter(b *strings.Builder, router string) {
 	default:
 		fmt.Fprintf(b, "### %s router, floor unknown\n\n", router)
 	}
+	b.WriteString(r.starvation(router))
 	rows := [][]string{header}
 	fault := ""
 	for _, s := range r.Summaries() {
@@ -55,6 +56,24 @@ func (r *Results) writeRouter(b *strings.Builder, router string) {
 		rows = append(rows, row)
 	}
 	align(b, rows)
+}
+
+// starvation says how far the measuring itself can be trusted.
+func (r *Results) starvation(router string) string {
+	starved, all := 0, 0
+	var late time.Duration
+	for _, t := range r.Trials {
+		if t.Router == router {
+			starved += t.Starved
+			all += t.Attempts + t.Starved
+			late = max(late, t.Late)
+		}
+	}
+	text := fmt.Sprintf("The prober was late by %s ms at most", ms(late))
+	if starved > 0 {
+		text += fmt.Sprintf(", and so starved that %d of %d attempts say nothing", starved, all)
+	}
+	return text + ".\n\n"
 }
 
 // endless shows a sample of which some took longer than was waited.

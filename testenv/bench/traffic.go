@@ -113,6 +113,7 @@ func outage(attempts []probe.Attempt) (longest time.Duration, open bool) {
 // tell fills in what the traffic saw.
 func (t *Trial) tell(r *probe.Result) {
 	t.Failed, t.Late = r.Failed, r.MaxDelay
-	t.Attempts = r.Total - r.Outcomes[probe.Stalled] - r.Outcomes[probe.Local]
+	t.Starved = r.Outcomes[probe.Stalled] + r.Outcomes[probe.Local]
+	t.Attempts = r.Total - t.Starved
 	t.Outage, t.Open = outage(r.Attempts)
 }
