@@ -14,6 +14,8 @@ type fault struct {
 	// planned says that it is done on purpose: the client's connections count
 	// until all is as before.
 	planned bool
+	// slow takes many seconds.
+	slow bool
 	// identify makes clients ask for an answer, where a connection alone proves nothing.
 	identify bool
 	// limit is how long the effect is waited for.
@@ -49,8 +51,8 @@ func speakerFaults() []fault {
 		{name: "upgrade", planned: true, strike: upgrade},
 		{name: "attributes changed", planned: true, strike: alter(true), heal: alter(false)},
 		{name: "speaker killed", strike: kill("speaker"), heal: boot("speaker")},
-		{name: powerLoss + ", hold time 3 s", strike: powerOff, heal: powerOn},
-		{name: "cut, then healed, hold time 3 s", strike: cut, heal: join},
+		{name: powerLoss + ", hold time 3 s", slow: true, strike: powerOff, heal: powerOn},
+		{name: "cut, then healed, hold time 3 s", slow: true, strike: cut, heal: join},
 	}
 }
 

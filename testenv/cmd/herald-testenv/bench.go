@@ -14,7 +14,7 @@ type benchCmd struct {
 	Only        []string `placeholder:"TEXT,..." help:"Only the faults whose name has one of these texts."`
 	Trials      int      `default:"10" placeholder:"N" help:"Trials of each fault (${default})."`
 	Connections int      `default:"5000" placeholder:"N" help:"Connections that each client makes at least in all trials of a planned change (${default})."`
-	Quick       bool     `help:"Two trials, to see that all of it works; the figures mean little."`
+	Quick       bool     `help:"Two trials, without the faults that take longest: to see that all of it works; the figures mean little."`
 	WithoutBFD  bool     `name:"without-bfd" help:"Leave out what needs BFD."`
 	Out         string   `default:"bin/bench" placeholder:"DIR" help:"Write JSON, tables and chart into this folder (${default})."`
 	Page        string   `type:"existingfile" placeholder:"FILE" help:"Put tables and chart into this Markdown file, between its marks."`
@@ -52,10 +52,10 @@ func (c *benchCmd) results(ctx context.Context) (*bench.Results, error) {
 		return nil, err
 	}
 	if c.Quick {
-		c.Trials, c.Connections = 2, 1000
+		c.Trials, c.Connections = 2, 500
 	}
 	return bench.Run(ctx, os.Stdout, bench.Options{
 		Topologies: c.Topologies, Herald: c.Herald, Testenv: self, Logs: c.Logs,
-		Speakers: c.Speakers, Only: c.Only, Trials: c.Trials, Connections: c.Connections, WithoutBFD: c.WithoutBFD,
+		Speakers: c.Speakers, Only: c.Only, Trials: c.Trials, Quick: c.Quick, Connections: c.Connections, WithoutBFD: c.WithoutBFD,
 	})
 }
