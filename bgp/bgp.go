@@ -7,7 +7,7 @@
 // a lost session is retried at once rather than after its fixed idle time, a
 // peer that stops reading is given up (RFC 9687), a session that will not come
 // up is examined until the reason can be told (see diagnose.go), and paths are
-// watched by BFD (see path.go).
+// watched by BFD (see path.go). What a peer may cost is bounded in limits.go.
 package bgp
 
 import (
