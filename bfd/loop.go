@@ -3,6 +3,7 @@ package bfd
 import (
 	"math/rand/v2"
 	"net/netip"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -82,6 +83,8 @@ func (l *loop) stir() {
 
 // run keeps the sessions until leave and the last goodbye, or abort.
 func (l *loop) run() {
+	runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+	outrank()
 	for !l.obey() {
 		now := time.Now()
 		if !l.retry.IsZero() && !now.Before(l.retry) {
@@ -102,6 +105,17 @@ func (l *loop) run() {
 	}
 	for _, socket := range l.sockets {
 		socket.close()
+	}
+}
+
+// outrank puts the calling thread before the other threads of the process if
+// that is under real-time scheduling, where threads of one priority do not make
+// room for each other. What goes wrong leaves it among equals.
+func outrank() {
+	attr, err := unix.SchedGetAttr(0, 0)
+	if err == nil && attr.Policy == unix.SCHED_FIFO {
+		attr.Priority++
+		_ = unix.SchedSetAttr(0, attr, 0)
 	}
 }
 

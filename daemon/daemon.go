@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"syscall"
@@ -34,6 +35,9 @@ const (
 	// drainSlack is what a drain may take beyond the longest linger before the
 	// end of the process no longer waits for it.
 	drainSlack = 10 * time.Second
+	// spareProcessors is how many goroutines more than there are CPUs may be
+	// busy before one that is woken has to wait, in real time.
+	spareProcessors = 4
 )
 
 // Daemon is one speaker process.
@@ -133,6 +137,9 @@ func (d *Daemon) prioritise(realtime bool) {
 	if !realtime {
 		return
 	}
+	// A goroutine that the kernel lets run at once still waits for a processor
+	// of Go's, of which some are always to be free.
+	runtime.GOMAXPROCS(runtime.NumCPU() + spareProcessors)
 	d.realtime = admin.RealtimeOn
 	if err := priority.Realtime(); err != nil {
 		d.realtime = err.Error()

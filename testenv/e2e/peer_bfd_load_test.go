@@ -3,12 +3,15 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
 	"strconv"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestPeerBFDUnderLoad holds a session of 3 × 10 ms, in real time at both ends,
@@ -62,9 +65,27 @@ peers:
 	if status.Realtime != "on" {
 		t.Errorf("real time: %s", status.Realtime)
 	}
+	if first := realtimeThreads(t, s.Node("s").Daemon("herald").Pid(), 2); first != 1 {
+		t.Errorf("%d threads are before the others, want the one that speaks BFD", first)
+	}
 	after := status.Peers[0]
 	if after.BFD == nil || after.BFD.State != "up" || after.BFD.Downs != 0 || after.Drops != 0 {
 		t.Errorf("after %v under load: session %s, %d times lost, BFD %+v", measured, after.State, after.Drops, after.BFD)
 	}
 	t.Logf("%d packets in and %d out in %v", after.BFD.In-before.BFD.In, after.BFD.Out-before.BFD.Out, measured)
+}
+
+// realtimeThreads counts the process's threads with this real-time priority.
+func realtimeThreads(t *testing.T, pid int, priority uint32) (n int) {
+	t.Helper()
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	must(t, err)
+	for _, thread := range threads {
+		tid, err := strconv.Atoi(thread.Name())
+		must(t, err)
+		if attr, err := unix.SchedGetAttr(tid, 0); err == nil && attr.Policy == unix.SCHED_FIFO && attr.Priority == priority {
+			n++
+		}
+	}
+	return n
 }
