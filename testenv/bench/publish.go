@@ -16,6 +16,10 @@ import (
 // empty, it is a Markdown file in which what is between the lines
 // [BeginResults] and [EndResults] is replaced by the tables and the chart.
 func (r *Results) Publish(dir, page string) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -31,6 +35,9 @@ func (r *Results) Publish(dir, page string) error {
 	}
 	if page == "" {
 		return nil
+	}
+	if page, err = filepath.Abs(page); err != nil {
+		return err
 	}
 	text, err := os.ReadFile(page)
 	if err != nil {

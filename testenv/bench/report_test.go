@@ -93,8 +93,16 @@ func TestJSON(t *testing.T) {
 // TestPublish wants a page's text around the results to stay, however often
 // they are put in.
 func TestPublish(t *testing.T) {
-	dir := t.TempDir()
-	page := filepath.Join(dir, "benchmarks.md")
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	dir := "."
+	page, err := filepath.Abs("benchmarks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	text := "# Title\n\n" + BeginResults + "\nold\n" + EndResults + "\n\nThe end.\n"
 	if err := os.WriteFile(page, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
@@ -113,7 +121,9 @@ func TestPublish(t *testing.T) {
 		}
 		once = string(got)
 	}
+	t.Chdir(here)
 	golden(t, "page.md", []byte(once))
+	t.Chdir(filepath.Dir(page))
 	for _, file := range []string{"2026-11-21.json", "2026-11-21.md", "2026-11-21.svg"} {
 		if _, err := os.Stat(filepath.Join(dir, "benchmarks", file)); err != nil {
 			t.Error(err)
