@@ -104,7 +104,7 @@ type BFD struct {
 	// how long the peer may be silent.
 	Interval      float64 `json:"intervalSeconds"`
 	DetectionTime float64 `json:"detectionTimeSeconds"`
-	// Downs counts how often it has gone down.
+	// Downs counts how often it ended the BGP session.
 	Downs uint64 `json:"downs"`
 	In    uint64 `json:"packetsIn"`
 	Out   uint64 `json:"packetsOut"`

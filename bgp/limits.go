@@ -11,7 +11,7 @@ import (
 // GoBGP bounds none of it: it stores every route although the import policy
 // refuses them all, sends the whole table again for each ROUTE-REFRESH and
 // queues what the peer does not read. It has a limit of prefixes, but counts
-// all of them again at every UPDATE, which takes a CPU for minutes.
+// all of them again at every UPDATE, which takes a CPU for half a minute.
 
 const (
 	// defaultMaxRoutes is far above what a router sends to a node on purpose,
@@ -86,4 +86,5 @@ func (s *Server) expel(p *peer, reason string) {
 	s.drop(p)
 	p.reason, p.banned = reason, time.Now().Add(ban)
 	s.export()
+	s.watchPaths()
 }

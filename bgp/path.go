@@ -1,6 +1,7 @@
 package bgp
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/herald-vip/herald/bfd"
@@ -26,6 +27,9 @@ type BFD struct {
 // first packet of that new session is to be heard, since the next one comes a
 // second later; hence all but up.
 func (s *Server) watchPaths() {
+	if s.closing {
+		return
+	}
 	var list []bfd.Config
 	for _, p := range s.peers {
 		if p.BFD == nil || p.state != OpenConfirm && p.state != Established {
@@ -33,12 +37,20 @@ func (s *Server) watchPaths() {
 		}
 		c := bfd.Config{Peer: p.addr, Local: p.LocalAddress, Interval: p.BFD.Interval, Multiplier: p.BFD.Multiplier}
 		if p.BFD.Multihop {
-			if c.MinTTL = p.leastTTL(); !c.Local.IsValid() {
+			if c.Multihop, c.MinTTL = true, p.leastTTL(); !c.Local.IsValid() {
 				c.Local = p.local
 			}
-			if c.Multihop = true; !c.Local.IsValid() {
-				continue
+			if p.ASN == s.config.ASN && p.TTLSecurity == 0 {
+				c.MinTTL = 1 // iBGP may be any number of hops long
 			}
+			if !c.Local.IsValid() {
+				continue // known when the session is up
+			}
+		}
+		p.pathTrouble = ""
+		if err := c.Validate(); err != nil {
+			p.pathTrouble = err.Error() // and the others have theirs
+			continue
 		}
 		list = append(list, c)
 	}
@@ -53,6 +65,8 @@ func (p *peer) path(now *bfd.Status) *bfd.Status {
 	switch {
 	case p.BFD == nil:
 		return nil
+	case now == nil && p.state == Established:
+		now = &bfd.Status{Peer: p.addr, State: bfd.Down, Since: p.since, Reason: cmp.Or(p.pathTrouble, "not begun yet")}
 	case now == nil:
 		now = &bfd.Status{Peer: p.addr, State: bfd.AdminDown, Since: p.since, Reason: "waits for the BGP session"}
 	}
@@ -67,10 +81,11 @@ func (s *Server) pathChanged(st bfd.Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.find(st.Peer)
-	if p == nil || p.BFD == nil || !st.Failed || p.state != Established {
+	if s.closing || p == nil || p.BFD == nil || !st.Failed || p.state != OpenConfirm && p.state != Established {
 		return
 	}
 	p.pathDowns++
+	p.rest(time.Now())
 	p.down("BFD: " + st.Reason)
 	s.export()
 	s.watchPaths()

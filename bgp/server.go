@@ -40,6 +40,7 @@ type Server struct {
 
 	mu      sync.Mutex
 	started bool
+	closing bool
 	config  Config
 	peers   map[string]*peer
 	numbers numbers
@@ -216,7 +217,7 @@ func (s *Server) Withdraw(prefixes ...netip.Prefix) error {
 		if !ok {
 			continue
 		}
-		path, err := s.encode(r)
+		path, err := encodePath(s.config.ASN, r, nil) // marks or not, it is the same route
 		if err != nil {
 			return fmt.Errorf("withdraw: %w", err)
 		}
@@ -290,6 +291,7 @@ func (s *Server) advertised(addr netip.Addr, families []packet.Family) []netip.P
 // goroutines have, or with ctx's error when the peers' sessions did not end in time.
 func (s *Server) Close(ctx context.Context, message string) error {
 	s.mu.Lock()
+	s.closing = true
 	closed := make(map[string]<-chan struct{})
 	for name, p := range s.peers {
 		if p.state != Established {
@@ -311,8 +313,8 @@ func (s *Server) Close(ctx context.Context, message string) error {
 		}
 	}
 	// BGP goes first: a peer takes the end of BFD alone for a fault.
-	if bfd := s.bfd.Close(ctx); bfd != nil {
-		err = errors.Join(err, fmt.Errorf("bgp: close BFD: %w", bfd))
+	if failed := s.bfd.Close(ctx); failed != nil {
+		err = errors.Join(err, fmt.Errorf("bgp: close BFD: %w", failed))
 	}
 	s.cancel()
 	s.gobgp.Stop()
@@ -325,6 +327,10 @@ func (s *Server) add(p *peer) {
 	if p.present || !p.addr.IsValid() || time.Now().Before(p.banned) {
 		return
 	}
+	if other := s.namesake(p); other != "" {
+		p.reason = fmt.Sprintf("peer %s has the same address on another link, and GoBGP cannot tell the two apart: give the routers' links addresses of their own", other)
+		return
+	}
 	if err := s.gobgp.AddPeer(s.ctx, &api.AddPeerRequest{Peer: encodePeer(s.config, p.Peer, p.addr)}); err != nil {
 		p.reason = err.Error() // tried again every second
 		return
@@ -332,6 +338,17 @@ func (s *Server) add(p *peer) {
 	p.present = true
 	p.state = Idle
 	p.added = time.Now()
+}
+
+// namesake is the name of another peer that GoBGP has and that differs from p in
+// its address's zone alone, of which GoBGP's policies know nothing.
+func (s *Server) namesake(p *peer) string {
+	for name, other := range s.peers {
+		if other != p && other.present && other.addr.WithZone("") == p.addr.WithZone("") {
+			return name
+		}
+	}
+	return ""
 }
 
 // drop takes p away from GoBGP, which ends its session.

@@ -44,7 +44,8 @@ type peer struct {
 	local    netip.Addr
 	holdTime time.Duration
 
-	pathDowns uint64 // how often BFD said that the path has failed
+	pathDowns   uint64 // how often BFD said that the path has failed
+	pathTrouble string // why there can be no BFD session; empty if there can
 
 	exported   neighbour
 	extended4  bool          // the peer takes IPv4 routes with an IPv6 next hop (RFC 8950)
@@ -83,6 +84,9 @@ func (p *peer) session(path *bfd.Status) Session {
 		s.Reason = p.heldBack()
 	} else {
 		s.Reason = p.reason
+		if time.Now().Before(p.banned) {
+			s.Reason += ", tried again at " + p.banned.Format(time.TimeOnly)
+		}
 	}
 	return s
 }
@@ -132,6 +136,7 @@ func (p *peer) down(reason string) {
 	p.state, p.since, p.reason = Idle, time.Now(), reason
 	p.drops++
 	p.extended4 = false
+	p.local = netip.Addr{}
 	p.examineSoon()
 }
 
@@ -143,7 +148,6 @@ func (p *peer) examineSoon() {
 // event is a change that GoBGP reports of one peer.
 type event struct {
 	addr       netip.Addr
-	local      netip.Addr // the session's own end, if there is one
 	state      State
 	extended4  bool
 	disconnect string
@@ -171,7 +175,6 @@ func (s *Server) watch() error {
 func newEvent(p apiutil.Peer) event {
 	e := event{
 		addr:       p.State.NeighborAddress,
-		local:      p.Transport.LocalAddress.WithZone("").Unmap(),
 		disconnect: p.State.DisconnectMessage,
 	}
 	switch p.State.SessionState {
@@ -226,9 +229,6 @@ func (s *Server) handle(e event) {
 	}
 	p.epoch++
 	was := p.state
-	if e.local.IsValid() && !e.local.IsUnspecified() {
-		p.local = e.local
-	}
 	if e.state == Established {
 		p.state = OpenConfirm
 		s.confirm(p, e)
@@ -291,6 +291,7 @@ func (s *Server) confirmed(p *peer, epoch uint64, e event) bool {
 	s.findNextHop(p)
 	s.told.take(p.addr) // what was said before is of no interest now
 	s.export()
+	s.watchPaths()
 	s.log.Info("session established", "peer", p.Name(), "asn", p.ASN)
 	return true
 }
@@ -319,6 +320,10 @@ func (s *Server) renew(p *peer) {
 func (s *Server) lookAfter(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closing {
+		return
+	}
+	defer s.watchPaths() // for what did not work before
 	for _, p := range s.peers {
 		s.add(p)
 		if !p.present {

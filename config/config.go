@@ -75,7 +75,7 @@ type VIP struct {
 	Checks []string `yaml:"checks"`
 	// Linger is how long this node still answers for the VIP after a planned withdrawal, 0s to 5m. Default: 1s.
 	Linger time.Duration `yaml:"linger"`
-	// Peers name the BGP peers that hear of the VIP, by their address or interface. Default: all.
+	// Peers name the BGP peers that hear of the VIP, by their address or interface. A VIP that moves is announced to the new ones half a second before it leaves the old ones; a peer that is new itself needs to be up before. Default: all.
 	Peers []string `yaml:"peers"`
 	// HoldDown is the longest that a VIP whose checks flap stays withdrawn after they pass again, 0s to 1h: the first return is at once, each further one within a short time waits twice as long. 0s turns it off. Default: 1m.
 	HoldDown time.Duration `yaml:"holdDown"`
@@ -209,6 +209,9 @@ type Peer struct {
 	// Attributes are those of the routes sent to this peer.
 	Attributes `yaml:",inline"`
 }
+
+// CalmInterval is the shortest BFD interval that does not need real-time scheduling.
+const CalmInterval = 50 * time.Millisecond
 
 // BFD is a session of Bidirectional Forwarding Detection: a peer that has been silent for `multiplier` intervals is down.
 type BFD struct {

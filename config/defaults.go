@@ -91,7 +91,7 @@ func (c *Config) derive(hostname string) {
 			p.Families = defaultFamilies(p)
 		}
 		if p.BFD != nil && p.BFD.Multihop == nil {
-			p.BFD.Multihop = new(p.Multihop > 0 || p.TTLSecurity > 0)
+			p.BFD.Multihop = new((p.Multihop > 0 || p.TTLSecurity > 0) && !p.Address.IsLinkLocalUnicast())
 		}
 	}
 }

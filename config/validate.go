@@ -146,7 +146,7 @@ func (v validator) vip(p path, vip *VIP, owner map[netip.Addr]path) {
 	if vip.OnFailure != Withdraw && vip.OnFailure != Demote {
 		v.errorf(p.field("onFailure"), "want withdraw or demote, got %s", quote(string(vip.OnFailure)))
 	}
-	v.attributes(p, &vip.Attributes, v.hasInternalPeer())
+	v.attributes(p, &vip.Attributes, v.hasInternalPeer(vip.Peers))
 }
 
 // carried reports the VIP address at p if no BGP session that hears of it, out

@@ -15,7 +15,7 @@ func (v validator) bgp(p path, b *BGP) {
 	if b.Listen != nil {
 		v.listen(p.field("listen"), b.Listen)
 	}
-	v.attributes(p, &b.Attributes, v.hasInternalPeer())
+	v.attributes(p, &b.Attributes, v.hasInternalPeer(nil))
 
 	p = p.field("peers")
 	if len(b.Peers) == 0 {
@@ -152,12 +152,15 @@ func (v validator) distance(p path, peer *Peer) {
 func (v validator) bfd(p path, peer *Peer) {
 	b, interval := peer.BFD, p.field("interval")
 	v.duration(interval, b.Interval, 10*time.Millisecond, 10*time.Second, "10ms to 10s")
-	if least := 50 * time.Millisecond; b.Interval < least && !v.config.Realtime && v.wasRead("realtime") {
-		v.errorf(interval, "below %s a busy node looks like a dead one: set realtime: true, or a longer interval", least)
+	if b.Interval < CalmInterval && !v.config.Realtime && v.wasRead("realtime") {
+		v.errorf(interval, "below %s a busy node looks like a dead one: set realtime: true, or a longer interval", CalmInterval)
 	}
 	v.between(p.field("multiplier"), int(b.Multiplier), 2, 50)
-	if *b.Multihop && peer.Interface != "" {
-		v.errorf(p.field("multihop"), "an unnumbered peer is always on the link: remove it")
+	if b.Interval%time.Microsecond != 0 {
+		v.errorf(interval, "want whole microseconds, got %s", b.Interval)
+	}
+	if *b.Multihop && (peer.Interface != "" || peer.Address.IsLinkLocalUnicast()) {
+		v.errorf(p.field("multihop"), "a peer with a link-local address is always on the link: remove it")
 	}
 	if !*b.Multihop && (peer.Multihop > 1 || peer.TTLSecurity > 1) {
 		v.errorf(p.field("multihop"), "the peer may be several hops away: remove it")
@@ -223,9 +226,11 @@ func (v validator) community(p path, list []string, i int, err error) {
 	}
 }
 
-// hasInternalPeer reports whether a session is iBGP, or may be once its ASN is given.
-func (v validator) hasInternalPeer() bool {
+// hasInternalPeer reports whether a session, out of those with the given names or
+// of all, is iBGP, or may be once its ASN is given.
+func (v validator) hasInternalPeer(names []string) bool {
 	b := v.config.BGP
-	return b == nil || len(b.Peers) == 0 ||
-		slices.ContainsFunc(b.Peers, func(peer Peer) bool { return !v.isExternal(&peer) })
+	return b == nil || len(b.Peers) == 0 || slices.ContainsFunc(b.Peers, func(peer Peer) bool {
+		return !v.isExternal(&peer) && (names == nil || slices.Contains(names, peer.Name()))
+	})
 }

@@ -142,8 +142,18 @@ func (d *Daemon) prioritise(realtime bool) {
 	runtime.GOMAXPROCS(runtime.NumCPU() + spareProcessors)
 	d.realtime = admin.RealtimeOn
 	if err := priority.Realtime(); err != nil {
-		d.realtime = err.Error()
+		d.realtime = fmt.Sprintf("%v; BFD intervals are %v at least", err, config.CalmInterval)
 		d.log.Warn("not in real time: a busy node may delay checks and BFD", "err", err)
+	}
+}
+
+// calm raises the BFD intervals that need real time to those that do not, lest a
+// busy node look like a dead one.
+func calm(peers []bgp.Peer) {
+	for _, p := range peers {
+		if p.BFD != nil {
+			p.BFD.Interval = max(p.BFD.Interval, config.CalmInterval)
+		}
 	}
 }
 
@@ -297,6 +307,9 @@ func (d *Daemon) apply(ctx context.Context, c *config.Config) error {
 	sessions, err := bgpConfig(c, d.routerID)
 	if err != nil {
 		return err
+	}
+	if c.Realtime && d.realtime != admin.RealtimeOn {
+		calm(sessions.Peers)
 	}
 	if err := d.bgp.Apply(ctx, sessions); err != nil {
 		return err

@@ -238,6 +238,9 @@ func TestFrozenWatcher(t *testing.T) {
 	defer srv.Close()
 	cmd, told := startWatcher(t, srv.URL)
 	reach(t, told, health.Healthy, "")
+	// It is to be waiting for something, as it nearly always is, and not telling.
+	before := asked.Load()
+	eventually(t, func() bool { return asked.Load() != before })
 	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,9 @@ import (
 // that a server on the brink does not make a log line of every probe.
 const overloadHold = 10 * time.Second
 
+// lookUp is how often a sleeping check sees whether this process stood still.
+const lookUp = 500 * time.Millisecond
+
 // prober asks the endpoint. It is used by one goroutine.
 type prober interface {
 	// probe asks once, until ctx ends at the latest.
@@ -128,22 +131,32 @@ func (r *runner) rest(ctx context.Context, next time.Time) (tripped time.Time) {
 	return tripped
 }
 
-// sleep waits until a time, the end of ctx or the wake-up, and reports whether it was woken.
+// sleep waits until a time, the end of ctx or the wake-up, and reports whether
+// it was woken. It looks up often enough to notice a pause of this process long
+// before a long sleep is over, and ends when it does.
 func (r *runner) sleep(ctx context.Context, until time.Time, wake <-chan struct{}) (woken bool) {
 	if now := time.Now(); until.Before(now) {
 		until = now // what kept this check so long, notify perhaps, was no pause
 	}
-	timer := time.NewTimer(time.Until(until))
-	defer timer.Stop()
-	select {
-	case <-wake:
-		woken = true
-	case <-timer.C:
-	case <-ctx.Done():
-		return false
+	for {
+		step := until
+		if next := time.Now().Add(lookUp); next.Before(until) {
+			step = next
+		}
+		timer := time.NewTimer(time.Until(step))
+		select {
+		case <-wake:
+			woken = true
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return false
+		}
+		timer.Stop()
+		if r.stoodStill(step) || woken || step.Equal(until) {
+			return woken
+		}
 	}
-	r.stoodStill(until)
-	return woken
 }
 
 // stoodStill reports whether this process stood still when it should have been

@@ -59,7 +59,7 @@ func newCollector(status func() admin.Status) *collector {
 	desc("config_generation", "Configurations applied since the start.")
 	desc("config_loaded_timestamp_seconds", "When the configuration in force was loaded.")
 	desc("config_error", "1 while the configuration file has errors and an older one is in force.")
-	desc("vip_announced", "1 while this node announces the address.", "vip", "address")
+	desc("vip_announced", "1 while this node announces the address as one in good health; vip_stage tells of draining and demoted ones.", "vip", "address")
 	desc("vip_stage", "1 for the stage the address is in.", "vip", "address", "stage")
 	desc("vip_since_timestamp_seconds", "When the address reached its stage.", "vip", "address")
 	desc("vip_error", "1 while something stands in the way of the address's stage.", "vip", "address")
@@ -77,7 +77,7 @@ func newCollector(status func() admin.Status) *collector {
 	desc("bgp_routes_advertised", "Routes the peer was sent.", "peer", "asn")
 	desc("bfd_session_up", "1 while the BFD session is up.", "peer")
 	desc("bfd_session_since_timestamp_seconds", "When the BFD session reached its state.", "peer")
-	desc("bfd_session_downs_total", "Times the BFD session went down.", "peer")
+	desc("bfd_session_downs_total", "Times that BFD ended the BGP session.", "peer")
 	desc("bfd_detection_time_seconds", "How long the peer may be silent, as agreed.", "peer")
 	desc("bfd_packets_total", "BFD packets by direction; discarded are those received that broke a rule.", "peer", "direction")
 	return c

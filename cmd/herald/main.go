@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"runtime/debug"
@@ -93,10 +94,10 @@ type logFlags struct {
 	LogLevel  slog.Level `default:"info" help:"The least level to log: debug, info, warn or error."`
 }
 
-func (f logFlags) logger() *slog.Logger {
+func (f logFlags) logger(to io.Writer) *slog.Logger {
 	options := &slog.HandlerOptions{Level: f.LogLevel}
 	if f.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(os.Stderr, options))
+		return slog.New(slog.NewJSONHandler(to, options))
 	}
-	return slog.New(slog.NewTextHandler(os.Stderr, options))
+	return slog.New(slog.NewTextHandler(to, options))
 }

@@ -22,7 +22,9 @@ type runCommand struct {
 }
 
 func (c runCommand) Run(ctx context.Context) error {
-	return daemon.Run(ctx, c.logger(), buildVersion(), c.Config)
+	stderr := newWriter(os.Stderr)
+	defer stderr.close()
+	return daemon.Run(ctx, c.logger(stderr), buildVersion(), c.Config)
 }
 
 type validateCommand struct {

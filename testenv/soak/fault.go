@@ -36,7 +36,7 @@ const (
 	LinkFlaps       Kind = "link flaps" // its carrier comes and goes
 	BGPKilled       Kind = "bgpd killed"
 	RouterFrozen    Kind = "router frozen"
-	RouterRebooted  Kind = "router rebooted" // its daemons are killed; its kernel stays
+	RouterRebooted  Kind = "router rebooted" // its daemons are killed
 	PowerCut        Kind = "power cut"
 )
 

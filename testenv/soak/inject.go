@@ -164,8 +164,10 @@ func (j *injector) undo(ctx context.Context, f Fault) error {
 		return j.configure(f.Master, j.site.speakerConfig(f.Master))
 	case LinkCut, LinkCutOut, LinkCutIn, LinkDown, LinkFlaps:
 		return j.site.Link(f.Master, f.Router).Heal()
-	case BGPKilled, RouterRebooted: // what is left of it ends, too
-		return errors.Join(j.node(f.Router).Kill(), j.node(f.Router).Boot(ctx))
+	case RouterRebooted:
+		return errors.Join(j.forget(ctx, f.Router), j.node(f.Router).Boot(ctx))
+	case BGPKilled: // what is left of it ends, too
+		return errors.Join(j.node(f.Router).Kill(), j.forget(ctx, f.Router), j.node(f.Router).Boot(ctx))
 	case RouterFrozen:
 		return j.node(f.Router).Thaw()
 	case PowerCut:
@@ -174,6 +176,17 @@ func (j *injector) undo(ctx context.Context, f Fault) error {
 		return errors.Join(err, j.obs.powerOn(j.node(f.Master)))
 	}
 	return nil // it mends itself
+}
+
+// forget removes what an FRR that was killed left in its kernel, as a reboot
+// does. A new one is to sweep it, but FRR 8.4 leaves IPv6 routes behind at times.
+func (j *injector) forget(ctx context.Context, router string) error {
+	for _, family := range []string{"-4", "-6"} {
+		if _, err := j.node(router).Run(ctx, "ip", family, "route", "flush", "proto", "bgp"); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // boot starts a speaker and watches over it.

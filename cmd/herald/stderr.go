@@ -1,0 +1,69 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// queued is how many log lines may wait to be written.
+	queued = 4096
+	// parting is how long the end of the process waits for them.
+	parting = time.Second
+)
+
+// writer writes in the background, and drops lines when the queue is full:
+// whoever logs never waits. A terminal that is stopped, or a pipe that nobody
+// reads, must not keep a VIP announced.
+type writer struct {
+	lines   chan []byte // nil is the last
+	dropped atomic.Uint64
+	written chan struct{} // closed when all is
+}
+
+func newWriter(to io.Writer) *writer {
+	w := &writer{lines: make(chan []byte, queued), written: make(chan struct{})}
+	go w.run(to)
+	return w
+}
+
+func (w *writer) run(to io.Writer) {
+	defer close(w.written)
+	for line := range w.lines {
+		if n := w.dropped.Swap(0); n > 0 {
+			fmt.Fprintf(to, "%d log lines were dropped: nobody read them\n", n)
+		}
+		if line == nil {
+			return
+		}
+		_, _ = to.Write(line) // there is nowhere to tell of a failure
+	}
+}
+
+// Write implements [io.Writer]. It never fails.
+func (w *writer) Write(line []byte) (int, error) {
+	select {
+	case w.lines <- bytes.Clone(line):
+	default:
+		w.dropped.Add(1)
+	}
+	return len(line), nil
+}
+
+// close waits a moment for what is queued to be written. What is written later
+// is lost.
+func (w *writer) close() {
+	timeout := time.After(parting)
+	select {
+	case w.lines <- nil:
+	case <-timeout:
+		return
+	}
+	select {
+	case <-w.written:
+	case <-timeout:
+	}
+}
