@@ -66,14 +66,14 @@ type datagram struct {
 // host shows as an error, and is not robbed.
 func listen(e endpoint) (*listener, error) {
 	family := unix.AF_INET
-	var any unix.Sockaddr = &unix.SockaddrInet4{Port: e.port}
+	var wildcard unix.Sockaddr = &unix.SockaddrInet4{Port: e.port}
 	options := []option{{unix.IPPROTO_IP, unix.IP_RECVTTL, 1}, {unix.IPPROTO_IP, unix.IP_PKTINFO, 1}}
 	if e.v6 {
-		family, any = unix.AF_INET6, &unix.SockaddrInet6{Port: e.port}
+		family, wildcard = unix.AF_INET6, &unix.SockaddrInet6{Port: e.port}
 		options = []option{{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1}, {unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT, 1}, {unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1}}
 	}
 	options = append(options, option{unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer})
-	fd, err := openSocket(family, options, any)
+	fd, err := openSocket(family, options, wildcard)
 	if err != nil {
 		return nil, err
 	}
@@ -150,14 +150,13 @@ func dial(c Config, sourcePort int, taken func(int) bool) (fd, port int, local n
 		return -1, 0, netip.Addr{}, err
 	}
 	family := unix.AF_INET
-	any := netip.IPv4Unspecified()
+	source := netip.IPv4Unspecified()
 	options := []option{{unix.IPPROTO_IP, unix.IP_TTL, 255}, {unix.IPPROTO_IP, unix.IP_TOS, trafficClass}}
 	if c.Peer.Is6() {
-		family, any = unix.AF_INET6, netip.IPv6Unspecified()
+		family, source = unix.AF_INET6, netip.IPv6Unspecified()
 		options = []option{{unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, 255}, {unix.IPPROTO_IPV6, unix.IPV6_TCLASS, trafficClass}}
 	}
 	options = append(options, option{unix.SOL_SOCKET, unix.SO_PRIORITY, priority}) // after the TOS, which sets it too
-	source := any
 	if c.Local.IsValid() {
 		source = c.Local
 	}
