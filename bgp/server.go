@@ -80,6 +80,8 @@ func New(log *slog.Logger, options Options) *Server {
 	}
 	s.bfd = bfd.NewServer(log, s.pathChanged)
 	s.wg.Go(s.gobgp.Serve)
+	// Answered when GoBGP serves: told to stop before that, it never would.
+	_, _ = s.gobgp.GetBgp(ctx, &api.GetBgpRequest{})
 	s.wg.Go(s.run)
 	return s
 }
