@@ -19,8 +19,10 @@ const (
 	Early Rule = "early"
 	// Missing: a master that is well and connected is announced.
 	Missing Rule = "missing"
-	// Crashed: no speaker ends unasked, by a data race least of all.
+	// Crashed: no speaker ends unasked.
 	Crashed Rule = "crashed"
+	// Raced: the race detector finds nothing, except within a library.
+	Raced Rule = "raced"
 	// Dropped: a planned change costs no connection.
 	Dropped Rule = "dropped"
 	// Grown: memory, goroutines and descriptors do not grow.

@@ -102,6 +102,8 @@ func Run(ctx context.Context, log *slog.Logger, o Options) (_ *Report, err error
 	trace, results, err := r.observe(ctx)
 	err = errors.Join(err, r.close())
 	report := newReport(o, &trace, r.samples, results)
+	raced, failed := checkRaces(o.Dir)
+	report.Violations, err = append(report.Violations, raced...), errors.Join(err, failed)
 	return report, errors.Join(err, report.write(filepath.Join(o.Dir, "soak.json")))
 }
 

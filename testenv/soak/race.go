@@ -1,0 +1,60 @@
+package soak
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// libraries are the modules whose own data races are no fault of Herald's. GoBGP
+// reads of a session that it ends what the session's goroutine may be writing.
+var libraries = []string{"github.com/osrg/gobgp/"}
+
+// races finds the race detector's reports in a speaker's log, apart from those
+// in which both accesses are a library's own.
+func races(log string) []string {
+	const rule = "=================="
+	var found []string
+	for _, part := range strings.Split(log, rule) {
+		if !strings.Contains(part, "WARNING: DATA RACE") {
+			continue
+		}
+		foreign := 0
+		lines := strings.Split(part, "\n")
+		for i, line := range lines[:len(lines)-1] {
+			access := strings.Contains(line, " at 0x") && strings.Contains(line, " by ")
+			if access && within(strings.TrimSpace(lines[i+1]), libraries) {
+				foreign++
+			}
+		}
+		if foreign < 2 {
+			found = append(found, strings.TrimSpace(part))
+		}
+	}
+	return found
+}
+
+func within(function string, modules []string) bool {
+	for _, m := range modules {
+		if strings.HasPrefix(function, m) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkRaces judges the logs of all speakers.
+func checkRaces(dir string) ([]Violation, error) {
+	var found []Violation
+	var failed error
+	for _, m := range masters {
+		log, err := os.ReadFile(filepath.Join(dir, m+"-speaker.log"))
+		failed = errors.Join(failed, err)
+		for _, r := range races(string(log)) {
+			found = append(found, Violation{Rule: Raced, Reason: fmt.Sprintf("%s: %s", m, r)})
+		}
+	}
+	return found, failed
+}
