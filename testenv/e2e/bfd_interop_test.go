@@ -124,8 +124,10 @@ type bfdBIRD struct {
 func (r bfdBIRD) configure(t *testing.T, interval time.Duration) {
 	t.Helper()
 	edit := fmt.Sprintf("s/interval [0-9]* ms/interval %d ms/", interval.Milliseconds())
-	_, err := run(t, r.Node, "sh", "-c", fmt.Sprintf("sed '%s' /etc/bird/bird.conf > /tmp/bird.conf && birdc -s /run/bird.ctl 'configure \"/tmp/bird.conf\"'", edit))
-	must(t, err)
+	eventually(t, soon, func() error { // it may be about to start
+		_, err := run(t, r.Node, "sh", "-c", fmt.Sprintf("sed '%s' /etc/bird/bird.conf > /tmp/bird.conf && birdc -s /run/bird.ctl 'configure \"/tmp/bird.conf\"'", edit))
+		return err
+	})
 }
 
 func (r bfdBIRD) view(t *testing.T) (bfdView, error) {

@@ -168,13 +168,19 @@ func (c *controlPlane) testFault(t *testing.T, f fault) {
 	}
 	c.serves(t, c.pki.client(t))
 	if f.reason != "" {
-		status, err := m.status(t)
-		must(t, err)
-		for _, v := range status.VIPs {
-			if v.Stage != "withdrawn" || !strings.HasPrefix(v.Reason, f.reason) {
-				t.Errorf("status of %s has %s %s because %q, want it withdrawn because %q", m, v.Address, v.Stage, v.Reason, f.reason)
+		// An apiserver whose etcd has died may be slow, well and sick in turn.
+		eventually(t, soon, func() error {
+			status, err := m.status(t)
+			if err != nil {
+				return err
 			}
-		}
+			for _, v := range status.VIPs {
+				if v.Stage != "withdrawn" || !strings.HasPrefix(v.Reason, f.reason) {
+					return fmt.Errorf("status of %s has %s %s because %q, want it withdrawn because %q", m, v.Address, v.Stage, v.Reason, f.reason)
+				}
+			}
+			return nil
+		})
 	}
 	if f.readyz != 0 {
 		eventually(t, soon, func() error {
@@ -189,6 +195,29 @@ func (c *controlPlane) testFault(t *testing.T, f fault) {
 	f.mend(t, f.node(m))
 	c.announces(t, c.masters...)
 	c.untouched(t, c.others(m)...)
+	if f.readyz != 0 {
+		c.steady(t, m)
+	}
+}
+
+// steady waits until a master is well for good: an apiserver whose etcd has just
+// come back may be slow once more, which is not the next fault's doing.
+func (c *controlPlane) steady(t *testing.T, m master) {
+	t.Helper()
+	const calm = 3 * time.Second
+	eventually(t, soon, func() error {
+		status, err := m.status(t)
+		if err != nil {
+			return err
+		}
+		for _, v := range status.VIPs {
+			if v.Stage != "announced" || time.Since(v.Since) < calm {
+				return fmt.Errorf("%s has %s %s since %v", m, v.Address, v.Stage, v.Since)
+			}
+		}
+		return nil
+	})
+	c.announces(t, c.masters...)
 }
 
 // gone is when the last of the router's routes stopped leading to the master.
