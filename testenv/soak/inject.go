@@ -179,7 +179,9 @@ func (j *injector) undo(ctx context.Context, f Fault) error {
 }
 
 // forget removes what an FRR that was killed left in its kernel, as a reboot
-// does. A new one is to sweep it, but FRR 8.4 leaves IPv6 routes behind at times.
+// does. A new one is to sweep it; once an IPv6 route stayed that outlived even
+// the session it came from, which looks as if it was not swept. A route that
+// Herald failed to withdraw before the router was killed is not seen after it.
 func (j *injector) forget(ctx context.Context, router string) error {
 	for _, family := range []string{"-4", "-6"} {
 		if _, err := j.node(router).Run(ctx, "ip", family, "route", "flush", "proto", "bgp"); err != nil {
