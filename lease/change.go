@@ -1,0 +1,236 @@
+package lease
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Reconfigure starts a change to another electorate. The present one is used
+// until all members of the new one know it; then votes under either overlap. To
+// take a change back, reconfigure to the present electorate. An error says why
+// it cannot be taken; then nothing has changed.
+func (m *Machine) Reconfigure(now time.Time, e Electorate) error {
+	if err := e.Validate(); err != nil {
+		return err
+	}
+	m.advance(now)
+	next, base := newRoll(e), m.current()
+	switch {
+	case next.digest == m.pending.sum():
+		return nil
+	case next.digest == m.active.sum():
+		m.pending = nil
+	case m.active != nil && m.pending != nil:
+		return fmt.Errorf("the change of the electorate from %s to %s is not complete: wait until every member has taken it, or take it back first",
+			m.active, m.pending)
+	case !base.adjacent(e):
+		return fmt.Errorf("the electorate changes by one member at a time, not from %s to %s", base, next)
+	case m.active == nil && !e.has(m.self.member):
+		return fmt.Errorf("this member, %s, is not in the electorate %s", m.self.member, next)
+	default:
+		m.pending = next
+		if m.active == nil {
+			m.refuseVotesFor(e.Duration)
+		}
+	}
+	m.meet()
+	m.greetAll()
+	m.agree()
+	m.wake(m.now)
+	return nil
+}
+
+// String lists the members, the duration and the quorum.
+func (r *roll) String() string {
+	return fmt.Sprintf("[%s; %v, %v]", strings.Join(r.Members, " "), r.Duration, r.Quorum)
+}
+
+// refuseVotesFor makes a started member abstain: an earlier process of it may
+// have voted for leases of that duration ("Acceptors restart").
+func (m *Machine) refuseVotesFor(d time.Duration) {
+	m.abstain = later(m.abstain, m.started.Add(d+d/50))
+	m.settled = later(m.settled, m.abstain)
+}
+
+func (m *Machine) abstaining() bool { return m.now.Before(m.abstain) && !m.broken.abstain }
+
+// meet makes peers of the members of both electorates.
+func (m *Machine) meet() {
+	var names []string
+	for _, r := range []*roll{m.active, m.pending} {
+		if r != nil {
+			names = append(names, r.Members...)
+		}
+	}
+	slices.Sort(names)
+	var peers []*peer
+	for _, name := range slices.Compact(names) {
+		if name == m.self.member {
+			continue
+		}
+		p := m.peer(name)
+		if p == nil {
+			p = &peer{name: name, greet: true}
+		}
+		peers = append(peers, p)
+	}
+	m.peers = peers
+}
+
+// elected reports whether votes grant a lease.
+func (m *Machine) elected(votes []string) bool {
+	if m.broken.quorum && len(votes) > 0 {
+		return true
+	}
+	return m.active.elects(votes, m.reachable)
+}
+
+// serves reports whether an acceptor votes for a candidate, by the digests of
+// their electorates: the same, or one step on. See [Machine.mayServe].
+func serves(active, pending, candidateActive, candidatePending uint64) bool {
+	return candidateActive != 0 && (candidateActive == active || candidateActive == pending) ||
+		active != 0 && pending == 0 && candidatePending == active
+}
+
+// mayServe reports whether this member votes for a peer, and how long a lease
+// its electorate grants. A peer that is a step behind is served for a short
+// while after this member took the step, but not until another may begin.
+func (m *Machine) mayServe(p *peer) (time.Duration, bool) {
+	if m.active == nil || !m.active.has(m.self.member) || !m.active.has(p.name) ||
+		!serves(m.active.digest, m.pending.sum(), p.active, p.pending) {
+		return 0, false
+	}
+	switch p.active {
+	case m.active.digest:
+		return m.active.Duration, true
+	case m.pending.sum():
+		return m.pending.Duration, true
+	}
+	if behind := p.roll(p.active); behind != nil && m.now.Before(m.lenient) {
+		return behind.Duration, true
+	}
+	return 0, false
+}
+
+// agree takes the next step of a change of the electorate, if it is due.
+func (m *Machine) agree() {
+	if m.active == nil {
+		m.join()
+	}
+	if m.active != nil && m.pending != nil && m.agreed() {
+		m.activate(m.pending)
+	}
+}
+
+// agreed reports whether the pending electorate may replace the active one:
+// every member of the new one and a majority of the present one report it. Those
+// count that are settled, so that they neither have a vote out for a candidate of
+// an electorate before the present one nor will ever vote for one again. One
+// member that has made the step suffices: it has seen that.
+func (m *Machine) agreed() bool {
+	var all, present []string
+	if !m.now.Before(m.settled) {
+		all, present = []string{m.self.member}, []string{m.self.member}
+	}
+	for _, p := range m.peers {
+		switch {
+		case !p.fresh(m.now, m.duration()):
+		case p.active == m.pending.digest && m.pending.has(p.name):
+			return true
+		case p.pending == m.pending.digest && p.settled:
+			all = append(all, p.name)
+			if p.active == m.active.digest {
+				present = append(present, p.name)
+			}
+		case m.active.Quorum == None && slices.Contains(m.reachable, p.name):
+			return false
+		}
+	}
+	if m.active.Quorum == None {
+		return !m.now.Before(m.settled) && m.reported(all)
+	}
+	return m.reported(all) && m.active.elects(present, nil)
+}
+
+// reported reports whether names has all members of the pending electorate; with
+// quorum None, all that can be reached.
+func (m *Machine) reported(names []string) bool {
+	for _, name := range m.pending.Members {
+		if !slices.Contains(names, name) && (m.active.Quorum == Majority || slices.Contains(m.reachable, name)) {
+			return false
+		}
+	}
+	return true
+}
+
+// join finds the electorate of a started member. It is what others use, if that
+// is at most a step from the configured one; or the configured one, if a majority
+// waits for it too.
+func (m *Machine) join() {
+	waiting := 1
+	var near *roll
+	m.problem = ""
+	for _, p := range m.peers {
+		r := p.roll(p.active)
+		switch {
+		case !p.fresh(m.now, m.duration()):
+		case p.active == m.pending.digest:
+			m.activate(m.pending)
+			return
+		case p.active == 0:
+			if p.pending == m.pending.digest {
+				waiting++
+			}
+		case r != nil && r.adjacent(m.pending.Electorate):
+			if near == nil {
+				near = r
+			}
+		case m.problem == "":
+			m.problem = fmt.Sprintf("%s is of the electorate %s, which is more than one member away from ours, %s", p.name, p.theirs(), m.pending)
+		}
+	}
+	switch {
+	case near != nil:
+		m.problem = ""
+		m.refuseVotesFor(near.Duration)
+		m.active = near
+		m.meet()
+		m.greetAll()
+	case m.problem != "":
+	case waiting >= m.pending.majority():
+		m.activate(m.pending)
+	default:
+		m.problem = fmt.Sprintf("waiting for a majority of the members: heard %d of %d that are configured alike", waiting, len(m.pending.Members))
+	}
+}
+
+// activate takes the next electorate. What was asked under the one before is
+// asked anew.
+func (m *Machine) activate(r *roll) {
+	if m.active != nil {
+		d := max(r.Duration, m.active.Duration)
+		d += d / 50
+		m.lenient = m.now.Add(d)
+		m.settled = later(m.settled, m.lenient.Add(d))
+	}
+	m.active, m.pending, m.problem = r, nil, ""
+	m.meet()
+	for _, p := range m.peers {
+		p.queue = nil
+	}
+	m.watchQuorum()
+	for _, l := range m.own {
+		switch {
+		case l.holds() && !r.has(m.self.member):
+			m.lose(l, "this member has left the electorate")
+		case l.holds():
+			m.renew(l)
+		default:
+			m.drop(l, "")
+		}
+	}
+	m.greetAll()
+	m.wake(m.now)
+}

@@ -1,0 +1,248 @@
+package lease_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/lease"
+)
+
+const (
+	duration = 600 * time.Millisecond
+	vip      = "control-plane"
+)
+
+// cluster runs machines in virtual time. Every message goes over the wire format
+// and takes one step.
+type cluster struct {
+	t           *testing.T
+	now         time.Time
+	electorate  lease.Electorate
+	nodes       map[string]*node
+	names       []string
+	incarnation uint64
+	flying      []packet
+	cut         map[[2]string]bool // from, to
+	prepare     func(*lease.Machine)
+	sent        int // messages
+	bytes       int
+}
+
+type node struct {
+	*lease.Machine
+	name   string
+	paused bool
+	until  map[string]time.Time // leases held
+	events []lease.Event
+	yield  bool // obeys Yield
+	inbox  []packet
+}
+
+type packet struct {
+	from, to string
+	bytes    []byte
+}
+
+const step = time.Millisecond
+
+func newCluster(t *testing.T, names ...string) *cluster {
+	c := &cluster{
+		t: t, now: time.Unix(1_000_000, 0), nodes: map[string]*node{}, cut: map[[2]string]bool{}, incarnation: 1000,
+		electorate: lease.Electorate{Members: names, Duration: duration},
+	}
+	for _, name := range names {
+		c.start(name, c.electorate)
+	}
+	return c
+}
+
+// start begins a new process of a member.
+func (c *cluster) start(name string, e lease.Electorate) *node {
+	c.t.Helper()
+	c.incarnation++
+	m, err := lease.New(c.now, lease.Options{Self: name, Incarnation: c.incarnation, Electorate: e})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if c.prepare != nil {
+		c.prepare(m)
+	}
+	n := &node{Machine: m, name: name, until: map[string]time.Time{}}
+	c.nodes[name] = n
+	if !slices.Contains(c.names, name) {
+		c.names = append(c.names, name)
+		slices.Sort(c.names)
+	}
+	return n
+}
+
+func (c *cluster) kill(name string) {
+	delete(c.nodes, name)
+	c.names = slices.DeleteFunc(c.names, func(n string) bool { return n == name })
+}
+
+// stand makes all members candidates.
+func (c *cluster) stand(leases ...string) {
+	for _, name := range c.names {
+		for _, l := range leases {
+			c.nodes[name].Stand(c.now, lease.Candidacy{Lease: l})
+		}
+	}
+}
+
+// isolate cuts a member off in both directions, or joins it again.
+func (c *cluster) isolate(name string, cut bool) {
+	for _, other := range []string{"m1", "m2", "m3", "m4", "m5"} {
+		c.cut[[2]string{name, other}], c.cut[[2]string{other, name}] = cut, cut
+	}
+}
+
+// run advances the time, and checks after each step that nobody holds a lease
+// that another holds.
+func (c *cluster) run(d time.Duration) {
+	c.t.Helper()
+	for end := c.now.Add(d); c.now.Before(end); {
+		c.step()
+	}
+}
+
+// await runs until a condition holds, for at most d, and returns how long it took.
+func (c *cluster) await(d time.Duration, what string, done func() bool) time.Duration {
+	c.t.Helper()
+	start := c.now
+	for !done() {
+		if c.now.Sub(start) > d {
+			c.t.Fatalf("not within %v: %s\n%s", d, what, c.describe())
+		}
+		c.step()
+	}
+	return c.now.Sub(start)
+}
+
+func (c *cluster) step() {
+	c.t.Helper()
+	arriving := c.flying
+	c.flying = nil
+	c.now = c.now.Add(step)
+	for _, p := range arriving {
+		if n := c.nodes[p.to]; n != nil && !c.cut[[2]string{p.from, p.to}] {
+			n.inbox = append(n.inbox, p)
+		}
+	}
+	for _, name := range c.names {
+		n := c.nodes[name]
+		if n.paused {
+			continue
+		}
+		for _, p := range n.inbox {
+			msg, err := lease.ParseMessage(p.bytes)
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			n.Receive(c.now, msg)
+		}
+		n.inbox = nil
+		if next := n.Next(); !next.IsZero() && !c.now.Before(next) {
+			n.Tick(c.now)
+		}
+		c.take(n)
+	}
+	c.check()
+}
+
+func (c *cluster) take(n *node) {
+	c.t.Helper()
+	out, events := n.Take()
+	for _, e := range events {
+		switch e := e.(type) {
+		case lease.Granted:
+			n.until[e.Lease] = e.Until
+		case lease.Lost:
+			delete(n.until, e.Lease)
+		case lease.Yield:
+			if n.yield {
+				c.resign(n.name, e.Lease)
+			}
+		}
+	}
+	n.events = append(n.events, events...)
+	for _, o := range out {
+		b, err := o.AppendBinary(nil)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		c.sent++
+		c.bytes += len(b)
+		c.flying = append(c.flying, packet{n.name, o.To, b})
+	}
+}
+
+func (c *cluster) resign(name, l string) {
+	n := c.nodes[name]
+	delete(n.until, l)
+	n.Resign(c.now, l)
+	c.take(n)
+}
+
+// holders lists who holds a lease, paused processes included.
+func (c *cluster) holders(l string) []string {
+	var names []string
+	for _, name := range c.names {
+		if c.now.Before(c.nodes[name].until[l]) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func (c *cluster) check() {
+	c.t.Helper()
+	if c.electorate.Quorum == lease.None {
+		return
+	}
+	if h := c.holders(vip); len(h) > 1 {
+		c.t.Fatalf("two holders: %v\n%s", h, c.describe())
+	}
+}
+
+// holder is the one holder, empty if there is none.
+func (c *cluster) holder(l string) string {
+	c.t.Helper()
+	switch h := c.holders(l); len(h) {
+	case 0:
+		return ""
+	case 1:
+		return h[0]
+	default:
+		c.t.Fatalf("%s has holders %v", l, h)
+		return ""
+	}
+}
+
+func (c *cluster) awaitHolder(d time.Duration) string {
+	c.t.Helper()
+	c.await(d, "a holder", func() bool { return c.holder(vip) != "" })
+	return c.holder(vip)
+}
+
+// others lists all but some.
+func (c *cluster) others(names ...string) []string {
+	var out []string
+	for _, name := range c.names {
+		if !slices.Contains(names, name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+func (c *cluster) describe() string {
+	s := ""
+	for _, name := range c.names {
+		n := c.nodes[name]
+		s += fmt.Sprintf("%s: %+v\n   next %v\n", name, n.Status(c.now), n.Next().Sub(c.now))
+	}
+	return s
+}

@@ -1,0 +1,217 @@
+package lease
+
+import "time"
+
+// Receive takes a message from another member. What comes from strangers, was
+// meant for another process or an earlier one of this member, was seen before,
+// or comes from a process that has been replaced is counted and ignored.
+func (m *Machine) Receive(now time.Time, msg Message) {
+	m.advance(now)
+	p := m.peer(msg.From)
+	if p == nil || msg.Incarnation == 0 {
+		m.ignored++
+		return
+	}
+	d := m.duration()
+	if msg.Receiver != 0 && msg.Receiver != identity(m.self.member, m.self.incarnation) {
+		m.ignored++
+		if m.now.Sub(p.greeted) >= d/12 {
+			p.greet = true // it thinks that our process is an earlier one
+		}
+		return
+	}
+	// A process that has been silent for a Duration may be replaced by one whose
+	// incarnation is less: clocks may go backwards between two starts.
+	heard := p.fresh(m.now, d)
+	if msg.Incarnation > p.incarnation || msg.Incarnation < p.incarnation && !heard {
+		p.begin(msg.Incarnation)
+		heard = false
+	}
+	if msg.Incarnation != p.incarnation || !p.window.take(msg.Sequence) {
+		m.ignored++
+		return
+	}
+	p.heard = m.now
+	if msg.Sequence == p.window.top {
+		if p.note(&msg) || !heard {
+			m.agree()
+			m.wake(m.now)
+		}
+	}
+	for _, it := range msg.Items {
+		m.receiveItem(p, &msg, it)
+	}
+}
+
+func (m *Machine) receiveItem(p *peer, msg *Message, it Item) {
+	switch {
+	case it.Kind == Stand:
+		m.receiveStand(p, msg, it)
+	case msg.Receiver == 0:
+		m.ignored++ // not before both know which process the other is
+	case it.Kind == Prepare || it.Kind == Propose:
+		m.vote(p, it)
+	case it.Kind == Promise || it.Kind == Accept || it.Kind == Refuse:
+		m.answer(p, it)
+	case it.Kind == Release:
+		m.receiveRelease(p, it)
+	}
+}
+
+func (m *Machine) receiveStand(p *peer, msg *Message, it Item) {
+	if !p.noteStand(m.now, m.duration(), msg.Sequence, it) {
+		return
+	}
+	l, s := m.leases[it.Lease], p.stands[it.Lease]
+	if l != nil && l.candidate != nil && s != nil {
+		m.settle(l, p, s)
+	}
+}
+
+// vote answers a candidate's question.
+func (m *Machine) vote(p *peer, it Item) {
+	if !m.see(it.Counter) {
+		m.ignored++
+		return
+	}
+	v := verdict{}
+	d, may := m.mayServe(p)
+	switch {
+	case !may:
+		v.remaining = m.duration() / 3
+	case m.abstaining():
+		v.remaining = m.abstain.Sub(m.now)
+	default:
+		l := m.lease(it.Lease, maxLeases)
+		if l == nil {
+			m.ignored++
+			return
+		}
+		b := ballot{it.Counter, owner{p.name, p.incarnation}}
+		if it.Kind == Propose {
+			v = l.acceptor.propose(m.now, b, d)
+		} else if v = l.prepare(m.now, b); v.granted && l.candidate != nil && l.phase == idle {
+			l.after = later(l.after, m.now.Add(m.duration()/10)) // let it try
+		}
+	}
+	answer := Item{Kind: Promise, Lease: it.Lease, Counter: it.Counter, Round: it.Round}
+	switch {
+	case !v.granted:
+		answer.Kind, answer.Promised, answer.Remaining = Refuse, v.promised, v.remaining
+	case it.Kind == Propose:
+		answer.Kind = Accept
+	}
+	m.send(p, answer)
+}
+
+func (m *Machine) receiveRelease(p *peer, it Item) {
+	l := m.leases[it.Lease]
+	if l == nil || !m.see(it.Counter) {
+		return
+	}
+	l.release(m.now, ballot{it.Counter, owner{p.name, p.incarnation}}, it.To)
+	if l.candidate != nil && l.released.Equal(m.now) {
+		l.after, l.attempts = time.Time{}, 0
+		m.wake(m.now)
+	}
+}
+
+// see takes note of a ballot's counter, unless it is absurd.
+func (m *Machine) see(counter uint64) bool {
+	if counter > m.highest+maxJump {
+		return false
+	}
+	m.highest = max(m.highest, counter)
+	return true
+}
+
+// peer returns the peer of that name, nil if it is none.
+func (m *Machine) peer(name string) *peer {
+	for _, p := range m.peers {
+		if p.name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// send queues an item for a peer whose process is known.
+func (m *Machine) send(p *peer, it Item) {
+	if p.incarnation != 0 {
+		p.queue = append(p.queue, it)
+	}
+}
+
+// announce tells all peers of this member's candidacy for a lease.
+func (m *Machine) announce(l *lease) {
+	for _, p := range m.peers {
+		if p.incarnation != 0 {
+			p.queue = m.appendStand(p.queue, l)
+		}
+	}
+}
+
+// appendStand describes this member's candidacy. One that has ended is told of
+// for one Duration, and the release with it: messages get lost.
+func (m *Machine) appendStand(items []Item, l *lease) []Item {
+	switch {
+	case l.standing:
+		return append(items, Item{
+			Kind: Stand, Lease: l.id, Priority: l.Priority, Preempt: l.Preempt, Standing: m.canWin || l.holds(), Epoch: l.epoch,
+		})
+	case l.resigned.IsZero() || m.now.Sub(l.resigned) >= m.duration():
+		return items
+	case l.ballot.counter != 0:
+		items = append(items, Item{Kind: Release, Lease: l.id, Counter: l.ballot.counter, To: l.successor})
+	}
+	return append(items, Item{Kind: Stand, Lease: l.id})
+}
+
+// Take returns what is to be sent and what has changed, since the last Take. Act
+// upon a [Lost] before anything is sent.
+func (m *Machine) Take() ([]Outgoing, []Event) {
+	var out []Outgoing
+	for _, p := range m.peers {
+		out = m.pack(out, p)
+	}
+	events := m.events
+	m.events = nil
+	return out, events
+}
+
+// pack turns what is queued for a peer into messages.
+func (m *Machine) pack(out []Outgoing, p *peer) []Outgoing {
+	items := p.queue
+	p.queue = nil
+	var describe []Electorate
+	if p.greet {
+		p.greet, p.greeted = false, m.now
+		for _, l := range m.own {
+			items = m.appendStand(items, l)
+		}
+		for _, r := range []*roll{m.active, m.pending} {
+			if r != nil {
+				describe = append(describe, r.Electorate)
+			}
+		}
+	} else if len(items) == 0 {
+		return out
+	}
+	for {
+		p.sequence++
+		msg := Message{
+			From: m.self.member, Incarnation: m.self.incarnation, Sequence: p.sequence,
+			Active: m.active.sum(), Pending: m.pending.sum(),
+			Abstaining: m.abstaining(), Settled: !m.now.Before(m.settled), Electorates: describe,
+		}
+		if p.incarnation != 0 {
+			msg.Receiver = identity(p.name, p.incarnation)
+		}
+		n := msg.room(items)
+		msg.Items, items, describe = items[:n:n], items[n:], nil
+		out = append(out, Outgoing{To: p.name, Message: msg})
+		if len(items) == 0 {
+			return out
+		}
+	}
+}

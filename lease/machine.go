@@ -1,0 +1,211 @@
+package lease
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Options are what a machine needs to know.
+type Options struct {
+	Self        string     // this member's name
+	Incarnation uint64     // differs with every start of this member, and should grow; never 0
+	Electorate  Electorate // with Self among its members
+}
+
+// Candidacy is the wish to hold a lease.
+type Candidacy struct {
+	Lease    string // name
+	Priority int    // the greater is preferred
+	Preempt  bool   // replace a holder of lesser priority, once this has stood for one Duration
+}
+
+// Machine is one member's part in all elections. Times are readings of the
+// caller's monotonic clock. Its methods must not be called concurrently.
+// After each call, send and act upon what [Machine.Take] returns.
+type Machine struct {
+	self    owner
+	now     time.Time // of the last call
+	next    time.Time // nothing is due before; zero: nothing at all
+	started time.Time
+
+	active  *roll // nil until the others agree
+	pending *roll // the one to take when all agree, nil if there is none
+	// abstain is when this member begins to vote, and settled when no vote of it
+	// serves a candidate of an electorate before the active one any more.
+	abstain, settled time.Time
+	lenient          time.Time // until when candidates of the electorate before the active one get votes
+	problem          string    // why there is no active electorate
+
+	peers     []*peer // members of either electorate but this one, sorted
+	reachable []string
+	canWin    bool      // enough members are heard
+	canSince  time.Time // since when
+	helloAt   time.Time // when all peers are told everything again
+
+	leases  map[uint64]*lease
+	own     []*lease // those with a candidate, in the order they became known
+	highest uint64   // counter seen in any ballot
+
+	events  []Event
+	ignored uint64
+	broken  struct{ abstain, quorum bool } // rules that tests of the tests break
+}
+
+// lease is what this member knows of one lease.
+type lease struct {
+	id uint64
+	acceptor
+	*candidate // nil: nobody has named the lease here
+}
+
+// New starts a member. It does not vote for a little more than one Duration:
+// it may have voted before it was started.
+func New(now time.Time, o Options) (*Machine, error) {
+	switch {
+	case o.Incarnation == 0:
+		return nil, errors.New("incarnation 0: it must differ with every start")
+	case !o.Electorate.has(o.Self):
+		return nil, fmt.Errorf("%q is not a member of the electorate (%s): add it, or correct this node's name",
+			o.Self, strings.Join(o.Electorate.Members, ", "))
+	}
+	if err := o.Electorate.Validate(); err != nil {
+		return nil, err
+	}
+	m := &Machine{
+		self: owner{o.Self, o.Incarnation}, now: now, started: now, pending: newRoll(o.Electorate),
+		reachable: []string{o.Self}, leases: map[uint64]*lease{}, helloAt: now,
+	}
+	m.refuseVotesFor(o.Electorate.Duration)
+	m.meet()
+	if o.Electorate.Quorum == None {
+		m.active, m.pending = m.pending, nil // whoever is alone goes on alone
+	}
+	m.join()
+	m.wake(now)
+	return m, nil
+}
+
+// Stand makes this member a candidate for a lease from now on, or changes its
+// candidacy. It is idempotent. Two names with the same [ID] cannot both stand:
+// the later is ignored.
+func (m *Machine) Stand(now time.Time, c Candidacy) {
+	m.advance(now)
+	l := m.name(c.Lease)
+	if l == nil || l.standing && l.Candidacy == c {
+		return
+	}
+	if !l.standing {
+		l.standing, l.since = true, m.now
+	}
+	l.Candidacy = c
+	m.announce(l)
+	m.wake(m.now)
+}
+
+// Resign ends this member's candidacy. If it holds the lease, the lease is
+// released at once, to the best other candidate: stop using it first. The lease
+// remains in [Status], also if this member never stood, until [Machine.Forget].
+func (m *Machine) Resign(now time.Time, name string) {
+	m.advance(now)
+	l := m.name(name)
+	if l == nil || !l.standing {
+		return
+	}
+	successor := m.successor(l)
+	l.standing, l.resigned = false, m.now
+	m.drop(l, successor)
+	m.announce(l)
+}
+
+// Forget resigns and drops the lease from [Status].
+func (m *Machine) Forget(now time.Time, name string) {
+	l := m.leases[ID(name)]
+	if l == nil || l.candidate == nil || l.Lease != name {
+		return
+	}
+	m.Resign(now, name)
+	l.candidate = nil
+	m.own = slices.DeleteFunc(m.own, func(o *lease) bool { return o == l })
+}
+
+// Reachable says which members answer, for electorates with quorum [None].
+func (m *Machine) Reachable(now time.Time, members []string) {
+	m.advance(now)
+	names := append(slices.Clone(members), m.self.member)
+	slices.Sort(names)
+	m.reachable = slices.Compact(names)
+	m.wake(m.now)
+}
+
+// Next is when Tick is due, possibly early; zero: never.
+func (m *Machine) Next() time.Time { return m.next }
+
+// advance takes the time of a call. Leases that have ended are lost before
+// anything else happens: this process may not have run for a while.
+func (m *Machine) advance(now time.Time) {
+	if now.After(m.now) {
+		m.now = now
+	}
+	if m.next.IsZero() || m.now.Before(m.next) {
+		return
+	}
+	for _, l := range m.own {
+		if l.holds() && !m.now.Before(l.giveUp) {
+			m.lose(l, "not renewed in time: too few members answered")
+		}
+	}
+}
+
+// wake makes Tick due at t at the latest.
+func (m *Machine) wake(t time.Time) {
+	if m.next.IsZero() || t.Before(m.next) {
+		m.next = t
+	}
+}
+
+// name returns the lease of that name, which is a candidate's from now on. It is
+// nil if another name has the same ID.
+func (m *Machine) name(name string) *lease {
+	l := m.lease(ID(name), len(m.leases)+1)
+	if l.candidate == nil {
+		l.candidate = &candidate{Candidacy: Candidacy{Lease: name}}
+		m.own = append(m.own, l)
+	}
+	if l.Lease != name {
+		return nil
+	}
+	return l
+}
+
+// lease returns the lease of that ID, nil if it is not known and there are limit already.
+func (m *Machine) lease(id uint64, limit int) *lease {
+	l := m.leases[id]
+	if l == nil && len(m.leases) < limit {
+		l = &lease{id: id}
+		m.leases[id] = l
+	}
+	return l
+}
+
+// forgetIdle drops leases that nobody has asked for in two Durations.
+func (m *Machine) forgetIdle() {
+	for id, l := range m.leases {
+		if l.candidate == nil && !m.now.Before(l.expires) && m.now.Sub(l.touched) > 2*m.duration() {
+			delete(m.leases, id)
+		}
+	}
+}
+
+// duration of the electorate in use, or else of the one to come.
+func (m *Machine) duration() time.Duration { return m.current().Duration }
+
+// current is the electorate in use, or else the one to come.
+func (m *Machine) current() *roll {
+	if m.active != nil {
+		return m.active
+	}
+	return m.pending
+}

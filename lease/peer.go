@@ -1,0 +1,110 @@
+package lease
+
+import "time"
+
+// maxLeases bounds the leases that one process votes on, and the candidacies
+// that it remembers of one member.
+const maxLeases = 4096
+
+// peer is what this member knows of another one.
+type peer struct {
+	name        string
+	incarnation uint64 // 0: never heard
+	heard       time.Time
+	window      window
+
+	// What its latest message said.
+	active, pending     uint64
+	abstaining, settled bool
+	electorates         []*roll // those of its electorates that it has described
+	stands              map[uint64]*stand
+
+	sequence uint64 // of the last message to it
+	greet    bool   // tell it everything with the next message
+	greeted  time.Time
+	queue    []Item
+}
+
+// stand is a candidacy of a peer.
+type stand struct {
+	priority int
+	preempt  bool
+	epoch    uint64    // 0: it does not hold the lease
+	since    time.Time // unchanged and heard without a gap
+	seen     time.Time
+	sequence uint64 // of the message that said so
+}
+
+// begin forgets what an earlier process of the peer has said.
+func (p *peer) begin(incarnation uint64) {
+	*p = peer{name: p.name, incarnation: incarnation, sequence: p.sequence, greet: true}
+}
+
+// note takes what a message says about its sender, and reports whether it is news.
+func (p *peer) note(msg *Message) bool {
+	before := [...]any{p.active, p.pending, p.abstaining, p.settled, len(p.electorates)}
+	if msg.Active != p.active || msg.Pending != p.pending {
+		var keep []*roll
+		for _, r := range p.electorates {
+			if r.digest == msg.Active || r.digest == msg.Pending {
+				keep = append(keep, r)
+			}
+		}
+		p.electorates = keep
+	}
+	p.active, p.pending, p.abstaining, p.settled = msg.Active, msg.Pending, msg.Abstaining, msg.Settled
+	for _, e := range msg.Electorates {
+		r := newRoll(e)
+		if (r.digest == p.active || r.digest == p.pending) && p.roll(r.digest) == nil && e.Validate() == nil {
+			p.electorates = append(p.electorates, r)
+		}
+	}
+	return before != [...]any{p.active, p.pending, p.abstaining, p.settled, len(p.electorates)}
+}
+
+// roll returns an electorate that the peer has described, nil if it has not.
+func (p *peer) roll(digest uint64) *roll {
+	for _, r := range p.electorates {
+		if r.digest == digest {
+			return r
+		}
+	}
+	return nil
+}
+
+// noteStand takes a candidacy, and reports whether it is news.
+func (p *peer) noteStand(now time.Time, d time.Duration, sequence uint64, it Item) bool {
+	s := p.stands[it.Lease]
+	switch {
+	case s != nil && s.sequence > sequence:
+		return false
+	case !it.Standing:
+		delete(p.stands, it.Lease)
+		return s != nil
+	case s == nil && len(p.stands) >= maxLeases:
+		return false
+	case s == nil:
+		if p.stands == nil {
+			p.stands = map[uint64]*stand{}
+		}
+		s = &stand{since: now, seen: now}
+		p.stands[it.Lease] = s
+	case s.priority != it.Priority || s.preempt != it.Preempt || now.Sub(s.seen) >= d:
+		s.since = now
+	}
+	s.priority, s.preempt, s.epoch, s.sequence, s.seen = it.Priority, it.Preempt, it.Epoch, sequence, now
+	return true
+}
+
+// fresh reports whether the peer has been heard within d.
+func (p *peer) fresh(now time.Time, d time.Duration) bool {
+	return p.incarnation != 0 && now.Sub(p.heard) < d
+}
+
+// candidacy returns the peer's candidacy for a lease, nil unless it stands.
+func (p *peer) candidacy(now time.Time, d time.Duration, lease uint64) *stand {
+	if s := p.stands[lease]; s != nil && p.fresh(now, d) && now.Sub(s.seen) < d {
+		return s
+	}
+	return nil
+}

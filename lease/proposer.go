@@ -1,0 +1,238 @@
+package lease
+
+import (
+	"slices"
+	"time"
+)
+
+// phase is how far a candidate's ballot has come.
+type phase int
+
+const (
+	idle      phase = iota // no ballot
+	preparing              // asks for promises
+	proposing              // asks for votes
+	granted                // the round has its votes
+)
+
+// candidate is this member's part in the election for one lease ("Basic
+// algorithm", proposer). Only a candidate that stands bids.
+type candidate struct {
+	Candidacy
+	standing bool
+	since    time.Time // it stands
+	resigned time.Time
+
+	phase  phase
+	ballot ballot
+	round  uint64    // of proposals; answers to earlier ones do not count
+	begun  time.Time // the phase: for a round, before it was sent
+	resend time.Time
+	votes  []string // that the phase has got
+	// refusals of the phase, and whether any means that a greater ballot is needed.
+	refusals []refusal
+	outbid   bool
+
+	until  time.Time // the lease is held, zero if not
+	giveUp time.Time // when it is lost unless renewed
+	epoch  uint64    // counter of the ballot that first got it
+	gained time.Time
+	yields string // whom the caller was asked to yield to
+
+	after    time.Time // no bid before
+	attempts int       // that failed since the lease was last held by anybody
+	// turn is when to bid for the lease that is free since free.
+	free, turn time.Time
+}
+
+type refusal struct {
+	member string
+	until  time.Time
+}
+
+// holds reports whether this member holds the lease.
+func (c *candidate) holds() bool { return !c.until.IsZero() }
+
+// bid starts a ballot: its first phase. A holder whose ballot was outbid keeps
+// its lease meanwhile; to acceptors its own grant counts as none ("Extending
+// leases").
+func (m *Machine) bid(l *lease) {
+	m.highest++
+	l.ballot = ballot{m.highest, m.self}
+	m.enter(l, preparing)
+	m.ask(l)
+	v := verdict{remaining: m.abstain.Sub(m.now)}
+	if !m.abstaining() {
+		v = l.prepare(m.now, l.ballot)
+	}
+	m.count(l, m.self.member, v)
+}
+
+// propose asks for the lease, or for its renewal: the ballot stays prepared, and
+// a renewal is another round of its second phase. The clock starts before the
+// question leaves.
+func (m *Machine) propose(l *lease) {
+	l.round++
+	m.enter(l, proposing)
+	m.ask(l)
+	v := verdict{remaining: m.abstain.Sub(m.now)}
+	if !m.abstaining() {
+		v = l.acceptor.propose(m.now, l.ballot, m.active.Duration)
+	}
+	m.count(l, m.self.member, v)
+}
+
+func (m *Machine) enter(l *lease, p phase) {
+	l.phase, l.begun, l.resend = p, m.now, m.now.Add(m.duration()/12)
+	l.votes, l.refusals, l.outbid = nil, l.refusals[:0], false
+	m.wake(l.resend)
+}
+
+// ask sends the question of the phase to all who have not agreed yet.
+func (m *Machine) ask(l *lease) {
+	it := Item{Kind: Prepare, Lease: l.id, Counter: l.ballot.counter}
+	switch l.phase {
+	case proposing, granted:
+		it.Kind, it.Round = Propose, l.round
+	case idle:
+		return
+	}
+	for _, p := range m.peers {
+		if m.active.has(p.name) && !slices.Contains(l.votes, p.name) {
+			m.send(p, it)
+		}
+	}
+}
+
+// answer takes another member's answer to a question of this one.
+func (m *Machine) answer(p *peer, it Item) {
+	l := m.leases[it.Lease]
+	if l == nil || l.candidate == nil || l.phase == idle || it.Counter != l.ballot.counter || m.active == nil || !m.active.has(p.name) {
+		return
+	}
+	v := verdict{granted: it.Kind != Refuse}
+	if it.Kind == Refuse {
+		if !m.see(it.Promised) {
+			return
+		}
+		v.promised, v.remaining = it.Promised, min(max(it.Remaining, 0), 2*maxDuration)
+	}
+	switch {
+	case l.phase == preparing && it.Round == 0 && it.Kind != Accept:
+	case l.phase != preparing && it.Round == l.round && it.Kind != Promise:
+	default:
+		return // to an earlier question
+	}
+	m.count(l, p.name, v)
+}
+
+// count takes one member's verdict, and acts upon what they amount to.
+func (m *Machine) count(l *lease, member string, v verdict) {
+	if !v.granted {
+		m.countRefusal(l, member, v)
+		return
+	}
+	if slices.Contains(l.votes, member) {
+		return
+	}
+	l.votes = append(l.votes, member)
+	l.refusals = slices.DeleteFunc(l.refusals, func(r refusal) bool { return r.member == member })
+	if !m.elected(l.votes) {
+		return
+	}
+	switch l.phase {
+	case preparing:
+		m.propose(l)
+	case proposing:
+		m.grant(l)
+	}
+}
+
+func (m *Machine) countRefusal(l *lease, member string, v verdict) {
+	l.outbid = l.outbid || v.remaining <= 0 && v.promised >= l.ballot.counter
+	l.refusals = slices.DeleteFunc(l.refusals, func(r refusal) bool { return r.member == member })
+	l.refusals = append(l.refusals, refusal{member, m.now.Add(v.remaining)})
+	if l.holds() || l.phase == granted {
+		return // keep asking as long as the lease lasts
+	}
+	if m.now.Sub(l.released) < m.duration()/10 {
+		return // the others are about to hear of the release
+	}
+	if again, hopeless := m.hopeless(l); hopeless {
+		m.fail(l, again)
+	}
+}
+
+// hopeless reports whether the members that have not refused are too few, and
+// since when enough of the others might have changed their minds.
+func (m *Machine) hopeless(l *lease) (again time.Time, yes bool) {
+	slices.SortFunc(l.refusals, func(a, b refusal) int { return a.until.Compare(b.until) })
+	left := slices.Clone(m.active.Members)
+	for _, r := range l.refusals {
+		left = slices.DeleteFunc(left, func(name string) bool { return name == r.member })
+	}
+	for _, r := range l.refusals {
+		if m.elected(left) {
+			break
+		}
+		left = append(left, r.member)
+		again, yes = r.until, true
+	}
+	return again, yes
+}
+
+// grant makes this member the holder, if the round was not too slow for that.
+func (m *Machine) grant(l *lease) {
+	d := m.active.Duration
+	until := l.begun.Add(d - d/50) // both clocks may be off by 1 %
+	giveUp := until.Add(-d / 10)
+	if !m.now.Before(giveUp) {
+		if !l.holds() {
+			m.fail(l, m.now)
+		}
+		return
+	}
+	l.phase, l.attempts, l.after = granted, 0, time.Time{}
+	first := !l.holds()
+	l.until, l.giveUp = until, giveUp
+	if first {
+		l.epoch, l.gained, l.yields = l.ballot.counter, m.now, ""
+		m.announce(l)
+	}
+	m.wake(l.begun.Add(d / 4))
+	m.wake(giveUp)
+	m.events = append(m.events, Granted{Lease: l.Lease, Epoch: l.epoch, Until: until})
+}
+
+// fail ends a ballot that did not get the lease. The next one waits until again
+// and for a while that differs between members.
+func (m *Machine) fail(l *lease, again time.Time) {
+	m.drop(l, "")
+	l.attempts++
+	step := m.duration() / 20
+	jitter := time.Duration(hash(m.self.member, l.id+uint64(l.attempts)) % uint64(step))
+	l.after = m.now.Add(step*time.Duration(min(l.attempts, 4)) + jitter)
+	if again.After(l.after) {
+		l.after = again
+	}
+	m.wake(l.after)
+}
+
+// drop ends the ballot, and with it the lease if it is held. Acceptors are told,
+// if they may have granted something ("Releasing leases").
+func (m *Machine) drop(l *lease, successor string) {
+	if l.phase == proposing || l.phase == granted || l.holds() {
+		l.acceptor.release(m.now, l.ballot, successor)
+		for _, p := range m.peers {
+			m.send(p, Item{Kind: Release, Lease: l.id, Counter: l.ballot.counter, To: successor})
+		}
+	}
+	l.phase, l.until, l.epoch = idle, time.Time{}, 0
+}
+
+// lose ends a lease without a word to the others: its holder may go on using it
+// until the caller has taken the event.
+func (m *Machine) lose(l *lease, reason string) {
+	l.phase, l.until, l.epoch = idle, time.Time{}, 0
+	m.events = append(m.events, Lost{Lease: l.Lease, Reason: reason})
+}

@@ -1,0 +1,150 @@
+package lease
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Status is the state of a machine, for people and metrics.
+type Status struct {
+	Self        string
+	Incarnation uint64
+	Active      *Electorate // nil while there is none
+	Pending     *Electorate // waits for all members to agree, nil if there is none
+	Abstaining  time.Time   // until when this member does not vote, zero if it does
+	Problem     string      // why this member neither votes nor bids, empty if it does
+	Leases      []LeaseStatus
+	Members     []MemberStatus // sorted by name
+	Ignored     uint64         // messages and parts of messages that were not taken
+}
+
+// LeaseStatus is the state of one lease, as far as this member knows.
+type LeaseStatus struct {
+	Lease    string
+	Holder   string    // empty: nobody that we know of
+	Epoch    uint64    // of the holder, 0 if unknown
+	Until    time.Time // when the lease ends unless it is renewed, on this member's clock; zero if unknown
+	Votes    []string  // who voted for this member in its last round; for the holder only
+	Needed   int       // votes that grant the lease
+	Standing bool      // this member is a candidate
+	Priority int       // of this member's candidacy
+	Why      string    // why there is no holder, empty if there is one
+}
+
+// MemberStatus is what is known of a member, this one included.
+type MemberStatus struct {
+	Name        string
+	Heard       time.Time // last, zero: never
+	Incarnation uint64    // 0 if never heard
+	Active      uint64    // digests of its electorates, 0: none
+	Pending     uint64
+	Abstaining  bool
+	Problem     string // how its electorate differs, empty if we vote for each other
+}
+
+// Status describes the machine.
+func (m *Machine) Status(now time.Time) Status {
+	m.advance(now)
+	s := Status{
+		Self: m.self.member, Incarnation: m.self.incarnation, Active: m.active.describe(), Pending: m.pending.describe(),
+		Problem: m.problem, Ignored: m.ignored,
+	}
+	if m.abstaining() {
+		s.Abstaining = m.abstain
+	}
+	if m.active != nil && !m.active.has(m.self.member) {
+		s.Problem = fmt.Sprintf("this member is not in the electorate in use, %s", m.active)
+	}
+	for _, l := range m.own {
+		s.Leases = append(s.Leases, m.leaseStatus(l))
+	}
+	for _, p := range m.peers {
+		s.Members = append(s.Members, m.memberStatus(p))
+	}
+	self := MemberStatus{
+		Name: m.self.member, Heard: m.now, Incarnation: m.self.incarnation,
+		Active: m.active.sum(), Pending: m.pending.sum(), Abstaining: m.abstaining(),
+	}
+	at, _ := slices.BinarySearchFunc(s.Members, self, func(a, b MemberStatus) int {
+		if a.Name < b.Name {
+			return -1
+		}
+		return 1
+	})
+	s.Members = slices.Insert(s.Members, at, self)
+	return s
+}
+
+func (m *Machine) leaseStatus(l *lease) LeaseStatus {
+	s := LeaseStatus{Lease: l.Lease, Standing: l.standing, Priority: l.Priority, Needed: m.current().needed(m.reachable)}
+	standing := l.standing
+	m.rivals(l, func(p *peer, c *stand) {
+		standing = true
+		if c.epoch > s.Epoch {
+			s.Holder, s.Epoch = p.name, c.epoch
+		}
+	})
+	if o, ok := l.holder(m.now); ok && o.member != m.self.member {
+		if s.Holder != o.member {
+			s.Holder, s.Epoch = o.member, 0
+		}
+		s.Until = l.expires
+	}
+	if l.holds() {
+		s.Holder, s.Epoch, s.Until, s.Votes = m.self.member, l.epoch, l.until, slices.Clone(l.votes)
+	}
+	if s.Holder == "" {
+		s.Why = m.why(standing)
+	}
+	return s
+}
+
+// why there is no holder.
+func (m *Machine) why(standing bool) string {
+	heard := m.audible()
+	switch {
+	case m.active == nil:
+		return m.problem
+	case !m.active.has(m.self.member):
+		return "this member is not in the electorate and cannot tell"
+	case m.active.Quorum == Majority && len(heard) < m.active.majority():
+		return fmt.Sprintf("no quorum: of %d members %d are heard, and %d needed", len(m.active.Members), len(heard), m.active.majority())
+	case !standing:
+		return "no member stands for it: none is healthy, or all are drained"
+	case m.abstaining():
+		return fmt.Sprintf("started lately: no vote from here for %v", m.abstain.Sub(m.now).Round(time.Millisecond))
+	}
+	return "being elected"
+}
+
+func (m *Machine) memberStatus(p *peer) MemberStatus {
+	s := MemberStatus{
+		Name: p.name, Heard: p.heard, Incarnation: p.incarnation,
+		Active: p.active, Pending: p.pending, Abstaining: p.abstaining,
+	}
+	switch {
+	case p.incarnation == 0:
+		s.Problem = "never heard"
+	case !p.fresh(m.now, m.duration()):
+		s.Problem = fmt.Sprintf("silent for %v", m.now.Sub(p.heard).Round(time.Millisecond))
+	case m.active == nil && p.active == 0 && p.pending == m.pending.sum():
+	case m.active == nil, p.active == 0,
+		!serves(p.active, p.pending, m.active.digest, m.pending.sum()) || !serves(m.active.digest, m.pending.sum(), p.active, p.pending):
+		s.Problem = fmt.Sprintf("its electorate is %s, ours %s", p.theirs(), m.current())
+	}
+	return s
+}
+
+// theirs describes the electorate that a peer uses, or else waits for.
+func (p *peer) theirs() string {
+	for _, digest := range []uint64{p.active, p.pending} {
+		if r := p.roll(digest); r != nil {
+			return r.String()
+		}
+		if digest != 0 {
+			break
+		}
+	}
+	return "another one"
+}

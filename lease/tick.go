@@ -1,0 +1,145 @@
+package lease
+
+import "time"
+
+// Tick does what is due.
+func (m *Machine) Tick(now time.Time) {
+	m.advance(now)
+	m.next = time.Time{}
+	m.agree()
+	m.watchQuorum()
+	if !m.now.Before(m.helloAt) {
+		m.hello()
+	}
+	m.wake(m.helloAt)
+	if m.now.Before(m.settled) {
+		m.wake(m.settled)
+	}
+	if m.now.Before(m.abstain) {
+		m.wake(m.abstain)
+	}
+	renewing := m.renewing()
+	for _, l := range m.own {
+		m.tend(l, renewing)
+	}
+}
+
+// hello tells all peers everything, which is due every third of a Duration, and
+// does what is worth a look as often.
+func (m *Machine) hello() {
+	m.greetAll()
+	m.forgetIdle()
+	for _, l := range m.own {
+		m.considerYield(l)
+	}
+}
+
+func (m *Machine) greetAll() {
+	m.helloAt = m.now.Add(m.duration() / 3)
+	for _, p := range m.peers {
+		p.greet = true
+	}
+}
+
+// watchQuorum notes whether enough members are heard to win an election.
+func (m *Machine) watchQuorum() {
+	could := m.active != nil && m.active.has(m.self.member) &&
+		(m.active.Quorum == None || len(m.audible()) >= m.active.majority())
+	if could && !m.canWin {
+		m.canSince = m.now
+		m.greetAll() // the candidacies count from now on
+	}
+	m.canWin = could
+}
+
+// audible lists the members of the active electorate that might vote for this
+// one, this one included.
+func (m *Machine) audible() []string {
+	if m.active == nil {
+		return nil
+	}
+	names := []string{m.self.member}
+	for _, p := range m.peers {
+		if m.active.has(p.name) && p.fresh(m.now, m.duration()) &&
+			serves(p.active, p.pending, m.active.sum(), m.pending.sum()) {
+			names = append(names, p.name)
+		}
+	}
+	return names
+}
+
+// renewing reports whether a renewal is due. Others that soon are go with it, so
+// that all share their datagrams from then on.
+func (m *Machine) renewing() bool {
+	for _, l := range m.own {
+		if l.phase == granted && !m.now.Before(l.begun.Add(m.duration()/3)) {
+			return true
+		}
+	}
+	return false
+}
+
+// tend does what is due for one lease.
+func (m *Machine) tend(l *lease, renewing bool) {
+	d := m.duration()
+	late := l.begun.Add(d / 3)
+	switch {
+	case l.phase == idle:
+		if l.standing && m.canWin {
+			m.awaitTurn(l)
+		}
+	case l.phase == granted:
+		if !m.now.Before(late) || renewing && !m.now.Before(l.begun.Add(d/4)) {
+			m.renew(l)
+		} else {
+			m.wake(late)
+		}
+	case !m.now.Before(late) && !l.holds():
+		m.fail(l, m.now)
+	case !m.now.Before(late):
+		m.renew(l)
+	case !m.now.Before(l.resend):
+		l.resend = m.now.Add(d / 12)
+		m.wake(l.resend)
+		m.ask(l)
+	default:
+		m.wake(l.resend)
+	}
+	if l.holds() {
+		m.wake(l.giveUp)
+	}
+}
+
+// renew starts another round, with the same ballot if that still does.
+func (m *Machine) renew(l *lease) {
+	if l.outbid || l.phase == preparing {
+		m.bid(l)
+	} else {
+		m.propose(l)
+	}
+}
+
+// awaitTurn bids once the lease is free and those preferred have had their turn.
+func (m *Machine) awaitTurn(l *lease) {
+	free := later(later(l.expires, l.after), later(l.since, m.canSince))
+	if m.now.Before(free) {
+		m.wake(free)
+		return
+	}
+	if !free.Equal(l.free) {
+		l.free, l.turn = free, free.Add(time.Duration(m.rank(l))*m.duration()/10)
+	}
+	if m.now.Before(l.turn) {
+		m.wake(l.turn)
+		return
+	}
+	m.bid(l)
+}
+
+// later is the later of two times.
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
