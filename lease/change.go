@@ -16,24 +16,21 @@ func (m *Machine) Reconfigure(now time.Time, e Electorate) error {
 		return err
 	}
 	m.advance(now)
-	next, base := newRoll(e), m.current()
+	next := newRoll(e)
 	switch {
 	case next.digest == m.pending.sum():
 		return nil
 	case next.digest == m.active.sum():
 		m.pending = nil
-	case m.active != nil && m.pending != nil:
+	case m.active == nil:
+		return fmt.Errorf("this member has not joined the others yet (%s): restart it with the other electorate; it holds nothing", m.problem)
+	case m.pending != nil:
 		return fmt.Errorf("the change of the electorate from %s to %s is not complete: wait until every member has taken it, or take it back first",
 			m.active, m.pending)
-	case !base.adjacent(e):
-		return fmt.Errorf("the electorate changes by one member at a time, not from %s to %s", base, next)
-	case m.active == nil && !e.has(m.self.member):
-		return fmt.Errorf("this member, %s, is not in the electorate %s", m.self.member, next)
+	case !m.active.adjacent(e):
+		return fmt.Errorf("the electorate changes by one member at a time, not from %s to %s", m.active, next)
 	default:
 		m.pending = next
-		if m.active == nil {
-			m.refuseVotesFor(e.Duration)
-		}
 	}
 	m.meet()
 	m.greetAll()

@@ -28,6 +28,9 @@ type cluster struct {
 	prepare     func(*lease.Machine)
 	sent        int // messages
 	bytes       int
+	// lag is how many steps a packet takes, none: it is lost. Nil: one step.
+	lag  func() []int
+	fail func(format string, args ...any)
 }
 
 type node struct {
@@ -43,6 +46,7 @@ type node struct {
 type packet struct {
 	from, to string
 	bytes    []byte
+	arrives  time.Time
 }
 
 const step = time.Millisecond
@@ -51,6 +55,10 @@ func newCluster(t *testing.T, names ...string) *cluster {
 	c := &cluster{
 		t: t, now: time.Unix(1_000_000, 0), nodes: map[string]*node{}, cut: map[[2]string]bool{}, incarnation: 1000,
 		electorate: lease.Electorate{Members: names, Duration: duration},
+	}
+	c.fail = func(format string, args ...any) {
+		t.Helper()
+		t.Fatalf(format, args...)
 	}
 	for _, name := range names {
 		c.start(name, c.electorate)
@@ -114,7 +122,7 @@ func (c *cluster) await(d time.Duration, what string, done func() bool) time.Dur
 	start := c.now
 	for !done() {
 		if c.now.Sub(start) > d {
-			c.t.Fatalf("not within %v: %s\n%s", d, what, c.describe())
+			c.fail("not within %v: %s\n%s", d, what, c.describe())
 		}
 		c.step()
 	}
@@ -123,14 +131,18 @@ func (c *cluster) await(d time.Duration, what string, done func() bool) time.Dur
 
 func (c *cluster) step() {
 	c.t.Helper()
-	arriving := c.flying
-	c.flying = nil
 	c.now = c.now.Add(step)
-	for _, p := range arriving {
+	var flying []packet
+	for _, p := range c.flying {
+		if p.arrives.After(c.now) {
+			flying = append(flying, p)
+			continue
+		}
 		if n := c.nodes[p.to]; n != nil && !c.cut[[2]string{p.from, p.to}] {
 			n.inbox = append(n.inbox, p)
 		}
 	}
+	c.flying = flying
 	for _, name := range c.names {
 		n := c.nodes[name]
 		if n.paused {
@@ -175,7 +187,13 @@ func (c *cluster) take(n *node) {
 		}
 		c.sent++
 		c.bytes += len(b)
-		c.flying = append(c.flying, packet{n.name, o.To, b})
+		lags := []int{1}
+		if c.lag != nil {
+			lags = c.lag()
+		}
+		for _, lag := range lags {
+			c.flying = append(c.flying, packet{n.name, o.To, b, c.now.Add(time.Duration(lag) * step)})
+		}
 	}
 }
 
@@ -203,7 +221,7 @@ func (c *cluster) check() {
 		return
 	}
 	if h := c.holders(vip); len(h) > 1 {
-		c.t.Fatalf("two holders: %v\n%s", h, c.describe())
+		c.fail("two holders: %v\n%s", h, c.describe())
 	}
 }
 
@@ -216,7 +234,7 @@ func (c *cluster) holder(l string) string {
 	case 1:
 		return h[0]
 	default:
-		c.t.Fatalf("%s has holders %v", l, h)
+		c.fail("%s has holders %v", l, h)
 		return ""
 	}
 }
