@@ -81,7 +81,22 @@ func (m *Machine) elected(votes []string) bool {
 	if m.broken.quorum && len(votes) > 0 {
 		return true
 	}
-	return m.active.elects(votes, m.reachable)
+	return m.active.elects(votes, m.within())
+}
+
+// within lists the members whose votes quorum None wants: those that can be
+// reached, are heard and do not abstain. It is nil for other electorates.
+func (m *Machine) within() []string {
+	if m.current().Quorum != None {
+		return nil
+	}
+	names := []string{m.self.member}
+	for _, p := range m.peers {
+		if slices.Contains(m.reachable, p.name) && p.fresh(m.now, m.duration()*2/3) && !p.abstaining {
+			names = append(names, p.name)
+		}
+	}
+	return names
 }
 
 // serves reports whether an acceptor votes for a candidate, by the digests of

@@ -83,7 +83,7 @@ func New(now time.Time, o Options) (*Machine, error) {
 	if o.Electorate.Quorum == None {
 		m.active, m.pending = m.pending, nil // whoever is alone goes on alone
 	}
-	m.join()
+	m.agree()
 	m.wake(now)
 	return m, nil
 }

@@ -137,13 +137,16 @@ func (m *Machine) count(l *lease, member string, v verdict) {
 	}
 	l.votes = append(l.votes, member)
 	l.refusals = slices.DeleteFunc(l.refusals, func(r refusal) bool { return r.member == member })
-	if !m.elected(l.votes) {
-		return
-	}
-	switch l.phase {
-	case preparing:
+	m.conclude(l)
+}
+
+// conclude ends a phase that has its votes.
+func (m *Machine) conclude(l *lease) {
+	switch {
+	case l.phase == granted || !m.elected(l.votes):
+	case l.phase == preparing:
 		m.propose(l)
-	case proposing:
+	case l.phase == proposing:
 		m.grant(l)
 	}
 }

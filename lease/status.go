@@ -77,7 +77,7 @@ func (m *Machine) Status(now time.Time) Status {
 }
 
 func (m *Machine) leaseStatus(l *lease) LeaseStatus {
-	s := LeaseStatus{Lease: l.Lease, Standing: l.standing, Priority: l.Priority, Needed: m.current().needed(m.reachable)}
+	s := LeaseStatus{Lease: l.Lease, Standing: l.standing, Priority: l.Priority, Needed: m.current().needed(m.within())}
 	standing := l.standing
 	m.rivals(l, func(p *peer, c *stand) {
 		standing = true

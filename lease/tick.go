@@ -102,6 +102,7 @@ func (m *Machine) tend(l *lease, renewing bool) {
 		l.resend = m.now.Add(d / 12)
 		m.wake(l.resend)
 		m.ask(l)
+		m.conclude(l) // with quorum None, fewer may be needed by now
 	default:
 		m.wake(l.resend)
 	}
