@@ -18,7 +18,7 @@ func (m *Machine) Reconfigure(now time.Time, e Electorate) error {
 	m.advance(now)
 	next := newRoll(e)
 	switch {
-	case next.digest == m.pending.sum():
+	case next.digest == m.pending.sum(), next.digest == m.active.sum() && m.pending == nil:
 		return nil
 	case next.digest == m.active.sum():
 		m.pending = nil
@@ -92,7 +92,7 @@ func (m *Machine) within() []string {
 	}
 	names := []string{m.self.member}
 	for _, p := range m.peers {
-		if slices.Contains(m.reachable, p.name) && p.fresh(m.now, m.duration()*2/3) && !p.abstaining {
+		if slices.Contains(m.reachable, p.name) && p.incarnation != 0 && m.now.Sub(p.heard) < m.duration()*2/3 && !p.abstaining {
 			names = append(names, p.name)
 		}
 	}

@@ -14,8 +14,8 @@ const (
 	minDuration = 20 * time.Millisecond
 	// maxDuration bounds how long any one message can keep a lease from others.
 	maxDuration = time.Minute
-	// maxNames is how many bytes the names of all members take: two electorates
-	// must fit one message.
+	// maxNames is how many bytes the names of all members take on the wire, with
+	// their lengths: two electorates must fit one message.
 	maxNames = 400
 )
 
@@ -76,11 +76,11 @@ func (e Electorate) Validate() error {
 		case i > 0 && name < e.Members[i-1]:
 			return fmt.Errorf("members are not sorted: %q is after %q", name, e.Members[i-1])
 		}
-		total += len(name)
+		total += 1 + len(name)
 	}
 	switch {
 	case total > maxNames:
-		return fmt.Errorf("the members' names take %d bytes together: shorten them to %d", total, maxNames)
+		return fmt.Errorf("the members' names take %d bytes together, each with its length: shorten them to %d", total, maxNames)
 	case e.Duration < minDuration || e.Duration > maxDuration:
 		return fmt.Errorf("lease duration %v: want %v to %v", e.Duration, minDuration, maxDuration)
 	case e.Quorum != Majority && e.Quorum != None:

@@ -190,11 +190,19 @@ func (m *Machine) lease(id uint64, limit int) *lease {
 	return l
 }
 
-// forgetIdle drops leases that nobody has asked for in two Durations.
+// forgetIdle drops leases that nobody has asked for in two Durations, and
+// candidacies that have not been repeated.
 func (m *Machine) forgetIdle() {
 	for id, l := range m.leases {
 		if l.candidate == nil && !m.now.Before(l.expires) && m.now.Sub(l.touched) > 2*m.duration() {
 			delete(m.leases, id)
+		}
+	}
+	for _, p := range m.peers {
+		for id, s := range p.stands {
+			if m.now.Sub(s.seen) > 2*m.duration() {
+				delete(p.stands, id)
+			}
 		}
 	}
 }

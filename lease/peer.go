@@ -96,8 +96,12 @@ func (p *peer) noteStand(now time.Time, d time.Duration, sequence uint64, it Ite
 	return true
 }
 
-// fresh reports whether the peer has been heard within d.
+// fresh reports whether the peer has been heard within d, or a Duration of its
+// own: it may speak less often while a change of the Duration is under way.
 func (p *peer) fresh(now time.Time, d time.Duration) bool {
+	for _, r := range p.electorates {
+		d = max(d, r.Duration)
+	}
 	return p.incarnation != 0 && now.Sub(p.heard) < d
 }
 

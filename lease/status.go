@@ -40,7 +40,7 @@ type MemberStatus struct {
 	Active      uint64    // digests of its electorates, 0: none
 	Pending     uint64
 	Abstaining  bool
-	Problem     string // how its electorate differs, empty if we vote for each other
+	Problem     string // why it does not count: silent, or of another electorate; empty if it does
 }
 
 // Status describes the machine.
