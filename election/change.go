@@ -1,0 +1,110 @@
+package election
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+	"github.com/herald-vip/herald/lease"
+)
+
+// reconfigure changes what can be changed while the node works, all or nothing.
+func (n *node) reconfigure(c *Config) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	was := n.config
+	switch self, now := was.Members[was.Self], c.Members[c.Self]; {
+	case c.Self != was.Self:
+		return fmt.Errorf("the name of this node cannot change from %q to %q while the election runs: restart herald", was.Self, c.Self)
+	case now != self:
+		return fmt.Errorf("the address of this node cannot change from %v to %v while the election runs: restart herald", self, now)
+	case c.Insecure && !was.Insecure:
+		return errors.New("encryption cannot be given up while the election runs: restart herald")
+	case !c.Insecure && was.Insecure:
+		return errors.New("encryption cannot begin while the election runs: restart herald")
+	}
+	now := time.Now()
+	n.machine.Tick(now)
+	if err := n.machine.Reconfigure(now, c.electorate()); err != nil {
+		return err
+	}
+	if !maps.Equal(c.Members, was.Members) || !sameKeys(c.Keys, was.Keys) {
+		n.gate.admit(c.Members, c.Self)
+	}
+	n.roster.configure(c.Members)
+	if !sameKeys(c.Keys, was.Keys) {
+		if err := rotate(n.ring, c.Keys); err != nil {
+			return err // not for keys that were checked
+		}
+		n.log.Info("election messages are encrypted with other keys", "keys", len(c.Keys))
+	}
+	n.config = c
+	n.warn(was)
+	n.flush()
+	return nil
+}
+
+// rotate makes these the ring's keys. Memberlist decrypts meanwhile, with a list
+// of keys that RemoveKey changes under its hands unless the key is the last: so
+// only the last is ever removed, after those that stay have gone ahead of it.
+func rotate(ring *memberlist.Keyring, keys [][]byte) error {
+	for _, key := range keys {
+		if err := ring.AddKey(key); err != nil {
+			return err
+		}
+	}
+	if err := ring.UseKey(keys[0]); err != nil {
+		return err
+	}
+	for {
+		now := ring.GetKeys()
+		last := now[len(now)-1]
+		if len(now) == len(keys) {
+			return ring.UseKey(keys[0])
+		}
+		remove := ring.RemoveKey
+		if slices.ContainsFunc(keys, func(key []byte) bool { return bytes.Equal(key, last) }) {
+			remove = ring.UseKey
+		}
+		if err := remove(last); err != nil {
+			return err
+		}
+	}
+}
+
+// warn says what the operator has chosen that others would not, when it is
+// chosen: was is the configuration before, or nil.
+func (n *node) warn(was *Config) {
+	if n.config.Insecure && was == nil {
+		n.log.Warn("THE ELECTION IS NOT ENCRYPTED: whoever can send from a member's address decides who holds the VIPs; " +
+			"run `herald keygen` and set keyFile")
+	}
+	if n.config.Quorum == lease.None && (was == nil || was.Quorum != lease.None) {
+		n.log.Warn("quorum is none: members that cannot reach each other each hold the VIPs")
+	}
+	if at := n.config.Members[n.config.Self].Addr(); was == nil && !present(at) {
+		n.log.Warn("no interface has the election's address yet", "address", at)
+	}
+}
+
+// present reports whether an address is on an interface of this host.
+func present(addr netip.Addr) bool {
+	all, err := net.InterfaceAddrs()
+	if err != nil || addr.IsLoopback() {
+		return true // nothing to warn of
+	}
+	return slices.ContainsFunc(all, func(a net.Addr) bool {
+		ip, ok := a.(*net.IPNet)
+		if !ok {
+			return false
+		}
+		have, _ := netip.AddrFromSlice(ip.IP)
+		return have.Unmap() == addr
+	})
+}

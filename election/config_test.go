@@ -1,0 +1,51 @@
+package election
+
+import (
+	"bytes"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+func key(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
+
+// config is a good configuration of m1.
+func config() *Config {
+	return &Config{Self: "m1", Bind: ap("10.0.0.1:7946"), Members: trio(), Keys: [][]byte{key(1)}, Lease: 600 * time.Millisecond}
+}
+
+func TestConfigMistakes(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*Config)
+		want   string
+	}{
+		"none":           {func(*Config) {}, ""},
+		"no bind":        {func(c *Config) { c.Bind = netip.AddrPort{} }, ""},
+		"insecure":       {func(c *Config) { c.Keys, c.Insecure = nil, true }, ""},
+		"no member":      {func(c *Config) { c.Self = "m9" }, `this node, "m9", is not among the members: m1, m2, m3`},
+		"bind elsewhere": {func(c *Config) { c.Bind = ap("10.0.0.9:7946") }, `bind is 10.0.0.9:7946, but the members expect "m1" at 10.0.0.1:7946: make them the same`},
+		"no port":        {func(c *Config) { c.Members["m2"] = ap("10.0.0.2:0") }, `member "m2" needs an address and a port, it has 10.0.0.2:0`},
+		"no address":     {func(c *Config) { c.Members["m2"] = netip.AddrPort{} }, `member "m2" needs an address and a port, it has invalid AddrPort`},
+		"any address":    {func(c *Config) { c.Members["m2"] = ap("0.0.0.0:7946") }, `member "m2" has the address 0.0.0.0, which nobody can be reached at`},
+		"a group":        {func(c *Config) { c.Members["m2"] = ap("224.0.0.18:7946") }, `member "m2" has the address 224.0.0.18, which nobody can be reached at`},
+		"mapped":         {func(c *Config) { c.Members["m2"] = ap("[::ffff:10.0.0.2]:7946") }, `member "m2" has the address ::ffff:10.0.0.2: write it as 10.0.0.2`},
+		"link-local":     {func(c *Config) { c.Members["m2"] = ap("[fe80::1%eth0]:7946") }, `member "m2" has the link-local address fe80::1%eth0: give it another`},
+		"mixed":          {func(c *Config) { c.Members["m2"] = ap("[fd00::2]:7946") }, `member "m2" has the address fd00::2 and this node 10.0.0.1: an election is either IPv4 or IPv6`},
+		"twice":          {func(c *Config) { c.Members["m3"] = ap("10.0.0.2:7946") }, `members "m2" and "m3" have the same address, 10.0.0.2:7946`},
+		"no key":         {func(c *Config) { c.Keys = nil }, "there is no key: set keyFile to a file that `herald keygen` wrote, the same on all members"},
+		"both":           {func(c *Config) { c.Insecure = true }, "insecure does not go with a key: remove the one or the other"},
+		"short key":      {func(c *Config) { c.Keys = append(c.Keys, []byte("short")) }, "a key has 16, 24 or 32 bytes, this one has 5; `herald keygen` writes one"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := config()
+			test.change(c)
+			got := ""
+			if err := c.check(); err != nil {
+				got = err.Error()
+			}
+			if got != test.want {
+				t.Fatalf("error %q, want %q", got, test.want)
+			}
+		})
+	}
+}

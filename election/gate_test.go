@@ -1,0 +1,105 @@
+package election
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// book is a log to look into.
+type book struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *book) Write(line []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(line)
+}
+
+// count is how many lines have this in them.
+func (b *book) count(what string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := 0
+	for line := range strings.Lines(b.b.String()) {
+		if strings.Contains(line, what) {
+			n++
+		}
+	}
+	return n
+}
+
+func (b *book) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func (b *book) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
+
+func ap(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
+
+func trio() map[string]netip.AddrPort {
+	return map[string]netip.AddrPort{"m1": ap("10.0.0.1:7946"), "m2": ap("10.0.0.2:7946"), "m3": ap("10.0.0.3:7946")}
+}
+
+func TestGateLetsOtherMembersIn(t *testing.T) {
+	var log book
+	g := &gate{log: log.logger()}
+	g.admit(trio(), "m1")
+	for from, want := range map[string]bool{
+		"10.0.0.2:7946": true, "10.0.0.3:7946": true,
+		"10.0.0.1:7946": false, "10.0.0.2:7947": false, "10.0.0.4:7946": false, "[fd00::1]:7946": false,
+	} {
+		if got := g.packet(ap(from)); got != want {
+			t.Errorf("packet from %s: %v", from, got)
+		}
+	}
+	if !g.stream(ap("10.0.0.2:1").Addr()) || g.stream(ap("10.0.0.1:1").Addr()) {
+		t.Error("a connection may come from any port of another member's address, and from there only")
+	}
+	if n := g.unknown.Load(); n != 5 {
+		t.Errorf("counted %d", n)
+	}
+	g.admit(map[string]netip.AddrPort{"m1": ap("10.0.0.1:7946"), "m4": ap("10.0.0.4:7946")}, "m1")
+	if g.packet(ap("10.0.0.2:7946")) || !g.packet(ap("10.0.0.4:7946")) {
+		t.Error("the change of the members changed nothing")
+	}
+}
+
+func TestGateNamesOnceAndNotForever(t *testing.T) {
+	var log book
+	g := &gate{log: log.logger()}
+	g.admit(trio(), "m1")
+	for range 100 {
+		g.packet(ap("10.9.9.9:1"))
+		g.locked(ap("10.0.0.2:1").Addr())
+		g.impostor("m9", ap("10.0.0.2:7946"), fmt.Errorf("no member"))
+	}
+	if log.count("source=10.9.9.9") != 1 || log.count("member=m2") != 1 || log.count("node=m9") != 1 {
+		t.Fatalf("not named once each:\n%v", &log)
+	}
+	for i := range 1000 {
+		g.packet(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 8, byte(i >> 8), byte(i)}), 7946))
+	}
+	if n := log.count("no member has"); n != maxNamed {
+		t.Fatalf("named %d strangers", n)
+	}
+	if n := log.count("further sources"); n != 1 {
+		t.Fatalf("said %d times that there are more", n)
+	}
+	if g.unknown.Load() != 1100 || g.unreadable.Load() != 100 || g.refused.Load() != 100 {
+		t.Fatal("miscounted", g.unknown.Load(), g.unreadable.Load(), g.refused.Load())
+	}
+	g.admit(trio(), "m1")
+	g.packet(ap("10.9.9.9:1"))
+	if log.count("source=10.9.9.9") != 2 {
+		t.Fatal("not named again after a change")
+	}
+}

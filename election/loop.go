@@ -1,0 +1,217 @@
+package election
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+	"github.com/herald-vip/herald/lease"
+)
+
+// run calls the machine when it is due.
+func (n *node) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	alive := make(map[string]bool)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.wake:
+		case <-timer.C:
+			n.step(nil)
+		case <-n.roster.changed:
+			n.muster(alive)
+		}
+		n.mu.Lock()
+		due := n.due
+		n.mu.Unlock()
+		if timer.Stop(); !due.IsZero() {
+			timer.Reset(time.Until(due))
+		}
+	}
+}
+
+// step tells the machine the time and then whatever else there is, sends what it
+// wants to be sent, and passes on what has come of it.
+func (n *node) step(do func(m *lease.Machine, now time.Time)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.over {
+		return
+	}
+	now := time.Now()
+	n.machine.Tick(now)
+	if do != nil {
+		do(n.machine, now)
+	}
+	n.flush()
+}
+
+// flush does what the machine wants. The mutex is held.
+func (n *node) flush() {
+	messages, events := n.machine.Take()
+	if !n.leaving {
+		n.news.add(events)
+	}
+	if n.news.loss() {
+		n.waiting = append(n.waiting, messages...)
+		n.waiting = n.waiting[max(0, len(n.waiting)-maxWaiting):]
+		messages = nil
+	}
+	n.send(messages)
+	if due := n.machine.Next(); !due.Equal(n.due) {
+		n.due = due
+		select {
+		case n.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// send sends lease messages, once each.
+func (n *node) send(messages []lease.Outgoing) {
+	for _, m := range messages {
+		to := n.roster.address(m.To)
+		if !to.IsValid() {
+			continue // a member until a moment ago
+		}
+		b, err := m.AppendBinary(nil)
+		if err == nil {
+			err = n.list.SendToAddress(memberlist.Address{Addr: to.String(), Name: m.To}, b)
+		}
+		if err != nil {
+			n.gate.unsent.Add(1)
+			n.journal.complain(slog.LevelWarn, "cannot send lease messages: "+err.Error())
+		}
+	}
+}
+
+// receive takes a lease message. What is not one, from a later version perhaps,
+// is counted.
+func (n *node) receive(b []byte) {
+	m, err := lease.ParseMessage(b)
+	if err != nil {
+		n.gate.malformed.Add(1)
+		n.journal.complain(slog.LevelWarn, "a lease message is not understood: "+err.Error())
+		return
+	}
+	n.step(func(machine *lease.Machine, now time.Time) { machine.Receive(now, m) })
+}
+
+// muster tells the machine and the log who is alive, if that has changed.
+func (n *node) muster(before map[string]bool) {
+	now := n.roster.alive()
+	for name := range now {
+		if !before[name] && name != n.roster.self {
+			n.log.Info("a member is alive", "member", name, "address", n.roster.address(name))
+		}
+	}
+	for name := range before {
+		if _, ok := now[name]; !ok {
+			n.log.Warn("a member is gone or cannot be reached", "member", name)
+		}
+	}
+	clear(before)
+	var names []string
+	for name := range now {
+		before[name] = true
+		names = append(names, name)
+	}
+	n.step(func(machine *lease.Machine, at time.Time) { machine.Reachable(at, names) })
+}
+
+// join asks members that are not alive to be, and spreads this one's card.
+func (n *node) join(ctx context.Context) {
+	tick := time.NewTicker(rejoin)
+	defer tick.Stop()
+	for {
+		for _, at := range n.roster.missing() {
+			if ctx.Err() == nil {
+				_, _ = n.list.Join([]string{at}) // it is tried again; that they are gone is said once
+			}
+		}
+	waiting:
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-n.described:
+				_ = n.list.UpdateNode(spread) // what is late is spread with the next exchange of lists
+			case <-tick.C:
+				break waiting
+			}
+		}
+	}
+}
+
+// tell passes news on to the observer, the last of it when ctx ends.
+func (n *node) tell(ctx context.Context) {
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-n.news.some:
+		}
+		n.news.tell(n.observe, n.resume)
+	}
+	n.news.tell(n.observe, n.resume)
+}
+
+// resume sends what has waited for the observer to learn of a loss.
+func (n *node) resume() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.news.loss() {
+		n.send(n.waiting)
+		n.waiting = nil
+	}
+}
+
+// stand makes this member a candidate.
+func (n *node) stand(candidacies []lease.Candidacy) {
+	n.step(func(m *lease.Machine, now time.Time) {
+		for _, c := range candidacies {
+			m.Stand(now, c)
+		}
+	})
+}
+
+// resign ends candidacies and releases what is held, and says so at once.
+func (n *node) resign(leases []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.over {
+		return
+	}
+	now := time.Now()
+	n.machine.Tick(now)
+	n.flush()
+	for _, name := range leases {
+		n.machine.Resign(now, name)
+		n.news.drop(name)
+	}
+	messages, _ := n.machine.Take()
+	n.send(messages)
+	n.flush()
+}
+
+// forget removes leases from the status.
+func (n *node) forget(leases []string) {
+	n.step(func(m *lease.Machine, now time.Time) {
+		for _, name := range leases {
+			m.Forget(now, name)
+		}
+	})
+}
+
+// describe changes this member's card.
+func (n *node) describe(change func(*card)) {
+	if !n.roster.describe(change) {
+		return
+	}
+	select {
+	case n.described <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,56 @@
+package election
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+const (
+	// minMTU is what every link that carries IPv6 passes in one piece, in bytes
+	// (RFC 8200 section 5), and headers what IPv6 and UDP take of it.
+	minMTU  = 1280
+	headers = 40 + 8
+	// checksum is what memberlist adds to a packet without counting it.
+	checksum = 5
+)
+
+// settings are memberlist's for a few members in one place: the dead are found
+// within a second, and what is sent fits any path.
+//
+// The failure detector is not what a failover waits for, that is the end of a
+// lease. It decides with Quorum None, and what is shown. It speaks UDP only, like
+// the lease: a member that TCP alone can reach is of no use.
+func settings(c *Config, ring *memberlist.Keyring, r *roster) *memberlist.Config {
+	s := memberlist.DefaultLANConfig()
+	s.Name = c.Self
+	s.BindPort = int(c.Members[c.Self].Port())
+	s.Keyring = ring
+	s.Delegate, s.Events, s.Alive, s.Merge = r, r, r, r
+
+	s.ProbeInterval = 100 * time.Millisecond
+	s.ProbeTimeout = 50 * time.Millisecond
+	s.SuspicionMult = 4 // intervals, since so few members cannot confirm each other's suspicion
+	s.DisableTcpPings = true
+	s.GossipInterval = 100 * time.Millisecond
+	s.GossipToTheDeadTime = 10 * time.Second
+	s.PushPullInterval = 10 * time.Second
+	s.TCPTimeout = time.Second
+	s.DeadNodeReclaimTime = time.Second // a member may come back at another address
+
+	s.UDPBufferSize = minMTU - headers - checksum
+	s.EnableCompression = false // of so little, it costs more than it saves
+	return s
+}
+
+// newIncarnation tells this run of the process from all others.
+func newIncarnation() (uint64, error) {
+	var b [8]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		return 0, fmt.Errorf("make an incarnation: %w", err)
+	}
+	return binary.BigEndian.Uint64(b[:]), nil
+}

@@ -1,0 +1,77 @@
+package election
+
+import (
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/herald-vip/herald/lease"
+)
+
+// Status is what this member knows of the election.
+type Status struct {
+	Running   bool           // there is a configuration; without one, the rest is zero
+	Address   netip.AddrPort // where this member listens
+	Encrypted bool
+	Lease     lease.Status // the leases, and the members as their lease messages show them
+	Members   []Member     // the same members in the same order, with what memberlist adds
+	Dropped   Dropped
+}
+
+// Member is one of the configured members.
+type Member struct {
+	lease.MemberStatus
+	Address  netip.AddrPort
+	Alive    bool               // memberlist reaches it; always true for this member itself
+	Hardware []net.HardwareAddr // where its VIPs may be seen, as it says itself
+	Standing int                // how many leases it stands for, as it says itself
+}
+
+// Dropped counts what this member did not take, or could not send, since the
+// election began.
+type Dropped struct {
+	Unknown    uint64 // packets and connections from addresses that no other member has
+	Unreadable uint64 // from a member's address, but encrypted with another key or not at all
+	Malformed  uint64 // decrypted, and yet no lease message
+	Refused    uint64 // news of nodes that are no members, or at other addresses
+	Ignored    uint64 // lease messages that are old, repeated, or from no member
+	Unsent     uint64 // lease messages that this member could not send
+}
+
+// Status describes the election at this moment.
+func (e *Election) Status() Status {
+	e.mu.Lock()
+	running := e.node
+	e.mu.Unlock()
+	if running == nil {
+		return Status{}
+	}
+	return running.status()
+}
+
+// status describes the node.
+func (n *node) status() Status {
+	n.mu.Lock()
+	now := time.Now()
+	n.machine.Tick(now)
+	n.flush()
+	of := n.machine.Status(now)
+	config := n.config
+	n.mu.Unlock()
+
+	s := Status{
+		Running: true, Address: config.Members[config.Self], Encrypted: !config.Insecure, Lease: of,
+		Dropped: Dropped{
+			Unknown: n.gate.unknown.Load(), Unreadable: n.gate.unreadable.Load(), Malformed: n.gate.malformed.Load(),
+			Refused: n.gate.refused.Load(), Ignored: of.Ignored, Unsent: n.gate.unsent.Load(),
+		},
+	}
+	alive := n.roster.alive()
+	for _, m := range of.Members {
+		c, ok := alive[m.Name]
+		s.Members = append(s.Members, Member{
+			MemberStatus: m, Address: config.Members[m.Name], Alive: ok, Hardware: c.Hardware, Standing: c.Standing,
+		})
+	}
+	return s
+}
