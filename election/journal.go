@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"net"
 	"net/netip"
 	"strings"
 	"sync"
@@ -60,6 +61,7 @@ func (j *journal) Write(line []byte) (int, error) {
 	case unreadable(text):
 		j.gate.locked(source(text))
 	case strings.HasPrefix(text, "ignoring alive message"): // the roster has named it
+	case strings.Contains(text, net.ErrClosed.Error()): // a last probe while the node stops
 	default:
 		j.complain(severity, text)
 	}

@@ -110,7 +110,7 @@ func (n *node) muster(before map[string]bool) {
 	}
 	for name := range before {
 		if _, ok := now[name]; !ok {
-			n.log.Warn("a member is gone or cannot be reached", "member", name)
+			n.log.Warn("a member has left or cannot be reached", "member", name)
 		}
 	}
 	clear(before)

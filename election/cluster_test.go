@@ -1,0 +1,220 @@
+package election
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/lease"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// cluster is an election among members m1, m2 and so on.
+type cluster struct {
+	t       testing.TB
+	open    opener
+	members []*member
+}
+
+// member is one of a cluster, and its observer.
+type member struct {
+	*Election
+	t      testing.TB
+	name   string
+	config *Config
+	log    *book
+
+	mu    sync.Mutex
+	held  map[string]lease.Granted
+	story []string // what the observer was told, without renewals
+	on    func(event lease.Event)
+}
+
+// newCluster makes a cluster at these addresses, which does not run yet. It is
+// closed when the test ends.
+func newCluster(t testing.TB, open opener, at []netip.AddrPort, change func(*Config)) *cluster {
+	c := &cluster{t: t, open: open}
+	all := make(map[string]netip.AddrPort)
+	for i, a := range at {
+		all[fmt.Sprintf("m%d", i+1)] = a
+	}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		config := &Config{Self: name, Members: all, Keys: [][]byte{key(1)}, Lease: 600 * time.Millisecond}
+		if change != nil {
+			change(config)
+		}
+		c.add(config)
+	}
+	return c
+}
+
+// add adds a member, which does not run yet.
+func (c *cluster) add(config *Config) *member {
+	m := &member{t: c.t, name: config.Self, config: config, log: &book{}, held: make(map[string]lease.Granted)}
+	m.Election = New(m.log.logger(), m)
+	m.open = c.open
+	c.members = append(c.members, m)
+	c.t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			c.t.Errorf("close %s: %v", m.name, err)
+		}
+		if c.t.Failed() {
+			c.t.Logf("%s was told: %v\nlog:\n%v", m.name, m.story, m.log)
+		}
+	})
+	return m
+}
+
+// start applies the members' configurations and has all stand for these leases.
+func (c *cluster) start(leases ...string) {
+	c.t.Helper()
+	for _, m := range c.members {
+		m.apply(nil)
+		for _, name := range leases {
+			m.Stand(lease.Candidacy{Lease: name})
+		}
+	}
+}
+
+// apply changes and applies the member's configuration.
+func (m *member) apply(change func(*Config)) {
+	m.t.Helper()
+	if change != nil {
+		m.config = m.config.clone()
+		change(m.config)
+	}
+	if err := m.Apply(m.config); err != nil {
+		m.t.Fatalf("%s: %v", m.name, err)
+	}
+}
+
+// at is where the member is.
+func (m *member) at() netip.AddrPort { return m.config.Members[m.name] }
+
+// holds reports whether the member may serve by a lease now.
+func (m *member) holds(name string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	g, ok := m.held[name]
+	return ok && time.Now().Before(g.Until)
+}
+
+// holders are the members that hold a lease.
+func (c *cluster) holders(name string) []*member {
+	var all []*member
+	for _, m := range c.members {
+		if m.holds(name) {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// holder waits until one member holds a lease, which one of these must be.
+func (c *cluster) holder(name string, among ...*member) *member {
+	c.t.Helper()
+	var found *member
+	soon(c.t, "one member holds "+name, func() bool {
+		all := c.holders(name)
+		if len(all) > 1 {
+			c.t.Fatalf("%s and %s hold %s", all[0].name, all[1].name, name)
+		}
+		if len(all) == 0 || len(among) > 0 && !slices.Contains(among, all[0]) {
+			return false
+		}
+		found = all[0]
+		return true
+	})
+	return found
+}
+
+// others are all members but one.
+func (c *cluster) others(but *member) []*member {
+	return slices.DeleteFunc(slices.Clone(c.members), func(m *member) bool { return m == but })
+}
+
+// met waits until all members are alive to each other.
+func (c *cluster) met(members ...*member) {
+	c.t.Helper()
+	if len(members) == 0 {
+		members = c.members
+	}
+	for _, m := range members {
+		for _, other := range members {
+			soon(c.t, other.name+" is alive to "+m.name, func() bool { return m.alive(other.name) })
+		}
+	}
+}
+
+// alive reports whether another member is alive to this one.
+func (m *member) alive(other string) bool {
+	return slices.ContainsFunc(m.Status().Members, func(s Member) bool { return s.Name == other && s.Alive })
+}
+
+// told returns what the observer was told since the last call.
+func (m *member) told() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	story := m.story
+	m.story = nil
+	return story
+}
+
+func (m *member) tell(e lease.Event) {
+	m.mu.Lock()
+	switch e := e.(type) {
+	case lease.Granted:
+		if m.held[e.Lease].Epoch != e.Epoch {
+			m.story = append(m.story, "granted "+e.Lease)
+		}
+		m.held[e.Lease] = e
+	case lease.Lost:
+		delete(m.held, e.Lease)
+		m.story = append(m.story, "lost "+e.Lease)
+	case lease.Yield:
+		m.story = append(m.story, "yield "+e.Lease+" to "+e.To)
+	}
+	on := m.on
+	m.mu.Unlock()
+	if on != nil {
+		on(e)
+	}
+}
+
+// Granted serves Observer.
+func (m *member) Granted(all []lease.Granted) {
+	for _, e := range all {
+		m.tell(e)
+	}
+}
+
+// Lost serves Observer.
+func (m *member) Lost(all []lease.Lost) {
+	for _, e := range all {
+		m.tell(e)
+	}
+}
+
+// Yield serves Observer.
+func (m *member) Yield(e lease.Yield) { m.tell(e) }
+
+// resign gives up a lease as a speaker does: first it ends its service.
+func (m *member) resign(name string) {
+	m.mu.Lock()
+	delete(m.held, name)
+	m.mu.Unlock()
+	m.Resign(name)
+}
+
+// react has the observer do something at each event.
+func (m *member) react(do func(lease.Event)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.on = do
+}

@@ -1,0 +1,119 @@
+package election
+
+import (
+	"context"
+	"crypto/rand"
+	"net"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/lease"
+)
+
+// flood sends forged packets from one address to another, ten a millisecond,
+// until ctx ends.
+func flood(ctx context.Context, conn *net.UDPConn) {
+	b := make([]byte, 1200)
+	_, _ = rand.Read(b)
+	b[0] = 1 // an encrypted message, of no key
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			for range 10 {
+				_, _ = conn.Write(b) // what overruns the receiver is lost as it should be
+			}
+		}
+	}
+}
+
+// heap is how much memory is in use when all that can be freed is.
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// A flood from where nobody is, and another from the address of a member that is
+// away, neither take the lease from its holder nor grow its memory.
+func TestFlood(t *testing.T) {
+	at := loopback(4)
+	c := newCluster(t, openSockets, at[:3], func(config *Config) { config.Lease = 2 * time.Second })
+	away := c.members[2]
+	c.members = c.members[:2]
+	c.start("vip")
+	holder := c.holder("vip")
+	c.met()
+	for _, m := range c.members {
+		m.told()
+	}
+	before := heap()
+
+	ctx, stop := context.WithCancel(t.Context())
+	var flooders sync.WaitGroup
+	for _, from := range []net.Addr{net.UDPAddrFromAddrPort(at[3]), net.UDPAddrFromAddrPort(away.at())} {
+		conn, err := net.DialUDP("udp", from.(*net.UDPAddr), net.UDPAddrFromAddrPort(holder.at()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		flooders.Go(func() { flood(ctx, conn) })
+	}
+	soon(t, "the flood has arrived", func() bool {
+		d := holder.Status().Dropped
+		return d.Unknown > 20_000 && d.Unreadable > 10_000
+	})
+	granted := holder.granted("vip")
+	soon(t, "the lease is renewed", func() bool { return holder.granted("vip").Until.After(granted.Until) })
+	stop()
+	flooders.Wait()
+
+	for _, m := range c.members {
+		if told := m.told(); len(told) > 0 {
+			t.Errorf("%s was told %v", m.name, told)
+		}
+	}
+	if after := heap(); after > before+8<<20 {
+		t.Errorf("the heap grew from %d to %d bytes", before, after)
+	}
+	if a, b := holder.log.count("source="+at[3].Addr().String()), holder.log.count("cannot be read"); a != 1 || b != 1 {
+		t.Errorf("named the stranger %d times and the wrong key %d times", a, b)
+	}
+}
+
+// A member that was paused for longer than its lease learns that it has lost it
+// before anything that was waiting for it can make it believe otherwise.
+func TestPausedHolderLearnsItFirst(t *testing.T) {
+	c := newCluster(t, openSockets, loopback(3), nil)
+	c.start("vip")
+	first := c.holder("vip")
+	c.met()
+	first.told()
+	var mu sync.Mutex
+	var events []lease.Event
+	first.node.mu.Lock()
+	first.react(func(e lease.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		events = append(events, e)
+	})
+	second := c.holder("vip", c.others(first)...)
+	mu.Lock()
+	events = nil
+	mu.Unlock()
+	first.node.mu.Unlock()
+	soon(t, "it learns", func() bool { return len(first.told()) > 0 })
+	mu.Lock()
+	defer mu.Unlock()
+	if _, ok := events[0].(lease.Lost); !ok {
+		t.Errorf("it first learnt %+v", events[0])
+	}
+	c.holder("vip", second)
+}

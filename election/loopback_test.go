@@ -1,0 +1,230 @@
+package election
+
+import (
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/herald-vip/herald/lease"
+)
+
+// These tests run over real sockets, in real time.
+
+// part has two members not hear each other, by what their gates let in, or mends it.
+func (c *cluster) part(a, b *member, cut bool) {
+	for _, pair := range [][2]*member{{a, b}, {b, a}} {
+		members := maps.Clone(pair[0].config.Members)
+		if cut {
+			delete(members, pair[1].name)
+		}
+		pair[0].node.gate.admit(members, pair[0].name)
+	}
+}
+
+func TestOneHoldsOverSockets(t *testing.T) {
+	for name, at := range map[string][]netip.AddrPort{
+		"IPv4": loopback(3),
+		"IPv6": {free(t), free(t), free(t)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, openSockets, at, nil)
+			c.start("vip")
+			first := c.holder("vip")
+			c.met()
+			first.resign("vip")
+			second := c.holder("vip", c.others(first)...)
+			if err := second.Close(); err != nil {
+				t.Fatal(err)
+			}
+			first.Stand(lease.Candidacy{Lease: "vip"})
+			c.holder("vip", c.others(second)...)
+			for _, m := range c.members {
+				if m.log.count("level=WARN") > 1 || m.log.count("level=ERROR") > 0 { // of the one that closed
+					t.Errorf("%s complains:\n%v", m.name, m.log)
+				}
+			}
+		})
+	}
+}
+
+// free returns an address of this host's IPv6 loopback with a free port.
+func free(t *testing.T) netip.AddrPort {
+	t.Helper()
+	conn, err := net.ListenUDP("udp6", &net.UDPAddr{IP: net.IPv6loopback})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	return conn.LocalAddr().(*net.UDPAddr).AddrPort()
+}
+
+func TestPartitionHealsOverSockets(t *testing.T) {
+	c := newCluster(t, openSockets, loopback(3), nil)
+	c.start("vip")
+	first := c.holder("vip")
+	c.met()
+	for _, m := range c.others(first) {
+		c.part(first, m, true)
+	}
+	c.holder("vip", c.others(first)...)
+	for _, m := range c.others(first) {
+		soon(t, "the first is not alive to the others", func() bool { return !m.alive(first.name) })
+	}
+	for _, m := range c.others(first) {
+		c.part(first, m, false)
+	}
+	c.met()
+	c.holder("vip")
+}
+
+func TestKeysRotate(t *testing.T) {
+	c := newCluster(t, openSockets, loopback(3), nil)
+	c.start("vip")
+	holder := c.holder("vip")
+	c.met()
+	for _, m := range c.members {
+		m.told()
+	}
+	for _, keys := range [][][]byte{{key(1), key(2)}, {key(2), key(1)}, {key(2)}} {
+		for _, m := range c.members {
+			m.apply(func(config *Config) { config.Keys = keys })
+		}
+	}
+	before := holder.granted("vip")
+	soon(t, "the lease is renewed with the new key", func() bool { return holder.granted("vip").Until.After(before.Until) })
+	for _, m := range c.members {
+		if told := m.told(); len(told) > 0 {
+			t.Errorf("%s was told %v", m.name, told)
+		}
+		if d := m.Status().Dropped; d.Unreadable > 0 {
+			t.Errorf("%s could not read %d messages", m.name, d.Unreadable)
+		}
+	}
+}
+
+func TestWrongKeyIsNamedAndKeptOut(t *testing.T) {
+	c := newCluster(t, openSockets, loopback(3), nil)
+	wrong := c.members[2]
+	wrong.config.Keys = [][]byte{key(9)}
+	good := c.members[:2]
+	c.start("vip")
+	c.holder("vip", good...)
+	c.met(good...)
+	for _, m := range good {
+		soon(t, m.name+" has received much that it cannot read", func() bool { return m.Status().Dropped.Unreadable > 50 })
+		if n := m.log.count("cannot be read"); n != 1 || m.log.count("member=m3") != 1 {
+			t.Errorf("%s says it %d times:\n%v", m.name, n, m.log)
+		}
+		if m.alive("m3") {
+			t.Errorf("m3 is alive to %s", m.name)
+		}
+	}
+	if wrong.holds("vip") {
+		t.Error("the one with the wrong key holds the lease")
+	}
+	wrong.apply(func(config *Config) { config.Keys = [][]byte{key(1)} })
+	c.met()
+}
+
+func TestNoKeyIsNamedAndKeptOut(t *testing.T) {
+	c := newCluster(t, openSockets, loopback(3), nil)
+	open := c.members[2]
+	open.config.Keys, open.config.Insecure = nil, true
+	good := c.members[:2]
+	c.start("vip")
+	c.holder("vip", good...)
+	c.met(good...)
+	for _, m := range c.members {
+		soon(t, m.name+" cannot read the others", func() bool { return m.Status().Dropped.Unreadable > 50 })
+		if n := m.log.count("level=WARN"); n > 3 {
+			t.Errorf("%s complains:\n%v", m.name, m.log)
+		}
+	}
+	if n := open.log.count("NOT ENCRYPTED"); n != 1 {
+		t.Errorf("the open one warned %d times", n)
+	}
+}
+
+func TestStrangersAreNamedAndKeptOut(t *testing.T) {
+	at := loopback(4)
+	c := newCluster(t, openSockets, at[:3], nil)
+	stranger := c.add(c.members[0].config.clone())
+	stranger.name, stranger.config.Self = "m4", "m4"
+	stranger.config.Members["m4"] = at[3]
+	members := c.members[:3]
+	c.start("vip")
+	c.holder("vip", members...)
+	c.met(members...)
+	for _, m := range members {
+		soon(t, m.name+" has heard of the stranger", func() bool { return m.Status().Dropped.Unknown > 20 })
+		if n := m.log.count("source=" + at[3].Addr().String()); n != 1 {
+			t.Errorf("%s names it %d times:\n%v", m.name, n, m.log)
+		}
+		if len(m.Status().Members) != 3 {
+			t.Errorf("%s has members %v", m.name, m.Status().Members)
+		}
+	}
+	if stranger.holds("vip") {
+		t.Error("the stranger holds the lease")
+	}
+}
+
+func TestImpostorIsNamedAndKeptOut(t *testing.T) {
+	at := loopback(3)
+	c := newCluster(t, openSockets, at, nil)
+	impostor := c.members[2] // at the right address, with the right key and the wrong name
+	impostor.name, impostor.config.Self = "m9", "m9"
+	delete(impostor.config.Members, "m3") // the map is everybody's
+	good := c.members[:2]
+	impostor.config.Members = map[string]netip.AddrPort{"m1": at[0], "m2": at[1], "m9": at[2]}
+	for _, m := range good {
+		m.config.Members = map[string]netip.AddrPort{"m1": at[0], "m2": at[1], "m3": at[2]}
+	}
+	c.start("vip")
+	c.holder("vip", good...)
+	for _, m := range good {
+		soon(t, m.name+" has heard of the impostor", func() bool { return m.Status().Dropped.Refused > 3 })
+		if n := m.log.count("node=m9"); n != 1 {
+			t.Errorf("%s names it %d times:\n%v", m.name, n, m.log)
+		}
+	}
+	if impostor.holds("vip") {
+		t.Error("the impostor holds the lease")
+	}
+}
+
+func TestWhatCannotChange(t *testing.T) {
+	at := loopback(4)
+	c := newCluster(t, openSockets, at[:3], nil)
+	c.start("vip")
+	c.holder("vip")
+	m := c.members[0]
+	for name, change := range map[string]func(*Config){
+		"the name of this node cannot change":    func(c *Config) { c.Self = "m2" },
+		"the address of this node cannot change": func(c *Config) { c.Members["m1"] = at[3] },
+		"encryption cannot be given up":          func(c *Config) { c.Keys, c.Insecure = nil, true },
+		"is not among the members":               func(c *Config) { delete(c.Members, "m1") },
+	} {
+		bad := m.config.clone()
+		change(bad)
+		err := m.Apply(bad)
+		if err == nil || !strings.HasPrefix(err.Error(), "election: ") || !strings.Contains(err.Error(), name) {
+			t.Errorf("want an error with %q, got %v", name, err)
+		}
+	}
+	m.apply(nil)
+	c.met()
+	if !slices.Contains(c.members, c.holder("vip")) {
+		t.Error("the lease is gone")
+	}
+}
+
+// granted is the last grant that the member was told of.
+func (m *member) granted(name string) lease.Granted {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.held[name]
+}

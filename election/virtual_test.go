@@ -1,0 +1,315 @@
+package election
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/herald-vip/herald/lease"
+)
+
+// sites are addresses for a fabric.
+func sites(n int) []netip.AddrPort {
+	var all []netip.AddrPort
+	for i := range n {
+		all = append(all, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)}), 7946))
+	}
+	return all
+}
+
+// virtually runs a test in virtual time, on a fabric, with n members.
+func virtually(t *testing.T, n int, change func(*Config), test func(*testing.T, *fabric, *cluster)) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		c := newCluster(t, f.open, sites(n), change)
+		test(t, f, c)
+	})
+}
+
+// watch fails the test if two members ever hold a lease at once, until it is stopped.
+func (c *cluster) watch(name string) (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			if all := c.holders(name); len(all) > 1 {
+				c.t.Errorf("%s and %s hold %s", all[0].name, all[1].name, name)
+				return
+			}
+			select {
+			case <-done:
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}()
+	return func() { close(done); <-ended }
+}
+
+func TestOneHolds(t *testing.T) {
+	virtually(t, 3, nil, func(t *testing.T, _ *fabric, c *cluster) {
+		defer c.watch("vip")()
+		c.start("vip")
+		holder := c.holder("vip")
+		c.met()
+		time.Sleep(10 * time.Second)
+		if told := holder.told(); len(told) != 1 || !holder.holds("vip") {
+			t.Fatalf("the holder was told %v", told)
+		}
+		for _, m := range c.members {
+			s := m.Status()
+			i := slices.IndexFunc(s.Lease.Leases, func(l lease.LeaseStatus) bool { return l.Lease == "vip" })
+			if i < 0 || s.Lease.Leases[i].Holder != holder.name || s.Lease.Leases[i].Epoch == 0 {
+				t.Errorf("%s says %+v", m.name, s.Lease.Leases)
+			}
+			if !s.Running || !s.Encrypted || s.Address != m.at() || len(s.Members) != 3 {
+				t.Errorf("%s says %+v", m.name, s)
+			}
+			if s.Dropped != (Dropped{}) {
+				t.Errorf("%s dropped %+v", m.name, s.Dropped)
+			}
+		}
+	})
+}
+
+func TestResignHandsOver(t *testing.T) {
+	virtually(t, 3, nil, func(t *testing.T, f *fabric, c *cluster) {
+		defer c.watch("vip")()
+		c.start("vip")
+		first := c.holder("vip")
+		c.met()
+		synctest.Wait()
+
+		var sent []netip.AddrPort
+		f.mu.Lock()
+		f.sent = func(from, to netip.AddrPort, _ []byte) {
+			if from == first.at() {
+				sent = append(sent, to)
+			}
+		}
+		f.mu.Unlock()
+		first.resign("vip")
+		f.mu.Lock()
+		n := len(sent)
+		f.sent = nil
+		f.mu.Unlock()
+		if n < 2 {
+			t.Fatalf("%d messages were sent before Resign returned", n)
+		}
+		resigned := time.Now()
+		c.holder("vip", c.others(first)...)
+		if took := time.Since(resigned); took > 100*time.Millisecond { // virtual time: exact
+			t.Fatalf("handing over took %v", took)
+		}
+		if told := first.told(); len(told) != 1 {
+			t.Fatalf("it was told of what it has done itself: %v", told)
+		}
+	})
+}
+
+func TestObserverMayActAtOnce(t *testing.T) {
+	virtually(t, 3, nil, func(t *testing.T, _ *fabric, c *cluster) {
+		for _, m := range c.members {
+			m.react(func(e lease.Event) {
+				if g, ok := e.(lease.Granted); ok && g.Lease == "vip" {
+					m.resign("vip")
+					m.Describe(nil)
+					m.Status()
+					m.Stand(lease.Candidacy{Lease: "other"})
+				}
+			})
+		}
+		c.start("vip")
+		c.holder("other")
+		for _, m := range c.members {
+			soon(t, "each has held and resigned", func() bool {
+				return slices.ContainsFunc(m.Status().Lease.Leases, func(l lease.LeaseStatus) bool { return l.Lease == "vip" && !l.Standing })
+			})
+		}
+	})
+}
+
+func TestSlowObserverLosesNothing(t *testing.T) {
+	virtually(t, 3, nil, func(t *testing.T, _ *fabric, c *cluster) {
+		c.start("vip")
+		holder := c.holder("vip")
+		var calls atomic.Int64
+		holder.react(func(lease.Event) {
+			calls.Add(1)
+			time.Sleep(30 * time.Second)
+		})
+		time.Sleep(2 * time.Minute)
+		if told, n := holder.told(), calls.Load(); len(told) != 1 || n == 0 || n > 5 {
+			t.Fatalf("told %v, in %d calls", told, n)
+		}
+		for _, m := range c.others(holder) {
+			if told := m.told(); len(told) > 0 {
+				t.Fatalf("%s was told %v", m.name, told)
+			}
+		}
+		holder.react(nil)
+		time.Sleep(time.Minute)
+	})
+}
+
+func TestPartitionAndHealing(t *testing.T) {
+	virtually(t, 3, nil, func(t *testing.T, f *fabric, c *cluster) {
+		defer c.watch("vip")()
+		c.start("vip")
+		first := c.holder("vip")
+		c.met()
+		for _, m := range c.others(first) {
+			f.part(first.at(), m.at(), true)
+		}
+		second := c.holder("vip", c.others(first)...)
+		soon(t, "the holder is not alive to the others any more", func() bool { return !second.alive(first.name) })
+		if told := first.told(); len(told) != 2 || told[1] != "lost vip" {
+			t.Fatalf("the first was told %v", told)
+		}
+		time.Sleep(2 * time.Minute) // memberlist has given up on the others by then
+		for _, m := range c.others(first) {
+			f.part(first.at(), m.at(), false)
+		}
+		c.met()
+		time.Sleep(10 * time.Second)
+		if told := second.told(); len(told) != 1 {
+			t.Fatalf("the holder was told %v when the partition healed", told)
+		}
+		if n := second.log.count("member has left"); n != 1 {
+			t.Fatalf("said %d times that the first is gone", n)
+		}
+	})
+}
+
+func TestBadNetwork(t *testing.T) {
+	virtually(t, 5, nil, func(t *testing.T, f *fabric, c *cluster) {
+		f.delay, f.loss, f.twice = 20*time.Millisecond, 0.2, 0.2
+		defer c.watch("vip")()
+		c.start("vip")
+		for range 60 {
+			c.holder("vip")
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+func TestQuorumNoneFollowsTheLiving(t *testing.T) {
+	none := func(c *Config) { c.Quorum = lease.None }
+	virtually(t, 2, none, func(t *testing.T, f *fabric, c *cluster) {
+		c.start("vip")
+		first := c.holder("vip")
+		second := c.others(first)[0]
+		c.met()
+		f.part(first.at(), second.at(), true)
+		soon(t, "both hold", func() bool { return first.holds("vip") && second.holds("vip") })
+		f.part(first.at(), second.at(), false)
+		soon(t, "one has given way", func() bool { return len(c.holders("vip")) == 1 })
+		c.met()
+		c.holder("vip")
+		if n := first.log.count("quorum is none"); n != 1 {
+			t.Fatalf("warned %d times", n)
+		}
+	})
+}
+
+func TestCloseReleases(t *testing.T) {
+	virtually(t, 3, nil, func(t *testing.T, _ *fabric, c *cluster) {
+		defer c.watch("vip")()
+		c.start("vip")
+		first := c.holder("vip")
+		c.met()
+		first.told()
+		at := time.Now()
+		if err := first.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(at); took > time.Second {
+			t.Fatalf("closing took %v", took)
+		}
+		if told := first.told(); len(told) != 1 || told[0] != "lost vip" {
+			t.Fatalf("the observer was told %v", told)
+		}
+		c.holder("vip", c.others(first)...)
+		if took := time.Since(at); took > 500*time.Millisecond {
+			t.Fatalf("handing over took %v", took)
+		}
+		for _, m := range c.others(first) {
+			soon(t, "the others know that it has left", func() bool { return !m.alive(first.name) })
+		}
+		if err := first.Apply(first.config); !errors.Is(err, ErrClosed) {
+			t.Fatalf("closed, and yet: %v", err)
+		}
+	})
+}
+
+func TestOffAndOn(t *testing.T) {
+	virtually(t, 3, nil, func(t *testing.T, _ *fabric, c *cluster) {
+		c.start("vip")
+		first := c.holder("vip")
+		c.met()
+		if err := first.Apply(nil); err != nil {
+			t.Fatal(err)
+		}
+		if s := first.Status(); s.Running {
+			t.Fatalf("%+v", s)
+		}
+		first.Describe([]net.HardwareAddr{{2, 0, 0, 0, 0, 1}})
+		second := c.holder("vip", c.others(first)...)
+		first.apply(nil)
+		c.met()
+		for _, m := range c.others(second) { // its wish to stand has outlived the configuration
+			m.Resign("nothing")
+		}
+		second.resign("vip")
+		third := c.others(second)
+		third[0].resign("vip")
+		third[1].resign("vip")
+		first.Stand(lease.Candidacy{Lease: "vip"})
+		c.holder("vip", first)
+	})
+}
+
+func TestCardsSpread(t *testing.T) {
+	virtually(t, 3, nil, func(t *testing.T, _ *fabric, c *cluster) {
+		c.start()
+		c.met()
+		mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
+		c.members[0].Describe([]net.HardwareAddr{mac})
+		c.members[0].Stand(lease.Candidacy{Lease: "vip"}, lease.Candidacy{Lease: "other"})
+		for _, m := range c.members {
+			soon(t, m.name+" knows the card", func() bool {
+				s := m.Status().Members
+				return len(s) == 3 && s[0].Standing == 2 && len(s[0].Hardware) == 1 && s[0].Hardware[0].String() == mac.String()
+			})
+		}
+	})
+}
+
+func TestPacketsFitAnyPath(t *testing.T) {
+	virtually(t, 5, nil, func(t *testing.T, f *fabric, c *cluster) {
+		longest := 0
+		f.sent = func(_, _ netip.AddrPort, b []byte) { longest = max(longest, len(b)) }
+		var many []string
+		for i := range 300 {
+			many = append(many, fmt.Sprintf("vip-%d-%s", i, strings.Repeat("x", 40)))
+		}
+		c.start(many...)
+		c.met()
+		for _, name := range many {
+			c.holder(name)
+		}
+		time.Sleep(5 * time.Second)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if longest > minMTU-headers || longest < 600 {
+			t.Fatalf("the longest packet has %d bytes, %d on the wire", longest, longest+headers)
+		}
+	})
+}
