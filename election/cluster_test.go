@@ -27,6 +27,7 @@ type member struct {
 	*Election
 	t      testing.TB
 	name   string
+	home   netip.AddrPort // where it is, whatever its configuration says
 	config *Config
 	log    *book
 
@@ -56,7 +57,7 @@ func newCluster(t testing.TB, open opener, at []netip.AddrPort, change func(*Con
 
 // add adds a member, which does not run yet.
 func (c *cluster) add(config *Config) *member {
-	m := &member{t: c.t, name: config.Self, config: config, log: &book{}, held: make(map[string]lease.Granted)}
+	m := &member{t: c.t, name: config.Self, home: config.Members[config.Self], config: config, log: &book{}, held: make(map[string]lease.Granted)}
 	m.Election = New(m.log.logger(), m)
 	m.open = c.open
 	c.members = append(c.members, m)
@@ -93,9 +94,6 @@ func (m *member) apply(change func(*Config)) {
 		m.t.Fatalf("%s: %v", m.name, err)
 	}
 }
-
-// at is where the member is.
-func (m *member) at() netip.AddrPort { return m.config.Members[m.name] }
 
 // holds reports whether the member may serve by a lease now.
 func (m *member) holds(name string) bool {

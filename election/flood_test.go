@@ -58,8 +58,8 @@ func TestFlood(t *testing.T) {
 
 	ctx, stop := context.WithCancel(t.Context())
 	var flooders sync.WaitGroup
-	for _, from := range []net.Addr{net.UDPAddrFromAddrPort(at[3]), net.UDPAddrFromAddrPort(away.at())} {
-		conn, err := net.DialUDP("udp", from.(*net.UDPAddr), net.UDPAddrFromAddrPort(holder.at()))
+	for _, from := range []net.Addr{net.UDPAddrFromAddrPort(at[3]), net.UDPAddrFromAddrPort(away.home)} {
+		conn, err := net.DialUDP("udp", from.(*net.UDPAddr), net.UDPAddrFromAddrPort(holder.home))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -53,7 +53,7 @@ func TestNothingIsSentBeforeALossIsKnown(t *testing.T) {
 			}
 		})
 		for _, m := range c.others(first) {
-			f.part(first.at(), m.at(), true)
+			f.part(first.home, m.home, true)
 		}
 		c.holder("vip", c.others(first)...)
 		time.Sleep(30 * time.Second)

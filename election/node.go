@@ -77,11 +77,12 @@ func (e *Election) start(c *Config) (*node, error) {
 func (n *node) open(c *Config, open opener) (err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	incarnation, err := newIncarnation()
+	now := time.Now()
+	incarnation, err := newIncarnation(now)
 	if err != nil {
 		return err
 	}
-	n.machine, err = lease.New(time.Now(), lease.Options{Self: c.Self, Incarnation: incarnation, Electorate: c.electorate()})
+	n.machine, err = lease.New(now, lease.Options{Self: c.Self, Incarnation: incarnation, Electorate: c.electorate()})
 	if err != nil {
 		return err
 	}

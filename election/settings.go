@@ -46,11 +46,12 @@ func settings(c *Config, ring *memberlist.Keyring, r *roster) *memberlist.Config
 	return s
 }
 
-// newIncarnation tells this run of the process from all others.
-func newIncarnation() (uint64, error) {
-	var b [8]byte
-	if _, err := rand.Read(b[:]); err != nil {
+// newIncarnation tells this run of the process from all others, and usually a
+// later one from an earlier: by the time of day to some microseconds, and chance.
+func newIncarnation(now time.Time) (uint64, error) {
+	var chance [2]byte
+	if _, err := rand.Read(chance[:]); err != nil {
 		return 0, fmt.Errorf("make an incarnation: %w", err)
 	}
-	return binary.BigEndian.Uint64(b[:]), nil
+	return uint64(now.UnixNano())&^0xffff | uint64(binary.BigEndian.Uint16(chance[:])), nil
 }

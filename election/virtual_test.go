@@ -27,6 +27,7 @@ func sites(n int) []netip.AddrPort {
 // virtually runs a test in virtual time, on a fabric, with n members.
 func virtually(t *testing.T, n int, change func(*Config), test func(*testing.T, *fabric, *cluster)) {
 	synctest.Test(t, func(t *testing.T) {
+		t.Cleanup(func() { time.Sleep(time.Minute) }) // for memberlist to end what it does not wait for
 		f := newFabric()
 		c := newCluster(t, f.open, sites(n), change)
 		test(t, f, c)
@@ -35,11 +36,12 @@ func virtually(t *testing.T, n int, change func(*Config), test func(*testing.T, 
 
 // watch fails the test if two members ever hold a lease at once, until it is stopped.
 func (c *cluster) watch(name string) (stop func()) {
+	all := cluster{members: slices.Clone(c.members)}
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
 		for {
-			if all := c.holders(name); len(all) > 1 {
+			if all := all.holders(name); len(all) > 1 {
 				c.t.Errorf("%s and %s hold %s", all[0].name, all[1].name, name)
 				return
 			}
@@ -69,7 +71,7 @@ func TestOneHolds(t *testing.T) {
 			if i < 0 || s.Lease.Leases[i].Holder != holder.name || s.Lease.Leases[i].Epoch == 0 {
 				t.Errorf("%s says %+v", m.name, s.Lease.Leases)
 			}
-			if !s.Running || !s.Encrypted || s.Address != m.at() || len(s.Members) != 3 {
+			if !s.Running || !s.Encrypted || s.Address != m.home || len(s.Members) != 3 {
 				t.Errorf("%s says %+v", m.name, s)
 			}
 			if s.Dropped != (Dropped{}) {
@@ -90,7 +92,7 @@ func TestResignHandsOver(t *testing.T) {
 		var sent []netip.AddrPort
 		f.mu.Lock()
 		f.sent = func(from, to netip.AddrPort, _ []byte) {
-			if from == first.at() {
+			if from == first.home {
 				sent = append(sent, to)
 			}
 		}
@@ -166,7 +168,7 @@ func TestPartitionAndHealing(t *testing.T) {
 		first := c.holder("vip")
 		c.met()
 		for _, m := range c.others(first) {
-			f.part(first.at(), m.at(), true)
+			f.part(first.home, m.home, true)
 		}
 		second := c.holder("vip", c.others(first)...)
 		soon(t, "the holder is not alive to the others any more", func() bool { return !second.alive(first.name) })
@@ -175,7 +177,7 @@ func TestPartitionAndHealing(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute) // memberlist has given up on the others by then
 		for _, m := range c.others(first) {
-			f.part(first.at(), m.at(), false)
+			f.part(first.home, m.home, false)
 		}
 		c.met()
 		time.Sleep(10 * time.Second)
@@ -207,9 +209,9 @@ func TestQuorumNoneFollowsTheLiving(t *testing.T) {
 		first := c.holder("vip")
 		second := c.others(first)[0]
 		c.met()
-		f.part(first.at(), second.at(), true)
+		f.part(first.home, second.home, true)
 		soon(t, "both hold", func() bool { return first.holds("vip") && second.holds("vip") })
-		f.part(first.at(), second.at(), false)
+		f.part(first.home, second.home, false)
 		soon(t, "one has given way", func() bool { return len(c.holders("vip")) == 1 })
 		c.met()
 		c.holder("vip")
