@@ -34,20 +34,40 @@ func (n *node) reconfigure(c *Config) error {
 	if err := n.machine.Reconfigure(now, c.electorate()); err != nil {
 		return err
 	}
-	if !maps.Equal(c.Members, was.Members) || !sameKeys(c.Keys, was.Keys) {
-		n.gate.admit(c.Members, c.Self)
-	}
-	n.roster.configure(c.Members)
+	n.config = c
+	n.admit(now)
 	if !sameKeys(c.Keys, was.Keys) {
+		n.gate.forget()
 		if err := rotate(n.ring, c.Keys); err != nil {
 			return err // not for keys that were checked
 		}
 		n.log.Info("election messages are encrypted with other keys", "keys", len(c.Keys))
 	}
-	n.config = c
 	n.warn(was)
 	n.flush()
 	return nil
+}
+
+// admit lets the configured members in, and those whose votes the machine still
+// counts: who is no member any more is heard until all know that. The mutex is
+// held.
+func (n *node) admit(now time.Time) {
+	members := maps.Clone(n.config.Members)
+	taken := make(map[netip.AddrPort]bool)
+	for _, at := range members {
+		taken[at] = true
+	}
+	for _, m := range n.machine.Status(now).Members {
+		if at, ok := n.members[m.Name]; ok && !taken[at] && !members[m.Name].IsValid() {
+			members[m.Name] = at
+		}
+	}
+	if maps.Equal(members, n.members) {
+		return
+	}
+	n.members = members
+	n.gate.admit(members, n.config.Self)
+	n.roster.configure(members)
 }
 
 // rotate makes these the ring's keys. Memberlist decrypts meanwhile, with a list

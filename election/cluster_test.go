@@ -216,3 +216,30 @@ func (m *member) react(do func(lease.Event)) {
 	defer m.mu.Unlock()
 	m.on = do
 }
+
+// crash ends the member without a farewell, as SIGKILL does.
+func (m *member) crash() {
+	m.Election.mu.Lock()
+	n := m.node
+	m.node = nil
+	m.Election.mu.Unlock()
+	n.mu.Lock()
+	n.over = true
+	n.mu.Unlock()
+	n.cancel()
+	if err := n.list.Shutdown(); err != nil {
+		m.t.Error(err)
+	}
+	n.telling.Wait()
+	n.work.Wait()
+	m.mu.Lock()
+	clear(m.held)
+	m.mu.Unlock()
+}
+
+// heard are the members that the member's gate lets in, and itself.
+func (m *member) heard() map[string]netip.AddrPort {
+	m.node.mu.Lock()
+	defer m.node.mu.Unlock()
+	return m.node.members
+}

@@ -33,8 +33,7 @@ type sources struct {
 	streams map[netip.Addr]string
 }
 
-// admit lets these members in from now on and nobody else. What was named
-// before is named again: the operator has changed something.
+// admit lets these members in from now on and nobody else.
 func (g *gate) admit(members map[string]netip.AddrPort, self string) {
 	s := &sources{packets: make(map[netip.AddrPort]string), streams: make(map[netip.Addr]string)}
 	for name, at := range members {
@@ -44,6 +43,11 @@ func (g *gate) admit(members map[string]netip.AddrPort, self string) {
 		}
 	}
 	g.members.Store(s)
+	g.forget()
+}
+
+// forget has what was named named again: the operator has changed something.
+func (g *gate) forget() {
 	g.strangers.clear()
 	g.undecrypted.clear()
 	g.impostors.clear()
@@ -66,6 +70,12 @@ func (g *gate) stream(from netip.Addr) bool {
 	}
 	g.stranger(from)
 	return false
+}
+
+// knows reports whether somebody is to be sent anything.
+func (g *gate) knows(to netip.AddrPort) bool {
+	_, ok := g.members.Load().packets[to]
+	return ok
 }
 
 // stranger counts and names a source that is no member's.

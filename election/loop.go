@@ -122,26 +122,34 @@ func (n *node) muster(before map[string]bool) {
 	n.step(func(machine *lease.Machine, at time.Time) { machine.Reachable(at, names) })
 }
 
-// join asks members that are not alive to be, and spreads this one's card.
+// join asks members that are not alive to be, again and again, and lets go of
+// those that are members no more.
 func (n *node) join(ctx context.Context) {
 	tick := time.NewTicker(rejoin)
 	defer tick.Stop()
-	for {
+	for more := true; more; more = n.spread(ctx, tick.C) {
+		n.mu.Lock()
+		n.admit(time.Now())
+		n.mu.Unlock()
 		for _, at := range n.roster.missing() {
 			if ctx.Err() == nil {
-				_, _ = n.list.Join([]string{at}) // it is tried again; that they are gone is said once
+				_, _ = n.list.Join([]string{at}) // that they are gone has been said
 			}
 		}
-	waiting:
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-n.described:
-				_ = n.list.UpdateNode(spread) // what is late is spread with the next exchange of lists
-			case <-tick.C:
-				break waiting
-			}
+	}
+}
+
+// spread tells the others what this member's card says, whenever that changes,
+// until the next tick. It reports false when ctx ends.
+func (n *node) spread(ctx context.Context, tick <-chan time.Time) bool {
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick:
+			return true
+		case <-n.described:
+			_ = n.list.UpdateNode(spread) // what is late goes with the next exchange of lists
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/herald-vip/herald/lease"
 )
 
 // elect gives all these members the same list.
@@ -123,5 +125,75 @@ func TestLeaseChangesInPlace(t *testing.T) {
 		if left := time.Until(holder.granted("vip").Until); left < time.Second {
 			t.Fatalf("the lease ends in %v", left)
 		}
+	})
+}
+
+// A member that is removed is heard until all others know: its vote may be needed.
+func TestRemovedMemberVotesUntilAllKnow(t *testing.T) {
+	virtually(t, 4, nil, func(t *testing.T, _ *fabric, c *cluster) {
+		defer c.watch("vip")()
+		c.start()
+		for _, m := range c.members[:2] {
+			m.Stand(lease.Candidacy{Lease: "vip"})
+		}
+		holder := c.holder("vip", c.members[:2]...)
+		c.met()
+		c.members[2].crash()
+		stay := c.members[:3]
+		elect(stay...)
+		for _, m := range c.members[:2] {
+			m.apply(nil)
+		}
+		time.Sleep(10 * time.Second)
+		if told := holder.told(); len(told) != 1 {
+			t.Fatalf("the holder was told %v", told)
+		}
+		c.members[2].apply(nil)
+		time.Sleep(10 * time.Second)
+		for _, m := range stay {
+			if s := m.Status(); len(s.Members) != 3 || s.Lease.Pending != nil {
+				t.Errorf("%s is in the election %+v", m.name, s.Lease)
+			}
+			soon(t, "the one that left is heard no more", func() bool { return m.Status().Members[0].Alive && len(m.heard()) == 3 })
+		}
+		if told := holder.told(); len(told) != 0 {
+			t.Fatalf("the holder was told %v", told)
+		}
+	})
+}
+
+func TestMemberComesBackAfterACrash(t *testing.T) {
+	virtually(t, 3, nil, func(t *testing.T, _ *fabric, c *cluster) {
+		defer c.watch("vip")()
+		c.start("vip")
+		first := c.holder("vip")
+		c.met()
+		for _, away := range []time.Duration{0, 10 * time.Second} { // before and after the others have noticed
+			first.crash()
+			time.Sleep(away)
+			first.apply(nil)
+			c.met()
+			c.holder("vip")
+			time.Sleep(5 * time.Second)
+		}
+	})
+}
+
+func TestMemberComesBackElsewhere(t *testing.T) {
+	virtually(t, 4, nil, func(t *testing.T, _ *fabric, c *cluster) {
+		moved, home := c.members[2], c.members[3].home
+		c.members = c.members[:3]
+		elect(c.members...)
+		c.start("vip")
+		c.holder("vip")
+		c.met()
+		if err := moved.Apply(nil); err != nil {
+			t.Fatal(err)
+		}
+		moved.home = home
+		elect(c.members...)
+		c.start("vip")
+		c.met()
+		c.holder("vip")
 	})
 }

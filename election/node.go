@@ -4,6 +4,7 @@ import (
 	"context"
 	"log"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -43,6 +44,7 @@ type node struct {
 
 	mu      sync.Mutex // guards what follows, and sending
 	config  *Config
+	members map[string]netip.AddrPort // who is heard: as configured, and who was until lately
 	machine *lease.Machine
 	due     time.Time        // when the machine wants to be called; zero: never
 	waiting []lease.Outgoing // to be sent when the observer knows what is lost
@@ -53,14 +55,12 @@ type node struct {
 // start makes a node and its goroutines.
 func (e *Election) start(c *Config) (*node, error) {
 	g := &gate{log: e.log}
-	g.admit(c.Members, c.Self)
 	ctx, cancel := context.WithCancel(context.Background())
 	n := &node{
 		log: e.log, gate: g, journal: newJournal(e.log, g), news: newNews(), observe: e.observe, config: c,
 		wake: make(chan struct{}, 1), described: make(chan struct{}, 1), cancel: cancel,
 	}
 	n.roster = newRoster(c.Self, g, n.receive)
-	n.roster.configure(c.Members)
 	if err := n.open(c, e.open); err != nil {
 		cancel()
 		return nil, err
@@ -86,6 +86,7 @@ func (n *node) open(c *Config, open opener) (err error) {
 	if err != nil {
 		return err
 	}
+	n.admit(now)
 	if !c.Insecure {
 		if n.ring, err = memberlist.NewKeyring(c.Keys, c.Keys[0]); err != nil {
 			return err

@@ -189,11 +189,14 @@ func (s *sockets) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
 	return s.local.Addr().AsSlice(), int(s.local.Port()), nil
 }
 
-// WriteTo sends a packet. It serves memberlist.Transport.
+// WriteTo sends a packet to another member. What is for anybody else is lost, as
+// if on the way: nobody is to be reached by a ping that asks for an answer to
+// somewhere else, and who is a member no more is to be found dead. It serves
+// memberlist.Transport.
 func (s *sockets) WriteTo(b []byte, addr string) (time.Time, error) {
 	to, err := netip.ParseAddrPort(addr)
-	if err != nil {
-		return time.Time{}, err
+	if err != nil || !s.gate.knows(to) {
+		return time.Now(), nil
 	}
 	_, err = s.udp.WriteToUDPAddrPort(b, to)
 	return time.Now(), err
@@ -210,9 +213,12 @@ func (s *sockets) PacketCh() <-chan *memberlist.Packet { return s.packets }
 // StreamCh serves memberlist.Transport.
 func (s *sockets) StreamCh() <-chan net.Conn { return s.streams }
 
-// DialTimeout connects to a member, from the address that it knows this one by.
-// It serves memberlist.Transport.
+// DialTimeout connects to another member, from the address that it knows this one
+// by. It serves memberlist.Transport.
 func (s *sockets) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
+	if to, err := netip.ParseAddrPort(addr); err != nil || !s.gate.knows(to) {
+		return nil, fmt.Errorf("connect to %s: no member is there", addr)
+	}
 	dialer := net.Dialer{Timeout: timeout, LocalAddr: &net.TCPAddr{IP: s.local.Addr().AsSlice()}}
 	conn, err := dialer.DialContext(s.ctx, "tcp", addr)
 	if err != nil {

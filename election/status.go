@@ -56,7 +56,7 @@ func (n *node) status() Status {
 	n.machine.Tick(now)
 	n.flush()
 	of := n.machine.Status(now)
-	config := n.config
+	config, members := n.config, n.members
 	n.mu.Unlock()
 
 	s := Status{
@@ -70,7 +70,7 @@ func (n *node) status() Status {
 	for _, m := range of.Members {
 		c, ok := alive[m.Name]
 		s.Members = append(s.Members, Member{
-			MemberStatus: m, Address: config.Members[m.Name], Alive: ok, Hardware: c.Hardware, Standing: c.Standing,
+			MemberStatus: m, Address: members[m.Name], Alive: ok, Hardware: c.Hardware, Standing: c.Standing,
 		})
 	}
 	return s
