@@ -1,0 +1,275 @@
+package fence
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/userdata"
+	"github.com/mdlayher/netlink"
+)
+
+// nft is the kernel's nftables, for one call at a time. Its socket stays open from one
+// call to the next, because closing it waits for what was deleted to be out of use;
+// but not after an error, so that a late answer is never taken for the next one's.
+type nft struct {
+	netns   int // file descriptor of a network namespace; 0: the process's
+	timeout time.Duration
+
+	conn   *nftables.Conn
+	socket *netlink.Conn // conn's
+}
+
+var _ kernel = (*nft)(nil)
+
+const (
+	// sendBuffer holds the largest batch: gating 10,000 addresses takes some 3 MB.
+	sendBuffer = 8 << 20
+
+	// elementsInARow fit a netlink attribute, which has a 16 bit length.
+	elementsInARow = 1000
+
+	// stopgap is the timeout of elements that their own batch removes again.
+	stopgap = time.Minute
+)
+
+// do calls f with a connection.
+func (k *nft) do(f func(*nftables.Conn) error) error {
+	if k.conn == nil {
+		conn, err := nftables.New(nftables.AsLasting(), nftables.WithNetNSFd(k.netns), nftables.WithSockOptions(k.setUp))
+		if err != nil {
+			return fmt.Errorf("open netlink socket: %w", err)
+		}
+		k.conn = conn
+	}
+	err := k.socket.SetDeadline(time.Now().Add(k.timeout))
+	if err == nil {
+		err = f(k.conn)
+	}
+	if err != nil {
+		k.close()
+	}
+	return err
+}
+
+func (k *nft) setUp(socket *netlink.Conn) error {
+	k.socket = socket
+	_ = socket.SetOption(netlink.CapAcknowledge, true) // errors need not repeat the request; harmless if they do
+	return socket.SetWriteBuffer(sendBuffer)
+}
+
+func (k *nft) close() {
+	if k.conn != nil {
+		_ = k.conn.CloseLasting()
+		k.conn = nil
+	}
+}
+
+func (k *nft) gated() (addrs []netip.Addr, err error) {
+	err = k.do(func(c *nftables.Conn) error {
+		addrs, err = readGated(c)
+		return err
+	})
+	return addrs, err
+}
+
+func readGated(c *nftables.Conn) ([]netip.Addr, error) {
+	tables, err := c.ListTablesOfFamily(nftables.TableFamilyINet)
+	if err != nil {
+		return nil, fmt.Errorf("list tables: %w", err)
+	}
+	if !slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == tableName }) {
+		return nil, nil
+	}
+	there, err := c.GetSets(table(nftables.TableFamilyINet))
+	if err != nil {
+		return nil, fmt.Errorf("list sets: %w", err)
+	}
+	var out []netip.Addr
+	for _, s := range there {
+		if s.Name != string(vips)+"4" && s.Name != string(vips)+"6" {
+			continue
+		}
+		elements, err := c.GetSetElements(s)
+		if err != nil {
+			return nil, fmt.Errorf("read set %s: %w", s.Name, err)
+		}
+		for _, e := range elements {
+			if addr, ok := netip.AddrFromSlice(e.Key); ok {
+				out = append(out, addr)
+			}
+		}
+	}
+	return out, nil
+}
+
+func (k *nft) rebuild(addrs []netip.Addr) error {
+	return k.do(func(c *nftables.Conn) error {
+		if err := queueTables(c, addrs); err != nil {
+			return err
+		}
+		return c.Flush()
+	})
+}
+
+// queueTables makes the tables anew in place of those that may be there.
+func queueTables(c *nftables.Conn, addrs []netip.Addr) error {
+	for _, family := range families {
+		t := c.AddTable(table(family)) // so that deleting cannot fail
+		c.DelTable(t)
+		c.AddTable(t)
+		for _, s := range sets(family) {
+			if err := c.AddSet(s, nil); err != nil {
+				return err
+			}
+		}
+	}
+	if err := queue(c, putting(forever, addrs, vips)); err != nil {
+		return err
+	}
+	for _, ch := range chains() {
+		accept := nftables.ChainPolicyAccept
+		to := c.AddChain(&nftables.Chain{
+			Table: table(ch.table), Name: ch.name, Type: nftables.ChainTypeFilter, Hooknum: ch.hook, Priority: ch.priority, Policy: &accept,
+		})
+		for _, r := range ch.rules {
+			c.AddRule(&nftables.Rule{
+				Table: to.Table, Chain: to, Exprs: r.exprs, UserData: userdata.AppendString(nil, userdata.TypeComment, r.comment),
+			})
+		}
+	}
+	return nil
+}
+
+func (k *nft) intact(addrs []netip.Addr) (ok bool, err error) {
+	err = k.do(func(c *nftables.Conn) error {
+		if ok, err = complete(c); err == nil && ok {
+			ok, err = gates(c, addrs)
+		}
+		return err
+	})
+	return ok, err
+}
+
+// complete is whether all tables, chains and rules are there.
+func complete(c *nftables.Conn) (bool, error) {
+	there := make(map[nftables.TableFamily]bool)
+	for _, family := range families {
+		tables, err := c.ListTablesOfFamily(family)
+		if err != nil {
+			return false, fmt.Errorf("list tables: %w", err)
+		}
+		there[family] = slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == tableName })
+	}
+	for _, ch := range chains() {
+		if !there[ch.table] {
+			return false, nil
+		}
+		rules, err := c.GetRules(table(ch.table), &nftables.Chain{Name: ch.name})
+		if err != nil {
+			return false, fmt.Errorf("read rules: %w", err)
+		}
+		if !slices.EqualFunc(rules, ch.rules, func(got *nftables.Rule, want rule) bool {
+			comment, _ := userdata.GetString(got.UserData, userdata.TypeComment)
+			return comment == want.comment && len(got.Exprs) == len(want.exprs)
+		}) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// gates is whether every table gates exactly addrs.
+func gates(c *nftables.Conn, addrs []netip.Addr) (bool, error) {
+	for _, family := range families {
+		for _, s := range sets(family) {
+			if s.HasTimeout {
+				continue
+			}
+			want := make(map[string]bool, len(addrs))
+			for _, addr := range addrs {
+				if nameOf(vips, addr) == s.Name {
+					want[string(addr.AsSlice())] = true
+				}
+			}
+			elements, err := c.GetSetElements(s)
+			if err != nil {
+				return false, fmt.Errorf("read set %s: %w", s.Name, err)
+			}
+			for _, e := range elements {
+				if !want[string(e.Key)] {
+					return false, nil
+				}
+				delete(want, string(e.Key))
+			}
+			if len(want) != 0 {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
+}
+
+func (k *nft) apply(changes []change) error {
+	return k.do(func(c *nftables.Conn) error {
+		if err := queue(c, changes); err != nil {
+			return err
+		}
+		return c.Flush()
+	})
+}
+
+// queue adds changes to the batch. To delete an element that is not there would fail,
+// and so does one that has just expired; to add one that is there would not extend it.
+// So each is added, deleted, and added again if it is to stay.
+func queue(c *nftables.Conn, changes []change) error {
+	type edit struct{ stopgaps, lasting []nftables.SetElement }
+	edits := make(map[string]*edit)
+	for _, ch := range changes {
+		name := nameOf(ch.set, ch.addr)
+		e := edits[name]
+		if e == nil {
+			e = new(edit)
+			edits[name] = e
+		}
+		key := ch.addr.AsSlice()
+		e.stopgaps = append(e.stopgaps, nftables.SetElement{Key: key, Timeout: stopgap})
+		switch {
+		case ch.lasts == forever:
+			e.lasting = append(e.lasting, nftables.SetElement{Key: key})
+		case ch.lasts > 0:
+			e.lasting = append(e.lasting, nftables.SetElement{Key: key, Timeout: ch.lasts})
+		}
+	}
+	for _, family := range families {
+		for _, s := range sets(family) {
+			e := edits[s.Name]
+			if e == nil {
+				continue
+			}
+			for _, step := range []struct {
+				do       func(*nftables.Set, []nftables.SetElement) error
+				elements []nftables.SetElement
+			}{{c.SetAddElements, e.stopgaps}, {c.SetDeleteElements, e.stopgaps}, {c.SetAddElements, e.lasting}} {
+				for some := range slices.Chunk(step.elements, elementsInARow) {
+					if err := step.do(s, some); err != nil {
+						return err
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (k *nft) remove() error {
+	defer k.close()
+	return k.do(func(c *nftables.Conn) error {
+		for _, family := range families {
+			c.DelTable(c.AddTable(table(family))) // added so that deleting cannot fail
+		}
+		return c.Flush()
+	})
+}

@@ -1,0 +1,127 @@
+package fence
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+const (
+	// allowance is how long after reading the clock a lock may be renewed. An
+	// opening ends that much early. It takes some milliseconds for hundreds of
+	// addresses; the rest is for a busy machine.
+	allowance = 20 * time.Millisecond
+
+	// slack is how late the kernel may be in ending a timeout, which it counts in
+	// ticks: up to one of 10 ms (HZ=100) when its count lags, and one more when the
+	// processor that counts is late.
+	slack = 20 * time.Millisecond
+
+	// shortest is the shortest timeout to ask for: Linux rounds down to ticks, and
+	// takes no tick at all for no timeout at all.
+	shortest = 20 * time.Millisecond
+
+	// together is how many addresses a lock is renewed for at once, so that it takes a
+	// small part of the allowance.
+	together = 500
+
+	// attempts is how often a lock is tried in a row before an opening is ErrLate.
+	attempts = 2
+)
+
+// Open lets the host answer for addrs and accept packets to them, until then at the
+// latest; about 40 ms earlier, in fact. Opening again renews. The time must have been
+// derived from time.Now, whose monotonic reading counts. Every address must be gated.
+//
+// After an error some addresses may be open all the same, but never beyond until.
+func (f *Fence) Open(until time.Time, addrs ...netip.Addr) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.open(until, distinct(addrs), answer, accept); err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	return nil
+}
+
+// Accept ends answering for addrs at once, and accepts packets to them until then at
+// the latest, as Open does. ErrLate comes after the answering has ended.
+func (f *Fence) Accept(until time.Time, addrs ...netip.Addr) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	addrs = distinct(addrs)
+	err := f.apply(taking(addrs, answer))
+	if err == nil {
+		err = f.open(until, addrs, accept)
+	}
+	if err != nil {
+		return fmt.Errorf("accept: %w", err)
+	}
+	return nil
+}
+
+func (f *Fence) open(end time.Time, addrs []netip.Addr, permitted ...set) error {
+	for some := range slices.Chunk(addrs, together) {
+		if err := f.openLocks(end, some, permitted); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openLocks renews both locks, of which the first is in the sets of what is permitted.
+func (f *Fence) openLocks(end time.Time, addrs []netip.Addr, permitted []set) error {
+	var doubtful []netip.Addr
+	for _, addr := range addrs {
+		unproven, ok := f.gated[addr]
+		if !ok {
+			return fmt.Errorf("%s is not gated", addr)
+		}
+		if unproven {
+			doubtful = append(doubtful, addr)
+		}
+	}
+	for range attempts {
+		restored := f.restored
+		if err := f.renew(end, func(lasts time.Duration) []change {
+			return append(putting(lasts, addrs, permitted...), taking(doubtful, until)...)
+		}); err != nil {
+			return err
+		}
+		for _, addr := range addrs {
+			f.gated[addr] = true
+		}
+		if err := f.renew(end, func(lasts time.Duration) []change { return putting(lasts, addrs, until) }); err != nil {
+			return err
+		}
+		for _, addr := range addrs {
+			f.gated[addr] = false
+		}
+		if f.restored == restored {
+			return nil
+		}
+		doubtful = nil // the tables are new, and lack the first lock
+	}
+	return fmt.Errorf("%w: somebody else keeps removing Herald's nftables", ErrLate)
+}
+
+// renew makes changes with timeouts that are proven to end before end.
+func (f *Fence) renew(end time.Time, changes func(lasts time.Duration) []change) error {
+	var took time.Duration
+	for range attempts {
+		start := f.now()
+		lasts := end.Sub(start) - allowance - slack
+		if lasts < shortest {
+			f.late++
+			return fmt.Errorf("%w: it ends in %v, and that takes %v", ErrLate, end.Sub(start), allowance+slack+shortest)
+		}
+		if err := f.apply(changes(lasts)); err != nil {
+			return err
+		}
+		if took = f.now().Sub(start); took <= allowance {
+			return nil
+		}
+		f.late++
+	}
+	return fmt.Errorf("%w: it took %v, and may take %v", ErrLate, took, allowance)
+}

@@ -1,0 +1,67 @@
+package fence
+
+import (
+	"net/netip"
+	"time"
+)
+
+// set is a kind of nftables set; there is one of each for IPv4 and IPv6.
+type set string
+
+const (
+	vips   set = "vips"   // gated addresses
+	answer set = "answer" // first lock: ARP and neighbour solicitations for them are answered
+	accept set = "accept" // first lock: packets to them are let in
+	until  set = "until"  // second lock, for either
+)
+
+// change puts an address into a set, or takes it out, whether or not it is there.
+type change struct {
+	set   set
+	addr  netip.Addr
+	lasts time.Duration // how long it stays; forever, or 0: it is taken out
+}
+
+const forever time.Duration = -1
+
+// guarding replaces the gated addresses: what was not gated is closed.
+func guarding(have, want map[netip.Addr]bool) []change {
+	var changes []change
+	for addr := range have {
+		if _, ok := want[addr]; !ok {
+			changes = append(changes, taking([]netip.Addr{addr}, vips, answer, accept, until)...)
+		}
+	}
+	for addr := range want {
+		if _, ok := have[addr]; !ok {
+			changes = append(changes, change{vips, addr, forever})
+			changes = append(changes, taking([]netip.Addr{addr}, answer, accept, until)...)
+		}
+	}
+	return changes
+}
+
+func putting(lasts time.Duration, addrs []netip.Addr, sets ...set) []change {
+	changes := make([]change, 0, len(addrs)*len(sets))
+	for _, s := range sets {
+		for _, addr := range addrs {
+			changes = append(changes, change{s, addr, lasts})
+		}
+	}
+	return changes
+}
+
+func taking(addrs []netip.Addr, sets ...set) []change { return putting(0, addrs, sets...) }
+
+// distinct is addrs without repetitions and without IPv4 in IPv6.
+func distinct(addrs []netip.Addr) []netip.Addr {
+	seen := make(map[netip.Addr]bool, len(addrs))
+	out := make([]netip.Addr, 0, len(addrs))
+	for _, addr := range addrs {
+		if addr = addr.Unmap(); !seen[addr] {
+			seen[addr] = true
+			out = append(out, addr)
+		}
+	}
+	return out
+}

@@ -1,0 +1,171 @@
+package fence
+
+import (
+	"net/netip"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// chain is a base chain of Herald's and its rules.
+type chain struct {
+	table    nftables.TableFamily
+	name     string
+	hook     *nftables.ChainHook
+	priority *nftables.ChainPriority
+	rules    []rule
+}
+
+// rule drops what its expressions match. The comment tells it from the others of its chain.
+type rule struct {
+	comment string
+	exprs   []expr.Any
+}
+
+// families that tables of Herald's are in. All have the same name.
+var families = []nftables.TableFamily{nftables.TableFamilyARP, nftables.TableFamilyINet}
+
+const tableName = "herald"
+
+func table(family nftables.TableFamily) *nftables.Table {
+	return &nftables.Table{Name: tableName, Family: family}
+}
+
+// sets are the sets of either table. A rule can use its own table's only.
+func sets(family nftables.TableFamily) []*nftables.Set {
+	described := func(s set, version, comment string) *nftables.Set {
+		key := nftables.TypeIPAddr
+		if version == "6" {
+			key = nftables.TypeIP6Addr
+		}
+		return &nftables.Set{
+			Table: table(family), Name: string(s) + version, KeyType: key, HasTimeout: s != vips, Comment: comment,
+		}
+	}
+	var out []*nftables.Set
+	for _, version := range []string{"4", "6"} {
+		if version == "6" && family == nftables.TableFamilyARP {
+			break
+		}
+		out = append(out, described(vips, version, "closed unless in both others"))
+		if family == nftables.TableFamilyARP || version == "6" {
+			out = append(out, described(answer, version, "may be answered for"))
+		}
+		if family == nftables.TableFamilyINet {
+			out = append(out, described(accept, version, "packets may come in"))
+		}
+		out = append(out, described(until, version, "for so long"))
+	}
+	for i, s := range out {
+		s.ID = uint32(i + 1)
+	}
+	return out
+}
+
+// Hooks of the family arp: NF_ARP_IN and NF_ARP_OUT in Linux's netfilter_arp.h.
+const (
+	arpIn  = 0
+	arpOut = 1
+)
+
+// nameOf names the set of kind s that addr belongs in, in whichever table.
+func nameOf(s set, addr netip.Addr) string {
+	if addr.Is4() {
+		return string(s) + "4"
+	}
+	return string(s) + "6"
+}
+
+// chains are where Herald looks at packets. ARP is looked at where the host itself
+// receives and sends it. Packets are looked at before anything is done to them, but
+// only those for this host: it may forward others to who holds the address.
+// Solicitations are looked at when they are for this host, too, so that none is lost
+// on its way across a bridge.
+func chains() []chain {
+	asked := join(load(network, 6, 2), equal(0, 1), load(network, 14, 4), notIn("vips4")) // a request, no announcement
+	ipv4 := join(meta(expr.MetaKeyNFPROTO), equal(unix.NFPROTO_IPV4))
+	ipv6 := join(meta(expr.MetaKeyNFPROTO), equal(unix.NFPROTO_IPV6))
+	local := join(
+		[]expr.Any{&expr.Fib{Register: 1, FlagDADDR: true, ResultADDRTYPE: true}},
+		equal(binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)...),
+	)
+	const solicitation, advertisement = 135, 136 // RFC 4861, section 4
+	icmpv6 := func(typ byte) []expr.Any {
+		return join(meta(expr.MetaKeyL4PROTO), equal(unix.IPPROTO_ICMPV6), load(transport, 0, 1), equal(typ))
+	}
+	target := load(transport, 8, 16)
+
+	return []chain{
+		{
+			nftables.TableFamilyARP, "input", nftables.ChainHookRef(arpIn), nftables.ChainPriorityFilter,
+			closed("asked for", asked, load(network, 24, 4), "4", answer, nil),
+		}, {
+			nftables.TableFamilyARP, "output", nftables.ChainHookRef(arpOut), nftables.ChainPriorityFilter,
+			closed("the sender", nil, load(network, 14, 4), "4", answer, nil),
+		}, {
+			nftables.TableFamilyINet, "prerouting", nftables.ChainHookPrerouting, nftables.ChainPriorityRaw,
+			append(
+				closed("the destination", ipv4, load(network, 16, 4), "4", accept, local),
+				closed("the destination", ipv6, load(network, 24, 16), "6", accept, local)...,
+			),
+		}, {
+			nftables.TableFamilyINet, "input", nftables.ChainHookInput, nftables.ChainPriorityRaw,
+			closed("solicited", icmpv6(solicitation), target, "6", answer, nil),
+		}, {
+			nftables.TableFamilyINet, "output", nftables.ChainHookOutput, nftables.ChainPriorityRaw,
+			append(
+				closed("advertised", icmpv6(advertisement), target, "6", answer, nil),
+				closed("the sender", join(ipv6, icmpv6(solicitation)), load(network, 8, 16), "6", answer, nil)...,
+			),
+		},
+	}
+}
+
+// closed are rules that drop what matches before and after, and has a gated address in
+// the field for which either lock is closed.
+func closed(what string, before, field []expr.Any, version string, first set, after []expr.Any) []rule {
+	var rules []rule
+	for _, lock := range []set{first, until} {
+		rules = append(rules, rule{
+			comment: what + ": " + string(vips) + version + " without " + string(lock) + version,
+			exprs: join(
+				before, field, in(string(vips)+version), field, notIn(string(lock)+version), after,
+				[]expr.Any{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}},
+			),
+		})
+	}
+	return rules
+}
+
+const (
+	network   = expr.PayloadBaseNetworkHeader
+	transport = expr.PayloadBaseTransportHeader
+)
+
+// Expressions to match with, by way of register 1.
+
+func load(base expr.PayloadBase, offset, length uint32) []expr.Any {
+	return []expr.Any{&expr.Payload{DestRegister: 1, Base: base, Offset: offset, Len: length}}
+}
+
+func meta(key expr.MetaKey) []expr.Any { return []expr.Any{&expr.Meta{Key: key, Register: 1}} }
+
+func equal(data ...byte) []expr.Any {
+	return []expr.Any{&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data}}
+}
+
+func in(name string) []expr.Any { return []expr.Any{&expr.Lookup{SourceRegister: 1, SetName: name}} }
+
+func notIn(name string) []expr.Any {
+	return []expr.Any{&expr.Lookup{SourceRegister: 1, SetName: name, Invert: true}}
+}
+
+func join(parts ...[]expr.Any) []expr.Any {
+	var out []expr.Any
+	for _, part := range parts {
+		out = append(out, part...)
+	}
+	return out
+}
