@@ -39,8 +39,9 @@ var (
 	ErrUnsupported = errors.New("no kernel fence")
 	// ErrLate is an opening that ends too soon, or that the kernel took too long over.
 	ErrLate = errors.New("too late to open the fence")
-	// ErrStuck is when the kernel does not answer, as while another program's huge
-	// batch holds the lock of nftables. What is open closes in time all the same.
+	// ErrStuck is when the kernel does not answer within a second, as while another
+	// program's huge batch holds the lock of nftables, or when this process stood still
+	// for so long. What is open closes in time all the same.
 	ErrStuck = errors.New("nftables does not answer")
 )
 
@@ -58,7 +59,7 @@ type Fence struct {
 	busy    chan struct{}    // holds one for the call to the kernel that is under way
 
 	mu       sync.Mutex
-	gated    map[netip.Addr]bool // true: the second lock may be unproven; nil: there are no tables
+	gated    map[netip.Addr]bool // true: the second lock may be open too long; nil: there are no tables
 	unsure   bool                // whether the kernel has what gated says
 	restored uint64
 	late     uint64
@@ -157,7 +158,7 @@ func (f *Fence) guard(want map[netip.Addr]bool) error {
 		f.gated = want
 		return nil
 	}
-	if err := f.settle(); err != nil {
+	if err := f.check(); err != nil {
 		return err
 	}
 	changes := guarding(f.gated, want)
@@ -211,14 +212,7 @@ func (f *Fence) Status() Status {
 	return Status{Gated: len(f.gated), Restored: f.restored, Late: f.late}
 }
 
-// settle makes sure that the kernel has what gated says.
-func (f *Fence) settle() error {
-	if !f.unsure {
-		return nil
-	}
-	return f.check()
-}
-
+// check makes sure that the kernel has what gated says.
 func (f *Fence) check() error {
 	if f.gated == nil {
 		return nil
@@ -252,8 +246,10 @@ func (f *Fence) apply(changes []change) error {
 	if len(changes) == 0 {
 		return nil
 	}
-	if err := f.settle(); err != nil {
-		return err
+	if f.unsure {
+		if err := f.check(); err != nil {
+			return err
+		}
 	}
 	err := f.call(func() error { return f.kernel.apply(changes) })
 	if errors.Is(err, syscall.ENOENT) {

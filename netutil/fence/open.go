@@ -9,9 +9,10 @@ import (
 
 const (
 	// allowance is how long after reading the clock a lock may be renewed. An
-	// opening ends that much early. It takes some milliseconds for hundreds of
-	// addresses; the rest is for a busy machine.
-	allowance = 20 * time.Millisecond
+	// opening ends that much early. It takes less than a millisecond; the rest is for a
+	// busy machine. Together with slack it is less than the tenth of a lease of 600 ms
+	// by whose end a holder has given up.
+	allowance = 30 * time.Millisecond
 
 	// slack is how late the kernel may be in ending a timeout, which it counts in
 	// ticks: up to one of 10 ms (HZ=100) when its count lags, and one more when the
@@ -22,16 +23,16 @@ const (
 	// takes no tick at all for no timeout at all.
 	shortest = 20 * time.Millisecond
 
-	// together is how many addresses a lock is renewed for at once, so that it takes a
+	// together is how many addresses have a lock renewed at once: few enough to take a
 	// small part of the allowance.
-	together = 500
+	together = 100
 
 	// attempts is how often a lock is tried in a row before an opening is ErrLate.
 	attempts = 2
 )
 
 // Open lets the host answer for addrs and accept packets to them, until then at the
-// latest; about 40 ms earlier, in fact. Opening again renews. The time must have been
+// latest; 50 ms earlier, in fact. Opening again renews. The time must have been
 // derived from time.Now, whose monotonic reading counts. Every address must be gated.
 //
 // After an error some addresses may be open all the same, but never beyond until.
@@ -94,8 +95,8 @@ func (f *Fence) openLocks(end time.Time, addrs []netip.Addr, permitted []set) er
 		if err := f.renew(end, func(lasts time.Duration) []change { return putting(lasts, addrs, until) }); err != nil {
 			return err
 		}
-		for _, addr := range addrs {
-			f.gated[addr] = false
+		for _, addr := range addrs { // what is proven for accepting is nothing for answering
+			f.gated[addr] = !slices.Contains(permitted, answer)
 		}
 		if f.restored == restored {
 			return nil

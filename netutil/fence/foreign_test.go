@@ -1,0 +1,138 @@
+package fence
+
+import (
+	"strings"
+	"testing"
+)
+
+// foreign are others' tables, of the same families and even with names like Herald's.
+const foreign = `
+table inet filter {
+	set herald { type ipv4_addr; flags timeout; elements = { 10.9.0.100 timeout 1h } }
+	chain input { type filter hook input priority 0; policy accept; ip saddr @herald counter accept comment "mine"; }
+}
+table arp filter {
+	chain input { type filter hook input priority 0; policy accept; arp operation reply counter accept; }
+}
+table ip herald {
+	set vips4 { type ipv4_addr; elements = { 10.9.0.100 } }
+	chain output { type filter hook output priority 0; policy accept; ip daddr @vips4 counter accept; }
+}
+`
+
+// others lists all tables but Herald's.
+func (h *host) others() string {
+	h.t.Helper()
+	var out []string
+	for _, line := range strings.Split(strings.TrimSpace(h.run("", "nft", "list", "tables")), "\n") {
+		if line != "table arp herald" && line != "table inet herald" {
+			out = append(out, h.run("", "nft", append([]string{"--stateless", "--handle", "list"}, strings.Fields(line)...)...))
+		}
+	}
+	return strings.Join(out, "")
+}
+
+// Whatever Herald does, it touches no other table.
+func TestOthersUntouched(t *testing.T) {
+	h := newHost(t)
+	h.run(foreign, "nft", "-f", "-")
+	before := h.others()
+	f := h.fence()
+	for what, do := range map[string]func() error{
+		"Guard":  func() error { return f.Guard(vip.addrs()...) },
+		"Open":   func() error { h.open(f.Open, vip.addrs()...); return nil },
+		"Accept": func() error { h.open(f.Accept, vip.addrs()...); return nil },
+		"Close":  func() error { return f.Close(vip.addrs()...) },
+		"Check":  f.Check,
+		"New":    func() error { _, err := newFence(f.log, &nft{netns: int(h.ns), timeout: answerTimeout}); return err },
+		"Remove": f.Remove,
+	} {
+		h.must(f.Guard(vip.addrs()...))
+		h.must(do())
+		if after := h.others(); after != before || !strings.Contains(after, "mine") {
+			t.Errorf("%s changes others' tables: before:\n%s\nafter:\n%s", what, before, after)
+		}
+	}
+	h.must(f.Remove())
+	if got := h.run("", "nft", "--stateless", "--handle", "list", "ruleset"); strings.Contains(got, "arp herald") || strings.Contains(got, "inet herald") {
+		t.Errorf("Remove leaves:\n%s", got)
+	}
+	h.must(f.Remove()) // again
+}
+
+// What somebody else removes is put back by Check, closed, and counted; what is left alone stays open.
+func TestVandals(t *testing.T) {
+	s := newSegment(t)
+	f := s.node.fence()
+	s.node.must(f.Guard(vip.addrs()...))
+	var restored uint64
+	for _, command := range []string{
+		"flush ruleset",
+		"delete table arp herald",
+		"delete table inet herald",
+		"flush table inet herald",
+		"flush chain arp herald output",
+		"flush chain inet herald output; delete chain inet herald output",
+		"flush set arp herald vips4",
+		"flush set inet herald vips6",
+		"delete element inet herald vips4 { 10.9.0.100 }",
+		"add element inet herald vips4 { 10.9.0.1 }",
+		"insert rule inet herald input accept",
+	} {
+		s.node.open(f.Open, vip.addrs()...)
+		s.node.must(f.Check())
+		s.node.run(foreign, "nft", "-f", "-")
+		s.node.run(command, "nft", "-f", "-")
+		s.node.must(f.Check())
+		restored++
+		if got := f.Status(); got.Restored != restored {
+			t.Fatalf("after %q: status %+v, want %d restored", command, got, restored)
+		}
+		s.expect("after "+command, false, false)
+	}
+	s.node.open(f.Open, vip.addrs()...)
+	s.expect("open again", true, true)
+}
+
+// Whatever needs the tables puts them back by itself.
+func TestGoneTables(t *testing.T) {
+	s := newSegment(t)
+	f := s.node.fence()
+	guard := func() { s.node.must(f.Guard(vip.addrs()...)) }
+	guard()
+	flush := func() { s.node.run("flush ruleset", "nft", "-f", "-") }
+	flush()
+	s.node.open(f.Open, vip.addrs()...)
+	s.expect("opened", true, true)
+	flush()
+	s.expect("flushed", true, true)
+	s.node.open(f.Accept, vip.addrs()...)
+	s.expect("accepting", false, true)
+	flush()
+	s.node.must(f.Close(vip.addrs()...))
+	s.expect("closed", false, false)
+	flush()
+	guard()
+	s.expect("guarded", false, false)
+	if got := f.Status(); got.Gated != 2 || got.Restored != 4 {
+		t.Errorf("status %+v", got)
+	}
+}
+
+// A new process adopts what a predecessor left: gated, and closed.
+func TestPredecessor(t *testing.T) {
+	s := newSegment(t)
+	before := s.node.fence()
+	s.node.must(before.Guard(vip.addrs()...))
+	s.node.open(before.Open, vip.addrs()...)
+	after := s.node.fence()
+	s.expect("adopted", false, false)
+	s.node.must(after.Check())
+	if got := after.Status(); got.Gated != 2 || got.Restored != 0 {
+		t.Errorf("status %+v", got)
+	}
+	s.node.open(after.Open, vip.addrs()...)
+	s.expect("opened", true, true)
+	s.node.must(after.Guard())
+	s.expect("not gated", true, true)
+}

@@ -1,0 +1,121 @@
+package fence
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// model is an nftables in a time of its own, which stands still except where it is told to pass.
+type model struct {
+	time   time.Time
+	sets   map[set]map[netip.Addr]time.Time // when elements end; nil: no tables
+	faults []fault                          // of the next calls of apply
+	queued []change                         // of a call that nobody waits for any more
+	ended  func(addr netip.Addr, answering, accepting time.Time)
+}
+
+// fault is what goes wrong in a call of apply.
+type fault struct {
+	Before, Amid, After time.Duration // stalls: before the batch, after its begin, after its end
+	Late                time.Duration // of the kernel in ending timeouts
+	Lost                string        // "": nothing, "request", "answer", or "stuck": it is made at the next call
+}
+
+var eternity = time.Unix(1<<40, 0)
+
+func (m *model) now() time.Time { return m.time }
+
+func (m *model) gated() ([]netip.Addr, error) { return slices.Collect(maps.Keys(m.sets[vips])), nil }
+
+func (m *model) rebuild(addrs []netip.Addr) error {
+	m.overdue()
+	m.sets = map[set]map[netip.Addr]time.Time{vips: {}, answer: {}, accept: {}, until: {}}
+	for _, addr := range addrs {
+		m.sets[vips][addr] = eternity
+	}
+	return nil
+}
+
+func (m *model) intact(addrs []netip.Addr) (bool, error) {
+	m.overdue()
+	if m.sets == nil || len(m.sets[vips]) != len(addrs) {
+		return false, nil
+	}
+	for _, addr := range addrs {
+		if _, ok := m.sets[vips][addr]; !ok {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+func (m *model) apply(changes []change) error {
+	m.overdue()
+	var f fault
+	if len(m.faults) > 0 {
+		f, m.faults = m.faults[0], m.faults[1:]
+	}
+	m.time = m.time.Add(f.Before)
+	switch f.Lost {
+	case "request":
+		return syscall.ENOBUFS
+	case "stuck":
+		m.queued = changes
+		return ErrStuck
+	}
+	if m.sets == nil {
+		return syscall.ENOENT
+	}
+	m.time = m.time.Add(f.Amid)
+	m.commit(changes, f.Late)
+	m.time = m.time.Add(f.After)
+	if f.Lost == "answer" {
+		return syscall.ENOBUFS
+	}
+	return nil
+}
+
+// overdue makes the changes of the call that was stuck.
+func (m *model) overdue() {
+	if m.queued != nil && m.sets != nil {
+		m.commit(m.queued, 0)
+	}
+	m.queued = nil
+}
+
+func (m *model) commit(changes []change, late time.Duration) {
+	for _, c := range changes {
+		switch {
+		case c.lasts == forever:
+			m.sets[c.set][c.addr] = eternity
+		case c.lasts == 0:
+			delete(m.sets[c.set], c.addr)
+		case c.lasts < shortest:
+			panic(fmt.Sprintf("a timeout of %v, which might be none", c.lasts))
+		default:
+			m.sets[c.set][c.addr] = m.time.Add(c.lasts + late)
+		}
+	}
+	for addr := range m.sets[vips] {
+		m.ended(addr, m.opened(answer, addr), m.opened(accept, addr))
+	}
+}
+
+// opened is until when both locks of addr are open.
+func (m *model) opened(first set, addr netip.Addr) time.Time {
+	a, b := m.sets[first][addr], m.sets[until][addr]
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+func (m *model) remove() error {
+	m.overdue()
+	m.sets = nil
+	return nil
+}

@@ -1,0 +1,228 @@
+package fence
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// helperEnv makes the test binary one of the helpers, and freezeEnv tells where to freeze.
+const (
+	helperEnv = "HERALD_TEST_FENCE"
+	freezeEnv = "HERALD_TEST_FREEZE"
+)
+
+var helpers = map[string]func() error{
+	"fresh":        func() error { return freezing(false) },
+	"renewal":      func() error { return freezing(true) },
+	"unprivileged": unprivileged,
+}
+
+// freezer freezes the process in the middle of opening. Renewing a lock is a call of
+// apply, after the clock has been read and before it is read again.
+type freezer struct {
+	*nft
+	countdown int // steps to the freeze; a call has two: before the kernel has it, and after. Negative: none
+}
+
+func (f *freezer) apply(changes []change) error {
+	f.step()
+	defer f.step()
+	return f.nft.apply(changes)
+}
+
+func (f *freezer) step() {
+	if f.countdown == 0 { // this very thread gets the signal, and so does not go on before it
+		runtime.LockOSThread()
+		_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGSTOP)
+		runtime.UnlockOSThread()
+	}
+	f.countdown--
+}
+
+// freezing opens, and freezes on the way. It prints until when it opens, and what came of it.
+func freezing(renewal bool) error {
+	step, err := strconv.Atoi(os.Getenv(freezeEnv))
+	if err != nil {
+		return err
+	}
+	k := &freezer{&nft{timeout: answerTimeout}, -1}
+	f, err := newFence(slog.New(slog.DiscardHandler), k)
+	if err != nil {
+		return err
+	}
+	if err := f.Guard(vip.addrs()...); err != nil {
+		return err
+	}
+	start, now := monotonic(), time.Now()
+	for renewal {
+		err := f.Open(now.Add(500*time.Millisecond), vip.addrs()...)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, ErrLate) { // as on a busy machine
+			return err
+		}
+		start, now = monotonic(), time.Now()
+	}
+	fmt.Println(int64(start + time.Second))
+	k.countdown = step
+	err = f.Open(now.Add(time.Second), vip.addrs()...)
+	fmt.Println(errors.Is(err, ErrLate) || errors.Is(err, ErrStuck), err)
+	_, err = io.Copy(io.Discard, os.Stdin) // until it ends
+	return err
+}
+
+// monotonic is the kernel's clock that all processes share.
+func monotonic() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)
+	return time.Duration(t.Nano())
+}
+
+// helper is such a process, in a host's namespace.
+type helper struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	lines chan string
+}
+
+func (h *host) start(t *testing.T, name string, env ...string) *helper {
+	t.Helper()
+	exe, err := os.Executable()
+	h.must(err)
+	p := &helper{t: t, cmd: exec.Command(exe), lines: make(chan string, 10)}
+	p.cmd.Env = append(append(os.Environ(), helperEnv+"="+name), env...)
+	p.cmd.Stderr = os.Stderr
+	stdin, err := p.cmd.StdinPipe()
+	h.must(err)
+	stdout, err := p.cmd.StdoutPipe()
+	h.must(err)
+	h.in(func() { err = p.cmd.Start() })
+	h.must(err)
+	go func() {
+		defer close(p.lines)
+		for s := bufio.NewScanner(stdout); s.Scan(); {
+			p.lines <- s.Text()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = stdin.Close()
+		_ = p.cmd.Process.Kill()
+		for range p.lines {
+		}
+		_ = p.cmd.Wait()
+	})
+	return p
+}
+
+func (p *helper) line() string {
+	p.t.Helper()
+	select {
+	case line, ok := <-p.lines:
+		if ok {
+			return line
+		}
+		p.t.Fatal("the process ended")
+	case <-time.After(patience):
+		p.t.Fatal("the process says nothing")
+	}
+	panic("unreachable")
+}
+
+func (p *helper) frozen() bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(stat), ") ")
+	return strings.HasPrefix(after, "T")
+}
+
+// A process that freezes anywhere on its way through an opening, and goes on only
+// after the time it opens for, never has the host answer after that time.
+func TestFrozenProcess(t *testing.T) {
+	const stepsOfOpen = 4 // two locks, each before and after
+	for _, kind := range []string{"fresh", "renewal"} {
+		for step := range stepsOfOpen {
+			t.Run(fmt.Sprintf("%s/%d", kind, step), func(t *testing.T) {
+				t.Parallel()
+				s := newSegment(t)
+				var p *helper
+				var until time.Duration
+				for frozen := false; !frozen; { // again, if a busy machine was late before
+					p = s.node.start(t, kind, freezeEnv+"="+strconv.Itoa(step))
+					ns, err := strconv.ParseInt(p.line(), 10, 64)
+					s.node.must(err)
+					until = time.Duration(ns)
+					eventually(t, "it freezes or ends", func() bool { frozen = p.frozen(); return frozen || len(p.lines) > 0 })
+				}
+				answered := func() bool { return s.answers(vip[0].Addr()) || s.answers(vip[1].Addr()) }
+				if opens := kind == "renewal" || step == stepsOfOpen-1; !opens && answered() {
+					t.Error("answers with one lock open")
+				}
+				for monotonic() < until {
+					answered() // which takes a moment
+				}
+				if answered() {
+					t.Error("answers after its time, while the process is frozen")
+				}
+				s.node.must(p.cmd.Process.Signal(unix.SIGCONT))
+				for goesOn := true; goesOn; {
+					select {
+					case result := <-p.lines:
+						goesOn = false
+						if !strings.HasPrefix(result, "true ") {
+							t.Errorf("Open in the process: %q, want ErrLate or ErrStuck", result)
+						}
+					default:
+					}
+					if answered() {
+						t.Fatal("answers after its time, when the process goes on")
+					}
+				}
+			})
+		}
+	}
+}
+
+// What a killed process opened closes in time, and stays gated.
+func TestKilledProcess(t *testing.T) {
+	s := newSegment(t)
+	p := s.node.start(t, "renewal", freezeEnv+"=-1")
+	p.line()
+	p.line()
+	s.node.must(p.cmd.Process.Kill())
+	eventually(t, "closed by the kernel", func() bool { return !s.answers(vip[0].Addr()) && !s.answers(vip[1].Addr()) })
+	s.expect("killed", false, false)
+}
+
+// unprivileged prints why New fails.
+func unprivileged() error {
+	if err := syscall.Setuid(65534); err != nil {
+		return err
+	}
+	_, err := New(slog.New(slog.DiscardHandler))
+	fmt.Println(errors.Is(err, ErrUnsupported), err)
+	return nil
+}
+
+func TestUnprivileged(t *testing.T) {
+	got := newHost(t).start(t, "unprivileged").line()
+	if !strings.HasPrefix(got, "true ") || !strings.Contains(got, "CAP_NET_ADMIN") {
+		t.Errorf("New: %q, want ErrUnsupported that names CAP_NET_ADMIN", got)
+	}
+	t.Log(got)
+}

@@ -1,0 +1,176 @@
+package fence
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/mdlayher/packet"
+	"golang.org/x/sys/unix"
+)
+
+// The node, whose addresses are fenced, and a neighbour on the same link.
+var (
+	nodeOwn  = pair{netip.MustParsePrefix("10.9.0.1/24"), netip.MustParsePrefix("fd00:9::1/64")}
+	nextDoor = pair{netip.MustParsePrefix("10.9.0.2/24"), netip.MustParsePrefix("fd00:9::2/64")}
+	vip      = pair{netip.MustParsePrefix("10.9.0.100/32"), netip.MustParsePrefix("fd00:9::100/128")}
+)
+
+// pair is an address of each family.
+type pair [2]netip.Prefix
+
+func (p pair) addrs() []netip.Addr { return []netip.Addr{p[0].Addr(), p[1].Addr()} }
+
+// segment is a link between a node and a neighbour, who sees and sends frames on it.
+type segment struct {
+	node, neighbour *host
+	conn            *packet.Conn
+}
+
+const linkName = "lan0"
+
+// newSegment makes a node that has the virtual addresses on its link.
+func newSegment(t testing.TB) *segment {
+	t.Helper()
+	s := &segment{node: newHost(t), neighbour: newHost(t)}
+	s.node.addVeth(linkName, s.neighbour)
+	for i := range vip {
+		s.node.add(linkName, nodeOwn[i])
+		s.node.add(linkName, vip[i])
+		s.neighbour.add(linkName, nextDoor[i])
+	}
+	var err error
+	s.neighbour.in(func() {
+		var link *net.Interface
+		if link, err = net.InterfaceByName(linkName); err == nil {
+			s.conn, err = packet.Listen(link, packet.Raw, unix.ETH_P_ALL, nil)
+		}
+	})
+	s.neighbour.must(err)
+	t.Cleanup(func() { _ = s.conn.Close() })
+	return s
+}
+
+// answers is whether the node answers when it is asked for addr. It is asked for its
+// own address after that: once that is answered, nothing more is to come.
+func (s *segment) answers(addr netip.Addr) bool {
+	s.node.t.Helper()
+	control := nodeOwn[1].Addr()
+	if addr.Is4() {
+		control = nodeOwn[0].Addr()
+	}
+	s.ask(addr)
+	s.ask(control)
+	answered := false
+	for {
+		f := s.next()
+		if f.kind == answerFrame && f.sender == addr {
+			answered = true
+		}
+		if f.kind == answerFrame && f.sender == control {
+			return answered
+		}
+	}
+}
+
+// frame is ARP or neighbour discovery.
+type frame struct {
+	kind           frameKind
+	sender, target netip.Addr // sender of an answer is whose link-layer address it tells
+}
+
+type frameKind int
+
+const (
+	otherFrame  frameKind = iota
+	answerFrame           // ARP reply or neighbour advertisement
+	askingFrame           // ARP request or neighbour solicitation
+)
+
+// next is the next of these frames from the node.
+func (s *segment) next() frame {
+	s.node.t.Helper()
+	s.node.must(s.conn.SetReadDeadline(time.Now().Add(patience)))
+	b := make([]byte, 2048)
+	for {
+		n, _, err := s.conn.ReadFrom(b)
+		if err != nil {
+			s.node.t.Fatalf("no frame comes: %v", err)
+		}
+		if f := parseFrame(b[:n]); f.kind != otherFrame {
+			return f
+		}
+	}
+}
+
+func parseFrame(b []byte) frame {
+	switch {
+	case len(b) >= 42 && binary.BigEndian.Uint16(b[12:]) == unix.ETH_P_ARP:
+		f := frame{askingFrame, netip.AddrFrom4([4]byte(b[28:])), netip.AddrFrom4([4]byte(b[38:]))}
+		if b[21] == 2 {
+			f.kind = answerFrame
+		}
+		return f
+	case len(b) < 78 || binary.BigEndian.Uint16(b[12:]) != unix.ETH_P_IPV6 || b[20] != unix.IPPROTO_ICMPV6:
+		return frame{}
+	case b[54] == 136:
+		return frame{kind: answerFrame, sender: netip.AddrFrom16([16]byte(b[62:]))}
+	case b[54] == 135:
+		return frame{askingFrame, netip.AddrFrom16([16]byte(b[22:])), netip.AddrFrom16([16]byte(b[62:]))}
+	}
+	return frame{}
+}
+
+// ask asks for addr, as the neighbour.
+func (s *segment) ask(addr netip.Addr) {
+	if addr.Is4() {
+		s.send(arpFrame(s.neighbour.mac(linkName), 1, nextDoor[0].Addr(), addr))
+		return
+	}
+	s.send(solicitation(s.neighbour.mac(linkName), nextDoor[1].Addr(), addr))
+}
+
+func (s *segment) send(frame []byte) {
+	s.node.t.Helper()
+	_, err := s.conn.WriteTo(frame, &packet.Addr{HardwareAddr: frame[:6]})
+	s.node.must(err)
+}
+
+// arpFrame is broadcast ARP (RFC 826). A reply is to the sender itself, as announcements are.
+func arpFrame(mac net.HardwareAddr, op byte, sender, target netip.Addr) []byte {
+	b := append([]byte{255, 255, 255, 255, 255, 255}, mac...)
+	b = append(b, 0x08, 0x06, 0, 1, 0x08, 0x00, 6, 4, 0, op)
+	b = append(append(b, mac...), sender.AsSlice()...)
+	return append(append(b, mac...), target.AsSlice()...)
+}
+
+// solicitation is a neighbour solicitation to the target's multicast group (RFC 4861, section 4.3).
+func solicitation(mac net.HardwareAddr, source, target netip.Addr) []byte {
+	t, group := target.As16(), netip.MustParseAddr("ff02::1:ff00:0").As16()
+	copy(group[13:], t[13:])
+	icmp := append([]byte{135, 0, 0, 0, 0, 0, 0, 0}, t[:]...)
+	icmp = append(append(icmp, 1, 1), mac...)
+	src := source.As16()
+	binary.BigEndian.PutUint16(icmp[2:], checksum(src[:], group[:], []byte{0, 0, 0, byte(len(icmp)), 0, 0, 0, unix.IPPROTO_ICMPV6}, icmp))
+
+	b := append([]byte{0x33, 0x33, group[12], group[13], group[14], group[15]}, mac...)
+	b = append(b, 0x86, 0xdd, 0x60, 0, 0, 0, 0, byte(len(icmp)), unix.IPPROTO_ICMPV6, 255)
+	b = append(append(b, src[:]...), group[:]...)
+	return append(b, icmp...)
+}
+
+// checksum is that of RFC 1071 over parts of even length.
+func checksum(parts ...[]byte) uint16 {
+	var sum uint32
+	for _, part := range parts {
+		for i := 0; i < len(part); i += 2 {
+			sum += uint32(binary.BigEndian.Uint16(part[i:]))
+		}
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	return ^uint16(sum)
+}
