@@ -1,6 +1,7 @@
 package netutil
 
 import (
+	"context"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
@@ -40,3 +41,8 @@ func AddToLo(netNS int, ip netip.Addr) error {
 
 // ErrExists is what AddToLo fails with if lo has the address.
 const ErrExists = unix.EEXIST
+
+// WatchLinksWith is WatchLinks with room for few changes at a time.
+func WatchLinksWith(ctx context.Context, buffer int, changed func(map[string]Link)) error {
+	return watchLinks(ctx, &rtnetlink{buffer: buffer, mark: defaultMark}, changed)
+}

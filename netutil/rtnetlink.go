@@ -239,6 +239,14 @@ func (r *rtnetlink) close() {
 type subscription struct{ conn *netlink.Conn }
 
 func (r *rtnetlink) watch() (watcher, error) {
+	conn, err := r.subscribe()
+	if err != nil {
+		return nil, err
+	}
+	return subscription{conn}, nil
+}
+
+func (r *rtnetlink) subscribe() (*netlink.Conn, error) {
 	conn, err := netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{
 		NetNS:  r.netns,
 		Groups: unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR,
@@ -251,7 +259,7 @@ func (r *rtnetlink) watch() (watcher, error) {
 		_ = conn.Close()
 		return nil, fmt.Errorf("set up netlink socket: %w", err)
 	}
-	return subscription{conn}, nil
+	return conn, nil
 }
 
 // except is a socket filter that drops RTM_NEWADDR with a mark: each refresh causes

@@ -1,0 +1,115 @@
+package arp
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/mdlayher/ethernet"
+	"github.com/mdlayher/packet"
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/netutil"
+)
+
+// network is what this package asks of the host.
+type network interface {
+	// watchLinks is netutil.WatchLinks.
+	watchLinks(ctx context.Context, changed func(map[string]netutil.Link)) error
+	// open opens a wire that shows claims of the watched addresses.
+	open(l netutil.Link, f family, watched []netip.Addr) (wire, error)
+}
+
+// wire is a socket for the frames of one family on one link. Only its owner, who
+// receives, closes it.
+type wire interface {
+	// send sends a frame and does not wait.
+	send(frame []byte) error
+	// receive waits for the next frame. After an error the wire is of no more use.
+	receive(b []byte) (int, error)
+	// watch changes the watched addresses.
+	watch(watched []netip.Addr) error
+	// interrupt ends receive.
+	interrupt()
+	close()
+}
+
+// host is the real one.
+type host struct {
+	// inside calls a function on a thread in the network namespace to work in.
+	inside func(func() error) error
+}
+
+func (h host) watchLinks(ctx context.Context, changed func(map[string]netutil.Link)) error {
+	return h.inside(func() error { return netutil.WatchLinks(ctx, changed) })
+}
+
+// socket is a packet socket. It is bound to one EtherType, so that all the rest of
+// the link's traffic passes it by, and sees the link as the network stack does: VLAN
+// tags are off, ports of a bridge or bond have handed up what they received.
+type socket struct {
+	family family
+	conn   *packet.Conn
+	raw    syscall.RawConn
+}
+
+func (h host) open(l netutil.Link, f family, watched []netip.Addr) (wire, error) {
+	program, err := filter(f, watched)
+	if err != nil {
+		return nil, err
+	}
+	protocol := ethernet.EtherTypeARP
+	if f == inet6 {
+		protocol = ethernet.EtherTypeIPv6
+	}
+	s := &socket{family: f}
+	err = h.inside(func() error {
+		s.conn, err = packet.Listen(&net.Interface{Index: l.Index, HardwareAddr: l.MAC}, packet.Raw, int(protocol), &packet.Config{Filter: program})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open packet socket: %w", err)
+	}
+	if s.raw, err = s.conn.SyscallConn(); err != nil {
+		s.close()
+		return nil, fmt.Errorf("open packet socket: %w", err)
+	}
+	return s, nil
+}
+
+// send does without packet.Conn.WriteTo, which waits while the socket's buffer is full.
+func (s *socket) send(frame []byte) error {
+	var sendErr error
+	err := s.raw.Write(func(fd uintptr) bool {
+		_, sendErr = unix.Write(int(fd), frame)
+		return true
+	})
+	if err == nil {
+		err = sendErr
+	}
+	return err
+}
+
+func (s *socket) receive(b []byte) (int, error) {
+	n, _, err := s.conn.ReadFrom(b)
+	return n, err
+}
+
+func (s *socket) watch(watched []netip.Addr) error {
+	program, err := filter(s.family, watched)
+	if err != nil {
+		return err
+	}
+	if err := s.conn.SetBPF(program); err != nil {
+		return fmt.Errorf("change packet filter: %w", err)
+	}
+	return nil
+}
+
+func (s *socket) interrupt() { _ = s.conn.SetReadDeadline(time.Unix(0, 0)) }
+
+// close may take long: the kernel waits until no CPU looks at the socket any more.
+func (s *socket) close() { _ = s.conn.Close() }
