@@ -237,7 +237,7 @@ func (a *Announcer) fit(now time.Time, s *segment) error {
 
 // announce sends an announcement if it is allowed.
 func (a *Announcer) announce(now time.Time, s *segment, e *entry) error {
-	e.schedule = e.schedule.done(now)
+	e.done(now)
 	if !e.allowed(time.Now()) { // now may have passed long ago
 		return nil
 	}

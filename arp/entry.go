@@ -16,13 +16,14 @@ type entry struct {
 	announced bool
 	schedule  schedule
 	until     time.Time // nothing is announced from then on; zero for no limit
-	answered  time.Time // when someone else's claim was last, or is to be, contradicted
+	answered  time.Time // when someone else's claim was last contradicted
+	answerAt  time.Time // when one is to be; zero for never
 	watch     *watch    // nil: not watched
 }
 
 // announce begins a burst.
 func (e *entry) announce(now time.Time, refresh time.Duration) {
-	e.announced, e.until, e.schedule = true, time.Time{}, startSchedule(now, refresh)
+	e.announced, e.until, e.answerAt, e.schedule = true, time.Time{}, time.Time{}, startSchedule(now, refresh)
 }
 
 // allowed is whether the address may be announced still.
@@ -30,21 +31,34 @@ func (e *entry) allowed(now time.Time) bool {
 	return e.announced && (e.until.IsZero() || now.Before(e.until))
 }
 
-// answer has the address announced after delay, or later if that was done for the
-// same reason within defendEvery. It returns false if that is on its way already.
+// answer has someone else's claim contradicted after delay, or later if one was within
+// defendEvery. It returns false if that is to happen already.
 func (e *entry) answer(now time.Time, delay time.Duration) bool {
-	if e.answered.After(now) {
+	if !e.answerAt.IsZero() {
 		return false
 	}
-	at := now.Add(delay)
-	if earliest := e.answered.Add(defendEvery); at.Before(earliest) {
-		at = earliest
-	}
-	e.answered = at
-	if at.Before(e.schedule.next) {
-		e.schedule.next = at
+	e.answerAt = now.Add(delay)
+	if earliest := e.answered.Add(defendEvery); e.answerAt.Before(earliest) {
+		e.answerAt = earliest
 	}
 	return true
+}
+
+// due is whether to announce now.
+func (e *entry) due(now time.Time) bool {
+	return e.announced && (e.schedule.due(now) || e.answering(now))
+}
+
+func (e *entry) answering(now time.Time) bool { return !e.answerAt.IsZero() && !now.Before(e.answerAt) }
+
+// done moves on after an announcement.
+func (e *entry) done(now time.Time) {
+	if e.schedule.due(now) {
+		e.schedule = e.schedule.done(now)
+	}
+	if e.answering(now) {
+		e.answered, e.answerAt = now, time.Time{}
+	}
 }
 
 // next is when something is due; zero for never.
@@ -54,7 +68,7 @@ func (e *entry) next() time.Time {
 		next = e.watch.next()
 	}
 	if e.announced {
-		next = earlier(next, e.schedule.next)
+		next = earlier(next, earlier(e.schedule.next, e.answerAt))
 	}
 	return next
 }

@@ -97,7 +97,7 @@ func (a *Announcer) stepSome(now time.Time) (next time.Time, all bool) {
 
 // stepEntry does what is due about an address and returns whether that was anything.
 func (a *Announcer) stepEntry(now time.Time, s *segment, e *entry) (busy bool) {
-	if e.announced && e.schedule.due(now) {
+	if e.due(now) {
 		_ = a.announce(now, s, e) // counted, and the next is on its way
 		busy = true
 	}

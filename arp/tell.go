@@ -11,7 +11,7 @@ func (a *Announcer) changed(s *segment, e *entry) {
 		switch {
 		case f.State == Taken:
 			a.log.Error("someone outside the electorate uses a VIP",
-				"address", f.Addr, "interface", f.Link, "mac", f.MAC, "policy", policy)
+				"address", f.Addr, "interface", f.Link, "mac", f.MAC.String(), "policy", policy)
 		case f.State == Free && was == Taken:
 			a.log.Info("nobody outside the electorate uses the VIP any more", "address", f.Addr, "interface", f.Link)
 		}
@@ -26,7 +26,7 @@ func (a *Announcer) stranger(s *segment, e *entry, by mac) {
 	addr, link, policy := e.addr, s.name, e.watch.policy
 	a.later(func() {
 		a.log.Error("one more outside the electorate uses a VIP",
-			"address", addr, "interface", link, "mac", by.hardware(), "policy", policy)
+			"address", addr, "interface", link, "mac", by.hardware().String(), "policy", policy)
 	})
 }
 

@@ -1,0 +1,188 @@
+package arp
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// watchStep is something that happens to a watch, and what is to come of it.
+type watchStep struct {
+	after   time.Duration // since the step before
+	claim   *claim        // of someone outside the electorate; nil: time passes
+	want    State
+	changed bool
+	probe   bool // one is to be sent
+}
+
+func TestWatch(t *testing.T) {
+	const ms = time.Millisecond
+	uses, asks := &claim{addr: vip4, src: outsider}, &claim{addr: vip4, src: outsider, probe: true}
+	for name, tt := range map[string]struct {
+		probe bool
+		steps []watchStep
+	}{
+		"without probe it is free": {false, []watchStep{
+			{want: Free},
+			{after: time.Hour, want: Free},
+		}},
+		"nobody answers the probe": {true, []watchStep{
+			{want: Unknown, probe: true},
+			{after: 99 * ms, want: Unknown},
+			{after: 1 * ms, want: Unknown, probe: true},
+			{after: 100 * ms, want: Unknown, probe: true},
+			{after: 199 * ms, want: Unknown},
+			{after: 1 * ms, want: Free, changed: true},
+			{after: time.Hour, want: Free},
+		}},
+		"someone answers the probe": {true, []watchStep{
+			{want: Unknown, probe: true},
+			{after: 1 * ms, claim: uses, want: Taken, changed: true},
+			{after: 99 * ms, want: Taken},
+			{after: 14 * time.Second, want: Taken},
+			{after: 901 * ms, want: Taken, probe: true}, // 15 s after the finding
+			{after: 1 * ms, claim: uses, want: Taken},
+		}},
+		"someone else probes too": {true, []watchStep{
+			{want: Unknown, probe: true},
+			{after: 1 * ms, claim: asks, want: Taken, changed: true},
+		}},
+		"someone only asks whether it is free": {false, []watchStep{
+			{claim: asks, want: Free},
+		}},
+		"someone takes it, and leaves it": {false, []watchStep{
+			{after: time.Hour, claim: uses, want: Taken, changed: true},
+			{after: 15 * time.Second, want: Taken, probe: true},
+			{after: 5 * time.Second, claim: uses, want: Taken},
+			{after: 10 * time.Second, want: Taken, probe: true},
+			{after: 15 * time.Second, want: Taken, probe: true},
+			{after: 15 * time.Second, want: Taken, probe: true},
+			{after: 15 * time.Second, want: Taken, probe: true}, // 55 s after the last
+			{after: 4999 * ms, want: Taken},
+			{after: 1 * ms, want: Free, changed: true},
+			{after: time.Minute, want: Free},
+			{after: time.Minute, claim: uses, want: Taken, changed: true},
+		}},
+	} {
+		now := time.Now()
+		w := newWatch(now, Yield, tt.probe)
+		for i, step := range tt.steps {
+			now = now.Add(step.after)
+			var changed, probe bool
+			if step.claim == nil {
+				due := !w.next().IsZero() && !w.next().After(now)
+				if probe, changed = w.step(now); (probe || changed) != due {
+					t.Errorf("%s, step %d: due %v, but probe %v, changed %v", name, i, due, probe, changed)
+				}
+			} else if w.conflict(*step.claim) {
+				changed, _ = w.taken(now, step.claim.src)
+			}
+			if w.state != step.want || changed != step.changed || probe != step.probe {
+				t.Errorf("%s, step %d: %v, changed %v, probe %v, want %+v", name, i, w.state, changed, probe, step)
+			}
+		}
+	}
+}
+
+func TestWatchOffenders(t *testing.T) {
+	now := time.Now()
+	w := newWatch(now, Defend, false)
+	strangers := 0
+	for i := range 1000 { // forged
+		if _, stranger := w.taken(now, mac{2, 0, 0, 0, byte(i >> 8), byte(i)}); stranger {
+			strangers++
+		}
+		if _, stranger := w.taken(now, mac{2}); stranger && i > 0 {
+			t.Error("the same one is a stranger twice")
+		}
+	}
+	if w.count != 2000 || strangers != knownOffenders || len(w.offenders) != knownOffenders {
+		t.Errorf("%d claims, %d strangers, %d known", w.count, strangers, len(w.offenders))
+	}
+	if w.acquit(now, func(mac) bool { return true }) {
+		t.Error("acquitted of offenders that are not known")
+	}
+}
+
+func TestWatchAcquits(t *testing.T) {
+	now := time.Now()
+	w := newWatch(now, Yield, false)
+	if w.acquit(now, func(mac) bool { return true }) {
+		t.Error("became free though it was")
+	}
+	w.taken(now, member)
+	w.taken(now, outsider)
+	if w.acquit(now, func(m mac) bool { return m == member }) || !slices.Equal(w.offenders, []mac{outsider}) {
+		t.Errorf("state %v, offenders %v", w.state, w.offenders)
+	}
+	if !w.acquit(now, func(m mac) bool { return m == outsider }) || w.state != Free || w.count != 0 || !w.next().IsZero() {
+		t.Errorf("state %v, count %d, next step %v", w.state, w.count, w.next())
+	}
+}
+
+// What happens while the link is down is unknown, so it counts for nothing.
+func TestWatchLinkUp(t *testing.T) {
+	now := time.Now()
+	for name, tt := range map[string]struct {
+		prepare func(*watch)
+		after   []time.Duration // of a probe, or of the end
+		want    State
+	}{
+		"free":  {func(*watch) {}, nil, Free},
+		"taken": {func(w *watch) { w.taken(now, outsider) }, []time.Duration{0, 15 * time.Second, 30 * time.Second, 45 * time.Second, time.Minute}, Free},
+		"probing": {func(w *watch) { *w = *newWatch(now, Yield, true); w.step(now); w.step(now.Add(probeEvery)) },
+			[]time.Duration{0, probeEvery, 2 * probeEvery, 2*probeEvery + probeWait}, Free},
+	} {
+		w := newWatch(now, Yield, false)
+		tt.prepare(w)
+		up := now.Add(time.Hour)
+		w.linkUp(up)
+		for i, after := range tt.after {
+			if got := w.next().Sub(up); got != after {
+				t.Errorf("%s: step %d after %v, want %v", name, i, got, after)
+			}
+			probe, changed := w.step(w.next())
+			if last := i == len(tt.after)-1; probe == last || changed != last {
+				t.Errorf("%s: step %d: probe %v, changed %v", name, i, probe, changed)
+			}
+		}
+		if w.state != tt.want || !w.next().IsZero() {
+			t.Errorf("%s: %v, next step %v", name, w.state, w.next())
+		}
+	}
+}
+
+// Claims are contradicted at most once a second, and the last one too.
+func TestAnswer(t *testing.T) {
+	const ms = time.Millisecond
+	now := time.Now()
+	e := &entry{addr: vip4}
+	e.announce(now.Add(-time.Hour), 24*time.Hour)
+	e.schedule.sent, e.schedule.next = len(burst), now.Add(23*time.Hour)
+	for i, step := range []struct {
+		at, delay time.Duration
+		want      bool
+		answer    time.Duration
+	}{
+		{0, 0, true, 0},
+		{500 * ms, 0, true, 1000 * ms},
+		{600 * ms, 0, false, 1000 * ms},
+		{5000 * ms, settle, true, 5100 * ms},
+		{5050 * ms, 0, false, 5100 * ms},
+		{5200 * ms, settle, true, 6100 * ms},
+	} {
+		at := now.Add(step.at)
+		for next := e.next(); !next.After(at); next = e.next() {
+			if !e.due(next) || e.due(next.Add(-1)) {
+				t.Fatalf("step %d: due at another time than next", i)
+			}
+			e.done(next)
+		}
+		if got := e.answer(at, step.delay); got != step.want || e.next().Sub(now) != step.answer {
+			t.Errorf("step %d: %v, answered after %v, want %+v", i, got, e.next().Sub(now), step)
+		}
+		if e.due(at) {
+			e.done(at)
+		}
+	}
+}
