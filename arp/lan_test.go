@@ -1,0 +1,229 @@
+package arp_test
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/herald-vip/herald/arp"
+)
+
+// Neighbours that took an address to be elsewhere send to the announcer's link from now on.
+func TestNeighboursFollow(t *testing.T) {
+	for _, kind := range []string{"veth", "bridge", "macvlan"} {
+		t.Run(kind, func(t *testing.T) {
+			l := newLAN(t)
+			link := "eth0"
+			switch kind {
+			case "bridge":
+				link = "br0"
+				must(t, l.self.nl.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: link}}))
+				must(t, l.self.nl.LinkSetHardwareAddr(l.self.link(link), net.HardwareAddr{2, 0, 0, 0, 0, 0x42}))
+				must(t, l.self.nl.LinkSetMaster(l.self.link("eth0"), l.self.link(link)))
+			case "macvlan":
+				link = "mac0"
+				must(t, l.self.nl.LinkAdd(&netlink.Macvlan{Mode: netlink.MACVLAN_MODE_BRIDGE,
+					LinkAttrs: netlink.LinkAttrs{Name: link, ParentIndex: l.self.link("eth0").Attrs().Index}}))
+			}
+			l.self.setUp(link)
+			a := l.run()
+			l.mislead()
+			a.Apply([]arp.Watched{{Link: link, Addr: vips[0]}, {Link: link, Addr: vips[1]}})
+			l.announces(link, vips...)
+			l.believes(l.self.mac(link))
+
+			for _, vip := range vips {
+				l.stranger.send("eth0", arp.Frames(l.stranger.mac("eth0"), vip)...)
+			}
+			eventually(t, "both conflicts are found", func() bool {
+				found := 0
+				for _, f := range a.Status() {
+					if f.State == arp.Taken && slices.Equal(f.MAC, l.stranger.mac("eth0")) {
+						found++
+					}
+				}
+				return found == len(vips)
+			})
+		})
+	}
+}
+
+func TestLinkDownAndUp(t *testing.T) {
+	l := newLAN(t)
+	a := l.run()
+	l.mislead()
+	l.announces("eth0", vips...)
+	l.believes(l.self.mac("eth0"))
+
+	for _, set := range []struct{ down, up func() }{
+		{func() { l.self.setDown("eth0") }, func() { l.self.setUp("eth0") }},
+		{func() { l.hub.setDown("port0") }, func() { l.hub.setUp("port0") }}, // the carrier
+	} {
+		set.down()
+		eventually(t, "it notices", func() bool { return a.Announce("eth0", vips...) != nil })
+		l.mislead()
+		set.up()
+		l.believes(l.self.mac("eth0"))
+	}
+}
+
+func TestLinkIsMadeAnew(t *testing.T) {
+	l := newLAN(t)
+	a := l.run()
+	a.Apply([]arp.Watched{{Link: "eth0", Addr: vips[0]}, {Link: "eth0", Addr: vips[1]}})
+	l.announces("eth0", vips...)
+	was := l.self.mac("eth0")
+	must(t, l.self.nl.LinkDel(l.self.link("eth0")))
+	l.mislead()
+	l.plug(l.self, "port9", "eth0")
+	if mac := l.self.mac("eth0"); slices.Equal(mac, was) {
+		t.Fatalf("the new link has the old hardware address, %s", mac)
+	}
+	l.believes(l.self.mac("eth0"))
+	for _, vip := range vips {
+		l.stranger.send("eth0", arp.Frames(l.stranger.mac("eth0"), vip)...)
+		l.finds(vip, arp.Taken)
+	}
+}
+
+func TestHardwareAddressChanges(t *testing.T) {
+	l := newLAN(t)
+	l.run()
+	l.mislead()
+	l.announces("eth0", vips...)
+	l.believes(l.self.mac("eth0"))
+	mac := net.HardwareAddr{2, 0, 0, 0, 0, 0x17}
+	must(t, l.self.nl.LinkSetHardwareAddr(l.self.link("eth0"), mac))
+	l.believes(mac)
+}
+
+// The kernel of whoever has an address answers the probe.
+func TestProbeOnTheWire(t *testing.T) {
+	l := newLAN(t)
+	l.stranger.add("eth0", "10.0.0.99/32")
+	l.stranger.add("eth0", "fd00::99/128")
+	a := l.run()
+	free := []netip.Addr{vips[0].Next(), vips[1].Next()}
+	var watched []arp.Watched
+	for _, addr := range append(free, vips...) {
+		watched = append(watched, arp.Watched{Link: "eth0", Addr: addr, Policy: arp.Yield, Probe: true})
+	}
+	a.Apply(watched)
+	for _, vip := range vips {
+		if f := l.finds(vip, arp.Taken); !slices.Equal(f.MAC, l.stranger.mac("eth0")) {
+			t.Errorf("%s is taken by %s, want %s", vip, f.MAC, l.stranger.mac("eth0"))
+		}
+	}
+	for _, addr := range free {
+		l.finds(addr, arp.Free)
+	}
+
+	a.Members([]net.HardwareAddr{l.stranger.mac("eth0")}) // which it turns out to be
+	for _, vip := range vips {
+		l.finds(vip, arp.Free)
+	}
+}
+
+// A stranger that takes the addresses is found out, and does not keep them if they are defended.
+func TestDefend(t *testing.T) {
+	l := newLAN(t)
+	a := l.run()
+	a.Apply([]arp.Watched{{Link: "eth0", Addr: vips[0]}, {Link: "eth0", Addr: vips[1]}})
+	l.mislead()
+	l.announces("eth0", vips...)
+	l.believes(l.self.mac("eth0"))
+
+	l.usurp()
+	for _, vip := range vips {
+		if f := l.finds(vip, arp.Taken); !slices.Equal(f.MAC, l.stranger.mac("eth0")) {
+			t.Errorf("%s is taken by %s, want %s", vip, f.MAC, l.stranger.mac("eth0"))
+		}
+	}
+	eventually(t, "both are defended", func() bool { return a.Stats().Defended >= 2 })
+	l.believes(l.self.mac("eth0"))
+}
+
+func TestYield(t *testing.T) {
+	l := newLAN(t)
+	a := l.run()
+	a.Apply([]arp.Watched{{Link: "eth0", Addr: vips[0], Policy: arp.Yield}, {Link: "eth0", Addr: vips[1], Policy: arp.Yield}})
+	l.usurp()
+	for _, vip := range vips {
+		l.finds(vip, arp.Taken)
+	}
+	eventually(t, "both are told", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return slices.ContainsFunc(l.findings, func(f arp.Finding) bool { return f.Addr == vips[0] && f.State == arp.Taken }) &&
+			slices.ContainsFunc(l.findings, func(f arp.Finding) bool { return f.Addr == vips[1] && f.State == arp.Taken })
+	})
+	if got := a.Stats(); got.Defended != 0 {
+		t.Errorf("defended: %+v", got)
+	}
+}
+
+// usurp has the stranger's kernel use the VIPs: it asks for another host with them as source.
+func (l *lan) usurp() {
+	l.t.Helper()
+	l.stranger.add("eth0", "10.0.0.99/24")
+	l.stranger.add("eth0", "fd00::99/64")
+	for i, nobody := range []string{"10.0.0.200", "fd00::200"} {
+		must(l.t, l.stranger.in(func() error {
+			c, err := net.DialUDP("udp", &net.UDPAddr{IP: vips[i].AsSlice()}, &net.UDPAddr{IP: net.ParseIP(nobody), Port: 9})
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			_, err = c.Write([]byte{0})
+			return err
+		}))
+	}
+}
+
+// What is not about a watched address, or of a VLAN that is not this link's, does not
+// leave the kernel.
+func TestFilterOnTheWire(t *testing.T) {
+	l := newLAN(t)
+	a := l.run()
+	a.Apply([]arp.Watched{{Link: "eth0", Addr: vips[0]}, {Link: "eth0", Addr: vips[1]}})
+	mac := l.stranger.mac("eth0")
+	var frames [][]byte
+	for _, vip := range vips {
+		for range 100 {
+			frames = append(frames, arp.Frames(mac, vip.Next())...)
+		}
+		for _, frame := range arp.Frames(mac, vip) {
+			elsewhere := slices.Clone(frame)
+			copy(elsewhere, l.client.mac("eth0"))
+			frames = append(frames, elsewhere, slices.Insert(slices.Clone(frame), 12, 0x81, 0, 0, 10))
+		}
+	}
+	l.stranger.send("eth0", append(frames, arp.Frames(mac, vips[0])[0], arp.Frames(mac, vips[1])[0])...)
+	for _, vip := range vips {
+		l.finds(vip, arp.Taken)
+	}
+	if got := a.Stats(); got.Heard != 2 {
+		t.Errorf("%d packets heard, want 2", got.Heard)
+	}
+}
+
+// The rest of a watch's life, with frames of this node's own on the link.
+func TestOwnFrames(t *testing.T) {
+	l := newLAN(t)
+	a := l.run()
+	a.Apply([]arp.Watched{{Link: "eth0", Addr: vips[0]}, {Link: "eth0", Addr: vips[1]}})
+	l.announces("eth0", vips...)
+	for _, vip := range vips {
+		l.stranger.send("eth0", arp.Frames(l.self.mac("eth0"), vip)...) // as a loop in the network would
+	}
+	free := vips[0].Next()
+	a.Apply([]arp.Watched{{Link: "eth0", Addr: vips[0]}, {Link: "eth0", Addr: vips[1]}, {Link: "eth0", Addr: free}})
+	l.stranger.send("eth0", arp.Frames(l.stranger.mac("eth0"), free)...)
+	l.finds(free, arp.Taken)
+	for _, vip := range vips {
+		l.finds(vip, arp.Free)
+	}
+}
