@@ -67,8 +67,8 @@ func TestLinkTable(t *testing.T) {
 		{"the last goes", addressMessage(unix.RTM_DELADDR, permanent(eth0, "10.0.0.2/24")), true, changed(func(l *Link) { l.Prefixes = []netip.Prefix{subnet6} })},
 		{"renamed", linkState(unix.RTM_NEWLINK, 2, passing, "lan0", other, ""), true, changed(func(l *Link) { l.Name = "lan0" })},
 		{"deleted", linkState(unix.RTM_DELLINK, 2, 0, "lan0", other, ""), true, Link{}},
-		{"its address goes too", addressMessage(unix.RTM_DELADDR, permanent(eth0, "fd00::1/64")), false, Link{}},
 		{"a bridge under the same index", linkState(unix.RTM_NEWLINK, 2, passing, "eth0", nil, "bridge"), true, Link{Name: "eth0", Index: 2, Up: true, MTU: 1500, Kind: "bridge"}},
+		{"the address of the one before goes", addressMessage(unix.RTM_DELADDR, permanent(eth0, "fd00::1/64")), false, Link{Name: "eth0", Index: 2, Up: true, MTU: 1500, Kind: "bridge"}},
 		{"something else", netlink.Message{Header: netlink.Header{Type: unix.RTM_NEWROUTE}}, false, Link{Name: "eth0", Index: 2, Up: true, MTU: 1500, Kind: "bridge"}},
 	} {
 		news, err := table.apply(step.msg)

@@ -1,0 +1,183 @@
+package arp
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/herald-vip/herald/netutil"
+)
+
+func TestProbe(t *testing.T) {
+	for _, addr := range []netip.Addr{vip4, vip6} {
+		inBench(t, func(b *bench) {
+			b.Members([]net.HardwareAddr{member.hardware(), {1, 2, 3}})
+			b.Apply([]Watched{{Link: "eth0", Addr: addr, Probe: true}})
+			b.wait(150 * time.Millisecond)
+			b.net.show(2, announcement(member, addr)...) // answers too
+			b.net.show(2, probe(self, addr))             // a loop in the network
+			b.wait(time.Second)
+			if got, want := b.sentAt(probe(self, addr)), []time.Duration{0, probeEvery, 2 * probeEvery}; !slices.Equal(got, want) {
+				t.Errorf("%v: probes at %v, want %v", addr, got, want)
+			}
+			if got := b.states(); !slices.Equal(got, []State{Unknown, Free}) {
+				t.Errorf("%v: findings %v", addr, got)
+			}
+
+			b.Apply(nil)
+			b.Apply([]Watched{{Link: "eth0", Addr: addr, Probe: true}})
+			b.wait(150 * time.Millisecond)
+			b.net.show(2, announcement(outsider, addr)[0])
+			if got := b.states(); !slices.Equal(got, []State{Unknown, Taken}) {
+				t.Errorf("%v: findings %v", addr, got)
+			}
+			if got := b.Status(); len(got) != 1 || got[0].State != Taken || got[0].MAC.String() != outsider.hardware().String() || got[0].Count != 1 {
+				t.Errorf("%v: status %+v", addr, got)
+			}
+			if got := b.Stats(); got.Probed != 5 || got.Announced != 0 || got.Conflicts != 1 {
+				t.Errorf("%v: stats %+v", addr, got)
+			}
+		})
+	}
+}
+
+// An address that is announced is not probed any more: this node would be asking itself.
+func TestAnnounceEndsProbe(t *testing.T) {
+	inBench(t, func(b *bench) {
+		b.Apply([]Watched{{Link: "eth0", Addr: vip4, Probe: true}})
+		synctest.Wait()
+		b.must(b.Announce("eth0", vip4))
+		b.wait(time.Second)
+		if got := b.states(); !slices.Equal(got, []State{Unknown, Free}) || b.Stats().Probed != 1 {
+			t.Errorf("findings %v, %d probes", got, b.Stats().Probed)
+		}
+		b.Apply(nil)
+		b.Apply([]Watched{{Link: "eth0", Addr: vip4, Probe: true}})
+		if got := b.states(); !slices.Equal(got, []State{Free}) {
+			t.Errorf("findings %v", got)
+		}
+	})
+}
+
+func TestConflict(t *testing.T) {
+	for _, policy := range []Policy{Defend, Yield} {
+		inBench(t, func(b *bench) {
+			b.Apply([]Watched{{Link: "eth0", Addr: vip4, Policy: policy}, {Link: "eth0", Addr: vip6, Policy: policy}})
+			b.must(b.Announce("eth0", vip4, vip6))
+			b.wait(10 * time.Second)
+			b.net.take()
+			b.states()
+			at := time.Since(b.start)
+			for range 20 { // within 2 s
+				b.net.show(2, announcement(outsider, vip4)...)
+				b.net.show(2, probe(outsider, vip6)) // harmless
+				b.wait(100 * time.Millisecond)
+			}
+			want := []time.Duration{at, at + time.Second, at + 2*time.Second}
+			if policy == Yield {
+				want = nil
+			}
+			if got := b.sentAt(announcement(self, vip4)[0]); !slices.Equal(got, want) {
+				t.Errorf("%v: announced at %v, want %v", policy, got, want)
+			}
+			if got := b.states(); !slices.Equal(got, []State{Taken}) {
+				t.Errorf("%v: findings %v", policy, got)
+			}
+			if got := b.Stats(); got.Conflicts != 40 || got.Heard != 60 || got.Defended != uint64(len(want)) {
+				t.Errorf("%v: stats %+v", policy, got)
+			}
+			b.net.show(2, announcement(mac{2, 0, 0, 0, 0, 0xef}, vip4)...)
+			b.wait(quiet)
+			if got := b.states(); !slices.Equal(got, []State{Free}) {
+				t.Errorf("%v: findings %v", policy, got)
+			}
+			log := b.log.String()
+			for _, line := range []string{"someone outside the electorate uses a VIP", "one more outside", "nobody outside",
+				"mac=02:00:00:00:00:ee", "mac=02:00:00:00:00:ef"} {
+				if strings.Count(log, line) != 1 {
+					t.Errorf("%v: the log has %q %d times:\n%s", policy, line, strings.Count(log, line), log)
+				}
+			}
+		})
+	}
+}
+
+// A member that announces what is announced here has not heard of it. Neighbours have
+// heard the member, so they are told again, but not before this node may learn that it is
+// the one who is mistaken.
+func TestMemberClaims(t *testing.T) {
+	inBench(t, func(b *bench) {
+		b.Members([]net.HardwareAddr{member.hardware()})
+		b.Apply([]Watched{{Link: "eth0", Addr: vip4, Policy: Yield}})
+		b.must(b.Announce("eth0", vip4))
+		b.wait(10 * time.Second)
+		b.net.take()
+		at := time.Since(b.start)
+		b.net.show(2, announcement(member, vip4)...)
+		b.wait(10 * time.Second)
+		if got := b.sentAt(announcement(self, vip4)[0]); !slices.Equal(got, []time.Duration{at + settle}) {
+			t.Errorf("announced at %v, want %v", got, at+settle)
+		}
+		b.net.show(2, announcement(member, vip4)...)
+		b.wait(settle / 2)
+		b.Withdraw("eth0", vip4)
+		b.wait(time.Minute)
+		if got := b.net.take(); len(got) > 0 {
+			t.Errorf("%d frames after it was withdrawn", len(got))
+		}
+		if got := b.states(); !slices.Equal(got, []State{Free}) {
+			t.Errorf("findings %v", got)
+		}
+	})
+}
+
+// Who turns out to be a member, or this node, is no offender.
+func TestMemberIsLearnt(t *testing.T) {
+	inBench(t, func(b *bench) {
+		b.Apply([]Watched{{Link: "eth0", Addr: vip4}, {Link: "eth0", Addr: vip6}})
+		b.net.show(2, announcement(member, vip4)...)
+		b.net.show(2, announcement(outsider, vip6)...)
+		if got := b.states(); !slices.Equal(got, []State{Free, Free, Taken, Taken}) {
+			t.Errorf("findings %v", got)
+		}
+		b.Members([]net.HardwareAddr{member.hardware()})
+		b.net.set(netutil.Link{Name: "eth1", Index: 3, Up: true, MAC: outsider.hardware()})
+		if got := b.states(); !slices.Equal(got, []State{Free, Free}) {
+			t.Errorf("findings %v", got)
+		}
+	})
+}
+
+// A flood is read at a bounded pace, and of forged senders only some are kept.
+func TestFlood(t *testing.T) {
+	inBench(t, func(b *bench) {
+		b.Apply([]Watched{{Link: "eth0", Addr: vip4}})
+		b.must(b.Announce("eth0", vip4))
+		b.states()
+		sender := mac{2, 0xff}
+		for range 1000 {
+			for range 10 {
+				sender[4]++
+				if sender[4] == 0 {
+					sender[5]++
+				}
+				b.net.show(2, announcement(sender, vip4)[0])
+			}
+			b.wait(time.Millisecond)
+		}
+		got := b.Stats()
+		if most := uint64(time.Second/paceTime+1) * paceReads; got.Heard > most || got.Heard < most/2 {
+			t.Errorf("of 10,000 packets in a second %d are read, at most %d may be", got.Heard, most)
+		}
+		if lines := strings.Count(b.log.String(), "\n"); lines != knownOffenders {
+			t.Errorf("%d lines are logged", lines)
+		}
+		if got := b.states(); !slices.Equal(got, []State{Taken}) {
+			t.Errorf("findings %v", got)
+		}
+	})
+}
