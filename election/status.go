@@ -75,3 +75,30 @@ func (n *node) status() Status {
 	}
 	return s
 }
+
+// Lease describes one lease at this moment.
+func (e *Election) Lease(name string) lease.LeaseStatus {
+	e.mu.Lock()
+	running := e.node
+	e.mu.Unlock()
+	s := lease.LeaseStatus{Lease: name, Why: "the election has not begun"}
+	if running != nil {
+		running.step(func(m *lease.Machine, now time.Time) { s = m.Lease(now, name) })
+	}
+	return s
+}
+
+// Hardware is where the VIPs of all members that are alive may be seen, as they say themselves.
+func (e *Election) Hardware() []net.HardwareAddr {
+	e.mu.Lock()
+	running := e.node
+	e.mu.Unlock()
+	if running == nil {
+		return nil
+	}
+	var all []net.HardwareAddr
+	for _, m := range running.roster.alive() {
+		all = append(all, m.Hardware...)
+	}
+	return all
+}

@@ -76,6 +76,17 @@ func (m *Machine) Status(now time.Time) Status {
 	return s
 }
 
+// Lease describes one lease, as Status does all.
+func (m *Machine) Lease(now time.Time, name string) LeaseStatus {
+	m.advance(now)
+	for _, l := range m.own {
+		if l.Lease == name {
+			return m.leaseStatus(l)
+		}
+	}
+	return LeaseStatus{Lease: name, Needed: m.current().needed(m.reachable), Why: m.why(false)}
+}
+
 func (m *Machine) leaseStatus(l *lease) LeaseStatus {
 	s := LeaseStatus{Lease: l.Lease, Standing: l.standing, Priority: l.Priority, Needed: m.current().needed(m.within())}
 	standing := l.standing
