@@ -145,6 +145,58 @@ func TestLiveSocketIsNotTakenOver(t *testing.T) {
 	}
 }
 
+// flat is the status of a holder on a flat layer 2.
+func flat() admin.Status {
+	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	return admin.Status{
+		Node: "m1", Version: "v1.2.3", Started: at, Config: admin.Config{File: "/etc/herald/herald.yaml", Generation: 1},
+		VIPs: []admin.VIP{{
+			Name: "control-plane", Address: netip.MustParseAddr("10.3.0.100"), Interface: "eth0", Announce: "arp", Stage: "announced",
+			Since: at, Decided: true, Reason: "apiserver healthy", Conflict: "02:00:00:00:00:09", Conflicts: 3,
+		}},
+		Election: &admin.Election{
+			Quorum: "majority", Lease: 0.6, Fence: "the kernel has no nftables",
+			Members: []admin.Member{
+				{Name: "m1", Address: netip.MustParseAddrPort("10.3.0.1:7946"), Self: true, Alive: true, Stands: 1},
+				{Name: "m2", Address: netip.MustParseAddrPort("10.3.0.2:7946"), Alive: true, Heard: at.Add(59 * time.Second), Stands: 1},
+				{Name: "m3", Address: netip.MustParseAddrPort("10.3.0.3:7946"), Reason: "never heard of"},
+			},
+			Leases: []admin.Lease{
+				{VIP: "control-plane", Holder: "m1", Epoch: 7, Votes: []string{"m1", "m2"}, Needed: 2, Left: 0.4321, Stands: true},
+				{VIP: "registry", Needed: 2, Reason: "no member stands for it"},
+			},
+		},
+	}
+}
+
+func TestWriteTextOfElection(t *testing.T) {
+	var out strings.Builder
+	s := flat()
+	if err := s.WriteText(&out, s.Started.Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	want := `herald v1.2.3 on m1, up 1m0s, configuration /etc/herald/herald.yaml generation 1
+
+VIP             ADDRESS      LINK   STATE       FOR    WHY
+control-plane   10.3.0.100   eth0   announced   1m0s   apiserver healthy; ALSO USED BY 02:00:00:00:00:09
+
+CHECK   STATE   FOR   LATENCY   WHY
+
+NO FENCE: the kernel has no nftables
+LEASE           HOLDER   EPOCH   VOTES              LEFT    WHY
+control-plane   m1       7       m1 m2 (2 needed)   432ms   -
+registry        -        0       -                  -       no member stands for it
+
+MEMBER   ADDRESS         STATE       HEARD    STANDS FOR   WHY
+m1       10.3.0.1:7946   this node   -        1            -
+m2       10.3.0.2:7946   alive       1s ago   1            -
+m3       10.3.0.3:7946   silent      -        0            never heard of
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestReady(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -157,6 +209,8 @@ func TestReady(t *testing.T) {
 		{name: "no verdict yet", spoil: func(s *admin.Status) { s.VIPs[0].Decided = false }, why: "vip control-plane 10.99.0.10: apiserver healthy"},
 		{name: "cannot bind", spoil: func(s *admin.Status) { s.VIPs[0].Error = "no link" }, why: "vip control-plane 10.99.0.10: no link"},
 		{name: "nobody listens", spoil: func(s *admin.Status) { s.Peers[0].Advertised = nil }, why: "no peer has been sent a route"},
+		{name: "holder on a flat layer 2", spoil: func(s *admin.Status) { *s = flat() }, ready: true, why: "announcing"},
+		{name: "another electorate", spoil: func(s *admin.Status) { *s = flat(); s.Election.Problem = "m2 has 5 members" }, why: "election: m2 has 5 members"},
 		{name: "unhealthy node", spoil: func(s *admin.Status) { s.VIPs[0].Stage = "withdrawn"; s.Peers = nil }, ready: true, why: "nothing to announce"},
 	}
 	for _, tt := range tests {

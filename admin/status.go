@@ -25,6 +25,8 @@ type Status struct {
 	VIPs     []VIP   `json:"vips"`
 	Checks   []Check `json:"checks"`
 	Peers    []Peer  `json:"peers"`
+	// Election is how the members of a flat layer 2 agree on holders; nil if there is none.
+	Election *Election `json:"election,omitempty"`
 }
 
 // RealtimeOn says that the process is in real time.
@@ -53,8 +55,13 @@ type VIP struct {
 	Error  string `json:"error,omitempty"`
 	// Decided says whether the checks have spoken.
 	Decided bool `json:"decided"`
+	// Announce is bgp or arp.
+	Announce string `json:"announce"`
 	// Restored counts how often the address was put back after something removed it.
-	Restored       int         `json:"restored"`
+	Restored int `json:"restored"`
+	// Conflict is a foreign machine seen using the address, and Conflicts how often.
+	Conflict       string      `json:"conflict,omitempty"`
+	Conflicts      uint64      `json:"conflicts,omitempty"`
 	LastWithdrawal *Withdrawal `json:"lastWithdrawal,omitempty"`
 }
 
@@ -112,6 +119,63 @@ type BFD struct {
 	Discarded uint64 `json:"packetsDiscarded"`
 }
 
+// Election is the agreement on who holds the VIPs of a flat layer 2.
+type Election struct {
+	// Quorum is majority or none, Lease how long one lasts.
+	Quorum string  `json:"quorum"`
+	Lease  float64 `json:"leaseSeconds"`
+	// Problem is why this node takes no part, such as an electorate that differs from the others'; empty if it does.
+	Problem string `json:"problem,omitempty"`
+	// Change is what a change of the electorate waits for; empty if none is under way.
+	Change string `json:"change,omitempty"`
+	// Insecure says that messages are neither encrypted nor authenticated.
+	Insecure bool `json:"insecure,omitempty"`
+	// Fence is [FenceOn], or why the kernel does not guard against answers after the end of a lease.
+	Fence   string   `json:"fence"`
+	Members []Member `json:"members"`
+	Leases  []Lease  `json:"leases"`
+	// Strangers counts packets from addresses that no member has, Undecipherable those
+	// that no key of this node opens, Ignored votes that did not count.
+	Strangers      uint64 `json:"strangers"`
+	Undecipherable uint64 `json:"undecipherable"`
+	Ignored        uint64 `json:"ignored"`
+}
+
+// FenceOn says that the kernel guards who answers.
+const FenceOn = "on"
+
+// Member is one node of the electorate.
+type Member struct {
+	Name    string         `json:"name"`
+	Address netip.AddrPort `json:"address,omitzero"`
+	Self    bool           `json:"self,omitempty"`
+	// Alive says whether votes are heard from it; this node always is.
+	Alive bool `json:"alive"`
+	// Heard is when the last vote or greeting came from it.
+	Heard time.Time `json:"heard,omitzero"`
+	// Stands is how many VIPs it would take the lease of.
+	Stands int `json:"stands"`
+	// Reason says what is wrong with it, such as an electorate that differs.
+	Reason string `json:"reason,omitempty"`
+}
+
+// Lease is the right to answer for a VIP.
+type Lease struct {
+	VIP string `json:"vip"`
+	// Holder is a member's name, empty if nobody is known to hold the lease; Reason is why.
+	Holder string `json:"holder,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// Epoch grows with every new holder.
+	Epoch uint64 `json:"epoch"`
+	// Votes are the members that agreed to this node's lease last; Needed is how many it takes.
+	Votes  []string `json:"votes,omitempty"`
+	Needed int      `json:"votesNeeded"`
+	// Left is how long the lease lasts unless it is renewed.
+	Left float64 `json:"secondsLeft"`
+	// Stands says whether this node would take the lease.
+	Stands bool `json:"stands"`
+}
+
 // Ready says whether the speaker does its job as well as the node's health
 // lets it, and if not, why: every check has spoken, and what should be
 // announced is, to at least one peer. Withholding the VIP of an unhealthy
@@ -120,7 +184,10 @@ func (s Status) Ready() (bool, string) {
 	if s.Draining != "" {
 		return false, "draining: " + s.Draining
 	}
-	announced := false
+	if e := s.Election; e != nil && e.Problem != "" {
+		return false, "election: " + e.Problem
+	}
+	announced, routed := false, false
 	for _, v := range s.VIPs {
 		switch {
 		case !v.Decided:
@@ -129,9 +196,13 @@ func (s Status) Ready() (bool, string) {
 			return false, fmt.Sprintf("vip %s %s: %s", v.Name, v.Address, v.Error)
 		}
 		announced = announced || v.Stage == "announced"
+		routed = routed || v.Stage == "announced" && v.Announce != "arp"
 	}
-	if !announced {
+	switch {
+	case !announced:
 		return true, "nothing to announce"
+	case !routed:
+		return true, "announcing"
 	}
 	for _, p := range s.Peers {
 		if len(p.Advertised) > 0 {

@@ -47,6 +47,9 @@ func (s Status) WriteText(w io.Writer, now time.Time) error {
 		if v.Restored > 0 {
 			why += fmt.Sprintf(" (put back %d×)", v.Restored)
 		}
+		if v.Conflict != "" {
+			why += "; ALSO USED BY " + v.Conflict
+		}
 		row(v.Name, v.Address.String(), v.Interface, v.Stage, ago(v.Since), why)
 	}
 
@@ -61,6 +64,11 @@ func (s Status) WriteText(w io.Writer, now time.Time) error {
 		row(c.Name, c.State, ago(c.Since), latency.Round(10*time.Microsecond).String(), why)
 	}
 
+	s.writeElection(row, tw, ago)
+
+	if len(s.Peers) == 0 {
+		return tw.Flush()
+	}
 	fmt.Fprintln(tw)
 	row("PEER", "ASN", "STATE", "FOR", "BFD", "SENT", "WHY")
 	for _, p := range s.Peers {
@@ -82,6 +90,57 @@ func (s Status) WriteText(w io.Writer, now time.Time) error {
 		row(p.Name, fmt.Sprint(p.ASN), p.State, ago(p.Since), path, strings.Join(sent, ", "), why)
 	}
 	return tw.Flush()
+}
+
+// writeElection renders who may answer on a flat layer 2, and why nobody does.
+func (s Status) writeElection(row func(...string), w io.Writer, ago func(time.Time) string) {
+	e := s.Election
+	if e == nil {
+		return
+	}
+	fmt.Fprintln(w)
+	if e.Problem != "" {
+		fmt.Fprintf(w, "NO PART IN THE ELECTION: %s\n", oneLine(e.Problem))
+	}
+	if e.Change != "" {
+		fmt.Fprintf(w, "ELECTORATE CHANGING: %s\n", oneLine(e.Change))
+	}
+	if e.Insecure {
+		fmt.Fprintln(w, "INSECURE: anybody on the network can take the VIPs, set election.keyFile")
+	}
+	if e.Fence != FenceOn {
+		fmt.Fprintf(w, "NO FENCE: %s\n", oneLine(e.Fence))
+	}
+	row("LEASE", "HOLDER", "EPOCH", "VOTES", "LEFT", "WHY")
+	for _, l := range e.Leases {
+		votes, left := "", ""
+		if len(l.Votes) > 0 {
+			votes = fmt.Sprintf("%s (%d needed)", strings.Join(l.Votes, " "), l.Needed)
+		}
+		if l.Holder != "" {
+			left = time.Duration(l.Left * float64(time.Second)).Round(time.Millisecond).String()
+		}
+		row(l.VIP, l.Holder, fmt.Sprint(l.Epoch), votes, left, l.Reason)
+	}
+	fmt.Fprintln(w)
+	row("MEMBER", "ADDRESS", "STATE", "HEARD", "STANDS FOR", "WHY")
+	for _, m := range e.Members {
+		state, heard := "silent", ago(m.Heard)
+		switch {
+		case m.Self:
+			state, heard = "this node", "-"
+		case m.Alive:
+			state = "alive"
+		}
+		if !m.Heard.IsZero() && !m.Self {
+			heard += " ago"
+		}
+		address := ""
+		if m.Address.IsValid() {
+			address = m.Address.String()
+		}
+		row(m.Name, address, state, heard, fmt.Sprint(m.Stands), m.Reason)
+	}
 }
 
 // oneLine keeps what others wrote from breaking the table.

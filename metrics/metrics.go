@@ -80,6 +80,16 @@ func newCollector(status func() admin.Status) *collector {
 	desc("bfd_session_downs_total", "Times that BFD ended the BGP session.", "peer")
 	desc("bfd_detection_time_seconds", "How long the peer may be silent, as agreed.", "peer")
 	desc("bfd_packets_total", "BFD packets by direction; discarded are those received that broke a rule.", "peer", "direction")
+	desc("vip_conflicts_total", "Times that a machine outside the electorate was seen using the address.", "vip", "address")
+	desc("vip_conflict", "1 while a machine outside the electorate uses the address.", "vip", "address")
+	desc("lease_held", "1 while this node holds the lease of the VIP.", "vip")
+	desc("lease_holder", "1 for the member that is known to hold the lease of the VIP; none if there is none.", "vip", "member")
+	desc("lease_epoch", "Grows with every new holder of the lease.", "vip")
+	desc("lease_standing", "1 while this node would take the lease of the VIP.", "vip")
+	desc("election_problem", "1 while this node takes no part in the election, as status tells.")
+	desc("election_member_alive", "1 while votes are heard from the member.", "member")
+	desc("election_packets_total", "Packets that did not count: from strangers, undecipherable, or ignored for what they say.", "kind")
+	desc("fence_on", "1 while the kernel guards against answers after the end of a lease.")
 	return c
 }
 
@@ -117,6 +127,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 			gauge("vip_last_withdrawal_timestamp_seconds", seconds(last.At), v.Name, address)
 		}
 	}
+	c.collectElection(s, gauge, count)
 	for _, k := range s.Checks {
 		gauge("check_healthy", truth(k.State == "healthy"), k.Name)
 		gauge("check_warning", truth(k.Warning != ""), k.Name)
@@ -141,6 +152,36 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 			count("bfd_packets_total", float64(b.Discarded), p.Name, "discarded")
 		}
 	}
+}
+
+// collectElection tells of VIPs on a flat layer 2.
+func (c *collector) collectElection(s admin.Status, gauge, count func(string, float64, ...string)) {
+	e := s.Election
+	if e == nil {
+		return
+	}
+	for _, v := range s.VIPs {
+		if v.Announce == "arp" {
+			gauge("vip_conflict", truth(v.Conflict != ""), v.Name, v.Address.String())
+			count("vip_conflicts_total", float64(v.Conflicts), v.Name, v.Address.String())
+		}
+	}
+	for _, l := range e.Leases {
+		gauge("lease_held", truth(l.Holder == s.Node), l.VIP)
+		if l.Holder != "" {
+			gauge("lease_holder", 1, l.VIP, l.Holder)
+		}
+		gauge("lease_epoch", float64(l.Epoch), l.VIP)
+		gauge("lease_standing", truth(l.Stands), l.VIP)
+	}
+	gauge("election_problem", truth(e.Problem != ""))
+	for _, m := range e.Members {
+		gauge("election_member_alive", truth(m.Alive || m.Self), m.Name)
+	}
+	count("election_packets_total", float64(e.Strangers), "stranger")
+	count("election_packets_total", float64(e.Undecipherable), "undecipherable")
+	count("election_packets_total", float64(e.Ignored), "ignored")
+	gauge("fence_on", truth(e.Fence == admin.FenceOn))
 }
 
 func truth(b bool) float64 {

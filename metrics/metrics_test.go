@@ -75,6 +75,45 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+func TestElectionMetrics(t *testing.T) {
+	_, body := get(t, metrics.NewHandler(func() admin.Status {
+		return admin.Status{
+			Node: "m1",
+			VIPs: []admin.VIP{{Name: "cp", Address: netip.MustParseAddr("10.3.0.100"), Announce: "arp", Conflict: "02:00:00:00:00:09", Conflicts: 3}},
+			Election: &admin.Election{
+				Fence: admin.FenceOn, Problem: "differs", Strangers: 5, Undecipherable: 6, Ignored: 7,
+				Members: []admin.Member{{Name: "m1", Self: true}, {Name: "m2", Alive: true}, {Name: "m3"}},
+				Leases:  []admin.Lease{{VIP: "cp", Holder: "m1", Epoch: 9, Stands: true}, {VIP: "other", Holder: "m2"}, {VIP: "none"}},
+			},
+		}
+	}), "/metrics")
+	for _, want := range []string{
+		`herald_vip_conflict{address="10.3.0.100",vip="cp"} 1`,
+		`herald_vip_conflicts_total{address="10.3.0.100",vip="cp"} 3`,
+		`herald_lease_held{vip="cp"} 1`,
+		`herald_lease_held{vip="other"} 0`,
+		`herald_lease_holder{member="m1",vip="cp"} 1`,
+		`herald_lease_holder{member="m2",vip="other"} 1`,
+		`herald_lease_epoch{vip="cp"} 9`,
+		`herald_lease_standing{vip="cp"} 1`,
+		`herald_election_problem 1`,
+		`herald_election_member_alive{member="m1"} 1`,
+		`herald_election_member_alive{member="m2"} 1`,
+		`herald_election_member_alive{member="m3"} 0`,
+		`herald_election_packets_total{kind="stranger"} 5`,
+		`herald_election_packets_total{kind="undecipherable"} 6`,
+		`herald_election_packets_total{kind="ignored"} 7`,
+		`herald_fence_on 1`,
+	} {
+		if !strings.Contains(body, "\n"+want) {
+			t.Errorf("no %q in:\n%s", want, body)
+		}
+	}
+	if strings.Contains(body, `herald_lease_holder{member="",`) {
+		t.Error("a holder without a name")
+	}
+}
+
 func TestProbes(t *testing.T) {
 	s := status()
 	h := metrics.NewHandler(func() admin.Status { return s })
