@@ -38,6 +38,10 @@ type Config struct {
 	Realtime bool `yaml:"realtime"`
 	// BGP configures the embedded BGP speaker. Required by a VIP with `announce: bgp`.
 	BGP *BGP `yaml:"bgp"`
+	// Election configures how the nodes of a flat layer 2 agree on who holds a VIP. Required by a VIP with `announce: arp`.
+	Election *Election `yaml:"election"`
+	// ARP configures how a holder makes itself known on a flat layer 2, and what keeps it from answering for longer than it may.
+	ARP ARP `yaml:"arp"`
 	// Admin is the local control socket behind `herald status`, `drain` and `undrain`.
 	Admin Admin `yaml:"admin"`
 	// Metrics is the HTTP listener of /metrics, /healthz and /readyz.
@@ -47,8 +51,13 @@ type Config struct {
 // Announce is how a VIP reaches the network.
 type Announce string
 
-// AnnounceBGP advertises the VIP as a host route to BGP peers.
-const AnnounceBGP Announce = "bgp"
+// The ways a VIP may reach the network.
+const (
+	// AnnounceBGP advertises the VIP as a host route to BGP peers.
+	AnnounceBGP Announce = "bgp"
+	// AnnounceARP has one elected node answer for the VIP on a flat layer 2, by ARP and neighbour discovery.
+	AnnounceARP Announce = "arp"
+)
 
 // OnFailure is what a failing check does to an announced VIP.
 type OnFailure string
@@ -67,9 +76,9 @@ type VIP struct {
 	Name string `yaml:"name"`
 	// Addresses are the VIP's addresses; /32 and /128 are implied. Required.
 	Addresses []netip.Addr `yaml:"addresses"`
-	// Announce is how the VIP reaches the network: `bgp`. Required.
+	// Announce is how the VIP reaches the network: `bgp`, as a route from every healthy node, or `arp`, on a flat layer 2 from the one that holds its lease. Required.
 	Announce Announce `yaml:"announce"`
-	// Interface is the link that carries the address. Default: `lo`.
+	// Interface is the link that carries the address. Default: `lo` with `announce: bgp`; with `announce: arp` the link whose subnet holds the address.
 	Interface string `yaml:"interface"`
 	// Checks name the checks that must all pass before the VIP is announced. Required.
 	Checks []string `yaml:"checks"`
@@ -81,9 +90,26 @@ type VIP struct {
 	HoldDown time.Duration `yaml:"holdDown"`
 	// OnFailure is what a failing check does to an announced VIP: `withdraw` it or `demote` it to the worst route there is, which routers use only when no other node has a better one. Default: withdraw.
 	OnFailure OnFailure `yaml:"onFailure"`
+	// Priority is the node's claim to the VIP with `announce: arp`, 0 to 1000: of the healthy nodes the one with the highest gets a VIP that is free. Default: 100.
+	Priority int `yaml:"priority"`
+	// Preempt has the VIP move to this node, without loss, once it has been healthy for a while and its priority is higher than the holder's. Default: false, the VIP stays where it is.
+	Preempt bool `yaml:"preempt"`
+	// OnConflict is what the holder does when a machine that is no member uses the VIP: `defend` it, by announcing it again, or `yield` and give it up until the other is gone. Either is reported. Default: defend.
+	OnConflict OnConflict `yaml:"onConflict"`
 	// Attributes are added to those of the `bgp` section for this VIP's routes.
 	Attributes `yaml:",inline"`
 }
+
+// OnConflict is what the holder of a VIP does about a foreign machine that uses it.
+type OnConflict string
+
+// What a holder may do.
+const (
+	// Defend announces the VIP again.
+	Defend OnConflict = "defend"
+	// Yield gives it up.
+	Yield OnConflict = "yield"
+)
 
 // Check is one health check; exactly one of `http` and `tcp` is set.
 type Check struct {
@@ -229,6 +255,56 @@ func (p *Peer) Name() string {
 		return p.Address.String()
 	}
 	return p.Interface
+}
+
+// Quorum is how many members a holder needs the votes of.
+type Quorum string
+
+// The quorums there are.
+const (
+	// Majority is more than half of the members, whether they are up or not.
+	Majority Quorum = "majority"
+	// None is all members that can be reached, be it none: two nodes that do not hear each other both hold the VIP.
+	None Quorum = "none"
+)
+
+// Election is the agreement of the members on who holds each VIP with `announce: arp`, by leases that a majority grants.
+type Election struct {
+	// Bind is the address and port of this node's gossip and votes, UDP and TCP. Default: its own of `members`.
+	Bind netip.AddrPort `yaml:"bind"`
+	// Members are all nodes that vote, by nodeName, this one among them, each with its address and port; the same on every node. Change one member at a time. Required.
+	Members map[string]netip.AddrPort `yaml:"members"`
+	// KeyFile holds the key that the members' messages are encrypted with, as `herald keygen` writes it: base64 of 16, 24 or 32 bytes. Of several lines the first encrypts and all decrypt, to change keys one node at a time. It is read again when it changes. Required unless `insecure: true`.
+	KeyFile string `yaml:"keyFile"`
+	// Keys are the content of KeyFile, never part of the file itself.
+	Keys [][]byte `yaml:"-"`
+	// Insecure sends all messages in the clear and believes whoever sends one: anybody on the network can take the VIP. Default: false.
+	Insecure bool `yaml:"insecure"`
+	// Lease is how long a holder that falls silent keeps its VIP, 100ms to 10s, the same on every node. It is renewed at a third of it; below 500ms with `realtime: true`. Default: 600ms.
+	Lease time.Duration `yaml:"lease"`
+	// Quorum is whose votes a holder needs: `majority`, more than half of all members, or `none`, of all that it can reach. With `none` two nodes that do not hear each other both hold the VIP: it is for sites of two that prefer that to no holder. Default: majority.
+	Quorum Quorum `yaml:"quorum"`
+}
+
+// Fence says whether the kernel is to keep a node from answering for a VIP it does not hold.
+type Fence string
+
+// The ways to treat the fence.
+const (
+	// FenceAuto uses it where there is nftables, and reports where not.
+	FenceAuto Fence = "auto"
+	// FenceRequired starts only with it.
+	FenceRequired Fence = "required"
+	// FenceOff never uses it.
+	FenceOff Fence = "off"
+)
+
+// ARP is how a holder makes itself known on a flat layer 2.
+type ARP struct {
+	// Refresh is the time between two announcements of a VIP that stays, for switches and hosts that forget, 1s to 1h. Default: 60s.
+	Refresh time.Duration `yaml:"refresh"`
+	// Fence is the kernel's guard, by nftables, that drops what a node might answer for a VIP whose lease has ended, even if Herald is frozen: `auto` uses it where it can and reports where it cannot, `required` refuses to start without it, `off` does without. Default: auto.
+	Fence Fence `yaml:"fence"`
 }
 
 // Admin is the control socket.

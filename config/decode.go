@@ -77,10 +77,15 @@ func (d *decoder) decode(p path, n ast.Node, v reflect.Value) {
 	case *time.Duration:
 		d.duration(p, n, v)
 		return
+	case *netip.AddrPort:
+		d.addressPort(p, n, v)
+		return
 	}
 	switch v.Kind() {
 	case reflect.Struct:
 		d.mapping(p, n, v)
+	case reflect.Map:
+		d.table(p, n, v)
 	case reflect.Slice:
 		d.sequence(p, n, v)
 	case reflect.String:
@@ -173,6 +178,33 @@ func (d *decoder) unknownField(pos position, p path, name string, fields []field
 		d.errorAt(pos, p.field(shown), "unknown field")
 	}
 	return meant, ok
+}
+
+// table fills a map whose keys are names of the user's own.
+func (d *decoder) table(p path, n ast.Node, v reflect.Value) {
+	m, ok := n.(*ast.MappingNode)
+	if !ok {
+		d.refuse(p, "want entries (name: value), got %s", describe(n))
+		return
+	}
+	v.Set(reflect.MakeMap(v.Type()))
+	for _, entry := range m.Values {
+		pos := nodePosition(entry.Key)
+		key, ok := entry.Key.(*ast.StringNode)
+		if !ok || !isName(key.Value, maxNodeName) {
+			d.errorAt(pos, p, "want a name of lower-case letters and digits, with '-' and '.' between, got %s", describe(entry.Key))
+			d.unread[p] = true
+			continue
+		}
+		name := reflect.ValueOf(key.Value)
+		if v.MapIndex(name).IsValid() {
+			d.errorAt(pos, p.field(key.Value), "given already: remove one")
+			continue
+		}
+		value := reflect.New(v.Type().Elem()).Elem()
+		d.decode(p.field(key.Value), entry.Value, value)
+		v.SetMapIndex(name, value)
+	}
 }
 
 func (d *decoder) sequence(p path, n ast.Node, v reflect.Value) {
@@ -285,6 +317,20 @@ func (d *decoder) address(p path, n ast.Node, v *netip.Addr) {
 	default:
 		*v = addr
 	}
+}
+
+func (d *decoder) addressPort(p path, n ast.Node, v *netip.AddrPort) {
+	const want = "an IP address with a port such as 10.0.1.1:7946"
+	s, ok := d.text(p, n, want)
+	if !ok {
+		return
+	}
+	parsed, err := netip.ParseAddrPort(s)
+	if err != nil || parsed.Port() == 0 || parsed.Addr().Is4In6() {
+		d.refuse(p, "want %s, got %s", want, describe(n))
+		return
+	}
+	*v = parsed
 }
 
 // describe names the value of n in an error.

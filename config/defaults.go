@@ -20,6 +20,8 @@ var (
 	_ defaulter = (*Listen)(nil)
 	_ defaulter = (*Peer)(nil)
 	_ defaulter = (*BFD)(nil)
+	_ defaulter = (*Election)(nil)
+	_ defaulter = (*ARP)(nil)
 	_ defaulter = (*Admin)(nil)
 	_ defaulter = (*Metrics)(nil)
 )
@@ -32,15 +34,17 @@ func setDefaults(v reflect.Value) {
 }
 
 func (c *Config) setDefaults() {
+	c.ARP.setDefaults()
 	c.Admin.setDefaults()
 	c.Metrics.setDefaults()
 }
 
 func (v *VIP) setDefaults() {
-	v.Interface = "lo"
 	v.Linger = time.Second
 	v.HoldDown = time.Minute
 	v.OnFailure = Withdraw
+	v.Priority = 100
+	v.OnConflict = Defend
 }
 
 func (c *Check) setDefaults() {
@@ -66,6 +70,16 @@ func (b *BFD) setDefaults() {
 	b.Multiplier = 3
 }
 
+func (e *Election) setDefaults() {
+	e.Lease = 600 * time.Millisecond
+	e.Quorum = Majority
+}
+
+func (a *ARP) setDefaults() {
+	a.Refresh = time.Minute
+	a.Fence = FenceAuto
+}
+
 func (a *Admin) setDefaults() { a.Socket = "/run/herald/herald.sock" }
 
 func (m *Metrics) setDefaults() { m.Listen = "127.0.0.1:9474" }
@@ -75,12 +89,19 @@ func (c *Config) derive(hostname string) {
 	if c.NodeName == "" {
 		c.NodeName = strings.ToLower(hostname)
 	}
-	for _, v := range c.VIPs {
+	for i := range c.VIPs {
+		v := &c.VIPs[i]
+		if v.Interface == "" && v.Announce == AnnounceBGP {
+			v.Interface = "lo"
+		}
 		for i, name := range v.Peers {
 			if addr, err := netip.ParseAddr(name); err == nil {
 				v.Peers[i] = addr.String() // as the peer is named, however it is written
 			}
 		}
+	}
+	if c.Election != nil && !c.Election.Bind.IsValid() {
+		c.Election.Bind = c.Election.Members[c.NodeName]
 	}
 	if c.BGP == nil {
 		return

@@ -109,17 +109,22 @@ func checkPromises(t *testing.T, c *config.Config) {
 			}
 		}
 	}
+	if e := c.Election; e != nil {
+		require(e.Members[c.NodeName].IsValid() && e.Bind.IsValid() && (e.KeyFile != "") != e.Insecure && e.Keys == nil, "a node is a member of its election")
+		require(e.Lease >= 100*time.Millisecond && e.Lease <= 10*time.Second, "a lease is long enough")
+	}
 	require(c.NodeName != "" && strings.HasPrefix(c.Admin.Socket, "/"), "a node has a name and a socket")
 	require(len(c.VIPs) > 0, "there is a VIP")
 	names, owned := map[string]bool{}, map[netip.Addr]bool{}
 	for _, vip := range c.VIPs {
 		require(vip.Name != "" && !names[vip.Name], "names of VIPs are unique")
 		names[vip.Name] = true
-		require(vip.Announce == config.AnnounceBGP && c.BGP != nil, "a VIP can be announced")
+		arp := vip.Announce == config.AnnounceARP
+		require(arp && c.Election != nil || vip.Announce == config.AnnounceBGP && c.BGP != nil, "a VIP can be announced")
 		require(len(vip.Addresses) > 0 && len(vip.Checks) > 0, "a VIP has addresses and checks")
 		for _, addr := range vip.Addresses {
 			require(addr.IsValid() && !owned[addr] && addr.IsGlobalUnicast() && addr == addr.Unmap(), "a VIP's addresses are its own and can be reached")
-			require(addr.Is4() && families[config.IPv4] || addr.Is6() && families[config.IPv6], "an address is carried")
+			require(arp || addr.Is4() && families[config.IPv4] || addr.Is6() && families[config.IPv6], "an address is carried")
 			owned[addr] = true
 		}
 		for _, name := range vip.Checks {

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -63,6 +64,46 @@ func TestLoadRefusesPassword(t *testing.T) {
 		_, err := config.Load(file)
 		if want := file + ":17:19: bgp.peers[0].passwordFile: " + want; err == nil || err.Error() != want {
 			t.Errorf("error is\n%v\nwant\n%s", err, want)
+		}
+	}
+}
+
+func TestLoadKeys(t *testing.T) {
+	const a, b = "MDEyMzQ1Njc4OWFiY2RlZg==", "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+	for _, test := range []struct {
+		content string
+		lengths []int
+		want    string // the error
+	}{
+		{a + "\n", []int{16}, ""},
+		{"# new\n" + b + "\n\n" + a, []int{32, 16}, ""},
+		{"", nil, "the file has no key: write one with herald keygen"},
+		{"# none\n\n", nil, "the file has no key: write one with herald keygen"},
+		{a + "\nsecret\n", nil, "line 2 is not base64: write the file with herald keygen"},
+		{"c2hvcnQ=\n", nil, "line 1 holds a key of 5 bytes, want 16, 24 or 32: write the file with herald keygen"},
+		{a + "\n" + a, nil, "line 2 repeats a key: remove it"},
+	} {
+		dir := t.TempDir()
+		file, key := filepath.Join(dir, "herald.yaml"), filepath.Join(dir, "gossip.key")
+		write(t, file, strings.Replace(flat, "/etc/herald/gossip.key", key, 1))
+		write(t, key, test.content)
+		c, err := config.Load(file)
+		if test.want != "" {
+			if err == nil || !strings.HasSuffix(err.Error(), ":14:12: election.keyFile: "+test.want) {
+				t.Errorf("keys %q: %v, want %s", test.content, err, test.want)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("keys %q: %v", test.content, err)
+			continue
+		}
+		var lengths []int
+		for _, k := range c.Election.Keys {
+			lengths = append(lengths, len(k))
+		}
+		if !slices.Equal(lengths, test.lengths) {
+			t.Errorf("keys %q have %v bytes, want %v", test.content, lengths, test.lengths)
 		}
 	}
 }

@@ -3,6 +3,8 @@ package config
 import (
 	"net/netip"
 	"reflect"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml"
@@ -34,6 +36,8 @@ func plain(v reflect.Value) any {
 	switch v := v.Interface().(type) {
 	case netip.Addr:
 		return v.String()
+	case netip.AddrPort:
+		return v.String()
 	case time.Duration:
 		return v.String()
 	}
@@ -48,8 +52,16 @@ func plain(v reflect.Value) any {
 			items[i] = plain(v.Index(i))
 		}
 		return items
+	case reflect.Map:
+		m := yaml.MapSlice{}
+		for _, name := range slices.SortedFunc(slices.Values(v.MapKeys()), byText) {
+			m = append(m, yaml.MapItem{Key: name.String(), Value: plain(v.MapIndex(name))})
+		}
+		return m
 	case reflect.String:
 		return v.String()
 	}
 	return v.Interface()
 }
+
+func byText(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) }

@@ -15,7 +15,7 @@ import (
 	"github.com/herald-vip/herald/config"
 )
 
-var addresses = cmpopts.EquateComparable(netip.Addr{})
+var addresses = cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})
 
 func mustParse(t *testing.T, file string, opts ...config.Option) *config.Config {
 	t.Helper()
@@ -49,6 +49,8 @@ func TestParseDefaults(t *testing.T) {
 			Linger:    time.Second,
 			HoldDown:  time.Minute,
 			OnFailure: config.Withdraw,
+
+			Priority: 100, OnConflict: config.Defend,
 		}},
 		Checks: []config.Check{{
 			Name:     "apiserver",
@@ -69,6 +71,7 @@ func TestParseDefaults(t *testing.T) {
 				Families: []config.Family{config.IPv4},
 			}},
 		},
+		ARP:     config.ARP{Refresh: time.Minute, Fence: config.FenceAuto},
 		Admin:   config.Admin{Socket: "/run/herald/herald.sock"},
 		Metrics: config.Metrics{Listen: "127.0.0.1:9474"},
 	}
@@ -182,7 +185,7 @@ admin: *n
 		`4:3: vips[0].check: unknown field, did you mean checks?`,
 		`5:15: vips[0].addresses[0]: want one address, got the network 10.0.0.0/24`,
 		`5:38: vips[0].addresses[2]: want an IP address, got the text "nonsense"`,
-		`6:13: vips[0].announce: arp is not in this version: use bgp`,
+		`6:13: vips[0].announce: arp needs an election section: add one`,
 		`7:11: vips[0].linger: want a duration such as 200ms, got the number 1`,
 		`8:1: want the name of a field, got the number 1`,
 		`11:18: checks[0].tcp.address: want host:port such as 127.0.0.1:5001, got "127.0.0.1"`,
@@ -323,7 +326,7 @@ func TestExample(t *testing.T) {
 	mustParse(t, string(data))
 	var visit func(reflect.Type)
 	visit = func(typ reflect.Type) {
-		for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Slice {
+		for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Slice || typ.Kind() == reflect.Map {
 			typ = typ.Elem()
 		}
 		if typ.Kind() != reflect.Struct || typ == reflect.TypeFor[netip.Addr]() {

@@ -3,6 +3,7 @@ package config
 import (
 	"net"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,6 +46,10 @@ func validate(r *report, c *Config) {
 	if c.BGP != nil {
 		v.bgp("bgp", c.BGP)
 	}
+	if c.Election != nil {
+		v.election("election", c.Election)
+	}
+	v.arp("arp", &c.ARP)
 	v.socket("admin.socket", c.Admin.Socket)
 	if c.Metrics.Listen != "" && !isHostPort(c.Metrics.Listen, true) {
 		v.errorf("metrics.listen", `want host:port, or "" to turn it off, got %s`, quote(c.Metrics.Listen))
@@ -127,7 +132,7 @@ func (v validator) vip(p path, vip *VIP, owner map[netip.Addr]path) {
 			continue // could not be decoded
 		}
 		if !isUnicast(addr) || addr.IsLoopback() || addr.IsLinkLocalUnicast() {
-			v.errorf(p, "want a unicast address that routers can reach, got %s", addr)
+			v.errorf(p, "want a unicast address that others can reach, got %s", addr)
 			continue
 		}
 		if first, ok := owner[addr]; ok {
@@ -135,10 +140,12 @@ func (v validator) vip(p path, vip *VIP, owner map[netip.Addr]path) {
 			continue
 		}
 		owner[addr] = p.parent().parent()
-		v.carried(p, addr, vip.Peers)
+		if vip.Announce == AnnounceBGP {
+			v.carried(p, addr, vip.Peers)
+		}
 	}
 	v.announce(p.field("announce"), vip.Announce)
-	v.link(p.field("interface"), vip.Interface)
+	v.vipLink(p.field("interface"), vip)
 	v.vipChecks(p.field("checks"), vip.Checks)
 	v.duration(p.field("linger"), vip.Linger, 0, 5*time.Minute, "0s to 5m")
 	v.vipPeers(p.field("peers"), vip)
@@ -146,7 +153,44 @@ func (v validator) vip(p path, vip *VIP, owner map[netip.Addr]path) {
 	if vip.OnFailure != Withdraw && vip.OnFailure != Demote {
 		v.errorf(p.field("onFailure"), "want withdraw or demote, got %s", quote(string(vip.OnFailure)))
 	}
-	v.attributes(p, &vip.Attributes, v.hasInternalPeer(vip.Peers))
+	if vip.Announce == AnnounceBGP {
+		v.attributes(p, &vip.Attributes, v.hasInternalPeer(vip.Peers))
+	}
+	v.between(p.field("priority"), vip.Priority, 0, 1000)
+	if vip.OnConflict != Defend && vip.OnConflict != Yield {
+		v.errorf(p.field("onConflict"), "want defend or yield, got %s", quote(string(vip.OnConflict)))
+	}
+	v.idleFields(p, vip)
+}
+
+// vipLink judges the link of a VIP, which may be left open only on a flat layer 2.
+func (v validator) vipLink(p path, vip *VIP) {
+	switch {
+	case vip.Announce == AnnounceARP && vip.Interface == "lo":
+		v.errorf(p, "nobody hears a VIP on lo: name the link of its network, or remove it")
+	case vip.Interface != "" || vip.Announce == AnnounceBGP:
+		v.link(p, vip.Interface)
+	}
+}
+
+// idleFields refuses what a VIP asks for in vain, given its way of announcing.
+func (v validator) idleFields(p path, vip *VIP) {
+	var idle []string
+	switch vip.Announce {
+	case AnnounceBGP:
+		idle = []string{"priority", "preempt", "onConflict"}
+	case AnnounceARP:
+		idle = []string{"peers", "onFailure", "communities", "largeCommunities", "med", "localPref", "prepend"}
+	}
+	var plain VIP
+	plain.setDefaults()
+	given, usual := reflect.ValueOf(vip).Elem(), reflect.ValueOf(&plain).Elem()
+	for _, f := range fieldsOf(given.Type()) {
+		differs := !reflect.DeepEqual(given.FieldByIndex(f.index).Interface(), usual.FieldByIndex(f.index).Interface())
+		if slices.Contains(idle, f.name) && differs {
+			v.errorf(p.field(f.name), "has no effect with announce: %s: remove it", vip.Announce)
+		}
+	}
 }
 
 // carried reports the VIP address at p if no BGP session that hears of it, out
@@ -181,12 +225,14 @@ func (v validator) announce(p path, a Announce) {
 		if v.config.BGP == nil && v.wasRead("bgp") {
 			v.errorf(p, "bgp needs a bgp section: add one")
 		}
+	case AnnounceARP:
+		if v.config.Election == nil && v.wasRead("election") {
+			v.errorf(p, "arp needs an election section: add one")
+		}
 	case "":
-		v.errorf(p, "missing: write announce: bgp")
-	case "arp":
-		v.errorf(p, "arp is not in this version: use bgp")
+		v.errorf(p, "missing: write announce: bgp or announce: arp")
 	default:
-		v.errorf(p, "want bgp, got %s", quote(string(a)))
+		v.errorf(p, "want bgp or arp, got %s", quote(string(a)))
 	}
 }
 

@@ -14,9 +14,12 @@ import (
 // This file turns a validated configuration into each package's own terms.
 
 func speakerVIPs(c *config.Config) ([]speaker.VIP, error) {
-	base, err := attributes(c.BGP.Attributes)
-	if err != nil {
-		return nil, err
+	var base bgp.Attributes
+	if c.BGP != nil {
+		var err error
+		if base, err = attributes(c.BGP.Attributes); err != nil {
+			return nil, err
+		}
 	}
 	var out []speaker.VIP
 	for _, v := range c.VIPs {
@@ -30,6 +33,9 @@ func speakerVIPs(c *config.Config) ([]speaker.VIP, error) {
 		}
 		if v.OnFailure == config.Demote {
 			vip.OnFailure = speaker.Demote
+		}
+		if v.Announce == config.AnnounceARP {
+			vip.Flat = &speaker.Flat{Priority: v.Priority, Preempt: v.Preempt}
 		}
 		out = append(out, vip)
 	}
@@ -66,6 +72,9 @@ func healthChecks(c *config.Config) []health.Check {
 
 // bgpConfig needs routerID for a configuration that sets none.
 func bgpConfig(c *config.Config, routerID netip.Addr) (bgp.Config, error) {
+	if c.BGP == nil {
+		return bgp.Config{}, nil
+	}
 	out := bgp.Config{ASN: c.BGP.ASN, RouterID: c.BGP.RouterID, ConnectRetry: c.BGP.ConnectRetry}
 	if !out.RouterID.IsValid() {
 		out.RouterID = routerID

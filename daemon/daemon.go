@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -51,6 +52,7 @@ type Daemon struct {
 	bgp       *bgp.Server
 	speaker   *speaker.Speaker
 	monitor   *health.Monitor
+	segment   *segment
 
 	reloading sync.Mutex // held while a file is read and put in force
 
@@ -58,7 +60,9 @@ type Daemon struct {
 	config   *config.Config
 	routerID netip.Addr
 	state    admin.Config
-	realtime string // as in [admin.Status]
+	realtime string        // as in [admin.Status]
+	vips     []speaker.VIP // as configured, links of flat ones yet to be found
+	peers    []string
 }
 
 // ConfigError says that a speaker did not start because its configuration
@@ -119,11 +123,16 @@ func Run(ctx context.Context, log *slog.Logger, version, file string) error {
 		return fmt.Errorf("remove what an earlier herald left: %w", err)
 	}
 	d.bgp = bgp.New(log, bgp.Options{NextHop6: netutil.GlobalAddr6})
-	d.speaker = speaker.New(log, d.bgp, d.addresses)
+	if d.segment, err = newSegment(log, c); err != nil {
+		return err
+	}
+	d.speaker = speaker.New(log, d.bgp, d.addresses, d.segment.parts())
+	d.segment.told, d.segment.changed, d.segment.moved = d.speaker.Observe, d.speaker.LeasesChanged, d.replace
 	d.monitor = health.NewMonitor(log, d.speaker.Observe)
 	defer d.monitor.Close()
 	if err := d.apply(ctx, c); err != nil {
 		d.closeBGP("failed to start")
+		d.segment.close(true)
 		return err
 	}
 	return d.serve(ctx, c, servers, in)
@@ -186,6 +195,7 @@ func (d *Daemon) serve(ctx context.Context, c *config.Config, servers []server, 
 	group, failed := errgroup.WithContext(background)
 	group.Go(func() error { return d.addresses.Run(background) })
 	group.Go(func() error { d.speaker.Run(background); return nil })
+	group.Go(func() error { return d.segment.run(background) })
 	group.Go(func() error {
 		d.watcher.Run(background, func() { d.reload(background, "the file changed") })
 		return nil
@@ -245,13 +255,16 @@ func (d *Daemon) stop(ctx context.Context, signals <-chan os.Signal) {
 		case <-ctx.Done():
 		}
 	})
+	clean := true
 	if err := d.speaker.Drain(ctx, "herald is stopping"); err != nil {
 		if err := d.speaker.Stop(); err != nil {
 			d.log.Error("withdraw", "err", err)
+			clean = false
 		}
 	}
 	cancel()
 	watching.Wait()
+	d.segment.close(clean)
 	d.closeBGP(node + ": herald is stopping")
 }
 
@@ -293,7 +306,7 @@ func (d *Daemon) apply(ctx context.Context, c *config.Config) error {
 	if err := unchangeable(d.config, c); err != nil {
 		return err
 	}
-	if !c.BGP.RouterID.IsValid() && !d.routerID.IsValid() {
+	if c.BGP != nil && !c.BGP.RouterID.IsValid() && !d.routerID.IsValid() {
 		id, err := netutil.RouterID(vipAddresses(c)...)
 		if err != nil {
 			return fmt.Errorf("bgp.routerID is not set and cannot be guessed: %w", err)
@@ -311,23 +324,56 @@ func (d *Daemon) apply(ctx context.Context, c *config.Config) error {
 	if c.Realtime && d.realtime != admin.RealtimeOn {
 		calm(sessions.Peers)
 	}
-	if err := d.bgp.Apply(ctx, sessions); err != nil {
+	if c.BGP != nil {
+		if err := d.bgp.Apply(ctx, sessions); err != nil {
+			return err
+		}
+	}
+	if err := d.segment.apply(c); err != nil {
 		return err
 	}
 	if err := d.monitor.Apply(healthChecks(c)); err != nil {
 		return err
 	}
-	peers := make([]string, len(sessions.Peers))
-	for i, p := range sessions.Peers {
-		peers[i] = p.Name()
+	d.peers = nil
+	for _, p := range sessions.Peers {
+		d.peers = append(d.peers, p.Name())
 	}
-	d.speaker.Apply(vips, peers, d.monitor.Verdicts())
+	d.vips = vips
+	d.applyVIPs()
 
 	d.config = c
 	d.state.Generation++
 	d.state.Loaded = time.Now()
 	d.state.Error = ""
 	return nil
+}
+
+// applyVIPs tells the speaker of the VIPs, with what the segment knows of their links.
+func (d *Daemon) applyVIPs() {
+	vips := slices.Clone(d.vips)
+	for i, v := range vips {
+		if v.Flat == nil {
+			continue
+		}
+		for _, addr := range v.Addresses {
+			link, checks := d.segment.of(addr)
+			vips[i].Interface = link
+			for _, check := range checks {
+				if !slices.Contains(vips[i].Checks, check) {
+					vips[i].Checks = append(slices.Clip(vips[i].Checks), check)
+				}
+			}
+		}
+	}
+	d.speaker.Apply(vips, d.peers, append(d.monitor.Verdicts(), d.segment.checks()...))
+}
+
+// replace applies the VIPs anew when one of them belongs to another link.
+func (d *Daemon) replace() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.applyVIPs()
 }
 
 // unchangeable refuses what a running process cannot change about itself.
@@ -343,6 +389,12 @@ func unchangeable(old, new *config.Config) error {
 		return fmt.Errorf("realtime %s", restart)
 	case old.NodeName != new.NodeName:
 		return fmt.Errorf("nodeName %s", restart)
+	case old.BGP != nil && new.BGP == nil:
+		return fmt.Errorf("bgp cannot be removed while running: restart herald to apply it")
+	case (old.Election == nil) != (new.Election == nil):
+		return fmt.Errorf("election cannot be added or removed while running: restart herald to apply it")
+	case old.ARP != new.ARP:
+		return fmt.Errorf("arp %s", restart)
 	}
 	return nil
 }

@@ -2,8 +2,11 @@ package daemon
 
 import (
 	"context"
+	"time"
 
 	"github.com/herald-vip/herald/admin"
+	"github.com/herald-vip/herald/arp"
+	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/netutil"
 )
 
@@ -28,12 +31,23 @@ func (d *Daemon) Status() admin.Status {
 	for _, l := range d.addresses.Status() {
 		links[l.Binding] = l
 	}
+	s.Election = d.segment.status(time.Now())
+	conflicts := d.segment.conflicts()
 	sum := d.speaker.Summary()
 	s.Draining = sum.Draining
 	for _, a := range sum.Addresses {
 		v := admin.VIP{
 			Name: a.VIP, Address: a.Address, Interface: a.Interface, Stage: a.Stage.String(), Since: a.Since,
-			Reason: a.Reason, Decided: a.Decided,
+			Reason: a.Reason, Decided: a.Decided, Announce: string(config.AnnounceBGP),
+		}
+		if a.Flat {
+			v.Announce = string(config.AnnounceARP)
+			if f := conflicts[a.Address]; f.Count > 0 {
+				v.Conflicts = f.Count
+				if f.State == arp.Taken {
+					v.Conflict = f.MAC.String()
+				}
+			}
 		}
 		if a.Error != nil {
 			v.Error = a.Error.Error()

@@ -30,7 +30,7 @@ func BenchmarkThousand(b *testing.B) {
 		vips = append(vips, v)
 		addr = addr.Next()
 	}
-	s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), nothing{}, nothing{})
+	s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), nothing{}, nothing{}, speaker.Segment{})
 	verdicts := []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)}
 	s.Apply(vips, peers(), verdicts)
 	b.Run("FailAndRecover", func(b *testing.B) {

@@ -3,7 +3,8 @@ package speaker
 import "time"
 
 // notice is how long a route is marked as going (RFC 8326) before it is
-// withdrawn in a planned change: several times what a router takes to act.
+// withdrawn in a planned change: several times what a router takes to act. On a
+// flat layer 2 there is nobody to tell: the next holder announces itself.
 const notice = 500 * time.Millisecond
 
 // Stage is how far the announcement of an address has come.
@@ -12,11 +13,13 @@ type Stage int
 const (
 	// Withdrawn: no route, no address.
 	Withdrawn Stage = iota
-	// Announced: address bound, route advertised.
+	// Announced: address bound, route advertised; on a flat layer 2 the kernel
+	// answers for it.
 	Announced
 	// Draining: as Announced, with the route marked as going.
 	Draining
-	// Lingering: route withdrawn, address still bound for the packets on their way.
+	// Lingering: route withdrawn, or lease handed over, and the address still
+	// bound for the packets on their way.
 	Lingering
 	// Demoted: the checks fail, and the VIP is to be there nevertheless as the last
 	// resort ([Demote]): address bound, route marked as going, the worst there is.
@@ -68,8 +71,10 @@ type position struct {
 // input is all that bears on one address.
 type input struct {
 	health Health
-	leave  bool          // drained, or no longer in the configuration
+	leave  bool          // drained, handed over, or no longer in the configuration
 	linger time.Duration // how long to stay in Lingering
+	flat   bool          // a flat layer 2: nobody is to be told before it leaves
+	barred bool          // it needs a lease that this node does not hold
 	held   time.Time     // not to be announced anew before; zero is no matter
 	demote bool          // OnFailure is Demote
 }
@@ -78,7 +83,8 @@ type input struct {
 // now. If time alone will change that, again is when; otherwise it is zero.
 //
 // Failing health withdraws everything from any stage; what it withdrew is not
-// announced again while it is held down. With demote, what peers have is
+// announced again while it is held down. So does the loss of the lease, but
+// for what is lingering and has given it up on purpose. With demote, what peers have is
 // demoted instead: nothing is ever announced that was not healthy since it was
 // last withdrawn. Leaving on purpose goes through Draining and Lingering, so
 // that nothing on its way is dropped; it is undone from any stage by not
@@ -96,6 +102,15 @@ func decide(now time.Time, at position, in input) (to position, again time.Time)
 		}
 		return move(Withdrawn), time.Time{}
 	}
+	if in.barred {
+		if end := at.since.Add(in.linger); at.stage == Lingering && now.Before(end) {
+			return at, end
+		}
+		if now.Before(in.held) {
+			again = in.held
+		}
+		return move(Withdrawn), again
+	}
 	if !in.leave {
 		failed := at.stage == Withdrawn || at.stage == Demoted
 		switch {
@@ -111,16 +126,27 @@ func decide(now time.Time, at position, in input) (to position, again time.Time)
 	}
 	switch at.stage {
 	case Announced, Demoted:
+		if in.flat {
+			return depart(now, in)
+		}
 		return move(Draining), now.Add(notice)
 	case Draining:
 		if end := at.since.Add(notice); now.Before(end) {
 			return at, end
 		}
-		return move(Lingering), now.Add(in.linger)
+		return depart(now, in)
 	case Lingering:
 		if end := at.since.Add(in.linger); now.Before(end) {
 			return at, end
 		}
 	}
 	return move(Withdrawn), time.Time{}
+}
+
+// depart ends the announcement of an address that leaves on purpose.
+func depart(now time.Time, in input) (to position, again time.Time) {
+	if in.linger == 0 {
+		return position{stage: Withdrawn, since: now}, time.Time{}
+	}
+	return position{stage: Lingering, since: now}, now.Add(in.linger)
 }

@@ -19,6 +19,8 @@ func TestDecide(t *testing.T) {
 		health Health
 		leave  bool
 		held   time.Time
+		flat   bool
+		barred bool
 		want   Stage
 		again  time.Time
 	}{
@@ -45,12 +47,26 @@ func TestDecide(t *testing.T) {
 		{name: "a hold takes nothing away", at: Announced, health: Healthy, held: later(1), want: Announced},
 		{name: "a hold delays no withdrawal", at: Announced, health: Unhealthy, held: later(1), want: Withdrawn},
 		{name: "a hold does not bear on undrain", at: Draining, health: Healthy, held: later(1), want: Announced},
+		{name: "announced once elected", at: Withdrawn, health: Healthy, flat: true, want: Announced},
+		{name: "withheld without the lease", at: Withdrawn, health: Healthy, flat: true, barred: true, want: Withdrawn},
+		{name: "withheld and held down without the lease", at: Withdrawn, health: Healthy, held: later(1), flat: true, barred: true, want: Withdrawn, again: later(1)},
+		{name: "withheld although elected", at: Withdrawn, health: Unhealthy, flat: true, want: Withdrawn},
+		{name: "withdrawn with the lease", at: Announced, health: Healthy, flat: true, barred: true, want: Withdrawn},
+		{name: "withdrawn with the lease while it leaves", at: Announced, health: Healthy, leave: true, flat: true, barred: true, want: Withdrawn},
+		{name: "handed over without notice", at: Announced, health: Healthy, leave: true, flat: true, want: Lingering, again: later(linger)},
+		{name: "lingers without the lease", at: Lingering, after: linger - 1, health: Healthy, leave: true, flat: true, barred: true, want: Lingering, again: later(linger)},
+		{name: "lingers without the lease and goes", at: Lingering, after: linger, health: Healthy, leave: true, flat: true, barred: true, want: Withdrawn},
+		{name: "undrain while another holds it", at: Lingering, after: 1, health: Healthy, flat: true, barred: true, want: Lingering, again: later(linger)},
+		{name: "elected again while lingering", at: Lingering, health: Healthy, flat: true, want: Announced},
+		{name: "failure cuts linger short without the lease", at: Lingering, health: Unhealthy, leave: true, flat: true, barred: true, want: Withdrawn},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			at := position{stage: tt.at, since: start}
 			now := start.Add(tt.after)
-			got, again := decide(now, at, input{health: tt.health, leave: tt.leave, linger: linger, held: tt.held})
+			got, again := decide(now, at, input{
+				health: tt.health, leave: tt.leave, linger: linger, held: tt.held, flat: tt.flat, barred: tt.barred,
+			})
 			if got.stage != tt.want || !again.Equal(tt.again) {
 				t.Errorf("got %s, again at %v; want %s, %v", got.stage, again, tt.want, tt.again)
 			}
@@ -102,12 +118,13 @@ func TestDecideInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.Unix(1000, 0)
 		at := position{stage: Withdrawn, since: now}
-		var in input
+		in := input{flat: rapid.Bool().Draw(t, "flat")}
 		var passed bool
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			in.linger = time.Duration(rapid.IntRange(0, 3000).Draw(t, "linger")) * time.Millisecond
 			in.leave = rapid.Bool().Draw(t, "leave")
-			in.demote = rapid.Bool().Draw(t, "demote")
+			in.demote = !in.flat && rapid.Bool().Draw(t, "demote")
+			in.barred = in.flat && rapid.Bool().Draw(t, "barred")
 			in.health = rapid.SampledFrom([]Health{Undecided, Healthy, Unhealthy}).Draw(t, "health")
 			in.held = now.Add(time.Duration(rapid.IntRange(-3000, 3000).Draw(t, "held")) * time.Millisecond)
 			now = now.Add(time.Duration(rapid.IntRange(0, 1500).Draw(t, "wait")) * time.Millisecond)
@@ -116,6 +133,8 @@ func TestDecideInvariants(t *testing.T) {
 			switch {
 			case in.health == Unhealthy && to.stage.bound() && !(to.stage == Demoted && in.demote && !in.leave && at.stage.advertised()):
 				t.Fatalf("from %s to %s while unhealthy", at.stage, to.stage)
+			case in.barred && to.stage.bound() && to.stage != Lingering:
+				t.Fatalf("from %s to %s without the lease", at.stage, to.stage)
 			case to.stage.advertised() && !to.stage.bound():
 				t.Fatalf("%s is advertised but not bound", to.stage)
 			case at.stage != Draining && to.stage == Demoted && in.health == Healthy && !now.Before(in.held):
@@ -131,7 +150,7 @@ func TestDecideInvariants(t *testing.T) {
 			if to.stage != Withdrawn && !passed {
 				t.Fatalf("%s before any check passed", to.stage)
 			}
-			if in.health != Unhealthy && at.stage == Announced && to.stage != Announced && to.stage != Draining {
+			if in.health != Unhealthy && !in.flat && at.stage == Announced && to.stage != Announced && to.stage != Draining {
 				t.Fatalf("planned change went from %s to %s", at.stage, to.stage)
 			}
 			if in.health != Unhealthy && at.stage == Draining && to.stage == Lingering && now.Sub(at.since) < notice {

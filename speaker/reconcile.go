@@ -24,9 +24,12 @@ func (s *Speaker) reconcile() {
 			health: is.health, leave: u.gone || s.draining != "", linger: u.vip.Linger,
 			held: u.damp.until(u.vip.HoldDown), demote: u.vip.OnFailure == Demote,
 		}
+		if u.vip.Flat != nil {
+			in, is = s.contest(now, u, in, is)
+		}
 		to, again := decide(now, u.at, in)
 		s.remind(again)
-		if is.health == Healthy && !in.leave && to.stage != Announced {
+		if is.health == Healthy && !in.leave && !in.barred && to.stage != Announced {
 			if is.reason = u.damp.reason(in.held); is.reason != u.reason {
 				moved = append(moved, move{b, u.vip.Name, "held down", slog.LevelInfo, is.reason})
 			}
@@ -50,6 +53,7 @@ func (s *Speaker) reconcile() {
 		u.at, u.reason = to, is.reason
 	}
 	s.apply()
+	s.contend(now)
 	for _, m := range moved { // a log that is slow, or stuck, must not hold up a withdrawal
 		s.log.Log(context.Background(), m.level, "vip "+m.what, "vip", m.vip, "address", m.Addr, "reason", m.reason)
 	}
@@ -117,7 +121,9 @@ func (s *Speaker) remind(t time.Time) {
 }
 
 // apply brings kernel and routers in line with the decided stages. Routes are
-// withdrawn first, and all in one go: that is what stops traffic. An address
+// withdrawn first, and all in one go: that is what stops traffic. On a flat layer
+// 2 that is the address; the fence comes after it, as nftables may be held up
+// by others. An address
 // that moves to another link is on both for a while, with one route: that of
 // the new link, which comes first in the order, once the address is there.
 func (s *Speaker) apply() {
@@ -128,26 +134,32 @@ func (s *Speaker) apply() {
 	for _, b := range s.order {
 		u := s.units[b]
 		u.err = nil
-		serving[b.Addr] = serving[b.Addr] || u.at.stage.advertised() && u.bound == present
+		serving[b.Addr] = serving[b.Addr] || u.vip.Flat == nil && u.at.stage.advertised() && u.bound == present
 	}
 	for _, b := range s.order {
-		if !s.units[b].at.stage.advertised() && !serving[b.Addr] {
+		if u := s.units[b]; (u.vip.Flat != nil || !u.at.stage.advertised()) && !serving[b.Addr] {
 			withdraw = append(withdraw, hostPrefix(b.Addr))
 			delete(s.told, b.Addr)
 		}
 	}
 	withdrawn := s.routes.Withdraw(withdraw...)
 	s.unbind()
+	s.shut()
+	s.open()
 	for _, b := range s.order {
 		u := s.units[b]
-		if withdrawn != nil && !u.at.stage.advertised() {
+		if withdrawn != nil && u.vip.Flat == nil && !u.at.stage.advertised() {
 			s.obstruct(b, u, withdrawn)
 		}
 		s.bind(b, u)
+		s.proclaim(b, u)
 		if u.at.stage == Withdrawn && u.err == nil && u.last != nil && u.last.Done.IsZero() {
 			u.last.Done = time.Now()
 		}
 		prefix := hostPrefix(b.Addr)
+		if u.vip.Flat != nil {
+			continue
+		}
 		if u.at.stage.advertised() && u.err == nil && announcing[prefix] == nil {
 			announcing[prefix] = u
 			announce = append(announce, s.route(prefix, u))
@@ -177,11 +189,12 @@ func (s *Speaker) route(prefix netip.Prefix, u *unit) bgp.Route {
 
 // bind puts the address on its link if it is not there and the stage says so.
 func (s *Speaker) bind(b binding, u *unit) {
-	if !u.at.stage.bound() || u.bound == present {
+	if !u.at.stage.bound() || u.bound == present || u.err != nil {
 		return
 	}
 	if err := s.addresses.Bind(b.Interface, b.Addr); err != nil {
 		s.obstruct(b, u, err)
+		s.bar(u, err)
 		return
 	}
 	u.bound = present
@@ -194,7 +207,7 @@ func (s *Speaker) unbind() {
 		u := s.units[b]
 		switch {
 		case u.at.stage.bound() || u.bound == absent:
-		case u.bound == perhaps && s.undecided(u):
+		case u.bound == perhaps && s.undecided(u) && u.vip.Flat == nil:
 			// A predecessor's address stays until the checks have spoken: if this
 			// is a quick restart, taking it away would break its connections. The
 			// kernel removes it if they do not speak soon.
@@ -233,6 +246,7 @@ func (s *Speaker) obstruct(b binding, u *unit, err error) {
 
 // forget drops the units that are out of the configuration and withdrawn.
 func (s *Speaker) forget() {
+	known := len(s.units)
 	s.order = slices.DeleteFunc(s.order, func(b binding) bool {
 		u := s.units[b]
 		if !u.gone || u.at.stage != Withdrawn || u.err != nil {
@@ -241,6 +255,9 @@ func (s *Speaker) forget() {
 		delete(s.units, b)
 		return true
 	})
+	if len(s.units) < known {
+		s.guard()
+	}
 }
 
 func (s *Speaker) settled() bool {

@@ -1,8 +1,9 @@
-// Package speaker leads each VIP through its life. Health, drain and
+// Package speaker leads each VIP through its life. Health, lease, drain and
 // configuration go in; a pure decision per address comes out ([decide]), and a
-// thin loop brings the kernel and the routers in line with it: an address is
+// thin loop brings the kernel and the network in line with it: an address is
 // bound before its route is announced, and on a planned change the route is
-// withdrawn before the address goes. When health fails, both go at once.
+// withdrawn before the address goes. When health fails, both go at once. What
+// differs on a flat layer 2, where one node at a time answers, is in flat.go.
 package speaker
 
 import (
@@ -52,6 +53,9 @@ type VIP struct {
 	HoldDown time.Duration
 	// OnFailure is what becomes of an announced address when a check fails.
 	OnFailure OnFailure
+	// Flat makes one node at a time answer for the VIP on its link, by lease; nil
+	// announces it by BGP from every healthy node.
+	Flat *Flat
 	// Attributes are those of the VIP's routes.
 	Attributes bgp.Attributes
 	// Peers are the names of the peers to announce to ([bgp.Peer.Name]); nil is all.
@@ -86,18 +90,22 @@ type Speaker struct {
 	log       *slog.Logger
 	routes    Routes
 	addresses Addresses
+	segment   Segment
 	wake      chan struct{}
 
-	mu       sync.Mutex
-	verdicts map[string]health.Verdict
-	order    []binding
-	units    map[binding]*unit
-	peers    []string                // all there are
-	told     map[netip.Addr]audience // of what is announced
-	draining string                  // why, if drained
-	idle     chan struct{}           // closed when a drain has come to its end, nil from then on
-	undone   chan struct{}           // closed when a drain is ended by Undrain
-	again    time.Time               // when time alone will change a decision; zero is never
+	mu        sync.Mutex
+	verdicts  map[string]health.Verdict
+	order     []binding
+	units     map[binding]*unit
+	peers     []string                // all there are
+	told      map[netip.Addr]audience // of what is announced
+	stands    map[string]Flat         // VIPs that this node is a candidate for
+	bars      map[string]bar          // by VIP
+	unguarded error                   // why the fence does not know all addresses
+	draining  string                  // why, if drained
+	idle      chan struct{}           // closed when a drain has come to its end, nil from then on
+	undone    chan struct{}           // closed when a drain is ended by Undrain
+	again     time.Time               // when time alone will change a decision; zero is never
 }
 
 // binding is one address on one link, the unit of every decision.
@@ -110,6 +118,9 @@ type unit struct {
 	at     position
 	damp   damping
 	bound  presence
+	gate   gate
+	lease  time.Time // when it ends, if this node holds the VIP's
+	claims bool      // fit to hold it
 	reason string
 	err    error  // what stands in the way of the decided stage
 	logged string // the obstacle last logged
@@ -134,16 +145,20 @@ type Withdrawal struct {
 }
 
 // New returns a speaker with no VIPs. [Speaker.Run] must run for planned
-// changes to proceed and for failures to be retried.
-func New(log *slog.Logger, routes Routes, addresses Addresses) *Speaker {
+// changes to proceed and for failures to be retried. The segment is for VIPs on
+// a flat layer 2, and may be empty if there will be none.
+func New(log *slog.Logger, routes Routes, addresses Addresses, segment Segment) *Speaker {
 	return &Speaker{
 		log:       log,
 		routes:    routes,
 		addresses: addresses,
+		segment:   segment,
 		wake:      make(chan struct{}, 1),
 		verdicts:  make(map[string]health.Verdict),
 		units:     make(map[binding]*unit),
 		told:      make(map[netip.Addr]audience),
+		stands:    make(map[string]Flat),
+		bars:      make(map[string]bar),
 	}
 }
 
@@ -205,6 +220,7 @@ func (s *Speaker) Apply(vips []VIP, peers []string, checks []health.Verdict) {
 		}
 	}
 	s.order = order
+	s.guard()
 	s.reconcile()
 }
 
@@ -234,6 +250,13 @@ func (s *Speaker) Observe(v health.Verdict) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.verdicts[v.Check] = v
+	s.reconcile()
+}
+
+// LeasesChanged says that leases were granted, renewed or lost, and acts on it before it returns.
+func (s *Speaker) LeasesChanged() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.reconcile()
 }
 
@@ -283,10 +306,11 @@ func (s *Speaker) Stop() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.draining, s.undone = "stopped", nil
+	defer func() { s.contend(time.Now()) }()
 	now := time.Now()
 	for _, u := range s.units {
 		u.at = position{stage: Withdrawn, since: now}
-		u.vip.Linger = 0
+		u.vip.Linger, u.claims = 0, false
 	}
 	s.apply()
 	var errs []error

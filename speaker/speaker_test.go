@@ -152,7 +152,7 @@ func unknown() []health.Verdict {
 func run(t *testing.T, f func(t *testing.T, s *speaker.Speaker, n *node)) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
-		s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), n, n)
+		s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), n, n, speaker.Segment{})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { s.Run(ctx); close(done) }()
@@ -503,7 +503,7 @@ func (l *lateLog) Handle(_ context.Context, r slog.Record) error {
 func TestWithdrawsBeforeItLogs(t *testing.T) {
 	n := newNode()
 	log := &lateLog{Handler: slog.NewTextHandler(io.Discard, nil), node: n}
-	s := speaker.New(slog.New(log), n, n)
+	s := speaker.New(slog.New(log), n, n, speaker.Segment{})
 	dual := vip()
 	dual.Addresses = []netip.Addr{v4, v6}
 	s.Apply([]speaker.VIP{dual}, peers(), unknown())

@@ -10,8 +10,10 @@ type Status struct {
 	VIP       string
 	Address   netip.Addr
 	Interface string
-	Checks    []string
-	Stage     Stage
+	// Flat says whether it is announced on a flat layer 2, by lease.
+	Flat   bool
+	Checks []string
+	Stage  Stage
 	// Decided says whether the checks have spoken.
 	Decided bool
 	// Since is when the stage was reached.
@@ -40,8 +42,11 @@ func (s *Speaker) Summary() Summary {
 	for _, b := range s.order {
 		u := s.units[b]
 		st := Status{
-			VIP: u.vip.Name, Address: b.Addr, Interface: b.Interface, Checks: u.vip.Checks,
+			VIP: u.vip.Name, Address: b.Addr, Interface: b.Interface, Flat: u.vip.Flat != nil, Checks: u.vip.Checks,
 			Stage: u.at.stage, Decided: s.assess(u).health != Undecided, Since: u.at.since, Reason: u.reason, Error: u.err,
+		}
+		if u.vip.Flat != nil && u.claims && u.at.stage == Withdrawn {
+			st.Reason = s.segment.Leases.Lease(u.vip.Name).Reason // that another holds it now is no event here
 		}
 		if u.last != nil {
 			last := *u.last

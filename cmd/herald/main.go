@@ -32,6 +32,7 @@ type commands struct {
 	Drain    drainCommand    `cmd:"" help:"Withdraw all VIPs of this node in good order, and wait until it is done."`
 	Undrain  undrainCommand  `cmd:"" help:"Announce again after a drain."`
 	Probe    probeCommand    `cmd:"" help:"Connect to an address every few milliseconds and report outages."`
+	Keygen   keygenCommand   `cmd:"" help:"Make a key for the members of an election, the same for all of them."`
 	Version  versionCommand  `cmd:"" help:"Print the version."`
 }
 

@@ -128,7 +128,7 @@ func sectionOf(t reflect.Type) (elem reflect.Type, list bool) {
 	if list || t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if t.Kind() != reflect.Struct || t == reflect.TypeFor[netip.Addr]() {
+	if t.Kind() != reflect.Struct || t == reflect.TypeFor[netip.Addr]() || t == reflect.TypeFor[netip.AddrPort]() {
 		return nil, false
 	}
 	return t, list
@@ -168,6 +168,8 @@ func typeName(t reflect.Type, path string) string {
 	switch t {
 	case reflect.TypeFor[netip.Addr]():
 		return "address"
+	case reflect.TypeFor[netip.AddrPort]():
+		return "address:port"
 	case reflect.TypeFor[time.Duration]():
 		return "duration"
 	}
@@ -183,6 +185,8 @@ func typeName(t reflect.Type, path string) string {
 		return typeName(t.Elem(), path)
 	case reflect.Slice:
 		return "list of " + map[string]string{"address": "addresses", "number": "numbers", "text": "text"}[typeName(t.Elem(), path)]
+	case reflect.Map:
+		return typeName(t.Elem(), path) + " by name"
 	case reflect.String:
 		return "text"
 	case reflect.Bool:

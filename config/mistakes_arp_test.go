@@ -1,0 +1,93 @@
+package config_test
+
+import (
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/config"
+)
+
+// flat is a valid file of a node on a flat layer 2.
+const flat = `apiVersion: herald.dev/v1alpha1
+kind: Speaker
+nodeName: m1
+vips:
+- name: web
+  addresses: [10.0.1.100]
+  announce: arp
+  checks: [apiserver]
+checks:
+- name: apiserver
+  http: {url: "https://127.0.0.1:6443/readyz"}
+election:
+  members: {m1: "10.0.1.1:7946", m2: "10.0.1.2:7946", m3: "10.0.1.3:7946"}
+  keyFile: /etc/herald/gossip.key
+`
+
+func TestFlatDefaults(t *testing.T) {
+	c := mustParse(t, flat)
+	if c.BGP != nil || c.VIPs[0].Interface != "" || c.VIPs[0].Priority != 100 || c.VIPs[0].OnConflict != config.Defend {
+		t.Errorf("got %+v", c.VIPs[0])
+	}
+	e := c.Election
+	if e.Bind.String() != "10.0.1.1:7946" || len(e.Members) != 3 || e.Lease.String() != "600ms" || e.Quorum != config.Majority || e.Insecure {
+		t.Errorf("got %+v", e)
+	}
+	if c.ARP.Refresh.String() != "1m0s" || c.ARP.Fence != config.FenceAuto {
+		t.Errorf("got %+v", c.ARP)
+	}
+	written, err := c.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := mustParse(t, string(written))
+	if !maps.Equal(c.Election.Members, again.Election.Members) {
+		t.Errorf("members after writing are %v, want %v", again.Election.Members, c.Election.Members)
+	}
+}
+
+func TestFlatMistakes(t *testing.T) {
+	for _, m := range []mistake{
+		{"announce: arp", "announce: arp\n  interface: lo", "8:14: vips[0].interface: nobody hears a VIP on lo: name the link of its network, or remove it"},
+		{"announce: arp", "announce: arp\n  priority: 1001", "8:13: vips[0].priority: want 0 to 1000, got 1001"},
+		{"announce: arp", "announce: arp\n  onConflict: fight", `8:15: vips[0].onConflict: want defend or yield, got "fight"`},
+		{"announce: arp", "announce: arp\n  med: 1", "8:8: vips[0].med: has no effect with announce: arp: remove it"},
+		{"announce: arp", "announce: arp\n  onFailure: demote", "8:14: vips[0].onFailure: has no effect with announce: arp: remove it"},
+		{"announce: arp", "announce: bgp", "7:13: vips[0].announce: bgp needs a bgp section: add one"},
+		{"m1: \"10.0.1.1:7946\", ", "", "13:12: election.members: lacks this node, m1: add it with its address"},
+		{"10.0.1.2:7946", "10.0.1.1:7946", "13:38: election.members.m2: 10.0.1.1:7946 is the address of m1 already"},
+		{"10.0.1.2:7946", "10.0.1.2", `13:38: election.members.m2: want an IP address with a port such as 10.0.1.1:7946, got the text "10.0.1.2"`},
+		{"10.0.1.2:7946", "10.0.1.2:0", `13:38: election.members.m2: want an IP address with a port such as 10.0.1.1:7946, got the text "10.0.1.2:0"`},
+		{"10.0.1.2:7946", "224.0.0.2:7946", "13:38: election.members.m2: want the address of a host, got 224.0.0.2"},
+		{"10.0.1.2:7946", "10.0.1.100:7946", "13:38: election.members.m2: 10.0.1.100 is a VIP of this speaker, want the node's own address"},
+		{", m2:", ", M2:", `13:34: election.members: want a name of lower-case letters and digits, with '-' and '.' between, got the text "M2"`},
+		{", m2:", ", m1:", "13:34: election.members.m1: given already: remove one"},
+		{"members: {", "bind: 0.0.0.0:7946\n  members: {", "13:9: election.bind: want an address of this host, got 0.0.0.0"},
+		{"members: {", "bind: 10.0.1.100:7946\n  members: {", "13:9: election.bind: 10.0.1.100 is a VIP of this speaker, want an address of this node's own"},
+		{"  keyFile: /etc/herald/gossip.key\n", "", "13:3: election.keyFile: missing: write one with herald keygen and give the same to all members"},
+		{"/etc/herald/gossip.key", "gossip.key", `14:12: election.keyFile: want the absolute path of a file`},
+		{"/etc/herald/gossip.key", "/etc/herald/gossip.key\n  insecure: true", "15:13: election.insecure: a key is given, with which nothing is sent in the clear: keep one of the two"},
+		{"/etc/herald/gossip.key", "/etc/herald/gossip.key\n  lease: 99ms\nrealtime: true", "15:10: election.lease: want 100ms to 10s, got 99ms"},
+		{"/etc/herald/gossip.key", "/etc/herald/gossip.key\n  lease: 200ms", "15:10: election.lease: below 500ms a busy node loses it: set realtime: true, or a longer lease"},
+		{"/etc/herald/gossip.key", "/etc/herald/gossip.key\n  quorum: half", `15:11: election.quorum: want majority or none, got "half"`},
+		{"/etc/herald/gossip.key", "/etc/herald/gossip.key\narp: {refresh: 0s}", "15:16: arp.refresh: want 1s to 1h, got 0s"},
+		{"/etc/herald/gossip.key", "/etc/herald/gossip.key\narp: {fence: on}", `15:14: arp.fence: want auto, required or off, got "on"`},
+	} {
+		t.Run(m.new, func(t *testing.T) {
+			if strings.Count(flat, m.old) != 1 {
+				t.Fatalf("%q is in the base %d times, want once", m.old, strings.Count(flat, m.old))
+			}
+			_, err := config.Parse("herald.yaml", []byte(strings.Replace(flat, m.old, m.new, 1)))
+			if err == nil {
+				t.Fatalf("accepted, want %s", m.want)
+			}
+			want := "herald.yaml:" + strings.ReplaceAll(m.want, "\n", "\nherald.yaml:")
+			if diff := cmp.Diff(want, err.Error()); diff != "" {
+				t.Errorf("error (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,276 @@
+package speaker
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// Flat is a node's claim to a VIP on a flat layer 2.
+type Flat struct {
+	// Priority decides who gets a VIP that is free, the highest first.
+	Priority int
+	// Preempt has the VIP move here from a holder of lower priority.
+	Preempt bool
+}
+
+// Lease is how the lease of a VIP stands, as this node sees it.
+type Lease struct {
+	// Until is when this node has to have stopped answering; zero if it does not hold the lease.
+	Until time.Time
+	// Yield is why the holder is to hand the lease over; empty if it is not.
+	Yield string
+	// Reason says who holds the lease, or why nobody does.
+	Reason string
+}
+
+// Leases decides, with the other nodes, who may answer for a VIP; the daemon
+// builds it on package election. None of its methods waits for the network.
+// When a lease has changed [Speaker.LeasesChanged] is to be called, not from
+// within these methods.
+type Leases interface {
+	// Stand makes this node a candidate for the VIP.
+	Stand(vip string, claim Flat)
+	// Resign ends that, and lets others have the lease at once if this node holds it.
+	Resign(vip string)
+	Lease(vip string) Lease
+}
+
+// Fence is the kernel's own guard over who answers; [fence.Fence] is.
+type Fence interface {
+	// Guard makes addrs, and no others, the ones that need an opening.
+	Guard(addrs ...netip.Addr) error
+	// Open lets the kernel answer for addrs, and take their packets, until a time at the latest.
+	Open(until time.Time, addrs ...netip.Addr) error
+	// Accept lets it take their packets only.
+	Accept(until time.Time, addrs ...netip.Addr) error
+	Close(addrs ...netip.Addr) error
+}
+
+// Announcer tells the neighbours on a link that an address is here; [arp.Announcer] does.
+type Announcer interface {
+	Announce(link string, addrs ...netip.Addr) error
+	Withdraw(link string, addrs ...netip.Addr)
+}
+
+// Segment is what VIPs on a flat layer 2 need.
+type Segment struct {
+	Leases    Leases
+	Announcer Announcer
+	// Fence is nil where the kernel has none. Then a VIP that leaves on purpose
+	// does not linger: what is bound is answered for.
+	Fence Fence
+}
+
+const (
+	// afterLinger is what the fence lets through longer than an address lingers, lest it close too early.
+	afterLinger = 500 * time.Millisecond
+	// barFor is how long a node that could not answer for a VIP it held leaves it to others.
+	barFor = 2 * time.Second
+)
+
+// gate is what of an address the neighbours and the fence have been told.
+type gate struct {
+	state passage
+	until time.Time // when the fence closes by itself
+	told  bool      // neighbours were
+}
+
+// bar keeps a node from contesting a VIP that it held and could not answer for.
+type bar struct {
+	until time.Time
+	err   error
+}
+
+// passage is what the fence lets through.
+type passage int
+
+const (
+	shut passage = iota
+	accepting
+	answering
+)
+
+// contest adds to what bears on an address what its lease does.
+func (s *Speaker) contest(now time.Time, u *unit, in input, is assessment) (input, assessment) {
+	lease := s.segment.Leases.Lease(u.vip.Name)
+	in.flat = true
+	if s.segment.Fence == nil {
+		in.linger = 0
+	}
+	if lease.Yield != "" && !in.leave {
+		in.leave, is.reason = true, lease.Yield
+	}
+	in.barred = !now.Before(lease.Until)
+	if !in.barred {
+		s.remind(lease.Until)
+	}
+	u.lease = lease.Until
+	u.claims = is.health == Healthy && !in.leave && !now.Before(in.held)
+	if u.claims && in.barred {
+		is.reason = lease.Reason
+	}
+	if bar := s.bars[u.vip.Name]; now.Before(bar.until) {
+		in.barred, u.claims = true, false
+		is.reason = fmt.Sprintf("left to others for a while: %v", bar.err)
+		s.remind(bar.until)
+	}
+	return in, is
+}
+
+// contend stands for the VIPs that this node could serve and resigns from the
+// others, but not before the kernel has stopped answering for them.
+func (s *Speaker) contend(now time.Time) {
+	claims := make(map[string]Flat)
+	open := make(map[string]bool)
+	for _, b := range s.order {
+		u := s.units[b]
+		if u.vip.Flat == nil {
+			continue
+		}
+		if u.claims {
+			claims[u.vip.Name] = *u.vip.Flat
+		}
+		open[u.vip.Name] = open[u.vip.Name] || u.answers(now, s.segment.Fence != nil)
+	}
+	for name := range s.stands {
+		if _, ok := claims[name]; !ok && !open[name] {
+			delete(s.stands, name)
+			s.segment.Leases.Resign(name)
+		}
+	}
+	for name, claim := range claims {
+		if stands, ok := s.stands[name]; !ok || stands != claim {
+			s.stands[name] = claim
+			s.segment.Leases.Stand(name, claim)
+		}
+	}
+}
+
+// answers says whether the neighbours may get an answer from the kernel.
+func (u *unit) answers(now time.Time, fenced bool) bool {
+	if fenced && (u.gate.state != answering || !now.Before(u.gate.until)) {
+		return false
+	}
+	return u.bound != absent
+}
+
+// guard tells the fence which addresses there are.
+func (s *Speaker) guard() {
+	if s.segment.Fence == nil {
+		return
+	}
+	var addrs []netip.Addr
+	for _, b := range s.order {
+		if s.units[b].vip.Flat != nil {
+			addrs = append(addrs, b.Addr)
+		}
+	}
+	s.unguarded = s.segment.Fence.Guard(addrs...)
+}
+
+// shut ends the answers for addresses that are no longer announced.
+func (s *Speaker) shut() {
+	if s.unguarded != nil {
+		s.guard()
+	}
+	var closing, leaving []binding
+	var until time.Time
+	for _, b := range s.order {
+		u := s.units[b]
+		if u.gate.told && u.at.stage != Announced {
+			s.segment.Announcer.Withdraw(b.Interface, b.Addr)
+			u.gate.told = false
+		}
+		switch {
+		case s.segment.Fence == nil:
+		case u.at.stage == Withdrawn && u.gate.state != shut:
+			closing = append(closing, b)
+		case u.at.stage == Lingering && u.gate.state == answering:
+			leaving = append(leaving, b)
+			until = latest(until, u.at.since.Add(u.vip.Linger+afterLinger))
+		}
+	}
+	s.pass(shut, time.Time{}, closing, func(addrs ...netip.Addr) error { return s.segment.Fence.Close(addrs...) })
+	s.pass(accepting, until, leaving, func(addrs ...netip.Addr) error { return s.segment.Fence.Accept(until, addrs...) })
+}
+
+// open lets the kernel answer for what is announced for as long as the lease
+// lasts, all addresses whose leases end together in one go.
+func (s *Speaker) open() {
+	if s.segment.Fence == nil {
+		return
+	}
+	ends := make(map[time.Time][]binding)
+	for _, b := range s.order {
+		u := s.units[b]
+		if u.vip.Flat == nil || u.at.stage != Announced {
+			continue
+		}
+		if u.gate.state != answering || !u.gate.until.Equal(u.lease) {
+			ends[u.lease] = append(ends[u.lease], b)
+		}
+	}
+	for until, bindings := range ends {
+		s.pass(answering, until, bindings, func(addrs ...netip.Addr) error {
+			if s.unguarded != nil {
+				return s.unguarded
+			}
+			return s.segment.Fence.Open(until, addrs...)
+		})
+	}
+}
+
+// pass moves the gates of bindings to a state by one call of the fence.
+func (s *Speaker) pass(state passage, until time.Time, bindings []binding, call func(...netip.Addr) error) {
+	if len(bindings) == 0 {
+		return
+	}
+	addrs := make([]netip.Addr, len(bindings))
+	for i, b := range bindings {
+		addrs[i] = b.Addr
+	}
+	err := call(addrs...)
+	now := time.Now()
+	for _, b := range bindings {
+		u := s.units[b]
+		switch {
+		case err == nil:
+			u.gate.state, u.gate.until = state, until
+		case state == answering && u.gate.state == answering && now.Before(u.gate.until):
+			// The next renewal comes before it closes.
+			u.err = nil
+		default:
+			s.obstruct(b, u, err)
+			s.bar(u, err)
+		}
+	}
+}
+
+// bar leaves a VIP that this node cannot answer for to the others.
+func (s *Speaker) bar(u *unit, err error) {
+	if u.vip.Flat != nil && u.at.stage == Announced {
+		now := time.Now()
+		s.bars[u.vip.Name] = bar{until: now.Add(barFor), err: err}
+		s.remind(now)
+	}
+}
+
+// proclaim tells the neighbours of what has just been bound.
+func (s *Speaker) proclaim(b binding, u *unit) {
+	if u.vip.Flat == nil || u.at.stage != Announced || u.bound != present || u.err != nil || u.gate.told {
+		return
+	}
+	if err := s.segment.Announcer.Announce(b.Interface, b.Addr); err != nil {
+		s.obstruct(b, u, err)
+		return
+	}
+	u.gate.told = true
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,305 @@
+package speaker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/speaker"
+)
+
+// flat is a segment whose steps are recorded among the node's.
+type flat struct {
+	*node
+	lease  speaker.Lease
+	fenced error // what the fence says to an opening
+	closed error // and to a closing
+}
+
+func (f *flat) record(format string, args ...any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.did = append(f.did, fmt.Sprintf(format, args...))
+}
+
+func (f *flat) Stand(vip string, claim speaker.Flat) {
+	f.record("stand for %s with %d", vip, claim.Priority)
+}
+func (f *flat) Resign(vip string) {
+	f.record("resign from %s", vip)
+	f.set(func() { f.lease = speaker.Lease{} })
+}
+func (f *flat) Lease(string) speaker.Lease {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lease
+}
+
+// set changes a field of f.
+func (f *flat) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+func (f *flat) Guard(addrs ...netip.Addr) error { f.record("guard %s", list(addrs)); return nil }
+func (f *flat) Close(addrs ...netip.Addr) error {
+	f.record("close %s", list(addrs))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.closed
+}
+func (f *flat) silence(addrs ...netip.Addr)  { f.record("silence %s", list(addrs)) }
+func (f *flat) proclaim(addrs ...netip.Addr) { f.record("proclaim %s", list(addrs)) }
+func (f *flat) Accept(until time.Time, addrs ...netip.Addr) error {
+	f.record("accept %s for %v", list(addrs), time.Until(until))
+	return nil
+}
+
+func (f *flat) Open(until time.Time, addrs ...netip.Addr) error {
+	f.record("open %s for %v", list(addrs), time.Until(until))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.fenced
+}
+
+// announcer keeps Announce and Withdraw of a segment apart from those of routes.
+type announcer struct{ *flat }
+
+func (a announcer) Announce(_ string, addrs ...netip.Addr) error { a.proclaim(addrs...); return nil }
+func (a announcer) Withdraw(_ string, addrs ...netip.Addr)       { a.silence(addrs...) }
+
+func list(addrs []netip.Addr) string {
+	var s []string
+	for _, a := range addrs {
+		s = append(s, a.String())
+	}
+	return strings.Join(s, " ")
+}
+
+func flatVIP() speaker.VIP {
+	v := vip()
+	v.Interface, v.Flat = "eth0", &speaker.Flat{Priority: 100}
+	return v
+}
+
+// runFlat gives f a speaker with a flat VIP that stands for it.
+func runFlat(t *testing.T, unfenced bool, f func(t *testing.T, s *speaker.Speaker, l *flat)) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &flat{node: newNode()}
+		segment := speaker.Segment{Leases: l, Announcer: announcer{l}}
+		if !unfenced {
+			segment.Fence = l
+		}
+		s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), l.node, l.node, segment)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { s.Run(ctx); close(done) }()
+		s.Apply([]speaker.VIP{flatVIP()}, nil, unknown())
+		l.took()
+		healthy(s)
+		expect(t, l.node, "stand for control-plane with 100")
+		f(t, s, l)
+		cancel()
+		<-done
+	})
+}
+
+const lease = 600 * time.Millisecond
+
+// grant is what the election does.
+func (f *flat) grant(s *speaker.Speaker) {
+	f.set(func() { f.lease = speaker.Lease{Until: time.Now().Add(lease)} })
+	s.LeasesChanged()
+}
+
+func TestFlatStandsOnlyWhileHealthy(t *testing.T) {
+	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
+		s.Observe(verdict("registry", health.Unhealthy))
+		expect(t, l.node, "resign from control-plane")
+		s.Observe(verdict("registry", health.Healthy))
+		expect(t, l.node, "stand for control-plane with 100")
+	})
+}
+
+func TestFlatOpensBeforeItBindsAndTells(t *testing.T) {
+	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
+		l.grant(s)
+		expect(t, l.node, "open 10.99.0.10 for 600ms", "bind 10.99.0.10", "proclaim 10.99.0.10")
+		time.Sleep(lease / 3)
+		l.grant(s)
+		expect(t, l.node, "open 10.99.0.10 for 600ms")
+		if a := s.Summary().Addresses[0]; a.Stage != speaker.Announced {
+			t.Errorf("%+v", a)
+		}
+	})
+}
+
+// What may be another's at once must have ended here before.
+func TestFlatFailureResignsLast(t *testing.T) {
+	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
+		l.grant(s)
+		l.took()
+		s.Observe(verdict("registry", health.Unhealthy))
+		expect(t, l.node, "unbind 10.99.0.10", "silence 10.99.0.10", "close 10.99.0.10", "resign from control-plane")
+	})
+}
+
+func TestFlatLeaseThatIsNotRenewed(t *testing.T) {
+	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
+		l.grant(s)
+		l.took()
+		l.set(func() { l.lease.Reason = "m2 holds it" })
+		time.Sleep(lease - 1)
+		synctest.Wait()
+		expect(t, l.node)
+		time.Sleep(1)
+		synctest.Wait()
+		expect(t, l.node, "unbind 10.99.0.10", "silence 10.99.0.10", "close 10.99.0.10")
+		if a := s.Summary().Addresses[0]; a.Reason != "m2 holds it" {
+			t.Errorf("reason is %q", a.Reason)
+		}
+		l.set(func() { l.lease.Reason = "m3 holds it" })
+		if a := s.Summary().Addresses[0]; a.Reason != "m3 holds it" {
+			t.Errorf("reason is %q", a.Reason)
+		}
+	})
+}
+
+func TestFlatDrainHandsOverAndLingers(t *testing.T) {
+	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
+		l.grant(s)
+		l.took()
+		if err := s.Drain(t.Context(), "herald drain"); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, l.node, "silence 10.99.0.10", "accept 10.99.0.10 for 1.5s", "resign from control-plane",
+			"unbind 10.99.0.10", "close 10.99.0.10")
+		s.Undrain()
+		expect(t, l.node, "stand for control-plane with 100")
+	})
+}
+
+func TestFlatYields(t *testing.T) {
+	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
+		l.grant(s)
+		l.took()
+		l.set(func() { l.lease.Yield = "m3 has a higher priority" })
+		s.LeasesChanged()
+		expect(t, l.node, "silence 10.99.0.10", "accept 10.99.0.10 for 1.5s", "resign from control-plane")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		expect(t, l.node, "stand for control-plane with 100", "unbind 10.99.0.10", "close 10.99.0.10")
+	})
+}
+
+// Without a fence what is bound is answered for, so it goes before the lease does.
+func TestFlatWithoutFenceDoesNotLinger(t *testing.T) {
+	runFlat(t, true, func(t *testing.T, s *speaker.Speaker, l *flat) {
+		l.grant(s)
+		expect(t, l.node, "bind 10.99.0.10", "proclaim 10.99.0.10")
+		if err := s.Drain(t.Context(), "herald drain"); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, l.node, "unbind 10.99.0.10", "silence 10.99.0.10", "resign from control-plane")
+	})
+}
+
+// A holder that cannot answer is worse than none: others may be able to.
+func TestFlatLeavesWhatItCannotAnswerForToOthers(t *testing.T) {
+	for name, refuse := range map[string]struct {
+		set  func(*flat, error)
+		want []string
+	}{
+		"fence":   {func(l *flat, err error) { l.set(func() { l.fenced = err }) }, []string{"open 10.99.0.10 for 600ms", "resign from control-plane"}},
+		"address": {func(l *flat, err error) { l.setRefuse(err) }, []string{"open 10.99.0.10 for 600ms", "close 10.99.0.10", "resign from control-plane"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
+				refuse.set(l, errors.New("the kernel is in the way"))
+				l.grant(s)
+				synctest.Wait()
+				expect(t, l.node, refuse.want...)
+				if a := s.Summary().Addresses[0]; a.Reason != "left to others for a while: the kernel is in the way" || a.Stage != speaker.Withdrawn {
+					t.Errorf("%+v", a)
+				}
+				refuse.set(l, nil)
+				time.Sleep(2 * time.Second)
+				synctest.Wait()
+				expect(t, l.node, "stand for control-plane with 100")
+				l.grant(s)
+				expect(t, l.node, "open 10.99.0.10 for 600ms", "bind 10.99.0.10", "proclaim 10.99.0.10")
+			})
+		})
+	}
+}
+
+// A renewal that the fence refuses once does not give the VIP away.
+func TestFlatRenewalRefusedOnce(t *testing.T) {
+	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
+		l.grant(s)
+		time.Sleep(lease / 3)
+		l.set(func() { l.fenced = errors.New("busy") })
+		l.grant(s)
+		l.set(func() { l.fenced = nil })
+		time.Sleep(lease / 3)
+		l.took()
+		l.grant(s)
+		expect(t, l.node, "open 10.99.0.10 for 600ms")
+		if a := s.Summary().Addresses[0]; a.Stage != speaker.Announced || a.Error != nil {
+			t.Errorf("%+v", a)
+		}
+	})
+}
+
+// As long as the kernel may answer, the lease is not released: it can only run out.
+func TestFlatDoesNotResignWhileTheFenceIsOpen(t *testing.T) {
+	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
+		l.grant(s)
+		l.took()
+		l.set(func() { l.closed = errors.New("no answer") })
+		l.setStuck(v4)
+		s.Observe(verdict("registry", health.Unhealthy))
+		expect(t, l.node, "silence 10.99.0.10", "close 10.99.0.10")
+		time.Sleep(lease - 1)
+		synctest.Wait()
+		expect(t, l.node)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		expect(t, l.node, "close 10.99.0.10", "resign from control-plane")
+	})
+}
+
+func TestFlatRestartTakesAwayWhatItFinds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &flat{node: newNode()}
+		s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), l.node, l.node,
+			speaker.Segment{Leases: l, Announcer: announcer{l}, Fence: l})
+		s.Apply([]speaker.VIP{flatVIP()}, nil, unknown())
+		expect(t, l.node, "guard 10.99.0.10", "unbind 10.99.0.10")
+		s.Apply(nil, nil, nil)
+		expect(t, l.node, "guard 10.99.0.10", "guard ")
+	})
+}
+
+func TestFlatBothFamiliesTogether(t *testing.T) {
+	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
+		dual := flatVIP()
+		dual.Addresses = []netip.Addr{v4, v6}
+		s.Apply([]speaker.VIP{dual}, nil, []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)})
+		l.took()
+		l.grant(s)
+		expect(t, l.node, "open 10.99.0.10 fd00:99::10 for 600ms", "bind 10.99.0.10", "proclaim 10.99.0.10", "bind fd00:99::10", "proclaim fd00:99::10")
+		s.Observe(verdict("apiserver", health.Unhealthy))
+		expect(t, l.node, "unbind 10.99.0.10", "unbind fd00:99::10",
+			"silence 10.99.0.10", "silence fd00:99::10", "close 10.99.0.10 fd00:99::10", "resign from control-plane")
+	})
+}
