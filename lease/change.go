@@ -100,30 +100,23 @@ func (m *Machine) within() []string {
 }
 
 // serves reports whether an acceptor votes for a candidate, by the digests of
-// their electorates: the same, or one step on. See [Machine.mayServe].
-func serves(active, pending, candidateActive, candidatePending uint64) bool {
-	return candidateActive != 0 && (candidateActive == active || candidateActive == pending) ||
-		active != 0 && pending == 0 && candidatePending == active
+// their electorates: the same, or the one that the acceptor is about to take. A
+// candidate that is a step behind learns that from the refusal, and steps on.
+func serves(active, pending, candidate uint64) bool {
+	return candidate != 0 && (candidate == active || candidate == pending)
 }
 
 // mayServe reports whether this member votes for a peer, and how long a lease
-// its electorate grants. A peer that is a step behind is served for a short
-// while after this member took the step, but not until another may begin.
+// its electorate grants.
 func (m *Machine) mayServe(p *peer) (time.Duration, bool) {
 	if m.active == nil || !m.active.has(m.self.member) || !m.active.has(p.name) ||
-		!serves(m.active.digest, m.pending.sum(), p.active, p.pending) {
+		!serves(m.active.digest, m.pending.sum(), p.active) {
 		return 0, false
 	}
-	switch p.active {
-	case m.active.digest:
+	if p.active == m.active.digest {
 		return m.active.Duration, true
-	case m.pending.sum():
-		return m.pending.Duration, true
 	}
-	if behind := p.roll(p.active); behind != nil && m.now.Before(m.lenient) {
-		return behind.Duration, true
-	}
-	return 0, false
+	return m.pending.Duration, true
 }
 
 // agree takes the next step of a change of the electorate, if it is due.
@@ -137,10 +130,11 @@ func (m *Machine) agree() {
 }
 
 // agreed reports whether the pending electorate may replace the active one:
-// every member of the new one and a majority of the present one report it. Those
-// count that are settled, so that they neither have a vote out for a candidate of
-// an electorate before the present one nor will ever vote for one again. One
-// member that has made the step suffices: it has seen that.
+// every member of the new one and a majority of the present one report it. Only
+// those count that are settled: no vote of theirs for a candidate of an electorate
+// before the present one is left, and they give no more of these. So nobody can
+// win under that one any more, and no two electorates in use are more than a step
+// apart. One member that has made the step suffices: it has seen all that.
 func (m *Machine) agreed() bool {
 	var all, present []string
 	if !m.now.Before(m.settled) {
@@ -223,9 +217,7 @@ func (m *Machine) join() {
 func (m *Machine) activate(r *roll) {
 	if m.active != nil {
 		d := max(r.Duration, m.active.Duration)
-		d += d / 50
-		m.lenient = m.now.Add(d)
-		m.settled = later(m.settled, m.lenient.Add(d))
+		m.settled = later(m.settled, m.now.Add(d+d/50))
 	}
 	m.active, m.pending, m.problem = r, nil, ""
 	m.meet()

@@ -273,3 +273,65 @@ func TestOneHolderAcrossChanges(t *testing.T) {
 		})
 	})
 }
+
+// oneWay cuts what a member sends to others.
+func (c *cluster) oneWay(cut bool, from string, to ...string) {
+	for _, name := range to {
+		c.cut[[2]string{from, name}] = cut
+	}
+}
+
+// The next change waits until no vote of the electorate before the present one
+// is left: m4 holds the lease by votes of m4, m5 and m1, and knows nothing of the
+// change that removes m5, when another is to remove m4 itself.
+func TestNextChangeWaitsForVotes(t *testing.T) {
+	c := newCluster(t, "m1", "m2", "m3", "m4", "m5")
+	c.run(2 * duration)
+	for _, name := range []string{"m2", "m3"} {
+		c.oneWay(true, name, "m4")
+		c.oneWay(true, "m4", name)
+	}
+	c.nodes["m4"].Stand(c.now, lease.Candidacy{Lease: vip})
+	c.awaitHolder(duration)
+	c.run(2 * duration)
+	until := c.nodes["m4"].until[vip]
+	c.await(duration, "a renewal", func() bool { return c.nodes["m4"].until[vip].After(until) })
+	c.run(3 * step)
+
+	c.oneWay(true, "m1", "m4")
+	c.oneWay(false, "m4", "m2", "m3")
+	four := electorate("m1 m2 m3 m4")
+	c.reconfigure(four, "m1", "m2", "m3", "m4")
+	c.awaitActive(30*step, four, "m1", "m2", "m3")
+	c.oneWay(true, "m4", "m1", "m2", "m3")
+	c.reconfigure(electorate("m1 m2 m3"), "m1", "m2", "m3")
+	c.nodes["m3"].Stand(c.now, lease.Candidacy{Lease: vip})
+	if c.holder(vip) != "m4" {
+		t.Fatal("m4 should hold the lease still")
+	}
+	c.awaitActive(2*duration, electorate("m1 m2 m3"), "m1", "m2", "m3")
+	if got := c.awaitHolder(2 * duration); got != "m3" {
+		t.Errorf("%s holds the lease, want m3", got)
+	}
+}
+
+// A change needs a majority of the present electorate: m1 cannot leave m2 behind,
+// which does not know that it is in [m1 m2] and holds the lease with m3.
+func TestChangeNeedsThePresentMajority(t *testing.T) {
+	c := newCluster(t, "m1", "m2", "m3")
+	c.run(2 * duration)
+	c.oneWay(true, "m1", "m2", "m3")
+	c.oneWay(true, "m3", "m1")
+	c.nodes["m2"].Stand(c.now, lease.Candidacy{Lease: vip})
+	c.awaitHolder(duration)
+	two := electorate("m1 m2")
+	c.reconfigure(two, "m1", "m2")
+	c.awaitActive(2*duration, two, "m1")
+	c.run(2 * duration)
+	c.reconfigure(electorate("m1"), "m1")
+	c.nodes["m1"].Stand(c.now, lease.Candidacy{Lease: vip})
+	c.run(5 * duration)
+	if got := c.holder(vip); got != "m2" {
+		t.Errorf("%q holds the lease, want m2", got)
+	}
+}

@@ -36,8 +36,7 @@ type Machine struct {
 	// abstain is when this member begins to vote, and settled when no vote of it
 	// serves a candidate of an electorate before the active one any more.
 	abstain, settled time.Time
-	lenient          time.Time // until when candidates of the electorate before the active one get votes
-	problem          string    // why there is no active electorate
+	problem          string // why there is no active electorate
 
 	peers     []*peer // members of either electorate but this one, sorted
 	reachable []string

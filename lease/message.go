@@ -53,7 +53,7 @@ type Message struct {
 	Active      uint64 // digest of the sender's active electorate, 0 if it has none
 	Pending     uint64 // digest of the electorate it is about to take, 0 if none
 	Abstaining  bool   // the sender has started lately and does not vote yet
-	Settled     bool   // no vote of the sender may still serve a candidate of an electorate before Active
+	Settled     bool   // no vote of the sender for a candidate of an electorate before Active is left
 
 	// Electorates describe Active and Pending, now and then.
 	Electorates []Electorate

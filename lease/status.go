@@ -141,7 +141,7 @@ func (m *Machine) memberStatus(p *peer) MemberStatus {
 		s.Problem = fmt.Sprintf("silent for %v", m.now.Sub(p.heard).Round(time.Millisecond))
 	case m.active == nil && p.active == 0 && p.pending == m.pending.sum():
 	case m.active == nil, p.active == 0,
-		!serves(p.active, p.pending, m.active.digest, m.pending.sum()) || !serves(m.active.digest, m.pending.sum(), p.active, p.pending):
+		!serves(p.active, p.pending, m.active.digest) && !serves(m.active.digest, m.pending.sum(), p.active):
 		s.Problem = fmt.Sprintf("its electorate is %s, ours %s", p.theirs(), m.current())
 	}
 	return s

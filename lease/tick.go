@@ -61,7 +61,7 @@ func (m *Machine) audible() []string {
 	names := []string{m.self.member}
 	for _, p := range m.peers {
 		if m.active.has(p.name) && p.fresh(m.now, m.duration()) &&
-			serves(p.active, p.pending, m.active.sum(), m.pending.sum()) {
+			serves(p.active, p.pending, m.active.digest) {
 			names = append(names, p.name)
 		}
 	}
