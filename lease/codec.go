@@ -143,6 +143,10 @@ func ParseMessage(b []byte) (Message, error) {
 	for range count {
 		m.Electorates = append(m.Electorates, r.electorate())
 	}
+	const usual = 12 // bytes of an item
+	if len(r.b) > 0 && r.err == nil {
+		m.Items = make([]Item, 0, len(r.b)/usual+1)
+	}
 	for r.err == nil && len(r.b) > 0 {
 		m.Items = append(m.Items, r.item())
 	}

@@ -84,7 +84,7 @@ func (m *Machine) propose(l *lease) {
 
 func (m *Machine) enter(l *lease, p phase) {
 	l.phase, l.begun, l.resend = p, m.now, m.now.Add(m.duration()/12)
-	l.votes, l.refusals, l.outbid = nil, l.refusals[:0], false
+	l.votes, l.refusals, l.outbid = l.votes[:0], l.refusals[:0], false
 	m.wake(l.resend)
 }
 
