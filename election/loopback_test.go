@@ -191,6 +191,11 @@ func TestImpostorIsNamedAndKeptOut(t *testing.T) {
 		if n := m.log.count("node=m9"); n != 1 {
 			t.Errorf("%s names it %d times:\n%v", m.name, n, m.log)
 		}
+		for _, node := range m.node.list.Members() {
+			if node.Name == "m9" {
+				t.Errorf("memberlist of %s has it", m.name)
+			}
+		}
 	}
 	if impostor.holds("vip") {
 		t.Error("the impostor holds the lease")
