@@ -74,7 +74,7 @@ func TestOneHolds(t *testing.T) {
 			if !s.Running || !s.Encrypted || s.Address != m.home || len(s.Members) != 3 {
 				t.Errorf("%s says %+v", m.name, s)
 			}
-			if s.Dropped != (Dropped{}) {
+			if s.Dropped.Ignored = 0; s.Dropped != (Dropped{}) { // the first messages overtake each other
 				t.Errorf("%s dropped %+v", m.name, s.Dropped)
 			}
 		}
