@@ -23,6 +23,7 @@ type Announcer struct {
 	opts Options
 	net  network
 	wake chan struct{} // receives when something is due earlier than the loop knows
+	news chan struct{} // receives when there is something to tell
 
 	mu       sync.Mutex // guards what follows
 	readers  sync.WaitGroup
@@ -31,7 +32,7 @@ type Announcer struct {
 	own      map[mac]bool // hardware addresses of this node
 	members  map[mac]bool // those of the electorate
 	segments map[string]*segment
-	untold   []func() // what the loop is to tell
+	untold   []func() // the queue of what is to be told
 	stats    Stats
 }
 
@@ -48,6 +49,7 @@ func newAnnouncer(log *slog.Logger, o Options, n network) *Announcer {
 		opts:     o,
 		net:      n,
 		wake:     make(chan struct{}, 1),
+		news:     make(chan struct{}, 1),
 		segments: make(map[string]*segment),
 	}
 }
@@ -85,7 +87,7 @@ func (a *Announcer) Announce(link string, addrs ...netip.Addr) error {
 		}
 	}
 	a.prune(s)
-	a.poke()
+	signal(a.wake)
 	if len(errs) > 0 { // the others say the same in most cases
 		return fmt.Errorf("announce %s on %s: %w", list(addrs), link, errs[0])
 	}
@@ -165,7 +167,7 @@ func (a *Announcer) Apply(watched []Watched) {
 		a.prune(s)
 		_ = a.fit(now, s) // tried again, and Announce tells
 	}
-	a.poke()
+	signal(a.wake)
 }
 
 // Members tells the hardware addresses at which members of the electorate use the
@@ -181,7 +183,7 @@ func (a *Announcer) Members(macs []net.HardwareAddr) {
 	defer a.mu.Unlock()
 	a.members = members
 	a.acquit(time.Now())
-	a.poke()
+	signal(a.wake)
 }
 
 // Status tells the Finding of every watched address, ordered by link and address.
@@ -276,9 +278,10 @@ func (a *Announcer) acquit(now time.Time) {
 // rightful is whether this node or a member has the hardware address.
 func (a *Announcer) rightful(m mac) bool { return a.own[m] || a.members[m] }
 
-func (a *Announcer) poke() {
+// signal has whoever receives from c, which has room for one, look again.
+func signal(c chan<- struct{}) {
 	select {
-	case a.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

@@ -21,8 +21,8 @@ type Options struct {
 	// Default: 60s.
 	Refresh time.Duration
 	// Observe, which may be nil, is told of each change of a Finding's State, and
-	// the first State of each watched address, in order, on a goroutine of Run. It
-	// may call the Announcer's methods.
+	// the first State of each watched address, in order, on a goroutine of Run that
+	// does nothing else but log. It may call the Announcer's methods.
 	Observe func(Finding)
 }
 
@@ -101,6 +101,6 @@ type Stats struct {
 	Probed    uint64 // probes sent
 	Defended  uint64 // announcements among Announced that answered someone else's use
 	Failed    uint64 // announcements and probes that could not be sent
-	Heard     uint64 // packets read that say something about a watched address
+	Heard     uint64 // packets of others read that say something about a watched address
 	Conflicts uint64 // packets among Heard that came from neither this node nor a member
 }

@@ -1,6 +1,8 @@
 package arp
 
 import (
+	"context"
+	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -178,6 +180,31 @@ func TestFlood(t *testing.T) {
 		}
 		if got := b.states(); !slices.Equal(got, []State{Taken}) {
 			t.Errorf("findings %v", got)
+		}
+	})
+}
+
+// An observer that takes its time does not keep announcements waiting.
+func TestSlowObserver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &fakeNetwork{links: map[string]netutil.Link{"eth0": eth0}}
+		ctx, cancel := context.WithCancel(t.Context())
+		a := newAnnouncer(slog.New(slog.DiscardHandler), Options{Observe: func(Finding) { <-ctx.Done() }}, n)
+		done := make(chan error)
+		go func() { done <- a.Run(ctx) }()
+		synctest.Wait()
+		a.Apply([]Watched{{Link: "eth0", Addr: vip4}})
+		synctest.Wait()
+		if err := a.Announce("eth0", vip4); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(5 * time.Second)
+		if got := a.Stats().Announced; got != uint64(len(burst)) {
+			t.Errorf("announced %d times, want %d", got, len(burst))
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
 		}
 	})
 }

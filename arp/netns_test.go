@@ -176,6 +176,9 @@ func (l *lan) plug(h *host, port, name string) {
 	must(l.t, l.hub.nl.LinkSetNsFd(l.hub.link(name), int(h.ns)))
 	l.hub.setUp(port)
 	h.setUp(name)
+	eventually(l.t, port+" forwards", func() bool { // else the kernel drops what is sent, and says nothing
+		return l.hub.link(port).Attrs().OperState == netlink.OperUp && h.link(name).Attrs().OperState == netlink.OperUp
+	})
 }
 
 // run starts the announcer on the first host, until the test ends.

@@ -21,6 +21,7 @@ func (a *Announcer) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.net.watchLinks(ctx, a.linksChanged) })
 	g.Go(func() error { a.loop(ctx); return nil })
+	g.Go(func() error { a.tell(ctx); return nil })
 	err := g.Wait()
 	a.rest()
 	return err
@@ -38,7 +39,7 @@ func (a *Announcer) rest() {
 	a.readers.Wait()
 }
 
-// loop does what is due, and tells what was found.
+// loop does what is due.
 func (a *Announcer) loop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -50,7 +51,6 @@ func (a *Announcer) loop(ctx context.Context) {
 		case <-timer.C:
 		}
 		next := a.step()
-		a.tell()
 		if next.IsZero() {
 			timer.Stop()
 			continue
@@ -136,7 +136,7 @@ func (a *Announcer) linksChanged(links map[string]netutil.Link) {
 		_ = a.fit(now, s) // tried again, and Announce tells
 	}
 	a.acquit(now)
-	a.poke()
+	signal(a.wake)
 }
 
 // read takes in what a wire receives until it fails or is let go of.
@@ -165,7 +165,7 @@ func (a *Announcer) lost(s *segment, f family, w wire) {
 	if s.wires[f] == w {
 		s.wires[f], s.watched[f] = nil, nil
 		s.reopen = time.Now().Add(reopenEvery)
-		a.poke()
+		signal(a.wake)
 	}
 }
 
@@ -183,7 +183,7 @@ func (a *Announcer) heard(s *segment, c claim) {
 	case a.members[c.src]:
 		// One of them may not know yet that the address is here, and neighbours may believe it.
 		if e.announced && !c.probe && e.answer(now, settle) {
-			a.poke()
+			signal(a.wake)
 		}
 	case e.watch.conflict(c):
 		a.stats.Conflicts++
@@ -195,7 +195,7 @@ func (a *Announcer) heard(s *segment, c claim) {
 		}
 		if e.announced && e.watch.policy == Defend && e.answer(now, 0) {
 			a.stats.Defended++
-			a.poke()
+			signal(a.wake)
 		}
 	}
 }

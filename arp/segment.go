@@ -26,8 +26,6 @@ type segment struct {
 	broken  bool            // one could not be opened
 }
 
-var errNoEthernet = errors.New("it has no Ethernet address")
-
 // entry returns the entry of an address, which it makes if there is none.
 func (s *segment) entry(addr netip.Addr) *entry {
 	e := s.entries[addr]
@@ -55,7 +53,7 @@ func (s *segment) usable() error {
 	case !s.link.Up:
 		return errors.New("the link is down")
 	case !s.up:
-		return errNoEthernet
+		return errors.New("it has no Ethernet address")
 	}
 	return nil
 }

@@ -1,7 +1,10 @@
 package arp
 
-// What is to be logged, and what the observer is to be told, waits for the loop: neither
-// may keep announcements waiting. The Announcer's mutex is held.
+import "context"
+
+// What is to be logged, and what the observer is to be told, goes through a queue to a
+// goroutine of its own: neither may keep announcements waiting. The Announcer's mutex is held
+// by those who put something into it.
 
 // changed tells a new state.
 func (a *Announcer) changed(s *segment, e *entry) {
@@ -48,16 +51,23 @@ func (a *Announcer) broken(s *segment, err error) {
 
 func (a *Announcer) later(f func()) {
 	a.untold = append(a.untold, f)
-	a.poke()
+	signal(a.news)
 }
 
-// tell catches up.
-func (a *Announcer) tell() {
-	a.mu.Lock()
-	untold := a.untold
-	a.untold = nil
-	a.mu.Unlock()
-	for _, f := range untold {
-		f()
+// tell tells what is in the queue until ctx is done.
+func (a *Announcer) tell(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.news:
+		}
+		a.mu.Lock()
+		untold := a.untold
+		a.untold = nil
+		a.mu.Unlock()
+		for _, f := range untold {
+			f()
+		}
 	}
 }
