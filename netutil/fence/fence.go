@@ -173,12 +173,17 @@ func (f *Fence) guard(want map[netip.Addr]bool) error {
 func (f *Fence) Close(addrs ...netip.Addr) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	addrs = slices.DeleteFunc(distinct(addrs), func(a netip.Addr) bool { _, ok := f.gated[a]; return !ok })
+	if f.gated == nil {
+		return nil // there is nothing to close
+	}
+	addrs = distinct(addrs)
 	if err := f.apply(taking(addrs, answer, accept, until)); err != nil {
 		return fmt.Errorf("close: %w", err)
 	}
 	for _, addr := range addrs {
-		f.gated[addr] = false
+		if _, ok := f.gated[addr]; ok {
+			f.gated[addr] = false
+		}
 	}
 	return nil
 }

@@ -78,6 +78,7 @@ func TestVandals(t *testing.T) {
 		"delete element inet herald vips4 { 10.9.0.100 }",
 		"add element inet herald vips4 { 10.9.0.1 }",
 		"insert rule inet herald input accept",
+		"flush chain arp herald output; add rule arp herald output accept; add rule arp herald output accept",
 	} {
 		s.node.open(f.Open, vip.addrs()...)
 		s.node.must(f.Check())
@@ -92,6 +93,17 @@ func TestVandals(t *testing.T) {
 	}
 	s.node.open(f.Open, vip.addrs()...)
 	s.expect("open again", true, true)
+}
+
+// Neither what is received nor what is sent passes, even without the other.
+func TestBothWays(t *testing.T) {
+	s := newSegment(t)
+	f := s.node.fence()
+	for _, chain := range []string{"input", "output"} {
+		s.node.must(f.Guard(vip.addrs()...))
+		s.node.run("flush chain arp herald "+chain+"; flush chain inet herald "+chain, "nft", "-f", "-")
+		s.expect("without "+chain, false, false)
+	}
 }
 
 // Whatever needs the tables puts them back by itself.

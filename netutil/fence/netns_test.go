@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	if err := flag.Set("rapid.checks", "1000"); err != nil { // the command line may say otherwise
+	if err := flag.Set("rapid.checks", "3000"); err != nil { // the command line may say otherwise
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

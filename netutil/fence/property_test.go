@@ -21,8 +21,8 @@ func TestNeverOpenTooLong(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newHistory(t)
 		for range rapid.IntRange(1, 40).Draw(t, "deeds") {
-			if h.deed(); h.wrong != "" {
-				t.Fatal(h.wrong)
+			if h.deed(); h.m.wrong != "" {
+				t.Fatal(h.m.wrong)
 			}
 		}
 		h.calm()
@@ -37,17 +37,17 @@ type history struct {
 	wanted  map[netip.Addr]bool
 	answers map[netip.Addr]time.Time // the latest it may answer, by any request so far
 	accepts map[netip.Addr]time.Time
-	wrong   string
+	ungated bool // by somebody else, which Check and Guard notice
 }
 
 func newHistory(t *rapid.T) *history {
 	h := &history{T: t, wanted: map[netip.Addr]bool{}, answers: map[netip.Addr]time.Time{}, accepts: map[netip.Addr]time.Time{}}
 	h.m = &model{time: time.Unix(1e9, 0), ended: func(addr netip.Addr, answering, accepting time.Time) {
 		if answering.After(h.answers[addr]) {
-			h.wrong = fmt.Sprintf("%s is answered for %v too long", addr, answering.Sub(h.answers[addr]))
+			h.m.wrong = fmt.Sprintf("%s is answered for %v too long", addr, answering.Sub(h.answers[addr]))
 		}
 		if accepting.After(h.accepts[addr]) {
-			h.wrong = fmt.Sprintf("%s is accepted %v too long", addr, accepting.Sub(h.accepts[addr]))
+			h.m.wrong = fmt.Sprintf("%s is accepted %v too long", addr, accepting.Sub(h.accepts[addr]))
 		}
 	}}
 	f, err := newFence(slog.New(slog.DiscardHandler), h.m)
@@ -56,6 +56,7 @@ func newHistory(t *rapid.T) *history {
 	}
 	f.now = h.m.now
 	h.f = f
+	h.guard(some)
 	return h
 }
 
@@ -76,8 +77,8 @@ func (h *history) deed() {
 	h.m.time = h.m.time.Add(anyStall.Draw(h.T, "between"))
 	h.m.faults = rapid.SliceOfN(anyFault, 0, 4).Draw(h.T, "faults")
 	addrs := rapid.SliceOfNDistinct(rapid.SampledFrom(some), 0, len(some), rapid.ID).Draw(h.T, "addrs")
-	end := h.m.time.Add(rapid.SampledFrom([]time.Duration{-time.Second, 50 * time.Millisecond, 600 * time.Millisecond, time.Minute}).Draw(h.T, "end"))
-	switch rapid.SampledFrom([]string{"open", "open", "open", "accept", "close", "guard", "check", "wipe", "ungate", "remove"}).Draw(h.T, "deed") {
+	end := h.m.time.Add(rapid.SampledFrom([]time.Duration{-time.Second, allowance + slack + shortest/2, 600 * time.Millisecond, 600 * time.Millisecond, time.Minute}).Draw(h.T, "end"))
+	switch rapid.SampledFrom([]string{"open", "open", "open", "open", "accept", "accept", "close", "guard", "check", "wipe", "ungate", "remove"}).Draw(h.T, "deed") {
 	case "open":
 		h.open(end, addrs)
 	case "accept":
@@ -99,6 +100,7 @@ func (h *history) deed() {
 		h.m.overdue()
 		h.m.sets = nil
 	case "ungate":
+		h.ungated = true
 		for _, addr := range addrs {
 			delete(h.m.sets[vips], addr)
 		}
@@ -118,6 +120,9 @@ func (h *history) open(end time.Time, addrs []netip.Addr) {
 	}
 	if h.f.Open(end, addrs...) == nil {
 		for _, addr := range addrs {
+			if _, ok := h.m.sets[vips][addr]; !ok && !h.ungated {
+				h.Fatalf("%s is not gated", addr)
+			}
 			h.is(addr, answer, end)
 			h.is(addr, accept, end)
 		}
@@ -171,6 +176,7 @@ func (h *history) isGated() {
 	if ok, _ := h.m.intact(slices.Collect(maps.Keys(h.wanted))); !ok && h.f.gated != nil {
 		h.Fatalf("gated: %v, want %v", h.m.sets[vips], h.wanted)
 	}
+	h.ungated = false
 }
 
 // calm is when nothing goes wrong any more: then everything works.
