@@ -51,6 +51,8 @@ type Fence interface {
 type Announcer interface {
 	Announce(link string, addrs ...netip.Addr) error
 	Withdraw(link string, addrs ...netip.Addr)
+	// Limit ends announcements by themselves at a time.
+	Limit(until time.Time, link string, addrs ...netip.Addr)
 }
 
 // Segment is what VIPs on a flat layer 2 need.
@@ -74,6 +76,7 @@ type gate struct {
 	state passage
 	until time.Time // when the fence closes by itself
 	told  bool      // neighbours were
+	limit time.Time // until when they may be told again
 }
 
 // bar keeps a node from contesting a VIP that it held and could not answer for.
@@ -256,16 +259,25 @@ func (s *Speaker) bar(u *unit, err error) {
 	}
 }
 
-// proclaim tells the neighbours of what has just been bound.
+// proclaim tells the neighbours of what has just been bound, and has that repeated for
+// no longer than the lease lasts: the announcer's frames pass the fence.
 func (s *Speaker) proclaim(b binding, u *unit) {
-	if u.vip.Flat == nil || u.at.stage != Announced || u.bound != present || u.err != nil || u.gate.told {
+	if u.vip.Flat == nil || u.at.stage != Announced || u.bound != present || u.err != nil {
 		return
 	}
-	if err := s.segment.Announcer.Announce(b.Interface, b.Addr); err != nil {
-		s.obstruct(b, u, err)
-		return
+	if !u.gate.told {
+		if err := s.segment.Announcer.Announce(b.Interface, b.Addr); err != nil {
+			// The announcer would make up for it when it can, be the lease held or not.
+			s.segment.Announcer.Withdraw(b.Interface, b.Addr)
+			s.obstruct(b, u, err)
+			return
+		}
+		u.gate.told, u.gate.limit = true, time.Time{}
 	}
-	u.gate.told = true
+	if !u.gate.limit.Equal(u.lease) {
+		s.segment.Announcer.Limit(u.lease, b.Interface, b.Addr)
+		u.gate.limit = u.lease
+	}
 }
 
 func latest(a, b time.Time) time.Time {

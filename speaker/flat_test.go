@@ -22,6 +22,8 @@ type flat struct {
 	lease  speaker.Lease
 	fenced error // what the fence says to an opening
 	closed error // and to a closing
+	deaf   error // what the announcer says
+	limit  time.Time
 }
 
 func (f *flat) record(format string, args ...any) {
@@ -74,8 +76,17 @@ func (f *flat) Open(until time.Time, addrs ...netip.Addr) error {
 // announcer keeps Announce and Withdraw of a segment apart from those of routes.
 type announcer struct{ *flat }
 
-func (a announcer) Announce(_ string, addrs ...netip.Addr) error { a.proclaim(addrs...); return nil }
-func (a announcer) Withdraw(_ string, addrs ...netip.Addr)       { a.silence(addrs...) }
+func (a announcer) Announce(_ string, addrs ...netip.Addr) error {
+	a.proclaim(addrs...)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.limit = time.Time{}
+	return a.deaf
+}
+func (a announcer) Withdraw(_ string, addrs ...netip.Addr) { a.silence(addrs...) }
+func (a announcer) Limit(until time.Time, _ string, _ ...netip.Addr) {
+	a.set(func() { a.limit = until })
+}
 
 func list(addrs []netip.Addr) string {
 	var s []string
@@ -140,6 +151,35 @@ func TestFlatOpensBeforeItBindsAndTells(t *testing.T) {
 		if a := s.Summary().Addresses[0]; a.Stage != speaker.Announced {
 			t.Errorf("%+v", a)
 		}
+	})
+}
+
+// The fence does not see the announcer's frames, so these have an end of their own.
+func TestFlatIsAnnouncedAsLongAsTheLeaseLasts(t *testing.T) {
+	for _, unfenced := range []bool{false, true} {
+		runFlat(t, unfenced, func(t *testing.T, s *speaker.Speaker, l *flat) {
+			for range 3 {
+				l.grant(s)
+				synctest.Wait()
+				l.set(func() {
+					if !l.limit.Equal(l.lease.Until) {
+						t.Errorf("announced until %v, the lease ends %v", l.limit, l.lease.Until)
+					}
+				})
+				time.Sleep(lease / 3)
+			}
+		})
+	}
+}
+
+// An announcement that failed is not left for the announcer to make up for.
+func TestFlatAnnouncementThatFails(t *testing.T) {
+	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
+		l.set(func() { l.deaf = errors.New("the link is down") })
+		l.grant(s)
+		expect(t, l.node, "open 10.99.0.10 for 600ms", "bind 10.99.0.10", "proclaim 10.99.0.10", "silence 10.99.0.10")
+		s.Observe(verdict("registry", health.Unhealthy))
+		expect(t, l.node, "unbind 10.99.0.10", "close 10.99.0.10", "resign from control-plane")
 	})
 }
 
