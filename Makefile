@@ -9,7 +9,7 @@ GOBUILD     = CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$
 REALPARTS   = testenv/realparts
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test e2e clock soak bench microbench fuzz lint generate clean lab-binaries race-binary root go
+.PHONY: help build demo test e2e clock soak bench microbench fuzz verify lint generate clean lab-binaries race-binary root go
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -46,6 +46,10 @@ microbench: go ## measure the cost of a probe and of a route
 
 fuzz: go ## run every fuzz target for FUZZTIME (60s)
 	testenv/fuzz $(FUZZTIME)
+
+verify: ## search every state of the model of the lease and its fence for two holders
+	testenv/install spin gcc libc6-dev
+	lease/model/verify
 
 lint: go ## check formatting, vet and staticcheck
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'gofmt would change the files above: run gofmt -w .' >&2; exit 1; }
