@@ -98,9 +98,9 @@ inline bid(me, b) {
 	ballot[b].life = node[me].life
 }
 
-#define promise_counts(a, b) (open(a, b) && node[ballot[b].owner].current == b && \
+#define promise_counts(a, b) (node[ballot[b].owner].current == b && \
 	!node[ballot[b].owner].prepared && !(node[ballot[b].owner].votes & (1 << a)))
-#define can_promise(a, b) (ballot[b].owner != NOBODY && node[a].abstains == 0 && b >= node[a].promised && \
+#define can_promise(a, b) (ballot[b].owner != NOBODY && node[a].abstains == 0 && b >= node[a].promised && open(a, b) && \
 	(promise_counts(a, b) || every_step))
 inline promise(a, b) {
 	p = ballot[b].owner;
@@ -196,12 +196,14 @@ inline release(me) {
 	give_up(me)
 }
 
-/* The acceptor forgets what was released, and refuses its replays. */
+/* The acceptor forgets what was released, or its owner's lesser ballots, and
+ * refuses replays of these. */
+#define released_by(a, b) (node[a].accepted != NONE && node[a].accepted <= b && same_owner(node[a].accepted, b))
 #define can_forget(a, b) (ballot[b].released && \
-	(node[a].accepted == b || (every_step && node[a].promised <= b)))
+	(released_by(a, b) || (every_step && node[a].promised <= b)))
 inline forget(a, b) {
 	if
-	:: node[a].accepted == b -> node[a].accepted = NONE; node[a].expiry = 0
+	:: released_by(a, b) -> node[a].accepted = NONE; node[a].expiry = 0
 	:: else
 	fi;
 #ifndef NO_BUMP
