@@ -29,7 +29,7 @@ type cluster struct {
 	sent        int // messages
 	bytes       int
 	// lag is how many steps a packet takes, none: it is lost. Nil: one step.
-	lag  func() []int
+	lag  func(from, to string) []int
 	fail func(format string, args ...any)
 }
 
@@ -189,7 +189,7 @@ func (c *cluster) take(n *node) {
 		c.bytes += len(b)
 		lags := []int{1}
 		if c.lag != nil {
-			lags = c.lag()
+			lags = c.lag(n.name, o.To)
 		}
 		for _, lag := range lags {
 			c.flying = append(c.flying, packet{n.name, o.To, b, c.now.Add(time.Duration(lag) * step)})

@@ -63,15 +63,15 @@ type lease struct {
 // New starts a member. It does not vote for a little more than one Duration:
 // it may have voted before it was started.
 func New(now time.Time, o Options) (*Machine, error) {
-	switch {
-	case o.Incarnation == 0:
+	if o.Incarnation == 0 {
 		return nil, errors.New("incarnation 0: it must differ with every start")
-	case !o.Electorate.has(o.Self):
-		return nil, fmt.Errorf("%q is not a member of the electorate (%s): add it, or correct this node's name",
-			o.Self, strings.Join(o.Electorate.Members, ", "))
 	}
 	if err := o.Electorate.Validate(); err != nil {
 		return nil, err
+	}
+	if !o.Electorate.has(o.Self) {
+		return nil, fmt.Errorf("%q is not a member of the electorate (%s): add it, or correct this node's name",
+			o.Self, strings.Join(o.Electorate.Members, ", "))
 	}
 	m := &Machine{
 		self: owner{o.Self, o.Incarnation}, now: now, started: now, pending: newRoll(o.Electorate),

@@ -24,7 +24,7 @@ func TestOneHolder(t *testing.T) {
 			x = (x ^ x>>27) * 0x94d049bb133111eb
 			return int((x^x>>31)>>1) % n
 		}
-		c.lag = func() []int {
+		c.lag = func(string, string) []int {
 			switch k := random(100); {
 			case k < 5:
 				return nil

@@ -158,11 +158,22 @@ func (m *Machine) countRefusal(l *lease, member string, v verdict) {
 	if l.holds() || l.phase == granted {
 		return // keep asking as long as the lease lasts
 	}
-	if m.now.Sub(l.released) < m.duration()/10 {
-		return // the others are about to hear of the release
-	}
-	if again, hopeless := m.hopeless(l); hopeless {
+	soon := m.duration() / 60
+	switch again, hopeless := m.hopeless(l); {
+	case m.now.Sub(l.released) < m.duration()/10:
+		m.askBy(l, m.now.Add(soon)) // it is about to hear of the release
+	case hopeless:
 		m.fail(l, again)
+	case v.remaining > 0:
+		m.askBy(l, m.now.Add(v.remaining)) // its grant ends a little later than ours
+	}
+}
+
+// askBy repeats the question at t at the latest.
+func (m *Machine) askBy(l *lease, t time.Time) {
+	if t.Before(l.resend) {
+		l.resend = t
+		m.wake(t)
 	}
 }
 
@@ -207,16 +218,18 @@ func (m *Machine) grant(l *lease) {
 	m.events = append(m.events, Granted{Lease: l.Lease, Epoch: l.epoch, Until: until})
 }
 
-// fail ends a ballot that did not get the lease. The next one waits until again
-// and for a while that differs between members.
+// fail ends a ballot that did not get the lease. The next one waits until again,
+// when enough acceptors may have changed their minds; or for a while that differs
+// between members, if others bid too or do not answer.
 func (m *Machine) fail(l *lease, again time.Time) {
+	contended := l.outbid || !again.After(m.now)
 	m.drop(l, "")
-	l.attempts++
-	step := m.duration() / 20
-	jitter := time.Duration(hash(m.self.member, l.id+uint64(l.attempts)) % uint64(step))
-	l.after = m.now.Add(step*time.Duration(min(l.attempts, 4)) + jitter)
-	if again.After(l.after) {
-		l.after = again
+	l.after = again
+	if contended {
+		l.attempts++
+		step := m.duration() / 20
+		jitter := time.Duration(hash(m.self.member, l.id+uint64(l.attempts)) % uint64(step))
+		l.after = later(again, m.now.Add(step*time.Duration(min(l.attempts, 4))+jitter))
 	}
 	m.wake(l.after)
 }
