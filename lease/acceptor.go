@@ -42,7 +42,9 @@ func (a *acceptor) propose(now time.Time, b ballot, d time.Duration) verdict {
 	if v := a.check(now, b); !v.granted {
 		return v
 	}
-	a.promised, a.accepted, a.expires = b, b, now.Add(d)
+	// A renewal shortens nothing, although the Duration may have become shorter:
+	// the holder counts on what it was granted before.
+	a.promised, a.accepted, a.expires = b, b, later(a.expires, now.Add(d))
 	a.successor, a.released = "", time.Time{}
 	return verdict{granted: true}
 }

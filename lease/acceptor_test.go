@@ -36,6 +36,9 @@ func TestAcceptor(t *testing.T) {
 		"a renewal extends it": {
 			{0, "propose", ballot{1, one}, true}, {d / 2, "propose", ballot{1, one}, true}, {d, "propose", ballot{9, two}, false}, {d + d/2, "propose", ballot{9, two}, true},
 		},
+		"a shorter renewal shortens nothing": {
+			{0, "propose", ballot{1, one}, true}, {1, "propose briefly", ballot{1, one}, true}, {d - 1, "propose", ballot{9, two}, false}, {d, "propose", ballot{9, two}, true},
+		},
 		"a greater ballot of the holder extends it": {
 			{0, "propose", ballot{1, one}, true}, {1, "prepare", ballot{5, one}, true}, {d / 2, "propose", ballot{5, one}, true},
 			{d / 2, "propose", ballot{1, one}, false}, {d, "propose", ballot{9, two}, false},
@@ -75,6 +78,8 @@ func TestAcceptor(t *testing.T) {
 				v = a.prepare(now, r.b)
 			case "propose":
 				v = a.propose(now, r.b, d)
+			case "propose briefly":
+				v = a.propose(now, r.b, d/10)
 			case "release":
 				a.release(now, r.b, "")
 			}

@@ -51,7 +51,7 @@ func (m *Machine) refuseVotesFor(d time.Duration) {
 	m.settled = later(m.settled, m.abstain)
 }
 
-func (m *Machine) abstaining() bool { return m.now.Before(m.abstain) && !m.broken.abstain }
+func (m *Machine) abstaining() bool { return m.now.Before(m.abstain) }
 
 // meet makes peers of the members of both electorates.
 func (m *Machine) meet() {
@@ -78,9 +78,6 @@ func (m *Machine) meet() {
 
 // elected reports whether votes grant a lease.
 func (m *Machine) elected(votes []string) bool {
-	if m.broken.quorum && len(votes) > 0 {
-		return true
-	}
 	return m.active.elects(votes, m.within())
 }
 

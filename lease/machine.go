@@ -50,7 +50,6 @@ type Machine struct {
 
 	events  []Event
 	ignored uint64
-	broken  struct{ abstain, quorum bool } // rules that tests of the tests break
 }
 
 // lease is what this member knows of one lease.

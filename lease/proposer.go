@@ -208,14 +208,14 @@ func (m *Machine) grant(l *lease) {
 	}
 	l.phase, l.attempts, l.after = granted, 0, time.Time{}
 	first := !l.holds()
-	l.until, l.giveUp = until, giveUp
+	l.until, l.giveUp = later(l.until, until), later(l.giveUp, giveUp)
 	if first {
 		l.epoch, l.gained, l.yields = l.ballot.counter, m.now, ""
 		m.announce(l)
 	}
 	m.wake(l.begun.Add(d / 4))
 	m.wake(giveUp)
-	m.events = append(m.events, Granted{Lease: l.Lease, Epoch: l.epoch, Until: until})
+	m.events = append(m.events, Granted{Lease: l.Lease, Epoch: l.epoch, Until: l.until})
 }
 
 // fail ends a ballot that did not get the lease. The next one waits until again,

@@ -44,7 +44,7 @@ func (m *Machine) greetAll() {
 // watchQuorum notes whether enough members are heard to win an election.
 func (m *Machine) watchQuorum() {
 	could := m.active != nil && m.active.has(m.self.member) &&
-		(m.active.Quorum == None || m.broken.quorum || len(m.audible()) >= m.active.majority())
+		(m.active.Quorum == None || len(m.audible()) >= m.active.majority())
 	if could && !m.canWin {
 		m.canSince = m.now
 		m.greetAll() // the candidacies count from now on
