@@ -103,13 +103,13 @@ func (m *member) holds(name string) bool {
 	return ok && time.Now().Before(g.Until)
 }
 
-// holders are the members that hold a lease.
+// holders are the members that hold a lease. Of two, each is looked at when the
+// other is known to hold it.
 func (c *cluster) holders(name string) []*member {
-	var all []*member
-	for _, m := range c.members {
-		if m.holds(name) {
-			all = append(all, m)
-		}
+	without := func(m *member) bool { return !m.holds(name) }
+	all := slices.DeleteFunc(slices.Clone(c.members), without)
+	if len(all) > 1 {
+		all = slices.DeleteFunc(all, without)
 	}
 	return all
 }

@@ -45,7 +45,7 @@ func heap() uint64 {
 // away, neither take the lease from its holder nor grow its memory.
 func TestFlood(t *testing.T) {
 	at := loopback(4)
-	c := newCluster(t, openSockets, at[:3], func(config *Config) { config.Lease = 2 * time.Second })
+	c := newCluster(t, openSockets, at[:3], func(config *Config) { config.Lease = 3 * time.Second })
 	away := c.members[2]
 	c.members = c.members[:2]
 	c.start("vip")

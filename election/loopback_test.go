@@ -82,7 +82,7 @@ func TestPartitionHealsOverSockets(t *testing.T) {
 }
 
 func TestKeysRotate(t *testing.T) {
-	c := newCluster(t, openSockets, loopback(3), nil)
+	c := newCluster(t, openSockets, loopback(3), func(config *Config) { config.Lease = 2 * time.Second })
 	c.start("vip")
 	holder := c.holder("vip")
 	c.met()
