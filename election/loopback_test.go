@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -226,6 +227,38 @@ func TestWhatCannotChange(t *testing.T) {
 	if !slices.Contains(c.members, c.holder("vip")) {
 		t.Error("the lease is gone")
 	}
+}
+
+// Everything may be called by anybody at any time.
+func TestManyCallers(t *testing.T) {
+	c := newCluster(t, openSockets, loopback(3), nil)
+	c.start("vip")
+	var callers sync.WaitGroup
+	for _, m := range c.members {
+		for i := range 4 {
+			callers.Go(func() {
+				for n := range 50 {
+					m.Stand(lease.Candidacy{Lease: "vip", Priority: n % 3}, lease.Candidacy{Lease: "other"})
+					m.Describe([]net.HardwareAddr{{2, 0, 0, 0, byte(i), byte(n)}})
+					m.Status()
+					m.resign("vip")
+					m.Forget("other")
+				}
+			})
+		}
+		callers.Go(func() {
+			for range 10 {
+				if err := m.Apply(m.config); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	for _, m := range c.members {
+		m.Stand(lease.Candidacy{Lease: "vip"})
+	}
+	c.holder("vip")
 }
 
 // granted is the last grant that the member was told of.
