@@ -16,8 +16,9 @@
 // machine in the middle of the kernel's work.
 //
 // A shorter way does not do: to have the batch fail by deleting an element whose
-// short timeout started before the clock was read. Linux judges timeouts by when
-// the batch began (since 6.8), but counts new ones from when it comes to them.
+// short timeout started before the clock was read. Linux judges what has expired by
+// when the batch began (6.18 does, for one), but counts new timeouts from when it comes
+// to them: between the two the machine may stand still.
 package fence
 
 import (

@@ -110,7 +110,7 @@ func (k *nft) rebuild(addrs []netip.Addr) error {
 		if err := queueTables(c, addrs); err != nil {
 			return err
 		}
-		return c.Flush()
+		return flush(c)
 	})
 }
 
@@ -217,7 +217,7 @@ func (k *nft) apply(changes []change) error {
 		if err := queue(c, changes); err != nil {
 			return err
 		}
-		return c.Flush()
+		return flush(c)
 	})
 }
 
@@ -264,12 +264,29 @@ func queue(c *nftables.Conn, changes []change) error {
 	return nil
 }
 
+// flush sends the batch. Of its errors it returns the first, which the others follow from.
+func flush(c *nftables.Conn) error {
+	err := c.Flush()
+	for unwrapped := err; unwrapped != nil; {
+		switch e := unwrapped.(type) {
+		case interface{ Unwrap() []error }:
+			err = e.Unwrap()[0]
+			unwrapped = err
+		case interface{ Unwrap() error }:
+			unwrapped = e.Unwrap()
+		default:
+			return err
+		}
+	}
+	return err
+}
+
 func (k *nft) remove() error {
 	defer k.close()
 	return k.do(func(c *nftables.Conn) error {
 		for _, family := range families {
 			c.DelTable(c.AddTable(table(family))) // added so that deleting cannot fail
 		}
-		return c.Flush()
+		return flush(c)
 	})
 }

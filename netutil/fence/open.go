@@ -10,8 +10,8 @@ import (
 const (
 	// allowance is how long after reading the clock a lock may be renewed. An
 	// opening ends that much early. It takes less than a millisecond; the rest is for a
-	// busy machine. Together with slack it is less than the tenth of a lease of 600 ms
-	// by whose end a holder has given up.
+	// busy machine. A holder that cannot renew its lease gives up at nine tenths of
+	// it: with this and slack the fence closes just after that, for a lease of 600 ms.
 	allowance = 30 * time.Millisecond
 
 	// slack is how late the kernel may be in ending a timeout, which it counts in
