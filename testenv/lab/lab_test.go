@@ -208,7 +208,7 @@ func TestTopologies(t *testing.T) {
 
 // TestReach wants every address of a topology to answer its client.
 func TestReach(t *testing.T) {
-	for file, client := range map[string]string{"small.clab.yml": "c1", "bgp.clab.yml": "client"} {
+	for file, client := range map[string]string{"small.clab.yml": "c1", "bgp.clab.yml": "client", "flat.clab.yml": "c1"} {
 		t.Run(file, func(t *testing.T) {
 			l := start(t, load(t, file), lab.Options{Hold: true})
 			seen := make(map[string]bool)

@@ -64,6 +64,7 @@ type Link struct {
 	mu   sync.Mutex
 	cut  [2]bool // what ends[i] sends is lost
 	down bool    // without carrier
+	deaf [2]int  // how many senders ends[i] does not hear
 }
 
 // bothWays is the cut of a dead link.
@@ -200,10 +201,18 @@ func device(index int) netlink.Link {
 // ingressHandle is the handle that the kernel gives the ingress qdisc.
 const ingressHandle = 0xffff_0000
 
+// redirectPriority is that of the redirect: behind the filters that lose frames.
+const redirectPriority = 1 << 8
+
+// filterAt says where a filter is, for what comes from ends[i].
+func (l *Link) filterAt(i int, priority uint16) netlink.FilterAttrs {
+	return netlink.FilterAttrs{LinkIndex: l.ends[i].plug, Parent: ingressHandle, Priority: priority, Protocol: unix.ETH_P_ALL}
+}
+
 // redirect is the filter that puts whatever comes from ends[i] into the other plug.
 func (l *Link) redirect(i int) netlink.Filter {
 	return &netlink.U32{ // without a selector: all frames
-		FilterAttrs: netlink.FilterAttrs{LinkIndex: l.ends[i].plug, Parent: ingressHandle, Priority: 1, Protocol: unix.ETH_P_ALL},
+		FilterAttrs: l.filterAt(i, redirectPriority),
 		Actions:     []netlink.Action{netlink.NewMirredAction(l.ends[1-i].plug)},
 	}
 }
