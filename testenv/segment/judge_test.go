@@ -132,3 +132,20 @@ func TestReigns(t *testing.T) {
 		t.Errorf("nobody had it for %v", got)
 	}
 }
+
+func TestSilences(t *testing.T) {
+	s := new(script).holds("m1", 0, 500*ms).holds("m2", 800*ms, 900*ms)
+	s.Questions = map[netip.Addr][]time.Duration{}
+	for at := time.Duration(0); at < 1000*ms; at += 10 * ms {
+		if at < 600*ms || at >= 700*ms { // the observer slept
+			s.Questions[vip4] = append(s.Questions[vip4], at)
+		}
+	}
+	want := []Silence{{500 * ms, 790 * ms}, {900 * ms, 990 * ms}}
+	if got := s.Silences(vip4, 3); !slices.Equal(got, want) {
+		t.Errorf("silences are %v, want %v", got, want)
+	}
+	if got := s.Silences(vip4, 11); !slices.Equal(got, want[:1]) {
+		t.Errorf("long silences are %v, want %v", got, want[:1])
+	}
+}

@@ -79,7 +79,7 @@ func Observe(n *lab.Node, target Target) (_ *Observer, err error) {
 		began: time.Now(), quit: make(chan struct{}),
 		asked: make(map[netip.Addr]time.Duration), holders: make(map[netip.Addr]Sighting), changed: make(chan struct{}),
 	}
-	o.trace.Strangers = make(map[string]int)
+	o.trace.Questions, o.trace.Strangers = make(map[netip.Addr][]time.Duration), make(map[string]int)
 	if err := o.lookAround(n); err != nil {
 		return nil, fmt.Errorf("observe %s of %s: %w", target.Link, n.Name(), err)
 	}
@@ -189,9 +189,6 @@ func (o *Observer) ask(turns [senders][][]byte) {
 					number++
 				}
 			}
-			o.mu.Lock()
-			o.trace.Questions++
-			o.mu.Unlock()
 		}
 	}
 }
@@ -262,6 +259,9 @@ func (o *Observer) sent(g glimpse, at time.Duration) {
 	switch g.act {
 	case Asks: // an ARP request or neighbour solicitation is from its sender address
 		o.asked[g.vip] = at
+		if slices.Contains(o.target.VIPs, g.peer) {
+			o.trace.Questions[g.peer] = append(o.trace.Questions[g.peer], at)
+		}
 	case probing:
 		o.echoes[g.number%pending] = at
 	}
@@ -331,7 +331,7 @@ func (o *Observer) Trace() *Trace {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	t := o.trace
-	t.Sightings, t.Moves, t.Strangers = slices.Clone(t.Sightings), slices.Clone(t.Moves), maps.Clone(t.Strangers)
+	t.Sightings, t.Moves, t.Questions, t.Strangers = slices.Clone(t.Sightings), slices.Clone(t.Moves), maps.Clone(t.Questions), maps.Clone(t.Strangers)
 	t.End = o.Clock()
 	return &t
 }

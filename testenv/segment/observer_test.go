@@ -104,7 +104,8 @@ func (s *site) held(master string) {
 	defer cancel()
 	_, err := s.Await(ctx, master)
 	s.do(err)
-	for n := s.Trace().Questions; s.Trace().Questions < n+10; {
+	asked := func() int { return len(s.Trace().Questions[vip4]) }
+	for n := asked(); asked() < n+10; {
 		select {
 		case <-time.After(interval):
 		case <-ctx.Done():

@@ -53,8 +53,8 @@ type Trace struct {
 	Sightings []Sighting
 	// Moves are the planned changes.
 	Moves []Move
-	// Questions is how many times the observer asked, for each VIP.
-	Questions int
+	// Questions are when the observer asked for each VIP.
+	Questions map[netip.Addr][]time.Duration
 	// Strangers counts the frames that claimed a VIP and came from no master, by MAC address.
 	Strangers map[string]int
 	// End is when the observation ended.
@@ -94,6 +94,36 @@ type Reign struct {
 func (t *Trace) Reigns(vip netip.Addr, l Limits) []Reign {
 	reigns, _ := l.reigns(t.of(vip))
 	return reigns
+}
+
+// Silence is a time in which nobody answered for a VIP: from the first question
+// of a row to the last.
+type Silence struct{ From, To time.Duration }
+
+// Silences returns the rows of at least that many questions for a VIP which
+// nobody answered. Questions that were not asked, because the observer did not
+// get to run, are no silence.
+func (t *Trace) Silences(vip netip.Addr, least int) (list []Silence) {
+	answered := make(map[time.Duration]bool)
+	for _, s := range t.Sightings {
+		if s.VIP == vip && s.Act == Answers {
+			answered[s.Asked] = true
+		}
+	}
+	row := 0
+	for i, q := range t.Questions[vip] {
+		if answered[q] {
+			row = 0
+			continue
+		}
+		if row++; row == least {
+			list = append(list, Silence{From: t.Questions[vip][i-row+1]})
+		}
+		if row >= least {
+			list[len(list)-1].To = q
+		}
+	}
+	return list
 }
 
 // around lists the changes of the masters' acts in the time around an instant.

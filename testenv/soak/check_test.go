@@ -32,7 +32,7 @@ func newStory() *story {
 // broken adds a fault that lasts from one time to another.
 func (t *story) broken(k Kind, master, router string, from, to time.Duration) *story {
 	i := Incident{
-		Fault: Fault{Kind: k, Part: traitOf(k).part, Master: master, Router: router, At: from, For: to - from},
+		Fault: Fault{Kind: k, Part: schedule(1).traitOf(k).part, Master: master, Router: router, At: from, For: to - from},
 		Began: from - 5*ms, Broken: from, Mending: to, Mended: to + 5*ms,
 	}
 	t.Incidents = append(t.Incidents, i)

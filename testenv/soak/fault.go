@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -43,7 +44,8 @@ const (
 // Part is what a fault breaks.
 type Part string
 
-// The parts of a network. A machine is all that a master has.
+// The parts of a network. A machine is all that a master has. Those from
+// Gossip on are of the flat topology.
 const (
 	APIServer Part = "apiserver"
 	Registry  Part = "registry"
@@ -52,7 +54,15 @@ const (
 	Link      Part = "link"
 	Router    Part = "router"
 	Machine   Part = "machine"
+	Gossip    Part = "gossip"   // a master's lease messages
+	Rules     Part = "rules"    // a master's nftables
+	Segment   Part = "segment"  // what lies between the masters
+	Stranger  Part = "stranger" // a host that is no master
+	Everyone  Part = "everyone" // all masters' speakers
 )
+
+// common reports whether the part is no one master's.
+func (p Part) common() bool { return p == Router || p == Stranger || p == Everyone }
 
 // trait is what a schedule needs to know of a kind.
 type trait struct {
@@ -65,7 +75,7 @@ type trait struct {
 	planned     bool          // an operator's doing, which is to cost no connection
 }
 
-// traits are those of all kinds.
+// traits are those of all kinds of faults in the bgp topology.
 func traits() []trait {
 	const ms = time.Millisecond
 	return []trait{
@@ -103,7 +113,8 @@ func traits() []trait {
 type Fault struct {
 	Kind Kind `json:"kind"`
 	Part Part `json:"part"`
-	// Master is whose it is; empty if it is a router's.
+	// Master is whose it is, or who is parted from the others; empty if it is no
+	// one master's.
 	Master string `json:"master,omitempty"`
 	// Router is the router's, or the far end of the link's, name; else empty.
 	Router string `json:"router,omitempty"`
@@ -116,26 +127,9 @@ type Fault struct {
 func (f Fault) String() string {
 	switch {
 	case f.Master == "":
-		return fmt.Sprintf("%s: %s", f.Router, f.Kind)
+		return fmt.Sprintf("%s: %s", cmp.Or(f.Router, string(f.Part)), f.Kind)
 	case f.Router != "":
 		return fmt.Sprintf("%s-%s: %s", f.Master, f.Router, f.Kind)
 	}
 	return fmt.Sprintf("%s: %s", f.Master, f.Kind)
-}
-
-// claims are the parts that the fault has to itself, by name.
-func (f Fault) claims(routers []string) []string {
-	switch f.Part {
-	case Router:
-		return []string{f.Router}
-	case Link:
-		return []string{f.Master + "-" + f.Router}
-	case Machine:
-		list := []string{f.Master + "/" + string(APIServer), f.Master + "/" + string(Registry), f.Master + "/" + string(Speaker), f.Master + "/" + string(Address)}
-		for _, r := range routers {
-			list = append(list, f.Master+"-"+r)
-		}
-		return list
-	}
-	return []string{f.Master + "/" + string(f.Part)}
 }

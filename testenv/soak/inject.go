@@ -24,8 +24,11 @@ const patience = 60 * time.Second
 type injector struct {
 	site *site
 	rec  *recorder
-	obs  *observers
+	obs  *observers // nil in the flat topology
 
+	schedule Schedule
+	// planned, if set, makes a planned change of a master, for the record.
+	planned  func(master string, change func() error) error
 	watching sync.WaitGroup
 
 	mu    sync.Mutex
@@ -33,8 +36,8 @@ type injector struct {
 	parts map[string]*sync.Mutex // held by the fault that claims the part
 }
 
-func newInjector(s *site, rec *recorder, obs *observers) *injector {
-	return &injector{site: s, rec: rec, obs: obs, ended: make(map[int]bool), parts: make(map[string]*sync.Mutex)}
+func newInjector(s *site, rec *recorder, obs *observers, sched Schedule) *injector {
+	return &injector{site: s, rec: rec, obs: obs, schedule: sched, ended: make(map[int]bool), parts: make(map[string]*sync.Mutex)}
 }
 
 func (j *injector) node(name string) *lab.Node { return j.site.Node(name) }
@@ -44,7 +47,7 @@ func (j *injector) speaker(master string) *lab.Node { return j.site.Node(master 
 // inflict makes the fault, leaves it for its time, or until ctx ends, and
 // undoes it.
 func (j *injector) inflict(ctx context.Context, f Fault) error {
-	for _, part := range f.claims(routers) {
+	for _, part := range j.schedule.claims(f) {
 		lock := j.part(part)
 		lock.Lock()
 		defer lock.Unlock()
@@ -55,7 +58,12 @@ func (j *injector) inflict(ctx context.Context, f Fault) error {
 	number := j.rec.begin(f)
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	if err := j.do(bounded, f); err != nil {
+	do := func() error { return j.do(bounded, f) }
+	if j.planned != nil && j.schedule.traitOf(f.Kind).planned {
+		change := do
+		do = func() error { return j.planned(f.Master, change) }
+	}
+	if err := do(); err != nil {
 		return fmt.Errorf("%s: %w", f, err)
 	}
 	j.rec.progress(number, func(i *Incident, now time.Duration) { i.Broken = now })
@@ -142,7 +150,7 @@ func (j *injector) do(ctx context.Context, f Fault) error {
 		j.obs.powerCut(f.Master)
 		return j.node(f.Master).PowerOff()
 	}
-	return errors.New("nobody knows how to do that")
+	return j.doFlat(ctx, f)
 }
 
 // undo mends what do broke.
@@ -175,7 +183,7 @@ func (j *injector) undo(ctx context.Context, f Fault) error {
 		j.watchSpeaker(f.Master)
 		return errors.Join(err, j.obs.powerOn(j.node(f.Master)))
 	}
-	return nil // it mends itself
+	return j.undoFlat(ctx, f)
 }
 
 // forget removes what an FRR that was killed left in its kernel, as a reboot
@@ -268,16 +276,20 @@ func (j *injector) configure(master string, c speakerConfig) error {
 
 // deleteAddress deletes the IPv4 address of the VIP, if it is there.
 func (j *injector) deleteAddress(master string) error {
+	name, ip := "lo", vip(4)
+	if j.site.flat {
+		name, ip = "eth1", flatVIPs()[0]
+	}
 	h, err := j.node(master).Handle()
 	if err != nil {
 		return err
 	}
 	defer h.Close()
-	lo, err := h.LinkByName("lo")
+	link, err := h.LinkByName(name)
 	if err != nil {
 		return err
 	}
-	err = h.AddrDel(lo, &netlink.Addr{IPNet: hostNet(vip(4))})
+	err = h.AddrDel(link, &netlink.Addr{IPNet: hostNet(ip)})
 	if errors.Is(err, unix.EADDRNOTAVAIL) {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -23,12 +24,12 @@ type load struct {
 	window  *Window // that is open now; nil if none is
 }
 
-// startLoad connects until ctx ends.
-func startLoad(ctx context.Context, client *lab.Node) *load {
+// startLoad connects to the VIP's addresses until ctx ends.
+func startLoad(ctx context.Context, client *lab.Node, vips ...netip.Addr) *load {
 	l := new(load)
-	for _, family := range families {
+	for _, vip := range vips {
 		p := &probe.Prober{
-			Target: net.JoinHostPort(vip(family).String(), "6443"),
+			Target: net.JoinHostPort(vip.String(), "6443"),
 			// Below a second, so that a lost SYN is not made good by the next, and
 			// long enough for a machine that is busy.
 			Timeout: 250 * time.Millisecond,

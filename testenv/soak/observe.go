@@ -190,8 +190,12 @@ func (o *observers) master(ctx context.Context, n *lab.Node) error {
 	return nil
 }
 
-// powerOn begins to look at a master.
+// powerOn begins to look at a master. Without observers, as on a flat segment,
+// there is nothing to do.
 func (o *observers) powerOn(n *lab.Node) error {
+	if o == nil {
+		return nil
+	}
 	h, err := n.Handle()
 	if err != nil {
 		return err
@@ -205,6 +209,9 @@ func (o *observers) powerOn(n *lab.Node) error {
 // powerCut stops looking at a master, which is about to lose its power and its
 // addresses with it.
 func (o *observers) powerCut(master string) {
+	if o == nil {
+		return
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if h := o.handles[master]; h != nil {

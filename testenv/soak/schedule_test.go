@@ -9,12 +9,13 @@ import (
 )
 
 func schedule(seed uint64) Schedule {
-	return Schedule{Seed: seed, Masters: masters, Routers: routers, Survivor: "m1", Storm: 40 * time.Second}
+	return newSchedule(seed, 40*time.Second)
 }
 
 func TestRoundKeepsItsRules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		sched := schedule(rapid.Uint64().Draw(t, "seed"))
+		seed := rapid.Uint64().Draw(t, "seed")
+		sched := rapid.SampledFrom([]Schedule{schedule(seed), flatSchedule(seed, 40*time.Second)}).Draw(t, "topology")
 		n := rapid.IntRange(0, 100).Draw(t, "round")
 		list := sched.Round(n)
 		if diff := cmp.Diff(list, sched.Round(n)); diff != "" {
@@ -24,7 +25,7 @@ func TestRoundKeepsItsRules(t *testing.T) {
 			t.Fatal("nothing breaks")
 		}
 		for i, f := range list {
-			trait := traitOf(f.Kind)
+			trait := sched.traitOf(f.Kind)
 			switch {
 			case i > 0 && f.At < list[i-1].At:
 				t.Errorf("%v comes before %v", f, list[i-1])
@@ -34,7 +35,7 @@ func TestRoundKeepsItsRules(t *testing.T) {
 				t.Errorf("%v lasts %v", f, f.For)
 			case trait.restarts && f.Master == sched.Survivor:
 				t.Errorf("%v ends the survivor", f)
-			case (f.Master == "") != (f.Part == Router):
+			case (f.Master == "") != f.Part.common():
 				t.Errorf("%v of %q is of master %q", f, f.Part, f.Master)
 			case (f.Router != "") != (f.Part == Router || f.Part == Link):
 				t.Errorf("%v of %q is of router %q", f, f.Part, f.Router)
@@ -43,7 +44,7 @@ func TestRoundKeepsItsRules(t *testing.T) {
 				if g.At+g.For <= f.At {
 					continue
 				}
-				if overlap(g.claims(routers), f.claims(routers)) {
+				if overlap(sched.claims(g), sched.claims(f)) {
 					t.Errorf("%v while %v", f, g)
 				}
 				if f.Part == Router && g.Part == Router {
@@ -65,14 +66,14 @@ func TestRoundsReachEverything(t *testing.T) {
 		for i, f := range list {
 			seen[f.Kind]++
 			total++
-			down := map[string]bool{f.Master: fatal(f.Kind)}
+			down := map[string]bool{f.Master: sched.fatal(f.Kind)}
 			for _, g := range list[:i] {
 				if g.At+g.For > f.At {
 					overlaps++
-					down[g.Master] = down[g.Master] || fatal(g.Kind)
+					down[g.Master] = down[g.Master] || sched.fatal(g.Kind)
 				}
 			}
-			if fatal(f.Kind) && down["m1"] && down["m2"] && down["m3"] {
+			if sched.fatal(f.Kind) && down["m1"] && down["m2"] && down["m3"] {
 				none++
 			}
 		}
@@ -91,11 +92,12 @@ func TestRoundsReachEverything(t *testing.T) {
 }
 
 func TestPlannedChangesTakeTurns(t *testing.T) {
+	sched := schedule(1)
 	seen := make(map[Kind]bool)
 	for n := range 30 {
-		f := schedule(1).Planned(n)
+		f := sched.Planned(n)
 		seen[f.Kind] = true
-		if traitOf(f.Kind).restarts && f.Master == "m1" {
+		if sched.traitOf(f.Kind).restarts && f.Master == "m1" {
 			t.Errorf("%v ends the survivor", f)
 		}
 	}

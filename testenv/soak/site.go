@@ -71,9 +71,11 @@ func (c speakerConfig) write(path string) error {
 	return os.WriteFile(path, b.Bytes(), 0o644)
 }
 
-// site is the lab of a run: the bgp topology with configurations of its own.
+// site is the lab of a run: the bgp topology, or the flat one, with
+// configurations of its own.
 type site struct {
 	*lab.Lab
+	flat    bool
 	bfd     time.Duration
 	configs string // the folder of the speakers' configurations
 }

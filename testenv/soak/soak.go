@@ -89,22 +89,28 @@ func Run(ctx context.Context, log *slog.Logger, o Options) (_ *Report, err error
 	if err := removeLogs(o.Dir); err != nil {
 		return nil, err
 	}
-	r := &run{Options: o, log: log, told: make(map[string]bool), schedule: Schedule{
-		Seed: o.Seed, Masters: masters, Routers: routers, Survivor: masters[0], Storm: o.Storm,
-	}}
+	r := &run{Options: o, log: log, told: make(map[string]bool), schedule: newSchedule(o.Seed, o.Storm)}
 	log.Info("soak begins", "seed", o.Seed, "time", o.Time, "herald", o.Herald)
 	if r.site, err = newSite(ctx, slog.New(slog.DiscardHandler), o); err != nil {
 		return nil, err
 	}
 	r.rec = newRecorder()
 	r.obs = newObservers(r.rec)
-	r.injector = newInjector(r.site, r.rec, r.obs)
+	r.injector = newInjector(r.site, r.rec, r.obs, r.schedule)
 	trace, results, err := r.observe(ctx)
 	err = errors.Join(err, r.close())
 	report := newReport(o, &trace, r.samples, results)
 	raced, failed := checkRaces(o.Dir)
 	report.Violations, err = append(report.Violations, raced...), errors.Join(err, failed)
 	return report, errors.Join(err, report.write(filepath.Join(o.Dir, "soak.json")))
+}
+
+// newSchedule is that of the bgp topology.
+func newSchedule(seed uint64, storm time.Duration) Schedule {
+	return Schedule{
+		Seed: seed, Masters: masters, Routers: routers, Survivor: masters[0], Storm: storm,
+		kinds: traits(), wild: 800 * time.Millisecond, calm: 3 * time.Second,
+	}
 }
 
 // removeLogs removes the nodes' logs of an earlier run, which would be added to.
@@ -147,7 +153,7 @@ func (r *run) observe(ctx context.Context) (trace Trace, results []*probe.Result
 	}
 	r.rec.add(func(t *Trace, now time.Duration) { t.Ready = now })
 	r.log.Info("all masters are announced", "at", clock(r.rec.clock()))
-	r.load = startLoad(watching, r.site.Node("client"))
+	r.load = startLoad(watching, r.site.Node("client"), vip(4), vip(6))
 	err = r.rounds(ctx)
 	trace = r.rec.snapshot()
 	stop()

@@ -37,6 +37,7 @@ type commands struct {
 	Demo      demoCmd      `cmd:"" help:"Boot a lab, break it, and show what the routers and a client see. Needs root."`
 	Registry  registryCmd  `cmd:"" help:"Run a stub container registry: /v2/, controlled by /stub/v2."`
 	Soak      soakCmd      `cmd:"" help:"Let speakers live through random faults and check the VIP from outside. Needs root."`
+	SoakFlat  flatSoakCmd  `cmd:"" help:"The same on one segment, where an observer finds every time two masters had the VIP. Needs root."`
 }
 
 func main() {
