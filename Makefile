@@ -4,6 +4,7 @@ VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo u
 FUZZTIME   ?= 60s
 BENCH      ?=
 SOAK_TIME  ?= 30m
+MODE       ?= bgp
 STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOBUILD     = CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
 REALPARTS   = testenv/realparts
@@ -17,9 +18,9 @@ help: ## list the targets
 build: go ## build the static binary bin/herald
 	$(GOBUILD) -o bin/herald ./cmd/herald
 
-demo: root lab-binaries ## watch a VIP move between three masters in a lab of namespaces
+demo: root lab-binaries ## watch a VIP move between three masters in a lab of namespaces; MODE=arp without routers
 	testenv/install iproute2
-	bin/herald-testenv demo
+	bin/herald-testenv demo --mode $(MODE)
 
 test: root ## run all tests with the race detector
 	testenv/install gcc libc6-dev iproute2

@@ -1,6 +1,6 @@
-// Package demo shows Herald at work: it boots the bgp topology in a lab of
-// namespaces with the embedded router, breaks one thing after the other, and
-// tells what the routers and a client saw.
+// Package demo shows Herald at work: it boots a topology in a lab of namespaces,
+// bgp with the embedded router or flat, breaks one thing after the other, and
+// tells what the routers, or an observer on the segment, and a client saw.
 package demo
 
 import (
@@ -22,7 +22,7 @@ import (
 
 // Options say what to run.
 type Options struct {
-	// Topology is the path of bgp.clab.yml.
+	// Topology is the path of bgp.clab.yml or, for RunFlat, of flat.clab.yml.
 	Topology string
 	// Herald and Testenv are the paths of the two binaries.
 	Herald, Testenv string
@@ -47,6 +47,13 @@ var errMisbehaved = errors.New("the VIP did not behave as it should")
 const (
 	planned   = 100 * time.Millisecond
 	unplanned = 500 * time.Millisecond
+)
+
+// How many connections in a row succeed until an act is over: with somebody
+// looking, two seconds' worth.
+const (
+	brisk     = 100
+	leisurely = 400
 )
 
 // settle bounds the wait for any one thing to happen.
@@ -79,9 +86,9 @@ func Run(ctx context.Context, out io.Writer, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	s := &show{view: newView(out, o.Live), pace: 100}
+	s := &show{view: newView(out, o.Live, "r1", "r2"), pace: brisk}
 	if o.Live {
-		s.pace = 400 // two seconds: time to look
+		s.pace = leisurely
 	}
 	defer s.view.close()
 	s.view.say("Laying out %d nodes and %d links in network namespaces.", len(topology.Nodes), len(topology.Links))
@@ -109,7 +116,7 @@ func Run(ctx context.Context, out io.Writer, o Options) (err error) {
 	}
 	s.view.say("Every master is healthy and announces %s: both routers have three next hops, %s after the start.", vip, since(began))
 
-	s.traffic = probeFrom(ctx, s.lab.Node("client"), s.view)
+	s.traffic = probeFrom(ctx, s.lab.Node("client"), s.view, vip)
 	defer s.traffic.wait()
 	defer cancel()
 	if err := s.play(ctx); err != nil {

@@ -10,19 +10,20 @@ import (
 	"github.com/herald-vip/herald/probe"
 )
 
-// view tells the story. Live, three lines at the foot of the screen show which
-// masters each router uses and how the client fares, while the story scrolls
-// above them; otherwise there is just the story.
+// view tells the story. Live, a few lines at the foot of the screen show which
+// masters each router uses, or which one holds the VIP, and how the client fares,
+// while the story scrolls above them; otherwise there is just the story.
 type view struct {
-	live bool
+	live  bool
+	names []string // of the lines that show masters
 
-	mu      sync.Mutex
-	out     io.Writer
-	drawn   bool
-	last    time.Time
-	routers map[string]string
-	strip   []string // one cell per attempt, the newest last
-	failed  int
+	mu     sync.Mutex
+	out    io.Writer
+	drawn  bool
+	last   time.Time
+	users  map[string]string // the lines by name
+	strip  []string          // one cell per attempt, the newest last
+	failed int
 }
 
 const (
@@ -38,8 +39,9 @@ const (
 	reset  = "\x1b[0m"
 )
 
-func newView(out io.Writer, live bool) *view {
-	return &view{out: out, live: live, routers: map[string]string{"r1": "", "r2": ""}}
+// newView tells the story to out. The names are of those who use masters.
+func newView(out io.Writer, live bool, names ...string) *view {
+	return &view{out: out, live: live, names: names, users: make(map[string]string)}
 }
 
 // title opens an act.
@@ -64,8 +66,8 @@ func (v *view) print(text string) {
 	v.draw()
 }
 
-// router shows which masters a router uses.
-func (v *view) router(name string, use []string) {
+// uses shows which masters a router uses, or the segment.
+func (v *view) uses(name string, use ...string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	line := ""
@@ -78,7 +80,7 @@ func (v *view) router(name string, use []string) {
 		}
 		line += " " + mark
 	}
-	v.routers[name] = line
+	v.users[name] = line
 	v.refresh()
 }
 
@@ -122,10 +124,9 @@ func (v *view) refresh() {
 	v.draw()
 }
 
-const footLines = 4
-
 func (v *view) erase() {
 	if v.drawn {
+		footLines := len(v.names) + 2 // an empty one, and the client's
 		fmt.Fprintf(v.out, "\x1b[%dA\x1b[J", footLines)
 		v.drawn = false
 	}
@@ -135,7 +136,11 @@ func (v *view) draw() {
 	if !v.live {
 		return
 	}
-	fmt.Fprintf(v.out, "\n  r1 %s\n  r2 %s\n  client %s  %d failed\n", v.routers["r1"], v.routers["r2"], strings.Join(v.strip, ""), v.failed)
+	foot := "\n"
+	for _, name := range v.names {
+		foot += fmt.Sprintf("  %s %s\n", name, v.users[name])
+	}
+	fmt.Fprintf(v.out, "%s  client %s  %d failed\n", foot, strings.Join(v.strip, ""), v.failed)
 	v.drawn = true
 	v.last = time.Now()
 }

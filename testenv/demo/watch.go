@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -34,7 +35,7 @@ func watch(ctx context.Context, name string, node *lab.Node, v *view) *watched {
 			for state, err := range router.Watch(ctx, socketOf(node, "/run/router.sock")) {
 				w.take(state, err)
 				if err == nil {
-					v.router(name, masterList(state))
+					v.uses(name, masterList(state)...)
 				}
 			}
 			select {
@@ -116,7 +117,7 @@ func masterList(s *router.State) []string {
 
 // traffic is a client that connects to the VIP every few milliseconds.
 type traffic struct {
-	done chan struct{}
+	running sync.WaitGroup
 
 	mu       sync.Mutex
 	settled  chan struct{} // closed at every attempt
@@ -128,27 +129,31 @@ type traffic struct {
 	kinds    map[probe.Outcome]int // of failures
 }
 
-// probeFrom connects from the node to the apiserver behind the VIP until ctx ends.
-func probeFrom(ctx context.Context, node *lab.Node, v *view) *traffic {
-	t := &traffic{done: make(chan struct{}), settled: make(chan struct{}), servers: make(map[string]int), kinds: make(map[probe.Outcome]int)}
-	prober := probe.Prober{
-		Target: vip + ":6443", Identify: true, Dial: node.DialContext, Keep: -1,
-		OnEvent: func(e probe.Event) {
-			t.take(e)
-			v.attempt(e.Attempt)
-		},
-	}
-	go func() {
-		defer close(t.done)
-		// The target is a literal address, so there is no error to expect.
-		if _, err := prober.Run(ctx); err != nil {
-			v.say("PROBLEM: %v", err)
+// probeFrom connects from the node to the apiserver behind the VIP's addresses
+// until ctx ends, and shows the connections to the first of them.
+func probeFrom(ctx context.Context, node *lab.Node, v *view, vips ...string) *traffic {
+	t := &traffic{settled: make(chan struct{}), servers: make(map[string]int), kinds: make(map[probe.Outcome]int)}
+	for i, vip := range vips {
+		prober := probe.Prober{
+			Target: net.JoinHostPort(vip, "6443"), Identify: true, Dial: node.DialContext, Keep: -1,
+			OnEvent: func(e probe.Event) {
+				t.take(e)
+				if i == 0 {
+					v.attempt(e.Attempt)
+				}
+			},
 		}
-	}()
+		t.running.Go(func() {
+			// The target is a literal address, so there is no error to expect.
+			if _, err := prober.Run(ctx); err != nil {
+				v.say("PROBLEM: %v", err)
+			}
+		})
+	}
 	return t
 }
 
-func (t *traffic) wait() { <-t.done }
+func (t *traffic) wait() { t.running.Wait() }
 
 func (t *traffic) take(e probe.Event) {
 	t.mu.Lock()

@@ -96,7 +96,8 @@ func (c *routerCmd) Run(ctx context.Context) error {
 }
 
 type demoCmd struct {
-	Topology string `default:"testenv/topologies/bgp.clab.yml" type:"existingfile" placeholder:"FILE" help:"The topology to boot."`
+	Mode     string `default:"bgp" enum:"bgp,arp" help:"What to show: VIPs announced by BGP, or held by an elected master that answers ARP and NDP (${enum})."`
+	Topology string `type:"existingfile" placeholder:"FILE" help:"The topology to boot. Default: bgp.clab.yml or flat.clab.yml in testenv/topologies."`
 	Herald   string `default:"bin/herald" type:"existingfile" placeholder:"FILE" help:"The herald binary to show."`
 	Logs     string `placeholder:"DIR" help:"Keep a log of each node in this folder."`
 	Plain    bool   `help:"Print events only, as when the output is not a terminal."`
@@ -113,8 +114,12 @@ func (c *demoCmd) Run(ctx context.Context) error {
 	}
 	info, err := os.Stdout.Stat()
 	terminal := err == nil && info.Mode()&os.ModeCharDevice != 0
-	return demo.Run(ctx, os.Stdout, demo.Options{
-		Topology: c.Topology, Herald: c.Herald, Testenv: self, Logs: c.Logs, Live: terminal && !c.Plain,
+	show, topology := demo.Run, "testenv/topologies/bgp.clab.yml"
+	if c.Mode == "arp" {
+		show, topology = demo.RunFlat, "testenv/topologies/flat.clab.yml"
+	}
+	return show(ctx, os.Stdout, demo.Options{
+		Topology: cmp.Or(c.Topology, topology), Herald: c.Herald, Testenv: self, Logs: c.Logs, Live: terminal && !c.Plain,
 	})
 }
 
