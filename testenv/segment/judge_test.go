@@ -45,6 +45,12 @@ func (s *script) accepts(master string, from, to time.Duration) *script {
 	return s
 }
 
+// late accepts one packet, long after it was sent.
+func (s *script) late(master string, asked, at time.Duration) *script {
+	s.Sightings = append(s.Sightings, Sighting{At: at, Asked: asked, VIP: vip4, Master: master, Act: Accepts})
+	return s
+}
+
 func (s *script) moved(master string, from, to time.Duration) *script {
 	s.Moves = append(s.Moves, Move{master, from, to})
 	return s
@@ -73,7 +79,7 @@ func TestJudge(t *testing.T) {
 		{"a word too late", new(script).holds("m1", 0, 1000*ms).holds("m2", 1010*ms, 2000*ms).act("m2", Announces, 1600*ms), []found{{Unannounced, "m2", "m1"}}},
 
 		{"both answer for a time", new(script).holds("m1", 0, 2000*ms).act("m2", Announces, 999*ms).holds("m2", 1000*ms, 1500*ms), []found{{TwoHolders, "m2", "m1"}}},
-		{"both answer one question", new(script).holds("m1", 0, 1000*ms).act("m2", Announces, 989*ms).answer("m2", 990*ms, ms/10).holds("m2", 1000*ms, 2000*ms), []found{{TwoHolders, "m2", "m1"}}},
+		{"both answer one question", new(script).holds("m1", 0, 1000*ms).answer("m2", 990*ms, ms/10).act("m2", Announces, 991*ms).holds("m2", 1000*ms, 2000*ms), []found{{TwoHolders, "m2", "m1"}}},
 		{"the old holder's answer is late", new(script).holds("m1", 0, 990*ms).answer("m1", 990*ms, 30*ms).act("m2", Announces, 1001*ms).holds("m2", 1010*ms, 2000*ms), nil},
 		{"a question is late", new(script).holds("m1", 0, 1000*ms).act("m2", Announces, 994*ms).answer("m2", 990*ms, 5*ms).holds("m2", 1000*ms, 2000*ms), nil},
 		{"a frozen holder answers once more", change().answer("m1", 1500*ms, ms/10).holds("m2", 2000*ms, 3000*ms), []found{{TwoHolders, "m1", "m2"}}},
@@ -93,6 +99,10 @@ func TestJudge(t *testing.T) {
 		{"for the linger of a planned change", change().accepts("m1", 1020*ms, 1600*ms).moved("m1", 995*ms, 1000*ms), nil},
 		{"and longer", change().holds("m2", 2000*ms, 3000*ms).accepts("m1", 1020*ms, 2600*ms).moved("m1", 995*ms, 1000*ms), []found{{Trespass, "m1", "m2"}}},
 		{"a packet under way at the change", change().accepts("m1", 1000*ms, 1001*ms), nil},
+		{"and before the change", change().accepts("m1", 1020*ms, 1030*ms).moved("m1", 1500*ms, 1510*ms), []found{{Trespass, "m1", "m2"}}},
+		{"the next holder accepts long before", new(script).holds("m1", 0, 500*ms).accepts("m2", 600*ms, 610*ms).act("m2", Announces, 1001*ms).holds("m2", 1010*ms, 2000*ms), []found{{Trespass, "m2", "m1"}}},
+		{"a packet under way at two changes", new(script).holds("m1", 0, 1000*ms).act("m2", Announces, 1001*ms).act("m3", Announces, 1110*ms).holds("m3", 1120*ms, 2000*ms).
+			late("m3", 995*ms, 1140*ms), nil},
 		{"a third one accepts", change().accepts("m3", 500*ms, 510*ms), []found{{Trespass, "m3", "m1"}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

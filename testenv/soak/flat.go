@@ -126,7 +126,9 @@ func (r *flatRun) observe(ctx context.Context) (_ []*probe.Result, err error) {
 	}
 	r.rec.add(func(t *Trace, now time.Duration) { t.Ready = now })
 	loading, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
+	stalls := newObservers(r.rec)
+	stalls.stalls(loading)
+	defer func() { stop(); err = errors.Join(err, stalls.wait()) }()
 	r.load = startLoad(loading, r.site.Node("c1"), flatVIPs()...)
 	for n := 0; ctx.Err() == nil && (n == 0 || r.faults < r.Faults) && err == nil; n++ {
 		err = r.round(ctx, n)
@@ -214,7 +216,7 @@ func (r *flatRun) check(t *Trace, seen *segment.Trace) (found []Violation) {
 		found = append(found, Violation{at, Rule(v.Rule), v.String(), slices.Concat(faultsAround(t, at), v.Around)})
 	}
 	for _, vip := range flatVIPs() {
-		for _, gap := range unheld(t, seen.Silences(vip, silent), r.offset, r.Back) {
+		for _, gap := range r.unheld(t, seen.Silences(vip, silent)) {
 			found = append(found, Violation{gap.From, Missing, fmt.Sprintf("nobody answers for %s until %s, though nothing is wrong", vip, clock(gap.To)), faultsAround(t, gap.From)})
 		}
 	}
@@ -222,7 +224,7 @@ func (r *flatRun) check(t *Trace, seen *segment.Trace) (found []Violation) {
 		found = append(found, Violation{c.At, Crashed, fmt.Sprintf("the speaker of %s ended: %s", c.Master, c.Reason), nil})
 	}
 	for _, w := range t.Windows {
-		if n, ok := w.dropped(); ok {
+		if n, ok := w.dropped(); ok && !r.starved(t, w.Span) {
 			found = append(found, Violation{w.From, Dropped, fmt.Sprintf("%s, all else well, cost %d of %d connections: %v", w.Change, n, w.Attempts, w.Failures), nil})
 		}
 	}
@@ -241,23 +243,32 @@ func faultsAround(t *Trace, at time.Duration) (lines []string) {
 	return lines
 }
 
+// starved reports whether the machine was so busy in a span that this process did
+// not get to run for a good part of a lease. A speaker may not have either, and
+// then its lease ended by right.
+func (r *flatRun) starved(t *Trace, s Span) bool {
+	return t.stalled(Span{s.From - moment, s.To}) > r.Lease/4
+}
+
 // silent is how many questions in a row without an answer are a silence.
 const silent = 10
 
 // unheld returns the silences, by the recorder's clock, in which the VIP was to
-// be somebody's: everybody was up, no fault was on, and none had been for a while.
-func unheld(t *Trace, silences []segment.Silence, offset, back time.Duration) (gaps []Span) {
+// be somebody's: everybody was up, no fault was on and none had been for a
+// while, and the machine was not too busy.
+func (r *flatRun) unheld(t *Trace, silences []segment.Silence) (gaps []Span) {
 	excuses := []Span{{0, t.Ready}}
 	for _, i := range t.Incidents {
 		e := Span{i.Began, Never}
 		if i.Mended != Never {
-			e.To = i.Mended + back
+			e.To = i.Mended + r.Back
 		}
 		excuses = append(excuses, e)
 	}
 	for _, due := range without(Span{0, t.End}, excuses) {
 		for _, s := range silences {
-			if gap := (Span{max(s.From-offset, due.From), min(s.To-offset, due.To)}); gap.From < gap.To {
+			gap := Span{max(s.From-r.offset, due.From), min(s.To-r.offset, due.To)}
+			if gap.From < gap.To && !r.starved(t, gap) {
 				gaps = append(gaps, gap)
 			}
 		}

@@ -40,16 +40,18 @@ func TestUnheld(t *testing.T) {
 	trace := &Trace{Ready: 2 * s, End: 60 * s, Incidents: []Incident{
 		{Began: 10 * s, Broken: 10 * s, Mending: 12 * s, Mended: 13 * s},
 		{Began: 40 * s, Broken: 40 * s, Mending: Never, Mended: Never},
-	}}
+	}, Stalls: []Span{{29 * s, 29*s + s/4}}}
 	silences := []segment.Silence{
 		{From: 0, To: 2 * s},           // before it was ready
 		{From: 6 * s, To: 8 * s},       // for nothing, by the observer's clock
 		{From: 11 * s, To: 17 * s},     // a fault and what it takes to come back
 		{From: 22 * s, To: 25*s + s/2}, // likewise for nothing
+		{From: 31 * s, To: 32 * s},     // so was the observer
 		{From: 45 * s, To: 50 * s},     // a fault that was not mended
 	}
 	want := []Span{{5 * s, 7 * s}, {21 * s, 24*s + s/2}}
-	if got := unheld(trace, silences, s, 5*s); !slices.Equal(got, want) {
+	r := &flatRun{FlatOptions: FlatOptions{Lease: 600 * time.Millisecond, Back: 5 * s}, offset: s}
+	if got := r.unheld(trace, silences); !slices.Equal(got, want) {
 		t.Errorf("unheld are %v, want %v", got, want)
 	}
 }

@@ -8,6 +8,9 @@
 // routes and addresses, asking Herald for nothing, and what it has broken
 // itself. From this trace [Check] finds every time the VIP was announced
 // where it should not have been, or was not where it should.
+//
+// [RunFlat] does likewise on the flat topology, where an observer on the
+// segment is the witness (package segment) and two holders are what must not be.
 package soak
 
 import (

@@ -1,0 +1,238 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mdlayher/arp"
+	"github.com/mdlayher/ethernet"
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/testenv/lab"
+)
+
+// foreign is the MAC address of a machine that is no master.
+var foreign = net.HardwareAddr{0x02, 0xff, 0, 0, 0, 1}
+
+// TestARPFlood floods the segment with forged ARP and the masters with forged
+// gossip, 10,000 frames a second each: the VIP does not move, and memory does
+// not grow.
+func TestARPFlood(t *testing.T) {
+	const perSecond, seconds = 10_000, 5
+	f, holder := newElected(t)
+	rng := rand.New(rand.NewPCG(1, 2))
+	var gossip [][]byte
+	for _, m := range flatMasters() {
+		for _, from := range []string{"10.4.0.66", "10.4.0.1", "10.4.0.2", "10.4.0.3"} { // nobody's, and members'
+			for range 8 {
+				to := netip.AddrFrom4([4]byte{10, 4, 0, m[1] - '0'})
+				gossip = append(gossip, datagram(t, f.Link(m, "lan").MAC(m), netip.MustParseAddr(from), to, rng))
+			}
+		}
+	}
+	var forged [][]byte
+	for i := range byte(64) {
+		mac := net.HardwareAddr{0x02, 0xff, 0, 0, 1, i}
+		for _, op := range []arp.Operation{arp.OperationRequest, arp.OperationReply} {
+			forged = append(forged, claim(t, op, mac, f.vips()[0], f.vips()[0]))
+		}
+	}
+	for _, flood := range []struct {
+		name   string
+		frames [][]byte
+	}{{"gossip", gossip}, {"ARP", forged}} {
+		t.Run(flood.name, func(t *testing.T) {
+			from := f.seen.Clock()
+			before := make(map[string]int)
+			for _, m := range flatMasters() {
+				before[m] = memory(t, f.Node(m+"-speaker").Daemon("herald").Pid(), "VmRSS")
+			}
+			shout(t, f.Node("o1"), flood.frames, perSecond, perSecond*seconds)
+			f.asked(t, 50)
+			f.stays(t, holder, from)
+			for _, m := range flatMasters() {
+				const most = 24 << 20
+				if now := memory(t, f.Node(m+"-speaker").Daemon("herald").Pid(), "VmRSS"); now > before[m]+most {
+					t.Errorf("the speaker of %s grew from %d to %d MiB", m, before[m]>>20, now>>20)
+				}
+				const lines = 100
+				if n := f.logged(t, m, "level=(WARN|ERROR)"); n > lines {
+					t.Errorf("%s logged %d warnings and errors, want %d at most", m, n, lines)
+				}
+			}
+		})
+	}
+	// The client believes the last that it heard: the holder's word, in the end.
+	load := f.connect(t)
+	eventually(t, soon, func() error {
+		load.mark()
+		load.works(t)
+		if n := load.failed(); n > 0 {
+			return fmt.Errorf("%d connections fail", n)
+		}
+		return nil
+	})
+}
+
+// TestARPStranger has a machine that is no master use the VIP. The holder
+// defends it, and says whom it saw; with `onConflict: yield` it gives it up.
+func TestARPStranger(t *testing.T) {
+	f, holder := newElected(t)
+	vip := f.vips()[0]
+	from := f.seen.Clock()
+	use := [][]byte{claim(t, arp.OperationReply, foreign, vip, vip)}
+	shout(t, f.Node("o1"), use, 10, 20)
+	eventually(t, soon, func() error {
+		status, err := f.speaker(holder).status(t)
+		if err != nil {
+			return err
+		}
+		for _, v := range status.VIPs {
+			if v.Address == vip && !strings.Contains(v.Conflict, foreign.String()) {
+				return fmt.Errorf("status says of a conflict: %q", v.Conflict)
+			}
+		}
+		return nil
+	})
+	if n := f.logged(t, holder, "level=ERROR.*"+foreign.String()); n != 1 {
+		t.Errorf("%s named the stranger %d times, want once", holder, n)
+	}
+	f.asked(t, 50)
+	f.stays(t, holder, from)
+	for _, m := range flatMasters() {
+		for _, other := range flatMasters() {
+			if n := f.logged(t, m, "level=ERROR.*"+f.Link(other, "lan").MAC(other).String()); n > 0 {
+				t.Errorf("%s took %s for a stranger", m, other)
+			}
+		}
+	}
+
+	for _, m := range flatMasters() {
+		f.rewrite(t, m, "herald.yaml", func(s string) string {
+			return strings.Replace(s, "announce: arp", "announce: arp\n  onConflict: yield", 1)
+		})
+	}
+	eventually(t, soon, func() error {
+		shout(t, f.Node("o1"), use, 10, 1)
+		if m, _ := f.seen.Holder(vip); m != "" {
+			return fmt.Errorf("%s still answers", m)
+		}
+		return nil
+	})
+}
+
+// TestARPSomebodyElseAtWork removes the holder's address, and flushes its
+// nftables, over and over: both are put back, and the VIP does not move.
+func TestARPSomebodyElseAtWork(t *testing.T) {
+	f, holder := newElected(t)
+	for _, vip := range f.vips() {
+		for times := 1; times <= 3; times++ {
+			_, err := run(t, f.Node(holder), "ip", "addr", "del", fmt.Sprintf("%v/%d", vip, vip.BitLen()), "dev", "eth1")
+			must(t, err)
+			eventually(t, soon, func() error {
+				status, err := f.speaker(holder).status(t)
+				if err != nil {
+					return err
+				}
+				for _, v := range status.VIPs {
+					if v.Address == vip && v.Restored < times {
+						return fmt.Errorf("%v was put back %d times, want %d", vip, v.Restored, times)
+					}
+				}
+				return nil
+			})
+			f.held(t, holder)
+		}
+	}
+	for range 3 {
+		_, err := run(t, f.Node(holder), "nft", "flush", "ruleset")
+		must(t, err)
+		eventually(t, soon, func() error {
+			out, err := run(t, f.Node(holder), "nft", "list", "tables")
+			if err == nil && (!strings.Contains(out, "table arp herald") || !strings.Contains(out, "table inet herald")) {
+				err = errors.New("the tables are " + out)
+			}
+			return err
+		})
+		f.held(t, holder)
+	}
+}
+
+// shout sends frames from a node, one after the other, at a rate.
+func shout(t *testing.T, n *lab.Node, frames [][]byte, perSecond, total int) {
+	t.Helper()
+	must(t, n.Do(func() error {
+		dev, err := net.InterfaceByName("eth1")
+		if err != nil {
+			return err
+		}
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		if err := unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: dev.Index}); err != nil {
+			return err
+		}
+		const batches = 100 // a second
+		tick := time.NewTicker(time.Second / batches)
+		defer tick.Stop()
+		for sent := 0; sent < total; {
+			<-tick.C
+			for range max(1, perSecond/batches) {
+				if _, err := unix.Write(fd, frames[sent%len(frames)]); err != nil && !errors.Is(err, unix.ENOBUFS) {
+					return err
+				}
+				sent++
+			}
+		}
+		return nil
+	}))
+}
+
+// claim is an ARP packet in which a machine says that it has an address.
+func claim(t *testing.T, op arp.Operation, mac net.HardwareAddr, sender, target netip.Addr) []byte {
+	t.Helper()
+	p, err := arp.NewPacket(op, mac, sender, ethernet.Broadcast, target)
+	must(t, err)
+	body, err := p.MarshalBinary()
+	must(t, err)
+	frame, err := (&ethernet.Frame{Source: mac, Destination: ethernet.Broadcast, EtherType: ethernet.EtherTypeARP, Payload: body}).MarshalBinary()
+	must(t, err)
+	return frame
+}
+
+// datagram is a UDP datagram of nonsense to the gossip port, without a checksum.
+func datagram(t *testing.T, mac net.HardwareAddr, from, to netip.Addr, rng *rand.Rand) []byte {
+	t.Helper()
+	const ip, udp = 20, 8
+	p := make([]byte, ip+udp+50+rng.IntN(1000))
+	p[0], p[8], p[9] = 0x45, 64, unix.IPPROTO_UDP
+	binary.BigEndian.PutUint16(p[2:], uint16(len(p)))
+	copy(p[12:], from.AsSlice())
+	copy(p[16:], to.AsSlice())
+	var sum uint32
+	for i := 0; i < ip; i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(p[i:]))
+	}
+	sum = sum>>16 + sum&0xffff
+	binary.BigEndian.PutUint16(p[10:], ^uint16(sum+sum>>16))
+	binary.BigEndian.PutUint16(p[ip:], 7946)
+	binary.BigEndian.PutUint16(p[ip+2:], 7946)
+	binary.BigEndian.PutUint16(p[ip+4:], uint16(len(p)-ip))
+	for i := ip + udp; i < len(p); i++ {
+		p[i] = byte(rng.Uint32())
+	}
+	frame, err := (&ethernet.Frame{Source: foreign, Destination: mac, EtherType: ethernet.EtherTypeIPv4, Payload: p}).MarshalBinary()
+	must(t, err)
+	return frame
+}
