@@ -15,8 +15,9 @@ func (m *Machine) Receive(now time.Time, msg Message) {
 	d := m.duration()
 	if msg.Receiver != 0 && msg.Receiver != identity(m.self.member, m.self.incarnation) {
 		m.ignored++
-		if m.now.Sub(p.greeted) >= d/12 {
-			p.greet = true // it thinks that our process is an earlier one
+		if m.now.Sub(p.introduced) >= d/12 {
+			p.introduced = m.now
+			p.introduce = true // it takes us for an earlier process
 		}
 		return
 	}
@@ -179,33 +180,44 @@ func (m *Machine) Take() ([]Outgoing, []Event) {
 	return out, events
 }
 
-// pack turns what is queued for a peer into messages.
+// pack turns what is to be said to a peer into messages.
 func (m *Machine) pack(out []Outgoing, p *peer) []Outgoing {
 	items := p.queue
-	p.queue = nil
 	var describe []Electorate
-	if p.greet {
-		p.greet, p.greeted = false, m.now
-		for _, l := range m.own {
-			items = m.appendStand(items, l)
-		}
+	if p.introduce || p.greet {
 		for _, r := range []*roll{m.active, m.pending} {
 			if r != nil {
 				describe = append(describe, r.Electorate)
 			}
 		}
-	} else if len(items) == 0 {
-		return out
 	}
+	if p.introduce { // as to one of whom nothing is known: what we know may be wrong
+		out = m.emit(out, p, 0, describe, nil)
+	}
+	if p.greet {
+		for _, l := range m.own {
+			items = m.appendStand(items, l)
+		}
+	}
+	if p.greet || len(items) > 0 {
+		receiver := uint64(0)
+		if p.incarnation != 0 {
+			receiver = identity(p.name, p.incarnation)
+		}
+		out = m.emit(out, p, receiver, describe, items)
+	}
+	p.queue, p.greet, p.introduce = nil, false, false
+	return out
+}
+
+// emit appends messages to a peer that hold all the items, at least one message.
+func (m *Machine) emit(out []Outgoing, p *peer, receiver uint64, describe []Electorate, items []Item) []Outgoing {
 	for {
 		p.sequence++
 		msg := Message{
-			From: m.self.member, Incarnation: m.self.incarnation, Sequence: p.sequence,
+			From: m.self.member, Incarnation: m.self.incarnation, Receiver: receiver, Sequence: p.sequence,
 			Active: m.active.sum(), Pending: m.pending.sum(),
 			Abstaining: m.abstaining(), Settled: !m.now.Before(m.settled), Electorates: describe,
-		}
-		if p.incarnation != 0 {
-			msg.Receiver = identity(p.name, p.incarnation)
 		}
 		n := msg.room(items)
 		msg.Items, items, describe = items[:n:n], items[n:], nil

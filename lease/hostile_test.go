@@ -197,3 +197,33 @@ func TestDeterministic(t *testing.T) {
 		}
 	}
 }
+
+// Two members that take each other for earlier processes find out.
+func TestMistakenIdentities(t *testing.T) {
+	c := newCluster(t, "m1", "m2")
+	c.run(2 * duration)
+	early := map[string]packet{}
+	for _, name := range c.names { // what the first processes say to whoever is there
+		c.start(name, c.electorate)
+		for _, o := range first(c.nodes[name].Take()) {
+			b, err := o.AppendBinary(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			early[o.To] = packet{from: name, to: o.To, bytes: b}
+		}
+	}
+	for _, name := range c.names {
+		c.start(name, c.electorate)
+		c.nodes[name].Take() // lost
+		msg, err := lease.ParseMessage(early[name].bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.nodes[name].Receive(c.now, msg)
+	}
+	c.stand(vip)
+	c.awaitHolder(2 * duration)
+}
+
+func first(out []lease.Outgoing, _ []lease.Event) []lease.Outgoing { return out }

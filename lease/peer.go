@@ -19,10 +19,11 @@ type peer struct {
 	electorates         []*roll // those of its electorates that it has described
 	stands              map[uint64]*stand
 
-	sequence uint64 // of the last message to it
-	greet    bool   // tell it everything with the next message
-	greeted  time.Time
-	queue    []Item
+	sequence   uint64 // of the last message to it
+	queue      []Item
+	greet      bool // tell it everything
+	introduce  bool // tell it who we are
+	introduced time.Time
 }
 
 // stand is a candidacy of a peer.
@@ -37,7 +38,7 @@ type stand struct {
 
 // begin forgets what an earlier process of the peer has said.
 func (p *peer) begin(incarnation uint64) {
-	*p = peer{name: p.name, incarnation: incarnation, sequence: p.sequence, greet: true}
+	*p = peer{name: p.name, incarnation: incarnation, sequence: p.sequence, introduced: p.introduced, greet: true}
 }
 
 // note takes what a message says about its sender, and reports whether it is news.
