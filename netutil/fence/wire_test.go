@@ -15,10 +15,13 @@ import (
 
 // The node, whose addresses are fenced, and a neighbour on the same link.
 var (
-	nodeOwn  = pair{netip.MustParsePrefix("10.9.0.1/24"), netip.MustParsePrefix("fd00:9::1/64")}
-	nextDoor = pair{netip.MustParsePrefix("10.9.0.2/24"), netip.MustParsePrefix("fd00:9::2/64")}
+	nodeOwn  = pair{netip.MustParsePrefix("10.9.0.1/16"), netip.MustParsePrefix("fd00:9::1/64")}
+	nextDoor = pair{netip.MustParsePrefix("10.9.0.2/16"), netip.MustParsePrefix("fd00:9::2/64")}
 	vip      = pair{netip.MustParsePrefix("10.9.0.100/32"), netip.MustParsePrefix("fd00:9::100/128")}
 )
+
+// firstAsker is the first of those who ask; no other address comes after it.
+var firstAsker = [2]netip.Addr{netip.MustParseAddr("10.9.1.0"), netip.MustParseAddr("fd00:9::1:0")}
 
 // pair is an address of each family.
 type pair [2]netip.Prefix
@@ -29,6 +32,7 @@ func (p pair) addrs() []netip.Addr { return []netip.Addr{p[0].Addr(), p[1].Addr(
 type segment struct {
 	node, neighbour *host
 	conn            *packet.Conn
+	asker           [2]netip.Addr // who asked last
 }
 
 const linkName = "lan0"
@@ -36,7 +40,7 @@ const linkName = "lan0"
 // newSegment makes a node that has the virtual addresses on its link.
 func newSegment(t testing.TB) *segment {
 	t.Helper()
-	s := &segment{node: newHost(t), neighbour: newHost(t)}
+	s := &segment{node: newHost(t), neighbour: newHost(t), asker: firstAsker}
 	s.node.addVeth(linkName, s.neighbour)
 	for i := range vip {
 		s.node.add(linkName, nodeOwn[i])
@@ -66,31 +70,41 @@ func newSegment(t testing.TB) *segment {
 }
 
 // answers is whether the node answers when it is asked for addr. It is asked for its
-// own address after that: once that is answered, nothing more is to come.
+// own address after that: once that is answered, nothing more is to come. A new link
+// loses frames at first; so it asks again, each time as somebody else.
 func (s *segment) answers(addr netip.Addr) bool {
 	s.node.t.Helper()
-	control := nodeOwn[1].Addr()
+	i := 1
 	if addr.Is4() {
-		control = nodeOwn[0].Addr()
+		i = 0
 	}
-	s.ask(addr)
-	s.ask(control)
-	answered := false
-	for {
-		f := s.next()
-		if f.kind == answerFrame && f.sender == addr {
-			answered = true
+	control, answered := nodeOwn[i].Addr(), false
+	eventually(s.node.t, "the node answers for its own address", func() bool {
+		if s.asker[i] = s.asker[i].Next(); !nodeOwn[i].Contains(s.asker[i].Next()) {
+			s.asker[i] = firstAsker[i]
 		}
-		if f.kind == answerFrame && f.sender == control {
-			return answered
+		s.ask(s.asker[i], addr)
+		s.ask(s.asker[i], control)
+		for answered = false; ; {
+			f, ok := s.poll(time.Second)
+			switch {
+			case !ok:
+				return false
+			case f.kind != answerFrame || f.target != s.asker[i]:
+			case f.sender == addr:
+				answered = true
+			case f.sender == control:
+				return true
+			}
 		}
-	}
+	})
+	return answered
 }
 
 // frame is ARP or neighbour discovery.
 type frame struct {
 	kind           frameKind
-	sender, target netip.Addr // sender of an answer is whose link-layer address it tells
+	sender, target netip.Addr // of an answer: whose link-layer address it tells, and whom
 }
 
 type frameKind int
@@ -139,20 +153,21 @@ func parseFrame(b []byte) frame {
 	case len(b) < 78 || binary.BigEndian.Uint16(b[12:]) != unix.ETH_P_IPV6 || b[20] != unix.IPPROTO_ICMPV6:
 		return frame{}
 	case b[54] == 136:
-		return frame{kind: answerFrame, sender: netip.AddrFrom16([16]byte(b[62:]))}
+		return frame{answerFrame, netip.AddrFrom16([16]byte(b[62:])), netip.AddrFrom16([16]byte(b[38:]))}
 	case b[54] == 135:
 		return frame{askingFrame, netip.AddrFrom16([16]byte(b[22:])), netip.AddrFrom16([16]byte(b[62:]))}
 	}
 	return frame{}
 }
 
-// ask asks for addr, as the neighbour.
-func (s *segment) ask(addr netip.Addr) {
+// ask asks for addr, from the neighbour's link.
+func (s *segment) ask(asker, addr netip.Addr) {
+	s.node.t.Helper()
 	if addr.Is4() {
-		s.send(arpFrame(s.neighbour.mac(linkName), 1, nextDoor[0].Addr(), addr))
+		s.send(arpFrame(s.neighbour.mac(linkName), 1, asker, addr))
 		return
 	}
-	s.send(solicitation(s.neighbour.mac(linkName), nextDoor[1].Addr(), addr))
+	s.send(solicitation(s.neighbour.mac(linkName), asker, addr))
 }
 
 func (s *segment) send(frame []byte) {
