@@ -127,7 +127,8 @@ func Run(ctx context.Context, log *slog.Logger, version, file string) error {
 		return err
 	}
 	d.speaker = speaker.New(log, d.bgp, d.addresses, d.segment.parts())
-	d.segment.told, d.segment.changed, d.segment.moved = d.speaker.Observe, d.speaker.LeasesChanged, d.replace
+	d.segment.told, d.segment.changed, d.segment.restored = d.speaker.Observe, d.speaker.LeasesChanged, d.speaker.FenceClosed
+	d.segment.moved = d.replace
 	d.monitor = health.NewMonitor(log, d.speaker.Observe)
 	defer d.monitor.Close()
 	if err := d.apply(ctx, c); err != nil {

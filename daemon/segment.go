@@ -26,19 +26,25 @@ import (
 	"github.com/herald-vip/herald/speaker"
 )
 
-// fenceInterval is how often the fence is looked after.
-const fenceInterval = time.Second
+const (
+	// lookInterval is how often the fence is looked after, and the members' hardware.
+	lookInterval = time.Second
+	// acquaintance is how long to wait for all members to say where their VIPs may be
+	// seen before the rest are taken for strangers.
+	acquaintance = 3 * time.Second
+)
 
 // segment is what VIPs on a flat layer 2 need beside the speaker: the election,
 // the announcements, the fence and the links. What it finds out of these it
 // tells the speaker as verdicts of checks of its own, one for the link of each
 // address and one for the address itself.
 type segment struct {
-	log     *slog.Logger
-	node    string
-	told    func(health.Verdict) // the speaker's
-	changed func()               // leases were
-	moved   func()               // links of VIPs were
+	log      *slog.Logger
+	node     string
+	told     func(health.Verdict) // the speaker's
+	changed  func()               // leases were
+	moved    func()               // links of VIPs were
+	restored func()               // the fence was, closed
 
 	election  *election.Election
 	announcer *arp.Announcer
@@ -47,10 +53,13 @@ type segment struct {
 
 	yields sync.Map // why a lease is to be handed over, by VIP
 
-	mu       sync.Mutex
-	vips     []flatVIP
-	links    map[string]netutil.Link // nil until they are known
-	verdicts map[string]health.Verdict
+	mu         sync.Mutex
+	vips       []flatVIP
+	members    []string
+	links      map[string]netutil.Link       // nil until they are known
+	hardware   map[string][]net.HardwareAddr // of each member, as last heard
+	acquainted bool                          // the hardware of all is known, or has been waited for
+	verdicts   map[string]health.Verdict
 }
 
 // flatVIP is an address on a flat layer 2.
@@ -64,7 +73,7 @@ type flatVIP struct {
 
 // newSegment makes the segment of c, of which arp and the presence of election cannot change.
 func newSegment(log *slog.Logger, c *config.Config) (*segment, error) {
-	g := &segment{log: log, node: c.NodeName, verdicts: make(map[string]health.Verdict)}
+	g := &segment{log: log, node: c.NodeName, verdicts: make(map[string]health.Verdict), hardware: make(map[string][]net.HardwareAddr)}
 	g.election = election.New(log, g)
 	g.announcer = arp.New(log, arp.Options{Refresh: c.ARP.Refresh, Observe: g.found})
 	switch {
@@ -163,6 +172,7 @@ func (g *segment) apply(c *config.Config) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.members = slices.Sorted(maps.Keys(c.Election.Members))
 	g.vips = nil
 	for _, v := range c.VIPs {
 		if v.Announce != config.AnnounceARP {
@@ -201,7 +211,12 @@ func (g *segment) place() (changed bool) {
 			g.log.Debug("the kernel may ask for neighbours in the name of a VIP", "link", v.link, "err", err)
 		}
 	}
-	g.announcer.Apply(watched)
+	if g.acquainted {
+		g.announcer.Apply(watched)
+		for _, f := range g.announcer.Status() { // what was found under another policy counts under the new one
+			g.note(f)
+		}
+	}
 	g.judge()
 	return changed
 }
@@ -259,6 +274,11 @@ func (g *segment) tell(v health.Verdict) {
 func (g *segment) found(f arp.Finding) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.note(f)
+}
+
+// note makes a finding a verdict where it decides. The mutex is held.
+func (g *segment) note(f arp.Finding) {
 	for _, v := range g.vips {
 		if v.addr != f.Addr || v.link != f.Link || v.policy != arp.Yield {
 			continue
@@ -313,24 +333,62 @@ func (g *segment) run(ctx context.Context) error {
 	group.Go(func() error { return g.announcer.Run(ctx) })
 	group.Go(func() error { return netutil.WatchLinks(ctx, g.linksChanged) })
 	group.Go(func() error {
-		tick := time.NewTicker(fenceInterval)
+		tick := time.NewTicker(lookInterval)
 		defer tick.Stop()
+		began := time.Now()
 		for {
+			g.meet(time.Since(began) >= acquaintance)
+			g.mend()
 			select {
 			case <-ctx.Done():
 				return nil
 			case <-tick.C:
-				g.announcer.Members(g.election.Hardware())
-				if g.fence == nil {
-					continue
-				}
-				if err := g.fence.Check(); err != nil {
-					g.log.Error("fence not put back", "err", err)
-				}
 			}
 		}
 	})
 	return group.Wait()
+}
+
+// meet learns where the members' VIPs may be seen. Members that are not heard of
+// now keep what they said last. Watching begins when all have said something, or late.
+func (g *segment) meet(late bool) {
+	if g.introduce(late) {
+		g.moved()
+	}
+}
+
+func (g *segment) introduce(late bool) (moved bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	maps.Copy(g.hardware, g.election.Hardware())
+	var macs []net.HardwareAddr
+	known := 0
+	for _, member := range g.members {
+		macs = append(macs, g.hardware[member]...)
+		if len(g.hardware[member]) > 0 {
+			known++
+		}
+	}
+	g.announcer.Members(macs)
+	if !g.acquainted && (late || known == len(g.members)) {
+		g.acquainted = true
+		return g.place()
+	}
+	return false
+}
+
+// mend puts back what somebody removed of the fence. That closes it, so the speaker is to open it again.
+func (g *segment) mend() {
+	if g.fence == nil {
+		return
+	}
+	before := g.fence.Status().Restored
+	if err := g.fence.Check(); err != nil {
+		g.log.Error("fence not put back", "err", err)
+	}
+	if g.fence.Status().Restored != before {
+		g.restored()
+	}
 }
 
 // close leaves the election. clean says that nothing is bound any more, so that the fence has nothing left to guard.

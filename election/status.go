@@ -88,17 +88,17 @@ func (e *Election) Lease(name string) lease.LeaseStatus {
 	return s
 }
 
-// Hardware is where the VIPs of all members that are alive may be seen, as they say themselves.
-func (e *Election) Hardware() []net.HardwareAddr {
+// Hardware is where the VIPs of each member that is alive may be seen, as it says itself.
+func (e *Election) Hardware() map[string][]net.HardwareAddr {
 	e.mu.Lock()
 	running := e.node
 	e.mu.Unlock()
 	if running == nil {
 		return nil
 	}
-	var all []net.HardwareAddr
-	for _, m := range running.roster.alive() {
-		all = append(all, m.Hardware...)
+	all := make(map[string][]net.HardwareAddr)
+	for name, card := range running.roster.alive() {
+		all[name] = card.Hardware
 	}
 	return all
 }

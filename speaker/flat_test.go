@@ -282,6 +282,15 @@ func TestFlatLeavesWhatItCannotAnswerForToOthers(t *testing.T) {
 	}
 }
 
+func TestFlatOpensAgainWhatWasClosed(t *testing.T) {
+	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
+		l.grant(s)
+		l.took()
+		s.FenceClosed()
+		expect(t, l.node, "open 10.99.0.10 for 600ms")
+	})
+}
+
 // A renewal that the fence refuses once does not give the VIP away.
 func TestFlatRenewalRefusedOnce(t *testing.T) {
 	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {

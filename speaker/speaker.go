@@ -260,6 +260,17 @@ func (s *Speaker) LeasesChanged() {
 	s.reconcile()
 }
 
+// FenceClosed says that the fence has closed on its own, such as when somebody removed
+// it and it was made anew. What should be open is opened again before it returns.
+func (s *Speaker) FenceClosed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, u := range s.units {
+		u.gate.state, u.gate.until = shut, time.Time{}
+	}
+	s.reconcile()
+}
+
 // Drain starts a planned withdrawal of every VIP and returns when it is
 // complete: routes withdrawn, addresses gone. The VIPs stay withdrawn until
 // [Speaker.Undrain], which makes a Drain under way return an error. reason is
