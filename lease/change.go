@@ -53,7 +53,8 @@ func (m *Machine) refuseVotesFor(d time.Duration) {
 
 func (m *Machine) abstaining() bool { return m.now.Before(m.abstain) }
 
-// meet makes peers of the members of both electorates.
+// meet makes peers of the members of both electorates. One that comes back is the
+// peer that it was: sequence numbers go on.
 func (m *Machine) meet() {
 	var names []string
 	for _, r := range []*roll{m.active, m.pending} {
@@ -67,9 +68,13 @@ func (m *Machine) meet() {
 		if name == m.self.member {
 			continue
 		}
-		p := m.peer(name)
+		p := m.known[name]
 		if p == nil {
-			p = &peer{name: name, greet: true}
+			p = &peer{name: name}
+			m.known[name] = p
+		}
+		if m.peer(name) == nil {
+			p.queue, p.greet = nil, true
 		}
 		peers = append(peers, p)
 	}

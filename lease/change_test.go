@@ -335,3 +335,17 @@ func TestChangeNeedsThePresentMajority(t *testing.T) {
 		t.Errorf("%q holds the lease, want m2", got)
 	}
 }
+
+// A member that leaves and comes back, without a restart of anybody, is heard.
+func TestComesBack(t *testing.T) {
+	c := newCluster(t, "m1", "m2", "m3")
+	c.stand(vip)
+	c.run(20 * duration)
+	for _, e := range []lease.Electorate{electorate("m1 m2"), electorate("m1 m2 m3")} {
+		c.reconfigure(e, "m1", "m2", "m3")
+		c.awaitActive(5*duration, e, "m1", "m2", "m3")
+		c.run(5 * duration)
+	}
+	holder := c.holder(vip)
+	c.await(duration, "votes of all three", func() bool { return len(c.nodes[holder].Status(c.now).Leases[0].Votes) == 3 })
+}

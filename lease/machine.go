@@ -38,7 +38,8 @@ type Machine struct {
 	abstain, settled time.Time
 	problem          string // why there is no active electorate
 
-	peers     []*peer // members of either electorate but this one, sorted
+	known     map[string]*peer // all that ever were peers
+	peers     []*peer          // members of either electorate but this one, sorted
 	reachable []string
 	canWin    bool      // enough members are heard
 	canSince  time.Time // since when
@@ -74,7 +75,7 @@ func New(now time.Time, o Options) (*Machine, error) {
 	}
 	m := &Machine{
 		self: owner{o.Self, o.Incarnation}, now: now, started: now, pending: newRoll(o.Electorate),
-		reachable: []string{o.Self}, leases: map[uint64]*lease{}, helloAt: now,
+		reachable: []string{o.Self}, known: map[string]*peer{}, leases: map[uint64]*lease{}, helloAt: now,
 	}
 	m.refuseVotesFor(o.Electorate.Duration)
 	m.meet()
