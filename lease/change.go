@@ -31,6 +31,9 @@ func (m *Machine) Reconfigure(now time.Time, e Electorate) error {
 		return fmt.Errorf("the electorate changes by one member at a time, not from %s to %s", m.active, next)
 	default:
 		m.pending = next
+		if d := m.active.Duration; e.Duration < d { // leases of the greater one must end before
+			m.settled = later(m.settled, m.now.Add(d+d/50))
+		}
 	}
 	m.meet()
 	m.greetAll()

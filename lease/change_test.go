@@ -349,3 +349,28 @@ func TestComesBack(t *testing.T) {
 	holder := c.holder(vip)
 	c.await(duration, "votes of all three", func() bool { return len(c.nodes[holder].Status(c.now).Leases[0].Votes) == 3 })
 }
+
+// m2 votes for a lease of two seconds, is told that leases are shorter, and is
+// started anew: it abstains for the shorter time, and yet the lease has ended.
+func TestShorterLeasesAndRestart(t *testing.T) {
+	c := newCluster(t, "m1", "m2", "m3")
+	c.electorate.Duration = 2 * time.Second
+	for _, name := range c.names {
+		c.start(name, c.electorate)
+	}
+	c.run(3 * time.Second)
+	c.drop = func(from, to string, m lease.Message) bool { // m3 knows nothing of the lease
+		return from == "m1" && to == "m3" && slices.ContainsFunc(m.Items, func(it lease.Item) bool { return it.Kind != lease.Stand })
+	}
+	c.nodes["m1"].Stand(c.now, lease.Candidacy{Lease: vip})
+	c.awaitHolder(2 * time.Second)
+	c.run(time.Second)
+	short := electorate("m1 m2 m3")
+	short.Duration = 200 * time.Millisecond
+	c.reconfigure(short, "m1", "m2", "m3")
+	c.awaitActive(6*time.Second, short, "m2", "m3")
+	c.isolate("m1", true)
+	c.start("m2", short)
+	c.nodes["m3"].Stand(c.now, lease.Candidacy{Lease: vip})
+	c.await(time.Second, "m3", func() bool { return c.holder(vip) == "m3" })
+}

@@ -30,6 +30,7 @@ type cluster struct {
 	bytes       int
 	// lag is how many steps a packet takes, none: it is lost. Nil: one step.
 	lag  func(from, to string) []int
+	drop func(from, to string, m lease.Message) bool
 	fail func(format string, args ...any)
 }
 
@@ -187,6 +188,9 @@ func (c *cluster) take(n *node) {
 		}
 		c.sent++
 		c.bytes += len(b)
+		if c.drop != nil && c.drop(n.name, o.To, o.Message) {
+			continue
+		}
 		lags := []int{1}
 		if c.lag != nil {
 			lags = c.lag(n.name, o.To)

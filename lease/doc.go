@@ -28,6 +28,9 @@
 //     of the new electorate and a majority of the old one wait for it, and have
 //     no vote left for a candidate of any before these. So all electorates under
 //     which a candidate can win differ by at most one step.
+//  8. Before a shorter Duration is used, all members have granted themselves no
+//     longer leases for one of the greater: a member that is started with the
+//     shorter one abstains long enough.
 //
 // Unlike in the paper, a greater ballot does not displace a grant; so 1 and 3 need
 // no promises. Ballots remain for what they do best: of candidates that start at
@@ -43,7 +46,8 @@
 //   - Stop using a lease before [Machine.Resign].
 //   - Start a member with the electorate that it used last, or the step after it
 //     if all members were told of the former. Nobody without a disk can tell a
-//     new site from the rest of one that was split by two changes at once.
+//     new site from the rest of one that was split by two changes at once. For the
+//     same reason, start no majority at once with a shorter Duration than it had.
 //   - Authenticate messages: whoever can write them is trusted.
 //
 // # How soon there is a holder

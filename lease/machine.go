@@ -206,8 +206,14 @@ func (m *Machine) forgetIdle() {
 	}
 }
 
-// duration of the electorate in use, or else of the one to come.
-func (m *Machine) duration() time.Duration { return m.current().Duration }
+// duration is that of the electorate in use, or of the one to come if that is
+// less: a member that is started when it has come abstains no longer than that.
+func (m *Machine) duration() time.Duration {
+	if m.active != nil && m.pending != nil {
+		return min(m.active.Duration, m.pending.Duration)
+	}
+	return m.current().Duration
+}
 
 // current is the electorate in use, or else the one to come.
 func (m *Machine) current() *roll {

@@ -23,12 +23,13 @@ type candidate struct {
 	since    time.Time // it stands
 	resigned time.Time
 
-	phase  phase
-	ballot ballot
-	round  uint64    // of proposals; answers to earlier ones do not count
-	begun  time.Time // the phase: for a round, before it was sent
-	resend time.Time
-	votes  []string // that the phase has got
+	phase   phase
+	ballot  ballot
+	round   uint64    // of proposals; answers to earlier ones do not count
+	begun   time.Time // the phase: for a round, before it was sent
+	resend  time.Time
+	votes   []string // that the phase has got
+	backers []string // whose votes granted the last renewal
 	// refusals of the phase, and whether any means that a greater ballot is needed.
 	refusals []refusal
 	outbid   bool
@@ -83,6 +84,9 @@ func (m *Machine) propose(l *lease) {
 }
 
 func (m *Machine) enter(l *lease, p phase) {
+	if l.phase == granted {
+		l.backers = append(l.backers[:0], l.votes...)
+	}
 	l.phase, l.begun, l.resend = p, m.now, m.now.Add(m.duration()/12)
 	l.votes, l.refusals, l.outbid = l.votes[:0], l.refusals[:0], false
 	m.wake(l.resend)
@@ -197,7 +201,7 @@ func (m *Machine) hopeless(l *lease) (again time.Time, yes bool) {
 
 // grant makes this member the holder, if the round was not too slow for that.
 func (m *Machine) grant(l *lease) {
-	d := m.active.Duration
+	d := m.duration()
 	until := l.begun.Add(d - d/50) // both clocks may be off by 1 %
 	giveUp := until.Add(-d / 10)
 	if !m.now.Before(giveUp) {

@@ -25,7 +25,7 @@ type LeaseStatus struct {
 	Holder   string    // empty: nobody that we know of
 	Epoch    uint64    // of the holder, 0 if unknown
 	Until    time.Time // when the lease ends unless it is renewed, on this member's clock; zero if unknown
-	Votes    []string  // who voted for this member in its last round; for the holder only
+	Votes    []string  // who granted this member's last renewal; for the holder only
 	Needed   int       // votes that grant the lease
 	Standing bool      // this member is a candidate
 	Priority int       // of this member's candidacy
@@ -103,7 +103,10 @@ func (m *Machine) leaseStatus(l *lease) LeaseStatus {
 		s.Until = l.expires
 	}
 	if l.holds() {
-		s.Holder, s.Epoch, s.Until, s.Votes = m.self.member, l.epoch, l.until, slices.Clone(l.votes)
+		s.Holder, s.Epoch, s.Until, s.Votes = m.self.member, l.epoch, l.until, slices.Clone(l.backers)
+		if l.phase == granted {
+			s.Votes = slices.Clone(l.votes)
+		}
 	}
 	if s.Holder == "" {
 		s.Why = m.why(standing)
