@@ -82,20 +82,19 @@ func rotate(ring *memberlist.Keyring, keys [][]byte) error {
 	if err := ring.UseKey(keys[0]); err != nil {
 		return err
 	}
-	for {
-		now := ring.GetKeys()
-		last := now[len(now)-1]
-		if len(now) == len(keys) {
-			return ring.UseKey(keys[0])
+	stale := func(key []byte) bool {
+		return !slices.ContainsFunc(keys, func(kept []byte) bool { return bytes.Equal(key, kept) })
+	}
+	for all := ring.GetKeys(); slices.ContainsFunc(all, stale); all = ring.GetKeys() {
+		last, move := all[len(all)-1], ring.UseKey
+		if stale(last) {
+			move = ring.RemoveKey
 		}
-		remove := ring.RemoveKey
-		if slices.ContainsFunc(keys, func(key []byte) bool { return bytes.Equal(key, last) }) {
-			remove = ring.UseKey
-		}
-		if err := remove(last); err != nil {
+		if err := move(last); err != nil {
 			return err
 		}
 	}
+	return ring.UseKey(keys[0])
 }
 
 // warn says what the operator has chosen that others would not, when it is

@@ -1,6 +1,7 @@
 package election
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -99,9 +100,12 @@ func (c *Config) checkKeys() error {
 	case len(c.Keys) > 0 && c.Insecure:
 		return errors.New("insecure does not go with a key: remove the one or the other")
 	}
-	for _, key := range c.Keys {
+	for i, key := range c.Keys {
 		if err := checkKey(key); err != nil {
 			return err
+		}
+		if slices.ContainsFunc(c.Keys[:i], func(other []byte) bool { return bytes.Equal(key, other) }) {
+			return fmt.Errorf("key %d is there twice: remove one", i+1)
 		}
 	}
 	return nil

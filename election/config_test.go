@@ -34,6 +34,7 @@ func TestConfigMistakes(t *testing.T) {
 		"twice":          {func(c *Config) { c.Members["m3"] = ap("10.0.0.2:7946") }, `members "m2" and "m3" have the same address, 10.0.0.2:7946`},
 		"no key":         {func(c *Config) { c.Keys = nil }, "there is no key: set keyFile to a file that `herald keygen` wrote, the same on all members"},
 		"both":           {func(c *Config) { c.Insecure = true }, "insecure does not go with a key: remove the one or the other"},
+		"a key twice":    {func(c *Config) { c.Keys = append(c.Keys, key(2), key(1)) }, "key 3 is there twice: remove one"},
 		"short key":      {func(c *Config) { c.Keys = append(c.Keys, []byte("short")) }, "a key has 16, 24 or 32 bytes, this one has 5; `herald keygen` writes one"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -66,14 +67,4 @@ func checkKey(key []byte) error {
 }
 
 // sameKeys reports whether two rings are the same, in the same order.
-func sameKeys(a, b [][]byte) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if !bytes.Equal(a[i], b[i]) {
-			return false
-		}
-	}
-	return true
-}
+func sameKeys(a, b [][]byte) bool { return slices.EqualFunc(a, b, bytes.Equal) }

@@ -127,7 +127,7 @@ func (n *node) muster(before map[string]bool) {
 func (n *node) join(ctx context.Context) {
 	tick := time.NewTicker(rejoin)
 	defer tick.Stop()
-	for more := true; more; more = n.spread(ctx, tick.C) {
+	for more := true; more; more = n.update(ctx, tick.C) {
 		n.mu.Lock()
 		n.admit(time.Now())
 		n.mu.Unlock()
@@ -139,9 +139,9 @@ func (n *node) join(ctx context.Context) {
 	}
 }
 
-// spread tells the others what this member's card says, whenever that changes,
+// update tells the others what this member's card says, whenever that changes,
 // until the next tick. It reports false when ctx ends.
-func (n *node) spread(ctx context.Context, tick <-chan time.Time) bool {
+func (n *node) update(ctx context.Context, tick <-chan time.Time) bool {
 	for {
 		select {
 		case <-ctx.Done():

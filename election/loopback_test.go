@@ -116,7 +116,7 @@ func TestWrongKeyIsNamedAndKeptOut(t *testing.T) {
 	c.holder("vip", good...)
 	c.met(good...)
 	for _, m := range good {
-		soon(t, m.name+" has received much that it cannot read", func() bool { return m.Status().Dropped.Unreadable > 50 })
+		soon(t, m.name+" has received much that it cannot read", func() bool { return m.Status().Dropped.Unreadable > 15 })
 		if n := m.log.count("cannot be read"); n != 1 || m.log.count("member=m3") != 1 {
 			t.Errorf("%s says it %d times:\n%v", m.name, n, m.log)
 		}
@@ -140,7 +140,7 @@ func TestNoKeyIsNamedAndKeptOut(t *testing.T) {
 	c.holder("vip", good...)
 	c.met(good...)
 	for i, m := range c.members {
-		soon(t, m.name+" cannot read the others", func() bool { return m.Status().Dropped.Unreadable > 50 })
+		soon(t, m.name+" cannot read the others", func() bool { return m.Status().Dropped.Unreadable > 15 })
 		if n := m.log.count("cannot be read"); n != []int{1, 1, 2}[i] || m.log.count("level=WARN") > 8 {
 			t.Errorf("%s says it %d times:\n%v", m.name, n, m.log)
 		}

@@ -195,7 +195,7 @@ func TestBadNetwork(t *testing.T) {
 		f.delay, f.loss, f.twice = 20*time.Millisecond, 0.2, 0.2
 		defer c.watch("vip")()
 		c.start("vip")
-		for range 60 {
+		for range 30 {
 			c.holder("vip")
 			time.Sleep(time.Second)
 		}
