@@ -27,6 +27,7 @@ func (c *cluster) part(a, b *member, cut bool) {
 }
 
 func TestOneHoldsOverSockets(t *testing.T) {
+	t.Parallel()
 	for name, at := range map[string][]netip.AddrPort{
 		"IPv4": loopback(3),
 		"IPv6": {free(t), free(t), free(t)},
@@ -64,6 +65,7 @@ func free(t *testing.T) netip.AddrPort {
 }
 
 func TestPartitionHealsOverSockets(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, openSockets, loopback(3), nil)
 	c.start("vip")
 	first := c.holder("vip")
@@ -108,6 +110,7 @@ func TestKeysRotate(t *testing.T) {
 }
 
 func TestWrongKeyIsNamedAndKeptOut(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, openSockets, loopback(3), nil)
 	wrong := c.members[2]
 	wrong.config.Keys = [][]byte{key(9)}
@@ -132,6 +135,7 @@ func TestWrongKeyIsNamedAndKeptOut(t *testing.T) {
 }
 
 func TestNoKeyIsNamedAndKeptOut(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, openSockets, loopback(3), nil)
 	open := c.members[2]
 	open.config.Keys, open.config.Insecure = nil, true
@@ -151,6 +155,7 @@ func TestNoKeyIsNamedAndKeptOut(t *testing.T) {
 }
 
 func TestStrangersAreNamedAndKeptOut(t *testing.T) {
+	t.Parallel()
 	at := loopback(4)
 	c := newCluster(t, openSockets, at[:3], nil)
 	stranger := c.add(c.members[0].config.clone())
@@ -175,6 +180,7 @@ func TestStrangersAreNamedAndKeptOut(t *testing.T) {
 }
 
 func TestImpostorIsNamedAndKeptOut(t *testing.T) {
+	t.Parallel()
 	at := loopback(3)
 	c := newCluster(t, openSockets, at, nil)
 	impostor := c.members[2] // at the right address, with the right key and the wrong name
