@@ -2,11 +2,9 @@ package election
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -275,46 +273,5 @@ func TestOffAndOn(t *testing.T) {
 		third[1].resign("vip")
 		first.Stand(lease.Candidacy{Lease: "vip"})
 		c.holder("vip", first)
-	})
-}
-
-func TestCardsSpread(t *testing.T) {
-	virtually(t, 3, nil, func(t *testing.T, _ *fabric, c *cluster) {
-		c.start()
-		c.met()
-		mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
-		c.members[0].Describe([]net.HardwareAddr{mac})
-		c.members[0].Stand(lease.Candidacy{Lease: "vip"}, lease.Candidacy{Lease: "other"})
-		for _, m := range c.members {
-			soon(t, m.name+" knows the card", func() bool {
-				s := m.Status().Members
-				return len(s) == 3 && s[0].Standing == 2 && len(s[0].Hardware) == 1 && s[0].Hardware[0].String() == mac.String()
-			})
-		}
-	})
-}
-
-func TestPacketsFitAnyPath(t *testing.T) {
-	virtually(t, 5, nil, func(t *testing.T, f *fabric, c *cluster) {
-		longest := 0
-		f.sent = func(_, _ netip.AddrPort, b []byte) { longest = max(longest, len(b)) }
-		var many []string
-		for i := range 100 {
-			many = append(many, fmt.Sprintf("vip-%d-%s", i, strings.Repeat("x", 40)))
-		}
-		c.start(many...)
-		for i, m := range c.members {
-			m.Describe(slices.Repeat([]net.HardwareAddr{{2, 0, 0, 0, 0, byte(i)}}, 49)) // three in a packet are too many
-		}
-		c.met()
-		for _, name := range many {
-			c.holder(name)
-		}
-		time.Sleep(5 * time.Second)
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if longest > minMTU-headers || longest < 600 {
-			t.Fatalf("the longest packet has %d bytes, %d on the wire", longest, longest+headers)
-		}
 	})
 }
