@@ -116,7 +116,7 @@ func Run(ctx context.Context, out io.Writer, o Options) (err error) {
 	}
 	s.view.say("Every master is healthy and announces %s: both routers have three next hops, %s after the start.", vip, since(began))
 
-	s.traffic = probeFrom(ctx, s.lab.Node("client"), s.view, vip)
+	s.traffic = probeFrom(ctx, s.lab.Node("client"), s.view, nil, vip)
 	defer s.traffic.wait()
 	defer cancel()
 	if err := s.play(ctx); err != nil {

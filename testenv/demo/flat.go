@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -85,13 +86,20 @@ func RunFlat(ctx context.Context, out io.Writer, o Options) (err error) {
 		return err
 	}
 	s.view.say("The masters elected %s: it answers for %s and %s, %s after the start.", holder, flatVIP, flat6, since(began))
-	s.traffic = probeFrom(ctx, s.lab.Node("c1"), s.view, flatVIP, flat6)
+	s.traffic = probeFrom(ctx, s.lab.Node("c1"), s.view, s.holder, flatVIP, flat6)
 	defer s.traffic.wait()
 	defer cancel()
 	if err := s.play(ctx, holder); err != nil {
 		return err
 	}
 	return s.summarise(began)
+}
+
+// holder is who answers now. The client does not ask: whoever it has asked when
+// the VIP moves gets no answer, as any connection does not outlive its server.
+func (s *flatShow) holder() string {
+	m, _ := s.segment.Holder(netip.MustParseAddr(flatVIP))
+	return m
 }
 
 // held waits until one of the masters named, or any, holds the VIP.

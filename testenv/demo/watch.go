@@ -130,13 +130,17 @@ type traffic struct {
 }
 
 // probeFrom connects from the node to the apiserver behind the VIP's addresses
-// until ctx ends, and shows the connections to the first of them.
-func probeFrom(ctx context.Context, node *lab.Node, v *view, vips ...string) *traffic {
+// until ctx ends, and shows the connections to the first of them. Each asks the
+// server who it is, unless holder tells.
+func probeFrom(ctx context.Context, node *lab.Node, v *view, holder func() string, vips ...string) *traffic {
 	t := &traffic{settled: make(chan struct{}), servers: make(map[string]int), kinds: make(map[probe.Outcome]int)}
 	for i, vip := range vips {
 		prober := probe.Prober{
-			Target: net.JoinHostPort(vip, "6443"), Identify: true, Dial: node.DialContext, Keep: -1,
+			Target: net.JoinHostPort(vip, "6443"), Identify: holder == nil, Dial: node.DialContext, Keep: -1,
 			OnEvent: func(e probe.Event) {
+				if holder != nil {
+					e.Attempt.Server = holder()
+				}
 				t.take(e)
 				if i == 0 {
 					v.attempt(e.Attempt)
