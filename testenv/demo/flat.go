@@ -13,7 +13,6 @@ import (
 	"github.com/herald-vip/herald/testenv/clab"
 	"github.com/herald-vip/herald/testenv/lab"
 	"github.com/herald-vip/herald/testenv/segment"
-	"github.com/herald-vip/herald/testenv/soak"
 )
 
 // The flat topology: its bridge, and the VIP's addresses.
@@ -70,7 +69,7 @@ func RunFlat(ctx context.Context, out io.Writer, o Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.lab.Close()) }()
-	if s.segment, err = segment.Observe(s.lab.Node("o1"), soak.FlatTarget(s.lab)); err != nil {
+	if s.segment, err = segment.Observe(s.lab.Node("o1"), segment.Flat(s.lab)); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.segment.Close()) }()

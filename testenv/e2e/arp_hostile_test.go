@@ -15,6 +15,7 @@ import (
 
 	"github.com/mdlayher/arp"
 	"github.com/mdlayher/ethernet"
+	"github.com/mdlayher/ndp"
 	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/testenv/lab"
@@ -42,8 +43,8 @@ func TestARPFlood(t *testing.T) {
 	var forged [][]byte
 	for i := range byte(64) {
 		mac := net.HardwareAddr{0x02, 0xff, 0, 0, 1, i}
-		for _, op := range []arp.Operation{arp.OperationRequest, arp.OperationReply} {
-			forged = append(forged, claim(t, op, mac, f.vips()[0], f.vips()[0]))
+		for _, vip := range f.vips() {
+			forged = append(forged, claims(t, mac, vip)...)
 		}
 	}
 	for _, flood := range []struct {
@@ -87,24 +88,26 @@ func TestARPFlood(t *testing.T) {
 // defends it, and says whom it saw; with `onConflict: yield` it gives it up.
 func TestARPStranger(t *testing.T) {
 	f, holder := newElected(t)
-	vip := f.vips()[0]
 	from := f.seen.Clock()
-	use := [][]byte{claim(t, arp.OperationReply, foreign, vip, vip)}
-	shout(t, f.Node("o1"), use, 10, 20)
+	var use [][]byte
+	for _, vip := range f.vips() {
+		use = append(use, claims(t, foreign, vip)...)
+	}
+	shout(t, f.Node("o1"), use, 100, 200)
 	eventually(t, soon, func() error {
 		status, err := f.speaker(holder).status(t)
 		if err != nil {
 			return err
 		}
 		for _, v := range status.VIPs {
-			if v.Address == vip && !strings.Contains(v.Conflict, foreign.String()) {
-				return fmt.Errorf("status says of a conflict: %q", v.Conflict)
+			if !strings.Contains(v.Conflict, foreign.String()) {
+				return fmt.Errorf("status says of a conflict over %s: %q", v.Address, v.Conflict)
 			}
 		}
 		return nil
 	})
-	if n := f.logged(t, holder, "level=ERROR.*"+foreign.String()); n != 1 {
-		t.Errorf("%s named the stranger %d times, want once", holder, n)
+	if n := f.logged(t, holder, "level=ERROR.*"+foreign.String()); n != len(f.vips()) {
+		t.Errorf("%s named the stranger %d times, want once for each address", holder, n)
 	}
 	f.asked(t, 50)
 	f.stays(t, holder, from)
@@ -122,9 +125,11 @@ func TestARPStranger(t *testing.T) {
 		})
 	}
 	eventually(t, soon, func() error {
-		shout(t, f.Node("o1"), use, 10, 1)
-		if m, _ := f.seen.Holder(vip); m != "" {
-			return fmt.Errorf("%s still answers", m)
+		shout(t, f.Node("o1"), use, 100, len(use))
+		for _, vip := range f.vips() {
+			if m, _ := f.seen.Holder(vip); m != "" {
+				return fmt.Errorf("%s still answers for %s", m, vip)
+			}
 		}
 		return nil
 	})
@@ -199,16 +204,38 @@ func shout(t *testing.T, n *lab.Node, frames [][]byte, perSecond, total int) {
 	}))
 }
 
-// claim is an ARP packet in which a machine says that it has an address.
-func claim(t *testing.T, op arp.Operation, mac net.HardwareAddr, sender, target netip.Addr) []byte {
+// claims are the frames in which a machine says to all that it has an address:
+// both forms of gratuitous ARP, or an unsolicited neighbour advertisement.
+func claims(t *testing.T, mac net.HardwareAddr, vip netip.Addr) (frames [][]byte) {
 	t.Helper()
-	p, err := arp.NewPacket(op, mac, sender, ethernet.Broadcast, target)
+	frame := func(to net.HardwareAddr, kind ethernet.EtherType, payload []byte) {
+		f, err := (&ethernet.Frame{Source: mac, Destination: to, EtherType: kind, Payload: payload}).MarshalBinary()
+		must(t, err)
+		frames = append(frames, f)
+	}
+	if vip.Is4() {
+		for _, op := range []arp.Operation{arp.OperationRequest, arp.OperationReply} {
+			p, err := arp.NewPacket(op, mac, vip, mac, vip)
+			must(t, err)
+			body, err := p.MarshalBinary()
+			must(t, err)
+			frame(ethernet.Broadcast, ethernet.EtherTypeARP, body)
+		}
+		return frames
+	}
+	all := netip.MustParseAddr("ff02::1")
+	body, err := ndp.MarshalMessageChecksum(&ndp.NeighborAdvertisement{
+		Override: true, TargetAddress: vip,
+		Options: []ndp.Option{&ndp.LinkLayerAddress{Direction: ndp.Target, Addr: mac}},
+	}, vip, all)
 	must(t, err)
-	body, err := p.MarshalBinary()
-	must(t, err)
-	frame, err := (&ethernet.Frame{Source: mac, Destination: ethernet.Broadcast, EtherType: ethernet.EtherTypeARP, Payload: body}).MarshalBinary()
-	must(t, err)
-	return frame
+	header := make([]byte, 40)
+	header[0], header[6], header[7] = 0x60, unix.IPPROTO_ICMPV6, 255
+	binary.BigEndian.PutUint16(header[4:], uint16(len(body)))
+	copy(header[8:], vip.AsSlice())
+	copy(header[24:], all.AsSlice())
+	frame(net.HardwareAddr{0x33, 0x33, 0, 0, 0, 1}, ethernet.EtherTypeIPv6, append(header, body...))
+	return frames
 }
 
 // datagram is a UDP datagram of nonsense to the gossip port, without a checksum.

@@ -19,7 +19,6 @@ import (
 	"github.com/herald-vip/herald/admin"
 	"github.com/herald-vip/herald/testenv/lab"
 	"github.com/herald-vip/herald/testenv/segment"
-	"github.com/herald-vip/herald/testenv/soak"
 )
 
 // lease is that of the flat topology, the default.
@@ -45,7 +44,7 @@ func newFlat(t *testing.T) *flat {
 	must(t, os.CopyFS(dir, os.DirFS("../topologies/flat")))
 	f := &flat{Lab: startLab(t, "flat.clab.yml", map[string]string{"FLAT_DIR": dir}), dir: dir}
 	var err error
-	f.seen, err = segment.Observe(f.Node("o1"), soak.FlatTarget(f.Lab))
+	f.seen, err = segment.Observe(f.Node("o1"), segment.Flat(f.Lab))
 	must(t, err)
 	t.Cleanup(func() {
 		for _, v := range segment.Judge(f.seen.Trace(), segment.DefaultLimits()) {
@@ -106,7 +105,7 @@ func (f *flat) asked(t *testing.T, times int) {
 	})
 }
 
-func (f *flat) vips() []netip.Addr { return soak.FlatTarget(f.Lab).VIPs }
+func (f *flat) vips() []netip.Addr { return segment.Flat(f.Lab).VIPs }
 
 // stays checks that since an instant the VIP has been that master's, without a break.
 func (f *flat) stays(t *testing.T, holder string, since time.Duration) {

@@ -125,11 +125,8 @@ type glimpse struct {
 	number uint64
 }
 
-// questions are glimpses of the observer's own; nobody acts in them.
-const (
-	asking  Act = "asks for"
-	probing Act = "probes"
-)
+// probing is a glimpse of the observer's own echo requests.
+const probing Act = "probes"
 
 // filter lets ARP and ICMP pass, of both families.
 func filter() []bpf.Instruction {

@@ -43,15 +43,7 @@ func newSite(t *testing.T, speaker lab.Image) *site {
 			t.Error(err)
 		}
 	})
-	target := Target{
-		Link: "eth1", VIPs: []netip.Addr{vip4, vip6},
-		Senders: []netip.Addr{netip.MustParseAddr("10.4.0.128"), netip.MustParseAddr("fd00:4::80")},
-		Masters: make(map[string]net.HardwareAddr),
-	}
-	for _, m := range []string{"m1", "m2", "m3"} {
-		target.Masters[m] = l.Link(m, "lan").MAC(m)
-	}
-	s := &site{t, l, must[*Observer](t)(Observe(l.Node("o1"), target))}
+	s := &site{t, l, must[*Observer](t)(Observe(l.Node("o1"), Flat(l)))}
 	t.Cleanup(func() {
 		if err := s.Observer.Close(); err != nil {
 			t.Error(err)

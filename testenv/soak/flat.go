@@ -82,7 +82,7 @@ func RunFlat(ctx context.Context, log *slog.Logger, o FlatOptions) (_ *FlatRepor
 	if r.site, err = newFlatSite(ctx, slog.New(slog.DiscardHandler), o); err != nil {
 		return nil, err
 	}
-	if r.segment, err = segment.Observe(r.site.Node(stranger), FlatTarget(r.site.Lab)); err != nil {
+	if r.segment, err = segment.Observe(r.site.Node(stranger), segment.Flat(r.site.Lab)); err != nil {
 		return nil, errors.Join(err, r.site.Close())
 	}
 	r.rec = newRecorder()

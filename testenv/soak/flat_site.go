@@ -5,7 +5,6 @@ import (
 	"context"
 	_ "embed"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/herald-vip/herald/testenv/clab"
 	"github.com/herald-vip/herald/testenv/lab"
-	"github.com/herald-vip/herald/testenv/segment"
 )
 
 //go:embed flat.yaml.tmpl
@@ -24,18 +22,6 @@ var flatTemplate string
 // flatVIPs are the VIP's addresses in flat.clab.yml.
 func flatVIPs() []netip.Addr {
 	return []netip.Addr{netip.MustParseAddr("10.4.0.10"), netip.MustParseAddr("fd00:4::10")}
-}
-
-// FlatTarget is what an observer on the node o1 of flat.clab.yml is to watch.
-func FlatTarget(l *lab.Lab) segment.Target {
-	t := segment.Target{
-		Link: "eth1", VIPs: flatVIPs(), Masters: make(map[string]net.HardwareAddr),
-		Senders: []netip.Addr{netip.MustParseAddr("10.4.0.128"), netip.MustParseAddr("fd00:4::80")},
-	}
-	for _, m := range masters {
-		t.Masters[m] = l.Link(m, lan).MAC(m)
-	}
-	return t
 }
 
 // newFlatSite lays out the flat topology with configurations of its own, and
