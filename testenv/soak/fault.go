@@ -55,7 +55,6 @@ const (
 	Router    Part = "router"
 	Machine   Part = "machine"
 	Gossip    Part = "gossip"   // a master's lease messages
-	Rules     Part = "rules"    // a master's nftables
 	Segment   Part = "segment"  // what lies between the masters
 	Stranger  Part = "stranger" // a host that is no master
 	Everyone  Part = "everyone" // all masters' speakers

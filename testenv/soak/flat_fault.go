@@ -32,7 +32,9 @@ func flatTraits() []trait {
 		{kind: SpeakerStopped, part: Speaker, weight: 3, least: 100 * ms, most: 2000 * ms, fatal: true, restarts: true, planned: true},
 		{kind: SpeakerDrained, part: Speaker, weight: 4, least: 500 * ms, most: 3000 * ms, fatal: true, planned: true},
 		{kind: AddressDeleted, part: Address, weight: 2, least: 500 * ms, most: 500 * ms},
-		{kind: RulesFlushed, part: Rules, weight: 3, least: 500 * ms, most: 500 * ms},
+		// It claims the speaker: with nobody to put the fence back, a killed one's
+		// address answers until it expires.
+		{kind: RulesFlushed, part: Speaker, weight: 3, least: 500 * ms, most: 500 * ms},
 		{kind: GossipCut, part: Gossip, weight: 6, least: 300 * ms, most: 3000 * ms},
 		{kind: LinkCut, part: Link, weight: 4, least: 300 * ms, most: 3000 * ms},
 		{kind: LinkCutOut, part: Link, weight: 3, least: 300 * ms, most: 3000 * ms},
