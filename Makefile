@@ -5,12 +5,14 @@ FUZZTIME   ?= 60s
 BENCH      ?=
 SOAK_TIME  ?= 30m
 MODE       ?= bgp
+
+SCHEDULES  ?= 10000
 STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOBUILD     = CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
 REALPARTS   = testenv/realparts
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test e2e clock soak bench microbench fuzz verify lint generate clean lab-binaries race-binary root go
+.PHONY: help build demo test e2e clock soak bench microbench fuzz simulate verify lint generate clean lab-binaries race-binary root go
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -51,6 +53,9 @@ fuzz: go ## run every fuzz target for FUZZTIME (60s)
 verify: ## search every state of the model of the lease and its fence for two holders
 	testenv/install spin gcc libc6-dev
 	lease/model/verify
+
+simulate: go ## run leases through SCHEDULES (10000) random schedules of faults, in virtual time
+	go test -count=1 -v -run 'TestSchedules|TestFindsBreaks' ./lease/sim -schedules $(SCHEDULES)
 
 lint: go ## check formatting, vet and staticcheck
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'gofmt would change the files above: run gofmt -w .' >&2; exit 1; }
