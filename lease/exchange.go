@@ -1,6 +1,9 @@
 package lease
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Receive takes a message from another member. What comes from strangers, was
 // meant for another process or an earlier one of this member, was seen before,
@@ -13,7 +16,7 @@ func (m *Machine) Receive(now time.Time, msg Message) {
 		return
 	}
 	d := m.duration()
-	if msg.Receiver != 0 && msg.Receiver != identity(m.self.member, m.self.incarnation) {
+	if msg.Receiver != identity(m.self.member, 0) && msg.Receiver != identity(m.self.member, m.self.incarnation) {
 		m.ignored++
 		if m.now.Sub(p.introduced) >= d/12 {
 			p.introduced = m.now
@@ -48,7 +51,7 @@ func (m *Machine) receiveItem(p *peer, msg *Message, it Item) {
 	switch {
 	case it.Kind == Stand:
 		m.receiveStand(p, msg, it)
-	case msg.Receiver == 0:
+	case msg.Receiver == identity(m.self.member, 0):
 		m.ignored++ // not before both know which process the other is
 	case it.Kind == Prepare || it.Kind == Propose:
 		m.vote(p, it)
@@ -215,7 +218,7 @@ func (m *Machine) emit(out []Outgoing, p *peer, receiver uint64, describe []Elec
 	for {
 		p.sequence++
 		msg := Message{
-			From: m.self.member, Incarnation: m.self.incarnation, Receiver: receiver, Sequence: p.sequence,
+			From: m.self.member, Incarnation: m.self.incarnation, Receiver: cmp.Or(receiver, identity(p.name, 0)), Sequence: p.sequence,
 			Active: m.active.sum(), Pending: m.pending.sum(),
 			Abstaining: m.abstaining(), Settled: !m.now.Before(m.settled), Electorates: describe,
 		}

@@ -48,7 +48,7 @@ type Item struct {
 type Message struct {
 	From        string // the member that sent it
 	Incarnation uint64 // of the sender's process
-	Receiver    uint64 // stands for the receiver's name and incarnation; 0 while the sender does not know it
+	Receiver    uint64 // stands for the receiver's name and incarnation, or its name alone while the sender does not know the latter
 	Sequence    uint64 // of the messages from this sender to this receiver, from 1
 	Active      uint64 // digest of the sender's active electorate, 0 if it has none
 	Pending     uint64 // digest of the electorate it is about to take, 0 if none

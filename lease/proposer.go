@@ -253,6 +253,7 @@ func (m *Machine) drop(l *lease, successor string) {
 // lose ends a lease without a word to the others: its holder may go on using it
 // until the caller has taken the event.
 func (m *Machine) lose(l *lease, reason string) {
+	l.after = later(l.after, l.until)
 	l.phase, l.until, l.epoch = idle, time.Time{}, 0
 	m.events = append(m.events, Lost{Lease: l.Lease, Reason: reason})
 }
