@@ -58,11 +58,11 @@ func newSegment(t testing.TB) *segment {
 	t.Cleanup(func() { _ = s.conn.Close() })
 	for i := range vip { // a new link loses frames at first
 		eventually(t, "the link works", func() bool {
-			s.ask(nodeOwn[i].Addr())
+			s.ask(s.asker[i], nodeOwn[i].Addr())
 			f, ok := s.poll(20 * time.Millisecond)
 			return ok && f.kind == answerFrame
 		})
-		s.ask(vip[i].Addr())
+		s.ask(s.asker[i], vip[i].Addr())
 		for s.next().sender != vip[i].Addr() { // nothing is on its way any more
 		}
 	}
