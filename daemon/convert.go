@@ -42,9 +42,14 @@ func speakerVIPs(c *config.Config) ([]speaker.VIP, error) {
 	return out, nil
 }
 
+// bindings are the addresses that a predecessor may have left for this process to
+// adopt: not those on a flat layer 2, whose leases have ended with it.
 func bindings(c *config.Config) []netutil.Binding {
 	var out []netutil.Binding
 	for _, v := range c.VIPs {
+		if v.Announce == config.AnnounceARP {
+			continue
+		}
 		for _, a := range v.Addresses {
 			out = append(out, netutil.Binding{Interface: v.Interface, Addr: a})
 		}

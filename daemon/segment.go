@@ -79,10 +79,12 @@ func newSegment(log *slog.Logger, c *config.Config) (*segment, error) {
 	switch {
 	case c.Election == nil:
 		g.unfenced = "no VIP needs one"
+		g.clearFence()
 		return g, nil
 	case c.ARP.Fence == config.FenceOff:
 		g.unfenced = "arp.fence is off"
 		log.Warn("no fence, as configured: if herald is frozen two nodes may answer for a VIP")
+		g.clearFence()
 		return g, nil
 	}
 	f, err := fence.New(log)
@@ -96,6 +98,13 @@ func newSegment(log *slog.Logger, c *config.Config) (*segment, error) {
 	}
 	g.fence, g.unfenced = f, admin.FenceOn
 	return g, nil
+}
+
+// clearFence removes what a predecessor that had a fence may have left of it.
+func (g *segment) clearFence() {
+	if err := fence.Clear(); err != nil {
+		g.log.Debug("a fence may be left", "err", err)
+	}
 }
 
 // parts are what the speaker uses of the segment.

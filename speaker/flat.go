@@ -177,8 +177,17 @@ func (s *Speaker) shut() {
 	if s.unguarded != nil {
 		s.guard()
 	}
+	if s.unguarded != nil {
+		s.remind(time.Now().Add(retryAfter))
+	}
 	var closing, leaving []binding
 	var until time.Time
+	announced := make(map[netip.Addr]*unit) // on whichever link: the fence knows addresses only
+	for _, b := range s.order {
+		if u := s.units[b]; u.vip.Flat != nil && u.at.stage == Announced {
+			announced[b.Addr] = u
+		}
+	}
 	for _, b := range s.order {
 		u := s.units[b]
 		if u.gate.told && u.at.stage != Announced {
@@ -187,6 +196,11 @@ func (s *Speaker) shut() {
 		}
 		switch {
 		case s.segment.Fence == nil:
+		case announced[b.Addr] != nil && u.at.stage != Announced:
+			if to := announced[b.Addr]; u.gate.state == answering && to.gate.state != answering {
+				to.gate.state, to.gate.until = u.gate.state, u.gate.until // it has moved to another link
+			}
+			u.gate = gate{}
 		case u.at.stage == Withdrawn && u.gate.state != shut:
 			closing = append(closing, b)
 		case u.at.stage == Lingering && u.gate.state == answering:
@@ -266,6 +280,9 @@ func (s *Speaker) proclaim(b binding, u *unit) {
 		return
 	}
 	if !u.gate.told {
+		if !time.Now().Before(u.lease) {
+			return // binding took too long; the next look at the lease is due
+		}
 		if err := s.segment.Announcer.Announce(b.Interface, b.Addr); err != nil {
 			// The announcer would make up for it when it can, be the lease held or not.
 			s.segment.Announcer.Withdraw(b.Interface, b.Addr)

@@ -260,7 +260,7 @@ func TestFlatLeavesWhatItCannotAnswerForToOthers(t *testing.T) {
 		want []string
 	}{
 		"fence":   {func(l *flat, err error) { l.set(func() { l.fenced = err }) }, []string{"open 10.99.0.10 for 600ms", "resign from control-plane"}},
-		"address": {func(l *flat, err error) { l.setRefuse(err) }, []string{"open 10.99.0.10 for 600ms", "close 10.99.0.10", "resign from control-plane"}},
+		"address": {func(l *flat, err error) { l.setRefuse(err) }, []string{"open 10.99.0.10 for 600ms", "unbind 10.99.0.10", "close 10.99.0.10", "resign from control-plane"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
@@ -350,5 +350,21 @@ func TestFlatBothFamiliesTogether(t *testing.T) {
 		s.Observe(verdict("apiserver", health.Unhealthy))
 		expect(t, l.node, "unbind 10.99.0.10", "unbind fd00:99::10",
 			"silence 10.99.0.10", "silence fd00:99::10", "close 10.99.0.10 fd00:99::10", "resign from control-plane")
+	})
+}
+
+func TestFlatMovesToAnotherLinkWithItsFenceOpen(t *testing.T) {
+	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
+		l.grant(s)
+		l.took()
+		moved := flatVIP()
+		moved.Interface, moved.Linger = "eth1", 100*time.Millisecond
+		s.Apply([]speaker.VIP{moved}, nil, []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)})
+		time.Sleep(lease / 2)
+		for _, did := range l.took() {
+			if strings.HasPrefix(did, "close") || strings.HasPrefix(did, "accept") {
+				t.Errorf("%s, while the address is announced on the other link", did)
+			}
+		}
 	})
 }

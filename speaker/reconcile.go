@@ -193,6 +193,7 @@ func (s *Speaker) bind(b binding, u *unit) {
 		return
 	}
 	if err := s.addresses.Bind(b.Interface, b.Addr); err != nil {
+		u.bound = perhaps // it goes on being wanted, and may yet get there
 		s.obstruct(b, u, err)
 		s.bar(u, err)
 		return

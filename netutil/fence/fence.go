@@ -116,6 +116,22 @@ func newFence(log *slog.Logger, k kernel) (*Fence, error) {
 	return f, nil
 }
 
+// Clear deletes the tables that a killed predecessor has left, for who has no fence
+// from now on: they would drop packets to its addresses for ever.
+func Clear() error { return clearTables(&nft{timeout: answerTimeout}) }
+
+func clearTables(k *nft) error {
+	defer k.close()
+	left, err := k.left()
+	if err == nil && left {
+		err = k.remove()
+	}
+	if err != nil {
+		return fmt.Errorf("delete left-over kernel fence: %w", err)
+	}
+	return nil
+}
+
 // unsupported says why there is no fence to be had, if err is such a reason.
 func unsupported(err error) error {
 	var reason string

@@ -281,6 +281,21 @@ func flush(c *nftables.Conn) error {
 	return err
 }
 
+// left is whether there are tables of Herald's.
+func (k *nft) left() (yes bool, err error) {
+	err = k.do(func(c *nftables.Conn) error {
+		for _, family := range families {
+			tables, err := c.ListTablesOfFamily(family)
+			if err != nil {
+				return err
+			}
+			yes = yes || slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == tableName })
+		}
+		return nil
+	})
+	return yes, err
+}
+
 func (k *nft) remove() error {
 	defer k.close()
 	return k.do(func(c *nftables.Conn) error {

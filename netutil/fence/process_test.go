@@ -207,6 +207,10 @@ func TestKilledProcess(t *testing.T) {
 	s.node.must(p.cmd.Process.Kill())
 	eventually(t, "closed by the kernel", func() bool { return !s.answers(vip[0].Addr()) && !s.answers(vip[1].Addr()) })
 	s.expect("killed", false, false)
+
+	s.node.must(clearTables(&nft{netns: int(s.node.ns), timeout: answerTimeout}))
+	s.expect("cleared", true, true)
+	s.node.must(clearTables(&nft{netns: int(s.node.ns), timeout: answerTimeout})) // nothing is left
 }
 
 // unprivileged prints why New fails.
