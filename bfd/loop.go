@@ -109,11 +109,11 @@ func (l *loop) run() {
 }
 
 // outrank puts the calling thread before the other threads of the process if
-// that is under real-time scheduling, where threads of one priority do not make
-// room for each other. What goes wrong leaves it among equals.
+// that is under real-time scheduling, where threads of one priority take long
+// turns. What goes wrong leaves it among equals.
 func outrank() {
 	attr, err := unix.SchedGetAttr(0, 0)
-	if err == nil && attr.Policy == unix.SCHED_FIFO {
+	if err == nil && (attr.Policy == unix.SCHED_RR || attr.Policy == unix.SCHED_FIFO) {
 		attr.Priority++
 		_ = unix.SchedSetAttr(0, attr, 0)
 	}

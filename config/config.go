@@ -34,7 +34,7 @@ type Config struct {
 	VIPs []VIP `yaml:"vips"`
 	// Checks are the health checks that VIPs refer to by name. Required.
 	Checks []Check `yaml:"checks"`
-	// Realtime runs the process under real-time scheduling (SCHED_FIFO) with its memory locked, so that a busy node does not delay it; what the host does not permit is reported in status. BFD intervals below 50ms need it. Default: false.
+	// Realtime runs the process under real-time scheduling (SCHED_RR) with its memory locked, so that a busy node does not delay it; what the host does not permit is reported in status. BFD intervals below 50ms need it. Default: false.
 	Realtime bool `yaml:"realtime"`
 	// BGP configures the embedded BGP speaker. Required by a VIP with `announce: bgp`.
 	BGP *BGP `yaml:"bgp"`

@@ -24,7 +24,7 @@ const (
 )
 
 // Realtime puts all threads of the process, and those it starts from now on,
-// under the SCHED_FIFO policy, and keeps their memory from being paged out. It
+// under the SCHED_RR policy, and keeps their memory from being paged out. It
 // does what it can; the error says what the host does not permit. Both are
 // bounded by the host: real time by /proc/sys/kernel/sched_rt_runtime_us.
 func Realtime() error {
@@ -38,7 +38,9 @@ func Realtime() error {
 	return errors.Join(errs...)
 }
 
-// schedule makes every thread SCHED_FIFO. A new thread inherits the policy of
+// schedule makes every thread SCHED_RR. Under SCHED_FIFO a thread that waits for
+// another of the process without sleeping, as Go's runtime does for moments, may keep it
+// from ever running; in turns it cannot. A new thread inherits the policy of
 // the one that starts it, so it is done when a pass over all of them finds
 // nothing to change.
 func schedule() error {
@@ -73,10 +75,10 @@ func scheduleThread(tid int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if now.Policy == unix.SCHED_FIFO {
+	if now.Policy == unix.SCHED_RR {
 		return false, nil
 	}
-	return true, unix.SchedSetAttr(tid, &unix.SchedAttr{Policy: unix.SCHED_FIFO, Priority: level}, 0)
+	return true, unix.SchedSetAttr(tid, &unix.SchedAttr{Policy: unix.SCHED_RR, Priority: level}, 0)
 }
 
 // lockMemory locks pages as they are first used. Without the capability it is

@@ -85,7 +85,7 @@ func runChild(t *testing.T, as *syscall.Credential) string {
 
 func TestPermitted(t *testing.T) {
 	out := runChild(t, nil)
-	if n := strings.Count(out, "policy: 1 1\n"); n < 13 || n != strings.Count(out, "policy:") {
+	if n := strings.Count(out, "policy: 2 1\n"); n < 13 || n != strings.Count(out, "policy:") {
 		t.Errorf("%d threads are in real time, want all, which are at least 13", n)
 	}
 	wants := []string{"locked: true", "realtime: <nil>"}

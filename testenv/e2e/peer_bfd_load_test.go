@@ -83,7 +83,7 @@ func realtimeThreads(t *testing.T, pid int, priority uint32) (n int) {
 	for _, thread := range threads {
 		tid, err := strconv.Atoi(thread.Name())
 		must(t, err)
-		if attr, err := unix.SchedGetAttr(tid, 0); err == nil && attr.Policy == unix.SCHED_FIFO && attr.Priority == priority {
+		if attr, err := unix.SchedGetAttr(tid, 0); err == nil && attr.Policy == unix.SCHED_RR && attr.Priority == priority {
 			n++
 		}
 	}
