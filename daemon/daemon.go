@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"os/signal"
@@ -325,17 +326,18 @@ func (d *Daemon) apply(ctx context.Context, c *config.Config) error {
 	if c.Realtime && d.realtime != admin.RealtimeOn {
 		calm(sessions.Peers)
 	}
-	if c.BGP != nil {
-		if err := d.bgp.Apply(ctx, sessions); err != nil {
-			return err
-		}
-	}
-	if err := d.segment.apply(c); err != nil {
+	if err := d.segment.elect(c); err != nil { // first, as it may well refuse what a file asks for
 		return err
 	}
 	if err := d.monitor.Apply(healthChecks(c)); err != nil {
 		return err
 	}
+	if c.BGP != nil {
+		if err := d.bgp.Apply(ctx, sessions); err != nil {
+			return err
+		}
+	}
+	d.segment.watch(c)
 	d.peers = nil
 	for _, p := range sessions.Peers {
 		d.peers = append(d.peers, p.Name())
@@ -350,21 +352,31 @@ func (d *Daemon) apply(ctx context.Context, c *config.Config) error {
 	return nil
 }
 
-// applyVIPs tells the speaker of the VIPs, with what the segment knows of their links.
+// applyVIPs tells the speaker of the VIPs, with what the segment knows of their
+// links. One whose addresses are on several links is there once for each, with
+// the checks of all, so that it lives and dies as one.
 func (d *Daemon) applyVIPs() {
-	vips := slices.Clone(d.vips)
-	for i, v := range vips {
+	var vips []speaker.VIP
+	for _, v := range d.vips {
 		if v.Flat == nil {
+			vips = append(vips, v)
 			continue
 		}
+		checks := slices.Clone(v.Checks)
+		links := make(map[string][]netip.Addr)
 		for _, addr := range v.Addresses {
-			link, checks := d.segment.of(addr)
-			vips[i].Interface = link
-			for _, check := range checks {
-				if !slices.Contains(vips[i].Checks, check) {
-					vips[i].Checks = append(slices.Clip(vips[i].Checks), check)
+			link, added := d.segment.of(addr)
+			links[link] = append(links[link], addr)
+			for _, check := range added {
+				if !slices.Contains(checks, check) {
+					checks = append(checks, check)
 				}
 			}
+		}
+		for _, link := range slices.Sorted(maps.Keys(links)) {
+			part := v
+			part.Interface, part.Addresses, part.Checks = link, links[link], checks
+			vips = append(vips, part)
 		}
 	}
 	d.speaker.Apply(vips, d.peers, append(d.monitor.Verdicts(), d.segment.checks()...))
@@ -380,8 +392,10 @@ func (d *Daemon) replace() {
 // unchangeable refuses what a running process cannot change about itself.
 func unchangeable(old, new *config.Config) error {
 	const restart = "cannot change while running: restart herald to apply it"
+	if old == nil {
+		return nil
+	}
 	switch {
-	case old == nil:
 	case old.Admin.Socket != new.Admin.Socket:
 		return fmt.Errorf("admin.socket %s", restart)
 	case old.Metrics.Listen != new.Metrics.Listen:
@@ -396,6 +410,31 @@ func unchangeable(old, new *config.Config) error {
 		return fmt.Errorf("election cannot be added or removed while running: restart herald to apply it")
 	case old.ARP != new.ARP:
 		return fmt.Errorf("arp %s", restart)
+	}
+	return unmoved(old, new)
+}
+
+// unmoved refuses an address that moves between VIPs, or between the ways to
+// announce it, if a lease is involved: other nodes, which have the file they have,
+// go by another lease or by none.
+func unmoved(old, new *config.Config) error {
+	owner := make(map[netip.Addr]config.VIP)
+	for _, v := range old.VIPs {
+		for _, addr := range v.Addresses {
+			owner[addr] = v
+		}
+	}
+	for _, v := range new.VIPs {
+		for _, addr := range v.Addresses {
+			was, ok := owner[addr]
+			if !ok || was.Announce != config.AnnounceARP && v.Announce != config.AnnounceARP {
+				continue
+			}
+			if was.Name != v.Name || was.Announce != v.Announce {
+				return fmt.Errorf("vips: %s cannot move from %s (%s) to %s (%s) while running, since nodes that have not been reloaded would answer too: remove it on all nodes first, then add it",
+					addr, was.Name, was.Announce, v.Name, v.Announce)
+			}
+		}
 	}
 	return nil
 }

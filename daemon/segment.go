@@ -133,6 +133,8 @@ func (l leases) Resign(vip string) {
 	l.yields.Delete(vip)
 }
 
+func (l leases) Forget(vip string) { l.election.Forget(vip) }
+
 func (l leases) Lease(vip string) speaker.Lease {
 	st := l.election.Lease(vip)
 	switch {
@@ -164,8 +166,8 @@ func (g *segment) Yield(y lease.Yield) {
 	g.changed()
 }
 
-// apply puts c in force, but for what the speaker does with it.
-func (g *segment) apply(c *config.Config) error {
+// elect puts the election of c in force.
+func (g *segment) elect(c *config.Config) error {
 	if c.Election == nil {
 		return nil
 	}
@@ -176,8 +178,13 @@ func (g *segment) apply(c *config.Config) error {
 	if c.Election.Quorum == config.None {
 		e.Quorum = lease.None
 	}
-	if err := g.election.Apply(e); err != nil {
-		return err
+	return g.election.Apply(e)
+}
+
+// watch takes in the VIPs of c, and has their links and addresses watched.
+func (g *segment) watch(c *config.Config) {
+	if c.Election == nil {
+		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -196,7 +203,6 @@ func (g *segment) apply(c *config.Config) error {
 		}
 	}
 	g.place()
-	return nil
 }
 
 // place finds the links of the VIPs that none is configured for, and has all of them watched.

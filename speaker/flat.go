@@ -33,6 +33,8 @@ type Leases interface {
 	Stand(vip string, claim Flat)
 	// Resign ends that, and lets others have the lease at once if this node holds it.
 	Resign(vip string)
+	// Forget is Resign for a VIP that is no longer configured.
+	Forget(vip string)
 	Lease(vip string) Lease
 }
 
@@ -67,8 +69,10 @@ type Segment struct {
 const (
 	// afterLinger is what the fence lets through longer than an address lingers, lest it close too early.
 	afterLinger = 500 * time.Millisecond
-	// barFor is how long a node that could not answer for a VIP it held leaves it to others.
-	barFor = 2 * time.Second
+	// barFor is how long a node that could not answer for a VIP it held leaves it to
+	// others; twice as long each time that happens again, up to longestBar, until it could.
+	barFor     = 2 * time.Second
+	longestBar = time.Minute
 )
 
 // gate is what of an address the neighbours and the fence have been told.
@@ -82,6 +86,7 @@ type gate struct {
 // bar keeps a node from contesting a VIP that it held and could not answer for.
 type bar struct {
 	until time.Time
+	next  time.Duration // how long the next one is to be
 	err   error
 }
 
@@ -268,7 +273,12 @@ func (s *Speaker) pass(state passage, until time.Time, bindings []binding, call 
 func (s *Speaker) bar(u *unit, err error) {
 	if u.vip.Flat != nil && u.at.stage == Announced {
 		now := time.Now()
-		s.bars[u.vip.Name] = bar{until: now.Add(barFor), err: err}
+		last := s.bars[u.vip.Name]
+		if now.Before(last.until) {
+			return // another of its addresses has raised it
+		}
+		wait := max(last.next, barFor)
+		s.bars[u.vip.Name] = bar{until: now.Add(wait), next: min(2*wait, longestBar), err: err}
 		s.remind(now)
 	}
 }
@@ -290,6 +300,9 @@ func (s *Speaker) proclaim(b binding, u *unit) {
 			return
 		}
 		u.gate.told, u.gate.limit = true, time.Time{}
+	}
+	if u.gate.told && u.gate.limit.IsZero() {
+		delete(s.bars, u.vip.Name) // it can be answered for
 	}
 	if !u.gate.limit.Equal(u.lease) {
 		s.segment.Announcer.Limit(u.lease, b.Interface, b.Addr)

@@ -35,6 +35,8 @@ func (f *flat) record(format string, args ...any) {
 func (f *flat) Stand(vip string, claim speaker.Flat) {
 	f.record("stand for %s with %d", vip, claim.Priority)
 }
+func (f *flat) Forget(vip string) { f.record("forget %s", vip) }
+
 func (f *flat) Resign(vip string) {
 	f.record("resign from %s", vip)
 	f.set(func() { f.lease = speaker.Lease{} })
@@ -335,7 +337,7 @@ func TestFlatRestartTakesAwayWhatItFinds(t *testing.T) {
 		s.Apply([]speaker.VIP{flatVIP()}, nil, unknown())
 		expect(t, l.node, "guard 10.99.0.10", "unbind 10.99.0.10")
 		s.Apply(nil, nil, nil)
-		expect(t, l.node, "guard 10.99.0.10", "guard ")
+		expect(t, l.node, "guard 10.99.0.10", "guard ", "forget control-plane")
 	})
 }
 

@@ -248,16 +248,26 @@ func (s *Speaker) obstruct(b binding, u *unit, err error) {
 // forget drops the units that are out of the configuration and withdrawn.
 func (s *Speaker) forget() {
 	known := len(s.units)
+	gone := make(map[string]bool) // VIPs on a flat layer 2 that lost an address
 	s.order = slices.DeleteFunc(s.order, func(b binding) bool {
 		u := s.units[b]
 		if !u.gone || u.at.stage != Withdrawn || u.err != nil {
 			return false
+		}
+		if u.vip.Flat != nil {
+			gone[u.vip.Name] = true
 		}
 		delete(s.units, b)
 		return true
 	})
 	if len(s.units) < known {
 		s.guard()
+	}
+	for name := range gone {
+		if !slices.ContainsFunc(s.order, func(b binding) bool { return s.units[b].vip.Name == name }) {
+			delete(s.bars, name)
+			s.segment.Leases.Forget(name)
+		}
 	}
 }
 

@@ -284,15 +284,15 @@ func (f *Fence) apply(changes []change) error {
 }
 
 // call calls do, which calls the kernel, but does not wait for ever. At most one such
-// call is under way; the next one waits for it, as long as for an answer.
+// call is under way.
 func (f *Fence) call(do func() error) error {
-	deadline := time.NewTimer(f.timeout)
-	defer deadline.Stop()
 	select {
 	case f.busy <- struct{}{}:
-	case <-deadline.C:
+	default: // the last one is stuck still; callers have other things to do than to wait for it again
 		return ErrStuck
 	}
+	deadline := time.NewTimer(f.timeout)
+	defer deadline.Stop()
 	done := make(chan error, 1)
 	go func() {
 		err := do()

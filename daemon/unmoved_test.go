@@ -1,0 +1,52 @@
+package daemon
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/herald-vip/herald/config"
+)
+
+func TestUnmoved(t *testing.T) {
+	vip := func(name string, a config.Announce, addrs ...string) config.VIP {
+		v := config.VIP{Name: name, Announce: a}
+		for _, addr := range addrs {
+			v.Addresses = append(v.Addresses, netip.MustParseAddr(addr))
+		}
+		return v
+	}
+	of := func(vips ...config.VIP) *config.Config { return &config.Config{VIPs: vips} }
+	const bgp, arp = config.AnnounceBGP, config.AnnounceARP
+	for _, tt := range []struct {
+		name     string
+		old, new *config.Config
+		want     string
+	}{
+		{name: "the same", old: of(vip("cp", arp, "10.0.0.1")), new: of(vip("cp", arp, "10.0.0.1"))},
+		{name: "one more address", old: of(vip("cp", arp, "10.0.0.1")), new: of(vip("cp", arp, "10.0.0.1", "fd00::1"))},
+		{name: "gone", old: of(vip("cp", arp, "10.0.0.1")), new: of()},
+		{name: "renamed by BGP", old: of(vip("cp", bgp, "10.0.0.1")), new: of(vip("api", bgp, "10.0.0.1"))},
+		{
+			name: "renamed", old: of(vip("cp", arp, "10.0.0.1")), new: of(vip("api", arp, "10.0.0.1")),
+			want: "vips: 10.0.0.1 cannot move from cp (arp) to api (arp) while running, since nodes that have not been reloaded would answer too: remove it on all nodes first, then add it",
+		},
+		{
+			name: "from ARP to BGP", old: of(vip("cp", arp, "10.0.0.1")), new: of(vip("cp", bgp, "10.0.0.1")),
+			want: "vips: 10.0.0.1 cannot move from cp (arp) to cp (bgp) while running, since nodes that have not been reloaded would answer too: remove it on all nodes first, then add it",
+		},
+		{
+			name: "from BGP to ARP", old: of(vip("cp", bgp, "10.0.0.1")), new: of(vip("cp", arp, "10.0.0.1")),
+			want: "vips: 10.0.0.1 cannot move from cp (bgp) to cp (arp) while running, since nodes that have not been reloaded would answer too: remove it on all nodes first, then add it",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := ""
+			if err := unmoved(tt.old, tt.new); err != nil {
+				got = err.Error()
+			}
+			if got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
