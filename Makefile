@@ -40,7 +40,7 @@ soak: root lab-binaries race-binary ## let speakers live through SOAK_TIME (30m)
 	testenv/install iproute2 frr
 	bin/herald-testenv soak --time $(SOAK_TIME)
 
-bench: root lab-binaries ## measure failover beside FRR and keepalived, 30 minutes; BENCH=--quick in 4
+bench: root lab-binaries ## measure failover beside FRR and keepalived, 75 minutes; BENCH=--quick in 5
 	testenv/install iproute2 frr bird2 keepalived curl
 	bin/herald-testenv bench $(BENCH)
 

@@ -1,11 +1,13 @@
 // Package bench measures how long a control-plane VIP is out of reach after a
-// fault: for Herald, for FRR as a speaker with a health script, and for
-// keepalived on a flat layer 2, in one run, in one network, with one prober.
+// fault: for Herald and for FRR as a speaker with a health script, both behind
+// BGP routers, and for Herald and keepalived on a flat layer 2, in one run, on
+// one machine, with one prober.
 //
-// The network is a lab of namespaces (bench-bgp.clab.yml) with two routers of
-// different make, which see every fault at once, each with a client behind it.
-// What a trial takes from it is described at [Trial]; docs/benchmarks.md says
-// how to read the result.
+// The networks are labs of namespaces. In one (bench-bgp.clab.yml) two routers
+// of different make see every fault at once, each with a client behind it; the
+// other (bench-arp.clab.yml) is a segment with a client and an observer. What a
+// trial takes from them is described at [Trial]; docs/benchmarks.md says how to
+// read the result.
 package bench
 
 import (
@@ -44,7 +46,7 @@ type Options struct {
 }
 
 // Speakers are the names that Options.Speakers takes.
-func Speakers() []string { return []string{"herald", "frr", "keepalived"} }
+func Speakers() []string { return []string{"herald", "frr", "herald-arp", "keepalived"} }
 
 // fewTrials is how many there are of a fault that takes half a minute.
 const fewTrials = 3
@@ -94,10 +96,12 @@ func (b *bench) run(ctx context.Context) error {
 			if !b.Quick {
 				parts = append(parts, b.bgp(func() speaker { return &frr{script: usual()} }, 0, healthFaults()))
 			}
+		case "herald-arp":
+			parts = append(parts, b.flat(heraldARP{binary: b.Herald}), b.flat(heraldARP{binary: b.Herald, lease: shortLease}))
 		case "keepalived":
-			parts = append(parts, b.vrrp(true, b.Trials, vrrpFaults()))
+			parts = append(parts, b.flat(keepalived{tuned: true}))
 			if !b.Quick {
-				parts = append(parts, b.vrrp(false, min(b.Trials, fewTrials), []vrrpFault{vrrpKilled(documentedLimit)}))
+				parts = append(parts, b.flat(keepalived{}))
 			}
 		}
 		for _, part := range parts {
@@ -146,25 +150,29 @@ func (b *bench) bgp(speaker func() speaker, bfd int, faults []fault) func(contex
 	}
 }
 
-// vrrp measures faults in a lab of bench-arp.clab.yml.
-func (b *bench) vrrp(tuned bool, trials int, faults []vrrpFault) func(context.Context) error {
+// flat measures a speaker's faults in a lab of bench-arp.clab.yml.
+func (b *bench) flat(speaker flatSpeaker) func(context.Context) error {
 	return func(ctx context.Context) error {
-		faults := slices.DeleteFunc(slices.Clone(faults), func(f vrrpFault) bool { return !b.wants(f.name) })
+		faults := slices.DeleteFunc(speaker.faults(), func(f flatFault) bool { return !b.wants(f.name) || f.slow && b.Quick })
 		if len(faults) == 0 {
 			return nil
 		}
-		var s *segment
+		var l *flat
 		start := func(ctx context.Context) (err error) {
-			s, err = openSegment(ctx, b.Options, tuned, b.nextDir())
+			l, err = openFlat(ctx, b.Options, speaker, b.nextDir())
 			return err
 		}
-		lab := &attempts{bench: b, start: start, close: func() error { return s.close() }}
+		lab := &attempts{bench: b, start: start, close: func() error { return l.close() }}
 		for _, f := range faults {
+			trials := b.Trials
+			if f.few {
+				trials = min(trials, fewTrials)
+			}
 			each := func(ctx context.Context, _ int) ([]Trial, error) {
-				t, err := s.trial(ctx, f, b.perTrial())
+				t, err := l.trial(ctx, f, b.perTrial())
 				return []Trial{t}, err
 			}
-			if err := lab.series(ctx, keepalivedName(tuned), f.name, trials, each); err != nil {
+			if err := lab.series(ctx, speaker.name(), f.name, trials, each); err != nil {
 				return errors.Join(err, lab.stop())
 			}
 		}

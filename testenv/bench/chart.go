@@ -21,6 +21,8 @@ const (
 	panelHead   = 52
 	panelFoot   = 34
 	chartHead   = 74
+	legendLeft  = 220
+	legendRow   = 18
 	dotRadius   = 3.2
 	jitter      = 3.5
 	zeroColumn  = labelWidth + 20 // where a time of zero is drawn
@@ -30,14 +32,16 @@ const (
 // palette is told apart by everyone, the colour-blind too: that of Okabe and
 // Ito, its light colours darker to be read as text.
 func palette() []string {
-	return []string{"#0072b2", "#d55e00", "#a87800", "#009e73", "#b0558a", "#3a8fc4"}
+	return []string{"#0072b2", "#d55e00", "#a87800", "#009e73", "#b0558a", "#3a8fc4", "#555555", "#8a7a00"}
 }
 
-// WriteSVG draws every trial of an unplanned fault: a panel for each router, a band for each fault, a
-// lane for each speaker, a dot for each trial, on a logarithmic scale. What is
-// drawn is the time until the route was gone; on a flat layer 2, where there is
-// no route, the client's outage. (How long a planned change takes is of no
-// concern as long as no connection fails.)
+// WriteSVG draws every trial of an unplanned fault: a panel for each router, a
+// band for each fault, a lane for each speaker, a dot for each trial, on a
+// logarithmic scale. What is drawn is the time until the route was gone; of a
+// flat layer 2, where there is no route, the clients' outage, the time until
+// another master had the VIP, and the outage after the end of the fault, in a
+// panel each. (How long a planned change takes is of no concern as long as no
+// connection fails.)
 func (r *Results) WriteSVG(w io.Writer) error {
 	c := &chart{results: r, colours: make(map[string]string)}
 	c.summaries = slices.DeleteFunc(r.Summaries(), func(s Summary) bool { return s.Planned })
@@ -47,11 +51,11 @@ func (r *Results) WriteSVG(w io.Writer) error {
 			c.speakers = append(c.speakers, s.Speaker)
 		}
 	}
-	c.scale()
-	c.legend()
-	y := float64(chartHead)
-	for _, router := range r.Routers() {
-		y = c.panel(router, y)
+	panels := r.panels()
+	c.scale(panels)
+	y := c.legend()
+	for _, p := range panels {
+		y = c.panel(p, y)
 	}
 	_, err := fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %g" width="%[1]d" height="%[2]g" font-family="Helvetica, Arial, sans-serif" font-size="12" fill="#222">
 <rect width="100%%" height="100%%" fill="#fff"/>
@@ -70,17 +74,31 @@ type chart struct {
 	svg       strings.Builder
 }
 
-// drawn is what the chart shows of a summary.
-func drawn(s Summary) Sample {
-	if s.Router == NoRouter {
-		return s.Outage
+// panel is a part of the chart: one duration of all summaries of a router.
+type panel struct {
+	title, router string
+	drawn         func(Summary) Sample
+}
+
+// panels are those of the routers in these results.
+func (r *Results) panels() (list []panel) {
+	for _, router := range r.Routers() {
+		if router != NoRouter {
+			list = append(list, panel{router + " router", router, func(s Summary) Sample { return s.Gone }})
+			continue
+		}
+		list = append(list,
+			panel{"Flat layer 2: time in which the clients' connections failed", router, func(s Summary) Sample { return s.Outage }},
+			panel{"Flat layer 2: time until another master had the VIP", router, func(s Summary) Sample { return s.Taken }},
+			panel{"Flat layer 2: time in which connections failed after the end of the fault", router, func(s Summary) Sample { return s.After }},
+		)
 	}
-	return s.Gone
+	return list
 }
 
 // scale has the axis reach from the decade below the shortest time to the one
 // above the longest.
-func (c *chart) scale() {
+func (c *chart) scale(panels []panel) {
 	c.low, c.high = math.Inf(1), math.Inf(-1)
 	reach := func(d time.Duration) {
 		if d > 0 {
@@ -88,11 +106,16 @@ func (c *chart) scale() {
 			c.high = max(c.high, math.Ceil(decade(d)))
 		}
 	}
-	for _, s := range c.summaries {
-		for _, d := range drawn(s).Values {
-			reach(d)
+	for _, p := range panels {
+		for _, s := range c.summaries {
+			if s.Router != p.router {
+				continue
+			}
+			for _, d := range p.drawn(s).Values {
+				reach(d)
+			}
 		}
-		floor, _ := c.results.Floor(s.Router).Median()
+		floor, _ := c.results.Floor(p.router).Median()
 		reach(floor)
 	}
 	if c.low >= c.high { // nothing to show, or all on one line
@@ -110,20 +133,26 @@ func (c *chart) x(d time.Duration) float64 {
 	return plotLeft + (decade(d)-c.low)/(c.high-c.low)*(plotRight-plotLeft)
 }
 
-func (c *chart) legend() {
-	c.text(16, 26, `font-size="16" font-weight="bold"`, "Time until the router no longer leads to the failed master")
+// legend names the speakers, and returns where the panels begin.
+func (c *chart) legend() float64 {
+	c.text(16, 26, `font-size="16" font-weight="bold"`, "How long a fault is felt: until the router leads elsewhere, or another master answers")
 	c.text(16, 62, `fill="#555"`, "one dot a trial, median in bold")
-	x := 220.0
+	x, y := float64(legendLeft), 58.0
 	for _, s := range c.speakers {
-		c.dot(x, 58, c.colours[s], 1)
-		c.text(x+9, 62, "", s)
-		x += 34 + 6.4*float64(len(s))
+		width := 34 + 6.4*float64(len(s))
+		if x > legendLeft && x+width > chartWidth {
+			x, y = legendLeft, y+legendRow
+		}
+		c.dot(x, y, c.colours[s], 1)
+		c.text(x+9, y+4, "", s)
+		x += width
 	}
+	return y - 58 + chartHead
 }
 
-// panel draws one router from y on, and returns where the next begins.
-func (c *chart) panel(router string, y float64) float64 {
-	list := slices.DeleteFunc(slices.Clone(c.summaries), func(s Summary) bool { return s.Router != router })
+// panel draws one from y on, and returns where the next begins.
+func (c *chart) panel(p panel, y float64) float64 {
+	list := slices.DeleteFunc(slices.Clone(c.summaries), func(s Summary) bool { return s.Router != p.router })
 	height := 0.0
 	for i, s := range list {
 		if i > 0 && s.Fault != list[i-1].Fault {
@@ -131,14 +160,10 @@ func (c *chart) panel(router string, y float64) float64 {
 		}
 		height += lane
 	}
-	title := router + " router"
-	if router == NoRouter {
-		title = "Flat layer 2: time in which the client's connections failed"
-	}
 	top := y + panelHead
-	c.text(16, y+26, `font-size="14" font-weight="bold"`, title)
-	c.axis(top, height, list)
-	if floor, ok := c.results.Floor(router).Median(); ok && router != NoRouter {
+	c.text(16, y+26, `font-size="14" font-weight="bold"`, p.title)
+	c.axis(top, height, list, p.drawn)
+	if floor, ok := c.results.Floor(p.router).Median(); ok && p.router != NoRouter {
 		x := c.x(floor)
 		c.line(x, top-12, x, top+height+4, `stroke="#222" stroke-dasharray="3 3"`)
 		c.text(x, top-16, `text-anchor="middle"`, "floor "+ms(floor)+" ms")
@@ -152,7 +177,7 @@ func (c *chart) panel(router string, y float64) float64 {
 			}
 			c.text(16, at+lane-4, "", s.Fault)
 		}
-		c.strip(s, at+lane/2)
+		c.strip(s, p.drawn(s), at+lane/2)
 		at += lane
 	}
 	return top + height + panelFoot
@@ -160,7 +185,7 @@ func (c *chart) panel(router string, y float64) float64 {
 
 // axis draws the lines of the decades and what they stand for, and names the
 // columns at its ends where there is something in them.
-func (c *chart) axis(top, height float64, list []Summary) {
+func (c *chart) axis(top, height float64, list []Summary, drawn func(Summary) Sample) {
 	for d := c.low; d <= c.high; d++ {
 		at := time.Duration(math.Pow(10, d) * float64(time.Millisecond))
 		x := c.x(at)
@@ -187,9 +212,9 @@ func tick(decade float64) string {
 	return fmt.Sprintf("%g ms", math.Pow(10, decade))
 }
 
-// strip draws the trials of one speaker on a line at y.
-func (c *chart) strip(s Summary, y float64) {
-	sample, colour := drawn(s), c.colours[s.Speaker]
+// strip draws a sample of one speaker on a line at y.
+func (c *chart) strip(s Summary, sample Sample, y float64) {
+	colour := c.colours[s.Speaker]
 	end := 0.0
 	for i := range sample.Len() {
 		x := float64(neverColumn)

@@ -27,6 +27,7 @@ type fault struct {
 // The names of faults that are spoken of elsewhere too.
 const (
 	apiserverKilled = "apiserver killed"
+	apiserverFrozen = "apiserver frozen"
 	powerLoss       = "power loss"
 )
 
@@ -37,7 +38,7 @@ const usualLimit = 10 * time.Second
 func healthFaults() []fault {
 	return []fault{
 		{name: apiserverKilled, strike: kill("apiserver"), heal: boot("apiserver")},
-		{name: "apiserver frozen", identify: true, strike: freeze("apiserver"), heal: thaw("apiserver")},
+		{name: apiserverFrozen, identify: true, strike: freeze("apiserver"), heal: thaw("apiserver")},
 		{name: "registry killed", strike: kill("registry"), heal: boot("registry")},
 	}
 }

@@ -74,7 +74,7 @@ func (r *Results) fillPage(page, files string) (string, error) {
 	fmt.Fprintf(&b, "Run of %s, %s long, on %d cores of %s with %.0f GiB of memory, Linux %s; Herald %s, FRR %s, BIRD %s, keepalived %s. [All trials](%s.json).\n\n",
 		r.Began.Format("2006-01-02 15:04 MST"), r.Took.Round(time.Second), m.Cores, m.CPU, float64(m.Memory)/(1<<30), m.Kernel,
 		r.Versions["Herald"], r.Versions["FRR"], r.Versions["BIRD"], r.Versions["keepalived"], files)
-	fmt.Fprintf(&b, "![Time until the route was gone, by fault, speaker and router](%s.svg)\n\n", files)
+	fmt.Fprintf(&b, "![How long a fault is felt, by fault, speaker and router](%s.svg)\n\n", files)
 	if err := r.WriteTable(&b); err != nil {
 		return "", err
 	}

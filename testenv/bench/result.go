@@ -59,8 +59,19 @@ type Trial struct {
 	// Limit was over.
 	Outage time.Duration `json:"outageNs"`
 	Open   bool          `json:"open,omitempty"`
-	// Holders is how many masters had the VIP after the fault, on a flat layer 2.
-	Holders int `json:"holders,omitempty"`
+	// Those that follow are of a flat layer 2. Its clients are two, one for each
+	// family: their connections are added up, and the outages are the longer ones.
+
+	// Taken is the time from the fault until another master had claimed the VIP on
+	// the wire; nil if none had when Limit was over.
+	Taken *time.Duration `json:"takenNs,omitempty"`
+	// After is the outage after the end of an unplanned fault; nil if it was not measured.
+	After *time.Duration `json:"afterNs,omitempty"`
+	// Holders is how many masters had the VIP at the same time, Split for how
+	// long: as an observer on the segment saw it, from the fault to the end of
+	// the trial.
+	Holders int           `json:"holders,omitempty"`
+	Split   time.Duration `json:"splitNs,omitempty"`
 	// Starved counts the attempts that say nothing, since the prober itself did
 	// not get to run; Late is the longest delay of its schedule. Both tell how busy
 	// the machine was with other things.

@@ -67,8 +67,11 @@ type Summary struct {
 	Attempts, Failed int
 	// Limit is how long was waited for anything that never came.
 	Limit time.Duration
-	// Holders is the most that had the VIP at once after the fault.
-	Holders int
+	// Taken and After are those of the trials on a flat layer 2.
+	Taken, After Sample
+	// Splits is how many trials had two holders, Split for how long at most.
+	Splits int
+	Split  time.Duration
 }
 
 // Summaries sums up the trials by router, fault and speaker, each in the order
@@ -108,7 +111,7 @@ func (r *Results) Summaries() []Summary {
 func summarise(trials []Trial) Summary {
 	first := trials[0]
 	s := Summary{Speaker: first.Speaker, Fault: first.Fault, Router: first.Router, Planned: first.Planned, Trials: len(trials)}
-	var outage, told, gone, back []*time.Duration
+	var outage, told, gone, back, taken, after []*time.Duration
 	for _, t := range trials {
 		if t.Open {
 			outage = append(outage, nil)
@@ -125,10 +128,19 @@ func summarise(trials []Trial) Summary {
 		s.Attempts += t.Attempts
 		s.Failed += t.Failed
 		s.Limit = max(s.Limit, t.Limit)
-		s.Holders = max(s.Holders, t.Holders)
+		taken = append(taken, t.Taken)
+		if t.After != nil {
+			after = append(after, t.After)
+		}
+		if t.Holders > 1 {
+			s.Splits++
+		}
+		s.Split = max(s.Split, t.Split)
 	}
 	s.Outage, s.Told, s.Back = newSample(outage), newSample(told), newSample(back)
-	if first.Router != NoRouter {
+	if first.Router == NoRouter {
+		s.Taken, s.After = newSample(taken), newSample(after)
+	} else {
 		s.Gone = newSample(gone)
 	}
 	return s

@@ -74,7 +74,9 @@ func TestSummaries(t *testing.T) {
 	}
 	want := []string{
 		"FRR/apiserver killed/herald", "FRR/apiserver killed/FRR, script 0.2 s", "FRR/power loss/herald", "FRR/drain/herald",
-		"BIRD/apiserver killed/herald", "layer 2/apiserver killed/keepalived, tuned",
+		"BIRD/apiserver killed/herald", "layer 2/apiserver killed/herald, lease 600 ms", "layer 2/apiserver killed/keepalived, tuned",
+		"layer 2/drain/herald, lease 600 ms", "layer 2/speaker killed/herald, lease 600 ms", "layer 2/speaker killed/herald, lease 200 ms",
+		"layer 2/speaker killed/keepalived, tuned", "layer 2/parted, then healed/herald, lease 200 ms",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -115,7 +117,21 @@ func example() *Results {
 				t.Planned, t.Told, t.Word, t.Gone, t.Attempts = true, took(20), Announcement, took(90), 500
 				t.Starved, t.Late = 3, 12*time.Millisecond
 			}),
-			trial("keepalived, tuned", killed, NoRouter, 1, func(t *Trial) { t.Failed, t.Outage, t.Holders = 60, 300*time.Millisecond, 2 }),
+			trial(heraldARPName(defaultLease), killed, NoRouter, 1, func(t *Trial) {
+				t.Failed, t.Outage, t.Taken, t.After, t.Holders = 2, 9*time.Millisecond, took(8), took(0), 1
+			}),
+			trial(heraldARPName(defaultLease), "drain", NoRouter, 1, func(t *Trial) { t.Planned, t.Taken, t.Holders = true, took(20), 1 }),
+			trial(heraldARPName(defaultLease), speakerKilled, NoRouter, 1, func(t *Trial) {
+				t.Failed, t.Outage, t.Taken, t.After, t.Holders = 20, 90*time.Millisecond, took(560), took(0), 1
+			}),
+			trial(heraldARPName(shortLease), speakerKilled, NoRouter, 1, func(t *Trial) {
+				t.Failed, t.Outage, t.Taken, t.After, t.Holders = 20, 80*time.Millisecond, took(180), took(0), 1
+			}),
+			trial(heraldARPName(shortLease), parted, NoRouter, 1, func(t *Trial) {
+				t.Failed, t.Outage, t.Taken, t.After, t.Holders, t.Split = 90, 450*time.Millisecond, took(180), took(35), 2, 12*time.Millisecond
+			}),
+			trial("keepalived, tuned", killed, NoRouter, 1, func(t *Trial) { t.Failed, t.Outage, t.After = 60, 300*time.Millisecond, took(0) }),
+			trial("keepalived, tuned", speakerKilled, NoRouter, 1, func(t *Trial) { t.Taken, t.After, t.Holders, t.Split = took(300), took(0), 2, 1500*time.Millisecond }),
 		},
 	}
 }

@@ -28,7 +28,7 @@ func (r *Results) writeRouter(b *strings.Builder, router string) {
 	median, known := floor.Median()
 	switch {
 	case layer2:
-		header = []string{"fault", "speaker", "trials", "failed of", "outage, ms", "holders"}
+		header = []string{"fault", "speaker", "trials", "failed of", "outage, ms", "taken over, ms", "outage after it, ms", "two holders"}
 		b.WriteString("### Flat layer 2\n\n")
 	case known:
 		fmt.Fprintf(b, "### %s router, floor %s ms\n\n", router, floor.String())
@@ -49,13 +49,16 @@ func (r *Results) writeRouter(b *strings.Builder, router string) {
 			row[0] = fault
 		}
 		if layer2 {
-			row = append(row, fmt.Sprint(s.Holders))
+			row = append(row, s.endless(s.Taken), s.After.String(), s.splits())
 		} else {
 			row = append(row, s.endless(s.Gone), ratio(s.Gone, median), s.Told.String(), s.Back.String())
 		}
 		rows = append(rows, row)
 	}
 	align(b, rows)
+	if layer2 {
+		r.writeTargets(b)
+	}
 }
 
 // starvation says how far the measuring itself can be trusted.
@@ -88,11 +91,19 @@ func (s Summary) endless(d Sample) string {
 	return fmt.Sprintf("%s; %d × %s", Sample{Values: d.Values}, d.Never, never)
 }
 
+// splits says in how many trials there were two holders, and for how long at most.
+func (s Summary) splits() string {
+	if s.Splits == 0 {
+		return "never"
+	}
+	return fmt.Sprintf("%d×, ≤ %s ms", s.Splits, ms(s.Split))
+}
+
 // brief says the most important of a summary in one line.
 func (s Summary) brief() string {
 	text := fmt.Sprintf("%d of %d failed, outage %s ms", s.Failed, s.Attempts, s.endless(s.Outage))
 	if s.Router == NoRouter {
-		return text + fmt.Sprintf(", %d holders", s.Holders)
+		return text + fmt.Sprintf(", taken over %s ms, outage after it %s ms, two holders %s", s.endless(s.Taken), s.After, s.splits())
 	}
 	text += fmt.Sprintf(", route gone %s ms", s.endless(s.Gone))
 	if s.Back.Len() > 0 {

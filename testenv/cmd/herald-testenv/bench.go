@@ -10,11 +10,11 @@ import (
 )
 
 type benchCmd struct {
-	Speakers    []string `default:"herald,frr,keepalived" placeholder:"NAME,..." help:"What to measure: ${default}."`
+	Speakers    []string `default:"herald,frr,herald-arp,keepalived" placeholder:"NAME,..." help:"What to measure: ${default}."`
 	Only        []string `placeholder:"TEXT,..." help:"Only the faults whose name has one of these texts."`
 	Trials      int      `default:"10" placeholder:"N" help:"Trials of each fault (${default})."`
 	Connections int      `default:"5000" placeholder:"N" help:"Connections that each client makes at least in all trials of a planned change (${default})."`
-	Quick       bool     `help:"Two trials, without the faults that take longest: to see that all of it works; the figures mean little."`
+	Quick       bool     `help:"One trial, without the faults that take longest: to see that all of it works; the figures mean little."`
 	WithoutBFD  bool     `name:"without-bfd" help:"Leave out what needs BFD."`
 	Out         string   `default:"bin/bench" placeholder:"DIR" help:"Write JSON, tables and chart into this folder (${default})."`
 	Page        string   `type:"existingfile" placeholder:"FILE" help:"Put tables and chart into this Markdown file, between its marks."`
@@ -52,7 +52,7 @@ func (c *benchCmd) results(ctx context.Context) (*bench.Results, error) {
 		return nil, err
 	}
 	if c.Quick {
-		c.Trials, c.Connections = 2, 500
+		c.Trials, c.Connections = 1, 500
 	}
 	return bench.Run(ctx, os.Stdout, bench.Options{
 		Topologies: c.Topologies, Herald: c.Herald, Testenv: self, Logs: c.Logs,
