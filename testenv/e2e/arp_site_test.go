@@ -63,13 +63,19 @@ func newFlat(t *testing.T) *flat {
 func newElected(t *testing.T) (*flat, string) {
 	t.Helper()
 	f := newFlat(t)
+	return f, f.elect(t)
+}
+
+// elect boots the site and returns its holder.
+func (f *flat) elect(t *testing.T) string {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	must(t, f.Boot(ctx))
 	for _, m := range flatMasters() {
 		f.ready(t, m)
 	}
-	return f, f.held(t)
+	return f.held(t)
 }
 
 // Node returns a node of the lab.
