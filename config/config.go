@@ -274,7 +274,7 @@ type Election struct {
 	Bind netip.AddrPort `yaml:"bind"`
 	// Members are all nodes that vote, by nodeName, this one among them, each with its address and port; the same on every node. Change one member at a time. Required.
 	Members map[string]netip.AddrPort `yaml:"members"`
-	// KeyFile holds the key that the members' messages are encrypted with, as `herald keygen` writes it: base64 of 16, 24 or 32 bytes. Of several lines the first encrypts and all decrypt, to change keys one node at a time. It is read again when it changes. Required unless `insecure: true`.
+	// KeyFile holds the key that the members' messages are encrypted with, as `herald keygen` writes it: base64 of 16, 24 or 32 bytes. Of several lines the first encrypts and all decrypt: a new key becomes the second line on all nodes, then the first, then the only one. It is read again when it changes. Required unless `insecure: true`.
 	KeyFile string `yaml:"keyFile"`
 	// Keys are the content of KeyFile, never part of the file itself.
 	Keys [][]byte `yaml:"-"`
