@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -56,9 +56,8 @@ type segment struct {
 	mu         sync.Mutex
 	vips       []flatVIP
 	members    []string
-	links      map[string]netutil.Link       // nil until they are known
-	hardware   map[string][]net.HardwareAddr // of each member, as last heard
-	acquainted bool                          // the hardware of all is known, or has been waited for
+	links      map[string]netutil.Link // nil until they are known
+	acquainted bool                    // the hardware of all is known, or has been waited for
 	verdicts   map[string]health.Verdict
 }
 
@@ -73,7 +72,7 @@ type flatVIP struct {
 
 // newSegment makes the segment of c, of which arp and the presence of election cannot change.
 func newSegment(log *slog.Logger, c *config.Config) (*segment, error) {
-	g := &segment{log: log, node: c.NodeName, verdicts: make(map[string]health.Verdict), hardware: make(map[string][]net.HardwareAddr)}
+	g := &segment{log: log, node: c.NodeName, verdicts: make(map[string]health.Verdict)}
 	g.election = election.New(log, g)
 	g.announcer = arp.New(log, arp.Options{Refresh: c.ARP.Refresh, Observe: g.found})
 	switch {
@@ -364,8 +363,7 @@ func (g *segment) run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// meet learns where the members' VIPs may be seen. Members that are not heard of
-// now keep what they said last. Watching begins when all have said something, or late.
+// meet learns where the members' VIPs may be seen. Watching begins when all have said something, or late.
 func (g *segment) meet(late bool) {
 	if g.introduce(late) {
 		g.moved()
@@ -375,12 +373,12 @@ func (g *segment) meet(late bool) {
 func (g *segment) introduce(late bool) (moved bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	maps.Copy(g.hardware, g.election.Hardware())
+	hardware := g.election.Hardware()
 	var macs []net.HardwareAddr
 	known := 0
 	for _, member := range g.members {
-		macs = append(macs, g.hardware[member]...)
-		if len(g.hardware[member]) > 0 {
+		macs = append(macs, hardware[member]...)
+		if len(hardware[member]) > 0 {
 			known++
 		}
 	}
@@ -437,13 +435,13 @@ func (g *segment) status(now time.Time) *admin.Election {
 	electorate := st.Lease.Active
 	if electorate == nil {
 		electorate = st.Lease.Pending
-	} else if p := st.Lease.Pending; p != nil {
-		out.Change = "to " + strings.Join(p.Members, ", ") + ", once all of them have it"
 	}
+	out.Change = change(st)
 	out.Quorum, out.Lease = electorate.Quorum.String(), electorate.Duration.Seconds()
 	for _, m := range st.Members {
 		out.Members = append(out.Members, admin.Member{
-			Name: m.Name, Address: m.Address, Self: m.Name == g.node, Alive: m.Alive, Heard: m.Heard, Stands: m.Standing, Reason: m.Problem,
+			Name: m.Name, Address: m.Address, Self: m.Name == g.node, Alive: m.Alive, Heard: m.Heard, Stands: m.Standing,
+			Reason: cmp.Or(m.Problem, ahead(st, m)),
 		})
 	}
 	for _, l := range st.Lease.Leases {

@@ -98,6 +98,12 @@ func (g *gate) locked(from netip.Addr) {
 	}
 }
 
+// heard has a member named again should it once more not be understood.
+func (g *gate) heard(from netip.Addr) { g.undecrypted.remove(from.String()) }
+
+// mute reports whether what a member sends cannot be decrypted.
+func (g *gate) mute(from netip.Addr) bool { return g.undecrypted.has(from.String()) }
+
 // impostor counts and names a node that is not what the configuration says.
 func (g *gate) impostor(name string, at netip.AddrPort, err error) {
 	g.refused.Add(1)
@@ -131,6 +137,18 @@ func (r *register) add(who string) (first, last bool) {
 	}
 	r.named[who] = true
 	return true, false
+}
+
+func (r *register) has(who string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.named[who]
+}
+
+func (r *register) remove(who string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.named, who)
 }
 
 func (r *register) clear() {

@@ -85,6 +85,14 @@ func TestGateNamesOnceAndNotForever(t *testing.T) {
 	if log.count("source=10.9.9.9") != 1 || log.count("member=m2") != 1 || log.count("node=m9") != 1 {
 		t.Fatalf("not named once each:\n%v", &log)
 	}
+	from := ap("10.0.0.2:1").Addr()
+	if !g.mute(from) {
+		t.Error("who cannot be read is not known")
+	}
+	g.heard(from)
+	if g.locked(from); log.count("member=m2") != 2 {
+		t.Error("not named again after it was understood")
+	}
 	for i := range 1000 {
 		g.packet(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 8, byte(i >> 8), byte(i)}), 7946))
 	}
@@ -94,7 +102,7 @@ func TestGateNamesOnceAndNotForever(t *testing.T) {
 	if n := log.count("further sources"); n != 1 {
 		t.Fatalf("said %d times that there are more", n)
 	}
-	if g.unknown.Load() != 1100 || g.unreadable.Load() != 100 || g.refused.Load() != 100 {
+	if g.unknown.Load() != 1100 || g.unreadable.Load() != 101 || g.refused.Load() != 100 {
 		t.Fatal("miscounted", g.unknown.Load(), g.unreadable.Load(), g.refused.Load())
 	}
 	g.admit(trio(), "m1")

@@ -127,10 +127,16 @@ func (n *node) muster(before map[string]bool) {
 func (n *node) join(ctx context.Context) {
 	tick := time.NewTicker(rejoin)
 	defer tick.Stop()
+	told := newBulletin(n.log)
 	for more := true; more; more = n.update(ctx, tick.C) {
 		n.mu.Lock()
-		n.admit(time.Now())
+		now := time.Now()
+		n.admit(now)
+		s := n.machine.Status(now)
 		n.mu.Unlock()
+		if now.Sub(n.started) >= rejoin { // at first nobody has been heard
+			told.post(now, s)
+		}
 		for _, at := range n.roster.missing() {
 			if ctx.Err() == nil {
 				_, _ = n.list.Join([]string{at}) // that they are gone has been said

@@ -35,6 +35,8 @@ type node struct {
 	news    *news
 	observe Observer
 
+	started time.Time
+
 	wake      chan struct{} // holds a token if the machine is due sooner than it was
 	described chan struct{} // holds a token if the card has changed
 
@@ -58,7 +60,8 @@ func (e *Election) start(c *Config) (*node, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	n := &node{
 		log: e.log, gate: g, journal: newJournal(e.log, g), news: newNews(), observe: e.observe, config: c,
-		wake: make(chan struct{}, 1), described: make(chan struct{}, 1), cancel: cancel,
+		started: time.Now(),
+		wake:    make(chan struct{}, 1), described: make(chan struct{}, 1), cancel: cancel,
 	}
 	n.roster = newRoster(c.Self, g, n.receive)
 	if err := n.open(c, e.open); err != nil {

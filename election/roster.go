@@ -23,6 +23,7 @@ type roster struct {
 	mu      sync.Mutex
 	members map[string]netip.AddrPort // as configured, with self
 	seen    map[string]sighting       // all that memberlist holds for alive
+	cards   map[string]card           // what each was seen with last, alive or not
 	card    card                      // this member's own
 }
 
@@ -40,13 +41,15 @@ var (
 )
 
 func newRoster(self string, g *gate, receive func([]byte)) *roster {
-	return &roster{self: self, gate: g, receive: receive, changed: make(chan struct{}, 1), seen: make(map[string]sighting)}
+	return &roster{self: self, gate: g, receive: receive, changed: make(chan struct{}, 1),
+		seen: make(map[string]sighting), cards: make(map[string]card)}
 }
 
 // configure makes these the members.
 func (r *roster) configure(members map[string]netip.AddrPort) {
 	r.mu.Lock()
 	r.members = maps.Clone(members)
+	maps.DeleteFunc(r.cards, func(name string, _ card) bool { return !members[name].IsValid() })
 	r.mu.Unlock()
 	r.stir()
 }
@@ -78,6 +81,18 @@ func (r *roster) alive() map[string]card {
 		if s, ok := r.seen[name]; ok && s.at == at {
 			all[name] = s.card
 		}
+	}
+	return all
+}
+
+// hardware is where the VIPs of the members may be seen, as each has said itself
+// last: who is heard no more may hold one nevertheless.
+func (r *roster) hardware() map[string][]net.HardwareAddr {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make(map[string][]net.HardwareAddr)
+	for name, card := range r.cards {
+		all[name] = card.Hardware
 	}
 	return all
 }
@@ -178,7 +193,9 @@ func (r *roster) see(n *memberlist.Node) {
 	c, _ := parseCard(n.Meta)
 	r.mu.Lock()
 	r.seen[n.Name] = sighting{where(n), c}
+	r.cards[n.Name] = c
 	r.mu.Unlock()
+	r.gate.heard(where(n).Addr())
 	r.stir()
 }
 

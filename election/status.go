@@ -69,6 +69,9 @@ func (n *node) status() Status {
 	alive := n.roster.alive()
 	for _, m := range of.Members {
 		c, ok := alive[m.Name]
+		if m.Problem != "" && n.gate.mute(members[m.Name].Addr()) {
+			m.Problem = "what it sends cannot be read: it has another key, or none (" + m.Problem + ")"
+		}
 		s.Members = append(s.Members, Member{
 			MemberStatus: m, Address: members[m.Name], Alive: ok, Hardware: c.Hardware, Standing: c.Standing,
 		})
@@ -88,7 +91,8 @@ func (e *Election) Lease(name string) lease.LeaseStatus {
 	return s
 }
 
-// Hardware is where the VIPs of each member that is alive may be seen, as it says itself.
+// Hardware is where the VIPs of each member may be seen, as it has said itself
+// since this one was started, those that are heard no more included.
 func (e *Election) Hardware() map[string][]net.HardwareAddr {
 	e.mu.Lock()
 	running := e.node
@@ -96,9 +100,5 @@ func (e *Election) Hardware() map[string][]net.HardwareAddr {
 	if running == nil {
 		return nil
 	}
-	all := make(map[string][]net.HardwareAddr)
-	for name, card := range running.roster.alive() {
-		all[name] = card.Hardware
-	}
-	return all
+	return running.roster.hardware()
 }
