@@ -108,11 +108,27 @@ func (g *segment) clearFence() {
 
 // parts are what the speaker uses of the segment.
 func (g *segment) parts() speaker.Segment {
-	parts := speaker.Segment{Leases: leases{g}, Announcer: g.announcer}
+	parts := speaker.Segment{Leases: leases{g}, Announcer: announcer{g.announcer, g.log}}
 	if g.fence != nil {
 		parts.Fence = g.fence
 	}
 	return parts
+}
+
+// announcer tells the neighbours of an address once the kernel takes packets for it.
+type announcer struct {
+	*arp.Announcer
+	log *slog.Logger
+}
+
+// Announce implements [speaker.Announcer].
+func (a announcer) Announce(link string, addrs ...netip.Addr) error {
+	for _, addr := range addrs {
+		if err := netutil.AwaitLocal(addr); err != nil {
+			a.log.Warn("connections to the VIP may fail at first", "err", err)
+		}
+	}
+	return a.Announcer.Announce(link, addrs...)
 }
 
 // leases are the election in the speaker's terms.

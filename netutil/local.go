@@ -1,0 +1,71 @@
+package netutil
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// localWithin bounds the wait for the kernel to take packets for an IPv6 address,
+	// and localEvery is how often it is asked. It takes a millisecond or two.
+	localWithin = 50 * time.Millisecond
+	localEvery  = 500 * time.Microsecond
+)
+
+// AwaitLocal waits until the kernel takes packets for addr. It acknowledges a new
+// IPv6 address, without duplicate detection too, before a worker of its own has made
+// the route to it: what comes in between is dropped. With IPv4 nothing is to be waited
+// for. An error means that it did not within 50 ms, or cannot be told.
+func AwaitLocal(addr netip.Addr) error {
+	if addr.Is4() {
+		return nil
+	}
+	c, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
+	if err != nil {
+		return fmt.Errorf("open netlink socket: %w", err)
+	}
+	defer c.Close()
+	tick := time.NewTicker(localEvery)
+	defer tick.Stop()
+	for end := time.Now().Add(localWithin); time.Now().Before(end); <-tick.C {
+		local, err := isLocal(c, addr)
+		if local || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("the kernel does not take packets for %s within %v", addr, localWithin)
+}
+
+// isLocal asks the kernel where it would send a packet to addr.
+func isLocal(c *netlink.Conn, addr netip.Addr) (bool, error) {
+	header := make([]byte, unix.SizeofRtMsg)
+	header[0], header[1] = unix.AF_INET6, byte(addr.BitLen())
+	attrs := netlink.NewAttributeEncoder()
+	attrs.Bytes(unix.RTA_DST, addr.AsSlice())
+	encoded, err := attrs.Encode()
+	if err != nil {
+		return false, err
+	}
+	replies, err := c.Execute(netlink.Message{
+		Header: netlink.Header{Type: unix.RTM_GETROUTE, Flags: netlink.Request},
+		Data:   append(header, encoded...),
+	})
+	switch {
+	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("ask for the route to %s: %w", addr, err)
+	}
+	for _, r := range replies {
+		// struct rtmsg: the type is the eighth byte.
+		if len(r.Data) >= unix.SizeofRtMsg && r.Data[7] == unix.RTN_LOCAL {
+			return true, nil
+		}
+	}
+	return false, nil
+}
