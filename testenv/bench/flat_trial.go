@@ -42,11 +42,12 @@ func (f *flat) measure(ctx context.Context, fault flatFault, t *Trial, connectio
 	if err := pause(ctx, leadIn); err != nil {
 		return s, err
 	}
-	if t.Master = w.holder(); t.Master == "" || w.failed() > 0 {
+	t.Master = w.holder()
+	if failed := w.failed(); t.Master == "" || failed > 0 {
 		if err := f.settle(ctx, w); err != nil {
 			return s, err
 		}
-		return s, errDisturbed
+		return s, fmt.Errorf("%w: %d of them, the VIP on %q", errDisturbed, failed, t.Master)
 	}
 	deadline := time.Now().Add(t.Limit)
 	strike := func() error { return fault.strike(ctx, f, t.Master) }
