@@ -38,7 +38,7 @@ func TestFaultsPage(t *testing.T) {
 	}))
 
 	named := 0
-	words := regexp.MustCompile("`(\\w+)`:|`(Test\\w+)`")
+	words := regexp.MustCompile("`([\\w/]+)`:|`(Test\\w+)`")
 	for line := range strings.Lines(string(page)) {
 		if !strings.HasPrefix(line, "|") {
 			continue
