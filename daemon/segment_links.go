@@ -1,0 +1,152 @@
+package daemon
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/herald-vip/herald/arp"
+	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/netutil"
+	"github.com/herald-vip/herald/netutil/fence"
+)
+
+// place finds the links of the VIPs that none is configured for, and has all of them watched.
+func (g *segment) place() (changed bool) {
+	var watched []arp.Watched
+	for i := range g.vips {
+		v := &g.vips[i]
+		if !v.fixed {
+			link, err := netutil.LinkFor(v.addr)
+			if err != nil && v.link != "" {
+				err, link = nil, v.link // its other addresses may come back
+			}
+			changed = changed || link != v.link
+			v.link, v.lost = link, err
+		}
+		if v.link == "" {
+			continue
+		}
+		watched = append(watched, arp.Watched{Link: v.link, Addr: v.addr, Policy: v.policy, Probe: v.policy == arp.Yield})
+		if err := fence.AnnounceOwn(v.link); err != nil {
+			g.log.Debug("the kernel may ask for neighbours in the name of a VIP", "link", v.link, "err", err)
+		}
+	}
+	if g.acquainted {
+		g.announcer.Apply(watched)
+		for _, f := range g.announcer.Status() { // what was found under another policy counts under the new one
+			g.note(f)
+		}
+	}
+	g.judge()
+	return changed
+}
+
+// linksChanged takes in how the links are now.
+func (g *segment) linksChanged(links map[string]netutil.Link) {
+	g.mu.Lock()
+	g.links = links
+	changed := g.place()
+	var macs []net.HardwareAddr
+	for _, v := range g.vips {
+		if mac := links[v.link].MAC; len(mac) > 0 {
+			macs = append(macs, mac)
+		}
+	}
+	g.mu.Unlock()
+	g.election.Describe(macs)
+	if changed {
+		g.moved()
+	}
+}
+
+// judge tells the speaker how the links of its VIPs are.
+func (g *segment) judge() {
+	for _, v := range g.vips {
+		verdict := health.Verdict{Check: linkCheck(v), State: health.Healthy, Reason: "up"}
+		link, known := g.links[v.link]
+		switch {
+		case v.lost != nil:
+			verdict.State, verdict.Reason = health.Unhealthy, v.lost.Error()
+		case g.links == nil:
+			verdict.State, verdict.Reason = health.Unknown, "not looked at yet"
+		case !known:
+			verdict.State, verdict.Reason = health.Unhealthy, "there is no link "+v.link
+		case !link.Up:
+			verdict.State, verdict.Reason = health.Unhealthy, "down or without carrier"
+		}
+		g.tell(verdict)
+	}
+}
+
+// tell passes a verdict on if it is news.
+func (g *segment) tell(v health.Verdict) {
+	old, ok := g.verdicts[v.Check]
+	if ok && old.State == v.State && old.Reason == v.Reason {
+		return
+	}
+	v.Since = time.Now()
+	v.Cause, v.Checked = v.Since, v.Since
+	g.verdicts[v.Check] = v
+	g.told(v)
+}
+
+// found takes in what the wire says of an address.
+func (g *segment) found(f arp.Finding) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.note(f)
+}
+
+// note makes a finding a verdict where it decides. The mutex is held.
+func (g *segment) note(f arp.Finding) {
+	for _, v := range g.vips {
+		if v.addr != f.Addr || v.link != f.Link || v.policy != arp.Yield {
+			continue
+		}
+		verdict := health.Verdict{Check: addressCheck(v), State: health.Healthy, Reason: "nobody else uses it"}
+		switch f.State {
+		case arp.Unknown:
+			verdict.State, verdict.Reason = health.Unknown, "asking the link whether it is in use"
+		case arp.Taken:
+			verdict.State, verdict.Reason = health.Unhealthy, fmt.Sprintf("in use by %s, which is no member", f.MAC)
+		}
+		g.tell(verdict)
+	}
+}
+
+func linkCheck(v flatVIP) string {
+	if v.link == "" {
+		return "link of " + v.addr.String()
+	}
+	return "link " + v.link
+}
+
+func addressCheck(v flatVIP) string { return "address " + v.addr.String() }
+
+// of returns the link of a VIP's address and the checks that the segment adds to it.
+func (g *segment) of(addr netip.Addr) (link string, checks []string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, v := range g.vips {
+		if v.addr != addr {
+			continue
+		}
+		checks = append(checks, linkCheck(v))
+		if v.policy == arp.Yield {
+			checks = append(checks, addressCheck(v))
+		}
+		return v.link, checks
+	}
+	return "", nil
+}
+
+// checks are the verdicts that the segment adds to those of the monitor.
+func (g *segment) checks() []health.Verdict {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Collect(maps.Values(g.verdicts))
+}

@@ -1,0 +1,51 @@
+package daemon
+
+import (
+	"cmp"
+	"net/netip"
+	"time"
+
+	"github.com/herald-vip/herald/admin"
+	"github.com/herald-vip/herald/arp"
+)
+
+// status is the election for the admin socket; nil if there is none.
+func (g *segment) status(now time.Time) *admin.Election {
+	st := g.election.Status()
+	if !st.Running || st.Lease.Active == nil && st.Lease.Pending == nil {
+		return nil
+	}
+	out := &admin.Election{
+		Problem: st.Lease.Problem, Insecure: !st.Encrypted, Fence: g.unfenced,
+		Strangers: st.Dropped.Unknown, Undecipherable: st.Dropped.Unreadable,
+		Ignored: st.Dropped.Ignored + st.Dropped.Malformed + st.Dropped.Refused,
+	}
+	electorate := st.Lease.Active
+	if electorate == nil {
+		electorate = st.Lease.Pending
+	}
+	out.Change = change(st)
+	out.Quorum, out.Lease = electorate.Quorum.String(), electorate.Duration.Seconds()
+	for _, m := range st.Members {
+		out.Members = append(out.Members, admin.Member{
+			Name: m.Name, Address: m.Address, Self: m.Name == g.node, Alive: m.Alive, Heard: m.Heard, Stands: m.Standing,
+			Reason: cmp.Or(m.Problem, ahead(st, m)),
+		})
+	}
+	for _, l := range st.Lease.Leases {
+		out.Leases = append(out.Leases, admin.Lease{
+			VIP: l.Lease, Holder: l.Holder, Reason: l.Why, Epoch: l.Epoch, Votes: l.Votes, Needed: l.Needed,
+			Left: max(0, l.Until.Sub(now).Seconds()), Stands: l.Standing,
+		})
+	}
+	return out
+}
+
+// conflicts are what the wire says of each address.
+func (g *segment) conflicts() map[netip.Addr]arp.Finding {
+	out := make(map[netip.Addr]arp.Finding)
+	for _, f := range g.announcer.Status() {
+		out[f.Addr] = f
+	}
+	return out
+}
