@@ -38,7 +38,8 @@ const (
 func startBattle(t *testing.T, attributes bgp.Attributes) *battle {
 	t.Helper()
 	b := &battle{healthy: startRouter(t, "127.0.0.2", 64500, 64512), before: goleak.IgnoreCurrent()}
-	b.server = bgp.New(slog.New(slog.DiscardHandler), bgp.Options{})
+	// A tenth of the default: the race detector slows GoBGP down that much, and more.
+	b.server = bgp.New(slog.New(slog.DiscardHandler), bgp.Options{MaxRoutes: 1000})
 	speaker := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), listenPort)
 	address := netip.MustParseAddr(hostileAddress)
 	dial := hostile.Dial(address, speaker)
@@ -152,7 +153,7 @@ func TestHostilePeer(t *testing.T) {
 	defer b.end(t)
 	reasons := map[string]string{ // of those that go too far
 		"refresh-flood":  "asked for all routes again",
-		"route-flood":    "sent more than 10000 routes",
+		"route-flood":    "sent more than 1000 routes",
 		"hold-time-zero": "hold time of 0",
 	}
 	for _, a := range hostile.Attacks() {
@@ -161,16 +162,21 @@ func TestHostilePeer(t *testing.T) {
 			if a.Name == "mutations" {
 				limit = 40 * time.Second // enough for all 10,000 without the race detector
 			}
-			b.flap(t, b.attack(t, a.Name, limit))
+			reason := reasons[a.Name]
+			if reason != "" {
+				limit = 10 * time.Second // a busy machine floods slowly
+			}
+			done := b.attack(t, a.Name, limit)
+			eventually(t, "the reason says "+reason, func() bool {
+				return strings.Contains(session(b.server, hostileAddress).Reason, reason)
+			})
+			b.flap(t, done)
 			if _, downs := b.healthy.history(); downs != 0 {
 				t.Errorf("the healthy router's session fell %d times", downs)
 			}
 			x := session(b.server, hostileAddress)
 			if i := strings.IndexFunc(x.Reason, func(r rune) bool { return !unicode.IsPrint(r) }); i >= 0 || len(x.Reason) > 512 {
 				t.Errorf("%s: a reason that does not suit a terminal: %q", x.State, x.Reason)
-			}
-			if !strings.Contains(x.Reason, reasons[a.Name]) {
-				t.Errorf("the reason is %q, want %q", x.Reason, reasons[a.Name])
 			}
 			t.Logf("%s, %d drops: %s", x.State, x.Drops, fmt.Sprint(x.Reason))
 			b.peace(t)
