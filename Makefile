@@ -25,7 +25,7 @@ demo: root lab-binaries ## watch a VIP move between three masters in a lab of na
 	bin/herald-testenv demo --mode $(MODE)
 
 test: root ## run all tests with the race detector
-	testenv/install gcc libc6-dev iproute2
+	testenv/install gcc libc6-dev iproute2 nftables
 	go test -race ./...
 
 e2e: root lab-binaries race-binary $(REALPARTS)/bin/kube-apiserver ## run the tests on FRR, etcd, kube-apiserver and a registry
