@@ -171,3 +171,24 @@ func TestTargets(t *testing.T) {
 		t.Errorf("of nothing, %v is wanted", list)
 	}
 }
+
+func TestTableFulls(t *testing.T) {
+	const text = `entries  allocs   table_fulls
+00000078 000081db 000017ae
+00000078 000095da 00000001
+`
+	if n, err := tableFulls(text); n != 0x17af || err != nil {
+		t.Errorf("%#x, %v; want 0x17af", n, err)
+	}
+	if n, err := tableFulls("entries  allocs\n00000078 000081db\n"); n != 0 || err != nil {
+		t.Errorf("without the column: %d, %v", n, err)
+	}
+	for _, bad := range []string{"table_fulls\nx\n", "entries table_fulls\n0\n"} {
+		if _, err := tableFulls(bad); err == nil {
+			t.Errorf("%q is no error", bad)
+		}
+	}
+	if _, err := neighbourOverflows(); err != nil {
+		t.Error(err)
+	}
+}

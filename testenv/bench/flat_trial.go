@@ -16,15 +16,25 @@ import (
 // trial makes a fault on the holder and returns what clients and observer saw.
 // The segment is at rest before and after.
 func (f *flat) trial(ctx context.Context, fault flatFault, connections int) (Trial, error) {
+	t := Trial{Speaker: f.speaker.name(), Fault: fault.name, Planned: fault.planned, Router: NoRouter, Limit: cmp.Or(fault.limit, usualLimit)}
+	before, err := neighbourOverflows()
+	if err != nil {
+		return t, err
+	}
 	w, err := f.watch(ctx, fault.identify)
 	if err != nil {
-		return Trial{}, err
+		return t, err
 	}
-	t := Trial{Speaker: f.speaker.name(), Fault: fault.name, Planned: fault.planned, Router: NoRouter, Limit: cmp.Or(fault.limit, usualLimit)}
 	s, err := f.measure(ctx, fault, &t, connections, w)
 	results, trace, e := w.end()
 	if err := errors.Join(err, e); err != nil {
 		return t, err
+	}
+	switch after, err := neighbourOverflows(); {
+	case err != nil:
+		return t, err
+	case after != before:
+		return t, fmt.Errorf("%w: the kernel's table of neighbours was full, see net.ipv4.neigh.default.gc_thresh3", errDisturbed)
 	}
 	t.judge(trace, s.began)
 	t.tellBoth(results, s.healed)
@@ -47,7 +57,7 @@ func (f *flat) measure(ctx context.Context, fault flatFault, t *Trial, connectio
 		if err := f.settle(ctx, w); err != nil {
 			return s, err
 		}
-		return s, fmt.Errorf("%w: %d of them, the VIP on %q", errDisturbed, failed, t.Master)
+		return s, fmt.Errorf("%w: %d of them, the VIP on %q", errFailedBefore, failed, t.Master)
 	}
 	deadline := time.Now().Add(t.Limit)
 	strike := func() error { return fault.strike(ctx, f, t.Master) }

@@ -12,8 +12,12 @@ import (
 	"github.com/herald-vip/herald/probe"
 )
 
-// errDisturbed is a trial in which something failed before the fault was made.
-var errDisturbed = errors.New("connections failed before the fault")
+// errDisturbed is a trial that something else got in the way of. What is left of
+// the lab is good.
+var errDisturbed = errors.New("disturbed")
+
+// errFailedBefore is one in which connections failed before the fault was made.
+var errFailedBefore = fmt.Errorf("%w: connections failed before the fault", errDisturbed)
 
 // leadIn is how long connections must succeed before a fault.
 const leadIn = 250 * time.Millisecond
@@ -58,7 +62,7 @@ func (s *site) measure(ctx context.Context, f fault, master, connections int, cl
 	}
 	for _, c := range clients {
 		if c.prober.Snapshot().Failed > 0 {
-			return nil, errDisturbed
+			return nil, errFailedBefore
 		}
 	}
 	for _, r := range s.routers {
