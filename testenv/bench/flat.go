@@ -185,6 +185,9 @@ func taken(t *segment.Trace, holder string, since time.Duration) (time.Duration,
 	return last, len(first) == len(flatVIPs())
 }
 
+// asking is how often the observer asks who has the VIP.
+const asking = 10 * time.Millisecond
+
 // settleWithin is how long the segment may take to come to rest. After a cut
 // clients have been seen to keep the wrong MAC address for half a minute and more.
 const settleWithin = 90 * time.Second

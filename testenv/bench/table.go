@@ -91,10 +91,14 @@ func (s Summary) endless(d Sample) string {
 	return fmt.Sprintf("%s; %d × %s", Sample{Values: d.Values}, d.Never, never)
 }
 
-// splits says in how many trials there were two holders, and for how long at most.
+// splits says in how many trials there were two holders, and for how long at
+// most, as far as the observer's questions tell.
 func (s Summary) splits() string {
-	if s.Splits == 0 {
+	switch {
+	case s.Splits == 0:
 		return "never"
+	case s.Split < asking:
+		return fmt.Sprintf("%d×, < %d ms", s.Splits, asking.Milliseconds())
 	}
 	return fmt.Sprintf("%d×, ≤ %s ms", s.Splits, ms(s.Split))
 }
