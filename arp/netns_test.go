@@ -5,8 +5,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
-	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -19,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/arp"
+	namespace "github.com/herald-vip/herald/testenv/netns"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -34,27 +33,8 @@ type host struct {
 
 func newHost(t testing.TB) *host {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("needs root for network namespaces: run with sudo")
-	}
-	h := &host{t: t}
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlock: the thread ends with the goroutine
-		var err error
-		h.ns, err = netns.New()
-		done <- err
-	}()
-	must(t, <-done)
-	nl, err := netlink.NewHandleAt(h.ns, unix.NETLINK_ROUTE)
-	must(t, err)
-	h.nl = nl
-	t.Cleanup(func() {
-		nl.Close()
-		_ = h.ns.Close()
-	})
-	must(t, nl.LinkSetUp(h.link("lo")))
-	return h
+	ns, nl := namespace.New(t)
+	return &host{t: t, ns: ns, nl: nl}
 }
 
 func must(t testing.TB, err error) {
@@ -66,16 +46,7 @@ func must(t testing.TB, err error) {
 
 // in runs f on a thread inside the namespace.
 func (h *host) in(f func() error) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		err := netns.Set(h.ns)
-		if err == nil {
-			err = f()
-		}
-		done <- err
-	}()
-	return <-done
+	return namespace.In(h.ns, f)
 }
 
 func (h *host) link(name string) netlink.Link {

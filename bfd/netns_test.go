@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
-	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -19,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/bfd"
+	namespace "github.com/herald-vip/herald/testenv/netns"
 )
 
 // host is a network namespace.
@@ -30,41 +29,13 @@ type host struct {
 
 func newHost(t *testing.T) *host {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("needs root for network namespaces: run with sudo")
-	}
-	h := &host{t: t}
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlock: the thread ends with the goroutine
-		var err error
-		h.ns, err = netns.New()
-		done <- err
-	}()
-	must(t, <-done)
-	nl, err := netlink.NewHandleAt(h.ns, unix.NETLINK_ROUTE)
-	must(t, err)
-	h.nl = nl
-	t.Cleanup(func() {
-		nl.Close()
-		_ = h.ns.Close()
-	})
-	must(t, nl.LinkSetUp(h.link("lo")))
-	return h
+	ns, nl := namespace.New(t)
+	return &host{t: t, ns: ns, nl: nl}
 }
 
 // do runs f inside the host.
 func (h *host) do(f func() error) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		err := netns.Set(h.ns)
-		if err == nil {
-			err = f()
-		}
-		done <- err
-	}()
-	return <-done
+	return namespace.In(h.ns, f)
 }
 
 func (h *host) link(name string) netlink.Link {

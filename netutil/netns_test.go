@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"net"
 	"net/netip"
-	"os"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +11,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	namespace "github.com/herald-vip/herald/testenv/netns"
 )
 
 // host is a fresh network namespace and an administrator in it, who works with
@@ -26,31 +26,8 @@ type host struct {
 // newHost makes a namespace with lo up.
 func newHost(t testing.TB) *host {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("needs root for network namespaces: run with sudo")
-	}
-	made := make(chan netns.NsHandle)
-	go func() {
-		runtime.LockOSThread() // and never unlock: the thread ends with the goroutine
-		ns, err := netns.New()
-		if err != nil {
-			t.Errorf("new network namespace: %v", err)
-		}
-		made <- ns
-	}()
-	h := &host{t: t, ns: <-made}
-	if t.Failed() {
-		t.FailNow()
-	}
-	nl, err := netlink.NewHandleAt(h.ns, unix.NETLINK_ROUTE)
-	h.must(err)
-	h.nl = nl
-	t.Cleanup(func() {
-		nl.Close()
-		_ = h.ns.Close()
-	})
-	h.setUp("lo")
-	return h
+	ns, nl := namespace.New(t)
+	return &host{t: t, ns: ns, nl: nl}
 }
 
 func (h *host) must(err error) {
@@ -63,16 +40,7 @@ func (h *host) must(err error) {
 // in runs f on a thread inside the namespace.
 func (h *host) in(f func()) {
 	h.t.Helper()
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		err := netns.Set(h.ns)
-		if err == nil {
-			f()
-		}
-		done <- err
-	}()
-	h.must(<-done)
+	h.must(namespace.In(h.ns, func() error { f(); return nil }))
 }
 
 func (h *host) link(name string) netlink.Link {

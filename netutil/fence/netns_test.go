@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +17,8 @@ import (
 	"github.com/vishvananda/netns"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	namespace "github.com/herald-vip/herald/testenv/netns"
 )
 
 func TestMain(m *testing.M) {
@@ -44,27 +45,8 @@ type host struct {
 
 func newHost(t testing.TB) *host {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("needs root for network namespaces: run with sudo")
-	}
-	h := &host{t: t}
-	made := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlock: the thread ends with the goroutine
-		var err error
-		h.ns, err = netns.New()
-		made <- err
-	}()
-	h.must(<-made)
-	var err error
-	h.nl, err = netlink.NewHandleAt(h.ns, unix.NETLINK_ROUTE)
-	h.must(err)
-	t.Cleanup(func() {
-		h.nl.Close()
-		_ = h.ns.Close()
-	})
-	h.must(h.nl.LinkSetUp(h.link("lo")))
-	return h
+	ns, nl := namespace.New(t)
+	return &host{t: t, ns: ns, nl: nl}
 }
 
 func (h *host) must(err error) {
@@ -77,16 +59,7 @@ func (h *host) must(err error) {
 // in runs f on a thread inside the namespace.
 func (h *host) in(f func()) {
 	h.t.Helper()
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		err := netns.Set(h.ns)
-		if err == nil {
-			f()
-		}
-		done <- err
-	}()
-	h.must(<-done)
+	h.must(namespace.In(h.ns, func() error { f(); return nil }))
 }
 
 // run runs a program inside the namespace and returns what it prints.

@@ -1,0 +1,62 @@
+// Package netns gives tests fresh network namespaces, and threads inside them.
+package netns
+
+import (
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// New makes a namespace with lo up, which goes with the test, and an
+// administrator of it. It needs root.
+func New(t testing.TB) (netns.NsHandle, *netlink.Handle) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("needs root for network namespaces: run with sudo")
+	}
+	var ns netns.NsHandle
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlock: the thread ends with the goroutine
+		var err error
+		ns, err = netns.New()
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatalf("new network namespace: %v", err)
+	}
+	admin, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
+	if err != nil {
+		t.Fatalf("reach the namespace's kernel: %v", err)
+	}
+	t.Cleanup(func() {
+		admin.Close()
+		_ = ns.Close()
+	})
+	lo, err := admin.LinkByName("lo")
+	if err == nil {
+		err = admin.LinkSetUp(lo)
+	}
+	if err != nil {
+		t.Fatalf("set lo up: %v", err)
+	}
+	return ns, admin
+}
+
+// In runs f on a thread of its own inside ns.
+func In(ns netns.NsHandle, f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlock, as above
+		err := netns.Set(ns)
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	}()
+	return <-done
+}
