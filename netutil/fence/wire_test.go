@@ -20,8 +20,10 @@ var (
 	vip      = pair{netip.MustParsePrefix("10.9.0.100/32"), netip.MustParsePrefix("fd00:9::100/128")}
 )
 
-// firstAsker is the first of those who ask; no other address comes after it.
-var firstAsker = [2]netip.Addr{netip.MustParseAddr("10.9.1.0"), netip.MustParseAddr("fd00:9::1:0")}
+// askers are those who ask, in turn. Who asks becomes a neighbour of the node, and
+// all namespaces of a machine share one table of neighbours (net.ipv4.neigh.default.gc_thresh3,
+// 1,024): more askers would silence other tests.
+var askers = pair{netip.MustParsePrefix("10.9.1.0/28"), netip.MustParsePrefix("fd00:9::1:0/124")}
 
 // pair is an address of each family.
 type pair [2]netip.Prefix
@@ -40,7 +42,7 @@ const linkName = "lan0"
 // newSegment makes a node that has the virtual addresses on its link.
 func newSegment(t testing.TB) *segment {
 	t.Helper()
-	s := &segment{node: newHost(t), neighbour: newHost(t), asker: firstAsker}
+	s := &segment{node: newHost(t), neighbour: newHost(t), asker: [2]netip.Addr{askers[0].Addr(), askers[1].Addr()}}
 	s.node.addVeth(linkName, s.neighbour)
 	for i := range vip {
 		s.node.add(linkName, nodeOwn[i])
@@ -80,8 +82,8 @@ func (s *segment) answers(addr netip.Addr) bool {
 	}
 	control, answered := nodeOwn[i].Addr(), false
 	eventually(s.node.t, "the node answers for its own address", func() bool {
-		if s.asker[i] = s.asker[i].Next(); !nodeOwn[i].Contains(s.asker[i].Next()) {
-			s.asker[i] = firstAsker[i]
+		if s.asker[i] = s.asker[i].Next(); !askers[i].Contains(s.asker[i]) {
+			s.asker[i] = askers[i].Addr()
 		}
 		s.ask(s.asker[i], addr)
 		s.ask(s.asker[i], control)
