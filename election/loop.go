@@ -100,7 +100,7 @@ func (n *node) receive(b []byte) {
 	n.step(func(machine *lease.Machine, now time.Time) { machine.Receive(now, m) })
 }
 
-// muster tells the machine and the log who is alive, if that has changed.
+// muster tells the log who is alive, if that has changed.
 func (n *node) muster(before map[string]bool) {
 	now := n.roster.alive()
 	for name := range now {
@@ -114,12 +114,9 @@ func (n *node) muster(before map[string]bool) {
 		}
 	}
 	clear(before)
-	var names []string
 	for name := range now {
 		before[name] = true
-		names = append(names, name)
 	}
-	n.step(func(machine *lease.Machine, at time.Time) { machine.Reachable(at, names) })
 }
 
 // join asks members that are not alive to be, again and again, and lets go of

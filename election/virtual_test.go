@@ -207,12 +207,21 @@ func TestQuorumNoneFollowsTheLiving(t *testing.T) {
 		first := c.holder("vip")
 		second := c.others(first)[0]
 		c.met()
-		f.part(first.home, second.home, true)
-		soon(t, "both hold", func() bool { return first.holds("vip") && second.holds("vip") })
-		f.part(first.home, second.home, false)
-		soon(t, "one has given way", func() bool { return len(c.holders("vip")) == 1 })
-		c.met()
-		c.holder("vip")
+		for _, apart := range []time.Duration{2 * time.Second, 5 * time.Minute} { // memberlist has given up by then
+			f.part(first.home, second.home, true)
+			soon(t, "both hold", func() bool { return first.holds("vip") && second.holds("vip") })
+			time.Sleep(apart)
+			first.told()
+			second.told()
+			f.part(first.home, second.home, false)
+			soon(t, "one has given way", func() bool { return len(c.holders("vip")) == 1 })
+			c.met()
+			time.Sleep(10 * time.Second)
+			c.holder("vip")
+			if told := append(first.told(), second.told()...); len(told) != 1 || told[0] != "lost vip" {
+				t.Fatalf("when they met again the two were told %v, want one to lose the lease once", told)
+			}
+		}
 		if n := first.log.count("quorum is none"); n != 1 {
 			t.Fatalf("warned %d times", n)
 		}

@@ -89,15 +89,15 @@ func (m *Machine) elected(votes []string) bool {
 	return m.active.elects(votes, m.within())
 }
 
-// within lists the members whose votes quorum None wants: those that can be
-// reached, are heard and do not abstain. It is nil for other electorates.
+// within lists the members whose votes quorum None wants: those that are heard
+// and do not abstain. It is nil for other electorates.
 func (m *Machine) within() []string {
 	if m.current().Quorum != None {
 		return nil
 	}
 	names := []string{m.self.member}
 	for _, p := range m.peers {
-		if slices.Contains(m.reachable, p.name) && p.incarnation != 0 && m.now.Sub(p.heard) < m.duration()*2/3 && !p.abstaining {
+		if p.incarnation != 0 && m.now.Sub(p.heard) < m.duration()*2/3 && !p.abstaining {
 			names = append(names, p.name)
 		}
 	}
@@ -155,25 +155,15 @@ func (m *Machine) agreed() bool {
 			if p.active == m.active.digest {
 				present = append(present, p.name)
 			}
-		case m.active.Quorum == None && slices.Contains(m.reachable, p.name):
+		case m.active.Quorum == None:
 			return false
 		}
 	}
-	if m.active.Quorum == None {
-		return !m.now.Before(m.settled) && m.reported(all)
+	if m.active.Quorum == None { // all that are heard
+		return !m.now.Before(m.settled)
 	}
-	return m.reported(all) && m.active.elects(present, nil)
-}
-
-// reported reports whether names has all members of the pending electorate; with
-// quorum None, all that can be reached.
-func (m *Machine) reported(names []string) bool {
-	for _, name := range m.pending.Members {
-		if !slices.Contains(names, name) && (m.active.Quorum == Majority || slices.Contains(m.reachable, name)) {
-			return false
-		}
-	}
-	return true
+	missing := func(name string) bool { return !slices.Contains(all, name) }
+	return m.active.elects(present, nil) && !slices.ContainsFunc(m.pending.Members, missing)
 }
 
 // join finds the electorate of a started member. It is what others use, if that

@@ -26,8 +26,8 @@ const (
 	// Majority needs the votes of more than half of the electorate: at most one
 	// member holds a lease, whatever fails.
 	Majority Quorum = iota
-	// None needs the votes of the members that can be reached, so that a site of
-	// two goes on after either is gone. A partition has a holder on either side.
+	// None needs the votes of the members that are heard, so that a site of two
+	// goes on after either is gone. A partition has a holder on either side.
 	None
 )
 
@@ -98,15 +98,15 @@ func (e Electorate) has(name string) bool {
 // majority is how many members are more than half.
 func (e Electorate) majority() int { return len(e.Members)/2 + 1 }
 
-// elects reports whether votes grant a lease. The members that can be reached
-// matter for quorum None only.
-func (e Electorate) elects(votes, reachable []string) bool {
+// elects reports whether votes grant a lease. The members that are heard matter
+// for quorum None only.
+func (e Electorate) elects(votes, heard []string) bool {
 	count := 0
 	for _, name := range e.Members {
 		switch {
 		case slices.Contains(votes, name):
 			count++
-		case e.Quorum == None && slices.Contains(reachable, name):
+		case e.Quorum == None && slices.Contains(heard, name):
 			return false
 		}
 	}
@@ -114,13 +114,13 @@ func (e Electorate) elects(votes, reachable []string) bool {
 }
 
 // needed is how many votes elects wants.
-func (e Electorate) needed(reachable []string) int {
+func (e Electorate) needed(heard []string) int {
 	if e.Quorum == Majority {
 		return e.majority()
 	}
 	count := 0
 	for _, name := range e.Members {
-		if slices.Contains(reachable, name) {
+		if slices.Contains(heard, name) {
 			count++
 		}
 	}

@@ -38,12 +38,11 @@ type Machine struct {
 	abstain, settled time.Time
 	problem          string // why there is no active electorate
 
-	known     map[string]*peer // all that ever were peers
-	peers     []*peer          // members of either electorate but this one, sorted
-	reachable []string
-	canWin    bool      // enough members are heard
-	canSince  time.Time // since when
-	helloAt   time.Time // when all peers are told everything again
+	known    map[string]*peer // all that ever were peers
+	peers    []*peer          // members of either electorate but this one, sorted
+	canWin   bool             // enough members are heard
+	canSince time.Time        // since when
+	helloAt  time.Time        // when all peers are told everything again
 
 	leases  map[uint64]*lease
 	own     []*lease // those with a candidate, in the order they became known
@@ -75,7 +74,7 @@ func New(now time.Time, o Options) (*Machine, error) {
 	}
 	m := &Machine{
 		self: owner{o.Self, o.Incarnation}, now: now, started: now, pending: newRoll(o.Electorate),
-		reachable: []string{o.Self}, known: map[string]*peer{}, leases: map[uint64]*lease{}, helloAt: now,
+		known: map[string]*peer{}, leases: map[uint64]*lease{}, helloAt: now,
 	}
 	m.refuseVotesFor(o.Electorate.Duration)
 	m.meet()
@@ -128,15 +127,6 @@ func (m *Machine) Forget(now time.Time, name string) {
 	m.Resign(now, name)
 	l.candidate = nil
 	m.own = slices.DeleteFunc(m.own, func(o *lease) bool { return o == l })
-}
-
-// Reachable says which members answer, for electorates with quorum [None].
-func (m *Machine) Reachable(now time.Time, members []string) {
-	m.advance(now)
-	names := append(slices.Clone(members), m.self.member)
-	slices.Sort(names)
-	m.reachable = slices.Compact(names)
-	m.wake(m.now)
 }
 
 // Next is when Tick is due, possibly early; zero: never.

@@ -84,7 +84,7 @@ func (m *Machine) Lease(now time.Time, name string) LeaseStatus {
 			return m.leaseStatus(l)
 		}
 	}
-	return LeaseStatus{Lease: name, Needed: m.current().needed(m.reachable), Why: m.why(false)}
+	return LeaseStatus{Lease: name, Needed: m.current().needed(m.within()), Why: m.why(false)}
 }
 
 func (m *Machine) leaseStatus(l *lease) LeaseStatus {

@@ -33,7 +33,7 @@ type setting struct {
 // A variant is what a test does otherwise than a site with a majority does. Most
 // take away something that safety rests on.
 type variant struct {
-	noQuorum     bool         // a member's own vote is enough
+	noQuorum     bool         // the votes of those who hear each other are enough
 	noAbstain    bool         // a started machine votes at once
 	noFence      bool         // the kernel lets nothing expire
 	noArming     bool         // openings need no arming

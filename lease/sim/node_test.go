@@ -61,7 +61,6 @@ func (n *node) start() {
 		})
 	}
 	p.flush()
-	p.reach()
 	p.speaker.work()
 }
 

@@ -118,23 +118,6 @@ func (p *process) tick() {
 	p.flush()
 }
 
-// reach tells the machine every now and then whom it can talk to. Without a
-// quorum that is what keeps two holders apart.
-func (p *process) reach() {
-	if p.file.Quorum != lease.None {
-		return
-	}
-	var members []string
-	for _, o := range p.w.nodes {
-		if cuts := p.w.net.cuts; o.proc != nil && !o.proc.paused && !p.w.variant.noQuorum && cuts[p.index][o.index]+cuts[o.index][p.index] == 0 {
-			members = append(members, o.name)
-		}
-	}
-	p.machine.Reachable(p.now(), members)
-	p.flush()
-	p.after(p.w.set.lease/4, p.reach)
-}
-
 // exclusive tells whether one node only may hold a lease: without a quorum, once
 // the calm has had its effect.
 func (w *world) exclusive() bool { return w.variant.quorum != lease.None || w.settled }
