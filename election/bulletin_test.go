@@ -10,29 +10,40 @@ import (
 func TestBulletinTellsChangesOnce(t *testing.T) {
 	var log book
 	b := newBulletin(log.logger())
-	now := time.Now()
 	three := &lease.Electorate{Members: []string{"m1", "m2", "m3"}, Duration: time.Second}
 	longer := &lease.Electorate{Members: three.Members, Duration: 2 * time.Second}
-	odd := lease.MemberStatus{Name: "m2", Heard: now, Active: longer.Digest(), Problem: "its electorate is another"}
-	even := lease.MemberStatus{Name: "m2", Heard: now, Active: three.Digest()}
-	gone := lease.MemberStatus{Name: "m2", Heard: now.Add(-time.Minute), Active: longer.Digest(), Problem: "silent for 1m"}
+	with := func(m Member) Status {
+		m.Name = "m2"
+		return Status{Lease: lease.Status{Self: "m1", Active: three}, Members: []Member{{MemberStatus: lease.MemberStatus{Name: "m1"}, Alive: true}, m}}
+	}
+	odd := with(Member{Alive: true, MemberStatus: lease.MemberStatus{Active: longer.Digest(), Problem: "its electorate is another"}})
+	even := with(Member{Alive: true, MemberStatus: lease.MemberStatus{Active: three.Digest()}})
+	gone := with(Member{MemberStatus: lease.MemberStatus{Active: longer.Digest(), Problem: "silent for 1m"}})
+	parted := with(Member{TCPOnly: true, MemberStatus: lease.MemberStatus{Active: three.Digest(), Problem: "silent for 1m"}})
 	for i, step := range []struct {
-		say  lease.Status
+		say  Status
 		line string // empty: none
 	}{
-		{lease.Status{Pending: three, Problem: "waiting for a majority"}, "takes no part"},
-		{lease.Status{Active: three}, "in force"},
-		{lease.Status{Active: three, Pending: longer}, "changes when all"},
-		{lease.Status{Active: three}, "taken back"},
-		{lease.Status{Active: three, Members: []lease.MemberStatus{odd}}, "another electorate"},
-		{lease.Status{Active: three, Members: []lease.MemberStatus{even}}, ""},
-		{lease.Status{Active: three, Members: []lease.MemberStatus{gone}}, ""},
-		{lease.Status{Active: three, Members: []lease.MemberStatus{odd}}, "another electorate"},
-		{lease.Status{Active: longer}, "in force"},
+		{Status{Lease: lease.Status{Pending: three, Problem: "waiting for a majority"}}, "takes no part"},
+		{Status{Lease: lease.Status{Active: three}}, "in force"},
+		{Status{Lease: lease.Status{Active: three, Pending: longer}}, "changes when all"},
+		{Status{Lease: lease.Status{Active: three}}, "taken back"},
+		{even, "is alive"},
+		{odd, "another electorate"},
+		{even, ""},
+		{odd, "another electorate"},
+		{gone, "cannot be reached"},
+		{parted, "UDP does not get through"},
+		{gone, ""},
+		{parted, ""},
+		{even, "is alive"},
+		{gone, "cannot be reached"},
+		{parted, "UDP does not get through"},
+		{Status{Lease: lease.Status{Active: longer}}, "in force"},
 	} {
 		before, of := log.count("level="), log.count(step.line)
 		for range 3 {
-			b.post(now, step.say)
+			b.post(step.say)
 		}
 		want := 0
 		if step.line != "" {

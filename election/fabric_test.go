@@ -19,6 +19,7 @@ type fabric struct {
 	random *rand.Rand
 	ports  map[netip.AddrPort]*port
 	cut    map[[2]netip.AddrPort]bool // from, to
+	tcp    map[[2]netip.AddrPort]bool // from, to: only connections get there
 	delay  time.Duration              // of each packet, up to
 	loss   float64                    // of packets
 	twice  float64                    // packets that come again
@@ -28,7 +29,7 @@ type fabric struct {
 func newFabric() *fabric {
 	return &fabric{
 		random: rand.New(rand.NewPCG(1, 2)), ports: make(map[netip.AddrPort]*port),
-		cut: make(map[[2]netip.AddrPort]bool), delay: time.Millisecond,
+		cut: make(map[[2]netip.AddrPort]bool), tcp: make(map[[2]netip.AddrPort]bool), delay: time.Millisecond,
 	}
 }
 
@@ -37,6 +38,14 @@ func (f *fabric) part(a, b netip.AddrPort, cut bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.cut[[2]netip.AddrPort{a, b}], f.cut[[2]netip.AddrPort{b, a}] = cut, cut
+}
+
+// filter drops packets between two, in both directions, or no more: connections
+// still get there.
+func (f *fabric) filter(a, b netip.AddrPort, drop bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tcp[[2]netip.AddrPort{a, b}], f.tcp[[2]netip.AddrPort{b, a}] = drop, drop
 }
 
 // open serves as an opener.
@@ -52,7 +61,8 @@ func (f *fabric) open(at netip.AddrPort, _ *gate) (memberlist.NodeAwareTransport
 	return p, nil
 }
 
-// route returns where a packet goes, now and how much later, or nil.
+// route returns where a packet goes, now and how much later, or nil. No packet at
+// all stands for a connection.
 func (f *fabric) route(from netip.AddrPort, to string, b []byte) (*port, []time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -63,7 +73,7 @@ func (f *fabric) route(from netip.AddrPort, to string, b []byte) (*port, []time.
 	if f.sent != nil {
 		f.sent(from, at, b)
 	}
-	if f.cut[[2]netip.AddrPort{from, at}] || f.random.Float64() < f.loss {
+	if f.cut[[2]netip.AddrPort{from, at}] || b != nil && f.tcp[[2]netip.AddrPort{from, at}] || f.random.Float64() < f.loss {
 		return nil, nil
 	}
 	delays := []time.Duration{time.Duration(f.random.Int64N(int64(f.delay)))}

@@ -13,7 +13,6 @@ import (
 func (n *node) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	alive := make(map[string]bool)
 	for {
 		select {
 		case <-ctx.Done():
@@ -21,8 +20,6 @@ func (n *node) run(ctx context.Context) {
 		case <-n.wake:
 		case <-timer.C:
 			n.step(nil)
-		case <-n.roster.changed:
-			n.muster(alive)
 		}
 		n.mu.Lock()
 		due := n.due
@@ -100,26 +97,7 @@ func (n *node) receive(b []byte) {
 	n.step(func(machine *lease.Machine, now time.Time) { machine.Receive(now, m) })
 }
 
-// muster tells the log who is alive, if that has changed.
-func (n *node) muster(before map[string]bool) {
-	now := n.roster.alive()
-	for name := range now {
-		if !before[name] && name != n.roster.self {
-			n.log.Info("a member is alive", "member", name, "address", n.roster.address(name))
-		}
-	}
-	for name := range before {
-		if _, ok := now[name]; !ok {
-			n.log.Warn("a member has left or cannot be reached", "member", name)
-		}
-	}
-	clear(before)
-	for name := range now {
-		before[name] = true
-	}
-}
-
-// join asks members that are not alive to be, again and again, and lets go of
+// join asks members that are not there to be, again and again, and lets go of
 // those that are members no more.
 func (n *node) join(ctx context.Context) {
 	tick := time.NewTicker(rejoin)
@@ -127,17 +105,19 @@ func (n *node) join(ctx context.Context) {
 	told := newBulletin(n.log)
 	for more := true; more; more = n.update(ctx, tick.C) {
 		n.mu.Lock()
-		now := time.Now()
-		n.admit(now)
-		s := n.machine.Status(now)
+		n.admit(time.Now())
 		n.mu.Unlock()
-		if now.Sub(n.started) >= rejoin { // at first nobody has been heard
-			told.post(now, s)
+		s := n.status()
+		age := time.Since(n.started)
+		if age >= rejoin { // at first nobody has been heard
+			told.post(s)
 		}
-		for _, at := range n.roster.missing() {
-			if ctx.Err() == nil {
-				_, _ = n.list.Join([]string{at}) // that they are gone has been said
+		for _, m := range s.Members {
+			if m.Alive && n.roster.joined(m.Name) || !m.Address.IsValid() || ctx.Err() != nil {
+				continue
 			}
+			_, err := n.list.Join([]string{m.Address.String()}) // by TCP; that it is gone has been said
+			n.roster.answers(m.Name, err == nil && age >= s.patience())
 		}
 	}
 }

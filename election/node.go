@@ -13,9 +13,11 @@ import (
 )
 
 const (
-	// rejoin is how often members that are not alive are asked to be: memberlist
+	// rejoin is how often members that are not there are asked to be: memberlist
 	// gives up on the dead after a while, so a partition would not heal by itself.
 	rejoin = time.Second
+	// patience is how long a member may be silent that is alive.
+	patience = 2 * time.Second
 	// spread is how long a changed card is waited for to be passed on.
 	spread = 200 * time.Millisecond
 	// farewell is how long leaving may take to be heard of.

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 
 	"github.com/hashicorp/memberlist"
@@ -17,20 +16,14 @@ import (
 type roster struct {
 	self    string
 	gate    *gate
-	receive func([]byte)  // takes a lease message, encoded
-	changed chan struct{} // holds a token if who is alive, or a card, has changed
+	receive func([]byte) // takes a lease message, encoded
 
 	mu      sync.Mutex
 	members map[string]netip.AddrPort // as configured, with self
-	seen    map[string]sighting       // all that memberlist holds for alive
+	seen    map[string]netip.AddrPort // all that memberlist holds for alive, and where
 	cards   map[string]card           // what each was seen with last, alive or not
+	streams map[string]bool           // who answered by TCP when asked to join last
 	card    card                      // this member's own
-}
-
-// sighting is a node that memberlist holds for alive.
-type sighting struct {
-	at   netip.AddrPort
-	card card
 }
 
 var (
@@ -41,8 +34,8 @@ var (
 )
 
 func newRoster(self string, g *gate, receive func([]byte)) *roster {
-	return &roster{self: self, gate: g, receive: receive, changed: make(chan struct{}, 1),
-		seen: make(map[string]sighting), cards: make(map[string]card)}
+	return &roster{self: self, gate: g, receive: receive,
+		seen: make(map[string]netip.AddrPort), cards: make(map[string]card), streams: make(map[string]bool)}
 }
 
 // configure makes these the members.
@@ -50,8 +43,8 @@ func (r *roster) configure(members map[string]netip.AddrPort) {
 	r.mu.Lock()
 	r.members = maps.Clone(members)
 	maps.DeleteFunc(r.cards, func(name string, _ card) bool { return !members[name].IsValid() })
+	maps.DeleteFunc(r.streams, func(name string, _ bool) bool { return !members[name].IsValid() })
 	r.mu.Unlock()
-	r.stir()
 }
 
 // describe makes this the card of the node itself. It reports whether that
@@ -71,18 +64,26 @@ func (r *roster) address(member string) netip.AddrPort {
 	return r.members[member]
 }
 
-// alive returns the members that memberlist holds for alive, this one among
-// them, and their cards.
-func (r *roster) alive() map[string]card {
+// joined reports whether memberlist holds a member for alive, where it should be.
+func (r *roster) joined(member string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := make(map[string]card)
-	for name, at := range r.members {
-		if s, ok := r.seen[name]; ok && s.at == at {
-			all[name] = s.card
-		}
-	}
-	return all
+	return r.members[member].IsValid() && r.seen[member] == r.members[member]
+}
+
+// answers notes whether a member answered by TCP when it was asked to join.
+func (r *roster) answers(member string, did bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.streams[member] = did
+}
+
+// last is what a member has said last, and whether it answered by TCP when it was
+// asked to join last.
+func (r *roster) last(member string) (said card, answers bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.cards[member], r.streams[member]
 }
 
 // hardware is where the VIPs of the members may be seen, as each has said itself
@@ -95,28 +96,6 @@ func (r *roster) hardware() map[string][]net.HardwareAddr {
 		all[name] = card.Hardware
 	}
 	return all
-}
-
-// missing returns the addresses of the members that are not alive, sorted.
-func (r *roster) missing() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var all []string
-	for name, at := range r.members {
-		if s, ok := r.seen[name]; name != r.self && (!ok || s.at != at) {
-			all = append(all, at.String())
-		}
-	}
-	slices.Sort(all)
-	return all
-}
-
-// stir tells that something has changed.
-func (r *roster) stir() {
-	select {
-	case r.changed <- struct{}{}:
-	default:
-	}
 }
 
 // NodeMeta serves memberlist.Delegate.
@@ -184,7 +163,6 @@ func (r *roster) NotifyLeave(n *memberlist.Node) {
 	r.mu.Lock()
 	delete(r.seen, n.Name)
 	r.mu.Unlock()
-	r.stir()
 }
 
 // see remembers a node that is alive. A card that is not understood, of a later
@@ -192,11 +170,10 @@ func (r *roster) NotifyLeave(n *memberlist.Node) {
 func (r *roster) see(n *memberlist.Node) {
 	c, _ := parseCard(n.Meta)
 	r.mu.Lock()
-	r.seen[n.Name] = sighting{where(n), c}
+	r.seen[n.Name] = where(n)
 	r.cards[n.Name] = c
 	r.mu.Unlock()
 	r.gate.heard(where(n).Addr())
-	r.stir()
 }
 
 // where is a node's address.

@@ -60,30 +60,23 @@ func TestRosterRefusesAnotherCluster(t *testing.T) {
 	}
 }
 
-func TestRosterKnowsWhoIsAlive(t *testing.T) {
+func TestRosterKnowsWhoHasJoined(t *testing.T) {
 	r := newRoster("m1", &gate{}, nil)
 	r.configure(trio())
 	r.NotifyJoin(named("m1", "10.0.0.1:7946"))
 	r.NotifyJoin(named("m2", "10.0.0.2:7946"))
 	r.NotifyJoin(named("m3", "10.0.0.9:7946")) // where it was until the last configuration
 	r.NotifyJoin(named("m9", "10.0.0.8:7946"))
-	alive := r.alive()
-	if _, ok := alive["m2"]; len(alive) != 2 || !ok {
-		t.Errorf("alive are %v", alive)
-	}
-	if missing := r.missing(); len(missing) != 1 || missing[0] != "10.0.0.3:7946" {
-		t.Errorf("missing are %v", missing)
+	for name, want := range map[string]bool{"m1": true, "m2": true, "m3": false, "m9": false} {
+		if r.joined(name) != want {
+			t.Errorf("%s has joined: %v", name, !want)
+		}
 	}
 	if r.address("m9") != (netip.AddrPort{}) {
 		t.Error("a node that is no member has an address")
 	}
 	r.NotifyLeave(named("m2", "10.0.0.2:7946"))
-	if missing := r.missing(); len(missing) != 2 {
-		t.Errorf("missing are %v", missing)
-	}
-	select {
-	case <-r.changed:
-	default:
-		t.Error("nobody is told")
+	if r.joined("m2") {
+		t.Error("a member that has left is still there")
 	}
 }

@@ -18,12 +18,13 @@ const (
 	checksum = 5
 )
 
-// settings are memberlist's for a few members in one place: the dead are found
-// within a second, and what is sent fits any path.
+// settings are memberlist's for a few members in one place: it does little, as
+// each time that it wakes costs more than what it then does, and what is sent fits
+// any path.
 //
-// The failure detector is not what a failover waits for, that is the end of a
-// lease. It decides with Quorum None, and what is shown. It speaks UDP only, like
-// the lease: a member that TCP alone can reach is of no use.
+// Nothing waits for the failure detector: a failover waits for the end of a lease,
+// and who is alive is told by the lease messages, several in each lease. It finds
+// who is to be asked to join again.
 func settings(c *Config, ring *memberlist.Keyring, r *roster) *memberlist.Config {
 	s := memberlist.DefaultLANConfig()
 	s.Name = c.Self
@@ -31,11 +32,11 @@ func settings(c *Config, ring *memberlist.Keyring, r *roster) *memberlist.Config
 	s.Keyring = ring
 	s.Delegate, s.Events, s.Alive, s.Merge = r, r, r, r
 
-	s.ProbeInterval = 100 * time.Millisecond
-	s.ProbeTimeout = 50 * time.Millisecond
-	s.SuspicionMult = 4 // intervals, since so few members cannot confirm each other's suspicion
+	s.ProbeInterval = 2 * time.Second
+	s.ProbeTimeout = 500 * time.Millisecond
+	s.SuspicionMult = 2 // intervals, since so few members cannot confirm each other's suspicion
 	s.DisableTcpPings = true
-	s.GossipInterval = 100 * time.Millisecond
+	s.GossipInterval = 250 * time.Millisecond // half of what a farewell may take
 	s.GossipToTheDeadTime = 10 * time.Second
 	s.PushPullInterval = 10 * time.Second
 	s.TCPTimeout = time.Second

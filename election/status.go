@@ -1,6 +1,7 @@
 package election
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"time"
@@ -14,7 +15,7 @@ type Status struct {
 	Address   netip.AddrPort // where this member listens
 	Encrypted bool
 	Lease     lease.Status // the leases, and the members as their lease messages show them
-	Members   []Member     // the same members in the same order, with what memberlist adds
+	Members   []Member     // the same members in the same order, with what else is known of them
 	Dropped   Dropped
 }
 
@@ -22,7 +23,8 @@ type Status struct {
 type Member struct {
 	lease.MemberStatus
 	Address  netip.AddrPort
-	Alive    bool               // memberlist reaches it; always true for this member itself
+	Alive    bool               // lease messages of it are heard; always true for this member itself
+	TCPOnly  bool               // it is not alive and yet answers by TCP: something on the way drops UDP
 	Hardware []net.HardwareAddr // where its VIPs may be seen, as it says itself
 	Standing int                // how many leases it stands for, as it says itself
 }
@@ -66,17 +68,39 @@ func (n *node) status() Status {
 			Refused: n.gate.refused.Load(), Ignored: of.Ignored, Unsent: n.gate.unsent.Load(),
 		},
 	}
-	alive := n.roster.alive()
 	for _, m := range of.Members {
-		c, ok := alive[m.Name]
-		if m.Problem != "" && n.gate.mute(members[m.Name].Addr()) {
+		c, answers := n.roster.last(m.Name)
+		at := members[m.Name]
+		alive := now.Sub(m.Heard) < s.patience()
+		tcpOnly := !alive && answers
+		if !alive {
+			c.Standing = 0
+		}
+		switch {
+		case m.Problem == "":
+		case n.gate.mute(at.Addr()):
 			m.Problem = "what it sends cannot be read: it has another key, or none (" + m.Problem + ")"
+		case tcpOnly:
+			m.Problem = fmt.Sprintf("UDP does not get through between this node and %s at %v, TCP does: let UDP port %d through the firewalls (%s)",
+				m.Name, at, at.Port(), m.Problem)
 		}
 		s.Members = append(s.Members, Member{
-			MemberStatus: m, Address: members[m.Name], Alive: ok, Hardware: c.Hardware, Standing: c.Standing,
+			MemberStatus: m, Address: at, Alive: alive, TCPOnly: tcpOnly, Hardware: c.Hardware, Standing: c.Standing,
 		})
 	}
 	return s
+}
+
+// patience is how long a member may be silent that is alive: members that live
+// tell so three times in a lease.
+func (s *Status) patience() time.Duration {
+	d := patience
+	for _, e := range []*lease.Electorate{s.Lease.Active, s.Lease.Pending} {
+		if e != nil {
+			d = max(d, e.Duration)
+		}
+	}
+	return d
 }
 
 // Lease describes one lease at this moment.

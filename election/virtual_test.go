@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -185,6 +186,43 @@ func TestPartitionAndHealing(t *testing.T) {
 		if n := second.log.count("member has left"); n != 1 {
 			t.Fatalf("said %d times that the first is gone", n)
 		}
+	})
+}
+
+func TestUDPThatDoesNotGetThroughIsNamedOnce(t *testing.T) {
+	virtually(t, 3, nil, func(t *testing.T, f *fabric, c *cluster) {
+		defer c.watch("vip")()
+		first, second := c.members[0], c.members[1]
+		f.filter(first.home, second.home, true) // from the start
+		c.start("vip")
+		c.holder("vip")
+		about := func(m *member, other string) Member {
+			s := m.Status().Members
+			return s[slices.IndexFunc(s, func(m Member) bool { return m.Name == other })]
+		}
+		const said = "UDP does not get through"
+		for _, broken := range []int{1, 2} {
+			soon(t, "status says so", func() bool {
+				m := about(first, second.name)
+				return m.TCPOnly && strings.Contains(m.Problem, said+" between this node and m2 at 10.0.0.2:7946") && !m.Alive
+			})
+			soon(t, "the log does", func() bool { return first.log.count(said) == broken && second.log.count(said) == broken })
+			lines := first.log.count("level=") + second.log.count("level=")
+			time.Sleep(5 * time.Minute) // less than what memberlist's complaints are kept back for
+			if n := first.log.count("level=") + second.log.count("level=") - lines; n > 1 {
+				t.Fatalf("%d lines more:\n%v\n%v", n, first.log, second.log)
+			}
+			f.filter(first.home, second.home, false)
+			c.met()
+			if m := about(first, second.name); m.TCPOnly || m.Problem != "" {
+				t.Fatalf("UDP gets through: %+v", m)
+			}
+			f.filter(first.home, second.home, true)
+		}
+		if err := second.Close(); err != nil {
+			t.Fatal(err)
+		}
+		soon(t, "it is down", func() bool { m := about(first, second.name); return !m.Alive && !m.TCPOnly })
 	})
 }
 
