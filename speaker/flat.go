@@ -110,8 +110,12 @@ func (s *Speaker) contest(now time.Time, u *unit, in input, is assessment) (inpu
 		in.leave, is.reason = true, lease.Yield
 	}
 	in.barred = !now.Before(lease.Until)
-	if !in.barred {
+	switch {
+	case !in.barred:
 		s.remind(lease.Until)
+		delete(s.lapsed, u.vip.Name)
+	case u.at.stage == Announced:
+		s.lapsed[u.vip.Name] = true
 	}
 	u.lease = lease.Until
 	u.claims = is.health == Healthy && !in.leave && !now.Before(in.held)
@@ -128,6 +132,10 @@ func (s *Speaker) contest(now time.Time, u *unit, in input, is assessment) (inpu
 
 // contend stands for the VIPs that this node could serve and resigns from the
 // others, but not before the kernel has stopped answering for them.
+//
+// A lease that lapsed is resigned from as well, to stand for it anew: a node that
+// can only not hear has been granted more than it knows of, which the others
+// would wait for.
 func (s *Speaker) contend(now time.Time) {
 	claims := make(map[string]Flat)
 	open := make(map[string]bool)
@@ -142,8 +150,9 @@ func (s *Speaker) contend(now time.Time) {
 		open[u.vip.Name] = open[u.vip.Name] || u.answers(now, s.segment.Fence != nil)
 	}
 	for name := range s.stands {
-		if _, ok := claims[name]; !ok && !open[name] {
+		if _, ok := claims[name]; (!ok || s.lapsed[name]) && !open[name] {
 			delete(s.stands, name)
+			delete(s.lapsed, name)
 			s.segment.Leases.Resign(name)
 		}
 	}

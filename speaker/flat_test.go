@@ -39,7 +39,7 @@ func (f *flat) Forget(vip string) { f.record("forget %s", vip) }
 
 func (f *flat) Resign(vip string) {
 	f.record("resign from %s", vip)
-	f.set(func() { f.lease = speaker.Lease{} })
+	f.set(func() { f.lease = speaker.Lease{Reason: f.lease.Reason} })
 }
 func (f *flat) Lease(string) speaker.Lease {
 	f.mu.Lock()
@@ -205,7 +205,8 @@ func TestFlatLeaseThatIsNotRenewed(t *testing.T) {
 		expect(t, l.node)
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
-		expect(t, l.node, "unbind 10.99.0.10", "silence 10.99.0.10", "close 10.99.0.10")
+		expect(t, l.node, "unbind 10.99.0.10", "silence 10.99.0.10", "close 10.99.0.10",
+			"resign from control-plane", "stand for control-plane with 100")
 		if a := s.Summary().Addresses[0]; a.Reason != "m2 holds it" {
 			t.Errorf("reason is %q", a.Reason)
 		}
@@ -213,6 +214,40 @@ func TestFlatLeaseThatIsNotRenewed(t *testing.T) {
 		if a := s.Summary().Addresses[0]; a.Reason != "m3 holds it" {
 			t.Errorf("reason is %q", a.Reason)
 		}
+	})
+}
+
+// The acceptors may have granted more than the votes that arrived here, so what has
+// lapsed is given back, once, as soon as nothing answers for it any more.
+func TestFlatGivesBackWhatLapsed(t *testing.T) {
+	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
+		l.grant(s)
+		l.took()
+		l.set(func() { l.lease, l.closed = speaker.Lease{}, errors.New("no answer") })
+		l.setStuck(v4)
+		s.LeasesChanged()
+		expect(t, l.node, "silence 10.99.0.10", "close 10.99.0.10")
+		l.set(func() { l.closed = nil })
+		time.Sleep(lease)
+		l.took()
+		s.LeasesChanged()
+		expect(t, l.node, "close 10.99.0.10", "resign from control-plane", "stand for control-plane with 100")
+		s.LeasesChanged()
+		expect(t, l.node)
+	})
+}
+
+// What it holds again by then it keeps.
+func TestFlatKeepsWhatItHoldsAgain(t *testing.T) {
+	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
+		l.grant(s)
+		l.set(func() { l.lease, l.closed = speaker.Lease{}, errors.New("no answer") })
+		l.setStuck(v4)
+		s.LeasesChanged()
+		l.set(func() { l.closed = nil })
+		l.took()
+		l.grant(s)
+		expect(t, l.node, "proclaim 10.99.0.10")
 	})
 }
 

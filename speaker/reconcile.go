@@ -266,6 +266,7 @@ func (s *Speaker) forget() {
 	for name := range gone {
 		if !slices.ContainsFunc(s.order, func(b binding) bool { return s.units[b].vip.Name == name }) {
 			delete(s.bars, name)
+			delete(s.lapsed, name)
 			s.segment.Leases.Forget(name)
 		}
 	}

@@ -100,6 +100,7 @@ type Speaker struct {
 	peers     []string                // all there are
 	told      map[netip.Addr]audience // of what is announced
 	stands    map[string]Flat         // VIPs that this node is a candidate for
+	lapsed    map[string]bool         // VIPs whose lease ended while this node answered
 	bars      map[string]bar          // by VIP
 	unguarded error                   // why the fence does not know all addresses
 	draining  string                  // why, if drained
@@ -158,6 +159,7 @@ func New(log *slog.Logger, routes Routes, addresses Addresses, segment Segment) 
 		units:     make(map[binding]*unit),
 		told:      make(map[netip.Addr]audience),
 		stands:    make(map[string]Flat),
+		lapsed:    make(map[string]bool),
 		bars:      make(map[string]bar),
 	}
 }

@@ -19,7 +19,7 @@ type vip struct {
 	standing bool      // it told the machine to stand
 	stale    bool      // the config file has another candidacy by now
 	until    time.Time // a grant to act on; zero: none
-	lost     bool      // the lease was lost: close
+	lost     bool      // the lease was lost: close, and give back what others may have granted since
 	yield    bool      // hand over
 	rest     bool      // after a handover it does not stand for a while
 }
@@ -61,11 +61,8 @@ func (s *speaker) work() {
 	for i := range s.vips {
 		v := &s.vips[i]
 		switch {
-		case v.standing && (v.yield || s.unsound[i]):
+		case v.standing && (v.yield || v.lost || s.unsound[i]):
 			s.resign(i)
-		case v.lost:
-			v.lost = false
-			s.step(func() { s.close(i); s.done() })
 		case !v.until.IsZero():
 			s.open(i, v.until)
 		case !v.rest && !s.unsound[i] && (!v.standing || v.stale):
@@ -116,7 +113,7 @@ func (s *speaker) open(v int, until time.Time) {
 	})
 }
 
-// resign hands a VIP over: the fence is closed before the lease is released.
+// resign hands a VIP over, or gives back what was lost: the fence is closed before the lease is released.
 func (s *speaker) resign(v int) {
 	handover := s.vips[v].yield
 	s.step(func() {
