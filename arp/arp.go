@@ -17,8 +17,9 @@ import (
 // Options adjust an Announcer. The zero value is right for a speaker.
 type Options struct {
 	// Refresh is the time between announcements of an address after its burst, so
-	// that switches and neighbours, whose tables age, do not forget where it is.
-	// Default: 60s.
+	// that switches and neighbours, whose tables age, do not forget where it is. With
+	// the last of the burst, and each that follows, a watched address is probed: who
+	// uses it and tells only those who ask is found then. Default: 60s.
 	Refresh time.Duration
 	// Observe, which may be nil, is told of each change of a Finding's State, and
 	// the first State of each watched address, in order, on a goroutine of Run that

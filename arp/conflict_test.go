@@ -208,3 +208,30 @@ func TestSlowObserver(t *testing.T) {
 		}
 	})
 }
+
+// Who tells only those who ask is asked: with the last announcement of the burst and with
+// each that follows, but not when someone else's claim is contradicted.
+func TestPatrol(t *testing.T) {
+	for _, addr := range []netip.Addr{vip4, vip6} {
+		inBench(t, func(b *bench) {
+			b.Members([]net.HardwareAddr{member.hardware()})
+			b.Apply([]Watched{{Link: "eth0", Addr: addr}})
+			b.wait(time.Hour)
+			if sent := b.net.take(); len(sent) > 0 {
+				t.Errorf("%v: %d frames are sent before it is announced", addr, len(sent))
+			}
+			b.must(b.Announce("eth0", addr))
+			b.Limit(time.Now().Add(2*time.Minute), "eth0", addr)
+			at := time.Since(b.start)
+			b.wait(5 * time.Second)
+			b.net.show(2, announcement(member, addr)...) // the last holder's answer, late
+			b.wait(5 * time.Minute)
+			if got, want := b.sentAt(probe(self, addr)), []time.Duration{at + 3*time.Second, at + 63*time.Second}; !slices.Equal(got, want) {
+				t.Errorf("%v: probes at %v, want %v", addr, got, want)
+			}
+			if got := b.states(); !slices.Equal(got, []State{Free}) {
+				t.Errorf("%v: findings %v", addr, got)
+			}
+		})
+	}
+}

@@ -227,3 +227,30 @@ func TestOwnFrames(t *testing.T) {
 		l.finds(vip, arp.Free)
 	}
 }
+
+// A machine that has the addresses and says so to nobody but those who ask is found all
+// the same; a member that has them still, as the last holder might, is not reported.
+func TestSilentDuplicate(t *testing.T) {
+	l := newLAN(t)
+	for i, bits := range []string{"/32", "/128"} {
+		l.client.add("eth0", vips[i].String()+bits)
+	}
+	a := l.run()
+	a.Members([]net.HardwareAddr{l.client.mac("eth0")})
+	a.Apply([]arp.Watched{{Link: "eth0", Addr: vips[0]}, {Link: "eth0", Addr: vips[1]}})
+	l.announces("eth0", vips...)
+	eventually(t, "the member answers for both", func() bool { return a.Stats().Heard >= 2 })
+	for _, vip := range vips {
+		l.finds(vip, arp.Free)
+	}
+
+	for i, bits := range []string{"/32", "/128"} {
+		l.stranger.add("eth0", vips[i].String()+bits)
+	}
+	l.announces("eth0", vips...) // the next refresh would do as well
+	for _, vip := range vips {
+		if f := l.finds(vip, arp.Taken); !slices.Equal(f.MAC, l.stranger.mac("eth0")) {
+			t.Errorf("%s is taken by %s, want %s", vip, f.MAC, l.stranger.mac("eth0"))
+		}
+	}
+}

@@ -97,6 +97,7 @@ func (a *Announcer) stepSome(now time.Time) (next time.Time, all bool) {
 
 // stepEntry does what is due about an address and returns whether that was anything.
 func (a *Announcer) stepEntry(now time.Time, s *segment, e *entry) (busy bool) {
+	patrol := e.announced && e.schedule.due(now) && e.schedule.steady()
 	if e.due(now) {
 		_ = a.announce(now, s, e) // counted, and the next is on its way
 		busy = true
@@ -108,7 +109,7 @@ func (a *Announcer) stepEntry(now time.Time, s *segment, e *entry) (busy bool) {
 	if changed {
 		a.changed(s, e)
 	}
-	if ask {
+	if ask || patrol && e.allowed(now) {
 		busy = true
 		if s.send(e.addr, probe(s.src, e.addr)) != nil {
 			a.stats.Failed++

@@ -34,6 +34,10 @@ func startSchedule(now time.Time, refresh time.Duration) schedule {
 // due is whether to announce now.
 func (s schedule) due(now time.Time) bool { return !now.Before(s.next) }
 
+// steady is whether the next announcement is the last of the burst or comes after it:
+// neighbours have followed by then, and whoever held the address before has let go of it.
+func (s schedule) steady() bool { return s.sent >= len(burst)-1 }
+
 // done moves on after an announcement. A process that was late does not catch up.
 func (s schedule) done(now time.Time) schedule {
 	for s.sent++; s.sent < len(burst); s.sent++ {
