@@ -29,6 +29,7 @@ type commands struct {
 	Run      runCommand      `cmd:"" help:"Run the speaker in the foreground."`
 	Validate validateCommand `cmd:"" help:"Check a configuration file and list everything wrong with it."`
 	Status   statusCommand   `cmd:"" help:"Show what the running speaker announces, and why or why not."`
+	Doctor   doctorCommand   `cmd:"" help:"Examine this node: whether links, ports, rights, routers, members, servers and certificates let its VIPs work."`
 	Drain    drainCommand    `cmd:"" help:"Withdraw all VIPs of this node in good order, and wait until it is done."`
 	Undrain  undrainCommand  `cmd:"" help:"Announce again after a drain."`
 	Probe    probeCommand    `cmd:"" help:"Connect to an address every few milliseconds and report outages."`

@@ -1,0 +1,163 @@
+package doctor
+
+import (
+	"crypto/x509"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/herald-vip/herald/config"
+)
+
+// examineCertificates looks at the certificates of https checks: their servers' as
+// clients of the VIPs see them, and the checks' own.
+func examineCertificates(c *config.Config, f *Facts) []Finding {
+	const topic = "certificate"
+	var out []Finding
+	for _, k := range c.Checks {
+		if k.HTTP == nil {
+			continue
+		}
+		if e := f.Endpoints[k.Name]; len(e.Chain) > 0 {
+			subject := k.Name + " " + e.Address
+			out = append(out, examineValidity(subject, e.Chain[0], f.Now))
+			if !k.HTTP.InsecureSkipVerify {
+				out = append(out, examineChain(subject, k.HTTP.CAFile, e, f.Now))
+			}
+			out = append(out, examineNames(c, k, subject, e)...)
+		}
+		if cert := f.Clients[k.Name]; cert != nil {
+			out = append(out, examineValidity(k.Name+" "+k.HTTP.ClientCertFile, cert, f.Now))
+		}
+	}
+	return out
+}
+
+// soon is when a certificate should have been renewed: 30 days before its end, or in the
+// last third of a short life.
+func soon(cert *x509.Certificate) time.Duration {
+	return min(30*24*time.Hour, cert.NotAfter.Sub(cert.NotBefore)/3)
+}
+
+func examineValidity(subject string, cert *x509.Certificate, now time.Time) Finding {
+	const topic, renew = "certificate", "renew it, for kubeadm: kubeadm certs renew all, and restart the control plane's pods"
+	date := func(t time.Time) string { return t.UTC().Format(time.DateOnly) }
+	switch left := cert.NotAfter.Sub(now); {
+	case now.Before(cert.NotBefore):
+		return blocker(topic, subject, fmt.Sprintf("valid only from %s", cert.NotBefore.UTC().Format(time.RFC3339)),
+			fmt.Sprintf("It is %s here: this node's clock is behind, or that of who issued it ahead.", now.UTC().Format(time.RFC3339)), "timedatectl, on both")
+	case left <= 0:
+		return blocker(topic, subject, "expired on "+date(cert.NotAfter), "Nobody who checks it connects.", renew)
+	case left < soon(cert):
+		return warning(topic, subject, fmt.Sprintf("expires on %s, in %s", date(cert.NotAfter), remaining(left)), "From then on nobody who checks it connects.", renew)
+	}
+	return fine(topic, subject, "valid until "+date(cert.NotAfter))
+}
+
+// remaining is a time in days, or in hours if that is little.
+func remaining(d time.Duration) string {
+	if d >= 48*time.Hour {
+		return fmt.Sprintf("%d days", d/(24*time.Hour))
+	}
+	return fmt.Sprintf("%d h", d/time.Hour)
+}
+
+// examineChain looks at who signed a certificate, and whether it is for the name that the check asks
+// for; whatever the time, which examineValidity judges.
+func examineChain(subject, caFile string, e Endpoint, now time.Time) Finding {
+	const topic = "certificate"
+	leaf := e.Chain[0]
+	if now.Before(leaf.NotBefore) || now.After(leaf.NotAfter) {
+		now = leaf.NotAfter
+	}
+	authority := "caFile " + caFile
+	if caFile == "" {
+		authority = "an authority of the system"
+	}
+	intermediates := x509.NewCertPool()
+	for _, cert := range e.Chain[1:] {
+		intermediates.AddCert(cert)
+	}
+	if _, err := leaf.Verify(x509.VerifyOptions{Roots: e.Roots, Intermediates: intermediates, CurrentTime: now}); err != nil {
+		return blocker(topic, subject, fmt.Sprintf("not signed by %s: %v", authority, err), "The check fails, and the VIP is not announced.", "caFile: the certificate of who signed it, for kubeadm /etc/kubernetes/pki/ca.crt")
+	}
+	if err := leaf.VerifyHostname(e.ServerName); err != nil {
+		return blocker(topic, subject, fmt.Sprintf("not for %s but for %s", e.ServerName, list(names(leaf))), "The check fails, and the VIP is not announced.", "serverName: one of these")
+	}
+	return fine(topic, subject, "signed by "+authority+", for "+e.ServerName)
+}
+
+// examineNames looks for the VIPs among those whom a certificate is for, be it by a DNS name that
+// resolves to them.
+func examineNames(c *config.Config, k config.Check, subject string, e Endpoint) []Finding {
+	const topic = "certificate"
+	var out []Finding
+	for _, v := range c.VIPs {
+		if !slices.Contains(v.Checks, k.Name) {
+			continue
+		}
+		var by, missing []string
+		for _, addr := range v.Addresses {
+			switch name := e.nameOf(addr); {
+			case name != "":
+				if !slices.Contains(by, name) {
+					by = append(by, name)
+				}
+			default:
+				missing = append(missing, addr.String())
+			}
+		}
+		if len(missing) == 0 {
+			out = append(out, fine(topic, subject, "clients of the VIP "+v.Name+" may ask for "+list(by)))
+			continue
+		}
+		f := warning(topic, subject, fmt.Sprintf("not for %s, the VIP %s", list(missing), v.Name),
+			"Clients that connect to the VIP by its address refuse the certificate.", "a certificate with the VIP among its subject alternative names")
+		if apiserver(k) {
+			f.Severity = Blocker
+			f.Cure = fmt.Sprintf("for kubeadm: apiServer: {certSANs: [%s]} in its ClusterConfiguration, remove pki/apiserver.crt and .key, kubeadm init phase certs apiserver --config FILE, restart kube-apiserver",
+				strings.Join(missing, ", "))
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// nameOf is by which of the certificate's names clients may reach addr; empty if by none.
+func (e Endpoint) nameOf(addr netip.Addr) string {
+	leaf := e.Chain[0]
+	if leaf.VerifyHostname(addr.String()) == nil {
+		return addr.String()
+	}
+	for _, name := range leaf.DNSNames {
+		if slices.Contains(e.Resolved[name], addr) {
+			return name
+		}
+	}
+	return ""
+}
+
+// apiserver says whether a check looks at a kube-apiserver: by the paths of its health endpoints.
+func apiserver(k config.Check) bool {
+	u, err := url.Parse(k.HTTP.URL)
+	if err != nil {
+		return false
+	}
+	first, _, _ := strings.Cut(strings.Trim(u.Path, "/"), "/")
+	return u.Scheme == "https" && slices.Contains([]string{"readyz", "livez", "healthz"}, first)
+}
+
+// names are those whom a certificate is for.
+func names(cert *x509.Certificate) []string {
+	out := slices.Clone(cert.DNSNames)
+	for _, ip := range cert.IPAddresses {
+		out = append(out, ip.String())
+	}
+	if len(out) == 0 {
+		out = []string{"nobody"}
+	}
+	return out
+}

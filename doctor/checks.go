@@ -1,0 +1,33 @@
+package doctor
+
+import (
+	"strings"
+
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/health"
+)
+
+// examineChecks judges one probe of each check.
+func examineChecks(c *config.Config, f *Facts) []Finding {
+	const topic = "check"
+	var out []Finding
+	for _, v := range f.Checks {
+		switch {
+		case v.State == health.Healthy && v.Warning == "":
+			out = append(out, fine(topic, v.Check, v.Reason))
+		case v.State == health.Healthy:
+			out = append(out, warning(topic, v.Check, v.Warning, "It passes still.", "see the server, or the files of the check"))
+		case v.State == health.Unknown && v.Warning != "":
+			out = append(out, warning(topic, v.Check, v.Warning, withheld, "see why the server is that busy"))
+		case v.State == health.Unknown:
+			out = append(out, warning(topic, v.Check, "has not answered within the time of this examination", withheld, "try again; see the server"))
+		case strings.HasPrefix(v.Reason, "check's own: "), strings.Contains(v.Reason, ": check's own: "):
+			out = append(out, blocker(topic, v.Check, v.Reason, "The fault is this node's, not the server's: the check cannot pass.", "correct the file that it names"))
+		default:
+			out = append(out, warning(topic, v.Check, v.Reason, withheld, "start or mend the server; Herald waits for it"))
+		}
+	}
+	return out
+}
+
+const withheld = "The VIP is not announced from this node while it fails."

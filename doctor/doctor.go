@@ -1,0 +1,111 @@
+// Package doctor examines a node against its configuration, before Herald is started
+// there and while it runs: whether the links, ports, rights, neighbours, routers,
+// servers and certificates are such that its VIPs can be announced and used.
+//
+// [Gather] looks and asks, within ten seconds and changing nothing; what it saw are
+// [Facts]. [Examine] judges them: a pure function, so that each judgement can be
+// read and tested by itself. A [Report] is its findings for people or programs.
+package doctor
+
+import (
+	"slices"
+	"time"
+
+	"github.com/herald-vip/herald/config"
+)
+
+// Severity is what a finding means for the VIPs.
+type Severity string
+
+// The severities, the gravest first.
+const (
+	// Blocker: a VIP cannot be announced, or clients cannot use it.
+	Blocker Severity = "blocker"
+	// Warning: it works less well than it could, or not in every fault, or cannot be told.
+	Warning Severity = "warning"
+	// OK: as it should be.
+	OK Severity = "ok"
+)
+
+// Finding is one thing that was examined.
+type Finding struct {
+	Severity Severity `json:"severity"`
+	// Topic is the kind of thing: herald, configuration, process, node, software, vip,
+	// port, member, peer, check or certificate.
+	Topic string `json:"topic"`
+	// Subject is the thing itself, such as an address.
+	Subject string `json:"subject"`
+	// Seen is how it is.
+	Seen string `json:"seen"`
+	// Why says what follows from that; empty if it is OK.
+	Why string `json:"why,omitempty"`
+	// Cure says what to do: a command, a line to write, or where to look; empty if it is OK.
+	Cure string `json:"cure,omitempty"`
+}
+
+// Report is what an examination found. Its JSON form is what `herald doctor -o json`
+// prints.
+type Report struct {
+	Version string    `json:"version"`
+	Node    string    `json:"node"`
+	Config  string    `json:"config"` // the file
+	At      time.Time `json:"at"`
+	// Blockers, Warnings and Fine count the findings.
+	Blockers int `json:"blockers"`
+	Warnings int `json:"warnings"`
+	Fine     int `json:"fine"`
+	// Findings are ordered by severity, the gravest first, and then by topic.
+	Findings []Finding `json:"findings"`
+}
+
+// NewReport orders and counts findings about the node of c, seen at a time.
+func NewReport(version, file string, c *config.Config, at time.Time, findings []Finding) Report {
+	r := Report{Version: version, Node: c.NodeName, Config: file, At: at.UTC().Truncate(time.Second), Findings: []Finding{}}
+	for _, s := range []Severity{Blocker, Warning, OK} {
+		r.Findings = append(r.Findings, of(s, findings)...)
+	}
+	r.Blockers, r.Warnings, r.Fine = len(of(Blocker, findings)), len(of(Warning, findings)), len(of(OK, findings))
+	return r
+}
+
+// of are the findings of a severity.
+func of(s Severity, findings []Finding) []Finding {
+	return slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool { return f.Severity != s })
+}
+
+// Examine judges what was gathered about the node of c. What could not be gathered
+// is a warning at most.
+func Examine(c *config.Config, f *Facts) []Finding {
+	var all []Finding
+	for _, examine := range []func(*config.Config, *Facts) []Finding{
+		examineHerald,
+		examineFiles,
+		examineRights,
+		examineRealtime,
+		examineClock,
+		examineNetwork,
+		examineFence,
+		examineSoftware,
+		examineVIPs,
+		examinePorts,
+		examineMembers,
+		examinePeers,
+		examineChecks,
+		examineCertificates,
+	} {
+		all = append(all, examine(c, f)...)
+	}
+	return all
+}
+
+func fine(topic, subject, seen string) Finding {
+	return Finding{Severity: OK, Topic: topic, Subject: subject, Seen: seen}
+}
+
+func warning(topic, subject, seen, why, cure string) Finding {
+	return Finding{Severity: Warning, Topic: topic, Subject: subject, Seen: seen, Why: why, Cure: cure}
+}
+
+func blocker(topic, subject, seen, why, cure string) Finding {
+	return Finding{Severity: Blocker, Topic: topic, Subject: subject, Seen: seen, Why: why, Cure: cure}
+}

@@ -1,0 +1,115 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/admin"
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/daemon"
+	"github.com/herald-vip/herald/netutil"
+	"github.com/herald-vip/herald/netutil/fence"
+)
+
+// How long the examination takes at most, and its parts.
+const (
+	wholeTimeout   = 9 * time.Second
+	runningTimeout = 2 * time.Second
+	connectTimeout = 1500 * time.Millisecond
+)
+
+// Gather looks at the node of c, which was read from file, and asks its neighbours,
+// members, peers and servers. It takes less than ten seconds, whoever does not answer, and
+// leaves everything as it was.
+func Gather(ctx context.Context, c *config.Config, file string) *Facts {
+	ctx, cancel := context.WithTimeout(ctx, wholeTimeout)
+	defer cancel()
+	root := os.DirFS("/")
+	f := &Facts{Now: time.Now(), File: file}
+	f.Running = running(ctx, c)
+	f.Host, f.HostError = netutil.Look()
+	if c.BGP != nil && !c.BGP.RouterID.IsValid() {
+		_, f.RouterIDError = netutil.RouterID(append(addresses(c, config.AnnounceBGP), addresses(c, config.AnnounceARP)...)...)
+	}
+	f.lookAtProcess(c)
+	f.lookAtKernel(root)
+	f.lookAtSoftware(root, c)
+	f.Ports = make(map[Port]error)
+	for _, p := range ports(c) {
+		if p.Local.Addr().Zone() == "" {
+			f.Ports[p] = tryPort(p)
+		}
+	}
+
+	// Each fills in fields of its own.
+	var parts sync.WaitGroup
+	parts.Go(func() { f.tryFence(c) })
+	parts.Go(func() { f.Checks = probeChecks(ctx, daemon.HealthChecks(c)) })
+	parts.Go(func() { f.Endpoints, f.Clients = inspect(ctx, c) })
+	parts.Go(func() { f.Peers = f.askPeers(ctx, c) })
+	parts.Go(func() {
+		f.Members = f.askMembers(ctx, c)
+		if again, err := netutil.Look(); err == nil { // the kernel knows now where the members are
+			f.Host.Neighbours = again.Neighbours
+		}
+		f.Wire = f.askWire(ctx, c)
+	})
+	parts.Wait()
+	return f
+}
+
+// running asks the Herald of this node, if there is one.
+func running(ctx context.Context, c *config.Config) *admin.Status {
+	ctx, cancel := context.WithTimeout(ctx, runningTimeout)
+	defer cancel()
+	status, err := admin.NewClient(c.Admin.Socket).Status(ctx)
+	if err != nil {
+		return nil
+	}
+	return &status
+}
+
+// lookAtProcess sees what this process may do, and who may read the secrets.
+func (f *Facts) lookAtProcess(c *config.Config) {
+	var data [2]unix.CapUserData
+	if unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0]) == nil {
+		f.Capabilities = uint64(data[1].Effective)<<32 | uint64(data[0].Effective)
+	}
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
+		f.Descriptors = limit.Cur
+	}
+	f.Modes = make(map[string]fs.FileMode)
+	for _, path := range secrets(c) {
+		if info, err := os.Stat(path); err == nil {
+			f.Modes[path] = info.Mode()
+		}
+	}
+	err := unix.Access("/proc/sys/net/ipv4/conf/all/arp_announce", unix.W_OK)
+	f.ReadOnlySettings = errors.Is(err, unix.EROFS) || errors.Is(err, unix.EACCES)
+}
+
+// tryFence tries it if no Herald runs that knows better.
+func (f *Facts) tryFence(c *config.Config) {
+	if f.Running != nil || !flat(c) || c.ARP.Fence == config.FenceOff {
+		return
+	}
+	if f.FenceError = fence.Probe(); f.FenceError == nil {
+		f.FenceLeft, _ = fence.Left() // only for the wording
+	}
+}
+
+// from is addr if this node has it, to ask from; else the zero value, for the kernel's choice.
+func (f *Facts) from(addr netip.Addr) netip.Addr {
+	if _, ok := f.Host.Has(addr); ok {
+		return addr
+	}
+	return netip.Addr{}
+}

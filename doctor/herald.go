@@ -1,0 +1,89 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/herald-vip/herald/config"
+)
+
+// examineHerald says whether one runs here, which the rest is judged by.
+func examineHerald(_ *config.Config, f *Facts) []Finding {
+	const topic = "herald"
+	if f.Running == nil {
+		for _, p := range f.Programs {
+			if p.Name == "herald" && slices.Contains(p.Args, "run") {
+				return []Finding{blocker(topic, fmt.Sprintf("process %d", p.PID), "runs, but does not answer on this file's admin socket",
+					"Two Heralds on one node take each other's addresses for their own.",
+					"stop it, or name the file that it runs with")}
+			}
+		}
+		return []Finding{fine(topic, "this node", "none runs yet")}
+	}
+	s := f.Running
+	subject := "version " + s.Version
+	switch {
+	case s.Config.Error != "":
+		return []Finding{warning(topic, subject, "runs, but the file as it is now is not in force: "+s.Config.Error,
+			"The last good configuration still runs; the rest of this report is about the file.", "herald status; journalctl -u herald")}
+	case s.Config.File != f.File:
+		return []Finding{warning(topic, subject, "runs with "+s.Config.File,
+			"This report is about another file than the one in force.", "herald doctor --config "+s.Config.File)}
+	case s.Draining != "":
+		return []Finding{warning(topic, subject, "is drained: "+s.Draining, "It announces nothing.", "herald undrain")}
+	}
+	return []Finding{fine(topic, subject, fmt.Sprintf("runs with this file, generation %d", s.Config.Generation))}
+}
+
+// examineFiles looks at who may read the secrets. That they are there and hold keys
+// and passwords is part of a valid configuration.
+func examineFiles(c *config.Config, f *Facts) []Finding {
+	const topic = "configuration"
+	out := []Finding{fine(topic, "syntax", fmt.Sprintf("valid: %s, %s", count(len(c.VIPs), "VIP"), count(len(c.Checks), "check")))}
+	for _, path := range secrets(c) {
+		mode, known := f.Modes[path]
+		switch {
+		case !known:
+		case mode.Perm()&0o077 != 0:
+			out = append(out, warning(topic, path, fmt.Sprintf("mode %04o: others than its owner may read it", mode.Perm()),
+				"Whoever reads it can speak in this node's name.", "chmod 600 "+path))
+		default:
+			out = append(out, fine(topic, path, fmt.Sprintf("can be used, mode %04o", mode.Perm())))
+		}
+	}
+	if c.Election != nil && c.Election.Insecure {
+		out = append(out, warning(topic, "election.insecure", "votes are in the clear",
+			"Anybody on the network can take the VIPs.", "herald keygen /etc/herald/gossip.key, and election.keyFile"))
+	}
+	return out
+}
+
+// secrets are the files of keys and passwords, each once.
+func secrets(c *config.Config) []string {
+	var out []string
+	add := func(path string) {
+		if path != "" && !slices.Contains(out, path) {
+			out = append(out, path)
+		}
+	}
+	if c.Election != nil {
+		add(c.Election.KeyFile)
+	}
+	if c.BGP != nil {
+		for _, p := range c.BGP.Peers {
+			add(p.PasswordFile)
+		}
+	}
+	for _, k := range c.Checks {
+		if k.HTTP != nil {
+			add(k.HTTP.ClientKeyFile)
+			add(k.HTTP.TokenFile)
+		}
+	}
+	return out
+}
+
+// flat says whether any VIP is announced on a flat layer 2.
+func flat(c *config.Config) bool {
+	return slices.ContainsFunc(c.VIPs, func(v config.VIP) bool { return v.Announce == config.AnnounceARP })
+}

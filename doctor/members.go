@@ -1,0 +1,85 @@
+package doctor
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/herald-vip/herald/admin"
+	"github.com/herald-vip/herald/config"
+)
+
+// others are the members of the election besides this node, in order.
+func others(c *config.Config) []string {
+	if c.Election == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(c.Election.Members)), func(name string) bool { return name == c.NodeName })
+}
+
+// examineMembers looks at whether votes get through.
+func examineMembers(c *config.Config, f *Facts) []Finding {
+	if f.Running != nil && f.Running.Election != nil {
+		return membersHeard(c, f.Running.Election)
+	}
+	const topic = "member"
+	there := 1 // this node
+	for _, name := range others(c) {
+		if tcp := f.Members[name].TCP; tcp == Accepted || tcp == Refused {
+			there++
+		}
+	}
+	cutOff := Warning
+	why := "Without it the VIP survives the loss of fewer nodes."
+	if members := len(others(c)) + 1; c.Election != nil && c.Election.Quorum == config.Majority && there < members/2+1 {
+		cutOff = Blocker
+		why = fmt.Sprintf("Of %d members %d can be reached, this one among them, and %d have to vote: nobody can hold the VIP.", members, there, members/2+1)
+	}
+	var out []Finding
+	for _, name := range others(c) {
+		at := c.Election.Members[name]
+		subject := fmt.Sprintf("%s %s", name, at)
+		switch r := f.Members[name]; {
+		case r.TCP == Unasked:
+		case r.TCP == Accepted && r.UDP == Refused:
+			out = append(out, Finding{Blocker, topic, subject, "accepts TCP, but UDP is refused",
+				"Votes go by UDP.", fmt.Sprintf("let UDP port %d through on %s, and what lies between", at.Port(), name)})
+		case r.TCP == Accepted && r.UDP == Silent:
+			out = append(out, fine(topic, subject, "accepts TCP; UDP is not refused, and whether it arrives herald status tells once Herald runs here"))
+		case r.TCP == Accepted:
+			out = append(out, fine(topic, subject, "accepts TCP; UDP was not tried"))
+		case r.TCP == Refused:
+			out = append(out, warning(topic, subject, "the node is there, and nothing listens on the port",
+				"It does not vote until Herald runs there.", "start Herald on "+name+"; if it runs, see its election.bind and the filter there"))
+		case r.TCP == Silent:
+			out = append(out, Finding{cutOff, topic, subject, "does not answer: it is down, or a filter drops the packets",
+				why, fmt.Sprintf("ping %s; let TCP and UDP port %d through between the members", at.Addr(), at.Port())})
+		default:
+			out = append(out, Finding{cutOff, topic, subject, "unreachable: no route, or nobody answers ARP or NDP for it",
+				why, fmt.Sprintf("ip route get %s; see that the address in election.members is right", at.Addr())})
+		}
+	}
+	return out
+}
+
+// membersHeard is what a running Herald knows better.
+func membersHeard(c *config.Config, e *admin.Election) []Finding {
+	const topic = "member"
+	var out []Finding
+	if e.Problem != "" {
+		out = append(out, blocker(topic, c.NodeName, "takes no part in the election: "+e.Problem, "It neither votes nor holds a VIP.", "herald status; docs/troubleshooting.md"))
+	}
+	for _, m := range e.Members {
+		subject := fmt.Sprintf("%s %s", m.Name, m.Address)
+		switch {
+		case m.Self:
+		case m.Alive && m.Reason == "":
+			out = append(out, fine(topic, subject, "its votes are heard"))
+		case m.Reason != "":
+			out = append(out, warning(topic, subject, m.Reason, "Its vote does not count here.", "herald status on "+m.Name))
+		default:
+			out = append(out, warning(topic, subject, "not heard", "It does not vote.", fmt.Sprintf("herald status on %s; let UDP port %d through", m.Name, m.Address.Port())))
+		}
+	}
+	return out
+}

@@ -1,0 +1,114 @@
+package doctor
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/config"
+)
+
+// right is a capability, and what is missing without it.
+type right struct {
+	bit  int
+	name string
+	// severity is that of doing without, why what follows.
+	severity Severity
+	why      string
+}
+
+// rights are the capabilities that c needs.
+func rights(c *config.Config) []right {
+	out := []right{{unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", Blocker, "Herald cannot put a VIP on a link."}}
+	if flat(c) {
+		out = append(out, right{unix.CAP_NET_RAW, "CAP_NET_RAW", Blocker, "Herald cannot announce a VIP by ARP or neighbour discovery."})
+	}
+	if privileged(c) {
+		out = append(out, right{unix.CAP_NET_BIND_SERVICE, "CAP_NET_BIND_SERVICE", Blocker, "Herald cannot open a port below 1024, as the file asks."})
+	}
+	if c.Realtime {
+		out = append(out,
+			right{unix.CAP_SYS_NICE, "CAP_SYS_NICE", Warning, "No real-time scheduling: a busy node delays checks and BFD."},
+			right{unix.CAP_IPC_LOCK, "CAP_IPC_LOCK", Warning, "Memory is not locked: paging delays checks and BFD."})
+	}
+	return out
+}
+
+// privileged says whether c opens a port that only root may.
+func privileged(c *config.Config) bool {
+	const first = 1024
+	if c.BGP != nil && c.BGP.Listen != nil && c.BGP.Listen.Port < first {
+		return true
+	}
+	_, port, err := net.SplitHostPort(c.Metrics.Listen)
+	n, _ := strconv.Atoi(port)
+	return err == nil && n > 0 && n < first
+}
+
+// examineRights looks at the capabilities of the present process, which are those of
+// Herald if it is started in the same way.
+func examineRights(c *config.Config, f *Facts) []Finding {
+	const topic = "process"
+	var out []Finding
+	var has []string
+	for _, r := range rights(c) {
+		if f.Capabilities&(1<<r.bit) != 0 {
+			has = append(has, r.name)
+			continue
+		}
+		out = append(out, Finding{
+			Severity: r.severity, Topic: topic, Subject: r.name, Seen: "this process does not have it", Why: r.why,
+			Cure: "run as root, or grant it: AmbientCapabilities=" + r.name + " in the systemd unit",
+		})
+	}
+	if len(has) > 0 {
+		out = append(out, fine(topic, "capabilities", strings.Join(has, ", ")))
+	}
+	const enough = 256 // sessions, checks, members and what reads files
+	switch {
+	case f.Descriptors == 0:
+	case f.Descriptors < enough:
+		out = append(out, warning(topic, "open files", fmt.Sprintf("at most %d", f.Descriptors),
+			"A check that finds no descriptor free fails, and withdraws the VIP.", "ulimit -n 1024, or LimitNOFILE=1024 in the systemd unit"))
+	default:
+		out = append(out, fine(topic, "open files", fmt.Sprintf("at most %d", f.Descriptors)))
+	}
+	return out
+}
+
+// examineRealtime looks at whether the host lets anything run in real time.
+func examineRealtime(c *config.Config, f *Facts) []Finding {
+	const setting = "kernel/sched_rt_runtime_us"
+	if c.Realtime && f.Settings[setting] == "0" {
+		return []Finding{warning("node", dotted(setting), "0: nothing may run in real time",
+			"realtime: true is without effect: a busy node delays checks and BFD.", "sysctl -w kernel.sched_rt_runtime_us=950000")}
+	}
+	return nil
+}
+
+// examineClock looks at what the kernel measures time with.
+func examineClock(_ *config.Config, f *Facts) []Finding {
+	const subject = "clock source"
+	switch source := f.ClockSource; source {
+	case "":
+		return nil
+	case "jiffies", "refined-jiffies", "hpet", "acpi_pm", "pit":
+		return []Finding{warning("node", subject, source,
+			"It is slow or coarse, and the kernel falls back to it when it trusts nothing better: leases and BFD count on clocks that run at the same rate.",
+			"dmesg | grep -i clocksource; let the hypervisor offer tsc or kvm-clock")}
+	default:
+		return []Finding{fine("node", subject, source)}
+	}
+}
+
+// dotted is a path below /proc/sys as sysctl writes it, which takes slashes where a
+// name has dots of its own, as that of a VLAN.
+func dotted(setting string) string {
+	if strings.Contains(setting, ".") {
+		return setting
+	}
+	return strings.ReplaceAll(setting, "/", ".")
+}

@@ -1,0 +1,58 @@
+package doctor
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"unicode"
+)
+
+// WriteText renders r for people: what needs a hand first, each with why and what to do,
+// then what is fine, and a line that counts.
+func (r Report) WriteText(w io.Writer) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintf(tw, "herald %s examines %s with %s\n\n", r.Version, r.Node, r.Config)
+	for _, f := range r.Findings {
+		switch f.Severity {
+		case OK:
+			continue
+		case Blocker:
+			fmt.Fprint(tw, "BLOCKER")
+		default:
+			fmt.Fprint(tw, "warning")
+		}
+		fmt.Fprintf(tw, "  %s %s: %s\n", f.Topic, f.Subject, oneLine(f.Seen))
+		fmt.Fprintf(tw, "  why    %s\n", oneLine(f.Why))
+		fmt.Fprintf(tw, "  do     %s\n\n", oneLine(f.Cure))
+	}
+	for _, f := range r.Findings {
+		if f.Severity == OK {
+			fmt.Fprintf(tw, "fine\t%s\t%s\t%s\n", f.Topic, f.Subject, oneLine(f.Seen))
+		}
+	}
+	if r.Fine > 0 {
+		fmt.Fprintln(tw)
+	}
+	fmt.Fprintf(tw, "%s, %s, %d fine\n", count(r.Blockers, "blocker"), count(r.Warnings, "warning"), r.Fine)
+	return tw.Flush()
+}
+
+// count is a number of things.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// oneLine keeps what others wrote, such as names in certificates, from breaking the
+// layout or speaking to the terminal.
+func oneLine(s string) string {
+	return strings.Join(strings.Fields(strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) || unicode.IsSpace(r) {
+			return r
+		}
+		return '.'
+	}, s)), " ")
+}
