@@ -8,11 +8,20 @@ MODE       ?= bgp
 
 SCHEDULES  ?= 10000
 STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
-GOBUILD     = CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
+GOBUILD     = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)'
 REALPARTS   = testenv/realparts
 
+# What a release is made of. A build outside git has to be told all three.
+ARCHS             ?= amd64 arm64
+COMMIT            ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+IMAGE             ?= herald:$(VERSION)
+PACK               = --version $(VERSION) --commit $(COMMIT) --time $(SOURCE_DATE_EPOCH)
+RUN                = --cmd='run --config /etc/herald/herald.yaml'
+PROGRAMS           = $(foreach a,$(ARCHS),$(a)=bin/linux-$(a)/herald)
+
 .DEFAULT_GOAL := help
-.PHONY: help build demo test e2e clock soak bench microbench fuzz simulate verify lint generate clean lab-binaries race-binary root go
+.PHONY: image release reproduce release-programs help build demo test e2e clock soak bench microbench fuzz simulate verify lint generate clean lab-binaries race-binary root go
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -57,6 +66,19 @@ verify: ## search every state of the model of the lease and its fence for two ho
 simulate: go ## run leases through SCHEDULES (10000) random schedules of faults, in virtual time
 	go test -count=1 -v -run 'TestSchedules|TestFindsBreaks' ./lease/sim -schedules $(SCHEDULES)
 
+image: release-programs ## write container images: bin/herald_image.tar for all architectures, one of each for docker load
+	bin/herald-release image $(PACK) $(RUN) --reference $(IMAGE) --out bin/herald_image.tar $(PROGRAMS)
+	for a in $(ARCHS); do bin/herald-release image $(PACK) $(RUN) --reference $(IMAGE) --out bin/herald_image_$$a.tar $$a=bin/linux-$$a/herald || exit; done
+
+release: release-programs ## write the files of a release to bin/release: programs, images, bills of materials, checksums
+	rm -rf bin/release
+	bin/herald-release release $(PACK) $(RUN) --reference $(IMAGE) --out bin/release \
+		$(addprefix --with ,README.md LICENSE CHANGELOG.md $(wildcard manifests/systemd/herald.service manifests/herald.service)) $(PROGRAMS)
+	ls -l bin/release
+
+reproduce: go ## make the release of HEAD twice, in two places, and compare
+	release/reproduce
+
 lint: go ## check formatting, vet and staticcheck
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'gofmt would change the files above: run gofmt -w .' >&2; exit 1; }
 	go vet ./...
@@ -71,6 +93,11 @@ clean: ## remove what was built
 
 lab-binaries: build
 	$(GOBUILD) -o bin/herald-testenv ./testenv/cmd/herald-testenv
+
+# Nothing of the environment may change what comes out.
+release-programs: go
+	for a in $(ARCHS); do GOFLAGS= GOEXPERIMENT= GOOS=linux GOARCH=$$a GOAMD64=v1 GOARM64=v8.0 $(GOBUILD) -o bin/linux-$$a/herald ./cmd/herald || exit; done
+	go -C release build -o ../bin/herald-release .
 
 race-binary: go
 	testenv/install gcc libc6-dev
