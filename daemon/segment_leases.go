@@ -35,9 +35,9 @@ func (l leases) Lease(vip string) speaker.Lease {
 		reason, _ := why.(string)
 		return speaker.Lease{Until: st.Until, Yield: reason}
 	case st.Holder != "":
-		return speaker.Lease{Reason: st.Holder + " holds the lease"}
+		return speaker.Lease{Reason: st.Holder + " holds the lease", Lost: st.Lost}
 	}
-	return speaker.Lease{Reason: "no holder: " + st.Why}
+	return speaker.Lease{Reason: "no holder: " + st.Why, Lost: st.Lost}
 }
 
 // Granted implements [election.Observer]. Whatever happened, the speaker looks

@@ -3,10 +3,12 @@ package daemon
 import (
 	"cmp"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/herald-vip/herald/admin"
 	"github.com/herald-vip/herald/arp"
+	"github.com/herald-vip/herald/lease"
 )
 
 // status is the election for the admin socket; nil if there is none.
@@ -34,11 +36,19 @@ func (g *segment) status(now time.Time) *admin.Election {
 	}
 	for _, l := range st.Lease.Leases {
 		out.Leases = append(out.Leases, admin.Lease{
-			VIP: l.Lease, Holder: l.Holder, Reason: l.Why, Epoch: l.Epoch, Votes: l.Votes, Needed: l.Needed,
+			VIP: l.Lease, Holder: l.Holder, Reason: why(l), Epoch: l.Epoch, Votes: l.Votes, Needed: l.Needed,
 			Left: max(0, l.Until.Sub(now).Seconds()), Stands: l.Standing,
 		})
 	}
 	return out
+}
+
+// why says why nobody holds a lease, and why this node does not any more.
+func why(l lease.LeaseStatus) string {
+	if l.Lost == "" {
+		return l.Why
+	}
+	return strings.TrimPrefix(l.Why+"; lost here: "+l.Lost, "; ")
 }
 
 // conflicts are what the wire says of each address.

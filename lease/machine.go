@@ -96,7 +96,7 @@ func (m *Machine) Stand(now time.Time, c Candidacy) {
 		return
 	}
 	if !l.standing {
-		l.standing, l.since = true, m.now
+		l.standing, l.since, l.lost = true, m.now, ""
 	}
 	l.Candidacy = c
 	m.announce(l)
@@ -143,7 +143,7 @@ func (m *Machine) advance(now time.Time) {
 	}
 	for _, l := range m.own {
 		if l.holds() && !m.now.Before(l.giveUp) {
-			m.lose(l, "not renewed in time: too few members answered")
+			m.lose(l, m.overdue(l))
 		}
 	}
 }

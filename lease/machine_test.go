@@ -64,8 +64,9 @@ func TestMinorityGivesUpInTime(t *testing.T) {
 	c.isolate(first, true)
 	c.await(duration, "given up", func() bool { return c.holder(vip) == "" })
 	lost, _ := c.nodes[first].events[len(c.nodes[first].events)-1].(lease.Lost)
-	if lost.Lease != vip || lost.Reason == "" {
-		t.Errorf("last event %+v, want Lost", lost)
+	why := "too few members answered for 528ms: of m1, m2, m3 only " + first
+	if lost.Lease != vip || lost.Reason != why || c.nodes[first].Lease(c.now, vip).Lost != why {
+		t.Errorf("last event %+v, want it lost: %s", lost, why)
 	}
 	second := c.awaitHolder(duration)
 	c.isolate(first, false)
@@ -101,8 +102,8 @@ func TestPausedHolderLoses(t *testing.T) {
 	c.nodes[first].paused = false
 	before := len(c.nodes[first].events)
 	c.step()
-	if _, ok := c.nodes[first].events[before].(lease.Lost); !ok {
-		t.Errorf("first event after the pause %+v, want Lost", c.nodes[first].events[before])
+	if lost, ok := c.nodes[first].events[before].(lease.Lost); !ok || !strings.Contains(lost.Reason, "did not run in time") {
+		t.Errorf("first event after the pause %+v, want Lost for the pause", c.nodes[first].events[before])
 	}
 	c.run(3 * duration)
 	if c.holder(vip) != second {

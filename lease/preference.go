@@ -105,6 +105,7 @@ func (m *Machine) settle(l *lease, p *peer, s *stand) {
 	theirs := claim{priority: s.priority, hash: hash(p.name, l.id), member: p.name}
 	if theirs.before(mine) {
 		m.drop(l, p.name)
-		m.events = append(m.events, Lost{Lease: l.Lease, Reason: p.name + " holds it too and is preferred; without a quorum a partition has two holders"})
+		l.lost = p.name + " holds it too and is preferred; without a quorum a partition has two holders"
+		m.events = append(m.events, Lost{Lease: l.Lease, Reason: l.lost})
 	}
 }

@@ -1,7 +1,9 @@
 package lease
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -34,11 +36,13 @@ type candidate struct {
 	refusals []refusal
 	outbid   bool
 
-	until  time.Time // the lease is held, zero if not
-	giveUp time.Time // when it is lost unless renewed
-	epoch  uint64    // counter of the ballot that first got it
-	gained time.Time
-	yields string // whom the caller was asked to yield to
+	until   time.Time // the lease is held, zero if not
+	giveUp  time.Time // when it is lost unless renewed
+	renewed time.Time // last, by a round that began then
+	lost    string    // why it was, since this member stands or held it last
+	epoch   uint64    // counter of the ballot that first got it
+	gained  time.Time
+	yields  string // whom the caller was asked to yield to
 
 	after    time.Time // no bid before
 	attempts int       // that failed since the lease was last held by anybody
@@ -210,7 +214,7 @@ func (m *Machine) grant(l *lease) {
 		}
 		return
 	}
-	l.phase, l.attempts, l.after = granted, 0, time.Time{}
+	l.phase, l.attempts, l.after, l.renewed, l.lost = granted, 0, time.Time{}, l.begun, ""
 	first := !l.holds()
 	l.until, l.giveUp = later(l.until, until), later(l.giveUp, giveUp)
 	if first {
@@ -254,6 +258,16 @@ func (m *Machine) drop(l *lease, successor string) {
 // until the caller has taken the event.
 func (m *Machine) lose(l *lease, reason string) {
 	l.after = later(l.after, l.until)
-	l.phase, l.until, l.epoch = idle, time.Time{}, 0
+	l.phase, l.until, l.epoch, l.lost = idle, time.Time{}, 0, reason
 	m.events = append(m.events, Lost{Lease: l.Lease, Reason: reason})
+}
+
+// overdue says why a lease was not renewed in time.
+func (m *Machine) overdue(l *lease) string {
+	since := m.now.Sub(l.renewed).Round(time.Millisecond)
+	if l.phase == granted {
+		return fmt.Sprintf("this process did not run in time: it last renewed the lease %v ago", since)
+	}
+	return fmt.Sprintf("too few members answered for %v: of %s only %s",
+		since, strings.Join(m.active.Members, ", "), strings.Join(l.votes, ", "))
 }

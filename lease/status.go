@@ -30,6 +30,7 @@ type LeaseStatus struct {
 	Standing bool      // this member is a candidate
 	Priority int       // of this member's candidacy
 	Why      string    // why there is no holder, empty if there is one
+	Lost     string    // why this member, which stands and held it last, lost it; else empty
 }
 
 // MemberStatus is what is known of a member, this one included.
@@ -88,7 +89,9 @@ func (m *Machine) Lease(now time.Time, name string) LeaseStatus {
 }
 
 func (m *Machine) leaseStatus(l *lease) LeaseStatus {
-	s := LeaseStatus{Lease: l.Lease, Standing: l.standing, Priority: l.Priority, Needed: m.current().needed(m.within())}
+	s := LeaseStatus{
+		Lease: l.Lease, Standing: l.standing, Priority: l.Priority, Lost: l.lost, Needed: m.current().needed(m.within()),
+	}
 	standing := l.standing
 	m.rivals(l, func(p *peer, c *stand) {
 		standing = true

@@ -22,6 +22,8 @@ type Lease struct {
 	Yield string
 	// Reason says who holds the lease, or why nobody does.
 	Reason string
+	// Lost is why this node lost the lease; empty if it never held it.
+	Lost string
 }
 
 // Leases decides, with the other nodes, who may answer for a VIP; the daemon
@@ -121,6 +123,9 @@ func (s *Speaker) contest(now time.Time, u *unit, in input, is assessment) (inpu
 	u.claims = is.health == Healthy && !in.leave && !now.Before(in.held)
 	if u.claims && in.barred {
 		is.reason = lease.Reason
+		if u.at.stage == Announced && lease.Lost != "" {
+			is.reason = "lease lost: " + lease.Lost + "; " + lease.Reason
+		}
 	}
 	if bar := s.bars[u.vip.Name]; now.Before(bar.until) {
 		in.barred, u.claims = true, false

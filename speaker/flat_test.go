@@ -1,6 +1,7 @@
 package speaker_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ type flat struct {
 	closed error // and to a closing
 	deaf   error // what the announcer says
 	limit  time.Time
+	log    bytes.Buffer // the speaker's, while it waits
 }
 
 func (f *flat) record(format string, args ...any) {
@@ -112,7 +114,7 @@ func runFlat(t *testing.T, unfenced bool, f func(t *testing.T, s *speaker.Speake
 		if !unfenced {
 			segment.Fence = l
 		}
-		s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), l.node, l.node, segment)
+		s := speaker.New(slog.New(slog.NewTextHandler(&l.log, nil)), l.node, l.node, segment)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { s.Run(ctx); close(done) }()
@@ -199,7 +201,7 @@ func TestFlatLeaseThatIsNotRenewed(t *testing.T) {
 	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
 		l.grant(s)
 		l.took()
-		l.set(func() { l.lease.Reason = "m2 holds it" })
+		l.set(func() { l.lease.Reason, l.lease.Lost = "m2 holds it", "nobody answered" })
 		time.Sleep(lease - 1)
 		synctest.Wait()
 		expect(t, l.node)
@@ -209,6 +211,10 @@ func TestFlatLeaseThatIsNotRenewed(t *testing.T) {
 			"resign from control-plane", "stand for control-plane with 100")
 		if a := s.Summary().Addresses[0]; a.Reason != "m2 holds it" {
 			t.Errorf("reason is %q", a.Reason)
+		}
+		const line = `msg="vip withdrawn" vip=control-plane address=10.99.0.10 reason="lease lost: nobody answered; m2 holds it"`
+		if !strings.Contains(l.log.String(), line) {
+			t.Errorf("want in the log: %s\n%s", line, &l.log)
 		}
 		l.set(func() { l.lease.Reason = "m3 holds it" })
 		if a := s.Summary().Addresses[0]; a.Reason != "m3 holds it" {
