@@ -3,6 +3,8 @@
 package e2e
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -48,6 +50,54 @@ bgp:
 		float64(resident)/(1<<20), float64(peak)/(1<<20), 100*used.Seconds()/time.Since(began).Seconds())
 	if peak > mostResident {
 		t.Errorf("resident memory was up to %d bytes, want at most %d", peak, mostResident)
+	}
+}
+
+// TestIdleCostFlat measures what speakers cost on a flat layer 2 where nothing
+// happens: one VIP with two addresses, a check at its default interval, leases of
+// 600 ms, three masters.
+func TestIdleCostFlat(t *testing.T) {
+	const (
+		mostResident = 45 << 20 // bytes
+		measured     = 20 * time.Second
+	)
+	f := &flat{Lab: startLab(t, "flat.clab.yml", nil)} // an observer's questions would cost, too
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	must(t, f.Boot(ctx))
+	var holder string
+	for _, m := range flatMasters() {
+		f.ready(t, m)
+	}
+	eventually(t, soon, func() error {
+		e, err := f.election(t, "m1")
+		if err == nil && e.Leases[0].Holder == "" {
+			err = errors.New(e.Leases[0].Reason)
+		}
+		if err == nil {
+			holder = e.Leases[0].Holder
+		}
+		return err
+	})
+
+	pid := func(m string) int { return f.Node(m + "-speaker").Daemon("herald").Pid() }
+	began, before := time.Now(), make(map[string]time.Duration)
+	for _, m := range flatMasters() {
+		before[m] = processorTime(t, pid(m))
+	}
+	<-time.After(measured)
+	for _, m := range flatMasters() {
+		used := processorTime(t, pid(m)) - before[m]
+		role := "does not hold the VIP"
+		if m == holder {
+			role = "holds the VIP"
+		}
+		peak := memory(t, pid(m), "VmHWM")
+		t.Logf("%s, which %s: resident memory %.1f MiB, %.2f %% of a core", m, role,
+			float64(memory(t, pid(m), "VmRSS"))/(1<<20), 100*used.Seconds()/time.Since(began).Seconds())
+		if peak > mostResident {
+			t.Errorf("resident memory of %s was up to %d bytes, want at most %d", m, peak, mostResident)
+		}
 	}
 }
 
