@@ -130,6 +130,8 @@ type Election struct {
 	Change string `json:"change,omitempty"`
 	// Insecure says that messages are neither encrypted nor authenticated.
 	Insecure bool `json:"insecure,omitempty"`
+	// Exposed says that others may read the key file, and what to do; empty if they may not.
+	Exposed string `json:"exposed,omitempty"`
 	// Fence is [FenceOn], or why the kernel does not guard against answers after the end of a lease.
 	Fence   string   `json:"fence"`
 	Members []Member `json:"members"`

@@ -108,6 +108,9 @@ func (s Status) writeElection(row func(...string), w io.Writer, ago func(time.Ti
 	if e.Insecure {
 		fmt.Fprintln(w, "INSECURE: anybody on the network can take the VIPs, set election.keyFile")
 	}
+	if e.Exposed != "" {
+		fmt.Fprintf(w, "KEY EXPOSED: %s\n", oneLine(e.Exposed))
+	}
 	if e.Fence != FenceOn {
 		fmt.Fprintf(w, "NO FENCE: %s\n", oneLine(e.Fence))
 	}

@@ -53,6 +53,7 @@ type segment struct {
 	yields sync.Map // why a lease is to be handed over, by VIP
 
 	mu         sync.Mutex
+	keyFile    string // of the election, empty if it has none
 	vips       []flatVIP
 	members    []string
 	links      map[string]netutil.Link // nil until they are known
@@ -142,7 +143,17 @@ func (g *segment) elect(c *config.Config) error {
 	if c.Election.Quorum == config.None {
 		e.Quorum = lease.None
 	}
-	return g.election.Apply(e)
+	if err := g.election.Apply(e); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	before := g.keyFile
+	g.keyFile = c.Election.KeyFile
+	g.mu.Unlock()
+	if said := election.Exposed(c.Election.KeyFile); said != "" && c.Election.KeyFile != before {
+		g.log.Warn("THE KEY OF THE ELECTION IS EXPOSED: " + said)
+	}
+	return nil
 }
 
 // watch takes in the VIPs of c, and has their links and addresses watched.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/herald-vip/herald/admin"
 	"github.com/herald-vip/herald/arp"
+	"github.com/herald-vip/herald/election"
 	"github.com/herald-vip/herald/lease"
 )
 
@@ -18,7 +19,7 @@ func (g *segment) status(now time.Time) *admin.Election {
 		return nil
 	}
 	out := &admin.Election{
-		Problem: st.Lease.Problem, Insecure: !st.Encrypted, Fence: g.unfenced,
+		Problem: st.Lease.Problem, Insecure: !st.Encrypted, Exposed: g.exposed(), Fence: g.unfenced,
 		Strangers: st.Dropped.Unknown, Undecipherable: st.Dropped.Unreadable,
 		Ignored: st.Dropped.Ignored + st.Dropped.Malformed + st.Dropped.Refused,
 	}
@@ -41,6 +42,13 @@ func (g *segment) status(now time.Time) *admin.Election {
 		})
 	}
 	return out
+}
+
+// exposed says that others may read the key of the election.
+func (g *segment) exposed() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return election.Exposed(g.keyFile)
 }
 
 // why says why nobody holds a lease, and why this node does not any more.

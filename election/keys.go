@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 )
@@ -55,6 +56,16 @@ func ParseKeys(file []byte) ([][]byte, error) {
 		return nil, errors.New("the key file has no key; `herald keygen` writes one")
 	}
 	return keys, nil
+}
+
+// Exposed says, in one sentence, that others than its owner may use a key file. It
+// is empty if they may not, or if there is no file.
+func Exposed(file string) string {
+	info, err := os.Stat(file)
+	if err != nil || info.Mode().Perm()&0o077 == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s has mode %04o, and whoever reads the key in it can take every VIP: chmod 600 %s", file, info.Mode().Perm(), file)
 }
 
 // checkKey says what is wrong with a key's length.

@@ -3,6 +3,9 @@ package election_test
 import (
 	"bytes"
 	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -71,6 +74,29 @@ func text(err error) string {
 		return ""
 	}
 	return err.Error()
+}
+
+func TestExposed(t *testing.T) {
+	dir := t.TempDir()
+	for mode, want := range map[os.FileMode]bool{0o600: false, 0o400: false, 0o640: true, 0o604: true, 0o666: true, 0o610: true} {
+		file := filepath.Join(dir, fmt.Sprintf("%o", mode))
+		if err := os.WriteFile(file, []byte(line(1, 32)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(file, mode); err != nil {
+			t.Fatal(err)
+		}
+		said := election.Exposed(file)
+		if (said != "") != want {
+			t.Errorf("mode %04o: %q", mode, said)
+		}
+		if want && !strings.Contains(said, fmt.Sprintf("%04o", mode)) {
+			t.Errorf("mode %04o is not named: %q", mode, said)
+		}
+	}
+	if said := election.Exposed(filepath.Join(dir, "none")); said != "" {
+		t.Errorf("there is no file: %q", said)
+	}
 }
 
 func FuzzParseKeys(f *testing.F) {

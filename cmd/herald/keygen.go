@@ -1,10 +1,10 @@
 package main
 
 import (
-	"crypto/rand"
-	"encoding/base64"
 	"fmt"
 	"os"
+
+	"github.com/herald-vip/herald/election"
 )
 
 type keygenCommand struct {
@@ -13,9 +13,11 @@ type keygenCommand struct {
 
 // Run writes a new gossip key, one line of base64.
 func (c keygenCommand) Run() error {
-	key := make([]byte, 32) // AES-256
-	rand.Read(key)          // never fails
-	line := base64.StdEncoding.EncodeToString(key) + "\n"
+	key, err := election.NewKey()
+	if err != nil {
+		return err
+	}
+	line := key + "\n"
 	if c.File == "" {
 		_, err := os.Stdout.WriteString(line)
 		return err

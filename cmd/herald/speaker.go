@@ -10,6 +10,7 @@ import (
 	"github.com/herald-vip/herald/admin"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/daemon"
+	"github.com/herald-vip/herald/election"
 )
 
 type configFlag struct {
@@ -36,6 +37,11 @@ func (c validateCommand) Run() error {
 	parsed, err := config.Load(c.Config)
 	if err != nil {
 		return &daemon.ConfigError{Err: err}
+	}
+	if e := parsed.Election; e != nil {
+		if said := election.Exposed(e.KeyFile); said != "" {
+			fmt.Fprintln(os.Stderr, "herald: warning:", said)
+		}
 	}
 	if !c.Show {
 		fmt.Printf("%s is valid\n", c.Config)

@@ -51,9 +51,24 @@ func TestARPPlanned(t *testing.T) {
 }
 
 // TestARPKeyRotation changes the key on all members, node by node, and nothing
-// moves. One with another key is out, and named once.
+// moves. One with another key is out, and named once; so is a file with a key that
+// others may read.
 func TestARPKeyRotation(t *testing.T) {
 	f, holder := newElected(t)
+	exposed := func(want bool) {
+		t.Helper()
+		for _, m := range flatMasters() {
+			e, err := f.election(t, m)
+			must(t, err)
+			if said := strings.Contains(e.Exposed, "gossip.key has mode 0644"); said != want {
+				t.Errorf("%s says of its key %q", m, e.Exposed)
+			}
+			if n := f.logged(t, m, "THE KEY OF THE ELECTION IS EXPOSED"); n != 1 {
+				t.Errorf("%s warned %d times of its key, want once", m, n)
+			}
+		}
+	}
+	exposed(true)
 	load := f.connect(t)
 	from := f.seen.Clock()
 	old, err := os.ReadFile(filepath.Join(f.dir, "m1", "gossip.key"))
@@ -71,6 +86,7 @@ func TestARPKeyRotation(t *testing.T) {
 	}
 	f.stays(t, holder, from)
 	load.none(t)
+	exposed(false)
 
 	wrong := f.others(holder)[0]
 	f.rewrite(t, wrong, "gossip.key", func(string) string { return string(old) })
