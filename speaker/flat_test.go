@@ -325,6 +325,30 @@ func TestFlatLeavesWhatItCannotAnswerForToOthers(t *testing.T) {
 	}
 }
 
+// Whoever has answered for a VIP once more leaves it to others no longer the next
+// time than the first.
+func TestFlatForgetsThatItCouldNotAnswer(t *testing.T) {
+	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
+		for times := range 3 {
+			l.grant(s)
+			synctest.Wait()
+			if a := s.Summary().Addresses[0]; a.Stage != speaker.Announced {
+				t.Fatalf("the %d. time: %+v", times+1, a)
+			}
+			time.Sleep(lease) // it is lost
+			synctest.Wait()
+			l.set(func() { l.fenced = errors.New("the kernel is in the way") })
+			l.grant(s)
+			l.set(func() { l.fenced = nil })
+			synctest.Wait()
+			l.took()
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			expect(t, l.node, "stand for control-plane with 100")
+		}
+	})
+}
+
 func TestFlatOpensAgainWhatWasClosed(t *testing.T) {
 	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
 		l.grant(s)
