@@ -3,6 +3,7 @@ package daemon
 import (
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
@@ -35,11 +36,19 @@ func speakerVIPs(c *config.Config) ([]speaker.VIP, error) {
 			vip.OnFailure = speaker.Demote
 		}
 		if v.Announce == config.AnnounceARP {
-			vip.Flat = &speaker.Flat{Priority: v.Priority, Preempt: v.Preempt}
+			vip.Flat = &speaker.Flat{Priority: v.Priority, Preempt: v.Preempt, Lifetime: lifetime(c.Election.Lease)}
 		}
 		out = append(out, vip)
 	}
 	return out, nil
+}
+
+// lifetime is how long addresses on a flat layer 2 outlive a process that was killed,
+// or stands still: a lease, and no less than the kernel, which counts in seconds and may
+// be early, can be relied upon to be reminded in.
+func lifetime(lease time.Duration) time.Duration {
+	const least = 2 * time.Second
+	return max(least, (lease + time.Second - 1).Truncate(time.Second))
 }
 
 // bindings are the addresses that a predecessor may have left for this process to

@@ -25,7 +25,7 @@ import (
 type Options struct {
 	// Lifetime is how long an address outlives the last refresh, in whole seconds
 	// from 1s to 60s; the kernel is late or early by up to a second. Refreshes come
-	// at a third of it. Default: 10s.
+	// at a third of it. BindFor has another for one address. Default: 10s.
 	Lifetime time.Duration
 	// Mark is the IFA_PROTO value by which Herald recognises its addresses, on Linux
 	// 5.18 and later. Two Heralds on one host need two. Default: 72.
@@ -65,7 +65,7 @@ type AddressStatus struct {
 }
 
 // Addresses keeps VIP addresses on links: there while they are wanted, put back
-// when something removes them, and gone by themselves about Options.Lifetime after
+// when something removes them, and gone by themselves about a lifetime after
 // the process stopped refreshing them. Its methods may be called at any time from
 // any goroutine.
 type Addresses struct {
@@ -79,14 +79,15 @@ type Addresses struct {
 	live    bool                            // Run keeps view up to date
 	wants   map[string]map[netip.Addr]*want // by link name
 	waiting map[*want]struct{}              // for their retryAt
-	retry   *time.Timer                     // fires at the earliest of them
-	retryAt time.Time                       // when that is; zero for never
+	retry   alarm                           // at the earliest of them
+	refresh alarm                           // when what is bound is to be refreshed
 	deafAt  time.Time                       // when changes last went unheard
 }
 
 // want is a binding to be kept.
 type want struct {
 	Binding
+	lifetime  time.Duration
 	bound     bool
 	since     time.Time // of bound
 	had       bool      // was bound at some time
@@ -105,13 +106,20 @@ func NewAddresses(log *slog.Logger, opts Options) (*Addresses, error) {
 	opts.Lifetime = cmp.Or(opts.Lifetime, defaultLifetime)
 	opts.Mark = cmp.Or(opts.Mark, defaultMark)
 	opts.ReceiveBuffer = cmp.Or(opts.ReceiveBuffer, defaultBuffer)
-	if opts.Lifetime < time.Second || opts.Lifetime > maxLifetime || opts.Lifetime%time.Second != 0 {
-		return nil, fmt.Errorf("address lifetime %v: want whole seconds from 1s to %v", opts.Lifetime, maxLifetime)
+	if err := validLifetime(opts.Lifetime); err != nil {
+		return nil, err
 	}
 	if opts.Mark <= 3 {
 		return nil, fmt.Errorf("address mark %d: the kernel uses 0 to 3 itself", opts.Mark)
 	}
 	return newAddresses(log, opts, &rtnetlink{netns: opts.NetNS, buffer: opts.ReceiveBuffer, mark: opts.Mark}), nil
+}
+
+func validLifetime(d time.Duration) error {
+	if d < time.Second || d > maxLifetime || d%time.Second != 0 {
+		return fmt.Errorf("address lifetime %v: want whole seconds from 1s to %v", d, maxLifetime)
+	}
+	return nil
 }
 
 func newAddresses(log *slog.Logger, opts Options, k kernel) *Addresses {
@@ -122,9 +130,9 @@ func newAddresses(log *slog.Logger, opts Options, k kernel) *Addresses {
 		kernel:  k,
 		wants:   make(map[string]map[netip.Addr]*want),
 		waiting: make(map[*want]struct{}),
-		retry:   time.NewTimer(0),
+		retry:   newAlarm(),
+		refresh: newAlarm(),
 	}
-	a.retry.Stop()
 	return a
 }
 
@@ -137,8 +145,13 @@ func newAddresses(log *slog.Logger, opts Options, k kernel) *Addresses {
 // An address that the host has already without Herald's doing is left alone; the
 // error is then an [ErrForeign].
 func (a *Addresses) Bind(iface string, addr netip.Addr) error {
+	return a.BindFor(iface, addr, a.opts.Lifetime)
+}
+
+// BindFor is Bind with a lifetime of its own, to which Options.Lifetime's rules apply.
+func (a *Addresses) BindFor(iface string, addr netip.Addr, lifetime time.Duration) error {
 	b := Binding{iface, addr.Unmap()}
-	if err := b.validate(); err != nil {
+	if err := errors.Join(b.validate(), validLifetime(lifetime)); err != nil {
 		return err
 	}
 	a.mu.Lock()
@@ -153,6 +166,7 @@ func (a *Addresses) Bind(iface string, addr netip.Addr) error {
 		w = &want{Binding: b, since: time.Now()}
 		on[b.Addr] = w
 	}
+	w.lifetime = lifetime
 	if err := a.upToDate(); err != nil {
 		return a.failed(w, err)
 	}
@@ -172,7 +186,7 @@ func (b Binding) validate() error {
 // Unbind takes addrs off the link named iface as far as they are Herald's, and no
 // longer wants them there. When it returns nil Herald's addresses are gone from the
 // kernel. On error some may be left, which Unbind of each tells, and expire within
-// Options.Lifetime.
+// their lifetime.
 func (a *Addresses) Unbind(iface string, addrs ...netip.Addr) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

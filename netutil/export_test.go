@@ -3,12 +3,13 @@ package netutil
 import (
 	"context"
 	"net/netip"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// RefreshAll is what Run does at every third of the lifetime.
-func RefreshAll(a *Addresses) { a.refreshAll() }
+// RefreshAll is what Run does at every third of the lifetime, which is a minute at most.
+func RefreshAll(a *Addresses) { a.refreshDue(time.Now().Add(time.Minute)) }
 
 // Told returns a function that waits for the next address that Run would be told of.
 func Told(netNS int) (next func() (ip netip.Addr, gone bool, err error), stop func(), err error) {

@@ -3,6 +3,7 @@ package netutil
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -25,8 +26,6 @@ func (a *Addresses) Run(ctx context.Context) error {
 	defer a.rest()
 	defer sub.stop()
 
-	refresh := time.NewTicker(a.interval())
-	defer refresh.Stop()
 	subscribe := time.NewTimer(0)
 	defer subscribe.Stop()
 
@@ -34,8 +33,8 @@ func (a *Addresses) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-refresh.C:
-			a.refreshAll()
+		case now := <-a.refresh.C:
+			a.refreshDue(now)
 		case <-a.retry.C:
 			a.retryDue()
 		case <-subscribe.C:
@@ -133,6 +132,7 @@ func (a *Addresses) rest() {
 	defer a.mu.Unlock()
 	a.live = false
 	a.retry.Stop()
+	a.refresh.Stop()
 	a.kernel.close()
 }
 
@@ -141,10 +141,8 @@ func (a *Addresses) resync() error {
 	if err := a.look(); err != nil {
 		return err
 	}
-	for _, on := range a.wants {
-		for _, w := range on {
-			_ = a.settle(w, false) // Status has it
-		}
+	for w := range a.bindings() {
+		_ = a.settle(w, false) // Status has it
 	}
 	return nil
 }
@@ -186,41 +184,62 @@ func (a *Addresses) take(e event) {
 }
 
 // interval is the time between two refreshes.
-func (a *Addresses) interval() time.Duration { return a.opts.Lifetime / 3 }
+func (w *want) interval() time.Duration { return w.lifetime / 3 }
 
-// refreshAll starts all lifetimes anew. If it comes late it looks first, so that what
-// has expired meanwhile does not come back by itself.
-func (a *Addresses) refreshAll() {
+// refreshDue starts the lifetimes anew of what is due by now, and of what will be soon,
+// so that they go together. If it comes late it looks first, so that what has
+// expired meanwhile does not come back by itself.
+func (a *Addresses) refreshDue(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var bound []*want
+	a.refresh.clear()
+	var due []*want
 	overdue := false
-	for _, on := range a.wants {
-		for _, w := range on {
-			if w.bound {
-				bound = append(bound, w)
-				overdue = overdue || a.overdue(w)
-			}
+	for w := range a.bindings() {
+		if w.steady() && now.Sub(w.refreshed) > w.interval()/2 {
+			due = append(due, w)
+			overdue = overdue || a.overdue(w)
 		}
 	}
 	if overdue || !a.live {
 		_ = a.resync() // whatever fails that fails what follows too, and Status has that
 	}
-	for chunk := range slices.Chunk(bound, refreshesInARow) {
-		a.refresh(chunk)
+	for chunk := range slices.Chunk(due, refreshesInARow) {
+		a.refreshSome(chunk)
 		a.mu.Unlock() // lets Bind and Unbind in
 		a.mu.Lock()
 	}
+	for w := range a.bindings() {
+		if w.steady() {
+			a.refresh.in(max(time.Until(w.refreshed.Add(w.interval())), minPause))
+		}
+	}
 }
 
-// refresh starts the lifetimes of some anew that were bound a moment ago.
-func (a *Addresses) refresh(some []*want) {
+// steady is whether it is for refreshDue, and not for retryDue.
+func (w *want) steady() bool { return w.bound && w.retryAt.IsZero() }
+
+// bindings are all that are wanted.
+func (a *Addresses) bindings() iter.Seq[*want] {
+	return func(yield func(*want) bool) {
+		for _, on := range a.wants {
+			for _, w := range on {
+				if !yield(w) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// refreshSome starts the lifetimes of some anew that were bound a moment ago.
+func (a *Addresses) refreshSome(some []*want) {
 	var wants []*want
 	var addrs []address
 	for _, w := range some {
 		if step, _ := a.view.plan(w.Binding, a.opts.Mark); w.bound && step == keep && a.wants[w.Interface][w.Addr] == w {
 			l, _ := a.view.byName(w.Interface)
-			wants, addrs = append(wants, w), append(addrs, vip(l, w.Addr, a.opts.Lifetime, a.opts.Mark))
+			wants, addrs = append(wants, w), append(addrs, vip(l, w.Addr, w.lifetime, a.opts.Mark))
 		}
 	}
 	asked := time.Now()

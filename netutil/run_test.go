@@ -100,6 +100,77 @@ func TestRefreshKeepsAndSilenceEnds(t *testing.T) {
 	})
 }
 
+// Each address is refreshed as its own lifetime asks, and outlives Run by no more than that.
+func TestLifetimes(t *testing.T) {
+	k := newFakeKernel(lo)
+	virtual(t, k, func(a *Addresses, log *bytes.Buffer, stop func()) {
+		if err := errors.Join(a.Bind("lo", vip4), a.BindFor("lo", vip6, 2*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Minute)
+		before := k.count("refresh")
+		const least = 60 * 3 / 2
+		time.Sleep(time.Minute)
+		if n := k.count("refresh") - before; n < least || n > least+20 {
+			t.Errorf("refreshed %d times in a minute: the one every 0.67 s, the other every 3.3 s", n)
+		}
+		for _, s := range a.Status() {
+			if !s.Bound || s.Restored != 0 {
+				t.Errorf("%+v", s)
+			}
+		}
+		if err := a.BindFor("lo", vip4, 4*time.Second); err != nil { // shorter from now on
+			t.Fatal(err)
+		}
+		stop()
+		time.Sleep(2 * time.Second)
+		if !k.has(vip4) || k.has(vip6) {
+			t.Errorf("two seconds later: %t and %t", k.has(vip4), k.has(vip6))
+		}
+		time.Sleep(2*time.Second + time.Millisecond)
+		if k.has(vip4) {
+			t.Error("the lifetime was not made shorter")
+		}
+		if err := a.BindFor("lo", vip4, time.Hour); err == nil {
+			t.Error("an hour is taken for a lifetime")
+		}
+		if log.Len() > 0 {
+			t.Errorf("a steady state is not silent:\n%s", log)
+		}
+	})
+}
+
+// While the kernel refuses, an address is refreshed no more often than it is tried anew.
+func TestRefreshRefused(t *testing.T) {
+	k := newFakeKernel(lo)
+	virtual(t, k, func(a *Addresses, _ *bytes.Buffer, _ func()) {
+		if err := a.BindFor("lo", vip4, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		k.failWith(func(op string) error {
+			if op == "refresh" || op == "add" {
+				return unix.ENOBUFS
+			}
+			return nil
+		})
+		before := k.total()
+		time.Sleep(time.Minute)
+		if n := k.total() - before; n < 2 || n > 30 {
+			t.Errorf("%d calls of the kernel in a minute", n)
+		}
+		k.failWith(nil)
+		time.Sleep(2 * maxPause)
+		if s := only(t, a); !s.Bound || !ours4(k) {
+			t.Errorf("%+v", s)
+		}
+		before = k.count("refresh")
+		time.Sleep(5 * time.Minute)
+		if n := k.count("refresh") - before; n < 14 || n > 16 {
+			t.Errorf("refreshed %d times in the five minutes after, want every 20 s", n)
+		}
+	})
+}
+
 func TestChanged(t *testing.T) {
 	k := newFakeKernel(lo)
 	virtual(t, k, func(a *Addresses, _ *bytes.Buffer, _ func()) {

@@ -20,7 +20,7 @@ func (a *Addresses) settle(w *want, now bool) error {
 		return err
 	}
 	l, _ := a.view.byName(w.Interface)
-	addr := vip(l, w.Addr, a.opts.Lifetime, a.opts.Mark)
+	addr := vip(l, w.Addr, w.lifetime, a.opts.Mark)
 	if step == create {
 		return a.create(w, addr, now)
 	}
@@ -151,7 +151,7 @@ func (a *Addresses) restored(w *want) {
 // overdue is whether a refresh was missed, so that the address may have expired: the
 // kernel counts in seconds and may be early.
 func (a *Addresses) overdue(w *want) bool {
-	return time.Since(w.refreshed) > 2*a.interval()
+	return time.Since(w.refreshed) > 2*w.interval()
 }
 
 // bound notes that the kernel has the address; flaw is what is wrong nevertheless.
@@ -170,6 +170,7 @@ func (a *Addresses) bound(w *want, flaw error) {
 	}
 	w.bound, w.had, w.failures, w.err = true, true, 0, flaw
 	a.relax(w)
+	a.refresh.in(time.Until(w.refreshed.Add(w.interval())))
 }
 
 // lost tells that the address is not bound any more.
@@ -197,7 +198,7 @@ func (a *Addresses) failed(w *want, err error) error {
 	err = explain(w.Binding, err)
 	w.failures++
 	a.retryIn(w, pause(w.failures))
-	if !w.bound || time.Since(w.refreshed) >= a.opts.Lifetime {
+	if !w.bound || time.Since(w.refreshed) >= w.lifetime {
 		a.lost(w, err)
 		return err
 	}
@@ -213,10 +214,7 @@ func (a *Addresses) failed(w *want, err error) error {
 func (a *Addresses) retryIn(w *want, d time.Duration) {
 	w.retryAt = time.Now().Add(d)
 	a.waiting[w] = struct{}{}
-	if a.retryAt.IsZero() || w.retryAt.Before(a.retryAt) {
-		a.retryAt = w.retryAt
-		a.retry.Reset(d)
-	}
+	a.retry.in(d)
 }
 
 func (a *Addresses) relax(w *want) {
@@ -229,7 +227,7 @@ func (a *Addresses) retryDue() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var due []*want
-	a.retryAt = time.Time{}
+	a.retry.clear()
 	now := time.Now()
 	for w := range a.waiting {
 		if wait := w.retryAt.Sub(now); wait > 0 {

@@ -110,7 +110,7 @@ func TestStarved(t *testing.T) {
 			}
 			a.live = true // nothing has told it otherwise
 			time.Sleep(still)
-			a.refreshAll()
+			a.refreshDue(time.Now())
 			away(a, k)
 			<-a.retry.C
 			a.retryDue()

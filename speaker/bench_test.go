@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/health"
@@ -14,10 +15,11 @@ import (
 // nothing is a node that costs no time.
 type nothing struct{}
 
-func (nothing) Announce(...bgp.Route) error        { return nil }
-func (nothing) Withdraw(...netip.Prefix) error     { return nil }
-func (nothing) Bind(string, netip.Addr) error      { return nil }
-func (nothing) Unbind(string, ...netip.Addr) error { return nil }
+func (nothing) Announce(...bgp.Route) error                     { return nil }
+func (nothing) Withdraw(...netip.Prefix) error                  { return nil }
+func (nothing) Bind(string, netip.Addr) error                   { return nil }
+func (nothing) BindFor(string, netip.Addr, time.Duration) error { return nil }
+func (nothing) Unbind(string, ...netip.Addr) error              { return nil }
 
 // What deciding costs with a thousand VIPs: a failure and the recovery from it,
 // and a reload that changes nothing.

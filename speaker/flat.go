@@ -12,6 +12,10 @@ type Flat struct {
 	Priority int
 	// Preempt has the VIP move here from a holder of lower priority.
 	Preempt bool
+	// Lifetime is how long its addresses outlive this process, in whole seconds from
+	// 1s to 60s, should the fence go with it. It should be no less than a lease: a
+	// node that is paused for less than that keeps the VIP.
+	Lifetime time.Duration
 }
 
 // Lease is how the lease of a VIP stands, as this node sees it.

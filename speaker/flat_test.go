@@ -102,7 +102,7 @@ func list(addrs []netip.Addr) string {
 
 func flatVIP() speaker.VIP {
 	v := vip()
-	v.Interface, v.Flat = "eth0", &speaker.Flat{Priority: 100}
+	v.Interface, v.Flat = "eth0", &speaker.Flat{Priority: 100, Lifetime: 2 * time.Second}
 	return v
 }
 
@@ -155,6 +155,26 @@ func TestFlatOpensBeforeItBindsAndTells(t *testing.T) {
 		if a := s.Summary().Addresses[0]; a.Stage != speaker.Announced {
 			t.Errorf("%+v", a)
 		}
+	})
+}
+
+// How long the address outlives this process follows the lease, also when that is changed.
+func TestFlatLifetime(t *testing.T) {
+	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
+		l.grant(s)
+		l.took()
+		if l.lifetime != 2*time.Second {
+			t.Errorf("bound for %v", l.lifetime)
+		}
+		longer := flatVIP()
+		longer.Flat.Lifetime = 5 * time.Second
+		known := []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)}
+		s.Apply([]speaker.VIP{longer}, nil, known)
+		if expect(t, l.node, "guard 10.99.0.10", "bind 10.99.0.10", "stand for control-plane with 100"); l.lifetime != 5*time.Second {
+			t.Errorf("bound for %v after the change", l.lifetime)
+		}
+		s.Apply([]speaker.VIP{longer}, nil, known)
+		expect(t, l.node, "guard 10.99.0.10")
 	})
 }
 

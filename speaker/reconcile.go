@@ -192,7 +192,13 @@ func (s *Speaker) bind(b binding, u *unit) {
 	if !u.at.stage.bound() || u.bound == present || u.err != nil {
 		return
 	}
-	if err := s.addresses.Bind(b.Interface, b.Addr); err != nil {
+	var err error
+	if flat := u.vip.Flat; flat != nil {
+		err = s.addresses.BindFor(b.Interface, b.Addr, flat.Lifetime)
+	} else {
+		err = s.addresses.Bind(b.Interface, b.Addr)
+	}
+	if err != nil {
 		u.bound = perhaps // it goes on being wanted, and may yet get there
 		s.obstruct(b, u, err)
 		s.bar(u, err)

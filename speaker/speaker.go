@@ -32,6 +32,8 @@ type Routes interface {
 // Addresses puts addresses on links; [netutil.Addresses] does.
 type Addresses interface {
 	Bind(link string, addr netip.Addr) error
+	// BindFor is Bind of an address that outlives this process by a lifetime of its own.
+	BindFor(link string, addr netip.Addr, lifetime time.Duration) error
 	// Unbind takes many away at once, since a node that fails may have a
 	// thousand. On error each is tried by itself.
 	Unbind(link string, addrs ...netip.Addr) error
@@ -212,6 +214,9 @@ func (s *Speaker) Apply(vips []VIP, peers []string, checks []health.Verdict) {
 			if !ok {
 				u = &unit{}
 				s.units[b] = u
+			}
+			if u.vip.Flat != nil && vip.Flat != nil && u.vip.Flat.Lifetime != vip.Flat.Lifetime && u.bound == present {
+				u.bound = perhaps // binding it once more tells the kernel
 			}
 			u.vip, u.gone = vip, false
 		}

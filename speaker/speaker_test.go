@@ -23,13 +23,14 @@ import (
 
 // node records, in order, what the speaker does to the routers and the kernel.
 type node struct {
-	mu     sync.Mutex
-	did    []string
-	routes map[netip.Prefix]bgp.Route
-	bound  map[netip.Addr]bool
-	refuse error
-	stuck  netip.Addr // Unbind refuses it
-	deaf   error      // of Withdraw
+	mu       sync.Mutex
+	did      []string
+	routes   map[netip.Prefix]bgp.Route
+	bound    map[netip.Addr]bool
+	refuse   error
+	lifetime time.Duration // of the last BindFor
+	stuck    netip.Addr    // Unbind refuses it
+	deaf     error         // of Withdraw
 }
 
 func newNode() *node {
@@ -84,6 +85,13 @@ func (n *node) Bind(link string, a netip.Addr) error {
 	n.bound[a] = true
 	n.did = append(n.did, fmt.Sprintf("bind %s", a))
 	return nil
+}
+
+func (n *node) BindFor(link string, a netip.Addr, lifetime time.Duration) error {
+	n.mu.Lock()
+	n.lifetime = lifetime
+	n.mu.Unlock()
+	return n.Bind(link, a)
 }
 
 func (n *node) Unbind(link string, addrs ...netip.Addr) error {
