@@ -4,6 +4,8 @@ package e2e
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,6 +62,32 @@ func TestARPHolderFails(t *testing.T) {
 			holder = next
 		})
 	}
+}
+
+// TestARPLeftover kills the holder's speaker and flushes its nftables, and so leaves
+// nobody and nothing to keep its kernel from answering. The address goes by itself.
+func TestARPLeftover(t *testing.T) {
+	f, holder := newElected(t)
+	f.blind = []segment.Rule{segment.TwoHolders, segment.Trespass}
+	must(t, f.speaker(holder).Kill())
+	_, err := run(t, f.Node(holder), "nft", "flush", "ruleset")
+	must(t, err)
+	killed := f.seen.Clock()
+	next := f.held(t, f.others(holder)...)
+	eventually(t, soon, func() error {
+		out, err := run(t, f.Node(holder), "ip", "address", "show", "dev", "eth1")
+		for _, vip := range f.vips() {
+			if err == nil && strings.Contains(out, vip.String()+"/") {
+				err = fmt.Errorf("%v is left on %s", vip, holder)
+			}
+		}
+		return err
+	})
+	gone := f.seen.Clock()
+	f.asked(t, 100)
+	f.stays(t, next, gone)
+	t.Logf("both were gone %v after the kill; %s had answered for them from %v on",
+		(gone - killed).Round(time.Millisecond), next, f.since(killed))
 }
 
 // TestARPPartOfThree parts one that is not the holder from the two others, and
