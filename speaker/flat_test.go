@@ -24,6 +24,7 @@ type flat struct {
 	fenced error // what the fence says to an opening
 	closed error // and to a closing
 	deaf   error // what the announcer says
+	blind  error // what the fence says to Guard
 	limit  time.Time
 	log    bytes.Buffer // the speaker's, while it waits
 }
@@ -56,7 +57,13 @@ func (f *flat) set(change func()) {
 	change()
 }
 
-func (f *flat) Guard(addrs ...netip.Addr) error { f.record("guard %s", list(addrs)); return nil }
+func (f *flat) Guard(addrs ...netip.Addr) error {
+	f.record("guard %s", list(addrs))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.blind
+}
+
 func (f *flat) Close(addrs ...netip.Addr) error {
 	f.record("close %s", list(addrs))
 	f.mu.Lock()
@@ -204,6 +211,34 @@ func TestFlatAnnouncementThatFails(t *testing.T) {
 		expect(t, l.node, "open 10.99.0.10 for 600ms", "bind 10.99.0.10", "proclaim 10.99.0.10", "silence 10.99.0.10")
 		s.Observe(verdict("registry", health.Unhealthy))
 		expect(t, l.node, "unbind 10.99.0.10", "close 10.99.0.10", "resign from control-plane")
+	})
+}
+
+// By the time that the address is bound the lease may be another's.
+func TestFlatTellsNobodyAfterItsLease(t *testing.T) {
+	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
+		synctest.Wait() // nobody else is at work while it binds
+		l.slow = lease
+		l.grant(s)
+		synctest.Wait()
+		expect(t, l.node, "open 10.99.0.10 for 600ms", "bind 10.99.0.10", "unbind 10.99.0.10", "close 10.99.0.10",
+			"resign from control-plane", "stand for control-plane with 100")
+	})
+}
+
+// What the fence was not told of is not opened, and it is told again without being asked.
+func TestFlatGuardIsTriedAgain(t *testing.T) {
+	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
+		known := []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)}
+		l.set(func() { l.blind = errors.New("nftables is busy") })
+		s.Apply([]speaker.VIP{flatVIP()}, nil, known)
+		l.set(func() { l.blind = nil })
+		l.took()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		expect(t, l.node, "guard 10.99.0.10")
+		l.grant(s)
+		expect(t, l.node, "open 10.99.0.10 for 600ms", "bind 10.99.0.10", "proclaim 10.99.0.10")
 	})
 }
 

@@ -29,6 +29,7 @@ type node struct {
 	bound    map[netip.Addr]bool
 	refuse   error
 	lifetime time.Duration // of the last BindFor
+	slow     time.Duration // how long Bind takes
 	stuck    netip.Addr    // Unbind refuses it
 	deaf     error         // of Withdraw
 }
@@ -82,6 +83,7 @@ func (n *node) Bind(link string, a netip.Addr) error {
 	if n.refuse != nil {
 		return n.refuse
 	}
+	time.Sleep(n.slow)
 	n.bound[a] = true
 	n.did = append(n.did, fmt.Sprintf("bind %s", a))
 	return nil
