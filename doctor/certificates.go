@@ -52,17 +52,20 @@ func examineValidity(subject string, cert *x509.Certificate, now time.Time) Find
 	case left <= 0:
 		return blocker(topic, subject, "expired on "+date(cert.NotAfter), "Nobody who checks it connects.", renew)
 	case left < soon(cert):
-		return warning(topic, subject, fmt.Sprintf("expires on %s, in %s", date(cert.NotAfter), remaining(left)), "From then on nobody who checks it connects.", renew)
+		return warning(topic, subject, fmt.Sprintf("expires on %s, %s", date(cert.NotAfter), remaining(left)), "From then on nobody who checks it connects.", renew)
 	}
 	return fine(topic, subject, "valid until "+date(cert.NotAfter))
 }
 
 // remaining is a time in days, or in hours if that is little.
 func remaining(d time.Duration) string {
-	if d >= 48*time.Hour {
-		return fmt.Sprintf("%d days", d/(24*time.Hour))
+	switch {
+	case d >= 48*time.Hour:
+		return fmt.Sprintf("in %d days", d/(24*time.Hour))
+	case d >= time.Hour:
+		return fmt.Sprintf("in %d h", d/time.Hour)
 	}
-	return fmt.Sprintf("%d h", d/time.Hour)
+	return "within the hour"
 }
 
 // examineChain looks at who signed a certificate, and whether it is for the name that the check asks

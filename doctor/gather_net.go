@@ -29,8 +29,11 @@ func (f *Facts) askPeers(ctx context.Context, c *config.Config) map[string]strin
 	}
 	if f.Running != nil {
 		for _, p := range f.Running.Peers {
-			if out[p.Name] = p.Reason; p.State != "established" {
+			switch out[p.Name] = p.Reason; {
+			case p.State != "established":
 				out[p.Name] = cmp.Or(p.Reason, "the session is "+p.State)
+			case p.Reason == "" && p.BFD != nil && p.BFD.State != "up":
+				out[p.Name] = "BFD is " + p.BFD.State + ": " + p.BFD.Reason
 			}
 		}
 		return out
@@ -44,7 +47,7 @@ func (f *Facts) askPeers(ctx context.Context, c *config.Config) map[string]strin
 	var all sync.WaitGroup
 	for i, p := range sessions.Peers {
 		if p.Address.IsValid() {
-			all.Go(func() { problems[i] = bgp.Examine(ctx, sessions, p) })
+			all.Go(func() { problems[i] = askPeer(ctx, sessions, p) })
 		}
 	}
 	all.Wait()
@@ -54,6 +57,24 @@ func (f *Facts) askPeers(ctx context.Context, c *config.Config) map[string]strin
 		}
 	}
 	return out
+}
+
+// askAgain is how long a router may turn connections away between two attempts of its own.
+const askAgain = 1500 * time.Millisecond
+
+// askPeer asks a peer, and if it does not agree asks again: a router that has just been
+// started, or whose last session has just ended, hangs up for a second.
+func askPeer(ctx context.Context, c bgp.Config, p bgp.Peer) string {
+	problem := bgp.Examine(ctx, c, p)
+	if problem == "" {
+		return ""
+	}
+	select {
+	case <-time.After(askAgain):
+		return bgp.Examine(ctx, c, p)
+	case <-ctx.Done():
+		return problem
+	}
 }
 
 // askMembers tries the gossip ports of the other members, from this one's.

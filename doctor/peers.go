@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 
@@ -15,10 +14,10 @@ func examinePeers(c *config.Config, f *Facts) []Finding {
 		return nil
 	}
 	var out []Finding
-	severity, why := Blocker, "No other peer takes a session either: nobody hears of the VIP."
+	severity, why := Blocker, "No peer takes a session: nobody hears of the VIPs."
 	for _, p := range c.BGP.Peers {
 		if problem, asked := f.Peers[p.Name()]; asked && problem == "" || f.unnumbered(p) {
-			severity, why = Warning, "Routes to the VIP go to the other peers only."
+			severity, why = Warning, "Only the other peers hear of the VIPs."
 		}
 	}
 	for _, p := range c.BGP.Peers {
@@ -26,7 +25,7 @@ func examinePeers(c *config.Config, f *Facts) []Finding {
 		problem, asked := f.Peers[p.Name()]
 		switch {
 		case asked && problem != "":
-			out = append(out, Finding{severity, topic, subject, problem, why + silence(p), cure(c, p)})
+			out = append(out, Finding{severity, topic, subject, problem, why + silence(p), f.cure(c, p)})
 		case asked && f.Running != nil:
 			out = append(out, fine(topic, subject, "the session is established"))
 		case asked:
@@ -54,12 +53,23 @@ func silence(p config.Peer) string {
 }
 
 // cure is where to look for what keeps a session from coming up.
-func cure(c *config.Config, p config.Peer) string {
-	here := "this node's address"
+func (f *Facts) cure(c *config.Config, p config.Peer) string {
+	return fmt.Sprintf("on the router: neighbor %s remote-as %d%s, and TCP port %d open to it", f.sourceFor(p), c.BGP.ASN, password(p), p.Port)
+}
+
+// sourceFor is the address from which this node speaks to the peer, as far as that is plain.
+func (f *Facts) sourceFor(p config.Peer) string {
 	if p.LocalAddress.IsValid() {
-		here = p.LocalAddress.String()
+		return p.LocalAddress.String()
 	}
-	return fmt.Sprintf("on the router: neighbor %s remote-as %d%s, and TCP port %d open to it", here, c.BGP.ASN, password(p), cmp.Or(p.Port, 179))
+	if link, err := f.Host.LinkFor(p.Address); err == nil {
+		for _, a := range f.Host.Addresses {
+			if a.Link == link && a.Prefix.Contains(p.Address) {
+				return a.Prefix.Addr().String()
+			}
+		}
+	}
+	return "ADDRESS OF THIS NODE"
 }
 
 func password(p config.Peer) string {
