@@ -21,11 +21,15 @@ type Facts struct {
 	File string
 	// Running is the status of the Herald that runs here; nil if none answers on the admin socket.
 	Running *admin.Status
+	// RunningError is why the admin socket tells nothing.
+	RunningError error
 	// Modes are the modes of the files with secrets that the configuration names, by path.
 	Modes map[string]fs.FileMode
 
-	// Capabilities are the effective ones of this process, as a bit set of unix.CAP_*.
+	// Capabilities are the effective ones of the Herald that runs, or else of this process,
+	// as a bit set of unix.CAP_*; Holder says whose.
 	Capabilities uint64
+	Holder       string
 	// Descriptors is RLIMIT_NOFILE, how many files and sockets this process may have open.
 	Descriptors uint64
 	// ClockSource is the kernel's.

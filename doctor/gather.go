@@ -3,9 +3,12 @@ package doctor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/netip"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,14 +36,14 @@ func Gather(ctx context.Context, c *config.Config, file string) *Facts {
 	defer cancel()
 	root := os.DirFS("/")
 	f := &Facts{Now: time.Now(), File: file}
-	f.Running = running(ctx, c)
+	f.Running, f.RunningError = running(ctx, c)
 	f.Host, f.HostError = netutil.Look()
 	if c.BGP != nil && !c.BGP.RouterID.IsValid() {
 		_, f.RouterIDError = netutil.RouterID(append(addresses(c, config.AnnounceBGP), addresses(c, config.AnnounceARP)...)...)
 	}
-	f.lookAtProcess(c)
 	f.lookAtKernel(root)
 	f.lookAtSoftware(root, c)
+	f.lookAtProcess(root, c)
 	f.Ports = make(map[Port]error)
 	for _, p := range ports(c) {
 		if p.Local.Addr().Zone() == "" {
@@ -66,21 +69,28 @@ func Gather(ctx context.Context, c *config.Config, file string) *Facts {
 }
 
 // running asks the Herald of this node, if there is one.
-func running(ctx context.Context, c *config.Config) *admin.Status {
+func running(ctx context.Context, c *config.Config) (*admin.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, runningTimeout)
 	defer cancel()
 	status, err := admin.NewClient(c.Admin.Socket).Status(ctx)
 	if err != nil {
-		return nil
+		return nil, err
 	}
-	return &status
+	return &status, nil
 }
 
-// lookAtProcess sees what this process may do, and who may read the secrets.
-func (f *Facts) lookAtProcess(c *config.Config) {
+// lookAtProcess sees what Herald, or this process in its place, may do, and who may read the
+// secrets. The programs are known.
+func (f *Facts) lookAtProcess(root fs.FS, c *config.Config) {
+	f.Holder = "this process"
 	var data [2]unix.CapUserData
 	if unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0]) == nil {
 		f.Capabilities = uint64(data[1].Effective)<<32 | uint64(data[0].Effective)
+	}
+	if p, ok := f.herald(); ok && f.Running != nil {
+		if own, ok := capabilities(read(root, fmt.Sprintf("proc/%d/status", p.PID))); ok {
+			f.Capabilities, f.Holder = own, fmt.Sprintf("Herald, process %d,", p.PID)
+		}
 	}
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
@@ -94,6 +104,17 @@ func (f *Facts) lookAtProcess(c *config.Config) {
 	}
 	err := unix.Access("/proc/sys/net/ipv4/conf/all/arp_announce", unix.W_OK)
 	f.ReadOnlySettings = errors.Is(err, unix.EROFS) || errors.Is(err, unix.EACCES)
+}
+
+// capabilities are the effective ones in the status file of a process.
+func capabilities(status string) (uint64, bool) {
+	for line := range strings.Lines(status) {
+		if set, found := strings.CutPrefix(line, "CapEff:"); found {
+			out, err := strconv.ParseUint(strings.TrimSpace(set), 16, 64)
+			return out, err == nil
+		}
+	}
+	return 0, false
 }
 
 // tryFence tries it if no Herald runs that knows better.

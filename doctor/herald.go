@@ -1,7 +1,9 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 
 	"github.com/herald-vip/herald/config"
@@ -11,12 +13,14 @@ import (
 func examineHerald(_ *config.Config, f *Facts) []Finding {
 	const topic = "herald"
 	if f.Running == nil {
-		for _, p := range f.Programs {
-			if p.Name == "herald" && slices.Contains(p.Args, "run") {
-				return []Finding{blocker(topic, fmt.Sprintf("process %d", p.PID), "runs, but does not answer on this file's admin socket",
-					"Two Heralds on one node take each other's addresses for their own.",
-					"stop it, or name the file that it runs with")}
-			}
+		p, there := f.herald()
+		switch subject := fmt.Sprintf("process %d", p.PID); {
+		case errors.Is(f.RunningError, fs.ErrPermission):
+			return []Finding{warning(topic, "admin socket", "only root may ask it", "What a Herald that runs here knows is missing from this report.", "run herald doctor as root")}
+		case there:
+			return []Finding{blocker(topic, subject, "runs, but does not answer on this file's admin socket",
+				"Two Heralds on one node take each other's addresses for their own.",
+				"stop it, or name the file that it runs with")}
 		}
 		return []Finding{fine(topic, "this node", "none runs yet")}
 	}
@@ -33,6 +37,15 @@ func examineHerald(_ *config.Config, f *Facts) []Finding {
 		return []Finding{warning(topic, subject, "is drained: "+s.Draining, "It announces nothing.", "herald undrain")}
 	}
 	return []Finding{fine(topic, subject, fmt.Sprintf("runs with this file, generation %d", s.Config.Generation))}
+}
+
+// herald is the process of a Herald that runs in this network namespace.
+func (f *Facts) herald() (Program, bool) {
+	i := slices.IndexFunc(f.Programs, func(p Program) bool { return p.Name == "herald" && slices.Contains(p.Args, "run") })
+	if i < 0 {
+		return Program{}, false
+	}
+	return f.Programs[i], true
 }
 
 // examineFiles looks at who may read the secrets. That they are there and hold keys

@@ -70,6 +70,8 @@ func examinePorts(c *config.Config, f *Facts) []Finding {
 			out = append(out, fine(topic, subject, "free"))
 		case errors.Is(err, syscall.EADDRINUSE) && f.Running != nil && owner.Program == "herald":
 			out = append(out, fine(topic, subject, fmt.Sprintf("Herald's own, process %d", owner.PID)))
+		case errors.Is(err, syscall.EADDRINUSE) && f.Running != nil && owner.PID == 0:
+			out = append(out, fine(topic, subject, "in use, and Herald runs; whose it is cannot be seen from here"))
 		case errors.Is(err, syscall.EADDRINUSE):
 			out = append(out, blocker(topic, subject, "in use by "+owner.String(), without(p.Use),
 				"stop that program, or choose another port: ss -lnp 'sport = :"+strconv.Itoa(int(p.Local.Port()))+"'"))

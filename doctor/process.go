@@ -48,8 +48,8 @@ func privileged(c *config.Config) bool {
 	return err == nil && n > 0 && n < first
 }
 
-// examineRights looks at the capabilities of the present process, which are those of
-// Herald if it is started in the same way.
+// examineRights looks at the capabilities of Herald, or of the present process, which are
+// Herald's if it is started in the same way.
 func examineRights(c *config.Config, f *Facts) []Finding {
 	const topic = "process"
 	var out []Finding
@@ -60,12 +60,12 @@ func examineRights(c *config.Config, f *Facts) []Finding {
 			continue
 		}
 		out = append(out, Finding{
-			Severity: r.severity, Topic: topic, Subject: r.name, Seen: "this process does not have it", Why: r.why,
+			Severity: r.severity, Topic: topic, Subject: r.name, Seen: f.Holder + " does not have it", Why: r.why,
 			Cure: "run as root, or grant it: AmbientCapabilities=" + r.name + " in the systemd unit",
 		})
 	}
 	if len(has) > 0 {
-		out = append(out, fine(topic, "capabilities", strings.Join(has, ", ")))
+		out = append(out, fine(topic, "capabilities", f.Holder+" has "+list(has)))
 	}
 	const enough = 256 // sessions, checks, members and what reads files
 	switch {

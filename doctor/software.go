@@ -94,7 +94,11 @@ func mentions(c *config.Config, text string) []netip.Addr {
 	for word := range strings.FieldsFuncSeq(text, func(r rune) bool {
 		return (r < '0' || r > '9') && (r < 'a' || r > 'f') && (r < 'A' || r > 'F') && r != '.' && r != ':'
 	}) {
-		if addr, err := netip.ParseAddr(strings.Trim(word, ".")); err == nil {
+		word = strings.Trim(word, ".")
+		if at, err := netip.ParseAddrPort(word); err == nil {
+			words[at.Addr()] = true
+		}
+		if addr, err := netip.ParseAddr(word); err == nil {
 			words[addr] = true
 		}
 	}

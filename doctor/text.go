@@ -23,8 +23,8 @@ func (r Report) WriteText(w io.Writer) error {
 			fmt.Fprint(tw, "warning")
 		}
 		fmt.Fprintf(tw, "  %s %s: %s\n", f.Topic, f.Subject, oneLine(f.Seen))
-		fmt.Fprintf(tw, "  why    %s\n", oneLine(f.Why))
-		fmt.Fprintf(tw, "  do     %s\n\n", oneLine(f.Cure))
+		fmt.Fprintf(tw, "  why    %s\n", wrap(f.Why))
+		fmt.Fprintf(tw, "  do     %s\n\n", wrap(f.Cure))
 	}
 	for _, f := range r.Findings {
 		if f.Severity == OK {
@@ -36,6 +36,28 @@ func (r Report) WriteText(w io.Writer) error {
 	}
 	fmt.Fprintf(tw, "%s, %s, %d fine\n", count(r.Blockers, "blocker"), count(r.Warnings, "warning"), r.Fine)
 	return tw.Flush()
+}
+
+// wrap breaks a text into lines under each other, for a terminal of 100 columns.
+func wrap(s string) string {
+	const width, indent = 91, "\n         "
+	var out strings.Builder
+	column := 0
+	for i, word := range strings.Fields(oneLine(s)) {
+		n := len([]rune(word))
+		switch {
+		case i == 0:
+		case column+1+n > width:
+			out.WriteString(indent)
+			column = 0
+		default:
+			out.WriteByte(' ')
+			column++
+		}
+		out.WriteString(word)
+		column += n
+	}
+	return out.String()
 }
 
 // count is a number of things.

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -33,10 +34,22 @@ func examine(t *testing.T, n *lab.Node, file string, wrap ...string) doctor.Repo
 	if json.Unmarshal([]byte(out), &r) != nil {
 		t.Fatalf("no report but %q: %v", out, err)
 	}
-	if (err != nil) != (r.Blockers > 0) {
-		t.Errorf("with %d blockers the command ends with %v", r.Blockers, err)
+	if code := exitCode(err); code != min(r.Blockers, 1) {
+		t.Errorf("with %d blockers the exit code is %d", r.Blockers, code)
 	}
 	return r
+}
+
+// exitCode is how a command ended; -1 if not by itself.
+func exitCode(err error) int {
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.ExitCode()
+	}
+	return -1
 }
 
 // symptom is a finding to be expected.
@@ -106,6 +119,7 @@ func TestDoctorOnFlatNodes(t *testing.T) {
 		symptom{doctor.OK, "vip", "control-plane fd00:4::10: on eth1, held by " + holder},
 		symptom{doctor.OK, "port", "gossip 10.4.0." + other[1:] + ":7946/udp: Herald's own"},
 		symptom{doctor.OK, "node", "fence: on"},
+		symptom{doctor.OK, "process", "capabilities: Herald, process"},
 		symptom{doctor.OK, "member", holder + " 10.4.0." + holder[1:] + ":7946: its votes are heard"})
 	if r.Warnings > 0 {
 		t.Errorf("%d warnings about a node that is well", r.Warnings)
@@ -342,7 +356,11 @@ func TestDoctorOnPeers(t *testing.T) {
 		"herald/asn.yaml":    strings.Replace(conf, "asn: 64512", "asn: 64513", 1),
 		"herald/secret.yaml": strings.Replace(conf, "{address: 10.0.2.254, ", "{address: 10.0.2.254, passwordFile: /etc/herald/password, ", 1),
 		"herald/password":    "secret\n",
+		"herald/wrong.yaml":  "vips: []\n",
 	})
+	if _, err := run(t, s.Node("s"), "herald", "doctor", "--config", "/etc/herald/wrong.yaml"); exitCode(err) != 2 {
+		t.Errorf("a file with mistakes: %v, want exit code 2", err)
+	}
 	shows(t, examine(t, s.Node("s"), file),
 		symptom{doctor.Blocker, "peer", "10.0.1.254 AS 64500: 10.0.1.254 refuses TCP port 179"},
 		symptom{doctor.Blocker, "peer", "10.0.2.254 AS 64500: 10.0.2.254 refuses TCP port 179"},

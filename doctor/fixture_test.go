@@ -1,0 +1,152 @@
+package doctor
+
+import (
+	"crypto/x509"
+	"io/fs"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/admin"
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/netutil"
+)
+
+const routedFile = `
+apiVersion: herald.dev/v1alpha1
+kind: Speaker
+nodeName: m1
+realtime: true
+vips:
+- {name: api, addresses: [10.99.0.10, "fd00:99::10"], announce: bgp, checks: [apiserver]}
+checks:
+- name: apiserver
+  http: {url: "https://127.0.0.1:6443/readyz", caFile: /etc/kubernetes/pki/ca.crt, serverName: kubernetes}
+bgp:
+  asn: 64512
+  listen: {}
+  peers:
+  - {address: 10.0.1.254, asn: 64500, passwordFile: /etc/herald/bgp-password, bfd: {}}
+  - {address: 10.0.2.254, asn: 64500, families: [ipv4, ipv6]}
+`
+
+const flatFile = `
+apiVersion: herald.dev/v1alpha1
+kind: Speaker
+nodeName: m1
+vips:
+- {name: api, addresses: [10.0.1.100], announce: arp, checks: [apiserver]}
+checks:
+- {name: apiserver, tcp: {address: "127.0.0.1:6443"}}
+election:
+  members: {m1: "10.0.1.1:7946", m2: "10.0.1.2:7946", m3: "10.0.1.3:7946"}
+  keyFile: /etc/herald/gossip.key
+`
+
+var (
+	now      = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	vip      = netip.MustParseAddr("10.0.1.100")
+	m2, m3   = net.HardwareAddr{2, 0, 0, 0, 0, 2}, net.HardwareAddr{2, 0, 0, 0, 0, 3}
+	stranger = net.HardwareAddr{2, 0, 0, 0, 0, 9}
+)
+
+func parsed(t testing.TB, file string) *config.Config {
+	t.Helper()
+	c, err := config.Parse("herald.yaml", []byte(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.BGP != nil {
+		c.BGP.Peers[0].Password = "secret" // as Load reads it
+	}
+	return c
+}
+
+// host has two links, eth0 in 10.0.1.0/24 and eth1 in 10.0.2.0/24.
+func host() netutil.Survey {
+	prefix := netip.MustParsePrefix
+	return netutil.Survey{
+		Links: map[string]netutil.Link{
+			"lo":   {Name: "lo", Index: 1},
+			"eth0": {Name: "eth0", Index: 2, Up: true, Prefixes: []netip.Prefix{prefix("10.0.1.0/24")}},
+			"eth1": {Name: "eth1", Index: 3, Up: true, Prefixes: []netip.Prefix{prefix("10.0.2.0/24")}},
+		},
+		Addresses: []netutil.Address{
+			{Link: "lo", Prefix: prefix("127.0.0.1/8")},
+			{Link: "eth0", Prefix: prefix("10.0.1.1/24")},
+			{Link: "eth1", Prefix: prefix("10.0.2.1/24")},
+		},
+		Neighbours: []netutil.Neighbour{
+			{Link: "eth0", Addr: netip.MustParseAddr("10.0.1.2"), MAC: m2},
+			{Link: "eth0", Addr: netip.MustParseAddr("10.0.1.3"), MAC: m3},
+		},
+	}
+}
+
+// certificate is the apiserver's; nobody has signed it.
+func certificate() *x509.Certificate {
+	return &x509.Certificate{
+		NotBefore: now.AddDate(0, -1, 0), NotAfter: now.AddDate(0, 11, 0),
+		DNSNames:    []string{"kubernetes", "api.example.net"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 99, 0, 10), net.ParseIP("fd00:99::10")},
+	}
+}
+
+// well are the facts of a node without a fault.
+func well(c *config.Config) *Facts {
+	f := &Facts{
+		Now: now, File: "/etc/herald/herald.yaml",
+		Capabilities: 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_NET_BIND_SERVICE | 1<<unix.CAP_SYS_NICE | 1<<unix.CAP_IPC_LOCK,
+		Holder:       "this process",
+		Descriptors:  1024,
+		ClockSource:  "tsc",
+		Settings: map[string]string{
+			"net/ipv4/conf/all/rp_filter": "0", "net/ipv4/conf/all/arp_ignore": "0", "net/ipv6/conf/lo/disable_ipv6": "0",
+			"net/ipv4/neigh/default/gc_thresh3": "1024", "kernel/sched_rt_runtime_us": "950000",
+		},
+		Modes:   map[string]fs.FileMode{},
+		Host:    host(),
+		Ports:   map[Port]error{},
+		Wire:    map[netip.Addr]Use{},
+		Members: map[string]Reach{},
+		Peers:   map[string]string{},
+		Checks:  []health.Verdict{{Check: "apiserver", State: health.Healthy, Reason: "200 in 2ms"}},
+	}
+	for _, path := range secrets(c) {
+		f.Modes[path] = 0o600
+	}
+	for _, p := range ports(c) {
+		f.Ports[p] = nil
+	}
+	for _, name := range others(c) {
+		f.Members[name] = Reach{Accepted, Silent}
+	}
+	if c.BGP != nil {
+		for _, p := range c.BGP.Peers {
+			f.Peers[p.Name()] = ""
+		}
+	}
+	return f
+}
+
+// running1 is a Herald that runs with a file.
+func running1(file string) *admin.Status {
+	return &admin.Status{Version: "v1", Config: admin.Config{File: file, Generation: 1}, Election: &admin.Election{Fence: admin.FenceOn}}
+}
+
+// finding returns the one of a topic whose subject begins like this.
+func finding(t *testing.T, all []Finding, topic, subject string) Finding {
+	t.Helper()
+	for _, f := range all {
+		if f.Topic == topic && strings.HasPrefix(f.Subject, subject) {
+			return f
+		}
+	}
+	t.Fatalf("no finding about %s %s in %+v", topic, subject, all)
+	return Finding{}
+}

@@ -1,0 +1,120 @@
+package doctor
+
+import (
+	"crypto/x509"
+	"encoding/json"
+	"net"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// sample is the report that docs/doctor.md shows: of a master before Herald is started there.
+func sample(t testing.TB) Report {
+	t.Helper()
+	c := parsed(t, strings.Replace(flatFile, `tcp: {address: "127.0.0.1:6443"}`,
+		`http: {url: "https://127.0.0.1:6443/readyz", caFile: /etc/kubernetes/pki/ca.crt, serverName: kubernetes}`, 1))
+	f := well(c)
+	f.Checks[0].Reason = "GET https://127.0.0.1:6443/readyz: 200 in 2.1ms"
+	cert := certificate()
+	cert.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
+	cert.DNSNames = []string{"kubernetes"}
+	f.Endpoints = map[string]Endpoint{"apiserver": endpoint(t, cert)}
+	f.Members["m3"] = Reach{Refused, Refused}
+	f.Wire[vip] = Use{MAC: stranger, Stranger: stranger}
+	return NewReport("v0.1.0", "/etc/herald/herald.yaml", c, now, Examine(c, f))
+}
+
+func text(t testing.TB, r Report) string {
+	t.Helper()
+	var out strings.Builder
+	if err := r.WriteText(&out); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// The page shows what the command prints.
+func TestPage(t *testing.T) {
+	page, err := os.ReadFile("../docs/doctor.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, shown, _ := strings.Cut(string(page), "```\n$ herald doctor --config /etc/herald/herald.yaml\n")
+	shown, _, _ = strings.Cut(shown, "```")
+	if diff := cmp.Diff(text(t, sample(t)), shown); diff != "" {
+		t.Errorf("docs/doctor.md shows another report (-printed +shown):\n%s", diff)
+	}
+}
+
+// The page names every field of the JSON form and every topic.
+func TestPageOnJSON(t *testing.T) {
+	page, err := os.ReadFile("../docs/doctor.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []reflect.Type{reflect.TypeFor[Report](), reflect.TypeFor[Finding]()} {
+		for i := range s.NumField() {
+			name, _, _ := strings.Cut(s.Field(i).Tag.Get("json"), ",")
+			if !strings.Contains(string(page), "| `"+name+"` |") {
+				t.Errorf("docs/doctor.md lacks the field %s", name)
+			}
+		}
+	}
+	for _, file := range []string{routedFile, flatFile} {
+		c := parsed(t, file)
+		f := well(c)
+		f.Endpoints = map[string]Endpoint{"apiserver": endpoint(t, certificate())}
+		for _, finding := range Examine(c, f) {
+			if !strings.Contains(string(page), "| `"+finding.Topic+"` |") {
+				t.Errorf("docs/doctor.md lacks the topic %s", finding.Topic)
+			}
+		}
+	}
+}
+
+func TestJSON(t *testing.T) {
+	r := sample(t)
+	encoded, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back Report
+	if err := json.Unmarshal(encoded, &back); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(r, back); diff != "" {
+		t.Errorf("(-sent +received):\n%s", diff)
+	}
+	if r.Blockers != 2 || r.Warnings != 1 || r.Blockers+r.Warnings+r.Fine != len(r.Findings) {
+		t.Errorf("%d blockers, %d warnings, %d fine of %d", r.Blockers, r.Warnings, r.Fine, len(r.Findings))
+	}
+	for i, f := range r.Findings {
+		if want := []Severity{Blocker, Blocker, Warning, OK}[min(i, 3)]; f.Severity != want {
+			t.Errorf("finding %d is %s, want %s", i, f.Severity, want)
+		}
+	}
+	empty, err := json.Marshal(NewReport("v", "f", parsed(t, flatFile), now, nil))
+	if err != nil || !strings.Contains(string(empty), `"findings":[]`) {
+		t.Errorf("without findings: %s, %v", empty, err)
+	}
+}
+
+// What others wrote into a certificate neither breaks a line nor speaks to the terminal.
+func TestTextIsPlain(t *testing.T) {
+	c := parsed(t, routedFile)
+	f := well(c)
+	f.Endpoints = map[string]Endpoint{"apiserver": {ServerName: "kubernetes", Chain: []*x509.Certificate{{
+		NotBefore: now.AddDate(-1, 0, 0), NotAfter: now.AddDate(1, 0, 0), DNSNames: []string{"\x1b[2Jx\nBLOCKER  fake"},
+	}}}}
+	c.Checks[0].HTTP.InsecureSkipVerify = false
+	f.Peers["10.0.1.254"] = "says \x1b]0;x\a and\nmore"
+	for _, line := range strings.Split(text(t, NewReport("v", "f", c, now, Examine(c, f))), "\n") {
+		if strings.ContainsAny(line, "\x1b\a") || strings.HasPrefix(line, "BLOCKER  fake") {
+			t.Errorf("%q", line)
+		}
+	}
+}
