@@ -23,6 +23,7 @@ var version = "devel"
 const (
 	exitFailed = 1
 	exitUsage  = 2 // wrong usage or configuration
+	exitByHand = 3 // converted, but for what has to be done by hand
 )
 
 type commands struct {
@@ -34,6 +35,7 @@ type commands struct {
 	Undrain  undrainCommand  `cmd:"" help:"Announce again after a drain."`
 	Probe    probeCommand    `cmd:"" help:"Connect to an address every few milliseconds and report outages."`
 	Keygen   keygenCommand   `cmd:"" help:"Make a key for the members of an election, the same for all of them."`
+	Migrate  migrateCommand  `cmd:"" help:"Convert the configuration of kube-vip or keepalived."`
 	Version  versionCommand  `cmd:"" help:"Print the version."`
 }
 
@@ -72,6 +74,9 @@ func report(err error) int {
 		return exitUsage
 	}
 	fmt.Fprintln(os.Stderr, "herald:", err)
+	if errors.Is(err, errByHand) {
+		return exitByHand
+	}
 	return exitFailed
 }
 

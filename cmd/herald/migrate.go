@@ -1,0 +1,118 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/herald-vip/herald/migrate"
+)
+
+// errByHand makes `herald migrate` exit with 3: there is a configuration, but not all of it.
+var errByHand = errors.New(`not complete: do what the lines above with "to do" say, then herald validate`)
+
+type migrateCommand struct {
+	KubeVIP    migrateKubeVIP    `cmd:"" name:"kube-vip" help:"Convert a manifest that runs kube-vip, or a listing of its environment."`
+	Keepalived migrateKeepalived `cmd:"" help:"Convert a keepalived.conf."`
+}
+
+type migrateFlags struct {
+	File    string            `arg:"" placeholder:"FILE" help:"What to convert; - is standard input."`
+	Member  map[string]string `placeholder:"NAME=ADDRESS" help:"A node that votes on a flat layer 2, with or without a port. May be repeated."`
+	KeyFile string            `placeholder:"FILE" help:"The key file on the nodes, if herald keygen made one already."`
+}
+
+type migrateKubeVIP struct{ migrateFlags }
+
+func (c migrateKubeVIP) Run() error {
+	return c.run(migrate.KubeVIP, migrate.Options{})
+}
+
+type migrateKeepalived struct {
+	migrateFlags
+	ConfigID string `placeholder:"ID" help:"Which lines that begin with @ apply, as keepalived's --config-id. Default: the host's name."`
+}
+
+func (c migrateKeepalived) Run() error {
+	id := c.ConfigID
+	if id == "" {
+		host, _ := os.Hostname() // without one, no such line applies
+		id, _, _ = strings.Cut(host, ".")
+	}
+	return c.run(migrate.Keepalived, migrate.Options{ConfigID: id})
+}
+
+type converter func(data []byte, o migrate.Options) (*migrate.Result, error)
+
+// Validate is called by the parser.
+func (c migrateFlags) Validate() error {
+	_, err := c.members()
+	return err
+}
+
+// run writes the configuration to standard output, and what to know of it to standard error.
+func (c migrateFlags) run(convert converter, o migrate.Options) error {
+	data, name, err := read(c.File)
+	if err != nil {
+		return err
+	}
+	if o.Members, err = c.members(); err != nil {
+		return err
+	}
+	o.File, o.KeyFile = name, c.KeyFile
+	result, err := convert(data, o)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	for _, note := range result.Notes {
+		fmt.Fprintln(os.Stderr, note)
+	}
+	if result.Config == nil {
+		return fmt.Errorf("nothing in %s is for Herald to announce", name)
+	}
+	if _, err := os.Stdout.Write(result.Config); err != nil {
+		return err
+	}
+	if !result.Complete() {
+		return errByHand
+	}
+	return nil
+}
+
+// members are those of the flags, at the usual port unless they have another.
+func (c migrateFlags) members() (map[string]netip.AddrPort, error) {
+	members := map[string]netip.AddrPort{}
+	for name, s := range c.Member {
+		addr, err := netip.ParseAddr(s)
+		member := netip.AddrPortFrom(addr, migrate.GossipPort)
+		if err != nil {
+			member, err = netip.ParseAddrPort(s)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("--member %s: want an address, with or without a port, got %q", name, s)
+		}
+		members[name] = member
+	}
+	return members, nil
+}
+
+// read reads a file, or standard input for -, up to a size that no configuration has.
+func read(file string) (data []byte, name string, err error) {
+	const limit = 2 << 20
+	in, name := os.Stdin, "stdin"
+	if file != "-" {
+		name = file
+		if in, err = os.Open(file); err != nil {
+			return nil, "", err
+		}
+		defer in.Close()
+	}
+	data, err = io.ReadAll(io.LimitReader(in, limit))
+	if err != nil {
+		return nil, "", fmt.Errorf("read %s: %w", name, err)
+	}
+	return data, name, nil
+}

@@ -1,0 +1,250 @@
+package migrate
+
+import (
+	"cmp"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/herald-vip/herald/config"
+)
+
+// KubeVIP converts a manifest that runs kube-vip, of any number of YAML
+// documents, or a listing of its environment, one NAME=VALUE a line. The error
+// says why the file cannot be read.
+func KubeVIP(data []byte, o Options) (*Result, error) {
+	d := newDraft(o.File)
+	instances, err := readKubeVIP(data, &d.noteList)
+	if err != nil {
+		return nil, err
+	}
+	if len(instances) == 0 {
+		d.todo(0, "", "runs no kube-vip: no container's name or image has that in it, and no line sets a variable")
+	}
+	for _, in := range instances {
+		k := kubeVIP{draft: d, options: o, given: map[string]setting{}}
+		k.read(in)
+		switch {
+		case !k.on("cp_enable"):
+			d.note(in.line, "cp_enable", "is not true: this kube-vip announces no control plane, and Herald announces nothing else")
+		case len(d.VIPs) > 0:
+			d.todo(in.line, "cp_enable", "a second kube-vip of the control plane: migrate it by itself")
+		default:
+			k.convert()
+		}
+		k.leftOver()
+	}
+	return d.result("kube-vip"), nil
+}
+
+// kubeVIP converts one.
+type kubeVIP struct {
+	*draft
+	options Options
+	given   map[string]setting // by the first name of its row; the last one counts
+}
+
+// read keeps the settings by name. What is none of kube-vip's is noted, except in a listing, which has more.
+func (k *kubeVIP) read(in instance) {
+	rows := map[string]kubeVIPRow{}
+	for _, row := range kubeVIPTable() {
+		for _, name := range row.env {
+			rows[name] = row
+		}
+	}
+	for _, s := range in.settings {
+		row, known := rows[s.name]
+		switch {
+		case known && s.value == "" && s.from == "":
+			// as good as absent
+		case known && row.boolean && s.from == "" && !isBool(s.value):
+			k.todo(s.line, s.name, "%s is neither true nor false", strconv.Quote(shown(s.value)))
+		case known:
+			k.given[row.env[0]] = s
+		case !in.listing || strings.HasPrefix(s.name, "vip_") || strings.HasPrefix(s.name, "bgp_"):
+			k.note(s.line, s.name, "is no setting that is known here: not carried over")
+		}
+	}
+}
+
+func isBool(s string) bool {
+	_, err := strconv.ParseBool(s)
+	return err == nil
+}
+
+// get is the value of a setting, empty if there is none.
+func (k *kubeVIP) get(name string) string { return k.given[name].value }
+
+// line is where a setting is, 0 if it is nowhere.
+func (k *kubeVIP) line(name string) int { return k.given[name].line }
+
+func (k *kubeVIP) on(name string) bool {
+	b, _ := strconv.ParseBool(k.get(name))
+	return b
+}
+
+// at notes where in the input the field at path comes from.
+func (k *kubeVIP) at(path, name string) { k.origins[path] = k.line(name) }
+
+// leftOver notes the settings that have no counterpart.
+func (k *kubeVIP) leftOver() {
+	for _, row := range kubeVIPTable() {
+		s, ok := k.given[row.env[0]]
+		switch {
+		case ok && s.from != "" && row.env[0] != "vip_nodename":
+			k.todo(s.line, s.name, "its value is not in the file, but in the node's %s", shown(s.from))
+		case !ok || row.becomes != "" || row.boolean && !k.on(row.env[0]) || slices.Contains(row.idle, s.value):
+		case row.needs == "" || k.in(row.needs):
+			k.add(s.line, row.todo, s.name, "%s", row.text)
+		}
+	}
+}
+
+// in reports whether a setting that others need has been made.
+func (k *kubeVIP) in(name string) bool {
+	s := k.get(name)
+	return s != "" && (!isBool(s) || k.on(name))
+}
+
+func (k *kubeVIP) convert() {
+	v := config.VIP{Name: "control-plane", Checks: []string{"apiserver"}, Interface: k.get("vip_interface")}
+	source := "address"
+	if k.get(source) == "" {
+		source = "vip_address"
+	}
+	switch {
+	case k.on("vip_arp"):
+		v.Announce = config.AnnounceARP
+		if k.on("bgp_enable") {
+			k.todo(k.line("bgp_enable"), "bgp_enable", "kube-vip takes one of vip_arp and bgp_enable, and this has both: announce: arp is written")
+		}
+	case k.on("bgp_enable") || k.on("vip_routingtable"):
+		v.Announce = config.AnnounceBGP
+		if v.Interface == "lo" {
+			v.Interface = "" // the default
+		}
+	default:
+		k.leave("vips[0].announce", k.line("cp_enable"), "bgp or arp: neither vip_arp nor bgp_enable is true", "announce: arp")
+	}
+	v.Addresses = k.addresses(source)
+	path := k.addVIP(v, k.line(source))
+	k.at(path+".interface", "vip_interface")
+	k.check()
+	k.nodeName()
+	switch v.Announce {
+	case config.AnnounceARP:
+		k.elect(k.line("vip_arp"), k.options.Members, k.options)
+		k.refresh()
+	case config.AnnounceBGP:
+		k.bgp()
+	}
+	if listen := k.get("prometheus_server"); listen != "" {
+		k.Metrics.Listen = listen
+		k.at("metrics.listen", "prometheus_server")
+		k.note(k.line("prometheus_server"), "prometheus_server", "Herald's metrics have other names: change what reads them")
+	}
+}
+
+// addresses are those of the VIP; what is none is to be filled in.
+func (k *kubeVIP) addresses(source string) []netip.Addr {
+	var addrs []netip.Addr
+	for _, s := range strings.Split(k.get(source), ",") {
+		s = strings.TrimSpace(s)
+		addr, _ := plainAddr(s)
+		switch {
+		case addr.IsValid() && !slices.Contains(addrs, addr):
+			addrs = append(addrs, addr)
+		case !addr.IsValid():
+			what := "the VIP's addresses"
+			if s != "" {
+				what += ": " + strconv.Quote(shown(s)) + " is none"
+			}
+			k.leave("vips[0].addresses", cmp.Or(k.line(source), k.line("cp_enable")), what, "addresses: [ADDRESS]")
+			return nil
+		}
+	}
+	return addrs
+}
+
+// plainAddr is an address, with or without the length of a prefix, which is the second result.
+func plainAddr(s string) (netip.Addr, int) {
+	if p, err := netip.ParsePrefix(s); err == nil {
+		return p.Addr().Unmap(), p.Bits()
+	}
+	addr, err := netip.ParseAddr(s)
+	if err != nil || addr.Zone() != "" {
+		return netip.Addr{}, 0
+	}
+	return addr.Unmap(), addr.BitLen()
+}
+
+// check asks what kube-vip asked, or else the local apiserver.
+func (k *kubeVIP) check() {
+	const url = "control_plane_health_check_address"
+	c, source := defaultCheck(cmp.Or(k.get("port"), "6443")), "port"
+	var remark []string
+	switch {
+	case k.get(url) != "":
+		c.HTTP = &config.HTTPCheck{URL: k.get(url), CAFile: k.get("control_plane_health_check_ca_path")}
+		source = url
+	case k.get("kubernetes_addr") != "":
+		c.HTTP.URL = strings.TrimSuffix(k.get("kubernetes_addr"), "/") + "/readyz"
+		source = "kubernetes_addr"
+		remark = []string{kubeadmPaths}
+	default:
+		remark = []string{kubeadmPaths}
+	}
+	if strings.HasPrefix(c.HTTP.URL, "http://") {
+		c.HTTP.CAFile, c.HTTP.ServerName, remark = "", "", nil
+	}
+	if k.isVIP(c.HTTP.URL) {
+		k.todo(k.line(source), source, "asks the VIP itself, which answers only once it is announced: let the check ask this node's own apiserver")
+	}
+	path, _ := k.addCheck(c, k.line(source))
+	k.comment(path+".http.caFile", remark...)
+}
+
+// isVIP reports whether a URL leads to the VIP.
+func (d *draft) isVIP(s string) bool {
+	u, err := url.Parse(s)
+	if err != nil {
+		return false
+	}
+	addr, err := netip.ParseAddr(u.Hostname())
+	return err == nil && slices.ContainsFunc(d.VIPs, func(v config.VIP) bool { return slices.Contains(v.Addresses, addr) })
+}
+
+// nodeName carries a name over that the file has; the node's own is the default.
+func (k *kubeVIP) nodeName() {
+	if k.given["vip_nodename"].from == "" {
+		k.NodeName = k.get("vip_nodename")
+		k.at("nodeName", "vip_nodename")
+	}
+}
+
+// refresh carries the rate of gratuitous ARP over, if it was asked for, within what Herald takes.
+func (k *kubeVIP) refresh() {
+	s := k.get("vip_arpRate")
+	if s == "" {
+		return
+	}
+	ms, err := strconv.ParseUint(s, 10, 31)
+	rate := time.Duration(ms) * time.Millisecond
+	if err != nil || rate == 0 {
+		k.note(k.line("vip_arpRate"), "vip_arpRate", "%s is no number of milliseconds: not carried over", strconv.Quote(shown(s)))
+		return
+	}
+	k.ARP.Refresh = min(max(rate, time.Second), time.Hour)
+	k.at("arp.refresh", "vip_arpRate")
+	if rate != k.ARP.Refresh {
+		k.note(k.line("vip_arpRate"), "vip_arpRate", "Herald takes 1s to 1h: %s is written", k.ARP.Refresh)
+	}
+	k.comment("arp.refresh", "As it was. Herald's default is 60s: it announces seven times when it takes the VIP.")
+}
+
+// hostPort joins what a peer or check connects to.
+func hostPort(host, port string) string { return net.JoinHostPort(strings.Trim(host, "[]"), port) }

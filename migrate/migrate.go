@@ -1,0 +1,177 @@
+// Package migrate turns the configuration of what announced a VIP before into
+// Herald's: kube-vip's manifests and keepalived's files.
+//
+// Both converters are pure: bytes in, a configuration and notes out. What has no
+// counterpart is noted with its line, never dropped in silence; what only a human
+// can know is left open, marked FILL IN, and never made up. What is written has
+// been judged by package config, so that Herald refuses nothing in it that was
+// not said.
+package migrate
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// GossipPort is the port of election members unless another is given.
+const GossipPort = 7946
+
+// Bounds on what is read and said.
+const (
+	maxFileSize = 1 << 20
+	maxNotes    = 1000
+)
+
+// Options is what the file does not say.
+type Options struct {
+	// File is what notes call the input.
+	File string
+	// Members are the nodes that vote on a flat layer 2, by name. Without them,
+	// and unless the file lists them, they are left to be filled in.
+	Members map[string]netip.AddrPort
+	// KeyFile is the file of the gossip key, if there is one already.
+	KeyFile string
+	// ConfigID selects the lines of keepalived.conf that begin with @: those for this identifier.
+	ConfigID string
+}
+
+// Result is what became of a file.
+type Result struct {
+	// Config is the configuration as YAML, nil if the file had nothing to announce.
+	Config []byte
+	// Notes are what a human has to know or do, in the order of the input's lines.
+	Notes []Note
+}
+
+// Complete reports whether nothing is left to be done by hand.
+func (r *Result) Complete() bool {
+	return r.Config != nil && !slices.ContainsFunc(r.Notes, func(n Note) bool { return n.ToDo })
+}
+
+// Note is one thing to know about the input.
+type Note struct {
+	// File and Line are where it is; line 0 is the file as a whole.
+	File string
+	Line int
+	// Subject is the setting it is about, as the input spells it.
+	Subject string
+	// ToDo marks what has to be done by hand before the change-over; the rest is to be known.
+	ToDo bool
+	// Text says what is not carried over and why, and what to do instead.
+	Text string
+}
+
+// String is n on one line, which begins with file:line for editors to follow.
+func (n Note) String() string {
+	var b strings.Builder
+	b.WriteString(n.File)
+	if n.Line > 0 {
+		fmt.Fprintf(&b, ":%d", n.Line)
+	}
+	b.WriteString(": ")
+	if n.Subject != "" {
+		b.WriteString(n.Subject + ": ")
+	}
+	if n.ToDo {
+		b.WriteString("to do: ")
+	}
+	b.WriteString(n.Text)
+	return b.String()
+}
+
+// noteList collects the notes of one file, each once.
+type noteList struct {
+	file    string
+	notes   []Note
+	seen    map[Note]bool
+	omitted int
+}
+
+func (l *noteList) add(line int, todo bool, subject, format string, args ...any) {
+	n := Note{File: l.file, Line: line, Subject: shown(subject), ToDo: todo, Text: fmt.Sprintf(format, args...)}
+	switch {
+	case l.seen[n]:
+		return
+	case len(l.notes) >= maxNotes:
+		l.omitted++
+		return
+	case l.seen == nil:
+		l.seen = map[Note]bool{}
+	}
+	l.seen[n] = true
+	l.notes = append(l.notes, n)
+}
+
+// note says what is not carried over.
+func (l *noteList) note(line int, subject, format string, args ...any) {
+	l.add(line, false, subject, format, args...)
+}
+
+// todo says what has to be done by hand.
+func (l *noteList) todo(line int, subject, format string, args ...any) {
+	l.add(line, true, subject, format, args...)
+}
+
+// sorted is all notes by their line, those on the whole file last.
+func (l *noteList) sorted() []Note {
+	slices.SortStableFunc(l.notes, func(a, b Note) int {
+		if (a.Line == 0) != (b.Line == 0) {
+			return cmp.Compare(b.Line, a.Line)
+		}
+		return cmp.Compare(a.Line, b.Line)
+	})
+	if l.omitted > 0 {
+		l.notes = append(l.notes, Note{File: l.file, ToDo: true, Text: fmt.Sprintf("%d more notes are not shown: is this the right file?", l.omitted)})
+	}
+	return l.notes
+}
+
+// text is data as lines without carriage returns; an error if it is no text.
+func text(data []byte) (string, error) {
+	switch {
+	case len(data) > maxFileSize:
+		return "", errors.New("the file is larger than 1 MiB")
+	case !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0:
+		return "", errors.New("the file is not UTF-8 text")
+	}
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	return strings.ReplaceAll(string(data), "\r\n", "\n"), nil
+}
+
+// shown is s for a note or comment: one line, without control characters, not endless.
+func shown(s string) string {
+	const limit = 80
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || r == '\ufeff' || r == utf8.RuneError {
+			return ' '
+		}
+		return r
+	}, s)
+	if runes := []rune(s); len(runes) > limit {
+		s = string(runes[:limit]) + "…"
+	}
+	return s
+}
+
+// dnsName is s as Herald names VIPs, checks and nodes: lower-case letters and digits with '-' and '.' between; otherwise if nothing is left of it.
+func dnsName(s, otherwise string) string {
+	s = strings.Map(func(r rune) rune {
+		switch {
+		case 'a' <= r && r <= 'z' || '0' <= r && r <= '9' || r == '.':
+			return r
+		case 'A' <= r && r <= 'Z':
+			return r - 'A' + 'a'
+		}
+		return '-'
+	}, s)
+	const limit = 50 // leaves room for a suffix
+	s = strings.Trim(s[:min(len(s), limit)], "-.")
+	return cmp.Or(s, otherwise)
+}
