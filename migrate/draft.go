@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -20,15 +22,21 @@ type draft struct {
 	comments map[string][]string // before a line
 	holes    map[string][]string // in place of a field that only a human can give
 	origins  map[string]int      // where in the input a field comes from
+	taken    map[string]bool     // names of VIPs and checks
+	numbers  map[string]int      // how many of a name there have been
+	vipAddrs map[netip.Addr]bool // addresses of VIPs
 }
 
 func newDraft(file string) *draft {
 	return &draft{
-		noteList: noteList{file: file},
+		noteList: noteList{file: shown(file)},
 		Config:   config.Config{APIVersion: config.APIVersion, Kind: config.Kind},
 		comments: map[string][]string{},
 		holes:    map[string][]string{},
 		origins:  map[string]int{},
+		taken:    map[string]bool{},
+		numbers:  map[string]int{},
+		vipAddrs: map[netip.Addr]bool{},
 	}
 }
 
@@ -79,6 +87,13 @@ func (d *draft) result(tool string) *Result {
 	if len(d.VIPs) == 0 {
 		return &Result{Notes: d.sorted()}
 	}
+	for i := range d.Checks {
+		if d.asksVIP(&d.Checks[i]) {
+			path := fmt.Sprintf("checks[%d]", i)
+			d.comment(path, "TO DO: this asks the VIP, which answers only once it is announced: let it ask this node's own server.")
+			d.todo(d.origin(path), d.Checks[i].Name, "asks the VIP, which answers only once it is announced: let the check ask this node's own server")
+		}
+	}
 	out := d.yaml(tool)
 	for _, mistake := range judge(out, d.node()) {
 		if !d.isHole(mistake.Field) {
@@ -86,6 +101,18 @@ func (d *draft) result(tool string) *Result {
 		}
 	}
 	return &Result{Config: out, Notes: d.sorted()}
+}
+
+// asksVIP reports whether a check leads to a VIP.
+func (d *draft) asksVIP(c *config.Check) bool {
+	var host string
+	if c.TCP != nil {
+		host, _, _ = net.SplitHostPort(c.TCP.Address)
+	} else if u, err := url.Parse(c.HTTP.URL); err == nil {
+		host = u.Hostname()
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && d.vipAddrs[addr]
 }
 
 // node is a name that the file has to be good for: a member's, if there are any.
@@ -130,10 +157,11 @@ func parent(path string) string { return path[:max(strings.LastIndexAny(path, ".
 
 // addVIP adds v under a name that no other has, and returns its path.
 func (d *draft) addVIP(v config.VIP, line int) string {
-	v.Name = unique(v.Name, func(s string) bool {
-		return slices.ContainsFunc(d.VIPs, func(other config.VIP) bool { return other.Name == s })
-	})
+	v.Name = d.unique("VIP ", v.Name)
 	d.VIPs = append(d.VIPs, v)
+	for _, addr := range v.Addresses {
+		d.vipAddrs[addr] = true
+	}
 	path := fmt.Sprintf("vips[%d]", len(d.VIPs)-1)
 	d.origins[path] = line
 	return path
@@ -141,19 +169,20 @@ func (d *draft) addVIP(v config.VIP, line int) string {
 
 // addCheck adds c under a name that no other has, and returns its path.
 func (d *draft) addCheck(c config.Check, line int) (path, name string) {
-	c.Name = unique(c.Name, func(s string) bool {
-		return slices.ContainsFunc(d.Checks, func(other config.Check) bool { return other.Name == s })
-	})
+	c.Name = d.unique("check ", c.Name)
 	d.Checks = append(d.Checks, c)
 	path = fmt.Sprintf("checks[%d]", len(d.Checks)-1)
 	d.origins[path] = line
 	return path, c.Name
 }
 
-// unique is s, or s with the first number that makes it no one else's.
-func unique(s string, taken func(string) bool) string {
-	for i, base := 2, s; taken(s); i++ {
-		s = fmt.Sprintf("%s-%d", base, i)
+// unique is name, or name with the first number that makes it no one else's of its kind.
+func (d *draft) unique(kind, name string) string {
+	s := name
+	for n := d.numbers[kind+name]; d.taken[kind+s]; d.numbers[kind+name] = n {
+		n++
+		s = fmt.Sprintf("%s-%d", name, n+1)
 	}
+	d.taken[kind+s] = true
 	return s
 }

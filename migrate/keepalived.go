@@ -79,6 +79,7 @@ func (k *keepalived) leftOut(in string, statements []*statement) {
 			subject += fmt.Sprintf(" (to line %d)", s.end)
 		}
 		switch {
+		case subject == "{": // said by the parser
 		case !known:
 			k.todo(s.line, subject, "is no keyword that is known here: not carried over")
 		case row.becomes == "":
@@ -162,7 +163,7 @@ func (k *keepalived) instance(s *statement) {
 			k.leave(path+".checks", s.line, "what has to be healthy for the VIP to be announced, as Herald announces nothing unchecked",
 				"checks: [NAME]  # of the checks at the top level, {name: NAME, tcp: {address: 127.0.0.1:PORT}} or http: {url: URL}")
 		case len(lost) > 0:
-			k.comment(path+".checks", "FILL IN: checks of what these asked: "+strings.Join(lost, ", "))
+			k.comment(path+".checks", "TO DO: checks of what these asked: "+strings.Join(lost, ", "))
 		}
 	}
 }
@@ -199,10 +200,11 @@ func (k *keepalived) addresses(block *statement) []carried {
 			k.todo(s.line, s.keyword(), "is no address: write it into the VIP by hand")
 			continue
 		}
-		if k.owner(addr) || slices.ContainsFunc(addrs, func(other carried) bool { return other.Addr == addr }) {
+		if k.vipAddrs[addr] {
 			k.note(s.line, s.keyword(), "is a VIP already: taken once")
 			continue
 		}
+		k.vipAddrs[addr] = true
 		a := carried{Addr: addr}
 		var idle []string
 		for i := 1; i < len(s.words); i++ {
@@ -222,10 +224,6 @@ func (k *keepalived) addresses(block *statement) []carried {
 		addrs = append(addrs, a)
 	}
 	return addrs
-}
-
-func (k *keepalived) owner(addr netip.Addr) bool {
-	return slices.ContainsFunc(k.VIPs, func(v config.VIP) bool { return slices.Contains(v.Addresses, addr) })
 }
 
 // tracked are the checks of an instance and its group, and the scripts that none could be made of.
@@ -295,11 +293,9 @@ func (k *keepalived) script(s *statement) string {
 	command := strings.Join(b.words[1:], " ")
 	found, ok := readScript(command)
 	if !ok {
-		k.todo(b.line, "script", "%s is none of curl, nc, /dev/tcp or a check of the apiserver: write a check, http or tcp, of what it asked", strconv.Quote(shown(command)))
+		program, _, _ := strings.Cut(command, " ") // its arguments may hold a password
+		k.todo(b.line, "script", "%s is here none of curl, nc, /dev/tcp or a check of the apiserver that can be read: write a check, http or tcp, of what it asked", strconv.Quote(shown(program)))
 		return ""
-	}
-	if found.check.HTTP != nil && k.isVIP(found.check.HTTP.URL) {
-		k.todo(b.line, "script", "asks the VIP itself, which answers only once it is announced: let the check ask this node's own server")
 	}
 	found.check.Name = dnsName(s.arg(0), "check")
 	path, name := k.addCheck(found.check, b.line)
@@ -307,7 +303,7 @@ func (k *keepalived) script(s *statement) string {
 		k.comment(path+"."+field, remark)
 	}
 	if found.doubt != "" {
-		k.comment(path, "Compare with "+shown(command)+", which was not read.")
+		k.comment(path, "Compare with the script "+shown(command)+", which was not read.")
 		k.todo(b.line, "script", "%s", found.doubt)
 	}
 	return name
@@ -329,27 +325,38 @@ func (k *keepalived) refresh(s *statement, keyword string) {
 	}
 }
 
-// unicast remembers whose addresses the nodes have.
+// unicast remembers whose addresses the nodes have. What else is said of a peer, as its TTL, is VRRP's.
 func (k *keepalived) unicast(s *statement) {
-	words := []*statement{{line: s.line, words: s.words[1:]}}
+	entries := []*statement{{line: s.line, words: s.words[1:]}}
 	if s.hasBlock {
-		words = s.block
+		entries = s.block
 	}
-	for _, w := range words {
-		var addr netip.Addr
-		if len(w.words) > 0 {
-			addr, _ = plainAddr(w.keyword())
+	for _, e := range entries {
+		none := true
+		for _, w := range e.words {
+			addr, _ := plainAddr(w)
+			if !addr.IsValid() {
+				continue
+			}
+			none = false
+			switch {
+			case s.keyword() == "unicast_peer":
+				k.addPeer(addr)
+			case k.own.IsValid() && k.own != addr:
+				k.todo(e.line, s.keyword(), "a second address of this node: see which one the members are to reach it at")
+			default:
+				k.own = addr
+			}
 		}
-		switch {
-		case !addr.IsValid():
-			k.todo(w.line, s.keyword(), "%s is no address: see that election.members has this node's", strconv.Quote(shown(strings.Join(w.words, " "))))
-		case s.keyword() == "unicast_src_ip" && k.own.IsValid() && k.own != addr:
-			k.todo(w.line, s.keyword(), "a second address of this node: see which one the members are to reach it at")
-		case s.keyword() == "unicast_src_ip":
-			k.own = addr
-		case !slices.Contains(k.peers, addr):
-			k.peers = append(k.peers, addr)
+		if none {
+			k.todo(e.line, s.keyword(), "no address here: see that election.members has what is meant")
 		}
+	}
+}
+
+func (k *keepalived) addPeer(addr netip.Addr) {
+	if !slices.Contains(k.peers, addr) {
+		k.peers = append(k.peers, addr)
 	}
 }
 

@@ -6,6 +6,9 @@ import (
 	"strings"
 )
 
+// maxStatements is more than any node's file has, and few enough to compare each with each.
+const maxStatements = 10_000
+
 // statement is a keyword of keepalived.conf with its words, and perhaps a block.
 type statement struct {
 	line, end int // of its last line
@@ -33,6 +36,7 @@ type keepalivedParser struct {
 	open   []*statement // blocks, the innermost last
 	top    []*statement
 	budget int // characters that definitions may still bring about
+	count  int // statements
 }
 
 // parseKeepalived parses the lines that apply to the configuration identifier.
@@ -57,6 +61,9 @@ func parseKeepalived(data []byte, configID string, notes *noteList) ([]*statemen
 		}
 		if err := p.line(line, number); err != nil {
 			return nil, err
+		}
+		if p.count > maxStatements {
+			return nil, fmt.Errorf("the file has more than %d statements", maxStatements)
 		}
 	}
 	for _, s := range p.open {
@@ -125,6 +132,7 @@ func (p *keepalivedParser) last() *statement {
 }
 
 func (p *keepalivedParser) add(number int, words []string) *statement {
+	p.count++
 	s := &statement{line: number, end: number, words: words}
 	list := p.siblings()
 	*list = append(*list, s)

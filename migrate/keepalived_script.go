@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"net"
 	"net/url"
 	"path"
 	"regexp"
@@ -79,7 +80,7 @@ func isApiserverScript(s string) bool {
 }
 
 func tcpScript(host, port string) script {
-	return script{check: config.Check{TCP: &config.TCPCheck{Address: hostPort(host, port)}}}
+	return script{check: config.Check{TCP: &config.TCPCheck{Address: net.JoinHostPort(strings.Trim(host, "[]"), port)}}}
 }
 
 // ncScript is nc -z HOST PORT, with or without a timeout.

@@ -32,7 +32,7 @@ func keepalivedTable() []keepalivedRow {
 		tracks  = "a VIP hangs on its own link and its checks: make it a check, http or tcp, of what it stands for"
 	)
 	return []keepalivedRow{
-		{in: atTop, keywords: []string{"vrrp_instance"}, becomes: "`vips[]` with `announce: arp`", text: "one for each link (`dev`) of its addresses; the name has to be the same on all nodes"},
+		{in: atTop, keywords: []string{"vrrp_instance"}, becomes: "`vips[].announce: arp`", text: "one for each link (`dev`) of its addresses; the name has to be the same on all nodes"},
 		{in: atTop, keywords: []string{"vrrp_script"}, becomes: "`checks[]`", text: "if a VIP tracks it, and it is curl, nc, `/dev/tcp` or a check of the apiserver by its name"},
 		{in: atTop, keywords: []string{"vrrp_sync_group"}, text: "each VIP has a lease of its own, so that those of a group may be on different nodes: give what has to stay together one VIP with several addresses", todo: true},
 		{in: atTop, keywords: []string{"global_defs"}, becomes: "`arp.refresh`", text: "of `vrrp_garp_master_refresh`"},
@@ -41,7 +41,8 @@ func keepalivedTable() []keepalivedRow {
 		{in: atTop, keywords: []string{"static_*", "interface_up_down_delays"}, text: network, todo: true},
 		{in: atTop, keywords: []string{"track_group", "vrrp_track_process", "vrrp_track_file", "track_file"}, text: tracks},
 		{in: atTop, keywords: []string{"bfd_instance"}, text: "BFD watches BGP peers, see bgp.peers[].bfd; on a flat layer 2 the members watch each other"},
-		{in: atTop, keywords: []string{"net_namespace*", "namespace_with_ipsets", "instance", "use_pid_dir", "linkbeat_*", "garp_group", "child_wait_time", "config_save_dir", "vrrp_*", "process_*", "checker_*", "bfd_*", "random_seed"}, text: process},
+		{in: atTop, keywords: []string{"garp_group"}, text: announc},
+		{in: atTop, keywords: []string{"net_namespace*", "namespace_with_ipsets", "instance", "use_pid_dir", "linkbeat_*", "child_wait_time", "config_save_dir", "vrrp_*", "process_*", "checker_*", "bfd_*", "random_seed"}, text: process},
 
 		{in: inInstance, keywords: []string{"virtual_ipaddress", "virtual_ipaddress_excluded"}, becomes: "`vips[].addresses`", text: "as /32 and /128, without label, brd and scope"},
 		{in: inInstance, keywords: []string{"interface"}, becomes: "`vips[].interface`", text: "`dev` of an address counts more"},
@@ -71,7 +72,7 @@ func keepalivedTable() []keepalivedRow {
 		{in: inScript, keywords: []string{"weight"}, text: "a failing check takes the VIP away: it does not lower a priority"},
 		{in: inScript, keywords: []string{"user", "init_fail"}, text: "Herald runs no scripts, and begins unhealthy"},
 
-		{in: inGroup, keywords: []string{"group"}, text: "see vrrp_sync_group"},
+		{in: inGroup, keywords: []string{"group"}, becomes: "`vips[].checks`", text: "whose VIPs the group's `track_script` is for"},
 		{in: inGroup, keywords: []string{"track_script"}, becomes: "`vips[].checks`", text: "of all VIPs of the group"},
 		{in: inGroup, keywords: []string{"notify*"}, text: scripts, todo: true},
 		{in: inGroup, keywords: []string{"smtp_alert"}, text: mail},
@@ -87,9 +88,10 @@ func keepalivedTable() []keepalivedRow {
 		{in: inGlobals, keywords: []string{"lvs_*", "nftables_ipvs*"}, text: lvs},
 		{in: inGlobals, keywords: []string{"vrrp_iptables", "vrrp_ipsets", "nftables*"}, text: "Herald keeps its own tables in nftables: see arp.fence"},
 		{in: inGlobals, keywords: []string{"enable_snmp*", "enable_traps", "snmp_*", "enable_dbus", "dbus_*"}, text: "Herald has Prometheus metrics, at metrics.listen"},
+		{in: inGlobals, keywords: []string{"vmac_*"}, text: link},
 		{in: inGlobals, keywords: []string{"default_interface"}, text: "the link of a VIP is vips[].interface, or else the one whose subnet holds the address"},
 		{in: inGlobals, keywords: []string{"static_*"}, text: network},
-		{in: inGlobals, keywords: []string{"vrrp_version", "vrrp_strict", "vrrp_mcast_*", "vrrp_check_unicast_src", "vrrp_skip_check_adv_addr", "vrrp_lower_prio_no_advert", "vrrp_higher_prio_send_advert", "vrrp_down_timer_adverts", "vrrp_owner_ignore_adverts", "vrrp_startup_delay", "vrrp_delay_after_boot", "disable_local_igmp", "log_unknown_vrids"}, text: votes},
-		{in: inGlobals, keywords: []string{"*"}, text: process},
+		{in: inGlobals, keywords: []string{"vrrp_version", "vrrp_strict", "vrrp_mcast_*", "vrrp_check_unicast_src", "vrrp_skip_check_adv_addr", "vrrp_lower_prio_no_advert", "vrrp_higher_prio_send_advert", "vrrp_down_timer_adverts", "vrrp_owner_ignore_adverts", "vrrp_startup_delay", "vrrp_delay_after_boot", "disable_local_igmp", "log_unknown_vrids", "v3_checksum_as_v2"}, text: votes},
+		{in: inGlobals, keywords: []string{"*process*", "*_no_swap", "*_priority", "*_rlimit_*", "*_cpu_affinity", "*_rcv_bufs*", "vrrp_rx_bufs_*", "reload_*", "*dump_file", "*_directory", "config_save_dir", "json_version", "data_use_instance", "iproute_*", "umask", "full_command", "param_match", "include_check", "dynamic_interfaces", "linkbeat_use_polling", "random_seed", "checker_log_all_failures", "rs_init_notifies", "min_auto_priority_delay", "fifo_write_vrrp_states_on_reload", "timer_expired_backup", "thread_timer_expired", "debug", "use_pid_dir", "instance", "net_namespace*", "namespace_with_ipsets", "child_wait_time"}, text: process},
 	}
 }

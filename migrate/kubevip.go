@@ -2,9 +2,7 @@ package migrate
 
 import (
 	"cmp"
-	"net"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +10,9 @@ import (
 
 	"github.com/herald-vip/herald/config"
 )
+
+// maxList is more addresses or peers than a kube-vip has; what is beyond is refused as part of the last.
+const maxList = 1000
 
 // KubeVIP converts a manifest that runs kube-vip, of any number of YAML
 // documents, or a listing of its environment, one NAME=VALUE a line. The error
@@ -96,7 +97,7 @@ func (k *kubeVIP) leftOver() {
 		s, ok := k.given[row.env[0]]
 		switch {
 		case ok && s.from != "" && row.env[0] != "vip_nodename":
-			k.todo(s.line, s.name, "its value is not in the file, but in the node's %s", shown(s.from))
+			k.todo(s.line, s.name, "its value is not in the file: %s", shown(s.from))
 		case !ok || row.becomes != "" || row.boolean && !k.on(row.env[0]) || slices.Contains(row.idle, s.value):
 		case row.needs == "" || k.in(row.needs):
 			k.add(s.line, row.todo, s.name, "%s", row.text)
@@ -152,7 +153,7 @@ func (k *kubeVIP) convert() {
 // addresses are those of the VIP; what is none is to be filled in.
 func (k *kubeVIP) addresses(source string) []netip.Addr {
 	var addrs []netip.Addr
-	for _, s := range strings.Split(k.get(source), ",") {
+	for _, s := range strings.SplitN(k.get(source), ",", maxList) {
 		s = strings.TrimSpace(s)
 		addr, _ := plainAddr(s)
 		switch {
@@ -201,21 +202,8 @@ func (k *kubeVIP) check() {
 	if strings.HasPrefix(c.HTTP.URL, "http://") {
 		c.HTTP.CAFile, c.HTTP.ServerName, remark = "", "", nil
 	}
-	if k.isVIP(c.HTTP.URL) {
-		k.todo(k.line(source), source, "asks the VIP itself, which answers only once it is announced: let the check ask this node's own apiserver")
-	}
 	path, _ := k.addCheck(c, k.line(source))
 	k.comment(path+".http.caFile", remark...)
-}
-
-// isVIP reports whether a URL leads to the VIP.
-func (d *draft) isVIP(s string) bool {
-	u, err := url.Parse(s)
-	if err != nil {
-		return false
-	}
-	addr, err := netip.ParseAddr(u.Hostname())
-	return err == nil && slices.ContainsFunc(d.VIPs, func(v config.VIP) bool { return slices.Contains(v.Addresses, addr) })
 }
 
 // nodeName carries a name over that the file has; the node's own is the default.
@@ -245,6 +233,3 @@ func (k *kubeVIP) refresh() {
 	}
 	k.comment("arp.refresh", "As it was. Herald's default is 60s: it announces seven times when it takes the VIP.")
 }
-
-// hostPort joins what a peer or check connects to.
-func hostPort(host, port string) string { return net.JoinHostPort(strings.Trim(host, "[]"), port) }

@@ -27,7 +27,7 @@ func (k *kubeVIP) bgp() {
 	k.origins["bgp"] = k.line("bgp_enable")
 	k.origins["bgp.peers"] = k.line("bgp_peers")
 	partly := false
-	for i, s := range strings.Split(k.get("bgp_peers"), ",") {
+	for i, s := range strings.SplitN(k.get("bgp_peers"), ",", maxList) {
 		if s = strings.TrimSpace(s); s == "" {
 			continue
 		}
@@ -56,7 +56,7 @@ func (k *kubeVIP) bgp() {
 		if partly {
 			what = "the routers: none could be read"
 		}
-		k.leave("bgp.peers", k.line("bgp_enable"), what, "peers:", "- {address: ADDRESS, asn: ASN}")
+		k.leave("bgp.peers", cmp.Or(k.line("bgp_enable"), k.line("vip_routingtable")), what, "peers:", "- {address: ADDRESS, asn: ASN}")
 	}
 	if k.on("vip_leaderelection") {
 		k.note(k.line("vip_leaderelection"), "vip_leaderelection", "with announce: bgp nobody is elected: every healthy node announces, and the routers choose or share")

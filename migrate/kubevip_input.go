@@ -25,7 +25,7 @@ const (
 type setting struct {
 	name, value string
 	line        int
-	from        string // where the value comes from if the file does not have it
+	from        string // where the value is if it is not in the file
 }
 
 // instance is one kube-vip: a container of a manifest, or a listing of variables.
@@ -193,9 +193,9 @@ func (r *manifestReader) container(c ast.Node) instance {
 		}
 		s := setting{name: r.text(r.at(n, "name")), value: r.text(r.at(n, "value")), line: line(n)}
 		if from := r.at(n, "valueFrom"); from != nil {
-			s.from = "valueFrom"
+			s.from = "look where valueFrom points"
 			if field := r.text(r.at(r.at(from, "fieldRef"), "fieldPath")); field != "" {
-				s.from = field
+				s.from = "it is the pod's " + field
 			}
 		}
 		in.settings = append(in.settings, s)

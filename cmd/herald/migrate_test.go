@@ -1,0 +1,109 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+)
+
+const keepalivedConf = `vrrp_instance VI_1 {
+  unicast_src_ip 10.3.0.1
+  unicast_peer { 10.3.0.2 }
+  virtual_ipaddress { 10.3.0.100 }
+  track_script { api }
+  state MASTER
+}
+vrrp_script api { script "curl -f https://127.0.0.1:6443/readyz" }
+`
+
+// The configuration goes to standard output, the notes to standard error, and
+// the exit code says whether something is left to do.
+func TestMigrate(t *testing.T) {
+	for _, test := range []struct {
+		name, input string
+		args        []string
+		code        int
+		out, err    string
+	}{
+		{"complete", keepalivedConf, []string{"keepalived", "FILE", "--key-file", "/etc/herald/key"}, 0, "keyFile: /etc/herald/key", "FILE:6: state: "},
+		{"by hand", keepalivedConf, []string{"keepalived", "FILE"}, exitByHand, "keyFile: /etc/herald/gossip.key", "election.keyFile: to do: "},
+		{"members", keepalivedConf, []string{"keepalived", "FILE", "--key-file=/k", "--member", "a=10.3.0.1", "--member=b=10.3.0.2:9"}, 0, `b: "10.3.0.2:9"`, ""},
+		{"nothing to announce", "global_defs { }\n", []string{"keepalived", "FILE"}, exitFailed, "", "no vrrp_instance"},
+		{"another configuration identifier", "@x " + keepalivedConf, []string{"keepalived", "FILE", "--config-id", "x"}, exitByHand, "vi-1", "FILE:6"},
+		{"kube-vip", "cp_enable=true\nbgp_enable=true\naddress=10.99.0.10\nbgp_peers=10.0.0.1:65001\n", []string{"kube-vip", "FILE"}, 0, "asn: 65001", ""},
+		{"binary", "\x00", []string{"kube-vip", "FILE"}, exitFailed, "", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "in")
+			if err := os.WriteFile(file, []byte(test.input), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for i, a := range test.args {
+				test.args[i] = strings.ReplaceAll(a, "FILE", file)
+			}
+			code, out, stderr := runMigrate(t, test.args)
+			if code != test.code || !strings.Contains(out, test.out) || !strings.Contains(stderr, strings.ReplaceAll(test.err, "FILE", file)) {
+				t.Errorf("exit code %d, want %d\n%s%s", code, test.code, out, stderr)
+			}
+		})
+	}
+}
+
+// runMigrate is `herald migrate` with args.
+func runMigrate(t *testing.T, args []string) (code int, out, stderr string) {
+	t.Helper()
+	var cli struct {
+		Migrate migrateCommand `cmd:""`
+	}
+	command, err := kong.Must(&cli).Parse(append([]string{"migrate"}, args...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out = captured(t, &os.Stdout, func() {
+		stderr = captured(t, &os.Stderr, func() {
+			if err := command.Run(); err != nil {
+				code = report(err)
+			}
+		})
+	})
+	return code, out, stderr
+}
+
+// captured is what f writes to *to.
+func captured(t *testing.T, to **os.File, f func()) string {
+	t.Helper()
+	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	before := *to
+	*to = file
+	defer func() { *to = before }()
+	f()
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// A member without an address is wrong usage.
+func TestMigrateUsage(t *testing.T) {
+	var cli struct {
+		Migrate migrateCommand `cmd:""`
+	}
+	_, err := kong.Must(&cli).Parse([]string{"migrate", "kube-vip", "f", "--member", "m1=somewhere"})
+	var parse *kong.ParseError
+	if !errors.As(err, &parse) || !strings.Contains(err.Error(), "want an address") {
+		t.Errorf("got %v", err)
+	}
+}
