@@ -1,0 +1,123 @@
+// Package manifests says how Herald is run on a node: as a static pod, as a
+// DaemonSet or as a systemd unit, each with the rights and files that a
+// configuration asks for and no more. `herald manifest` prints what it makes;
+// the files beside it are made by that command, for a configuration that has all
+// its files in one folder.
+//
+// Nothing here needs the Kubernetes API, and nothing that is made does.
+package manifests
+
+//go:generate sh -c "go run ../cmd/herald manifest static-pod >static-pod.yaml"
+//go:generate sh -c "go run ../cmd/herald manifest daemonset >kustomize/daemonset.yaml"
+//go:generate sh -c "go run ../cmd/herald manifest systemd >herald.service"
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"regexp"
+	"strings"
+	"text/template"
+
+	"github.com/herald-vip/herald/config"
+)
+
+// Kind is a way to run Herald on a node.
+type Kind string
+
+// The ways there are.
+const (
+	// StaticPod is a pod that the kubelet runs from a file, with no API server.
+	StaticPod Kind = "static-pod"
+	// DaemonSet is a pod on each control-plane node. It comes from the API, so it
+	// cannot be what the API is reached by.
+	DaemonSet Kind = "daemonset"
+	// Systemd is a service unit.
+	Systemd Kind = "systemd"
+)
+
+// Options say what is run.
+type Options struct {
+	// Config is the configuration to fit. Nil fits any that is not real-time, whose
+	// metrics and socket are where they are by default and whose files are in the
+	// folder of File, but for the CA of kubeadm.
+	Config *config.Config
+	// File is the path of the configuration on the node. Its folder is Herald's own:
+	// a pod gets all of it, so that files that are replaced are seen anew.
+	File string
+	// Image is the container image, with herald as its entrypoint.
+	Image string
+	// Binary is the path of herald on the node, for systemd.
+	Binary string
+}
+
+//go:embed templates
+var templates embed.FS
+
+// Memory is what a speaker may use, far above what it does: at most 45 MiB
+// with nothing to do, 70 MB with 1,000 VIPs, 250 MiB under a flood of routes.
+const (
+	memory     = 512 // MiB, at which the kernel ends it
+	softMemory = 384 // MiB, from which Go collects harder
+)
+
+// Make returns the manifest. The error says what of the options cannot be put
+// into one.
+func Make(kind Kind, o Options) ([]byte, error) {
+	n, err := needsOf(o)
+	if err != nil {
+		return nil, err
+	}
+	name, ok := map[Kind]string{StaticPod: "static-pod.yaml", DaemonSet: "daemonset.yaml", Systemd: "herald.service"}[kind]
+	if !ok {
+		return nil, fmt.Errorf("there is no manifest of kind %q, only %s, %s and %s", kind, StaticPod, DaemonSet, Systemd)
+	}
+	if kind == Systemd {
+		if err := plain("the path of the binary", o.Binary, path); err != nil {
+			return nil, err
+		}
+	} else if err := plain("the image", o.Image, image); err != nil {
+		return nil, err
+	}
+	t, err := template.New("").Funcs(template.FuncMap{"indent": indent}).ParseFS(templates, "templates/*.tmpl")
+	if err != nil {
+		return nil, err
+	}
+	data := struct {
+		Options
+		needs
+		Kind               Kind
+		Memory, SoftMemory int
+		Pod                string // its spec
+	}{o, n, kind, memory, softMemory, ""}
+	var out bytes.Buffer
+	if err := t.ExecuteTemplate(&out, "pod", data); err != nil {
+		return nil, err
+	}
+	data.Pod = out.String()
+	out.Reset()
+	err = t.ExecuteTemplate(&out, name+".tmpl", data)
+	return out.Bytes(), err
+}
+
+// What may stand in a manifest without being quoted, in YAML and in a unit.
+var (
+	path  = regexp.MustCompile(`^/[A-Za-z0-9._/@+-]*[A-Za-z0-9._@+-]$`)
+	image = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]*[A-Za-z0-9]$`)
+	host  = regexp.MustCompile(`^[A-Za-z0-9.:]+$`)
+)
+
+func plain(what, value string, as *regexp.Regexp) error {
+	if as.MatchString(value) {
+		return nil
+	}
+	if as == path {
+		return fmt.Errorf("%s is %q: want an absolute path of letters, digits and . _ - / @ +", what, value)
+	}
+	return fmt.Errorf("%s is %q, which a manifest cannot name", what, value)
+}
+
+// indent moves the lines of a text to the right, but for the first.
+func indent(by int, text string) string {
+	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+strings.Repeat(" ", by))
+}

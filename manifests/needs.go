@@ -1,0 +1,183 @@
+package manifests
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"net"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/herald-vip/herald/config"
+)
+
+// kubeadmCA has signed the certificate of kubeadm's API servers.
+const kubeadmCA = "/etc/kubernetes/pki/ca.crt"
+
+// firstFree is the lowest port that needs no right.
+const firstFree = 1024
+
+// needs are what a configuration asks of the node that runs it.
+type needs struct {
+	// Capabilities without the CAP_ in front.
+	Capabilities []string
+	Realtime     bool
+	// Flat is whether a VIP is announced by ARP.
+	Flat bool
+	// Folder is that of the configuration, and SocketFolder that of the control socket.
+	Folder, SocketFolder string
+	// Files are those that the configuration names outside of Folder.
+	Files []file
+	// ProbeHost and ProbePort are where metrics and health are served; the port is 0 if nowhere.
+	ProbeHost string
+	ProbePort int
+	// StopSeconds is how long the end of the process may take.
+	StopSeconds int
+}
+
+// file is one that a pod gets, by the name of its volume.
+type file struct{ Name, Path string }
+
+func needsOf(o Options) (needs, error) {
+	if err := plain("the path of the configuration", o.File, path); err != nil {
+		return needs{}, err
+	}
+	n := needs{Folder: filepath.Dir(o.File)}
+	if err := own("the configuration", n.Folder); err != nil {
+		return needs{}, err
+	}
+	if o.Config == nil {
+		n.Capabilities = []string{"NET_ADMIN", "NET_BIND_SERVICE", "NET_RAW"}
+		n.Flat = true
+		n.Files = []file{{"file-0", kubeadmCA}}
+		n.SocketFolder = "/run/herald"
+		n.ProbeHost, n.ProbePort = "127.0.0.1", 9474
+		n.StopSeconds = stopSeconds(10 * time.Second)
+		return n, nil
+	}
+	c := o.Config
+	n.Capabilities, n.Realtime = capabilities(c), c.Realtime
+	n.Flat = slices.ContainsFunc(c.VIPs, flat)
+	for _, name := range filesOf(c) {
+		if err := plain("a file of the configuration", name, path); err != nil {
+			return needs{}, err
+		}
+		if !strings.HasPrefix(name, n.Folder+"/") {
+			n.Files = append(n.Files, file{fmt.Sprintf("file-%d", len(n.Files)), name})
+		}
+	}
+	if err := plain("admin.socket", c.Admin.Socket, path); err != nil {
+		return needs{}, err
+	}
+	n.SocketFolder = filepath.Dir(c.Admin.Socket)
+	if err := own("admin.socket", n.SocketFolder); err != nil {
+		return needs{}, err
+	}
+	var linger time.Duration
+	for _, v := range c.VIPs {
+		linger = max(linger, v.Linger)
+	}
+	n.StopSeconds = stopSeconds(linger)
+	var err error
+	n.ProbeHost, n.ProbePort, err = probed(c.Metrics.Listen)
+	return n, err
+}
+
+// RuntimeDirectory is SocketFolder as systemd makes and removes it, or empty if
+// it is elsewhere than in /run.
+func (n needs) RuntimeDirectory() string {
+	name, ok := strings.CutPrefix(n.SocketFolder, "/run/")
+	if !ok {
+		return ""
+	}
+	return name
+}
+
+// own refuses folders that are not for one program alone.
+func own(what, folder string) error {
+	if strings.Count(folder, "/") < 2 || folder == "/etc/kubernetes" {
+		return fmt.Errorf("%s is in %s, which others share: put it into a folder of its own below, which Herald can be given as a whole", what, folder)
+	}
+	return nil
+}
+
+// stopSeconds is the longest linger and what the daemon allows for: 10 s for a
+// drain and 2 s to close the sessions, and some for a busy node.
+func stopSeconds(linger time.Duration) int {
+	const slack = 20 * time.Second
+	return int(math.Ceil((linger + slack).Seconds()))
+}
+
+func flat(v config.VIP) bool { return v.Announce == config.AnnounceARP }
+
+// capabilities are those without which the configuration does not do what it
+// says, in order.
+func capabilities(c *config.Config) []string {
+	out := []string{"NET_ADMIN"} // addresses on links, and nftables
+	if lowPort(c) {
+		out = append(out, "NET_BIND_SERVICE")
+	}
+	if slices.ContainsFunc(c.VIPs, flat) || c.BGP != nil && slices.ContainsFunc(c.BGP.Peers, func(p config.Peer) bool { return p.Interface != "" }) {
+		out = append(out, "NET_RAW") // ARP and neighbour discovery
+	}
+	if c.Realtime {
+		out = append(out, "IPC_LOCK", "SYS_NICE")
+		slices.Sort(out)
+	}
+	return out
+}
+
+// lowPort reports whether Herald listens on one.
+func lowPort(c *config.Config) bool {
+	low := func(port uint16) bool { return port != 0 && port < firstFree }
+	_, port, _ := probed(c.Metrics.Listen)
+	return low(uint16(port)) ||
+		c.BGP != nil && c.BGP.Listen != nil && low(c.BGP.Listen.Port) ||
+		c.Election != nil && low(c.Election.Bind.Port())
+}
+
+// filesOf are the files that the configuration names, each once, in order.
+func filesOf(c *config.Config) []string {
+	names := make(map[string]bool)
+	for _, check := range c.Checks {
+		if h := check.HTTP; h != nil {
+			names[h.CAFile], names[h.ClientCertFile], names[h.ClientKeyFile], names[h.TokenFile] = true, true, true, true
+		}
+	}
+	if c.BGP != nil {
+		for _, p := range c.BGP.Peers {
+			names[p.PasswordFile] = true
+		}
+	}
+	if c.Election != nil {
+		names[c.Election.KeyFile] = true
+	}
+	delete(names, "")
+	return slices.Sorted(maps.Keys(names))
+}
+
+// probed is where the node itself reaches what listens on address.
+func probed(address string) (string, int, error) {
+	if address == "" {
+		return "", 0, nil
+	}
+	name, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", 0, fmt.Errorf("metrics.listen: %w", err)
+	}
+	port, err := strconv.Atoi(text)
+	if err != nil || port == 0 {
+		return "", 0, fmt.Errorf("metrics.listen is %q: a probe needs to know the port, want one of 1 to 65535", address)
+	}
+	switch name {
+	case "", "0.0.0.0", "::", "localhost":
+		return "127.0.0.1", port, nil
+	}
+	if !host.MatchString(name) {
+		return "", 0, fmt.Errorf("metrics.listen is %q: a probe needs an address without a zone", address)
+	}
+	return name, port, nil
+}
