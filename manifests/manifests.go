@@ -13,6 +13,7 @@ package manifests
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"fmt"
 	"regexp"
@@ -36,13 +37,20 @@ const (
 	Systemd Kind = "systemd"
 )
 
+// What Options have unless they say otherwise.
+const (
+	DefaultFile   = "/etc/herald/herald.yaml"
+	DefaultImage  = "herald:dev"
+	DefaultBinary = "/usr/local/bin/herald"
+)
+
 // Options say what is run.
 type Options struct {
 	// Config is the configuration to fit. Nil fits any that is not real-time, whose
 	// metrics and socket are where they are by default and whose files are in the
 	// folder of File, but for the CA of kubeadm.
 	Config *config.Config
-	// File is the path of the configuration on the node. Its folder is Herald's own:
+	// File is the path of the configuration on the node, by default DefaultFile. Its folder is Herald's own:
 	// a pod gets all of it, so that files that are replaced are seen anew.
 	File string
 	// Image is the container image, with herald as its entrypoint.
@@ -64,6 +72,9 @@ const (
 // Make returns the manifest. The error says what of the options cannot be put
 // into one.
 func Make(kind Kind, o Options) ([]byte, error) {
+	o.File = cmp.Or(o.File, DefaultFile)
+	o.Image = cmp.Or(o.Image, DefaultImage)
+	o.Binary = cmp.Or(o.Binary, DefaultBinary)
 	n, err := needsOf(o)
 	if err != nil {
 		return nil, err

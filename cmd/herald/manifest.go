@@ -13,9 +13,9 @@ type manifestCommand struct {
 	Kind   manifests.Kind `arg:"" enum:"static-pod,daemonset,systemd" help:"What to print: static-pod, daemonset or systemd."`
 	Config string         `placeholder:"FILE" help:"The configuration to fit: its files, addresses and rights. Default: what fits any with all files in one folder."`
 	Node   string         `placeholder:"NAME" help:"The node it is for, if the configuration has no nodeName. Default: this host."`
-	Path   string         `default:"/etc/herald/herald.yaml" help:"Where the configuration is on the node (${default})."`
-	Image  string         `default:"herald:dev" help:"The container image (${default})."`
-	Binary string         `default:"/usr/local/bin/herald" help:"Where herald is on the node, for systemd (${default})."`
+	Path   string         `placeholder:"FILE" help:"Where the configuration is on the node. Default: /etc/herald/herald.yaml."`
+	Image  string         `help:"The container image. Default: herald:dev."`
+	Binary string         `placeholder:"FILE" help:"Where herald is on the node, for systemd. Default: /usr/local/bin/herald."`
 }
 
 // Run prints a manifest. It reads the configuration and nothing that this names,

@@ -1,0 +1,74 @@
+package manifests_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/manifests"
+)
+
+// TestKustomize checks that the bases name what exists.
+func TestKustomize(t *testing.T) {
+	for _, dir := range []string{"kustomize", "kustomize/example"} {
+		var k struct {
+			APIVersion, Kind, Namespace string
+			Resources                   []string
+			Images                      []struct{ Name, NewName, NewTag string }
+		}
+		read(t, filepath.Join(dir, "kustomization.yaml"), &k)
+		if len(k.Resources) == 0 {
+			t.Errorf("%s has no resources", dir)
+		}
+		for _, r := range k.Resources {
+			if _, err := os.Stat(filepath.Join(dir, r)); err != nil {
+				t.Errorf("%s: %v", dir, err)
+			}
+		}
+		for _, i := range k.Images {
+			if i.Name != strings.Split(manifests.DefaultImage, ":")[0] {
+				t.Errorf("%s replaces the image %s, and the DaemonSet has %s", dir, i.Name, manifests.DefaultImage)
+			}
+		}
+	}
+}
+
+// TestExampleConfigures checks that the example's configuration is valid, that its
+// Secret has the files it names, and that the DaemonSet of the base serves it.
+func TestExampleConfigures(t *testing.T) {
+	var configMap struct{ Data map[string]string }
+	read(t, "kustomize/example/configmap.yaml", &configMap)
+	var secret struct {
+		Data map[string]string `yaml:"stringData"`
+	}
+	read(t, "kustomize/example/secret.yaml", &secret)
+	text, ok := configMap.Data[filepath.Base(manifests.DefaultFile)]
+	if !ok {
+		t.Fatalf("the ConfigMap has no %s", filepath.Base(manifests.DefaultFile))
+	}
+	for _, node := range []string{"m1", "m2", "m3"} {
+		c, err := config.Parse("configmap.yaml", []byte(text), config.Hostname(node))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if dir, name := filepath.Split(c.Election.KeyFile); dir != "/etc/herald/" || secret.Data[name] == "" {
+			t.Errorf("the Secret lacks %s", c.Election.KeyFile)
+		}
+	}
+}
+
+// read decodes a YAML file that has a value for each of its fields.
+func read(t *testing.T, file string, v any) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(data, v); err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+}

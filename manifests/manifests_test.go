@@ -1,0 +1,231 @@
+package manifests_test
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/manifests"
+)
+
+// TestCurrent checks that the files are what the package makes.
+func TestCurrent(t *testing.T) {
+	for file, kind := range map[string]manifests.Kind{
+		"static-pod.yaml":          manifests.StaticPod,
+		"kustomize/daemonset.yaml": manifests.DaemonSet,
+		"herald.service":           manifests.Systemd,
+	} {
+		have, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := manifests.Make(kind, manifests.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), string(have)); diff != "" {
+			t.Errorf("%s is not current, run go generate ./manifests (-want +have):\n%s", file, diff)
+		}
+	}
+}
+
+// The beginnings of configurations.
+const (
+	bgp = `apiVersion: herald.dev/v1alpha1
+kind: Speaker
+nodeName: m1
+vips: [{name: a, addresses: [10.99.0.10], announce: bgp, checks: [c]}]
+checks: [{name: c, tcp: {address: "127.0.0.1:6443"}}]
+`
+	peer = "bgp: {asn: 64512, peers: [{address: 10.0.1.254, asn: 64500}]}\n"
+	arp  = `apiVersion: herald.dev/v1alpha1
+kind: Speaker
+nodeName: m1
+vips: [{name: a, addresses: [10.3.0.100], announce: arp, checks: [c], linger: 90s}]
+checks: [{name: c, http: {url: "https://127.0.0.1:6443/readyz", caFile: /etc/kubernetes/pki/ca.crt, clientCertFile: /etc/herald/c.crt, clientKeyFile: /etc/herald/c.key, tokenFile: /etc/herald-tokens/t}}]
+election: {members: {m1: "10.3.0.1:7946"}, keyFile: /var/lib/herald/gossip.key}
+`
+)
+
+func parse(t *testing.T, text string) *config.Config {
+	t.Helper()
+	c, err := config.Parse("herald.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// pod is the spec of a pod, as far as it depends on the configuration.
+type pod struct {
+	Spec spec `yaml:"spec"`
+}
+
+type spec struct {
+	Grace      int `yaml:"terminationGracePeriodSeconds"`
+	Containers []struct {
+		Security struct {
+			Capabilities struct{ Add, Drop []string }
+		} `yaml:"securityContext"`
+		Liveness  *probe  `yaml:"livenessProbe"`
+		Readiness *probe  `yaml:"readinessProbe"`
+		Mounts    []mount `yaml:"volumeMounts"`
+	}
+	Volumes []volume
+}
+
+type probe struct {
+	Get struct {
+		Host, Path string
+		Port       int
+	} `yaml:"httpGet"`
+}
+
+func (p *probe) String() string { return fmt.Sprint(p.Get.Host, " ", p.Get.Port, " ", p.Get.Path) }
+
+type mount struct {
+	Name     string
+	Path     string `yaml:"mountPath"`
+	ReadOnly bool   `yaml:"readOnly"`
+}
+
+type volume struct {
+	Name string
+	Host struct{ Path, Type string } `yaml:"hostPath"`
+}
+
+func staticPod(t *testing.T, o manifests.Options) spec {
+	t.Helper()
+	out, err := manifests.Make(manifests.StaticPod, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p pod
+	if err := yaml.Unmarshal(out, &p); err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Spec.Containers) != 1 {
+		t.Fatalf("%d containers:\n%s", len(p.Spec.Containers), out)
+	}
+	return p.Spec
+}
+
+// TestCapabilities checks that each configuration gets what it takes and no more.
+func TestCapabilities(t *testing.T) {
+	for _, test := range []struct{ name, config, want string }{
+		{"BGP", bgp + peer, "NET_ADMIN"},
+		{"listening", bgp + strings.Replace(peer, "peers", "listen: {}, peers", 1), "NET_ADMIN NET_BIND_SERVICE"},
+		{"listening on a high port", bgp + strings.Replace(peer, "peers", "listen: {port: 1790}, peers", 1), "NET_ADMIN"},
+		{"metrics on a low port", bgp + peer + `metrics: {listen: ":80"}`, "NET_ADMIN NET_BIND_SERVICE"},
+		{"unnumbered", bgp + strings.Replace(peer, "address: 10.0.1.254", "interface: eth0", 1), "NET_ADMIN NET_RAW"},
+		{"ARP", arp, "NET_ADMIN NET_RAW"},
+		{"real time", arp + "realtime: true", "IPC_LOCK NET_ADMIN NET_RAW SYS_NICE"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			o := manifests.Options{Config: parse(t, test.config)}
+			c := staticPod(t, o).Containers[0].Security.Capabilities
+			if got := strings.Join(c.Add, " "); got != test.want || !slices.Equal(c.Drop, []string{"ALL"}) {
+				t.Errorf("the pod drops %s and has %s, want ALL and %s", c.Drop, got, test.want)
+			}
+			unit, err := manifests.Make(manifests.Systemd, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := "\nCapabilityBoundingSet=CAP_" + strings.ReplaceAll(test.want, " ", " CAP_") + "\n"
+			if !strings.Contains(string(unit), want) {
+				t.Errorf("the unit has no line %q:\n%s", want, unit)
+			}
+		})
+	}
+}
+
+// TestFiles checks that a pod gets every file of the configuration, read-only,
+// the folder of the socket, and nothing else.
+func TestFiles(t *testing.T) {
+	text := arp + strings.Replace(peer, "asn: 64500", "asn: 64500, passwordFile: /etc/herald/password", 1) + "admin: {socket: /var/run/speaker/socket}\n"
+	p := staticPod(t, manifests.Options{Config: parse(t, text)})
+	var got []string
+	for i, m := range p.Containers[0].Mounts {
+		v := p.Volumes[i]
+		if v.Name != m.Name || v.Host.Path != m.Path {
+			t.Errorf("volume %+v is mounted as %+v", v, m)
+		}
+		got = append(got, fmt.Sprint(v.Host.Type, " ", m.Path, " ", m.ReadOnly))
+	}
+	if diff := cmp.Diff([]string{
+		"Directory /etc/herald true",
+		"File /etc/herald-tokens/t true",
+		"File /etc/kubernetes/pki/ca.crt true",
+		"File /var/lib/herald/gossip.key true",
+		"DirectoryOrCreate /var/run/speaker false",
+	}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if p.Grace != 110 {
+		t.Errorf("the pod has %d s to end, want 110 for a linger of 90 s", p.Grace)
+	}
+}
+
+func TestProbes(t *testing.T) {
+	for _, test := range []struct{ listen, want string }{
+		{"127.0.0.1:9474", "127.0.0.1 9474"},
+		{":9474", "127.0.0.1 9474"},
+		{"0.0.0.0:9475", "127.0.0.1 9475"},
+		{"[::]:9474", "127.0.0.1 9474"},
+		{"localhost:9474", "127.0.0.1 9474"},
+		{"10.0.1.1:9474", "10.0.1.1 9474"},
+		{"[::1]:9474", "::1 9474"},
+	} {
+		t.Run(test.listen, func(t *testing.T) {
+			c := staticPod(t, manifests.Options{Config: parse(t, bgp+peer+fmt.Sprintf("metrics: {listen: %q}", test.listen))}).Containers[0]
+			got := []string{c.Liveness.String(), c.Readiness.String()}
+			if diff := cmp.Diff([]string{test.want + " /healthz", test.want + " /readyz"}, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+	c := staticPod(t, manifests.Options{Config: parse(t, bgp+peer+`metrics: {listen: ""}`)}).Containers[0]
+	if c.Liveness != nil || c.Readiness != nil {
+		t.Errorf("without metrics there are the probes %v and %v", c.Liveness, c.Readiness)
+	}
+}
+
+// TestRefused checks what cannot be put into a manifest.
+func TestRefused(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		config string
+		kind   manifests.Kind
+		o      manifests.Options
+		want   string
+	}{
+		{name: "kind", kind: "deployment", want: `there is no manifest of kind "deployment", only static-pod, daemonset and systemd`},
+		{name: "image", o: manifests.Options{Image: "herald: dev"}, want: `the image is "herald: dev", which a manifest cannot name`},
+		{name: "binary", kind: manifests.Systemd, o: manifests.Options{Binary: "herald"}, want: `the path of the binary is "herald": want an absolute path of letters, digits and . _ - / @ +`},
+		{name: "path", o: manifests.Options{File: "herald.yaml"}, want: `the path of the configuration is "herald.yaml": want an absolute path of letters, digits and . _ - / @ +`},
+		{name: "shared folder", o: manifests.Options{File: "/etc/herald.yaml"}, want: "the configuration is in /etc, which others share: put it into a folder of its own below, which Herald can be given as a whole"},
+		{name: "folder of kubeadm", o: manifests.Options{File: "/etc/kubernetes/herald.yaml"}, want: "the configuration is in /etc/kubernetes, which others share: put it into a folder of its own below, which Herald can be given as a whole"},
+		{name: "socket", config: bgp + peer + "admin: {socket: /run/herald.sock}", want: "admin.socket is in /run, which others share: put it into a folder of its own below, which Herald can be given as a whole"},
+		{name: "file", config: strings.Replace(arp, "/etc/herald/c.crt", "/etc/herald/%i", 1), want: `a file of the configuration is "/etc/herald/%i": want an absolute path of letters, digits and . _ - / @ +`},
+		{name: "port", config: bgp + peer + `metrics: {listen: ":0"}`, want: `metrics.listen is ":0": a probe needs to know the port, want one of 1 to 65535`},
+		{name: "zone", config: bgp + peer + `metrics: {listen: "[fe80::1%eth0]:9474"}`, want: `metrics.listen is "[fe80::1%eth0]:9474": a probe needs an address without a zone`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if test.kind == "" {
+				test.kind = manifests.StaticPod
+			}
+			if test.config != "" {
+				test.o.Config = parse(t, test.config)
+			}
+			if out, err := manifests.Make(test.kind, test.o); err == nil || err.Error() != test.want {
+				t.Errorf("got %v, want %s\n%s", err, test.want, out)
+			}
+		})
+	}
+}
