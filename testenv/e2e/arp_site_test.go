@@ -31,6 +31,8 @@ func flatMasters() []string { return []string{"m1", "m2", "m3"} }
 type flat struct {
 	*lab.Lab
 	seen *segment.Observer
+	// target is what it watches.
+	target segment.Target
 	// dir has a folder for each master, which it has as /etc/herald.
 	dir string
 	// blind are the rules that the test breaks on purpose.
@@ -43,8 +45,16 @@ func newFlat(t *testing.T) *flat {
 	dir := t.TempDir()
 	must(t, os.CopyFS(dir, os.DirFS("../topologies/flat")))
 	f := &flat{Lab: startLab(t, "flat.clab.yml", map[string]string{"FLAT_DIR": dir}), dir: dir}
+	f.observe(t, segment.Flat(f.Lab))
+	return f
+}
+
+// observe has o1 watch the target, and judges at the end of the test what it has seen.
+func (f *flat) observe(t *testing.T, target segment.Target) {
+	t.Helper()
 	var err error
-	f.seen, err = segment.Observe(f.Node("o1"), segment.Flat(f.Lab))
+	f.target = target
+	f.seen, err = segment.Observe(f.Node("o1"), target)
 	must(t, err)
 	t.Cleanup(func() {
 		for _, v := range segment.Judge(f.seen.Trace(), segment.DefaultLimits()) {
@@ -56,7 +66,6 @@ func newFlat(t *testing.T) *flat {
 			t.Error(err)
 		}
 	})
-	return f
 }
 
 // newElected is a site that is up, and its holder.
@@ -111,7 +120,7 @@ func (f *flat) asked(t *testing.T, times int) {
 	})
 }
 
-func (f *flat) vips() []netip.Addr { return segment.Flat(f.Lab).VIPs }
+func (f *flat) vips() []netip.Addr { return f.target.VIPs }
 
 // stays checks that since an instant the VIP has been that master's, without a break.
 func (f *flat) stays(t *testing.T, holder string, since time.Duration) {

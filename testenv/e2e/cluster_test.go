@@ -40,6 +40,8 @@ func newCluster(l *lab.Lab) *cluster {
 type master struct {
 	number int
 	lab    *lab.Lab
+	// segment says that masters and router share one, as in machines.clab.yml.
+	segment bool
 }
 
 func (m master) String() string { return fmt.Sprintf("m%d", m.number) }
@@ -60,6 +62,9 @@ func (m master) status(t *testing.T) (admin.Status, error) {
 // hop is the master's address on the link to a router, in the VIP's family.
 func (m master) hop(r router, vip string) netip.Addr {
 	j := strings.TrimPrefix(r.Name(), "r")
+	if m.segment {
+		return netip.MustParseAddr(fmt.Sprintf(map[string]string{"ipv4": "10.0.%s.%d", "ipv6": "fd00:%s::%d"}[family(vip)], j, m.number))
+	}
 	if family(vip) == "ipv6" {
 		return netip.MustParseAddr(fmt.Sprintf("fd00:%s:%d::1", j, m.number))
 	}

@@ -69,7 +69,12 @@ func images() map[string]lab.Image {
 // the logs of its nodes are shown.
 func startLab(t *testing.T, file string, variables map[string]string) *lab.Lab {
 	t.Helper()
-	path := "../topologies/" + file
+	return startTopology(t, "../topologies/"+file, variables, images())
+}
+
+// startTopology is startLab with the file's path, and other images.
+func startTopology(t *testing.T, path string, variables map[string]string, images map[string]lab.Image) *lab.Lab {
+	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +87,7 @@ func startLab(t *testing.T, file string, variables map[string]string) *lab.Lab {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	l, err := lab.Start(t.Context(), log, topology, lab.Options{Hold: true, Images: images(), Dir: t.TempDir()})
+	l, err := lab.Start(t.Context(), log, topology, lab.Options{Hold: true, Images: images, Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,42 +11,68 @@ import (
 	"time"
 )
 
-// TestBootOrders cuts the power of three masters and a router, and gives it
-// back in each of the 24 orders, to each when the one before has found its
-// place. Apiserver and registry are stubs here, healthy at once; TestControlPlane
-// has some of the orders with the real ones. The other router runs all along.
+// TestBootOrders gives three masters and a router, set up by cloud-init's
+// user-data, their power in each of the 24 orders. Nothing is announced while
+// there is no apiserver, or one that is not ready. As each becomes ready its
+// master is announced, and who joins reaches the others by the VIP. A master that
+// loses its power leaves the router by itself. The apiservers are stubs here;
+// TestControlPlane has some of the orders with the real ones.
 func TestBootOrders(t *testing.T) {
 	orders := permutations("m1", "m2", "m3", "r1")
 	const labs = 3
 	for i, some := range slices.Collect(slices.Chunk(orders, len(orders)/labs)) {
 		t.Run(fmt.Sprintf("lab %d", i+1), func(t *testing.T) {
 			t.Parallel()
-			c := newCluster(startLab(t, "bgp.clab.yml", nil))
-			boot(t, c.Lab, "r2")
+			s := newMachines(t, readUserData(t, "master-bgp.yaml", masterWords(t)), readUserData(t, "router.yaml", nil).image(t))
 			for _, order := range some {
-				t.Run(strings.Join(order, " "), func(t *testing.T) { c.testOrder(t, order) })
+				if !t.Run(strings.Join(order, " "), func(t *testing.T) { s.testOrder(t, order) }) {
+					return // the machines are in no known state
+				}
 			}
 		})
 	}
 }
 
-func (c *cluster) testOrder(t *testing.T, order []string) {
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
+func (s *machines) testOrder(t *testing.T, order []string) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 	defer cancel()
+	masters := s.named(order...)
+	var routes *recorder
 	for _, name := range order {
-		must(t, c.Node(name).PowerOff())
-	}
-	for _, name := range order {
-		must(t, c.Node(name).PowerOn(ctx))
-		for _, m := range c.masters {
-			if m.String() == name {
-				m.announced(t)
-			}
+		must(t, s.Node(name).PowerOn(ctx))
+		if name == "r1" {
+			routes = record(t, s.Node(name))
 		}
 	}
 	last := time.Now()
-	c.announces(t, c.masters...)
-	t.Logf("all routes there %v after the last had power", time.Since(last).Round(poll))
+	s.sessionsUp(t, masters...)
+	t.Logf("all sessions up %v after the last had power", time.Since(last).Round(poll))
+	s.withdrawn(t, "caFile")
+	for _, m := range masters {
+		s.kubeadm(t, m)
+	}
+	s.withdrawn(t, "500")
+	must(t, s.check())
+	if changes := routes.since(); len(changes) > 0 {
+		t.Fatalf("before any apiserver is ready the router has had routes: %v", changes)
+	}
+
+	for i, m := range masters {
+		s.ready(m)
+		s.announces(t, masters[:i+1]...)
+		if i == 0 {
+			s.serves(t, masters[1].base())
+			s.serves(t, s.Node("c1"))
+		}
+	}
+
+	s.loses(t, masters[0])
+	eventually(t, soon, func() error { return leadsTo(s.r1(), masters[1:]...) })
+	s.serves(t, s.Node("c1"))
+	s.loses(t, masters[1])
+	s.loses(t, masters[2])
+	eventually(t, soon, func() error { return leadsTo(s.r1()) })
+	must(t, s.r1().PowerOff())
 }
 
 // permutations are all orders of the items.

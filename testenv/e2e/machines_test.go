@@ -1,0 +1,125 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/stub"
+)
+
+// machines is the lab of machines.clab.yml, with kubeadm's part played by the
+// test: nothing of a master is there before init.
+type machines struct {
+	*cluster
+	pki *pki
+	// apiservers are by the name of their master.
+	apiservers map[string]*apiserver
+}
+
+// apiserver is a stub on a master.
+type apiserver struct {
+	*stub.Server
+	stop func()
+}
+
+// newMachines makes machines without power. The router's image is its own.
+func newMachines(t *testing.T, masters userData, r1 lab.Image) *machines {
+	t.Helper()
+	l := startTopology(t, machinesFile, nil, map[string]lab.Image{"master": masters.image(t), "router": r1})
+	m := &machines{
+		cluster:    &cluster{Lab: l, routers: []router{{l.Node("r1")}}},
+		pki:        newPKI(t),
+		apiservers: make(map[string]*apiserver),
+	}
+	for i := 1; i <= 3; i++ {
+		m.masters = append(m.masters, master{number: i, lab: l, segment: true})
+	}
+	for _, name := range []string{"m1", "m2", "m3", "r1"} {
+		must(t, l.Node(name).PowerOff())
+	}
+	return m
+}
+
+// r1 is the router.
+func (s *machines) r1() router { return s.routers[0] }
+
+// named are the masters with these names, in their order.
+func (s *machines) named(names ...string) (list []master) {
+	for _, name := range names {
+		if i := slices.IndexFunc(s.masters, func(m master) bool { return m.String() == name }); i >= 0 {
+			list = append(list, s.masters[i])
+		}
+	}
+	return list
+}
+
+// kubeadm does to a master what `kubeadm init` and `join` do, as far as Herald
+// sees it: there is a CA, and an apiserver that is not ready yet.
+func (s *machines) kubeadm(t *testing.T, m master) {
+	t.Helper()
+	ca, err := os.ReadFile(filepath.Join(s.pki.dir, "ca.crt"))
+	must(t, err)
+	const write = `mkdir -p /etc/kubernetes/pki && printf %s "$1" > /etc/kubernetes/pki/ca.crt`
+	_, err = run(t, m.speaker(), "sh", "-c", write, "sh", string(ca))
+	must(t, err)
+	cert, err := tls.LoadX509KeyPair(filepath.Join(s.pki.dir, "apiserver.crt"), filepath.Join(s.pki.dir, "apiserver.key"))
+	must(t, err)
+	a := &apiserver{Server: stub.APIServer(m.String())}
+	a.SetAll(stub.Answer{Status: http.StatusInternalServerError, Body: "[-]etcd failed"})
+	a.stop = serveTLS(t, m.base(), ":6443", a.Server, &tls.Config{Certificates: []tls.Certificate{cert}})
+	s.apiservers[m.String()] = a
+}
+
+// ready has the master's apiserver be well from now on.
+func (s *machines) ready(m master) { s.apiservers[m.String()].SetAll(stub.Answer{}) }
+
+// loses has a master lose its power, its apiserver too.
+func (s *machines) loses(t *testing.T, m master) {
+	t.Helper()
+	must(t, m.base().PowerOff())
+	s.apiservers[m.String()].stop()
+}
+
+// withdrawn waits until every master's speaker says that its check of the
+// apiserver fails for this reason, and checks that it announces nothing.
+func (s *machines) withdrawn(t *testing.T, reason string) {
+	t.Helper()
+	for _, m := range s.masters {
+		eventually(t, soon, func() error {
+			status, err := m.status(t)
+			if err != nil {
+				return err
+			}
+			if c := status.Checks[0]; !strings.Contains(c.Reason, reason) {
+				return fmt.Errorf("check %s of %s is %s: %s, want %s", c.Name, m, c.State, c.Reason, reason)
+			}
+			for _, v := range status.VIPs {
+				if v.Stage != "withdrawn" {
+					t.Fatalf("%s has %s %s: %s", m, v.Address, v.Stage, v.Reason)
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// serves checks that the VIP is answered for by a ready apiserver, as a machine sees it.
+func (s *machines) serves(t *testing.T, from *lab.Node) {
+	t.Helper()
+	transport := &http.Transport{DialContext: from.DialContext, TLSClientConfig: s.pki.client(t), DisableKeepAlives: true}
+	get := http.Client{Transport: transport, Timeout: soon}
+	for _, url := range []string{"https://" + vip4 + ":6443/readyz", "https://[" + vip6 + "]:6443/readyz"} {
+		if status := ask(t.Context(), &get, url); status != http.StatusOK {
+			t.Errorf("%s answers %s with %d, want 200", url, from.Name(), status)
+		}
+	}
+}

@@ -1,0 +1,263 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/admin"
+)
+
+const heraldYAML = "/etc/herald/herald.yaml"
+
+// routerConfig is one of the configurations of manifests/routers, and what the
+// masters' has to be for it.
+type routerConfig struct {
+	name, file string
+	upstream   upstream
+	// uncomment is a word of the comments that are turned into configuration, on both sides.
+	uncomment, heraldComment string
+	// peers replaces the peers of the masters.
+	peers string
+	// singleHop has the masters speak BFD for a neighbour on the link.
+	singleHop bool
+	// neighbour is the router's name for a master, a format of its number.
+	neighbour string
+	// deep is for the configurations that are not a variant of one that has been tested in depth.
+	deep bool
+}
+
+const (
+	overIPv6   = "\n  - {address: \"fd00:1::254\", asn: 64500, families: [ipv4, ipv6], bfd: {}}\n"
+	unnumbered = "\n  - {interface: eth2, asn: 64500, bfd: {}}\n"
+)
+
+var routerConfigs = []routerConfig{
+	{name: "FRR", file: "frr.conf", upstream: frr{}, neighbour: "10.0.1.%d", deep: true},
+	{name: "FRR MD5", file: "frr.conf", upstream: frr{}, neighbour: "10.0.1.%d", uncomment: "password", heraldComment: "passwordFile"},
+	{name: "FRR GTSM", file: "frr.conf", upstream: frr{}, neighbour: "10.0.1.%d", uncomment: "ttl-security", heraldComment: "ttlSecurity"},
+	{name: "FRR RFC 8950", file: "frr-rfc8950.conf", upstream: frr{}, neighbour: "fd00:1::%d", peers: overIPv6, deep: true},
+	{name: "FRR unnumbered", file: "frr-unnumbered.conf", upstream: frr{}, neighbour: "eth1%d", peers: unnumbered, deep: true},
+	{name: "BIRD", file: "bird.conf", upstream: bird{}, neighbour: "m%d", deep: true},
+	{name: "BIRD MD5", file: "bird.conf", upstream: bird{}, neighbour: "m%d", uncomment: "password", heraldComment: "passwordFile"},
+	{name: "BIRD GTSM", file: "bird.conf", upstream: bird{}, neighbour: "m%d", uncomment: "security", heraldComment: "ttlSecurity", singleHop: true},
+	{name: "BIRD RFC 8950", file: "bird-rfc8950.conf", upstream: bird{}, neighbour: "m%d", peers: overIPv6, deep: true},
+}
+
+// masterData is the user-data of the masters, with one VIP more that the router does not know.
+func (c routerConfig) masterData(t *testing.T) userData {
+	t.Helper()
+	u := readUserData(t, "master-bgp.yaml", masterWords(t))
+	u = u.replace(t, heraldYAML, "\nchecks:\n", "\n- {name: stray, addresses: [10.99.0.11, \"fd00:99::11\"], announce: bgp, checks: [apiserver]}\nchecks:\n")
+	text := u.file(t, heraldYAML)
+	want := text
+	if c.heraldComment != "" {
+		want = uncomment(t, want, c.heraldComment)
+	}
+	if c.singleHop {
+		want = strings.ReplaceAll(want, "bfd: {}", "bfd: {multihop: false}")
+	}
+	if c.peers != "" {
+		before, _, _ := strings.Cut(want, "  peers:\n")
+		want = before + "  peers:" + c.peers
+	}
+	u = u.replace(t, heraldYAML, text, want)
+	u.Files = append(u.Files, userFile{Path: "/etc/herald/bgp-password", Content: "sesame\n", Permissions: "0600"})
+	return u
+}
+
+// neighbours are the router's name for a master, in each of its sessions.
+func (c routerConfig) neighbours(m master) []string {
+	name := fmt.Sprintf(c.neighbour, m.number)
+	switch {
+	case c.peers != "":
+		return []string{name}
+	case c.upstream == bird{}:
+		return []string{name, name + "_6"}
+	}
+	return []string{name, fmt.Sprintf("fd00:1::%d", m.number)}
+}
+
+// TestRouterConfig runs every configuration of manifests/routers, with the
+// masters of the user-data: the VIP has three next hops, another address none,
+// nothing is sent back, and a path is watched by BFD. In depth: a power loss is
+// found by BFD, GRACEFUL_SHUTDOWN moves connections to others, and a master that
+// sends too much loses its session and says why.
+func TestRouterConfig(t *testing.T) {
+	for _, c := range routerConfigs {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			conf := readRouter(t, c.file)
+			if c.uncomment != "" {
+				conf = uncomment(t, conf, c.uncomment)
+			}
+			s := newMachines(t, c.masterData(t), c.upstream.image(t, conf))
+			s.bootAll(t)
+			s.spreadsOver(t, 3)
+			c.accepts(t, s)
+			if c.deep {
+				c.powerLoss(t, s)
+				c.gracefulShutdown(t, s)
+				c.tooMany(t, s)
+			}
+		})
+	}
+}
+
+// bootAll brings the router and all masters up, with apiservers that are ready.
+func (s *machines) bootAll(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{"r1", "m1", "m2", "m3"} {
+		must(t, s.Node(name).PowerOn(t.Context()))
+	}
+	for _, m := range s.masters {
+		s.kubeadm(t, m)
+		s.ready(m)
+	}
+}
+
+// spreadsOver waits until the router's kernel has this many next hops for the VIP.
+func (s *machines) spreadsOver(t *testing.T, want int) {
+	t.Helper()
+	eventually(t, soon, func() error {
+		for _, vip := range []string{vip4, vip6} {
+			got, err := ways(s.r1().Node, vip)
+			if err != nil {
+				return err
+			}
+			if got != want {
+				return fmt.Errorf("r1 spreads %s over %d next hops, want %d", vip, got, want)
+			}
+		}
+		return nil
+	})
+}
+
+// accepts checks what the router takes and what it sends.
+func (c routerConfig) accepts(t *testing.T, s *machines) {
+	t.Helper()
+	stray := []string{"10.99.0.11", "fd00:99::11"}
+	for _, m := range s.masters {
+		eventually(t, soon, func() error {
+			status, err := m.status(t)
+			if err != nil {
+				return err
+			}
+			var sent int
+			for _, p := range status.Peers {
+				if p.BFD == nil || p.BFD.State != "up" || p.BFD.DetectionTime != 0.15 {
+					return fmt.Errorf("BFD of %s with %s: %+v", m, p.Name, p.BFD)
+				}
+				for _, a := range stray {
+					if slices.Contains(p.Advertised, hostPrefix(a)) {
+						sent++
+					}
+				}
+			}
+			if sent != len(stray) {
+				return fmt.Errorf("%s has sent %d of %q", m, sent, stray)
+			}
+			return nil
+		})
+		for _, n := range c.neighbours(m) {
+			if sent := c.upstream.sent(t, s.r1().Node, n); sent != 0 {
+				t.Errorf("%s has been sent %d routes", n, sent)
+			}
+		}
+	}
+	for _, a := range stray {
+		if n, err := ways(s.r1().Node, a); n != 0 || err != nil {
+			t.Errorf("the router took %s, which is not in its list (%d next hops, %v)", a, n, err)
+		}
+	}
+	s.serves(t, s.Node("c1"))
+}
+
+// powerLoss takes the power of a master, and gives it back.
+func (c routerConfig) powerLoss(t *testing.T, s *machines) {
+	t.Helper()
+	m := s.masters[1]
+	s.loses(t, m)
+	s.spreadsOver(t, 2)
+	for _, n := range c.neighbours(m) {
+		if why := c.upstream.reset(t, s.r1().Node, n); !strings.Contains(why, "BFD") {
+			t.Errorf("the router lost %s by something else than BFD: %s", n, why)
+		}
+	}
+	s.serves(t, s.Node("c1"))
+	must(t, m.base().PowerOn(t.Context()))
+	s.kubeadm(t, m)
+	s.ready(m)
+	s.spreadsOver(t, 3)
+}
+
+// gracefulShutdown has a master ask for others to be used.
+func (c routerConfig) gracefulShutdown(t *testing.T, s *machines) {
+	t.Helper()
+	m := s.masters[0]
+	text := s.config(t, m)
+	s.configure(t, m, strings.Replace(text, "\n  asn: 64512\n", "\n  asn: 64512\n  communities: [graceful-shutdown]\n", 1))
+	s.spreadsOver(t, 2)
+	status, err := m.status(t)
+	must(t, err)
+	for _, p := range status.Peers {
+		if p.State != "established" || len(p.Advertised) == 0 {
+			t.Errorf("%s sends %s nothing", m, p.Name)
+		}
+	}
+	s.configure(t, m, text)
+	s.spreadsOver(t, 3)
+}
+
+// tooMany has a master send more than the router's limit of 16 routes.
+func (c routerConfig) tooMany(t *testing.T, s *machines) {
+	t.Helper()
+	m := s.masters[2]
+	text := s.config(t, m)
+	var more []string
+	for i := range 17 {
+		more = append(more, fmt.Sprintf("10.99.1.%d", i), fmt.Sprintf(`"fd00:99:1::%d"`, i))
+	}
+	s.configure(t, m, strings.Replace(text, "[10.99.0.11,", "["+strings.Join(more, ", ")+", 10.99.0.11,", 1))
+	s.spreadsOver(t, 2)
+	var said admin.Peer
+	eventually(t, soon, func() error {
+		status, err := m.status(t)
+		if err != nil {
+			return err
+		}
+		for _, p := range status.Peers {
+			if !strings.Contains(strings.ToLower(p.Reason), "prefix") {
+				return fmt.Errorf("%s says of %s: %s: %q", m, p.Name, p.State, p.Reason)
+			}
+			said = p
+		}
+		return nil
+	})
+	t.Logf("status says of %s: %s", said.Name, said.Reason)
+	s.serves(t, s.Node("c1"))
+}
+
+// config is a master's configuration.
+func (s *machines) config(t *testing.T, m master) string {
+	t.Helper()
+	text, err := run(t, m.speaker(), "cat", heraldYAML)
+	must(t, err)
+	return text
+}
+
+// configure gives a master's speaker another configuration.
+func (s *machines) configure(t *testing.T, m master, text string) {
+	t.Helper()
+	if text == s.config(t, m) {
+		t.Fatal("the configuration is to change, and does not")
+	}
+	_, err := run(t, m.speaker(), "sh", "-c", `printf %s "$1" > `+heraldYAML, "sh", text)
+	must(t, err)
+	must(t, m.speaker().Daemon("herald").Signal(unix.SIGHUP))
+}
