@@ -38,7 +38,10 @@ test: root ## run all tests with the race detector
 	go test -race ./...
 
 e2e: root lab-binaries race-binary $(REALPARTS)/bin/kube-apiserver ## run the tests on FRR, etcd, kube-apiserver and a registry
-	testenv/install iproute2 frr bird2 keepalived curl etcd-server docker-registry nftables
+	testenv/install iproute2 frr bird2 keepalived curl etcd-server docker-registry nftables procps
+	@# It is wanted for its schema, not to set this machine up at the next boot.
+	@command -v cloud-init >/dev/null || { mkdir -p /etc/cloud && touch /etc/cloud/cloud-init.disabled; }
+	testenv/install cloud-init
 	go test -tags e2e -count=1 -timeout 40m ./testenv/...
 
 clock: root lab-binaries $(REALPARTS)/bin/kube-apiserver ## set the host's clock an hour off for moments: not where others work

@@ -53,6 +53,21 @@ func TestUserData(t *testing.T) {
 	}
 }
 
+// TestForgottenKey takes the user-data as it is: Herald does not start with the
+// placeholder for a key.
+func TestForgottenKey(t *testing.T) {
+	const key = "/etc/herald/gossip.key"
+	dir := t.TempDir()
+	u := readUserData(t, "master-arp.yaml", nil).replace(t, heraldYAML, key, filepath.Join(dir, key))
+	must(t, u.replace(t, heraldYAML, "\nvips:\n", "\nnodeName: m1\nvips:\n").write(dir))
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, parts["HERALD"], "run", "--config", filepath.Join(dir, heraldYAML)).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "election.keyFile: line 1 is not base64") {
+		t.Errorf("with a placeholder for a key: %v\n%s", err, out)
+	}
+}
+
 // TestUserDataCopies compares what the user-data has of other files, which it
 // cannot refer to, with those.
 func TestUserDataCopies(t *testing.T) {

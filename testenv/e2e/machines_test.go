@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/herald-vip/herald/testenv/lab"
 	"github.com/herald-vip/herald/testenv/stub"
@@ -112,14 +113,17 @@ func (s *machines) withdrawn(t *testing.T, reason string) {
 	}
 }
 
-// serves checks that the VIP is answered for by a ready apiserver, as a machine sees it.
+// serves waits until a ready apiserver answers for the VIP, as a machine sees it.
 func (s *machines) serves(t *testing.T, from *lab.Node) {
 	t.Helper()
 	transport := &http.Transport{DialContext: from.DialContext, TLSClientConfig: s.pki.client(t), DisableKeepAlives: true}
-	get := http.Client{Transport: transport, Timeout: soon}
+	get := http.Client{Transport: transport, Timeout: 5 * time.Second}
 	for _, url := range []string{"https://" + vip4 + ":6443/readyz", "https://[" + vip6 + "]:6443/readyz"} {
-		if status := ask(t.Context(), &get, url); status != http.StatusOK {
-			t.Errorf("%s answers %s with %d, want 200", url, from.Name(), status)
-		}
+		eventually(t, soon, func() error {
+			if status := ask(t.Context(), &get, url); status != http.StatusOK {
+				return fmt.Errorf("%s answers %s with %d, want 200", url, from.Name(), status)
+			}
+			return nil
+		})
 	}
 }

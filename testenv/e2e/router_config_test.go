@@ -97,6 +97,7 @@ func TestRouterConfig(t *testing.T) {
 				conf = uncomment(t, conf, c.uncomment)
 			}
 			s := newMachines(t, c.masterData(t), c.upstream.image(t, conf))
+			showOnFailure(t, c.upstream, s.r1().Node)
 			s.bootAll(t)
 			s.spreadsOver(t, 3)
 			c.accepts(t, s)
@@ -121,18 +122,26 @@ func (s *machines) bootAll(t *testing.T) {
 	}
 }
 
-// spreadsOver waits until the router's kernel has this many next hops for the VIP.
+// spreadsOver waits until the router's kernel has this many next hops for the
+// VIP, and still has them a while later: routes that change pass through others.
 func (s *machines) spreadsOver(t *testing.T, want int) {
 	t.Helper()
+	const looks = 5
+	var steady int
 	eventually(t, soon, func() error {
+		steady++
 		for _, vip := range []string{vip4, vip6} {
 			got, err := ways(s.r1().Node, vip)
+			if err == nil && got != want {
+				err = fmt.Errorf("r1 spreads %s over %d next hops, want %d", vip, got, want)
+			}
 			if err != nil {
+				steady = 0
 				return err
 			}
-			if got != want {
-				return fmt.Errorf("r1 spreads %s over %d next hops, want %d", vip, got, want)
-			}
+		}
+		if steady < looks {
+			return fmt.Errorf("r1 spreads over %d next hops, but has not for long", want)
 		}
 		return nil
 	})
@@ -224,7 +233,6 @@ func (c routerConfig) tooMany(t *testing.T, s *machines) {
 		more = append(more, fmt.Sprintf("10.99.1.%d", i), fmt.Sprintf(`"fd00:99:1::%d"`, i))
 	}
 	s.configure(t, m, strings.Replace(text, "[10.99.0.11,", "["+strings.Join(more, ", ")+", 10.99.0.11,", 1))
-	s.spreadsOver(t, 2)
 	var said admin.Peer
 	eventually(t, soon, func() error {
 		status, err := m.status(t)
@@ -240,6 +248,7 @@ func (c routerConfig) tooMany(t *testing.T, s *machines) {
 		return nil
 	})
 	t.Logf("status says of %s: %s", said.Name, said.Reason)
+	s.spreadsOver(t, 2)
 	s.serves(t, s.Node("c1"))
 }
 

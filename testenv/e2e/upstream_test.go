@@ -3,11 +3,11 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"regexp"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/herald-vip/herald/testenv/lab"
@@ -21,6 +21,23 @@ type upstream interface {
 	reset(t *testing.T, n *lab.Node, neighbour string) string
 	// sent is how many routes a neighbour has been sent.
 	sent(t *testing.T, n *lab.Node, neighbour string) int
+	// commands show what the router has, for a test that failed.
+	commands() [][]string
+}
+
+// showOnFailure prints what the router has, if the test fails.
+func showOnFailure(t *testing.T, u upstream, n *lab.Node) {
+	t.Cleanup(func() {
+		if !t.Failed() {
+			return
+		}
+		for _, argv := range append(u.commands(), []string{"ip", "route"}, []string{"ip", "-6", "route"}) {
+			ctx, cancel := context.WithTimeout(context.Background(), soon)
+			out, err := n.Run(ctx, argv...)
+			cancel()
+			t.Logf("%q on %s: %v\n%s", argv, n.Name(), err, out)
+		}
+	})
 }
 
 // readRouter reads a file of manifests/routers.
@@ -67,6 +84,13 @@ func (frr) sent(t *testing.T, n *lab.Node, neighbour string) (total int) {
 	return total
 }
 
+func (frr) commands() [][]string {
+	return [][]string{
+		{"vtysh", "-c", "show bgp summary"}, {"vtysh", "-c", "show bgp ipv4"}, {"vtysh", "-c", "show bgp ipv6"},
+		{"vtysh", "-c", "show bfd peers brief"},
+	}
+}
+
 // bird is BIRD 2, with the sysctls of the other. Its neighbours are named by protocol.
 type bird struct{}
 
@@ -86,23 +110,22 @@ func (bird) reset(t *testing.T, n *lab.Node, neighbour string) string {
 	return out
 }
 
-func (bird) sent(t *testing.T, n *lab.Node, neighbour string) (total int) {
+func (b bird) sent(t *testing.T, n *lab.Node, neighbour string) (total int) {
 	t.Helper()
-	for _, channel := range []string{"ipv4", "ipv6"} {
-		out, err := run(t, n, "birdc", "show", "route", "table", map[string]string{"ipv4": "master4", "ipv6": "master6"}[channel], "export", neighbour, "count")
-		must(t, err)
-		match := regexp.MustCompile(`(?m)^(\d+) of \d+ routes`).FindStringSubmatch(out)
-		if match == nil {
-			if strings.Contains(out, "No") || strings.Contains(out, "not") { // a session without that family
-				continue
-			}
-			t.Fatalf("birdc says %q", out)
-		}
+	list := regexp.MustCompile(`(\d+) exported`).FindAllStringSubmatch(b.reset(t, n, neighbour), -1)
+	if len(list) == 0 {
+		t.Fatalf("birdc does not say what it has sent to %s", neighbour)
+	}
+	for _, match := range list {
 		count, err := strconv.Atoi(match[1])
 		must(t, err)
 		total += count
 	}
 	return total
+}
+
+func (bird) commands() [][]string {
+	return [][]string{{"birdc", "show", "protocols", "all"}, {"birdc", "show", "route", "all"}, {"birdc", "show", "bfd", "sessions"}}
 }
 
 // ways is over how many next hops the kernel routes to a VIP, of whichever family they are.
