@@ -88,6 +88,7 @@ type Addresses struct {
 type want struct {
 	Binding
 	lifetime  time.Duration
+	link      int // that it was last put on; 0 for none
 	bound     bool
 	since     time.Time // of bound
 	had       bool      // was bound at some time
@@ -190,25 +191,23 @@ func (b Binding) validate() error {
 func (a *Addresses) Unbind(iface string, addrs ...netip.Addr) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, addr := range addrs {
-		if w := a.wants[iface][addr.Unmap()]; w != nil {
-			a.forget(w)
-		}
-	}
 	err := a.upToDate()
-	l, ok := a.view.byName(iface)
-	if err == nil && !ok {
-		return nil
-	}
 	var gone []address
 	for _, addr := range addrs {
-		own := vip(l, addr.Unmap(), a.opts.Lifetime, a.opts.Mark)
-		if at, ok := a.view.places[own.ip][place{l.index, own.subnet}]; ok && !ours(at, iface, a.opts.Mark, a.view.marks) {
-			continue
+		b := Binding{iface, addr.Unmap()}
+		for _, l := range a.on(b) {
+			own := vip(l, b.Addr, a.opts.Lifetime, a.opts.Mark)
+			own.label = "" // a link that got another name changes them
+			if at, ok := a.view.places[own.ip][place{l.index, own.subnet}]; ok && !ours(at, iface, a.opts.Mark, a.view.marks) {
+				continue
+			}
+			// Also when the view lacks it: it may be late, and an address left behind
+			// sends the node's own clients to a dead server.
+			gone = append(gone, own)
 		}
-		// Also when the view lacks it: it may be late, and an address left behind
-		// sends the node's own clients to a dead server.
-		gone = append(gone, own)
+		if w := a.wants[iface][b.Addr]; w != nil {
+			a.forget(w)
+		}
 	}
 	if err == nil {
 		err = a.kernel.remove(gone...)
@@ -220,6 +219,20 @@ func (a *Addresses) Unbind(iface string, addrs ...netip.Addr) error {
 		a.view.drop(at)
 	}
 	return nil
+}
+
+// on lists the links that a binding may be on: the one of that name and, if that is
+// another one by now, the one that it was put on, unless it is wanted there as well.
+func (a *Addresses) on(b Binding) (links []link) {
+	if l, ok := a.view.byName(b.Interface); ok {
+		links = append(links, l)
+	}
+	if w := a.wants[b.Interface][b.Addr]; w != nil {
+		if l, ok := a.view.links[w.link]; ok && l.name != b.Interface && a.wants[l.name][b.Addr] == nil {
+			links = append(links, l)
+		}
+	}
+	return links
 }
 
 // list names an address, or says how many there are.

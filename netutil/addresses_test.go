@@ -307,3 +307,39 @@ func (h *host) watch(addrs ...netip.Addr) <-chan change {
 	h.t.Cleanup(func() { close(done); <-finished })
 	return changes
 }
+
+// A link that gets another name keeps its addresses, and who unbinds knows the old one.
+func TestUnbindAfterRename(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.addVeth("veth0", "veth1")
+	a, _ := start(h, netutil.Options{})
+	eventuallyListening(h, a)
+	both := []netip.Addr{vip4, vip6}
+	for _, addr := range both {
+		h.must(a.Bind("veth0", addr))
+	}
+	h.must(h.nl.LinkSetName(h.link("veth0"), "wan0"))
+	for _, addr := range both {
+		if h.find("wan0", addr) == nil {
+			t.Fatalf("%s did not stay on the link", addr)
+		}
+		eventually(t, "it notices", func() bool { return !status(t, a, "veth0", addr).Bound })
+	}
+	h.must(a.Unbind("veth0", both...))
+	for _, addr := range both {
+		if h.find("wan0", addr) != nil {
+			t.Errorf("%s is left on the link of another name", addr)
+		}
+	}
+
+	// What is wanted by the new name as well stays.
+	h.must(a.Bind("wan0", vip4))
+	h.must(h.nl.LinkSetName(h.link("wan0"), "lan0"))
+	eventually(t, "it notices", func() bool { return !status(t, a, "wan0", vip4).Bound })
+	h.must(a.Bind("lan0", vip4))
+	h.must(a.Unbind("wan0", vip4))
+	if h.find("lan0", vip4) == nil || !status(t, a, "lan0", vip4).Bound {
+		t.Error("what is bound to the link by its new name was taken away")
+	}
+}

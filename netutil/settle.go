@@ -21,6 +21,7 @@ func (a *Addresses) settle(w *want, now bool) error {
 	}
 	l, _ := a.view.byName(w.Interface)
 	addr := vip(l, w.Addr, w.lifetime, a.opts.Mark)
+	w.link = l.index
 	if step == create {
 		return a.create(w, addr, now)
 	}
