@@ -158,18 +158,27 @@ func TestARPSomebodyElseAtWork(t *testing.T) {
 			f.held(t, holder)
 		}
 	}
-	for range 3 {
-		_, err := run(t, f.Node(holder), "nft", "flush", "ruleset")
+	load := f.connect(t)
+	for _, m := range []string{holder, holder, holder, f.others(holder)[0]} {
+		from, before := f.seen.Clock(), f.logged(t, m, "level=WARN.*put back Herald's nftables")
+		_, err := run(t, f.Node(m), "nft", "flush", "ruleset")
 		must(t, err)
 		eventually(t, soon, func() error {
-			out, err := run(t, f.Node(holder), "nft", "list", "tables")
+			out, err := run(t, f.Node(m), "nft", "list", "tables")
 			if err == nil && (!strings.Contains(out, "table arp herald") || !strings.Contains(out, "table inet herald")) {
 				err = errors.New("the tables are " + out)
 			}
 			return err
 		})
+		t.Logf("%s has its tables again %v after the flush", m, (f.seen.Clock() - from).Round(time.Millisecond))
 		f.held(t, holder)
+		f.asked(t, 100) // over the next look at the fence
+		f.stays(t, holder, from)
+		if n := f.logged(t, m, "level=WARN.*put back Herald's nftables") - before; n != 1 {
+			t.Errorf("%s logged %d times that it put back its tables, want once", m, n)
+		}
 	}
+	load.none(t)
 }
 
 // shout sends frames from a node, one after the other, at a rate.

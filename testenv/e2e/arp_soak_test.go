@@ -34,4 +34,7 @@ func TestARPSoak(t *testing.T) {
 	if len(report.Trace.Incidents) < 200 || report.Holders < 50 {
 		t.Errorf("%d faults, after which the holder changed %d times: too few to tell anything", len(report.Trace.Incidents), report.Holders)
 	}
+	if report.Looks["announced"] < 200 || report.Looks["withdrawn"] < 200 {
+		t.Errorf("kernels were compared with what their speakers say %v times only", report.Looks)
+	}
 }

@@ -27,6 +27,8 @@ const (
 	Dropped Rule = "dropped"
 	// Grown: memory, goroutines and descriptors do not grow.
 	Grown Rule = "grown"
+	// Disagrees: what a speaker says of an address on a flat layer 2 its kernel does.
+	Disagrees Rule = "disagrees"
 )
 
 // Violation is a rule broken.

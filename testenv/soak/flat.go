@@ -53,6 +53,7 @@ type flatRun struct {
 	load     *load
 	schedule Schedule
 	samples  []Sample
+	witness  witness
 	faults   int
 	// offset is the observer's clock when the recorder's began.
 	offset time.Duration
@@ -86,6 +87,7 @@ func RunFlat(ctx context.Context, log *slog.Logger, o FlatOptions) (_ *FlatRepor
 		return nil, errors.Join(err, r.site.Close())
 	}
 	r.rec = newRecorder()
+	r.witness = witness{rec: r.rec, looks: make(map[string]int)}
 	r.offset = r.segment.Clock() - r.rec.clock()
 	r.injector = newInjector(r.site, r.rec, nil, r.schedule)
 	r.injector.planned = r.segment.Move
@@ -93,7 +95,7 @@ func RunFlat(ctx context.Context, log *slog.Logger, o FlatOptions) (_ *FlatRepor
 	trace, seen := r.rec.snapshot(), r.segment.Trace()
 	err = errors.Join(err, r.close())
 	report := &FlatReport{
-		Seed: o.Seed, Lease: o.Lease, Trace: &trace, Probes: probes, Samples: r.samples, Growth: Grow(r.samples),
+		Seed: o.Seed, Lease: o.Lease, Looks: r.witness.looks, Trace: &trace, Probes: probes, Samples: r.samples, Growth: Grow(r.samples),
 		Violations: append(r.check(&trace, seen), CheckGrowth(r.samples)...),
 	}
 	report.count(seen, o.Limits)
@@ -128,7 +130,10 @@ func (r *flatRun) observe(ctx context.Context) (_ []*probe.Result, err error) {
 	loading, stop := context.WithCancel(context.WithoutCancel(ctx))
 	stalls := newObservers(r.rec)
 	stalls.stalls(loading)
-	defer func() { stop(); err = errors.Join(err, stalls.wait()) }()
+	defer func() { stop(); r.witness.running.Wait(); err = errors.Join(err, stalls.wait()) }()
+	for _, m := range masters {
+		r.witness.watch(loading, m, r.site.Node(m+"-speaker"))
+	}
 	r.load = startLoad(loading, r.site.Node("c1"), flatVIPs()...)
 	for n := 0; ctx.Err() == nil && (n == 0 || r.faults < r.Faults) && err == nil; n++ {
 		err = r.round(ctx, n)
@@ -219,6 +224,10 @@ func (r *flatRun) check(t *Trace, seen *segment.Trace) (found []Violation) {
 		for _, gap := range r.unheld(t, seen.Silences(vip, silent)) {
 			found = append(found, Violation{gap.From, Missing, fmt.Sprintf("nobody answers for %s until %s, though nothing is wrong", vip, clock(gap.To)), faultsAround(t, gap.From)})
 		}
+	}
+	for _, v := range r.witness.found {
+		v.Around = faultsAround(t, v.At)
+		found = append(found, v)
 	}
 	for _, c := range t.Crashes {
 		found = append(found, Violation{c.At, Crashed, fmt.Sprintf("the speaker of %s ended: %s", c.Master, c.Reason), nil})

@@ -21,9 +21,11 @@ type FlatReport struct {
 	Lease time.Duration `json:"leaseNs"`
 	// Questions is how often the observer asked, Answers how many answers it
 	// saw, Holders how often the holder changed, over both addresses of the VIP.
-	Questions  int             `json:"questions"`
-	Answers    int             `json:"answers"`
-	Holders    int             `json:"holders"`
+	Questions int `json:"questions"`
+	Answers   int `json:"answers"`
+	Holders   int `json:"holders"`
+	// Looks is how often a kernel was compared with what its speaker says, by stage.
+	Looks      map[string]int  `json:"looks"`
 	Strangers  map[string]int  `json:"strangers"`
 	Violations []Violation     `json:"violations"`
 	Probes     []*probe.Result `json:"probes"`
@@ -76,6 +78,7 @@ func (r *FlatReport) WriteText(w io.Writer) error {
 		return err
 	}
 	two := slices.ContainsFunc(r.Violations, func(v Violation) bool { return v.Rule == Rule(segment.TwoHolders) })
+	fmt.Fprintf(&b, "\nkernels compared with what their speakers say: %v\n", r.Looks)
 	fmt.Fprintf(&b, "\ntwo holders: %s\n%d violations\n", map[bool]string{false: "never", true: "YES"}[two], len(r.Violations))
 	for _, v := range r.Violations {
 		fmt.Fprintf(&b, "\n%s\n", v)

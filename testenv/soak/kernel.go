@@ -1,0 +1,210 @@
+package soak
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/nftables"
+
+	"github.com/herald-vip/herald/admin"
+	"github.com/herald-vip/herald/testenv/lab"
+)
+
+// reading is what a master's kernel has of an address, while the speaker said the same of
+// it before and after.
+type reading struct {
+	at     time.Duration // before the kernel was read
+	master string
+	addr   netip.Addr
+	stage  string
+	since  time.Time // of stage
+	bound  bool
+	// open is how long the fence lets it be answered for: what is left of the lock
+	// that ends first, 0 if one is closed.
+	open time.Duration
+	// The lease ends between least and most, if the speaker holds it.
+	least, most time.Duration
+}
+
+// closing is how long before its lease ends the fence may be closed.
+const closing = 100 * time.Millisecond
+
+// wrong says what is wrong with a reading, empty if nothing is. What lasts only until
+// somebody has mended what a fault broke is wrong if it is found again.
+func (l reading) wrong() (what string, lasts bool) {
+	announced := l.stage == "announced"
+	switch {
+	case announced && !l.bound:
+		return "announced, but not on the link", true
+	case announced && l.open == 0 && l.at+closing < l.least:
+		return "announced, but the fence is closed", true
+	case announced && l.at+l.open > l.most:
+		return fmt.Sprintf("the fence is open %v beyond the lease", l.at+l.open-l.most), false
+	case !announced && l.open > 0:
+		return fmt.Sprintf("%s, but the fence is open for %v", l.stage, l.open), false
+	case l.stage == "withdrawn" && l.bound:
+		return "withdrawn, but on the link", false
+	}
+	return "", false
+}
+
+// witness looks at the kernels of the masters and compares them with what the speakers say.
+type witness struct {
+	rec     *recorder
+	running sync.WaitGroup
+
+	mu    sync.Mutex
+	looks map[string]int // by stage
+	found []Violation
+}
+
+// watch looks at a master again and again, until ctx ends.
+func (w *witness) watch(ctx context.Context, master string, speaker *lab.Node) {
+	const often = 250 * time.Millisecond
+	w.running.Go(func() {
+		before := make(map[netip.Addr]reading)
+		tick := time.NewTicker(often)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+			looks := w.at(ctx, master, speaker)
+			w.take(looks, before)
+			clear(before)
+			for _, l := range looks {
+				before[l.addr] = l
+			}
+		}
+	})
+}
+
+// take judges looks, of which before has the last ones.
+func (w *witness) take(looks []reading, before map[netip.Addr]reading) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, l := range looks {
+		w.looks[l.stage]++
+		what, lasts := l.wrong()
+		if last := before[l.addr]; lasts {
+			if was, _ := last.wrong(); was != what || !last.since.Equal(l.since) {
+				continue
+			}
+		}
+		if what != "" {
+			w.found = append(w.found, Violation{l.at, Disagrees, fmt.Sprintf("%s on %s: %s", l.addr, l.master, what), nil})
+		}
+	}
+}
+
+// at looks at a master once. There are no looks if it cannot be asked, or has not
+// stayed as it was.
+func (w *witness) at(ctx context.Context, master string, speaker *lab.Node) (looks []reading) {
+	daemons := speaker.Daemons()
+	if len(daemons) == 0 || !speaker.Running() {
+		return nil
+	}
+	const patient = 500 * time.Millisecond // with who is frozen
+	ask := func() (admin.Status, error) {
+		ctx, cancel := context.WithTimeout(ctx, patient)
+		defer cancel()
+		return admin.NewClient(fmt.Sprintf("/proc/%d/root/run/herald/herald.sock", daemons[0].Pid())).Status(ctx)
+	}
+	asked := w.rec.clock()
+	before, err := ask()
+	if err != nil {
+		return nil
+	}
+	at := w.rec.clock()
+	bound, open, err := kernel(speaker)
+	if err != nil {
+		return nil
+	}
+	after, err := ask()
+	answered := w.rec.clock()
+	if err != nil || !after.Started.Equal(before.Started) {
+		return nil
+	}
+	for _, v := range before.VIPs {
+		i := slices.IndexFunc(after.VIPs, func(o admin.VIP) bool { return o.Address == v.Address })
+		if i < 0 || after.VIPs[i].Stage != v.Stage || !after.VIPs[i].Since.Equal(v.Since) || v.Error != "" || after.VIPs[i].Error != "" {
+			continue
+		}
+		looks = append(looks, reading{
+			at: at, master: master, addr: v.Address, stage: v.Stage, since: v.Since, bound: bound[v.Address], open: open[v.Address],
+			least: asked + left(before, v.Name), most: answered + left(after, v.Name),
+		})
+	}
+	return looks
+}
+
+// left is how long the speaker's lease of a VIP lasts.
+func left(s admin.Status, vip string) time.Duration {
+	if s.Election != nil {
+		for _, l := range s.Election.Leases {
+			if l.VIP == vip && l.Holder == s.Node {
+				return time.Duration(l.Left * float64(time.Second))
+			}
+		}
+	}
+	return 0
+}
+
+// kernel reads which addresses a node has, and for how long its fence is open for those.
+func kernel(n *lab.Node) (bound map[netip.Addr]bool, open map[netip.Addr]time.Duration, err error) {
+	h, err := n.Handle()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer h.Close()
+	bound, open = make(map[netip.Addr]bool), make(map[netip.Addr]time.Duration)
+	list, err := h.AddrList(nil, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, a := range list {
+		if addr, ok := netip.AddrFromSlice(a.IP); ok {
+			bound[addr.Unmap()] = true
+		}
+	}
+	err = n.Do(func() error {
+		c, err := nftables.New()
+		if err != nil {
+			return err
+		}
+		for _, f := range []struct {
+			family nftables.TableFamily
+			key    nftables.SetDatatype
+			locks  []string
+		}{
+			{nftables.TableFamilyARP, nftables.TypeIPAddr, []string{"answer4", "until4"}},
+			{nftables.TableFamilyINet, nftables.TypeIP6Addr, []string{"answer6", "until6"}},
+		} {
+			left := make(map[netip.Addr][]time.Duration)
+			for _, lock := range f.locks {
+				elements, err := c.GetSetElements(&nftables.Set{Table: &nftables.Table{Name: "herald", Family: f.family}, Name: lock, KeyType: f.key})
+				if err != nil {
+					return err
+				}
+				for _, e := range elements {
+					if addr, ok := netip.AddrFromSlice(e.Key); ok && e.Expires > 0 {
+						left[addr] = append(left[addr], e.Expires)
+					}
+				}
+			}
+			for addr, ends := range left {
+				if len(ends) == len(f.locks) {
+					open[addr] = slices.Min(ends)
+				}
+			}
+		}
+		return nil
+	})
+	return bound, open, err
+}
