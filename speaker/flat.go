@@ -226,7 +226,7 @@ func (s *Speaker) shut() {
 			u.gate = gate{}
 		case u.at.stage == Withdrawn && u.gate.state != shut:
 			closing = append(closing, b)
-		case u.at.stage == Lingering && u.gate.state == answering:
+		case u.at.stage == Lingering && u.gate.state != accepting: // it was answering, or the fence was made anew
 			leaving = append(leaving, b)
 			until = latest(until, u.at.since.Add(u.vip.Linger+afterLinger))
 		}

@@ -413,6 +413,23 @@ func TestFlatOpensAgainWhatWasClosed(t *testing.T) {
 	})
 }
 
+// What lingers when the fence is made anew lingers on.
+func TestFlatAcceptsAgainWhatWasClosed(t *testing.T) {
+	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
+		l.grant(s)
+		l.set(func() { l.lease.Yield = "m3 has a higher priority" })
+		s.LeasesChanged()
+		time.Sleep(400 * time.Millisecond)
+		synctest.Wait()
+		l.took()
+		s.FenceClosed()
+		expect(t, l.node, "accept 10.99.0.10 for 1.1s", "stand for control-plane with 100")
+		time.Sleep(600 * time.Millisecond)
+		synctest.Wait()
+		expect(t, l.node, "unbind 10.99.0.10", "close 10.99.0.10")
+	})
+}
+
 // A renewal that the fence refuses once does not give the VIP away.
 func TestFlatRenewalRefusedOnce(t *testing.T) {
 	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
