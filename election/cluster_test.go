@@ -14,7 +14,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// A last probe under way when memberlist is shut down ends by itself within a second.
+	// A last probe under way when memberlist is shut down ends by itself within two.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/hashicorp/memberlist.(*Memberlist).probeNode"))
 }
 

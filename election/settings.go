@@ -32,10 +32,10 @@ func settings(c *Config, ring *memberlist.Keyring, r *roster) *memberlist.Config
 	s.Keyring = ring
 	s.Delegate, s.Events, s.Alive, s.Merge = r, r, r, r
 
-	s.ProbeInterval = time.Second
+	s.ProbeInterval = 2 * time.Second
 	s.ProbeTimeout = 500 * time.Millisecond
 	s.AwarenessMaxMultiplier = 1 // intervals: a last probe, which nobody waits for, takes no longer
-	s.SuspicionMult = 4          // intervals, since so few members cannot confirm each other's suspicion
+	s.SuspicionMult = 2          // intervals, since so few members cannot confirm each other's suspicion
 	s.DisableTcpPings = true
 	s.GossipInterval = 250 * time.Millisecond // half of what a farewell may take
 	s.GossipToTheDeadTime = 10 * time.Second

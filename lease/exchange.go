@@ -106,9 +106,6 @@ func (m *Machine) vote(p *peer, it Item) {
 		answer.Kind = Accept
 	}
 	m.send(p, answer)
-	if m.soon(m.helloAt) {
-		m.hello() // with the answer
-	}
 }
 
 func (m *Machine) receiveRelease(p *peer, it Item) {

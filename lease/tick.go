@@ -8,8 +8,7 @@ func (m *Machine) Tick(now time.Time) {
 	m.next = time.Time{}
 	m.agree()
 	m.watchQuorum()
-	renewing := m.renewing()
-	if !m.now.Before(m.helloAt) || renewing && m.soon(m.helloAt) {
+	if !m.now.Before(m.helloAt) {
 		m.hello()
 	}
 	m.wake(m.helloAt)
@@ -19,6 +18,7 @@ func (m *Machine) Tick(now time.Time) {
 	if m.now.Before(m.abstain) {
 		m.wake(m.abstain)
 	}
+	renewing := m.renewing()
 	for _, l := range m.own {
 		m.tend(l, renewing)
 	}
@@ -68,12 +68,8 @@ func (m *Machine) audible() []string {
 	return names
 }
 
-// soon reports whether what is due every third of a Duration may be done now, since
-// something else is: both share their datagrams from then on, and members wake at
-// the same times.
-func (m *Machine) soon(due time.Time) bool { return due.Sub(m.now) <= m.duration()/6 }
-
-// renewing reports whether a renewal is due. Others that soon are go with it.
+// renewing reports whether a renewal is due. Others that soon are go with it, so
+// that all share their datagrams from then on.
 func (m *Machine) renewing() bool {
 	for _, l := range m.own {
 		if l.phase == granted && !m.now.Before(l.begun.Add(m.duration()/3)) {
@@ -93,7 +89,7 @@ func (m *Machine) tend(l *lease, renewing bool) {
 			m.awaitTurn(l)
 		}
 	case l.phase == granted:
-		if !m.now.Before(late) || renewing && m.soon(late) {
+		if !m.now.Before(late) || renewing && !m.now.Before(l.begun.Add(d/4)) {
 			m.renew(l)
 		} else {
 			m.wake(late)
