@@ -108,16 +108,16 @@ func (n *node) join(ctx context.Context) {
 		n.admit(time.Now())
 		n.mu.Unlock()
 		s := n.status()
-		age := time.Since(n.started)
-		if age >= rejoin { // at first nobody has been heard
+		if time.Since(n.started) >= rejoin { // at first nobody has been heard
 			told.post(s)
 		}
 		for _, m := range s.Members {
-			if m.Alive && n.roster.joined(m.Name) || !m.Address.IsValid() || ctx.Err() != nil {
-				continue
+			answers := false
+			if !(m.Alive && n.roster.joined(m.Name)) && m.Address.IsValid() && ctx.Err() == nil {
+				_, err := n.list.Join([]string{m.Address.String()}) // by TCP; that it is gone has been said
+				answers = err == nil
 			}
-			_, err := n.list.Join([]string{m.Address.String()}) // by TCP; that it is gone has been said
-			n.roster.answers(m.Name, err == nil && age >= s.patience())
+			n.roster.answers(time.Now(), m.Name, answers)
 		}
 	}
 }

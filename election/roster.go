@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/memberlist"
 )
@@ -22,7 +23,7 @@ type roster struct {
 	members map[string]netip.AddrPort // as configured, with self
 	seen    map[string]netip.AddrPort // all that memberlist holds for alive, and where
 	cards   map[string]card           // what each was seen with last, alive or not
-	streams map[string]bool           // who answered by TCP when asked to join last
+	streams map[string]time.Time      // who answers by TCP when asked to join, and since when
 	card    card                      // this member's own
 }
 
@@ -35,7 +36,7 @@ var (
 
 func newRoster(self string, g *gate, receive func([]byte)) *roster {
 	return &roster{self: self, gate: g, receive: receive,
-		seen: make(map[string]netip.AddrPort), cards: make(map[string]card), streams: make(map[string]bool)}
+		seen: make(map[string]netip.AddrPort), cards: make(map[string]card), streams: make(map[string]time.Time)}
 }
 
 // configure makes these the members.
@@ -43,7 +44,7 @@ func (r *roster) configure(members map[string]netip.AddrPort) {
 	r.mu.Lock()
 	r.members = maps.Clone(members)
 	maps.DeleteFunc(r.cards, func(name string, _ card) bool { return !members[name].IsValid() })
-	maps.DeleteFunc(r.streams, func(name string, _ bool) bool { return !members[name].IsValid() })
+	maps.DeleteFunc(r.streams, func(name string, _ time.Time) bool { return !members[name].IsValid() })
 	r.mu.Unlock()
 }
 
@@ -71,16 +72,20 @@ func (r *roster) joined(member string) bool {
 	return r.members[member].IsValid() && r.seen[member] == r.members[member]
 }
 
-// answers notes whether a member answered by TCP when it was asked to join.
-func (r *roster) answers(member string, did bool) {
+// answers notes at now whether a member answers by TCP when it is asked to join.
+func (r *roster) answers(now time.Time, member string, does bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.streams[member] = did
+	if !does {
+		delete(r.streams, member)
+	} else if r.streams[member].IsZero() {
+		r.streams[member] = now
+	}
 }
 
-// last is what a member has said last, and whether it answered by TCP when it was
-// asked to join last.
-func (r *roster) last(member string) (said card, answers bool) {
+// last is what a member has said last, and since when it answers by TCP when it is
+// asked to join; the zero time if it does not, or is not asked.
+func (r *roster) last(member string) (said card, answers time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.cards[member], r.streams[member]

@@ -72,7 +72,7 @@ func (n *node) status() Status {
 		c, answers := n.roster.last(m.Name)
 		at := members[m.Name]
 		alive := now.Sub(m.Heard) < s.patience()
-		tcpOnly := !alive && answers
+		tcpOnly := !alive && !answers.IsZero() && now.Sub(answers) >= s.patience()
 		if !alive {
 			c.Standing = 0
 		}

@@ -226,6 +226,27 @@ func TestUDPThatDoesNotGetThroughIsNamedOnce(t *testing.T) {
 	})
 }
 
+// A member that was away, and answers by TCP a moment before it is heard, is not
+// behind a firewall.
+func TestPartitionIsNoFirewall(t *testing.T) {
+	virtually(t, 3, nil, func(t *testing.T, f *fabric, c *cluster) {
+		c.start("vip")
+		c.met()
+		one, other := c.members[0], c.members[1]
+		for apart := range 20 {
+			f.part(one.home, other.home, true)
+			time.Sleep(3*time.Second + time.Duration(apart)*50*time.Millisecond)
+			f.part(one.home, other.home, false)
+			c.met()
+		}
+		for _, m := range c.members {
+			if m.log.count("UDP") > 0 {
+				t.Fatalf("%s:\n%v", m.name, m.log)
+			}
+		}
+	})
+}
+
 func TestBadNetwork(t *testing.T) {
 	virtually(t, 5, nil, func(t *testing.T, f *fabric, c *cluster) {
 		f.delay, f.loss, f.twice = 20*time.Millisecond, 0.2, 0.2
