@@ -58,6 +58,9 @@ func (k *kubeVIP) bgp() {
 		}
 		k.leave("bgp.peers", cmp.Or(k.line("bgp_enable"), k.line("vip_routingtable")), what, "peers:", "- {address: ADDRESS, asn: ASN}")
 	}
+	if k.on("svc_enable") {
+		k.todo(k.line("bgp_enable"), "bgp_enable", "a router takes one session from a node: kube-vip for Services and Herald beside it need different routers, or Services another announcer")
+	}
 	if k.on("vip_leaderelection") {
 		k.note(k.line("vip_leaderelection"), "vip_leaderelection", "with announce: bgp nobody is elected: every healthy node announces, and the routers choose or share")
 	}
