@@ -5,6 +5,7 @@ package e2e
 import (
 	"crypto/tls"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -125,5 +126,21 @@ func (s *machines) serves(t *testing.T, from *lab.Node) {
 			}
 			return nil
 		})
+	}
+}
+
+// asksRouter checks that a machine on the masters' segment still sends packets
+// for the VIP to the router, which has not had it send them to one master straight.
+func (s *machines) asksRouter(t *testing.T, n *lab.Node) {
+	t.Helper()
+	h, err := n.Handle()
+	must(t, err)
+	defer h.Close()
+	for vip, want := range map[string]string{vip4: "10.0.1.254", vip6: "fd00:1::254"} {
+		routes, err := h.RouteGet(net.ParseIP(vip))
+		must(t, err)
+		if got := nextHops(routes[0]); len(got) != 1 || got[0] != ip(want) {
+			t.Errorf("%s sends packets for %s to %v, want %s", n.Name(), vip, got, want)
+		}
 	}
 }
