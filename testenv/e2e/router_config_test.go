@@ -20,15 +20,16 @@ const heraldYAML = "/etc/herald/herald.yaml"
 type routerConfig struct {
 	name, file string
 	upstream   upstream
-	// uncomment is a word of the comments that are turned into configuration, on both sides.
-	uncomment, heraldComment string
+	// comment and heraldComment are words of the comments to turn into
+	// configuration, in the router's file and in the masters'.
+	comment, heraldComment string
 	// peers replaces the peers of the masters.
 	peers string
 	// singleHop has the masters speak BFD for a neighbour on the link.
 	singleHop bool
 	// neighbour is the router's name for a master, a format of its number.
 	neighbour string
-	// deep is for the configurations that are not a variant of one that has been tested in depth.
+	// deep has the configuration tested in depth.
 	deep bool
 }
 
@@ -39,13 +40,13 @@ const (
 
 var routerConfigs = []routerConfig{
 	{name: "FRR", file: "frr.conf", upstream: frr{}, neighbour: "10.0.1.%d", deep: true},
-	{name: "FRR MD5", file: "frr.conf", upstream: frr{}, neighbour: "10.0.1.%d", uncomment: "password", heraldComment: "passwordFile"},
-	{name: "FRR GTSM", file: "frr.conf", upstream: frr{}, neighbour: "10.0.1.%d", uncomment: "ttl-security", heraldComment: "ttlSecurity", singleHop: true},
+	{name: "FRR MD5", file: "frr.conf", upstream: frr{}, neighbour: "10.0.1.%d", comment: "password", heraldComment: "passwordFile"},
+	{name: "FRR GTSM", file: "frr.conf", upstream: frr{}, neighbour: "10.0.1.%d", comment: "ttl-security", heraldComment: "ttlSecurity", singleHop: true},
 	{name: "FRR RFC 8950", file: "frr-rfc8950.conf", upstream: frr{}, neighbour: "fd00:1::%d", peers: overIPv6, deep: true},
 	{name: "FRR unnumbered", file: "frr-unnumbered.conf", upstream: frr{}, neighbour: "eth1%d", peers: unnumbered, deep: true},
 	{name: "BIRD", file: "bird.conf", upstream: bird{}, neighbour: "m%d", deep: true},
-	{name: "BIRD MD5", file: "bird.conf", upstream: bird{}, neighbour: "m%d", uncomment: "password", heraldComment: "passwordFile"},
-	{name: "BIRD GTSM", file: "bird.conf", upstream: bird{}, neighbour: "m%d", uncomment: "security", heraldComment: "ttlSecurity", singleHop: true},
+	{name: "BIRD MD5", file: "bird.conf", upstream: bird{}, neighbour: "m%d", comment: "password", heraldComment: "passwordFile"},
+	{name: "BIRD GTSM", file: "bird.conf", upstream: bird{}, neighbour: "m%d", comment: "security", heraldComment: "ttlSecurity", singleHop: true},
 	{name: "BIRD RFC 8950", file: "bird-rfc8950.conf", upstream: bird{}, neighbour: "m%d", peers: overIPv6, deep: true},
 }
 
@@ -93,8 +94,8 @@ func TestRouterConfig(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			conf := readRouter(t, c.file)
-			if c.uncomment != "" {
-				conf = uncomment(t, conf, c.uncomment)
+			if c.comment != "" {
+				conf = uncomment(t, conf, c.comment)
 			}
 			s := newMachines(t, c.masterData(t), c.upstream.image(t, conf))
 			showOnFailure(t, c.upstream, s.r1().Node)
@@ -126,7 +127,7 @@ func (s *machines) bootAll(t *testing.T) {
 // VIP, and still has them a while later: routes that change pass through others.
 func (s *machines) spreadsOver(t *testing.T, want int) {
 	t.Helper()
-	const looks = 5
+	const looks = 10 // longer than Herald takes to change a route
 	var steady int
 	eventually(t, soon, func() error {
 		steady++
