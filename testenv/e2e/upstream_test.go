@@ -21,6 +21,8 @@ type upstream interface {
 	reset(t *testing.T, n *lab.Node, neighbour string) string
 	// sent is how many routes a neighbour has been sent.
 	sent(t *testing.T, n *lab.Node, neighbour string) int
+	// table is what the router has of a VIP, with all attributes.
+	table(t *testing.T, n *lab.Node, vip string) string
 	// commands show what the router has, for a test that failed.
 	commands() [][]string
 }
@@ -84,6 +86,13 @@ func (frr) sent(t *testing.T, n *lab.Node, neighbour string) (total int) {
 	return total
 }
 
+func (frr) table(t *testing.T, n *lab.Node, vip string) string {
+	t.Helper()
+	out, err := run(t, n, "vtysh", "-c", fmt.Sprintf("show bgp %s unicast %s", family(vip), hostPrefix(vip)))
+	must(t, err)
+	return out
+}
+
 func (frr) commands() [][]string {
 	return [][]string{
 		{"vtysh", "-c", "show bgp summary"}, {"vtysh", "-c", "show bgp ipv4"}, {"vtysh", "-c", "show bgp ipv6"},
@@ -122,6 +131,13 @@ func (b bird) sent(t *testing.T, n *lab.Node, neighbour string) (total int) {
 		total += count
 	}
 	return total
+}
+
+func (bird) table(t *testing.T, n *lab.Node, vip string) string {
+	t.Helper()
+	out, err := run(t, n, "birdc", "show", "route", hostPrefix(vip).String(), "all")
+	must(t, err)
+	return out
 }
 
 func (bird) commands() [][]string {
