@@ -129,18 +129,24 @@ func (s *machines) serves(t *testing.T, from *lab.Node) {
 	}
 }
 
-// asksRouter checks that a machine on the masters' segment still sends packets
-// for the VIP to the router, which has not had it send them to one master straight.
-func (s *machines) asksRouter(t *testing.T, n *lab.Node) {
+// asksRouter has a master use the VIP of another one, its neighbour, and checks
+// that it goes on asking the router for the way, whose redirects would have it
+// send packets to that other one straight, as long as it remembers.
+func (s *machines) asksRouter(t *testing.T, m, other master) {
 	t.Helper()
-	h, err := n.Handle()
+	// The kernel believes a redirect only to a neighbour that it knows.
+	conn, err := m.base().DialContext(t.Context(), "tcp", net.JoinHostPort(other.hop(s.r1(), vip4).String(), "6443"))
+	must(t, err)
+	must(t, conn.Close())
+	s.serves(t, m.base())
+	h, err := m.base().Handle()
 	must(t, err)
 	defer h.Close()
 	for vip, want := range map[string]string{vip4: "10.0.1.254", vip6: "fd00:1::254"} {
 		routes, err := h.RouteGet(net.ParseIP(vip))
 		must(t, err)
 		if got := nextHops(routes[0]); len(got) != 1 || got[0] != ip(want) {
-			t.Errorf("%s sends packets for %s to %v, want %s", n.Name(), vip, got, want)
+			t.Errorf("%s sends packets for %s to %v, want %s", m, vip, got, want)
 		}
 	}
 }

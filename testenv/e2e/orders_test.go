@@ -61,8 +61,7 @@ func (s *machines) testOrder(t *testing.T, order []string) {
 		s.ready(m)
 		s.announces(t, masters[:i+1]...)
 		if i == 0 {
-			s.serves(t, masters[1].base())
-			s.asksRouter(t, masters[1].base())
+			s.asksRouter(t, masters[1], m)
 			s.serves(t, s.Node("c1"))
 		}
 	}
