@@ -18,7 +18,9 @@ import (
 const (
 	// Linux is a container.
 	Linux = "linux"
-	// Bridge is a flat layer-2 segment. containerlab wants a Linux bridge of that name on the host.
+	// Bridge is a flat layer-2 segment. containerlab wants a Linux bridge of that
+	// name on the host or, if the file calls it "NAME|NODE" and puts it into the
+	// network of that node, makes one there. Its name here is NAME.
 	Bridge = "bridge"
 )
 

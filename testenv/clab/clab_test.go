@@ -52,11 +52,11 @@ topology:
       network-mode: container:m1
       image: ${IMAGE:=herald:dev}
       cmd: run --config /etc/herald.yaml
-    sw: {kind: bridge}
+    sw|plain: {kind: bridge, network-mode: container:plain}
     plain:
   links:
   - endpoints: ["m1:eth1", "plain:eth1"]
-  - {endpoints: ["m1:eth2", "sw:p1"], mtu: 1400, labels: {a: b}}
+  - {endpoints: ["m1:eth2", "sw|plain:p1"], mtu: 1400, labels: {a: b}}
 `
 
 func TestParse(t *testing.T) {
@@ -144,6 +144,10 @@ func TestParseErrors(t *testing.T) {
 		{"own network shared", node("network-mode: container:a"), `f.yml:4:5: node a: network-mode: "a" is not a node with a network of its own`},
 		{"unknown base", node("network-mode: container:b"), `f.yml:4:5: node a: network-mode: "b" is not a node`},
 		{"base of a base", node("network-mode: none") + "    b: {kind: linux, network-mode: 'container:a'}\n    c: {kind: linux, network-mode: 'container:b'}\n", `f.yml:8:5: node c: network-mode: "b" is not a node with a network of its own`},
+		{"bridge without a network", node("hostname: a") + "    b: {kind: bridge, network-mode: none}\n", `f.yml:7:5: node b: network-mode: "none": a bridge on the host has none`},
+		{"bridge of another node", node("hostname: a") + "    b|a: {kind: bridge, network-mode: 'container:c'}\n", `f.yml:7:5: node b: network-mode: "container:c": want container:a, as the name says`},
+		{"bridge of no node", node("hostname: a") + "    b|c: {kind: bridge, network-mode: 'container:c'}\n", `f.yml:7:5: node b: network-mode: "c" is not a node with a network of its own`},
+		{"two bridges of a name", node("hostname: a") + "    b|a: {kind: bridge, network-mode: 'container:a'}\n    b: {kind: bridge}\n", `f.yml:8:5: node b: there is another of that name`},
 		{"quote in entrypoint", node(`entrypoint: a "b`), `f.yml:4:5: node a: entrypoint: "a \"b": the command has an unclosed "`},
 		{"quote in cmd", node(`cmd: a 'b`), `f.yml:4:5: node a: cmd: "a 'b": the command has an unclosed '`},
 		{"backslash in exec", node(`exec: ['a\']`), `f.yml:4:5: node a: exec: "a\\": the command ends in a backslash`},

@@ -11,6 +11,7 @@ import (
 
 // What is wrong with the value of a key.
 var (
+	errBridge  = errors.New("a bridge on the host has none; one in a node's network is called BRIDGE|NODE")
 	errBind    = errors.New("want SOURCE:TARGET or SOURCE:TARGET:ro with an absolute TARGET")
 	errEmpty   = errors.New("the command is empty")
 	errHome    = errors.New("~ is not supported; write the path out")

@@ -1,6 +1,7 @@
 package clab
 
 import (
+	"fmt"
 	"maps"
 	"path/filepath"
 	"regexp"
@@ -15,27 +16,38 @@ func (f *file) topology(dir string) (*Topology, error) {
 		return nil, mistakef(position{}, "name: %q is no name for a lab; want letters, digits, '-', '.' and '_'", f.Name)
 	}
 	t := &Topology{Name: f.Name}
+	names := make(map[string]string) // the nodes' names as the file writes them
 	for _, e := range f.Topology.Nodes {
 		n, err := f.node(e, dir)
 		if err != nil {
 			return nil, err
 		}
+		if _, twice := t.Node(n.Name); twice {
+			return nil, mistakef(e.position, "node %s: there is another of that name", n.Name)
+		}
 		t.Nodes = append(t.Nodes, n)
+		names[e.name] = n.Name
 	}
 	for i, e := range f.Topology.Nodes {
 		n := &t.Nodes[i]
-		if n.Base == "" {
+		owner := n.Base
+		if n.Kind == Bridge {
+			_, owner, _ = strings.Cut(e.name, bridgeOwner)
+		}
+		if owner == "" {
 			continue
 		}
-		base, ok := t.Node(n.Base)
+		base, ok := t.Node(owner)
 		if !ok || base.Kind != Linux || base.Base != "" {
-			return nil, mistakef(e.position, "node %s: network-mode: %q is not a node with a network of its own", n.Name, n.Base)
+			return nil, mistakef(e.position, "node %s: network-mode: %q is not a node with a network of its own", n.Name, owner)
 		}
-		n.Hostname = base.Hostname
+		if n.Kind == Linux {
+			n.Hostname = base.Hostname
+		}
 	}
 	used := make(map[Endpoint]bool)
 	for _, l := range f.Topology.Links {
-		link, err := t.link(l, used)
+		link, err := t.link(l, names, used)
 		if err != nil {
 			return nil, err
 		}
@@ -44,12 +56,19 @@ func (f *file) topology(dir string) (*Topology, error) {
 	return t, nil
 }
 
+// bridgeOwner parts the name of a bridge from that of the node in whose network
+// it is, if it is in one.
+const bridgeOwner = "|"
+
 // node merges what the node of an entry inherits: the defaults, then its kind, then its own.
 func (f *file) node(e entry[definition], dir string) (Node, error) {
-	if !validName(e.name) {
-		return Node{}, mistakef(e.position, "%q is no name for a node; want letters, digits, '-', '.' and '_'", e.name)
-	}
 	n := Node{Name: e.name, Kind: first(e.value.Kind, f.Topology.Defaults.Kind)}
+	if n.Kind == Bridge {
+		n.Name, _, _ = strings.Cut(e.name, bridgeOwner)
+	}
+	if !validName(n.Name) {
+		return Node{}, mistakef(e.position, "%q is no name for a node; want letters, digits, '-', '.' and '_'", n.Name)
+	}
 	levels := []definition{f.Topology.Defaults}
 	for _, k := range f.Topology.Kinds {
 		if k.name == n.Kind {
@@ -60,6 +79,9 @@ func (f *file) node(e entry[definition], dir string) (Node, error) {
 
 	switch n.Kind {
 	case Bridge:
+		if err := checkBridge(e.name, levels); err != nil {
+			return Node{}, mistakef(e.position, "node %s: %v", n.Name, err)
+		}
 		return n, nil
 	case Linux:
 	default:
@@ -69,6 +91,23 @@ func (f *file) node(e entry[definition], dir string) (Node, error) {
 		return Node{}, mistakef(e.position, "node %s: %v", n.Name, err)
 	}
 	return n, nil
+}
+
+// checkBridge returns an error unless the bridge is in the host's network, where
+// nothing says otherwise, or in that of the node in its name.
+func checkBridge(name string, levels []definition) error {
+	var network string
+	for _, d := range levels {
+		network = first(d.NetworkMode, network)
+	}
+	_, owner, owned := strings.Cut(name, bridgeOwner)
+	switch {
+	case owned && network != "container:"+owner:
+		return wrong("network-mode", network, fmt.Errorf("want container:%s, as the name says", owner))
+	case !owned && network != "":
+		return wrong("network-mode", network, errBridge)
+	}
+	return nil
 }
 
 // merge lays the levels over each other, the later over the earlier.
@@ -150,8 +189,9 @@ func parseBind(text, dir string) (Bind, error) {
 	return b, nil
 }
 
-// link resolves a link's endpoints; used are the interfaces that exist already.
-func (t *Topology) link(l located[linkRecord], used map[Endpoint]bool) (Link, error) {
+// link resolves a link's endpoints; names are the nodes' by how the file writes
+// them, used are the interfaces that exist already.
+func (t *Topology) link(l located[linkRecord], names map[string]string, used map[Endpoint]bool) (Link, error) {
 	if len(l.value.Endpoints) != 2 {
 		return Link{}, mistakef(l.position, "a link has two endpoints, not %d", len(l.value.Endpoints))
 	}
@@ -169,10 +209,13 @@ func (t *Topology) link(l located[linkRecord], used map[Endpoint]bool) (Link, er
 		if !ok || !validInterface(end.Interface) {
 			return Link{}, mistakef(l.position, "endpoint %q: want node:interface, the interface of at most 15 characters", text)
 		}
-		n, ok := t.Node(end.Node)
-		switch {
-		case !ok:
+		name, known := names[end.Node]
+		if !known {
 			return Link{}, mistakef(l.position, "endpoint %q: there is no node %s", text, end.Node)
+		}
+		n, _ := t.Node(name)
+		end.Node = name
+		switch {
 		case n.Base != "":
 			return Link{}, mistakef(l.position, "endpoint %q: %s has the network of %s; link that node", text, n.Name, n.Base)
 		case used[*end]:
