@@ -27,6 +27,8 @@ type Status struct {
 	Peers    []Peer  `json:"peers"`
 	// Election is how the members of a flat layer 2 agree on holders; nil if there is none.
 	Election *Election `json:"election,omitempty"`
+	// Events are the last changes and troubles that were logged, the newest first.
+	Events []Event `json:"events"`
 }
 
 // RealtimeOn says that the process is in real time.
@@ -176,6 +178,17 @@ type Lease struct {
 	Left float64 `json:"secondsLeft"`
 	// Stands says whether this node would take the lease.
 	Stands bool `json:"stands"`
+}
+
+// Event is one change or trouble, as it was logged.
+type Event struct {
+	At time.Time `json:"at"`
+	// Level is INFO, WARN or ERROR.
+	Level string `json:"level"`
+	// What happened, to what, and why.
+	What  string `json:"what"`
+	About string `json:"about,omitempty"`
+	Why   string `json:"why,omitempty"`
 }
 
 // Ready says whether the speaker does its job as well as the node's health

@@ -24,6 +24,7 @@ import (
 	"github.com/herald-vip/herald/admin"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/eventlog"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/metrics"
 	"github.com/herald-vip/herald/netutil"
@@ -40,6 +41,8 @@ const (
 	// spareProcessors is how many goroutines more than there are CPUs may be
 	// busy before one that is woken has to wait, in real time.
 	spareProcessors = 4
+	// rememberedEvents is how many events the status tells of.
+	rememberedEvents = 50
 )
 
 // Daemon is one speaker process.
@@ -48,6 +51,7 @@ type Daemon struct {
 	version string
 	started time.Time
 	watcher *config.Watcher
+	events  *eventlog.Log
 
 	addresses *netutil.Addresses
 	bgp       *bgp.Server
@@ -81,10 +85,12 @@ func (e *ConfigError) Unwrap() error { return e.Err }
 // signal ends the drain at once. SIGHUP, or a change of the file, reloads it.
 // The error is a [ConfigError] if file is no good to begin with.
 func Run(ctx context.Context, log *slog.Logger, version, file string) error {
+	events := eventlog.New(rememberedEvents)
+	log = slog.New(events.Handler(log.Handler()))
 	d := &Daemon{
 		log: log, version: version, started: time.Now(),
-		watcher: config.NewWatcher(file),
-		state:   admin.Config{File: file},
+		watcher: config.NewWatcher(file), events: events,
+		state: admin.Config{File: file},
 	}
 	c, err := d.watcher.Load()
 	if err != nil {

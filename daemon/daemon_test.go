@@ -42,6 +42,12 @@ func TestLife(t *testing.T) {
 	if err != nil || s.VIPs[0].LastWithdrawal == nil || s.VIPs[0].LastWithdrawal.Seconds <= 0 {
 		t.Errorf("status %+v, %v", s, err)
 	}
+	withdrawn := func(e admin.Event) bool {
+		return e.What == "vip withdrawn" && e.About == "vip=control-plane address=10.99.0.10" && strings.Contains(e.Why, ": 503") && e.Level == "WARN"
+	}
+	if !slices.ContainsFunc(s.Events, withdrawn) {
+		t.Errorf("the withdrawal is none of the last events: %+v", s.Events)
+	}
 	h.signal(t, syscall.SIGTERM)
 	if code := h.wait(t); code != 0 {
 		t.Errorf("exit code %d", code)

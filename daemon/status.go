@@ -23,9 +23,12 @@ func (d *Daemon) Status() admin.Status {
 	d.mu.Lock()
 	s := admin.Status{
 		Node: d.config.NodeName, Version: d.version, Started: d.started, Realtime: d.realtime, Config: d.state,
-		VIPs: []admin.VIP{}, Checks: []admin.Check{}, Peers: []admin.Peer{},
+		VIPs: []admin.VIP{}, Checks: []admin.Check{}, Peers: []admin.Peer{}, Events: []admin.Event{},
 	}
 	d.mu.Unlock()
+	for _, e := range d.events.Events() {
+		s.Events = append(s.Events, admin.Event{At: e.At, Level: e.Level.String(), What: e.What, About: e.About, Why: e.Why})
+	}
 
 	links := make(map[netutil.Binding]netutil.AddressStatus)
 	for _, l := range d.addresses.Status() {
