@@ -21,7 +21,7 @@ RUN                = --cmd='run --config /etc/herald/herald.yaml'
 PROGRAMS           = $(foreach a,$(ARCHS),$(a)=bin/linux-$(a)/herald)
 
 .DEFAULT_GOAL := help
-.PHONY: image release reproduce release-programs help build demo test e2e clock soak bench microbench fuzz simulate verify lint generate clean lab-binaries race-binary root go
+.PHONY: help build demo test e2e clock soak bench microbench fuzz simulate verify lint generate screenshot image release reproduce release-programs clean lab-binaries race-binary root go
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -34,7 +34,7 @@ demo: root lab-binaries ## watch a VIP move between three masters in a lab of na
 	bin/herald-testenv demo --mode $(MODE)
 
 test: root ## run all tests with the race detector
-	testenv/install gcc libc6-dev iproute2 nftables
+	testenv/install gcc libc6-dev iproute2 nftables prometheus w3m
 	go test -race ./...
 
 e2e: root lab-binaries race-binary $(REALPARTS)/bin/kube-apiserver ## run the tests on FRR, etcd, kube-apiserver and a registry
@@ -90,6 +90,12 @@ lint: go ## check formatting, vet and staticcheck
 
 generate: go ## write docs/config.md anew
 	go generate ./...
+
+screenshot: ## take docs/status-page.png anew
+	testenv/install chromium fonts-dejavu-core imagemagick
+	chromium --headless --no-sandbox --user-data-dir=bin/chromium --hide-scrollbars --window-size=1160,840 \
+		--screenshot=bin/status-page.png file://$(CURDIR)/statuspage/testdata/flat.html
+	convert bin/status-page.png -colors 64 -strip docs/status-page.png
 
 clean: ## remove what was built
 	rm -rf bin $(REALPARTS)/bin

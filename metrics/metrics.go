@@ -6,6 +6,7 @@ package metrics
 import (
 	"fmt"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,10 +14,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/herald-vip/herald/admin"
+	"github.com/herald-vip/herald/statuspage"
 )
 
 // NewHandler serves /metrics, /healthz (the process works) and /readyz (see
-// [admin.Status.Ready]). status is called for each request.
+// [admin.Status.Ready]), and at / a page for people. status is called for each request.
 func NewHandler(status func() admin.Status) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
@@ -25,6 +27,7 @@ func NewHandler(status func() admin.Status) http.Handler {
 		newCollector(status),
 	)
 	mux := http.NewServeMux()
+	mux.Handle("GET /{$}", statuspage.New().Handler(status))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		// Status takes every lock there is: if it returns, nothing is wedged.
@@ -60,6 +63,7 @@ func newCollector(status func() admin.Status) *collector {
 	desc("config_loaded_timestamp_seconds", "When the configuration in force was loaded.")
 	desc("config_error", "1 while the configuration file has errors and an older one is in force.")
 	desc("vip_announced", "1 while this node announces the address as one in good health; vip_stage tells of draining and demoted ones.", "vip", "address")
+	desc("vip_peers", "BGP peers that were sent the address's route; none for a VIP on a flat layer 2.", "vip", "address")
 	desc("vip_stage", "1 for the stage the address is in.", "vip", "address", "stage")
 	desc("vip_since_timestamp_seconds", "When the address reached its stage.", "vip", "address")
 	desc("vip_error", "1 while something stands in the way of the address's stage.", "vip", "address")
@@ -87,6 +91,7 @@ func newCollector(status func() admin.Status) *collector {
 	desc("lease_epoch", "Grows with every new holder of the lease.", "vip")
 	desc("lease_standing", "1 while this node would take the lease of the VIP.", "vip")
 	desc("election_problem", "1 while this node takes no part in the election, as status tells.")
+	desc("election_changing", "1 while a change of the electorate waits for members, as status tells.")
 	desc("election_member_alive", "1 while votes are heard from the member.", "member")
 	desc("election_packets_total", "Packets that did not count: from strangers, undecipherable, or ignored for what they say.", "kind")
 	desc("fence_on", "1 while the kernel guards against answers after the end of a lease.")
@@ -115,8 +120,17 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge("config_generation", float64(s.Config.Generation))
 	gauge("config_loaded_timestamp_seconds", seconds(s.Config.Loaded))
 	gauge("config_error", truth(s.Config.Error != ""))
+	sent := make(map[netip.Prefix]int) // to how many peers
+	for _, p := range s.Peers {
+		for _, prefix := range p.Advertised {
+			sent[prefix]++
+		}
+	}
 	for _, v := range s.VIPs {
 		address := v.Address.String()
+		if v.Announce != "arp" {
+			gauge("vip_peers", float64(sent[netip.PrefixFrom(v.Address, v.Address.BitLen())]), v.Name, address)
+		}
 		gauge("vip_announced", truth(v.Stage == "announced" && v.Error == ""), v.Name, address)
 		gauge("vip_stage", 1, v.Name, address, v.Stage)
 		gauge("vip_since_timestamp_seconds", seconds(v.Since), v.Name, address)
@@ -175,6 +189,7 @@ func (c *collector) collectElection(s admin.Status, gauge, count func(string, fl
 		gauge("lease_standing", truth(l.Stands), l.VIP)
 	}
 	gauge("election_problem", truth(e.Problem != ""))
+	gauge("election_changing", truth(e.Change != ""))
 	for _, m := range e.Members {
 		gauge("election_member_alive", truth(m.Alive || m.Self), m.Name)
 	}

@@ -23,8 +23,9 @@ func status() admin.Status {
 			{Name: "cp", Address: netip.MustParseAddr("fd00::10"), Stage: "announced", Decided: true, Error: "no link"},
 		},
 		Checks: []admin.Check{{Name: "apiserver", State: "unhealthy", Warning: "expires", Latency: 0.25, Passes: 7, Failures: 2}},
-		Peers: []admin.Peer{{Name: "10.0.1.254", ASN: 64500, State: "established", Drops: 1, Advertised: make([]netip.Prefix, 2),
-			BFD: &admin.BFD{State: "up", Since: at, DetectionTime: 0.15, Downs: 4, In: 10, Out: 11, Discarded: 1}}},
+		Peers: []admin.Peer{{Name: "10.0.1.254", ASN: 64500, State: "established", Drops: 1,
+			Advertised: []netip.Prefix{netip.MustParsePrefix("10.99.0.10/32"), netip.MustParsePrefix("10.99.0.11/32")},
+			BFD:        &admin.BFD{State: "up", Since: at, DetectionTime: 0.15, Downs: 4, In: 10, Out: 11, Discarded: 1}}},
 	}
 }
 
@@ -53,6 +54,8 @@ func TestMetrics(t *testing.T) {
 		`herald_vip_announced{address="10.99.0.10",vip="cp"} 1`,
 		`herald_vip_announced{address="fd00::10",vip="cp"} 0`,
 		`herald_vip_error{address="fd00::10",vip="cp"} 1`,
+		`herald_vip_peers{address="10.99.0.10",vip="cp"} 1`,
+		`herald_vip_peers{address="fd00::10",vip="cp"} 0`,
 		`herald_vip_stage{address="10.99.0.10",stage="announced",vip="cp"} 1`,
 		`herald_vip_restored_total{address="10.99.0.10",vip="cp"} 2`,
 		`herald_vip_last_withdrawal_seconds{address="10.99.0.10",vip="cp"} 0.004`,
@@ -81,7 +84,7 @@ func TestElectionMetrics(t *testing.T) {
 			Node: "m1",
 			VIPs: []admin.VIP{{Name: "cp", Address: netip.MustParseAddr("10.3.0.100"), Announce: "arp", Conflict: "02:00:00:00:00:09", Conflicts: 3}},
 			Election: &admin.Election{
-				Fence: admin.FenceOn, Problem: "differs", Strangers: 5, Undecipherable: 6, Ignored: 7,
+				Fence: admin.FenceOn, Problem: "differs", Change: "waits for m3", Strangers: 5, Undecipherable: 6, Ignored: 7,
 				Members: []admin.Member{{Name: "m1", Self: true}, {Name: "m2", Alive: true}, {Name: "m3"}},
 				Leases:  []admin.Lease{{VIP: "cp", Holder: "m1", Epoch: 9, Stands: true}, {VIP: "other", Holder: "m2"}, {VIP: "none"}},
 			},
@@ -97,6 +100,7 @@ func TestElectionMetrics(t *testing.T) {
 		`herald_lease_epoch{vip="cp"} 9`,
 		`herald_lease_standing{vip="cp"} 1`,
 		`herald_election_problem 1`,
+		`herald_election_changing 1`,
 		`herald_election_member_alive{member="m1"} 1`,
 		`herald_election_member_alive{member="m2"} 1`,
 		`herald_election_member_alive{member="m3"} 0`,
@@ -112,6 +116,9 @@ func TestElectionMetrics(t *testing.T) {
 	if strings.Contains(body, `herald_lease_holder{member="",`) {
 		t.Error("a holder without a name")
 	}
+	if strings.Contains(body, "herald_vip_peers{") {
+		t.Error("peers of a VIP on a flat layer 2")
+	}
 }
 
 func TestProbes(t *testing.T) {
@@ -126,6 +133,9 @@ func TestProbes(t *testing.T) {
 	s.VIPs = s.VIPs[:1]
 	if code, _ := get(t, h, "/readyz"); code != http.StatusOK {
 		t.Errorf("/readyz: %d", code)
+	}
+	if code, body := get(t, h, "/"); code != http.StatusOK || !strings.Contains(body, "<h1>Herald on ") {
+		t.Errorf("/: %d %q", code, body)
 	}
 	if code, _ := get(t, h, "/debug/pprof/"); code != http.StatusNotFound {
 		t.Errorf("something unasked for is served: %d", code)
