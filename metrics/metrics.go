@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -170,23 +171,23 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 
 // collectElection tells of VIPs on a flat layer 2.
 func (c *collector) collectElection(s admin.Status, gauge, count func(string, float64, ...string)) {
-	e := s.Election
-	if e == nil {
-		return
-	}
 	for _, v := range s.VIPs {
 		if v.Announce == "arp" {
 			gauge("vip_conflict", truth(v.Conflict != ""), v.Name, v.Address.String())
 			count("vip_conflicts_total", float64(v.Conflicts), v.Name, v.Address.String())
 		}
 	}
-	for _, l := range e.Leases {
-		gauge("lease_held", truth(l.Holder == s.Node), l.VIP)
+	for _, l := range leases(s) {
+		gauge("lease_held", truth(l.Holder != "" && l.Holder == s.Node), l.VIP)
 		if l.Holder != "" {
 			gauge("lease_holder", 1, l.VIP, l.Holder)
 		}
 		gauge("lease_epoch", float64(l.Epoch), l.VIP)
 		gauge("lease_standing", truth(l.Stands), l.VIP)
+	}
+	e := s.Election
+	if e == nil {
+		return
 	}
 	gauge("election_problem", truth(e.Problem != ""))
 	gauge("election_changing", truth(e.Change != ""))
@@ -197,6 +198,22 @@ func (c *collector) collectElection(s admin.Status, gauge, count func(string, fl
 	count("election_packets_total", float64(e.Undecipherable), "undecipherable")
 	count("election_packets_total", float64(e.Ignored), "ignored")
 	gauge("fence_on", truth(e.Fence == admin.FenceOn))
+}
+
+// leases has one for each VIP on a flat layer 2, an empty one if this node knows of
+// none, as it does before it has stood for the VIP: that nobody holds a VIP is to
+// be seen even if its checks have not passed on any node yet.
+func leases(s admin.Status) []admin.Lease {
+	var out []admin.Lease
+	if s.Election != nil {
+		out = slices.Clone(s.Election.Leases)
+	}
+	for _, v := range s.VIPs {
+		if v.Announce == "arp" && !slices.ContainsFunc(out, func(l admin.Lease) bool { return l.VIP == v.Name }) {
+			out = append(out, admin.Lease{VIP: v.Name})
+		}
+	}
+	return out
 }
 
 func truth(b bool) float64 {

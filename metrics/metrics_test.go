@@ -121,6 +121,25 @@ func TestElectionMetrics(t *testing.T) {
 	}
 }
 
+// A VIP that no node has been fit for yet is held by nobody, which an alert has to see.
+func TestLeaseThatNobodyStoodFor(t *testing.T) {
+	_, body := get(t, metrics.NewHandler(func() admin.Status {
+		return admin.Status{Node: "m1", VIPs: []admin.VIP{
+			{Name: "cp", Address: netip.MustParseAddr("10.3.0.100"), Announce: "arp"},
+			{Name: "cp", Address: netip.MustParseAddr("fd00:3::100"), Announce: "arp"},
+			{Name: "routed", Address: netip.MustParseAddr("10.99.0.10"), Announce: "bgp"},
+		}}
+	}), "/metrics")
+	for _, want := range []string{`herald_lease_held{vip="cp"} 0`, `herald_lease_standing{vip="cp"} 0`, `herald_vip_conflict{address="fd00:3::100",vip="cp"} 0`} {
+		if !strings.Contains(body, "\n"+want) {
+			t.Errorf("no %q in:\n%s", want, body)
+		}
+	}
+	if strings.Contains(body, `herald_lease_held{vip="routed"}`) {
+		t.Error("a lease of a VIP over BGP")
+	}
+}
+
 func TestProbes(t *testing.T) {
 	s := status()
 	h := metrics.NewHandler(func() admin.Status { return s })
