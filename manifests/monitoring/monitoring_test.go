@@ -35,9 +35,9 @@ type metric struct {
 	labels     []string
 }
 
-// exported scrapes a speaker with sessions, BFD and an election: whatever there
-// is, it has one of. It is what two speakers in the lab told.
-func exported(t *testing.T) map[string]*metric {
+// scrape asks a speaker with sessions, BFD and an election: whatever there is, it
+// has one of. It is what two speakers in the lab told.
+func scrape(t *testing.T) string {
 	t.Helper()
 	var s, flat admin.Status
 	decode(t, "../../statuspage/testdata/bgp.json", &s)
@@ -45,8 +45,15 @@ func exported(t *testing.T) map[string]*metric {
 	s.Node, s.Election, s.VIPs = flat.Node, flat.Election, append(s.VIPs, flat.VIPs...)
 	w := httptest.NewRecorder()
 	metrics.NewHandler(func() admin.Status { return s }).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	return w.Body.String()
+}
+
+// exported are all metrics there are, by name.
+func exported(t *testing.T) map[string]*metric {
+	t.Helper()
+	text := scrape(t)
 	out := make(map[string]*metric)
-	for line := range strings.Lines(w.Body.String()) {
+	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if rest, ok := strings.CutPrefix(line, "# HELP "); ok {
 			name, help, _ := strings.Cut(rest, " ")
@@ -63,7 +70,7 @@ func exported(t *testing.T) map[string]*metric {
 		}
 	}
 	if len(out) < 50 {
-		t.Fatalf("only %d metrics in:\n%s", len(out), w.Body)
+		t.Fatalf("only %d metrics in:\n%s", len(out), text)
 	}
 	return out
 }
@@ -115,17 +122,21 @@ func panels(t *testing.T) []panel {
 	return d.Panels
 }
 
-func promtool(t *testing.T, args ...string) {
+func promtool(t *testing.T, stdin string, args ...string) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "promtool", args...).CombinedOutput()
-	if err != nil {
+	cmd := exec.CommandContext(t.Context(), "promtool", args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("promtool %s (is Debian's prometheus installed? make test does it): %v\n%s", strings.Join(args, " "), err, out)
 	}
 }
 
+// What is exported keeps to Prometheus' conventions.
+func TestMetrics(t *testing.T) { promtool(t, scrape(t), "check", "metrics") }
+
 func TestAlertRules(t *testing.T) {
-	promtool(t, "check", "rules", "--lint=all", "--lint-fatal", "alerts.yaml")
-	promtool(t, "test", "rules", "alerts_test.yaml")
+	promtool(t, "", "check", "rules", "--lint=all", "--lint-fatal", "alerts.yaml")
+	promtool(t, "", "test", "rules", "alerts_test.yaml")
 }
 
 // Every alert is seen to fire and to be silent, on series as Herald has them.
@@ -244,7 +255,7 @@ func TestDashboard(t *testing.T) {
 	if err := os.WriteFile(path, out, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	promtool(t, "check", "rules", path)
+	promtool(t, "", "check", "rules", path)
 }
 
 // What is named anywhere is exported.
