@@ -129,8 +129,16 @@ func (m *Machine) agree() {
 	if m.active == nil {
 		m.join()
 	}
-	if m.active != nil && m.pending != nil && m.agreed() {
+	if m.active == nil || m.pending == nil {
+		return
+	}
+	if m.agreed() {
 		m.activate(m.pending)
+	} else if r := m.rallied(); r != nil {
+		next := m.pending
+		m.activate(r)
+		m.pending = next
+		m.meet()
 	}
 }
 
@@ -164,6 +172,39 @@ func (m *Machine) agreed() bool {
 	}
 	missing := func(name string) bool { return !slices.Contains(all, name) }
 	return m.active.elects(present, nil) && !slices.ContainsFunc(m.pending.Members, missing)
+}
+
+// rallied returns the electorate from which to go on, if that is not this member's
+// own: members that start amid a change join either side of it, and if all of them
+// then wait for the same next one, neither side may have a majority for it. They
+// go over to the electorate that most of them use, of two equal ones the one with
+// the lesser digest. It is in use already, and a step from the one it replaces and
+// from the next, so that all in use are still at most a step apart.
+func (m *Machine) rallied() *roll {
+	if m.active.Quorum != Majority || !m.pending.has(m.self.member) || m.now.Before(m.settled) {
+		return nil
+	}
+	users := map[uint64]int{m.active.digest: 1}
+	most := m.active
+	for _, name := range m.pending.Members {
+		p := m.peer(name)
+		if p == nil { // this member itself
+			continue
+		}
+		r := p.roll(p.active)
+		if r == nil || !p.fresh(m.now, m.duration()) || p.pending != m.pending.digest || !p.settled {
+			return nil // it does not wait yet
+		}
+		users[r.digest]++
+		if n := users[r.digest] - users[most.digest]; n > 0 || n == 0 && r.digest < most.digest {
+			most = r
+		}
+	}
+	if most.digest == m.active.digest || most.Quorum != Majority || !most.has(m.self.member) ||
+		!most.adjacent(m.active.Electorate) || !most.adjacent(m.pending.Electorate) {
+		return nil
+	}
+	return most
 }
 
 // join finds the electorate of a started member. It is what others use, if that
