@@ -121,6 +121,36 @@ func TestARPPartOfThree(t *testing.T) {
 	}
 }
 
+// TestARPFirewall lets a firewall drop the UDP of a master that is not the holder,
+// and no TCP: it says so, once, and the VIP does not move.
+func TestARPFirewall(t *testing.T) {
+	f, holder := newElected(t)
+	behind := f.others(holder)[0]
+	from := f.seen.Clock()
+	must(t, f.gossip(t, behind, udpCut))
+	eventually(t, soon, func() error {
+		e, err := f.election(t, behind)
+		if err != nil {
+			return err
+		}
+		for _, m := range e.Members {
+			if !m.Self && (m.Alive || !strings.Contains(m.Reason, "UDP does not get through between this node and "+m.Name)) {
+				return fmt.Errorf("%s says of %s, alive %v: %q", behind, m.Name, m.Alive, m.Reason)
+			}
+		}
+		return nil
+	})
+	f.asked(t, 300)
+	f.stays(t, holder, from)
+	must(t, f.gossip(t, behind, gossipWhole))
+	f.ready(t, behind)
+	for _, m := range f.others(behind) {
+		if n := f.logged(t, behind, "UDP does not get through .*member="+m+" "); n != 1 {
+			t.Errorf("%s named %s %d times, want once", behind, m, n)
+		}
+	}
+}
+
 // since is how long after an instant the last new holder had answered for both addresses.
 func (f *flat) since(instant time.Duration) (last time.Duration) {
 	trace := f.seen.Trace()
@@ -139,6 +169,10 @@ add chain inet lab in { type filter hook input priority 0; }
 add chain inet lab out { type filter hook output priority 0; }
 add rule inet lab in meta l4proto { tcp, udp } th dport 7946 drop
 add rule inet lab out meta l4proto { tcp, udp } th dport 7946 drop`
+	udpCut = `
+add table inet lab
+add chain inet lab in { type filter hook input priority 0; }
+add rule inet lab in udp dport 7946 drop`
 	gossipWhole = "delete table inet lab"
 )
 
