@@ -21,7 +21,7 @@ RUN                = --cmd='run --config /etc/herald/herald.yaml'
 PROGRAMS           = $(foreach a,$(ARCHS),$(a)=bin/linux-$(a)/herald)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test e2e clock soak bench microbench fuzz simulate verify lint generate screenshot image release reproduce release-programs clean lab-binaries race-binary root go
+.PHONY: help build image release reproduce demo test e2e containerlab clock soak bench microbench fuzz simulate verify lint generate screenshot clean lab-binaries lab-images release-programs bin/herald-release race-binary root go
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -36,6 +36,7 @@ demo: root lab-binaries ## watch a VIP move between three masters in a lab of na
 test: root ## run all tests with the race detector
 	testenv/install gcc libc6-dev iproute2 nftables prometheus w3m
 	go test -race ./...
+	cd release && go test -race ./...
 
 e2e: root lab-binaries race-binary $(REALPARTS)/bin/kube-apiserver ## run the tests on FRR, etcd, kube-apiserver and a registry
 	testenv/install iproute2 frr bird2 keepalived curl etcd-server docker-registry nftables procps
@@ -76,17 +77,22 @@ image: release-programs ## write container images: bin/herald_image.tar for all 
 release: release-programs ## write the files of a release to bin/release: programs, images, bills of materials, checksums
 	rm -rf bin/release
 	bin/herald-release release $(PACK) $(RUN) --reference $(IMAGE) --out bin/release \
-		$(addprefix --with ,README.md LICENSE CHANGELOG.md $(wildcard manifests/systemd/herald.service manifests/herald.service)) $(PROGRAMS)
+		$(addprefix --with ,README.md LICENSE CHANGELOG.md $(wildcard manifests/herald.service)) $(PROGRAMS)
 	ls -l bin/release
 
 reproduce: go ## make the release of HEAD twice, in two places, and compare
 	release/reproduce
 
+containerlab: root lab-images $(if $(CONTAINERLAB),,bin/containerlab) $(if $(FRR_IMAGE),,bin/frr.tar) ## test image and topologies with Docker and containerlab
+	testenv/install iproute2 docker.io
+	testenv/containerlab/run
+
 lint: go ## check formatting, vet and staticcheck
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'gofmt would change the files above: run gofmt -w .' >&2; exit 1; }
 	go vet ./...
-	go vet -tags e2e,clock ./...
-	$(STATICCHECK) -tags e2e,clock ./...
+	go vet -tags e2e,clock,containerlab ./...
+	$(STATICCHECK) -tags e2e,clock,containerlab ./...
+	cd release && go vet ./... && $(STATICCHECK) ./...
 
 generate: go ## write docs/config.md anew
 	go generate ./...
@@ -104,9 +110,24 @@ lab-binaries: build
 	$(GOBUILD) -o bin/herald-testenv ./testenv/cmd/herald-testenv
 
 # Nothing of the environment may change what comes out.
-release-programs: go
+release-programs: bin/herald-release
 	for a in $(ARCHS); do GOFLAGS= GOEXPERIMENT= GOOS=linux GOARCH=$$a GOAMD64=v1 GOARM64=v8.0 $(GOBUILD) -o bin/linux-$$a/herald ./cmd/herald || exit; done
-	go -C release build -o ../bin/herald-release .
+
+bin/herald-release: go
+	go -C release build -o ../$@ .
+
+lab-images: lab-binaries bin/herald-release ## write the images that topologies ask for, to bin/lab, for docker load
+	mkdir -p bin/lab
+	bin/herald-release image $(PACK) $(RUN) --reference herald:dev --out bin/lab/herald.tar $$(go env GOARCH)=bin/herald
+	bin/herald-release image $(PACK) --reference herald-testenv:dev --out bin/lab/herald-testenv.tar $$(go env GOARCH)=bin/herald-testenv
+
+# containerlab as its authors build it, pinned; and FRR from Debian's packages.
+bin/containerlab: $(REALPARTS)/containerlab/go.mod $(REALPARTS)/containerlab/go.sum
+	CGO_ENABLED=0 go -C $(REALPARTS)/containerlab build -ldflags '-s -w' -o $(CURDIR)/$@ github.com/srl-labs/containerlab
+
+bin/frr.tar: testenv/containerlab/frr-image
+	testenv/install debootstrap debian-archive-keyring
+	testenv/containerlab/frr-image $@
 
 race-binary: go
 	testenv/install gcc libc6-dev
