@@ -248,7 +248,7 @@ func TestRouterLimit(t *testing.T) {
 
 			m := s.masters[2]
 			var more []string
-			for i := range 16 {
+			for i := range 20 {
 				more = append(more, fmt.Sprintf("10.99.1.%d", i), fmt.Sprintf(`"fd00:99:1::%d"`, i))
 			}
 			text := s.config(t, m)
