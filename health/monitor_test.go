@@ -104,7 +104,7 @@ func TestApplyKeepsTheVerdictOfTheChanged(t *testing.T) {
 	}{
 		{"stays healthy", 200, 200, "healthy"},
 		{"the new check finds it unhealthy", 200, 500, "healthy unhealthy"},
-		{"stays unhealthy", 500, 500, "unhealthy"},
+		{"stays unhealthy, for another reason", 500, 500, "unhealthy unhealthy"},
 		{"the new check finds it healthy", 500, 200, "unhealthy healthy"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -203,6 +203,24 @@ func TestCloseDoesNotHang(t *testing.T) {
 			b.wantHistory("") // a probe that was broken off is not judged
 		})
 	}
+}
+
+// Whoever waits for a check sees why it fails now, not why it first did.
+func TestTellsOfAnotherReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newRig(t)
+		b.become(refusing)
+		b.apply(check())
+		pass(time.Minute)
+		b.wantHistory("unhealthy")
+		b.serve(status(500, ""))
+		b.become(listening)
+		pass(time.Minute)
+		b.wantHistory("unhealthy unhealthy")
+		if reason := b.told[len(b.told)-1].Reason; !strings.Contains(reason, "500") {
+			t.Errorf("told last: %q", reason)
+		}
+	})
 }
 
 // notify may ask for the verdicts, and sees its own.

@@ -194,7 +194,7 @@ func (r *runner) observe(out outcome, began, evidence time.Time) {
 
 	r.mu.Lock()
 	v := &r.verdict
-	before := v.Warning
+	before, why := v.Warning, v.Reason
 	v.State = next.state
 	v.Reason = next.reason(out, v.Reason)
 	v.Warning = warning
@@ -216,7 +216,7 @@ func (r *runner) observe(out outcome, began, evidence time.Time) {
 	r.mu.Unlock()
 
 	// What depends on the verdict comes first: a log may be slow, or stuck.
-	if changed || verdict.Warning != before {
+	if changed || verdict.Warning != before || next.state == Unhealthy && verdict.Reason != why {
 		r.notify(verdict)
 	}
 	if changed {
