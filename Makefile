@@ -39,7 +39,7 @@ test: root ## run all tests with the race detector
 	cd release && go test -race ./...
 
 e2e: root lab-binaries race-binary $(REALPARTS)/bin/kube-apiserver ## run the tests on FRR, etcd, kube-apiserver and a registry
-	testenv/install iproute2 frr bird2 keepalived curl etcd-server docker-registry nftables procps
+	testenv/install iproute2 frr bird2 keepalived curl etcd-server docker-registry nftables procps systemd
 	@# It is wanted for its schema, not to set this machine up at the next boot.
 	@command -v cloud-init >/dev/null || { mkdir -p /etc/cloud && touch /etc/cloud/cloud-init.disabled; }
 	testenv/install cloud-init
@@ -94,7 +94,7 @@ lint: go ## check formatting, vet and staticcheck
 	$(STATICCHECK) -tags e2e,clock,containerlab ./...
 	cd release && go vet ./... && $(STATICCHECK) ./...
 
-generate: go ## write docs/config.md anew
+generate: go ## write docs/config.md and the manifests anew
 	go generate ./...
 
 screenshot: ## take docs/status-page.png anew

@@ -14,7 +14,7 @@ import (
 
 // TestKustomize checks that the bases name what exists.
 func TestKustomize(t *testing.T) {
-	for _, dir := range []string{"kustomize", "kustomize/example"} {
+	for _, dir := range []string{"kustomize/base", "kustomize/example"} {
 		var k struct {
 			APIVersion, Kind, Namespace string
 			Resources                   []string

@@ -8,7 +8,7 @@
 package manifests
 
 //go:generate sh -c "go run ../cmd/herald manifest static-pod >static-pod.yaml"
-//go:generate sh -c "go run ../cmd/herald manifest daemonset >kustomize/daemonset.yaml"
+//go:generate sh -c "go run ../cmd/herald manifest daemonset >kustomize/base/daemonset.yaml"
 //go:generate sh -c "go run ../cmd/herald manifest systemd >herald.service"
 
 import (

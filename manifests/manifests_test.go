@@ -17,9 +17,9 @@ import (
 // TestCurrent checks that the files are what the package makes.
 func TestCurrent(t *testing.T) {
 	for file, kind := range map[string]manifests.Kind{
-		"static-pod.yaml":          manifests.StaticPod,
-		"kustomize/daemonset.yaml": manifests.DaemonSet,
-		"herald.service":           manifests.Systemd,
+		"static-pod.yaml":               manifests.StaticPod,
+		"kustomize/base/daemonset.yaml": manifests.DaemonSet,
+		"herald.service":                manifests.Systemd,
 	} {
 		have, err := os.ReadFile(file)
 		if err != nil {

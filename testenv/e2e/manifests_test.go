@@ -15,7 +15,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/manifests"
 )
 
@@ -92,10 +91,16 @@ const (
 	accounts   = "/api/v1/namespaces/kube-system/serviceaccounts"
 )
 
-// TestManifestsAccepted has a kube-apiserver judge every manifest, with strict
-// validation of fields.
-func TestManifestsAccepted(t *testing.T) {
+// TestManifestsOnAPIServer shows a kube-apiserver the manifests, and the certificate
+// that docs/kubeadm.md has a health check get where there are no anonymous users.
+func TestManifestsOnAPIServer(t *testing.T) {
 	a := newAPI(t)
+	t.Run("manifests", a.testManifests)
+	t.Run("certificate of the check", a.testCertificate)
+}
+
+// testManifests has every manifest judged, with strict validation of fields.
+func (a *api) testManifests(t *testing.T) {
 	// A controller would make it; without it no pod is taken.
 	status, answer, err := a.do(a.admin, http.MethodPost, accounts, []byte("{apiVersion: v1, kind: ServiceAccount, metadata: {name: default}}"))
 	must(t, err)
@@ -112,7 +117,7 @@ func TestManifestsAccepted(t *testing.T) {
 	const dir = "../../manifests/"
 	for file, collection := range map[string]string{
 		"static-pod.yaml":                  pods,
-		"kustomize/daemonset.yaml":         daemonSets,
+		"kustomize/base/daemonset.yaml":    daemonSets,
 		"kustomize/example/configmap.yaml": "/api/v1/namespaces/kube-system/configmaps",
 		"kustomize/example/secret.yaml":    "/api/v1/namespaces/kube-system/secrets",
 	} {
@@ -120,10 +125,7 @@ func TestManifestsAccepted(t *testing.T) {
 		must(t, err)
 		accepted(file, collection, object)
 	}
-	every, err := os.ReadFile("../../config/example.yaml")
-	must(t, err)
-	c, err := config.Parse("example.yaml", every)
-	must(t, err)
+	c := parseConfig(t, "../../config/example.yaml")
 	c.Metrics.Listen = "[::1]:9474"
 	var pod []byte
 	for kind, collection := range map[manifests.Kind]string{manifests.StaticPod: pods, manifests.DaemonSet: daemonSets} {
@@ -143,10 +145,9 @@ func TestManifestsAccepted(t *testing.T) {
 	}
 }
 
-// TestHealthCertificate shows what a client certificate of the cluster's CA is
-// good for whose user has no rights of its own: the check, and nothing else.
-func TestHealthCertificate(t *testing.T) {
-	a := newAPI(t)
+// testCertificate shows what a client certificate of the cluster's CA is good for
+// whose user has no rights of its own: the check, and nothing else.
+func (a *api) testCertificate(t *testing.T) {
 	for _, test := range []struct {
 		certificate, path string
 		want              int
