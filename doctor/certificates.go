@@ -15,7 +15,6 @@ import (
 // examineCertificates looks at the certificates of https checks: their servers' as
 // clients of the VIPs see them, and the checks' own.
 func examineCertificates(c *config.Config, f *Facts) []Finding {
-	const topic = "certificate"
 	var out []Finding
 	for _, k := range c.Checks {
 		if k.HTTP == nil {

@@ -34,6 +34,12 @@ func TestAllOthersGone(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	}
+	f.Wire[vip] = Use{MAC: m2}
+	f.Members["m2"] = Reach{Refused, Refused}
+	if got := finding(t, Examine(c, f), "vip", "api"); got.Severity != Blocker || !strings.Contains(got.Seen, "in use by m2 at 02:00:00:00:00:02, where Herald does not run") {
+		t.Errorf("a member that has the VIP without Herald: %+v", got)
+	}
+	f.Members["m2"] = Reach{Silent, Silent}
 	c.Election.Quorum = config.None
 	if got := finding(t, Examine(c, f), "member", "m2"); got.Severity != Warning {
 		t.Errorf("without a quorum: %+v", got)

@@ -94,18 +94,21 @@ func subnets(f *Facts) string {
 
 // examineWire judges who answers for the address on its link.
 func examineWire(c *config.Config, f *Facts, link string, addr netip.Addr, subject string) Finding {
-	const topic = "vip"
+	const topic, why = "vip", "Two machines that answer for one address each get a part of its clients."
 	use := f.Wire[addr]
+	member := f.member(c, use.MAC)
 	switch {
 	case use.Err != nil:
 		return warning(topic, subject, "on "+link+"; whether somebody uses it already cannot be asked: "+use.Err.Error(),
-			"Two machines that answer for one address each get a part of its clients.", "run herald doctor as root")
+			why, "run herald doctor as root")
 	case use.MAC == nil:
 		return fine(topic, subject, "on "+link+", and nobody else answers for it")
+	case use.Stranger == nil && f.Members[member].TCP == Refused:
+		return blocker(topic, subject, fmt.Sprintf("on %s, in use by %s at %s, where Herald does not run", link, member, use.MAC), why,
+			fmt.Sprintf("on %s: ip address show to %s, and stop whoever put it there; what a Herald leaves is gone after 10 s", member, addr))
 	case use.Stranger == nil:
-		return fine(topic, subject, fmt.Sprintf("on %s, held by %s at %s", link, f.member(c, use.MAC), use.MAC))
+		return fine(topic, subject, fmt.Sprintf("on %s, held by %s at %s", link, member, use.MAC))
 	}
-	const why = "Two machines that answer for one address each get a part of its clients."
 	cure := fmt.Sprintf("find it by the switch's table of MAC addresses, or ip neigh | grep %s; take the address off it", use.Stranger)
 	if far := f.far(c, link); len(far) > 0 {
 		return warning(topic, subject, fmt.Sprintf("on %s, in use by %s: whether that is %s cannot be told from here", link, use.Stranger, list(far)),

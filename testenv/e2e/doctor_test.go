@@ -4,16 +4,12 @@ package e2e
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -69,6 +65,27 @@ func (s symptom) in(r doctor.Report) bool {
 	return false
 }
 
+// examineUntil examines a node until all symptoms are there, or it is late: a program that was
+// just started takes a while to be there.
+func examineUntil(t *testing.T, n *lab.Node, file string, wrap []string, want ...symptom) doctor.Report {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	tick := time.NewTicker(poll)
+	defer tick.Stop()
+	for {
+		r := examine(t, n, file, wrap...)
+		if !slices.ContainsFunc(want, func(s symptom) bool { return !s.in(r) }) {
+			return r
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return r // and shows says what is missing
+		}
+	}
+}
+
 // shows fails the test unless the report has all the symptoms, and no blockers but them.
 func shows(t *testing.T, r doctor.Report, want ...symptom) {
 	t.Helper()
@@ -101,14 +118,16 @@ func TestDoctorOnFlatNodes(t *testing.T) {
 		must(t, os.Chmod(filepath.Join(f.dir, m, "gossip.key"), 0o600))
 	}
 	boot(t, f.Lab, "m1-apiserver")
-	shows(t, examine(t, f.Node("m1-speaker"), file),
-		symptom{doctor.OK, "herald", "none runs yet"},
-		symptom{doctor.OK, "vip", "control-plane 10.4.0.10: on eth1, and nobody else answers"},
-		symptom{doctor.OK, "vip", "control-plane fd00:4::10: on eth1, and nobody else answers"},
-		symptom{doctor.OK, "port", "gossip 10.4.0.1:7946/udp: free"},
-		symptom{doctor.OK, "node", "fence: the kernel has all"},
-		symptom{doctor.OK, "check", "apiserver"},
-		symptom{doctor.Warning, "member", "m2 10.4.0.2:7946: the node is there, and nothing listens"})
+	first := []symptom{
+		{doctor.OK, "herald", "none runs yet"},
+		{doctor.OK, "vip", "control-plane 10.4.0.10: on eth1, and nobody else answers"},
+		{doctor.OK, "vip", "control-plane fd00:4::10: on eth1, and nobody else answers"},
+		{doctor.OK, "port", "gossip 10.4.0.1:7946/udp: free"},
+		{doctor.OK, "node", "fence: the kernel has all"},
+		{doctor.OK, "check", "apiserver"},
+		{doctor.Warning, "member", "m2 10.4.0.2:7946: the node is there, and nothing listens"},
+	}
+	shows(t, examineUntil(t, f.Node("m1-speaker"), file, nil, first...), first...)
 
 	holder := f.elect(t)
 	other := f.others(holder)[0]
@@ -169,6 +188,11 @@ func TestDoctorFindsFaults(t *testing.T) {
 				{doctor.Blocker, "vip", "control-plane 10.4.0.10: on eth1, in use by " + mac(t, c1)},
 				{doctor.Blocker, "vip", "control-plane fd00:4::10: on eth1, in use by " + mac(t, c1)},
 			},
+		},
+		{
+			name:  "VIP on a member without Herald",
+			spoil: func(t *testing.T) { address(t, l.Node("m2"), "10.4.0.10/32", "eth1") },
+			want:  []symptom{{doctor.Blocker, "vip", "control-plane 10.4.0.10: on eth1, in use by m2 at " + mac(t, l.Node("m2")) + ", where Herald does not run"}},
 		},
 		{
 			name:  "VIP bound by hand",
@@ -237,25 +261,10 @@ func TestDoctorFindsFaults(t *testing.T) {
 				edited = test.edit(edited)
 			}
 			must(t, os.WriteFile(filepath.Join(dir, "m1", "test.yaml"), []byte(edited), 0o600))
-			var r doctor.Report
-			eventually(t, soon, func() error { // a program takes a while to be there
-				r = examine(t, m1, "/etc/herald/test.yaml", test.wrap...)
-				for _, s := range test.want {
-					if !s.in(r) {
-						return errNoSymptom(s.want)
-					}
-				}
-				return nil
-			})
-			shows(t, r, test.want...)
+			shows(t, examineUntil(t, m1, "/etc/herald/test.yaml", test.wrap, test.want...), test.want...)
 		})
 	}
 }
-
-// errNoSymptom says which is not there yet.
-type errNoSymptom string
-
-func (e errNoSymptom) Error() string { return "the report does not say " + string(e) }
 
 // address puts an address on a link of a node for the time of the test.
 func address(t *testing.T, n *lab.Node, prefix, link string) {
@@ -289,113 +298,4 @@ func daemonise(t *testing.T, n *lab.Node, argv ...string) {
 	p, err := n.Start(&exec.Cmd{Args: argv})
 	must(t, err)
 	t.Cleanup(func() { must(t, p.Kill()) })
-}
-
-// TestDoctorOnCertificates has an apiserver show certificates that clients of the VIP
-// or the check cannot accept.
-func TestDoctorOnCertificates(t *testing.T) {
-	t.Parallel()
-	p := newPKI(t)
-	s := newSite(t, files{"herald/tls.yaml": strings.Replace(speakerConf([]string{vip4, vip6}, "peers: [{address: 10.0.1.254, asn: 64500, families: [ipv4, ipv6]}]"),
-		`http: {url: "http://127.0.0.1:6443/readyz"}`, `http: {url: "https://127.0.0.1:7443/readyz", caFile: /etc/herald/ca.crt, serverName: kubernetes}`, 1)})
-	boot(t, s.Lab, "r1")
-	listens(t, s.router("r1"), "10.0.1.1")
-	ca, err := os.ReadFile(filepath.Join(p.dir, "ca.crt"))
-	must(t, err)
-	must(t, os.WriteFile(filepath.Join(s.config, "ca.crt"), ca, 0o600))
-	own := []net.IP{net.IPv4(127, 0, 0, 1)}
-	both := append(own, net.ParseIP(vip4), net.ParseIP(vip6))
-	ages := time.Now().Add(400 * 24 * time.Hour)
-	for _, test := range []struct {
-		name string
-		cert x509.Certificate
-		want []symptom
-	}{
-		{"good", x509.Certificate{DNSNames: []string{"kubernetes"}, IPAddresses: both, NotAfter: ages}, []symptom{
-			{doctor.OK, "certificate", "valid until"},
-			{doctor.OK, "certificate", "signed by caFile /etc/herald/ca.crt, for kubernetes"},
-			{doctor.OK, "certificate", "may ask for 10.99.0.10 and fd00:99::10"},
-		}},
-		{"about to expire", x509.Certificate{DNSNames: []string{"kubernetes"}, IPAddresses: both, NotAfter: time.Now().Add(time.Hour / 2)}, []symptom{
-			{doctor.Warning, "certificate", "expires on"},
-		}},
-		{"expired", x509.Certificate{DNSNames: []string{"kubernetes"}, IPAddresses: both, NotAfter: time.Now().Add(-time.Hour)}, []symptom{
-			{doctor.Blocker, "certificate", "expired on"},
-			{doctor.Warning, "check", "certificate expired on"},
-			{doctor.OK, "certificate", "signed by caFile"},
-		}},
-		{"without the VIPs", x509.Certificate{DNSNames: []string{"kubernetes"}, IPAddresses: own, NotAfter: ages}, []symptom{
-			{doctor.Blocker, "certificate", "not for 10.99.0.10 and fd00:99::10, the VIP control-plane"},
-		}},
-		{"for somebody else", x509.Certificate{DNSNames: []string{"registry"}, IPAddresses: both, NotAfter: ages}, []symptom{
-			{doctor.Blocker, "certificate", "not for kubernetes but for registry"},
-			{doctor.Warning, "check", "set serverName"},
-		}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			test.cert.Subject = pkix.Name{CommonName: test.name}
-			test.cert.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
-			p.issue(t, "server", &test.cert)
-			pair, err := tls.LoadX509KeyPair(filepath.Join(p.dir, "server.crt"), filepath.Join(p.dir, "server.key"))
-			must(t, err)
-			defer serveTLS(t, s.Node("s"), ":7443", stub.APIServer("s"), &tls.Config{Certificates: []tls.Certificate{pair}})()
-			shows(t, examine(t, s.Node("s"), "/etc/herald/tls.yaml"), test.want...)
-		})
-	}
-}
-
-// TestDoctorOnPeers examines a speaker before its routers are right, when they are, and while it runs.
-func TestDoctorOnPeers(t *testing.T) {
-	t.Parallel()
-	const file = "/etc/herald/herald.yaml"
-	conf := speakerConf([]string{vip4}, `peers:
-- {address: 10.0.1.254, asn: 64500, bfd: {}}
-- {address: 10.0.2.254, asn: 64500}`)
-	s := newSite(t, files{
-		"herald/herald.yaml": conf,
-		"herald/asn.yaml":    strings.Replace(conf, "asn: 64512", "asn: 64513", 1),
-		"herald/secret.yaml": strings.Replace(conf, "{address: 10.0.2.254, ", "{address: 10.0.2.254, passwordFile: /etc/herald/password, ", 1),
-		"herald/password":    "secret\n",
-		"herald/wrong.yaml":  "vips: []\n",
-	})
-	if _, err := run(t, s.Node("s"), "herald", "doctor", "--config", "/etc/herald/wrong.yaml"); exitCode(err) != 2 {
-		t.Errorf("a file with mistakes: %v, want exit code 2", err)
-	}
-	shows(t, examine(t, s.Node("s"), file),
-		symptom{doctor.Blocker, "peer", "10.0.1.254 AS 64500: 10.0.1.254 refuses TCP port 179"},
-		symptom{doctor.Blocker, "peer", "10.0.2.254 AS 64500: 10.0.2.254 refuses TCP port 179"},
-		symptom{doctor.OK, "port", "BFD 0.0.0.0:3784/udp: free"})
-
-	boot(t, s.Lab, "r1", "r2")
-	listens(t, s.router("r1"), "10.0.1.1")
-	listens(t, s.router("r2"), "10.0.2.1")
-	for range 5 { // it leaves nothing behind that a router would mind
-		shows(t, examine(t, s.Node("s"), file), symptom{doctor.OK, "peer", "10.0.1.254 AS 64500: takes a session"}, symptom{doctor.OK, "peer", "10.0.2.254 AS 64500: takes a session"})
-	}
-	shows(t, examine(t, s.Node("s"), "/etc/herald/asn.yaml"),
-		symptom{doctor.Blocker, "peer", "10.0.1.254 AS 64500: the peer expects another ASN than 64513"},
-		symptom{doctor.Blocker, "peer", "10.0.2.254 AS 64500: the peer expects another ASN than 64513"})
-	shows(t, examine(t, s.Node("s"), "/etc/herald/secret.yaml"),
-		symptom{doctor.Warning, "peer", "10.0.2.254 does not answer: the host is down, or a filter drops port 179, or its password differs from passwordFile"})
-
-	boot(t, s.Lab, "s")
-	s.established(t, "r1", "10.0.1.1", "10.0.1.254")
-	s.established(t, "r2", "10.0.2.1", "10.0.2.254")
-	shows(t, examine(t, s.Node("s"), file),
-		symptom{doctor.Warning, "peer", "10.0.1.254 AS 64500: BFD is down: nothing heard from 10.0.1.254"}, // FRR has none configured
-		symptom{doctor.OK, "peer", "10.0.2.254 AS 64500: the session is established"},
-		symptom{doctor.OK, "vip", "goes on lo"},
-		symptom{doctor.OK, "port", "BFD 0.0.0.0:3784/udp: Herald's own"})
-}
-
-// listens waits until a router is ready for a session with its neighbor.
-func listens(t *testing.T, r router, name string) {
-	t.Helper()
-	eventually(t, soon, func() error {
-		n, err := r.neighbor(t, name)
-		if err == nil && n.State == "Idle" {
-			err = fmt.Errorf("%s has %s idle", r.Name(), name)
-		}
-		return err
-	})
 }
