@@ -21,7 +21,7 @@ RUN                = --cmd='run --config /etc/herald/herald.yaml'
 PROGRAMS           = $(foreach a,$(ARCHS),$(a)=bin/linux-$(a)/herald)
 
 .DEFAULT_GOAL := help
-.PHONY: help build image release reproduce demo test e2e containerlab clock soak bench microbench fuzz simulate verify lint generate screenshot clean lab-binaries lab-images release-programs bin/herald-release race-binary root go
+.PHONY: help build image release reproduce demo test e2e containerlab clock soak bench microbench fuzz simulate verify lint generate screenshot film clean lab-binaries lab-images release-programs bin/herald-release race-binary root go
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -102,6 +102,11 @@ screenshot: ## take docs/status-page.png anew
 	chromium --headless --no-sandbox --user-data-dir=bin/chromium --hide-scrollbars --window-size=1160,840 \
 		--screenshot=bin/status-page.png file://$(CURDIR)/statuspage/testdata/flat.html
 	convert bin/status-page.png -colors 64 -strip docs/status-page.png
+
+film: root lab-binaries ## record docs/demo.svg anew
+	testenv/install iproute2 asciinema
+	LC_ALL=C.UTF-8 asciinema rec --quiet --overwrite --cols 118 --rows 40 --command 'bin/herald-testenv demo' bin/demo.cast
+	go run ./testenv/film <bin/demo.cast >docs/demo.svg
 
 clean: ## remove what was built
 	rm -rf bin $(REALPARTS)/bin
