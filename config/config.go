@@ -44,7 +44,7 @@ type Config struct {
 	ARP ARP `yaml:"arp"`
 	// Admin is the local control socket behind `herald status`, `drain` and `undrain`.
 	Admin Admin `yaml:"admin"`
-	// Metrics is the HTTP listener of /metrics, /healthz and /readyz.
+	// Metrics is the HTTP listener of /metrics, /healthz and /readyz, and of a status page at /.
 	Metrics Metrics `yaml:"metrics"`
 }
 
