@@ -338,7 +338,7 @@ func TestReference(t *testing.T) {
 // The page in docs/monitoring.md is the one that the tests of statuspage have.
 func TestPageInTheDocs(t *testing.T) {
 	page := read(t, "../../statuspage/testdata/flat.txt")
-	_, rest, ok := strings.Cut(read(t, docs+"monitoring.md"), "w3m -dump 127.0.0.1:9474\n\n")
+	_, rest, ok := strings.Cut(read(t, docs+"monitoring.md"), "w3m -dump http://127.0.0.1:9474\n\n")
 	shown, _, ok2 := strings.Cut(rest, "```")
 	if !ok || !ok2 || len(shown) < 500 || !strings.Contains(page, strings.TrimSpace(shown)) {
 		t.Errorf("docs/monitoring.md shows a page that is none:\n%s", shown)
