@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	maxExpansions = 100     // of definitions in one line
+	maxExpansions = 100     // references in one line
 	maxLine       = 1 << 14 // characters of a line that definitions bring about
 )
 
@@ -84,20 +84,20 @@ func (e *expander) condition(line string, number int) (rest string, ok bool) {
 
 // substitute puts the values of definitions in, those within values too.
 func (e *expander) substitute(line string, number int) string {
+	from := 0 // what is before it is done
 	for range maxExpansions {
-		done := true
-		for _, m := range reference.FindAllStringSubmatchIndex(line, -1) {
-			name := line[max(m[2], m[4]):max(m[3], m[5])]
-			value, known := e.definitions[name]
-			if !known {
-				continue
-			}
-			line, done = line[:m[0]]+value+line[m[1]:], false
-			break
-		}
-		if done {
+		m := reference.FindStringSubmatchIndex(line[from:])
+		if m == nil {
 			return line
 		}
+		name := line[from+max(m[2], m[4]) : from+max(m[3], m[5])]
+		value, known := e.definitions[name]
+		if !known {
+			from += m[1]
+			continue
+		}
+		from += m[0] // where the value may refer to others
+		line = line[:from] + value + line[from+m[1]-m[0]:]
 		if len(line) > maxLine {
 			break
 		}
