@@ -205,8 +205,8 @@ func TestOthersAnnounce(t *testing.T) {
 	}))
 	for _, op := range []byte{1, 2} {
 		mac := net.HardwareAddr{2, 0, 0, 0, 1, op}
-		s.send(arpFrame(mac, op, addr, addr))
 		eventually(t, "the announcement is heard", func() bool {
+			s.send(arpFrame(mac, op, addr, addr))
 			known, err := s.node.nl.NeighList(index, netlink.FAMILY_V4)
 			s.node.must(err)
 			for _, n := range known {

@@ -64,9 +64,7 @@ func newSegment(t testing.TB) *segment {
 			f, ok := s.poll(20 * time.Millisecond)
 			return ok && f.kind == answerFrame
 		})
-		s.ask(s.asker[i], vip[i].Addr())
-		for s.next().sender != vip[i].Addr() { // nothing is on its way any more
-		}
+		eventually(t, "the node answers for the address", func() bool { return s.answers(vip[i].Addr()) })
 	}
 	return s
 }
