@@ -172,6 +172,39 @@ func TestFiles(t *testing.T) {
 	}
 }
 
+// TestFilesByDetours checks that a path is mounted as the place it leads to: the
+// kubelet takes none with "..".
+func TestFilesByDetours(t *testing.T) {
+	text := strings.NewReplacer("/etc/herald/c.crt", "/etc/herald/../pki//c.crt", "/etc/herald/c.key", "/etc/./herald/c.key").Replace(arp)
+	p := staticPod(t, manifests.Options{Config: parse(t, text)})
+	var got []string
+	for _, m := range p.Containers[0].Mounts {
+		got = append(got, m.Path)
+	}
+	want := []string{"/etc/herald", "/etc/herald-tokens/t", "/etc/kubernetes/pki/ca.crt", "/etc/pki/c.crt", "/var/lib/herald/gossip.key", "/run/herald"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestSocketFolder checks that the unit makes the folder of the socket, which has
+// to be there again after each boot.
+func TestSocketFolder(t *testing.T) {
+	for socket, want := range map[string]string{
+		"/run/herald/herald.sock":     "RuntimeDirectory=herald",
+		"/var/run/herald/herald.sock": "RuntimeDirectory=herald",
+		"/opt/herald/herald.sock":     "ReadWritePaths=/opt/herald",
+	} {
+		unit, err := manifests.Make(manifests.Systemd, manifests.Options{Config: parse(t, bgp+peer+fmt.Sprintf("admin: {socket: %s}", socket))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(unit), "\n"+want+"\n") {
+			t.Errorf("with the socket %s the unit has no line %q:\n%s", socket, want, unit)
+		}
+	}
+}
+
 func TestProbes(t *testing.T) {
 	for _, test := range []struct{ listen, want string }{
 		{"127.0.0.1:9474", "127.0.0.1 9474"},
@@ -212,6 +245,9 @@ func TestRefused(t *testing.T) {
 		{name: "shared folder", o: manifests.Options{File: "/etc/herald.yaml"}, want: "the configuration is in /etc, which others share: put it into a folder of its own below, which Herald can be given as a whole"},
 		{name: "folder of kubeadm", o: manifests.Options{File: "/etc/kubernetes/herald.yaml"}, want: "the configuration is in /etc/kubernetes, which others share: put it into a folder of its own below, which Herald can be given as a whole"},
 		{name: "socket", config: bgp + peer + "admin: {socket: /run/herald.sock}", want: "admin.socket is in /run, which others share: put it into a folder of its own below, which Herald can be given as a whole"},
+		{name: "socket in the other run", config: bgp + peer + "admin: {socket: /var/run/herald.sock}", want: "admin.socket is in /var/run, which others share: put it into a folder of its own below, which Herald can be given as a whole"},
+		{name: "socket among the files", config: bgp + peer + "admin: {socket: /etc/herald/herald.sock}", want: "admin.socket is in /etc/herald, as the configuration is, which Herald only reads: put it into another folder, such as /run/herald"},
+		{name: "socket among the files, as a service", kind: manifests.Systemd, config: bgp + peer + "admin: {socket: /etc/herald//herald.sock}", want: "admin.socket is in /etc/herald, as the configuration is, which Herald only reads: put it into another folder, such as /run/herald"},
 		{name: "file", config: strings.Replace(arp, "/etc/herald/c.crt", "/etc/herald/%i", 1), want: `a file of the configuration is "/etc/herald/%i": want an absolute path of letters, digits and . _ - / @ +`},
 		{name: "port", config: bgp + peer + `metrics: {listen: ":0"}`, want: `metrics.listen is ":0": a probe needs to know the port, want one of 1 to 65535`},
 		{name: "zone", config: bgp + peer + `metrics: {listen: "[fe80::1%eth0]:9474"}`, want: `metrics.listen is "[fe80::1%eth0]:9474": a probe needs an address without a zone`},

@@ -73,6 +73,9 @@ func needsOf(o Options) (needs, error) {
 		return needs{}, err
 	}
 	n.SocketFolder = filepath.Dir(c.Admin.Socket)
+	if n.SocketFolder == n.Folder {
+		return needs{}, fmt.Errorf("admin.socket is in %s, as the configuration is, which Herald only reads: put it into another folder, such as /run/herald", n.Folder)
+	}
 	if err := own("admin.socket", n.SocketFolder); err != nil {
 		return needs{}, err
 	}
@@ -89,7 +92,7 @@ func needsOf(o Options) (needs, error) {
 // RuntimeDirectory is SocketFolder as systemd makes and removes it, or empty if
 // it is elsewhere than in /run.
 func (n needs) RuntimeDirectory() string {
-	name, ok := strings.CutPrefix(n.SocketFolder, "/run/")
+	name, ok := strings.CutPrefix(strings.TrimPrefix(n.SocketFolder, "/var"), "/run/")
 	if !ok {
 		return ""
 	}
@@ -98,7 +101,7 @@ func (n needs) RuntimeDirectory() string {
 
 // own refuses folders that are not for one program alone.
 func own(what, folder string) error {
-	if strings.Count(folder, "/") < 2 || folder == "/etc/kubernetes" {
+	if strings.Count(folder, "/") < 2 || folder == "/etc/kubernetes" || folder == "/var/run" {
 		return fmt.Errorf("%s is in %s, which others share: put it into a folder of its own below, which Herald can be given as a whole", what, folder)
 	}
 	return nil
@@ -139,7 +142,8 @@ func lowPort(c *config.Config) bool {
 		c.Election != nil && low(c.Election.Bind.Port())
 }
 
-// filesOf are the files that the configuration names, each once, in order.
+// filesOf are the files that the configuration names, each once, in order, and by
+// the shortest path: the kubelet mounts none with "..".
 func filesOf(c *config.Config) []string {
 	names := make(map[string]bool)
 	for _, check := range c.Checks {
@@ -156,7 +160,11 @@ func filesOf(c *config.Config) []string {
 		names[c.Election.KeyFile] = true
 	}
 	delete(names, "")
-	return slices.Sorted(maps.Keys(names))
+	clean := make(map[string]bool)
+	for name := range names {
+		clean[filepath.Clean(name)] = true
+	}
+	return slices.Sorted(maps.Keys(clean))
 }
 
 // probed is where the node itself reaches what listens on address.
