@@ -41,8 +41,16 @@ type commands struct {
 }
 
 func main() {
+	if err := parse(os.Args[1:]).Run(); err != nil {
+		os.Exit(report(err))
+	}
+}
+
+// parse returns the command that args ask for. On a mistake it prints the usage to
+// standard error, since standard output may become a file, and ends the process.
+func parse(args []string, options ...kong.Option) *kong.Context {
 	var cli commands
-	parser := kong.Must(&cli,
+	parser := kong.Must(&cli, append([]kong.Option{
 		kong.Name("herald"),
 		kong.Description("Announces virtual IPs for Kubernetes while what they stand for is healthy."),
 		kong.UsageOnError(),
@@ -53,12 +61,11 @@ func main() {
 			}
 			os.Exit(code)
 		}),
-	)
-	command, err := parser.Parse(os.Args[1:])
+	}, options...)...)
+	command, err := parser.Parse(args)
+	parser.Stdout = parser.Stderr
 	parser.FatalIfErrorf(err)
-	if err := command.Run(); err != nil {
-		os.Exit(report(err))
-	}
+	return command
 }
 
 // report prints err and returns the exit code for it.
