@@ -20,9 +20,9 @@ type migrateCommand struct {
 }
 
 type migrateFlags struct {
-	File    string            `arg:"" placeholder:"FILE" help:"What to convert; - is standard input."`
-	Member  map[string]string `placeholder:"NAME=ADDRESS" help:"A node that votes on a flat layer 2, with or without a port. May be repeated."`
-	KeyFile string            `placeholder:"FILE" help:"The key file on the nodes, if herald keygen made one already."`
+	File    string   `arg:"" placeholder:"FILE" help:"What to convert; - is standard input."`
+	Member  []string `sep:"none" placeholder:"NAME=ADDRESS" help:"A node that votes on a flat layer 2, with or without a port. May be repeated."`
+	KeyFile string   `placeholder:"FILE" help:"The key file on the nodes, if herald keygen made one already."`
 }
 
 type migrateKubeVIP struct{ migrateFlags }
@@ -85,14 +85,18 @@ func (c migrateFlags) run(convert converter, o migrate.Options) error {
 // members are those of the flags, at the usual port unless they have another.
 func (c migrateFlags) members() (map[string]netip.AddrPort, error) {
 	members := map[string]netip.AddrPort{}
-	for name, s := range c.Member {
+	for _, m := range c.Member {
+		name, s, _ := strings.Cut(m, "=")
+		if _, twice := members[name]; twice {
+			return nil, fmt.Errorf("--member %s is there twice: want one address of each node", name)
+		}
 		addr, err := netip.ParseAddr(s)
 		member := netip.AddrPortFrom(addr, migrate.GossipPort)
 		if err != nil {
 			member, err = netip.ParseAddrPort(s)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("--member %s: want an address, with or without a port, got %q", name, s)
+			return nil, fmt.Errorf("--member %s: want NAME=ADDRESS, with or without a port", m)
 		}
 		members[name] = member
 	}

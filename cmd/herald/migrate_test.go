@@ -96,14 +96,23 @@ func captured(t *testing.T, to **os.File, f func()) string {
 	return string(data)
 }
 
-// A member without an address is wrong usage.
+// A member without an address, or with two, is wrong usage.
 func TestMigrateUsage(t *testing.T) {
-	var cli struct {
-		Migrate migrateCommand `cmd:""`
-	}
-	_, err := kong.Must(&cli).Parse([]string{"migrate", "kube-vip", "f", "--member", "m1=somewhere"})
-	var parse *kong.ParseError
-	if !errors.As(err, &parse) || !strings.Contains(err.Error(), "want an address") {
-		t.Errorf("got %v", err)
+	for _, test := range []struct {
+		members []string
+		want    string
+	}{
+		{[]string{"--member", "m1=somewhere"}, "--member m1=somewhere: want NAME=ADDRESS"},
+		{[]string{"--member", "10.3.0.1"}, "--member 10.3.0.1: want NAME=ADDRESS"},
+		{[]string{"--member", "m1=10.3.0.1", "--member", "m1=10.3.0.2"}, "--member m1 is there twice"},
+	} {
+		var cli struct {
+			Migrate migrateCommand `cmd:""`
+		}
+		_, err := kong.Must(&cli).Parse(append([]string{"migrate", "kube-vip", "f"}, test.members...))
+		var parse *kong.ParseError
+		if !errors.As(err, &parse) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%q: got %v, want %s", test.members, err, test.want)
+		}
 	}
 }
