@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"crypto/x509"
 	"net/netip"
 	"strings"
 	"syscall"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/herald-vip/herald/admin"
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil"
 )
 
@@ -24,6 +26,10 @@ func TestAllOthersGone(t *testing.T) {
 	}
 	if got := finding(t, all, "peer", "10.0.1.254"); !strings.Contains(got.Why, "cannot be told") || !strings.Contains(got.Cure, "neighbor 10.0.1.1 remote-as 64512 with the password") {
 		t.Errorf("a peer with a password: %+v", got)
+	}
+	f.Peers["10.0.2.254"] = "10.0.2.254 is unreachable: no route, or nobody answers ARP or NDP for it"
+	if got := finding(t, Examine(c, f), "peer", "10.0.2.254"); !strings.HasPrefix(got.Cure, "ip route get 10.0.2.254;") {
+		t.Errorf("a peer that cannot be reached: %+v", got)
 	}
 
 	c = parsed(t, flatFile)
@@ -43,6 +49,17 @@ func TestAllOthersGone(t *testing.T) {
 	c.Election.Quorum = config.None
 	if got := finding(t, Examine(c, f), "member", "m2"); got.Severity != Warning {
 		t.Errorf("without a quorum: %+v", got)
+	}
+}
+
+// A file that is missing though its server runs is not made by whoever starts that.
+func TestFileMissingBesideItsServer(t *testing.T) {
+	c := parsed(t, routedFile)
+	f := well(c)
+	f.Checks[0] = health.Verdict{Check: "apiserver", State: health.Unhealthy, Reason: "check's own: tokenFile /etc/herald/token: no such file or directory"}
+	f.Endpoints = map[string]Endpoint{"apiserver": {Chain: []*x509.Certificate{certificate()}}}
+	if got := finding(t, Examine(c, f), "check", "apiserver"); got.Severity != Blocker {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -88,8 +88,11 @@ func TestFaults(t *testing.T) {
 				f.Checks[0] = health.Verdict{Check: "apiserver", Warning: "overloaded: 429"}
 			}, Warning, "check", "overloaded"},
 			{"check's own fault", func(_ *config.Config, f *Facts) {
-				f.Checks[0] = health.Verdict{Check: "apiserver", State: health.Unhealthy, Reason: "GET https://127.0.0.1:6443/readyz: check's own: caFile: no such file"}
-			}, Blocker, "check", "caFile: no such file"},
+				f.Checks[0] = health.Verdict{Check: "apiserver", State: health.Unhealthy, Reason: "GET https://127.0.0.1:6443/readyz: check's own: caFile /etc/kubernetes/pki/ca.crt: no PEM certificates"}
+			}, Blocker, "check", "no PEM certificates"},
+			{"file that is still to be made", func(_ *config.Config, f *Facts) {
+				f.Checks[0] = health.Verdict{Check: "apiserver", State: health.Unhealthy, Reason: "GET https://127.0.0.1:6443/readyz: check's own: caFile /etc/kubernetes/pki/ca.crt: no such file or directory"}
+			}, Warning, "check", "ca.crt: no such file or directory"},
 			{"Herald with another file", func(_ *config.Config, f *Facts) { f.Running = running1("/root/test.yaml") }, Warning, "herald", "runs with /root/test.yaml"},
 			{"Herald refuses the file", func(_ *config.Config, f *Facts) {
 				f.Running = running1(f.File)

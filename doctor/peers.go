@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/herald-vip/herald/config"
 )
@@ -25,7 +26,7 @@ func examinePeers(c *config.Config, f *Facts) []Finding {
 		problem, asked := f.Peers[p.Name()]
 		switch {
 		case asked && problem != "":
-			out = append(out, Finding{severity, topic, subject, problem, why + silence(p), f.cure(c, p)})
+			out = append(out, Finding{severity, topic, subject, problem, why + silence(p), f.cure(c, p, problem)})
 		case asked && f.Running != nil:
 			out = append(out, fine(topic, subject, "the session is established"))
 		case asked:
@@ -53,7 +54,10 @@ func silence(p config.Peer) string {
 }
 
 // cure is where to look for what keeps a session from coming up.
-func (f *Facts) cure(c *config.Config, p config.Peer) string {
+func (f *Facts) cure(c *config.Config, p config.Peer, problem string) string {
+	if strings.Contains(problem, " is unreachable: ") {
+		return fmt.Sprintf("ip route get %s; see that the address in bgp.peers is right, and that the router is up", p.Address)
+	}
 	return fmt.Sprintf("on the router: neighbor %s remote-as %d%s, and TCP port %d open to it", f.sourceFor(p), c.BGP.ASN, password(p), p.Port)
 }
 
