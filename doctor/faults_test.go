@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -103,6 +104,12 @@ func TestFaults(t *testing.T) {
 				f.RunningError = fmt.Errorf("connect: %w", syscall.EACCES)
 				f.Programs = []Program{{PID: 7, Name: "herald", Args: []string{"herald", "run"}}}
 			}, Warning, "herald", "only root may ask it"},
+			{"a frozen Herald", func(_ *config.Config, f *Facts) {
+				f.RunningError = fmt.Errorf("status: %w", context.DeadlineExceeded)
+				f.Programs = []Program{{PID: 7, Name: "herald", Args: []string{"herald", "run"}}}
+				f.Ports[bfd] = syscall.EADDRINUSE
+				f.Sockets = []Socket{{Network: "udp", Local: bfd.Local, PID: 7, Program: "herald"}}
+			}, Blocker, "herald", "does not answer: it is frozen, or starved"},
 			{"a Herald that does not answer", func(_ *config.Config, f *Facts) {
 				f.Programs = []Program{{PID: 7, Name: "herald", Args: []string{"herald", "run", "--config", "x"}}}
 			},

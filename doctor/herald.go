@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,6 +18,10 @@ func examineHerald(_ *config.Config, f *Facts) []Finding {
 		switch subject := fmt.Sprintf("process %d", p.PID); {
 		case errors.Is(f.RunningError, fs.ErrPermission):
 			return []Finding{warning(topic, "admin socket", "only root may ask it", "What a Herald that runs here knows is missing from this report.", "run herald doctor as root")}
+		case f.stuck():
+			return []Finding{blocker(topic, "admin socket", "a Herald holds it and does not answer: it is frozen, or starved",
+				"It neither announces nor withdraws anything; what it has announced ends by BFD, hold time or lease.",
+				"systemctl restart herald; in a pod, kill -9 its process: pgrep -x herald")}
 		case there:
 			return []Finding{blocker(topic, subject, "runs, but does not answer on this file's admin socket",
 				"Two Heralds on one node take each other's addresses for their own.",
@@ -37,6 +42,11 @@ func examineHerald(_ *config.Config, f *Facts) []Finding {
 		return []Finding{warning(topic, subject, "is drained: "+s.Draining, "It announces nothing.", "herald undrain")}
 	}
 	return []Finding{fine(topic, subject, fmt.Sprintf("runs with this file, generation %d", s.Config.Generation))}
+}
+
+// stuck says whether a Herald is there and does not get round to an answer.
+func (f *Facts) stuck() bool {
+	return f.Running == nil && errors.Is(f.RunningError, context.DeadlineExceeded)
 }
 
 // herald is the process of a Herald that runs in this network namespace.

@@ -68,7 +68,7 @@ func examinePorts(c *config.Config, f *Facts) []Finding {
 		case !tried:
 		case err == nil:
 			out = append(out, fine(topic, subject, "free"))
-		case errors.Is(err, syscall.EADDRINUSE) && f.Running != nil && owner.Program == "herald":
+		case errors.Is(err, syscall.EADDRINUSE) && (f.Running != nil || f.stuck()) && owner.Program == "herald":
 			out = append(out, fine(topic, subject, fmt.Sprintf("Herald's own, process %d", owner.PID)))
 		case errors.Is(err, syscall.EADDRINUSE) && f.Running != nil && owner.PID == 0:
 			out = append(out, fine(topic, subject, "in use, and Herald runs; whose it is cannot be seen from here"))
