@@ -75,6 +75,7 @@ image: release-programs ## write container images: bin/herald_image.tar for all 
 	for a in $(ARCHS); do bin/herald-release image $(PACK) $(RUN) --reference $(IMAGE) --out bin/herald_image_$$a.tar $$a=bin/linux-$$a/herald || exit; done
 
 release: release-programs ## write the files of a release to bin/release: programs, images, bills of materials, checksums
+	@case "$(VERSION) $(COMMIT)" in *unknown*) echo 'this is no git checkout: say VERSION=… COMMIT=… SOURCE_DATE_EPOCH=…' >&2; exit 1;; esac
 	rm -rf bin/release
 	bin/herald-release release $(PACK) $(RUN) --reference $(IMAGE) --out bin/release \
 		$(addprefix --with ,README.md LICENSE CHANGELOG.md $(wildcard manifests/herald.service)) $(PROGRAMS)
