@@ -112,16 +112,20 @@ func serves(active, pending, candidate uint64) bool {
 }
 
 // mayServe reports whether this member votes for a peer, and how long a lease
-// its electorate grants.
+// its electorate grants. A member that leaves need not know of a shorter Duration
+// to come, and would use a lease for longer than those who stay abstain when they
+// are started.
 func (m *Machine) mayServe(p *peer) (time.Duration, bool) {
-	if m.active == nil || !m.active.has(m.self.member) || !m.active.has(p.name) ||
-		!serves(m.active.digest, m.pending.sum(), p.active) {
+	switch {
+	case m.active == nil || !m.active.has(m.self.member) || !m.active.has(p.name):
 		return 0, false
+	case p.active == m.active.digest:
+		leaves := m.pending != nil && !m.pending.has(p.name)
+		return m.active.Duration, !leaves || m.pending.Duration >= m.active.Duration
+	case m.pending != nil && p.active == m.pending.digest:
+		return m.pending.Duration, true
 	}
-	if p.active == m.active.digest {
-		return m.active.Duration, true
-	}
-	return m.pending.Duration, true
+	return 0, false
 }
 
 // agree takes the next step of a change of the electorate, if it is due.

@@ -336,38 +336,6 @@ func TestChangeNeedsThePresentMajority(t *testing.T) {
 	}
 }
 
-// m1 and m4 have removed m3, which m5 takes back to change the duration, too, in one
-// step; m2 starts with that in its configuration, and joins m5. Once all hear each
-// other they all wait for the same electorate, and no majority of either side does.
-func TestWaitOnBothSidesOfAChange(t *testing.T) {
-	c := newCluster(t, "m1", "m2", "m3", "m4", "m5")
-	c.run(2 * duration)
-	ahead, behind := []string{"m1", "m4"}, []string{"m2", "m5"}
-	for _, name := range behind { // they tell that they know of the change, and do not hear of its end
-		c.oneWay(true, name, behind...)
-		c.oneWay(true, "m1", name)
-		c.oneWay(true, "m4", name)
-	}
-	four := electorate("m1 m2 m4 m5")
-	c.reconfigure(four, four.Members...)
-	c.awaitActive(2*duration, four, ahead...)
-
-	next := electorate("m1 m2 m4 m5")
-	next.Duration = duration * 4 / 5
-	for _, name := range behind {
-		c.oneWay(true, name, ahead...)
-		c.oneWay(false, name, behind...)
-	}
-	c.reconfigure(c.electorate, "m5")
-	c.reconfigure(next, "m1", "m4", "m5")
-	c.start("m2", next)
-	c.awaitActive(3*duration, c.electorate, behind...)
-	clear(c.cut)
-	c.stand(vip)
-	c.awaitActive(9*duration, next, next.Members...)
-	c.awaitHolder(2 * duration)
-}
-
 // A member that leaves and comes back, without a restart of anybody, is heard.
 func TestComesBack(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")

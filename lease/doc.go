@@ -30,7 +30,8 @@
 //     which a candidate can win differ by at most one step.
 //  8. Before a shorter Duration is used, all members have granted themselves no
 //     longer leases for one of the greater: a member that is started with the
-//     shorter one abstains long enough.
+//     shorter one abstains long enough. They do not vote for one that leaves in the
+//     same step either, which may not know that it is to be shorter.
 //
 // Unlike in the paper, a greater ballot does not displace a grant; so 1 and 3 need
 // no promises. Ballots remain for what they do best: of candidates that start at
