@@ -137,12 +137,9 @@ func (m *Machine) agree() {
 		return
 	}
 	if m.agreed() {
-		m.activate(m.pending)
+		m.activate(m.pending, nil)
 	} else if r := m.rallied(); r != nil {
-		next := m.pending
-		m.activate(r)
-		m.pending = next
-		m.meet()
+		m.activate(r, m.pending)
 	}
 }
 
@@ -223,7 +220,7 @@ func (m *Machine) join() {
 		switch {
 		case !p.fresh(m.now, m.duration()):
 		case p.active == m.pending.digest:
-			m.activate(m.pending)
+			m.activate(m.pending, nil)
 			return
 		case p.active == 0:
 			if p.pending == m.pending.digest {
@@ -246,20 +243,20 @@ func (m *Machine) join() {
 		m.greetAll()
 	case m.problem != "":
 	case waiting >= m.pending.majority():
-		m.activate(m.pending)
+		m.activate(m.pending, nil)
 	default:
 		m.problem = fmt.Sprintf("waiting for a majority of the members: heard %d of %d that are configured alike", waiting, len(m.pending.Members))
 	}
 }
 
-// activate takes the next electorate. What was asked under the one before is
-// asked anew.
-func (m *Machine) activate(r *roll) {
+// activate takes an electorate, and waits for the next one if there is one: leases
+// are no longer than under either. What was asked under the one before is asked anew.
+func (m *Machine) activate(r, next *roll) {
 	if m.active != nil {
 		d := max(r.Duration, m.active.Duration)
 		m.settled = later(m.settled, m.now.Add(d+d/50))
 	}
-	m.active, m.pending, m.problem = r, nil, ""
+	m.active, m.pending, m.problem = r, next, ""
 	m.meet()
 	for _, p := range m.peers {
 		p.queue = nil
