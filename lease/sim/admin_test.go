@@ -27,8 +27,8 @@ func (a *admin) install(w *world) {
 	}
 }
 
-// change adds or removes a member or changes the Duration, as soon as the last
-// change is done.
+// change adds or removes a member, changes the Duration, or both at once, as soon
+// as the last change is done.
 func (a *admin) change(w *world, rng *rand.Rand) {
 	if w.calm || w.variant.quorum == lease.None {
 		return
@@ -43,7 +43,10 @@ func (a *admin) change(w *world, rng *rand.Rand) {
 	old, e := a.target.Members, a.target
 	if rng.IntN(4) == 0 {
 		e.Duration = w.set.lease - between(rng, 0, w.set.lease/3)
-	} else if e.Members = toggle(old, w.victim(rng).name); rng.IntN(2) == 0 {
+	}
+	if rng.IntN(2) == 0 {
+		e.Members = toggle(old, w.victim(rng).name)
+	} else if rng.IntN(2) == 0 || e.Duration == a.target.Duration {
 		e.Members = toggle(old, pool[rng.IntN(len(pool))])
 	}
 	if w.set.restless {
