@@ -3,6 +3,8 @@ package doctor
 import (
 	"io/fs"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -53,6 +55,22 @@ func TestPrograms(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, programs(root, parsed(t, flatFile), 80), compare()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// To open a pipe would take as long as nobody writes to it.
+func TestReadsFilesOnly(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"file": "text", "pipe": "", "none": "", ".": ""} {
+		if got := read(os.DirFS(dir), name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
 	}
 }
 

@@ -16,7 +16,11 @@ import (
 const maxFile = 1 << 20
 
 // read is the text of a file, or as much of it as matters; empty if it cannot be read.
+// Others choose some of the names: a pipe, which nobody may ever write to, is not opened.
 func read(root fs.FS, name string) string {
+	if info, err := fs.Stat(root, name); err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
 	file, err := root.Open(name)
 	if err != nil {
 		return ""
