@@ -149,6 +149,7 @@ func TestTrouble(t *testing.T) {
 	s.VIPs[0].Error, s.VIPs[0].Restored, s.VIPs[0].Conflict = "no link has it", 4, "02:00:00:00:00:09"
 	s.Checks[0].Warning = "certificate expires on 2026-12-01"
 	s.Election.Problem, s.Election.Change, s.Election.Insecure = "the lists differ", "waits for m3", true
+	s.Election.Exposed = "gossip.key has mode 0644"
 	s.Election.Fence = "no nf_tables"
 	s.Peers = []admin.Peer{{Name: "r1", State: "active", Reason: "connection refused", Advertised: make([]netip.Prefix, 9),
 		BFD: &admin.BFD{State: "down", Reason: "nothing heard"}}}
@@ -156,7 +157,7 @@ func TestTrouble(t *testing.T) {
 	for _, want := range []string{
 		"<title>(!) m1", ">Not ready<", "DRAINING: kernel upgrade", "NOT IN REAL TIME: no CAP_SYS_NICE", "<pre>herald.yaml:3:1: unknown field</pre>",
 		"no link has it (put back 4×); ALSO USED BY 02:00:00:00:00:09", "Warning: certificate expires on 2026-12-01",
-		"NO PART IN THE ELECTION: the lists differ", "ELECTORATE CHANGING: waits for m3", "INSECURE: ", "NO FENCE: no nf_tables",
+		"NO PART IN THE ELECTION: the lists differ", "ELECTORATE CHANGING: waits for m3", "INSECURE: ", "KEY EXPOSED: gossip.key has mode 0644", "NO FENCE: no nf_tables",
 		"connection refused BFD: nothing heard", "… 9 in all",
 	} {
 		if !strings.Contains(page, want) {
