@@ -108,7 +108,7 @@ func (g *gate) mute(from netip.Addr) bool { return g.undecrypted.has(from.String
 func (g *gate) impostor(name string, at netip.AddrPort, err error) {
 	g.refused.Add(1)
 	if first, _ := g.impostors.add(name + " " + at.String()); first {
-		g.log.Warn("a node is kept out of the election", "node", name, "address", at, "error", err)
+		g.log.Warn("a node is kept out of the election", "node", name, "address", at, "err", err)
 	}
 }
 

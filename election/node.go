@@ -135,7 +135,7 @@ func (n *node) stop(leases []string) error {
 	n.over = true
 	n.mu.Unlock()
 	if err := n.list.Leave(farewell); err != nil {
-		n.log.Debug("nobody heard that this node leaves the election", "error", err) // they find out
+		n.log.Debug("nobody heard that this node leaves the election", "err", err) // they find out
 	}
 	err := n.list.Shutdown()
 	n.work.Wait()
