@@ -21,6 +21,9 @@ const (
 	// lastKilled is the lowest score but one: the lowest would exempt the
 	// process altogether, even from a limit of its own cgroup.
 	lastKilled = -999
+	// lowEnough is what is left as it is: the kubelet gives -997 to node-critical pods,
+	// which have no right to lower it.
+	lowEnough = -900
 )
 
 // Realtime puts all threads of the process, and those it starts from now on,
@@ -95,17 +98,18 @@ func lockMemory() error {
 	return unix.Mlockall(unix.MCL_CURRENT | unix.MCL_FUTURE | unix.MCL_ONFAULT)
 }
 
-// Protect asks the kernel to end other processes first when memory runs out.
-// It never makes an existing setting worse, and an error means that the host
-// does not permit it.
-func Protect() error {
-	const file = "/proc/self/oom_score_adj"
+// Protect asks the kernel to end other processes first when memory runs out,
+// unless it has been asked already: a score of -900 or lower stays. An error means
+// that the host does not permit it.
+func Protect() error { return protect("/proc/self/oom_score_adj") }
+
+func protect(file string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return fmt.Errorf("protect from the out-of-memory killer: %w", err)
 	}
 	var score int
-	if _, err := fmt.Sscan(string(text), &score); err == nil && score <= lastKilled {
+	if _, err := fmt.Sscan(string(text), &score); err == nil && score <= lowEnough {
 		return nil
 	}
 	if err := os.WriteFile(file, []byte(strconv.Itoa(lastKilled)), 0); err != nil {

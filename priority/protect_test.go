@@ -1,0 +1,29 @@
+package priority
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What the kubelet gives node-critical pods is protection enough, and lowering it
+// further would take a capability that they lack.
+func TestProtect(t *testing.T) {
+	for score, want := range map[string]string{"0": "-999", "-899": "-999", "-900": "-900", "-997": "-997", "-1000": "-1000"} {
+		file := filepath.Join(t.TempDir(), "oom_score_adj")
+		if err := os.WriteFile(file, []byte(score+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := protect(file); err != nil {
+			t.Error(err)
+		}
+		got, err := os.ReadFile(file)
+		if err != nil || strings.TrimSpace(string(got)) != want {
+			t.Errorf("%s becomes %q, %v; want %s", score, got, err, want)
+		}
+	}
+	if err := protect(t.TempDir()); err == nil {
+		t.Error("no error where there is nothing to read")
+	}
+}
