@@ -2,6 +2,9 @@ package config
 
 import "time"
 
+// ParseKeys reads the content of a key file.
+func ParseKeys(data []byte) ([][]byte, error) { return parseKeys(data) }
+
 // Changed reports whether a file differs from what was loaded.
 func (w *Watcher) Changed() bool { return w.changed() }
 

@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"encoding/base64"
 	"errors"
 	"net/netip"
 	"os"
@@ -53,6 +54,32 @@ func FuzzParse(f *testing.F) {
 		}
 		if diff := cmp.Diff(c, again, addresses); diff != "" {
 			t.Errorf("configuration read again (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// Whatever the key file, it is read or refused in one sentence; what is read has keys to encrypt with.
+func FuzzParseKeys(f *testing.F) {
+	f.Add([]byte(key(1, 16) + "\n" + key(2, 32)))
+	f.Add([]byte("# comment\n\n" + key(3, 24)))
+	f.Fuzz(func(t *testing.T, file []byte) {
+		keys, err := config.ParseKeys(file)
+		if err != nil {
+			if strings.Contains(err.Error(), "\n") {
+				t.Fatalf("more than a sentence: %v", err)
+			}
+			return
+		}
+		if len(keys) == 0 {
+			t.Fatal("no keys and no error")
+		}
+		var again []byte
+		for _, k := range keys {
+			again = append(again, base64.StdEncoding.EncodeToString(k)+"\n"...)
+		}
+		same, err := config.ParseKeys(again)
+		if diff := cmp.Diff(keys, same); err != nil || diff != "" {
+			t.Fatalf("%v (-want +got):\n%s", err, diff)
 		}
 	})
 }

@@ -2,14 +2,12 @@ package config
 
 import (
 	"bytes"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 )
 
 // maxPassword is the longest TCP MD5 password Linux takes (TCP_MD5SIG_MAXKEYLEN), in bytes.
@@ -127,47 +125,6 @@ func password(data []byte) (string, error) {
 		return "", fmt.Errorf("the password has %d bytes, TCP MD5 takes at most %d", len(data), maxPassword)
 	}
 	return string(data), nil
-}
-
-// readKeys reads the file of the gossip keys.
-func (c *Config) readKeys(r *report, read func(string) ([]byte, error)) {
-	if c.Election == nil || !filepath.IsAbs(c.Election.KeyFile) { // absent, or reported
-		return
-	}
-	data, err := read(c.Election.KeyFile)
-	if err == nil {
-		c.Election.Keys, err = keys(data)
-	}
-	if err != nil {
-		r.errorf("election.keyFile", "%v", err)
-	}
-}
-
-// keys are those of data, one a line, the first of which encrypts. Empty lines and those that begin with # do not count.
-func keys(data []byte) ([][]byte, error) {
-	var out [][]byte
-	number := 0
-	for line := range bytes.Lines(data) {
-		number++
-		line = bytes.TrimSpace(line)
-		if len(line) == 0 || line[0] == '#' {
-			continue
-		}
-		key, err := base64.StdEncoding.DecodeString(string(line))
-		switch {
-		case err != nil:
-			return nil, fmt.Errorf("line %d is not base64: write the file with herald keygen", number)
-		case len(key) != 16 && len(key) != 24 && len(key) != 32:
-			return nil, fmt.Errorf("line %d holds a key of %d bytes, want 16, 24 or 32: write the file with herald keygen", number, len(key))
-		case slices.ContainsFunc(out, func(other []byte) bool { return bytes.Equal(key, other) }):
-			return nil, fmt.Errorf("line %d repeats a key: remove it", number)
-		}
-		out = append(out, key)
-	}
-	if len(out) == 0 {
-		return nil, errors.New("the file has no key: write one with herald keygen")
-	}
-	return out, nil
 }
 
 // readFile reads a file up to a size that no configuration or password has.

@@ -1,11 +1,12 @@
 package config_test
 
 import (
+	"bytes"
+	"encoding/base64"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -69,44 +70,49 @@ func TestLoadRefusesPassword(t *testing.T) {
 }
 
 func TestLoadKeys(t *testing.T) {
-	const a, b = "MDEyMzQ1Njc4OWFiY2RlZg==", "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
-	for _, test := range []struct {
-		content string
-		lengths []int
-		want    string // the error
-	}{
-		{a + "\n", []int{16}, ""},
-		{"# new\n" + b + "\n\n" + a, []int{32, 16}, ""},
-		{"", nil, "the file has no key: write one with herald keygen"},
-		{"# none\n\n", nil, "the file has no key: write one with herald keygen"},
-		{a + "\nsecret\n", nil, "line 2 is not base64: write the file with herald keygen"},
-		{"c2hvcnQ=\n", nil, "line 1 holds a key of 5 bytes, want 16, 24 or 32: write the file with herald keygen"},
-		{a + "\n" + a, nil, "line 2 repeats a key: remove it"},
-	} {
+	a, b := key(1, 16), key(2, 32)
+	load := func(content string) ([][]byte, error) {
 		dir := t.TempDir()
-		file, key := filepath.Join(dir, "herald.yaml"), filepath.Join(dir, "gossip.key")
-		write(t, file, strings.Replace(flat, "/etc/herald/gossip.key", key, 1))
-		write(t, key, test.content)
+		file, keys := filepath.Join(dir, "herald.yaml"), filepath.Join(dir, "gossip.key")
+		write(t, file, strings.Replace(flat, "/etc/herald/gossip.key", keys, 1))
+		write(t, keys, content)
 		c, err := config.Load(file)
-		if test.want != "" {
-			if err == nil || !strings.HasSuffix(err.Error(), ":14:12: election.keyFile: "+test.want) {
-				t.Errorf("keys %q: %v, want %s", test.content, err, test.want)
-			}
-			continue
-		}
 		if err != nil {
-			t.Errorf("keys %q: %v", test.content, err)
-			continue
+			return nil, err
 		}
-		var lengths []int
-		for _, k := range c.Election.Keys {
-			lengths = append(lengths, len(k))
+		return c.Election.Keys, nil
+	}
+	for content, want := range map[string][][]byte{
+		a + "\n":                     {raw(1, 16)},
+		key(1, 24):                   {raw(1, 24)},
+		b + "\r\n":                   {raw(2, 32)},
+		"# new\n" + b + "\n\n" + a:   {raw(2, 32), raw(1, 16)},
+		b + "\n  # old\n " + a + " ": {raw(2, 32), raw(1, 16)},
+	} {
+		got, err := load(content)
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("keys %q: %v (-want +got):\n%s", content, err, diff)
 		}
-		if !slices.Equal(lengths, test.lengths) {
-			t.Errorf("keys %q have %v bytes, want %v", test.content, lengths, test.lengths)
+	}
+	for content, want := range map[string]string{
+		"":                                  "the file has no key: write one with herald keygen",
+		"# none\n\n":                        "the file has no key: write one with herald keygen",
+		a + "\nsecret\n":                    "line 2 is not base64: write the file with herald keygen",
+		a + " " + b:                         "line 1 is not base64: write the file with herald keygen",
+		"AAAAAAAAAAAAAAAAAAAAAB==":          "line 1 is not base64: write the file with herald keygen", // bits that no byte has
+		"\nc2hvcnQ=\n":                      "line 2 holds a key of 5 bytes, want 16, 24 or 32: write the file with herald keygen",
+		"# one\n" + a + "\n" + b + "\n" + a: "line 4 repeats the key of line 2: remove it",
+	} {
+		if _, err := load(content); err == nil || !strings.HasSuffix(err.Error(), ":14:12: election.keyFile: "+want) {
+			t.Errorf("keys %q: %v, want %s", content, err, want)
 		}
 	}
 }
+
+// raw is a key of n bytes, key the line that a file has of it.
+func raw(b byte, n int) []byte { return bytes.Repeat([]byte{b}, n) }
+
+func key(b byte, n int) string { return base64.StdEncoding.EncodeToString(raw(b, n)) }
 
 func TestLoadSharedPassword(t *testing.T) {
 	file, passwordFile := withPassword(t, "secret")

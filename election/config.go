@@ -23,8 +23,8 @@ type Config struct {
 	Bind netip.AddrPort
 	// Members are all who vote, this one among them, and where they are reached.
 	Members map[string]netip.AddrPort
-	// Keys encrypt and decrypt all messages, as ParseKeys returns them: the first
-	// encrypts.
+	// Keys encrypt and decrypt all messages, by AES with 16, 24 or 32 bytes; no two are
+	// the same. The first encrypts.
 	Keys [][]byte
 	// Insecure allows to have no Keys: anybody who can send from a member's
 	// address then decides who holds what.
