@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	// lookInterval is how often the fence is looked after, and the members' hardware.
+	// lookInterval is how often the members' hardware is looked after.
 	lookInterval = time.Second
 	// acquaintance is how long to wait for all members to say where their VIPs may be
 	// seen before the rest are taken for strangers.
@@ -185,13 +185,15 @@ func (g *segment) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return g.announcer.Run(ctx) })
 	group.Go(func() error { return netutil.WatchLinks(ctx, g.linksChanged) })
+	if g.fence != nil {
+		group.Go(func() error { g.fence.Keep(ctx, g.restored); return nil })
+	}
 	group.Go(func() error {
 		tick := time.NewTicker(lookInterval)
 		defer tick.Stop()
 		began := time.Now()
 		for {
 			g.meet(time.Since(began) >= acquaintance)
-			g.mend()
 			select {
 			case <-ctx.Done():
 				return nil
@@ -227,20 +229,6 @@ func (g *segment) introduce(late bool) (moved bool) {
 		return g.place()
 	}
 	return false
-}
-
-// mend puts back what somebody removed of the fence. That closes it, so the speaker is to open it again.
-func (g *segment) mend() {
-	if g.fence == nil {
-		return
-	}
-	before := g.fence.Status().Restored
-	if err := g.fence.Check(); err != nil {
-		g.log.Error("fence not put back", "err", err)
-	}
-	if g.fence.Status().Restored != before {
-		g.restored()
-	}
 }
 
 // close leaves the election. clean says that nothing is bound any more, so that the fence has nothing left to guard.

@@ -1,0 +1,109 @@
+package fence
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// failing is a model whose looks fail as they are told to.
+type failing struct {
+	*model
+	err error
+}
+
+func (k *failing) intact(addrs []netip.Addr) (bool, error) {
+	if k.err != nil {
+		return false, k.err
+	}
+	return k.model.intact(addrs)
+}
+
+// kept gives test a fence of one address that is being kept, in virtual time, and its log.
+func kept(t *testing.T, closed func(), test func(f *Fence, k *failing, log *bytes.Buffer)) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		k := &failing{model: &model{ended: func(netip.Addr, time.Time, time.Time) {}}}
+		f, err := newFence(slog.New(slog.NewTextHandler(&log, nil)), k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.now = func() time.Time { k.time = time.Now(); return k.time }
+		if err := f.Guard(vip[0].Addr()); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { f.Keep(ctx, closed); close(done) }()
+		synctest.Wait()
+		test(f, k, &log)
+		cancel()
+		<-done
+	})
+}
+
+// between makes a change between two looks.
+func (f *Fence) between(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+// pass lets some rounds pass.
+func pass(rounds int) {
+	time.Sleep(time.Duration(rounds) * round)
+	synctest.Wait()
+}
+
+// Trouble that lasts is told once, and so is its end.
+func TestKeepTellsOnce(t *testing.T) {
+	kept(t, func() {}, func(f *Fence, k *failing, log *bytes.Buffer) {
+		for _, want := range []struct {
+			err  error
+			line string
+		}{
+			{errors.New("no memory"), `level=ERROR msg="fence not put back" err="check kernel fence: no memory"`},
+			{errors.New("no answer"), `level=ERROR msg="fence not put back" err="check kernel fence: no answer"`},
+			{nil, `level=INFO msg="fence in order again"`},
+			{errors.New("no answer"), `level=ERROR msg="fence not put back" err="check kernel fence: no answer"`},
+		} {
+			f.between(func() { log.Reset(); k.err = want.err })
+			pass(5)
+			if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, want.line) {
+				t.Errorf("after %v the log is:\n%swant only %s", want.err, got, want.line)
+			}
+		}
+	})
+}
+
+// Putting the tables back closes what was open of other addresses, too, whoever did it.
+func TestKeepTellsWhatClosed(t *testing.T) {
+	closed := 0
+	kept(t, func() { closed++ }, func(f *Fence, k *failing, log *bytes.Buffer) {
+		if pass(3); closed != 0 {
+			t.Errorf("%d times closed, by nobody", closed)
+		}
+		for i, restore := range []func() error{
+			func() error { return nil }, // the next round does
+			func() error { return f.Open(time.Now().Add(time.Hour), vip[0].Addr()) },
+			func() error { return f.Close(vip[0].Addr()) },
+		} {
+			f.between(func() { k.sets = nil }) // somebody flushes
+			if err := restore(); err != nil {
+				t.Fatal(err)
+			}
+			if pass(3); closed != i+1 || f.Status().Restored != uint64(i+1) {
+				t.Errorf("closed %d times, put back %d times, want %d", closed, f.Status().Restored, i+1)
+			}
+		}
+		if n := strings.Count(log.String(), "put back Herald's nftables"); n != 3 {
+			t.Errorf("put back %d times by the log", n)
+		}
+	})
+}
