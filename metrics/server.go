@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"time"
 
-	"golang.org/x/net/netutil"
-
 	"github.com/herald-vip/herald/admin"
 )
 
@@ -34,7 +32,7 @@ func Listen(address string, log *slog.Logger, status func() admin.Status) (*Serv
 		return nil, fmt.Errorf("metrics.listen: %w", err)
 	}
 	return &Server{
-		listener: netutil.LimitListener(l, maxClients),
+		listener: &listener{Listener: l},
 		http: &http.Server{
 			Handler:     NewHandler(status),
 			ReadTimeout: timeout, WriteTimeout: timeout, IdleTimeout: timeout,
