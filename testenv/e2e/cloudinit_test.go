@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -85,6 +86,14 @@ func TestUserDataCopies(t *testing.T) {
 		}
 	}
 	bgp, arp := readUserData(t, "master-bgp.yaml", nil), readUserData(t, "master-arp.yaml", nil)
+	// The unit's sandbox keeps Herald from setting this itself.
+	const sysctls, setting = "/etc/sysctl.d/90-herald.conf", "net.ipv4.conf.all.arp_announce = 2\n"
+	for name, u := range map[string]userData{"master-bgp.yaml": bgp, "master-arp.yaml": arp} {
+		loaded := slices.ContainsFunc(u.Commands, func(c []string) bool { return slices.Equal(c, []string{"sysctl", "-p", sysctls}) })
+		if !strings.Contains(u.file(t, sysctls), setting) || !loaded {
+			t.Errorf("%s does not set %s", name, setting)
+		}
+	}
 	for _, path := range []string{"/etc/herald/release", "/usr/local/sbin/herald-fetch", "/etc/systemd/system/herald.service.d/fetch.conf"} {
 		if bgp.file(t, path) != arp.file(t, path) {
 			t.Errorf("%s differs between master-bgp.yaml and master-arp.yaml", path)
