@@ -24,7 +24,7 @@ PROGRAMS           = $(foreach a,$(ARCHS),$(a)=bin/linux-$(a)/herald)
 .PHONY: help build image release reproduce demo test e2e containerlab clock soak bench microbench fuzz simulate verify lint generate screenshot film clean lab-binaries lab-images release-programs bin/herald-release race-binary root go
 
 help: ## list the targets
-	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
 build: go ## build the static binary bin/herald
 	$(GOBUILD) -o bin/herald ./cmd/herald
