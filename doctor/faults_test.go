@@ -151,6 +151,11 @@ func TestFaults(t *testing.T) {
 				f.Ports = nil
 				c.Election.Bind = netip.MustParseAddrPort("10.0.1.77:7946")
 			}, Blocker, "port", "election.bind 10.0.1.77: no link"},
+			{"member with another's address", func(c *config.Config, f *Facts) {
+				f.Ports = nil
+				c.Election.Bind = netip.MustParseAddrPort("10.0.1.77:7946")
+				c.Election.Members["m1"] = c.Election.Bind
+			}, Blocker, "port", "election.members.m1 10.0.1.77: no link"},
 			{"member down", func(_ *config.Config, f *Facts) { f.Members["m2"] = Reach{Silent, Silent} }, Warning, "member", "m2 10.0.1.2:7946: does not answer"},
 			{"member unreachable", func(_ *config.Config, f *Facts) { f.Members["m2"] = Reach{Unreachable, Unreachable} }, Warning, "member", "unreachable"},
 			{"member without Herald", func(_ *config.Config, f *Facts) { f.Members["m2"] = Reach{Refused, Refused} }, Warning, "member", "nothing listens"},

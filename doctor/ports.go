@@ -110,7 +110,11 @@ func examineOwnAddresses(c *config.Config, f *Facts) []Finding {
 		}
 	}
 	if c.Election != nil {
-		missing("election.bind", c.Election.Bind.Addr(), "The other members' votes do not arrive here.")
+		field := "election.bind"
+		if c.Election.Bind == c.Election.Members[c.NodeName] { // as it is by default
+			field = "election.members." + c.NodeName
+		}
+		missing(field, c.Election.Bind.Addr(), "The other members' votes do not arrive here.")
 	}
 	if c.BGP == nil {
 		return out
