@@ -121,7 +121,7 @@ release-programs: bin/herald-release
 	for a in $(ARCHS); do GOFLAGS= GOEXPERIMENT= GOOS=linux GOARCH=$$a GOAMD64=v1 GOARM64=v8.0 $(GOBUILD) -o bin/linux-$$a/herald ./cmd/herald || exit; done
 
 bin/herald-release: go
-	go -C release build -o ../$@ .
+	go -C release build -buildvcs=false -o ../$@ .
 
 lab-images: lab-binaries bin/herald-release ## write the images that topologies ask for, to bin/lab, for docker load
 	mkdir -p bin/lab
@@ -138,7 +138,7 @@ bin/frr.tar: testenv/containerlab/frr-image
 
 race-binary: go
 	testenv/install gcc libc6-dev
-	CGO_ENABLED=1 go build -race -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/race/herald ./cmd/herald
+	CGO_ENABLED=1 go build -race -trimpath -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o bin/race/herald ./cmd/herald
 
 # Five minutes of compiling, so only the end-to-end tests ask for it, once.
 $(REALPARTS)/bin/kube-apiserver: $(REALPARTS)/go.mod $(REALPARTS)/go.sum
