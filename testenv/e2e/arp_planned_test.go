@@ -54,7 +54,11 @@ func TestARPPlanned(t *testing.T) {
 // moves. One with another key is out, and named once; so is a file with a key that
 // others may read.
 func TestARPKeyRotation(t *testing.T) {
-	f, holder := newElected(t)
+	f := newFlat(t)
+	for _, m := range flatMasters() {
+		must(t, os.Chmod(filepath.Join(f.dir, m, "gossip.key"), 0o644))
+	}
+	holder := f.elect(t)
 	exposed := func(want bool) {
 		t.Helper()
 		for _, m := range flatMasters() {
