@@ -3,9 +3,10 @@
 // finds out who is alive, and spreads what members tell of themselves.
 //
 // Lease messages go straight to a member's configured address, whatever
-// memberlist believes of it. The machine has no clock: whoever has something for it, a message, a wish or a time that has
-// come, first tells it what time it is, so that a process that was paused learns
-// what it has lost before it acts on what was waiting for it.
+// memberlist believes of it. The machine has no clock: whoever has something for
+// it, a message, a wish or a time that has come, first tells it what time it is, so
+// that a process that was paused learns what it has lost before it acts on what was
+// waiting for it.
 package election
 
 import (

@@ -29,9 +29,9 @@ type Monitor struct {
 
 // NewMonitor returns a Monitor without checks. At each change of a state, a warning
 // or the reason why a check fails it calls notify; the first two it then logs. That
-// is in order per check, but for several checks at once. While notify runs its check does not probe, so it must be
-// quick, and it must not call Apply or Close. Nil stands for no log and no
-// notification.
+// is in order per check, but for several checks at once. While notify runs its check
+// does not probe, so it must be quick, and it must not call Apply or Close. Nil
+// stands for no log and no notification.
 func NewMonitor(log *slog.Logger, notify func(Verdict)) *Monitor {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
