@@ -59,6 +59,18 @@ func TestExampleConfigures(t *testing.T) {
 			t.Errorf("the Secret lacks %s", c.Election.KeyFile)
 		}
 	}
+
+	// A key that everybody can read here must not become anybody's.
+	dir := t.TempDir()
+	text = "nodeName: m1\n" + strings.ReplaceAll(text, "/etc/herald", dir)
+	for name, content := range map[string]string{"herald.yaml": text, "gossip.key": secret.Data["gossip.key"]} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := config.Load(filepath.Join(dir, "herald.yaml")); err == nil || !strings.Contains(err.Error(), "election.keyFile: line 1 is not base64") {
+		t.Errorf("with the key of the example: %v", err)
+	}
 }
 
 // read decodes a YAML file that has a value for each of its fields.
