@@ -300,3 +300,23 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// Every topology of the project is one, those of the end-to-end tests too, which
+// take long to notice.
+func TestProject(t *testing.T) {
+	for _, folder := range []string{"../topologies", "../e2e/testdata"} {
+		files, err := filepath.Glob(filepath.Join(folder, "*.clab.yml"))
+		if err != nil || len(files) == 0 {
+			t.Errorf("%s has no topology: %v", folder, err)
+		}
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := clab.Parse(file, data, environment{}.lookup); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
