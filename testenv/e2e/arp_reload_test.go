@@ -54,6 +54,7 @@ func TestARPReload(t *testing.T) {
 	policy(holder, late, "\n  interface: eth1")
 	f.ready(t, holder)
 	f.held(t, f.others(holder)...)
+	f.withdrawn(t, holder)
 
 	for _, m := range flatMasters() {
 		must(t, f.Node(m+"-speaker").Kill())
@@ -72,6 +73,24 @@ func TestARPReload(t *testing.T) {
 		must(t, f.Node(m+"-speaker").Boot(ctx))
 	}
 	f.held(t)
+}
+
+// withdrawn waits until nothing of the VIP lingers on a master: packets that are on
+// their way to it are taken for a while after it has left, speaker or no speaker.
+func (f *flat) withdrawn(t *testing.T, master string) {
+	t.Helper()
+	eventually(t, soon, func() error {
+		status, err := f.speaker(master).status(t)
+		if err != nil {
+			return err
+		}
+		for _, v := range status.VIPs {
+			if v.Stage != "withdrawn" {
+				return fmt.Errorf("%s is %s on %s", v.Address, v.Stage, master)
+			}
+		}
+		return nil
+	})
 }
 
 // TestARPManyVIPs has three masters share 200 VIPs, of which each is preferred for
