@@ -78,6 +78,9 @@ type kernel interface {
 	apply([]change) error
 	// remove deletes the tables, if they are there.
 	remove() error
+	// watch sends to told, without waiting, whenever the tables may have become
+	// incomplete, until stop.
+	watch(told chan<- struct{}) (stop func(), err error)
 }
 
 // Status counts what happened to a Fence.

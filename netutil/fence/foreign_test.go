@@ -60,26 +60,29 @@ func TestOthersUntouched(t *testing.T) {
 	h.must(f.Remove()) // again
 }
 
+// vandalism is what somebody else may do to Herald's tables.
+var vandalism = []string{
+	"flush ruleset",
+	"delete table arp herald",
+	"delete table inet herald",
+	"flush table inet herald",
+	"flush chain arp herald output",
+	"flush chain inet herald output; delete chain inet herald output",
+	"flush set arp herald vips4",
+	"flush set inet herald vips6",
+	"delete element inet herald vips4 { 10.9.0.100 }",
+	"add element inet herald vips4 { 10.9.0.1 }",
+	"insert rule inet herald input accept",
+	"flush chain arp herald output; add rule arp herald output accept; add rule arp herald output accept",
+}
+
 // What somebody else removes is put back by Check, closed, and counted; what is left alone stays open.
 func TestVandals(t *testing.T) {
 	s := newSegment(t)
 	f := s.node.fence()
 	s.node.must(f.Guard(vip.addrs()...))
 	var restored uint64
-	for _, command := range []string{
-		"flush ruleset",
-		"delete table arp herald",
-		"delete table inet herald",
-		"flush table inet herald",
-		"flush chain arp herald output",
-		"flush chain inet herald output; delete chain inet herald output",
-		"flush set arp herald vips4",
-		"flush set inet herald vips6",
-		"delete element inet herald vips4 { 10.9.0.100 }",
-		"add element inet herald vips4 { 10.9.0.1 }",
-		"insert rule inet herald input accept",
-		"flush chain arp herald output; add rule arp herald output accept; add rule arp herald output accept",
-	} {
+	for _, command := range vandalism {
 		s.node.open(f.Open, vip.addrs()...)
 		s.node.must(f.Check())
 		s.node.run(foreign, "nft", "-f", "-")

@@ -5,35 +5,70 @@ import (
 	"time"
 )
 
-// round is how often Keep looks whether the tables are complete.
-const round = time.Second
+const (
+	// round is how often Keep looks whether the tables are complete, whatever the kernel tells.
+	round = time.Second
 
-// Keep puts back what somebody else removes of the tables, until ctx is done. Each time
-// that the tables were put back, by Keep or by any other method, everything was closed
-// by that: then it calls closed, so that what should be open is opened again.
+	// pause is the least time between two looks, lest somebody who changes nftables over
+	// and over keep the node busy.
+	pause = 100 * time.Millisecond
+)
+
+// Keep puts back what somebody else removes of the tables, until ctx is done: as soon as
+// the kernel tells of it, and otherwise when it looks, every second. Each time that the
+// tables were put back, by Keep or by any other method, everything was closed by that:
+// then it calls closed, so that what should be open is opened again.
 func (f *Fence) Keep(ctx context.Context, closed func()) {
+	told := make(chan struct{}, 1)
+	stop, err := f.kernel.watch(told)
+	if err != nil {
+		f.log.Warn("what somebody else changes of nftables is found by looking only", "every", round, "err", err)
+	} else {
+		defer stop()
+	}
 	tick := time.NewTicker(round)
 	defer tick.Stop()
-	var restored uint64
-	var trouble string // the last that was logged
+	var last look
 	for {
-		err := f.Check()
-		switch {
-		case err != nil && err.Error() != trouble:
-			trouble = err.Error()
-			f.log.Error("fence not put back", "err", err)
-		case err == nil && trouble != "":
-			trouble = ""
-			f.log.Info("fence in order again")
-		}
-		if now := f.Status().Restored; now != restored {
-			restored = now
+		if last = f.look(last); last.news {
 			closed()
 		}
 		select {
 		case <-ctx.Done():
 			return
+		case <-time.After(pause):
+		}
+		select {
+		case <-ctx.Done():
+			return
 		case <-tick.C:
+		case <-told:
 		}
 	}
+}
+
+// look is what Keep found out.
+type look struct {
+	restored uint64
+	news     bool   // it is more than at the look before
+	trouble  string // what keeps the tables from being put back, empty if nothing does
+}
+
+// look looks at the tables, and logs what is not as it was the last time.
+func (f *Fence) look(last look) look {
+	var now look
+	err := f.Check()
+	if err != nil {
+		now.trouble = err.Error()
+	}
+	switch {
+	case now.trouble == last.trouble:
+	case err != nil:
+		f.log.Error("fence not put back", "err", err)
+	default:
+		f.log.Info("fence in order again")
+	}
+	now.restored = f.Status().Restored
+	now.news = now.restored != last.restored
+	return now
 }

@@ -107,3 +107,31 @@ func TestKeepTellsWhatClosed(t *testing.T) {
 		}
 	})
 }
+
+// Who lingers must not answer beside the next holder until the next round.
+func TestKeepLooksWhenTold(t *testing.T) {
+	kept(t, func() {}, func(f *Fence, k *failing, _ *bytes.Buffer) {
+		time.Sleep(round / 2) // between two rounds, and after the pause
+		vandalise := func() {
+			f.between(func() {
+				k.sets = nil
+				select {
+				case k.told <- struct{}{}:
+				default:
+				}
+			})
+			synctest.Wait()
+		}
+		if vandalise(); f.Status().Restored != 1 {
+			t.Errorf("put back %d times, want once, at once", f.Status().Restored)
+		}
+		if vandalise(); f.Status().Restored != 1 {
+			t.Errorf("put back %d times, want a pause", f.Status().Restored)
+		}
+		time.Sleep(pause)
+		synctest.Wait()
+		if f.Status().Restored != 2 {
+			t.Errorf("put back %d times, want twice, after the pause", f.Status().Restored)
+		}
+	})
+}

@@ -17,6 +17,7 @@ type model struct {
 	queued []change                         // of a call that nobody waits for any more
 	wrong  string                           // what was wrong with what was asked for
 	ended  func(addr netip.Addr, answering, accepting time.Time)
+	told   chan<- struct{} // of changes, from watch
 }
 
 // fault is what goes wrong in a call of apply.
@@ -119,4 +120,9 @@ func (m *model) remove() error {
 	m.overdue()
 	m.sets = nil
 	return nil
+}
+
+func (m *model) watch(told chan<- struct{}) (stop func(), err error) {
+	m.told = told
+	return func() { m.told = nil }, nil
 }
