@@ -79,6 +79,24 @@ func TestSecondSignalCutsTheDrainShort(t *testing.T) {
 	}
 }
 
+// Without the right to bind, nothing is said to be announced, and the end waits for nothing.
+func TestStopsWithoutRights(t *testing.T) {
+	n := newNode(t)
+	h := n.startAs("setpriv", "--bounding-set=-net_admin", binary, "run", "--config", n.file())
+	eventually(t, "it says why", func() bool {
+		return strings.Count(h.log.String(), `level=ERROR msg="vip not announced yet"`) == len(both()) && strings.Contains(h.log.String(), "Herald needs CAP_NET_ADMIN")
+	})
+	h.signal(t, syscall.SIGTERM)
+	if code := h.wait(t); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	for _, wrong := range []string{"vip announced", "vip draining", "vip lingering", "msg=withdraw", "vip not withdrawn"} {
+		if strings.Contains(h.log.String(), wrong) {
+			t.Errorf("the log has %q", wrong)
+		}
+	}
+}
+
 // Service managers may send a SIGHUP along with the SIGTERM.
 func TestReloadSignalDoesNotCutTheDrainShort(t *testing.T) {
 	n := newNode(t)

@@ -196,9 +196,12 @@ func (b *buffer) String() string {
 
 func (n *node) start() *herald { return n.startWith(n.file()) }
 
-func (n *node) startWith(file string) *herald {
+func (n *node) startWith(file string) *herald { return n.startAs(binary, "run", "--config", file) }
+
+// startAs starts herald by a command line.
+func (n *node) startAs(name string, args ...string) *herald {
 	n.t.Helper()
-	h := &herald{cmd: exec.Command(binary, "run", "--config", file), log: &buffer{}, done: make(chan error, 1)}
+	h := &herald{cmd: exec.Command(name, args...), log: &buffer{}, done: make(chan error, 1)}
 	h.cmd.Stderr = h.log
 	onThread(n.t, func() error {
 		if err := netns.Set(n.ns); err != nil {

@@ -187,30 +187,38 @@ func (b Binding) validate() error {
 // Unbind takes addrs off the link named iface as far as they are Herald's, and no
 // longer wants them there. When it returns nil Herald's addresses are gone from the
 // kernel. On error some may be left, which Unbind of each tells, and expire within
-// their lifetime.
+// their lifetime. That this process may not remove addresses is no error where it was
+// never able to add them.
 func (a *Addresses) Unbind(iface string, addrs ...netip.Addr) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	err := a.upToDate()
 	var gone []address
+	known := false // one of them is, or was, on its link
 	for _, addr := range addrs {
 		b := Binding{iface, addr.Unmap()}
 		for _, l := range a.on(b) {
 			own := vip(l, b.Addr, a.opts.Lifetime, a.opts.Mark)
 			own.label = "" // a link that got another name changes them
-			if at, ok := a.view.places[own.ip][place{l.index, own.subnet}]; ok && !ours(at, iface, a.opts.Mark, a.view.marks) {
+			at, there := a.view.places[own.ip][place{l.index, own.subnet}]
+			if there && !ours(at, iface, a.opts.Mark, a.view.marks) {
 				continue
 			}
+			known = known || there
 			// Also when the view lacks it: it may be late, and an address left behind
 			// sends the node's own clients to a dead server.
 			gone = append(gone, own)
 		}
 		if w := a.wants[iface][b.Addr]; w != nil {
+			known = known || w.had
 			a.forget(w)
 		}
 	}
 	if err == nil {
 		err = a.kernel.remove(gone...)
+		if errors.Is(err, unix.EPERM) && !known {
+			err = nil // who may not take it away could not put it there
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("unbind %s from %s: %w", list(addrs), iface, err)

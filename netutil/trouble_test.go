@@ -210,6 +210,38 @@ func TestRefusedRefresh(t *testing.T) {
 	})
 }
 
+// Whoever has no right to change addresses has none to take away, unless some are seen
+// there, or were.
+func TestUnbindWithoutRight(t *testing.T) {
+	forbidden := func(op string) error {
+		if op == "add" || op == "remove" || op == "refresh" {
+			return unix.EPERM
+		}
+		return nil
+	}
+	k := newFakeKernel(lo)
+	k.failWith(forbidden)
+	virtual(t, k, func(a *Addresses, _ *bytes.Buffer, _ func()) {
+		if err := a.Bind("lo", vip4); !errors.Is(err, unix.EPERM) {
+			t.Errorf("bind: %v", err)
+		}
+		if err := a.Unbind("lo", vip4, vip6); err != nil {
+			t.Errorf("unbind what never was: %v", err)
+		}
+		k.failWith(nil)
+		if err := a.Bind("lo", vip6); err != nil {
+			t.Fatal(err)
+		}
+		k.failWith(forbidden)
+		if err := a.Unbind("lo", vip4, vip6); !errors.Is(err, unix.EPERM) {
+			t.Errorf("unbind one that is there: %v", err)
+		}
+		if err := a.Unbind("lo", vip6); !errors.Is(err, unix.EPERM) {
+			t.Errorf("unbind what is there, and no longer wanted: %v", err)
+		}
+	})
+}
+
 func TestNoSubscription(t *testing.T) {
 	k := newFakeKernel(lo)
 	k.fail = func(op string) error {

@@ -70,13 +70,14 @@ type position struct {
 
 // input is all that bears on one address.
 type input struct {
-	health Health
-	leave  bool          // drained, handed over, or no longer in the configuration
-	linger time.Duration // how long to stay in Lingering
-	flat   bool          // a flat layer 2: nobody is to be told before it leaves
-	barred bool          // it needs a lease that this node does not hold
-	held   time.Time     // not to be announced anew before; zero is no matter
-	demote bool          // OnFailure is Demote
+	health  Health
+	leave   bool          // drained, handed over, or no longer in the configuration
+	linger  time.Duration // how long to stay in Lingering
+	flat    bool          // a flat layer 2: nobody is to be told before it leaves
+	barred  bool          // it needs a lease that this node does not hold
+	held    time.Time     // not to be announced anew before; zero is no matter
+	demote  bool          // OnFailure is Demote
+	unbound bool          // the address never got onto its link, so nobody has been told of it
 }
 
 // decide moves an address on: from where it is, to where it ought to be at
@@ -87,8 +88,8 @@ type input struct {
 // for what is lingering and has given it up on purpose. With demote, what peers have is
 // demoted instead: nothing is ever announced that was not healthy since it was
 // last withdrawn. Leaving on purpose goes through Draining and Lingering, so
-// that nothing on its way is dropped; it is undone from any stage by not
-// leaving any more.
+// that nothing on its way is dropped, unless the address could never be bound; it
+// is undone from any stage by not leaving any more.
 func decide(now time.Time, at position, in input) (to position, again time.Time) {
 	move := func(s Stage) position {
 		if s == at.stage {
@@ -126,6 +127,9 @@ func decide(now time.Time, at position, in input) (to position, again time.Time)
 	}
 	switch at.stage {
 	case Announced, Demoted:
+		if in.unbound {
+			break
+		}
 		if in.flat {
 			return depart(now, in)
 		}

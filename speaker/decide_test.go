@@ -13,16 +13,17 @@ func TestDecide(t *testing.T) {
 	const linger = 2 * time.Second
 	later := func(d time.Duration) time.Time { return start.Add(d) }
 	tests := []struct {
-		name   string
-		at     Stage
-		after  time.Duration // since at was reached
-		health Health
-		leave  bool
-		held   time.Time
-		flat   bool
-		barred bool
-		want   Stage
-		again  time.Time
+		name    string
+		at      Stage
+		after   time.Duration // since at was reached
+		health  Health
+		leave   bool
+		held    time.Time
+		flat    bool
+		barred  bool
+		unbound bool
+		want    Stage
+		again   time.Time
 	}{
 		{name: "nothing before the first verdict", at: Withdrawn, health: Undecided, want: Withdrawn},
 		{name: "announced once healthy", at: Withdrawn, health: Healthy, want: Announced},
@@ -37,6 +38,8 @@ func TestDecide(t *testing.T) {
 		{name: "and lingers", at: Lingering, after: linger - 1, health: Healthy, leave: true, want: Lingering, again: later(linger)},
 		{name: "and is gone", at: Lingering, after: linger, health: Healthy, leave: true, want: Withdrawn},
 		{name: "drained stays withdrawn", at: Withdrawn, health: Healthy, leave: true, want: Withdrawn},
+		{name: "nobody knows of what was never bound", at: Announced, health: Healthy, leave: true, unbound: true, want: Withdrawn},
+		{name: "nor on a flat layer 2", at: Announced, health: Healthy, leave: true, flat: true, unbound: true, want: Withdrawn},
 		{name: "undrain while draining", at: Draining, health: Healthy, want: Announced},
 		{name: "undrain while lingering", at: Lingering, health: Healthy, want: Announced},
 		{name: "healthy but held down", at: Withdrawn, health: Healthy, held: later(1), want: Withdrawn, again: later(1)},
@@ -65,7 +68,7 @@ func TestDecide(t *testing.T) {
 			at := position{stage: tt.at, since: start}
 			now := start.Add(tt.after)
 			got, again := decide(now, at, input{
-				health: tt.health, leave: tt.leave, linger: linger, held: tt.held, flat: tt.flat, barred: tt.barred,
+				health: tt.health, leave: tt.leave, linger: linger, held: tt.held, flat: tt.flat, barred: tt.barred, unbound: tt.unbound,
 			})
 			if got.stage != tt.want || !again.Equal(tt.again) {
 				t.Errorf("got %s, again at %v; want %s, %v", got.stage, again, tt.want, tt.again)

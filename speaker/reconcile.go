@@ -22,7 +22,7 @@ func (s *Speaker) reconcile() {
 		is := s.assess(u)
 		in := input{
 			health: is.health, leave: u.gone || s.draining != "", linger: u.vip.Linger,
-			held: u.damp.until(u.vip.HoldDown), demote: u.vip.OnFailure == Demote,
+			held: u.damp.until(u.vip.HoldDown), demote: u.vip.OnFailure == Demote, unbound: !u.served,
 		}
 		if u.vip.Flat != nil {
 			in, is = s.contest(now, u, in, is)
@@ -39,7 +39,9 @@ func (s *Speaker) reconcile() {
 			if u.at.stage == Announced && (to.stage == Withdrawn || to.stage == Demoted) {
 				level = slog.LevelWarn
 			}
-			moved = append(moved, move{b, u.vip.Name, to.stage.String(), level, is.reason})
+			if u.unsaid = to.stage == Announced; !u.unsaid {
+				moved = append(moved, move{b, u.vip.Name, to.stage.String(), level, is.reason})
+			}
 			u.logged = ""
 		}
 		if is.health == Unhealthy && to.stage != u.at.stage && u.at.stage != Demoted {
@@ -53,6 +55,12 @@ func (s *Speaker) reconcile() {
 		u.at, u.reason = to, is.reason
 	}
 	s.apply()
+	for _, b := range s.order {
+		if u := s.units[b]; u.unsaid && u.err == nil {
+			u.unsaid = false
+			moved = append(moved, move{b, u.vip.Name, Announced.String(), slog.LevelInfo, u.reason})
+		}
+	}
 	s.contend(now)
 	for _, m := range moved { // a log that is slow, or stuck, must not hold up a withdrawal
 		s.log.Log(context.Background(), m.level, "vip "+m.what, "vip", m.vip, "address", m.Addr, "reason", m.reason)
@@ -204,7 +212,7 @@ func (s *Speaker) bind(b binding, u *unit) {
 		s.bar(u, err)
 		return
 	}
-	u.bound = present
+	u.bound, u.served = present, true
 }
 
 // unbind takes away the addresses that are to go, all of a link at once.
@@ -232,7 +240,7 @@ func (s *Speaker) unbind() {
 					continue
 				}
 			}
-			s.units[b].bound = absent
+			s.units[b].bound, s.units[b].served = absent, false
 		}
 	}
 }

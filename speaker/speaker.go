@@ -121,12 +121,14 @@ type unit struct {
 	at     position
 	damp   damping
 	bound  presence
+	served bool // it has been bound since it was last taken away
 	gate   gate
 	lease  time.Time // when it ends, if this node holds the VIP's
 	claims bool      // fit to hold it
 	reason string
 	err    error  // what stands in the way of the decided stage
 	logged string // the obstacle last logged
+	unsaid bool   // that it is announced is yet to be logged, once it is
 	last   *Withdrawal
 }
 

@@ -1,6 +1,7 @@
 package speaker_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -307,6 +309,50 @@ func TestBindFailureIsRetriedAndNeverAnnounced(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		expect(t, n, "bind 10.99.0.10", "announce 10.99.0.10")
+	})
+}
+
+// What could not be bound is not said to be announced before it is.
+func TestAnnouncedIsLoggedWhenItIsTrue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		var log bytes.Buffer
+		s := speaker.New(slog.New(slog.NewTextHandler(&log, nil)), n, n, speaker.Segment{})
+		n.setRefuse(errors.New("no right"))
+		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
+		healthy(s)
+		s.LeasesChanged()
+		if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, `level=ERROR msg="vip not announced yet"`) {
+			t.Errorf("the log is, while it cannot be bound:\n%s", got)
+		}
+		log.Reset()
+		n.setRefuse(nil)
+		s.LeasesChanged()
+		s.LeasesChanged()
+		if got := log.String(); strings.Count(got, "\n") != 1 ||
+			!strings.Contains(got, `msg="vip announced" vip=control-plane address=10.99.0.10 reason="apiserver, registry healthy"`) {
+			t.Errorf("the log is, once it is bound:\n%s", got)
+		}
+	})
+}
+
+// There is nothing to wait for in a drain of what could not be bound.
+func TestDrainOfWhatWasNeverBound(t *testing.T) {
+	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
+		n.setRefuse(errors.New("no right"))
+		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
+		healthy(s)
+		start := time.Now()
+		if err := s.Drain(t.Context(), "upgrade"); err != nil || time.Since(start) != 0 {
+			t.Errorf("drained after %v: %v", time.Since(start), err)
+		}
+		expect(t, n, "unbind 10.99.0.10")
+		n.setRefuse(nil)
+		s.Undrain()
+		expect(t, n, "bind 10.99.0.10", "announce 10.99.0.10")
+		if err := s.Drain(t.Context(), "upgrade"); err != nil || time.Since(start) < vip().Linger {
+			t.Errorf("drained after %v: %v; want it to linger", time.Since(start), err)
+		}
 	})
 }
 
