@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"cmp"
+	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -13,6 +14,10 @@ import (
 
 // maxList is more addresses or peers than a kube-vip has; what is beyond is refused as part of the last.
 const maxList = 1000
+
+// metricsPort is Herald's usual one. With kube-vip's it could not start beside it, and
+// a reload cannot change it afterwards.
+const metricsPort = "9474"
 
 // KubeVIP converts a manifest that runs kube-vip, of any number of YAML
 // documents, or a listing of its environment, one NAME=VALUE a line. The error
@@ -145,8 +150,11 @@ func (k *kubeVIP) convert() {
 	}
 	if listen := k.get("prometheus_server"); listen != "" {
 		k.Metrics.Listen = listen
+		if host, _, err := net.SplitHostPort(listen); err == nil {
+			k.Metrics.Listen = net.JoinHostPort(host, metricsPort)
+		}
 		k.at("metrics.listen", "prometheus_server")
-		k.note(k.line("prometheus_server"), "prometheus_server", "Herald's metrics have other names: change what reads them")
+		k.note(k.line("prometheus_server"), "prometheus_server", "Herald's metrics have other names, and port %s, since kube-vip keeps its own while both run: change what reads them", metricsPort)
 	}
 }
 

@@ -38,7 +38,7 @@ func kubeVIPTable() []kubeVIPRow {
 		{env: []string{"control_plane_health_check_timeout_seconds"}, flag: "controlPlaneHealthCheckTimeoutSeconds", needs: "control_plane_health_check_address", text: "Herald's checks wait 300ms: to keep this, set timeout in checks"},
 		{env: []string{"control_plane_health_check_failure_threshold"}, flag: "controlPlaneHealthCheckFailureThreshold", needs: "control_plane_health_check_address", text: "in Herald two failures decide, or one refused connection: to keep this, set fall in checks"},
 		{env: []string{"vip_nodename"}, flag: "nodeName", becomes: "`nodeName`", text: "the host's name, unless the file has another"},
-		{env: []string{"prometheus_server"}, flag: "prometheusHTTPServer", becomes: "`metrics.listen`", text: "the metrics have other names"},
+		{env: []string{"prometheus_server"}, flag: "prometheusHTTPServer", becomes: "`metrics.listen`", text: "with port 9474, since kube-vip keeps its own while both run; the metrics have other names"},
 		{env: []string{"vip_arpRate"}, becomes: "`arp.refresh`", needs: "vip_arp", text: "1s at least; without it Herald announces every 60s, and seven times when it takes the VIP"},
 
 		{env: []string{"bgp_as"}, flag: "localAS", becomes: "`bgp.asn`", text: "65000 unless set, as with kube-vip"},
