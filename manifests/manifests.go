@@ -83,6 +83,11 @@ func Make(kind Kind, o Options) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("there is no manifest of kind %q, only %s, %s and %s", kind, StaticPod, DaemonSet, Systemd)
 	}
+	if kind == DaemonSet {
+		if err := n.inSecret(o.Config); err != nil {
+			return nil, err
+		}
+	}
 	if kind == Systemd {
 		if err := plain("the path of the binary", o.Binary, path); err != nil {
 			return nil, err

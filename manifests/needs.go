@@ -89,6 +89,20 @@ func needsOf(o Options) (needs, error) {
 	return n, err
 }
 
+// inSecret refuses files that a ConfigMap and a Secret cannot put where c names them:
+// those have no folders.
+func (n needs) inSecret(c *config.Config) error {
+	if c == nil {
+		return nil
+	}
+	for _, name := range filesOf(c) {
+		if strings.HasPrefix(name, n.Folder+"/") && filepath.Dir(name) != n.Folder {
+			return fmt.Errorf("%s is in a folder below %s, which comes from a ConfigMap and a Secret without any: put it into %s itself", name, n.Folder, n.Folder)
+		}
+	}
+	return nil
+}
+
 // RuntimeDirectory is SocketFolder as systemd makes and removes it, or empty if
 // it is elsewhere than in /run.
 func (n needs) RuntimeDirectory() string {
