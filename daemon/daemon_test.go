@@ -97,6 +97,26 @@ func TestStopsWithoutRights(t *testing.T) {
 	}
 }
 
+// A VIP on a flat layer 2 has its lease in the status from the first moment, and why nobody holds it.
+func TestLeaseOfAVIPThatNobodyStandsFor(t *testing.T) {
+	n := newNode(t)
+	n.apiserver.Store(http.StatusInternalServerError)
+	n.addLink("eth0", "10.4.0.1/24")
+	n.write(flatConfig)
+	n.start()
+	eventually(t, "it says why nobody holds the lease", func() bool {
+		s, err := n.status()
+		if err != nil {
+			return false
+		}
+		if s.Election == nil || len(s.Election.Leases) != 1 || s.Election.Leases[0].VIP != "control-plane" {
+			t.Fatalf("the election is %+v", s.Election)
+		}
+		reason := s.Election.Leases[0].Reason
+		return strings.HasPrefix(reason, "no member stands for it") && strings.Contains(reason, "; here apiserver: ") && strings.Contains(reason, ": 500")
+	})
+}
+
 // Service managers may send a SIGHUP along with the SIGTERM.
 func TestReloadSignalDoesNotCutTheDrainShort(t *testing.T) {
 	n := newNode(t)

@@ -134,6 +134,50 @@ admin: {socket: DIR/herald.sock}
 metrics: {listen: "127.0.0.1:9474"}
 `
 
+// flatConfig is of an election of one.
+const flatConfig = `apiVersion: herald.dev/v1alpha1
+kind: Speaker
+nodeName: m1
+vips:
+- name: control-plane
+  addresses: [10.4.0.10]
+  announce: arp
+  checks: [apiserver]
+checks:
+- name: apiserver
+  http: {url: "http://127.0.0.1:6443/readyz"}
+  interval: 20ms
+election:
+  members: {m1: "10.4.0.1:7946"}
+  insecure: true
+admin: {socket: DIR/herald.sock}
+`
+
+// addLink adds a link, whose other end is in the same namespace, with an address.
+func (n *node) addLink(name, cidr string) {
+	n.t.Helper()
+	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name + "-peer"}
+	addr, err := netlink.ParseAddr(cidr)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if err := n.links.LinkAdd(pair); err != nil {
+		n.t.Fatal(err)
+	}
+	for _, end := range []string{pair.Name, pair.PeerName} {
+		link, err := n.links.LinkByName(end)
+		if err == nil {
+			err = n.links.LinkSetUp(link)
+		}
+		if err == nil && end == name {
+			err = n.links.AddrAdd(link, addr)
+		}
+		if err != nil {
+			n.t.Fatal(err)
+		}
+	}
+}
+
 func (n *node) file() string { return filepath.Join(n.dir, "herald.yaml") }
 
 func (n *node) write(text string) {

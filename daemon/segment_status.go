@@ -3,6 +3,7 @@ package daemon
 import (
 	"cmp"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,12 +11,14 @@ import (
 	"github.com/herald-vip/herald/arp"
 	"github.com/herald-vip/herald/election"
 	"github.com/herald-vip/herald/lease"
+	"github.com/herald-vip/herald/speaker"
 )
 
-// status is the election for the admin socket; nil if there is none.
-func (g *segment) status(now time.Time) *admin.Election {
+// status is the election for the admin socket, with the leases of the addresses on a
+// flat layer 2; nil if there is none.
+func (g *segment) status(now time.Time, addresses []speaker.Status) *admin.Election {
 	st := g.election.Status()
-	if !st.Running || st.Lease.Active == nil && st.Lease.Pending == nil {
+	if !st.Running {
 		return nil
 	}
 	out := &admin.Election{
@@ -35,12 +38,35 @@ func (g *segment) status(now time.Time) *admin.Election {
 			Reason: cmp.Or(m.Problem, ahead(st, m)),
 		})
 	}
-	for _, l := range st.Lease.Leases {
-		out.Leases = append(out.Leases, admin.Lease{
+	out.Leases = g.leases(now, st.Lease.Leases, addresses)
+	return out
+}
+
+// leases has one for each VIP on a flat layer 2, also if nobody has stood for it yet.
+// One that nobody holds, and this node does not stand for, says why it does not.
+func (g *segment) leases(now time.Time, known []lease.LeaseStatus, addresses []speaker.Status) []admin.Lease {
+	reasons := make(map[string]string) // of this node, by VIP
+	for _, a := range addresses {
+		if _, ok := reasons[a.VIP]; ok || !a.Flat {
+			continue
+		}
+		reasons[a.VIP] = a.Reason
+		if !slices.ContainsFunc(known, func(l lease.LeaseStatus) bool { return l.Lease == a.VIP }) {
+			known = append(known, g.election.Lease(a.VIP))
+		}
+	}
+	var out []admin.Lease
+	for _, l := range known {
+		row := admin.Lease{
 			VIP: l.Lease, Holder: l.Holder, Reason: why(l), Epoch: l.Epoch, Votes: l.Votes, Needed: l.Needed,
 			Left: max(0, l.Until.Sub(now).Seconds()), Stands: l.Standing,
-		})
+		}
+		if here := reasons[l.Lease]; here != "" && l.Holder == "" && !l.Standing {
+			row.Reason += "; here " + here
+		}
+		out = append(out, row)
 	}
+	slices.SortFunc(out, func(a, b admin.Lease) int { return cmp.Compare(a.VIP, b.VIP) })
 	return out
 }
 

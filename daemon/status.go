@@ -34,9 +34,9 @@ func (d *Daemon) Status() admin.Status {
 	for _, l := range d.addresses.Status() {
 		links[l.Binding] = l
 	}
-	s.Election = d.segment.status(time.Now())
 	conflicts := d.segment.conflicts()
 	sum := d.speaker.Summary()
+	s.Election = d.segment.status(time.Now(), sum.Addresses)
 	s.Draining = sum.Draining
 	for _, a := range sum.Addresses {
 		v := admin.VIP{
