@@ -111,6 +111,9 @@ func (s Status) writeElection(row func(...string), w io.Writer, ago func(time.Ti
 	if e.Exposed != "" {
 		fmt.Fprintf(w, "KEY EXPOSED: %s\n", oneLine(e.Exposed))
 	}
+	if e.AsksAsVIP != "" {
+		fmt.Fprintf(w, "ASKS AS A VIP: %s\n", oneLine(e.AsksAsVIP))
+	}
 	if e.Fence != FenceOn {
 		fmt.Fprintf(w, "NO FENCE: %s\n", oneLine(e.Fence))
 	}

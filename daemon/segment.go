@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	// lookInterval is how often the members' hardware is looked after.
+	// lookInterval is how often the members' hardware is looked after, and whom the kernel asks as.
 	lookInterval = time.Second
 	// acquaintance is how long to wait for all members to say where their VIPs may be
 	// seen before the rest are taken for strangers.
@@ -59,6 +59,7 @@ type segment struct {
 	links      map[string]netutil.Link // nil until they are known
 	acquainted bool                    // the hardware of all is known, or has been waited for
 	verdicts   map[string]health.Verdict
+	asking     map[string]string // why the kernel may ask in the name of a VIP, by link
 }
 
 // flatVIP is an address on a flat layer 2.
@@ -194,6 +195,9 @@ func (g *segment) run(ctx context.Context) error {
 		began := time.Now()
 		for {
 			g.meet(time.Since(began) >= acquaintance)
+			g.mu.Lock()
+			g.askAsNode()
+			g.mu.Unlock()
 			select {
 			case <-ctx.Done():
 				return nil

@@ -1,11 +1,14 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/herald-vip/herald/arp"
@@ -31,10 +34,8 @@ func (g *segment) place() (changed bool) {
 			continue
 		}
 		watched = append(watched, arp.Watched{Link: v.link, Addr: v.addr, Policy: v.policy, Probe: v.policy == arp.Yield})
-		if err := fence.AnnounceOwn(v.link); err != nil {
-			g.log.Debug("the kernel may ask for neighbours in the name of a VIP", "link", v.link, "err", err)
-		}
 	}
+	g.askAsNode()
 	if g.acquainted {
 		g.announcer.Apply(watched)
 		for _, f := range g.announcer.Status() { // what was found under another policy counts under the new one
@@ -43,6 +44,41 @@ func (g *segment) place() (changed bool) {
 	}
 	g.judge()
 	return changed
+}
+
+// askAsNode has the kernel ask for IPv4 neighbours in the node's own name on the links of
+// VIPs, and logs it once where it cannot. The mutex is held.
+func (g *segment) askAsNode() {
+	asking := make(map[string]string)
+	for _, v := range g.vips {
+		if _, known := asking[v.link]; known || v.link == "" || !v.addr.Is4() {
+			continue
+		}
+		asking[v.link] = ""
+		err := fence.AnnounceOwn(v.link)
+		if err == nil || errors.Is(err, fs.ErrNotExist) { // a missing link has a verdict of its own
+			continue
+		}
+		asking[v.link] = err.Error()
+		if g.asking[v.link] != err.Error() {
+			g.log.Warn("the kernel may ask for neighbours in the name of a VIP", "link", v.link, "err", err)
+		}
+	}
+	g.asking = asking
+}
+
+// asksAsVIP says where the kernel may ask in the name of a VIP.
+func (g *segment) asksAsVIP() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var said []string
+	for _, why := range g.asking {
+		if why != "" {
+			said = append(said, why)
+		}
+	}
+	slices.Sort(said)
+	return strings.Join(said, "; ")
 }
 
 // linksChanged takes in how the links are now.

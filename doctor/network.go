@@ -138,6 +138,13 @@ func examineStrictARP(c *config.Config, f *Facts) []Finding {
 // examineARPQuestions is about what Herald sets for links with VIPs, or cannot.
 func examineARPQuestions(c *config.Config, f *Facts) []Finding {
 	const topic, name, wanted = "node", "arp_announce", 2
+	const why = "The kernel may ask for neighbours in the name of a VIP, which tells them that it is here."
+	if f.Running != nil && f.Running.Election != nil {
+		if asks := f.Running.Election.AsksAsVIP; asks != "" {
+			return []Finding{warning(topic, name, "Herald cannot: "+asks, why, "run that on the host, and keep it in /etc/sysctl.d")}
+		}
+		return nil
+	}
 	if !f.ReadOnlySettings {
 		return nil
 	}
@@ -153,8 +160,7 @@ func examineARPQuestions(c *config.Config, f *Facts) []Finding {
 		}
 		seen[link] = true
 		out = append(out, warning(topic, name, fmt.Sprintf("not %d on %s, and /proc/sys cannot be written", wanted, link),
-			"The kernel may ask for neighbours in the name of a VIP, which tells them that it is here.",
-			"sysctl -w net.ipv4.conf."+link+".arp_announce=2 on the host"))
+			why, "sysctl -w net/ipv4/conf/"+link+"/arp_announce=2 on the host"))
 	}
 	return out
 }
