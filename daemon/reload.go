@@ -1,0 +1,184 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/herald-vip/herald/admin"
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/netutil"
+	"github.com/herald-vip/herald/speaker"
+)
+
+// reload puts the file as it is now in force, or keeps the configuration that
+// is and says why everywhere.
+func (d *Daemon) reload(ctx context.Context, why string) {
+	d.reloading.Lock()
+	defer d.reloading.Unlock()
+	notifyReloading(d.log)
+	defer notifyReady(d.log)
+	c, err := d.watcher.Load()
+	if err == nil {
+		err = d.apply(ctx, c)
+	}
+	if err != nil {
+		d.mu.Lock()
+		d.state.Error = err.Error()
+		d.mu.Unlock()
+		d.log.Error("configuration refused, the last good one stays in force", "because", why, "err", err)
+		return
+	}
+	d.log.Info("configuration applied", "because", why, "generation", d.Status().Config.Generation)
+}
+
+// apply makes c the configuration in force. What can be refused comes first,
+// so that an error leaves everything as it was: a validated configuration is
+// refused only for what cannot change while running.
+func (d *Daemon) apply(ctx context.Context, c *config.Config) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := unchangeable(d.config, c); err != nil {
+		return err
+	}
+	if c.BGP != nil && !c.BGP.RouterID.IsValid() && !d.routerID.IsValid() {
+		id, err := netutil.RouterID(vipAddresses(c)...)
+		if err != nil {
+			return fmt.Errorf("bgp.routerID is not set and cannot be guessed: %w", err)
+		}
+		d.routerID = id
+	}
+	vips, err := speakerVIPs(c)
+	if err != nil {
+		return err
+	}
+	sessions, err := bgpConfig(c, d.routerID)
+	if err != nil {
+		return err
+	}
+	if c.Realtime && d.realtime != admin.RealtimeOn {
+		calm(sessions.Peers)
+	}
+	if err := d.segment.elect(c); err != nil { // first, as it may well refuse what a file asks for
+		return err
+	}
+	if err := d.monitor.Apply(healthChecks(c)); err != nil {
+		return err
+	}
+	if c.BGP != nil {
+		if err := d.bgp.Apply(ctx, sessions); err != nil {
+			return err
+		}
+	}
+	d.segment.watch(c)
+	d.peers = nil
+	for _, p := range sessions.Peers {
+		d.peers = append(d.peers, p.Name())
+	}
+	d.vips = vips
+	d.applyVIPs()
+
+	d.config = c
+	d.state.Generation++
+	d.state.Loaded = time.Now()
+	d.state.Error = ""
+	return nil
+}
+
+// applyVIPs tells the speaker of the VIPs, with what the segment knows of their
+// links. One whose addresses are on several links is there once for each, with
+// the checks of all, so that it lives and dies as one.
+func (d *Daemon) applyVIPs() {
+	var vips []speaker.VIP
+	for _, v := range d.vips {
+		if v.Flat == nil {
+			vips = append(vips, v)
+			continue
+		}
+		checks := slices.Clone(v.Checks)
+		links := make(map[string][]netip.Addr)
+		for _, addr := range v.Addresses {
+			link, added := d.segment.of(addr)
+			links[link] = append(links[link], addr)
+			for _, check := range added {
+				if !slices.Contains(checks, check) {
+					checks = append(checks, check)
+				}
+			}
+		}
+		for _, link := range slices.Sorted(maps.Keys(links)) {
+			part := v
+			part.Interface, part.Addresses, part.Checks = link, links[link], checks
+			vips = append(vips, part)
+		}
+	}
+	d.speaker.Apply(vips, d.peers, append(d.monitor.Verdicts(), d.segment.checks()...))
+}
+
+// replace applies the VIPs anew when one of them belongs to another link.
+func (d *Daemon) replace() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.applyVIPs()
+}
+
+// unchangeable refuses what a running process cannot change about itself.
+func unchangeable(old, new *config.Config) error {
+	const restart = "cannot change while running: restart herald to apply it"
+	if old == nil {
+		return nil
+	}
+	switch {
+	case old.Admin.Socket != new.Admin.Socket:
+		return fmt.Errorf("admin.socket %s", restart)
+	case old.Metrics.Listen != new.Metrics.Listen:
+		return fmt.Errorf("metrics.listen %s", restart)
+	case old.Realtime != new.Realtime:
+		return fmt.Errorf("realtime %s", restart)
+	case old.NodeName != new.NodeName:
+		return fmt.Errorf("nodeName %s", restart)
+	case old.BGP != nil && new.BGP == nil:
+		return fmt.Errorf("bgp cannot be removed while running: restart herald to apply it")
+	case (old.Election == nil) != (new.Election == nil):
+		return fmt.Errorf("election cannot be added or removed while running: restart herald to apply it")
+	case old.ARP != new.ARP:
+		return fmt.Errorf("arp %s", restart)
+	}
+	return unmoved(old, new)
+}
+
+// unmoved refuses an address that moves between VIPs, or between the ways to
+// announce it, if a lease is involved: other nodes, which have the file they have,
+// go by another lease or by none.
+func unmoved(old, new *config.Config) error {
+	owner := make(map[netip.Addr]config.VIP)
+	for _, v := range old.VIPs {
+		for _, addr := range v.Addresses {
+			owner[addr] = v
+		}
+	}
+	for _, v := range new.VIPs {
+		for _, addr := range v.Addresses {
+			was, ok := owner[addr]
+			if !ok || was.Announce != config.AnnounceARP && v.Announce != config.AnnounceARP {
+				continue
+			}
+			if was.Name != v.Name || was.Announce != v.Announce {
+				return fmt.Errorf("vips: %s cannot move from %s (%s) to %s (%s) while running, since nodes that have not been reloaded would answer too: remove it on all nodes first, then add it",
+					addr, was.Name, was.Announce, v.Name, v.Announce)
+			}
+		}
+	}
+	return nil
+}
+
+func vipAddresses(c *config.Config) []netip.Addr {
+	var out []netip.Addr
+	for _, v := range c.VIPs {
+		out = append(out, v.Addresses...)
+	}
+	return out
+}
