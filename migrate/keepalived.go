@@ -303,7 +303,7 @@ func (k *keepalived) script(s *statement) string {
 		k.comment(path+"."+field, remark)
 	}
 	if found.doubt != "" {
-		k.comment(path, "Compare with the script "+shown(command)+", which was not read.")
+		k.comment(path, "Compare with the script "+shown(found.file)+", which was not read.")
 		k.todo(b.line, "script", "%s", found.doubt)
 	}
 	return name

@@ -24,6 +24,7 @@ type script struct {
 	check   config.Check
 	remarks map[string]string // by field of the check
 	doubt   string            // what has to be compared with the script, if it could not be read
+	file    string            // its file then, without arguments, which may hold a password
 }
 
 // readScript recognises a command; ok is false if it is none that Herald's checks can do.
@@ -55,14 +56,22 @@ func readScript(command string) (s script, ok bool) {
 		return curlScript(args[1:])
 	case program == "nc" || program == "ncat" || program == "netcat":
 		return ncScript(args[1:])
-	case isShell(args[0]) && len(args) > 1 && isApiserverScript(args[1]), isApiserverScript(args[0]):
-		return script{
-			check:   defaultCheck("6443"),
-			remarks: map[string]string{"http.caFile": kubeadmPaths},
-			doubt:   "the script was not read; by its name it asks the apiserver, and so does the check at https://127.0.0.1:6443: compare the two",
-		}, true
+	case isShell(args[0]) && len(args) > 1 && isApiserverScript(args[1]):
+		return apiserverScript(args[1]), true
+	case isApiserverScript(args[0]):
+		return apiserverScript(args[0]), true
 	}
 	return script{}, false
+}
+
+// apiserverScript takes a script by its name for one that asks the apiserver.
+func apiserverScript(file string) script {
+	return script{
+		check:   defaultCheck("6443"),
+		remarks: map[string]string{"http.caFile": kubeadmPaths},
+		doubt:   "the script was not read; by its name it asks the apiserver, and so does the check at https://127.0.0.1:6443: compare the two",
+		file:    file,
+	}
 }
 
 func isShell(s string) bool {
