@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // cell is one character with its colour, an SGR parameter; 0 is none.
@@ -39,11 +40,9 @@ func (t *terminal) write(s string) {
 			s = s[len(m[0]):]
 			continue
 		}
-		for _, r := range s {
-			t.put(r)
-			s = s[len(string(r)):]
-			break
-		}
+		r, size := utf8.DecodeRuneInString(s)
+		t.put(r)
+		s = s[size:]
 	}
 }
 
