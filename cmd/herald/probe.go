@@ -17,6 +17,9 @@ import (
 // errOutage makes `herald probe` exit with 1, so that a drill can be scripted.
 var errOutage = errors.New("the target was not reachable all the time")
 
+// errNoAttempt keeps a drill from passing that has tried nothing.
+var errNoAttempt = errors.New("this machine made no connection to judge the target by: see --source, its free ports and file descriptors, and its load")
+
 type probeCommand struct {
 	Target   string        `arg:"" placeholder:"HOST:PORT" help:"What to connect to."`
 	Interval time.Duration `default:"5ms" help:"Time between two attempts."`
@@ -55,8 +58,13 @@ func (c probeCommand) Run(ctx context.Context) error {
 	} else {
 		err = result.WriteText(os.Stdout)
 	}
-	if err == nil && result.Failed > 0 {
+	switch {
+	case err != nil:
+		return err
+	case result.Failed > 0:
 		return errOutage
+	case result.Outcomes[probe.OK] == 0:
+		return errNoAttempt
 	}
-	return err
+	return nil
 }
