@@ -162,6 +162,12 @@ func (c *controlPlane) testFault(t *testing.T, f fault) {
 
 	made := time.Now()
 	f.make(t, f.node(m))
+	mended := false
+	defer func() { // the faults after this one want a well master
+		if !mended {
+			f.mend(t, f.node(m))
+		}
+	}()
 	c.announces(t, c.others(m)...)
 	for _, r := range c.routers {
 		t.Logf("%s: routes by way of %s gone after %v", r.Name(), m, c.gone(r, m).Sub(made).Round(time.Millisecond))
@@ -192,6 +198,7 @@ func (c *controlPlane) testFault(t *testing.T, f fault) {
 		t.Logf("the apiserver's own first answer that was not 200 came after %v", observer.lostSince().Sub(made).Round(time.Millisecond))
 	}
 
+	mended = true
 	f.mend(t, f.node(m))
 	c.announces(t, c.masters...)
 	c.untouched(t, c.others(m)...)
