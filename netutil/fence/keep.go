@@ -17,7 +17,8 @@ const (
 // Keep puts back what somebody else removes of the tables, until ctx is done: as soon as
 // the kernel tells of it, and otherwise when it looks, every second. Each time that the
 // tables were put back, by Keep or by any other method, everything was closed by that:
-// then it calls closed, so that what should be open is opened again.
+// then it calls closed, so that what should be open is opened again, and likewise when it
+// is told of a change, which may be its own.
 func (f *Fence) Keep(ctx context.Context, closed func()) {
 	told := make(chan struct{}, 1)
 	stop, err := f.kernel.watch(told)
@@ -43,6 +44,7 @@ func (f *Fence) Keep(ctx context.Context, closed func()) {
 			return
 		case <-tick.C:
 		case <-told:
+			closed() // an opening puts the tables back itself, and nothing is closed in between
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -104,6 +105,26 @@ func TestKeepTellsWhatClosed(t *testing.T) {
 		}
 		if n := strings.Count(log.String(), "put back Herald's nftables"); n != 3 {
 			t.Errorf("put back %d times by the log", n)
+		}
+	})
+}
+
+// Told of a change Keep has everything opened before it looks: an opening that finds the
+// tables gone puts them back and goes on, so that next to nothing is closed in between.
+func TestKeepHasOpenedBeforeItLooks(t *testing.T) {
+	var of *Fence
+	var before []uint64 // how often they had been put back
+	kept(t, func() {
+		before = append(before, of.Status().Restored)
+		if err := of.Open(time.Now().Add(time.Hour), vip[0].Addr()); err != nil {
+			t.Error(err)
+		}
+	}, func(f *Fence, k *failing, _ *bytes.Buffer) {
+		time.Sleep(round / 2)
+		f.between(func() { of, k.sets = f, nil; k.told <- struct{}{} })
+		synctest.Wait()
+		if !slices.Equal(before, []uint64{0, 1}) || k.opened(answer, vip[0].Addr()).IsZero() {
+			t.Errorf("opened after %v restorations, want none and one; open until %v", before, k.opened(answer, vip[0].Addr()))
 		}
 	})
 }
