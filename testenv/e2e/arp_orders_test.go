@@ -79,6 +79,7 @@ func (s *machines) testARPOrder(t *testing.T, f *flat, order []string) {
 
 	s.loses(t, masters[0])
 	f.held(t, order[1:]...)
+	f.asked(t, 50) // the one who answers has yet to announce it
 	s.loses(t, masters[1])
 	s.loses(t, masters[2])
 }
