@@ -33,7 +33,7 @@ func TestRun(t *testing.T) {
 			}
 			continue
 		}
-		if trial.Gone == nil || *trial.Gone <= 0 || trial.Back == nil || *trial.Back <= 0 || trial.Attempts < 50 {
+		if trial.Gone == nil || *trial.Gone <= 0 || trial.Back == nil || *trial.Back <= 0 || trial.Attempts < 50 || trial.Open {
 			t.Errorf("%+v", trial)
 		}
 		if trial.Planned && trial.Attempts < 200 {
