@@ -80,8 +80,8 @@ func (a *Allocator) goes(addr, partner netip.Addr) bool {
 	if s == nil || len(s.partners) == 0 {
 		return true
 	}
-	only, one := s.partner()
-	return one && only == partner
+	addr, only := s.partner()
+	return only && addr == partner
 }
 
 // complete finds what is missing of the addresses that the claim is to have.
@@ -130,8 +130,8 @@ func (a *Allocator) find(c *Claim, f Family, beside netip.Addr, both bool) (neti
 
 // follow is the address that goes with one that the claim is to share.
 func (a *Allocator) follow(c *Claim, s *slot) (netip.Addr, error) {
-	partner, one := s.partner()
-	if !one || !a.goes(partner, s.addr) {
+	partner, only := s.partner()
+	if !only || !a.goes(partner, s.addr) {
 		return netip.Addr{}, refuse(AddressConflict, "those who share %s have different addresses beside it: ask for another address, or use another sharing key", s.addr)
 	}
 	if !c.draws(a.slots[partner].pool) {
@@ -153,7 +153,7 @@ func (a *Allocator) join(c *Claim, f Family, both, settled bool) *slot {
 	var alone, found *slot
 	common.slots.Ascend(func(s *slot) bool {
 		a.steps++
-		if !c.draws(s.pool) || s.admits(c) != nil {
+		if _, taken := s.taken(c); taken || !c.draws(s.pool) {
 			return true
 		}
 		switch {

@@ -9,8 +9,8 @@
 //  1. No address has two claims, unless these share it: they have the same
 //     sharing key, the same policy and no port in common.
 //  2. A claim is given addresses only from pools that it may use.
-//  3. Claims that share an address of one family, and have one of the other
-//     family too, share that one as well.
+//  3. Claims that are given the same address of one family, and have one of the
+//     other family too, are given the same of that as well.
 //  4. A claim is refused only if no choice of addresses would satisfy it. A
 //     refusal takes nothing away that is not somebody else's.
 //  5. What is chosen depends on the pools and on who has which addresses now, and

@@ -105,7 +105,7 @@ func (m *machine) assign(c pool.Claim) {
 	m.steps++
 	before, kept := m.has[c.Key], m.kept(c)
 	twin := m.allocator
-	if m.chance(4) {
+	if m.chance(6) {
 		twin = m.restart()
 	}
 	addrs, err := m.allocator.Assign(c)
@@ -316,8 +316,14 @@ func (m *machine) replace() {
 				owner = -1
 			}
 		}
-		if owner >= 0 {
-			m.pools[owner].Ranges = append(m.pools[owner].Ranges, pool.Range{First: addr, Last: addr})
+		if owner < 0 {
+			continue
+		}
+		p := &m.pools[owner]
+		if n := len(p.Ranges); n > 0 && p.Ranges[n-1].Last.Next() == addr {
+			p.Ranges[n-1].Last = addr
+		} else {
+			p.Ranges = append(p.Ranges, pool.Range{First: addr, Last: addr})
 		}
 	}
 	strays, err := m.allocator.Replace(m.pools)

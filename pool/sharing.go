@@ -39,20 +39,28 @@ func (s *slot) admits(c *Claim) error {
 		return refuse(AddressConflict, "%s is shared by the key %q with another policy for its traffic: ask for another address, or use the same policy",
 			s.addr, s.terms.share)
 	}
-	for _, port := range c.Ports {
-		if holder, taken := s.ports[port]; taken {
-			return refuse(AddressConflict, "port %s of %s belongs to %s: use another port, or ask for another address", port, s.addr, holder)
-		}
+	if port, taken := s.taken(c); taken {
+		return refuse(AddressConflict, "port %s of %s belongs to %s: use another port, or ask for another address", port, s.addr, s.ports[port])
 	}
 	return nil
 }
 
-// partner is the address that goes with s for whoever has both families.
-func (s *slot) partner() (netip.Addr, bool) {
-	for addr := range s.partners {
-		return addr, len(s.partners) == 1
+// taken is the first port of the claim that others use on a shared address.
+func (s *slot) taken(c *Claim) (Port, bool) {
+	for _, p := range c.Ports {
+		if _, taken := s.ports[p]; taken {
+			return p, true
+		}
 	}
-	return netip.Addr{}, false
+	return Port{}, false
+}
+
+// partner is the address that goes with s for whoever has both families, if
+// there is just one.
+func (s *slot) partner() (addr netip.Addr, only bool) {
+	for addr = range s.partners {
+	}
+	return addr, len(s.partners) == 1
 }
 
 // commons is the slots of one family and the same terms.
