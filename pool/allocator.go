@@ -213,8 +213,7 @@ func (a *Allocator) slot(addr netip.Addr, t terms) *slot {
 			of[t] = newCommons(&a.steps)
 		}
 		of[t].slots.ReplaceOrInsert(s)
-		s.common = of[t]
-		s.ports = make(map[Port]string)
+		s.common, s.ports, s.partners = of[t], make(map[Port]string), make(map[netip.Addr]int)
 	}
 	return s
 }
@@ -229,14 +228,11 @@ func (a *Allocator) place(s *slot) {
 
 func (a *Allocator) enter(h *holding, s *slot, partner netip.Addr) {
 	s.holders[h.key] = true
-	if partner.IsValid() {
-		if s.partners == nil {
-			s.partners = make(map[netip.Addr]int)
-		}
-		s.partners[partner]++
-	}
 	if s.common == nil {
 		return
+	}
+	if partner.IsValid() {
+		s.partners[partner]++
 	}
 	for _, p := range h.ports {
 		s.ports[p] = h.key
@@ -255,21 +251,22 @@ func (a *Allocator) drop(h *holding) {
 
 func (a *Allocator) leave(h *holding, s *slot, partner netip.Addr) {
 	delete(s.holders, h.key)
+	if len(s.holders) == 0 {
+		defer a.remove(s)
+	}
+	if s.common == nil {
+		return
+	}
 	if partner.IsValid() {
 		if s.partners[partner]--; s.partners[partner] == 0 {
 			delete(s.partners, partner)
 		}
 	}
-	if s.common != nil {
-		for _, p := range h.ports {
-			delete(s.ports, p)
-			if s.common.users[p]--; s.common.users[p] == 0 {
-				delete(s.common.users, p)
-			}
+	for _, p := range h.ports {
+		delete(s.ports, p)
+		if s.common.users[p]--; s.common.users[p] == 0 {
+			delete(s.common.users, p)
 		}
-	}
-	if len(s.holders) == 0 {
-		a.remove(s)
 	}
 }
 

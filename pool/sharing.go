@@ -15,8 +15,11 @@ type slot struct {
 	pool    *space // nil: it is in none now
 	terms   terms
 	holders map[string]bool // by key
-	common  *commons        // nil if it is not shared
-	ports   map[Port]string // of those who share it, and whose they are
+
+	// What follows is of an address that may be shared, and else nil.
+
+	common *commons
+	ports  map[Port]string // that are in use, and whose they are
 	// partners are the addresses of the other family that its holders have, and
 	// how many have each. There is one at most unless more were adopted.
 	partners map[netip.Addr]int
