@@ -1,0 +1,196 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// AddressPool is a set of addresses that Services of type LoadBalancer are given, and how these are announced.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,categories=herald
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Addresses",type=string,JSONPath=`.spec.addresses`
+// +kubebuilder:printcolumn:name="Auto-assign",type=boolean,JSONPath=`.spec.autoAssign`
+// +kubebuilder:printcolumn:name="Used",type=string,JSONPath=`.status.usage`,description="addresses in use of those there are, of IPv4 and of IPv6"
+// +kubebuilder:printcolumn:name="Priority",type=integer,JSONPath=`.spec.priority`,priority=1
+// +kubebuilder:printcolumn:name="Conflicts",type=string,JSONPath=`.status.conflicts`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type AddressPool struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec is what is wanted.
+	// +required
+	Spec AddressPoolSpec `json:"spec"`
+	// Status is what Herald reports.
+	// +optional
+	Status AddressPoolStatus `json:"status,omitempty"`
+}
+
+// AddressPoolSpec is what an administrator wants of a pool.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.bgp) || self.addresses.all(a, !isIP(a.find('^[^-/]+')) || ip(a.find('^[^-/]+')).family() != 4 || (isCIDR(a) ? cidr(a).prefixLength() : 32) <= self.bgp.aggregationLength)",fieldPath=".bgp.aggregationLength",message="routes of this length reach beyond the pool: want at least the length of each IPv4 CIDR, and 32 where there is a range"
+// +kubebuilder:validation:XValidation:rule="!has(self.bgp) || self.addresses.all(a, !isIP(a.find('^[^-/]+')) || ip(a.find('^[^-/]+')).family() != 6 || (isCIDR(a) ? cidr(a).prefixLength() : 128) <= self.bgp.aggregationLengthV6)",fieldPath=".bgp.aggregationLengthV6",message="routes of this length reach beyond the pool: want at least the length of each IPv6 CIDR, and 128 where there is a range"
+type AddressPoolSpec struct {
+	// Addresses are the pool's addresses: CIDRs, `10.1.0.0/24`, and ranges from the first to the last, `10.2.0.10-10.2.0.50`, of which none overlaps another.
+	// ---
+	// Two of them overlap if and only if one holds the first address of the other. Mistakes in one are reported by its own rules, not here.
+	// +required
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=50
+	// +kubebuilder:validation:XValidation:rule="!self.all(a, isCIDR(a) || isIP(a.find('^[^-]+')) && isIP(a.find('[^-]+$')) && ip(a.find('^[^-]+')).family() == ip(a.find('[^-]+$')).family()) || self.all(a, self.all(b, a == b || !(isCIDR(a) ? cidr(a).containsIP(b.find('^[^-/]+')) : a.contains(':') ? cidr(a.find('^[^-]+') + '/112').containsIP(b.find('^[^-/]+')) && a.find('^[^-]+').replace(':', ':0000').find('.{4}$') <= b.find('^[^-/]+').replace(':', ':0000').find('.{4}$') && b.find('^[^-/]+').replace(':', ':0000').find('.{4}$') <= a.find('[^-]+$').replace(':', ':0000').find('.{4}$') : !b.contains(':') && [a.find('^[^-]+').split('.'), b.find('^[^-/]+').split('.'), a.find('[^-]+$').split('.')].map(o, int(o[0]) * 16777216 + int(o[1]) * 65536 + int(o[2]) * 256 + int(o[3])).isSorted())))",message="two of the addresses overlap: want each address once"
+	Addresses []AddressRange `json:"addresses"`
+	// AutoAssign gives the pool's addresses to Services that ask for none. Otherwise a Service names the pool, or the address. Default: true.
+	// +optional
+	// +kubebuilder:default=true
+	AutoAssign *bool `json:"autoAssign,omitempty"`
+	// Priority decides between pools that a Service may have an address of, -1000 to 1000: the highest is used first. Default: 0.
+	// +optional
+	// +kubebuilder:default=0
+	// +kubebuilder:validation:Minimum=-1000
+	// +kubebuilder:validation:Maximum=1000
+	Priority int32 `json:"priority,omitempty"`
+	// AvoidBuggyIPs leaves out the IPv4 addresses that end in .0 and .255, which some old equipment takes for those of a network. Default: false.
+	// +optional
+	AvoidBuggyIPs bool `json:"avoidBuggyIPs,omitempty"`
+	// ServiceSelectors say which Services may have an address of the pool, by their labels: those that one of them selects. Default: all.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	ServiceSelectors []LabelSelector `json:"serviceSelectors,omitempty"`
+	// Namespaces name the namespaces whose Services may have an address of the pool, besides those that `namespaceSelectors` select. Default: all, if there are no `namespaceSelectors` either.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=256
+	Namespaces []Namespace `json:"namespaces,omitempty"`
+	// NamespaceSelectors select namespaces by their labels, besides those in `namespaces`.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	NamespaceSelectors []LabelSelector `json:"namespaceSelectors,omitempty"`
+	// BGP announces the addresses to routers, from every node that is fit for it. Default: not by BGP.
+	// +optional
+	BGP *PoolBGP `json:"bgp,omitempty"`
+	// ARP announces the addresses on a flat layer 2, by ARP and neighbour discovery, each from one node. Default: not by ARP.
+	// +optional
+	ARP *PoolARP `json:"arp,omitempty"`
+}
+
+// AddressRange is a CIDR, or the first and the last address of a range with `-` between, in their canonical form (RFC 5952).
+// ---
+// CEL does not compare addresses. Those of IPv4 are compared as numbers; of those of IPv6, whose range is to lie within a /112, the last groups as text, filled up with zeros.
+//
+// +kubebuilder:validation:MaxLength=79
+// +kubebuilder:validation:XValidation:rule="isCIDR(self) || self.matches('^[^-]+-[^-]+$') && isIP(self.find('^[^-]+')) && isIP(self.find('[^-]+$')) && ip(self.find('^[^-]+')).family() == ip(self.find('[^-]+$')).family()",message="want a CIDR such as 10.1.0.0/24, or a range of one family such as 10.2.0.10-10.2.0.50"
+// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || string(cidr(self).masked()) == self",message="want the CIDR in its canonical form: its lowest address, with small letters and without needless zeros"
+// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).prefixLength() >= 8",message="want a CIDR of length 8 or more"
+// +kubebuilder:validation:XValidation:rule="!isIP(self.find('^[^-]+')) || !isIP(self.find('[^-]+$')) || ip.isCanonical(self.find('^[^-]+')) && ip.isCanonical(self.find('[^-]+$'))",message="want the addresses in their canonical form: with small letters and without needless zeros"
+// +kubebuilder:validation:XValidation:rule="!isIP(self.find('^[^-/]+')) || ip(self.find('^[^-/]+')).isGlobalUnicast() && (!isIP(self.find('[^-]+$')) || ip(self.find('[^-]+$')).isGlobalUnicast())",message="want unicast addresses that others can reach"
+// +kubebuilder:validation:XValidation:rule="!self.contains(':') || !(isIP(self.find('^[^-]+')) && isIP(self.find('[^-]+$'))) || cidr(self.find('^[^-]+') + '/112').containsIP(self.find('[^-]+$'))",message="an IPv6 range lies within a /112: want CIDRs for more than that"
+// +kubebuilder:validation:XValidation:rule="!(isIP(self.find('^[^-]+')) && isIP(self.find('[^-]+$'))) || ip(self.find('^[^-]+')).family() != ip(self.find('[^-]+$')).family() || (self.contains(':') ? !cidr(self.find('^[^-]+') + '/112').containsIP(self.find('[^-]+$')) || self.find('^[^-]+').replace(':', ':0000').find('.{4}$') <= self.find('[^-]+$').replace(':', ':0000').find('.{4}$') : [self.find('^[^-]+').split('.'), self.find('[^-]+$').split('.')].map(o, int(o[0]) * 16777216 + int(o[1]) * 65536 + int(o[2]) * 256 + int(o[3])).isSorted())",message="want the lower address of a range first"
+type AddressRange string
+
+// Namespace is the name of a namespace.
+//
+// +kubebuilder:validation:MaxLength=63
+// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="want the name of a namespace: lower-case letters and digits, with '-' between"
+type Namespace string
+
+// PoolBGP is how the addresses of a pool are announced by BGP.
+type PoolBGP struct {
+	// AggregationLength is the length of the IPv4 routes, 8 to 32: one route stands for all addresses of the pool in it that are in use. Default: 32, a route for each address.
+	// +optional
+	// +kubebuilder:default=32
+	// +kubebuilder:validation:Minimum=8
+	// +kubebuilder:validation:Maximum=32
+	AggregationLength int32 `json:"aggregationLength,omitempty"`
+	// AggregationLengthV6 is the length of the IPv6 routes, 8 to 128. Default: 128, a route for each address.
+	// +optional
+	// +kubebuilder:default=128
+	// +kubebuilder:validation:Minimum=8
+	// +kubebuilder:validation:Maximum=128
+	AggregationLengthV6 int32 `json:"aggregationLengthV6,omitempty"`
+	// Peers name the peers that hear of the addresses: a BGPPeer by its name, a peer of a node's own file by its address or interface. Default: all.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
+	Peers []string `json:"peers,omitempty"`
+	// NodeSelectors say which nodes announce, by their labels: those that one of them selects. Default: all.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	NodeSelectors []LabelSelector `json:"nodeSelectors,omitempty"`
+	// Attributes are those of the pool's routes.
+	Attributes `json:",inline"`
+}
+
+// PoolARP is how the addresses of a pool are announced on a flat layer 2.
+type PoolARP struct {
+	// Interfaces are the links on which an address is answered for. Default: the one whose subnet holds it.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	Interfaces []Link `json:"interfaces,omitempty"`
+	// NodeSelectors say which nodes may hold an address, by their labels: those that one of them selects. Default: all.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	NodeSelectors []LabelSelector `json:"nodeSelectors,omitempty"`
+}
+
+// Link is the name of a link of a node.
+//
+// +kubebuilder:validation:MaxLength=15
+// +kubebuilder:validation:XValidation:rule="self.matches('^[^/: \t]+$') && !(self in ['.', '..'])",message="want the name of a link, such as eth0"
+type Link string
+
+// AddressPoolStatus is what Herald reports of a pool.
+type AddressPoolStatus struct {
+	// ObservedGeneration is the generation of the pool that this is about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// IPv4 counts the IPv4 addresses, if the pool has any.
+	// +optional
+	IPv4 *Usage `json:"ipv4,omitempty"`
+	// IPv6 counts the IPv6 addresses, if the pool has any.
+	// +optional
+	IPv6 *Usage `json:"ipv6,omitempty"`
+	// Usage is both in short, as `kubectl get` shows it: `3/254, 1/256`.
+	// +optional
+	Usage string `json:"usage,omitempty"`
+	// Conflicts are sentences about what keeps the pool, or addresses of it, from being used: another pool with the same addresses, a Service that has an address that is another's.
+	// +optional
+	// +listType=atomic
+	Conflicts []string `json:"conflicts,omitempty"`
+	// Conditions are the pool's; of type `Ready` is whether Services are given addresses of it.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Usage counts the addresses of one family.
+type Usage struct {
+	// Capacity is how many addresses the pool has for Services, a decimal number that may be as large as 2^120.
+	// +required
+	Capacity string `json:"capacity"`
+	// Used is how many of them Services have.
+	// +required
+	Used int64 `json:"used"`
+}
+
+// ConditionReady is the type of the condition that an object is of use: of a pool, that Services are given addresses of it; of a peer, that nodes have all they need for a session.
+const ConditionReady = "Ready"
+
+// AddressPoolList is a list of pools.
+//
+// +kubebuilder:object:root=true
+type AddressPoolList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []AddressPool `json:"items"`
+}

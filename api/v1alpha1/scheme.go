@@ -1,0 +1,26 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// The group of the API, and its version.
+const (
+	Group   = "herald.dev"
+	Version = "v1alpha1"
+)
+
+// GroupVersion is herald.dev/v1alpha1.
+func GroupVersion() schema.GroupVersion {
+	return schema.GroupVersion{Group: Group, Version: Version}
+}
+
+// AddToScheme has scheme know the types of this package. The error is always nil:
+// the signature is that of a [runtime.SchemeBuilder]'s functions.
+func AddToScheme(scheme *runtime.Scheme) error {
+	scheme.AddKnownTypes(GroupVersion(), &AddressPool{}, &AddressPoolList{}, &BGPPeer{}, &BGPPeerList{})
+	metav1.AddToGroupVersion(scheme, GroupVersion())
+	return nil
+}
