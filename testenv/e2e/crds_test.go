@@ -5,16 +5,17 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config"
@@ -82,31 +83,299 @@ func object(kind, spec string) []byte {
 	return fmt.Appendf(nil, "{apiVersion: herald.dev/v1alpha1, kind: %s, metadata: {name: a}, spec: %s}", kind, spec)
 }
 
-// mistakes are what the server says is wrong with an object, one by one, each as
-// its field and the sentence about it; none if it takes the object.
+// sentences are the messages of all rules of the CRDs.
+func sentences(t *testing.T) []string {
+	t.Helper()
+	var found []string
+	var walk func(node any)
+	walk = func(node any) {
+		switch node := node.(type) {
+		case map[string]any:
+			for name, child := range node {
+				if sentence, ok := child.(string); ok && name == "message" && node["rule"] != nil {
+					found = append(found, sentence)
+				}
+				walk(child)
+			}
+		case []any:
+			for _, child := range node {
+				walk(child)
+			}
+		}
+	}
+	for _, file := range crdFiles(t) {
+		data, err := os.ReadFile(file)
+		must(t, err)
+		var definition any
+		must(t, yaml.Unmarshal(data, &definition))
+		walk(definition)
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+// refusal is what the server answers about a bad object.
+type refusal struct {
+	Message string
+	Details struct {
+		Causes []struct{ Field, Message string }
+	}
+}
+
+// mistakes are what the server says is wrong with an object, each as its field
+// and the sentence about it; none if it takes the object.
 func (a *api) mistakes(t *testing.T, resource string, object []byte) []string {
 	t.Helper()
 	status, answer := a.create(t, collection(resource), object)
 	if status == http.StatusCreated {
 		return nil
 	}
-	var refusal struct {
-		Message string
-		Details struct {
-			Causes []struct{ Field, Message string }
-		}
-	}
-	must(t, json.Unmarshal([]byte(answer), &refusal))
-	if len(refusal.Details.Causes) == 0 {
-		return []string{refusal.Message}
+	return mistakesIn(t, answer)
+}
+
+func mistakesIn(t *testing.T, answer string) []string {
+	t.Helper()
+	var r refusal
+	must(t, json.Unmarshal([]byte(answer), &r))
+	if len(r.Details.Causes) == 0 {
+		return []string{r.Message}
 	}
 	var mistakes []string
-	for _, cause := range refusal.Details.Causes {
+	for _, cause := range r.Details.Causes {
+		if strings.Contains(cause.Message, "some validation rules were not checked") {
+			continue // the type of a field is wrong, which is reported, too
+		}
 		sentence := cause.Message
-		if i := strings.Index(sentence, "want "); i >= 0 && strings.HasPrefix(sentence, "Invalid value: ") {
-			sentence = sentence[i:]
+		for _, s := range sentences(t) {
+			if strings.HasSuffix(sentence, ": "+s) {
+				sentence = s // without the value, which may be the whole object
+			}
 		}
 		mistakes = append(mistakes, cause.Field+": "+sentence)
 	}
+	slices.Sort(mistakes)
 	return mistakes
+}
+
+// testPools has the server judge each of poolCases.
+func (a *api) testPools(t *testing.T) {
+	for _, test := range poolCases() {
+		t.Run(test.name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, a.mistakes(t, "addresspools", object("AddressPool", test.spec))); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", test.spec, diff)
+			}
+		})
+	}
+}
+
+// testPeers has the server judge each of peerCases, and package config the same peer
+// in a file: what one takes, the other does.
+func (a *api) testPeers(t *testing.T) {
+	const file = `apiVersion: herald.dev/v1alpha1
+kind: Speaker
+nodeName: m1
+realtime: true
+vips: [{name: v, addresses: [10.99.0.10], announce: bgp, checks: [h]}]
+checks: [{name: h, tcp: {address: "127.0.0.1:1"}}]
+bgp: {asn: 64512, peers: [{address: 10.0.1.253, asn: 64501}, %s]}
+`
+	for _, test := range peerCases() {
+		t.Run(test.name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, a.mistakes(t, "bgppeers", object("BGPPeer", test.spec))); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", test.spec, diff)
+			}
+			if test.notInFile {
+				return
+			}
+			spec := strings.Replace(test.spec, ", localASN: 64512", "", 1)
+			if _, err := config.Parse("herald.yaml", fmt.Appendf(nil, file, spec)); (err == nil) != (test.want == nil) {
+				t.Errorf("in a file, %s: %v", spec, err)
+			}
+		})
+	}
+}
+
+// testEveryRule checks that each rule of the CRDs refuses something above.
+func testEveryRule(t *testing.T) {
+	wanted := []string{sameRouter}
+	for _, test := range slices.Concat(poolCases(), peerCases()) {
+		wanted = append(wanted, test.want...)
+	}
+	for _, sentence := range sentences(t) {
+		if !slices.ContainsFunc(wanted, func(mistake string) bool { return strings.HasSuffix(mistake, ": "+sentence) }) {
+			t.Errorf("nothing is refused with %q", sentence)
+		}
+	}
+}
+
+// testFullPool shows that the dearest pool there may be stays within the server's budget.
+func (a *api) testFullPool(t *testing.T) {
+	var ranges []string
+	for i := range 50 {
+		ranges = append(ranges, fmt.Sprintf(`"fd00:1111:2222:3333:4444:5555:6666:%x-fd00:1111:2222:3333:4444:5555:6666:%x"`, 0x1000+16*i, 0x100f+16*i))
+	}
+	full := func() []byte {
+		return object("AddressPool", fmt.Sprintf("{addresses: [%s], bgp: {}}", strings.Join(ranges, ", ")))
+	}
+	if got := a.mistakes(t, "addresspools", full()); got != nil {
+		t.Errorf("50 ranges: %q", got)
+	}
+	ranges[49] = strings.Replace(ranges[49], "131", "130", 1)
+	want := []string{"spec.addresses: two of the addresses overlap: want each address once"}
+	if diff := cmp.Diff(want, a.mistakes(t, "addresspools", full())); diff != "" {
+		t.Errorf("the last of 50 ranges overlaps (-want +got):\n%s", diff)
+	}
+}
+
+// testUnknownField shows that a typo is refused by name.
+func (a *api) testUnknownField(t *testing.T) {
+	for _, test := range []struct{ resource, kind, spec, field string }{
+		{"addresspools", "AddressPool", "{addresses: [10.1.0.0/24], autoAsign: true}", "spec.autoAsign"},
+		{"addresspools", "AddressPool", "{addresses: [10.1.0.0/24], bgp: {aggregationLengthIPv6: 64}}", "spec.bgp.aggregationLengthIPv6"},
+		{"bgppeers", "BGPPeer", "{address: 10.0.1.254, asn: 64500, password: secret}", "spec.password"},
+	} {
+		status, answer := a.create(t, collection(test.resource), object(test.kind, test.spec))
+		if status != http.StatusBadRequest || !strings.Contains(answer, `unknown field \"`+test.field+`\"`) {
+			t.Errorf("%s: %d %s", test.spec, status, answer)
+		}
+	}
+}
+
+// send has the server do something that it must do, and decodes what it answers.
+func (a *api) send(t *testing.T, method, path string, object []byte, answer any) {
+	t.Helper()
+	status, text, err := a.do(a.admin, method, path, object)
+	must(t, err)
+	if status >= http.StatusBadRequest {
+		t.Fatalf("%s %s: %d %s", method, path, status, text)
+	}
+	if answer != nil {
+		must(t, json.Unmarshal([]byte(text), answer))
+	}
+}
+
+// testDefaults shows what is filled in, as the types read it.
+func (a *api) testDefaults(t *testing.T) {
+	const try = "?dryRun=All&fieldValidation=Strict"
+	var pool v1alpha1.AddressPool
+	a.send(t, http.MethodPost, collection("addresspools")+try, object("AddressPool", "{addresses: [10.1.0.0/24], bgp: {}}"), &pool)
+	if diff := cmp.Diff(v1alpha1.AddressPoolSpec{
+		Addresses:  []v1alpha1.AddressRange{"10.1.0.0/24"},
+		AutoAssign: new(true),
+		BGP:        &v1alpha1.PoolBGP{AggregationLength: 32, AggregationLengthV6: 128},
+	}, pool.Spec); diff != "" {
+		t.Errorf("pool (-want +got):\n%s", diff)
+	}
+	var peer v1alpha1.BGPPeer
+	a.send(t, http.MethodPost, collection("bgppeers")+try, object("BGPPeer", "{address: 10.0.1.254, asn: 64500, bfd: {}}"), &peer)
+	if diff := cmp.Diff(v1alpha1.BGPPeerSpec{
+		Address:  "10.0.1.254",
+		ASN:      64500,
+		Port:     179,
+		HoldTime: metav1.Duration{Duration: 3 * time.Second},
+		BFD:      &v1alpha1.BFD{Interval: metav1.Duration{Duration: 50 * time.Millisecond}, Multiplier: 3},
+	}, peer.Spec); diff != "" {
+		t.Errorf("peer (-want +got):\n%s", diff)
+	}
+	written, err := json.Marshal(peer.Spec)
+	must(t, err)
+	if got := a.mistakes(t, "bgppeers", object("BGPPeer", string(written))); got != nil {
+		t.Errorf("what the types write is refused: %q\n%s", got, written)
+	}
+}
+
+// keep creates an object, and deletes it when the test is over.
+func (a *api) keep(t *testing.T, resource string, object []byte) {
+	t.Helper()
+	a.send(t, http.MethodPost, collection(resource)+"?fieldValidation=Strict", object, nil)
+	t.Cleanup(func() { a.send(t, http.MethodDelete, collection(resource)+"/a", nil, nil) })
+}
+
+// testStatus shows that who writes the spec cannot write the status, and the other way about.
+func (a *api) testStatus(t *testing.T) {
+	a.keep(t, "addresspools", object("AddressPool", "{addresses: [10.1.0.0/24]}"))
+	path := collection("addresspools") + "/a"
+	var pool, got v1alpha1.AddressPool
+	a.send(t, http.MethodGet, path, nil, &pool)
+	pool.Spec.Priority = 7
+	pool.Status.IPv4 = &v1alpha1.Usage{Capacity: "256", Used: 3}
+	pool.Status.Usage = "3/256"
+
+	written, err := json.Marshal(pool)
+	must(t, err)
+	a.send(t, http.MethodPut, path+"/status", written, &got)
+	if got.Spec.Priority != 0 || got.Status.Usage != "3/256" || got.Status.IPv4 == nil || *got.Status.IPv4 != *pool.Status.IPv4 {
+		t.Errorf("after the status was written: %+v", got)
+	}
+	if got.Generation != pool.Generation {
+		t.Errorf("the status made a new generation, %d", got.Generation)
+	}
+
+	pool = got
+	pool.Spec.Priority = 7
+	pool.Status = v1alpha1.AddressPoolStatus{Usage: "9/256"}
+	written, err = json.Marshal(pool)
+	must(t, err)
+	a.send(t, http.MethodPut, path, written, &got)
+	if got.Spec.Priority != 7 || got.Status.Usage != "3/256" {
+		t.Errorf("after the spec was written: %+v", got)
+	}
+}
+
+// sameRouter is what is said of a peer that becomes another.
+const sameRouter = "spec: address and interface stay as they are: create a BGPPeer for the other router, then delete this one"
+
+// testOtherRouter shows that a peer may change in everything but the router it is.
+func (a *api) testOtherRouter(t *testing.T) {
+	a.keep(t, "bgppeers", object("BGPPeer", "{address: 10.0.1.254, asn: 64500}"))
+	path := collection("bgppeers") + "/a"
+	var have v1alpha1.BGPPeer
+	a.send(t, http.MethodGet, path, nil, &have)
+	for spec, want := range map[string][]string{
+		"{address: 10.0.1.254, asn: 64501, port: 1179}": nil,
+		"{address: 10.0.1.253, asn: 64500}":             {sameRouter},
+		"{interface: eth1, asn: 64500}":                 {sameRouter},
+	} {
+		changed := fmt.Appendf(nil, "{apiVersion: herald.dev/v1alpha1, kind: BGPPeer, metadata: {name: a, resourceVersion: %q}, spec: %s}", have.ResourceVersion, spec)
+		status, answer, err := a.do(a.admin, http.MethodPut, path+"?dryRun=All", changed)
+		must(t, err)
+		var got []string
+		if status != http.StatusOK {
+			got = mistakesIn(t, answer)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %d (-want +got):\n%s", spec, status, diff)
+		}
+	}
+}
+
+// testColumns shows what kubectl get prints.
+func (a *api) testColumns(t *testing.T) {
+	a.keep(t, "addresspools", object("AddressPool", "{addresses: [10.1.0.0/24, 10.2.0.10-10.2.0.50], autoAssign: false}"))
+	a.keep(t, "bgppeers", object("BGPPeer", "{interface: eth1, asn: 64500, bfd: {}}"))
+	for resource, want := range map[string][]string{
+		"addresspools": {"Name: a", `Addresses: ["10.1.0.0/24","10.2.0.10-10.2.0.50"]`, "Auto-assign: false", "Used: <nil>"},
+		"bgppeers":     {"Name: a", "Address: <nil>", "Interface: eth1", "ASN: 64500"},
+	} {
+		request, err := http.NewRequest(http.MethodGet, "https://127.0.0.1:6443"+collection(resource), nil)
+		must(t, err)
+		request.Header.Set("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+		response, err := a.admin.Do(request)
+		must(t, err)
+		defer response.Body.Close()
+		var table metav1.Table
+		must(t, json.NewDecoder(response.Body).Decode(&table))
+		if len(table.Rows) != 1 {
+			t.Fatalf("%s has %d rows, want one", resource, len(table.Rows))
+		}
+		var got []string
+		for i, column := range table.ColumnDefinitions {
+			if column.Priority == 0 && column.Name != "Age" {
+				got = append(got, fmt.Sprintf("%s: %v", column.Name, table.Rows[0].Cells[i]))
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", resource, diff)
+		}
+	}
 }
