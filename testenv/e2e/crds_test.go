@@ -29,13 +29,20 @@ func collection(resource string) string {
 	return "/apis/" + v1alpha1.Group + "/" + v1alpha1.Version + "/" + resource
 }
 
+// crdAPI is an API server that knows the CRDs.
+type crdAPI struct {
+	*api
+	// sentences are the messages of all their rules.
+	sentences []string
+}
+
 // TestCRDs shows a kube-apiserver the CRDs, and then objects, good and bad.
 func TestCRDs(t *testing.T) {
-	a := newAPI(t)
+	a := &crdAPI{newAPI(t), sentences(t)}
 	a.define(t)
 	t.Run("pools", a.testPools)
 	t.Run("peers", a.testPeers)
-	t.Run("every rule", testEveryRule)
+	t.Run("every rule", a.testEveryRule)
 	t.Run("full pool", a.testFullPool)
 	t.Run("unknown field", a.testUnknownField)
 	t.Run("defaults", a.testDefaults)
@@ -56,7 +63,7 @@ func crdFiles(t *testing.T) []string {
 }
 
 // define creates the CRDs, and waits until the server takes objects of them.
-func (a *api) define(t *testing.T) {
+func (a *crdAPI) define(t *testing.T) {
 	t.Helper()
 	for _, file := range crdFiles(t) {
 		definition, err := os.ReadFile(file)
@@ -124,16 +131,16 @@ type refusal struct {
 
 // mistakes are what the server says is wrong with an object, each as its field
 // and the sentence about it; none if it takes the object.
-func (a *api) mistakes(t *testing.T, resource string, object []byte) []string {
+func (a *crdAPI) mistakes(t *testing.T, resource string, object []byte) []string {
 	t.Helper()
 	status, answer := a.create(t, collection(resource), object)
 	if status == http.StatusCreated {
 		return nil
 	}
-	return mistakesIn(t, answer)
+	return a.mistakesIn(t, answer)
 }
 
-func mistakesIn(t *testing.T, answer string) []string {
+func (a *crdAPI) mistakesIn(t *testing.T, answer string) []string {
 	t.Helper()
 	var r refusal
 	must(t, json.Unmarshal([]byte(answer), &r))
@@ -146,7 +153,7 @@ func mistakesIn(t *testing.T, answer string) []string {
 			continue // the type of a field is wrong, which is reported, too
 		}
 		sentence := cause.Message
-		for _, s := range sentences(t) {
+		for _, s := range a.sentences {
 			if strings.HasSuffix(sentence, ": "+s) {
 				sentence = s // without the value, which may be the whole object
 			}
@@ -158,7 +165,7 @@ func mistakesIn(t *testing.T, answer string) []string {
 }
 
 // testPools has the server judge each of poolCases.
-func (a *api) testPools(t *testing.T) {
+func (a *crdAPI) testPools(t *testing.T) {
 	for _, test := range poolCases() {
 		t.Run(test.name, func(t *testing.T) {
 			if diff := cmp.Diff(test.want, a.mistakes(t, "addresspools", object("AddressPool", test.spec))); diff != "" {
@@ -170,7 +177,7 @@ func (a *api) testPools(t *testing.T) {
 
 // testPeers has the server judge each of peerCases, and package config the same peer
 // in a file: what one takes, the other does.
-func (a *api) testPeers(t *testing.T) {
+func (a *crdAPI) testPeers(t *testing.T) {
 	const file = `apiVersion: herald.dev/v1alpha1
 kind: Speaker
 nodeName: m1
@@ -196,12 +203,12 @@ bgp: {asn: 64512, peers: [{address: 10.0.1.253, asn: 64501}, %s]}
 }
 
 // testEveryRule checks that each rule of the CRDs refuses something above.
-func testEveryRule(t *testing.T) {
+func (a *crdAPI) testEveryRule(t *testing.T) {
 	wanted := []string{sameRouter}
 	for _, test := range slices.Concat(poolCases(), peerCases()) {
 		wanted = append(wanted, test.want...)
 	}
-	for _, sentence := range sentences(t) {
+	for _, sentence := range a.sentences {
 		if !slices.ContainsFunc(wanted, func(mistake string) bool { return strings.HasSuffix(mistake, ": "+sentence) }) {
 			t.Errorf("nothing is refused with %q", sentence)
 		}
@@ -209,7 +216,7 @@ func testEveryRule(t *testing.T) {
 }
 
 // testFullPool shows that the dearest pool there may be stays within the server's budget.
-func (a *api) testFullPool(t *testing.T) {
+func (a *crdAPI) testFullPool(t *testing.T) {
 	var ranges []string
 	for i := range 50 {
 		ranges = append(ranges, fmt.Sprintf(`"fd00:1111:2222:3333:4444:5555:6666:%x-fd00:1111:2222:3333:4444:5555:6666:%x"`, 0x1000+16*i, 0x100f+16*i))
@@ -228,7 +235,7 @@ func (a *api) testFullPool(t *testing.T) {
 }
 
 // testUnknownField shows that a typo is refused by name.
-func (a *api) testUnknownField(t *testing.T) {
+func (a *crdAPI) testUnknownField(t *testing.T) {
 	for _, test := range []struct{ resource, kind, spec, field string }{
 		{"addresspools", "AddressPool", "{addresses: [10.1.0.0/24], autoAsign: true}", "spec.autoAsign"},
 		{"addresspools", "AddressPool", "{addresses: [10.1.0.0/24], bgp: {aggregationLengthIPv6: 64}}", "spec.bgp.aggregationLengthIPv6"},
@@ -242,7 +249,7 @@ func (a *api) testUnknownField(t *testing.T) {
 }
 
 // send has the server do something that it must do, and decodes what it answers.
-func (a *api) send(t *testing.T, method, path string, object []byte, answer any) {
+func (a *crdAPI) send(t *testing.T, method, path string, object []byte, answer any) {
 	t.Helper()
 	status, text, err := a.do(a.admin, method, path, object)
 	must(t, err)
@@ -255,7 +262,7 @@ func (a *api) send(t *testing.T, method, path string, object []byte, answer any)
 }
 
 // testDefaults shows what is filled in, as the types read it.
-func (a *api) testDefaults(t *testing.T) {
+func (a *crdAPI) testDefaults(t *testing.T) {
 	const try = "?dryRun=All&fieldValidation=Strict"
 	var pool v1alpha1.AddressPool
 	a.send(t, http.MethodPost, collection("addresspools")+try, object("AddressPool", "{addresses: [10.1.0.0/24], bgp: {}}"), &pool)
@@ -285,14 +292,14 @@ func (a *api) testDefaults(t *testing.T) {
 }
 
 // keep creates an object, and deletes it when the test is over.
-func (a *api) keep(t *testing.T, resource string, object []byte) {
+func (a *crdAPI) keep(t *testing.T, resource string, object []byte) {
 	t.Helper()
 	a.send(t, http.MethodPost, collection(resource)+"?fieldValidation=Strict", object, nil)
 	t.Cleanup(func() { a.send(t, http.MethodDelete, collection(resource)+"/a", nil, nil) })
 }
 
 // testStatus shows that who writes the spec cannot write the status, and the other way about.
-func (a *api) testStatus(t *testing.T) {
+func (a *crdAPI) testStatus(t *testing.T) {
 	a.keep(t, "addresspools", object("AddressPool", "{addresses: [10.1.0.0/24]}"))
 	path := collection("addresspools") + "/a"
 	var pool, got v1alpha1.AddressPool
@@ -326,7 +333,7 @@ func (a *api) testStatus(t *testing.T) {
 const sameRouter = "spec: address and interface stay as they are: create a BGPPeer for the other router, then delete this one"
 
 // testOtherRouter shows that a peer may change in everything but the router it is.
-func (a *api) testOtherRouter(t *testing.T) {
+func (a *crdAPI) testOtherRouter(t *testing.T) {
 	a.keep(t, "bgppeers", object("BGPPeer", "{address: 10.0.1.254, asn: 64500}"))
 	path := collection("bgppeers") + "/a"
 	var have v1alpha1.BGPPeer
@@ -341,7 +348,7 @@ func (a *api) testOtherRouter(t *testing.T) {
 		must(t, err)
 		var got []string
 		if status != http.StatusOK {
-			got = mistakesIn(t, answer)
+			got = a.mistakesIn(t, answer)
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: %d (-want +got):\n%s", spec, status, diff)
@@ -350,7 +357,7 @@ func (a *api) testOtherRouter(t *testing.T) {
 }
 
 // testColumns shows what kubectl get prints.
-func (a *api) testColumns(t *testing.T) {
+func (a *crdAPI) testColumns(t *testing.T) {
 	a.keep(t, "addresspools", object("AddressPool", "{addresses: [10.1.0.0/24, 10.2.0.10-10.2.0.50], autoAssign: false}"))
 	a.keep(t, "bgppeers", object("BGPPeer", "{interface: eth1, asn: 64500, bfd: {}}"))
 	for resource, want := range map[string][]string{

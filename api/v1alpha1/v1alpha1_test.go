@@ -1,0 +1,121 @@
+package v1alpha1_test
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+)
+
+const (
+	crds     = "../../manifests/crds"
+	deepcopy = "zz_generated.deepcopy.go"
+)
+
+// TestCurrent runs the generator as go generate does, elsewhere, and compares.
+func TestCurrent(t *testing.T) {
+	doc, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	directive := regexp.MustCompile(`(?m)^//go:generate (go run .*)$`).FindSubmatch(doc)
+	if directive == nil {
+		t.Fatal("doc.go has no go:generate")
+	}
+	dir := t.TempDir()
+	args := strings.Fields(strings.Replace(string(directive[1]), crds, dir, 1))
+	cmd := exec.CommandContext(t.Context(), args[0], append(args[1:], "output:object:dir="+dir)...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, out)
+	}
+	current, err := filepath.Glob(crds + "/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	current = append(current, deepcopy)
+	made, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(made) != 3 || len(current) != 3 {
+		t.Errorf("generated %v, there are %q: want two CRDs and a Go file", made, current)
+	}
+	for _, file := range current {
+		want, err := os.ReadFile(filepath.Join(dir, filepath.Base(file)))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		have, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), string(have)); diff != "" {
+			t.Errorf("%s is not current, run go generate ./api/v1alpha1 (-want +have):\n%s", file, diff)
+		}
+	}
+}
+
+// TestScheme makes an object of each kind by its name.
+func TestScheme(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	for kind, want := range map[string]runtime.Object{
+		"AddressPool":     &v1alpha1.AddressPool{},
+		"AddressPoolList": &v1alpha1.AddressPoolList{},
+		"BGPPeer":         &v1alpha1.BGPPeer{},
+		"BGPPeerList":     &v1alpha1.BGPPeerList{},
+	} {
+		got, err := scheme.New(v1alpha1.GroupVersion().WithKind(kind))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", kind, diff)
+		}
+	}
+}
+
+// TestSelector matches labels with selectors as they are in a pool.
+func TestSelector(t *testing.T) {
+	node := labels.Set{"rack": "a", "kubernetes.io/os": "linux"}
+	for selector, want := range map[string]bool{
+		`{}`:                              true,
+		`{"matchLabels": {"rack": "a"}}`:  true,
+		`{"matchLabels": {"rack": "b"}}`:  false,
+		`{"matchLabels": {"other": "a"}}`: false,
+		`{"matchExpressions": [{"key": "rack", "operator": "In", "values": ["b", "a"]}]}`:                               true,
+		`{"matchExpressions": [{"key": "rack", "operator": "NotIn", "values": ["b", "a"]}]}`:                            false,
+		`{"matchExpressions": [{"key": "kubernetes.io/os", "operator": "Exists"}]}`:                                     true,
+		`{"matchLabels": {"rack": "a"}, "matchExpressions": [{"key": "kubernetes.io/os", "operator": "DoesNotExist"}]}`: false,
+	} {
+		var s v1alpha1.LabelSelector
+		if err := json.Unmarshal([]byte(selector), &s); err != nil {
+			t.Fatal(err)
+		}
+		matcher, err := s.Selector()
+		if err != nil {
+			t.Errorf("%s: %v", selector, err)
+			continue
+		}
+		if got := matcher.Matches(node); got != want {
+			t.Errorf("%s selects %v: %t", selector, node, got)
+		}
+	}
+	s := v1alpha1.LabelSelector{MatchLabels: map[string]string{"rack": "not a value"}}
+	if _, err := s.Selector(); err == nil {
+		t.Error("a label that no object can have makes a selector")
+	}
+}
