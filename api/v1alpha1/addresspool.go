@@ -17,10 +17,10 @@ type AddressPool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what is wanted.
+	// Spec is what is wanted of the pool.
 	// +required
 	Spec AddressPoolSpec `json:"spec"`
-	// Status is what Herald reports.
+	// Status is what Herald reports of the pool.
 	// +optional
 	Status AddressPoolStatus `json:"status,omitempty"`
 }
@@ -152,10 +152,10 @@ type AddressPoolStatus struct {
 	// ObservedGeneration is the generation of the pool that this is about.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// IPv4 counts the IPv4 addresses, if the pool has any.
+	// IPv4 counts the IPv4 addresses.
 	// +optional
 	IPv4 *Usage `json:"ipv4,omitempty"`
-	// IPv6 counts the IPv6 addresses, if the pool has any.
+	// IPv6 counts the IPv6 addresses.
 	// +optional
 	IPv6 *Usage `json:"ipv6,omitempty"`
 	// Usage is both in short, as `kubectl get` shows it: `3/254, 1/256`.

@@ -17,10 +17,10 @@ type BGPPeer struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what is wanted.
+	// Spec is what is wanted of the peer.
 	// +required
 	Spec BGPPeerSpec `json:"spec"`
-	// Status is what Herald reports.
+	// Status is what Herald reports of the peer.
 	// +optional
 	Status BGPPeerStatus `json:"status,omitempty"`
 }

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -45,6 +46,7 @@ func TestCRDs(t *testing.T) {
 	t.Run("every rule", a.testEveryRule)
 	t.Run("full pool", a.testFullPool)
 	t.Run("unknown field", a.testUnknownField)
+	t.Run("example", a.testExample)
 	t.Run("defaults", a.testDefaults)
 	t.Run("status", a.testStatus)
 	t.Run("other router", a.testOtherRouter)
@@ -244,6 +246,21 @@ func (a *crdAPI) testUnknownField(t *testing.T) {
 		status, answer := a.create(t, collection(test.resource), object(test.kind, test.spec))
 		if status != http.StatusBadRequest || !strings.Contains(answer, `unknown field \"`+test.field+`\"`) {
 			t.Errorf("%s: %d %s", test.spec, status, answer)
+		}
+	}
+}
+
+// testExample has the server judge the example of docs/services-api.md.
+func (a *crdAPI) testExample(t *testing.T) {
+	example, err := os.ReadFile("../../api/v1alpha1/example.yaml")
+	must(t, err)
+	for _, object := range bytes.Split(example, []byte("\n---\n")) {
+		resource := "addresspools"
+		if bytes.Contains(object, []byte("kind: BGPPeer")) {
+			resource = "bgppeers"
+		}
+		if got := a.mistakes(t, resource, object); got != nil {
+			t.Errorf("%q\n%s", got, object)
 		}
 	}
 }
