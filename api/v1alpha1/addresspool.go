@@ -22,7 +22,7 @@ type AddressPool struct {
 	Spec AddressPoolSpec `json:"spec"`
 	// Status is what Herald reports of the pool.
 	// +optional
-	Status AddressPoolStatus `json:"status,omitempty"`
+	Status AddressPoolStatus `json:"status,omitzero"`
 }
 
 // AddressPoolSpec is what an administrator wants of a pool.

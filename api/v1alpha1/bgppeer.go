@@ -22,7 +22,7 @@ type BGPPeer struct {
 	Spec BGPPeerSpec `json:"spec"`
 	// Status is what Herald reports of the peer.
 	// +optional
-	Status BGPPeerStatus `json:"status,omitempty"`
+	Status BGPPeerStatus `json:"status,omitzero"`
 }
 
 // BGPPeerSpec is one BGP neighbour, named by its address or, unnumbered, by the interface it is reached through. Its fields are those of `bgp.peers[]` in a node's own file.
@@ -77,7 +77,7 @@ type BGPPeerSpec struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=16
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}[smh])+$') && duration(self) >= duration('3s') && duration(self) <= duration('65535s')",message="want whole seconds from 3s to 65535s"
-	HoldTime metav1.Duration `json:"holdTime,omitempty"`
+	HoldTime metav1.Duration `json:"holdTime,omitzero"`
 	// Multihop is the TTL of an eBGP session to a peer that is not on a shared link, 1 to 255; 0 means directly connected. Default: 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
@@ -154,7 +154,7 @@ type BFD struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=16
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}([.][0-9]{1,3})?ms|[0-9]{1,2}([.][0-9]{1,6})?s)$') && duration(self) >= duration('10ms') && duration(self) <= duration('10s')",message="want 10ms to 10s, such as 50ms"
-	Interval metav1.Duration `json:"interval,omitempty"`
+	Interval metav1.Duration `json:"interval,omitzero"`
 	// Multiplier is how many intervals of silence end the session, 2 to 50. Default: 3.
 	// +optional
 	// +kubebuilder:default=3
