@@ -4,8 +4,13 @@
 package kube
 
 import (
+	"errors"
 	"fmt"
+	"net"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -22,6 +27,9 @@ import (
 
 // answerTimeout is how long a request that is no watch may take.
 const answerTimeout = 10 * time.Second
+
+// goneAfter is how long the server's kernel may leave what was sent unconfirmed.
+const goneAfter = 5 * time.Second
 
 // Cluster is a connection to a Kubernetes API, which need not answer yet.
 type Cluster struct {
@@ -43,6 +51,12 @@ func Connect(kubeconfig, agent string) (*Cluster, error) {
 	c.UserAgent = agent
 	// The server has its own limits, and knows better (API priority and fairness).
 	c.QPS = -1
+	c.WarningHandler = rest.NoWarnings{}
+	c.Dial = dialer().DialContext
+	web, err := rest.HTTPClientFor(c) // of all groups: one connection
+	if err != nil {
+		return nil, fmt.Errorf("connect to the Kubernetes API: %w", err)
+	}
 	scheme := newScheme()
 	codecs := serializer.NewCodecFactory(scheme).WithoutConversion()
 	client := func(group schema.GroupVersion, content string) (rest.Interface, error) {
@@ -53,7 +67,7 @@ func Connect(kubeconfig, agent string) (*Cluster, error) {
 		if group.Group == "" {
 			own.APIPath = "/api"
 		}
-		return rest.RESTClientFor(own)
+		return rest.RESTClientForConfigAndClient(own, web)
 	}
 	out := new(Cluster)
 	for _, part := range []struct {
@@ -73,6 +87,22 @@ func Connect(kubeconfig, agent string) (*Cluster, error) {
 	return out, nil
 }
 
+// dialer makes connections that notice within seconds that the server is gone
+// without a word, as when its VIP has moved: a watch sends nothing by itself.
+func dialer() *net.Dialer {
+	return &net.Dialer{
+		Timeout:         answerTimeout,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 2 * time.Second, Interval: time.Second, Count: 3},
+		Control: func(_, _ string, raw syscall.RawConn) error {
+			var failed error
+			err := raw.Control(func(fd uintptr) {
+				failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(goneAfter.Milliseconds()))
+			})
+			return errors.Join(err, failed)
+		},
+	}
+}
+
 // newScheme knows the kinds that Herald reads and writes.
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
@@ -80,7 +110,7 @@ func newScheme() *runtime.Scheme {
 		&corev1.Service{}, &corev1.ServiceList{}, &corev1.Node{}, &corev1.NodeList{},
 		&corev1.Namespace{}, &corev1.NamespaceList{}, &corev1.Secret{}, &corev1.SecretList{}, &corev1.Event{})
 	s.AddKnownTypes(discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{})
-	s.AddKnownTypes(coordinationv1.SchemeGroupVersion, &coordinationv1.Lease{})
+	s.AddKnownTypes(coordinationv1.SchemeGroupVersion, &coordinationv1.Lease{}, &coordinationv1.LeaseList{})
 	for _, group := range []schema.GroupVersion{
 		corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion, coordinationv1.SchemeGroupVersion,
 	} {

@@ -1,0 +1,85 @@
+package kube
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+)
+
+// Informers know the objects of all kinds that somebody handles.
+type Informers struct {
+	// Services have their labels, their specification and status, and of their
+	// annotations only those of Herald. Of those that are not of type LoadBalancer
+	// and have no address of one there is only the type.
+	Services *Informer[*corev1.Service]
+	// Slices have the conditions and nodes of endpoints, and which Service they
+	// are of. Those of headless Services are left out.
+	Slices *Informer[*discoveryv1.EndpointSlice]
+	// Nodes have their labels, addresses, whether they are cordoned, and of their
+	// conditions those that are true of NetworkUnavailable.
+	Nodes *Informer[*corev1.Node]
+	// Namespaces have their labels.
+	Namespaces *Informer[*corev1.Namespace]
+	Pools      *Informer[*v1alpha1.AddressPool]
+	Peers      *Informer[*v1alpha1.BGPPeer]
+
+	log     *slog.Logger
+	cluster *Cluster
+	synced  chan struct{}
+}
+
+// Informers prepares informers, which know nothing until they run.
+func (c *Cluster) Informers(log *slog.Logger) *Informers {
+	return &Informers{
+		Services:   newInformer(c.core, "services", metav1.ListOptions{}, trimService),
+		Slices:     newInformer(c.discovery, "endpointslices", metav1.ListOptions{LabelSelector: "!" + corev1.IsHeadlessService}, trimSlice),
+		Nodes:      newInformer(c.core, "nodes", metav1.ListOptions{}, trimNode),
+		Namespaces: newInformer(c.core, "namespaces", metav1.ListOptions{}, trimNamespace),
+		Pools:      newInformer(c.herald, "addresspools", metav1.ListOptions{}, func(p *v1alpha1.AddressPool) { trimMeta(&p.ObjectMeta) }),
+		Peers:      newInformer(c.herald, "bgppeers", metav1.ListOptions{}, func(p *v1alpha1.BGPPeer) { trimMeta(&p.ObjectMeta) }),
+		log:        log, cluster: c, synced: make(chan struct{}),
+	}
+}
+
+// Synced is closed once all handlers have heard of all objects there were.
+func (i *Informers) Synced() <-chan struct{} { return i.synced }
+
+// Run keeps the objects of all kinds that are handled current until ctx ends, for
+// however long the server is away. It calls no handler after it has returned.
+func (i *Informers) Run(ctx context.Context) {
+	trouble := newTrouble(i.log)
+	if !i.cluster.awaitVersion(ctx, trouble) {
+		return
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	var wanted []informer
+	for _, kind := range []informer{i.Services, i.Slices, i.Nodes, i.Namespaces, i.Pools, i.Peers} {
+		if kind.handled() {
+			wanted = append(wanted, kind)
+			wg.Go(func() { kind.run(ctx, trouble) })
+		}
+	}
+	for _, kind := range wanted {
+		select {
+		case <-kind.Synced():
+		case <-ctx.Done():
+			return
+		}
+	}
+	close(i.synced)
+	<-ctx.Done()
+}
+
+// informer is an [Informer] of any kind.
+type informer interface {
+	handled() bool
+	run(context.Context, *trouble)
+	Synced() <-chan struct{}
+}

@@ -1,0 +1,89 @@
+package kube
+
+import (
+	"strings"
+	"unique"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+)
+
+// What follows drops what Herald has no use for. It may see an object twice.
+
+// trimMeta keeps the names, version, age and labels of an object, and of its
+// annotations those of Herald.
+func trimMeta(m *metav1.ObjectMeta) {
+	var annotations map[string]string
+	for name, value := range m.Annotations {
+		if strings.HasPrefix(name, v1alpha1.Group+"/") {
+			if annotations == nil {
+				annotations = make(map[string]string)
+			}
+			annotations[name] = value
+		}
+	}
+	*m = metav1.ObjectMeta{
+		Name: m.Name, Namespace: m.Namespace, UID: m.UID, ResourceVersion: m.ResourceVersion, Generation: m.Generation,
+		CreationTimestamp: m.CreationTimestamp, DeletionTimestamp: m.DeletionTimestamp,
+		Labels: m.Labels, Annotations: annotations,
+	}
+}
+
+func trimService(s *corev1.Service) {
+	trimMeta(&s.ObjectMeta)
+	if s.Spec.Type != corev1.ServiceTypeLoadBalancer && len(s.Status.LoadBalancer.Ingress) == 0 {
+		s.Labels, s.Annotations = nil, nil
+		s.Spec = corev1.ServiceSpec{Type: s.Spec.Type}
+	}
+}
+
+func trimSlice(s *discoveryv1.EndpointSlice) {
+	service := s.Labels[discoveryv1.LabelServiceName]
+	trimMeta(&s.ObjectMeta)
+	s.Labels = map[string]string{discoveryv1.LabelServiceName: service}
+	s.Ports = nil
+	for n := range s.Endpoints {
+		e := &s.Endpoints[n]
+		*e = discoveryv1.Endpoint{NodeName: intern(e.NodeName), Conditions: discoveryv1.EndpointConditions{
+			Ready: shared(e.Conditions.Ready), Serving: shared(e.Conditions.Serving), Terminating: shared(e.Conditions.Terminating),
+		}}
+	}
+}
+
+// intern keeps a name once, however many have it.
+func intern(name *string) *string {
+	if name == nil {
+		return nil
+	}
+	one := unique.Make(*name).Value()
+	return &one
+}
+
+// shared keeps a condition as a pointer that has nothing of its object around it.
+func shared(condition *bool) *bool {
+	if condition == nil {
+		return nil
+	}
+	value := *condition
+	return &value
+}
+
+func trimNode(n *corev1.Node) {
+	trimMeta(&n.ObjectMeta)
+	n.Spec = corev1.NodeSpec{Unschedulable: n.Spec.Unschedulable}
+	var conditions []corev1.NodeCondition
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeNetworkUnavailable && c.Status == corev1.ConditionTrue {
+			conditions = append(conditions, corev1.NodeCondition{Type: c.Type, Status: c.Status})
+		}
+	}
+	n.Status = corev1.NodeStatus{Addresses: n.Status.Addresses, Conditions: conditions}
+}
+
+func trimNamespace(n *corev1.Namespace) {
+	trimMeta(&n.ObjectMeta)
+	n.Spec, n.Status = corev1.NamespaceSpec{}, corev1.NamespaceStatus{}
+}

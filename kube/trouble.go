@@ -1,0 +1,115 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/version"
+)
+
+// oldest is the minor version of Kubernetes 1 that knows all that Herald uses:
+// functions for addresses in the rules of resources, and ipMode of a Service.
+const oldest = 31
+
+// trouble logs what goes wrong with requests that are made again and again: once
+// in the same words, and once that it is over.
+type trouble struct {
+	log *slog.Logger
+
+	mu   sync.Mutex
+	said map[string]string // by what was requested
+}
+
+func newTrouble(log *slog.Logger) *trouble {
+	return &trouble{log: log, said: make(map[string]string)}
+}
+
+func (t *trouble) note(ctx context.Context, about string, err error) {
+	if errors.Is(err, context.Canceled) || ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled) {
+		return
+	}
+	words := ""
+	if err != nil {
+		words = explain(about, err)
+	}
+	t.mu.Lock()
+	was := t.said[about]
+	t.said[about] = words
+	t.mu.Unlock()
+	switch {
+	case words == was:
+	case err != nil:
+		t.log.Warn("the Kubernetes API does not answer as it should; trying again", "about", about, "reason", words)
+	default:
+		t.log.Info("the Kubernetes API answers again", "about", about)
+	}
+}
+
+// explain says what an error of the server means to an administrator.
+func explain(resource string, err error) string {
+	switch {
+	case apierrors.IsNotFound(err) && (resource == "addresspools" || resource == "bgppeers"):
+		return fmt.Sprintf("the server does not know %s: apply Herald's CRDs", resource)
+	case apierrors.IsForbidden(err):
+		return fmt.Sprintf("the server forbids it: give Herald's service account the rights of its manifests (%v)", err)
+	case apierrors.IsUnauthorized(err):
+		return "the server does not know who asks: see the credentials of the kubeconfig, or the pod's service account"
+	}
+	return err.Error()
+}
+
+// awaitVersion waits for a server that is new enough, false if ctx ends before.
+func (c *Cluster) awaitVersion(ctx context.Context, t *trouble) bool {
+	for {
+		err := c.checkVersion(ctx)
+		if err == nil {
+			t.note(ctx, "version", nil)
+			return true
+		}
+		t.note(ctx, "version", err)
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// checkVersion fails if the server is too old, or does not answer.
+func (c *Cluster) checkVersion(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	answer, err := c.core.Get().AbsPath("/version").Do(ctx).Raw()
+	if err != nil {
+		return err
+	}
+	return judgeVersion(answer)
+}
+
+// judgeVersion reads the answer about the version of a server.
+func judgeVersion(answer []byte) error {
+	var v version.Info
+	if err := json.Unmarshal(answer, &v); err != nil {
+		return fmt.Errorf("the server's version: %w", err)
+	}
+	major, err := strconv.Atoi(v.Major)
+	if err != nil {
+		return fmt.Errorf("the server's version is %q: want a number", v.Major)
+	}
+	minor, err := strconv.Atoi(strings.TrimRight(v.Minor, "+")) // some vendors add it
+	if err != nil {
+		return fmt.Errorf("the server's version is 1 and %q: want a number", v.Minor)
+	}
+	if major == 1 && minor < oldest || major < 1 {
+		return fmt.Errorf("the server is Kubernetes %d.%d: Service VIPs need 1.%d or later", major, minor, oldest)
+	}
+	return nil
+}
