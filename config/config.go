@@ -28,14 +28,16 @@ type Config struct {
 	APIVersion string `yaml:"apiVersion"`
 	// Kind must be `Speaker`. Required.
 	Kind string `yaml:"kind"`
-	// NodeName names this node in logs, metrics and shutdown messages: lower-case letters and digits, with `-` and `.` between. Default: the host's name.
+	// NodeName names this node in logs, metrics and shutdown messages: lower-case letters and digits, with `-` and `.` between. With a `services` section it must be the Node's name in Kubernetes. `--node-name` and the environment's `NODE_NAME` go before it. Default: the host's name.
 	NodeName string `yaml:"nodeName"`
-	// VIPs are the virtual IPs this speaker announces while their checks pass. Required.
+	// VIPs are the virtual IPs this speaker announces while their checks pass; without a `services` section there is at least one. Default: none.
 	VIPs []VIP `yaml:"vips"`
-	// Checks are the health checks that VIPs refer to by name. Required.
+	// Checks are the health checks that VIPs refer to by name. Default: none.
 	Checks []Check `yaml:"checks"`
 	// Realtime runs the process under real-time scheduling (SCHED_RR) with its memory locked, so that a busy node does not delay it; what the host does not permit is reported in status. BFD intervals below 50ms need it. Default: false.
 	Realtime bool `yaml:"realtime"`
+	// Services has the node announce the VIPs of Kubernetes Services of `type: LoadBalancer` from the address pools in Kubernetes; `services: {}` is enough in a pod. It cannot change while running. Default: none of them.
+	Services *Services `yaml:"services"`
 	// BGP configures the embedded BGP speaker. Required by a VIP with `announce: bgp`.
 	BGP *BGP `yaml:"bgp"`
 	// Election configures how the nodes of a flat layer 2 agree on who holds a VIP. Required by a VIP with `announce: arp`.
@@ -155,6 +157,26 @@ type TCPCheck struct {
 	Address string `yaml:"address"`
 }
 
+// Services are the VIPs of Kubernetes Services. What announces them is in the API: address pools, and peers besides those of the file.
+type Services struct {
+	// Kubeconfig is the file that says where the Kubernetes API is and how to log in. Default: the pod's service account.
+	Kubeconfig string `yaml:"kubeconfig"`
+	// LoadBalancerClass is the `spec.loadBalancerClass` of the Services that are Herald's. Default: herald.dev/vip.
+	LoadBalancerClass string `yaml:"loadBalancerClass"`
+	// DefaultClass makes Services without a class Herald's, too. Default: true.
+	DefaultClass bool `yaml:"defaultClass"`
+	// Assign has the node stand for being the one that gives Services their addresses. Default: true.
+	Assign bool `yaml:"assign"`
+	// Namespace is where those that stand for it have their Lease, and where Secrets with the passwords of BGP peers are. Default: the pod's own, else `kube-system`.
+	Namespace string `yaml:"namespace"`
+	// RequireEndpoints announces a Service with `externalTrafficPolicy: Cluster` only while some endpoint of it, on any node, is ready. Default: false.
+	RequireEndpoints bool `yaml:"requireEndpoints"`
+	// ExcludeCordoned has a node that is cordoned (`spec.unschedulable`) withdraw. Default: false.
+	ExcludeCordoned bool `yaml:"excludeCordoned"`
+	// Linger is how long a node on a flat layer 2 still answers for an address after it has withdrawn it on purpose, 0s to 5m. Default: 1s.
+	Linger time.Duration `yaml:"linger"`
+}
+
 // Attributes are BGP path attributes. A VIP's and a peer's are laid over those of the `bgp` section: lists and `prepend` add up, the other numbers replace.
 type Attributes struct {
 	// Communities are RFC 1997 communities, `65000:100` or a well-known name: `no-export`, `no-advertise`, `no-export-subconfed`, `no-peer`, `graceful-shutdown`, `blackhole`.
@@ -179,7 +201,7 @@ type BGP struct {
 	Listen *Listen `yaml:"listen"`
 	// ConnectRetry is the longest wait between two attempts to reach a peer, in whole seconds, 2s to 60s. Default: 2s.
 	ConnectRetry time.Duration `yaml:"connectRetry"`
-	// Peers are the routers that hear this speaker. Required.
+	// Peers are the routers that hear this speaker; without a `services` section, with which peers may be BGPPeer resources, there is at least one. Default: none.
 	Peers []Peer `yaml:"peers"`
 	// Attributes are those of every route.
 	Attributes `yaml:",inline"`
@@ -270,9 +292,9 @@ const (
 
 // Election is the agreement of the members on who holds each VIP with `announce: arp`, by leases that a majority grants.
 type Election struct {
-	// Bind is the address and port of this node's gossip and votes, UDP and TCP. Default: its own of `members`.
+	// Bind is the address and port of this node's gossip and votes, UDP and TCP. Default: its own of `members`; of a node that does not vote the one it reaches the members from, with their port.
 	Bind netip.AddrPort `yaml:"bind"`
-	// Members are all nodes that vote, by nodeName, this one among them, each with its address and port; the same on every node. Change one member at a time. Required.
+	// Members are all nodes that vote, by nodeName, each with its address and port; the same on every node. A node that is not among them, and has a `services` section or a `bind`, takes part in leases without a vote. Change one member at a time. Required.
 	Members map[string]netip.AddrPort `yaml:"members"`
 	// KeyFile holds the key that the members' messages are encrypted with, as `herald keygen` writes it: base64 of 16, 24 or 32 bytes. Of several lines the first encrypts and all decrypt: a new key becomes the second line on all nodes, then the first, then the only one. It is read again when it changes. Required unless `insecure: true`.
 	KeyFile string `yaml:"keyFile"`

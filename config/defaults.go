@@ -16,6 +16,7 @@ var (
 	_ defaulter = (*VIP)(nil)
 	_ defaulter = (*Check)(nil)
 	_ defaulter = (*HTTPCheck)(nil)
+	_ defaulter = (*Services)(nil)
 	_ defaulter = (*BGP)(nil)
 	_ defaulter = (*Listen)(nil)
 	_ defaulter = (*Peer)(nil)
@@ -56,6 +57,13 @@ func (c *Check) setDefaults() {
 
 func (h *HTTPCheck) setDefaults() { h.Status = []int{200} }
 
+func (s *Services) setDefaults() {
+	s.LoadBalancerClass = "herald.dev/vip"
+	s.DefaultClass = true
+	s.Assign = true
+	s.Linger = time.Second
+}
+
 func (b *BGP) setDefaults() { b.ConnectRetry = 2 * time.Second }
 
 func (l *Listen) setDefaults() { l.Port = 179 }
@@ -85,9 +93,12 @@ func (a *Admin) setDefaults() { a.Socket = "/run/herald/herald.sock" }
 func (m *Metrics) setDefaults() { m.Listen = "127.0.0.1:9474" }
 
 // derive sets the defaults that depend on the host or on other fields.
-func (c *Config) derive(hostname string) {
-	if c.NodeName == "" {
-		c.NodeName = strings.ToLower(hostname)
+func (c *Config) derive(o options) {
+	switch {
+	case o.nodeName != "":
+		c.NodeName = o.nodeName
+	case c.NodeName == "":
+		c.NodeName = strings.ToLower(o.hostname)
 	}
 	for i := range c.VIPs {
 		v := &c.VIPs[i]

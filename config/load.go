@@ -16,11 +16,16 @@ const maxPassword = 80
 // Option is an input of [Parse] from outside the file.
 type Option func(*options)
 
-type options struct{ hostname string }
+type options struct{ hostname, nodeName string }
 
 // Hostname makes name, in lower case, the default of nodeName.
 func Hostname(name string) Option {
 	return func(o *options) { o.hostname = name }
+}
+
+// NodeName makes name the nodeName, whatever the file and the host say; an empty one says nothing.
+func NodeName(name string) Option {
+	return func(o *options) { o.nodeName = name }
 }
 
 // Parse reads a configuration from data; name is what errors call the file. It
@@ -31,7 +36,7 @@ func Parse(name string, data []byte, opts ...Option) (*Config, error) {
 		opt(&o)
 	}
 	r := newReport(name)
-	c := parse(r, data, o.hostname)
+	c := parse(r, data, o)
 	if err := r.err(); err != nil {
 		return nil, err
 	}
@@ -39,7 +44,7 @@ func Parse(name string, data []byte, opts ...Option) (*Config, error) {
 }
 
 // parse reports what is wrong with data and returns what could be read of it.
-func parse(r *report, data []byte, hostname string) *Config {
+func parse(r *report, data []byte, o options) *Config {
 	c := new(Config)
 	root := parseYAML(r, data)
 	if root == nil {
@@ -50,30 +55,33 @@ func parse(r *report, data []byte, hostname string) *Config {
 	if d.left < 0 {
 		return c // cut short: judging the rest would mislead
 	}
-	c.derive(hostname)
-	validate(r, c)
+	c.derive(o)
+	validate(r, c, o)
 	return c
 }
 
 // Load reads the configuration in the file at path, and the passwords and keys
 // in the files it names. Files of health checks may appear later and are not looked
 // at. The error is of type [Errors] unless the file itself cannot be read.
-func Load(path string) (*Config, error) {
-	return load(path, readFile)
+func Load(path string, opts ...Option) (*Config, error) {
+	return load(path, readFile, opts...)
 }
 
 // load is Load, reading each file once, with read.
-func load(name string, read func(string) ([]byte, error)) (*Config, error) {
+func load(name string, read func(string) ([]byte, error), opts ...Option) (*Config, error) {
 	data, err := read(name)
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
-	hostname, err := os.Hostname()
-	if err != nil {
-		hostname = "" // matters only, and is reported, if the file has no nodeName
+	var o options
+	if o.hostname, err = os.Hostname(); err != nil {
+		o.hostname = "" // matters only, and is reported, if the file has no nodeName
+	}
+	for _, opt := range opts {
+		opt(&o)
 	}
 	r := newReport(name)
-	c := parse(r, data, hostname)
+	c := parse(r, data, o)
 	c.readPasswords(r, read)
 	c.readKeys(r, read)
 	if err := r.err(); err != nil {

@@ -57,7 +57,7 @@ func TestFlatMistakes(t *testing.T) {
 		{"announce: arp", "announce: arp\n  med: 1", "8:8: vips[0].med: has no effect with announce: arp: remove it"},
 		{"announce: arp", "announce: arp\n  onFailure: demote", "8:14: vips[0].onFailure: has no effect with announce: arp: remove it"},
 		{"announce: arp", "announce: bgp", "7:13: vips[0].announce: bgp needs a bgp section: add one"},
-		{"m1: \"10.0.1.1:7946\", ", "", "13:12: election.members: lacks this node, m1: add it with its address"},
+		{"m1: \"10.0.1.1:7946\", ", "", "13:12: election.members: lacks this node, m1: add it with its address, or give it a bind if it is not to vote"},
 		{"10.0.1.2:7946", "10.0.1.1:7946", "13:38: election.members.m2: 10.0.1.1:7946 is the address of m1 already"},
 		{"10.0.1.2:7946", "10.0.1.2", `13:38: election.members.m2: want an IP address with a port such as 10.0.1.1:7946, got the text "10.0.1.2"`},
 		{"10.0.1.2:7946", "10.0.1.2:0", `13:38: election.members.m2: want an IP address with a port such as 10.0.1.1:7946, got the text "10.0.1.2:0"`},

@@ -20,14 +20,15 @@ const (
 type validator struct {
 	*report
 	config *Config
+	named  string // the node, from outside the file
 	// The names of all checks and peers, and whether some are missing because
 	// of mistakes of their own.
 	checkNames, peerNames     []string
 	partlyChecks, partlyPeers bool
 }
 
-func validate(r *report, c *Config) {
-	v := validator{report: r, config: c}
+func validate(r *report, c *Config, o options) {
+	v := validator{report: r, config: c, named: o.nodeName}
 	v.partlyChecks = !v.wasRead("checks")
 	for _, check := range c.Checks {
 		v.checkNames = append(v.checkNames, check.Name)
@@ -43,6 +44,9 @@ func validate(r *report, c *Config) {
 	v.header()
 	v.checks()
 	v.vips()
+	if c.Services != nil {
+		v.services("services", c.Services)
+	}
 	if c.BGP != nil {
 		v.bgp("bgp", c.BGP)
 	}
@@ -63,6 +67,8 @@ func (v validator) header() {
 	switch {
 	case c.NodeName == "":
 		v.errorf("nodeName", "missing, and the host has no name: give one")
+	case !isName(c.NodeName, maxNodeName) && v.named != "":
+		v.errorf("nodeName", "the name %s, of --node-name or NODE_NAME, will not do: want lower-case letters and digits, with '-' and '.' between", quote(v.named))
 	case !isName(c.NodeName, maxNodeName) && v.positions["nodeName"] == position{}:
 		v.errorf("nodeName", "missing, and the host's name %s will not do: give one", quote(c.NodeName))
 	case !isName(c.NodeName, maxNodeName):
@@ -111,8 +117,8 @@ func (v validator) names(p path, count int, name func(int) string) {
 
 func (v validator) vips() {
 	c := v.config
-	if len(c.VIPs) == 0 {
-		v.errorf("vips", "at least one is needed")
+	if len(c.VIPs) == 0 && !v.mayServe() {
+		v.errorf("vips", "at least one is needed, or a services section")
 	}
 	v.names("vips", len(c.VIPs), func(i int) string { return c.VIPs[i].Name })
 	owner := map[netip.Addr]path{}

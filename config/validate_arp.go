@@ -41,11 +41,12 @@ func (v validator) members(p path, e *Election) {
 		return
 	}
 	if len(e.Members) == 0 {
-		v.errorf(p, "list all nodes that vote, this one among them")
+		v.errorf(p, "list all nodes that vote")
 		return
 	}
-	if _, ok := e.Members[v.config.NodeName]; !ok && v.config.NodeName != "" {
-		v.errorf(p, "lacks this node, %s: add it with its address", v.config.NodeName)
+	_, votes := e.Members[v.config.NodeName]
+	if !votes && v.config.NodeName != "" && !v.mayServe() && !e.Bind.IsValid() && v.wasRead(p.parent().field("bind")) {
+		v.errorf(p, "lacks this node, %s: add it with its address, or give it a bind if it is not to vote", v.config.NodeName)
 	}
 	const most = 9 // as many as a majority can still be heard of within a lease
 	if len(e.Members) > most {

@@ -18,7 +18,7 @@ func (v validator) bgp(p path, b *BGP) {
 	v.attributes(p, &b.Attributes, v.hasInternalPeer(nil))
 
 	p = p.field("peers")
-	if len(b.Peers) == 0 {
+	if len(b.Peers) == 0 && !v.mayServe() {
 		v.errorf(p, "at least one is needed")
 	}
 	first := map[string]path{}
@@ -230,7 +230,7 @@ func (v validator) community(p path, list []string, i int, err error) {
 // of all, is iBGP, or may be once its ASN is given.
 func (v validator) hasInternalPeer(names []string) bool {
 	b := v.config.BGP
-	return b == nil || len(b.Peers) == 0 || slices.ContainsFunc(b.Peers, func(peer Peer) bool {
+	return b == nil || len(b.Peers) == 0 || v.mayServe() && names == nil || slices.ContainsFunc(b.Peers, func(peer Peer) bool {
 		return !v.isExternal(&peer) && (names == nil || slices.Contains(names, peer.Name()))
 	})
 }

@@ -38,6 +38,7 @@ func digestOf(data []byte, err error) digest {
 // between loading and watching.
 type Watcher struct {
 	path   string
+	opts   []Option
 	rescan time.Duration
 	loaded chan struct{} // a Load has finished since Run last looked
 
@@ -45,10 +46,11 @@ type Watcher struct {
 	seen map[string]digest // of every file the last Load read
 }
 
-// NewWatcher makes a watcher of the configuration file at path.
-func NewWatcher(path string) *Watcher {
+// NewWatcher makes a watcher of the configuration file at path, which is loaded with opts.
+func NewWatcher(path string, opts ...Option) *Watcher {
 	return &Watcher{
 		path:   path,
+		opts:   opts,
 		rescan: rescan,
 		loaded: make(chan struct{}, 1),
 		seen:   map[string]digest{path: {}},
@@ -62,7 +64,7 @@ func (w *Watcher) Load() (*Config, error) {
 		data, err := readFile(name)
 		seen[name] = digestOf(data, err)
 		return data, err
-	})
+	}, w.opts...)
 	w.mu.Lock()
 	w.seen = seen
 	w.mu.Unlock()

@@ -80,14 +80,14 @@ func (e *ConfigError) Unwrap() error { return e.Err }
 
 // Run runs the speaker configured by file until ctx is done or the process is
 // told to stop by SIGTERM or SIGINT; either drains it first, and a second
-// signal ends the drain at once. SIGHUP, or a change of the file, reloads it.
-// The error is a [ConfigError] if file is no good to begin with.
-func Run(ctx context.Context, log *slog.Logger, version, file string) error {
+// signal ends the drain at once. SIGHUP, or a change of the file, reloads it;
+// opts are what it is loaded with. The error is a [ConfigError] if file is no good to begin with.
+func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...config.Option) error {
 	events := eventlog.New(rememberedEvents)
 	log = slog.New(events.Handler(log.Handler()))
 	d := &Daemon{
 		log: log, version: version, started: time.Now(),
-		watcher: config.NewWatcher(file), events: events,
+		watcher: config.NewWatcher(file, opts...), events: events,
 		state: admin.Config{File: file},
 	}
 	c, err := d.watcher.Load()

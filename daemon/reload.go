@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"time"
 
@@ -147,7 +148,27 @@ func unchangeable(old, new *config.Config) error {
 	case old.ARP != new.ARP:
 		return fmt.Errorf("arp %s", restart)
 	}
+	if field := servicesChanged(old.Services, new.Services); field != "" {
+		return fmt.Errorf("%s %s", field, restart)
+	}
 	return unmoved(old, new)
+}
+
+// servicesChanged names the first field of the services section that differs; empty if none does.
+func servicesChanged(old, new *config.Services) string {
+	if old == nil || new == nil {
+		if old != new {
+			return "services"
+		}
+		return ""
+	}
+	was, is := reflect.ValueOf(*old), reflect.ValueOf(*new)
+	for f := range was.Type().Fields() {
+		if !was.FieldByIndex(f.Index).Equal(is.FieldByIndex(f.Index)) {
+			return "services." + f.Tag.Get("yaml")
+		}
+	}
+	return ""
 }
 
 // unmoved refuses an address that moves between VIPs, or between the ways to

@@ -21,7 +21,7 @@ type doctorCommand struct {
 
 // Run examines this node and prints what it found.
 func (c doctorCommand) Run(ctx context.Context) error {
-	parsed, err := config.Load(c.Config)
+	parsed, err := config.Load(c.Config, config.NodeName(c.NodeName))
 	if err != nil {
 		return &daemon.ConfigError{Err: err}
 	}

@@ -14,7 +14,8 @@ import (
 )
 
 type configFlag struct {
-	Config string `required:"" placeholder:"FILE" help:"The configuration file."`
+	Config   string `required:"" placeholder:"FILE" help:"The configuration file."`
+	NodeName string `env:"NODE_NAME" placeholder:"NAME" help:"The node's name, whatever the file and the host say: in a pod, the name of its Node."`
 }
 
 type runCommand struct {
@@ -25,7 +26,7 @@ type runCommand struct {
 func (c runCommand) Run(ctx context.Context) error {
 	stderr := newWriter(os.Stderr)
 	defer stderr.close()
-	return daemon.Run(ctx, c.logger(stderr), buildVersion(), c.Config)
+	return daemon.Run(ctx, c.logger(stderr), buildVersion(), c.Config, config.NodeName(c.NodeName))
 }
 
 type validateCommand struct {
@@ -34,7 +35,7 @@ type validateCommand struct {
 }
 
 func (c validateCommand) Run() error {
-	parsed, err := config.Load(c.Config)
+	parsed, err := config.Load(c.Config, config.NodeName(c.NodeName))
 	if err != nil {
 		return &daemon.ConfigError{Err: err}
 	}

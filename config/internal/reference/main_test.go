@@ -41,6 +41,7 @@ kind: Speaker
 nodeName: m1
 vips: [{name: v, addresses: [10.99.0.10], announce: bgp, checks: [h]}]
 checks: [{name: h, http: {url: "http://127.0.0.1"}}, {name: t, tcp: {address: "127.0.0.1:1"}}]
+services: {}
 bgp: {asn: 64512, listen: {}, peers: [{address: 10.0.1.254, asn: 64500, bfd: {}}]}
 `
 	c, err := config.Parse("herald.yaml", []byte(least))
@@ -56,7 +57,7 @@ bgp: {asn: 64512, listen: {}, peers: [{address: 10.0.1.254, asn: 64500, bfd: {}}
 		t.Fatal(err)
 	}
 	checked := 0
-	for _, s := range []any{*c, c.VIPs[0], c.VIPs[0].Attributes, c.Checks[0], *c.Checks[0].HTTP, *c.BGP, *c.BGP.Listen, c.BGP.Peers[0], *c.BGP.Peers[0].BFD, c.Admin, c.Metrics} {
+	for _, s := range []any{*c, c.VIPs[0], c.VIPs[0].Attributes, c.Checks[0], *c.Checks[0].HTTP, *c.Services, *c.BGP, *c.BGP.Listen, c.BGP.Peers[0], *c.BGP.Peers[0].BFD, c.Admin, c.Metrics} {
 		v := reflect.ValueOf(s)
 		for f := range v.Type().Fields() {
 			_, fallback := split(comments[v.Type().Name()+"."+f.Name])
@@ -66,7 +67,7 @@ bgp: {asn: 64512, listen: {}, peers: [{address: 10.0.1.254, asn: 64500, bfd: {}}
 			}
 			got := fmt.Sprint(v.FieldByIndex(f.Index).Interface())
 			zero := v.FieldByIndex(f.Index).IsZero()
-			literal := fallback != "–" && (slices.Contains([]string{"lo", "false", "withdraw"}, fallback) || strings.ContainsAny(fallback[:1], "0123456789[/"))
+			literal := fallback != "–" && (slices.Contains([]string{"lo", "false", "true", "withdraw", "herald.dev/vip"}, fallback) || strings.ContainsAny(fallback[:1], "0123456789[/"))
 			switch {
 			case literal:
 				checked++

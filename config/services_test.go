@@ -1,0 +1,92 @@
+package config_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/config"
+)
+
+// served is the file of a pod: everything else is in the API.
+const served = `apiVersion: herald.dev/v1alpha1
+kind: Speaker
+services: {}
+bgp: {asn: 64512}
+election:
+  members: {m1: "10.0.1.1:7946", m2: "10.0.1.2:7946", m3: "10.0.1.3:7946"}
+  keyFile: /etc/herald/gossip.key
+`
+
+func TestServicesDefaults(t *testing.T) {
+	c := mustParse(t, served, config.NodeName("worker-7"))
+	want := &config.Services{LoadBalancerClass: "herald.dev/vip", DefaultClass: true, Assign: true, Linger: time.Second}
+	if diff := cmp.Diff(want, c.Services); diff != "" {
+		t.Errorf("services (-want +got):\n%s", diff)
+	}
+	if c.Election.Bind.IsValid() {
+		t.Errorf("a node without a vote binds to %s, which another has", c.Election.Bind)
+	}
+	if mustParse(t, base).Services != nil {
+		t.Error("there are services without a section")
+	}
+}
+
+// The files of pods: what is in the API need not be in them.
+func TestServicesAlone(t *testing.T) {
+	for name, file := range map[string]string{
+		"pod":                 served,
+		"no vips, no checks":  "apiVersion: herald.dev/v1alpha1\nkind: Speaker\nservices: {kubeconfig: /etc/k, loadBalancerClass: internal}\n",
+		"iBGP peers may come": strings.Replace(served, "asn: 64512", "asn: 64512, localPref: 200", 1),
+		"vip and services":    strings.Replace(base, "bgp:\n", "services: {}\nbgp:\n", 1),
+		"vip, peers to come":  strings.Replace(base, "  peers:\n  - address: 10.0.1.254\n    asn: 64500\n", "services: {}\n", 1),
+		"no vote, but a bind": strings.Replace(flat, "nodeName: m1", "nodeName: w1", 1) + "  bind: 10.0.1.9:7946\n",
+	} {
+		if _, err := config.Parse(name, []byte(file), config.NodeName("worker-7")); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestNodeNameFromOutside(t *testing.T) {
+	for name, want := range map[string]string{"worker-7": "worker-7", "": "m1"} {
+		if c := mustParse(t, base, config.Hostname("host"), config.NodeName(name)); c.NodeName != want {
+			t.Errorf("nodeName %s with %q from outside, want %s", c.NodeName, name, want)
+		}
+	}
+	_, err := config.Parse("herald.yaml", []byte(base), config.NodeName("Worker"))
+	const want = `herald.yaml:3:11: nodeName: the name "Worker", of --node-name or NODE_NAME, will not do: want lower-case letters and digits, with '-' and '.' between`
+	if err == nil || err.Error() != want {
+		t.Errorf("error is %v, want %s", err, want)
+	}
+}
+
+func TestServicesMistakes(t *testing.T) {
+	for _, m := range []mistake{
+		{"services: {}", "services: true", "3:11: services: want fields (name: value), got true"},
+		{"services: {}", "services:", "3:10: services: has no value: give one or remove the line"},
+		{"services: {}", "service: {}", "3:1: service: unknown field, did you mean services?"},
+		{"services: {}\n", "", "1:1: vips: at least one is needed, or a services section\n3:6: bgp.peers: at least one is needed"},
+		{"services: {}", "services: {class: x}", "3:12: services.class: unknown field"},
+		{"services: {}", "services: {kubeconfig: admin.conf}", "3:24: services.kubeconfig: want the absolute path of a file"},
+		{"services: {}", `services: {loadBalancerClass: ""}`, `3:31: services.loadBalancerClass: want a name such as herald.dev/vip, got ""`},
+		{"services: {}", "services: {loadBalancerClass: a/b/c}", `3:31: services.loadBalancerClass: want a name such as herald.dev/vip, got "a/b/c"`},
+		{"services: {}", "services: {loadBalancerClass: /vip}", `3:31: services.loadBalancerClass: want a name such as herald.dev/vip, got "/vip"`},
+		{"services: {}", "services: {namespace: a.b}", `3:23: services.namespace: want the name of a namespace: lower-case letters and digits, with '-' between, got "a.b"`},
+		{"services: {}", "services: {linger: 6m}", "3:20: services.linger: want 0s to 5m, got 6m0s"},
+		{"services: {}", "services: {assign: 1}", "3:20: services.assign: want true or false, got the number 1"},
+	} {
+		t.Run(m.new, func(t *testing.T) {
+			_, err := config.Parse("herald.yaml", []byte(strings.Replace(served, m.old, m.new, 1)), config.NodeName("m1"))
+			if err == nil {
+				t.Fatalf("accepted, want %s", m.want)
+			}
+			want := "herald.yaml:" + strings.ReplaceAll(m.want, "\n", "\nherald.yaml:")
+			if diff := cmp.Diff(want, err.Error()); diff != "" {
+				t.Errorf("error (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
