@@ -43,8 +43,11 @@ type Peer struct {
 	// Interface names the link of an unnumbered peer, whose address is learnt
 	// from its router advertisements.
 	Interface string
-	// ASN is the neighbour's; equal to [Config.ASN] it makes the session iBGP.
+	// ASN is the neighbour's; equal to the own one it makes the session iBGP.
 	ASN uint32
+	// LocalASN is the own ASN on this session, in the place of [Config.ASN]; 0 is
+	// that one. What a [Route] itself prepends stays the latter.
+	LocalASN uint32
 	// Port is the neighbour's TCP port.
 	Port uint16
 	// LocalAddress is the session's source address; unset leaves it to the kernel.
@@ -77,6 +80,9 @@ func (p Peer) Name() string {
 	}
 	return p.Address.String()
 }
+
+// own is the own ASN on the session with p, of a speaker whose ASN is asn.
+func (p Peer) own(asn uint32) uint32 { return cmp.Or(p.LocalASN, asn) }
 
 // Attributes are the path attributes a user may set.
 type Attributes struct {

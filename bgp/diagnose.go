@@ -27,6 +27,7 @@ const examineTimeout = 3 * time.Second
 // what a NOTIFICATION before Established said. known is what is known already,
 // for a peer that hangs up without a word.
 func diagnose(ctx context.Context, c Config, p Peer, addr netip.Addr, known string) string {
+	c.ASN = p.own(c.ASN)
 	server := ctx
 	ctx, cancel := context.WithTimeout(ctx, examineTimeout)
 	defer cancel()

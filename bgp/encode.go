@@ -50,7 +50,7 @@ func encodePeer(c Config, p Peer, addr netip.Addr) *api.Peer {
 		Conf: &api.PeerConf{
 			NeighborAddress: addr.String(),
 			PeerAsn:         p.ASN,
-			LocalAsn:        c.ASN,
+			LocalAsn:        p.own(c.ASN),
 			AuthPassword:    p.Password,
 		},
 		Timers: &api.Timers{Config: &api.TimersConfig{
@@ -234,8 +234,8 @@ func encodePolicies(asn uint32, peers []neighbour) *api.SetPoliciesRequest {
 		case n.hop6.IsValid():
 			add("hop6", &api.Actions{Nexthop: &api.NexthopAction{Address: n.hop6.String()}}, ipv6)
 		}
-		add("attributes", encodeActions(asn, n.Attributes))
-		add("leaving", encodeActions(asn, Attributes{Communities: []Community{GracefulShutdown}})).
+		add("attributes", encodeActions(n.own(asn), n.Attributes))
+		add("leaving", encodeActions(n.own(asn), Attributes{Communities: []Community{GracefulShutdown}})).
 			LargeCommunitySet = marked("gone", api.MatchSet_TYPE_ANY, mark(markLeaving, n.number))
 	}
 

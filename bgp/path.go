@@ -40,7 +40,7 @@ func (s *Server) watchPaths() {
 			if c.Multihop, c.MinTTL = true, p.leastTTL(); !c.Local.IsValid() {
 				c.Local = p.local
 			}
-			if p.ASN == s.config.ASN && p.TTLSecurity == 0 {
+			if p.ASN == p.own(s.config.ASN) && p.TTLSecurity == 0 {
 				c.MinTTL = 1 // iBGP may be any number of hops long
 			}
 			if !c.Local.IsValid() {
