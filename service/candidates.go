@@ -1,0 +1,106 @@
+package service
+
+import (
+	"cmp"
+	"hash/fnv"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// standing is how many nodes contest an address: its holder, if it is one of them, and
+	// two to follow it at once. Every candidate costs messages, whether it holds or not.
+	standing = 3
+	// widenAfter is how long an address may be without a holder before twice as many
+	// nodes contest it: those that should may be alive and yet unable to hold it.
+	widenAfter = 3 * time.Second
+	// weightBits keeps a weight within three bytes on the wire, and two nodes with the same
+	// weight for an address a curiosity.
+	weightBits = 20
+)
+
+// Candidates orders nodes by how much each is preferred as the holder of addr, the best
+// first: by [Weight], and by name where that is the same. When a node goes, only
+// what it was the first for has another first, and of those each of the others is
+// the next for as many (rendezvous hashing: Thaler and Ravishankar, 1998).
+func Candidates(addr netip.Addr, nodes []string) []string {
+	type candidate struct {
+		node   string
+		weight int
+	}
+	ranked := make([]candidate, len(nodes))
+	for i, n := range nodes {
+		ranked[i] = candidate{n, Weight(addr, n)}
+	}
+	slices.SortFunc(ranked, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(b.weight, a.weight), strings.Compare(a.node, b.node))
+	})
+	out := make([]string, len(ranked))
+	for i, c := range ranked {
+		out[i] = c.node
+	}
+	return out
+}
+
+// Weight is how much a node is preferred as the holder of addr, from 0 to 1<<20 - 1. It
+// depends on nothing else, and never changes with a version of Herald: nodes of
+// different versions must agree. It is the upper 20 bits of SplitMix64's finalizer
+// of the 64 bit FNV-1a hash of the node's name followed by the address's 4 or 16 bytes.
+func Weight(addr netip.Addr, node string) int {
+	h := fnv.New64a()
+	h.Write([]byte(node))
+	h.Write(addr.Unmap().AsSlice())
+	x := h.Sum64() // FNV leaves similar names with similar high bits
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	x ^= x >> 31
+	return int(x >> (64 - weightBits))
+}
+
+// Contest is what decides whether a node stands for an address.
+type Contest struct {
+	Addr netip.Addr
+	// Self is this node, which qualifies.
+	Self string
+	// Qualified are all nodes that may hold the address.
+	Qualified []string
+	// Alive says which nodes are.
+	Alive map[string]bool
+	// Holds is whether this node has the address now.
+	Holds bool
+	// Vacant is for how long nobody has had it.
+	Vacant time.Duration
+	// Met is whether this node has had the time to hear of all that are alive.
+	Met bool
+}
+
+// Stands reports whether this node contests the address: as its holder, or as one of the
+// first three candidates that are alive; of the first six after nobody has had the
+// address for three seconds, and so on. A node that has just started waits for
+// those that it has not heard of yet, lest the first of a site to boot take everything.
+func (c Contest) Stands() bool {
+	if c.Holds {
+		return true
+	}
+	if !c.Met && slices.ContainsFunc(c.Qualified, func(n string) bool { return n != c.Self && !c.Alive[n] }) {
+		return false
+	}
+	most := standing
+	for wait := c.Vacant; wait >= widenAfter && most < len(c.Qualified); wait -= widenAfter {
+		most *= 2
+	}
+	mine, before := Weight(c.Addr, c.Self), 0
+	for _, n := range c.Qualified {
+		if n == c.Self || !c.Alive[n] {
+			continue
+		}
+		if w := Weight(c.Addr, n); w > mine || w == mine && n < c.Self {
+			if before++; before == most {
+				return false
+			}
+		}
+	}
+	return true
+}

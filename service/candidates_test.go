@@ -1,0 +1,197 @@
+package service_test
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/herald-vip/herald/service"
+)
+
+// The weights of other versions and processes, worked out by another program.
+func TestWeight(t *testing.T) {
+	for _, tt := range []struct {
+		addr, node string
+		want       int
+	}{
+		{"192.0.2.1", "n1", 101870},
+		{"192.0.2.1", "n2", 807799},
+		{"192.0.2.1", "worker-1.example", 196725},
+		{"192.0.2.2", "n1", 297400},
+		{"192.0.2.2", "n2", 335885},
+		{"192.0.2.2", "worker-1.example", 309402},
+		{"2001:db8::1", "n1", 70877},
+		{"2001:db8::1", "n2", 421019},
+		{"2001:db8::1", "worker-1.example", 818221},
+		{"::ffff:192.0.2.1", "n1", 101870},
+	} {
+		if got := service.Weight(netip.MustParseAddr(tt.addr), tt.node); got != tt.want {
+			t.Errorf("%s on %s weighs %d, want %d", tt.addr, tt.node, got, tt.want)
+		}
+	}
+}
+
+func TestCandidates(t *testing.T) {
+	addr := netip.MustParseAddr("192.0.2.1")
+	nodes := []string{"worker-1.example", "n1", "n2"}
+	if got, want := service.Candidates(addr, nodes), []string{"n2", "worker-1.example", "n1"}; !slices.Equal(got, want) {
+		t.Errorf("candidates are %v, want %v", got, want)
+	}
+	if nodes[0] != "worker-1.example" {
+		t.Error("the list that was given is in another order now")
+	}
+	if got := service.Candidates(addr, nil); len(got) != 0 {
+		t.Errorf("candidates of no nodes are %v", got)
+	}
+}
+
+// Whatever nodes there are, and whoever goes, the others stay in their order: only what
+// the one that goes was the first for gets another first.
+func TestCandidatesKeepTheirOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		addr := netip.AddrFrom4([4]byte(rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(t, "address")))
+		nodes := rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?`), 1, 30, rapid.ID[string]).Draw(t, "nodes")
+		gone := rapid.SampledFrom(nodes).Draw(t, "gone")
+		want := slices.DeleteFunc(service.Candidates(addr, nodes), func(n string) bool { return n == gone })
+		left := rapid.Permutation(slices.DeleteFunc(nodes, func(n string) bool { return n == gone })).Draw(t, "left")
+		if got := service.Candidates(addr, left); !slices.Equal(got, want) {
+			t.Errorf("without %s the candidates are %v, want %v", gone, got, want)
+		}
+	})
+}
+
+// Neighbouring addresses spread over nodes with similar names as if by dice, and so do
+// those of one that goes over the others.
+func TestCandidatesSpread(t *testing.T) {
+	for _, tt := range []struct{ first, node string }{
+		{"10.0.0.0", "node-%d"}, {"192.168.1.0", "ip-10-0-0-%d.eu-west-1.compute.internal"}, {"fd00:1::", "w%02d"},
+	} {
+		const addrs, size = 6000, 6
+		var nodes []string
+		for i := range size {
+			nodes = append(nodes, fmt.Sprintf(tt.node, i+1))
+		}
+		first, next := make(map[string]int), make(map[string]int)
+		addr := netip.MustParseAddr(tt.first)
+		for range addrs {
+			c := service.Candidates(addr, nodes)
+			first[c[0]]++
+			if c[0] == nodes[0] {
+				next[c[1]]++
+			}
+			addr = addr.Next()
+		}
+		even := func(what string, counts map[string]int, over []string, total int) {
+			mean := float64(total) / float64(len(over))
+			far := 4 * math.Sqrt(mean) // of 28 counts one would be outside by chance in 600 runs; this one is always the same
+			for _, n := range over {
+				if math.Abs(float64(counts[n])-mean) > far {
+					t.Errorf("%s: %s has %d of %d, want %.0f ± %.0f", what, n, counts[n], total, mean, far)
+				}
+			}
+		}
+		even("first of "+tt.first, first, nodes, addrs)
+		even("next of "+tt.first, next, nodes[1:], first[nodes[0]])
+	}
+}
+
+func TestStands(t *testing.T) {
+	const second = time.Second
+	addr := netip.MustParseAddr("192.0.2.1")
+	var nodes []string
+	for i := range 13 {
+		nodes = append(nodes, fmt.Sprintf("n%d", i+1))
+	}
+	order := service.Candidates(addr, nodes)
+	for _, tt := range []struct {
+		name   string
+		rank   int // of this node, from 1
+		dead   int // so many of those before it
+		holds  bool
+		vacant time.Duration
+		unmet  bool
+		want   bool
+	}{
+		{name: "the first", rank: 1, want: true},
+		{name: "the third", rank: 3, want: true},
+		{name: "the fourth", rank: 4},
+		{name: "the fourth, of whom one before is dead", rank: 4, dead: 1, want: true},
+		{name: "the fifth, of whom one before is dead", rank: 5, dead: 1},
+		{name: "the last, and only one alive", rank: 13, dead: 12, want: true},
+		{name: "the holder stays whoever comes", rank: 13, holds: true, want: true},
+		{name: "the holder, before it knows the others", rank: 13, holds: true, unmet: true, dead: 12, want: true},
+		{name: "vacant for a moment", rank: 4, vacant: 2 * second},
+		{name: "vacant", rank: 4, vacant: 3 * second, want: true},
+		{name: "vacant, beyond six", rank: 7, vacant: 3 * second},
+		{name: "vacant for longer", rank: 12, vacant: 6 * second, want: true},
+		{name: "vacant for longer, beyond twelve", rank: 13, vacant: 6 * second},
+		{name: "vacant for long", rank: 13, vacant: 9 * second, want: true},
+		{name: "vacant for ever", rank: 13, vacant: 24 * 365 * time.Hour, want: true},
+		{name: "just started, with all the others", rank: 1, unmet: true, want: true},
+		{name: "just started, and one is missing", rank: 2, unmet: true, dead: 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			alive := make(map[string]bool)
+			for _, n := range order[tt.dead:] {
+				alive[n] = true
+			}
+			c := service.Contest{
+				Addr: addr, Self: order[tt.rank-1], Qualified: nodes, Alive: alive, Holds: tt.holds, Vacant: tt.vacant, Met: !tt.unmet,
+			}
+			if got := c.Stands(); got != tt.want {
+				t.Errorf("stands: %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+// Among those that are alive, and agree on who is, at least one stands for each address, and three at most.
+func TestSomebodyStands(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		addr := netip.AddrFrom4([4]byte(rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(t, "address")))
+		n := rapid.IntRange(1, 40).Draw(t, "nodes")
+		var nodes []string
+		alive := make(map[string]bool)
+		for i := range n {
+			nodes = append(nodes, fmt.Sprint("n", i))
+			if rapid.Bool().Draw(t, "alive") {
+				alive[nodes[i]] = true
+			}
+		}
+		stand := 0
+		for node := range alive {
+			if (service.Contest{Addr: addr, Self: node, Qualified: nodes, Alive: alive, Met: true}).Stands() {
+				stand++
+			}
+		}
+		if want := min(3, len(alive)); stand != want {
+			t.Errorf("%d of %d stand, want %d", stand, len(alive), want)
+		}
+	})
+}
+
+// What a node with a thousand addresses works out whenever somebody comes or goes.
+func BenchmarkStands(b *testing.B) {
+	for _, size := range []int{5, 100, 1000} {
+		b.Run(fmt.Sprintf("thousand addresses, %d nodes", size), func(b *testing.B) {
+			alive := make(map[string]bool)
+			var nodes []string
+			for i := range size {
+				nodes = append(nodes, fmt.Sprint("node-", i))
+				alive[nodes[i]] = true
+			}
+			for b.Loop() {
+				addr := netip.MustParseAddr("10.0.0.1")
+				for range 1000 {
+					service.Contest{Addr: addr, Self: nodes[0], Qualified: nodes, Alive: alive, Met: true}.Stands()
+					addr = addr.Next()
+				}
+			}
+		})
+	}
+}
