@@ -1,0 +1,178 @@
+// Package service decides what a Kubernetes Service of type LoadBalancer asks for,
+// and who announces what it gets. It is pure: it sends nothing and remembers
+// nothing.
+package service
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/pool"
+)
+
+// The annotations of a Service that Herald reads.
+const (
+	// AnnotationAddresses asks for an address, or for one of each family with a
+	// comma between.
+	AnnotationAddresses = v1alpha1.Group + "/addresses"
+	// AnnotationPool asks for a pool by its name.
+	AnnotationPool = v1alpha1.Group + "/pool"
+	// AnnotationShare is a sharing key: Services with the same one are given the
+	// same addresses if they have no port in common and the same policy.
+	AnnotationShare = v1alpha1.Group + "/share"
+)
+
+// longestName is the most bytes of a pool's name or a sharing key.
+const longestName = 253
+
+// Ours reports whether Herald gives a Service addresses: it is of type
+// LoadBalancer and of the class, or of none and none is the class by default.
+func Ours(s *corev1.Service, class string, isDefault bool) bool {
+	if s.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		return false
+	}
+	if s.Spec.LoadBalancerClass == nil {
+		return isDefault
+	}
+	return *s.Spec.LoadBalancerClass == class
+}
+
+// ClaimOf is what a Service asks for by its specification and annotations. The
+// error is a [pool.Refusal] that says what is wrong with them. Which pools select
+// the Service is for the caller to add.
+func ClaimOf(s *corev1.Service) (pool.Claim, error) {
+	c := pool.Claim{Key: s.Namespace + "/" + s.Name, Policy: policyOf(s), Ports: portsOf(s)}
+	c.Families, c.Partial = familiesOf(s)
+	var err error
+	if c.Pool, err = named(s, AnnotationPool, "the name of a pool"); err != nil {
+		return pool.Claim{}, err
+	}
+	if c.Share, err = named(s, AnnotationShare, "a sharing key"); err != nil {
+		return pool.Claim{}, err
+	}
+	if c.Addresses, err = addressesOf(s); err != nil {
+		return pool.Claim{}, err
+	}
+	return c, nil
+}
+
+// familiesOf are the families of the Service, and whether one of two will do. The
+// API server has always chosen some, but for a Service of an early version.
+func familiesOf(s *corev1.Service) (families []pool.Family, partial bool) {
+	for _, f := range s.Spec.IPFamilies {
+		family := pool.IPv4
+		if f == corev1.IPv6Protocol {
+			family = pool.IPv6
+		}
+		if !slices.Contains(families, family) {
+			families = append(families, family)
+		}
+	}
+	if len(families) == 0 {
+		families = []pool.Family{pool.IPv4}
+		if addr, err := netip.ParseAddr(s.Spec.ClusterIP); err == nil {
+			families[0] = pool.FamilyOf(addr)
+		}
+	}
+	return families, s.Spec.IPFamilyPolicy != nil && *s.Spec.IPFamilyPolicy == corev1.IPFamilyPolicyPreferDualStack
+}
+
+// policyOf is what decides where the traffic of an address is accepted: on all
+// nodes, or on those with endpoints, which are the same for all Services of a
+// namespace that select the same pods.
+func policyOf(s *corev1.Service) string {
+	switch {
+	case s.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal:
+		return string(corev1.ServiceExternalTrafficPolicyCluster)
+	case len(s.Spec.Selector) == 0: // somebody else writes its endpoints
+		return fmt.Sprintf("%s %s/%s", corev1.ServiceExternalTrafficPolicyLocal, s.Namespace, s.Name)
+	}
+	return fmt.Sprintf("%s %s %s", corev1.ServiceExternalTrafficPolicyLocal, s.Namespace, labels.Set(s.Spec.Selector))
+}
+
+func portsOf(s *corev1.Service) []pool.Port {
+	var ports []pool.Port
+	for _, p := range s.Spec.Ports {
+		protocol := p.Protocol
+		if protocol == "" {
+			protocol = corev1.ProtocolTCP
+		}
+		ports = append(ports, pool.Port{Protocol: string(protocol), Number: uint16(p.Port)})
+	}
+	return ports
+}
+
+// named is the value of an annotation that names something.
+func named(s *corev1.Service, annotation, what string) (string, error) {
+	value := strings.TrimSpace(s.Annotations[annotation])
+	if len(value) > longestName {
+		return "", invalid("%s is %d bytes long: want %s of %d at most", annotation, len(value), what, longestName)
+	}
+	if !utf8.ValidString(value) || strings.ContainsFunc(value, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return "", invalid("%s has characters that cannot be read: want %s", annotation, what)
+	}
+	return value, nil
+}
+
+// addressesOf are those that the Service asks for by value.
+func addressesOf(s *corev1.Service) ([]netip.Addr, error) {
+	var addrs []netip.Addr
+	const field = "spec.loadBalancerIP"
+	if asked := strings.TrimSpace(s.Spec.LoadBalancerIP); asked != "" {
+		addr, err := parse(field, asked)
+		if err != nil {
+			return nil, err
+		}
+		addrs = append(addrs, addr)
+	}
+	list := strings.TrimSpace(s.Annotations[AnnotationAddresses])
+	if list == "" {
+		return addrs, nil
+	}
+	var annotated []netip.Addr
+	for part := range strings.SplitSeq(list, ",") {
+		addr, err := parse(AnnotationAddresses, strings.TrimSpace(part))
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(annotated, addr) {
+			annotated = append(annotated, addr)
+		}
+		if len(annotated) > 2 {
+			return nil, invalid("%s has more than two addresses: want one of each family at most", AnnotationAddresses)
+		}
+	}
+	if len(addrs) > 0 && !slices.Contains(annotated, addrs[0]) {
+		return nil, invalid("%s asks for %s, which is not among those of %s: keep one of the two", field, addrs[0], AnnotationAddresses)
+	}
+	return annotated, nil
+}
+
+func parse(where, value string) (netip.Addr, error) {
+	addr, err := netip.ParseAddr(value)
+	if err != nil || addr.Zone() != "" {
+		return netip.Addr{}, invalid("%s has %q: want an address such as 10.1.0.1 or fd00::1", where, short(value))
+	}
+	return addr.Unmap(), nil
+}
+
+// short is the beginning of what somebody wrote.
+func short(value string) string {
+	const most = 50
+	if len(value) <= most {
+		return value
+	}
+	return strings.ToValidUTF8(value[:most], "") + "…"
+}
+
+func invalid(format string, args ...any) error {
+	return &pool.Refusal{Reason: pool.InvalidClaim, Message: fmt.Sprintf(format, args...)}
+}
