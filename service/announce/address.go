@@ -1,0 +1,276 @@
+package announce
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/herald-vip/herald/pool"
+	"github.com/herald-vip/herald/service"
+)
+
+// notice is how long a route is marked as going (RFC 8326) before it is withdrawn in
+// a planned change: several times what a router takes to act.
+const notice = 500 * time.Millisecond
+
+// address is one that Services have, or had until a moment ago.
+type address struct {
+	addr   netip.Addr
+	pool   *addressPool // nil: it is in none
+	claims []*backing   // the Services that have it, the oldest first
+
+	route   *route    // that leads here for it; nil if it is not announced
+	parting []parting // what else still leads here, as going
+	since   time.Time // its stage
+	flat    *Address  // nil: this node may not hold it
+	counted bucket
+	service string // whose it is, or was
+}
+
+// parting is a route that an address is about to leave, and when.
+type parting struct {
+	route *route
+	until time.Time
+}
+
+func (x *address) stage() Stage {
+	switch {
+	case x.route != nil:
+		return Announced
+	case len(x.parting) > 0:
+		return Draining
+	}
+	return Withdrawn
+}
+
+// served says whether the claim of a Service counts: that of the oldest, and of
+// those that share the address with it on the same terms. That their ports differ is
+// for whoever assigned it to see to.
+func (x *address) served(b *backing) bool {
+	first := x.claims[0]
+	return b == first || b.wants.share != "" && b.wants.share == first.wants.share && b.wants.policy == first.wants.policy
+}
+
+// backed is whether the endpoints of those whose address it is let a node announce it.
+func (a *Announcer) backed(x *address) service.Verdict {
+	var out service.Verdict
+	family := pool.FamilyOf(x.addr)
+	for _, b := range x.claims {
+		if !x.served(b) {
+			continue
+		}
+		rule := service.Rule{Local: b.wants.local, Require: a.config.RequireEndpoints}
+		if out = rule.Backed(a.config.Node, family, b.endpoints()); out.OK() {
+			break
+		}
+	}
+	return out
+}
+
+// judge says whether this node announces an address by BGP, and whether it may hold it
+// on a flat layer 2.
+func (a *Announcer) judge(x *address) (route, flat service.Verdict) {
+	var common service.Verdict
+	switch {
+	case len(x.claims) == 0:
+		common = service.Planned("no Service has it any more")
+	case a.reservedIn(netip.PrefixFrom(x.addr, x.addr.BitLen())):
+		common = service.Failed("it is a virtual IP of this node's own file")
+	case x.pool == nil:
+		common = service.Planned("it is in no address pool")
+	default:
+		backed := a.backed(x)
+		route, flat = x.pool.verdict.route.And(backed), x.pool.verdict.flat.And(backed)
+		if a.draining != "" {
+			route = service.Planned("%s", a.draining).And(route)
+		}
+		return route, flat
+	}
+	return common, common
+}
+
+// reservedIn says whether one of the node's own VIPs is in a network.
+func (a *Announcer) reservedIn(network netip.Prefix) bool {
+	i, _ := slices.BinarySearchFunc(a.reserved, network.Addr(), netip.Addr.Compare)
+	return i < len(a.reserved) && network.Contains(a.reserved[i])
+}
+
+// network is what to announce for an address of a pool with BGP: its aggregate, or the
+// address alone if the aggregate has addresses that are another pool's, nobody's,
+// or a VIP of this node.
+func (a *Announcer) network(x *address) netip.Prefix {
+	host := netip.PrefixFrom(x.addr, x.addr.BitLen())
+	length := x.pool.bgp.lengths[pool.FamilyOf(x.addr)]
+	if length <= 0 || length >= x.addr.BitLen() {
+		return host
+	}
+	network, err := x.addr.Prefix(length)
+	if err != nil || !a.spans.holds(x.pool, network) || a.reservedIn(network) {
+		return host
+	}
+	return network
+}
+
+// decide brings an address to where it ought to be. The deltas that follow from it are
+// sent at the end of the event.
+func (a *Announcer) decide(x *address) {
+	if !a.synced {
+		return
+	}
+	if len(x.claims) > 0 {
+		x.service = x.claims[0].key
+	}
+	now := time.Now()
+	before := x.stage()
+	route, flat := a.judge(x)
+	switch {
+	case route.OK():
+		a.enter(x, a.reach(a.network(x)), now)
+	case route.Failed:
+		a.leave(x)
+	case x.route != nil:
+		a.part(x, now)
+	}
+	if x.stage() != before {
+		x.since = now
+		a.moves = append(a.moves, moveOf(x, route.Reason))
+	}
+	a.offer(x, flat.OK())
+	a.settle(x)
+}
+
+// enter has a route lead here for an address. The one that did so before leaves
+// with notice.
+func (a *Announcer) enter(x *address, r *route, now time.Time) {
+	if x.route != r {
+		if x.route != nil {
+			a.part(x, now)
+		}
+		x.route = r
+		r.entered++
+		a.drop(x, func(p parting) bool { return p.route == r })
+	}
+	r.terms = x.pool.bgp.terms
+	a.touch(r)
+}
+
+// part has the route of an address leave with notice.
+func (a *Announcer) part(x *address, now time.Time) {
+	r := x.route
+	x.route = nil
+	r.entered--
+	r.parting++
+	x.parting = append(x.parting, parting{r, now.Add(notice)})
+	a.departures = append(a.departures, departure{x, now.Add(notice)})
+	a.touch(r)
+}
+
+// leave has all routes of an address leave at once.
+func (a *Announcer) leave(x *address) {
+	if r := x.route; r != nil {
+		x.route = nil
+		r.entered--
+		a.touch(r)
+	}
+	a.drop(x, func(parting) bool { return true })
+}
+
+// drop ends those partings of an address.
+func (a *Announcer) drop(x *address, which func(parting) bool) {
+	x.parting = slices.DeleteFunc(x.parting, func(p parting) bool {
+		if !which(p) {
+			return false
+		}
+		p.route.parting--
+		a.touch(p.route)
+		return true
+	})
+}
+
+// settle counts an address as it stands now, and forgets one that nobody has any more.
+func (a *Announcer) settle(x *address) {
+	if len(x.claims) == 0 && x.stage() == Withdrawn {
+		a.tally.count(x, bucket{})
+		if known, ok := a.addresses.Get(x); ok && known == x { // and not its successor
+			a.addresses.Delete(x)
+		}
+		return
+	}
+	a.tally.count(x, x.bucket())
+}
+
+func (a *Announcer) decideAll() {
+	a.addresses.Ascend(func(x *address) bool {
+		a.affected = append(a.affected, x)
+		return true
+	})
+	a.decideAffected()
+}
+
+// decideAffected decides for what an event has affected.
+func (a *Announcer) decideAffected() {
+	for _, x := range a.affected {
+		a.decide(x)
+	}
+	clear(a.affected)
+	a.affected = a.affected[:0]
+}
+
+// departure is when time has an address leave a route.
+type departure struct {
+	address *address
+	at      time.Time
+}
+
+// next is when time alone will change something; zero is never.
+func (a *Announcer) next() time.Time {
+	next := a.retry
+	sooner := func(t time.Time) {
+		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	if len(a.departures) > 0 {
+		sooner(a.departures[0].at) // all are of the same length, so they are in order
+	}
+	for _, p := range a.pools {
+		if p.bgp != nil {
+			for _, at := range p.bgp.leaving {
+				sooner(at)
+			}
+		}
+	}
+	return next
+}
+
+// elapse does what was due.
+func (a *Announcer) elapse() {
+	now := time.Now()
+	due := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
+	for len(a.departures) > 0 && due(a.departures[0].at) {
+		x := a.departures[0].address
+		a.departures = a.departures[1:]
+		before := x.stage()
+		a.drop(x, func(p parting) bool { return due(p.until) })
+		if x.stage() != before {
+			x.since = now
+			route, _ := a.judge(x)
+			a.moves = append(a.moves, moveOf(x, route.Reason))
+		}
+		a.settle(x)
+	}
+	for _, p := range a.pools {
+		if p.bgp != nil && slices.ContainsFunc(slices.Collect(maps.Values(p.bgp.leaving)), due) {
+			a.agree(p.bgp)
+			a.within(p.ranges, func(x *address) { a.affected = append(a.affected, x) })
+		}
+	}
+	a.decideAffected()
+	if due(a.retry) {
+		a.retry = time.Time{}
+		for r := range a.failing {
+			a.touch(r)
+		}
+	}
+}

@@ -1,0 +1,239 @@
+// Package announce is a node's part in Service VIPs: Services, EndpointSlices,
+// nodes and pools go in, one event at a time; what changes for the routers comes
+// out as deltas ([Routes]), and what this node may hold on a flat layer 2 as a
+// list ([Announcer.Flat]).
+//
+// An event is acted on before the call that brings it returns, and costs what
+// changed, however many Services there are. Only a change of this node itself or
+// of the configuration may touch every address, and one of a pool that pool's.
+//
+// Before [Announcer.Synced] nothing is announced and nothing withdrawn: what is
+// not known yet is not missing. An API that is away sends no events, and so
+// changes nothing.
+//
+// An address that fails, such as for want of endpoints, is withdrawn at once. One
+// that is to leave on purpose is first marked with GRACEFUL_SHUTDOWN (RFC 8326)
+// for half a second.
+package announce
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/btree"
+
+	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/service"
+)
+
+// Routes announces routes; [bgp.Server] does.
+type Routes interface {
+	Announce(...bgp.Route) error
+	Withdraw(...netip.Prefix) error
+}
+
+// Config is what the node's own file says. The zero value of each is its default
+// but for Node, which is required.
+type Config struct {
+	// Node is this node's name in Kubernetes. It stays as it is.
+	Node string
+	// Class is the loadBalancerClass of Services that are Herald's. It stays as it is.
+	Class string
+	// DefaultClass: those without a class are, too. It stays as it is.
+	DefaultClass bool
+	// RequireEndpoints: addresses of Services with the traffic policy Cluster are
+	// announced only while there is an endpoint somewhere.
+	RequireEndpoints bool
+	// ExcludeCordoned: nodes that are cordoned announce nothing.
+	ExcludeCordoned bool
+	// Attributes are the node's own; a pool's are laid over them.
+	Attributes bgp.Attributes
+	// Peers are the peers that this node has: by the names that pools use for
+	// them (of a BGPPeer; the address or interface of a peer in the file), their
+	// names in package bgp ([bgp.Peer.Name]). The bgp server has to know them
+	// already.
+	Peers map[string]string
+	// Reserved are the addresses of the VIPs in the node's own file, which are
+	// never touched here. An address that is added is to be reserved before
+	// package speaker is told of it, and one that is removed is to stay reserved
+	// until the speaker has withdrawn it.
+	Reserved []netip.Addr
+}
+
+// Options connect an announcer to its surroundings.
+type Options struct {
+	Log    *slog.Logger
+	Routes Routes
+	// FlatChanged is called when what [Announcer.Flat] returns has changed, after
+	// the event and with no lock held; nil for nobody.
+	FlatChanged func()
+}
+
+// Address is one that this node may hold on a flat layer 2, by what the API says.
+type Address struct {
+	Addr netip.Addr
+	// Pool is the name of the pool that it is in.
+	Pool string
+	// Interfaces are the links on which it may be; if none, the one whose subnet
+	// holds it.
+	Interfaces []string
+	// Service is the key of the one that it is for, the oldest of those that share it.
+	Service string
+	// Nodes are the nodes that may hold it by what the API says, this one among
+	// them, in order. They are not to be changed.
+	Nodes []string
+}
+
+// Announcer announces the Services of a cluster from this node. Its methods are
+// safe for concurrent use; those that bring events are made to be called straight
+// from the handlers of informers. They keep nothing of an object but what they
+// need, and pass over what makes no sense.
+type Announcer struct {
+	log         *slog.Logger
+	routes      Routes
+	flatChanged func()
+	wake        chan struct{}
+
+	mu       sync.Mutex
+	config   Config
+	reserved []netip.Addr // sorted
+	synced   bool
+	draining string        // why, if drained
+	idle     chan struct{} // closed when a drain has come to its end, nil from then on
+	undone   chan struct{} // closed when a drain is ended by Undrain
+
+	nodes     map[string]service.Node
+	pools     map[string]*addressPool
+	spans     spans
+	services  map[string]*backing
+	owners    map[string]string // by the key of a slice, that of its Service
+	addresses *btree.BTreeG[*address]
+	live      map[netip.Prefix]*route
+
+	// What an event has touched so far; empty between two of them.
+	affected []*address
+	touched  []*route
+	moves    []move // to be logged
+	moved    bool   // Flat has changed
+
+	departures []departure         // in order
+	failing    map[*route]struct{} // refused by the router
+	retry      time.Time           // when these are tried again
+	armed      time.Time           // when Run is to wake up
+	tally      tally
+}
+
+// New returns an announcer that knows nothing yet. [Announcer.Run] must run for
+// planned changes to proceed and for failures to be retried.
+func New(options Options, config Config) *Announcer {
+	a := &Announcer{
+		log:         options.Log,
+		routes:      options.Routes,
+		flatChanged: options.FlatChanged,
+		wake:        make(chan struct{}, 1),
+		nodes:       make(map[string]service.Node),
+		pools:       make(map[string]*addressPool),
+		services:    make(map[string]*backing),
+		owners:      make(map[string]string),
+		addresses:   btree.NewG(degree, func(x, y *address) bool { return x.addr.Less(y.addr) }),
+		live:        make(map[netip.Prefix]*route),
+		failing:     make(map[*route]struct{}),
+		tally:       newTally(),
+	}
+	a.configure(config)
+	return a
+}
+
+// degree is that of the tree of addresses.
+const degree = 32
+
+// Apply makes config the running configuration. Node and the class of Services stay.
+func (a *Announcer) Apply(config Config) {
+	a.event(func() {
+		config.Node, config.Class, config.DefaultClass = a.config.Node, a.config.Class, a.config.DefaultClass
+		a.configure(config)
+		for _, p := range a.pools {
+			if p.arp != nil {
+				p.arp.nodes = a.qualified(p.arp)
+			}
+			a.appraise(p)
+		}
+		a.decideAll()
+	})
+}
+
+func (a *Announcer) configure(config Config) {
+	a.config = config
+	a.reserved = nil
+	for _, addr := range config.Reserved {
+		a.reserved = append(a.reserved, addr.Unmap())
+	}
+	slices.SortFunc(a.reserved, netip.Addr.Compare)
+}
+
+// Synced says that everything that the API has now has been told. It begins to be
+// announced, all at once.
+func (a *Announcer) Synced() {
+	a.event(func() {
+		if a.synced {
+			return
+		}
+		a.synced = true
+		for _, p := range a.pools {
+			a.appraise(p)
+		}
+		a.decideAll()
+		a.moved = true
+	})
+}
+
+// Run moves planned changes on and retries what failed, until ctx is done. It
+// withdraws nothing at its end: that is [Announcer.Drain]'s.
+func (a *Announcer) Run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.wake:
+		case <-timer.C:
+			a.event(a.elapse)
+		}
+		a.mu.Lock()
+		next := a.armed
+		a.mu.Unlock()
+		if next.IsZero() {
+			timer.Stop()
+		} else {
+			timer.Reset(time.Until(next))
+		}
+	}
+}
+
+// event takes in a change of what is known, and has acted on it when it returns.
+func (a *Announcer) event(change func()) {
+	a.mu.Lock()
+	change()
+	a.flush()
+	moves, moved := a.moves, a.moved
+	a.moves, a.moved = nil, false
+	next := a.next()
+	wake := !next.Equal(a.armed)
+	a.armed = next
+	a.mu.Unlock()
+	if wake {
+		select {
+		case a.wake <- struct{}{}:
+		default:
+		}
+	}
+	a.say(moves) // a log that is slow, or stuck, must not hold up a withdrawal
+	if moved && a.flatChanged != nil {
+		a.flatChanged()
+	}
+}

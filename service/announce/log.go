@@ -1,0 +1,44 @@
+package announce
+
+import "net/netip"
+
+// move is a change to be logged.
+type move struct {
+	stage   Stage
+	service string
+	addr    netip.Addr
+	reason  string
+
+	err       error // the first route that the router refuses
+	route     netip.Prefix
+	recovered bool // it refuses none any more
+}
+
+func moveOf(x *address, reason string) move {
+	return move{stage: x.stage(), service: x.service, addr: x.addr, reason: reason}
+}
+
+// say logs moves: each in a line of its own, unless they are many.
+func (a *Announcer) say(moves []move) {
+	const many = 10
+	var counts [Draining + 1]int
+	for _, m := range moves {
+		switch {
+		case m.err != nil:
+			a.log.Error("routes of services are refused and tried again", "every", retryAfter, "first", m.route, "err", m.err)
+		case m.recovered:
+			a.log.Info("no route of a service is refused any more")
+		case len(moves) > many:
+			counts[m.stage]++
+		case m.reason == "":
+			a.log.Info("service "+m.stage.String(), "service", m.service, "address", m.addr)
+		default:
+			a.log.Info("service "+m.stage.String(), "service", m.service, "address", m.addr, "reason", m.reason)
+		}
+	}
+	for stage, n := range counts {
+		if n > 0 {
+			a.log.Info("services "+Stage(stage).String(), "addresses", n)
+		}
+	}
+}

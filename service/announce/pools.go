@@ -1,0 +1,361 @@
+package announce
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/pool"
+	"github.com/herald-vip/herald/service"
+)
+
+// addressPool is an AddressPool as this node uses it.
+type addressPool struct {
+	name    string
+	created time.Time
+	spec    *v1alpha1.AddressPoolSpec
+	err     error // why its latest change cannot be used
+	ranges  []pool.Range
+
+	bgp     *poolBGP
+	arp     *poolARP
+	verdict struct{ route, flat service.Verdict } // of this node, for any address of the pool
+}
+
+type poolBGP struct {
+	lengths    [2]int // of routes, by family
+	selectors  service.Selectors
+	peers      []string // as the pool names them; nil is all
+	attributes bgp.Attributes
+	terms      *terms
+	leaving    map[string]time.Time // peers that are about to lose its routes, and when
+}
+
+type poolARP struct {
+	interfaces []string
+	selectors  service.Selectors
+	nodes      []string // that may hold its addresses, in order; shared, so never changed in place
+}
+
+// SetPool takes in a pool that is new or has changed. One that makes no sense is
+// refused, and what was known of it stays.
+func (a *Announcer) SetPool(o *v1alpha1.AddressPool) {
+	if o == nil {
+		return
+	}
+	a.event(func() {
+		p := a.pools[o.Name]
+		if p != nil && p.spec != nil && p.created.Equal(o.CreationTimestamp.Time) && reflect.DeepEqual(*p.spec, o.Spec) {
+			return // but for its status
+		}
+		if p == nil {
+			p = &addressPool{name: o.Name}
+			a.pools[o.Name] = p
+		}
+		next, err := parsePool(o)
+		if err != nil {
+			p.err = fmt.Errorf("pool %s: %w", o.Name, err)
+			a.log.Error("pool cannot be used as it is", "pool", o.Name, "err", err)
+			return
+		}
+		before := p.ranges
+		if next.bgp != nil && p.bgp != nil {
+			next.bgp.terms, next.bgp.leaving = p.bgp.terms, p.bgp.leaving
+		}
+		*p = *next
+		if p.arp != nil {
+			p.arp.nodes = a.qualified(p.arp)
+		}
+		a.appraise(p)
+		a.rearrange(slices.Concat(before, p.ranges))
+	})
+}
+
+// DeletePool takes in that a pool is no more.
+func (a *Announcer) DeletePool(name string) {
+	a.event(func() {
+		if p := a.pools[name]; p != nil {
+			delete(a.pools, name)
+			a.rearrange(p.ranges)
+		}
+	})
+}
+
+func parsePool(o *v1alpha1.AddressPool) (*addressPool, error) {
+	p := &addressPool{name: o.Name, created: o.CreationTimestamp.Time, spec: &o.Spec}
+	for _, text := range o.Spec.Addresses {
+		r, err := pool.ParseRange(string(text))
+		if err != nil {
+			return nil, err
+		}
+		p.ranges = append(p.ranges, r)
+	}
+	var err error
+	if b := o.Spec.BGP; b != nil {
+		p.bgp = &poolBGP{lengths: [2]int{pool.IPv4: int(b.AggregationLength), pool.IPv6: int(b.AggregationLengthV6)}, peers: b.Peers}
+		if p.bgp.selectors, err = service.SelectorsOf(b.NodeSelectors); err != nil {
+			return nil, fmt.Errorf("bgp: %w", err)
+		}
+		if p.bgp.attributes, err = Attributes(b.Attributes); err != nil {
+			return nil, fmt.Errorf("bgp: %w", err)
+		}
+	}
+	if arp := o.Spec.ARP; arp != nil {
+		p.arp = &poolARP{}
+		if p.arp.selectors, err = service.SelectorsOf(arp.NodeSelectors); err != nil {
+			return nil, fmt.Errorf("arp: %w", err)
+		}
+		for _, link := range arp.Interfaces {
+			p.arp.interfaces = append(p.arp.interfaces, string(link))
+		}
+	}
+	return p, nil
+}
+
+// rearrange decides for the addresses in ranges, whose pools may have changed.
+func (a *Announcer) rearrange(ranges []pool.Range) {
+	a.spans = newSpans(maps.Values(a.pools))
+	a.within(ranges, func(x *address) {
+		x.pool = a.spans.find(x.addr)
+		a.affected = append(a.affected, x)
+	})
+	a.decideAffected()
+}
+
+// within calls f for the addresses in ranges.
+func (a *Announcer) within(ranges []pool.Range, f func(*address)) {
+	for _, r := range ranges {
+		a.addresses.AscendGreaterOrEqual(&address{addr: r.First}, func(x *address) bool {
+			if r.Last.Less(x.addr) {
+				return false
+			}
+			f(x)
+			return true
+		})
+	}
+}
+
+// appraise finds out what this node may do for a pool, and on which terms.
+func (a *Announcer) appraise(p *addressPool) {
+	self := a.self()
+	p.verdict.route, p.verdict.flat = self, self
+	labels := a.nodes[a.config.Node].Labels
+	selects := func(s service.Selectors) service.Verdict {
+		if s.Match(labels) {
+			return service.Verdict{}
+		}
+		return service.Planned("pool %s does not select this node", p.name)
+	}
+	if p.bgp == nil {
+		p.verdict.route = service.Planned("pool %s is not announced by BGP", p.name).And(self)
+	} else {
+		a.agree(p.bgp)
+		p.verdict.route = self.And(selects(p.bgp.selectors))
+		if p.bgp.terms.peers != nil && len(p.bgp.terms.peers) == 0 {
+			p.verdict.route = p.verdict.route.And(service.Planned("this node has none of the peers of pool %s", p.name))
+		}
+	}
+	if p.arp == nil {
+		p.verdict.flat = service.Planned("pool %s is not announced on a flat layer 2", p.name).And(self)
+	} else {
+		p.verdict.flat = self.And(selects(p.arp.selectors))
+	}
+}
+
+// agree brings the terms of a pool's routes up to date. Peers that are no longer
+// to have them keep them for the notice, marked as going.
+func (a *Announcer) agree(b *poolBGP) {
+	now := time.Now()
+	next := &terms{attributes: a.config.Attributes.Merge(b.attributes)}
+	if b.peers != nil {
+		next.peers = []string{}
+		for _, name := range b.peers {
+			if peer, ok := a.config.Peers[name]; ok && !slices.Contains(next.peers, peer) {
+				next.peers = append(next.peers, peer)
+			}
+		}
+		slices.Sort(next.peers)
+	}
+	all := make(map[string]bool)
+	for _, peer := range a.config.Peers {
+		all[peer] = true
+	}
+	leaving := make(map[string]time.Time)
+	for peer := range all {
+		if next.peers == nil || slices.Contains(next.peers, peer) {
+			continue
+		}
+		if until, ok := b.leaving[peer]; ok {
+			if now.Before(until) {
+				leaving[peer] = until
+			}
+		} else if b.terms != nil && (b.terms.peers == nil || slices.Contains(b.terms.peers, peer)) {
+			leaving[peer] = now.Add(notice)
+		}
+	}
+	b.leaving = leaving
+	if len(leaving) > 0 {
+		next.leaving = slices.Sorted(maps.Keys(leaving))
+	}
+	if b.terms == nil || !b.terms.equal(next) {
+		b.terms = next
+	}
+}
+
+// SetNode takes in a node that is new or has changed, this one or another. Of it are
+// needed: its name and labels, whether it is unschedulable, and its conditions.
+func (a *Announcer) SetNode(n *corev1.Node) {
+	if n == nil {
+		return
+	}
+	next := service.NodeOf(n)
+	a.event(func() {
+		if known, ok := a.nodes[n.Name]; ok && reflect.DeepEqual(known, next) {
+			return
+		}
+		a.nodes[n.Name] = next
+		a.nodeChanged(n.Name)
+	})
+}
+
+// DeleteNode takes in that a node is no more.
+func (a *Announcer) DeleteNode(name string) {
+	a.event(func() {
+		if _, ok := a.nodes[name]; ok {
+			delete(a.nodes, name)
+			a.nodeChanged(name)
+		}
+	})
+}
+
+func (a *Announcer) nodeChanged(name string) {
+	for _, p := range a.pools {
+		before := p.verdict
+		if name == a.config.Node {
+			a.appraise(p)
+		}
+		if a.enlist(p, name) || p.verdict != before {
+			a.within(p.ranges, func(x *address) { a.affected = append(a.affected, x) })
+		}
+	}
+	a.decideAffected()
+}
+
+// enlist brings a node's place among those that may hold the addresses of a pool up to
+// date, and reports whether that changed.
+func (a *Announcer) enlist(p *addressPool, name string) bool {
+	if p.arp == nil {
+		return false
+	}
+	n, known := a.nodes[name]
+	i, listed := slices.BinarySearch(p.arp.nodes, name)
+	switch fit := known && a.mayHold(p.arp, n); {
+	case fit && !listed:
+		p.arp.nodes = slices.Insert(slices.Clone(p.arp.nodes), i, name)
+	case !fit && listed:
+		p.arp.nodes = slices.Delete(slices.Clone(p.arp.nodes), i, i+1)
+	default:
+		return false
+	}
+	return true
+}
+
+// qualified are the nodes that may hold the addresses of a pool.
+func (a *Announcer) qualified(p *poolARP) []string {
+	var out []string
+	for name, n := range a.nodes {
+		if a.mayHold(p, n) {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (a *Announcer) mayHold(p *poolARP, n service.Node) bool {
+	return n.Fit(a.config.ExcludeCordoned).OK() && p.selectors.Match(n.Labels)
+}
+
+// self is whether this node may announce anything.
+func (a *Announcer) self() service.Verdict {
+	n, ok := a.nodes[a.config.Node]
+	if !ok {
+		return service.Planned("the cluster has no node %s: set nodeName", a.config.Node)
+	}
+	return n.Fit(a.config.ExcludeCordoned)
+}
+
+// spans are ranges of addresses and whose they are, of both families, in order
+// and without overlaps.
+type spans []span
+
+type span struct {
+	pool.Range
+	pool *addressPool
+}
+
+// newSpans divides the addresses among pools. What is in two of them, which nothing can
+// rule out, is the older one's.
+func newSpans(pools func(func(*addressPool) bool)) spans {
+	var out spans
+	for _, p := range slices.SortedFunc(pools, func(x, y *addressPool) int {
+		if c := x.created.Compare(y.created); c != 0 {
+			return c
+		}
+		return strings.Compare(x.name, y.name)
+	}) {
+		for _, r := range p.ranges {
+			out = out.add(span{r, p})
+		}
+	}
+	return out
+}
+
+// add puts in what of s is not taken yet.
+func (ss spans) add(s span) spans {
+	for {
+		i := ss.search(s.First)
+		if i < len(ss) && !s.First.Less(ss[i].First) { // it begins within another
+			if s.Last.Compare(ss[i].Last) <= 0 {
+				return ss
+			}
+			s.First = ss[i].Last.Next()
+			continue
+		}
+		if i == len(ss) || s.Last.Less(ss[i].First) {
+			return slices.Insert(ss, i, s)
+		}
+		head := s
+		head.Last = ss[i].First.Prev()
+		ss = slices.Insert(ss, i, head)
+		s.First = ss[i+1].First
+	}
+}
+
+// search is the index of the first span that does not end before addr.
+func (ss spans) search(addr netip.Addr) int {
+	i, _ := slices.BinarySearchFunc(ss, addr, func(s span, addr netip.Addr) int { return s.Last.Compare(addr) })
+	return i
+}
+
+// find is the pool that an address is in, or nil.
+func (ss spans) find(addr netip.Addr) *addressPool {
+	if i := ss.search(addr); i < len(ss) && !addr.Less(ss[i].First) {
+		return ss[i].pool
+	}
+	return nil
+}
+
+// holds says whether all of a network is one pool's.
+func (ss spans) holds(p *addressPool, network netip.Prefix) bool {
+	i := ss.search(network.Addr())
+	return i < len(ss) && ss[i].pool == p && !network.Addr().Less(ss[i].First) && !network.Contains(ss[i].Last.Next())
+}

@@ -1,0 +1,221 @@
+package announce
+
+import (
+	"iter"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/herald-vip/herald/service"
+)
+
+// backing is what is known by the name of a Service: what it asks for, if it is
+// one of Herald's, and its endpoints, which may be heard of before it.
+type backing struct {
+	key    string
+	ours   bool
+	wants  wants
+	slices []slice
+}
+
+// wants is what of a Service decides where its addresses are announced.
+type wants struct {
+	created time.Time
+	local   bool // externalTrafficPolicy
+	// share and policy are the terms on which it has its addresses together with
+	// others; without share, with nobody.
+	share, policy string
+	addrs         []netip.Addr // of its status, in order
+}
+
+func (w wants) equal(o wants) bool {
+	return w.created.Equal(o.created) && w.local == o.local && w.share == o.share && w.policy == o.policy &&
+		slices.Equal(w.addrs, o.addrs)
+}
+
+// slice is an EndpointSlice.
+type slice struct {
+	key string
+	service.Endpoints
+}
+
+func (b *backing) endpoints() iter.Seq[service.Endpoints] {
+	return func(yield func(service.Endpoints) bool) {
+		for i := range b.slices {
+			if !yield(b.slices[i].Endpoints) {
+				return
+			}
+		}
+	}
+}
+
+// older says whose claim to an address comes first.
+func older(x, y *backing) int {
+	if c := x.wants.created.Compare(y.wants.created); c != 0 {
+		return c
+	}
+	return strings.Compare(x.key, y.key)
+}
+
+// SetService takes in a Service that is new or has changed. Of it are needed: its
+// name, namespace, annotations, creation and deletion timestamps, its spec, and
+// status.loadBalancer.
+func (a *Announcer) SetService(s *corev1.Service) {
+	if s == nil {
+		return
+	}
+	key := s.Namespace + "/" + s.Name
+	a.event(func() {
+		if s.DeletionTimestamp != nil || !ours(s, a.config.Class, a.config.DefaultClass) {
+			a.dismiss(key)
+			return
+		}
+		b := a.backing(key)
+		next := wantsOf(s)
+		if b.ours && b.wants.equal(next) {
+			return
+		}
+		a.release(b)
+		b.ours, b.wants = true, next
+		a.tally.services++
+		for _, addr := range next.addrs {
+			x, ok := a.addresses.Get(&address{addr: addr})
+			if !ok {
+				x = &address{addr: addr, pool: a.spans.find(addr)}
+				a.addresses.ReplaceOrInsert(x)
+			}
+			i, _ := slices.BinarySearchFunc(x.claims, b, older)
+			x.claims = slices.Insert(x.claims, i, b)
+			a.affected = append(a.affected, x)
+		}
+		a.decideAffected()
+	})
+}
+
+// DeleteService takes in that a Service, namespace/name, is no more.
+func (a *Announcer) DeleteService(key string) {
+	a.event(func() { a.dismiss(key) })
+}
+
+// dismiss forgets a Service, but not its endpoints.
+func (a *Announcer) dismiss(key string) {
+	b := a.services[key]
+	if b == nil || !b.ours {
+		return
+	}
+	a.release(b)
+	a.decideAffected()
+	a.forget(b)
+}
+
+// release takes its addresses from a Service.
+func (a *Announcer) release(b *backing) {
+	if !b.ours {
+		return
+	}
+	for _, addr := range b.wants.addrs {
+		if x, ok := a.addresses.Get(&address{addr: addr}); ok {
+			x.claims = slices.DeleteFunc(x.claims, func(o *backing) bool { return o == b })
+			a.affected = append(a.affected, x)
+		}
+	}
+	b.ours, b.wants = false, wants{}
+	a.tally.services--
+}
+
+// SetSlice takes in an EndpointSlice that is new or has changed. Of it are needed:
+// its name, namespace and labels, the type of its addresses, and of the endpoints
+// their conditions and nodes.
+func (a *Announcer) SetSlice(s *discoveryv1.EndpointSlice) {
+	if s == nil {
+		return
+	}
+	key := s.Namespace + "/" + s.Name
+	endpoints, ok := service.EndpointsOf(s)
+	name := s.Labels[discoveryv1.LabelServiceName]
+	if !ok || name == "" {
+		a.DeleteSlice(key)
+		return
+	}
+	owner := s.Namespace + "/" + name
+	a.event(func() {
+		if before, ok := a.owners[key]; ok && before != owner {
+			a.detach(key)
+		}
+		b := a.backing(owner)
+		i := slices.IndexFunc(b.slices, func(s slice) bool { return s.key == key })
+		switch {
+		case i < 0:
+			b.slices = append(b.slices, slice{key, endpoints})
+			a.owners[key] = owner
+		case b.slices[i].Equal(endpoints):
+			return
+		default:
+			b.slices[i].Endpoints = endpoints
+		}
+		a.decideBacked(b)
+	})
+}
+
+// DeleteSlice takes in that an EndpointSlice, namespace/name, is no more.
+func (a *Announcer) DeleteSlice(key string) {
+	a.event(func() { a.detach(key) })
+}
+
+// detach takes a slice from the Service that it is of.
+func (a *Announcer) detach(key string) {
+	b := a.services[a.owners[key]]
+	if b == nil {
+		return
+	}
+	delete(a.owners, key)
+	b.slices = slices.DeleteFunc(b.slices, func(s slice) bool { return s.key == key })
+	a.decideBacked(b)
+	a.forget(b)
+}
+
+// decideBacked decides for the addresses of a Service.
+func (a *Announcer) decideBacked(b *backing) {
+	for _, addr := range b.wants.addrs {
+		if x, ok := a.addresses.Get(&address{addr: addr}); ok {
+			a.decide(x)
+		}
+	}
+}
+
+func (a *Announcer) backing(key string) *backing {
+	b := a.services[key]
+	if b == nil {
+		b = &backing{key: key}
+		a.services[key] = b
+	}
+	return b
+}
+
+// forget drops what nothing is known of any more.
+func (a *Announcer) forget(b *backing) {
+	if !b.ours && len(b.slices) == 0 {
+		delete(a.services, b.key)
+	}
+}
+
+// wantsOf reads a Service.
+func wantsOf(s *corev1.Service) wants {
+	w := wants{
+		created: s.CreationTimestamp.Time,
+		local:   s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
+	}
+	w.share, w.policy = sharing(s)
+	for _, ingress := range s.Status.LoadBalancer.Ingress {
+		if addr, err := netip.ParseAddr(ingress.IP); err == nil && addr.Zone() == "" {
+			w.addrs = append(w.addrs, addr.Unmap())
+		}
+	}
+	slices.SortFunc(w.addrs, netip.Addr.Compare)
+	w.addrs = slices.Clip(slices.Compact(w.addrs))
+	return w
+}

@@ -1,0 +1,190 @@
+package service
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/pool"
+)
+
+// Verdict is whether a node announces an address of a Service. The zero value
+// is that it does.
+type Verdict struct {
+	// Reason is why it does not, in one short sentence; empty if it does.
+	Reason string
+	// Failed: what traffic still comes is lost already, so the announcement has
+	// to end at once. Without it the change is planned, and routers are told
+	// before it happens.
+	Failed bool
+}
+
+// OK says whether the node announces the address.
+func (v Verdict) OK() bool { return v == Verdict{} }
+
+// And is the verdict if w has its say, too: v's reason comes first, but one
+// failure is enough.
+func (v Verdict) And(w Verdict) Verdict {
+	if v.Reason == "" {
+		return w
+	}
+	v.Failed = v.Failed || w.Failed
+	return v
+}
+
+// Planned is the verdict that an address is to leave with notice.
+func Planned(format string, args ...any) Verdict {
+	return Verdict{Reason: fmt.Sprintf(format, args...)}
+}
+
+// Failed is the verdict that an address cannot be served any more.
+func Failed(format string, args ...any) Verdict {
+	return Verdict{Reason: fmt.Sprintf(format, args...), Failed: true}
+}
+
+// Node is what of a node decides whether it announces Services.
+type Node struct {
+	Name   string
+	Labels map[string]string
+	// Cordoned nodes are given no new pods (spec.unschedulable).
+	Cordoned bool
+	// CutOff is a node without a route to the pods of others: its condition
+	// NetworkUnavailable is true.
+	CutOff bool
+}
+
+// NodeOf reads a node.
+func NodeOf(n *corev1.Node) Node {
+	out := Node{Name: n.Name, Labels: n.Labels, Cordoned: n.Spec.Unschedulable}
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeNetworkUnavailable {
+			out.CutOff = c.Status == corev1.ConditionTrue
+		}
+	}
+	return out
+}
+
+// Fit is whether the node may announce any Service at all.
+func (n Node) Fit(excludeCordoned bool) Verdict {
+	if n.CutOff {
+		return Failed("node %s has the condition %s", n.Name, corev1.NodeNetworkUnavailable)
+	}
+	if _, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]; excluded { // whatever its value
+		return Planned("node %s has the label %s", n.Name, corev1.LabelNodeExcludeBalancers)
+	}
+	if n.Cordoned && excludeCordoned {
+		return Planned("node %s is cordoned", n.Name)
+	}
+	return Verdict{}
+}
+
+// Selectors select what one of them does; if there are none, everything.
+type Selectors []labels.Selector
+
+// SelectorsOf compiles selectors of a resource.
+func SelectorsOf(list []v1alpha1.LabelSelector) (Selectors, error) {
+	var out Selectors
+	for i := range list {
+		s, err := list[i].Selector()
+		if err != nil {
+			return nil, fmt.Errorf("label selector: %w", err)
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// Match says whether they select what has these labels.
+func (s Selectors) Match(of map[string]string) bool {
+	return len(s) == 0 || slices.ContainsFunc(s, func(s labels.Selector) bool { return s.Matches(labels.Set(of)) })
+}
+
+// Endpoints is what of an EndpointSlice decides where its Service is announced.
+type Endpoints struct {
+	// Family is that of the endpoints' addresses: a proxy forwards to endpoints
+	// of the same family only.
+	Family pool.Family
+	// Usable: there is an endpoint that takes traffic, on whatever node.
+	Usable bool
+	// Nodes are the nodes that have such endpoints, sorted.
+	Nodes []string
+}
+
+// EndpointsOf reads a slice. It is not ok if no traffic is ever forwarded to
+// endpoints of its kind, such as host names.
+//
+// An endpoint takes traffic if it is ready, and also while it terminates and
+// goes on serving, as long as there is none that is ready (KEP-1669): the proxies
+// fall back to it. So which of the two it is makes no difference here.
+func EndpointsOf(s *discoveryv1.EndpointSlice) (e Endpoints, ok bool) {
+	switch s.AddressType {
+	case discoveryv1.AddressTypeIPv4:
+		e.Family = pool.IPv4
+	case discoveryv1.AddressTypeIPv6:
+		e.Family = pool.IPv6
+	default:
+		return Endpoints{}, false
+	}
+	for i := range s.Endpoints {
+		endpoint := &s.Endpoints[i]
+		if !usable(endpoint.Conditions) {
+			continue
+		}
+		e.Usable = true
+		if name := endpoint.NodeName; name != nil && *name != "" {
+			e.Nodes = append(e.Nodes, *name)
+		}
+	}
+	slices.Sort(e.Nodes)
+	e.Nodes = slices.Clip(slices.Compact(e.Nodes))
+	return e, true
+}
+
+// Equal says whether both mean the same.
+func (e Endpoints) Equal(o Endpoints) bool {
+	return e.Family == o.Family && e.Usable == o.Usable && slices.Equal(e.Nodes, o.Nodes)
+}
+
+// usable says whether an endpoint takes traffic. What is not known (nil) is
+// ready, serving and not terminating, says the API.
+func usable(c discoveryv1.EndpointConditions) bool {
+	ready := c.Ready == nil || *c.Ready
+	serving := c.Serving == nil || *c.Serving
+	terminating := c.Terminating != nil && *c.Terminating
+	return ready || serving && terminating
+}
+
+// On says whether a node has an endpoint that takes traffic.
+func (e Endpoints) On(node string) bool {
+	_, found := slices.BinarySearch(e.Nodes, node)
+	return found
+}
+
+// Rule is what is wanted of a Service's endpoints for its addresses to be announced.
+type Rule struct {
+	// Local: there has to be one on the node itself (externalTrafficPolicy).
+	Local bool
+	// Require: there has to be one somewhere.
+	Require bool
+}
+
+// Backed is whether the endpoints of a Service let a node announce its addresses of a family.
+func (r Rule) Backed(node string, family pool.Family, endpoints iter.Seq[Endpoints]) Verdict {
+	if !r.Local && !r.Require {
+		return Verdict{}
+	}
+	for e := range endpoints {
+		if e.Family == family && e.Usable && (!r.Local || e.On(node)) {
+			return Verdict{}
+		}
+	}
+	if r.Local {
+		return Failed("no ready %s endpoint on this node", family)
+	}
+	return Failed("no ready %s endpoint on any node", family)
+}
