@@ -118,13 +118,17 @@ func (c *Config) derive(o options) {
 		return
 	}
 	for i := range c.BGP.Peers {
-		p := &c.BGP.Peers[i]
-		if p.Families == nil {
-			p.Families = defaultFamilies(p)
-		}
-		if p.BFD != nil && p.BFD.Multihop == nil {
-			p.BFD.Multihop = new((p.Multihop > 0 || p.TTLSecurity > 0) && !p.Address.IsLinkLocalUnicast())
-		}
+		c.BGP.Peers[i].derive()
+	}
+}
+
+// derive sets the defaults of a peer that depend on its other fields.
+func (p *Peer) derive() {
+	if p.Families == nil {
+		p.Families = defaultFamilies(p)
+	}
+	if p.BFD != nil && p.BFD.Multihop == nil {
+		p.BFD.Multihop = new((p.Multihop > 0 || p.TTLSecurity > 0) && !p.Address.IsLinkLocalUnicast())
 	}
 }
 

@@ -109,7 +109,7 @@ func (c *Config) readPasswords(r *report, read func(string) ([]byte, error)) {
 		if !ok {
 			data, err := read(peer.PasswordFile)
 			if err == nil {
-				got.password, err = password(data)
+				got.password, err = ParsePassword(data)
 			}
 			got.err = err
 			results[peer.PasswordFile] = got
@@ -121,14 +121,14 @@ func (c *Config) readPasswords(r *report, read func(string) ([]byte, error)) {
 	}
 }
 
-// password is the one line that data holds.
-func password(data []byte) (string, error) {
+// ParsePassword is the TCP MD5 password that data holds: one line.
+func ParsePassword(data []byte) (string, error) {
 	data = bytes.TrimSuffix(data, []byte("\n"))
 	switch {
 	case len(data) == 0:
-		return "", errors.New("the file is empty, want a password")
+		return "", errors.New("it is empty, want a password")
 	case bytes.ContainsAny(data, "\r\n\x00"):
-		return "", errors.New("the file has more than one line, want only a password")
+		return "", errors.New("it has more than one line, want only a password")
 	case len(data) > maxPassword:
 		return "", fmt.Errorf("the password has %d bytes, TCP MD5 takes at most %d", len(data), maxPassword)
 	}

@@ -52,12 +52,12 @@ func TestLoadPassword(t *testing.T) {
 
 func TestLoadRefusesPassword(t *testing.T) {
 	for content, want := range map[string]string{
-		"":                        "the file is empty, want a password",
-		"\n":                      "the file is empty, want a password",
-		"secret\n\n":              "the file has more than one line, want only a password",
-		"secret\r\n":              "the file has more than one line, want only a password",
+		"":                        "it is empty, want a password",
+		"\n":                      "it is empty, want a password",
+		"secret\n\n":              "it has more than one line, want only a password",
+		"secret\r\n":              "it has more than one line, want only a password",
 		strings.Repeat("p", 81):   "the password has 81 bytes, TCP MD5 takes at most 80",
-		"sec\x00ret":              "the file has more than one line, want only a password",
+		"sec\x00ret":              "it has more than one line, want only a password",
 		strings.Repeat("€", 80):   "the password has 240 bytes, TCP MD5 takes at most 80",
 		strings.Repeat("p", 2e+6): "the password has 1048577 bytes, TCP MD5 takes at most 80",
 	} {
@@ -132,7 +132,7 @@ func TestLoadSharedPassword(t *testing.T) {
 	}
 	write(t, passwordFile, "")
 	_, err = config.Load(file)
-	if err == nil || strings.Count(err.Error(), "the file is empty") != 2 {
+	if err == nil || strings.Count(err.Error(), "it is empty, want a password") != 2 {
 		t.Errorf("error is %v, want one for each peer", err)
 	}
 }

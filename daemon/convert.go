@@ -97,25 +97,33 @@ func bgpConfig(c *config.Config, routerID netip.Addr) (bgp.Config, error) {
 		out.ListenPort, out.ListenAddresses = l.Port, l.Addresses
 	}
 	for _, p := range c.BGP.Peers {
-		attrs, err := attributes(p.Attributes)
+		peer, err := bgpPeer(p)
 		if err != nil {
 			return bgp.Config{}, err
-		}
-		peer := bgp.Peer{
-			Address: p.Address, Interface: p.Interface, ASN: p.ASN, Port: p.Port, LocalAddress: p.LocalAddress,
-			Password: p.Password, HoldTime: p.HoldTime, Multihop: p.Multihop, TTLSecurity: p.TTLSecurity,
-			NextHop4: p.NextHop4, NextHop6: p.NextHop6, Attributes: attrs,
-		}
-		if p.BFD != nil {
-			peer.BFD = &bgp.BFD{Interval: p.BFD.Interval, Multiplier: p.BFD.Multiplier, Multihop: *p.BFD.Multihop}
-		}
-		for _, f := range p.Families {
-			peer.IPv4 = peer.IPv4 || f == config.IPv4
-			peer.IPv6 = peer.IPv6 || f == config.IPv6
 		}
 		out.Peers = append(out.Peers, peer)
 	}
 	return out, nil
+}
+
+func bgpPeer(p config.Peer) (bgp.Peer, error) {
+	attrs, err := attributes(p.Attributes)
+	if err != nil {
+		return bgp.Peer{}, err
+	}
+	peer := bgp.Peer{
+		Address: p.Address, Interface: p.Interface, ASN: p.ASN, Port: p.Port, LocalAddress: p.LocalAddress,
+		Password: p.Password, HoldTime: p.HoldTime, Multihop: p.Multihop, TTLSecurity: p.TTLSecurity,
+		NextHop4: p.NextHop4, NextHop6: p.NextHop6, Attributes: attrs,
+	}
+	if p.BFD != nil {
+		peer.BFD = &bgp.BFD{Interval: p.BFD.Interval, Multiplier: p.BFD.Multiplier, Multihop: *p.BFD.Multihop}
+	}
+	for _, f := range p.Families {
+		peer.IPv4 = peer.IPv4 || f == config.IPv4
+		peer.IPv6 = peer.IPv6 || f == config.IPv6
+	}
+	return peer, nil
 }
 
 func attributes(a config.Attributes) (bgp.Attributes, error) {
