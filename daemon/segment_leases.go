@@ -52,6 +52,9 @@ func (g *segment) Lost(lost []lease.Lost) {
 	g.changed()
 }
 
+// Met implements [election.Observer].
+func (g *segment) Met([]string) {}
+
 // Yield implements [election.Observer].
 func (g *segment) Yield(y lease.Yield) {
 	g.yields.Store(y.Lease, fmt.Sprintf("handed over to %s: %s", y.To, y.Reason))

@@ -37,6 +37,7 @@ type member struct {
 	mu    sync.Mutex
 	held  map[string]lease.Granted
 	story []string // what the observer was told, without renewals
+	seen  []string // who is alive, as the observer was told last
 	on    func(event lease.Event)
 }
 
@@ -204,6 +205,20 @@ func (m *member) Lost(all []lease.Lost) {
 
 // Yield serves Observer.
 func (m *member) Yield(e lease.Yield) { m.tell(e) }
+
+// Met serves Observer.
+func (m *member) Met(alive []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.seen = alive
+}
+
+// sees are the members that are alive, as the observer was told last.
+func (m *member) sees() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.seen
+}
 
 // resign gives up a lease as a speaker does: first it ends its service.
 func (m *member) resign(name string) {

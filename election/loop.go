@@ -107,6 +107,7 @@ func (n *node) join(ctx context.Context) {
 		n.mu.Lock()
 		n.admit(time.Now())
 		n.mu.Unlock()
+		n.news.meet(n.alive())
 		s := n.status()
 		if time.Since(n.started) >= rejoin { // at first nobody has been heard
 			told.post(s)

@@ -24,6 +24,9 @@ type Observer interface {
 	// Yield tells that somebody is to be preferred: when the observer is ready, it
 	// should hand over by Resign.
 	Yield(lease.Yield)
+	// Met tells which members are alive, each time that this changes: what
+	// [Election.Alive] says.
+	Met(alive []string)
 }
 
 // news is what the observer is yet to be told. Of each lease it keeps the last of
@@ -36,6 +39,8 @@ type news struct {
 	lost    map[string]lease.Lost
 	granted map[string]lease.Granted
 	yield   map[string]lease.Yield
+	alive   []string // sorted
+	met     bool     // the observer does not know that these are alive
 }
 
 func newNews() *news {
@@ -63,6 +68,22 @@ func (n *news) add(events []lease.Event) {
 		}
 	}
 	n.mu.Unlock()
+	n.wake()
+}
+
+// meet takes who is alive, by sorted names.
+func (n *news) meet(alive []string) {
+	n.mu.Lock()
+	same := slices.Equal(n.alive, alive)
+	n.alive, n.met = alive, n.met || !same
+	n.mu.Unlock()
+	if !same {
+		n.wake()
+	}
+}
+
+// wake wakes whoever tells the observer.
+func (n *news) wake() {
 	select {
 	case n.some <- struct{}{}:
 	default:
@@ -109,6 +130,13 @@ func (n *news) tell(o Observer, told func()) {
 	}
 	for _, y := range sorted(yield) {
 		o.Yield(y)
+	}
+	n.mu.Lock()
+	alive, met := n.alive, n.met
+	n.met = false
+	n.mu.Unlock()
+	if met {
+		o.Met(slices.Clone(alive))
 	}
 }
 

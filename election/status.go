@@ -19,7 +19,8 @@ type Status struct {
 	Dropped   Dropped
 }
 
-// Member is one of the configured members.
+// Member is one of the members: of those configured, which vote, and of those
+// without a vote that have been heard.
 type Member struct {
 	lease.MemberStatus
 	Address  netip.AddrPort
@@ -71,8 +72,8 @@ func (n *node) status() Status {
 	for _, m := range of.Members {
 		c, answers := n.roster.last(m.Name)
 		at := members[m.Name]
-		alive := now.Sub(m.Heard) < s.patience()
-		tcpOnly := !alive && !answers.IsZero() && now.Sub(answers) >= s.patience()
+		alive := now.Sub(m.Heard) < patient(of.Active, of.Pending)
+		tcpOnly := !alive && !answers.IsZero() && now.Sub(answers) >= patient(of.Active, of.Pending)
 		if !alive {
 			c.Standing = 0
 		}
@@ -91,16 +92,45 @@ func (n *node) status() Status {
 	return s
 }
 
-// patience is how long a member may be silent that is alive: members that live
-// tell so three times in a lease.
-func (s *Status) patience() time.Duration {
+// patient is how long a member may be silent that is alive, by the electorates in
+// use and to come: members that live tell so three times in a lease.
+func patient(electorates ...*lease.Electorate) time.Duration {
 	d := patience
-	for _, e := range []*lease.Electorate{s.Lease.Active, s.Lease.Pending} {
+	for _, e := range electorates {
 		if e != nil {
 			d = max(d, e.Duration)
 		}
 	}
 	return d
+}
+
+// Alive lists the members that are alive, with or without a vote, by their sorted
+// names: those whose lease messages are heard, and this one itself. It is empty while there
+// is no configuration. It costs less than Status, and the observer is told when it
+// changes.
+func (e *Election) Alive() []string {
+	e.mu.Lock()
+	running := e.node
+	e.mu.Unlock()
+	if running == nil {
+		return nil
+	}
+	return running.alive()
+}
+
+// alive lists the members that are alive.
+func (n *node) alive() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := time.Now()
+	active, pending := n.machine.Electorates()
+	var names []string
+	for _, m := range n.machine.Members(now) {
+		if now.Sub(m.Heard) < patient(active, pending) {
+			names = append(names, m.Name)
+		}
+	}
+	return names
 }
 
 // Lease describes one lease at this moment.

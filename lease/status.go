@@ -3,6 +3,7 @@ package lease
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -36,6 +37,7 @@ type LeaseStatus struct {
 // MemberStatus is what is known of a member, this one included.
 type MemberStatus struct {
 	Name        string
+	Voter       bool      // it has a vote in the electorate in use, or in the one to come if there is none
 	Heard       time.Time // last, zero: never
 	Incarnation uint64    // 0 if never heard
 	Active      uint64    // digests of its electorates, 0: none
@@ -60,21 +62,31 @@ func (m *Machine) Status(now time.Time) Status {
 	for _, l := range m.own {
 		s.Leases = append(s.Leases, m.leaseStatus(l))
 	}
-	for _, p := range m.peers {
-		s.Members = append(s.Members, m.memberStatus(p))
-	}
-	self := MemberStatus{
-		Name: m.self.member, Heard: m.now, Incarnation: m.self.incarnation,
-		Active: m.active.sum(), Pending: m.pending.sum(), Abstaining: m.abstaining(),
-	}
-	at, _ := slices.BinarySearchFunc(s.Members, self, func(a, b MemberStatus) int {
-		if a.Name < b.Name {
-			return -1
-		}
-		return 1
-	})
-	s.Members = slices.Insert(s.Members, at, self)
+	s.Members = m.members()
 	return s
+}
+
+// Electorates are the one in use and the one to come, nil if there is none.
+func (m *Machine) Electorates() (active, pending *Electorate) {
+	return m.active.describe(), m.pending.describe()
+}
+
+// Members describes the members alone, as Status does.
+func (m *Machine) Members(now time.Time) []MemberStatus {
+	m.advance(now)
+	return m.members()
+}
+
+func (m *Machine) members() []MemberStatus {
+	all := []MemberStatus{{
+		Name: m.self.member, Voter: m.current().has(m.self.member), Heard: m.now, Incarnation: m.self.incarnation,
+		Active: m.active.sum(), Pending: m.pending.sum(), Abstaining: m.abstaining(),
+	}}
+	for _, p := range m.peers {
+		all = append(all, m.memberStatus(p))
+	}
+	slices.SortFunc(all, func(a, b MemberStatus) int { return strings.Compare(a.Name, b.Name) })
+	return all
 }
 
 // Lease describes one lease, as Status does all.
@@ -137,7 +149,7 @@ func (m *Machine) why(standing bool) string {
 
 func (m *Machine) memberStatus(p *peer) MemberStatus {
 	s := MemberStatus{
-		Name: p.name, Heard: p.heard, Incarnation: p.incarnation,
+		Name: p.name, Voter: m.current().has(p.name), Heard: p.heard, Incarnation: p.incarnation,
 		Active: p.active, Pending: p.pending, Abstaining: p.abstaining,
 	}
 	switch {
