@@ -144,6 +144,15 @@ race-binary: go
 $(REALPARTS)/bin/kube-apiserver: $(REALPARTS)/go.mod $(REALPARTS)/go.sum
 	cd $(REALPARTS) && CGO_ENABLED=0 go build -ldflags '-s -w' -o bin/kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver
 
+# MetalLB as its authors build it, pinned, and its CRDs.
+$(REALPARTS)/bin/metallb/speaker: $(REALPARTS)/metallb/go.mod $(REALPARTS)/metallb/go.sum
+	mkdir -p $(@D)
+	CGO_ENABLED=0 go -C $(REALPARTS)/metallb build -ldflags '-s -w' -o $(CURDIR)/$(@D)/ go.universe.tf/metallb/controller go.universe.tf/metallb/speaker
+	rm -rf $(@D)/crds
+	cp -r "$$(go -C $(REALPARTS)/metallb list -m -f '{{.Dir}}' go.universe.tf/metallb)/config/crd/bases" $(@D)/crds
+	chmod -R u+w $(@D)/crds
+	touch $@
+
 root: go
 	@test "$$(id -u)" = 0 || { echo 'this needs root, for network namespaces: run it with sudo' >&2; exit 1; }
 

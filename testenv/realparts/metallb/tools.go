@@ -1,0 +1,10 @@
+//go:build tools
+
+// Package metallb pins the MetalLB that the benchmark of Services runs beside
+// Herald.
+package metallb
+
+import (
+	_ "go.universe.tf/metallb/controller"
+	_ "go.universe.tf/metallb/speaker"
+)
