@@ -168,13 +168,18 @@ func (c *controlPlane) testFault(t *testing.T, f fault) {
 			f.mend(t, f.node(m))
 		}
 	}()
-	c.announces(t, c.others(m)...)
-	for _, r := range c.routers {
-		t.Logf("%s: routes by way of %s gone after %v", r.Name(), m, c.gone(r, m).Sub(made).Round(time.Millisecond))
+	if f.readyz != 0 {
+		// Until the apiserver itself has noticed it is slow and well in turn, and the
+		// route may come back for moments.
+		eventually(t, soon, func() error {
+			if got := observer.last(); got != f.readyz {
+				return fmt.Errorf("the apiserver answers %d, want %d", got, f.readyz)
+			}
+			return nil
+		})
+		t.Logf("the apiserver's own first answer that was not 200 came after %v", observer.lostSince().Sub(made).Round(time.Millisecond))
 	}
-	c.serves(t, c.pki.client(t))
 	if f.reason != "" {
-		// An apiserver whose etcd has died may be slow, well and sick in turn.
 		eventually(t, soon, func() error {
 			status, err := m.status(t)
 			if err != nil {
@@ -188,15 +193,11 @@ func (c *controlPlane) testFault(t *testing.T, f fault) {
 			return nil
 		})
 	}
-	if f.readyz != 0 {
-		eventually(t, soon, func() error {
-			if got := observer.last(); got != f.readyz {
-				return fmt.Errorf("the apiserver answers %d, want %d", got, f.readyz)
-			}
-			return nil
-		})
-		t.Logf("the apiserver's own first answer that was not 200 came after %v", observer.lostSince().Sub(made).Round(time.Millisecond))
+	c.announces(t, c.others(m)...)
+	for _, r := range c.routers {
+		t.Logf("%s: routes by way of %s gone after %v", r.Name(), m, c.gone(r, m).Sub(made).Round(time.Millisecond))
 	}
+	c.serves(t, c.pki.client(t))
 
 	mended = true
 	f.mend(t, f.node(m))
