@@ -73,10 +73,10 @@ func (a *Announcer) backed(x *address) service.Verdict {
 func (a *Announcer) judge(x *address) (route, flat service.Verdict) {
 	var common service.Verdict
 	switch {
-	case len(x.claims) == 0:
-		common = service.Planned("no Service has it any more")
 	case a.reservedIn(netip.PrefixFrom(x.addr, x.addr.BitLen())):
 		common = service.Failed("it is a virtual IP of this node's own file")
+	case len(x.claims) == 0:
+		common = service.Planned("no Service has it any more")
 	case x.pool == nil:
 		common = service.Planned("it is in no address pool")
 	default:
@@ -143,16 +143,17 @@ func (a *Announcer) decide(x *address) {
 // enter has a route lead here for an address. The one that did so before leaves
 // with notice.
 func (a *Announcer) enter(x *address, r *route, now time.Time) {
-	if x.route != r {
-		if x.route != nil {
-			a.part(x, now)
-		}
-		x.route = r
-		r.entered++
-		a.drop(x, func(p parting) bool { return p.route == r })
-	}
 	r.terms = x.pool.bgp.terms
 	a.touch(r)
+	if x.route == r {
+		return
+	}
+	if x.route != nil {
+		a.part(x, now)
+	}
+	x.route = r
+	r.entered++
+	a.drop(x, func(p parting) bool { return p.route == r })
 }
 
 // part has the route of an address leave with notice.
@@ -269,7 +270,7 @@ func (a *Announcer) elapse() {
 	a.decideAffected()
 	if due(a.retry) {
 		a.retry = time.Time{}
-		for r := range a.failing {
+		for _, r := range slices.SortedFunc(maps.Keys(a.failing), func(x, y *route) int { return x.prefix.Compare(y.prefix) }) {
 			a.touch(r)
 		}
 	}

@@ -54,6 +54,7 @@ func (a *Announcer) SetPool(o *v1alpha1.AddressPool) {
 	a.event(func() {
 		p := a.pools[o.Name]
 		if p != nil && p.spec != nil && p.created.Equal(o.CreationTimestamp.Time) && reflect.DeepEqual(*p.spec, o.Spec) {
+			p.err = nil
 			return // but for its status
 		}
 		if p == nil {
@@ -120,10 +121,19 @@ func parsePool(o *v1alpha1.AddressPool) (*addressPool, error) {
 	return p, nil
 }
 
-// rearrange decides for the addresses in ranges, whose pools may have changed.
+// rearrange decides for the addresses in ranges, whose pools may have changed, and for
+// those of the pools that have any of them: they may be in one aggregate.
 func (a *Announcer) rearrange(ranges []pool.Range) {
 	a.spans = newSpans(maps.Values(a.pools))
-	a.within(ranges, func(x *address) {
+	all := slices.Clone(ranges)
+	for _, p := range a.pools {
+		if slices.ContainsFunc(p.ranges, func(r pool.Range) bool {
+			return slices.ContainsFunc(ranges, func(o pool.Range) bool { return !r.Last.Less(o.First) && !o.Last.Less(r.First) })
+		}) {
+			all = append(all, p.ranges...)
+		}
+	}
+	a.within(all, func(x *address) {
 		x.pool = a.spans.find(x.addr)
 		a.affected = append(a.affected, x)
 	})
@@ -354,8 +364,16 @@ func (ss spans) find(addr netip.Addr) *addressPool {
 	return nil
 }
 
-// holds says whether all of a network is one pool's.
+// holds says whether all addresses of a network are in one pool.
 func (ss spans) holds(p *addressPool, network netip.Prefix) bool {
-	i := ss.search(network.Addr())
-	return i < len(ss) && ss[i].pool == p && !network.Addr().Less(ss[i].First) && !network.Contains(ss[i].Last.Next())
+	next := network.Addr()
+	for _, s := range ss[ss.search(next):] {
+		if s.pool != p || next.Less(s.First) {
+			return false
+		}
+		if next = s.Last.Next(); !network.Contains(next) {
+			return true
+		}
+	}
+	return false
 }

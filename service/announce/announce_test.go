@@ -1,0 +1,468 @@
+package announce_test
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/service/announce"
+)
+
+const notice = 500 * time.Millisecond
+
+func TestNothingBeforeSynced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, announce.Config{})
+		n.set(svc("web", nil, "10.1.0.1"))
+		n.set(svc("shop", nil, "10.1.0.2"))
+		n.set(machine("n1", nil))
+		n.set(addressPool("p", nil, "10.1.0.0/24"))
+		n.did()
+		n.reason("default/web", "not everything has been heard from the Kubernetes API yet")
+		n.Synced()
+		n.did("announce 10.1.0.1/32", "announce 10.1.0.2/32")
+		if n.router.calls != 1 {
+			t.Errorf("what there is at first was announced in %d calls, want one", n.router.calls)
+		}
+		n.Synced()
+		n.did()
+	})
+}
+
+// What ends an announcement: at once if traffic would be lost, and else with notice.
+func TestWithdrawal(t *testing.T) {
+	planned := []string{"mark 10.1.0.1/32", "withdraw 10.1.0.1/32"}
+	failed := []string{"withdraw 10.1.0.1/32"}
+	for _, c := range []struct {
+		name   string
+		config announce.Config
+		change func(*node)
+		want   []string
+		reason string // empty: the status has it no more
+	}{
+		{"last endpoint unready", announce.Config{}, func(n *node) {
+			n.set(slice("web-1", "web", "IPv4", "n1 unready", "n2"))
+		}, failed, "no ready IPv4 endpoint on this node"},
+		{"slice deleted", announce.Config{}, func(n *node) { n.DeleteSlice("default/web-1") }, failed, "no ready IPv4 endpoint on this node"},
+		{"slice is another's", announce.Config{}, func(n *node) {
+			n.set(slice("web-1", "shop", "IPv4", "n1"))
+		}, failed, "no ready IPv4 endpoint on this node"},
+		{"slice of names", announce.Config{}, func(n *node) {
+			n.set(slice("web-1", "web", "FQDN", "n1"))
+		}, failed, "no ready IPv4 endpoint on this node"},
+		{"node cut off", announce.Config{}, func(n *node) {
+			n.set(machine("n1", func(n *corev1.Node) {
+				n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue}}
+			}))
+		}, failed, "node n1 has the condition NetworkUnavailable"},
+		{"node excluded", announce.Config{}, func(n *node) {
+			n.set(machine("n1", func(n *corev1.Node) { n.Labels[corev1.LabelNodeExcludeBalancers] = "" }))
+		}, planned, "node n1 has the label node.kubernetes.io/exclude-from-external-load-balancers"},
+		{"node cordoned", announce.Config{ExcludeCordoned: true}, func(n *node) {
+			n.set(machine("n1", func(n *corev1.Node) { n.Spec.Unschedulable = true }))
+		}, planned, "node n1 is cordoned"},
+		{"node cordoned, which is no matter", announce.Config{}, func(n *node) {
+			n.set(machine("n1", func(n *corev1.Node) { n.Spec.Unschedulable = true }))
+		}, nil, ""},
+		{"node deleted", announce.Config{}, func(n *node) { n.DeleteNode("n1") }, planned, "the cluster has no node n1: set nodeName"},
+		{"pool for other nodes", announce.Config{}, func(n *node) {
+			n.set(addressPool("p", func(s *v1alpha1.AddressPoolSpec) {
+				s.BGP.NodeSelectors = []v1alpha1.LabelSelector{{MatchLabels: map[string]string{"name": "n2"}}}
+			}, "10.1.0.0/24"))
+		}, planned, "pool p does not select this node"},
+		{"pool without BGP", announce.Config{}, func(n *node) {
+			n.set(addressPool("p", func(s *v1alpha1.AddressPoolSpec) { s.BGP = nil }, "10.1.0.0/24"))
+		}, planned, "pool p is not announced by BGP"},
+		{"pool without peers here", announce.Config{}, func(n *node) {
+			n.set(addressPool("p", func(s *v1alpha1.AddressPoolSpec) { s.BGP.Peers = []string{"rack-b"} }, "10.1.0.0/24"))
+		}, planned, "this node has none of the peers of pool p"},
+		{"pool elsewhere", announce.Config{}, func(n *node) {
+			n.set(addressPool("p", nil, "10.2.0.0/24"))
+		}, planned, "it is in no address pool"},
+		{"pool deleted", announce.Config{}, func(n *node) { n.DeletePool("p") }, planned, "it is in no address pool"},
+		{"service deleted", announce.Config{}, func(n *node) { n.DeleteService("default/web") }, planned, ""},
+		{"service about to go", announce.Config{}, func(n *node) {
+			n.set(svc("web", func(s *corev1.Service) { local(s); now := aged(9); s.DeletionTimestamp = &now }, "10.1.0.1"))
+		}, planned, ""},
+		{"service of another type", announce.Config{}, func(n *node) {
+			n.set(svc("web", func(s *corev1.Service) { local(s); s.Spec.Type = corev1.ServiceTypeClusterIP }, "10.1.0.1"))
+		}, planned, ""},
+		{"service of another class", announce.Config{}, func(n *node) {
+			other := "example.com/other"
+			n.set(svc("web", func(s *corev1.Service) { local(s); s.Spec.LoadBalancerClass = &other }, "10.1.0.1"))
+		}, planned, ""},
+		{"service without its address", announce.Config{}, func(n *node) { n.set(svc("web", local)) }, planned, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			known := []any{
+				machine("n1", nil), machine("n2", nil), addressPool("p", nil, "10.1.0.0/24"),
+				svc("web", local, "10.1.0.1"), slice("web-1", "web", "IPv4", "n1", "n2"),
+			}
+			inVirtualTime(t, c.config, known, func(n *node) {
+				n.did("announce 10.1.0.1/32")
+				c.change(n)
+				if len(c.want) > 0 {
+					n.did(c.want[0])
+				}
+				wait(notice - 1)
+				n.did()
+				wait(1)
+				if len(c.want) > 1 {
+					n.did(c.want[1])
+				}
+				wait(time.Minute)
+				n.did()
+				if c.reason != "" {
+					n.reason("default/web", c.reason)
+				}
+				for _, o := range known {
+					n.set(o) // and all is well again
+				}
+				want := slices.Repeat([]string{"announce 10.1.0.1/32"}, min(len(c.want), 1))
+				n.did(want...)
+			})
+		})
+	}
+}
+
+func TestReturnsWhileDraining(t *testing.T) {
+	web := svc("web", nil, "10.1.0.1")
+	known := []any{machine("n1", nil), addressPool("p", nil, "10.1.0.0/24"), web}
+	inVirtualTime(t, announce.Config{}, known, func(n *node) {
+		n.did("announce 10.1.0.1/32")
+		n.DeleteService("default/web")
+		n.did("mark 10.1.0.1/32")
+		wait(notice / 2)
+		n.set(web)
+		n.did("announce 10.1.0.1/32")
+		wait(time.Minute)
+		n.did()
+	})
+}
+
+func TestFailsWhileDraining(t *testing.T) {
+	known := []any{
+		machine("n1", nil), addressPool("p", nil, "10.1.0.0/24"),
+		svc("web", local, "10.1.0.1"), slice("web-1", "web", "IPv4", "n1"),
+	}
+	inVirtualTime(t, announce.Config{}, known, func(n *node) {
+		n.did("announce 10.1.0.1/32")
+		n.DeletePool("p")
+		n.did("mark 10.1.0.1/32")
+		n.DeleteSlice("default/web-1")
+		wait(notice)
+		n.did("withdraw 10.1.0.1/32")
+	})
+}
+
+func TestEndpoints(t *testing.T) {
+	known := []any{
+		machine("n1", nil), addressPool("p", nil, "10.1.0.0/24", "fd00::/120"),
+		svc("web", local, "10.1.0.1", "fd00::1"),
+	}
+	inVirtualTime(t, announce.Config{}, known, func(n *node) {
+		n.did()
+		n.set(slice("web-4", "web", "IPv4", "n1", "n2"))
+		n.did("announce 10.1.0.1/32") // and the address of the other family is not
+		n.set(slice("web-6", "web", "IPv6", "n2"))
+		n.did()
+		n.set(slice("web-6", "web", "IPv6", "n1", "n2"))
+		n.did("announce fd00::1/128")
+		n.set(slice("web-4b", "web", "IPv4", "n1"))
+		n.set(slice("web-4", "web", "IPv4", "n2"))
+		n.did() // there is another in the second slice
+		n.set(slice("web-4b", "web", "IPv4", "n1 terminating"))
+		n.did() // the proxy falls back to it
+		n.set(slice("web-4b", "web", "IPv4", "n1 terminated"))
+		n.did("withdraw 10.1.0.1/32")
+	})
+}
+
+func TestEndpointsBeforeTheService(t *testing.T) {
+	known := []any{machine("n1", nil), addressPool("p", nil, "10.1.0.0/24"), slice("web-1", "web", "IPv4", "n1")}
+	inVirtualTime(t, announce.Config{}, known, func(n *node) {
+		n.set(svc("web", local, "10.1.0.1"))
+		n.did("announce 10.1.0.1/32")
+		n.DeleteService("default/web")
+		wait(notice)
+		n.did("mark 10.1.0.1/32", "withdraw 10.1.0.1/32")
+		n.set(svc("web", local, "10.1.0.1"))
+		n.did("announce 10.1.0.1/32")
+	})
+}
+
+func TestRequireEndpoints(t *testing.T) {
+	known := []any{machine("n1", nil), addressPool("p", nil, "10.1.0.0/24"), svc("web", nil, "10.1.0.1")}
+	inVirtualTime(t, announce.Config{RequireEndpoints: true}, known, func(n *node) {
+		n.did()
+		n.reason("default/web", "no ready IPv4 endpoint on any node")
+		n.set(slice("web-1", "web", "IPv4", "n2"))
+		n.did("announce 10.1.0.1/32")
+		n.set(slice("web-1", "web", "IPv4", "n2 unready"))
+		n.did("withdraw 10.1.0.1/32")
+		n.set(slice("web-1", "web", "IPv4", "")) // of no node
+		n.did("announce 10.1.0.1/32")
+	})
+}
+
+func TestTwoServicesWithOneAddress(t *testing.T) {
+	known := []any{machine("n1", nil), addressPool("p", nil, "10.1.0.0/24"), slice("b-1", "b", "IPv4", "n1")}
+	share := func(s *corev1.Service) { s.Annotations = map[string]string{"herald.dev/share": "key"} }
+	inVirtualTime(t, announce.Config{}, known, func(n *node) {
+		older := svc("b", func(s *corev1.Service) { local(s); share(s) }, "10.1.0.1")
+		n.set(svc("a", func(s *corev1.Service) { s.CreationTimestamp = aged(1) }, "10.1.0.1"))
+		n.did("announce 10.1.0.1/32")
+		n.set(older)
+		n.did()
+		n.reason("default/a", "default/b has it, too, is older and does not share it")
+		n.DeleteSlice("default/b-1")
+		n.did("withdraw 10.1.0.1/32") // it is b's alone
+		n.set(svc("a", func(s *corev1.Service) { s.CreationTimestamp = aged(1); share(s) }, "10.1.0.1"))
+		n.did() // the policies differ
+		n.set(svc("b", share, "10.1.0.1"))
+		n.did("announce 10.1.0.1/32")
+		n.reason("default/a", "")
+		n.DeleteService("default/b")
+		n.did()
+	})
+}
+
+func TestSharedAddressNeedsOneThatServesIt(t *testing.T) {
+	known := []any{machine("n1", nil), addressPool("p", nil, "10.1.0.0/24")}
+	share := func(s *corev1.Service) { s.Annotations = map[string]string{"herald.dev/share": "key"} }
+	inVirtualTime(t, announce.Config{RequireEndpoints: true}, known, func(n *node) {
+		n.set(svc("a", share, "10.1.0.1"))
+		n.set(svc("b", share, "10.1.0.1"))
+		n.did()
+		n.set(slice("b-1", "b", "IPv4", "n1"))
+		n.did("announce 10.1.0.1/32")
+		n.set(slice("a-1", "a", "IPv4", "n1"))
+		n.DeleteSlice("default/b-1")
+		n.did()
+		n.DeleteService("default/a")
+		n.did("withdraw 10.1.0.1/32")
+	})
+}
+
+func TestAggregates(t *testing.T) {
+	aggregate := func(length int32) func(*v1alpha1.AddressPoolSpec) {
+		return func(s *v1alpha1.AddressPoolSpec) { s.BGP.AggregationLength = length }
+	}
+	known := []any{
+		machine("n1", nil), addressPool("p", aggregate(28), "10.1.0.0/24"),
+		svc("a", local, "10.1.0.1"), slice("a-1", "a", "IPv4", "n1"),
+		svc("b", nil, "10.1.0.2"), svc("c", nil, "10.1.0.20"),
+	}
+	inVirtualTime(t, announce.Config{}, known, func(n *node) {
+		n.did("announce 10.1.0.0/28", "announce 10.1.0.16/28")
+		n.DeleteService("default/b")
+		wait(notice)
+		n.did() // the other one is still there
+		n.DeleteSlice("default/a-1")
+		n.did("withdraw 10.1.0.0/28")
+		n.set(svc("b", nil, "10.1.0.2"))
+		n.did("announce 10.1.0.0/28")
+		n.set(addressPool("p", aggregate(32), "10.1.0.0/24"))
+		n.did("announce 10.1.0.2/32", "mark 10.1.0.0/28", "announce 10.1.0.20/32", "mark 10.1.0.16/28")
+		wait(notice)
+		n.did("withdraw 10.1.0.0/28", "withdraw 10.1.0.16/28")
+	})
+}
+
+// A route never leads to addresses that are not the pool's, or that are a VIP's.
+func TestAggregatesKeepToTheirPool(t *testing.T) {
+	long := func(s *v1alpha1.AddressPoolSpec) { s.BGP.AggregationLength = 28 }
+	known := []any{
+		machine("n1", nil), svc("a", nil, "10.1.0.1"), svc("b", nil, "10.1.0.17"), svc("c", nil, "10.1.0.33"), svc("d", nil, "10.1.0.40"),
+		addressPool("p", long, "10.1.0.0-10.1.0.30", "10.1.0.32/29", "10.1.0.40/29"),
+	}
+	inVirtualTime(t, announce.Config{Reserved: []netip.Addr{netip.MustParseAddr("10.1.0.5")}}, known, func(n *node) {
+		n.did("announce 10.1.0.1/32", "announce 10.1.0.17/32", "announce 10.1.0.32/28")
+		n.Apply(announce.Config{})
+		n.did("announce 10.1.0.0/28", "mark 10.1.0.1/32")
+		older := addressPool("older", nil, "10.1.0.46/31")
+		older.CreationTimestamp = aged(-1)
+		n.set(older)
+		wait(notice)
+		n.did("announce 10.1.0.33/32", "mark 10.1.0.32/28", "announce 10.1.0.40/32", "withdraw 10.1.0.1/32", "withdraw 10.1.0.32/28")
+	})
+}
+
+func TestReserved(t *testing.T) {
+	known := []any{machine("n1", nil), addressPool("p", nil, "10.1.0.0/24"), svc("a", nil, "10.1.0.1")}
+	inVirtualTime(t, announce.Config{}, known, func(n *node) {
+		n.did("announce 10.1.0.1/32")
+		n.Apply(announce.Config{Reserved: []netip.Addr{netip.MustParseAddr("10.1.0.1")}})
+		n.did() // the route is the speaker's now
+		n.reason("default/a", "it is a virtual IP of this node's own file")
+		wait(time.Minute)
+		n.did()
+		n.router.lose(netip.MustParseAddr("10.1.0.1"))
+		n.Apply(announce.Config{})
+		n.did("announce 10.1.0.1/32")
+	})
+}
+
+func TestOverlappingPools(t *testing.T) {
+	named := func(name string, age int, med int64, ranges ...v1alpha1.AddressRange) *v1alpha1.AddressPool {
+		p := addressPool(name, func(s *v1alpha1.AddressPoolSpec) { s.BGP.MED = &med }, ranges...)
+		p.CreationTimestamp = aged(age)
+		return p
+	}
+	known := []any{machine("n1", nil), svc("a", nil, "10.1.0.1"), named("young", 2, 2, "10.1.0.0/16")}
+	inVirtualTime(t, announce.Config{}, known, func(n *node) {
+		med := func(want uint32) {
+			t.Helper()
+			if got := n.router.has()[netip.MustParsePrefix("10.1.0.1/32")].Attributes.MED; got == nil || *got != want {
+				t.Errorf("the route has MED %v, want that of the pool with %d", got, want)
+			}
+		}
+		med(2)
+		n.set(named("old", 1, 1, "10.1.0.0/24"))
+		med(1)
+		n.DeletePool("old")
+		med(2)
+		n.did(slices.Repeat([]string{"announce 10.1.0.1/32"}, 3)...)
+	})
+}
+
+func TestAttributesAndPeers(t *testing.T) {
+	pool := func(peers ...string) *v1alpha1.AddressPool {
+		return addressPool("p", func(s *v1alpha1.AddressPoolSpec) {
+			s.BGP.Peers = peers
+			s.BGP.Communities = []v1alpha1.Community{"64512:1"}
+		}, "10.1.0.0/24")
+	}
+	config := announce.Config{
+		Attributes: bgp.Attributes{Communities: []bgp.Community{64512<<16 + 9}},
+		Peers:      map[string]string{"rack-a": "10.0.0.1", "10.0.0.1": "10.0.0.1", "rack-b": "10.0.0.2"},
+	}
+	inVirtualTime(t, config, []any{machine("n1", nil), svc("a", nil, "10.1.0.1"), pool()}, func(n *node) {
+		n.did("announce 10.1.0.1/32")
+		want := []bgp.Community{64512<<16 + 1, 64512<<16 + 9}
+		if got := n.router.has()[netip.MustParsePrefix("10.1.0.1/32")].Attributes.Communities; !slices.Equal(got, want) {
+			t.Errorf("communities %v, want %v", got, want)
+		}
+		n.set(pool("rack-a", "10.0.0.1", "rack-c"))
+		n.did("announce 10.1.0.1/32 to [10.0.0.1] leaving [10.0.0.2]")
+		wait(notice)
+		n.did("announce 10.1.0.1/32 to [10.0.0.1]")
+		n.set(pool("rack-a", "rack-b"))
+		n.did("announce 10.1.0.1/32 to [10.0.0.1 10.0.0.2]")
+		config.Peers = map[string]string{"rack-a": "10.0.0.1"}
+		n.Apply(config)
+		n.did("announce 10.1.0.1/32 to [10.0.0.1]") // a peer that is gone has nothing to be told
+		n.Apply(config)
+		n.did()
+		n.set(pool("rack-b"))
+		wait(notice)
+		n.did("mark 10.1.0.1/32 to [10.0.0.1]", "withdraw 10.1.0.1/32")
+	})
+}
+
+func TestPoolThatMakesNoSense(t *testing.T) {
+	known := []any{machine("n1", nil), svc("a", nil, "10.1.0.1"), addressPool("p", nil, "10.1.0.0/24")}
+	inVirtualTime(t, announce.Config{}, known, func(n *node) {
+		n.did("announce 10.1.0.1/32")
+		n.set(addressPool("p", nil, "10.1.0.0/33"))
+		n.set(addressPool("q", nil, "nonsense"))
+		wait(time.Minute)
+		n.did()
+		status := n.Status()
+		if len(status.Pools) != 2 || status.Pools[0].Err == nil || status.Pools[1].Err == nil {
+			t.Errorf("the status tells %v of the pools, want two errors", status.Pools)
+		}
+		n.set(addressPool("p", nil, "10.1.0.0/24"))
+		n.did()
+		if err := n.Status().Pools[0].Err; err != nil {
+			t.Errorf("the pool is back as it was, and yet: %v", err)
+		}
+	})
+}
+
+func TestRefusedRoutesAreTriedAgain(t *testing.T) {
+	known := []any{machine("n1", nil), addressPool("p", nil, "10.1.0.0/24")}
+	inVirtualTime(t, announce.Config{}, known, func(n *node) {
+		n.router.deafen(errRefused)
+		n.set(svc("a", nil, "10.1.0.1"))
+		n.set(svc("b", nil, "10.1.0.2"))
+		n.set(svc("c", nil, "10.1.0.3"))
+		n.DeleteService("default/c")
+		wait(10 * time.Second)
+		n.did()
+		status := n.Status().Services[0].Addresses[0]
+		if status.Err == nil || n.Counts().Failing != 2 {
+			t.Errorf("status %+v and %d failing, want the error, and two", status, n.Counts().Failing)
+		}
+		n.router.deafen(nil)
+		wait(time.Second)
+		n.did("announce 10.1.0.1/32", "announce 10.1.0.2/32")
+		n.router.deafen(errRefused)
+		n.DeleteService("default/a")
+		wait(time.Minute)
+		n.router.deafen(nil)
+		wait(time.Second)
+		n.did("withdraw 10.1.0.1/32")
+		if got := strings.Count(n.log.String(), errRefused.Error()); got != 2 {
+			t.Errorf("said %d times that routes are refused, want twice:\n%s", got, n.log)
+		}
+	})
+}
+
+func TestDrain(t *testing.T) {
+	known := []any{machine("n1", nil), addressPool("p", nil, "10.1.0.0/24"), svc("a", nil, "10.1.0.1"), svc("b", nil, "10.1.0.2")}
+	inVirtualTime(t, announce.Config{}, known, func(n *node) {
+		n.did("announce 10.1.0.1/32", "announce 10.1.0.2/32")
+		began := time.Now()
+		if err := n.Drain(n.t.Context(), "drained by hand"); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took != notice {
+			t.Errorf("drained in %v, want %v", took, notice)
+		}
+		n.did("mark 10.1.0.1/32", "mark 10.1.0.2/32", "withdraw 10.1.0.1/32", "withdraw 10.1.0.2/32")
+		n.reason("default/a", "drained by hand")
+		n.set(svc("c", nil, "10.1.0.3"))
+		n.did()
+		if err := n.Drain(n.t.Context(), "again"); err != nil {
+			t.Fatal(err)
+		}
+		n.Undrain()
+		n.did("announce 10.1.0.1/32", "announce 10.1.0.2/32", "announce 10.1.0.3/32")
+		ctx, cancel := context.WithTimeout(n.t.Context(), notice/2)
+		defer cancel()
+		if err := n.Drain(ctx, "in a hurry"); err == nil {
+			t.Error("a drain that had no time reports that it is complete")
+		}
+		ended := make(chan error)
+		go func() { ended <- n.Drain(n.t.Context(), "once more") }()
+		synctest.Wait()
+		n.Undrain()
+		if err := <-ended; err == nil {
+			t.Error("a drain that was ended reports that it is complete")
+		}
+	})
+}
+
+func TestStop(t *testing.T) {
+	known := []any{machine("n1", nil), addressPool("p", nil, "10.1.0.0/24"), svc("a", nil, "10.1.0.1")}
+	inVirtualTime(t, announce.Config{}, known, func(n *node) {
+		n.did("announce 10.1.0.1/32")
+		if err := n.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		n.did("withdraw 10.1.0.1/32")
+		n.Undrain()
+		n.set(svc("b", nil, "10.1.0.2"))
+		wait(time.Minute)
+		n.did()
+	})
+}

@@ -1,0 +1,198 @@
+package announce_test
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/pool"
+	"github.com/herald-vip/herald/service"
+	"github.com/herald-vip/herald/service/announce"
+)
+
+// model is all that was told, and finds out from scratch, looking at everything,
+// what is to be announced.
+type model struct {
+	services map[string]*corev1.Service
+	slices   map[string]*discoveryv1.EndpointSlice
+	nodes    map[string]*corev1.Node
+	pools    map[string]*v1alpha1.AddressPool
+	config   announce.Config
+	draining bool
+}
+
+// claims are the Services that have an address, the oldest first, without those that may not share it.
+func (m *model) claims() map[netip.Addr][]*corev1.Service {
+	out := make(map[netip.Addr][]*corev1.Service)
+	for _, s := range m.services {
+		if s.Spec.Type != corev1.ServiceTypeLoadBalancer || s.DeletionTimestamp != nil {
+			continue
+		}
+		for _, ingress := range s.Status.LoadBalancer.Ingress {
+			addr := netip.MustParseAddr(ingress.IP)
+			out[addr] = append(out[addr], s)
+		}
+	}
+	for addr, all := range out {
+		slices.SortFunc(all, func(x, y *corev1.Service) int {
+			return cmp.Or(x.CreationTimestamp.Compare(y.CreationTimestamp.Time), cmp.Compare(x.Name, y.Name))
+		})
+		key := all[0].Annotations["herald.dev/share"]
+		out[addr] = slices.DeleteFunc(all, func(s *corev1.Service) bool {
+			return s != all[0] && (key == "" || s.Annotations["herald.dev/share"] != key ||
+				s.Spec.ExternalTrafficPolicy != all[0].Spec.ExternalTrafficPolicy ||
+				isLocal(s) && s.Spec.Selector["app"] != all[0].Spec.Selector["app"])
+		})
+	}
+	return out
+}
+
+func isLocal(s *corev1.Service) bool {
+	return s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+}
+
+// backed says whether a node has what it takes to serve an address of a Service.
+func (m *model) backed(s *corev1.Service, addr netip.Addr, node string) bool {
+	if !isLocal(s) && !m.config.RequireEndpoints {
+		return true
+	}
+	for _, slice := range m.slices {
+		if slice.Labels[discoveryv1.LabelServiceName] != s.Name || string(slice.AddressType) != pool.FamilyOf(addr).String() {
+			continue
+		}
+		for _, e := range slice.Endpoints {
+			yes := func(b *bool, unknown bool) bool { return b == nil && unknown || b != nil && *b }
+			ready := yes(e.Conditions.Ready, true) || yes(e.Conditions.Serving, true) && yes(e.Conditions.Terminating, false)
+			if ready && (!isLocal(s) || e.NodeName != nil && *e.NodeName == node) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// poolOf is the oldest that has an address, or nil.
+func (m *model) poolOf(addr netip.Addr) *v1alpha1.AddressPool {
+	var found *v1alpha1.AddressPool
+	for _, p := range m.pools {
+		for _, text := range p.Spec.Addresses {
+			r, _ := pool.ParseRange(string(text))
+			in := r.First.BitLen() == addr.BitLen() && r.First.Compare(addr) <= 0 && addr.Compare(r.Last) <= 0
+			if in && (found == nil || cmp.Or(p.CreationTimestamp.Compare(found.CreationTimestamp.Time), cmp.Compare(p.Name, found.Name)) < 0) {
+				found = p
+			}
+		}
+	}
+	return found
+}
+
+func (m *model) fit(node string, selectors []v1alpha1.LabelSelector) bool {
+	n, ok := m.nodes[node]
+	if !ok || !service.NodeOf(n).Fit(m.config.ExcludeCordoned).OK() {
+		return false
+	}
+	list, _ := service.SelectorsOf(selectors)
+	return list.Match(n.Labels)
+}
+
+// routes is what is to be announced in the end.
+func (m *model) routes() map[netip.Prefix]bgp.Route {
+	out := make(map[netip.Prefix]bgp.Route)
+	if m.draining {
+		return out
+	}
+	for addr, services := range m.claims() {
+		p := m.poolOf(addr)
+		if p == nil || p.Spec.BGP == nil || slices.Contains(m.config.Reserved, addr) || !m.fit(m.config.Node, p.Spec.BGP.NodeSelectors) ||
+			!slices.ContainsFunc(services, func(s *corev1.Service) bool { return m.backed(s, addr, m.config.Node) }) {
+			continue
+		}
+		attributes, _ := announce.Attributes(p.Spec.BGP.Attributes)
+		r := bgp.Route{Prefix: m.network(addr, p), Attributes: m.config.Attributes.Merge(attributes)}
+		for _, name := range p.Spec.BGP.Peers {
+			if peer, ok := m.config.Peers[name]; ok {
+				r.Peers = append(r.Peers, peer)
+			}
+		}
+		slices.Sort(r.Peers)
+		if p.Spec.BGP.Peers == nil || r.Peers != nil {
+			out[r.Prefix] = r
+		}
+	}
+	return out
+}
+
+func (m *model) network(addr netip.Addr, p *v1alpha1.AddressPool) netip.Prefix {
+	host := netip.PrefixFrom(addr, addr.BitLen())
+	length := int(p.Spec.BGP.AggregationLength)
+	if addr.Is6() {
+		length = int(p.Spec.BGP.AggregationLengthV6)
+	}
+	network, _ := addr.Prefix(length)
+	for a := network.Addr(); network.Contains(a) && length < addr.BitLen(); a = a.Next() {
+		if m.poolOf(a) != p || slices.Contains(m.config.Reserved, a) {
+			return host
+		}
+	}
+	return network
+}
+
+// flat is what this node may hold.
+func (m *model) flat() []announce.Address {
+	var out []announce.Address
+	for addr, services := range m.claims() {
+		p := m.poolOf(addr)
+		if p == nil || p.Spec.ARP == nil || slices.Contains(m.config.Reserved, addr) {
+			continue
+		}
+		a := announce.Address{Addr: addr, Pool: p.Name, Service: "default/" + services[0].Name}
+		for name := range m.nodes {
+			if m.fit(name, p.Spec.ARP.NodeSelectors) &&
+				slices.ContainsFunc(services, func(s *corev1.Service) bool { return m.backed(s, addr, name) }) {
+				a.Nodes = append(a.Nodes, name)
+			}
+		}
+		if slices.Contains(a.Nodes, m.config.Node) {
+			slices.Sort(a.Nodes)
+			out = append(out, a)
+		}
+	}
+	slices.SortFunc(out, func(x, y announce.Address) int { return x.Addr.Compare(y.Addr) })
+	return out
+}
+
+// withdrawn counts the addresses of Services that no route leads here for, and the others.
+func (m *model) counts() (announced, withdrawn int) {
+	routes := m.routes()
+	for addr := range m.claims() {
+		p := m.poolOf(addr)
+		if p != nil && p.Spec.BGP != nil {
+			if _, ok := routes[m.network(addr, p)]; ok && m.announces(addr) {
+				announced++
+				continue
+			}
+		}
+		withdrawn++
+	}
+	return announced, withdrawn
+}
+
+// announces says whether an address is announced on its own account, whatever others
+// of the same aggregate are.
+func (m *model) announces(addr netip.Addr) bool {
+	alone := *m
+	alone.services = make(map[string]*corev1.Service)
+	for name, s := range m.services {
+		s = s.DeepCopy()
+		s.Status.LoadBalancer.Ingress = slices.DeleteFunc(s.Status.LoadBalancer.Ingress, func(i corev1.LoadBalancerIngress) bool {
+			return netip.MustParseAddr(i.IP) != addr
+		})
+		alone.services[name] = s
+	}
+	return len(alone.routes()) > 0
+}
