@@ -116,7 +116,8 @@ func (w *world) start(flatChanged func()) (*announce.Announcer, *router, func())
 
 func pick[T any](w *world, what string, from ...T) T { return rapid.SampledFrom(from).Draw(w.T, what) }
 
-func (w *world) chance(n int) bool { return rapid.IntRange(1, n).Draw(w.T, "chance") == 1 }
+// chance is one in n, more or less: rapid prefers small numbers.
+func (w *world) chance(n int) bool { return rapid.IntRange(1, n).Draw(w.T, "chance") == n }
 
 func some[T any](w *world, what string, most int, from ...T) []T {
 	return rapid.SliceOfN(rapid.SampledFrom(from), 0, most).Draw(w.T, what)

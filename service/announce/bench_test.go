@@ -1,0 +1,81 @@
+package announce_test
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/service/announce"
+)
+
+// nothing is a router that costs no time.
+type nothing struct{}
+
+func (nothing) Announce(...bgp.Route) error    { return nil }
+func (nothing) Withdraw(...netip.Prefix) error { return nil }
+
+// full is an announcer with so many Services, each with an endpoint here and one on another node.
+func full(services int) *announce.Announcer {
+	a := announce.New(announce.Options{Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Routes: nothing{}},
+		announce.Config{Node: "n1", Class: class, DefaultClass: true})
+	a.SetNode(machine("n1", nil))
+	a.SetPool(addressPool("p", nil, "10.0.0.0/8"))
+	addr := netip.MustParseAddr("10.1.0.0")
+	for i := range services {
+		name := fmt.Sprintf("s%d", i)
+		a.SetService(svc(name, local, addr.String()))
+		a.SetSlice(slice(name, name, "IPv4", "n1", "n2"))
+		addr = addr.Next()
+	}
+	a.Synced()
+	return a
+}
+
+// What an event costs, among ever more Services: an endpoint that fails and comes
+// back, a Service that goes and comes back, and what is told again.
+func BenchmarkEvent(b *testing.B) {
+	for _, services := range []int{1, 100, 1_000, 10_000} {
+		a := full(services)
+		one := svc("s0", local, "10.1.0.0")
+		ready, unready := slice("s0", "s0", "IPv4", "n1", "n2"), slice("s0", "s0", "IPv4", "n1 unready", "n2")
+		for _, event := range []struct {
+			name string
+			do   func()
+		}{
+			{"endpoint", func() { a.SetSlice(unready); a.SetSlice(ready) }},
+			{"service", func() { a.DeleteService("default/s0"); a.SetService(one) }},
+			{"nothing", func() { a.SetService(one); a.SetSlice(ready) }},
+			{"counts", func() { a.Counts() }},
+		} {
+			b.Run(fmt.Sprintf("%s/services=%d", event.name, services), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					event.do()
+				}
+			})
+		}
+	}
+}
+
+// What a change of this node costs, which is for all Services: being excluded, and not being any more.
+func BenchmarkNode(b *testing.B) {
+	for _, services := range []int{1, 100, 1_000, 10_000} {
+		a := full(services)
+		fit := machine("n1", nil)
+		cut := machine("n1", func(n *corev1.Node) {
+			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue}}
+		})
+		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				a.SetNode(cut)
+				a.SetNode(fit)
+			}
+		})
+	}
+}
