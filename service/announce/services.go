@@ -70,7 +70,7 @@ func (a *Announcer) SetService(s *corev1.Service) {
 	}
 	key := s.Namespace + "/" + s.Name
 	a.event(func() {
-		if s.DeletionTimestamp != nil || !ours(s, a.config.Class, a.config.DefaultClass) {
+		if s.DeletionTimestamp != nil || !service.Ours(s, a.config.Class, a.config.DefaultClass) {
 			a.dismiss(key)
 			return
 		}
@@ -209,7 +209,9 @@ func wantsOf(s *corev1.Service) wants {
 		created: s.CreationTimestamp.Time,
 		local:   s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
 	}
-	w.share, w.policy = sharing(s)
+	if claim, err := service.ClaimOf(s); err == nil { // who asks for nonsense shares with nobody
+		w.share, w.policy = claim.Share, claim.Policy
+	}
 	for _, ingress := range s.Status.LoadBalancer.Ingress {
 		if addr, err := netip.ParseAddr(ingress.IP); err == nil && addr.Zone() == "" {
 			w.addrs = append(w.addrs, addr.Unmap())
