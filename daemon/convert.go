@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"fmt"
-	"net/netip"
 	"time"
 
 	"github.com/herald-vip/herald/bgp"
@@ -84,15 +83,15 @@ func healthChecks(c *config.Config) []health.Check {
 	return out
 }
 
-// bgpConfig needs routerID for a configuration that sets none.
-func bgpConfig(c *config.Config, routerID netip.Addr) (bgp.Config, error) {
+// usualRetry is [config.BGP]'s ConnectRetry where the file has no bgp section.
+const usualRetry = 2 * time.Second
+
+// bgpConfig has no ASN if c has no bgp section, and no router ID if c sets none.
+func bgpConfig(c *config.Config) (bgp.Config, error) {
 	if c.BGP == nil {
-		return bgp.Config{}, nil
+		return bgp.Config{ConnectRetry: usualRetry}, nil
 	}
 	out := bgp.Config{ASN: c.BGP.ASN, RouterID: c.BGP.RouterID, ConnectRetry: c.BGP.ConnectRetry}
-	if !out.RouterID.IsValid() {
-		out.RouterID = routerID
-	}
 	if l := c.BGP.Listen; l != nil {
 		out.ListenPort, out.ListenAddresses = l.Port, l.Addresses
 	}

@@ -6,6 +6,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -56,6 +57,7 @@ type Daemon struct {
 	speaker   *speaker.Speaker
 	monitor   *health.Monitor
 	segment   *segment
+	services  *services // nil without a services section
 
 	reloading sync.Mutex // held while a file is read and put in force
 
@@ -65,7 +67,8 @@ type Daemon struct {
 	state    admin.Config
 	realtime string        // as in [admin.Status]
 	vips     []speaker.VIP // as configured, links of flat ones yet to be found
-	peers    []string
+	peers    peerSet
+	unpeered error // why the peers in the API are not in force
 }
 
 // ConfigError says that a speaker did not start because its configuration
@@ -134,6 +137,7 @@ func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...co
 	d.speaker = speaker.New(log, d.bgp, d.addresses, d.segment.parts())
 	d.segment.told, d.segment.changed, d.segment.restored = d.speaker.Observe, d.speaker.LeasesChanged, d.speaker.FenceClosed
 	d.segment.moved = d.replace
+	d.services = newServices(log, c, d.bgp, nil)
 	d.monitor = health.NewMonitor(log, d.speaker.Observe)
 	defer d.monitor.Close()
 	if err := d.apply(ctx, c); err != nil {
@@ -202,6 +206,7 @@ func (d *Daemon) serve(ctx context.Context, c *config.Config, servers []server, 
 	group.Go(func() error { return d.addresses.Run(background) })
 	group.Go(func() error { d.speaker.Run(background); return nil })
 	group.Go(func() error { return d.segment.run(background) })
+	group.Go(func() error { d.runServices(background); return nil })
 	group.Go(func() error {
 		d.watcher.Run(background, func() { d.reload(background, "the file changed") })
 		return nil
@@ -249,6 +254,9 @@ func (d *Daemon) stop(ctx context.Context, signals <-chan os.Signal) {
 	for _, v := range d.config.VIPs {
 		linger = max(linger, v.Linger)
 	}
+	if d.config.Services != nil {
+		linger = max(linger, d.config.Services.Linger)
+	}
 	d.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), linger+drainSlack)
 	defer cancel()
@@ -262,8 +270,8 @@ func (d *Daemon) stop(ctx context.Context, signals <-chan os.Signal) {
 		}
 	})
 	clean := true
-	if err := d.speaker.Drain(ctx, "herald is stopping"); err != nil {
-		if err := d.speaker.Stop(); err != nil {
+	if err := d.Drain(ctx, "herald is stopping"); err != nil {
+		if err := errors.Join(d.speaker.Stop(), d.services.stop()); err != nil {
 			d.log.Error("withdraw", "err", err)
 			clean = false
 		}

@@ -159,7 +159,7 @@ func TestPeerSet(t *testing.T) {
 			for _, name := range tt.running {
 				running[name] = bgp.Peer{Address: netip.MustParseAddr("10.0.1.254"), ASN: 64500, Password: "old"}
 			}
-			got := newPeerSet(c, file, named{peers: tt.resources, labels: labels.Set{"zone": "a"}, password: secrets}, running)
+			got := newPeerSet(c, file, named{peers: tt.resources, labels: labels.Set{"zone": "a"}, password: passwordOf}, running)
 			var peers []string
 			for _, p := range got.bgp.Peers {
 				peers = append(peers, inShort(p))
@@ -185,8 +185,8 @@ func TestPeerSet(t *testing.T) {
 	}
 }
 
-// secrets are those that there are.
-func secrets(ref v1alpha1.SecretReference) (string, error) {
+// passwordOf has one Secret only.
+func passwordOf(ref v1alpha1.SecretReference) (string, error) {
 	if ref.Name == "there" {
 		return "new", nil
 	}

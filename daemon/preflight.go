@@ -13,5 +13,9 @@ func HealthChecks(c *config.Config) []health.Check { return healthChecks(c) }
 
 // BGPConfig is the speaker of c as the daemon runs it. routerID serves if c sets none.
 func BGPConfig(c *config.Config, routerID netip.Addr) (bgp.Config, error) {
-	return bgpConfig(c, routerID)
+	out, err := bgpConfig(c)
+	if !out.RouterID.IsValid() {
+		out.RouterID = routerID
+	}
+	return out, err
 }

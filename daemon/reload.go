@@ -9,9 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/herald-vip/herald/admin"
 	"github.com/herald-vip/herald/config"
-	"github.com/herald-vip/herald/netutil"
 	"github.com/herald-vip/herald/speaker"
 )
 
@@ -45,23 +43,13 @@ func (d *Daemon) apply(ctx context.Context, c *config.Config) error {
 	if err := unchangeable(d.config, c); err != nil {
 		return err
 	}
-	if c.BGP != nil && !c.BGP.RouterID.IsValid() && !d.routerID.IsValid() {
-		id, err := netutil.RouterID(vipAddresses(c)...)
-		if err != nil {
-			return fmt.Errorf("bgp.routerID is not set and cannot be guessed: %w", err)
-		}
-		d.routerID = id
-	}
 	vips, err := speakerVIPs(c)
 	if err != nil {
 		return err
 	}
-	sessions, err := bgpConfig(c, d.routerID)
+	peers, err := d.peersOf(c)
 	if err != nil {
 		return err
-	}
-	if c.Realtime && d.realtime != admin.RealtimeOn {
-		calm(sessions.Peers)
 	}
 	if err := d.segment.elect(c); err != nil { // first, as it may well refuse what a file asks for
 		return err
@@ -69,16 +57,13 @@ func (d *Daemon) apply(ctx context.Context, c *config.Config) error {
 	if err := d.monitor.Apply(healthChecks(c)); err != nil {
 		return err
 	}
-	if c.BGP != nil {
-		if err := d.bgp.Apply(ctx, sessions); err != nil {
-			return err
-		}
+	if err := d.peer(ctx, peers); err != nil {
+		return err
+	}
+	if err := d.announceBy(c); err != nil {
+		return err
 	}
 	d.segment.watch(c)
-	d.peers = nil
-	for _, p := range sessions.Peers {
-		d.peers = append(d.peers, p.Name())
-	}
 	d.vips = vips
 	d.applyVIPs()
 
@@ -116,7 +101,11 @@ func (d *Daemon) applyVIPs() {
 			vips = append(vips, part)
 		}
 	}
-	d.speaker.Apply(vips, d.peers, append(d.monitor.Verdicts(), d.segment.checks()...))
+	var peers []string
+	for _, p := range d.peers.bgp.Peers {
+		peers = append(peers, p.Name())
+	}
+	d.speaker.Apply(vips, peers, append(d.monitor.Verdicts(), d.segment.checks()...))
 }
 
 // replace applies the VIPs anew when one of them belongs to another link.

@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"time"
 
 	"github.com/herald-vip/herald/admin"
@@ -12,11 +14,21 @@ import (
 
 var _ admin.Daemon = (*Daemon)(nil)
 
-// Drain implements [admin.Daemon].
-func (d *Daemon) Drain(ctx context.Context, reason string) error { return d.speaker.Drain(ctx, reason) }
+// Drain implements [admin.Daemon]. Services and VIPs do not wait for each other.
+func (d *Daemon) Drain(ctx context.Context, reason string) error {
+	var services error
+	var both sync.WaitGroup
+	both.Go(func() { services = d.services.drain(ctx, reason) })
+	err := d.speaker.Drain(ctx, reason)
+	both.Wait()
+	return errors.Join(err, services)
+}
 
 // Undrain implements [admin.Daemon].
-func (d *Daemon) Undrain() { d.speaker.Undrain() }
+func (d *Daemon) Undrain() {
+	d.speaker.Undrain()
+	d.services.undrain()
+}
 
 // Status implements [admin.Daemon].
 func (d *Daemon) Status() admin.Status {

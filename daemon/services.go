@@ -1,0 +1,217 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/kube"
+	"github.com/herald-vip/herald/service/announce"
+)
+
+// reconnect is how soon a connection that cannot even be prepared, for want of a
+// file, is tried again.
+const reconnect = 2 * time.Second
+
+// services is what a speaker does for the VIPs of Kubernetes Services: it passes on
+// what the API tells. Nothing else in the process waits for it, and nothing that
+// goes wrong with it ends: it is tried again, and in the status meanwhile. A nil one
+// does nothing, and is that of a file without a services section.
+type services struct {
+	log       *slog.Logger
+	config    config.Services
+	node      string
+	namespace string // of the Lease, and of Secrets
+	announcer *announce.Announcer
+	secrets   *secrets
+	changed   func()          // what peers returns may have
+	applied   announce.Config // guarded by the daemon's mutex
+
+	mu        sync.Mutex
+	trouble   error           // why there is no connection yet
+	informers *kube.Informers // nil until there is a connection
+	listed    bool            // the peers in the API are known, and this node is
+}
+
+// newServices prepares what the services section of c asks for.
+func newServices(log *slog.Logger, c *config.Config, routes announce.Routes, flatChanged func()) *services {
+	if c.Services == nil {
+		return nil
+	}
+	s := &services{log: log, config: *c.Services, node: c.NodeName, namespace: homeNamespace(c.Services)}
+	s.announcer = announce.New(
+		announce.Options{Log: log, Routes: routes, FlatChanged: flatChanged},
+		announce.Config{Node: c.NodeName, Class: c.Services.LoadBalancerClass, DefaultClass: c.Services.DefaultClass})
+	s.secrets = &secrets{namespace: s.namespace, changed: func() { s.changed() }}
+	return s
+}
+
+// homeNamespace is where the Lease and Secrets are: as configured, or where the pod is.
+func homeNamespace(c *config.Services) string {
+	const own = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+	if c.Namespace != "" {
+		return c.Namespace
+	}
+	if data, err := os.ReadFile(own); err == nil && len(data) > 0 {
+		return strings.TrimSpace(string(data))
+	}
+	return "kube-system"
+}
+
+// run does the background work until ctx is done.
+func (s *services) run(ctx context.Context) {
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	parts.Go(func() { s.announcer.Run(ctx) })
+	cluster := s.connect(ctx)
+	if cluster == nil {
+		return
+	}
+	s.secrets.watch = func(ctx context.Context, namespace, name string, set func(*corev1.Secret)) {
+		cluster.WatchSecret(ctx, s.log, namespace, name, set)
+	}
+	parts.Go(func() { s.secrets.run(ctx) })
+	informers := cluster.Informers(s.log)
+	s.listen(informers)
+	s.mu.Lock()
+	s.informers = informers
+	s.mu.Unlock()
+	parts.Go(func() { informers.Run(ctx) })
+	parts.Go(func() { s.awaitPeers(ctx, informers) })
+	select {
+	case <-informers.Synced():
+		s.announcer.Synced()
+	case <-ctx.Done():
+	}
+}
+
+// connect prepares a connection, for as long as it takes; nil if ctx ends before.
+func (s *services) connect(ctx context.Context) *kube.Cluster {
+	for {
+		cluster, err := kube.Connect(s.config.Kubeconfig, "herald/"+s.node)
+		s.mu.Lock()
+		known := s.trouble
+		s.trouble = err
+		s.mu.Unlock()
+		if err == nil {
+			return cluster
+		}
+		if known == nil || known.Error() != err.Error() {
+			s.log.Warn("no Services are announced yet", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(reconnect):
+		}
+	}
+}
+
+// listen has the announcer told of what changes.
+func (s *services) listen(i *kube.Informers) {
+	a := s.announcer
+	i.Services.Handle(kube.Handlers[*corev1.Service]{
+		Set:    a.SetService,
+		Delete: func(o *corev1.Service) { a.DeleteService(kube.Key(o)) },
+	})
+	i.Slices.Handle(kube.Handlers[*discoveryv1.EndpointSlice]{
+		Set:    a.SetSlice,
+		Delete: func(o *discoveryv1.EndpointSlice) { a.DeleteSlice(kube.Key(o)) },
+	})
+	i.Nodes.Handle(kube.Handlers[*corev1.Node]{
+		Set:    func(o *corev1.Node) { a.SetNode(o); s.nodeChanged(o) },
+		Delete: func(o *corev1.Node) { a.DeleteNode(o.Name); s.nodeChanged(o) },
+	})
+	i.Pools.Handle(kube.Handlers[*v1alpha1.AddressPool]{
+		Set:    a.SetPool,
+		Delete: func(o *v1alpha1.AddressPool) { a.DeletePool(o.Name) },
+	})
+	i.Peers.Handle(kube.Handlers[*v1alpha1.BGPPeer]{
+		Set:    func(*v1alpha1.BGPPeer) { s.peersChanged() },
+		Delete: func(*v1alpha1.BGPPeer) { s.peersChanged() },
+	})
+}
+
+// nodeChanged: which peers are for this node depends on its labels.
+func (s *services) nodeChanged(n *corev1.Node) {
+	if n.Name == s.node {
+		s.peersChanged()
+	}
+}
+
+// peersChanged tells of a change of the peers in the API, once all are known.
+func (s *services) peersChanged() {
+	s.mu.Lock()
+	listed := s.listed
+	s.mu.Unlock()
+	if listed {
+		s.changed()
+	}
+}
+
+// awaitPeers waits until all is known that decides which peers this node has. A node
+// that has not all of its labels yet would do without some of them for a moment.
+func (s *services) awaitPeers(ctx context.Context, i *kube.Informers) {
+	for _, synced := range []<-chan struct{}{i.Nodes.Synced(), i.Peers.Synced()} {
+		select {
+		case <-synced:
+		case <-ctx.Done():
+			return
+		}
+	}
+	s.mu.Lock()
+	s.listed = true
+	s.mu.Unlock()
+	s.changed()
+}
+
+// peers is what the API says of the peers of this node; nothing until all is known.
+func (s *services) peers() named {
+	if s == nil {
+		return named{}
+	}
+	s.mu.Lock()
+	informers, listed := s.informers, s.listed
+	s.mu.Unlock()
+	if !listed {
+		return named{}
+	}
+	out := named{peers: slices.Collect(informers.Peers.All()), password: s.secrets.password}
+	if node, ok := informers.Nodes.Get(s.node); ok {
+		out.labels = node.Labels
+	}
+	s.secrets.keep(out.peers)
+	return out
+}
+
+// drain withdraws all that is announced for Services, with notice.
+func (s *services) drain(ctx context.Context, reason string) error {
+	if s == nil {
+		return nil
+	}
+	return s.announcer.Drain(ctx, reason)
+}
+
+// undrain ends a drain.
+func (s *services) undrain() {
+	if s != nil {
+		s.announcer.Undrain()
+	}
+}
+
+// stop withdraws at once, and for good.
+func (s *services) stop() error {
+	if s == nil {
+		return nil
+	}
+	return s.announcer.Stop()
+}
