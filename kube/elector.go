@@ -34,7 +34,7 @@ func (c *Cluster) Lead(ctx context.Context, log *slog.Logger, e Election, work f
 		// A process that starts anew on the same node is another one.
 		view:   view{me: e.Node + "_" + crand.Text()[:8], patience: rand.N(leasePatience)},
 		leases: &leaseClient{c.coordination, e.Namespace, e.Name}, work: work, log: log,
-		trouble: newTrouble(log), news: make(chan *coordinationv1.Lease),
+		trouble: c.trouble(log), news: make(chan *coordinationv1.Lease),
 	}
 	i := newInformer(c.coordination, "leases", metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, e.Name).String(),

@@ -53,7 +53,7 @@ func (i *Informers) Synced() <-chan struct{} { return i.synced }
 // Run keeps the objects of all kinds that are handled current until ctx ends, for
 // however long the server is away. It calls no handler after it has returned.
 func (i *Informers) Run(ctx context.Context) {
-	trouble := newTrouble(i.log)
+	trouble := i.cluster.trouble(i.log)
 	if !i.cluster.awaitVersion(ctx, trouble) {
 		return
 	}

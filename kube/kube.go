@@ -34,6 +34,9 @@ const goneAfter = 5 * time.Second
 // Cluster is a connection to a Kubernetes API, which need not answer yet.
 type Cluster struct {
 	core, discovery, coordination, herald rest.Interface
+
+	said     *said
+	requests *counter
 }
 
 // Connect prepares a connection by a kubeconfig file or, if that is empty, as the
@@ -57,6 +60,8 @@ func Connect(kubeconfig, agent string) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the Kubernetes API: %w", err)
 	}
+	requests := &counter{next: web.Transport}
+	web.Transport = requests
 	scheme := newScheme()
 	codecs := serializer.NewCodecFactory(scheme).WithoutConversion()
 	client := func(group schema.GroupVersion, content string) (rest.Interface, error) {
@@ -69,7 +74,7 @@ func Connect(kubeconfig, agent string) (*Cluster, error) {
 		}
 		return rest.RESTClientForConfigAndClient(own, web)
 	}
-	out := new(Cluster)
+	out := &Cluster{said: newSaid(), requests: requests}
 	for _, part := range []struct {
 		to      *rest.Interface
 		group   schema.GroupVersion

@@ -27,5 +27,6 @@ func (c *Cluster) WatchSecret(ctx context.Context, log *slog.Logger, namespace, 
 			}
 		},
 	})
-	i.run(ctx, newTrouble(log))
+	i.run(ctx, c.trouble(log))
+	c.said.replace(i.about, "") // nobody asks any more
 }

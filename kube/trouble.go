@@ -23,14 +23,21 @@ const oldest = 31
 // in the same words, and once that it is over.
 type trouble struct {
 	log *slog.Logger
-
-	mu   sync.Mutex
-	said map[string]string // by what was requested
+	*said
 }
 
-func newTrouble(log *slog.Logger) *trouble {
-	return &trouble{log: log, said: make(map[string]string)}
+// said is what there is to say about requests now.
+type said struct {
+	mu    sync.Mutex
+	words map[string]Trouble // by what was requested
 }
+
+func newSaid() *said { return &said{words: make(map[string]Trouble)} }
+
+func newTrouble(log *slog.Logger) *trouble { return &trouble{log, newSaid()} }
+
+// trouble is for requests of c, whose [Cluster.Health] tells of it.
+func (c *Cluster) trouble(log *slog.Logger) *trouble { return &trouble{log, c.said} }
 
 func (t *trouble) note(ctx context.Context, about string, err error) {
 	if errors.Is(err, context.Canceled) || ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled) {
@@ -40,17 +47,29 @@ func (t *trouble) note(ctx context.Context, about string, err error) {
 	if err != nil {
 		words = explain(about, err)
 	}
-	t.mu.Lock()
-	was := t.said[about]
-	t.said[about] = words
-	t.mu.Unlock()
-	switch {
+	switch was := t.replace(about, words); {
 	case words == was:
 	case err != nil:
 		t.log.Warn("the Kubernetes API does not answer as it should; trying again", "about", about, "reason", words)
 	default:
 		t.log.Info("the Kubernetes API answers again", "about", about)
 	}
+}
+
+// replace takes note of what there is to say now, and returns what there was.
+func (s *said) replace(about, words string) (was string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, troubled := s.words[about]
+	switch {
+	case words == "":
+		delete(s.words, about)
+	case !troubled:
+		s.words[about] = Trouble{About: about, Reason: words, Since: time.Now()}
+	default:
+		s.words[about] = Trouble{About: about, Reason: words, Since: before.Since}
+	}
+	return before.Reason
 }
 
 // explain says what an error of the server means to an administrator.

@@ -1,0 +1,96 @@
+package kube_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/kube"
+)
+
+// server is an API server that has no pools, and forbids to see that for a while.
+func server(t *testing.T, allowed *atomic.Bool) (kubeconfig string) {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case r.URL.Path == "/version":
+			fmt.Fprint(w, `{"major": "1", "minor": "33"}`)
+		case !allowed.Load():
+			w.WriteHeader(http.StatusForbidden)
+			fmt.Fprint(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "message": "no", "code": 403}`)
+		case r.URL.Query().Get("watch") == "true":
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		default:
+			fmt.Fprint(w, `{"kind": "AddressPoolList", "apiVersion": "herald.dev/v1alpha1", "metadata": {"resourceVersion": "1"}, "items": []}`)
+		}
+	}))
+	t.Cleanup(s.Close)
+	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "c",
+		"clusters": [{"name": "c", "cluster": {"server": %q}}], "contexts": [{"name": "c", "context": {"cluster": "c"}}]}`, s.URL)
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return kubeconfig
+}
+
+// What goes wrong is told of until it does not, and requests are counted.
+func TestHealth(t *testing.T) {
+	var allowed atomic.Bool
+	c, err := kube.Connect(server(t, &allowed), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := c.Health(); h.Troubles != nil || h.Requests != (kube.Requests{}) || !h.Answered.IsZero() {
+		t.Errorf("before anything is asked: %+v", h)
+	}
+	i := c.Informers(slog.New(slog.DiscardHandler))
+	i.Pools.Handle(kube.Handlers[*v1alpha1.AddressPool]{Set: func(*v1alpha1.AddressPool) {}, Delete: func(*v1alpha1.AddressPool) {}})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { i.Run(ctx) })
+	defer running.Wait()
+	defer cancel()
+
+	await(t, "the trouble is told of", func() bool { return len(c.Health().Troubles) == 1 })
+	first := c.Health().Troubles[0]
+	if first.About != "addresspools" || !strings.HasPrefix(first.Reason, "the server forbids it: ") || time.Since(first.Since) > time.Minute {
+		t.Errorf("trouble: %+v", first)
+	}
+	await(t, "it is tried again", func() bool { return c.Health().Requests.Failed > 1 })
+	if again := c.Health().Troubles[0]; !again.Since.Equal(first.Since) {
+		t.Errorf("the same trouble has begun at %v and at %v", first.Since, again.Since)
+	}
+	allowed.Store(true)
+	await(t, "the pools are watched", func() bool { return c.Health().Requests.Watches > 0 && len(c.Health().Troubles) == 0 })
+	if h := c.Health(); h.Requests.Writes != 0 || h.Requests.Reads < 2 || h.Answered.IsZero() {
+		t.Errorf("in the end: %+v", h)
+	}
+}
+
+// await waits until f holds, for as long as it takes.
+func await(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	deadline := time.After(30 * time.Second)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !f() {
+		select {
+		case <-deadline:
+			t.Fatalf("never came true: %s", what)
+		case <-tick.C:
+		}
+	}
+}
