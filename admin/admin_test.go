@@ -19,12 +19,15 @@ import (
 
 type daemon struct {
 	status   admin.Status
+	services []admin.Service
 	drained  []string
 	undrains int
 	refuse   error
 }
 
 func (d *daemon) Status() admin.Status { return d.status }
+
+func (d *daemon) Services() []admin.Service { return d.services }
 
 func (d *daemon) Drain(_ context.Context, reason string) error {
 	d.drained = append(d.drained, reason)
@@ -214,6 +217,12 @@ func TestReady(t *testing.T) {
 		{name: "cannot bind", spoil: func(s *admin.Status) { s.VIPs[0].Error = "no link" }, why: "vip control-plane 10.99.0.10: no link"},
 		{name: "nobody listens", spoil: func(s *admin.Status) { s.Peers[0].Advertised = nil }, why: "no peer has been sent a route"},
 		{name: "holder on a flat layer 2", spoil: func(s *admin.Status) { *s = flat() }, ready: true, why: "announcing"},
+		{name: "services not known", spoil: func(s *admin.Status) { s.Services = &admin.Services{} }, why: "services: not everything has been heard from the Kubernetes API yet"},
+		{name: "routes refused", spoil: func(s *admin.Status) { s.Services = &admin.Services{Synced: true, Failing: 2} }, why: "services: the BGP speaker refuses 2 routes"},
+		{name: "services for nobody", spoil: func(s *admin.Status) {
+			s.VIPs, s.Peers, s.Services = nil, nil, &admin.Services{Synced: true, Routes: 1}
+		}, why: "no peer has been sent a route"},
+		{name: "no services yet", spoil: func(s *admin.Status) { s.VIPs, s.Services = nil, &admin.Services{Synced: true} }, ready: true, why: "nothing to announce"},
 		{name: "another electorate", spoil: func(s *admin.Status) { *s = flat(); s.Election.Problem = "m2 has 5 members" }, why: "election: m2 has 5 members"},
 		{name: "unhealthy node", spoil: func(s *admin.Status) { s.VIPs[0].Stage = "withdrawn"; s.Peers = nil }, ready: true, why: "nothing to announce"},
 	}

@@ -33,14 +33,26 @@ func NewClient(path string) *Client {
 // Status asks how the speaker stands.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var s Status
-	body, err := c.do(ctx, http.MethodGet, "/status", nil)
+	err := c.get(ctx, "/status", &s)
+	return s, err
+}
+
+// Services asks for every Service that is Herald's, as the speaker announces it.
+func (c *Client) Services(ctx context.Context) ([]Service, error) {
+	var s []Service
+	err := c.get(ctx, "/services", &s)
+	return s, err
+}
+
+func (c *Client) get(ctx context.Context, path string, to any) error {
+	body, err := c.do(ctx, http.MethodGet, path, nil)
 	if err != nil {
-		return s, err
+		return err
 	}
-	if err := json.Unmarshal(body, &s); err != nil {
-		return s, fmt.Errorf("herald at %s answers something else than a status: is it of another version? %w", c.path, err)
+	if err := json.Unmarshal(body, to); err != nil {
+		return fmt.Errorf("herald at %s answers something else than a status: is it of another version? %w", c.path, err)
 	}
-	return s, nil
+	return nil
 }
 
 // Drain withdraws every VIP in good order, and returns when that is done.

@@ -18,6 +18,8 @@ import (
 type Daemon interface {
 	// Status tells how it stands.
 	Status() Status
+	// Services tells of each Service that is Herald's, in the order of their names.
+	Services() []Service
 	// Drain returns when every VIP is withdrawn and unbound.
 	Drain(ctx context.Context, reason string) error
 	// Undrain announces again what is healthy.
@@ -86,6 +88,10 @@ func handler(d Daemon) http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		// The only error is a client that has gone.
 		_ = json.NewEncoder(w).Encode(d.Status())
+	})
+	mux.HandleFunc("GET /services", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(d.Services()) // the same
 	})
 	mux.HandleFunc("POST /drain", func(w http.ResponseWriter, r *http.Request) {
 		reason := r.FormValue("reason")

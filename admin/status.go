@@ -27,6 +27,8 @@ type Status struct {
 	Peers    []Peer  `json:"peers"`
 	// Election is how the members of a flat layer 2 agree on holders; nil if there is none.
 	Election *Election `json:"election,omitempty"`
+	// Services are the VIPs of Kubernetes Services; nil if there are to be none.
+	Services *Services `json:"services,omitempty"`
 	// Events are the last changes and troubles that were logged, the newest first.
 	Events []Event `json:"events"`
 }
@@ -215,6 +217,12 @@ func (s Status) Ready() (bool, string) {
 		}
 		announced = announced || v.Stage == "announced"
 		routed = routed || v.Stage == "announced" && v.Announce != "arp"
+	}
+	if s.Services != nil {
+		if ready, why := s.Services.ready(); !ready {
+			return false, why
+		}
+		announced, routed = announced || s.Services.Routes > 0, routed || s.Services.Routes > 0
 	}
 	switch {
 	case !announced:

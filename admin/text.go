@@ -9,22 +9,27 @@ import (
 	"time"
 )
 
-// WriteText renders s for people as of now.
-func (s Status) WriteText(w io.Writer, now time.Time) error {
-	ago := func(t time.Time) string {
+// table writes rows to w in columns, with times as how long ago they were.
+func table(w io.Writer, now time.Time) (tw *tabwriter.Writer, row func(...string), ago func(time.Time) string) {
+	ago = func(t time.Time) string {
 		if t.IsZero() {
 			return "-"
 		}
 		return now.Sub(t).Truncate(time.Second).String()
 	}
-	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	row := func(cells ...string) {
+	tw = tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	row = func(cells ...string) {
 		for i, c := range cells {
 			cells[i] = cmp.Or(oneLine(c), "-")
 		}
 		fmt.Fprintln(tw, strings.Join(cells, "\t"))
 	}
+	return tw, row, ago
+}
 
+// WriteText renders s for people as of now.
+func (s Status) WriteText(w io.Writer, now time.Time) error {
+	tw, row, ago := table(w, now)
 	fmt.Fprintf(tw, "herald %s on %s, up %s, configuration %s generation %d\n",
 		s.Version, s.Node, ago(s.Started), s.Config.File, s.Config.Generation)
 	if s.Realtime != "" && s.Realtime != RealtimeOn {
@@ -65,6 +70,9 @@ func (s Status) WriteText(w io.Writer, now time.Time) error {
 	}
 
 	s.writeElection(row, tw, ago)
+	if s.Services != nil {
+		s.Services.write(row, tw, ago)
+	}
 
 	if len(s.Peers) == 0 {
 		return tw.Flush()

@@ -37,9 +37,11 @@ type services struct {
 	applied   announce.Config // guarded by the daemon's mutex
 
 	mu        sync.Mutex
-	trouble   error           // why there is no connection yet
-	informers *kube.Informers // nil until there is a connection
-	listed    bool            // the peers in the API are known, and this node is
+	trouble   error         // why there is no connection yet
+	cluster   *kube.Cluster // nil until there is one
+	informers *kube.Informers
+	synced    bool // all is known
+	listed    bool // the peers in the API are known, and this node is
 }
 
 // newServices prepares what the services section of c asks for.
@@ -83,13 +85,16 @@ func (s *services) run(ctx context.Context) {
 	informers := cluster.Informers(s.log)
 	s.listen(informers)
 	s.mu.Lock()
-	s.informers = informers
+	s.cluster, s.informers = cluster, informers
 	s.mu.Unlock()
 	parts.Go(func() { informers.Run(ctx) })
 	parts.Go(func() { s.awaitPeers(ctx, informers) })
 	select {
 	case <-informers.Synced():
 		s.announcer.Synced()
+		s.mu.Lock()
+		s.synced = true
+		s.mu.Unlock()
 	case <-ctx.Done():
 	}
 }

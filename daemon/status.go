@@ -30,6 +30,9 @@ func (d *Daemon) Undrain() {
 	d.services.undrain()
 }
 
+// Services implements [admin.Daemon].
+func (d *Daemon) Services() []admin.Service { return d.services.list() }
+
 // Status implements [admin.Daemon].
 func (d *Daemon) Status() admin.Status {
 	d.mu.Lock()
@@ -37,7 +40,9 @@ func (d *Daemon) Status() admin.Status {
 		Node: d.config.NodeName, Version: d.version, Started: d.started, Realtime: d.realtime, Config: d.state,
 		VIPs: []admin.VIP{}, Checks: []admin.Check{}, Peers: []admin.Peer{}, Events: []admin.Event{},
 	}
+	peers, unpeered := d.peers, d.unpeered
 	d.mu.Unlock()
+	s.Services = d.services.status(peers, unpeered)
 	for _, e := range d.events.Events() {
 		s.Events = append(s.Events, admin.Event{At: e.At, Level: e.Level.String(), What: e.What, About: e.About, Why: e.Why})
 	}

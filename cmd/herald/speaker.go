@@ -62,22 +62,42 @@ type socketFlag struct {
 
 type statusCommand struct {
 	socketFlag
-	Output string `short:"o" enum:"text,json" default:"text" help:"Output format: text or json."`
+	Output   string `short:"o" enum:"text,json" default:"text" help:"Output format: text or json."`
+	Services bool   `help:"List every Kubernetes Service that is Herald's, and why this node announces it or not, instead."`
 }
 
 func (c statusCommand) Run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	status, err := admin.NewClient(c.Socket).Status(ctx)
+	client := admin.NewClient(c.Socket)
+	if c.Services {
+		return c.services(ctx, client)
+	}
+	status, err := client.Status(ctx)
 	if err != nil {
 		return err
 	}
 	if c.Output == "json" {
-		encoder := json.NewEncoder(os.Stdout)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(status)
+		return writeJSON(status)
 	}
 	return status.WriteText(os.Stdout, time.Now())
+}
+
+func (c statusCommand) services(ctx context.Context, client *admin.Client) error {
+	services, err := client.Services(ctx)
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		return writeJSON(services)
+	}
+	return admin.WriteServices(os.Stdout, services, time.Now())
+}
+
+func writeJSON(v any) error {
+	encoder := json.NewEncoder(os.Stdout)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(v)
 }
 
 type drainCommand struct {

@@ -120,10 +120,23 @@ func (a *Announcer) Status() Status {
 		}
 		st.Services = append(st.Services, one)
 	}
-	for _, name := range slices.Sorted(maps.Keys(a.pools)) {
-		st.Pools = append(st.Pools, PoolStatus{Name: name, Err: a.pools[name].err})
-	}
+	st.Pools = a.poolStatus()
 	return st
+}
+
+// Pools tells of the pools that this node has been told of, by name.
+func (a *Announcer) Pools() []PoolStatus {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.poolStatus()
+}
+
+func (a *Announcer) poolStatus() []PoolStatus {
+	var out []PoolStatus
+	for _, name := range slices.Sorted(maps.Keys(a.pools)) {
+		out = append(out, PoolStatus{Name: name, Err: a.pools[name].err})
+	}
+	return out
 }
 
 // describe tells how an address of a Service stands.

@@ -1,0 +1,214 @@
+package admin
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"net/netip"
+	"time"
+)
+
+// Services is what a node does for the VIPs of Kubernetes Services: in short, as
+// there may be thousands. [Client.Services] tells of each.
+type Services struct {
+	// Synced says whether everything has been heard from the API once. Until then
+	// nothing is announced, and from then on everything, even if the API is away.
+	Synced     bool       `json:"synced"`
+	Kubernetes Kubernetes `json:"kubernetes"`
+	// Writer is what this node does to give Services addresses; nil if it is not to.
+	Writer *Writer `json:"writer,omitempty"`
+	// Total is how many Services there are that are Herald's.
+	Total int `json:"total"`
+	// Routes is how many prefixes are announced for them, and Failing how many of
+	// these the BGP speaker would not take, or take back.
+	Routes  int `json:"routes"`
+	Failing int `json:"failing"`
+	// Pools are by name; that of the addresses which are in none is empty.
+	Pools []Pool `json:"pools"`
+	// LeftOut are the BGPPeers that are for this node but not in force.
+	LeftOut []LeftOut `json:"leftOut,omitempty"`
+	// Unpeered is why none of the changes of BGPPeers is in force; empty if they are.
+	Unpeered string `json:"unpeered,omitempty"`
+}
+
+// Kubernetes is how the API answers.
+type Kubernetes struct {
+	// Unconnected is why there is not even a connection to try; empty if there is.
+	Unconnected string    `json:"unconnected,omitempty"`
+	Troubles    []Trouble `json:"troubles,omitempty"`
+	// Answered is when the last request was answered. Changes come by watches, which
+	// are not asked for.
+	Answered time.Time `json:"answered,omitzero"`
+	// Reads, Watches and Writes count requests, Failed those that were not granted.
+	Reads   uint64 `json:"reads"`
+	Watches uint64 `json:"watches"`
+	Writes  uint64 `json:"writes"`
+	Failed  uint64 `json:"failed"`
+}
+
+// Trouble is what goes wrong with requests that are tried again.
+type Trouble struct {
+	// About is the kind, or the object, that was asked for.
+	About  string    `json:"about"`
+	Reason string    `json:"reason"`
+	Since  time.Time `json:"since"`
+}
+
+// Writer is the one that gives Services their addresses, of all that stand for it.
+type Writer struct {
+	// Writes says whether this node is it.
+	Writes bool `json:"writes"`
+	// Holder is who is, as far as this node knows.
+	Holder string `json:"holder,omitempty"`
+	// Waiting counts the Services that have not been given what they ask for, by a
+	// word for why; known to the one that writes.
+	Waiting map[string]int `json:"waiting,omitempty"`
+}
+
+// Pool is an address pool as this node sees it, and what it announces of it.
+type Pool struct {
+	Name string `json:"name"`
+	// Error is why the pool as it is now is not used; empty if it is.
+	Error string `json:"error,omitempty"`
+	// Announced, Draining and Withdrawn count the addresses of Services by how far
+	// their announcement by BGP has come, Flat those that this node may hold on a
+	// flat layer 2.
+	Announced int `json:"announced"`
+	Draining  int `json:"draining"`
+	Withdrawn int `json:"withdrawn"`
+	Flat      int `json:"flat"`
+	// IPv4 and IPv6 are what the writer says of its addresses; nil if it has not.
+	IPv4 *Usage `json:"ipv4,omitempty"`
+	IPv6 *Usage `json:"ipv6,omitempty"`
+	// Conflicts counts what the writer says keeps addresses of it from being used.
+	Conflicts int `json:"conflicts"`
+}
+
+// Usage is how many addresses of a family a pool has, and Services have of it.
+type Usage struct {
+	Capacity float64 `json:"capacity"`
+	Used     int64   `json:"used"`
+}
+
+// LeftOut is a BGPPeer that is for this node but not in force, as it is now.
+type LeftOut struct {
+	Peer   string `json:"peer"`
+	Reason string `json:"reason"`
+}
+
+// Service is one Service that is Herald's.
+type Service struct {
+	// Name is namespace/name.
+	Name string `json:"name"`
+	// Addresses are those that its status says it has.
+	Addresses []ServiceAddress `json:"addresses"`
+}
+
+// ServiceAddress is an address of a Service as this node announces it.
+type ServiceAddress struct {
+	Address netip.Addr `json:"address"`
+	Pool    string     `json:"pool,omitempty"`
+	// Stage is withdrawn, announced or draining, by BGP.
+	Stage string    `json:"stage"`
+	Since time.Time `json:"since,omitzero"`
+	// Route is what is announced for it.
+	Route netip.Prefix `json:"route,omitzero"`
+	// Peers are the names of the peers to which it is; none is all.
+	Peers []string `json:"peers,omitempty"`
+	// Flat says that this node may hold it on a flat layer 2; the VIP of its name tells more.
+	Flat bool `json:"flat,omitempty"`
+	// Reason is why it is not announced, Error what stands in the way of its stage.
+	Reason string `json:"reason,omitempty"`
+	Error  string `json:"error,omitempty"`
+}
+
+// ready says whether what there is to announce of Services is, and if not, why.
+func (s *Services) ready() (bool, string) {
+	switch {
+	case !s.Synced:
+		return false, "services: not everything has been heard from the Kubernetes API yet"
+	case s.Failing > 0:
+		return false, fmt.Sprintf("services: the BGP speaker refuses %d routes", s.Failing)
+	}
+	return true, ""
+}
+
+// write renders s, with what stands in its way first.
+func (s *Services) write(row func(...string), w io.Writer, ago func(time.Time) string) {
+	fmt.Fprintln(w)
+	k := s.Kubernetes
+	if k.Unconnected != "" {
+		fmt.Fprintf(w, "NO CONNECTION TO KUBERNETES: %s\n", oneLine(k.Unconnected))
+	}
+	for _, t := range k.Troubles {
+		fmt.Fprintf(w, "KUBERNETES DOES NOT ANSWER about %s for %s: %s\n", oneLine(t.About), ago(t.Since), oneLine(t.Reason))
+	}
+	if !s.Synced {
+		fmt.Fprintln(w, "SERVICES NOT KNOWN YET: nothing is announced for them")
+	}
+	if s.Unpeered != "" {
+		fmt.Fprintf(w, "BGPPEERS NOT IN FORCE: %s\n", oneLine(s.Unpeered))
+	}
+	for _, l := range s.LeftOut {
+		fmt.Fprintf(w, "BGPPEER NOT IN FORCE: %s: %s\n", oneLine(l.Peer), oneLine(l.Reason))
+	}
+	if s.Failing > 0 {
+		fmt.Fprintf(w, "ROUTES REFUSED: %d\n", s.Failing)
+	}
+	fmt.Fprintf(w, "%d Services, %d routes, addresses given %s\n", s.Total, s.Routes, s.Writer.who())
+	row("POOL", "USED", "ANNOUNCED", "DRAINING", "WITHDRAWN", "FLAT", "WHY")
+	for _, p := range s.Pools {
+		why := p.Error
+		if p.Conflicts > 0 && why == "" {
+			why = fmt.Sprintf("%d conflicts: kubectl describe addresspool %s", p.Conflicts, p.Name)
+		}
+		row(cmp.Or(p.Name, "in no pool"), p.used(), fmt.Sprint(p.Announced), fmt.Sprint(p.Draining), fmt.Sprint(p.Withdrawn), fmt.Sprint(p.Flat), why)
+	}
+}
+
+// who says by whom Services are given their addresses.
+func (w *Writer) who() string {
+	switch {
+	case w == nil:
+		return "elsewhere"
+	case w.Writes:
+		return "by this node"
+	case w.Holder != "":
+		return "by " + oneLine(w.Holder)
+	}
+	return "by nobody known"
+}
+
+// used is how many addresses of all Services have, by family.
+func (p Pool) used() string {
+	var out string
+	for _, u := range []*Usage{p.IPv4, p.IPv6} {
+		if u == nil {
+			continue
+		}
+		if out != "" {
+			out += ", "
+		}
+		out += fmt.Sprintf("%d/%.9g", u.Used, u.Capacity)
+	}
+	return out
+}
+
+// WriteServices renders services for people as of now, a row for each address.
+func WriteServices(w io.Writer, services []Service, now time.Time) error {
+	tw, row, ago := table(w, now)
+	row("SERVICE", "ADDRESS", "POOL", "BGP", "FLAT", "FOR", "WHY")
+	for _, s := range services {
+		if len(s.Addresses) == 0 {
+			row(s.Name, "", "", "", "", "", "it has been given no address")
+		}
+		for _, a := range s.Addresses {
+			flat := ""
+			if a.Flat {
+				flat = "candidate"
+			}
+			row(s.Name, a.Address.String(), a.Pool, a.Stage, flat, ago(a.Since), cmp.Or(a.Error, a.Reason))
+		}
+	}
+	return tw.Flush()
+}

@@ -1,0 +1,105 @@
+package admin_test
+
+import (
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/admin"
+)
+
+// services are one with an address that is announced and one that is not, and one that has none.
+func services() []admin.Service {
+	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	return []admin.Service{
+		{Name: "shop/one", Addresses: []admin.ServiceAddress{
+			{Address: netip.MustParseAddr("10.1.0.1"), Pool: "public", Stage: "announced", Since: at, Route: netip.MustParsePrefix("10.1.0.1/32")},
+			{Address: netip.MustParseAddr("10.3.0.100"), Pool: "flat", Stage: "withdrawn", Flat: true, Reason: "pool flat is not\nannounced by BGP"},
+		}},
+		{Name: "shop/other", Addresses: []admin.ServiceAddress{}},
+	}
+}
+
+func TestWriteTextOfServices(t *testing.T) {
+	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	s := admin.Status{Node: "m1", Version: "v1.2.3", Started: at, Config: admin.Config{File: "/etc/herald/herald.yaml", Generation: 1}}
+	s.Services = &admin.Services{
+		Kubernetes: admin.Kubernetes{
+			Unconnected: "no such file",
+			Troubles:    []admin.Trouble{{About: "addresspools", Reason: "apply Herald's\nCRDs", Since: at}},
+		},
+		Writer: &admin.Writer{Holder: "m2"}, Total: 3, Routes: 2, Failing: 1, Unpeered: "no router ID",
+		LeftOut: []admin.LeftOut{{Peer: "rack-a", Reason: "there is no Secret a/b"}},
+		Pools: []admin.Pool{
+			{Withdrawn: 1},
+			{Name: "public", Announced: 2, Draining: 1, IPv4: &admin.Usage{Capacity: 254, Used: 3}, IPv6: &admin.Usage{Capacity: 1 << 60}, Conflicts: 2},
+			{Name: "typo", Error: "no range"},
+		},
+	}
+	want := `herald v1.2.3 on m1, up 1m0s, configuration /etc/herald/herald.yaml generation 1
+
+VIP   ADDRESS   LINK   STATE   FOR   WHY
+
+CHECK   STATE   FOR   LATENCY   WHY
+
+NO CONNECTION TO KUBERNETES: no such file
+KUBERNETES DOES NOT ANSWER about addresspools for 1m0s: apply Herald's CRDs
+SERVICES NOT KNOWN YET: nothing is announced for them
+BGPPEERS NOT IN FORCE: no router ID
+BGPPEER NOT IN FORCE: rack-a: there is no Secret a/b
+ROUTES REFUSED: 1
+3 Services, 2 routes, addresses given by m2
+POOL         USED                     ANNOUNCED   DRAINING   WITHDRAWN   FLAT   WHY
+in no pool   -                        0           0          1           0      -
+public       3/254, 0/1.1529215e+18   2           1          0           0      2 conflicts: kubectl describe addresspool public
+typo         -                        0           0          0           0      no range
+`
+	var out strings.Builder
+	if err := s.WriteText(&out, at.Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for want, w := range map[string]*admin.Writer{
+		"addresses given elsewhere\n": nil, "addresses given by this node\n": {Writes: true}, "addresses given by nobody known\n": {},
+	} {
+		out.Reset()
+		if s.Services.Writer = w; s.WriteText(&out, at) != nil || !strings.Contains(out.String(), want) {
+			t.Errorf("with %+v there is no %q", w, want)
+		}
+	}
+}
+
+func TestWriteServices(t *testing.T) {
+	var out strings.Builder
+	if err := admin.WriteServices(&out, services(), time.Date(2026, 11, 20, 12, 1, 0, 0, time.UTC)); err != nil {
+		t.Fatal(err)
+	}
+	want := `SERVICE      ADDRESS      POOL     BGP         FLAT        FOR    WHY
+shop/one     10.1.0.1     public   announced   -           1m0s   -
+shop/one     10.3.0.100   flat     withdrawn   candidate   -      pool flat is not announced by BGP
+shop/other   -            -        -           -           -      it has been given no address
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestServicesTravelWhole(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "herald.sock")
+	serve(t, path, &daemon{services: services()})
+	got, err := admin.NewClient(path).Services(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+	prefix := cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
+	if diff := cmp.Diff(services(), got, addr, prefix); diff != "" {
+		t.Errorf("(-sent +received):\n%s", diff)
+	}
+}

@@ -1,0 +1,114 @@
+package daemon
+
+import (
+	"iter"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/herald-vip/herald/admin"
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/kube"
+	"github.com/herald-vip/herald/service/announce"
+)
+
+// status is how Services stand, in short; nil if there are to be none.
+func (s *services) status(peers peerSet, unpeered error) *admin.Services {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	cluster, informers, trouble, synced := s.cluster, s.informers, s.trouble, s.synced
+	s.mu.Unlock()
+	counts := s.announcer.Counts()
+	out := &admin.Services{Synced: synced, Total: counts.Services, Routes: counts.Routes, Failing: counts.Failing}
+	if cluster != nil {
+		out.Kubernetes = kubernetes(cluster.Health())
+		out.Pools = pools(counts.Addresses, s.announcer.Pools(), informers.Pools.All())
+	}
+	if trouble != nil {
+		out.Kubernetes.Unconnected = trouble.Error()
+	}
+	for _, l := range peers.leftOut {
+		out.LeftOut = append(out.LeftOut, admin.LeftOut{Peer: l.peer, Reason: l.reason})
+	}
+	if unpeered != nil {
+		out.Unpeered = unpeered.Error()
+	}
+	return out
+}
+
+// kubernetes is how the API answers.
+func kubernetes(h kube.Health) admin.Kubernetes {
+	out := admin.Kubernetes{
+		Answered: h.Answered, Reads: h.Requests.Reads, Watches: h.Requests.Watches, Writes: h.Requests.Writes, Failed: h.Requests.Failed,
+	}
+	for _, t := range h.Troubles {
+		out.Troubles = append(out.Troubles, admin.Trouble{About: t.About, Reason: t.Reason, Since: t.Since})
+	}
+	return out
+}
+
+// pools are those of the API, and that of addresses which are in none, with what this
+// node announces of each.
+func pools(counts []announce.PoolCounts, here []announce.PoolStatus, inAPI iter.Seq[*v1alpha1.AddressPool]) []admin.Pool {
+	rows := make(map[string]*admin.Pool)
+	row := func(name string) *admin.Pool {
+		if rows[name] == nil {
+			rows[name] = &admin.Pool{Name: name}
+		}
+		return rows[name]
+	}
+	for p := range inAPI {
+		r := row(p.Name)
+		r.IPv4, r.IPv6, r.Conflicts = usage(p.Status.IPv4), usage(p.Status.IPv6), len(p.Status.Conflicts)
+	}
+	for _, p := range here {
+		if p.Err != nil {
+			row(p.Name).Error = p.Err.Error()
+		}
+	}
+	for _, c := range counts {
+		r := row(c.Pool)
+		r.Announced, r.Draining, r.Withdrawn, r.Flat = c.Announced, c.Draining, c.Withdrawn, c.Flat
+	}
+	out := make([]admin.Pool, 0, len(rows))
+	for _, name := range slices.Sorted(maps.Keys(rows)) {
+		out = append(out, *rows[name])
+	}
+	return out
+}
+
+// usage is nil for one that does not say how much there is.
+func usage(u *v1alpha1.Usage) *admin.Usage {
+	if u == nil {
+		return nil
+	}
+	capacity, err := strconv.ParseFloat(u.Capacity, 64)
+	if err != nil {
+		return nil
+	}
+	return &admin.Usage{Capacity: capacity, Used: u.Used}
+}
+
+// list is every Service that is Herald's.
+func (s *services) list() []admin.Service {
+	out := []admin.Service{}
+	if s == nil {
+		return out
+	}
+	for _, known := range s.announcer.Status().Services {
+		one := admin.Service{Name: known.Key, Addresses: []admin.ServiceAddress{}}
+		for _, a := range known.Addresses {
+			address := admin.ServiceAddress{
+				Address: a.Addr, Pool: a.Pool, Stage: a.Stage.String(), Since: a.Since, Route: a.Route, Peers: a.Peers, Flat: a.Flat, Reason: a.Reason,
+			}
+			if a.Err != nil {
+				address.Error = a.Err.Error()
+			}
+			one.Addresses = append(one.Addresses, address)
+		}
+		out = append(out, one)
+	}
+	return out
+}
