@@ -73,6 +73,15 @@ func (a *acceptor) release(now time.Time, b ballot, successor string) {
 	}
 }
 
+// see notes that a process holds the lease, as it says itself. It only adds to what
+// a grant forbids, and never replaces one.
+func (a *acceptor) see(now time.Time, b ballot, d time.Duration) {
+	if !now.Before(a.expires) || a.accepted.owner == b.owner {
+		a.accepted, a.expires, a.touched = b, later(a.expires, now.Add(d)), now
+		a.successor, a.released = "", time.Time{}
+	}
+}
+
 // holder is the process that the lease is granted to, if there is one.
 func (a *acceptor) holder(now time.Time) (owner, bool) {
 	return a.accepted.owner, now.Before(a.expires)

@@ -10,7 +10,8 @@ import (
 // Reconfigure starts a change to another electorate. The present one is used
 // until all members of the new one know it; then votes under either overlap. To
 // take a change back, reconfigure to the present electorate. An error says why
-// it cannot be taken; then nothing has changed.
+// it cannot be taken; then nothing has changed. A member without a vote, which has
+// none by the new one either, follows the voters and takes any.
 func (m *Machine) Reconfigure(now time.Time, e Electorate) error {
 	if err := e.Validate(); err != nil {
 		return err
@@ -18,10 +19,17 @@ func (m *Machine) Reconfigure(now time.Time, e Electorate) error {
 	m.advance(now)
 	next := newRoll(e)
 	switch {
+	case !next.has(m.self.member) && (m.active == nil || !m.active.has(m.self.member)): // the voters decide
+		if m.votes(m.self.member) {
+			m.pending = nil
+		}
 	case next.digest == m.pending.sum(), next.digest == m.active.sum() && m.pending == nil:
+		m.configured = next
 		return nil
 	case next.digest == m.active.sum():
 		m.pending = nil
+	case m.active == nil && m.guest():
+		m.pending = next
 	case m.active == nil:
 		return fmt.Errorf("this member has not joined the others yet (%s): restart it with the other electorate; it holds nothing", m.problem)
 	case m.pending != nil:
@@ -30,16 +38,22 @@ func (m *Machine) Reconfigure(now time.Time, e Electorate) error {
 	case !m.active.adjacent(e):
 		return fmt.Errorf("the electorate changes by one member at a time, not from %s to %s", m.active, next)
 	default:
-		m.pending = next
-		if d := m.active.Duration; e.Duration < d { // leases of the greater one must end before
-			m.settled = later(m.settled, m.now.Add(d+d/50))
-		}
+		m.await(next)
 	}
+	m.configured = next
 	m.meet()
 	m.greetAll()
 	m.agree()
 	m.wake(m.now)
 	return nil
+}
+
+// await makes an electorate the one to come, or none.
+func (m *Machine) await(next *roll) {
+	m.pending = next
+	if d := m.active.Duration; next != nil && next.Duration < d { // leases of the greater one must end before
+		m.settled = later(m.settled, m.now.Add(d+d/50))
+	}
 }
 
 // String lists the members, the duration and the quorum.
@@ -56,32 +70,33 @@ func (m *Machine) refuseVotesFor(d time.Duration) {
 
 func (m *Machine) abstaining() bool { return m.now.Before(m.abstain) }
 
-// meet makes peers of the members of both electorates. One that comes back is the
-// peer that it was: sequence numbers go on.
+// meet makes peers of the members of all electorates, and keeps the guests. One that
+// comes back is the peer that it was: sequence numbers go on.
 func (m *Machine) meet() {
 	var names []string
-	for _, r := range []*roll{m.active, m.pending} {
+	for _, r := range []*roll{m.active, m.pending, m.configured} {
 		if r != nil {
 			names = append(names, r.Members...)
 		}
 	}
+	before := m.peers
+	m.peers = slices.DeleteFunc(slices.Clone(before), func(p *peer) bool { return !p.guest || slices.Contains(names, p.name) })
 	slices.Sort(names)
-	var peers []*peer
 	for _, name := range slices.Compact(names) {
 		if name == m.self.member {
 			continue
 		}
 		p := m.known[name]
 		if p == nil {
-			p = &peer{name: name}
+			p = &peer{name: name, sequence: m.forgotten}
 			m.known[name] = p
 		}
-		if m.peer(name) == nil {
+		if !slices.Contains(before, p) {
 			p.queue, p.greet = nil, true
 		}
-		peers = append(peers, p)
+		p.guest = false
+		m.insert(p)
 	}
-	m.peers = peers
 }
 
 // elected reports whether votes grant a lease.
@@ -111,18 +126,18 @@ func serves(active, pending, candidate uint64) bool {
 	return candidate != 0 && (candidate == active || candidate == pending)
 }
 
-// mayServe reports whether this member votes for a peer, and how long a lease
-// its electorate grants. A member that leaves need not know of a shorter Duration
-// to come, and would use a lease for longer than those who stay abstain when they
-// are started.
-func (m *Machine) mayServe(p *peer) (time.Duration, bool) {
+// mayServe reports whether this member votes for the sender of a message, and how
+// long a lease its electorate grants. Who will have no vote, a member that leaves or a
+// guest, need not know of a shorter Duration to come, and would use a lease for longer
+// than those who stay abstain when they are started: so it has to say that it knows.
+func (m *Machine) mayServe(msg *Message) (time.Duration, bool) {
 	switch {
-	case m.active == nil || !m.active.has(m.self.member) || !m.active.has(p.name):
+	case m.active == nil || !m.active.has(m.self.member), m.active.Quorum == None && !m.active.has(msg.From):
 		return 0, false
-	case p.active == m.active.digest:
-		leaves := m.pending != nil && !m.pending.has(p.name)
-		return m.active.Duration, !leaves || m.pending.Duration >= m.active.Duration
-	case m.pending != nil && p.active == m.pending.digest:
+	case msg.Active == m.active.digest:
+		knows := m.pending == nil || m.pending.has(msg.From) || msg.Pending == m.pending.digest
+		return m.active.Duration, knows || m.pending.Duration >= m.active.Duration
+	case m.pending != nil && msg.Active == m.pending.digest:
 		return m.pending.Duration, true
 	}
 	return 0, false
@@ -130,6 +145,10 @@ func (m *Machine) mayServe(p *peer) (time.Duration, bool) {
 
 // agree takes the next step of a change of the electorate, if it is due.
 func (m *Machine) agree() {
+	if m.guest() {
+		m.follow()
+		return
+	}
 	if m.active == nil {
 		m.join()
 	}
@@ -156,7 +175,7 @@ func (m *Machine) agreed() bool {
 	}
 	for _, p := range m.peers {
 		switch {
-		case !p.fresh(m.now, m.duration()):
+		case p.guest || !p.fresh(m.now, m.duration()):
 		case p.active == m.pending.digest && m.pending.has(p.name):
 			return true
 		case p.pending == m.pending.digest && p.settled:
@@ -218,7 +237,7 @@ func (m *Machine) join() {
 	for _, p := range m.peers {
 		r := p.roll(p.active)
 		switch {
-		case !p.fresh(m.now, m.duration()):
+		case p.guest || !p.fresh(m.now, m.duration()):
 		case p.active == m.pending.digest:
 			m.activate(m.pending, nil)
 			return
@@ -263,12 +282,9 @@ func (m *Machine) activate(r, next *roll) {
 	}
 	m.watchQuorum()
 	for _, l := range m.own {
-		switch {
-		case l.holds() && !r.has(m.self.member):
-			m.lose(l, "this member has left the electorate")
-		case l.holds():
+		if l.holds() {
 			m.renew(l)
-		default:
+		} else {
 			m.drop(l, "")
 		}
 	}

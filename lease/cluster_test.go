@@ -25,6 +25,7 @@ type cluster struct {
 	incarnation uint64
 	flying      []packet
 	cut         map[[2]string]bool // from, to
+	guests      int                // how many each knows
 	prepare     func(*lease.Machine)
 	sent        int // messages
 	bytes       int
@@ -71,7 +72,7 @@ func newCluster(t *testing.T, names ...string) *cluster {
 func (c *cluster) start(name string, e lease.Electorate) *node {
 	c.t.Helper()
 	c.incarnation++
-	m, err := lease.New(c.now, lease.Options{Self: name, Incarnation: c.incarnation, Electorate: e})
+	m, err := lease.New(c.now, lease.Options{Self: name, Incarnation: c.incarnation, Electorate: e, Guests: c.guests})
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -17,6 +17,8 @@ const (
 	// maxNames is how many bytes the names of all members take on the wire, with
 	// their lengths: two electorates must fit one message.
 	maxNames = 400
+	// maxName is how many bytes a member's name has at most (RFC 1035 section 2.3.4).
+	maxName = 253
 )
 
 // Quorum is how many votes grant a lease.
@@ -27,7 +29,8 @@ const (
 	// member holds a lease, whatever fails.
 	Majority Quorum = iota
 	// None needs the votes of the members that are heard, so that a site of two
-	// goes on after either is gone. A partition has a holder on either side.
+	// goes on after either is gone. A partition has a holder on either side. Who has
+	// no vote gets none.
 	None
 )
 
@@ -69,8 +72,8 @@ func (e Electorate) Validate() error {
 	total := 0
 	for i, name := range e.Members {
 		switch {
-		case name == "" || len(name) > 253:
-			return fmt.Errorf("member name %q: want 1 to 253 bytes", name)
+		case name == "" || len(name) > maxName:
+			return fmt.Errorf("member name %q: want 1 to %d bytes", name, maxName)
 		case i > 0 && name == e.Members[i-1]:
 			return fmt.Errorf("member %q occurs twice", name)
 		case i > 0 && name < e.Members[i-1]:

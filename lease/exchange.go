@@ -2,16 +2,24 @@ package lease
 
 import (
 	"cmp"
+	"slices"
 	"time"
 )
 
-// Receive takes a message from another member. What comes from strangers, was
-// meant for another process or an earlier one of this member, was seen before,
+// Receive takes a message from another member. Who is in none of the electorates is a
+// guest, if there may be any. What comes from strangers, was meant for another process or an earlier one of this member, was seen before,
 // or comes from a process that has been replaced is counted and ignored.
 func (m *Machine) Receive(now time.Time, msg Message) {
 	m.advance(now)
+	if msg.Incarnation == 0 || msg.From == m.self.member {
+		m.ignored++
+		return
+	}
 	p := m.peer(msg.From)
-	if p == nil || msg.Incarnation == 0 {
+	if p == nil {
+		p = m.welcome(msg.From)
+	}
+	if p == nil {
 		m.ignored++
 		return
 	}
@@ -35,6 +43,9 @@ func (m *Machine) Receive(now time.Time, msg Message) {
 		m.ignored++
 		return
 	}
+	if m.votes(m.self.member) && !m.votes(p.name) && !m.near(p) {
+		p.greet = true // a guest that wants votes has to hear who gives them
+	}
 	p.heard = m.now
 	if msg.Sequence == p.window.top {
 		if p.note(&msg) || !heard {
@@ -54,7 +65,7 @@ func (m *Machine) receiveItem(p *peer, msg *Message, it Item) {
 	case msg.Receiver == identity(m.self.member, 0):
 		m.ignored++ // not before both know which process the other is
 	case it.Kind == Prepare || it.Kind == Propose:
-		m.vote(p, it)
+		m.vote(p, msg, it)
 	case it.Kind == Promise || it.Kind == Accept || it.Kind == Refuse:
 		m.answer(p, it)
 	case it.Kind == Release:
@@ -63,23 +74,36 @@ func (m *Machine) receiveItem(p *peer, msg *Message, it Item) {
 }
 
 func (m *Machine) receiveStand(p *peer, msg *Message, it Item) {
+	before := p.stands[it.Lease]
 	if !p.noteStand(m.now, m.duration(), msg.Sequence, it) {
 		return
 	}
 	l, s := m.leases[it.Lease], p.stands[it.Lease]
+	if before == nil && s != nil && !(m.votes(m.self.member) && m.votes(p.name)) {
+		p.greet = true // it may not have heard of us for a while
+	}
 	if l != nil && l.candidate != nil && s != nil {
+		m.watch(l, p, s)
 		m.settle(l, p, s)
 	}
 }
 
+// watch has a member that grants nothing know of a lease what those know who do: a
+// peer holds it that says so.
+func (m *Machine) watch(l *lease, p *peer, s *stand) {
+	if s.epoch != 0 && m.guest() {
+		l.see(m.now, ballot{s.epoch, owner{p.name, p.incarnation}}, m.duration())
+	}
+}
+
 // vote answers a candidate's question.
-func (m *Machine) vote(p *peer, it Item) {
+func (m *Machine) vote(p *peer, msg *Message, it Item) {
 	if !m.see(it.Counter) {
 		m.ignored++
 		return
 	}
 	v := verdict{}
-	d, may := m.mayServe(p)
+	d, may := m.mayServe(msg)
 	switch {
 	case !may:
 		v.remaining = m.duration() / 3
@@ -131,10 +155,8 @@ func (m *Machine) see(counter uint64) bool {
 
 // peer returns the peer of that name, nil if it is none.
 func (m *Machine) peer(name string) *peer {
-	for _, p := range m.peers {
-		if p.name == name {
-			return p
-		}
+	if at, found := slices.BinarySearchFunc(m.peers, name, byName); found {
+		return m.peers[at]
 	}
 	return nil
 }
@@ -187,7 +209,7 @@ func (m *Machine) Take() ([]Outgoing, []Event) {
 func (m *Machine) pack(out []Outgoing, p *peer) []Outgoing {
 	items := p.queue
 	var describe []Electorate
-	if p.introduce || p.greet {
+	if (p.introduce || p.greet) && m.votes(m.self.member) {
 		for _, r := range []*roll{m.active, m.pending} {
 			if r != nil {
 				describe = append(describe, r.Electorate)

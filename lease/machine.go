@@ -1,18 +1,21 @@
 package lease
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
 // Options are what a machine needs to know.
 type Options struct {
-	Self        string     // this member's name
-	Incarnation uint64     // differs with every start of this member, and should grow; never 0
-	Electorate  Electorate // with Self among its members
+	Self        string // this member's name
+	Incarnation uint64 // differs with every start of this member, and should grow; never 0
+	// Electorate is who votes. If Self is not among its members, this one has no vote
+	// and follows those that have, whatever they use by then.
+	Electorate Electorate
+	Guests     int // how many members without a vote may be known at a time, 0: none
 }
 
 // Candidacy is the wish to hold a lease.
@@ -31,18 +34,22 @@ type Machine struct {
 	next    time.Time // nothing is due before; zero: nothing at all
 	started time.Time
 
-	active  *roll // nil until the others agree
-	pending *roll // the one to take when all agree, nil if there is none
+	configured *roll // by the caller
+	active     *roll // nil until the others agree
+	pending    *roll // the one to take when all agree, nil if there is none
 	// abstain is when this member begins to vote, and settled when no vote of it
 	// serves a candidate of an electorate before the active one any more.
 	abstain, settled time.Time
 	problem          string // why there is no active electorate
 
-	known    map[string]*peer // all that ever were peers
-	peers    []*peer          // members of either electorate but this one, sorted
-	canWin   bool             // enough members are heard
-	canSince time.Time        // since when
-	helloAt  time.Time        // when all peers are told everything again
+	known     map[string]*peer // all that ever were peers, but for guests that were forgotten
+	peers     []*peer          // members of any of the electorates but this one, and guests, sorted
+	maxGuests int
+	forgotten uint64    // the greatest sequence number of a message to a forgotten guest
+	canWin    bool      // enough members are heard
+	canSince  time.Time // since when
+	helloAt   time.Time // when peers are told everything again
+	hellos    uint64
 
 	leases  map[uint64]*lease
 	own     []*lease // those with a candidate, in the order they became known
@@ -68,17 +75,19 @@ func New(now time.Time, o Options) (*Machine, error) {
 	if err := o.Electorate.Validate(); err != nil {
 		return nil, err
 	}
-	if !o.Electorate.has(o.Self) {
-		return nil, fmt.Errorf("%q is not a member of the electorate (%s): add it, or correct this node's name",
-			o.Self, strings.Join(o.Electorate.Members, ", "))
+	if o.Self == "" || len(o.Self) > maxName {
+		return nil, fmt.Errorf("this member's name, %q: want 1 to %d bytes", o.Self, maxName)
 	}
 	m := &Machine{
-		self: owner{o.Self, o.Incarnation}, now: now, started: now, pending: newRoll(o.Electorate),
-		known: map[string]*peer{}, leases: map[uint64]*lease{}, helloAt: now,
+		self: owner{o.Self, o.Incarnation}, now: now, started: now, configured: newRoll(o.Electorate),
+		known: map[string]*peer{}, maxGuests: o.Guests, leases: map[uint64]*lease{}, helloAt: now,
+	}
+	if !m.guest() {
+		m.pending = m.configured
 	}
 	m.refuseVotesFor(o.Electorate.Duration)
 	m.meet()
-	if o.Electorate.Quorum == None {
+	if o.Electorate.Quorum == None && !m.guest() {
 		m.active, m.pending = m.pending, nil // whoever is alone goes on alone
 	}
 	m.agree()
@@ -179,8 +188,8 @@ func (m *Machine) lease(id uint64, limit int) *lease {
 	return l
 }
 
-// forgetIdle drops leases that nobody has asked for in two Durations, and
-// candidacies that have not been repeated.
+// forgetIdle drops leases that nobody has asked for in two Durations, candidacies
+// that have not been repeated, and guests that are gone.
 func (m *Machine) forgetIdle() {
 	for id, l := range m.leases {
 		if l.candidate == nil && !m.now.Before(l.expires) && m.now.Sub(l.touched) > 2*m.duration() {
@@ -194,6 +203,7 @@ func (m *Machine) forgetIdle() {
 			}
 		}
 	}
+	m.forgetGuests(func(p *peer) bool { return m.now.Sub(p.present()) > guestMemory })
 }
 
 // duration is that of the electorate in use, or of the one to come if that is
@@ -205,10 +215,5 @@ func (m *Machine) duration() time.Duration {
 	return m.current().Duration
 }
 
-// current is the electorate in use, or else the one to come.
-func (m *Machine) current() *roll {
-	if m.active != nil {
-		return m.active
-	}
-	return m.pending
-}
+// current is the electorate in use, or else the one to come, or else the configured one.
+func (m *Machine) current() *roll { return cmp.Or(m.active, m.pending, m.configured) }

@@ -213,7 +213,7 @@ func TestNewRefuses(t *testing.T) {
 	long := electorate(strings.Repeat("x", 300) + " y")
 	for want, o := range map[string]lease.Options{
 		"incarnation 0":    {Self: "m1", Electorate: good},
-		`"m3" is not a`:    {Self: "m3", Incarnation: 1, Electorate: good},
+		"this member's na": {Self: strings.Repeat("x", 254), Incarnation: 1, Electorate: good},
 		"not sorted":       {Self: "b", Incarnation: 1, Electorate: lease.Electorate{Members: []string{"b", "a"}, Duration: duration}},
 		"want 20ms to 1m":  {Self: "m1", Incarnation: 1, Electorate: lease.Electorate{Members: []string{"m1"}}},
 		"want 1 to 253":    {Self: "y", Incarnation: 1, Electorate: long},

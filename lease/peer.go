@@ -9,8 +9,10 @@ const maxLeases = 4096
 // peer is what this member knows of another one.
 type peer struct {
 	name        string
+	guest       bool   // it has no vote
 	incarnation uint64 // 0: never heard
 	heard       time.Time
+	met         time.Time // the caller last said that it is there
 	window      window
 
 	// What its latest message said.
@@ -38,7 +40,10 @@ type stand struct {
 
 // begin forgets what an earlier process of the peer has said.
 func (p *peer) begin(incarnation uint64) {
-	*p = peer{name: p.name, incarnation: incarnation, sequence: p.sequence, introduced: p.introduced, greet: true}
+	*p = peer{
+		name: p.name, guest: p.guest, incarnation: incarnation, met: p.met,
+		sequence: p.sequence, introduced: p.introduced, greet: true,
+	}
 }
 
 // note takes what a message says about its sender, and reports whether it is news.

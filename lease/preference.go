@@ -63,9 +63,6 @@ func (m *Machine) successor(l *lease) string {
 // rivals calls f for every other member that stands for the lease.
 func (m *Machine) rivals(l *lease, f func(*peer, *stand)) {
 	for _, p := range m.peers {
-		if m.active == nil || !m.active.has(p.name) {
-			continue
-		}
 		if s := p.candidacy(m.now, m.duration(), l.id); s != nil {
 			f(p, s)
 		}

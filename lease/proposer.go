@@ -27,8 +27,9 @@ type candidate struct {
 
 	phase   phase
 	ballot  ballot
-	round   uint64    // of proposals; answers to earlier ones do not count
-	begun   time.Time // the phase: for a round, before it was sent
+	round   uint64        // of proposals; answers to earlier ones do not count
+	begun   time.Time     // the phase: for a round, before it was sent
+	term    time.Duration // the shortest lease that was to come whenever the round was sent
 	resend  time.Time
 	votes   []string // that the phase has got
 	backers []string // whose votes granted the last renewal
@@ -66,11 +67,7 @@ func (m *Machine) bid(l *lease) {
 	l.ballot = ballot{m.highest, m.self}
 	m.enter(l, preparing)
 	m.ask(l)
-	v := verdict{remaining: m.abstain.Sub(m.now)}
-	if !m.abstaining() {
-		v = l.prepare(m.now, l.ballot)
-	}
-	m.count(l, m.self.member, v)
+	m.voteForSelf(l, func() verdict { return l.prepare(m.now, l.ballot) })
 }
 
 // propose asks for the lease, or for its renewal: the ballot stays prepared, and
@@ -80,11 +77,18 @@ func (m *Machine) propose(l *lease) {
 	l.round++
 	m.enter(l, proposing)
 	m.ask(l)
-	v := verdict{remaining: m.abstain.Sub(m.now)}
-	if !m.abstaining() {
-		v = l.acceptor.propose(m.now, l.ballot, m.active.Duration)
+	m.voteForSelf(l, func() verdict { return l.acceptor.propose(m.now, l.ballot, m.active.Duration) })
+}
+
+// voteForSelf is this member's own verdict on its question, if it has a vote.
+func (m *Machine) voteForSelf(l *lease, ask func() verdict) {
+	switch {
+	case !m.active.has(m.self.member):
+	case m.abstaining():
+		m.count(l, m.self.member, verdict{remaining: m.abstain.Sub(m.now)})
+	default:
+		m.count(l, m.self.member, ask())
 	}
-	m.count(l, m.self.member, v)
 }
 
 func (m *Machine) enter(l *lease, p phase) {
@@ -93,6 +97,7 @@ func (m *Machine) enter(l *lease, p phase) {
 	}
 	l.phase, l.begun, l.resend = p, m.now, m.now.Add(m.duration()/12)
 	l.votes, l.refusals, l.outbid = l.votes[:0], l.refusals[:0], false
+	l.term = maxDuration
 	m.wake(l.resend)
 }
 
@@ -105,6 +110,7 @@ func (m *Machine) ask(l *lease) {
 	case idle:
 		return
 	}
+	l.term = min(l.term, m.duration())
 	for _, p := range m.peers {
 		if m.active.has(p.name) && !slices.Contains(l.votes, p.name) {
 			m.send(p, it)
@@ -205,7 +211,7 @@ func (m *Machine) hopeless(l *lease) (again time.Time, yes bool) {
 
 // grant makes this member the holder, if the round was not too slow for that.
 func (m *Machine) grant(l *lease) {
-	d := m.duration()
+	d := min(l.term, m.duration())
 	until := l.begun.Add(d - d/50) // both clocks may be off by 1 %
 	giveUp := until.Add(-d / 10)
 	if !m.now.Before(giveUp) {
@@ -248,7 +254,9 @@ func (m *Machine) drop(l *lease, successor string) {
 	if l.phase == proposing || l.phase == granted || l.holds() {
 		l.acceptor.release(m.now, l.ballot, successor)
 		for _, p := range m.peers {
-			m.send(p, Item{Kind: Release, Lease: l.id, Counter: l.ballot.counter, To: successor})
+			if !p.guest || p.stands[l.id] != nil {
+				m.send(p, Item{Kind: Release, Lease: l.id, Counter: l.ballot.counter, To: successor})
+			}
 		}
 	}
 	l.phase, l.until, l.epoch = idle, time.Time{}, 0

@@ -14,7 +14,8 @@ type Status struct {
 	Active      *Electorate // nil while there is none
 	Pending     *Electorate // waits for all members to agree, nil if there is none
 	Abstaining  time.Time   // until when this member does not vote, zero if it does
-	Problem     string      // why this member neither votes nor bids, empty if it does
+	Problem     string      // why this member neither votes nor bids, or has no vote yet; empty if all is well
+	Lag         string      // that this member, which has no vote, was configured with another electorate than the voters use; else empty
 	Leases      []LeaseStatus
 	Members     []MemberStatus // sorted by name
 	Ignored     uint64         // messages and parts of messages that were not taken
@@ -51,13 +52,17 @@ func (m *Machine) Status(now time.Time) Status {
 	m.advance(now)
 	s := Status{
 		Self: m.self.member, Incarnation: m.self.incarnation, Active: m.active.describe(), Pending: m.pending.describe(),
-		Problem: m.problem, Ignored: m.ignored,
+		Problem: m.problem, Lag: m.lag(), Ignored: m.ignored,
 	}
-	if m.abstaining() {
-		s.Abstaining = m.abstain
-	}
-	if m.active != nil && !m.active.has(m.self.member) {
+	switch {
+	case m.guest() && m.active == nil:
+		s.Problem = "no voter has been heard yet: of " + strings.Join(m.configured.Members, ", ")
+	case m.guest():
+	case m.active != nil && !m.active.has(m.self.member):
 		s.Problem = fmt.Sprintf("this member is not in the electorate in use, %s", m.active)
+	}
+	if m.abstaining() && !m.guest() {
+		s.Abstaining = m.abstain
 	}
 	for _, l := range m.own {
 		s.Leases = append(s.Leases, m.leaseStatus(l))
@@ -80,7 +85,7 @@ func (m *Machine) Members(now time.Time) []MemberStatus {
 func (m *Machine) members() []MemberStatus {
 	all := []MemberStatus{{
 		Name: m.self.member, Voter: m.current().has(m.self.member), Heard: m.now, Incarnation: m.self.incarnation,
-		Active: m.active.sum(), Pending: m.pending.sum(), Abstaining: m.abstaining(),
+		Active: m.active.sum(), Pending: m.pending.sum(), Abstaining: m.abstaining() && !m.guest(),
 	}}
 	for _, p := range m.peers {
 		all = append(all, m.memberStatus(p))
@@ -92,10 +97,8 @@ func (m *Machine) members() []MemberStatus {
 // Lease describes one lease, as Status does all.
 func (m *Machine) Lease(now time.Time, name string) LeaseStatus {
 	m.advance(now)
-	for _, l := range m.own {
-		if l.Lease == name {
-			return m.leaseStatus(l)
-		}
+	if l := m.leases[ID(name)]; l != nil && l.candidate != nil && l.Lease == name {
+		return m.leaseStatus(l)
 	}
 	return LeaseStatus{Lease: name, Needed: m.current().needed(m.within()), Why: m.why(false)}
 }
@@ -133,15 +136,17 @@ func (m *Machine) leaseStatus(l *lease) LeaseStatus {
 func (m *Machine) why(standing bool) string {
 	heard := m.audible()
 	switch {
+	case m.active == nil && m.guest():
+		return "no voter has been heard yet"
 	case m.active == nil:
 		return m.problem
-	case !m.active.has(m.self.member):
-		return "this member is not in the electorate and cannot tell"
+	case m.active.Quorum == None && !m.active.has(m.self.member):
+		return "without a quorum only those hold leases that have a vote"
 	case m.active.Quorum == Majority && len(heard) < m.active.majority():
 		return fmt.Sprintf("no quorum: of %d members %d are heard, and %d needed", len(m.active.Members), len(heard), m.active.majority())
 	case !standing:
 		return "no member stands for it: none is healthy, or all are drained"
-	case m.abstaining():
+	case m.abstaining() && m.active.has(m.self.member):
 		return fmt.Sprintf("started lately: no vote from here for %v", m.abstain.Sub(m.now).Round(time.Millisecond))
 	}
 	return "being elected"

@@ -24,10 +24,15 @@ func (m *Machine) Tick(now time.Time) {
 	}
 }
 
-// hello tells all peers everything, which is due every third of a Duration, and
-// does what is worth a look as often.
+// hello tells the peers everything, which is due every third of a Duration, and
+// does what is worth a look as often. Those who have nothing to tell each other do so
+// less often.
 func (m *Machine) hello() {
-	m.greetAll()
+	m.helloAt = m.now.Add(m.duration() / 3)
+	m.hellos++
+	for _, p := range m.peers {
+		p.greet = p.greet || m.hellos%farHellos == 1 || m.near(p)
+	}
 	m.forgetIdle()
 	for _, l := range m.own {
 		m.considerYield(l)
@@ -43,22 +48,37 @@ func (m *Machine) greetAll() {
 
 // watchQuorum notes whether enough members are heard to win an election.
 func (m *Machine) watchQuorum() {
-	could := m.active != nil && m.active.has(m.self.member) &&
-		(m.active.Quorum == None || len(m.audible()) >= m.active.majority())
+	could := m.electable()
 	if could && !m.canWin {
 		m.canSince = m.now
-		m.greetAll() // the candidacies count from now on
+		if m.candidate() {
+			m.greetAll() // the candidacies count from now on
+		}
 	}
 	m.canWin = could
 }
 
+// electable reports whether enough members are heard.
+func (m *Machine) electable() bool {
+	switch {
+	case m.active == nil:
+		return false
+	case m.active.Quorum == None:
+		return m.active.has(m.self.member)
+	}
+	return len(m.audible()) >= m.active.majority()
+}
+
 // audible lists the members of the active electorate that might vote for this
-// one, this one included.
+// one, this one included if it has a vote.
 func (m *Machine) audible() []string {
 	if m.active == nil {
 		return nil
 	}
-	names := []string{m.self.member}
+	var names []string
+	if m.active.has(m.self.member) {
+		names = append(names, m.self.member)
+	}
 	for _, p := range m.peers {
 		if m.active.has(p.name) && p.fresh(m.now, m.duration()) &&
 			serves(p.active, p.pending, m.active.digest) {
@@ -120,9 +140,10 @@ func (m *Machine) renew(l *lease) {
 	}
 }
 
-// awaitTurn bids once the lease is free and those preferred have had their turn.
+// awaitTurn bids once the lease is free and those preferred have had their turn. A new
+// candidate first lets others, that may have begun at the same time, tell so.
 func (m *Machine) awaitTurn(l *lease) {
-	free := later(later(l.expires, l.after), later(l.since, m.canSince))
+	free := later(later(l.expires, l.after), later(l.since, m.canSince).Add(m.duration()/20))
 	if m.now.Before(free) {
 		m.wake(free)
 		return

@@ -21,7 +21,7 @@ func (a *admin) install(w *world) {
 	if w.variant.noQuorum {
 		a.target.Quorum = lease.None
 	}
-	for _, n := range w.nodes[:w.set.voters] {
+	for _, n := range slices.Concat(w.nodes[:w.set.voters], w.nodes[firstWorker:firstWorker+w.set.workers]) {
 		n.file, n.installed = a.target, true
 		w.after(w.between(0, w.set.lease/2), n.start)
 	}
@@ -60,7 +60,7 @@ func (a *admin) change(w *world, rng *rand.Rand) {
 	w.figures.changes++
 	for _, n := range w.nodes {
 		switch was, is := slices.Contains(old, n.name), slices.Contains(e.Members, n.name); {
-		case is:
+		case is, n.worker() && n.installed && rng.IntN(2) == 0: // or it lags behind
 			w.after(between(rng, 0, 2*w.set.lease), n.reload)
 		case was && rng.IntN(2) == 0: // it is switched off, sooner or later
 			w.after(between(rng, 0, 6*w.set.lease), n.remove)
@@ -92,7 +92,7 @@ func (a *admin) settled(w *world) bool {
 // reload has a node run with the electorate wanted by now.
 func (n *node) reload() {
 	e := n.w.admin.target
-	if !slices.Contains(e.Members, n.name) {
+	if !slices.Contains(e.Members, n.name) && !(n.worker() && n.installed) {
 		return
 	}
 	n.file, n.installed = e, true
@@ -119,11 +119,19 @@ func (p *process) reconfigure(tries int) {
 	}
 }
 
-// remove switches a node off unless it is a member.
+// remove switches a node off unless it is a member. A worker that was one, and does
+// not know yet that it is no more, starts with the new file.
 func (n *node) remove() {
-	if n.installed && !slices.Contains(n.w.admin.target.Members, n.name) {
+	e := n.w.admin.target
+	switch {
+	case !n.installed || slices.Contains(e.Members, n.name):
+	case !n.worker():
 		n.powerLoss()
 		n.installed = false
+	case slices.Contains(n.file.Members, n.name):
+		n.powerLoss()
+		n.file = e
+		n.w.after(0, n.start)
 	}
 }
 

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/herald-vip/herald/lease"
@@ -46,7 +47,10 @@ func (w *world) soothe() {
 	w.net.seen = seen
 	for _, n := range w.nodes {
 		n.remove()
-		n.reload()
+		if slices.Contains(w.admin.target.Members, n.name) || w.chance(0.5) {
+			n.reload()
+		}
+		n.start() // with an old file, if it is a worker
 		clear(n.unsound)
 		if p := n.proc; p != nil {
 			p.until = w.now
@@ -95,7 +99,7 @@ func (w *world) recovered(l *ledger, began instant) (took time.Duration, yes boo
 // preferred demands that no candidate should have preempted the holder.
 func (w *world) preferred(v int) {
 	holder := w.check.answers[v].at(w.now)
-	for _, n := range w.admin.members(w) {
+	for _, n := range w.running() {
 		if c := n.want[v]; holder >= 0 && c.Preempt && c.Priority > w.nodes[holder].want[v].Priority {
 			w.fail("preempt", "%s holds vip%d, %s should", w.nodes[holder].name, v, n.name)
 		}
@@ -137,13 +141,19 @@ func (w *world) bystander(rng *rand.Rand) {
 	}
 }
 
+// running are the nodes that stand, with or without a vote.
+func (w *world) running() []*node {
+	return slices.DeleteFunc(slices.Clone(w.nodes), func(n *node) bool { return !n.installed })
+}
+
 // idle is a member that holds nothing and is not needed for a majority.
 func (w *world) idle() *node {
-	members := w.admin.members(w)
-	if len(members) < 3 {
+	if len(w.admin.members(w)) < 3 {
 		return nil
 	}
-	for _, n := range members {
+	running := w.running()
+	w.rng.Shuffle(len(running), func(i, j int) { running[i], running[j] = running[j], running[i] })
+	for _, n := range running {
 		holds := false
 		for v := range w.set.vips {
 			holds = holds || w.check.answers[v].at(w.now) == n.index

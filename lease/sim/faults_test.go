@@ -9,12 +9,17 @@ import (
 	"github.com/herald-vip/herald/lease"
 )
 
-// pool is every node there may be; the first three or five vote at the start.
-var pool = []string{"m1", "m2", "m3", "m4", "m5", "m6", "m7"}
+// pool is every node there may be; the first three or five vote at the start. The
+// workers, which are the last, have no vote unless the admin gives them one.
+var pool = []string{"m1", "m2", "m3", "m4", "m5", "m6", "m7", "w1", "w2", "w3"}
+
+// firstWorker is where the workers begin.
+const firstWorker = 7
 
 // A setting is what does not change within a schedule.
 type setting struct {
 	voters        int
+	workers       int
 	lease         time.Duration
 	vips          []string
 	candidacies   [][]lease.Candidacy // per node, per VIP
@@ -54,9 +59,10 @@ func newSetting(rng *rand.Rand, v variant) setting {
 		drift:   10_000 + v.extraDrift,
 		strike:  []float64{0, 0.002, 0.01}[rng.IntN(3)],
 		faults:  6 + rng.IntN(24),
+		workers: rng.IntN(len(pool) - firstWorker + 1),
 	}
 	if v.quorum == lease.None {
-		s.voters = 2
+		s.voters, s.workers = 2, 0
 	}
 	if rng.IntN(2) == 0 {
 		s.weather = badWeather(rng, 0.1)
@@ -135,6 +141,10 @@ var faults = []fault{
 		for range 1 + rng.IntN(40) {
 			w.after(between(rng, 0, w.set.lease/2), func() { w.replay(rng) })
 		}
+	}},
+	{"no gossip", 2, func(w *world, rng *rand.Rand) {
+		w.net.silent++
+		w.after(between(rng, w.set.lease, 6*w.set.lease), func() { w.net.silent-- })
 	}},
 	{"change of members", 4, func(w *world, rng *rand.Rand) { w.admin.change(w, rng) }},
 }

@@ -9,7 +9,7 @@ import (
 // Figures are what schedules came to.
 type figures struct {
 	incarnations, messages, lost, replays, strikes, changes,
-	grants, losses, yields, opens, disarmed uint64
+	grants, guests, losses, yields, opens, disarmed uint64
 	events                       int
 	faults                       [20]int // as in the list of faults
 	recovery, takeover, handover worst
@@ -40,6 +40,7 @@ func (f *figures) add(o figures) {
 	f.strikes += o.strikes
 	f.changes += o.changes
 	f.grants += o.grants
+	f.guests += o.guests
 	f.losses += o.losses
 	f.yields += o.yields
 	f.opens += o.opens
@@ -59,8 +60,8 @@ func (f figures) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d events, %d messages, %d lost, %d replayed, %d incarnations, %d changes of members\n",
 		f.events, f.messages, f.lost, f.replays, f.incarnations, f.changes)
-	fmt.Fprintf(&b, "grants and renewals %d, lost leases %d, yields %d, openings %d (%d too late)\n",
-		f.grants, f.losses, f.yields, f.opens, f.disarmed)
+	fmt.Fprintf(&b, "grants and renewals %d (%d without a vote), lost leases %d, yields %d, openings %d (%d too late)\n",
+		f.grants, f.guests, f.losses, f.yields, f.opens, f.disarmed)
 	for i, fault := range faults {
 		fmt.Fprintf(&b, "%s %d, ", fault.name, f.faults[i])
 	}

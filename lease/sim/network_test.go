@@ -12,6 +12,8 @@ import (
 type network struct {
 	cuts [][]int  // [from][to]: how many faults sever that direction
 	seen []packet // all that was ever sent: what an attacker has recorded
+	// silent is how many faults keep nodes from learning by gossip who is there.
+	silent int
 	weather
 }
 
@@ -81,6 +83,21 @@ func (w *world) send(from int, out lease.Outgoing) {
 		}
 		w.after(w.transit(), func() { w.nodes[to].receive(data) })
 	}
+}
+
+// gossip tells a process, again and again, which nodes are there, or were.
+func (p *process) gossip() {
+	w := p.w
+	p.after(w.between(0, 2*w.set.lease), func() {
+		for i, n := range w.nodes {
+			reached := w.net.silent == 0 && w.net.cuts[i][p.index] == 0 && w.net.cuts[p.index][i] == 0
+			if i != p.index && (reached && n.proc != nil || w.chance(0.01)) {
+				p.machine.Meet(p.now(), n.name)
+			}
+		}
+		p.flush()
+		p.gossip()
+	})
 }
 
 // transit draws how long a message takes.

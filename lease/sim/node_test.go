@@ -23,6 +23,9 @@ type node struct {
 	installed bool              // it is to run
 }
 
+// worker tells whether the node is one of those that run without a vote, too.
+func (n *node) worker() bool { return n.index >= firstWorker }
+
 func (n *node) now() time.Time { return n.clock.read(n.w.now) }
 
 // start runs the process anew, with an incarnation of its own.
@@ -43,7 +46,7 @@ func (n *node) start() {
 	if w.variant.noAbstain {
 		began = began.Add(-10 * w.set.lease)
 	}
-	m, err := lease.New(began, lease.Options{Self: n.name, Incarnation: w.figures.incarnations, Electorate: n.file})
+	m, err := lease.New(began, lease.Options{Self: n.name, Incarnation: w.figures.incarnations, Electorate: n.file, Guests: len(pool)})
 	if err != nil {
 		w.fail("start", "%s: %v", n.name, err)
 		return
@@ -61,6 +64,7 @@ func (n *node) start() {
 		})
 	}
 	p.flush()
+	p.gossip()
 	p.speaker.work()
 }
 

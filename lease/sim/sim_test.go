@@ -94,7 +94,7 @@ func TestDeterministic(t *testing.T) {
 // simulate runs the schedule of a seed, but for the faults to skip.
 func simulate(seed uint64, v variant, skip map[int]bool, tr *trace) *world {
 	w := newWorld(seed, v, tr)
-	w.log("", "%d voters, lease %v, %d VIPs, delay %v to %v, latency %v", w.set.voters, w.set.lease, len(w.set.vips),
+	w.log("", "%d voters, %d workers, lease %v, %d VIPs, delay %v to %v, latency %v", w.set.voters, w.set.workers, w.set.lease, len(w.set.vips),
 		w.set.delay, w.set.delay+w.set.jitter, w.set.latency)
 	w.plan(skip)
 	w.admin.install(w)

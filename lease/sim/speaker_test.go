@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"time"
 
 	"github.com/herald-vip/herald/lease"
@@ -33,6 +34,9 @@ func (s *speaker) observe(e lease.Event) {
 		v, now := vipOf(e.Lease), s.now()
 		w.log(s.name, "granted vip%d epoch %d for %v", v, e.Epoch, e.Until.Sub(now))
 		w.figures.grants++
+		if active, _ := s.machine.Electorates(); !slices.Contains(active.Members, s.name) {
+			w.figures.guests++
+		}
 		if other := w.check.claim(v, s.index, w.now, s.clock.when(e.Until)); other >= 0 && w.exclusive() && w.variant.watchesHolds() {
 			w.fail("two hold", "%s is granted vip%d, which %s holds", s.name, v, w.nodes[other].name)
 		}
