@@ -90,3 +90,35 @@ func FuzzScript(f *testing.F) {
 		}
 	})
 }
+
+// Whatever is taken for MetalLB's resources, it is converted honestly or refused, and twice the same.
+func FuzzMetalLB(f *testing.F) {
+	for _, file := range inputsOf(f, "metallb") {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(data))
+	}
+	f.Add("spec: &a {spec: *a}")
+	f.Add("kind: IPAddressPool\nspec: {addresses: [1.2.3.4/0, ::/0, 1-2, 10.0.0.9-10.0.0.1]}")
+	f.Add("kind: ConfigMap\ndata: {config: \"peers: [{my-asn: x}]\\naddress-pools: [[]]\"}")
+	f.Add("kind: BGPPeer\nspec: {peerAddress: fe80::1, myASN: 4294967295, bfdProfile: x, holdTime: -1s}")
+	f.Fuzz(func(t *testing.T, input string) {
+		files := []File{{"f", []byte(input)}}
+		r, err := MetalLB(files, Options{File: "f"})
+		if err != nil {
+			if strings.ContainsAny(err.Error(), "\n\r") {
+				t.Errorf("an error of several lines: %q", err)
+			}
+			return
+		}
+		if !strings.Contains(input, "s3cret") { // it may be a name here
+			honest(t, r)
+		}
+		again, err := MetalLB(files, Options{File: "f"})
+		if err != nil || cmp.Diff(r, again) != "" {
+			t.Errorf("the same input becomes something else the second time: %v\n%s", err, cmp.Diff(r, again))
+		}
+	})
+}

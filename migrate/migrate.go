@@ -1,7 +1,7 @@
 // Package migrate turns the configuration of what announced a VIP before into
-// Herald's: kube-vip's manifests and keepalived's files.
+// Herald's: kube-vip's manifests, keepalived's files and MetalLB's resources.
 //
-// Both converters are pure: bytes in, a configuration and notes out. What has no
+// All converters are pure: bytes in, a configuration and notes out. What has no
 // counterpart is noted with its line, never dropped in silence; what only a human
 // can know is left open, marked FILL IN, and never made up. What is written has
 // been judged by package config, so that Herald refuses nothing in it that was
@@ -23,6 +23,9 @@ import (
 // GossipPort is the port of election members unless another is given.
 const GossipPort = 7946
 
+// DefaultNamespace is where Herald runs if it announces Services.
+const DefaultNamespace = "herald-system"
+
 // Bounds on what is read and said.
 const (
 	maxFileSize = 1 << 20
@@ -40,6 +43,11 @@ type Options struct {
 	KeyFile string
 	// ConfigID selects the lines of keepalived.conf that begin with @: those for this identifier.
 	ConfigID string
+	// Class is what MetalLB was told by --lb-class, if it was.
+	Class string
+	// Namespace is the one that Herald runs in where it announces Services, by
+	// default DefaultNamespace.
+	Namespace string
 }
 
 // Result is what became of a file.
@@ -48,6 +56,8 @@ type Result struct {
 	Config []byte
 	// Notes are what a human has to know or do, in the order of the input's lines.
 	Notes []Note
+	// Commands give Services Herald's annotations, from MetalLB's; each is a line for a shell.
+	Commands []string
 }
 
 // Complete reports whether nothing is left to be done by hand.
@@ -145,19 +155,24 @@ func text(data []byte) (string, error) {
 	return strings.ReplaceAll(string(data), "\r\n", "\n"), nil
 }
 
-// shown is s for a note or comment: one line, without control characters, not endless.
+// shown is s for a note or comment: printable, and not endless.
 func shown(s string) string {
 	const limit = 80
-	s = strings.Map(func(r rune) rune {
+	s = printable(s)
+	if runes := []rune(s); len(runes) > limit {
+		s = string(runes[:limit]) + "…"
+	}
+	return s
+}
+
+// printable is s on one line, without control characters.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || r == '\ufeff' || r == utf8.RuneError {
 			return ' '
 		}
 		return r
 	}, s)
-	if runes := []rune(s); len(runes) > limit {
-		s = string(runes[:limit]) + "…"
-	}
-	return s
 }
 
 // dnsName is s as Herald names VIPs, checks and nodes: lower-case letters and digits with '-' and '.' between; otherwise if nothing is left of it.

@@ -22,7 +22,7 @@ func TestManualHasTheTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	doc := string(data)
-	for name, table := range map[string]string{"kube-vip": kubeVIPManual(), "keepalived": keepalivedManual()} {
+	for name, table := range map[string]string{"kube-vip": kubeVIPManual(), "keepalived": keepalivedManual(), "MetalLB": metalLBManual()} {
 		begin := "<!-- The table of " + name + " is written by go test ./migrate -update. -->\n"
 		before, rest, ok := strings.Cut(doc, begin)
 		old, after, ok2 := strings.Cut(rest, "<!-- end -->")

@@ -25,14 +25,26 @@ func (d *draft) yaml(tool string) []byte {
 	w := &writer{draft: d}
 	w.remark(fmt.Sprintf("From %s by herald migrate %s. Look at the comments, fill in what is left open,", shown(d.file), tool),
 		"then: herald validate --config FILE")
+	w.file()
+	return []byte(w.String())
+}
+
+// file writes the whole configuration.
+func (w *writer) file() {
+	d := w.draft
 	w.field("", "apiVersion", d.APIVersion)
 	w.field("", "kind", d.Kind)
 	w.field("", "nodeName", scalar(d.NodeName))
-	w.section("vips", func() {
-		for i := range d.VIPs {
-			w.vip(fmt.Sprintf("vips[%d]", i), &d.VIPs[i])
-		}
-	})
+	if d.Services != nil {
+		w.services(d.Services)
+	}
+	if len(d.VIPs) > 0 {
+		w.section("vips", func() {
+			for i := range d.VIPs {
+				w.vip(fmt.Sprintf("vips[%d]", i), &d.VIPs[i])
+			}
+		})
+	}
 	if len(d.Checks) > 0 {
 		w.section("checks", func() {
 			for i := range d.Checks {
@@ -52,7 +64,19 @@ func (d *draft) yaml(tool string) []byte {
 	if d.Metrics.Listen != "" {
 		w.block("metrics", func() { w.field("metrics", "listen", scalar(d.Metrics.Listen)) })
 	}
-	return []byte(w.String())
+}
+
+// services writes the section of Services. Those that have a class of their own
+// are not those without one.
+func (w *writer) services(s *config.Services) {
+	if s.LoadBalancerClass == "" {
+		w.field("", "services", "{}")
+		return
+	}
+	w.block("services", func() {
+		w.field("services", "loadBalancerClass", scalar(s.LoadBalancerClass))
+		w.field("services", "defaultClass", "false")
+	})
 }
 
 func (w *writer) vip(path string, v *config.VIP) {
@@ -183,6 +207,10 @@ func (w *writer) list(path string, fields func()) {
 	w.depth++
 	fields()
 	w.depth--
+	if w.item { // none was written
+		w.item = false
+		w.line("- {}")
+	}
 }
 
 func (w *writer) remark(lines ...string) {

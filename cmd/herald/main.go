@@ -35,7 +35,7 @@ type commands struct {
 	Undrain  undrainCommand  `cmd:"" help:"Announce again after a drain."`
 	Probe    probeCommand    `cmd:"" help:"Connect to an address every few milliseconds and report outages."`
 	Keygen   keygenCommand   `cmd:"" help:"Make a key for the members of an election, the same for all of them."`
-	Migrate  migrateCommand  `cmd:"" help:"Convert the configuration of kube-vip or keepalived."`
+	Migrate  migrateCommand  `cmd:"" help:"Convert the configuration of kube-vip, keepalived or MetalLB."`
 	Manifest manifestCommand `cmd:"" help:"Print how to run Herald: as a static pod, a DaemonSet or a systemd unit."`
 	Version  versionCommand  `cmd:"" help:"Print the version."`
 }

@@ -12,15 +12,21 @@ import (
 )
 
 // errByHand makes `herald migrate` exit with 3: there is a configuration, but not all of it.
-var errByHand = errors.New(`not complete: do what the lines above with "to do" say, then herald validate`)
+var errByHand = errors.New(`not complete: first do what the lines above with "to do" say`)
 
 type migrateCommand struct {
 	KubeVIP    migrateKubeVIP    `cmd:"" name:"kube-vip" help:"Convert a manifest that runs kube-vip, or a listing of its environment."`
 	Keepalived migrateKeepalived `cmd:"" help:"Convert a keepalived.conf."`
+	MetalLB    migrateMetalLB    `cmd:"" name:"metallb" help:"Convert the resources of MetalLB, or its old ConfigMap, and Services that it serves."`
 }
 
 type migrateFlags struct {
-	File    string   `arg:"" placeholder:"FILE" help:"What to convert; - is standard input."`
+	File string `arg:"" placeholder:"FILE" help:"What to convert; - is standard input."`
+	electionFlags
+}
+
+// electionFlags are what no input has of those that agree on holders.
+type electionFlags struct {
 	Member  []string `sep:"none" placeholder:"NAME=ADDRESS" help:"A node that votes on a flat layer 2, with or without a port. May be repeated."`
 	KeyFile string   `placeholder:"FILE" help:"The key file on the nodes, if herald keygen made one already."`
 }
@@ -48,12 +54,12 @@ func (c migrateKeepalived) Run() error {
 type converter func(data []byte, o migrate.Options) (*migrate.Result, error)
 
 // Validate is called by the parser.
-func (c migrateFlags) Validate() error {
+func (c electionFlags) Validate() error {
 	_, err := c.members()
 	return err
 }
 
-// run writes the configuration to standard output, and what to know of it to standard error.
+// run converts the file.
 func (c migrateFlags) run(convert converter, o migrate.Options) error {
 	data, name, err := read(c.File)
 	if err != nil {
@@ -67,8 +73,52 @@ func (c migrateFlags) run(convert converter, o migrate.Options) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
+	return write(result, name)
+}
+
+type migrateMetalLB struct {
+	Files    []string `arg:"" name:"file" placeholder:"FILE" help:"What to convert, all that belongs together; - is standard input."`
+	Services bool     `help:"Print the commands that give the Services in the files Herald's annotations, and nothing else."`
+	LBClass  string   `name:"lb-class" placeholder:"CLASS" help:"What MetalLB was told by its --lb-class, if it was."`
+	To       string   `placeholder:"NAMESPACE" help:"The namespace that Herald runs in. Default: herald-system."`
+	electionFlags
+}
+
+func (c migrateMetalLB) Run() error {
+	o := migrate.Options{Class: c.LBClass, Namespace: c.To, KeyFile: c.KeyFile}
+	var err error
+	if o.Members, err = c.members(); err != nil {
+		return err
+	}
+	var files []migrate.File
+	for _, file := range c.Files {
+		data, name, err := read(file)
+		if err != nil {
+			return err
+		}
+		files = append(files, migrate.File{Name: name, Data: data})
+	}
+	o.File = files[0].Name
+	result, err := migrate.MetalLB(files, o)
+	if err != nil {
+		return err
+	}
+	if !c.Services {
+		return write(result, strings.Join(c.Files, ", "))
+	}
+	for _, command := range result.Commands {
+		fmt.Println(command)
+	}
+	return nil
+}
+
+// write writes the configuration to standard output, and what to know of it to standard error.
+func write(result *migrate.Result, name string) error {
 	for _, note := range result.Notes {
 		fmt.Fprintln(os.Stderr, note)
+	}
+	if result.Config == nil && len(result.Commands) > 0 {
+		return errByHand
 	}
 	if result.Config == nil {
 		return fmt.Errorf("nothing in %s is for Herald to announce", name)
@@ -83,7 +133,7 @@ func (c migrateFlags) run(convert converter, o migrate.Options) error {
 }
 
 // members are those of the flags, at the usual port unless they have another.
-func (c migrateFlags) members() (map[string]netip.AddrPort, error) {
+func (c electionFlags) members() (map[string]netip.AddrPort, error) {
 	members := map[string]netip.AddrPort{}
 	for _, m := range c.Member {
 		name, s, _ := strings.Cut(m, "=")

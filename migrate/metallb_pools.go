@@ -1,0 +1,349 @@
+package migrate
+
+import (
+	"net/netip"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/pool"
+)
+
+// lbPool is a pool, and what is known of it besides what is written.
+type lbPool struct {
+	v1alpha1.AddressPool
+	*object
+	ranges []pool.Range
+	// reserved is whether only some Services may have its addresses: MetalLB tries
+	// those pools before the others, and lower priorities before higher ones.
+	reserved bool
+	priority uint32 // MetalLB's, 0 if there is none
+}
+
+// pool converts an IPAddressPool, or what was one before there were any.
+func (m *metalLB) pool(o *object) {
+	p := &lbPool{object: o}
+	p.Name = o.name
+	p.Labels = o.labels
+	f := o.spec()
+	for _, item := range f.take("addresses").items {
+		p.addRange(item)
+	}
+	if len(p.ranges) == 0 {
+		o.todo(o.line, o.about("addresses"), "there are none: add them")
+	}
+	if !f.boolean("autoAssign", true) {
+		p.Spec.AutoAssign = new(bool)
+	}
+	p.Spec.AvoidBuggyIPs = f.boolean("avoidBuggyIPs", false)
+	to := f.within("serviceAllocation")
+	p.reserved = len(to.left) > 0
+	p.priority = to.number("priority", 1<<31-1, 0)
+	for _, name := range to.texts("namespaces") {
+		p.Spec.Namespaces = append(p.Spec.Namespaces, v1alpha1.Namespace(name))
+	}
+	p.Spec.NamespaceSelectors = to.selectors("namespaceSelectors")
+	p.Spec.ServiceSelectors = to.selectors("serviceSelectors")
+	to.done()
+	if o.kind == kindOldPool {
+		m.advertisedWithin(f)
+	}
+	f.done()
+	if slices.ContainsFunc(m.pools, func(other *lbPool) bool { return other.Name == p.Name }) {
+		o.todo(o.line, o.about(""), "there is a pool of this name already: give one of them another, for Herald's are of the whole cluster")
+	}
+	m.pools = append(m.pools, p)
+}
+
+// addRange reads addresses as MetalLB does: networks by any address in them, and ranges.
+func (p *lbPool) addRange(item *tree) {
+	s := strings.TrimSpace(item.scalar)
+	if network, err := netip.ParsePrefix(s); err == nil && network != network.Masked() {
+		s = network.Masked().String() // MetalLB takes it for the whole network, too
+	}
+	r, err := pool.ParseRange(s)
+	if err != nil {
+		p.todo(item.line, p.about("addresses"), "%s", sentence(err))
+		return
+	}
+	p.ranges = append(p.ranges, r)
+	p.Spec.Addresses = append(p.Spec.Addresses, v1alpha1.AddressRange(r.String()))
+}
+
+// advertisedWithin reads how an old pool says that it is announced.
+func (m *metalLB) advertisedWithin(f *fields) {
+	to := func(kind string, line int) *advertisement {
+		o := *f.object
+		o.kind, o.line = kind, line
+		return &advertisement{object: &o, pools: []string{f.name}, length4: 32, length6: 128}
+	}
+	protocol := f.take("protocol")
+	advertisements := f.take("bgpAdvertisements").items
+	switch {
+	case protocol.scalar == "layer2":
+		m.onLink = append(m.onLink, to(kindL2, protocol.line))
+	case protocol.scalar != "bgp":
+		f.todo(f.line, f.about("protocol"), "is neither layer2 nor bgp: how are its addresses announced?")
+	case len(advertisements) == 0:
+		m.routed = append(m.routed, to(kindBGP, protocol.line))
+	}
+	for _, item := range advertisements {
+		a := to(kindBGP, item.line)
+		in := &fields{object: f.object, in: kindBGP, left: item.fields}
+		m.attributes(a, in)
+		in.done()
+		m.routed = append(m.routed, a)
+	}
+}
+
+// prioritise turns MetalLB's order round: Herald's highest number is first.
+func (m *metalLB) prioritise() {
+	var given []uint32
+	for _, p := range m.pools {
+		if p.priority > 0 {
+			given = append(given, p.priority)
+		}
+	}
+	slices.Sort(given)
+	given = slices.Compact(given)
+	slices.Reverse(given)
+	for _, p := range m.pools {
+		switch {
+		case p.priority > 0:
+			p.Spec.Priority = int32(min(2+slices.Index(given, p.priority), 1000))
+		case p.reserved:
+			p.Spec.Priority = 1
+		}
+	}
+}
+
+// judgePools says what Herald would refuse of the pools as they are.
+func (m *metalLB) judgePools() {
+	var all []pool.Pool
+	for _, p := range m.pools {
+		all = append(all, pool.Pool{Name: p.Name, Ranges: p.ranges})
+		if _, err := pool.New().Replace(all); err != nil {
+			p.todo(p.line, p.about("addresses"), "%s", sentence(err))
+			all = all[:len(all)-1]
+		}
+	}
+	for _, p := range m.pools {
+		if p.Spec.BGP == nil {
+			continue
+		}
+		for _, r := range p.ranges {
+			length := &p.Spec.BGP.AggregationLength
+			if r.First.Is6() {
+				length = &p.Spec.BGP.AggregationLengthV6
+			}
+			network, err := netip.ParsePrefix(r.String())
+			if least := int32(r.First.BitLen()); *length < least && (err != nil || *length < int32(network.Bits())) {
+				p.todo(p.line, p.about("addresses"), "routes of length %d reach beyond %s: each address gets a route of its own; give the pool whole networks to have fewer", *length, r)
+				*length = least
+			}
+		}
+	}
+}
+
+// allows reports whether the pools have an address.
+func (m *metalLB) allows(addr netip.Addr) bool {
+	return slices.ContainsFunc(m.pools, func(p *lbPool) bool {
+		return slices.ContainsFunc(p.ranges, func(r pool.Range) bool {
+			return r.First.BitLen() == addr.BitLen() && !addr.Less(r.First) && !r.Last.Less(addr)
+		})
+	})
+}
+
+// advertisement is one of either kind: how the addresses of some pools are announced.
+type advertisement struct {
+	*object
+	pools     []string
+	selectors []v1alpha1.LabelSelector // of pools
+
+	// Of both kinds. None is all of them.
+	nodes []v1alpha1.LabelSelector
+	to    []string // names of peers, or of links
+
+	// Of routes.
+	length4, length6 int32
+	v1alpha1.Attributes
+}
+
+// advertisement converts one.
+func (m *metalLB) advertisement(o *object) {
+	a := &advertisement{object: o}
+	f := o.spec()
+	a.pools = f.texts("ipAddressPools")
+	a.selectors = f.selectors("ipAddressPoolSelectors")
+	a.nodes = f.selectors("nodeSelectors")
+	if o.kind == kindBGP {
+		a.to = f.texts("peers")
+		m.attributes(a, f)
+		m.routed = append(m.routed, a)
+	} else {
+		a.to = f.texts("interfaces")
+		m.onLink = append(m.onLink, a)
+	}
+	f.done()
+}
+
+// attributes reads those of routes. Names of communities are looked up when all of them are known.
+func (m *metalLB) attributes(a *advertisement, f *fields) {
+	a.length4 = int32(f.number("aggregationLength", 32, 32))
+	a.length6 = int32(f.number("aggregationLengthV6", 128, 128))
+	if n := int64(f.number("localPref", 1<<32-1, 0)); n > 0 {
+		a.LocalPref = &n
+	}
+	for _, item := range f.take("communities").items {
+		m.pending = append(m.pending, pendingCommunity{a, f.about("communities"), item})
+	}
+}
+
+// pendingCommunity is one of an advertisement, by its value or its name.
+type pendingCommunity struct {
+	to    *advertisement
+	about string
+	value *tree
+}
+
+// community remembers the names that communities are given.
+func (m *metalLB) community(o *object) {
+	f := o.spec()
+	for _, item := range f.take("communities").items {
+		in := f.of("communities", item)
+		name, value := in.text("name"), in.text("value")
+		in.done()
+		if name != "" {
+			m.aliases[name] = value
+		}
+	}
+	f.done()
+}
+
+// resolve gives advertisements their communities.
+func (m *metalLB) resolve() {
+	for _, p := range m.pending {
+		s := strings.TrimSpace(p.value.scalar)
+		if value, ok := m.aliases[s]; ok {
+			s = value
+		}
+		large, isLarge := strings.CutPrefix(s, "large:")
+		parts := strings.Split(large, ":")
+		bits, want := 16, 2
+		if isLarge {
+			bits, want = 32, 3
+		}
+		valid := len(parts) == want
+		for i, part := range parts {
+			n, err := strconv.ParseUint(part, 10, bits)
+			valid = valid && err == nil && (!isLarge || i > 0 || n != 1<<32-1)
+			parts[i] = strconv.FormatUint(n, 10)
+		}
+		switch {
+		case !valid:
+			p.to.todo(p.value.line, p.about, "%s is no community, nor the name of one in these files", strconv.Quote(shown(p.value.scalar)))
+		case isLarge:
+			p.to.LargeCommunities = union(p.to.LargeCommunities, []v1alpha1.LargeCommunity{v1alpha1.LargeCommunity(strings.Join(parts, ":"))})
+		default:
+			p.to.Communities = union(p.to.Communities, []v1alpha1.Community{v1alpha1.Community(strings.Join(parts, ":"))})
+		}
+	}
+}
+
+// union is all of two lists, in order, each once.
+func union[T comparable](a, b []T) []T {
+	out := slices.Clone(a)
+	for _, x := range b {
+		if !slices.Contains(out, x) {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// selects reports whether an advertisement is about a pool; without names and selectors it is about all.
+func (a *advertisement) selects(p *lbPool) bool {
+	if len(a.pools) == 0 && len(a.selectors) == 0 {
+		return true
+	}
+	return slices.Contains(a.pools, p.Name) || slices.ContainsFunc(a.selectors, func(s v1alpha1.LabelSelector) bool {
+		selector, err := s.Selector()
+		return err == nil && selector.Matches(labels.Set(p.Labels))
+	})
+}
+
+// announce gives each pool the advertisements that select it.
+func (m *metalLB) announce() {
+	known := map[string]bool{}
+	for _, p := range m.pools {
+		known[p.Name] = true
+		routed, onLink := p.merge(m.routed), p.merge(m.onLink)
+		if routed != nil {
+			p.Spec.BGP = &v1alpha1.PoolBGP{
+				AggregationLength: routed.length4, AggregationLengthV6: routed.length6,
+				Peers: routed.to, NodeSelectors: routed.nodes, Attributes: routed.Attributes,
+			}
+		}
+		if onLink != nil {
+			p.Spec.ARP = &v1alpha1.PoolARP{NodeSelectors: onLink.nodes}
+			for _, link := range onLink.to {
+				p.Spec.ARP.Interfaces = append(p.Spec.ARP.Interfaces, v1alpha1.Link(link))
+			}
+		}
+		if routed == nil && onLink == nil {
+			p.note(p.line, p.about(""), "nothing here announces it: its Services get addresses that no one hears of")
+		}
+	}
+	for _, a := range slices.Concat(m.routed, m.onLink) {
+		for _, name := range a.pools {
+			if !known[name] {
+				a.note(a.line, a.about("ipAddressPools"), "there is no pool %s in these files", strconv.Quote(shown(name)))
+			}
+		}
+	}
+}
+
+// merge is the one advertisement that does what all that select p do, as far as
+// one can: Herald announces a pool in one way. Nil if none does.
+func (p *lbPool) merge(all []*advertisement) *advertisement {
+	var merged *advertisement
+	for _, a := range all {
+		switch {
+		case !a.selects(p):
+		case merged == nil:
+			one := *a
+			merged = &one
+		case !merged.absorb(a):
+			a.todo(a.line, a.about(""), "Herald announces a pool in one way, and %s as %s:%d says: this other way is not carried over; divide the pool if both are needed", p.about(""), merged.file, merged.line)
+		}
+	}
+	return merged
+}
+
+// absorb has a do what b does, too. It reports whether that can be, which it can
+// if they differ in one thing only.
+func (a *advertisement) absorb(b *advertisement) bool {
+	sameNodes, sameTo, sameWay := reflect.DeepEqual(a.nodes, b.nodes), slices.Equal(a.to, b.to), reflect.DeepEqual(a.Attributes, b.Attributes)
+	switch {
+	case a.length4 != b.length4 || a.length6 != b.length6:
+		return false
+	case sameNodes && sameTo && reflect.DeepEqual(a.LocalPref, b.LocalPref):
+		a.Communities = union(a.Communities, b.Communities)
+		a.LargeCommunities = union(a.LargeCommunities, b.LargeCommunities)
+	case sameWay && sameTo && (len(a.nodes) == 0 || len(b.nodes) == 0):
+		a.nodes = nil
+	case sameWay && sameTo:
+		a.nodes = slices.Concat(a.nodes, b.nodes)
+	case sameWay && sameNodes && (len(a.to) == 0 || len(b.to) == 0):
+		a.to = nil
+	case sameWay && sameNodes:
+		a.to = union(a.to, b.to)
+	default:
+		return false
+	}
+	return true
+}
