@@ -53,13 +53,13 @@ func ClaimOf(s *corev1.Service) (pool.Claim, error) {
 	c.Families, c.Partial = familiesOf(s)
 	var err error
 	if c.Pool, err = named(s, AnnotationPool, "the name of a pool"); err != nil {
-		return pool.Claim{}, err
+		return c, err
 	}
 	if c.Share, err = named(s, AnnotationShare, "a sharing key"); err != nil {
-		return pool.Claim{}, err
+		return c, err
 	}
 	if c.Addresses, err = addressesOf(s); err != nil {
-		return pool.Claim{}, err
+		return c, err
 	}
 	return c, nil
 }

@@ -1,0 +1,145 @@
+// Package assign gives Services of type LoadBalancer their addresses. Of all
+// processes that run it one works at a time, the writer, which is whoever holds a
+// Lease. It knows nothing that is not in the API: a new writer lists everything,
+// takes over every address that some Service has, and only then gives out others.
+//
+// # Two phases
+//
+// An address is reserved before it is written to the status of a Service, and
+// announced by whoever reads it there. It is free again when the server has taken
+// a status without it, or the Service is gone; until then nobody else is given it.
+// A status is written on top of the version of the Service that was read, so a
+// writer that has been away too long changes nothing that its successor has
+// decided about. If it put two Services on one address even so, the older keeps
+// it where the writer finds them as it begins, and else who had it first.
+//
+// # No finalizers
+//
+// A Service that is gone needs nothing from Herald: its addresses were held in
+// memory, and nodes withdraw what they do not find in the API. A finalizer would
+// have Services and namespaces wait for a writer before they can be deleted.
+package assign
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/kube"
+)
+
+// LeaseName is the name of the writer's Lease.
+const LeaseName = "herald-writer"
+
+// Options are those of an [Assigner].
+type Options struct {
+	// Class is the loadBalancerClass of the Services that are Herald's; Default
+	// makes those without a class Herald's, too.
+	Class   string
+	Default bool
+	// Namespace is that of the writer's Lease.
+	Namespace string
+	// Identity is the name of this node, for people.
+	Identity string
+}
+
+// Assigner gives Services their addresses while it is the writer.
+type Assigner struct {
+	log     *slog.Logger
+	cluster *kube.Cluster
+	opts    Options
+	counts  counts
+	desk    atomic.Pointer[desk] // while it is the writer
+}
+
+// New is an Assigner, which does nothing until it runs.
+func New(log *slog.Logger, cluster *kube.Cluster, opts Options) *Assigner {
+	return &Assigner{log: log, cluster: cluster, opts: opts}
+}
+
+// Run stands for writer until ctx ends, and works whenever it is. It returns when
+// nothing that it has sent is under way any more. Its error is always nil: a
+// server that is away is waited for.
+func (a *Assigner) Run(ctx context.Context) error {
+	election := kube.Election{Namespace: a.opts.Namespace, Name: LeaseName, Node: a.opts.Identity}
+	a.cluster.Lead(ctx, a.log, election, a.work)
+	return nil
+}
+
+// work is done while this process is the writer.
+func (a *Assigner) work(ctx context.Context) {
+	informers := a.cluster.Informers(a.log)
+	d := newDesk(a.log, a.cluster, a.opts, &a.counts)
+	d.latest = informers.Services.Get
+	handle(informers.Services, d, (*ledger).setService, (*ledger).deleteService)
+	handle(informers.Namespaces, d, (*ledger).setNamespace, (*ledger).deleteNamespace)
+	handle(informers.Pools, d, (*ledger).setPool, (*ledger).deletePool)
+
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { informers.Run(ctx) })
+	select {
+	case <-informers.Synced():
+	case <-ctx.Done():
+		return
+	}
+	a.desk.Store(d)
+	defer a.desk.Store(nil)
+	d.run(ctx)
+}
+
+// handle has the ledger of a desk hear of the objects of one kind.
+func handle[T kube.Object](i *kube.Informer[T], d *desk, set, gone func(*ledger, T, time.Time)) {
+	tell := func(f func(*ledger, T, time.Time)) func(T) {
+		return func(o T) { d.change(func(l *ledger) { f(l, o, time.Now()) }) }
+	}
+	i.Handle(kube.Handlers[T]{Set: tell(set), Delete: tell(gone)})
+}
+
+// Status is what an [Assigner] does and has done, for metrics.
+type Status struct {
+	// Writer: it gives out addresses now. The others are zero if it does not.
+	Writer bool
+	// Services are those that are Herald's, Refused those of them that have not
+	// got all that they ask for.
+	Services, Refused int
+
+	// What follows counts since the process began.
+
+	// Assignments are statuses written with addresses that the Service had not.
+	Assignments uint64
+	// Refusals are statuses written with another reason why the Service has not
+	// got what it asks for.
+	Refusals uint64
+	// ServiceWrites, PoolWrites and EventWrites are requests to the server, Failures
+	// those of them that it did not take.
+	ServiceWrites, PoolWrites, EventWrites, Failures uint64
+}
+
+type counts struct{ assignments, refusals, serviceWrites, poolWrites, eventWrites, failures atomic.Uint64 }
+
+// Status is that of the moment. It may be called at any time.
+func (a *Assigner) Status() Status {
+	s := Status{
+		Assignments: a.counts.assignments.Load(), Refusals: a.counts.refusals.Load(),
+		ServiceWrites: a.counts.serviceWrites.Load(), PoolWrites: a.counts.poolWrites.Load(),
+		EventWrites: a.counts.eventWrites.Load(), Failures: a.counts.failures.Load(),
+	}
+	if d := a.desk.Load(); d != nil {
+		s.Writer = true
+		d.change(func(l *ledger) { s.Services, s.Refused = l.count() })
+	}
+	return s
+}
+
+// API is what the writer asks of a server. [kube.Cluster] is one.
+type API interface {
+	WriteServiceStatus(ctx context.Context, read *corev1.Service, s kube.ServiceStatus) (*corev1.Service, error)
+	WritePoolStatus(ctx context.Context, read *v1alpha1.AddressPool, s v1alpha1.AddressPoolStatus) error
+	WriteEvent(ctx context.Context, e kube.Event) error
+}

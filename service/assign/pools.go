@@ -1,0 +1,146 @@
+package assign
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/pool"
+)
+
+// Reasons of a pool's Ready condition.
+const (
+	reasonInForce = "InForce"
+	reasonOverlap = "Overlap"
+	reasonInvalid = "Invalid"
+)
+
+// pools are the AddressPools.
+type pools struct {
+	objects map[string]*v1alpha1.AddressPool
+	changed bool // since they were compiled
+
+	inForce []pool.Pool
+	chosen  map[string]selection // by whom those in force may be used
+	faults  map[string]fault     // why others are not in force
+
+	publication
+}
+
+// fault is why a pool is not in force.
+type fault struct{ reason, message string }
+
+// selection is the selectors of a pool.
+type selection struct {
+	services, namespaces []labels.Selector
+	names                []v1alpha1.Namespace
+}
+
+func newPools() *pools {
+	return &pools{objects: make(map[string]*v1alpha1.AddressPool), changed: true, publication: newPublication()}
+}
+
+func (p *pools) set(o *v1alpha1.AddressPool) {
+	was := p.objects[o.Name]
+	p.objects[o.Name] = o
+	p.changed = p.changed || was == nil || was.UID != o.UID || !reflect.DeepEqual(was.Spec, o.Spec)
+	p.news = true
+}
+
+func (p *pools) remove(name string) {
+	delete(p.objects, name)
+	p.changed = true
+}
+
+// compile puts pools in force, the oldest first: one that overlaps an older one is
+// left out. It reports whether there was anything to do.
+func (p *pools) compile() bool {
+	if !p.changed {
+		return false
+	}
+	p.changed = false
+	p.inForce, p.chosen, p.faults = nil, make(map[string]selection), make(map[string]fault)
+	byAge := slices.SortedFunc(maps.Values(p.objects), func(a, b *v1alpha1.AddressPool) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	for _, o := range byAge {
+		spec, selected, err := read(o)
+		if err != nil {
+			p.faults[o.Name] = fault{reasonInvalid, err.Error()}
+			continue
+		}
+		with := append(slices.Clone(p.inForce), spec)
+		if overlaps := pool.Overlaps(with); len(overlaps) > 0 {
+			p.faults[o.Name] = fault{reasonOverlap, overlaps[0].Error()}
+			continue
+		}
+		p.inForce, p.chosen[o.Name] = with, selected
+	}
+	return true
+}
+
+// read understands the specification of a pool.
+func read(o *v1alpha1.AddressPool) (pool.Pool, selection, error) {
+	spec := pool.Pool{
+		Name: o.Name, Priority: int(o.Spec.Priority), AvoidBuggyIPs: o.Spec.AvoidBuggyIPs,
+		AutoAssign: o.Spec.AutoAssign == nil || *o.Spec.AutoAssign,
+	}
+	var mistakes []error
+	for _, text := range o.Spec.Addresses {
+		r, err := pool.ParseRange(string(text))
+		if err != nil {
+			mistakes = append(mistakes, err)
+			continue
+		}
+		spec.Ranges = append(spec.Ranges, r)
+	}
+	services, err := selectors(o.Spec.ServiceSelectors)
+	if err != nil {
+		mistakes = append(mistakes, fmt.Errorf("serviceSelectors: %w", err))
+	}
+	namespaces, err := selectors(o.Spec.NamespaceSelectors)
+	if err != nil {
+		mistakes = append(mistakes, fmt.Errorf("namespaceSelectors: %w", err))
+	}
+	return spec, selection{services, namespaces, o.Spec.Namespaces}, errors.Join(mistakes...)
+}
+
+func selectors(list []v1alpha1.LabelSelector) ([]labels.Selector, error) {
+	var out []labels.Selector
+	for n := range list {
+		s, err := list[n].Selector()
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// selects reports whether a Service, whose namespace has these labels, may use a
+// pool that is in force.
+func (p *pools) selects(name string, s *corev1.Service, namespace labels.Set) bool {
+	by, ok := p.chosen[name]
+	if !ok {
+		return false
+	}
+	if len(by.services) > 0 && !any(by.services, labels.Set(s.Labels)) {
+		return false
+	}
+	if len(by.names) == 0 && len(by.namespaces) == 0 {
+		return true
+	}
+	return slices.Contains(by.names, v1alpha1.Namespace(s.Namespace)) || any(by.namespaces, namespace)
+}
+
+// any reports whether one of the selectors selects the labels.
+func any(list []labels.Selector, of labels.Set) bool {
+	return slices.ContainsFunc(list, func(s labels.Selector) bool { return s.Matches(of) })
+}

@@ -1,0 +1,136 @@
+package assign
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/service"
+)
+
+// TestRandom has Services and pools come, change and go, requests fail in all ways
+// and writers die, and looks at every version of every Service: none ever has an
+// address that is another's.
+func TestRandom(t *testing.T) {
+	for seed := range uint64(15) {
+		synctest.Test(t, func(t *testing.T) { random(t, seed, false) })
+	}
+}
+
+// TestRandomLate is TestRandom with requests that are done a second after their
+// writer died: what that breaks is mended.
+func TestRandomLate(t *testing.T) {
+	for seed := range uint64(15) {
+		synctest.Test(t, func(t *testing.T) { random(t, seed, true) })
+	}
+}
+
+func random(t *testing.T, seed uint64, late bool) {
+	s, r := newServer(t), rand.New(rand.NewPCG(seed, 3))
+	s.createPool("a", nil, "10.0.0.1-10.0.0.9", "fd00::1-fd00::5")
+	stop := s.start()
+	spoil := func(string) (before, after error) {
+		switch n := s.random.IntN(20); {
+		case n == 0:
+			return errCut, nil
+		case n == 1:
+			return nil, errCut
+		case n == 2 && late:
+			return errLate, nil
+		}
+		return nil, nil
+	}
+	s.spoil(spoil)
+	for range 300 {
+		switch n := r.IntN(20); {
+		case n < 3:
+			s.delete(fmt.Sprint("s", r.IntN(15)))
+		case n == 3:
+			stop()
+			stop = s.start()
+		case n == 4:
+			s.createPool("a", nil, v1alpha1.AddressRange(fmt.Sprintf("10.0.0.%d-10.0.0.9", 1+r.IntN(5))), "fd00::1-fd00::5")
+		case n == 5:
+			s.createPool("b", func(p *v1alpha1.AddressPoolSpec) { p.Priority = int32(r.IntN(3)) - 1 }, v1alpha1.AddressRange(fmt.Sprintf("10.0.0.%d-10.0.0.20", 8+r.IntN(5))))
+		default:
+			s.create(fmt.Sprint("s", r.IntN(15)), someEdit(r))
+		}
+		time.Sleep(time.Duration(r.IntN(20)) * time.Millisecond)
+	}
+	s.spoil(nil)
+	s.late.Wait()
+	s.sleep(2 * time.Minute)
+	if !late && len(s.doubles) > 0 {
+		t.Errorf("seed %d: two Services had %v", seed, s.doubles)
+	}
+	s.mu.Lock()
+	s.doubles = nil
+	served, refused := 0, 0
+	for key, o := range s.services {
+		s.check(nil, o)
+		c := conditionOf(o)
+		switch ours := service.Ours(o, options.Class, options.Default); {
+		case ours && c == nil, !ours && (c != nil || len(said(o)) > 0):
+			t.Errorf("seed %d: %s has %v, and the condition %v", seed, key, said(o), c)
+		case ours && c.Status == metav1.ConditionTrue && len(said(o)) == 0:
+			t.Errorf("seed %d: %s has no address, and is said to have", seed, key)
+		case ours && c.Status == metav1.ConditionTrue:
+			served++
+		default:
+			refused++
+		}
+	}
+	if len(s.doubles) > 0 {
+		t.Errorf("seed %d: two Services have %v in the end", seed, s.doubles)
+	}
+	if served < 1 {
+		t.Errorf("seed %d: %d Services are served, %d refused: little is shown", seed, served, refused)
+	}
+	s.mu.Unlock()
+
+	// All is as it should be: another writer finds nothing to do.
+	stop()
+	before := s.total()
+	stop = s.start()
+	s.settle()
+	if n := s.total() - before; n != 0 {
+		t.Errorf("seed %d: the next writer made %d requests", seed, n)
+	}
+	stop()
+}
+
+// someEdit changes something about a Service.
+func someEdit(r *rand.Rand) func(*corev1.Service) {
+	switch r.IntN(9) {
+	case 0:
+		return ask(fmt.Sprintf("10.0.0.%d", 1+r.IntN(9)))
+	case 1:
+		return ask("")
+	case 2:
+		return ask("nonsense")
+	case 3:
+		return annotate(service.AnnotationShare, []string{"", "k", "l"}[r.IntN(3)])
+	case 4:
+		return annotate(service.AnnotationPool, []string{"", "a", "b", "none"}[r.IntN(4)])
+	case 5:
+		return port(int32(80 + r.IntN(3)))
+	case 6:
+		return func(s *corev1.Service) {
+			s.Spec.Type = []corev1.ServiceType{"ClusterIP", "LoadBalancer", "LoadBalancer"}[r.IntN(3)]
+		}
+	case 7:
+		return func(s *corev1.Service) {
+			s.Spec.IPFamilies = [][]corev1.IPFamily{{"IPv4"}, {"IPv6"}, {"IPv4", "IPv6"}}[r.IntN(3)]
+			policy := []corev1.IPFamilyPolicy{"PreferDualStack", "RequireDualStack"}[r.IntN(2)]
+			s.Spec.IPFamilyPolicy = &policy
+		}
+	default:
+		return func(*corev1.Service) {}
+	}
+}

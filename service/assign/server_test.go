@@ -1,0 +1,370 @@
+package assign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/kube"
+	"github.com/herald-vip/herald/pool"
+	"github.com/herald-vip/herald/service"
+)
+
+// server is an API server in memory and virtual time.
+type server struct {
+	t      *testing.T
+	random *rand.Rand
+
+	mu       sync.Mutex
+	version  int
+	services map[string]*corev1.Service
+	edited   map[string]time.Time // by whoever uses it
+	pools    map[string]*v1alpha1.AddressPool
+	spaces   map[string]*corev1.Namespace
+	events   []string
+	writes   map[string]int // of a status, by the key of the Service or "pool " and its name
+	watch    func(func(*ledger))
+
+	// doubles are addresses that two Services had at once though they do not share.
+	doubles []string
+	// trouble may spoil a request: it returns an error before or after it is done.
+	trouble func(key string) (before, after error)
+	late    sync.WaitGroup // requests that are done after their sender gave them up
+}
+
+func newServer(t *testing.T) *server {
+	return &server{
+		t: t, random: rand.New(rand.NewPCG(1, 2)), services: make(map[string]*corev1.Service), edited: make(map[string]time.Time),
+		pools: make(map[string]*v1alpha1.AddressPool), spaces: make(map[string]*corev1.Namespace),
+		writes: make(map[string]int), watch: func(func(*ledger)) {},
+	}
+}
+
+var options = Options{Class: "herald.dev/vip", Default: true, Identity: "n1"}
+
+// start has a writer work until the function that is returned is called. It hears
+// of changes in their order, and a little late.
+func (s *server) start() (stop func()) {
+	log := slog.New(slog.NewTextHandler(s.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	d := newDesk(log, s, options, new(counts))
+	ctx, cancel := context.WithCancel(s.t.Context())
+	news := make(chan func(*ledger), 100_000)
+	s.mu.Lock()
+	now := time.Now()
+	for _, o := range s.services {
+		d.ledger.setService(o, now)
+	}
+	for _, o := range s.pools {
+		d.ledger.setPool(o, now)
+	}
+	for _, o := range s.spaces {
+		d.ledger.setNamespace(o, now)
+	}
+	s.watch = func(f func(*ledger)) {
+		select {
+		case news <- f:
+		default:
+			panic("the writer hears of nothing")
+		}
+	}
+	d.latest = func(key string) (*corev1.Service, bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		o, ok := s.services[key]
+		return o, ok
+	}
+	s.mu.Unlock()
+	var wg sync.WaitGroup
+	wg.Go(func() { d.run(ctx) })
+	wg.Go(func() {
+		for {
+			select {
+			case f := <-news:
+				time.Sleep(time.Millisecond)
+				d.change(f)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return func() { cancel(); wg.Wait() }
+}
+
+// put stores a new version of a Service, as the API server would.
+func (s *server) put(o *corev1.Service) *corev1.Service {
+	o = o.DeepCopy()
+	s.version++
+	o.ResourceVersion = strconv.Itoa(s.version)
+	if o.UID == "" {
+		o.UID = types.UID("u" + o.ResourceVersion)
+		o.CreationTimestamp = metav1.NewTime(time.Now())
+	}
+	if o.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		o.Status.LoadBalancer.Ingress = nil
+	}
+	was := s.services[kube.Key(o)]
+	s.services[kube.Key(o)] = o
+	s.watch(func(l *ledger) { l.setService(o, time.Now()) })
+	s.check(was, o)
+	return o
+}
+
+// check looks for another Service with an address that this one has not had before.
+func (s *server) check(was, o *corev1.Service) {
+	for key, other := range s.services {
+		// The writer cannot have heard yet of what has just been asked for.
+		if key == kube.Key(o) || time.Since(s.edited[key]) < 50*time.Millisecond {
+			continue
+		}
+		for _, addr := range said(o) {
+			if slices.Contains(said(other), addr) && !(was != nil && slices.Contains(said(was), addr)) && collide(o, other) {
+				s.doubles = append(s.doubles, fmt.Sprintf("%s of %s and %s", addr, kube.Key(o), key))
+			}
+		}
+	}
+}
+
+// collide reports whether two Services cannot have the same address, not even while
+// one of them is about to get another.
+func collide(a, b *corev1.Service) bool {
+	x, _ := service.ClaimOf(a)
+	y, _ := service.ClaimOf(b)
+	return x.Share == "" && y.Share == "" || slices.ContainsFunc(x.Ports, func(p pool.Port) bool { return slices.Contains(y.Ports, p) })
+}
+
+// create makes a Service, or changes it if there is one.
+func (s *server) create(name string, edit ...func(*corev1.Service)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.services["default/"+name]
+	if o == nil {
+		o = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+		o.Spec.Type = corev1.ServiceTypeLoadBalancer
+		o.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
+		o.Spec.Ports = []corev1.ServicePort{{Port: 80}}
+	}
+	o = o.DeepCopy()
+	for _, e := range edit {
+		e(o)
+	}
+	s.edited[kube.Key(o)] = time.Now()
+	s.put(o)
+}
+
+func (s *server) delete(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.services["default/"+name]; o != nil {
+		delete(s.services, "default/"+name)
+		s.watch(func(l *ledger) { l.deleteService(o, time.Now()) })
+	}
+}
+
+// createPool makes a pool, or changes it if there is one.
+func (s *server) createPool(name string, edit func(*v1alpha1.AddressPoolSpec), addresses ...v1alpha1.AddressRange) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.pools[name]
+	if o == nil {
+		o = &v1alpha1.AddressPool{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(time.Now())}}
+	}
+	o = o.DeepCopy()
+	o.Generation++
+	o.Spec.Addresses = addresses
+	if edit != nil {
+		edit(&o.Spec)
+	}
+	s.putPool(o)
+}
+
+func (s *server) putPool(o *v1alpha1.AddressPool) {
+	s.version++
+	o.ResourceVersion = strconv.Itoa(s.version)
+	s.pools[o.Name] = o
+	s.watch(func(l *ledger) { l.setPool(o, time.Now()) })
+}
+
+func (s *server) label(space string, labels map[string]string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: space, Labels: labels}}
+	s.spaces[space] = o
+	s.watch(func(l *ledger) { l.setNamespace(o, time.Now()) })
+}
+
+func (s *server) deletePool(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.pools[name]
+	delete(s.pools, name)
+	s.watch(func(l *ledger) { l.deletePool(o, time.Now()) })
+}
+
+var (
+	errConflict = apierrors.NewConflict(schema.GroupResource{Resource: "services"}, "", errors.New("not the newest version"))
+	errGone     = apierrors.NewNotFound(schema.GroupResource{Resource: "services"}, "")
+	errCut      = errors.New("the connection was cut")
+	errLate     = errors.New("the connection was cut, and the request is on its way")
+)
+
+// spoil has requests spoiled from now on; nil: not any more.
+func (s *server) spoil(trouble func(key string) (before, after error)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.trouble = trouble
+}
+
+// request takes a while, and may be spoiled.
+func (s *server) request(ctx context.Context, key string, do func() error) error {
+	var before, after error
+	s.mu.Lock()
+	pause := time.Duration(1+s.random.IntN(5)) * time.Millisecond
+	if s.trouble != nil {
+		before, after = s.trouble(key)
+	}
+	s.mu.Unlock()
+	select {
+	case <-time.After(pause):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if errors.Is(before, errLate) {
+		s.late.Go(func() {
+			time.Sleep(time.Second)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			_ = do() // nobody hears of it
+		})
+	}
+	if before != nil {
+		return before
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writes[key]++
+	if err := do(); err != nil {
+		return err
+	}
+	return after
+}
+
+func (s *server) WriteServiceStatus(ctx context.Context, read *corev1.Service, status kube.ServiceStatus) (is *corev1.Service, err error) {
+	key := kube.Key(read)
+	err = s.request(ctx, key, func() error {
+		o := s.services[key]
+		switch {
+		case o == nil:
+			return errGone
+		case o.ResourceVersion != read.ResourceVersion:
+			return errConflict
+		}
+		o = o.DeepCopy()
+		o.Status.LoadBalancer, o.Status.Conditions = status.LoadBalancer, status.Conditions
+		is = s.put(o)
+		return nil
+	})
+	return is, err
+}
+
+func (s *server) WritePoolStatus(ctx context.Context, read *v1alpha1.AddressPool, status v1alpha1.AddressPoolStatus) error {
+	return s.request(ctx, "pool "+read.Name, func() error {
+		o := s.pools[read.Name]
+		if o == nil || o.ResourceVersion != read.ResourceVersion {
+			return errConflict
+		}
+		o = o.DeepCopy()
+		o.Status = status
+		s.putPool(o)
+		return nil
+	})
+}
+
+func (s *server) WriteEvent(ctx context.Context, e kube.Event) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.events = append(s.events, fmt.Sprintf("%s %s %s: %s", e.Type, e.About.GetName(), e.Reason, e.Message))
+	return nil
+}
+
+// has is the addresses and the condition of a Service.
+func (s *server) has(name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.services["default/"+name]
+	if o == nil {
+		return "gone"
+	}
+	words := []string{}
+	for _, addr := range said(o) {
+		words = append(words, addr.String())
+	}
+	if c := conditionOf(o); c != nil {
+		words = append(words, c.Reason)
+	}
+	return strings.Join(words, " ")
+}
+
+// message is that of the condition of a Service.
+func (s *server) message(name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := conditionOf(s.services["default/"+name]); c != nil {
+		return c.Message
+	}
+	return ""
+}
+
+func (s *server) want(name, has string) {
+	s.t.Helper()
+	if got := s.has(name); got != has {
+		s.t.Errorf("%s has %q, want %q", name, got, has)
+	}
+}
+
+func (s *server) pool(name string) *v1alpha1.AddressPool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pools[name]
+}
+
+// written is how often the status of a Service, or "pool " and its name, was written.
+func (s *server) written(key string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writes[key]
+}
+
+// total is how many writes there were.
+func (s *server) total() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.writes {
+		n += w
+	}
+	return n + len(s.events)
+}
+
+// settle waits until nothing happens any more, which is soon.
+func (s *server) settle() { s.sleep(5 * time.Second) }
+
+// sleep lets time pass, and then all that is under way come to its end.
+func (s *server) sleep(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}

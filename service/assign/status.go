@@ -1,0 +1,155 @@
+package assign
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/kube"
+	"github.com/herald-vip/herald/pool"
+)
+
+// ConditionAssigned is the type of the condition on a Service that tells whether
+// it has the addresses that it asks for. Its reason is [ReasonAssigned] if it has,
+// and else a [pool.Reason].
+const ConditionAssigned = v1alpha1.Group + "/AddressAssigned"
+
+// Reasons of conditions and events.
+const (
+	ReasonAssigned = "Assigned"
+	// ReasonMoved is that of an event: a Service has another address than before.
+	ReasonMoved = "AddressMoved"
+)
+
+// marked reports whether Herald has written of a Service's addresses.
+func marked(s *corev1.Service) bool { return conditionOf(s) != nil }
+
+func conditionOf(s *corev1.Service) *metav1.Condition {
+	for n := range s.Status.Conditions {
+		if s.Status.Conditions[n].Type == ConditionAssigned {
+			return &s.Status.Conditions[n]
+		}
+	}
+	return nil
+}
+
+// said are the addresses that a Service has by its status.
+func said(s *corev1.Service) []netip.Addr {
+	var addrs []netip.Addr
+	for _, i := range s.Status.LoadBalancer.Ingress {
+		if addr, err := netip.ParseAddr(i.IP); err == nil && addr.Zone() == "" {
+			addrs = append(addrs, addr.Unmap())
+		}
+	}
+	return addrs
+}
+
+// differs reports whether the status of a Service is not as it should be.
+func (l *ledger) differs(key string, e *entry) bool {
+	s := e.service
+	switch {
+	case s.DeletionTimestamp != nil:
+		return false
+	case !l.ours(s):
+		return marked(s)
+	}
+	is, want := conditionOf(s), l.condition(key, e)
+	return is == nil || is.Status != want.Status || is.Reason != want.Reason || is.Message != want.Message ||
+		!sameIngress(s.Status.LoadBalancer.Ingress, ingress(l.addresses.Addresses(key)))
+}
+
+// sameIngress compares what the server has with what is wanted.
+func sameIngress(is, want []corev1.LoadBalancerIngress) bool {
+	return slices.EqualFunc(is, want, func(a, b corev1.LoadBalancerIngress) bool {
+		return a.IP == b.IP && a.Hostname == "" && (a.IPMode == nil || *a.IPMode == *b.IPMode)
+	})
+}
+
+func ingress(addrs []netip.Addr) []corev1.LoadBalancerIngress {
+	var list []corev1.LoadBalancerIngress
+	for _, addr := range addrs {
+		mode := corev1.LoadBalancerIPModeVIP
+		list = append(list, corev1.LoadBalancerIngress{IP: addr.String(), IPMode: &mode})
+	}
+	return list
+}
+
+// condition tells whether a Service has what it asks for.
+func (l *ledger) condition(key string, e *entry) metav1.Condition {
+	c := metav1.Condition{Type: ConditionAssigned, Status: metav1.ConditionFalse}
+	addrs := l.addresses.Addresses(key)
+	if e.refusal != nil {
+		c.Reason, c.Message = string(e.refusal.Reason), e.refusal.Message
+		return c
+	}
+	for _, addr := range addrs {
+		if _, ok := l.addresses.PoolOf(addr); !ok {
+			c.Reason = string(pool.AddressNotInPool)
+			c.Message = fmt.Sprintf("%s is in no pool any more: add it to one, or ask for another address", addr)
+			return c
+		}
+	}
+	c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonAssigned, "the Service has the addresses that it asks for"
+	if len(addrs) < len(e.claim.Families) {
+		c.Message = "the Service has an address of one family: of the other, which it does without, no pool has one for it"
+	}
+	return c
+}
+
+// compose is the status that a Service should have.
+func (l *ledger) compose(key string, e *entry, now time.Time) write {
+	s := e.service
+	w := write{key: key, read: s}
+	was := conditionOf(s)
+	for _, c := range s.Status.Conditions {
+		if c.Type != ConditionAssigned {
+			w.status.Conditions = append(w.status.Conditions, c)
+		}
+	}
+	if !l.ours(s) {
+		return w
+	}
+	addrs := l.addresses.Addresses(key)
+	w.status.LoadBalancer.Ingress = ingress(addrs)
+	c := l.condition(key, e)
+	c.LastTransitionTime = metav1.NewTime(now)
+	if was != nil && was.Status == c.Status {
+		c.LastTransitionTime = was.LastTransitionTime
+	}
+	w.condition, w.status.Conditions = c, append(w.status.Conditions, c)
+
+	had := said(s)
+	w.assigns = slices.ContainsFunc(addrs, func(a netip.Addr) bool { return !slices.Contains(had, a) })
+	w.refuses = c.Status == metav1.ConditionFalse && (was == nil || was.Reason != c.Reason || was.Message != c.Message)
+	tell := func(kind, reason, message string) {
+		w.events = append(w.events, kube.Event{About: s, Kind: "Service", APIVersion: "v1", Type: kind, Reason: reason, Message: message})
+	}
+	if len(had) > 0 && slices.ContainsFunc(had, func(a netip.Addr) bool { return !slices.Contains(addrs, a) }) {
+		tell(corev1.EventTypeNormal, ReasonMoved, fmt.Sprintf("it has %s in place of %s", enumerate(addrs), enumerate(had)))
+	}
+	switch {
+	case w.refuses:
+		tell(corev1.EventTypeWarning, c.Reason, c.Message)
+	case was != nil && was.Status == metav1.ConditionFalse && c.Status == metav1.ConditionTrue:
+		tell(corev1.EventTypeNormal, c.Reason, "it has "+enumerate(addrs))
+	}
+	return w
+}
+
+// enumerate lists addresses as prose.
+func enumerate(addrs []netip.Addr) string {
+	if len(addrs) == 0 {
+		return "no address"
+	}
+	words := make([]string, len(addrs))
+	for n, addr := range addrs {
+		words[n] = addr.String()
+	}
+	return strings.Join(words, " and ")
+}
