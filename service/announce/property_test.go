@@ -31,21 +31,22 @@ func TestRandomEvents(t *testing.T) {
 			w := newWorld(rt, done)
 			defer w.end()
 			actions := map[string]func(*rapid.T){
-				"service":       func(*rapid.T) { w.setService() },
-				"another":       func(*rapid.T) { w.setService() },
-				"service gone":  func(*rapid.T) { w.deleteService() },
-				"slice":         func(*rapid.T) { w.setSlice() },
-				"another slice": func(*rapid.T) { w.setSlice() },
-				"slice gone":    func(*rapid.T) { w.deleteSlice() },
-				"node":          func(*rapid.T) { w.setNode() },
-				"pool":          func(*rapid.T) { w.setPool() },
-				"pool gone":     func(*rapid.T) { w.deletePool() },
-				"config":        func(*rapid.T) { w.apply() },
-				"drain":         func(*rapid.T) { w.drain() },
-				"time":          func(*rapid.T) { w.pass(rapid.IntRange(1, 600).Draw(rt, "ms")) },
-				"router":        func(*rapid.T) { w.breakRouter() },
-				"everything":    func(*rapid.T) { w.repeat() },
-				"":              func(*rapid.T) { w.check() },
+				"service":        func(*rapid.T) { w.setService() },
+				"another":        func(*rapid.T) { w.setService() },
+				"service gone":   func(*rapid.T) { w.deleteService() },
+				"slice":          func(*rapid.T) { w.setSlice() },
+				"another slice":  func(*rapid.T) { w.setSlice() },
+				"slice gone":     func(*rapid.T) { w.deleteSlice() },
+				"node":           func(*rapid.T) { w.setNode() },
+				"pool":           func(*rapid.T) { w.setPool() },
+				"pool of others": func(*rapid.T) { w.setPeers() },
+				"pool gone":      func(*rapid.T) { w.deletePool() },
+				"config":         func(*rapid.T) { w.apply() },
+				"drain":          func(*rapid.T) { w.drain() },
+				"time":           func(*rapid.T) { w.pass(rapid.IntRange(1, 600).Draw(rt, "ms")) },
+				"router":         func(*rapid.T) { w.breakRouter() },
+				"everything":     func(*rapid.T) { w.repeat() },
+				"":               func(*rapid.T) { w.check() },
 			}
 			for w.events < 100 {
 				rt.Repeat(actions)
@@ -219,6 +220,18 @@ func (w *world) setPool() {
 	}, ranges...)
 	p.CreationTimestamp = aged(pick(w, "age", 1, 2))
 	w.pools[name] = p
+	w.announcer.SetPool(p)
+}
+
+// setPeers gives a pool to other peers.
+func (w *world) setPeers() {
+	p := w.pools[pick(w, "pool", "p", "q")]
+	if p == nil || p.Spec.BGP == nil {
+		return
+	}
+	p = p.DeepCopy()
+	p.Spec.BGP.Peers = pick(w, "peers", []string{"x"}, []string{"y"}, []string{"x", "y"}, nil)
+	w.pools[p.Name] = p
 	w.announcer.SetPool(p)
 }
 
