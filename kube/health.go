@@ -2,6 +2,7 @@ package kube
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"net/http"
 	"slices"
@@ -54,6 +55,14 @@ func (c *Cluster) Health() Health {
 	return out
 }
 
+// observer is the key of where a request tells why it was not answered.
+type observer struct{}
+
+// observed has requests set unanswered to why they were not, and to nil if they were.
+func observed(ctx context.Context, unanswered *error) context.Context {
+	return context.WithValue(ctx, observer{}, unanswered)
+}
+
 // counter counts the requests that pass it.
 type counter struct {
 	next                           http.RoundTripper
@@ -72,6 +81,9 @@ func (c *counter) RoundTrip(r *http.Request) (*http.Response, error) {
 		c.reads.Add(1)
 	}
 	resp, err := c.next.RoundTrip(r)
+	if unanswered, ok := r.Context().Value(observer{}).(*error); ok {
+		*unanswered = err
+	}
 	if err == nil {
 		c.answered.Store(time.Now().UnixMilli())
 	}

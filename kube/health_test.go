@@ -21,7 +21,7 @@ import (
 // server is an API server that has no pools, and forbids to see that for a while.
 func server(t *testing.T, allowed *atomic.Bool) (kubeconfig string) {
 	t.Helper()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return serverOf(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		switch {
 		case r.URL.Path == "/version":
@@ -35,7 +35,13 @@ func server(t *testing.T, allowed *atomic.Bool) (kubeconfig string) {
 		default:
 			fmt.Fprint(w, `{"kind": "AddressPoolList", "apiVersion": "herald.dev/v1alpha1", "metadata": {"resourceVersion": "1"}, "items": []}`)
 		}
-	}))
+	})
+}
+
+// serverOf serves until the test is over.
+func serverOf(t *testing.T, handle http.HandlerFunc) (kubeconfig string) {
+	t.Helper()
+	s := httptest.NewServer(handle)
 	t.Cleanup(s.Close)
 	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
 	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "c",
@@ -78,6 +84,40 @@ func TestHealth(t *testing.T) {
 	if h := c.Health(); h.Requests.Writes != 0 || h.Requests.Reads < 2 || h.Answered.IsZero() {
 		t.Errorf("in the end: %+v", h)
 	}
+}
+
+// A balancer with no server behind it hangs up, which is no watch that has ended.
+func TestHangUpIsTrouble(t *testing.T) {
+	c, err := kube.Connect(serverOf(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/version" {
+			fmt.Fprint(w, `{"major": "1", "minor": "33"}`)
+			return
+		}
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		conn.Close()
+	}), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := c.Informers(slog.New(slog.DiscardHandler))
+	i.Pools.Handle(kube.Handlers[*v1alpha1.AddressPool]{Set: func(*v1alpha1.AddressPool) {}, Delete: func(*v1alpha1.AddressPool) {}})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { i.Run(ctx) })
+	defer running.Wait()
+	defer cancel()
+	await(t, "the trouble is told of", func() bool { return len(c.Health().Troubles) == 1 })
+	failed := c.Health().Requests.Failed
+	await(t, "it stays while it is tried again", func() bool {
+		if len(c.Health().Troubles) == 0 {
+			t.Fatal("it is over")
+		}
+		return c.Health().Requests.Failed > failed
+	})
 }
 
 // await waits until f holds, for as long as it takes.

@@ -120,7 +120,12 @@ func (i *Informer[T]) run(ctx context.Context, trouble *trouble) {
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.Watch = true
-			w, err := i.request(o).Watch(ctx)
+			var unanswered error
+			w, err := i.request(o).Watch(observed(ctx, &unanswered))
+			if err == nil && unanswered != nil { // which client-go takes for a watch that has ended
+				w.Stop()
+				err = unanswered
+			}
 			trouble.note(ctx, i.about, err)
 			return w, err
 		},
@@ -137,7 +142,8 @@ func (i *Informer[T]) run(ctx context.Context, trouble *trouble) {
 
 func (i *Informer[T]) request(o metav1.ListOptions) *rest.Request {
 	o.LabelSelector, o.FieldSelector = i.only.LabelSelector, i.only.FieldSelector
-	return i.client.Get().NamespaceIfScoped(i.namespace, i.namespace != "").Resource(i.resource).VersionedParams(&o, metav1.ParameterCodec)
+	// The reflector tries again by itself, and sooner.
+	return i.client.Get().MaxRetries(0).NamespaceIfScoped(i.namespace, i.namespace != "").Resource(i.resource).VersionedParams(&o, metav1.ParameterCodec)
 }
 
 // set stores an object, and tells the handlers if it is not what it was.
