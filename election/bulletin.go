@@ -1,7 +1,9 @@
 package election
 
 import (
+	"context"
 	"log/slog"
+	"maps"
 	"strings"
 
 	"github.com/herald-vip/herald/lease"
@@ -13,6 +15,7 @@ import (
 type bulletin struct {
 	log     *slog.Logger
 	problem string
+	lag     string
 	active  uint64
 	pending uint64
 	alive   map[string]bool
@@ -27,20 +30,28 @@ func newBulletin(log *slog.Logger) *bulletin {
 // post tells what is new.
 func (b *bulletin) post(s Status) {
 	b.decides(s.Lease)
+	known := make(map[string]bool)
 	for _, m := range s.Members {
-		if m.Name != s.Lease.Self {
+		if known[m.Name] = true; m.Name != s.Lease.Self {
 			b.member(m)
 		}
+	}
+	for _, told := range []map[string]bool{b.alive, b.parted, b.odd} {
+		maps.DeleteFunc(told, func(name string, _ bool) bool { return !known[name] })
 	}
 }
 
 // member tells what is new of another member.
 func (b *bulletin) member(m Member) {
 	if m.Alive != b.alive[m.Name] {
+		alive, gone := slog.LevelInfo, slog.LevelWarn
+		if !m.Voter { // there may be many, and they come and go
+			alive, gone = slog.LevelDebug, slog.LevelInfo
+		}
 		if b.alive[m.Name] = m.Alive; m.Alive {
-			b.log.Info("a member is alive", "member", m.Name, "address", m.Address)
+			b.log.Log(context.Background(), alive, "a member is alive", "member", m.Name, "address", m.Address)
 		} else {
-			b.log.Warn("a member has left or cannot be reached", "member", m.Name, "address", m.Address)
+			b.log.Log(context.Background(), gone, "a member has left or cannot be reached", "member", m.Name, "address", m.Address)
 		}
 	}
 	if m.TCPOnly && !b.parted[m.Name] {
@@ -48,7 +59,7 @@ func (b *bulletin) member(m Member) {
 			"member", m.Name, "address", m.Address)
 	}
 	b.parted[m.Name] = !m.Alive && (m.TCPOnly || b.parted[m.Name])
-	if m.Alive { // else what it is like now is not known
+	if m.Alive && m.Voter { // else what it is like now is not known, or no matter
 		odd := m.Problem != "" && b.active != 0 && m.Active != 0 && m.Active != b.active
 		if odd && !b.odd[m.Name] {
 			b.log.Warn("a member was given another electorate: its votes do not count here, nor ours there", "member", m.Name, "reason", m.Problem)
@@ -63,6 +74,10 @@ func (b *bulletin) decides(s lease.Status) {
 		b.log.Warn("this node takes no part in the election", "reason", s.Problem)
 	}
 	b.problem = s.Problem
+	if s.Lag != b.lag && s.Lag != "" {
+		b.log.Warn("this node has no vote and follows the others, whose configuration is another", "reason", s.Lag)
+	}
+	b.lag = s.Lag
 	active, pending := digest(s.Active), digest(s.Pending)
 	switch {
 	case active != b.active && active != 0:

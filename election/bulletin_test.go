@@ -13,13 +13,17 @@ func TestBulletinTellsChangesOnce(t *testing.T) {
 	three := &lease.Electorate{Members: []string{"m1", "m2", "m3"}, Duration: time.Second}
 	longer := &lease.Electorate{Members: three.Members, Duration: 2 * time.Second}
 	with := func(m Member) Status {
-		m.Name = "m2"
+		m.Name, m.Voter = "m2", true
 		return Status{Lease: lease.Status{Self: "m1", Active: three}, Members: []Member{{MemberStatus: lease.MemberStatus{Name: "m1"}, Alive: true}, m}}
 	}
 	odd := with(Member{Alive: true, MemberStatus: lease.MemberStatus{Active: longer.Digest(), Problem: "its electorate is another"}})
 	even := with(Member{Alive: true, MemberStatus: lease.MemberStatus{Active: three.Digest()}})
 	gone := with(Member{MemberStatus: lease.MemberStatus{Active: longer.Digest(), Problem: "silent for 1m"}})
 	parted := with(Member{TCPOnly: true, MemberStatus: lease.MemberStatus{Active: three.Digest(), Problem: "silent for 1m"}})
+	lags := lease.Status{Active: longer, Lag: "it is configured with another"}
+	guest, guestGone := Status{Lease: lags}, Status{Lease: lags}
+	guest.Members = []Member{{Alive: true, MemberStatus: lease.MemberStatus{Name: "w1", Active: three.Digest(), Problem: "its electorate is another"}}}
+	guestGone.Members = []Member{{MemberStatus: lease.MemberStatus{Name: "w1"}}}
 	for i, step := range []struct {
 		say  Status
 		line string // empty: none
@@ -40,6 +44,9 @@ func TestBulletinTellsChangesOnce(t *testing.T) {
 		{gone, "cannot be reached"},
 		{parted, "UDP does not get through"},
 		{Status{Lease: lease.Status{Active: longer}}, "in force"},
+		{Status{Lease: lags}, "configuration is another"},
+		{guest, ""},
+		{guestGone, "cannot be reached"},
 	} {
 		before, of := log.count("level="), log.count(step.line)
 		for range 3 {

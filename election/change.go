@@ -19,7 +19,7 @@ func (n *node) reconfigure(c *Config) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	was := n.config
-	switch self, now := was.Members[was.Self], c.Members[c.Self]; {
+	switch self, now := was.home(), c.home(); {
 	case c.Self != was.Self:
 		return fmt.Errorf("the name of this node cannot change from %q to %q while the election runs: restart herald", was.Self, c.Self)
 	case now != self:
@@ -49,24 +49,31 @@ func (n *node) reconfigure(c *Config) error {
 }
 
 // admit lets the configured members in, and those whose votes the machine still
-// counts: who is no member any more is heard until all know that. The mutex is
+// counts: who is no member any more is heard until all know that. Those without a
+// vote that have joined are let in as long as the machine knows them. The mutex is
 // held.
 func (n *node) admit(now time.Time) {
 	members := maps.Clone(n.config.Members)
+	members[n.config.Self] = n.config.home()
 	taken := make(map[netip.AddrPort]bool)
 	for _, at := range members {
 		taken[at] = true
 	}
-	for _, m := range n.machine.Status(now).Members {
-		if at, ok := n.members[m.Name]; ok && !taken[at] && !members[m.Name].IsValid() {
+	known := make(map[string]bool)
+	for _, m := range n.machine.Members(now) {
+		known[m.Name] = true
+		if at, ok := n.members[m.Name]; ok && m.Voter && !taken[at] && !members[m.Name].IsValid() {
 			members[m.Name] = at
 		}
 	}
-	if maps.Equal(members, n.members) {
+	gone := n.roster.keep(known)
+	if maps.Equal(members, n.members) && !gone {
 		return
 	}
+	if !gone {
+		n.gate.forget()
+	}
 	n.members = members
-	n.gate.admit(members, n.config.Self)
 	n.roster.configure(members)
 }
 
@@ -107,7 +114,7 @@ func (n *node) warn(was *Config) {
 	if n.config.Quorum == lease.None && (was == nil || was.Quorum != lease.None) {
 		n.log.Warn("quorum is none: members that cannot reach each other each hold the VIPs")
 	}
-	if at := n.config.Members[n.config.Self].Addr(); was == nil && !present(at) {
+	if at := n.config.home().Addr(); was == nil && !present(at) {
 		n.log.Warn("no interface has the election's address yet", "address", at)
 	}
 }

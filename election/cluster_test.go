@@ -61,7 +61,7 @@ func newCluster(t testing.TB, open opener, at []netip.AddrPort, change func(*Con
 
 // add adds a member, which does not run yet.
 func (c *cluster) add(config *Config) *member {
-	m := &member{t: c.t, name: config.Self, home: config.Members[config.Self], config: config, log: &book{}, held: make(map[string]lease.Granted)}
+	m := &member{t: c.t, name: config.Self, home: config.home(), config: config, log: &book{}, held: make(map[string]lease.Granted)}
 	m.Election = New(m.log.logger(), m)
 	m.open = c.open
 	c.members = append(c.members, m)

@@ -16,12 +16,14 @@ import (
 // Config is one member's view of an election. It is the same on all members,
 // but for Self and Bind.
 type Config struct {
-	// Self is this member's name, one of Members.
+	// Self is this member's name. If it is none of Members, this one has no vote: it
+	// stands for leases, and those vote that have one.
 	Self string
-	// Bind is where this member listens, by UDP and TCP: its address in Members,
-	// which is also what the zero value stands for.
+	// Bind is where this member listens, by UDP and TCP. With a vote, that is its address
+	// in Members, which is also what the zero value stands for; without one, its own
+	// address, at the members' port unless it says another.
 	Bind netip.AddrPort
-	// Members are all who vote, this one among them, and where they are reached.
+	// Members are all who vote, and where they are reached.
 	Members map[string]netip.AddrPort
 	// Keys encrypt and decrypt all messages, by AES with 16, 24 or 32 bytes; no two are
 	// the same. The first encrypts.
@@ -40,6 +42,38 @@ func (c *Config) electorate() lease.Electorate {
 	return lease.Electorate{Members: slices.Sorted(maps.Keys(c.Members)), Duration: c.Lease, Quorum: c.Quorum}
 }
 
+// votes reports whether this member has a vote.
+func (c *Config) votes() bool { return c.Members[c.Self].IsValid() }
+
+// home is where the others reach this member. The port is 0 if the members have
+// several and Bind has none.
+func (c *Config) home() netip.AddrPort {
+	if at, ok := c.Members[c.Self]; ok {
+		return at
+	}
+	if c.Bind.Port() != 0 {
+		return c.Bind
+	}
+	ports := make(map[uint16]bool)
+	port := uint16(0)
+	for _, at := range c.Members {
+		port = at.Port()
+		ports[port] = true
+	}
+	if len(ports) > 1 {
+		port = 0
+	}
+	return netip.AddrPortFrom(c.Bind.Addr(), port)
+}
+
+// guests is how many members without a vote may be known.
+func (c *Config) guests() int {
+	if c.Insecure {
+		return 0
+	}
+	return maxGuests
+}
+
 // clone copies what the caller might change.
 func (c *Config) clone() *Config {
 	copied := *c
@@ -50,15 +84,13 @@ func (c *Config) clone() *Config {
 
 // check says in one sentence what is wrong with a configuration.
 func (c *Config) check() error {
-	self, ok := c.Members[c.Self]
-	if !ok {
-		return fmt.Errorf("this node, %q, is not among the members: %s", c.Self,
-			strings.Join(slices.Sorted(maps.Keys(c.Members)), ", "))
-	}
-	if err := c.checkMembers(self); err != nil {
+	if err := c.checkVoteless(); err != nil {
 		return err
 	}
-	if c.Bind.IsValid() && c.Bind != self {
+	if err := c.checkMembers(); err != nil {
+		return err
+	}
+	if self := c.home(); c.votes() && c.Bind.IsValid() && c.Bind != self {
 		return fmt.Errorf("bind is %v, but the members expect %q at %v: make them the same", c.Bind, c.Self, self)
 	}
 	if err := c.checkKeys(); err != nil {
@@ -67,11 +99,38 @@ func (c *Config) check() error {
 	return c.electorate().Validate()
 }
 
-// checkMembers says what is wrong with the members' addresses.
-func (c *Config) checkMembers(self netip.AddrPort) error {
+// checkVoteless says what a member without a vote lacks.
+func (c *Config) checkVoteless() error {
+	self := c.home()
+	switch {
+	case c.votes():
+		return nil
+	case !self.Addr().IsValid():
+		return fmt.Errorf("this node, %q, is not among the members (%s) and has no vote: set bind to its address, or make it a member",
+			c.Self, strings.Join(slices.Sorted(maps.Keys(c.Members)), ", "))
+	case len(c.Members) > 0 && self.Port() == 0:
+		return fmt.Errorf("bind, %v, needs a port: the members have several", self.Addr())
+	case c.Insecure:
+		return fmt.Errorf("this node, %q, is not among the members and can join them only with the key: set keyFile, or make it a member", c.Self)
+	case c.Quorum == lease.None:
+		return fmt.Errorf("this node, %q, is not among the members and gets no lease with quorum none: make it a member, or set quorum to majority", c.Self)
+	}
+	return nil
+}
+
+// checkMembers says what is wrong with the members' addresses, and this node's.
+func (c *Config) checkMembers() error {
+	self := c.home()
 	taken := make(map[netip.AddrPort]string)
-	for _, name := range slices.Sorted(maps.Keys(c.Members)) {
-		at := c.Members[name]
+	names := slices.Sorted(maps.Keys(c.Members))
+	if !c.votes() && len(names) > 0 {
+		names = append(names, c.Self)
+	}
+	for _, name := range names {
+		at, ok := c.Members[name]
+		if !ok {
+			at = self
+		}
 		switch addr := at.Addr(); {
 		case !at.IsValid() || at.Port() == 0:
 			return fmt.Errorf("member %q needs an address and a port, it has %v", name, at)

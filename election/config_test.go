@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/herald-vip/herald/lease"
 )
 
 func key(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
@@ -19,10 +21,22 @@ func TestConfigMistakes(t *testing.T) {
 		change func(*Config)
 		want   string
 	}{
-		"none":           {func(*Config) {}, ""},
-		"no bind":        {func(c *Config) { c.Bind = netip.AddrPort{} }, ""},
-		"insecure":       {func(c *Config) { c.Keys, c.Insecure = nil, true }, ""},
-		"no member":      {func(c *Config) { c.Self = "m9" }, `this node, "m9", is not among the members: m1, m2, m3`},
+		"none":         {func(*Config) {}, ""},
+		"no bind":      {func(c *Config) { c.Bind = netip.AddrPort{} }, ""},
+		"insecure":     {func(c *Config) { c.Keys, c.Insecure = nil, true }, ""},
+		"no vote":      {func(c *Config) { c.Self, c.Bind = "m9", ap("10.0.0.9:7946") }, ""},
+		"default port": {func(c *Config) { c.Self, c.Bind = "m9", ap("10.0.0.9:0") }, ""},
+		"ports differ": {func(c *Config) { c.Self, c.Bind, c.Members["m2"] = "m9", ap("10.0.0.9:0"), ap("10.0.0.2:7") },
+			"bind, 10.0.0.9, needs a port: the members have several"},
+		"nowhere": {func(c *Config) { c.Self, c.Bind = "m9", netip.AddrPort{} },
+			`this node, "m9", is not among the members (m1, m2, m3) and has no vote: set bind to its address, or make it a member`},
+		"no vote, no key": {func(c *Config) { c.Self, c.Bind, c.Keys, c.Insecure = "m9", ap("10.0.0.9:1"), nil, true },
+			`this node, "m9", is not among the members and can join them only with the key: set keyFile, or make it a member`},
+		"no vote, no quorum": {func(c *Config) { c.Self, c.Bind, c.Quorum = "m9", ap("10.0.0.9:1"), lease.None },
+			`this node, "m9", is not among the members and gets no lease with quorum none: make it a member, or set quorum to majority`},
+		"a voter's place": {func(c *Config) { c.Self = "m9" }, `members "m1" and "m9" have the same address, 10.0.0.1:7946`},
+		"no vote, other family": {func(c *Config) { c.Self, c.Bind = "m9", ap("[fd00::1]:1") },
+			`member "m1" has the address 10.0.0.1 and this node fd00::1: an election is either IPv4 or IPv6`},
 		"bind elsewhere": {func(c *Config) { c.Bind = ap("10.0.0.9:7946") }, `bind is 10.0.0.9:7946, but the members expect "m1" at 10.0.0.1:7946: make them the same`},
 		"no port":        {func(c *Config) { c.Members["m2"] = ap("10.0.0.2:0") }, `member "m2" needs an address and a port, it has 10.0.0.2:0`},
 		"no address":     {func(c *Config) { c.Members["m2"] = netip.AddrPort{} }, `member "m2" needs an address and a port, it has invalid AddrPort`},

@@ -5,20 +5,34 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
-// maxNamed is how many senders of each kind of nonsense are named in the log.
-// The others are counted only: a flood has as many sources as it likes.
-const maxNamed = 64
+const (
+	// maxNamed is how many senders of each kind of nonsense are named in the log.
+	// The others are counted only: a flood has as many sources as it likes.
+	maxNamed = 64
+	// knocks is how many connections of strangers are looked at in a second, where
+	// strangers may join: what they cost to decrypt is bounded.
+	knocks = 50
+)
 
 // gate decides by its source whether what arrives is looked at, and counts and
 // names what is not. It is asked once for each packet, so asking is cheap.
+//
+// Where members without a vote may join, they do so by a connection, which has to be
+// encrypted with the key. Nothing else of a stranger is looked at.
 type gate struct {
-	log     *slog.Logger
-	members atomic.Pointer[sources]
+	log  *slog.Logger
+	open bool // strangers may join: never changes
+
+	mu      sync.RWMutex
+	packets map[netip.AddrPort]string // the other members, by where their packets come from
+	streams map[netip.Addr]string     // and their connections
+	door    bucket
 
 	unknown     atomic.Uint64 // from where no member is
-	unreadable  atomic.Uint64 // from a member's address, encrypted with another key or not at all
+	unreadable  atomic.Uint64 // encrypted with another key or not at all, from where it might have been read
 	malformed   atomic.Uint64 // decrypted, and yet no lease message
 	refused     atomic.Uint64 // claims to be, or vouches for, somebody who is no member
 	unsent      atomic.Uint64 // lease messages that this node could not send
@@ -27,23 +41,25 @@ type gate struct {
 	impostors   register
 }
 
-// sources are the other members, by where their packets and connections come from.
-type sources struct {
-	packets map[netip.AddrPort]string
-	streams map[netip.Addr]string
-}
-
 // admit lets these members in from now on and nobody else.
 func (g *gate) admit(members map[string]netip.AddrPort, self string) {
-	s := &sources{packets: make(map[netip.AddrPort]string), streams: make(map[netip.Addr]string)}
+	g.mu.Lock()
+	g.packets, g.streams = make(map[netip.AddrPort]string), make(map[netip.Addr]string)
 	for name, at := range members {
 		if name != self {
-			s.packets[at] = name
-			s.streams[at.Addr()] = name
+			g.packets[at] = name
+			g.streams[at.Addr()] = name
 		}
 	}
-	g.members.Store(s)
-	g.forget()
+	g.mu.Unlock()
+}
+
+// let lets one more member in.
+func (g *gate) let(name string, at netip.AddrPort) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.packets[at] = name
+	g.streams[at.Addr()] = name
 }
 
 // forget has what was named named again: the operator has changed something.
@@ -55,7 +71,7 @@ func (g *gate) forget() {
 
 // packet reports whether a packet from there is looked at.
 func (g *gate) packet(from netip.AddrPort) bool {
-	if _, ok := g.members.Load().packets[from]; ok {
+	if g.knows(from) {
 		return true
 	}
 	g.stranger(from.Addr())
@@ -63,19 +79,47 @@ func (g *gate) packet(from netip.AddrPort) bool {
 }
 
 // stream reports whether a connection from there is looked at. It may come from
-// any port.
-func (g *gate) stream(from netip.Addr) bool {
-	if _, ok := g.members.Load().streams[from]; ok {
-		return true
+// any port. Known says that a member is there.
+func (g *gate) stream(from netip.Addr) (ok, known bool) {
+	g.mu.Lock()
+	_, known = g.streams[from]
+	ok = known || g.open && g.door.take(time.Now())
+	g.mu.Unlock()
+	if !ok {
+		g.stranger(from)
 	}
-	g.stranger(from)
-	return false
+	return ok, known
 }
 
 // knows reports whether somebody is to be sent anything.
 func (g *gate) knows(to netip.AddrPort) bool {
-	_, ok := g.members.Load().packets[to]
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	_, ok := g.packets[to]
 	return ok
+}
+
+// name is the member at an address, empty if there is none.
+func (g *gate) name(at netip.Addr) string {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.streams[at]
+}
+
+// bucket lets through knocks in a second, and as many at once.
+type bucket struct {
+	level float64 // how many were let through, and have not been made up for
+	last  time.Time
+}
+
+func (b *bucket) take(now time.Time) bool {
+	b.level = max(0, b.level-now.Sub(b.last).Seconds()*knocks)
+	b.last = now
+	if b.level > knocks-1 {
+		return false
+	}
+	b.level++
+	return true
 }
 
 // stranger counts and names a source that is no member's.
@@ -84,6 +128,8 @@ func (g *gate) stranger(from netip.Addr) {
 	switch first, last := g.strangers.add(from.String()); {
 	case last:
 		g.log.Warn("further sources of election messages that are no member's are counted, not named")
+	case first && g.open:
+		g.log.Info("election messages from an address are dropped until the member that is there has joined", "source", from)
 	case first:
 		g.log.Warn("election messages from an address that no member has are dropped", "source", from)
 	}
@@ -92,9 +138,13 @@ func (g *gate) stranger(from netip.Addr) {
 // locked counts and names a member whose messages cannot be decrypted.
 func (g *gate) locked(from netip.Addr) {
 	g.unreadable.Add(1)
-	if first, _ := g.undecrypted.add(from.String()); first {
-		g.log.Warn("election messages of a member cannot be read and are dropped: it has another key, or none",
-			"member", g.members.Load().streams[from], "source", from)
+	if first, _ := g.undecrypted.add(from.String()); !first {
+		return
+	}
+	if member := g.name(from); member != "" {
+		g.log.Warn("election messages of a member cannot be read and are dropped: it has another key, or none", "member", member, "source", from)
+	} else {
+		g.log.Warn("a node cannot join the election: what it sends cannot be read, it has another key, or none", "source", from)
 	}
 }
 

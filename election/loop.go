@@ -104,23 +104,30 @@ func (n *node) join(ctx context.Context) {
 	defer tick.Stop()
 	told := newBulletin(n.log)
 	for more := true; more; more = n.update(ctx, tick.C) {
-		n.mu.Lock()
-		n.admit(time.Now())
-		n.mu.Unlock()
-		n.news.meet(n.alive())
+		n.meet()
 		s := n.status()
 		if time.Since(n.started) >= rejoin { // at first nobody has been heard
 			told.post(s)
 		}
 		for _, m := range s.Members {
 			answers := false
-			if !(m.Alive && n.roster.joined(m.Name)) && m.Address.IsValid() && ctx.Err() == nil {
+			// Who has no vote asks those that have one.
+			if m.Voter && !(m.Alive && n.roster.joined(m.Name)) && m.Address.IsValid() && ctx.Err() == nil {
 				_, err := n.list.Join([]string{m.Address.String()}) // by TCP; that it is gone has been said
 				answers = err == nil
 			}
 			n.roster.answers(time.Now(), m.Name, answers)
 		}
 	}
+}
+
+// meet looks through who is there.
+func (n *node) meet() {
+	n.step(func(m *lease.Machine, now time.Time) {
+		m.Meet(now, n.roster.present()...)
+		n.admit(now)
+	})
+	n.news.meet(n.alive())
 }
 
 // update tells the others what this member's card says, whenever that changes,
@@ -132,6 +139,8 @@ func (n *node) update(ctx context.Context, tick <-chan time.Time) bool {
 			return false
 		case <-tick:
 			return true
+		case <-n.arrived:
+			n.meet()
 		case <-n.described:
 			_ = n.list.UpdateNode(spread) // what is late goes with the next exchange of lists
 		}

@@ -157,7 +157,7 @@ func TestNoKeyIsNamedAndKeptOut(t *testing.T) {
 func TestStrangersAreNamedAndKeptOut(t *testing.T) {
 	t.Parallel()
 	at := loopback(4)
-	c := newCluster(t, openSockets, at[:3], nil)
+	c := newCluster(t, openSockets, at[:3], func(config *Config) { config.Keys, config.Insecure = nil, true })
 	stranger := c.add(c.members[0].config.clone())
 	stranger.name, stranger.config.Self = "m4", "m4"
 	stranger.config.Members["m4"] = at[3]

@@ -24,6 +24,8 @@ const (
 	farewell = 500 * time.Millisecond
 	// maxWaiting is how many messages wait for the observer to learn of a loss.
 	maxWaiting = 256
+	// maxGuests is how many members without a vote there may be.
+	maxGuests = 1024
 )
 
 // node is one member at work, from its first configuration to its last.
@@ -41,6 +43,7 @@ type node struct {
 
 	wake      chan struct{} // holds a token if the machine is due sooner than it was
 	described chan struct{} // holds a token if the card has changed
+	arrived   chan struct{} // holds a token if somebody has joined or left
 
 	cancel  context.CancelFunc
 	telling sync.WaitGroup // tell
@@ -48,7 +51,7 @@ type node struct {
 
 	mu      sync.Mutex // guards what follows, and sending
 	config  *Config
-	members map[string]netip.AddrPort // who is heard: as configured, and who was until lately
+	members map[string]netip.AddrPort // who is heard: as configured, who was until lately, and this one
 	machine *lease.Machine
 	due     time.Time        // when the machine wants to be called; zero: never
 	waiting []lease.Outgoing // to be sent when the observer knows what is lost
@@ -58,14 +61,14 @@ type node struct {
 
 // start makes a node and its goroutines.
 func (e *Election) start(c *Config) (*node, error) {
-	g := &gate{log: e.log}
+	g := &gate{log: e.log, open: c.guests() > 0}
 	ctx, cancel := context.WithCancel(context.Background())
 	n := &node{
 		log: e.log, gate: g, journal: newJournal(e.log, g), news: newNews(), observe: e.observe, config: c,
 		started: time.Now(),
-		wake:    make(chan struct{}, 1), described: make(chan struct{}, 1), cancel: cancel,
+		wake:    make(chan struct{}, 1), described: make(chan struct{}, 1), arrived: make(chan struct{}, 1), cancel: cancel,
 	}
-	n.roster = newRoster(c.Self, g, n.receive)
+	n.roster = newRoster(c.Self, g, n.receive, n.arrived)
 	if err := n.open(c, e.open); err != nil {
 		cancel()
 		return nil, err
@@ -87,7 +90,7 @@ func (n *node) open(c *Config, open opener) (err error) {
 	if err != nil {
 		return err
 	}
-	n.machine, err = lease.New(now, lease.Options{Self: c.Self, Incarnation: incarnation, Electorate: c.electorate()})
+	n.machine, err = lease.New(now, lease.Options{Self: c.Self, Incarnation: incarnation, Electorate: c.electorate(), Guests: c.guests()})
 	if err != nil {
 		return err
 	}
@@ -97,7 +100,7 @@ func (n *node) open(c *Config, open opener) (err error) {
 			return err
 		}
 	}
-	transport, err := open(c.Members[c.Self], n.gate)
+	transport, err := open(c.home(), n.gate)
 	if err != nil {
 		return err
 	}

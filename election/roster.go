@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,10 +18,12 @@ import (
 type roster struct {
 	self    string
 	gate    *gate
-	receive func([]byte) // takes a lease message, encoded
+	receive func([]byte)  // takes a lease message, encoded
+	changed chan struct{} // gets a token when somebody joins or leaves
 
 	mu      sync.Mutex
 	members map[string]netip.AddrPort // as configured, with self
+	guests  map[string]netip.AddrPort // those that are not, have no vote, and have joined
 	seen    map[string]netip.AddrPort // all that memberlist holds for alive, and where
 	cards   map[string]card           // what each was seen with last, alive or not
 	streams map[string]time.Time      // who answers by TCP when asked to join, and since when
@@ -34,18 +37,54 @@ var (
 	_ memberlist.MergeDelegate = (*roster)(nil)
 )
 
-func newRoster(self string, g *gate, receive func([]byte)) *roster {
-	return &roster{self: self, gate: g, receive: receive,
+func newRoster(self string, g *gate, receive func([]byte), changed chan struct{}) *roster {
+	return &roster{self: self, gate: g, receive: receive, changed: changed, guests: make(map[string]netip.AddrPort),
 		seen: make(map[string]netip.AddrPort), cards: make(map[string]card), streams: make(map[string]time.Time)}
 }
 
-// configure makes these the members.
+// configure makes these the members, beside those that have joined without a vote,
+// and has the gate let them in.
 func (r *roster) configure(members map[string]netip.AddrPort) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.members = maps.Clone(members)
-	maps.DeleteFunc(r.cards, func(name string, _ card) bool { return !members[name].IsValid() })
-	maps.DeleteFunc(r.streams, func(name string, _ time.Time) bool { return !members[name].IsValid() })
-	r.mu.Unlock()
+	taken := make(map[netip.AddrPort]bool)
+	for _, at := range members {
+		taken[at] = true
+	}
+	if r.gate.open {
+		maps.Copy(r.guests, r.seen) // who has a vote no more goes on without
+	}
+	maps.DeleteFunc(r.guests, func(name string, at netip.AddrPort) bool { return members[name].IsValid() || taken[at] })
+	all := maps.Clone(members)
+	maps.Copy(all, r.guests)
+	maps.DeleteFunc(r.cards, func(name string, _ card) bool { return !all[name].IsValid() })
+	maps.DeleteFunc(r.streams, func(name string, _ time.Time) bool { return !all[name].IsValid() })
+	r.gate.admit(all, r.self)
+}
+
+// keep drops those without a vote that memberlist does not hold for alive, unless
+// they are known otherwise. It reports whether there were any.
+func (r *roster) keep(known map[string]bool) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := len(r.guests)
+	maps.DeleteFunc(r.guests, func(name string, at netip.AddrPort) bool { return !known[name] && r.seen[name] != at })
+	return len(r.guests) < before
+}
+
+// present are those without a vote that memberlist holds for alive.
+func (r *roster) present() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var names []string
+	for name, at := range r.guests {
+		if r.seen[name] == at {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // describe makes this the card of the node itself. It reports whether that
@@ -62,14 +101,22 @@ func (r *roster) describe(change func(*card)) bool {
 func (r *roster) address(member string) netip.AddrPort {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.members[member]
+	return r.at(member)
+}
+
+// at is address, while the mutex is held.
+func (r *roster) at(member string) netip.AddrPort {
+	if at, ok := r.members[member]; ok {
+		return at
+	}
+	return r.guests[member]
 }
 
 // joined reports whether memberlist holds a member for alive, where it should be.
 func (r *roster) joined(member string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.members[member].IsValid() && r.seen[member] == r.members[member]
+	return r.at(member).IsValid() && r.seen[member] == r.at(member)
 }
 
 // answers notes at now whether a member answers by TCP when it is asked to join.
@@ -133,26 +180,57 @@ func (r *roster) NotifyAlive(n *memberlist.Node) error {
 	return err
 }
 
-// NotifyMerge refuses the list of a node none of whose members is known here:
-// of another cluster. What is wrong with single nodes NotifyAlive finds; to refuse
-// them all would part good members while a change of the members is under way. It
-// serves memberlist.MergeDelegate.
+// NotifyMerge refuses the list of a node none of whose members is known here, and
+// none of which could be without a vote: of another cluster. What is wrong with single nodes
+// NotifyAlive finds; to refuse them all would part good members while a change of the
+// members is under way. It serves memberlist.MergeDelegate.
 func (r *roster) NotifyMerge(nodes []*memberlist.Node) error {
+	wrong := 0
 	for _, n := range nodes {
-		if r.check(n.Name, where(n)) == nil {
+		switch err := r.check(n.Name, where(n)); {
+		case err != nil:
+			wrong++
+		case r.configured(n.Name):
 			return nil
 		}
+	}
+	if wrong == 0 {
+		return nil
 	}
 	return fmt.Errorf("none of %d nodes is a member at its configured address", len(nodes))
 }
 
-// check says what is wrong with a node.
+// configured reports whether a member is in the configuration.
+func (r *roster) configured(member string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.members[member].IsValid()
+}
+
+// check says what is wrong with a node. With the key, one that is not configured is a
+// member without a vote.
 func (r *roster) check(name string, at netip.AddrPort) error {
-	switch want := r.address(name); {
-	case !want.IsValid():
-		return fmt.Errorf("%q is not among the configured members", name)
-	case want != at:
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	want, configured := r.members[name]
+	switch {
+	case configured && want != at:
 		return fmt.Errorf("%q is at %v in the configuration, not at %v", name, want, at)
+	case configured:
+		return nil
+	case !r.gate.open:
+		return fmt.Errorf("%q is not among the configured members", name)
+	case name == "" || !at.IsValid() || at.Port() == 0 || at.Addr().Is4() != r.members[r.self].Addr().Is4():
+		return fmt.Errorf("%q, which is not configured, is at %v: that cannot be", name, at)
+	case r.guests[name] == at:
+		return nil
+	case len(r.guests) >= maxGuests:
+		return fmt.Errorf("%q is one too many: %d members without a vote are there already", name, maxGuests)
+	}
+	for other, taken := range r.members {
+		if taken == at {
+			return fmt.Errorf("%q is not among the configured members, and at %v, where %q should be", name, at, other)
+		}
 	}
 	return nil
 }
@@ -168,17 +246,32 @@ func (r *roster) NotifyLeave(n *memberlist.Node) {
 	r.mu.Lock()
 	delete(r.seen, n.Name)
 	r.mu.Unlock()
+	r.ring()
+}
+
+// ring has those who are there looked through.
+func (r *roster) ring() {
+	select {
+	case r.changed <- struct{}{}:
+	default:
+	}
 }
 
 // see remembers a node that is alive. A card that is not understood, of a later
 // version perhaps, is an empty one.
 func (r *roster) see(n *memberlist.Node) {
 	c, _ := parseCard(n.Meta)
+	at := where(n)
 	r.mu.Lock()
-	r.seen[n.Name] = where(n)
+	r.seen[n.Name] = at
 	r.cards[n.Name] = c
+	if _, configured := r.members[n.Name]; !configured && r.gate.open {
+		r.guests[n.Name] = at
+		r.gate.let(n.Name, at)
+	}
 	r.mu.Unlock()
-	r.gate.heard(where(n).Addr())
+	r.gate.heard(at.Addr())
+	r.ring()
 }
 
 // where is a node's address.

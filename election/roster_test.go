@@ -16,7 +16,7 @@ func named(name, at string) *memberlist.Node {
 func TestRosterKeepsOut(t *testing.T) {
 	var log book
 	g := &gate{log: log.logger()}
-	r := newRoster("m1", g, nil)
+	r := newRoster("m1", g, nil, nil)
 	r.configure(trio())
 	for name, test := range map[string]struct {
 		node *memberlist.Node
@@ -49,7 +49,7 @@ func TestRosterKeepsOut(t *testing.T) {
 }
 
 func TestRosterRefusesAnotherCluster(t *testing.T) {
-	r := newRoster("m1", &gate{}, nil)
+	r := newRoster("m1", &gate{}, nil, nil)
 	r.configure(trio())
 	foreign, member := named("a", "10.1.0.1:7946"), named("m2", "10.0.0.2:7946")
 	if err := r.NotifyMerge([]*memberlist.Node{foreign, named("m3", "10.1.0.2:7946")}); err == nil {
@@ -61,7 +61,7 @@ func TestRosterRefusesAnotherCluster(t *testing.T) {
 }
 
 func TestRosterKnowsWhoHasJoined(t *testing.T) {
-	r := newRoster("m1", &gate{}, nil)
+	r := newRoster("m1", &gate{}, nil, nil)
 	r.configure(trio())
 	r.NotifyJoin(named("m1", "10.0.0.1:7946"))
 	r.NotifyJoin(named("m2", "10.0.0.2:7946"))

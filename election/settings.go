@@ -28,7 +28,7 @@ const (
 func settings(c *Config, ring *memberlist.Keyring, r *roster) *memberlist.Config {
 	s := memberlist.DefaultLANConfig()
 	s.Name = c.Self
-	s.BindPort = int(c.Members[c.Self].Port())
+	s.BindPort = int(c.home().Port())
 	s.Keyring = ring
 	s.Delegate, s.Events, s.Alive, s.Merge = r, r, r, r
 

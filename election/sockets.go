@@ -29,9 +29,9 @@ const (
 	// maxStreams is how many connections may be open at once. Members exchange
 	// their lists over one for each other member now and then.
 	maxStreams = 32
-	// maxStream is how much is read from one connection, in bytes. A list of
-	// seven members with all they may tell of themselves has less than 8 KiB.
-	maxStream = 256 << 10
+	// maxStream is how much is read from one connection, in bytes: a list of
+	// all members there may be, with all they may tell of themselves.
+	maxStream = 1 << 20
 )
 
 // sockets is memberlist's Transport over UDP and TCP. It differs from the one
@@ -143,11 +143,12 @@ func (s *sockets) accept() {
 			continue
 		}
 		from := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
-		if !s.gate.stream(from) {
+		ok, known := s.gate.stream(from)
+		if !ok {
 			_ = conn.Close()
 			continue
 		}
-		kept := s.keep(conn)
+		kept := s.keep(conn, known)
 		if kept == nil {
 			_ = conn.Close()
 			continue
@@ -172,10 +173,15 @@ func (s *sockets) pause() bool {
 }
 
 // keep bounds a connection, or returns nil if there are too many or all is over.
-func (s *sockets) keep(conn net.Conn) *stream {
+// Strangers get fewer, so that the others keep theirs.
+func (s *sockets) keep(conn net.Conn, known bool) *stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.open) >= maxStreams || s.ctx.Err() != nil {
+	most := maxStreams
+	if !known {
+		most = maxStreams / 2
+	}
+	if len(s.open) >= most || s.ctx.Err() != nil {
 		return nil
 	}
 	kept := &stream{Conn: conn, left: maxStream, of: s}
@@ -224,7 +230,7 @@ func (s *sockets) DialTimeout(addr string, timeout time.Duration) (net.Conn, err
 	if err != nil {
 		return nil, err
 	}
-	kept := s.keep(conn)
+	kept := s.keep(conn, true)
 	if kept == nil {
 		return nil, errors.Join(fmt.Errorf("connect to %s: too many connections", addr), conn.Close())
 	}

@@ -24,7 +24,7 @@ type Status struct {
 type Member struct {
 	lease.MemberStatus
 	Address  netip.AddrPort
-	Alive    bool               // lease messages of it are heard; always true for this member itself
+	Alive    bool               // it is heard; always true for this member itself
 	TCPOnly  bool               // it is not alive and yet answers by TCP: something on the way drops UDP
 	Hardware []net.HardwareAddr // where its VIPs may be seen, as it says itself
 	Standing int                // how many leases it stands for, as it says itself
@@ -59,11 +59,11 @@ func (n *node) status() Status {
 	n.machine.Tick(now)
 	n.flush()
 	of := n.machine.Status(now)
-	config, members := n.config, n.members
+	config := n.config
 	n.mu.Unlock()
 
 	s := Status{
-		Running: true, Address: config.Members[config.Self], Encrypted: !config.Insecure, Lease: of,
+		Running: true, Address: config.home(), Encrypted: !config.Insecure, Lease: of,
 		Dropped: Dropped{
 			Unknown: n.gate.unknown.Load(), Unreadable: n.gate.unreadable.Load(), Malformed: n.gate.malformed.Load(),
 			Refused: n.gate.refused.Load(), Ignored: of.Ignored, Unsent: n.gate.unsent.Load(),
@@ -71,8 +71,8 @@ func (n *node) status() Status {
 	}
 	for _, m := range of.Members {
 		c, answers := n.roster.last(m.Name)
-		at := members[m.Name]
-		alive := now.Sub(m.Heard) < patient(of.Active, of.Pending)
+		at := n.roster.address(m.Name)
+		alive := n.hears(now, m, config.votes(), patient(of.Active, of.Pending))
 		tcpOnly := !alive && !answers.IsZero() && now.Sub(answers) >= patient(of.Active, of.Pending)
 		if !alive {
 			c.Standing = 0
@@ -92,6 +92,12 @@ func (n *node) status() Status {
 	return s
 }
 
+// hears reports whether a member is alive. Those that vote tell so all the time; one
+// without a vote and the others need not, and then memberlist knows.
+func (n *node) hears(now time.Time, m lease.MemberStatus, votes bool, patience time.Duration) bool {
+	return now.Sub(m.Heard) < patience || !(votes && m.Voter) && n.roster.joined(m.Name)
+}
+
 // patient is how long a member may be silent that is alive, by the electorates in
 // use and to come: members that live tell so three times in a lease.
 func patient(electorates ...*lease.Electorate) time.Duration {
@@ -105,7 +111,7 @@ func patient(electorates ...*lease.Electorate) time.Duration {
 }
 
 // Alive lists the members that are alive, with or without a vote, by their sorted
-// names: those whose lease messages are heard, and this one itself. It is empty while there
+// names: those that are heard, and this one itself. It is empty while there
 // is no configuration. It costs less than Status, and the observer is told when it
 // changes.
 func (e *Election) Alive() []string {
@@ -126,7 +132,7 @@ func (n *node) alive() []string {
 	active, pending := n.machine.Electorates()
 	var names []string
 	for _, m := range n.machine.Members(now) {
-		if now.Sub(m.Heard) < patient(active, pending) {
+		if n.hears(now, m, n.config.votes(), patient(active, pending)) {
 			names = append(names, m.Name)
 		}
 	}

@@ -73,10 +73,11 @@ func (a *acceptor) release(now time.Time, b ballot, successor string) {
 	}
 }
 
-// see notes that a process holds the lease, as it says itself. It only adds to what
-// a grant forbids, and never replaces one.
+// see notes that a process holds the lease, as it says itself, unless it has said
+// since that it released it. It only adds to what a grant forbids, and never replaces one.
 func (a *acceptor) see(now time.Time, b ballot, d time.Duration) {
-	if !now.Before(a.expires) || a.accepted.owner == b.owner {
+	over := !a.released.IsZero() && a.accepted.owner == b.owner && b.counter <= a.accepted.counter
+	if !over && (!now.Before(a.expires) || a.accepted.owner == b.owner) {
 		a.accepted, a.expires, a.touched = b, later(a.expires, now.Add(d)), now
 		a.successor, a.released = "", time.Time{}
 	}

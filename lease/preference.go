@@ -62,6 +62,9 @@ func (m *Machine) successor(l *lease) string {
 
 // rivals calls f for every other member that stands for the lease.
 func (m *Machine) rivals(l *lease, f func(*peer, *stand)) {
+	if m.active == nil {
+		return
+	}
 	for _, p := range m.peers {
 		if s := p.candidacy(m.now, m.duration(), l.id); s != nil {
 			f(p, s)

@@ -158,6 +158,7 @@ func (m *Machine) memberStatus(p *peer) MemberStatus {
 		Active: p.active, Pending: p.pending, Abstaining: p.abstaining,
 	}
 	switch {
+	case !m.near(p) && m.now.Sub(p.present()) < farHellos*m.duration(): // it need not speak often
 	case p.incarnation == 0:
 		s.Problem = "never heard"
 	case !p.fresh(m.now, m.duration()):
