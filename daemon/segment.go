@@ -87,7 +87,7 @@ func newSegment(log *slog.Logger, c *config.Config) (*segment, error) {
 		g.clearFence()
 		return g, nil
 	}
-	f, err := fence.New(log)
+	f, err := fence.New(log, fence.Options{Services: c.Services != nil})
 	if err != nil {
 		if c.ARP.Fence == config.FenceRequired || !errors.Is(err, fence.ErrUnsupported) {
 			return nil, fmt.Errorf("arp.fence: %w", err)

@@ -40,3 +40,22 @@ func BenchmarkOpen(b *testing.B) {
 		}
 	}
 }
+
+// What it costs to gate one address more, and one less, beside so many.
+func BenchmarkGuard(b *testing.B) {
+	for _, n := range []int{10, 1000, 5000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			h := newHost(b)
+			f := h.fence()
+			addrs := make([]netip.Addr, n+1)
+			for i, addr := 0, vip[0].Addr(); i <= n; i, addr = i+1, addr.Next() {
+				addrs[i] = addr
+			}
+			h.must(f.Guard(addrs[:n]...))
+			for b.Loop() {
+				h.must(f.Guard(addrs...))
+				h.must(f.Guard(addrs[:n]...))
+			}
+		})
+	}
+}

@@ -53,14 +53,17 @@ const answerTimeout = time.Second
 // Fence gates addresses. Its methods may be called at any time from any goroutine.
 // A call ends within a few seconds even if the kernel does not answer.
 type Fence struct {
-	log     *slog.Logger
-	kernel  kernel
-	timeout time.Duration    // answerTimeout
-	now     func() time.Time // time.Now
-	busy    chan struct{}    // holds one for the call to the kernel that is under way
+	log      *slog.Logger
+	kernel   kernel
+	services bool             // Options.Services
+	timeout  time.Duration    // answerTimeout
+	now      func() time.Time // time.Now
+	busy     chan struct{}    // holds one for the call to the kernel that is under way
 
 	mu       sync.Mutex
-	gated    map[netip.Addr]bool // true: the second lock may be open too long; nil: there are no tables
+	guarded  map[netip.Addr]bool // by Guard
+	served   map[netip.Addr]bool // by Serve
+	gated    map[netip.Addr]bool // either; true: the second lock may be open too long; nil: there are no tables
 	unsure   bool                // whether the kernel has what gated says
 	restored uint64
 	late     uint64
@@ -70,10 +73,10 @@ type Fence struct {
 type kernel interface {
 	// gated reads which addresses the tables gate; none without tables.
 	gated() ([]netip.Addr, error)
-	// rebuild makes the tables anew, with addrs closed.
-	rebuild(addrs []netip.Addr) error
-	// intact is whether the tables are complete and gate exactly addrs.
-	intact(addrs []netip.Addr) (bool, error)
+	// rebuild makes the tables anew, with gated closed, of which served are of Services.
+	rebuild(gated, served []netip.Addr) error
+	// intact is whether the tables are complete and gate exactly those.
+	intact(gated, served []netip.Addr) (bool, error)
 	// apply makes all changes or none. ENOENT: something is missing.
 	apply([]change) error
 	// remove deletes the tables, if they are there.
@@ -93,24 +96,36 @@ type Status struct {
 	Late uint64
 }
 
+// Options adjust a Fence. The zero value is right where no addresses are of Services.
+type Options struct {
+	// Services is whether some may be: without it, Serve is an error.
+	Services bool
+	// HostPorts lets who has the address of a Service reach this host by it, at
+	// ports that no Service has. See [Fence.Serve].
+	HostPorts bool
+}
+
 // New makes Herald's tables. What a predecessor has gated stays gated, and is closed
 // from now on.
-func New(log *slog.Logger) (*Fence, error) { return newFence(log, &nft{timeout: answerTimeout}) }
+func New(log *slog.Logger, o Options) (*Fence, error) {
+	return newFence(log, &nft{timeout: answerTimeout, opts: o}, o)
+}
 
-func newFence(log *slog.Logger, k kernel) (*Fence, error) {
+func newFence(log *slog.Logger, k kernel, o Options) (*Fence, error) {
 	f := &Fence{
-		log:     log,
-		kernel:  k,
-		timeout: answerTimeout,
-		now:     time.Now,
-		busy:    make(chan struct{}, 1),
-		gated:   make(map[netip.Addr]bool),
+		log:      log,
+		kernel:   k,
+		services: o.Services,
+		timeout:  answerTimeout,
+		now:      time.Now,
+		busy:     make(chan struct{}, 1),
+		gated:    make(map[netip.Addr]bool),
 	}
 	var left []netip.Addr
 	if err := f.call(func() (err error) { left, err = k.gated(); return err }); err != nil {
 		return nil, unsupported(err)
 	}
-	if err := f.call(func() error { return k.rebuild(left) }); err != nil {
+	if err := f.call(func() error { return k.rebuild(left, nil) }); err != nil {
 		return nil, unsupported(err)
 	}
 	for _, addr := range left {
@@ -151,28 +166,47 @@ func unsupported(err error) error {
 	return fmt.Errorf("%w: %s: %w", ErrUnsupported, reason, err)
 }
 
-// Guard gates exactly addrs from now on, all at once. What is open and stays gated
-// stays open; what is new is closed. After an error Guard is to be called again.
+// Guard gates exactly addrs from now on, and those of Serve, all at once. What is open
+// and stays gated stays open; what is new is closed. After an error Guard is to be
+// called again.
 func (f *Fence) Guard(addrs ...netip.Addr) error {
-	want := make(map[netip.Addr]bool, len(addrs))
+	guarded, err := gateable(addrs)
+	if err != nil {
+		return fmt.Errorf("guard %w", err)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, addr := range addrs {
-		addr = addr.Unmap()
-		if !addr.IsValid() || addr.Zone() != "" || addr.IsUnspecified() {
-			return fmt.Errorf("guard %q: not an address to gate", addr)
-		}
-		want[addr] = f.gated[addr]
-	}
-	if err := f.guard(want); err != nil {
+	f.guarded = guarded
+	if err := f.gate(f.served); err != nil {
 		return fmt.Errorf("guard: %w", err)
 	}
 	return nil
 }
 
-func (f *Fence) guard(want map[netip.Addr]bool) error {
+// gateable is addrs as a set.
+func gateable(addrs []netip.Addr) (map[netip.Addr]bool, error) {
+	out := make(map[netip.Addr]bool, len(addrs))
+	for _, addr := range addrs {
+		addr = addr.Unmap()
+		if !addr.IsValid() || addr.Zone() != "" || addr.IsUnspecified() {
+			return nil, fmt.Errorf("%q: not an address to gate", addr)
+		}
+		out[addr] = true
+	}
+	return out, nil
+}
+
+// gate gates what is guarded and what is served, which is replaced by that.
+func (f *Fence) gate(served map[netip.Addr]bool) error {
+	want := make(map[netip.Addr]bool, len(f.guarded)+len(served))
+	for _, addrs := range []map[netip.Addr]bool{f.guarded, served} {
+		for addr := range addrs {
+			want[addr] = f.gated[addr]
+		}
+	}
 	if f.gated == nil {
-		if err := f.call(func() error { return f.kernel.rebuild(slices.Collect(maps.Keys(want))) }); err != nil {
+		f.served = served
+		if err := f.call(func() error { return f.kernel.rebuild(keys(want), keys(served)) }); err != nil {
 			return err
 		}
 		f.gated = want
@@ -181,12 +215,14 @@ func (f *Fence) guard(want map[netip.Addr]bool) error {
 	if err := f.check(); err != nil {
 		return err
 	}
-	changes := guarding(f.gated, want)
-	f.gated = want // at once, so that what may have to be put back is this
+	changes := append(guarding(f.gated, want), serving(f.served, served)...)
+	f.gated, f.served = want, served // at once, so that what may have to be put back is this
 	err := f.apply(changes)
 	f.unsure = f.unsure || err != nil
 	return err
 }
+
+func keys(addrs map[netip.Addr]bool) []netip.Addr { return slices.Collect(maps.Keys(addrs)) }
 
 // Close ends answering for addrs and accepting packets to them at once. After an
 // error they close when what they were opened for ends.
@@ -226,7 +262,7 @@ func (f *Fence) Remove() error {
 	if err := f.call(f.kernel.remove); err != nil {
 		return fmt.Errorf("remove kernel fence: %w", err)
 	}
-	f.gated, f.unsure = nil, false
+	f.guarded, f.served, f.gated, f.unsure = nil, nil, nil, false
 	return nil
 }
 
@@ -242,10 +278,10 @@ func (f *Fence) check() error {
 	if f.gated == nil {
 		return nil
 	}
-	addrs := slices.Collect(maps.Keys(f.gated))
+	addrs, served := keys(f.gated), keys(f.served)
 	for range 2 { // twice, as what is read while others change theirs may be incomplete
 		var ok bool
-		if err := f.call(func() (err error) { ok, err = f.kernel.intact(addrs); return err }); err != nil {
+		if err := f.call(func() (err error) { ok, err = f.kernel.intact(addrs, served); return err }); err != nil {
 			return err
 		}
 		if ok {
@@ -253,7 +289,7 @@ func (f *Fence) check() error {
 			return nil
 		}
 	}
-	if err := f.call(func() error { return f.kernel.rebuild(addrs) }); err != nil {
+	if err := f.call(func() error { return f.kernel.rebuild(addrs, served) }); err != nil {
 		f.unsure = true
 		return err
 	}

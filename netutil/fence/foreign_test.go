@@ -44,7 +44,10 @@ func TestOthersUntouched(t *testing.T) {
 		"Accept": func() error { h.open(f.Accept, vip.addrs()...); return nil },
 		"Close":  func() error { return f.Close(vip.addrs()...) },
 		"Check":  f.Check,
-		"New":    func() error { _, err := newFence(f.log, &nft{netns: int(h.ns), timeout: answerTimeout}); return err },
+		"New": func() error {
+			_, err := newFence(f.log, &nft{netns: int(h.ns), timeout: answerTimeout}, Options{})
+			return err
+		},
 		"Remove": f.Remove,
 	} {
 		h.must(f.Guard(vip.addrs()...))

@@ -33,23 +33,27 @@ func (m *model) now() time.Time { return m.time }
 
 func (m *model) gated() ([]netip.Addr, error) { return slices.Collect(maps.Keys(m.sets[vips])), nil }
 
-func (m *model) rebuild(addrs []netip.Addr) error {
+func (m *model) rebuild(gated, served []netip.Addr) error {
 	m.overdue()
-	m.sets = map[set]map[netip.Addr]time.Time{vips: {}, answer: {}, accept: {}, until: {}}
-	for _, addr := range addrs {
-		m.sets[vips][addr] = eternity
+	m.sets = map[set]map[netip.Addr]time.Time{vips: {}, answer: {}, accept: {}, until: {}, services: {}}
+	for s, addrs := range map[set][]netip.Addr{vips: gated, services: served} {
+		for _, addr := range addrs {
+			m.sets[s][addr] = eternity
+		}
 	}
 	return nil
 }
 
-func (m *model) intact(addrs []netip.Addr) (bool, error) {
+func (m *model) intact(gated, served []netip.Addr) (bool, error) {
 	m.overdue()
-	if m.sets == nil || len(m.sets[vips]) != len(addrs) {
-		return false, nil
-	}
-	for _, addr := range addrs {
-		if _, ok := m.sets[vips][addr]; !ok {
+	for s, addrs := range map[set][]netip.Addr{vips: gated, services: served} {
+		if m.sets == nil || len(m.sets[s]) != len(addrs) {
 			return false, nil
+		}
+		for _, addr := range addrs {
+			if _, ok := m.sets[s][addr]; !ok {
+				return false, nil
+			}
 		}
 	}
 	return true, nil

@@ -126,7 +126,12 @@ func (h *host) address(prefix netip.Prefix) *netlink.Addr {
 // fence makes the host's fence, to be removed at the end of the test.
 func (h *host) fence() *Fence {
 	h.t.Helper()
-	f, err := newFence(slog.New(slog.DiscardHandler), &nft{netns: int(h.ns), timeout: answerTimeout})
+	return h.fenceWith(Options{})
+}
+
+func (h *host) fenceWith(o Options) *Fence {
+	h.t.Helper()
+	f, err := newFence(slog.New(slog.DiscardHandler), &nft{netns: int(h.ns), timeout: answerTimeout, opts: o}, o)
 	h.must(err)
 	h.t.Cleanup(func() {
 		if err := f.Remove(); err != nil {

@@ -16,6 +16,7 @@ import (
 // but not after an error, so that a late answer is never taken for the next one's.
 type nft struct {
 	netns   int // file descriptor of a network namespace; 0: the process's
+	opts    Options
 	timeout time.Duration
 
 	conn   *nftables.Conn
@@ -105,9 +106,9 @@ func readGated(c *nftables.Conn) ([]netip.Addr, error) {
 	return out, nil
 }
 
-func (k *nft) rebuild(addrs []netip.Addr) error {
+func (k *nft) rebuild(gated, served []netip.Addr) error {
 	return k.do(func(c *nftables.Conn) error {
-		if err := queueTables(c, addrs); err != nil {
+		if err := k.opts.queueTables(c, gated, served); err != nil {
 			return err
 		}
 		return flush(c)
@@ -115,21 +116,21 @@ func (k *nft) rebuild(addrs []netip.Addr) error {
 }
 
 // queueTables makes the tables anew in place of those that may be there.
-func queueTables(c *nftables.Conn, addrs []netip.Addr) error {
+func (o Options) queueTables(c *nftables.Conn, gated, served []netip.Addr) error {
 	for _, family := range families {
 		t := c.AddTable(table(family)) // so that deleting cannot fail
 		c.DelTable(t)
 		c.AddTable(t)
-		for _, s := range sets(family) {
+		for _, s := range o.sets(family) {
 			if err := c.AddSet(s, nil); err != nil {
 				return err
 			}
 		}
 	}
-	if err := queue(c, putting(forever, addrs, vips)); err != nil {
+	if err := o.queue(c, append(putting(forever, gated, vips), putting(forever, served, services)...)); err != nil {
 		return err
 	}
-	for _, ch := range chains() {
+	for _, ch := range o.chains() {
 		accept := nftables.ChainPolicyAccept
 		to := c.AddChain(&nftables.Chain{
 			Table: table(ch.table), Name: ch.name, Type: nftables.ChainTypeFilter, Hooknum: ch.hook, Priority: ch.priority, Policy: &accept,
@@ -143,10 +144,10 @@ func queueTables(c *nftables.Conn, addrs []netip.Addr) error {
 	return nil
 }
 
-func (k *nft) intact(addrs []netip.Addr) (ok bool, err error) {
+func (k *nft) intact(gated, served []netip.Addr) (ok bool, err error) {
 	err = k.do(func(c *nftables.Conn) error {
-		if ok, err = complete(c); err == nil && ok {
-			ok, err = gates(c, addrs)
+		if ok, err = k.opts.complete(c); err == nil && ok {
+			ok, err = k.opts.gates(c, gated, served)
 		}
 		return err
 	})
@@ -154,7 +155,7 @@ func (k *nft) intact(addrs []netip.Addr) (ok bool, err error) {
 }
 
 // complete is whether all tables, chains and rules are there.
-func complete(c *nftables.Conn) (bool, error) {
+func (o Options) complete(c *nftables.Conn) (bool, error) {
 	there := make(map[nftables.TableFamily]bool)
 	for _, family := range families {
 		tables, err := c.ListTablesOfFamily(family)
@@ -163,7 +164,7 @@ func complete(c *nftables.Conn) (bool, error) {
 		}
 		there[family] = slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == tableName })
 	}
-	for _, ch := range chains() {
+	for _, ch := range o.chains() {
 		if !there[ch.table] {
 			return false, nil
 		}
@@ -181,17 +182,20 @@ func complete(c *nftables.Conn) (bool, error) {
 	return true, nil
 }
 
-// gates is whether every table gates exactly addrs.
-func gates(c *nftables.Conn, addrs []netip.Addr) (bool, error) {
+// gates is whether every table gates exactly those, of which some are served.
+func (o Options) gates(c *nftables.Conn, gated, served []netip.Addr) (bool, error) {
+	all := map[set][]netip.Addr{vips: gated, services: served}
 	for _, family := range families {
-		for _, s := range sets(family) {
+		for _, s := range o.sets(family) {
 			if s.HasTimeout {
 				continue
 			}
-			want := make(map[string]bool, len(addrs))
-			for _, addr := range addrs {
-				if nameOf(vips, addr) == s.Name {
-					want[string(addr.AsSlice())] = true
+			want := make(map[string]bool, len(gated))
+			for kind, addrs := range all {
+				for _, addr := range addrs {
+					if nameOf(kind, addr) == s.Name {
+						want[string(addr.AsSlice())] = true
+					}
 				}
 			}
 			elements, err := c.GetSetElements(s)
@@ -214,7 +218,7 @@ func gates(c *nftables.Conn, addrs []netip.Addr) (bool, error) {
 
 func (k *nft) apply(changes []change) error {
 	return k.do(func(c *nftables.Conn) error {
-		if err := queue(c, changes); err != nil {
+		if err := k.opts.queue(c, changes); err != nil {
 			return err
 		}
 		return flush(c)
@@ -224,7 +228,7 @@ func (k *nft) apply(changes []change) error {
 // queue adds changes to the batch. To delete an element that is not there would fail,
 // and so does one that has just expired; to add one that is there would not extend it.
 // So each is added, deleted, and added again if it is to stay.
-func queue(c *nftables.Conn, changes []change) error {
+func (o Options) queue(c *nftables.Conn, changes []change) error {
 	type edit struct{ stopgaps, lasting []nftables.SetElement }
 	edits := make(map[string]*edit)
 	for _, ch := range changes {
@@ -244,7 +248,7 @@ func queue(c *nftables.Conn, changes []change) error {
 		}
 	}
 	for _, family := range families {
-		for _, s := range sets(family) {
+		for _, s := range o.sets(family) {
 			e := edits[s.Name]
 			if e == nil {
 				continue

@@ -13,6 +13,8 @@ const (
 	answer set = "answer" // first lock: ARP and neighbour solicitations for them are answered
 	accept set = "accept" // first lock: packets to them are let in
 	until  set = "until"  // second lock, for either
+
+	services set = "services" // gated addresses that are of Services; packets to them need no lock
 )
 
 // change puts an address into a set, or takes it out, whether or not it is there.
@@ -36,6 +38,22 @@ func guarding(have, want map[netip.Addr]bool) []change {
 		if _, ok := have[addr]; !ok {
 			changes = append(changes, change{vips, addr, forever})
 			changes = append(changes, taking([]netip.Addr{addr}, answer, accept, until)...)
+		}
+	}
+	return changes
+}
+
+// serving replaces the addresses that are of Services.
+func serving(have, want map[netip.Addr]bool) []change {
+	var changes []change
+	for addr := range have {
+		if !want[addr] {
+			changes = append(changes, change{services, addr, 0})
+		}
+	}
+	for addr := range want {
+		if !have[addr] {
+			changes = append(changes, change{services, addr, forever})
 		}
 	}
 	return changes

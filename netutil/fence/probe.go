@@ -31,7 +31,7 @@ func probe() error {
 	}
 	k := &nft{timeout: answerTimeout}
 	defer k.close()
-	if err := k.rebuild([]netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 1})}); err != nil { // TEST-NET-1 (RFC 5737)
+	if err := k.rebuild([]netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 1})}, nil); err != nil { // TEST-NET-1 (RFC 5737)
 		return unsupported(err)
 	}
 	return nil

@@ -20,7 +20,7 @@ func TestProbeTouchesNothing(t *testing.T) {
 		}
 		k := &nft{timeout: answerTimeout}
 		defer k.close()
-		if err := k.rebuild(nil); err != nil {
+		if err := k.rebuild(nil, nil); err != nil {
 			t.Error(err)
 		}
 		if err := Probe(); err != nil {

@@ -59,7 +59,7 @@ func freezing(renewal bool) error {
 		return err
 	}
 	k := &freezer{&nft{timeout: answerTimeout}, -1}
-	f, err := newFence(slog.New(slog.DiscardHandler), k)
+	f, err := newFence(slog.New(slog.DiscardHandler), k, Options{})
 	if err != nil {
 		return err
 	}
@@ -218,7 +218,7 @@ func unprivileged() error {
 	if err := syscall.Setuid(65534); err != nil {
 		return err
 	}
-	_, err := New(slog.New(slog.DiscardHandler))
+	_, err := New(slog.New(slog.DiscardHandler), Options{})
 	fmt.Println(errors.Is(err, ErrUnsupported), err)
 	return nil
 }

@@ -34,7 +34,9 @@ type history struct {
 	*rapid.T
 	m       *model
 	f       *Fence
-	wanted  map[netip.Addr]bool
+	guarded map[netip.Addr]bool
+	served  map[netip.Addr]bool
+	wanted  map[netip.Addr]bool      // either
 	answers map[netip.Addr]time.Time // the latest it may answer, by any request so far
 	accepts map[netip.Addr]time.Time
 	ungated bool // by somebody else, which Check and Guard notice
@@ -50,7 +52,7 @@ func newHistory(t *rapid.T) *history {
 			h.m.wrong = fmt.Sprintf("%s is accepted %v too long", addr, accepting.Sub(h.accepts[addr]))
 		}
 	}}
-	f, err := newFence(slog.New(slog.DiscardHandler), h.m)
+	f, err := newFence(slog.New(slog.DiscardHandler), h.m, Options{Services: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +80,7 @@ func (h *history) deed() {
 	h.m.faults = rapid.SliceOfN(anyFault, 0, 4).Draw(h.T, "faults")
 	addrs := rapid.SliceOfNDistinct(rapid.SampledFrom(some), 0, len(some), rapid.ID).Draw(h.T, "addrs")
 	end := h.m.time.Add(rapid.SampledFrom([]time.Duration{-time.Second, allowance + slack + shortest/2, 600 * time.Millisecond, 600 * time.Millisecond, time.Minute}).Draw(h.T, "end"))
-	switch rapid.SampledFrom([]string{"open", "open", "open", "open", "accept", "accept", "close", "guard", "check", "wipe", "ungate", "remove"}).Draw(h.T, "deed") {
+	switch rapid.SampledFrom([]string{"open", "open", "open", "open", "accept", "accept", "close", "guard", "serve", "check", "wipe", "ungate", "remove"}).Draw(h.T, "deed") {
 	case "open":
 		h.open(end, addrs)
 	case "accept":
@@ -92,6 +94,8 @@ func (h *history) deed() {
 		}
 	case "guard":
 		h.guard(addrs)
+	case "serve":
+		h.serve(addrs)
 	case "check":
 		if h.f.Check() == nil {
 			h.isGated()
@@ -108,7 +112,7 @@ func (h *history) deed() {
 		if err := h.f.Remove(); err != nil {
 			h.Fatal(err)
 		}
-		clear(h.wanted)
+		h.guarded, h.served, h.wanted = nil, nil, nil
 	}
 }
 
@@ -147,12 +151,32 @@ func (h *history) accept(end time.Time, addrs []netip.Addr) {
 }
 
 func (h *history) guard(addrs []netip.Addr) {
-	before := h.wanted
-	h.wanted = map[netip.Addr]bool{}
+	h.guarded = members(addrs)
+	h.gates(addrs, h.f.Guard)
+}
+
+func (h *history) serve(addrs []netip.Addr) {
+	h.served = members(addrs)
+	h.gates(addrs, h.f.Serve)
+}
+
+func members(addrs []netip.Addr) map[netip.Addr]bool {
+	out := make(map[netip.Addr]bool)
 	for _, addr := range addrs {
-		h.wanted[addr] = true
+		out[addr] = true
 	}
-	if h.f.Guard(addrs...) != nil {
+	return out
+}
+
+// gates calls Guard or Serve.
+func (h *history) gates(addrs []netip.Addr, call func(...netip.Addr) error) {
+	before := h.wanted
+	h.wanted = maps.Clone(h.guarded)
+	if h.wanted == nil {
+		h.wanted = make(map[netip.Addr]bool)
+	}
+	maps.Copy(h.wanted, h.served)
+	if call(addrs...) != nil {
 		return
 	}
 	h.isGated()
@@ -173,8 +197,8 @@ func (h *history) is(addr netip.Addr, first set, end time.Time) {
 }
 
 func (h *history) isGated() {
-	if ok, _ := h.m.intact(slices.Collect(maps.Keys(h.wanted))); !ok && h.f.gated != nil {
-		h.Fatalf("gated: %v, want %v", h.m.sets[vips], h.wanted)
+	if ok, _ := h.m.intact(keys(h.wanted), keys(h.served)); !ok && h.f.gated != nil {
+		h.Fatalf("gated: %v and served: %v, want %v and %v", h.m.sets[vips], h.m.sets[services], h.wanted, h.served)
 	}
 	h.ungated = false
 }
@@ -183,10 +207,12 @@ func (h *history) isGated() {
 func (h *history) calm() {
 	h.m.faults = nil
 	end := h.m.time.Add(time.Second)
-	for _, addr := range some {
-		h.wanted[addr] = true
-	}
+	h.guarded, h.wanted = members(some), members(some)
 	if err := h.f.Guard(some...); err != nil {
+		h.Fatal(err)
+	}
+	h.served = members(some[:1])
+	if err := h.f.Serve(some[:1]...); err != nil {
 		h.Fatal(err)
 	}
 	if err := h.f.Check(); err != nil {

@@ -18,7 +18,7 @@ type chain struct {
 	rules    []rule
 }
 
-// rule drops what its expressions match. The comment tells it from the others of its chain.
+// rule decides on what its expressions match. The comment tells it from the others of its chain.
 type rule struct {
 	comment string
 	exprs   []expr.Any
@@ -34,14 +34,14 @@ func table(family nftables.TableFamily) *nftables.Table {
 }
 
 // sets are the sets of either table. A rule can use its own table's only.
-func sets(family nftables.TableFamily) []*nftables.Set {
+func (o Options) sets(family nftables.TableFamily) []*nftables.Set {
 	described := func(s set, version, comment string) *nftables.Set {
 		key := nftables.TypeIPAddr
 		if version == "6" {
 			key = nftables.TypeIP6Addr
 		}
 		return &nftables.Set{
-			Table: table(family), Name: string(s) + version, KeyType: key, HasTimeout: s != vips, Comment: comment,
+			Table: table(family), Name: string(s) + version, KeyType: key, HasTimeout: s != vips && s != services, Comment: comment,
 		}
 	}
 	var out []*nftables.Set
@@ -57,6 +57,9 @@ func sets(family nftables.TableFamily) []*nftables.Set {
 			out = append(out, described(accept, version, "packets may come in"))
 		}
 		out = append(out, described(until, version, "for so long"))
+		if family == nftables.TableFamilyINet && o.Services {
+			out = append(out, described(services, version, "of these, those of Services"))
+		}
 	}
 	for i, s := range out {
 		s.ID = uint32(i + 1)
@@ -83,7 +86,7 @@ func nameOf(s set, addr netip.Addr) string {
 // only those for this host: it may forward others to who holds the address.
 // Solicitations are looked at when they are for this host, too, so that none is lost
 // on its way across a bridge.
-func chains() []chain {
+func (o Options) chains() []chain {
 	asked := join(load(network, 6, 2), equal(0, 1), load(network, 14, 4), notIn("vips4")) // a request, no announcement
 	ipv4 := join(meta(expr.MetaKeyNFPROTO), equal(unix.NFPROTO_IPV4))
 	ipv6 := join(meta(expr.MetaKeyNFPROTO), equal(unix.NFPROTO_IPV6))
@@ -96,8 +99,15 @@ func chains() []chain {
 		return join(meta(expr.MetaKeyL4PROTO), equal(unix.IPPROTO_ICMPV6), load(transport, 0, 1), equal(typ))
 	}
 	target := load(transport, 8, 16)
+	mine := func(field []expr.Any, version string) []expr.Any { // for this host, and not for whichever node it reaches
+		if o.Services {
+			return join(field, notIn(string(services)+version), local)
+		}
+		return local
+	}
+	to4, to6 := load(network, 16, 4), load(network, 24, 16)
 
-	return []chain{
+	out := []chain{
 		{
 			nftables.TableFamilyARP, "input", nftables.ChainHookRef(arpIn), nftables.ChainPriorityFilter,
 			closed("asked for", asked, load(network, 24, 4), "4", answer, nil),
@@ -107,8 +117,8 @@ func chains() []chain {
 		}, {
 			nftables.TableFamilyINet, "prerouting", nftables.ChainHookPrerouting, nftables.ChainPriorityRaw,
 			append(
-				closed("the destination", ipv4, load(network, 16, 4), "4", accept, local),
-				closed("the destination", ipv6, load(network, 24, 16), "6", accept, local)...,
+				closed("the destination", ipv4, to4, "4", accept, mine(to4, "4")),
+				closed("the destination", ipv6, to6, "6", accept, mine(to6, "6"))...,
 			),
 		}, {
 			nftables.TableFamilyINet, "input", nftables.ChainHookInput, nftables.ChainPriorityRaw,
@@ -120,6 +130,42 @@ func chains() []chain {
 				closed("the sender", join(ipv6, icmpv6(solicitation)), load(network, 8, 16), "6", answer, nil)...,
 			),
 		},
+	}
+	if o.Services && !o.HostPorts {
+		out = append(out, chain{
+			nftables.TableFamilyINet, "services", nftables.ChainHookInput, nftables.ChainPriorityRef(unclaimedPriority),
+			append(
+				unclaimed(join(ipv4, to4, in(string(services)+"4")), "4", unix.IPPROTO_ICMP),
+				unclaimed(join(ipv6, to6, in(string(services)+"6")), "6", unix.IPPROTO_ICMPV6)...,
+			),
+		})
+	}
+	return out
+}
+
+// unclaimedPriority is behind that of IPVS, which takes what it claims where the host
+// receives it, at 99 (NF_IP_PRI_NAT_SRC - 1). What others claim never comes there:
+// they translate the destination before it is routed.
+const unclaimedPriority = 110
+
+// unclaimed are rules that refuse what matches, except for ICMP and for answers to what
+// this host itself has sent from a Service's address.
+func unclaimed(matching []expr.Any, version string, icmp byte) []rule {
+	const what = "to " + string(services)
+	other := []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, &expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: []byte{icmp}}}
+	tcp := join(meta(expr.MetaKeyL4PROTO), equal(unix.IPPROTO_TCP))
+	const ctReply = 1 // IP_CT_DIR_REPLY
+	return []rule{
+		{what + version + ": answers", join(matching, []expr.Any{
+			&expr.Ct{Register: 1, Key: expr.CtKeyDIRECTION}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{ctReply}},
+			&expr.Verdict{Kind: expr.VerdictAccept},
+		})},
+		{what + version + ": TCP that no Service claims", join(matching, tcp, []expr.Any{
+			&expr.Counter{}, &expr.Reject{Type: unix.NFT_REJECT_TCP_RST},
+		})},
+		{what + version + ": what no Service claims", join(matching, other, []expr.Any{
+			&expr.Counter{}, &expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_PORT_UNREACH},
+		})},
 	}
 }
 

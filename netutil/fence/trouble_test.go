@@ -27,7 +27,7 @@ func (s stuck) apply(changes []change) error {
 func TestStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := stuck{&model{ended: func(netip.Addr, time.Time, time.Time) {}}, make(chan struct{})}
-		f, err := newFence(slog.New(slog.DiscardHandler), k)
+		f, err := newFence(slog.New(slog.DiscardHandler), k, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,11 +69,11 @@ func TestUnsupported(t *testing.T) {
 		{syscall.ENOENT, "lacks arp, inet or fib"},
 	} {
 		k := broken{&model{}, test.err}
-		if _, err := newFence(nil, k); !errors.Is(err, ErrUnsupported) || !errors.Is(err, test.err) || !strings.Contains(err.Error(), test.want) {
+		if _, err := newFence(nil, k, Options{}); !errors.Is(err, ErrUnsupported) || !errors.Is(err, test.err) || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%v: %v", test.err, err)
 		}
 	}
-	if _, err := newFence(nil, broken{&model{}, syscall.ENOMEM}); err == nil || errors.Is(err, ErrUnsupported) {
+	if _, err := newFence(nil, broken{&model{}, syscall.ENOMEM}, Options{}); err == nil || errors.Is(err, ErrUnsupported) {
 		t.Errorf("out of memory: %v", err)
 	}
 }
@@ -83,10 +83,10 @@ type broken struct {
 	err error
 }
 
-func (b broken) rebuild([]netip.Addr) error { return b.err }
+func (b broken) rebuild(_, _ []netip.Addr) error { return b.err }
 
 func TestRefused(t *testing.T) {
-	f, err := newFence(slog.New(slog.DiscardHandler), &model{ended: func(netip.Addr, time.Time, time.Time) {}})
+	f, err := newFence(slog.New(slog.DiscardHandler), &model{ended: func(netip.Addr, time.Time, time.Time) {}}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func touches(m netlink.Message) bool {
 		case ofTable:
 			ours = attributes.String() == tableName
 		case ofSet:
-			gated = strings.HasPrefix(attributes.String(), string(vips))
+			gated = strings.HasPrefix(attributes.String(), string(vips)) || strings.HasPrefix(attributes.String(), string(services))
 		}
 	}
 	return ours && (gated || !elements)
