@@ -2,11 +2,14 @@ package netutil
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -43,21 +46,43 @@ func LinkFor(addr netip.Addr) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find the link for %s: %w", addr, err)
 	}
-	return linkFor(t.links, addr.Unmap())
+	return linkFor(maps.Values(t.links), addr.Unmap())
 }
 
-func linkFor(links map[int]Link, addr netip.Addr) (string, error) {
+// LinkAmong is [LinkFor] among links that are known, by name, as [WatchLinks] tells
+// them. If names is not empty it is one of those: the one whose subnet has addr or, if
+// none has, the first that there is.
+func LinkAmong(links map[string]Link, names []string, addr netip.Addr) (string, error) {
+	if len(names) == 0 {
+		return linkFor(maps.Values(links), addr.Unmap())
+	}
+	var there []Link
+	for _, name := range names {
+		if l, ok := links[name]; ok {
+			there = append(there, l)
+		}
+	}
+	if len(there) == 0 {
+		return "", fmt.Errorf("find the link for %s: there is no %s", addr, strings.Join(names, ", nor "))
+	}
+	if name, err := linkFor(slices.Values(there), addr.Unmap()); err == nil {
+		return name, nil
+	}
+	return there[0].Name, nil
+}
+
+func linkFor(links iter.Seq[Link], addr netip.Addr) (string, error) {
 	var found []string
 	longest := -1
-	for _, index := range slices.Sorted(maps.Keys(links)) {
-		for _, p := range links[index].Prefixes {
+	for _, l := range slices.SortedFunc(links, func(a, b Link) int { return cmp.Compare(a.Index, b.Index) }) {
+		for _, p := range l.Prefixes {
 			if !p.Contains(addr) || p.Bits() < longest {
 				continue
 			}
 			if p.Bits() > longest {
 				found, longest = nil, p.Bits()
 			}
-			found = append(found, links[index].Name)
+			found = append(found, l.Name)
 		}
 	}
 	switch len(found) {

@@ -2,8 +2,10 @@ package netutil
 
 import (
 	"encoding/binary"
+	"maps"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -99,12 +101,38 @@ func TestLinkOfAddress(t *testing.T) {
 		"fd00:1::1":   "find the link for fd00:1::1: no link has an address in its subnet: set the VIP's interface",
 		"192.168.0.9": "find the link for 192.168.0.9: eth1 and eth2 are both in its subnet: set the VIP's interface",
 	} {
-		got, err := linkFor(links, netip.MustParseAddr(addr))
+		got, err := linkFor(maps.Values(links), netip.MustParseAddr(addr))
 		if err != nil {
 			got = err.Error()
 		}
 		if got != want {
 			t.Errorf("%s: %s, want %s", addr, got, want)
+		}
+	}
+}
+
+// An address of a pool that names links is on one of those.
+func TestLinkAmong(t *testing.T) {
+	links := make(map[string]Link)
+	for i, l := range []struct{ name, prefix string }{{"eth0", "10.0.0.0/24"}, {"eth1", "10.0.1.0/24"}, {"eth2", "fd00:1::/64"}} {
+		links[l.name] = Link{Index: i + 1, Name: l.name, Prefixes: []netip.Prefix{netip.MustParsePrefix(l.prefix)}}
+	}
+	for _, tt := range []struct{ addr, names, want string }{
+		{"10.0.1.9", "", "eth1"},
+		{"10.0.1.9", "eth0 eth1", "eth1"},
+		{"fd00:1::9", "eth0 eth2", "eth2"},
+		{"10.0.1.9", "eth2 eth0", "eth2"},
+		{"10.0.1.9", "eth9 eth0", "eth0"},
+		{"::ffff:10.0.1.9", "", "eth1"},
+		{"10.0.2.9", "", "find the link for 10.0.2.9: no link has an address in its subnet: set the VIP's interface"},
+		{"10.0.1.9", "eth8 eth9", "find the link for 10.0.1.9: there is no eth8, nor eth9"},
+	} {
+		got, err := LinkAmong(links, strings.Fields(tt.names), netip.MustParseAddr(tt.addr))
+		if err != nil {
+			got = err.Error()
+		}
+		if got != tt.want {
+			t.Errorf("%s among %q: %s, want %s", tt.addr, tt.names, got, tt.want)
 		}
 	}
 }

@@ -13,6 +13,11 @@ import (
 // than Herald put it there. Herald neither uses nor touches such an address.
 var ErrForeign = errors.New("not put there by Herald")
 
+// ipvsLink is where kube-proxy in IPVS mode has the addresses of all Services, on every
+// node. They are there for the kernel to take their packets; who may answer for them is
+// another matter. That an address is there is nobody's claim to it.
+const ipvsLink = "kube-ipvs0"
+
 // step is what to do about a wanted address.
 type step int
 
@@ -33,6 +38,9 @@ func (v *view) plan(b Binding, mark uint8) (step, error) {
 	for at, a := range v.places[b.Addr] {
 		switch on := v.links[at.link]; {
 		case !ours(a, on.name, mark, v.marks):
+			if on.name == ipvsLink && b.Interface != ipvsLink {
+				continue
+			}
 			if e := foreignError(a, on.name); foreign == nil || e.Error() < foreign.Error() {
 				foreign = e // whichever the map yields first, say the same
 			}

@@ -64,6 +64,7 @@ func TestOurs(t *testing.T) {
 
 func TestPlan(t *testing.T) {
 	down := link{index: 2, name: "eth0"}
+	ipvs := link{index: 9, name: "kube-ipvs0"} // which is never up
 	own := vip(lo, vip4, defaultLifetime, defaultMark)
 	elsewhere := vip(eth0, vip4, defaultLifetime, defaultMark)
 	for _, tt := range []struct {
@@ -89,6 +90,9 @@ func TestPlan(t *testing.T) {
 		{"foreign on another link that is down", []link{lo, down}, []address{permanent(eth0, "10.99.0.10/24")}, leave, "on eth0"},
 		{"foreign on two links", []link{lo, eth0}, []address{permanent(lo, "10.99.0.10/24"), permanent(eth0, "10.99.0.10/24")}, leave, "on eth0"},
 		{"there, and foreign on another link", []link{lo, eth0}, []address{own, permanent(eth0, "10.99.0.10/24")}, keep, "on eth0"},
+		{"kube-proxy's, in IPVS mode", []link{lo, ipvs}, []address{permanent(ipvs, "10.99.0.10/32")}, create, ""},
+		{"there, and kube-proxy's", []link{lo, ipvs}, []address{own, permanent(ipvs, "10.99.0.10/32")}, keep, ""},
+		{"kube-proxy's, and foreign as well", []link{lo, eth0, ipvs}, []address{permanent(ipvs, "10.99.0.10/32"), permanent(eth0, "10.99.0.10/24")}, leave, "on eth0"},
 		{"another Herald's", []link{lo}, []address{vip(lo, vip4, defaultLifetime, defaultMark+1)}, leave, "10.99.0.10/32 is on lo already labelled lo:herald with protocol 73, not put there by Herald"},
 	} {
 		v := newView(tt.links, append(tt.addrs, marked))

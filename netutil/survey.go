@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -70,11 +71,7 @@ func Look() (Survey, error) {
 
 // LinkFor is the package's LinkFor in what was surveyed.
 func (s Survey) LinkFor(addr netip.Addr) (string, error) {
-	links := make(map[int]Link, len(s.Links))
-	for _, l := range s.Links {
-		links[l.Index] = l
-	}
-	return linkFor(links, addr.Unmap())
+	return linkFor(maps.Values(s.Links), addr.Unmap())
 }
 
 // Has says whether a link has the address, and which.

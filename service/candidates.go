@@ -6,16 +6,12 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 )
 
 const (
 	// standing is how many nodes contest an address: its holder, if it is one of them, and
 	// two to follow it at once. Every candidate costs messages, whether it holds or not.
 	standing = 3
-	// widenAfter is how long an address may be without a holder before twice as many
-	// nodes contest it: those that should may be alive and yet unable to hold it.
-	widenAfter = 3 * time.Second
 	// weightBits keeps a weight within three bytes on the wire, and two nodes with the same
 	// weight for an address a curiosity.
 	weightBits = 20
@@ -66,38 +62,31 @@ type Contest struct {
 	Self string
 	// Qualified are all nodes that may hold the address.
 	Qualified []string
-	// Alive says which nodes are.
-	Alive map[string]bool
+	// Fit says which of the others are alive and able to hold addresses.
+	Fit map[string]bool
 	// Holds is whether this node has the address now.
 	Holds bool
-	// Vacant is for how long nobody has had it.
-	Vacant time.Duration
 	// Met is whether this node has had the time to hear of all that are alive.
 	Met bool
 }
 
 // Stands reports whether this node contests the address: as its holder, or as one of the
-// first three candidates that are alive; of the first six after nobody has had the
-// address for three seconds, and so on. A node that has just started waits for
-// those that it has not heard of yet, lest the first of a site to boot take everything.
+// first three candidates that are fit. A node that has just started waits for those
+// that it has not heard of yet, lest the first of a site to boot take everything.
 func (c Contest) Stands() bool {
 	if c.Holds {
 		return true
 	}
-	if !c.Met && slices.ContainsFunc(c.Qualified, func(n string) bool { return n != c.Self && !c.Alive[n] }) {
+	if !c.Met && slices.ContainsFunc(c.Qualified, func(n string) bool { return n != c.Self && !c.Fit[n] }) {
 		return false
-	}
-	most := standing
-	for wait := c.Vacant; wait >= widenAfter && most < len(c.Qualified); wait -= widenAfter {
-		most *= 2
 	}
 	mine, before := Weight(c.Addr, c.Self), 0
 	for _, n := range c.Qualified {
-		if n == c.Self || !c.Alive[n] {
+		if n == c.Self || !c.Fit[n] {
 			continue
 		}
 		if w := Weight(c.Addr, n); w > mine || w == mine && n < c.Self {
-			if before++; before == most {
+			if before++; before == standing {
 				return false
 			}
 		}

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
@@ -101,7 +100,6 @@ func TestCandidatesSpread(t *testing.T) {
 }
 
 func TestStands(t *testing.T) {
-	const second = time.Second
 	addr := netip.MustParseAddr("192.0.2.1")
 	var nodes []string
 	for i := range 13 {
@@ -109,40 +107,31 @@ func TestStands(t *testing.T) {
 	}
 	order := service.Candidates(addr, nodes)
 	for _, tt := range []struct {
-		name   string
-		rank   int // of this node, from 1
-		dead   int // so many of those before it
-		holds  bool
-		vacant time.Duration
-		unmet  bool
-		want   bool
+		name  string
+		rank  int // of this node, from 1
+		unfit int // so many of those before it
+		holds bool
+		unmet bool
+		want  bool
 	}{
 		{name: "the first", rank: 1, want: true},
 		{name: "the third", rank: 3, want: true},
 		{name: "the fourth", rank: 4},
-		{name: "the fourth, of whom one before is dead", rank: 4, dead: 1, want: true},
-		{name: "the fifth, of whom one before is dead", rank: 5, dead: 1},
-		{name: "the last, and only one alive", rank: 13, dead: 12, want: true},
+		{name: "the fourth, of whom one before is unfit", rank: 4, unfit: 1, want: true},
+		{name: "the fifth, of whom one before is unfit", rank: 5, unfit: 1},
+		{name: "the last, and only one", rank: 13, unfit: 12, want: true},
 		{name: "the holder stays whoever comes", rank: 13, holds: true, want: true},
-		{name: "the holder, before it knows the others", rank: 13, holds: true, unmet: true, dead: 12, want: true},
-		{name: "vacant for a moment", rank: 4, vacant: 2 * second},
-		{name: "vacant", rank: 4, vacant: 3 * second, want: true},
-		{name: "vacant, beyond six", rank: 7, vacant: 3 * second},
-		{name: "vacant for longer", rank: 12, vacant: 6 * second, want: true},
-		{name: "vacant for longer, beyond twelve", rank: 13, vacant: 6 * second},
-		{name: "vacant for long", rank: 13, vacant: 9 * second, want: true},
-		{name: "vacant for ever", rank: 13, vacant: 24 * 365 * time.Hour, want: true},
+		{name: "the holder, before it knows the others", rank: 13, holds: true, unmet: true, unfit: 12, want: true},
 		{name: "just started, with all the others", rank: 1, unmet: true, want: true},
-		{name: "just started, and one is missing", rank: 2, unmet: true, dead: 1},
+		{name: "just started, and one is missing", rank: 2, unmet: true, unfit: 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			alive := make(map[string]bool)
-			for _, n := range order[tt.dead:] {
-				alive[n] = true
+			fit := make(map[string]bool)
+			for _, n := range order[tt.unfit:] {
+				fit[n] = true
 			}
-			c := service.Contest{
-				Addr: addr, Self: order[tt.rank-1], Qualified: nodes, Alive: alive, Holds: tt.holds, Vacant: tt.vacant, Met: !tt.unmet,
-			}
+			delete(fit, order[tt.rank-1]) // it counts itself in any case
+			c := service.Contest{Addr: addr, Self: order[tt.rank-1], Qualified: nodes, Fit: fit, Holds: tt.holds, Met: !tt.unmet}
 			if got := c.Stands(); got != tt.want {
 				t.Errorf("stands: %v, want %v", got, tt.want)
 			}
@@ -150,27 +139,27 @@ func TestStands(t *testing.T) {
 	}
 }
 
-// Among those that are alive, and agree on who is, at least one stands for each address, and three at most.
+// Among those that are fit, and agree on who is, at least one stands for each address, and three at most.
 func TestSomebodyStands(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		addr := netip.AddrFrom4([4]byte(rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(t, "address")))
 		n := rapid.IntRange(1, 40).Draw(t, "nodes")
 		var nodes []string
-		alive := make(map[string]bool)
+		fit := make(map[string]bool)
 		for i := range n {
 			nodes = append(nodes, fmt.Sprint("n", i))
-			if rapid.Bool().Draw(t, "alive") {
-				alive[nodes[i]] = true
+			if rapid.Bool().Draw(t, "fit") {
+				fit[nodes[i]] = true
 			}
 		}
 		stand := 0
-		for node := range alive {
-			if (service.Contest{Addr: addr, Self: node, Qualified: nodes, Alive: alive, Met: true}).Stands() {
+		for node := range fit {
+			if (service.Contest{Addr: addr, Self: node, Qualified: nodes, Fit: fit, Met: true}).Stands() {
 				stand++
 			}
 		}
-		if want := min(3, len(alive)); stand != want {
-			t.Errorf("%d of %d stand, want %d", stand, len(alive), want)
+		if want := min(3, len(fit)); stand != want {
+			t.Errorf("%d of %d stand, want %d", stand, len(fit), want)
 		}
 	})
 }
@@ -179,16 +168,16 @@ func TestSomebodyStands(t *testing.T) {
 func BenchmarkStands(b *testing.B) {
 	for _, size := range []int{5, 100, 1000} {
 		b.Run(fmt.Sprintf("thousand addresses, %d nodes", size), func(b *testing.B) {
-			alive := make(map[string]bool)
+			fit := make(map[string]bool)
 			var nodes []string
 			for i := range size {
 				nodes = append(nodes, fmt.Sprint("node-", i))
-				alive[nodes[i]] = true
+				fit[nodes[i]] = true
 			}
 			for b.Loop() {
 				addr := netip.MustParseAddr("10.0.0.1")
 				for range 1000 {
-					service.Contest{Addr: addr, Self: nodes[0], Qualified: nodes, Alive: alive, Met: true}.Stands()
+					service.Contest{Addr: addr, Self: nodes[0], Qualified: nodes, Fit: fit, Met: true}.Stands()
 					addr = addr.Next()
 				}
 			}
