@@ -175,6 +175,8 @@ type Services struct {
 	ExcludeCordoned bool `yaml:"excludeCordoned"`
 	// Linger is how long a node on a flat layer 2 still answers for an address after it has withdrawn it on purpose, 0s to 5m. Default: 1s.
 	Linger time.Duration `yaml:"linger"`
+	// HostPorts lets clients that use a Service's address on a flat layer 2 reach what listens on the node that has it, at ports which no Service has there. Default: false, they are refused.
+	HostPorts bool `yaml:"hostPorts"`
 }
 
 // Attributes are BGP path attributes. A VIP's and a peer's are laid over those of the `bgp` section: lists and `prepend` add up, the other numbers replace.

@@ -137,7 +137,8 @@ func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...co
 	d.speaker = speaker.New(log, d.bgp, d.addresses, d.segment.parts())
 	d.segment.told, d.segment.changed, d.segment.restored = d.speaker.Observe, d.speaker.LeasesChanged, d.speaker.FenceClosed
 	d.segment.moved = d.replace
-	d.services = newServices(log, c, d.bgp, nil)
+	d.services = newServices(log, c, d.bgp, d.segment.reconsider)
+	d.segment.offers = d.services.flat
 	d.monitor = health.NewMonitor(log, d.speaker.Observe)
 	defer d.monitor.Close()
 	if err := d.apply(ctx, c); err != nil {

@@ -101,6 +101,7 @@ func (d *Daemon) applyVIPs() {
 			vips = append(vips, part)
 		}
 	}
+	vips = append(vips, d.segment.serviceVIPs()...)
 	var peers []string
 	for _, p := range d.peers.bgp.Peers {
 		peers = append(peers, p.Name())

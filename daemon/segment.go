@@ -22,6 +22,7 @@ import (
 	"github.com/herald-vip/herald/lease"
 	"github.com/herald-vip/herald/netutil"
 	"github.com/herald-vip/herald/netutil/fence"
+	"github.com/herald-vip/herald/service/announce"
 	"github.com/herald-vip/herald/speaker"
 )
 
@@ -40,21 +41,24 @@ const (
 type segment struct {
 	log      *slog.Logger
 	node     string
-	told     func(health.Verdict) // the speaker's
-	changed  func()               // leases were
-	moved    func()               // links of VIPs were
-	restored func()               // the fence was, closed
+	told     func(health.Verdict)      // the speaker's
+	changed  func()                    // leases were
+	moved    func()                    // links of VIPs were
+	restored func()                    // the fence was, closed
+	offers   func() []announce.Address // of Services, that this node may hold by what the API says
 
 	election  *election.Election
 	announcer *arp.Announcer
-	fence     *fence.Fence // nil if there is none
-	unfenced  string       // why
+	fence     *fence.Fence  // nil if there is none
+	unfenced  string        // why
+	look      chan struct{} // receives when the addresses of Services are to be looked at
 
 	yields sync.Map // why a lease is to be handed over, by VIP
 
 	mu         sync.Mutex
 	keyFile    string // of the election, empty if it has none
 	vips       []flatVIP
+	services   tenancy
 	members    []string
 	links      map[string]netutil.Link // nil until they are known
 	acquainted bool                    // the hardware of all is known, or has been waited for
@@ -73,7 +77,8 @@ type flatVIP struct {
 
 // newSegment makes the segment of c, of which arp and the presence of election cannot change.
 func newSegment(log *slog.Logger, c *config.Config) (*segment, error) {
-	g := &segment{log: log, node: c.NodeName, verdicts: make(map[string]health.Verdict)}
+	g := &segment{log: log, node: c.NodeName, look: make(chan struct{}, 1), verdicts: make(map[string]health.Verdict)}
+	g.services.init(c)
 	g.election = election.New(log, g)
 	g.announcer = arp.New(log, arp.Options{Refresh: c.ARP.Refresh, Observe: g.found})
 	switch {
@@ -87,7 +92,7 @@ func newSegment(log *slog.Logger, c *config.Config) (*segment, error) {
 		g.clearFence()
 		return g, nil
 	}
-	f, err := fence.New(log, fence.Options{Services: c.Services != nil})
+	f, err := fence.New(log, fence.Options{Services: c.Services != nil, HostPorts: c.Services != nil && c.Services.HostPorts})
 	if err != nil {
 		if c.ARP.Fence == config.FenceRequired || !errors.Is(err, fence.ErrUnsupported) {
 			return nil, fmt.Errorf("arp.fence: %w", err)
@@ -165,6 +170,7 @@ func (g *segment) watch(c *config.Config) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.members = slices.Sorted(maps.Keys(c.Election.Members))
+	g.services.lifetime = lifetime(c.Election.Lease)
 	g.vips = nil
 	for _, v := range c.VIPs {
 		if v.Announce != config.AnnounceARP {
@@ -198,10 +204,12 @@ func (g *segment) run(ctx context.Context) error {
 			g.mu.Lock()
 			g.askAsNode()
 			g.mu.Unlock()
+			g.contend(time.Since(began) >= acquaintance)
 			select {
 			case <-ctx.Done():
 				return nil
 			case <-tick.C:
+			case <-g.look:
 			}
 		}
 	})
@@ -220,14 +228,16 @@ func (g *segment) introduce(late bool) (moved bool) {
 	defer g.mu.Unlock()
 	hardware := g.election.Hardware()
 	var macs []net.HardwareAddr
+	for _, of := range hardware { // also of those without a vote
+		macs = append(macs, of...)
+	}
+	g.announcer.Members(macs)
 	known := 0
 	for _, member := range g.members {
-		macs = append(macs, hardware[member]...)
 		if len(hardware[member]) > 0 {
 			known++
 		}
 	}
-	g.announcer.Members(macs)
 	if !g.acquainted && (late || known == len(g.members)) {
 		g.acquainted = true
 		return g.place()

@@ -52,8 +52,8 @@ func (g *segment) Lost(lost []lease.Lost) {
 	g.changed()
 }
 
-// Met implements [election.Observer].
-func (g *segment) Met([]string) {}
+// Met implements [election.Observer]: who is alive decides who stands.
+func (g *segment) Met([]string) { g.reconsider() }
 
 // Yield implements [election.Observer].
 func (g *segment) Yield(y lease.Yield) {

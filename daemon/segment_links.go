@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"maps"
 	"net"
 	"net/netip"
@@ -19,7 +20,6 @@ import (
 
 // place finds the links of the VIPs that none is configured for, and has all of them watched.
 func (g *segment) place() (changed bool) {
-	var watched []arp.Watched
 	for i := range g.vips {
 		v := &g.vips[i]
 		if !v.fixed {
@@ -30,27 +30,48 @@ func (g *segment) place() (changed bool) {
 			changed = changed || link != v.link
 			v.link, v.lost = link, err
 		}
-		if v.link == "" {
-			continue
-		}
-		watched = append(watched, arp.Watched{Link: v.link, Addr: v.addr, Policy: v.policy, Probe: v.policy == arp.Yield})
 	}
+	g.oversee()
+	return changed
+}
+
+// oversee has the links and the addresses of all that this node may answer for watched.
+// The mutex is held.
+func (g *segment) oversee() {
 	g.askAsNode()
 	if g.acquainted {
+		var watched []arp.Watched
+		for v := range g.all() {
+			if v.link != "" {
+				watched = append(watched, arp.Watched{Link: v.link, Addr: v.addr, Policy: v.policy, Probe: v.policy == arp.Yield})
+			}
+		}
 		g.announcer.Apply(watched)
 		for _, f := range g.announcer.Status() { // what was found under another policy counts under the new one
 			g.note(f)
 		}
 	}
 	g.judge()
-	return changed
+}
+
+// all are the addresses of VIPs and those of Services that this node stands for.
+func (g *segment) all() iter.Seq[flatVIP] {
+	return func(yield func(flatVIP) bool) {
+		for _, list := range [][]flatVIP{g.vips, g.services.standing} {
+			for _, v := range list {
+				if !yield(v) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // askAsNode has the kernel ask for IPv4 neighbours in the node's own name on the links of
 // VIPs, and logs it once where it cannot. The mutex is held.
 func (g *segment) askAsNode() {
 	asking := make(map[string]string)
-	for _, v := range g.vips {
+	for v := range g.all() {
 		if _, known := asking[v.link]; known || v.link == "" || !v.addr.Is4() {
 			continue
 		}
@@ -86,22 +107,34 @@ func (g *segment) linksChanged(links map[string]netutil.Link) {
 	g.mu.Lock()
 	g.links = links
 	changed := g.place()
-	var macs []net.HardwareAddr
-	for _, v := range g.vips {
-		if mac := links[v.link].MAC; len(mac) > 0 {
-			macs = append(macs, mac)
-		}
-	}
+	macs := g.hardware()
 	g.mu.Unlock()
 	g.election.Describe(macs)
 	if changed {
 		g.moved()
 	}
+	g.reconsider()
+}
+
+// hardware is where the others may see what this node answers for: on the links of its
+// VIPs and, with Services, on any with a subnet. The mutex is held.
+func (g *segment) hardware() (macs []net.HardwareAddr) {
+	used := make(map[string]bool)
+	for v := range g.all() {
+		used[v.link] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(g.links)) {
+		l := g.links[name]
+		if len(l.MAC) > 0 && (used[name] || g.services.on && len(l.Prefixes) > 0) {
+			macs = append(macs, l.MAC)
+		}
+	}
+	return macs
 }
 
 // judge tells the speaker how the links of its VIPs are.
 func (g *segment) judge() {
-	for _, v := range g.vips {
+	for v := range g.all() {
 		verdict := health.Verdict{Check: linkCheck(v), State: health.Healthy, Reason: "up"}
 		link, known := g.links[v.link]
 		switch {

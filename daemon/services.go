@@ -198,6 +198,14 @@ func (s *services) peers() named {
 	return out
 }
 
+// flat are the addresses that this node may hold on a flat layer 2.
+func (s *services) flat() []announce.Address {
+	if s == nil {
+		return nil
+	}
+	return s.announcer.Flat()
+}
+
 // drain withdraws all that is announced for Services, with notice.
 func (s *services) drain(ctx context.Context, reason string) error {
 	if s == nil {

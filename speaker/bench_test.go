@@ -49,3 +49,55 @@ func BenchmarkThousand(b *testing.B) {
 		}
 	})
 }
+
+// held is an election in which this node holds every lease.
+type held struct{ until time.Time }
+
+func (*held) Stand(string, speaker.Flat)   {}
+func (*held) Resign(string)                {}
+func (*held) Forget(string)                {}
+func (h *held) Lease(string) speaker.Lease { return speaker.Lease{Until: h.until} }
+
+// open is a fence, and an announcer, that cost no time.
+type open struct{}
+
+func (open) Guard(...netip.Addr) error             { return nil }
+func (open) Open(time.Time, ...netip.Addr) error   { return nil }
+func (open) Accept(time.Time, ...netip.Addr) error { return nil }
+func (open) Close(...netip.Addr) error             { return nil }
+func (open) Announce(string, ...netip.Addr) error  { return nil }
+func (open) Withdraw(string, ...netip.Addr)        {}
+func (open) Limit(time.Time, string, ...netip.Addr) {
+}
+
+// What deciding costs the holder of a thousand addresses on a flat layer 2: a renewal
+// of all leases, which happens several times a second, and one address more and one less.
+func BenchmarkThousandFlat(b *testing.B) {
+	var vips []speaker.VIP
+	addr := v4
+	for range 1001 {
+		vips = append(vips, speaker.VIP{
+			Name: addr.String(), Addresses: []netip.Addr{addr}, Interface: "eth0", Checks: []string{"link eth0"},
+			Flat: &speaker.Flat{Priority: 100, Lifetime: 2 * time.Second},
+		})
+		addr = addr.Next()
+	}
+	leases := &held{until: time.Now().Add(time.Hour)}
+	s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), nothing{}, nothing{}, speaker.Segment{Leases: leases, Announcer: open{}, Fence: open{}})
+	verdicts := []health.Verdict{verdict("link eth0", health.Healthy)}
+	s.Apply(vips[:1000], nil, verdicts)
+	b.Run("Renew", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			leases.until = leases.until.Add(time.Millisecond)
+			s.LeasesChanged()
+		}
+	})
+	b.Run("OneMoreAndLess", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			s.Apply(vips, nil, verdicts)
+			s.Apply(vips[:1000], nil, verdicts)
+		}
+	})
+}
