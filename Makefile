@@ -38,7 +38,7 @@ test: root ## run all tests with the race detector
 	go test -race ./...
 	go -C release test ./...
 
-e2e: root lab-binaries race-binary $(REALPARTS)/bin/kube-apiserver ## run the tests on FRR, etcd, kube-apiserver and a registry
+e2e: root lab-binaries race-binary $(REALPARTS)/bin/kube-apiserver $(REALPARTS)/bin/helm ## run the tests on FRR, etcd, kube-apiserver and a registry
 	testenv/install iproute2 frr bird2 keepalived curl etcd-server docker-registry nftables procps systemd
 	@# It is wanted for its schema, not to set this machine up at the next boot.
 	@command -v cloud-init >/dev/null || { mkdir -p /etc/cloud && touch /etc/cloud/cloud-init.disabled; }
@@ -152,6 +152,10 @@ $(REALPARTS)/bin/metallb/speaker: $(REALPARTS)/metallb/go.mod $(REALPARTS)/metal
 	cp -r "$$(go -C $(REALPARTS)/metallb list -m -f '{{.Dir}}' go.universe.tf/metallb)/config/crd/bases" $(@D)/crds
 	chmod -R u+w $(@D)/crds
 	touch $@
+
+# helm and kustomize, with which the chart and the overlays are tried.
+$(REALPARTS)/bin/helm: $(REALPARTS)/helm/go.mod $(REALPARTS)/helm/go.sum
+	CGO_ENABLED=0 go -C $(REALPARTS)/helm build -ldflags '-s -w' -o ../bin/ helm.sh/helm/v3/cmd/helm sigs.k8s.io/kustomize/kustomize/v5
 
 root: go
 	@test "$$(id -u)" = 0 || { echo 'this needs root, for network namespaces: run it with sudo' >&2; exit 1; }

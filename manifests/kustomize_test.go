@@ -3,6 +3,7 @@ package manifests_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,19 +13,30 @@ import (
 	"github.com/herald-vip/herald/manifests"
 )
 
-// TestKustomize checks that the bases name what exists.
+// TestKustomize checks that the bases and overlays name what exists.
 func TestKustomize(t *testing.T) {
-	for _, dir := range []string{"kustomize/base", "kustomize/example"} {
+	for _, dir := range []string{"base", "example", "services", "services-example", "workers"} {
+		dir = filepath.Join("kustomize", dir)
 		var k struct {
 			APIVersion, Kind, Namespace string
-			Resources                   []string
+			Resources, Components       []string
 			Images                      []struct{ Name, NewName, NewTag string }
+			Options                     any `yaml:"generatorOptions"`
+			Generated                   []struct {
+				Name, Namespace, Behavior string
+				Files                     []string
+			} `yaml:"configMapGenerator"`
+			Patches []any
 		}
 		read(t, filepath.Join(dir, "kustomization.yaml"), &k)
-		if len(k.Resources) == 0 {
-			t.Errorf("%s has no resources", dir)
+		named := slices.Concat(k.Resources, k.Components)
+		for _, g := range k.Generated {
+			named = append(named, g.Files...)
 		}
-		for _, r := range k.Resources {
+		if len(named)+len(k.Patches) == 0 {
+			t.Errorf("%s has nothing", dir)
+		}
+		for _, r := range named {
 			if _, err := os.Stat(filepath.Join(dir, r)); err != nil {
 				t.Errorf("%s: %v", dir, err)
 			}

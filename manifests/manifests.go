@@ -4,12 +4,15 @@
 // the files beside it are made by that command, for a configuration that has all
 // its files in one folder.
 //
-// Nothing here needs the Kubernetes API, and nothing that is made does.
+// Nothing here needs the Kubernetes API. What is made does only if it is to announce
+// the VIPs of Services.
 package manifests
 
 //go:generate sh -c "go run ../cmd/herald manifest static-pod >static-pod.yaml"
 //go:generate sh -c "go run ../cmd/herald manifest daemonset >kustomize/base/daemonset.yaml"
+//go:generate sh -c "go run ../cmd/herald manifest daemonset --config kustomize/services/herald.yaml >kustomize/services/daemonset.yaml"
 //go:generate sh -c "go run ../cmd/herald manifest systemd >herald.service"
+//go:generate sh -c "cp crds/*.yaml helm/herald/crds"
 
 import (
 	"bytes"
@@ -30,8 +33,8 @@ type Kind string
 const (
 	// StaticPod is a pod that the kubelet runs from a file, with no API server.
 	StaticPod Kind = "static-pod"
-	// DaemonSet is a pod on each control-plane node. It comes from the API, so it
-	// cannot be what the API is reached by.
+	// DaemonSet is a pod on each control-plane node, or, with a services section, on
+	// each node. It comes from the API, so it cannot be what the API is reached by.
 	DaemonSet Kind = "daemonset"
 	// Systemd is a service unit.
 	Systemd Kind = "systemd"

@@ -17,15 +17,20 @@ import (
 // TestCurrent checks that the files are what the package makes.
 func TestCurrent(t *testing.T) {
 	for file, kind := range map[string]manifests.Kind{
-		"static-pod.yaml":               manifests.StaticPod,
-		"kustomize/base/daemonset.yaml": manifests.DaemonSet,
-		"herald.service":                manifests.Systemd,
+		"static-pod.yaml":                 manifests.StaticPod,
+		"kustomize/base/daemonset.yaml":   manifests.DaemonSet,
+		"herald.service":                  manifests.Systemd,
+		servicesFolder + "daemonset.yaml": manifests.DaemonSet,
 	} {
 		have, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := manifests.Make(kind, manifests.Options{})
+		var o manifests.Options
+		if strings.HasPrefix(file, servicesFolder) {
+			o.Config = parseFile(t, servicesFolder+"herald.yaml", "worker")
+		}
+		want, err := manifests.Make(kind, o)
 		if err != nil {
 			t.Fatal(err)
 		}

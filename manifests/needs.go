@@ -1,6 +1,7 @@
 package manifests
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -17,6 +18,10 @@ import (
 // kubeadmCA has signed the certificate of kubeadm's API servers.
 const kubeadmCA = "/etc/kubernetes/pki/ca.crt"
 
+// servicesNamespace is where the manifests for Services are, unless the configuration
+// names another.
+const servicesNamespace = "herald-system"
+
 // firstFree is the lowest port that needs no right.
 const firstFree = 1024
 
@@ -25,6 +30,11 @@ type needs struct {
 	// Capabilities without the CAP_ in front.
 	Capabilities []string
 	Realtime     bool
+	// Services is whether VIPs of Services are announced, which takes the API, and
+	// Account whether that is by the pod's service account. Namespace is where a
+	// DaemonSet is.
+	Services, Account bool
+	Namespace         string
 	// Flat is whether a VIP is announced by ARP.
 	Flat bool
 	// Folder is that of the configuration, and SocketFolder that of the control socket.
@@ -45,7 +55,7 @@ func needsOf(o Options) (needs, error) {
 	if err := plain("the path of the configuration", o.File, path); err != nil {
 		return needs{}, err
 	}
-	n := needs{Folder: filepath.Dir(o.File)}
+	n := needs{Folder: filepath.Dir(o.File), Namespace: "kube-system"}
 	if err := own("the configuration", n.Folder); err != nil {
 		return needs{}, err
 	}
@@ -61,6 +71,10 @@ func needsOf(o Options) (needs, error) {
 	c := o.Config
 	n.Capabilities, n.Realtime = capabilities(c), c.Realtime
 	n.Flat = slices.ContainsFunc(c.VIPs, flat)
+	if c.Services != nil {
+		n.Services, n.Account = true, c.Services.Kubeconfig == ""
+		n.Namespace = cmp.Or(c.Services.Namespace, servicesNamespace)
+	}
 	for _, name := range filesOf(c) {
 		if err := plain("a file of the configuration", name, path); err != nil {
 			return needs{}, err
@@ -82,6 +96,9 @@ func needsOf(o Options) (needs, error) {
 	var linger time.Duration
 	for _, v := range c.VIPs {
 		linger = max(linger, v.Linger)
+	}
+	if c.Services != nil {
+		linger = max(linger, c.Services.Linger)
 	}
 	n.StopSeconds = stopSeconds(linger)
 	var err error
@@ -137,8 +154,8 @@ func capabilities(c *config.Config) []string {
 	if lowPort(c) {
 		out = append(out, "NET_BIND_SERVICE")
 	}
-	if slices.ContainsFunc(c.VIPs, flat) || c.BGP != nil && slices.ContainsFunc(c.BGP.Peers, func(p config.Peer) bool { return p.Interface != "" }) {
-		out = append(out, "NET_RAW") // ARP and neighbour discovery
+	if c.Services != nil || slices.ContainsFunc(c.VIPs, flat) || c.BGP != nil && slices.ContainsFunc(c.BGP.Peers, func(p config.Peer) bool { return p.Interface != "" }) {
+		out = append(out, "NET_RAW") // ARP and neighbour discovery, which pools and peers in the API may ask for
 	}
 	if c.Realtime {
 		out = append(out, "IPC_LOCK", "SYS_NICE")
@@ -172,6 +189,9 @@ func filesOf(c *config.Config) []string {
 	}
 	if c.Election != nil {
 		names[c.Election.KeyFile] = true
+	}
+	if c.Services != nil {
+		names[c.Services.Kubeconfig] = true
 	}
 	delete(names, "")
 	clean := make(map[string]bool)

@@ -1,0 +1,40 @@
+{{/* The labels by which the DaemonSet knows its pods. They never change. */}}
+{{- define "herald.selector" -}}
+app.kubernetes.io/name: herald
+app.kubernetes.io/component: speaker
+{{- end}}
+
+{{/* The labels of all objects. */}}
+{{- define "herald.labels" -}}
+app.kubernetes.io/name: herald
+app.kubernetes.io/instance: {{.Release.Name}}
+app.kubernetes.io/version: {{.Chart.AppVersion}}
+app.kubernetes.io/managed-by: {{.Release.Service}}
+helm.sh/chart: {{.Chart.Name}}-{{.Chart.Version}}
+{{- end}}
+
+{{/* The capabilities that the file takes, as `herald manifest` has them. */}}
+{{- define "herald.capabilities" -}}
+{{- $bgp := default dict .Values.speaker.bgp -}}
+{{- $election := default dict .Values.speaker.election -}}
+{{- $ports := list (regexFind "[0-9]+$" (include "herald.metrics" .)) (regexFind "[0-9]+$" (default "" $election.bind)) -}}
+{{- if kindIs "map" $bgp.listen -}}
+{{- $ports = append $ports (default 179 $bgp.listen.port) -}}
+{{- end -}}
+{{- $low := false -}}
+{{- range $ports -}}
+{{- $low = or $low (and (gt (int .) 0) (lt (int .) 1024)) -}}
+{{- end -}}
+{{- if .Values.speaker.realtime}}IPC_LOCK, {{end}}NET_ADMIN{{if $low}}, NET_BIND_SERVICE{{end}}, NET_RAW{{if .Values.speaker.realtime}}, SYS_NICE{{end}}
+{{- end}}
+
+{{/* Where metrics and health are served: host:port, empty if nowhere. */}}
+{{- define "herald.metrics" -}}
+{{- $metrics := default dict .Values.speaker.metrics -}}
+{{- $listen := hasKey $metrics "listen" | ternary $metrics.listen "127.0.0.1:9474" -}}
+{{- if $listen -}}
+{{- $port := regexFind "[0-9]+$" $listen -}}
+{{- $host := trimSuffix (printf ":%s" $port) $listen | trimPrefix "[" | trimSuffix "]" -}}
+{{- has $host (list "" "0.0.0.0" "::" "localhost") | ternary "127.0.0.1" $host}} {{$port}}
+{{- end -}}
+{{- end}}

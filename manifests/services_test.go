@@ -1,0 +1,206 @@
+package manifests_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/manifests"
+)
+
+const servicesFolder = "kustomize/services/"
+
+// parseFile reads a configuration as a node does.
+func parseFile(t *testing.T, file, node string) *config.Config {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Parse(file, data, config.Hostname(node))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// account is what of a pod depends on how it gets at the API.
+type account struct {
+	Name       string            `yaml:"serviceAccountName"`
+	Automount  *bool             `yaml:"automountServiceAccountToken"`
+	Affinity   any               `yaml:"affinity"`
+	Grace      int               `yaml:"terminationGracePeriodSeconds"`
+	Nodes      map[string]string `yaml:"nodeSelector"`
+	Containers []struct {
+		Env      []struct{ Name string }
+		Security struct {
+			Capabilities struct{ Add []string }
+		} `yaml:"securityContext"`
+		Mounts []mount `yaml:"volumeMounts"`
+	}
+}
+
+// TestServices checks what a services section changes: a pod on every node that
+// knows its name and has a service account, or the kubeconfig that is named.
+func TestServices(t *testing.T) {
+	const file = "apiVersion: herald.dev/v1alpha1\nkind: Speaker\nnodeName: m1\n"
+	off := false
+	for _, test := range []struct {
+		name, config string
+		kind         manifests.Kind
+		namespace    string
+		want         account
+		env          []string
+		mounts       []string
+	}{
+		{name: "DaemonSet", kind: manifests.DaemonSet, config: "services: {}", namespace: "herald-system",
+			want: account{Name: "herald", Grace: 21, Nodes: map[string]string{"kubernetes.io/os": "linux"}},
+			env:  []string{"GOMEMLIMIT", "NODE_NAME"}, mounts: []string{"/etc/herald", "/run/herald"}},
+		{name: "namespace and linger", kind: manifests.DaemonSet, config: "services: {namespace: vips, linger: 90s}", namespace: "vips",
+			want: account{Name: "herald", Grace: 110, Nodes: map[string]string{"kubernetes.io/os": "linux"}},
+			env:  []string{"GOMEMLIMIT", "NODE_NAME"}, mounts: []string{"/etc/herald", "/run/herald"}},
+		{name: "DaemonSet with a kubeconfig", kind: manifests.DaemonSet, config: "services: {kubeconfig: /etc/kubernetes/herald.conf}", namespace: "herald-system",
+			want: account{Automount: &off, Grace: 21, Nodes: map[string]string{"kubernetes.io/os": "linux"}},
+			env:  []string{"GOMEMLIMIT", "NODE_NAME"}, mounts: []string{"/etc/herald", "/etc/kubernetes/herald.conf", "/run/herald"}},
+		{name: "static pod", kind: manifests.StaticPod, config: "services: {kubeconfig: /etc/herald/kubeconfig}", namespace: "kube-system",
+			want: account{Automount: &off, Grace: 21}, env: []string{"GOMEMLIMIT"}, mounts: []string{"/etc/herald", "/run/herald"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			out, err := manifests.Make(test.kind, manifests.Options{Config: parse(t, file+test.config)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var object struct {
+				Metadata struct{ Namespace string }
+				Spec     struct{ Template struct{ Spec account } }
+			}
+			var bare struct{ Spec account }
+			if err := errors.Join(yaml.Unmarshal(out, &object), yaml.Unmarshal(out, &bare)); err != nil {
+				t.Fatal(err)
+			}
+			pod := object.Spec.Template.Spec
+			if test.kind == manifests.StaticPod {
+				pod = bare.Spec
+			}
+			var env, mounts []string
+			for _, e := range pod.Containers[0].Env {
+				env = append(env, e.Name)
+			}
+			for _, m := range pod.Containers[0].Mounts {
+				mounts = append(mounts, m.Path)
+			}
+			if got := strings.Join(pod.Containers[0].Security.Capabilities.Add, " "); got != "NET_ADMIN NET_RAW" {
+				t.Errorf("the capabilities are %s", got)
+			}
+			pod.Containers = nil
+			if diff := cmp.Diff(test.want, pod); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if object.Metadata.Namespace != test.namespace || !slices.Equal(env, test.env) || !slices.Equal(mounts, test.mounts) {
+				t.Errorf("in %s with %q and %q, want %s, %q and %q", object.Metadata.Namespace, env, mounts, test.namespace, test.env, test.mounts)
+			}
+		})
+	}
+}
+
+// TestOneLock checks that a static pod and the DaemonSet of Services have the same
+// socket on the node, which keeps the second of them from starting.
+func TestOneLock(t *testing.T) {
+	for _, file := range []string{"static-pod.yaml", servicesFolder + "daemonset.yaml", "helm/herald/templates/daemonset.yaml"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Contains(text, []byte("hostPath: {path: /run/herald, type: DirectoryOrCreate}")) {
+			t.Errorf("%s has no /run/herald of the node", file)
+		}
+	}
+}
+
+// TestChartSchema checks that the chart takes the fields of the configuration that
+// it does not decide itself, and no others; and has the CRDs.
+func TestChartSchema(t *testing.T) {
+	data, err := os.ReadFile("helm/herald/values.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	type object struct {
+		Properties map[string]object
+		Additional *bool `json:"additionalProperties"`
+	}
+	var schema struct {
+		Properties struct{ Speaker object }
+	}
+	if err := json.Unmarshal(data, &schema); err != nil {
+		t.Fatal(err)
+	}
+	speaker := schema.Properties.Speaker
+	for _, level := range []struct {
+		of      reflect.Type
+		has     object
+		decided []string
+	}{
+		{reflect.TypeFor[config.Config](), speaker, []string{"apiVersion", "kind", "nodeName", "admin"}},
+		{reflect.TypeFor[config.Services](), speaker.Properties["services"], []string{"kubeconfig", "namespace"}},
+		{reflect.TypeFor[config.Metrics](), speaker.Properties["metrics"], nil},
+	} {
+		want := map[string]bool{}
+		for f := range level.of.Fields() {
+			if name := f.Tag.Get("yaml"); !slices.Contains(level.decided, name) {
+				want[name] = true
+			}
+		}
+		got := map[string]bool{}
+		for name := range level.has.Properties {
+			got[name] = true
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-configuration +schema):\n%s", level.of, diff)
+		}
+		if level.has.Additional == nil || *level.has.Additional {
+			t.Errorf("%s: the schema takes what the configuration does not know", level.of)
+		}
+	}
+	files, err := filepath.Glob("crds/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("the CRDs are %q, %v", files, err)
+	}
+	for _, file := range files {
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if have, err := os.ReadFile("helm/herald/" + file); err != nil || !bytes.Equal(want, have) {
+			t.Errorf("helm/herald/%s is not current, run go generate ./manifests: %v", file, err)
+		}
+	}
+}
+
+// TestServicesExample checks that the files of the overlay and of its base are valid on
+// every node, and that the Secret has what they name.
+func TestServicesExample(t *testing.T) {
+	parseFile(t, servicesFolder+"herald.yaml", "worker")
+	var secret struct {
+		Data map[string]string `yaml:"stringData"`
+	}
+	read(t, "kustomize/services-example/secret.yaml", &secret)
+	for _, node := range []string{"m1", "worker"} {
+		c := parseFile(t, "kustomize/services-example/herald.yaml", node)
+		if dir, name := filepath.Split(c.Election.KeyFile); dir != "/etc/herald/" || secret.Data[name] == "" {
+			t.Errorf("the Secret lacks %s", c.Election.KeyFile)
+		}
+		if c.Admin.Socket != parseFile(t, servicesFolder+"herald.yaml", node).Admin.Socket {
+			t.Error("the example has another socket than its base")
+		}
+	}
+}
