@@ -160,7 +160,7 @@ func (w *watch) holder() string {
 // since, or until the deadline.
 func (w *watch) moved(ctx context.Context, holder string, since time.Duration, deadline time.Time) error {
 	for {
-		if _, ok := taken(w.seen.Trace(), holder, since); ok || time.Now().After(deadline) {
+		if _, ok := taken(w.seen.Trace(), flatVIPs(), holder, since); ok || time.Now().After(deadline) {
 			return nil
 		}
 		if err := pause(ctx, 50*time.Millisecond); err != nil {
@@ -169,12 +169,12 @@ func (w *watch) moved(ctx context.Context, holder string, since time.Duration, d
 	}
 }
 
-// taken is the time from since until other masters had claimed all addresses
-// of the VIP, by an answer or an announcement.
-func taken(t *segment.Trace, holder string, since time.Duration) (time.Duration, bool) {
+// taken is the time from since until other masters had claimed all these
+// addresses, by an answer or an announcement.
+func taken(t *segment.Trace, vips []netip.Addr, holder string, since time.Duration) (time.Duration, bool) {
 	first := make(map[netip.Addr]time.Duration)
 	for _, s := range t.Sightings {
-		if _, ok := first[s.VIP]; !ok && s.At >= since && s.Act != segment.Accepts && s.Master != holder {
+		if _, ok := first[s.VIP]; !ok && s.At >= since && s.Act != segment.Accepts && s.Master != holder && slices.Contains(vips, s.VIP) {
 			first[s.VIP] = s.At
 		}
 	}
@@ -182,7 +182,7 @@ func taken(t *segment.Trace, holder string, since time.Duration) (time.Duration,
 	for _, at := range first {
 		last = max(last, at-since)
 	}
-	return last, len(first) == len(flatVIPs())
+	return last, len(first) == len(vips)
 }
 
 // asking is how often the observer asks who has the VIP.

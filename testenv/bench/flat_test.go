@@ -85,7 +85,7 @@ func TestTaken(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, ok := taken(&segment.Trace{Sightings: tt.list}, "m1", since)
+			got, ok := taken(&segment.Trace{Sightings: tt.list}, flatVIPs(), "m1", since)
 			if ok != tt.ok || ok && got != tt.want {
 				t.Errorf("%v, %t; want %v, %t", got, ok, tt.want, tt.ok)
 			}

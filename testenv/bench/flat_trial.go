@@ -73,7 +73,7 @@ func (f *flat) measure(ctx context.Context, fault flatFault, t *Trial, connectio
 	if err := w.moved(ctx, t.Master, s.began, deadline); err != nil {
 		return s, err
 	}
-	if at, ok := taken(w.seen.Trace(), t.Master, s.began); ok {
+	if at, ok := taken(w.seen.Trace(), flatVIPs(), t.Master, s.began); ok {
 		t.Taken = &at
 	}
 	if err := quiet(ctx, w.clients, deadline); err != nil {
@@ -98,13 +98,15 @@ func (f *flat) measure(ctx context.Context, fault flatFault, t *Trial, connectio
 // VIP, on the wire.
 func (t *Trial) judge(trace *segment.Trace, since time.Duration) {
 	t.Holders = 1
+	until := make(map[netip.Addr]time.Duration) // of what is counted already: they come by their beginnings
 	split := make(map[netip.Addr]time.Duration)
 	for _, v := range segment.Judge(trace, segment.DefaultLimits()) {
 		if v.From < since || v.Rule != segment.TwoHolders {
 			continue
 		}
 		t.Holders = 2
-		split[v.VIP] += v.To - v.From
+		split[v.VIP] += max(0, v.To-max(v.From, until[v.VIP]))
+		until[v.VIP] = max(until[v.VIP], v.To)
 		t.Split = max(t.Split, split[v.VIP])
 	}
 }

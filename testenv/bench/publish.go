@@ -36,18 +36,25 @@ func (r *Results) Publish(dir, page string) error {
 	if page == "" {
 		return nil
 	}
-	if page, err = filepath.Abs(page); err != nil {
+	return intoPage(page, day, r.fillPage)
+}
+
+// intoPage has fill write what it makes of a Markdown file into it; files are the path
+// of the run's files without a suffix.
+func intoPage(page, files string, fill func(page, files string) (string, error)) error {
+	page, err := filepath.Abs(page)
+	if err != nil {
 		return err
 	}
 	text, err := os.ReadFile(page)
 	if err != nil {
 		return err
 	}
-	chart, err := filepath.Rel(filepath.Dir(page), day)
+	relative, err := filepath.Rel(filepath.Dir(page), files)
 	if err != nil {
 		return err
 	}
-	filled, err := r.fillPage(string(text), chart)
+	filled, err := fill(string(text), relative)
 	if err != nil {
 		return fmt.Errorf("%s: %w", page, err)
 	}
@@ -63,13 +70,12 @@ const (
 // fillPage puts the results into the page; files are the path of the run's
 // files without a suffix.
 func (r *Results) fillPage(page, files string) (string, error) {
-	before, rest, ok := strings.Cut(page, BeginResults)
-	_, after, closed := strings.Cut(rest, EndResults)
-	if !ok || !closed {
-		return "", errors.New("want the lines " + BeginResults + " and " + EndResults)
+	before, after, err := around(page)
+	if err != nil {
+		return "", err
 	}
 	var b strings.Builder
-	b.WriteString(before + BeginResults + "\n\n")
+	b.WriteString(before)
 	m := r.Machine
 	fmt.Fprintf(&b, "Run of %s, %s long, on %d cores of %s with %.0f GiB of memory, Linux %s; Herald %s, FRR %s, BIRD %s, keepalived %s. [All trials](%s.json).\n\n",
 		r.Began.Format("2006-01-02 15:04 MST"), r.Took.Round(time.Second), m.Cores, m.CPU, float64(m.Memory)/(1<<30), m.Kernel,
@@ -78,6 +84,16 @@ func (r *Results) fillPage(page, files string) (string, error) {
 	if err := r.WriteTable(&b); err != nil {
 		return "", err
 	}
-	b.WriteString("\n" + EndResults + after)
+	b.WriteString(after)
 	return b.String(), nil
+}
+
+// around is what a page has before the results and after them, the marks included.
+func around(page string) (before, after string, err error) {
+	before, rest, ok := strings.Cut(page, BeginResults)
+	_, after, closed := strings.Cut(rest, EndResults)
+	if !ok || !closed {
+		return "", "", errors.New("want the lines " + BeginResults + " and " + EndResults)
+	}
+	return before + BeginResults + "\n\n", "\n" + EndResults + after, nil
 }

@@ -181,6 +181,17 @@ func (l *Lab) Address(node string) netip.Addr {
 // Speaker is the announcer on a node.
 func (l *Lab) Speaker(node string) *lab.Node { return l.Node(node + "-speaker") }
 
+// Serves waits until the server on a node accepts connections.
+func (l *Lab) Serves(ctx context.Context, node string) error {
+	return Eventually(ctx, func() error {
+		c, err := l.Node(node).DialContext(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", serverPort))
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	})
+}
+
 // boot boots everything, one after the other.
 func (l *Lab) boot(ctx context.Context) error {
 	for _, name := range []string{"r1", "c1", "c2", "o1", "api", "api-etcd", "api-apiserver"} {

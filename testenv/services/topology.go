@@ -20,7 +20,6 @@ func (l *Lab) topology() (*clab.Topology, map[string]lab.Image) {
 		for _, line := range exec {
 			n.Exec = append(n.Exec, strings.Fields(line))
 		}
-		n.Sysctls = map[string]string{"net.ipv4.ip_forward": "1", "net.ipv6.conf.all.forwarding": "1"}
 		t.Nodes, images[name] = append(t.Nodes, n), image
 	}
 	program := func(base, name string, image lab.Image, binds ...clab.Bind) {
@@ -39,7 +38,7 @@ func (l *Lab) topology() (*clab.Topology, map[string]lab.Image) {
 
 	machine("r1", l.router, segmentAddresses(254)...)
 	last := &t.Nodes[len(t.Nodes)-1]
-	last.Sysctls["net.ipv4.fib_multipath_hash_policy"] = "1"
+	last.Sysctls = map[string]string{"net.ipv4.ip_forward": "1", "net.ipv4.fib_multipath_hash_policy": "1"}
 	last.Exec = append(last.Exec, strings.Fields("ip addr add 10.5.9.254/24 dev eth2"))
 	plug("r1")
 	machine("c1", idle, "ip addr add 10.5.9.1/24 dev eth1", "ip route add default via 10.5.9.254")

@@ -30,14 +30,15 @@ const (
 )
 
 type commands struct {
-	Router    routerCmd    `cmd:"" help:"Run a BGP router that installs what it learns as ECMP routes in this network namespace."`
-	APIServer apiServerCmd `cmd:"" name:"apiserver" help:"Run a stub kube-apiserver: /readyz and /livez, controlled by /stub/readyz and /stub/livez."`
-	Bench     benchCmd     `cmd:"" help:"Measure failover: Herald, FRR as a speaker, and keepalived, fault by fault. Needs root."`
-	Hostile   hostileCmd   `cmd:"" help:"Be a BGP peer that does what no router should, for tests of a speaker."`
-	Demo      demoCmd      `cmd:"" help:"Boot a lab, break it, and show what the routers and a client see. Needs root."`
-	Registry  registryCmd  `cmd:"" help:"Run a stub container registry: /v2/, controlled by /stub/v2."`
-	Soak      soakCmd      `cmd:"" help:"Let speakers live through random faults and check the VIP from outside. Needs root."`
-	SoakFlat  flatSoakCmd  `cmd:"" help:"The same on one segment, where an observer finds every time two masters had the VIP. Needs root."`
+	Router        routerCmd        `cmd:"" help:"Run a BGP router that installs what it learns as ECMP routes in this network namespace."`
+	APIServer     apiServerCmd     `cmd:"" name:"apiserver" help:"Run a stub kube-apiserver: /readyz and /livez, controlled by /stub/readyz and /stub/livez."`
+	Bench         benchCmd         `cmd:"" help:"Measure failover: Herald, FRR as a speaker, and keepalived, fault by fault. Needs root."`
+	BenchServices benchServicesCmd `cmd:"" help:"Measure the announcing of Services, Herald beside MetalLB. Needs root."`
+	Hostile       hostileCmd       `cmd:"" help:"Be a BGP peer that does what no router should, for tests of a speaker."`
+	Demo          demoCmd          `cmd:"" help:"Boot a lab, break it, and show what the routers and a client see. Needs root."`
+	Registry      registryCmd      `cmd:"" help:"Run a stub container registry: /v2/, controlled by /stub/v2."`
+	Soak          soakCmd          `cmd:"" help:"Let speakers live through random faults and check the VIP from outside. Needs root."`
+	SoakFlat      flatSoakCmd      `cmd:"" help:"The same on one segment, where an observer finds every time two masters had the VIP. Needs root."`
 }
 
 func main() {

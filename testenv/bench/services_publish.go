@@ -1,0 +1,58 @@
+package bench
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Publish writes the results into a folder, named by the day of the run: DAY.json and
+// DAY.md. If page is not empty, it is a Markdown file in which what is between the lines
+// [BeginResults] and [EndResults] is replaced by the tables.
+func (r *ServiceResults) Publish(dir, page string) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	day := filepath.Join(dir, r.Began.Format(time.DateOnly))
+	for suffix, write := range map[string]func(io.Writer) error{".json": r.WriteJSON, ".md": r.WriteTable} {
+		var b bytes.Buffer
+		if err := write(&b); err != nil {
+			return err
+		}
+		if err := os.WriteFile(day+suffix, b.Bytes(), 0o644); err != nil {
+			return err
+		}
+	}
+	if page == "" {
+		return nil
+	}
+	return intoPage(page, day, r.fillPage)
+}
+
+// fillPage puts the results into the page; files are the path of the run's files
+// without a suffix.
+func (r *ServiceResults) fillPage(page, files string) (string, error) {
+	before, after, err := around(page)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	b.WriteString(before)
+	m := r.Machine
+	fmt.Fprintf(&b, "Run of %s, %s long, on %d cores of %s with %.0f GiB of memory, Linux %s; Herald %s, MetalLB %s, Kubernetes %s, FRR %s. [All values](%s.json).\n\n",
+		r.Began.Format("2006-01-02 15:04 MST"), r.Took.Round(time.Second), m.Cores, m.CPU, float64(m.Memory)/(1<<30), m.Kernel,
+		r.Versions["Herald"], r.Versions["MetalLB"], r.Versions["Kubernetes"], r.Versions["FRR"], files)
+	if err := r.WriteTable(&b); err != nil {
+		return "", err
+	}
+	b.WriteString(after)
+	return b.String(), nil
+}
