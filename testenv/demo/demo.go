@@ -41,9 +41,11 @@ var masters = []string{"m1", "m2", "m3"}
 var errMisbehaved = errors.New("the VIP did not behave as it should")
 
 // How long the VIP may be out of reach. A planned change interrupts nothing that
-// Herald has a hand in; but a connection that is being made at the very moment
-// when a router spreads its load anew may come to a master that does not know
-// it, and be reset. A failure may show until the routers have acted.
+// Herald has a hand in; but a connection that is being made with a master at the
+// very moment when a router stops using it goes on to one that does not know it,
+// and is reset. (Without resilient groups, before Linux 5.13, that befalls
+// connections with other masters, too, and when one comes back.) A failure may show
+// until the routers have acted.
 const (
 	planned   = 100 * time.Millisecond
 	unplanned = 500 * time.Millisecond

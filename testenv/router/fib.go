@@ -21,6 +21,7 @@ const (
 // protocol BGP. It acts on the network namespace it was opened in.
 type fib struct {
 	handle *netlink.Handle
+	next   nextHops
 }
 
 func openFIB() (*fib, error) {
@@ -28,7 +29,7 @@ func openFIB() (*fib, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open netlink: %w", err)
 	}
-	return &fib{handle}, nil
+	return &fib{handle, make(nextHops)}, nil
 }
 
 func (f *fib) close() { f.handle.Close() }
@@ -59,26 +60,39 @@ func (f *fib) replace(prefix netip.Prefix, hops []netip.Addr) error {
 }
 
 func (f *fib) set(prefix netip.Prefix, hops []netip.Addr) error {
+	links := make(map[netip.Addr]int)
+	for _, hop := range hops {
+		name, err := f.linkTo(hop)
+		if err != nil {
+			return fmt.Errorf("next hop %v: %w", hop, err)
+		}
+		link, err := f.handle.LinkByName(name)
+		if err != nil {
+			return fmt.Errorf("next hop %v: %w", hop, err)
+		}
+		links[hop] = link.Attrs().Index
+	}
+	err := f.next.route(prefix, links)
+	if errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.EINVAL) { // before Linux 5.13
+		err = f.multipath(prefix, hops, links)
+	}
+	if err != nil {
+		return fmt.Errorf("set route %v via %v: %w", prefix, hops, err)
+	}
+	return nil
+}
+
+// multipath sets the route without a group.
+func (f *fib) multipath(prefix netip.Prefix, hops []netip.Addr, links map[netip.Addr]int) error {
 	route := f.route(prefix)
 	for _, hop := range hops {
-		info := &netlink.NexthopInfo{Gw: hop.WithZone("").AsSlice()}
-		if zone := hop.Zone(); zone != "" {
-			link, err := f.handle.LinkByName(zone)
-			if err != nil {
-				return fmt.Errorf("next hop %v: %w", hop, err)
-			}
-			info.LinkIndex = link.Attrs().Index
-		}
-		route.MultiPath = append(route.MultiPath, info)
+		route.MultiPath = append(route.MultiPath, &netlink.NexthopInfo{Gw: hop.WithZone("").AsSlice(), LinkIndex: links[hop]})
 	}
 	if len(hops) == 1 {
 		route.Gw, route.LinkIndex = route.MultiPath[0].Gw, route.MultiPath[0].LinkIndex
 		route.MultiPath = nil
 	}
-	if err := f.handle.RouteReplace(route); err != nil {
-		return fmt.Errorf("set route %v via %v: %w", prefix, hops, err)
-	}
-	return nil
+	return f.handle.RouteReplace(route)
 }
 
 // remove deletes the route to prefix; it is no error if there is none.

@@ -71,12 +71,15 @@ func newLab(t testing.TB, config string) *lab {
 	return l
 }
 
-func ip(t testing.TB, format string, args ...any) {
+// ip runs the ip command and returns what it prints.
+func ip(t testing.TB, format string, args ...any) string {
 	t.Helper()
 	command := strings.Fields(fmt.Sprintf(format, args...))
-	if out, err := exec.Command("ip", command...).CombinedOutput(); err != nil {
+	out, err := exec.Command("ip", command...).CombinedOutput()
+	if err != nil {
 		t.Fatalf("ip %s: %v: %s", strings.Join(command, " "), err, out)
 	}
+	return string(out)
 }
 
 // run starts this test binary in a role in the namespace of a side ("" is the
@@ -182,6 +185,27 @@ func (l *lab) route(t testing.TB, prefix string) []string {
 	}
 	slices.Sort(hops)
 	return hops
+}
+
+// resilientGroup returns the next hops in the buckets of the group that the route to
+// prefix leads to, sorted; none if the group is not resilient.
+func (l *lab) resilientGroup(t testing.TB, prefix string) string {
+	t.Helper()
+	route := strings.Fields(ip(t, "-n %s route show table all %s", l.name, prefix))
+	i := slices.Index(route, "nhid")
+	if i < 0 {
+		t.Fatalf("the route to %s has no group: %q", prefix, route)
+	}
+	var hops []string
+	for line := range strings.Lines(ip(t, "-n %s nexthop bucket show id %s", l.name, route[i+1])) {
+		bucket := strings.Fields(line)
+		hop := strings.Fields(ip(t, "-n %s nexthop show id %s", l.name, bucket[slices.Index(bucket, "nhid")+1]))
+		if via := hop[slices.Index(hop, "via")+1]; !slices.Contains(hops, via) {
+			hops = append(hops, via)
+		}
+	}
+	slices.Sort(hops)
+	return strings.Join(hops, " ")
 }
 
 // eventually waits until prefix has exactly the next hops want in the kernel.

@@ -5,7 +5,9 @@
 //
 // It only listens, exports nothing, and does not speak BFD. Of several equal
 // paths to a prefix it uses all, of paths marked GRACEFUL_SHUTDOWN (RFC 8326)
-// none as long as there is another.
+// none as long as there is another. It spreads flows by resilient next-hop groups, as
+// routers with resilient hashing do, if the kernel has them (Linux 5.13): a next hop
+// that joins or leaves moves no flow but those of one that leaves.
 //
 // A router that is killed leaves its routes in the kernel. The next one in the
 // same network namespace removes them when it starts.
@@ -258,5 +260,5 @@ func (r *Router) clear() error {
 			return fmt.Errorf("leftover: %w", err)
 		}
 	}
-	return nil
+	return r.fib.next.clear()
 }

@@ -82,6 +82,13 @@ func TestRouter(t *testing.T) {
 		return r != nil && fmt.Sprint(r.NextHops) == "[10.9.1.1 10.9.2.1]" && r.Problem == ""
 	})
 
+	// No flow moves that need not: the groups are resilient.
+	for id, group := range map[string]string{vip4: "10.9.1.1 10.9.2.1", vip6: "fd09:1::1 fd09:2::1"} {
+		if got := l.resilientGroup(t, id); got != group {
+			t.Errorf("the resilient group of %s has the next hops %q, want %q", id, got, group)
+		}
+	}
+
 	// A path that announces its end is used only as the last resort.
 	a.tell(t, "announce %s 10.9.1.1 graceful-shutdown", vip4)
 	l.eventually(t, vip4, "10.9.2.1")
@@ -124,6 +131,9 @@ func TestRouter(t *testing.T) {
 	kill(t, daemon, syscall.SIGTERM)
 	if hops := l.route(t, vip4); hops != nil {
 		t.Errorf("route via %v is left after the router ended", hops)
+	}
+	if left := ip(t, "-n %s nexthop show proto 186", l.name); left != "" {
+		t.Errorf("next hops are left after the router ended: %s", left)
 	}
 	if hops := l.route(t, "10.99.0.78/32"); hops == nil {
 		t.Error("a route that is not the router's is gone")
