@@ -123,9 +123,18 @@ func (k *kubeServer) do(t *testing.T, method, path string, body []byte, into any
 }
 
 func (k *kubeServer) try(method, path string, body []byte, into any) error {
+	answer, err := k.send(method, path, body)
+	if err != nil || into == nil {
+		return err
+	}
+	return json.Unmarshal(answer, into)
+}
+
+// send returns the text of the server's answer.
+func (k *kubeServer) send(method, path string, body []byte) ([]byte, error) {
 	request, err := http.NewRequest(method, fmt.Sprintf("https://127.0.0.1:%d%s", k.port, path), bytes.NewReader(body))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	request.Header.Set("Content-Type", "application/yaml")
 	if method == http.MethodPatch {
@@ -133,20 +142,14 @@ func (k *kubeServer) try(method, path string, body []byte, into any) error {
 	}
 	response, err := k.admin.Do(request)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		return err
+	answer, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode >= 300 {
+		err = fmt.Errorf("%s %s: %d %s", method, path, response.StatusCode, answer)
 	}
-	if response.StatusCode >= 300 {
-		return fmt.Errorf("%s %s: %d %s", method, path, response.StatusCode, text)
-	}
-	if into == nil {
-		return nil
-	}
-	return json.Unmarshal(text, into)
+	return answer, err
 }
 
 // connect is a connection of Herald to the server.

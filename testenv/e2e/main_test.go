@@ -30,6 +30,9 @@ var parts = map[string]string{
 }
 
 func TestMain(m *testing.M) {
+	if kubeconfig := os.Getenv(writerVariable); kubeconfig != "" {
+		os.Exit(runWriter(kubeconfig)) // this is a process that a test has started
+	}
 	if err := findParts(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
