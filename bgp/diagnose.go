@@ -31,11 +31,7 @@ func diagnose(ctx context.Context, c Config, p Peer, addr netip.Addr, known stri
 	server := ctx
 	ctx, cancel := context.WithTimeout(ctx, examineTimeout)
 	defer cancel()
-	dialer := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error { return prepare(raw, p, addr, c.ASN) }}
-	if p.LocalAddress.IsValid() {
-		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.LocalAddress, 0))
-	}
-	conn, err := dialer.DialContext(ctx, "tcp", netip.AddrPortFrom(addr, p.Port).String())
+	conn, err := dial(ctx, c, p, addr)
 	if err != nil {
 		return explainDial(p, addr, err)
 	}

@@ -2,6 +2,9 @@ package bgp
 
 import "time"
 
+// StuckAfter is how long GoBGP may try a peer.
+const StuckAfter = stuckAfter
+
 // Retry ends the time for which a peer is left alone, and gives it to GoBGP
 // afresh if it has been idle for a moment, so that it need not be waited for.
 func (s *Server) Retry(name string) {
@@ -15,4 +18,13 @@ func (s *Server) Retry(name string) {
 	} else if p.state == Idle && time.Since(p.added) > moment {
 		s.renew(p)
 	}
+}
+
+// Handed tells when GoBGP was last handed a connection to a peer, and when it was given
+// the peer.
+func (s *Server) Handed(name string) (connection, peer time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.peers[name]
+	return p.handed, p.added
 }

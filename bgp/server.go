@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -32,6 +33,8 @@ type Server struct {
 	gobgp   *gobgp.BgpServer
 	bfd     *bfd.Server
 	told    *reasons
+	// accepted is where GoBGP finds connections from peers; nil if there is no such place.
+	accepted *chan net.Conn
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -79,6 +82,9 @@ func New(log *slog.Logger, options Options) *Server {
 		routes:  make(map[netip.Prefix]Route),
 	}
 	s.bfd = bfd.NewServer(log, s.pathChanged)
+	if s.accepted = acceptedBy(s.gobgp); s.accepted != nil {
+		*s.accepted = make(chan net.Conn, 1) // until there is a listener, which makes its own
+	}
 	s.wg.Go(s.gobgp.Serve)
 	// Answered when GoBGP serves: told to stop before that, it never would.
 	_, _ = s.gobgp.GetBgp(ctx, &api.GetBgpRequest{})

@@ -59,6 +59,9 @@ type peer struct {
 	usage      usage
 	shorts     int // how many short sessions there were in a row
 
+	handed time.Time // when GoBGP was last handed a connection to the peer,
+	trial  bool      // and whether what came of it is not known yet
+
 	epoch         uint64        // counts state changes, so that what is late can tell
 	closed        chan struct{} // closed when the session that Close ends is gone
 	stopDiscovery context.CancelFunc
@@ -236,6 +239,13 @@ func (s *Server) handle(e event) {
 	}
 	p.state = e.state
 	defer s.watchPaths()
+	switch {
+	case e.state == Active:
+		s.connect(p)
+	case e.state == Idle && p.trial && !s.closing: // GoBGP would leave it alone for five seconds
+		p.trial = false
+		s.renew(p)
+	}
 	if was == Established {
 		reason := explainEnd(e.disconnect)
 		if said := s.told.take(p.addr); said != "" {
@@ -286,6 +296,7 @@ func (s *Server) confirmed(p *peer, epoch uint64, e event) bool {
 		return false
 	}
 	p.state, p.since, p.reason = Established, time.Now(), ""
+	p.trial = false
 	p.extended4 = e.extended4
 	p.hop6 = netip.Addr{} // the session may have another local address now
 	s.findNextHop(p)

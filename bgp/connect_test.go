@@ -1,0 +1,68 @@
+package bgp_test
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/herald-vip/herald/bgp"
+)
+
+// A session comes up by a connection of Herald's own, whether GoBGP has a listener or not.
+func TestConnectsByItself(t *testing.T) {
+	for i, port := range []uint16{0, 11799} {
+		t.Run(fmt.Sprintf("listening on port %d", port), func(t *testing.T) {
+			r := startRouter(t, fmt.Sprintf("127.0.7.%d", i+1), 64500, 64512)
+			s := newServer(t)
+			with, without := config(r.peer(64500)), config()
+			with.ListenPort, without.ListenPort = port, port
+			must(t, s.Apply(t.Context(), with))
+			eventually(t, "the session is up by a connection that was handed over", func() bool {
+				if session(s, r.addr.String()).State != bgp.Established {
+					return false
+				}
+				if handed, _ := s.Handed(r.addr.String()); !handed.IsZero() {
+					return true
+				}
+				// GoBGP's own was quicker, on a machine that stood still.
+				must(t, s.Apply(t.Context(), without))
+				must(t, s.Apply(t.Context(), with))
+				return false
+			})
+		})
+	}
+}
+
+// A router that takes the connection and hangs up, as while it starts, is not left alone for
+// GoBGP's idle time.
+func TestTriesAgainAfterAHangUp(t *testing.T) {
+	const address = "127.0.7.3"
+	listener, err := net.Listen("tcp", address+":11790")
+	must(t, err)
+	defer listener.Close()
+	hungUp := make(chan error, 1)
+	go func() {
+		conn, err := listener.Accept()
+		if err == nil {
+			_, err = conn.Read(make([]byte, 19)) // of its OPEN
+			conn.Close()
+		}
+		listener.Close() // whatever comes next is refused
+		hungUp <- err
+	}()
+	s := newServer(t)
+	peer := (&router{addr: netip.MustParseAddr(address), port: 11790}).peer(64500)
+	must(t, s.Apply(t.Context(), config(peer)))
+	must(t, <-hungUp)
+	eventually(t, "GoBGP is given the peer anew", func() bool {
+		handed, added := s.Handed(address)
+		if handed.IsZero() {
+			t.Fatal("GoBGP was handed no connection")
+		}
+		if added.Sub(handed) >= bgp.StuckAfter {
+			t.Fatal("it was left alone until nothing had come of it for long")
+		}
+		return added.After(handed)
+	})
+}
