@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -15,7 +17,7 @@ type Services struct {
 	// nothing is announced, and from then on everything, even if the API is away.
 	Synced     bool       `json:"synced"`
 	Kubernetes Kubernetes `json:"kubernetes"`
-	// Writer is what this node does to give Services addresses; nil if it is not to.
+	// Writer is how this node gives Services addresses; nil if it never does.
 	Writer *Writer `json:"writer,omitempty"`
 	// Total is how many Services there are that are Herald's.
 	Total int `json:"total"`
@@ -54,15 +56,22 @@ type Trouble struct {
 	Since  time.Time `json:"since"`
 }
 
-// Writer is the one that gives Services their addresses, of all that stand for it.
+// Writer is the part of a node that may be the one that gives Services their
+// addresses, of all nodes that stand for it.
 type Writer struct {
-	// Writes says whether this node is it.
+	// Writes says whether this node is the one.
 	Writes bool `json:"writes"`
-	// Holder is who is, as far as this node knows.
-	Holder string `json:"holder,omitempty"`
-	// Waiting counts the Services that have not been given what they ask for, by a
-	// word for why; known to the one that writes.
-	Waiting map[string]int `json:"waiting,omitempty"`
+	// Refused counts, where this node is the one, the Services that have not got all
+	// they ask for, by the reason in their condition.
+	Refused map[string]int `json:"refused,omitempty"`
+	// Assignments and Refusals count the statuses of Services written since the start
+	// with other addresses, and with another reason why there are none.
+	Assignments uint64 `json:"assignments"`
+	Refusals    uint64 `json:"refusals"`
+	// ServiceWrites, PoolWrites and EventWrites count what was sent for all that.
+	ServiceWrites uint64 `json:"serviceWrites"`
+	PoolWrites    uint64 `json:"poolWrites"`
+	EventWrites   uint64 `json:"eventWrites"`
 }
 
 // Pool is an address pool as this node sees it, and what it announces of it.
@@ -166,17 +175,16 @@ func (s *Services) write(row func(...string), w io.Writer, ago func(time.Time) s
 	}
 }
 
-// who says by whom Services are given their addresses.
+// who says by whom Services are given their addresses, and who of them waits.
 func (w *Writer) who() string {
-	switch {
-	case w == nil:
-		return "elsewhere"
-	case w.Writes:
-		return "by this node"
-	case w.Holder != "":
-		return "by " + oneLine(w.Holder)
+	if w == nil || !w.Writes {
+		return "by another node"
 	}
-	return "by nobody known"
+	out := "by this node"
+	for _, reason := range slices.Sorted(maps.Keys(w.Refused)) {
+		out += fmt.Sprintf(", %s: %d", reason, w.Refused[reason])
+	}
+	return out
 }
 
 // used is how many addresses of all Services have, by family.

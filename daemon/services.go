@@ -16,6 +16,7 @@ import (
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/kube"
 	"github.com/herald-vip/herald/service/announce"
+	"github.com/herald-vip/herald/service/assign"
 )
 
 // reconnect is how soon a connection that cannot even be prepared, for want of a
@@ -40,8 +41,9 @@ type services struct {
 	trouble   error         // why there is no connection yet
 	cluster   *kube.Cluster // nil until there is one
 	informers *kube.Informers
-	synced    bool // all is known
-	listed    bool // the peers in the API are known, and this node is
+	assigner  *assign.Assigner // nil also if it is not this node's task
+	synced    bool             // all is known
+	listed    bool             // the peers in the API are known, and this node is
 }
 
 // newServices prepares what the services section of c asks for.
@@ -84,8 +86,15 @@ func (s *services) run(ctx context.Context) {
 	parts.Go(func() { s.secrets.run(ctx) })
 	informers := cluster.Informers(s.log)
 	s.listen(informers)
+	var assigner *assign.Assigner
+	if s.config.Assign {
+		assigner = assign.New(s.log, cluster, assign.Options{
+			Class: s.config.LoadBalancerClass, Default: s.config.DefaultClass, Namespace: s.namespace, Identity: s.node,
+		})
+		parts.Go(func() { _ = assigner.Run(ctx) }) // whatever goes wrong is tried again
+	}
 	s.mu.Lock()
-	s.cluster, s.informers = cluster, informers
+	s.cluster, s.informers, s.assigner = cluster, informers, assigner
 	s.mu.Unlock()
 	parts.Go(func() { informers.Run(ctx) })
 	parts.Go(func() { s.awaitPeers(ctx, informers) })

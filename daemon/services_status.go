@@ -10,6 +10,7 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/kube"
 	"github.com/herald-vip/herald/service/announce"
+	"github.com/herald-vip/herald/service/assign"
 )
 
 // status is how Services stand, in short; nil if there are to be none.
@@ -18,13 +19,16 @@ func (s *services) status(peers peerSet, unpeered error) *admin.Services {
 		return nil
 	}
 	s.mu.Lock()
-	cluster, informers, trouble, synced := s.cluster, s.informers, s.trouble, s.synced
+	cluster, informers, assigner, trouble, synced := s.cluster, s.informers, s.assigner, s.trouble, s.synced
 	s.mu.Unlock()
 	counts := s.announcer.Counts()
 	out := &admin.Services{Synced: synced, Total: counts.Services, Routes: counts.Routes, Failing: counts.Failing}
 	if cluster != nil {
 		out.Kubernetes = kubernetes(cluster.Health())
 		out.Pools = pools(counts.Addresses, s.announcer.Pools(), informers.Pools.All())
+	}
+	if assigner != nil {
+		out.Writer = writer(assigner.Status())
 	}
 	if trouble != nil {
 		out.Kubernetes.Unconnected = trouble.Error()
@@ -47,6 +51,14 @@ func kubernetes(h kube.Health) admin.Kubernetes {
 		out.Troubles = append(out.Troubles, admin.Trouble{About: t.About, Reason: t.Reason, Since: t.Since})
 	}
 	return out
+}
+
+// writer is what this node does, and has done, to give Services their addresses.
+func writer(s assign.Status) *admin.Writer {
+	return &admin.Writer{
+		Writes: s.Writer, Refused: s.Refused, Assignments: s.Assignments, Refusals: s.Refusals,
+		ServiceWrites: s.ServiceWrites, PoolWrites: s.PoolWrites, EventWrites: s.EventWrites,
+	}
 }
 
 // pools are those of the API, and that of addresses which are in none, with what this

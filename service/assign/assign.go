@@ -106,8 +106,9 @@ type Status struct {
 	// Writer: it gives out addresses now. The others are zero if it does not.
 	Writer bool
 	// Services are those that are Herald's, Refused those of them that have not
-	// got all that they ask for.
-	Services, Refused int
+	// got all that they ask for, by a [pool.Reason].
+	Services int
+	Refused  map[string]int
 
 	// What follows counts since the process began.
 

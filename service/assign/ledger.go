@@ -57,14 +57,20 @@ func newLedger(o Options) *ledger {
 	}
 }
 
-// count is how many Services are Herald's, and how many of these lack something.
-func (l *ledger) count() (services, refused int) {
+// count is how many Services are Herald's, and how many of these lack something, by
+// the reason.
+func (l *ledger) count() (services int, refused map[string]int) {
+	refused = make(map[string]int)
 	for _, e := range l.entries {
-		if l.ours(e.service) {
-			services++
+		if !l.ours(e.service) {
+			continue
+		}
+		services++
+		if e.refusal != nil {
+			refused[string(e.refusal.Reason)]++
 		}
 	}
-	return services, len(l.refused)
+	return services, refused
 }
 
 func (l *ledger) ours(s *corev1.Service) bool { return service.Ours(s, l.class, l.isDefault) }

@@ -30,7 +30,6 @@ type served struct {
 // The Service, and the router that only the API knows.
 const (
 	serviceAddress = "10.99.1.1"
-	servicePath    = "/api/v1/namespaces/default/services/web"
 	slicePath      = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/web"
 	passwordOfPeer = "sesame"
 )
@@ -41,7 +40,7 @@ func newServed(t *testing.T) *served {
 	t.Helper()
 	k := newKubeServer(t)
 	conf := speakerConf([]string{vip4}, `peers:
-- {address: 10.0.1.254, asn: 64500}`) + "services: {kubeconfig: /etc/herald/kubeconfig, assign: false}\n"
+- {address: 10.0.1.254, asn: 64500}`) + "services: {kubeconfig: /etc/herald/kubeconfig}\n"
 	kubeconfig, err := os.ReadFile(k.kubeconfig)
 	must(t, err)
 	own := files{
@@ -132,7 +131,7 @@ func (s *served) create(t *testing.T) {
 	for path, object := range map[string]string{
 		"/api/v1/nodes": `{apiVersion: v1, kind: Node, metadata: {name: s, labels: {rack: b}}}`,
 		collection("addresspools"): `{apiVersion: herald.dev/v1alpha1, kind: AddressPool, metadata: {name: public},
-			spec: {addresses: [10.99.1.0/24], bgp: {communities: ["64512:7"]}}}`,
+			spec: {addresses: [10.99.1.1-10.99.1.9], bgp: {communities: ["64512:7"]}}}`,
 		collection("bgppeers"): `{apiVersion: herald.dev/v1alpha1, kind: BGPPeer, metadata: {name: rack-b},
 			spec: {address: 10.0.2.254, asn: 64501, localASN: 64999, nodeSelectors: [{matchLabels: {rack: b}}], passwordSecretRef: {name: rack-b}}}`,
 		"/api/v1/namespaces/default/services": `{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {type: LoadBalancer,
@@ -143,7 +142,6 @@ func (s *served) create(t *testing.T) {
 		s.kube.do(t, http.MethodPost, path, []byte(object), nil)
 	}
 	s.endpoint(t, true)
-	s.kube.do(t, http.MethodPatch, servicePath+"/status", []byte(`{"status": {"loadBalancer": {"ingress": [{"ip": "`+serviceAddress+`", "ipMode": "VIP"}]}}}`), nil)
 }
 
 // noPath waits until the router has no path to the address.
