@@ -25,6 +25,11 @@ type Services struct {
 	// these the BGP speaker would not take, or take back.
 	Routes  int `json:"routes"`
 	Failing int `json:"failing"`
+	// Stands is how many addresses on a flat layer 2 this node would answer for, Held
+	// for how many it does, and Obstructed at how many of these something is in the way.
+	Stands     int `json:"stands"`
+	Held       int `json:"held"`
+	Obstructed int `json:"obstructed"`
 	// Pools are by name; that of the addresses which are in none is empty.
 	Pools []Pool `json:"pools"`
 	// LeftOut are the BGPPeers that are for this node but not in force.
@@ -124,8 +129,14 @@ type ServiceAddress struct {
 	Route netip.Prefix `json:"route,omitzero"`
 	// Peers are the names of the peers to which it is; none is all.
 	Peers []string `json:"peers,omitempty"`
-	// Flat says that this node may hold it on a flat layer 2; the VIP of its name tells more.
-	Flat bool `json:"flat,omitempty"`
+	// Flat says that this node may hold it on a flat layer 2, and Holder which node is
+	// known to. Link, FlatStage and FlatReason are those of a VIP, where this node is one
+	// of the few that stand for it.
+	Flat       bool   `json:"flat,omitempty"`
+	Holder     string `json:"holder,omitempty"`
+	Link       string `json:"link,omitempty"`
+	FlatStage  string `json:"flatStage,omitempty"`
+	FlatReason string `json:"flatReason,omitempty"`
 	// Reason is why it is not announced, Error what stands in the way of its stage.
 	Reason string `json:"reason,omitempty"`
 	Error  string `json:"error,omitempty"`
@@ -164,7 +175,10 @@ func (s *Services) write(row func(...string), w io.Writer, ago func(time.Time) s
 	if s.Failing > 0 {
 		fmt.Fprintf(w, "ROUTES REFUSED: %d\n", s.Failing)
 	}
-	fmt.Fprintf(w, "%d Services, %d routes, addresses given %s\n", s.Total, s.Routes, s.Writer.who())
+	if s.Obstructed > 0 {
+		fmt.Fprintf(w, "ADDRESSES OBSTRUCTED on a flat layer 2: %d, see herald status --services\n", s.Obstructed)
+	}
+	fmt.Fprintf(w, "%d Services, %d routes, %d addresses held on a flat layer 2; addresses given %s\n", s.Total, s.Routes, s.Held, s.Writer.who())
 	row("POOL", "USED", "ANNOUNCED", "DRAINING", "WITHDRAWN", "FLAT", "WHY")
 	for _, p := range s.Pools {
 		why := p.Error
@@ -202,6 +216,23 @@ func (p Pool) used() string {
 	return out
 }
 
+// flat is in short how an address is on a flat layer 2.
+func (a ServiceAddress) flat() string {
+	switch {
+	case a.FlatStage == "announced":
+		return "held on " + a.Link
+	case a.FlatStage != "" && a.FlatStage != "withdrawn":
+		return a.FlatStage
+	case a.Holder != "":
+		return "held by " + a.Holder
+	case a.FlatStage != "":
+		return "stands"
+	case a.Flat:
+		return "fit"
+	}
+	return ""
+}
+
 // WriteServices renders services for people as of now, a row for each address.
 func WriteServices(w io.Writer, services []Service, now time.Time) error {
 	tw, row, ago := table(w, now)
@@ -211,11 +242,7 @@ func WriteServices(w io.Writer, services []Service, now time.Time) error {
 			row(s.Name, "", "", "", "", "", "it has been given no address")
 		}
 		for _, a := range s.Addresses {
-			flat := ""
-			if a.Flat {
-				flat = "candidate"
-			}
-			row(s.Name, a.Address.String(), a.Pool, a.Stage, flat, ago(a.Since), cmp.Or(a.Error, a.Reason))
+			row(s.Name, a.Address.String(), a.Pool, a.Stage, a.flat(), ago(a.Since), cmp.Or(a.Error, a.FlatReason, a.Reason))
 		}
 	}
 	return tw.Flush()

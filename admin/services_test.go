@@ -18,7 +18,8 @@ func services() []admin.Service {
 	return []admin.Service{
 		{Name: "shop/one", Addresses: []admin.ServiceAddress{
 			{Address: netip.MustParseAddr("10.1.0.1"), Pool: "public", Stage: "announced", Since: at, Route: netip.MustParsePrefix("10.1.0.1/32")},
-			{Address: netip.MustParseAddr("10.3.0.100"), Pool: "flat", Stage: "withdrawn", Flat: true, Reason: "pool flat is not\nannounced by BGP"},
+			{Address: netip.MustParseAddr("10.3.0.100"), Pool: "flat", Stage: "withdrawn", Flat: true, Link: "eth0", FlatStage: "withdrawn",
+				FlatReason: "no holder:\nbeing elected", Reason: "pool flat is not announced by BGP"},
 		}},
 		{Name: "shop/other", Addresses: []admin.ServiceAddress{}},
 	}
@@ -32,7 +33,7 @@ func TestWriteTextOfServices(t *testing.T) {
 			Unconnected: "no such file",
 			Troubles:    []admin.Trouble{{About: "addresspools", Reason: "apply Herald's\nCRDs", Since: at}},
 		},
-		Writer: &admin.Writer{Writes: true, Refused: map[string]int{"PoolExhausted": 2, "NoPool": 1}}, Total: 3, Routes: 2, Failing: 1, Unpeered: "no router ID",
+		Writer: &admin.Writer{Writes: true, Refused: map[string]int{"PoolExhausted": 2, "NoPool": 1}}, Total: 3, Routes: 2, Failing: 1, Held: 5, Obstructed: 1, Unpeered: "no router ID",
 		LeftOut: []admin.LeftOut{{Peer: "rack-a", Reason: "there is no Secret a/b"}},
 		Pools: []admin.Pool{
 			{Withdrawn: 1},
@@ -52,7 +53,8 @@ SERVICES NOT KNOWN YET: nothing is announced for them
 BGPPEERS NOT IN FORCE: no router ID
 BGPPEER NOT IN FORCE: rack-a: there is no Secret a/b
 ROUTES REFUSED: 1
-3 Services, 2 routes, addresses given by this node, NoPool: 1, PoolExhausted: 2
+ADDRESSES OBSTRUCTED on a flat layer 2: 1, see herald status --services
+3 Services, 2 routes, 5 addresses held on a flat layer 2; addresses given by this node, NoPool: 1, PoolExhausted: 2
 POOL         USED                     ANNOUNCED   DRAINING   WITHDRAWN   FLAT   WHY
 in no pool   -                        0           0          1           0      -
 public       3/254, 0/1.1529215e+18   2           1          0           0      2 conflicts: kubectl describe addresspool public
@@ -78,13 +80,25 @@ func TestWriteServices(t *testing.T) {
 	if err := admin.WriteServices(&out, services(), time.Date(2026, 11, 20, 12, 1, 0, 0, time.UTC)); err != nil {
 		t.Fatal(err)
 	}
-	want := `SERVICE      ADDRESS      POOL     BGP         FLAT        FOR    WHY
-shop/one     10.1.0.1     public   announced   -           1m0s   -
-shop/one     10.3.0.100   flat     withdrawn   candidate   -      pool flat is not announced by BGP
-shop/other   -            -        -           -           -      it has been given no address
+	want := `SERVICE      ADDRESS      POOL     BGP         FLAT     FOR    WHY
+shop/one     10.1.0.1     public   announced   -        1m0s   -
+shop/one     10.3.0.100   flat     withdrawn   stands   -      no holder: being elected
+shop/other   -            -        -           -        -      it has been given no address
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for want, a := range map[string]admin.ServiceAddress{
+		" held on eth0 ": {Flat: true, Link: "eth0", FlatStage: "announced", Holder: "m1"},
+		" lingering ":    {FlatStage: "lingering"},
+		" held by m2 ":   {Flat: true, FlatStage: "withdrawn", Holder: "m2"},
+		" fit ":          {Flat: true},
+	} {
+		out.Reset()
+		err := admin.WriteServices(&out, []admin.Service{{Addresses: []admin.ServiceAddress{a}}}, time.Now())
+		if err != nil || !strings.Contains(out.String(), want) {
+			t.Errorf("%+v: no %q in %s", a, want, out.String())
+		}
 	}
 }
 

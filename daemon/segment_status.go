@@ -15,8 +15,8 @@ import (
 )
 
 // status is the election for the admin socket, with the leases of the addresses on a
-// flat layer 2; nil if there is none.
-func (g *segment) status(now time.Time, addresses []speaker.Status) *admin.Election {
+// flat layer 2 that are of the VIPs configured; nil if there is none.
+func (g *segment) status(now time.Time, addresses []speaker.Status, configured map[string]bool) *admin.Election {
 	st := g.election.Status()
 	if !st.Running {
 		return nil
@@ -38,7 +38,25 @@ func (g *segment) status(now time.Time, addresses []speaker.Status) *admin.Elect
 			Reason: cmp.Or(m.Problem, ahead(st, m)),
 		})
 	}
-	out.Leases = g.leases(now, st.Lease.Leases, addresses)
+	known := slices.DeleteFunc(st.Lease.Leases, func(l lease.LeaseStatus) bool { return !configured[l.Lease] && isAddress(l.Lease) })
+	out.Leases = g.leases(now, known, addresses)
+	return out
+}
+
+// isAddress reports whether a lease is that of a Service's address.
+func isAddress(name string) bool {
+	_, err := netip.ParseAddr(name)
+	return err == nil
+}
+
+// holders are the nodes that hold leases, as far as this one knows.
+func (g *segment) holders() map[string]string {
+	out := make(map[string]string)
+	for _, l := range g.election.Status().Lease.Leases {
+		if l.Holder != "" {
+			out[l.Lease] = l.Holder
+		}
+	}
 	return out
 }
 

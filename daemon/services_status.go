@@ -1,20 +1,24 @@
 package daemon
 
 import (
+	"cmp"
 	"iter"
 	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 
 	"github.com/herald-vip/herald/admin"
 	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/arp"
 	"github.com/herald-vip/herald/kube"
 	"github.com/herald-vip/herald/service/announce"
 	"github.com/herald-vip/herald/service/assign"
+	"github.com/herald-vip/herald/speaker"
 )
 
 // status is how Services stand, in short; nil if there are to be none.
-func (s *services) status(peers peerSet, unpeered error) *admin.Services {
+func (s *services) status(peers peerSet, unpeered error, flat []speaker.Status, conflicts map[netip.Addr]arp.Finding) *admin.Services {
 	if s == nil {
 		return nil
 	}
@@ -30,15 +34,20 @@ func (s *services) status(peers peerSet, unpeered error) *admin.Services {
 	if assigner != nil {
 		out.Writer = writer(assigner.Status())
 	}
-	if trouble != nil {
-		out.Kubernetes.Unconnected = trouble.Error()
+	out.Kubernetes.Unconnected = text(trouble)
+	out.Stands = len(flat)
+	for _, a := range flat {
+		if a.Stage == speaker.Announced {
+			out.Held++
+		}
+		if a.Error != nil || conflicts[a.Address].State == arp.Taken {
+			out.Obstructed++
+		}
 	}
 	for _, l := range peers.leftOut {
 		out.LeftOut = append(out.LeftOut, admin.LeftOut{Peer: l.peer, Reason: l.reason})
 	}
-	if unpeered != nil {
-		out.Unpeered = unpeered.Error()
-	}
+	out.Unpeered = text(unpeered)
 	return out
 }
 
@@ -103,11 +112,16 @@ func usage(u *v1alpha1.Usage) *admin.Usage {
 	return &admin.Usage{Capacity: capacity, Used: u.Used}
 }
 
-// list is every Service that is Herald's.
-func (s *services) list() []admin.Service {
+// list is every Service that is Herald's, with what the speaker says of those
+// addresses that this node stands for on a flat layer 2, and who holds each.
+func (s *services) list(flat []speaker.Status, holders map[string]string) []admin.Service {
 	out := []admin.Service{}
 	if s == nil {
 		return out
+	}
+	stands := make(map[netip.Addr]speaker.Status, len(flat))
+	for _, a := range flat {
+		stands[a.Address] = a
 	}
 	for _, known := range s.announcer.Status().Services {
 		one := admin.Service{Name: known.Key, Addresses: []admin.ServiceAddress{}}
@@ -115,12 +129,25 @@ func (s *services) list() []admin.Service {
 			address := admin.ServiceAddress{
 				Address: a.Addr, Pool: a.Pool, Stage: a.Stage.String(), Since: a.Since, Route: a.Route, Peers: a.Peers, Flat: a.Flat, Reason: a.Reason,
 			}
-			if a.Err != nil {
-				address.Error = a.Err.Error()
+			if a.Flat {
+				address.Holder = holders[a.Addr.String()]
 			}
+			if u, ok := stands[a.Addr]; ok {
+				address.Link, address.FlatStage, address.FlatReason = u.Interface, u.Stage.String(), u.Reason
+				address.Error = text(u.Error)
+			}
+			address.Error = cmp.Or(text(a.Err), address.Error)
 			one.Addresses = append(one.Addresses, address)
 		}
 		out = append(out, one)
 	}
 	return out
+}
+
+// text is what err says; nothing if there is none.
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }

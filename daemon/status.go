@@ -10,6 +10,7 @@ import (
 	"github.com/herald-vip/herald/arp"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/netutil"
+	"github.com/herald-vip/herald/speaker"
 )
 
 var _ admin.Daemon = (*Daemon)(nil)
@@ -31,7 +32,35 @@ func (d *Daemon) Undrain() {
 }
 
 // Services implements [admin.Daemon].
-func (d *Daemon) Services() []admin.Service { return d.services.list() }
+func (d *Daemon) Services() []admin.Service {
+	d.mu.Lock()
+	configured := vipNames(d.config)
+	d.mu.Unlock()
+	_, tenants := divide(d.speaker.Summary().Addresses, configured)
+	return d.services.list(tenants, d.segment.holders())
+}
+
+// vipNames are the names of the VIPs in the file.
+func vipNames(c *config.Config) map[string]bool {
+	out := make(map[string]bool, len(c.VIPs))
+	for _, v := range c.VIPs {
+		out[v.Name] = true
+	}
+	return out
+}
+
+// divide tells the addresses of VIPs that are, or were, in the file from those of
+// Services, whose VIPs are named after their address.
+func divide(all []speaker.Status, configured map[string]bool) (own, tenants []speaker.Status) {
+	for _, a := range all {
+		if a.Flat && !configured[a.VIP] && a.VIP == a.Address.String() {
+			tenants = append(tenants, a)
+		} else {
+			own = append(own, a)
+		}
+	}
+	return own, tenants
+}
 
 // Status implements [admin.Daemon].
 func (d *Daemon) Status() admin.Status {
@@ -41,8 +70,8 @@ func (d *Daemon) Status() admin.Status {
 		VIPs: []admin.VIP{}, Checks: []admin.Check{}, Peers: []admin.Peer{}, Events: []admin.Event{},
 	}
 	peers, unpeered := d.peers, d.unpeered
+	configured := vipNames(d.config)
 	d.mu.Unlock()
-	s.Services = d.services.status(peers, unpeered)
 	for _, e := range d.events.Events() {
 		s.Events = append(s.Events, admin.Event{At: e.At, Level: e.Level.String(), What: e.What, About: e.About, Why: e.Why})
 	}
@@ -53,9 +82,11 @@ func (d *Daemon) Status() admin.Status {
 	}
 	conflicts := d.segment.conflicts()
 	sum := d.speaker.Summary()
-	s.Election = d.segment.status(time.Now(), sum.Addresses)
+	own, tenants := divide(sum.Addresses, configured)
+	s.Election = d.segment.status(time.Now(), own, configured)
+	s.Services = d.services.status(peers, unpeered, tenants, conflicts)
 	s.Draining = sum.Draining
-	for _, a := range sum.Addresses {
+	for _, a := range own {
 		v := admin.VIP{
 			Name: a.VIP, Address: a.Address, Interface: a.Interface, Stage: a.Stage.String(), Since: a.Since,
 			Reason: a.Reason, Decided: a.Decided, Announce: string(config.AnnounceBGP),

@@ -1,0 +1,114 @@
+package daemon
+
+import (
+	"log/slog"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/herald-vip/herald/admin"
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/service/announce"
+	"github.com/herald-vip/herald/speaker"
+)
+
+// Addresses of Services are told from those of VIPs, also of one that was in the file
+// until a moment ago, or that has the name of an address.
+func TestDivide(t *testing.T) {
+	at := func(name, addr string, flat bool) speaker.Status {
+		return speaker.Status{VIP: name, Address: netip.MustParseAddr(addr), Flat: flat}
+	}
+	all := []speaker.Status{
+		at("cp", "10.4.0.10", true), at("gone", "10.4.0.11", true), at("10.4.0.12", "10.4.0.12", true),
+		at("10.4.0.13", "10.4.0.13", true), at("10.99.0.14", "10.99.0.14", false),
+	}
+	own, tenants := divide(all, vipNames(&config.Config{VIPs: []config.VIP{{Name: "cp"}, {Name: "10.4.0.12"}}}))
+	if len(tenants) != 1 || tenants[0].VIP != "10.4.0.13" || len(own) != 4 {
+		t.Errorf("of Services are %v, own are %v", tenants, own)
+	}
+}
+
+// A pool is in the status once, with what the API, this node and its announcer say.
+func TestPools(t *testing.T) {
+	got := pools(
+		[]announce.PoolCounts{{Pool: "", Withdrawn: 1}, {Pool: "a", Announced: 2, Draining: 3, Flat: 4}},
+		[]announce.PoolStatus{{Name: "a"}, {Name: "b", Err: failure{}}},
+		slices.Values([]*v1alpha1.AddressPool{
+			{ObjectMeta: metav1.ObjectMeta{Name: "b"}},
+			{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Status: v1alpha1.AddressPoolStatus{
+				IPv4: &v1alpha1.Usage{Capacity: "254", Used: 7}, IPv6: &v1alpha1.Usage{Capacity: "18446744073709551616"}, Conflicts: []string{"x"},
+			}},
+		}))
+	want := []admin.Pool{
+		{Withdrawn: 1},
+		{Name: "a", Announced: 2, Draining: 3, Flat: 4, IPv4: &admin.Usage{Capacity: 254, Used: 7}, IPv6: &admin.Usage{Capacity: 1 << 64}, Conflicts: 1},
+		{Name: "b", Error: "no such range"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+type failure struct{}
+
+func (failure) Error() string { return "no such range" }
+
+// routes takes whatever it is given.
+type routes struct{}
+
+func (routes) Announce(...bgp.Route) error    { return nil }
+func (routes) Withdraw(...netip.Prefix) error { return nil }
+
+// Of each Service there is what the announcer and, on a flat layer 2, speaker and
+// election say; in short there are numbers only.
+func TestServicesStatus(t *testing.T) {
+	s := newServices(slog.New(slog.DiscardHandler), &config.Config{NodeName: "m1", Services: &config.Services{DefaultClass: true}}, routes{}, nil)
+	s.announcer.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "m1"}})
+	s.announcer.SetPool(&v1alpha1.AddressPool{ObjectMeta: metav1.ObjectMeta{Name: "flat"}, Spec: v1alpha1.AddressPoolSpec{
+		Addresses: []v1alpha1.AddressRange{"10.4.0.0/24"}, ARP: &v1alpha1.PoolARP{},
+	}})
+	for _, name := range []string{"one", "two"} {
+		o := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer}}
+		o.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: map[string]string{"one": "10.4.0.1", "two": "10.4.0.2"}[name]}}
+		s.announcer.SetService(o)
+	}
+	s.announcer.Synced()
+	here := speaker.Status{
+		VIP: "10.4.0.1", Address: netip.MustParseAddr("10.4.0.1"), Interface: "eth0", Flat: true,
+		Stage: speaker.Announced, Reason: "link eth0 up", Error: failure{},
+	}
+	var got []admin.ServiceAddress
+	for _, one := range s.list([]speaker.Status{here}, map[string]string{"10.4.0.1": "m1", "10.4.0.2": "m2"}) {
+		got = append(got, one.Addresses...)
+	}
+	for i := range got {
+		got[i].Since = here.Since
+	}
+	want := []admin.ServiceAddress{
+		{Address: here.Address, Pool: "flat", Stage: "withdrawn", Flat: true, Holder: "m1", Link: "eth0",
+			FlatStage: "announced", FlatReason: "link eth0 up", Error: "no such range"},
+		{Address: netip.MustParseAddr("10.4.0.2"), Pool: "flat", Stage: "withdrawn", Flat: true, Holder: "m2"},
+	}
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	short := s.status(peerSet{leftOut: []leftOut{{"rack", "no Secret"}}}, failure{}, []speaker.Status{here}, nil)
+	if short.Total != 2 || short.Stands != 1 || short.Held != 1 || short.Obstructed != 1 || len(short.LeftOut) != 1 || short.Unpeered == "" || short.Synced {
+		t.Errorf("in short: %+v", short)
+	}
+}
+
+// Without the section there is nothing, and nothing to fail.
+func TestNoServices(t *testing.T) {
+	s := newServices(slog.New(slog.DiscardHandler), &config.Config{}, routes{}, nil)
+	if s != nil || s.status(peerSet{}, nil, nil, nil) != nil || len(s.list(nil, nil)) != 0 || s.drain(t.Context(), "") != nil || s.stop() != nil || s.flat() != nil {
+		t.Error("there are Services")
+	}
+	s.undrain()
+}
