@@ -96,6 +96,7 @@ func newCollector(status func() admin.Status) *collector {
 	desc("election_member_alive", "1 while votes are heard from the member.", "member")
 	desc("election_packets_total", "Packets that did not count: from strangers, undecipherable, or ignored for what they say.", "kind")
 	desc("fence_on", "1 while the kernel guards against answers after the end of a lease.")
+	describeServices(desc)
 	return c
 }
 
@@ -143,6 +144,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	c.collectElection(s, gauge, count)
+	if s.Services != nil {
+		collectServices(s.Services, gauge, count)
+	}
 	for _, k := range s.Checks {
 		gauge("check_healthy", truth(k.State == "healthy"), k.Name)
 		gauge("check_warning", truth(k.Warning != ""), k.Name)

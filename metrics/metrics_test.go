@@ -121,6 +121,43 @@ func TestElectionMetrics(t *testing.T) {
 	}
 }
 
+func TestServiceMetrics(t *testing.T) {
+	services := &admin.Services{
+		Synced: true, Total: 3, Routes: 2, Failing: 1, Stands: 6, Held: 4, Obstructed: 5, LeftOut: make([]admin.LeftOut, 2),
+		Kubernetes: admin.Kubernetes{Unconnected: "x", Troubles: make([]admin.Trouble, 2), Reads: 10, Watches: 11, Writes: 12, Failed: 13},
+		Writer:     &admin.Writer{Writes: true, Refused: map[string]int{"NoPool": 7}, Assignments: 20, Refusals: 21, ServiceWrites: 22, PoolWrites: 23, EventWrites: 24},
+		Pools: []admin.Pool{
+			{Withdrawn: 8},
+			{Name: "a", Error: "x", Announced: 1, Draining: 2, Withdrawn: 3, Flat: 4, IPv4: &admin.Usage{Capacity: 254, Used: 9}, Conflicts: 5},
+		},
+	}
+	_, body := get(t, metrics.NewHandler(func() admin.Status { return admin.Status{Services: services} }), "/metrics")
+	for _, want := range []string{
+		"herald_services 3", "herald_services_synced 1", "herald_service_routes 2", "herald_service_routes_failing 1",
+		"herald_service_addresses_standing 6", "herald_service_addresses_held 4", "herald_service_addresses_obstructed 5",
+		`herald_service_addresses{pool="",stage="withdrawn"} 8`, `herald_service_addresses{pool="a",stage="announced"} 1`,
+		`herald_service_addresses{pool="a",stage="draining"} 2`, `herald_service_addresses_flat{pool="a"} 4`,
+		"herald_service_writer 1", `herald_service_refused{reason="NoPool"} 7`, "herald_service_assignments_total 20",
+		"herald_service_refusals_total 21", `herald_service_writes_total{kind="service"} 22`, `herald_service_writes_total{kind="pool"} 23`,
+		`herald_service_writes_total{kind="event"} 24`, `herald_pool_addresses{family="ipv4",pool="a"} 254`,
+		`herald_pool_addresses_used{family="ipv4",pool="a"} 9`, `herald_pool_conflicts{pool="a"} 5`, `herald_pool_error{pool="a"} 1`,
+		"herald_bgppeer_left_out 2", "herald_kube_troubles 3", `herald_kube_requests_total{verb="read"} 10`,
+		`herald_kube_requests_total{verb="watch"} 11`, `herald_kube_requests_total{verb="write"} 12`, "herald_kube_failures_total 13",
+	} {
+		if !strings.Contains(body, "\n"+want+"\n") {
+			t.Errorf("no %q in:\n%s", want, body)
+		}
+	}
+	for _, unwanted := range []string{`herald_pool_error{pool=""}`, `family="ipv6"`} {
+		if strings.Contains(body, unwanted) {
+			t.Errorf("there is %s", unwanted)
+		}
+	}
+	if _, body := get(t, metrics.NewHandler(status), "/metrics"); strings.Contains(body, "herald_service") || strings.Contains(body, "herald_kube") {
+		t.Error("metrics of Services without any")
+	}
+}
+
 // A VIP that no node has been fit for yet is held by nobody, which an alert has to see.
 func TestLeaseThatNobodyStoodFor(t *testing.T) {
 	_, body := get(t, metrics.NewHandler(func() admin.Status {
