@@ -23,7 +23,7 @@ const (
 	// farewell is how long leaving may take to be heard of.
 	farewell = 500 * time.Millisecond
 	// maxWaiting is how many messages wait for the observer to learn of a loss.
-	maxWaiting = 256
+	maxWaiting = 1024
 	// maxGuests is how many members without a vote there may be.
 	maxGuests = 1024
 )

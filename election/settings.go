@@ -43,6 +43,7 @@ func settings(c *Config, ring *memberlist.Keyring, r *roster) *memberlist.Config
 	s.TCPTimeout = time.Second
 	s.DeadNodeReclaimTime = time.Second // a member may come back at another address
 
+	s.HandoffQueueDepth = 4096 // messages, for bursts about thousands of leases
 	s.UDPBufferSize = minMTU - headers - checksum
 	s.EnableCompression = false // of so little, it costs more than it saves
 	return s

@@ -106,6 +106,9 @@ func (it Item) append(b []byte) []byte {
 		b = binary.AppendVarint(b, int64(it.Priority))
 		return binary.AppendUvarint(b, it.Epoch)
 	}
+	if it.Kind == Unchanged || it.Kind == Repeat {
+		return b
+	}
 	b = binary.AppendUvarint(b, it.Counter)
 	switch it.Kind {
 	case Propose, Accept:
@@ -234,6 +237,7 @@ func (r *reader) item() Item {
 		it.Remaining = r.duration(time.Microsecond)
 	case Release:
 		it.Counter, it.To = r.uvarint(), r.name()
+	case Unchanged, Repeat:
 	default:
 		r.fail(fmt.Errorf("lease message: unknown kind of item %d", it.Kind))
 	}

@@ -26,6 +26,8 @@ var full = lease.Message{
 		{Kind: lease.Refuse, Lease: 2, Counter: 1, Round: 3, Promised: 4, Remaining: 123456 * time.Microsecond},
 		{Kind: lease.Release, Lease: 2, Counter: 1, To: "m2"},
 		{Kind: lease.Release, Lease: 2, Counter: 1},
+		{Kind: lease.Unchanged, Lease: 1<<64 - 1},
+		{Kind: lease.Repeat},
 	},
 }
 

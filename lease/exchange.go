@@ -62,6 +62,10 @@ func (m *Machine) receiveItem(p *peer, msg *Message, it Item) {
 	switch {
 	case it.Kind == Stand:
 		m.receiveStand(p, msg, it)
+	case it.Kind == Unchanged:
+		m.receiveUnchanged(p, msg, it.Lease)
+	case it.Kind == Repeat:
+		p.told, p.greet = false, true
 	case msg.Receiver == identity(m.self.member, 0):
 		m.ignored++ // not before both know which process the other is
 	case it.Kind == Prepare || it.Kind == Propose:
@@ -75,25 +79,45 @@ func (m *Machine) receiveItem(p *peer, msg *Message, it Item) {
 
 func (m *Machine) receiveStand(p *peer, msg *Message, it Item) {
 	before := p.stands[it.Lease]
-	if !p.noteStand(m.now, m.duration(), msg.Sequence, it) {
+	if !p.standings.note(m.now, m.duration(), msg.Sequence, it) {
 		return
 	}
 	l, s := m.leases[it.Lease], p.stands[it.Lease]
 	if before == nil && s != nil && !(m.votes(m.self.member) && m.votes(p.name)) {
 		p.greet = true // it may not have heard of us for a while
 	}
-	if l != nil && l.candidate != nil && s != nil {
+	if l != nil && s != nil {
 		m.watch(l, p, s)
-		m.settle(l, p, s)
 	}
 }
 
-// watch has a member that grants nothing know of a lease what those know who do: a
-// peer holds it that says so.
+// receiveUnchanged takes that a peer's candidacies are what they were, or asks for them.
+func (m *Machine) receiveUnchanged(p *peer, msg *Message, digest uint64) {
+	d := m.duration()
+	switch {
+	case msg.Sequence != p.window.top: // there is newer news
+	case p.confirm(m.now, d, msg.Sequence, digest):
+		for id, s := range p.stands {
+			if l := m.leases[id]; l != nil && s.epoch != 0 {
+				m.watch(l, p, s)
+			}
+		}
+	case m.now.Sub(p.asked) >= d/12:
+		p.asked = m.now
+		m.send(p, Item{Kind: Repeat})
+	}
+}
+
+// watch looks at a peer's candidacy for a lease that this member stands for, too. A
+// member that grants nothing learns what those know who do: who says so holds it.
 func (m *Machine) watch(l *lease, p *peer, s *stand) {
+	if l.candidate == nil {
+		return
+	}
 	if s.epoch != 0 && m.guest() {
 		l.see(m.now, ballot{s.epoch, owner{p.name, p.incarnation}}, m.duration())
 	}
+	m.settle(l, p, s)
 }
 
 // vote answers a candidate's question.
@@ -177,6 +201,25 @@ func (m *Machine) announce(l *lease) {
 	}
 }
 
+// appendStands describes all of this member's candidacies to a peer, by their digest
+// if it was told of them one by one.
+func (m *Machine) appendStands(items []Item, p *peer) []Item {
+	digest := uint64(0)
+	for _, l := range m.own {
+		if !p.told || !l.standing {
+			items = m.appendStand(items, l)
+		}
+		if l.standing && (m.canWin || l.holds()) {
+			digest ^= sum(l.id, l.Priority, l.Preempt, l.epoch)
+		}
+	}
+	if p.told {
+		items = append(items, Item{Kind: Unchanged, Lease: digest})
+	}
+	p.told = true
+	return items
+}
+
 // appendStand describes this member's candidacy. One that has ended is told of
 // for one Duration, and the release with it: messages get lost.
 func (m *Machine) appendStand(items []Item, l *lease) []Item {
@@ -220,9 +263,7 @@ func (m *Machine) pack(out []Outgoing, p *peer) []Outgoing {
 		out = m.emit(out, p, 0, describe, nil)
 	}
 	if p.greet {
-		for _, l := range m.own {
-			items = m.appendStand(items, l)
-		}
+		items = m.appendStands(items, p)
 	}
 	if p.greet || len(items) > 0 {
 		receiver := uint64(0)

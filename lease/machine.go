@@ -54,6 +54,7 @@ type Machine struct {
 	leases  map[uint64]*lease
 	own     []*lease // those with a candidate, in the order they became known
 	highest uint64   // counter seen in any ballot
+	bids    int      // under way, for leases that this member does not hold
 
 	events  []Event
 	ignored uint64
@@ -198,8 +199,8 @@ func (m *Machine) forgetIdle() {
 	}
 	for _, p := range m.peers {
 		for id, s := range p.stands {
-			if m.now.Sub(s.seen) > 2*m.duration() {
-				delete(p.stands, id)
+			if m.now.Sub(p.last(s)) > farHellos*m.duration() {
+				p.drop(id)
 			}
 		}
 	}

@@ -11,7 +11,7 @@ type Kind uint8
 
 // What an item says.
 const (
-	// Stand is the sender's candidacy for a lease, repeated while it lasts.
+	// Stand is the sender's candidacy for a lease.
 	Stand Kind = iota + 1
 	// Prepare asks for the promise to refuse lesser ballots.
 	Prepare
@@ -25,12 +25,16 @@ const (
 	Refuse
 	// Release gives up the ballot and all lesser ones of the sender.
 	Release
+	// Unchanged repeats all candidacies of the sender at once: Lease is their digest.
+	Unchanged
+	// Repeat asks for a Stand for each: the receiver's last Unchanged is not understood.
+	Repeat
 )
 
 // Item is what a message says about one lease.
 type Item struct {
 	Kind    Kind
-	Lease   uint64 // ID of its name
+	Lease   uint64 // ID of its name; of Unchanged the digest, of Repeat 0
 	Counter uint64 // of the ballot; it is the sender's in a request, the receiver's in an answer
 	Round   uint64 // of a Propose and its answers: counts the proposals of the sender
 

@@ -19,23 +19,15 @@ type peer struct {
 	active, pending     uint64
 	abstaining, settled bool
 	electorates         []*roll // those of its electorates that it has described
-	stands              map[uint64]*stand
+	standings
 
 	sequence   uint64 // of the last message to it
 	queue      []Item
-	greet      bool // tell it everything
-	introduce  bool // tell it who we are
+	greet      bool      // tell it everything
+	told       bool      // of all candidacies, one by one
+	asked      time.Time // to do the same
+	introduce  bool      // tell it who we are
 	introduced time.Time
-}
-
-// stand is a candidacy of a peer.
-type stand struct {
-	priority int
-	preempt  bool
-	epoch    uint64    // 0: it does not hold the lease
-	since    time.Time // unchanged and heard without a gap
-	seen     time.Time
-	sequence uint64 // of the message that said so
 }
 
 // begin forgets what an earlier process of the peer has said.
@@ -78,30 +70,6 @@ func (p *peer) roll(digest uint64) *roll {
 	return nil
 }
 
-// noteStand takes a candidacy, and reports whether it is news.
-func (p *peer) noteStand(now time.Time, d time.Duration, sequence uint64, it Item) bool {
-	s := p.stands[it.Lease]
-	switch {
-	case s != nil && s.sequence > sequence:
-		return false
-	case !it.Standing:
-		delete(p.stands, it.Lease)
-		return s != nil
-	case s == nil && len(p.stands) >= maxLeases:
-		return false
-	case s == nil:
-		if p.stands == nil {
-			p.stands = map[uint64]*stand{}
-		}
-		s = &stand{since: now, seen: now}
-		p.stands[it.Lease] = s
-	case s.priority != it.Priority || s.preempt != it.Preempt || now.Sub(s.seen) >= d:
-		s.since = now
-	}
-	s.priority, s.preempt, s.epoch, s.sequence, s.seen = it.Priority, it.Preempt, it.Epoch, sequence, now
-	return true
-}
-
 // fresh reports whether the peer has been heard within d, or a Duration of its
 // own: it may speak less often while a change of the Duration is under way.
 func (p *peer) fresh(now time.Time, d time.Duration) bool {
@@ -109,12 +77,4 @@ func (p *peer) fresh(now time.Time, d time.Duration) bool {
 		d = max(d, r.Duration)
 	}
 	return p.incarnation != 0 && now.Sub(p.heard) < d
-}
-
-// candidacy returns the peer's candidacy for a lease, nil unless it stands.
-func (p *peer) candidacy(now time.Time, d time.Duration, lease uint64) *stand {
-	if s := p.stands[lease]; s != nil && p.fresh(now, d) && now.Sub(s.seen) < d {
-		return s
-	}
-	return nil
 }

@@ -2,9 +2,16 @@ package lease
 
 import "time"
 
-// Tick does what is due.
+// maxBids is for how many leases this member bids at a time. Where thousands are
+// free at once, more would only be in each other's way.
+const maxBids = 256
+
+// Tick does what is due, if anything is.
 func (m *Machine) Tick(now time.Time) {
 	m.advance(now)
+	if m.next.IsZero() || m.now.Before(m.next) {
+		return
+	}
 	m.next = time.Time{}
 	m.agree()
 	m.watchQuorum()
@@ -19,6 +26,12 @@ func (m *Machine) Tick(now time.Time) {
 		m.wake(m.abstain)
 	}
 	renewing := m.renewing()
+	m.bids = 0
+	for _, l := range m.own {
+		if l.phase != idle && !l.holds() {
+			m.bids++
+		}
+	}
 	for _, l := range m.own {
 		m.tend(l, renewing)
 	}
@@ -155,6 +168,11 @@ func (m *Machine) awaitTurn(l *lease) {
 		m.wake(l.turn)
 		return
 	}
+	if m.bids >= maxBids {
+		m.wake(m.now.Add(m.duration() / 60))
+		return
+	}
+	m.bids++
 	m.bid(l)
 }
 

@@ -27,7 +27,7 @@ func describe(m lease.Message) string {
 		fmt.Fprintf(&b, " %x to be %x", uint16(m.Active), uint16(m.Pending))
 	}
 	for _, i := range m.Items {
-		name := []string{"", "stand", "prepare", "promise", "propose", "accept", "refuse", "release"}[i.Kind]
+		name := []string{"", "stand", "prepare", "promise", "propose", "accept", "refuse", "release", "unchanged", "repeat"}[i.Kind]
 		fmt.Fprintf(&b, "; %s %x %d.%d", name, uint8(i.Lease), i.Counter, i.Round)
 		switch i.Kind {
 		case lease.Stand:

@@ -1,0 +1,87 @@
+package election
+
+import (
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+	"github.com/herald-vip/herald/lease"
+)
+
+// meter counts what is sent, in packets and in bytes with their headers of IPv4.
+type meter struct{ packets, bytes atomic.Int64 }
+
+// open serves as an opener.
+func (m *meter) open(at netip.AddrPort, g *gate) (memberlist.NodeAwareTransport, error) {
+	t, err := openSockets(at, g)
+	return &metered{t, m}, err
+}
+
+type metered struct {
+	memberlist.NodeAwareTransport
+	*meter
+}
+
+func (m *metered) WriteToAddress(b []byte, to memberlist.Address) (time.Time, error) {
+	m.packets.Add(1)
+	m.bytes.Add(int64(len(b)) + 28)
+	return m.NodeAwareTransport.WriteToAddress(b, to)
+}
+
+// spent is the time that this process has had processors for.
+func spent(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkLeases is what one of five nodes costs a second, three of which vote and
+// two have no vote, for leases of 600 ms that are spread over them all. Three nodes
+// stand for each.
+func BenchmarkLeases(b *testing.B) {
+	for _, n := range []int{1, 100, 1000, 4096} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			m := new(meter)
+			at := loopback(5)
+			c := newCluster(b, m.open, at[:3], nil)
+			c.guest("w1", at[3])
+			c.guest("w2", at[4])
+			c.start()
+			c.met()
+			var all [5][]lease.Candidacy
+			for i := range n {
+				for k := range 3 {
+					node := (i + k) % 5
+					all[node] = append(all[node], lease.Candidacy{Lease: fmt.Sprint("vip-", i), Priority: 3 - k})
+				}
+			}
+			for i, node := range c.members {
+				node.Stand(all[i]...)
+			}
+			for i := range n {
+				c.holder(fmt.Sprint("vip-", i))
+			}
+			const seconds = 3
+			for b.Loop() {
+				packets, bytes, cpu := m.packets.Load(), m.bytes.Load(), spent(b)
+				<-time.After(seconds * time.Second)
+				b.ReportMetric(float64(m.packets.Load()-packets)/5/seconds, "packets/s")
+				b.ReportMetric(float64(m.bytes.Load()-bytes)/5/seconds, "bytes/s")
+				b.ReportMetric(100*(spent(b)-cpu).Seconds()/5/seconds, "%core")
+			}
+			var held []int
+			for _, node := range c.members {
+				node.mu.Lock()
+				held = append(held, len(node.held))
+				node.mu.Unlock()
+			}
+			b.Log("held", held, "of", n)
+		})
+	}
+}
