@@ -36,7 +36,7 @@ func KubeVIP(data []byte, o Options) (*Result, error) {
 		k.read(in)
 		switch {
 		case !k.on("cp_enable"):
-			d.note(in.line, "cp_enable", "is not true: this kube-vip announces no control plane, and Herald announces nothing else")
+			d.note(in.line, "cp_enable", "is not true: this kube-vip announces no control plane, and nothing else is converted")
 		case len(d.VIPs) > 0:
 			d.todo(in.line, "cp_enable", "a second kube-vip of the control plane: migrate it by itself")
 		default:

@@ -15,8 +15,8 @@ type kubeVIPRow struct {
 // kubeVIPTable is all of kube-vip's settings, in the order of docs/migrating.md.
 func kubeVIPTable() []kubeVIPRow {
 	const (
-		services = "Herald announces the control plane only: keep kube-vip for Services, with cp_enable false"
-		ofSvc    = "belongs to Services, which stay with kube-vip"
+		services = "only the control plane is converted: set Services up with Herald, from AddressPools, or keep kube-vip for them, with cp_enable false"
+		ofSvc    = "belongs to Services, which are not converted"
 		lease    = "Herald's leases are its own, between the nodes and not in the Kubernetes API: see election.lease"
 		table    = "Herald writes no routing tables: announce by BGP from each node, to the router that read the table"
 		zebra    = "Herald speaks BGP by itself and sets no routes: leave it out"

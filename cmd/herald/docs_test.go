@@ -17,7 +17,7 @@ import (
 )
 
 // guides are the pages whose commands and configurations are to be copied.
-func guides() []string { return []string{"../../docs/kubeadm.md", "../../docs/k3s.md"} }
+func guides() []string { return []string{"../../docs/kubeadm.md", "../../docs/k3s.md", "../../docs/services.md"} }
 
 // blocks are the code blocks of a page in a language.
 func blocks(t *testing.T, page, language string) []string {
@@ -27,8 +27,9 @@ func blocks(t *testing.T, page, language string) []string {
 		t.Fatal(err)
 	}
 	var out []string
-	for _, m := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllSubmatch(text, -1) {
-		out = append(out, string(m[1]))
+	for _, m := range regexp.MustCompile("(?ms)^( *)```"+language+"\n(.*?)^ *```$").FindAllSubmatch(text, -1) {
+		indent := regexp.MustCompile("(?m)^" + string(m[1])) // of a block in a list
+		out = append(out, indent.ReplaceAllString(string(m[2]), ""))
 	}
 	if len(out) == 0 {
 		t.Errorf("%s has no %s blocks", page, language)

@@ -62,6 +62,7 @@ func TestServicesOnAPIServer(t *testing.T) {
 	t.Run("manifests", a.testServicesManifests)
 	t.Run("rights", a.testRights)
 	t.Run("from MetalLB", a.testFromMetalLB)
+	t.Run("guide", a.testGuide)
 }
 
 // testServicesManifests has every object judged, with strict validation of fields.
