@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,6 +27,9 @@ type ServiceOptions struct {
 	Announcers []string
 	// Only leaves out the parts whose name has none of these texts; empty takes all.
 	Only []string
+	// Assigned writes the addresses of Services as if they had been assigned before, so
+	// that only the announcing is measured.
+	Assigned bool
 	// Quick measures everything with few Services and few trials.
 	Quick bool
 	// Logs is a folder that is to keep the labs' configurations and logs; empty keeps none.
@@ -96,8 +100,9 @@ func RunServices(ctx context.Context, out io.Writer, o ServiceOptions) (_ *Servi
 		nodes func(scale) int
 		run   func(*stage, context.Context) error
 	}{
-		{"routes", func(scale) int { return 3 }, (*stage).routesPart},
-		{"flat", func(scale) int { return 3 }, (*stage).flatPart},
+		{"bgp", func(scale) int { return 3 }, (*stage).bgpPart},
+		{"growth", func(scale) int { return 3 }, (*stage).growthPart},
+		{"arp", func(scale) int { return 3 }, (*stage).arpPart},
 		{"curve", func(s scale) int { return s.nodes }, (*stage).curvePart},
 	} {
 		if len(o.Only) > 0 && !slices.Contains(o.Only, part.name) {
@@ -135,12 +140,13 @@ func (b *serviceBench) versions(ctx context.Context) map[string]string {
 type stage struct {
 	*services.Lab
 	scale
-	bench  *serviceBench
-	name   string // of the announcer
-	audit  string // the path of the API server's audit log
-	have   int    // Services of the pool for BGP, that of planned changes left out
-	routes *services.Routes
-	wire   *wire
+	bench    *serviceBench
+	name     string // of the announcer
+	audit    string // the path of the API server's audit log
+	assigned int    // addresses that were given out here
+	have     int    // Services of the pool for BGP, that of planned changes left out
+	routes   *services.Routes
+	wire     *wire
 }
 
 // stage starts a lab, has one part measured in it, and closes it.
@@ -175,4 +181,23 @@ func (s *stage) note(measure Measure, size int, values ...float64) {
 	m := Measurement{Announcer: s.name, Measure: measure, Services: size, Values: values}
 	s.bench.results.Measurements = append(s.bench.results.Measurements, m)
 	fmt.Fprintf(s.bench.out, "  %-44s %6d  %s\n", measure, size, m.text())
+}
+
+// create creates Services, with addresses where they are not to be assigned.
+func (s *stage) create(ctx context.Context, list ...services.Service) error {
+	for i := range list {
+		if !s.bench.Assigned {
+			break
+		}
+		pool := netip.MustParsePrefix(services.ByBGP).Addr().As4()
+		number := s.assigned + 1
+		if list[i].Pool == services.PoolARP {
+			first, _, _ := strings.Cut(services.ByARP, "-")
+			pool, number = netip.MustParseAddr(first).As4(), s.assigned%flatServices
+		}
+		pool[2], pool[3] = pool[2]+byte(number>>8), pool[3]+byte(number)
+		list[i].Address = netip.AddrFrom4(pool)
+		s.assigned++
+	}
+	return s.Create(ctx, list...)
 }

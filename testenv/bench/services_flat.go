@@ -26,13 +26,13 @@ const (
 	takenWithin = 30 * time.Second
 )
 
-// flatPart measures what there is to measure on a flat layer 2: the loss of a node, a
+// arpPart measures what there is to measure on a flat layer 2: the loss of a node, a
 // partition of the nodes, and planned changes.
-func (s *stage) flatPart(ctx context.Context) error {
+func (s *stage) arpPart(ctx context.Context) error {
 	var vips []netip.Addr
 	for i := range flatServices {
 		name := fmt.Sprintf("flat%d", i)
-		if err := s.Create(ctx, services.Service{Name: name, Pool: services.PoolARP, Endpoints: s.Members()}); err != nil {
+		if err := s.create(ctx, services.Service{Name: name, Pool: services.PoolARP, Endpoints: s.Members()}); err != nil {
 			return err
 		}
 		vip, err := s.AddressOf(ctx, name)

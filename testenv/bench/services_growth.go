@@ -10,6 +10,28 @@ import (
 	"github.com/herald-vip/herald/testenv/services"
 )
 
+// growthPart measures what ever more Services take.
+func (s *stage) growthPart(ctx context.Context) error {
+	if err := s.createProbe(ctx); err != nil {
+		return err
+	}
+	if err := s.size(ctx, s.sizes[0]); err != nil {
+		return err
+	}
+	for i, n := range s.sizes[1:] {
+		if err := s.grow(ctx, n, i > 0); err != nil {
+			return err
+		}
+		if err := s.size(ctx, n); err != nil {
+			return err
+		}
+		if err := s.restarts(ctx, n); err != nil {
+			return err
+		}
+	}
+	return s.steadyRequests(ctx, s.sizes[len(s.sizes)-1])
+}
+
 // filler is a Service that nothing happens to.
 func (s *stage) filler(i int) services.Service {
 	return services.Service{Name: fmt.Sprintf("s%05d", i), Pool: services.PoolBGP, Endpoints: s.Members()}
@@ -33,7 +55,7 @@ func (s *stage) grow(ctx context.Context, n int, tell bool) error {
 		return err
 	}
 	began := time.Now()
-	if err := s.Create(ctx, list...); err != nil {
+	if err := s.create(ctx, list...); err != nil {
 		return err
 	}
 	created := time.Now()

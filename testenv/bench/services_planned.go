@@ -34,7 +34,7 @@ func (s *stage) change(ctx context.Context, m Measure, pool string, do func(ctx 
 	defer cancel()
 	const name = "planned"
 	// Its traffic goes to nodes with an endpoint, so that a node has to leave by the book.
-	if err := s.Create(ctx, services.Service{Name: name, Pool: pool, Local: true, Endpoints: s.Members()}); err != nil {
+	if err := s.create(ctx, services.Service{Name: name, Pool: pool, Local: true, Endpoints: s.Members()}); err != nil {
 		return err
 	}
 	vip, err := s.AddressOf(ctx, name)
@@ -74,7 +74,7 @@ func (s *stage) changeOnce(ctx context.Context, pool string, vip netip.Addr, num
 	if err != nil {
 		return 0, 0, err
 	}
-	t := send(ctx, s.Node(client), net.JoinHostPort(vip.String(), strconv.Itoa(services.Port)), true)
+	t := send(ctx, s.Node(client), net.JoinHostPort(vip.String(), strconv.Itoa(services.Port)), false)
 	if err = pause(ctx, leadIn); err == nil {
 		err = do(node)
 	}

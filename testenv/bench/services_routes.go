@@ -14,42 +14,24 @@ const within = 10 * time.Minute
 // probeService is the Service whose endpoint on n1 comes and goes; that on n2 stays.
 const probeService = "probe"
 
-// routesPart measures what there is to measure of BGP: the endpoints of one Service,
-// planned changes of a node, and the numbers of Services.
-func (s *stage) routesPart(ctx context.Context) error {
+// bgpPart measures changes of one Service's endpoint, and planned changes of a node.
+func (s *stage) bgpPart(ctx context.Context) error {
 	if err := s.createProbe(ctx); err != nil {
-		return err
-	}
-	if err := s.size(ctx, s.sizes[0]); err != nil {
 		return err
 	}
 	told, err := s.flips(ctx, s.trials)
 	if err != nil {
 		return err
 	}
-	told.note(s, s.sizes[0])
-	if err := s.planned(ctx, services.PoolBGP); err != nil {
-		return err
-	}
-	for i, n := range s.sizes[1:] {
-		if err := s.grow(ctx, n, i > 0); err != nil {
-			return err
-		}
-		if err := s.size(ctx, n); err != nil {
-			return err
-		}
-		if err := s.restarts(ctx, n); err != nil {
-			return err
-		}
-	}
-	return s.steadyRequests(ctx, s.sizes[len(s.sizes)-1])
+	told.note(s, 1)
+	return s.planned(ctx, services.PoolBGP)
 }
 
 // createProbe creates the Service whose endpoint comes and goes, and waits for its route.
 func (s *stage) createProbe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	if err := s.Create(ctx, services.Service{Name: probeService, Pool: services.PoolBGP, Local: true, Endpoints: []string{"n1", "n2"}}); err != nil {
+	if err := s.create(ctx, services.Service{Name: probeService, Pool: services.PoolBGP, Local: true, Endpoints: []string{"n1", "n2"}}); err != nil {
 		return err
 	}
 	vip, err := s.AddressOf(ctx, probeService)

@@ -11,8 +11,9 @@ import (
 
 type benchServicesCmd struct {
 	Announcers []string `default:"herald,metallb" placeholder:"NAME,..." help:"What to measure: ${default}."`
-	Only       []string `placeholder:"PART,..." help:"Only these parts: routes, flat, curve."`
+	Only       []string `placeholder:"PART,..." help:"Only these parts: bgp, growth, arp, curve."`
 	Quick      bool     `help:"Few Services and one trial: to see that all of it works; the figures mean little."`
+	Assigned   bool     `help:"Give the Services their addresses beforehand, to measure the announcing alone."`
 	Out        string   `default:"bin/bench-services" placeholder:"DIR" help:"Write JSON and tables into this folder (${default})."`
 	Page       string   `type:"existingfile" placeholder:"FILE" help:"Put the tables into this Markdown file, between its marks."`
 	From       string   `type:"existingfile" placeholder:"FILE" help:"Measure nothing: read the JSON of an earlier run and write the tables anew."`
@@ -53,6 +54,6 @@ func (c *benchServicesCmd) results(ctx context.Context) (*bench.ServiceResults, 
 	}
 	return bench.RunServices(ctx, os.Stdout, bench.ServiceOptions{
 		Herald: c.Herald, Testenv: self, APIServer: c.APIServer, Etcd: c.Etcd, MetalLB: c.MetalLB, CRDs: c.CRDs,
-		Announcers: c.Announcers, Only: c.Only, Quick: c.Quick, Logs: c.Logs,
+		Announcers: c.Announcers, Only: c.Only, Assigned: c.Assigned, Quick: c.Quick, Logs: c.Logs,
 	})
 }
