@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/speaker"
 )
@@ -504,6 +505,45 @@ func TestFlatMovesToAnotherLinkWithItsFenceOpen(t *testing.T) {
 			if strings.HasPrefix(did, "close") || strings.HasPrefix(did, "accept") {
 				t.Errorf("%s, while the address is announced on the other link", did)
 			}
+		}
+	})
+}
+
+// A Service's address may be on a flat layer 2 and have a route as well, which others announce.
+func TestFlatLeavesRoutesOfOthers(t *testing.T) {
+	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
+		prefix := netip.PrefixFrom(v4, 32)
+		l.routes[prefix] = bgp.Route{Prefix: prefix}
+		s.LeasesChanged()
+		s.Apply(nil, nil, nil)
+		if _, ok := l.routes[prefix]; !ok {
+			t.Error("the route is withdrawn")
+		}
+	})
+}
+
+// A VIP that was announced by BGP on the same link has its route withdrawn when it is to be
+// held by lease, also if the router will not have it at first.
+func TestFlatTakesBackItsRoute(t *testing.T) {
+	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
+		routed := vip()
+		routed.Interface = flatVIP().Interface
+		s.Apply([]speaker.VIP{routed}, nil, unknown())
+		healthy(s)
+		if len(l.routes) == 0 {
+			t.Fatal("nothing is announced")
+		}
+		refuse := func(err error) {
+			l.node.mu.Lock()
+			defer l.node.mu.Unlock()
+			l.node.deaf = err
+		}
+		refuse(errors.New("no answer"))
+		s.Apply([]speaker.VIP{flatVIP()}, nil, unknown())
+		refuse(nil)
+		s.LeasesChanged()
+		if len(l.routes) > 0 {
+			t.Errorf("routes %v are left", l.routes)
 		}
 	})
 }

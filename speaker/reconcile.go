@@ -145,12 +145,20 @@ func (s *Speaker) apply() {
 		serving[b.Addr] = serving[b.Addr] || u.vip.Flat == nil && u.at.stage.advertised() && u.bound == present
 	}
 	for _, b := range s.order {
-		if u := s.units[b]; (u.vip.Flat != nil || !u.at.stage.advertised()) && !serving[b.Addr] {
+		u := s.units[b]
+		// The address of a Service may be on a flat layer 2 and have a route, too, which
+		// is not the speaker's to withdraw.
+		_, told := s.told[b.Addr]
+		if (u.vip.Flat != nil && told || u.vip.Flat == nil && !u.at.stage.advertised()) && !serving[b.Addr] {
 			withdraw = append(withdraw, hostPrefix(b.Addr))
-			delete(s.told, b.Addr)
 		}
 	}
 	withdrawn := s.routes.Withdraw(withdraw...)
+	if withdrawn == nil {
+		for _, prefix := range withdraw {
+			delete(s.told, prefix.Addr())
+		}
+	}
 	s.unbind()
 	s.shut()
 	s.open()
