@@ -153,7 +153,6 @@ func (a *Announcer) enter(x *address, r *route, now time.Time) {
 	}
 	x.route = r
 	r.entered++
-	a.drop(x, func(p parting) bool { return p.route == r })
 }
 
 // part has the route of an address leave with notice.

@@ -187,7 +187,6 @@ func (a *Announcer) Synced() {
 			a.appraise(p)
 		}
 		a.decideAll()
-		a.moved = true
 	})
 }
 
