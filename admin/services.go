@@ -178,19 +178,15 @@ func (s *Services) write(row func(...string), w io.Writer, ago func(time.Time) s
 	if s.Obstructed > 0 {
 		fmt.Fprintf(w, "ADDRESSES OBSTRUCTED on a flat layer 2: %d, see herald status --services\n", s.Obstructed)
 	}
-	fmt.Fprintf(w, "%d Services, %d routes, %d addresses held on a flat layer 2; addresses given %s\n", s.Total, s.Routes, s.Held, s.Writer.who())
+	fmt.Fprintf(w, "%d Services, %d routes, %d addresses held on a flat layer 2; addresses given %s\n", s.Total, s.Routes, s.Held, s.Writer.Who())
 	row("POOL", "USED", "ANNOUNCED", "DRAINING", "WITHDRAWN", "FLAT", "WHY")
 	for _, p := range s.Pools {
-		why := p.Error
-		if p.Conflicts > 0 && why == "" {
-			why = fmt.Sprintf("%d conflicts: kubectl describe addresspool %s", p.Conflicts, p.Name)
-		}
-		row(cmp.Or(p.Name, "in no pool"), p.used(), fmt.Sprint(p.Announced), fmt.Sprint(p.Draining), fmt.Sprint(p.Withdrawn), fmt.Sprint(p.Flat), why)
+		row(cmp.Or(p.Name, "in no pool"), p.Used(), fmt.Sprint(p.Announced), fmt.Sprint(p.Draining), fmt.Sprint(p.Withdrawn), fmt.Sprint(p.Flat), p.Why())
 	}
 }
 
-// who says by whom Services are given their addresses, and who of them waits.
-func (w *Writer) who() string {
+// Who says by whom Services are given their addresses, and who of them waits.
+func (w *Writer) Who() string {
 	if w == nil || !w.Writes {
 		return "by another node"
 	}
@@ -201,8 +197,8 @@ func (w *Writer) who() string {
 	return out
 }
 
-// used is how many addresses of all Services have, by family.
-func (p Pool) used() string {
+// Used is in short how many addresses of how many Services have, by family.
+func (p Pool) Used() string {
 	var out string
 	for _, u := range []*Usage{p.IPv4, p.IPv6} {
 		if u == nil {
@@ -231,6 +227,14 @@ func (a ServiceAddress) flat() string {
 		return "fit"
 	}
 	return ""
+}
+
+// Why is what is wrong with the pool; empty if nothing is.
+func (p Pool) Why() string {
+	if p.Conflicts > 0 && p.Error == "" {
+		return fmt.Sprintf("%d conflicts: kubectl describe addresspool %s", p.Conflicts, p.Name)
+	}
+	return p.Error
 }
 
 // WriteServices renders services for people as of now, a row for each address.

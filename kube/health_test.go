@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/kube"
 )
@@ -43,9 +45,14 @@ func serverOf(t *testing.T, handle http.HandlerFunc) (kubeconfig string) {
 	t.Helper()
 	s := httptest.NewServer(handle)
 	t.Cleanup(s.Close)
+	return kubeconfigOf(t, s.URL)
+}
+
+func kubeconfigOf(t *testing.T, url string) (kubeconfig string) {
+	t.Helper()
 	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
 	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "c",
-		"clusters": [{"name": "c", "cluster": {"server": %q}}], "contexts": [{"name": "c", "context": {"cluster": "c"}}]}`, s.URL)
+		"clusters": [{"name": "c", "cluster": {"server": %q}}], "contexts": [{"name": "c", "context": {"cluster": "c"}}]}`, url)
 	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -111,6 +118,9 @@ func TestHangUpIsTrouble(t *testing.T) {
 	defer running.Wait()
 	defer cancel()
 	await(t, "the trouble is told of", func() bool { return len(c.Health().Troubles) == 1 })
+	if got := c.Health().Troubles[0].Reason; got != "EOF" {
+		t.Errorf("the reason is %q, want one that is the same each time", got)
+	}
 	failed := c.Health().Requests.Failed
 	await(t, "it stays while it is tried again", func() bool {
 		if len(c.Health().Troubles) == 0 {
@@ -118,6 +128,32 @@ func TestHangUpIsTrouble(t *testing.T) {
 		}
 		return c.Health().Requests.Failed > failed
 	})
+}
+
+// What differs each time would be logged each time.
+func TestReasonIsTheSameEachTime(t *testing.T) {
+	s := httptest.NewServer(http.NotFoundHandler())
+	url := s.URL
+	s.Close()
+	c, err := kube.Connect(kubeconfigOf(t, url), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		c.WatchSecret(ctx, slog.New(slog.NewTextHandler(&log, nil)), "a", "b", func(*corev1.Secret) {})
+	})
+	await(t, "it is tried again and again", func() bool { return c.Health().Requests.Failed > 4 })
+	cancel()
+	running.Wait()
+	if said := log.String(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "connection refused") || strings.Contains(said, "?") {
+		t.Errorf("the log is:\n%s", said)
+	}
+	if left := c.Health().Troubles; len(left) > 0 {
+		t.Errorf("trouble that nobody has any more: %v", left)
+	}
 }
 
 // await waits until f holds, for as long as it takes.

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -82,7 +84,23 @@ func explain(resource string, err error) string {
 	case apierrors.IsUnauthorized(err):
 		return "the server does not know who asks: see the credentials of the kubeconfig, or the pod's service account"
 	}
-	return err.Error()
+	return lasting(err).Error()
+}
+
+// lasting is an error without what differs each time that it comes: the address of
+// the request, which has a time in it, and the port that it was sent from.
+func lasting(err error) error {
+	var request *url.Error
+	if errors.As(err, &request) {
+		err = request.Err
+	}
+	var op *net.OpError
+	if errors.As(err, &op) {
+		plain := *op
+		plain.Source = nil
+		err = &plain
+	}
+	return err
 }
 
 // awaitVersion waits for a server that is new enough, false if ctx ends before.

@@ -52,7 +52,7 @@ func render(t *testing.T, s admin.Status, now time.Time) string {
 
 // The page as HTML and as a terminal browser shows it.
 func TestGolden(t *testing.T) {
-	for _, name := range []string{"bgp", "flat"} {
+	for _, name := range []string{"bgp", "flat", "services"} {
 		s := load(t, name)
 		page := render(t, s, s.Events[0].At.Add(time.Second))
 		golden(t, name+".html", page)
@@ -153,8 +153,16 @@ func TestTrouble(t *testing.T) {
 	s.Election.Fence = "no nf_tables"
 	s.Peers = []admin.Peer{{Name: "r1", State: "active", Reason: "connection refused", Advertised: make([]netip.Prefix, 9),
 		BFD: &admin.BFD{State: "down", Reason: "nothing heard"}}}
+	s.Services = &admin.Services{
+		Kubernetes: admin.Kubernetes{Unconnected: "no such file", Troubles: []admin.Trouble{{About: "nodes", Reason: "forbidden"}}},
+		Unpeered:   "no router ID", LeftOut: []admin.LeftOut{{Peer: "rack-a", Reason: "no Secret"}}, Failing: 3, Obstructed: 2,
+		Pools: []admin.Pool{{Name: "typo", Error: "no range"}},
+	}
 	page := render(t, s, time.Now())
 	for _, want := range []string{
+		"NO CONNECTION TO KUBERNETES: no such file", "KUBERNETES DOES NOT ANSWER about nodes for –: forbidden", "SERVICES NOT KNOWN YET",
+		"BGPPEERS NOT IN FORCE: no router ID", "BGPPEER NOT IN FORCE: rack-a: no Secret", "ROUTES REFUSED: 3", "ADDRESSES OBSTRUCTED on a flat layer 2: 2",
+		"addresses given by another node", "<td>no range",
 		"<title>(!) m1", ">Not ready<", "DRAINING: kernel upgrade", "NOT IN REAL TIME: no CAP_SYS_NICE", "<pre>herald.yaml:3:1: unknown field</pre>",
 		"no link has it (put back 4×); ALSO USED BY 02:00:00:00:00:09", "Warning: certificate expires on 2026-12-01",
 		"NO PART IN THE ELECTION: the lists differ", "ELECTORATE CHANGING: waits for m3", "INSECURE: ", "KEY EXPOSED: gossip.key has mode 0644", "NO FENCE: no nf_tables",

@@ -35,13 +35,15 @@ type metric struct {
 	labels     []string
 }
 
-// scrape asks a speaker with sessions, BFD and an election: whatever there is, it
-// has one of. It is what two speakers in the lab told.
+// scrape asks a speaker with sessions, BFD, an election and Services: whatever there
+// is, it has one of. It is what three speakers in the lab told.
 func scrape(t *testing.T) string {
 	t.Helper()
-	var s, flat admin.Status
+	var s, flat, services admin.Status
 	decode(t, "../../statuspage/testdata/bgp.json", &s)
 	decode(t, "../../statuspage/testdata/flat.json", &flat)
+	decode(t, "../../statuspage/testdata/services.json", &services)
+	s.Services = services.Services
 	s.Node, s.Election, s.VIPs = flat.Node, flat.Election, append(s.VIPs, flat.VIPs...)
 	w := httptest.NewRecorder()
 	metrics.NewHandler(func() admin.Status { return s }).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
@@ -293,7 +295,7 @@ func TestDashboardShowsEveryMetric(t *testing.T) {
 	spare := []string{
 		"herald_bfd_detection_time_seconds", "herald_bfd_session_since_timestamp_seconds", "herald_bgp_session_since_timestamp_seconds",
 		"herald_check_since_timestamp_seconds", "herald_config_generation", "herald_config_loaded_timestamp_seconds",
-		"herald_lease_holder", "herald_realtime", "herald_vip_conflicts_total",
+		"herald_kube_answered_timestamp_seconds", "herald_lease_holder", "herald_realtime", "herald_vip_conflicts_total",
 	}
 	for name := range exported(t) {
 		used := regexp.MustCompile(name + `\b`).MatchString(text)
