@@ -142,12 +142,14 @@ func (m *Machine) follow() {
 }
 
 // supported returns the electorate that most voters would vote under. That is the
-// one in use here, unless another has more.
+// one in use here, unless another has more. In one that is in use this member has no
+// vote: it would have had to wait for it. Who says otherwise has an old list, and this
+// member, which may have had a vote by that, must not give it once more.
 func (m *Machine) supported() *roll {
 	best, most := m.active, m.supporters(m.active)
 	for _, p := range m.peers {
 		r := p.roll(p.active)
-		if r == nil || !r.has(p.name) || !p.fresh(m.now, m.duration()) {
+		if r == nil || !r.has(p.name) || r.has(m.self.member) || !p.fresh(m.now, m.duration()) {
 			continue
 		}
 		if n := m.supporters(r); n > most {
