@@ -117,3 +117,44 @@ func TestPausedHolderLearnsItFirst(t *testing.T) {
 	}
 	c.holder("vip", second)
 }
+
+// Strangers that connect, as those do who may join, are looked at so many times a
+// second and no more, and keep nobody out who has the key.
+func TestFloodOfConnections(t *testing.T) {
+	t.Parallel()
+	at := loopback(5)
+	c := newCluster(t, openSockets, at[:3], nil)
+	c.start("vip")
+	holder := c.holder("vip")
+	c.met()
+	holder.told()
+
+	ctx, stop := context.WithCancel(t.Context())
+	var flooders sync.WaitGroup
+	junk := make([]byte, 64<<10)
+	_, _ = rand.Read(junk)
+	copy(junk, []byte{10, 0, 0, 255, 255}) // an encrypted message, of no key, that goes on
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: at[4].Addr().AsSlice()}, Timeout: time.Second}
+	for range 4 {
+		flooders.Go(func() {
+			for ctx.Err() == nil {
+				conn, err := dialer.DialContext(ctx, "tcp", holder.home.String())
+				if err != nil {
+					continue
+				}
+				_, _ = conn.Write(junk)
+				_ = conn.(*net.TCPConn).SetLinger(0)
+				_ = conn.Close()
+			}
+		})
+	}
+	soon(t, "the flood has arrived", func() bool { return holder.Status().Dropped.Unknown > 200 })
+	w := c.guest("w1", at[3])
+	w.apply(nil)
+	c.met(w, holder)
+	stop()
+	flooders.Wait()
+	if told := holder.told(); len(told) > 0 || !holder.holds("vip") {
+		t.Errorf("the holder was told %v", told)
+	}
+}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // book is a log to look into.
@@ -112,4 +114,41 @@ func TestGateNamesOnceAndNotForever(t *testing.T) {
 	if log.count("source=10.9.9.9") != 2 {
 		t.Fatal("not named again after a change")
 	}
+}
+
+func TestGateBoundsWhatStrangersCost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log book
+		g := &gate{log: log.logger(), open: true}
+		g.admit(trio(), "m1")
+		from := ap("10.9.9.9:1").Addr()
+		looked := func(times int) (n int) {
+			for range times {
+				if ok, known := g.stream(from); ok && !known {
+					n++
+				}
+			}
+			return n
+		}
+		if n := looked(1000); n != knocks {
+			t.Errorf("%d connections of strangers at once, want %d", n, knocks)
+		}
+		if ok, known := g.stream(ap("10.0.0.2:1").Addr()); !ok || !known {
+			t.Error("a member has to wait for strangers")
+		}
+		time.Sleep(time.Second / 2)
+		if n := looked(1000); n != knocks/2 {
+			t.Errorf("%d more in half a second, want %d", n, knocks/2)
+		}
+		if g.packet(ap("10.9.9.9:1")) {
+			t.Error("a packet of a stranger is looked at")
+		}
+		g.let("w1", ap("10.9.9.9:1"))
+		if !g.packet(ap("10.9.9.9:1")) || g.packet(ap("10.9.9.9:2")) || looked(1000) != 0 {
+			t.Error("who has joined is still a stranger")
+		}
+		if log.count("level=WARN") > 0 || log.count("source=10.9.9.9") != 1 {
+			t.Errorf("it says:\n%v", &log)
+		}
+	})
 }

@@ -1,8 +1,12 @@
 package election
 
 import (
+	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/hashicorp/memberlist"
@@ -78,5 +82,64 @@ func TestRosterKnowsWhoHasJoined(t *testing.T) {
 	r.NotifyLeave(named("m2", "10.0.0.2:7946"))
 	if r.joined("m2") {
 		t.Error("a member that has left is still there")
+	}
+}
+
+func TestRosterLetsGuestsInWithTheKey(t *testing.T) {
+	g := &gate{log: slog.New(slog.DiscardHandler), open: true}
+	r := newRoster("m1", g, nil, make(chan struct{}, 1))
+	r.configure(trio())
+	for name, test := range map[string]struct {
+		node *memberlist.Node
+		want string
+	}{
+		"a guest":          {named("w1", "10.0.0.9:7946"), ""},
+		"a member":         {named("m2", "10.0.0.2:7946"), ""},
+		"a member's name":  {named("m2", "10.0.0.9:7946"), `"m2" is at 10.0.0.2:7946 in the configuration, not at 10.0.0.9:7946`},
+		"a member's place": {named("w1", "10.0.0.2:7946"), `"w1" is not among the configured members, and at 10.0.0.2:7946, where "m2" should be`},
+		"no name":          {named("", "10.0.0.9:7946"), `"", which is not configured, is at 10.0.0.9:7946: that cannot be`},
+		"no port":          {named("w1", "10.0.0.9:0"), `"w1", which is not configured, is at 10.0.0.9:0: that cannot be`},
+		"other family":     {named("w1", "[fd00::9]:7946"), `"w1", which is not configured, is at [fd00::9]:7946: that cannot be`},
+		"no address":       {&memberlist.Node{Name: "w1", Addr: net.IP{1, 2}, Port: 7946}, `"w1", which is not configured, is at invalid AddrPort: that cannot be`},
+	} {
+		got := ""
+		if err := r.NotifyAlive(test.node); err != nil {
+			got = err.Error()
+		}
+		if got != test.want {
+			t.Errorf("%s: error %q, want %q", name, got, test.want)
+		}
+	}
+
+	if err := r.NotifyMerge([]*memberlist.Node{named("w1", "10.0.0.9:7946"), named("w2", "10.0.0.8:7946")}); err != nil {
+		t.Errorf("guests alone: %v", err)
+	}
+	if err := r.NotifyMerge([]*memberlist.Node{named("w1", "10.0.0.9:7946"), named("m2", "10.1.0.2:7946")}); err == nil {
+		t.Error("the list of another cluster is taken")
+	}
+
+	r.NotifyJoin(named("w1", "10.0.0.9:7946"))
+	if !r.joined("w1") || !g.packet(ap("10.0.0.9:7946")) || !slices.Equal(r.present(), []string{"w1"}) {
+		t.Error("a guest that joined is not there")
+	}
+	r.NotifyJoin(named("w1", "10.0.0.7:7946")) // elsewhere
+	if r.address("w1") != ap("10.0.0.7:7946") {
+		t.Errorf("the guest is at %v", r.address("w1"))
+	}
+	r.NotifyLeave(named("w1", "10.0.0.7:7946"))
+	if r.keep(map[string]bool{"w1": true}) || r.address("w1") != ap("10.0.0.7:7946") {
+		t.Error("forgotten while the machine knows it")
+	}
+	if !r.keep(nil) || r.address("w1").IsValid() {
+		t.Error("remembered for ever")
+	}
+	for i := range maxGuests {
+		r.NotifyJoin(named(fmt.Sprint("w", i), fmt.Sprintf("10.1.%d.%d:7946", i>>8, i&255)))
+	}
+	if err := r.NotifyAlive(named("late", "10.0.0.9:7946")); err == nil || !strings.Contains(err.Error(), "1024") {
+		t.Errorf("one too many: %v", err)
+	}
+	if err := r.NotifyAlive(named("w7", "10.1.0.7:7946")); err != nil {
+		t.Errorf("one of those that are there: %v", err)
 	}
 }

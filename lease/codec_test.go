@@ -173,9 +173,15 @@ func FuzzReceive(f *testing.F) {
 	}
 	f.Add(b, uint8(1), uint16(0))
 	f.Add(b, uint8(7), uint16(700))
+	f.Add(b, uint8(16), uint16(1))
+	f.Add(b, uint8(16+32+7), uint16(1))
 	f.Fuzz(func(t *testing.T, b []byte, how uint8, later uint16) {
 		msg, err := lease.ParseMessage(b)
 		if err != nil {
+			return
+		}
+		if how&16 != 0 {
+			receiveAmongGuests(t, msg, how, time.Duration(later)*time.Millisecond)
 			return
 		}
 		c := newCluster(t, "m1", "m2", "m3")
@@ -252,4 +258,41 @@ func TestCodecRoundTrip(t *testing.T) {
 			t.Fatal(diff)
 		}
 	})
+}
+
+// receiveAmongGuests has a voter or a guest receive a message while another guest holds
+// the lease, which no message alone changes.
+func receiveAmongGuests(t *testing.T, msg lease.Message, how uint8, later time.Duration) {
+	c := newMixed(t, "w1", "w2")
+	c.stand(vip)
+	c.nodes["w2"].Stand(c.now, lease.Candidacy{Lease: vip, Priority: 1})
+	c.await(2*duration, "w2 holds the lease", func() bool { return c.holder(vip) == "w2" })
+	to := "m1"
+	if how&32 != 0 {
+		to = "w1"
+	}
+	m := c.nodes[to]
+	if how&1 != 0 {
+		msg.From, msg.Incarnation = "w2", c.nodes["w2"].Status(c.now).Incarnation
+	}
+	if how&2 != 0 {
+		msg.Receiver = lease.Identity(to, m.Status(c.now).Incarnation)
+	}
+	if how&4 != 0 {
+		for i := range msg.Items {
+			msg.Items[i].Lease = lease.ID(vip)
+		}
+	}
+	m.Receive(c.now.Add(later), msg)
+	_, events := m.Take()
+	for _, e := range events {
+		if _, granted := e.(lease.Granted); granted {
+			t.Fatalf("%+v granted the lease to %s", msg, to)
+		}
+	}
+	if n := len(m.Members(c.now)); n > 3+c.guests {
+		t.Fatalf("%d members are known", n)
+	}
+	m.Tick(c.now.Add(later))
+	m.Take()
 }
