@@ -23,14 +23,23 @@ const soon = 60 * time.Second
 
 func start(t *testing.T, a Announcer) *Lab {
 	t.Helper()
-	l, err := Start(t.Context(), Options{
+	return boot(t, options(t, a))
+}
+
+func options(t *testing.T, a Announcer) Options {
+	return Options{
 		Announcer: a,
 		APIServer: cmp.Or(os.Getenv("KUBE_APISERVER"), "../realparts/bin/kube-apiserver"),
 		Etcd:      cmp.Or(os.Getenv("ETCD"), "/usr/bin/etcd"),
 		Testenv:   "../../bin/herald-testenv",
 		Dir:       t.TempDir(),
 		Log:       slog.New(slog.NewTextHandler(t.Output(), nil)),
-	})
+	}
+}
+
+func boot(t *testing.T, o Options) *Lab {
+	t.Helper()
+	l, err := Start(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
