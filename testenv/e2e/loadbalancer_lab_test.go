@@ -1,0 +1,422 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/herald-vip/herald/admin"
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/testenv/services"
+)
+
+// Where the API server keeps things that only these tests look at.
+const (
+	pools     = "/apis/herald.dev/v1alpha1/addresspools"
+	bgpPool   = pools + "/" + services.PoolBGP
+	byBGP6    = "fd00:99::/112"
+	myClass   = "herald.dev/vip"
+	condition = "herald.dev/AddressAssigned"
+)
+
+// balancers is the cluster of package services, with the herald binary that has the
+// race detector on all three nodes. Its pool for BGP has addresses of both families,
+// and is given out of without being asked for.
+type balancers struct {
+	*services.Lab
+	routes  *recorder // of the router
+	witness *witness
+	dir     string
+}
+
+func startBalancers(t *testing.T) *balancers {
+	t.Helper()
+	b := &balancers{dir: t.TempDir()}
+	var err error
+	b.Lab, err = services.Start(t.Context(), services.Options{
+		Announcer: &services.Herald{
+			Binary: cmp.Or(os.Getenv("HERALD_RACE"), "../../bin/race/herald"),
+			CRDs:   "../../manifests/crds",
+		},
+		APIServer: parts["KUBE_APISERVER"], Etcd: parts["ETCD"], Testenv: parts["TESTENV"],
+		Dir: b.dir,
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
+	must(t, err)
+	t.Cleanup(func() {
+		b.healthy(t)
+		if t.Failed() {
+			showLogs(t, b.Lab.Lab)
+		}
+		must(t, b.Close())
+	})
+	b.routes = record(t, b.Node("r1"))
+	b.witness = b.watch(t)
+	b.patch(t, bgpPool, `{"spec": {"autoAssign": true, "addresses": ["`+services.ByBGP+`", "`+byBGP6+`"]}}`)
+	return b
+}
+
+// healthy checks that no speaker has ended, panicked or raced.
+func (b *balancers) healthy(t *testing.T) {
+	t.Helper()
+	for _, node := range b.Members() {
+		n := b.Speaker(node)
+		if !n.Running() {
+			t.Errorf("the speaker of %s has ended", node)
+		}
+		log, err := os.ReadFile(n.Log())
+		must(t, err)
+		for _, bad := range []string{"panic:", "fatal error:", "DATA RACE"} {
+			if _, after, found := strings.Cut(string(log), bad); found {
+				t.Errorf("the speaker of %s: %s%s", node, bad, after[:min(len(after), 2000)])
+			}
+		}
+	}
+}
+
+// admin is the control socket of a node's speaker.
+func (b *balancers) admin(node string) *admin.Client {
+	return admin.NewClient(fmt.Sprintf("/proc/%d/root/run/herald/herald.sock", b.Speaker(node).Daemon("herald").Pid()))
+}
+
+// patch merges JSON into the object at a path.
+func (b *balancers) patch(t *testing.T, path, text string) {
+	t.Helper()
+	must(t, b.API.Patch(t.Context(), path, json.RawMessage(text)))
+}
+
+// balancer is a Service of type LoadBalancer with one TCP port, changed by edits.
+func balancer(name string, edits ...func(*corev1.Service)) *corev1.Service {
+	s := &corev1.Service{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
+		Spec: corev1.ServiceSpec{
+			Type:     corev1.ServiceTypeLoadBalancer,
+			Selector: map[string]string{"app": name},
+			Ports:    []corev1.ServicePort{{Name: "http", Port: services.Port, TargetPort: intstr.FromInt32(8080)}},
+		},
+	}
+	for _, edit := range edits {
+		edit(s)
+	}
+	return s
+}
+
+// Edits of Services.
+func ofType(kind corev1.ServiceType) func(*corev1.Service) {
+	return func(s *corev1.Service) {
+		if s.Spec.Type = kind; kind != corev1.ServiceTypeLoadBalancer {
+			s.Spec.LoadBalancerClass, s.Spec.AllocateLoadBalancerNodePorts = nil, nil
+		}
+	}
+}
+
+func ofClass(class string) func(*corev1.Service) {
+	return func(s *corev1.Service) { s.Spec.LoadBalancerClass = &class }
+}
+
+func local(s *corev1.Service) {
+	s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+}
+
+func annotated(name, value string) func(*corev1.Service) {
+	return func(s *corev1.Service) { metav1.SetMetaDataAnnotation(&s.ObjectMeta, "herald.dev/"+name, value) }
+}
+
+// create creates a Service, with ready endpoints on these nodes, and has it deleted when
+// the test is over.
+func (b *balancers) create(t *testing.T, s *corev1.Service, nodes ...string) {
+	t.Helper()
+	must(t, b.Create(t.Context(), services.Service{
+		Name: s.Name, Endpoints: nodes,
+		Edit: func(o *corev1.Service) { *o = *s },
+	}))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), soon)
+		defer cancel()
+		_ = b.Remove(ctx, s.Name) // the test may have done so
+	})
+}
+
+// get reads a Service.
+func (b *balancers) get(t *testing.T, name string) *corev1.Service {
+	t.Helper()
+	s := new(corev1.Service)
+	must(t, b.API.Get(t.Context(), services.Services+"/"+name, s))
+	return s
+}
+
+// update changes a Service, whoever else does so meanwhile.
+func (b *balancers) update(t *testing.T, name string, edits ...func(*corev1.Service)) *corev1.Service {
+	t.Helper()
+	eventually(t, soon, func() error {
+		s := b.get(t, name)
+		for _, edit := range edits {
+			edit(s)
+		}
+		s.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
+		err := b.API.Replace(t.Context(), services.Services+"/"+name, s)
+		if err != nil && !services.IsConflict(err) {
+			t.Fatal(err)
+		}
+		return err
+	})
+	return b.get(t, name)
+}
+
+// addressesOf are those that a Service has by its status.
+func addressesOf(s *corev1.Service) (list []netip.Addr) {
+	for _, i := range s.Status.LoadBalancer.Ingress {
+		if a, err := netip.ParseAddr(i.IP); err == nil {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// assigned waits until a Service has that many addresses, and Herald says that these
+// are what it asks for.
+func (b *balancers) assigned(t *testing.T, name string, count int) []netip.Addr {
+	t.Helper()
+	s := b.awaits(t, name, "Assigned")
+	addrs := addressesOf(s)
+	if len(addrs) != count {
+		t.Fatalf("%s has the addresses %v, want %d", name, addrs, count)
+	}
+	for _, i := range s.Status.LoadBalancer.Ingress {
+		if i.IPMode == nil || *i.IPMode != corev1.LoadBalancerIPModeVIP || i.Hostname != "" {
+			t.Errorf("%s has %+v, want an address with ipMode VIP", name, i)
+		}
+	}
+	return addrs
+}
+
+// address is the one address that a Service is assigned.
+func (b *balancers) address(t *testing.T, name string) netip.Addr {
+	t.Helper()
+	return b.assigned(t, name, 1)[0]
+}
+
+// awaits waits until Herald's condition of a Service has a reason.
+func (b *balancers) awaits(t *testing.T, name, reason string) (s *corev1.Service) {
+	t.Helper()
+	eventually(t, soon, func() error {
+		s = b.get(t, name)
+		c := conditionOf(s)
+		if c == nil || c.Reason != reason {
+			return fmt.Errorf("%s has the condition %+v and the addresses %v, want %s", name, c, addressesOf(s), reason)
+		}
+		return nil
+	})
+	return s
+}
+
+// conditionOf is Herald's, nil if there is none.
+func conditionOf(s *corev1.Service) *metav1.Condition {
+	for i, c := range s.Status.Conditions {
+		if c.Type == condition {
+			return &s.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// left waits until a Service has neither addresses nor a condition of Herald's.
+func (b *balancers) left(t *testing.T, name string) {
+	t.Helper()
+	eventually(t, soon, func() error {
+		s := b.get(t, name)
+		if addrs, c := addressesOf(s), conditionOf(s); len(addrs) > 0 || c != nil {
+			return fmt.Errorf("%s has the addresses %v and the condition %v", name, addrs, c)
+		}
+		return nil
+	})
+}
+
+// leads waits until the router's route to an IPv4 address leads to exactly these nodes.
+func (b *balancers) leads(t *testing.T, address netip.Addr, nodes ...string) {
+	t.Helper()
+	eventually(t, soon, func() error { return b.check(address, nodes...) })
+}
+
+// check is whether it does.
+func (b *balancers) check(address netip.Addr, nodes ...string) error {
+	list, err := kernelRoutes(b.Node("r1"), address.String())
+	if err != nil {
+		return err
+	}
+	var got []netip.Addr
+	for _, route := range list {
+		got = append(got, nextHops(route)...)
+	}
+	slices.SortFunc(got, netip.Addr.Compare)
+	if want := b.hops(nodes...); !slices.Equal(got, want) {
+		return fmt.Errorf("the route to %s leads to %v, want %v", address, got, want)
+	}
+	return nil
+}
+
+func (b *balancers) hops(nodes ...string) (hops []netip.Addr) {
+	for _, n := range nodes {
+		hops = append(hops, b.Address(n))
+	}
+	slices.SortFunc(hops, netip.Addr.Compare)
+	return hops
+}
+
+// unmoved checks that the router's route to an address has not changed since the mark.
+func (b *balancers) unmoved(t *testing.T, addresses ...netip.Addr) {
+	t.Helper()
+	for _, a := range addresses {
+		if steps := b.routes.steps(a.String()); len(steps) > 0 {
+			t.Errorf("the route to %s has changed: %v", a, steps)
+		}
+	}
+}
+
+// connects opens a connection to an address from the client behind the router.
+func (b *balancers) connects(t *testing.T, address netip.Addr, port int) {
+	t.Helper()
+	eventually(t, soon, func() error {
+		c, err := b.Node("c1").DialContext(t.Context(), "tcp", netip.AddrPortFrom(address, uint16(port)).String())
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	})
+}
+
+// writes counts the announcer's requests that the API server has noted and that
+// change anything but the writer's Lease, by verb and resource.
+func (b *balancers) writes(t *testing.T) map[string]int {
+	t.Helper()
+	log, err := os.ReadFile(filepath.Join(b.dir, "api", "audit.log"))
+	must(t, err)
+	counts := make(map[string]int)
+	for line := range strings.Lines(string(log)) {
+		var e struct {
+			Verb      string
+			ObjectRef struct{ Resource, Subresource string }
+		}
+		if json.Unmarshal([]byte(line), &e) != nil {
+			continue // the last one may be in the making
+		}
+		if !slices.Contains([]string{"get", "list", "watch"}, e.Verb) && e.ObjectRef.Resource != "leases" {
+			counts[e.Verb+" "+e.ObjectRef.Resource]++
+		}
+	}
+	return counts
+}
+
+// settled waits until no address is on its way: a second without a write. It
+// returns the writes up to now.
+func (b *balancers) settled(t *testing.T) map[string]int {
+	t.Helper()
+	const calm = time.Second
+	last, since := b.writes(t), time.Now()
+	eventually(t, soon, func() error {
+		if now := b.writes(t); fmt.Sprint(now) != fmt.Sprint(last) {
+			last, since = now, time.Now()
+		}
+		if time.Since(since) < calm {
+			return fmt.Errorf("Herald goes on writing: %v", last)
+		}
+		return nil
+	})
+	return last
+}
+
+// witness looks at all Services all the time: each list is what the API server had at
+// one moment.
+type witness struct {
+	mu    sync.Mutex
+	looks int
+	bad   []string
+}
+
+// watch begins to, until the test is over, and fails it if two Services have been on one
+// address that they did not agree to share.
+func (b *balancers) watch(t *testing.T) *witness {
+	w := &witness{}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			var list corev1.ServiceList
+			if b.API.Get(ctx, "/api/v1/services", &list) == nil {
+				w.look(list.Items)
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		if w.looks == 0 {
+			t.Error("the witness has seen nothing")
+		}
+		for _, bad := range w.bad {
+			t.Error(bad)
+		}
+	})
+	return w
+}
+
+// forged is the annotation of a Service that a test gives an address of somebody else's.
+const forged = "test/forged"
+
+func (w *witness) look(list []corev1.Service) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.looks++
+	has := make(map[netip.Addr]*corev1.Service)
+	for i := range list {
+		s := &list[i]
+		if s.Annotations[forged] != "" {
+			continue
+		}
+		for _, a := range addressesOf(s) {
+			other := has[a]
+			if has[a] = s; other == nil {
+				continue
+			}
+			if key := s.Annotations["herald.dev/share"]; key == "" || key != other.Annotations["herald.dev/share"] {
+				bad := fmt.Sprintf("%s/%s and %s/%s both have %s", other.Namespace, other.Name, s.Namespace, s.Name, a)
+				if !slices.Contains(w.bad, bad) {
+					w.bad = append(w.bad, bad)
+				}
+			}
+		}
+	}
+}
+
+// poolObject is a pool.
+func poolObject(name string, spec v1alpha1.AddressPoolSpec) *v1alpha1.AddressPool {
+	return &v1alpha1.AddressPool{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "herald.dev/v1alpha1", Kind: "AddressPool"},
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec,
+	}
+}
