@@ -17,17 +17,17 @@ import (
 	"github.com/herald-vip/herald/kube"
 )
 
-// witness hears of every version of every Service, and remembers which addresses
+// register hears of every version of every Service, and remembers which addresses
 // each has ever had.
-type witness struct {
+type register struct {
 	mu  sync.Mutex
 	had map[string]map[string]bool // by Service
 }
 
-// watchAddresses starts a witness, which is there until the test is over.
-func (k *kubeServer) watchAddresses(t *testing.T) *witness {
+// watchAddresses starts a register, which is there until the test is over.
+func (k *kubeServer) watchAddresses(t *testing.T) *register {
 	t.Helper()
-	w := &witness{had: make(map[string]map[string]bool)}
+	w := &register{had: make(map[string]map[string]bool)}
 	i := k.connect(t).Informers(testLog(t))
 	i.Services.Handle(kube.Handlers[*corev1.Service]{
 		Set: func(s *corev1.Service) {
@@ -50,14 +50,14 @@ func (k *kubeServer) watchAddresses(t *testing.T) *witness {
 }
 
 // count is how many Services have had an address.
-func (w *witness) count() int {
+func (w *register) count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.had)
 }
 
 // one checks that each of n Services has had one address, and only it.
-func (w *witness) one(t *testing.T, n int) {
+func (w *register) one(t *testing.T, n int) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
