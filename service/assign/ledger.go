@@ -176,7 +176,8 @@ func (l *ledger) replacePools() {
 		return
 	}
 	if _, err := l.addresses.Replace(l.pools.inForce); err != nil {
-		panic(err) // pools that do not go together are not in force
+		l.pools.refuse(err)
+		return
 	}
 	for key := range l.entries {
 		l.changed[key] = true

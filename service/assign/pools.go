@@ -86,6 +86,15 @@ func (p *pools) compile() bool {
 	return true
 }
 
+// refuse is for pools that were compiled and yet cannot be in force together: all say
+// so, and what was in force before stays so until one of them is changed.
+func (p *pools) refuse(err error) {
+	for name := range p.objects {
+		p.faults[name] = fault{reasonInvalid, err.Error()}
+	}
+	p.news = true
+}
+
 // read understands the specification of a pool.
 func read(o *v1alpha1.AddressPool) (pool.Pool, selection, error) {
 	spec := pool.Pool{
