@@ -17,7 +17,9 @@ import (
 )
 
 // guides are the pages whose commands and configurations are to be copied.
-func guides() []string { return []string{"../../docs/kubeadm.md", "../../docs/k3s.md", "../../docs/services.md"} }
+func guides() []string {
+	return []string{"../../docs/kubeadm.md", "../../docs/k3s.md", "../../docs/services.md"}
+}
 
 // blocks are the code blocks of a page in a language.
 func blocks(t *testing.T, page, language string) []string {
