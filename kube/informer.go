@@ -114,6 +114,9 @@ func (i *Informer[T]) run(ctx context.Context, trouble *trouble) {
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			ctx, cancel := context.WithTimeout(ctx, listTimeout)
 			defer cancel()
+			if o.ResourceVersion == "0" {
+				o.ResourceVersion = "" // as it is now, not as some server remembers it
+			}
 			list, err := i.request(o).Do(ctx).Get()
 			trouble.note(ctx, i.about, err)
 			return list, err
@@ -126,7 +129,9 @@ func (i *Informer[T]) run(ctx context.Context, trouble *trouble) {
 				w.Stop()
 				err = unanswered
 			}
-			trouble.note(ctx, i.about, err)
+			if err == nil || o.SendInitialEvents == nil { // else a list follows
+				trouble.note(ctx, i.about, err)
+			}
 			return w, err
 		},
 	}
