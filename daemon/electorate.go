@@ -1,11 +1,43 @@
 package daemon
 
 import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
 	"slices"
 	"strings"
 
+	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/election"
 )
+
+// bindFor is where this node takes part from: what the file says or, for one without
+// a vote, the address that it reaches a member from, which stays what it was at first.
+func (g *segment) bindFor(c *config.Config) (netip.AddrPort, error) {
+	if c.Election.Bind.IsValid() {
+		return c.Election.Bind, nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.bind.Addr().IsValid() {
+		return g.bind, nil
+	}
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(c.Election.Members)) {
+		conn, err := net.Dial("udp", c.Election.Members[name].String()) // which sends nothing
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		local := conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+		conn.Close()
+		g.bind = netip.AddrPortFrom(local, 0) // the members' port
+		return g.bind, nil
+	}
+	return netip.AddrPort{}, fmt.Errorf("election.bind is not set and cannot be guessed, as this node reaches no member: %w", errors.Join(errs...))
+}
 
 // change says what the electorate is about to become, and who keeps it waiting;
 // empty if it stays as it is.

@@ -1,11 +1,16 @@
 package daemon
 
 import (
+	"fmt"
+	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/election"
 	"github.com/herald-vip/herald/lease"
+	"github.com/herald-vip/herald/testenv/netns"
 )
 
 func TestChangeNamesWhatAndWho(t *testing.T) {
@@ -36,5 +41,39 @@ func TestChangeNamesWhatAndWho(t *testing.T) {
 	waits := election.Member{MemberStatus: lease.MemberStatus{Name: "m3", Active: three.Digest(), Pending: longer.Digest()}}
 	if ahead(status(nil), waits) == "" || ahead(status(&longer), waits) != "" || ahead(status(nil), election.Member{MemberStatus: behind}) != "" {
 		t.Error("only who waits for what this node was not given is ahead")
+	}
+}
+
+// A node without a vote takes part from the address that it reaches a member from, and
+// goes on to, whatever becomes of the list.
+func TestBindWithoutAVote(t *testing.T) {
+	members := func(addrs ...string) *config.Config {
+		c := &config.Config{NodeName: "w1", Election: &config.Election{Members: make(map[string]netip.AddrPort)}}
+		for i, a := range addrs {
+			c.Election.Members[fmt.Sprintf("m%d", i)] = netip.MustParseAddrPort(a)
+		}
+		return c
+	}
+	ns, _ := netns.New(t)
+	find := func(g *segment, c *config.Config) (bind netip.AddrPort, err error) {
+		t.Helper()
+		if failed := netns.In(ns, func() error { bind, err = g.bindFor(c); return nil }); failed != nil {
+			t.Fatal(failed)
+		}
+		return bind, err
+	}
+	g := new(segment)
+	if bind, err := find(g, members("198.51.100.1:7946")); err == nil || !strings.Contains(err.Error(), "election.bind is not set") {
+		t.Errorf("no member can be reached: %v, %v", bind, err)
+	}
+	for _, list := range [][]string{{"198.51.100.1:7946", "127.0.0.9:7946"}, {"198.51.100.1:7946"}} {
+		if bind, err := find(g, members(list...)); err != nil || bind != netip.MustParseAddrPort("127.0.0.1:0") {
+			t.Errorf("with %v: %v, %v", list, bind, err)
+		}
+	}
+	set := members("198.51.100.1:7946")
+	set.Election.Bind = netip.MustParseAddrPort("192.0.2.1:7946")
+	if bind, err := find(g, set); err != nil || bind != set.Election.Bind {
+		t.Errorf("with a bind: %v, %v", bind, err)
 	}
 }

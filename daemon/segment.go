@@ -56,7 +56,8 @@ type segment struct {
 	yields sync.Map // why a lease is to be handed over, by VIP
 
 	mu         sync.Mutex
-	keyFile    string // of the election, empty if it has none
+	keyFile    string         // of the election, empty if it has none
+	bind       netip.AddrPort // that was found for a node without a vote
 	vips       []flatVIP
 	services   tenancy
 	members    []string
@@ -142,8 +143,12 @@ func (g *segment) elect(c *config.Config) error {
 	if c.Election == nil {
 		return nil
 	}
+	bind, err := g.bindFor(c)
+	if err != nil {
+		return err
+	}
 	e := &election.Config{
-		Self: c.NodeName, Bind: c.Election.Bind, Members: c.Election.Members, Keys: c.Election.Keys,
+		Self: c.NodeName, Bind: bind, Members: c.Election.Members, Keys: c.Election.Keys,
 		Insecure: c.Election.Insecure, Lease: c.Election.Lease,
 	}
 	if c.Election.Quorum == config.None {
