@@ -52,19 +52,19 @@ func TestForeignLeasesAreBounded(t *testing.T) {
 	c.run(2 * duration)
 	m := c.nodes["m1"]
 	granted := 0
-	for i := range 5000 {
+	for i := range 9000 {
 		m.Receive(c.now, c.forge("m2", "m1", uint64(1000+i),
 			lease.Item{Kind: lease.Propose, Lease: uint64(i), Counter: 1},
 			lease.Item{Kind: lease.Stand, Lease: uint64(i), Standing: true}))
 		granted += len(answers(m, "m2"))
 	}
-	if granted != 4096 {
-		t.Errorf("%d leases are voted on, want 4096", granted)
+	if granted != 8192 {
+		t.Errorf("%d leases are voted on, want 8192", granted)
 	}
 	c.stand(vip) // one's own is always possible
 	c.awaitHolder(duration)
 	c.run(4 * duration) // idle ones are forgotten
-	m.Receive(c.now, c.forge("m2", "m1", 9000, lease.Item{Kind: lease.Propose, Lease: 77, Counter: 1}))
+	m.Receive(c.now, c.forge("m2", "m1", 19000, lease.Item{Kind: lease.Propose, Lease: 77, Counter: 1}))
 	if got := answers(m, "m2"); len(got) != 1 || got[0].Kind != lease.Accept {
 		t.Errorf("after the idle leases were forgotten: %+v", got)
 	}

@@ -4,7 +4,7 @@ import "time"
 
 // maxLeases bounds the leases that one process votes on, and the candidacies
 // that it remembers of one member.
-const maxLeases = 4096
+const maxLeases = 8192
 
 // peer is what this member knows of another one.
 type peer struct {

@@ -1,5 +1,6 @@
 /*
- * PaxosLease with the kernel fence: three voters, one lease. README.md says
+ * PaxosLease with the kernel fence: three voters, one lease, and with GUEST a
+ * fourth node that stands for the lease and has no vote. README.md says
  * what is covered, what is not, and why each shortcut loses nothing.
  *
  * Nothing has to happen, except that time passes: a process may stop between
@@ -23,20 +24,26 @@
 #define TERM LEASE /* ticks for which a proposer holds, from before it sent Propose */
 #endif
 
-#define NODES  3
+#define VOTERS 3
+#ifdef GUEST
+#define NODES  4
+#else
+#define NODES  VOTERS
+#endif
+#define votes(me) (me < VOTERS)
 #define NOBODY NODES
 #define NONE   0
 
 /* What was sent, and may arrive from then on: Prepare(b) once b has an owner,
  * Propose(b), Release(b). Answers take part in the step that sends them. */
 typedef Ballot {
-	unsigned owner : 2 = NOBODY;
+	unsigned owner : 3 = NOBODY;
 	unsigned life  : 3; /* tells the owner's starts apart: the first ballot since the start */
 	bool proposed;
 	bool released
 }
 Ballot ballot[BALLOTS + 1];
-byte bidders; /* nodes are numbered in the order in which they first bid */
+byte bidders; /* voters are numbered in the order in which they first bid */
 
 typedef Node {
 	/* the acceptor */
@@ -66,6 +73,11 @@ byte p, n; /* scratch, 0 between steps */
 #else
 #define majority(set) (set == 3 || set >= 5)
 #endif
+#ifdef GUEST_VOTES
+#define enough(me) (majority(node[me].votes) || (!votes(me) && node[me].votes != 0))
+#else
+#define enough(me) majority(node[me].votes)
+#endif
 
 #ifdef ANY_LIFE
 #define same_owner(b, c) (ballot[b].owner == ballot[c].owner)
@@ -85,7 +97,7 @@ byte p, n; /* scratch, 0 between steps */
 
 /* A proposer begins a ballot above those it began since its start, at any
  * time, even as holder. */
-#define can_bid(me, b) (ballot[b].owner == NOBODY && me <= bidders && b > node[me].last)
+#define can_bid(me, b) (ballot[b].owner == NOBODY && (me <= bidders || !votes(me)) && b > node[me].last)
 inline bid(me, b) {
 	bidders = (me == bidders -> me + 1 : bidders);
 	node[me].life = (node[me].life == NONE -> b : node[me].life);
@@ -100,7 +112,7 @@ inline bid(me, b) {
 
 #define promise_counts(a, b) (node[ballot[b].owner].current == b && \
 	!node[ballot[b].owner].prepared && !(node[ballot[b].owner].votes & (1 << a)))
-#define can_promise(a, b) (ballot[b].owner != NOBODY && node[a].abstains == 0 && b >= node[a].promised && open(a, b) && \
+#define can_promise(a, b) (votes(a) && ballot[b].owner != NOBODY && node[a].abstains == 0 && b >= node[a].promised && open(a, b) && \
 	(promise_counts(a, b) || every_step))
 inline promise(a, b) {
 	p = ballot[b].owner;
@@ -109,7 +121,7 @@ inline promise(a, b) {
 	:: promise_counts(a, b) ->
 		node[p].votes = node[p].votes | (1 << a);
 		if
-		:: majority(node[p].votes) -> node[p].prepared = true; node[p].votes = 0
+		:: enough(p) -> node[p].prepared = true; node[p].votes = 0
 		:: else
 		fi
 	:: else
@@ -133,7 +145,7 @@ inline propose(me) {
 #endif
 #define accept_counts(a, b) (node[ballot[b].owner].current == b && node[ballot[b].owner].round > 0 && \
 	!(node[ballot[b].owner].votes & (1 << a)))
-#define can_accept(a, b) (ballot[b].proposed && node[a].abstains == 0 && b >= node[a].promised && !locked(a, b) && \
+#define can_accept(a, b) (votes(a) && ballot[b].proposed && node[a].abstains == 0 && b >= node[a].promised && !locked(a, b) && \
 	(accept_counts(a, b) || (node[a].accepted != NONE && node[a].accepted != b) || every_step))
 inline accept(a, b) {
 	p = ballot[b].owner;
@@ -144,7 +156,7 @@ inline accept(a, b) {
 	:: accept_counts(a, b) ->
 		node[p].votes = node[p].votes | (1 << a);
 		if
-		:: majority(node[p].votes) -> grant(p)
+		:: enough(p) -> grant(p)
 		:: else
 		fi
 	:: else
@@ -180,7 +192,11 @@ inline open_fence(me) {
 	node[me].fence = node[me].opening;
 	node[me].opening = 0;
 	node[me].armed = 0;
+#ifdef GUEST
+	assert((node[0].fence > 0) + (node[1].fence > 0) + (node[2].fence > 0) + (node[3].fence > 0) <= 1)
+#else
 	assert((node[0].fence > 0) + (node[1].fence > 0) + (node[2].fence > 0) <= 1)
+#endif
 }
 
 /* The fence closes, and then the lease is let go. */
@@ -199,7 +215,7 @@ inline release(me) {
 /* The acceptor forgets what was released, or its owner's lesser ballots, and
  * refuses replays of these. */
 #define released_by(a, b) (node[a].accepted != NONE && node[a].accepted <= b && same_owner(node[a].accepted, b))
-#define can_forget(a, b) (ballot[b].released && \
+#define can_forget(a, b) (votes(a) && ballot[b].released && \
 	(released_by(a, b) || (every_step && node[a].promised <= b)))
 inline forget(a, b) {
 	if
