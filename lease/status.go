@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,7 +13,7 @@ type Status struct {
 	Self        string
 	Incarnation uint64
 	Active      *Electorate // nil while there is none
-	Pending     *Electorate // waits for all members to agree, nil if there is none
+	Pending     *Electorate // waits for all members to agree, or is to be in use first; nil if there is none
 	Abstaining  time.Time   // until when this member does not vote, zero if it does
 	Problem     string      // why this member neither votes nor bids, or has no vote yet; empty if all is well
 	Lag         string      // that this member, which has no vote, was configured with another electorate than the voters use; else empty
@@ -51,7 +52,7 @@ type MemberStatus struct {
 func (m *Machine) Status(now time.Time) Status {
 	m.advance(now)
 	s := Status{
-		Self: m.self.member, Incarnation: m.self.incarnation, Active: m.active.describe(), Pending: m.pending.describe(),
+		Self: m.self.member, Incarnation: m.self.incarnation, Active: m.active.describe(), Pending: m.awaiting().describe(),
 		Problem: m.problem, Lag: m.lag(), Ignored: m.ignored,
 	}
 	switch {
@@ -73,7 +74,15 @@ func (m *Machine) Status(now time.Time) Status {
 
 // Electorates are the one in use and the one to come, nil if there is none.
 func (m *Machine) Electorates() (active, pending *Electorate) {
-	return m.active.describe(), m.pending.describe()
+	return m.active.describe(), m.awaiting().describe()
+}
+
+// awaiting is the electorate that is to be in use: the configured one if there is none yet.
+func (m *Machine) awaiting() *roll {
+	if m.active == nil {
+		return cmp.Or(m.pending, m.configured)
+	}
+	return m.pending
 }
 
 // Members describes the members alone, as Status does.
