@@ -22,7 +22,7 @@ func (g *segment) status(now time.Time, addresses []speaker.Status, configured m
 		return nil
 	}
 	out := &admin.Election{
-		Problem: st.Lease.Problem, Insecure: !st.Encrypted, Exposed: g.exposed(), AsksAsVIP: g.asksAsVIP(), Fence: g.unfenced,
+		Problem: cmp.Or(st.Lease.Problem, st.Lease.Lag), Insecure: !st.Encrypted, Exposed: g.exposed(), AsksAsVIP: g.asksAsVIP(), Fence: g.unfenced,
 		Strangers: st.Dropped.Unknown, Undecipherable: st.Dropped.Unreadable,
 		Ignored: st.Dropped.Ignored + st.Dropped.Malformed + st.Dropped.Refused,
 	}
