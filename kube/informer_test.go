@@ -67,7 +67,7 @@ func TestDeltas(t *testing.T) {
 	s.put(poolsAt, poolOf("a", "10.0.0.0/24"))
 	s.put(poolsAt, poolOf("b", "10.1.0.0/24"))
 	s.put(poolsAt, poolOf("c", "10.2.0.0/24"))
-	var l said
+	var l journal
 	i := c.Informers(l.log())
 	var e ear
 	i.Pools.Handle(e.handlers())
@@ -114,7 +114,7 @@ func TestDeltas(t *testing.T) {
 func TestTroubleIsToldOnce(t *testing.T) {
 	s, c := newStub(t, "30+")
 	s.refuse[poolsAt] = http.StatusNotFound
-	var l said
+	var l journal
 	i := c.Informers(l.log())
 	i.Pools.Handle((&ear{}).handlers())
 	follow(t, i)
@@ -168,7 +168,7 @@ func TestWatchSecret(t *testing.T) {
 	heard := make(chan string)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	var l said
+	var l journal
 	wg.Go(func() {
 		c.WatchSecret(ctx, l.log(), "herald-system", "bgp", func(s *corev1.Secret) {
 			if s == nil {

@@ -175,14 +175,14 @@ func (s *stub) watch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// said collects the reasons in a log.
-type said struct {
+// journal collects the reasons in a log.
+type journal struct {
 	mu    sync.Mutex
 	lines []string
 }
 
 // Write takes a line of JSON.
-func (l *said) Write(line []byte) (int, error) {
+func (l *journal) Write(line []byte) (int, error) {
 	var entry struct{ Msg, About, Reason string }
 	if err := json.Unmarshal(line, &entry); err != nil {
 		return 0, err
@@ -193,9 +193,9 @@ func (l *said) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-func (l *said) log() *slog.Logger { return slog.New(slog.NewJSONHandler(l, nil)) }
+func (l *journal) log() *slog.Logger { return slog.New(slog.NewJSONHandler(l, nil)) }
 
-func (l *said) has() []string {
+func (l *journal) has() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.lines)
