@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
@@ -129,7 +131,7 @@ func (i *Informer[T]) run(ctx context.Context, trouble *trouble) {
 				w.Stop()
 				err = unanswered
 			}
-			if err == nil || o.SendInitialEvents == nil { // else a list follows
+			if o.SendInitialEvents == nil || !listFollows(err) {
 				trouble.note(ctx, i.about, err)
 			}
 			return w, err
@@ -143,6 +145,12 @@ func (i *Informer[T]) run(ctx context.Context, trouble *trouble) {
 		Backoff: &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 5, Cap: time.Second},
 	})
 	reflector.RunWithContext(logr.NewContext(ctx, quiet))
+}
+
+// listFollows reports whether client-go asks for a list after this end of a watch that was
+// to begin with all objects, rather than for another such watch.
+func listFollows(err error) bool {
+	return err != nil && !utilnet.IsConnectionRefused(err) && !apierrors.IsTooManyRequests(err)
 }
 
 func (i *Informer[T]) request(o metav1.ListOptions) *rest.Request {

@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/herald-vip/herald/admin"
-	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/testenv/services"
 )
 
@@ -410,13 +409,5 @@ func (w *witness) look(list []corev1.Service) {
 				}
 			}
 		}
-	}
-}
-
-// poolObject is a pool.
-func poolObject(name string, spec v1alpha1.AddressPoolSpec) *v1alpha1.AddressPool {
-	return &v1alpha1.AddressPool{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "herald.dev/v1alpha1", Kind: "AddressPool"},
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec,
 	}
 }
