@@ -91,18 +91,24 @@ type Check struct {
 
 // Peer is one BGP session.
 type Peer struct {
-	Name         string         `json:"name"`
-	Address      netip.Addr     `json:"address,omitzero"`
-	LocalAddress netip.Addr     `json:"localAddress,omitzero"`
-	ASN          uint32         `json:"asn"`
-	State        string         `json:"state"`
-	Since        time.Time      `json:"since,omitzero"`
-	Reason       string         `json:"reason,omitempty"`
-	Drops        uint64         `json:"drops"`
-	HoldTime     float64        `json:"holdTimeSeconds,omitempty"`
-	Advertised   []netip.Prefix `json:"advertised"`
-	BFD          *BFD           `json:"bfd,omitempty"`
+	Name         string     `json:"name"`
+	Address      netip.Addr `json:"address,omitzero"`
+	LocalAddress netip.Addr `json:"localAddress,omitzero"`
+	ASN          uint32     `json:"asn"`
+	State        string     `json:"state"`
+	Since        time.Time  `json:"since,omitzero"`
+	Reason       string     `json:"reason,omitempty"`
+	Drops        uint64     `json:"drops"`
+	HoldTime     float64    `json:"holdTimeSeconds,omitempty"`
+	// Advertised are the routes to VIPs that the peer was sent, Routes is the number of
+	// all, with those of Services.
+	Advertised []netip.Prefix `json:"advertised"`
+	Routes     int            `json:"routes"`
+	BFD        *BFD           `json:"bfd,omitempty"`
 }
+
+// Sent is how many routes the peer was sent.
+func (p Peer) Sent() int { return max(p.Routes, len(p.Advertised)) }
 
 // BFD is the session that watches the path to a peer.
 type BFD struct {
@@ -231,7 +237,7 @@ func (s Status) Ready() (bool, string) {
 		return true, "announcing"
 	}
 	for _, p := range s.Peers {
-		if len(p.Advertised) > 0 {
+		if p.Sent() > 0 {
 			return true, "announcing"
 		}
 	}

@@ -85,8 +85,9 @@ func (s Status) WriteText(w io.Writer, now time.Time) error {
 			sent[i] = prefix.String()
 		}
 		const few = 4
-		if len(sent) > few {
-			sent = append(sent[:few], fmt.Sprintf("and %d more", len(sent)-few))
+		sent = sent[:min(few, len(sent))]
+		if more := p.Sent() - len(sent); more > 0 {
+			sent = append(sent, fmt.Sprintf("and %d more", more))
 		}
 		path, why := "", p.Reason
 		if p.BFD != nil {

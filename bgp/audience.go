@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 )
 
 // Whom a route is for is told to the export policy by marks on the route:
@@ -28,6 +29,11 @@ func (n numbers) learn(name string) {
 	if _, ok := n[name]; !ok {
 		n[name] = uint32(len(n)) + 1
 	}
+}
+
+// isFor reports whether the route is to be sent to a peer.
+func (r Route) isFor(peer string) bool {
+	return r.Peers == nil || slices.Contains(r.Peers, peer) || slices.Contains(r.Leaving, peer)
 }
 
 // marks are those of a route.

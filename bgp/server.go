@@ -16,7 +16,6 @@ import (
 
 	"github.com/osrg/gobgp/v4/api"
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
-	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 	gobgp "github.com/osrg/gobgp/v4/pkg/server"
 
 	"github.com/herald-vip/herald/bfd"
@@ -259,38 +258,36 @@ func (s *Server) Sessions() []Session {
 	}
 	s.mu.Lock()
 	out := make([]Session, 0, len(s.peers))
-	families := make(map[string][]packet.Family)
 	for _, name := range slices.Sorted(maps.Keys(s.peers)) {
 		p := s.peers[name]
-		out = append(out, p.session(paths[p.addr]))
-		families[name] = p.families()
+		session := p.session(paths[p.addr])
+		session.Advertised = s.advertised(p)
+		out = append(out, session)
 	}
 	s.mu.Unlock()
-	// Asked without the lock: a withdrawal must not wait for a status.
-	for i, session := range out {
-		if session.State == Established {
-			out[i].Advertised = s.advertised(session.Address, families[session.Peer])
-		}
+	for _, session := range out {
+		slices.SortFunc(session.Advertised, netip.Prefix.Compare)
 	}
 	return out
 }
 
-// advertised asks GoBGP what the peer at addr was sent, after every policy.
-func (s *Server) advertised(addr netip.Addr, families []packet.Family) []netip.Prefix {
-	var out []netip.Prefix
-	for _, family := range families {
-		// The only error is a peer that has just gone, which was sent nothing.
-		_ = s.gobgp.ListPath(apiutil.ListPathRequest{
-			TableType: api.TableType_TABLE_TYPE_ADJ_OUT,
-			Name:      addr.String(),
-			Family:    family,
-		}, func(prefix packet.NLRI, _ []*apiutil.Path) {
-			if parsed, err := netip.ParsePrefix(prefix.String()); err == nil {
-				out = append(out, parsed)
-			}
-		})
+// advertised are the routes that the export policy lets p have, in no order. (GoBGP
+// would find that out in the same way, with all its routes, while it does nothing else.)
+func (s *Server) advertised(p *peer) []netip.Prefix {
+	if p.state != Established {
+		return nil
 	}
-	slices.SortFunc(out, netip.Prefix.Compare)
+	n, name := p.neighbour(), p.Name()
+	var out []netip.Prefix
+	for prefix, r := range s.routes {
+		carried := p.IPv4 && !n.hold4
+		if prefix.Addr().Is6() {
+			carried = p.IPv6 && !n.hold6
+		}
+		if carried && r.isFor(name) {
+			out = append(out, prefix)
+		}
+	}
 	return out
 }
 

@@ -124,17 +124,6 @@ func (p *peer) heldBack() string {
 	return ""
 }
 
-func (p *peer) families() []packet.Family {
-	var out []packet.Family
-	if p.IPv4 {
-		out = append(out, packet.RF_IPv4_UC)
-	}
-	if p.IPv6 {
-		out = append(out, packet.RF_IPv6_UC)
-	}
-	return out
-}
-
 func (p *peer) down(reason string) {
 	p.state, p.since, p.reason = Idle, time.Now(), reason
 	p.drops++

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -86,7 +87,9 @@ func (d *Daemon) Status() admin.Status {
 	s.Election = d.segment.status(time.Now(), own, configured)
 	s.Services = d.services.status(peers, unpeered, tenants, conflicts)
 	s.Draining = sum.Draining
+	vips := make(map[netip.Prefix]bool) // whose routes are told of one by one
 	for _, a := range own {
+		vips[netip.PrefixFrom(a.Address, a.Address.BitLen())] = true
 		v := admin.VIP{
 			Name: a.VIP, Address: a.Address, Interface: a.Interface, Stage: a.Stage.String(), Since: a.Since,
 			Reason: a.Reason, Decided: a.Decided, Announce: string(config.AnnounceBGP),
@@ -126,7 +129,12 @@ func (d *Daemon) Status() admin.Status {
 	for _, p := range d.bgp.Sessions() {
 		peer := admin.Peer{
 			Name: p.Peer, Address: p.Address, LocalAddress: p.LocalAddress, ASN: p.ASN, State: string(p.State), Since: p.Since,
-			Reason: p.Reason, Drops: p.Drops, HoldTime: p.HoldTime.Seconds(), Advertised: p.Advertised,
+			Reason: p.Reason, Drops: p.Drops, HoldTime: p.HoldTime.Seconds(), Advertised: []netip.Prefix{}, Routes: len(p.Advertised),
+		}
+		for _, prefix := range p.Advertised {
+			if vips[prefix] {
+				peer.Advertised = append(peer.Advertised, prefix)
+			}
 		}
 		if b := p.BFD; b != nil {
 			peer.BFD = &admin.BFD{

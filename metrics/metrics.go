@@ -160,7 +160,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge("bgp_session_up", truth(p.State == "established"), p.Name, asn)
 		gauge("bgp_session_since_timestamp_seconds", seconds(p.Since), p.Name, asn)
 		count("bgp_session_drops_total", float64(p.Drops), p.Name, asn)
-		gauge("bgp_routes_advertised", float64(len(p.Advertised)), p.Name, asn)
+		gauge("bgp_routes_advertised", float64(p.Sent()), p.Name, asn)
 		if b := p.BFD; b != nil {
 			gauge("bfd_session_up", truth(b.State == "up"), p.Name)
 			gauge("bfd_session_since_timestamp_seconds", seconds(b.Since), p.Name)
