@@ -31,6 +31,7 @@ type seat struct {
 	news  chan *coordinationv1.Lease
 	away  bool // nothing goes through, either way
 	late  bool // what is asked is done after a second, and no answer comes
+	hung  bool // requests end after a minute, whatever their context says
 }
 
 var errAway = errors.New("the server is away")
@@ -62,10 +63,13 @@ func (s *seat) ask(ctx context.Context, do func() (*coordinationv1.Lease, error)
 	c := s.court
 	c.mu.Lock()
 	c.asked++
-	away, late := s.away, s.late
+	away, late, hung := s.away, s.late, s.hung
 	delay := time.Duration(c.random.IntN(50)) * time.Millisecond
 	c.mu.Unlock()
 	switch {
+	case hung:
+		time.Sleep(time.Minute)
+		return nil, errAway
 	case away:
 		<-ctx.Done()
 		return nil, errAway
@@ -199,5 +203,5 @@ func (tr *trial) set(change func()) {
 
 // back ends what keeps a seat from the court, which tells it how things are.
 func (tr *trial) back(s *seat) {
-	tr.set(func() { s.away, s.late = false, false; s.tell(tr.lease) })
+	tr.set(func() { s.away, s.late, s.hung = false, false, false; s.tell(tr.lease) })
 }

@@ -125,6 +125,18 @@ func TestElection(t *testing.T) {
 				t.Error("nobody works")
 			}
 		},
+		"requests hang": func(t *testing.T, tr *trial, seats []*seat, _ []func(), first int) {
+			tr.set(func() { seats[first].hung = true })
+			time.Sleep(leaseWorks + 100*time.Millisecond)
+			if n := tr.worker(); n == first {
+				t.Errorf("%d works without a renewal that was taken", n)
+			}
+			tr.back(seats[first])
+			time.Sleep(time.Minute)
+			if tr.worker() < 0 {
+				t.Error("nobody works")
+			}
+		},
 		"answers lost": func(t *testing.T, tr *trial, seats []*seat, _ []func(), first int) {
 			tr.set(func() { seats[first].late = true })
 			time.Sleep(leaseWorks + 100*time.Millisecond)

@@ -119,8 +119,14 @@ func TestTroubleIsToldOnce(t *testing.T) {
 	i.Pools.Handle((&ear{}).handlers())
 	follow(t, i)
 	eventually(t, "the version is told", func() bool { return len(l.has()) >= 1 })
+	again := func() {
+		n := s.vain() + 2
+		eventually(t, "it is tried again", func() bool { return s.vain() >= n })
+	}
+	again()
 	s.set(func() { s.version = "31+" })
 	eventually(t, "the CRDs are asked for", func() bool { return len(l.has()) >= 3 })
+	again()
 	s.set(func() { delete(s.refuse, poolsAt) })
 	<-i.Synced()
 	want := []string{

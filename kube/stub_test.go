@@ -28,6 +28,7 @@ type stub struct {
 	refuse  map[string]int // paths of collections and the status that they answer with
 	watches map[chan event]string
 	asked   []string // lists, with the version asked for
+	refused int      // requests that it did not grant
 }
 
 type event struct {
@@ -102,6 +103,13 @@ func (s *stub) set(change func()) {
 	change()
 }
 
+// vain is how many requests were made in vain, and how many asked for the version.
+func (s *stub) vain() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refused
+}
+
 // gone is the answer to who watches from too old a version.
 var gone = metav1.Status{
 	TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
@@ -116,8 +124,10 @@ func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch status := s.refuse[r.URL.Path]; {
 	case r.URL.Path == "/version":
 		fmt.Fprintf(w, `{"major": "1", "minor": %q}`, s.version)
+		s.refused++
 		s.mu.Unlock()
 	case status != 0:
+		s.refused++
 		w.WriteHeader(status)
 		s.mu.Unlock()
 	case query.Get("sendInitialEvents") != "": // as a server with an old etcd

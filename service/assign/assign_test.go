@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/service"
 )
 
@@ -104,6 +103,31 @@ func TestConflict(t *testing.T) {
 		if want := "Normal a AddressMoved: it has 10.0.0.1 in place of 10.0.0.2"; !contains(s.events, want) {
 			t.Errorf("events %q, want %q", s.events, want)
 		}
+		for _, addr := range []string{"10.9.0.1", "10.9.0.2"} {
+			s.create("c", ask(addr))
+			s.settle()
+			if got, want := s.message("c"), addr+" is in no pool: ask for an address of a pool, or add it to one"; got != want {
+				t.Errorf("message %q, want %q", got, want)
+			}
+		}
+	})
+}
+
+// TestMistakenShare has a Service that shares its address change its port by a
+// version of it that cannot be served: nobody else is given that port.
+func TestMistakenShare(t *testing.T) {
+	world(t, func(s *server) {
+		shared := annotate(service.AnnotationShare, "k")
+		s.create("a", shared, port(80))
+		s.settle()
+		s.create("a", ask("nonsense"), port(81))
+		s.settle()
+		s.create("b", shared, port(81))
+		s.create("c", shared, port(80))
+		s.settle()
+		s.want("a", "10.0.0.1 InvalidClaim")
+		s.want("b", "10.0.0.2 Assigned")
+		s.want("c", "10.0.0.1 Assigned")
 	})
 }
 
@@ -188,170 +212,6 @@ func TestReleaseAfterWrite(t *testing.T) {
 		s.sleep(retryLast + time.Second)
 		s.want("a", "10.0.0.2 Assigned")
 		s.want("b", "10.0.0.1 Assigned")
-	})
-}
-
-// TestAdopt has a new writer find all kinds of things.
-func TestAdopt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(t)
-		s.createPool("a", nil, "10.0.0.1-10.0.0.9", "fd00::/120")
-		with := func(addrs ...string) func(*corev1.Service) {
-			return func(o *corev1.Service) {
-				for _, a := range addrs {
-					o.Status.LoadBalancer.Ingress = append(o.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: a})
-				}
-			}
-		}
-		for _, c := range []struct {
-			name string
-			edit []func(*corev1.Service)
-		}{
-			{"waiting", nil},
-			{"old", []func(*corev1.Service){with("10.0.0.1")}},
-			{"young", []func(*corev1.Service){with("10.0.0.1")}},
-			{"stray", []func(*corev1.Service){with("10.9.9.9")}},
-			{"mistaken", []func(*corev1.Service){with("10.0.0.3"), ask("nonsense")}},
-			{"two", []func(*corev1.Service){with("10.0.0.4", "10.0.0.5")}},
-			{"name", []func(*corev1.Service){func(o *corev1.Service) {
-				o.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{Hostname: "a.example"}}
-			}}},
-			{"foreign", []func(*corev1.Service){with("10.0.0.2"), func(o *corev1.Service) { o.Spec.LoadBalancerClass = new(string) }}},
-			{"leaving", []func(*corev1.Service){with("10.0.0.6"), func(o *corev1.Service) { o.DeletionTimestamp = &metav1.Time{Time: time.Now()} }}},
-		} {
-			s.create(c.name, c.edit...)
-			s.sleep(time.Second)
-		}
-		stop := s.start()
-		s.settle()
-		s.doubles = nil // until now, as made
-		s.want("old", "10.0.0.1 Assigned")
-		s.want("foreign", "10.0.0.2")
-		s.want("mistaken", "10.0.0.3 InvalidClaim")
-		s.want("two", "10.0.0.4 Assigned")
-		s.want("stray", "10.9.9.9 AddressNotInPool")
-		s.want("leaving", "10.0.0.6")
-		s.want("waiting", "10.0.0.7 Assigned") // 10.0.0.5 is still written down
-		s.want("young", "10.0.0.8 Assigned")
-		s.want("name", "10.0.0.9 Assigned")
-		want := []string{"Service default/foreign, which is not Herald's, has 10.0.0.2: nobody else is given it"}
-		if diff := cmp.Diff(want, s.pool("a").Status.Conflicts); diff != "" {
-			t.Errorf("conflicts (-want +got):\n%s", diff)
-		}
-		s.delete("leaving")
-		s.create("late", ask("10.0.0.6"))
-		s.settle()
-		s.want("late", "10.0.0.6 Assigned")
-
-		// The next writer finds all in order, and writes nothing.
-		stop()
-		before := s.total()
-		stop = s.start()
-		s.sleep(time.Hour)
-		if n := s.total() - before; n != 0 || len(s.doubles) != 0 {
-			t.Errorf("a new writer made %d requests; two Services had %v", n, s.doubles)
-		}
-		stop()
-	})
-}
-
-func TestPools(t *testing.T) {
-	world(t, func(s *server) {
-		s.sleep(time.Second)
-		s.createPool("b", func(p *v1alpha1.AddressPoolSpec) {
-			p.Priority = 10
-			p.ServiceSelectors = []v1alpha1.LabelSelector{{MatchLabels: map[string]string{"tier": "b"}}}
-		}, "10.1.0.0/24", "fd00::/64")
-		s.createPool("c", func(p *v1alpha1.AddressPoolSpec) {
-			p.AutoAssign = new(bool)
-			p.NamespaceSelectors = []v1alpha1.LabelSelector{{MatchLabels: map[string]string{"team": "c"}}}
-		}, "10.2.0.0/24")
-		s.sleep(time.Second)
-		s.createPool("d", nil, "10.1.0.200-10.1.0.210")
-		s.create("b", func(o *corev1.Service) { o.Labels = map[string]string{"tier": "b"} })
-		s.create("a")
-		s.create("c", annotate(service.AnnotationPool, "c"))
-		s.settle()
-		s.want("a", "10.0.0.1 Assigned")
-		s.want("b", "10.1.0.0 Assigned")
-		s.want("c", "NoPool")
-		s.label("default", map[string]string{"team": "c"})
-		s.settle()
-		s.want("c", "10.2.0.0 Assigned")
-
-		const overlap = `pool "b" (10.1.0.0/24) and pool "d" (10.1.0.200-10.1.0.210) overlap: leave the addresses that both have to one of them`
-		for name, want := range map[string]struct{ usage, ready, message string }{
-			"a": {"1/2", "True", "Services are given addresses of it"},
-			"b": {"1/256, 0/2^64", "True", "Services are given addresses of it"},
-			"c": {"1/256", "True", "Services are given addresses of it"},
-			"d": {"", "False", overlap},
-		} {
-			status := s.pool(name).Status
-			if len(status.Conditions) != 1 {
-				t.Fatalf("pool %s: conditions %v", name, status.Conditions)
-			}
-			c := status.Conditions[0]
-			if status.Usage != want.usage || string(c.Status) != want.ready || c.Message != want.message {
-				t.Errorf("pool %s: %q, %s, %q, want %v", name, status.Usage, c.Status, c.Message, want)
-			}
-		}
-		if got := s.pool("b").Status.IPv6.Capacity; got != "18446744073709551616" {
-			t.Errorf("capacity %s", got)
-		}
-		if got := s.pool("d").Status.Conflicts; len(got) != 1 || got[0] != overlap {
-			t.Errorf("conflicts %q", got)
-		}
-
-		// The older one goes: the younger is put in force. Its Service keeps what it has.
-		s.deletePool("b")
-		s.settle()
-		s.want("b", "10.1.0.0 AddressNotInPool")
-		if got := s.pool("d").Status; got.Usage != "0/11" || got.Conflicts != nil {
-			t.Errorf("pool d: %+v", got)
-		}
-	})
-}
-
-// TestPoolStatusIsPaced has many Services come at once.
-func TestPoolStatusIsPaced(t *testing.T) {
-	world(t, func(s *server) {
-		s.createPool("a", nil, "10.0.0.0/16")
-		s.settle()
-		before := s.written("pool a")
-		for range 1000 {
-			s.create("s" + time.Now().Format("150405.000000000"))
-			s.sleep(time.Millisecond)
-		}
-		s.settle()
-		if got := s.pool("a").Status.Usage; got != "1000/65536" {
-			t.Errorf("usage %s", got)
-		}
-		if n := s.written("pool a") - before; n > 7 {
-			t.Errorf("%d writes of the pool's status within 6 s", n)
-		}
-		if n := len(s.services); s.total()-len(s.writes) > 20 || n != 1000 {
-			t.Errorf("%d writes for %d Services", s.total(), n)
-		}
-	})
-}
-
-// TestRival has somebody else write the status again and again.
-func TestRival(t *testing.T) {
-	world(t, func(s *server) {
-		s.create("a")
-		s.settle()
-		before := s.written("default/a")
-		for range 3600 {
-			s.create("a", func(o *corev1.Service) {
-				o.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "10.9.9.9"}}
-			})
-			s.sleep(time.Second)
-		}
-		if n := s.written("default/a") - before; n < 10 || n > 150 {
-			t.Errorf("%d writes in an hour of quarrel", n)
-		}
-		s.sleep(2 * time.Minute)
-		s.want("a", "10.0.0.1 Assigned")
 	})
 }
 

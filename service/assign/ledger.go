@@ -42,10 +42,10 @@ type entry struct {
 	service *corev1.Service // the newest version that is known
 	claim   pool.Claim      // on which it has its addresses
 	refusal *pool.Refusal   // why it has not got what it asks for
-	// leaving are addresses that it has no more, but that the server may say it has.
+	// leaving are addresses that it has no more, but has by its status. A write that
+	// is under way cannot add others: the Service would have to change for that, and
+	// a write on top of its older version fails.
 	leaving map[netip.Addr]pool.Claim
-	// sent are those of writes whose outcome is not known.
-	sent []netip.Addr
 	delivery
 }
 
@@ -91,7 +91,7 @@ func (l *ledger) setService(s *corev1.Service, now time.Time) {
 		l.entries[key] = e
 	}
 	if e.service.ResourceVersion != s.ResourceVersion {
-		e.supersede(s, now)
+		e.notice(s, now)
 	}
 	e.service = s
 	l.changed[key] = true
@@ -99,7 +99,7 @@ func (l *ledger) setService(s *corev1.Service, now time.Time) {
 
 // deleteService is told of a Service that is gone.
 func (l *ledger) deleteService(s *corev1.Service, _ time.Time) {
-	if e := l.entries[kube.Key(s)]; e != nil && e.service.UID == s.UID {
+	if l.entries[kube.Key(s)] != nil {
 		l.remove(kube.Key(s))
 	}
 }
@@ -259,7 +259,7 @@ func (l *ledger) held(key string, e *entry) []netip.Addr {
 // Some were leaving before.
 func (l *ledger) hold(key string, e *entry, terms pool.Claim, before map[netip.Addr]pool.Claim) {
 	has := l.addresses.Addresses(key)
-	for _, addr := range append(said(e.service), e.sent...) {
+	for _, addr := range said(e.service) {
 		if _, twice := e.leaving[addr]; twice || slices.Contains(has, addr) {
 			continue
 		}

@@ -82,13 +82,7 @@ func (l *ledger) due(now time.Time, n int) (writes []write, next time.Time) {
 		default:
 			delete(l.inside, key)
 			e.busy = true
-			w := l.compose(key, e, now)
-			for _, addr := range l.addresses.Addresses(key) {
-				if !slices.Contains(e.sent, addr) {
-					e.sent = append(e.sent, addr)
-				}
-			}
-			writes = append(writes, w)
+			writes = append(writes, l.compose(key, e, now))
 		}
 	}
 	l.waiting = slices.Clip(keep)
@@ -106,15 +100,13 @@ func (l *ledger) done(w *write, o outcome, is, latest *corev1.Service, now time.
 	l.changed[w.key] = true
 	switch o {
 	case taken:
-		e.failures, e.sent = 0, nil
-		e.wrote = said(is)
+		e.failures, e.wrote = 0, said(is)
 		if e.service.ResourceVersion == w.read.ResourceVersion {
 			e.service = is
 		}
 	case gone:
 		l.remove(w.key)
 	case outdated:
-		e.sent = nil
 		e.retry(now)
 		if latest != nil && latest.UID == e.service.UID {
 			e.service = latest
@@ -139,11 +131,9 @@ func (d *delivery) retry(now time.Time) {
 	d.failures++
 }
 
-// supersede is told of a newer version: a write on top of the older one fails.
-func (e *entry) supersede(s *corev1.Service, now time.Time) {
-	if !e.busy {
-		e.sent = nil
-	}
+// notice is told of a newer version, in which somebody else may have changed what
+// was written.
+func (e *entry) notice(s *corev1.Service, now time.Time) {
 	intact := slices.Equal(said(e.service), e.wrote)
 	if e.wrote == nil || e.busy || !intact || slices.Equal(said(s), e.wrote) || s.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		return

@@ -43,6 +43,8 @@ type server struct {
 
 	// doubles are addresses that two Services had at once though they do not share.
 	doubles []string
+	// under is how many requests are under way, most how many were at once.
+	under, most int
 	// trouble may spoil a request: it returns an error before or after it is done.
 	trouble func(key string) (before, after error)
 	late    sync.WaitGroup // requests that are done after their sender gave them up
@@ -234,6 +236,13 @@ func (s *server) spoil(trouble func(key string) (before, after error)) {
 func (s *server) request(ctx context.Context, key string, do func() error) error {
 	var before, after error
 	s.mu.Lock()
+	s.under++
+	s.most = max(s.most, s.under)
+	defer func() {
+		s.mu.Lock()
+		s.under--
+		s.mu.Unlock()
+	}()
 	pause := time.Duration(1+s.random.IntN(5)) * time.Millisecond
 	if s.trouble != nil {
 		before, after = s.trouble(key)
@@ -256,9 +265,10 @@ func (s *server) request(ctx context.Context, key string, do func() error) error
 		return before
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.writes[key]++
-	if err := do(); err != nil {
+	err := do()
+	s.mu.Unlock()
+	if err != nil {
 		return err
 	}
 	return after

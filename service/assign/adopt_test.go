@@ -1,0 +1,173 @@
+package assign
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestForeign has another controller use an address of a pool.
+func TestForeign(t *testing.T) {
+	world(t, func(s *server) {
+		s.create("theirs", func(o *corev1.Service) {
+			o.Spec.LoadBalancerClass = new(string)
+			o.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "10.0.0.1"}}
+		})
+		s.settle()
+		s.create("ours", ask("10.0.0.1"))
+		s.settle()
+		if got, want := s.message("ours"), "10.0.0.1 belongs to default/theirs: ask for another address, or give both the same sharing key"; got != want {
+			t.Errorf("message %q, want %q", got, want)
+		}
+		if got := s.pool("a").Status; got.Usage != "1/2" || len(got.Conflicts) != 1 {
+			t.Errorf("pool: %+v", got)
+		}
+		s.create("theirs", func(o *corev1.Service) { o.Status.LoadBalancer.Ingress = nil })
+		s.settle()
+		s.want("ours", "10.0.0.1 Assigned")
+		s.want("theirs", "")
+		if got := s.pool("a").Status; got.Usage != "1/2" || got.Conflicts != nil {
+			t.Errorf("pool: %+v", got)
+		}
+	})
+}
+
+// TestUninteresting has Services change in what the writer does not hear of.
+func TestUninteresting(t *testing.T) {
+	world(t, func(s *server) {
+		for _, name := range []string{"a", "b", "c"} {
+			s.create(name)
+			s.sleep(time.Second)
+		}
+		s.want("c", "PoolExhausted")
+		s.mu.Lock()
+		watch := s.watch
+		s.watch = func(func(*ledger)) {}
+		s.mu.Unlock()
+		s.create("c")
+		s.mu.Lock()
+		s.watch = watch
+		s.mu.Unlock()
+		s.delete("a")
+		s.settle()
+		s.want("c", "10.0.0.1 Assigned")
+	})
+}
+
+// TestMode has somebody else write another ipMode.
+func TestMode(t *testing.T) {
+	world(t, func(s *server) {
+		s.create("a")
+		s.settle()
+		proxy := corev1.LoadBalancerIPModeProxy
+		s.create("a", func(o *corev1.Service) { o.Status.LoadBalancer.Ingress[0].IPMode = &proxy })
+		s.settle()
+		if mode := *s.services["default/a"].Status.LoadBalancer.Ingress[0].IPMode; mode != corev1.LoadBalancerIPModeVIP {
+			t.Errorf("ipMode %s", mode)
+		}
+	})
+}
+
+// TestRecreated has a Service deleted and made anew while nobody looked.
+func TestRecreated(t *testing.T) {
+	world(t, func(s *server) {
+		s.create("a")
+		s.settle()
+		s.create("a", func(o *corev1.Service) { o.UID, o.Status = "", corev1.ServiceStatus{} })
+		s.sleep(spoiledFirst / 2) // nobody spoiled anything
+		s.want("a", "10.0.0.1 Assigned")
+	})
+}
+
+// TestAdopt has a new writer find all kinds of things.
+func TestAdopt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		s.createPool("a", nil, "10.0.0.1-10.0.0.9", "fd00::/120")
+		with := func(addrs ...string) func(*corev1.Service) {
+			return func(o *corev1.Service) {
+				for _, a := range addrs {
+					o.Status.LoadBalancer.Ingress = append(o.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: a})
+				}
+			}
+		}
+		for _, c := range []struct {
+			name string
+			edit []func(*corev1.Service)
+		}{
+			{"waiting", nil},
+			{"old", []func(*corev1.Service){with("10.0.0.1")}},
+			{"young", []func(*corev1.Service){with("10.0.0.1")}},
+			{"stray", []func(*corev1.Service){with("10.9.9.9")}},
+			{"mistaken", []func(*corev1.Service){with("10.0.0.3"), ask("nonsense")}},
+			{"two", []func(*corev1.Service){with("10.0.0.4", "10.0.0.5")}},
+			{"name", []func(*corev1.Service){func(o *corev1.Service) {
+				o.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{Hostname: "a.example"}}
+			}}},
+			{"foreign", []func(*corev1.Service){with("10.0.0.2"), func(o *corev1.Service) { o.Spec.LoadBalancerClass = new(string) }}},
+			{"leaving", []func(*corev1.Service){with("10.0.0.6"), func(o *corev1.Service) { o.DeletionTimestamp = &metav1.Time{Time: time.Now()} }}},
+		} {
+			s.create(c.name, c.edit...)
+			s.sleep(time.Second)
+		}
+		stop := s.start()
+		s.settle()
+		s.doubles = nil // until now, as made
+		s.want("old", "10.0.0.1 Assigned")
+		s.want("foreign", "10.0.0.2")
+		s.want("mistaken", "10.0.0.3 InvalidClaim")
+		s.want("two", "10.0.0.4 Assigned")
+		s.want("stray", "10.9.9.9 AddressNotInPool")
+		s.want("leaving", "10.0.0.6")
+		s.want("waiting", "10.0.0.7 Assigned") // 10.0.0.5 is still written down
+		s.want("young", "10.0.0.8 Assigned")
+		s.want("name", "10.0.0.9 Assigned")
+		want := []string{"Service default/foreign, which is not Herald's, has 10.0.0.2: nobody else is given it"}
+		if diff := cmp.Diff(want, s.pool("a").Status.Conflicts); diff != "" {
+			t.Errorf("conflicts (-want +got):\n%s", diff)
+		}
+		s.create("jealous", ask("10.0.0.2"))
+		s.settle()
+		if got, want := s.message("jealous"), "10.0.0.2 belongs to default/foreign: ask for another address, or give both the same sharing key"; got != want {
+			t.Errorf("message %q, want %q", got, want)
+		}
+		s.delete("leaving")
+		s.create("late", ask("10.0.0.6"))
+		s.settle()
+		s.want("late", "10.0.0.6 Assigned")
+
+		// The next writer finds all in order, and writes nothing.
+		stop()
+		before := s.total()
+		stop = s.start()
+		s.sleep(time.Hour)
+		if n := s.total() - before; n != 0 || len(s.doubles) != 0 {
+			t.Errorf("a new writer made %d requests; two Services had %v", n, s.doubles)
+		}
+		stop()
+	})
+}
+
+// TestRival has somebody else write the status again and again.
+func TestRival(t *testing.T) {
+	world(t, func(s *server) {
+		s.create("a")
+		s.settle()
+		before := s.written("default/a")
+		for range 3600 {
+			s.create("a", func(o *corev1.Service) {
+				o.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "10.9.9.9"}}
+			})
+			s.sleep(time.Second)
+		}
+		if n := s.written("default/a") - before; n < 10 || n > 150 {
+			t.Errorf("%d writes in an hour of quarrel", n)
+		}
+		s.sleep(2 * time.Minute)
+		s.want("a", "10.0.0.1 Assigned")
+	})
+}
