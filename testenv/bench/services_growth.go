@@ -143,15 +143,16 @@ func (s *stage) restarts(ctx context.Context, n int) error {
 	const node = "n3"
 	hop := s.Address(node)
 	var all, first []float64
-	for range s.rests {
+	for number := range s.rests {
 		if err := s.Speaker(node).Stop(ctx); err != nil {
 			return err
 		}
 		if err := s.routes.Await(ctx, func(v services.View) bool { return v.Through(hop) == 0 }); err != nil {
 			return err
 		}
-		// A router that lost a session takes a moment to accept another.
-		if err := pause(ctx, 2*time.Second); err != nil {
+		// A router that lost a session takes a moment to accept another. It then tries
+		// every second, so the starts are spread over one.
+		if err := pause(ctx, 2*time.Second+time.Second*time.Duration(number)/time.Duration(s.rests)); err != nil {
 			return err
 		}
 		began := time.Now()

@@ -122,40 +122,54 @@ func (m Measurement) median() float64 {
 func (m Measurement) most() float64  { return slices.Max(m.Values) }
 func (m Measurement) least() float64 { return slices.Min(m.Values) }
 
-// text shows the values for people: the median and, of several, the range.
+// text shows the values for people: the median and, of several, the range; of memory the
+// largest process; of planned changes what failed.
 func (m Measurement) text() string {
 	if len(m.Values) == 0 {
 		return "–"
 	}
-	show := m.Measure.show()
-	switch m.Measure {
-	case NodeDrainARP, NodeDrainBGP, SpeakerRestartARP, SpeakerRestartBGP:
+	format, unit, factor := m.Measure.show()
+	show := func(v float64) string { return fmt.Sprintf(format, v*factor) }
+	switch {
+	case m.Measure.planned():
 		return fmt.Sprintf("%.0f of %.0f", m.Values[0], m.Values[1])
-	case MemorySpeaker:
-		return show(m.most())
+	case m.Measure == MemorySpeaker:
+		return show(m.most()) + unit
+	case len(m.Values) == 1:
+		return show(m.Values[0]) + unit
 	}
-	if len(m.Values) == 1 {
-		return show(m.Values[0])
-	}
-	return fmt.Sprintf("%s (%s–%s)", show(m.median()), show(m.least()), show(m.most()))
+	return fmt.Sprintf("%s (%s–%s)%s", show(m.median()), show(m.least()), show(m.most()), unit)
 }
 
-// show is how a value of the measure is written.
-func (m Measure) show() func(float64) string {
-	format := func(f string, factor float64) func(float64) string {
-		return func(v float64) string { return fmt.Sprintf(f, v*factor) }
+// planned reports whether values are connections.
+func (m Measure) planned() bool {
+	switch m {
+	case NodeDrainARP, NodeDrainBGP, SpeakerRestartARP, SpeakerRestartBGP:
+		return true
 	}
+	return false
+}
+
+// value shows one value.
+func (m Measure) value(v float64) string {
+	format, unit, factor := m.show()
+	return fmt.Sprintf(format, v*factor) + unit
+}
+
+// show is how values of the measure are written: the format of one, the unit, and what
+// it is multiplied by for that.
+func (m Measure) show() (format, unit string, factor float64) {
 	switch m {
 	case MemorySpeaker, MemoryController:
-		return format("%.0f MB", 1e-6)
+		return "%.0f", " MB", 1e-6
 	case EndpointReady, EndpointReadyTold, EndpointUnready, EndpointUnreadyTold, EventCPU:
-		return format("%.1f ms", 1e3)
+		return "%.1f", " ms", 1e3
 	case SteadyWrites, SteadyReads, SteadyLeases:
-		return format("%.0f", 1)
+		return "%.0f", "", 1
 	case SteadyCPU:
-		return format("%.1f %%", 100)
+		return "%.1f", " %", 100
 	case GrowthWrites, GrowthEvents:
-		return format("%.2f", 1)
+		return "%.2f", "", 1
 	}
-	return format("%.2f s", 1)
+	return "%.2f", " s", 1
 }

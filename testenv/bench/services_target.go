@@ -28,7 +28,7 @@ func (r *ServiceResults) Targets() (list []ServiceTarget) {
 	}
 	atMost := func(limit float64) func(Measurement) (string, bool) {
 		return func(f Measurement) (string, bool) {
-			return "≤ " + f.Measure.show()(limit), f.median() <= limit
+			return "≤ " + f.Measure.value(limit), f.median() <= limit
 		}
 	}
 	add(PowerLossTaken, flatServices, atMost(1))
@@ -48,7 +48,7 @@ func (r *ServiceResults) Targets() (list []ServiceTarget) {
 		limit    float64
 	}{{1, 50e6}, {1001, 65e6}, {3001, 90e6}} {
 		add(MemorySpeaker, m.services, func(f Measurement) (string, bool) {
-			return "≤ " + f.Measure.show()(m.limit), f.most() <= m.limit
+			return "≤ " + f.Measure.value(m.limit), f.most() <= m.limit
 		})
 	}
 	add(EventCPU, 10000, func(f Measurement) (string, bool) {

@@ -1,6 +1,6 @@
 //go:build e2e
 
-// These tests need FRR, etcd and nftables on the host, kube-apiserver and MetalLB in
+// These tests need FRR, etcd and nftables on the host, kube-apiserver in
 // testenv/realparts/bin and the binaries in bin, as `make e2e` installs and builds them.
 
 package services
@@ -51,9 +51,9 @@ func boot(t *testing.T, o Options) *Lab {
 	return l
 }
 
-// TestMetalLB shows that the lab's parts play together.
-func TestMetalLB(t *testing.T) {
-	l := start(t, &MetalLB{Dir: "../realparts/bin/metallb"})
+// TestHerald shows that the lab's parts play together.
+func TestHerald(t *testing.T) {
+	l := start(t, &Herald{Binary: "../../bin/herald", CRDs: "../../manifests/crds"})
 	t.Run("BGP", l.testBGP)
 	t.Run("ARP", l.testARP)
 }

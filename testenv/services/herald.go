@@ -11,9 +11,8 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// Herald is Herald with its defaults, but that it accepts sessions, too: it connects for
-// the first time 1.5 to 2 s after its start, and the router tries every second. The first
-// three nodes vote; all take part in assigning addresses.
+// Herald is Herald with its defaults. The first three nodes vote; all take part in
+// assigning addresses.
 type Herald struct {
 	// Binary is the path of herald.
 	Binary string
@@ -60,7 +59,6 @@ services:
   kubeconfig: /etc/herald/kubeconfig
 bgp:
   asn: %d
-  listen: {port: 179}
   peers:
   - {address: %s, asn: %d}
 election:
