@@ -6,11 +6,16 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/kube"
 )
 
@@ -26,10 +31,10 @@ func (h *heard) add(format string, args ...any) {
 	h.said = append(h.said, fmt.Sprintf(format, args...))
 }
 
-func (h *heard) count() int {
+func (h *heard) all() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.said)
+	return slices.Clone(h.said)
 }
 
 // TestInformers follows Services of a real server through its absence.
@@ -54,17 +59,79 @@ func TestInformers(t *testing.T) {
 	defer wg.Wait()
 	defer cancel()
 	<-i.Synced()
-	t.Log(h.said)
 	k.stopServer(t)
-	before := h.count()
 	k.startServer(t)
 	k.do(t, http.MethodPost, services, service("c"), nil)
 	k.do(t, http.MethodDelete, services+"/a", nil, nil)
+	want := []string{
+		"set default/a map[herald.dev/pool:p]", "set default/b map[herald.dev/pool:p]", "set default/kubernetes map[]",
+		"set default/c map[herald.dev/pool:p]", "delete default/a",
+	}
 	eventually(t, soon, func() error {
-		if h.count() < before+2 {
-			return fmt.Errorf("heard %d", h.count())
+		if got := h.all(); !slices.Equal(got, want) {
+			return fmt.Errorf("heard %q, want %q", got, want)
 		}
 		return nil
 	})
-	t.Log(h.said)
+}
+
+// TestWrites has statuses written, also on top of what is not the newest.
+func TestWrites(t *testing.T) {
+	k := newKubeServer(t)
+	c := k.connect(t)
+	k.balancer(t, "a", "herald.dev/pool: p, example.com/else: x", "")
+	k.pool(t, "p", "{addresses: [10.0.0.0/24]}")
+	read := new(corev1.Service)
+	k.do(t, http.MethodGet, servicesPath+"/a", nil, read)
+	mode := corev1.LoadBalancerIPModeVIP
+	status := kube.ServiceStatus{
+		LoadBalancer: corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{{IP: "10.0.0.1", IPMode: &mode}}},
+		Conditions:   []metav1.Condition{{Type: "herald.dev/AddressAssigned", Status: metav1.ConditionTrue, Reason: "Assigned", LastTransitionTime: metav1.NewTime(time.Now())}},
+	}
+	is, err := c.WriteServiceStatus(t.Context(), read, status)
+	must(t, err)
+	if got := state(is); got != "10.0.0.1 Assigned" || len(is.Annotations) != 1 {
+		t.Errorf("the Service is %q with %v", got, is.Annotations)
+	}
+	if _, err := c.WriteServiceStatus(t.Context(), read, kube.ServiceStatus{}); !apierrors.IsConflict(err) {
+		t.Errorf("on top of an old version: %v, want a conflict", err)
+	}
+	is, err = c.WriteServiceStatus(t.Context(), is, kube.ServiceStatus{})
+	must(t, err)
+	if len(is.Status.Conditions)+len(is.Status.LoadBalancer.Ingress) != 0 {
+		t.Errorf("the status is %+v, want none", is.Status)
+	}
+	k.do(t, http.MethodDelete, servicesPath+"/a", nil, nil)
+	if _, err := c.WriteServiceStatus(t.Context(), is, status); !apierrors.IsNotFound(err) {
+		t.Errorf("of a Service that is gone: %v", err)
+	}
+
+	pool, fresh := new(v1alpha1.AddressPool), new(v1alpha1.AddressPool)
+	k.do(t, http.MethodGet, collection("addresspools")+"/p", nil, pool)
+	must(t, c.WritePoolStatus(t.Context(), pool, v1alpha1.AddressPoolStatus{Usage: "1/256", IPv4: &v1alpha1.Usage{Capacity: "256", Used: 1}, Conflicts: []string{"x"}}))
+	if err := c.WritePoolStatus(t.Context(), pool, v1alpha1.AddressPoolStatus{}); !apierrors.IsConflict(err) {
+		t.Errorf("on top of an old version: %v, want a conflict", err)
+	}
+	k.do(t, http.MethodGet, collection("addresspools")+"/p", nil, pool)
+	must(t, c.WritePoolStatus(t.Context(), pool, v1alpha1.AddressPoolStatus{Usage: "0/256"}))
+	k.do(t, http.MethodGet, collection("addresspools")+"/p", nil, fresh)
+	if s := fresh.Status; s.Usage != "0/256" || s.IPv4 != nil || s.Conflicts != nil {
+		t.Errorf("the status is %+v", s)
+	}
+
+	k.apply(t, collection("bgppeers"), "{apiVersion: herald.dev/v1alpha1, kind: BGPPeer, metadata: {name: r}, spec: {address: 10.0.1.254, asn: 64500}}")
+	peer := new(v1alpha1.BGPPeer)
+	k.do(t, http.MethodGet, collection("bgppeers")+"/r", nil, peer)
+	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: "NoPassword", LastTransitionTime: metav1.NewTime(time.Now())}
+	must(t, c.WritePeerStatus(t.Context(), peer, v1alpha1.BGPPeerStatus{Conditions: []metav1.Condition{ready}}))
+	k.do(t, http.MethodGet, collection("bgppeers")+"/r", nil, peer)
+	if got := peer.Status.Conditions; len(got) != 1 || got[0].Reason != "NoPassword" {
+		t.Errorf("the conditions are %v", got)
+	}
+	must(t, c.WriteEvent(t.Context(), kube.Event{About: peer, Kind: "BGPPeer", APIVersion: "herald.dev/v1alpha1", Type: corev1.EventTypeWarning, Reason: "NoPassword", Message: "no", Reporter: "n1"}))
+	var events corev1.EventList
+	k.do(t, http.MethodGet, "/api/v1/namespaces/default/events?fieldSelector=involvedObject.kind=BGPPeer", nil, &events)
+	if len(events.Items) != 1 || events.Items[0].InvolvedObject.UID != peer.UID {
+		t.Errorf("the events are %v", events.Items)
+	}
 }
