@@ -260,6 +260,9 @@ func (a *Announcer) elapse() {
 		}
 		a.settle(x)
 	}
+	if len(a.departures) == 0 {
+		a.departures = nil // and what it has grown to
+	}
 	for _, p := range a.pools {
 		if p.bgp != nil && slices.ContainsFunc(slices.Collect(maps.Values(p.bgp.leaving)), due) {
 			a.agree(p.bgp)

@@ -374,11 +374,15 @@ func TestPoolThatMakesNoSense(t *testing.T) {
 		n.did("announce 10.1.0.1/32")
 		n.set(addressPool("p", nil, "10.1.0.0/33"))
 		n.set(addressPool("q", nil, "nonsense"))
+		n.set(addressPool("q", nil, "nonsense"))
 		wait(time.Minute)
 		n.did()
 		status := n.Status()
 		if len(status.Pools) != 2 || status.Pools[0].Err == nil || status.Pools[1].Err == nil {
 			t.Errorf("the status tells %v of the pools, want two errors", status.Pools)
+		}
+		if got := strings.Count(n.log.String(), "pool cannot be used"); got != 2 {
+			t.Errorf("said %d times that a pool cannot be used, want once for each:\n%s", got, n.log)
 		}
 		n.set(addressPool("p", nil, "10.1.0.0/24"))
 		n.did()

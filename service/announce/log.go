@@ -9,9 +9,10 @@ type move struct {
 	addr    netip.Addr
 	reason  string
 
-	err       error // the first route that the router refuses
+	err       error // what is wrong with a pool, or with the first route that is refused
+	pool      string
 	route     netip.Prefix
-	recovered bool // it refuses none any more
+	recovered bool // no route is refused any more
 }
 
 func moveOf(x *address, reason string) move {
@@ -24,6 +25,8 @@ func (a *Announcer) say(moves []move) {
 	var counts [Draining + 1]int
 	for _, m := range moves {
 		switch {
+		case m.pool != "":
+			a.log.Error("pool cannot be used as it is", "pool", m.pool, "err", m.err)
 		case m.err != nil:
 			a.log.Error("routes of services are refused and tried again", "every", retryAfter, "first", m.route, "err", m.err)
 		case m.recovered:

@@ -63,8 +63,10 @@ func (a *Announcer) SetPool(o *v1alpha1.AddressPool) {
 		}
 		next, err := parsePool(o)
 		if err != nil {
-			p.err = fmt.Errorf("pool %s: %w", o.Name, err)
-			a.log.Error("pool cannot be used as it is", "pool", o.Name, "err", err)
+			if known := p.err; known == nil || known.Error() != err.Error() {
+				a.moves = append(a.moves, move{pool: o.Name, err: err})
+			}
+			p.err = err
 			return
 		}
 		before := p.ranges
