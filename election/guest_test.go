@@ -178,3 +178,44 @@ func TestGuestBecomesVoterByReload(t *testing.T) {
 		}
 	})
 }
+
+// Many guests stand for many leases at the same time: each goes at once to whom it is
+// meant for first.
+func TestManyGuestsShareManyLeases(t *testing.T) {
+	virtually(t, 3, nil, func(t *testing.T, _ *fabric, c *cluster) {
+		const guests, leases = 20, 200
+		for i, at := range sites(3 + guests)[3:] {
+			c.guest(fmt.Sprintf("w%02d", i), at)
+		}
+		c.start()
+		for _, m := range c.members {
+			soon(t, m.name+" knows that all are alive", func() bool { return len(m.Alive()) == 3+guests })
+		}
+		name := func(i int) string { return fmt.Sprint("vip-", i) }
+		choice := func(i, k int) *member { return c.members[3+(i*7+k*13)%guests] }
+		for i := range leases {
+			for k := range 3 {
+				choice(i, k).Stand(lease.Candidacy{Lease: name(i), Priority: 3 - k})
+			}
+		}
+		began := time.Now()
+		for i := range leases {
+			c.holder(name(i), choice(i, 0))
+		}
+		if took := time.Since(began); took > 300*time.Millisecond { // virtual time: exact
+			t.Errorf("that took %v", took)
+		}
+		time.Sleep(5 * time.Second)
+		gone := c.members[3]
+		gone.crash()
+		crashed := time.Now()
+		for i := range leases {
+			if choice(i, 0) == gone {
+				c.holder(name(i), choice(i, 1))
+			}
+		}
+		if took := time.Since(crashed); took > time.Second {
+			t.Errorf("taking over took %v", took)
+		}
+	})
+}

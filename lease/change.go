@@ -92,7 +92,7 @@ func (m *Machine) meet() {
 			m.known[name] = p
 		}
 		if !slices.Contains(before, p) {
-			p.queue, p.greet = nil, true
+			p.queue, p.late, p.greet = nil, nil, true
 		}
 		p.guest = false
 		m.insert(p)
@@ -278,7 +278,7 @@ func (m *Machine) activate(r, next *roll) {
 	m.active, m.pending, m.problem = r, next, ""
 	m.meet()
 	for _, p := range m.peers {
-		p.queue = nil
+		p.queue, p.late = nil, nil
 	}
 	m.watchQuorum()
 	for _, l := range m.own {

@@ -192,12 +192,36 @@ func (m *Machine) send(p *peer, it Item) {
 	}
 }
 
-// announce tells all peers of this member's candidacy for a lease.
+// announce tells all peers of this member's candidacy for a lease. There may be many
+// guests and many leases: a moment later they are told of all at once.
 func (m *Machine) announce(l *lease) {
 	for _, p := range m.peers {
-		if p.incarnation != 0 {
+		switch {
+		case p.incarnation == 0:
+		case p.guest:
+			p.late = m.appendStand(p.late, l)
+		default:
 			p.queue = m.appendStand(p.queue, l)
 		}
+	}
+	if m.lateAt.IsZero() {
+		m.lateAt = m.now.Add(m.duration() / 60)
+		m.wake(m.lateAt)
+	}
+}
+
+// sendLate sends what has waited long enough.
+func (m *Machine) sendLate() {
+	if m.lateAt.IsZero() {
+		return
+	}
+	if m.now.Before(m.lateAt) {
+		m.wake(m.lateAt)
+		return
+	}
+	m.lateAt = time.Time{}
+	for _, p := range m.peers {
+		p.queue, p.late = append(p.late, p.queue...), nil
 	}
 }
 
@@ -251,6 +275,9 @@ func (m *Machine) Take() ([]Outgoing, []Event) {
 // pack turns what is to be said to a peer into messages.
 func (m *Machine) pack(out []Outgoing, p *peer) []Outgoing {
 	items := p.queue
+	if p.greet || len(items) > 0 {
+		items, p.late = append(p.late, items...), nil
+	}
 	var describe []Electorate
 	if (p.introduce || p.greet) && m.votes(m.self.member) {
 		for _, r := range []*roll{m.active, m.pending} {

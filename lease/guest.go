@@ -52,7 +52,7 @@ func (m *Machine) welcome(name string) *peer {
 		p = &peer{name: name, sequence: m.forgotten}
 		m.known[name] = p
 	}
-	p.guest, p.greet, p.queue, p.met = true, true, nil, m.now
+	p.guest, p.greet, p.queue, p.late, p.met = true, true, nil, nil, m.now
 	m.insert(p)
 	return p
 }

@@ -50,6 +50,7 @@ type Machine struct {
 	canSince  time.Time // since when
 	helloAt   time.Time // when peers are told everything again
 	hellos    uint64
+	lateAt    time.Time // when what waits is sent, zero: nothing waits
 
 	leases  map[uint64]*lease
 	own     []*lease // those with a candidate, in the order they became known

@@ -23,6 +23,7 @@ type peer struct {
 
 	sequence   uint64 // of the last message to it
 	queue      []Item
+	late       []Item    // that may wait a moment for others
 	greet      bool      // tell it everything
 	told       bool      // of all candidacies, one by one
 	asked      time.Time // to do the same

@@ -19,6 +19,7 @@ func (m *Machine) Tick(now time.Time) {
 		m.hello()
 	}
 	m.wake(m.helloAt)
+	m.sendLate()
 	if m.now.Before(m.settled) {
 		m.wake(m.settled)
 	}
