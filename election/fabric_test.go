@@ -49,13 +49,13 @@ func (f *fabric) filter(a, b netip.AddrPort, drop bool) {
 }
 
 // open serves as an opener.
-func (f *fabric) open(at netip.AddrPort, _ *gate) (memberlist.NodeAwareTransport, error) {
+func (f *fabric) open(at netip.AddrPort, g *gate) (memberlist.NodeAwareTransport, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.ports[at] != nil {
 		return nil, errors.New("address already in use")
 	}
-	p := &port{fabric: f, at: at, packets: make(chan *memberlist.Packet, 1024), streams: make(chan net.Conn)}
+	p := &port{fabric: f, at: at, gate: g, packets: make(chan *memberlist.Packet, 1024), streams: make(chan net.Conn)}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	f.ports[at] = p
 	return p, nil
@@ -87,6 +87,7 @@ func (f *fabric) route(from netip.AddrPort, to string, b []byte) (*port, []time.
 type port struct {
 	fabric  *fabric
 	at      netip.AddrPort
+	gate    *gate
 	packets chan *memberlist.Packet
 	streams chan net.Conn
 	ctx     context.Context
@@ -105,6 +106,9 @@ func (p *port) WriteTo(b []byte, to string) (time.Time, error) {
 		}
 		packet := &memberlist.Packet{Buf: append([]byte(nil), b...), From: net.UDPAddrFromAddrPort(p.at)}
 		time.AfterFunc(d, func() {
+			if !target.gate.packet(p.at) {
+				return
+			}
 			packet.Timestamp = time.Now()
 			select {
 			case target.packets <- packet:

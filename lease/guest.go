@@ -34,11 +34,18 @@ func (m *Machine) votes(name string) bool {
 func (m *Machine) Meet(now time.Time, names ...string) {
 	m.advance(now)
 	for _, name := range names {
-		if p := m.peer(name); p != nil {
-			p.met = m.now
-		} else if p = m.welcome(name); p != nil {
+		p := m.peer(name)
+		if p == nil {
+			p = m.welcome(name)
+		}
+		if p == nil {
+			continue
+		}
+		if p.guest && p.met.IsZero() { // what was said to it before may have got nowhere
+			p.greet, p.told = true, false
 			m.wake(m.now)
 		}
+		p.met = m.now
 	}
 }
 
@@ -52,7 +59,7 @@ func (m *Machine) welcome(name string) *peer {
 		p = &peer{name: name, sequence: m.forgotten}
 		m.known[name] = p
 	}
-	p.guest, p.greet, p.queue, p.late, p.met = true, true, nil, nil, m.now
+	p.guest, p.greet, p.queue, p.late, p.met = true, true, nil, nil, time.Time{}
 	m.insert(p)
 	return p
 }
