@@ -1,9 +1,12 @@
 package speaker
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
+
+	"github.com/herald-vip/herald/netutil/fence"
 )
 
 // Flat is a node's claim to a VIP on a flat layer 2.
@@ -48,7 +51,9 @@ type Leases interface {
 type Fence interface {
 	// Guard makes addrs, and no others, the ones that need an opening.
 	Guard(addrs ...netip.Addr) error
-	// Open lets the kernel answer for addrs, and take their packets, until a time at the latest.
+	// Open lets the kernel answer for addrs, and take their packets, until a time at the
+	// latest. What comes too late for that, and may be in time when it is tried again, is a
+	// [fence.ErrLate].
 	Open(until time.Time, addrs ...netip.Addr) error
 	// Accept lets it take their packets only.
 	Accept(until time.Time, addrs ...netip.Addr) error
@@ -79,6 +84,10 @@ const (
 	// others; twice as long each time that happens again, up to longestBar, until it could.
 	barFor     = 2 * time.Second
 	longestBar = time.Minute
+	// lateFor is how long a node tries to open the fence that is too busy to do so in time,
+	// before it leaves the VIP to others: a few renewals of the lease. Many addresses
+	// that come at once keep a node busy; to pass them on would keep all of them busy.
+	lateFor = time.Second
 )
 
 // gate is what of an address the neighbours and the fence have been told.
@@ -213,6 +222,9 @@ func (s *Speaker) shut() {
 	}
 	for _, b := range s.order {
 		u := s.units[b]
+		if u.at.stage != Announced {
+			u.late = time.Time{}
+		}
 		if u.gate.told && u.at.stage != Announced {
 			s.segment.Announcer.Withdraw(b.Interface, b.Addr)
 			u.gate.told = false
@@ -276,15 +288,25 @@ func (s *Speaker) pass(state passage, until time.Time, bindings []binding, call 
 		u := s.units[b]
 		switch {
 		case err == nil:
-			u.gate.state, u.gate.until = state, until
+			u.gate.state, u.gate.until, u.late = state, until, time.Time{}
 		case state == answering && u.gate.state == answering && now.Before(u.gate.until):
 			// The next renewal comes before it closes.
 			u.err = nil
+		case state == answering && errors.Is(err, fence.ErrLate) && u.tries(now):
+			s.obstruct(b, u, err)
 		default:
 			s.obstruct(b, u, err)
 			s.bar(u, err)
 		}
 	}
+}
+
+// tries says whether to go on trying to open the fence in time.
+func (u *unit) tries(now time.Time) bool {
+	if u.late.IsZero() {
+		u.late = now
+	}
+	return now.Sub(u.late) < lateFor
 }
 
 // bar leaves a VIP that this node cannot answer for to the others.

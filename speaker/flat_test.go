@@ -15,6 +15,7 @@ import (
 
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/netutil/fence"
 	"github.com/herald-vip/herald/speaker"
 )
 
@@ -240,6 +241,38 @@ func TestFlatGuardIsTriedAgain(t *testing.T) {
 		expect(t, l.node, "guard 10.99.0.10")
 		l.grant(s)
 		expect(t, l.node, "open 10.99.0.10 for 600ms", "bind 10.99.0.10", "proclaim 10.99.0.10")
+	})
+}
+
+// A node that is too busy to open the fence in time tries again at each renewal, for a
+// second, before it leaves the VIP to others.
+func TestFlatLateFence(t *testing.T) {
+	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
+		late := func(err error) { l.set(func() { l.fenced = err }) }
+		late(fmt.Errorf("open: %w", fence.ErrLate))
+		l.grant(s)
+		expect(t, l.node, "open 10.99.0.10 for 600ms")
+		time.Sleep(lease / 3)
+		late(nil)
+		l.grant(s)
+		expect(t, l.node, "open 10.99.0.10 for 600ms", "bind 10.99.0.10", "proclaim 10.99.0.10")
+
+		late(fmt.Errorf("open: %w", fence.ErrLate))
+		for range 2 { // it is open still, and then no more
+			time.Sleep(lease / 2)
+			l.grant(s)
+			l.took()
+		}
+		for range 3 {
+			time.Sleep(lease / 2)
+			l.grant(s)
+			expect(t, l.node, "open 10.99.0.10 for 600ms")
+		}
+		time.Sleep(lease / 2)
+		l.grant(s)
+		synctest.Wait()
+		expect(t, l.node, "open 10.99.0.10 for 600ms", "unbind 10.99.0.10", "silence 10.99.0.10", "close 10.99.0.10",
+			"resign from control-plane")
 	})
 }
 

@@ -125,6 +125,7 @@ type unit struct {
 	gate   gate
 	lease  time.Time // when it ends, if this node holds the VIP's
 	claims bool      // fit to hold it
+	late   time.Time // since when the fence could not be opened in time
 	reason string
 	err    error  // what stands in the way of the decided stage
 	logged string // the obstacle last logged
