@@ -16,6 +16,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -32,13 +34,14 @@ type kubeServer struct {
 	pki        *pki
 	admin      *http.Client
 	server     *exec.Cmd
+	flags      []string // more of the server's
 }
 
 // newKubeServer starts them, and ends them when the test is over.
-func newKubeServer(t *testing.T) *kubeServer {
+func newKubeServer(t *testing.T, flags ...string) *kubeServer {
 	t.Helper()
 	ports := freePorts(t, 3)
-	k := &kubeServer{dir: t.TempDir(), pki: newPKI(t), port: ports[0], etcd: fmt.Sprintf("http://127.0.0.1:%d", ports[1])}
+	k := &kubeServer{dir: t.TempDir(), flags: flags, pki: newPKI(t), port: ports[0], etcd: fmt.Sprintf("http://127.0.0.1:%d", ports[1])}
 	k.kubeconfig = filepath.Join(k.dir, "admin.kubeconfig")
 	k.pki.issue(t, "admin", &x509.Certificate{
 		Subject:     pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}},
@@ -79,12 +82,12 @@ current-context: a
 func (k *kubeServer) startServer(t *testing.T) {
 	t.Helper()
 	pki := k.pki.dir
-	k.server = k.start(t, "kube-apiserver", parts["KUBE_APISERVER"], "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", k.port),
-		"--etcd-servers="+k.etcd, "--authorization-mode=RBAC", "--client-ca-file="+pki+"/ca.crt",
-		"--tls-cert-file="+pki+"/apiserver.crt", "--tls-private-key-file="+pki+"/apiserver.key",
-		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+pki+"/sa.pub",
-		"--service-account-signing-key-file="+pki+"/sa.key", "--service-cluster-ip-range=10.96.0.0/16,fd00:96::/112",
-		"--service-node-port-range=20000-32767", "--watch-cache=true", "--cert-dir="+k.dir)
+	k.server = k.start(t, "kube-apiserver", append([]string{parts["KUBE_APISERVER"], "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", k.port),
+		"--etcd-servers=" + k.etcd, "--authorization-mode=RBAC", "--client-ca-file=" + pki + "/ca.crt",
+		"--tls-cert-file=" + pki + "/apiserver.crt", "--tls-private-key-file=" + pki + "/apiserver.key",
+		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=" + pki + "/sa.pub",
+		"--service-account-signing-key-file=" + pki + "/sa.key", "--service-cluster-ip-range=10.96.0.0/16,fd00:96::/112",
+		"--service-node-port-range=20000-32767", "--watch-cache=true", "--cert-dir=" + k.dir}, k.flags...)...)
 	eventually(t, soon, func() error { return k.try(http.MethodGet, "/readyz", nil, nil) })
 }
 
@@ -103,7 +106,18 @@ func (k *kubeServer) start(t *testing.T, name string, argv ...string) *exec.Cmd 
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	must(t, cmd.Start())
+	// The kernel ends the program together with the thread that started it, and the lab
+	// uses up threads: this one stays.
+	started, over := make(chan error), make(chan struct{})
+	var thread sync.WaitGroup
+	thread.Go(func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		started <- cmd.Start()
+		<-over
+	})
+	t.Cleanup(func() { close(over); thread.Wait() })
+	must(t, <-started)
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // it may be gone
 		_ = cmd.Wait()
