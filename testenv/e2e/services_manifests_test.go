@@ -8,6 +8,7 @@ import (
 	"crypto/x509/pkix"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -50,19 +51,44 @@ func collectionOf(t *testing.T, tree map[string]any) string {
 func TestServicesOnAPIServer(t *testing.T) {
 	a := &crdAPI{newAPI(t), nil}
 	a.define(t)
-	base := kustomized(t, "services")
-	for _, kind := range []string{"Namespace/herald-system", "ServiceAccount/herald", "ClusterRole/herald", "ClusterRoleBinding/herald", "Role/herald", "RoleBinding/herald"} {
-		o := base[kind]
-		status, answer, err := a.do(a.admin, http.MethodPost, collectionOf(t, o.tree)+"?fieldValidation=Strict", o.text)
+	for path, object := range accountObjects(t) {
+		status, answer, err := a.do(a.admin, http.MethodPost, path+"?fieldValidation=Strict", object)
 		must(t, err)
 		if status != http.StatusCreated {
-			t.Fatalf("create %s: %d %s", kind, status, answer)
+			t.Fatalf("create %s: %d %s", object, status, answer)
 		}
 	}
 	t.Run("manifests", a.testServicesManifests)
 	t.Run("rights", a.testRights)
 	t.Run("from MetalLB", a.testFromMetalLB)
 	t.Run("guide", a.testGuide)
+}
+
+// accountObjects are Herald's namespace, its service account and all that gives this
+// rights, each by where it is created, in order.
+func accountObjects(t *testing.T) iter.Seq2[string, []byte] {
+	t.Helper()
+	base := kustomized(t, "services")
+	return func(yield func(string, []byte) bool) {
+		for _, kind := range []string{"Namespace/herald-system", "ServiceAccount/herald", "ClusterRole/herald", "ClusterRoleBinding/herald", "Role/herald", "RoleBinding/herald"} {
+			if o := base[kind]; !yield(collectionOf(t, o.tree), o.text) {
+				return
+			}
+		}
+	}
+}
+
+// serviceAccount is the name of Herald's as a user. To RBAC whoever has the name is
+// the account: also a certificate.
+const serviceAccount = "system:serviceaccount:herald-system:herald"
+
+// issueAccount issues that certificate, as services.crt.
+func (p *pki) issueAccount(t *testing.T) {
+	t.Helper()
+	p.issue(t, "services", &x509.Certificate{
+		Subject:     pkix.Name{CommonName: serviceAccount},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
 }
 
 // testServicesManifests has every object judged, with strict validation of fields.
@@ -89,11 +115,7 @@ func (a *crdAPI) testServicesManifests(t *testing.T) {
 
 // testRights tries what the service account may do, and some of what it may not.
 func (a *crdAPI) testRights(t *testing.T) {
-	// To RBAC it is a user of this name, whoever says so: also a certificate.
-	a.pki.issue(t, "services", &x509.Certificate{
-		Subject:     pkix.Name{CommonName: "system:serviceaccount:herald-system:herald"},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	})
+	a.pki.issueAccount(t)
 	client := a.client(t, "services")
 	const (
 		lease  = "/apis/coordination.k8s.io/v1/namespaces/herald-system/leases"
@@ -120,7 +142,7 @@ func (a *crdAPI) testRights(t *testing.T) {
 		{http.MethodGet, "/apis/herald.dev/v1alpha1/bgppeers" + watch, "", http.StatusOK},
 		{http.MethodPatch, "/api/v1/namespaces/default/services/none/status", "{}", http.StatusNotFound},
 		{http.MethodPatch, "/apis/herald.dev/v1alpha1/addresspools/none/status", "{}", http.StatusNotFound},
-		{http.MethodPatch, "/apis/herald.dev/v1alpha1/bgppeers/none/status", "{}", http.StatusNotFound},
+		{http.MethodPatch, "/apis/herald.dev/v1alpha1/bgppeers/none/status", "{}", forbid},
 		{http.MethodPost, "/api/v1/namespaces/default/events", event, http.StatusCreated},
 		{http.MethodPost, lease, "{metadata: {name: herald-writer}}", http.StatusCreated},
 		{http.MethodGet, lease + only, "", http.StatusOK},

@@ -38,19 +38,24 @@ const (
 // and learns of r2 from the API. Its API server cannot be reached yet.
 func newServed(t *testing.T) *served {
 	t.Helper()
-	k := newKubeServer(t)
+	return newServedAs(t, newKubeServer(t), "admin", "services: {kubeconfig: /etc/herald/kubeconfig}\n")
+}
+
+// newServedAs is newServed with that server, whose user the speaker is, and that services section.
+func newServedAs(t *testing.T, k *kubeServer, user, section string) *served {
+	t.Helper()
 	conf := speakerConf([]string{vip4}, `peers:
-- {address: 10.0.1.254, asn: 64500}`) + "services: {kubeconfig: /etc/herald/kubeconfig}\n"
+- {address: 10.0.1.254, asn: 64500}`) + section
 	kubeconfig, err := os.ReadFile(k.kubeconfig)
 	must(t, err)
 	own := files{
 		"herald/herald.yaml": conf,
-		"herald/kubeconfig":  strings.ReplaceAll(string(kubeconfig), k.pki.dir, "/etc/herald"),
+		"herald/kubeconfig":  strings.NewReplacer(k.pki.dir, "/etc/herald", "/admin.", "/"+user+".").Replace(string(kubeconfig)),
 		"r2.conf": routerConf(64501, ` neighbor 10.0.2.1 remote-as 64999
  neighbor 10.0.2.1 timers connect 1
  neighbor 10.0.2.1 password `+passwordOfPeer),
 	}
-	for _, name := range []string{"ca.crt", "admin.crt", "admin.key"} {
+	for _, name := range []string{"ca.crt", user + ".crt", user + ".key"} {
 		text, err := os.ReadFile(filepath.Join(k.pki.dir, name))
 		must(t, err)
 		own["herald/"+name] = string(text)
