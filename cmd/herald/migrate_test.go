@@ -54,6 +54,54 @@ func TestMigrate(t *testing.T) {
 	}
 }
 
+const metalLBPools = `kind: IPAddressPool
+metadata: {name: public}
+spec: {addresses: [198.51.100.0/24]}
+---
+kind: BGPAdvertisement
+`
+
+const metalLBService = `kind: Service
+metadata: {name: shop, namespace: web, annotations: {metallb.io/address-pool: public}}
+spec: {type: LoadBalancer, loadBalancerClass: metallb}
+`
+
+// Files of MetalLB's belong together, and commands for Services are a mode of their own.
+func TestMigrateMetalLB(t *testing.T) {
+	for _, test := range []struct {
+		name, first, second string
+		args                []string
+		code                int
+		out, err            string
+	}{
+		{"complete", metalLBPools, "", []string{"FIRST"}, 0, "kind: AddressPool\nmetadata:\n  name: public", ""},
+		{"Services besides", metalLBPools, metalLBService, []string{"FIRST", "SECOND", "--lb-class=metallb", "--to=vips"}, exitByHand, "namespace: vips", "1 of 1 Services have annotations of MetalLB"},
+		{"commands", metalLBPools, metalLBService, []string{"--services", "--lb-class", "metallb", "SECOND", "FIRST"}, 0, "kubectl -n web annotate --overwrite service shop herald.dev/pool=public\n", ""},
+		{"Services alone", "", metalLBService, []string{"--lb-class=metallb", "SECOND"}, exitByHand, "", "1 of 1 Services"},
+		{"another's Services", metalLBPools, metalLBService, []string{"--services", "FIRST", "SECOND"}, 0, "", ""},
+		{"nothing", "kind: Pod\n", "", []string{"FIRST"}, exitFailed, "", "there is no IPAddressPool"},
+		{"no YAML", "a: b: c\n", metalLBPools, []string{"SECOND", "FIRST"}, exitFailed, "", "FIRST: line 1 is not valid YAML"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			places := strings.NewReplacer("FIRST", filepath.Join(dir, "1"), "SECOND", filepath.Join(dir, "2"))
+			for i, input := range []string{test.first, test.second} {
+				if err := os.WriteFile(filepath.Join(dir, string(rune('1'+i))), []byte(input), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			args := []string{"metallb"}
+			for _, a := range test.args {
+				args = append(args, places.Replace(a))
+			}
+			code, out, stderr := runMigrate(t, args)
+			if code != test.code || !strings.Contains(out, test.out) || !strings.Contains(stderr, places.Replace(test.err)) {
+				t.Errorf("exit code %d, want %d\n%s%s", code, test.code, out, stderr)
+			}
+		})
+	}
+}
+
 // runMigrate is `herald migrate` with args.
 func runMigrate(t *testing.T, args []string) (code int, out, stderr string) {
 	t.Helper()
