@@ -59,8 +59,8 @@ func (o ServiceOptions) scale(announcer string) scale {
 		return scale{trials: 2, sizes: []int{1, 21, 61}, curve: []int{20, 60}, nodes: 3, faults: 1, rests: 1, parted: 3 * time.Second,
 			healed: 2 * time.Second, quiet: time.Second, steady: 3 * time.Second, connections: 200}
 	}
-	s := scale{trials: 30, sizes: []int{1, 1001, 3001}, curve: []int{100, 1000, 10000}, nodes: 5, faults: 10, rests: 5, parted: 20 * time.Second,
-		healed: 20 * time.Second, quiet: 20 * time.Second, steady: time.Minute, connections: 5000}
+	s := scale{trials: 30, sizes: []int{1, 1001, 3001}, curve: []int{100, 1000, 10000}, nodes: 5, faults: 10, rests: 5, parted: 15 * time.Second,
+		healed: 15 * time.Second, quiet: 15 * time.Second, steady: time.Minute, connections: 5000}
 	if announcer != "herald" {
 		// It takes minutes for each of these.
 		s.faults, s.rests, s.curve = 5, 2, []int{100, 1000, 3000}
