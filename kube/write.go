@@ -46,14 +46,6 @@ func (c *Cluster) WritePoolStatus(ctx context.Context, read *v1alpha1.AddressPoo
 	}, new(v1alpha1.AddressPool))
 }
 
-// WritePeerStatus replaces the status of a peer. It fails with a conflict if the
-// peer is not the version that was read any more.
-func (c *Cluster) WritePeerStatus(ctx context.Context, read *v1alpha1.BGPPeer, s v1alpha1.BGPPeerStatus) error {
-	return writeStatus(ctx, c.herald, "bgppeers", read, map[string]any{
-		"observedGeneration": s.ObservedGeneration, "conditions": s.Conditions,
-	}, new(v1alpha1.BGPPeer))
-}
-
 // writeStatus merges a status into that of an object of the version that was read.
 func writeStatus(ctx context.Context, client rest.Interface, resource string, read metav1.Object, status any, now Object) error {
 	patch, err := json.Marshal(map[string]any{

@@ -182,7 +182,7 @@ type Usage struct {
 	Used int64 `json:"used"`
 }
 
-// ConditionReady is the type of the condition that an object is of use: of a pool, that Services are given addresses of it; of a peer, that nodes have all they need for a session.
+// ConditionReady is the type of the condition that a pool is of use: that Services are given addresses of it.
 const ConditionReady = "Ready"
 
 // AddressPoolList is a list of pools.

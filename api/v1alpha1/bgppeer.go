@@ -2,11 +2,10 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// BGPPeer is a router that nodes have a BGP session with, besides those of their own files.
+// BGPPeer is a router that nodes have a BGP session with, besides those of their own files. It has no status: each node has a session of its own, and tells of it by `herald status` and metrics.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories=herald
-// +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.spec.address`
 // +kubebuilder:printcolumn:name="Interface",type=string,JSONPath=`.spec.interface`
 // +kubebuilder:printcolumn:name="ASN",type=integer,JSONPath=`.spec.asn`
@@ -20,9 +19,6 @@ type BGPPeer struct {
 	// Spec is what is wanted of the peer.
 	// +required
 	Spec BGPPeerSpec `json:"spec"`
-	// Status is what Herald reports of the peer.
-	// +optional
-	Status BGPPeerStatus `json:"status,omitzero"`
 }
 
 // BGPPeerSpec is one BGP neighbour, named by its address or, unnumbered, by the interface it is reached through. Its fields are those of `bgp.peers[]` in a node's own file.
@@ -164,18 +160,6 @@ type BFD struct {
 	// Multihop speaks BFD for paths over several hops (RFC 5883), as the router must: FRR does so for sessions with `multihop` or `ttlSecurity`, even on a shared link. Default: whether the session has one of these.
 	// +optional
 	Multihop *bool `json:"multihop,omitempty"`
-}
-
-// BGPPeerStatus is what Herald reports of a peer. The state of its sessions is in the metrics and the status of the nodes.
-type BGPPeerStatus struct {
-	// ObservedGeneration is the generation of the peer that this is about.
-	// +optional
-	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Conditions are the peer's; of type `Ready` is whether nodes have all they need for the session.
-	// +optional
-	// +listType=map
-	// +listMapKey=type
-	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
 // BGPPeerList is a list of peers.

@@ -122,12 +122,6 @@ func TestWrites(t *testing.T) {
 	k.apply(t, collection("bgppeers"), "{apiVersion: herald.dev/v1alpha1, kind: BGPPeer, metadata: {name: r}, spec: {address: 10.0.1.254, asn: 64500}}")
 	peer := new(v1alpha1.BGPPeer)
 	k.do(t, http.MethodGet, collection("bgppeers")+"/r", nil, peer)
-	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: "NoPassword", LastTransitionTime: metav1.NewTime(time.Now())}
-	must(t, c.WritePeerStatus(t.Context(), peer, v1alpha1.BGPPeerStatus{Conditions: []metav1.Condition{ready}}))
-	k.do(t, http.MethodGet, collection("bgppeers")+"/r", nil, peer)
-	if got := peer.Status.Conditions; len(got) != 1 || got[0].Reason != "NoPassword" {
-		t.Errorf("the conditions are %v", got)
-	}
 	must(t, c.WriteEvent(t.Context(), kube.Event{About: peer, Kind: "BGPPeer", APIVersion: "herald.dev/v1alpha1", Type: corev1.EventTypeWarning, Reason: "NoPassword", Message: "no", Reporter: "n1"}))
 	var events corev1.EventList
 	k.do(t, http.MethodGet, "/api/v1/namespaces/default/events?fieldSelector=involvedObject.kind=BGPPeer", nil, &events)

@@ -81,6 +81,9 @@ func (p *page) kind(t reflect.Type, s *schema) error {
 	for _, name := range []string{"spec", "status"} {
 		f, _ := t.FieldByNameFunc(func(n string) bool { return strings.EqualFold(n, name) })
 		field := s.Properties[name]
+		if field == nil { // not every kind has a status
+			continue
+		}
 		if err := p.section(section{t.Name() + " `" + name + "`", field.Description, t.Name(), name, f.Type, field}); err != nil {
 			return err
 		}
