@@ -190,5 +190,7 @@ func TestManyAtOnce(t *testing.T) {
 	if n := after["POST events"] - before["POST events"]; n > 0 {
 		t.Errorf("%d events though each got what it asks for", n)
 	}
-	t.Run("nothing is written while nothing changes", k.testIdle)
+	k.balancer(t, "refused", "herald.dev/pool: none", "")
+	k.becomes(t, "refused", "NoPool")
+	t.Run("nothing is sent while nothing changes", k.testIdle)
 }

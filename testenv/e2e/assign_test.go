@@ -156,7 +156,6 @@ func TestAssign(t *testing.T) {
 			return // what follows builds on it
 		}
 	}
-	t.Run("nothing is written while nothing changes", k.testIdle)
 	t.Run("the server comes back", k.testServerBack)
 }
 

@@ -37,15 +37,20 @@ func (h *heard) all() []string {
 	return slices.Clone(h.said)
 }
 
-// TestInformers follows Services of a real server through its absence.
-func TestInformers(t *testing.T) {
+// TestKube speaks to a real API server as Herald does.
+func TestKube(t *testing.T) {
 	k := newKubeServer(t)
+	t.Run("writes", k.testWrites)
+	t.Run("informers", k.testInformers) // which ends with the server
+}
+
+// testInformers follows Services through the absence of the server.
+func (k *kubeServer) testInformers(t *testing.T) {
 	service := func(name string) []byte {
 		return fmt.Appendf(nil, "{apiVersion: v1, kind: Service, metadata: {name: %s, annotations: {a: b, herald.dev/pool: p}}, spec: {type: LoadBalancer, ports: [{port: 80}]}}", name)
 	}
-	const services = "/api/v1/namespaces/default/services"
-	k.do(t, http.MethodPost, services, service("a"), nil)
-	k.do(t, http.MethodPost, services, service("b"), nil)
+	k.do(t, http.MethodPost, servicesPath, service("a"), nil)
+	k.do(t, http.MethodPost, servicesPath, service("b"), nil)
 
 	i := k.connect(t).Informers(testLog(t))
 	var h heard
@@ -61,8 +66,8 @@ func TestInformers(t *testing.T) {
 	<-i.Synced()
 	k.stopServer(t)
 	k.startServer(t)
-	k.do(t, http.MethodPost, services, service("c"), nil)
-	k.do(t, http.MethodDelete, services+"/a", nil, nil)
+	k.do(t, http.MethodPost, servicesPath, service("c"), nil)
+	k.do(t, http.MethodDelete, servicesPath+"/a", nil, nil)
 	want := []string{
 		"set default/a map[herald.dev/pool:p]", "set default/b map[herald.dev/pool:p]", "set default/kubernetes map[]",
 		"set default/c map[herald.dev/pool:p]", "delete default/a",
@@ -75,14 +80,13 @@ func TestInformers(t *testing.T) {
 	})
 }
 
-// TestWrites has statuses written, also on top of what is not the newest.
-func TestWrites(t *testing.T) {
-	k := newKubeServer(t)
+// testWrites has statuses written, also on top of what is not the newest.
+func (k *kubeServer) testWrites(t *testing.T) {
 	c := k.connect(t)
-	k.balancer(t, "a", "herald.dev/pool: p, example.com/else: x", "")
+	k.balancer(t, "w", "herald.dev/pool: p, example.com/else: x", "")
 	k.pool(t, "p", "{addresses: [10.0.0.0/24]}")
 	read := new(corev1.Service)
-	k.do(t, http.MethodGet, servicesPath+"/a", nil, read)
+	k.do(t, http.MethodGet, servicesPath+"/w", nil, read)
 	mode := corev1.LoadBalancerIPModeVIP
 	status := kube.ServiceStatus{
 		LoadBalancer: corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{{IP: "10.0.0.1", IPMode: &mode}}},
@@ -101,7 +105,7 @@ func TestWrites(t *testing.T) {
 	if len(is.Status.Conditions)+len(is.Status.LoadBalancer.Ingress) != 0 {
 		t.Errorf("the status is %+v, want none", is.Status)
 	}
-	k.do(t, http.MethodDelete, servicesPath+"/a", nil, nil)
+	k.do(t, http.MethodDelete, servicesPath+"/w", nil, nil)
 	if _, err := c.WriteServiceStatus(t.Context(), is, status); !apierrors.IsNotFound(err) {
 		t.Errorf("of a Service that is gone: %v", err)
 	}
