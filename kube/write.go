@@ -102,19 +102,3 @@ func (c *Cluster) WriteEvent(ctx context.Context, e Event) error {
 	}
 	return nil
 }
-
-// ListServices asks the server for all Services as they are now, trimmed as by the
-// informers. It is for who has to know what the informers may not have heard of
-// yet.
-func (c *Cluster) ListServices(ctx context.Context) ([]corev1.Service, error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	var list corev1.ServiceList
-	if err := c.core.Get().Resource("services").Do(ctx).Into(&list); err != nil {
-		return nil, fmt.Errorf("list the Services: %w", err)
-	}
-	for n := range list.Items {
-		trimService(&list.Items[n])
-	}
-	return list.Items, nil
-}
