@@ -174,7 +174,7 @@ func (m *Machine) countRefusal(l *lease, member string, v verdict) {
 	}
 	soon := m.duration() / 60
 	switch again, hopeless := m.hopeless(l); {
-	case m.now.Sub(l.released) < m.duration()/10:
+	case v.remaining > 0 && m.now.Sub(l.released) < m.duration()/10:
 		m.askBy(l, m.now.Add(soon)) // it is about to hear of the release
 	case hopeless:
 		m.fail(l, again)

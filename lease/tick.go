@@ -117,6 +117,9 @@ func (m *Machine) renewing() bool {
 func (m *Machine) tend(l *lease, renewing bool) {
 	d := m.duration()
 	late := l.begun.Add(d / 3)
+	if l.outbid && !l.holds() { // no use to wait for those who say nothing
+		late = l.begun.Add(d / 12)
+	}
 	switch {
 	case l.phase == idle:
 		if l.standing && m.canWin {
