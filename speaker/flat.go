@@ -293,7 +293,8 @@ func (s *Speaker) pass(state passage, until time.Time, bindings []binding, call 
 			// The next renewal comes before it closes.
 			u.err = nil
 		case state == answering && errors.Is(err, fence.ErrLate) && u.tries(now):
-			s.obstruct(b, u, err)
+			u.err = err // not logged: a busy node has enough to do, and hundreds may be late
+			s.remind(now.Add(retryAfter))
 		default:
 			s.obstruct(b, u, err)
 			s.bar(u, err)
