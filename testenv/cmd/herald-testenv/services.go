@@ -16,7 +16,7 @@ type benchServicesCmd struct {
 	Assigned   bool     `help:"Give the Services their addresses beforehand, to measure the announcing alone."`
 	Out        string   `default:"bin/bench-services" placeholder:"DIR" help:"Write JSON and tables into this folder (${default})."`
 	Page       string   `type:"existingfile" placeholder:"FILE" help:"Put the tables into this Markdown file, between its marks."`
-	From       string   `type:"existingfile" placeholder:"FILE" help:"Measure nothing: read the JSON of an earlier run and write the tables anew."`
+	From       []string `type:"existingfile" placeholder:"FILE,..." help:"Measure nothing: read the JSON of an earlier run, or of its parts, and write the tables anew."`
 	Herald     string   `default:"bin/herald" placeholder:"FILE" help:"The herald binary to measure (${default})."`
 	MetalLB    string   `name:"metallb" default:"testenv/realparts/bin/metallb" placeholder:"DIR" help:"The folder of MetalLB's programs (${default})."`
 	APIServer  string   `name:"kube-apiserver" default:"testenv/realparts/bin/kube-apiserver" placeholder:"FILE" help:"The kube-apiserver to run (${default})."`
@@ -37,13 +37,8 @@ func (c *benchServicesCmd) Run(ctx context.Context) error {
 }
 
 func (c *benchServicesCmd) results(ctx context.Context) (*bench.ServiceResults, error) {
-	if c.From != "" {
-		f, err := os.Open(c.From)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		return bench.ReadServiceJSON(f)
+	if len(c.From) > 0 {
+		return c.read()
 	}
 	if os.Getuid() != 0 {
 		return nil, errors.New("the benchmark needs root, for network namespaces: run it with sudo")
@@ -56,4 +51,26 @@ func (c *benchServicesCmd) results(ctx context.Context) (*bench.ServiceResults, 
 		Herald: c.Herald, Testenv: self, APIServer: c.APIServer, Etcd: c.Etcd, MetalLB: c.MetalLB, CRDs: c.CRDs,
 		Announcers: c.Announcers, Only: c.Only, Assigned: c.Assigned, Quick: c.Quick, Logs: c.Logs,
 	})
+}
+
+// read puts the parts of a run together.
+func (c *benchServicesCmd) read() (all *bench.ServiceResults, err error) {
+	for _, name := range c.From {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		part, err := bench.ReadServiceJSON(f)
+		f.Close()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		if all == nil {
+			all = part
+			continue
+		}
+		all.Took += part.Took
+		all.Measurements = append(all.Measurements, part.Measurements...)
+	}
+	return all, nil
 }
