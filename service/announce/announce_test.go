@@ -286,7 +286,7 @@ func TestAggregatesKeepToTheirPool(t *testing.T) {
 	}
 	inVirtualTime(t, announce.Config{Reserved: []netip.Addr{netip.MustParseAddr("10.1.0.5")}}, known, func(n *node) {
 		n.did("announce 10.1.0.1/32", "announce 10.1.0.17/32", "announce 10.1.0.32/28")
-		n.Apply(announce.Config{})
+		n.Apply(announce.Config{Peers: somebody()})
 		n.did("announce 10.1.0.0/28", "mark 10.1.0.1/32")
 		older := addressPool("older", nil, "10.1.0.46/31")
 		older.CreationTimestamp = aged(-1)
@@ -296,17 +296,28 @@ func TestAggregatesKeepToTheirPool(t *testing.T) {
 	})
 }
 
+// A node without peers has no BGP that could take a route.
+func TestNoPeers(t *testing.T) {
+	known := []any{machine("n1", nil), addressPool("p", nil, "10.1.0.0/24"), svc("a", nil, "10.1.0.1")}
+	inVirtualTime(t, announce.Config{Peers: map[string]string{}}, known, func(n *node) {
+		n.did()
+		n.reason("default/a", "this node has no BGP peer")
+		n.Apply(announce.Config{Peers: somebody()})
+		n.did("announce 10.1.0.1/32")
+	})
+}
+
 func TestReserved(t *testing.T) {
 	known := []any{machine("n1", nil), addressPool("p", nil, "10.1.0.0/24"), svc("a", nil, "10.1.0.1")}
 	inVirtualTime(t, announce.Config{}, known, func(n *node) {
 		n.did("announce 10.1.0.1/32")
-		n.Apply(announce.Config{Reserved: []netip.Addr{netip.MustParseAddr("10.1.0.1")}})
+		n.Apply(announce.Config{Peers: somebody(), Reserved: []netip.Addr{netip.MustParseAddr("10.1.0.1")}})
 		n.did() // the route is the speaker's now
 		n.reason("default/a", "it is a virtual IP of this node's own file")
 		wait(time.Minute)
 		n.did()
 		n.router.lose(netip.MustParseAddr("10.1.0.1"))
-		n.Apply(announce.Config{})
+		n.Apply(announce.Config{Peers: somebody()})
 		n.did("announce 10.1.0.1/32")
 	})
 }

@@ -39,7 +39,7 @@ func FuzzObjects(f *testing.F) {
 	f.Fuzz(func(t *testing.T, service, endpoints, node, pool []byte) {
 		r := newRouter(t)
 		a := announce.New(announce.Options{Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Routes: r},
-			announce.Config{Node: "n1", Class: class, DefaultClass: true, Reserved: []netip.Addr{reserved}})
+			announce.Config{Node: "n1", Peers: somebody(), Class: class, DefaultClass: true, Reserved: []netip.Addr{reserved}})
 		a.SetNode(machine("n1", nil))
 		a.SetPool(addressPool("all", nil, "10.0.0.0/8", "fd00::/16"))
 		a.Synced()

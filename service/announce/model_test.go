@@ -103,7 +103,7 @@ func (m *model) fit(node string, selectors []v1alpha1.LabelSelector) bool {
 // routes is what is to be announced in the end.
 func (m *model) routes() map[netip.Prefix]bgp.Route {
 	out := make(map[netip.Prefix]bgp.Route)
-	if m.draining {
+	if m.draining || len(m.config.Peers) == 0 {
 		return out
 	}
 	for addr, services := range m.claims() {

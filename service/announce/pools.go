@@ -171,7 +171,10 @@ func (a *Announcer) appraise(p *addressPool) {
 	} else {
 		a.agree(p.bgp)
 		p.verdict.route = self.And(selects(p.bgp.selectors))
-		if p.bgp.terms.peers != nil && len(p.bgp.terms.peers) == 0 {
+		switch {
+		case len(a.config.Peers) == 0:
+			p.verdict.route = p.verdict.route.And(service.Planned("this node has no BGP peer"))
+		case p.bgp.terms.peers != nil && len(p.bgp.terms.peers) == 0:
 			p.verdict.route = p.verdict.route.And(service.Planned("this node has none of the peers of pool %s", p.name))
 		}
 	}

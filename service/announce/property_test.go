@@ -85,7 +85,7 @@ func newWorld(rt *rapid.T, done map[string]int) *world {
 		services: make(map[string]*corev1.Service), slices: make(map[string]*discoveryv1.EndpointSlice),
 		nodes: make(map[string]*corev1.Node), pools: make(map[string]*v1alpha1.AddressPool),
 	}}
-	w.config = announce.Config{Node: "n1", Class: class, DefaultClass: true}
+	w.config = announce.Config{Node: "n1", Class: class, DefaultClass: true, Peers: somebody()}
 	w.announcer, w.router, w.end = w.start(func() { w.changed = true })
 	for range 4 {
 		w.setService()
@@ -245,7 +245,7 @@ func (w *world) apply() {
 	w.config.ExcludeCordoned = w.chance(2)
 	w.config.RequireEndpoints = w.chance(2)
 	w.config.Peers = pick(w, "known peers", map[string]string{"x": "10.0.0.1", "y": "10.0.0.2"}, map[string]string{"x": "10.0.0.1"},
-		map[string]string{"y": "10.0.0.2", "z": "10.0.0.3"})
+		map[string]string{"y": "10.0.0.2", "z": "10.0.0.3"}, nil)
 	w.config.Attributes = pick(w, "attributes", bgp.Attributes{}, bgp.Attributes{Prepend: 1})
 	before := w.config.Reserved
 	w.config.Reserved = nil
