@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/goccy/go-yaml"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -35,12 +36,13 @@ const (
 )
 
 // balancers is the cluster of package services, with the herald binary that has the
-// race detector on all three nodes. Its pool for BGP has addresses of both families,
-// and is given out of without being asked for.
+// race detector on all three nodes, and the rights of manifests/kustomize/services. Its
+// pool for BGP has addresses of both families, and is given out of without being asked
+// for.
 type balancers struct {
 	*services.Lab
 	routes  *recorder // of the router
-	witness *witness
+	auditor *auditor
 	dir     string
 }
 
@@ -52,6 +54,7 @@ func startBalancers(t *testing.T) *balancers {
 		Announcer: &services.Herald{
 			Binary: cmp.Or(os.Getenv("HERALD_RACE"), "../../bin/race/herald"),
 			CRDs:   "../../manifests/crds",
+			Edit:   func(node, file string) string { return b.restrict(t, node, file) },
 		},
 		APIServer: parts["KUBE_APISERVER"], Etcd: parts["ETCD"], Testenv: parts["TESTENV"],
 		Dir: b.dir,
@@ -65,10 +68,41 @@ func startBalancers(t *testing.T) *balancers {
 		}
 		must(t, b.Close())
 	})
+	b.grant(t)
 	b.routes = record(t, b.Node("r1"))
-	b.witness = b.watch(t)
+	b.auditor = b.watch(t)
 	b.patch(t, bgpPool, `{"spec": {"autoAssign": true, "addresses": ["`+services.ByBGP+`", "`+byBGP6+`"]}}`)
 	return b
+}
+
+// restrict has a node speak to the API server as Herald's service account.
+func (b *balancers) restrict(t *testing.T, node, file string) string {
+	t.Helper()
+	path := filepath.Join(b.dir, node, "kubeconfig")
+	text, err := os.ReadFile(path)
+	must(t, err)
+	before, after, found := strings.Cut(string(text), "announcer-token}")
+	if !found {
+		t.Fatalf("no token in %s", text)
+	}
+	must(t, os.WriteFile(path, []byte(before+`announcer-token, as: "system:serviceaccount:herald-system:herald"}`+after), 0o600))
+	return strings.Replace(file, "services:\n", "services:\n  namespace: herald-system\n", 1)
+}
+
+// grant gives that account its rights, all of them or those of some kinds.
+func (b *balancers) grant(t *testing.T, kinds ...string) {
+	t.Helper()
+	for _, name := range []string{"namespace", "rbac"} {
+		text, err := os.ReadFile("../../manifests/kustomize/services/" + name + ".yaml")
+		must(t, err)
+		for document := range strings.SplitSeq(string(text), "\n---\n") {
+			var tree map[string]any
+			must(t, yaml.Unmarshal([]byte(document), &tree))
+			if kind := tree["kind"].(string); len(kinds) == 0 || slices.Contains(kinds, kind) {
+				must(t, b.API.Create(t.Context(), collectionOf(t, tree), []byte(document)))
+			}
+		}
+	}
 }
 
 // healthy checks that no speaker has ended, panicked or raced.
@@ -266,7 +300,7 @@ func (b *balancers) check(address netip.Addr, nodes ...string) error {
 	}
 	slices.SortFunc(got, netip.Addr.Compare)
 	if want := b.hops(nodes...); !slices.Equal(got, want) {
-		return fmt.Errorf("the route to %s leads to %v, want %v", address, got, want)
+		return fmt.Errorf("the route to %s leads to %v, want %v; it was %v", address, got, want, b.routes.steps(address.String()))
 	}
 	return nil
 }
@@ -341,9 +375,9 @@ func (b *balancers) settled(t *testing.T) map[string]int {
 	return last
 }
 
-// witness looks at all Services all the time: each list is what the API server had at
+// auditor looks at all Services all the time: each list is what the API server had at
 // one moment.
-type witness struct {
+type auditor struct {
 	mu    sync.Mutex
 	looks int
 	bad   []string
@@ -351,8 +385,8 @@ type witness struct {
 
 // watch begins to, until the test is over, and fails it if two Services have been on one
 // address that they did not agree to share.
-func (b *balancers) watch(t *testing.T) *witness {
-	w := &witness{}
+func (b *balancers) watch(t *testing.T) *auditor {
+	w := &auditor{}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -375,7 +409,7 @@ func (b *balancers) watch(t *testing.T) *witness {
 		cancel()
 		<-done
 		if w.looks == 0 {
-			t.Error("the witness has seen nothing")
+			t.Error("the auditor has seen nothing")
 		}
 		for _, bad := range w.bad {
 			t.Error(bad)
@@ -387,7 +421,7 @@ func (b *balancers) watch(t *testing.T) *witness {
 // forged is the annotation of a Service that a test gives an address of somebody else's.
 const forged = "test/forged"
 
-func (w *witness) look(list []corev1.Service) {
+func (w *auditor) look(list []corev1.Service) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.looks++
@@ -408,6 +442,18 @@ func (w *witness) look(list []corev1.Service) {
 					w.bad = append(w.bad, bad)
 				}
 			}
+		}
+	}
+}
+
+// defines has the API server know Herald's kinds, as far as it does not.
+func (b *balancers) defines(t *testing.T) {
+	t.Helper()
+	for _, file := range crdFiles(t) {
+		text, err := os.ReadFile(file)
+		must(t, err)
+		if err := b.API.Create(t.Context(), definitions, text); err != nil && !services.IsConflict(err) {
+			t.Fatal(err)
 		}
 	}
 }
