@@ -255,7 +255,7 @@ func (m *Machine) appendStand(items []Item, l *lease) []Item {
 	case l.resigned.IsZero() || m.now.Sub(l.resigned) >= m.duration():
 		return items
 	case l.ballot.counter != 0:
-		items = append(items, Item{Kind: Release, Lease: l.id, Counter: l.ballot.counter, To: l.successor})
+		items = append(items, Item{Kind: Release, Lease: l.id, Counter: l.ballot.counter, To: l.heir})
 	}
 	return append(items, Item{Kind: Stand, Lease: l.id})
 }

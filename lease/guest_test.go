@@ -49,11 +49,18 @@ func TestGuestsHoldLeases(t *testing.T) {
 		t.Errorf("voted for by %v", votes)
 	}
 
+	c.drop = func(_, _ string, m lease.Message) bool {
+		if slices.ContainsFunc(m.Items, func(it lease.Item) bool { return it.Kind == lease.Release && it.To != "w1" }) {
+			t.Errorf("a release names nobody: %+v", m.Items)
+		}
+		return false
+	}
 	c.resign("w2", vip)
 	if took := c.await(duration, "w1 is handed the lease", func() bool { return c.holder(vip) == "w1" }); took > 10*step {
 		t.Errorf("handed over in %v", took)
 	}
 	c.run(2 * duration)
+	c.drop = nil
 	c.kill("w1")
 	took := c.await(2*duration, "w3 takes over", func() bool { return c.holder(vip) == "w3" })
 	if took > duration+duration/5 {

@@ -124,7 +124,7 @@ func (m *Machine) Resign(now time.Time, name string) {
 		return
 	}
 	successor := m.successor(l)
-	l.standing, l.resigned = false, m.now
+	l.standing, l.resigned, l.heir = false, m.now, successor
 	m.drop(l, successor)
 	m.announce(l)
 }

@@ -24,6 +24,7 @@ type candidate struct {
 	standing bool
 	since    time.Time // it stands
 	resigned time.Time
+	heir     string // whom it then named, if it held the lease
 
 	phase   phase
 	ballot  ballot
