@@ -41,7 +41,7 @@ func (m *Machine) Meet(now time.Time, names ...string) {
 		if p == nil {
 			continue
 		}
-		if p.guest && p.met.IsZero() { // what was said to it before may have got nowhere
+		if p.guest && (p.met.IsZero() || p.incarnation == 0) { // what was said to it before may have got nowhere
 			p.greet, p.told = true, false
 			m.wake(m.now)
 		}
