@@ -144,7 +144,11 @@ var faults = []fault{
 	}},
 	{"no gossip", 2, func(w *world, rng *rand.Rand) {
 		w.net.silent++
-		w.after(between(rng, w.set.lease, 6*w.set.lease), func() { w.net.silent-- })
+		w.after(between(rng, w.set.lease, 6*w.set.lease), func() {
+			if !w.calm { // which has a network of its own
+				w.net.silent--
+			}
+		})
 	}},
 	{"change of members", 4, func(w *world, rng *rand.Rand) { w.admin.change(w, rng) }},
 }
