@@ -2,12 +2,12 @@ package bench
 
 import (
 	"context"
+	"debug/buildinfo"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -94,6 +94,7 @@ func RunServices(ctx context.Context, out io.Writer, o ServiceOptions) (_ *Servi
 	if b.dir, err = filepath.Abs(b.dir); err != nil {
 		return nil, err
 	}
+	defer func() { b.results.Took = time.Since(b.results.Began).Truncate(time.Second) }()
 	b.results = ServiceResults{Began: time.Now().UTC().Truncate(time.Second), Machine: thisMachine(), Versions: b.versions(ctx)}
 	for _, part := range []struct {
 		name  string
@@ -119,19 +120,20 @@ func RunServices(ctx context.Context, out io.Writer, o ServiceOptions) (_ *Servi
 			}
 		}
 	}
-	b.results.Took = time.Since(b.results.Began).Truncate(time.Second)
 	return &b.results, err
 }
 
 // versions are those of the programs that are measured, and of those around them.
 func (b *serviceBench) versions(ctx context.Context) map[string]string {
 	list := versions(ctx, b.Herald)
-	list["MetalLB"] = "0.16.1" // it does not tell of itself what it was built from
-	if said, err := exec.CommandContext(ctx, b.APIServer, "--version").Output(); err == nil {
-		list["Kubernetes"] = strings.TrimPrefix(strings.TrimSpace(string(said)), "Kubernetes v")
-	}
 	for _, name := range []string{"BIRD", "keepalived"} {
 		delete(list, name)
+	}
+	// These don't tell of themselves what they were built from; their modules are pinned.
+	for name, path := range map[string]string{"Kubernetes": b.APIServer, "MetalLB": filepath.Join(b.MetalLB, "speaker")} {
+		if info, err := buildinfo.ReadFile(path); err == nil {
+			list[name] = strings.TrimPrefix(info.Main.Version, "v")
+		}
 	}
 	return list
 }
