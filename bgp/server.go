@@ -183,10 +183,26 @@ func sessionChanged(old, new Peer) bool {
 	return !reflect.DeepEqual(old, new)
 }
 
+// batch is how many routes at most are announced or withdrawn in one go. Services may
+// have ten thousand at once, which take GoBGP seconds, and a withdrawal that is urgent
+// waits for a batch or two.
+const batch = 64
+
 // Announce advertises routes to every peer that carries their family, those
 // that come up later included. A route announced again replaces the earlier
-// one without a withdrawal in between.
-func (s *Server) Announce(routes ...Route) error {
+// one without a withdrawal in between. After an error some may be announced.
+func (s *Server) Announce(routes ...Route) error { return inBatches(routes, s.announce) }
+
+func inBatches[T any](all []T, do func([]T) error) error {
+	for some := range slices.Chunk(all, batch) {
+		if err := do(some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Server) announce(routes []Route) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var add apiutil.AddPathRequest
@@ -215,7 +231,10 @@ func (s *Server) Announce(routes ...Route) error {
 }
 
 // Withdraw takes back the routes to prefixes; one that is not announced is passed over.
-func (s *Server) Withdraw(prefixes ...netip.Prefix) error {
+// After an error some may be withdrawn.
+func (s *Server) Withdraw(prefixes ...netip.Prefix) error { return inBatches(prefixes, s.withdraw) }
+
+func (s *Server) withdraw(prefixes []netip.Prefix) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var del apiutil.DeletePathRequest

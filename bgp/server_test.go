@@ -213,7 +213,8 @@ func TestLostSessionComesBack(t *testing.T) {
 	s := newServer(t)
 	must(t, s.Apply(t.Context(), config(r.peer(64500))))
 	must(t, s.Announce(bgp.Route{Prefix: prefix(1)}))
-	eventually(t, "the session is up", func() bool { return session(s, "127.0.0.2").State == bgp.Established })
+	eventually(t, "the route is there", func() bool { got, _ := r.history(); return len(got) > 0 })
+	r.forget()
 	must(t, r.server.ResetPeer(t.Context(), &api.ResetPeerRequest{Address: "127.0.0.1", Communication: "rebooting"}))
 	eventually(t, "the reason is known", func() bool {
 		x := session(s, "127.0.0.2")
@@ -221,7 +222,7 @@ func TestLostSessionComesBack(t *testing.T) {
 	})
 	eventually(t, "the route is back", func() bool {
 		got, _ := r.history()
-		return session(s, "127.0.0.2").State == bgp.Established && len(got) >= 2
+		return session(s, "127.0.0.2").State == bgp.Established && slices.Contains(got, "+"+prefix(1).String())
 	})
 }
 
@@ -294,6 +295,32 @@ func TestManyRoutes(t *testing.T) {
 	eventually(t, "all routes arrive", func() bool { got, _ := r.history(); return len(got) == len(routes) })
 	must(t, s.Withdraw(prefixes...))
 	eventually(t, "all are withdrawn", func() bool { got, _ := r.history(); return len(got) == 2*len(routes) })
+}
+
+// Whoever has a route to withdraw does not wait until ten thousand others are announced.
+func TestWithdrawAmongManyRoutes(t *testing.T) {
+	r := startRouter(t, "127.0.0.2", 64500, 64512)
+	s := newServer(t)
+	must(t, s.Apply(t.Context(), config(r.peer(64500))))
+	must(t, s.Announce(bgp.Route{Prefix: prefix(1)}))
+	advertised := func() int { return len(session(s, "127.0.0.2").Advertised) }
+	eventually(t, "the route is announced", func() bool { return advertised() == 1 })
+	const many = 10000
+	var routes []bgp.Route
+	for i := range many {
+		routes = append(routes, bgp.Route{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 98, byte(i >> 8), byte(i)}), 32)})
+	}
+	announced := make(chan error, 1)
+	go func() { announced <- s.Announce(routes...) }()
+	eventually(t, "some of many are announced", func() bool { return advertised() > 1 })
+	must(t, s.Withdraw(prefix(1)))
+	if n := advertised(); n >= many {
+		t.Errorf("%d routes were announced before another was withdrawn", n)
+	}
+	must(t, <-announced)
+	if n := advertised(); n != many {
+		t.Errorf("%d routes are announced, want %d", n, many)
+	}
 }
 
 func TestCloseLeavesNothingAndSaysGoodbye(t *testing.T) {
