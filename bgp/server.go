@@ -25,6 +25,9 @@ import (
 // GoBGP cannot be stopped and started again within one.
 var ErrRestart = errors.New("restart herald to apply it")
 
+// ErrClosed is the error of [Server.Apply] after [Server.Close].
+var ErrClosed = errors.New("bgp: closed")
+
 // Server is the embedded BGP speaker. Its methods are safe for concurrent use.
 type Server struct {
 	log     *slog.Logger
@@ -94,10 +97,13 @@ func New(log *slog.Logger, options Options) *Server {
 // Apply makes c the running configuration. Only what differs is touched:
 // sessions of unchanged peers stay up, and a change of attributes alone
 // re-sends routes without taking a session down. A peer that cannot be reached
-// is not an error; its [Session] says why.
+// is not an error; its [Session] says why. After [Server.Close] it is [ErrClosed].
 func (s *Server) Apply(ctx context.Context, c Config) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closing {
+		return ErrClosed
+	}
 	if !s.started {
 		if err := s.start(ctx, c); err != nil {
 			return err

@@ -335,6 +335,10 @@ func TestCloseLeavesNothingAndSaysGoodbye(t *testing.T) {
 	must(t, s.Close(ctx, "m1: herald is stopping"))
 	eventually(t, "the router sees the session fall", func() bool { _, downs := r.history(); return downs > 0 })
 	goleak.VerifyNone(t, before)
+	if err := s.Apply(t.Context(), config(r.peer(64500), bgp.Peer{Interface: "lo", ASN: 64500, Port: 179, IPv4: true})); !errors.Is(err, bgp.ErrClosed) {
+		t.Errorf("peers were applied after the end: %v", err)
+	}
+	goleak.VerifyNone(t, before)
 	for _, want := range []string{"session established", "session closed"} {
 		if n := strings.Count(log.String(), want); n != 1 {
 			t.Errorf("%q logged %d times: %s", want, n, fmt.Sprint(&log))
