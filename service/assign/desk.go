@@ -110,9 +110,10 @@ func (d *desk) write(ctx context.Context, w *write) {
 		d.counts.failures.Add(1)
 		d.complain(o, err)
 	}
-	latest, _ := d.latest(w.key)
 	d.change(func(l *ledger) {
 		d.writes--
+		// Asked for here, so that it is no older than what the ledger was told last.
+		latest, _ := d.latest(w.key)
 		l.done(w, o, is, latest, time.Now())
 	})
 }
