@@ -101,12 +101,20 @@ func (d *Daemon) applyVIPs() {
 			vips = append(vips, part)
 		}
 	}
-	vips = append(vips, d.segment.serviceVIPs()...)
+	vips = append(vips, besides(d.segment.serviceVIPs(), d.vips)...)
 	var peers []string
 	for _, p := range d.peers.bgp.Peers {
 		peers = append(peers, p.Name())
 	}
 	d.speaker.Apply(vips, peers, append(d.monitor.Verdicts(), d.segment.checks()...))
+}
+
+// besides are the VIPs of Services whose address is none of the file's: the segment, which
+// decides about them on its own time, may not have heard yet that it has become one.
+func besides(tenants, file []speaker.VIP) []speaker.VIP {
+	return slices.DeleteFunc(tenants, func(v speaker.VIP) bool {
+		return slices.ContainsFunc(file, func(own speaker.VIP) bool { return slices.Contains(own.Addresses, v.Addresses[0]) })
+	})
 }
 
 // replace applies the VIPs anew when one of them belongs to another link.

@@ -23,15 +23,20 @@ const (
 	aftermath = 2 * time.Second
 )
 
-// tenancy is what a segment knows of the addresses of Services. The segment's mutex guards it.
+// tenancy is what a segment knows of the addresses of Services.
 type tenancy struct {
-	on       bool // there may be some
-	linger   time.Duration
+	on     bool // there may be some
+	linger time.Duration
+
+	// Guarded by the segment's mutex:
+
 	lifetime time.Duration
+	standing []flatVIP // of those offered, the ones that this node stands for
+
+	// Of [segment.contend] alone:
 
 	offered  []announce.Address       // that this node may hold by what the API says, in order
 	leaving  map[netip.Addr]time.Time // offered no more, and until when they may still be bound
-	standing []flatVIP                // of those offered, the ones that this node stands for
 	idle     map[string]time.Time     // since when others that are alive have stood for nothing
 	served   map[netip.Addr]bool      // that the fence knows of
 	unfenced error                    // why it does not know of all
@@ -64,24 +69,27 @@ func (g *segment) contend(met bool) {
 		holds[l.Lease] = l.Holder == g.node
 	}
 	offered := g.offers()
+	now := time.Now()
+	g.services.offer(now, offered)
+	g.serve() // the kernel may be slow: nobody waits for the mutex meanwhile
 	g.mu.Lock()
-	changed := g.settle(time.Now(), offered, st.Members, holds, met)
+	changed := g.settle(now, st.Members, holds, met)
 	g.mu.Unlock()
 	if changed {
 		g.moved()
 	}
 }
 
-// settle is contend without its effects on the speaker. The mutex is held.
-func (g *segment) settle(now time.Time, offered []announce.Address, members []election.Member, holds map[string]bool, met bool) (changed bool) {
+// settle decides for which of the addresses that are offered this node stands. The mutex
+// is held.
+func (g *segment) settle(now time.Time, members []election.Member, holds map[string]bool, met bool) (changed bool) {
 	t := &g.services
-	t.offer(now, offered)
 	fit := t.fit(now, g.node, members)
 	var standing []flatVIP
 	if g.links != nil {
 		subnets := maps.Clone(g.links) // a node has far more links than subnets
 		maps.DeleteFunc(subnets, func(_ string, l netutil.Link) bool { return len(l.Prefixes) == 0 })
-		for _, a := range offered {
+		for _, a := range t.offered {
 			c := service.Contest{Addr: a.Addr, Self: g.node, Qualified: a.Nodes, Fit: fit, Holds: holds[a.Addr.String()], Met: met}
 			if !c.Stands() {
 				continue
@@ -95,7 +103,6 @@ func (g *segment) settle(now time.Time, offered []announce.Address, members []el
 			standing = append(standing, v)
 		}
 	}
-	g.serve()
 	if slices.EqualFunc(standing, t.standing, func(a, b flatVIP) bool { return a.addr == b.addr && a.link == b.link }) {
 		return false
 	}

@@ -49,6 +49,12 @@ func offers(nodes []string, addrs ...string) []announce.Address {
 	return out
 }
 
+// settle has a segment decide as [segment.contend] does.
+func settle(g *segment, now time.Time, offered []announce.Address, members []election.Member, holds map[string]bool, met bool) (changed bool) {
+	g.services.offer(now, offered)
+	return g.settle(now, members, holds, met)
+}
+
 // said are the VIPs in short.
 func said(vips []speaker.VIP) string {
 	var out []string
@@ -65,7 +71,7 @@ func TestServiceVIPs(t *testing.T) {
 	nodes := []string{"n1"}
 	offered := offers(nodes, "10.4.0.9", "10.5.0.9", "192.0.2.9")
 	offered[1].Interfaces = []string{"nolink9", "nolink0"}
-	if !g.settle(time.Now(), offered, nil, nil, true) {
+	if !settle(g, time.Now(), offered, nil, nil, true) {
 		t.Error("nothing changed")
 	}
 	vips := g.serviceVIPs()
@@ -83,19 +89,19 @@ func TestServiceVIPs(t *testing.T) {
 			t.Errorf("%s is %v: %s", check, got.State, got.Reason)
 		}
 	}
-	if g.settle(time.Now(), offered, nil, nil, true) {
+	if settle(g, time.Now(), offered, nil, nil, true) {
 		t.Error("nothing is new, and yet something changed")
 	}
 	l := g.links["nolink0"]
 	l.Prefixes = nil
 	g.links["nolink0"] = l
-	if !g.settle(time.Now(), offered, nil, nil, true) {
+	if !settle(g, time.Now(), offered, nil, nil, true) {
 		t.Error("a link lost its subnet, and nothing changed")
 	}
 	if got := said(g.serviceVIPs()); !strings.HasPrefix(got, "10.4.0.9 on  by [link of 10.4.0.9], 10.5.0.9 on nolink0") {
 		t.Errorf("the VIPs are %s", got)
 	}
-	if !g.settle(time.Now(), nil, nil, nil, true) || len(g.serviceVIPs()) != 0 {
+	if !settle(g, time.Now(), nil, nil, nil, true) || len(g.serviceVIPs()) != 0 {
 		t.Errorf("stands for what is offered no more: %v", g.serviceVIPs())
 	}
 }
@@ -115,7 +121,7 @@ func TestContend(t *testing.T) {
 	}
 	for rank, node := range order {
 		stands := func(g *segment, after time.Duration, members []election.Member, holds bool) bool {
-			g.settle(start.Add(after), offers(nodes, addr), members, map[string]bool{addr: holds}, true)
+			settle(g, start.Add(after), offers(nodes, addr), members, map[string]bool{addr: holds}, true)
 			return len(g.serviceVIPs()) == 1
 		}
 		g := tenants(t, node)
@@ -153,11 +159,11 @@ func TestContendBeforeLinks(t *testing.T) {
 	links := g.links
 	g.links = nil
 	offered := offers([]string{"n1"}, "10.4.0.9")
-	if g.settle(time.Now(), offered, nil, nil, true); len(g.serviceVIPs()) != 0 {
+	if settle(g, time.Now(), offered, nil, nil, true); len(g.serviceVIPs()) != 0 {
 		t.Error("stands without a link")
 	}
 	g.links = links
-	if g.settle(time.Now(), offered, nil, nil, true); len(g.serviceVIPs()) != 1 {
+	if settle(g, time.Now(), offered, nil, nil, true); len(g.serviceVIPs()) != 1 {
 		t.Error("does not stand with one")
 	}
 }
@@ -179,7 +185,7 @@ func TestLeaving(t *testing.T) {
 		{0, []string{"10.4.0.9"}, nil},
 	} {
 		now = now.Add(step.after)
-		g.settle(now, offers([]string{"n1"}, step.offered...), nil, nil, true)
+		settle(g, now, offers([]string{"n1"}, step.offered...), nil, nil, true)
 		var left []string
 		for a := range g.services.leaving {
 			left = append(left, a.String())
@@ -187,5 +193,17 @@ func TestLeaving(t *testing.T) {
 		if !slices.Equal(left, step.want) {
 			t.Errorf("%v of %v are leaving, want %v", left, step.offered, step.want)
 		}
+	}
+}
+
+// An address that has become a VIP of the file is no Service's for the speaker, even before
+// the segment has heard of that.
+func TestServiceVIPsBesidesTheFile(t *testing.T) {
+	g := tenants(t, "n1")
+	settle(g, time.Now(), offers([]string{"n1"}, "10.4.0.8", "10.4.0.9"), nil, nil, true)
+	file := []speaker.VIP{{Name: "apiserver", Addresses: []netip.Addr{netip.MustParseAddr("10.4.0.1"), netip.MustParseAddr("10.4.0.9")}}}
+	want := "10.4.0.8 on nolink0 by [link nolink0]"
+	if got := said(besides(g.serviceVIPs(), file)); got != want {
+		t.Errorf("the VIPs of Services are %s, want %s", got, want)
 	}
 }
