@@ -66,16 +66,17 @@ func (w *writer) file() {
 	}
 }
 
-// services writes the section of Services. Those that have a class of their own
-// are not those without one.
+// services writes the section of Services. It gives no addresses yet: who applies it
+// does so beside MetalLB's controller, which goes on to. Those Services that have a
+// class of their own are not those without one.
 func (w *writer) services(s *config.Services) {
-	if s.LoadBalancerClass == "" {
-		w.field("", "services", "{}")
-		return
-	}
 	w.block("services", func() {
 		w.field("services", "loadBalancerClass", scalar(s.LoadBalancerClass))
-		w.field("services", "defaultClass", "false")
+		if s.LoadBalancerClass != "" {
+			w.field("services", "defaultClass", "false")
+		}
+		w.remark("Remove this when MetalLB's controller is gone, then restart Herald's pods.")
+		w.field("services", "assign", strconv.FormatBool(s.Assign))
 	})
 }
 
