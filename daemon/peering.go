@@ -55,7 +55,7 @@ func (d *Daemon) peer(ctx context.Context, set peerSet) error {
 		}
 	}
 	for _, l := range set.leftOut {
-		if !slices.Contains(d.peers.leftOut, l) {
+		if !l.unread && !slices.Contains(d.peers.leftOut, l) {
 			d.log.Warn("BGPPeer is not in force", "peer", l.peer, "reason", l.reason)
 		}
 	}

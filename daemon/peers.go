@@ -42,7 +42,11 @@ type peerSet struct {
 }
 
 // leftOut is a BGPPeer and why it is not in force, in one sentence.
-type leftOut struct{ peer, reason string }
+type leftOut struct {
+	peer, reason string
+	// unread says that its Secret is still to be read, as is usual for a moment.
+	unread bool
+}
 
 // newPeerSet puts the peers in the file of c, as they are in file, and in the API
 // together. A BGPPeer that cannot be used as it is now stays as it is in running,
@@ -57,11 +61,12 @@ func newPeerSet(c *config.Config, file bgp.Config, api named, running map[string
 		owner[p.Name()] = ""
 	}
 	refuse := func(r *v1alpha1.BGPPeer, format string, args ...any) {
-		out.leftOut = append(out.leftOut, leftOut{r.Name, fmt.Sprintf(format, args...)})
+		err := fmt.Errorf(format, args...)
+		out.leftOut = append(out.leftOut, leftOut{peer: r.Name, reason: err.Error(), unread: errors.Is(err, errUnread)})
 	}
 	for _, r := range oldestFirst(api.peers) {
 		if ours, err := selects(r.Spec.NodeSelectors, api.labels); err != nil {
-			refuse(r, "nodeSelectors: %v", err)
+			refuse(r, "nodeSelectors: %w", err)
 			continue
 		} else if !ours {
 			continue
@@ -85,10 +90,10 @@ func newPeerSet(c *config.Config, file bgp.Config, api named, running map[string
 		if err != nil {
 			before, runs := running[r.Name]
 			if !runs || before.Name() != name {
-				refuse(r, "%v", err)
+				refuse(r, "%w", err)
 				continue
 			}
-			refuse(r, "%v; until then the session stays as it was", err)
+			refuse(r, "%w; until then the session stays as it was", err)
 			peer = before
 		}
 		owner[name] = r.Name
@@ -137,7 +142,7 @@ func resourcePeer(c *config.Config, asn uint32, r *v1alpha1.BGPPeer, password fu
 		own = uint32(*r.Spec.LocalASN)
 	}
 	if own == 0 {
-		return bgp.Peer{}, errors.New("neither it has a localASN nor the file of this node a bgp.asn: give one of them")
+		return bgp.Peer{}, errors.New("it has no localASN, and the file of this node no bgp.asn: add one of them")
 	}
 	written, err := filePeer(&r.Spec)
 	if err != nil {

@@ -82,26 +82,30 @@ func TestPeerSet(t *testing.T) {
 				router("bad", 0, selecting("10.0.1.1", v1alpha1.LabelSelector{MatchLabels: map[string]string{"/": ""}})), router("good", 0, at("10.0.1.2")),
 			},
 			want: []string{"10.0.1.2"}, names: map[string]string{"good": "10.0.1.2"},
-			leftOut: []leftOut{{"bad", `nodeSelectors: key: Invalid value: "/": prefix part must be non-empty; name part must be non-empty; name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')`}},
+			leftOut: []leftOut{{peer: "bad", reason: `nodeSelectors: key: Invalid value: "/": prefix part must be non-empty; name part must be non-empty; name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')`}},
 		},
 		{
 			name: "the router is in the file", file: []string{"10.0.1.1"}, resources: []*v1alpha1.BGPPeer{router("rack", 0, at("10.0.1.1"))},
 			want: []string{"10.0.1.1"}, names: map[string]string{"10.0.1.1": "10.0.1.1", "rack": "10.0.1.1"},
-			leftOut: []leftOut{{"rack", "the file of this node has a peer 10.0.1.1, which stands for it"}},
+			leftOut: []leftOut{{peer: "rack", reason: "the file of this node has a peer 10.0.1.1, which stands for it"}},
 		},
 		{
 			name: "the name is in the file", file: []string{"10.0.1.1"}, resources: []*v1alpha1.BGPPeer{router("10.0.1.1", 0, at("10.0.1.2"))},
 			want: []string{"10.0.1.1"}, names: map[string]string{"10.0.1.1": "10.0.1.1"},
-			leftOut: []leftOut{{"10.0.1.1", "the file of this node has a peer of this name: a pool could mean either, so give it another name"}},
+			leftOut: []leftOut{{peer: "10.0.1.1", reason: "the file of this node has a peer of this name: a pool could mean either, so give it another name"}},
 		},
 		{
 			name: "twice the same router", resources: []*v1alpha1.BGPPeer{router("a-new", 2, at("10.0.1.1")), router("z-old", 1, at("10.0.1.1"))},
 			want: []string{"10.0.1.1"}, names: map[string]string{"z-old": "10.0.1.1"},
-			leftOut: []leftOut{{"a-new", "BGPPeer z-old, which is older, is the same router"}},
+			leftOut: []leftOut{{peer: "a-new", reason: "BGPPeer z-old, which is older, is the same router"}},
+		},
+		{
+			name: "a Secret that has not been read", resources: []*v1alpha1.BGPPeer{router("rack", 0, locked("unread"))}, names: map[string]string{},
+			leftOut: []leftOut{{peer: "rack", reason: "the Secret has not been read yet", unread: true}},
 		},
 		{
 			name: "no ASN", noFile: true, resources: []*v1alpha1.BGPPeer{router("rack", 0, at("10.0.1.1"))}, names: map[string]string{},
-			leftOut: []leftOut{{"rack", "neither it has a localASN nor the file of this node a bgp.asn: give one of them"}},
+			leftOut: []leftOut{{peer: "rack", reason: "it has no localASN, and the file of this node no bgp.asn: add one of them"}},
 		},
 		{
 			name: "its own ASN", noFile: true, resources: []*v1alpha1.BGPPeer{router("rack", 0, own(64999))},
@@ -114,7 +118,7 @@ func TestPeerSet(t *testing.T) {
 		{
 			name: "BFD that needs real time", resources: []*v1alpha1.BGPPeer{router("rack", 0, fast), router("other", 1, at("10.0.1.2"))},
 			want: []string{"10.0.1.2"}, names: map[string]string{"other": "10.0.1.2"},
-			leftOut: []leftOut{{"rack", "bfd.interval: below 50ms a busy node looks like a dead one: set realtime: true, or a longer interval"}},
+			leftOut: []leftOut{{peer: "rack", reason: "bfd.interval: below 50ms a busy node looks like a dead one: set realtime: true, or a longer interval"}},
 		},
 		{
 			name: "BFD in real time", realtime: true, resources: []*v1alpha1.BGPPeer{router("rack", 0, fast)},
@@ -126,24 +130,24 @@ func TestPeerSet(t *testing.T) {
 		},
 		{
 			name: "no Secret", resources: []*v1alpha1.BGPPeer{router("rack", 0, locked("missing"))}, names: map[string]string{},
-			leftOut: []leftOut{{"rack", "there is no Secret missing"}},
+			leftOut: []leftOut{{peer: "rack", reason: "there is no Secret missing"}},
 		},
 		{
 			name: "the Secret is gone while the session is up", resources: []*v1alpha1.BGPPeer{router("rack", 0, locked("missing"))}, running: []string{"rack"},
 			want: []string{"10.0.1.254 password old"}, names: map[string]string{"rack": "10.0.1.254"},
-			leftOut: []leftOut{{"rack", "there is no Secret missing; until then the session stays as it was"}},
+			leftOut: []leftOut{{peer: "rack", reason: "there is no Secret missing; until then the session stays as it was"}},
 		},
 		{
 			name: "made again, for another router", resources: []*v1alpha1.BGPPeer{router("rack", 0, func(s *v1alpha1.BGPPeerSpec) {
 				locked("missing")(s)
 				s.Address = "10.0.1.253"
 			})}, running: []string{"rack"}, names: map[string]string{},
-			leftOut: []leftOut{{"rack", "there is no Secret missing"}},
+			leftOut: []leftOut{{peer: "rack", reason: "there is no Secret missing"}},
 		},
 		{name: "deleted", running: []string{"rack"}, names: map[string]string{}},
 		{
 			name: "a VIP of the file", resources: []*v1alpha1.BGPPeer{router("rack", 0, at("10.99.0.10"))}, names: map[string]string{},
-			leftOut: []leftOut{{"rack", "address: 10.99.0.10 is a VIP of this speaker, want the address of a router"}},
+			leftOut: []leftOut{{peer: "rack", reason: "address: 10.99.0.10 is a VIP of this speaker, want the address of a router"}},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -187,8 +191,11 @@ func TestPeerSet(t *testing.T) {
 
 // passwordOf has one Secret only.
 func passwordOf(ref v1alpha1.SecretReference) (string, error) {
-	if ref.Name == "there" {
+	switch ref.Name {
+	case "there":
 		return "new", nil
+	case "unread":
+		return "", fmt.Errorf("the Secret %w", errUnread)
 	}
 	return "", errors.New("there is no Secret " + ref.Name)
 }

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -11,6 +12,9 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config"
 )
+
+// errUnread is what there is to say of a Secret until it has been read.
+var errUnread = errors.New("has not been read yet")
 
 // secrets are the passwords of BGP peers that are in Secrets. Each Secret is watched
 // from the first time that its password is asked for until nobody names it any more.
@@ -62,7 +66,7 @@ func (s *secrets) password(ref v1alpha1.SecretReference) (string, error) {
 	if known := s.known[name]; known != nil {
 		return known.password, known.err
 	}
-	err := fmt.Errorf("passwordSecretRef: the Secret %s has not been read yet", name)
+	err := fmt.Errorf("passwordSecretRef: the Secret %s %w", name, errUnread)
 	if s.ctx == nil {
 		return "", err
 	}

@@ -98,7 +98,7 @@ func TestServicesStatus(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	short := s.status(peerSet{leftOut: []leftOut{{"rack", "no Secret"}}}, failure{}, []speaker.Status{here}, nil)
+	short := s.status(peerSet{leftOut: []leftOut{{peer: "rack", reason: "no Secret"}}}, failure{}, []speaker.Status{here}, nil)
 	if short.Total != 2 || short.Stands != 1 || short.Held != 1 || short.Obstructed != 1 || len(short.LeftOut) != 1 || short.Unpeered == "" || short.Synced {
 		t.Errorf("in short: %+v", short)
 	}
