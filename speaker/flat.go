@@ -248,23 +248,28 @@ func (s *Speaker) shut() {
 }
 
 // open lets the kernel answer for what is announced for as long as the lease
-// lasts, all addresses whose leases end together in one go.
+// lasts, all addresses whose leases end together in one go: in the order of VIPs, so
+// that those of Services, which may be many, come last.
 func (s *Speaker) open() {
 	if s.segment.Fence == nil {
 		return
 	}
-	ends := make(map[time.Time][]binding)
+	var ends []time.Time
+	ending := make(map[time.Time][]binding)
 	for _, b := range s.order {
 		u := s.units[b]
 		if u.vip.Flat == nil || u.at.stage != Announced {
 			continue
 		}
 		if u.gate.state != answering || !u.gate.until.Equal(u.lease) {
-			ends[u.lease] = append(ends[u.lease], b)
+			if ending[u.lease] == nil {
+				ends = append(ends, u.lease)
+			}
+			ending[u.lease] = append(ending[u.lease], b)
 		}
 	}
-	for until, bindings := range ends {
-		s.pass(answering, until, bindings, func(addrs ...netip.Addr) error {
+	for _, until := range ends {
+		s.pass(answering, until, ending[until], func(addrs ...netip.Addr) error {
 			if s.unguarded != nil {
 				return s.unguarded
 			}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -273,6 +274,38 @@ func TestFlatLateFence(t *testing.T) {
 		synctest.Wait()
 		expect(t, l.node, "open 10.99.0.10 for 600ms", "unbind 10.99.0.10", "silence 10.99.0.10", "close 10.99.0.10",
 			"resign from control-plane")
+	})
+}
+
+// apart are leases that end one after the other, by VIP.
+type apart struct {
+	*flat
+	ends map[string]time.Time
+}
+
+func (a apart) Lease(vip string) speaker.Lease { return speaker.Lease{Until: a.ends[vip]} }
+
+// The VIP of the control plane does not wait for those of Services that were granted with it.
+func TestFlatOpensInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &flat{node: newNode()}
+		leases := apart{l, make(map[string]time.Time)}
+		s := speaker.New(slog.New(slog.DiscardHandler), l.node, l.node, speaker.Segment{Leases: leases, Announcer: announcer{l}, Fence: l})
+		var vips []speaker.VIP
+		var want []string
+		for i := range 8 {
+			v := flatVIP()
+			v.Name = fmt.Sprint("vip", i)
+			v.Addresses = []netip.Addr{netip.AddrFrom4([4]byte{10, 99, 1, byte(i)})}
+			leases.ends[v.Name] = time.Now().Add(lease - time.Duration(i))
+			vips = append(vips, v)
+			want = append(want, fmt.Sprintf("open %v for %v", v.Addresses[0], lease-time.Duration(i)))
+		}
+		s.Apply(vips, nil, []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)})
+		got := slices.DeleteFunc(l.took(), func(did string) bool { return !strings.HasPrefix(did, "open ") })
+		if !slices.Equal(got, want) {
+			t.Errorf("opened %q\nwant %q", got, want)
+		}
 	})
 }
 
