@@ -106,11 +106,30 @@ func (d *Daemon) announceBy(c *config.Config) error {
 		RequireEndpoints: c.Services.RequireEndpoints, ExcludeCordoned: c.Services.ExcludeCordoned,
 		Attributes: base, Peers: d.peers.names, Reserved: d.reserved(c),
 	}
-	if !reflect.DeepEqual(next, d.services.applied) {
-		d.services.announcer.Apply(next)
-		d.services.applied = next
+	if reflect.DeepEqual(next, d.services.applied) {
+		return nil
 	}
+	d.services.announcer.Apply(next)
+	// The announcer leaves the route to what has become a VIP to the speaker, which on a
+	// flat layer 2 knows of none.
+	if err := d.bgp.Withdraw(flatPrefixes(c)...); err != nil {
+		return err
+	}
+	d.services.applied = next
 	return nil
+}
+
+// flatPrefixes are those of the VIPs on a flat layer 2, to which there is to be no route.
+func flatPrefixes(c *config.Config) []netip.Prefix {
+	var out []netip.Prefix
+	for _, v := range c.VIPs {
+		for _, addr := range v.Addresses {
+			if v.Announce == config.AnnounceARP {
+				out = append(out, netip.PrefixFrom(addr, addr.BitLen()))
+			}
+		}
+	}
+	return out
 }
 
 // reserved are the addresses of the VIPs of c, and of those that were VIPs until a
