@@ -163,7 +163,7 @@ func TestAssign(t *testing.T) {
 			claim: pool.Claim{Families: []pool.Family{pool.IPv6, pool.IPv4}, Addresses: addresses("10.0.0.2 fd00::2")}, want: "fd00::2 10.0.0.2"},
 		{name: "an address of no pool", pools: []pool.Pool{small},
 			claim: pool.Claim{Families: v4, Addresses: addresses("10.0.0.9")}, reason: pool.AddressNotInPool,
-			err: "10.0.0.9 is in no pool: ask for an address of a pool, or add it to one"},
+			err: "10.0.0.9 is in no pool that is ready: ask for an address of one, or add it to one"},
 		{name: "an address of another pool", pools: []pool.Pool{small, of("b", "10.0.1.0/30")},
 			claim: pool.Claim{Families: v4, Addresses: addresses("10.0.1.0"), Pool: "small"}, reason: pool.AddressNotInPool,
 			err: `10.0.1.0 is in pool "b", not in pool "small": ask for only one of address and pool`},

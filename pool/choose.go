@@ -49,7 +49,7 @@ func (a *Allocator) grant(c *Claim, kept pair) (pair, error) {
 		p := a.pools.around(addr)
 		switch {
 		case p == nil:
-			return pair{}, refuse(AddressNotInPool, "%s is in no pool: ask for an address of a pool, or add it to one", addr)
+			return pair{}, refuse(AddressNotInPool, "%s is in no pool that is ready: ask for an address of one, or add it to one", addr)
 		case c.Pool != "" && c.Pool != p.Name:
 			return pair{}, refuse(AddressNotInPool, "%s is in pool %q, not in pool %q: ask for only one of address and pool", addr, p.Name, c.Pool)
 		case p.free.skip(addr):

@@ -5,6 +5,7 @@ package service
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -51,6 +52,9 @@ func Ours(s *corev1.Service, class string, isDefault bool) bool {
 func ClaimOf(s *corev1.Service) (pool.Claim, error) {
 	c := pool.Claim{Key: s.Namespace + "/" + s.Name, Policy: policyOf(s), Ports: portsOf(s)}
 	c.Families, c.Partial = familiesOf(s)
+	if err := known(s.Annotations); err != nil {
+		return c, err
+	}
 	var err error
 	if c.Pool, err = named(s, AnnotationPool, "the name of a pool"); err != nil {
 		return c, err
@@ -108,6 +112,18 @@ func portsOf(s *corev1.Service) []pool.Port {
 		ports = append(ports, pool.Port{Protocol: string(protocol), Number: uint16(p.Port)})
 	}
 	return ports
+}
+
+// known reports an annotation that is Herald's by its name, and none that it reads:
+// who mistypes one would be given what he did not ask for.
+func known(annotations map[string]string) error {
+	read := []string{AnnotationAddresses, AnnotationPool, AnnotationShare}
+	for _, name := range slices.Sorted(maps.Keys(annotations)) {
+		if strings.HasPrefix(name, v1alpha1.Group+"/") && !slices.Contains(read, name) {
+			return invalid("there is no annotation %s: want one of %s", short(name), strings.Join(read, ", "))
+		}
+	}
+	return nil
 }
 
 // named is the value of an annotation that names something.

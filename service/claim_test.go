@@ -42,6 +42,33 @@ func TestOurs(t *testing.T) {
 	}
 }
 
+// An annotation of Herald's that it does not read is a mistake; those of others are
+// not its business.
+func TestUnknownAnnotation(t *testing.T) {
+	for name, want := range map[string]string{
+		"herald.dev/address":         "there is no annotation herald.dev/address: want one of herald.dev/addresses, herald.dev/pool, herald.dev/share",
+		"herald.dev/Pool":            "there is no annotation herald.dev/Pool: want one of herald.dev/addresses, herald.dev/pool, herald.dev/share",
+		"herald.dev/share":           "",
+		"example.herald.dev/address": "",
+		"metallb.io/loadBalancerIPs": "",
+		"herald.devil/annotation":    "",
+		"prometheus.io/scrape":       "",
+	} {
+		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{name: "x", service.AnnotationPool: "p"}}}
+		_, err := service.ClaimOf(s)
+		if got := text(err); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
 func TestClaimOf(t *testing.T) {
 	v4, v6 := []corev1.IPFamily{corev1.IPv4Protocol}, []corev1.IPFamily{corev1.IPv6Protocol}
 	dual := []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol}
