@@ -28,7 +28,7 @@ What each section refuses, and the sentence it does so with, is below its table.
 
 A duration is written as in ` + "`50ms`, `3s` or `1m`" + `. Two pools may not have an address
 in common, either. No rule sees two objects at once, so that is what the status
-and the events of a pool tell.
+of the later one tells.
 `
 
 // generate writes the page from the schemas of the two kinds and the example.
