@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
@@ -58,16 +59,16 @@ func newLedger(o Options) *ledger {
 }
 
 // count is how many Services are Herald's, and how many of these lack something, by
-// the reason.
+// the reason in their condition.
 func (l *ledger) count() (services int, refused map[string]int) {
 	refused = make(map[string]int)
-	for _, e := range l.entries {
+	for key, e := range l.entries {
 		if !l.ours(e.service) {
 			continue
 		}
 		services++
-		if e.refusal != nil {
-			refused[string(e.refusal.Reason)]++
+		if c := l.condition(key, e); c.Status != metav1.ConditionTrue {
+			refused[c.Reason]++
 		}
 	}
 	return services, refused

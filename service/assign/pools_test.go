@@ -63,6 +63,11 @@ func TestPools(t *testing.T) {
 		s.deletePool("b")
 		s.settle()
 		s.want("b", "10.1.0.0 AddressNotInPool")
+		s.watch(func(l *ledger) {
+			if _, refused := l.count(); refused["AddressNotInPool"] != 1 {
+				t.Errorf("%v Services lack something, want b", refused)
+			}
+		})
 		if got := s.pool("B").Status; got.Usage != "0/11" || got.Conflicts != nil {
 			t.Errorf("pool B: %+v", got)
 		}
