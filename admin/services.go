@@ -231,10 +231,13 @@ func (a ServiceAddress) flat() string {
 
 // Why is what is wrong with the pool; empty if nothing is.
 func (p Pool) Why() string {
-	if p.Conflicts > 0 && p.Error == "" {
-		return fmt.Sprintf("%d conflicts: kubectl describe addresspool %s", p.Conflicts, p.Name)
+	switch {
+	case p.Conflicts == 0 || p.Error != "":
+		return p.Error
+	case p.Conflicts == 1:
+		return "a conflict: kubectl describe addresspool " + p.Name
 	}
-	return p.Error
+	return fmt.Sprintf("%d conflicts: kubectl describe addresspool %s", p.Conflicts, p.Name)
 }
 
 // WriteServices renders services for people as of now, a row for each address.

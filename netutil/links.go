@@ -87,11 +87,11 @@ func linkFor(links iter.Seq[Link], addr netip.Addr) (string, error) {
 	}
 	switch len(found) {
 	case 0:
-		return "", fmt.Errorf("find the link for %s: no link has an address in its subnet: set the VIP's interface", addr)
+		return "", fmt.Errorf("find the link for %s: no link has an address in its subnet: name it as interface of the VIP, or in arp.interfaces of the pool", addr)
 	case 1:
 		return found[0], nil
 	}
-	return "", fmt.Errorf("find the link for %s: %s and %s are both in its subnet: set the VIP's interface", addr, found[0], found[1])
+	return "", fmt.Errorf("find the link for %s: %s and %s are both in its subnet: name it as interface of the VIP, or in arp.interfaces of the pool", addr, found[0], found[1])
 }
 
 // linkTable is what the host has of links, and their addresses.

@@ -98,8 +98,8 @@ func TestLinkOfAddress(t *testing.T) {
 		"10.0.2.1":    "eth0",
 		"10.0.1.1":    "eth1", // the smaller subnet
 		"fd00::99":    "eth0",
-		"fd00:1::1":   "find the link for fd00:1::1: no link has an address in its subnet: set the VIP's interface",
-		"192.168.0.9": "find the link for 192.168.0.9: eth1 and eth2 are both in its subnet: set the VIP's interface",
+		"fd00:1::1":   "find the link for fd00:1::1: no link has an address in its subnet: name it as interface of the VIP, or in arp.interfaces of the pool",
+		"192.168.0.9": "find the link for 192.168.0.9: eth1 and eth2 are both in its subnet: name it as interface of the VIP, or in arp.interfaces of the pool",
 	} {
 		got, err := linkFor(maps.Values(links), netip.MustParseAddr(addr))
 		if err != nil {
@@ -124,7 +124,7 @@ func TestLinkAmong(t *testing.T) {
 		{"10.0.1.9", "eth2 eth0", "eth2"},
 		{"10.0.1.9", "eth9 eth0", "eth0"},
 		{"::ffff:10.0.1.9", "", "eth1"},
-		{"10.0.2.9", "", "find the link for 10.0.2.9: no link has an address in its subnet: set the VIP's interface"},
+		{"10.0.2.9", "", "find the link for 10.0.2.9: no link has an address in its subnet: name it as interface of the VIP, or in arp.interfaces of the pool"},
 		{"10.0.1.9", "eth8 eth9", "find the link for 10.0.1.9: there is no eth8, nor eth9"},
 	} {
 		got, err := LinkAmong(links, strings.Fields(tt.names), netip.MustParseAddr(tt.addr))
