@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/service/announce"
 	"github.com/herald-vip/herald/speaker"
 )
 
@@ -42,6 +43,11 @@ func (d *Daemon) apply(ctx context.Context, c *config.Config) error {
 	defer d.mu.Unlock()
 	if err := unchangeable(d.config, c); err != nil {
 		return err
+	}
+	if d.config != nil {
+		if err := untaken(d.config, c, d.services.flat()); err != nil {
+			return err
+		}
 	}
 	vips, err := speakerVIPs(c)
 	if err != nil {
@@ -200,4 +206,21 @@ func vipAddresses(c *config.Config) []netip.Addr {
 		out = append(out, v.Addresses...)
 	}
 	return out
+}
+
+// untaken refuses a new VIP on a flat layer 2 whose address a node may hold as one of a
+// Service, by another lease.
+func untaken(old, new *config.Config, held []announce.Address) error {
+	had := vipAddresses(old)
+	for _, v := range new.VIPs {
+		for _, addr := range v.Addresses {
+			i := slices.IndexFunc(held, func(a announce.Address) bool { return a.Addr == addr })
+			if i < 0 || v.Announce != config.AnnounceARP || slices.Contains(had, addr) {
+				continue
+			}
+			return fmt.Errorf("vips: %s is the address of Service %s, for which a node may answer already: take it out of pool %s and from the Service first",
+				addr, held[i].Service, held[i].Pool)
+		}
+	}
+	return nil
 }
