@@ -144,7 +144,7 @@ func (e *Election) Lease(name string) lease.LeaseStatus {
 	e.mu.Lock()
 	running := e.node
 	e.mu.Unlock()
-	s := lease.LeaseStatus{Lease: name, Why: "the election has not begun"}
+	s := lease.LeaseStatus{Lease: name, Why: "the election has not begun, which takes an election section in the file of this node"}
 	if running != nil {
 		running.step(func(m *lease.Machine, now time.Time) { s = m.Lease(now, name) })
 	}
