@@ -212,6 +212,15 @@ func (p Pool) Used() string {
 	return out
 }
 
+// byBGP is in short how an address is by BGP: of one that is for a flat layer 2, and not
+// announced by BGP, there is nothing to say.
+func (a ServiceAddress) byBGP() string {
+	if a.Flat && a.Stage == "withdrawn" {
+		return ""
+	}
+	return a.Stage
+}
+
 // flat is in short how an address is on a flat layer 2.
 func (a ServiceAddress) flat() string {
 	switch {
@@ -249,7 +258,7 @@ func WriteServices(w io.Writer, services []Service, now time.Time) error {
 			row(s.Name, "", "", "", "", "", "it has been given no address")
 		}
 		for _, a := range s.Addresses {
-			row(s.Name, a.Address.String(), a.Pool, a.Stage, a.flat(), ago(a.Since), cmp.Or(a.Error, a.FlatReason, a.Reason))
+			row(s.Name, a.Address.String(), a.Pool, a.byBGP(), a.flat(), ago(a.Since), cmp.Or(a.Error, a.FlatReason, a.Reason))
 		}
 	}
 	return tw.Flush()

@@ -82,7 +82,7 @@ func TestWriteServices(t *testing.T) {
 	}
 	want := `SERVICE      ADDRESS      POOL     BGP         FLAT     FOR    WHY
 shop/one     10.1.0.1     public   announced   -        1m0s   -
-shop/one     10.3.0.100   flat     withdrawn   stands   -      no holder: being elected
+shop/one     10.3.0.100   flat     -           stands   -      no holder: being elected
 shop/other   -            -        -           -        -      it has been given no address
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
