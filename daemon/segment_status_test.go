@@ -32,7 +32,7 @@ func TestLeasesOfAllVIPs(t *testing.T) {
 	want := []admin.Lease{
 		{VIP: "free", Reason: "no member stands for it; here herald drain", Needed: 2},
 		{VIP: "held", Holder: "m2", Needed: 2},
-		{VIP: "new", Reason: "the election has not begun; here apiserver: connection refused"},
+		{VIP: "new", Reason: "the election has not begun, which takes an election section in the file of this node; here apiserver: connection refused"},
 		{VIP: "stood-for", Reason: "being elected", Needed: 2, Stands: true},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
