@@ -107,6 +107,11 @@ func (a *api) testManifests(t *testing.T) {
 	if status != http.StatusCreated {
 		t.Fatalf("create the service account: %d %s", status, answer)
 	}
+	status, answer, err = a.do(a.admin, http.MethodPost, "/api/v1/namespaces", []byte("{apiVersion: v1, kind: Namespace, metadata: {name: herald-system}}"))
+	must(t, err)
+	if status != http.StatusCreated {
+		t.Fatalf("create the namespace: %d %s", status, answer)
+	}
 	accepted := func(name, collection string, object []byte) {
 		t.Run(name, func(t *testing.T) {
 			if status, answer := a.create(t, collection, object); status != http.StatusCreated {
@@ -128,7 +133,11 @@ func (a *api) testManifests(t *testing.T) {
 	c := parseConfig(t, "../../config/example.yaml")
 	c.Metrics.Listen = "[::1]:9474"
 	var pod []byte
-	for kind, collection := range map[manifests.Kind]string{manifests.StaticPod: pods, manifests.DaemonSet: daemonSets} {
+	for kind, collection := range map[manifests.Kind]string{
+		manifests.StaticPod: pods,
+		// With a services section it is where Herald's service account is.
+		manifests.DaemonSet: "/apis/apps/v1/namespaces/herald-system/daemonsets",
+	} {
 		object, err := manifests.Make(kind, manifests.Options{Config: c, Image: "registry.example.com:5000/herald@sha256:" + strings.Repeat("0a", 32)})
 		must(t, err)
 		accepted(string(kind)+" for every field", collection, object)

@@ -4,6 +4,7 @@ package services
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/netip"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/herald-vip/herald/admin"
 	"github.com/herald-vip/herald/probe"
 	"github.com/herald-vip/herald/testenv/segment"
 )
@@ -33,11 +35,15 @@ func newFlat(t *testing.T, services int) *flat {
 	f := &flat{Lab: boot(t, o)}
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
-	vip := netip.MustParseAddr("10.5.0.200")
+	for _, n := range f.Members() {
+		must(t, Eventually(ctx, func() error { return f.acquainted(ctx, n) }))
+	}
 	for i := range services {
-		must(t, f.Create(ctx, Service{Name: fmt.Sprintf("flat-%d", i), Pool: PoolARP, Endpoints: f.Members(), Address: vip}))
+		name := fmt.Sprintf("flat-%d", i)
+		must(t, f.Create(ctx, Service{Name: name, Pool: PoolARP, Endpoints: f.Members()}))
+		vip, err := f.AddressOf(ctx, name)
+		must(t, err)
 		f.vips = append(f.vips, vip)
-		vip = vip.Next()
 	}
 	target := segment.Target{
 		Link: "eth1", VIPs: f.vips, Senders: []netip.Addr{netip.MustParseAddr("10.5.0.128")}, Masters: make(map[string]net.HardwareAddr),
@@ -58,6 +64,32 @@ func newFlat(t *testing.T, services int) *flat {
 	})
 	f.held(t, f.Members()...)
 	return f
+}
+
+// acquainted fails while a node has not heard of all others: what it is given then, it
+// may take although another would have come first.
+func (f *flat) acquainted(ctx context.Context, node string) error {
+	out, err := f.Speaker(node).Run(ctx, "herald", "status", "-o", "json")
+	if err != nil {
+		return err
+	}
+	var s admin.Status
+	if err := json.Unmarshal([]byte(out), &s); err != nil {
+		return err
+	}
+	if s.Election == nil {
+		return fmt.Errorf("%s takes no part in an election", node)
+	}
+	alive := 0
+	for _, m := range s.Election.Members {
+		if m.Alive {
+			alive++
+		}
+	}
+	if want := len(f.Members()); alive != want {
+		return fmt.Errorf("%s knows of %d members that are alive, want %d", node, alive, want)
+	}
+	return nil
 }
 
 // holders are the nodes that answer now, in the order of the addresses; empty for nobody.
@@ -90,10 +122,11 @@ func (f *flat) without(node string) []string {
 }
 
 // busiest is the node that answers for most addresses.
-func (f *flat) busiest() string {
+func (f *flat) busiest(t *testing.T) string {
+	t.Helper()
 	count := make(map[string]int)
 	best := ""
-	for _, n := range f.holders() {
+	for _, n := range f.held(t, f.Members()...) {
 		if count[n]++; best == "" || count[n] > count[best] {
 			best = n
 		}
@@ -105,7 +138,7 @@ func (f *flat) busiest() string {
 // to stay. It returns how long the longest of them was answered for by nobody.
 func (f *flat) leaves(t *testing.T, node string, do func() error) time.Duration {
 	t.Helper()
-	before, from := f.holders(), f.seen.Clock()
+	before, from := f.held(t, f.Members()...), f.seen.Clock()
 	must(t, do())
 	after := f.held(t, f.without(node)...)
 	for i, n := range before {
@@ -200,9 +233,9 @@ func TestARP(t *testing.T) {
 		}
 	})
 	t.Run("drain", func(t *testing.T) {
-		n, failed := f.busiest(), f.load(t)
+		n, failed := f.busiest(t), f.load(t)
 		f.leaves(t, n, func() error { return f.herald(t, n, "drain") })
-		after := f.holders()
+		after := f.held(t, f.without(n)...)
 		must(t, f.herald(t, n, "undrain"))
 		if n := failed(); n > 0 {
 			t.Errorf("%d connections failed", n)
@@ -212,7 +245,7 @@ func TestARP(t *testing.T) {
 		}
 	})
 	t.Run("excluded", func(t *testing.T) {
-		n, failed := f.busiest(), f.load(t)
+		n, failed := f.busiest(t), f.load(t)
 		f.leaves(t, n, func() error { return f.Exclude(ctx, n, true) })
 		must(t, f.Exclude(ctx, n, false))
 		if n := failed(); n > 0 {
@@ -220,26 +253,26 @@ func TestARP(t *testing.T) {
 		}
 	})
 	t.Run("frozen", func(t *testing.T) {
-		n := f.busiest()
+		n := f.busiest(t)
 		f.leaves(t, n, f.Speaker(n).Freeze)
 		must(t, f.Speaker(n).Thaw())
 		f.held(t, f.without(n)...)
 	})
 	t.Run("parted", func(t *testing.T) {
-		n := f.busiest()
+		n := f.busiest(t)
 		f.leaves(t, n, func() error { return f.Part(Segment, []string{n}, f.without(n)) })
 		must(t, f.Part(Segment))
 		f.held(t, f.without(n)...)
 	})
 	t.Run("killed", func(t *testing.T) {
-		n := f.busiest()
+		n := f.busiest(t)
 		f.leaves(t, n, f.Speaker(n).Kill)
 		must(t, f.Speaker(n).Boot(ctx))
 	})
 	t.Run("API away", func(t *testing.T) {
 		failed := f.load(t)
 		must(t, f.Node("api-apiserver").Kill())
-		n := f.busiest()
+		n := f.busiest(t)
 		f.leaves(t, n, func() error { return f.herald(t, n, "drain") })
 		must(t, f.herald(t, n, "undrain"))
 		must(t, f.Node("api-apiserver").Boot(ctx))
@@ -248,7 +281,7 @@ func TestARP(t *testing.T) {
 		}
 	})
 	t.Run("power loss", func(t *testing.T) {
-		n := f.busiest()
+		n := f.busiest(t)
 		f.leaves(t, n, f.Node(n).PowerOff)
 		must(t, f.Node(n).PowerOn(ctx))
 	})
