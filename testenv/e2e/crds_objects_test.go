@@ -132,7 +132,7 @@ func (a *crdAPI) testColumns(t *testing.T) {
 	a.keep(t, "addresspools", object("AddressPool", "{addresses: [10.1.0.0/24, 10.2.0.10-10.2.0.50], autoAssign: false}"))
 	a.keep(t, "bgppeers", object("BGPPeer", "{interface: eth1, asn: 64500, bfd: {}}"))
 	for resource, want := range map[string][]string{
-		"addresspools": {"Name: a", `Addresses: ["10.1.0.0/24","10.2.0.10-10.2.0.50"]`, "Auto-assign: false", "Used: <nil>"},
+		"addresspools": {"Name: a", `Addresses: ["10.1.0.0/24","10.2.0.10-10.2.0.50"]`, "Auto-assign: false", "Used: <nil>", "Ready: <nil>"},
 		"bgppeers":     {"Name: a", "Address: <nil>", "Interface: eth1", "ASN: 64500"},
 	} {
 		request, err := http.NewRequest(http.MethodGet, "https://127.0.0.1:6443"+collection(resource), nil)

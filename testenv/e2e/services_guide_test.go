@@ -81,7 +81,7 @@ func TestServicesGuideWords(t *testing.T) {
 		t.Fatal("the guide has no section of troubles")
 	}
 	var sources []byte
-	for _, folder := range []string{"service", "service/announce", "service/assign", "pool", "admin", "kube", "daemon"} {
+	for _, folder := range []string{"service", "service/announce", "service/assign", "pool", "admin", "kube", "daemon", "election", "netutil"} {
 		files, err := filepath.Glob("../../" + folder + "/*.go")
 		must(t, err)
 		for _, f := range slices.DeleteFunc(files, func(f string) bool { return bytes.HasSuffix([]byte(f), []byte("_test.go")) }) {
