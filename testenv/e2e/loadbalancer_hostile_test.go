@@ -85,7 +85,7 @@ func (b *balancers) testAbsurd(t *testing.T) {
 		{"a terminal's escapes", "InvalidClaim", annotated("pool", "\x1b[2J")},
 		{"a long key", "InvalidClaim", annotated("share", strings.Repeat("x", 200_000))},
 		{"a key written backwards", "InvalidClaim", annotated("share", "\u202ekey")},
-		{"an unknown annotation", "Assigned", annotated("nonsense", "yes")},
+		{"an unknown annotation", "InvalidClaim", annotated("nonsense", "yes")},
 		{"blanks", "Assigned", func(s *corev1.Service) {
 			for _, name := range []string{"addresses", "pool", "share"} {
 				annotated(name, " \t\n")(s)
