@@ -177,33 +177,11 @@ func (l Limits) early(t *Trace, i Incident, s Sign, presence []Span) (at time.Du
 	return 0, false
 }
 
-// starvation returns when the observer was kept from running for so much of a
-// silence that sessions may have ended: in one stall, or in several.
-func (l Limits) starvation(t *Trace) []Span {
-	if l.Starved == 0 {
-		return nil
-	}
-	var spans []Span
-	for i, first := range t.Stalls {
-		var sum time.Duration
-		for _, st := range t.Stalls[i:] {
-			if st.From > first.From+l.BFD {
-				break
-			}
-			if sum += st.To - st.From; sum >= l.Starved {
-				spans = append(spans, Span{first.From, st.To})
-				break
-			}
-		}
-	}
-	return spans
-}
-
 // due returns when the sign is to be there.
 func (l Limits) due(t *Trace, s Sign) []Span {
 	excuses := []Span{{0, t.Ready}}
-	if s.Router != "" {
-		for _, st := range l.starvation(t) {
+	for _, st := range t.Stalls {
+		if s.Router != "" && l.Starved > 0 && st.To-st.From >= l.Starved {
 			excuses = append(excuses, Span{st.From - time.Second, t.after(st.To, l.Reconnect+l.Slack)})
 		}
 	}

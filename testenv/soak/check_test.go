@@ -206,10 +206,6 @@ func TestCheckWithBFD(t *testing.T) {
 			newStory().stalled(39*s, 39*s+100*ms).away(r1m1, 40*s, 42*s), nil},
 		"a session ends at a short stall": {
 			newStory().stalled(39*s, 39*s+40*ms).away(r1m1, 40*s, 42*s), times(1, Missing)},
-		"a session ends at short stalls in a row": {
-			newStory().stalled(39*s, 39*s+30*ms).stalled(39*s+100*ms, 39*s+130*ms).away(r1m1, 40*s, 42*s), nil},
-		"a session ends at short stalls far apart": {
-			newStory().stalled(39*s, 39*s+30*ms).stalled(39*s+300*ms, 39*s+330*ms).away(r1m1, 40*s, 42*s), times(1, Missing)},
 		"an address goes when nobody gets to run": {
 			newStory().stalled(39*s, 39*s+100*ms).away(Sign{"", "m1", 4}, 40*s, 42*s), times(1, Missing)},
 		"BFD notices a silence": {

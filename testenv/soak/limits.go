@@ -14,9 +14,8 @@ type Limits struct {
 	// BFD is how long it does if BFD had been up between the two; zero if there
 	// is none.
 	BFD time.Duration
-	// Starved is how long stalls are, together and within BFD, that may end
-	// sessions with nothing wrong, because those at their ends did not get to run
-	// either; zero if none may.
+	// Starved is how long a stall is that may end sessions with nothing wrong,
+	// because those at their ends did not get to run either; zero if none may.
 	Starved time.Duration
 	// Router is what a router takes from a withdrawal to its kernel's route.
 	Router time.Duration
