@@ -45,7 +45,7 @@ func heap() uint64 {
 // away, neither take the lease from its holder nor grow its memory.
 func TestFlood(t *testing.T) {
 	at := loopback(4)
-	c := newCluster(t, openSockets, at[:3], func(config *Config) { config.Lease = 3 * time.Second })
+	c := newCluster(t, openSockets, at[:3], nil)
 	away := c.members[2]
 	c.members = c.members[:2]
 	c.start("vip")
@@ -123,7 +123,7 @@ func TestPausedHolderLearnsItFirst(t *testing.T) {
 func TestFloodOfConnections(t *testing.T) {
 	t.Parallel()
 	at := loopback(5)
-	c := newCluster(t, openSockets, at[:3], func(config *Config) { config.Lease = 3 * time.Second })
+	c := newCluster(t, openSockets, at[:3], nil)
 	c.start("vip")
 	holder := c.holder("vip")
 	c.met()
@@ -148,7 +148,7 @@ func TestFloodOfConnections(t *testing.T) {
 			}
 		})
 	}
-	soon(t, "the flood has arrived", func() bool { return holder.Status().Dropped.Unknown > 100 })
+	soon(t, "the flood has arrived", func() bool { return holder.Status().Dropped.Unknown > 200 })
 	w := c.guest("w1", at[3])
 	w.apply(nil)
 	c.met(w, holder)
