@@ -1,0 +1,81 @@
+// Package balancer spreads new connections over healthy backends on layer 4. It
+// knows where connections may arrive ([Service]), who may take them and in which
+// state each is ([Backend]); a [Plane] carries them, in the kernel or by itself.
+//
+// Established connections stay where they are, whatever changes, unless their
+// backend is [Dead].
+package balancer
+
+import "net/netip"
+
+// Method is how the backend of a new connection is chosen.
+type Method int
+
+const (
+	// RoundRobin takes one bucket after the other: the most even spread there is.
+	RoundRobin Method = iota
+	// Random takes any bucket.
+	Random
+	// SourceHash takes a bucket by the client's address, so that a client stays with its
+	// backend while that is there.
+	SourceHash
+)
+
+// Service is a place where connections arrive, and where they may go.
+type Service struct {
+	// Name tells services apart.
+	Name string
+	// Listen are the addresses and ports whose new TCP connections are taken, of this node's
+	// own clients, and of others that reach this node by them.
+	Listen []netip.AddrPort
+	Method Method
+	// Transparent keeps the client's address as the source: backends must then answer by way
+	// of this node. Otherwise backends see this node's own address.
+	Transparent bool
+	Backends    []Backend
+}
+
+// Backend is a server that may take connections.
+type Backend struct {
+	// Name is the member's name, or the address for want of one.
+	Name  string
+	Addr  netip.AddrPort
+	State State
+	// Reason says in words why it is in its state.
+	Reason string
+}
+
+// State is what a backend is good for.
+type State int
+
+const (
+	// Dead takes no connections, and those it has are ended, so that clients connect anew.
+	Dead State = iota
+	// Draining takes no new connections and keeps those that it has.
+	Draining
+	// Serving takes new connections.
+	Serving
+)
+
+// Plane carries the connections of services. Its methods are safe for concurrent use.
+type Plane interface {
+	// Apply makes services, sorted by name, the ones that are carried: all or, with an
+	// error that says what to do, none of the change. What is established stays
+	// established, but for connections to backends that are Dead and were not before. It costs
+	// in proportion to what changes.
+	Apply(services []Service) error
+	// Counts tells of each backend, by service and address, how many connections it has been
+	// given since the plane has known it.
+	Counts() ([]Count, error)
+	// Close ends listening in such a way that a successor loses no connection.
+	Close() error
+}
+
+// Count is the work of a backend.
+type Count struct {
+	Service string
+	Backend netip.AddrPort
+	// Connections counts those that were given to it, Open are those it has; -1 if that is not known.
+	Connections uint64
+	Open        int
+}
