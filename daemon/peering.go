@@ -104,7 +104,7 @@ func (d *Daemon) announceBy(c *config.Config) error {
 	next := announce.Config{
 		Node: c.NodeName, Class: c.Services.LoadBalancerClass, DefaultClass: c.Services.DefaultClass,
 		RequireEndpoints: c.Services.RequireEndpoints, ExcludeCordoned: c.Services.ExcludeCordoned,
-		Attributes: base, Peers: d.peers.names, Reserved: d.reserved(c),
+		Attributes: base, Peers: d.peers.names, Only: d.peers.only(), Reserved: d.reserved(c),
 	}
 	if reflect.DeepEqual(next, d.services.applied) {
 		return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/pool"
 )
 
 // This file decides which BGP peers a node has: those of its own file, and of the
@@ -39,6 +40,20 @@ type peerSet struct {
 	// leftOut are the BGPPeers that are for this node and not, or not as they are
 	// now, in force.
 	leftOut []leftOut
+}
+
+// only are the peers whose sessions carry the routes of one family only.
+func (p peerSet) only() map[string]pool.Family {
+	out := make(map[string]pool.Family)
+	for _, peer := range p.bgp.Peers {
+		switch {
+		case peer.IPv4 && !peer.IPv6:
+			out[peer.Name()] = pool.IPv4
+		case peer.IPv6 && !peer.IPv4:
+			out[peer.Name()] = pool.IPv6
+		}
+	}
+	return out
 }
 
 // leftOut is a BGPPeer and why it is not in force, in one sentence.

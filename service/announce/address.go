@@ -81,7 +81,7 @@ func (a *Announcer) judge(x *address) (route, flat service.Verdict) {
 		common = service.Planned("it is in no address pool")
 	default:
 		backed := a.backed(x)
-		route, flat = x.pool.verdict.route.And(backed), x.pool.verdict.flat.And(backed)
+		route, flat = x.pool.verdict.route[pool.FamilyOf(x.addr)].And(backed), x.pool.verdict.flat.And(backed)
 		if a.draining != "" {
 			route = service.Planned("%s", a.draining).And(route)
 		}

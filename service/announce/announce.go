@@ -27,6 +27,7 @@ import (
 	"github.com/google/btree"
 
 	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/pool"
 	"github.com/herald-vip/herald/service"
 )
 
@@ -57,6 +58,9 @@ type Config struct {
 	// names in package bgp ([bgp.Peer.Name]). The bgp server has to know them
 	// already.
 	Peers map[string]string
+	// Only are the peers, by their names in package bgp, whose sessions carry the
+	// routes of one family only.
+	Only map[string]pool.Family
 	// Reserved are the addresses of the VIPs in the node's own file, which are
 	// never touched here. An address that is added is to be reserved before
 	// package speaker is told of it, and one that is removed is to stay reserved

@@ -13,6 +13,7 @@ import (
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/pool"
 	"github.com/herald-vip/herald/service/announce"
 )
 
@@ -304,6 +305,34 @@ func TestNoPeers(t *testing.T) {
 		n.reason("default/a", "this node has no BGP peer")
 		n.Apply(announce.Config{Peers: somebody()})
 		n.did("announce 10.1.0.1/32")
+	})
+}
+
+// A session that carries IPv4 only takes no IPv6 route, and nobody is to believe it has.
+func TestFamilies(t *testing.T) {
+	known := []any{machine("n1", nil), addressPool("p", nil, "10.1.0.0/24", "fd00::/64"), svc("a", nil, "10.1.0.1", "fd00::1")}
+	config := announce.Config{
+		Peers: map[string]string{"a": "10.0.0.1", "b": "10.0.0.2"},
+		Only:  map[string]pool.Family{"10.0.0.1": pool.IPv4, "10.0.0.2": pool.IPv4},
+	}
+	inVirtualTime(t, config, known, func(n *node) {
+		n.did("announce 10.1.0.1/32")
+		for _, s := range n.Status().Services[0].Addresses {
+			want := ""
+			if s.Addr.Is6() {
+				want = "none of this node's peers that pool p is for carries IPv6: add it to their families"
+			}
+			if s.Reason != want {
+				t.Errorf("%v: reason %q, want %q", s.Addr, s.Reason, want)
+			}
+		}
+		delete(config.Only, "10.0.0.2")
+		n.Apply(config)
+		n.did("announce fd00::1/128")
+		n.set(addressPool("p", func(s *v1alpha1.AddressPoolSpec) { s.BGP.Peers = []string{"a"} }, "10.1.0.0/24", "fd00::/64"))
+		wait(notice)
+		n.did("announce 10.1.0.1/32 to [10.0.0.1] leaving [10.0.0.2]", "mark fd00::1/128",
+			"withdraw fd00::1/128", "announce 10.1.0.1/32 to [10.0.0.1]")
 	})
 }
 

@@ -2,6 +2,7 @@ package announce_test
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -120,7 +121,14 @@ func (m *model) routes() map[netip.Prefix]bgp.Route {
 			}
 		}
 		slices.Sort(r.Peers)
-		if p.Spec.BGP.Peers == nil || r.Peers != nil {
+		carriers := r.Peers
+		if p.Spec.BGP.Peers == nil {
+			carriers = slices.Collect(maps.Values(m.config.Peers))
+		}
+		if slices.ContainsFunc(carriers, func(peer string) bool {
+			only, limited := m.config.Only[peer]
+			return !limited || only == pool.FamilyOf(addr)
+		}) {
 			out[r.Prefix] = r
 		}
 	}

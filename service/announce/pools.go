@@ -27,7 +27,13 @@ type addressPool struct {
 
 	bgp     *poolBGP
 	arp     *poolARP
-	verdict struct{ route, flat service.Verdict } // of this node, for any address of the pool
+	verdict verdict
+}
+
+// verdict is what this node may do for the addresses of a pool.
+type verdict struct {
+	route [2]service.Verdict // by family
+	flat  service.Verdict
 }
 
 type poolBGP struct {
@@ -158,7 +164,6 @@ func (a *Announcer) within(ranges []pool.Range, f func(*address)) {
 // appraise finds out what this node may do for a pool, and on which terms.
 func (a *Announcer) appraise(p *addressPool) {
 	self := a.self()
-	p.verdict.route, p.verdict.flat = self, self
 	labels := a.nodes[a.config.Node].Labels
 	selects := func(s service.Selectors) service.Verdict {
 		if s.Match(labels) {
@@ -166,23 +171,42 @@ func (a *Announcer) appraise(p *addressPool) {
 		}
 		return service.Planned("pool %s does not select this node", p.name)
 	}
-	if p.bgp == nil {
-		p.verdict.route = service.Planned("pool %s is not announced by BGP", p.name).And(self)
-	} else {
-		a.agree(p.bgp)
-		p.verdict.route = self.And(selects(p.bgp.selectors))
-		switch {
-		case len(a.config.Peers) == 0:
-			p.verdict.route = p.verdict.route.And(service.Planned("this node has no BGP peer"))
-		case p.bgp.terms.peers != nil && len(p.bgp.terms.peers) == 0:
-			p.verdict.route = p.verdict.route.And(service.Planned("this node has none of the peers of pool %s", p.name))
+	for _, family := range []pool.Family{pool.IPv4, pool.IPv6} {
+		if p.bgp == nil {
+			p.verdict.route[family] = service.Planned("pool %s is not announced by BGP", p.name).And(self)
+			continue
 		}
+		a.agree(p.bgp)
+		p.verdict.route[family] = self.And(selects(p.bgp.selectors)).And(a.heard(p, family))
 	}
 	if p.arp == nil {
 		p.verdict.flat = service.Planned("pool %s is not announced on a flat layer 2", p.name).And(self)
 	} else {
 		p.verdict.flat = self.And(selects(p.arp.selectors))
 	}
+}
+
+// heard says whether any peer of this node takes routes of a family from a pool.
+func (a *Announcer) heard(p *addressPool, family pool.Family) service.Verdict {
+	peers := p.bgp.terms.peers
+	if peers == nil {
+		peers = slices.Collect(maps.Values(a.config.Peers))
+	}
+	switch {
+	case len(a.config.Peers) == 0:
+		return service.Planned("this node has no BGP peer")
+	case len(peers) == 0:
+		return service.Planned("this node has none of the peers of pool %s", p.name)
+	case !slices.ContainsFunc(peers, func(peer string) bool { return a.carries(peer, family) }):
+		return service.Planned("none of this node's peers that pool %s is for carries %s: add it to their families", p.name, family)
+	}
+	return service.Verdict{}
+}
+
+// carries says whether the session with a peer carries routes of a family.
+func (a *Announcer) carries(peer string, family pool.Family) bool {
+	only, limited := a.config.Only[peer]
+	return !limited || only == family
 }
 
 // agree brings the terms of a pool's routes up to date. Peers that are no longer
