@@ -55,6 +55,9 @@ func (g *segment) Lost(lost []lease.Lost) {
 // Met implements [election.Observer]: who is alive decides who stands.
 func (g *segment) Met([]string) { g.reconsider() }
 
+// Offered implements [election.Observer].
+func (g *segment) Offered([]election.Offered) {}
+
 // Yield implements [election.Observer].
 func (g *segment) Yield(y lease.Yield) {
 	g.yields.Store(y.Lease, fmt.Sprintf("handed over to %s: %s", y.To, y.Reason))

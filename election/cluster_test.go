@@ -213,6 +213,9 @@ func (m *member) Met(alive []string) {
 	m.seen = alive
 }
 
+// Offered serves Observer.
+func (m *member) Offered([]Offered) {}
+
 // sees are the members that are alive, as the observer was told last.
 func (m *member) sees() []string {
 	m.mu.Lock()

@@ -39,6 +39,7 @@ type Election struct {
 	candidacies map[string]lease.Candidacy
 	resigned    map[string]bool // leases of interest that this member is no candidate for
 	hardware    []net.HardwareAddr
+	offer       *Offer // nil: none yet
 	closed      bool
 }
 

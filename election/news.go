@@ -27,6 +27,10 @@ type Observer interface {
 	// Met tells which members are alive, each time that this changes: what
 	// [Election.Alive] says.
 	Met(alive []string)
+	// Offered tells what members offer, each time that this changes: what
+	// [Election.Offers] says. It is called on another goroutine than the rest, so that
+	// neither waits for the other.
+	Offered([]Offered)
 }
 
 // news is what the observer is yet to be told. Of each lease it keeps the last of
