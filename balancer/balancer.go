@@ -21,12 +21,25 @@ const (
 	SourceHash
 )
 
+// String returns the method's name as in the configuration.
+func (m Method) String() string {
+	switch m {
+	case Random:
+		return "random"
+	case SourceHash:
+		return "source-hash"
+	default:
+		return "round-robin"
+	}
+}
+
 // Service is a place where connections arrive, and where they may go.
 type Service struct {
 	// Name tells services apart.
 	Name string
 	// Listen are the addresses and ports whose new TCP connections are taken, of this node's
-	// own clients, and of others that reach this node by them.
+	// own clients, and of others that reach this node by them. While there are none no
+	// connection is taken: what is established stays, and ends with a backend that dies.
 	Listen []netip.AddrPort
 	Method Method
 	// Transparent keeps the client's address as the source: backends must then answer by way
@@ -56,6 +69,18 @@ const (
 	// Serving takes new connections.
 	Serving
 )
+
+// String returns "dead", "draining" or "serving".
+func (s State) String() string {
+	switch s {
+	case Serving:
+		return "serving"
+	case Draining:
+		return "draining"
+	default:
+		return "dead"
+	}
+}
 
 // Plane carries the connections of services. Its methods are safe for concurrent use.
 type Plane interface {
