@@ -145,7 +145,10 @@ func TestReasonIsTheSameEachTime(t *testing.T) {
 	running.Go(func() {
 		c.WatchSecret(ctx, slog.New(slog.NewTextHandler(&log, nil)), "a", "b", func(*corev1.Secret) {})
 	})
-	await(t, "it is tried again and again", func() bool { return c.Health().Requests.Failed > 4 })
+	await(t, "it is tried again and again, for long enough to be logged", func() bool {
+		h := c.Health()
+		return h.Requests.Failed > 4 && len(h.Troubles) == 1 && time.Since(h.Troubles[0].Since) > 6*time.Second
+	})
 	cancel()
 	running.Wait()
 	if said := log.String(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "connection refused") || strings.Contains(said, "?") {

@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,5 +29,5 @@ func (c *Cluster) WatchSecret(ctx context.Context, log *slog.Logger, namespace, 
 		},
 	})
 	i.run(ctx, c.trouble(log))
-	c.said.replace(i.about, "") // nobody asks any more
+	c.said.replace(time.Now(), i.about, "") // nobody asks any more
 }

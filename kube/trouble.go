@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/url"
 	"strconv"
@@ -21,8 +22,12 @@ import (
 // functions for addresses in the rules of resources, and ipMode of a Service.
 const oldest = 31
 
-// trouble logs what goes wrong with requests that are made again and again: once
-// in the same words, and once that it is over.
+// patience is how long something has to go wrong before it is worth a line in the
+// log: a server that is started anew says many things for a while.
+const patience = 3 * time.Second
+
+// trouble logs what goes wrong with requests that are made again and again, if it
+// lasts: each thing once, however many requests it befalls, and once that all is over.
 type trouble struct {
 	log *slog.Logger
 	*said
@@ -30,11 +35,15 @@ type trouble struct {
 
 // said is what there is to say about requests now.
 type said struct {
-	mu    sync.Mutex
-	words map[string]Trouble // by what was requested
+	mu     sync.Mutex
+	words  map[string]Trouble   // by what was requested
+	since  map[string]time.Time // when these words were first said of it
+	logged map[string]bool      // by words
 }
 
-func newSaid() *said { return &said{words: make(map[string]Trouble)} }
+func newSaid() *said {
+	return &said{words: make(map[string]Trouble), since: make(map[string]time.Time), logged: make(map[string]bool)}
+}
 
 func newTrouble(log *slog.Logger) *trouble { return &trouble{log, newSaid()} }
 
@@ -49,29 +58,42 @@ func (t *trouble) note(ctx context.Context, about string, err error) {
 	if err != nil {
 		words = explain(about, err)
 	}
-	switch was := t.replace(about, words); {
-	case words == was:
-	case err != nil:
+	switch news, over := t.replace(time.Now(), about, words); {
+	case news:
 		t.log.Warn("the Kubernetes API does not answer as it should; trying again", "about", about, "reason", words)
-	default:
+	case over:
 		t.log.Info("the Kubernetes API answers again", "about", about)
 	}
 }
 
-// replace takes note of what there is to say now, and returns what there was.
-func (s *said) replace(about, words string) (was string) {
+// replace takes note of what there is to say at now; no words are that all is well. It
+// reports whether that is for the log, or the end of all that was logged.
+func (s *said) replace(now time.Time, about, words string) (news, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before, troubled := s.words[about]
-	switch {
-	case words == "":
-		delete(s.words, about)
-	case !troubled:
-		s.words[about] = Trouble{About: about, Reason: words, Since: time.Now()}
-	default:
-		s.words[about] = Trouble{About: about, Reason: words, Since: before.Since}
+	if before.Reason != words {
+		s.since[about] = now
 	}
-	return before.Reason
+	if words == "" {
+		delete(s.words, about)
+		delete(s.since, about)
+	} else {
+		if !troubled {
+			before.Since = now
+		}
+		s.words[about] = Trouble{About: about, Reason: words, Since: before.Since}
+		if news = !s.logged[words] && now.Sub(s.since[about]) >= patience; news {
+			s.logged[words] = true
+		}
+	}
+	known := len(s.logged)
+	still := make(map[string]bool)
+	for _, trouble := range s.words {
+		still[trouble.Reason] = true
+	}
+	maps.DeleteFunc(s.logged, func(words string, _ bool) bool { return !still[words] })
+	return news, known > 0 && len(s.logged) == 0
 }
 
 // explain says what an error of the server means to an administrator.
