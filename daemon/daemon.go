@@ -134,7 +134,7 @@ func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...co
 	if d.segment, err = newSegment(log, c); err != nil {
 		return err
 	}
-	d.speaker = speaker.New(log, d.bgp, d.addresses, d.segment.parts())
+	d.speaker = speaker.New(log, d.bgp, d.addresses, d.segment.parts(), nil)
 	d.segment.told, d.segment.changed, d.segment.restored = d.speaker.Observe, d.speaker.LeasesChanged, d.speaker.FenceClosed
 	d.segment.moved = d.replace
 	d.services = newServices(log, c, d.bgp, d.segment.reconsider)

@@ -68,7 +68,7 @@ func TestNoRouteToAFlatVIP(t *testing.T) {
 	}
 
 	d := &Daemon{bgp: s, services: &services{announcer: a}}
-	d.speaker = speaker.New(slog.New(slog.DiscardHandler), s, nil, speaker.Segment{})
+	d.speaker = speaker.New(slog.New(slog.DiscardHandler), s, nil, speaker.Segment{}, nil)
 	d.peers.names = map[string]string{"127.0.0.2": "127.0.0.2"}
 	c := &config.Config{NodeName: "n1", Services: &config.Services{LoadBalancerClass: class, DefaultClass: true}}
 	if err := d.announceBy(c); err != nil || len(advertised()) != 1 {

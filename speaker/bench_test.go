@@ -32,7 +32,7 @@ func BenchmarkThousand(b *testing.B) {
 		vips = append(vips, v)
 		addr = addr.Next()
 	}
-	s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), nothing{}, nothing{}, speaker.Segment{})
+	s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), nothing{}, nothing{}, speaker.Segment{}, nil)
 	verdicts := []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)}
 	s.Apply(vips, peers(), verdicts)
 	b.Run("FailAndRecover", func(b *testing.B) {
@@ -83,7 +83,7 @@ func BenchmarkThousandFlat(b *testing.B) {
 		addr = addr.Next()
 	}
 	leases := &held{until: time.Now().Add(time.Hour)}
-	s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), nothing{}, nothing{}, speaker.Segment{Leases: leases, Announcer: open{}, Fence: open{}})
+	s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), nothing{}, nothing{}, speaker.Segment{Leases: leases, Announcer: open{}, Fence: open{}}, nil)
 	verdicts := []health.Verdict{verdict("link eth0", health.Healthy)}
 	s.Apply(vips[:1000], nil, verdicts)
 	b.Run("Renew", func(b *testing.B) {

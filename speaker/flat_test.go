@@ -32,12 +32,6 @@ type flat struct {
 	log    bytes.Buffer // the speaker's, while it waits
 }
 
-func (f *flat) record(format string, args ...any) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.did = append(f.did, fmt.Sprintf(format, args...))
-}
-
 func (f *flat) Stand(vip string, claim speaker.Flat) {
 	f.record("stand for %s with %d", vip, claim.Priority)
 }
@@ -124,7 +118,7 @@ func runFlat(t *testing.T, unfenced bool, f func(t *testing.T, s *speaker.Speake
 		if !unfenced {
 			segment.Fence = l
 		}
-		s := speaker.New(slog.New(slog.NewTextHandler(&l.log, nil)), l.node, l.node, segment)
+		s := speaker.New(slog.New(slog.NewTextHandler(&l.log, nil)), l.node, l.node, segment, bridge{l.node})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { s.Run(ctx); close(done) }()
@@ -290,7 +284,7 @@ func TestFlatOpensInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &flat{node: newNode()}
 		leases := apart{l, make(map[string]time.Time)}
-		s := speaker.New(slog.New(slog.DiscardHandler), l.node, l.node, speaker.Segment{Leases: leases, Announcer: announcer{l}, Fence: l})
+		s := speaker.New(slog.New(slog.DiscardHandler), l.node, l.node, speaker.Segment{Leases: leases, Announcer: announcer{l}, Fence: l}, nil)
 		var vips []speaker.VIP
 		var want []string
 		for i := range 8 {
@@ -537,7 +531,7 @@ func TestFlatRestartTakesAwayWhatItFinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &flat{node: newNode()}
 		s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), l.node, l.node,
-			speaker.Segment{Leases: l, Announcer: announcer{l}, Fence: l})
+			speaker.Segment{Leases: l, Announcer: announcer{l}, Fence: l}, nil)
 		s.Apply([]speaker.VIP{flatVIP()}, nil, unknown())
 		expect(t, l.node, "guard 10.99.0.10", "unbind 10.99.0.10")
 		s.Apply(nil, nil, nil)

@@ -52,6 +52,15 @@ func (s *Speaker) reconcile() {
 				u.damp = u.damp.failed(now, u.vip.HoldDown)
 			}
 		}
+		if u.vip.Bridge {
+			way := step{from: u.at.stage, to: to.stage, bound: u.served, paused: is.paused, flat: in.flat}
+			if !in.barred {
+				way.lease = u.lease
+			}
+			if until := way.bridge(now); !until.IsZero() {
+				u.crossing = crossing{until: until}
+			}
+		}
 		u.at, u.reason = to, is.reason
 	}
 	s.apply()
@@ -131,7 +140,7 @@ func (s *Speaker) remind(t time.Time) {
 // apply brings kernel and routers in line with the decided stages. Routes are
 // withdrawn first, and all in one go: that is what stops traffic. On a flat layer
 // 2 that is the address; the fence comes after it, as nftables may be held up
-// by others. An address
+// by others. Then the bridge opens for what still arrives. An address
 // that moves to another link is on both for a while, with one route: that of
 // the new link, which comes first in the order, once the address is there.
 func (s *Speaker) apply() {
@@ -161,6 +170,7 @@ func (s *Speaker) apply() {
 	}
 	s.unbind()
 	s.shut()
+	s.cross()
 	s.open()
 	for _, b := range s.order {
 		u := s.units[b]

@@ -55,6 +55,9 @@ type VIP struct {
 	HoldDown time.Duration
 	// OnFailure is what becomes of an announced address when a check fails.
 	OnFailure OnFailure
+	// Bridge has new connections that still arrive when the VIP leaves sent on to nodes
+	// that serve it, if the speaker has a [Bridge].
+	Bridge bool
 	// Flat makes one node at a time answer for the VIP on its link, by lease; nil
 	// announces it by BGP from every healthy node.
 	Flat *Flat
@@ -93,6 +96,7 @@ type Speaker struct {
 	routes    Routes
 	addresses Addresses
 	segment   Segment
+	bridge    Bridge // nil if there is none
 	wake      chan struct{}
 
 	mu        sync.Mutex
@@ -116,21 +120,22 @@ type binding = netutil.Binding
 
 // unit is the state of one address.
 type unit struct {
-	vip    VIP
-	gone   bool // no longer configured; kept until it is withdrawn
-	at     position
-	damp   damping
-	bound  presence
-	served bool // it has been bound since it was last taken away
-	gate   gate
-	lease  time.Time // when it ends, if this node holds the VIP's
-	claims bool      // fit to hold it
-	late   time.Time // since when the fence could not be opened in time
-	reason string
-	err    error  // what stands in the way of the decided stage
-	logged string // the obstacle last logged
-	unsaid bool   // that it is announced is yet to be logged, once it is
-	last   *Withdrawal
+	vip      VIP
+	gone     bool // no longer configured; kept until it is withdrawn
+	at       position
+	damp     damping
+	bound    presence
+	served   bool // it has been bound since it was last taken away
+	gate     gate
+	lease    time.Time // when it ends, if this node holds the VIP's
+	claims   bool      // fit to hold it
+	late     time.Time // since when the fence could not be opened in time
+	reason   string
+	err      error  // what stands in the way of the decided stage
+	logged   string // the obstacle last logged
+	unsaid   bool   // that it is announced is yet to be logged, once it is
+	last     *Withdrawal
+	crossing crossing
 }
 
 // presence is what is known of an address on its link.
@@ -152,13 +157,14 @@ type Withdrawal struct {
 
 // New returns a speaker with no VIPs. [Speaker.Run] must run for planned
 // changes to proceed and for failures to be retried. The segment is for VIPs on
-// a flat layer 2, and may be empty if there will be none.
-func New(log *slog.Logger, routes Routes, addresses Addresses, segment Segment) *Speaker {
+// a flat layer 2, and may be empty if there will be none; bridge may be nil.
+func New(log *slog.Logger, routes Routes, addresses Addresses, segment Segment, bridge Bridge) *Speaker {
 	return &Speaker{
 		log:       log,
 		routes:    routes,
 		addresses: addresses,
 		segment:   segment,
+		bridge:    bridge,
 		wake:      make(chan struct{}, 1),
 		verdicts:  make(map[string]health.Verdict),
 		units:     make(map[binding]*unit),

@@ -111,6 +111,12 @@ func (n *node) Unbind(link string, addrs ...netip.Addr) error {
 	return nil
 }
 
+func (n *node) record(format string, args ...any) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.did = append(n.did, fmt.Sprintf(format, args...))
+}
+
 // took returns what was done since the last call.
 func (n *node) took() []string {
 	n.mu.Lock()
@@ -164,7 +170,7 @@ func unknown() []health.Verdict {
 func run(t *testing.T, f func(t *testing.T, s *speaker.Speaker, n *node)) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
-		s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), n, n, speaker.Segment{})
+		s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), n, n, speaker.Segment{}, bridge{n})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { s.Run(ctx); close(done) }()
@@ -317,7 +323,7 @@ func TestAnnouncedIsLoggedWhenItIsTrue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		var log bytes.Buffer
-		s := speaker.New(slog.New(slog.NewTextHandler(&log, nil)), n, n, speaker.Segment{})
+		s := speaker.New(slog.New(slog.NewTextHandler(&log, nil)), n, n, speaker.Segment{}, bridge{n})
 		n.setRefuse(errors.New("no right"))
 		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
 		healthy(s)
@@ -559,7 +565,7 @@ func (l *lateLog) Handle(_ context.Context, r slog.Record) error {
 func TestWithdrawsBeforeItLogs(t *testing.T) {
 	n := newNode()
 	log := &lateLog{Handler: slog.NewTextHandler(io.Discard, nil), node: n}
-	s := speaker.New(slog.New(log), n, n, speaker.Segment{})
+	s := speaker.New(slog.New(log), n, n, speaker.Segment{}, bridge{n})
 	dual := vip()
 	dual.Addresses = []netip.Addr{v4, v6}
 	s.Apply([]speaker.VIP{dual}, peers(), unknown())

@@ -1,0 +1,96 @@
+package speaker
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Bridge sends new connections to a VIP on to other nodes that serve it, for as long as
+// routers, or neighbours, still send them to this one. Its methods do not wait for
+// anything, as a withdrawal calls them, and do their work in the order of the calls. What
+// stands in their way is for the bridge to tell: nothing here depends on it.
+type Bridge interface {
+	// Open sends new connections to addrs on, while there are any and until a time at the
+	// latest. Those for which no other node is known to serve are left as they are.
+	Open(until time.Time, addrs ...netip.Addr)
+	// Close ends that. It is called before addrs are served here again.
+	Close(addrs ...netip.Addr)
+}
+
+// longestBridge is how long new connections are sent on at most after a step of a
+// withdrawal that routers are to act on.
+const longestBridge = time.Minute
+
+// step is all that bears on whether new connections to an address are sent on when its
+// stage changes.
+type step struct {
+	from, to Stage
+	bound    bool      // it had got onto its link, so that somebody may know the way to it
+	paused   bool      // this process stood still: what it knows of the others is old, too
+	flat     bool      // a flat layer 2
+	lease    time.Time // when the lease ends that is given up; zero if this node does not hold it
+}
+
+// bridge says until when new connections are sent on, at most; zero is not at all.
+//
+// Over BGP each step on the way out opens the bridge, since routers act on each with a
+// delay of their own. On a flat layer 2 it is open for no longer than the lease would have
+// lasted that is given up: within that time nobody but this node was to answer anyway. A lease
+// that was lost opens nothing.
+func (s step) bridge(now time.Time) time.Time {
+	switch {
+	case !s.from.advertised() || s.to == s.from || s.to == Announced || !s.bound || s.paused:
+		return time.Time{}
+	case !s.flat:
+		return now.Add(longestBridge)
+	case now.Before(s.lease):
+		return s.lease
+	}
+	return time.Time{}
+}
+
+// crossing is what of an address the bridge is to do, and has been told.
+type crossing struct {
+	until time.Time // zero if it is closed
+	told  bool
+}
+
+// cross opens the bridge for addresses that are leaving, and closes it for those that are
+// here again, on whichever link.
+func (s *Speaker) cross() {
+	open := func(b binding) bool { return !s.units[b].crossing.until.IsZero() }
+	if s.bridge == nil || !slices.ContainsFunc(s.order, open) {
+		return
+	}
+	here := make(map[netip.Addr]bool)
+	for _, b := range s.order {
+		here[b.Addr] = here[b.Addr] || s.units[b].at.stage == Announced
+	}
+	var closing []netip.Addr
+	var ends []time.Time
+	opening := make(map[time.Time][]netip.Addr)
+	for _, b := range s.order {
+		u := s.units[b]
+		switch {
+		case u.crossing.until.IsZero():
+		case here[b.Addr] || !u.vip.Bridge:
+			if u.crossing.told {
+				closing = append(closing, b.Addr)
+			}
+			u.crossing = crossing{}
+		case !u.crossing.told:
+			u.crossing.told = true
+			if opening[u.crossing.until] == nil {
+				ends = append(ends, u.crossing.until)
+			}
+			opening[u.crossing.until] = append(opening[u.crossing.until], b.Addr)
+		}
+	}
+	if len(closing) > 0 {
+		s.bridge.Close(closing...)
+	}
+	for _, until := range ends {
+		s.bridge.Open(until, opening[until]...)
+	}
+}
