@@ -30,9 +30,9 @@ type Config struct {
 	Kind string `yaml:"kind"`
 	// NodeName names this node in logs, metrics and shutdown messages: lower-case letters and digits, with `-` and `.` between. With a `services` section it must be the Node's name in Kubernetes. `--node-name` and the environment's `NODE_NAME` go before it. Default: the host's name.
 	NodeName string `yaml:"nodeName"`
-	// VIPs are the virtual IPs this speaker announces while their checks pass; without a `services` section there is at least one. Default: none.
+	// VIPs are the virtual IPs this speaker announces while their checks pass; there is at least one, unless there are `balancers`, a `services` section, or an `election` with `checks` to tell the others of. Default: none.
 	VIPs []VIP `yaml:"vips"`
-	// Checks are the health checks that VIPs refer to by name. Default: none.
+	// Checks are the health checks that VIPs refer to by name. With an `election` section every member is told what they say. Default: none.
 	Checks []Check `yaml:"checks"`
 	// Realtime runs the process under real-time scheduling (SCHED_RR) with its memory locked, so that a busy node does not delay it; what the host does not permit is reported in status. BFD intervals below 50ms need it. Default: false.
 	Realtime bool `yaml:"realtime"`
@@ -40,13 +40,17 @@ type Config struct {
 	Services *Services `yaml:"services"`
 	// BGP configures the embedded BGP speaker. Required by a VIP with `announce: bgp`.
 	BGP *BGP `yaml:"bgp"`
-	// Election configures how the nodes of a flat layer 2 agree on who holds a VIP. Required by a VIP with `announce: arp`.
+	// Election configures how nodes know each other, what each serves, and on a flat layer 2 who holds a VIP. Required by a VIP with `announce: arp` and by `balancers` with `members`.
 	Election *Election `yaml:"election"`
 	// ARP configures how a holder makes itself known on a flat layer 2, and what keeps it from answering for longer than it may.
 	ARP ARP `yaml:"arp"`
+	// LoadBalancer says whether the balancers are in force.
+	LoadBalancer LoadBalancer `yaml:"loadBalancer"`
+	// Balancers spread the connections that arrive at this node over healthy backends. Default: none.
+	Balancers []Balancer `yaml:"balancers"`
 	// Admin is the local control socket behind `herald status`, `drain` and `undrain`.
 	Admin Admin `yaml:"admin"`
-	// Metrics is the HTTP listener of /metrics, /healthz and /readyz, and of a status page at /.
+	// Metrics is the HTTP listener of /metrics, /healthz, /healthz/NAME and /readyz, and of a status page at /.
 	Metrics Metrics `yaml:"metrics"`
 }
 
@@ -98,6 +102,8 @@ type VIP struct {
 	Preempt bool `yaml:"preempt"`
 	// OnConflict is what the holder does when a machine that is no member uses the VIP: `defend` it, by announcing it again, or `yield` and give it up until the other is gone. Either is reported. Default: defend.
 	OnConflict OnConflict `yaml:"onConflict"`
+	// Bridge has a node whose checks have failed, or that drains, send new connections for the VIP on to healthy masters while routers and neighbours still bring them here. It needs an `election` section, by which the masters are known. Default: whether there is an `election` section.
+	Bridge *bool `yaml:"bridge"`
 	// Attributes are added to those of the `bgp` section for this VIP's routes.
 	Attributes `yaml:",inline"`
 }
@@ -292,11 +298,11 @@ const (
 	None Quorum = "none"
 )
 
-// Election is the agreement of the members on who holds each VIP with `announce: arp`, by leases that a majority grants.
+// Election is how members find each other, tell what they serve, and agree on who holds each VIP with `announce: arp`, by leases that a majority grants.
 type Election struct {
 	// Bind is the address and port of this node's gossip and votes, UDP and TCP. Default: its own of `members`; of a node that does not vote the one it reaches the members from, with their port.
 	Bind netip.AddrPort `yaml:"bind"`
-	// Members are all nodes that vote, by nodeName, each with its address and port; the same on every node. A node that is not among them, and has a `services` section or a `bind`, takes part in leases without a vote. Change one member at a time. Required.
+	// Members are all nodes that vote, by nodeName, each with its address and port; the same on every node. A node that is not among them, and has a `services` section, `balancers` or a `bind`, takes part without a vote. Change one member at a time. Required.
 	Members map[string]netip.AddrPort `yaml:"members"`
 	// KeyFile holds the key that the members' messages are encrypted with, as `herald keygen` writes it: base64 of 16, 24 or 32 bytes. Of several lines the first encrypts and all decrypt: a new key becomes the second line on all nodes, then the first, then the only one. It is read again when it changes. Required unless `insecure: true`.
 	KeyFile string `yaml:"keyFile"`

@@ -23,6 +23,10 @@ var (
 	_ defaulter = (*BFD)(nil)
 	_ defaulter = (*Election)(nil)
 	_ defaulter = (*ARP)(nil)
+	_ defaulter = (*LoadBalancer)(nil)
+	_ defaulter = (*Balancer)(nil)
+	_ defaulter = (*DNS)(nil)
+	_ defaulter = (*Probe)(nil)
 	_ defaulter = (*Admin)(nil)
 	_ defaulter = (*Metrics)(nil)
 )
@@ -36,6 +40,7 @@ func setDefaults(v reflect.Value) {
 
 func (c *Config) setDefaults() {
 	c.ARP.setDefaults()
+	c.LoadBalancer.setDefaults()
 	c.Admin.setDefaults()
 	c.Metrics.setDefaults()
 }
@@ -88,6 +93,23 @@ func (a *ARP) setDefaults() {
 	a.Fence = FenceAuto
 }
 
+func (l *LoadBalancer) setDefaults() { l.Type = Internal }
+
+func (b *Balancer) setDefaults() {
+	b.Method = RoundRobin
+	b.Mode = Kernel
+	b.Forget = 4 * time.Hour
+}
+
+func (d *DNS) setDefaults() { d.Interval = 30 * time.Second }
+
+func (c *Probe) setDefaults() {
+	c.Interval = 200 * time.Millisecond
+	c.Timeout = 300 * time.Millisecond
+	c.Rise = 2
+	c.Fall = 2
+}
+
 func (a *Admin) setDefaults() { a.Socket = "/run/herald/herald.sock" }
 
 func (m *Metrics) setDefaults() { m.Listen = "127.0.0.1:9474" }
@@ -105,6 +127,9 @@ func (c *Config) derive(o options) {
 		if v.Interface == "" && v.Announce == AnnounceBGP {
 			v.Interface = "lo"
 		}
+		if v.Bridge == nil {
+			v.Bridge = new(c.Election != nil)
+		}
 		for i, name := range v.Peers {
 			if addr, err := netip.ParseAddr(name); err == nil {
 				v.Peers[i] = addr.String() // as the peer is named, however it is written
@@ -114,11 +139,25 @@ func (c *Config) derive(o options) {
 	if c.Election != nil && !c.Election.Bind.IsValid() {
 		c.Election.Bind = c.Election.Members[c.NodeName]
 	}
+	for i := range c.Balancers {
+		c.Balancers[i].derive()
+	}
 	if c.BGP == nil {
 		return
 	}
 	for i := range c.BGP.Peers {
 		c.BGP.Peers[i].derive()
+	}
+}
+
+// derive sets the check of backends that have none, as far as there is to be one.
+func (b *Balancer) derive() {
+	if b.Check == nil && b.Backends.Members == nil {
+		b.Check = new(Probe)
+		b.Check.setDefaults()
+	}
+	if b.Check != nil && b.Check.HTTP == nil && b.Check.TCP == nil {
+		b.Check.TCP = &TCPCheck{Address: BackendHost}
 	}
 }
 

@@ -26,6 +26,18 @@ func FuzzParse(f *testing.F) {
 	f.Add(string(example))
 	f.Add(base)
 	f.Add(strings.ReplaceAll(base, "\n", "\r\n"))
+	f.Add(worker)
+	f.Add(static)
+	for _, s := range []string{
+		"vip: a", "port: 1", `address: "[::1]:1"`, `address: "10.0.1.1:6443"`,
+	} {
+		f.Add(strings.Replace(worker, `address: "127.0.0.1:9443"`, s, 1))
+	}
+	for _, s := range []string{
+		"dns: {name: a., port: 1}", `static: {addresses: ["[fd00::1]:1"]}`, `static: {addresses: ["10.0.1.1:6443"]}, dns: {}`,
+	} {
+		f.Add(strings.Replace(static, `static: {addresses: ["10.0.1.1:6443"]}`, s, 1) + "  check: {http: {url: \"https://backend/\"}}\n")
+	}
 	for _, s := range []string{
 		"", "a: &a [*a]\n", "* 0\n\n0", "? [x]\n: 1\n", "- - - -\n", "{? {? ", "|0#\n", "0::", "<<: *a", "&a a: *a\n", "%YAML 1.2\n---\n...\n", "a: \"\\u2028\"\n",
 	} {
@@ -137,11 +149,14 @@ func checkPromises(t *testing.T, c *config.Config) {
 		}
 	}
 	if e := c.Election; e != nil {
-		require(e.Members[c.NodeName].IsValid() && e.Bind.IsValid() && (e.KeyFile != "") != e.Insecure && e.Keys == nil, "a node is a member of its election")
+		worker := c.Services != nil || len(c.Balancers) > 0
+		require(worker || e.Bind.IsValid(), "a node that votes has an address")
+		require((e.KeyFile != "") != e.Insecure && e.Keys == nil, "an election has a key")
 		require(e.Lease >= 100*time.Millisecond && e.Lease <= 10*time.Second, "a lease is long enough")
 	}
 	require(c.NodeName != "" && strings.HasPrefix(c.Admin.Socket, "/"), "a node has a name and a socket")
-	require(len(c.VIPs) > 0, "there is a VIP")
+	require(len(c.VIPs) > 0 || len(c.Balancers) > 0 || c.Services != nil || len(c.Checks) > 0, "there is something to do")
+	checkBalancers(c, require)
 	names, owned := map[string]bool{}, map[netip.Addr]bool{}
 	for _, vip := range c.VIPs {
 		require(vip.Name != "" && !names[vip.Name], "names of VIPs are unique")
@@ -156,6 +171,36 @@ func checkPromises(t *testing.T, c *config.Config) {
 		}
 		for _, name := range vip.Checks {
 			require(slices.Contains(checks, name), "a VIP's checks exist")
+		}
+	}
+}
+
+func checkBalancers(c *config.Config, require func(bool, string)) {
+	names, places := map[string]bool{}, map[netip.AddrPort]bool{}
+	for _, b := range c.Balancers {
+		require(b.Name != "" && !names[b.Name], "names of balancers are unique")
+		names[b.Name] = true
+		members, static, dns := b.Backends.Members, b.Backends.Static, b.Backends.DNS
+		require((b.Check == nil) == (members != nil), "members check themselves, others are checked")
+		switch {
+		case members != nil:
+			require(static == nil && dns == nil && c.Election != nil && members.Port != 0 && len(members.Checks) > 0, "members can be known")
+		case static != nil:
+			require(dns == nil && len(static.Addresses) > 0, "backends are listed")
+		default:
+			require(dns != nil && dns.Name != "" && dns.Port != 0 && dns.Interval >= time.Second, "backends can be looked up")
+		}
+		if b.Check != nil {
+			at := b.Check.At(netip.MustParseAddrPort("10.0.0.1:1"))
+			require((at.HTTP == nil) != (at.TCP == nil) && at.Interval > 0 && at.Rise > 0, "a backend has a check")
+			require(at.HTTP == nil || strings.Contains(at.HTTP.URL, "://10.0.0.1:"), "the check is at the backend")
+		}
+		require(len(b.Listen) > 0, "a balancer listens")
+		for _, l := range b.Listen {
+			require(l.Address.IsValid() != (l.VIP != "" && l.Port != 0), "a listener is an address or a VIP")
+			require(!l.Address.IsValid() || !places[l.Address], "a place has one listener")
+			places[l.Address] = true
+			require(l.VIP == "" || slices.ContainsFunc(c.VIPs, func(v config.VIP) bool { return v.Name == l.VIP }), "a listener's VIP is there")
 		}
 	}
 }

@@ -112,8 +112,8 @@ func TestYAMLMistakes(t *testing.T) {
 
 func TestVIPsMistakes(t *testing.T) {
 	checkMistakes(t, []mistake{
-		{"- name: web\n  addresses: [10.99.0.10]\n  announce: bgp\n  checks: [apiserver]\n", "[]\n", "5:1: vips: at least one is needed, or a services section"},
-		{"vips:\n- name: web\n  addresses: [10.99.0.10]\n  announce: bgp\n  checks: [apiserver]\n", "", "1:1: vips: at least one is needed, or a services section"},
+		{"- name: web\n  addresses: [10.99.0.10]\n  announce: bgp\n  checks: [apiserver]\n", "[]\n", "5:1: vips: at least one is needed, or balancers, or a services section"},
+		{"vips:\n- name: web\n  addresses: [10.99.0.10]\n  announce: bgp\n  checks: [apiserver]\n", "", "1:1: vips: at least one is needed, or balancers, or a services section"},
 		{"vips:\n- name: web\n  addresses: [10.99.0.10]\n  announce: bgp\n  checks: [apiserver]\n", "vips: {}\n", "4:7: vips: want a list, got fields (name: value)"},
 		{"vips:\n- name: web\n  addresses: [10.99.0.10]\n  announce: bgp\n  checks: [apiserver]\n", "vips: [web]\n", `4:8: vips[0]: want fields (name: value), got the text "web"`},
 		{"- name: web", "- interface: lo", "5:3: vips[0].name: missing: give it a name"},

@@ -50,7 +50,7 @@ func TestParseDefaults(t *testing.T) {
 			HoldDown:  time.Minute,
 			OnFailure: config.Withdraw,
 
-			Priority: 100, OnConflict: config.Defend,
+			Priority: 100, OnConflict: config.Defend, Bridge: new(false),
 		}},
 		Checks: []config.Check{{
 			Name:     "apiserver",
@@ -71,7 +71,9 @@ func TestParseDefaults(t *testing.T) {
 				Families: []config.Family{config.IPv4},
 			}},
 		},
-		ARP:     config.ARP{Refresh: time.Minute, Fence: config.FenceAuto},
+		ARP:          config.ARP{Refresh: time.Minute, Fence: config.FenceAuto},
+		LoadBalancer: config.LoadBalancer{Type: config.Internal},
+
 		Admin:   config.Admin{Socket: "/run/herald/herald.sock"},
 		Metrics: config.Metrics{Listen: "127.0.0.1:9474"},
 	}

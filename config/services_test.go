@@ -68,7 +68,7 @@ func TestServicesMistakes(t *testing.T) {
 		{"services: {}", "services: true", "3:11: services: want fields (name: value), got true"},
 		{"services: {}", "services:", "3:10: services: has no value: give one or remove the line"},
 		{"services: {}", "service: {}", "3:1: service: unknown field, did you mean services?"},
-		{"services: {}\n", "", "1:1: vips: at least one is needed, or a services section\n3:6: bgp.peers: at least one is needed"},
+		{"services: {}\n", "", "1:1: vips: at least one is needed, or balancers, or a services section\n3:6: bgp.peers: at least one is needed"},
 		{"services: {}", "services: {class: x}", "3:12: services.class: unknown field"},
 		{"services: {}", "services: {kubeconfig: admin.conf}", "3:24: services.kubeconfig: want the absolute path of a file"},
 		{"services: {}", `services: {loadBalancerClass: ""}`, `3:31: services.loadBalancerClass: want a name such as herald.dev/vip, got ""`},

@@ -54,6 +54,8 @@ func validate(r *report, c *Config, o options) {
 		v.election("election", c.Election)
 	}
 	v.arp("arp", &c.ARP)
+	v.loadBalancer("loadBalancer", &c.LoadBalancer)
+	v.balancers()
 	v.socket("admin.socket", c.Admin.Socket)
 	if c.Metrics.Listen != "" && !isHostPort(c.Metrics.Listen, true) {
 		v.errorf("metrics.listen", `want host:port, or "" to turn it off, got %s`, quote(c.Metrics.Listen))
@@ -117,8 +119,9 @@ func (v validator) names(p path, count int, name func(int) string) {
 
 func (v validator) vips() {
 	c := v.config
-	if len(c.VIPs) == 0 && !v.mayServe() {
-		v.errorf("vips", "at least one is needed, or a services section")
+	offers := c.Election != nil && len(c.Checks) > 0
+	if len(c.VIPs) == 0 && !v.mayServe() && !v.mayBalance() && !offers {
+		v.errorf("vips", "at least one is needed, or balancers, or a services section")
 	}
 	v.names("vips", len(c.VIPs), func(i int) string { return c.VIPs[i].Name })
 	owner := map[netip.Addr]path{}
@@ -165,6 +168,9 @@ func (v validator) vip(p path, vip *VIP, owner map[netip.Addr]path) {
 	v.between(p.field("priority"), vip.Priority, 0, 1000)
 	if vip.OnConflict != Defend && vip.OnConflict != Yield {
 		v.errorf(p.field("onConflict"), "want defend or yield, got %s", quote(string(vip.OnConflict)))
+	}
+	if *vip.Bridge && v.config.Election == nil && v.wasRead("election") {
+		v.errorf(p.field("bridge"), "needs an election section, by which healthy masters are known: add one")
 	}
 	v.idleFields(p, vip)
 }
@@ -266,14 +272,19 @@ func (v validator) references(p path, names []string, kind string, known []strin
 			v.errorf(item, "%s is listed twice", quote(name))
 			continue
 		}
-		if slices.Contains(known, name) || partly {
-			continue
-		}
-		if meant, ok := closest(name, known); ok {
-			v.errorf(item, "no %s has the name %s, did you mean %s?", kind, quote(name), meant)
-		} else {
-			v.errorf(item, "no %s has the name %s", kind, quote(name))
-		}
+		v.reference(item, name, kind, known, partly)
+	}
+}
+
+// reference judges one name of what is configured elsewhere.
+func (v validator) reference(p path, name, kind string, known []string, partly bool) {
+	if slices.Contains(known, name) || partly {
+		return
+	}
+	if meant, ok := closest(name, known); ok {
+		v.errorf(p, "no %s has the name %s, did you mean %s?", kind, quote(name), meant)
+	} else {
+		v.errorf(p, "no %s has the name %s", kind, quote(name))
 	}
 }
 

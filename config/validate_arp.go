@@ -45,7 +45,7 @@ func (v validator) members(p path, e *Election) {
 		return
 	}
 	_, votes := e.Members[v.config.NodeName]
-	if !votes && v.config.NodeName != "" && !v.mayServe() && !e.Bind.IsValid() && v.wasRead(p.parent().field("bind")) {
+	if !votes && v.config.NodeName != "" && !v.mayServe() && !v.onlyBalances() && !e.Bind.IsValid() && v.wasRead(p.parent().field("bind")) {
 		v.errorf(p, "lacks this node, %s: add it with its address, or give it a bind if it is not to vote", v.config.NodeName)
 	}
 	const most = 9 // as many as a majority can still be heard of within a lease

@@ -20,15 +20,19 @@ func main() {
 }
 
 func run(dir, out string) error {
-	source, err := os.ReadFile(filepath.Join(dir, "config.go"))
-	if err != nil {
-		return err
+	var source []string
+	for _, name := range []string{"config.go", "balancers.go"} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		source = append(source, string(text))
 	}
 	example, err := os.ReadFile(filepath.Join(dir, "example.yaml"))
 	if err != nil {
 		return err
 	}
-	page, err := generate(source, example)
+	page, err := generate(example, source...)
 	if err != nil {
 		return err
 	}

@@ -30,9 +30,9 @@ absolute. Anchors and aliases work; tags, merge keys and further documents do
 not.
 `
 
-// generate writes the page from the source of package config and its example.
-func generate(source, example []byte) ([]byte, error) {
-	comments, err := parse(source)
+// generate writes the page from the example and the source files of package config.
+func generate(example []byte, source ...string) ([]byte, error) {
+	comments, err := parse(source...)
 	if err != nil {
 		return nil, err
 	}
@@ -49,34 +49,39 @@ func generate(source, example []byte) ([]byte, error) {
 }
 
 // parse collects the doc comments of the types, as VIP, and of their fields, as VIP.Name.
-func parse(source []byte) (map[string]string, error) {
-	file, err := parser.ParseFile(token.NewFileSet(), "config.go", source, parser.ParseComments)
-	if err != nil {
-		return nil, err
-	}
+func parse(source ...string) (map[string]string, error) {
 	comments := map[string]string{}
-	for _, decl := range file.Decls {
-		group, ok := decl.(*ast.GenDecl)
-		if !ok || group.Tok != token.TYPE {
-			continue
+	for _, text := range source {
+		file, err := parser.ParseFile(token.NewFileSet(), "config.go", text, parser.ParseComments)
+		if err != nil {
+			return nil, err
 		}
-		for _, spec := range group.Specs {
-			spec := spec.(*ast.TypeSpec)
-			comments[spec.Name.Name] = oneLine(group.Doc.Text())
-			s, ok := spec.Type.(*ast.StructType)
-			if !ok {
-				continue
-			}
-			for _, f := range s.Fields.List {
-				name := fmt.Sprint(f.Type) // embedded
-				if len(f.Names) > 0 {
-					name = f.Names[0].Name
-				}
-				comments[spec.Name.Name+"."+name] = oneLine(f.Doc.Text())
+		for _, decl := range file.Decls {
+			if group, ok := decl.(*ast.GenDecl); ok && group.Tok == token.TYPE {
+				collect(comments, group)
 			}
 		}
 	}
 	return comments, nil
+}
+
+// collect adds the doc comments of the types that group declares.
+func collect(comments map[string]string, group *ast.GenDecl) {
+	for _, spec := range group.Specs {
+		spec := spec.(*ast.TypeSpec)
+		comments[spec.Name.Name] = oneLine(group.Doc.Text())
+		s, ok := spec.Type.(*ast.StructType)
+		if !ok {
+			continue
+		}
+		for _, f := range s.Fields.List {
+			name := fmt.Sprint(f.Type) // embedded
+			if len(f.Names) > 0 {
+				name = f.Names[0].Name
+			}
+			comments[spec.Name.Name+"."+name] = oneLine(f.Doc.Text())
+		}
+	}
 }
 
 // page is what has been written so far.
@@ -155,8 +160,17 @@ func split(comment string) (text, fallback string) {
 
 var goName = regexp.MustCompile(`\b[A-Z]+[a-z]+([A-Z][a-z]+)+\b`)
 
-// spell writes the Go names of fields in text as the file spells them.
+// spell writes the Go names of fields in text as the file spells them; what is in
+// backquotes is spelled so already.
 func spell(text string) string {
+	parts := strings.Split(text, "`")
+	for i := 0; i < len(parts); i += 2 {
+		parts[i] = spellNames(parts[i])
+	}
+	return strings.Join(parts, "`")
+}
+
+func spellNames(text string) string {
 	return goName.ReplaceAllStringFunc(text, func(name string) string {
 		first := len(name) - len(strings.TrimLeft(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"))
 		initial := max(first-1, 1) // CAFile is caFile
@@ -184,7 +198,7 @@ func typeName(t reflect.Type, path string) string {
 	case reflect.Pointer:
 		return typeName(t.Elem(), path)
 	case reflect.Slice:
-		return "list of " + map[string]string{"address": "addresses", "number": "numbers", "text": "text"}[typeName(t.Elem(), path)]
+		return "list of " + map[string]string{"address": "addresses", "address:port": "address:port", "number": "numbers", "text": "text"}[typeName(t.Elem(), path)]
 	case reflect.Map:
 		return typeName(t.Elem(), path) + " by name"
 	case reflect.String:

@@ -1,0 +1,164 @@
+package config
+
+import (
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// LoadBalancerType says whose load balancer the nodes use.
+type LoadBalancerType string
+
+// Whose it may be.
+const (
+	// Internal is Herald's own.
+	Internal LoadBalancerType = "internal"
+	// External is the user's.
+	External LoadBalancerType = "external"
+)
+
+// LoadBalancer is the switch between Herald's balancers and the user's own.
+type LoadBalancer struct {
+	// Type is `internal`, the balancers are in force, or `external`: none takes connections, those that are established stay, and a load balancer of the user's own asks `GET /healthz/NAME` on the metrics listener, with the name of a VIP, balancer or check. Default: internal.
+	Type LoadBalancerType `yaml:"type"`
+}
+
+// Method is how the backend of a new connection is chosen.
+type Method string
+
+// The methods there are.
+const (
+	// RoundRobin takes one after the other.
+	RoundRobin Method = "round-robin"
+	// Random takes any.
+	Random Method = "random"
+	// SourceHash takes one by the client's address.
+	SourceHash Method = "source-hash"
+)
+
+// Mode is what carries the connections of a balancer.
+type Mode string
+
+// The modes there are.
+const (
+	// Kernel rewrites packets by nftables.
+	Kernel Mode = "kernel"
+	// Proxy has Herald itself accept connections and splice them.
+	Proxy Mode = "proxy"
+)
+
+// Balancer spreads the TCP connections that arrive at this node over backends that are healthy.
+type Balancer struct {
+	// Name identifies the balancer in logs, status and metrics: at most 63 lower-case letters and digits, with `-` and `.` between. Required.
+	Name string `yaml:"name"`
+	// Listen is where connections arrive, of this node's own clients and of others that reach the node by these addresses. Required.
+	Listen []Listener `yaml:"listen"`
+	// Backends are who takes them: exactly one of `members`, `static` and `dns`. Required.
+	Backends Backends `yaml:"backends"`
+	// Check tells which backends of `static` and `dns` are healthy; those of `members` tell by their own checks. Default: the backend accepts connections.
+	Check *Probe `yaml:"check"`
+	// Method is how the backend of a new connection is chosen: `round-robin`, one after the other; `random`; or `source-hash`, the same for all connections of a client while it is there. Default: round-robin.
+	Method Method `yaml:"method"`
+	// Mode is what carries the connections: the `kernel`, by nftables, or a `proxy` in Herald itself, which costs more and whose connections end with Herald. Default: kernel.
+	Mode Mode `yaml:"mode"`
+	// Transparent shows backends the client's own address instead of this node's. They must then answer by way of this node. Not with `mode: proxy`. Default: false.
+	Transparent bool `yaml:"transparent"`
+	// Forget is after how long a backend that is gone, as a member or from DNS, is no longer reported, 1s to 168h. Default: 4h.
+	Forget time.Duration `yaml:"forget"`
+}
+
+// Listener is where connections arrive: either `address`, or `vip` and `port`.
+type Listener struct {
+	// Address is one of this node's, with a port, such as `127.0.0.1:9443`; `[::1]` only with `mode: proxy`.
+	Address netip.AddrPort `yaml:"address"`
+	// VIP is the name of a VIP of this file, all of its addresses.
+	VIP string `yaml:"vip"`
+	// Port is that of the VIP.
+	Port uint16 `yaml:"port"`
+}
+
+// Backends are the servers of a balancer; exactly one of the fields is set.
+type Backends struct {
+	// Members are those of the election, with a vote or without, whose own checks pass.
+	Members *Members `yaml:"members"`
+	// Static are listed here.
+	Static *Static `yaml:"static"`
+	// DNS are all addresses of a name.
+	DNS *DNS `yaml:"dns"`
+}
+
+// Members are the members of the election that offer some checks, at the address by which the others know them. Who joins or leaves is learnt from the others; no list has to be edited.
+type Members struct {
+	// Port is where they serve. Required.
+	Port uint16 `yaml:"port"`
+	// Checks are the names, in the members' own files, of the checks that must all pass. Required.
+	Checks []string `yaml:"checks"`
+}
+
+// Static are backends that are listed.
+type Static struct {
+	// Addresses are those of the backends, each with its port. Required.
+	Addresses []netip.AddrPort `yaml:"addresses"`
+}
+
+// DNS are all addresses (A and AAAA) of a name.
+type DNS struct {
+	// Name is looked up by the node's resolver. Required.
+	Name string `yaml:"name"`
+	// Port is where they serve. Required.
+	Port uint16 `yaml:"port"`
+	// Interval is the time between two look-ups, 1s to 1h; while one fails, the addresses stay. Default: 30s.
+	Interval time.Duration `yaml:"interval"`
+}
+
+// BackendHost stands for the address of each backend in the check of a balancer.
+const BackendHost = "backend"
+
+// Probe is a health check of each backend, as in `checks`, but without a name: the host `backend` stands for the backend's address, and without a port it is the backend's own.
+type Probe struct {
+	// HTTP checks an HTTP or HTTPS endpoint, such as `https://backend/readyz`.
+	HTTP *HTTPCheck `yaml:"http"`
+	// TCP checks that a port accepts connections. Default: the backend's own, unless there is `http`.
+	TCP *TCPCheck `yaml:"tcp"`
+	// Interval is the time between the starts of two probes, 10ms to 1m. Default: 200ms.
+	Interval time.Duration `yaml:"interval"`
+	// Timeout bounds one probe, body included, 10ms to 1m. Default: 300ms.
+	Timeout time.Duration `yaml:"timeout"`
+	// Rise is how many probes in a row must pass to become healthy, 1 to 100. Default: 2.
+	Rise int `yaml:"rise"`
+	// Fall is how many probes in a row must fail to become unhealthy, 1 to 100; a refused connection needs only one. Default: 2.
+	Fall int `yaml:"fall"`
+}
+
+// At is the check of the backend at addr, under its address as a name.
+func (c *Probe) At(addr netip.AddrPort) Check {
+	at := Check{Name: addr.String(), Interval: c.Interval, Timeout: c.Timeout, Rise: c.Rise, Fall: c.Fall}
+	if c.HTTP != nil {
+		h := *c.HTTP
+		h.URL = backendURL(h.URL, addr)
+		at.HTTP = &h
+	}
+	if c.TCP != nil {
+		at.TCP = &TCPCheck{Address: addr.String()}
+		if _, port, err := net.SplitHostPort(c.TCP.Address); err == nil {
+			at.TCP.Address = net.JoinHostPort(addr.Addr().String(), port)
+		}
+	}
+	return at
+}
+
+// backendURL is s, a URL that was validated, at addr.
+func backendURL(s string, addr netip.AddrPort) string {
+	u, err := url.Parse(s)
+	if err != nil {
+		return s
+	}
+	port := u.Port()
+	if port == "" {
+		port = strconv.Itoa(int(addr.Port()))
+	}
+	u.Host = net.JoinHostPort(addr.Addr().String(), port)
+	return u.String()
+}

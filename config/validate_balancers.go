@@ -1,0 +1,302 @@
+package config
+
+import (
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// mayBalance reports whether there are balancers, or some with mistakes.
+func (v validator) mayBalance() bool { return len(v.config.Balancers) > 0 || !v.wasRead("balancers") }
+
+// onlyBalances reports whether this is the file of a worker: it has balancers and no VIP
+// to hold by a lease, so that it need not be among those that vote.
+func (v validator) onlyBalances() bool {
+	return v.mayBalance() && !slices.ContainsFunc(v.config.VIPs, func(vip VIP) bool { return vip.Announce == AnnounceARP })
+}
+
+func (v validator) loadBalancer(p path, l *LoadBalancer) {
+	if l.Type != Internal && l.Type != External {
+		v.errorf(p.field("type"), "want internal or external, got %s", quote(string(l.Type)))
+	}
+}
+
+func (v validator) balancers() {
+	all := v.config.Balancers
+	v.names("balancers", len(all), func(i int) string { return all[i].Name })
+	places := map[netip.AddrPort]path{}
+	for i := range all {
+		v.balancer(path("balancers").item(i), &all[i], places)
+	}
+	v.checksPassBy(places)
+}
+
+// balancer judges one balancer; places holds the listener of each address so far.
+func (v validator) balancer(p path, b *Balancer, places map[netip.AddrPort]path) {
+	if len(b.Listen) == 0 {
+		v.errorf(p.field("listen"), "list at least one address or vip")
+	}
+	var own []netip.AddrPort
+	for i := range b.Listen {
+		own = append(own, v.listener(p.field("listen").item(i), b, &b.Listen[i], places)...)
+	}
+	v.backends(p.field("backends"), b, own)
+	switch check := p.field("check"); {
+	case b.Check == nil:
+	case b.Backends.Members != nil:
+		v.errorf(check, "members tell by checks of their own: remove it, and name those in backends.members.checks")
+	default:
+		v.backendCheck(check, b.Check)
+	}
+	if b.Method != RoundRobin && b.Method != Random && b.Method != SourceHash {
+		v.errorf(p.field("method"), "want round-robin, random or source-hash, got %s", quote(string(b.Method)))
+	}
+	if b.Mode != Kernel && b.Mode != Proxy {
+		v.errorf(p.field("mode"), "want kernel or proxy, got %s", quote(string(b.Mode)))
+	}
+	if b.Transparent && b.Mode == Proxy {
+		v.errorf(p.field("transparent"), "the connections of a proxy are this node's own: remove it, or mode: proxy")
+	}
+	v.duration(p.field("forget"), b.Forget, time.Second, 168*time.Hour, "1s to 168h")
+}
+
+// listener judges one listener of b and returns its addresses.
+func (v validator) listener(p path, b *Balancer, l *Listener, places map[netip.AddrPort]path) []netip.AddrPort {
+	var all []netip.AddrPort
+	switch {
+	case l.VIP != "" && l.Address.IsValid():
+		v.errorf(p, "has both address and vip: make them two")
+	case l.VIP != "":
+		v.port(p.field("port"), l.Port)
+		all = v.vipListener(p.field("vip"), l)
+	case l.Address.IsValid():
+		if l.Port != 0 {
+			v.errorf(p.field("port"), "the address has its own port: remove it")
+		}
+		if v.listenAddress(p.field("address"), b, l.Address) {
+			all = []netip.AddrPort{l.Address}
+		}
+	case v.wasRead(p.field("address")) && v.wasRead(p.field("vip")):
+		v.errorf(p, "give it an address, or vip and port")
+	}
+	for _, at := range all {
+		if other, taken := places[at]; taken {
+			v.errorf(p, "%s is where %s listens already", at, other)
+			continue
+		}
+		places[at] = p
+	}
+	return all
+}
+
+// vipListener returns the addresses of the VIP that l names.
+func (v validator) vipListener(p path, l *Listener) []netip.AddrPort {
+	vips := v.config.VIPs
+	i := slices.IndexFunc(vips, func(vip VIP) bool { return vip.Name == l.VIP })
+	if i < 0 {
+		known := make([]string, len(vips))
+		partly := !v.wasRead("vips")
+		for i, vip := range vips {
+			known[i] = vip.Name
+			partly = partly || !isName(vip.Name, maxName)
+		}
+		v.reference(p, l.VIP, "VIP", known, partly)
+		return nil
+	}
+	var all []netip.AddrPort
+	for _, addr := range vips[i].Addresses {
+		if addr.IsValid() && l.Port != 0 {
+			all = append(all, netip.AddrPortFrom(addr, l.Port))
+		}
+	}
+	return all
+}
+
+// listenAddress reports whether b can listen at at.
+func (v validator) listenAddress(p path, b *Balancer, at netip.AddrPort) bool {
+	addr := at.Addr()
+	switch {
+	case !isUnicast(addr):
+		v.errorf(p, "want one address of this node, got %s", addr)
+	case addr.Is6() && addr.IsLinkLocalUnicast():
+		v.errorf(p, "want an address that is not link-local, got %s", addr)
+	case addr.Is6() && addr.IsLoopback() && b.Mode != Proxy:
+		v.errorf(p, "the kernel takes no connection of ::1 elsewhere: listen at 127.0.0.1, or set mode: proxy")
+	case addr.IsLoopback() && b.Transparent:
+		v.errorf(p, "no backend can answer a client whose address is %s: remove transparent", addr)
+	case v.isMember(at, b.Backends.Members):
+		v.errorf(p, "%s is a backend of this balancer: listen at another port", at)
+	default:
+		return true
+	}
+	return false
+}
+
+// isMember reports whether at is where a member serves as one of m.
+func (v validator) isMember(at netip.AddrPort, m *Members) bool {
+	e := v.config.Election
+	if m == nil || e == nil || at.Port() != m.Port {
+		return false
+	}
+	for _, member := range e.Members {
+		if member.Addr() == at.Addr() {
+			return true
+		}
+	}
+	return e.Bind.Addr() == at.Addr()
+}
+
+// backends judges those of b, which listens at own.
+func (v validator) backends(p path, b *Balancer, own []netip.AddrPort) {
+	var given []string
+	if m := b.Backends.Members; m != nil {
+		given = append(given, "members")
+		v.memberBackends(p.field("members"), m)
+	}
+	if s := b.Backends.Static; s != nil {
+		given = append(given, "static")
+		v.staticBackends(p.field("static").field("addresses"), b, s, own)
+	}
+	if d := b.Backends.DNS; d != nil {
+		given = append(given, "dns")
+		v.dnsBackends(p.field("dns"), d)
+	}
+	read := v.wasRead(p.field("members")) && v.wasRead(p.field("static")) && v.wasRead(p.field("dns"))
+	switch {
+	case len(given) == 0 && read:
+		v.errorf(p, "give it members, static or dns")
+	case len(given) > 1:
+		v.errorf(p, "has %s: keep one", strings.Join(given, " and "))
+	}
+}
+
+func (v validator) memberBackends(p path, m *Members) {
+	v.port(p.field("port"), m.Port)
+	if v.config.Election == nil && v.wasRead("election") {
+		v.errorf(p, "needs an election section, by which members are known: add one")
+	}
+	checks := p.field("checks")
+	if len(m.Checks) == 0 {
+		v.errorf(checks, "list at least one check: a member is a backend only while its checks pass")
+	}
+	for i, name := range m.Checks {
+		switch item := checks.item(i); {
+		case slices.Contains(m.Checks[:i], name):
+			v.errorf(item, "%s is listed twice", quote(name))
+		case !isName(name, maxName):
+			v.errorf(item, "want the name of a check of the members, got %s", quote(name))
+		}
+	}
+}
+
+func (v validator) staticBackends(p path, b *Balancer, s *Static, own []netip.AddrPort) {
+	if len(s.Addresses) == 0 {
+		v.errorf(p, "list at least one address")
+		return
+	}
+	families := map[Family]bool{}
+	for i, at := range s.Addresses {
+		p := p.item(i)
+		if !at.IsValid() {
+			return // could not be decoded
+		}
+		families[familyOf(at.Addr())] = true
+		isVIP := slices.ContainsFunc(v.config.VIPs, func(vip VIP) bool { return slices.Contains(vip.Addresses, at.Addr()) })
+		switch {
+		case !isUnicast(at.Addr()) || at.Addr().Is6() && at.Addr().IsLinkLocalUnicast():
+			v.errorf(p, "want the address of a server, got %s", at.Addr())
+		case slices.Contains(s.Addresses[:i], at):
+			v.errorf(p, "%s is listed twice", at)
+		case slices.Contains(own, at):
+			v.errorf(p, "%s is where this balancer listens: want an address of a server", at)
+		case isVIP:
+			v.errorf(p, "%s is a VIP of this speaker: want the server's own address", at.Addr())
+		}
+	}
+	if b.Mode == Proxy {
+		return
+	}
+	for _, at := range own {
+		if family := familyOf(at.Addr()); !families[family] {
+			v.errorf(p, "%s needs a backend with an %s address, too: add one, or set mode: proxy", at, family)
+		}
+	}
+}
+
+func (v validator) dnsBackends(p path, d *DNS) {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
+	name := p.field("name")
+	_, err := netip.ParseAddr(d.Name)
+	switch {
+	case d.Name == "":
+		v.errorf(name, "missing: give the name to look up")
+	case err == nil:
+		v.errorf(name, "%s is an address: list it in static.addresses", d.Name)
+	case len(d.Name) > maxNodeName || strings.Trim(d.Name, letters) != "" || strings.Contains(d.Name, "..") || d.Name[0] == '.':
+		v.errorf(name, "want a name such as masters.example.org, got %s", quote(d.Name))
+	}
+	v.port(p.field("port"), d.Port)
+	v.duration(p.field("interval"), d.Interval, time.Second, time.Hour, "1s to 1h")
+}
+
+// backendCheck judges the check of a balancer's backends like any other, and that it is at the backend.
+func (v validator) backendCheck(p path, c *Probe) {
+	named := c.At(netip.AddrPortFrom(netip.IPv6Loopback(), 1)) // any backend
+	if c.HTTP != nil {
+		at := p.field("http").field("url")
+		scheme, err := checkURL(c.HTTP.URL)
+		switch u, _ := url.Parse(c.HTTP.URL); {
+		case err != nil || scheme == "":
+			named.HTTP.URL = c.HTTP.URL // reported with the rest
+		case u.Hostname() != BackendHost:
+			v.errorf(at, "want the host backend, which stands for each backend's address, got %s", quote(u.Hostname()))
+		}
+	}
+	if c.TCP != nil {
+		at := p.field("tcp").field("address")
+		host, _, err := net.SplitHostPort(c.TCP.Address)
+		switch {
+		case c.TCP.Address == BackendHost:
+		case c.TCP.Address == "" || err != nil || !isHostPort(c.TCP.Address, false):
+			named.TCP = &TCPCheck{Address: "backend:1"}
+			v.errorf(at, "want backend, or backend:port, got %s", quote(c.TCP.Address))
+		case host != BackendHost:
+			v.errorf(at, "want the host backend, which stands for each backend's address, got %s", quote(host))
+		}
+	}
+	v.check(p, &named)
+}
+
+// checksPassBy refuses a check at a place where a balancer listens: it would be answered by any backend.
+func (v validator) checksPassBy(places map[netip.AddrPort]path) {
+	for i := range v.config.Checks {
+		c := &v.config.Checks[i]
+		var host, port string
+		p := path("checks").item(i)
+		switch {
+		case c.HTTP != nil:
+			p = p.field("http").field("url")
+			u, err := url.Parse(c.HTTP.URL)
+			if err != nil {
+				continue
+			}
+			host, port = u.Hostname(), u.Port()
+			if port == "" {
+				port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+			}
+		case c.TCP != nil:
+			p = p.field("tcp").field("address")
+			host, port, _ = net.SplitHostPort(c.TCP.Address)
+		}
+		if host == "localhost" {
+			host = "127.0.0.1"
+		}
+		at, err := netip.ParseAddrPort(net.JoinHostPort(host, port))
+		if listener, ok := places[at]; ok && err == nil {
+			v.errorf(p, "%s is where %s listens, and any backend may answer: check this node's own server", at, listener)
+		}
+	}
+}
