@@ -59,3 +59,30 @@ func TestRemovedAndMadeShorterAtOnce(t *testing.T) {
 	c.start("m2", next).Stand(c.now, lease.Candidacy{Lease: vip})
 	c.await(2*duration, "a holder of those who stay", func() bool { h := c.holder(vip); return h != "" && h != "m1" })
 }
+
+// All wait for a shorter duration, and m3, which nobody hears, makes the step. Then m1,
+// which holds the lease by the vote of m2, takes the change back, as does m2, and m2 is
+// started with it once more: it abstains for the shorter duration only.
+func TestTakenBackAndStartedWithIt(t *testing.T) {
+	for _, candidate := range []string{"m2", "m3"} {
+		t.Run(candidate, func(t *testing.T) {
+			c := newCluster(t, "m1", "m2", "m3")
+			c.run(2 * duration)
+			c.nodes["m1"].Stand(c.now, lease.Candidacy{Lease: vip})
+			c.awaitHolder(duration)
+			next := electorate("m1 m2 m3")
+			next.Duration = duration / 4
+			c.oneWay(true, "m3", "m1", "m2")
+			c.reconfigure(next, "m1", "m2", "m3")
+			c.awaitActive(3*duration, next, "m3")
+			c.reconfigure(c.electorate, "m1", "m2")
+			c.oneWay(false, "m3", "m1", "m2")
+			c.run(4 * duration)
+			c.await(2*duration, "m1 to hold the lease", func() bool { return c.holder(vip) == "m1" })
+			c.isolate("m1", true)
+			c.start("m2", next)
+			c.nodes[candidate].Stand(c.now, lease.Candidacy{Lease: vip})
+			c.await(3*duration, "a holder of those who go on", func() bool { return c.holder(vip) == candidate })
+		})
+	}
+}

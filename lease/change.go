@@ -68,6 +68,22 @@ func (m *Machine) refuseVotesFor(d time.Duration) {
 	m.settled = later(m.settled, m.abstain)
 }
 
+// boundBy is until when a process of p that has just begun may have votes out, by the
+// process before it, for an electorate of a greater Duration than the one in use here.
+// It abstains for the Duration that it was started with; but who makes a step and then
+// hears that others took it back knows better.
+func (m *Machine) boundBy(p *peer) time.Time {
+	if m.active == nil || p.guest {
+		return time.Time{}
+	}
+	for _, r := range append([]*roll{m.former, m.pending}, p.electorates...) {
+		if r != nil && r.digest == p.active && r.Duration > m.active.Duration {
+			return m.now.Add(r.Duration + r.Duration/50)
+		}
+	}
+	return time.Time{}
+}
+
 func (m *Machine) abstaining() bool { return m.now.Before(m.abstain) }
 
 // meet makes peers of the members of all electorates, and keeps the guests. One that
@@ -274,6 +290,7 @@ func (m *Machine) activate(r, next *roll) {
 	if m.active != nil {
 		d := max(r.Duration, m.active.Duration)
 		m.settled = later(m.settled, m.now.Add(d+d/50))
+		m.former = m.active
 	}
 	m.active, m.pending, m.problem = r, next, ""
 	m.meet()

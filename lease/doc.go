@@ -38,7 +38,9 @@
 //     shorter one abstains long enough. For one that leaves in the same step, or a
 //     guest, which may not know that it is to be shorter, they vote only if the
 //     question says that it does; and a lease counts for no longer than the shortest
-//     that its sender knew of whenever it asked.
+//     that its sender knew of whenever it asked. Who has made the step, while others
+//     took the change back, neither votes for a process that is started among these nor
+//     counts its votes, until those of the process before it are over.
 //  9. A process whose configuration does not have it among the members takes no
 //     electorate that does: it may have voted by that, and left it.
 //

@@ -36,7 +36,7 @@ func (m *Machine) Receive(now time.Time, msg Message) {
 	// incarnation is less: clocks may go backwards between two starts.
 	heard := p.fresh(m.now, d)
 	if msg.Incarnation > p.incarnation || msg.Incarnation < p.incarnation && !heard {
-		p.begin(msg.Incarnation)
+		p.begin(msg.Incarnation, m.boundBy(p))
 		heard = false
 	}
 	if msg.Incarnation != p.incarnation || !p.window.take(msg.Sequence) {
@@ -131,6 +131,8 @@ func (m *Machine) vote(p *peer, msg *Message, it Item) {
 	switch {
 	case !may:
 		v.remaining = m.duration() / 3
+	case m.now.Before(p.bound):
+		v.remaining = p.bound.Sub(m.now)
 	case m.abstaining():
 		v.remaining = m.abstain.Sub(m.now)
 	default:

@@ -37,6 +37,7 @@ type Machine struct {
 	configured *roll // by the caller
 	active     *roll // nil until the others agree
 	pending    *roll // the one to take when all agree, nil if there is none
+	former     *roll // the one in use before the active one, nil if there was none
 	// abstain is when this member begins to vote, and settled when no vote of it
 	// serves a candidate of an electorate before the active one any more.
 	abstain, settled time.Time

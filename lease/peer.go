@@ -13,6 +13,7 @@ type peer struct {
 	incarnation uint64 // 0: never heard
 	heard       time.Time
 	met         time.Time // the caller last said that it is there
+	bound       time.Time // until then an earlier process of it may have voted for another holder
 	window      window
 
 	// What its latest message said.
@@ -31,10 +32,11 @@ type peer struct {
 	introduced time.Time
 }
 
-// begin forgets what an earlier process of the peer has said.
-func (p *peer) begin(incarnation uint64) {
+// begin forgets what an earlier process of the peer has said, but for how long that
+// may be bound by its votes.
+func (p *peer) begin(incarnation uint64, bound time.Time) {
 	*p = peer{
-		name: p.name, guest: p.guest, incarnation: incarnation, met: p.met,
+		name: p.name, guest: p.guest, incarnation: incarnation, met: p.met, bound: later(p.bound, bound),
 		sequence: p.sequence, introduced: p.introduced, greet: true,
 	}
 }

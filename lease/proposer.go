@@ -126,7 +126,10 @@ func (m *Machine) answer(p *peer, it Item) {
 		return
 	}
 	v := verdict{granted: it.Kind != Refuse}
-	if it.Kind == Refuse {
+	switch {
+	case v.granted && m.now.Before(p.bound):
+		v = verdict{remaining: p.bound.Sub(m.now)}
+	case it.Kind == Refuse:
 		if !m.see(it.Promised) {
 			return
 		}
