@@ -31,6 +31,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
 // Errors to be told apart by errors.Is.
@@ -43,12 +45,8 @@ var (
 	// ErrStuck is when the kernel does not answer within a second, as while another
 	// program's huge batch holds the lock of nftables, or when this process stood still
 	// for so long. What is open closes in time all the same.
-	ErrStuck = errors.New("nftables does not answer")
+	ErrStuck = ruleset.ErrStuck
 )
-
-// answerTimeout is how long a call to the kernel may take. Nothing else depends on it:
-// far more than thousands of addresses need, and soon enough to report.
-const answerTimeout = time.Second
 
 // Fence gates addresses. Its methods may be called at any time from any goroutine.
 // A call ends within a few seconds even if the kernel does not answer.
@@ -56,9 +54,8 @@ type Fence struct {
 	log      *slog.Logger
 	kernel   kernel
 	services bool             // Options.Services
-	timeout  time.Duration    // answerTimeout
 	now      func() time.Time // time.Now
-	busy     chan struct{}    // holds one for the call to the kernel that is under way
+	calls    ruleset.Calls    // to the kernel
 
 	mu       sync.Mutex
 	guarded  map[netip.Addr]bool // by Guard
@@ -108,7 +105,7 @@ type Options struct {
 // New makes Herald's tables. What a predecessor has gated stays gated, and is closed
 // from now on.
 func New(log *slog.Logger, o Options) (*Fence, error) {
-	return newFence(log, &nft{timeout: answerTimeout, opts: o}, o)
+	return newFence(log, &nft{opts: o}, o)
 }
 
 func newFence(log *slog.Logger, k kernel, o Options) (*Fence, error) {
@@ -116,16 +113,15 @@ func newFence(log *slog.Logger, k kernel, o Options) (*Fence, error) {
 		log:      log,
 		kernel:   k,
 		services: o.Services,
-		timeout:  answerTimeout,
 		now:      time.Now,
-		busy:     make(chan struct{}, 1),
+		calls:    ruleset.NewCalls(ruleset.AnswerTimeout),
 		gated:    make(map[netip.Addr]bool),
 	}
 	var left []netip.Addr
-	if err := f.call(func() (err error) { left, err = k.gated(); return err }); err != nil {
+	if err := f.calls.Do(func() (err error) { left, err = k.gated(); return err }); err != nil {
 		return nil, unsupported(err)
 	}
-	if err := f.call(func() error { return k.rebuild(left, nil) }); err != nil {
+	if err := f.calls.Do(func() error { return k.rebuild(left, nil) }); err != nil {
 		return nil, unsupported(err)
 	}
 	for _, addr := range left {
@@ -136,10 +132,10 @@ func newFence(log *slog.Logger, k kernel, o Options) (*Fence, error) {
 
 // Clear deletes the tables that a killed predecessor has left, for who has no fence
 // from now on: they would drop packets to its addresses for ever.
-func Clear() error { return clearTables(&nft{timeout: answerTimeout}) }
+func Clear() error { return clearTables(&nft{}) }
 
 func clearTables(k *nft) error {
-	defer k.close()
+	defer k.Close()
 	left, err := k.left()
 	if err == nil && left {
 		err = k.remove()
@@ -206,7 +202,7 @@ func (f *Fence) gate(served map[netip.Addr]bool) error {
 	}
 	if f.gated == nil {
 		f.served = served
-		if err := f.call(func() error { return f.kernel.rebuild(keys(want), keys(served)) }); err != nil {
+		if err := f.calls.Do(func() error { return f.kernel.rebuild(keys(want), keys(served)) }); err != nil {
 			return err
 		}
 		f.gated = want
@@ -259,7 +255,7 @@ func (f *Fence) Check() error {
 func (f *Fence) Remove() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.call(f.kernel.remove); err != nil {
+	if err := f.calls.Do(f.kernel.remove); err != nil {
 		return fmt.Errorf("remove kernel fence: %w", err)
 	}
 	f.guarded, f.served, f.gated, f.unsure = nil, nil, nil, false
@@ -281,7 +277,7 @@ func (f *Fence) check() error {
 	addrs, served := keys(f.gated), keys(f.served)
 	for range 2 { // twice, as what is read while others change theirs may be incomplete
 		var ok bool
-		if err := f.call(func() (err error) { ok, err = f.kernel.intact(addrs, served); return err }); err != nil {
+		if err := f.calls.Do(func() (err error) { ok, err = f.kernel.intact(addrs, served); return err }); err != nil {
 			return err
 		}
 		if ok {
@@ -289,7 +285,7 @@ func (f *Fence) check() error {
 			return nil
 		}
 	}
-	if err := f.call(func() error { return f.kernel.rebuild(addrs, served) }); err != nil {
+	if err := f.calls.Do(func() error { return f.kernel.rebuild(addrs, served) }); err != nil {
 		f.unsure = true
 		return err
 	}
@@ -312,36 +308,12 @@ func (f *Fence) apply(changes []change) error {
 			return err
 		}
 	}
-	err := f.call(func() error { return f.kernel.apply(changes) })
+	err := f.calls.Do(func() error { return f.kernel.apply(changes) })
 	if errors.Is(err, syscall.ENOENT) {
 		if err := f.check(); err != nil {
 			return err
 		}
-		err = f.call(func() error { return f.kernel.apply(changes) })
+		err = f.calls.Do(func() error { return f.kernel.apply(changes) })
 	}
 	return err
-}
-
-// call calls do, which calls the kernel, but does not wait for ever. At most one such
-// call is under way.
-func (f *Fence) call(do func() error) error {
-	select {
-	case f.busy <- struct{}{}:
-	default: // the last one is stuck still; callers have other things to do than to wait for it again
-		return ErrStuck
-	}
-	deadline := time.NewTimer(f.timeout)
-	defer deadline.Stop()
-	done := make(chan error, 1)
-	go func() {
-		err := do()
-		<-f.busy
-		done <- err
-	}()
-	select {
-	case err := <-done:
-		return err
-	case <-deadline.C:
-		return ErrStuck
-	}
 }

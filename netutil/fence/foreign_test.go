@@ -3,6 +3,8 @@ package fence
 import (
 	"strings"
 	"testing"
+
+	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
 // foreign are others' tables, of the same families and even with names like Herald's.
@@ -45,7 +47,7 @@ func TestOthersUntouched(t *testing.T) {
 		"Close":  func() error { return f.Close(vip.addrs()...) },
 		"Check":  f.Check,
 		"New": func() error {
-			_, err := newFence(f.log, &nft{netns: int(h.ns), timeout: answerTimeout}, Options{})
+			_, err := newFence(f.log, &nft{Socket: ruleset.Socket{NetNS: int(h.ns)}}, Options{})
 			return err
 		},
 		"Remove": f.Remove,

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/herald-vip/herald/netutil/ruleset"
 	namespace "github.com/herald-vip/herald/testenv/netns"
 )
 
@@ -131,7 +132,7 @@ func (h *host) fence() *Fence {
 
 func (h *host) fenceWith(o Options) *Fence {
 	h.t.Helper()
-	f, err := newFence(slog.New(slog.DiscardHandler), &nft{netns: int(h.ns), timeout: answerTimeout, opts: o}, o)
+	f, err := newFence(slog.New(slog.DiscardHandler), &nft{Socket: ruleset.Socket{NetNS: int(h.ns)}, opts: o}, o)
 	h.must(err)
 	h.t.Cleanup(func() {
 		if err := f.Remove(); err != nil {

@@ -8,27 +8,19 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/userdata"
-	"github.com/mdlayher/netlink"
+
+	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
-// nft is the kernel's nftables, for one call at a time. Its socket stays open from one
-// call to the next, because closing it waits for what was deleted to be out of use;
-// but not after an error, so that a late answer is never taken for the next one's.
+// nft is the kernel's nftables, for one call at a time.
 type nft struct {
-	netns   int // file descriptor of a network namespace; 0: the process's
-	opts    Options
-	timeout time.Duration
-
-	conn   *nftables.Conn
-	socket *netlink.Conn // conn's
+	ruleset.Socket
+	opts Options
 }
 
 var _ kernel = (*nft)(nil)
 
 const (
-	// sendBuffer holds the largest batch: gating 10,000 addresses takes some 3 MB.
-	sendBuffer = 8 << 20
-
 	// elementsInARow fit a netlink attribute, which has a 16 bit length.
 	elementsInARow = 1000
 
@@ -36,40 +28,8 @@ const (
 	stopgap = time.Minute
 )
 
-// do calls f with a connection.
-func (k *nft) do(f func(*nftables.Conn) error) error {
-	if k.conn == nil {
-		conn, err := nftables.New(nftables.AsLasting(), nftables.WithNetNSFd(k.netns), nftables.WithSockOptions(k.setUp))
-		if err != nil {
-			return fmt.Errorf("open netlink socket: %w", err)
-		}
-		k.conn = conn
-	}
-	err := k.socket.SetDeadline(time.Now().Add(k.timeout))
-	if err == nil {
-		err = f(k.conn)
-	}
-	if err != nil {
-		k.close()
-	}
-	return err
-}
-
-func (k *nft) setUp(socket *netlink.Conn) error {
-	k.socket = socket
-	_ = socket.SetOption(netlink.CapAcknowledge, true) // errors need not repeat the request; harmless if they do
-	return socket.SetWriteBuffer(sendBuffer)
-}
-
-func (k *nft) close() {
-	if k.conn != nil {
-		_ = k.conn.CloseLasting()
-		k.conn = nil
-	}
-}
-
 func (k *nft) gated() (addrs []netip.Addr, err error) {
-	err = k.do(func(c *nftables.Conn) error {
+	err = k.Do(func(c *nftables.Conn) error {
 		addrs, err = readGated(c)
 		return err
 	})
@@ -107,11 +67,11 @@ func readGated(c *nftables.Conn) ([]netip.Addr, error) {
 }
 
 func (k *nft) rebuild(gated, served []netip.Addr) error {
-	return k.do(func(c *nftables.Conn) error {
+	return k.Do(func(c *nftables.Conn) error {
 		if err := k.opts.queueTables(c, gated, served); err != nil {
 			return err
 		}
-		return flush(c)
+		return ruleset.Flush(c)
 	})
 }
 
@@ -145,7 +105,7 @@ func (o Options) queueTables(c *nftables.Conn, gated, served []netip.Addr) error
 }
 
 func (k *nft) intact(gated, served []netip.Addr) (ok bool, err error) {
-	err = k.do(func(c *nftables.Conn) error {
+	err = k.Do(func(c *nftables.Conn) error {
 		if ok, err = k.opts.complete(c); err == nil && ok {
 			ok, err = k.opts.gates(c, gated, served)
 		}
@@ -217,11 +177,11 @@ func (o Options) gates(c *nftables.Conn, gated, served []netip.Addr) (bool, erro
 }
 
 func (k *nft) apply(changes []change) error {
-	return k.do(func(c *nftables.Conn) error {
+	return k.Do(func(c *nftables.Conn) error {
 		if err := k.opts.queue(c, changes); err != nil {
 			return err
 		}
-		return flush(c)
+		return ruleset.Flush(c)
 	})
 }
 
@@ -268,26 +228,9 @@ func (o Options) queue(c *nftables.Conn, changes []change) error {
 	return nil
 }
 
-// flush sends the batch. Of its errors it returns the first, which the others follow from.
-func flush(c *nftables.Conn) error {
-	err := c.Flush()
-	for unwrapped := err; unwrapped != nil; {
-		switch e := unwrapped.(type) {
-		case interface{ Unwrap() []error }:
-			err = e.Unwrap()[0]
-			unwrapped = err
-		case interface{ Unwrap() error }:
-			unwrapped = e.Unwrap()
-		default:
-			return err
-		}
-	}
-	return err
-}
-
 // left is whether there are tables of Herald's.
 func (k *nft) left() (yes bool, err error) {
-	err = k.do(func(c *nftables.Conn) error {
+	err = k.Do(func(c *nftables.Conn) error {
 		for _, family := range families {
 			tables, err := c.ListTablesOfFamily(family)
 			if err != nil {
@@ -301,11 +244,11 @@ func (k *nft) left() (yes bool, err error) {
 }
 
 func (k *nft) remove() error {
-	defer k.close()
-	return k.do(func(c *nftables.Conn) error {
+	defer k.Close()
+	return k.Do(func(c *nftables.Conn) error {
 		for _, family := range families {
 			c.DelTable(c.AddTable(table(family))) // added so that deleting cannot fail
 		}
-		return flush(c)
+		return ruleset.Flush(c)
 	})
 }

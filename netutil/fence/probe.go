@@ -29,8 +29,8 @@ func probe() error {
 		}
 		return fmt.Errorf("try the kernel fence in a network namespace: %w", err)
 	}
-	k := &nft{timeout: answerTimeout}
-	defer k.close()
+	k := &nft{}
+	defer k.Close()
 	if err := k.rebuild([]netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 1})}, nil); err != nil { // TEST-NET-1 (RFC 5737)
 		return unsupported(err)
 	}
@@ -39,8 +39,8 @@ func probe() error {
 
 // Left says whether Herald's tables are there, be it that one runs, or that one was killed.
 func Left() (bool, error) {
-	k := &nft{timeout: answerTimeout}
-	defer k.close()
+	k := &nft{}
+	defer k.Close()
 	left, err := k.left()
 	if err != nil {
 		return false, fmt.Errorf("look for a kernel fence: %w", err)

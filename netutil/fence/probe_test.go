@@ -18,8 +18,8 @@ func TestProbeTouchesNothing(t *testing.T) {
 		if left, err := Left(); err != nil || left {
 			t.Errorf("tables are left: %t, %v", left, err)
 		}
-		k := &nft{timeout: answerTimeout}
-		defer k.close()
+		k := &nft{}
+		defer k.Close()
 		if err := k.rebuild(nil, nil); err != nil {
 			t.Error(err)
 		}

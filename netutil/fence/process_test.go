@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
 // helperEnv makes the test binary one of the helpers, and freezeEnv tells where to freeze.
@@ -58,7 +60,7 @@ func freezing(renewal bool) error {
 	if err != nil {
 		return err
 	}
-	k := &freezer{&nft{timeout: answerTimeout}, -1}
+	k := &freezer{&nft{}, -1}
 	f, err := newFence(slog.New(slog.DiscardHandler), k, Options{})
 	if err != nil {
 		return err
@@ -208,9 +210,9 @@ func TestKilledProcess(t *testing.T) {
 	eventually(t, "closed by the kernel", func() bool { return !s.answers(vip[0].Addr()) && !s.answers(vip[1].Addr()) })
 	s.expect("killed", false, false)
 
-	s.node.must(clearTables(&nft{netns: int(s.node.ns), timeout: answerTimeout}))
+	s.node.must(clearTables(&nft{Socket: ruleset.Socket{NetNS: int(s.node.ns)}}))
 	s.expect("cleared", true, true)
-	s.node.must(clearTables(&nft{netns: int(s.node.ns), timeout: answerTimeout})) // nothing is left
+	s.node.must(clearTables(&nft{Socket: ruleset.Socket{NetNS: int(s.node.ns)}})) // nothing is left
 }
 
 // unprivileged prints why New fails.

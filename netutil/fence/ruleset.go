@@ -7,6 +7,8 @@ import (
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
 // chain is a base chain of Herald's and its rules.
@@ -87,33 +89,33 @@ func nameOf(s set, addr netip.Addr) string {
 // Solicitations are looked at when they are for this host, too, so that none is lost
 // on its way across a bridge.
 func (o Options) chains() []chain {
-	asked := join(load(network, 6, 2), equal(0, 1), load(network, 14, 4), notIn("vips4")) // a request, no announcement
-	ipv4 := join(meta(expr.MetaKeyNFPROTO), equal(unix.NFPROTO_IPV4))
-	ipv6 := join(meta(expr.MetaKeyNFPROTO), equal(unix.NFPROTO_IPV6))
-	local := join(
+	asked := ruleset.Join(ruleset.Load(ruleset.Network, 6, 2), ruleset.Equal(0, 1), ruleset.Load(ruleset.Network, 14, 4), ruleset.NotIn("vips4")) // a request, no announcement
+	ipv4 := ruleset.Join(ruleset.Meta(expr.MetaKeyNFPROTO), ruleset.Equal(unix.NFPROTO_IPV4))
+	ipv6 := ruleset.Join(ruleset.Meta(expr.MetaKeyNFPROTO), ruleset.Equal(unix.NFPROTO_IPV6))
+	local := ruleset.Join(
 		[]expr.Any{&expr.Fib{Register: 1, FlagDADDR: true, ResultADDRTYPE: true}},
-		equal(binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)...),
+		ruleset.Equal(binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)...),
 	)
 	const solicitation, advertisement = 135, 136 // RFC 4861, section 4
 	icmpv6 := func(typ byte) []expr.Any {
-		return join(meta(expr.MetaKeyL4PROTO), equal(unix.IPPROTO_ICMPV6), load(transport, 0, 1), equal(typ))
+		return ruleset.Join(ruleset.Meta(expr.MetaKeyL4PROTO), ruleset.Equal(unix.IPPROTO_ICMPV6), ruleset.Load(ruleset.Transport, 0, 1), ruleset.Equal(typ))
 	}
-	target := load(transport, 8, 16)
+	target := ruleset.Load(ruleset.Transport, 8, 16)
 	mine := func(field []expr.Any, version string) []expr.Any { // for this host, and not for whichever node it reaches
 		if o.Services {
-			return join(field, notIn(string(services)+version), local)
+			return ruleset.Join(field, ruleset.NotIn(string(services)+version), local)
 		}
 		return local
 	}
-	to4, to6 := load(network, 16, 4), load(network, 24, 16)
+	to4, to6 := ruleset.Load(ruleset.Network, 16, 4), ruleset.Load(ruleset.Network, 24, 16)
 
 	out := []chain{
 		{
 			nftables.TableFamilyARP, "input", nftables.ChainHookRef(arpIn), nftables.ChainPriorityFilter,
-			closed("asked for", asked, load(network, 24, 4), "4", answer, nil),
+			closed("asked for", asked, ruleset.Load(ruleset.Network, 24, 4), "4", answer, nil),
 		}, {
 			nftables.TableFamilyARP, "output", nftables.ChainHookRef(arpOut), nftables.ChainPriorityFilter,
-			closed("the sender", nil, load(network, 14, 4), "4", answer, nil),
+			closed("the sender", nil, ruleset.Load(ruleset.Network, 14, 4), "4", answer, nil),
 		}, {
 			nftables.TableFamilyINet, "prerouting", nftables.ChainHookPrerouting, nftables.ChainPriorityRaw,
 			append(
@@ -127,7 +129,7 @@ func (o Options) chains() []chain {
 			nftables.TableFamilyINet, "output", nftables.ChainHookOutput, nftables.ChainPriorityRaw,
 			append(
 				closed("advertised", icmpv6(advertisement), target, "6", answer, nil),
-				closed("the sender", join(ipv6, icmpv6(solicitation)), load(network, 8, 16), "6", answer, nil)...,
+				closed("the sender", ruleset.Join(ipv6, icmpv6(solicitation)), ruleset.Load(ruleset.Network, 8, 16), "6", answer, nil)...,
 			),
 		},
 	}
@@ -135,8 +137,8 @@ func (o Options) chains() []chain {
 		out = append(out, chain{
 			nftables.TableFamilyINet, "services", nftables.ChainHookInput, nftables.ChainPriorityRef(unclaimedPriority),
 			append(
-				unclaimed(join(ipv4, to4, in(string(services)+"4")), "4", unix.IPPROTO_ICMP),
-				unclaimed(join(ipv6, to6, in(string(services)+"6")), "6", unix.IPPROTO_ICMPV6)...,
+				unclaimed(ruleset.Join(ipv4, to4, ruleset.In(string(services)+"4")), "4", unix.IPPROTO_ICMP),
+				unclaimed(ruleset.Join(ipv6, to6, ruleset.In(string(services)+"6")), "6", unix.IPPROTO_ICMPV6)...,
 			),
 		})
 	}
@@ -153,17 +155,17 @@ const unclaimedPriority = 110
 func unclaimed(matching []expr.Any, version string, icmp byte) []rule {
 	const what = "to " + string(services)
 	other := []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, &expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: []byte{icmp}}}
-	tcp := join(meta(expr.MetaKeyL4PROTO), equal(unix.IPPROTO_TCP))
+	tcp := ruleset.Join(ruleset.Meta(expr.MetaKeyL4PROTO), ruleset.Equal(unix.IPPROTO_TCP))
 	const ctReply = 1 // IP_CT_DIR_REPLY
 	return []rule{
-		{what + version + ": answers", join(matching, []expr.Any{
+		{what + version + ": answers", ruleset.Join(matching, []expr.Any{
 			&expr.Ct{Register: 1, Key: expr.CtKeyDIRECTION}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{ctReply}},
 			&expr.Verdict{Kind: expr.VerdictAccept},
 		})},
-		{what + version + ": TCP that no Service claims", join(matching, tcp, []expr.Any{
+		{what + version + ": TCP that no Service claims", ruleset.Join(matching, tcp, []expr.Any{
 			&expr.Counter{}, &expr.Reject{Type: unix.NFT_REJECT_TCP_RST},
 		})},
-		{what + version + ": what no Service claims", join(matching, other, []expr.Any{
+		{what + version + ": what no Service claims", ruleset.Join(matching, other, []expr.Any{
 			&expr.Counter{}, &expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_PORT_UNREACH},
 		})},
 	}
@@ -176,42 +178,11 @@ func closed(what string, before, field []expr.Any, version string, first set, af
 	for _, lock := range []set{first, until} {
 		rules = append(rules, rule{
 			comment: what + ": " + string(vips) + version + " without " + string(lock) + version,
-			exprs: join(
-				before, field, in(string(vips)+version), field, notIn(string(lock)+version), after,
+			exprs: ruleset.Join(
+				before, field, ruleset.In(string(vips)+version), field, ruleset.NotIn(string(lock)+version), after,
 				[]expr.Any{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}},
 			),
 		})
 	}
 	return rules
-}
-
-const (
-	network   = expr.PayloadBaseNetworkHeader
-	transport = expr.PayloadBaseTransportHeader
-)
-
-// Expressions to match with, by way of register 1.
-
-func load(base expr.PayloadBase, offset, length uint32) []expr.Any {
-	return []expr.Any{&expr.Payload{DestRegister: 1, Base: base, Offset: offset, Len: length}}
-}
-
-func meta(key expr.MetaKey) []expr.Any { return []expr.Any{&expr.Meta{Key: key, Register: 1}} }
-
-func equal(data ...byte) []expr.Any {
-	return []expr.Any{&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data}}
-}
-
-func in(name string) []expr.Any { return []expr.Any{&expr.Lookup{SourceRegister: 1, SetName: name}} }
-
-func notIn(name string) []expr.Any {
-	return []expr.Any{&expr.Lookup{SourceRegister: 1, SetName: name, Invert: true}}
-}
-
-func join(parts ...[]expr.Any) []expr.Any {
-	var out []expr.Any
-	for _, part := range parts {
-		out = append(out, part...)
-	}
-	return out
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
 // stuck is a kernel whose nftables somebody else keeps busy.
@@ -34,7 +36,7 @@ func TestStuck(t *testing.T) {
 		f.now = func() time.Time { k.time = time.Now(); return k.time }
 		addr := vip[0].Addr()
 		// The first waits; the others have other things to do while it is stuck.
-		for _, wait := range []time.Duration{answerTimeout, 0, 0} {
+		for _, wait := range []time.Duration{ruleset.AnswerTimeout, 0, 0} {
 			start := time.Now()
 			if err := f.Guard(addr); !errors.Is(err, ErrStuck) {
 				t.Errorf("error %v, want %v", err, ErrStuck)

@@ -7,6 +7,8 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
 // Whatever anybody else does to Herald's tables is told.
@@ -17,7 +19,7 @@ func TestVandalsAreSeen(t *testing.T) {
 		h.must(f.Guard(vip.addrs()...))
 		h.must(f.Check())
 		told := make(chan struct{}, 1)
-		stop, err := (&nft{netns: int(h.ns)}).watch(told)
+		stop, err := (&nft{Socket: ruleset.Socket{NetNS: int(h.ns)}}).watch(told)
 		h.must(err)
 		h.run(command, "nft", "-f", "-")
 		select {
