@@ -43,6 +43,7 @@ func (n *node) reconfigure(c *Config) error {
 		}
 		n.log.Info("election messages are encrypted with other keys", "keys", len(c.Keys))
 	}
+	n.offering.follow(c.Lease)
 	n.warn(was)
 	n.flush()
 	return nil

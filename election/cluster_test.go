@@ -39,6 +39,8 @@ type member struct {
 	story []string // what the observer was told, without renewals
 	seen  []string // who is alive, as the observer was told last
 	on    func(event lease.Event)
+	given [][]Offered // what is offered, each time that the observer was told
+	offer func()      // is called when it is
 }
 
 // newCluster makes a cluster at these addresses, which does not run yet. It is
@@ -214,7 +216,15 @@ func (m *member) Met(alive []string) {
 }
 
 // Offered serves Observer.
-func (m *member) Offered([]Offered) {}
+func (m *member) Offered(all []Offered) {
+	m.mu.Lock()
+	m.given = append(m.given, all)
+	offered := m.offer
+	m.mu.Unlock()
+	if offered != nil {
+		offered()
+	}
+}
 
 // sees are the members that are alive, as the observer was told last.
 func (m *member) sees() []string {

@@ -92,6 +92,9 @@ func (e *Election) Apply(c *Config) error {
 	started.resign(slices.Collect(maps.Keys(e.resigned)))
 	started.stand(slices.Collect(maps.Values(e.candidacies)))
 	started.describe(e.card)
+	if e.offer != nil {
+		started.offering.offer(*e.offer)
+	}
 	return nil
 }
 

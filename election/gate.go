@@ -33,9 +33,9 @@ type gate struct {
 
 	unknown     atomic.Uint64 // from where no member is
 	unreadable  atomic.Uint64 // encrypted with another key or not at all, from where it might have been read
-	malformed   atomic.Uint64 // decrypted, and yet no lease message
+	malformed   atomic.Uint64 // decrypted, and yet no message of the members'
 	refused     atomic.Uint64 // claims to be, or vouches for, somebody who is no member
-	unsent      atomic.Uint64 // lease messages that this node could not send
+	unsent      atomic.Uint64 // messages that this node could not send
 	strangers   register
 	undecrypted register
 	impostors   register

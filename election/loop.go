@@ -85,9 +85,12 @@ func (n *node) send(messages []lease.Outgoing) {
 	}
 }
 
-// receive takes a lease message. What is not one, from a later version perhaps,
-// is counted.
+// receive takes a message. What is none, from a later version perhaps, is counted.
 func (n *node) receive(b []byte) {
+	if offers(b) {
+		n.offering.receive(b)
+		return
+	}
 	m, err := lease.ParseMessage(b)
 	if err != nil {
 		n.gate.malformed.Add(1)

@@ -30,14 +30,15 @@ const (
 
 // node is one member at work, from its first configuration to its last.
 type node struct {
-	log     *slog.Logger
-	gate    *gate
-	journal *journal
-	roster  *roster
-	ring    *memberlist.Keyring // nil: no encryption
-	list    *memberlist.Memberlist
-	news    *news
-	observe Observer
+	log      *slog.Logger
+	gate     *gate
+	journal  *journal
+	roster   *roster
+	ring     *memberlist.Keyring // nil: no encryption
+	list     *memberlist.Memberlist
+	news     *news
+	offering *offering
+	observe  Observer
 
 	started time.Time
 
@@ -47,7 +48,7 @@ type node struct {
 
 	cancel  context.CancelFunc
 	telling sync.WaitGroup // tell
-	work    sync.WaitGroup // run and join
+	work    sync.WaitGroup // run, join, and offering's run and tell
 
 	mu      sync.Mutex // guards what follows, and sending
 	config  *Config
@@ -68,7 +69,8 @@ func (e *Election) start(c *Config) (*node, error) {
 		started: time.Now(),
 		wake:    make(chan struct{}, 1), described: make(chan struct{}, 1), arrived: make(chan struct{}, 1), cancel: cancel,
 	}
-	n.roster = newRoster(c.Self, g, n.receive, n.arrived)
+	n.offering = newOffering(n)
+	n.roster = newRoster(c.Self, g, n.receive, n.arrived, n.offering.wake)
 	if err := n.open(c, e.open); err != nil {
 		cancel()
 		return nil, err
@@ -76,6 +78,8 @@ func (e *Election) start(c *Config) (*node, error) {
 	n.warn(nil)
 	n.work.Go(func() { n.run(ctx) })
 	n.work.Go(func() { n.join(ctx) })
+	n.work.Go(func() { n.offering.run(ctx) })
+	n.work.Go(func() { n.offering.tell(ctx) })
 	n.telling.Go(func() { n.tell(ctx) })
 	return n, nil
 }
@@ -85,6 +89,8 @@ func (e *Election) start(c *Config) (*node, error) {
 func (n *node) open(c *Config, open opener) (err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.offering.mu.Lock()
+	defer n.offering.mu.Unlock()
 	now := time.Now()
 	incarnation, err := newIncarnation(now)
 	if err != nil {
@@ -94,6 +100,7 @@ func (n *node) open(c *Config, open opener) (err error) {
 	if err != nil {
 		return err
 	}
+	n.offering.open(c, incarnation)
 	n.admit(now)
 	if !c.Insecure {
 		if n.ring, err = memberlist.NewKeyring(c.Keys, c.Keys[0]); err != nil {
@@ -134,6 +141,7 @@ func (n *node) stop(leases []string) error {
 	n.telling.Wait()
 
 	n.resign(leases)
+	n.offering.farewell()
 	n.mu.Lock()
 	n.over = true
 	n.mu.Unlock()

@@ -33,9 +33,13 @@ type Offered struct {
 // the order of their names, whose names have up to 63 bytes, and no more than fit one
 // packet. Offer never blocks.
 func (e *Election) Offer(o Offer) {
+	o.Checks = maps.Clone(o.Checks)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.offer = &Offer{Draining: o.Draining, Checks: maps.Clone(o.Checks)}
+	e.offer = &o
+	if e.node != nil {
+		e.node.offering.offer(o)
+	}
 }
 
 // Offers lists what members have offered, this one included, by their sorted names. It
@@ -43,10 +47,10 @@ func (e *Election) Offer(o Offer) {
 // maps of checks are not to be changed.
 func (e *Election) Offers() []Offered {
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.node == nil || e.offer == nil {
+	running := e.node
+	e.mu.Unlock()
+	if running == nil {
 		return nil
 	}
-	c := e.node.config
-	return []Offered{{Member: c.Self, Address: c.home(), Self: true, Offer: *e.offer, Heard: time.Now()}}
+	return running.offering.list()
 }

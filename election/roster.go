@@ -18,8 +18,8 @@ import (
 type roster struct {
 	self    string
 	gate    *gate
-	receive func([]byte)  // takes a lease message, encoded
-	changed chan struct{} // gets a token when somebody joins or leaves
+	receive func([]byte)    // takes a message, encoded
+	changed []chan struct{} // each gets a token when somebody joins or leaves
 
 	mu      sync.Mutex
 	members map[string]netip.AddrPort // as configured, with self
@@ -27,6 +27,9 @@ type roster struct {
 	seen    map[string]netip.AddrPort // all that memberlist holds for alive, and where
 	cards   map[string]card           // what each was seen with last, alive or not
 	streams map[string]time.Time      // who answers by TCP when asked to join, and since when
+	hearing map[string]bool           // who understands offers
+	joining map[string]bool           // who has joined since this was last asked, and
+	leaving map[string]bool           // who has left by itself
 	card    card                      // this member's own
 }
 
@@ -37,9 +40,10 @@ var (
 	_ memberlist.MergeDelegate = (*roster)(nil)
 )
 
-func newRoster(self string, g *gate, receive func([]byte), changed chan struct{}) *roster {
+func newRoster(self string, g *gate, receive func([]byte), changed ...chan struct{}) *roster {
 	return &roster{self: self, gate: g, receive: receive, changed: changed, guests: make(map[string]netip.AddrPort),
-		seen: make(map[string]netip.AddrPort), cards: make(map[string]card), streams: make(map[string]time.Time)}
+		seen: make(map[string]netip.AddrPort), cards: make(map[string]card), streams: make(map[string]time.Time),
+		hearing: make(map[string]bool), joining: make(map[string]bool), leaving: make(map[string]bool)}
 }
 
 // configure makes these the members, beside those that have joined without a vote,
@@ -60,6 +64,7 @@ func (r *roster) configure(members map[string]netip.AddrPort) {
 	maps.Copy(all, r.guests)
 	maps.DeleteFunc(r.cards, func(name string, _ card) bool { return !all[name].IsValid() })
 	maps.DeleteFunc(r.streams, func(name string, _ time.Time) bool { return !all[name].IsValid() })
+	maps.DeleteFunc(r.hearing, func(name string, _ bool) bool { return !all[name].IsValid() })
 	r.gate.admit(all, r.self)
 }
 
@@ -157,10 +162,10 @@ func (r *roster) NodeMeta(limit int) []byte {
 	return r.card.append(nil, limit)
 }
 
-// NotifyMsg takes a lease message. It serves memberlist.Delegate.
+// NotifyMsg takes a message. It serves memberlist.Delegate.
 func (r *roster) NotifyMsg(b []byte) { r.receive(b) }
 
-// GetBroadcasts serves memberlist.Delegate: lease messages are never gossiped.
+// GetBroadcasts serves memberlist.Delegate: no message of the members' own is gossiped.
 func (r *roster) GetBroadcasts(int, int) [][]byte { return nil }
 
 // LocalState serves memberlist.Delegate: there is none beside the nodes.
@@ -176,8 +181,14 @@ func (r *roster) NotifyAlive(n *memberlist.Node) error {
 	err := r.check(n.Name, at)
 	if err != nil {
 		r.gate.impostor(n.Name, at, err)
+		return err
 	}
-	return err
+	if n.DMax >= offersDelegate { // a release that has replaced another at once does not join anew
+		r.mu.Lock()
+		r.hearing[n.Name] = true
+		r.mu.Unlock()
+	}
+	return nil
 }
 
 // NotifyMerge refuses the list of a node none of whose members is known here, and
@@ -236,7 +247,14 @@ func (r *roster) check(name string, at netip.AddrPort) error {
 }
 
 // NotifyJoin serves memberlist.EventDelegate.
-func (r *roster) NotifyJoin(n *memberlist.Node) { r.see(n) }
+func (r *roster) NotifyJoin(n *memberlist.Node) {
+	r.mu.Lock()
+	r.hearing[n.Name] = n.DMax >= offersDelegate
+	r.joining[n.Name] = true
+	delete(r.leaving, n.Name)
+	r.mu.Unlock()
+	r.see(n)
+}
 
 // NotifyUpdate serves memberlist.EventDelegate.
 func (r *roster) NotifyUpdate(n *memberlist.Node) { r.see(n) }
@@ -245,15 +263,18 @@ func (r *roster) NotifyUpdate(n *memberlist.Node) { r.see(n) }
 func (r *roster) NotifyLeave(n *memberlist.Node) {
 	r.mu.Lock()
 	delete(r.seen, n.Name)
+	delete(r.joining, n.Name)
+	if n.State == memberlist.StateLeft {
+		r.leaving[n.Name] = true
+	}
 	r.mu.Unlock()
 	r.ring()
 }
 
 // ring has those who are there looked through.
 func (r *roster) ring() {
-	select {
-	case r.changed <- struct{}{}:
-	default:
+	for _, changed := range r.changed {
+		signal(changed)
 	}
 }
 

@@ -14,6 +14,10 @@ const (
 	// (RFC 8200 section 5), and headers what IPv6 and UDP take of it.
 	minMTU  = 1280
 	headers = 40 + 8
+	// offersDelegate is the least version of the members' own messages, the highest that
+	// a member says it understands, which includes offers: to others, of earlier
+	// releases, none is sent.
+	offersDelegate = 1
 	// checksum is what memberlist adds to a packet without counting it.
 	checksum = 5
 )
@@ -30,6 +34,7 @@ func settings(c *Config, ring *memberlist.Keyring, r *roster) *memberlist.Config
 	s.Name = c.Self
 	s.BindPort = int(c.home().Port())
 	s.Keyring = ring
+	s.DelegateProtocolMax = offersDelegate
 	s.Delegate, s.Events, s.Alive, s.Merge = r, r, r, r
 
 	s.ProbeInterval = 2 * time.Second

@@ -35,10 +35,10 @@ type Member struct {
 type Dropped struct {
 	Unknown    uint64 // packets and connections from addresses that no other member has
 	Unreadable uint64 // from a member's address, but encrypted with another key or not at all
-	Malformed  uint64 // decrypted, and yet no lease message
+	Malformed  uint64 // decrypted, and yet neither a lease message nor an offer
 	Refused    uint64 // news of nodes that are no members, or at other addresses
-	Ignored    uint64 // lease messages that are old, repeated, or from no member
-	Unsent     uint64 // lease messages that this member could not send
+	Ignored    uint64 // lease messages and offers that are old, repeated, or from no member
+	Unsent     uint64 // lease messages and offers that this member could not send
 }
 
 // Status describes the election at this moment.
@@ -66,7 +66,7 @@ func (n *node) status() Status {
 		Running: true, Address: config.home(), Encrypted: !config.Insecure, Lease: of,
 		Dropped: Dropped{
 			Unknown: n.gate.unknown.Load(), Unreadable: n.gate.unreadable.Load(), Malformed: n.gate.malformed.Load(),
-			Refused: n.gate.refused.Load(), Ignored: of.Ignored, Unsent: n.gate.unsent.Load(),
+			Refused: n.gate.refused.Load(), Ignored: of.Ignored + n.offering.ignored(), Unsent: n.gate.unsent.Load(),
 		},
 	}
 	for _, m := range of.Members {

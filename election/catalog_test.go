@@ -1,0 +1,230 @@
+package election
+
+import (
+	"testing"
+	"time"
+)
+
+// fair is a catalog of a member, at the beginning of time, whose questions are 1, 2 and so on.
+func fair(self string, run uint64) *catalog {
+	asked := uint64(0)
+	return newCatalog(self, run, 600*time.Millisecond, func() uint64 { asked++; return asked })
+}
+
+// meet has one catalog believe what the other offers, by a question and its answer.
+func meet(t *testing.T, now time.Time, c, other *catalog) {
+	t.Helper()
+	question, _ := c.receive(now, other.message())
+	if question == nil {
+		t.Fatal("whom it does not know is asked nothing")
+	}
+	answer, _ := other.receive(now, *question)
+	if answer == nil {
+		t.Fatal("a question is not answered")
+	}
+	if reply, changed := c.receive(now, *answer); reply != nil || !changed {
+		t.Fatalf("an answer is replied to with %v, and has changed anything: %v", reply, changed)
+	}
+}
+
+// only is what a catalog knows of the one other member that it knows.
+func only(t *testing.T, c *catalog, now time.Time) Offered {
+	t.Helper()
+	for _, o := range c.list(now) {
+		if !o.Self {
+			return o
+		}
+	}
+	t.Fatal("nothing is offered")
+	return Offered{}
+}
+
+func TestCatalogBelievesAnswers(t *testing.T) {
+	now := time.Unix(1000, 0)
+	a, b := fair("a", 1), fair("b", 9)
+	b.offer(now, Offer{Checks: map[string]bool{"apiserver": true}})
+	if m := b.message(); true {
+		question, changed := a.receive(now, m)
+		if question == nil || question.Question == 0 || question.From != "a" || changed || len(a.list(now)) > 0 {
+			t.Fatalf("an unknown run is believed: %v %v %v", question, changed, a.list(now))
+		}
+		if again, _ := a.receive(now.Add(askAgain/2), m); again != nil {
+			t.Fatal("it is asked again at once")
+		}
+		if again, _ := a.receive(now.Add(askAgain), m); again == nil || again.Question != question.Question {
+			t.Fatalf("it is asked %v", again)
+		}
+		if reply, _ := fair("c", 7).receive(now, *question); reply != nil {
+			t.Fatal("who offers nothing answers")
+		}
+	}
+	meet(t, now.Add(time.Second), a, b)
+	if o := only(t, a, now); o.Member != "b" || !o.Offer.Checks["apiserver"] || o.Silent || o.Left {
+		t.Fatalf("%+v", o)
+	}
+}
+
+func TestCatalogTakesOnlyWhatIsNewer(t *testing.T) {
+	now := time.Unix(1000, 0)
+	a, b := fair("a", 1), fair("b", 9)
+	offer := func(healthy bool) offerMessage {
+		b.offer(now, Offer{Checks: map[string]bool{"apiserver": healthy}})
+		return b.message()
+	}
+	first := offer(true)
+	meet(t, now, a, b)
+	late, last := offer(true), offer(false)
+	if _, changed := a.receive(now, last); !changed {
+		t.Fatal("news is ignored")
+	}
+	for name, old := range map[string]offerMessage{"recorded": first, "overtaken": late, "repeated": last} {
+		ignored := a.ignored
+		if reply, changed := a.receive(now, old); reply != nil || changed || only(t, a, now).Offer.Checks["apiserver"] || a.ignored != ignored+1 {
+			t.Errorf("what was %s is taken", name)
+		}
+	}
+	if _, changed := a.receive(now, b.message()); changed {
+		t.Error("a repetition is news")
+	}
+	if reply, _ := a.receive(now, offerMessage{From: "a", Run: 5, Sequence: 1}); reply != nil || len(a.list(now)) > 1 {
+		t.Error("it believes somebody who calls himself by its name")
+	}
+}
+
+// What an earlier run said, and what it answered, is not believed when a later one has
+// begun, whose number may be less; and no answer serves twice.
+func TestCatalogTakesTheRunThatAnswers(t *testing.T) {
+	now := time.Unix(1000, 0)
+	a, b := fair("a", 1), fair("b", 9)
+	b.offer(now, Offer{Checks: map[string]bool{"apiserver": true}})
+	question, _ := a.receive(now, b.message())
+	answer, _ := b.receive(now, *question)
+	a.receive(now, *answer)
+	said := b.message()
+	a.receive(now, said)
+
+	again := fair("b", 3) // with a clock that was set back
+	again.offer(now, Offer{Draining: true})
+	meet(t, now, a, again)
+	if o := only(t, a, now); !o.Offer.Draining {
+		t.Fatalf("%+v", o)
+	}
+	for name, old := range map[string]offerMessage{"said": said, "answered": *answer} {
+		now = now.Add(time.Second)
+		question, changed := a.receive(now, old)
+		if changed || question == nil || question.Question <= 2 || !only(t, a, now).Offer.Draining {
+			t.Errorf("what an earlier run %s is believed; the question is %v", name, question)
+		}
+		reply, _ := again.receive(now, *question)
+		if _, changed := a.receive(now, *reply); changed || a.entries["b"].question != 0 {
+			t.Errorf("the run that is there does not put it right")
+		}
+	}
+}
+
+func TestCatalogFindsWhoIsSilent(t *testing.T) {
+	began := time.Unix(1000, 0)
+	a, b := fair("a", 1), fair("b", 9)
+	b.offer(began, Offer{})
+	meet(t, began, a, b)
+	silent := func(after time.Duration) bool {
+		a.expire(began.Add(after))
+		return only(t, a, began).Silent
+	}
+	if due := a.due(); !due.Equal(began.Add(b.lease)) {
+		t.Errorf("somebody is silent at %v", due)
+	}
+	if silent(b.lease-1) || !silent(b.lease) {
+		t.Error("it is not silent after one lease")
+	}
+	if !a.due().IsZero() {
+		t.Error("there is more to find")
+	}
+	if _, changed := a.receive(began.Add(time.Second), b.message()); !changed || only(t, a, began).Silent || only(t, a, began).Left {
+		t.Error("who is heard again is silent")
+	}
+	m, _ := b.farewell()
+	if _, changed := a.receive(began.Add(time.Second), m); !changed || !only(t, a, began).Silent || !only(t, a, began).Left {
+		t.Error("who has left is not silent")
+	}
+	a.keep(func(string) bool { return false })
+	if len(a.list(began)) > 0 {
+		t.Error("who is no member is kept")
+	}
+}
+
+// Who was stopped itself for a while has heard nobody, and reads first what waits for it.
+func TestCatalogDoesNotTakeItsOwnPauseForSilence(t *testing.T) {
+	began := time.Unix(1000, 0)
+	a, b := fair("a", 1), fair("b", 9)
+	b.offer(began, Offer{})
+	meet(t, began, a, b)
+	resumed := began.Add(10 * time.Second)
+	a.expire(resumed)
+	if only(t, a, resumed).Silent || !a.due().Equal(resumed.Add(reprieve)) {
+		t.Errorf("the other is silent at once; next at %v", a.due())
+	}
+	a.expire(resumed.Add(time.Hour)) // again too late: once is enough
+	if !only(t, a, resumed).Silent {
+		t.Error("the other is never silent")
+	}
+}
+
+func TestCatalogRepeats(t *testing.T) {
+	began := time.Unix(1000, 0)
+	for _, test := range []struct {
+		listeners int
+		interval  time.Duration
+	}{{0, 150 * time.Millisecond}, {5, 150 * time.Millisecond}, {100, 150 * time.Millisecond}, {400, 500 * time.Millisecond}, {1024, 1280 * time.Millisecond}} {
+		c := fair("a", 1)
+		if _, ok := c.round(began, test.listeners); ok || !c.due().IsZero() {
+			t.Fatal("something is said before there is an offer")
+		}
+		if _, ok := c.farewell(); ok {
+			t.Fatal("who has told nothing says that it leaves")
+		}
+		c.offer(began, Offer{})
+		if c.offer(began, Offer{}) {
+			t.Error("the same offer is new")
+		}
+		var said []time.Duration
+		for now := began; now.Before(began.Add(20 * time.Second)); now = c.due() {
+			if m, ok := c.round(now, test.listeners); ok {
+				said = append(said, now.Sub(began))
+				if m.Hold != perHold*test.interval || m.Sequence != uint64(len(said)) {
+					t.Fatalf("%d listeners, after %v: %+v", test.listeners, now.Sub(began), m)
+				}
+			}
+		}
+		for i, want := range []time.Duration{0, again[0], again[0] + again[1], again[0] + again[1] + test.interval} {
+			if said[i] != want {
+				t.Errorf("%d listeners: said at %v", test.listeners, said[:4])
+				break
+			}
+		}
+		if sent := float64(len(said)*test.listeners) / 20; sent > offerRate {
+			t.Errorf("%d listeners: %v packets a second", test.listeners, sent)
+		}
+	}
+}
+
+// Somebody whose checks come and go all the time is heard, at a rate that is bounded.
+func TestCatalogIsBounded(t *testing.T) {
+	began := time.Unix(1000, 0)
+	for _, listeners := range []int{3, 100, 1000} {
+		c := fair("a", 1)
+		sent, last := 0, began
+		for now := began; now.Before(began.Add(10 * time.Second)); now = now.Add(time.Millisecond) {
+			c.offer(now, Offer{Checks: map[string]bool{"apiserver": now.UnixMilli()%2 == 0}})
+			if _, ok := c.round(now, listeners); ok {
+				sent, last = sent+listeners, now
+			}
+			if silence := now.Sub(last); silence > c.message().Hold/2 {
+				t.Fatalf("%d listeners: nothing is said for %v", listeners, silence)
+			}
+		}
+		if most := 10*offerRate + max(minBurst, burstRounds*listeners); sent > most || sent < most/2 {
+			t.Errorf("%d listeners: %d packets", listeners, sent)
+		}
+	}
+}

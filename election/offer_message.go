@@ -1,0 +1,172 @@
+package election
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// The wire format of what members say of their offers. Numbers are big endian, or as
+// encoding/binary's varints:
+//
+//	magic    1 byte: no version of the lease messages, which begin with theirs
+//	version  1 byte
+//	flags    1 byte
+//	from     length in 1 byte, name
+//
+// and of a question its number, in 8 bytes; of an offer:
+//
+//	run      8 bytes, not 0
+//	sequence varint
+//	answer   8 bytes
+//	hold     varint in milliseconds
+//	checks   number in 1 byte, each: its name's length and, in the highest bit, its verdict in 1 byte, name
+//
+// What a later release appends is left unread by an earlier one.
+const (
+	offerMagic   = 0xb0
+	offerVersion = 1
+
+	flagQuestion = 1 << 0
+	flagDraining = 1 << 1
+	flagLeft     = 1 << 2
+
+	healthyBit = 1 << 7
+
+	// maxChecks is how many checks an offer may have, and maxCheckName how many bytes the
+	// name of one.
+	maxChecks    = 32
+	maxCheckName = 63
+	// maxOffer is how many bytes a message takes at most.
+	maxOffer = 1000
+	// maxHold bounds how long a message may hold, whatever it says.
+	maxHold = time.Minute
+)
+
+// offerMessage is one datagram: an offer, or the question for one.
+type offerMessage struct {
+	From     string
+	Question uint64 // if not 0, it is one: the answer is to repeat this number, by which it is known to be no older
+	Run      uint64 // of the sender's process: its incarnation
+	Sequence uint64 // of the messages of this run, from 1
+	Answer   uint64 // the number of the question that it answers, or 0
+	Hold     time.Duration
+	Left     bool // the sender leaves, nothing more is to come
+	Offer    Offer
+}
+
+// offers reports whether an encoded message is about offers.
+func offers(b []byte) bool { return len(b) > 0 && b[0] == offerMagic }
+
+// append encodes a message. It says how many checks have been left out, for which there
+// was no room, or whose names are too long.
+func (m offerMessage) append(b []byte) (_ []byte, omitted int) {
+	var flags byte
+	for flag, set := range map[byte]bool{flagQuestion: m.Question != 0, flagDraining: m.Offer.Draining, flagLeft: m.Left} {
+		if set {
+			flags |= flag
+		}
+	}
+	start := len(b)
+	b = append(b, offerMagic, offerVersion, flags, byte(len(m.From)))
+	b = append(b, m.From...)
+	if m.Question != 0 {
+		return binary.BigEndian.AppendUint64(b, m.Question), 0
+	}
+	b = binary.BigEndian.AppendUint64(b, m.Run)
+	b = binary.AppendUvarint(b, m.Sequence)
+	b = binary.BigEndian.AppendUint64(b, m.Answer)
+	b = binary.AppendUvarint(b, uint64(m.Hold/time.Millisecond))
+	count := len(b)
+	b = append(b, 0)
+	for _, name := range slices.Sorted(maps.Keys(m.Offer.Checks)) {
+		if name == "" || len(name) > maxCheckName || b[count] == maxChecks || len(b)-start+1+len(name) > maxOffer {
+			omitted++
+			continue
+		}
+		length := byte(len(name))
+		if m.Offer.Checks[name] {
+			length |= healthyBit
+		}
+		b = append(append(b, length), name...)
+		b[count]++
+	}
+	return b, omitted
+}
+
+var errOffer = errors.New("an offer is cut short or malformed")
+
+// parseOffer decodes a message. Only its form has been checked: what it says may be wrong.
+func parseOffer(b []byte) (offerMessage, error) {
+	if len(b) > maxOffer {
+		return offerMessage{}, fmt.Errorf("an offer has %d bytes, at most %d may come", len(b), maxOffer)
+	}
+	if len(b) < 3 || !offers(b) {
+		return offerMessage{}, errOffer
+	}
+	if b[1] != offerVersion {
+		return offerMessage{}, fmt.Errorf("an offer is of version %d, want %d: run releases that speak the same one", b[1], offerVersion)
+	}
+	flags := b[2]
+	r := reader{b: b[3:]}
+	m := offerMessage{From: r.name(255)}
+	if flags&flagQuestion != 0 {
+		m.Question = r.uint64()
+		if r.failed || m.From == "" || m.Question == 0 {
+			return offerMessage{}, errOffer
+		}
+		return m, nil
+	}
+	m.Left, m.Offer.Draining = flags&flagLeft != 0, flags&flagDraining != 0
+	m.Run, m.Sequence, m.Answer = r.uint64(), r.uvarint(), r.uint64()
+	m.Hold = time.Duration(min(r.uvarint(), uint64(maxHold/time.Millisecond))) * time.Millisecond
+	count := int(r.byte())
+	if r.failed || m.From == "" || m.Run == 0 || count > maxChecks {
+		return offerMessage{}, errOffer
+	}
+	m.Offer.Checks = make(map[string]bool, count)
+	for range count {
+		healthy := len(r.b) > 0 && r.b[0]&healthyBit != 0
+		name := r.name(healthyBit - 1)
+		if _, twice := m.Offer.Checks[name]; r.failed || twice || name == "" || len(name) > maxCheckName {
+			return offerMessage{}, errOffer
+		}
+		m.Offer.Checks[name] = healthy
+	}
+	return m, nil
+}
+
+// reader takes bytes from the front until some are missing.
+type reader struct {
+	b      []byte
+	failed bool
+}
+
+func (r *reader) bytes(n int) []byte {
+	if r.failed || len(r.b) < n {
+		r.failed = true
+		return make([]byte, n)
+	}
+	b := r.b[:n]
+	r.b = r.b[n:]
+	return b
+}
+
+func (r *reader) byte() byte     { return r.bytes(1)[0] }
+func (r *reader) uint64() uint64 { return binary.BigEndian.Uint64(r.bytes(8)) }
+
+// name reads a name whose length is in these bits of the byte before it.
+func (r *reader) name(bits byte) string { return string(r.bytes(int(r.byte() & bits))) }
+
+func (r *reader) uvarint() uint64 {
+	x, n := binary.Uvarint(r.b)
+	if n <= 0 {
+		r.failed = true
+		return 0
+	}
+	r.b = r.b[n:]
+	return x
+}

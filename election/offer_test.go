@@ -1,0 +1,286 @@
+package election
+
+import (
+	"log"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+	"github.com/herald-vip/herald/lease"
+)
+
+// serves is an offer whose apiserver is healthy.
+func serves() Offer { return Offer{Checks: map[string]bool{"apiserver": true}} }
+
+// offered is what the observer was told last of another's offer.
+func (m *member) offered(other string) (Offered, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.given) == 0 {
+		return Offered{}, false
+	}
+	last := m.given[len(m.given)-1]
+	i := slices.IndexFunc(last, func(o Offered) bool { return o.Member == other })
+	if i < 0 {
+		return Offered{}, false
+	}
+	return last[i], true
+}
+
+// rotation is whose apiserver is healthy, as the observer was told last.
+func (m *member) rotation() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.given) == 0 {
+		return ""
+	}
+	var names []string
+	for _, o := range m.given[len(m.given)-1] {
+		if o.Offer.Checks["apiserver"] && !o.Offer.Draining && !o.Silent {
+			names = append(names, o.Member)
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+// within waits, in virtual time, until all of these members know that these serve, and
+// fails the test if that takes longer.
+func within(t *testing.T, limit time.Duration, serving string, members ...*member) {
+	t.Helper()
+	began := time.Now()
+	for _, m := range members {
+		soon(t, m.name+" knows that these serve: "+serving, func() bool { return m.rotation() == serving })
+	}
+	if took := time.Since(began); took > limit {
+		t.Errorf("until all knew that %q serve took %v", serving, took)
+	}
+}
+
+func TestOffersReachAll(t *testing.T) {
+	mixed(t, func(t *testing.T, f *fabric, c *cluster, voters, guests []*member) {
+		c.start()
+		c.met()
+		if all := c.members[0].Offers(); len(all) > 0 {
+			t.Fatalf("before anybody offers anything: %v", all)
+		}
+		var sent []netip.AddrPort
+		f.sent = func(from, _ netip.AddrPort, _ []byte) { sent = append(sent, from) }
+		for _, m := range voters {
+			m.Offer(serves())
+		}
+		within(t, 5*time.Millisecond, "m1 m2 m3", c.members...)
+		guests[0].Offer(serves()) // anybody may
+		within(t, 5*time.Millisecond, "m1 m2 m3 w1", c.members...)
+		for _, m := range c.members {
+			for i, o := range m.Offers() {
+				of := append(slices.Clone(voters), guests[0])[i]
+				if o.Member != of.name || o.Address != of.home || o.Self != (of == m) || time.Since(o.Heard) > time.Second {
+					t.Errorf("%s says %+v", m.name, o)
+				}
+			}
+		}
+		voters[1].Offer(Offer{Checks: map[string]bool{"apiserver": false}})
+		within(t, 5*time.Millisecond, "m1 m3 w1", c.members...)
+		voters[1].Offer(Offer{Draining: true, Checks: map[string]bool{"apiserver": true}})
+		for _, m := range c.members {
+			soon(t, m.name+" knows that m2 drains", func() bool { o, _ := m.offered("m2"); return o.Offer.Draining })
+		}
+
+		for _, m := range c.members {
+			m.mu.Lock()
+			m.given = nil
+			m.mu.Unlock()
+		}
+		time.Sleep(10 * time.Second)
+		for _, m := range c.members {
+			m.mu.Lock()
+			if len(m.given) > 0 {
+				t.Errorf("%s was told of repetitions: %v", m.name, m.given)
+			}
+			m.mu.Unlock()
+			if d := m.Status().Dropped; d.Malformed > 0 || d.Unsent > 0 {
+				t.Errorf("%s dropped %+v", m.name, d)
+			}
+		}
+	})
+}
+
+func TestWhoIsGoneIsSilentAfterOneLease(t *testing.T) {
+	mixed(t, func(t *testing.T, f *fabric, c *cluster, voters, guests []*member) {
+		c.start()
+		c.met()
+		for _, m := range voters {
+			m.Offer(serves())
+		}
+		within(t, 5*time.Millisecond, "m1 m2 m3", c.members...)
+		rest := c.others(voters[0])
+		voters[0].crash()
+		within(t, 610*time.Millisecond, "m2 m3", rest...)
+		if o, _ := guests[0].offered("m1"); !o.Silent || o.Left || !o.Offer.Checks["apiserver"] {
+			t.Errorf("of who has crashed: %+v", o)
+		}
+		voters[0].apply(nil)
+		within(t, 300*time.Millisecond, "m1 m2 m3", rest...)
+
+		for _, m := range rest {
+			f.part(voters[0].home, m.home, true)
+		}
+		within(t, 610*time.Millisecond, "m2 m3", rest...)
+		within(t, 610*time.Millisecond, "m1", voters[0])
+		time.Sleep(time.Minute) // memberlist has given up by then
+		for _, m := range rest {
+			f.part(voters[0].home, m.home, false)
+		}
+		within(t, 2*time.Second, "m1 m2 m3", c.members...)
+
+		began := time.Now()
+		if err := voters[1].Apply(nil); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("leaving took %v", took)
+		}
+		within(t, 0, "m1 m3", c.others(voters[1])...)
+		if o, _ := guests[0].offered("m2"); !o.Silent || !o.Left {
+			t.Errorf("of who has left: %+v", o)
+		}
+		if all := voters[1].Offers(); all != nil {
+			t.Errorf("without an election: %v", all)
+		}
+		voters[1].apply(nil) // what it offers outlives the configuration
+		within(t, time.Second, "m1 m2 m3", c.members...)
+	})
+}
+
+// Half of all packets are lost, others overtake each other or come twice.
+func TestOffersInABadNetwork(t *testing.T) {
+	mixed(t, func(t *testing.T, f *fabric, c *cluster, voters, _ []*member) {
+		c.start()
+		c.met()
+		f.mu.Lock()
+		f.delay, f.loss, f.twice = 20*time.Millisecond, 0.5, 0.2
+		f.mu.Unlock()
+		for healthy := true; healthy || time.Now().Second() < 20; healthy = !healthy {
+			voters[0].Offer(Offer{Checks: map[string]bool{"apiserver": healthy}})
+			for _, m := range c.members {
+				soon(t, m.name+" knows it", func() bool { o, ok := m.offered("m1"); return ok && o.Offer.Checks["apiserver"] == healthy })
+			}
+		}
+	})
+}
+
+// The observer takes its time about leases, and about offers: neither waits for the other,
+// and no member for the observer of another.
+func TestSlowObserversKeepNobodyWaiting(t *testing.T) {
+	virtually(t, 3, nil, func(t *testing.T, _ *fabric, c *cluster) {
+		c.start("vip")
+		holder := c.holder("vip")
+		c.met()
+		holder.react(func(lease.Event) { time.Sleep(30 * time.Second) })
+		time.Sleep(time.Second)
+		for _, m := range c.members {
+			m.Offer(serves())
+		}
+		within(t, 5*time.Millisecond, "m1 m2 m3", c.members...)
+		holder.react(nil)
+
+		first, slow := c.members[0], c.members[1]
+		slow.mu.Lock()
+		slow.offer = func() { time.Sleep(30 * time.Second) }
+		slow.mu.Unlock()
+		for range 10 {
+			first.Offer(Offer{Draining: true})
+			within(t, 5*time.Millisecond, "m2 m3", c.members[2])
+			first.Offer(serves())
+			within(t, 5*time.Millisecond, "m1 m2 m3", c.members[2])
+		}
+		time.Sleep(time.Minute)
+		soon(t, "the slow one knows, too", func() bool { return slow.rotation() == "m1 m2 m3" })
+		slow.mu.Lock()
+		slow.offer = nil
+		slow.mu.Unlock()
+	})
+}
+
+// A member of an earlier release, which knows of no offers, is told nothing that it does
+// not understand, and takes part all the same.
+func TestEarlierReleasesAreToldNoOffers(t *testing.T) {
+	virtually(t, 3, nil, func(t *testing.T, f *fabric, c *cluster) {
+		config := c.members[2].config
+		c.members = c.members[:2]
+		g := &gate{log: slog.New(slog.DiscardHandler), open: true}
+		transport, err := f.open(config.home(), g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		understood := 0
+		r := newRoster(config.Self, g, func(b []byte) {
+			if understood++; len(b) == 0 || b[0] != 1 {
+				t.Errorf("it is told %q", b)
+			}
+		})
+		r.configure(config.Members)
+		ring, err := memberlist.NewKeyring(config.Keys, config.Keys[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := settings(config, ring, r)
+		s.DelegateProtocolMax = 0
+		s.Transport, s.Logger = transport, log.New(newJournal(g.log, g), "", 0)
+		earlier, err := memberlist.Create(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := earlier.Shutdown(); err != nil {
+				t.Error(err)
+			}
+		}()
+		c.start()
+		for _, m := range c.members {
+			m.Offer(serves())
+		}
+		soon(t, "it has joined", func() bool { return c.members[0].node.roster.joined("m3") && r.joined("m1") && r.joined("m2") })
+		within(t, 2*time.Second, "m1 m2", c.members...)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if understood == 0 {
+			t.Error("it is told nothing")
+		}
+	})
+}
+
+func TestNonsenseOffersAreCounted(t *testing.T) {
+	virtually(t, 2, nil, func(t *testing.T, _ *fabric, c *cluster) {
+		c.start()
+		c.met()
+		first, second := c.members[0], c.members[1]
+		first.Offer(serves())
+		within(t, 5*time.Millisecond, "m1", second)
+		before := second.Status().Dropped
+		forged := func(m offerMessage) []byte { b, _ := m.append(nil); return b }
+		for _, b := range [][]byte{
+			{offerMagic},
+			forged(offerMessage{From: "nobody", Run: 1, Sequence: 1, Offer: serves()}),
+			forged(offerMessage{From: "nobody", Question: 1}),
+			forged(offerMessage{From: "m1", Run: 1, Sequence: 1 << 60, Hold: time.Hour}), // gets a question that m1 does answer
+		} {
+			if err := first.node.list.SendToAddress(memberlist.Address{Addr: second.home.String(), Name: second.name}, b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		after := second.Status().Dropped
+		if after.Malformed != before.Malformed+1 || after.Ignored < before.Ignored+2 || second.rotation() != "m1" {
+			t.Errorf("%+v became %+v; %q serves", before, after, second.rotation())
+		}
+		if n := second.log.count("an offer is cut short"); n != 1 {
+			t.Errorf("the log says so %d times", n)
+		}
+	})
+}
