@@ -1,0 +1,187 @@
+package balancer
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"reflect"
+	"slices"
+	"time"
+)
+
+const (
+	// settling is how long planes are left alone at the start, at most, while some balancer's
+	// backends are not known yet: what a predecessor has left in the kernel goes on
+	// meanwhile, and knows better.
+	settling = 3 * time.Second
+	// retry is when a plane is tried again.
+	retry = time.Second
+)
+
+// carrier is a plane and what it carries.
+type carrier struct {
+	plane Plane     // nil if there is none
+	tried []Service // last
+	err   error     // of that
+	again time.Time // when to try after an error
+}
+
+// act judges all backends and has planes carry what follows. It returns what is to be told once
+// the mutex is released, which is held: a log may be slow.
+func (s *Set) act() []news {
+	if s.closed {
+		return nil
+	}
+	now := time.Now()
+	var all []news
+	s.next = time.Time{}
+	for _, r := range s.running {
+		r.backends.see(now, s.sightings(r))
+		known := len(r.backends.known)
+		changed, next := r.backends.judge(now)
+		for _, b := range changed {
+			all = append(all, backendNews(r.config.Name, b))
+		}
+		s.outdated = s.outdated || len(r.backends.known) < known && r.config.Check != nil
+		s.next = earlier(s.next, next)
+	}
+	all = append(all, s.carry(now)...)
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+	return all
+}
+
+// sightings are what is known now of a balancer's backends.
+func (s *Set) sightings(r *running) []sighting {
+	if r.config.Members != nil {
+		return r.config.Members.sightings(s.members, func(addr netip.AddrPort) bool { return r.backends.known[addr] != nil })
+	}
+	var all []sighting
+	for _, addr := range r.watched() {
+		_, listed := slices.BinarySearchFunc(r.listed, addr, netip.AddrPort.Compare)
+		verdict, found := s.verdicts[checkName(r.config.Name, addr)]
+		if !found {
+			verdict.Reason = "not probed yet"
+		}
+		all = append(all, watched(r.config, addr, listed, verdict))
+	}
+	return all
+}
+
+// carry has each plane carry what it should, if that is not what it does. The mutex is held.
+func (s *Set) carry(now time.Time) (all []news) {
+	if !s.settled {
+		deadline := s.started.Add(settling)
+		if s.started.IsZero() || s.unknown() && now.Before(deadline) {
+			s.next = earlier(s.next, deadline)
+			return nil
+		}
+		s.settled = true
+	}
+	for mode := range s.planes {
+		c := &s.planes[mode]
+		if c.plane == nil {
+			continue
+		}
+		services := s.services(Mode(mode))
+		if !same(services, c.tried) || c.err != nil && !now.Before(c.again) {
+			before := c.err
+			c.tried, c.err, c.again = services, c.plane.Apply(services), now.Add(retry)
+			all = append(all, planeNews(Mode(mode), before, c.err)...)
+		}
+		if c.err != nil {
+			s.next = earlier(s.next, c.again)
+		}
+	}
+	return all
+}
+
+// unknown reports whether a balancer that listens has nobody to give connections to.
+func (s *Set) unknown() bool {
+	return slices.ContainsFunc(s.running, func(r *running) bool { return len(r.config.Listen) > 0 && !r.serves() })
+}
+
+func (r *running) serves() bool {
+	for _, b := range r.backends.known {
+		if b.State == Serving {
+			return true
+		}
+	}
+	return false
+}
+
+// services are those that a plane should carry.
+func (s *Set) services(mode Mode) []Service {
+	var list []Service
+	for _, r := range s.running {
+		if r.config.Mode != mode {
+			continue
+		}
+		service := Service{
+			Name:        r.config.Name,
+			Listen:      addresses(r.config.Listen),
+			Method:      r.config.Method,
+			Transparent: r.config.Transparent,
+		}
+		for _, b := range r.backends.sorted() {
+			service.Backends = append(service.Backends, b.Backend)
+		}
+		list = append(list, service)
+	}
+	return list
+}
+
+// same reports whether two lists of services are the same to a plane, to which reasons are nothing.
+func same(x, y []Service) bool {
+	return slices.EqualFunc(x, y, func(x, y Service) bool {
+		alike := slices.EqualFunc(x.Backends, y.Backends, func(x, y Backend) bool {
+			return x.Name == y.Name && x.Addr == y.Addr && x.State == y.State
+		})
+		x.Backends, y.Backends = nil, nil
+		return alike && reflect.DeepEqual(x, y)
+	})
+}
+
+// news is what the log is to be told.
+type news struct {
+	level slog.Level
+	text  string
+	attrs []any
+}
+
+func backendNews(balancer string, b Backend) news {
+	n := news{slog.LevelInfo, "backend is " + b.State.String(),
+		[]any{"balancer", balancer, "backend", b.Name, "address", b.Addr, "reason", b.Reason}}
+	if b.State == Dead {
+		n.level = slog.LevelWarn
+	}
+	return n
+}
+
+// planeNews is what is new about a plane: not an error that was there before.
+func planeNews(mode Mode, before, err error) []news {
+	switch {
+	case err != nil && (before == nil || before.Error() != err.Error()):
+		return []news{{slog.LevelError, "connections cannot be balanced as they should", []any{"mode", mode, "error", err, "retry", retry}}}
+	case err == nil && before != nil:
+		return []news{{slog.LevelInfo, "connections are balanced as they should again", []any{"mode", mode}}}
+	}
+	return nil
+}
+
+// tell logs news. The mutex is not held.
+func (s *Set) tell(all []news) {
+	for _, n := range all {
+		s.log.Log(context.Background(), n.level, n.text, n.attrs...)
+	}
+}
+
+// earlier is the earlier of two times; zero is never.
+func earlier(x, y time.Time) time.Time {
+	if x.IsZero() || !y.IsZero() && y.Before(x) {
+		return y
+	}
+	return x
+}

@@ -1,0 +1,202 @@
+package balancer
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// maxAddresses is how many addresses of a name are used.
+	maxAddresses = 64
+	// lookUpTimeout bounds a look-up, and impatience is when one that failed is tried again, at
+	// the latest.
+	lookUpTimeout = 10 * time.Second
+	impatience    = 5 * time.Second
+)
+
+// lookUp is the looking up of a name.
+type lookUp struct {
+	next    time.Time
+	running bool
+	err     error // of the last one
+}
+
+// Run looks names up, forgets backends and tries planes again, until ctx ends. It is to run once.
+func (s *Set) Run(ctx context.Context) {
+	var lookUps sync.WaitGroup
+	defer lookUps.Wait()
+	for {
+		idle := time.Hour
+		if next := s.tend(ctx, &lookUps); !next.IsZero() {
+			idle = time.Until(next)
+		}
+		timer := time.NewTimer(idle)
+		select {
+		case <-timer.C:
+		case <-s.wake:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+		timer.Stop()
+	}
+}
+
+// tend does what is due, and returns when there is something to do next; zero for never.
+func (s *Set) tend(ctx context.Context, lookUps *sync.WaitGroup) time.Time {
+	now := time.Now()
+	s.mu.Lock()
+	var all []news
+	if !s.next.IsZero() && !now.Before(s.next) {
+		all = s.act()
+	}
+	next := s.next
+	for _, r := range s.running {
+		switch {
+		case r.config.DNS == nil || r.lookUp.running:
+		case now.Before(r.lookUp.next):
+			next = earlier(next, r.lookUp.next)
+		default:
+			r.lookUp.running = true
+			name, dns, network := r.config.Name, *r.config.DNS, r.network()
+			lookUps.Go(func() { s.resolve(ctx, name, dns, network) })
+		}
+	}
+	outdated := s.outdated
+	s.mu.Unlock()
+	s.tell(all)
+	if outdated {
+		s.recheck(func() {})
+	}
+	return next
+}
+
+// network is the family of addresses to look up: the kernel cannot translate one into the other.
+func (r *running) network() string {
+	is4 := func(a netip.AddrPort) bool { return a.Addr().Unmap().Is4() }
+	is6 := func(a netip.AddrPort) bool { return !is4(a) }
+	listen := r.config.Listen
+	switch {
+	case r.config.Mode == Proxy || len(listen) == 0:
+		return "ip"
+	case !slices.ContainsFunc(listen, is6):
+		return "ip4"
+	case !slices.ContainsFunc(listen, is4):
+		return "ip6"
+	default:
+		return "ip"
+	}
+}
+
+// resolve looks a balancer's name up, once, and makes known what came of it.
+func (s *Set) resolve(ctx context.Context, balancer string, dns DNS, network string) {
+	bounded, cancel := context.WithTimeout(ctx, lookUpTimeout)
+	defer cancel()
+	ips, err := s.resolver.LookupNetIP(bounded, network, dns.Name)
+	if ctx.Err() != nil {
+		return
+	}
+	s.recheck(func() {
+		r := s.find(balancer)
+		if r == nil || r.config.DNS == nil || r.config.DNS.Name != dns.Name || r.config.DNS.Port != dns.Port {
+			return // configured otherwise meanwhile
+		}
+		r.lookUp = lookUp{next: time.Now().Add(r.config.DNS.Interval), err: err}
+		if err != nil {
+			r.lookUp.err = fmt.Errorf("look up %s: %w", dns.Name, err)
+			r.lookUp.next = time.Now().Add(min(r.config.DNS.Interval, impatience))
+			return
+		}
+		var list []netip.AddrPort
+		for _, ip := range ips {
+			list = append(list, netip.AddrPortFrom(ip.Unmap(), dns.Port))
+		}
+		list = addresses(list)
+		r.listed = list[:min(len(list), maxAddresses)]
+	})
+}
+
+// recheck makes a change to what is listed and has exactly that checked.
+func (s *Set) recheck(change func()) {
+	s.configuring.Lock()
+	defer s.configuring.Unlock()
+
+	s.mu.Lock()
+	change()
+	list := checks(s.running)
+	s.mu.Unlock()
+
+	// The list differs from a valid one by addresses only.
+	if err := s.monitor.Apply(list); err != nil {
+		s.log.Error("backends cannot be checked", "error", err)
+	}
+
+	s.mu.Lock()
+	s.checked()
+	news := s.act()
+	s.mu.Unlock()
+	s.tell(news)
+}
+
+// Serves reports whether a balancer of this name has a backend for new connections.
+func (s *Set) Serves(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.find(name)
+	return r != nil && r.serves()
+}
+
+// Status tells of all balancers, sorted by name.
+func (s *Set) Status() []Status {
+	counts, errs := s.counts()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []Status
+	for _, r := range s.running {
+		c := r.config
+		status := Status{Name: c.Name, Listen: slices.Clone(c.Listen), Method: c.Method, Mode: c.Mode}
+		for _, err := range []error{s.planes[c.Mode].err, r.lookUp.err, errs[c.Mode]} {
+			if err != nil && status.Error == "" {
+				status.Error = err.Error()
+			}
+		}
+		for _, b := range r.backends.sorted() {
+			n := counts[counted{c.Name, b.Addr}]
+			status.Backends = append(status.Backends, BackendStatus{
+				Backend: b.Backend, Since: b.since, Connections: n.Connections, Open: n.Open,
+			})
+		}
+		list = append(list, status)
+	}
+	return list
+}
+
+// counted is what connections are counted by.
+type counted struct {
+	balancer string
+	backend  netip.AddrPort
+}
+
+// counts asks the planes. The mutex is not held: it may take them a while.
+func (s *Set) counts() (map[counted]Count, [2]error) {
+	all := make(map[counted]Count)
+	var errs [2]error
+	for mode := range s.planes {
+		plane := s.planes[mode].plane
+		if plane == nil {
+			continue
+		}
+		counts, err := plane.Counts()
+		errs[mode] = err
+		for _, n := range counts {
+			key := counted{n.Service, n.Backend}
+			n.Connections += all[key].Connections
+			all[key] = n
+		}
+	}
+	return all, errs
+}

@@ -1,0 +1,141 @@
+package balancer
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/herald-vip/herald/health"
+)
+
+// placeholder is the host in a check that stands for each backend's address.
+const placeholder = "backend"
+
+// validate says what is wrong with a balancer, in one sentence.
+func (c Config) validate() error {
+	sources := 0
+	for _, set := range []bool{c.Members != nil, len(c.Static) > 0, c.DNS != nil} {
+		if set {
+			sources++
+		}
+	}
+	switch {
+	case c.Name == "":
+		return errors.New("a balancer needs a name")
+	case sources != 1:
+		return errors.New("set exactly one of members, static and dns")
+	case c.Forget <= 0:
+		return fmt.Errorf("forget must be positive, not %v", c.Forget)
+	case c.Members != nil && len(c.Members.Checks) == 0:
+		return errors.New("name at least one check that members must offer")
+	case c.Members != nil && c.Check != nil:
+		return errors.New("members are watched by their own checks: remove check")
+	case c.DNS != nil && c.DNS.Interval <= 0:
+		return fmt.Errorf("interval must be positive, not %v", c.DNS.Interval)
+	}
+	return nil
+}
+
+// sightings are what members say of themselves as backends. Known tells which were
+// backends before.
+func (m *Members) sightings(members []Member, known func(netip.AddrPort) bool) []sighting {
+	var all []sighting
+	for _, member := range members {
+		s := sighting{
+			name:   member.Name,
+			addr:   netip.AddrPortFrom(member.Addr.Unmap(), m.Port),
+			silent: member.Silent,
+			gone:   member.Silent,
+		}
+		var missing, failing []string
+		for _, check := range m.Checks {
+			switch healthy, found := member.Checks[check]; {
+			case !found:
+				missing = append(missing, check)
+			case !healthy:
+				failing = append(failing, check)
+			}
+		}
+		switch {
+		case len(missing) == len(m.Checks) && !known(s.addr):
+			continue // it offers nothing of the kind
+		case len(failing) > 0:
+			s.said, s.reason = sick, "unhealthy: "+strings.Join(failing, ", ")
+		case len(missing) > 0:
+			s.reason = "no verdict yet: " + strings.Join(missing, ", ")
+		case member.Draining:
+			s.said, s.reason = leaving, "is draining"
+		default:
+			s.said, s.reason = well, "healthy: "+strings.Join(m.Checks, ", ")
+		}
+		if s.silent {
+			s.reason = "is silent"
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// checkFor is a check of one backend.
+func checkFor(c Config, addr netip.AddrPort) health.Check {
+	check := *c.Check
+	check.Name = checkName(c.Name, addr)
+	if check.TCP != nil {
+		if host, port, err := net.SplitHostPort(check.TCP.Address); err == nil && host == placeholder {
+			check.TCP = &health.TCP{Address: net.JoinHostPort(addr.Addr().String(), port)}
+		}
+	}
+	if check.HTTP == nil {
+		return check
+	}
+	u, err := url.Parse(check.HTTP.URL)
+	if err != nil || u.Hostname() != placeholder {
+		return check
+	}
+	get := *check.HTTP
+	u.Host = net.JoinHostPort(addr.Addr().String(), cmp.Or(u.Port(), strconv.Itoa(int(addr.Port()))))
+	get.URL = u.String()
+	if c.DNS != nil {
+		// Certificates carry the name that clients use; of static backends that is their address.
+		get.ServerName = cmp.Or(get.ServerName, c.DNS.Name)
+	}
+	check.HTTP = &get
+	return check
+}
+
+func checkName(balancer string, addr netip.AddrPort) string { return balancer + "/" + addr.String() }
+
+// watched is a backend of a list or a name.
+func watched(c Config, addr netip.AddrPort, listed bool, verdict health.Verdict) sighting {
+	s := sighting{name: addr.String(), addr: addr, gone: !listed}
+	switch {
+	case c.Check == nil:
+		s.said, s.reason = well, "not checked"
+	case verdict.State == health.Healthy:
+		s.said, s.reason = well, verdict.Reason
+	case verdict.State == health.Unhealthy && !verdict.Paused:
+		s.said, s.reason = sick, verdict.Reason
+	default: // none yet, or none any more since this process stood still: no fault of the backend's
+		s.reason = verdict.Reason
+	}
+	if !listed && s.said != sick {
+		s.said, s.reason = leaving, "is not listed any more"
+		if c.DNS != nil {
+			s.reason = c.DNS.Name + " does not resolve to it any more"
+		}
+	}
+	return s
+}
+
+// addresses are those of a list, each once and in order.
+func addresses(list []netip.AddrPort) []netip.AddrPort {
+	list = slices.Clone(list)
+	slices.SortFunc(list, netip.AddrPort.Compare)
+	return slices.Compact(list)
+}
