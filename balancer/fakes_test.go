@@ -1,0 +1,248 @@
+package balancer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/herald-vip/herald/health"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakePlane remembers what it was to carry.
+type fakePlane struct {
+	mu      sync.Mutex
+	applied []Service
+	applies int
+	fault   error
+	counts  []Count
+	closed  bool
+}
+
+func (p *fakePlane) Apply(services []Service) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.applies++
+	if p.fault != nil {
+		return p.fault
+	}
+	p.applied = services
+	return nil
+}
+
+func (p *fakePlane) Counts() ([]Count, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.counts, nil
+}
+
+func (p *fakePlane) Close() error {
+	p.closed = true
+	return nil
+}
+
+func (p *fakePlane) fail(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fault = err
+}
+
+// tries is how often Apply was called.
+func (p *fakePlane) tries() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.applies
+}
+
+func (p *fakePlane) count(counts ...Count) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.counts = counts
+}
+
+// String is what is carried, such as "api@127.0.0.1:9443: 10.0.0.1:6443 serving".
+func (p *fakePlane) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all []string
+	for _, s := range p.applied {
+		line := s.Name
+		for _, l := range s.Listen {
+			line += "@" + l.String()
+		}
+		line += ":"
+		for _, b := range s.Backends {
+			line += " " + b.Addr.String() + " " + b.State.String()
+		}
+		all = append(all, line)
+	}
+	return strings.Join(all, "; ")
+}
+
+// fakeMonitor finds what it is told to find.
+type fakeMonitor struct {
+	notify func(health.Verdict)
+
+	mu       sync.Mutex
+	checks   []health.Check
+	verdicts map[string]health.Verdict
+	closed   bool
+}
+
+func (m *fakeMonitor) Apply(checks []health.Check) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range checks {
+		if c.Interval <= 0 {
+			return fmt.Errorf("check %q: interval must be positive", c.Name)
+		}
+	}
+	m.checks = checks
+	return nil
+}
+
+func (m *fakeMonitor) Verdicts() []health.Verdict {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []health.Verdict
+	for _, c := range m.checks {
+		v, found := m.verdicts[c.Name]
+		if !found {
+			v = health.Verdict{Check: c.Name, Reason: "not probed yet"}
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+func (m *fakeMonitor) Close() { m.closed = true }
+
+// find has a check come to a verdict, if it runs.
+func (m *fakeMonitor) find(check string, state health.State, reason string) {
+	m.findVerdict(health.Verdict{Check: check, State: state, Reason: reason})
+}
+
+func (m *fakeMonitor) findVerdict(v health.Verdict) {
+	m.mu.Lock()
+	m.verdicts[v.Check] = v
+	runs := slices.ContainsFunc(m.checks, func(c health.Check) bool { return c.Name == v.Check })
+	m.mu.Unlock()
+	if runs {
+		m.notify(v)
+	}
+}
+
+func (m *fakeMonitor) names() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []string
+	for _, c := range m.checks {
+		all = append(all, c.Name)
+	}
+	return strings.Join(all, " ")
+}
+
+// fakeResolver knows one name.
+type fakeResolver struct {
+	mu      sync.Mutex
+	answers []netip.Addr
+	network string
+	asked   int
+}
+
+func (r *fakeResolver) LookupNetIP(_ context.Context, network, _ string) ([]netip.Addr, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked++
+	r.network = network
+	if r.answers == nil {
+		return nil, errors.New("no such host")
+	}
+	return r.answers, nil
+}
+
+func (r *fakeResolver) answer(addrs ...string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answers = nil
+	for _, a := range addrs {
+		r.answers = append(r.answers, netip.MustParseAddr(a))
+	}
+}
+
+// told is how often it was asked, and for which family last.
+func (r *fakeResolver) told() (asked int, network string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.asked, r.network
+}
+
+// site is a Set with nothing but fakes around it.
+type site struct {
+	*Set
+	kernel, proxy *fakePlane
+	monitor       *fakeMonitor
+	resolver      *fakeResolver
+}
+
+// newSite returns a Set that runs until the test ends. It is to be called in a bubble of virtual time.
+func newSite(t *testing.T) *site {
+	t.Helper()
+	s := &site{kernel: new(fakePlane), proxy: new(fakePlane), resolver: new(fakeResolver)}
+	s.Set = New(nil, s.kernel, s.proxy)
+	s.Set.monitor.Close()
+	s.monitor = &fakeMonitor{notify: s.observe, verdicts: make(map[string]health.Verdict)}
+	s.Set.monitor, s.Set.resolver = s.monitor, s.resolver
+
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if !s.kernel.closed || !s.proxy.closed || !s.monitor.closed {
+			t.Error("something was left open")
+		}
+	})
+	return s
+}
+
+func (s *site) apply(t *testing.T, configs ...Config) {
+	t.Helper()
+	if err := s.Apply(configs); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// carries expects what the kernel plane carries.
+func (s *site) carries(t *testing.T, want string) {
+	t.Helper()
+	if got := s.kernel.String(); got != want {
+		t.Errorf("carries %q, want %q", got, want)
+	}
+}
+
+func addrPorts(list ...string) []netip.AddrPort {
+	var all []netip.AddrPort
+	for _, a := range list {
+		all = append(all, netip.MustParseAddrPort(a))
+	}
+	return all
+}
+
+const s = time.Second

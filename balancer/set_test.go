@@ -1,0 +1,358 @@
+package balancer
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/health"
+)
+
+func ofMembers(name string) Config {
+	return Config{
+		Name: name, Listen: addrPorts("127.0.0.1:9443"), Forget: 4 * time.Hour,
+		Members: &Members{Port: 6443, Checks: []string{"apiserver"}},
+	}
+}
+
+func ofList(name string, static ...string) Config {
+	return Config{
+		Name: name, Listen: addrPorts("127.0.0.1:9443"), Forget: 4 * time.Hour, Static: addrPorts(static...),
+		Check: &health.Check{TCP: &health.TCP{Address: "backend:6443"}, Interval: s, Timeout: s, Rise: 1, Fall: 1},
+	}
+}
+
+func ofName(name string) Config {
+	c := ofList(name)
+	c.DNS = &DNS{Name: "masters.example", Port: 6443, Interval: 30 * s}
+	return c
+}
+
+// master is a member that offers a healthy apiserver.
+func master(addr string, change ...func(*Member)) Member {
+	m := Member{Name: "m" + addr[len(addr)-1:], Addr: netip.MustParseAddr(addr), Checks: map[string]bool{"apiserver": true}}
+	for _, c := range change {
+		c(&m)
+	}
+	return m
+}
+
+func sickly(m *Member) { m.Checks = map[string]bool{"apiserver": false} }
+func hushed(m *Member) { m.Silent = true }
+func drains(m *Member) { m.Draining = true }
+
+func TestOffersReachThePlaneAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newSite(t)
+		x.apply(t, ofMembers("api"))
+		worker := Member{Name: "w1", Addr: netip.MustParseAddr("10.0.0.9"), Checks: map[string]bool{"kubelet": true}}
+		for _, step := range []struct {
+			members []Member
+			want    string
+		}{
+			{[]Member{master("10.0.0.1"), worker}, "10.0.0.1:6443 serving"},
+			{[]Member{master("10.0.0.1"), master("10.0.0.2"), worker}, "10.0.0.1:6443 serving 10.0.0.2:6443 serving"},
+			{[]Member{master("10.0.0.1", sickly), master("10.0.0.2"), worker}, "10.0.0.1:6443 dead 10.0.0.2:6443 serving"},
+			{[]Member{master("10.0.0.1", drains), master("10.0.0.2"), worker}, "10.0.0.1:6443 draining 10.0.0.2:6443 serving"},
+			{[]Member{master("10.0.0.1"), master("10.0.0.2", hushed)}, "10.0.0.1:6443 serving 10.0.0.2:6443 dead"},
+			{[]Member{master("10.0.0.1")}, "10.0.0.1:6443 serving 10.0.0.2:6443 dead"},
+		} {
+			x.Offered(step.members) // and no time passes
+			x.carries(t, "api@127.0.0.1:9443: "+step.want)
+		}
+		applies := x.kernel.tries()
+		x.Offered([]Member{master("10.0.0.1")})
+		if x.kernel.tries() != applies {
+			t.Error("the plane is bothered with what is not new")
+		}
+		time.Sleep(4*time.Hour + s)
+		synctest.Wait()
+		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 serving")
+	})
+}
+
+func TestPlanesAreLeftAloneUntilBackendsAreKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newSite(t)
+		other := ofList("registry", "10.0.0.1:5001")
+		other.Listen = addrPorts("127.0.0.1:5000")
+		x.apply(t, ofMembers("api"), other)
+		x.monitor.find("registry/10.0.0.1:5001", health.Healthy, "connected")
+		x.Offered([]Member{master("10.0.0.1", sickly)})
+		if x.kernel.tries() != 0 {
+			t.Errorf("the plane was told %q, although nobody serves the api yet", x.kernel)
+		}
+		x.Offered([]Member{master("10.0.0.1")})
+		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 serving; registry@127.0.0.1:5000: 10.0.0.1:5001 serving")
+	})
+}
+
+func TestPlanesAreNotLeftAloneForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newSite(t)
+		x.apply(t, ofList("api", "10.0.0.1:6443"))
+		time.Sleep(settling - 1)
+		synctest.Wait()
+		if x.kernel.tries() != 0 {
+			t.Errorf("the plane was told %q too early", x.kernel)
+		}
+		time.Sleep(1)
+		synctest.Wait()
+		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 draining")
+	})
+}
+
+func TestVerdictsReachThePlaneAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newSite(t)
+		x.apply(t, ofList("api", "10.0.0.2:6443", "10.0.0.1:6443"))
+		x.monitor.find("api/10.0.0.1:6443", health.Healthy, "200")
+		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 serving 10.0.0.2:6443 draining")
+		x.monitor.find("api/10.0.0.2:6443", health.Healthy, "200")
+		x.monitor.find("api/10.0.0.1:6443", health.Unhealthy, "connection refused")
+		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 dead 10.0.0.2:6443 serving")
+
+		// A process that stood still knows nothing new, and blames nobody.
+		x.monitor.findVerdict(health.Verdict{Check: "api/10.0.0.2:6443", State: health.Unhealthy, Paused: true, Reason: "stood still"})
+		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 dead 10.0.0.2:6443 serving")
+	})
+}
+
+func TestReload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newSite(t)
+		x.apply(t, ofList("api", "10.0.0.1:6443", "10.0.0.2:6443"))
+		x.monitor.find("api/10.0.0.1:6443", health.Healthy, "200")
+		x.monitor.find("api/10.0.0.2:6443", health.Healthy, "200")
+
+		x.apply(t, ofList("api", "10.0.0.2:6443", "10.0.0.3:6443"))
+		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 draining 10.0.0.2:6443 serving 10.0.0.3:6443 draining")
+		x.monitor.find("api/10.0.0.1:6443", health.Unhealthy, "connection refused")
+		x.monitor.find("api/10.0.0.3:6443", health.Healthy, "200")
+		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 dead 10.0.0.2:6443 serving 10.0.0.3:6443 serving")
+
+		// Balanced by somebody else: nothing listens, everything is still watched.
+		external := ofList("api", "10.0.0.2:6443", "10.0.0.3:6443")
+		external.Listen = nil
+		x.apply(t, external)
+		x.carries(t, "api: 10.0.0.1:6443 dead 10.0.0.2:6443 serving 10.0.0.3:6443 serving")
+		x.monitor.find("api/10.0.0.3:6443", health.Unhealthy, "connection refused")
+		if !x.Serves("api") {
+			t.Error("nobody serves the api")
+		}
+		x.monitor.find("api/10.0.0.2:6443", health.Unhealthy, "connection refused")
+		if x.Serves("api") || x.Serves("nothing") {
+			t.Error("a dead backend or none at all serves")
+		}
+		x.carries(t, "api: 10.0.0.1:6443 dead 10.0.0.2:6443 dead 10.0.0.3:6443 dead")
+
+		time.Sleep(4*time.Hour + s)
+		synctest.Wait()
+		if got, want := x.monitor.names(), "api/10.0.0.2:6443 api/10.0.0.3:6443"; got != want {
+			t.Errorf("checked are %s, want %s: the other is forgotten", got, want)
+		}
+		x.apply(t)
+		x.carries(t, "")
+	})
+}
+
+func TestAnotherSourceDrainsTheBackendsOfTheLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newSite(t)
+		x.apply(t, ofMembers("api"))
+		x.Offered([]Member{master("10.0.0.1"), master("10.0.0.2")})
+		elsewhere := ofMembers("api")
+		elsewhere.Members = &Members{Port: 7443, Checks: []string{"apiserver"}}
+		x.apply(t, elsewhere)
+		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 draining 10.0.0.1:7443 serving 10.0.0.2:6443 draining 10.0.0.2:7443 serving")
+		x.apply(t, ofList("api", "10.0.0.1:6443"))
+		x.monitor.find("api/10.0.0.1:6443", health.Healthy, "200")
+		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 serving 10.0.0.1:7443 draining 10.0.0.2:6443 draining 10.0.0.2:7443 draining")
+	})
+}
+
+func TestModeChangesThePlane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newSite(t)
+		x.Offered([]Member{master("10.0.0.1")})
+		c := ofMembers("api")
+		x.apply(t, c)
+		c.Mode = Proxy
+		x.apply(t, c)
+		x.carries(t, "")
+		if got, want := x.proxy.String(), "api@127.0.0.1:9443: 10.0.0.1:6443 serving"; got != want {
+			t.Errorf("the proxy carries %q, want %q", got, want)
+		}
+	})
+}
+
+func TestNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newSite(t)
+		x.apply(t, ofName("api"))
+		synctest.Wait()
+		if got, want := x.Status()[0].Error, "look up masters.example: no such host"; got != want {
+			t.Errorf("error %q, want %q", got, want)
+		}
+		x.resolver.answer("10.0.0.1", "::ffff:10.0.0.2", "10.0.0.1")
+		time.Sleep(impatience)
+		synctest.Wait()
+		if got, want := x.monitor.names(), "api/10.0.0.1:6443 api/10.0.0.2:6443"; got != want {
+			t.Fatalf("checked are %s, want %s", got, want)
+		}
+		_, network := x.resolver.told()
+		if network != "ip4" {
+			t.Errorf("looked up %s, for a listener that speaks IPv4", network)
+		}
+		x.monitor.find("api/10.0.0.1:6443", health.Healthy, "200")
+		x.monitor.find("api/10.0.0.2:6443", health.Healthy, "200")
+		both := "api@127.0.0.1:9443: 10.0.0.1:6443 serving 10.0.0.2:6443 serving"
+		x.carries(t, both)
+
+		x.resolver.answer() // fails
+		time.Sleep(30 * s)
+		synctest.Wait()
+		x.carries(t, both)
+		if x.Status()[0].Error == "" {
+			t.Error("a failed look-up does not show")
+		}
+
+		x.resolver.answer("10.0.0.2")
+		time.Sleep(impatience)
+		synctest.Wait()
+		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 draining 10.0.0.2:6443 serving")
+		if got := x.Status()[0].Error; got != "" {
+			t.Errorf("error %q though the name resolves again", got)
+		}
+
+		x.monitor.find("api/10.0.0.1:6443", health.Unhealthy, "connection refused")
+		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 dead 10.0.0.2:6443 serving")
+		time.Sleep(4*time.Hour + s)
+		synctest.Wait()
+		x.carries(t, "api@127.0.0.1:9443: 10.0.0.2:6443 serving")
+
+		asked, _ := x.resolver.told()
+		time.Sleep(10 * 30 * s)
+		synctest.Wait()
+		after, _ := x.resolver.told()
+		if n := after - asked; n < 9 || n > 11 {
+			t.Errorf("%d look-ups in ten intervals", n)
+		}
+	})
+}
+
+func TestANameOfManyAddresses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newSite(t)
+		var many []string
+		for i := range 200 {
+			many = append(many, netip.AddrFrom4([4]byte{10, 0, 1, byte(i)}).String())
+		}
+		x.resolver.answer(many...)
+		x.apply(t, ofName("api"))
+		synctest.Wait()
+		if n := len(strings.Fields(x.monitor.names())); n != maxAddresses {
+			t.Errorf("%d addresses are used, want %d", n, maxAddresses)
+		}
+	})
+}
+
+func TestAPlaneThatFailsIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newSite(t)
+		x.kernel.fail(errors.New("no room in the table"))
+		x.apply(t, ofMembers("api"))
+		x.Offered([]Member{master("10.0.0.1")})
+		if got, want := x.Status()[0].Error, "no room in the table"; got != want {
+			t.Errorf("error %q, want %q", got, want)
+		}
+		time.Sleep(10*retry + retry/2)
+		synctest.Wait()
+		if x.kernel.tries() != 11 {
+			t.Errorf("the plane was tried %d times, want once and then every %v", x.kernel.tries(), retry)
+		}
+		x.Offered([]Member{master("10.0.0.1"), master("10.0.0.2")}) // what is new does not wait
+		if x.kernel.tries() != 12 {
+			t.Errorf("the plane was tried %d times, want once more", x.kernel.tries())
+		}
+		x.kernel.fail(nil)
+		time.Sleep(retry)
+		synctest.Wait()
+		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 serving 10.0.0.2:6443 serving")
+		if got := x.Status()[0].Error; got != "" {
+			t.Errorf("error %q though it works again", got)
+		}
+	})
+}
+
+func TestStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newSite(t)
+		c := ofMembers("api")
+		c.Method = SourceHash
+		x.apply(t, c)
+		x.Offered([]Member{master("10.0.0.1"), master("10.0.0.2")})
+		start := time.Now()
+		time.Sleep(s)
+		x.Offered([]Member{master("10.0.0.1"), master("10.0.0.2", sickly)})
+		x.kernel.count(Count{Service: "api", Backend: addrPorts("10.0.0.1:6443")[0], Connections: 7, Open: 3})
+		want := []Status{{
+			Name: "api", Listen: c.Listen, Method: SourceHash, Mode: Kernel,
+			Backends: []BackendStatus{{
+				Backend: Backend{Name: "m1", Addr: addrPorts("10.0.0.1:6443")[0], State: Serving, Reason: "healthy: apiserver"},
+				Since:   start, Connections: 7, Open: 3,
+			}, {
+				Backend: Backend{Name: "m2", Addr: addrPorts("10.0.0.2:6443")[0], State: Dead, Reason: "unhealthy: apiserver"},
+				Since:   start.Add(s),
+			}},
+		}}
+		opts := cmp.Options{cmp.Comparer(func(x, y netip.AddrPort) bool { return x == y })}
+		if diff := cmp.Diff(want, x.Status(), opts); diff != "" {
+			t.Errorf("status (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestWrongConfiguration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newSite(t)
+		have := func(proxy Plane) {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			x.planes[Proxy].plane = proxy
+		}
+		have(nil)
+		defer have(x.proxy)
+		x.Offered([]Member{master("10.0.0.1")})
+		x.apply(t, ofMembers("api"))
+		for _, test := range []struct {
+			want   string
+			change func(*Config)
+		}{
+			{`balancer "": a balancer needs a name`, func(c *Config) { c.Name = "" }},
+			{`balancer "x": set exactly one of members, static and dns`, func(c *Config) { c.Members = nil }},
+			{`balancer "x": set exactly one of members, static and dns`, func(c *Config) { c.Static = addrPorts("10.0.0.1:1") }},
+			{`balancer "x": forget must be positive, not 0s`, func(c *Config) { c.Forget = 0 }},
+			{`balancer "x": name at least one check that members must offer`, func(c *Config) { c.Members = &Members{Port: 1} }},
+			{`balancer "x": members are watched by their own checks: remove check`, func(c *Config) { c.Check = new(health.Check) }},
+			{`balancer "x": there is no proxy`, func(c *Config) { c.Mode = Proxy }},
+			{`balancer "api": there are two of this name`, func(c *Config) { c.Name = "api" }},
+			{`balancer "x": interval must be positive, not 0s`, func(c *Config) { c.Members, c.DNS = nil, &DNS{Name: "x", Port: 1} }},
+			{`balancer: check "x/10.0.0.1:1": interval must be positive`, func(c *Config) {
+				c.Members, c.Static, c.Check = nil, addrPorts("10.0.0.1:1"), &health.Check{TCP: &health.TCP{Address: "backend:1"}}
+			}},
+		} {
+			c := ofMembers("x")
+			test.change(&c)
+			if err := x.Apply([]Config{ofMembers("api"), c}); err == nil || err.Error() != test.want {
+				t.Errorf("error %v, want %s", err, test.want)
+			}
+			x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 serving")
+		}
+	})
+}

@@ -1,0 +1,51 @@
+package balancer
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/health"
+)
+
+func TestCheckFor(t *testing.T) {
+	name := &DNS{Name: "masters.example", Port: 6443}
+	for _, test := range []struct {
+		what       string
+		check      health.Check
+		dns        *DNS
+		addr, want string
+		serverName string
+	}{
+		{"tcp", health.Check{TCP: &health.TCP{Address: "backend:6443"}}, nil, "10.0.0.1:6443", "10.0.0.1:6443", ""},
+		{"tcp over IPv6", health.Check{TCP: &health.TCP{Address: "backend:8080"}}, nil, "[fd00::1]:6443", "[fd00::1]:8080", ""},
+		{"tcp to elsewhere", health.Check{TCP: &health.TCP{Address: "10.9.9.9:1"}}, nil, "10.0.0.1:6443", "10.9.9.9:1", ""},
+		{"https", health.Check{HTTP: &health.HTTP{URL: "https://backend:6443/readyz"}}, nil, "10.0.0.1:6443", "https://10.0.0.1:6443/readyz", ""},
+		{"https over IPv6", health.Check{HTTP: &health.HTTP{URL: "https://backend/readyz"}}, nil, "[fd00::1]:6443", "https://[fd00::1]:6443/readyz", ""},
+		{"its own port", health.Check{HTTP: &health.HTTP{URL: "http://backend/v2/"}}, nil, "10.0.0.1:5001", "http://10.0.0.1:5001/v2/", ""},
+		{"a name's certificate", health.Check{HTTP: &health.HTTP{URL: "https://backend:6443/"}}, name, "10.0.0.1:6443", "https://10.0.0.1:6443/", "masters.example"},
+		{"a certificate's own name", health.Check{HTTP: &health.HTTP{URL: "https://backend:6443/", ServerName: "kubernetes"}}, name, "10.0.0.1:6443", "https://10.0.0.1:6443/", "kubernetes"},
+		{"another host", health.Check{HTTP: &health.HTTP{URL: "https://judge.example/of/backend"}}, name, "10.0.0.1:6443", "https://judge.example/of/backend", ""},
+	} {
+		t.Run(test.what, func(t *testing.T) {
+			template := test.check
+			addr := addrPorts(test.addr)[0]
+			got := checkFor(Config{Name: "api", Check: &template, DNS: test.dns}, addr)
+			if got.Name != "api/"+test.addr {
+				t.Errorf("name %q", got.Name)
+			}
+			where, serverName := "", ""
+			if got.TCP != nil {
+				where = got.TCP.Address
+			} else {
+				where, serverName = got.HTTP.URL, got.HTTP.ServerName
+			}
+			if where != test.want || serverName != test.serverName {
+				t.Errorf("asks %s as %q, want %s as %q", where, serverName, test.want, test.serverName)
+			}
+			if diff := cmp.Diff(test.check, template); diff != "" {
+				t.Errorf("the template was changed:\n%s", diff)
+			}
+		})
+	}
+}
