@@ -1,0 +1,146 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// lastCall is how long a listener that is to go takes what has arrived already: those
+	// connections would be reset otherwise.
+	lastCall = 10 * time.Millisecond
+	// breath is how long accepting rests when this process is out of descriptors or memory.
+	breath = 50 * time.Millisecond
+	// hush is how often it is logged at most that there are too many connections.
+	hush = time.Minute
+)
+
+// alive finds out within a minute that a peer has vanished.
+var alive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3}
+
+// listener takes connections for a service.
+type listener struct {
+	*net.TCPListener
+	service string        // guarded by the plane's mu
+	last    chan struct{} // closed when it is to go
+	done    chan struct{} // closed when it is gone
+}
+
+// open listens at an address, which need not be this node's yet: a VIP comes and goes.
+func open(addr netip.AddrPort, service string) (*listener, error) {
+	config := net.ListenConfig{KeepAliveConfig: alive, Control: freebind}
+	config.SetMultipathTCP(false) // its sockets cannot be spliced
+	network := "tcp4"
+	if addr.Addr().Is6() {
+		network = "tcp6"
+	}
+	l, err := config.Listen(context.Background(), network, addr.String())
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("balancer %s cannot listen at %s: another program does: stop it, or choose another port", service, addr)
+	case errors.Is(err, syscall.EACCES):
+		return nil, fmt.Errorf("balancer %s cannot listen at %s: ports below 1024 need CAP_NET_BIND_SERVICE", service, addr)
+	case err != nil:
+		return nil, fmt.Errorf("balancer %s cannot listen: %w", service, err)
+	}
+	return &listener{
+		TCPListener: l.(*net.TCPListener),
+		service:     service,
+		last:        make(chan struct{}),
+		done:        make(chan struct{}),
+	}, nil
+}
+
+func freebind(network, _ string, c syscall.RawConn) error {
+	var err error
+	controlled := c.Control(func(fd uintptr) {
+		if network == "tcp6" {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_IPV6, unix.IPV6_FREEBIND, 1)
+		} else {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_FREEBIND, 1)
+		}
+	})
+	return errors.Join(controlled, err)
+}
+
+// stop ends listeners and returns when they have.
+func stop(all []*listener) {
+	for _, l := range all {
+		close(l.last)
+		_ = l.SetDeadline(time.Now().Add(lastCall))
+	}
+	for _, l := range all {
+		<-l.done
+	}
+}
+
+// accept takes connections until the listener is to go, and closes it.
+func (p *Plane) accept(l *listener) {
+	defer close(l.done)
+	defer func() { _ = l.Close() }()
+	for {
+		if !p.reserve(l) {
+			return
+		}
+		client, err := l.AcceptTCP()
+		if err == nil {
+			p.running.Go(func() {
+				defer p.release()
+				p.carry(l, client)
+			})
+			continue
+		}
+		p.release()
+		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed) {
+			return
+		}
+		// A connection that was aborted in the backlog, or this process is out of something.
+		if p.mayLog() {
+			p.options.Log.Warn("proxy cannot take a connection: will try again", "listen", l.Addr(), "error", err)
+		}
+		select {
+		case <-time.After(breath):
+		case <-l.last:
+		}
+	}
+}
+
+// reserve waits until one more connection may be carried, or reports that the listener is to go.
+func (p *Plane) reserve(l *listener) bool {
+	select {
+	case p.slots <- struct{}{}:
+		return true
+	default:
+	}
+	if p.mayLog() {
+		p.options.Log.Warn("proxy carries as many connections as it may: others wait",
+			"listen", l.Addr(), "connections", p.options.MaxConnections)
+	}
+	select {
+	case p.slots <- struct{}{}:
+		return true
+	case <-l.last:
+		return false
+	}
+}
+
+func (p *Plane) release() { <-p.slots }
+
+// mayLog reports whether the log can bear one more line of what may happen at each connection.
+func (p *Plane) mayLog() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.logged.IsZero() && time.Since(p.logged) < hush {
+		return false
+	}
+	p.logged = time.Now()
+	return true
+}

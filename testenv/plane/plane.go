@@ -1,0 +1,393 @@
+// Package plane tests that a [balancer.Plane] does what the interface promises, with real
+// connections.
+package plane
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/balancer"
+)
+
+// patience is how long anything may take before a test fails.
+const patience = 20 * time.Second
+
+// Site is where a plane is tested.
+type Site struct {
+	// Listen and Dial open sockets where the plane carries connections, such as in a namespace.
+	Listen func(netip.AddrPort) (net.Listener, error)
+	Dial   func(netip.AddrPort) (net.Conn, error)
+	// At is where the service listens, and Backends are three addresses for its backends.
+	At       netip.AddrPort
+	Backends []netip.AddrPort
+}
+
+// Test lets a plane without services live through everything that may happen to a service.
+// The plane is not closed.
+func Test(t *testing.T, p balancer.Plane, site Site) {
+	if len(site.Backends) != 3 {
+		t.Fatalf("%d backends, want 3", len(site.Backends))
+	}
+	for _, addr := range site.Backends {
+		site.serve(t, addr)
+	}
+	// One after the other: each begins with what the one before has left.
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, balancer.Plane, Site)
+	}{
+		{"spread", spread},
+		{"random", random},
+		{"source hash", sourceHash},
+		{"drain", drain},
+		{"death", death},
+		{"nobody", nobody},
+		{"no listener", noListener},
+		{"removal", removal},
+		{"counts", counts},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			test.run(t, p, site)
+			apply(t, p)
+		})
+	}
+}
+
+// spread is as even as it can be, and stays so when backends come and go.
+func spread(t *testing.T, p balancer.Plane, site Site) {
+	const rounds = 100
+	for _, states := range []string{"sss", "ss-", "s--", "sss", "-ss"} {
+		apply(t, p, site.service(balancer.RoundRobin, states))
+		got := make(map[string]int)
+		serving := strings.Count(states, "s")
+		for range rounds * serving {
+			c := site.connect(t)
+			got[c.backend]++
+			c.close()
+		}
+		if len(got) != serving {
+			t.Errorf("%s: connections went to %v", states, got)
+		}
+		for backend, n := range got {
+			if n < rounds*85/100 || n > rounds*115/100 {
+				t.Errorf("%s: %s has got %d connections, %d would be fair", states, backend, n, rounds)
+			}
+		}
+	}
+}
+
+func random(t *testing.T, p balancer.Plane, site Site) {
+	apply(t, p, site.service(balancer.Random, "sss"))
+	got := make(map[string]int)
+	for range 300 {
+		c := site.connect(t)
+		got[c.backend]++
+		c.close()
+	}
+	for _, backend := range site.Backends {
+		if n := got[backend.String()]; n < 50 || n > 160 {
+			t.Errorf("%s has got %d of 300 connections", backend, n)
+		}
+	}
+}
+
+// sourceHash keeps a client where it is, as long as that serves.
+func sourceHash(t *testing.T, p balancer.Plane, site Site) {
+	apply(t, p, site.service(balancer.SourceHash, "sss"))
+	always := func(serving string) string {
+		t.Helper()
+		got := make(map[string]int)
+		last := ""
+		for range 20 {
+			c := site.connect(t)
+			last = c.backend
+			got[last]++
+			c.close()
+		}
+		if len(got) != 1 {
+			t.Errorf("%s: one client has got to %v", serving, got)
+		}
+		return last
+	}
+	first := always("sss")
+	i := slices.Index(site.Backends, netip.MustParseAddrPort(first))
+	states := []byte("sss")
+	states[(i+1)%3] = '-'
+	apply(t, p, site.service(balancer.SourceHash, string(states)))
+	if got := always(string(states)); got != first {
+		t.Errorf("the client moved from %s to %s although that still serves", first, got)
+	}
+	states = []byte("sss")
+	states[i] = 'd'
+	apply(t, p, site.service(balancer.SourceHash, string(states)))
+	if got := always(string(states)); got == first {
+		t.Errorf("the client is still sent to %s, which drains", got)
+	}
+}
+
+// drain keeps what is established and brings nothing new; so does coming back.
+func drain(t *testing.T, p balancer.Plane, site Site) {
+	apply(t, p, site.service(balancer.RoundRobin, "sss"))
+	held := site.hold(t, 12)
+	for _, states := range []string{"dss", "sds", "d-s", "sss"} {
+		apply(t, p, site.service(balancer.RoundRobin, states))
+		for range 20 {
+			c := site.connect(t)
+			if i := slices.Index(site.Backends, netip.MustParseAddrPort(c.backend)); states[i] != 's' {
+				t.Errorf("%s: a new connection went to %s", states, c.backend)
+			}
+			c.close()
+		}
+		for _, c := range held {
+			if err := c.echo(); err != nil {
+				t.Errorf("%s: an established connection to %s has ended: %v", states, c.backend, err)
+			}
+		}
+	}
+}
+
+// death ends connections to the dead, at once, and no others.
+func death(t *testing.T, p balancer.Plane, site Site) {
+	apply(t, p, site.service(balancer.RoundRobin, "sss"))
+	held := site.hold(t, 12)
+	apply(t, p, site.service(balancer.RoundRobin, "sxs"))
+	dead := site.Backends[1].String()
+	for _, c := range held {
+		err := c.echo()
+		switch {
+		case c.backend == dead && err == nil:
+			t.Error("a connection to a dead backend goes on")
+		case c.backend == dead && errors.Is(err, os.ErrDeadlineExceeded):
+			t.Error("a connection to a dead backend hangs")
+		case c.backend != dead && err != nil:
+			t.Errorf("a connection to %s has ended: %v", c.backend, err)
+		}
+	}
+	for range 20 {
+		c := site.connect(t)
+		if c.backend == dead {
+			t.Error("a new connection went to a dead backend")
+		}
+		c.close()
+	}
+}
+
+// nobody serves: clients are turned away at once.
+func nobody(t *testing.T, p balancer.Plane, site Site) {
+	for _, states := range []string{"xxx", "dxd", "---"} {
+		apply(t, p, site.service(balancer.RoundRobin, states))
+		c, err := site.try()
+		switch {
+		case err == nil:
+			t.Errorf("%s: a connection went to %s", states, c.backend)
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			t.Errorf("%s: a client hangs", states)
+		}
+	}
+	apply(t, p, site.service(balancer.RoundRobin, "s--"))
+	site.connect(t)
+}
+
+// noListener keeps what is established, and still ends what is dead.
+func noListener(t *testing.T, p balancer.Plane, site Site) {
+	apply(t, p, site.service(balancer.RoundRobin, "sss"))
+	held := site.hold(t, 12)
+	silent := site.service(balancer.RoundRobin, "sss")
+	silent.Listen = nil
+	apply(t, p, silent)
+	if c, err := site.try(); err == nil {
+		t.Errorf("a connection went to %s although nothing listens", c.backend)
+	}
+	for _, c := range held {
+		if err := c.echo(); err != nil {
+			t.Errorf("an established connection to %s has ended: %v", c.backend, err)
+		}
+	}
+	silent.Backends[0].State = balancer.Dead
+	apply(t, p, silent)
+	for _, c := range held {
+		if err := c.echo(); (err == nil) == (c.backend == site.Backends[0].String()) {
+			t.Errorf("%s: %v, and the first one is dead", c.backend, err)
+		}
+	}
+}
+
+// removal of a service leaves alone what is established.
+func removal(t *testing.T, p balancer.Plane, site Site) {
+	apply(t, p, site.service(balancer.RoundRobin, "sss"))
+	held := site.hold(t, 6)
+	apply(t, p)
+	if c, err := site.try(); err == nil {
+		t.Errorf("a connection went to %s although the service is gone", c.backend)
+	}
+	apply(t, p, site.service(balancer.RoundRobin, "sss"))
+	for _, c := range held {
+		if err := c.echo(); err != nil {
+			t.Errorf("an established connection to %s has ended: %v", c.backend, err)
+		}
+	}
+}
+
+// counts tell what each backend has been given.
+func counts(t *testing.T, p balancer.Plane, site Site) {
+	s := site.service(balancer.RoundRobin, "ss-")
+	s.Name = "counted"
+	apply(t, p, s)
+	want := make(map[string]uint64)
+	for _, c := range site.hold(t, 12) {
+		want[c.backend]++
+	}
+	all, err := p.Counts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[string]uint64)
+	for _, n := range all {
+		if n.Service == s.Name && n.Connections > 0 {
+			got[n.Backend.String()] = n.Connections
+			if n.Open != -1 && n.Open != int(n.Connections) {
+				t.Errorf("%s has %d open connections, want %d", n.Backend, n.Open, n.Connections)
+			}
+		}
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("counts are %v, want %v", got, want)
+	}
+}
+
+func apply(t *testing.T, p balancer.Plane, services ...balancer.Service) {
+	t.Helper()
+	if err := p.Apply(services); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// service has a backend for each letter: s serves, d drains, x is dead, - is not there.
+func (s Site) service(method balancer.Method, states string) balancer.Service {
+	service := balancer.Service{Name: "tested", Listen: []netip.AddrPort{s.At}, Method: method}
+	for i, letter := range states {
+		b := balancer.Backend{Name: fmt.Sprintf("m%d", i+1), Addr: s.Backends[i]}
+		switch letter {
+		case 's':
+			b.State = balancer.Serving
+		case 'd':
+			b.State = balancer.Draining
+		case 'x':
+			b.State = balancer.Dead
+		default:
+			continue
+		}
+		service.Backends = append(service.Backends, b)
+	}
+	return service
+}
+
+// serve starts a server that says its own address and then whatever it hears.
+func (s Site) serve(t *testing.T, addr netip.AddrPort) {
+	t.Helper()
+	l, err := s.Listen(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var (
+		running sync.WaitGroup
+		mu      sync.Mutex
+		conns   []net.Conn
+	)
+	running.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			conns = append(conns, conn)
+			mu.Unlock()
+			running.Go(func() {
+				defer func() { _ = conn.Close() }()
+				if _, err := fmt.Fprintln(conn, addr); err == nil {
+					_, _ = io.Copy(conn, conn)
+				}
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		mu.Lock()
+		for _, c := range conns {
+			_ = c.Close()
+		}
+		mu.Unlock()
+		running.Wait()
+	})
+}
+
+// client has a connection to a backend.
+type client struct {
+	conn    net.Conn
+	in      *bufio.Reader
+	backend string
+}
+
+// try connects, and learns which backend it has got.
+func (s Site) try() (*client, error) {
+	conn, err := s.Dial(s.At)
+	if err != nil {
+		return nil, err
+	}
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	c := &client{conn: conn, in: bufio.NewReader(conn)}
+	line, err := c.in.ReadString('\n')
+	if err != nil {
+		c.close()
+		return nil, err
+	}
+	c.backend = strings.TrimSpace(line)
+	return c, nil
+}
+
+// connect is a try that has to succeed. The connection is closed when the test ends.
+func (s Site) connect(t *testing.T) *client {
+	t.Helper()
+	c, err := s.try()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.close)
+	return c
+}
+
+// hold opens connections to stay, and expects each serving backend to get some.
+func (s Site) hold(t *testing.T, n int) []*client {
+	t.Helper()
+	var all []*client
+	for range n {
+		all = append(all, s.connect(t))
+	}
+	return all
+}
+
+// echo reports whether the backend still answers.
+func (c *client) echo() error {
+	_ = c.conn.SetDeadline(time.Now().Add(patience))
+	if _, err := fmt.Fprintln(c.conn, "hello"); err != nil {
+		return err
+	}
+	line, err := c.in.ReadString('\n')
+	if err == nil && line != "hello\n" {
+		err = fmt.Errorf("it said %q", line)
+	}
+	return err
+}
+
+func (c *client) close() { _ = c.conn.Close() }
