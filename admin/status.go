@@ -7,6 +7,7 @@ package admin
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -25,6 +26,8 @@ type Status struct {
 	VIPs     []VIP   `json:"vips"`
 	Checks   []Check `json:"checks"`
 	Peers    []Peer  `json:"peers"`
+	// Balancers spread the connections that arrive at this node; none if there are to be none.
+	Balancers []Balancer `json:"balancers,omitempty"`
 	// Election is how the members of a flat layer 2 agree on holders; nil if there is none.
 	Election *Election `json:"election,omitempty"`
 	// Services are the VIPs of Kubernetes Services; nil if there are to be none.
@@ -57,6 +60,11 @@ type VIP struct {
 	// Reason is why it is in its stage, Error what stands in the way of it.
 	Reason string `json:"reason"`
 	Error  string `json:"error,omitempty"`
+	// Checks are those that must pass.
+	Checks []string `json:"checks,omitempty"`
+	// Bridge says what is done with new connections that still arrive although the address is
+	// on its way out, such as "forwards new connections to m2, m3"; empty if nothing.
+	Bridge string `json:"bridge,omitempty"`
 	// Decided says whether the checks have spoken.
 	Decided bool `json:"decided"`
 	// Announce is bgp or arp.
@@ -149,6 +157,8 @@ type Election struct {
 	Fence   string   `json:"fence"`
 	Members []Member `json:"members"`
 	Leases  []Lease  `json:"leases"`
+	// Offers are what members serve, those without a vote among them.
+	Offers []Offer `json:"offers,omitempty"`
 	// Strangers counts packets from addresses that no member has, Undecipherable those
 	// that no key of this node opens, Ignored votes that did not count.
 	Strangers      uint64 `json:"strangers"`
@@ -204,8 +214,8 @@ type Event struct {
 
 // Ready says whether the speaker does its job as well as the node's health
 // lets it, and if not, why: every check has spoken, and what should be
-// announced is, to at least one peer. Withholding the VIP of an unhealthy
-// apiserver is doing the job.
+// announced is, to at least one peer, and each balancer in force has a backend.
+// Withholding the VIP of an unhealthy apiserver is doing the job.
 func (s Status) Ready() (bool, string) {
 	if s.Draining != "" {
 		return false, "draining: " + s.Draining
@@ -230,7 +240,12 @@ func (s Status) Ready() (bool, string) {
 		}
 		announced, routed = announced || s.Services.Routes > 0, routed || s.Services.Routes > 0
 	}
+	if why := s.balances(); why != "" {
+		return false, why
+	}
 	switch {
+	case !announced && slices.ContainsFunc(s.Balancers, Balancer.InForce):
+		return true, "balancing"
 	case !announced:
 		return true, "nothing to announce"
 	case !routed:

@@ -55,6 +55,9 @@ func (s Status) WriteText(w io.Writer, now time.Time) error {
 		if v.Conflict != "" {
 			why += "; ALSO USED BY " + v.Conflict
 		}
+		if v.Bridge != "" {
+			why += "; " + v.Bridge
+		}
 		row(v.Name, v.Address.String(), v.Interface, v.Stage, ago(v.Since), why)
 	}
 
@@ -69,6 +72,7 @@ func (s Status) WriteText(w io.Writer, now time.Time) error {
 		row(c.Name, c.State, ago(c.Since), latency.Round(10*time.Microsecond).String(), why)
 	}
 
+	s.writeBalancers(row, tw, ago)
 	s.writeElection(row, tw, ago)
 	if s.Services != nil {
 		s.Services.write(row, tw, ago)
@@ -156,6 +160,7 @@ func (s Status) writeElection(row func(...string), w io.Writer, ago func(time.Ti
 		}
 		row(m.Name, address, state, heard, fmt.Sprint(m.Stands), m.Reason)
 	}
+	e.writeOffers(row, w, ago)
 }
 
 // oneLine keeps what others wrote from breaking the table.

@@ -18,8 +18,9 @@ import (
 	"github.com/herald-vip/herald/statuspage"
 )
 
-// NewHandler serves /metrics, /healthz (the process works) and /readyz (see
-// [admin.Status.Ready]), and at / a page for people. status is called for each request.
+// NewHandler serves /metrics, /healthz (the process works), /healthz/NAME (see
+// [admin.Status.Healthy]) and /readyz (see [admin.Status.Ready]), and at / a page for
+// people. status is called for each request.
 func NewHandler(status func() admin.Status) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
@@ -34,6 +35,16 @@ func NewHandler(status func() admin.Status) http.Handler {
 		// Status takes every lock there is: if it returns, nothing is wedged.
 		status()
 		fmt.Fprintln(w, "ok")
+	})
+	mux.HandleFunc("GET /healthz/{name}", func(w http.ResponseWriter, r *http.Request) {
+		known, healthy, why := status().Healthy(r.PathValue("name"))
+		switch {
+		case !known:
+			w.WriteHeader(http.StatusNotFound)
+		case !healthy:
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		fmt.Fprintln(w, why)
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		ready, why := status().Ready()
@@ -96,6 +107,7 @@ func newCollector(status func() admin.Status) *collector {
 	desc("election_member_alive", "1 while votes are heard from the member.", "member")
 	desc("election_packets_total", "Packets that did not count: from strangers, undecipherable, or ignored for what they say.", "kind")
 	desc("fence_on", "1 while the kernel guards against answers after the end of a lease.")
+	describeBalancers(desc)
 	describeServices(desc)
 	return c
 }
@@ -144,6 +156,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	c.collectElection(s, gauge, count)
+	collectBalancers(s, gauge, count)
 	if s.Services != nil {
 		collectServices(s.Services, gauge, count)
 	}

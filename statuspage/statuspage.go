@@ -28,7 +28,8 @@ type Page struct{ template *template.Template }
 // New returns the page.
 func New() *Page {
 	return &Page{template.Must(template.New("page").Funcs(template.FuncMap{
-		"ago": ago, "at": at, "day": day, "duration": duration, "join": strings.Join, "peer": peerMood, "vip": vipMood,
+		"ago": ago, "at": at, "day": day, "duration": duration, "join": strings.Join,
+		"peer": peerMood, "vip": vipMood, "balancer": balancerMood, "offer": offerMood,
 	}).Parse(page))}
 }
 
@@ -127,4 +128,26 @@ func peerMood(p admin.Peer) string {
 		return odd
 	}
 	return good
+}
+
+func balancerMood(b admin.Balancer) string {
+	switch {
+	case !b.InForce():
+		return idle
+	case b.Why() != "":
+		return bad
+	case b.Serving() < len(b.Backends):
+		return odd
+	}
+	return good
+}
+
+func offerMood(o admin.Offer) string {
+	switch o.State() {
+	case "serving":
+		return good
+	case "silent":
+		return bad
+	}
+	return odd
 }
