@@ -29,7 +29,7 @@ func speakerVIPs(c *config.Config) ([]speaker.VIP, error) {
 		}
 		vip := speaker.VIP{
 			Name: v.Name, Addresses: v.Addresses, Interface: v.Interface, Checks: v.Checks, Peers: v.Peers,
-			Linger: v.Linger, HoldDown: v.HoldDown, Attributes: base.Merge(own),
+			Linger: v.Linger, HoldDown: v.HoldDown, Bridge: *v.Bridge, Attributes: base.Merge(own),
 		}
 		if v.OnFailure == config.Demote {
 			vip.OnFailure = speaker.Demote

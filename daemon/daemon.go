@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/herald-vip/herald/admin"
+	"github.com/herald-vip/herald/balancer/nft"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/eventlog"
@@ -57,6 +58,8 @@ type Daemon struct {
 	speaker   *speaker.Speaker
 	monitor   *health.Monitor
 	segment   *segment
+	plane     *nft.Plane // nil if there is none
+	bridge    *bridge
 	services  *services // nil without a services section
 
 	reloading sync.Mutex // held while a file is read and put in force
@@ -134,9 +137,11 @@ func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...co
 	if d.segment, err = newSegment(log, c); err != nil {
 		return err
 	}
-	d.speaker = speaker.New(log, d.bgp, d.addresses, d.segment.parts(), nil)
+	d.newBridge(c)
+	d.speaker = speaker.New(log, d.bgp, d.addresses, d.segment.parts(), d.bridge)
 	d.segment.told, d.segment.changed, d.segment.restored = d.speaker.Observe, d.speaker.LeasesChanged, d.speaker.FenceClosed
 	d.segment.moved = d.replace
+	d.segment.offered = d.bridge.know
 	d.services = newServices(log, c, d.bgp, d.segment.reconsider)
 	d.segment.offers = d.services.flat
 	d.monitor = health.NewMonitor(log, d.speaker.Observe)
@@ -207,6 +212,10 @@ func (d *Daemon) serve(ctx context.Context, c *config.Config, servers []server, 
 	group.Go(func() error { return d.addresses.Run(background) })
 	group.Go(func() error { d.speaker.Run(background); return nil })
 	group.Go(func() error { return d.segment.run(background) })
+	group.Go(func() error { d.bridge.run(background); return nil })
+	if d.plane != nil {
+		group.Go(func() error { d.plane.Run(background); return nil })
+	}
 	group.Go(func() error { d.runServices(background); return nil })
 	group.Go(func() error {
 		d.watcher.Run(background, func() { d.reload(background, "the file changed") })
@@ -226,7 +235,13 @@ func (d *Daemon) serve(ctx context.Context, c *config.Config, servers []server, 
 	for _, server := range servers {
 		server.Close()
 	}
-	return group.Wait()
+	err := group.Wait()
+	if d.plane != nil {
+		if err := d.plane.Close(); err != nil {
+			d.log.Warn("close the table of balancers", "err", err)
+		}
+	}
+	return err
 }
 
 // await returns when the process is told to stop, or background work has failed.

@@ -70,6 +70,7 @@ func (d *Daemon) apply(ctx context.Context, c *config.Config) error {
 		return err
 	}
 	d.segment.watch(c)
+	d.bridge.watch(c)
 	d.vips = vips
 	d.applyVIPs()
 

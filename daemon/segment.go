@@ -46,6 +46,7 @@ type segment struct {
 	moved    func()                    // links of VIPs were
 	restored func()                    // the fence was, closed
 	offers   func() []announce.Address // of Services, that this node may hold by what the API says
+	offered  func([]election.Offered)  // members have offered something else
 
 	election  *election.Election
 	announcer *arp.Announcer

@@ -56,7 +56,7 @@ func (g *segment) Lost(lost []lease.Lost) {
 func (g *segment) Met([]string) { g.reconsider() }
 
 // Offered implements [election.Observer].
-func (g *segment) Offered([]election.Offered) {}
+func (g *segment) Offered(all []election.Offered) { g.offered(all) }
 
 // Yield implements [election.Observer].
 func (g *segment) Yield(y lease.Yield) {

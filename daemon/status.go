@@ -93,6 +93,7 @@ func (d *Daemon) Status() admin.Status {
 		v := admin.VIP{
 			Name: a.VIP, Address: a.Address, Interface: a.Interface, Stage: a.Stage.String(), Since: a.Since,
 			Reason: a.Reason, Decided: a.Decided, Announce: string(config.AnnounceBGP),
+			Bridge: d.bridge.status(a.Address),
 		}
 		if a.Flat {
 			v.Announce = string(config.AnnounceARP)

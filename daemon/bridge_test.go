@@ -1,0 +1,314 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/election"
+)
+
+var (
+	bridgedV4 = netip.MustParseAddr("10.99.0.10")
+	bridgedV6 = netip.MustParseAddr("fd00:99::10")
+)
+
+// offer is that of a member which serves these checks.
+func offer(member, addr string, healthy ...string) election.Offered {
+	o := election.Offered{Member: member, Address: netip.MustParseAddrPort(addr), Offer: election.Offer{Checks: make(map[string]bool)}}
+	for _, name := range healthy {
+		o.Offer.Checks[name] = true
+	}
+	return o
+}
+
+func TestHealthyMembers(t *testing.T) {
+	checks := []string{"apiserver", "registry"}
+	well := offer("m2", "10.0.0.2:7946", "apiserver", "registry", "other")
+	with := func(change func(*election.Offered)) election.Offered {
+		o := offer("m2", "10.0.0.2:7946", "apiserver", "registry")
+		change(&o)
+		return o
+	}
+	tests := []struct {
+		name string
+		o    election.Offered
+		vip  netip.Addr
+		want bool
+	}{
+		{name: "serves all", o: well, vip: bridgedV4, want: true},
+		{name: "one check fails", o: with(func(o *election.Offered) { o.Offer.Checks["registry"] = false }), vip: bridgedV4},
+		{name: "one check has no verdict", o: offer("m2", "10.0.0.2:7946", "apiserver"), vip: bridgedV4},
+		{name: "offers nothing", o: offer("m2", "10.0.0.2:7946"), vip: bridgedV4},
+		{name: "drains", o: with(func(o *election.Offered) { o.Offer.Draining = true }), vip: bridgedV4},
+		{name: "is silent", o: with(func(o *election.Offered) { o.Silent = true }), vip: bridgedV4},
+		{name: "is this node", o: with(func(o *election.Offered) { o.Self = true }), vip: bridgedV4},
+		{name: "has no address of the family", o: well, vip: bridgedV6},
+		{name: "serves over IPv6", o: offer("m2", "[fd00::2]:7946", checks...), vip: bridgedV6, want: true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := len(healthy(checks, tt.vip, []election.Offered{tt.o})) > 0; got != tt.want {
+				t.Errorf("sent on to: %t, want %t", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestCrossing(t *testing.T) {
+	now := time.Unix(1000, 0)
+	at := func(d time.Duration) time.Time { return now.Add(d) }
+	c, limit := crossing{}.open(now, at(time.Minute))
+	if want := (crossing{until: at(time.Minute), ends: at(bridgeQuiet)}); c != want || limit != bridgeQuiet {
+		t.Errorf("opened for %v as %+v", limit, c)
+	}
+	if short, limit := c.open(now, at(time.Second)); limit != time.Second || !short.ends.Equal(at(time.Second)) {
+		t.Errorf("opened for a second: %v, %+v", limit, short)
+	}
+	tests := []struct {
+		name     string
+		after    time.Duration
+		received uint64
+		want     time.Duration
+	}{
+		{name: "none has come", after: time.Second},
+		{name: "some have", after: time.Second, received: 7, want: bridgeQuiet},
+		{name: "the end is near", after: 59 * time.Second, received: 7, want: time.Second},
+		{name: "it is over", after: time.Minute, received: 7},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			next, limit := c.look(at(tt.after), tt.received)
+			if limit != tt.want {
+				t.Errorf("goes on for %v, want %v", limit, tt.want)
+			}
+			if limit == 0 && next != c {
+				t.Errorf("changed to %+v", next)
+			}
+			if limit > 0 && (!next.ends.Equal(at(tt.after+limit)) || next.received != tt.received || next.until != c.until) {
+				t.Errorf("goes on as %+v", next)
+			}
+		})
+	}
+}
+
+// kernel records what it is told.
+type kernel struct {
+	mu       sync.Mutex
+	did      []string
+	received uint64
+	failed   error
+	block    chan struct{} // if not nil, all that may take its time does
+}
+
+func (k *kernel) record(format string, args ...any) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.did = append(k.did, fmt.Sprintf(format, args...))
+}
+
+func (k *kernel) answer() error {
+	k.mu.Lock()
+	block, err := k.block, k.failed
+	k.mu.Unlock()
+	if block != nil {
+		<-block
+	}
+	return err
+}
+
+func (k *kernel) Prepare(towards map[netip.Addr][]netip.Addr) error {
+	k.record("prepare %v", towards)
+	return k.answer()
+}
+func (k *kernel) Open(limit time.Duration, vips ...netip.Addr) {
+	k.record("open %v for %v", vips, limit)
+}
+func (k *kernel) Close(vips ...netip.Addr) error {
+	k.record("close %v", vips)
+	return k.answer()
+}
+func (k *kernel) Received(netip.Addr) (uint64, error) {
+	k.mu.Lock()
+	received := k.received
+	k.mu.Unlock()
+	return received, k.answer()
+}
+
+func (k *kernel) set(change func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	change()
+}
+
+func (k *kernel) took(t *testing.T, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if diff := cmp.Diff(want, k.did); diff != "" {
+		t.Errorf("told the kernel (-want +got):\n%s", diff)
+	}
+	k.did = nil
+}
+
+// runBridge gives f a bridge that runs, of a VIP that m2 and m3 serve too.
+func runBridge(t *testing.T, f func(t *testing.T, b *bridge, k *kernel)) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &kernel{}
+		b := newBridge(slog.New(slog.DiscardHandler), k, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { b.run(ctx) })
+		b.watch(bridgedConfig(true))
+		b.know([]election.Offered{offer("m2", "10.0.0.2:7946", "apiserver"), offer("m3", "10.0.0.3:7946", "apiserver")})
+		k.took(t, "prepare map[10.99.0.10:[10.0.0.2 10.0.0.3]]")
+		f(t, b, k)
+		cancel()
+		running.Wait()
+	})
+}
+
+func bridgedConfig(on bool) *config.Config {
+	return &config.Config{VIPs: []config.VIP{{Name: "control-plane", Addresses: []netip.Addr{bridgedV4, bridgedV6}, Checks: []string{"apiserver"}, Bridge: &on}}}
+}
+
+func TestBridgeFollowsMembers(t *testing.T) {
+	runBridge(t, func(t *testing.T, b *bridge, k *kernel) {
+		sick := offer("m3", "10.0.0.3:7946")
+		b.know([]election.Offered{offer("m2", "10.0.0.2:7946", "apiserver"), sick})
+		k.took(t, "prepare map[10.99.0.10:[10.0.0.2]]")
+		b.know([]election.Offered{sick, offer("m2", "10.0.0.2:7946", "apiserver", "other")}) // which is no change
+		k.took(t)
+		b.know([]election.Offered{offer("m2", "10.99.0.10:7946", "apiserver")}) // a VIP is nobody's own address
+		k.took(t, "prepare map[]")
+		b.watch(bridgedConfig(false))
+		b.know([]election.Offered{offer("m2", "10.0.0.2:7946", "apiserver")})
+		k.took(t)
+	})
+}
+
+func TestBridgeIsOpenWhileConnectionsCome(t *testing.T) {
+	runBridge(t, func(t *testing.T, b *bridge, k *kernel) {
+		b.Open(time.Now().Add(time.Minute), bridgedV4, bridgedV6) // nobody is known for the latter
+		k.took(t, "open [10.99.0.10] for 2s")
+		if got := b.status(bridgedV4); got != "forwards new connections to m2, m3" {
+			t.Errorf("status says %q", got)
+		}
+		if got := b.status(bridgedV6); got != "" {
+			t.Errorf("status says %q of IPv6", got)
+		}
+		k.set(func() { k.received = 40 })
+		time.Sleep(bridgeLook)
+		k.took(t, "open [10.99.0.10] for 2s")
+		time.Sleep(bridgeQuiet)
+		k.took(t)
+		if got := b.status(bridgedV4); got != "" {
+			t.Errorf("status says %q after the last has come", got)
+		}
+		time.Sleep(time.Minute)
+		k.set(func() { k.received = 41 })
+		time.Sleep(time.Minute)
+		k.took(t)
+	})
+}
+
+func TestBridgeEndsWhateverComes(t *testing.T) {
+	runBridge(t, func(t *testing.T, b *bridge, k *kernel) {
+		began := time.Now()
+		b.Open(began.Add(time.Minute), bridgedV4)
+		for b.status(bridgedV4) != "" {
+			k.set(func() { k.received++ })
+			time.Sleep(bridgeLook / 4)
+		}
+		if took := time.Since(began); took != time.Minute {
+			t.Errorf("it ended after %v", took)
+		}
+		// On a flat layer 2 the kernel is asked for less to begin with.
+		k.set(func() { k.did, k.received = nil, 0 })
+		b.Open(time.Now().Add(400*time.Millisecond), bridgedV4)
+		k.took(t, "open [10.99.0.10] for 400ms")
+		b.Open(time.Now(), bridgedV4)
+		k.took(t)
+	})
+}
+
+// Whatever becomes of the kernel, the speaker waits for nothing, and what it asks for last counts.
+func TestBridgeDoesNotBlock(t *testing.T) {
+	runBridge(t, func(t *testing.T, b *bridge, k *kernel) {
+		block := make(chan struct{})
+		k.set(func() { k.block = block })
+		b.Open(time.Now().Add(time.Minute), bridgedV4)
+		k.took(t, "open [10.99.0.10] for 2s") // and Received does not answer
+		b.Close(bridgedV4)
+		b.Open(time.Now().Add(time.Minute), bridgedV4)
+		b.Close(bridgedV4)
+		k.took(t, "open [10.99.0.10] for 2s")
+		close(block)
+		k.took(t, "close [10.99.0.10]")
+		if got := b.status(bridgedV4); got != "" {
+			t.Errorf("status says %q", got)
+		}
+
+		block = make(chan struct{})
+		k.set(func() { k.block = block })
+		b.Open(time.Now().Add(time.Minute), bridgedV4)
+		b.Close(bridgedV4)
+		synctest.Wait() // the closing is under way
+		b.Open(time.Now().Add(time.Minute), bridgedV4)
+		close(block)
+		synctest.Wait()
+		k.mu.Lock()
+		if last := k.did[len(k.did)-1]; last != "open [10.99.0.10] for 2s" {
+			t.Errorf("the kernel was told %q", k.did)
+		}
+		k.mu.Unlock()
+	})
+}
+
+func TestBridgeTriesAgain(t *testing.T) {
+	runBridge(t, func(t *testing.T, b *bridge, k *kernel) {
+		b.Open(time.Now().Add(time.Minute), bridgedV4)
+		k.took(t, "open [10.99.0.10] for 2s")
+		k.set(func() { k.failed = errors.New("no table") })
+		b.Close(bridgedV4)
+		k.took(t, "close [10.99.0.10]")
+		b.know([]election.Offered{offer("m2", "10.0.0.2:7946", "apiserver")})
+		k.took(t, "close [10.99.0.10]", "prepare map[10.99.0.10:[10.0.0.2]]")
+		if got := b.status(bridgedV4); got != "no bridge when it leaves: no table" {
+			t.Errorf("status says %q", got)
+		}
+		k.set(func() { k.failed = nil })
+		time.Sleep(bridgeLook)
+		k.took(t, "close [10.99.0.10]", "prepare map[10.99.0.10:[10.0.0.2]]")
+		if got := b.status(bridgedV4); got != "" {
+			t.Errorf("status says %q", got)
+		}
+	})
+}
+
+// Without nftables there is a note, for those who want a bridge, and nothing else.
+func TestBridgeIsMissing(t *testing.T) {
+	b := newBridge(slog.New(slog.DiscardHandler), nil, errors.New("no nftables"))
+	b.run(t.Context())
+	b.watch(bridgedConfig(false))
+	if got := b.status(bridgedV4); got != "" {
+		t.Errorf("status says %q though nobody wants it", got)
+	}
+	b.watch(bridgedConfig(true))
+	b.know([]election.Offered{offer("m2", "10.0.0.2:7946", "apiserver")})
+	b.Open(time.Now().Add(time.Minute), bridgedV4)
+	b.Close(bridgedV4)
+	if got := b.status(bridgedV4); got != "no bridge when it leaves: no nftables" {
+		t.Errorf("status says %q", got)
+	}
+}
