@@ -46,7 +46,9 @@ type Options struct {
 }
 
 // Speakers are the names that Options.Speakers takes.
-func Speakers() []string { return []string{"herald", "frr", "herald-arp", "keepalived"} }
+func Speakers() []string {
+	return []string{"herald", "herald-bridge", "frr", "herald-arp", "keepalived"}
+}
 
 // fewTrials is how many there are of a fault that takes half a minute.
 const fewTrials = 3
@@ -91,6 +93,11 @@ func (b *bench) run(ctx context.Context) error {
 		switch name {
 		case "herald":
 			parts = b.full(func() speaker { return &herald{binary: b.Herald, masters: make(map[string]heraldConf)} })
+		case "herald-bridge":
+			bridged := func() speaker {
+				return &herald{binary: b.Herald, bridge: true, masters: make(map[string]heraldConf)}
+			}
+			parts = append(parts, b.bgp(bridged, 0, slices.Concat(healthFaults(), plannedFaults())))
 		case "frr":
 			parts = b.full(func() speaker { return &frr{script: quick()} })
 			if !b.Quick {

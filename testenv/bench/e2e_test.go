@@ -45,9 +45,10 @@ func TestRun(t *testing.T) {
 			}
 		}
 	}
-	// Herald and FRR: registry, drain, three power losses; FRR's slow script: registry. Herald on
+	// Herald and FRR: registry, drain, three power losses; Herald with a bridge: registry, drain;
+	// FRR's slow script: registry. Herald on
 	// the flat layer 2, twice: drain, power loss; keepalived, twice: power loss.
-	if seen["FRR"] != 11 || seen["BIRD"] != 11 || seen[NoRouter] != 6 {
+	if seen["FRR"] != 13 || seen["BIRD"] != 13 || seen[NoRouter] != 6 {
 		t.Errorf("the trials are %v", seen)
 	}
 	if results.Versions["FRR"] == "" || results.Versions["BIRD"] == "" || results.Versions["keepalived"] == "" || results.Versions["Herald"] == "" {

@@ -43,18 +43,24 @@ func healthFaults() []fault {
 	}
 }
 
-// speakerFaults are those of the speaker and its machine, with the hold time of
-// 3 s as the only means to find a dead one.
-func speakerFaults() []fault {
+// plannedFaults are those that are made on purpose, and in peace.
+func plannedFaults() []fault {
 	return []fault{
 		{name: "drain", planned: true, strike: drain, heal: undrain},
 		{name: "SIGTERM", planned: true, strike: stop, heal: boot("speaker")},
 		{name: "upgrade", planned: true, strike: upgrade},
 		{name: "attributes changed", planned: true, strike: alter(true), heal: alter(false)},
+	}
+}
+
+// speakerFaults are those of the speaker and its machine, with the hold time of
+// 3 s as the only means to find a dead one.
+func speakerFaults() []fault {
+	return append(plannedFaults(), []fault{
 		{name: "speaker killed", strike: kill("speaker"), heal: boot("speaker")},
 		{name: powerLoss + ", hold time 3 s", slow: true, strike: powerOff, heal: powerOn},
 		{name: "cut, then healed, hold time 3 s", slow: true, strike: cut, heal: join},
-	}
+	}...)
 }
 
 // bfd50Faults are those that BFD finds, with intervals of 50 ms.

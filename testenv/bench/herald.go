@@ -7,12 +7,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/herald-vip/herald/election"
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// herald is Herald with its defaults.
+// herald is Herald with its defaults; with a bridge the masters know of each other by an
+// election section, and nothing else differs.
 type herald struct {
-	binary    string                // the path of bin/herald
+	binary    string // the path of bin/herald
+	bridge    bool
+	key       string                // of the election
 	templates string                // the folder bench-bgp
 	masters   map[string]heraldConf // by the name of the speaker's node
 }
@@ -23,12 +27,36 @@ type heraldConf struct {
 	conf masterConf
 }
 
-func (h *herald) name() string     { return "herald" }
+func (h *herald) name() string {
+	if h.bridge {
+		return heraldBridge
+	}
+	return "herald"
+}
+
+// heraldBridge is the name of Herald with a bridge.
+const heraldBridge = "herald, bridge"
+
 func (h *herald) program() string  { return "herald" }
 func (h *herald) image() lab.Image { return lab.Binary(h.binary) }
 
 func (h *herald) configure(templates, dir string, m masterConf) error {
 	h.templates = templates
+	if h.bridge {
+		if h.key == "" {
+			var err error
+			if h.key, err = election.NewKey(); err != nil {
+				return err
+			}
+		}
+		m.Others = masterNumbers()
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, "gossip.key"), []byte(h.key+"\n"), 0o600); err != nil {
+			return err
+		}
+	}
 	h.masters[speakerOf(m.Number)] = heraldConf{dir, m}
 	return fill(templates, "herald.yaml.tmpl", dir, heraldFile, m, 0o644)
 }

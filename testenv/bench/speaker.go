@@ -41,6 +41,8 @@ type masterConf struct {
 	BFD int
 	// Realtime asks for real-time scheduling.
 	Realtime bool
+	// Others are the numbers of all masters if they are to know of each other.
+	Others []int
 	// Altered adds a MED and a community.
 	Altered bool
 }

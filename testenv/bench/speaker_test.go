@@ -19,7 +19,7 @@ func TestConfigurations(t *testing.T) {
 			t.Run(fmt.Sprintf("BFD %d altered %t", bfd, altered), func(t *testing.T) {
 				m := masterConf{Number: 2, Routers: []int{1, 2}, BFD: bfd, Realtime: fast(bfd), Altered: altered}
 				dir := t.TempDir()
-				h := &herald{masters: make(map[string]heraldConf)}
+				h := &herald{bridge: altered, masters: make(map[string]heraldConf)}
 				for _, err := range []error{
 					h.configure(templates, dir, m),
 					(&frr{script: quick()}).configure(templates, dir, m),
@@ -36,6 +36,9 @@ func TestConfigurations(t *testing.T) {
 				}
 				if p := cfg.BGP.Peers; len(p) != 2 || (p[0].BFD != nil) != (bfd > 0) || cfg.Realtime != fast(bfd) {
 					t.Errorf("peers %+v, real time %t", p, cfg.Realtime)
+				}
+				if (cfg.Election != nil) != h.bridge {
+					t.Errorf("there is an election: %t", cfg.Election != nil)
 				}
 				for _, file := range []string{"frr.conf", "r1/frr.conf", "r2/bird.conf"} {
 					text, err := os.ReadFile(filepath.Join(dir, file))

@@ -10,7 +10,7 @@ import (
 )
 
 type benchCmd struct {
-	Speakers    []string `default:"herald,frr,herald-arp,keepalived" placeholder:"NAME,..." help:"What to measure: ${default}."`
+	Speakers    []string `default:"herald,herald-bridge,frr,herald-arp,keepalived" placeholder:"NAME,..." help:"What to measure: ${default}."`
 	Only        []string `placeholder:"TEXT,..." help:"Only the faults whose name has one of these texts."`
 	Trials      int      `default:"10" placeholder:"N" help:"Trials of each fault (${default})."`
 	Connections int      `default:"5000" placeholder:"N" help:"Connections that each client makes at least in all trials of a planned change (${default})."`
