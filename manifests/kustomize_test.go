@@ -15,7 +15,7 @@ import (
 
 // TestKustomize checks that the bases and overlays name what exists.
 func TestKustomize(t *testing.T) {
-	for _, dir := range []string{"base", "example", "services", "services-example", "workers"} {
+	for _, dir := range []string{"base", "example", "services", "services-example", "workers", "balancer"} {
 		dir = filepath.Join("kustomize", dir)
 		var k struct {
 			APIVersion, Kind, Namespace string

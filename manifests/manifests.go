@@ -11,6 +11,7 @@ package manifests
 //go:generate sh -c "go run ../cmd/herald manifest static-pod >static-pod.yaml"
 //go:generate sh -c "go run ../cmd/herald manifest daemonset >kustomize/base/daemonset.yaml"
 //go:generate sh -c "go run ../cmd/herald manifest daemonset --config kustomize/services/herald.yaml >kustomize/services/daemonset.yaml"
+//go:generate sh -c "go run ../cmd/herald manifest daemonset --config kustomize/balancer/herald.yaml --node worker >kustomize/balancer/daemonset.yaml"
 //go:generate sh -c "go run ../cmd/herald manifest systemd >herald.service"
 //go:generate sh -c "cp crds/*.yaml helm/herald/crds"
 
@@ -33,8 +34,9 @@ type Kind string
 const (
 	// StaticPod is a pod that the kubelet runs from a file, with no API server.
 	StaticPod Kind = "static-pod"
-	// DaemonSet is a pod on each control-plane node, or, with a services section, on
-	// each node. It comes from the API, so it cannot be what the API is reached by.
+	// DaemonSet is a pod on each control-plane node; with a services section, on each
+	// node; of a file that only balances, on each other node. It comes from the API, so it
+	// cannot be what the API is reached by.
 	DaemonSet Kind = "daemonset"
 	// Systemd is a service unit.
 	Systemd Kind = "systemd"

@@ -3,6 +3,7 @@ package manifests_test
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -21,14 +22,15 @@ func TestCurrent(t *testing.T) {
 		"kustomize/base/daemonset.yaml":   manifests.DaemonSet,
 		"herald.service":                  manifests.Systemd,
 		servicesFolder + "daemonset.yaml": manifests.DaemonSet,
+		balancerFolder + "daemonset.yaml": manifests.DaemonSet,
 	} {
 		have, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var o manifests.Options
-		if strings.HasPrefix(file, servicesFolder) {
-			o.Config = parseFile(t, servicesFolder+"herald.yaml", "worker")
+		if folder, _ := filepath.Split(file); folder == servicesFolder || folder == balancerFolder {
+			o.Config = parseFile(t, folder+"herald.yaml", "worker")
 		}
 		want, err := manifests.Make(kind, o)
 		if err != nil {

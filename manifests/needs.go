@@ -37,6 +37,12 @@ type needs struct {
 	Namespace         string
 	// Flat is whether a VIP is announced by ARP.
 	Flat bool
+	// Worker is whether there are balancers and nothing that the node itself serves, as on
+	// nodes other than those of the control plane.
+	Worker bool
+	// Name is that of a DaemonSet and its ConfigMap, and Component what its pods are called
+	// in a label, by which two of them are told apart.
+	Name, Component string
 	// Folder is that of the configuration, and SocketFolder that of the control socket.
 	Folder, SocketFolder string
 	// Files are those that the configuration names outside of Folder.
@@ -55,7 +61,7 @@ func needsOf(o Options) (needs, error) {
 	if err := plain("the path of the configuration", o.File, path); err != nil {
 		return needs{}, err
 	}
-	n := needs{Folder: filepath.Dir(o.File), Namespace: "kube-system"}
+	n := needs{Folder: filepath.Dir(o.File), Namespace: "kube-system", Name: "herald", Component: "speaker"}
 	if err := own("the configuration", n.Folder); err != nil {
 		return needs{}, err
 	}
@@ -74,6 +80,9 @@ func needsOf(o Options) (needs, error) {
 	if c.Services != nil {
 		n.Services, n.Account = true, c.Services.Kubeconfig == ""
 		n.Namespace = cmp.Or(c.Services.Namespace, servicesNamespace)
+	}
+	if n.Worker = worker(c); n.Worker {
+		n.Name, n.Component = "herald-worker", "worker" // beside the one of the control plane
 	}
 	for _, name := range filesOf(c) {
 		if err := plain("a file of the configuration", name, path); err != nil {
@@ -147,10 +156,15 @@ func stopSeconds(linger time.Duration) int {
 
 func flat(v config.VIP) bool { return v.Announce == config.AnnounceARP }
 
+// worker reports whether c only balances.
+func worker(c *config.Config) bool {
+	return len(c.Balancers) > 0 && len(c.VIPs)+len(c.Checks) == 0 && c.Services == nil
+}
+
 // capabilities are those without which the configuration does not do what it
 // says, in order.
 func capabilities(c *config.Config) []string {
-	out := []string{"NET_ADMIN"} // addresses on links, and nftables
+	out := []string{"NET_ADMIN"} // addresses on links, nftables, conntrack, settings of links
 	if lowPort(c) {
 		out = append(out, "NET_BIND_SERVICE")
 	}
@@ -170,16 +184,27 @@ func lowPort(c *config.Config) bool {
 	_, port, _ := probed(c.Metrics.Listen)
 	return low(uint16(port)) ||
 		c.BGP != nil && c.BGP.Listen != nil && low(c.BGP.Listen.Port) ||
-		c.Election != nil && low(c.Election.Bind.Port())
+		c.Election != nil && low(c.Election.Bind.Port()) ||
+		slices.ContainsFunc(c.Balancers, func(b config.Balancer) bool {
+			return b.Mode == config.Proxy && slices.ContainsFunc(b.Listen, func(l config.Listener) bool { return low(l.Address.Port()) || low(l.Port) })
+		})
 }
 
 // filesOf are the files that the configuration names, each once, in order, and by
 // the shortest path: the kubelet mounts none with "..".
 func filesOf(c *config.Config) []string {
 	names := make(map[string]bool)
-	for _, check := range c.Checks {
-		if h := check.HTTP; h != nil {
+	check := func(h *config.HTTPCheck) {
+		if h != nil {
 			names[h.CAFile], names[h.ClientCertFile], names[h.ClientKeyFile], names[h.TokenFile] = true, true, true, true
+		}
+	}
+	for _, c := range c.Checks {
+		check(c.HTTP)
+	}
+	for _, b := range c.Balancers {
+		if b.Check != nil {
+			check(b.Check.HTTP)
 		}
 	}
 	if c.BGP != nil {

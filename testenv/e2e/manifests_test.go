@@ -121,10 +121,11 @@ func (a *api) testManifests(t *testing.T) {
 	}
 	const dir = "../../manifests/"
 	for file, collection := range map[string]string{
-		"static-pod.yaml":                  pods,
-		"kustomize/base/daemonset.yaml":    daemonSets,
-		"kustomize/example/configmap.yaml": "/api/v1/namespaces/kube-system/configmaps",
-		"kustomize/example/secret.yaml":    "/api/v1/namespaces/kube-system/secrets",
+		"static-pod.yaml":                   pods,
+		"kustomize/base/daemonset.yaml":     daemonSets,
+		"kustomize/balancer/daemonset.yaml": daemonSets,
+		"kustomize/example/configmap.yaml":  "/api/v1/namespaces/kube-system/configmaps",
+		"kustomize/example/secret.yaml":     "/api/v1/namespaces/kube-system/secrets",
 	} {
 		object, err := os.ReadFile(dir + file)
 		must(t, err)
