@@ -138,7 +138,11 @@ func TestChartIsKustomize(t *testing.T) {
 // TestChartFits checks that for every file the chart's pod is the one that `herald
 // manifest daemonset` makes for it.
 func TestChartFits(t *testing.T) {
-	const bgp = "speaker: {services: {}, bgp: {asn: 64512"
+	const (
+		bgp      = "speaker: {services: {}, bgp: {asn: 64512"
+		election = "election: {members: {m1: \"10.3.0.1:7946\"}, keyFile: /etc/herald/gossip.key}"
+		balancer = "{name: b, listen: [{address: \"127.0.0.1:443\"}, {address: \"127.0.0.1:9443\"}], backends: {members: {port: 6443, checks: [apiserver]}}"
+	)
 	for name, values := range map[string]string{
 		"nothing":               "",
 		"real time":             "speaker: {services: {}, realtime: true}",
@@ -149,6 +153,10 @@ func TestChartFits(t *testing.T) {
 		"metrics on a low port": "speaker: {services: {}, metrics: {listen: \":80\"}}",
 		"no metrics":            "speaker: {services: {}, metrics: {listen: \"\"}}",
 		"an election":           "speaker: {services: {}, election: {bind: \"10.3.0.9:53\", members: {m1: \"10.3.0.1:7946\"}, keyFile: /etc/herald/gossip.key}}",
+		"balancers":             "speaker: {services: {}, " + election + ", balancers: [" + balancer + "}]}",
+		"proxies":               "speaker: {services: {}, " + election + ", balancers: [" + balancer + ", mode: proxy}]}",
+		"balancers alone":       "{controlPlane: false, terminationGracePeriodSeconds: 21, speaker: {services: null, " + election + ", balancers: [" + balancer + "}]}}",
+		"proxies alone":         "{controlPlane: false, terminationGracePeriodSeconds: 21, speaker: {services: null, " + election + ", balancers: [" + balancer + ", mode: proxy}]}}",
 		"VIPs":                  "speaker: {services: {}, vips: [{name: a, addresses: [10.99.0.10], announce: bgp, checks: [c]}], checks: [{name: c, tcp: {address: \"127.0.0.1:1\"}}], bgp: {asn: 1, peers: [{address: 10.0.0.1, asn: 2}]}}",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -157,6 +165,9 @@ func TestChartFits(t *testing.T) {
 			must(t, err)
 			made, err := manifests.Make(manifests.DaemonSet, manifests.Options{Config: c, Image: "herald:v0.1.0"})
 			must(t, err)
+			if c.Services == nil { // so it is called after what it does, and ends a second sooner
+				made = []byte(strings.NewReplacer("herald-worker", "herald", "Seconds: 20\n", "Seconds: 21\n").Replace(string(made)))
+			}
 			want := pod(objectsIn(t, made)["DaemonSet/herald"].tree)
 			if diff := cmp.Diff(want, pod(all["DaemonSet/herald"].tree)); diff != "" {
 				t.Errorf("(-herald manifest +helm):\n%s", diff)
@@ -206,7 +217,10 @@ func TestChartRefuses(t *testing.T) {
 		"speaker: {services: {kubeconfig: /a}}":            "at '/speaker/services': additional properties 'kubeconfig' not allowed",
 		"speaker: {services: {assign: maybe}}":             "at '/speaker/services/assign': got string, want boolean",
 		"speaker: {services: {linger: 1}}":                 "at '/speaker/services/linger': got number, want string",
-		"speaker: {services: null}":                        "at '/speaker': missing property 'services'",
+		"speaker: {services: null}":                        "at '/speaker': 'anyOf' failed",
+		"speaker: {services: null, balancers: {a: b}}":     "at '/speaker/balancers': got object, want array",
+		"speaker: {services: {}, loadBalancer: {type: a}}": "at '/speaker/loadBalancer/type': value must be one of 'internal', 'external'",
+		"maxUnavailable: many":                             "at '/maxUnavailable': 'anyOf' failed",
 		"speaker: {services: {}, vips: {a: b}}":            "at '/speaker/vips': got object, want array",
 		"speaker: {services: {}, metrics: {listen: nine}}": "at '/speaker/metrics/listen': 'nine' does not match pattern",
 		"image: {pullPolicy: Sometimes}":                   "at '/image/pullPolicy': value must be one of 'Always', 'IfNotPresent', 'Never'",

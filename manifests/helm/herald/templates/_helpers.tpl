@@ -13,6 +13,19 @@ app.kubernetes.io/managed-by: {{.Release.Service}}
 helm.sh/chart: {{.Chart.Name}}-{{.Chart.Version}}
 {{- end}}
 
+{{/* Whether VIPs of Services are announced, for which the API is asked; else it is empty. */}}
+{{- define "herald.services" -}}
+{{- if kindIs "map" .Values.speaker.services}}true{{end -}}
+{{- end}}
+
+{{/* Whether the node needs to send ARP or look for routers by itself; else it is empty. */}}
+{{- define "herald.raw" -}}
+{{- $raw := eq (include "herald.services" .) "true" -}}
+{{- range .Values.speaker.vips}}{{$raw = or $raw (eq (default "" .announce) "arp")}}{{end -}}
+{{- range (default dict .Values.speaker.bgp).peers}}{{$raw = or $raw (hasKey . "interface")}}{{end -}}
+{{- if $raw}}true{{end -}}
+{{- end}}
+
 {{/* The capabilities that the file takes, as `herald manifest` has them. */}}
 {{- define "herald.capabilities" -}}
 {{- $bgp := default dict .Values.speaker.bgp -}}
@@ -21,11 +34,18 @@ helm.sh/chart: {{.Chart.Name}}-{{.Chart.Version}}
 {{- if kindIs "map" $bgp.listen -}}
 {{- $ports = append $ports (default 179 $bgp.listen.port) -}}
 {{- end -}}
+{{- range .Values.speaker.balancers -}}
+{{- if eq (default "" .mode) "proxy" -}}
+{{- range .listen -}}
+{{- $ports = append $ports (default (regexFind "[0-9]+$" (default "" .address)) .port) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- $low := false -}}
 {{- range $ports -}}
 {{- $low = or $low (and (gt (int .) 0) (lt (int .) 1024)) -}}
 {{- end -}}
-{{- if .Values.speaker.realtime}}IPC_LOCK, {{end}}NET_ADMIN{{if $low}}, NET_BIND_SERVICE{{end}}, NET_RAW{{if .Values.speaker.realtime}}, SYS_NICE{{end}}
+{{- if .Values.speaker.realtime}}IPC_LOCK, {{end}}NET_ADMIN{{if $low}}, NET_BIND_SERVICE{{end}}{{if include "herald.raw" .}}, NET_RAW{{end}}{{if .Values.speaker.realtime}}, SYS_NICE{{end}}
 {{- end}}
 
 {{/* Where metrics and health are served: host:port, empty if nowhere. */}}
