@@ -18,7 +18,10 @@ import (
 
 // guides are the pages whose commands and configurations are to be copied.
 func guides() []string {
-	return []string{"../../docs/kubeadm.md", "../../docs/k3s.md", "../../docs/services.md"}
+	return []string{
+		"../../docs/kubeadm.md", "../../docs/k3s.md", "../../docs/services.md",
+		"../../docs/balancing.md", balancingKubeadm, balancingRegistry,
+	}
 }
 
 // blocks are the code blocks of a page in a language.
