@@ -21,7 +21,7 @@ RUN                = --cmd='run --config /etc/herald/herald.yaml'
 PROGRAMS           = $(foreach a,$(ARCHS),$(a)=bin/linux-$(a)/herald)
 
 .DEFAULT_GOAL := help
-.PHONY: help build image release reproduce demo test e2e containerlab clock soak bench bench-services microbench fuzz simulate verify lint generate screenshot film clean lab-binaries lab-images release-programs bin/herald-release race-binary root go
+.PHONY: help build image release reproduce demo test e2e containerlab clock soak bench bench-services bench-balancer microbench fuzz simulate verify lint generate screenshot film clean lab-binaries lab-images release-programs bin/herald-release race-binary root go
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -60,6 +60,10 @@ bench: root lab-binaries ## measure failover beside FRR and keepalived, 75 minut
 bench-services: root lab-binaries $(REALPARTS)/bin/kube-apiserver $(REALPARTS)/bin/metallb/speaker ## measure the announcing of Services beside MetalLB, 40 minutes; BENCH=--quick in 2
 	testenv/install iproute2 frr etcd-server nftables
 	bin/herald-testenv bench-services $(BENCH)
+
+bench-balancer: root lab-binaries ## measure the balancing of connections beside HAProxy, 20 minutes; BENCH=--quick in 2
+	testenv/install iproute2 nftables haproxy
+	bin/herald-testenv bench-balancer $(BENCH)
 
 microbench: go ## measure the cost of a probe and of a route
 	go test -run '^$$' -bench . -benchmem ./...

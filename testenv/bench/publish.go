@@ -16,6 +16,12 @@ import (
 // empty, it is a Markdown file in which what is between the lines
 // [BeginResults] and [EndResults] is replaced by the tables and the chart.
 func (r *Results) Publish(dir, page string) error {
+	return publish(dir, r.Began, map[string]func(io.Writer) error{".json": r.WriteJSON, ".md": r.WriteTable, ".svg": r.WriteSVG}, page, r.fillPage)
+}
+
+// publish writes the files of a run, by suffix, into a folder, named by its day, and, if
+// page is not empty, has fill put the results into that.
+func publish(dir string, began time.Time, files map[string]func(io.Writer) error, page string, fill func(page, files string) (string, error)) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return err
@@ -23,8 +29,8 @@ func (r *Results) Publish(dir, page string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	day := filepath.Join(dir, r.Began.Format(time.DateOnly))
-	for suffix, write := range map[string]func(io.Writer) error{".json": r.WriteJSON, ".md": r.WriteTable, ".svg": r.WriteSVG} {
+	day := filepath.Join(dir, began.Format(time.DateOnly))
+	for suffix, write := range files {
 		var b bytes.Buffer
 		if err := write(&b); err != nil {
 			return err
@@ -36,7 +42,7 @@ func (r *Results) Publish(dir, page string) error {
 	if page == "" {
 		return nil
 	}
-	return intoPage(page, day, r.fillPage)
+	return intoPage(page, day, fill)
 }
 
 // intoPage has fill write what it makes of a Markdown file into it; files are the path

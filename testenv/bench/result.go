@@ -93,24 +93,30 @@ func (t Trial) Floor() (time.Duration, bool) {
 }
 
 // WriteJSON writes the results such that ReadJSON reads them, a trial a line.
-func (r *Results) WriteJSON(w io.Writer) error {
-	text, err := json.Marshal(r)
+func (r *Results) WriteJSON(w io.Writer) error { return writeJSON(w, r, `{"speaker":`) }
+
+// ReadJSON reads what WriteJSON wrote.
+func ReadJSON(in io.Reader) (*Results, error) { return readJSON[Results](in, "a benchmark") }
+
+// writeJSON writes results, each object that begins like this on a line of its own.
+func writeJSON(w io.Writer, results any, begin string) error {
+	text, err := json.Marshal(results)
 	if err != nil {
 		return err
 	}
 	// Within a string the quotes would be escaped.
-	text = bytes.ReplaceAll(text, []byte(`{"speaker":`), []byte("\n"+`{"speaker":`))
+	text = bytes.ReplaceAll(text, []byte(begin), []byte("\n"+begin))
 	_, err = w.Write(append(text, '\n'))
 	return err
 }
 
-// ReadJSON reads what WriteJSON wrote.
-func ReadJSON(in io.Reader) (*Results, error) {
+// readJSON reads what writeJSON wrote; of says what that was, for the error.
+func readJSON[T any](in io.Reader, of string) (*T, error) {
 	d := json.NewDecoder(in)
 	d.DisallowUnknownFields()
-	r := new(Results)
+	r := new(T)
 	if err := d.Decode(r); err != nil {
-		return nil, fmt.Errorf("these are no results of a benchmark: %w", err)
+		return nil, fmt.Errorf("these are no results of %s: %w", of, err)
 	}
 	return r, nil
 }

@@ -1,11 +1,8 @@
 package bench
 
 import (
-	"bytes"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 )
@@ -14,27 +11,7 @@ import (
 // DAY.md. If page is not empty, it is a Markdown file in which what is between the lines
 // [BeginResults] and [EndResults] is replaced by the tables.
 func (r *ServiceResults) Publish(dir, page string) error {
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	day := filepath.Join(dir, r.Began.Format(time.DateOnly))
-	for suffix, write := range map[string]func(io.Writer) error{".json": r.WriteJSON, ".md": r.WriteTable} {
-		var b bytes.Buffer
-		if err := write(&b); err != nil {
-			return err
-		}
-		if err := os.WriteFile(day+suffix, b.Bytes(), 0o644); err != nil {
-			return err
-		}
-	}
-	if page == "" {
-		return nil
-	}
-	return intoPage(page, day, r.fillPage)
+	return publish(dir, r.Began, map[string]func(io.Writer) error{".json": r.WriteJSON, ".md": r.WriteTable}, page, r.fillPage)
 }
 
 // fillPage puts the results into the page; files are the path of the run's files

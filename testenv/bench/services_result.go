@@ -1,8 +1,6 @@
 package bench
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -76,26 +74,11 @@ type ServiceResults struct {
 }
 
 // WriteJSON writes the results such that ReadServiceJSON reads them, a measurement a line.
-func (r *ServiceResults) WriteJSON(w io.Writer) error {
-	text, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	// Within a string the quotes would be escaped.
-	text = bytes.ReplaceAll(text, []byte(`{"announcer":`), []byte("\n"+`{"announcer":`))
-	_, err = w.Write(append(text, '\n'))
-	return err
-}
+func (r *ServiceResults) WriteJSON(w io.Writer) error { return writeJSON(w, r, `{"announcer":`) }
 
 // ReadServiceJSON reads what WriteJSON wrote.
 func ReadServiceJSON(in io.Reader) (*ServiceResults, error) {
-	d := json.NewDecoder(in)
-	d.DisallowUnknownFields()
-	r := new(ServiceResults)
-	if err := d.Decode(r); err != nil {
-		return nil, fmt.Errorf("these are no results of the benchmark of Services: %w", err)
-	}
-	return r, nil
+	return readJSON[ServiceResults](in, "the benchmark of Services")
 }
 
 // find is what was measured; ok is whether it was.

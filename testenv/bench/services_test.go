@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/testenv/balance"
 )
 
 // serviceExample are results with something of every kind.
@@ -160,12 +162,12 @@ func TestCounted(t *testing.T) {
 
 // TestUsage asks for what this process takes.
 func TestUsage(t *testing.T) {
-	before, err := cpuOf(os.Getpid())
+	before, err := balance.CPUOf(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for sum := 0; ; sum++ {
-		after, err := cpuOf(os.Getpid())
+		after, err := balance.CPUOf(os.Getpid())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,8 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/herald-vip/herald/testenv/balance"
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
@@ -33,24 +32,13 @@ func (s *stage) programs() (speakers, controllers []*lab.Process) {
 func (s *stage) cpu() (sum time.Duration, err error) {
 	speakers, controllers := s.programs()
 	for _, p := range append(speakers, controllers...) {
-		d, err := cpuOf(p.Pid())
+		d, err := balance.CPUOf(p.Pid())
 		if err != nil {
 			return 0, err
 		}
 		sum += d
 	}
 	return sum, nil
-}
-
-// cpuOf reads the CPU clock of another process, whose number is made of its PID
-// (clock_getcpuclockid(3)).
-func cpuOf(pid int) (time.Duration, error) {
-	const schedClock = 2
-	var ts unix.Timespec
-	if err := unix.ClockGettime(int32(^pid<<3|schedClock), &ts); err != nil {
-		return 0, fmt.Errorf("CPU clock of %d: %w", pid, err)
-	}
-	return time.Duration(ts.Nano()), nil
 }
 
 // rss is the resident memory of a process, in bytes.

@@ -32,7 +32,11 @@ const (
 type commands struct {
 	Router        routerCmd        `cmd:"" help:"Run a BGP router that installs what it learns as ECMP routes in this network namespace."`
 	APIServer     apiServerCmd     `cmd:"" name:"apiserver" help:"Run a stub kube-apiserver: /readyz and /livez, controlled by /stub/readyz and /stub/livez."`
+	BalanceServer balanceServerCmd `cmd:"" hidden:"" help:"Be a server of the benchmark of balancers."`
+	BalanceLoad   balanceLoadCmd   `cmd:"" hidden:"" help:"Be a client of it, of many connections."`
+	BalanceBulk   balanceBulkCmd   `cmd:"" hidden:"" help:"Be a client of it, of many bytes."`
 	Bench         benchCmd         `cmd:"" help:"Measure failover: Herald, FRR as a speaker, and keepalived, fault by fault. Needs root."`
+	BenchBalancer benchBalancerCmd `cmd:"" help:"Measure the balancing of connections, Herald beside HAProxy. Needs root."`
 	BenchServices benchServicesCmd `cmd:"" help:"Measure the announcing of Services, Herald beside MetalLB. Needs root."`
 	Hostile       hostileCmd       `cmd:"" help:"Be a BGP peer that does what no router should, for tests of a speaker."`
 	Demo          demoCmd          `cmd:"" help:"Boot a lab, break it, and show what the routers and a client see. Needs root."`

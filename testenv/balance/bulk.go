@@ -1,0 +1,93 @@
+package balance
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Bulk reads from servers as fast as they send.
+type Bulk struct {
+	// Targets are addresses, host:port, taken in turn by the streams.
+	Targets []string
+	// Streams is how many connections there are.
+	Streams int
+	// Time is how long bytes are counted, once all streams have begun.
+	Time time.Duration
+}
+
+// BulkResult is what came of it.
+type BulkResult struct {
+	// Bytes were read in the time that it took, with this process's CPU.
+	Bytes uint64        `json:"bytes"`
+	Took  time.Duration `json:"tookNs"`
+	CPU   time.Duration `json:"cpuNs"`
+}
+
+// Run reads for the time that is wanted. A stream that ends before is an error.
+func (b Bulk) Run(ctx context.Context) (_ *BulkResult, err error) {
+	var streams sync.WaitGroup
+	defer streams.Wait()
+	var conns []net.Conn
+	defer func() {
+		for _, c := range conns {
+			c.Close()
+		}
+	}()
+	var bytes atomic.Uint64
+	ended := make(chan error, b.Streams)
+	for i := range b.Streams {
+		c, err := new(net.Dialer).DialContext(ctx, "tcp", b.Targets[i%len(b.Targets)])
+		if err != nil {
+			return nil, err
+		}
+		conns = append(conns, c)
+		if _, err := io.WriteString(c, "GET /bytes HTTP/1.1\r\nHost: balance\r\n\r\n"); err != nil {
+			return nil, err
+		}
+		begun := make(chan struct{})
+		streams.Go(func() {
+			ended <- read(c, &bytes, begun)
+		})
+		select {
+		case <-begun:
+		case err := <-ended:
+			return nil, errors.Join(errors.New("a stream ended"), err)
+		}
+	}
+	cpu, err := ownCPU()
+	if err != nil {
+		return nil, err
+	}
+	before, began := bytes.Load(), time.Now()
+	select {
+	case err := <-ended:
+		return nil, errors.Join(errors.New("a stream ended"), err)
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-time.After(b.Time):
+	}
+	r := &BulkResult{Bytes: bytes.Load() - before, Took: time.Since(began)}
+	now, err := ownCPU()
+	r.CPU = now - cpu
+	return r, err
+}
+
+// read counts what comes until the connection ends, and tells of the first.
+func read(c net.Conn, bytes *atomic.Uint64, begun chan<- struct{}) error {
+	space := make([]byte, 256<<10)
+	for first := true; ; first = false {
+		n, err := c.Read(space)
+		if err != nil {
+			return err
+		}
+		bytes.Add(uint64(n))
+		if first {
+			close(begun)
+		}
+	}
+}

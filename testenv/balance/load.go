@@ -1,0 +1,231 @@
+package balance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Load opens connections, asks each for the server's name, and waits for its end.
+type Load struct {
+	// Targets are addresses, host:port, taken in turn.
+	Targets []string
+	// Workers are how many connections are under way at a time, one after the other in each
+	// worker: a closed loop. With a Rate it does not matter.
+	Workers int
+	// Rate is how many connections begin in a second, evenly, whatever becomes of them: an
+	// open loop. 0 means as many as the workers can make.
+	Rate int
+	// Count ends it after that many connections; 0: only ctx does.
+	Count int
+	// Timeout bounds a connection as a whole. Default: 1 s, before a lost SYN is sent again.
+	Timeout time.Duration
+	// Keep has the result hold every connection that was made.
+	Keep bool
+}
+
+// LoadResult is what came of a load.
+type LoadResult struct {
+	// Began is when the first connection was, Took how long it all lasted, CPU what this process took of it.
+	Began time.Time     `json:"began"`
+	Took  time.Duration `json:"tookNs"`
+	CPU   time.Duration `json:"cpuNs"`
+	// Good and Failed count connections, By the good ones by server.
+	Good   int            `json:"good"`
+	Failed int            `json:"failed"`
+	By     map[string]int `json:"by"`
+	// Median and P99 are of the time from the dial to the end of the answer, of good ones.
+	Median time.Duration `json:"medianNs"`
+	P99    time.Duration `json:"p99Ns"`
+	// Late counts the connections that this process began more than 5 ms too late.
+	Late int `json:"late"`
+	// Failures are the failed ones, in the order of their starts, and Kept all of them with Load.Keep.
+	Failures []Connection `json:"failures,omitempty"`
+	Kept     []Connection `json:"kept,omitempty"`
+}
+
+// Connection is one of a load.
+type Connection struct {
+	At     time.Time     `json:"at"`
+	Took   time.Duration `json:"tookNs"`
+	Server string        `json:"server,omitempty"` // who answered
+	Cause  Cause         `json:"cause,omitempty"`  // of its failure
+}
+
+// Cause is why a connection failed; empty if it did not.
+type Cause string
+
+// The causes.
+const (
+	// Refused is an RST for the SYN: nobody listens.
+	Refused Cause = "refused"
+	// Reset is an RST later.
+	Reset Cause = "reset"
+	// Ended is an end without an answer.
+	Ended Cause = "ended"
+	// Silent is no answer within the timeout.
+	Silent Cause = "silent"
+	// Unreachable is the kernel's word that there is no way, or an ICMP message's.
+	Unreachable Cause = "unreachable"
+)
+
+func causeOf(err error) Cause {
+	var timeout net.Error
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return Refused
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return Reset
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return Ended
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return Unreachable
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return Silent
+	}
+	return Cause(err.Error())
+}
+
+// tooLate is by how much a connection may begin later than the rate wants.
+const tooLate = 5 * time.Millisecond
+
+// Run opens connections until ctx ends or Count is reached, and waits for those that are
+// under way. The end of ctx is no error.
+func (l Load) Run(ctx context.Context) (*LoadResult, error) {
+	if len(l.Targets) == 0 || l.Rate == 0 && l.Workers < 1 {
+		return nil, errors.New("a load needs targets, and workers or a rate")
+	}
+	if l.Timeout == 0 {
+		l.Timeout = 900 * time.Millisecond
+	}
+	cpu, err := ownCPU()
+	if err != nil {
+		return nil, err
+	}
+	r := &LoadResult{Began: time.Now()}
+	var all []Connection
+	if l.Rate > 0 {
+		all, r.Late = l.open(ctx, r.Began)
+	} else {
+		all = l.closed(ctx)
+	}
+	r.Took = time.Since(r.Began)
+	now, err := ownCPU()
+	if err != nil {
+		return nil, err
+	}
+	r.CPU = now - cpu
+	r.sum(all, l.Keep)
+	return r, nil
+}
+
+// closed has each worker make one connection after the other.
+func (l Load) closed(ctx context.Context) (all []Connection) {
+	lists := make([][]Connection, l.Workers)
+	var workers sync.WaitGroup
+	for w := range lists {
+		mine := l.Count / l.Workers
+		if w < l.Count%l.Workers {
+			mine++
+		}
+		workers.Go(func() {
+			for i := w; ctx.Err() == nil && (l.Count == 0 || len(lists[w]) < mine); i++ {
+				lists[w] = append(lists[w], l.connect(l.Targets[i%len(l.Targets)]))
+			}
+		})
+	}
+	workers.Wait()
+	return slices.Concat(lists...)
+}
+
+// open begins connections by the clock. Those that are due while this process does not
+// run begin as soon as it does, and are late.
+func (l Load) open(ctx context.Context, began time.Time) (all []Connection, late int) {
+	var under sync.WaitGroup
+	done := make(chan Connection, 1024)
+	gathered := make(chan struct{})
+	go func() {
+		defer close(gathered)
+		for c := range done {
+			all = append(all, c)
+		}
+	}()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for i := 0; l.Count == 0 || i < l.Count; i++ {
+		due := began.Add(time.Duration(i) * time.Second / time.Duration(l.Rate))
+		if wait := time.Until(due); wait > 0 {
+			timer.Reset(wait)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+			}
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		if time.Since(due) > tooLate {
+			late++
+		}
+		under.Go(func() { done <- l.connect(l.Targets[i%len(l.Targets)]) })
+	}
+	under.Wait()
+	close(done)
+	<-gathered
+	return all, late
+}
+
+// connect makes one connection and judges it.
+func (l Load) connect(target string) Connection {
+	d := net.Dialer{Timeout: l.Timeout, KeepAliveConfig: net.KeepAliveConfig{Enable: false}, KeepAlive: -1}
+	began := time.Now()
+	c, err := d.Dial("tcp", target)
+	var name string
+	if err == nil {
+		name, err = ask(c, "/", l.Timeout-time.Since(began))
+		c.Close()
+	}
+	return Connection{At: began, Took: time.Since(began), Server: name, Cause: causeOf(err)}
+}
+
+// sum fills in what the connections say together.
+func (r *LoadResult) sum(all []Connection, keep bool) {
+	slices.SortFunc(all, func(a, b Connection) int { return a.At.Compare(b.At) })
+	r.By = make(map[string]int)
+	var took []time.Duration
+	for _, c := range all {
+		if c.Cause != "" {
+			r.Failures = append(r.Failures, c)
+			continue
+		}
+		r.By[c.Server]++
+		took = append(took, c.Took)
+	}
+	r.Good, r.Failed = len(took), len(r.Failures)
+	slices.Sort(took)
+	if n := len(took); n > 0 {
+		r.Median, r.P99 = took[n/2], took[min(n-1, n*99/100)]
+	}
+	if keep {
+		r.Kept = all
+	}
+}
+
+// ownCPU is the CPU time that this process has taken.
+func ownCPU() (time.Duration, error) {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &ts); err != nil {
+		return 0, fmt.Errorf("own CPU clock: %w", err)
+	}
+	return time.Duration(ts.Nano()), nil
+}
