@@ -39,7 +39,7 @@ test: root ## run all tests with the race detector
 	go -C release test ./...
 
 e2e: root lab-binaries race-binary $(REALPARTS)/bin/kube-apiserver $(REALPARTS)/bin/helm ## run the tests on FRR, etcd, kube-apiserver and a registry
-	testenv/install iproute2 frr bird2 keepalived curl etcd-server docker-registry nftables procps systemd
+	testenv/install iproute2 frr bird2 keepalived haproxy curl etcd-server docker-registry nftables procps systemd
 	@# It is wanted for its schema, not to set this machine up at the next boot.
 	@command -v cloud-init >/dev/null || { mkdir -p /etc/cloud && touch /etc/cloud/cloud-init.disabled; }
 	testenv/install cloud-init
