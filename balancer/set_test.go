@@ -101,7 +101,7 @@ func TestPlanesAreNotLeftAloneForEver(t *testing.T) {
 		if x.kernel.tries() != 0 {
 			t.Errorf("the plane was told %q too early", x.kernel)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 draining")
 	})
@@ -340,6 +340,7 @@ func TestWrongConfiguration(t *testing.T) {
 			{`balancer "x": forget must be positive, not 0s`, func(c *Config) { c.Forget = 0 }},
 			{`balancer "x": name at least one check that members must offer`, func(c *Config) { c.Members = &Members{Port: 1} }},
 			{`balancer "x": members are watched by their own checks: remove check`, func(c *Config) { c.Check = new(health.Check) }},
+			{`balancer "x": a proxy cannot keep the client's address: set mode: kernel, or remove transparent`, func(c *Config) { c.Mode, c.Transparent = Proxy, true }},
 			{`balancer "x": there is no proxy`, func(c *Config) { c.Mode = Proxy }},
 			{`balancer "api": there are two of this name`, func(c *Config) { c.Name = "api" }},
 			{`balancer "x": interval must be positive, not 0s`, func(c *Config) { c.Members, c.DNS = nil, &DNS{Name: "x", Port: 1} }},

@@ -36,6 +36,8 @@ func (c Config) validate() error {
 		return errors.New("name at least one check that members must offer")
 	case c.Members != nil && c.Check != nil:
 		return errors.New("members are watched by their own checks: remove check")
+	case c.Transparent && c.Mode == Proxy:
+		return errors.New("a proxy cannot keep the client's address: set mode: kernel, or remove transparent")
 	case c.DNS != nil && c.DNS.Interval <= 0:
 		return fmt.Errorf("interval must be positive, not %v", c.DNS.Interval)
 	}

@@ -121,7 +121,7 @@ func (p *Plane) reserve(l *listener) bool {
 	default:
 	}
 	if p.mayLog() {
-		p.options.Log.Warn("proxy carries as many connections as it may: others wait",
+		p.options.Log.Warn("proxy carries as many connections as it may, or has descriptors for (nofile): others wait",
 			"listen", l.Addr(), "connections", p.options.MaxConnections)
 	}
 	select {

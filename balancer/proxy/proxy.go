@@ -86,8 +86,6 @@ func New(options Options) *Plane {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err == nil && limit.Cur < uint64(capacity*descriptors+spared) {
 		capacity = max(int(limit.Cur)-spared, descriptors) / descriptors
-		options.Log.Warn("proxy may carry fewer connections than it should: raise the limit of open files",
-			"connections", capacity, "nofile", limit.Cur, "needed", cmp.Or(options.MaxConnections, 20_000)*descriptors+spared)
 	}
 	options.MaxConnections = capacity
 	return &Plane{
