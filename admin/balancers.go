@@ -124,7 +124,7 @@ func (s Status) Healthy(name string) (known, healthy bool, why string) {
 
 func (s Status) serves(name string) (known, healthy bool, why string) {
 	for _, v := range s.VIPs {
-		if v.Name == name {
+		if v.Name == name && len(v.Checks) > 0 { // else it has left the file a moment ago
 			healthy, why = s.pass(v.Checks)
 			return true, healthy, why
 		}

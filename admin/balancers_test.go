@@ -95,7 +95,7 @@ func TestReadyToBalance(t *testing.T) {
 
 func TestHealthy(t *testing.T) {
 	master := admin.Status{
-		VIPs: []admin.VIP{{Name: "cp", Checks: []string{"apiserver", "registry"}}, {Name: "both", Checks: []string{"apiserver"}}},
+		VIPs: []admin.VIP{{Name: "cp", Checks: []string{"apiserver", "registry"}}, {Name: "both", Checks: []string{"apiserver"}}, {Name: "gone"}},
 		Checks: []admin.Check{
 			{Name: "apiserver", State: "healthy"}, {Name: "registry", State: "unhealthy", Reason: "connection refused"}, {Name: "new", State: "unknown", Reason: "no answer yet"},
 			{Name: "both", State: "unhealthy"},
@@ -124,6 +124,7 @@ func TestHealthy(t *testing.T) {
 		{master, "dns", true, false, "none of 1 backends serves"},
 		{master, "empty", true, false, "no backend is known"},
 		{master, "nobody", false, false, `no VIP, balancer or check has the name "nobody"`},
+		{master, "gone", false, false, `no VIP, balancer or check has the name "gone"`},
 		{drained, "own", true, false, "draining: upgrade"},
 		{drained, "nobody", false, false, `no VIP, balancer or check has the name "nobody"`},
 		{worker(), "apiserver", true, true, "1 of 2 backends serve"},

@@ -63,7 +63,7 @@ type VIP struct {
 	// Checks are those that must pass.
 	Checks []string `json:"checks,omitempty"`
 	// Bridge says what is done with new connections that still arrive although the address is
-	// on its way out, such as "forwards new connections to m2, m3"; empty if nothing.
+	// on its way out, [Forwards] and to whom, or why nothing could be; empty if there is nothing to say.
 	Bridge string `json:"bridge,omitempty"`
 	// Decided says whether the checks have spoken.
 	Decided bool `json:"decided"`
@@ -76,6 +76,9 @@ type VIP struct {
 	Conflicts      uint64      `json:"conflicts,omitempty"`
 	LastWithdrawal *Withdrawal `json:"lastWithdrawal,omitempty"`
 }
+
+// Forwards is how [VIP].Bridge begins while new connections are sent on.
+const Forwards = "forwards new connections to "
 
 // Withdrawal is how the last unplanned withdrawal went.
 type Withdrawal struct {

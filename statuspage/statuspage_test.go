@@ -52,7 +52,7 @@ func render(t *testing.T, s admin.Status, now time.Time) string {
 
 // The page as HTML and as a terminal browser shows it.
 func TestGolden(t *testing.T) {
-	for _, name := range []string{"bgp", "flat", "services"} {
+	for _, name := range []string{"bgp", "flat", "services", "worker"} {
 		s := load(t, name)
 		page := render(t, s, s.Events[0].At.Add(time.Second))
 		golden(t, name+".html", page)

@@ -35,16 +35,18 @@ type metric struct {
 	labels     []string
 }
 
-// scrape asks a speaker with sessions, BFD, an election and Services: whatever there
-// is, it has one of. It is what three speakers in the lab told.
+// scrape asks a speaker with sessions, BFD, an election, Services and balancers: whatever there
+// is, it has one of. It is what four speakers in the lab told.
 func scrape(t *testing.T) string {
 	t.Helper()
-	var s, flat, services admin.Status
+	var s, flat, services, worker admin.Status
 	decode(t, "../../statuspage/testdata/bgp.json", &s)
 	decode(t, "../../statuspage/testdata/flat.json", &flat)
 	decode(t, "../../statuspage/testdata/services.json", &services)
-	s.Services = services.Services
+	decode(t, "../../statuspage/testdata/worker.json", &worker)
+	s.Services, s.Balancers = services.Services, worker.Balancers
 	s.Node, s.Election, s.VIPs = flat.Node, flat.Election, append(s.VIPs, flat.VIPs...)
+	s.Election.Offers = worker.Election.Offers
 	w := httptest.NewRecorder()
 	metrics.NewHandler(func() admin.Status { return s }).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	return w.Body.String()
@@ -294,6 +296,8 @@ func TestDashboardShowsEveryMetric(t *testing.T) {
 	// Told by others: of these a chart shows nothing more.
 	spare := []string{
 		"herald_bfd_detection_time_seconds", "herald_bfd_session_since_timestamp_seconds", "herald_bgp_session_since_timestamp_seconds",
+		"herald_balancer_backend_up", "herald_balancer_connections_total", "herald_balancer_error", "herald_balancer_in_force", "herald_balancer_open_connections",
+		"herald_balancer_serving", "herald_offer_draining", "herald_offer_healthy", "herald_offer_silent", "herald_vip_bridged",
 		"herald_check_since_timestamp_seconds", "herald_config_generation", "herald_config_loaded_timestamp_seconds",
 		"herald_kube_answered_timestamp_seconds", "herald_lease_holder", "herald_realtime", "herald_vip_conflicts_total",
 	}
