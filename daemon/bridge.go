@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -11,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/herald-vip/herald/balancer/nft"
+	"github.com/herald-vip/herald/admin"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/election"
 	"github.com/herald-vip/herald/speaker"
@@ -47,20 +46,6 @@ type bridge struct {
 }
 
 var _ speaker.Bridge = (*bridge)(nil)
-
-// newBridge makes the bridge, over the kernel where there may be use for it. What is in its
-// way is no reason not to start.
-func (d *Daemon) newBridge(c *config.Config) {
-	missing := errors.New("there is no election section")
-	if c.Election != nil {
-		d.plane, missing = nft.New(d.log, nft.Options{Node: c.NodeName})
-	}
-	if missing != nil {
-		d.plane, d.bridge = nil, newBridge(d.log, nil, missing)
-		return
-	}
-	d.bridge = newBridge(d.log, d.plane.Bridge(), nil)
-}
 
 // newBridge returns a bridge over the kernel; missing says why there is none.
 func newBridge(log *slog.Logger, kernel forwarder, missing error) *bridge {
@@ -290,7 +275,7 @@ func (b *bridge) status(addr netip.Addr) string {
 	case bridged && b.trouble != "":
 		return "no bridge when it leaves: " + b.trouble
 	case open && time.Now().Before(c.ends) && len(b.targets[addr]) > 0:
-		return "forwards new connections to " + strings.Join(members(b.targets[addr]), ", ")
+		return admin.Forwards + strings.Join(members(b.targets[addr]), ", ")
 	}
 	return ""
 }

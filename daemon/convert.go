@@ -68,19 +68,23 @@ func bindings(c *config.Config) []netutil.Binding {
 func healthChecks(c *config.Config) []health.Check {
 	var out []health.Check
 	for _, k := range c.Checks {
-		check := health.Check{Name: k.Name, Interval: k.Interval, Timeout: k.Timeout, Rise: k.Rise, Fall: k.Fall}
-		if h := k.HTTP; h != nil {
-			check.HTTP = &health.HTTP{
-				URL: h.URL, CAFile: h.CAFile, ServerName: h.ServerName, InsecureSkipVerify: h.InsecureSkipVerify,
-				ClientCertFile: h.ClientCertFile, ClientKeyFile: h.ClientKeyFile, TokenFile: h.TokenFile, Status: h.Status,
-			}
-		}
-		if k.TCP != nil {
-			check.TCP = &health.TCP{Address: k.TCP.Address}
-		}
-		out = append(out, check)
+		out = append(out, healthCheck(k))
 	}
 	return out
+}
+
+func healthCheck(k config.Check) health.Check {
+	check := health.Check{Name: k.Name, Interval: k.Interval, Timeout: k.Timeout, Rise: k.Rise, Fall: k.Fall}
+	if h := k.HTTP; h != nil {
+		check.HTTP = &health.HTTP{
+			URL: h.URL, CAFile: h.CAFile, ServerName: h.ServerName, InsecureSkipVerify: h.InsecureSkipVerify,
+			ClientCertFile: h.ClientCertFile, ClientKeyFile: h.ClientKeyFile, TokenFile: h.TokenFile, Status: h.Status,
+		}
+	}
+	if k.TCP != nil {
+		check.TCP = &health.TCP{Address: k.TCP.Address}
+	}
+	return check
 }
 
 // usualRetry is [config.BGP]'s ConnectRetry where the file has no bgp section.

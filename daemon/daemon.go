@@ -21,7 +21,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/herald-vip/herald/admin"
-	"github.com/herald-vip/herald/balancer/nft"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/eventlog"
@@ -58,8 +57,9 @@ type Daemon struct {
 	speaker   *speaker.Speaker
 	monitor   *health.Monitor
 	segment   *segment
-	plane     *nft.Plane // nil if there is none
 	bridge    *bridge
+	offering  *offering
+	balancers *balancers
 	services  *services // nil without a services section
 
 	reloading sync.Mutex // held while a file is read and put in force
@@ -134,18 +134,22 @@ func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...co
 		return fmt.Errorf("remove what an earlier herald left: %w", err)
 	}
 	d.bgp = bgp.New(log, bgp.Options{NextHop6: netutil.GlobalAddr6})
+	clearKernel(log, c)
 	if d.segment, err = newSegment(log, c); err != nil {
 		return err
 	}
-	d.newBridge(c)
+	plane := newLazyPlane(log, c.NodeName)
+	d.balancers = newBalancers(log, c.NodeName, plane)
+	d.bridge = newBridge(log, crossover{plane}, nil)
 	d.speaker = speaker.New(log, d.bgp, d.addresses, d.segment.parts(), d.bridge)
 	d.segment.told, d.segment.changed, d.segment.restored = d.speaker.Observe, d.speaker.LeasesChanged, d.speaker.FenceClosed
-	d.segment.moved = d.replace
-	d.segment.offered = d.bridge.know
+	d.segment.moved, d.segment.offered = d.replace, d.offered
 	d.services = newServices(log, c, d.bgp, d.segment.reconsider)
 	d.segment.offers = d.services.flat
-	d.monitor = health.NewMonitor(log, d.speaker.Observe)
+	d.monitor = health.NewMonitor(log, d.observe)
 	defer d.monitor.Close()
+	d.offering = &offering{offer: d.segment.election.Offer, verdicts: d.monitor.Verdicts}
+	defer d.balancers.close() // last, as what it leaves serves until a successor is there
 	if err := d.apply(ctx, c); err != nil {
 		d.closeBGP("failed to start")
 		d.segment.close(true)
@@ -213,9 +217,7 @@ func (d *Daemon) serve(ctx context.Context, c *config.Config, servers []server, 
 	group.Go(func() error { d.speaker.Run(background); return nil })
 	group.Go(func() error { return d.segment.run(background) })
 	group.Go(func() error { d.bridge.run(background); return nil })
-	if d.plane != nil {
-		group.Go(func() error { d.plane.Run(background); return nil })
-	}
+	group.Go(func() error { return d.balancers.run(background) })
 	group.Go(func() error { d.runServices(background); return nil })
 	group.Go(func() error {
 		d.watcher.Run(background, func() { d.reload(background, "the file changed") })
@@ -235,13 +237,7 @@ func (d *Daemon) serve(ctx context.Context, c *config.Config, servers []server, 
 	for _, server := range servers {
 		server.Close()
 	}
-	err := group.Wait()
-	if d.plane != nil {
-		if err := d.plane.Close(); err != nil {
-			d.log.Warn("close the table of balancers", "err", err)
-		}
-	}
-	return err
+	return group.Wait()
 }
 
 // await returns when the process is told to stop, or background work has failed.

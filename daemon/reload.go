@@ -63,6 +63,10 @@ func (d *Daemon) apply(ctx context.Context, c *config.Config) error {
 	if err := d.monitor.Apply(healthChecks(c)); err != nil {
 		return err
 	}
+	if err := d.balancers.apply(c); err != nil {
+		return err
+	}
+	d.offering.tell()
 	if err := d.peer(ctx, peers); err != nil {
 		return err
 	}

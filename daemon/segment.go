@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -53,6 +54,8 @@ type segment struct {
 	fence     *fence.Fence  // nil if there is none
 	unfenced  string        // why
 	look      chan struct{} // receives when the addresses of Services are to be looked at
+
+	leaving atomic.Bool // what is heard of members from now on is this node's doing
 
 	yields sync.Map // why a lease is to be handed over, by VIP
 
@@ -253,6 +256,7 @@ func (g *segment) introduce(late bool) (moved bool) {
 
 // close leaves the election. clean says that nothing is bound any more, so that the fence has nothing left to guard.
 func (g *segment) close(clean bool) {
+	g.leaving.Store(true)
 	if err := g.election.Close(); err != nil {
 		g.log.Warn("leave the election", "err", err)
 	}

@@ -55,8 +55,12 @@ func (g *segment) Lost(lost []lease.Lost) {
 // Met implements [election.Observer]: who is alive decides who stands.
 func (g *segment) Met([]string) { g.reconsider() }
 
-// Offered implements [election.Observer].
-func (g *segment) Offered(all []election.Offered) { g.offered(all) }
+// Offered implements [election.Observer]: it acts before it returns.
+func (g *segment) Offered(all []election.Offered) {
+	if !g.leaving.Load() {
+		g.offered(all)
+	}
+}
 
 // Yield implements [election.Observer].
 func (g *segment) Yield(y lease.Yield) {

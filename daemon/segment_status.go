@@ -40,6 +40,7 @@ func (g *segment) status(now time.Time, addresses []speaker.Status, configured m
 	}
 	known := slices.DeleteFunc(st.Lease.Leases, func(l lease.LeaseStatus) bool { return !configured[l.Lease] && isAddress(l.Lease) })
 	out.Leases = g.leases(now, known, addresses)
+	out.Offers = adminOffers(g.election.Offers())
 	return out
 }
 

@@ -16,8 +16,10 @@ import (
 
 var _ admin.Daemon = (*Daemon)(nil)
 
-// Drain implements [admin.Daemon]. Services and VIPs do not wait for each other.
+// Drain implements [admin.Daemon]. Others hear of it first, so that balancers send new
+// connections elsewhere. Services and VIPs do not wait for each other.
 func (d *Daemon) Drain(ctx context.Context, reason string) error {
+	d.offering.drain(true)
 	var services error
 	var both sync.WaitGroup
 	both.Go(func() { services = d.services.drain(ctx, reason) })
@@ -30,6 +32,7 @@ func (d *Daemon) Drain(ctx context.Context, reason string) error {
 func (d *Daemon) Undrain() {
 	d.speaker.Undrain()
 	d.services.undrain()
+	d.offering.drain(false)
 }
 
 // Services implements [admin.Daemon].
@@ -48,6 +51,16 @@ func vipNames(c *config.Config) map[string]bool {
 		out[v.Name] = true
 	}
 	return out
+}
+
+// vipChecks are the checks that the named VIP of the file has there.
+func vipChecks(c *config.Config, name string) []string {
+	for _, v := range c.VIPs {
+		if v.Name == name {
+			return v.Checks
+		}
+	}
+	return nil
 }
 
 // divide tells the addresses of VIPs that are, or were, in the file from those of
@@ -71,8 +84,9 @@ func (d *Daemon) Status() admin.Status {
 		VIPs: []admin.VIP{}, Checks: []admin.Check{}, Peers: []admin.Peer{}, Events: []admin.Event{},
 	}
 	peers, unpeered := d.peers, d.unpeered
-	configured := vipNames(d.config)
+	c := d.config
 	d.mu.Unlock()
+	configured := vipNames(c)
 	for _, e := range d.events.Events() {
 		s.Events = append(s.Events, admin.Event{At: e.At, Level: e.Level.String(), What: e.What, About: e.About, Why: e.Why})
 	}
@@ -87,12 +101,13 @@ func (d *Daemon) Status() admin.Status {
 	s.Election = d.segment.status(time.Now(), own, configured)
 	s.Services = d.services.status(peers, unpeered, tenants, conflicts)
 	s.Draining = sum.Draining
+	s.Balancers = d.balancers.status(c)
 	vips := make(map[netip.Prefix]bool) // whose routes are told of one by one
 	for _, a := range own {
 		vips[netip.PrefixFrom(a.Address, a.Address.BitLen())] = true
 		v := admin.VIP{
 			Name: a.VIP, Address: a.Address, Interface: a.Interface, Stage: a.Stage.String(), Since: a.Since,
-			Reason: a.Reason, Decided: a.Decided, Announce: string(config.AnnounceBGP),
+			Reason: a.Reason, Decided: a.Decided, Announce: string(config.AnnounceBGP), Checks: vipChecks(c, a.VIP),
 			Bridge: d.bridge.status(a.Address),
 		}
 		if a.Flat {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/herald-vip/herald/admin"
 )
 
 // notifySystemd tells systemd that the speaker is ready, and then, if the unit
@@ -29,16 +31,30 @@ func (d *Daemon) notifySystemd(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-			announced := 0
-			vips := d.Status().VIPs
-			for _, v := range vips {
-				if v.Stage == "announced" {
-					announced++
-				}
-			}
-			notify(d.log, fmt.Sprintf("%s\nSTATUS=%d of %d addresses announced", sd.SdNotifyWatchdog, announced, len(vips)))
+			notify(d.log, sd.SdNotifyWatchdog+"\nSTATUS="+statusLine(d.Status()))
 		}
 	}
+}
+
+// statusLine is what systemctl status shows.
+func statusLine(s admin.Status) string {
+	announced := 0
+	for _, v := range s.VIPs {
+		if v.Stage == "announced" {
+			announced++
+		}
+	}
+	text := fmt.Sprintf("%d of %d addresses announced", announced, len(s.VIPs))
+	if len(s.Balancers) == 0 {
+		return text
+	}
+	serving := 0
+	for _, b := range s.Balancers {
+		if b.Serving() > 0 {
+			serving++
+		}
+	}
+	return fmt.Sprintf("%s, %d of %d balancers have backends", text, serving, len(s.Balancers))
 }
 
 func notifyReady(log *slog.Logger)    { notify(log, sd.SdNotifyReady) }
