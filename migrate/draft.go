@@ -84,7 +84,7 @@ const kubeadmPaths = "Where kubeadm puts it; k3s has /var/lib/rancher/k3s/server
 // result writes the draft and has Herald judge it: what it refuses, but for the
 // lines that are to be filled in, is one more thing to do.
 func (d *draft) result(tool string) *Result {
-	if len(d.VIPs) == 0 {
+	if len(d.VIPs)+len(d.Balancers) == 0 {
 		return &Result{Notes: d.sorted()}
 	}
 	for i := range d.Checks {
@@ -174,6 +174,15 @@ func (d *draft) addCheck(c config.Check, line int) (path, name string) {
 	path = fmt.Sprintf("checks[%d]", len(d.Checks)-1)
 	d.origins[path] = line
 	return path, c.Name
+}
+
+// addBalancer adds b under a name that no other has, and returns its path.
+func (d *draft) addBalancer(b config.Balancer, line int) string {
+	b.Name = d.unique("balancer ", b.Name)
+	d.Balancers = append(d.Balancers, b)
+	path := fmt.Sprintf("balancers[%d]", len(d.Balancers)-1)
+	d.origins[path] = line
+	return path
 }
 
 // unique is name, or name with the first number that makes it no one else's of its kind.

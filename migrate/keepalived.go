@@ -26,6 +26,7 @@ func Keepalived(data []byte, o Options) (*Result, error) {
 	for _, s := range k.instances {
 		k.instance(s)
 	}
+	k.virtualServers()
 	if len(k.VIPs) > 0 {
 		k.members()
 	}
@@ -40,6 +41,7 @@ type keepalived struct {
 	instances []*statement
 	scripts   []*statement
 	groups    []*statement
+	servers   []*statement
 	checks    map[*statement]string // names of the checks that scripts became; empty if none
 	own       netip.Addr            // the node's address and those of the others, if they use unicast
 	peers     []netip.Addr
@@ -59,6 +61,8 @@ func (k *keepalived) read(statements []*statement) {
 			k.groups = append(k.groups, s)
 			k.leftOut(atTop, []*statement{s})
 			k.leftOut(inGroup, s.block)
+		case "virtual_server":
+			k.servers = append(k.servers, s)
 		case "global_defs":
 			k.leftOut(inGlobals, s.block)
 			for _, s := range s.block {
@@ -86,28 +90,6 @@ func (k *keepalived) leftOut(in string, statements []*statement) {
 			k.add(s.line, row.todo, subject, "%s", row.text)
 		}
 	}
-}
-
-// row is the first row that is about a keyword.
-func (k *keepalived) row(in, keyword string) (keepalivedRow, bool) {
-	for _, row := range k.table {
-		if row.in == in && slices.ContainsFunc(row.keywords, func(pattern string) bool { return fits(pattern, keyword) }) {
-			return row, true
-		}
-	}
-	return keepalivedRow{}, false
-}
-
-// fits reports whether keyword is pattern, in which a star at either end stands for anything.
-func fits(pattern, keyword string) bool {
-	inner := strings.Trim(pattern, "*")
-	switch {
-	case inner == pattern:
-		return keyword == pattern
-	case strings.HasPrefix(pattern, "*"):
-		return strings.Contains(keyword, inner)
-	}
-	return strings.HasPrefix(keyword, inner)
 }
 
 // instance converts a vrrp_instance: a VIP for each link that its addresses are on.

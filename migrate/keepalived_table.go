@@ -1,5 +1,10 @@
 package migrate
 
+import (
+	"slices"
+	"strings"
+)
+
 // Where in keepalived.conf a keyword is.
 const (
 	atTop      = ""
@@ -7,6 +12,10 @@ const (
 	inInstance = "vrrp_instance"
 	inGroup    = "vrrp_sync_group"
 	inScript   = "vrrp_script"
+	inServer   = "virtual_server"
+	inReal     = "real_server"
+	inCheck    = "TCP_CHECK, HTTP_GET, SSL_GET"
+	inURL      = "url"
 )
 
 // keepalivedRow is what becomes of some keywords of keepalived.conf.
@@ -22,7 +31,9 @@ type keepalivedRow struct {
 func keepalivedTable() []keepalivedRow {
 	const (
 		network = "Herald configures VIPs and nothing else: leave it to the system's network configuration"
-		lvs     = "Herald balances nothing: keep keepalived, or another balancer, for LVS"
+		lvs     = "Herald balances by nftables, and LVS plays no part: of a balancer see balancers[]"
+		pace    = "Herald checks every 200ms and waits 300ms, and two failures decide, or one refused connection: to keep the pace, set interval, timeout, rise and fall in balancers[].check"
+		even    = "Herald gives all servers that serve the same share of new connections"
 		scripts = "Herald runs no scripts when a VIP moves: `herald status -o json` and the metrics say who holds it"
 		mail    = "Herald sends no mail: alert on its metrics"
 		votes   = "belongs to VRRP, which Herald does not speak: see election"
@@ -37,7 +48,9 @@ func keepalivedTable() []keepalivedRow {
 		{in: atTop, keywords: []string{"vrrp_sync_group"}, text: "each VIP has a lease of its own, so that those of a group may be on different nodes: give what has to stay together one VIP with several addresses", todo: true},
 		{in: atTop, keywords: []string{"global_defs"}, becomes: "`arp.refresh`", text: "of `vrrp_garp_master_refresh`"},
 		{in: atTop, keywords: []string{"include*"}, text: "the file was not followed: put its contents here and migrate again", todo: true},
-		{in: atTop, keywords: []string{"virtual_server", "virtual_server_group", "lvs_*"}, text: lvs, todo: true},
+		{in: atTop, keywords: []string{"virtual_server"}, becomes: "`balancers[]`", text: "of an address and a port, with `protocol TCP`, as it is unless said"},
+		{in: atTop, keywords: []string{"virtual_server_group"}, text: "a group of virtual servers has no counterpart: write a balancer with several listen addresses", todo: true},
+		{in: atTop, keywords: []string{"lvs_*"}, text: lvs},
 		{in: atTop, keywords: []string{"static_*", "interface_up_down_delays"}, text: network, todo: true},
 		{in: atTop, keywords: []string{"track_group", "vrrp_track_process", "vrrp_track_file", "track_file"}, text: tracks},
 		{in: atTop, keywords: []string{"bfd_instance"}, text: "BFD watches BGP peers, see bgp.peers[].bfd; on a flat layer 2 the members watch each other"},
@@ -72,6 +85,40 @@ func keepalivedTable() []keepalivedRow {
 		{in: inScript, keywords: []string{"weight"}, text: "a failing check takes the VIP away: it does not lower a priority"},
 		{in: inScript, keywords: []string{"user", "init_fail"}, text: "Herald runs no scripts, and begins unhealthy"},
 
+		{in: inServer, keywords: []string{"real_server"}, becomes: "`balancers[].backends.static.addresses`"},
+		{in: inServer, keywords: []string{"lb_algo", "lvs_sched"}, becomes: "`balancers[].method`", text: "`source-hash` of `sh`; the others become `round-robin`, without weights"},
+		{in: inServer, keywords: []string{"persistence_timeout"}, becomes: "`balancers[].method: source-hash`", text: "a client stays with its server while that serves, and not for a time"},
+		{in: inServer, keywords: []string{"protocol"}, becomes: "`balancers[]`", text: "others than TCP are left to keepalived"},
+		{in: inServer, keywords: []string{"lb_kind", "lvs_method"}, text: "Herald sends connections on in this node's own name: servers need neither the VIP on a link nor a way back by this node, and do not see the client's address"},
+		{in: inServer, keywords: []string{"persistence_*", "hashed", "flag-*", "sh-*", "mh-*"}, text: "source-hash goes by the client's whole address, and by nothing else"},
+		{in: inServer, keywords: []string{"delay_loop", "delay_before_retry", "retry", "warmup", "connect_timeout"}, text: pace},
+		{in: inServer, keywords: []string{"sorry_server*"}, text: "with no server that serves, connections are refused: there is no server of last resort", todo: true},
+		{in: inServer, keywords: []string{"quorum_up", "quorum_down"}, text: scripts, todo: true},
+		{in: inServer, keywords: []string{"quorum", "hysteresis", "alpha", "omega", "inhibit_on_failure", "ha_suspend"}, text: "a balancer takes connections while any server serves"},
+		{in: inServer, keywords: []string{"virtualhost"}, text: "a check of a balancer asks for the server's address: if the server needs the name, write a check of one that does not"},
+		{in: inServer, keywords: []string{"weight"}, text: even},
+		{in: inServer, keywords: []string{"smtp_alert"}, text: mail},
+		{in: inServer, keywords: []string{"ip_family", "ops", "service_type", "snmp_name", "nat_mask"}, text: lvs},
+
+		{in: inReal, keywords: []string{"TCP_CHECK", "HTTP_GET", "SSL_GET"}, becomes: "`balancers[].check`", text: "one for all servers"},
+		{in: inReal, keywords: []string{"MISC_CHECK", "SMTP_CHECK", "DNS_CHECK", "BFD_CHECK", "UDP_CHECK", "PING_CHECK", "FILE_CHECK"}, text: "Herald asks whether the server accepts connections: where that is too little, write balancers[].check, http or tcp, of what it asked", todo: true},
+		{in: inReal, keywords: []string{"weight", "uthreshold", "lthreshold"}, text: even},
+		{in: inReal, keywords: []string{"notify*"}, text: scripts, todo: true},
+		{in: inReal, keywords: []string{"smtp_alert"}, text: mail},
+		{in: inReal, keywords: []string{"delay_loop", "delay_before_retry", "retry", "warmup", "connect_timeout"}, text: pace},
+		{in: inReal, keywords: []string{"inhibit_on_failure", "alpha"}, text: "a server that fails is out of rotation, and its connections are ended"},
+		{in: inReal, keywords: []string{"lb_kind", "lvs_method", "virtualhost", "snmp_name"}, text: "is the same for all servers in Herald"},
+
+		{in: inCheck, keywords: []string{"connect_port"}, becomes: "`balancers[].check.tcp.address`, `balancers[].check.http.url`"},
+		{in: inCheck, keywords: []string{"url"}, becomes: "`balancers[].check.http.url`", text: "the first one"},
+		{in: inCheck, keywords: []string{"connect_timeout", "nb_get_retry", "retry", "delay_before_retry", "delay_loop", "warmup", "fast_recovery"}, text: pace},
+		{in: inCheck, keywords: []string{"connect_ip"}, text: "Herald asks the server itself, at its own address: write a check in checks[] of anything else", todo: true},
+		{in: inCheck, keywords: []string{"virtualhost", "enable_sni", "http_protocol", "tls_compliant", "bindto", "bind_if", "bind_port", "fwmark", "alpha", "log_all_failures"}, text: "Herald's check is a GET by HTTP/1.1 for the server's address, from an address that the kernel chooses"},
+
+		{in: inURL, keywords: []string{"path"}, becomes: "`balancers[].check.http.url`"},
+		{in: inURL, keywords: []string{"status_code"}, becomes: "`balancers[].check.http.status`", text: "200 unless set, where keepalived takes any from 200 to 299"},
+		{in: inURL, keywords: []string{"digest", "regex*", "virtualhost", "tls_compliant"}, text: "Herald goes by the status and does not read the answer: see that the server says by its status how it is", todo: true},
+
 		{in: inGroup, keywords: []string{"group"}, becomes: "`vips[].checks`", text: "whose VIPs the group's `track_script` is for"},
 		{in: inGroup, keywords: []string{"track_script"}, becomes: "`vips[].checks`", text: "of all VIPs of the group"},
 		{in: inGroup, keywords: []string{"notify*"}, text: scripts, todo: true},
@@ -94,4 +141,26 @@ func keepalivedTable() []keepalivedRow {
 		{in: inGlobals, keywords: []string{"vrrp_version", "vrrp_strict", "vrrp_mcast_*", "vrrp_check_unicast_src", "vrrp_skip_check_adv_addr", "vrrp_lower_prio_no_advert", "vrrp_higher_prio_send_advert", "vrrp_down_timer_adverts", "vrrp_owner_ignore_adverts", "vrrp_startup_delay", "vrrp_delay_after_boot", "disable_local_igmp", "log_unknown_vrids", "v3_checksum_as_v2"}, text: votes},
 		{in: inGlobals, keywords: []string{"*process*", "*_no_swap", "*_priority", "*_rlimit_*", "*_cpu_affinity", "*_rcv_bufs*", "vrrp_rx_bufs_*", "reload_*", "*dump_file", "*_directory", "config_save_dir", "json_version", "data_use_instance", "iproute_*", "umask", "full_command", "param_match", "include_check", "dynamic_interfaces", "linkbeat_use_polling", "random_seed", "checker_log_all_failures", "rs_init_notifies", "min_auto_priority_delay", "fifo_write_vrrp_states_on_reload", "timer_expired_backup", "thread_timer_expired", "debug", "use_pid_dir", "instance", "net_namespace*", "namespace_with_ipsets", "child_wait_time"}, text: process},
 	}
+}
+
+// row is the first row that is about a keyword.
+func (k *keepalived) row(in, keyword string) (keepalivedRow, bool) {
+	for _, row := range k.table {
+		if row.in == in && slices.ContainsFunc(row.keywords, func(pattern string) bool { return fits(pattern, keyword) }) {
+			return row, true
+		}
+	}
+	return keepalivedRow{}, false
+}
+
+// fits reports whether keyword is pattern, in which a star at either end stands for anything.
+func fits(pattern, keyword string) bool {
+	inner := strings.Trim(pattern, "*")
+	switch {
+	case inner == pattern:
+		return keyword == pattern
+	case strings.HasPrefix(pattern, "*"):
+		return strings.Contains(keyword, inner)
+	}
+	return strings.HasPrefix(keyword, inner)
 }

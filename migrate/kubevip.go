@@ -145,8 +145,12 @@ func (k *kubeVIP) convert() {
 	case config.AnnounceARP:
 		k.elect(k.line("vip_arp"), k.options.Members, k.options)
 		k.refresh()
+		k.balance()
 	case config.AnnounceBGP:
 		k.bgp()
+		if k.on("lb_enable") {
+			k.note(k.line("lb_enable"), "lb_enable", "with announce: bgp the routers spread connections: no balancer is written")
+		}
 	}
 	if listen := k.get("prometheus_server"); listen != "" {
 		k.Metrics.Listen = listen
@@ -156,6 +160,27 @@ func (k *kubeVIP) convert() {
 		k.at("metrics.listen", "prometheus_server")
 		k.note(k.line("prometheus_server"), "prometheus_server", "Herald's metrics have other names, and port %s, since kube-vip keeps its own while both run: change what reads them", metricsPort)
 	}
+}
+
+// balance has the holder of the VIP spread connections over all masters, as IPVS did.
+func (k *kubeVIP) balance() {
+	if !k.on("lb_enable") {
+		return
+	}
+	port := func(name string) uint16 {
+		n, err := strconv.ParseUint(cmp.Or(k.get(name), "6443"), 10, 16)
+		if err != nil || n == 0 {
+			k.todo(k.line(name), name, "%s is no port: 6443 is written for the balancer", strconv.Quote(shown(k.get(name))))
+			return 6443
+		}
+		return uint16(n)
+	}
+	path := k.addBalancer(config.Balancer{
+		Name:     "apiserver",
+		Listen:   []config.Listener{{VIP: k.VIPs[0].Name, Port: port("lb_port")}},
+		Backends: config.Backends{Members: &config.Members{Port: port("port"), Checks: []string{k.Checks[0].Name}}},
+	}, k.line("lb_enable"))
+	k.comment(path, "The members whose apiserver is healthy, at the addresses of the election.")
 }
 
 // addresses are those of the VIP; what is none is to be filled in.

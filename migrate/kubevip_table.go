@@ -21,7 +21,6 @@ func kubeVIPTable() []kubeVIPRow {
 		table    = "Herald writes no routing tables: announce by BGP from each node, to the router that read the table"
 		zebra    = "Herald speaks BGP by itself and sets no routes: leave it out"
 		noDNS    = "Herald announces addresses, not names: it asks neither DNS nor DHCP"
-		balance  = "balancing over control planes is not carried over: with announce: bgp the routers spread connections, with arp the holder's apiserver takes all"
 	)
 	return []kubeVIPRow{
 		{env: []string{"cp_enable"}, flag: "controlplane", boolean: true, becomes: "`vips`", text: "without it there is nothing to convert"},
@@ -97,11 +96,11 @@ func kubeVIPTable() []kubeVIPRow {
 		{env: []string{"vip_cleanroutingtable"}, flag: "cleanRoutingTable", boolean: true, needs: "vip_routingtable", text: table},
 		{env: []string{"vip_wireguard"}, flag: "wireguard", boolean: true, text: "Herald brings no WireGuard: it announces on the links that there are", todo: true},
 
-		{env: []string{"lb_enable"}, flag: "enableLoadBalancer", boolean: true, text: balance},
-		{env: []string{"lb_port"}, flag: "lbPort", needs: "lb_enable", idle: []string{"6443"}, text: "Herald answers for an address, not for a port: let the apiserver listen on this one, or clients use its own"},
-		{env: []string{"lb_fwdmethod"}, flag: "lbForwardingMethod", needs: "lb_enable", text: "without balancing there is nothing to forward"},
-		{env: []string{"backend_health_check_interval"}, needs: "lb_enable", text: "Herald checks the node's own apiserver: see checks[].interval"},
-		{env: []string{"iptables_backend"}, needs: "lb_enable", text: "without balancing there is nothing to forward"},
+		{env: []string{"lb_enable"}, flag: "enableLoadBalancer", boolean: true, becomes: "`balancers[]`", text: "at the VIP, over the members whose apiserver is healthy; with `announce: bgp` the routers spread connections"},
+		{env: []string{"lb_port"}, flag: "lbPort", needs: "lb_enable", becomes: "`balancers[].listen[].port`", text: "6443 unless set, as with kube-vip"},
+		{env: []string{"lb_fwdmethod"}, flag: "lbForwardingMethod", needs: "lb_enable", idle: []string{"masquerade"}, text: "Herald sends connections on in the holder's own name, as masquerade does: API servers do not see the client's address"},
+		{env: []string{"backend_health_check_interval"}, needs: "lb_enable", text: "each master checks its own apiserver, and tells the others: see checks[].interval"},
+		{env: []string{"iptables_backend"}, needs: "lb_enable", text: "Herald balances by nftables, in a table of its own"},
 
 		{env: []string{"svc_enable"}, flag: "services", boolean: true, text: services, todo: true},
 		{env: []string{"svc_election"}, flag: "servicesElection", boolean: true, needs: "svc_enable", text: ofSvc},

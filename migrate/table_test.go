@@ -127,7 +127,7 @@ func TestEachSettingOfKubeVIP(t *testing.T) {
 		"bgp_as": "1", "bgp_routerid": "1.2.3.4", "bgp_peers": "10.0.0.9:65000", "bgp_peeraddress": "10.0.0.8", "bgp_peeras": "2",
 		"bgp_peerpass": "s3cret", "bgp_multihop": "true", "bgp_sourceip": "10.0.0.1", "bgp_hold_time": "9",
 		"mpbgp_nexthop": "auto_sourceif", "mpbgp_ipv4": "10.0.0.7", "mpbgp_ipv6": "fd00::7",
-		"cp_enable": "false", "vip_arp": "true", "bgp_enable": "false", "vip_leaderelection": "",
+		"lb_enable": "true", "lb_port": "8443", "cp_enable": "false", "vip_arp": "true", "bgp_enable": "false", "vip_leaderelection": "",
 	}
 	names := map[string]bool{}
 	for _, row := range kubeVIPTable() {
@@ -139,7 +139,7 @@ func TestEachSettingOfKubeVIP(t *testing.T) {
 			switch name {
 			case "vip_address":
 				delete(env, "address")
-			case "vip_arpRate":
+			case "vip_arpRate", "lb_enable", "lb_port":
 				delete(env, "bgp_enable")
 				env["vip_arp"] = "true"
 			case "control_plane_health_check_ca_path":
@@ -226,16 +226,13 @@ func TestEachKeywordOfKeepalived(t *testing.T) {
 	for _, row := range keepalivedTable() {
 		for _, pattern := range row.keywords {
 			keyword := strings.ReplaceAll(pattern, "*", "x")
-			line, in := keyword+" a b", ""
-			switch row.in {
-			case inInstance, inGlobals:
-				in = row.in
-			case inGroup:
-				in = "vrrp_sync_group g"
-			case inScript:
-				in = "vrrp_script c"
-			}
-			if in != "" {
+			line := keyword + " a b"
+			for _, in := range map[string][]string{
+				inInstance: {inInstance}, inGlobals: {inGlobals}, inGroup: {"vrrp_sync_group g"}, inScript: {"vrrp_script c"},
+				inServer: {"virtual_server 10.9.9.9 80"}, inReal: {"real_server 10.9.9.1 80", "virtual_server 10.9.9.9 80"},
+				inCheck: {"HTTP_GET", "real_server 10.9.9.1 80", "virtual_server 10.9.9.9 80"},
+				inURL:   {"url", "HTTP_GET", "real_server 10.9.9.1 80", "virtual_server 10.9.9.9 80"},
+			}[row.in] {
 				line = in + " {\n" + line + "\n}"
 			}
 			r, err := Keepalived([]byte(line+"\nvrrp_instance v {\ntrack_script {\nc\n}\n}\n"), Options{File: "f"})

@@ -52,6 +52,13 @@ func (w *writer) file() {
 			}
 		})
 	}
+	if len(d.Balancers) > 0 {
+		w.section("balancers", func() {
+			for i := range d.Balancers {
+				w.balancer(fmt.Sprintf("balancers[%d]", i), &d.Balancers[i])
+			}
+		})
+	}
 	if d.BGP != nil {
 		w.block("bgp", func() { w.bgp(d.BGP) })
 	}
@@ -97,24 +104,59 @@ func (w *writer) vip(path string, v *config.VIP) {
 func (w *writer) check(path string, c *config.Check) {
 	w.list(path, func() {
 		w.field(path, "name", scalar(c.Name))
-		if c.TCP != nil {
-			path := path + ".tcp"
-			w.block("tcp", func() { w.field(path, "address", scalar(c.TCP.Address)) })
+		w.asks(path, c.HTTP, c.TCP)
+	})
+}
+
+// asks writes what a check asks, which may be nothing.
+func (w *writer) asks(path string, h *config.HTTPCheck, t *config.TCPCheck) {
+	if t != nil {
+		path := path + ".tcp"
+		w.block("tcp", func() { w.field(path, "address", scalar(t.Address)) })
+	}
+	if h == nil {
+		return
+	}
+	path += ".http"
+	w.block("http", func() {
+		w.field(path, "url", scalar(h.URL))
+		w.field(path, "caFile", scalar(h.CAFile))
+		w.field(path, "serverName", scalar(h.ServerName))
+		if h.InsecureSkipVerify {
+			w.field(path, "insecureSkipVerify", "true")
 		}
-		if c.HTTP == nil {
-			return
+		w.field(path, "clientCertFile", scalar(h.ClientCertFile))
+		w.field(path, "clientKeyFile", scalar(h.ClientKeyFile))
+		if len(h.Status) > 0 {
+			w.field(path, "status", strings.ReplaceAll(fmt.Sprint(h.Status), " ", ", "))
 		}
-		path := path + ".http"
-		w.block("http", func() {
-			w.field(path, "url", scalar(c.HTTP.URL))
-			w.field(path, "caFile", scalar(c.HTTP.CAFile))
-			w.field(path, "serverName", scalar(c.HTTP.ServerName))
-			if c.HTTP.InsecureSkipVerify {
-				w.field(path, "insecureSkipVerify", "true")
+	})
+}
+
+func (w *writer) balancer(path string, b *config.Balancer) {
+	w.list(path, func() {
+		w.field(path, "name", scalar(b.Name))
+		var places []string
+		for _, l := range b.Listen {
+			if l.VIP != "" {
+				places = append(places, fmt.Sprintf("{vip: %s, port: %d}", scalar(l.VIP), l.Port))
+			} else {
+				places = append(places, "{address: "+scalar(l.Address.String())+"}")
 			}
-			w.field(path, "clientCertFile", scalar(c.HTTP.ClientCertFile))
-			w.field(path, "clientKeyFile", scalar(c.HTTP.ClientKeyFile))
-		})
+		}
+		w.field(path, "listen", "["+strings.Join(places, ", ")+"]")
+		switch m, s := b.Backends.Members, b.Backends.Static; {
+		case m != nil:
+			w.field(path, "backends", fmt.Sprintf("{members: {port: %d, checks: %s}}", m.Port, list(m.Checks, strings.Clone)))
+		case s != nil:
+			w.field(path, "backends", "{static: {addresses: "+list(s.Addresses, netip.AddrPort.String)+"}}")
+		default: // to be filled in
+			w.field(path, "backends", "")
+		}
+		if b.Check != nil {
+			w.block("check", func() { w.asks(path+".check", b.Check.HTTP, b.Check.TCP) })
+		}
+		w.field(path, "method", string(b.Method))
 	})
 }
 
