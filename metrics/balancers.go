@@ -13,6 +13,7 @@ func describeBalancers(desc func(name, help string, labels ...string)) {
 	desc("balancer_serving", "Backends of the balancer that take new connections.", "balancer")
 	desc("balancer_error", "1 while something stands in the way of the balancer, as status tells.", "balancer")
 	desc("balancer_backend_up", "1 while the backend takes new connections.", "balancer", "backend", "address")
+	desc("balancer_backend_state", "1 for the state the backend is in: serving, draining or dead.", "balancer", "backend", "address", "state")
 	desc("balancer_connections_total", "Connections that the backend was given.", "balancer", "backend", "address")
 	desc("balancer_open_connections", "Connections that the backend has; missing where that is not known.", "balancer", "backend", "address")
 	desc("offer_healthy", "1 while a member of the election says that its check passes.", "member", "check")
@@ -29,6 +30,7 @@ func collectBalancers(s admin.Status, gauge, count func(string, float64, ...stri
 		for _, k := range b.Backends {
 			labels := []string{b.Name, k.Name, k.Address.String()}
 			gauge("balancer_backend_up", truth(k.State == "serving"), labels...)
+			gauge("balancer_backend_state", 1, append(labels, k.State)...)
 			count("balancer_connections_total", float64(k.Connections), labels...)
 			if k.Open >= 0 {
 				gauge("balancer_open_connections", float64(k.Open), labels...)

@@ -38,6 +38,7 @@ func TestBalancerMetrics(t *testing.T) {
 		`herald_balancer_error{balancer="web"} 0`,
 		`herald_balancer_backend_up{address="10.0.1.1:6443",backend="m1",balancer="api"} 1`,
 		`herald_balancer_backend_up{address="10.0.1.2:6443",backend="m2",balancer="api"} 0`,
+		`herald_balancer_backend_state{address="10.0.1.1:6443",backend="m1",balancer="api",state="serving"} 1`,
 		`herald_balancer_connections_total{address="10.0.1.1:6443",backend="m1",balancer="api"} 7`,
 		`herald_balancer_open_connections{address="10.0.1.1:6443",backend="m1",balancer="api"} 3`,
 		`herald_offer_healthy{check="apiserver",member="m1"} 1`,

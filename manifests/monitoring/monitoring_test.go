@@ -295,9 +295,7 @@ func TestDashboardShowsEveryMetric(t *testing.T) {
 	text := read(t, "dashboard.json") + read(t, "alerts.yaml")
 	// Told by others: of these a chart shows nothing more.
 	spare := []string{
-		"herald_bfd_detection_time_seconds", "herald_bfd_session_since_timestamp_seconds", "herald_bgp_session_since_timestamp_seconds",
-		"herald_balancer_backend_up", "herald_balancer_connections_total", "herald_balancer_error", "herald_balancer_in_force", "herald_balancer_open_connections",
-		"herald_balancer_serving", "herald_offer_draining", "herald_offer_healthy", "herald_offer_silent", "herald_vip_bridged",
+		"herald_balancer_backend_since_timestamp_seconds", "herald_bfd_detection_time_seconds", "herald_bfd_session_since_timestamp_seconds", "herald_bgp_session_since_timestamp_seconds",
 		"herald_check_since_timestamp_seconds", "herald_config_generation", "herald_config_loaded_timestamp_seconds",
 		"herald_kube_answered_timestamp_seconds", "herald_lease_holder", "herald_realtime", "herald_vip_conflicts_total",
 	}
