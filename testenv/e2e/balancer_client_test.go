@@ -1,0 +1,275 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/probe"
+	"github.com/herald-vip/herald/testenv/lab"
+)
+
+// patience is how long a connection or an answer may take on a machine that is busy.
+const patience = 5 * time.Second
+
+// held are connections to the application that stay open.
+type held struct {
+	conns []*heldConn
+}
+
+// heldConn is one, and the name of who is at its end.
+type heldConn struct {
+	net.Conn
+	answers *bufio.Reader
+	server  string
+}
+
+// hold opens connections from a node, one after another, and has each answer once.
+func (b *balanced) hold(t *testing.T, node, address string, many int) *held {
+	t.Helper()
+	h := new(held)
+	t.Cleanup(h.close)
+	must(t, b.Node(node).Do(func() error {
+		dialer := net.Dialer{Timeout: patience}
+		for range many {
+			conn, err := dialer.DialContext(t.Context(), "tcp", address)
+			if err != nil {
+				return err
+			}
+			h.conns = append(h.conns, &heldConn{Conn: conn, answers: bufio.NewReader(conn)})
+		}
+		return nil
+	}))
+	for i, c := range h.conns {
+		var err error
+		if c.server, err = c.ask(); err != nil {
+			t.Fatalf("connection %d of %d to %s: %v", i, many, address, err)
+		}
+	}
+	return h
+}
+
+// ask is who answers on the connection now.
+func (c *heldConn) ask() (string, error) {
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		return "", err
+	}
+	if _, err := fmt.Fprint(c, "GET /livez HTTP/1.1\r\nHost: app\r\n\r\n"); err != nil {
+		return "", err
+	}
+	response, err := http.ReadResponse(c.answers, nil)
+	if err != nil {
+		return "", err
+	}
+	return response.Header.Get("X-Served-By"), response.Body.Close()
+}
+
+func (h *held) close() {
+	for _, c := range h.conns {
+		c.Close()
+	}
+}
+
+// shares counts the connections by who is at their end.
+func (h *held) shares() map[string]int {
+	shares := make(map[string]int)
+	for _, c := range h.conns {
+		shares[c.server]++
+	}
+	return shares
+}
+
+// intact checks that every connection still answers, and from the same end.
+func (h *held) intact(t *testing.T) {
+	t.Helper()
+	if lost := h.lost(); len(lost) > 0 {
+		t.Errorf("%d of %d connections were lost, the first: %v", len(lost), len(h.conns), lost[0])
+	}
+}
+
+func (h *held) lost() (lost []error) {
+	for i, c := range h.conns {
+		server, err := c.ask()
+		if err == nil && server != c.server {
+			err = fmt.Errorf("it has moved to %s", server)
+		}
+		if err != nil {
+			lost = append(lost, fmt.Errorf("connection %d, to %s: %w", i, c.server, err))
+		}
+	}
+	return lost
+}
+
+// even checks that exactly these masters have the connections, none of them more than
+// 5 % off its share.
+func (h *held) even(t *testing.T, masters ...string) {
+	t.Helper()
+	shares := h.shares()
+	share := float64(len(h.conns)) / float64(len(masters))
+	for _, m := range masters {
+		if off := float64(shares[m])/share - 1; off > 0.05 || off < -0.05 {
+			t.Errorf("of %d connections %s has %d, want %.0f ±5 %%", len(h.conns), m, shares[m], share)
+		}
+	}
+	if len(shares) != len(masters) {
+		t.Errorf("connections by master: %v, want only %v", shares, masters)
+	}
+	t.Logf("connections by master: %v", shares)
+}
+
+// load opens connections from a node to an address, one after another until the end of
+// the test, with TLS if it is to an apiserver, else asking who answers.
+type load struct {
+	mu       sync.Mutex
+	attempts []attempt
+}
+
+// attempt is one of them that has come to its end.
+type attempt struct {
+	probe.Attempt
+	at time.Time // of its start
+}
+
+func (b *balanced) load(t *testing.T, node, address string, conf *tls.Config) *load {
+	t.Helper()
+	l := new(load)
+	ctx, cancel := context.WithCancel(t.Context())
+	began := time.Now()
+	p := &probe.Prober{
+		Target: address, Dial: b.Node(node).DialContext, Keep: -1, TLS: conf, Identify: conf == nil,
+		Interval: 20 * time.Millisecond, Timeout: patience,
+		OnEvent: func(e probe.Event) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if !e.Attempt.Outcome.Inconclusive() {
+				l.attempts = append(l.attempts, attempt{e.Attempt, began.Add(e.Attempt.Start)})
+			}
+		},
+	}
+	var running sync.WaitGroup
+	running.Go(func() {
+		if _, err := p.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	l.goesOn(t, 20)
+	return l
+}
+
+// since are the attempts that began after an instant.
+func (l *load) since(at time.Time) []attempt {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(l.attempts), func(a attempt) bool { return a.at.Before(at) })
+}
+
+// goesOn waits until that many attempts have begun, and ended, from now on.
+func (l *load) goesOn(t *testing.T, many int) {
+	t.Helper()
+	now := time.Now()
+	eventually(t, soon, func() error {
+		if n := len(l.since(now)); n < many {
+			return fmt.Errorf("%d connections were tried, want %d", n, many)
+		}
+		return nil
+	})
+}
+
+// none wants none of those since an instant to have failed.
+func (l *load) none(t *testing.T, since time.Time) {
+	t.Helper()
+	list := l.since(since)
+	if failed := failures(list); len(failed) > 0 || len(list) < 10 {
+		t.Errorf("of %d connections failed %d: %v", len(list), len(failed), failed)
+	}
+}
+
+// only wants those that failed since a fault to have begun before the backend was out,
+// and to be no more than its share of one in three, rounded up.
+func (l *load) only(t *testing.T, fault, out time.Time) {
+	t.Helper()
+	l.goesOn(t, 50)
+	meanwhile := slices.DeleteFunc(l.since(fault), func(a attempt) bool { return !a.at.Before(out) })
+	failed := failures(meanwhile)
+	if len(failed) > len(meanwhile)/3+2 {
+		t.Errorf("of %d connections failed %d, more than one backend of three would have had: %v", len(meanwhile), len(failed), failed)
+	}
+	l.none(t, out)
+	t.Logf("until the backend was out, for at most %v, %d of %d connections failed; then none of %d",
+		out.Sub(fault).Round(time.Millisecond), len(failed), len(meanwhile), len(l.since(out)))
+}
+
+func failures(list []attempt) (failed []string) {
+	for _, a := range list {
+		if a.Outcome.Failed() {
+			failed = append(failed, fmt.Sprintf("%v at %s", a.Outcome, a.at.Format("05.000")))
+		}
+	}
+	return failed
+}
+
+// end waits until a node has connections to this port of exactly one master, and
+// returns which. Those that are left out may be without power.
+func (b *balanced) end(t *testing.T, node string, port int, leaveOut ...string) (master string) {
+	t.Helper()
+	eventually(t, soon, func() error {
+		var ends []string
+		for _, m := range threeMasters() {
+			if slices.Contains(leaveOut, m) {
+				continue
+			}
+			out, err := run(t, b.Node(m), "ss", "-Htn", "state", "established",
+				fmt.Sprintf("( sport = :%d and dst = %s )", port, addressOf(node)))
+			if err != nil {
+				return err
+			}
+			if strings.TrimSpace(out) != "" {
+				ends = append(ends, m)
+			}
+		}
+		if len(ends) != 1 {
+			return fmt.Errorf("%s has connections to %v, want one master", node, ends)
+		}
+		master = ends[0]
+		return nil
+	})
+	return master
+}
+
+// addressOf is the address of a node.
+func addressOf(node string) string {
+	return map[string]string{"w1": "10.5.0.21", "w2": "10.5.0.22", "b1": "10.5.0.9"}[node]
+}
+
+// refused wants an address to refuse connections from a node at once, rather than keep them waiting.
+func refused(t *testing.T, n *lab.Node, address string) {
+	t.Helper()
+	eventually(t, soon, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		conn, err := n.DialContext(ctx, "tcp", address)
+		if err == nil {
+			conn.Close()
+			return errors.New("the connection was made")
+		}
+		if ctx.Err() != nil {
+			return errors.New("nobody answers, want a refusal")
+		}
+		return nil
+	})
+}

@@ -1,0 +1,144 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// staticBalancer takes connections from other hosts too, and asks its backends itself.
+const staticBalancer = `- name: static
+  listen: [{address: "[fd00:5::22]:7001"}]
+  backends: {static: {addresses: ["[fd00:5::1]:7000", "[fd00:5::2]:7000", "[fd00:5::3]:7000"]}}
+  check: {http: {url: "http://backend/readyz"}}
+`
+
+// testStatic balances a list of backends that are no members of anything, for clients of
+// this node and of others, over IPv6.
+func (b *balanced) testStatic(t *testing.T) {
+	const address = "[fd00:5::22]:7001"
+	backends := []string{"[fd00:5::1]:7000", "[fd00:5::2]:7000", "[fd00:5::3]:7000"}
+	b.rewrite(t, "w2", func(s string) string { return strings.Replace(s, "balancers:\n", "balancers:\n"+staticBalancer, 1) })
+	b.serve(t, "w2", "static", backends...)
+	for _, from := range []string{"w1", "w2"} {
+		b.hold(t, from, address, 300).even(t, threeMasters()...)
+	}
+	load := b.load(t, "w1", address, nil)
+	freeze(t, b.Node("m2-app"))
+	fault := time.Now()
+	defer thaw(t, b.Node("m2-app"))
+	out := b.serve(t, "w2", "static", backends[0], backends[2])
+	load.only(t, fault, out)
+	thaw(t, b.Node("m2-app"))
+	b.serve(t, "w2", "static", backends...)
+	b.rewrite(t, "w2", func(s string) string { return strings.Replace(s, staticBalancer, "", 1) })
+	refused(t, b.Node("w1"), address)
+}
+
+// testBadInput starts the Herald of a worker in ways in which it cannot work: it says why in
+// its status, its clients are refused rather than kept waiting, and nobody else notices.
+func (b *balanced) testBadInput(t *testing.T) {
+	masters := threeMasters()
+	good, err := os.ReadFile(b.conf("w2"))
+	must(t, err)
+	keyFile := filepath.Join(b.dir, "w2", "gossip.key")
+	key, err := os.ReadFile(keyFile)
+	must(t, err)
+	b.follow(t, masters...)
+	load := b.load(t, "w1", localApp, nil)
+	began := time.Now()
+	for _, c := range []struct {
+		name    string
+		spoil   func(t *testing.T)
+		start   func(t *testing.T)
+		says    string // in the status, a regular expression
+		listens bool   // whether somebody else does
+	}{
+		{
+			name:  "wrong key",
+			spoil: func(t *testing.T) { must(t, os.WriteFile(keyFile, []byte("AAECAwQFBgcICQoLDA0ODw==\n"), 0o600)) },
+			says:  "m1.*",
+		},
+		{
+			name: "unreachable",
+			spoil: func(t *testing.T) {
+				b.rewrite(t, "w2", func(s string) string { return strings.ReplaceAll(s, `"10.5.0.`, `"10.5.0.10`) })
+			},
+			says: "m1.*",
+		},
+		{
+			name: "port in use",
+			spoil: func(t *testing.T) {
+				b.rewrite(t, "w2", func(s string) string { return strings.ReplaceAll(s, "  backends:", "  mode: proxy\n  backends:") })
+				b.listen(t, "w2", localApp)
+			},
+			says: "127.0.0.1:7001.*address already in use", listens: true,
+		},
+		{
+			name:  "no rights",
+			start: func(t *testing.T) { startConfined(t, b.Node("w2-speaker"), nil) },
+			says:  "CAP_NET_ADMIN",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			kill(t, b.Node("w2-speaker"))
+			b.forgotten(t, "w2")
+			if c.spoil != nil {
+				c.spoil(t)
+			}
+			if c.start == nil {
+				c.start = func(t *testing.T) {
+					boot(t, b.Lab, "w2-speaker")
+					t.Cleanup(func() { kill(t, b.Node("w2-speaker")) })
+				}
+			}
+			c.start(t)
+			eventually(t, soon, func() error {
+				text, err := run(t, b.Node("w2-speaker"), "herald", "status")
+				if err == nil && !regexp.MustCompile(c.says).MatchString(text) {
+					err = fmt.Errorf("nothing in the status matches %q:\n%s", c.says, text)
+				}
+				return err
+			})
+			if !c.listens {
+				refused(t, b.Node("w2"), localApp)
+			}
+			b.serve(t, "w1", "app", masters...)
+			for _, m := range masters {
+				b.serve(t, m, "app", masters...)
+			}
+		})
+		must(t, os.WriteFile(b.conf("w2"), good, 0o600))
+		must(t, os.WriteFile(keyFile, key, 0o600))
+	}
+	boot(t, b.Lab, "w2-speaker")
+	b.follow(t, masters...)
+	load.goesOn(t, 50)
+	load.none(t, began)
+}
+
+// listen has somebody else listen at an address of a node.
+func (b *balanced) listen(t *testing.T, node, address string) {
+	t.Helper()
+	must(t, b.Node(node).Do(func() error {
+		l, err := net.Listen("tcp", address)
+		if err == nil {
+			t.Cleanup(func() { l.Close() })
+		}
+		return err
+	}))
+}
+
+// forgotten removes what a Herald that was killed has left in the kernel of a node.
+func (b *balanced) forgotten(t *testing.T, node string) {
+	t.Helper()
+	_, err := run(t, b.Node(node), "nft", "delete table inet herald_balancer")
+	must(t, err)
+}

@@ -1,0 +1,69 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestBalancer has workers reach real apiservers and registries by ports of their own
+// loopback, and whoever likes by a VIP, and takes away what is behind: three
+// masters of e2e-balancer.clab.yml, a fourth, and two workers.
+func TestBalancer(t *testing.T) {
+	b := newBalanced(t)
+	masters := threeMasters()
+	b.rewrite(t, "w2", func(s string) string { return strings.Replace(s, "- name: app\n", "- name: app\n  forget: 3s\n", 1) })
+
+	// Workers come first: they have nobody to ask, and nowhere to send a client.
+	boot(t, b.Lab, "e1", "w1-speaker", "w2-speaker")
+	b.serve(t, "w1", "app")
+	refused(t, b.Node("w1"), localApp)
+	began := time.Now()
+	for _, m := range masters {
+		b.bootMaster(t, m)
+	}
+	b.followed(t, began, "masters started", masters...)
+
+	for _, part := range []struct {
+		name string
+		test func(t *testing.T)
+	}{
+		{"spread", func(t *testing.T) {
+			b.hold(t, "w1", localApp, 3000).even(t, masters...)
+			b.counted(t, "w1", "app", 3000, masters...)
+		}},
+		{"watch", func(t *testing.T) { b.testWatch(t, apiserverKilled(), apiserverFrozen(), masterVanished()) }},
+		{"registry", b.testRegistry},
+		{"members", b.testMembers},
+		{"drain", b.testDrain},
+		{"established", b.testEstablished},
+		{"external", b.testExternal},
+		{"VIP", b.testVIP},
+		{"static", b.testStatic},
+		{"bad input", b.testBadInput},
+		{"proxy", b.testProxy},
+	} {
+		if !t.Run(part.name, part.test) && t.Context().Err() != nil {
+			return
+		}
+	}
+}
+
+// testProxy does the same in short with balancers that need nothing of the kernel.
+func (b *balanced) testProxy(t *testing.T) {
+	masters := threeMasters()
+	for _, w := range []string{"w1", "w2"} {
+		b.rewrite(t, w, func(s string) string {
+			s = strings.ReplaceAll(s, "  backends:", "  mode: proxy\n  backends:")
+			return strings.Replace(s, `{address: "127.0.0.1:7001"}`, `{address: "127.0.0.1:7001"}, {address: "[::1]:7001"}`, 1)
+		})
+	}
+	b.follow(t, masters...)
+	b.hold(t, "w1", localApp, 3000).even(t, masters...)
+	b.hold(t, "w1", "[::1]:7001", 300).even(t, masters...)
+	t.Run("watch", func(t *testing.T) { b.testWatch(t, apiserverKilled(), apiserverFrozen()) })
+	t.Run("registry", b.testRegistry)
+	t.Run("drain", b.testDrain)
+}
