@@ -107,13 +107,13 @@ func Routed(master string) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 7, 0, master[1] - '0'}), BackendPort)
 }
 
-// Server, Speaker and HAProxy are the nodes of these programs on a machine.
+// Server is the server on a master.
 func (l *Lab) Server(master string) *lab.Node { return l.Node(master + "-server") }
 
-// Speaker is described at Server.
+// Speaker is Herald on a machine.
 func (l *Lab) Speaker(machine string) *lab.Node { return l.Node(machine + "-speaker") }
 
-// HAProxy is described at Server.
+// HAProxy is HAProxy on a worker.
 func (l *Lab) HAProxy(worker string) *lab.Node { return l.Node(worker + "-haproxy") }
 
 // own is the folder of a machine's files.

@@ -17,7 +17,7 @@ type router struct {
 	kind   routerKind
 	node   *lab.Node
 	client *lab.Node
-	routes *routes
+	routes *vipRoute
 	wire   *wire
 }
 

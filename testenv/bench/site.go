@@ -218,7 +218,7 @@ func (s *site) close() error {
 	var err error
 	for _, r := range s.routers {
 		if r.routes != nil {
-			err = errors.Join(err, r.routes.close())
+			err = errors.Join(err, r.routes.Close())
 		}
 		if r.wire != nil {
 			err = errors.Join(err, r.wire.close())

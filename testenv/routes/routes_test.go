@@ -1,0 +1,85 @@
+package routes
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/testenv/clab"
+	"github.com/herald-vip/herald/testenv/lab"
+)
+
+// TestFollow wants every change of a route that it is to follow, once, and no other.
+func TestFollow(t *testing.T) {
+	topology := &clab.Topology{Name: "routes", Links: []clab.Link{{
+		A: clab.Endpoint{Node: "a", Interface: "eth1"}, B: clab.Endpoint{Node: "b", Interface: "eth1"}, MTU: 1500,
+	}}}
+	for _, name := range []string{"a", "b"} {
+		topology.Nodes = append(topology.Nodes, clab.Node{Name: name, Kind: clab.Linux, Image: "idle", Hostname: name})
+	}
+	l, err := lab.Start(t.Context(), slog.New(slog.DiscardHandler), topology, lab.Options{
+		Dir: t.TempDir(), Images: map[string]lab.Image{"idle": func(clab.Node) (lab.Program, error) { return lab.Program{}, nil }},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	ip := func(command string) {
+		t.Helper()
+		if _, err := l.Node("a").Run(t.Context(), append([]string{"ip"}, strings.Fields(command)...)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ip("addr add 10.0.0.1/24 dev eth1")
+	ip("route add 10.99.0.1 via 10.0.0.2")
+
+	var got []string
+	w, err := Follow(l.Node("a"), netip.MustParsePrefix("10.99.0.0/24"), func(c Change) {
+		got = append(got, fmt.Sprintf("%s: %v to %v", c.Prefix, c.Before, c.Now))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	prefix := netip.MustParsePrefix("10.99.0.1/32")
+	await := func(prefixes int, hops ...string) {
+		t.Helper()
+		var want []netip.Addr
+		for _, h := range hops {
+			want = append(want, netip.MustParseAddr(h))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := w.Await(ctx, func(v View) bool { return slices.Equal(v.Hops(prefix), want) && v.Prefixes() == prefixes }); err != nil {
+			w.Look(func(v View) { t.Fatalf("%v over %v, want %v: %v", prefix, v.Hops(prefix), want, err) })
+		}
+	}
+	await(1, "10.0.0.2")
+	ip("route add 10.98.0.1 via 10.0.0.2")
+	ip("route replace 10.99.0.1 nexthop via 10.0.0.3 nexthop via 10.0.0.2")
+	await(1, "10.0.0.2", "10.0.0.3")
+	ip("route replace 10.99.0.1 nexthop via 10.0.0.2 nexthop via 10.0.0.3")
+	ip("route del 10.99.0.1")
+	await(0)
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+	want := []string{
+		"10.99.0.1/32: [] to [10.0.0.2]",
+		"10.99.0.1/32: [10.0.0.2] to [10.0.0.2 10.0.0.3]",
+		"10.99.0.1/32: [10.0.0.2 10.0.0.3] to []",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
