@@ -64,7 +64,7 @@ type balancerScale struct {
 }
 
 func (o BalancerOptions) scale() balancerScale {
-	s := balancerScale{rounds: 12, last: 1500 * time.Millisecond, rate: 1000, trials: 10, rivals: 3, spread: 3000, held: 5000, fewer: 300,
+	s := balancerScale{rounds: 10, last: 1250 * time.Millisecond, rate: 1000, trials: 10, rivals: 3, spread: 3000, held: 5000, fewer: 300,
 		before: 300 * time.Millisecond, after: time.Second, vanishing: 2 * time.Second}
 	if o.Quick {
 		s.rounds, s.last, s.trials, s.rivals, s.held = 2, 300*time.Millisecond, 1, 1, 500

@@ -125,18 +125,8 @@ func (s *balancerStage) switched(ctx context.Context) error {
 			m     BalancerMeasure
 		}{{balance.External, false, ExternalFollow}, {balance.Internal, true, InternalFollow}} {
 			began := time.Now()
-			if err := s.Switch(heraldWorker, to.kind); err != nil {
-				return err
-			}
-			err := balance.Eventually(ctx, func() error {
-				_, err := s.Ask(ctx, heraldWorker, target(heraldWorker, local, balance.ListenPort))
-				if taken := err == nil; taken != to.taken {
-					return fmt.Errorf("%s: connections are taken: %v, %w", to.kind, taken, err)
-				}
-				return nil
-			})
-			if err != nil {
-				return err
+			if err := errors.Join(s.Switch(heraldWorker, to.kind), s.takes(ctx, to.taken)); err != nil {
+				return fmt.Errorf("%s: %w", to.kind, err)
 			}
 			s.note(viaHerald, to.m, "", time.Since(began).Seconds())
 			if h.held != nil {
@@ -146,4 +136,17 @@ func (s *balancerStage) switched(ctx context.Context) error {
 		s.note(viaHerald, ExternalLost, "", lost, float64(s.balancerScale.held))
 	}
 	return nil
+}
+
+// takes waits until connections to Herald's balancer are taken, or are not.
+func (s *balancerStage) takes(ctx context.Context, wanted bool) error {
+	ctx, cancel := context.WithTimeout(ctx, settleBalancers)
+	defer cancel()
+	return balance.Eventually(ctx, func() error {
+		_, err := s.Ask(ctx, heraldWorker, target(heraldWorker, local, balance.ListenPort))
+		if taken := err == nil; taken != wanted {
+			return errors.Join(fmt.Errorf("connections are taken: %v", taken), err)
+		}
+		return nil
+	})
 }

@@ -31,11 +31,11 @@ const (
 
 	KilledFailed   BalancerMeasure = "server killed: connections to it that failed"
 	KilledOthers   BalancerMeasure = "server killed: connections to others that failed"
-	KilledOut      BalancerMeasure = "server killed: until the last connection to it"
-	KilledTold     BalancerMeasure = "server killed: from its own speaker's notice until the last connection to it"
+	KilledOut      BalancerMeasure = "server killed: until the last connection that failed"
+	KilledTold     BalancerMeasure = "server killed: from its own speaker's notice until the last one that failed"
 	VanishedFailed BalancerMeasure = "host vanished: connections to it that failed"
 	VanishedOthers BalancerMeasure = "host vanished: connections to others that failed"
-	VanishedOut    BalancerMeasure = "host vanished: until the last connection to it"
+	VanishedOut    BalancerMeasure = "host vanished: until the last connection that failed"
 	DrainedFailed  BalancerMeasure = "server drained and added: new connections that failed"
 	DrainedLost    BalancerMeasure = "server drained and added: established connections lost"
 
@@ -44,7 +44,7 @@ const (
 	JoinedFailed BalancerMeasure = "master joins: connections that failed"
 	Left         BalancerMeasure = "master leaves: until a worker's last connection to it"
 	LeftFailed   BalancerMeasure = "master leaves: connections that failed"
-	Died         BalancerMeasure = "master dies for good: until a worker's last connection to it"
+	Died         BalancerMeasure = "master dies for good: until a worker's last connection that failed"
 	DiedOthers   BalancerMeasure = "master dies for good: connections to others that failed"
 
 	RestartLost    BalancerMeasure = "restarted: established connections lost"
@@ -128,9 +128,11 @@ func (m BalancerMeasure) unit() unit {
 		return unit{format: "%.2f", name: " ms", factor: 1e3}
 	case ConnectionCPU, ConnectionBusy:
 		return unit{format: "%.0f", name: " µs", factor: 1e6}
+	case KilledOut, KilledTold:
+		return unit{format: "%.1f", name: " ms", factor: 1e3}
 	case Throughput1, Throughput8:
 		return unit{format: "%.1f", name: " Gbit/s", factor: 1}
-	case GigabyteCPU1, GigabyteCPU8, GigabyteBusy1, GigabyteBusy8, KilledOut, KilledTold, VanishedOut,
+	case GigabyteCPU1, GigabyteCPU8, GigabyteBusy1, GigabyteBusy8, VanishedOut,
 		Joined, JoinedStart, Left, Died, ExternalFollow, InternalFollow:
 		return unit{format: "%.0f", name: " ms", factor: 1e3}
 	}
