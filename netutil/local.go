@@ -43,18 +43,7 @@ func AwaitLocal(addr netip.Addr) error {
 
 // isLocal asks the kernel where it would send a packet to addr.
 func isLocal(c *netlink.Conn, addr netip.Addr) (bool, error) {
-	header := make([]byte, unix.SizeofRtMsg)
-	header[0], header[1] = unix.AF_INET6, byte(addr.BitLen())
-	attrs := netlink.NewAttributeEncoder()
-	attrs.Bytes(unix.RTA_DST, addr.AsSlice())
-	encoded, err := attrs.Encode()
-	if err != nil {
-		return false, err
-	}
-	replies, err := c.Execute(netlink.Message{
-		Header: netlink.Header{Type: unix.RTM_GETROUTE, Flags: netlink.Request},
-		Data:   append(header, encoded...),
-	})
+	replies, err := routeTo(c, addr)
 	switch {
 	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH):
 		return false, nil

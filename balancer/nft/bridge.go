@@ -1,29 +1,204 @@
 package nft
 
 import (
+	"context"
+	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
+	"sync"
 	"time"
 )
 
 // Bridge sends new TCP connections to a VIP, at any port, on to healthy masters. They go to a
 // master's own address, never to a VIP, so that no second bridge can take them: there is one hop.
 // What goes on by it is masqueraded. Its methods may be called from any goroutine.
-type Bridge struct{}
+type Bridge struct {
+	plane *Plane
+	wake  chan struct{} // holds one while something is asked for
+
+	mu    sync.Mutex
+	asked map[netip.Addr]time.Time // to be opened until then
+
+	until map[netip.Addr]time.Time // what is open, until then; by plane.mu
+}
+
+func newBridge(p *Plane) *Bridge {
+	return &Bridge{plane: p, wake: make(chan struct{}, 1), asked: make(map[netip.Addr]time.Time), until: make(map[netip.Addr]time.Time)}
+}
 
 // Prepare says to which addresses new connections would be sent on, by VIP: the own ones, of
 // the same family, of masters that are healthy now. It forwards nothing that is not open;
 // what is open is spread over the new ones at once. A VIP that is not named is closed. After an
 // error Prepare is to be called again.
-func (b *Bridge) Prepare(vips map[netip.Addr][]netip.Addr) error { return nil }
+func (b *Bridge) Prepare(vips map[netip.Addr][]netip.Addr) error {
+	masters, err := checkMasters(vips)
+	if err != nil {
+		return err
+	}
+	p := b.plane
+	var v4, v6 bool
+	for vip := range masters {
+		v4, v6 = v4 || vip.Is4(), v6 || vip.Is6()
+	}
+	p.applying.Lock()
+	defer p.applying.Unlock()
+	p.forward(v4, v6)
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for vip := range b.until {
+		if len(masters[vip]) == 0 {
+			delete(b.until, vip)
+		}
+	}
+	p.want.masters = masters
+	if err := p.sync(); err != nil {
+		return fmt.Errorf("prepare bridge: %w", err)
+	}
+	return nil
+}
 
 // Open sends new connections to vips on from now on, for at most so long: the kernel ends
 // that by itself. Opening again sets the time anew. It never blocks: Plane.Run opens, and logs why it
 // could not. A VIP for which no masters are prepared stays closed.
-func (b *Bridge) Open(limit time.Duration, vips ...netip.Addr) {}
+func (b *Bridge) Open(limit time.Duration, vips ...netip.Addr) {
+	until := time.Now().Add(limit)
+	b.mu.Lock()
+	for _, vip := range vips {
+		b.asked[vip.Unmap()] = until
+	}
+	b.mu.Unlock()
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
 
 // Close ends sending on new connections to vips. Those that were sent on go on. It is to be
 // called before a VIP is bound or announced here again.
-func (b *Bridge) Close(vips ...netip.Addr) error { return nil }
+func (b *Bridge) Close(vips ...netip.Addr) error {
+	b.mu.Lock()
+	for _, vip := range vips {
+		delete(b.asked, vip.Unmap())
+	}
+	b.mu.Unlock()
+	b.plane.mu.Lock() // an opening that is under way ends before
+	defer b.plane.mu.Unlock()
+	for _, vip := range vips {
+		delete(b.until, vip.Unmap())
+	}
+	if err := b.plane.sync(); err != nil {
+		return fmt.Errorf("close bridge: %w", err)
+	}
+	return nil
+}
 
 // Received is how many new connections to vip were sent on since it was opened last from closed.
-func (b *Bridge) Received(vip netip.Addr) (uint64, error) { return 0, nil }
+func (b *Bridge) Received(vip netip.Addr) (uint64, error) {
+	name := bridgeChain + dashed(vip.Unmap())
+	b.plane.mu.Lock()
+	defer b.plane.mu.Unlock()
+	counted, err := b.plane.packets()
+	if err != nil {
+		return 0, fmt.Errorf("count what is bridged: %w", err)
+	}
+	return counted[name], nil
+}
+
+// run opens what is asked for, until ctx ends.
+func (b *Bridge) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-b.wake:
+			if err := b.open(); err != nil {
+				b.plane.log.Error("bridge not opened", "err", err)
+			}
+		}
+	}
+}
+
+// open opens what is asked for.
+func (b *Bridge) open() error {
+	p := b.plane
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b.mu.Lock()
+	asked := b.asked
+	b.asked = make(map[netip.Addr]time.Time)
+	b.mu.Unlock()
+
+	p.want.taken = maps.Clone(p.want.taken)
+	var todo plan
+	now := time.Now()
+	for vip, until := range asked {
+		f := familyOf(vip)
+		lasts := until.Sub(now).Truncate(time.Millisecond)
+		if len(p.want.masters[vip]) == 0 || lasts <= 0 {
+			continue
+		}
+		if !b.until[vip].After(now) {
+			todo.fill = append(todo.fill, bridgeChain+dashed(vip)) // counts anew
+		}
+		b.until[vip] = until
+		e := edit{bridge + f.version, addrKey(vip), element{chain: bridgeChain + dashed(vip), lasts: lasts}}
+		todo.remove, todo.put = append(todo.remove, e), append(todo.put, e)
+		place := netip.AddrPortFrom(vip, 0)
+		if _, ok := p.want.taken[place]; !ok {
+			p.want.taken[place] = ""
+			todo.put = append(todo.put, edit{taken + f.version, placeKey(place), element{}})
+		}
+	}
+	if len(todo.put) == 0 {
+		return nil
+	}
+	slices.SortFunc(todo.remove, edit.compare) // those of a set together
+	slices.SortFunc(todo.put, edit.compare)
+	return p.write(todo)
+}
+
+// slack is by how much the kernel's idea of when an element ends and Herald's may differ.
+const slack = 100 * time.Millisecond
+
+// left is how long what is open stays so. Whether something is open still that has just about
+// ended, the found table tells.
+func (b *Bridge) left(found table) map[netip.Addr]time.Duration {
+	out := make(map[netip.Addr]time.Duration)
+	for vip, until := range b.until {
+		left := time.Until(until)
+		_, there := found.sets[bridge+familyOf(vip).version].elements[addrKey(vip)]
+		switch {
+		case left > slack, there && left > -slack:
+			out[vip] = max(left, slack)
+		case left < -slack:
+			delete(b.until, vip)
+		}
+	}
+	return out
+}
+
+// checkMasters returns a copy of vips, or says what is wrong with it.
+func checkMasters(vips map[netip.Addr][]netip.Addr) (map[netip.Addr][]netip.Addr, error) {
+	out := make(map[netip.Addr][]netip.Addr, len(vips))
+	for vip, masters := range vips {
+		vip = vip.Unmap()
+		for _, master := range masters {
+			master = master.Unmap()
+			switch _, isVIP := vips[master]; {
+			case isVIP:
+				return nil, fmt.Errorf("bridge %s: %s is a VIP, and not a master's own address", vip, master)
+			case master.Is4() != vip.Is4() || !master.IsGlobalUnicast() || master.Zone() != "":
+				return nil, fmt.Errorf("bridge %s: %s is no address to send its connections to", vip, master)
+			}
+			out[vip] = append(out[vip], master)
+		}
+		slices.SortFunc(out[vip], netip.Addr.Compare)
+		out[vip] = slices.Compact(out[vip])
+		if !vip.IsGlobalUnicast() || vip.Zone() != "" {
+			return nil, fmt.Errorf("bridge %s: it is no address of a VIP", vip)
+		}
+	}
+	return out, nil
+}

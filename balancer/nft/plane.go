@@ -1,15 +1,27 @@
 // Package nft carries the connections of balancers in the kernel: an nftables table of
 // Herald's own, `inet herald_balancer`, gives new TCP connections to backends, and conntrack
 // keeps each with its backend. No other table is touched.
+//
+// # What outlives the process
+//
+// Established connections need the table's hooks, so it is changed in place and never
+// deleted while there are any. What it listens at are elements with a timeout, which Run
+// refreshes: a successor adopts them, and without one they end, and leave a table that only
+// keeps what is established. See docs/decisions/0020-the-balancers-table-outlives-herald.md.
 package nft
 
 import (
-	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/herald-vip/herald/balancer"
+	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
 // Errors to be told apart by errors.Is.
@@ -19,7 +31,7 @@ var (
 	ErrUnsupported = errors.New("no balancing in the kernel")
 	// ErrStuck is when the kernel does not answer within a second, as while another
 	// program's huge batch holds the lock of nftables.
-	ErrStuck = errors.New("nftables does not answer")
+	ErrStuck = ruleset.ErrStuck
 )
 
 // Options adjust a Plane.
@@ -33,37 +45,252 @@ type Options struct {
 
 // Plane is the kernel's [balancer.Plane]. Run keeps it alive.
 type Plane struct {
-	bridge Bridge
+	log    *slog.Logger
+	node   string
+	host   host
+	kernel *kernel
+	calls  ruleset.Calls
+	bridge *Bridge
+
+	applying sync.Mutex // held by who has more to do than to write the table
+	trouble  string     // with forwarding
+
+	mu      sync.Mutex // for what follows, and to write the table
+	want    wanted
+	have    *table          // what the table is; nil: not known
+	applied bool            // Apply has said what is wanted; before, it is what was found
+	alive   map[string]bool // backends, by their chains, that this Plane was told to be anything but Dead
+	mended  uint64
 }
 
 var _ balancer.Plane = (*Plane)(nil)
 
 // New adopts the table of a predecessor, or makes one: what it listens at goes on, and so
 // does everything that is established.
-func New(log *slog.Logger, o Options) (*Plane, error) { return &Plane{}, nil }
+func New(log *slog.Logger, o Options) (*Plane, error) { return newPlane(log, o, 0) }
 
-// Apply is [balancer.Plane]'s. A backend counts as Dead before only if this Plane has not
-// been told otherwise: the first Apply ends no connections.
-func (p *Plane) Apply(services []balancer.Service) error { return nil }
-
-// Counts is [balancer.Plane]'s.
-func (p *Plane) Counts() ([]balancer.Count, error) { return nil, nil }
-
-// Run refreshes what is listened at, puts back what somebody else removes of the table, and
-// opens the Bridge, until ctx ends. It is to run once.
-func (p *Plane) Run(ctx context.Context) { <-ctx.Done() }
-
-// Close leaves the table as it is, for a successor: without one, it takes no new connections
-// after Options.Outlive, and keeps those that are established. Run has to have ended.
-func (p *Plane) Close() error { return nil }
-
-// Bridge is the same table's, for VIPs that this node is about to lose.
-func (p *Plane) Bridge() *Bridge { return &p.bridge }
+// newPlane is New in the network namespace of a file descriptor, 0 for the process's.
+func newPlane(log *slog.Logger, o Options, netns int) (*Plane, error) {
+	const outlive = 30 * time.Second
+	if o.Outlive == 0 {
+		o.Outlive = outlive
+	}
+	p := &Plane{
+		log:    log,
+		node:   o.Node,
+		host:   host{netns},
+		kernel: &kernel{ruleset.Socket{NetNS: netns}},
+		calls:  ruleset.NewCalls(ruleset.AnswerTimeout),
+		alive:  make(map[string]bool),
+	}
+	p.bridge = newBridge(p)
+	found, _, err := p.read()
+	if err != nil {
+		return nil, unsupported(err)
+	}
+	p.want.recall(found)
+	p.want.outlive = o.Outlive
+	p.have = &found
+	if err := p.sync(); err != nil {
+		p.kernel.Close()
+		return nil, unsupported(err)
+	}
+	return p, nil
+}
 
 // Clear is for who has no balancers and no bridge: it ends all listening that a predecessor has
 // left. The table goes if no connection needs it any more; otherwise it stays, and only keeps those.
-func Clear() error { return nil }
+func Clear() error { return clearTable(0) }
 
-// Probe says whether balancing in the kernel can be had here: nil if so, an ErrUnsupported
-// with the reason if not. It tries in an empty network namespace.
-func Probe() error { return nil }
+func clearTable(netns int) error {
+	k := &kernel{ruleset.Socket{NetNS: netns}}
+	_, left, err := k.read()
+	k.Close()
+	if err != nil || !left {
+		return err
+	}
+	p, err := newPlane(slog.New(slog.DiscardHandler), Options{}, netns)
+	if err != nil {
+		return err
+	}
+	return errors.Join(p.Apply(nil), p.Close())
+}
+
+// Bridge is the same table's, for VIPs that this node is about to lose.
+func (p *Plane) Bridge() *Bridge { return p.bridge }
+
+// Apply is [balancer.Plane]'s. A backend that is Dead was not so before only if this Plane has been
+// told that: the first Apply ends no connections.
+func (p *Plane) Apply(services []balancer.Service) error {
+	services, err := check(services)
+	if err != nil {
+		return err
+	}
+	p.applying.Lock()
+	defer p.applying.Unlock()
+	if err := p.prepareHost(services); err != nil {
+		return err
+	}
+	dead, err := p.apply(services)
+	if err != nil {
+		return err
+	}
+	p.end(dead)
+	return nil
+}
+
+// apply makes services the ones that are carried, and returns by service which backends have died.
+func (p *Plane) apply(services []balancer.Service) (dead map[string][]netip.AddrPort, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before, applied := p.want, p.applied
+	p.want.services, p.applied = services, true
+	p.want.taken = maps.Clone(before.taken)
+	maps.Copy(p.want.taken, places(services))
+	p.want.counts = maps.Clone(before.counts)
+	wanted := make(map[string]bool)
+	for _, s := range services {
+		for _, b := range s.Backends {
+			wanted[backendName(s.Name, b.Addr)] = true
+		}
+	}
+	maps.DeleteFunc(p.want.counts, func(name string, _ uint64) bool { return !wanted[name] })
+	if err := p.sync(); err != nil {
+		p.want, p.applied = before, applied
+		return nil, err
+	}
+	dead = make(map[string][]netip.AddrPort)
+	alive := make(map[string]bool)
+	for _, s := range services {
+		for _, b := range s.Backends {
+			name := backendName(s.Name, b.Addr)
+			alive[name] = b.State != balancer.Dead
+			if p.alive[name] && !alive[name] {
+				dead[s.Name] = append(dead[s.Name], b.Addr)
+			}
+		}
+	}
+	p.alive = alive
+	return dead, nil
+}
+
+// Counts is [balancer.Plane]'s.
+func (p *Plane) Counts() ([]balancer.Count, error) {
+	p.mu.Lock()
+	services := p.want.services
+	counted, err := p.packets()
+	taken := maps.Clone(p.want.taken)
+	p.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	var out []balancer.Count
+	for _, s := range services {
+		open, err := p.open(placesOf(taken, s.Name))
+		for _, b := range s.Backends {
+			count := balancer.Count{Service: s.Name, Backend: b.Addr, Connections: counted[backendName(s.Name, b.Addr)], Open: open[b.Addr]}
+			if err != nil {
+				count.Open = -1
+			}
+			out = append(out, count)
+		}
+	}
+	return out, nil
+}
+
+// Close leaves the table as it is, for a successor: without one, it takes no new connections
+// after Options.Outlive, and keeps those that are established. Run has to have ended.
+func (p *Plane) Close() error {
+	err := p.refresh()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if closed := p.calls.Do(func() error { p.kernel.Close(); return nil }); err == nil {
+		err = closed
+	}
+	return err
+}
+
+// placesOf are those of a service.
+func placesOf(taken map[netip.AddrPort]string, service string) []netip.AddrPort {
+	var out []netip.AddrPort
+	for place, of := range taken {
+		if of == service {
+			out = append(out, place)
+		}
+	}
+	slices.SortFunc(out, netip.AddrPort.Compare)
+	return out
+}
+
+// read finds out what the table is.
+func (p *Plane) read() (found table, ok bool, err error) {
+	err = p.calls.Do(func() (err error) { found, ok, err = p.kernel.read(); return err })
+	return found, ok, err
+}
+
+// packets reads what chains have counted.
+func (p *Plane) packets() (counted map[string]uint64, err error) {
+	err = p.calls.Do(func() (err error) { counted, err = p.kernel.packets(); return err })
+	return counted, err
+}
+
+// wanted is what the table is to be, of which found is what was there.
+func (p *Plane) wanted(found table) table {
+	w := p.want
+	w.buckets = assign(found, w.services, p.node)
+	w.open = p.bridge.left(found)
+	if p.applied && len(w.services)+len(w.taken)+len(w.localnet)+len(w.masters) == 0 {
+		return table{}
+	}
+	t := w.table()
+	if !p.applied {
+		keep := func(name string) bool { return balancing(name) && !strings.HasPrefix(name, localnet) }
+		t.add(found.only(keep), keep)
+	}
+	return t
+}
+
+// sync makes the table what is wanted. mu is held, but by New.
+func (p *Plane) sync() error {
+	if p.have != nil {
+		want := p.wanted(*p.have)
+		done, err := p.change(*p.have, want)
+		if done || errors.Is(err, ErrStuck) {
+			return err
+		}
+	}
+	// Somebody else has changed it.
+	found, _, err := p.read()
+	if err != nil {
+		return err
+	}
+	want := p.wanted(found)
+	done, err := p.change(found, want)
+	if done || errors.Is(err, ErrStuck) {
+		return err
+	}
+	// It is nothing that can be changed into what is wanted, such as another version's.
+	if err := p.calls.Do(func() error { return p.kernel.replace(want) }); err != nil {
+		return err
+	}
+	p.have = &want
+	return nil
+}
+
+// change makes want of have; done is false if that is not possible.
+func (p *Plane) change(have, want table) (done bool, err error) {
+	todo := change(have, want)
+	switch {
+	case todo.empty():
+	case len(want.chains) == 0:
+		err = p.calls.Do(p.kernel.remove)
+	default:
+		err = p.calls.Do(func() error { return p.kernel.apply(todo, want) })
+	}
+	if err != nil {
+		p.have = nil
+		return false, err
+	}
+	p.have = &want
+	return true, nil
+}

@@ -1,0 +1,249 @@
+package nft
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/balancer"
+	"github.com/herald-vip/herald/netutil"
+)
+
+// host is the rest of the kernel that is needed: settings, routes, connections.
+type host struct{ netns int } // file descriptor of a network namespace; 0: the process's
+
+// in calls f in the host's network namespace.
+func (h host) in(f func() error) error {
+	if h.netns == 0 {
+		return f()
+	}
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlock: the thread, which is elsewhere now, ends with the goroutine
+		err := unix.Setns(h.netns, unix.CLONE_NEWNET)
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+const settings = "/proc/sys/net"
+
+// setting reads a setting of the kernel's.
+func setting(path ...string) (string, error) {
+	value, err := os.ReadFile(filepath.Join(append([]string{settings}, path...)...))
+	return strings.TrimSpace(string(value)), err
+}
+
+// write changes a setting. The error says how the user can do it.
+func write(value string, path ...string) error {
+	name := filepath.Join(path...)
+	f, err := os.OpenFile(filepath.Join(settings, name), os.O_WRONLY, 0)
+	if err == nil {
+		_, err = f.WriteString(value)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("%w: on the host, sysctl -w net/%s=%s", err, name, value)
+	}
+	return nil
+}
+
+// localnetLacks tells which of links drop packets of 127.0.0.0/8. What is set for all
+// links counts for each.
+func localnetLacks(links map[string]bool) ([]string, error) {
+	const conf, name = "ipv4/conf", "route_localnet"
+	if all, err := setting(conf, "all", name); err != nil || all == "1" {
+		return nil, err
+	}
+	var out []string
+	for link := range sorted(links) {
+		value, err := setting(conf, link, name)
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // it may have just gone
+			return nil, err
+		}
+		if value == "0" {
+			out = append(out, link)
+		}
+	}
+	return out, nil
+}
+
+// setLocalnet lets packets of 127.0.0.0/8 pass a link, or no longer.
+func setLocalnet(link string, on bool) error {
+	var value uint32
+	if on {
+		value = 1
+	}
+	err := netutil.RouteLocalnet.Set(link, value)
+	if errors.Is(err, unix.ENODEV) {
+		return nil // with the link the setting has gone
+	}
+	return err
+}
+
+// forward switches forwarding on where it is off, and returns what it has changed.
+//
+// It is never switched off again: who finds it on takes that for granted, a container
+// runtime for one, and nobody can tell whether somebody has.
+func forward(v4, v6 bool) (changed []string, err error) {
+	if v4 {
+		links, err := forward4()
+		if err != nil {
+			return changed, err
+		}
+		changed = append(changed, links...)
+	}
+	if v6 {
+		links, err := forward6()
+		if err != nil {
+			return changed, err
+		}
+		changed = append(changed, links...)
+	}
+	return changed, nil
+}
+
+// forward4 lets packets pass that come by any link. It asks rtnetlink, as /proc/sys may be read-only.
+func forward4() (changed []string, err error) {
+	if on, err := setting("ipv4/ip_forward"); err != nil || on == "1" {
+		return nil, err
+	}
+	links, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	for _, link := range links {
+		on, err := setting("ipv4/conf", link.Name, "forwarding")
+		if err != nil || on == "1" || link.Flags&net.FlagLoopback != 0 {
+			continue // it has no IPv4, has gone, or forwards
+		}
+		if err := netutil.Forwarding.Set(link.Name, 1); err != nil && !errors.Is(err, unix.ENODEV) {
+			return changed, err
+		}
+		changed = append(changed, "net.ipv4.conf."+link.Name+".forwarding")
+	}
+	return changed, nil
+}
+
+// forward6 lets packets of IPv6 pass. A host that forwards does not accept router
+// advertisements unless it is told to in so many words (accept_ra=2): where it did it goes on.
+func forward6() (changed []string, err error) {
+	const conf, name = "ipv6/conf", "forwarding"
+	if on, err := setting(conf, "all", name); err != nil || on == "1" {
+		if errors.Is(err, os.ErrNotExist) {
+			err = nil // there is no IPv6
+		}
+		return nil, err
+	}
+	links, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	for _, link := range links {
+		if accept, err := setting(conf, link.Name, "accept_ra"); err != nil || accept != "1" {
+			continue
+		}
+		if err := write("2", conf, link.Name, "accept_ra"); err != nil {
+			return changed, err
+		}
+		changed = append(changed, "net.ipv6.conf."+link.Name+".accept_ra")
+	}
+	if err := write("1", conf, "all", name); err != nil {
+		return changed, err
+	}
+	return append(changed, "net.ipv6.conf.all."+name), nil
+}
+
+// prepareHost sets what services need of the host besides the table. The table remembers
+// before what is set, so that whoever comes next can take it back.
+func (p *Plane) prepareHost(services []balancer.Service) error {
+	var v4, v6 bool
+	backends := make(map[netip.Addr]bool) // of services at 127.0.0.1
+	for _, s := range services {
+		for _, place := range s.Listen {
+			v4 = v4 || place.Addr().Is4() && !isLoopback(place)
+			v6 = v6 || place.Addr().Is6()
+		}
+		if slices.ContainsFunc(s.Listen, isLoopback) {
+			for _, b := range s.Backends {
+				backends[b.Addr.Addr()] = b.Addr.Addr().Is4()
+			}
+		}
+	}
+	p.forward(v4, v6)
+	var lack []string
+	if err := p.host.in(func() (err error) { lack, err = localnetLacks(linksTo(backends)); return err }); err != nil {
+		return fmt.Errorf("listen at 127.0.0.1: %w", err)
+	}
+	if len(lack) == 0 {
+		return nil
+	}
+	if err := p.remember(lack); err != nil {
+		return err
+	}
+	for _, link := range lack {
+		if err := p.host.in(func() error { return setLocalnet(link, true) }); err != nil {
+			return fmt.Errorf("listen at 127.0.0.1: %w", err)
+		}
+	}
+	p.log.Info("set route_localnet for what listens at 127.0.0.1; packets from outside to 127.0.0.0/8 are dropped all the same", "links", lack)
+	return nil
+}
+
+// remember writes down which links are about to be set.
+func (p *Plane) remember(links []string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := p.want.localnet
+	p.want.localnet = maps.Clone(before)
+	for _, link := range links {
+		p.want.localnet[link] = true
+	}
+	err := p.sync()
+	if err != nil {
+		p.want.localnet = before
+	}
+	return err
+}
+
+// forward has the host forward packets for others than its own clients, and says so.
+func (p *Plane) forward(v4, v6 bool) {
+	var changed []string
+	err := p.host.in(func() (err error) { changed, err = forward(v4, v6); return err })
+	if len(changed) > 0 {
+		p.log.Info("switched forwarding on for balancing; it stays on, as others may have come to need it", "settings", changed)
+	}
+	trouble := ""
+	if err != nil {
+		if trouble = err.Error(); trouble != p.trouble {
+			p.log.Warn("only this host's own clients are balanced: forwarding cannot be switched on", "err", err)
+		}
+	}
+	p.trouble = trouble
+}
+
+// linksTo are the links by which addresses that are true are reached now; not lo.
+func linksTo(addrs map[netip.Addr]bool) map[string]bool {
+	out := make(map[string]bool)
+	for addr, ok := range addrs {
+		if !ok {
+			continue
+		}
+		if link, err := netutil.LinkTo(addr); err == nil && link != "lo" { // without a route there will be another refresh
+			out[link] = true
+		}
+	}
+	return out
+}

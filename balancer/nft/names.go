@@ -1,0 +1,145 @@
+package nft
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// tableName is the table's, of the family inet.
+const tableName = "herald_balancer"
+
+// Sets, of which there are one for IPv4 and one for IPv6.
+const (
+	listen     = "listen"     // address and port: to the chain of a service, for a time
+	taken      = "taken"      // address and port, 0 for any, whose connections are made here, or were and go on
+	masquerade = "masquerade" // address and port whose connections get this host's address as source
+	bridge     = "bridge"     // VIP: to its chain, for a time
+	bridged    = "bridged"    // VIP and master's address
+)
+
+// localnet is the set of links on which Herald has set route_localnet.
+const localnet = "localnet"
+
+// Base chains.
+const (
+	guard       = "guard"
+	prerouting  = "prerouting"
+	output      = "output"
+	postrouting = "postrouting"
+)
+
+// Names of what each service and VIP has for itself begin with these. With what follows they
+// can be typed to nft.
+const (
+	serviceChain = "service" // and the family: takes a bucket
+	bucketMap    = "buckets" // and the family: whose bucket it is
+	backendChain = "to/"
+	bridgeChain  = "bridge/"
+	masterChain  = "masters/"
+)
+
+// family is IPv4 or IPv6.
+type family struct {
+	version      string
+	protocol     byte   // NFPROTO_IPV4, _IPV6
+	source, dest uint32 // where addresses are in the header
+	length       uint32 // how long they are
+	address      nftables.SetDatatype
+
+	ctSource, ctDest expr.CtKey // addresses of connections; since Linux 4.17
+}
+
+var families = [...]family{ // never changed
+	{"4", unix.NFPROTO_IPV4, 12, 16, 4, nftables.TypeIPAddr, unix.NFT_CT_SRC_IP, unix.NFT_CT_DST_IP},
+	{"6", unix.NFPROTO_IPV6, 8, 24, 16, nftables.TypeIP6Addr, unix.NFT_CT_SRC_IP6, unix.NFT_CT_DST_IP6},
+}
+
+func familyOf(addr netip.Addr) family {
+	if addr.Is4() {
+		return families[0]
+	}
+	return families[1]
+}
+
+// kind is what a set is of.
+type kind struct {
+	key     []nftables.SetDatatype
+	verdict bool // it is a map to chains
+	expires bool
+}
+
+func (f family) kinds() map[string]kind {
+	place := []nftables.SetDatatype{f.address, nftables.TypeInetService}
+	return map[string]kind{
+		listen + f.version:     {key: place, verdict: true, expires: true},
+		taken + f.version:      {key: place},
+		masquerade + f.version: {key: place},
+		bridge + f.version:     {key: []nftables.SetDatatype{f.address}, verdict: true, expires: true},
+		bridged + f.version:    {key: []nftables.SetDatatype{f.address, f.address}},
+	}
+}
+
+var (
+	bucketKind   = kind{key: []nftables.SetDatatype{nftables.TypeMark}, verdict: true}
+	localnetKind = kind{key: []nftables.SetDatatype{nftables.TypeIFName}}
+)
+
+// serviceName and bucketName name what a service has of a family.
+func serviceName(f family, service string) string { return serviceChain + f.version + "/" + service }
+func bucketName(f family, service string) string  { return bucketMap + f.version + "/" + service }
+
+// backendName names the chain that sends connections of a service to a backend.
+func backendName(service string, backend netip.AddrPort) string {
+	return backendChain + service + "/" + dashed(backend.Addr()) + "/" + strconv.Itoa(int(backend.Port()))
+}
+
+// backendOf is the address in a backend's name.
+func backendOf(name string) (netip.AddrPort, bool) {
+	parts := strings.Split(strings.TrimPrefix(name, backendChain), "/")
+	if len(parts) != 3 {
+		return netip.AddrPort{}, false
+	}
+	addr, err := netip.ParseAddr(strings.ReplaceAll(parts[1], "-", ":"))
+	port, err2 := strconv.ParseUint(parts[2], 10, 16)
+	return netip.AddrPortFrom(addr, uint16(port)), err == nil && err2 == nil
+}
+
+func dashed(addr netip.Addr) string { return strings.ReplaceAll(addr.String(), ":", "-") }
+
+// Keys, as the kernel has them. Each field of one is padded to four bytes.
+
+func placeKey(place netip.AddrPort) string {
+	return string(append(binary.BigEndian.AppendUint16(place.Addr().AsSlice(), place.Port()), 0, 0))
+}
+
+// placeOf is the inverse of placeKey.
+func placeOf(key string) (netip.AddrPort, bool) {
+	const port = 4
+	if len(key) < port {
+		return netip.AddrPort{}, false
+	}
+	addr, ok := netip.AddrFromSlice([]byte(key[:len(key)-port]))
+	return netip.AddrPortFrom(addr, binary.BigEndian.Uint16([]byte(key[len(key)-port:]))), ok
+}
+
+func addrKey(addrs ...netip.Addr) string {
+	var key []byte
+	for _, addr := range addrs {
+		key = append(key, addr.AsSlice()...)
+	}
+	return string(key)
+}
+
+func bucketKey(i int) string { return string(binary.NativeEndian.AppendUint32(nil, uint32(i))) }
+
+func linkKey(link string) string {
+	return string(append([]byte(link), make([]byte, unix.IFNAMSIZ)...)[:unix.IFNAMSIZ])
+}
+
+func linkOf(key string) string { return strings.TrimRight(key, "\x00") }

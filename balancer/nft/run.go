@@ -1,0 +1,256 @@
+package nft
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/herald-vip/herald/balancer"
+	"github.com/herald-vip/herald/netutil"
+)
+
+const (
+	// again is when a refresh that failed is tried again, and how often to look if the kernel
+	// does not tell of changes.
+	again = time.Second
+
+	// pause is the least time between two looks, lest somebody who changes nftables over
+	// and over keep the node busy.
+	pause = 100 * time.Millisecond
+)
+
+// Run refreshes what is listened at, puts back what somebody else removes of the table, and
+// opens the Bridge, until ctx ends. It is to run once.
+func (p *Plane) Run(ctx context.Context) {
+	var bridge sync.WaitGroup
+	bridge.Go(func() { p.bridge.run(ctx) })
+	defer bridge.Wait()
+
+	every := p.want.outlive / 3
+	told := make(chan struct{}, 1)
+	stop, err := p.kernel.watch(told)
+	if err != nil {
+		every = min(every, again)
+		p.log.Warn("what somebody else changes of nftables is found by looking only", "every", every, "err", err)
+	} else {
+		defer stop()
+	}
+	due := time.NewTimer(every)
+	defer due.Stop()
+	var trouble string
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-due.C:
+			err = p.refresh()
+			if due.Reset(every); err != nil {
+				due.Reset(min(every, again))
+			}
+		case <-told:
+			err = p.look()
+		}
+		trouble = p.tell(err, trouble)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// tell logs an error once for as long as it lasts, and its end.
+func (p *Plane) tell(err error, before string) (now string) {
+	switch {
+	case err != nil && err.Error() != before:
+		p.log.Error("balancing in the kernel not refreshed", "err", err)
+	case err == nil && before != "":
+		p.log.Info("balancing in the kernel refreshed again")
+	}
+	if err != nil {
+		now = err.Error()
+	}
+	return now
+}
+
+// look puts the table back if somebody else has removed a part of it.
+func (p *Plane) look() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for range 2 { // twice, as what is read while others change theirs may be incomplete
+		found, _, err := p.read()
+		if err != nil {
+			return err
+		}
+		if change(found, p.wanted(found)).empty() {
+			p.want.recount(found)
+			p.have = &found
+			return nil
+		}
+		p.have = &found
+	}
+	if err := p.sync(); err != nil {
+		return err
+	}
+	p.mended++
+	p.log.Warn("put back Herald's nftables for balancing, which were not as they should be")
+	return nil
+}
+
+// refresh is what keeps the table in order and alive: what is listened at, the host's
+// settings, and what is to be forgotten.
+func (p *Plane) refresh() error {
+	p.applying.Lock()
+	defer p.applying.Unlock()
+	if err := p.look(); err != nil {
+		return err
+	}
+	if err := p.renew(); err != nil {
+		return err
+	}
+	return errors.Join(p.prepareHost(p.services()), p.tidy())
+}
+
+func (p *Plane) services() []balancer.Service {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.want.services
+}
+
+// renew starts the time of what is listened at anew. What a predecessor listened at is left
+// to end until Apply says that it is to stay.
+func (p *Plane) renew() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var edits []edit
+	for place, service := range places(p.want.services) {
+		f := familyOf(place.Addr())
+		edits = append(edits, edit{listen + f.version, placeKey(place), element{chain: serviceName(f, service), lasts: p.want.outlive}})
+	}
+	if len(edits) == 0 {
+		return nil
+	}
+	slices.SortFunc(edits, edit.compare) // those of a set together
+	return p.write(plan{remove: edits, put: edits})
+}
+
+// write carries out a plan that leads to what is wanted, besides the times of elements.
+func (p *Plane) write(todo plan) error {
+	if p.have != nil {
+		want := p.wanted(*p.have)
+		err := p.calls.Do(func() error { return p.kernel.apply(todo, want) })
+		if err == nil {
+			p.have = &want
+			return nil
+		}
+		p.have = nil
+		if errors.Is(err, ErrStuck) {
+			return err
+		}
+	}
+	return p.sync()
+}
+
+// tidy forgets what was listened at once, when its last connection has ended, and takes back
+// what was set for it. With the last of all the table goes.
+func (p *Plane) tidy() error {
+	var gone []netip.AddrPort
+	for _, place := range p.stale() {
+		open, err := p.open([]netip.AddrPort{place})
+		if err != nil {
+			return err
+		}
+		if len(open) == 0 {
+			gone = append(gone, place)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.applied {
+		return nil
+	}
+	for _, place := range gone {
+		delete(p.want.taken, place)
+	}
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(p.want.taken)), isLoopback) {
+		for link := range p.want.localnet {
+			if err := p.host.in(func() error { return setLocalnet(link, false) }); err != nil {
+				return err
+			}
+			delete(p.want.localnet, link)
+		}
+	}
+	return p.sync()
+}
+
+// stale are the places where nothing is listened at any more.
+func (p *Plane) stale() []netip.AddrPort {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	listening := places(p.want.services)
+	var out []netip.AddrPort
+	for place := range p.want.taken {
+		_, listened := listening[place]
+		_, bridged := p.want.masters[place.Addr()]
+		if !listened && (place.Port() != 0 || !bridged) {
+			out = append(out, place)
+		}
+	}
+	return out
+}
+
+func isLoopback(place netip.AddrPort) bool { return place.Addr().IsLoopback() }
+
+// open counts connections to places that have not ended, by backend.
+func (p *Plane) open(places []netip.AddrPort) (map[netip.AddrPort]int, error) {
+	out := make(map[netip.AddrPort]int)
+	err := p.host.in(func() error {
+		for _, place := range places {
+			connections, err := netutil.Translated(place)
+			if err != nil {
+				return err
+			}
+			for _, c := range connections {
+				if c.Phase != netutil.Ended {
+					out[c.Server]++
+				}
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// end ends the connections to backends that have died, by service.
+func (p *Plane) end(dead map[string][]netip.AddrPort) {
+	for service, backends := range sorted(dead) {
+		p.mu.Lock()
+		at := placesOf(p.want.taken, service)
+		p.mu.Unlock()
+		ended := 0
+		err := p.host.in(func() error {
+			for _, place := range at {
+				connections, err := netutil.Translated(place)
+				if err != nil {
+					return err
+				}
+				connections = slices.DeleteFunc(connections, func(c netutil.Connection) bool { return !slices.Contains(backends, c.Server) })
+				ended += len(connections)
+				if err := netutil.End(connections); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		switch {
+		case err != nil:
+			p.log.Warn("connections to dead backends not ended, clients may wait for an answer", "balancer", service, "backends", backends, "err", err)
+		case ended > 0:
+			p.log.Info("ended connections to dead backends", "balancer", service, "backends", backends, "connections", ended)
+		}
+	}
+}

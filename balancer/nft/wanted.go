@@ -1,0 +1,252 @@
+package nft
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/herald-vip/herald/balancer"
+)
+
+// wanted is what the table is for.
+type wanted struct {
+	services []balancer.Service
+	buckets  map[string][]string // by bucketName: the chain of each one's backend
+	taken    map[netip.AddrPort]string
+	localnet map[string]bool
+	masters  map[netip.Addr][]netip.Addr // by VIP
+	open     map[netip.Addr]time.Duration
+	counts   map[string]uint64 // of chains, so far
+	outlive  time.Duration
+}
+
+// base is what is there without any service.
+func base() table {
+	t := table{chains: baseChains(), sets: map[string]set{localnet: newSet(localnetKind)}}
+	for _, f := range families {
+		for name, k := range f.kinds() {
+			t.sets[name] = newSet(k)
+		}
+	}
+	return t
+}
+
+func newSet(k kind) set { return set{k, make(map[string]element)} }
+
+// table describes what is wanted.
+func (w wanted) table() table {
+	t := base()
+	for link := range w.localnet {
+		t.sets[localnet].elements[linkKey(link)] = element{}
+	}
+	for place, service := range w.taken {
+		t.sets[taken+familyOf(place.Addr()).version].elements[placeKey(place)] = element{comment: service}
+	}
+	for _, s := range w.services {
+		w.service(t, s)
+	}
+	for vip, masters := range w.masters {
+		f := familyOf(vip)
+		t.chains[bridgeChain+dashed(vip)] = chain{rules: []rule{bridgeRule(vip)}}
+		t.chains[masterChain+dashed(vip)] = chain{rules: masterRules(masters)}
+		for _, master := range masters {
+			t.sets[bridged+f.version].elements[addrKey(vip, master)] = element{}
+		}
+		if lasts := w.open[vip]; lasts > 0 {
+			t.sets[bridge+f.version].elements[addrKey(vip)] = element{chain: bridgeChain + dashed(vip), lasts: lasts}
+		}
+	}
+	return t
+}
+
+func (w wanted) service(t table, s balancer.Service) {
+	for _, f := range families {
+		t.chains[serviceName(f, s.Name)] = chain{rules: []rule{serviceRule(f, s)}}
+		buckets := newSet(bucketKind)
+		for i, backend := range w.buckets[bucketName(f, s.Name)] {
+			buckets.elements[bucketKey(i)] = element{chain: backend}
+		}
+		t.sets[bucketName(f, s.Name)] = buckets
+	}
+	for _, b := range s.Backends {
+		name := backendName(s.Name, b.Addr)
+		t.chains[name] = chain{rules: []rule{backendRule(b.Addr, w.counts[name])}}
+	}
+	for _, place := range s.Listen {
+		f, key := familyOf(place.Addr()), placeKey(place)
+		t.sets[listen+f.version].elements[key] = element{chain: serviceName(f, s.Name), lasts: w.outlive}
+		if !s.Transparent {
+			t.sets[masquerade+f.version].elements[key] = element{}
+		}
+	}
+}
+
+// bridging and balancing are the parts of the table that are for one or for the other.
+func bridging(name string) bool {
+	return strings.HasPrefix(name, bridge) || strings.HasPrefix(name, masterChain)
+}
+
+func balancing(name string) bool {
+	for _, of := range []string{listen, taken, masquerade, serviceChain, bucketMap, backendChain, localnet} {
+		if strings.HasPrefix(name, of) {
+			return true
+		}
+	}
+	return false
+}
+
+// assign gives the buckets of services to who serves, and moves as few as it can of those
+// that are in the table.
+func assign(have table, services []balancer.Service, node string) map[string][]string {
+	out := make(map[string][]string)
+	for _, s := range services {
+		for _, f := range families {
+			var serving []string
+			for _, b := range s.Backends {
+				if b.State == balancer.Serving && familyOf(b.Addr.Addr()) == f {
+					serving = append(serving, backendName(s.Name, b.Addr))
+				}
+			}
+			before := make([]string, balancer.Buckets)
+			elements := have.sets[bucketName(f, s.Name)].elements
+			for i := range before {
+				before[i] = elements[bucketKey(i)].chain
+			}
+			out[bucketName(f, s.Name)] = balancer.Assign(before, serving, node)
+		}
+	}
+	return out
+}
+
+// check returns a copy of services, or says why the kernel cannot carry them.
+func check(services []balancer.Service) ([]balancer.Service, error) {
+	out := make([]balancer.Service, 0, len(services))
+	of := make(map[netip.AddrPort]string)
+	names := make(map[string]bool)
+	for _, s := range services {
+		if err := checkName(s.Name); err != nil {
+			return nil, err
+		}
+		if names[s.Name] {
+			return nil, fmt.Errorf("two balancers are named %s", s.Name)
+		}
+		names[s.Name] = true
+		s.Listen, s.Backends = slices.Clone(s.Listen), slices.Clone(s.Backends)
+		for i, place := range s.Listen {
+			place = unmapped(place)
+			s.Listen[i] = place
+			if err := checkPlace(place); err != nil {
+				return nil, fmt.Errorf("balancer %s cannot listen at %s: %w", s.Name, place, err)
+			}
+			if other, ok := of[place]; ok {
+				return nil, fmt.Errorf("balancers %s and %s both listen at %s", other, s.Name, place)
+			}
+			of[place] = s.Name
+		}
+		out = append(out, s)
+	}
+	for _, s := range out {
+		backends := make(map[netip.AddrPort]bool)
+		for i, b := range s.Backends {
+			b.Addr = unmapped(b.Addr)
+			s.Backends[i] = b
+			if err := checkBackend(b.Addr); err != nil {
+				return nil, fmt.Errorf("balancer %s cannot have %s as a backend: %w", s.Name, b.Addr, err)
+			}
+			if other, ok := of[b.Addr]; ok {
+				return nil, fmt.Errorf("balancer %s cannot have %s as a backend: balancer %s listens there", s.Name, b.Addr, other)
+			}
+			if backends[b.Addr] {
+				return nil, fmt.Errorf("balancer %s has %s as a backend twice", s.Name, b.Addr)
+			}
+			backends[b.Addr] = true
+		}
+	}
+	return out, nil
+}
+
+func unmapped(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
+
+// checkName is about names that fit into those of nftables, and can be taken out of them.
+func checkName(name string) error {
+	const longest = 128
+	for _, r := range name {
+		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '.' && r != '_' {
+			return fmt.Errorf("the name of balancer %q has other characters than letters, digits, '-', '.' and '_'", name)
+		}
+	}
+	if name == "" || len(name) > longest {
+		return fmt.Errorf("the name of balancer %q is not 1 to %d characters long", name, longest)
+	}
+	return nil
+}
+
+func checkPlace(place netip.AddrPort) error {
+	addr := place.Addr()
+	switch {
+	case !addr.IsValid() || place.Port() == 0:
+		return errors.New("an address and a port are needed")
+	case addr.IsUnspecified():
+		return errors.New("name the address")
+	case addr.Is6() && addr.IsLoopback():
+		return errors.New("Linux sends nothing from ::1 to other hosts: use 127.0.0.1, or mode: proxy")
+	case addr.Zone() != "" || addr.IsMulticast():
+		return errors.New("only addresses of hosts that mean the same on all links will do")
+	}
+	return nil
+}
+
+func checkBackend(backend netip.AddrPort) error {
+	addr := backend.Addr()
+	switch {
+	case !addr.IsValid() || backend.Port() == 0 || addr.IsUnspecified():
+		return errors.New("an address and a port are needed")
+	case addr.IsLoopback():
+		return errors.New("only this host reaches it: use an address that others reach, or mode: proxy")
+	case addr.Zone() != "" || addr.IsMulticast():
+		return errors.New("only addresses of hosts that mean the same on all links will do")
+	}
+	return nil
+}
+
+// places are all where services listen.
+func places(services []balancer.Service) map[netip.AddrPort]string {
+	out := make(map[netip.AddrPort]string)
+	for _, s := range services {
+		for _, place := range s.Listen {
+			out[place] = s.Name
+		}
+	}
+	return out
+}
+
+// recall is what the found table says of the time before: which links have been set, what is
+// taken, and what has been counted.
+func (w *wanted) recall(found table) {
+	w.localnet, w.taken = make(map[string]bool), make(map[netip.AddrPort]string)
+	for key := range found.sets[localnet].elements {
+		w.localnet[linkOf(key)] = true
+	}
+	for _, f := range families {
+		for key, e := range found.sets[taken+f.version].elements {
+			if place, ok := placeOf(key); ok {
+				w.taken[place] = e.comment
+			}
+		}
+	}
+	w.counts = make(map[string]uint64)
+	w.recount(found)
+}
+
+// recount remembers what the chains of a found table have counted, in case somebody else
+// removes them.
+func (w *wanted) recount(found table) {
+	for name, c := range found.chains {
+		if strings.HasPrefix(name, backendChain) {
+			w.counts[name] = c.packets()
+		}
+	}
+}
