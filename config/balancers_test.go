@@ -126,6 +126,7 @@ func TestBalancerMistakes(t *testing.T) {
 		members = "members: {port: 6443, checks: [apiserver]}"
 	)
 	checkMistakesIn(t, worker, []mistake{
+		{"keyFile: /etc/herald/gossip.key", "insecure: true", "5:13: election.insecure: a node that does not vote can join only with a key: set keyFile on all members"},
 		{"balancers:", "balancer:", "6:1: balancer: unknown field, did you mean balancers?"},
 		{"balancers:", "loadBalancer: {type: none}\nbalancers:", `6:22: loadBalancer.type: want internal or external, got "none"`},
 		{"name: apiserver", "name: API", `7:9: balancers[0].name: want at most 63 lower-case letters and digits, with '-' and '.' between, got "API"`},

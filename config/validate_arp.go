@@ -23,6 +23,8 @@ func (v validator) election(p path, e *Election) {
 		v.errorf(p.field("insecure"), "a key is given, with which nothing is sent in the clear: keep one of the two")
 	case e.KeyFile != "":
 		v.file(keyFile, e.KeyFile)
+	case e.Insecure && !v.votes(e):
+		v.errorf(p.field("insecure"), "a node that does not vote can join only with a key: set keyFile on all members")
 	case !e.Insecure && v.wasRead(keyFile) && v.wasRead(p.field("insecure")):
 		v.errorf(keyFile, "missing: write one with herald keygen and give the same to all members")
 	}
@@ -36,6 +38,12 @@ func (v validator) election(p path, e *Election) {
 	}
 }
 
+// votes reports whether this node is among those that vote, as far as can be told.
+func (v validator) votes(e *Election) bool {
+	_, votes := e.Members[v.config.NodeName]
+	return votes || len(e.Members) == 0 || v.config.NodeName == "" || !v.wasRead("election.members")
+}
+
 func (v validator) members(p path, e *Election) {
 	if !v.wasRead(p) {
 		return
@@ -44,8 +52,7 @@ func (v validator) members(p path, e *Election) {
 		v.errorf(p, "list all nodes that vote")
 		return
 	}
-	_, votes := e.Members[v.config.NodeName]
-	if !votes && v.config.NodeName != "" && !v.mayServe() && !v.onlyBalances() && !e.Bind.IsValid() && v.wasRead(p.parent().field("bind")) {
+	if !v.votes(e) && !v.mayServe() && !v.onlyBalances() && !e.Bind.IsValid() && v.wasRead(p.parent().field("bind")) {
 		v.errorf(p, "lacks this node, %s: add it with its address, or give it a bind if it is not to vote", v.config.NodeName)
 	}
 	const most = 9 // as many as a majority can still be heard of within a lease

@@ -54,7 +54,6 @@ type node struct {
 	ns        netns.NsHandle
 	links     *netlink.Handle
 	apiserver atomic.Int32 // the status it answers
-	server    *http.Server
 }
 
 func newNode(t *testing.T) *node {
@@ -84,19 +83,39 @@ func newNode(t *testing.T) *node {
 		listener, err = net.Listen("tcp4", "127.0.0.1:6443")
 		return err
 	})
-	n.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(int(n.apiserver.Load()))
-	})}
-	served := make(chan struct{})
-	go func() { defer close(served); _ = n.server.Serve(listener) }()
+	n.serveOn(listener)
 	t.Cleanup(func() {
-		n.server.Close()
-		<-served
 		n.links.Close()
 		n.ns.Close()
 	})
 	n.write(config)
 	return n
+}
+
+// serve has the apiserver listen at another address of the node.
+func (n *node) serve(address string) {
+	n.t.Helper()
+	var listener net.Listener
+	onThread(n.t, func() error {
+		err := netns.Set(n.ns)
+		if err == nil {
+			listener, err = net.Listen("tcp4", address)
+		}
+		return err
+	})
+	n.serveOn(listener)
+}
+
+func (n *node) serveOn(listener net.Listener) {
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(int(n.apiserver.Load()))
+	})}
+	served := make(chan struct{})
+	go func() { defer close(served); _ = server.Serve(listener) }()
+	n.t.Cleanup(func() {
+		server.Close()
+		<-served
+	})
 }
 
 // onThread runs f on a thread that is thrown away, whatever namespace f leaves it in.
@@ -178,15 +197,33 @@ func (n *node) addLink(name, cidr string) {
 	}
 }
 
-func (n *node) file() string { return filepath.Join(n.dir, "herald.yaml") }
-
-func (n *node) write(text string) {
+// addAddress adds another address to a link.
+func (n *node) addAddress(name, cidr string) {
 	n.t.Helper()
-	tmp := n.file() + ".new"
-	if err := os.WriteFile(tmp, []byte(strings.ReplaceAll(text, "DIR", n.dir)), 0o600); err != nil {
+	addr, err := netlink.ParseAddr(cidr)
+	if err != nil {
 		n.t.Fatal(err)
 	}
-	if err := os.Rename(tmp, n.file()); err != nil {
+	link, err := n.links.LinkByName(name)
+	if err == nil {
+		err = n.links.AddrAdd(link, addr)
+	}
+	if err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *node) file() string { return filepath.Join(n.dir, "herald.yaml") }
+
+func (n *node) write(text string) { n.writeFile(n.file(), strings.ReplaceAll(text, "DIR", n.dir)) }
+
+func (n *node) writeFile(file, text string) {
+	n.t.Helper()
+	tmp := file + ".new"
+	if err := os.WriteFile(tmp, []byte(text), 0o600); err != nil {
+		n.t.Fatal(err)
+	}
+	if err := os.Rename(tmp, file); err != nil {
 		n.t.Fatal(err)
 	}
 }

@@ -1,0 +1,233 @@
+package daemon_test
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/vishvananda/netns"
+
+	"github.com/herald-vip/herald/admin"
+)
+
+// masterConfig is of a master without a VIP: it has a vote, and tells others what its check says.
+const masterConfig = `apiVersion: herald.dev/v1alpha1
+kind: Speaker
+nodeName: m1
+checks:
+- name: apiserver
+  http: {url: "http://127.0.0.1:6443/readyz"}
+  interval: 20ms
+election:
+  members: {m1: "10.4.0.1:7946"}
+  keyFile: DIR/gossip.key
+admin: {socket: DIR/herald.sock}
+metrics: {listen: "127.0.0.1:9474"}
+`
+
+// workerConfig is of a node beside it that has neither, and a balancer for its own clients.
+const workerConfig = `apiVersion: herald.dev/v1alpha1
+kind: Speaker
+nodeName: w1
+loadBalancer: {type: internal}
+balancers:
+- name: api
+  listen: [{address: "127.0.0.1:9443"}]
+  backends: {members: {port: 6443, checks: [apiserver]}}
+  mode: MODE
+election:
+  bind: 10.4.0.2:7946
+  members: {m1: "10.4.0.1:7946"}
+  keyFile: DIR/gossip.key
+admin: {socket: DIR/worker.sock}
+metrics: {listen: "127.0.0.1:9475"}
+`
+
+// worker runs a speaker without vote and VIP beside the node's own.
+type worker struct {
+	*node
+	mode string
+}
+
+// write writes the worker's file, with changes to it.
+func (w *worker) write(changes ...string) string {
+	w.t.Helper()
+	text := strings.NewReplacer("MODE", w.mode, "DIR", w.dir).Replace(workerConfig)
+	file := filepath.Join(w.dir, "worker.yaml")
+	w.writeFile(file, strings.NewReplacer(changes...).Replace(text))
+	return file
+}
+
+func (w *worker) status() (admin.Status, error) {
+	return admin.NewClient(filepath.Join(w.dir, "worker.sock")).Status(w.t.Context())
+}
+
+// awaitBalancing waits until the worker is ready with reason why, or is not.
+func (w *worker) await(ready bool, why string) {
+	w.t.Helper()
+	eventually(w.t, fmt.Sprintf("ready is %t: %s", ready, why), func() bool {
+		s, err := w.status()
+		if err != nil {
+			return false
+		}
+		is, because := s.Ready()
+		return is == ready && strings.Contains(because, why)
+	})
+}
+
+// client makes requests from within the node, all over one connection if it is to keep it.
+func (n *node) client(keep bool) *http.Client {
+	transport := &http.Transport{DisableKeepAlives: !keep, DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+		onThread(n.t, func() error {
+			if err := netns.Set(n.ns); err != nil {
+				return err
+			}
+			conn, err = new(net.Dialer).DialContext(ctx, network, address)
+			return nil
+		})
+		return conn, err
+	}}
+	n.t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// get is the answer to a GET, or why there is none.
+func get(t *testing.T, c *http.Client, url string) (code int, body string) {
+	t.Helper()
+	resp, err := c.Get(url)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return resp.StatusCode, strings.TrimSpace(string(b))
+}
+
+func (n *node) awaitGet(c *http.Client, url string, want int) {
+	n.t.Helper()
+	eventually(n.t, fmt.Sprintf("%s answers %d", url, want), func() bool {
+		code, _ := get(n.t, c, url)
+		return code == want
+	})
+}
+
+const balanced = "http://127.0.0.1:9443/readyz"
+
+// A worker learns of masters from what they say themselves, and keeps what is established
+// through everything but the death of a backend.
+func TestWorker(t *testing.T) {
+	for _, mode := range modes {
+		t.Run(mode, func(t *testing.T) {
+			n := newNode(t)
+			n.addLink("eth0", "10.4.0.1/24")
+			n.addAddress("eth0", "10.4.0.2/24")
+			n.serve("10.4.0.1:6443")
+			n.writeFile(filepath.Join(n.dir, "gossip.key"), base64.StdEncoding.EncodeToString(make([]byte, 32)))
+			n.write(masterConfig)
+			w := &worker{n, mode}
+			file := w.write()
+			once, kept := n.client(false), n.client(true)
+
+			h := n.startWith(file)
+			w.await(false, "election: no voter has been heard yet")
+			master := n.start()
+			w.await(true, "balancing")
+			n.awaitGet(once, balanced, http.StatusOK)
+			n.awaitGet(kept, balanced, http.StatusOK)
+			s, err := w.status()
+			if err != nil || len(s.Balancers) != 1 || len(s.Balancers[0].Backends) != 1 {
+				t.Fatalf("status %+v, %v", s.Balancers, err)
+			}
+			if b := s.Balancers[0].Backends[0]; b.Name != "m1" || b.Address.String() != "10.4.0.1:6443" || b.Connections == 0 {
+				t.Errorf("the backend is %+v", b)
+			}
+			if o := s.Election.Offers; len(o) != 1 || o[0].Member != "m1" || !o[0].Checks["apiserver"] {
+				t.Errorf("offers are %+v", o)
+			}
+			for url, want := range map[string]int{
+				"http://127.0.0.1:9475/healthz/api": http.StatusOK, "http://127.0.0.1:9474/healthz/apiserver": http.StatusOK,
+				"http://127.0.0.1:9475/healthz/apiserver": http.StatusNotFound,
+			} {
+				if code, body := get(t, once, url); code != want {
+					t.Errorf("%s: %d %s", url, code, body)
+				}
+			}
+
+			// The user's own balancer for a while.
+			w.write("internal", "external")
+			n.awaitGet(once, balanced, 0)
+			w.wantKept(kept)
+			w.await(true, "nothing to announce")
+			w.write()
+			n.awaitGet(once, balanced, http.StatusOK)
+			w.wantKept(kept)
+
+			// The master is drained, and nobody else is there.
+			if err := admin.NewClient(filepath.Join(n.dir, "herald.sock")).Drain(t.Context(), "upgrade"); err != nil {
+				t.Fatal(err)
+			}
+			n.awaitGet(once, "http://127.0.0.1:9474/healthz/apiserver", http.StatusServiceUnavailable)
+			w.awaitBackend("is draining, but nobody else serves")
+			w.wantKept(kept)
+
+			// Its Herald is upgraded.
+			master.signal(t, syscall.SIGTERM)
+			if code := master.wait(t); code != 0 {
+				t.Errorf("exit code %d", code)
+			}
+			w.awaitBackend("is silent, but nobody else serves")
+			w.wantKept(kept)
+			n.start()
+			w.awaitBackend("healthy: apiserver")
+			w.wantKept(kept)
+
+			// Its apiserver fails.
+			n.apiserver.Store(http.StatusInternalServerError)
+			w.await(false, "balancer api: no backend serves: m1: unhealthy: apiserver")
+			n.awaitGet(once, "http://127.0.0.1:9475/healthz/api", http.StatusServiceUnavailable)
+			n.apiserver.Store(http.StatusOK)
+			w.await(true, "balancing")
+			n.awaitGet(once, balanced, http.StatusOK)
+
+			h.signal(t, syscall.SIGTERM)
+			if code := h.wait(t); code != 0 {
+				t.Errorf("exit code %d", code)
+			}
+		})
+	}
+}
+
+// wantKept makes a request over the connection that is kept.
+func (w *worker) wantKept(c *http.Client) {
+	w.t.Helper()
+	dial := c.Transport.(*http.Transport).DialContext
+	c.Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) {
+		return nil, fmt.Errorf("the connection is gone")
+	}
+	defer func() { c.Transport.(*http.Transport).DialContext = dial }()
+	if code, body := get(w.t, c, balanced); code != http.StatusOK {
+		w.t.Errorf("over the connection that is kept: %d %s", code, body)
+	}
+}
+
+// awaitBackend waits until the worker says this of its only backend.
+func (w *worker) awaitBackend(reason string) {
+	w.t.Helper()
+	eventually(w.t, "its backend: "+reason, func() bool {
+		s, err := w.status()
+		return err == nil && len(s.Balancers) == 1 && len(s.Balancers[0].Backends) == 1 && s.Balancers[0].Backends[0].Reason == reason
+	})
+}
+
+// modes are those of balancers.
+var modes = []string{"proxy"}
