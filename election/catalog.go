@@ -22,6 +22,12 @@ const (
 	askAgain = 20 * time.Millisecond
 	// answerAgain is how long a member is not answered again.
 	answerAgain = 5 * time.Millisecond
+	// hearsay is how long a member is waited for that another hears, after which it is
+	// sought, and searches begin anew if it is not heard of for so long.
+	hearsay, rumour = 250 * time.Millisecond, 5 * time.Second
+	// seekAgain is how long it takes from one search to the next at first, and maxSeek
+	// in the end.
+	seekAgain, maxSeek = 500 * time.Millisecond, time.Minute
 	// lateness is by how much this process may be late to find somebody silent and not
 	// take itself for the one that slept, and reprieve how long there is then to read
 	// what has been waiting.
@@ -54,6 +60,7 @@ type catalog struct {
 	counted   time.Time
 
 	entries map[string]*entry
+	missing map[uint32]*missed // by the hashed name
 	ignored uint64
 }
 
@@ -73,8 +80,16 @@ type entry struct {
 	answered time.Time // its own question
 }
 
+// missed is a member that another hears and this one does not.
+type missed struct {
+	heard time.Time     // of it, last
+	seek  time.Time     // when it is to be sought
+	pause time.Duration // until it is sought again
+}
+
 func newCatalog(self string, run uint64, lease time.Duration, number func() uint64) *catalog {
-	return &catalog{self: self, run: run, lease: lease, number: number, entries: make(map[string]*entry)}
+	return &catalog{self: self, run: run, lease: lease, number: number,
+		entries: make(map[string]*entry), missing: make(map[uint32]*missed)}
 }
 
 // equal reports whether two offers are the same.
@@ -109,8 +124,16 @@ func (c *catalog) interval() time.Duration {
 // message is what is said next, once there is an offer.
 func (c *catalog) message() offerMessage {
 	c.sequence++
-	hold := max(c.lease, perHold*c.interval())
-	return offerMessage{From: c.self, Run: c.run, Sequence: c.sequence, Hold: hold, Offer: *c.own}
+	m := offerMessage{From: c.self, Run: c.run, Sequence: c.sequence, Hold: max(c.lease, perHold*c.interval()), Offer: *c.own}
+	for name, e := range c.entries {
+		if e.heard.IsZero() || e.silent {
+			continue
+		}
+		if m.Hears = append(m.Hears, hashed(name)); len(m.Hears) == maxHears {
+			break
+		}
+	}
+	return m
 }
 
 // round returns what all listeners are to be told now, if anything.
@@ -148,12 +171,18 @@ func (c *catalog) farewell() (m offerMessage, ok bool) {
 	return m, true
 }
 
-// receive takes a message of a member. It returns what that is to be told in return, if
-// anything, and whether what is offered has changed.
-func (c *catalog) receive(now time.Time, m offerMessage) (reply *offerMessage, changed bool) {
+// reaction is what comes of a message.
+type reaction struct {
+	reply   *offerMessage // to its sender, or nil
+	changed bool          // what is offered has
+	seek    []uint32      // members that its sender hears and this one does not, by the hashes of their names
+}
+
+// receive takes a message of a member.
+func (c *catalog) receive(now time.Time, m offerMessage) reaction {
 	if m.From == c.self {
 		c.ignored++
-		return nil, false
+		return reaction{}
 	}
 	e := c.entries[m.From]
 	if e == nil {
@@ -162,17 +191,17 @@ func (c *catalog) receive(now time.Time, m offerMessage) (reply *offerMessage, c
 	}
 	if m.Question != 0 {
 		if c.own == nil || now.Sub(e.answered) < answerAgain {
-			return nil, false
+			return reaction{}
 		}
 		e.answered = now
 		answer := c.message()
 		answer.Answer = m.Question
-		return &answer, false
+		return reaction{reply: &answer}
 	}
 	answers := m.Answer != 0 && m.Answer == e.question
 	switch {
 	case m.Run != e.run && !answers:
-		return c.ask(now, e), false
+		return reaction{reply: c.ask(now, e)}
 	case m.Run != e.run:
 		e.run, e.sequence = m.Run, 0
 	}
@@ -181,12 +210,15 @@ func (c *catalog) receive(now time.Time, m offerMessage) (reply *offerMessage, c
 	}
 	if m.Sequence <= e.sequence {
 		c.ignored++
-		return nil, false
+		return reaction{}
 	}
-	changed = e.heard.IsZero() || e.silent != m.Left || e.left != m.Left || !e.offer.equal(m.Offer)
+	if e.heard.IsZero() || e.silent && !m.Left {
+		c.next = now // the others may not know of it
+	}
+	changed := e.heard.IsZero() || e.silent != m.Left || e.left != m.Left || !e.offer.equal(m.Offer)
 	e.offer, e.sequence, e.heard, e.until, e.spared = m.Offer, m.Sequence, now, now.Add(m.Hold), false
 	e.silent, e.left = m.Left, m.Left
-	return nil, changed
+	return reaction{changed: changed, seek: c.seek(now, m.Hears)}
 }
 
 // ask returns the question for what a member offers, unless it has been asked just now.
@@ -199,6 +231,34 @@ func (c *catalog) ask(now time.Time, e *entry) *offerMessage {
 	}
 	e.asked = now
 	return &offerMessage{From: c.self, Question: e.question}
+}
+
+// seek returns those members, by the hashes of their names, that somebody else hears and
+// this one does not, and that are to be sought by now, as neither have heard of the
+// other.
+func (c *catalog) seek(now time.Time, hears []uint32) (lost []uint32) {
+	heard := map[uint32]bool{hashed(c.self): true}
+	for name, e := range c.entries {
+		if !e.heard.IsZero() && !e.silent {
+			heard[hashed(name)] = true
+		}
+	}
+	maps.DeleteFunc(c.missing, func(name uint32, m *missed) bool { return heard[name] || now.Sub(m.heard) >= rumour })
+	for _, name := range hears {
+		m := c.missing[name]
+		switch {
+		case heard[name] || m == nil && len(c.missing) >= maxHears:
+			continue
+		case m == nil:
+			m = &missed{seek: now.Add(hearsay), pause: seekAgain}
+			c.missing[name] = m
+		case !now.Before(m.seek):
+			m.seek, m.pause = now.Add(m.pause), min(2*m.pause, maxSeek)
+			lost = append(lost, name)
+		}
+		m.heard = now
+	}
+	return lost
 }
 
 // gone takes note that a member has left.

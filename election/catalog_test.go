@@ -1,6 +1,7 @@
 package election
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -14,16 +15,16 @@ func fair(self string, run uint64) *catalog {
 // meet has one catalog believe what the other offers, by a question and its answer.
 func meet(t *testing.T, now time.Time, c, other *catalog) {
 	t.Helper()
-	question, _ := c.receive(now, other.message())
+	question := c.receive(now, other.message()).reply
 	if question == nil {
 		t.Fatal("whom it does not know is asked nothing")
 	}
-	answer, _ := other.receive(now, *question)
+	answer := other.receive(now, *question).reply
 	if answer == nil {
 		t.Fatal("a question is not answered")
 	}
-	if reply, changed := c.receive(now, *answer); reply != nil || !changed {
-		t.Fatalf("an answer is replied to with %v, and has changed anything: %v", reply, changed)
+	if is := c.receive(now, *answer); is.reply != nil || !is.changed {
+		t.Fatalf("of an answer comes %+v", is)
 	}
 }
 
@@ -43,20 +44,23 @@ func TestCatalogBelievesAnswers(t *testing.T) {
 	now := time.Unix(1000, 0)
 	a, b := fair("a", 1), fair("b", 9)
 	b.offer(now, Offer{Checks: map[string]bool{"apiserver": true}})
-	if m := b.message(); true {
-		question, changed := a.receive(now, m)
-		if question == nil || question.Question == 0 || question.From != "a" || changed || len(a.list(now)) > 0 {
-			t.Fatalf("an unknown run is believed: %v %v %v", question, changed, a.list(now))
-		}
-		if again, _ := a.receive(now.Add(askAgain/2), m); again != nil {
-			t.Fatal("it is asked again at once")
-		}
-		if again, _ := a.receive(now.Add(askAgain), m); again == nil || again.Question != question.Question {
-			t.Fatalf("it is asked %v", again)
-		}
-		if reply, _ := fair("c", 7).receive(now, *question); reply != nil {
-			t.Fatal("who offers nothing answers")
-		}
+	m := b.message()
+	is := a.receive(now, m)
+	if is.reply == nil || is.reply.Question == 0 || is.reply.From != "a" || is.changed || len(a.list(now)) > 0 {
+		t.Fatalf("an unknown run is believed: %+v %v", is, a.list(now))
+	}
+	if a.receive(now.Add(askAgain/2), m).reply != nil {
+		t.Fatal("it is asked again at once")
+	}
+	if again := a.receive(now.Add(askAgain), m).reply; again == nil || again.Question != is.reply.Question {
+		t.Fatalf("it is asked %v", again)
+	}
+	if fair("c", 7).receive(now, *is.reply).reply != nil {
+		t.Fatal("who offers nothing answers")
+	}
+	b.receive(now, *is.reply)
+	if b.receive(now.Add(answerAgain/2), *is.reply).reply != nil {
+		t.Fatal("somebody is answered again at once")
 	}
 	meet(t, now.Add(time.Second), a, b)
 	if o := only(t, a, now); o.Member != "b" || !o.Offer.Checks["apiserver"] || o.Silent || o.Left {
@@ -74,19 +78,19 @@ func TestCatalogTakesOnlyWhatIsNewer(t *testing.T) {
 	first := offer(true)
 	meet(t, now, a, b)
 	late, last := offer(true), offer(false)
-	if _, changed := a.receive(now, last); !changed {
+	if !a.receive(now, last).changed {
 		t.Fatal("news is ignored")
 	}
 	for name, old := range map[string]offerMessage{"recorded": first, "overtaken": late, "repeated": last} {
 		ignored := a.ignored
-		if reply, changed := a.receive(now, old); reply != nil || changed || only(t, a, now).Offer.Checks["apiserver"] || a.ignored != ignored+1 {
+		if is := a.receive(now, old); is.reply != nil || is.changed || only(t, a, now).Offer.Checks["apiserver"] || a.ignored != ignored+1 {
 			t.Errorf("what was %s is taken", name)
 		}
 	}
-	if _, changed := a.receive(now, b.message()); changed {
+	if a.receive(now, b.message()).changed {
 		t.Error("a repetition is news")
 	}
-	if reply, _ := a.receive(now, offerMessage{From: "a", Run: 5, Sequence: 1}); reply != nil || len(a.list(now)) > 1 {
+	if a.receive(now, offerMessage{From: "a", Run: 5, Sequence: 1}).reply != nil || len(a.list(now)) > 1 {
 		t.Error("it believes somebody who calls himself by its name")
 	}
 }
@@ -97,8 +101,8 @@ func TestCatalogTakesTheRunThatAnswers(t *testing.T) {
 	now := time.Unix(1000, 0)
 	a, b := fair("a", 1), fair("b", 9)
 	b.offer(now, Offer{Checks: map[string]bool{"apiserver": true}})
-	question, _ := a.receive(now, b.message())
-	answer, _ := b.receive(now, *question)
+	question := a.receive(now, b.message()).reply
+	answer := b.receive(now, *question).reply
 	a.receive(now, *answer)
 	said := b.message()
 	a.receive(now, said)
@@ -111,12 +115,11 @@ func TestCatalogTakesTheRunThatAnswers(t *testing.T) {
 	}
 	for name, old := range map[string]offerMessage{"said": said, "answered": *answer} {
 		now = now.Add(time.Second)
-		question, changed := a.receive(now, old)
-		if changed || question == nil || question.Question <= 2 || !only(t, a, now).Offer.Draining {
-			t.Errorf("what an earlier run %s is believed; the question is %v", name, question)
+		is := a.receive(now, old)
+		if is.changed || is.reply == nil || is.reply.Question <= 2 || !only(t, a, now).Offer.Draining {
+			t.Errorf("what an earlier run %s is believed: %+v", name, is)
 		}
-		reply, _ := again.receive(now, *question)
-		if _, changed := a.receive(now, *reply); changed || a.entries["b"].question != 0 {
+		if a.receive(now, *again.receive(now, *is.reply).reply).changed || a.entries["b"].question != 0 {
 			t.Errorf("the run that is there does not put it right")
 		}
 	}
@@ -140,11 +143,11 @@ func TestCatalogFindsWhoIsSilent(t *testing.T) {
 	if !a.due().IsZero() {
 		t.Error("there is more to find")
 	}
-	if _, changed := a.receive(began.Add(time.Second), b.message()); !changed || only(t, a, began).Silent || only(t, a, began).Left {
+	if !a.receive(began.Add(time.Second), b.message()).changed || only(t, a, began).Silent || only(t, a, began).Left {
 		t.Error("who is heard again is silent")
 	}
 	m, _ := b.farewell()
-	if _, changed := a.receive(began.Add(time.Second), m); !changed || !only(t, a, began).Silent || !only(t, a, began).Left {
+	if !a.receive(began.Add(time.Second), m).changed || !only(t, a, began).Silent || !only(t, a, began).Left {
 		t.Error("who has left is not silent")
 	}
 	a.keep(func(string) bool { return false })
@@ -226,5 +229,45 @@ func TestCatalogIsBounded(t *testing.T) {
 		if most := 10*offerRate + max(minBurst, burstRounds*listeners); sent > most || sent < most/2 {
 			t.Errorf("%d listeners: %d packets", listeners, sent)
 		}
+	}
+}
+
+// Whom another hears is sought after a while, less and less often, until it is heard or
+// the other hears it no more.
+func TestCatalogSeeksWhomOthersHear(t *testing.T) {
+	began := time.Unix(1000, 0)
+	a, b, far := fair("a", 1), fair("b", 9), fair("far", 5)
+	b.offer(began, Offer{})
+	far.offer(began, Offer{})
+	meet(t, began, b, far)
+	meet(t, began, a, b)
+	search := func(limit time.Duration) (sought []time.Duration) {
+		for after := 100 * time.Millisecond; after <= limit; after += 100 * time.Millisecond {
+			b.receive(began.Add(after), far.message())
+			if is := a.receive(began.Add(after), b.message()); len(is.seek) == 1 && is.seek[0] == hashed("far") {
+				sought = append(sought, after)
+			}
+		}
+		return sought
+	}
+	if sought := search(10 * time.Second); !slices.Equal(sought, []time.Duration{
+		300 * time.Millisecond, 800 * time.Millisecond, 1800 * time.Millisecond, 3800 * time.Millisecond, 7800 * time.Millisecond,
+	}) {
+		t.Errorf("it is sought at %v", sought)
+	}
+	began = began.Add(10 * time.Second)
+	meet(t, began, a, far)
+	if sought := search(time.Second); len(sought) > 0 || len(a.missing) > 0 {
+		t.Errorf("who is heard is sought at %v", sought)
+	}
+	claims := make([]uint32, 10*maxHears)
+	for i := range claims {
+		claims[i] = uint32(i)
+	}
+	if a.seek(began, claims); len(a.missing) > maxHears {
+		t.Errorf("%d members are missed", len(a.missing))
+	}
+	if a.seek(began.Add(rumour), nil); len(a.missing) > 0 {
+		t.Error("those are missed whom nobody hears any more")
 	}
 }

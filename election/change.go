@@ -50,11 +50,16 @@ func (n *node) reconfigure(c *Config) error {
 }
 
 // admit lets the configured members in, and those whose votes the machine still
-// counts: who is no member any more is heard until all know that. Those without a
-// vote that have joined are let in as long as the machine knows them. The mutex is
-// held.
+// counts: who is no member any more is heard until all know that. Those that are not
+// configured and have joined are let in as long as the machine knows them. Of a member
+// without a vote, nobody is configured but itself: who votes may change without its
+// being told, and it only needs somebody to ask. The mutex is held.
 func (n *node) admit(now time.Time) {
+	var seeds map[string]netip.AddrPort
 	members := maps.Clone(n.config.Members)
+	if !n.config.votes() {
+		seeds, members = members, make(map[string]netip.AddrPort)
+	}
 	members[n.config.Self] = n.config.home()
 	taken := make(map[netip.AddrPort]bool)
 	for _, at := range members {
@@ -68,14 +73,14 @@ func (n *node) admit(now time.Time) {
 		}
 	}
 	gone := n.roster.keep(known)
-	if maps.Equal(members, n.members) && !gone {
+	if maps.Equal(members, n.members) && maps.Equal(seeds, n.seeds) && !gone {
 		return
 	}
 	if !gone {
 		n.gate.forget()
 	}
-	n.members = members
-	n.roster.configure(members)
+	n.members, n.seeds = members, seeds
+	n.roster.configure(members, seeds)
 }
 
 // rotate makes these the ring's keys. Memberlist decrypts meanwhile, with a list

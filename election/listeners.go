@@ -1,8 +1,6 @@
 package election
 
-import (
-	"net/netip"
-)
+import "net/netip"
 
 // listener is a member that offers are told to.
 type listener struct {
@@ -50,4 +48,17 @@ func (r *roster) turnout() (joined []listener, left []string) {
 	clear(r.joining)
 	clear(r.leaving)
 	return joined, left
+}
+
+// find is where a member is that memberlist holds for alive, by the hash of its name, or
+// the zero AddrPort.
+func (r *roster) find(name uint32) netip.AddrPort {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for known, at := range r.seen {
+		if hashed(known) == name {
+			return at
+		}
+	}
+	return netip.AddrPort{}
 }

@@ -3,6 +3,8 @@ package election
 import (
 	"context"
 	"log/slog"
+	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -112,16 +114,39 @@ func (n *node) join(ctx context.Context) {
 		if time.Since(n.started) >= rejoin { // at first nobody has been heard
 			told.post(s)
 		}
-		for _, m := range s.Members {
-			answers := false
-			// Who has no vote asks those that have one.
-			if m.Voter && !(m.Alive && n.roster.joined(m.Name)) && m.Address.IsValid() && ctx.Err() == nil {
-				_, err := n.list.Join([]string{m.Address.String()}) // by TCP; that it is gone has been said
-				answers = err == nil
-			}
-			n.roster.answers(time.Now(), m.Name, answers)
+		n.ask(ctx, s)
+	}
+}
+
+// ask asks those to join that are not there, all at the same time, as each may take long
+// to be found dead. Who has no vote asks those that have one, and, while it knows of
+// nobody else, wherever it may look for somebody.
+func (n *node) ask(ctx context.Context, s Status) {
+	absent := make(map[netip.AddrPort]string)
+	if n.roster.alone() {
+		n.mu.Lock()
+		for name, at := range n.seeds {
+			absent[at] = name
+		}
+		n.mu.Unlock()
+	}
+	for _, m := range s.Members {
+		if m.Voter && !(m.Alive && n.roster.joined(m.Name)) && m.Address.IsValid() {
+			absent[m.Address] = m.Name
+		} else {
+			n.roster.answers(time.Now(), m.Name, false)
 		}
 	}
+	var asking sync.WaitGroup
+	for at, name := range absent {
+		asking.Go(func() {
+			if ctx.Err() == nil {
+				_, err := n.list.Join([]string{at.String()}) // by TCP; that it is gone has been said
+				n.roster.answers(time.Now(), name, err == nil)
+			}
+		})
+	}
+	asking.Wait()
 }
 
 // meet looks through who is there.

@@ -48,11 +48,12 @@ type node struct {
 
 	cancel  context.CancelFunc
 	telling sync.WaitGroup // tell
-	work    sync.WaitGroup // run, join, and offering's run and tell
+	work    sync.WaitGroup // run, join, and offering's run, search and tell
 
 	mu      sync.Mutex // guards what follows, and sending
 	config  *Config
 	members map[string]netip.AddrPort // who is heard: as configured, who was until lately, and this one
+	seeds   map[string]netip.AddrPort // where a member without a vote looks for others; else nil
 	machine *lease.Machine
 	due     time.Time        // when the machine wants to be called; zero: never
 	waiting []lease.Outgoing // to be sent when the observer knows what is lost
@@ -79,6 +80,7 @@ func (e *Election) start(c *Config) (*node, error) {
 	n.work.Go(func() { n.run(ctx) })
 	n.work.Go(func() { n.join(ctx) })
 	n.work.Go(func() { n.offering.run(ctx) })
+	n.work.Go(func() { n.offering.search(ctx) })
 	n.work.Go(func() { n.offering.tell(ctx) })
 	n.telling.Go(func() { n.tell(ctx) })
 	return n, nil

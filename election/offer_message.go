@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"slices"
 	"time"
@@ -23,6 +24,7 @@ import (
 //	sequence varint
 //	answer   8 bytes
 //	hold     varint in milliseconds
+//	hears    number in 1 byte, each: the FNV-1a hash of a member's name in 4 bytes
 //	checks   number in 1 byte, each: its name's length and, in the highest bit, its verdict in 1 byte, name
 //
 // What a later release appends is left unread by an earlier one.
@@ -40,6 +42,8 @@ const (
 	// name of one.
 	maxChecks    = 32
 	maxCheckName = 63
+	// maxHears is of how many members an offer says that its sender hears them.
+	maxHears = 32
 	// maxOffer is how many bytes a message takes at most.
 	maxOffer = 1000
 	// maxHold bounds how long a message may hold, whatever it says.
@@ -54,8 +58,16 @@ type offerMessage struct {
 	Sequence uint64 // of the messages of this run, from 1
 	Answer   uint64 // the number of the question that it answers, or 0
 	Hold     time.Duration
-	Left     bool // the sender leaves, nothing more is to come
+	Left     bool     // the sender leaves, nothing more is to come
+	Hears    []uint32 // the hashed names of other members that offer something, which the sender hears
 	Offer    Offer
+}
+
+// hashed is how an offer names another member: shortly.
+func hashed(member string) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(member)) // which cannot fail
+	return h.Sum32()
 }
 
 // offers reports whether an encoded message is about offers.
@@ -80,6 +92,11 @@ func (m offerMessage) append(b []byte) (_ []byte, omitted int) {
 	b = binary.AppendUvarint(b, m.Sequence)
 	b = binary.BigEndian.AppendUint64(b, m.Answer)
 	b = binary.AppendUvarint(b, uint64(m.Hold/time.Millisecond))
+	hears := m.Hears[:min(len(m.Hears), maxHears)]
+	b = append(b, byte(len(hears)))
+	for _, name := range hears {
+		b = binary.BigEndian.AppendUint32(b, name)
+	}
 	count := len(b)
 	b = append(b, 0)
 	for _, name := range slices.Sorted(maps.Keys(m.Offer.Checks)) {
@@ -123,6 +140,13 @@ func parseOffer(b []byte) (offerMessage, error) {
 	m.Left, m.Offer.Draining = flags&flagLeft != 0, flags&flagDraining != 0
 	m.Run, m.Sequence, m.Answer = r.uint64(), r.uvarint(), r.uint64()
 	m.Hold = time.Duration(min(r.uvarint(), uint64(maxHold/time.Millisecond))) * time.Millisecond
+	hears := int(r.byte())
+	if hears > maxHears {
+		return offerMessage{}, errOffer
+	}
+	for range hears {
+		m.Hears = append(m.Hears, r.uint32())
+	}
 	count := int(r.byte())
 	if r.failed || m.From == "" || m.Run == 0 || count > maxChecks {
 		return offerMessage{}, errOffer
@@ -156,6 +180,7 @@ func (r *reader) bytes(n int) []byte {
 }
 
 func (r *reader) byte() byte     { return r.bytes(1)[0] }
+func (r *reader) uint32() uint32 { return binary.BigEndian.Uint32(r.bytes(4)) }
 func (r *reader) uint64() uint64 { return binary.BigEndian.Uint64(r.bytes(8)) }
 
 // name reads a name whose length is in these bits of the byte before it.

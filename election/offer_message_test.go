@@ -13,7 +13,7 @@ func TestOfferMessages(t *testing.T) {
 	for name, m := range map[string]offerMessage{
 		"question": {From: "w1", Question: 1 << 63},
 		"nothing":  {From: "m1", Run: 1, Offer: Offer{Checks: map[string]bool{}}},
-		"all": {From: strings.Repeat("m", 255), Run: 1<<64 - 1, Sequence: 1<<64 - 1, Answer: 7, Hold: maxHold, Left: true,
+		"all": {From: strings.Repeat("m", 255), Run: 1<<64 - 1, Sequence: 1<<64 - 1, Answer: 7, Hold: maxHold, Left: true, Hears: []uint32{0, 1<<32 - 1},
 			Offer: Offer{Draining: true, Checks: map[string]bool{"apiserver": true, "registry": false, strings.Repeat("x", maxCheckName): true}}},
 	} {
 		b, omitted := m.append([]byte("before"))
@@ -73,6 +73,7 @@ func TestMalformedOffers(t *testing.T) {
 		"a check twice":       change(end-1, 'a'),
 		"a check of no name":  change(end-2, healthyBit),
 		"a check too long":    append(change(end-2, 64), make([]byte, 64)...),
+		"hears too many":      append(change(end-6, maxHears+1), make([]byte, 4*maxHears+100)...),
 		"too many checks":     append(change(end-5, maxChecks+1), make([]byte, 100)...),
 		"far too long":        append(bytes.Clone(good), make([]byte, maxOffer)...),
 		"an endless sequence": append([]byte{offerMagic, offerVersion, 0, 1, 'a', 0, 0, 0, 0, 0, 0, 0, 1}, bytes.Repeat([]byte{0xff}, 20)...),

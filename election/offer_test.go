@@ -224,7 +224,7 @@ func TestEarlierReleasesAreToldNoOffers(t *testing.T) {
 				t.Errorf("it is told %q", b)
 			}
 		})
-		r.configure(config.Members)
+		r.configure(config.Members, nil)
 		ring, err := memberlist.NewKeyring(config.Keys, config.Keys[0])
 		if err != nil {
 			t.Fatal(err)

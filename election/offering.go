@@ -17,15 +17,16 @@ import (
 // of them. Nothing of it waits for the leases.
 type offering struct {
 	node *node
-	wake chan struct{} // holds a token if there is something to be sent or found sooner than it was
-	some chan struct{} // holds a token if there may be something that the observer does not know
+	wake chan struct{}       // holds a token if there is something to be sent or found sooner than it was
+	seek chan netip.AddrPort // where to ask who else is there
+	some chan struct{}       // holds a token if there may be something that the observer does not know
 
 	mu      sync.Mutex // held until memberlist is there
 	catalog *catalog
 }
 
 func newOffering(n *node) *offering {
-	return &offering{node: n, wake: make(chan struct{}, 1), some: make(chan struct{}, 1)}
+	return &offering{node: n, wake: make(chan struct{}, 1), seek: make(chan netip.AddrPort, 1), some: make(chan struct{}, 1)}
 }
 
 // open makes the catalog.
@@ -127,14 +128,37 @@ func (o *offering) receive(b []byte) {
 		o.mu.Unlock()
 		return
 	}
-	reply, changed := o.catalog.receive(time.Now(), m)
+	is := o.catalog.receive(time.Now(), m)
 	o.mu.Unlock()
-	if changed {
+	if is.changed {
 		signal(o.some)
-		signal(o.wake) // that it is silent may come sooner than anything else
+		signal(o.wake) // for the others to know, and for its silence, which may come sooner than anything else
 	}
-	if reply != nil {
-		o.send(*reply, listener{m.From, at})
+	if is.reply != nil {
+		o.send(*is.reply, listener{m.From, at})
+	}
+	for _, name := range is.seek {
+		there := at // who hears it knows where it is
+		if known := o.node.roster.find(name); known.IsValid() {
+			there = known
+		}
+		select {
+		case o.seek <- there:
+		default: // there is time
+		}
+	}
+}
+
+// search asks members by a connection who is there, which makes each known to the other,
+// as gossip reaches nearly everybody soon and somebody late.
+func (o *offering) search(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case at := <-o.seek:
+			_, _ = o.node.list.Join([]string{at.String()}) // else once more
+		}
 	}
 }
 

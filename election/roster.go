@@ -23,7 +23,8 @@ type roster struct {
 
 	mu      sync.Mutex
 	members map[string]netip.AddrPort // as configured, with self
-	guests  map[string]netip.AddrPort // those that are not, have no vote, and have joined
+	guests  map[string]netip.AddrPort // those that are not, and have joined
+	seeds   map[string]netip.AddrPort // where to look for members, of a node without a vote: as configured
 	seen    map[string]netip.AddrPort // all that memberlist holds for alive, and where
 	cards   map[string]card           // what each was seen with last, alive or not
 	streams map[string]time.Time      // who answers by TCP when asked to join, and since when
@@ -46,12 +47,13 @@ func newRoster(self string, g *gate, receive func([]byte), changed ...chan struc
 		hearing: make(map[string]bool), joining: make(map[string]bool), leaving: make(map[string]bool)}
 }
 
-// configure makes these the members, beside those that have joined without a vote,
-// and has the gate let them in.
-func (r *roster) configure(members map[string]netip.AddrPort) {
+// configure makes these the members, beside those that have joined without being
+// configured, and has the gate let them in. Seeds are only where to look for members:
+// who is found may have another name or be elsewhere, and then that counts.
+func (r *roster) configure(members, seeds map[string]netip.AddrPort) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.members = maps.Clone(members)
+	r.members, r.seeds = maps.Clone(members), maps.Clone(seeds)
 	taken := make(map[netip.AddrPort]bool)
 	for _, at := range members {
 		taken[at] = true
@@ -60,12 +62,19 @@ func (r *roster) configure(members map[string]netip.AddrPort) {
 		maps.Copy(r.guests, r.seen) // who has a vote no more goes on without
 	}
 	maps.DeleteFunc(r.guests, func(name string, at netip.AddrPort) bool { return members[name].IsValid() || taken[at] })
-	all := maps.Clone(members)
-	maps.Copy(all, r.guests)
+	all := make(map[string]netip.AddrPort)
+	for _, known := range []map[string]netip.AddrPort{seeds, members, r.guests} {
+		maps.Copy(all, known)
+	}
 	maps.DeleteFunc(r.cards, func(name string, _ card) bool { return !all[name].IsValid() })
 	maps.DeleteFunc(r.streams, func(name string, _ time.Time) bool { return !all[name].IsValid() })
 	maps.DeleteFunc(r.hearing, func(name string, _ bool) bool { return !all[name].IsValid() })
 	r.gate.admit(all, r.self)
+	for name, at := range seeds {
+		if !r.gate.knows(at) {
+			r.gate.let(name, at)
+		}
+	}
 }
 
 // keep drops those without a vote that memberlist does not hold for alive, unless
@@ -111,10 +120,26 @@ func (r *roster) address(member string) netip.AddrPort {
 
 // at is address, while the mutex is held.
 func (r *roster) at(member string) netip.AddrPort {
-	if at, ok := r.members[member]; ok {
-		return at
+	for _, known := range []map[string]netip.AddrPort{r.members, r.guests} {
+		if at, ok := known[member]; ok {
+			return at
+		}
 	}
-	return r.guests[member]
+	return r.seeds[member]
+}
+
+// alone reports whether memberlist holds nobody else for alive.
+func (r *roster) alone() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.seen) == 0 || len(r.seen) == 1 && r.seen[r.self].IsValid()
+}
+
+// standing is for how many leases this member stands.
+func (r *roster) standing() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.card.Standing
 }
 
 // joined reports whether memberlist holds a member for alive, where it should be.
@@ -192,7 +217,8 @@ func (r *roster) NotifyAlive(n *memberlist.Node) error {
 }
 
 // NotifyMerge refuses the list of a node none of whose members is known here, and
-// none of which could be without a vote: of another cluster. What is wrong with single nodes
+// none of which could be without a vote: of another cluster. One without a vote takes
+// any that has somebody in it who could be a member: where it looks was configured. What is wrong with single nodes
 // NotifyAlive finds; to refuse them all would part good members while a change of the
 // members is under way. It serves memberlist.MergeDelegate.
 func (r *roster) NotifyMerge(nodes []*memberlist.Node) error {
@@ -201,7 +227,7 @@ func (r *roster) NotifyMerge(nodes []*memberlist.Node) error {
 		switch err := r.check(n.Name, where(n)); {
 		case err != nil:
 			wrong++
-		case r.configured(n.Name):
+		case r.seeds != nil || r.configured(n.Name):
 			return nil
 		}
 	}

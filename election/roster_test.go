@@ -21,7 +21,7 @@ func TestRosterKeepsOut(t *testing.T) {
 	var log book
 	g := &gate{log: log.logger()}
 	r := newRoster("m1", g, nil, nil)
-	r.configure(trio())
+	r.configure(trio(), nil)
 	for name, test := range map[string]struct {
 		node *memberlist.Node
 		want string
@@ -54,7 +54,7 @@ func TestRosterKeepsOut(t *testing.T) {
 
 func TestRosterRefusesAnotherCluster(t *testing.T) {
 	r := newRoster("m1", &gate{}, nil, nil)
-	r.configure(trio())
+	r.configure(trio(), nil)
 	foreign, member := named("a", "10.1.0.1:7946"), named("m2", "10.0.0.2:7946")
 	if err := r.NotifyMerge([]*memberlist.Node{foreign, named("m3", "10.1.0.2:7946")}); err == nil {
 		t.Error("a list without a member is taken")
@@ -66,7 +66,7 @@ func TestRosterRefusesAnotherCluster(t *testing.T) {
 
 func TestRosterKnowsWhoHasJoined(t *testing.T) {
 	r := newRoster("m1", &gate{}, nil, nil)
-	r.configure(trio())
+	r.configure(trio(), nil)
 	r.NotifyJoin(named("m1", "10.0.0.1:7946"))
 	r.NotifyJoin(named("m2", "10.0.0.2:7946"))
 	r.NotifyJoin(named("m3", "10.0.0.9:7946")) // where it was until the last configuration
@@ -88,7 +88,7 @@ func TestRosterKnowsWhoHasJoined(t *testing.T) {
 func TestRosterLetsGuestsInWithTheKey(t *testing.T) {
 	g := &gate{log: slog.New(slog.DiscardHandler), open: true}
 	r := newRoster("m1", g, nil, make(chan struct{}, 1))
-	r.configure(trio())
+	r.configure(trio(), nil)
 	for name, test := range map[string]struct {
 		node *memberlist.Node
 		want string

@@ -43,6 +43,7 @@ func settings(c *Config, ring *memberlist.Keyring, r *roster) *memberlist.Config
 	s.SuspicionMult = 2          // intervals, since so few members cannot confirm each other's suspicion
 	s.DisableTcpPings = true
 	s.GossipInterval = 250 * time.Millisecond // half of what a farewell may take
+	s.GossipNodes = 6                         // at a time, as that is seldom
 	s.GossipToTheDeadTime = 10 * time.Second
 	s.PushPullInterval = 10 * time.Second
 	s.TCPTimeout = time.Second

@@ -61,6 +61,9 @@ func (n *node) status() Status {
 	of := n.machine.Status(now)
 	config := n.config
 	n.mu.Unlock()
+	if !config.votes() && n.roster.standing() == 0 {
+		of.Lag = "" // its list is only where it looks for the others
+	}
 
 	s := Status{
 		Running: true, Address: config.home(), Encrypted: !config.Insecure, Lease: of,

@@ -1,0 +1,125 @@
+package election
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// workers runs a test in virtual time, with three masters, which vote and offer, and n
+// workers, which do neither, and whose files say who the masters were at first.
+func workers(t *testing.T, n int, test func(t *testing.T, f *fabric, c *cluster, masters, workers []*member)) {
+	virtually(t, 3, nil, func(t *testing.T, f *fabric, c *cluster) {
+		for i, at := range sites(100 + n)[100:] {
+			c.guest(fmt.Sprintf("w%03d", i), at)
+		}
+		c.start()
+		for _, m := range c.members[:3] {
+			m.Offer(serves())
+		}
+		within(t, 3*time.Second, "m1 m2 m3", c.members...)
+		test(t, f, c, c.members[:3:3], slices.Clone(c.members[3:]))
+	})
+}
+
+// master adds a master at an address, which begins to serve when the masters' files say
+// that these are the members.
+func (c *cluster) master(name string, site int, with ...*member) *member {
+	config := c.members[0].config.clone()
+	config.Self = name
+	config.Members[name] = sites(site + 1)[site]
+	added := c.add(config)
+	elect(append(with, added)...)
+	for _, m := range append(with, added) {
+		m.apply(nil)
+	}
+	added.Offer(serves())
+	return added
+}
+
+// retire stops a master and has the others' files say so. The electorate changes by one
+// at a time.
+func (m *member) retire(rest ...*member) {
+	m.t.Helper()
+	elect(rest...)
+	for _, other := range rest {
+		other.apply(nil)
+	}
+	if err := m.Close(); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// Masters come and go, with no change of the workers' files.
+func TestWorkersFollowTheMasters(t *testing.T) {
+	workers(t, 20, func(t *testing.T, f *fabric, c *cluster, masters, workers []*member) {
+		m1, m2, m3 := masters[0], masters[1], masters[2]
+		m4 := c.master("m4", 3, m1, m2, m3)
+		within(t, time.Second, "m1 m2 m3 m4", c.members...)
+		time.Sleep(10 * time.Second)
+
+		m2.retire(m1, m3, m4)
+		within(t, 0, "m1 m3 m4", workers...)
+		time.Sleep(10 * time.Second)
+
+		m1.retire(m3, m4)
+		within(t, 0, "m3 m4", workers...)
+		time.Sleep(10 * time.Second)
+		m5 := c.master("m5", 0, m3, m4) // another host at the address of m1
+		within(t, time.Second, "m3 m4 m5", workers...)
+		time.Sleep(10 * time.Second)
+		again := c.master("m2", 50, m3, m4, m5) // and the name of m2 elsewhere
+		within(t, time.Second, "m2 m3 m4 m5", workers...)
+		if o, _ := workers[0].offered("m2"); o.Address != again.home {
+			t.Errorf("m2 is at %v", o.Address)
+		}
+		for _, w := range workers {
+			if s := w.Status(); s.Lease.Lag != "" || s.Lease.Problem != "" {
+				t.Errorf("%s complains: %q, %q", w.name, s.Lease.Lag, s.Lease.Problem)
+			}
+			if n := w.log.count("level=WARN") - w.log.count("a member has left"); n > 0 || w.log.count("a member has left") > 2 {
+				t.Errorf("%s complains:\n%v", w.name, w.log)
+			}
+		}
+
+		// All that its file says are gone, but for m3 and whoever is where m1 was.
+		f.part(workers[0].home, m3.home, true)
+		workers[0].crash()
+		workers[0].apply(nil)
+		within(t, time.Second, "m2 m4 m5", workers[0])
+		f.part(workers[0].home, m3.home, false)
+		within(t, 2*time.Second, "m2 m3 m4 m5", workers[0])
+	})
+}
+
+// All masters come back from a partition that was longer than memberlist's patience.
+func TestWorkersComeBackToTheMasters(t *testing.T) {
+	workers(t, 5, func(t *testing.T, f *fabric, c *cluster, masters, workers []*member) {
+		part := func(cut bool) {
+			for _, m := range masters {
+				for _, w := range workers {
+					f.part(m.home, w.home, cut)
+				}
+			}
+		}
+		part(true)
+		within(t, 610*time.Millisecond, "", workers...)
+		time.Sleep(2 * time.Minute)
+		part(false)
+		within(t, 2*time.Second, "m1 m2 m3", workers...)
+	})
+}
+
+// One of many workers is started, and so is a master that most know by hearsay only.
+func TestManyWorkersLearnWithinASecond(t *testing.T) {
+	workers(t, 40, func(t *testing.T, f *fabric, c *cluster, masters, workers []*member) {
+		c.master("m4", 3, masters...)
+		within(t, time.Second, "m1 m2 m3 m4", c.members...)
+		for i := range 5 {
+			w := c.guest(fmt.Sprintf("late%d", i), sites(60)[50+i])
+			w.apply(nil)
+			within(t, time.Second, "m1 m2 m3 m4", w)
+		}
+	})
+}
