@@ -166,7 +166,7 @@ func (bs *backends) judge(now time.Time) (changed []Backend, next time.Time) {
 	verdicts := make([]Backend, len(list))
 	serve := false
 	for i, b := range list {
-		parting := !b.mute.IsZero() && b.last.said != sick && later(b.mute.Add(farewell))
+		parting := !b.mute.IsZero() && later(b.mute.Add(farewell))
 		verdicts[i] = b.Backend
 		verdicts[i].State, verdicts[i].Reason = b.alone(parting)
 		serve = serve || verdicts[i].State == Serving

@@ -175,13 +175,13 @@ func TestBackendsOfOneAddress(t *testing.T) {
 	bs := newBackends(time.Hour)
 	now := time.Unix(1_000_000, 0)
 	for range 10 { // whatever the order
-		old, renamed := parse(t, "m1 silent sick")[0], parse(t, "m1 well")[0]
+		old, renamed := parse(t, "m1 silent well")[0], parse(t, "m1 sick")[0]
 		old.name = "old"
 		bs.see(now, []sighting{old, renamed})
 		bs.judge(now)
 		bs.see(now, []sighting{renamed, old})
 		bs.judge(now)
-		if got := states(&bs); got != "m1 serving" {
+		if got := states(&bs); got != "m1 dead" {
 			t.Fatalf("%s, want the one that is heard to count", got)
 		}
 	}

@@ -218,8 +218,8 @@ func TestNames(t *testing.T) {
 		time.Sleep(30 * s)
 		synctest.Wait()
 		x.carries(t, both)
-		if x.Status()[0].Error == "" {
-			t.Error("a failed look-up does not show")
+		if got := x.Status()[0]; got.Error == "" || got.Backends[0].Reason != "200" {
+			t.Errorf("a failed look-up does not show, or does harm: %+v", got)
 		}
 
 		x.resolver.answer("10.0.0.2")
@@ -276,6 +276,7 @@ func TestAPlaneThatFailsIsTriedAgain(t *testing.T) {
 		if x.kernel.tries() != 11 {
 			t.Errorf("the plane was tried %d times, want once and then every %v", x.kernel.tries(), retry)
 		}
+		x.Offered([]Member{master("10.0.0.1")})                     // nothing new
 		x.Offered([]Member{master("10.0.0.1"), master("10.0.0.2")}) // what is new does not wait
 		if x.kernel.tries() != 12 {
 			t.Errorf("the plane was tried %d times, want once more", x.kernel.tries())

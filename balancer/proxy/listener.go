@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// lastCall is how long a listener that is to go takes what has arrived already: those
-	// connections would be reset otherwise.
+	// lastCall is for how long nobody must have connected before a listener that is to go
+	// does: who has arrived already would be reset otherwise.
 	lastCall = 10 * time.Millisecond
 	// breath is how long accepting rests when this process is out of descriptors or memory.
 	breath = 50 * time.Millisecond
@@ -74,8 +74,8 @@ func freebind(network, _ string, c syscall.RawConn) error {
 // stop ends listeners and returns when they have.
 func stop(all []*listener) {
 	for _, l := range all {
+		_ = l.SetDeadline(time.Now())
 		close(l.last)
-		_ = l.SetDeadline(time.Now().Add(lastCall))
 	}
 	for _, l := range all {
 		<-l.done
@@ -86,9 +86,10 @@ func stop(all []*listener) {
 func (p *Plane) accept(l *listener) {
 	defer close(l.done)
 	defer func() { _ = l.Close() }()
-	for {
-		if !p.reserve(l) {
-			return
+	last := false
+	for p.reserve(l) {
+		if last {
+			_ = l.SetDeadline(time.Now().Add(lastCall))
 		}
 		client, err := l.AcceptTCP()
 		if err == nil {
@@ -99,8 +100,13 @@ func (p *Plane) accept(l *listener) {
 			continue
 		}
 		p.release()
-		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed) {
-			return
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			if last {
+				return
+			}
+			<-l.last
+			last = true
+			continue
 		}
 		// A connection that was aborted in the backlog, or this process is out of something.
 		if p.mayLog() {
