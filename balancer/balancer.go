@@ -84,10 +84,10 @@ func (s State) String() string {
 
 // Plane carries the connections of services. Its methods are safe for concurrent use.
 type Plane interface {
-	// Apply makes services, sorted by name, the ones that are carried: all or, with an
-	// error that says what to do, none of the change. What is established stays
-	// established, but for connections to backends that are Dead and were not before. It costs
-	// in proportion to what changes.
+	// Apply makes services, sorted by name, the ones that are carried: all of the change or,
+	// with an error that says what to do, none of it or all but what the error is about. What
+	// is established stays established, but for connections to backends that are Dead and were
+	// not before. It costs in proportion to what changes.
 	Apply(services []Service) error
 	// Counts tells of each backend, by service and address, how many connections it has been
 	// given since the plane has known it.

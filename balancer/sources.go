@@ -70,14 +70,14 @@ func (m *Members) sightings(members []Member, known func(netip.AddrPort) bool) [
 		case len(failing) > 0:
 			s.said, s.reason = sick, "unhealthy: "+strings.Join(failing, ", ")
 		case len(missing) > 0:
-			s.reason = "no verdict yet: " + strings.Join(missing, ", ")
+			s.reason = "offers no verdict yet: " + strings.Join(missing, ", ")
 		case member.Draining:
 			s.said, s.reason = leaving, "is draining"
 		default:
 			s.said, s.reason = well, "healthy: "+strings.Join(m.Checks, ", ")
 		}
 		if s.silent {
-			s.reason = "is silent"
+			s.reason = "has not been heard"
 		}
 		all = append(all, s)
 	}

@@ -1,0 +1,41 @@
+package nft
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+
+	namespace "github.com/herald-vip/herald/testenv/netns"
+	"github.com/herald-vip/herald/testenv/plane"
+)
+
+// TestConformance holds the kernel to what any plane has to do.
+func TestConformance(t *testing.T) {
+	l := newLAN(t)
+	node := l.add("node")
+	hosts := make(map[netip.Addr]*machine)
+	var backends []netip.AddrPort
+	for _, name := range []string{"m1", "m2", "m3"} {
+		m := l.add(name)
+		hosts[m.v4] = m
+		backends = append(backends, netip.AddrPortFrom(m.v4, 6443))
+	}
+	plane.Test(t, node.plane(Options{Node: "node"}), plane.Site{
+		Listen: func(at netip.AddrPort) (out net.Listener, err error) {
+			err = namespace.In(hosts[at.Addr()].ns, func() (err error) {
+				out, err = net.Listen("tcp", at.String())
+				return err
+			})
+			return out, err
+		},
+		Dial: func(to netip.AddrPort) (out net.Conn, err error) {
+			err = namespace.In(node.ns, func() (err error) {
+				out, err = net.DialTimeout("tcp", to.String(), patience)
+				return err
+			})
+			return out, err
+		},
+		At:       netip.MustParseAddrPort("127.0.0.1:9443"),
+		Backends: backends,
+	})
+}

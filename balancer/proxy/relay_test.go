@@ -1,0 +1,150 @@
+package proxy_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestHalfClose: either side may end first, and still hear all of the other.
+func TestHalfClose(t *testing.T) {
+	for _, order := range []string{"client first", "backend first"} {
+		t.Run(order, func(t *testing.T) {
+			first, second := through(t)
+			if order == "backend first" {
+				first, second = second, first
+			}
+			say(t, first, "question")
+			if err := first.CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			hear(t, second, "question")
+			say(t, second, "answer")
+			_ = second.Close()
+			hear(t, first, "answer")
+		})
+	}
+}
+
+// TestReset: a reset of one side is one for the other.
+func TestReset(t *testing.T) {
+	for _, who := range []string{"client", "backend"} {
+		t.Run(who, func(t *testing.T) {
+			one, other := through(t)
+			if who == "backend" {
+				one, other = other, one
+			}
+			say(t, one, "x")
+			if _, err := io.ReadFull(other, make([]byte, 1)); err != nil {
+				t.Fatal(err)
+			}
+			_ = one.SetLinger(0)
+			_ = one.Close()
+			if _, err := other.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("the other side met %v, want a reset", err)
+			}
+		})
+	}
+}
+
+// TestEarlyAnswer: what a server said before it hung up on a client that still writes arrives.
+func TestEarlyAnswer(t *testing.T) {
+	client, backend := through(t)
+	say(t, client, "a long story")
+	if _, err := io.ReadFull(backend, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	answer := strings.Repeat("too long ", 1000)
+	say(t, backend, answer)
+	_ = backend.CloseWrite()
+	hear(t, client, answer)
+}
+
+// TestBulk moves 200 MB each way at once, by way of pipes in the kernel.
+func TestBulk(t *testing.T) {
+	const size = 200 << 20
+	eventually(t, "the pipes that earlier tests have left are collected", func() bool {
+		runtime.GC()
+		return pipes(t) == 0
+	})
+	client, backend := through(t)
+	block := make([]byte, 1<<20)
+	rand.NewChaCha8([32]byte{1}).Read(block)
+
+	var moving sync.WaitGroup
+	sums := make(map[*net.TCPConn][]byte)
+	var mu sync.Mutex
+	var spliced atomic.Bool
+	for _, conn := range []*net.TCPConn{client, backend} {
+		moving.Go(func() {
+			for i := range size / len(block) {
+				if i == size/len(block)/2 && pipes(t) > 0 {
+					spliced.Store(true)
+				}
+				if _, err := conn.Write(block); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+			_ = conn.CloseWrite()
+		})
+		moving.Go(func() {
+			sum := sha256.New()
+			if n, err := io.Copy(sum, conn); n != size || err != nil {
+				t.Errorf("%d bytes arrived (%v), want %d", n, err, size)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			sums[conn] = sum.Sum(nil)
+		})
+	}
+	moving.Wait()
+	want := sha256.New()
+	for range size / len(block) {
+		want.Write(block)
+	}
+	for _, got := range sums {
+		if !bytes.Equal(got, want.Sum(nil)) {
+			t.Error("other bytes arrived than were sent")
+		}
+	}
+	if !spliced.Load() {
+		t.Error("no pipe was open meanwhile: the bytes were copied through this process")
+	}
+}
+
+// pipes counts the pipes that this process has made, and not been started with.
+func pipes(t *testing.T) int {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Error(err)
+	}
+	n := 0
+	for _, e := range entries {
+		to, err := os.Readlink("/proc/self/fd/" + e.Name())
+		if err != nil || !strings.HasPrefix(to, "pipe:") {
+			continue // closed meanwhile, or something else
+		}
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil {
+			t.Error(err)
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC != 0 {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,110 @@
+package proxy_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/balancer"
+	"github.com/herald-vip/herald/balancer/proxy"
+	"github.com/herald-vip/herald/health"
+)
+
+// TestSet lets a backend die and come back under Herald's own checks, with everything real.
+func TestSet(t *testing.T) {
+	a, b, at := newServer(t), newServer(t), free(t, "127.0.0.1")
+	healthy := newHealthPort(t)
+	set := balancer.New(nil, nil, proxy.New(proxy.Options{}))
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { set.Run(ctx) })
+	defer func() {
+		cancel()
+		running.Wait()
+		if err := set.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	config := balancer.Config{
+		Name: "api", Listen: []netip.AddrPort{at}, Mode: balancer.Proxy, Forget: time.Hour,
+		Static: []netip.AddrPort{a.addr, b.addr},
+		Check: &health.Check{
+			TCP: &health.TCP{Address: healthy.addr.String()}, Interval: 10 * time.Millisecond, Timeout: patience, Rise: 1, Fall: 1,
+		},
+	}
+	states := func() string {
+		out := ""
+		for _, status := range set.Status() {
+			for _, b := range status.Backends {
+				out += b.State.String() + " "
+			}
+		}
+		return out
+	}
+	if err := set.Apply([]balancer.Config{config}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "both serve", func() bool { return states() == "serving serving " })
+	client := dial(t, at)
+	for range 100 { // reloads disturb nothing
+		config.Method ^= 1
+		if err := set.Apply([]balancer.Config{config}); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	healthy.close()
+	if _, err := io.Copy(io.Discard, client); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("a connection whose backend died met %v, want a reset", err)
+	}
+	eventually(t, "none serves", func() bool { return !set.Serves("api") })
+	healthy.open(t)
+	eventually(t, "both serve again", func() bool { return states() == "serving serving " })
+	dial(t, at)
+}
+
+// healthPort is a port that answers or refuses.
+type healthPort struct {
+	addr     netip.AddrPort
+	listener net.Listener
+	serving  sync.WaitGroup
+}
+
+func newHealthPort(t *testing.T) *healthPort {
+	t.Helper()
+	h := &healthPort{addr: free(t, "127.0.0.1")}
+	h.open(t)
+	t.Cleanup(h.close)
+	return h
+}
+
+func (h *healthPort) open(t *testing.T) {
+	t.Helper()
+	l, err := net.Listen("tcp", h.addr.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.listener = l
+	h.serving.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			// The prober ends it.
+			h.serving.Go(func() {
+				_, _ = io.Copy(io.Discard, conn)
+				_ = conn.Close()
+			})
+		}
+	})
+}
+
+// close refuses from now on. The connections that are left end with the probes they belong to.
+func (h *healthPort) close() { _ = h.listener.Close() }
