@@ -56,6 +56,7 @@ func TestOffersReachThePlaneAtOnce(t *testing.T) {
 			want    string
 		}{
 			{[]Member{master("10.0.0.1"), worker}, "10.0.0.1:6443 serving"},
+			{[]Member{master("10.0.0.1"), {Name: "m9", Checks: map[string]bool{"apiserver": true}}}, "10.0.0.1:6443 serving"},
 			{[]Member{master("10.0.0.1"), master("10.0.0.2"), worker}, "10.0.0.1:6443 serving 10.0.0.2:6443 serving"},
 			{[]Member{master("10.0.0.1", sickly), master("10.0.0.2"), worker}, "10.0.0.1:6443 dead 10.0.0.2:6443 serving"},
 			{[]Member{master("10.0.0.1", drains), master("10.0.0.2"), worker}, "10.0.0.1:6443 draining 10.0.0.2:6443 serving"},

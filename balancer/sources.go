@@ -49,6 +49,9 @@ func (c Config) validate() error {
 func (m *Members) sightings(members []Member, known func(netip.AddrPort) bool) []sighting {
 	var all []sighting
 	for _, member := range members {
+		if !member.Addr.IsValid() {
+			continue // not known yet
+		}
 		s := sighting{
 			name:   member.Name,
 			addr:   netip.AddrPortFrom(member.Addr.Unmap(), m.Port),
