@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/testenv/balance"
+	"github.com/herald-vip/herald/testenv/lab"
 )
 
 // BalancerOptions say what to measure of balancers.
@@ -210,14 +211,10 @@ func (s *balancerStage) settled(ctx context.Context, worker string, masters ...s
 	return nil
 }
 
-// boot boots the balancers of these workers.
-func (s *balancerStage) boot(ctx context.Context, workers ...string) error {
+// boot boots a program on these workers, and waits until it balances.
+func (s *balancerStage) boot(ctx context.Context, program func(worker string) *lab.Node, workers ...string) error {
 	for _, w := range workers {
-		n := s.Speaker(w)
-		if w == haproxyWorker {
-			n = s.HAProxy(w)
-		}
-		if err := n.Boot(ctx); err != nil {
+		if err := program(w).Boot(ctx); err != nil {
 			return err
 		}
 	}
@@ -238,6 +235,14 @@ func (b *balancerBench) note(balancer string, m BalancerMeasure, path string, va
 		}
 	}
 	b.results.Figures = append(b.results.Figures, BalancerFigure{Balancer: balancer, Measure: m, Path: path, Values: values})
+}
+
+// bootBoth boots Herald and HAProxy, each on its worker.
+func (s *balancerStage) bootBoth(ctx context.Context) error {
+	if err := s.boot(ctx, s.Speaker, heraldWorker); err != nil {
+		return err
+	}
+	return s.boot(ctx, s.HAProxy, haproxyWorker)
 }
 
 // tell says what there is of one part, from the given figure on.

@@ -14,7 +14,7 @@ const faultRate = 1000
 
 // faultPart measures what clients on a worker see of what happens to a server.
 func (s *balancerStage) faultPart(ctx context.Context) error {
-	if err := s.boot(ctx, heraldWorker, haproxyWorker); err != nil {
+	if err := s.bootBoth(ctx); err != nil {
 		return err
 	}
 	began := len(s.results.Figures)

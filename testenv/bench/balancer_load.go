@@ -53,7 +53,7 @@ func (s *balancerStage) ways(path string) []way {
 
 // loadPart measures what balancing costs.
 func (s *balancerStage) loadPart(ctx context.Context) error {
-	if err := s.boot(ctx, heraldWorker, haproxyWorker, proxyWorker); err != nil {
+	if err := errors.Join(s.bootBoth(ctx), s.boot(ctx, s.Speaker, proxyWorker)); err != nil {
 		return err
 	}
 	for _, path := range []string{local, remote} {

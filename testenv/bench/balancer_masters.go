@@ -22,7 +22,7 @@ const (
 // mastersPart measures how fast the balancers of all workers follow a master that joins,
 // leaves, and dies for good. Nothing is edited anywhere.
 func (s *balancerStage) mastersPart(ctx context.Context) error {
-	if err := s.boot(ctx, balancersOfHerald()...); err != nil {
+	if err := s.boot(ctx, s.Speaker, balancersOfHerald()...); err != nil {
 		return err
 	}
 	if err := s.Node(newcomer).Boot(ctx); err != nil {

@@ -21,7 +21,7 @@ type change struct {
 
 // restartPart measures what established connections see of changes of the balancer.
 func (s *balancerStage) restartPart(ctx context.Context) error {
-	if err := s.boot(ctx, heraldWorker, haproxyWorker); err != nil {
+	if err := s.bootBoth(ctx); err != nil {
 		return err
 	}
 	began := len(s.results.Figures)
