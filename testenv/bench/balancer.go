@@ -23,6 +23,8 @@ type BalancerOptions struct {
 	Herald, Testenv, HAProxy string
 	// Only leaves out the parts that are not named; empty takes all. [BalancerParts] are the names.
 	Only []string
+	// Trials is how many rounds there are of a load, and trials of a fault or change.
+	Trials int
 	// Quick measures everything a few times, and shortly.
 	Quick bool
 	// Logs is a folder that is to keep the labs' configurations and logs; empty keeps none.
@@ -31,7 +33,7 @@ type BalancerOptions struct {
 
 // BalancerParts are the names that BalancerOptions.Only takes, in the order of a run.
 func BalancerParts() []string {
-	return []string{"load", "faults", "masters", "restarts"}
+	return []string{local, remote, "faults", "masters", "restarts"}
 }
 
 // The ways that connections go.
@@ -65,7 +67,7 @@ type balancerScale struct {
 }
 
 func (o BalancerOptions) scale() balancerScale {
-	s := balancerScale{rounds: 10, last: 1250 * time.Millisecond, rate: 1000, trials: 10, rivals: 3, spread: 3000, held: 5000, fewer: 300,
+	s := balancerScale{rounds: o.Trials, last: 1250 * time.Millisecond, rate: 1000, trials: o.Trials, rivals: min(3, o.Trials), spread: 3000, held: 5000, fewer: 300,
 		before: 300 * time.Millisecond, after: time.Second, vanishing: 2 * time.Second}
 	if o.Quick {
 		s.rounds, s.last, s.trials, s.rivals, s.held = 2, 300*time.Millisecond, 1, 1, 500
@@ -103,7 +105,8 @@ func RunBalancers(ctx context.Context, out io.Writer, o BalancerOptions) (_ *Bal
 		name string
 		run  func(*balancerStage, context.Context) error
 	}{
-		{"load", (*balancerStage).loadPart},
+		{local, (*balancerStage).localPart},
+		{remote, (*balancerStage).remotePart},
 		{"faults", (*balancerStage).faultPart},
 		{"masters", (*balancerStage).mastersPart},
 		{"restarts", (*balancerStage).restartPart},
@@ -161,7 +164,7 @@ func (b *balancerBench) stage(ctx context.Context, part string, run func(*balanc
 
 // proxyOf is the worker that balances in user space in a part.
 func proxyOf(part string) string {
-	if part == "load" {
+	if part == local || part == remote {
 		return proxyWorker
 	}
 	return ""

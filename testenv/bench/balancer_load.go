@@ -51,37 +51,40 @@ func (s *balancerStage) ways(path string) []way {
 		spliced)
 }
 
-// loadPart measures what balancing costs.
-func (s *balancerStage) loadPart(ctx context.Context) error {
+// localPart measures what balancing costs clients on the balancer's own machine.
+func (s *balancerStage) localPart(ctx context.Context) error { return s.loadPart(ctx, local) }
+
+// remotePart measures what it costs those on another.
+func (s *balancerStage) remotePart(ctx context.Context) error { return s.loadPart(ctx, remote) }
+
+func (s *balancerStage) loadPart(ctx context.Context, path string) error {
 	if err := errors.Join(s.bootBoth(ctx), s.boot(ctx, s.Speaker, proxyWorker)); err != nil {
 		return err
 	}
-	for _, path := range []string{local, remote} {
-		began := len(s.results.Figures)
-		ways := s.ways(path)
-		for _, w := range ways {
-			if w.balancer == nil {
-				continue
-			}
-			if err := s.spread(ctx, w); err != nil {
-				return fmt.Errorf("%s, %s: %w", w.name, path, err)
-			}
+	began := len(s.results.Figures)
+	ways := s.ways(path)
+	for _, w := range ways {
+		if w.balancer == nil {
+			continue
 		}
-		for round := range s.rounds {
-			// Each round begins with another one, so that none is always the one after another.
-			for i := range ways {
-				w := ways[(round+i)%len(ways)]
-				err := s.bulk(ctx, w)
-				if !w.bulkOnly {
-					err = errors.Join(err, s.connections(ctx, w))
-				}
-				if err != nil {
-					return fmt.Errorf("%s, %s: %w", w.name, path, err)
-				}
-			}
+		if err := s.spread(ctx, w); err != nil {
+			return fmt.Errorf("%s: %w", w.name, err)
 		}
-		s.tell(began)
 	}
+	for round := range s.rounds {
+		// Each round begins with another one, so that none is always the one after another.
+		for i := range ways {
+			w := ways[(round+i)%len(ways)]
+			err := s.bulk(ctx, w)
+			if !w.bulkOnly {
+				err = errors.Join(err, s.connections(ctx, w))
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", w.name, err)
+			}
+		}
+	}
+	s.tell(began)
 	return nil
 }
 

@@ -27,7 +27,7 @@ func (s *balancerStage) restartPart(ctx context.Context) error {
 	began := len(s.results.Figures)
 	again := func(end func(context.Context, *lab.Node) error) func(context.Context, *lab.Node) error {
 		return func(ctx context.Context, n *lab.Node) error {
-			return errors.Join(end(ctx, n), pause(ctx, away), n.Boot(ctx))
+			return errors.Join(end(ctx, n), pause(ctx, away), n.Boot(ctx), s.adopted(ctx, n))
 		}
 	}
 	stopped := func(ctx context.Context, n *lab.Node) error { return n.Stop(ctx) }
@@ -53,6 +53,26 @@ func (s *balancerStage) restartPart(ctx context.Context) error {
 	})
 	s.tell(began)
 	return err
+}
+
+// adopted waits until Herald says that it balances as it should: before that the kernel
+// goes on by itself.
+func (s *balancerStage) adopted(ctx context.Context, n *lab.Node) error {
+	if n != s.Speaker(heraldWorker) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, settleBalancers)
+	defer cancel()
+	return balance.Eventually(ctx, func() error {
+		status, err := s.Status(ctx, heraldWorker)
+		if err != nil {
+			return err
+		}
+		if b := status.Balancers; len(b) != 1 || b[0].Error != "" || b[0].Serving() < len(voters()) {
+			return fmt.Errorf("the balancers are %+v", b)
+		}
+		return nil
+	})
 }
 
 // changes makes each change a few times, with connections established before and new ones

@@ -31,19 +31,21 @@ func (r *BalancerResults) Targets() (list []BalancerTarget) {
 			add("new connections for each second of the balancer's CPU", path, "≥ 3 × HAProxy's",
 				fmt.Sprintf("%s × : %s and %s of its own for each", ratioOf(rival, own), microseconds(own), microseconds(rival)), rival >= 3*own)
 		}
-		through, ok := r.find(viaHerald, FixedP99, path)
-		straight, also := r.find(without(path), FixedP99, path)
-		if ok && also {
-			add("latency at 1,000 connections/s, p99", path, "≤ 1.1 × "+without(path)+": "+straight.text(), through.text(), through.median() <= 1.1*straight.median())
+		for _, straight := range r.withoutBalancer(FixedP99, path) {
+			if through, ok := r.find(viaHerald, FixedP99, path); ok {
+				add("latency at 1,000 connections/s, p99", path, "≤ 1.1 × "+straight.Balancer+": "+straight.text(), through.text(),
+					through.median() <= 1.1*straight.median())
+			}
 		}
 		for _, m := range []struct {
 			streams         string
 			throughput, cpu BalancerMeasure
 		}{{"1 stream", Throughput1, GigabyteCPU1}, {"8 streams", Throughput8, GigabyteCPU8}} {
-			through, ok := r.find(viaHerald, m.throughput, path)
-			straight, also := r.find(without(path), m.throughput, path)
-			if ok && also {
-				add("throughput, "+m.streams, path, "≥ 0.95 × "+without(path)+": "+straight.text(), through.text(), through.median() >= 0.95*straight.median())
+			for _, straight := range r.withoutBalancer(m.throughput, path) {
+				if through, ok := r.find(viaHerald, m.throughput, path); ok {
+					add("throughput, "+m.streams, path, "≥ 0.95 × "+straight.Balancer+": "+straight.text(), through.text(),
+						through.median() >= 0.95*straight.median())
+				}
 			}
 			own, ok := r.own(viaHerald, m.cpu, path)
 			rival, also := r.ownOfRival(m.cpu, path)
@@ -93,6 +95,17 @@ func (f BalancerFigure) uneven() (most float64) {
 		most = max(most, math.Abs(v-even)/even)
 	}
 	return most
+}
+
+// withoutBalancer is what was measured without a balancer: directly and, remotely, by way of a
+// machine that only forwards.
+func (r *BalancerResults) withoutBalancer(m BalancerMeasure, path string) (list []BalancerFigure) {
+	for _, name := range []string{direct, forwarded} {
+		if f, ok := r.find(name, m, path); ok {
+			list = append(list, f)
+		}
+	}
+	return list
 }
 
 // own is what of a cost is the balancer's own: what it takes through it, less what it

@@ -10,7 +10,8 @@ import (
 )
 
 type benchBalancerCmd struct {
-	Only    []string `placeholder:"PART,..." help:"Only these parts: load, faults, masters, restarts."`
+	Only    []string `placeholder:"PART,..." help:"Only these parts: local, remote, faults, masters, restarts."`
+	Trials  int      `default:"10" placeholder:"N" help:"Rounds of each load, and trials of each fault or change (${default})."`
 	Quick   bool     `help:"Short loads and one trial: to see that all of it works; the figures mean little."`
 	Out     string   `default:"bin/bench-balancer" placeholder:"DIR" help:"Write JSON and tables into this folder (${default})."`
 	Page    string   `type:"existingfile" placeholder:"FILE" help:"Put the tables into this Markdown file, between its marks."`
@@ -43,7 +44,7 @@ func (c *benchBalancerCmd) results(ctx context.Context) (*bench.BalancerResults,
 		return nil, err
 	}
 	return bench.RunBalancers(ctx, os.Stdout, bench.BalancerOptions{
-		Herald: c.Herald, Testenv: self, HAProxy: c.HAProxy, Only: c.Only, Quick: c.Quick, Logs: c.Logs,
+		Herald: c.Herald, Testenv: self, HAProxy: c.HAProxy, Only: c.Only, Trials: c.Trials, Quick: c.Quick, Logs: c.Logs,
 	})
 }
 
