@@ -3,6 +3,7 @@ package election
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"time"
 )
@@ -148,8 +149,8 @@ func (c *catalog) round(now time.Time, listeners int) (m offerMessage, ok bool) 
 	}
 	c.budget = min(burst, c.budget+now.Sub(c.counted).Seconds()*offerRate)
 	c.counted = now
-	if missing := float64(listeners) - c.budget; missing > 0 {
-		c.next = now.Add(time.Duration(missing / offerRate * float64(time.Second)))
+	if missing := math.Ceil(float64(listeners) - c.budget); missing > 0 {
+		c.next = now.Add(time.Duration(missing) * time.Second / offerRate)
 		return m, false
 	}
 	c.budget -= float64(listeners)

@@ -222,6 +222,9 @@ func TestCatalogIsBounded(t *testing.T) {
 			if _, ok := c.round(now, listeners); ok {
 				sent, last = sent+listeners, now
 			}
+			if !c.due().After(now) {
+				t.Fatalf("%d listeners: nothing was done at %v that was due at %v", listeners, now, c.due())
+			}
 			if silence := now.Sub(last); silence > c.message().Hold/2 {
 				t.Fatalf("%d listeners: nothing is said for %v", listeners, silence)
 			}
