@@ -28,10 +28,9 @@ type forwarder interface {
 // The speaker says when, and waits for nothing; the kernel is told of the members beforehand.
 // What may take its time is left to [bridge.run], which holds no lock meanwhile.
 type bridge struct {
-	log     *slog.Logger
-	kernel  forwarder // nil if there is none
-	missing string    // why, then
-	wake    chan struct{}
+	log    *slog.Logger
+	kernel forwarder
+	wake   chan struct{}
 
 	mu        sync.Mutex
 	vips      []config.VIP        // that are bridged
@@ -47,16 +46,12 @@ type bridge struct {
 
 var _ speaker.Bridge = (*bridge)(nil)
 
-// newBridge returns a bridge over the kernel; missing says why there is none.
-func newBridge(log *slog.Logger, kernel forwarder, missing error) *bridge {
-	b := &bridge{
+// newBridge returns a bridge over the kernel that has yet to run.
+func newBridge(log *slog.Logger, kernel forwarder) *bridge {
+	return &bridge{
 		log: log, kernel: kernel, wake: make(chan struct{}, 1),
 		crossings: make(map[netip.Addr]crossing), closing: make(map[netip.Addr]bool),
 	}
-	if missing != nil {
-		b.kernel, b.missing = nil, missing.Error()
-	}
-	return b
 }
 
 // watch takes in the VIPs of c.
@@ -100,9 +95,6 @@ func (b *bridge) aim() {
 
 // Open implements [speaker.Bridge].
 func (b *bridge) Open(until time.Time, addrs ...netip.Addr) {
-	if b.kernel == nil {
-		return
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
@@ -146,9 +138,6 @@ func (b *bridge) poke() {
 
 // run does what may take its time until ctx is done. What is open then ends by itself.
 func (b *bridge) run(ctx context.Context) {
-	if b.kernel == nil {
-		return
-	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -169,13 +158,16 @@ func (b *bridge) work() (again bool) {
 	b.mu.Lock()
 	closing := slices.Collect(maps.Keys(b.closing))
 	unknown, targets := b.unknown, b.targets
-	opened := b.opened
+	opened, trouble := b.opened, b.trouble
 	clear(b.closing)
 	b.unknown, b.opened = false, nil
 	b.mu.Unlock()
 
 	for _, addr := range opened {
-		b.log.Info("new connections are sent on", "address", addr, "to", members(targets[addr]))
+		if trouble != "" {
+			break // it has been said
+		}
+		b.log.Info("new connections are sent on", "address", addr, "to", strings.Join(members(targets[addr]), ", "))
 	}
 	failed := b.close(closing)
 	if unknown {
@@ -217,6 +209,9 @@ func (b *bridge) prolong(now time.Time) (failed error) {
 	crossings := maps.Clone(b.crossings)
 	b.mu.Unlock()
 	for addr, c := range crossings {
+		if !c.due(now) {
+			continue
+		}
 		received, err := b.kernel.Received(addr)
 		if err != nil {
 			failed, received = err, c.received
@@ -238,7 +233,9 @@ func (b *bridge) renew(addr netip.Addr, c crossing, now time.Time, received uint
 	case limit > 0:
 		b.crossings[addr] = next
 		b.kernel.Open(limit, addr)
-	case !now.Before(c.ends):
+	case now.Before(c.ends):
+		b.crossings[addr] = next
+	default:
 		delete(b.crossings, addr)
 		return true
 	}
@@ -270,8 +267,6 @@ func (b *bridge) status(addr netip.Addr) string {
 	bridged := slices.ContainsFunc(b.vips, func(v config.VIP) bool { return slices.Contains(v.Addresses, addr) })
 	c, open := b.crossings[addr]
 	switch {
-	case bridged && b.kernel == nil:
-		return "no bridge when it leaves: " + b.missing
 	case bridged && b.trouble != "":
 		return "no bridge when it leaves: " + b.trouble
 	case open && time.Now().Before(c.ends) && len(b.targets[addr]) > 0:

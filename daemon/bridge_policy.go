@@ -26,23 +26,33 @@ type target struct {
 type crossing struct {
 	until    time.Time // when it ends at the latest
 	ends     time.Time // when the kernel ends it
-	received uint64    // when it was looked at last
+	looked   time.Time // when it was opened, or looked at last
+	received uint64    // by then
 }
 
 // open is c after the speaker has asked for it until a time, and for how long the kernel is to be asked.
 func (c crossing) open(now, until time.Time) (crossing, time.Duration) {
 	limit := min(bridgeQuiet, until.Sub(now))
-	return crossing{until: until, ends: now.Add(limit), received: c.received}, limit
+	return crossing{until: until, ends: now.Add(limit), looked: now, received: c.received}, limit
+}
+
+// due says whether to look how many connections have been sent on: not when it has just been
+// opened, as nothing is to be in the way of that.
+func (c crossing) due(now time.Time) bool {
+	return now.Sub(c.looked) >= bridgeLook || !now.Before(c.ends)
 }
 
 // look is c when so many connections have been sent on, and for how long the kernel is to be
 // asked to go on; 0 is not at all.
 func (c crossing) look(now time.Time, received uint64) (crossing, time.Duration) {
 	limit := min(bridgeQuiet, c.until.Sub(now))
+	next := c
+	next.looked, next.received = now, received
 	if received == c.received || limit <= 0 {
-		return c, 0
+		return next, 0
 	}
-	return crossing{until: c.until, ends: now.Add(limit), received: received}, limit
+	next.ends = now.Add(limit)
+	return next, limit
 }
 
 // healthy are the other members that serve a VIP with these checks, and are known by an

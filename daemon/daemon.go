@@ -140,7 +140,7 @@ func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...co
 	}
 	plane := newLazyPlane(log, c.NodeName)
 	d.balancers = newBalancers(log, c.NodeName, plane)
-	d.bridge = newBridge(log, crossover{plane}, nil)
+	d.bridge = newBridge(log, crossover{plane})
 	d.speaker = speaker.New(log, d.bgp, d.addresses, d.segment.parts(), d.bridge)
 	d.segment.told, d.segment.changed, d.segment.restored = d.speaker.Observe, d.speaker.LeasesChanged, d.speaker.FenceClosed
 	d.segment.moved, d.segment.offered = d.replace, d.offered

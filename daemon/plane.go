@@ -72,11 +72,15 @@ func (k *lazyPlane) need() (kernelPlane, error) {
 	return plane, nil
 }
 
-// has returns the plane, nil if there is none.
+// has returns the plane, nil if there is none. It does not wait for one that is being made,
+// as the bridge is opened in the midst of a withdrawal.
 func (k *lazyPlane) has() kernelPlane {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.plane
+	select {
+	case <-k.made:
+		return k.plane // which nobody changes any more
+	default:
+		return nil
+	}
 }
 
 // Apply implements [balancer.Plane].
