@@ -180,6 +180,11 @@ func (s *show) act(ctx context.Context, event string, do func() error, left []st
 	}
 	// Let the traffic show that it has settled.
 	s.traffic.quiet(ctx, s.pace)
+	for _, m := range masters {
+		if to := bridged(ctx, s.lab.Node(m+"-speaker"), began); to != "" {
+			s.view.say("Until the routers had acted, %s sent new connections on to %s.", m, to)
+		}
+	}
 	r.attempts, r.failed, r.outage = s.traffic.sinceMark()
 	if r.outage > allowed {
 		r.problem = fmt.Sprintf("out for longer than %s", allowed)

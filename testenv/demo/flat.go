@@ -153,7 +153,7 @@ func (s *flatShow) play(ctx context.Context, holder string) error {
 // not, and returns who holds it then.
 func (s *flatShow) act(ctx context.Context, event, holder string, moves bool, do func() error, allowed time.Duration) (string, error) {
 	s.traffic.mark()
-	at := s.segment.Clock()
+	at, began := s.segment.Clock(), time.Now()
 	if err := do(); err != nil {
 		return "", fmt.Errorf("%s: %w", event, err)
 	}
@@ -166,6 +166,9 @@ func (s *flatShow) act(ctx context.Context, event, holder string, moves bool, do
 		return "", fmt.Errorf("%s: %w", event, err)
 	}
 	s.traffic.quiet(ctx, s.pace)
+	if to := bridged(ctx, s.lab.Node(holder+"-speaker"), began); to != "" {
+		s.view.say("Until the client had learnt of it, %s sent new connections on to %s.", holder, to)
+	}
 	r := flatRow{event: event, holder: next}
 	trace := s.segment.Trace()
 	for _, v := range segment.Judge(trace, segment.DefaultLimits()) {
