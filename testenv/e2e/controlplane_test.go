@@ -40,6 +40,7 @@ func TestControlPlane(t *testing.T) {
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) { c.testFault(t, f) })
 	}
+	t.Run("bridge", c.testBridge)
 	t.Run("registry answers", c.testRegistryAnswers)
 	t.Run("all down", c.testAllDown)
 	// TestBootOrders has all the orders, with stubs for apiserver and registry.
