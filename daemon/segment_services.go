@@ -179,7 +179,7 @@ func (g *segment) serviceVIPs() []speaker.VIP {
 	out := make([]speaker.VIP, 0, len(t.standing))
 	for _, v := range t.standing {
 		out = append(out, speaker.VIP{
-			Name: v.addr.String(), Addresses: []netip.Addr{v.addr}, Interface: v.link, Checks: []string{linkCheck(v)}, Linger: t.linger,
+			Name: v.addr.String(), Addresses: []netip.Addr{v.addr}, Service: true, Interface: v.link, Checks: []string{linkCheck(v)}, Linger: t.linger,
 			Flat: &speaker.Flat{Priority: service.Weight(v.addr, g.node), Lifetime: t.lifetime},
 		})
 	}

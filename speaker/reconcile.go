@@ -31,7 +31,7 @@ func (s *Speaker) reconcile() {
 		s.remind(again)
 		if is.health == Healthy && !in.leave && !in.barred && to.stage != Announced {
 			if is.reason = u.damp.reason(in.held); is.reason != u.reason {
-				moved = append(moved, move{b, u.vip.Name, "held down", slog.LevelInfo, is.reason})
+				moved = append(moved, move{b, u.vip, "held down", slog.LevelInfo, is.reason})
 			}
 		}
 		if to.stage != u.at.stage {
@@ -40,7 +40,7 @@ func (s *Speaker) reconcile() {
 				level = slog.LevelWarn
 			}
 			if u.unsaid = to.stage == Announced; !u.unsaid {
-				moved = append(moved, move{b, u.vip.Name, to.stage.String(), level, is.reason})
+				moved = append(moved, move{b, u.vip, to.stage.String(), level, is.reason})
 			}
 			u.logged = ""
 		}
@@ -67,12 +67,12 @@ func (s *Speaker) reconcile() {
 	for _, b := range s.order {
 		if u := s.units[b]; u.unsaid && u.err == nil {
 			u.unsaid = false
-			moved = append(moved, move{b, u.vip.Name, Announced.String(), slog.LevelInfo, u.reason})
+			moved = append(moved, move{b, u.vip, Announced.String(), slog.LevelInfo, u.reason})
 		}
 	}
 	s.contend(now)
 	for _, m := range moved { // a log that is slow, or stuck, must not hold up a withdrawal
-		s.log.Log(context.Background(), m.level, "vip "+m.what, "vip", m.vip, "address", m.Addr, "reason", m.reason)
+		s.log.Log(context.Background(), m.level, m.vip.kind()+" "+m.what, "vip", m.vip.Name, "address", m.Addr, "reason", m.reason)
 	}
 	s.forget()
 	if s.idle != nil && s.settled() {
@@ -88,7 +88,7 @@ func (s *Speaker) reconcile() {
 // move is a change to be logged.
 type move struct {
 	binding
-	vip    string
+	vip    VIP
 	what   string
 	level  slog.Level
 	reason string
@@ -118,6 +118,8 @@ func (s *Speaker) assess(u *unit) assessment {
 		a.health = Undecided
 	}
 	switch {
+	case u.gone && u.vip.Service:
+		a.reason = "this node is none that may hold it any more"
 	case u.gone:
 		a.reason = "no longer in the configuration"
 	case s.draining != "":
@@ -271,7 +273,7 @@ func (s *Speaker) undecided(u *unit) bool {
 func (s *Speaker) obstruct(b binding, u *unit, err error) {
 	if u.logged != err.Error() {
 		u.logged = err.Error()
-		s.log.Error("vip not "+u.at.stage.String()+" yet", "vip", u.vip.Name, "address", b.Addr, "err", err)
+		s.log.Error(u.vip.kind()+" not "+u.at.stage.String()+" yet", "vip", u.vip.Name, "address", b.Addr, "err", err)
 	}
 	u.err = err
 	s.remind(time.Now().Add(retryAfter))

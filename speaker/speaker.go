@@ -43,6 +43,8 @@ type Addresses interface {
 type VIP struct {
 	Name      string
 	Addresses []netip.Addr
+	// Service says that the address is a Service's, and none of the configuration's.
+	Service bool
 	// Interface is the link that carries the addresses.
 	Interface string
 	// Checks are the names of the checks that must pass.
@@ -86,6 +88,14 @@ const (
 	// for the first time nothing is announced, as ever.
 	Demote
 )
+
+// kind is what the log calls it.
+func (v VIP) kind() string {
+	if v.Service {
+		return "service address"
+	}
+	return "vip"
+}
 
 // retryAfter is how soon what the kernel or the router refused is tried again.
 const retryAfter = time.Second

@@ -342,6 +342,24 @@ func TestAnnouncedIsLoggedWhenItIsTrue(t *testing.T) {
 	})
 }
 
+// The address of a Service is in no configuration that it could be out of.
+func TestLogOfAServicesAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		var log bytes.Buffer
+		s := speaker.New(slog.New(slog.NewTextHandler(&log, nil)), n, n, speaker.Segment{}, bridge{n})
+		v := vip()
+		v.Service = true
+		s.Apply([]speaker.VIP{v}, peers(), unknown())
+		healthy(s)
+		s.Apply(nil, peers(), nil)
+		if got := log.String(); !strings.Contains(got, `msg="service address announced"`) || strings.Contains(got, "msg=\"vip ") ||
+			!strings.Contains(got, `reason="this node is none that may hold it any more"`) {
+			t.Errorf("the log is:\n%s", got)
+		}
+	})
+}
+
 // There is nothing to wait for in a drain of what could not be bound.
 func TestDrainOfWhatWasNeverBound(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
