@@ -223,15 +223,24 @@ func placesOf(taken map[netip.AddrPort]string, service string) []netip.AddrPort 
 }
 
 // read finds out what the table is.
-func (p *Plane) read() (found table, ok bool, err error) {
-	err = p.calls.Do(func() (err error) { found, ok, err = p.kernel.read(); return err })
-	return found, ok, err
+func (p *Plane) read() (table, bool, error) {
+	var (
+		found table
+		ok    bool
+	)
+	if err := p.calls.Do(func() (err error) { found, ok, err = p.kernel.read(); return err }); err != nil {
+		return table{}, false, err // a call that is stuck may still write to the variables
+	}
+	return found, ok, nil
 }
 
 // packets reads what chains have counted.
-func (p *Plane) packets() (counted map[string]uint64, err error) {
-	err = p.calls.Do(func() (err error) { counted, err = p.kernel.packets(); return err })
-	return counted, err
+func (p *Plane) packets() (map[string]uint64, error) {
+	var counted map[string]uint64
+	if err := p.calls.Do(func() (err error) { counted, err = p.kernel.packets(); return err }); err != nil {
+		return nil, err // as above
+	}
+	return counted, nil
 }
 
 // wanted is what the table is to be, of which found is what was there.
