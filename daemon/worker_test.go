@@ -230,4 +230,4 @@ func (w *worker) awaitBackend(reason string) {
 }
 
 // modes are those of balancers.
-var modes = []string{"proxy"}
+var modes = []string{"kernel", "proxy"}
