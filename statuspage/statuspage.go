@@ -74,12 +74,12 @@ func at(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") }
 // day is the same without the year, in one word, for a narrow column.
 func day(t time.Time) string { return t.UTC().Format("01-02\u00a015:04:05.000") }
 
-// ago is how long t is past, in whole seconds.
+// ago is how long t is past, in whole seconds; what is yet to come is now.
 func ago(t, now time.Time) string {
 	if t.IsZero() {
 		return "–"
 	}
-	return now.Sub(t).Truncate(time.Second).String()
+	return max(0, now.Sub(t)).Truncate(time.Second).String()
 }
 
 // duration is seconds to three digits or so.
