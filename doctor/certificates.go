@@ -92,38 +92,66 @@ func examineChain(subject, caFile string, e Endpoint, now time.Time) Finding {
 	return fine(topic, subject, "signed by "+authority+", for "+e.ServerName)
 }
 
-// examineNames looks for the VIPs among those whom a certificate is for, be it by a DNS name that
-// resolves to them.
+// examineNames looks for the VIPs, and where balancers listen, among those whom a certificate
+// is for, be it by a DNS name that resolves to them.
 func examineNames(c *config.Config, k config.Check, subject string, e Endpoint) []Finding {
 	const topic = "certificate"
 	var out []Finding
-	for _, v := range c.VIPs {
-		if !slices.Contains(v.Checks, k.Name) {
-			continue
-		}
+	for _, front := range fronts(c, k) {
 		var by, missing []string
-		for _, addr := range v.Addresses {
+		for _, addr := range front.addrs {
 			switch name := e.nameOf(addr); {
 			case name != "":
 				if !slices.Contains(by, name) {
 					by = append(by, name)
 				}
-			default:
+			case !slices.Contains(missing, addr.String()):
 				missing = append(missing, addr.String())
 			}
 		}
 		if len(missing) == 0 {
-			out = append(out, fine(topic, subject, "clients of the VIP "+v.Name+" may ask for "+list(by)))
+			out = append(out, fine(topic, subject, "clients of the "+front.kind+" "+front.name+" may ask for "+list(by)))
 			continue
 		}
-		f := warning(topic, subject, fmt.Sprintf("not for %s, the VIP %s", list(missing), v.Name),
-			"Clients that connect to the VIP by its address refuse the certificate.", "a certificate with the VIP among its subject alternative names")
+		f := warning(topic, subject, fmt.Sprintf("not for %s, the %s %s", list(missing), front.kind, front.name),
+			"Clients that connect to the "+front.kind+" by its address refuse the certificate.", "a certificate with "+list(missing)+" among its subject alternative names")
 		if apiserver(k) {
 			f.Severity = Blocker
 			f.Cure = fmt.Sprintf("for kubeadm: apiServer: {certSANs: [%s]} in its ClusterConfiguration, remove pki/apiserver.crt and .key, kubeadm init phase certs apiserver --config FILE, restart kube-apiserver",
 				strings.Join(missing, ", "))
 		}
 		out = append(out, f)
+	}
+	return out
+}
+
+// front is a VIP or a balancer, by whose addresses clients reach a server.
+type front struct {
+	kind, name string
+	addrs      []netip.Addr
+}
+
+// fronts are those of the server that a check asks.
+func fronts(c *config.Config, k config.Check) []front {
+	var out []front
+	for _, v := range c.VIPs {
+		if slices.Contains(v.Checks, k.Name) {
+			out = append(out, front{"VIP", v.Name, v.Addresses})
+		}
+	}
+	for _, b := range c.Balancers {
+		if m := b.Backends.Members; m == nil || !slices.Contains(m.Checks, k.Name) {
+			continue
+		}
+		f := front{kind: "balancer", name: b.Name}
+		for _, p := range places(c, b) {
+			if p.vip == "" {
+				f.addrs = append(f.addrs, p.Addr())
+			}
+		}
+		if len(f.addrs) > 0 {
+			out = append(out, f)
+		}
 	}
 	return out
 }

@@ -31,7 +31,7 @@ const (
 type Finding struct {
 	Severity Severity `json:"severity"`
 	// Topic is the kind of thing: herald, configuration, process, node, software, vip,
-	// port, member, peer, check or certificate.
+	// balancer, port, member, peer, check or certificate.
 	Topic string `json:"topic"`
 	// Subject is the thing itself, such as an address.
 	Subject string `json:"subject"`
@@ -87,6 +87,7 @@ func Examine(c *config.Config, f *Facts) []Finding {
 		examineFence,
 		examineSoftware,
 		examineVIPs,
+		examineBalancers,
 		examinePorts,
 		examineMembers,
 		examinePeers,

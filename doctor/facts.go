@@ -47,6 +47,11 @@ type Facts struct {
 	FenceError error
 	FenceLeft  bool
 
+	// BalancingError is why the kernel cannot balance.
+	BalancingError error
+	// Backends are those of each balancer, by its name.
+	Backends map[string]Backends
+
 	// Programs are those that run in this network namespace and announce addresses or routes.
 	Programs []Program
 	// Manifests are static pods of such programs.
@@ -98,9 +103,26 @@ type Socket struct {
 
 // Port is one that Herald needs.
 type Port struct {
-	Use     string // gossip, metrics, BGP or BFD
+	Use     string // gossip, metrics, BGP, BFD or balancer
 	Network string // tcp or udp
 	Local   netip.AddrPort
+}
+
+// Backends are who may take the connections of a balancer.
+type Backends struct {
+	// Err is what keeps the balancer from knowing them, or from its work.
+	Err      error
+	Backends []Backend
+}
+
+// Backend is a server, and how it answered.
+type Backend struct {
+	// Name is a member's, or the address for want of one.
+	Name    string
+	Address netip.AddrPort
+	// Serves is whether it would take connections, and Reason why.
+	Serves bool
+	Reason string
 }
 
 // Use is who answers for an address on its link.

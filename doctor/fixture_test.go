@@ -80,6 +80,7 @@ func host() netutil.Survey {
 			{Link: "lo", Prefix: prefix("127.0.0.1/8")},
 			{Link: "eth0", Prefix: prefix("10.0.1.1/24")},
 			{Link: "eth1", Prefix: prefix("10.0.2.1/24")},
+			{Link: "eth0", Prefix: prefix("fd00:1::1/64")},
 		},
 		Neighbours: []netutil.Neighbour{
 			{Link: "eth0", Addr: netip.MustParseAddr("10.0.1.2"), MAC: m2},
@@ -107,15 +108,24 @@ func well(c *config.Config) *Facts {
 		ClockSource:  "tsc",
 		Settings: map[string]string{
 			"net/ipv4/conf/all/rp_filter": "0", "net/ipv4/conf/all/arp_ignore": "0", "net/ipv6/conf/lo/disable_ipv6": "0",
+			"net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1",
+			"net/netfilter/nf_conntrack_max": "262144", "net/netfilter/nf_conntrack_count": "77",
 			"net/ipv4/neigh/default/gc_thresh3": "1024", "kernel/sched_rt_runtime_us": "950000",
 		},
-		Modes:   map[string]fs.FileMode{},
-		Host:    host(),
-		Ports:   map[Port]error{},
-		Wire:    map[netip.Addr]Use{},
-		Members: map[string]Reach{},
-		Peers:   map[string]string{},
-		Checks:  []health.Verdict{{Check: "apiserver", State: health.Healthy, Reason: "200 in 2ms"}},
+		Modes:    map[string]fs.FileMode{},
+		Host:     host(),
+		Ports:    map[Port]error{},
+		Wire:     map[netip.Addr]Use{},
+		Members:  map[string]Reach{},
+		Peers:    map[string]string{},
+		Checks:   []health.Verdict{{Check: "apiserver", State: health.Healthy, Reason: "200 in 2ms"}},
+		Backends: map[string]Backends{},
+	}
+	for _, b := range c.Balancers {
+		f.Backends[b.Name] = Backends{Backends: []Backend{
+			{Name: "m1", Address: netip.MustParseAddrPort("10.0.1.1:6443"), Serves: true, Reason: "accepted in 1ms"},
+			{Name: "m2", Address: netip.MustParseAddrPort("10.0.1.2:6443"), Serves: true, Reason: "accepted in 1ms"},
+		}}
 	}
 	for _, path := range secrets(c) {
 		f.Modes[path] = 0o600

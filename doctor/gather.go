@@ -54,6 +54,8 @@ func Gather(ctx context.Context, c *config.Config, file string) *Facts {
 	// Each fills in fields of its own.
 	var parts sync.WaitGroup
 	parts.Go(func() { f.tryFence(c) })
+	parts.Go(func() { f.tryBalancing(c) })
+	parts.Go(func() { f.Backends = f.askBackends(ctx, c) })
 	parts.Go(func() { f.Checks = probeChecks(ctx, daemon.HealthChecks(c)) })
 	parts.Go(func() { f.Endpoints, f.Clients = inspect(ctx, c) })
 	parts.Go(func() { f.Peers = f.askPeers(ctx, c) })

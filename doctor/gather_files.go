@@ -54,6 +54,11 @@ func (f *Facts) lookAtSoftware(root fs.FS, c *config.Config) {
 	for _, p := range ports(c) {
 		wanted = append(wanted, p.Local.Port())
 	}
+	for _, b := range c.Balancers {
+		for _, p := range places(c, b) {
+			wanted = append(wanted, p.Port())
+		}
+	}
 	for _, table := range []string{"tcp", "tcp6", "udp", "udp6"} {
 		for _, s := range parseSockets(strings.TrimSuffix(table, "6"), read(root, "proc/thread-self/net/"+table)) {
 			if slices.Contains(wanted, s.Local.Port()) {

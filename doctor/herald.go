@@ -62,7 +62,11 @@ func (f *Facts) herald() (Program, bool) {
 // and passwords is part of a valid configuration.
 func examineFiles(c *config.Config, f *Facts) []Finding {
 	const topic = "configuration"
-	out := []Finding{fine(topic, "syntax", fmt.Sprintf("valid: %s, %s", count(len(c.VIPs), "VIP"), count(len(c.Checks), "check")))}
+	valid := fmt.Sprintf("valid: %s, %s", count(len(c.VIPs), "VIP"), count(len(c.Checks), "check"))
+	if len(c.Balancers) > 0 {
+		valid += ", " + count(len(c.Balancers), "balancer")
+	}
+	out := []Finding{fine(topic, "syntax", valid)}
 	for _, path := range secrets(c) {
 		mode, known := f.Modes[path]
 		switch {
@@ -97,10 +101,18 @@ func secrets(c *config.Config) []string {
 			add(p.PasswordFile)
 		}
 	}
+	check := func(h *config.HTTPCheck) {
+		if h != nil {
+			add(h.ClientKeyFile)
+			add(h.TokenFile)
+		}
+	}
 	for _, k := range c.Checks {
-		if k.HTTP != nil {
-			add(k.HTTP.ClientKeyFile)
-			add(k.HTTP.TokenFile)
+		check(k.HTTP)
+	}
+	for _, b := range c.Balancers {
+		if b.Check != nil {
+			check(b.Check.HTTP)
 		}
 	}
 	return out

@@ -30,8 +30,13 @@ func examineMembers(c *config.Config, f *Facts) []Finding {
 		}
 	}
 	cutOff := Warning
-	why := "Without it the VIP survives the loss of fewer nodes."
-	if members := len(others(c)) + 1; c.Election != nil && c.Election.Quorum == config.Majority && there < members/2+1 {
+	why, refused := "Without it the VIP survives the loss of fewer nodes.", "It does not vote until Herald runs there."
+	if !flat(c) { // nobody votes, and all tell each other what they serve
+		why, refused = "Each tells what it serves; of it nothing is heard here.", "It tells nothing of what it serves until Herald runs there."
+		if there == 1 && len(others(c)) > 0 {
+			cutOff, why = Blocker, "This node is told by nobody who serves."
+		}
+	} else if members := len(others(c)) + 1; c.Election != nil && c.Election.Quorum == config.Majority && there < members/2+1 {
 		cutOff = Blocker
 		why = fmt.Sprintf("Of %d members %d can be reached, this one among them, and %d have to vote: nobody can hold the VIP.", members, there, members/2+1)
 	}
@@ -50,7 +55,7 @@ func examineMembers(c *config.Config, f *Facts) []Finding {
 			out = append(out, fine(topic, subject, "accepts TCP; UDP was not tried"))
 		case r.TCP == Refused:
 			out = append(out, warning(topic, subject, "the node is there, and nothing listens on the port",
-				"It does not vote until Herald runs there.", "start Herald on "+name+"; if it runs, see its election.bind and the filter there"))
+				refused, "start Herald on "+name+"; if it runs, see its election.bind and the filter there"))
 		case r.TCP == Silent:
 			out = append(out, Finding{cutOff, topic, subject, "does not answer: it is down, or a filter drops the packets",
 				why, fmt.Sprintf("ping %s; let TCP and UDP port %d through between the members", at.Addr(), at.Port())})

@@ -19,7 +19,10 @@ func examineNetwork(c *config.Config, f *Facts) []Finding {
 
 // settings are those that examineNetwork and examineRealtime look at, by their path below /proc/sys.
 func settings(links []string) []string {
-	out := []string{"kernel/sched_rt_runtime_us", "net/ipv4/neigh/default/gc_thresh3", "net/ipv6/neigh/default/gc_thresh3"}
+	out := []string{
+		"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/netfilter/nf_conntrack_count", "net/netfilter/nf_conntrack_max",
+		"kernel/sched_rt_runtime_us", "net/ipv4/neigh/default/gc_thresh3", "net/ipv6/neigh/default/gc_thresh3",
+	}
 	for _, link := range append([]string{"all"}, links...) {
 		for _, name := range []string{"rp_filter", "arp_ignore", "arp_announce"} {
 			out = append(out, "net/ipv4/conf/"+link+"/"+name)
@@ -72,8 +75,12 @@ func examineIPv6(c *config.Config, f *Facts) []Finding {
 // be answered by another, and a strict filter drops it.
 func examineReversePath(c *config.Config, f *Facts) []Finding {
 	const topic, name, strict = "node", "rp_filter", 1
+	why := "A connection to the VIP that comes in by one link while the way back is by another is dropped without a word."
 	if !slices.ContainsFunc(addresses(c, config.AnnounceBGP), netip.Addr.Is4) {
-		return nil
+		if !balances(c, config.Kernel) {
+			return nil
+		}
+		why = "Answers of a backend that come in by another link than the way to it are dropped without a word."
 	}
 	var uplinks, filtered []string
 	for _, l := range f.links() {
@@ -92,8 +99,7 @@ func examineReversePath(c *config.Config, f *Facts) []Finding {
 		return []Finding{fine(topic, name, "strict, with which one link gets along")}
 	}
 	return []Finding{warning(topic, name, fmt.Sprintf("strict on %s, of %s with addresses", list(filtered), count(len(uplinks), "link")),
-		"A connection to the VIP that comes in by one link while the way back is by another is dropped without a word.",
-		"sysctl -w net.ipv4.conf.all.rp_filter=2")}
+		why, "sysctl -w net.ipv4.conf.all.rp_filter=2")}
 }
 
 // examineARPAnswers is about VIPs on lo that lie in the subnet of a link: every node

@@ -30,6 +30,13 @@ func ports(c *config.Config) []Port {
 		addr, _ := netip.ParseAddr(cmp.Or(host, "::"))
 		add(Port{"metrics", "tcp", netip.AddrPortFrom(addr, uint16(n))})
 	}
+	for _, b := range c.Balancers {
+		for _, p := range places(c, b) {
+			if b.Mode == config.Proxy && balances(c) {
+				add(Port{"balancer", "tcp", p.AddrPort})
+			}
+		}
+	}
 	if c.BGP == nil {
 		return out
 	}
@@ -93,6 +100,8 @@ func without(use string) string {
 		return "A dead router is noticed when the hold time has run out, not before."
 	case "metrics":
 		return "Herald does not start."
+	case "balancer":
+		return "The balancer takes no connections there."
 	}
 	return "Peers cannot open sessions to this node."
 }

@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -23,6 +24,9 @@ type right struct {
 // rights are the capabilities that c needs.
 func rights(c *config.Config) []right {
 	out := []right{{unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", Blocker, "Herald cannot put a VIP on a link."}}
+	if len(c.VIPs) == 0 && len(c.Balancers) > 0 {
+		out[0].why = "Herald cannot balance in the kernel."
+	}
 	if flat(c) {
 		out = append(out, right{unix.CAP_NET_RAW, "CAP_NET_RAW", Blocker, "Herald cannot announce a VIP by ARP or neighbour discovery."})
 	}
@@ -41,6 +45,9 @@ func rights(c *config.Config) []right {
 func privileged(c *config.Config) bool {
 	const first = 1024
 	if c.BGP != nil && c.BGP.Listen != nil && c.BGP.Listen.Port < first {
+		return true
+	}
+	if slices.ContainsFunc(ports(c), func(p Port) bool { return p.Use == "balancer" && p.Local.Port() < first }) {
 		return true
 	}
 	_, port, err := net.SplitHostPort(c.Metrics.Listen)

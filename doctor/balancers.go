@@ -1,0 +1,199 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"github.com/herald-vip/herald/balancer/nft"
+	"github.com/herald-vip/herald/config"
+)
+
+// balances says whether balancers are in force, of one mode or, without any, of each.
+func balances(c *config.Config, modes ...config.Mode) bool {
+	return c.LoadBalancer.Type == config.Internal && slices.ContainsFunc(c.Balancers, func(b config.Balancer) bool {
+		return len(modes) == 0 || slices.Contains(modes, b.Mode)
+	})
+}
+
+// place is where a balancer listens, and by which VIP if it is one's address.
+type place struct {
+	netip.AddrPort
+	vip string
+}
+
+// places are all of a balancer's.
+func places(c *config.Config, b config.Balancer) []place {
+	var out []place
+	for _, l := range b.Listen {
+		if l.VIP == "" {
+			out = append(out, place{l.Address, ""})
+		}
+		for _, v := range c.VIPs {
+			if v.Name != l.VIP {
+				continue
+			}
+			for _, addr := range v.Addresses {
+				out = append(out, place{netip.AddrPortFrom(addr, l.Port), v.Name})
+			}
+		}
+	}
+	return out
+}
+
+// examineBalancers looks at what balancers need of the node, and at whom they lead to.
+func examineBalancers(c *config.Config, f *Facts) []Finding {
+	if !balances(c) {
+		return nil
+	}
+	var out []Finding
+	if balances(c, config.Kernel) {
+		out = append(out, examineKernel(f)...)
+		out = append(out, examineForwarding(c, f)...)
+	}
+	for _, b := range c.Balancers {
+		for _, p := range places(c, b) {
+			if b.Mode == config.Kernel {
+				out = append(out, examinePlace(b, p, f)...)
+			}
+		}
+		out = append(out, examineBackends(b, f)...)
+	}
+	return out
+}
+
+// examineKernel looks at nftables and at the table of connections.
+func examineKernel(f *Facts) []Finding {
+	const topic, subject, conntrack = "node", "balancing", "net/netfilter/nf_conntrack_max"
+	const why = "Balancers in the kernel take no connections."
+	var out []Finding
+	switch err := f.BalancingError; {
+	case f.Running != nil: // which says of each balancer what is in its way
+	case errors.Is(err, nft.ErrUnsupported):
+		out = append(out, blocker(topic, subject, err.Error(), why, "modprobe -a nf_tables nf_nat nf_conntrack, and run as root; or mode: proxy"))
+	case err != nil:
+		out = append(out, warning(topic, subject, "cannot be tried: "+err.Error(), why, "run herald doctor as root"))
+	default:
+		out = append(out, fine(topic, subject, "the kernel has all that it needs of nftables and conntrack"))
+	}
+	room, err := strconv.Atoi(f.Settings[conntrack])
+	used, err2 := strconv.Atoi(f.Settings["net/netfilter/nf_conntrack_count"])
+	if err != nil || err2 != nil || room == 0 {
+		return out // it is loaded with the first rule that needs it
+	}
+	seen := fmt.Sprintf("%d, and %s", room, count(used, "connection"))
+	if used < room*3/4 {
+		return append(out, fine(topic, dotted(conntrack), seen))
+	}
+	return append(out, warning(topic, dotted(conntrack), seen,
+		"When the table is full the kernel drops packets of new connections, balanced or not.",
+		fmt.Sprintf("sysctl -w %s=%d, and see who has that many: conntrack -L", dotted(conntrack), 4*room)))
+}
+
+// examineForwarding is about the connections of others, which come by an address of the node.
+func examineForwarding(c *config.Config, f *Facts) []Finding {
+	const topic = "node"
+	var out []Finding
+	for _, family := range []struct {
+		setting string
+		is      func(netip.Addr) bool
+	}{
+		{"net/ipv4/ip_forward", netip.Addr.Is4},
+		{"net/ipv6/conf/all/forwarding", netip.Addr.Is6},
+	} {
+		needed := slices.ContainsFunc(c.Balancers, func(b config.Balancer) bool {
+			return b.Mode == config.Kernel && slices.ContainsFunc(places(c, b), func(p place) bool { return family.is(p.Addr()) && !p.Addr().IsLoopback() })
+		})
+		switch {
+		case !needed || f.Settings[family.setting] != "0" || f.Running != nil:
+		case family.is(netip.IPv4Unspecified()) || !f.ReadOnlySettings:
+			out = append(out, fine(topic, dotted(family.setting), "0, and Herald lets connections through where it has to"))
+		default:
+			out = append(out, warning(topic, dotted(family.setting), "0, and /proc/sys cannot be written",
+				"Connections of others than this node's own clients do not get through to backends.", "sysctl -w "+dotted(family.setting)+"=1 on the host"))
+		}
+	}
+	return out
+}
+
+// examinePlace looks for others that have what a balancer listens at.
+func examinePlace(b config.Balancer, p place, f *Facts) []Finding {
+	const topic, ipvs = "balancer", "kube-ipvs0"
+	subject := b.Name + " " + p.String()
+	var out []Finding
+	if owner := f.owner(Port{"balancer", "tcp", p.AddrPort}); owner.Local.IsValid() && !(p.vip != "" && servesItself(b, p)) {
+		out = append(out, warning(topic, subject, "a server listens there, too: "+owner.String(),
+			"While a backend serves, new connections go past that server; when none does, they go to it.",
+			fmt.Sprintf("have it listen at another port, or stop it: ss -ltnp 'sport = :%d'", p.Port())))
+	}
+	if f.HostError != nil || p.vip != "" { // of which examineVIPs tells
+		return out
+	}
+	link, there := f.Host.Has(p.Addr())
+	switch {
+	case !there && !p.Addr().IsLoopback():
+		out = append(out, warning(topic, subject, "no link of this node has "+p.Addr().String(),
+			"Nobody but the node's own clients gets here by it.", "ip address; then correct balancers[].listen"))
+	case link == ipvs:
+		out = append(out, warning(topic, subject, "kube-proxy in IPVS mode has the address on "+ipvs,
+			"It is a Service's: of its ports Herald takes the one, and kube-proxy the others.", "kubectl get services -A | grep "+p.Addr().String()+"; listen at another address"))
+	}
+	return out
+}
+
+// servesItself says whether a server at p may be one of the balancer's own backends, which is
+// where it is to be if it listens at all addresses.
+func servesItself(b config.Balancer, p place) bool {
+	switch {
+	case b.Backends.Members != nil:
+		return b.Backends.Members.Port == p.Port()
+	case b.Backends.Static != nil:
+		return slices.ContainsFunc(b.Backends.Static.Addresses, func(at netip.AddrPort) bool { return at.Port() == p.Port() })
+	}
+	return b.Backends.DNS != nil && b.Backends.DNS.Port == p.Port()
+}
+
+// examineBackends says who would take connections.
+func examineBackends(b config.Balancer, f *Facts) []Finding {
+	const topic = "balancer"
+	all := f.Backends[b.Name]
+	var out []Finding
+	if err := all.Err; err != nil {
+		out = append(out, warning(topic, b.Name, err.Error(), "Connections are refused, unless Herald knows of backends from before.", "herald status; for a name: getent ahosts "+name(b)))
+	}
+	serving := 0
+	for _, k := range all.Backends {
+		if k.Serves {
+			serving++
+		}
+	}
+	for _, k := range all.Backends {
+		subject := b.Name + " " + k.Name
+		if k.Name != k.Address.String() {
+			subject += " " + k.Address.String()
+		}
+		if k.Serves {
+			out = append(out, fine(topic, subject, k.Reason))
+			continue
+		}
+		found := warning(topic, subject, k.Reason, "It takes no connections of the balancer.", "see that the server runs, and listens at that address and not at 127.0.0.1 alone")
+		if serving == 0 {
+			found.Why = "No backend serves: connections are refused."
+			if f.Running != nil {
+				found.Severity = Blocker
+			}
+		}
+		out = append(out, found)
+	}
+	return out
+}
+
+// name is the DNS name of a balancer's backends.
+func name(b config.Balancer) string {
+	if b.Backends.DNS == nil {
+		return b.Name
+	}
+	return b.Backends.DNS.Name
+}
