@@ -90,7 +90,7 @@ func TestDoctorOnBalancers(t *testing.T) {
 				_, err := run(t, m1, "sysctl", "-w", "net.ipv6.conf.all.forwarding=0")
 				must(t, err)
 			},
-			wrap: []string{"unshare", "--mount", "sh", "-c", `mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys && exec "$@"`, "sh"},
+			wrap: readOnlySettings(),
 			want: []symptom{{doctor.Warning, "node", "net.ipv6.conf.all.forwarding: 0, and /proc/sys cannot be written"}},
 		},
 		{

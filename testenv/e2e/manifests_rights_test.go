@@ -52,13 +52,14 @@ func confined(capabilities []string) []string {
 		"herald", "run", "--config", "/etc/herald/herald.yaml"}
 }
 
-// startConfined starts a speaker, and kills it when the test is over. What it logs is in a file.
-func startConfined(t *testing.T, n *lab.Node, capabilities []string) (log string) {
+// startConfined starts a speaker, behind what wraps the command, and kills it when the test is
+// over. What it logs is in a file.
+func startConfined(t *testing.T, n *lab.Node, capabilities []string, wrap ...string) (log string) {
 	t.Helper()
 	f, err := os.CreateTemp(t.TempDir(), n.Name())
 	must(t, err)
 	defer f.Close()
-	p, err := n.Start(&exec.Cmd{Args: confined(capabilities), Stdout: f, Stderr: f})
+	p, err := n.Start(&exec.Cmd{Args: append(wrap, confined(capabilities)...), Stdout: f, Stderr: f})
 	must(t, err)
 	t.Cleanup(func() {
 		if err := p.Kill(); err != nil {
