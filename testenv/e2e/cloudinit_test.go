@@ -75,6 +75,8 @@ func TestUserDataCopies(t *testing.T) {
 	for _, c := range []struct{ userData, path, source string }{
 		{"master-bgp.yaml", "/etc/systemd/system/herald.service", "../../manifests/herald.service"},
 		{"master-arp.yaml", "/etc/systemd/system/herald.service", "../../manifests/herald.service"},
+		{"master-local.yaml", "/etc/systemd/system/herald.service", "../../manifests/herald.service"},
+		{"worker.yaml", "/etc/systemd/system/herald.service", "../../manifests/herald.service"},
 		{"router.yaml", "/etc/frr/frr.conf", routers + "frr.conf"},
 		{"router.yaml", "/etc/frr/daemons", routers + "frr-daemons"},
 		{"router.yaml", "/etc/sysctl.d/90-herald-router.conf", routers + "sysctl.conf"},
@@ -94,9 +96,12 @@ func TestUserDataCopies(t *testing.T) {
 			t.Errorf("%s does not set %s", name, setting)
 		}
 	}
-	for _, path := range []string{"/etc/herald/release", "/usr/local/sbin/herald-fetch", "/etc/systemd/system/herald.service.d/fetch.conf"} {
-		if bgp.file(t, path) != arp.file(t, path) {
-			t.Errorf("%s differs between master-bgp.yaml and master-arp.yaml", path)
+	for _, other := range []string{"master-arp.yaml", "master-local.yaml", "worker.yaml"} {
+		u := readUserData(t, other, nil)
+		for _, path := range []string{"/etc/herald/release", "/usr/local/sbin/herald-fetch", "/etc/systemd/system/herald.service.d/fetch.conf"} {
+			if bgp.file(t, path) != u.file(t, path) {
+				t.Errorf("%s differs between master-bgp.yaml and %s", path, other)
+			}
 		}
 	}
 }

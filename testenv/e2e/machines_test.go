@@ -36,7 +36,13 @@ type apiserver struct {
 // newMachines makes machines without power. The router's image is its own.
 func newMachines(t *testing.T, masters userData, r1 lab.Image) *machines {
 	t.Helper()
-	l := startTopology(t, machinesFile, nil, map[string]lab.Image{"master": masters.image(t), "router": r1})
+	return bootable(t, masters.image(t), r1)
+}
+
+// bootable makes machines of images, which may tell masters apart.
+func bootable(t *testing.T, masters, r1 lab.Image) *machines {
+	t.Helper()
+	l := startTopology(t, machinesFile, nil, map[string]lab.Image{"master": masters, "router": r1})
 	m := &machines{
 		cluster:    &cluster{Lab: l, routers: []router{{l.Node("r1")}}},
 		pki:        newPKI(t),
