@@ -5,6 +5,7 @@ package e2e
 import (
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -28,7 +29,7 @@ func (b *balanced) testStatic(t *testing.T) {
 	b.rewrite(t, "w2", func(s string) string { return strings.Replace(s, "balancers:\n", "balancers:\n"+staticBalancer, 1) })
 	b.serve(t, "w2", "static", backends...)
 	for _, from := range []string{"w1", "w2"} {
-		b.hold(t, from, address, 300).even(t, threeMasters()...)
+		b.hold(t, from, address, 300).among(t, threeMasters()...)
 	}
 	load := b.load(t, "w1", address, nil)
 	freeze(t, b.Node("m2-app"))
@@ -55,11 +56,11 @@ func (b *balanced) testBadInput(t *testing.T) {
 	load := b.load(t, "w1", localApp, nil)
 	began := time.Now()
 	for _, c := range []struct {
-		name    string
-		spoil   func(t *testing.T)
-		start   func(t *testing.T)
-		says    string // in the status, a regular expression
-		listens bool   // whether somebody else does
+		name  string
+		spoil func(t *testing.T)
+		start func(t *testing.T)
+		says  string // in the status, a regular expression
+		works string // what does all the same
 	}{
 		{
 			name:  "wrong key",
@@ -79,7 +80,7 @@ func (b *balanced) testBadInput(t *testing.T) {
 				b.rewrite(t, "w2", func(s string) string { return strings.ReplaceAll(s, "  backends:", "  mode: proxy\n  backends:") })
 				b.listen(t, "w2", localApp)
 			},
-			says: "127.0.0.1:7001.*address already in use", listens: true,
+			says: "cannot listen at 127.0.0.1:7001: another program does: stop it", works: localRegistry,
 		},
 		{
 			name:  "no rights",
@@ -107,8 +108,12 @@ func (b *balanced) testBadInput(t *testing.T) {
 				}
 				return err
 			})
-			if !c.listens {
+			if c.works == "" {
 				refused(t, b.Node("w2"), localApp)
+			} else {
+				client := b.registryClient("w2", c.works)
+				_, err := client.do(t.Context(), http.MethodGet, "http://"+c.works+"/v2/", http.StatusOK, nil, nil)
+				must(t, err)
 			}
 			b.serve(t, "w1", "app", masters...)
 			for _, m := range masters {
@@ -139,6 +144,6 @@ func (b *balanced) listen(t *testing.T, node, address string) {
 // forgotten removes what a Herald that was killed has left in the kernel of a node.
 func (b *balanced) forgotten(t *testing.T, node string) {
 	t.Helper()
-	_, err := run(t, b.Node(node), "nft", "delete table inet herald_balancer")
+	_, err := run(t, b.Node(node), "nft", "add table inet herald_balancer; delete table inet herald_balancer")
 	must(t, err)
 }

@@ -48,7 +48,7 @@ func (b *balanced) testEstablished(t *testing.T) {
 	b.rewrite(t, "w1", func(s string) string { return strings.Replace(s, external, "", 1) })
 	b.serve(t, "w1", "app", threeMasters()...)
 	established.intact(t)
-	b.hold(t, "w1", localApp, 300).even(t, threeMasters()...)
+	b.hold(t, "w1", localApp, 300).among(t, threeMasters()...)
 
 	// Nor does it matter to them how new connections are chosen.
 	b.rewrite(t, "w1", func(s string) string {

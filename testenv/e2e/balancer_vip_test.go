@@ -45,8 +45,8 @@ func (b *balanced) testVIP(t *testing.T) {
 	holder := b.holder(t, masters...)
 	b.hold(t, "b1", app, 3000).even(t, masters...)
 	for _, m := range masters {
-		b.hold(t, m, app, 300).even(t, masters...)
-		b.hold(t, m, localApp, 300).even(t, masters...)
+		b.hold(t, m, app, 300).among(t, masters...)
+		b.hold(t, m, localApp, 300).among(t, masters...)
 	}
 	b.pullAll(t, "b1", sharedVIP)
 
@@ -62,9 +62,9 @@ func (b *balanced) testVIP(t *testing.T) {
 	moved := time.Now()
 	load.goesOn(t, 50)
 	load.none(t, moved)
-	b.hold(t, "b1", app, 300).even(t, left...)
+	b.hold(t, "b1", app, 300).among(t, left...)
 	for _, m := range left {
-		b.hold(t, m, app, 300).even(t, left...)
+		b.hold(t, m, app, 300).among(t, left...)
 	}
 	must(t, b.Node(holder).PowerOn(t.Context()))
 	for _, m := range slices.Sorted(slices.Values(masters)) {
