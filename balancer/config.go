@@ -47,7 +47,7 @@ type Config struct {
 	DNS *DNS
 	// Check is how each backend of Static and DNS is watched; nil takes all of them for
 	// healthy. The host "backend" in its URL or address stands for the backend's address, and
-	// in a URL that names no port, for the backend's port as well. Its name is not used.
+	// where no port is named, for the backend's port as well. Its name is not used.
 	Check *health.Check
 }
 

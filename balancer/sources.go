@@ -92,7 +92,11 @@ func checkFor(c Config, addr netip.AddrPort) health.Check {
 	check := *c.Check
 	check.Name = checkName(c.Name, addr)
 	if check.TCP != nil {
-		if host, port, err := net.SplitHostPort(check.TCP.Address); err == nil && host == placeholder {
+		host, port, err := net.SplitHostPort(check.TCP.Address)
+		switch {
+		case check.TCP.Address == placeholder:
+			check.TCP = &health.TCP{Address: addr.String()}
+		case err == nil && host == placeholder:
 			check.TCP = &health.TCP{Address: net.JoinHostPort(addr.Addr().String(), port)}
 		}
 	}

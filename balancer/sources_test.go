@@ -18,6 +18,7 @@ func TestCheckFor(t *testing.T) {
 		serverName string
 	}{
 		{"tcp", health.Check{TCP: &health.TCP{Address: "backend:6443"}}, nil, "10.0.0.1:6443", "10.0.0.1:6443", ""},
+		{"tcp at the backend itself", health.Check{TCP: &health.TCP{Address: "backend"}}, nil, "[fd00::1]:6443", "[fd00::1]:6443", ""},
 		{"tcp over IPv6", health.Check{TCP: &health.TCP{Address: "backend:8080"}}, nil, "[fd00::1]:6443", "[fd00::1]:8080", ""},
 		{"tcp to elsewhere", health.Check{TCP: &health.TCP{Address: "10.9.9.9:1"}}, nil, "10.0.0.1:6443", "10.9.9.9:1", ""},
 		{"https", health.Check{HTTP: &health.HTTP{URL: "https://backend:6443/readyz"}}, nil, "10.0.0.1:6443", "https://10.0.0.1:6443/readyz", ""},
