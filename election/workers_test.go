@@ -113,7 +113,7 @@ func TestWorkersComeBackToTheMasters(t *testing.T) {
 
 // One of many workers is started, and so is a master that most know by hearsay only.
 func TestManyWorkersLearnWithinASecond(t *testing.T) {
-	workers(t, 100, func(t *testing.T, f *fabric, c *cluster, masters, workers []*member) {
+	workers(t, 40, func(t *testing.T, f *fabric, c *cluster, masters, workers []*member) {
 		c.master("m4", 3, masters...)
 		within(t, time.Second, "m1 m2 m3 m4", c.members...)
 		for i := range 5 {

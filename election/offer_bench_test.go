@@ -1,0 +1,92 @@
+package election
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// offerings starts three masters, which offer something, and n workers that learn it, over
+// sockets, and returns the masters and the workers.
+func offerings(b *testing.B, m *meter, n int) (masters, workers []*member) {
+	at := loopback(3 + n)
+	c := newCluster(b, m.open, at[:3], nil)
+	for i, at := range at[3:] {
+		c.guest(fmt.Sprintf("w%03d", i), at)
+	}
+	for _, joining := range c.members { // one after the other: all of them are in this process
+		joining.apply(nil)
+		soon(b, "the masters know "+joining.name, func() bool {
+			return !slices.ContainsFunc(c.members[:3], func(m *member) bool {
+				return m.node != nil && joining.node != nil && !slices.Contains(m.Alive(), joining.name)
+			})
+		})
+	}
+	return c.members[:3], c.members[3:]
+}
+
+// BenchmarkOffers is what offers cost: what three masters and a hundred workers send and
+// spend without offers, and with those of the masters.
+func BenchmarkOffers(b *testing.B) {
+	const n, seconds = 100, 5
+	for _, offer := range []bool{false, true} {
+		b.Run(map[bool]string{false: "without", true: "with"}[offer], func(b *testing.B) {
+			m := new(meter)
+			masters, workers := offerings(b, m, n)
+			for _, master := range masters {
+				if offer {
+					master.Offer(serves())
+				}
+			}
+			for _, w := range workers {
+				soon(b, w.name+" knows the offers", func() bool { return !offer || w.rotation() == "m1 m2 m3" })
+			}
+			<-time.After(20 * time.Second) // those who have joined are news no more
+			for b.Loop() {
+				packets, bytes, cpu := m.packets.Load(), m.bytes.Load(), spent(b)
+				<-time.After(seconds * time.Second)
+				b.ReportMetric(float64(m.packets.Load()-packets)/seconds, "packets/s")
+				b.ReportMetric(float64(m.bytes.Load()-bytes)/seconds, "bytes/s")
+				b.ReportMetric(100*(spent(b)-cpu).Seconds()/seconds, "%core")
+			}
+		})
+	}
+}
+
+// BenchmarkOfferLatency is how long it takes from Offer at a master until the observer of
+// a worker is told, and until those of all are.
+func BenchmarkOfferLatency(b *testing.B) {
+	for _, n := range []int{1, 20, 100} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			masters, workers := offerings(b, new(meter), n)
+			heard := make(chan bool, n)
+			masters[0].Offer(serves())
+			for _, w := range workers {
+				soon(b, w.name+" knows the offer", func() bool { return w.rotation() == "m1" })
+				w.mu.Lock()
+				w.offer = func() { heard <- w.rotation() == "m1" }
+				w.mu.Unlock()
+			}
+			var some, all []time.Duration
+			for healthy := false; b.Loop(); healthy = !healthy {
+				<-time.After(max(100, 6*time.Duration(n)) * time.Millisecond) // within the rate
+				began := time.Now()
+				masters[0].Offer(Offer{Checks: map[string]bool{"apiserver": healthy}})
+				for range workers {
+					if now := <-heard; now != healthy {
+						b.Fatal("a worker was told something else")
+					}
+					some = append(some, time.Since(began))
+				}
+				all = append(all, time.Since(began))
+			}
+			for what, took := range map[string][]time.Duration{"one": some, "all": all} {
+				slices.Sort(took)
+				b.ReportMetric(float64(took[len(took)/2].Microseconds()), "µs-median-"+what)
+				b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "µs-p99-"+what)
+			}
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
