@@ -59,6 +59,11 @@ func (n *node) admit(now time.Time) {
 	members := maps.Clone(n.config.Members)
 	if !n.config.votes() {
 		seeds, members = members, make(map[string]netip.AddrPort)
+		for name, at := range n.recalled {
+			if at != n.config.home() && at.Addr().Is4() == n.config.home().Addr().Is4() {
+				seeds[name+" as remembered"] = at // which is one more place to look, if it is another
+			}
+		}
 	}
 	members[n.config.Self] = n.config.home()
 	taken := make(map[netip.AddrPort]bool)

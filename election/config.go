@@ -35,6 +35,10 @@ type Config struct {
 	Lease time.Duration
 	// Quorum is how many members must agree.
 	Quorum lease.Quorum
+	// Remember is a file in which a member without a vote keeps the addresses of those that
+	// offer something, to join by them when it is started again, beside Members, which may
+	// all be gone by then. Empty is none.
+	Remember string
 }
 
 // electorate is what the members must agree on.

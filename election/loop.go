@@ -115,6 +115,7 @@ func (n *node) join(ctx context.Context) {
 			told.post(s)
 		}
 		n.ask(ctx, s)
+		n.remember()
 	}
 }
 

@@ -40,7 +40,9 @@ type node struct {
 	offering *offering
 	observe  Observer
 
-	started time.Time
+	started  time.Time
+	recalled map[string]netip.AddrPort // members that were there when this node ran last
+	written  map[string]netip.AddrPort // who is in the file of those; the join goroutine's own
 
 	wake      chan struct{} // holds a token if the machine is due sooner than it was
 	described chan struct{} // holds a token if the card has changed
@@ -103,6 +105,9 @@ func (n *node) open(c *Config, open opener) (err error) {
 		return err
 	}
 	n.offering.open(c, incarnation)
+	if n.recalled, err = recall(c.Remember); err != nil {
+		n.log.Warn("only the configured members are asked to join", "err", err)
+	}
 	n.admit(now)
 	if !c.Insecure {
 		if n.ring, err = memberlist.NewKeyring(c.Keys, c.Keys[0]); err != nil {
