@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -168,6 +169,30 @@ func TestTargets(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if list := (&Results{}).Targets(); list != nil {
+		t.Errorf("of nothing, %v is wanted", list)
+	}
+}
+
+func TestBridgeTargets(t *testing.T) {
+	var r Results
+	for i, outage := range []time.Duration{0, 14 * time.Millisecond, 60 * time.Millisecond} {
+		for fault, failed := range map[string]int{apiserverKilled: i, drained: 0, upgraded: i} {
+			for _, speaker := range []string{"herald", heraldBridge} {
+				r.Trials = append(r.Trials, Trial{Speaker: speaker, Fault: fault, Router: "FRR", Number: i, Attempts: 150, Failed: failed, Outage: outage})
+			}
+		}
+	}
+	list := r.BridgeTargets("FRR")
+	slices.SortFunc(list, func(a, b Target) int { return strings.Compare(a.Fault, b.Fault) })
+	want := []Target{
+		{Fault: apiserverKilled, Speaker: "herald, bridge", Wanted: "≤ 15 ms", Measured: "14 (0–60) ms", Met: true},
+		{Fault: drained, Speaker: "herald, bridge", Wanted: "0 failed", Measured: "0 of 450", Met: true},
+		{Fault: upgraded, Speaker: "herald, bridge", Wanted: "0 failed", Measured: "3 of 450"},
+	}
+	if diff := cmp.Diff(want, list); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if list := r.BridgeTargets("BIRD"); list != nil {
 		t.Errorf("of nothing, %v is wanted", list)
 	}
 }

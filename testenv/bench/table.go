@@ -57,7 +57,9 @@ func (r *Results) writeRouter(b *strings.Builder, router string) {
 	}
 	align(b, rows)
 	if layer2 {
-		r.writeTargets(b)
+		writeTargets(b, r.Targets(), "the longer of *outage* and *taken over*")
+	} else {
+		writeTargets(b, r.BridgeTargets(router), "the *outage*, which is to be below the router's own time")
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Target is something that is wanted of Herald on a flat layer 2, and what came
-// of it in a run.
+// Target is something that is wanted of Herald on a flat layer 2, or of its bridge, and
+// what came of it in a run.
 type Target struct {
 	Fault, Speaker string
 	// Wanted and Measured say it in words; Met says whether the one is as good as the other.
@@ -23,6 +23,8 @@ const (
 	silently = 800 * time.Millisecond
 	// afterLease is how much longer than its lease a holder without a majority may be missed.
 	afterLease = 200 * time.Millisecond
+	// bridgedWithin is for a fault that announces itself, whatever the router needs.
+	bridgedWithin = 15 * time.Millisecond
 )
 
 // Targets compares Herald on the flat layer 2 with what is wanted of it. The
@@ -109,11 +111,29 @@ func (s Summary) target(wanted, measured string, met bool) Target {
 	return Target{Fault: s.Fault, Speaker: s.Speaker, Wanted: wanted, Measured: measured, Met: met}
 }
 
-// writeTargets writes what is wanted of Herald, if any of it was measured.
-func (r *Results) writeTargets(b *strings.Builder) {
+// BridgeTargets compares Herald with a bridge with what is wanted of it behind a router.
+// What was not measured is left out.
+func (r *Results) BridgeTargets(router string) (list []Target) {
+	for _, s := range r.Summaries() {
+		if s.Speaker != heraldBridge || s.Router != router {
+			continue
+		}
+		switch s.Fault {
+		case apiserverKilled:
+			median, ok := s.Outage.Median()
+			list = append(list, s.target(fmt.Sprintf("≤ %s ms", ms(bridgedWithin)), s.Outage.String()+" ms", ok && median <= bridgedWithin))
+		case drained, terminated, upgraded:
+			list = append(list, s.target("0 failed", fmt.Sprintf("%d of %d", s.Failed, s.Attempts), s.Failed == 0))
+		}
+	}
+	return list
+}
+
+// writeTargets writes what is wanted of Herald, if any of it was measured; by says which figures count.
+func writeTargets(b *strings.Builder, targets []Target, by string) {
 	rows := [][]string{{"fault", "speaker", "wanted", "measured", "met"}}
 	fault := ""
-	for _, t := range r.Targets() {
+	for _, t := range targets {
 		row := []string{"", t.Speaker, t.Wanted, t.Measured, "yes"}
 		if t.Fault != fault {
 			fault, row[0] = t.Fault, t.Fault
@@ -126,6 +146,6 @@ func (r *Results) writeTargets(b *strings.Builder) {
 	if len(rows) == 1 {
 		return
 	}
-	b.WriteString("\nWhat is wanted of Herald here, by the median: the longer of *outage* and *taken over*.\n\n")
+	fmt.Fprintf(b, "\nWhat is wanted of Herald here, by the median: %s.\n\n", by)
 	align(b, rows)
 }
