@@ -64,13 +64,14 @@ type balancerScale struct {
 	before    time.Duration // a fault
 	after     time.Duration // a fault that tells of itself
 	vanishing time.Duration // after one that does not
+	followed  time.Duration // how long is waited for all workers to follow
 }
 
 func (o BalancerOptions) scale() balancerScale {
 	s := balancerScale{rounds: o.Trials, last: 1250 * time.Millisecond, rate: 1000, trials: o.Trials, rivals: min(3, o.Trials), spread: 3000, held: 5000, fewer: 300,
-		before: 300 * time.Millisecond, after: time.Second, vanishing: 2 * time.Second}
+		before: 300 * time.Millisecond, after: time.Second, vanishing: 2 * time.Second, followed: 3 * time.Second}
 	if o.Quick {
-		s.rounds, s.last, s.trials, s.rivals, s.held = 2, 300*time.Millisecond, 1, 1, 500
+		s.rounds, s.last, s.trials, s.rivals, s.held, s.followed = 1, 250*time.Millisecond, 1, 1, 500, 1500*time.Millisecond
 	}
 	return s
 }

@@ -15,8 +15,6 @@ const (
 	newcomer = "m4"
 	// memberRate is how many connections a second a client on each worker begins.
 	memberRate = 200
-	// followed is how long is waited for all workers to follow.
-	followed = 3 * time.Second
 )
 
 // mastersPart measures how fast the balancers of all workers follow a master that joins,
@@ -45,7 +43,7 @@ func (s *balancerStage) mastersTrial(ctx context.Context) error {
 	steps := []func() error{
 		func() error {
 			started = time.Now()
-			return errors.Join(s.Speaker(newcomer).Boot(ctx), pause(ctx, followed))
+			return errors.Join(s.Speaker(newcomer).Boot(ctx), pause(ctx, s.followed))
 		},
 		func() error {
 			status, err := s.Status(ctx, newcomer)
@@ -60,7 +58,7 @@ func (s *balancerStage) mastersTrial(ctx context.Context) error {
 		},
 		func() error {
 			left = time.Now()
-			return errors.Join(s.Speaker(newcomer).Stop(ctx), pause(ctx, followed))
+			return errors.Join(s.Speaker(newcomer).Stop(ctx), pause(ctx, s.followed))
 		},
 	}
 	if err := s.Server(newcomer).Boot(ctx); err != nil {
@@ -80,7 +78,7 @@ func (s *balancerStage) mastersTrial(ctx context.Context) error {
 	}
 	second, err := s.onAllWorkers(ctx, []func() error{func() error {
 		died = time.Now()
-		return errors.Join(s.Node(newcomer).PowerOff(), pause(ctx, followed))
+		return errors.Join(s.Node(newcomer).PowerOff(), pause(ctx, s.followed))
 	}})
 	if err != nil {
 		return err

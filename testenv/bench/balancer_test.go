@@ -123,6 +123,34 @@ func TestBalancerPublish(t *testing.T) {
 	}
 }
 
+// TestBalancerPage wants the page of the benchmark to say what the file of its run does.
+func TestBalancerPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/benchmarks-balancer.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs, err := filepath.Glob("../../docs/benchmarks/balancer/*.json")
+	if err != nil || len(runs) == 0 {
+		t.Fatalf("no runs: %v", err)
+	}
+	f, err := os.Open(runs[len(runs)-1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := ReadBalancerJSON(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := r.fillPage(string(page), "benchmarks/balancer/"+r.Began.Format(time.DateOnly))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, string(page)); diff != "" {
+		t.Errorf("write it anew: bin/herald-testenv bench-balancer --from %s --out docs/benchmarks/balancer --page docs/benchmarks-balancer.md (-want +got):\n%s", f.Name(), diff)
+	}
+}
+
 // TestNoteJoined reads from a client's connections when a worker followed.
 func TestNoteJoined(t *testing.T) {
 	began := time.Date(2026, 11, 22, 2, 0, 0, 0, time.UTC)
