@@ -179,17 +179,37 @@ func TestWorker(t *testing.T) {
 			n.awaitGet(once, "http://127.0.0.1:9474/healthz/apiserver", http.StatusServiceUnavailable)
 			w.awaitBackend("is draining, but nobody else serves")
 			w.wantKept(kept)
+			if err := admin.NewClient(filepath.Join(n.dir, "herald.sock")).Undrain(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			w.awaitBackend("healthy: apiserver")
 
 			// Its Herald is upgraded.
 			master.signal(t, syscall.SIGTERM)
 			if code := master.wait(t); code != 0 {
 				t.Errorf("exit code %d", code)
 			}
-			w.awaitBackend("is silent, but nobody else serves")
+			w.awaitBackend("has not been heard, but nobody else serves")
 			w.wantKept(kept)
 			n.start()
 			w.awaitBackend("healthy: apiserver")
 			w.wantKept(kept)
+
+			// The worker's own is upgraded, or crashes: the kernel goes on without it.
+			if mode == "kernel" {
+				for _, end := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+					h.signal(t, end)
+					h.wait(t)
+					w.wantKept(kept)
+					n.awaitGet(once, balanced, http.StatusOK)
+					h = n.startWith(file)
+					w.await(true, "balancing")
+					w.wantKept(kept)
+				}
+				if code, _ := get(t, once, balanced); code != http.StatusOK {
+					t.Errorf("the adopted table refuses")
+				}
+			}
 
 			// Its apiserver fails.
 			n.apiserver.Store(http.StatusInternalServerError)
@@ -205,6 +225,29 @@ func TestWorker(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Without the right to use nftables, it is said what to do about it.
+func TestWorkerWithoutRights(t *testing.T) {
+	n := newNode(t)
+	n.write(`apiVersion: herald.dev/v1alpha1
+kind: Speaker
+nodeName: w1
+balancers:
+- name: api
+  listen: [{address: "127.0.0.1:9443"}]
+  backends: {static: {addresses: ["127.0.0.1:6443"]}}
+admin: {socket: DIR/herald.sock}
+`)
+	n.startAs("setpriv", "--bounding-set=-net_admin", binary, "run", "--config", n.file())
+	eventually(t, "it is not ready and says what to do", func() bool {
+		s, err := n.status()
+		if err != nil {
+			return false
+		}
+		ready, why := s.Ready()
+		return !ready && strings.HasPrefix(why, "balancer api: no balancing in the kernel") && strings.Contains(why, "mode: proxy")
+	})
 }
 
 // wantKept makes a request over the connection that is kept.
@@ -223,9 +266,19 @@ func (w *worker) wantKept(c *http.Client) {
 // awaitBackend waits until the worker says this of its only backend.
 func (w *worker) awaitBackend(reason string) {
 	w.t.Helper()
+	said := ""
+	defer func() {
+		if w.t.Failed() {
+			w.t.Logf("it said %q last", said)
+		}
+	}()
 	eventually(w.t, "its backend: "+reason, func() bool {
 		s, err := w.status()
-		return err == nil && len(s.Balancers) == 1 && len(s.Balancers[0].Backends) == 1 && s.Balancers[0].Backends[0].Reason == reason
+		if err != nil || len(s.Balancers) != 1 || len(s.Balancers[0].Backends) != 1 {
+			return false
+		}
+		said = s.Balancers[0].Backends[0].Reason
+		return said == reason
 	})
 }
 
