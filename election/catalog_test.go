@@ -12,6 +12,12 @@ func fair(self string, run uint64) *catalog {
 	return newCatalog(self, run, 600*time.Millisecond, func() uint64 { asked++; return asked })
 }
 
+// with makes an offer its own.
+func (c *catalog) with(o Offer) *catalog {
+	c.offer(time.Unix(1000, 0), o)
+	return c
+}
+
 // meet has one catalog believe what the other offers, by a question and its answer.
 func meet(t *testing.T, now time.Time, c, other *catalog) {
 	t.Helper()
@@ -150,6 +156,12 @@ func TestCatalogFindsWhoIsSilent(t *testing.T) {
 	if !a.receive(began.Add(time.Second), m).changed || !only(t, a, began).Silent || !only(t, a, began).Left {
 		t.Error("who has left is not silent")
 	}
+	meet(t, began, a, fair("b", 10).with(Offer{}))
+	a.gone("b")
+	if o := only(t, a, began); !o.Silent || !o.Left {
+		t.Error("of whom it is said that it has left is not silent")
+	}
+	a.gone("nobody")
 	a.keep(func(string) bool { return false })
 	if len(a.list(began)) > 0 {
 		t.Error("who is no member is kept")
@@ -272,5 +284,23 @@ func TestCatalogSeeksWhomOthersHear(t *testing.T) {
 	}
 	if a.seek(began.Add(rumour), nil); len(a.missing) > 0 {
 		t.Error("those are missed whom nobody hears any more")
+	}
+}
+
+// Who hears of a new one says so at once, for those that have not.
+func TestCatalogTellsOfWhomItHears(t *testing.T) {
+	now := time.Unix(1000, 0)
+	a, b := fair("a", 1).with(Offer{}), fair("b", 9).with(Offer{})
+	for range again {
+		a.round(now, 5)
+		now = a.due()
+	}
+	a.round(now, 5)
+	if !a.due().Equal(now.Add(a.interval())) {
+		t.Fatalf("at %v, the next is due at %v", now, a.due())
+	}
+	meet(t, now, a, b)
+	if m, ok := a.round(now, 5); !ok || !slices.Equal(m.Hears, []uint32{hashed("b")}) {
+		t.Errorf("it says %+v, %v", m, ok)
 	}
 }

@@ -157,6 +157,45 @@ func TestWhoIsGoneIsSilentAfterOneLease(t *testing.T) {
 	})
 }
 
+func TestWhoJoinsIsToldAtOnce(t *testing.T) {
+	mixed(t, func(t *testing.T, _ *fabric, c *cluster, voters, guests []*member) {
+		for _, m := range voters {
+			m.apply(nil)
+			m.Offer(serves())
+		}
+		within(t, 3*time.Second, "m1 m2 m3", voters...)
+		for _, g := range guests {
+			time.Sleep(time.Second + 7*time.Millisecond)
+			g.apply(nil)
+			within(t, 30*time.Millisecond, "m1 m2 m3", g)
+		}
+	})
+}
+
+func TestOffersHoldForTheLeaseInForce(t *testing.T) {
+	virtually(t, 3, nil, func(t *testing.T, _ *fabric, c *cluster) {
+		c.start()
+		for _, m := range c.members {
+			m.Offer(serves())
+		}
+		within(t, 3*time.Second, "m1 m2 m3", c.members...)
+		for _, of := range []time.Duration{300 * time.Millisecond, 3 * time.Second} {
+			for _, m := range c.members {
+				m.apply(func(c *Config) { c.Lease = of })
+			}
+			time.Sleep(10 * time.Second)
+			c.members[0].crash()
+			began := time.Now()
+			within(t, of+10*time.Millisecond, "m2 m3", c.members[1:]...)
+			if took := time.Since(began); took < of/2 {
+				t.Errorf("with leases of %v, it is silent after %v", of, took)
+			}
+			c.members[0].apply(nil)
+			within(t, 10*time.Second, "m1 m2 m3", c.members...)
+		}
+	})
+}
+
 // Half of all packets are lost, others overtake each other or come twice.
 func TestOffersInABadNetwork(t *testing.T) {
 	mixed(t, func(t *testing.T, f *fabric, c *cluster, voters, _ []*member) {

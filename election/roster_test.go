@@ -64,6 +64,49 @@ func TestRosterRefusesAnotherCluster(t *testing.T) {
 	}
 }
 
+// Of a node without a vote, the configuration says where to look, not for whom.
+func TestRosterOfSeeds(t *testing.T) {
+	r := newRoster("w1", &gate{open: true, log: slog.New(slog.DiscardHandler)}, nil)
+	r.configure(map[string]netip.AddrPort{"w1": ap("10.0.0.9:7946")}, trio())
+	if at := r.address("m1"); at != trio()["m1"] {
+		t.Errorf("m1 is at %v", at)
+	}
+	moved, other, odd := named("m1", "10.0.0.7:7946"), named("m9", "10.0.0.2:7946"), named("m8", "10.0.0.9:7946")
+	if err := r.NotifyMerge([]*memberlist.Node{odd, other}); err != nil {
+		t.Error(err)
+	}
+	if err := r.NotifyMerge([]*memberlist.Node{odd}); err == nil {
+		t.Error("a list of nobody who could be a member is taken")
+	}
+	for _, n := range []*memberlist.Node{moved, other} {
+		if err := r.NotifyAlive(n); err != nil {
+			t.Error(err)
+		}
+		n.DMax = offersDelegate
+		r.NotifyJoin(n)
+		if at := where(n); r.address(n.Name) != at || !r.gate.knows(at) || !r.joined(n.Name) {
+			t.Errorf("%s is at %v", n.Name, r.address(n.Name))
+		}
+	}
+	if err := r.NotifyAlive(odd); err == nil {
+		t.Error("somebody else is where this node is")
+	}
+	if joined, left := r.turnout(); len(joined) != 2 || len(left) > 0 || len(r.listeners()) != 2 {
+		t.Errorf("%v have joined, %v left, %v listen", joined, left, r.listeners())
+	}
+	other.State = memberlist.StateLeft
+	r.NotifyLeave(other)
+	moved.State = memberlist.StateDead
+	r.NotifyLeave(moved)
+	if joined, left := r.turnout(); len(joined) > 0 || !slices.Equal(left, []string{"m9"}) || len(r.listeners()) > 0 || !r.alone() {
+		t.Errorf("%v have joined, %v left, %v listen", joined, left, r.listeners())
+	}
+	r.configure(map[string]netip.AddrPort{"w1": ap("10.0.0.9:7946")}, trio())
+	if !r.gate.knows(trio()["m1"]) || !r.gate.knows(where(moved)) {
+		t.Error("seeds, or those that were found, are kept out")
+	}
+}
+
 func TestRosterKnowsWhoHasJoined(t *testing.T) {
 	r := newRoster("m1", &gate{}, nil, nil)
 	r.configure(trio(), nil)
