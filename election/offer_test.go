@@ -1,11 +1,14 @@
 package election
 
 import (
+	"context"
 	"log"
 	"log/slog"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -322,4 +325,42 @@ func TestNonsenseOffersAreCounted(t *testing.T) {
 			t.Errorf("the log says so %d times", n)
 		}
 	})
+}
+
+// Over real sockets, and while somebody floods whom the offers are for.
+func TestOffersOverSockets(t *testing.T) {
+	t.Parallel()
+	ipv4 := loopback(4)
+	for name, at := range map[string][]netip.AddrPort{"IPv4": ipv4, "IPv6": {free(t), free(t), free(t), free(t)}} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, openSockets, at[:3], nil)
+			w := c.guest("w1", at[3])
+			c.start()
+			ctx, stop := context.WithCancel(t.Context())
+			var flooder sync.WaitGroup
+			defer flooder.Wait()
+			defer stop()
+			if name == "IPv4" {
+				conn, err := net.DialUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 99)}, net.UDPAddrFromAddrPort(w.home))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				flooder.Go(func() { flood(ctx, conn) })
+			}
+			for _, m := range c.members[:3] {
+				m.Offer(serves())
+			}
+			for range 10 {
+				soon(t, "w1 knows that all serve", func() bool { return w.rotation() == "m1 m2 m3" })
+				c.members[0].Offer(Offer{Draining: true})
+				soon(t, "w1 knows that m1 drains", func() bool { return w.rotation() == "m2 m3" })
+				c.members[0].Offer(serves())
+			}
+			if err := c.members[1].Close(); err != nil {
+				t.Fatal(err)
+			}
+			soon(t, "w1 knows that m2 has left", func() bool { o, _ := w.offered("m2"); return o.Silent && o.Left })
+		})
+	}
 }
