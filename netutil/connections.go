@@ -108,14 +108,17 @@ func netfilterHeader(addr netip.Addr) []byte {
 	return []byte{unix.AF_INET6, 0, 0, 0}
 }
 
-// encodeTo asks for connections that were opened to an address.
+// encodeTo asks for connections that were opened to an address and port. Of IPv6 it
+// does not name the address, as Linux would leave out just those: up to 6.18 at least it compares
+// the wrong way round (ctnetlink_filter_match_tuple).
 func encodeTo(to netip.AddrPort) ([]byte, error) {
 	attrs := netlink.NewAttributeEncoder()
 	attrs.ByteOrder = binary.BigEndian
-	flags := uint32(ctFilterDest | ctFilterProtoNumber)
+	flags := uint32(ctFilterProtoNumber)
 	attrs.Nested(ctTupleOrig, func(tuple *netlink.AttributeEncoder) error {
 		tuple.Nested(ctTupleIP, func(ip *netlink.AttributeEncoder) error {
 			if to.Addr().Is4() {
+				flags |= ctFilterDest
 				ip.Bytes(ctIPv4Dest, to.Addr().AsSlice())
 			} else {
 				ip.Bytes(ctIPv6Dest, to.Addr().AsSlice())

@@ -1,10 +1,8 @@
 package netutil
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 
 	"github.com/mdlayher/netlink"
@@ -18,28 +16,22 @@ import (
 //
 // It needs CAP_NET_ADMIN. All are tried, whatever fails; what has ended already is no error.
 func End(connections []Connection) error {
-	var open []Connection
-	for _, c := range connections {
-		if c.Phase == Established {
-			open = append(open, c)
-		}
-	}
 	// Sockets first, so that their resets are translated still.
-	sockets := requestAll(unix.NETLINK_SOCK_DIAG, unix.SOCK_DESTROY, open, encodeSocket)
-	entries := requestAll(unix.NETLINK_NETFILTER, ctDelete, connections, encodeDelete)
+	sockets := endSockets(connections)
 	if sockets != nil {
 		sockets = fmt.Errorf("end sockets: %w", sockets) // EOPNOTSUPP without CONFIG_INET_DIAG_DESTROY
 	}
+	entries := requestAll(unix.NETLINK_NETFILTER, ctDelete, connections, encodeDelete)
 	if entries != nil {
 		entries = fmt.Errorf("end translation: %w", entries)
 	}
 	return errors.Join(sockets, entries)
 }
 
-// requestAll sends a request for each connection, and returns the first error that is
+// requestAll sends a request about each, and returns the first error that is
 // none of something that is not there.
-func requestAll(family int, typ netlink.HeaderType, connections []Connection, encode func(Connection) ([]byte, error)) error {
-	if len(connections) == 0 {
+func requestAll[T any](family int, typ netlink.HeaderType, about []T, encode func(T) ([]byte, error)) error {
+	if len(about) == 0 {
 		return nil
 	}
 	conn, err := netlink.Dial(family, nil)
@@ -49,10 +41,10 @@ func requestAll(family int, typ netlink.HeaderType, connections []Connection, en
 	defer conn.Close()
 	_ = conn.SetOption(netlink.CapAcknowledge, true) // errors need not repeat the request
 	var first error
-	for some := range slices.Chunk(connections, answersInARow) {
+	for some := range slices.Chunk(about, answersInARow) {
 		messages := make([]netlink.Message, 0, len(some))
-		for _, c := range some {
-			data, err := encode(c)
+		for _, one := range some {
+			data, err := encode(one)
 			if err != nil {
 				return err
 			}
@@ -82,22 +74,4 @@ func encodeDelete(c Connection) ([]byte, error) {
 	}
 	encoded, err := attrs.Encode()
 	return append(netfilterHeader(c.To.Addr()), encoded...), err
-}
-
-// encodeSocket names the client's socket, if it is one of this host: a struct
-// inet_diag_req_v2 (linux/inet_diag.h).
-func encodeSocket(c Connection) ([]byte, error) {
-	family := byte(unix.AF_INET)
-	if c.Client.Addr().Is6() {
-		family = unix.AF_INET6
-	}
-	b := []byte{family, unix.IPPROTO_TCP, 0, 0}
-	b = binary.NativeEndian.AppendUint32(b, ^uint32(0)) // in any state
-	b = binary.BigEndian.AppendUint16(b, c.Client.Port())
-	b = binary.BigEndian.AppendUint16(b, c.To.Port())
-	for _, addr := range []netip.Addr{c.Client.Addr(), c.To.Addr()} {
-		b = append(b, append(addr.AsSlice(), make([]byte, 16)...)[:16]...)
-	}
-	b = binary.NativeEndian.AppendUint32(b, 0)               // on any link
-	return append(b, slices.Repeat([]byte{0xff}, 8)...), nil // of any identity
 }

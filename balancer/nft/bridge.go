@@ -99,11 +99,11 @@ func (b *Bridge) Received(vip netip.Addr) (uint64, error) {
 	name := bridgeChain + dashed(vip.Unmap())
 	b.plane.mu.Lock()
 	defer b.plane.mu.Unlock()
-	counted, err := b.plane.packets()
+	counted, err := b.plane.counted()
 	if err != nil {
 		return 0, fmt.Errorf("count what is bridged: %w", err)
 	}
-	return counted[name], nil
+	return counted[name].packets(), nil
 }
 
 // run opens what is asked for, until ctx ends.
@@ -143,20 +143,14 @@ func (b *Bridge) open() error {
 			todo.fill = append(todo.fill, bridgeChain+dashed(vip)) // counts anew
 		}
 		b.until[vip] = until
-		e := edit{bridge + f.version, addrKey(vip), element{chain: bridgeChain + dashed(vip), lasts: lasts}}
-		todo.remove, todo.put = append(todo.remove, e), append(todo.put, e)
+		todo.renew(edit{bridge + f.version, addrKey(vip), element{chain: bridgeChain + dashed(vip), lasts: lasts}})
 		place := netip.AddrPortFrom(vip, 0)
 		if _, ok := p.want.taken[place]; !ok {
 			p.want.taken[place] = ""
 			todo.put = append(todo.put, edit{taken + f.version, placeKey(place), element{}})
 		}
 	}
-	if len(todo.put) == 0 {
-		return nil
-	}
-	slices.SortFunc(todo.remove, edit.compare) // those of a set together
-	slices.SortFunc(todo.put, edit.compare)
-	return p.write(todo)
+	return p.write(todo, wanted{masters: p.want.masters}.table())
 }
 
 // slack is by how much the kernel's idea of when an element ends and Herald's may differ.

@@ -99,19 +99,6 @@ func (k *kernel) rules(chains map[string]chain) error {
 	return nil
 }
 
-// packets reads what chains have counted.
-func (k *kernel) packets() (map[string]uint64, error) {
-	chains := make(map[string]chain)
-	if err := k.rules(chains); err != nil {
-		return nil, err
-	}
-	out := make(map[string]uint64, len(chains))
-	for name, c := range chains {
-		out[name] = c.packets()
-	}
-	return out, nil
-}
-
 // chainOf is where an element of a verdict map leads: the nested attributes of struct
 // nft_verdict, by their numbers in linux/netfilter/nf_tables.h.
 func chainOf(verdict []byte) string {

@@ -3,9 +3,11 @@ package nft
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/netip"
 	"os/exec"
@@ -18,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/balancer"
+	"github.com/herald-vip/herald/netutil"
 	namespace "github.com/herald-vip/herald/testenv/netns"
 )
 
@@ -96,6 +99,9 @@ func (m *machine) address(link string, prefix netip.Prefix) {
 	a := &netlink.Addr{IPNet: &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}}
 	if prefix.Addr().Is6() {
 		a.Flags = unix.IFA_F_NODAD // usable at once
+		if prefix.IsSingleIP() {
+			a.ValidLft = math.MaxInt32 // and not preferred, as Herald's VIPs are
+		}
 	}
 	m.must(m.nl.AddrAdd(l, a))
 }
@@ -121,32 +127,49 @@ func (m *machine) run(stdin, name string, args ...string) string {
 	return string(out)
 }
 
-// serve answers every connection to a port with the machine's name, and echoes what comes then.
+// serve answers every connection to a port of the machine's own addresses.
 func (m *machine) serve(port uint16) {
 	m.t.Helper()
-	for _, addr := range []netip.Addr{m.v4, m.v6} {
-		var l net.Listener
-		m.in(func() (err error) {
-			l, err = net.Listen("tcp", netip.AddrPortFrom(addr, port).String())
-			return err
-		})
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
+	m.listen(netip.AddrPortFrom(m.v4, port))
+	m.listen(netip.AddrPortFrom(m.v6, port))
+}
+
+// listen answers every connection with the machine's name, and echoes what comes then.
+func (m *machine) listen(at netip.AddrPort) {
+	m.t.Helper()
+	var l net.Listener
+	m.in(func() (err error) {
+		l, err = net.Listen("tcp", at.String())
+		return err
+	})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				if !errors.Is(err, net.ErrClosed) {
+					m.t.Error(err)
 				}
-				go func() {
-					defer c.Close()
-					fmt.Fprintf(c, "%s %s\n", m.name, c.RemoteAddr().(*net.TCPAddr).IP)
-					_, _ = io.Copy(c, c)
-				}()
+				return
 			}
-		}()
-		m.t.Cleanup(func() { _ = l.Close(); <-done })
-	}
+			go func() {
+				defer c.Close()
+				fmt.Fprintf(c, "%s %s\n", m.name, c.RemoteAddr().(*net.TCPAddr).IP)
+				// Not by splice, whose pipes would take as many files again.
+				_, _ = io.CopyBuffer(struct{ io.Writer }{c}, struct{ io.Reader }{c}, make([]byte, 64))
+			}()
+		}
+	}()
+	m.t.Cleanup(func() { _ = l.Close(); <-done })
+}
+
+// mac is the hardware address of the machine.
+func (m *machine) mac() string {
+	m.t.Helper()
+	link, err := m.nl.LinkByName("eth0")
+	m.must(err)
+	return link.Attrs().HardwareAddr.String()
 }
 
 // plane makes the machine's plane, which runs until the test ends.
@@ -317,4 +340,18 @@ func (s *site) backends(state balancer.State, masters ...*machine) []balancer.Ba
 
 func (s *site) service(listen ...netip.AddrPort) balancer.Service {
 	return balancer.Service{Name: "apiserver", Listen: listen, Backends: s.backends(balancer.Serving, s.masters...)}
+}
+
+// forget has the machine's conntrack forget what was opened to a place.
+func (m *machine) forget(to netip.AddrPort) error {
+	return namespace.In(m.ns, func() error {
+		connections, err := netutil.Translated(to)
+		if err != nil {
+			return err
+		}
+		for i := range connections {
+			connections[i].Phase = netutil.Opening // sockets are left alone
+		}
+		return netutil.End(connections)
+	})
 }

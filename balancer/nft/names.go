@@ -99,17 +99,6 @@ func backendName(service string, backend netip.AddrPort) string {
 	return backendChain + service + "/" + dashed(backend.Addr()) + "/" + strconv.Itoa(int(backend.Port()))
 }
 
-// backendOf is the address in a backend's name.
-func backendOf(name string) (netip.AddrPort, bool) {
-	parts := strings.Split(strings.TrimPrefix(name, backendChain), "/")
-	if len(parts) != 3 {
-		return netip.AddrPort{}, false
-	}
-	addr, err := netip.ParseAddr(strings.ReplaceAll(parts[1], "-", ":"))
-	port, err2 := strconv.ParseUint(parts[2], 10, 16)
-	return netip.AddrPortFrom(addr, uint16(port)), err == nil && err2 == nil
-}
-
 func dashed(addr netip.Addr) string { return strings.ReplaceAll(addr.String(), ":", "-") }
 
 // Keys, as the kernel has them. Each field of one is padded to four bytes.

@@ -178,7 +178,10 @@ func (p *Plane) apply(services []balancer.Service) (dead map[string][]netip.Addr
 func (p *Plane) Counts() ([]balancer.Count, error) {
 	p.mu.Lock()
 	services := p.want.services
-	counted, err := p.packets()
+	counted, err := p.counted()
+	if err == nil {
+		p.want.recount(counted)
+	}
 	taken := maps.Clone(p.want.taken)
 	p.mu.Unlock()
 	if err != nil {
@@ -186,9 +189,9 @@ func (p *Plane) Counts() ([]balancer.Count, error) {
 	}
 	var out []balancer.Count
 	for _, s := range services {
-		open, err := p.open(placesOf(taken, s.Name))
+		open, err := p.connected(placesOf(taken, s.Name))
 		for _, b := range s.Backends {
-			count := balancer.Count{Service: s.Name, Backend: b.Addr, Connections: counted[backendName(s.Name, b.Addr)], Open: open[b.Addr]}
+			count := balancer.Count{Service: s.Name, Backend: b.Addr, Connections: counted[backendName(s.Name, b.Addr)].packets(), Open: open[b.Addr]}
 			if err != nil {
 				count.Open = -1
 			}
@@ -234,13 +237,13 @@ func (p *Plane) read() (table, bool, error) {
 	return found, ok, nil
 }
 
-// packets reads what chains have counted.
-func (p *Plane) packets() (map[string]uint64, error) {
-	var counted map[string]uint64
-	if err := p.calls.Do(func() (err error) { counted, err = p.kernel.packets(); return err }); err != nil {
+// counted reads what chains have counted.
+func (p *Plane) counted() (map[string]chain, error) {
+	chains := make(map[string]chain)
+	if err := p.calls.Do(func() error { return p.kernel.rules(chains) }); err != nil {
 		return nil, err // as above
 	}
-	return counted, nil
+	return chains, nil
 }
 
 // wanted is what the table is to be, of which found is what was there.

@@ -87,7 +87,7 @@ func (p *Plane) look() error {
 			return err
 		}
 		if change(found, p.wanted(found)).empty() {
-			p.want.recount(found)
+			p.want.recount(found.chains)
 			p.have = &found
 			return nil
 		}
@@ -126,25 +126,28 @@ func (p *Plane) services() []balancer.Service {
 func (p *Plane) renew() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var edits []edit
+	var todo plan
 	for place, service := range places(p.want.services) {
 		f := familyOf(place.Addr())
-		edits = append(edits, edit{listen + f.version, placeKey(place), element{chain: serviceName(f, service), lasts: p.want.outlive}})
+		todo.renew(edit{listen + f.version, placeKey(place), element{chain: serviceName(f, service), lasts: p.want.outlive}})
 	}
-	if len(edits) == 0 {
-		return nil
-	}
-	slices.SortFunc(edits, edit.compare) // those of a set together
-	return p.write(plan{remove: edits, put: edits})
+	return p.write(todo, base())
 }
 
-// write carries out a plan that leads to what is wanted, besides the times of elements.
-func (p *Plane) write(todo plan) error {
+// write carries out a plan that leads to what is wanted already, besides times and counters.
+// The table part tells of what the plan is about.
+func (p *Plane) write(todo plan, part table) error {
+	if todo.empty() {
+		return nil
+	}
+	slices.SortFunc(todo.remove, edit.compare) // those of a set together
+	slices.SortFunc(todo.put, edit.compare)
 	if p.have != nil {
-		want := p.wanted(*p.have)
-		err := p.calls.Do(func() error { return p.kernel.apply(todo, want) })
+		err := p.calls.Do(func() error { return p.kernel.apply(todo, part) })
 		if err == nil {
-			p.have = &want
+			for _, e := range todo.put {
+				p.have.sets[e.set].elements[e.key] = e.element
+			}
 			return nil
 		}
 		p.have = nil
@@ -160,7 +163,7 @@ func (p *Plane) write(todo plan) error {
 func (p *Plane) tidy() error {
 	var gone []netip.AddrPort
 	for _, place := range p.stale() {
-		open, err := p.open([]netip.AddrPort{place})
+		open, err := p.connected([]netip.AddrPort{place})
 		if err != nil {
 			return err
 		}
@@ -187,10 +190,13 @@ func (p *Plane) tidy() error {
 	return p.sync()
 }
 
-// stale are the places where nothing is listened at any more.
+// stale are the places where nothing is listened at any more. Before Apply nobody knows.
 func (p *Plane) stale() []netip.AddrPort {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if !p.applied {
+		return nil
+	}
 	listening := places(p.want.services)
 	var out []netip.AddrPort
 	for place := range p.want.taken {
@@ -205,8 +211,8 @@ func (p *Plane) stale() []netip.AddrPort {
 
 func isLoopback(place netip.AddrPort) bool { return place.Addr().IsLoopback() }
 
-// open counts connections to places that have not ended, by backend.
-func (p *Plane) open(places []netip.AddrPort) (map[netip.AddrPort]int, error) {
+// connected counts connections to places that have not ended, by backend.
+func (p *Plane) connected(places []netip.AddrPort) (map[netip.AddrPort]int, error) {
 	out := make(map[netip.AddrPort]int)
 	err := p.host.in(func() error {
 		for _, place := range places {

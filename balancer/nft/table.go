@@ -83,6 +83,11 @@ func (p plan) empty() bool {
 	return len(p.remove)+len(p.addSets)+len(p.addChains)+len(p.fill)+len(p.put)+len(p.dropChains)+len(p.dropSets) == 0
 }
 
+// renew puts an element whether or not it is there still, and starts its time anew.
+func (p *plan) renew(e edit) {
+	p.remove, p.put = append(p.remove, e), append(p.put, e)
+}
+
 // split takes from a plan what is about one part of the table, which is to be done first.
 func (p plan) split(part table) (first, rest plan) {
 	divide := func(names []string, isOf func(string) bool) (of, others []string) {
@@ -131,7 +136,7 @@ func change(have, want table) plan {
 		if !ok {
 			p.addSets = append(p.addSets, name)
 		}
-		for key, e := range sorted(s.elements) {
+		for key, e := range s.elements {
 			if old, ok := there.elements[key]; ok && old.chain == e.chain && old.comment == e.comment {
 				continue
 			} else if ok {
@@ -139,7 +144,7 @@ func change(have, want table) plan {
 			}
 			p.put = append(p.put, edit{name, key, e})
 		}
-		for key, e := range sorted(there.elements) {
+		for key, e := range there.elements {
 			if _, ok := s.elements[key]; !ok {
 				p.remove = append(p.remove, edit{name, key, e})
 			}
@@ -150,6 +155,8 @@ func change(have, want table) plan {
 			p.dropSets = append(p.dropSets, name)
 		}
 	}
+	slices.SortFunc(p.remove, edit.compare) // those of a set together
+	slices.SortFunc(p.put, edit.compare)
 	return p
 }
 

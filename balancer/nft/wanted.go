@@ -78,17 +78,13 @@ func (w wanted) service(t table, s balancer.Service) {
 	for _, place := range s.Listen {
 		f, key := familyOf(place.Addr()), placeKey(place)
 		t.sets[listen+f.version].elements[key] = element{chain: serviceName(f, s.Name), lasts: w.outlive}
-		if !s.Transparent {
+		if !s.Transparent || isLoopback(place) { // 127.0.0.1 as the source is of no use elsewhere
 			t.sets[masquerade+f.version].elements[key] = element{}
 		}
 	}
 }
 
-// bridging and balancing are the parts of the table that are for one or for the other.
-func bridging(name string) bool {
-	return strings.HasPrefix(name, bridge) || strings.HasPrefix(name, masterChain)
-}
-
+// balancing is whether a name is of the part of the table that is for services.
 func balancing(name string) bool {
 	for _, of := range []string{listen, taken, masquerade, serviceChain, bucketMap, backendChain, localnet} {
 		if strings.HasPrefix(name, of) {
@@ -192,7 +188,7 @@ func checkPlace(place netip.AddrPort) error {
 	case addr.IsUnspecified():
 		return errors.New("name the address")
 	case addr.Is6() && addr.IsLoopback():
-		return errors.New("Linux sends nothing from ::1 to other hosts: use 127.0.0.1, or mode: proxy")
+		return errors.New("the kernel sends nothing from ::1 to other hosts: use 127.0.0.1, or mode: proxy")
 	case addr.Zone() != "" || addr.IsMulticast():
 		return errors.New("only addresses of hosts that mean the same on all links will do")
 	}
@@ -238,13 +234,12 @@ func (w *wanted) recall(found table) {
 		}
 	}
 	w.counts = make(map[string]uint64)
-	w.recount(found)
+	w.recount(found.chains)
 }
 
-// recount remembers what the chains of a found table have counted, in case somebody else
-// removes them.
-func (w *wanted) recount(found table) {
-	for name, c := range found.chains {
+// recount remembers what chains have counted, in case somebody else removes them.
+func (w *wanted) recount(chains map[string]chain) {
+	for name, c := range chains {
 		if strings.HasPrefix(name, backendChain) {
 			w.counts[name] = c.packets()
 		}

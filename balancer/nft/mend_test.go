@@ -1,0 +1,146 @@
+package nft
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/balancer"
+)
+
+// foreign are others' tables, of the same family and even with names like Herald's.
+const foreign = `
+table inet filter {
+	map listen4 { type ipv4_addr . inet_service : verdict; flags timeout; }
+	chain prerouting { type nat hook prerouting priority -101; policy accept; ip daddr . tcp dport vmap @listen4; }
+}
+table ip herald_balancer {
+	chain output { type nat hook output priority -101; policy accept; tcp dport 1 counter accept; }
+}
+`
+
+// others lists all tables but Herald's.
+func (m *machine) others() string {
+	m.t.Helper()
+	var out []string
+	for _, line := range strings.Split(strings.TrimSpace(m.run("", "nft", "list", "tables")), "\n") {
+		if line != "table inet "+tableName {
+			out = append(out, m.run("", "nft", append([]string{"--stateless", "--handle", "list"}, strings.Fields(line)...)...))
+		}
+	}
+	return strings.Join(out, "")
+}
+
+// Whatever Herald does, it touches no other table.
+func TestOthersUntouched(t *testing.T) {
+	s := newSite(t)
+	s.node.run(foreign, "nft", "-f", "-")
+	before := s.node.others()
+	p := s.node.idlePlane(Options{})
+	for _, do := range []func() error{
+		func() error { return p.Apply([]balancer.Service{s.service(local, vip4)}) },
+		func() error { bridgeTo(t, p, s.masters...); return nil },
+		p.refresh,
+		func() error { return p.kernel.replace(p.wanted(*p.have)) },
+		func() error { return p.Bridge().Prepare(nil) },
+		func() error { return p.Apply(nil) },
+		func() error { return clearTable(int(s.node.ns)) },
+	} {
+		s.must(do())
+		if after := s.node.others(); after != before {
+			t.Fatalf("others' tables were:\n%s\nand are:\n%s", before, after)
+		}
+	}
+	if got := s.node.run("", "nft", "list", "tables"); strings.Contains(got, "inet "+tableName) {
+		t.Errorf("left is:\n%s", got)
+	}
+}
+
+// vandalism is what somebody else may do to Herald's table.
+var vandalism = []string{
+	"flush ruleset",
+	"delete table inet herald_balancer",
+	"flush table inet herald_balancer",
+	"flush chain inet herald_balancer output",
+	"flush chain inet herald_balancer postrouting; delete chain inet herald_balancer postrouting",
+	"flush chain inet herald_balancer guard; delete chain inet herald_balancer guard; add chain inet herald_balancer guard { type filter hook prerouting priority 0; }",
+	"flush map inet herald_balancer listen4",
+	"flush map inet herald_balancer buckets4/apiserver",
+	"delete element inet herald_balancer masquerade4 { 127.0.0.1 . 9443 }",
+	"add element inet herald_balancer listen4 { 10.9.0.77 . 80 timeout 1h : jump service4/apiserver }",
+	"delete element inet herald_balancer listen4 { 127.0.0.1 . 9443 }; add element inet herald_balancer listen4 { 127.0.0.1 . 9443 : jump service6/apiserver }",
+	"insert rule inet herald_balancer output accept",
+	"add chain inet herald_balancer mine; add rule inet herald_balancer mine accept",
+	"flush ruleset; add table inet herald_balancer; add set inet herald_balancer listen4 { type inet_service; }",
+}
+
+// What somebody else changes is put back, and what was counted before is not forgotten.
+func TestVandals(t *testing.T) {
+	s := newSite(t)
+	p := s.node.plane(Options{})
+	service := s.service(local)
+	s.must(p.Apply([]balancer.Service{service}))
+	bridgeTo(t, p, s.masters...)
+	s.node.served(local, 9)
+	_, err := p.Counts() // a refresh would take longer
+	s.must(err)
+	// mended is whether the table is as it should be, and new connections are taken.
+	mended := func() bool {
+		p.mu.Lock()
+		found, _, err := p.read()
+		ok := err == nil && change(found, p.wanted(found)).empty()
+		p.mu.Unlock()
+		return ok
+	}
+	for _, command := range vandalism {
+		p.mu.Lock() // lest it is put back before it can be seen
+		s.node.run(command, "nft", "-f", "-")
+		found, _, err := p.read()
+		s.must(err)
+		if change(found, p.wanted(found)).empty() {
+			t.Errorf("%q is no change", command)
+		}
+		p.mu.Unlock()
+		eventually(t, "mended after "+command, mended)
+		c := s.node.connect(local)
+		if c.source != s.node.v4.String() {
+			t.Errorf("after %q: %s sees %s", command, c.server, c.source)
+		}
+	}
+	counts, err := p.Counts()
+	s.must(err)
+	sum := 0
+	for _, c := range counts {
+		sum += int(c.Connections)
+	}
+	if sum < 9 {
+		t.Errorf("%d connections were counted, want 9 and more", sum)
+	}
+}
+
+// Whatever needs the table while it is gone makes it anew.
+func TestGoneTable(t *testing.T) {
+	s := newSite(t)
+	p := s.node.idlePlane(Options{})
+	service := s.service(local)
+	flush := func() { s.node.run("flush ruleset", "nft", "-f", "-") }
+	for range 2 {
+		flush()
+		s.must(p.Apply([]balancer.Service{service}))
+		s.node.served(local, 3)
+		service.Backends = s.backends(balancer.Serving, s.masters[:2]...)
+	}
+	flush()
+	s.must(p.refresh())
+	s.node.served(local, 3)
+	b := bridgeTo(t, p, s.masters...)
+	flush()
+	b.Open(time.Minute, vip4.Addr())
+	s.must(b.open())
+	if got := s.node.served(vip4, 3); len(got) != 3 {
+		t.Errorf("bridged to %v", got)
+	}
+	flush()
+	s.must(b.Close(vip4.Addr()))
+	s.node.served(local, 3)
+}

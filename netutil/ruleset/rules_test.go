@@ -1,0 +1,39 @@
+package ruleset
+
+import (
+	"testing"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+)
+
+// A rule reads as it was written, as far as it is read.
+func TestRule(t *testing.T) {
+	b, err := encodeRule(&nftables.Table{Name: "t", Family: nftables.TableFamilyINet}, "c", NewRule{"what it does", Join(
+		Meta(expr.MetaKeyL4PROTO), Equal(6), []expr.Any{&Ct{Ct: expr.Ct{Key: expr.CtKeyPROTODST, Register: 1}, Reply: true}},
+		[]expr.Any{&expr.Counter{Packets: 7}}, []expr.Any{&expr.Counter{Packets: 8}},
+	)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := DecodeRule(append(make([]byte, 4), b...))
+	if want := (Rule{Chain: "c", Comment: "what it does", Size: 5, Packets: 7}); err != nil || got != want {
+		t.Errorf("%+v, %v; want %+v", got, err, want)
+	}
+}
+
+// Whatever the kernel may answer is read, or refused.
+func FuzzDecodeRule(f *testing.F) {
+	for _, rule := range []NewRule{{"", nil}, {"x", Join(Load(Network, 16, 4), In("s"), []expr.Any{&expr.Counter{Packets: 1}})}} {
+		b, err := encodeRule(&nftables.Table{Name: "t"}, "c", rule)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(append(make([]byte, 4), b...))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if r, err := DecodeRule(b); err == nil && r.Size > len(b) {
+			t.Errorf("%d expressions in %d bytes", r.Size, len(b))
+		}
+	})
+}
