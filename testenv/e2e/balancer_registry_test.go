@@ -154,50 +154,68 @@ func (p *pull) finish(t *testing.T) {
 	}
 }
 
-// testRegistry pushes a blob from a worker by way of all registries, and pulls it while
-// they are taken away: the others first, then the one that it comes from.
-func (b *balanced) testRegistry(t *testing.T) {
+// layer is a blob that was pushed from w1, by way of all registries.
+type layer struct {
+	*balanced
+	client registryClient
+	digest string
+}
+
+func (b *balanced) push(t *testing.T) layer {
+	t.Helper()
 	b.follow(t, threeMasters()...)
 	blob := make([]byte, blobSize)
 	seed := rand.NewChaCha8([32]byte{'b', 'l', 'o', 'b'})
 	_, _ = seed.Read(blob) // it never fails
-	client := b.registryClient("w1", localRegistry)
+	l := layer{balanced: b, client: b.registryClient("w1", localRegistry)}
 	began := time.Now()
-	digest, err := client.push(t.Context(), blob)
+	var err error
+	l.digest, err = l.client.push(t.Context(), blob)
 	must(t, err)
 	t.Logf("pushed %d MB in %v", blobSize>>20, time.Since(began).Round(time.Millisecond))
+	return l
+}
 
-	begin := func(t *testing.T) (p *pull, from string) {
-		t.Helper()
-		p, err := client.pull(t.Context(), digest)
-		must(t, err)
-		must(t, p.read(t.Context(), 1<<20))
-		return p, b.end(t, "w1", 5001)
+// begin pulls a part of the blob, and returns the master that it comes from.
+func (l layer) begin(t *testing.T) (p *pull, from string) {
+	t.Helper()
+	p, err := l.client.pull(t.Context(), l.digest)
+	must(t, err)
+	must(t, p.read(t.Context(), 1<<20))
+	return p, l.end(t, "w1", 5001)
+}
+
+// othersGo pulls the blob while two registries go: the third has it all.
+func (l layer) othersGo(t *testing.T) {
+	p, from := l.begin(t)
+	drained, killed := others(from)[0], others(from)[1]
+	l.herald(t, drained, "drain")
+	undrain := sync.OnceFunc(func() { l.herald(t, drained, "undrain") })
+	defer undrain()
+	kill(t, l.Node(killed+"-registry"))
+	mend := sync.OnceFunc(func() { start(t, l.Node(killed+"-registry")) })
+	defer mend()
+	l.serve(t, "w1", "registry", from)
+
+	again, err := l.client.pull(t.Context(), l.digest)
+	must(t, err)
+	again.finish(t)
+	p.finish(t)
+	if p.resumed+again.resumed > 0 {
+		t.Errorf("%d and %d connections broke, want none", p.resumed, again.resumed)
 	}
-	t.Run("others go", func(t *testing.T) {
-		p, from := begin(t)
-		drained, killed := others(from)[0], others(from)[1]
-		b.herald(t, drained, "drain")
-		undrain := sync.OnceFunc(func() { b.herald(t, drained, "undrain") })
-		defer undrain()
-		kill(t, b.Node(killed+"-registry"))
-		mend := sync.OnceFunc(func() { start(t, b.Node(killed+"-registry")) })
-		defer mend()
-		b.serve(t, "w1", "registry", from)
+	undrain()
+	mend()
+	l.serve(t, "w1", "registry", threeMasters()...)
+}
 
-		again, err := client.pull(t.Context(), digest)
-		must(t, err)
-		again.finish(t)
-		p.finish(t)
-		if p.resumed+again.resumed > 0 {
-			t.Errorf("%d and %d connections broke, want none", p.resumed, again.resumed)
-		}
-		undrain()
-		mend()
-		b.serve(t, "w1", "registry", threeMasters()...)
-	})
+// testRegistry pushes a blob and pulls it while registries are taken away: the others
+// first, then the one that it comes from.
+func (b *balanced) testRegistry(t *testing.T) {
+	l := b.push(t)
+	t.Run("others go", l.othersGo)
 	t.Run("drained", func(t *testing.T) {
-		p, from := begin(t)
+		p, from := l.begin(t)
 		b.herald(t, from, "drain")
 		undrain := sync.OnceFunc(func() { b.herald(t, from, "undrain") })
 		defer undrain()
@@ -217,7 +235,7 @@ func (b *balanced) testRegistry(t *testing.T) {
 		{"frozen", func(t *testing.T, r string) { freeze(t, b.Node(r)) }, func(t *testing.T, r string) { thaw(t, b.Node(r)) }},
 	} {
 		t.Run(way.name, func(t *testing.T) {
-			p, from := begin(t)
+			p, from := l.begin(t)
 			way.make(t, from+"-registry")
 			mend := sync.OnceFunc(func() { way.mend(t, from+"-registry") })
 			defer mend()

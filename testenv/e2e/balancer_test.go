@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -51,21 +52,49 @@ func TestBalancer(t *testing.T) {
 	}
 }
 
-// testProxy does the same in short with balancers that need nothing of the kernel.
+// testProxy does the same in short with balancers that need nothing of the kernel. Who
+// changes from one to the other loses no connection.
 func (b *balanced) testProxy(t *testing.T) {
 	masters := threeMasters()
+	b.follow(t, masters...)
+	kernel := b.hold(t, "w1", localApp, 300)
 	for _, w := range []string{"w1", "w2"} {
 		b.rewrite(t, w, func(s string) string {
 			s = strings.ReplaceAll(s, "  backends:", "  mode: proxy\n  backends:")
 			return strings.Replace(s, `{address: "127.0.0.1:7001"}`, `{address: "127.0.0.1:7001"}, {address: "[::1]:7001"}`, 1)
 		})
+		b.mode(t, w, "proxy")
 	}
 	b.follow(t, masters...)
+	kernel.intact(t)
 	many := b.hold(t, "w1", localApp, 3000)
 	many.even(t, masters...)
 	many.close() // a proxy has descriptors for some thousands
 	b.hold(t, "w1", "[::1]:7001", 300).among(t, masters...)
 	t.Run("watch", func(t *testing.T) { b.testWatch(t, apiserverKilled(), apiserverFrozen()) })
-	t.Run("registry", b.testRegistry)
+	t.Run("registry", func(t *testing.T) { b.push(t).othersGo(t) })
 	t.Run("drain", b.testDrain)
+
+	proxied := b.hold(t, "w1", localApp, 300)
+	b.rewrite(t, "w1", func(s string) string {
+		s = strings.ReplaceAll(s, "  mode: proxy\n", "")
+		return strings.Replace(s, `, {address: "[::1]:7001"}`, "", 1)
+	})
+	b.mode(t, "w1", "kernel")
+	b.serve(t, "w1", "app", masters...)
+	proxied.intact(t)
+	kernel.intact(t)
+	b.hold(t, "w1", localApp, 300).among(t, masters...)
+}
+
+// mode waits until a node's balancers are in that mode.
+func (b *balanced) mode(t *testing.T, node, mode string) {
+	t.Helper()
+	eventually(t, soon, func() error {
+		l, err := b.balancer(t, node, "app")
+		if err == nil && l.Mode != mode {
+			err = fmt.Errorf("the mode of %s is %s, want %s", node, l.Mode, mode)
+		}
+		return err
+	})
 }
