@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -153,7 +154,7 @@ func (g *segment) elect(c *config.Config) error {
 	}
 	e := &election.Config{
 		Self: c.NodeName, Bind: bind, Members: c.Election.Members, Keys: c.Election.Keys,
-		Insecure: c.Election.Insecure, Lease: c.Election.Lease,
+		Insecure: c.Election.Insecure, Lease: c.Election.Lease, Remember: memory(c),
 	}
 	if c.Election.Quorum == config.None {
 		e.Quorum = lease.None
@@ -169,6 +170,12 @@ func (g *segment) elect(c *config.Config) error {
 		g.log.Warn("THE KEY OF THE ELECTION IS EXPOSED: " + said)
 	}
 	return nil
+}
+
+// memory is the file, beside the socket, in which a node without a vote remembers who the
+// others are.
+func memory(c *config.Config) string {
+	return strings.TrimSuffix(c.Admin.Socket, ".sock") + ".members"
 }
 
 // watch takes in the VIPs of c, and has their links and addresses watched.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -162,6 +163,11 @@ func TestWorker(t *testing.T) {
 					t.Errorf("%s: %d %s", url, code, body)
 				}
 			}
+
+			eventually(t, "the worker remembers the master", func() bool {
+				b, err := os.ReadFile(filepath.Join(n.dir, "worker.members"))
+				return err == nil && strings.Contains(string(b), "m1 10.4.0.1:7946")
+			})
 
 			// The user's own balancer for a while.
 			w.write("internal", "external")
