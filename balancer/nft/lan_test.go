@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -142,9 +143,8 @@ func (m *machine) listen(at netip.AddrPort) {
 		l, err = net.Listen("tcp", at.String())
 		return err
 	})
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var running sync.WaitGroup
+	running.Go(func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
@@ -153,15 +153,17 @@ func (m *machine) listen(at netip.AddrPort) {
 				}
 				return
 			}
-			go func() {
+			running.Go(func() {
 				defer c.Close()
+				// Some clients vanish without a word.
+				defer context.AfterFunc(m.t.Context(), func() { _ = c.Close() })()
 				fmt.Fprintf(c, "%s %s\n", m.name, c.RemoteAddr().(*net.TCPAddr).IP)
 				// Not by splice, whose pipes would take as many files again.
 				_, _ = io.CopyBuffer(struct{ io.Writer }{c}, struct{ io.Reader }{c}, make([]byte, 64))
-			}()
+			})
 		}
-	}()
-	m.t.Cleanup(func() { _ = l.Close(); <-done })
+	})
+	m.t.Cleanup(func() { _ = l.Close(); running.Wait() })
 }
 
 // mac is the hardware address of the machine.
