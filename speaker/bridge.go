@@ -56,11 +56,10 @@ type crossing struct {
 	told  bool
 }
 
-// cross opens the bridge for addresses that are leaving, and closes it for those that are
-// here again, on whichever link.
-func (s *Speaker) cross() {
-	open := func(b binding) bool { return !s.units[b].crossing.until.IsZero() }
-	if s.bridge == nil || !slices.ContainsFunc(s.order, open) {
+// keep closes the bridge for addresses that are here again, on whichever link.
+func (s *Speaker) keep() {
+	leaving := func(b binding) bool { return !s.units[b].crossing.until.IsZero() }
+	if s.bridge == nil || !slices.ContainsFunc(s.order, leaving) {
 		return
 	}
 	here := make(map[netip.Addr]bool)
@@ -68,27 +67,38 @@ func (s *Speaker) cross() {
 		here[b.Addr] = here[b.Addr] || s.units[b].at.stage == Announced
 	}
 	var closing []netip.Addr
-	var ends []time.Time
-	opening := make(map[time.Time][]netip.Addr)
 	for _, b := range s.order {
 		u := s.units[b]
-		switch {
-		case u.crossing.until.IsZero():
-		case here[b.Addr] || !u.vip.Bridge:
+		if leaving(b) && (here[b.Addr] || !u.vip.Bridge) {
 			if u.crossing.told {
 				closing = append(closing, b.Addr)
 			}
 			u.crossing = crossing{}
-		case !u.crossing.told:
-			u.crossing.told = true
-			if opening[u.crossing.until] == nil {
-				ends = append(ends, u.crossing.until)
-			}
-			opening[u.crossing.until] = append(opening[u.crossing.until], b.Addr)
 		}
 	}
 	if len(closing) > 0 {
 		s.bridge.Close(closing...)
+	}
+}
+
+// cross opens the bridge for addresses that are leaving: last of all, when routes, addresses and
+// leases are out of the way.
+func (s *Speaker) cross() {
+	if s.bridge == nil {
+		return
+	}
+	var ends []time.Time
+	opening := make(map[time.Time][]netip.Addr)
+	for _, b := range s.order {
+		u := s.units[b]
+		if u.crossing.told || u.crossing.until.IsZero() {
+			continue
+		}
+		u.crossing.told = true
+		if opening[u.crossing.until] == nil {
+			ends = append(ends, u.crossing.until)
+		}
+		opening[u.crossing.until] = append(opening[u.crossing.until], b.Addr)
 	}
 	for _, until := range ends {
 		s.bridge.Open(until, opening[until]...)

@@ -76,7 +76,7 @@ func TestBridgeOfADrain(t *testing.T) {
 		if err := s.Drain(t.Context(), "herald drain"); err != nil {
 			t.Fatal(err)
 		}
-		expect(t, n, "send 10.99.0.10 on for 1m0s", "mark 10.99.0.10",
+		expect(t, n, "mark 10.99.0.10", "send 10.99.0.10 on for 1m0s",
 			"withdraw 10.99.0.10", "send 10.99.0.10 on for 1m0s", "unbind 10.99.0.10")
 		s.Undrain()
 		expect(t, n, "keep 10.99.0.10", "bind 10.99.0.10", "announce 10.99.0.10")
@@ -91,7 +91,7 @@ func TestBridgeOfTheLastResort(t *testing.T) {
 		healthy(s)
 		n.took()
 		s.Observe(verdict("apiserver", health.Unhealthy))
-		expect(t, n, "send 10.99.0.10 on for 1m0s", "mark 10.99.0.10")
+		expect(t, n, "mark 10.99.0.10", "send 10.99.0.10 on for 1m0s")
 		s.Observe(verdict("apiserver", health.Healthy))
 		expect(t, n, "keep 10.99.0.10", "announce 10.99.0.10")
 	})
@@ -131,8 +131,8 @@ func bridgedFlat() speaker.VIP {
 	return v
 }
 
-// On a flat layer 2 it opens when the kernel has stopped answering, and before the lease
-// is given up, for what is left of it.
+// On a flat layer 2 it opens when the kernel has stopped answering and the lease is given up,
+// for what would have been left of it.
 func TestFlatBridgeLastsAsLongAsTheLeaseWouldHave(t *testing.T) {
 	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
 		s.Apply([]speaker.VIP{bridgedFlat()}, nil, nil)
@@ -142,7 +142,7 @@ func TestFlatBridgeLastsAsLongAsTheLeaseWouldHave(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		s.Observe(verdict("apiserver", health.Unhealthy))
 		expect(t, l.node, "unbind 10.99.0.10", "silence 10.99.0.10", "close 10.99.0.10",
-			"send 10.99.0.10 on for 500ms", "resign from control-plane")
+			"resign from control-plane", "send 10.99.0.10 on for 500ms")
 		s.Observe(verdict("apiserver", health.Healthy))
 		l.grant(s)
 		expect(t, l.node, "stand for control-plane with 100", "keep 10.99.0.10", "open 10.99.0.10 for 600ms",

@@ -71,6 +71,7 @@ func (s *Speaker) reconcile() {
 		}
 	}
 	s.contend(now)
+	s.cross()
 	for _, m := range moved { // a log that is slow, or stuck, must not hold up a withdrawal
 		s.log.Log(context.Background(), m.level, m.vip.kind()+" "+m.what, "vip", m.vip.Name, "address", m.Addr, "reason", m.reason)
 	}
@@ -142,7 +143,7 @@ func (s *Speaker) remind(t time.Time) {
 // apply brings kernel and routers in line with the decided stages. Routes are
 // withdrawn first, and all in one go: that is what stops traffic. On a flat layer
 // 2 that is the address; the fence comes after it, as nftables may be held up
-// by others. Then the bridge opens for what still arrives. An address
+// by others. The bridge is closed before anything is bound. An address
 // that moves to another link is on both for a while, with one route: that of
 // the new link, which comes first in the order, once the address is there.
 func (s *Speaker) apply() {
@@ -172,7 +173,7 @@ func (s *Speaker) apply() {
 	}
 	s.unbind()
 	s.shut()
-	s.cross()
+	s.keep()
 	s.open()
 	for _, b := range s.order {
 		u := s.units[b]
