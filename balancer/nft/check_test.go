@@ -35,7 +35,7 @@ func TestRefused(t *testing.T) {
 		"other characters than":             {{Name: "a/b"}},
 		"characters long":                   {{Name: strings.Repeat("a", 129)}},
 		"is not 1 to":                       {{}},
-		"as a backend twice":                {{Name: "a", Backends: to("10.0.0.2:80", "[::ffff:10.0.0.2]:80")}},
+		"it has it already":                 {{Name: "a", Backends: to("10.0.0.2:80", "[::ffff:10.0.0.2]:80")}},
 		"only this host reaches it":         {{Name: "a", Backends: to("127.0.0.1:80")}},
 		"balancer a listens there":          {{Name: "a", Listen: at("10.0.0.1:80")}, {Name: "b", Backends: to("10.0.0.1:80")}},
 	} {
@@ -50,6 +50,22 @@ func TestRefused(t *testing.T) {
 	}
 	if good[0].Listen[1] == got[0].Listen[1] {
 		t.Error("the caller's own services were changed")
+	}
+}
+
+// What a member or a name tells must not keep a balancer from its other backends, nor another
+// balancer from anything.
+func TestRefusedBackendIsLeftOut(t *testing.T) {
+	good, bad := netip.MustParseAddrPort("10.0.0.2:80"), netip.MustParseAddrPort("127.0.0.1:80")
+	got, err := check([]balancer.Service{
+		{Name: "a", Backends: []balancer.Backend{{Addr: bad}, {Addr: good}}},
+		{Name: "b", Backends: []balancer.Backend{{Addr: good}}},
+	})
+	if err == nil || !strings.Contains(err.Error(), "balancer a cannot have 127.0.0.1:80") {
+		t.Errorf("error %v, want one about the backend", err)
+	}
+	if len(got) != 2 || len(got[0].Backends) != 1 || got[0].Backends[0].Addr != good || len(got[1].Backends) != 1 {
+		t.Errorf("%+v is carried", got)
 	}
 }
 

@@ -122,9 +122,9 @@ func (p *Plane) Bridge() *Bridge { return p.bridge }
 // Apply is [balancer.Plane]'s. A backend that is Dead was not so before only if this Plane has been
 // told that: the first Apply ends no connections.
 func (p *Plane) Apply(services []balancer.Service) error {
-	services, err := check(services)
-	if err != nil {
-		return err
+	services, refused := check(services)
+	if services == nil {
+		return refused
 	}
 	p.applying.Lock()
 	defer p.applying.Unlock()
@@ -136,7 +136,7 @@ func (p *Plane) Apply(services []balancer.Service) error {
 		return err
 	}
 	p.end(dead)
-	return nil
+	return refused
 }
 
 // apply makes services the ones that are carried, and returns by service which backends have died.

@@ -117,7 +117,9 @@ func assign(have table, services []balancer.Service, node string) map[string][]s
 	return out
 }
 
-// check returns a copy of services, or says why the kernel cannot carry them.
+// check returns a copy of services, or nil and why the kernel cannot carry them. Backends that it
+// cannot have are left out, and are an error beside the rest: what members and DNS
+// tell is not to keep others from being carried.
 func check(services []balancer.Service) ([]balancer.Service, error) {
 	out := make([]balancer.Service, 0, len(services))
 	of := make(map[netip.AddrPort]string)
@@ -130,7 +132,7 @@ func check(services []balancer.Service) ([]balancer.Service, error) {
 			return nil, fmt.Errorf("two balancers are named %s", s.Name)
 		}
 		names[s.Name] = true
-		s.Listen, s.Backends = slices.Clone(s.Listen), slices.Clone(s.Backends)
+		s.Listen = slices.Clone(s.Listen)
 		for i, place := range s.Listen {
 			place = unmapped(place)
 			s.Listen[i] = place
@@ -144,24 +146,27 @@ func check(services []balancer.Service) ([]balancer.Service, error) {
 		}
 		out = append(out, s)
 	}
-	for _, s := range out {
-		backends := make(map[netip.AddrPort]bool)
-		for i, b := range s.Backends {
+	var refused []error
+	for i, s := range out {
+		var kept []balancer.Backend
+		for _, b := range s.Backends {
 			b.Addr = unmapped(b.Addr)
-			s.Backends[i] = b
-			if err := checkBackend(b.Addr); err != nil {
-				return nil, fmt.Errorf("balancer %s cannot have %s as a backend: %w", s.Name, b.Addr, err)
-			}
+			err := checkBackend(b.Addr)
 			if other, ok := of[b.Addr]; ok {
-				return nil, fmt.Errorf("balancer %s cannot have %s as a backend: balancer %s listens there", s.Name, b.Addr, other)
+				err = fmt.Errorf("balancer %s listens there", other)
 			}
-			if backends[b.Addr] {
-				return nil, fmt.Errorf("balancer %s has %s as a backend twice", s.Name, b.Addr)
+			if slices.ContainsFunc(kept, func(k balancer.Backend) bool { return k.Addr == b.Addr }) {
+				err = errors.New("it has it already")
 			}
-			backends[b.Addr] = true
+			if err != nil {
+				refused = append(refused, fmt.Errorf("balancer %s cannot have %s as a backend: %w", s.Name, b.Addr, err))
+				continue
+			}
+			kept = append(kept, b)
 		}
+		out[i].Backends = kept
 	}
-	return out, nil
+	return out, errors.Join(refused...)
 }
 
 func unmapped(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
