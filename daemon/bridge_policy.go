@@ -56,12 +56,13 @@ func (c crossing) look(now time.Time, received uint64) (crossing, time.Duration)
 }
 
 // healthy are the other members that serve a VIP with these checks, and are known by an
-// address of the VIP's family.
+// address of the VIP's family that the kernel can send to: for one that is not it would
+// refuse them all.
 func healthy(checks []string, vip netip.Addr, offered []election.Offered) []target {
 	var out []target
 	for _, o := range offered {
 		own := o.Address.Addr().Unmap()
-		if o.Self || o.Silent || o.Offer.Draining || own.Is4() != vip.Is4() {
+		if o.Self || o.Silent || o.Offer.Draining || own.Is4() != vip.Is4() || !own.IsGlobalUnicast() || own.Zone() != "" {
 			continue
 		}
 		if !slices.ContainsFunc(checks, func(name string) bool { return !o.Offer.Checks[name] }) {

@@ -54,6 +54,8 @@ func TestHealthyMembers(t *testing.T) {
 		{name: "is this node", o: with(func(o *election.Offered) { o.Self = true }), vip: bridgedV4},
 		{name: "has no address of the family", o: well, vip: bridgedV6},
 		{name: "serves over IPv6", o: offer("m2", "[fd00::2]:7946", checks...), vip: bridgedV6, want: true},
+		{name: "is at a loopback address", o: offer("m2", "127.0.0.2:7946", checks...), vip: bridgedV4},
+		{name: "is at a link-local address", o: offer("m2", "[fe80::2]:7946", checks...), vip: bridgedV6},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
