@@ -177,6 +177,7 @@ func TestStaticBalancerMistakes(t *testing.T) {
 		{addresses, `["10.0.1.1:6443", "10.0.1.1:6443"]`, "20:52: balancers[0].backends.static.addresses[1]: 10.0.1.1:6443 is listed twice"},
 		{addresses, `["10.99.0.10:9443"]`, "20:35: balancers[0].backends.static.addresses[0]: 10.99.0.10:9443 is where this balancer listens: want an address of a server"},
 		{addresses, `["10.99.0.10:6443"]`, "20:35: balancers[0].backends.static.addresses[0]: 10.99.0.10 is a VIP of this speaker: want the server's own address"},
+		{addresses, `["127.0.0.1:6443"]`, "20:35: balancers[0].backends.static.addresses[0]: the kernel sends no connection on to 127.0.0.1: want an address that other hosts reach, or set mode: proxy"},
 		{addresses, `["224.0.0.1:6443"]`, "20:35: balancers[0].backends.static.addresses[0]: want the address of a server, got 224.0.0.1"},
 		{addresses, `["[fd00::1]:6443"]`, "20:34: balancers[0].backends.static.addresses: 10.99.0.10:9443 needs a backend with an ipv4 address, too: add one, or set mode: proxy"},
 		{"- name: api\n", "- name: api\n  check: {tcp: {address: backend}, http: {url: \"https://backend\"}}\n", "19:10: balancers[0].check: has both http and tcp: make them two checks"},

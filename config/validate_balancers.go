@@ -212,6 +212,8 @@ func (v validator) staticBackends(p path, b *Balancer, s *Static, own []netip.Ad
 			v.errorf(p, "%s is listed twice", at)
 		case slices.Contains(own, at):
 			v.errorf(p, "%s is where this balancer listens: want an address of a server", at)
+		case at.Addr().IsLoopback() && b.Mode != Proxy:
+			v.errorf(p, "the kernel sends no connection on to %s: want an address that other hosts reach, or set mode: proxy", at.Addr())
 		case isVIP:
 			v.errorf(p, "%s is a VIP of this speaker: want the server's own address", at.Addr())
 		}
