@@ -72,9 +72,12 @@ func (s *Set) sightings(r *running) []sighting {
 
 // carry has each plane carry what it should, if that is not what it does. The mutex is held.
 func (s *Set) carry(now time.Time) (all []news) {
+	if s.started.IsZero() {
+		return nil
+	}
 	if !s.settled {
 		deadline := s.started.Add(settling)
-		if s.started.IsZero() || s.unknown() && now.Before(deadline) {
+		if s.unknown() && now.Before(deadline) {
 			s.next = earlier(s.next, deadline)
 			return nil
 		}
