@@ -181,8 +181,28 @@ type counted struct {
 	backend  netip.AddrPort
 }
 
-// counts asks the planes. The mutex is not held: it may take them a while.
+// tally is what the planes counted, begun at a time.
+type tally struct {
+	begun  time.Time
+	counts map[counted]Count
+	errs   [2]error
+}
+
+// counts asks the planes. The mutex is not held: it may take them a while. They are asked once at a
+// time, and who waited for long enough shares the answer: anybody may ask for a status, as often
+// as they like, and that must not be in the way of a change or of the bridge.
 func (s *Set) counts() (map[counted]Count, [2]error) {
+	asked := time.Now()
+	s.counting.Lock()
+	defer s.counting.Unlock()
+	if !s.tally.begun.After(asked) {
+		s.tally = tally{begun: time.Now()}
+		s.tally.counts, s.tally.errs = s.count()
+	}
+	return s.tally.counts, s.tally.errs
+}
+
+func (s *Set) count() (map[counted]Count, [2]error) {
 	all := make(map[counted]Count)
 	var errs [2]error
 	for mode := range s.planes {

@@ -27,6 +27,9 @@ type Set struct {
 
 	configuring sync.Mutex // one change of what is checked at a time; taken before mu
 
+	counting sync.Mutex // guards tally; taken before those of planes, and without mu
+	tally    tally
+
 	mu       sync.Mutex
 	running  []*running // sorted by name
 	members  []Member

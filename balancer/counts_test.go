@@ -1,0 +1,63 @@
+package balancer
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// busyPlane notes whether it is asked to count while it counts.
+type busyPlane struct {
+	begun    chan struct{} // holds one for each count
+	goOn     chan struct{} // closed to let counts end
+	counting atomic.Int32
+	overlap  atomic.Bool
+	counts   atomic.Int32
+}
+
+func (p *busyPlane) Apply([]Service) error { return nil }
+func (p *busyPlane) Close() error          { return nil }
+func (p *busyPlane) Counts() ([]Count, error) {
+	if p.counting.Add(1) > 1 {
+		p.overlap.Store(true)
+	}
+	defer p.counting.Add(-1)
+	p.counts.Add(1)
+	p.begun <- struct{}{}
+	<-p.goOn
+	return nil, errors.New("not known")
+}
+
+// Status may be asked for by anybody and by many at once, and what it costs a plane is paid once.
+func TestStatusCountsOnceForAll(t *testing.T) {
+	const many = 50
+	plane := &busyPlane{begun: make(chan struct{}, many+1), goOn: make(chan struct{})}
+	s := New(nil, plane, nil)
+	defer s.Close()
+	var asking sync.WaitGroup
+	asking.Go(func() { s.Status() })
+	<-plane.begun
+	var here sync.WaitGroup
+	here.Add(many)
+	for range many {
+		asking.Go(func() {
+			here.Done()
+			s.Status()
+		})
+	}
+	here.Wait()
+	close(plane.goOn)
+	asking.Wait()
+	if plane.overlap.Load() {
+		t.Error("the plane was asked while it was busy")
+	}
+
+	asked := plane.counts.Load()
+	s.tally.begun = time.Now().Add(time.Hour) // somebody had it count after this one asked
+	s.Status()
+	if plane.counts.Load() != asked {
+		t.Error("the plane was asked for what it had just answered")
+	}
+}
