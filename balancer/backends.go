@@ -9,6 +9,10 @@ import (
 )
 
 const (
+	// grace is how long one that was well and has fallen silent keeps its connections: less
+	// than clients wait for an answer, and more than a busy machine is silent for, or one on which
+	// Herald was killed and is started again. New ones go to others at once.
+	grace = 2 * time.Second
 	// farewell is how long a backend that had said it would leave, or that was heard last
 	// without a verdict, keeps its connections: an upgrade of Herald there takes seconds.
 	farewell = time.Minute
@@ -166,7 +170,7 @@ func (bs *backends) judge(now time.Time) (changed []Backend, next time.Time) {
 	verdicts := make([]Backend, len(list))
 	serve := false
 	for i, b := range list {
-		parting := !b.mute.IsZero() && later(b.mute.Add(farewell))
+		parting := !b.mute.IsZero() && later(b.mute.Add(b.patience()))
 		verdicts[i] = b.Backend
 		verdicts[i].State, verdicts[i].Reason = b.alone(parting)
 		serve = serve || verdicts[i].State == Serving
@@ -202,13 +206,22 @@ func (b *backend) alone(parting bool) (State, string) {
 		return Serving, b.last.reason
 	case b.mute.IsZero():
 		return Draining, b.last.reason
-	case b.now.silent && b.last.said != leaving:
-		return Dead, b.now.reason
 	case parting:
 		return Draining, b.now.reason
 	default:
 		return Dead, b.now.reason
 	}
+}
+
+// patience is how long a backend of which nothing is heard keeps its connections.
+func (b *backend) patience() time.Duration {
+	switch {
+	case b.last.said == sick, b.now.silent && b.last.said == nothing:
+		return 0
+	case b.now.silent && b.last.said == well:
+		return grace
+	}
+	return farewell
 }
 
 // lastResort makes backends serve that would not by themselves, because trying them is better

@@ -68,28 +68,40 @@ func TestBackends(t *testing.T) {
 		"nobody has a verdict yet": {
 			{0, "m1 mum, m2 mum", "m1 draining, m2 draining"},
 		},
-		"the silent is dead at once": {
+		"the silent gets nothing new, and is dead soon": {
 			{0, "m1 well, m2 well", "m1 serving, m2 serving"},
-			{1 * time.Second, "m1 well, m2 silent well", "m1 serving, m2 dead"},
-			{2 * time.Second, "m1 well, m2 well", "m1 serving, m2 serving"},
+			{1 * time.Second, "m1 well, m2 silent well", "m1 serving, m2 draining"},
+			{1*time.Second + grace - 1, "-", "m1 serving, m2 draining"},
+			{1*time.Second + grace, "-", "m1 serving, m2 dead"},
+			{10 * time.Second, "m1 well, m2 well", "m1 serving, m2 serving"},
+			{11 * time.Second, "m1 well, m2 silent well", "m1 serving, m2 draining"},
+			{11*time.Second + grace/2, "m1 well, m2 well", "m1 serving, m2 serving"},
+			{11*time.Second + grace, "-", "m1 serving, m2 serving"},
+		},
+		"killed, and started again": {
+			{0, "m1 well, m2 well", "m1 serving, m2 serving"},
+			{1 * time.Second, "m1 silent well, m2 well", "m1 draining, m2 serving"},
+			{2 * time.Second, "m1 mum, m2 well", "m1 draining, m2 serving"},
+			{3 * time.Second, "m1 well, m2 well", "m1 serving, m2 serving"},
 		},
 		"the silence of all is this node's": {
 			{0, "m1 well, m2 well, m3 sick", "m1 serving, m2 serving, m3 dead"},
 			{1 * time.Second, "m1 silent well, m2 silent well, m3 silent sick", "m1 serving, m2 serving, m3 dead"},
-			{2 * time.Second, "m1 well, m2 silent well, m3 silent sick", "m1 serving, m2 dead, m3 dead"},
+			{2 * time.Second, "m1 well, m2 silent well, m3 silent sick", "m1 serving, m2 draining, m3 dead"},
+			{1*time.Second + grace, "-", "m1 serving, m2 dead, m3 dead"},
 		},
 		"silent well ones stand in for sick ones": {
 			{0, "m1 well, m2 well", "m1 serving, m2 serving"},
-			{1 * time.Second, "m1 silent well, m2 well", "m1 dead, m2 serving"},
+			{1 * time.Second, "m1 silent well, m2 well", "m1 draining, m2 serving"},
 			{2 * time.Second, "m1 silent well, m2 sick", "m1 serving, m2 dead"},
 		},
 		"first heard of as silent": {
 			{0, "m1 silent mum, m2 well", "m1 dead, m2 serving"},
 		},
 		"the last ones drain and serve": {
-			{0, "m1 leaving, m2 well, m3 silent well", "m1 draining, m2 serving, m3 dead"},
-			{1 * time.Second, "m1 leaving, m2 sick, m3 silent well", "m1 serving, m2 dead, m3 dead"},
-			{2 * time.Second, "m1 leaving, m2 well, m3 silent well", "m1 draining, m2 serving, m3 dead"},
+			{0, "m1 leaving, m2 well, m3 silent well", "m1 draining, m2 serving, m3 draining"},
+			{1 * time.Second, "m1 leaving, m2 sick, m3 silent well", "m1 serving, m2 dead, m3 draining"},
+			{grace, "m1 leaving, m2 well, m3 silent well", "m1 draining, m2 serving, m3 dead"},
 		},
 		"none is left that could serve": {
 			{0, "m1 sick, m2 sick", "m1 dead, m2 dead"},
@@ -121,13 +133,13 @@ func TestBackends(t *testing.T) {
 		},
 		"one that is gone is forgotten": {
 			{0, "m1 well, m2 well", "m1 serving, m2 serving"},
-			{time.Hour, "m1 silent well, m2 well", "m1 dead, m2 serving"},
+			{time.Hour, "m1 silent well, m2 well", "m1 draining, m2 serving"},
 			{2 * time.Hour, "m2 well", "m1 dead, m2 serving"},
 			{5*time.Hour - 1, "-", "m1 dead, m2 serving"},
 			{5 * time.Hour, "-", "m2 serving"},
 		},
 		"one that came back is not": {
-			{0, "m1 silent well, m2 well", "m1 dead, m2 serving"},
+			{0, "m1 silent well, m2 well", "m1 draining, m2 serving"},
 			{time.Hour, "m1 well, m2 well", "m1 serving, m2 serving"},
 			{4 * time.Hour, "-", "m1 serving, m2 serving"},
 		},

@@ -2,6 +2,7 @@ package balancer
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -60,8 +61,8 @@ func TestOffersReachThePlaneAtOnce(t *testing.T) {
 			{[]Member{master("10.0.0.1"), master("10.0.0.2"), worker}, "10.0.0.1:6443 serving 10.0.0.2:6443 serving"},
 			{[]Member{master("10.0.0.1", sickly), master("10.0.0.2"), worker}, "10.0.0.1:6443 dead 10.0.0.2:6443 serving"},
 			{[]Member{master("10.0.0.1", drains), master("10.0.0.2"), worker}, "10.0.0.1:6443 draining 10.0.0.2:6443 serving"},
-			{[]Member{master("10.0.0.1"), master("10.0.0.2", hushed)}, "10.0.0.1:6443 serving 10.0.0.2:6443 dead"},
-			{[]Member{master("10.0.0.1")}, "10.0.0.1:6443 serving 10.0.0.2:6443 dead"},
+			{[]Member{master("10.0.0.1"), master("10.0.0.2", hushed)}, "10.0.0.1:6443 serving 10.0.0.2:6443 draining"},
+			{[]Member{master("10.0.0.1")}, "10.0.0.1:6443 serving 10.0.0.2:6443 draining"},
 		} {
 			x.Offered(step.members) // and no time passes
 			x.carries(t, "api@127.0.0.1:9443: "+step.want)
@@ -183,11 +184,20 @@ func TestModeChangesThePlane(t *testing.T) {
 		x.Offered([]Member{master("10.0.0.1")})
 		c := ofMembers("api")
 		x.apply(t, c)
+		var unserved bool // nobody listens there while the planes change over
+		watch := func() { unserved = unserved || x.kernel.String()+x.proxy.String() == "" }
+		x.kernel.after, x.proxy.after = watch, watch
 		c.Mode = Proxy
 		x.apply(t, c)
 		x.carries(t, "")
 		if got, want := x.proxy.String(), "api@127.0.0.1:9443: 10.0.0.1:6443 serving"; got != want {
 			t.Errorf("the proxy carries %q, want %q", got, want)
+		}
+		c.Mode = Kernel
+		x.apply(t, c)
+		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 serving")
+		if got := x.proxy.String(); got != "" || unserved {
+			t.Errorf("the proxy carries %q; unserved: %t", got, unserved)
 		}
 	})
 }
@@ -288,6 +298,29 @@ func TestAPlaneThatFailsIsTriedAgain(t *testing.T) {
 		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 serving 10.0.0.2:6443 serving")
 		if got := x.Status()[0].Error; got != "" {
 			t.Errorf("error %q though it works again", got)
+		}
+	})
+}
+
+// What keeps one balancer from its port is no trouble of another.
+func TestErrorsOfOneService(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newSite(t)
+		a, b, c := ofMembers("a"), ofMembers("b"), ofMembers("c")
+		b.Listen, c.Listen = addrPorts("127.0.0.1:5000"), addrPorts("127.0.0.1:5001")
+		x.kernel.fail(errors.Join(&ServiceError{"a", errors.New("cannot listen")}, fmt.Errorf("half done: %w", &ServiceError{"b", errors.New("is odd")})))
+		x.apply(t, a, b, c)
+		x.Offered([]Member{master("10.0.0.1")})
+		for i, want := range []string{"balancer a cannot listen", "half done: balancer b is odd", ""} {
+			if got := x.Status()[i].Error; got != want {
+				t.Errorf("%s: error %q, want %q", x.Status()[i].Name, got, want)
+			}
+		}
+		x.kernel.fail(errors.Join(errors.New("no room"), &ServiceError{"a", errors.New("cannot listen")}))
+		time.Sleep(retry)
+		synctest.Wait()
+		if got, want := x.Status()[2].Error, "no room"; got != want {
+			t.Errorf("c: error %q, want %q", got, want)
 		}
 	})
 }
