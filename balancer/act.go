@@ -83,20 +83,39 @@ func (s *Set) carry(now time.Time) (all []news) {
 		}
 		s.settled = true
 	}
-	for mode := range s.planes {
+	for _, mode := range s.order() {
 		c := &s.planes[mode]
 		if c.plane == nil {
 			continue
 		}
-		services := s.services(Mode(mode))
+		services := s.services(mode)
 		if !same(services, c.tried) || c.err != nil && !now.Before(c.again) {
 			before := c.err
 			c.tried, c.err, c.again = services, c.plane.Apply(services), now.Add(retry)
-			all = append(all, planeNews(Mode(mode), before, c.err)...)
+			all = append(all, planeNews(mode, before, c.err)...)
 		}
 		if c.err != nil {
 			s.next = earlier(s.next, c.again)
 		}
+	}
+	return all
+}
+
+// order is that in which planes are told: the one that is to listen where another does comes
+// first, lest nobody listen there for a moment. Where both do, the kernel's has the connections.
+func (s *Set) order() []Mode {
+	kernel := places(s.planes[Kernel].tried)
+	if slices.ContainsFunc(places(s.services(Proxy)), func(place netip.AddrPort) bool { return slices.Contains(kernel, place) }) {
+		return []Mode{Proxy, Kernel}
+	}
+	return []Mode{Kernel, Proxy}
+}
+
+// places are where services listen.
+func places(services []Service) []netip.AddrPort {
+	var all []netip.AddrPort
+	for _, s := range services {
+		all = append(all, s.Listen...)
 	}
 	return all
 }

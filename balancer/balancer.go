@@ -6,7 +6,10 @@
 // backend is [Dead].
 package balancer
 
-import "net/netip"
+import (
+	"errors"
+	"net/netip"
+)
 
 // Method is how the backend of a new connection is chosen.
 type Method int
@@ -94,6 +97,35 @@ type Plane interface {
 	Counts() ([]Count, error)
 	// Close ends listening in such a way that a successor loses no connection.
 	Close() error
+}
+
+// ServiceError is a plane's fault that is one service's only. A plane joins those of several
+// by [errors.Join].
+type ServiceError struct {
+	Service string
+	Err     error
+}
+
+// Error implements error.
+func (e *ServiceError) Error() string { return "balancer " + e.Service + " " + e.Err.Error() }
+
+// Unwrap gives the reason to [errors.As].
+func (e *ServiceError) Unwrap() error { return e.Err }
+
+// concerning is the part of a plane's fault that is a service's or everybody's; nil if there is none.
+func concerning(service string, err error) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var own []error
+		for _, e := range joined.Unwrap() {
+			own = append(own, concerning(service, e))
+		}
+		return errors.Join(own...)
+	}
+	var one *ServiceError
+	if errors.As(err, &one) && one.Service != service {
+		return nil
+	}
+	return err
 }
 
 // Count is the work of a backend.

@@ -26,9 +26,13 @@ type fakePlane struct {
 	fault   error
 	counts  []Count
 	closed  bool
+	after   func() // each Apply
 }
 
 func (p *fakePlane) Apply(services []Service) error {
+	if p.after != nil {
+		defer p.after() // once the mutex is free
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.applies++

@@ -159,7 +159,7 @@ func (s *Set) Status() []Status {
 	for _, r := range s.running {
 		c := r.config
 		status := Status{Name: c.Name, Listen: slices.Clone(c.Listen), Method: c.Method, Mode: c.Mode}
-		for _, err := range []error{s.planes[c.Mode].err, r.lookUp.err, errs[c.Mode]} {
+		for _, err := range []error{concerning(c.Name, s.planes[c.Mode].err), r.lookUp.err, errs[c.Mode]} {
 			if err != nil && status.Error == "" {
 				status.Error = err.Error()
 			}

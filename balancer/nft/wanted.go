@@ -159,7 +159,7 @@ func check(services []balancer.Service) ([]balancer.Service, error) {
 				err = errors.New("it has it already")
 			}
 			if err != nil {
-				refused = append(refused, fmt.Errorf("balancer %s cannot have %s as a backend: %w", s.Name, b.Addr, err))
+				refused = append(refused, &balancer.ServiceError{Service: s.Name, Err: fmt.Errorf("cannot have %s as a backend: %w", b.Addr, err)})
 				continue
 			}
 			kept = append(kept, b)

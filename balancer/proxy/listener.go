@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/balancer"
 )
 
 const (
@@ -45,11 +47,14 @@ func open(addr netip.AddrPort, service string) (*listener, error) {
 	l, err := config.Listen(context.Background(), network, addr.String())
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("balancer %s cannot listen at %s: another program does: stop it, or choose another port", service, addr)
+		err = fmt.Errorf("cannot listen at %s: another program does: stop it, or choose another port", addr)
 	case errors.Is(err, syscall.EACCES):
-		return nil, fmt.Errorf("balancer %s cannot listen at %s: ports below 1024 need CAP_NET_BIND_SERVICE", service, addr)
+		err = fmt.Errorf("cannot listen at %s: ports below 1024 need CAP_NET_BIND_SERVICE", addr)
 	case err != nil:
-		return nil, fmt.Errorf("balancer %s cannot listen: %w", service, err)
+		err = fmt.Errorf("cannot listen: %w", err)
+	}
+	if err != nil {
+		return nil, &balancer.ServiceError{Service: service, Err: err}
 	}
 	return &listener{
 		TCPListener: l.(*net.TCPListener),
