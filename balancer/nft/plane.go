@@ -11,6 +11,7 @@
 package nft
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"maps"
@@ -41,6 +42,8 @@ type Options struct {
 	// Outlive is for how long new connections are taken when nobody refreshes the table any
 	// more, as between two versions of Herald. 0 is 30 s.
 	Outlive time.Duration
+
+	timeout time.Duration // of calls to the kernel, see ruleset.Socket
 }
 
 // Plane is the kernel's [balancer.Plane]. Run keeps it alive.
@@ -79,8 +82,8 @@ func newPlane(log *slog.Logger, o Options, netns int) (*Plane, error) {
 		log:    log,
 		node:   o.Node,
 		host:   host{netns},
-		kernel: &kernel{ruleset.Socket{NetNS: netns}},
-		calls:  ruleset.NewCalls(ruleset.AnswerTimeout),
+		kernel: &kernel{ruleset.Socket{NetNS: netns, Timeout: o.timeout}},
+		calls:  ruleset.NewCalls(cmp.Or(o.timeout, ruleset.AnswerTimeout)),
 		alive:  make(map[string]bool),
 	}
 	p.bridge = newBridge(p)

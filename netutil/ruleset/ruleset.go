@@ -4,6 +4,7 @@
 package ruleset
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -58,7 +59,8 @@ func (c Calls) Do(do func() error) error {
 // call to the next, because closing it waits for what was deleted to be out of use;
 // but not after an error, so that a late answer is never taken for the next one's.
 type Socket struct {
-	NetNS int // file descriptor of a network namespace; 0: the process's
+	NetNS   int           // file descriptor of a network namespace; 0: the process's
+	Timeout time.Duration // of a call; 0: AnswerTimeout
 
 	conn   *nftables.Conn
 	socket *netlink.Conn // conn's
@@ -76,7 +78,7 @@ func (s *Socket) Do(f func(*nftables.Conn) error) error {
 		}
 		s.conn = conn
 	}
-	err := s.socket.SetDeadline(time.Now().Add(AnswerTimeout))
+	err := s.socket.SetDeadline(time.Now().Add(cmp.Or(s.Timeout, AnswerTimeout)))
 	if err == nil {
 		err = f(s.conn)
 	}
