@@ -30,7 +30,9 @@ func (p *Plane) Run(ctx context.Context) {
 	bridge.Go(func() { p.bridge.run(ctx) })
 	defer bridge.Wait()
 
+	p.mu.Lock()
 	every := p.want.outlive / 3
+	p.mu.Unlock()
 	told := make(chan struct{}, 1)
 	stop, err := p.kernel.watch(told)
 	if err != nil {
