@@ -186,7 +186,7 @@ func backendNews(balancer string, b Backend) news {
 func planeNews(mode Mode, before, err error) []news {
 	switch {
 	case err != nil && (before == nil || before.Error() != err.Error()):
-		return []news{{slog.LevelError, "connections cannot be balanced as they should", []any{"mode", mode, "error", err, "retry", retry}}}
+		return []news{{slog.LevelError, "connections cannot be balanced as they should", []any{"mode", mode, "err", err, "retry", retry}}}
 	case err == nil && before != nil:
 		return []news{{slog.LevelInfo, "connections are balanced as they should again", []any{"mode", mode}}}
 	}

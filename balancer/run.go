@@ -132,7 +132,7 @@ func (s *Set) recheck(change func()) {
 
 	// The list differs from a valid one by addresses only.
 	if err := s.monitor.Apply(list); err != nil {
-		s.log.Error("backends cannot be checked", "error", err)
+		s.log.Error("backends cannot be checked", "err", err)
 	}
 
 	s.mu.Lock()

@@ -56,7 +56,7 @@ func requestAll[T any](family int, typ netlink.HeaderType, about []T, encode fun
 			return err
 		}
 		for range messages {
-			if _, err := conn.Receive(); err != nil && !errors.Is(err, unix.ENOENT) && first == nil {
+			if _, err := conn.Receive(); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ESTALE) && first == nil {
 				first = err
 			}
 		}

@@ -167,7 +167,8 @@ func forward6() (changed []string, err error) {
 }
 
 // prepareHost sets what services need of the host besides the table. The table remembers
-// before what is set, so that whoever comes next can take it back.
+// before what is set, so that whoever comes next can take it back. Only services at 127.0.0.1
+// cannot do without.
 func (p *Plane) prepareHost(services []balancer.Service) error {
 	var v4, v6 bool
 	backends := make(map[netip.Addr]bool) // of services at 127.0.0.1
@@ -185,7 +186,7 @@ func (p *Plane) prepareHost(services []balancer.Service) error {
 	p.forward(v4, v6)
 	var lack []string
 	if err := p.host.in(func() (err error) { lack, err = localnetLacks(linksTo(backends)); return err }); err != nil {
-		return fmt.Errorf("listen at 127.0.0.1: %w", err)
+		return fmt.Errorf("cannot listen at 127.0.0.1: %w", err)
 	}
 	if len(lack) == 0 {
 		return nil
@@ -195,7 +196,7 @@ func (p *Plane) prepareHost(services []balancer.Service) error {
 	}
 	for _, link := range lack {
 		if err := p.host.in(func() error { return setLocalnet(link, true) }); err != nil {
-			return fmt.Errorf("listen at 127.0.0.1: %w", err)
+			return fmt.Errorf("cannot listen at 127.0.0.1: %w", err)
 		}
 	}
 	p.log.Info("set route_localnet for what listens at 127.0.0.1; packets from outside to 127.0.0.0/8 are dropped all the same", "links", lack)

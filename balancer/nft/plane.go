@@ -131,15 +131,27 @@ func (p *Plane) Apply(services []balancer.Service) error {
 	}
 	p.applying.Lock()
 	defer p.applying.Unlock()
-	if err := p.prepareHost(services); err != nil {
-		return err
-	}
+	host := p.prepareHost(services)
 	dead, err := p.apply(services)
 	if err != nil {
 		return err
 	}
 	p.end(dead)
-	return refused
+	return errors.Join(refused, blame(host, services))
+}
+
+// blame makes what went wrong with the host a fault of those services that it is for.
+func blame(host error, services []balancer.Service) error {
+	if host == nil {
+		return nil
+	}
+	var all []error
+	for _, s := range services {
+		if slices.ContainsFunc(s.Listen, isLoopback) {
+			all = append(all, &balancer.ServiceError{Service: s.Name, Err: host})
+		}
+	}
+	return errors.Join(all...)
 }
 
 // apply makes services the ones that are carried, and returns by service which backends have died.

@@ -108,10 +108,8 @@ func (p *Plane) look() error {
 func (p *Plane) refresh() error {
 	p.applying.Lock()
 	defer p.applying.Unlock()
-	if err := p.look(); err != nil {
-		return err
-	}
-	if err := p.renew(); err != nil {
+	// A table that takes too long to be read is still to be kept alive.
+	if err := errors.Join(p.look(), p.renew()); err != nil {
 		return err
 	}
 	return errors.Join(p.prepareHost(p.services()), p.tidy())

@@ -54,7 +54,7 @@ func (p *Plane) carry(l *listener, client *net.TCPConn) {
 		cancel()
 		if err != nil {
 			p.take(where, c)
-			p.options.Log.Debug("backend cannot be reached", "balancer", where.service, "backend", where.backend, "error", err)
+			p.options.Log.Debug("backend cannot be reached", "balancer", where.service, "backend", where.backend, "err", err)
 			continue
 		}
 		backend := conn.(*net.TCPConn)

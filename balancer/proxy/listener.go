@@ -115,7 +115,7 @@ func (p *Plane) accept(l *listener) {
 		}
 		// A connection that was aborted in the backlog, or this process is out of something.
 		if p.mayLog() {
-			p.options.Log.Warn("proxy cannot take a connection: will try again", "listen", l.Addr(), "error", err)
+			p.options.Log.Warn("proxy cannot take a connection: will try again", "listen", l.Addr(), "err", err)
 		}
 		select {
 		case <-time.After(breath):
