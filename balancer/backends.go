@@ -59,8 +59,9 @@ type backend struct {
 // backends are those of one service. They are a matter of what is seen and when: no clock, no
 // goroutine.
 type backends struct {
-	forget time.Duration
-	known  map[netip.AddrPort]*backend
+	forget  time.Duration
+	known   map[netip.AddrPort]*backend
+	hearing time.Time // since when somebody, if not always the same, is heard; zero while nobody is
 }
 
 func newBackends(forget time.Duration) backends {
@@ -95,7 +96,18 @@ func (bs *backends) see(now time.Time, sightings []sighting) {
 		}
 		b.see(now, s)
 	}
+	bs.listen(now, sightings)
 	bs.forgetLongest()
+}
+
+// listen notes whether anybody is heard.
+func (bs *backends) listen(now time.Time, sightings []sighting) {
+	switch {
+	case !slices.ContainsFunc(sightings, func(s sighting) bool { return !s.silent }):
+		bs.hearing = time.Time{}
+	case bs.hearing.IsZero():
+		bs.hearing = now
+	}
 }
 
 // orphan has backends drain, rather than die, that are not seen any more because something else
@@ -170,7 +182,7 @@ func (bs *backends) judge(now time.Time) (changed []Backend, next time.Time) {
 	verdicts := make([]Backend, len(list))
 	serve := false
 	for i, b := range list {
-		parting := !b.mute.IsZero() && later(b.mute.Add(b.patience()))
+		parting := !b.mute.IsZero() && later(bs.patience(b))
 		verdicts[i] = b.Backend
 		verdicts[i].State, verdicts[i].Reason = b.alone(parting)
 		serve = serve || verdicts[i].State == Serving
@@ -213,15 +225,18 @@ func (b *backend) alone(parting bool) (State, string) {
 	}
 }
 
-// patience is how long a backend of which nothing is heard keeps its connections.
-func (b *backend) patience() time.Duration {
+// patience is until when a backend of which nothing is heard keeps its connections.
+func (bs *backends) patience(b *backend) time.Time {
 	switch {
 	case b.last.said == sick, b.now.silent && b.last.said == nothing:
-		return 0
+		return b.mute
+	case b.now.silent && b.last.said == well && bs.hearing.After(b.mute):
+		// After a silence of all, which was this node's, they are heard again one after the other.
+		return bs.hearing.Add(grace)
 	case b.now.silent && b.last.said == well:
-		return grace
+		return b.mute.Add(grace)
 	}
-	return farewell
+	return b.mute.Add(farewell)
 }
 
 // lastResort makes backends serve that would not by themselves, because trying them is better

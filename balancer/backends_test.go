@@ -78,6 +78,15 @@ func TestBackends(t *testing.T) {
 			{11*time.Second + grace/2, "m1 well, m2 well", "m1 serving, m2 serving"},
 			{11*time.Second + grace, "-", "m1 serving, m2 serving"},
 		},
+		"this node is cut off, and hears them one after the other": {
+			{0, "m1 well, m2 well, m3 well", "m1 serving, m2 serving, m3 serving"},
+			{1 * time.Second, "m1 silent well, m2 well, m3 well", "m1 draining, m2 serving, m3 serving"},
+			{1100 * time.Millisecond, "m1 silent well, m2 silent well, m3 well", "m1 draining, m2 draining, m3 serving"},
+			{1200 * time.Millisecond, "m1 silent well, m2 silent well, m3 silent well", "m1 serving, m2 serving, m3 serving"},
+			{time.Minute, "m1 well, m2 silent well, m3 silent well", "m1 serving, m2 draining, m3 draining"},
+			{time.Minute + grace/2, "m1 well, m2 well, m3 silent well", "m1 serving, m2 serving, m3 draining"},
+			{time.Minute + grace, "-", "m1 serving, m2 serving, m3 dead"},
+		},
 		"killed, and started again": {
 			{0, "m1 well, m2 well", "m1 serving, m2 serving"},
 			{1 * time.Second, "m1 silent well, m2 well", "m1 draining, m2 serving"},
@@ -88,7 +97,7 @@ func TestBackends(t *testing.T) {
 			{0, "m1 well, m2 well, m3 sick", "m1 serving, m2 serving, m3 dead"},
 			{1 * time.Second, "m1 silent well, m2 silent well, m3 silent sick", "m1 serving, m2 serving, m3 dead"},
 			{2 * time.Second, "m1 well, m2 silent well, m3 silent sick", "m1 serving, m2 draining, m3 dead"},
-			{1*time.Second + grace, "-", "m1 serving, m2 dead, m3 dead"},
+			{2*time.Second + grace, "-", "m1 serving, m2 dead, m3 dead"},
 		},
 		"silent well ones stand in for sick ones": {
 			{0, "m1 well, m2 well", "m1 serving, m2 serving"},
