@@ -242,7 +242,7 @@ nodeName: w1
 balancers:
 - name: api
   listen: [{address: "127.0.0.1:9443"}]
-  backends: {static: {addresses: ["127.0.0.1:6443"]}}
+  backends: {static: {addresses: ["192.0.2.1:6443"]}}
 admin: {socket: DIR/herald.sock}
 `)
 	n.startAs("setpriv", "--bounding-set=-net_admin", binary, "run", "--config", n.file())
