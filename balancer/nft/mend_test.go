@@ -118,6 +118,26 @@ func TestVandals(t *testing.T) {
 	}
 }
 
+// A successor that has not been told yet what to balance keeps what its predecessor did, and
+// bridges, whatever becomes of the table.
+func TestVandalsOfAnAdoptedTable(t *testing.T) {
+	s := newSite(t)
+	service := s.service(local)
+	for _, command := range vandalism {
+		before := s.node.idlePlane(Options{})
+		s.must(before.Apply([]balancer.Service{service}))
+		s.must(before.Close())
+		p := s.node.idlePlane(Options{})
+		bridgeTo(t, p, s.masters...)
+		s.node.run(command, "nft", "-f", "-")
+		s.must(p.look())
+		s.must(p.refresh())
+		s.must(p.Apply([]balancer.Service{service}))
+		s.node.served(local, 3)
+		s.must(p.Close())
+	}
+}
+
 // Whatever needs the table while it is gone makes it anew.
 func TestGoneTable(t *testing.T) {
 	s := newSite(t)

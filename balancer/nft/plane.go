@@ -64,6 +64,7 @@ type Plane struct {
 	applied bool            // Apply has said what is wanted; before, it is what was found
 	alive   map[string]bool // backends, by their chains, that this Plane was told to be anything but Dead
 	mended  uint64
+	wrote   time.Time // this process, last
 }
 
 var _ balancer.Plane = (*Plane)(nil)
@@ -263,18 +264,24 @@ func (p *Plane) counted() (map[string]chain, error) {
 
 // wanted is what the table is to be, of which found is what was there.
 func (p *Plane) wanted(found table) table {
+	t := p.rebuilt(found)
+	if !p.applied {
+		keep := func(name string) bool { return balancing(name) && !strings.HasPrefix(name, localnet) }
+		t.add(found.only(keep), keep)
+	}
+	return t
+}
+
+// rebuilt is wanted without what a predecessor balanced: that is known by its names only, and
+// cannot be made anew.
+func (p *Plane) rebuilt(found table) table {
 	w := p.want
 	w.buckets = assign(found, w.services, p.node)
 	w.open = p.bridge.left(found)
 	if p.applied && len(w.services)+len(w.taken)+len(w.localnet)+len(w.masters) == 0 {
 		return table{}
 	}
-	t := w.table()
-	if !p.applied {
-		keep := func(name string) bool { return balancing(name) && !strings.HasPrefix(name, localnet) }
-		t.add(found.only(keep), keep)
-	}
-	return t
+	return w.table()
 }
 
 // sync makes the table what is wanted. mu is held, but by New.
@@ -297,10 +304,11 @@ func (p *Plane) sync() error {
 		return err
 	}
 	// It is nothing that can be changed into what is wanted, such as another version's.
+	want = p.rebuilt(found)
 	if err := p.calls.Do(func() error { return p.kernel.replace(want) }); err != nil {
 		return err
 	}
-	p.have = &want
+	p.have, p.wrote = &want, time.Now()
 	return nil
 }
 
@@ -318,6 +326,8 @@ func (p *Plane) change(have, want table) (done bool, err error) {
 		p.have = nil
 		return false, err
 	}
-	p.have = &want
+	if p.have = &want; !todo.empty() {
+		p.wrote = time.Now()
+	}
 	return true, nil
 }

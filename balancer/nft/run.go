@@ -41,8 +41,11 @@ func (p *Plane) Run(ctx context.Context) {
 	} else {
 		defer stop()
 	}
-	due := time.NewTimer(every)
+	due, look := time.NewTimer(every), time.NewTimer(every)
 	defer due.Stop()
+	defer look.Stop()
+	look.Stop()
+	looking := false
 	var trouble string
 	for {
 		select {
@@ -54,6 +57,13 @@ func (p *Plane) Run(ctx context.Context) {
 				due.Reset(min(every, again))
 			}
 		case <-told:
+			if !looking {
+				looking = true
+				look.Reset(p.rest())
+			}
+			continue
+		case <-look.C:
+			looking = false
 			err = p.look()
 		}
 		trouble = p.tell(err, trouble)
@@ -63,6 +73,14 @@ func (p *Plane) Run(ctx context.Context) {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// rest is for how long not to look after a change of the table: what has just been written here is
+// told of, too, and to read it all takes its time.
+func (p *Plane) rest() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return max(0, again-time.Since(p.wrote))
 }
 
 // tell logs an error once for as long as it lasts, and its end.
@@ -99,7 +117,7 @@ func (p *Plane) look() error {
 		return err
 	}
 	p.mended++
-	p.log.Warn("put back Herald's nftables for balancing, which were not as they should be")
+	p.log.Warn("put back the balancer's nftables, which were not as they should be")
 	return nil
 }
 
@@ -145,6 +163,7 @@ func (p *Plane) write(todo plan, part table) error {
 	if p.have != nil {
 		err := p.calls.Do(func() error { return p.kernel.apply(todo, part) })
 		if err == nil {
+			p.wrote = time.Now()
 			for _, e := range todo.put {
 				p.have.sets[e.set].elements[e.key] = e.element
 			}
