@@ -60,7 +60,7 @@ services:
 bgp:
   asn: %d
   peers:
-  - {address: %s, asn: %d}
+  - {address: %s, asn: %d, families: [ipv4, ipv6]}
 election:
   bind: %s:7946
   members: {%s}
