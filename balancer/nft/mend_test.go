@@ -138,6 +138,17 @@ func TestVandalsOfAnAdoptedTable(t *testing.T) {
 	}
 }
 
+// What sysctl --system resets is set again, long before the next refresh.
+func TestSettingsReset(t *testing.T) {
+	s := newSite(t)
+	p := s.node.plane(Options{Outlive: time.Hour})
+	s.must(p.Apply([]balancer.Service{s.service(local)}))
+	const setting = "net.ipv4.conf.eth0.route_localnet"
+	s.node.run("", "sysctl", "-qw", setting+"=0")
+	eventually(t, setting+" is set again", func() bool { return s.node.run("", "sysctl", "-n", setting) == "1\n" })
+	s.node.served(local, 3)
+}
+
 // Whatever needs the table while it is gone makes it anew.
 func TestGoneTable(t *testing.T) {
 	s := newSite(t)

@@ -18,6 +18,10 @@ const (
 	// does not tell of changes.
 	again = time.Second
 
+	// settle is how often the host's settings are looked at, of whose changes the kernel does not
+	// tell: sysctl --system resets them, and a link that is made anew has none.
+	settle = time.Second
+
 	// pause is the least time between two looks, lest somebody who changes nftables over
 	// and over keep the node busy.
 	pause = 100 * time.Millisecond
@@ -46,6 +50,8 @@ func (p *Plane) Run(ctx context.Context) {
 	defer look.Stop()
 	look.Stop()
 	looking := false
+	settings := time.NewTicker(settle)
+	defer settings.Stop()
 	var trouble string
 	for {
 		select {
@@ -56,6 +62,11 @@ func (p *Plane) Run(ctx context.Context) {
 			if due.Reset(every); err != nil {
 				due.Reset(min(every, again))
 			}
+		case <-settings.C:
+			if trouble != "" {
+				continue // a refresh is about to try it all
+			}
+			err = p.settle()
 		case <-told:
 			if !looking {
 				looking = true
@@ -131,6 +142,13 @@ func (p *Plane) refresh() error {
 		return err
 	}
 	return errors.Join(p.prepareHost(p.services()), p.tidy())
+}
+
+// settle puts back what somebody else has changed of the host's settings.
+func (p *Plane) settle() error {
+	p.applying.Lock()
+	defer p.applying.Unlock()
+	return p.prepareHost(p.services())
 }
 
 func (p *Plane) services() []balancer.Service {
