@@ -142,6 +142,9 @@ func TestBalancerMistakes(t *testing.T) {
 		{listen, `[{address: "[fe80::1%eth0]:9443"}]`, "8:22: balancers[0].listen[0].address: want an address that is not link-local, got fe80::1%eth0"},
 		{listen, `[{address: "[::1]:9443"}]`, "8:22: balancers[0].listen[0].address: the kernel takes no connection of ::1 elsewhere: listen at 127.0.0.1, or set mode: proxy"},
 		{listen, `[{address: "10.0.1.2:6443"}]`, "8:22: balancers[0].listen[0].address: 10.0.1.2:6443 is a backend of this balancer: listen at another port"},
+		{listen, `[{address: "127.0.0.1:9474"}, {address: "10.0.1.2:7946"}]`, "8:22: balancers[0].listen[0].address: 127.0.0.1:9474 is where Herald itself listens, for metrics or members: listen at another port\n" +
+			"8:51: balancers[0].listen[1].address: 10.0.1.2:7946 is where Herald itself listens, for metrics or members: listen at another port"},
+		{"kind: Speaker", "kind: Speaker\nmetrics: {listen: \":9443\"}", "9:22: balancers[0].listen[0].address: 127.0.0.1:9443 is where Herald itself listens, for metrics or members: listen at another port"},
 		{listen, listen + "\n  transparent: true", "8:22: balancers[0].listen[0].address: no backend can answer a client whose address is 127.0.0.1: remove transparent"},
 		{listen, `[{address: "10.0.1.9:9443"}]` + "\n  transparent: true\n  mode: proxy", "9:16: balancers[0].transparent: the connections of a proxy are this node's own: remove it, or mode: proxy"},
 		{listen, "[{vip: web, port: 9443}]", `8:18: balancers[0].listen[0].vip: no VIP has the name "web"`},

@@ -1,10 +1,12 @@
 package config
 
 import (
+	"maps"
 	"net"
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -129,10 +131,33 @@ func (v validator) listenAddress(p path, b *Balancer, at netip.AddrPort) bool {
 		v.errorf(p, "no backend can answer a client whose address is %s: remove transparent", addr)
 	case v.isMember(at, b.Backends.Members):
 		v.errorf(p, "%s is a backend of this balancer: listen at another port", at)
+	case v.isOwn(at):
+		v.errorf(p, "%s is where Herald itself listens, for metrics or members: listen at another port", at)
 	default:
 		return true
 	}
 	return false
+}
+
+// isOwn reports whether at is where Herald serves metrics or members talk to each other: a balancer
+// would have their connections.
+func (v validator) isOwn(at netip.AddrPort) bool {
+	if e := v.config.Election; e != nil && (e.Bind == at || slices.Contains(slices.Collect(maps.Values(e.Members)), at)) {
+		return true
+	}
+	host, port, err := net.SplitHostPort(v.config.Metrics.Listen)
+	if err != nil || port != strconv.Itoa(int(at.Port())) {
+		return false
+	}
+	addr, err := netip.ParseAddr(host)
+	switch {
+	case host == "localhost":
+		return at.Addr().IsLoopback()
+	case err != nil:
+		return host == ""
+	default:
+		return addr.IsUnspecified() || addr == at.Addr()
+	}
 }
 
 // isMember reports whether at is where a member serves as one of m.
