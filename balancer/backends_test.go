@@ -255,3 +255,18 @@ func TestBackendsAreNotRememberedWithoutEnd(t *testing.T) {
 		t.Error("the one that has been gone for longest is still known")
 	}
 }
+
+// Planes are told who is silent, of those that were well: not of those that took their leave.
+func TestSilentOnesAreMarked(t *testing.T) {
+	bs := newBackends(time.Hour)
+	start := time.Now()
+	bs.see(start, parse(t, "m1 well, m2 leaving, m3 well"))
+	bs.judge(start)
+	bs.see(start.Add(time.Second), parse(t, "m1 silent well, m2 silent leaving, m3 well"))
+	bs.judge(start.Add(time.Second))
+	for _, b := range bs.sorted() {
+		if want := b.Name == "m1"; b.Silent != want {
+			t.Errorf("%s is marked silent: %t, want %t", b.Name, b.Silent, want)
+		}
+	}
+}

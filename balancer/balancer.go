@@ -59,6 +59,9 @@ type Backend struct {
 	State State
 	// Reason says in words why it is in its state.
 	Reason string
+	// Silent: it was well and is not heard any more. If it drains, connections that it has not
+	// answered yet are tried elsewhere.
+	Silent bool
 }
 
 // State is what a backend is good for.

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/balancer"
+	"github.com/herald-vip/herald/netutil"
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
@@ -60,9 +61,9 @@ type Plane struct {
 
 	mu      sync.Mutex // for what follows, and to write the table
 	want    wanted
-	have    *table          // what the table is; nil: not known
-	applied bool            // Apply has said what is wanted; before, it is what was found
-	alive   map[string]bool // backends, by their chains, that this Plane was told to be anything but Dead
+	have    *table                    // what the table is; nil: not known
+	applied bool                      // Apply has said what is wanted; before, it is what was found
+	states  map[string]balancer.State // of backends, by their chains, as this Plane was told; of others Dead
 	mended  uint64
 	wrote   time.Time // this process, last
 }
@@ -85,7 +86,7 @@ func newPlane(log *slog.Logger, o Options, netns int) (*Plane, error) {
 		host:   host{netns},
 		kernel: &kernel{ruleset.Socket{NetNS: netns, Timeout: o.timeout}},
 		calls:  ruleset.NewCalls(cmp.Or(o.timeout, ruleset.AnswerTimeout)),
-		alive:  make(map[string]bool),
+		states: make(map[string]balancer.State),
 	}
 	p.bridge = newBridge(p)
 	found, _, err := p.read()
@@ -133,11 +134,12 @@ func (p *Plane) Apply(services []balancer.Service) error {
 	p.applying.Lock()
 	defer p.applying.Unlock()
 	host := p.prepareHost(services)
-	dead, err := p.apply(services)
+	dead, silent, err := p.apply(services)
 	if err != nil {
 		return err
 	}
-	p.end(dead)
+	p.end("dead", dead, func(netutil.Phase) bool { return true })
+	p.end("silent", silent, func(phase netutil.Phase) bool { return phase == netutil.Opening })
 	return errors.Join(refused, blame(host, services))
 }
 
@@ -155,8 +157,9 @@ func blame(host error, services []balancer.Service) error {
 	return errors.Join(all...)
 }
 
-// apply makes services the ones that are carried, and returns by service which backends have died.
-func (p *Plane) apply(services []balancer.Service) (dead map[string][]netip.AddrPort, err error) {
+// apply makes services the ones that are carried, and returns by service which backends have died,
+// and which have fallen silent.
+func (p *Plane) apply(services []balancer.Service) (dead, silent map[string][]netip.AddrPort, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before, applied := p.want, p.applied
@@ -173,21 +176,24 @@ func (p *Plane) apply(services []balancer.Service) (dead map[string][]netip.Addr
 	maps.DeleteFunc(p.want.counts, func(name string, _ uint64) bool { return !wanted[name] })
 	if err := p.sync(); err != nil {
 		p.want, p.applied = before, applied
-		return nil, err
+		return nil, nil, err
 	}
-	dead = make(map[string][]netip.AddrPort)
-	alive := make(map[string]bool)
+	dead, silent = make(map[string][]netip.AddrPort), make(map[string][]netip.AddrPort)
+	states := make(map[string]balancer.State)
 	for _, s := range services {
 		for _, b := range s.Backends {
 			name := backendName(s.Name, b.Addr)
-			alive[name] = b.State != balancer.Dead
-			if p.alive[name] && !alive[name] {
+			states[name] = b.State
+			switch was := p.states[name]; { // of one that is new: Dead
+			case was != balancer.Dead && b.State == balancer.Dead:
 				dead[s.Name] = append(dead[s.Name], b.Addr)
+			case was == balancer.Serving && b.State == balancer.Draining && b.Silent:
+				silent[s.Name] = append(silent[s.Name], b.Addr)
 			}
 		}
 	}
-	p.alive = alive
-	return dead, nil
+	p.states = states
+	return dead, silent, nil
 }
 
 // Counts is [balancer.Plane]'s.

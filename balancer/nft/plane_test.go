@@ -279,6 +279,47 @@ func TestDeadBackend(t *testing.T) {
 	}
 }
 
+// What a silent backend has not answered is tried elsewhere, and what is established stays.
+func TestSilentBackend(t *testing.T) {
+	s := newSite(t)
+	p := s.node.plane(Options{})
+	gone := s.masters[1]
+	service := s.service(local)
+	service.Backends = s.backends(balancer.Serving, gone)
+	s.must(p.Apply([]balancer.Service{service}))
+	established := s.node.connect(local)
+	defer established.Close()
+	gone.run("", "ip", "link", "set", "eth0", "down")
+	connecting := make(chan string, 1)
+	go func() {
+		c, err := s.node.dial(local)
+		if err != nil {
+			connecting <- err.Error()
+			return
+		}
+		defer c.Close()
+		connecting <- c.server
+	}()
+	open := func() int {
+		connections, err := p.connected([]netip.AddrPort{local})
+		s.must(err)
+		return connections[netip.AddrPortFrom(gone.v4, service.Backends[0].Addr.Port())]
+	}
+	eventually(t, "the other is on its way", func() bool { return open() == 2 })
+	silent := s.backends(balancer.Draining, gone)
+	for i := range silent {
+		silent[i].Silent = true
+	}
+	service.Backends = append(silent, s.backends(balancer.Serving, s.masters[0])...)
+	s.must(p.Apply([]balancer.Service{service}))
+	if who := <-connecting; who != s.masters[0].name {
+		t.Errorf("who was connecting: %s", who)
+	}
+	if n := open(); n != 1 {
+		t.Errorf("%d connections to the silent are left, want 1", n)
+	}
+}
+
 // A client elsewhere chooses its port. Who listens at the same port here has nothing to do with it.
 func TestDeathSparesListeners(t *testing.T) {
 	s := newSite(t)

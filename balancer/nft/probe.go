@@ -42,7 +42,7 @@ func probe() error {
 		return err
 	}
 	place := netip.AddrFrom4([4]byte{192, 0, 2, 1}) // TEST-NET-1 (RFC 5737)
-	_, err = p.apply([]balancer.Service{{
+	_, _, err = p.apply([]balancer.Service{{
 		Name: "probe", Listen: []netip.AddrPort{netip.AddrPortFrom(place, 1)}, Method: balancer.SourceHash,
 		Backends: []balancer.Backend{{Addr: netip.AddrPortFrom(place, 2), State: balancer.Serving}},
 	}})

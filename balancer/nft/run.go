@@ -268,9 +268,9 @@ func (p *Plane) connected(places []netip.AddrPort) (map[netip.AddrPort]int, erro
 	return out, err
 }
 
-// end ends the connections to backends that have died, by service.
-func (p *Plane) end(dead map[string][]netip.AddrPort) {
-	for service, backends := range sorted(dead) {
+// end ends the connections to backends, by service, that are in a phase.
+func (p *Plane) end(why string, of map[string][]netip.AddrPort, phase func(netutil.Phase) bool) {
+	for service, backends := range sorted(of) {
 		p.mu.Lock()
 		at := placesOf(p.want.taken, service)
 		p.mu.Unlock()
@@ -281,7 +281,9 @@ func (p *Plane) end(dead map[string][]netip.AddrPort) {
 				if err != nil {
 					return err
 				}
-				connections = slices.DeleteFunc(connections, func(c netutil.Connection) bool { return !slices.Contains(backends, c.Server) })
+				connections = slices.DeleteFunc(connections, func(c netutil.Connection) bool {
+					return !slices.Contains(backends, c.Server) || !phase(c.Phase)
+				})
 				ended += len(connections)
 				if err := netutil.End(connections); err != nil {
 					return err
@@ -291,9 +293,9 @@ func (p *Plane) end(dead map[string][]netip.AddrPort) {
 		})
 		switch {
 		case err != nil:
-			p.log.Warn("connections to dead backends not ended, clients may wait for an answer", "balancer", service, "backends", backends, "err", err)
+			p.log.Warn("connections to "+why+" backends not ended, clients may wait for an answer", "balancer", service, "backends", backends, "err", err)
 		case ended > 0:
-			p.log.Info("ended connections to dead backends", "balancer", service, "backends", backends, "connections", ended)
+			p.log.Info("ended connections to "+why+" backends", "balancer", service, "backends", backends, "connections", ended)
 		}
 	}
 }
