@@ -11,8 +11,8 @@ import (
 
 const (
 	// settling is how long planes are left alone at the start, at most, while some balancer's
-	// backends are not known yet: what a predecessor has left in the kernel goes on
-	// meanwhile, and knows better.
+	// backends are not known yet, unless none at all is: what a predecessor has left in the
+	// kernel goes on meanwhile, and knows better.
 	settling = 3 * time.Second
 	// retry is when a plane is tried again.
 	retry = time.Second
@@ -77,7 +77,10 @@ func (s *Set) carry(now time.Time) (all []news) {
 	}
 	if !s.settled {
 		deadline := s.started.Add(settling)
-		if s.unknown() && now.Before(deadline) {
+		switch {
+		case s.unheard():
+			return nil
+		case s.unknown() && now.Before(deadline):
 			s.next = earlier(s.next, deadline)
 			return nil
 		}
@@ -118,6 +121,19 @@ func places(services []Service) []netip.AddrPort {
 		all = append(all, s.Listen...)
 	}
 	return all
+}
+
+// unheard reports whether there are balancers that listen, and nothing has been heard of any backend:
+// that is more likely this node's fault than theirs.
+func (s *Set) unheard() bool {
+	listening := false
+	for _, r := range s.running {
+		if len(r.backends.known) > 0 {
+			return false
+		}
+		listening = listening || len(r.config.Listen) > 0
+	}
+	return listening
 }
 
 // unknown reports whether a balancer that listens has nobody to give connections to.

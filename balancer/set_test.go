@@ -109,6 +109,24 @@ func TestPlanesAreNotLeftAloneForEver(t *testing.T) {
 	})
 }
 
+// Who hears nobody at all when it is started does not take away what its predecessor left.
+func TestPlanesAreLeftAloneWhileNobodyIsHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newSite(t)
+		x.apply(t, ofMembers("api"))
+		x.Offered(nil)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if x.kernel.tries() != 0 {
+			t.Errorf("the plane was told %q, although nobody is heard", x.kernel)
+		}
+		x.Offered([]Member{master("10.0.0.1", sickly)})
+		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 dead")
+		x.Offered(nil)
+		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 dead")
+	})
+}
+
 func TestVerdictsReachThePlaneAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newSite(t)
