@@ -1,0 +1,299 @@
+package nft
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/balancer"
+)
+
+// What is established stays with its backend whatever becomes of the configuration, of the process and
+// of the table; and clients of who drains or is taken away go on.
+func TestEstablishedStays(t *testing.T) {
+	s := newSite(t)
+	s.holds(s.node)
+	p := s.node.idlePlane(Options{Node: "node"})
+	stop := s.node.runs(p)
+	all := s.service(local, vip4, vip6)
+	s.must(p.Apply([]balancer.Service{all}))
+	var established []*conn
+	for range 5 {
+		for _, to := range all.Listen {
+			established = append(established, s.node.connect(to))
+			if to != local {
+				established = append(established, s.client.connect(to))
+			}
+		}
+	}
+	stay := func(after string) {
+		t.Helper()
+		for _, c := range established {
+			if err := c.echoes(); err != nil {
+				t.Fatalf("after %s: %s to %s: %v", after, c.LocalAddr(), c.RemoteAddr(), err)
+			}
+		}
+	}
+	stay("nothing")
+	draining, fewer, hashed, elsewhere, external := all, all, all, all, all
+	draining.Backends = append(s.backends(balancer.Draining, s.masters[0]), s.backends(balancer.Serving, s.masters[1:]...)...)
+	fewer.Backends = s.backends(balancer.Serving, s.masters[2])
+	hashed.Method = balancer.SourceHash
+	elsewhere.Listen = []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:9444")}
+	external.Listen = nil
+	other := balancer.Service{Name: "other", Listen: all.Listen, Backends: s.backends(balancer.Serving, s.masters[1])}
+	for what, services := range map[string][]balancer.Service{
+		"draining": {draining}, "fewer": {fewer}, "another method": {hashed}, "listening elsewhere": {elsewhere},
+		"external": {external}, "none": nil, "another name": {other}, "all": {all},
+	} {
+		s.must(p.Apply(services))
+		stay(what)
+		s.must(p.refresh())
+		stay(what + ", refreshed")
+	}
+	s.must(p.Apply([]balancer.Service{all}))
+	stop()
+	s.must(p.Close())
+	stay("closing")
+	p = s.node.idlePlane(Options{Node: "node"})
+	stay("adoption")
+	s.must(p.Apply([]balancer.Service{all}))
+	stay("applying again")
+	want := p.wanted(*p.have)
+	s.must(p.kernel.replace(want))
+	stay("making the table anew")
+	s.must(clearTable(int(s.node.ns)))
+	stay("clearing")
+}
+
+// Herald is killed with 5,000 connections. None is lost, and new ones are taken all the while.
+func TestKilled(t *testing.T) {
+	s := newSite(t)
+	s.holds(s.node)
+	args := []string{vip4.String()}
+	service := s.service(vip4)
+	for _, b := range service.Backends {
+		args = append(args, b.Addr.String())
+	}
+	kill := s.node.start("balance", args...)
+	established := make([]*conn, 5000)
+	for i := range established {
+		established[i] = s.client.connect(vip4)
+	}
+	kill()
+	meanwhile := s.client.served(vip4, 30)
+	p := s.node.plane(Options{Node: "node"})
+	s.must(p.Apply([]balancer.Service{service}))
+	for i, c := range established {
+		if err := c.echoes(); err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+	}
+	counts, err := p.Counts()
+	s.must(err)
+	for i, m := range s.masters {
+		c := counts[2*i] // the IPv4 one
+		open := 0
+		for _, e := range established {
+			if e.server == m.name {
+				open++
+			}
+		}
+		if c.Open != open || c.Connections != uint64(open+meanwhile[m.name]) {
+			t.Errorf("%s: %d connections, %d open; want %d, %d", m.name, c.Connections, c.Open, open+meanwhile[m.name], open)
+		}
+	}
+}
+
+// Without anybody who refreshes it the kernel ends listening, and keeps what is established.
+func TestListeningEnds(t *testing.T) {
+	s := newSite(t)
+	p := s.node.idlePlane(Options{Outlive: 2 * time.Second})
+	s.must(p.Apply([]balancer.Service{s.service(local)}))
+	c := s.node.connect(local)
+	s.must(p.Close())
+	eventually(t, "refused", func() bool {
+		_, err := s.node.dial(local)
+		return errors.Is(err, syscall.ECONNREFUSED)
+	})
+	s.must(c.echoes())
+	// It listens for as long as it is refreshed.
+	stop := s.node.runs(p)
+	defer stop()
+	long := time.NewTimer(3 * time.Second)
+	eventually(t, "listening again", func() bool { c, err := s.node.dial(local); return err == nil && c.Close() == nil })
+	for ended := false; !ended; {
+		select {
+		case <-long.C:
+			ended = true
+		default:
+			s.node.served(local, 1)
+		}
+	}
+}
+
+// A master vanishes without a word. Its clients need not wait: this host's own get an error
+// at once, others when they send; who is only connecting is connected to another. Nobody
+// else notices.
+func TestDeadBackend(t *testing.T) {
+	s := newSite(t)
+	s.holds(s.node)
+	p := s.node.plane(Options{})
+	service := s.service(local, vip4, vip6)
+	s.must(p.Apply([]balancer.Service{service}))
+	type client struct {
+		*conn
+		local bool
+	}
+	var clients []client
+	for range 6 {
+		for _, to := range []netip.AddrPort{vip4, vip6} {
+			clients = append(clients, client{s.client.connect(to), false}, client{s.node.connect(to), true})
+		}
+		clients = append(clients, client{s.node.connect(local), true})
+	}
+	gone := s.masters[1]
+	gone.run("", "ip", "link", "set", "eth0", "down")
+	failed := make(chan error, len(clients))
+	reading := 0
+	for _, c := range clients {
+		if c.server == gone.name && c.local {
+			reading++
+			go func() { _, err := c.in.ReadString('\n'); failed <- err }()
+		}
+	}
+	connecting := make(chan string)
+	go func() {
+		c, err := s.node.dial(local)
+		if err != nil {
+			connecting <- err.Error()
+			return
+		}
+		defer c.Close()
+		connecting <- c.server
+	}()
+	service.Backends = append(s.backends(balancer.Dead, gone), s.backends(balancer.Serving, s.masters[0], s.masters[2])...)
+	s.must(p.Apply([]balancer.Service{service}))
+	if reading == 0 {
+		t.Fatal("no local client of the dead master")
+	}
+	for range reading {
+		if err := <-failed; !errors.Is(err, syscall.ECONNABORTED) {
+			t.Errorf("a local client reads: %v", err)
+		}
+	}
+	if who := <-connecting; who == gone.name || !strings.HasPrefix(who, "m") {
+		t.Errorf("who was connecting: %s", who)
+	}
+	for _, c := range clients {
+		err := c.echoes()
+		switch {
+		case c.server != gone.name && err != nil:
+			t.Errorf("a client of %s: %v", c.server, err)
+		case c.server == gone.name && !c.local && !errors.Is(err, syscall.ECONNRESET):
+			t.Errorf("a client of the dead master elsewhere: %v", err)
+		}
+	}
+	counts, err := p.Counts()
+	s.must(err)
+	for _, c := range counts {
+		if dead := c.Backend.Addr() == gone.v4 || c.Backend.Addr() == gone.v6; dead != (c.Open == 0) {
+			t.Errorf("%s has %d connections", c.Backend, c.Open)
+		}
+	}
+}
+
+// What a silent backend has not answered is tried elsewhere, and what is established stays.
+func TestSilentBackend(t *testing.T) {
+	s := newSite(t)
+	p := s.node.plane(Options{})
+	gone := s.masters[1]
+	service := s.service(local)
+	service.Backends = s.backends(balancer.Serving, gone)
+	s.must(p.Apply([]balancer.Service{service}))
+	established := s.node.connect(local)
+	defer established.Close()
+	gone.run("", "ip", "link", "set", "eth0", "down")
+	connecting := make(chan string, 1)
+	go func() {
+		c, err := s.node.dial(local)
+		if err != nil {
+			connecting <- err.Error()
+			return
+		}
+		defer c.Close()
+		connecting <- c.server
+	}()
+	open := func() int {
+		connections, err := p.connected([]netip.AddrPort{local})
+		s.must(err)
+		return connections[netip.AddrPortFrom(gone.v4, service.Backends[0].Addr.Port())]
+	}
+	eventually(t, "the other is on its way", func() bool { return open() == 2 })
+	silent := s.backends(balancer.Draining, gone)
+	for i := range silent {
+		silent[i].Silent = true
+	}
+	service.Backends = append(silent, s.backends(balancer.Serving, s.masters[0])...)
+	s.must(p.Apply([]balancer.Service{service}))
+	if who := <-connecting; who != s.masters[0].name {
+		t.Errorf("who was connecting: %s", who)
+	}
+	if n := open(); n != 1 {
+		t.Errorf("%d connections to the silent are left, want 1", n)
+	}
+}
+
+// A client elsewhere chooses its port. Who listens at the same port here has nothing to do with it.
+func TestDeathSparesListeners(t *testing.T) {
+	s := newSite(t)
+	s.holds(s.node)
+	const chosen = 10250
+	var plain net.ListenConfig
+	plain.SetMultipathTCP(false) // the kernel ends no listener of the other kind
+	var bystander net.Listener
+	s.node.in(func() (err error) {
+		bystander, err = plain.Listen(t.Context(), "tcp", fmt.Sprintf(":%d", chosen))
+		return err
+	})
+	defer bystander.Close()
+	p := s.node.plane(Options{})
+	service := s.service(vip4)
+	s.must(p.Apply([]balancer.Service{service}))
+	var c net.Conn
+	s.client.in(func() (err error) {
+		from := net.Dialer{LocalAddr: &net.TCPAddr{Port: chosen}, Timeout: patience}
+		c, err = from.Dial("tcp", vip4.String())
+		return err
+	})
+	defer c.Close()
+	service.Backends = s.backends(balancer.Dead, s.masters...)
+	s.must(p.Apply([]balancer.Service{service}))
+	s.client.in(func() error {
+		c, err := net.DialTimeout("tcp", netip.AddrPortFrom(s.node.v4, chosen).String(), patience)
+		if err == nil {
+			err = c.Close()
+		}
+		return err
+	})
+}
+
+// The first Apply of a process cannot know who has died: it ends nothing.
+func TestFirstApplyEndsNothing(t *testing.T) {
+	s := newSite(t)
+	service := s.service(local)
+	s.must(s.node.idlePlane(Options{}).Apply([]balancer.Service{service}))
+	c := s.node.connect(local)
+	service.Backends = s.backends(balancer.Dead, s.masters...)
+	p := s.node.idlePlane(Options{})
+	s.must(p.Apply([]balancer.Service{service}))
+	s.must(c.echoes())
+	if _, err := s.node.dial(local); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("without any backend: %v", err)
+	}
+}
