@@ -101,7 +101,7 @@ func RunBalancers(ctx context.Context, out io.Writer, o BalancerOptions) (_ *Bal
 		defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
 	}
 	defer func() { b.results.Took = time.Since(b.results.Began).Truncate(time.Second) }()
-	b.results = BalancerResults{Began: time.Now().UTC().Truncate(time.Second), Machine: thisMachine(), Versions: b.versions(ctx)}
+	b.results.Setting = Setting{Began: time.Now().UTC().Truncate(time.Second), Machine: thisMachine(), Versions: b.versions(ctx)}
 	for _, part := range []struct {
 		name string
 		run  func(*balancerStage, context.Context) error

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"time"
 )
 
 // BalancerMeasure is something that is measured of a balancer.
@@ -79,13 +78,7 @@ type BalancerFigure struct {
 // BalancerResults are what a run measured of balancers. They marshal to JSON, and
 // everything that is told of a run is made from them.
 type BalancerResults struct {
-	// Began is when the run began, Took how long it lasted.
-	Began time.Time     `json:"began"`
-	Took  time.Duration `json:"tookNs"`
-	// Machine is what it ran on.
-	Machine Machine `json:"machine"`
-	// Versions are those of the programs, by name.
-	Versions map[string]string `json:"versions"`
+	Setting
 	// Figures are in the order in which they were first measured.
 	Figures []BalancerFigure `json:"figures"`
 }

@@ -16,9 +16,11 @@ import (
 // balancerExample are results with something of every kind.
 func balancerExample() *BalancerResults {
 	return &BalancerResults{
-		Began: time.Date(2026, 11, 22, 2, 0, 0, 0, time.UTC), Took: 18 * time.Minute,
-		Machine:  Machine{CPU: "a processor", Cores: 2, Memory: 24 << 30, Kernel: "6.18"},
-		Versions: map[string]string{"Herald": "1", "HAProxy": "2"},
+		Setting: Setting{
+			Began: time.Date(2026, 11, 22, 2, 0, 0, 0, time.UTC), Took: 18 * time.Minute,
+			Machine:  Machine{CPU: "a processor", Cores: 2, Memory: 24 << 30, Kernel: "6.18"},
+			Versions: map[string]string{"Herald": "1", "HAProxy": "2"},
+		},
 		Figures: []BalancerFigure{
 			{viaHerald, Spread, local, []float64{1040, 1000, 960}},
 			{viaHerald, Spread, remote, []float64{1060, 1000, 940}},

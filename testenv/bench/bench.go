@@ -80,7 +80,7 @@ func Run(ctx context.Context, out io.Writer, o Options) (_ *Results, err error) 
 	if b.dir, err = filepath.Abs(b.dir); err != nil {
 		return nil, err
 	}
-	b.results = Results{Began: time.Now().UTC().Truncate(time.Second), Machine: thisMachine(), Versions: versions(ctx, o.Herald)}
+	b.results.Setting = Setting{Began: time.Now().UTC().Truncate(time.Second), Machine: thisMachine(), Versions: versions(ctx, o.Herald)}
 	err = b.run(ctx)
 	b.results.Took = time.Since(b.results.Began).Truncate(time.Second)
 	return &b.results, err

@@ -76,22 +76,13 @@ const (
 // fillPage puts the results into the page; files are the path of the run's
 // files without a suffix.
 func (r *Results) fillPage(page, files string) (string, error) {
-	before, after, err := around(page)
-	if err != nil {
-		return "", err
+	chartAndTable := func(w io.Writer) error {
+		if _, err := fmt.Fprintf(w, "![How long a fault is felt, by fault, speaker and router](%s.svg)\n\n", files); err != nil {
+			return err
+		}
+		return r.WriteTable(w)
 	}
-	var b strings.Builder
-	b.WriteString(before)
-	m := r.Machine
-	fmt.Fprintf(&b, "Run of %s, %s long, on %d cores of %s with %.0f GiB of memory, Linux %s; Herald %s, FRR %s, BIRD %s, keepalived %s. [All trials](%s.json).\n\n",
-		r.Began.Format("2006-01-02 15:04 MST"), r.Took.Round(time.Second), m.Cores, m.CPU, float64(m.Memory)/(1<<30), m.Kernel,
-		r.Versions["Herald"], r.Versions["FRR"], r.Versions["BIRD"], r.Versions["keepalived"], files)
-	fmt.Fprintf(&b, "![How long a fault is felt, by fault, speaker and router](%s.svg)\n\n", files)
-	if err := r.WriteTable(&b); err != nil {
-		return "", err
-	}
-	b.WriteString(after)
-	return b.String(), nil
+	return r.fill(page, "[All trials]("+files+".json)", chartAndTable, "Herald", "FRR", "BIRD", "keepalived")
 }
 
 // around is what a page has before the results and after them, the marks included.

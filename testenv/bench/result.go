@@ -11,13 +11,7 @@ import (
 // Results are what a run measured. They marshal to JSON, durations in
 // nanoseconds, and everything that is told of a run is made from them.
 type Results struct {
-	// Began is when the run began, Took how long it lasted.
-	Began time.Time     `json:"began"`
-	Took  time.Duration `json:"tookNs"`
-	// Machine is what it ran on.
-	Machine Machine `json:"machine"`
-	// Versions are those of the programs measured, by name.
-	Versions map[string]string `json:"versions"`
+	Setting
 	// Trials are in the order in which they were made.
 	Trials []Trial `json:"trials"`
 }

@@ -95,7 +95,7 @@ func RunServices(ctx context.Context, out io.Writer, o ServiceOptions) (_ *Servi
 		return nil, err
 	}
 	defer func() { b.results.Took = time.Since(b.results.Began).Truncate(time.Second) }()
-	b.results = ServiceResults{Began: time.Now().UTC().Truncate(time.Second), Machine: thisMachine(), Versions: b.versions(ctx)}
+	b.results.Setting = Setting{Began: time.Now().UTC().Truncate(time.Second), Machine: thisMachine(), Versions: b.versions(ctx)}
 	for _, part := range []struct {
 		name  string
 		nodes func(scale) int

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"time"
 )
 
 // Measure is something that is measured of an announcer of Services.
@@ -62,13 +61,7 @@ type Measurement struct {
 // ServiceResults are what a run measured of the announcing of Services. They marshal
 // to JSON, and everything that is told of a run is made from them.
 type ServiceResults struct {
-	// Began is when the run began, Took how long it lasted.
-	Began time.Time     `json:"began"`
-	Took  time.Duration `json:"tookNs"`
-	// Machine is what it ran on.
-	Machine Machine `json:"machine"`
-	// Versions are those of the programs, by name.
-	Versions map[string]string `json:"versions"`
+	Setting
 	// Measurements are in the order in which they were made.
 	Measurements []Measurement `json:"measurements"`
 }

@@ -65,3 +65,16 @@ func (r *ServiceResults) announcers() (list []string) {
 	}
 	return list
 }
+
+// Publish writes the results into a folder, named by the day of the run: DAY.json and
+// DAY.md. If page is not empty, it is a Markdown file in which what is between the lines
+// [BeginResults] and [EndResults] is replaced by the tables.
+func (r *ServiceResults) Publish(dir, page string) error {
+	return publish(dir, r.Began, map[string]func(io.Writer) error{".json": r.WriteJSON, ".md": r.WriteTable}, page, r.fillPage)
+}
+
+// fillPage puts the results into the page; files are the path of the run's files
+// without a suffix.
+func (r *ServiceResults) fillPage(page, files string) (string, error) {
+	return r.fill(page, "[All values]("+files+".json)", r.WriteTable, "Herald", "MetalLB", "Kubernetes", "FRR")
+}

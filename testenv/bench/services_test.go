@@ -16,9 +16,11 @@ import (
 // serviceExample are results with something of every kind.
 func serviceExample() *ServiceResults {
 	return &ServiceResults{
-		Began: time.Date(2026, 11, 21, 22, 0, 0, 0, time.UTC), Took: 40 * time.Minute,
-		Machine:  Machine{CPU: "a processor", Cores: 2, Memory: 24 << 30, Kernel: "6.18"},
-		Versions: map[string]string{"Herald": "1", "MetalLB": "2", "Kubernetes": "3", "FRR": "4"},
+		Setting: Setting{
+			Began: time.Date(2026, 11, 21, 22, 0, 0, 0, time.UTC), Took: 40 * time.Minute,
+			Machine:  Machine{CPU: "a processor", Cores: 2, Memory: 24 << 30, Kernel: "6.18"},
+			Versions: map[string]string{"Herald": "1", "MetalLB": "2", "Kubernetes": "3", "FRR": "4"},
+		},
 		Measurements: []Measurement{
 			{"herald", EndpointReady, 1, []float64{0.061, 0.07, 0.065}},
 			{"herald", PowerLossTaken, 6, []float64{0.5, 0.7}},

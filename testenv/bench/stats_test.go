@@ -99,10 +99,12 @@ func example() *Results {
 	}
 	const killed, loss = "apiserver killed", "power loss"
 	return &Results{
-		Began:    time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC),
-		Took:     90 * time.Second,
-		Machine:  Machine{CPU: "Example CPU", Cores: 2, Memory: 8 << 30, Kernel: "6.1.0"},
-		Versions: map[string]string{"Herald": "v1.0.0", "FRR": "8.4.4", "BIRD": "2.0.12", "keepalived": "2.2.7"},
+		Setting: Setting{
+			Began:    time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC),
+			Took:     90 * time.Second,
+			Machine:  Machine{CPU: "Example CPU", Cores: 2, Memory: 8 << 30, Kernel: "6.1.0"},
+			Versions: map[string]string{"Herald": "v1.0.0", "FRR": "8.4.4", "BIRD": "2.0.12", "keepalived": "2.2.7"},
+		},
 		Trials: []Trial{
 			trial("herald", killed, "FRR", 1, func(t *Trial) {
 				t.Told, t.Word, t.Gone, t.Back, t.Failed, t.Outage = took(2), Withdrawal, took(63), took(300), 5, 50*time.Millisecond
