@@ -91,6 +91,12 @@ func ReadBalancerJSON(in io.Reader) (*BalancerResults, error) {
 	return readJSON[BalancerResults](in, "the benchmark of balancers")
 }
 
+// Join adds what another part of the run measured.
+func (r *BalancerResults) Join(part *BalancerResults) {
+	r.Took += part.Took
+	r.Figures = append(r.Figures, part.Figures...)
+}
+
 // find is what was measured; ok is whether it was.
 func (r *BalancerResults) find(balancer string, m BalancerMeasure, path string) (found BalancerFigure, ok bool) {
 	i := slices.IndexFunc(r.Figures, func(f BalancerFigure) bool {

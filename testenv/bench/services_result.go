@@ -74,6 +74,12 @@ func ReadServiceJSON(in io.Reader) (*ServiceResults, error) {
 	return readJSON[ServiceResults](in, "the benchmark of Services")
 }
 
+// Join adds what another part of the run measured.
+func (r *ServiceResults) Join(part *ServiceResults) {
+	r.Took += part.Took
+	r.Measurements = append(r.Measurements, part.Measurements...)
+}
+
 // find is what was measured; ok is whether it was.
 func (r *ServiceResults) find(announcer string, m Measure, services int) (found Measurement, ok bool) {
 	i := slices.IndexFunc(r.Measurements, func(f Measurement) bool {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 
 	"github.com/herald-vip/herald/testenv/bench"
@@ -31,8 +30,7 @@ func (c *benchCmd) Run(ctx context.Context) error {
 	if results == nil || len(results.Trials) == 0 {
 		return err
 	}
-	fmt.Println()
-	return errors.Join(err, results.WriteTable(os.Stdout), results.Publish(c.Out, c.Page))
+	return errors.Join(err, publish(results, c.Out, c.Page))
 }
 
 func (c *benchCmd) results(ctx context.Context) (*bench.Results, error) {
@@ -44,10 +42,7 @@ func (c *benchCmd) results(ctx context.Context) (*bench.Results, error) {
 		defer f.Close()
 		return bench.ReadJSON(f)
 	}
-	if os.Getuid() != 0 {
-		return nil, errors.New("the benchmark needs root, for network namespaces: run it with sudo")
-	}
-	self, err := os.Executable()
+	self, err := selfAsRoot()
 	if err != nil {
 		return nil, err
 	}

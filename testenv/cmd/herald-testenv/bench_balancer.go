@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 
 	"github.com/herald-vip/herald/testenv/bench"
@@ -28,44 +27,18 @@ func (c *benchBalancerCmd) Run(ctx context.Context) error {
 	if results == nil || len(results.Figures) == 0 {
 		return err
 	}
-	fmt.Println()
-	return errors.Join(err, results.WriteTable(os.Stdout), results.Publish(c.Out, c.Page))
+	return errors.Join(err, publish(results, c.Out, c.Page))
 }
 
 func (c *benchBalancerCmd) results(ctx context.Context) (*bench.BalancerResults, error) {
 	if len(c.From) > 0 {
-		return c.read()
+		return readParts(c.From, bench.ReadBalancerJSON, (*bench.BalancerResults).Join)
 	}
-	if os.Getuid() != 0 {
-		return nil, errors.New("the benchmark needs root, for network namespaces: run it with sudo")
-	}
-	self, err := os.Executable()
+	self, err := selfAsRoot()
 	if err != nil {
 		return nil, err
 	}
 	return bench.RunBalancers(ctx, os.Stdout, bench.BalancerOptions{
 		Herald: c.Herald, Testenv: self, HAProxy: c.HAProxy, Only: c.Only, Trials: c.Trials, Quick: c.Quick, Logs: c.Logs,
 	})
-}
-
-// read puts the parts of a run together.
-func (c *benchBalancerCmd) read() (all *bench.BalancerResults, err error) {
-	for _, name := range c.From {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, err
-		}
-		part, err := bench.ReadBalancerJSON(f)
-		f.Close()
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		if all == nil {
-			all = part
-			continue
-		}
-		all.Took += part.Took
-		all.Figures = append(all.Figures, part.Figures...)
-	}
-	return all, nil
 }

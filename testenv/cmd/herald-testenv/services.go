@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 
 	"github.com/herald-vip/herald/testenv/bench"
@@ -32,18 +31,14 @@ func (c *benchServicesCmd) Run(ctx context.Context) error {
 	if results == nil || len(results.Measurements) == 0 {
 		return err
 	}
-	fmt.Println()
-	return errors.Join(err, results.WriteTable(os.Stdout), results.Publish(c.Out, c.Page))
+	return errors.Join(err, publish(results, c.Out, c.Page))
 }
 
 func (c *benchServicesCmd) results(ctx context.Context) (*bench.ServiceResults, error) {
 	if len(c.From) > 0 {
-		return c.read()
+		return readParts(c.From, bench.ReadServiceJSON, (*bench.ServiceResults).Join)
 	}
-	if os.Getuid() != 0 {
-		return nil, errors.New("the benchmark needs root, for network namespaces: run it with sudo")
-	}
-	self, err := os.Executable()
+	self, err := selfAsRoot()
 	if err != nil {
 		return nil, err
 	}
@@ -51,26 +46,4 @@ func (c *benchServicesCmd) results(ctx context.Context) (*bench.ServiceResults, 
 		Herald: c.Herald, Testenv: self, APIServer: c.APIServer, Etcd: c.Etcd, MetalLB: c.MetalLB, CRDs: c.CRDs,
 		Announcers: c.Announcers, Only: c.Only, Assigned: c.Assigned, Quick: c.Quick, Logs: c.Logs,
 	})
-}
-
-// read puts the parts of a run together.
-func (c *benchServicesCmd) read() (all *bench.ServiceResults, err error) {
-	for _, name := range c.From {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, err
-		}
-		part, err := bench.ReadServiceJSON(f)
-		f.Close()
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		if all == nil {
-			all = part
-			continue
-		}
-		all.Took += part.Took
-		all.Measurements = append(all.Measurements, part.Measurements...)
-	}
-	return all, nil
 }
