@@ -2,8 +2,6 @@ package bench
 
 import (
 	"bytes"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -84,73 +82,16 @@ func TestBalancerTargets(t *testing.T) {
 	}
 }
 
-// TestBalancerJSON wants results to come back from JSON as they were.
 func TestBalancerJSON(t *testing.T) {
-	var b bytes.Buffer
-	if err := balancerExample().WriteJSON(&b); err != nil {
-		t.Fatal(err)
-	}
-	got, err := ReadBalancerJSON(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(balancerExample(), got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if _, err := ReadBalancerJSON(strings.NewReader(`{"figures": [{"balancers": "x"}]}`)); err == nil {
-		t.Error("other figures pass for those of balancers")
-	}
+	comesBack(t, balancerExample(), ReadBalancerJSON, `{"figures": [{"balancers": "x"}]}`)
 }
 
-// TestBalancerPublish wants a page's text around the results to stay.
 func TestBalancerPublish(t *testing.T) {
-	dir := t.TempDir()
-	page := filepath.Join(dir, "benchmarks-balancer.md")
-	if err := os.WriteFile(page, []byte("before\n"+BeginResults+"\nold\n"+EndResults+"\nafter\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := balancerExample().Publish(filepath.Join(dir, "benchmarks"), page); err != nil {
-		t.Fatal(err)
-	}
-	got, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := string(got)
-	if !strings.HasPrefix(text, "before\n"+BeginResults) || !strings.HasSuffix(text, EndResults+"\nafter\n") || strings.Contains(text, "old") {
-		t.Errorf("the page is\n%s", text)
-	}
-	if !strings.Contains(text, "HAProxy 2. [All values](benchmarks/2026-11-22.json)") {
-		t.Errorf("the run is not told of in\n%s", text)
-	}
+	publishes(t, balancerExample(), "HAProxy 2. [All values](benchmarks/2026-11-22.json)")
 }
 
-// TestBalancerPage wants the page of the benchmark to say what the file of its run does.
 func TestBalancerPage(t *testing.T) {
-	page, err := os.ReadFile("../../docs/benchmarks-balancer.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	runs, err := filepath.Glob("../../docs/benchmarks/balancer/*.json")
-	if err != nil || len(runs) == 0 {
-		t.Fatalf("no runs: %v", err)
-	}
-	f, err := os.Open(runs[len(runs)-1])
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	r, err := ReadBalancerJSON(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, err := r.fillPage(string(page), "benchmarks/balancer/"+r.Began.Format(time.DateOnly))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, string(page)); diff != "" {
-		t.Errorf("write it anew: bin/herald-testenv bench-balancer --from %s --out docs/benchmarks/balancer --page docs/benchmarks-balancer.md (-want +got):\n%s", f.Name(), diff)
-	}
+	pageTells(t, "balancer", ReadBalancerJSON)
 }
 
 // TestNoteJoined reads from a client's connections when a worker followed.

@@ -70,24 +70,8 @@ func TestWriteSVG(t *testing.T) {
 	}
 }
 
-// TestJSON wants results to come back from JSON as they were.
 func TestJSON(t *testing.T) {
-	var b bytes.Buffer
-	if err := example().WriteJSON(&b); err != nil {
-		t.Fatal(err)
-	}
-	got, err := ReadJSON(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(example(), got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	for _, bad := range []string{"", "[]", `{"trials": [{"speker": "x"}]}`} {
-		if _, err := ReadJSON(strings.NewReader(bad)); err == nil {
-			t.Errorf("%q passes for results", bad)
-		}
-	}
+	comesBack(t, example(), ReadJSON, "", "[]", `{"trials": [{"speker": "x"}]}`)
 }
 
 // TestPublish wants a page's text around the results to stay, however often

@@ -65,75 +65,16 @@ func TestServiceTargets(t *testing.T) {
 	}
 }
 
-// TestServiceJSON wants results to come back from JSON as they were.
 func TestServiceJSON(t *testing.T) {
-	var b bytes.Buffer
-	if err := serviceExample().WriteJSON(&b); err != nil {
-		t.Fatal(err)
-	}
-	got, err := ReadServiceJSON(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(serviceExample(), got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	for _, bad := range []string{"", "[]", `{"measurements": [{"anouncer": "x"}]}`} {
-		if _, err := ReadServiceJSON(strings.NewReader(bad)); err == nil {
-			t.Errorf("%q passes for results", bad)
-		}
-	}
+	comesBack(t, serviceExample(), ReadServiceJSON, "", "[]", `{"measurements": [{"anouncer": "x"}]}`)
 }
 
-// TestServicePublish wants a page's text around the results to stay.
 func TestServicePublish(t *testing.T) {
-	dir := t.TempDir()
-	page := filepath.Join(dir, "benchmarks-services.md")
-	if err := os.WriteFile(page, []byte("before\n"+BeginResults+"\nold\n"+EndResults+"\nafter\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := serviceExample().Publish(filepath.Join(dir, "benchmarks"), page); err != nil {
-		t.Fatal(err)
-	}
-	got, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := string(got)
-	if !strings.HasPrefix(text, "before\n"+BeginResults) || !strings.HasSuffix(text, EndResults+"\nafter\n") || strings.Contains(text, "old") {
-		t.Errorf("the page is\n%s", text)
-	}
-	if !strings.Contains(text, "MetalLB 2, Kubernetes 3, FRR 4. [All values](benchmarks/2026-11-21.json)") {
-		t.Errorf("the run is not told of in\n%s", text)
-	}
+	publishes(t, serviceExample(), "MetalLB 2, Kubernetes 3, FRR 4. [All values](benchmarks/2026-11-21.json)")
 }
 
-// TestServicesPage wants the page of the benchmark to say what the file of its run does.
 func TestServicesPage(t *testing.T) {
-	page, err := os.ReadFile("../../docs/benchmarks-services.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	runs, err := filepath.Glob("../../docs/benchmarks/services/*.json")
-	if err != nil || len(runs) == 0 {
-		t.Fatalf("no runs: %v", err)
-	}
-	f, err := os.Open(runs[len(runs)-1])
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	r, err := ReadServiceJSON(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, err := r.fillPage(string(page), "benchmarks/services/"+r.Began.Format(time.DateOnly))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, string(page)); diff != "" {
-		t.Errorf("write it anew: bin/herald-testenv bench-services --from %s --out docs/benchmarks/services --page docs/benchmarks-services.md (-want +got):\n%s", f.Name(), diff)
-	}
+	pageTells(t, "services", ReadServiceJSON)
 }
 
 // TestCounted reads an audit log whose last line is being written.
