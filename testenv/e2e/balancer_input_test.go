@@ -68,9 +68,18 @@ func (b *balanced) testBadInput(t *testing.T) {
 			says:  "m1.*",
 		},
 		{
+			name: "unreachable, but remembered",
+			spoil: func(t *testing.T) {
+				b.rewrite(t, "w2", func(s string) string { return strings.ReplaceAll(s, `"10.5.0.`, `"10.5.0.10`) })
+			},
+			says: "m1.*", works: localRegistry,
+		},
+		{
 			name: "unreachable",
 			spoil: func(t *testing.T) {
 				b.rewrite(t, "w2", func(s string) string { return strings.ReplaceAll(s, `"10.5.0.`, `"10.5.0.10`) })
+				_, err := run(t, b.Node("w2-speaker"), "rm", "/run/herald/herald.members")
+				must(t, err)
 			},
 			says: "m1.*",
 		},
