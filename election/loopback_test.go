@@ -2,6 +2,7 @@ package election
 
 import (
 	"maps"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
@@ -53,15 +54,25 @@ func TestOneHoldsOverSockets(t *testing.T) {
 	}
 }
 
-// free returns an address of this host's IPv6 loopback with a free port.
+// free returns an address of this host's IPv6 loopback with a free port, of those that nobody
+// is given who connects to somewhere.
 func free(t *testing.T) netip.AddrPort {
 	t.Helper()
-	conn, err := net.ListenUDP("udp6", &net.UDPAddr{IP: net.IPv6loopback})
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		at := netip.AddrPortFrom(netip.IPv6Loopback(), uint16(10_000+rand.IntN(20_000)))
+		udp, err := net.ListenUDP("udp6", net.UDPAddrFromAddrPort(at))
+		if err != nil {
+			continue
+		}
+		tcp, err := net.ListenTCP("tcp6", net.TCPAddrFromAddrPort(at))
+		udp.Close()
+		if err == nil {
+			tcp.Close()
+			return at
+		}
 	}
-	defer conn.Close()
-	return conn.LocalAddr().(*net.UDPAddr).AddrPort()
+	t.Fatal("no port is free")
+	return netip.AddrPort{}
 }
 
 func TestPartitionHealsOverSockets(t *testing.T) {
