@@ -16,9 +16,11 @@ import (
 )
 
 const (
-	// lastCall is for how long nobody must have connected before a listener that is to go
-	// does: who has arrived already would be reset otherwise.
-	lastCall = 10 * time.Millisecond
+	// lastCall is for how long, and twice in a row, nobody must have connected before a
+	// listener that is to go does: who has arrived already would be reset otherwise.
+	lastCall = 5 * time.Millisecond
+	// closing is when it goes in any case: clients that never pause must not keep it for good.
+	closing = 250 * time.Millisecond
 	// breath is how long accepting rests when this process is out of descriptors or memory.
 	breath = 50 * time.Millisecond
 	// hush is how often it is logged at most that there are too many connections.
@@ -28,9 +30,16 @@ const (
 // alive finds out within a minute that a peer has vanished.
 var alive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3}
 
+// acceptor is what a listener needs of a *net.TCPListener.
+type acceptor interface {
+	net.Listener
+	AcceptTCP() (*net.TCPConn, error)
+	SetDeadline(time.Time) error
+}
+
 // listener takes connections for a service.
 type listener struct {
-	*net.TCPListener
+	acceptor
 	service string        // guarded by the plane's mu
 	last    chan struct{} // closed when it is to go
 	done    chan struct{} // closed when it is gone
@@ -57,10 +66,10 @@ func open(addr netip.AddrPort, service string) (*listener, error) {
 		return nil, &balancer.ServiceError{Service: service, Err: err}
 	}
 	return &listener{
-		TCPListener: l.(*net.TCPListener),
-		service:     service,
-		last:        make(chan struct{}),
-		done:        make(chan struct{}),
+		acceptor: l.(*net.TCPListener),
+		service:  service,
+		last:     make(chan struct{}),
+		done:     make(chan struct{}),
 	}, nil
 }
 
@@ -91,13 +100,15 @@ func stop(all []*listener) {
 func (p *Plane) accept(l *listener) {
 	defer close(l.done)
 	defer func() { _ = l.Close() }()
-	last := false
+	var end time.Time // zero until the last call
+	quiet := 0        // calls in a row that nobody has answered
 	for p.reserve(l) {
-		if last {
-			_ = l.SetDeadline(time.Now().Add(lastCall))
+		if !end.IsZero() {
+			_ = l.SetDeadline(time.Now().Add(min(lastCall, time.Until(end))))
 		}
 		client, err := l.AcceptTCP()
 		if err == nil {
+			quiet = 0
 			p.running.Go(func() {
 				defer p.release()
 				p.carry(l, client)
@@ -106,11 +117,16 @@ func (p *Plane) accept(l *listener) {
 		}
 		p.release()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			if last {
+			if end.IsZero() {
+				<-l.last
+				end = time.Now().Add(closing)
+				continue
+			}
+			// A deadline comes before a connection if this process was not run in time for
+			// either, so one is no proof that nobody has come.
+			if quiet++; quiet == 2 || time.Now().After(end) {
 				return
 			}
-			<-l.last
-			last = true
 			continue
 		}
 		// A connection that was aborted in the backlog, or this process is out of something.

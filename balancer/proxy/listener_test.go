@@ -3,6 +3,7 @@ package proxy
 import (
 	"net"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -63,5 +64,55 @@ func TestLastCall(t *testing.T) {
 		if _, err := conn.Read(make([]byte, 1)); err != nil {
 			t.Errorf("a client that had connected was turned away: %v", err)
 		}
+	}
+}
+
+// crowd is a listener at which there is always somebody, and at which deadlines come first
+// now and then: the process had not been run.
+type crowd struct {
+	*net.TCPListener
+	deadline time.Time
+	turn     int
+}
+
+func (c *crowd) SetDeadline(t time.Time) error {
+	c.deadline = t
+	return nil
+}
+
+func (c *crowd) AcceptTCP() (*net.TCPConn, error) {
+	if c.turn++; c.turn%2 == 0 || time.Now().After(c.deadline) {
+		return nil, os.ErrDeadlineExceeded
+	}
+	conn, err := net.Dial("tcp", c.Addr().String())
+	if err != nil {
+		return nil, err
+	}
+	_ = conn.(*net.TCPConn).SetLinger(0)
+	defer func() { _ = conn.Close() }()
+	return c.TCPListener.AcceptTCP()
+}
+
+// TestLastCallIsOver: a listener waits for those who have come already, not for as long as
+// others do; and one deadline that comes first does not turn them away.
+func TestLastCallIsOver(t *testing.T) {
+	l, err := open(netip.MustParseAddrPort("127.0.0.1:0"), "api")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &crowd{TCPListener: l.acceptor.(*net.TCPListener)}
+	l.acceptor = c
+	p := New(Options{})
+	defer func() { _ = p.Close() }()
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		stop([]*listener{l})
+	}()
+	<-l.last
+	p.accept(l)
+	<-gone
+	if c.turn < 10 {
+		t.Errorf("it went after %d calls", c.turn)
 	}
 }

@@ -28,7 +28,7 @@ func newServer(t *testing.T) *server {
 		t.Fatal(err)
 	}
 	s := &server{addr: l.Addr().(*net.TCPAddr).AddrPort(), conns: make(chan *net.TCPConn, 10_000)}
-	done := make(chan struct{})
+	over, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		for {
@@ -36,10 +36,15 @@ func newServer(t *testing.T) *server {
 			if err != nil {
 				return
 			}
-			s.conns <- conn.(*net.TCPConn)
+			select {
+			case s.conns <- conn.(*net.TCPConn):
+			case <-over:
+				_ = conn.Close()
+			}
 		}
 	}()
 	t.Cleanup(func() {
+		close(over)
 		_ = l.Close()
 		<-done
 		for {
