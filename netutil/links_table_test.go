@@ -89,10 +89,10 @@ func TestLinkTable(t *testing.T) {
 
 func TestLinkOfAddress(t *testing.T) {
 	links := map[int]Link{
-		1: {Name: "lo"},
-		2: {Name: "eth0", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16"), netip.MustParsePrefix("fd00::/64")}},
-		3: {Name: "eth1", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.1.0/24"), netip.MustParsePrefix("192.168.0.0/24")}},
-		4: {Name: "eth2", Prefixes: []netip.Prefix{netip.MustParsePrefix("192.168.0.0/24")}},
+		1: {Index: 1, Name: "lo"},
+		2: {Index: 2, Name: "eth0", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16"), netip.MustParsePrefix("fd00::/64")}},
+		3: {Index: 3, Name: "eth1", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.1.0/24"), netip.MustParsePrefix("192.168.0.0/24")}},
+		4: {Index: 4, Name: "eth2", Prefixes: []netip.Prefix{netip.MustParsePrefix("192.168.0.0/24")}},
 	}
 	for addr, want := range map[string]string{
 		"10.0.2.1":    "eth0",
