@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/herald-vip/herald/balancer"
@@ -67,8 +68,8 @@ func TestLastCall(t *testing.T) {
 	}
 }
 
-// crowd is a listener at which there is always somebody, and at which deadlines come first
-// now and then: the process had not been run.
+// crowd is a listener at which somebody arrives every other millisecond, and at which each
+// second deadline comes first: the process had not been run.
 type crowd struct {
 	*net.TCPListener
 	deadline time.Time
@@ -81,9 +82,11 @@ func (c *crowd) SetDeadline(t time.Time) error {
 }
 
 func (c *crowd) AcceptTCP() (*net.TCPConn, error) {
-	if c.turn++; c.turn%2 == 0 || time.Now().After(c.deadline) {
+	if c.turn++; c.turn%2 == 0 || !time.Now().Before(c.deadline) {
+		time.Sleep(time.Until(c.deadline)) // in a synctest bubble
 		return nil, os.ErrDeadlineExceeded
 	}
+	time.Sleep(time.Millisecond)
 	conn, err := net.Dial("tcp", c.Addr().String())
 	if err != nil {
 		return nil, err
@@ -96,23 +99,26 @@ func (c *crowd) AcceptTCP() (*net.TCPConn, error) {
 // TestLastCallIsOver: a listener waits for those who have come already, not for as long as
 // others do; and one deadline that comes first does not turn them away.
 func TestLastCallIsOver(t *testing.T) {
-	l, err := open(netip.MustParseAddrPort("127.0.0.1:0"), "api")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &crowd{TCPListener: l.acceptor.(*net.TCPListener)}
-	l.acceptor = c
-	p := New(Options{})
-	defer func() { _ = p.Close() }()
-	gone := make(chan struct{})
-	go func() {
-		defer close(gone)
-		stop([]*listener{l})
-	}()
-	<-l.last
-	p.accept(l)
-	<-gone
-	if c.turn < 10 {
-		t.Errorf("it went after %d calls", c.turn)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		l, err := open(netip.MustParseAddrPort("127.0.0.1:0"), "api")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &crowd{TCPListener: l.acceptor.(*net.TCPListener)}
+		l.acceptor = c
+		p := New(Options{})
+		defer func() { _ = p.Close() }()
+		gone := make(chan struct{})
+		go func() {
+			defer close(gone)
+			stop([]*listener{l})
+		}()
+		<-l.last
+		began := time.Now()
+		p.accept(l)
+		<-gone
+		if took := time.Since(began); took < closing || took > closing+lastCall {
+			t.Errorf("it went after %v and %d calls", took, c.turn)
+		}
+	})
 }
