@@ -31,7 +31,7 @@ func TestOneHoldsOverSockets(t *testing.T) {
 	t.Parallel()
 	for name, at := range map[string][]netip.AddrPort{
 		"IPv4": loopback(3),
-		"IPv6": {free(t), free(t), free(t)},
+		"IPv6": free(t, 3),
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, openSockets, at, nil)
@@ -54,25 +54,29 @@ func TestOneHoldsOverSockets(t *testing.T) {
 	}
 }
 
-// free returns an address of this host's IPv6 loopback with a free port, of those that nobody
+// free returns n addresses of this host's IPv6 loopback with free ports, of those that nobody
 // is given who connects to somewhere.
-func free(t *testing.T) netip.AddrPort {
+func free(t *testing.T, n int) []netip.AddrPort {
 	t.Helper()
+	var all []netip.AddrPort
 	for range 100 {
 		at := netip.AddrPortFrom(netip.IPv6Loopback(), uint16(10_000+rand.IntN(20_000)))
 		udp, err := net.ListenUDP("udp6", net.UDPAddrFromAddrPort(at))
 		if err != nil {
 			continue
 		}
+		defer udp.Close() // later, lest it is found twice
 		tcp, err := net.ListenTCP("tcp6", net.TCPAddrFromAddrPort(at))
-		udp.Close()
-		if err == nil {
-			tcp.Close()
-			return at
+		if err != nil {
+			continue
+		}
+		defer tcp.Close()
+		if all = append(all, at); len(all) == n {
+			return all
 		}
 	}
 	t.Fatal("no port is free")
-	return netip.AddrPort{}
+	return nil
 }
 
 func TestPartitionHealsOverSockets(t *testing.T) {

@@ -331,7 +331,7 @@ func TestNonsenseOffersAreCounted(t *testing.T) {
 func TestOffersOverSockets(t *testing.T) {
 	t.Parallel()
 	ipv4 := loopback(4)
-	for name, at := range map[string][]netip.AddrPort{"IPv4": ipv4, "IPv6": {free(t), free(t), free(t), free(t)}} {
+	for name, at := range map[string][]netip.AddrPort{"IPv4": ipv4, "IPv6": free(t, 4)} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, openSockets, at[:3], nil)
 			w := c.guest("w1", at[3])

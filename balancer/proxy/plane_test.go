@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"testing"
@@ -33,25 +34,41 @@ func apply(t *testing.T, p *proxy.Plane, services ...balancer.Service) {
 	}
 }
 
-// free returns an address of this host where nobody listens.
-func free(t *testing.T, ip string) netip.AddrPort {
+// free returns a place on this host where nobody listens.
+func free(t *testing.T) netip.AddrPort {
 	t.Helper()
-	l, err := net.Listen("tcp", net.JoinHostPort(ip, "0"))
-	if err != nil {
-		t.Fatal(err)
+	return freeAt(t, netip.AddrFrom4([4]byte{127, byte(1 + rand.IntN(254)), byte(rand.IntN(256)), 1}), 1)[0]
+}
+
+// freeAt returns n places at an address where nobody listens. Their ports are of those that
+// nobody is given who asks for any, or connects to somewhere.
+func freeAt(t *testing.T, addr netip.Addr, n int) []netip.AddrPort {
+	t.Helper()
+	var all []netip.AddrPort
+	for range 100 {
+		at := netip.AddrPortFrom(addr, uint16(10_000+rand.IntN(20_000)))
+		l, err := net.Listen("tcp", at.String())
+		if err != nil {
+			continue
+		}
+		defer func() { _ = l.Close() }() // later, lest it is found twice
+		if all = append(all, at); len(all) == n {
+			return all
+		}
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).AddrPort()
+	t.Fatal("no port is free")
+	return nil
 }
 
 func TestPlane(t *testing.T) {
 	for _, ip := range []string{"127.0.0.1", "::1"} {
 		t.Run(ip, func(t *testing.T) {
+			at := freeAt(t, netip.MustParseAddr(ip), 4)
 			plane.Test(t, newPlane(t, proxy.Options{Seed: "node"}), plane.Site{
 				Listen:   func(a netip.AddrPort) (net.Listener, error) { return net.Listen("tcp", a.String()) },
 				Dial:     func(a netip.AddrPort) (net.Conn, error) { return net.Dial("tcp", a.String()) },
-				At:       free(t, ip),
-				Backends: []netip.AddrPort{free(t, ip), free(t, ip), free(t, ip)},
+				At:       at[0],
+				Backends: at[1:],
 			})
 		})
 	}

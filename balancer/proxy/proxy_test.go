@@ -20,9 +20,9 @@ import (
 
 // TestRefused: a client does not notice that a backend has gone before Herald did.
 func TestRefused(t *testing.T) {
-	s, at := newServer(t), free(t, "127.0.0.1")
+	s, at := newServer(t), free(t)
 	p := newPlane(t, proxy.Options{})
-	apply(t, p, service(at, free(t, "127.0.0.1"), s.addr, free(t, "127.0.0.1")))
+	apply(t, p, service(at, free(t), s.addr, free(t)))
 	for range 30 {
 		client := dial(t, at)
 		backend := s.next(t)
@@ -40,7 +40,7 @@ func TestRefused(t *testing.T) {
 		}
 	}
 
-	apply(t, p, service(at, free(t, "127.0.0.1")))
+	apply(t, p, service(at, free(t)))
 	conn, err := net.Dial("tcp", at.String())
 	if err == nil { // the reset did not overtake the dial
 		defer func() { _ = conn.Close() }()
@@ -53,7 +53,7 @@ func TestRefused(t *testing.T) {
 
 // TestDeathWhileDialling: a connection that is being opened to a backend that dies goes to another.
 func TestDeathWhileDialling(t *testing.T) {
-	s, at, full := newServer(t), free(t, "127.0.0.1"), crowded(t)
+	s, at, full := newServer(t), free(t), crowded(t)
 	p := newPlane(t, proxy.Options{DialTimeout: time.Hour})
 	apply(t, p, service(at, full))
 	client := dial(t, at)
@@ -92,7 +92,7 @@ func crowded(t *testing.T) netip.AddrPort {
 
 // TestAddressInUse: it is said in one sentence, stops nothing else, and passes.
 func TestAddressInUse(t *testing.T) {
-	s, at, taken := newServer(t), free(t, "127.0.0.1"), newServer(t)
+	s, at, taken := newServer(t), free(t), newServer(t)
 	p := newPlane(t, proxy.Options{})
 	registry := service(taken.addr, s.addr)
 	registry.Name = "registry"
@@ -136,7 +136,7 @@ func TestForeignAddress(t *testing.T) {
 // TestTooMany: those beyond the limit wait, and the log says so once.
 func TestTooMany(t *testing.T) {
 	var log lines
-	s, at := newServer(t), free(t, "127.0.0.1")
+	s, at := newServer(t), free(t)
 	p := newPlane(t, proxy.Options{Log: slog.New(slog.NewTextHandler(&log, nil)), MaxConnections: 3})
 	apply(t, p, service(at, s.addr))
 	var clients []*net.TCPConn
@@ -185,7 +185,7 @@ func (l *lines) contain(text string) bool { return strings.Contains(l.String(), 
 // TestFlood opens many connections at once, each of which has to be answered.
 func TestFlood(t *testing.T) {
 	const clients, each = 50, 40
-	at := free(t, "127.0.0.1")
+	at := free(t)
 	p := newPlane(t, proxy.Options{MaxConnections: 30})
 	a, b, c := newServer(t), newServer(t), newServer(t)
 	var serving, dialling sync.WaitGroup
@@ -236,7 +236,7 @@ func TestFlood(t *testing.T) {
 
 // TestClose stops listening at once; what is established may end by itself for a while.
 func TestClose(t *testing.T) {
-	s, at := newServer(t), free(t, "127.0.0.1")
+	s, at := newServer(t), free(t)
 	p := proxy.New(proxy.Options{Linger: time.Hour})
 	apply(t, p, service(at, s.addr))
 	client := dial(t, at)
@@ -270,7 +270,7 @@ func TestClose(t *testing.T) {
 
 // TestCloseHasADeadline: what has not ended by then is ended.
 func TestCloseHasADeadline(t *testing.T) {
-	s, at := newServer(t), free(t, "127.0.0.1")
+	s, at := newServer(t), free(t)
 	p := proxy.New(proxy.Options{Linger: 10 * time.Millisecond})
 	apply(t, p, service(at, s.addr, crowded(t)))
 	one, other := dial(t, at), dial(t, at)

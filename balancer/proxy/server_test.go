@@ -95,7 +95,7 @@ func service(at netip.AddrPort, backends ...netip.AddrPort) balancer.Service {
 // through returns both ends of a connection through a plane with one backend.
 func through(t *testing.T) (client, backend *net.TCPConn) {
 	t.Helper()
-	s, at := newServer(t), free(t, "127.0.0.1")
+	s, at := newServer(t), free(t)
 	apply(t, newPlane(t, proxy.Options{}), service(at, s.addr))
 	client = dial(t, at)
 	return client, s.next(t)

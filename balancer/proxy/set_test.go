@@ -18,7 +18,7 @@ import (
 
 // TestSet lets a backend die and come back under Herald's own checks, with everything real.
 func TestSet(t *testing.T) {
-	a, b, at := newServer(t), newServer(t), free(t, "127.0.0.1")
+	a, b, at := newServer(t), newServer(t), free(t)
 	healthy := newHealthPort(t)
 	set := balancer.New(nil, nil, proxy.New(proxy.Options{}))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -78,7 +78,7 @@ type healthPort struct {
 
 func newHealthPort(t *testing.T) *healthPort {
 	t.Helper()
-	h := &healthPort{addr: free(t, "127.0.0.1")}
+	h := &healthPort{addr: free(t)}
 	h.open(t)
 	t.Cleanup(h.close)
 	return h
