@@ -34,7 +34,7 @@ demo: root lab-binaries ## watch a VIP move between three masters in a lab of na
 	bin/herald-testenv demo --mode $(MODE)
 
 test: root ## run all tests with the race detector
-	testenv/install gcc libc6-dev iproute2 nftables prometheus w3m haproxy
+	testenv/install gcc libc6-dev iproute2 nftables procps prometheus w3m haproxy
 	go test -race ./...
 	go -C release test ./...
 
@@ -50,7 +50,7 @@ clock: root lab-binaries $(REALPARTS)/bin/kube-apiserver ## set the host's clock
 	go test -tags e2e,clock -count=1 -run TestClockJumps ./testenv/e2e
 
 soak: root lab-binaries race-binary ## let speakers live through SOAK_TIME (30m) of random faults, and check the VIP
-	testenv/install iproute2 frr
+	testenv/install iproute2 frr nftables
 	bin/herald-testenv soak --time $(SOAK_TIME)
 
 bench: root lab-binaries ## measure failover beside FRR and keepalived, 75 minutes; BENCH=--quick in 5
