@@ -121,10 +121,12 @@ func (n *node) serveOn(listener net.Listener) {
 // onThread runs f on a thread that is thrown away, whatever namespace f leaves it in.
 func onThread(t *testing.T, f func() error) {
 	t.Helper()
-	done := make(chan error)
+	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
-		done <- f()
+		err := errors.New("it has not returned: it may have failed the test")
+		defer func() { done <- err }()
+		err = f()
 	}()
 	if err := <-done; err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@
 package netns
 
 import (
+	"errors"
 	"os"
 	"runtime"
 	"testing"
@@ -47,16 +48,21 @@ func New(t testing.TB) (netns.NsHandle, *netlink.Handle) {
 	return ns, admin
 }
 
-// In runs f on a thread of its own inside ns.
+var errEnded = errors.New("what ran in the network namespace did not return: it may have failed the test")
+
+// In runs f on a thread of its own inside ns. That f ends its goroutine, as [testing.T.FailNow]
+// does, is an error.
 func In(ns netns.NsHandle, f func() error) error {
-	done := make(chan error)
+	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // and never unlock, as above
-		err := netns.Set(ns)
-		if err == nil {
-			err = f()
+		err := errEnded
+		defer func() { done <- err }()
+		if failed := netns.Set(ns); failed != nil {
+			err = failed
+			return
 		}
-		done <- err
+		err = f()
 	}()
 	return <-done
 }
