@@ -99,7 +99,7 @@ type Members struct {
 
 // Static are backends that are listed.
 type Static struct {
-	// Addresses are those of the backends, each with its port. Required.
+	// Addresses are those of the backends, each with its port; none is where a balancer of this file listens. Required.
 	Addresses []netip.AddrPort `yaml:"addresses"`
 }
 

@@ -84,6 +84,7 @@ func TestBalancersAlone(t *testing.T) {
 		"::1 through a proxy":         strings.Replace(worker, "127.0.0.1:9443\"}]", "[::1]:9443\"}]\n  mode: proxy", 1),
 		"families through a proxy":    strings.Replace(static, "10.0.1.1:6443", "[fd00::1]:6443", 1) + "  mode: proxy\n",
 		"everything by DNS":           strings.Replace(static, `static: {addresses: ["10.0.1.1:6443"]}`, "dns: {name: masters, port: 6443}", 1),
+		"ports of servers elsewhere":  two,
 		"port of their own each":      strings.Replace(static, `["10.0.1.1:6443"]`, `["10.0.1.1:6443", "10.0.1.1:6444"]`, 1),
 	} {
 		c, err := config.Parse(name, []byte(file), config.Hostname("worker-7"))
@@ -141,7 +142,8 @@ func TestBalancerMistakes(t *testing.T) {
 		{listen, `[{address: "0.0.0.0:9443"}]`, "8:22: balancers[0].listen[0].address: want one address of this node, got 0.0.0.0"},
 		{listen, `[{address: "[fe80::1%eth0]:9443"}]`, "8:22: balancers[0].listen[0].address: want an address that is not link-local, got fe80::1%eth0"},
 		{listen, `[{address: "[::1]:9443"}]`, "8:22: balancers[0].listen[0].address: the kernel takes no connection of ::1 elsewhere: listen at 127.0.0.1, or set mode: proxy"},
-		{listen, `[{address: "10.0.1.2:6443"}]`, "8:22: balancers[0].listen[0].address: 10.0.1.2:6443 is a backend of this balancer: listen at another port"},
+		{listen, `[{address: "10.0.1.2:6443"}]`, "8:22: balancers[0].listen[0].address: 10.0.1.2:6443 is a backend of balancers[0]: listen at another port"},
+		{"balancers:\n", "balancers:\n- {name: other, listen: [{address: \"10.0.1.2:6443\"}], backends: {dns: {name: masters, port: 1}}}\n", "7:36: balancers[0].listen[0].address: 10.0.1.2:6443 is a backend of balancers[1]: listen at another port"},
 		{listen, `[{address: "127.0.0.1:9474"}, {address: "10.0.1.2:7946"}]`, "8:22: balancers[0].listen[0].address: 127.0.0.1:9474 is where Herald itself listens, for metrics or members: listen at another port\n" +
 			"8:51: balancers[0].listen[1].address: 10.0.1.2:7946 is where Herald itself listens, for metrics or members: listen at another port"},
 		{"kind: Speaker", "kind: Speaker\nmetrics: {listen: \":9443\"}", "9:22: balancers[0].listen[0].address: 127.0.0.1:9443 is where Herald itself listens, for metrics or members: listen at another port"},
@@ -178,7 +180,7 @@ func TestStaticBalancerMistakes(t *testing.T) {
 		{addresses, "[]", "20:34: balancers[0].backends.static.addresses: list at least one address"},
 		{addresses, `["10.0.1.1"]`, `20:35: balancers[0].backends.static.addresses[0]: want an IP address with a port such as 10.0.1.1:7946, got the text "10.0.1.1"`},
 		{addresses, `["10.0.1.1:6443", "10.0.1.1:6443"]`, "20:52: balancers[0].backends.static.addresses[1]: 10.0.1.1:6443 is listed twice"},
-		{addresses, `["10.99.0.10:9443"]`, "20:35: balancers[0].backends.static.addresses[0]: 10.99.0.10:9443 is where this balancer listens: want an address of a server"},
+		{addresses, `["10.99.0.10:9443"]`, "20:35: balancers[0].backends.static.addresses[0]: 10.99.0.10:9443 is where balancers[0].listen[0] listens: want the address of a server"},
 		{addresses, `["10.99.0.10:6443"]`, "20:35: balancers[0].backends.static.addresses[0]: 10.99.0.10 is a VIP of this speaker: want the server's own address"},
 		{addresses, `["127.0.0.1:6443"]`, "20:35: balancers[0].backends.static.addresses[0]: the kernel sends no connection on to 127.0.0.1: want an address that other hosts reach, or set mode: proxy"},
 		{addresses, `["224.0.0.1:6443"]`, "20:35: balancers[0].backends.static.addresses[0]: want the address of a server, got 224.0.0.1"},
@@ -195,6 +197,36 @@ func TestStaticBalancerMistakes(t *testing.T) {
 		{"- name: api\n", "- name: api\n  check: {name: x}\n", "19:11: balancers[0].check.name: unknown field"},
 		{"127.0.0.1:6443/readyz", "10.99.0.10:9443/readyz", "11:15: checks[0].http.url: 10.99.0.10:9443 is where balancers[0].listen[0] listens, and any backend may answer: check this node's own server"},
 		{"announce: bgp", "announce: bgp\n  bridge: true", "8:11: vips[0].bridge: needs an election section, by which healthy masters are known: add one"},
+	})
+}
+
+// two is a file of two balancers that listen at the same address, one of them at its servers' port.
+const two = `apiVersion: herald.dev/v1alpha1
+kind: Speaker
+balancers:
+- name: web
+  listen: [{address: "10.0.1.1:80"}]
+  backends: {static: {addresses: ["10.0.1.2:80"]}}
+- name: files
+  listen: [{address: "10.0.1.1:81"}]
+  backends: {static: {addresses: ["10.0.1.2:8081"]}}
+  mode: proxy
+`
+
+// Balancers lead to servers, not to each other: connections might go round and round.
+func TestBalancersOfBalancers(t *testing.T) {
+	const want = "listens: want the address of a server"
+	checkMistakesIn(t, two, []mistake{
+		{"10.0.1.2:80\"", `10.0.1.1:80"`, "6:35: balancers[0].backends.static.addresses[0]: 10.0.1.1:80 is where balancers[0].listen[0] " + want},
+		{"10.0.1.2:80\"", `10.0.1.1:81"`, "6:35: balancers[0].backends.static.addresses[0]: 10.0.1.1:81 is where balancers[1].listen[0] " + want},
+		{"10.0.1.2:8081", "10.0.1.1:80", "9:35: balancers[1].backends.static.addresses[0]: 10.0.1.1:80 is where balancers[0].listen[0] " + want},
+		{two[strings.Index(two, "10.0.1.2:80\""):strings.Index(two, "8081")], `10.0.1.2:80", "10.0.1.1:81"]}}
+- name: files
+  listen: [{address: "10.0.1.2:81"}, {address: "10.0.1.1:81"}]
+  backends: {static: {addresses: ["10.0.1.1:80", "10.0.1.2:81", "10.0.1.2:`,
+			"6:50: balancers[0].backends.static.addresses[1]: 10.0.1.1:81 is where balancers[1].listen[1] " + want + "\n" +
+				"9:35: balancers[1].backends.static.addresses[0]: 10.0.1.1:80 is where balancers[0].listen[0] " + want + "\n" +
+				"9:50: balancers[1].backends.static.addresses[1]: 10.0.1.2:81 is where balancers[1].listen[0] " + want},
 	})
 }
 

@@ -30,22 +30,20 @@ func (v validator) balancers() {
 	all := v.config.Balancers
 	v.names("balancers", len(all), func(i int) string { return all[i].Name })
 	places := map[netip.AddrPort]path{}
+	own := make([][]netip.AddrPort, len(all))
 	for i := range all {
-		v.balancer(path("balancers").item(i), &all[i], places)
+		own[i] = v.listeners(path("balancers").item(i).field("listen"), &all[i], places)
+	}
+	for i := range all {
+		v.balancer(path("balancers").item(i), &all[i], own[i], places)
 	}
 	v.checksPassBy(places)
 }
 
-// balancer judges one balancer; places holds the listener of each address so far.
-func (v validator) balancer(p path, b *Balancer, places map[netip.AddrPort]path) {
-	if len(b.Listen) == 0 {
-		v.errorf(p.field("listen"), "list at least one address or vip")
-	}
-	var own []netip.AddrPort
-	for i := range b.Listen {
-		own = append(own, v.listener(p.field("listen").item(i), b, &b.Listen[i], places)...)
-	}
-	v.backends(p.field("backends"), b, own)
+// balancer judges one balancer but its listeners, which are at own; places holds the listener of
+// each address of all balancers.
+func (v validator) balancer(p path, b *Balancer, own []netip.AddrPort, places map[netip.AddrPort]path) {
+	v.backends(p.field("backends"), b, own, places)
 	switch check := p.field("check"); {
 	case b.Check == nil:
 	case b.Backends.Members != nil:
@@ -63,6 +61,18 @@ func (v validator) balancer(p path, b *Balancer, places map[netip.AddrPort]path)
 		v.errorf(p.field("transparent"), "the connections of a proxy are this node's own: remove it, or mode: proxy")
 	}
 	v.duration(p.field("forget"), b.Forget, time.Second, 168*time.Hour, "1s to 168h")
+}
+
+// listeners judges those of b and returns their addresses; places holds the listener of each
+// address so far.
+func (v validator) listeners(p path, b *Balancer, places map[netip.AddrPort]path) (all []netip.AddrPort) {
+	if len(b.Listen) == 0 {
+		v.errorf(p, "list at least one address or vip")
+	}
+	for i := range b.Listen {
+		all = append(all, v.listener(p.item(i), b, &b.Listen[i], places)...)
+	}
+	return all
 }
 
 // listener judges one listener of b and returns its addresses.
@@ -120,6 +130,7 @@ func (v validator) vipListener(p path, l *Listener) []netip.AddrPort {
 // listenAddress reports whether b can listen at at.
 func (v validator) listenAddress(p path, b *Balancer, at netip.AddrPort) bool {
 	addr := at.Addr()
+	of := slices.IndexFunc(v.config.Balancers, func(b Balancer) bool { return v.isMember(at, b.Backends.Members) })
 	switch {
 	case !isUnicast(addr):
 		v.errorf(p, "want one address of this node, got %s", addr)
@@ -129,8 +140,8 @@ func (v validator) listenAddress(p path, b *Balancer, at netip.AddrPort) bool {
 		v.errorf(p, "the kernel takes no connection of ::1 elsewhere: listen at 127.0.0.1, or set mode: proxy")
 	case addr.IsLoopback() && b.Transparent:
 		v.errorf(p, "no backend can answer a client whose address is %s: remove transparent", addr)
-	case v.isMember(at, b.Backends.Members):
-		v.errorf(p, "%s is a backend of this balancer: listen at another port", at)
+	case of >= 0:
+		v.errorf(p, "%s is a backend of %s: listen at another port", at, path("balancers").item(of))
 	case v.isOwn(at):
 		v.errorf(p, "%s is where Herald itself listens, for metrics or members: listen at another port", at)
 	default:
@@ -174,8 +185,9 @@ func (v validator) isMember(at netip.AddrPort, m *Members) bool {
 	return e.Bind.Addr() == at.Addr()
 }
 
-// backends judges those of b, which listens at own.
-func (v validator) backends(p path, b *Balancer, own []netip.AddrPort) {
+// backends judges those of b, which listens at own; places holds the listener of each address of
+// all balancers.
+func (v validator) backends(p path, b *Balancer, own []netip.AddrPort, places map[netip.AddrPort]path) {
 	var given []string
 	if m := b.Backends.Members; m != nil {
 		given = append(given, "members")
@@ -183,7 +195,7 @@ func (v validator) backends(p path, b *Balancer, own []netip.AddrPort) {
 	}
 	if s := b.Backends.Static; s != nil {
 		given = append(given, "static")
-		v.staticBackends(p.field("static").field("addresses"), b, s, own)
+		v.staticBackends(p.field("static").field("addresses"), b, s, own, places)
 	}
 	if d := b.Backends.DNS; d != nil {
 		given = append(given, "dns")
@@ -217,7 +229,9 @@ func (v validator) memberBackends(p path, m *Members) {
 	}
 }
 
-func (v validator) staticBackends(p path, b *Balancer, s *Static, own []netip.AddrPort) {
+// staticBackends refuses above all places where a balancer listens: a connection could be passed on
+// in a circle.
+func (v validator) staticBackends(p path, b *Balancer, s *Static, own []netip.AddrPort, places map[netip.AddrPort]path) {
 	if len(s.Addresses) == 0 {
 		v.errorf(p, "list at least one address")
 		return
@@ -229,14 +243,15 @@ func (v validator) staticBackends(p path, b *Balancer, s *Static, own []netip.Ad
 			return // could not be decoded
 		}
 		families[familyOf(at.Addr())] = true
+		listener, balanced := places[at]
 		isVIP := slices.ContainsFunc(v.config.VIPs, func(vip VIP) bool { return slices.Contains(vip.Addresses, at.Addr()) })
 		switch {
 		case !isUnicast(at.Addr()) || at.Addr().Is6() && at.Addr().IsLinkLocalUnicast():
 			v.errorf(p, "want the address of a server, got %s", at.Addr())
 		case slices.Contains(s.Addresses[:i], at):
 			v.errorf(p, "%s is listed twice", at)
-		case slices.Contains(own, at):
-			v.errorf(p, "%s is where this balancer listens: want an address of a server", at)
+		case balanced:
+			v.errorf(p, "%s is where %s listens: want the address of a server", at, listener)
 		case at.Addr().IsLoopback() && b.Mode != Proxy:
 			v.errorf(p, "the kernel sends no connection on to %s: want an address that other hosts reach, or set mode: proxy", at.Addr())
 		case isVIP:
