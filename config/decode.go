@@ -132,7 +132,7 @@ func (d *decoder) mapping(p path, n ast.Node, v reflect.Value) {
 	}
 	fields := fieldsOf(v.Type())
 	lines := map[string]int{} // of the fields given
-	var meant []string        // by the unknown ones
+	var unknown, misshapen []*ast.MappingValueNode
 	for _, entry := range m.Values {
 		pos := nodePosition(entry.Key)
 		key, ok := entry.Key.(*ast.StringNode)
@@ -143,9 +143,7 @@ func (d *decoder) mapping(p path, n ast.Node, v reflect.Value) {
 		name := key.Value
 		i := slices.IndexFunc(fields, func(f field) bool { return f.name == name })
 		if i < 0 {
-			if suggestion, ok := d.unknownField(pos, p, name, fields); ok {
-				meant = append(meant, suggestion)
-			}
+			unknown = append(unknown, entry)
 			continue
 		}
 		if line, ok := lines[name]; ok {
@@ -154,30 +152,51 @@ func (d *decoder) mapping(p path, n ast.Node, v reflect.Value) {
 		}
 		lines[name] = pos.line
 		d.decode(p.field(name), entry.Value, v.FieldByIndex(fields[i].index))
-	}
-	for _, name := range meant {
-		if lines[name] == 0 {
-			d.unread[p.field(name)] = true // given after all, in a way: not to be called missing, too
+		if !fields[i].fits(entry.Value) {
+			misshapen = append(misshapen, entry)
 		}
+	}
+	missing := slices.DeleteFunc(slices.Clone(fields), func(f field) bool { return lines[f.name] > 0 })
+	for _, entry := range unknown {
+		d.unknownField(p, entry, fields, missing)
+	}
+	for _, entry := range misshapen {
+		d.meant(p, entry.Value, missing)
 	}
 }
 
-// unknownField reports a field that is not among fields, and returns the one that is meant, if that can be told.
-func (d *decoder) unknownField(pos position, p path, name string, fields []field) (meant string, ok bool) {
+// unknownField reports an entry whose name is none of fields', and takes it for those of the
+// missing that it may be meant for.
+func (d *decoder) unknownField(p path, entry *ast.MappingValueNode, fields, missing []field) {
+	name := entry.Key.(*ast.StringNode).Value
 	shown := name
 	if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) || len(name) > 40 {
 		shown = quote(name)
 	}
-	names := make([]string, len(fields))
-	for i, f := range fields {
-		names[i] = f.name
+	fitting := slices.DeleteFunc(slices.Clone(missing), func(f field) bool { return !f.fits(entry.Value) })
+	meant, ok := closest(name, names(fitting))
+	if !ok {
+		meant, ok = closest(name, names(fields))
 	}
-	if meant, ok = closest(name, names); ok {
-		d.errorAt(pos, p.field(shown), "unknown field, did you mean %s?", meant)
-	} else {
-		d.errorAt(pos, p.field(shown), "unknown field")
+	if !ok {
+		d.errorAt(nodePosition(entry.Key), p.field(shown), "unknown field")
+		d.meant(p, entry.Value, missing)
+		return
 	}
-	return meant, ok
+	d.errorAt(nodePosition(entry.Key), p.field(shown), "unknown field, did you mean %s?", meant)
+	if slices.Contains(names(missing), meant) {
+		d.unread[p.field(meant)] = true // given after all, in a way: not to be called missing, too
+	}
+}
+
+// meant notes that section n, which is where it does not belong, may be any of the missing fields that
+// are sections like it: none of them is to be called missing, too.
+func (d *decoder) meant(p path, n ast.Node, missing []field) {
+	for _, f := range missing {
+		if isSection(n) && f.fits(n) {
+			d.unread[p.field(f.name)] = true
+		}
+	}
 }
 
 // table fills a map whose keys are names of the user's own.

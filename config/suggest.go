@@ -17,7 +17,9 @@ func closest(name string, candidates []string) (string, bool) {
 		}
 	}
 	for _, c := range candidates {
-		if best == "" && len(name) >= 4 && strings.HasPrefix(c, name) {
+		beginning := len(name) >= 4 && strings.HasPrefix(c, name)
+		end := len(name) < 2*len(c) && strings.HasSuffix(strings.ToLower(name), c) // loadBalancers
+		if best == "" && (beginning || end) {
 			best = c
 		}
 	}

@@ -1,0 +1,38 @@
+package config_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// A section with a name that does not exist is one mistake: the section that it may be meant for is
+// not called missing, nor is anything that follows from that.
+func TestMisspeltSections(t *testing.T) {
+	checkMistakesIn(t, worker, []mistake{
+		{"election:", "gossip:", "3:1: gossip: unknown field"},
+		{"election:", "elections:", "3:1: elections: unknown field, did you mean election?"},
+		{"balancers:", "proxies:", "6:1: proxies: unknown field"},
+		{"balancers:", "loadBalancers:", "6:1: loadBalancers: unknown field, did you mean balancers?"},
+		{"balancers:", "loadBalancer:", "7:1: loadBalancer: want fields (name: value), got a list"},
+		{"  backends:", "  servers:", "9:3: balancers[0].servers: unknown field"},
+		{"    members:", "    masters:", "10:5: balancers[0].backends.masters: unknown field"},
+		{"  members: {m1", "  voters: {m1", "4:3: election.voters: unknown field"},
+		{"checks: [", "healthy: [", "10:27: balancers[0].backends.members.healthy: unknown field"},
+	})
+	checkMistakesIn(t, base, []mistake{
+		{"vips:\n", "addresses:\n", "4:1: addresses: unknown field"},
+		{"checks:\n", "probes:\n", "9:1: probes: unknown field"},
+		{"bgp:\n", "routing:\n", "12:1: routing: unknown field"},
+	})
+}
+
+// What cannot have been meant is reported as ever.
+func TestMissingBesideMisspelt(t *testing.T) {
+	listen := worker[strings.Index(worker, "listen:"):strings.Index(worker, "\n  backends")]
+	checkMistakesIn(t, worker, []mistake{
+		{listen, "place: {}", "7:3: balancers[0].listen: list at least one address or vip\n8:3: balancers[0].place: unknown field"},
+		{"port: 6443", "p: 6443", "10:14: balancers[0].backends.members.port: want 1 to 65535, got 0\n10:15: balancers[0].backends.members.p: unknown field"},
+		{"election:", "gossip: on\nelections:", "3:1: gossip: unknown field\n4:1: elections: unknown field, did you mean election?"},
+		{"kind: Speaker", "metrics: [9474]", "1:1: kind: missing: write kind: Speaker\n2:10: metrics: want fields (name: value), got a list"},
+	})
+}
