@@ -227,6 +227,30 @@ func TestReach(t *testing.T) {
 	}
 }
 
+// TestAddressesCanBeUsed: a lab that has started has no address that nobody can listen at yet.
+// Here that takes a second or two, for the kernel asks for duplicates first.
+func TestAddressesCanBeUsed(t *testing.T) {
+	l := start(t, parse(t, `
+name: pair
+topology:
+  defaults: {kind: linux, entrypoint: sleep, cmd: infinity}
+  nodes:
+    a:
+      sysctls: {net.ipv6.conf.default.accept_dad: 1}
+      exec: [ip addr add fd00::1/64 dev eth1]
+    b: {}
+  links:
+  - endpoints: ["a:eth1", "b:eth1"]
+`), lab.Options{})
+	do(t, l.Node("a").Do(func() error {
+		c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP("fd00::1")})
+		if err == nil {
+			err = c.Close()
+		}
+		return err
+	}))
+}
+
 // globals are the global addresses of a node.
 func globals(t *testing.T, n *lab.Node) (list []string) {
 	t.Helper()

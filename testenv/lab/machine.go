@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -105,7 +107,53 @@ func (m *machine) configure(ctx context.Context) error {
 			}
 		}
 	}
-	return nil
+	return m.settle(ctx)
+}
+
+// settle waits until every IPv6 address can be used. The kernel leaves that to a worker, though
+// it looks for no duplicates; until then nobody can listen at the address.
+func (m *machine) settle(ctx context.Context) error {
+	h, err := m.nodes[0].Handle()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	for tick := time.NewTicker(time.Millisecond); ; {
+		address, err := tentative(h)
+		if err != nil || address == nil {
+			tick.Stop()
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			tick.Stop()
+			return fmt.Errorf("address %s stays tentative: %w", address, context.Cause(ctx))
+		}
+	}
+}
+
+// tentative returns an address that cannot be used yet, if there is one on a link with a carrier.
+func tentative(h *netlink.Handle) (*net.IPNet, error) {
+	links, err := h.LinkList()
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range links {
+		if l.Attrs().RawFlags&unix.IFF_RUNNING == 0 {
+			continue
+		}
+		addrs, err := h.AddrList(l, netlink.FAMILY_V6)
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range addrs {
+			if a.Flags&unix.IFA_F_TENTATIVE != 0 {
+				return a.IPNet, nil
+			}
+		}
+	}
+	return nil, nil
 }
 
 // destroy kills all that runs on the machine and gives up its network.
