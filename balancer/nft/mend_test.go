@@ -93,14 +93,16 @@ func TestVandals(t *testing.T) {
 		return ok
 	}
 	for _, command := range vandalism {
-		p.mu.Lock() // lest it is put back before it can be seen
-		s.node.run(command, "nft", "-f", "-")
-		found, _, err := p.read()
-		s.must(err)
-		if change(found, p.wanted(found)).empty() {
-			t.Errorf("%q is no change", command)
-		}
-		p.mu.Unlock()
+		func() {
+			p.mu.Lock() // lest it is put back before it can be seen
+			defer p.mu.Unlock()
+			s.node.run(command, "nft", "-f", "-")
+			found, _, err := p.read()
+			s.must(err)
+			if change(found, p.wanted(found)).empty() {
+				t.Errorf("%q is no change", command)
+			}
+		}()
 		eventually(t, "mended after "+command, mended)
 		c := s.node.connect(local)
 		if c.source != s.node.v4.String() {
