@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netns"
 
@@ -67,7 +68,9 @@ func (w *worker) write(changes ...string) string {
 }
 
 func (w *worker) status() (admin.Status, error) {
-	return admin.NewClient(filepath.Join(w.dir, "worker.sock")).Status(w.t.Context())
+	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
+	defer cancel()
+	return admin.NewClient(filepath.Join(w.dir, "worker.sock")).Status(ctx)
 }
 
 // awaitBalancing waits until the worker is ready with reason why, or is not.
@@ -96,7 +99,7 @@ func (n *node) client(keep bool) *http.Client {
 		return conn, err
 	}}
 	n.t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport}
+	return &http.Client{Transport: transport, Timeout: 20 * time.Second} // whoever wants a success tries again
 }
 
 // get is the answer to a GET, or why there is none.

@@ -30,9 +30,11 @@ type registryClient struct {
 	address string
 }
 
-// registryClient speaks to a registry from inside a node, over a connection of its own for each request.
+// registryClient speaks to a registry from inside a node, over a connection of its own for each
+// request. A pull may go on while a test waits several times for something else.
 func (b *balanced) registryClient(node, address string) registryClient {
-	return registryClient{&http.Client{Transport: &http.Transport{DialContext: b.Node(node).DialContext, DisableKeepAlives: true}}, address}
+	transport := &http.Transport{DialContext: b.Node(node).DialContext, DisableKeepAlives: true}
+	return registryClient{&http.Client{Transport: transport, Timeout: 10 * soon}, address}
 }
 
 // push uploads a blob in chunks, and has the registry check its digest.
