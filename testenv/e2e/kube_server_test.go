@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -176,15 +177,22 @@ func (k *kubeServer) connect(t *testing.T) *kube.Cluster {
 
 func testLog(t *testing.T) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
 
-// freePorts are TCP ports of the loopback that nobody has.
+// freePorts are TCP ports of the loopback that nobody has, of those that nobody is given who
+// connects to somewhere: the servers do, and one of them is started again.
 func freePorts(t *testing.T, n int) []int {
 	t.Helper()
 	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		must(t, err)
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	for range 100 {
+		port := 10_000 + rand.IntN(10_000)
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue
+		}
+		defer l.Close() // later, lest it is found twice
+		if ports = append(ports, port); len(ports) == n {
+			return ports
+		}
 	}
-	return ports
+	t.Fatal("no port is free")
+	return nil
 }
