@@ -110,9 +110,11 @@ func TestApplyKeepsTheVerdictOfTheChanged(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newRig(t)
+				looked := make(chan struct{})
 				b.serve(func(w http.ResponseWriter, r *http.Request) {
 					code := tt.before
 					if r.URL.Path == "/livez" {
+						<-looked
 						code = tt.after
 					}
 					status(code, "")(w, r)
@@ -125,6 +127,7 @@ func TestApplyKeepsTheVerdictOfTheChanged(t *testing.T) {
 				if diff := cmp.Diff(before, after); diff != "" {
 					t.Errorf("verdict changed at once (-before +after):\n%s", diff)
 				}
+				close(looked)
 				synctest.Wait() // one probe is not enough for rise or fall
 				if s := b.verdict().State; s != before.State {
 					t.Errorf("%v after the first probe", s)
