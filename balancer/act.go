@@ -26,8 +26,8 @@ type carrier struct {
 	again time.Time // when to try after an error
 }
 
-// act judges all backends and has planes carry what follows. It returns what is to be told once
-// the mutex is released, which is held: a log may be slow.
+// act judges all backends and has planes carry what follows. The mutex is held, and released while
+// a plane is told. It returns what is to be told once it is released for good: a log may be slow.
 func (s *Set) act() []news {
 	if s.closed {
 		return nil
@@ -45,7 +45,7 @@ func (s *Set) act() []news {
 		s.outdated = s.outdated || len(r.backends.known) < known && r.config.Check != nil
 		s.next = earlier(s.next, next)
 	}
-	all = append(all, s.carry(now)...)
+	all = append(all, s.carry()...)
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -70,38 +70,61 @@ func (s *Set) sightings(r *running) []sighting {
 	return all
 }
 
-// carry has each plane carry what it should, if that is not what it does. The mutex is held.
-func (s *Set) carry(now time.Time) (all []news) {
-	if s.started.IsZero() {
+// carry has each plane carry what it should, if that is not what it does. The mutex is held, but not
+// while a plane is told, which may take it a while. Planes are told one at a time; who comes
+// meanwhile has changed what is known, and leaves it to the first to tell them of that, too.
+func (s *Set) carry() (all []news) {
+	if !s.settle(time.Now()) {
 		return nil
 	}
-	if !s.settled {
-		deadline := s.started.Add(settling)
-		switch {
-		case s.unheard():
-			return nil
-		case s.unknown() && now.Before(deadline):
-			s.next = earlier(s.next, deadline)
-			return nil
-		}
-		s.settled = true
+	select {
+	case s.carrying <- struct{}{}:
+	default:
+		return nil
 	}
-	for _, mode := range s.order() {
-		c := &s.planes[mode]
-		if c.plane == nil {
-			continue
-		}
-		services := s.services(mode)
-		if !same(services, c.tried) || c.err != nil && !now.Before(c.again) {
-			before := c.err
-			c.tried, c.err, c.again = services, c.plane.Apply(services), now.Add(retry)
-			all = append(all, planeNews(mode, before, c.err)...)
-		}
-		if c.err != nil {
+	defer func() { <-s.carrying }()
+	for mode := s.due(); mode >= 0; mode = s.due() {
+		c, services := &s.planes[mode], s.services(mode)
+		s.mu.Unlock()
+		err := c.plane.Apply(services)
+		s.mu.Lock()
+		all = append(all, planeNews(mode, c.err, err)...)
+		c.tried, c.err, c.again = services, err, time.Now().Add(retry)
+	}
+	for mode := range s.planes {
+		if c := &s.planes[mode]; c.err != nil {
 			s.next = earlier(s.next, c.again)
 		}
 	}
 	return all
+}
+
+// settle reports whether it is time to tell planes anything.
+func (s *Set) settle(now time.Time) bool {
+	if s.settled || s.started.IsZero() {
+		return s.settled
+	}
+	deadline := s.started.Add(settling)
+	switch {
+	case s.unheard():
+	case s.unknown() && now.Before(deadline):
+		s.next = earlier(s.next, deadline)
+	default:
+		s.settled = true
+	}
+	return s.settled
+}
+
+// due is the next plane that is to be told something; -1 if none is.
+func (s *Set) due() Mode {
+	for _, mode := range s.order() {
+		c := &s.planes[mode]
+		again := c.err != nil && !time.Now().Before(c.again)
+		if !s.closed && c.plane != nil && (again || !same(s.services(mode), c.tried)) {
+			return mode
+		}
+	}
+	return -1
 }
 
 // order is that in which planes are told: the one that is to listen where another does comes

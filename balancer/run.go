@@ -120,8 +120,13 @@ func (s *Set) resolve(ctx context.Context, balancer string, dns DNS, network str
 	})
 }
 
-// recheck makes a change to what is listed and has exactly that checked.
+// recheck makes a change to what is listed, has exactly that checked, and acts on it.
 func (s *Set) recheck(change func()) {
+	s.relist(change)
+	s.carryOn()
+}
+
+func (s *Set) relist(change func()) {
 	s.configuring.Lock()
 	defer s.configuring.Unlock()
 
@@ -136,10 +141,8 @@ func (s *Set) recheck(change func()) {
 	}
 
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.checked()
-	news := s.act()
-	s.mu.Unlock()
-	s.tell(news)
 }
 
 // Serves reports whether a balancer of this name has a backend for new connections.

@@ -17,13 +17,15 @@ import (
 )
 
 // Set runs balancers: it knows the state of their backends, and has planes carry their
-// connections accordingly. A change of a backend reaches the plane on the goroutine that tells of it.
-// Its methods may be called from any goroutine.
+// connections accordingly. A change of a backend reaches the plane on the goroutine that tells of it,
+// or if a plane is being told of another by then, once that has ended. Its methods may be called from any
+// goroutine, and but for Close none waits for what another has a plane do.
 type Set struct {
 	log      *slog.Logger
 	resolver resolver
 	monitor  monitor
 	wake     chan struct{} // tells Run that something may be due earlier
+	carrying chan struct{} // holds one while planes are told something
 
 	configuring sync.Mutex // one change of what is checked at a time; taken before mu
 
@@ -71,6 +73,7 @@ func New(log *slog.Logger, kernel, proxy Plane) *Set {
 		log:      log,
 		resolver: net.DefaultResolver,
 		wake:     make(chan struct{}, 1),
+		carrying: make(chan struct{}, 1),
 		verdicts: make(map[string]health.Verdict),
 		planes:   [...]carrier{Kernel: {plane: kernel}, Proxy: {plane: proxy}},
 	}
@@ -82,6 +85,14 @@ func New(log *slog.Logger, kernel, proxy Plane) *Set {
 // what is established stays so. Configuration that cannot work is an error that says
 // why, and changes nothing; a plane's fault is no error, it shows in Status while it is tried again.
 func (s *Set) Apply(configs []Config) error {
+	if err := s.configure(configs); err != nil {
+		return err
+	}
+	s.carryOn()
+	return nil
+}
+
+func (s *Set) configure(configs []Config) error {
 	s.configuring.Lock()
 	defer s.configuring.Unlock()
 
@@ -97,15 +108,21 @@ func (s *Set) Apply(configs []Config) error {
 	}
 
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.running = wanted
 	if s.started.IsZero() {
 		s.started = time.Now()
 	}
 	s.checked()
+	return nil
+}
+
+// carryOn acts on what is known now.
+func (s *Set) carryOn() {
+	s.mu.Lock()
 	news := s.act()
 	s.mu.Unlock()
 	s.tell(news)
-	return nil
 }
 
 // Close stops watching backends, and closes the planes: a successor loses no connection. Run has
@@ -115,6 +132,8 @@ func (s *Set) Close() error {
 	s.closed = true
 	s.mu.Unlock()
 	s.monitor.Close()
+	s.carrying <- struct{}{} // what a plane is being told ends before
+	defer func() { <-s.carrying }()
 	var errs []error
 	for mode := range s.planes {
 		if plane := s.planes[mode].plane; plane != nil {
