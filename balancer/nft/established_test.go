@@ -230,7 +230,7 @@ func TestSilentBackend(t *testing.T) {
 		connecting <- c.server
 	}()
 	open := func() int {
-		connections, err := p.connected([]netip.AddrPort{local})
+		connections, err := p.connected(p.host.counts, []netip.AddrPort{local})
 		s.must(err)
 		return connections[netip.AddrPortFrom(gone.v4, service.Backends[0].Addr.Port())]
 	}

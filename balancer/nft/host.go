@@ -11,31 +11,61 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/netutil"
+	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
-// host is the rest of the kernel that is needed: settings, routes, connections.
-type host struct{ netns int } // file descriptor of a network namespace; 0: the process's
+// host is the rest of the kernel that is needed: settings, routes, connections. Another program
+// may have the kernel's lock of links for long, as while a driver waits for its hardware; so each call
+// has its end, as those of nftables have.
+type host struct {
+	netns int // file descriptor of a network namespace; 0: the process's
 
-// in calls f in the host's network namespace.
-func (h host) in(f func() error) error {
-	if h.netns == 0 {
-		return f()
-	}
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and never unlock: the thread, which is elsewhere now, ends with the goroutine
-		err := unix.Setns(h.netns, unix.CLONE_NEWNET)
-		if err == nil {
-			err = f()
+	settings ruleset.Calls // and routes; by Plane.applying
+	ends     ruleset.Calls // of connections; by Plane.applying
+	counts   ruleset.Calls // of connections; by Plane.counting
+}
+
+// endTimeout is for how long ending connections is waited for: of a hundred thousand it takes
+// seconds, and goes on then.
+const endTimeout = 10 * time.Second
+
+// errUnanswered is when a call to the host has not ended in time, or the last one still has not.
+var errUnanswered = errors.New("the kernel does not answer")
+
+func newHost(netns int, timeout time.Duration) host {
+	return host{netns, ruleset.NewCalls(timeout), ruleset.NewCalls(max(timeout, endTimeout)), ruleset.NewCalls(timeout)}
+}
+
+// in returns what f does in the host's network namespace. A call that is not waited for any more may go on,
+// so f is not to touch what others do.
+func in[T any](h host, calls ruleset.Calls, f func() (T, error)) (T, error) {
+	var answer, none T
+	err := calls.Do(func() (err error) {
+		if h.netns != 0 {
+			runtime.LockOSThread() // and never unlock: the thread, which is elsewhere now, ends with the goroutine
+			if err := unix.Setns(h.netns, unix.CLONE_NEWNET); err != nil {
+				return err
+			}
 		}
-		done <- err
-	}()
-	return <-done
+		answer, err = f()
+		return err
+	})
+	if errors.Is(err, ruleset.ErrStuck) {
+		return none, errUnanswered
+	}
+	return answer, err
+}
+
+// setLocalnet lets packets of 127.0.0.0/8 pass a link, or no longer.
+func (h host) setLocalnet(link string, on bool) error {
+	_, err := in(h, h.settings, func() (struct{}, error) { return struct{}{}, setLocalnet(link, on) })
+	return err
 }
 
 const settings = "/proc/sys/net"
@@ -184,8 +214,8 @@ func (p *Plane) prepareHost(services []balancer.Service) error {
 		}
 	}
 	p.forward(v4, v6)
-	var lack []string
-	if err := p.host.in(func() (err error) { lack, err = localnetLacks(linksTo(backends)); return err }); err != nil {
+	lack, err := in(p.host, p.host.settings, func() ([]string, error) { return localnetLacks(linksTo(backends)) })
+	if err != nil {
 		return fmt.Errorf("cannot listen at 127.0.0.1: %w", err)
 	}
 	if len(lack) == 0 {
@@ -195,7 +225,7 @@ func (p *Plane) prepareHost(services []balancer.Service) error {
 		return err
 	}
 	for _, link := range lack {
-		if err := p.host.in(func() error { return setLocalnet(link, true) }); err != nil {
+		if err := p.host.setLocalnet(link, true); err != nil {
 			return fmt.Errorf("cannot listen at 127.0.0.1: %w", err)
 		}
 	}
@@ -221,8 +251,7 @@ func (p *Plane) remember(links []string) error {
 
 // forward has the host forward packets for others than its own clients, and says so.
 func (p *Plane) forward(v4, v6 bool) {
-	var changed []string
-	err := p.host.in(func() (err error) { changed, err = forward(v4, v6); return err })
+	changed, err := in(p.host, p.host.settings, func() ([]string, error) { return forward(v4, v6) })
 	if len(changed) > 0 {
 		p.log.Info("switched forwarding on for balancing; it stays on, as others may have come to need it", "settings", changed)
 	}

@@ -56,6 +56,8 @@ type Plane struct {
 	calls  ruleset.Calls
 	bridge *Bridge
 
+	counting sync.Mutex // held by who counts connections
+
 	applying sync.Mutex // held by who has more to do than to write the table
 	trouble  string     // with forwarding
 
@@ -80,12 +82,13 @@ func newPlane(log *slog.Logger, o Options, netns int) (*Plane, error) {
 	if o.Outlive == 0 {
 		o.Outlive = outlive
 	}
+	timeout := cmp.Or(o.timeout, ruleset.AnswerTimeout)
 	p := &Plane{
 		log:    log,
 		node:   o.Node,
-		host:   host{netns},
+		host:   newHost(netns, timeout),
 		kernel: &kernel{ruleset.Socket{NetNS: netns, Timeout: o.timeout}},
-		calls:  ruleset.NewCalls(cmp.Or(o.timeout, ruleset.AnswerTimeout)),
+		calls:  ruleset.NewCalls(timeout),
 		states: make(map[string]balancer.State),
 	}
 	p.bridge = newBridge(p)
@@ -209,9 +212,11 @@ func (p *Plane) Counts() ([]balancer.Count, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.counting.Lock()
+	defer p.counting.Unlock()
 	var out []balancer.Count
 	for _, s := range services {
-		open, err := p.connected(placesOf(taken, s.Name))
+		open, err := p.connected(p.host.counts, placesOf(taken, s.Name))
 		for _, b := range s.Backends {
 			count := balancer.Count{Service: s.Name, Backend: b.Addr, Connections: counted[backendName(s.Name, b.Addr)].packets(), Open: open[b.Addr]}
 			if err != nil {

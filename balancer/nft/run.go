@@ -11,6 +11,7 @@ import (
 
 	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/netutil"
+	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
 const (
@@ -200,7 +201,7 @@ func (p *Plane) write(todo plan, part table) error {
 func (p *Plane) tidy() error {
 	var gone []netip.AddrPort
 	for _, place := range p.stale() {
-		open, err := p.connected([]netip.AddrPort{place})
+		open, err := p.connected(p.host.ends, []netip.AddrPort{place})
 		if err != nil {
 			return err
 		}
@@ -218,7 +219,7 @@ func (p *Plane) tidy() error {
 	}
 	if !slices.ContainsFunc(slices.Collect(maps.Keys(p.want.taken)), isLoopback) {
 		for link := range p.want.localnet {
-			if err := p.host.in(func() error { return setLocalnet(link, false) }); err != nil {
+			if err := p.host.setLocalnet(link, false); err != nil {
 				return err
 			}
 			delete(p.want.localnet, link)
@@ -249,13 +250,13 @@ func (p *Plane) stale() []netip.AddrPort {
 func isLoopback(place netip.AddrPort) bool { return place.Addr().IsLoopback() }
 
 // connected counts connections to places that have not ended, by backend.
-func (p *Plane) connected(places []netip.AddrPort) (map[netip.AddrPort]int, error) {
-	out := make(map[netip.AddrPort]int)
-	err := p.host.in(func() error {
+func (p *Plane) connected(calls ruleset.Calls, places []netip.AddrPort) (map[netip.AddrPort]int, error) {
+	return in(p.host, calls, func() (map[netip.AddrPort]int, error) {
+		out := make(map[netip.AddrPort]int)
 		for _, place := range places {
 			connections, err := netutil.Translated(place)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			for _, c := range connections {
 				if c.Phase != netutil.Ended {
@@ -263,9 +264,8 @@ func (p *Plane) connected(places []netip.AddrPort) (map[netip.AddrPort]int, erro
 				}
 			}
 		}
-		return nil
+		return out, nil
 	})
-	return out, err
 }
 
 // end ends the connections to backends, by service, that are in a phase.
@@ -274,23 +274,7 @@ func (p *Plane) end(why string, of map[string][]netip.AddrPort, phase func(netut
 		p.mu.Lock()
 		at := placesOf(p.want.taken, service)
 		p.mu.Unlock()
-		ended := 0
-		err := p.host.in(func() error {
-			for _, place := range at {
-				connections, err := netutil.Translated(place)
-				if err != nil {
-					return err
-				}
-				connections = slices.DeleteFunc(connections, func(c netutil.Connection) bool {
-					return !slices.Contains(backends, c.Server) || !phase(c.Phase)
-				})
-				ended += len(connections)
-				if err := netutil.End(connections); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		ended, err := in(p.host, p.host.ends, func() (int, error) { return end(at, backends, phase) })
 		switch {
 		case err != nil:
 			p.log.Warn("connections to "+why+" backends not ended, clients may wait for an answer", "balancer", service, "backends", backends, "err", err)
@@ -298,4 +282,22 @@ func (p *Plane) end(why string, of map[string][]netip.AddrPort, phase func(netut
 			p.log.Info("ended connections to "+why+" backends", "balancer", service, "backends", backends, "connections", ended)
 		}
 	}
+}
+
+// end ends those connections to places that go to backends and are in a phase, and counts them.
+func end(places, backends []netip.AddrPort, phase func(netutil.Phase) bool) (ended int, err error) {
+	for _, place := range places {
+		connections, err := netutil.Translated(place)
+		if err != nil {
+			return ended, err
+		}
+		connections = slices.DeleteFunc(connections, func(c netutil.Connection) bool {
+			return !slices.Contains(backends, c.Server) || !phase(c.Phase)
+		})
+		if err := netutil.End(connections); err != nil {
+			return ended, err
+		}
+		ended += len(connections)
+	}
+	return ended, nil
 }
