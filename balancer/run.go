@@ -153,6 +153,22 @@ func (s *Set) Serves(name string) bool {
 	return r != nil && r.serves()
 }
 
+// Backends are those of the balancer of this name, sorted by address. Unlike Status it asks no plane
+// for what that counts, which takes the kernel's a while.
+func (s *Set) Backends(name string) []Backend {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.find(name)
+	if r == nil {
+		return nil
+	}
+	var list []Backend
+	for _, b := range r.backends.sorted() {
+		list = append(list, b.Backend)
+	}
+	return list
+}
+
 // Status tells of all balancers, sorted by name.
 func (s *Set) Status() []Status {
 	counts, errs := s.counts()

@@ -145,6 +145,19 @@ func (b *balancers) status(c *config.Config) []admin.Balancer {
 	return out
 }
 
+// health is what decides on the health of the balancer of c that has this name, if there is one.
+func (b *balancers) health(c *config.Config, name string) []admin.Balancer {
+	i := slices.IndexFunc(c.Balancers, func(one config.Balancer) bool { return one.Name == name })
+	if i < 0 {
+		return nil
+	}
+	one := admin.Balancer{Name: name, Checks: ownChecks(c, c.Balancers[i])}
+	for _, k := range b.set.Backends(name) {
+		one.Backends = append(one.Backends, admin.Backend{State: k.State.String()})
+	}
+	return []admin.Balancer{one}
+}
+
 // ownChecks are the checks by which b tells backends, if this node has any of them, and so
 // is one itself.
 func ownChecks(c *config.Config, b config.Balancer) []string {

@@ -120,7 +120,7 @@ func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...co
 	defer control.Close()
 	servers := []server{control}
 	if c.Metrics.Listen != "" {
-		web, err := metrics.Listen(c.Metrics.Listen, log, d.Status)
+		web, err := metrics.Listen(c.Metrics.Listen, log, d.Status, d.Healthy)
 		if err != nil {
 			return err
 		}

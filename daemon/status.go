@@ -10,6 +10,7 @@ import (
 	"github.com/herald-vip/herald/admin"
 	"github.com/herald-vip/herald/arp"
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil"
 	"github.com/herald-vip/herald/speaker"
 )
@@ -76,6 +77,35 @@ func divide(all []speaker.Status, configured map[string]bool) (own, tenants []sp
 	return own, tenants
 }
 
+// Healthy is [admin.Status.Healthy] of the status as it is now, of which it makes no more than that
+// takes: it does not wait for what the kernel counts.
+func (d *Daemon) Healthy(name string) (known, healthy bool, why string) {
+	d.mu.Lock()
+	c := d.config
+	d.mu.Unlock()
+	s := admin.Status{
+		Draining:  d.speaker.Draining(),
+		Checks:    adminChecks(d.monitor.Verdicts()),
+		Balancers: d.balancers.health(c, name),
+	}
+	for _, v := range c.VIPs {
+		s.VIPs = append(s.VIPs, admin.VIP{Name: v.Name, Checks: v.Checks})
+	}
+	return s.Healthy(name)
+}
+
+// adminChecks are the verdicts of checks, for the admin socket.
+func adminChecks(verdicts []health.Verdict) []admin.Check {
+	var out []admin.Check
+	for _, k := range verdicts {
+		out = append(out, admin.Check{
+			Name: k.Check, State: k.State.String(), Reason: k.Reason, Warning: k.Warning, Since: k.Since,
+			Latency: k.Latency.Seconds(), Passes: k.Passes, Failures: k.Failures,
+		})
+	}
+	return out
+}
+
 // Status implements [admin.Daemon].
 func (d *Daemon) Status() admin.Status {
 	d.mu.Lock()
@@ -136,12 +166,7 @@ func (d *Daemon) Status() admin.Status {
 		}
 		s.VIPs = append(s.VIPs, v)
 	}
-	for _, k := range d.monitor.Verdicts() {
-		s.Checks = append(s.Checks, admin.Check{
-			Name: k.Check, State: k.State.String(), Reason: k.Reason, Warning: k.Warning, Since: k.Since,
-			Latency: k.Latency.Seconds(), Passes: k.Passes, Failures: k.Failures,
-		})
-	}
+	s.Checks = append(s.Checks, adminChecks(d.monitor.Verdicts())...)
 	for _, p := range d.bgp.Sessions() {
 		peer := admin.Peer{
 			Name: p.Peer, Address: p.Address, LocalAddress: p.LocalAddress, ASN: p.ASN, State: string(p.State), Since: p.Since,

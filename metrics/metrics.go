@@ -18,10 +18,14 @@ import (
 	"github.com/herald-vip/herald/statuspage"
 )
 
+// Healthy answers as [admin.Status.Healthy] does. Load balancers ask every second or so, each of
+// them, so it is to be quick.
+type Healthy func(name string) (known, healthy bool, why string)
+
 // NewHandler serves /metrics, /healthz (the process works), /healthz/NAME (see
-// [admin.Status.Healthy]) and /readyz (see [admin.Status.Ready]), and at / a page for
-// people. status is called for each request.
-func NewHandler(status func() admin.Status) http.Handler {
+// [Healthy]) and /readyz (see [admin.Status.Ready]), and at / a page for
+// people. healthy is asked for each request of /healthz/NAME, and status for each other one.
+func NewHandler(status func() admin.Status, healthy Healthy) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(),
@@ -37,11 +41,11 @@ func NewHandler(status func() admin.Status) http.Handler {
 		fmt.Fprintln(w, "ok")
 	})
 	mux.HandleFunc("GET /healthz/{name}", func(w http.ResponseWriter, r *http.Request) {
-		known, healthy, why := status().Healthy(r.PathValue("name"))
+		known, well, why := healthy(r.PathValue("name"))
 		switch {
 		case !known:
 			w.WriteHeader(http.StatusNotFound)
-		case !healthy:
+		case !well:
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 		fmt.Fprintln(w, why)

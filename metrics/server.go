@@ -26,7 +26,7 @@ type Server struct {
 
 // Listen opens address, host:port. What goes wrong with single connections is
 // logged at debug level.
-func Listen(address string, log *slog.Logger, status func() admin.Status) (*Server, error) {
+func Listen(address string, log *slog.Logger, status func() admin.Status, healthy Healthy) (*Server, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("metrics.listen: %w", err)
@@ -34,7 +34,7 @@ func Listen(address string, log *slog.Logger, status func() admin.Status) (*Serv
 	return &Server{
 		listener: &listener{Listener: l},
 		http: &http.Server{
-			Handler:     NewHandler(status),
+			Handler:     NewHandler(status, healthy),
 			ReadTimeout: timeout, WriteTimeout: timeout, IdleTimeout: timeout,
 			ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		},

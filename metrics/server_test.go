@@ -13,7 +13,7 @@ import (
 
 // Clients that do not finish keep no probe out, or the kubelet would end Herald.
 func TestServesBesideClientsThatNeverFinish(t *testing.T) {
-	s, err := Listen("127.0.0.1:0", slog.New(slog.DiscardHandler), func() admin.Status { return admin.Status{} })
+	s, err := Listen("127.0.0.1:0", slog.New(slog.DiscardHandler), func() admin.Status { return admin.Status{} }, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

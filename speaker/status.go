@@ -34,6 +34,13 @@ type Summary struct {
 	Addresses []Status
 }
 
+// Draining is why everything is withdrawn on purpose; empty if it is not.
+func (s *Speaker) Draining() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.draining
+}
+
 // Summary tells how everything stands.
 func (s *Speaker) Summary() Summary {
 	s.mu.Lock()
