@@ -34,7 +34,8 @@ var unreadables = []string{
 
 // journal takes memberlist's log, which has a line for each packet that
 // displeases it, and passes on what an operator should read: a wrong key once
-// for each source, other trouble once in a while for each kind.
+// for each source, other trouble once in a while for each kind. Trouble of this
+// package's own that may come with each packet is passed on alike.
 type journal struct {
 	log  *slog.Logger
 	gate *gate
@@ -63,22 +64,25 @@ func (j *journal) Write(line []byte) (int, error) {
 	case strings.HasPrefix(text, "ignoring alive message"): // the roster has named it
 	case strings.Contains(text, net.ErrClosed.Error()): // a last probe while the node stops
 	default:
-		j.complain(severity, text)
+		j.complain(severity, kind(text), "memberlist: "+text)
 	}
 	return len(line), nil
 }
 
+// warn passes on trouble of this package's own, as rarely as memberlist's.
+func (j *journal) warn(text string) { j.complain(slog.LevelWarn, kind(text), text) }
+
 // complain passes on the first of its kind, and how many there were since.
-func (j *journal) complain(severity slog.Level, text string) {
-	omitted, ok := j.due(kind(text), time.Now())
+func (j *journal) complain(severity slog.Level, kind, text string) {
+	omitted, ok := j.due(kind, time.Now())
 	if !ok {
 		return
 	}
 	if omitted > 0 {
-		j.log.Log(context.Background(), severity, "memberlist: "+text, "omitted", omitted)
+		j.log.Log(context.Background(), severity, text, "omitted", omitted)
 		return
 	}
-	j.log.Log(context.Background(), severity, "memberlist: "+text)
+	j.log.Log(context.Background(), severity, text)
 }
 
 // due reports whether a kind of complaint is to be passed on, and how many of it

@@ -55,6 +55,21 @@ func TestJournalRepeatsItselfRarely(t *testing.T) {
 	})
 }
 
+// A reader of the log can tell Herald's own sentences from memberlist's. Both are said rarely.
+func TestJournalSaysWhoSpeaks(t *testing.T) {
+	var out book
+	j := newJournal(out.logger(), &gate{log: out.logger()})
+	for i := range 3 {
+		fmt.Fprintln(j, "[ERR] memberlist: Failed to send UDP ping: network is unreachable")
+		j.warn(fmt.Sprintf("cannot send offers: packet %d: network is unreachable", i))
+	}
+	for _, want := range []string{`msg="memberlist: Failed to send UDP ping: network is unreachable"`, `level=WARN msg="cannot send offers: packet 0: network is unreachable"`} {
+		if out.count(want) != 1 || out.count("\n") != 2 {
+			t.Errorf("want %s, once:\n%v", want, &out)
+		}
+	}
+}
+
 func TestJournalStaysSmall(t *testing.T) {
 	var out book
 	g := &gate{log: out.logger()}

@@ -2,7 +2,6 @@ package election
 
 import (
 	"context"
-	"log/slog"
 	"net/netip"
 	"sync"
 	"time"
@@ -82,7 +81,7 @@ func (n *node) send(messages []lease.Outgoing) {
 		}
 		if err != nil {
 			n.gate.unsent.Add(1)
-			n.journal.complain(slog.LevelWarn, "cannot send lease messages: "+err.Error())
+			n.journal.warn("cannot send lease messages: " + err.Error())
 		}
 	}
 }
@@ -96,7 +95,7 @@ func (n *node) receive(b []byte) {
 	m, err := lease.ParseMessage(b)
 	if err != nil {
 		n.gate.malformed.Add(1)
-		n.journal.complain(slog.LevelWarn, "a lease message is not understood: "+err.Error())
+		n.journal.warn("a lease message is not understood: " + err.Error())
 		return
 	}
 	n.step(func(machine *lease.Machine, now time.Time) { machine.Receive(now, m) })

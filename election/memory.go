@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"maps"
 	"net/netip"
 	"os"
@@ -119,7 +118,7 @@ func (n *node) remember() {
 		return
 	}
 	if err := memorize(file, members); err != nil {
-		n.journal.complain(slog.LevelWarn, err.Error())
+		n.journal.warn("the next start will know only the configured members: " + err.Error())
 		return
 	}
 	n.written = members

@@ -3,7 +3,6 @@ package election
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -82,14 +81,14 @@ func (o *offering) pass() (due time.Time) {
 func (o *offering) send(m offerMessage, to ...listener) {
 	b, omitted := m.append(nil)
 	if omitted > 0 {
-		o.node.journal.complain(slog.LevelWarn, fmt.Sprintf(
+		o.node.journal.warn(fmt.Sprintf(
 			"the others are not told of all checks of this node: %d of %d have no room, or names of more than %d bytes: give them shorter names",
 			omitted, len(m.Offer.Checks), maxCheckName))
 	}
 	for _, l := range to {
 		if err := o.node.list.SendToAddress(memberlist.Address{Addr: l.at.String(), Name: l.name}, b); err != nil {
 			o.node.gate.unsent.Add(1)
-			o.node.journal.complain(slog.LevelWarn, "cannot send offers: "+err.Error())
+			o.node.journal.warn("cannot send offers: " + err.Error())
 		}
 	}
 }
@@ -118,7 +117,7 @@ func (o *offering) receive(b []byte) {
 	m, err := parseOffer(b)
 	if err != nil {
 		o.node.gate.malformed.Add(1)
-		o.node.journal.complain(slog.LevelWarn, err.Error())
+		o.node.journal.warn(err.Error())
 		return
 	}
 	at := o.node.roster.address(m.From)
