@@ -114,7 +114,7 @@ func must(t *testing.T, err error) {
 // eventually waits until f holds, which is to say for as long as it takes.
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(time.Minute)
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()
 	for !f() {
