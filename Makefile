@@ -34,7 +34,7 @@ demo: root lab-binaries ## watch a VIP move between three masters in a lab of na
 	bin/herald-testenv demo --mode $(MODE)
 
 test: root ## run all tests with the race detector
-	testenv/install gcc libc6-dev iproute2 nftables procps prometheus w3m haproxy
+	testenv/install gcc libc6-dev iproute2 nftables iptables procps prometheus w3m haproxy
 	go test -race ./...
 	go -C release test ./...
 

@@ -88,6 +88,7 @@ func Examine(c *config.Config, f *Facts) []Finding {
 		examineSoftware,
 		examineVIPs,
 		examineBalancers,
+		examineFilters,
 		examinePorts,
 		examineMembers,
 		examinePeers,

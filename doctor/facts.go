@@ -10,6 +10,7 @@ import (
 	"github.com/herald-vip/herald/admin"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil"
+	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
 // Facts are what was seen of a node and its neighbours. The zero value of each is for
@@ -49,6 +50,8 @@ type Facts struct {
 
 	// BalancingError is why the kernel cannot balance.
 	BalancingError error
+	// ForwardDrops are chains that drop what is forwarded unless a rule of theirs accepts it.
+	ForwardDrops []ruleset.Chain
 	// Backends are those of each balancer, by its name.
 	Backends map[string]Backends
 

@@ -55,6 +55,7 @@ func Gather(ctx context.Context, c *config.Config, file string) *Facts {
 	var parts sync.WaitGroup
 	parts.Go(func() { f.tryFence(c) })
 	parts.Go(func() { f.tryBalancing(c) })
+	parts.Go(func() { f.lookAtFilters(c) })
 	parts.Go(func() { f.Backends = f.askBackends(ctx, c) })
 	parts.Go(func() { f.Checks = probeChecks(ctx, daemon.HealthChecks(c)) })
 	parts.Go(func() { f.Endpoints, f.Clients = inspect(ctx, c) })

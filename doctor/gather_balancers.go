@@ -16,12 +16,21 @@ import (
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/daemon"
 	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
 // tryBalancing tries what balancers need of the kernel, if no Herald runs that knows better.
 func (f *Facts) tryBalancing(c *config.Config) {
 	if f.Running == nil && balances(c, config.Kernel) {
 		f.BalancingError = nft.Probe()
+	}
+}
+
+// lookAtFilters looks for filters that may keep the connections of others from passing this node. Who
+// may not look learns nothing: it has been told to be root.
+func (f *Facts) lookAtFilters(c *config.Config) {
+	if len(passed(c)) > 0 {
+		f.ForwardDrops, _ = ruleset.ForwardDrops()
 	}
 }
 

@@ -1,0 +1,36 @@
+package nft
+
+import (
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/balancer"
+)
+
+// A filter that drops what is forwarded keeps others from a VIP, and what herald doctor says to do
+// about it lets them through, and nobody else.
+func TestForwardPolicy(t *testing.T) {
+	s := newSite(t)
+	s.holds(s.node)
+	p := s.node.plane(Options{})
+	s.must(p.Apply([]balancer.Service{s.service(vip4)}))
+	s.client.served(vip4, 3)
+	for _, filter := range []struct{ drop, accept, undo string }{
+		{"iptables-nft -P FORWARD DROP", "iptables-nft -I FORWARD -m conntrack --ctorigdst " + vip4.Addr().String() + " -j ACCEPT", "nft delete table ip filter"},
+		{"nft -f -", "nft insert rule inet firewall forward ct original ip daddr " + vip4.Addr().String() + " accept", "nft delete table inet firewall"},
+	} {
+		const firewall = `
+table inet firewall {
+	chain forward { type filter hook forward priority 0; policy drop; }
+}
+`
+		s.node.run(firewall, "sh", "-c", filter.drop)
+		if c, err := s.client.dialFor(vip4, time.Second); err == nil {
+			t.Errorf("after %q: %s got a connection", filter.drop, c.server)
+		}
+		s.node.served(vip4, 3)
+		s.node.run("", "sh", "-c", filter.accept)
+		s.client.served(vip4, 3)
+		s.node.run("", "sh", "-c", filter.undo)
+	}
+}
