@@ -150,7 +150,7 @@ func (b *Bridge) open() error {
 			todo.put = append(todo.put, edit{taken + f.version, placeKey(place), element{}})
 		}
 	}
-	return p.write(todo, wanted{masters: p.want.masters}.table())
+	return p.write(todo, wanted{masters: p.want.masters, brief: p.want.brief}.table())
 }
 
 // slack is by how much the kernel's idea of when an element ends and Herald's may differ.

@@ -24,6 +24,11 @@ const (
 	// elementsInARow fit a netlink attribute, which has a 16 bit length.
 	elementsInARow = 200
 
+	// openingTime is after which time a connection that is not open is forgotten. It is longer than
+	// clients and servers wait between one of their first four attempts and the next, of which all but
+	// the first few are made anew, and a sixth of what it is otherwise: forged SYNs have their ports for so long.
+	openingTime = 10 * time.Second
+
 	// stopgap is the timeout of elements that their own batch removes again.
 	stopgap = time.Minute
 )
@@ -140,9 +145,13 @@ func (k *kernel) carryOut(p plan, want table, anew bool) error {
 		if err := k.Fill(ours(), postrouting, rules); err != nil {
 			return err
 		}
+		_ = k.addOpening() // if it is needed and not there, neither will be the rules
 	}
 	return k.flush(p, want, anew)
 }
+
+// addOpening makes the object by which half-open connections are forgotten, and with it the table.
+func (k *kernel) addOpening() error { return k.AddTimeout(ours(), opening, openingTime) }
 
 func (k *kernel) flush(p plan, want table, anew bool) error {
 	return k.Do(func(c *nftables.Conn) error {

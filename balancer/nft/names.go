@@ -26,6 +26,9 @@ const (
 // localnet is the set of links on which Herald has set route_localnet.
 const localnet = "localnet"
 
+// opening is the object that has half-open connections be forgotten.
+const opening = "opening"
+
 // Base chains.
 const (
 	guard       = "guard"

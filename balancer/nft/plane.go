@@ -98,6 +98,9 @@ func newPlane(log *slog.Logger, o Options, netns int) (*Plane, error) {
 	}
 	p.want.recall(found)
 	p.want.outlive = o.Outlive
+	if err := p.calls.Do(p.kernel.addOpening); err == nil {
+		p.want.brief = ruleset.Timeout(opening)
+	}
 	p.have = &found
 	if err := p.sync(); err != nil {
 		p.kernel.Close()

@@ -97,9 +97,8 @@ func serviceRule(f family, s balancer.Service) rule {
 }
 
 // backendRule sends connections to a backend. It has counted so many before.
-func backendRule(to netip.AddrPort, count uint64) rule {
-	return newRule("to "+to.String(), []expr.Any{
-		&expr.Counter{Packets: count},
+func backendRule(to netip.AddrPort, count uint64, brief []expr.Any) rule {
+	return newRule("to "+to.String(), []expr.Any{&expr.Counter{Packets: count}}, brief, []expr.Any{
 		&expr.Immediate{Register: reg1, Data: to.Addr().AsSlice()},
 		&expr.Immediate{Register: reg2, Data: binary.BigEndian.AppendUint16(nil, to.Port())},
 		&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(familyOf(to.Addr()).protocol), RegAddrMin: reg1, RegProtoMin: reg2},
@@ -115,7 +114,7 @@ func bridgeRule(vip netip.Addr) rule {
 
 // masterRules send connections to one master after the other, at the port that they have: the
 // first takes one of n, the next one of n-1 of the rest, and the last what is left.
-func masterRules(masters []netip.Addr) []rule {
+func masterRules(masters []netip.Addr, brief []expr.Any) []rule {
 	rules := make([]rule, 0, len(masters))
 	for i, master := range masters {
 		var turn []expr.Any
@@ -124,7 +123,7 @@ func masterRules(masters []netip.Addr) []rule {
 				&expr.Numgen{Register: reg1, Modulus: uint32(rest), Type: unix.NFT_NG_INCREMENTAL},
 			}, ruleset.Equal(0, 0, 0, 0)...)
 		}
-		rules = append(rules, newRule(fmt.Sprintf("one of %d to %s", len(masters)-i, master), turn, []expr.Any{
+		rules = append(rules, newRule(fmt.Sprintf("one of %d to %s", len(masters)-i, master), turn, brief, []expr.Any{
 			&expr.Immediate{Register: reg1, Data: master.AsSlice()},
 			&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(familyOf(master).protocol), RegAddrMin: reg1},
 		}))

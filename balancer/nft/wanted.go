@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/nftables/expr"
+
 	"github.com/herald-vip/herald/balancer"
 )
 
@@ -21,6 +23,7 @@ type wanted struct {
 	open     map[netip.Addr]time.Duration
 	counts   map[string]uint64 // of chains, so far
 	outlive  time.Duration
+	brief    []expr.Any // has a connection be forgotten that is not opened; nil if the kernel cannot
 }
 
 // base is what is there without any service.
@@ -51,7 +54,7 @@ func (w wanted) table() table {
 	for vip, masters := range w.masters {
 		f := familyOf(vip)
 		t.chains[bridgeChain+dashed(vip)] = chain{rules: []rule{bridgeRule(vip)}}
-		t.chains[masterChain+dashed(vip)] = chain{rules: masterRules(masters)}
+		t.chains[masterChain+dashed(vip)] = chain{rules: masterRules(masters, w.brief)}
 		for _, master := range masters {
 			t.sets[bridged+f.version].elements[addrKey(vip, master)] = element{}
 		}
@@ -73,7 +76,7 @@ func (w wanted) service(t table, s balancer.Service) {
 	}
 	for _, b := range s.Backends {
 		name := backendName(s.Name, b.Addr)
-		t.chains[name] = chain{rules: []rule{backendRule(b.Addr, w.counts[name])}}
+		t.chains[name] = chain{rules: []rule{backendRule(b.Addr, w.counts[name], w.brief)}}
 	}
 	for _, place := range s.Listen {
 		f, key := familyOf(place.Addr()), placeKey(place)

@@ -80,18 +80,23 @@ func (s *Socket) Fill(in *nftables.Table, chain string, rules []NewRule) error {
 			}
 			changes = append(changes, message(unix.NFT_MSG_NEWRULE, ask|netlink.Create|netlink.Append, in.Family, data))
 		}
-		batch := append([]netlink.Message{border(unix.NFNL_MSG_BATCH_BEGIN)}, append(changes, border(unix.NFNL_MSG_BATCH_END))...)
-		if _, err := s.socket.SendMessages(batch); err != nil {
-			return err
-		}
-		var failed error
-		for range changes {
-			if _, err := s.socket.Receive(); err != nil && failed == nil {
-				failed = err
-			}
-		}
-		return failed
+		return s.batch(changes...)
 	})
+}
+
+// batch makes changes, all or none.
+func (s *Socket) batch(changes ...netlink.Message) error {
+	all := append([]netlink.Message{border(unix.NFNL_MSG_BATCH_BEGIN)}, append(changes, border(unix.NFNL_MSG_BATCH_END))...)
+	if _, err := s.socket.SendMessages(all); err != nil {
+		return err
+	}
+	var failed error
+	for range changes {
+		if _, err := s.socket.Receive(); err != nil && failed == nil {
+			failed = err
+		}
+	}
+	return failed
 }
 
 // message is one to nf_tables, after a struct nfgenmsg.
