@@ -185,8 +185,6 @@ func TestWriteTextOfElection(t *testing.T) {
 VIP             ADDRESS      LINK   STATE       FOR    WHY
 control-plane   10.3.0.100   eth0   announced   1m0s   apiserver healthy; ALSO USED BY 02:00:00:00:00:09
 
-CHECK   STATE   FOR   LATENCY   WHY
-
 KEY EXPOSED: /etc/herald/gossip.key has mode 0644
 ASKS AS A VIP: set arp_announce of eth0: read-only file system
 NO FENCE: the kernel has no nftables

@@ -22,6 +22,8 @@ type Balancer struct {
 	// Checks are those of this node that make it a backend itself; none on a node that is none.
 	Checks   []string  `json:"checks,omitempty"`
 	Backends []Backend `json:"backends"`
+	// Unknown is what is missing for any backend to be known; empty if one is.
+	Unknown string `json:"unknown,omitempty"`
 	// Error is what stands in its way; empty if nothing does.
 	Error string `json:"error,omitempty"`
 }
@@ -71,11 +73,16 @@ func (b Balancer) InForce() bool { return b.Type != "external" }
 // Why is what stands in the way of the balancer, or why it takes no connections; empty if
 // all is well.
 func (b Balancer) Why() string {
+	const external = "loadBalancer.type is external: takes no connections"
 	switch {
+	case !b.InForce() && b.Error != "":
+		return external + "; " + b.Error
+	case !b.InForce():
+		return external
 	case b.Error != "":
 		return b.Error
-	case !b.InForce():
-		return "loadBalancer.type is external: takes no connections"
+	case len(b.Backends) == 0 && b.Unknown != "":
+		return "no backend is known: " + b.Unknown
 	case len(b.Backends) == 0:
 		return "no backend is known"
 	case b.Serving() == 0:

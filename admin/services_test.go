@@ -43,10 +43,6 @@ func TestWriteTextOfServices(t *testing.T) {
 	}
 	want := `herald v1.2.3 on m1, up 1m0s, configuration /etc/herald/herald.yaml generation 1
 
-VIP   ADDRESS   LINK   STATE   FOR   WHY
-
-CHECK   STATE   FOR   LATENCY   WHY
-
 NO CONNECTION TO KUBERNETES: no such file
 KUBERNETES DOES NOT ANSWER about addresspools for 1m0s: apply Herald's CRDs
 SERVICES NOT KNOWN YET: nothing is announced for them

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -42,8 +43,10 @@ func (s Status) WriteText(w io.Writer, now time.Time) error {
 		fmt.Fprintf(tw, "CONFIGURATION NOT IN FORCE: the file has errors, the last good one still runs:\n%s\n", s.Config.Error)
 	}
 
-	fmt.Fprintln(tw)
-	row("VIP", "ADDRESS", "LINK", "STATE", "FOR", "WHY")
+	if len(s.VIPs) > 0 {
+		fmt.Fprintln(tw)
+		row("VIP", "ADDRESS", "LINK", "STATE", "FOR", "WHY")
+	}
 	for _, v := range s.VIPs {
 		why := v.Reason
 		if v.Error != "" {
@@ -61,8 +64,10 @@ func (s Status) WriteText(w io.Writer, now time.Time) error {
 		row(v.Name, v.Address.String(), v.Interface, v.Stage, ago(v.Since), why)
 	}
 
-	fmt.Fprintln(tw)
-	row("CHECK", "STATE", "FOR", "LATENCY", "WHY")
+	if len(s.Checks) > 0 {
+		fmt.Fprintln(tw)
+		row("CHECK", "STATE", "FOR", "LATENCY", "WHY")
+	}
 	for _, c := range s.Checks {
 		why := c.Reason
 		if c.Warning != "" {
@@ -127,10 +132,12 @@ func (s Status) writeElection(row func(...string), w io.Writer, ago func(time.Ti
 	if e.AsksAsVIP != "" {
 		fmt.Fprintf(w, "ASKS AS A VIP: %s\n", oneLine(e.AsksAsVIP))
 	}
-	if e.Fence != FenceOn {
+	if e.Fence != FenceOn && s.answers() {
 		fmt.Fprintf(w, "NO FENCE: %s\n", oneLine(e.Fence))
 	}
-	row("LEASE", "HOLDER", "EPOCH", "VOTES", "LEFT", "WHY")
+	if len(e.Leases) > 0 {
+		row("LEASE", "HOLDER", "EPOCH", "VOTES", "LEFT", "WHY")
+	}
 	for _, l := range e.Leases {
 		votes, left := "", ""
 		if len(l.Votes) > 0 {
@@ -141,14 +148,16 @@ func (s Status) writeElection(row func(...string), w io.Writer, ago func(time.Ti
 		}
 		row(l.VIP, l.Holder, fmt.Sprint(l.Epoch), votes, left, l.Reason)
 	}
-	fmt.Fprintln(w)
+	if len(e.Leases) > 0 {
+		fmt.Fprintln(w)
+	}
 	row("MEMBER", "ADDRESS", "STATE", "HEARD", "STANDS FOR", "WHY")
 	for _, m := range e.Members {
 		state, heard := "silent", ago(m.Heard)
 		switch {
 		case m.Self:
 			state, heard = "this node", "-"
-		case m.Alive:
+		case m.Alive && !e.fellSilent(m.Name):
 			state = "alive"
 		}
 		if !m.Heard.IsZero() && !m.Self {
@@ -161,6 +170,17 @@ func (s Status) writeElection(row func(...string), w io.Writer, ago func(time.Ti
 		row(m.Name, address, state, heard, fmt.Sprint(m.Stands), m.Reason)
 	}
 	e.writeOffers(row, w, ago)
+}
+
+// answers reports whether this node may have to answer for an address on a flat layer 2.
+func (s Status) answers() bool {
+	return s.Services != nil || slices.ContainsFunc(s.VIPs, func(v VIP) bool { return v.Announce == "arp" })
+}
+
+// fellSilent reports whether a member that offered something does so no more, which shows long before it
+// counts as gone where no votes are to be heard.
+func (e *Election) fellSilent(member string) bool {
+	return slices.ContainsFunc(e.Offers, func(o Offer) bool { return o.Member == member && (o.Silent || o.Left) })
 }
 
 // oneLine keeps what others wrote from breaking the table.

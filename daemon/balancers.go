@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -134,6 +135,9 @@ func (b *balancers) status(c *config.Config) []admin.Balancer {
 			Mode: st.Mode.String(), Method: st.Method.String(), Checks: ownChecks(c, c.Balancers[i]),
 			Backends: []admin.Backend{}, Error: st.Error,
 		}
+		if len(st.Backends) == 0 {
+			one.Unknown = unknown(c.Balancers[i].Backends)
+		}
 		for _, k := range st.Backends {
 			one.Backends = append(one.Backends, admin.Backend{
 				Name: k.Name, Address: k.Addr, State: k.State.String(), Reason: k.Reason, Since: k.Since,
@@ -143,6 +147,17 @@ func (b *balancers) status(c *config.Config) []admin.Balancer {
 		out = append(out, one)
 	}
 	return out
+}
+
+// unknown is what is missing for one of the backends to be known.
+func unknown(of config.Backends) string {
+	switch {
+	case of.Members != nil:
+		return "no member is heard that offers " + strings.Join(of.Members.Checks, " or ")
+	case of.DNS != nil:
+		return of.DNS.Name + " has no address yet"
+	}
+	return ""
 }
 
 // health is what decides on the health of the balancer of c that has this name, if there is one.

@@ -242,6 +242,12 @@ func TestOffersAreCarried(t *testing.T) {
 	offered := func(member, address string, healthy bool) election.Offered {
 		return election.Offered{Member: member, Address: netip.MustParseAddrPort(address), Offer: election.Offer{Checks: map[string]bool{"apiserver": true, "ready": healthy}}}
 	}
+	if got, want := b.status(c)[0].Why(), "no backend is known: no member is heard that offers apiserver or ready"; got != want {
+		t.Errorf("before, status says %q, want %q", got, want)
+	}
+	if got, want := unknown(parseBalancing(t).Balancers[3].Backends), "mirror.example.org has no address yet"; got != want {
+		t.Errorf("of a name, status says %q, want %q", got, want)
+	}
 	b.know([]election.Offered{offered("m1", "10.0.1.1:7946", true), offered("m2", "10.0.1.2:7946", false)})
 	if len(plane.carried) != 1 || len(plane.carried[0].Listen) != 3 || len(plane.carried[0].Backends) != 2 {
 		t.Fatalf("carried is %+v", plane.carried)
