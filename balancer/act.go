@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// settling is how long planes are left alone at the start, at most, while some balancer's
-	// backends are not known yet, unless none at all is: what a predecessor has left in the
-	// kernel goes on meanwhile, and knows better.
+	// settling is how long the kernel is left alone at the start, at most, while some balancer's
+	// backends are not known yet, unless none at all is: what a predecessor has left there goes on
+	// meanwhile, and knows better.
 	settling = 3 * time.Second
 	// retry is when a plane is tried again.
 	retry = time.Second
@@ -74,9 +74,10 @@ func (s *Set) sightings(r *running) []sighting {
 // while a plane is told, which may take it a while. Planes are told one at a time; who comes
 // meanwhile has changed what is known, and leaves it to the first to tell them of that, too.
 func (s *Set) carry() (all []news) {
-	if !s.settle(time.Now()) {
+	if s.started.IsZero() {
 		return nil
 	}
+	s.settle(time.Now())
 	select {
 	case s.carrying <- struct{}{}:
 	default:
@@ -99,10 +100,10 @@ func (s *Set) carry() (all []news) {
 	return all
 }
 
-// settle reports whether it is time to tell planes anything.
-func (s *Set) settle(now time.Time) bool {
-	if s.settled || s.started.IsZero() {
-		return s.settled
+// settle finds out whether it is time to tell the kernel anything.
+func (s *Set) settle(now time.Time) {
+	if s.settled {
+		return
 	}
 	deadline := s.started.Add(settling)
 	switch {
@@ -112,13 +113,15 @@ func (s *Set) settle(now time.Time) bool {
 	default:
 		s.settled = true
 	}
-	return s.settled
 }
 
 // due is the next plane that is to be told something; -1 if none is.
 func (s *Set) due() Mode {
 	for _, mode := range s.order() {
 		c := &s.planes[mode]
+		if mode == Kernel && !s.settled {
+			continue // a proxy has no predecessor whose work goes on
+		}
 		again := c.err != nil && !time.Now().Before(c.again)
 		if !s.closed && c.plane != nil && (again || !same(s.services(mode), c.tried)) {
 			return mode

@@ -94,6 +94,25 @@ func TestPlanesAreLeftAloneUntilBackendsAreKnown(t *testing.T) {
 	})
 }
 
+// A predecessor's proxy has left nothing that could go on meanwhile.
+func TestProxiesStartAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newSite(t)
+		files := ofList("files", "10.0.0.9:80", "10.0.0.8:80")
+		files.Mode, files.Listen = Proxy, addrPorts("127.0.0.1:80")
+		x.apply(t, ofMembers("api"), files)
+		x.monitor.find("files/10.0.0.9:80", health.Healthy, "connected")
+		if got, want := x.proxy.String(), "files@127.0.0.1:80: 10.0.0.8:80 draining 10.0.0.9:80 serving"; got != want {
+			t.Errorf("the proxy carries %q, want %q", got, want)
+		}
+		if x.kernel.tries() != 0 {
+			t.Errorf("the kernel was told %q, although nobody serves the api yet", x.kernel)
+		}
+		x.Offered([]Member{master("10.0.0.1")})
+		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 serving")
+	})
+}
+
 func TestPlanesAreNotLeftAloneForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newSite(t)
