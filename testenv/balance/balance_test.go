@@ -42,6 +42,7 @@ func TestLoad(t *testing.T) {
 	for name, load := range map[string]Load{
 		"closed": {Workers: 3, Count: 60},
 		"open":   {Rate: 5000, Count: 60, Keep: true},
+		"turns":  {Rate: 5000, Count: 60, Turns: &Turns{Began: time.Now(), Last: 2 * time.Millisecond, Of: 2, Mine: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			one, a, _ := serve(t, "one")
@@ -62,6 +63,34 @@ func TestLoad(t *testing.T) {
 				t.Errorf("%d are kept, want %d", len(r.Kept), want)
 			}
 		})
+	}
+}
+
+// TestTurns wants loads that take turns to begin no connections in each other's, each as many in
+// a turn as its rate says, and their order to vary.
+func TestTurns(t *testing.T) {
+	const loads, inTurn, rounds = 3, 20, 30
+	began := time.Date(2026, 11, 22, 2, 0, 0, 0, time.UTC)
+	turns := make(map[int]int) // by their numbers: whose they are
+	firsts := make(map[int]bool)
+	for mine := range loads {
+		l := Load{Rate: 1000, Turns: &Turns{Began: began, Last: inTurn * time.Millisecond, Of: loads, Mine: mine}}
+		for i := range rounds * inTurn {
+			after := l.due(i, time.Time{}).Sub(began)
+			turn, at := int(after/(inTurn*time.Millisecond)), after%(inTurn*time.Millisecond)
+			if whose, ok := turns[turn]; ok && whose != mine {
+				t.Fatalf("turn %d is of %d and of %d", turn, whose, mine)
+			}
+			if turns[turn] = mine; turn/loads != i/inTurn || at != time.Duration(i%inTurn)*time.Millisecond {
+				t.Fatalf("connection %d of %d begins after %v", i, mine, after)
+			}
+			if turn%loads == 0 {
+				firsts[mine] = true
+			}
+		}
+	}
+	if len(turns) != loads*rounds || len(firsts) != loads {
+		t.Errorf("%d turns of %d, %d loads of %d begin one", len(turns), loads*rounds, len(firsts), loads)
 	}
 }
 
@@ -198,9 +227,21 @@ func TestBulk(t *testing.T) {
 	if err != nil || r.Took < time.Millisecond {
 		t.Errorf("%+v, %v", r, err)
 	}
+	turns := Bulk{Targets: []string{address}, Turns: &Turns{Began: time.Now(), Last: time.Millisecond, Of: 2}, Rounds: 3}
+	if r, err := turns.Run(t.Context()); err != nil || r.Bytes == 0 || r.Took <= 0 {
+		t.Errorf("in turns: %+v, %v", r, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	turns.Turns.Began = time.Now().Add(time.Hour)
+	if _, err := turns.Run(ctx); err == nil {
+		t.Error("it does not end before its turn")
+	}
 	stop()
-	if _, err := bulk.Run(t.Context()); err == nil {
-		t.Error("there is nobody, and no error")
+	for _, b := range []Bulk{bulk, turns} {
+		if _, err := b.Run(t.Context()); err == nil {
+			t.Error("there is nobody, and no error")
+		}
 	}
 }
 

@@ -30,6 +30,8 @@ type Load struct {
 	Timeout time.Duration
 	// Keep has the result hold every connection that was made.
 	Keep bool
+	// Turns has a load with a Rate take turns with others, instead of going on all the time.
+	Turns *Turns
 }
 
 // LoadResult is what came of a load.
@@ -163,7 +165,7 @@ func (l Load) open(ctx context.Context, began time.Time) (all []Connection, late
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for i := 0; l.Count == 0 || i < l.Count; i++ {
-		due := began.Add(time.Duration(i) * time.Second / time.Duration(l.Rate))
+		due := l.due(i, began)
 		if wait := time.Until(due); wait > 0 {
 			timer.Reset(wait)
 			select {
@@ -183,6 +185,16 @@ func (l Load) open(ctx context.Context, began time.Time) (all []Connection, late
 	close(done)
 	<-gathered
 	return all, late
+}
+
+// due is when a connection is to begin, by its number.
+func (l Load) due(i int, began time.Time) time.Time {
+	every := time.Second / time.Duration(l.Rate)
+	if l.Turns == nil {
+		return began.Add(time.Duration(i) * every)
+	}
+	inTurn := max(1, int(l.Turns.Last/every))
+	return l.Turns.begin(i / inTurn).Add(time.Duration(i%inTurn) * every)
 }
 
 // connect makes one connection and judges it.

@@ -23,7 +23,7 @@ type BalancerOptions struct {
 	Herald, Testenv, HAProxy string
 	// Only leaves out the parts that are not named; empty takes all. [BalancerParts] are the names.
 	Only []string
-	// Trials is how many rounds there are of a load, and trials of a fault or change.
+	// Trials is how many trials there are of a fault or change. Of loads there are twice as many rounds.
 	Trials int
 	// Quick measures everything a few times, and shortly.
 	Quick bool
@@ -39,7 +39,8 @@ func BalancerParts() []string {
 // The ways that connections go.
 const (
 	direct        = "direct"
-	forwarded     = "forwarded" // by a machine that does not balance
+	directAgain   = "direct, again" // the same, to see what a comparison can tell apart
+	forwarded     = "forwarded"     // by a machine that does not balance
 	viaHerald     = "herald"
 	viaProxy      = "herald, proxy"
 	viaHAProxy    = "haproxy"
@@ -53,25 +54,28 @@ const (
 
 // balancerScale is how much is measured.
 type balancerScale struct {
-	rounds    int           // of each load, the ways in turn
-	last      time.Duration // of one load
-	rate      int           // connections a second, of the open loop
-	trials    int           // of a fault or change
-	rivals    int           // of those that are of the rival only to compare
-	spread    int           // connections
-	held      int           // established connections, over a restart
-	fewer     int           // over a drain
-	before    time.Duration // a fault
-	after     time.Duration // a fault that tells of itself
-	vanishing time.Duration // after one that does not
-	followed  time.Duration // how long is waited for all workers to follow
+	rounds      int           // of each load, the ways in turn
+	last        time.Duration // of one load
+	rate        int           // connections a second, of the open loop
+	pacedCount  int           // connections at that rate, of one way in a round
+	streamTurns int           // of one stream in a round
+	trials      int           // of a fault or change
+	rivals      int           // of those that are of the rival only to compare
+	spread      int           // connections
+	held        int           // established connections, over a restart
+	fewer       int           // over a drain
+	before      time.Duration // a fault
+	after       time.Duration // a fault that tells of itself
+	vanishing   time.Duration // after one that does not
+	followed    time.Duration // how long is waited for all workers to follow
 }
 
 func (o BalancerOptions) scale() balancerScale {
-	s := balancerScale{rounds: o.Trials, last: 1250 * time.Millisecond, rate: 1000, trials: o.Trials, rivals: min(3, o.Trials), spread: 3000, held: 5000, fewer: 300,
+	s := balancerScale{rounds: 2 * o.Trials, last: 350 * time.Millisecond, rate: 1000, pacedCount: 1000, streamTurns: 6,
+		trials: o.Trials, rivals: min(3, o.Trials), spread: 3000, held: 5000, fewer: 300,
 		before: 300 * time.Millisecond, after: time.Second, vanishing: 2 * time.Second, followed: 3 * time.Second}
 	if o.Quick {
-		s.rounds, s.last, s.trials, s.rivals, s.held, s.followed = 1, 250*time.Millisecond, 1, 1, 500, 1500*time.Millisecond
+		s.rounds, s.last, s.pacedCount, s.trials, s.rivals, s.held, s.followed = 1, 250*time.Millisecond, 200, 1, 1, 500, 1500*time.Millisecond
 	}
 	return s
 }

@@ -48,6 +48,13 @@ func TestRunBalancers(t *testing.T) {
 			}
 		}
 	}
+	for _, path := range []string{local, remote} {
+		for _, m := range []BalancerMeasure{FixedP99, Throughput1} {
+			if !seen[directAgain+path+string(m)] {
+				t.Errorf("nothing of %q, %s, a second time", m, path)
+			}
+		}
+	}
 	for _, m := range []BalancerMeasure{
 		KilledFailed, KilledOthers, KilledOut, KilledTold, VanishedFailed, VanishedOthers, VanishedOut, DrainedFailed, DrainedLost,
 		Joined, JoinedStart, JoinedFailed, Left, LeftFailed, Died, DiedOthers,

@@ -72,6 +72,9 @@ func (s *balancerStage) loadPart(ctx context.Context, path string) error {
 		}
 	}
 	for round := range s.rounds {
+		if err := errors.Join(s.paced(ctx, ways), s.stream(ctx, ways)); err != nil {
+			return err
+		}
 		// Each round begins with another one, so that none is always the one after another.
 		for i := range ways {
 			w := ways[(round+i)%len(ways)]
@@ -143,7 +146,7 @@ func result[T any](r any, err error) (*T, error) {
 // inAll is how many connections are under way at a time, in the closed loop.
 const inAll = 16
 
-// connections measures new connections: as many as can be, and at a fixed rate.
+// connections measures new connections, as many as can be.
 func (s *balancerStage) connections(ctx context.Context, w way) error {
 	u, err := s.meter(w)
 	if err != nil {
@@ -173,26 +176,17 @@ func (s *balancerStage) connections(ctx context.Context, w way) error {
 	s.note(w.name, RateP99, w.path, r.P99.Seconds())
 	s.note(w.name, ConnectionCPU, w.path, used.Seconds()/n)
 	s.note(w.name, ConnectionBusy, w.path, machine.Seconds()/n)
-	if r, err = s.load(ctx, w.machine, balance.Load{Targets: w.targets, Rate: s.rate, Count: int(float64(s.rate) * s.last.Seconds())}); err != nil {
-		return err
-	}
-	if r.Failed > 0 {
-		return fmt.Errorf("%d connections failed at rest, the first: %s", r.Failed, r.Failures[0].Cause)
-	}
-	s.note(w.name, FixedMedian, w.path, r.Median.Seconds())
-	s.note(w.name, FixedP99, w.path, r.P99.Seconds())
-	s.note(w.name, FixedLate, w.path, float64(r.Late), float64(r.Good))
 	return nil
 }
 
-// bulk measures how fast bytes come, over one and over eight streams.
+// bulk measures what bytes cost, over one and over eight streams, and over eight how fast they come.
 func (s *balancerStage) bulk(ctx context.Context, w way) error {
 	for _, m := range []struct {
-		streams                int
-		throughput, cpu, whole BalancerMeasure
+		streams    int
+		cpu, whole BalancerMeasure
 	}{
-		{1, Throughput1, GigabyteCPU1, GigabyteBusy1},
-		{8, Throughput8, GigabyteCPU8, GigabyteBusy8},
+		{1, GigabyteCPU1, GigabyteBusy1},
+		{8, GigabyteCPU8, GigabyteBusy8},
 	} {
 		u, err := s.meter(w)
 		if err != nil {
@@ -211,7 +205,9 @@ func (s *balancerStage) bulk(ctx context.Context, w way) error {
 			return err
 		}
 		gigabytes := float64(r.Bytes) / 1e9
-		s.note(w.name, m.throughput, w.path, gigabytes*8/r.Took.Seconds())
+		if m.streams == 8 {
+			s.note(w.name, Throughput8, w.path, gigabytes*8/r.Took.Seconds())
+		}
 		s.note(w.name, m.cpu, w.path, used.Seconds()/gigabytes)
 		s.note(w.name, m.whole, w.path, machine.Seconds()/gigabytes)
 	}

@@ -33,8 +33,9 @@ func (r *BalancerResults) Targets() (list []BalancerTarget) {
 		}
 		for _, straight := range r.withoutBalancer(FixedP99, path) {
 			if through, ok := r.find(viaHerald, FixedP99, path); ok {
-				add("latency at 1,000 connections/s, p99", path, "≤ 1.1 × "+straight.Balancer+": "+straight.text(), through.text(),
-					through.median() <= 1.1*straight.median())
+				ratio := through.over(straight)
+				add("latency at 1,000 connections/s, p99", path, "≤ 1.1 × "+r.beside(straight), times(ratio)+" : "+through.text(),
+					ratio.median() <= 1.1)
 			}
 		}
 		for _, m := range []struct {
@@ -43,8 +44,9 @@ func (r *BalancerResults) Targets() (list []BalancerTarget) {
 		}{{"1 stream", Throughput1, GigabyteCPU1}, {"8 streams", Throughput8, GigabyteCPU8}} {
 			for _, straight := range r.withoutBalancer(m.throughput, path) {
 				if through, ok := r.find(viaHerald, m.throughput, path); ok {
-					add("throughput, "+m.streams, path, "≥ 0.95 × "+straight.Balancer+": "+straight.text(), through.text(),
-						through.median() >= 0.95*straight.median())
+					ratio := through.over(straight)
+					add("throughput, "+m.streams, path, "≥ 0.95 × "+r.beside(straight), times(ratio)+" : "+through.text(),
+						ratio.median() >= 0.95)
 				}
 			}
 			own, ok := r.own(viaHerald, m.cpu, path)
@@ -106,6 +108,33 @@ func (r *BalancerResults) withoutBalancer(m BalancerMeasure, path string) (list 
 		}
 	}
 	return list
+}
+
+// over is the ratio to another way, round by round: what else the machine did in a round
+// it did to both.
+func (f BalancerFigure) over(other BalancerFigure) Measurement {
+	var ratio Measurement
+	for i := range min(len(f.Values), len(other.Values)) {
+		ratio.Values = append(ratio.Values, f.Values[i]/other.Values[i])
+	}
+	return ratio
+}
+
+// beside tells of a way without a balancer; of the direct one, what it was a second time.
+func (r *BalancerResults) beside(straight BalancerFigure) string {
+	text := straight.Balancer + ": " + straight.text()
+	if again, ok := r.find(directAgain, straight.Measure, straight.Path); ok && straight.Balancer == direct {
+		text += "; again: " + times(again.over(straight))
+	}
+	return text
+}
+
+// times writes a ratio for people.
+func times(ratio Measurement) string {
+	if len(ratio.Values) == 1 {
+		return fmt.Sprintf("%.2f ×", ratio.median())
+	}
+	return fmt.Sprintf("%.2f (%.2f–%.2f) ×", ratio.median(), ratio.least(), ratio.most())
 }
 
 // own is what of a cost is the balancer's own: what it takes through it, less what it

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"runtime/debug"
 
 	"github.com/herald-vip/herald/testenv/balance"
 )
@@ -19,7 +20,16 @@ func (c *balanceServerCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	collectLate()
 	return (&balance.Server{Name: c.Name}).Serve(ctx, l)
+}
+
+// collectLate puts the collection of garbage off until there is much. Each takes a core for
+// as long as several connections take, and several a second would be most of what the slowest
+// hundredth of connections has met.
+func collectLate() {
+	debug.SetGCPercent(-1)
+	debug.SetMemoryLimit(256 << 20)
 }
 
 type balanceLoadCmd struct {
@@ -32,6 +42,7 @@ func (c *balanceLoadCmd) Run(ctx context.Context) error {
 	if err := json.Unmarshal([]byte(c.Load), &load); err != nil {
 		return configError{err}
 	}
+	collectLate()
 	r, err := load.Run(ctx)
 	if err != nil {
 		return err

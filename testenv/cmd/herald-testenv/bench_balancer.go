@@ -10,7 +10,7 @@ import (
 
 type benchBalancerCmd struct {
 	Only    []string `placeholder:"PART,..." help:"Only these parts: local, remote, faults, masters, restarts."`
-	Trials  int      `default:"10" placeholder:"N" help:"Rounds of each load, and trials of each fault or change (${default})."`
+	Trials  int      `default:"10" placeholder:"N" help:"Trials of each fault or change; of each load there are twice as many rounds (${default})."`
 	Quick   bool     `help:"Short loads and one trial: to see that all of it works; the figures mean little."`
 	Out     string   `default:"bin/bench-balancer" placeholder:"DIR" help:"Write JSON and tables into this folder (${default})."`
 	Page    string   `type:"existingfile" placeholder:"FILE" help:"Put the tables into this Markdown file, between its marks."`
