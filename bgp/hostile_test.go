@@ -234,7 +234,7 @@ func TestFlapsLeaveNothing(t *testing.T) {
 	flap := func() {
 		t.Helper()
 		drops := session(b.server, hostileAddress).Drops
-		<-b.attack(t, "flaps", 5*time.Minute) // it ends by itself
+		<-b.attack(t, "flaps", 5*time.Minute)                              // it ends by itself
 		if n := session(b.server, hostileAddress).Drops - drops; n < 190 { // some fall before they are counted
 			t.Fatalf("the session fell %d times, want 200", n)
 		}
