@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/herald-vip/herald/balancer"
+	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
 func TestRefused(t *testing.T) {
@@ -72,6 +73,7 @@ func TestRefusedBackendIsLeftOut(t *testing.T) {
 func TestUnsupported(t *testing.T) {
 	for err, want := range map[error]string{
 		syscall.EPERM:           "CAP_NET_ADMIN",
+		ruleset.ErrNotRoot:      "only root can try",
 		syscall.EPROTONOSUPPORT: "has no nftables",
 		syscall.EOPNOTSUPP:      "lacks NAT in inet",
 		syscall.ENOENT:          "lacks NAT in inet",

@@ -303,6 +303,8 @@ func (k *kernel) watch(told chan<- struct{}) (stop func(), err error) {
 func unsupported(err error) error {
 	var reason string
 	switch {
+	case errors.Is(err, ruleset.ErrNotRoot):
+		return fmt.Errorf("%w: %w", ErrUnsupported, err)
 	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EACCES):
 		reason = "nftables needs the capability CAP_NET_ADMIN"
 	case errors.Is(err, syscall.EPROTONOSUPPORT), errors.Is(err, syscall.EAFNOSUPPORT), errors.Is(err, syscall.EINVAL):

@@ -65,6 +65,7 @@ func TestUnsupported(t *testing.T) {
 		want string
 	}{
 		{syscall.EPERM, "CAP_NET_ADMIN"},
+		{ruleset.ErrNotRoot, "only root can try"},
 		{syscall.EPROTONOSUPPORT, "has no nftables"},
 		{syscall.EINVAL, "has no nftables"},
 		{syscall.EOPNOTSUPP, "lacks arp, inet or fib"},

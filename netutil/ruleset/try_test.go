@@ -1,0 +1,46 @@
+package ruleset
+
+import (
+	"errors"
+	"net"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// What is tried is tried where there is nothing but lo, and what comes of it is told.
+func TestTry(t *testing.T) {
+	failed := errors.New("failed")
+	err := Try(func() error {
+		links, err := net.Interfaces()
+		if err != nil {
+			return err
+		}
+		for _, link := range links {
+			if link.Flags&(net.FlagLoopback|net.FlagUp) != net.FlagLoopback {
+				t.Errorf("%s is there, with %s", link.Name, link.Flags)
+			}
+		}
+		return failed
+	})
+	if err != failed {
+		t.Errorf("%v, want what the try led to", err)
+	}
+}
+
+func TestTryWithoutRights(t *testing.T) {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlock: the thread has lost its capabilities
+		var none [2]unix.CapUserData
+		if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0]); err != nil {
+			done <- err
+			return
+		}
+		done <- try(func() error { t.Error("tried"); return nil })
+	}()
+	if err := <-done; !errors.Is(err, ErrNotRoot) || !errors.Is(err, unix.EPERM) {
+		t.Errorf("without capabilities: %v, want ErrNotRoot", err)
+	}
+}
