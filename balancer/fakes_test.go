@@ -2,8 +2,8 @@ package balancer
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -163,13 +163,13 @@ type fakeResolver struct {
 	asked   int
 }
 
-func (r *fakeResolver) LookupNetIP(_ context.Context, network, _ string) ([]netip.Addr, error) {
+func (r *fakeResolver) LookupNetIP(_ context.Context, network, name string) ([]netip.Addr, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asked++
 	r.network = network
 	if r.answers == nil {
-		return nil, errors.New("no such host")
+		return nil, &net.DNSError{Err: "no such host", Name: name, Server: "10.0.0.53:53", IsNotFound: true}
 	}
 	return r.answers, nil
 }

@@ -2,7 +2,9 @@ package balancer
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -107,7 +109,11 @@ func (s *Set) resolve(ctx context.Context, balancer string, dns DNS, network str
 		}
 		r.lookUp = lookUp{next: time.Now().Add(r.config.DNS.Interval), err: err}
 		if err != nil {
-			r.lookUp.err = fmt.Errorf("look up %s: %w", dns.Name, err)
+			var named *net.DNSError // which says of which name
+			if !errors.As(err, &named) {
+				err = fmt.Errorf("look up %s: %w", dns.Name, err)
+			}
+			r.lookUp.err = err
 			r.lookUp.next = time.Now().Add(min(r.config.DNS.Interval, impatience))
 			return
 		}

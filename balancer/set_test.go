@@ -244,7 +244,7 @@ func TestNames(t *testing.T) {
 		x := newSite(t)
 		x.apply(t, ofName("api"))
 		synctest.Wait()
-		if got, want := x.Status()[0].Error, "look up masters.example: no such host"; got != want {
+		if got, want := x.Status()[0].Error, "lookup masters.example on 10.0.0.53:53: no such host"; got != want {
 			t.Errorf("error %q, want %q", got, want)
 		}
 		x.resolver.answer("10.0.0.1", "::ffff:10.0.0.2", "10.0.0.1")

@@ -79,7 +79,10 @@ func (m *Members) sightings(members []Member, known func(netip.AddrPort) bool) [
 		default:
 			s.said, s.reason = well, "healthy: "+strings.Join(m.Checks, ", ")
 		}
-		if s.silent {
+		switch {
+		case s.silent && s.said == leaving:
+			s.reason = "was drained or stopped, and has not been heard since"
+		case s.silent:
 			s.reason = "has not been heard"
 		}
 		all = append(all, s)

@@ -1,12 +1,33 @@
 package balancer
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/herald-vip/herald/health"
 )
+
+// Who fell silent of its own accord did not just vanish.
+func TestReasonsOfMembers(t *testing.T) {
+	for _, c := range []struct {
+		change func(*Member)
+		want   string
+	}{
+		{func(*Member) {}, "healthy: apiserver"},
+		{drains, "is draining"},
+		{hushed, "has not been heard"},
+		{func(m *Member) { m.Draining, m.Silent = true, true }, "was drained or stopped, and has not been heard since"},
+		{func(m *Member) { m.Checks["apiserver"], m.Silent = false, true }, "has not been heard"},
+	} {
+		of := Members{Port: 6443, Checks: []string{"apiserver"}}
+		seen := of.sightings([]Member{master("10.0.0.1", c.change)}, func(netip.AddrPort) bool { return true })
+		if len(seen) != 1 || seen[0].reason != c.want {
+			t.Errorf("seen is %+v, want the reason %q", seen, c.want)
+		}
+	}
+}
 
 func TestCheckFor(t *testing.T) {
 	name := &DNS{Name: "masters.example", Port: 6443}

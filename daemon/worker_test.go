@@ -198,7 +198,7 @@ func TestWorker(t *testing.T) {
 			if code := master.wait(t); code != 0 {
 				t.Errorf("exit code %d", code)
 			}
-			w.awaitBackend("has not been heard, but nobody else serves")
+			w.awaitBackend("was drained or stopped, and has not been heard since, but nobody else serves")
 			w.wantKept(kept)
 			n.start()
 			w.awaitBackend("healthy: apiserver")
