@@ -34,7 +34,11 @@ func (c change) String() string {
 
 // recorder follows what a router's kernel does about the routes to VIPs.
 type recorder struct {
+	t    *testing.T
+	node *lab.Node
+
 	mu      sync.Mutex
+	marker  int // the metric of the last marker that was heard of
 	changes []change
 	closing bool // errors are due to that
 	broken  error
@@ -43,7 +47,7 @@ type recorder struct {
 // record starts a recorder in the router's network. It misses nothing from here on.
 func record(t *testing.T, n *lab.Node) *recorder {
 	t.Helper()
-	r := &recorder{}
+	r := &recorder{t: t, node: n}
 	updates := make(chan netlink.RouteUpdate)
 	done := make(chan struct{})
 	must(t, n.Do(func() error {
@@ -88,6 +92,12 @@ func (r *recorder) close() {
 
 // add notes an update that is about a VIP.
 func (r *recorder) add(u netlink.RouteUpdate) {
+	if u.Table == markers && u.Type == unix.RTM_NEWROUTE {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.marker = u.Priority
+		return
+	}
 	dst, ok := prefix(u.Dst)
 	if !ok || !isVIP(dst) || u.Table != unix.RT_TABLE_MAIN {
 		return
@@ -119,11 +129,31 @@ func (r *recorder) goneAfter(cause time.Time) string {
 	return "unknown"
 }
 
-// mark forgets all changes up to now.
+// markers is a table that nothing looks up.
+const markers = 4242
+
+// mark forgets all changes up to now, of which the kernel may have told a moment ago: the recorder
+// has caught up when it hears of a route that is made now.
 func (r *recorder) mark() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.changes = nil
+	r.t.Helper()
+	h, err := r.node.Handle()
+	must(r.t, err)
+	defer h.Close()
+	marker := &netlink.Route{
+		Dst: ipNet(netip.MustParsePrefix("192.0.2.1/32")), Type: unix.RTN_BLACKHOLE, Table: markers,
+		Priority: time.Now().Nanosecond() + 1, // that of another recorder is another
+	}
+	must(r.t, h.RouteAdd(marker))
+	eventually(r.t, soon, func() error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.marker != marker.Priority {
+			return fmt.Errorf("what becomes of the routes of %s is not known yet", r.node.Name())
+		}
+		r.changes = nil
+		return nil
+	})
+	must(r.t, h.RouteDel(marker))
 }
 
 // since returns the changes since the last mark.
