@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -60,4 +61,24 @@ func TestStatusCountsOnceForAll(t *testing.T) {
 	if plane.counts.Load() != asked {
 		t.Error("the plane was asked for what it had just answered")
 	}
+}
+
+// uncounting carries, and cannot tell what.
+type uncounting struct{ fakePlane }
+
+func (*uncounting) Counts() ([]Count, error) { return nil, errors.New("nftables does not answer") }
+
+// What cannot be counted is not called zero, nor does it look as if nothing were carried.
+func TestStatusWithoutCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newSite(t)
+		x.planes[Kernel].plane = &uncounting{}
+		x.apply(t, ofMembers("api"))
+		x.Offered([]Member{master("10.0.0.1")})
+		status := x.Status()[0]
+		if want := "connections cannot be counted: nftables does not answer"; status.Error != want || status.Backends[0].Open != -1 {
+			t.Errorf("status is %+v, want the error %q and no number", status, want)
+		}
+		x.planes[Kernel].plane = x.kernel // to be closed
+	})
 }

@@ -191,6 +191,9 @@ func (s *Set) Status() []Status {
 		}
 		for _, b := range r.backends.sorted() {
 			n := counts[counted{c.Name, b.Addr}]
+			if errs[c.Mode] != nil {
+				n.Open = -1
+			}
 			status.Backends = append(status.Backends, BackendStatus{
 				Backend: b.Backend, Since: b.since, Connections: n.Connections, Open: n.Open,
 			})
@@ -236,7 +239,9 @@ func (s *Set) count() (map[counted]Count, [2]error) {
 			continue
 		}
 		counts, err := plane.Counts()
-		errs[mode] = err
+		if err != nil {
+			errs[mode] = fmt.Errorf("connections cannot be counted: %w", err)
+		}
 		for _, n := range counts {
 			key := counted{n.Service, n.Backend}
 			n.Connections += all[key].Connections
