@@ -277,3 +277,17 @@ func TestBusy(t *testing.T) {
 		}
 	}
 }
+
+// TestBulkOfNothing wants an end although a server takes the connection and sends nothing.
+func TestBulkOfNothing(t *testing.T) {
+	l, err := Listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	if _, err := (Bulk{Targets: []string{l.Addr().String()}, Streams: 1, Time: time.Millisecond}).Run(ctx); err == nil {
+		t.Error("nothing came, and it is no error")
+	}
+}

@@ -33,6 +33,9 @@ type BulkResult struct {
 	CPU   time.Duration `json:"cpuNs"`
 }
 
+// beginWithin is how long a stream may take to begin.
+const beginWithin = 10 * time.Second
+
 // Run reads for the time that is wanted. A stream that ends before is an error.
 func (b Bulk) Run(ctx context.Context) (_ *BulkResult, err error) {
 	if b.Turns != nil {
@@ -62,6 +65,10 @@ func (b Bulk) Run(ctx context.Context) (_ *BulkResult, err error) {
 		case <-begun:
 		case err := <-ended:
 			return nil, errors.Join(errors.New("a stream ended"), err)
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(beginWithin):
+			return nil, fmt.Errorf("nothing has come within %v", beginWithin)
 		}
 	}
 	cpu, err := ownCPU()
@@ -84,7 +91,7 @@ func (b Bulk) Run(ctx context.Context) (_ *BulkResult, err error) {
 
 // stream opens a stream, by its number.
 func (b Bulk) stream(ctx context.Context, i int) (net.Conn, error) {
-	c, err := new(net.Dialer).DialContext(ctx, "tcp", b.Targets[i%len(b.Targets)])
+	c, err := (&net.Dialer{Timeout: beginWithin}).DialContext(ctx, "tcp", b.Targets[i%len(b.Targets)])
 	if err != nil {
 		return nil, err
 	}

@@ -130,12 +130,14 @@ func (l *Lab) Status(ctx context.Context, machine string) (s admin.Status, err e
 
 // Served is how many requests a master's server has had since it started.
 func (l *Lab) Served(ctx context.Context, master string) (n int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
 	c, err := l.Node(master).DialContext(ctx, "tcp", Backend(master).String())
 	if err != nil {
 		return 0, err
 	}
 	defer c.Close()
-	text, err := ask(c, "/served", time.Second)
+	text, err := ask(c, "/served", answerWithin)
 	if err != nil {
 		return 0, err
 	}

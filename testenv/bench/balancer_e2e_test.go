@@ -12,7 +12,7 @@ import (
 // TestRunBalancers measures everything once, and wants every figure to be there. How
 // large they are is not a matter of a test, but where they count what must not be.
 func TestRunBalancers(t *testing.T) {
-	results, err := RunBalancers(t.Context(), t.Output(), BalancerOptions{
+	results, err := RunBalancers(bounded(t), t.Output(), BalancerOptions{
 		Herald: "../../bin/herald", Testenv: "../../bin/herald-testenv", HAProxy: cmp.Or(os.Getenv("HAPROXY"), "/usr/sbin/haproxy"),
 		Quick: true, Logs: t.TempDir(),
 	})

@@ -68,16 +68,8 @@ func (s *balancerStage) killed(ctx context.Context, worker, m string) error {
 		if err := errors.Join(s.Server(m).Kill(), pause(ctx, s.after)); err != nil {
 			return err
 		}
-		status, err := s.Status(ctx, m)
-		if err != nil {
-			return err
-		}
-		if c := status.Checks[0]; c.State == "unhealthy" {
-			noticed = c.Since
-		} else {
-			return fmt.Errorf("%s finds its server %s after it was killed", m, c.State)
-		}
-		return nil
+		noticed, err = s.found(ctx, m, "unhealthy")
+		return err
 	})
 	if err != nil {
 		return err

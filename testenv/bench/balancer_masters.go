@@ -45,16 +45,9 @@ func (s *balancerStage) mastersTrial(ctx context.Context) error {
 			started = time.Now()
 			return errors.Join(s.Speaker(newcomer).Boot(ctx), pause(ctx, s.followed))
 		},
-		func() error {
-			status, err := s.Status(ctx, newcomer)
-			if err != nil {
-				return err
-			}
-			if c := status.Checks[0]; c.State == "healthy" {
-				healthy = c.Since
-				return nil
-			}
-			return fmt.Errorf("%s finds its server %s", newcomer, status.Checks[0].State)
+		func() (err error) {
+			healthy, err = s.found(ctx, newcomer, "healthy")
+			return err
 		},
 		func() error {
 			left = time.Now()
@@ -88,6 +81,26 @@ func (s *balancerStage) mastersTrial(ctx context.Context) error {
 		s.noteDied(second[w], died)
 	}
 	return s.powerOn(ctx)
+}
+
+// found waits until a master finds its server in a state, and returns since when it does. On a
+// busy machine that may take longer than the rest is waited for.
+func (s *balancerStage) found(ctx context.Context, master, state string) (since time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, settleBalancers)
+	defer cancel()
+	err = balance.Eventually(ctx, func() error {
+		status, err := s.Status(ctx, master)
+		if err != nil {
+			return err
+		}
+		c := status.Checks[0]
+		if c.State != state {
+			return fmt.Errorf("%s finds its server %s, want %s", master, c.State, state)
+		}
+		since = c.Since
+		return nil
+	})
+	return since, err
 }
 
 // powerOn brings the newcomer's machine back, with nothing on it.

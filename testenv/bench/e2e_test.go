@@ -6,15 +6,24 @@
 package bench
 
 import (
+	"context"
 	"testing"
 	"time"
 )
+
+// bounded is a test's context, with an end long after what any of these tests takes: what hangs
+// is to be told of by its own error.
+func bounded(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
 
 // TestRun makes a fault of every kind of lab once and wants every figure to be
 // there. How large they are is not a matter of a test.
 func TestRun(t *testing.T) {
 	logs := t.TempDir()
-	results, err := Run(t.Context(), t.Output(), Options{
+	results, err := Run(bounded(t), t.Output(), Options{
 		Topologies: "../topologies", Herald: "../../bin/herald", Testenv: "../../bin/herald-testenv",
 		Speakers: Speakers(), Only: []string{"registry killed", "drain", "power loss"}, Trials: 1, Connections: 200, Logs: logs,
 	})

@@ -13,7 +13,7 @@ import (
 // every figure to be there. How large they are is not a matter of a test, but where
 // they count what must not be.
 func TestRunServices(t *testing.T) {
-	results, err := RunServices(t.Context(), t.Output(), ServiceOptions{
+	results, err := RunServices(bounded(t), t.Output(), ServiceOptions{
 		Herald: "../../bin/herald", Testenv: "../../bin/herald-testenv", CRDs: "../../manifests/crds",
 		APIServer:  cmp.Or(os.Getenv("KUBE_APISERVER"), "../realparts/bin/kube-apiserver"),
 		Etcd:       cmp.Or(os.Getenv("ETCD"), "/usr/bin/etcd"),
