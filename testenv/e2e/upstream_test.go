@@ -22,7 +22,7 @@ type upstream interface {
 	// sent is how many routes a neighbour has been sent.
 	sent(t *testing.T, n *lab.Node, neighbour string) int
 	// table is what the router has of a VIP, with all attributes.
-	table(t *testing.T, n *lab.Node, vip string) string
+	table(t *testing.T, n *lab.Node, vip string) (string, error)
 	// commands show what the router has, for a test that failed.
 	commands() [][]string
 }
@@ -86,11 +86,9 @@ func (frr) sent(t *testing.T, n *lab.Node, neighbour string) (total int) {
 	return total
 }
 
-func (frr) table(t *testing.T, n *lab.Node, vip string) string {
+func (frr) table(t *testing.T, n *lab.Node, vip string) (string, error) {
 	t.Helper()
-	out, err := run(t, n, "vtysh", "-c", fmt.Sprintf("show bgp %s unicast %s", family(vip), hostPrefix(vip)))
-	must(t, err)
-	return out
+	return run(t, n, "vtysh", "-c", fmt.Sprintf("show bgp %s unicast %s", family(vip), hostPrefix(vip)))
 }
 
 func (frr) commands() [][]string {
@@ -133,11 +131,9 @@ func (b bird) sent(t *testing.T, n *lab.Node, neighbour string) (total int) {
 	return total
 }
 
-func (bird) table(t *testing.T, n *lab.Node, vip string) string {
+func (bird) table(t *testing.T, n *lab.Node, vip string) (string, error) {
 	t.Helper()
-	out, err := run(t, n, "birdc", "show", "route", hostPrefix(vip).String(), "all")
-	must(t, err)
-	return out
+	return run(t, n, "birdc", "show", "route", hostPrefix(vip).String(), "all")
 }
 
 func (bird) commands() [][]string {
