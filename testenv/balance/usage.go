@@ -31,10 +31,17 @@ func Group(pgid int) ([]int, error) {
 	return processes(func(_ string, fields []string) bool { return len(fields) > 2 && fields[2] == strconv.Itoa(pgid) })
 }
 
-// SoftIRQ are the PIDs of the kernel's threads that do what interrupts left to do.
+// SoftIRQ are the PIDs of the kernel's threads that do what interrupts left to do. A container may
+// show none of them.
 func SoftIRQ() ([]int, error) {
-	return processes(func(name string, _ []string) bool { return strings.HasPrefix(name, "ksoftirqd/") })
+	list, err := processes(func(name string, _ []string) bool { return strings.HasPrefix(name, "ksoftirqd/") })
+	if errors.Is(err, errNone) {
+		return nil, nil
+	}
+	return list, err
 }
+
+var errNone = errors.New("there is no such process")
 
 // processes are those that match, by their name and the fields of /proc/PID/stat after that.
 func processes(match func(name string, fields []string) bool) (list []int, err error) {
@@ -59,7 +66,7 @@ func processes(match func(name string, fields []string) bool) (list []int, err e
 	}
 	slices.Sort(list)
 	if len(list) == 0 {
-		return nil, errors.New("there is no such process")
+		return nil, errNone
 	}
 	return list, nil
 }
