@@ -39,8 +39,9 @@ func BalancerParts() []string {
 // The ways that connections go.
 const (
 	direct        = "direct"
-	directAgain   = "direct, again" // the same, to see what a comparison can tell apart
-	forwarded     = "forwarded"     // by a machine that does not balance
+	directAgain   = "direct, again"   // the same, to see what a comparison can tell apart
+	directTracked = "direct, tracked" // from a machine that tracks connections, as Herald's does
+	forwarded     = "forwarded"       // by a machine that does not balance
 	viaHerald     = "herald"
 	viaProxy      = "herald, proxy"
 	viaHAProxy    = "haproxy"
@@ -71,7 +72,7 @@ type balancerScale struct {
 }
 
 func (o BalancerOptions) scale() balancerScale {
-	s := balancerScale{rounds: 2 * o.Trials, last: 350 * time.Millisecond, rate: 1000, pacedCount: 1000, streamTurns: 6,
+	s := balancerScale{rounds: 2 * o.Trials, last: 350 * time.Millisecond, rate: 1000, pacedCount: 800, streamTurns: 6,
 		trials: o.Trials, rivals: min(3, o.Trials), spread: 3000, held: 5000, fewer: 300,
 		before: 300 * time.Millisecond, after: time.Second, vanishing: 2 * time.Second, followed: 3 * time.Second}
 	if o.Quick {

@@ -55,6 +55,9 @@ func TestRunBalancers(t *testing.T) {
 			}
 		}
 	}
+	if !seen[directTracked+local+string(FixedP99)] {
+		t.Errorf("nothing of %q where connections are tracked", FixedP99)
+	}
 	for _, m := range []BalancerMeasure{
 		KilledFailed, KilledOthers, KilledOut, KilledTold, VanishedFailed, VanishedOthers, VanishedOut, DrainedFailed, DrainedLost,
 		Joined, JoinedStart, JoinedFailed, Left, LeftFailed, Died, DiedOthers,

@@ -50,7 +50,7 @@ func (r *BalancerResults) WriteTable(w io.Writer) error {
 
 // balancers are those measured, direct first.
 func (r *BalancerResults) balancers() (list []string) {
-	for _, name := range []string{direct, directAgain, forwarded, viaHerald, viaHAProxy, viaHAProxySpl, viaProxy} {
+	for _, name := range []string{direct, directAgain, directTracked, forwarded, viaHerald, viaHAProxy, viaHAProxySpl, viaProxy} {
 		if slices.ContainsFunc(r.Figures, func(f BalancerFigure) bool { return f.Balancer == name }) {
 			list = append(list, name)
 		}

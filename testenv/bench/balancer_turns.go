@@ -27,6 +27,10 @@ const (
 // paced measures the latency of connections at a fixed rate.
 func (s *balancerStage) paced(ctx context.Context, ways []way) error {
 	connecting := slices.DeleteFunc(slices.Clone(ways), func(w way) bool { return w.bulkOnly })
+	if tracked := ways[0]; tracked.path == local {
+		tracked.name, tracked.machine = directTracked, heraldWorker
+		connecting = append(connecting, tracked)
+	}
 	return s.inTurns(ctx, connecting, turn, func(w way, t *balance.Turns) (*balance.Client, error) {
 		return s.Load(w.machine, balance.Load{Targets: w.targets, Rate: s.rate, Count: s.pacedCount, Turns: t})
 	}, func(w way, result any) error {
