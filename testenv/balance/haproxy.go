@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -55,7 +56,7 @@ func (l *Lab) writeHAProxy(worker string, masters ...string) error {
 }
 
 // ReloadHAProxy has a worker's HAProxy lead to these masters, and waits until it has
-// read that: until the first of its processes has another child.
+// read that: until the first of its processes has a child that it had not.
 func (l *Lab) ReloadHAProxy(ctx context.Context, worker string, masters ...string) error {
 	if err := l.writeHAProxy(worker, masters...); err != nil {
 		return err
@@ -69,9 +70,12 @@ func (l *Lab) ReloadHAProxy(ctx context.Context, worker string, masters ...strin
 	if err := unix.Kill(p.Pid(), unix.SIGUSR2); err != nil {
 		return fmt.Errorf("reload HAProxy: %w", err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
 	return Eventually(ctx, func() error {
 		now, err := Group(p.Pid())
-		if err == nil && now[len(now)-1] == before[len(before)-1] {
+		begun := func(pid int) bool { return !slices.Contains(before, pid) }
+		if err == nil && !slices.ContainsFunc(now, begun) {
 			err = fmt.Errorf("HAProxy on %s has not begun anew", worker)
 		}
 		return err
