@@ -40,7 +40,7 @@ func BalancerParts() []string {
 const (
 	direct        = "direct"
 	directAgain   = "direct, again"   // the same, to see what a comparison can tell apart
-	directTracked = "direct, tracked" // from a machine that tracks connections, as Herald's does
+	directTracked = "direct, tracked" // from a machine that tracks connections, as Herald does there
 	forwarded     = "forwarded"       // by a machine that does not balance
 	viaHerald     = "herald"
 	viaProxy      = "herald, proxy"
@@ -50,7 +50,7 @@ const (
 
 // The workers that each has to itself.
 const (
-	heraldWorker, haproxyWorker, directWorker, proxyWorker = "w1", "w2", "w3", "w4"
+	heraldWorker, haproxyWorker, directWorker, proxyWorker, trackingWorker = "w1", "w2", "w3", "w4", "w5"
 )
 
 // balancerScale is how much is measured.

@@ -58,7 +58,7 @@ func (s *balancerStage) localPart(ctx context.Context) error { return s.loadPart
 func (s *balancerStage) remotePart(ctx context.Context) error { return s.loadPart(ctx, remote) }
 
 func (s *balancerStage) loadPart(ctx context.Context, path string) error {
-	if err := errors.Join(s.bootBoth(ctx), s.boot(ctx, s.Speaker, proxyWorker)); err != nil {
+	if err := errors.Join(s.bootBoth(ctx), s.boot(ctx, s.Speaker, proxyWorker, trackingWorker)); err != nil {
 		return err
 	}
 	began := len(s.results.Figures)

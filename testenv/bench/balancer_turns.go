@@ -28,7 +28,9 @@ const (
 func (s *balancerStage) paced(ctx context.Context, ways []way) error {
 	connecting := slices.DeleteFunc(slices.Clone(ways), func(w way) bool { return w.bulkOnly })
 	if tracked := ways[0]; tracked.path == local {
-		tracked.name, tracked.machine = directTracked, heraldWorker
+		// Not from Herald's worker: a port of its that a connection through Herald had before is in
+		// TIME_WAIT at the server, which costs the next connection from it another SYN.
+		tracked.name, tracked.machine = directTracked, trackingWorker
 		connecting = append(connecting, tracked)
 	}
 	return s.inTurns(ctx, connecting, turn, func(w way, t *balance.Turns) (*balance.Client, error) {
