@@ -98,7 +98,8 @@ func New(options Options) *Plane {
 }
 
 // Apply makes services the ones that are carried. An address that cannot be listened at is an
-// error, and no obstacle to the rest.
+// error, and no obstacle to the rest; so is a backend at which a service listens, to which
+// connections would come back for ever.
 func (p *Plane) Apply(services []balancer.Service) error {
 	p.applying.Lock()
 	defer p.applying.Unlock()
@@ -106,6 +107,13 @@ func (p *Plane) Apply(services []balancer.Service) error {
 		return errors.New("proxy is closed")
 	}
 
+	listeners := make(map[netip.AddrPort]string)
+	for _, s := range services {
+		for _, addr := range s.Listen {
+			listeners[addr] = s.Name
+		}
+	}
+	var refused []error
 	p.mu.Lock()
 	before := p.services
 	p.services = make(map[string]*service)
@@ -117,6 +125,12 @@ func (p *Plane) Apply(services []balancer.Service) error {
 		}
 		var serving []string
 		for _, b := range s.Backends {
+			if other, ok := listeners[b.Addr]; ok {
+				refused = append(refused, &balancer.ServiceError{
+					Service: s.Name, Err: fmt.Errorf("cannot have %s as a backend: balancer %s listens there", b.Addr, other),
+				})
+				continue
+			}
 			switch b.State {
 			case balancer.Serving:
 				serving = append(serving, b.Addr.String())
@@ -129,7 +143,7 @@ func (p *Plane) Apply(services []balancer.Service) error {
 	}
 	p.tidy()
 	p.mu.Unlock()
-	return p.listen(services)
+	return errors.Join(append(refused, p.listen(services))...)
 }
 
 // tidy forgets the work of backends that are not known any more and have none.

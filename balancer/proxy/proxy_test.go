@@ -125,6 +125,31 @@ func TestAddressInUse(t *testing.T) {
 	s.next(t)
 }
 
+// TestOwnListener: a name may turn out to be where a balancer listens. Connections that were sent
+// there would come back for ever.
+func TestOwnListener(t *testing.T) {
+	s, at, other := newServer(t), free(t), free(t)
+	p := newPlane(t, proxy.Options{})
+	mirror := service(other, at)
+	mirror.Name = "mirror"
+	err := p.Apply([]balancer.Service{service(at, at, s.addr), mirror})
+	for _, want := range []string{
+		"balancer api cannot have " + at.String() + " as a backend: balancer api listens there",
+		"balancer mirror cannot have " + at.String() + " as a backend: balancer api listens there",
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+	for range 4 {
+		dial(t, at)
+		s.next(t)
+	}
+	if _, err := dial(t, other).Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("a connection for which there is nobody met %v, want a reset", err)
+	}
+}
+
 // TestForeignAddress: a VIP that is elsewhere now may come here any time.
 func TestForeignAddress(t *testing.T) {
 	p := newPlane(t, proxy.Options{})
