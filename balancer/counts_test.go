@@ -2,6 +2,7 @@ package balancer
 
 import (
 	"errors"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -72,12 +73,19 @@ func (*uncounting) Counts() ([]Count, error) { return nil, errors.New("nftables 
 func TestStatusWithoutCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newSite(t)
-		x.planes[Kernel].plane = &uncounting{}
 		x.apply(t, ofMembers("api"))
 		x.Offered([]Member{master("10.0.0.1")})
+		backend := netip.MustParseAddrPort("10.0.0.1:6443")
+		x.kernel.count(Count{Service: "api", Backend: backend, Connections: 7, Open: 2})
+		x.Status()
+		time.Sleep(time.Second)
+		x.planes[Kernel].plane = &uncounting{}
 		status := x.Status()[0]
 		if want := "connections cannot be counted: nftables does not answer"; status.Error != want || status.Backends[0].Open != -1 {
 			t.Errorf("status is %+v, want the error %q and no number", status, want)
+		}
+		if got := status.Backends[0].Connections; got != 7 {
+			t.Errorf("a counter has fallen from 7 to %d", got)
 		}
 		x.planes[Kernel].plane = x.kernel // to be closed
 	})

@@ -213,6 +213,7 @@ type counted struct {
 type tally struct {
 	begun  time.Time
 	counts map[counted]Count
+	last   [2][]Count // what each plane has told
 	errs   [2]error
 }
 
@@ -224,15 +225,15 @@ func (s *Set) counts() (map[counted]Count, [2]error) {
 	s.counting.Lock()
 	defer s.counting.Unlock()
 	if !s.tally.begun.After(asked) {
-		s.tally = tally{begun: time.Now()}
-		s.tally.counts, s.tally.errs = s.count()
+		s.tally = s.count(s.tally.last)
 	}
 	return s.tally.counts, s.tally.errs
 }
 
-func (s *Set) count() (map[counted]Count, [2]error) {
-	all := make(map[counted]Count)
-	var errs [2]error
+// count asks all planes. What one that does not answer has told last counts still: who reads counters
+// takes a smaller one for a beginning.
+func (s *Set) count(before [2][]Count) tally {
+	t := tally{begun: time.Now(), counts: make(map[counted]Count), last: before}
 	for mode := range s.planes {
 		plane := s.planes[mode].plane
 		if plane == nil {
@@ -240,13 +241,15 @@ func (s *Set) count() (map[counted]Count, [2]error) {
 		}
 		counts, err := plane.Counts()
 		if err != nil {
-			errs[mode] = fmt.Errorf("connections cannot be counted: %w", err)
+			t.errs[mode] = fmt.Errorf("connections cannot be counted: %w", err)
+		} else {
+			t.last[mode] = counts
 		}
-		for _, n := range counts {
+		for _, n := range t.last[mode] {
 			key := counted{n.Service, n.Backend}
-			n.Connections += all[key].Connections
-			all[key] = n
+			n.Connections += t.counts[key].Connections
+			t.counts[key] = n
 		}
 	}
-	return all, errs
+	return t
 }
