@@ -83,7 +83,11 @@ func (s *Set) carry() (all []news) {
 	default:
 		return nil
 	}
-	defer func() { <-s.carrying }()
+	defer func() {
+		<-s.carrying
+		close(s.told)
+		s.told = make(chan struct{})
+	}()
 	for mode := s.due(); mode >= 0; mode = s.due() {
 		c, services := &s.planes[mode], s.services(mode)
 		s.mu.Unlock()

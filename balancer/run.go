@@ -175,11 +175,23 @@ func (s *Set) Backends(name string) []Backend {
 	return list
 }
 
-// Status tells of all balancers, sorted by name.
+// Status tells of all balancers, sorted by name. For a plane that is being told something it waits for
+// a second at most: what it says serves is to be what connections are given to.
 func (s *Set) Status() []Status {
 	counts, errs := s.counts()
+	enough := time.After(time.Second)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for waiting := true; waiting && len(s.carrying) > 0; {
+		told := s.told
+		s.mu.Unlock()
+		select {
+		case <-told:
+		case <-enough:
+			waiting = false
+		}
+		s.mu.Lock()
+	}
 	var list []Status
 	for _, r := range s.running {
 		c := r.config

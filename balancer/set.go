@@ -26,6 +26,7 @@ type Set struct {
 	monitor  monitor
 	wake     chan struct{} // tells Run that something may be due earlier
 	carrying chan struct{} // holds one while planes are told something
+	told     chan struct{} // closed when they have been, and made anew; guarded by mu
 
 	configuring sync.Mutex // one change of what is checked at a time; taken before mu
 
@@ -74,6 +75,7 @@ func New(log *slog.Logger, kernel, proxy Plane) *Set {
 		resolver: net.DefaultResolver,
 		wake:     make(chan struct{}, 1),
 		carrying: make(chan struct{}, 1),
+		told:     make(chan struct{}),
 		verdicts: make(map[string]health.Verdict),
 		planes:   [...]carrier{Kernel: {plane: kernel}, Proxy: {plane: proxy}},
 	}

@@ -87,3 +87,33 @@ func TestReloadAndCloseWhileAPlaneIsTold(t *testing.T) {
 		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 serving")
 	})
 }
+
+// What a status says serves is what a plane has been told, if that does not take it long.
+func TestStatusWaitsForAPlane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newSite(t)
+		x.apply(t, ofMembers("api"))
+		stuck := make(chan struct{})
+		x.kernel.after = func() { <-stuck }
+		var telling sync.WaitGroup
+		telling.Go(func() { x.Offered([]Member{master("10.0.0.1")}) })
+		synctest.Wait()
+		began, said := time.Now(), make(chan struct{})
+		go func() {
+			defer close(said)
+			x.Status()
+		}()
+		synctest.Wait()
+		select {
+		case <-said:
+			t.Error("a status did not wait")
+		default:
+		}
+		close(stuck)
+		telling.Wait()
+		<-said
+		if waited := time.Since(began); waited != 0 {
+			t.Errorf("a status came %v after the plane had been told", waited)
+		}
+	})
+}
