@@ -1,15 +1,21 @@
 # Every target does its own set-up on a fresh Debian or Ubuntu with Go.
 
+# Where go.dev's archive goes, which sudo leaves out.
+export PATH := $(PATH):/usr/local/go/bin
+
 VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 FUZZTIME   ?= 60s
-BENCH      ?=
+BENCH      ?= failover,flat,services,balancer
+QUICK      ?=
 SOAK_TIME  ?= 30m
 MODE       ?= bgp
+ROUTER     ?= embedded
 
 SCHEDULES  ?= 10000
 STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOBUILD     = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)'
 REALPARTS   = testenv/realparts
+TESTED_WITH = iproute2 nftables iptables procps prometheus w3m haproxy
 
 # What a release is made of. A build outside git has to be told all three.
 ARCHS             ?= amd64 arm64
@@ -21,105 +27,122 @@ RUN                = --cmd='run --config /etc/herald/herald.yaml'
 PROGRAMS           = $(foreach a,$(ARCHS),$(a)=bin/linux-$(a)/herald)
 
 .DEFAULT_GOAL := help
-.PHONY: help build image release reproduce demo test e2e containerlab clock soak bench bench-services bench-balancer microbench fuzz simulate verify lint generate screenshot film clean lab-binaries lab-images release-programs bin/herald-release race-binary root go
+.PHONY: help build image release reproduce demo quick test e2e containerlab clock soak bench guard nightly e2e-all-orders microbench fuzz simulate verify lint generate screenshot film clean lab-binaries lab-images release-programs bin/herald-release bin/herald-bench race-binary root go
 
-help: ## list the targets
-	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+help: ## 1 s: list the targets, and how long each takes on two cores with what it needs installed and compiled
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## ([^:]*): /\t\1\t/' | expand -t 14,23
 
-build: go ## build the static binary bin/herald
+build: go ## 10 s: build the static binary bin/herald
 	$(GOBUILD) -o bin/herald ./cmd/herald
 
-demo: root lab-binaries ## watch a VIP move between three masters in a lab of namespaces; MODE=arp without routers
-	testenv/install iproute2
-	bin/herald-testenv demo --mode $(MODE)
+demo: root lab-binaries ## 15 s: watch a VIP move between three masters in a lab of namespaces; ROUTER=frr with FRR, MODE=arp without routers
+	testenv/install iproute2 $(filter frr,$(ROUTER))
+	bin/herald-testenv demo --mode $(MODE) --router $(ROUTER)
 
-test: root ## run all tests with the race detector
-	testenv/install gcc libc6-dev iproute2 nftables iptables procps prometheus w3m haproxy
+quick: root ## 2 min: run the tests of test without the race detector, less the longest
+	testenv/install $(TESTED_WITH)
+	@# Four packages at a time: their tests wait more than they work.
+	go test -p 4 -skip '^TestHostilePeer$$/^mutations$$' ./...
+
+test: root ## 4 min: run all tests that need no lab of real parts, with the race detector
+	testenv/install gcc libc6-dev $(TESTED_WITH)
 	go test -race ./...
-	go -C release test ./...
+	go -C manifests/release test ./...
+	go -C testenv/bench test -race ./...
 
-e2e: root lab-binaries race-binary $(REALPARTS)/bin/kube-apiserver $(REALPARTS)/bin/helm ## run the tests on FRR, etcd, kube-apiserver and a registry
+e2e: root lab-binaries race-binary $(REALPARTS)/bin/kube-apiserver $(REALPARTS)/bin/helm ## 12 min: run the tests on FRR, etcd, kube-apiserver and a registry
 	testenv/install iproute2 frr bird2 keepalived haproxy curl etcd-server docker-registry nftables procps systemd
 	@# It is wanted for its schema, not to set this machine up at the next boot.
 	@command -v cloud-init >/dev/null || { mkdir -p /etc/cloud && touch /etc/cloud/cloud-init.disabled; }
 	testenv/install cloud-init
-	@# One package at a time: benchmarks take all of the machine, and others test leases of 600 ms.
-	go test -tags e2e -count=1 -p 1 -timeout 120m ./testenv/...
+	@# Two packages at a time: their tests wait more than they work.
+	go test -tags e2e -count=1 -p 2 -timeout 60m ./testenv/...
 
-clock: root lab-binaries $(REALPARTS)/bin/kube-apiserver ## set the host's clock an hour off for moments: not where others work
+clock: root lab-binaries $(REALPARTS)/bin/kube-apiserver ## 5 s: set the host's clock an hour off for moments: not where others work
 	testenv/install iproute2 frr etcd-server docker-registry
-	go test -tags e2e,clock -count=1 -run TestClockJumps ./testenv/e2e
+	go test -tags e2e,clock -count=1 -run TestClockJumps ./testenv/e2e/session
 
-soak: root lab-binaries race-binary ## let speakers live through SOAK_TIME (30m) of random faults, and check the VIP
+soak: root lab-binaries race-binary ## 30 min: let speakers live through SOAK_TIME (30m) of random faults, and check the VIP
 	testenv/install iproute2 frr nftables
 	bin/herald-testenv soak --time $(SOAK_TIME)
 
-bench: root lab-binaries ## measure failover beside FRR and keepalived, 75 minutes; BENCH=--quick in 5
-	testenv/install iproute2 frr bird2 keepalived curl
-	bin/herald-testenv bench $(BENCH)
+bench: root lab-binaries bin/herald-bench $(if $(findstring services,$(BENCH)),$(REALPARTS)/bin/kube-apiserver $(REALPARTS)/bin/metallb/speaker) ## 150 min: measure Herald beside others; BENCH=failover,flat,services,balancer chooses, QUICK=1 takes 10 min
+	testenv/install iproute2 frr bird2 keepalived curl etcd-server nftables haproxy
+	bin/herald-bench run --bench $(BENCH) $(if $(QUICK),--quick)
 
-bench-services: root lab-binaries $(REALPARTS)/bin/kube-apiserver $(REALPARTS)/bin/metallb/speaker ## measure the announcing of Services beside MetalLB, 40 minutes; BENCH=--quick in 2
-	testenv/install iproute2 frr etcd-server nftables
-	bin/herald-testenv bench-services $(BENCH)
+guard: root lab-binaries bin/herald-bench ## 20 s: fail if a withdrawal takes much longer than it should
+	testenv/install iproute2 frr bird2
+	bin/herald-bench guard
 
-bench-balancer: root lab-binaries ## measure the balancing of connections beside HAProxy, 20 minutes; BENCH=--quick in 2
-	testenv/install iproute2 nftables haproxy
-	bin/herald-testenv bench-balancer $(BENCH)
+nightly: e2e-all-orders bench reproduce ## 6 h: what takes too long for each change: all boot orders, long soaks, fuzzing and simulation, benchmarks
+	$(MAKE) simulate SCHEDULES=100000
+	$(MAKE) fuzz FUZZTIME=60s
+	$(MAKE) soak SOAK_TIME=1h
+	bin/herald-testenv soak-flat
+	go -C testenv/bench test -tags e2e -count=1 -p 1 -timeout 60m ./...
 
-microbench: go ## measure the cost of a probe and of a route
+e2e-all-orders:
+	HERALD_NIGHTLY=1 $(MAKE) e2e
+
+microbench: go ## 5 min: measure the cost of a probe and of a route
 	go test -run '^$$' -bench . -benchmem ./...
 
-fuzz: go ## run every fuzz target for FUZZTIME (60s)
+fuzz: go ## 40 min: run every fuzz target for FUZZTIME (60s)
 	testenv/fuzz $(FUZZTIME)
 
-verify: ## search every state of the model of the lease and its fence for two holders
+verify: ## 90 s: search every state of the model of the lease and its fence for two holders
 	testenv/install spin gcc libc6-dev
-	lease/model/verify
+	election/lease/model/verify
 
-simulate: go ## run leases through SCHEDULES (10000) random schedules of faults, in virtual time
-	go test -count=1 -v -run 'TestSchedules|TestFindsBreaks' ./lease/sim -schedules $(SCHEDULES)
+simulate: go ## 1 min: run leases through SCHEDULES (10000) random schedules of faults, in virtual time
+	go test -count=1 -v -run 'TestSchedules|TestFindsBreaks' ./election/lease/sim -schedules $(SCHEDULES)
 
-image: release-programs ## write container images: bin/herald_image.tar for all architectures, one of each for docker load
+image: release-programs ## 15 s: write container images: bin/herald_image.tar for all architectures, one of each for docker load
 	bin/herald-release image $(PACK) $(RUN) --reference $(IMAGE) --out bin/herald_image.tar $(PROGRAMS)
 	for a in $(ARCHS); do bin/herald-release image $(PACK) $(RUN) --reference $(IMAGE) --out bin/herald_image_$$a.tar $$a=bin/linux-$$a/herald || exit; done
 
-release: release-programs ## write the files of a release to bin/release: programs, images, bills of materials, checksums
+release: release-programs ## 30 s: write the files of a release to bin/release: programs, images, bills of materials, checksums
 	@case "$(VERSION) $(COMMIT)" in *unknown*) echo 'this is no git checkout: say VERSION=… COMMIT=… SOURCE_DATE_EPOCH=…' >&2; exit 1;; esac
 	rm -rf bin/release
 	bin/herald-release release $(PACK) $(RUN) --reference $(IMAGE) --out bin/release \
 		$(addprefix --with ,README.md LICENSE CHANGELOG.md $(wildcard manifests/herald.service)) $(PROGRAMS)
 	ls -l bin/release
 
-reproduce: go ## make the release of HEAD twice, in two places, and compare
-	release/reproduce
+reproduce: go ## 3 min: make the release of HEAD twice, in two places, and compare
+	manifests/release/reproduce
 
-containerlab: root lab-images $(if $(CONTAINERLAB),,bin/containerlab) $(if $(FRR_IMAGE),,bin/frr.tar) ## test image and topologies with Docker and containerlab
+containerlab: root lab-images $(if $(CONTAINERLAB),,bin/containerlab) $(if $(FRR_IMAGE),,bin/frr.tar) ## 5 min: test image and topologies with Docker and containerlab
 	testenv/install iproute2 docker.io
 	testenv/containerlab/run
 
-lint: go ## check formatting, vet and staticcheck
+lint: go ## 40 s: check formatting, vet and staticcheck
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'gofmt would change the files above: run gofmt -w .' >&2; exit 1; }
 	go vet ./...
 	go vet -tags e2e,clock,containerlab ./...
 	$(STATICCHECK) -tags e2e,clock,containerlab ./...
-	go -C release vet ./...
-	cd release && $(STATICCHECK) ./...
+	go -C manifests/release vet ./...
+	cd manifests/release && $(STATICCHECK) ./...
+	go -C testenv/bench vet -tags e2e ./...
+	cd testenv/bench && $(STATICCHECK) -tags e2e ./...
 
-generate: go ## write docs/config.md and the manifests anew
+generate: go ## 10 s: write docs/config.md and the manifests anew
 	go generate ./...
 
-screenshot: ## take docs/status-page.png anew
+screenshot: ## 10 s: take docs/status-page.png anew
 	testenv/install chromium fonts-dejavu-core imagemagick
 	chromium --headless --no-sandbox --user-data-dir=bin/chromium --hide-scrollbars --window-size=1160,840 \
-		--screenshot=bin/status-page.png file://$(CURDIR)/statuspage/testdata/flat.html
+		--screenshot=bin/status-page.png file://$(CURDIR)/status/page/testdata/flat.html
 	convert bin/status-page.png -colors 64 -strip docs/status-page.png
 
-film: root lab-binaries ## record docs/demo.svg anew
-	testenv/install iproute2 asciinema
-	LC_ALL=C.UTF-8 asciinema rec --quiet --overwrite --cols 118 --rows 40 --command 'bin/herald-testenv demo' bin/demo.cast
-	go run ./testenv/film <bin/demo.cast >docs/demo.svg
+# One picture in 0.8 seconds, or the file has megabytes.
+film: root lab-binaries ## 1 min: record docs/demo.svg anew
+	testenv/install iproute2 asciinema jq
+	command -v npx >/dev/null || testenv/install npm
+	LC_ALL=C.UTF-8 asciinema rec --quiet --overwrite --cols 118 --rows 27 --command 'bin/herald-testenv demo' bin/demo.cast
+	jq -cs '.[0], (.[1:] | group_by(.[0] / 0.8 | floor)[] | [.[-1][0], "o", (map(.[2]) | add)]), [.[-1][0] + 8, "o", " "]' bin/demo.cast >bin/film.cast
+	npx --yes svg-term-cli@2.1.1 --in bin/film.cast --out docs/demo.svg
 
-clean: ## remove what was built
+clean: ## 1 s: remove what was built
 	rm -rf bin $(REALPARTS)/bin
 
 lab-binaries: build
@@ -129,10 +152,13 @@ lab-binaries: build
 release-programs: bin/herald-release
 	for a in $(ARCHS); do GOFLAGS= GOWORK=off GOEXPERIMENT= GOFIPS140=off GOOS=linux GOARCH=$$a GOAMD64=v1 GOARM64=v8.0 $(GOBUILD) -o bin/linux-$$a/herald ./cmd/herald || exit; done
 
-bin/herald-release: go
-	go -C release build -buildvcs=false -o ../$@ .
+bin/herald-bench: go
+	CGO_ENABLED=0 go -C testenv/bench build -trimpath -buildvcs=false -ldflags '-s -w' -o ../../$@ .
 
-lab-images: lab-binaries bin/herald-release ## write the images that topologies ask for, to bin/lab, for docker load
+bin/herald-release: go
+	go -C manifests/release build -buildvcs=false -o ../../$@ .
+
+lab-images: lab-binaries bin/herald-release ## 10 s: write the images that topologies ask for, to bin/lab, for docker load
 	mkdir -p bin/lab
 	bin/herald-release image $(PACK) $(RUN) --reference herald:dev --out bin/lab/herald.tar $$(go env GOARCH)=bin/herald
 	bin/herald-release image $(PACK) --reference herald-testenv:dev --out bin/lab/herald-testenv.tar $$(go env GOARCH)=bin/herald-testenv
@@ -170,4 +196,4 @@ root: go
 	@test "$$(id -u)" = 0 || { echo 'this needs root, for network namespaces: run it with sudo' >&2; exit 1; }
 
 go:
-	@command -v go >/dev/null || { echo 'this needs Go 1.26 or later: see https://go.dev/dl/' >&2; exit 1; }
+	@command -v go >/dev/null || { echo 'this needs Go 1.26 or later, which sudo does not find: see https://go.dev/dl/, or run sudo env PATH=$$PATH make' >&2; exit 1; }

@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/herald-vip/herald/netutil"
+	"github.com/herald-vip/herald/netutil/link"
+	"github.com/herald-vip/herald/netutil/rtnetlink"
+	"github.com/herald-vip/herald/wake"
 )
 
 const defaultRefresh = time.Minute
@@ -19,27 +22,30 @@ const defaultRefresh = time.Minute
 // Announcer announces and watches addresses on links. Its methods may be called at
 // any time from any goroutine. They wait for nothing but each other, and none of them is long.
 type Announcer struct {
-	log  *slog.Logger
-	opts Options
-	net  network
-	wake chan struct{} // receives when something is due earlier than the loop knows
-	news chan struct{} // receives when there is something to tell
+	log      *slog.Logger
+	opts     Options
+	net      network
+	wake     chan struct{} // receives when something is due earlier than the loop knows
+	reported chan struct{} // receives when there is something to tell
 
-	mu       sync.Mutex // guards what follows
-	readers  sync.WaitGroup
-	running  bool
-	links    map[string]netutil.Link
-	own      map[mac]bool // hardware addresses of this node
-	members  map[mac]bool // those of the electorate
-	segments map[string]*segment
-	untold   []func() // the queue of what is to be told
-	stats    Stats
+	mu      sync.Mutex // guards what follows
+	readers sync.WaitGroup
+	running bool
+	links   map[string]link.Link
+	own     map[mac]bool // hardware addresses of this node
+	members map[mac]bool // those of the electorate
+	states  map[string]*linkState
+	reports []func() // the queue of what is to be told
+	stats   Stats
 }
 
 // New returns an Announcer that announces and watches nothing yet. It does
 // neither before Run.
 func New(log *slog.Logger, o Options) *Announcer {
-	return newAnnouncer(log, o, host{inside: func(f func() error) error { return f() }})
+	if o.Watcher == nil {
+		o.Watcher = new(rtnetlink.Watcher)
+	}
+	return newAnnouncer(log, o, host{o.Watcher, func(f func() error) error { return f() }})
 }
 
 func newAnnouncer(log *slog.Logger, o Options, n network) *Announcer {
@@ -49,20 +55,21 @@ func newAnnouncer(log *slog.Logger, o Options, n network) *Announcer {
 		opts:     o,
 		net:      n,
 		wake:     make(chan struct{}, 1),
-		news:     make(chan struct{}, 1),
-		segments: make(map[string]*segment),
+		reported: make(chan struct{}, 1),
+		states:   make(map[string]*linkState),
 	}
 }
 
 // Announce says on the link that addrs are at this node: at once, six times more
 // within 3 s, and every Options.Refresh until Withdraw; anew when the link comes up
 // or changes its hardware address. An error means that not all was sent now; the
-// rest happens all the same, as soon as it can. Announcing again starts anew, without limit.
-func (a *Announcer) Announce(link string, addrs ...netip.Addr) error {
+// rest happens all the same, as soon as it can. Nothing is sent from until on, unless it is zero; see
+// Limit. Announcing again starts anew.
+func (a *Announcer) Announce(until time.Time, link string, addrs ...netip.Addr) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	s := a.segment(now, link)
+	s := a.stateOf(now, link)
 	entries := make([]*entry, 0, len(addrs))
 	var errs []error
 	for _, addr := range addrs {
@@ -72,13 +79,13 @@ func (a *Announcer) Announce(link string, addrs ...netip.Addr) error {
 			continue
 		}
 		e := s.entry(addr)
-		e.announce(now, a.opts.Refresh)
-		if e.watch != nil && e.watch.announced(now) {
-			a.changed(s, e)
+		e.announce(now, until, a.opts.Refresh)
+		if e.watch != nil && e.watch.announced() {
+			a.reportState(s, e)
 		}
 		entries = append(entries, e)
 	}
-	if err := a.fit(now, s); err != nil {
+	if err := a.fitWires(now, s); err != nil {
 		errs = append(errs, err)
 	}
 	for _, e := range entries {
@@ -86,8 +93,8 @@ func (a *Announcer) Announce(link string, addrs ...netip.Addr) error {
 			errs = append(errs, err)
 		}
 	}
-	a.prune(s)
-	signal(a.wake)
+	a.pruneEntries(s)
+	wake.Up(a.wake)
 	if len(errs) > 0 { // the others say the same in most cases
 		return fmt.Errorf("announce %s on %s: %w", list(addrs), link, errs[0])
 	}
@@ -104,13 +111,25 @@ func list(addrs []netip.Addr) string {
 	return fmt.Sprintf("%d addresses", len(addrs))
 }
 
+// Try says why nothing could be announced on any link: a missing right.
+func (a *Announcer) Try() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range a.states {
+		if s.wires != [2]wire{} {
+			return nil // as one has been opened
+		}
+	}
+	return a.net.permitted()
+}
+
 // Limit has addrs not announced on the link from until on. A holder moves it on whenever
 // its lease is renewed: should this process stand still, it does not announce what
-// it has lost meanwhile. Until Limit is called there is no limit.
+// it has lost meanwhile.
 func (a *Announcer) Limit(until time.Time, link string, addrs ...netip.Addr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if s := a.segments[link]; s != nil {
+	if s := a.states[link]; s != nil {
 		for _, addr := range addrs {
 			if e := s.entries[addr.Unmap()]; e != nil {
 				e.until = until
@@ -124,7 +143,7 @@ func (a *Announcer) Limit(until time.Time, link string, addrs ...netip.Addr) {
 func (a *Announcer) Withdraw(link string, addrs ...netip.Addr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := a.segments[link]
+	s := a.states[link]
 	if s == nil {
 		return
 	}
@@ -133,7 +152,7 @@ func (a *Announcer) Withdraw(link string, addrs ...netip.Addr) {
 			e.announced = false
 		}
 	}
-	a.prune(s)
+	a.pruneEntries(s)
 }
 
 // Apply makes the watched addresses those listed, one for each link and address, except
@@ -149,25 +168,25 @@ func (a *Announcer) Apply(watched []Watched) {
 		if !announceable(addr) {
 			continue
 		}
-		s := a.segment(now, w.Link)
+		s := a.stateOf(now, w.Link)
 		e := s.entry(addr)
 		wanted[e] = true
 		if e.watch == nil {
 			e.watch = newWatch(now, w.Policy, w.Probe && !e.announced)
-			a.changed(s, e)
+			a.reportState(s, e)
 		}
 		e.watch.policy = w.Policy
 	}
-	for _, s := range a.segments {
+	for _, s := range a.states {
 		for _, e := range s.entries {
 			if !wanted[e] {
 				e.watch = nil
 			}
 		}
-		a.prune(s)
-		_ = a.fit(now, s) // tried again, and Announce tells
+		a.pruneEntries(s)
+		_ = a.fitWires(now, s) // tried again, and Announce tells
 	}
-	signal(a.wake)
+	wake.Up(a.wake)
 }
 
 // Members tells the hardware addresses at which members of the electorate use the
@@ -182,8 +201,8 @@ func (a *Announcer) Members(macs []net.HardwareAddr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.members = members
-	a.acquit(time.Now())
-	signal(a.wake)
+	a.clearOffenders()
+	wake.Up(a.wake)
 }
 
 // Status tells the Finding of every watched address, ordered by link and address.
@@ -191,7 +210,7 @@ func (a *Announcer) Status() []Finding {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var out []Finding
-	for _, s := range a.segments {
+	for _, s := range a.states {
 		for _, e := range s.entries {
 			if e.watch != nil {
 				out = append(out, s.finding(e))
@@ -211,34 +230,34 @@ func (a *Announcer) Stats() Stats {
 	return a.stats
 }
 
-// segment returns the segment of a link, which it makes if there is none.
-func (a *Announcer) segment(now time.Time, link string) *segment {
-	s := a.segments[link]
+// stateOf returns the state of a link, which it makes if there is none.
+func (a *Announcer) stateOf(now time.Time, link string) *linkState {
+	s := a.states[link]
 	if s == nil {
-		s = &segment{name: link, entries: make(map[netip.Addr]*entry)}
-		s.attach(now, a.links[link], a.opts.Refresh)
-		a.segments[link] = s
+		s = &linkState{name: link, entries: make(map[netip.Addr]*entry)}
+		s.takeLink(now, a.links[link], a.opts.Refresh)
+		a.states[link] = s
 	}
 	return s
 }
 
-// fit opens and closes the wires of a segment as it needs.
-func (a *Announcer) fit(now time.Time, s *segment) error {
+// fitWires opens and closes the wires of a link as it needs.
+func (a *Announcer) fitWires(now time.Time, s *linkState) error {
 	if !a.running {
 		return errors.New("nothing can be sent before Run and after it")
 	}
 	if err := s.usable(); err != nil {
 		return err
 	}
-	err := s.fit(now, a.net, func(f family, w wire) {
+	err := s.fitWires(now, a.net, func(f family, w wire) {
 		a.readers.Go(func() { a.read(s, f, w) })
 	})
-	a.broken(s, err)
+	a.reportWires(s, err)
 	return err
 }
 
 // announce sends an announcement if it is allowed.
-func (a *Announcer) announce(now time.Time, s *segment, e *entry) error {
+func (a *Announcer) announce(now time.Time, s *linkState, e *entry) error {
 	e.done(now)
 	if !e.allowed(time.Now()) { // now may have passed long ago
 		return nil
@@ -251,25 +270,21 @@ func (a *Announcer) announce(now time.Time, s *segment, e *entry) error {
 	return nil
 }
 
-// prune forgets what is neither announced nor watched.
-func (a *Announcer) prune(s *segment) {
-	for addr, e := range s.entries {
-		if !e.announced && e.watch == nil {
-			delete(s.entries, addr)
-		}
-	}
+// pruneEntries forgets what is neither announced nor watched.
+func (a *Announcer) pruneEntries(s *linkState) {
+	maps.DeleteFunc(s.entries, func(_ netip.Addr, e *entry) bool { return !e.announced && e.watch == nil })
 	if len(s.entries) == 0 {
-		s.detach()
-		delete(a.segments, s.name)
+		s.closeWires()
+		delete(a.states, s.name)
 	}
 }
 
-// acquit makes free what only those use who may.
-func (a *Announcer) acquit(now time.Time) {
-	for _, s := range a.segments {
+// clearOffenders makes free what only those use who may.
+func (a *Announcer) clearOffenders() {
+	for _, s := range a.states {
 		for _, e := range s.entries {
-			if e.watch != nil && e.watch.acquit(now, a.rightful) {
-				a.changed(s, e)
+			if e.watch != nil && e.watch.clearOffenders(a.rightful) {
+				a.reportState(s, e)
 			}
 		}
 	}
@@ -277,11 +292,3 @@ func (a *Announcer) acquit(now time.Time) {
 
 // rightful is whether this node or a member has the hardware address.
 func (a *Announcer) rightful(m mac) bool { return a.own[m] || a.members[m] }
-
-// signal has whoever receives from c, which has room for one, look again.
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}

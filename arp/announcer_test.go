@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/herald-vip/herald/netutil"
+	"github.com/herald-vip/herald/netutil/link"
 )
 
 func TestAnnounce(t *testing.T) {
 	inBench(t, func(b *bench) {
-		b.must(b.Announce("eth0", vip4, vip6))
+		b.must(b.Announce(time.Time{}, "eth0", vip4, vip6))
 		for i, want := range [][]byte{announcement(self, vip4)[0], announcement(self, vip4)[1], announcement(self, vip6)[0]} {
 			if sent := b.net.peek(); len(sent) != 3 || !slices.Equal(sent[i].frame, want) {
 				t.Fatalf("when Announce returns %d frames are sent, the %dth is not as it should be", len(sent), i)
@@ -45,8 +45,8 @@ func TestAnnounce(t *testing.T) {
 
 func TestAnnounceRefuses(t *testing.T) {
 	inBench(t, func(b *bench) {
-		b.net.set(netutil.Link{Name: "down0", Index: 3, MAC: member.hardware()})
-		b.net.set(netutil.Link{Name: "tun0", Index: 4, Up: true})
+		b.net.set(link.Link{Name: "down0", Index: 3, MAC: member.hardware()})
+		b.net.set(link.Link{Name: "tun0", Index: 4, Up: true})
 		for _, tt := range []struct{ link, addr, want string }{
 			{"eth1", "10.0.0.99", "announce 10.0.0.99 on eth1: there is no such link"},
 			{"down0", "10.0.0.99", "announce 10.0.0.99 on down0: the link is down"},
@@ -54,13 +54,13 @@ func TestAnnounceRefuses(t *testing.T) {
 			{"eth0", "224.0.0.1", `announce 224.0.0.1 on eth0: "224.0.0.1" is not a unicast address beyond the link`},
 			{"eth0", "fe80::1%eth0", `announce fe80::1%eth0 on eth0: "fe80::1%eth0" is not a unicast address beyond the link`},
 		} {
-			if err := b.Announce(tt.link, netip.MustParseAddr(tt.addr)); err == nil || err.Error() != tt.want {
+			if err := b.Announce(time.Time{}, tt.link, netip.MustParseAddr(tt.addr)); err == nil || err.Error() != tt.want {
 				t.Errorf("error %v\nwant %s", err, tt.want)
 			}
 		}
-		b.must(b.Announce("eth0", netip.MustParseAddr("::ffff:10.0.0.99")))
+		b.must(b.Announce(time.Time{}, "eth0", netip.MustParseAddr("::ffff:10.0.0.99")))
 		b.net.failWith(errFake)
-		if err := b.Announce("eth0", vip4, vip6, vip4.Next()); err == nil || !strings.HasPrefix(err.Error(), "announce 3 addresses on eth0: ") {
+		if err := b.Announce(time.Time{}, "eth0", vip4, vip6, vip4.Next()); err == nil || !strings.HasPrefix(err.Error(), "announce 3 addresses on eth0: ") {
 			t.Errorf("error %v", err)
 		}
 		b.Apply([]Watched{{Link: "eth0", Addr: netip.Addr{}}, {Link: "eth0", Addr: netip.MustParseAddr("ff02::1")}})
@@ -74,11 +74,11 @@ func TestAnnounceRefuses(t *testing.T) {
 func TestLimit(t *testing.T) {
 	inBench(t, func(b *bench) {
 		b.Apply([]Watched{{Link: "eth0", Addr: vip4}})
-		b.must(b.Announce("eth0", vip4))
+		b.must(b.Announce(time.Time{}, "eth0", vip4))
 		b.Limit(time.Now().Add(100*time.Millisecond), "eth0", vip4, vip6)
 		b.wait(110 * time.Millisecond)
 		b.net.show(2, announcement(outsider, vip4)...)
-		b.net.set(netutil.Link{Name: "eth0", Index: 2, Up: true, MAC: member.hardware()})
+		b.net.set(link.Link{Name: "eth0", Index: 2, Up: true, MAC: member.hardware()})
 		b.wait(time.Hour)
 		if got := b.Stats().Announced; got != 2 { // at once and after 50 ms
 			t.Errorf("announced %d times, want 2", got)
@@ -88,8 +88,12 @@ func TestLimit(t *testing.T) {
 				t.Errorf("announced after %v", s.at.Sub(b.start))
 			}
 		}
-		b.Limit(time.Now().Add(30*time.Second), "eth0", vip4)
-		b.must(b.Announce("eth0", vip4)) // anew, without limit
+		b.must(b.Announce(time.Now(), "eth0", vip4)) // it took its caller too long
+		b.wait(time.Minute)
+		if got := b.sentAt(announcement(member, vip4)[0]); len(got) > 0 {
+			t.Errorf("announced after its limit, at %v", got)
+		}
+		b.must(b.Announce(time.Time{}, "eth0", vip4)) // anew, without limit
 		b.wait(63 * time.Second)
 		if got := len(b.sentAt(announcement(member, vip4)[0])); got != len(burst)+1 {
 			t.Errorf("sent %d times, want %d", got, len(burst)+1)
@@ -98,22 +102,22 @@ func TestLimit(t *testing.T) {
 }
 
 func TestLinkChanges(t *testing.T) {
-	with := func(change func(*netutil.Link)) netutil.Link { l := eth0; change(&l); return l }
+	with := func(change func(*link.Link)) link.Link { l := eth0; change(&l); return l }
 	for name, tt := range map[string]struct {
-		steps []netutil.Link
+		steps []link.Link
 		src   mac
 		index int
 	}{
-		"down and up":         {[]netutil.Link{with(func(l *netutil.Link) { l.Up = false }), eth0}, self, 2},
-		"deleted and remade":  {[]netutil.Link{{Name: "eth0"}, with(func(l *netutil.Link) { l.Index = 9 })}, self, 9},
-		"remade between":      {[]netutil.Link{with(func(l *netutil.Link) { l.Index = 9 })}, self, 9},
-		"another MAC":         {[]netutil.Link{with(func(l *netutil.Link) { l.MAC = member.hardware() })}, member, 2},
-		"no Ethernet between": {[]netutil.Link{with(func(l *netutil.Link) { l.MAC = nil }), eth0}, self, 2},
+		"down and up":         {[]link.Link{with(func(l *link.Link) { l.Up = false }), eth0}, self, 2},
+		"deleted and remade":  {[]link.Link{{Name: "eth0"}, with(func(l *link.Link) { l.Index = 9 })}, self, 9},
+		"remade between":      {[]link.Link{with(func(l *link.Link) { l.Index = 9 })}, self, 9},
+		"another MAC":         {[]link.Link{with(func(l *link.Link) { l.MAC = member.hardware() })}, member, 2},
+		"no Ethernet between": {[]link.Link{with(func(l *link.Link) { l.MAC = nil }), eth0}, self, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBench(t, func(b *bench) {
 				b.Apply([]Watched{{Link: "eth0", Addr: vip4}, {Link: "eth0", Addr: vip6, Policy: Yield}})
-				b.must(b.Announce("eth0", vip4, vip6))
+				b.must(b.Announce(time.Time{}, "eth0", vip4, vip6))
 				b.wait(10 * time.Second)
 				for i, l := range tt.steps {
 					b.net.take()
@@ -139,7 +143,7 @@ func TestLinkChanges(t *testing.T) {
 				if n := b.net.open4and6(); n != 2 {
 					t.Errorf("%d wires are open", n)
 				}
-				b.net.set(netutil.Link{Name: "other0", Index: 20, Up: true})
+				b.net.set(link.Link{Name: "other0", Index: 20, Up: true})
 				if b.wait(time.Second); len(b.net.take()) > 0 {
 					t.Error("announced anew because of another link")
 				}
@@ -152,14 +156,14 @@ func TestLinkChanges(t *testing.T) {
 func TestLinkAppears(t *testing.T) {
 	inBench(t, func(b *bench) {
 		b.Apply([]Watched{{Link: "eth1", Addr: vip4, Probe: true}})
-		if err := b.Announce("eth1", vip6); err == nil {
+		if err := b.Announce(time.Time{}, "eth1", vip6); err == nil {
 			t.Error("no error")
 		}
 		b.wait(time.Hour)
 		if got := b.states(); !slices.Equal(got, []State{Unknown}) {
 			t.Errorf("findings %v", got)
 		}
-		b.net.set(netutil.Link{Name: "eth1", Index: 7, Up: true, MAC: member.hardware()})
+		b.net.set(link.Link{Name: "eth1", Index: 7, Up: true, MAC: member.hardware()})
 		b.wait(time.Second)
 		if got := b.states(); !slices.Equal(got, []State{Free}) {
 			t.Errorf("findings %v", got)
@@ -175,7 +179,7 @@ func TestBrokenWires(t *testing.T) {
 	inBench(t, func(b *bench) {
 		b.net.failWith(errFake)
 		b.Apply([]Watched{{Link: "eth0", Addr: vip4}})
-		if err := b.Announce("eth0", vip4); err == nil || !strings.Contains(err.Error(), errFake.Error()) {
+		if err := b.Announce(time.Time{}, "eth0", vip4); err == nil || !strings.Contains(err.Error(), errFake.Error()) {
 			t.Errorf("error %v", err)
 		}
 		b.wait(10 * time.Second)

@@ -8,14 +8,17 @@
 package arp
 
 import (
-	"fmt"
 	"net"
 	"net/netip"
 	"time"
+
+	"github.com/herald-vip/herald/netutil/rtnetlink"
 )
 
 // Options adjust an Announcer. The zero value is right for a speaker.
 type Options struct {
+	// Watcher tells of changes of links. Default: one of its own.
+	Watcher *rtnetlink.Watcher
 	// Refresh is the time between announcements of an address after its burst, so
 	// that switches and neighbours, whose tables age, do not forget where it is. With
 	// the last of the burst, and each that follows, a watched address is probed: who
@@ -38,15 +41,7 @@ const (
 	Yield
 )
 
-func (p Policy) String() string {
-	switch p {
-	case Defend:
-		return "defend"
-	case Yield:
-		return "yield"
-	}
-	return fmt.Sprintf("policy %d", int(p))
-}
+func (p Policy) String() string { return [...]string{"defend", "yield"}[p] }
 
 // Watched is an address to watch on a link.
 type Watched struct {
@@ -71,27 +66,18 @@ const (
 	Taken
 )
 
-func (s State) String() string {
-	switch s {
-	case Unknown:
-		return "unknown"
-	case Free:
-		return "free"
-	case Taken:
-		return "taken"
-	}
-	return fmt.Sprintf("state %d", int(s))
-}
+func (s State) String() string { return [...]string{"unknown", "free", "taken"}[s] }
 
 // Finding is what the watch knows about an address.
 type Finding struct {
 	Link  string
 	Addr  netip.Addr
 	State State
-	// MAC is the first of those who use it if it is Taken.
+	// MAC is the first of those who use it, since it became Taken.
 	MAC net.HardwareAddr
-	// Since is when State began.
-	Since time.Time
+	// Rival is a member that was seen within a minute to hold the address, which is announced here; nil
+	// if none was. Two members that do is what the lease is to prevent.
+	Rival net.HardwareAddr
 	// Count is how many packets of others who use the address came since then.
 	Count uint64
 }

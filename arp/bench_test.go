@@ -3,6 +3,7 @@ package arp_test
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/herald-vip/herald/arp"
 )
@@ -30,6 +31,6 @@ func benchmark(b *testing.B, addrs []netip.Addr) {
 	a.Apply(watched)
 	b.ReportAllocs()
 	for b.Loop() {
-		must(b, a.Announce("eth0", addrs...))
+		must(b, a.Announce(time.Time{}, "eth0", addrs...))
 	}
 }

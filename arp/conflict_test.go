@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/herald-vip/herald/netutil"
+	"github.com/herald-vip/herald/netutil/link"
 )
 
 func TestProbe(t *testing.T) {
@@ -52,7 +52,7 @@ func TestAnnounceEndsProbe(t *testing.T) {
 	inBench(t, func(b *bench) {
 		b.Apply([]Watched{{Link: "eth0", Addr: vip4, Probe: true}})
 		synctest.Wait()
-		b.must(b.Announce("eth0", vip4))
+		b.must(b.Announce(time.Time{}, "eth0", vip4))
 		b.wait(time.Second)
 		if got := b.states(); !slices.Equal(got, []State{Unknown, Free}) || b.Stats().Probed != 1 {
 			t.Errorf("findings %v, %d probes", got, b.Stats().Probed)
@@ -69,7 +69,7 @@ func TestConflict(t *testing.T) {
 	for _, policy := range []Policy{Defend, Yield} {
 		inBench(t, func(b *bench) {
 			b.Apply([]Watched{{Link: "eth0", Addr: vip4, Policy: policy}, {Link: "eth0", Addr: vip6, Policy: policy}})
-			b.must(b.Announce("eth0", vip4, vip6))
+			b.must(b.Announce(time.Time{}, "eth0", vip4, vip6))
 			b.wait(10 * time.Second)
 			b.net.take()
 			b.states()
@@ -98,7 +98,7 @@ func TestConflict(t *testing.T) {
 				t.Errorf("%v: findings %v", policy, got)
 			}
 			log := b.log.String()
-			for _, line := range []string{"someone outside the electorate uses a VIP", "one more outside", "nobody outside",
+			for _, line := range []string{"\"a host that is not a member uses a VIP", "another host that is not a member", "no host that is not a member",
 				"mac=02:00:00:00:00:ee", "mac=02:00:00:00:00:ef"} {
 				if strings.Count(log, line) != 1 {
 					t.Errorf("%v: the log has %q %d times:\n%s", policy, line, strings.Count(log, line), log)
@@ -115,17 +115,17 @@ func TestMemberClaims(t *testing.T) {
 	inBench(t, func(b *bench) {
 		b.Members([]net.HardwareAddr{member.hardware()})
 		b.Apply([]Watched{{Link: "eth0", Addr: vip4, Policy: Yield}})
-		b.must(b.Announce("eth0", vip4))
+		b.must(b.Announce(time.Time{}, "eth0", vip4))
 		b.wait(10 * time.Second)
 		b.net.take()
 		at := time.Since(b.start)
 		b.net.show(2, announcement(member, vip4)...)
 		b.wait(10 * time.Second)
-		if got := b.sentAt(announcement(self, vip4)[0]); !slices.Equal(got, []time.Duration{at + settle}) {
-			t.Errorf("announced at %v, want %v", got, at+settle)
+		if got := b.sentAt(announcement(self, vip4)[0]); !slices.Equal(got, []time.Duration{at + memberGrace}) {
+			t.Errorf("announced at %v, want %v", got, at+memberGrace)
 		}
 		b.net.show(2, announcement(member, vip4)...)
-		b.wait(settle / 2)
+		b.wait(memberGrace / 2)
 		b.Withdraw("eth0", vip4)
 		b.wait(time.Minute)
 		if got := b.net.take(); len(got) > 0 {
@@ -135,6 +135,51 @@ func TestMemberClaims(t *testing.T) {
 			t.Errorf("findings %v", got)
 		}
 	})
+}
+
+// A member that claims an address again after it was contradicted holds it, too. One that
+// stood still claims it but once.
+func TestTwoMembersHold(t *testing.T) {
+	for _, addr := range []netip.Addr{vip4, vip6} {
+		inBench(t, func(b *bench) {
+			b.Members([]net.HardwareAddr{member.hardware()})
+			b.Apply([]Watched{{Link: "eth0", Addr: addr}})
+			b.must(b.Announce(time.Time{}, "eth0", addr))
+			rival := func() string { return b.Status()[0].Rival.String() }
+			claim := func() {
+				b.net.show(2, announcement(member, addr)...)
+				synctest.Wait()
+			}
+			b.wait(10 * time.Second)
+			claim() // all at once, as after it stood still
+			claim()
+			b.wait(memberGrace + rivalry + time.Second)
+			claim()
+			b.wait(2 * memberGrace)
+			if got := rival(); got != "" || strings.Contains(b.log.String(), "TWO MEMBERS") {
+				t.Errorf("%v: a member that is late is taken for a holder: %q", addr, got)
+			}
+			claim()
+			b.wait(2 * time.Second)
+			claim()
+			if got := rival(); got != member.hardware().String() || strings.Count(b.log.String(), "TWO MEMBERS") != 1 {
+				t.Errorf("%v: a member that goes on is not told of once: %q\n%s", addr, got, b.log)
+			}
+			b.wait(quiet)
+			if got := rival(); got != "" {
+				t.Errorf("%v: %q after a minute of silence", addr, got)
+			}
+			claim()
+			b.wait(2 * memberGrace)
+			b.Withdraw("eth0", addr)
+			claim()
+			b.must(b.Announce(time.Time{}, "eth0", addr))
+			claim()
+			if got := rival(); got != "" {
+				t.Errorf("%v: the last holder's claim counts: %q", addr, got)
+			}
+		})
+	}
 }
 
 // Who turns out to be a member, or this node, is no offender.
@@ -147,7 +192,7 @@ func TestMemberIsLearnt(t *testing.T) {
 			t.Errorf("findings %v", got)
 		}
 		b.Members([]net.HardwareAddr{member.hardware()})
-		b.net.set(netutil.Link{Name: "eth1", Index: 3, Up: true, MAC: outsider.hardware()})
+		b.net.set(link.Link{Name: "eth1", Index: 3, Up: true, MAC: outsider.hardware()})
 		if got := b.states(); !slices.Equal(got, []State{Free, Free}) {
 			t.Errorf("findings %v", got)
 		}
@@ -158,7 +203,7 @@ func TestMemberIsLearnt(t *testing.T) {
 func TestFlood(t *testing.T) {
 	inBench(t, func(b *bench) {
 		b.Apply([]Watched{{Link: "eth0", Addr: vip4}})
-		b.must(b.Announce("eth0", vip4))
+		b.must(b.Announce(time.Time{}, "eth0", vip4))
 		b.states()
 		sender := mac{2, 0xff}
 		for range 1000 {
@@ -187,7 +232,7 @@ func TestFlood(t *testing.T) {
 // An observer that takes its time does not keep announcements waiting.
 func TestSlowObserver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := &fakeNetwork{links: map[string]netutil.Link{"eth0": eth0}}
+		n := &fakeNetwork{links: map[string]link.Link{"eth0": eth0}}
 		ctx, cancel := context.WithCancel(t.Context())
 		a := newAnnouncer(slog.New(slog.DiscardHandler), Options{Observe: func(Finding) { <-ctx.Done() }}, n)
 		done := make(chan error)
@@ -195,7 +240,7 @@ func TestSlowObserver(t *testing.T) {
 		synctest.Wait()
 		a.Apply([]Watched{{Link: "eth0", Addr: vip4}})
 		synctest.Wait()
-		if err := a.Announce("eth0", vip4); err != nil {
+		if err := a.Announce(time.Time{}, "eth0", vip4); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(5 * time.Second)
@@ -220,7 +265,7 @@ func TestPatrol(t *testing.T) {
 			if sent := b.net.take(); len(sent) > 0 {
 				t.Errorf("%v: %d frames are sent before it is announced", addr, len(sent))
 			}
-			b.must(b.Announce("eth0", addr))
+			b.must(b.Announce(time.Time{}, "eth0", addr))
 			b.Limit(time.Now().Add(2*time.Minute), "eth0", addr)
 			at := time.Since(b.start)
 			b.wait(5 * time.Second)

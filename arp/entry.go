@@ -3,12 +3,18 @@ package arp
 import (
 	"net/netip"
 	"time"
+
+	"github.com/herald-vip/herald/wake"
 )
 
-// settle is how long to wait before a member's claim is contradicted. If this process
-// stood still, the claim is of one that took over meanwhile, and the address is about to
+// memberGrace is how long to wait before a member's statement is contradicted. If this process
+// stood still, it is of one that took over meanwhile, and the address is about to
 // be withdrawn here.
-const settle = 100 * time.Millisecond
+const memberGrace = 100 * time.Millisecond
+
+// rivalry is for how long after its claim was contradicted a member that claims an address again holds
+// it, too: one that stood still has found out by then that it does not.
+const rivalry = 5 * time.Second
 
 // entry is an address on a link that is announced, watched, or both.
 type entry struct {
@@ -16,14 +22,37 @@ type entry struct {
 	announced bool
 	schedule  schedule
 	until     time.Time // nothing is announced from then on; zero for no limit
-	answered  time.Time // when someone else's claim was last contradicted
+	answered  time.Time // when someone else's statement was last contradicted
 	answerAt  time.Time // when one is to be; zero for never
 	watch     *watch    // nil: not watched
+
+	claimed      bool      // a member's claim is to be contradicted
+	contradicted time.Time // when one was last, since the address is announced
+	rival        mac       // member that holds the address, too
+	rivalSeen    time.Time // when it last claimed it; zero for never
 }
 
 // announce begins a burst.
-func (e *entry) announce(now time.Time, refresh time.Duration) {
-	e.announced, e.until, e.answerAt, e.schedule = true, time.Time{}, time.Time{}, startSchedule(now, refresh)
+func (e *entry) announce(now, until time.Time, refresh time.Duration) {
+	e.announced, e.until, e.answerAt, e.schedule = true, until, time.Time{}, startSchedule(now, refresh)
+	e.claimed, e.contradicted, e.rivalSeen = false, time.Time{}, time.Time{}
+}
+
+// claim takes in that a member claims the address, which is announced here. It returns whether that
+// shows, and was not known, that the member holds it.
+func (e *entry) claim(now time.Time, by mac) (news bool) {
+	e.claimed = true
+	if e.contradicted.IsZero() || now.Sub(e.contradicted) > rivalry {
+		return false
+	}
+	news = !e.rivals(now)
+	e.rival, e.rivalSeen = by, now
+	return news
+}
+
+// rivals is whether a member holds the address, too.
+func (e *entry) rivals(now time.Time) bool {
+	return e.announced && !e.rivalSeen.IsZero() && now.Sub(e.rivalSeen) < quiet
 }
 
 // allowed is whether the address may be announced still.
@@ -31,7 +60,7 @@ func (e *entry) allowed(now time.Time) bool {
 	return e.announced && (e.until.IsZero() || now.Before(e.until))
 }
 
-// answer has someone else's claim contradicted after delay, or later if one was within
+// answer has someone else's statement contradicted after delay, or later if one was within
 // defendEvery. It returns false if that is to happen already.
 func (e *entry) answer(now time.Time, delay time.Duration) bool {
 	if !e.answerAt.IsZero() {
@@ -49,7 +78,7 @@ func (e *entry) due(now time.Time) bool {
 	return e.announced && (e.schedule.due(now) || e.answering(now))
 }
 
-func (e *entry) answering(now time.Time) bool { return !e.answerAt.IsZero() && !now.Before(e.answerAt) }
+func (e *entry) answering(now time.Time) bool { return wake.Due(now, e.answerAt) }
 
 // done moves on after an announcement.
 func (e *entry) done(now time.Time) {
@@ -58,6 +87,9 @@ func (e *entry) done(now time.Time) {
 	}
 	if e.answering(now) {
 		e.answered, e.answerAt = now, time.Time{}
+		if e.claimed {
+			e.claimed, e.contradicted = false, now
+		}
 	}
 }
 
@@ -68,15 +100,7 @@ func (e *entry) next() time.Time {
 		next = e.watch.next()
 	}
 	if e.announced {
-		next = earlier(next, earlier(e.schedule.next, e.answerAt))
+		next = wake.Earlier(next, wake.Earlier(e.schedule.next, e.answerAt))
 	}
 	return next
-}
-
-// earlier takes zero for never.
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }

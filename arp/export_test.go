@@ -4,11 +4,13 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+
+	"github.com/herald-vip/herald/netutil/rtnetlink"
 )
 
 // NewInside is New for another network namespace.
 func NewInside(log *slog.Logger, o Options, inside func(func() error) error) *Announcer {
-	return newAnnouncer(log, o, host{inside})
+	return newAnnouncer(log, o, host{new(rtnetlink.Watcher), inside})
 }
 
 // Frames are those that announce addr at src.

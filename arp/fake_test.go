@@ -14,14 +14,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/herald-vip/herald/netutil"
+	"github.com/herald-vip/herald/netutil/link"
 )
 
 // fakeNetwork is a host with links in memory.
 type fakeNetwork struct {
 	mu      sync.Mutex
-	links   map[string]netutil.Link
-	changed func(map[string]netutil.Link)
+	links   map[string]link.Link
+	changed func(map[string]link.Link)
 	wires   []*fakeWire // open
 	opened  int
 	fail    error // of open and of send
@@ -34,7 +34,7 @@ type sentFrame struct {
 	frame []byte
 }
 
-func (n *fakeNetwork) watchLinks(ctx context.Context, changed func(map[string]netutil.Link)) error {
+func (n *fakeNetwork) watchLinks(ctx context.Context, changed func(map[string]link.Link)) error {
 	n.mu.Lock()
 	n.changed = changed
 	links := maps.Clone(n.links)
@@ -45,7 +45,7 @@ func (n *fakeNetwork) watchLinks(ctx context.Context, changed func(map[string]ne
 }
 
 // set changes a link, or deletes it if it has no index.
-func (n *fakeNetwork) set(l netutil.Link) {
+func (n *fakeNetwork) set(l link.Link) {
 	n.mu.Lock()
 	if l.Index == 0 {
 		delete(n.links, l.Name)
@@ -63,7 +63,13 @@ func (n *fakeNetwork) failWith(err error) {
 	n.fail = err
 }
 
-func (n *fakeNetwork) open(l netutil.Link, f family, watched []netip.Addr) (wire, error) {
+func (n *fakeNetwork) permitted() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.fail
+}
+
+func (n *fakeNetwork) open(l link.Link, f family, watched []netip.Addr) (wire, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.fail != nil {
@@ -167,7 +173,7 @@ func (w *fakeWire) close() {
 	w.net.wires = slices.DeleteFunc(w.net.wires, func(o *fakeWire) bool { return o == w })
 }
 
-var eth0 = netutil.Link{Name: "eth0", Index: 2, Up: true, MAC: self.hardware()}
+var eth0 = link.Link{Name: "eth0", Index: 2, Up: true, MAC: self.hardware()}
 
 // bench is an announcer at work on eth0, in virtual time.
 type bench struct {
@@ -183,7 +189,7 @@ type bench struct {
 func inBench(t *testing.T, f func(*bench)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bench{t: t, log: new(strings.Builder), start: time.Now(),
-			net: &fakeNetwork{links: map[string]netutil.Link{"eth0": eth0}}}
+			net: &fakeNetwork{links: map[string]link.Link{"eth0": eth0}}}
 		b.Announcer = newAnnouncer(slog.New(slog.NewTextHandler(b.log, nil)), Options{
 			Observe: func(f Finding) { b.findings = append(b.findings, f) },
 		}, b.net)
@@ -199,7 +205,7 @@ func inBench(t *testing.T, f func(*bench)) {
 		if n := b.net.open4and6(); n != 0 {
 			t.Errorf("%d wires are left open", n)
 		}
-		if err := b.Announce("eth0", vip4); err == nil {
+		if err := b.Announce(time.Time{}, "eth0", vip4); err == nil {
 			t.Error("announces after Run")
 		}
 	})

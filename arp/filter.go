@@ -11,7 +11,7 @@ import (
 )
 
 // filterLimit is how many addresses the kernel is to compare a packet with. Where more are
-// watched it lets all claims pass: a filter for them would be long, and the
+// watched it lets all statements pass: a filter for them would be long, and the
 // kernel allows a socket little memory for it.
 const filterLimit = 64
 
@@ -32,7 +32,7 @@ const (
 	drop = 0
 )
 
-// filter assembles a socket filter that passes what parse finds claims in, about the
+// filter assembles a socket filter that passes what parse finds statements in, about the
 // watched addresses only. A flood of other packets costs no more than that.
 func filter(f family, watched []netip.Addr) ([]bpf.RawInstruction, error) {
 	// On a link in promiscuous mode, and for VLANs that nobody has set up, the
@@ -41,7 +41,7 @@ func filter(f family, watched []netip.Addr) ([]bpf.RawInstruction, error) {
 		bpf.LoadExtension{Num: bpf.ExtType},
 		bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: passToThisEnd, SkipFalse: 1},
 		bpf.RetConstant{Val: drop},
-	}, claims(f, watched)...)
+	}, matchStatements(f, watched)...)
 	raw, err := bpf.Assemble(program)
 	if err != nil {
 		return nil, fmt.Errorf("assemble packet filter: %w", err)
@@ -49,15 +49,15 @@ func filter(f family, watched []netip.Addr) ([]bpf.RawInstruction, error) {
 	return raw, nil
 }
 
-// claims is the part of the filter that looks into the packet.
-func claims(f family, watched []netip.Addr) []bpf.Instruction {
+// matchStatements is the part of the filter that looks into the packet.
+func matchStatements(f family, watched []netip.Addr) []bpf.Instruction {
 	if f == inet4 {
-		return arpClaims(watched)
+		return matchARP(watched)
 	}
-	return ndpClaims(watched)
+	return matchNDP(watched)
 }
 
-func arpClaims(watched []netip.Addr) []bpf.Instruction {
+func matchARP(watched []netip.Addr) []bpf.Instruction {
 	program := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: arpSender, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: 1},
@@ -75,7 +75,7 @@ func arpClaims(watched []netip.Addr) []bpf.Instruction {
 	return append(program, bpf.RetConstant{Val: drop})
 }
 
-func ndpClaims(watched []netip.Addr) []bpf.Instruction {
+func matchNDP(watched []netip.Addr) []bpf.Instruction {
 	program := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: ipv6Next, Size: 1},
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: protocolICMPv6, SkipTrue: 5},
@@ -87,32 +87,24 @@ func ndpClaims(watched []netip.Addr) []bpf.Instruction {
 		bpf.RetConstant{Val: drop},
 		// A solicitation: X is where its source is, or if that is unspecified its target.
 		bpf.LoadConstant{Dst: bpf.RegX, Val: ipv6Source},
-		bpf.LoadAbsolute{Off: ipv6Source, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: 7},
-		bpf.LoadAbsolute{Off: ipv6Source + 4, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: 5},
-		bpf.LoadAbsolute{Off: ipv6Source + 8, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: 3},
-		bpf.LoadAbsolute{Off: ipv6Source + 12, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipFalse: 1},
-		bpf.LoadConstant{Dst: bpf.RegX, Val: icmpv6Target},
 	}
+	for i := range uint32(4) {
+		program = append(program,
+			bpf.LoadAbsolute{Off: ipv6Source + 4*i, Size: 4},
+			bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: uint8(7 - 2*i)})
+	}
+	program = append(program, bpf.LoadConstant{Dst: bpf.RegX, Val: icmpv6Target})
 	if len(watched) > filterLimit {
 		return append(program, bpf.RetConstant{Val: pass})
 	}
 	for _, addr := range watched {
 		a := addr.As16()
-		word := func(i int) uint32 { return binary.BigEndian.Uint32(a[4*i:]) }
-		program = append(program, // from the end, where addresses of a site differ
-			bpf.LoadIndirect{Off: 12, Size: 4},
-			bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: word(3), SkipTrue: 7},
-			bpf.LoadIndirect{Off: 8, Size: 4},
-			bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: word(2), SkipTrue: 5},
-			bpf.LoadIndirect{Off: 4, Size: 4},
-			bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: word(1), SkipTrue: 3},
-			bpf.LoadIndirect{Off: 0, Size: 4},
-			bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: word(0), SkipTrue: 1},
-			bpf.RetConstant{Val: pass})
+		for _, at := range []uint32{12, 8, 4, 0} { // from the end, where addresses of a site differ
+			program = append(program,
+				bpf.LoadIndirect{Off: at, Size: 4},
+				bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: binary.BigEndian.Uint32(a[at:]), SkipTrue: uint8(1 + at/2)})
+		}
+		program = append(program, bpf.RetConstant{Val: pass})
 	}
 	return append(program, bpf.RetConstant{Val: drop})
 }

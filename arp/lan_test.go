@@ -5,10 +5,12 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
 	"github.com/herald-vip/herald/arp"
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 // Neighbours that took an address to be elsewhere send to the announcer's link from now on.
@@ -20,15 +22,15 @@ func TestNeighboursFollow(t *testing.T) {
 			switch kind {
 			case "bridge":
 				link = "br0"
-				must(t, l.self.nl.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: link}}))
-				must(t, l.self.nl.LinkSetHardwareAddr(l.self.link(link), net.HardwareAddr{2, 0, 0, 0, 0, 0x42}))
-				must(t, l.self.nl.LinkSetMaster(l.self.link("eth0"), l.self.link(link)))
+				must(t, l.self.NL.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: link}}))
+				must(t, l.self.NL.LinkSetHardwareAddr(l.self.Link(link), net.HardwareAddr{2, 0, 0, 0, 0, 0x42}))
+				must(t, l.self.NL.LinkSetMaster(l.self.Link("eth0"), l.self.Link(link)))
 			case "macvlan":
 				link = "mac0"
-				must(t, l.self.nl.LinkAdd(&netlink.Macvlan{Mode: netlink.MACVLAN_MODE_BRIDGE,
-					LinkAttrs: netlink.LinkAttrs{Name: link, ParentIndex: l.self.link("eth0").Attrs().Index}}))
+				must(t, l.self.NL.LinkAdd(&netlink.Macvlan{Mode: netlink.MACVLAN_MODE_BRIDGE,
+					LinkAttrs: netlink.LinkAttrs{Name: link, ParentIndex: l.self.Link("eth0").Attrs().Index}}))
 			}
-			l.self.setUp(link)
+			l.self.SetUp(link)
 			a := l.run()
 			l.mislead()
 			a.Apply([]arp.Watched{{Link: link, Addr: vips[0]}, {Link: link, Addr: vips[1]}})
@@ -38,7 +40,7 @@ func TestNeighboursFollow(t *testing.T) {
 			for _, vip := range vips {
 				l.stranger.send("eth0", arp.Frames(l.stranger.mac("eth0"), vip)...)
 			}
-			eventually(t, "both conflicts are found", func() bool {
+			wait.Until(t, "both conflicts are found", func() bool {
 				found := 0
 				for _, f := range a.Status() {
 					if f.State == arp.Taken && slices.Equal(f.MAC, l.stranger.mac("eth0")) {
@@ -59,11 +61,11 @@ func TestLinkDownAndUp(t *testing.T) {
 	l.believes(l.self.mac("eth0"))
 
 	for _, set := range []struct{ down, up func() }{
-		{func() { l.self.setDown("eth0") }, func() { l.self.setUp("eth0") }},
-		{func() { l.hub.setDown("port0") }, func() { l.hub.setUp("port0") }}, // the carrier
+		{func() { l.self.SetDown("eth0") }, func() { l.self.SetUp("eth0") }},
+		{func() { l.hub.SetDown("port0") }, func() { l.hub.SetUp("port0") }}, // the carrier
 	} {
 		set.down()
-		eventually(t, "it notices", func() bool { return a.Announce("eth0", vips...) != nil })
+		wait.Until(t, "it notices", func() bool { return a.Announce(time.Time{}, "eth0", vips...) != nil })
 		l.mislead()
 		set.up()
 		l.believes(l.self.mac("eth0"))
@@ -76,7 +78,7 @@ func TestLinkIsMadeAnew(t *testing.T) {
 	a.Apply([]arp.Watched{{Link: "eth0", Addr: vips[0]}, {Link: "eth0", Addr: vips[1]}})
 	l.announces("eth0", vips...)
 	was := l.self.mac("eth0")
-	must(t, l.self.nl.LinkDel(l.self.link("eth0")))
+	must(t, l.self.NL.LinkDel(l.self.Link("eth0")))
 	l.mislead()
 	l.plug(l.self, "port9", "eth0")
 	if mac := l.self.mac("eth0"); slices.Equal(mac, was) {
@@ -96,15 +98,15 @@ func TestHardwareAddressChanges(t *testing.T) {
 	l.announces("eth0", vips...)
 	l.believes(l.self.mac("eth0"))
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, 0x17}
-	must(t, l.self.nl.LinkSetHardwareAddr(l.self.link("eth0"), mac))
+	must(t, l.self.NL.LinkSetHardwareAddr(l.self.Link("eth0"), mac))
 	l.believes(mac)
 }
 
-// The kernel of whoever has an address answers the probe.
+// The kernel of a host that has an address answers the probe.
 func TestProbeOnTheWire(t *testing.T) {
 	l := newLAN(t)
-	l.stranger.add("eth0", "10.0.0.99/32")
-	l.stranger.add("eth0", "fd00::99/128")
+	l.stranger.Add("eth0", "10.0.0.99/32")
+	l.stranger.Add("eth0", "fd00::99/128")
 	a := l.run()
 	free := []netip.Addr{vips[0].Next(), vips[1].Next()}
 	var watched []arp.Watched
@@ -142,7 +144,7 @@ func TestDefend(t *testing.T) {
 			t.Errorf("%s is taken by %s, want %s", vip, f.MAC, l.stranger.mac("eth0"))
 		}
 	}
-	eventually(t, "both are defended", func() bool { return a.Stats().Defended >= 2 })
+	wait.Until(t, "both are defended", func() bool { return a.Stats().Defended >= 2 })
 	l.believes(l.self.mac("eth0"))
 }
 
@@ -154,7 +156,7 @@ func TestYield(t *testing.T) {
 	for _, vip := range vips {
 		l.finds(vip, arp.Taken)
 	}
-	eventually(t, "both are told", func() bool {
+	wait.Until(t, "both are told", func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return slices.ContainsFunc(l.findings, func(f arp.Finding) bool { return f.Addr == vips[0] && f.State == arp.Taken }) &&
@@ -168,8 +170,8 @@ func TestYield(t *testing.T) {
 // usurp has the stranger's kernel use the VIPs: it asks for another host with them as source.
 func (l *lan) usurp() {
 	l.t.Helper()
-	l.stranger.add("eth0", "10.0.0.99/24")
-	l.stranger.add("eth0", "fd00::99/64")
+	l.stranger.Add("eth0", "10.0.0.99/24")
+	l.stranger.Add("eth0", "fd00::99/64")
 	for i, nobody := range []string{"10.0.0.200", "fd00::200"} {
 		must(l.t, l.stranger.in(func() error {
 			c, err := net.DialUDP("udp", &net.UDPAddr{IP: vips[i].AsSlice()}, &net.UDPAddr{IP: net.ParseIP(nobody), Port: 9})
@@ -233,24 +235,41 @@ func TestOwnFrames(t *testing.T) {
 func TestSilentDuplicate(t *testing.T) {
 	l := newLAN(t)
 	for i, bits := range []string{"/32", "/128"} {
-		l.client.add("eth0", vips[i].String()+bits)
+		l.client.Add("eth0", vips[i].String()+bits)
 	}
 	a := l.run()
 	a.Members([]net.HardwareAddr{l.client.mac("eth0")})
 	a.Apply([]arp.Watched{{Link: "eth0", Addr: vips[0]}, {Link: "eth0", Addr: vips[1]}})
 	l.announces("eth0", vips...)
-	eventually(t, "the member answers for both", func() bool { return a.Stats().Heard >= 2 })
+	wait.Until(t, "the member answers for both", func() bool { return a.Stats().Heard >= 2 })
 	for _, vip := range vips {
 		l.finds(vip, arp.Free)
 	}
 
 	for i, bits := range []string{"/32", "/128"} {
-		l.stranger.add("eth0", vips[i].String()+bits)
+		l.stranger.Add("eth0", vips[i].String()+bits)
 	}
 	l.announces("eth0", vips...) // the next refresh would do as well
 	for _, vip := range vips {
 		if f := l.finds(vip, arp.Taken); !slices.Equal(f.MAC, l.stranger.mac("eth0")) {
 			t.Errorf("%s is taken by %s, want %s", vip, f.MAC, l.stranger.mac("eth0"))
 		}
+	}
+}
+
+// Two members that hold the VIPs at once both find out.
+func TestTwoMembersOnTheWire(t *testing.T) {
+	l := newLAN(t)
+	self, other := l.run(), l.runOn(l.stranger)
+	self.Members([]net.HardwareAddr{l.stranger.mac("eth0")})
+	other.Members([]net.HardwareAddr{l.self.mac("eth0")})
+	for _, a := range []*arp.Announcer{self, other} {
+		a.Apply([]arp.Watched{{Link: "eth0", Addr: vips[0]}, {Link: "eth0", Addr: vips[1]}})
+		wait.Until(t, "it announces", func() bool { return a.Announce(time.Time{}, "eth0", vips...) == nil })
+	}
+	for _, a := range []*arp.Announcer{self, other} {
+		wait.Until(t, "it finds its rival", func() bool {
+			return !slices.ContainsFunc(a.Status(), func(f arp.Finding) bool { return f.Rival == nil })
+		})
 	}
 }

@@ -12,12 +12,13 @@ import (
 
 	"github.com/mdlayher/packet"
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/arp"
-	namespace "github.com/herald-vip/herald/testenv/netns"
+	"github.com/herald-vip/herald/testenv/netns"
+	"github.com/herald-vip/herald/testenv/nettest"
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -25,16 +26,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var vips = []netip.Addr{netip.MustParseAddr("10.0.0.99"), netip.MustParseAddr("fd00::99")}
 
 // host is a fresh network namespace.
-type host struct {
-	t  testing.TB
-	ns netns.NsHandle
-	nl *netlink.Handle
-}
+type host struct{ *nettest.Host }
 
 func newHost(t testing.TB) *host {
 	t.Helper()
-	ns, nl := namespace.New(t)
-	return &host{t: t, ns: ns, nl: nl}
+	return &host{nettest.NewHost(t)}
 }
 
 func must(t testing.TB, err error) {
@@ -45,40 +41,18 @@ func must(t testing.TB, err error) {
 }
 
 // in runs f on a thread inside the namespace.
-func (h *host) in(f func() error) error {
-	return namespace.In(h.ns, f)
-}
-
-func (h *host) link(name string) netlink.Link {
-	h.t.Helper()
-	l, err := h.nl.LinkByName(name)
-	must(h.t, err)
-	return l
-}
+func (h *host) in(f func() error) error { return netns.In(h.NS, f) }
 
 func (h *host) mac(name string) net.HardwareAddr {
-	h.t.Helper()
-	return h.link(name).Attrs().HardwareAddr
-}
-
-func (h *host) setUp(name string)   { h.t.Helper(); must(h.t, h.nl.LinkSetUp(h.link(name))) }
-func (h *host) setDown(name string) { h.t.Helper(); must(h.t, h.nl.LinkSetDown(h.link(name))) }
-
-func (h *host) add(link, cidr string) {
-	h.t.Helper()
-	a, err := netlink.ParseAddr(cidr)
-	must(h.t, err)
-	if a.IP.To4() == nil {
-		a.Flags = unix.IFA_F_NODAD // usable at once
-	}
-	must(h.t, h.nl.AddrAdd(h.link(link), a))
+	h.T.Helper()
+	return h.Link(name).Attrs().HardwareAddr
 }
 
 // neighbour returns where the host takes addr to be, if it knows.
 func (h *host) neighbour(link string, addr netip.Addr) net.HardwareAddr {
-	h.t.Helper()
-	all, err := h.nl.NeighList(h.link(link).Attrs().Index, netlink.FAMILY_ALL)
-	must(h.t, err)
+	h.T.Helper()
+	all, err := h.NL.NeighList(h.Link(link).Attrs().Index, netlink.FAMILY_ALL)
+	h.Must(err)
 	for _, n := range all {
 		if ip, _ := netip.AddrFromSlice(n.IP); ip.Unmap() == addr {
 			return n.HardwareAddr
@@ -89,17 +63,17 @@ func (h *host) neighbour(link string, addr netip.Addr) net.HardwareAddr {
 
 // believe has the host take addr to be at mac.
 func (h *host) believe(link string, addr netip.Addr, mac net.HardwareAddr) {
-	h.t.Helper()
-	must(h.t, h.nl.NeighSet(&netlink.Neigh{
-		LinkIndex: h.link(link).Attrs().Index, IP: addr.AsSlice(), HardwareAddr: mac, State: netlink.NUD_REACHABLE,
+	h.T.Helper()
+	h.Must(h.NL.NeighSet(&netlink.Neigh{
+		LinkIndex: h.Link(link).Attrs().Index, IP: addr.AsSlice(), HardwareAddr: mac, State: netlink.NUD_REACHABLE,
 	}))
 }
 
 // send sends raw frames.
 func (h *host) send(link string, frames ...[]byte) {
-	h.t.Helper()
-	must(h.t, h.in(func() error {
-		l := h.link(link).Attrs()
+	h.T.Helper()
+	h.Must(h.in(func() error {
+		l := h.Link(link).Attrs()
 		c, err := packet.Listen(&net.Interface{Index: l.Index}, packet.Raw, unix.ETH_P_LOOP, nil)
 		if err != nil {
 			return err
@@ -128,12 +102,12 @@ type lan struct {
 func newLAN(t testing.TB) *lan {
 	t.Helper()
 	l := &lan{t: t, hub: newHost(t), self: newHost(t), client: newHost(t), stranger: newHost(t)}
-	must(t, l.hub.nl.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}))
-	l.hub.setUp("br0")
+	must(t, l.hub.NL.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}))
+	l.hub.SetUp("br0")
 	for i, h := range []*host{l.self, l.client, l.stranger} {
 		l.plug(h, "port"+string(rune('0'+i)), "eth0")
-		h.add("eth0", netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 24).String())
-		h.add("eth0", netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 15: byte(i + 1)}), 64).String())
+		h.Add("eth0", netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 24).String())
+		h.Add("eth0", netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 15: byte(i + 1)}), 64).String())
 	}
 	return l
 }
@@ -141,25 +115,33 @@ func newLAN(t testing.TB) *lan {
 // plug attaches a host to the switch by a new link.
 func (l *lan) plug(h *host, port, name string) {
 	l.t.Helper()
-	must(l.t, l.hub.nl.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: port}, PeerName: "temp0"}))
-	must(l.t, l.hub.nl.LinkSetMaster(l.hub.link(port), l.hub.link("br0")))
-	must(l.t, l.hub.nl.LinkSetName(l.hub.link("temp0"), name))
-	must(l.t, l.hub.nl.LinkSetNsFd(l.hub.link(name), int(h.ns)))
-	l.hub.setUp(port)
-	h.setUp(name)
-	eventually(l.t, port+" forwards", func() bool { // else the kernel drops what is sent, and says nothing
-		return l.hub.link(port).Attrs().OperState == netlink.OperUp && h.link(name).Attrs().OperState == netlink.OperUp
+	must(l.t, l.hub.NL.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: port}, PeerName: "temp0"}))
+	must(l.t, l.hub.NL.LinkSetMaster(l.hub.Link(port), l.hub.Link("br0")))
+	must(l.t, l.hub.NL.LinkSetName(l.hub.Link("temp0"), name))
+	must(l.t, l.hub.NL.LinkSetNsFd(l.hub.Link(name), int(h.NS)))
+	l.hub.SetUp(port)
+	h.SetUp(name)
+	wait.Until(l.t, port+" forwards", func() bool { // else the kernel drops what is sent, and says nothing
+		return l.hub.Link(port).Attrs().OperState == netlink.OperUp && h.Link(name).Attrs().OperState == netlink.OperUp
 	})
 }
 
 // run starts the announcer on the first host, until the test ends.
 func (l *lan) run() *arp.Announcer {
 	l.t.Helper()
+	l.announcer = l.runOn(l.self)
+	l.announces("eth0", netip.MustParseAddr("10.0.0.1"))
+	l.announcer.Withdraw("eth0", netip.MustParseAddr("10.0.0.1"))
+	return l.announcer
+}
+
+// runOn starts an announcer on a host, until the test ends.
+func (l *lan) runOn(h *host) *arp.Announcer {
 	a := arp.NewInside(slog.New(slog.DiscardHandler), arp.Options{Observe: func(f arp.Finding) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.findings = append(l.findings, f)
-	}}, l.self.in)
+	}}, h.in)
 	ctx, cancel := context.WithCancel(l.t.Context())
 	done := make(chan error)
 	go func() { done <- a.Run(ctx) }()
@@ -169,23 +151,20 @@ func (l *lan) run() *arp.Announcer {
 			l.t.Errorf("Run: %v", err)
 		}
 	})
-	l.announcer = a
-	l.announces("eth0", netip.MustParseAddr("10.0.0.1"))
-	a.Withdraw("eth0", netip.MustParseAddr("10.0.0.1"))
 	return a
 }
 
 // announces calls Announce until it succeeds, as a link may have come up a moment ago.
 func (l *lan) announces(link string, addrs ...netip.Addr) {
 	l.t.Helper()
-	eventually(l.t, "it announces", func() bool { return l.announcer.Announce(link, addrs...) == nil })
+	wait.Until(l.t, "it announces", func() bool { return l.announcer.Announce(time.Time{}, link, addrs...) == nil })
 }
 
 // believes waits until the client takes the VIPs to be at mac.
 func (l *lan) believes(mac net.HardwareAddr) {
 	l.t.Helper()
 	for _, vip := range vips {
-		eventually(l.t, "the client takes "+vip.String()+" to be at "+mac.String(), func() bool {
+		wait.Until(l.t, "the client takes "+vip.String()+" to be at "+mac.String(), func() bool {
 			return slices.Equal(l.client.neighbour("eth0", vip), mac)
 		})
 	}
@@ -202,7 +181,7 @@ func (l *lan) mislead() {
 // finds waits for the state of a VIP on eth0.
 func (l *lan) finds(vip netip.Addr, want arp.State) (found arp.Finding) {
 	l.t.Helper()
-	eventually(l.t, vip.String()+" is "+want.String(), func() bool {
+	wait.Until(l.t, vip.String()+" is "+want.String(), func() bool {
 		for _, f := range l.announcer.Status() {
 			if f.Addr == vip && f.State == want {
 				found = f
@@ -215,20 +194,3 @@ func (l *lan) finds(vip netip.Addr, want arp.State) (found arp.Finding) {
 }
 
 // patience is how long a test waits for what is to come at once.
-const patience = 15 * time.Second
-
-// eventually waits for a condition that something else brings about.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	poll := time.NewTicker(2 * time.Millisecond)
-	defer poll.Stop()
-	for !ok() {
-		select {
-		case <-deadline.C:
-			t.Fatalf("in vain waited for: %s", what)
-		case <-poll.C:
-		}
-	}
-}

@@ -3,7 +3,7 @@ package arp
 import "time"
 
 const (
-	// maxFrame is the longest frame that is read, in bytes: claims fit any link's MTU.
+	// maxFrame is the longest frame that is read, in bytes: statements fit any link's MTU.
 	maxFrame = 1514
 
 	// A wire is read so many times in each paceTime at most. What is more waits in the

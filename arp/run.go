@@ -6,7 +6,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/herald-vip/herald/netutil"
+	"github.com/herald-vip/herald/netutil/link"
+	"github.com/herald-vip/herald/wake"
 )
 
 // sendsInARow is for how many addresses the loop sends before it lets others in.
@@ -20,43 +21,23 @@ func (a *Announcer) Run(ctx context.Context) error {
 	a.mu.Unlock()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.net.watchLinks(ctx, a.linksChanged) })
-	g.Go(func() error { a.loop(ctx); return nil })
-	g.Go(func() error { a.tell(ctx); return nil })
+	g.Go(func() error { wake.Loop(ctx, a.wake, a.step); return nil })
+	g.Go(func() error { a.report(ctx); return nil })
 	err := g.Wait()
-	a.rest()
+	a.closeAll()
 	return err
 }
 
-// rest ends what Run kept going.
-func (a *Announcer) rest() {
+// closeAll ends what Run kept going.
+func (a *Announcer) closeAll() {
 	a.mu.Lock()
 	a.running = false
-	for _, s := range a.segments {
-		s.detach()
+	for _, s := range a.states {
+		s.closeWires()
 		s.up = false
 	}
 	a.mu.Unlock()
 	a.readers.Wait()
-}
-
-// loop does what is due.
-func (a *Announcer) loop(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-a.wake:
-		case <-timer.C:
-		}
-		next := a.step()
-		if next.IsZero() {
-			timer.Stop()
-			continue
-		}
-		timer.Reset(time.Until(next))
-	}
 }
 
 // step does all that is due and returns when the next is; zero for never.
@@ -75,11 +56,11 @@ func (a *Announcer) step() time.Time {
 // the next is.
 func (a *Announcer) stepSome(now time.Time) (next time.Time, all bool) {
 	left := sendsInARow
-	for _, s := range a.segments {
+	for _, s := range a.states {
 		if !s.up {
 			continue
 		}
-		if !s.reopen.IsZero() && !now.Before(s.reopen) && a.fit(now, s) == nil {
+		if wake.Due(now, s.reopen) && a.fitWires(now, s) == nil {
 			s.restart(now, a.opts.Refresh)
 		}
 		for _, e := range s.entries {
@@ -90,13 +71,13 @@ func (a *Announcer) stepSome(now time.Time) (next time.Time, all bool) {
 				left--
 			}
 		}
-		next = earlier(next, s.next())
+		next = wake.Earlier(next, s.next())
 	}
 	return next, true
 }
 
 // stepEntry does what is due about an address and returns whether that was anything.
-func (a *Announcer) stepEntry(now time.Time, s *segment, e *entry) (busy bool) {
+func (a *Announcer) stepEntry(now time.Time, s *linkState, e *entry) (busy bool) {
 	patrol := e.announced && e.schedule.due(now) && e.schedule.steady()
 	if e.due(now) {
 		_ = a.announce(now, s, e) // counted, and the next is on its way
@@ -107,7 +88,7 @@ func (a *Announcer) stepEntry(now time.Time, s *segment, e *entry) (busy bool) {
 	}
 	ask, changed := e.watch.step(now)
 	if changed {
-		a.changed(s, e)
+		a.reportState(s, e)
 	}
 	if ask || patrol && e.allowed(now) {
 		busy = true
@@ -121,7 +102,7 @@ func (a *Announcer) stepEntry(now time.Time, s *segment, e *entry) (busy bool) {
 }
 
 // linksChanged takes in the state of all links.
-func (a *Announcer) linksChanged(links map[string]netutil.Link) {
+func (a *Announcer) linksChanged(links map[string]link.Link) {
 	own := make(map[mac]bool, len(links))
 	for _, l := range links {
 		if m, ok := macOf(l.MAC); ok {
@@ -132,46 +113,46 @@ func (a *Announcer) linksChanged(links map[string]netutil.Link) {
 	defer a.mu.Unlock()
 	now := time.Now()
 	a.links, a.own = links, own
-	for name, s := range a.segments {
-		s.attach(now, links[name], a.opts.Refresh)
-		_ = a.fit(now, s) // tried again, and Announce tells
+	for name, s := range a.states {
+		s.takeLink(now, links[name], a.opts.Refresh)
+		_ = a.fitWires(now, s) // tried again, and Announce tells
 	}
-	a.acquit(now)
-	signal(a.wake)
+	a.clearOffenders()
+	wake.Up(a.wake)
 }
 
 // read takes in what a wire receives until it fails or is let go of.
-func (a *Announcer) read(s *segment, f family, w wire) {
+func (a *Announcer) read(s *linkState, f family, w wire) {
 	defer w.close()
 	b := make([]byte, maxFrame)
 	var p pace
 	for {
 		n, err := w.receive(b)
 		if err != nil {
-			a.lost(s, f, w)
+			a.dropWire(s, f, w)
 			return
 		}
 		if c, ok := parse(b[:n]); ok {
-			a.heard(s, c)
+			a.takeStatement(s, c)
 		}
 		p.wait()
 	}
 }
 
-// lost notes that a wire is of no more use, if it is in use. It fails when its link
+// dropWire notes that a wire is of no more use, if it is in use. It fails when its link
 // goes down, which may be over before the link is told to be down.
-func (a *Announcer) lost(s *segment, f family, w wire) {
+func (a *Announcer) dropWire(s *linkState, f family, w wire) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if s.wires[f] == w {
 		s.wires[f], s.watched[f] = nil, nil
 		s.reopen = time.Now().Add(reopenEvery)
-		signal(a.wake)
+		wake.Up(a.wake)
 	}
 }
 
-// heard judges a claim.
-func (a *Announcer) heard(s *segment, c claim) {
+// takeStatement judges a statement.
+func (a *Announcer) takeStatement(s *linkState, c statement) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e := s.entries[c.addr]
@@ -182,21 +163,27 @@ func (a *Announcer) heard(s *segment, c claim) {
 	a.stats.Heard++
 	switch {
 	case a.members[c.src]:
-		// One of them may not know yet that the address is here, and neighbours may believe it.
-		if e.announced && !c.probe && e.answer(now, settle) {
-			signal(a.wake)
+		if !e.allowed(now) || c.probe {
+			return
+		}
+		if e.claim(now, c.src) {
+			a.reportRival(s, e)
+		}
+		// It may not know yet that the address is here, and neighbours may believe it.
+		if e.answer(now, memberGrace) {
+			wake.Up(a.wake)
 		}
 	case e.watch.conflict(c):
 		a.stats.Conflicts++
 		changed, stranger := e.watch.taken(now, c.src)
 		if changed {
-			a.changed(s, e)
+			a.reportState(s, e)
 		} else if stranger {
-			a.stranger(s, e, c.src)
+			a.reportStranger(s, e, c.src)
 		}
 		if e.announced && e.watch.policy == Defend && e.answer(now, 0) {
 			a.stats.Defended++
-			signal(a.wake)
+			wake.Up(a.wake)
 		}
 	}
 }

@@ -35,7 +35,7 @@ func startSchedule(now time.Time, refresh time.Duration) schedule {
 func (s schedule) due(now time.Time) bool { return !now.Before(s.next) }
 
 // steady is whether the next announcement is the last of the burst or comes after it:
-// neighbours have followed by then, and whoever held the address before has let go of it.
+// neighbours have followed by then, and the host that held the address before has let go of it.
 func (s schedule) steady() bool { return s.sent >= len(burst)-1 }
 
 // done moves on after an announcement. A process that was late does not catch up.

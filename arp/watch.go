@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The probe is that of RFC 5227, section 2.1.1, but for its times: with those a boot would
+// The probe is that of RFC 5227, section 2.1.1, with other times: with those a boot would
 // last up to 7 s. The section allows shorter ones on links that are known to be quick,
 // as those of servers are; their hosts answer within a millisecond.
 const (
@@ -32,38 +32,37 @@ type watch struct {
 	policy    Policy
 	state     State
 	told      State // last
-	since     time.Time
 	count     uint64
 	offenders []mac     // in order of appearance since then
-	last      time.Time // claim of an offender
+	last      time.Time // statement of an offender
 	asked     int       // probes sent of this round, while Unknown
 	ask       time.Time // when the next step of probing is due; zero for never
 }
 
 func newWatch(now time.Time, policy Policy, probe bool) *watch {
-	w := &watch{policy: policy, state: Free, since: now}
+	w := &watch{policy: policy, state: Free}
 	if probe {
 		w.state, w.ask = Unknown, now
 	}
 	return w
 }
 
-func (w *watch) enter(now time.Time, s State) {
-	w.state, w.since, w.ask = s, now, time.Time{}
+func (w *watch) enter(s State) {
+	w.state, w.ask = s, time.Time{}
 	if s != Taken {
 		w.count, w.offenders = 0, nil
 	}
 }
 
-// conflict is whether a stranger's claim is one: a probe is only while this node probes
+// conflict is whether a stranger's statement is one: a probe is only while this node probes
 // too (RFC 5227, section 2.1.1).
-func (w *watch) conflict(c claim) bool { return !c.probe || w.state == Unknown }
+func (w *watch) conflict(c statement) bool { return !c.probe || w.state == Unknown }
 
 // taken takes in a conflict. It returns whether the address was not Taken before, and
 // whether the offender is one not seen before.
 func (w *watch) taken(now time.Time, by mac) (changed, stranger bool) {
 	if changed = w.state != Taken; changed {
-		w.enter(now, Taken)
+		w.enter(Taken)
 		w.ask = now.Add(askEvery)
 	}
 	w.count++
@@ -75,9 +74,9 @@ func (w *watch) taken(now time.Time, by mac) (changed, stranger bool) {
 	return changed, stranger
 }
 
-// acquit is to be called when others than before count as rightful. It returns
+// clearOffenders is to be called when others than before count as rightful. It returns
 // whether that made the address Free.
-func (w *watch) acquit(now time.Time, rightful func(mac) bool) bool {
+func (w *watch) clearOffenders(rightful func(mac) bool) bool {
 	if w.state != Taken || len(w.offenders) == knownOffenders { // else some may not be among them
 		return false
 	}
@@ -85,14 +84,14 @@ func (w *watch) acquit(now time.Time, rightful func(mac) bool) bool {
 	if len(w.offenders) > 0 {
 		return false
 	}
-	w.enter(now, Free)
+	w.enter(Free)
 	return true
 }
 
 // announced ends probing: the address is used now, and who asks is answered.
-func (w *watch) announced(now time.Time) (changed bool) {
+func (w *watch) announced() (changed bool) {
 	if changed = w.state == Unknown; changed {
-		w.enter(now, Free)
+		w.enter(Free)
 	}
 	return changed
 }
@@ -111,7 +110,7 @@ func (w *watch) linkUp(now time.Time) {
 func (w *watch) step(now time.Time) (probe, changed bool) {
 	switch {
 	case w.state == Taken && !now.Before(w.last.Add(quiet)):
-		w.enter(now, Free)
+		w.enter(Free)
 		return false, true
 	case w.ask.IsZero() || now.Before(w.ask):
 		return false, false
@@ -119,7 +118,7 @@ func (w *watch) step(now time.Time) (probe, changed bool) {
 		w.ask = now.Add(askEvery)
 		return true, false
 	case w.asked == probes:
-		w.enter(now, Free)
+		w.enter(Free)
 		return false, true
 	}
 	w.asked++

@@ -9,7 +9,7 @@ import (
 // watchStep is something that happens to a watch, and what is to come of it.
 type watchStep struct {
 	after   time.Duration // since the step before
-	claim   *claim        // of someone outside the electorate; nil: time passes
+	claim   *statement    // of a host that is not a member; nil: time passes
 	want    State
 	changed bool
 	probe   bool // one is to be sent
@@ -17,7 +17,7 @@ type watchStep struct {
 
 func TestWatch(t *testing.T) {
 	const ms = time.Millisecond
-	uses, asks := &claim{addr: vip4, src: outsider}, &claim{addr: vip4, src: outsider, probe: true}
+	uses, asks := &statement{addr: vip4, src: outsider}, &statement{addr: vip4, src: outsider, probe: true}
 	for name, tt := range map[string]struct {
 		probe bool
 		steps []watchStep
@@ -99,7 +99,7 @@ func TestWatchOffenders(t *testing.T) {
 	if w.count != 2000 || strangers != knownOffenders || len(w.offenders) != knownOffenders {
 		t.Errorf("%d claims, %d strangers, %d known", w.count, strangers, len(w.offenders))
 	}
-	if w.acquit(now, func(mac) bool { return true }) {
+	if w.clearOffenders(func(mac) bool { return true }) {
 		t.Error("acquitted of offenders that are not known")
 	}
 }
@@ -107,15 +107,15 @@ func TestWatchOffenders(t *testing.T) {
 func TestWatchAcquits(t *testing.T) {
 	now := time.Now()
 	w := newWatch(now, Yield, false)
-	if w.acquit(now, func(mac) bool { return true }) {
+	if w.clearOffenders(func(mac) bool { return true }) {
 		t.Error("became free though it was")
 	}
 	w.taken(now, member)
 	w.taken(now, outsider)
-	if w.acquit(now, func(m mac) bool { return m == member }) || !slices.Equal(w.offenders, []mac{outsider}) {
+	if w.clearOffenders(func(m mac) bool { return m == member }) || !slices.Equal(w.offenders, []mac{outsider}) {
 		t.Errorf("state %v, offenders %v", w.state, w.offenders)
 	}
-	if !w.acquit(now, func(m mac) bool { return m == outsider }) || w.state != Free || w.count != 0 || !w.next().IsZero() {
+	if !w.clearOffenders(func(m mac) bool { return m == outsider }) || w.state != Free || w.count != 0 || !w.next().IsZero() {
 		t.Errorf("state %v, count %d, next step %v", w.state, w.count, w.next())
 	}
 }
@@ -157,7 +157,7 @@ func TestAnswer(t *testing.T) {
 	const ms = time.Millisecond
 	now := time.Now()
 	e := &entry{addr: vip4}
-	e.announce(now.Add(-time.Hour), 24*time.Hour)
+	e.announce(now.Add(-time.Hour), time.Time{}, 24*time.Hour)
 	e.schedule.sent, e.schedule.next = len(burst), now.Add(23*time.Hour)
 	for i, step := range []struct {
 		at, delay time.Duration
@@ -167,9 +167,9 @@ func TestAnswer(t *testing.T) {
 		{0, 0, true, 0},
 		{500 * ms, 0, true, 1000 * ms},
 		{600 * ms, 0, false, 1000 * ms},
-		{5000 * ms, settle, true, 5100 * ms},
+		{5000 * ms, memberGrace, true, 5100 * ms},
 		{5050 * ms, 0, false, 5100 * ms},
-		{5200 * ms, settle, true, 6100 * ms},
+		{5200 * ms, memberGrace, true, 6100 * ms},
 	} {
 		at := now.Add(step.at)
 		for next := e.next(); !next.After(at); next = e.next() {

@@ -2,6 +2,7 @@ package arp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -12,15 +13,18 @@ import (
 	"github.com/mdlayher/packet"
 	"golang.org/x/sys/unix"
 
-	"github.com/herald-vip/herald/netutil"
+	"github.com/herald-vip/herald/netutil/link"
+	"github.com/herald-vip/herald/netutil/rtnetlink"
 )
 
 // network is what this package asks of the host.
 type network interface {
-	// watchLinks is netutil.WatchLinks.
-	watchLinks(ctx context.Context, changed func(map[string]netutil.Link)) error
-	// open opens a wire that shows claims of the watched addresses.
-	open(l netutil.Link, f family, watched []netip.Addr) (wire, error)
+	// watchLinks is link.Watch.
+	watchLinks(ctx context.Context, changed func(map[string]link.Link)) error
+	// permitted is why no wire could be opened.
+	permitted() error
+	// open opens a wire that shows statements of the watched addresses.
+	open(l link.Link, f family, watched []netip.Addr) (wire, error)
 }
 
 // wire is a socket for the frames of one family on one link. Only its owner, who
@@ -39,12 +43,13 @@ type wire interface {
 
 // host is the real one.
 type host struct {
+	watcher *rtnetlink.Watcher
 	// inside calls a function on a thread in the network namespace to work in.
 	inside func(func() error) error
 }
 
-func (h host) watchLinks(ctx context.Context, changed func(map[string]netutil.Link)) error {
-	return h.inside(func() error { return netutil.WatchLinks(ctx, changed) })
+func (h host) watchLinks(ctx context.Context, changed func(map[string]link.Link)) error {
+	return h.inside(func() error { return link.Watch(ctx, h.watcher, changed) })
 }
 
 // socket is a packet socket. It is bound to one EtherType, so that all the rest of
@@ -56,7 +61,26 @@ type socket struct {
 	raw    syscall.RawConn
 }
 
-func (h host) open(l netutil.Link, f family, watched []netip.Addr) (wire, error) {
+func (h host) permitted() error {
+	return h.inside(func() error {
+		socket, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return explainSocket(err)
+		}
+		return unix.Close(socket)
+	})
+}
+
+// explainSocket adds what to do to an error that does not say so.
+func explainSocket(err error) error {
+	err = fmt.Errorf("open packet socket: %w", err)
+	if errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("%w: Herald needs CAP_NET_RAW", err)
+	}
+	return err
+}
+
+func (h host) open(l link.Link, f family, watched []netip.Addr) (wire, error) {
 	program, err := filter(f, watched)
 	if err != nil {
 		return nil, err
@@ -71,11 +95,11 @@ func (h host) open(l netutil.Link, f family, watched []netip.Addr) (wire, error)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("open packet socket: %w", err)
+		return nil, explainSocket(err)
 	}
 	if s.raw, err = s.conn.SyscallConn(); err != nil {
 		s.close()
-		return nil, fmt.Errorf("open packet socket: %w", err)
+		return nil, explainSocket(err)
 	}
 	return s, nil
 }

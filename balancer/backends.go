@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/herald-vip/herald/wake"
 )
 
 const (
@@ -165,17 +167,15 @@ func (bs *backends) forgetLongest() {
 	}
 }
 
-// judge brings all states up to date and forgets backends that are gone for long, unless they are
-// a last resort. It returns those whose state changed, or is known for the first time, and when to judge again though nothing
+// update brings all states up to date and forgets backends that are gone for long, unless they are
+// a last resort. It returns those whose state changed, or is known for the first time, and when to do so again though nothing
 // new be seen; zero for never.
-func (bs *backends) judge(now time.Time) (changed []Backend, next time.Time) {
+func (bs *backends) update(now time.Time) (changed []Backend, next time.Time) {
 	later := func(t time.Time) bool {
 		if !now.Before(t) {
 			return false
 		}
-		if next.IsZero() || t.Before(next) {
-			next = t
-		}
+		next = wake.Earlier(next, t)
 		return true
 	}
 	list := bs.sorted()

@@ -176,7 +176,7 @@ func TestBackends(t *testing.T) {
 					bs.see(now, parse(t, s.see))
 				}
 				due := !next.IsZero() && !now.Before(next)
-				_, next = bs.judge(now)
+				_, next = bs.update(now)
 				got := states(&bs)
 				if got != s.want {
 					t.Fatalf("at %v, seen %q: %s, want %s", s.at, s.see, got, s.want)
@@ -185,7 +185,7 @@ func TestBackends(t *testing.T) {
 					t.Errorf("at %v: it changed though nothing was due", s.at)
 				}
 				if !next.IsZero() && !next.After(now) {
-					t.Errorf("at %v: the next judgement is due at once, for ever", s.at)
+					t.Errorf("at %v: the next update is due at once, for ever", s.at)
 				}
 			}
 		})
@@ -199,9 +199,9 @@ func TestBackendsOfOneAddress(t *testing.T) {
 		old, renamed := parse(t, "m1 silent well")[0], parse(t, "m1 sick")[0]
 		old.name = "old"
 		bs.see(now, []sighting{old, renamed})
-		bs.judge(now)
+		bs.update(now)
 		bs.see(now, []sighting{renamed, old})
-		bs.judge(now)
+		bs.update(now)
 		if got := states(&bs); got != "m1 dead" {
 			t.Fatalf("%s, want the one that is heard to count", got)
 		}
@@ -214,7 +214,7 @@ func TestBackendsTellChanges(t *testing.T) {
 	tell := func(see, want string) {
 		t.Helper()
 		bs.see(now, parse(t, see))
-		changed, _ := bs.judge(now)
+		changed, _ := bs.update(now)
 		var got []string
 		for _, b := range changed {
 			got = append(got, b.Name+" "+b.State.String()+": "+b.Reason)
@@ -246,7 +246,7 @@ func TestBackendsAreNotRememberedWithoutEnd(t *testing.T) {
 		s := parse(t, "m1 well")[0]
 		s.addr = netip.MustParseAddrPort(fmt.Sprintf("10.0.1.%d:6443", i))
 		bs.see(now, []sighting{s})
-		bs.judge(now)
+		bs.update(now)
 	}
 	if len(bs.known) != maxGone+1 {
 		t.Errorf("%d are known, want %d and the one that serves", len(bs.known), maxGone)
@@ -261,9 +261,9 @@ func TestSilentOnesAreMarked(t *testing.T) {
 	bs := newBackends(time.Hour)
 	start := time.Now()
 	bs.see(start, parse(t, "m1 well, m2 leaving, m3 well"))
-	bs.judge(start)
+	bs.update(start)
 	bs.see(start.Add(time.Second), parse(t, "m1 silent well, m2 silent leaving, m3 well"))
-	bs.judge(start.Add(time.Second))
+	bs.update(start.Add(time.Second))
 	for _, b := range bs.sorted() {
 		if want := b.Name == "m1"; b.Silent != want {
 			t.Errorf("%s is marked silent: %t, want %t", b.Name, b.Silent, want)

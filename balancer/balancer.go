@@ -17,8 +17,6 @@ type Method int
 const (
 	// RoundRobin takes one bucket after the other: the most even spread there is.
 	RoundRobin Method = iota
-	// Random takes any bucket.
-	Random
 	// SourceHash takes a bucket by the client's address, so that a client stays with its
 	// backend while that is there.
 	SourceHash
@@ -26,14 +24,10 @@ const (
 
 // String returns the method's name as in the configuration.
 func (m Method) String() string {
-	switch m {
-	case Random:
-		return "random"
-	case SourceHash:
+	if m == SourceHash {
 		return "source-hash"
-	default:
-		return "round-robin"
 	}
+	return "round-robin"
 }
 
 // Service is a place where connections arrive, and where they may go.
@@ -53,7 +47,7 @@ type Service struct {
 
 // Backend is a server that may take connections.
 type Backend struct {
-	// Name is the member's name, or the address for want of one.
+	// Name is the member's name, or the address if it has none.
 	Name  string
 	Addr  netip.AddrPort
 	State State
@@ -92,7 +86,7 @@ func (s State) String() string {
 type Plane interface {
 	// Apply makes services, sorted by name, the ones that are carried: all of the change or,
 	// with an error that says what to do, none of it or all but what the error is about. What
-	// is established stays established, but for connections to backends that are Dead and were
+	// is established stays established, except connections to backends that are Dead and were
 	// not before. It costs in proportion to what changes.
 	Apply(services []Service) error
 	// Counts tells of each backend, by service and address, how many connections it has been
@@ -115,12 +109,12 @@ func (e *ServiceError) Error() string { return "balancer " + e.Service + " " + e
 // Unwrap gives the reason to [errors.As].
 func (e *ServiceError) Unwrap() error { return e.Err }
 
-// concerning is the part of a plane's fault that is a service's or everybody's; nil if there is none.
-func concerning(service string, err error) error {
+// faultOf is the part of a plane's fault that is a service's or everybody's; nil if there is none.
+func faultOf(service string, err error) error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var own []error
 		for _, e := range joined.Unwrap() {
-			own = append(own, concerning(service, e))
+			own = append(own, faultOf(service, e))
 		}
 		return errors.Join(own...)
 	}

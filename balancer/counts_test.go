@@ -57,29 +57,24 @@ func TestStatusCountsOnceForAll(t *testing.T) {
 	}
 
 	asked := plane.counts.Load()
-	s.tally.begun = time.Now().Add(time.Hour) // somebody had it count after this one asked
+	s.counter.begun = time.Now().Add(time.Hour) // somebody had it count after this one asked
 	s.Status()
 	if plane.counts.Load() != asked {
 		t.Error("the plane was asked for what it had just answered")
 	}
 }
 
-// uncounting carries, and cannot tell what.
-type uncounting struct{ fakePlane }
-
-func (*uncounting) Counts() ([]Count, error) { return nil, errors.New("nftables does not answer") }
-
 // What cannot be counted is not called zero, nor does it look as if nothing were carried.
 func TestStatusWithoutCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newSite(t)
 		x.apply(t, ofMembers("api"))
-		x.Offered([]Member{master("10.0.0.1")})
+		x.SetMembers([]Member{master("10.0.0.1")})
 		backend := netip.MustParseAddrPort("10.0.0.1:6443")
 		x.kernel.count(Count{Service: "api", Backend: backend, Connections: 7, Open: 2})
 		x.Status()
 		time.Sleep(time.Second)
-		x.planes[Kernel].plane = &uncounting{}
+		x.kernel.miscount(errors.New("nftables does not answer"))
 		status := x.Status()[0]
 		if want := "connections cannot be counted: nftables does not answer"; status.Error != want || status.Backends[0].Open != -1 {
 			t.Errorf("status is %+v, want the error %q and no number", status, want)
@@ -87,6 +82,5 @@ func TestStatusWithoutCounts(t *testing.T) {
 		if got := status.Backends[0].Connections; got != 7 {
 			t.Errorf("a counter has fallen from 7 to %d", got)
 		}
-		x.planes[Kernel].plane = x.kernel // to be closed
 	})
 }

@@ -3,12 +3,14 @@ package balancer
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -25,15 +27,16 @@ type fakePlane struct {
 	applies int
 	fault   error
 	counts  []Count
+	unknown error // what Counts fails with
 	closed  bool
 	after   func() // each Apply
 }
 
 func (p *fakePlane) Apply(services []Service) error {
+	p.mu.Lock()
 	if p.after != nil {
 		defer p.after() // once the mutex is free
 	}
-	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.applies++
 	if p.fault != nil {
@@ -46,12 +49,19 @@ func (p *fakePlane) Apply(services []Service) error {
 func (p *fakePlane) Counts() ([]Count, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.counts, nil
+	return p.counts, p.unknown
 }
 
 func (p *fakePlane) Close() error {
 	p.closed = true
 	return nil
+}
+
+// afterEach has f called after each Apply.
+func (p *fakePlane) afterEach(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.after = f
 }
 
 func (p *fakePlane) fail(err error) {
@@ -60,8 +70,16 @@ func (p *fakePlane) fail(err error) {
 	p.fault = err
 }
 
-// tries is how often Apply was called.
+// miscount has Counts fail.
+func (p *fakePlane) miscount(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unknown = err
+}
+
+// tries is how often Apply was called, without any time passing.
 func (p *fakePlane) tries() int {
+	synctest.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.applies
@@ -201,25 +219,28 @@ type site struct {
 // newSite returns a Set that runs until the test ends. It is to be called in a bubble of virtual time.
 func newSite(t *testing.T) *site {
 	t.Helper()
-	s := &site{kernel: new(fakePlane), proxy: new(fakePlane), resolver: new(fakeResolver)}
-	s.Set = New(nil, s.kernel, s.proxy)
-	s.Set.monitor.Close()
-	s.monitor = &fakeMonitor{notify: s.observe, verdicts: make(map[string]health.Verdict)}
-	s.Set.monitor, s.Set.resolver = s.monitor, s.resolver
+	return newSiteOf(t, new(fakePlane), new(fakePlane))
+}
 
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.Run(ctx)
-	}()
+// newSiteOf is newSite with planes; one that is nil is missing.
+func newSiteOf(t *testing.T, kernel, proxy *fakePlane) *site {
+	t.Helper()
+	s := &site{kernel: kernel, proxy: proxy, resolver: new(fakeResolver)}
+	plane := func(p *fakePlane) Plane {
+		if p == nil {
+			return nil
+		}
+		return p
+	}
+	s.Set = newSet(slog.New(slog.DiscardHandler), plane(kernel), plane(proxy), s.resolver, func(observe func(health.Verdict)) monitor {
+		s.monitor = &fakeMonitor{notify: observe, verdicts: make(map[string]health.Verdict)}
+		return s.monitor
+	})
 	t.Cleanup(func() {
-		cancel()
-		<-done
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-		if !s.kernel.closed || !s.proxy.closed || !s.monitor.closed {
+		if kernel != nil && !kernel.closed || proxy != nil && !proxy.closed || !s.monitor.closed {
 			t.Error("something was left open")
 		}
 	})
@@ -233,9 +254,10 @@ func (s *site) apply(t *testing.T, configs ...Config) {
 	}
 }
 
-// carries expects what the kernel plane carries.
+// carries expects what the kernel plane carries without any time passing.
 func (s *site) carries(t *testing.T, want string) {
 	t.Helper()
+	synctest.Wait()
 	if got := s.kernel.String(); got != want {
 		t.Errorf("carries %q, want %q", got, want)
 	}

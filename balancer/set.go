@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"reflect"
@@ -14,35 +15,34 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/wake"
 )
 
-// Set runs balancers: it knows the state of their backends, and has planes carry their
-// connections accordingly. A change of a backend reaches the plane on the goroutine that tells of it,
-// or if a plane is being told of another by then, once that has ended. Its methods may be called from any
-// goroutine, and but for Close none waits for what another has a plane do.
+// Set runs balancers: it knows the state of their backends, and has planes carry their connections
+// accordingly. A goroutine of its own calls the planes, so that no other method waits for one, except
+// Status, which does for a moment, and Close. Its methods may be called from any goroutine.
 type Set struct {
 	log      *slog.Logger
 	resolver resolver
 	monitor  monitor
-	wake     chan struct{} // tells Run that something may be due earlier
-	carrying chan struct{} // holds one while planes are told something
-	told     chan struct{} // closed when they have been, and made anew; guarded by mu
+	planes   [2]Plane // by Mode; nil if there is none
+	counter  counter
+
+	wake     chan struct{}      // tells run that something may be due
+	awaiting chan chan struct{} // what run closes once planes carry what is known
+	stop     context.CancelFunc // ends run,
+	stopped  chan struct{}      // which closes this
 
 	configuring sync.Mutex // one change of what is checked at a time; taken before mu
 
-	counting sync.Mutex // guards tally; taken before those of planes, and without mu
-	tally    tally
-
-	mu       sync.Mutex
-	running  []*running // sorted by name
-	members  []Member
-	verdicts map[string]health.Verdict // by check
-	planes   [2]carrier                // by Mode
-	settled  bool
-	started  time.Time // of the first Apply
-	next     time.Time // when something is to be judged again; zero for never
-	outdated bool      // a backend is checked that has been forgotten
-	closed   bool
+	mu        sync.Mutex
+	balancers []*running // sorted by name
+	members   []Member
+	verdicts  map[string]health.Verdict // by check
+	started   time.Time                 // of the first Apply
+	next      time.Time                 // when a backend is to be judged again; zero for never
+	outdated  bool                      // a backend is checked that has been forgotten
+	faults    [2]error                  // of the planes, when they were told last
 }
 
 // resolver looks names up, as [net.Resolver] does.
@@ -65,21 +65,31 @@ type running struct {
 	lookUp   lookUp
 }
 
-// New returns a Set without balancers. A plane that is nil is one that this node does not have.
+// New returns a Set without balancers, which is to be closed. A plane that is nil is one that this
+// node does not have.
 func New(log *slog.Logger, kernel, proxy Plane) *Set {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log = cmp.Or(log, slog.New(slog.DiscardHandler))
+	return newSet(log, kernel, proxy, net.DefaultResolver, func(observe func(health.Verdict)) monitor {
+		return health.NewMonitor(log, observe)
+	})
+}
+
+func newSet(log *slog.Logger, kernel, proxy Plane, resolver resolver, watch func(observe func(health.Verdict)) monitor) *Set {
+	ctx, stop := context.WithCancel(context.Background())
+	planes := [...]Plane{Kernel: kernel, Proxy: proxy}
 	s := &Set{
 		log:      log,
-		resolver: net.DefaultResolver,
+		resolver: resolver,
+		planes:   planes,
+		counter:  counter{planes: planes},
 		wake:     make(chan struct{}, 1),
-		carrying: make(chan struct{}, 1),
-		told:     make(chan struct{}),
+		awaiting: make(chan chan struct{}),
+		stop:     stop,
+		stopped:  make(chan struct{}),
 		verdicts: make(map[string]health.Verdict),
-		planes:   [...]carrier{Kernel: {plane: kernel}, Proxy: {plane: proxy}},
 	}
-	s.monitor = health.NewMonitor(log, s.observe)
+	s.monitor = watch(s.observe)
+	go s.run(ctx)
 	return s
 }
 
@@ -90,7 +100,7 @@ func (s *Set) Apply(configs []Config) error {
 	if err := s.configure(configs); err != nil {
 		return err
 	}
-	s.carryOn()
+	s.update(func() {})
 	return nil
 }
 
@@ -111,34 +121,22 @@ func (s *Set) configure(configs []Config) error {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.running = wanted
+	s.balancers = wanted
 	if s.started.IsZero() {
 		s.started = time.Now()
 	}
-	s.checked()
+	s.takeVerdicts()
 	return nil
 }
 
-// carryOn acts on what is known now.
-func (s *Set) carryOn() {
-	s.mu.Lock()
-	news := s.act()
-	s.mu.Unlock()
-	s.tell(news)
-}
-
-// Close stops watching backends, and closes the planes: a successor loses no connection. Run has
-// to have ended.
+// Close stops watching backends, and closes the planes: a successor loses no connection.
 func (s *Set) Close() error {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
+	s.stop()
+	<-s.stopped // what a plane is being told ends before
 	s.monitor.Close()
-	s.carrying <- struct{}{} // what a plane is being told ends before
-	defer func() { <-s.carrying }()
 	var errs []error
-	for mode := range s.planes {
-		if plane := s.planes[mode].plane; plane != nil {
+	for _, plane := range s.planes {
+		if plane != nil {
 			errs = append(errs, plane.Close())
 		}
 	}
@@ -154,9 +152,9 @@ func (s *Set) prepare(configs []Config) ([]*running, error) {
 		case slices.ContainsFunc(wanted, func(r *running) bool { return r.config.Name == c.Name }):
 			err = errors.New("there are two of this name")
 		case err != nil:
-		case s.planes[c.Mode].plane == nil && c.Mode == Kernel:
+		case s.planes[c.Mode] == nil && c.Mode == Kernel:
 			err = errors.New("this node's kernel cannot balance: set mode: proxy")
-		case s.planes[c.Mode].plane == nil:
+		case s.planes[c.Mode] == nil:
 			err = errors.New("there is no proxy")
 		}
 		if err != nil {
@@ -185,7 +183,7 @@ func (r *running) configured(c Config) *running {
 }
 
 func (s *Set) find(name string) *running {
-	for _, r := range s.running {
+	for _, r := range s.balancers {
 		if r.config.Name == name {
 			return r
 		}
@@ -209,38 +207,75 @@ func checks(all []*running) []health.Check {
 
 // watched are the addresses that are listed, and those that were and are not forgotten yet.
 func (r *running) watched() []netip.AddrPort {
-	list := slices.Clone(r.listed)
-	for addr := range r.backends.known {
-		list = append(list, addr)
-	}
-	return addresses(list)
+	return addresses(slices.AppendSeq(slices.Clone(r.listed), maps.Keys(r.backends.known)))
 }
 
-// Offered tells what all members say of themselves now. The first call should come as soon as
+// SetMembers takes in what all members say of themselves now. The first call should come as soon as
 // that is known.
-func (s *Set) Offered(members []Member) {
-	s.mu.Lock()
-	s.members = slices.Clone(members)
-	news := s.act()
-	s.mu.Unlock()
-	s.tell(news)
+func (s *Set) SetMembers(members []Member) {
+	s.update(func() { s.members = slices.Clone(members) })
 }
 
-// observe takes a verdict and acts on it, on the check's own goroutine.
 func (s *Set) observe(v health.Verdict) {
-	s.mu.Lock()
-	s.verdicts[v.Check] = v
-	news := s.act()
-	s.mu.Unlock()
-	s.tell(news)
+	s.update(func() { s.verdicts[v.Check] = v })
 }
 
-// checked takes the verdicts of all that is checked, and of nothing else, after that has changed.
+// takeVerdicts takes the verdicts of all that is checked, and of nothing else, after that has changed.
 // The mutex is held.
-func (s *Set) checked() {
+func (s *Set) takeVerdicts() {
 	s.outdated = false
 	clear(s.verdicts)
 	for _, v := range s.monitor.Verdicts() {
 		s.verdicts[v.Check] = v
 	}
+}
+
+// update makes a change to what is known, and judges all backends by it.
+func (s *Set) update(change func()) {
+	s.mu.Lock()
+	change()
+	now := time.Now()
+	s.next = time.Time{}
+	type event struct {
+		balancer string
+		Backend
+	}
+	var events []event
+	for _, r := range s.balancers {
+		r.backends.see(now, s.sightings(r))
+		known := len(r.backends.known)
+		changed, next := r.backends.update(now)
+		for _, b := range changed {
+			events = append(events, event{r.config.Name, b})
+		}
+		s.outdated = s.outdated || len(r.backends.known) < known && r.config.Check != nil
+		s.next = wake.Earlier(s.next, next)
+	}
+	s.mu.Unlock()
+	wake.Up(s.wake)
+	for _, e := range events {
+		level := slog.LevelInfo
+		if e.State == Dead {
+			level = slog.LevelWarn
+		}
+		s.log.Log(context.Background(), level, "backend is "+e.State.String(),
+			"balancer", e.balancer, "backend", e.Name, "address", e.Addr, "reason", e.Reason)
+	}
+}
+
+// sightings are what is known now of a balancer's backends.
+func (s *Set) sightings(r *running) []sighting {
+	if r.config.Members != nil {
+		return r.config.Members.sightings(s.members, func(addr netip.AddrPort) bool { return r.backends.known[addr] != nil })
+	}
+	var all []sighting
+	for _, addr := range r.watched() {
+		_, listed := slices.BinarySearchFunc(r.listed, addr, netip.AddrPort.Compare)
+		verdict, found := s.verdicts[checkName(r.config.Name, addr)]
+		if !found {
+			verdict.Reason = "not probed yet"
+		}
+		all = append(all, watched(r.config, addr, listed, verdict))
+	}
+	return all
 }

@@ -64,11 +64,11 @@ func TestOffersReachThePlaneAtOnce(t *testing.T) {
 			{[]Member{master("10.0.0.1"), master("10.0.0.2", hushed)}, "10.0.0.1:6443 serving 10.0.0.2:6443 draining"},
 			{[]Member{master("10.0.0.1")}, "10.0.0.1:6443 serving 10.0.0.2:6443 draining"},
 		} {
-			x.Offered(step.members) // and no time passes
+			x.SetMembers(step.members) // and no time passes
 			x.carries(t, "api@127.0.0.1:9443: "+step.want)
 		}
 		applies := x.kernel.tries()
-		x.Offered([]Member{master("10.0.0.1")})
+		x.SetMembers([]Member{master("10.0.0.1")})
 		if x.kernel.tries() != applies {
 			t.Error("the plane is bothered with what is not new")
 		}
@@ -85,11 +85,11 @@ func TestPlanesAreLeftAloneUntilBackendsAreKnown(t *testing.T) {
 		other.Listen = addrPorts("127.0.0.1:5000")
 		x.apply(t, ofMembers("api"), other)
 		x.monitor.find("registry/10.0.0.1:5001", health.Healthy, "connected")
-		x.Offered([]Member{master("10.0.0.1", sickly)})
+		x.SetMembers([]Member{master("10.0.0.1", sickly)})
 		if x.kernel.tries() != 0 {
 			t.Errorf("the plane was told %q, although nobody serves the api yet", x.kernel)
 		}
-		x.Offered([]Member{master("10.0.0.1")})
+		x.SetMembers([]Member{master("10.0.0.1")})
 		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 serving; registry@127.0.0.1:5000: 10.0.0.1:5001 serving")
 	})
 }
@@ -102,13 +102,14 @@ func TestProxiesStartAtOnce(t *testing.T) {
 		files.Mode, files.Listen = Proxy, addrPorts("127.0.0.1:80")
 		x.apply(t, ofMembers("api"), files)
 		x.monitor.find("files/10.0.0.9:80", health.Healthy, "connected")
+		synctest.Wait()
 		if got, want := x.proxy.String(), "files@127.0.0.1:80: 10.0.0.8:80 draining 10.0.0.9:80 serving"; got != want {
 			t.Errorf("the proxy carries %q, want %q", got, want)
 		}
 		if x.kernel.tries() != 0 {
 			t.Errorf("the kernel was told %q, although nobody serves the api yet", x.kernel)
 		}
-		x.Offered([]Member{master("10.0.0.1")})
+		x.SetMembers([]Member{master("10.0.0.1")})
 		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 serving")
 	})
 }
@@ -117,7 +118,7 @@ func TestPlanesAreNotLeftAloneForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newSite(t)
 		x.apply(t, ofList("api", "10.0.0.1:6443"))
-		time.Sleep(settling - 1)
+		time.Sleep(undisturbed - 1)
 		synctest.Wait()
 		if x.kernel.tries() != 0 {
 			t.Errorf("the plane was told %q too early", x.kernel)
@@ -133,15 +134,15 @@ func TestPlanesAreLeftAloneWhileNobodyIsHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newSite(t)
 		x.apply(t, ofMembers("api"))
-		x.Offered(nil)
+		x.SetMembers(nil)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if x.kernel.tries() != 0 {
 			t.Errorf("the plane was told %q, although nobody is heard", x.kernel)
 		}
-		x.Offered([]Member{master("10.0.0.1", sickly)})
+		x.SetMembers([]Member{master("10.0.0.1", sickly)})
 		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 dead")
-		x.Offered(nil)
+		x.SetMembers(nil)
 		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 dead")
 	})
 }
@@ -204,7 +205,7 @@ func TestAnotherSourceDrainsTheBackendsOfTheLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newSite(t)
 		x.apply(t, ofMembers("api"))
-		x.Offered([]Member{master("10.0.0.1"), master("10.0.0.2")})
+		x.SetMembers([]Member{master("10.0.0.1"), master("10.0.0.2")})
 		elsewhere := ofMembers("api")
 		elsewhere.Members = &Members{Port: 7443, Checks: []string{"apiserver"}}
 		x.apply(t, elsewhere)
@@ -218,12 +219,13 @@ func TestAnotherSourceDrainsTheBackendsOfTheLast(t *testing.T) {
 func TestModeChangesThePlane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newSite(t)
-		x.Offered([]Member{master("10.0.0.1")})
+		x.SetMembers([]Member{master("10.0.0.1")})
 		c := ofMembers("api")
 		x.apply(t, c)
 		var unserved bool // nobody listens there while the planes change over
 		watch := func() { unserved = unserved || x.kernel.String()+x.proxy.String() == "" }
-		x.kernel.after, x.proxy.after = watch, watch
+		x.kernel.afterEach(watch)
+		x.proxy.afterEach(watch)
 		c.Mode = Proxy
 		x.apply(t, c)
 		x.carries(t, "")
@@ -248,7 +250,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("error %q, want %q", got, want)
 		}
 		x.resolver.answer("10.0.0.1", "::ffff:10.0.0.2", "10.0.0.1")
-		time.Sleep(impatience)
+		time.Sleep(lookUpRetry)
 		synctest.Wait()
 		if got, want := x.monitor.names(), "api/10.0.0.1:6443 api/10.0.0.2:6443"; got != want {
 			t.Fatalf("checked are %s, want %s", got, want)
@@ -271,7 +273,7 @@ func TestNames(t *testing.T) {
 		}
 
 		x.resolver.answer("10.0.0.2")
-		time.Sleep(impatience)
+		time.Sleep(lookUpRetry)
 		synctest.Wait()
 		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 draining 10.0.0.2:6443 serving")
 		if got := x.Status()[0].Error; got != "" {
@@ -315,7 +317,7 @@ func TestAPlaneThatFailsIsTriedAgain(t *testing.T) {
 		x := newSite(t)
 		x.kernel.fail(errors.New("no room in the table"))
 		x.apply(t, ofMembers("api"))
-		x.Offered([]Member{master("10.0.0.1")})
+		x.SetMembers([]Member{master("10.0.0.1")})
 		if got, want := x.Status()[0].Error, "no room in the table"; got != want {
 			t.Errorf("error %q, want %q", got, want)
 		}
@@ -324,8 +326,8 @@ func TestAPlaneThatFailsIsTriedAgain(t *testing.T) {
 		if x.kernel.tries() != 11 {
 			t.Errorf("the plane was tried %d times, want once and then every %v", x.kernel.tries(), retry)
 		}
-		x.Offered([]Member{master("10.0.0.1")})                     // nothing new
-		x.Offered([]Member{master("10.0.0.1"), master("10.0.0.2")}) // what is new does not wait
+		x.SetMembers([]Member{master("10.0.0.1")})                     // nothing new
+		x.SetMembers([]Member{master("10.0.0.1"), master("10.0.0.2")}) // what is new does not wait
 		if x.kernel.tries() != 12 {
 			t.Errorf("the plane was tried %d times, want once more", x.kernel.tries())
 		}
@@ -347,7 +349,7 @@ func TestErrorsOfOneService(t *testing.T) {
 		b.Listen, c.Listen = addrPorts("127.0.0.1:5000"), addrPorts("127.0.0.1:5001")
 		x.kernel.fail(errors.Join(&ServiceError{"a", errors.New("cannot listen")}, fmt.Errorf("half done: %w", &ServiceError{"b", errors.New("is odd")})))
 		x.apply(t, a, b, c)
-		x.Offered([]Member{master("10.0.0.1")})
+		x.SetMembers([]Member{master("10.0.0.1")})
 		for i, want := range []string{"balancer a cannot listen", "half done: balancer b is odd", ""} {
 			if got := x.Status()[i].Error; got != want {
 				t.Errorf("%s: error %q, want %q", x.Status()[i].Name, got, want)
@@ -368,10 +370,10 @@ func TestStatus(t *testing.T) {
 		c := ofMembers("api")
 		c.Method = SourceHash
 		x.apply(t, c)
-		x.Offered([]Member{master("10.0.0.1"), master("10.0.0.2")})
+		x.SetMembers([]Member{master("10.0.0.1"), master("10.0.0.2")})
 		start := time.Now()
 		time.Sleep(s)
-		x.Offered([]Member{master("10.0.0.1"), master("10.0.0.2", sickly)})
+		x.SetMembers([]Member{master("10.0.0.1"), master("10.0.0.2", sickly)})
 		x.kernel.count(Count{Service: "api", Backend: addrPorts("10.0.0.1:6443")[0], Connections: 7, Open: 3})
 		want := []Status{{
 			Name: "api", Listen: c.Listen, Method: SourceHash, Mode: Kernel,
@@ -392,15 +394,8 @@ func TestStatus(t *testing.T) {
 
 func TestWrongConfiguration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		x := newSite(t)
-		have := func(proxy Plane) {
-			x.mu.Lock()
-			defer x.mu.Unlock()
-			x.planes[Proxy].plane = proxy
-		}
-		have(nil)
-		defer have(x.proxy)
-		x.Offered([]Member{master("10.0.0.1")})
+		x := newSiteOf(t, new(fakePlane), nil)
+		x.SetMembers([]Member{master("10.0.0.1")})
 		x.apply(t, ofMembers("api"))
 		for _, test := range []struct {
 			want   string

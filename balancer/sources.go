@@ -94,6 +94,11 @@ func (m *Members) sightings(members []Member, known func(netip.AddrPort) bool) [
 func checkFor(c Config, addr netip.AddrPort) health.Check {
 	check := *c.Check
 	check.Name = checkName(c.Name, addr)
+	return CheckAt(check, addr, c.DNS)
+}
+
+// CheckAt is a check of the backend at addr, which is one of a name's unless dns is nil.
+func CheckAt(check health.Check, addr netip.AddrPort, dns *DNS) health.Check {
 	if check.TCP != nil {
 		host, port, err := net.SplitHostPort(check.TCP.Address)
 		switch {
@@ -113,9 +118,9 @@ func checkFor(c Config, addr netip.AddrPort) health.Check {
 	get := *check.HTTP
 	u.Host = net.JoinHostPort(addr.Addr().String(), cmp.Or(u.Port(), strconv.Itoa(int(addr.Port()))))
 	get.URL = u.String()
-	if c.DNS != nil {
+	if dns != nil {
 		// Certificates carry the name that clients use; of static backends that is their address.
-		get.ServerName = cmp.Or(get.ServerName, c.DNS.Name)
+		get.ServerName = cmp.Or(get.ServerName, dns.Name)
 	}
 	check.HTTP = &get
 	return check

@@ -41,6 +41,8 @@ func TestCheckFor(t *testing.T) {
 		{"tcp", health.Check{TCP: &health.TCP{Address: "backend:6443"}}, nil, "10.0.0.1:6443", "10.0.0.1:6443", ""},
 		{"tcp at the backend itself", health.Check{TCP: &health.TCP{Address: "backend"}}, nil, "[fd00::1]:6443", "[fd00::1]:6443", ""},
 		{"tcp over IPv6", health.Check{TCP: &health.TCP{Address: "backend:8080"}}, nil, "[fd00::1]:6443", "[fd00::1]:8080", ""},
+		{"tcp at a port of its own", health.Check{TCP: &health.TCP{Address: "backend:80"}}, nil, "[fd00::1]:6443", "[fd00::1]:80", ""},
+		{"https with a query", health.Check{HTTP: &health.HTTP{URL: "https://backend/readyz?verbose"}}, nil, "[fd00::1]:6443", "https://[fd00::1]:6443/readyz?verbose", ""},
 		{"tcp to elsewhere", health.Check{TCP: &health.TCP{Address: "10.9.9.9:1"}}, nil, "10.0.0.1:6443", "10.9.9.9:1", ""},
 		{"https", health.Check{HTTP: &health.HTTP{URL: "https://backend:6443/readyz"}}, nil, "10.0.0.1:6443", "https://10.0.0.1:6443/readyz", ""},
 		{"https over IPv6", health.Check{HTTP: &health.HTTP{URL: "https://backend/readyz"}}, nil, "[fd00::1]:6443", "https://[fd00::1]:6443/readyz", ""},

@@ -1,7 +1,6 @@
 package balancer
 
 import (
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,22 +16,21 @@ func TestNobodyWaitsForAPlane(t *testing.T) {
 		registry.Listen = addrPorts("127.0.0.1:5000")
 		x.apply(t, ofMembers("api"))
 		stuck, again := make(chan struct{}), false
-		x.kernel.after = func() { // of the first Apply only, which the mutex of the site guards
+		x.kernel.afterEach(func() { // of the first Apply only
 			if !again {
 				again = true
 				<-stuck
 			}
-		}
-		var telling sync.WaitGroup
-		telling.Go(func() { x.Offered([]Member{master("10.0.0.1")}) })
+		})
+		x.SetMembers([]Member{master("10.0.0.1")})
 		synctest.Wait()
 
-		// In a bubble whoever waits for a mutex waits for ever.
+		// In a bubble to wait for a mutex is to wait for ever.
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			x.Offered([]Member{master("10.0.0.1"), master("10.0.0.2")})
-			x.Offered([]Member{master("10.0.0.1", sickly), master("10.0.0.2")})
+			x.SetMembers([]Member{master("10.0.0.1"), master("10.0.0.2")})
+			x.SetMembers([]Member{master("10.0.0.1", sickly), master("10.0.0.2")})
 			x.apply(t, ofMembers("api"), registry)
 			x.monitor.find("registry/10.0.0.1:5001", health.Healthy, "connected")
 			if !x.Serves("registry") || x.Status()[0].Backends[0].State != Dead {
@@ -45,7 +43,6 @@ func TestNobodyWaitsForAPlane(t *testing.T) {
 			t.Errorf("the plane was told %d times at once", x.kernel.tries())
 		}
 		close(stuck)
-		telling.Wait()
 		if x.kernel.tries() != 2 {
 			t.Errorf("the plane was told %d times, want once more", x.kernel.tries())
 		}
@@ -59,7 +56,7 @@ func TestReloadAndCloseWhileAPlaneIsTold(t *testing.T) {
 		x := newSite(t)
 		x.resolver.answer("10.0.0.1")
 		stuck := make(chan struct{})
-		x.kernel.after = func() { <-stuck }
+		x.kernel.afterEach(func() { <-stuck })
 		unchecked := ofName("api")
 		unchecked.Check = nil
 		x.apply(t, unchecked)
@@ -76,11 +73,10 @@ func TestReloadAndCloseWhileAPlaneIsTold(t *testing.T) {
 			}
 		}()
 		synctest.Wait()
-		x.mu.Lock()
-		closed := x.closed
-		x.mu.Unlock()
-		if !closed || x.kernel.closed {
-			t.Errorf("closed: the set %v, the plane that is being told %v", closed, x.kernel.closed)
+		select {
+		case <-closing:
+			t.Error("it was closed while a plane was being told")
+		default:
 		}
 		close(stuck)
 		<-closing
@@ -94,9 +90,8 @@ func TestStatusWaitsForAPlane(t *testing.T) {
 		x := newSite(t)
 		x.apply(t, ofMembers("api"))
 		stuck := make(chan struct{})
-		x.kernel.after = func() { <-stuck }
-		var telling sync.WaitGroup
-		telling.Go(func() { x.Offered([]Member{master("10.0.0.1")}) })
+		x.kernel.afterEach(func() { <-stuck })
+		x.SetMembers([]Member{master("10.0.0.1")})
 		synctest.Wait()
 		began, said := time.Now(), make(chan struct{})
 		go func() {
@@ -110,7 +105,6 @@ func TestStatusWaitsForAPlane(t *testing.T) {
 		default:
 		}
 		close(stuck)
-		telling.Wait()
 		<-said
 		if waited := time.Since(began); waited != 0 {
 			t.Errorf("a status came %v after the plane had been told", waited)

@@ -3,21 +3,25 @@
 // GoBGP: callers state peers with [Server.Apply] and routes with
 // [Server.Announce] and [Server.Withdraw], and read [Session] values back.
 //
-// Four things GoBGP leaves to its embedder, or does not do well, are done here:
-// a lost session is retried at once rather than after its fixed idle time, a
-// peer that stops reading is given up (RFC 9687), a session that will not come
-// up is examined until the reason can be told (see diagnose.go), and paths are
-// watched by BFD (see path.go). What a peer may cost is bounded in limits.go.
+// What GoBGP leaves to its embedder, or does not do well, is done here: a lost session is retried
+// at once rather than after GoBGP's fixed idle time, a peer that stops reading is given up
+// (RFC 9687), a session that does not come up is examined until the reason can be told, paths are
+// watched by BFD, and what a peer may cost is bounded.
+//
+// The files are layers, each of which refers to those before it only. Terms and pure functions
+// come first (bgp, marks, encode, limits, event, reasons, dial, examine, peer), then state.go, which
+// has the [Server]'s state and what GoBGP is told of each peer, then one file for each thing that
+// changes it (connect, path, unnumbered, routes, session), and server.go, which starts and ends all.
 package bgp
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
 	"time"
 
-	"github.com/herald-vip/herald/bfd"
+	"github.com/herald-vip/herald/bgp/bfd"
+	"github.com/herald-vip/herald/bgp/community"
 )
 
 // Config is what [Server.Apply] brings about.
@@ -32,35 +36,35 @@ type Config struct {
 	ListenAddresses []netip.Addr
 	// ConnectRetry is the longest wait between two attempts, in whole seconds.
 	ConnectRetry time.Duration
-	// Peers are the neighbours.
+	// Peers are those to have sessions with.
 	Peers []Peer
 }
 
-// Peer is one BGP neighbour.
+// Peer is a router to have a session with.
 type Peer struct {
-	// Address is the neighbour's address; unset for an unnumbered peer.
+	// Address is the peer's; unset for an unnumbered peer.
 	Address netip.Addr
 	// Interface names the link of an unnumbered peer, whose address is learnt
 	// from its router advertisements.
 	Interface string
-	// ASN is the neighbour's; equal to the own one it makes the session iBGP.
+	// ASN is the peer's; equal to the own one it makes the session iBGP.
 	ASN uint32
 	// LocalASN is the own ASN on this session, in the place of [Config.ASN]; 0 is
 	// that one. What a [Route] itself prepends stays the latter.
 	LocalASN uint32
-	// Port is the neighbour's TCP port.
+	// Port is the peer's TCP port.
 	Port uint16
 	// LocalAddress is the session's source address; unset leaves it to the kernel.
 	LocalAddress netip.Addr
 	// Password is the TCP MD5 secret (RFC 2385); empty is none.
 	Password string
-	// HoldTime is proposed to the neighbour, in whole seconds; keepalives go at a third of it.
+	// HoldTime is proposed to the peer, in whole seconds; keepalives go at a third of it.
 	HoldTime time.Duration
-	// Multihop is the TTL towards an eBGP neighbour that is not on a shared link; 0 is directly connected.
+	// Multihop is the TTL towards an eBGP peer that is not on a shared link; 0 is directly connected.
 	Multihop uint8
-	// TTLSecurity is how many hops away the neighbour may be under GTSM (RFC 5082); 0 is off.
+	// TTLSecurity is how many hops away the peer may be under GTSM (RFC 5082); 0 is off.
 	TTLSecurity uint8
-	// BFD watches the path to the neighbour; nil does not.
+	// BFD watches the path to the peer; nil does not.
 	BFD *BFD
 	// IPv4 and IPv6 are the address families the session carries.
 	IPv4, IPv6 bool
@@ -68,7 +72,7 @@ type Peer struct {
 	// the session's own local address or, for IPv6 routes on an IPv4 session,
 	// a global IPv6 address of the same link.
 	NextHop4, NextHop6 netip.Addr
-	// Attributes are laid over a route's own for this neighbour.
+	// Attributes are laid over a route's own for this peer.
 	Attributes Attributes
 }
 
@@ -84,12 +88,32 @@ func (p Peer) Name() string {
 // own is the own ASN on the session with p, of a speaker whose ASN is asn.
 func (p Peer) own(asn uint32) uint32 { return cmp.Or(p.LocalASN, asn) }
 
+// leastTTL is the least TTL that packets of the peer may arrive with which were
+// sent with 255 and lost one per router passed (RFC 5082 section 3): those of
+// BGP under GTSM, and those of BFD.
+func (p Peer) leastTTL() uint8 {
+	return 255 - max(p.Multihop, p.TTLSecurity, 1) + 1
+}
+
+// BFD asks for a BFD session beside the BGP session, to notice within
+// milliseconds that the path to the peer is gone.
+type BFD struct {
+	// Interval is the time between two packets, each way.
+	Interval time.Duration
+	// Multiplier is how many intervals of silence end the session.
+	Multiplier uint8
+	// Multihop speaks the BFD of paths over several hops (RFC 5883). Routers
+	// have ideas of their own when that is: FRR for multihop sessions and for
+	// all under GTSM, even on a shared link.
+	Multihop bool
+}
+
 // Attributes are the path attributes a user may set.
 type Attributes struct {
 	// Communities of RFC 1997.
-	Communities []Community
+	Communities []community.Community
 	// LargeCommunities of RFC 8092.
-	LargeCommunities []LargeCommunity
+	LargeCommunities []community.Large
 	// MED is the multi-exit discriminator, unset if nil.
 	MED *uint32
 	// LocalPref is the local preference, sent to iBGP peers only; nil is the default of 100.
@@ -100,8 +124,8 @@ type Attributes struct {
 
 // Merge lays over on top of a: lists and prepending add up, other numbers replace.
 func (a Attributes) Merge(over Attributes) Attributes {
-	a.Communities = sortedSet(a.Communities, over.Communities, cmp.Compare[Community])
-	a.LargeCommunities = sortedSet(a.LargeCommunities, over.LargeCommunities, LargeCommunity.compare)
+	a.Communities = sortedSet(a.Communities, over.Communities, cmp.Compare[community.Community])
+	a.LargeCommunities = sortedSet(a.LargeCommunities, over.LargeCommunities, community.Large.Compare)
 	if over.MED != nil {
 		a.MED = over.MED
 	}
@@ -133,6 +157,11 @@ type Route struct {
 	Leaving []string
 }
 
+// isFor reports whether the route is to be sent to a peer.
+func (r Route) isFor(peer string) bool {
+	return r.Peers == nil || slices.Contains(r.Peers, peer) || slices.Contains(r.Leaving, peer)
+}
+
 // State is a BGP session's state (RFC 4271 section 8.2.2).
 type State string
 
@@ -151,12 +180,14 @@ const (
 type Session struct {
 	// Peer is the peer's name in the configuration.
 	Peer string
-	// Address is the neighbour's address, unset while an unnumbered peer has not been heard.
+	// Address is the peer's, unset while an unnumbered peer has not been heard.
 	Address netip.Addr
 	// LocalAddress is the session's own end, unset unless established.
 	LocalAddress netip.Addr
-	// ASN is the neighbour's.
+	// ASN is the peer's.
 	ASN uint32
+	// IPv4 and IPv6 are the address families that it is to carry.
+	IPv4, IPv6 bool
 	// State is the session's.
 	State State
 	// Since is when the session came up or went down.
@@ -172,25 +203,4 @@ type Session struct {
 	Advertised []netip.Prefix
 	// BFD is the session that watches the path; nil if there is none.
 	BFD *bfd.Status
-}
-
-// Community is an RFC 1997 community.
-type Community uint32
-
-// GracefulShutdown asks the receiver to prefer any other path (RFC 8326).
-const GracefulShutdown Community = 65535 << 16
-
-// String is the "asn:value" form.
-func (c Community) String() string { return fmt.Sprintf("%d:%d", c>>16, c&0xffff) }
-
-// LargeCommunity is an RFC 8092 large community.
-type LargeCommunity struct{ Global, Local1, Local2 uint32 }
-
-// String is the "global:local1:local2" form.
-func (l LargeCommunity) String() string {
-	return fmt.Sprintf("%d:%d:%d", l.Global, l.Local1, l.Local2)
-}
-
-func (l LargeCommunity) compare(o LargeCommunity) int {
-	return cmp.Or(cmp.Compare(l.Global, o.Global), cmp.Compare(l.Local1, o.Local1), cmp.Compare(l.Local2, o.Local2))
 }

@@ -3,12 +3,12 @@ package bgp
 import (
 	"context"
 	"net"
-	"net/netip"
 	"reflect"
-	"syscall"
 	"time"
 
 	gobgp "github.com/osrg/gobgp/v4/pkg/server"
+
+	"github.com/herald-vip/herald/wake"
 )
 
 // GoBGP waits for one and a half to two seconds before it connects to a peer, the first time
@@ -52,10 +52,8 @@ func (s *Server) connect(p *peer) {
 			if s.hand(p, epoch, conn, err) {
 				return
 			}
-			select {
-			case <-s.ctx.Done():
+			if !wake.Pause(s.ctx, pause) {
 				return
-			case <-time.After(pause):
 			}
 		}
 	})
@@ -82,16 +80,4 @@ func (s *Server) hand(p *peer, epoch uint64, conn net.Conn, err error) (done boo
 		conn.Close()
 	}
 	return true
-}
-
-// dial connects to a peer as GoBGP would.
-func dial(ctx context.Context, c Config, p Peer, addr netip.Addr) (net.Conn, error) {
-	dialer := net.Dialer{
-		KeepAlive: -1,
-		Control:   func(_, _ string, raw syscall.RawConn) error { return prepare(raw, p, addr, p.own(c.ASN)) },
-	}
-	if p.LocalAddress.IsValid() {
-		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.LocalAddress, 0))
-	}
-	return dialer.DialContext(ctx, "tcp", netip.AddrPortFrom(addr, p.Port).String())
 }

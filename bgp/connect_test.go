@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 // A session comes up by a connection of Herald's own, whether GoBGP has a listener or not.
@@ -18,7 +19,7 @@ func TestConnectsByItself(t *testing.T) {
 			with, without := config(r.peer(64500)), config()
 			with.ListenPort, without.ListenPort = port, port
 			must(t, s.Apply(t.Context(), with))
-			eventually(t, "the session is up by a connection that was handed over", func() bool {
+			wait.Until(t, "the session is up by a connection that was handed over", func() bool {
 				if session(s, r.addr.String()).State != bgp.Established {
 					return false
 				}
@@ -55,7 +56,7 @@ func TestTriesAgainAfterAHangUp(t *testing.T) {
 	peer := (&router{addr: netip.MustParseAddr(address), port: 11790}).peer(64500)
 	must(t, s.Apply(t.Context(), config(peer)))
 	must(t, <-hungUp)
-	eventually(t, "GoBGP is given the peer anew", func() bool {
+	wait.Until(t, "GoBGP is given the peer anew", func() bool {
 		handed, added := s.Handed(address)
 		if handed.IsZero() {
 			t.Fatal("GoBGP was handed no connection")

@@ -10,6 +10,8 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	"github.com/osrg/gobgp/v4/pkg/config/oc"
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"github.com/herald-vip/herald/bgp/community"
 )
 
 // This file turns Herald's terms into GoBGP's. Everything here is pure.
@@ -45,7 +47,7 @@ func encodeGlobal(c Config) *api.Global {
 	return g
 }
 
-// encodePeer is one neighbour at addr, which for an unnumbered peer is the
+// encodePeer is one peer at addr, which for an unnumbered peer is the
 // link-local address learnt from its advertisements. All timers are set:
 // GoBGP's defaults are meant for the Internet's edge, not for failover.
 func encodePeer(c Config, p Peer, addr netip.Addr) *api.Peer {
@@ -83,13 +85,6 @@ func encodePeer(c Config, p Peer, addr netip.Addr) *api.Peer {
 	return out
 }
 
-// leastTTL is the least TTL that packets of the peer may arrive with which were
-// sent with 255 and lost one per router passed (RFC 5082 section 3): those of
-// BGP under GTSM, and those of BFD.
-func (p Peer) leastTTL() uint8 {
-	return 255 - max(p.Multihop, p.TTLSecurity, 1) + 1
-}
-
 func afiSafi(afi api.Family_Afi) *api.AfiSafi {
 	family := &api.Family{Afi: afi, Safi: api.Family_SAFI_UNICAST}
 	return &api.AfiSafi{Config: &api.AfiSafiConfig{Family: family, Enabled: true}}
@@ -97,7 +92,7 @@ func afiSafi(afi api.Family_Afi) *api.AfiSafi {
 
 // encodePath is a route, with its marks, as a locally originated path. Its next
 // hop stays unspecified: each session fills in its own.
-func encodePath(asn uint32, r Route, marks []LargeCommunity) (*apiutil.Path, error) {
+func encodePath(asn uint32, r Route, marks []community.Large) (*apiutil.Path, error) {
 	nlri, err := bgp.NewIPAddrPrefix(r.Prefix)
 	if err != nil {
 		return nil, fmt.Errorf("prefix %s: %w", r.Prefix, err)
@@ -120,7 +115,7 @@ func encodePath(asn uint32, r Route, marks []LargeCommunity) (*apiutil.Path, err
 	}
 	a := r.Attributes
 	if r.Draining {
-		a = a.Merge(Attributes{Communities: []Community{GracefulShutdown}})
+		a = a.Merge(Attributes{Communities: []community.Community{community.GracefulShutdown}})
 	}
 	if a.MED != nil {
 		attrs = append(attrs, bgp.NewPathAttributeMultiExitDisc(*a.MED))
@@ -150,8 +145,8 @@ func encodePath(asn uint32, r Route, marks []LargeCommunity) (*apiutil.Path, err
 	return &apiutil.Path{Family: family, Nlri: nlri, Attrs: attrs}, nil
 }
 
-// neighbour is a configured peer as it stands now.
-type neighbour struct {
+// receiver is a peer as the export policy sees it.
+type receiver struct {
 	Peer
 	// number is the peer's in marks.
 	number uint32
@@ -185,7 +180,7 @@ func encodeAssignments() []*api.PolicyAssignment {
 // they carry beyond their own attributes; then a statement that makes a
 // draining route the worst, whatever the peer's MED says, and one that takes
 // the marks off.
-func encodePolicies(asn uint32, peers []neighbour) *api.SetPoliciesRequest {
+func encodePolicies(asn uint32, peers []receiver) *api.SetPoliciesRequest {
 	req := &api.SetPoliciesRequest{Policies: []*api.Policy{{
 		Name: importPolicy,
 		Statements: []*api.Statement{{
@@ -212,7 +207,7 @@ func encodePolicies(asn uint32, peers []neighbour) *api.SetPoliciesRequest {
 			})
 			return conditions
 		}
-		marked := func(name string, match api.MatchSet_Type, marks ...LargeCommunity) *api.MatchSet {
+		marked := func(name string, match api.MatchSet_Type, marks ...community.Large) *api.MatchSet {
 			req.DefinedSets = append(req.DefinedSets, &api.DefinedSet{
 				DefinedType: api.DefinedType_DEFINED_TYPE_LARGE_COMMUNITY,
 				Name:        set + "-" + name,
@@ -239,7 +234,7 @@ func encodePolicies(asn uint32, peers []neighbour) *api.SetPoliciesRequest {
 			add("hop6", &api.Actions{Nexthop: &api.NexthopAction{Address: n.hop6.String()}}, ipv6)
 		}
 		add("attributes", encodeActions(n.own(asn), n.Attributes))
-		add("leaving", encodeActions(n.own(asn), Attributes{Communities: []Community{GracefulShutdown}})).
+		add("leaving", encodeActions(n.own(asn), Attributes{Communities: []community.Community{community.GracefulShutdown}})).
 			LargeCommunitySet = marked("gone", api.MatchSet_TYPE_ANY, mark(markLeaving, n.number))
 	}
 
@@ -247,7 +242,7 @@ func encodePolicies(asn uint32, peers []neighbour) *api.SetPoliciesRequest {
 	req.DefinedSets = append(req.DefinedSets, &api.DefinedSet{
 		DefinedType: api.DefinedType_DEFINED_TYPE_COMMUNITY,
 		Name:        draining,
-		List:        []string{GracefulShutdown.String()},
+		List:        []string{community.GracefulShutdown.String()},
 	})
 	policy.Statements = append(policy.Statements, &api.Statement{
 		Name:       draining,

@@ -8,6 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/osrg/gobgp/v4/api"
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"github.com/herald-vip/herald/bgp/community"
 )
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
@@ -53,8 +55,8 @@ func TestEncodePath(t *testing.T) {
 	route := Route{
 		Prefix: netip.MustParsePrefix("10.99.0.10/32"),
 		Attributes: Attributes{
-			Communities:      []Community{64512<<16 | 100},
-			LargeCommunities: []LargeCommunity{{64512, 1, 2}},
+			Communities:      []community.Community{64512<<16 | 100},
+			LargeCommunities: []community.Large{{Global: 64512, Local1: 1, Local2: 2}},
 			MED:              number(50), LocalPref: number(200), Prepend: 2,
 		},
 	}
@@ -89,9 +91,9 @@ func TestEncodePath(t *testing.T) {
 }
 
 func TestMergeAddsListsAndReplacesNumbers(t *testing.T) {
-	base := Attributes{Communities: []Community{2, 1}, MED: number(10), LocalPref: number(1), Prepend: 1}
-	over := Attributes{Communities: []Community{3, 1}, MED: number(0), Prepend: 3}
-	want := Attributes{Communities: []Community{1, 2, 3}, MED: number(0), LocalPref: number(1), Prepend: 4}
+	base := Attributes{Communities: []community.Community{2, 1}, MED: number(10), LocalPref: number(1), Prepend: 1}
+	over := Attributes{Communities: []community.Community{3, 1}, MED: number(0), Prepend: 3}
+	want := Attributes{Communities: []community.Community{1, 2, 3}, MED: number(0), LocalPref: number(1), Prepend: 4}
 	if diff := cmp.Diff(want, base.Merge(over)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -103,7 +105,7 @@ func TestMergeAddsListsAndReplacesNumbers(t *testing.T) {
 // The statement that makes a draining route the worst must come last, or a
 // peer's own MED would hide it.
 func TestEncodePoliciesPutsDrainingLast(t *testing.T) {
-	peers := []neighbour{
+	peers := []receiver{
 		{Peer: Peer{Address: addr("10.0.1.254"), Attributes: Attributes{MED: number(5)}}, addr: addr("10.0.1.254")},
 		{Peer: Peer{Interface: "eth1"}, addr: addr("fe80::1%eth1"), hold4: true},
 		{Peer: Peer{Address: addr("10.0.2.254")}, addr: addr("10.0.2.254"), hop6: addr("fd00::1")},

@@ -17,7 +17,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/bgp/community"
 	"github.com/herald-vip/herald/testenv/hostile"
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 // battle is a speaker between a healthy router and a hostile one.
@@ -54,7 +56,7 @@ func startBattle(t *testing.T, attributes bgp.Attributes) *battle {
 	c.ListenPort, c.ListenAddresses = listenPort, []netip.Addr{speaker.Addr()}
 	must(t, b.server.Apply(t.Context(), c))
 	must(t, b.server.Announce(bgp.Route{Prefix: prefix(1)}))
-	eventually(t, "the healthy router has the route", func() bool {
+	wait.Until(t, "the healthy router has the route", func() bool {
 		got, _ := b.healthy.history()
 		return slices.Equal(got, []string{"+10.99.0.1/32"})
 	})
@@ -67,7 +69,7 @@ func (b *battle) end(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	must(t, b.server.Close(ctx, "test is over"))
-	eventually(t, "the healthy router sees the session fall", func() bool { _, downs := b.healthy.history(); return downs > 0 })
+	wait.Until(t, "the healthy router sees the session fall", func() bool { _, downs := b.healthy.history(); return downs > 0 })
 	goleak.VerifyNone(t, b.before)
 }
 
@@ -108,7 +110,7 @@ func (b *battle) flap(t *testing.T, done <-chan struct{}) {
 			before, _ := b.healthy.history()
 			start := time.Now()
 			must(t, change.make())
-			eventually(t, "the healthy router sees "+change.want, func() bool {
+			wait.Until(t, "the healthy router sees "+change.want, func() bool {
 				got, _ := b.healthy.history()
 				return slices.Contains(got[len(before):], change.want)
 			})
@@ -139,7 +141,7 @@ func (b *battle) peace(t *testing.T) {
 		}
 		ended <- nil
 	}()
-	eventually(t, "the session is up when the peer behaves", func() bool {
+	wait.Until(t, "the session is up when the peer behaves", func() bool {
 		return session(b.server, hostileAddress).State == bgp.Established
 	})
 	cancel()
@@ -167,7 +169,7 @@ func TestHostilePeer(t *testing.T) {
 				limit = 10 * time.Second // a busy machine floods slowly
 			}
 			done := b.attack(t, a.Name, limit)
-			eventually(t, "the reason says "+reason, func() bool {
+			wait.Until(t, "the reason says "+reason, func() bool {
 				return strings.Contains(session(b.server, hostileAddress).Reason, reason)
 			})
 			b.flap(t, done)
@@ -190,30 +192,30 @@ func TestPeerThatDoesNotRead(t *testing.T) {
 	// So that the buffers of the connection are soon full.
 	var bulk bgp.Attributes
 	for i := range uint32(300) {
-		bulk.LargeCommunities = append(bulk.LargeCommunities, bgp.LargeCommunity{Global: 64512, Local1: i})
+		bulk.LargeCommunities = append(bulk.LargeCommunities, community.Large{Global: 64512, Local1: i})
 	}
 	b := startBattle(t, bulk)
 	defer b.end(t)
 	before := measure(t)
 	drops := session(b.server, hostileAddress).Drops
 	done := b.attack(t, "deaf", time.Minute)
-	eventually(t, "its session is up", func() bool { return session(b.server, hostileAddress).State == bgp.Established })
+	wait.Until(t, "its session is up", func() bool { return session(b.server, hostileAddress).State == bgp.Established })
 
 	var routes []bgp.Route
 	var prefixes []netip.Prefix
 	for i := range 1000 {
 		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 98, byte(i >> 8), byte(i)}), 32)
 		// With attributes of its own each route makes an UPDATE of its own.
-		routes = append(routes, bgp.Route{Prefix: p, Attributes: bgp.Attributes{Communities: []bgp.Community{bgp.Community(i)}}})
+		routes = append(routes, bgp.Route{Prefix: p, Attributes: bgp.Attributes{Communities: []community.Community{community.Community(i)}}})
 		prefixes = append(prefixes, p)
 	}
 	rounds := 0
 	for session(b.server, hostileAddress).Drops == drops {
 		b.healthy.forget()
 		must(t, b.server.Announce(routes...))
-		eventually(t, "the healthy router sees all come", func() bool { got, _ := b.healthy.history(); return len(got) == len(routes) })
+		wait.Until(t, "the healthy router sees all come", func() bool { got, _ := b.healthy.history(); return len(got) == len(routes) })
 		must(t, b.server.Withdraw(prefixes...))
-		eventually(t, "the healthy router sees all go", func() bool { got, _ := b.healthy.history(); return len(got) == 2*len(routes) })
+		wait.Until(t, "the healthy router sees all go", func() bool { got, _ := b.healthy.history(); return len(got) == 2*len(routes) })
 		rounds++
 	}
 	<-done
@@ -223,7 +225,7 @@ func TestPeerThatDoesNotRead(t *testing.T) {
 	if _, downs := b.healthy.history(); downs != 0 {
 		t.Errorf("the healthy router's session fell %d times", downs)
 	}
-	eventually(t, "memory is as it was", func() bool { return measure(t).heap <= before.heap+8<<20 })
+	wait.Until(t, "memory is as it was", func() bool { return measure(t).heap <= before.heap+8<<20 })
 	t.Logf("%d rounds; before %+v, after %+v", rounds, before, measure(t))
 }
 
@@ -245,7 +247,7 @@ func TestFlapsLeaveNothing(t *testing.T) {
 	flap()
 	var now footprint
 	defer func() { t.Logf("before %+v, after %+v", before, now) }()
-	eventually(t, "everything is as it was", func() bool {
+	wait.Until(t, "everything is as it was", func() bool {
 		now = measure(t)
 		return now.goroutines <= before.goroutines+leeway && now.files <= before.files+2 && now.heap <= before.heap+heapLeeway
 	})

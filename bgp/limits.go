@@ -67,24 +67,3 @@ func damp(n int) time.Duration {
 	}
 	return min(pauseMin<<min(n-free-1, 10), pauseMax)
 }
-
-// rest leaves p alone for a while if its last sessions were short, the one just
-// lost included.
-func (p *peer) rest(now time.Time) {
-	if p.shorts++; now.Sub(p.since) > short {
-		p.shorts = 0
-	}
-	p.banned = now.Add(damp(p.shorts))
-}
-
-// expel ends the session of a peer that went too far, and leaves it alone for a while.
-func (s *Server) expel(p *peer, reason string) {
-	if p.closed != nil {
-		return // its session is about to end anyway
-	}
-	s.log.Warn("session ended", "peer", p.Name(), "reason", reason, "for", ban)
-	s.drop(p)
-	p.reason, p.banned = reason, time.Now().Add(ban)
-	s.export()
-	s.watchPaths()
-}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 // A session may have an own ASN of its own: to one router this speaker is in
@@ -29,7 +30,7 @@ func TestLocalASN(t *testing.T) {
 		{"within the other AS", inner, "{Origin: i} {AsPath: } {Nexthop: 127.0.0.1} {LocalPref: 222}"},
 	} {
 		got := ""
-		eventually(t, tt.name+": the route arrives", func() bool {
+		wait.Until(t, tt.name+": the route arrives", func() bool {
 			got = tt.router.attributes(t, prefix(1))
 			return got != ""
 		})

@@ -1,23 +1,47 @@
 package bgp
 
 import (
-	"cmp"
+	"net/netip"
 	"time"
 
-	"github.com/herald-vip/herald/bfd"
+	"github.com/herald-vip/herald/bgp/bfd"
 )
 
-// BFD asks for a BFD session beside the BGP session, to notice within
-// milliseconds that the path to the peer is gone.
-type BFD struct {
-	// Interval is the time between two packets, each way.
-	Interval time.Duration
-	// Multiplier is how many intervals of silence end the session.
-	Multiplier uint8
-	// Multihop speaks the BFD of paths over several hops (RFC 5883). Routers
-	// have ideas of their own when that is: FRR for multihop sessions and for
-	// all under GTSM, even on a shared link.
-	Multihop bool
+// patience is how long the routes of a session that has come up wait for BFD at
+// most. BFD comes up in three packets, each of which is due within a second of
+// the one before (RFC 5880 section 6.8.3), and one of them may be lost.
+const patience = 5 * time.Second
+
+// wait is that of a session's routes for BFD.
+type wait struct {
+	until time.Time // zero if there is none
+	// vain says that the last one was, and that BFD has not been up since: the
+	// peer may not speak it, and is not waited for again.
+	vain bool
+}
+
+func (w *wait) on() bool { return !w.until.IsZero() }
+
+// begin begins a wait if the session that has come up needs one: it has a BFD
+// session, whose status is given, and that is not up.
+func (w *wait) begin(path *bfd.Status, now time.Time) {
+	w.until = time.Time{}
+	if path != nil && path.State != bfd.Up && !w.vain {
+		w.until = now.Add(patience)
+	}
+}
+
+// end ends the wait, if there is one: BFD is up, or not wanted any more.
+func (w *wait) end() { *w = wait{} }
+
+// expire ends the wait if it would be too long by the next tick, and reports
+// whether it did.
+func (w *wait) expire(now time.Time) bool {
+	if !w.on() || now.Add(tick).Before(w.until) {
+		return false
+	}
+	*w = wait{vain: true}
+	return true
 }
 
 // watchPaths makes the BFD sessions those of the peers that are to have one and
@@ -55,40 +79,45 @@ func (s *Server) watchPaths() {
 		list = append(list, c)
 	}
 	if err := s.bfd.Apply(list); err != nil {
-		s.log.Error("watch paths", "err", err)
+		s.log.Error("cannot watch paths", "err", err)
 	}
 }
 
-// path is what to tell of the BFD session of p, whose status is given, or nil
-// if it has none at the moment.
-func (p *peer) path(now *bfd.Status) *bfd.Status {
-	switch {
-	case p.BFD == nil:
-		return nil
-	case now == nil && p.state == Established:
-		now = &bfd.Status{Peer: p.addr, State: bfd.Down, Since: p.since, Reason: cmp.Or(p.pathTrouble, "not begun yet")}
-	case now == nil:
-		now = &bfd.Status{Peer: p.addr, State: bfd.AdminDown, Since: p.since, Reason: "waits for the BGP session"}
+// paths are the BFD sessions by peer.
+func (s *Server) paths() map[netip.Addr]*bfd.Status {
+	paths := make(map[netip.Addr]*bfd.Status)
+	for _, path := range s.bfd.Statuses() {
+		paths[path.Peer] = &path
 	}
-	now.Downs = p.pathDowns
-	return now
+	return paths
+}
+
+// endWait sends the routes that have waited for BFD long enough.
+func (s *Server) endWait(p *peer, now time.Time) {
+	if p.wait.expire(now) {
+		s.log.Warn("routes go out without BFD", "peer", p.Name(), "reason", p.path(s.paths()[p.addr]).Reason)
+		s.export()
+	}
 }
 
 // pathChanged ends the session of a peer whose path has failed, without waiting
 // for its hold timer (RFC 5882 section 4.3), and sets about a new one. A peer
-// that only ended its BFD session keeps its BGP session.
+// that only ended its BFD session keeps its BGP session. When a path comes up, the
+// routes that wait for it are sent.
 func (s *Server) pathChanged(st bfd.Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.find(st.Peer)
-	if s.closing || p == nil || p.BFD == nil || !st.Failed || p.state != OpenConfirm && p.state != Established {
+	if s.closing || p == nil || p.BFD == nil || p.state != OpenConfirm && p.state != Established {
 		return
 	}
-	p.pathDowns++
-	p.rest(time.Now())
-	p.down("BFD: " + st.Reason)
-	s.export()
-	s.watchPaths()
-	s.log.Warn("session lost", "peer", p.Name(), "reason", p.reason)
-	s.renew(p)
+	switch {
+	case st.Failed:
+		p.pathDowns++
+		s.lose(p, "BFD: "+st.Reason)
+		s.watchPaths()
+	case st.State == bfd.Up:
+		p.wait.end()
+		s.export()
+	}
 }

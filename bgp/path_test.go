@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/herald-vip/herald/bgp/bfd"
 )
 
 // watchedServer is a server with peers that are established as far as it
@@ -56,7 +58,86 @@ func TestOnePathThatCannotBeWatched(t *testing.T) {
 	}
 }
 
-// A peer that is set aside is not watched, lest its router make BFD and BGP
+// TestWait has sessions and BFD come up and ticks pass, and looks whether routes wait after each.
+func TestWait(t *testing.T) {
+	type step struct {
+		name string
+		do   func(*wait)
+		on   bool // afterwards
+	}
+	began := time.Now()
+	session := func(path *bfd.Status, on bool) step {
+		return step{"session up", func(w *wait) { w.begin(path, began) }, on}
+	}
+	down := &bfd.Status{State: bfd.Down}
+	bfdUp := step{"BFD up", (*wait).end, false}
+	tickAt := func(after time.Duration, on bool) step {
+		return step{"tick", func(w *wait) { w.expire(began.Add(after)) }, on}
+	}
+	early, last := tickAt(patience-tick-1, true), tickAt(patience-tick, false)
+	tests := []struct {
+		name  string
+		steps []step
+	}{
+		{"no BFD", []step{session(nil, false)}},
+		{"BFD is first", []step{session(&bfd.Status{State: bfd.Up}, false)}},
+		{"BFD comes up", []step{session(down, true), early, bfdUp}},
+		{"each session waits", []step{session(down, true), bfdUp, session(down, true), bfdUp}},
+		{"a session is lost while it waits", []step{session(down, true), session(down, true), early, last}},
+		{"BFD never comes up", []step{session(down, true), early, last, session(down, false)}},
+		{"BFD is late", []step{session(down, true), last, bfdUp, session(down, true)}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var w wait
+			for i, s := range tt.steps {
+				if s.do(&w); w.on() != s.on {
+					t.Fatalf("after step %d, %s: waiting %t, want %t", i+1, s.name, w.on(), s.on)
+				}
+			}
+		})
+	}
+}
+
+// Routes that wait for BFD are held back, and status says so, until BFD is up, the wait is over
+// or BFD is no longer wanted.
+func TestRoutesWaitForBFD(t *testing.T) {
+	conf := watchedPeer("127.0.0.8", false)
+	for name, end := range map[string]func(*Server, *peer){
+		"BFD is up": func(s *Server, _ *peer) { s.pathChanged(bfd.Status{Peer: conf.Address, State: bfd.Up}) },
+		"the wait is over": func(s *Server, p *peer) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.endWait(p, time.Now().Add(patience))
+		},
+		"BFD is taken away": func(s *Server, _ *peer) {
+			unwatched := conf
+			unwatched.BFD = nil
+			if err := s.Apply(t.Context(), Config{ASN: 64512, RouterID: addr("10.0.0.1"), Peers: []Peer{unwatched}}); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := watchedServer(t, conf)
+			s.mu.Lock()
+			p := s.peers["127.0.0.8"]
+			p.present, p.sentChange, p.offers = true, time.Now(), offers{ipv4: true}
+			p.wait.begin(s.paths()[p.addr], time.Now())
+			s.routes[netip.MustParsePrefix("10.99.0.10/32")] = Route{}
+			s.mu.Unlock()
+			if got := session(s, "127.0.0.8"); len(got.Advertised) != 0 || !strings.Contains(got.Reason, "wait for BFD") {
+				t.Errorf("at first the peer has %v, because %q", got.Advertised, got.Reason)
+			}
+			end(s, p)
+			if got := session(s, "127.0.0.8"); len(got.Advertised) != 1 || got.Reason != "" {
+				t.Errorf("in the end the peer has %v, because %q", got.Advertised, got.Reason)
+			}
+		})
+	}
+}
+
+// A peer that is set aside is not watched: otherwise its router could make BFD and BGP
 // sessions in the wrong order afterwards.
 func TestExpelledPeerIsNotWatched(t *testing.T) {
 	s := watchedServer(t, watchedPeer("127.0.0.8", false))

@@ -7,19 +7,31 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
-	"unicode"
 
-	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"github.com/herald-vip/herald/status/text"
 )
 
-// reasons remembers why sessions ended as far as GoBGP puts it only in its log
-// and not in its events: what a peer said when it closed one (RFC 9003), what
-// was wrong with its message, and that it turned out to have another ASN. So this is a log handler. Herald logs
-// sessions itself; the rest of GoBGP's log is passed on at debug level.
+// longestText bounds what is told of a text that a peer sent.
+const longestText = 128
+
+// reasons remembers why sessions ended as far as GoBGP puts it in its log alone, and neither
+// as a type nor in its events: what a peer said when it closed one (RFC 9003), what was
+// wrong with its message, and that a connection ended since the peer has another ASN. So
+// this is a log handler. Herald logs sessions itself; the rest of GoBGP's log is passed on at
+// debug level.
 type reasons struct {
 	mu   sync.Mutex
 	said map[netip.Addr]string
 }
+
+// The lines of GoBGP's log that are recognised. Nothing else in Herald depends on its wording.
+const (
+	logReceived  = "received notification"
+	logSent      = "sent notification"
+	logMalformed = "Session will be reset due to malformed BGP" // and what it was
+)
 
 func newReasons() *reasons { return &reasons{said: make(map[netip.Addr]string)} }
 
@@ -67,30 +79,30 @@ func (h reasonHandler) Handle(ctx context.Context, r slog.Record) error {
 	return h.next.Handle(ctx, quiet)
 }
 
+// learn remembers what a line says of the peer.
 func (h reasonHandler) learn(r slog.Record) {
-	malformed := strings.HasPrefix(r.Message, "Session will be reset due to malformed BGP")
-	if r.Message != "received notification" && r.Message != "sent notification" && !malformed {
+	malformed := strings.HasPrefix(r.Message, logMalformed)
+	if !malformed && r.Message != logReceived && r.Message != logSent {
 		return
 	}
-	var code, subcode int64
-	var text string
+	attrs := make(map[string]slog.Value)
 	r.Attrs(func(a slog.Attr) bool {
-		switch a.Key {
-		case "Code":
-			code = a.Value.Int64()
-		case "Subcode":
-			subcode = a.Value.Int64()
-		case "Communicated-Reason", "Error":
-			text = a.Value.String()
-		}
+		attrs[a.Key] = a.Value
 		return true
 	})
+	number := func(key string) int64 {
+		if v := attrs[key]; v.Kind() == slog.KindInt64 {
+			return v.Int64()
+		}
+		return 0
+	}
+	communicated, said := attrs["Communicated-Reason"]
 	switch {
 	case malformed:
-		h.put(h.peer, "the peer sent a malformed message: "+printable(text))
-	case r.Message == "received notification" && text != "":
-		h.put(h.peer, fmt.Sprintf("the peer says %q", printable(text)))
-	case r.Message == "sent notification" && code == packet.BGP_ERROR_OPEN_MESSAGE_ERROR && subcode == packet.BGP_ERROR_SUB_BAD_PEER_AS:
+		h.put(h.peer, "the peer sent a malformed message: "+text.Short(attrs["Error"].String(), longestText))
+	case r.Message == logReceived && said && communicated.String() != "":
+		h.put(h.peer, fmt.Sprintf("the peer says %q", text.Short(communicated.String(), longestText)))
+	case r.Message == logSent && number("Code") == bgp.BGP_ERROR_OPEN_MESSAGE_ERROR && number("Subcode") == bgp.BGP_ERROR_SUB_BAD_PEER_AS:
 		h.put(h.peer, "the peer has another ASN than configured")
 	}
 }
@@ -110,31 +122,4 @@ func (h reasonHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 func (h reasonHandler) WithGroup(name string) slog.Handler {
 	h.next = h.next.WithGroup(name)
 	return h
-}
-
-// explainEnd puts into words how GoBGP says that an established session ended.
-func explainEnd(message string) string {
-	switch message {
-	case "read-failed":
-		return "the peer closed the connection"
-	case "write-failed":
-		return "the peer does not take what is sent"
-	case "hold-timer-expired":
-		return "nothing was heard from the peer for the hold time"
-	}
-	return message
-}
-
-// printable makes a text from the network safe to show on a terminal, and short.
-func printable(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '.'
-	}, strings.ToValidUTF8(s, "."))
-	if runes := []rune(s); len(runes) > 128 {
-		s = string(runes[:128])
-	}
-	return s
 }

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 // router is a BGP router on a loopback address of its own, which waits to be
@@ -111,21 +112,6 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// eventually waits until f holds, which is to say for as long as it takes.
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	deadline := time.After(time.Minute)
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	for !f() {
-		select {
-		case <-deadline:
-			t.Fatalf("never came true: %s", what)
-		case <-ticker.C:
-		}
-	}
-}
-
 func session(s *bgp.Server, peer string) bgp.Session {
 	for _, x := range s.Sessions() {
 		if x.Peer == peer {
@@ -165,12 +151,12 @@ func TestApplyTouchesOnlyWhatChanged(t *testing.T) {
 	s := newServer(t)
 	must(t, s.Apply(t.Context(), config(stays.peer(64500))))
 	must(t, s.Announce(bgp.Route{Prefix: prefix(1)}))
-	eventually(t, "the first route arrives", func() bool { got, _ := stays.history(); return slices.Equal(got, []string{"+10.99.0.1/32"}) })
+	wait.Until(t, "the first route arrives", func() bool { got, _ := stays.history(); return slices.Equal(got, []string{"+10.99.0.1/32"}) })
 
 	must(t, s.Apply(t.Context(), config(stays.peer(64500), comes.peer(64500))))
-	eventually(t, "the second router has the route", func() bool { got, _ := comes.history(); return slices.Equal(got, []string{"+10.99.0.1/32"}) })
+	wait.Until(t, "the second router has the route", func() bool { got, _ := comes.history(); return slices.Equal(got, []string{"+10.99.0.1/32"}) })
 	must(t, s.Announce(bgp.Route{Prefix: prefix(1)}, bgp.Route{Prefix: prefix(2)}))
-	eventually(t, "both have the second", func() bool {
+	wait.Until(t, "both have the second", func() bool {
 		a, _ := stays.history()
 		b, _ := comes.history()
 		return len(a) == 2 && len(b) == 2
@@ -181,11 +167,11 @@ func TestApplyTouchesOnlyWhatChanged(t *testing.T) {
 	med := uint32(30)
 	changed.Attributes.MED = &med
 	must(t, s.Apply(t.Context(), config(stays.peer(64500), changed)))
-	eventually(t, "both routes come again to the changed peer", func() bool { got, _ := comes.history(); return len(got) == 4 })
+	wait.Until(t, "both routes come again to the changed peer", func() bool { got, _ := comes.history(); return len(got) == 4 })
 	must(t, s.Apply(t.Context(), config(stays.peer(64500))))
-	eventually(t, "the removed peer's session falls", func() bool { _, downs := comes.history(); return downs == 1 })
+	wait.Until(t, "the removed peer's session falls", func() bool { _, downs := comes.history(); return downs == 1 })
 	must(t, s.Withdraw(prefix(2), prefix(77)))
-	eventually(t, "the withdrawal arrives", func() bool { got, _ := stays.history(); return slices.Contains(got, "-10.99.0.2/32") })
+	wait.Until(t, "the withdrawal arrives", func() bool { got, _ := stays.history(); return slices.Contains(got, "-10.99.0.2/32") })
 
 	got, downs := stays.history()
 	if want := []string{"+10.99.0.1/32", "+10.99.0.2/32", "-10.99.0.2/32"}; !slices.Equal(got, want) || downs != 0 {
@@ -213,14 +199,14 @@ func TestLostSessionComesBack(t *testing.T) {
 	s := newServer(t)
 	must(t, s.Apply(t.Context(), config(r.peer(64500))))
 	must(t, s.Announce(bgp.Route{Prefix: prefix(1)}))
-	eventually(t, "the route is there", func() bool { got, _ := r.history(); return len(got) > 0 })
+	wait.Until(t, "the route is there", func() bool { got, _ := r.history(); return len(got) > 0 })
 	r.forget()
 	must(t, r.server.ResetPeer(t.Context(), &api.ResetPeerRequest{Address: "127.0.0.1", Communication: "rebooting"}))
-	eventually(t, "the reason is known", func() bool {
+	wait.Until(t, "the reason is known", func() bool {
 		x := session(s, "127.0.0.2")
 		return x.Drops == 1 && strings.Contains(x.Reason, `the peer says "rebooting"`)
 	})
-	eventually(t, "the route is back", func() bool {
+	wait.Until(t, "the route is back", func() bool {
 		got, _ := r.history()
 		return session(s, "127.0.0.2").State == bgp.Established && slices.Contains(got, "+"+prefix(1).String())
 	})
@@ -230,7 +216,7 @@ func TestWrongASNIsNamed(t *testing.T) {
 	r := startRouter(t, "127.0.0.2", 64500, 64512)
 	s := newServer(t)
 	must(t, s.Apply(t.Context(), config(r.peer(64999))))
-	eventually(t, "the reason is known", func() bool {
+	wait.Until(t, "the reason is known", func() bool {
 		// Which of the two depends on whether the router was listening to the examination.
 		return slices.Contains([]string{
 			"the peer's ASN is 64500, not 64999 as configured",
@@ -238,7 +224,7 @@ func TestWrongASNIsNamed(t *testing.T) {
 		}, session(s, "127.0.0.2").Reason)
 	})
 	must(t, s.Apply(t.Context(), config(r.peer(64500))))
-	eventually(t, "the right ASN comes up", func() bool { return session(s, "127.0.0.2").State == bgp.Established })
+	wait.Until(t, "the right ASN comes up", func() bool { return session(s, "127.0.0.2").State == bgp.Established })
 }
 
 // Nothing a peer sends is taken in or passed on.
@@ -248,13 +234,13 @@ func TestAcceptsNothing(t *testing.T) {
 	must(t, s.Apply(t.Context(), config(from.peer(64500), to.peer(64501))))
 	must(t, s.Announce(bgp.Route{Prefix: prefix(1)}))
 	from.announce(t, netip.MustParsePrefix("192.0.2.0/24"))
-	eventually(t, "both sessions are up and the route has arrived", func() bool {
+	wait.Until(t, "both sessions are up and the route has arrived", func() bool {
 		got, _ := to.history()
 		return len(got) > 0 && session(s, "127.0.0.2").State == bgp.Established
 	})
 	// A second route behind the first shows that the first was not just slow.
 	must(t, s.Announce(bgp.Route{Prefix: prefix(2)}))
-	eventually(t, "the marker has arrived", func() bool { got, _ := to.history(); return slices.Contains(got, "+10.99.0.2/32") })
+	wait.Until(t, "the marker has arrived", func() bool { got, _ := to.history(); return slices.Contains(got, "+10.99.0.2/32") })
 	if got, _ := to.history(); slices.Contains(got, "+192.0.2.0/24") {
 		t.Errorf("a peer's route was passed on: %q", got)
 	}
@@ -270,10 +256,10 @@ func TestFloodOfRoutes(t *testing.T) {
 	s := newServerWith(t, bgp.Options{MaxRoutes: 20})
 	must(t, s.Apply(t.Context(), config(floods.peer(64500), stays.peer(64500))))
 	must(t, s.Announce(bgp.Route{Prefix: prefix(1)}))
-	eventually(t, "the flood is named", func() bool {
+	wait.Until(t, "the flood is named", func() bool {
 		return strings.Contains(session(s, "127.0.0.2").Reason, "the peer sent more than 20 routes")
 	})
-	eventually(t, "the other peer has the route", func() bool {
+	wait.Until(t, "the other peer has the route", func() bool {
 		return len(session(s, "127.0.0.3").Advertised) == 1
 	})
 	if _, downs := stays.history(); downs != 0 {
@@ -292,19 +278,19 @@ func TestManyRoutes(t *testing.T) {
 		routes, prefixes = append(routes, bgp.Route{Prefix: p}), append(prefixes, p)
 	}
 	must(t, s.Announce(routes...))
-	eventually(t, "all routes arrive", func() bool { got, _ := r.history(); return len(got) == len(routes) })
+	wait.Until(t, "all routes arrive", func() bool { got, _ := r.history(); return len(got) == len(routes) })
 	must(t, s.Withdraw(prefixes...))
-	eventually(t, "all are withdrawn", func() bool { got, _ := r.history(); return len(got) == 2*len(routes) })
+	wait.Until(t, "all are withdrawn", func() bool { got, _ := r.history(); return len(got) == 2*len(routes) })
 }
 
-// Whoever has a route to withdraw does not wait until ten thousand others are announced.
+// A route that is to be withdrawn does not wait until ten thousand others are announced.
 func TestWithdrawAmongManyRoutes(t *testing.T) {
 	r := startRouter(t, "127.0.0.2", 64500, 64512)
 	s := newServer(t)
 	must(t, s.Apply(t.Context(), config(r.peer(64500))))
 	must(t, s.Announce(bgp.Route{Prefix: prefix(1)}))
 	advertised := func() int { return len(session(s, "127.0.0.2").Advertised) }
-	eventually(t, "the route is announced", func() bool { return advertised() == 1 })
+	wait.Until(t, "the route is announced", func() bool { return advertised() == 1 })
 	const many = 10000
 	var routes []bgp.Route
 	for i := range many {
@@ -312,7 +298,7 @@ func TestWithdrawAmongManyRoutes(t *testing.T) {
 	}
 	announced := make(chan error, 1)
 	go func() { announced <- s.Announce(routes...) }()
-	eventually(t, "some of many are announced", func() bool { return advertised() > 1 })
+	wait.Until(t, "some of many are announced", func() bool { return advertised() > 1 })
 	must(t, s.Withdraw(prefix(1)))
 	if n := advertised(); n >= many {
 		t.Errorf("%d routes were announced before another was withdrawn", n)
@@ -329,11 +315,11 @@ func TestCloseLeavesNothingAndSaysGoodbye(t *testing.T) {
 	var log bytes.Buffer
 	s := bgp.New(slog.New(slog.NewTextHandler(&log, nil)), bgp.Options{})
 	must(t, s.Apply(t.Context(), config(r.peer(64500))))
-	eventually(t, "the session is up", func() bool { return session(s, "127.0.0.2").State == bgp.Established })
+	wait.Until(t, "the session is up", func() bool { return session(s, "127.0.0.2").State == bgp.Established })
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	must(t, s.Close(ctx, "m1: herald is stopping"))
-	eventually(t, "the router sees the session fall", func() bool { _, downs := r.history(); return downs > 0 })
+	wait.Until(t, "the router sees the session fall", func() bool { _, downs := r.history(); return downs > 0 })
 	goleak.VerifyNone(t, before)
 	if err := s.Apply(t.Context(), config(r.peer(64500), bgp.Peer{Interface: "lo", ASN: 64500, Port: 179, IPv4: true})); !errors.Is(err, bgp.ErrClosed) {
 		t.Errorf("peers were applied after the end: %v", err)

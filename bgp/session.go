@@ -1,149 +1,24 @@
 package bgp
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"time"
 
 	"github.com/osrg/gobgp/v4/api"
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
-	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 	gobgp "github.com/osrg/gobgp/v4/pkg/server"
 
-	"github.com/herald-vip/herald/bfd"
+	"github.com/herald-vip/herald/wake"
 )
 
 const (
 	// tick is how often sessions are looked after.
 	tick = time.Second
-	// examineAfter is how long a session may be down before it is examined.
-	// It is examined again after examineMin, then ever more rarely up to
-	// examineMax: an examination that meets a peer which has just recovered
-	// holds that up for some seconds.
-	examineAfter = 3 * time.Second
-	examineMin   = 10 * time.Second
-	examineMax   = 80 * time.Second
 	// stuckAfter is how long GoBGP may try one peer before it starts afresh: it
 	// waits four minutes for the OPEN of a peer that accepted and then froze.
 	stuckAfter = 15 * time.Second
 )
-
-// peer is a configured peer and its session. The server's mutex guards it.
-type peer struct {
-	Peer
-	number  uint32     // in marks
-	addr    netip.Addr // where the peer is: configured or discovered
-	present bool       // GoBGP knows it
-	added   time.Time  // when GoBGP was last given it
-
-	state    State
-	since    time.Time
-	reason   string
-	drops    uint64
-	local    netip.Addr
-	holdTime time.Duration
-
-	pathDowns   uint64 // how often BFD said that the path has failed
-	pathTrouble string // why there can be no BFD session; empty if there can
-
-	exported   neighbour
-	extended4  bool          // the peer takes IPv4 routes with an IPv6 next hop (RFC 8950)
-	hop6       netip.Addr    // found next hop for IPv6 routes over an IPv4 session
-	examineAt  time.Time     // when to examine next,
-	pause      time.Duration // and how long to pause after that
-	examining  bool
-	banned     time.Time // until when the peer is left alone
-	sent       uint64    // messages sent when last looked at,
-	sentChange time.Time
-	usage      usage
-	shorts     int // how many short sessions there were in a row
-
-	handed time.Time // when GoBGP was last handed a connection to the peer,
-	trial  bool      // and whether what came of it is not known yet
-
-	epoch         uint64        // counts state changes, so that what is late can tell
-	closed        chan struct{} // closed when the session that Close ends is gone
-	stopDiscovery context.CancelFunc
-}
-
-func newPeer(conf Peer, number uint32) *peer {
-	p := &peer{Peer: conf, number: number, addr: conf.Address, state: Idle, since: time.Now(), reason: "not tried yet"}
-	if conf.Interface != "" {
-		p.state = Waiting
-		p.reason = fmt.Sprintf("no router advertisement heard on %s yet", conf.Interface)
-	}
-	p.examineSoon()
-	return p
-}
-
-func (p *peer) session(path *bfd.Status) Session {
-	s := Session{
-		Peer: p.Name(), Address: p.addr, ASN: p.ASN, State: p.state, Since: p.since, Drops: p.drops,
-		BFD: p.path(path),
-	}
-	if p.state == Established {
-		s.LocalAddress, s.HoldTime = p.local, p.holdTime
-		s.Reason = p.heldBack()
-	} else {
-		s.Reason = p.reason
-		if time.Now().Before(p.banned) {
-			s.Reason += ", tried again at " + p.banned.Format(time.TimeOnly)
-		}
-	}
-	return s
-}
-
-// neighbour is what the export policy needs to know of p. Until a session is
-// confirmed all routes are held back (see [Server.confirm]).
-func (p *peer) neighbour() neighbour {
-	n := neighbour{Peer: p.Peer, number: p.number, addr: p.addr}
-	if p.state != Established {
-		n.hold4, n.hold6 = true, true
-		return n
-	}
-	if p.IPv6 && p.addr.Is4() && !p.NextHop6.IsValid() {
-		n.hop6 = p.hop6
-		n.hold6 = !p.hop6.IsValid()
-	}
-	if p.IPv4 && p.addr.Is6() && !p.NextHop4.IsValid() {
-		n.hold4 = !p.extended4
-	}
-	return n
-}
-
-// heldBack says which routes an established session cannot carry, and why.
-func (p *peer) heldBack() string {
-	n := p.neighbour()
-	switch {
-	case n.hold6:
-		return fmt.Sprintf("IPv6 routes are held back: %s has no global IPv6 address on the link to this peer, set nextHop6", p.local)
-	case n.hold4:
-		return "IPv4 routes are held back: the peer does not offer extended next hops (RFC 8950), set nextHop4"
-	}
-	return ""
-}
-
-func (p *peer) down(reason string) {
-	p.state, p.since, p.reason = Idle, time.Now(), reason
-	p.drops++
-	p.extended4 = false
-	p.local = netip.Addr{}
-	p.examineSoon()
-}
-
-// examineSoon plans the examinations of a session that has begun to be down.
-func (p *peer) examineSoon() {
-	p.examineAt, p.pause = p.since.Add(examineAfter), examineMin
-}
-
-// event is a change that GoBGP reports of one peer.
-type event struct {
-	addr       netip.Addr
-	state      State
-	extended4  bool
-	disconnect string
-}
 
 // watch passes GoBGP's peer events to run.
 func (s *Server) watch() error {
@@ -162,37 +37,6 @@ func (s *Server) watch() error {
 		return fmt.Errorf("bgp: watch sessions: %w", err)
 	}
 	return nil
-}
-
-func newEvent(p apiutil.Peer) event {
-	e := event{
-		addr:       p.State.NeighborAddress,
-		disconnect: p.State.DisconnectMessage,
-	}
-	switch p.State.SessionState {
-	case packet.BGP_FSM_ESTABLISHED:
-		e.state = Established
-	case packet.BGP_FSM_OPENCONFIRM:
-		e.state = OpenConfirm
-	case packet.BGP_FSM_OPENSENT:
-		e.state = OpenSent
-	case packet.BGP_FSM_ACTIVE, packet.BGP_FSM_CONNECT:
-		e.state = Active
-	default:
-		e.state = Idle
-	}
-	for _, c := range p.State.RemoteCap {
-		hops, ok := c.(*packet.CapExtendedNexthop)
-		if !ok {
-			continue
-		}
-		for _, t := range hops.Tuples {
-			if t.NLRIAFI == packet.AFI_IP && t.NexthopAFI == packet.AFI_IP6 {
-				e.extended4 = true
-			}
-		}
-	}
-	return e
 }
 
 // run looks after the sessions until the server is closed.
@@ -236,21 +80,11 @@ func (s *Server) handle(e event) {
 		s.renew(p)
 	}
 	if was == Established {
-		reason := explainEnd(e.disconnect)
+		reason := explainEnd(e)
 		if said := s.told.take(p.addr); said != "" {
 			reason += ": " + said
 		}
-		p.rest(time.Now())
-		p.down(reason)
-		s.export()
-		if p.closed != nil {
-			s.log.Info("session closed", "peer", p.Name())
-			close(p.closed)
-			p.closed = nil
-			return
-		}
-		s.log.Warn("session lost", "peer", p.Name(), "reason", reason)
-		s.renew(p)
+		s.lose(p, reason)
 	}
 }
 
@@ -261,14 +95,7 @@ func (s *Server) handle(e event) {
 func (s *Server) confirm(p *peer, e event) {
 	epoch := p.epoch
 	s.wg.Go(func() {
-		ticker := time.NewTicker(time.Millisecond)
-		defer ticker.Stop()
-		for !s.confirmed(p, epoch, e) {
-			select {
-			case <-s.ctx.Done():
-				return
-			case <-ticker.C:
-			}
+		for !s.confirmed(p, epoch, e) && wake.Pause(s.ctx, time.Millisecond) {
 		}
 	})
 }
@@ -286,34 +113,18 @@ func (s *Server) confirmed(p *peer, epoch uint64, e event) bool {
 	}
 	p.state, p.since, p.reason = Established, time.Now(), ""
 	p.trial = false
-	p.extended4 = e.extended4
+	p.offers = e.offers
 	p.hop6 = netip.Addr{} // the session may have another local address now
+	s.watchPaths()
+	p.wait.begin(s.paths()[p.addr], p.since)
 	s.findNextHop(p)
 	s.told.take(p.addr) // what was said before is of no interest now
 	s.export()
-	s.watchPaths()
 	s.log.Info("session established", "peer", p.Name(), "asn", p.ASN)
+	if p.wait.on() {
+		s.log.Info("routes wait for BFD", "peer", p.Name(), "limit", patience)
+	}
 	return true
-}
-
-func (s *Server) find(addr netip.Addr) *peer {
-	for _, p := range s.peers {
-		if p.addr == addr {
-			return p
-		}
-	}
-	return nil
-}
-
-// renew gives the peer to GoBGP afresh: a new peer is tried within two
-// seconds, one that was lost only after GoBGP's fixed idle time of five.
-func (s *Server) renew(p *peer) {
-	if err := s.gobgp.DeletePeer(s.ctx, &api.DeletePeerRequest{Address: p.addr.String()}); err != nil {
-		s.log.Debug("delete peer", "peer", p.Name(), "err", err)
-	}
-	p.present = false
-	p.epoch++
-	s.add(p)
 }
 
 // lookAfter does what GoBGP leaves undone.
@@ -338,6 +149,7 @@ func (s *Server) lookAfter(now time.Time) {
 			} else {
 				s.watchSending(p, now)
 			}
+			s.endWait(p, now)
 			continue
 		}
 		if !p.examining && now.After(p.examineAt) {
@@ -367,6 +179,18 @@ func (s *Server) inspect(p *peer, now time.Time) (established bool) {
 	return established
 }
 
+// expel ends the session of a peer that went too far, and leaves it alone for a while.
+func (s *Server) expel(p *peer, reason string) {
+	if p.closed != nil {
+		return // its session is about to end anyway
+	}
+	s.log.Warn("session ended", "peer", p.Name(), "reason", reason, "for", ban)
+	s.drop(p)
+	p.reason, p.banned = reason, time.Now().Add(ban)
+	s.export()
+	s.watchPaths()
+}
+
 // watchSending gives up a peer that has stopped reading (RFC 9687): keepalives
 // are due every third of the hold time, so if none went for the whole of it
 // the connection's buffers are full.
@@ -378,7 +202,7 @@ func (s *Server) watchSending(p *peer, now time.Time) {
 	p.sentChange = now
 	s.told.put(p.addr, fmt.Sprintf("the peer does not read what is sent: nothing went for %v", p.holdTime))
 	if err := s.gobgp.ResetPeer(s.ctx, &api.ResetPeerRequest{Address: p.addr.String(), Communication: "send hold timer expired"}); err != nil {
-		s.log.Warn("reset peer", "peer", p.Name(), "err", err)
+		s.log.Warn("cannot reset the session", "peer", p.Name(), "err", err)
 	}
 }
 

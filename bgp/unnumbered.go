@@ -10,6 +10,8 @@ import (
 
 	"github.com/mdlayher/ndp"
 	"golang.org/x/net/ipv6"
+
+	"github.com/herald-vip/herald/wake"
 )
 
 // An unnumbered peer is the router at the far end of a link. Both ends learn
@@ -33,10 +35,7 @@ func (s *Server) discover(p *peer) {
 			if err != nil {
 				s.explainWaiting(link, fmt.Sprintf("cannot look for the router on %s: %v", link, err))
 			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(relisten):
-			}
+			wake.Pause(ctx, relisten)
 		}
 	})
 }
@@ -80,12 +79,8 @@ func discoverOn(ctx context.Context, link string, found func(netip.Addr)) error 
 	if err != nil {
 		return fmt.Errorf("listen for router advertisements: %w", err)
 	}
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	defer func() {
-		if stop() {
-			conn.Close()
-		}
-	}()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	defer conn.Close()
 
 	allNodes, allRouters := netip.MustParseAddr("ff02::1"), netip.MustParseAddr("ff02::2")
 	if err := conn.JoinGroup(allNodes); err != nil {

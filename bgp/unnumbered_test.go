@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Whoever else advertises itself on the link of an unnumbered peer, be it a
+// Another host that advertises itself on the link of an unnumbered peer, be it a
 // second router or an intruder, does not get a session that is up away.
 func TestAnotherRouterDoesNotTakeASessionDown(t *testing.T) {
 	s := New(slog.New(slog.DiscardHandler), Options{})

@@ -1,10 +1,8 @@
 package config
 
 import (
-	"net"
 	"net/netip"
-	"net/url"
-	"strconv"
+	"slices"
 	"time"
 )
 
@@ -32,8 +30,6 @@ type Method string
 const (
 	// RoundRobin takes one after the other.
 	RoundRobin Method = "round-robin"
-	// Random takes any.
-	Random Method = "random"
 	// SourceHash takes one by the client's address.
 	SourceHash Method = "source-hash"
 )
@@ -59,7 +55,7 @@ type Balancer struct {
 	Backends Backends `yaml:"backends"`
 	// Check tells which backends of `static` and `dns` are healthy; those of `members` tell by their own checks. Default: the backend accepts connections.
 	Check *Probe `yaml:"check"`
-	// Method is how the backend of a new connection is chosen: `round-robin`, one after the other; `random`; or `source-hash`, the same for all connections of a client while it is there. Default: round-robin.
+	// Method is how the backend of a new connection is chosen: `round-robin`, one after the other; or `source-hash`, the same for all connections of a client while it is there. Default: round-robin.
 	Method Method `yaml:"method"`
 	// Mode is what carries the connections: the `kernel`, by nftables, or a `proxy` in Herald itself, which costs more and whose connections end with Herald. Default: kernel.
 	Mode Mode `yaml:"mode"`
@@ -132,33 +128,51 @@ type Probe struct {
 	Fall int `yaml:"fall"`
 }
 
-// At is the check of the backend at addr, under its address as a name.
-func (c *Probe) At(addr netip.AddrPort) Check {
-	at := Check{Name: addr.String(), Interval: c.Interval, Timeout: c.Timeout, Rise: c.Rise, Fall: c.Fall}
-	if c.HTTP != nil {
-		h := *c.HTTP
-		h.URL = backendURL(h.URL, addr)
-		at.HTTP = &h
-	}
-	if c.TCP != nil {
-		at.TCP = &TCPCheck{Address: addr.String()}
-		if _, port, err := net.SplitHostPort(c.TCP.Address); err == nil {
-			at.TCP.Address = net.JoinHostPort(addr.Addr().String(), port)
-		}
-	}
-	return at
+// Place is where a balancer listens, and by which VIP if it is one's address.
+type Place struct {
+	netip.AddrPort
+	VIP string
 }
 
-// backendURL is s, a URL that was validated, at addr.
-func backendURL(s string, addr netip.AddrPort) string {
-	u, err := url.Parse(s)
-	if err != nil {
-		return s
+// Places are all of a balancer's.
+func (c *Config) Places(b Balancer) []Place {
+	var out []Place
+	for _, l := range b.Listen {
+		if l.VIP == "" {
+			out = append(out, Place{l.Address, ""})
+		}
+		for _, v := range c.VIPs {
+			if v.Name != l.VIP {
+				continue
+			}
+			for _, addr := range v.Addresses {
+				out = append(out, Place{netip.AddrPortFrom(addr, l.Port), v.Name})
+			}
+		}
 	}
-	port := u.Port()
-	if port == "" {
-		port = strconv.Itoa(int(addr.Port()))
+	return out
+}
+
+// HTTPChecks are those of checks and of balancers.
+func (c *Config) HTTPChecks() []*HTTPCheck {
+	var out []*HTTPCheck
+	for _, k := range c.Checks {
+		out = append(out, k.HTTP)
 	}
-	u.Host = net.JoinHostPort(addr.Addr().String(), port)
-	return u.String()
+	for _, b := range c.Balancers {
+		if b.Check != nil {
+			out = append(out, b.Check.HTTP)
+		}
+	}
+	return slices.DeleteFunc(out, func(h *HTTPCheck) bool { return h == nil })
+}
+
+// Files are those that the check reads while it runs.
+func (h *HTTPCheck) Files() []string {
+	return slices.DeleteFunc([]string{h.CAFile, h.ClientCertFile, h.ClientKeyFile, h.TokenFile}, func(name string) bool { return name == "" })
+}
+
+// Flat reports whether a VIP is announced on a flat layer 2.
+func (c *Config) Flat() bool {
+	return slices.ContainsFunc(c.VIPs, func(v VIP) bool { return v.Announce == AnnounceARP })
 }

@@ -3,26 +3,29 @@ package config
 import (
 	"errors"
 	"strings"
+
+	"github.com/herald-vip/herald/config/yaml"
 )
 
-// CheckPeer judges a peer that comes from elsewhere by the rules of the file's own,
+// CheckPeer validates a peer that comes from elsewhere by the rules of the file's own,
 // on a node whose ASN towards it is asn, after setting those of its defaults that
 // depend on its other fields. The error has a clause for each mistake, in one line.
 func (c *Config) CheckPeer(asn uint32, p *Peer) error {
 	p.derive()
 	around := *c
 	around.BGP = &BGP{ASN: asn, Peers: []Peer{*p}}
-	r := newReport("")
-	validator{report: r, config: &around}.peer("", p)
+	r := yaml.NewReport("")
+	validator{Report: r, config: &around}.peer("", p)
+	var mistakes Errors
+	if !errors.As(r.Err(), &mistakes) {
+		return nil
+	}
 	var said []string
-	for _, e := range r.errs {
+	for _, e := range mistakes {
 		if e.Field != "" {
 			e.Message = e.Field + ": " + e.Message
 		}
 		said = append(said, e.Message)
-	}
-	if said == nil {
-		return nil
 	}
 	return errors.New(strings.Join(said, "; "))
 }

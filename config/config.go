@@ -9,7 +9,7 @@
 // generated from this package.
 package config
 
-//go:generate go run ./internal/reference -o ../docs/config.md
+//go:generate go test ./internal/reference -run TestPages -update
 
 import (
 	"net/netip"
@@ -139,7 +139,7 @@ type Check struct {
 
 // HTTPCheck is a GET that must answer with an accepted status.
 type HTTPCheck struct {
-	// URL is what to GET, http or https. Required.
+	// URL is what to GET, http or https, with an answer of less than 1 MiB. Required.
 	URL string `yaml:"url"`
 	// CAFile holds the PEM certificates that may have signed the server's. Default: the system's.
 	CAFile string `yaml:"caFile"`
@@ -203,7 +203,7 @@ type Attributes struct {
 type BGP struct {
 	// ASN is the own autonomous system number, 1 to 4294967294. Required.
 	ASN uint32 `yaml:"asn"`
-	// RouterID is the BGP identifier, an IPv4 address. Default: the first global IPv4 address of the node.
+	// RouterID is the BGP identifier, an IPv4 address. Default: the first global IPv4 address of the node, or without one made of its name.
 	RouterID netip.Addr `yaml:"routerID"`
 	// Listen accepts sessions that peers open. Default: none, sessions are only opened outbound.
 	Listen *Listen `yaml:"listen"`
@@ -254,7 +254,7 @@ type Peer struct {
 	Multihop uint8 `yaml:"multihop"`
 	// TTLSecurity is the number of hops the peer may be away under GTSM (RFC 5082); 1 is directly connected, 0 is off, 254 the most. Not together with `multihop`. Default: 0.
 	TTLSecurity uint8 `yaml:"ttlSecurity"`
-	// BFD watches the path to the peer (RFC 5880), which is to be configured for it too. Default: off.
+	// BFD watches the path to the peer (RFC 5880), which is to be configured for it too. Routes wait for BFD when a session comes up, for 5s at most. Default: off.
 	BFD *BFD `yaml:"bfd"`
 	// Families are the address families of the session: `ipv4`, `ipv6`. Default: the one of the peer's address; both if unnumbered.
 	Families []Family `yaml:"families"`
@@ -302,13 +302,13 @@ const (
 type Election struct {
 	// Bind is the address and port of this node's gossip and votes, UDP and TCP. Default: its own of `members`; of a node that does not vote the one it reaches the members from, with their port.
 	Bind netip.AddrPort `yaml:"bind"`
-	// Members are all nodes that vote, by nodeName, each with its address and port; the same on every node. A node that is not among them, and has a `services` section, `balancers` or a `bind`, takes part without a vote. Change one member at a time. Required.
+	// Members are all nodes that vote, by nodeName, each with its address and port; the same on every node. A node that is not among them, and has a `services` section, `balancers` or a `bind`, takes part without a vote. The members agree on a change when all that the new list names have it. Required.
 	Members map[string]netip.AddrPort `yaml:"members"`
 	// KeyFile holds the key that the members' messages are encrypted with, as `herald keygen` writes it: base64 of 16, 24 or 32 bytes. Of several lines the first encrypts and all decrypt: a new key becomes the second line on all nodes, then the first, then the only one. It is read again when it changes. Required unless `insecure: true`.
 	KeyFile string `yaml:"keyFile"`
 	// Keys are the content of KeyFile, never part of the file itself.
 	Keys [][]byte `yaml:"-"`
-	// Insecure sends all messages in the clear and believes whoever sends one: anybody on the network can take the VIP. Default: false.
+	// Insecure sends all messages in the clear and believes every sender: anybody on the network can take the VIP. Default: false.
 	Insecure bool `yaml:"insecure"`
 	// Lease is how long a holder that falls silent keeps its VIP, 100ms to 10s, the same on every node. It is renewed at a third of it; below 500ms with `realtime: true`. Default: 600ms.
 	Lease time.Duration `yaml:"lease"`

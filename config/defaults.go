@@ -2,50 +2,18 @@ package config
 
 import (
 	"net/netip"
-	"reflect"
 	"strings"
 	"time"
 )
 
-// defaulter is a type with defaults of its own. They are set before a file's
-// values are, so that an explicit zero is not mistaken for an absent field.
-type defaulter interface{ setDefaults() }
-
-var (
-	_ defaulter = (*Config)(nil)
-	_ defaulter = (*VIP)(nil)
-	_ defaulter = (*Check)(nil)
-	_ defaulter = (*HTTPCheck)(nil)
-	_ defaulter = (*Services)(nil)
-	_ defaulter = (*BGP)(nil)
-	_ defaulter = (*Listen)(nil)
-	_ defaulter = (*Peer)(nil)
-	_ defaulter = (*BFD)(nil)
-	_ defaulter = (*Election)(nil)
-	_ defaulter = (*ARP)(nil)
-	_ defaulter = (*LoadBalancer)(nil)
-	_ defaulter = (*Balancer)(nil)
-	_ defaulter = (*DNS)(nil)
-	_ defaulter = (*Probe)(nil)
-	_ defaulter = (*Admin)(nil)
-	_ defaulter = (*Metrics)(nil)
-)
-
-// setDefaults sets those of struct v if its type has any.
-func setDefaults(v reflect.Value) {
-	if d, ok := v.Addr().Interface().(defaulter); ok {
-		d.setDefaults()
-	}
+func (c *Config) SetDefaults() {
+	c.ARP.SetDefaults()
+	c.LoadBalancer.SetDefaults()
+	c.Admin.SetDefaults()
+	c.Metrics.SetDefaults()
 }
 
-func (c *Config) setDefaults() {
-	c.ARP.setDefaults()
-	c.LoadBalancer.setDefaults()
-	c.Admin.setDefaults()
-	c.Metrics.setDefaults()
-}
-
-func (v *VIP) setDefaults() {
+func (v *VIP) SetDefaults() {
 	v.Linger = time.Second
 	v.HoldDown = time.Minute
 	v.OnFailure = Withdraw
@@ -53,66 +21,66 @@ func (v *VIP) setDefaults() {
 	v.OnConflict = Defend
 }
 
-func (c *Check) setDefaults() {
+func (c *Check) SetDefaults() {
 	c.Interval = 200 * time.Millisecond
 	c.Timeout = 300 * time.Millisecond
 	c.Rise = 2
 	c.Fall = 2
 }
 
-func (h *HTTPCheck) setDefaults() { h.Status = []int{200} }
+func (h *HTTPCheck) SetDefaults() { h.Status = []int{200} }
 
-func (s *Services) setDefaults() {
+func (s *Services) SetDefaults() {
 	s.LoadBalancerClass = "herald.dev/vip"
 	s.DefaultClass = true
 	s.Assign = true
 	s.Linger = time.Second
 }
 
-func (b *BGP) setDefaults() { b.ConnectRetry = 2 * time.Second }
+func (b *BGP) SetDefaults() { b.ConnectRetry = 2 * time.Second }
 
-func (l *Listen) setDefaults() { l.Port = 179 }
+func (l *Listen) SetDefaults() { l.Port = 179 }
 
-func (p *Peer) setDefaults() {
+func (p *Peer) SetDefaults() {
 	p.Port = 179
 	p.HoldTime = 3 * time.Second
 }
 
-func (b *BFD) setDefaults() {
+func (b *BFD) SetDefaults() {
 	b.Interval = 50 * time.Millisecond
 	b.Multiplier = 3
 }
 
-func (e *Election) setDefaults() {
+func (e *Election) SetDefaults() {
 	e.Lease = 600 * time.Millisecond
 	e.Quorum = Majority
 }
 
-func (a *ARP) setDefaults() {
+func (a *ARP) SetDefaults() {
 	a.Refresh = time.Minute
 	a.Fence = FenceAuto
 }
 
-func (l *LoadBalancer) setDefaults() { l.Type = Internal }
+func (l *LoadBalancer) SetDefaults() { l.Type = Internal }
 
-func (b *Balancer) setDefaults() {
+func (b *Balancer) SetDefaults() {
 	b.Method = RoundRobin
 	b.Mode = Kernel
 	b.Forget = 4 * time.Hour
 }
 
-func (d *DNS) setDefaults() { d.Interval = 30 * time.Second }
+func (d *DNS) SetDefaults() { d.Interval = 30 * time.Second }
 
-func (c *Probe) setDefaults() {
+func (c *Probe) SetDefaults() {
 	c.Interval = 200 * time.Millisecond
 	c.Timeout = 300 * time.Millisecond
 	c.Rise = 2
 	c.Fall = 2
 }
 
-func (a *Admin) setDefaults() { a.Socket = "/run/herald/herald.sock" }
+func (a *Admin) SetDefaults() { a.Socket = "/run/herald/herald.sock" }
 
-func (m *Metrics) setDefaults() { m.Listen = "127.0.0.1:9474" }
+func (m *Metrics) SetDefaults() { m.Listen = "127.0.0.1:9474" }
 
 // derive sets the defaults that depend on the host or on other fields.
 func (c *Config) derive(o options) {
@@ -154,7 +122,7 @@ func (c *Config) derive(o options) {
 func (b *Balancer) derive() {
 	if b.Check == nil && b.Backends.Members == nil {
 		b.Check = new(Probe)
-		b.Check.setDefaults()
+		b.Check.SetDefaults()
 	}
 	if b.Check != nil && b.Check.HTTP == nil && b.Check.TCP == nil {
 		b.Check.TCP = &TCPCheck{Address: BackendHost}

@@ -12,7 +12,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/herald-vip/herald/balancer"
+	"github.com/herald-vip/herald/bgp/community"
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/config/convert"
 )
 
 // Whatever the file, it is read or refused, never a panic; what is read keeps
@@ -56,10 +59,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		checkPromises(t, c)
-		data, err := c.YAML()
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := c.YAML()
 		again, err := config.Parse("f", data)
 		if err != nil {
 			t.Fatalf("what was written is refused: %v\n%s", err, data)
@@ -143,7 +143,7 @@ func checkPromises(t *testing.T, c *config.Config) {
 				families[family] = true
 			}
 			for _, s := range p.Communities {
-				_, err := config.ParseCommunity(s)
+				_, err := community.Parse(s)
 				require(err == nil, "communities can be parsed")
 			}
 		}
@@ -191,7 +191,7 @@ func checkBalancers(c *config.Config, require func(bool, string)) {
 			require(dns != nil && dns.Name != "" && dns.Port != 0 && dns.Interval >= time.Second, "backends can be looked up")
 		}
 		if b.Check != nil {
-			at := b.Check.At(netip.MustParseAddrPort("10.0.0.1:1"))
+			at := balancer.CheckAt(*convert.BackendCheck(b.Check), netip.MustParseAddrPort("10.0.0.1:1"), nil)
 			require((at.HTTP == nil) != (at.TCP == nil) && at.Interval > 0 && at.Rise > 0, "a backend has a check")
 			require(at.HTTP == nil || strings.Contains(at.HTTP.URL, "://10.0.0.1:"), "the check is at the backend")
 		}

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+
+	"github.com/herald-vip/herald/config/yaml"
 )
 
 // readKeys reads the file of the gossip keys.
-func (c *Config) readKeys(r *report, read func(string) ([]byte, error)) {
+func (c *Config) readKeys(r *yaml.Report, read func(string) ([]byte, error)) {
 	if c.Election == nil || !filepath.IsAbs(c.Election.KeyFile) { // absent, or reported
 		return
 	}
@@ -18,7 +20,7 @@ func (c *Config) readKeys(r *report, read func(string) ([]byte, error)) {
 		c.Election.Keys, err = parseKeys(data)
 	}
 	if err != nil {
-		r.errorf("election.keyFile", "%v", err)
+		r.Errorf("election.keyFile", "%v", err)
 	}
 }
 

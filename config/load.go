@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+
+	"github.com/herald-vip/herald/config/yaml"
 )
 
 // maxPassword is the longest TCP MD5 password Linux takes (TCP_MD5SIG_MAXKEYLEN), in bytes.
@@ -16,7 +18,10 @@ const maxPassword = 80
 // Option is an input of [Parse] from outside the file.
 type Option func(*options)
 
-type options struct{ hostname, nodeName string }
+type options struct {
+	hostname, nodeName string
+	read               func(string) ([]byte, error)
+}
 
 // Hostname makes name, in lower case, the default of nodeName.
 func Hostname(name string) Option {
@@ -28,6 +33,11 @@ func NodeName(name string) Option {
 	return func(o *options) { o.nodeName = name }
 }
 
+// ReadBy has [Load] read each file, once, with read instead of [ReadFile].
+func ReadBy(read func(name string) ([]byte, error)) Option {
+	return func(o *options) { o.read = read }
+}
+
 // Parse reads a configuration from data; name is what errors call the file. It
 // touches no other file: passwords and keys stay empty. The error is of type [Errors].
 func Parse(name string, data []byte, opts ...Option) (*Config, error) {
@@ -35,63 +45,59 @@ func Parse(name string, data []byte, opts ...Option) (*Config, error) {
 	for _, opt := range opts {
 		opt(&o)
 	}
-	r := newReport(name)
+	r := yaml.NewReport(name)
 	c := parse(r, data, o)
-	if err := r.err(); err != nil {
+	if err := r.Err(); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
 // parse reports what is wrong with data and returns what could be read of it.
-func parse(r *report, data []byte, o options) *Config {
+func parse(r *yaml.Report, data []byte, o options) *Config {
 	c := new(Config)
-	root := parseYAML(r, data)
-	if root == nil {
-		return c
+	if yaml.Decode(r, data, c) {
+		c.derive(o)
+		validate(r, c, o)
 	}
-	d := newDecoder(r, root)
-	d.decode("", root, reflect.ValueOf(c).Elem())
-	if d.left < 0 {
-		return c // cut short: judging the rest would mislead
-	}
-	c.derive(o)
-	validate(r, c, o)
 	return c
+}
+
+// YAML writes c as a configuration file with all defaults filled in. Parsing
+// it gives c again, less the passwords.
+func (c *Config) YAML() []byte {
+	w := yaml.Writer{Tag: "yaml", Omit: func(value, usual reflect.Value) bool { return value.IsZero() && usual.IsZero() }}
+	w.Struct("", c)
+	return []byte(w.String())
 }
 
 // Load reads the configuration in the file at path, and the passwords and keys
 // in the files it names. Files of health checks may appear later and are not looked
 // at. The error is of type [Errors] unless the file itself cannot be read.
 func Load(path string, opts ...Option) (*Config, error) {
-	return load(path, readFile, opts...)
-}
-
-// load is Load, reading each file once, with read.
-func load(name string, read func(string) ([]byte, error), opts ...Option) (*Config, error) {
-	data, err := read(name)
-	if err != nil {
-		return nil, fmt.Errorf("read configuration: %w", err)
-	}
-	var o options
-	if o.hostname, err = os.Hostname(); err != nil {
-		o.hostname = "" // matters only, and is reported, if the file has no nodeName
+	o := options{read: ReadFile}
+	if name, err := os.Hostname(); err == nil { // it matters only, and is reported, if the file has no nodeName
+		o.hostname = name
 	}
 	for _, opt := range opts {
 		opt(&o)
 	}
-	r := newReport(name)
+	data, err := o.read(path)
+	if err != nil {
+		return nil, fmt.Errorf("read configuration: %w", err)
+	}
+	r := yaml.NewReport(path)
 	c := parse(r, data, o)
-	c.readPasswords(r, read)
-	c.readKeys(r, read)
-	if err := r.err(); err != nil {
+	c.readPasswords(r, o.read)
+	c.readKeys(r, o.read)
+	if err := r.Err(); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
 // readPasswords reads the password files that c names, each once even if peers share it.
-func (c *Config) readPasswords(r *report, read func(string) ([]byte, error)) {
+func (c *Config) readPasswords(r *yaml.Report, read func(string) ([]byte, error)) {
 	if c.BGP == nil {
 		return
 	}
@@ -116,7 +122,7 @@ func (c *Config) readPasswords(r *report, read func(string) ([]byte, error)) {
 		}
 		peer.Password = got.password
 		if got.err != nil {
-			r.errorf(path("bgp.peers").item(i).field("passwordFile"), "%v", got.err)
+			r.Errorf(yaml.Path("bgp.peers").Item(i).Field("passwordFile"), "%v", got.err)
 		}
 	}
 }
@@ -135,12 +141,12 @@ func ParsePassword(data []byte) (string, error) {
 	return string(data), nil
 }
 
-// readFile reads a file up to a size that no configuration or password has.
-func readFile(name string) ([]byte, error) {
+// ReadFile reads a file up to a size that no configuration or password has.
+func ReadFile(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxFileSize+1))
+	return io.ReadAll(io.LimitReader(f, yaml.MaxSize+1))
 }

@@ -39,10 +39,7 @@ func TestFlatDefaults(t *testing.T) {
 	if c.ARP.Refresh.String() != "1m0s" || c.ARP.Fence != config.FenceAuto {
 		t.Errorf("got %+v", c.ARP)
 	}
-	written, err := c.YAML()
-	if err != nil {
-		t.Fatal(err)
-	}
+	written := c.YAML()
 	again := mustParse(t, string(written))
 	if !maps.Equal(c.Election.Members, again.Election.Members) {
 		t.Errorf("members after writing are %v, want %v", again.Election.Members, c.Election.Members)

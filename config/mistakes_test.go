@@ -205,7 +205,7 @@ func TestChecksMistakes(t *testing.T) {
 		{`{url: "https://127.0.0.1:6443/readyz"}`, `{url: "https://%zz/"}`, "11:15: checks[0].http.url: want a URL such as https://127.0.0.1:6443/readyz"},
 		{`readyz"}`, `readyz", status: []}`, "11:56: checks[0].http.status: list at least one status"},
 		{`readyz"}`, `readyz", status: 200}`, "11:56: checks[0].http.status: want a list, got the number 200"},
-		{`readyz"}`, `readyz", status: [99, 600, 200, 200]}`, "11:57: checks[0].http.status[0]: want 100 to 599, got 99\n11:61: checks[0].http.status[1]: want 100 to 599, got 600\n11:71: checks[0].http.status[3]: 200 is listed twice"},
+		{`readyz"}`, `readyz", status: [99, 600, 200, 200]}`, "11:57: checks[0].http.status[0]: want 200 to 599, got 99\n11:61: checks[0].http.status[1]: want 200 to 599, got 600\n11:71: checks[0].http.status[3]: 200 is listed twice"},
 		{`readyz"}`, `readyz", clientCertFile: /c}`, "11:9: checks[0].http.clientKeyFile: missing: clientCertFile needs its key"},
 		{`readyz"}`, `readyz", clientKeyFile: /k}`, "11:9: checks[0].http.clientCertFile: missing: clientKeyFile needs its certificate"},
 		{`readyz"}`, `readyz", clientCertFile: c, clientKeyFile: k, caFile: ca, tokenFile: t}`, "11:64: checks[0].http.clientCertFile: want the absolute path of a file\n11:82: checks[0].http.clientKeyFile: want the absolute path of a file\n11:93: checks[0].http.caFile: want the absolute path of a file\n11:108: checks[0].http.tokenFile: want the absolute path of a file"},

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"maps"
 	"net"
 	"net/netip"
@@ -9,94 +10,96 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/herald-vip/herald/config/yaml"
 )
 
 // mayBalance reports whether there are balancers, or some with mistakes.
-func (v validator) mayBalance() bool { return len(v.config.Balancers) > 0 || !v.wasRead("balancers") }
+func (v validator) mayBalance() bool { return len(v.config.Balancers) > 0 || !v.WasRead("balancers") }
 
 // onlyBalances reports whether this is the file of a worker: it has balancers and no VIP
 // to hold by a lease, so that it need not be among those that vote.
 func (v validator) onlyBalances() bool {
-	return v.mayBalance() && !slices.ContainsFunc(v.config.VIPs, func(vip VIP) bool { return vip.Announce == AnnounceARP })
+	return v.mayBalance() && !v.config.Flat()
 }
 
-func (v validator) loadBalancer(p path, l *LoadBalancer) {
+func (v validator) loadBalancer(p yaml.Path, l *LoadBalancer) {
 	if l.Type != Internal && l.Type != External {
-		v.errorf(p.field("type"), "want internal or external, got %s", quote(string(l.Type)))
+		v.Errorf(p.Field("type"), "want internal or external, got %s", yaml.Quote(string(l.Type)))
 	}
 }
 
 func (v validator) balancers() {
 	all := v.config.Balancers
 	v.names("balancers", len(all), func(i int) string { return all[i].Name })
-	places := map[netip.AddrPort]path{}
+	places := map[netip.AddrPort]yaml.Path{}
 	own := make([][]netip.AddrPort, len(all))
 	for i := range all {
-		own[i] = v.listeners(path("balancers").item(i).field("listen"), &all[i], places)
+		own[i] = v.listeners(yaml.Path("balancers").Item(i).Field("listen"), &all[i], places)
 	}
 	for i := range all {
-		v.balancer(path("balancers").item(i), &all[i], own[i], places)
+		v.balancer(yaml.Path("balancers").Item(i), &all[i], own[i], places)
 	}
 	v.checksPassBy(places)
 }
 
-// balancer judges one balancer but its listeners, which are at own; places holds the listener of
+// balancer validates one balancer except its listeners, which are at own; places holds the listener of
 // each address of all balancers.
-func (v validator) balancer(p path, b *Balancer, own []netip.AddrPort, places map[netip.AddrPort]path) {
-	v.backends(p.field("backends"), b, own, places)
-	switch check := p.field("check"); {
+func (v validator) balancer(p yaml.Path, b *Balancer, own []netip.AddrPort, places map[netip.AddrPort]yaml.Path) {
+	v.backends(p.Field("backends"), b, own, places)
+	switch check := p.Field("check"); {
 	case b.Check == nil:
 	case b.Backends.Members != nil:
-		v.errorf(check, "members tell by checks of their own: remove it, and name those in backends.members.checks")
+		v.Errorf(check, "members tell by checks of their own: remove it, and name those in backends.members.checks")
 	default:
 		v.backendCheck(check, b.Check)
 	}
-	if b.Method != RoundRobin && b.Method != Random && b.Method != SourceHash {
-		v.errorf(p.field("method"), "want round-robin, random or source-hash, got %s", quote(string(b.Method)))
+	if b.Method != RoundRobin && b.Method != SourceHash {
+		v.Errorf(p.Field("method"), "want round-robin or source-hash, got %s", yaml.Quote(string(b.Method)))
 	}
 	if b.Mode != Kernel && b.Mode != Proxy {
-		v.errorf(p.field("mode"), "want kernel or proxy, got %s", quote(string(b.Mode)))
+		v.Errorf(p.Field("mode"), "want kernel or proxy, got %s", yaml.Quote(string(b.Mode)))
 	}
 	if b.Transparent && b.Mode == Proxy {
-		v.errorf(p.field("transparent"), "the connections of a proxy are this node's own: remove it, or mode: proxy")
+		v.Errorf(p.Field("transparent"), "the connections of a proxy are this node's own: remove it, or mode: proxy")
 	}
-	v.duration(p.field("forget"), b.Forget, time.Second, 168*time.Hour, "1s to 168h")
+	v.duration(p.Field("forget"), b.Forget, time.Second, 168*time.Hour, "1s to 168h")
 }
 
-// listeners judges those of b and returns their addresses; places holds the listener of each
+// listeners validates those of b and returns their addresses; places holds the listener of each
 // address so far.
-func (v validator) listeners(p path, b *Balancer, places map[netip.AddrPort]path) (all []netip.AddrPort) {
+func (v validator) listeners(p yaml.Path, b *Balancer, places map[netip.AddrPort]yaml.Path) (all []netip.AddrPort) {
 	if len(b.Listen) == 0 {
-		v.errorf(p, "list at least one address or vip")
+		v.Errorf(p, "list at least one address or vip")
 	}
 	for i := range b.Listen {
-		all = append(all, v.listener(p.item(i), b, &b.Listen[i], places)...)
+		all = append(all, v.listener(p.Item(i), b, &b.Listen[i], places)...)
 	}
 	return all
 }
 
-// listener judges one listener of b and returns its addresses.
-func (v validator) listener(p path, b *Balancer, l *Listener, places map[netip.AddrPort]path) []netip.AddrPort {
+// listener validates one listener of b and returns its addresses.
+func (v validator) listener(p yaml.Path, b *Balancer, l *Listener, places map[netip.AddrPort]yaml.Path) []netip.AddrPort {
 	var all []netip.AddrPort
 	switch {
 	case l.VIP != "" && l.Address.IsValid():
-		v.errorf(p, "has both address and vip: make them two")
+		v.Errorf(p, "has both address and vip: make them two")
 	case l.VIP != "":
-		v.port(p.field("port"), l.Port)
-		all = v.vipListener(p.field("vip"), l)
+		v.port(p.Field("port"), l.Port)
+		all = v.vipListener(p.Field("vip"), l)
 	case l.Address.IsValid():
 		if l.Port != 0 {
-			v.errorf(p.field("port"), "the address has its own port: remove it")
+			v.Errorf(p.Field("port"), "the address has its own port: remove it")
 		}
-		if v.listenAddress(p.field("address"), b, l.Address) {
+		if v.listenAddress(p.Field("address"), b, l.Address) {
 			all = []netip.AddrPort{l.Address}
 		}
-	case v.wasRead(p.field("address")) && v.wasRead(p.field("vip")):
-		v.errorf(p, "give it an address, or vip and port")
+	case v.WasRead(p.Field("address")) && v.WasRead(p.Field("vip")):
+		v.Errorf(p, "give it an address, or vip and port")
 	}
 	for _, at := range all {
 		if other, taken := places[at]; taken {
-			v.errorf(p, "%s is where %s listens already", at, other)
+			v.Errorf(p, "%s is where %s listens already", at, other)
 			continue
 		}
 		places[at] = p
@@ -105,15 +108,15 @@ func (v validator) listener(p path, b *Balancer, l *Listener, places map[netip.A
 }
 
 // vipListener returns the addresses of the VIP that l names.
-func (v validator) vipListener(p path, l *Listener) []netip.AddrPort {
+func (v validator) vipListener(p yaml.Path, l *Listener) []netip.AddrPort {
 	vips := v.config.VIPs
 	i := slices.IndexFunc(vips, func(vip VIP) bool { return vip.Name == l.VIP })
 	if i < 0 {
 		known := make([]string, len(vips))
-		partly := !v.wasRead("vips")
+		partly := !v.WasRead("vips")
 		for i, vip := range vips {
 			known[i] = vip.Name
-			partly = partly || !isName(vip.Name, maxName)
+			partly = partly || !isName(vip.Name)
 		}
 		v.reference(p, l.VIP, "VIP", known, partly)
 		return nil
@@ -128,22 +131,22 @@ func (v validator) vipListener(p path, l *Listener) []netip.AddrPort {
 }
 
 // listenAddress reports whether b can listen at at.
-func (v validator) listenAddress(p path, b *Balancer, at netip.AddrPort) bool {
+func (v validator) listenAddress(p yaml.Path, b *Balancer, at netip.AddrPort) bool {
 	addr := at.Addr()
 	of := slices.IndexFunc(v.config.Balancers, func(b Balancer) bool { return v.isMember(at, b.Backends.Members) })
 	switch {
 	case !isUnicast(addr):
-		v.errorf(p, "want one address of this node, got %s", addr)
-	case addr.Is6() && addr.IsLinkLocalUnicast():
-		v.errorf(p, "want an address that is not link-local, got %s", addr)
+		v.Errorf(p, "want one address of this node, got %s", addr)
+	case addr.Is6() && (addr.IsLinkLocalUnicast() || addr.Zone() != ""):
+		v.Errorf(p, "want an address that is not link-local and has no zone, got %s", addr)
 	case addr.Is6() && addr.IsLoopback() && b.Mode != Proxy:
-		v.errorf(p, "the kernel takes no connection of ::1 elsewhere: listen at 127.0.0.1, or set mode: proxy")
+		v.Errorf(p, "the kernel takes no connection of ::1 elsewhere: listen at 127.0.0.1, or set mode: proxy")
 	case addr.IsLoopback() && b.Transparent:
-		v.errorf(p, "no backend can answer a client whose address is %s: remove transparent", addr)
+		v.Errorf(p, "no backend can answer a client whose address is %s: remove transparent", addr)
 	case of >= 0:
-		v.errorf(p, "%s is a backend of %s: listen at another port", at, path("balancers").item(of))
+		v.Errorf(p, "%s is a backend of %s: listen at another port", at, yaml.Path("balancers").Item(of))
 	case v.isOwn(at):
-		v.errorf(p, "%s is where Herald itself listens, for metrics or members: listen at another port", at)
+		v.Errorf(p, "%s is where Herald itself listens, for metrics or members: listen at another port", at)
 	default:
 		return true
 	}
@@ -185,60 +188,60 @@ func (v validator) isMember(at netip.AddrPort, m *Members) bool {
 	return e.Bind.Addr() == at.Addr()
 }
 
-// backends judges those of b, which listens at own; places holds the listener of each address of
+// backends validates those of b, which listens at own; places holds the listener of each address of
 // all balancers.
-func (v validator) backends(p path, b *Balancer, own []netip.AddrPort, places map[netip.AddrPort]path) {
+func (v validator) backends(p yaml.Path, b *Balancer, own []netip.AddrPort, places map[netip.AddrPort]yaml.Path) {
 	var given []string
 	if m := b.Backends.Members; m != nil {
 		given = append(given, "members")
-		v.memberBackends(p.field("members"), m)
+		v.memberBackends(p.Field("members"), m)
 	}
 	if s := b.Backends.Static; s != nil {
 		given = append(given, "static")
-		v.staticBackends(p.field("static").field("addresses"), b, s, own, places)
+		v.staticBackends(p.Field("static").Field("addresses"), b, s, own, places)
 	}
 	if d := b.Backends.DNS; d != nil {
 		given = append(given, "dns")
-		v.dnsBackends(p.field("dns"), d)
+		v.dnsBackends(p.Field("dns"), d)
 	}
-	read := v.wasRead(p.field("members")) && v.wasRead(p.field("static")) && v.wasRead(p.field("dns"))
+	read := v.WasRead(p.Field("members")) && v.WasRead(p.Field("static")) && v.WasRead(p.Field("dns"))
 	switch {
 	case len(given) == 0 && read:
-		v.errorf(p, "give it members, static or dns")
+		v.Errorf(p, "give it members, static or dns")
 	case len(given) > 1:
-		v.errorf(p, "has %s: keep one", strings.Join(given, " and "))
+		v.Errorf(p, "has %s: keep one", strings.Join(given, " and "))
 	}
 }
 
-func (v validator) memberBackends(p path, m *Members) {
-	v.port(p.field("port"), m.Port)
-	if v.config.Election == nil && v.wasRead("election") {
-		v.errorf(p, "needs an election section, by which members are known: add one")
+func (v validator) memberBackends(p yaml.Path, m *Members) {
+	v.port(p.Field("port"), m.Port)
+	if v.config.Election == nil && v.WasRead("election") {
+		v.Errorf(p, "needs an election section, by which members are known: add one")
 	}
-	checks := p.field("checks")
+	checks := p.Field("checks")
 	if len(m.Checks) == 0 {
-		v.errorf(checks, "list at least one check: a member is a backend only while its checks pass")
+		v.Errorf(checks, "list at least one check: a member is a backend only while its checks pass")
 	}
 	for i, name := range m.Checks {
-		switch item := checks.item(i); {
+		switch item := checks.Item(i); {
 		case slices.Contains(m.Checks[:i], name):
-			v.errorf(item, "%s is listed twice", quote(name))
-		case !isName(name, maxName):
-			v.errorf(item, "want the name of a check of the members, got %s", quote(name))
+			v.Errorf(item, "%s is listed twice", yaml.Quote(name))
+		case !isName(name):
+			v.Errorf(item, "want the name of a check of the members, got %s", yaml.Quote(name))
 		}
 	}
 }
 
 // staticBackends refuses above all places where a balancer listens: a connection could be passed on
 // in a circle.
-func (v validator) staticBackends(p path, b *Balancer, s *Static, own []netip.AddrPort, places map[netip.AddrPort]path) {
+func (v validator) staticBackends(p yaml.Path, b *Balancer, s *Static, own []netip.AddrPort, places map[netip.AddrPort]yaml.Path) {
 	if len(s.Addresses) == 0 {
-		v.errorf(p, "list at least one address")
+		v.Errorf(p, "list at least one address")
 		return
 	}
 	families := map[Family]bool{}
 	for i, at := range s.Addresses {
-		p := p.item(i)
+		p := p.Item(i)
 		if !at.IsValid() {
 			return // could not be decoded
 		}
@@ -247,15 +250,15 @@ func (v validator) staticBackends(p path, b *Balancer, s *Static, own []netip.Ad
 		isVIP := slices.ContainsFunc(v.config.VIPs, func(vip VIP) bool { return slices.Contains(vip.Addresses, at.Addr()) })
 		switch {
 		case !isUnicast(at.Addr()) || at.Addr().Is6() && at.Addr().IsLinkLocalUnicast():
-			v.errorf(p, "want the address of a server, got %s", at.Addr())
+			v.Errorf(p, "want the address of a server, got %s", at.Addr())
 		case slices.Contains(s.Addresses[:i], at):
-			v.errorf(p, "%s is listed twice", at)
+			v.Errorf(p, "%s is listed twice", at)
 		case balanced:
-			v.errorf(p, "%s is where %s listens: want the address of a server", at, listener)
+			v.Errorf(p, "%s is where %s listens: want the address of a server", at, listener)
 		case at.Addr().IsLoopback() && b.Mode != Proxy:
-			v.errorf(p, "the kernel sends no connection on to %s: want an address that other hosts reach, or set mode: proxy", at.Addr())
+			v.Errorf(p, "the kernel sends no connection on to %s: want an address that other hosts reach, or set mode: proxy", at.Addr())
 		case isVIP:
-			v.errorf(p, "%s is a VIP of this speaker: want the server's own address", at.Addr())
+			v.Errorf(p, "%s is a VIP of this speaker: want the server's own address", at.Addr())
 		}
 	}
 	if b.Mode == Proxy {
@@ -263,74 +266,67 @@ func (v validator) staticBackends(p path, b *Balancer, s *Static, own []netip.Ad
 	}
 	for _, at := range own {
 		if family := familyOf(at.Addr()); !families[family] {
-			v.errorf(p, "%s needs a backend with an %s address, too: add one, or set mode: proxy", at, family)
+			v.Errorf(p, "%s needs a backend with an %s address, too: add one, or set mode: proxy", at, family)
 		}
 	}
 }
 
-func (v validator) dnsBackends(p path, d *DNS) {
+func (v validator) dnsBackends(p yaml.Path, d *DNS) {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
-	name := p.field("name")
+	name := p.Field("name")
 	_, err := netip.ParseAddr(d.Name)
 	switch {
 	case d.Name == "":
-		v.errorf(name, "missing: give the name to look up")
+		v.Errorf(name, "missing: give the name to look up")
 	case err == nil:
-		v.errorf(name, "%s is an address: list it in static.addresses", d.Name)
-	case len(d.Name) > maxNodeName || strings.Trim(d.Name, letters) != "" || strings.Contains(d.Name, "..") || d.Name[0] == '.':
-		v.errorf(name, "want a name such as masters.example.org, got %s", quote(d.Name))
+		v.Errorf(name, "%s is an address: list it in static.addresses", d.Name)
+	case len(d.Name) > 253 || strings.Trim(d.Name, letters) != "" || strings.Contains(d.Name, "..") || d.Name[0] == '.':
+		v.Errorf(name, "want a name such as masters.example.org, got %s", yaml.Quote(d.Name))
 	}
-	v.port(p.field("port"), d.Port)
-	v.duration(p.field("interval"), d.Interval, time.Second, time.Hour, "1s to 1h")
+	v.port(p.Field("port"), d.Port)
+	v.duration(p.Field("interval"), d.Interval, time.Second, time.Hour, "1s to 1h")
 }
 
-// backendCheck judges the check of a balancer's backends like any other, and that it is at the backend.
-func (v validator) backendCheck(p path, c *Probe) {
-	named := c.At(netip.AddrPortFrom(netip.IPv6Loopback(), 1)) // any backend
+// backendCheck validates the check of a balancer's backends like any other, and that it is at the backend.
+func (v validator) backendCheck(p yaml.Path, c *Probe) {
+	like := Check{HTTP: c.HTTP, Interval: c.Interval, Timeout: c.Timeout, Rise: c.Rise, Fall: c.Fall}
 	if c.HTTP != nil {
-		at := p.field("http").field("url")
-		scheme, err := checkURL(c.HTTP.URL)
-		switch u, _ := url.Parse(c.HTTP.URL); {
-		case err != nil || scheme == "":
-			named.HTTP.URL = c.HTTP.URL // reported with the rest
-		case u.Hostname() != BackendHost:
-			v.errorf(at, "want the host backend, which stands for each backend's address, got %s", quote(u.Hostname()))
+		u, err := url.Parse(c.HTTP.URL)
+		if _, bad := checkURL(c.HTTP.URL); err == nil && bad == nil && u.Hostname() != BackendHost {
+			v.Errorf(p.Field("http").Field("url"), "want the host backend, which stands for each backend's address, got %s", yaml.Quote(u.Hostname()))
 		}
 	}
 	if c.TCP != nil {
-		at := p.field("tcp").field("address")
+		like.TCP = &TCPCheck{Address: "backend:1"} // what is wrong with its own is said here
+		at := p.Field("tcp").Field("address")
 		host, _, err := net.SplitHostPort(c.TCP.Address)
 		switch {
 		case c.TCP.Address == BackendHost:
-		case c.TCP.Address == "" || err != nil || !isHostPort(c.TCP.Address, false):
-			named.TCP = &TCPCheck{Address: "backend:1"}
-			v.errorf(at, "want backend, or backend:port, got %s", quote(c.TCP.Address))
+		case err != nil || !isHostPort(c.TCP.Address, false):
+			v.Errorf(at, "want backend, or backend:port, got %s", yaml.Quote(c.TCP.Address))
 		case host != BackendHost:
-			v.errorf(at, "want the host backend, which stands for each backend's address, got %s", quote(host))
+			v.Errorf(at, "want the host backend, which stands for each backend's address, got %s", yaml.Quote(host))
 		}
 	}
-	v.check(p, &named)
+	v.check(p, &like)
 }
 
 // checksPassBy refuses a check at a place where a balancer listens: it would be answered by any backend.
-func (v validator) checksPassBy(places map[netip.AddrPort]path) {
+func (v validator) checksPassBy(places map[netip.AddrPort]yaml.Path) {
 	for i := range v.config.Checks {
 		c := &v.config.Checks[i]
 		var host, port string
-		p := path("checks").item(i)
+		p := yaml.Path("checks").Item(i)
 		switch {
 		case c.HTTP != nil:
-			p = p.field("http").field("url")
+			p = p.Field("http").Field("url")
 			u, err := url.Parse(c.HTTP.URL)
 			if err != nil {
 				continue
 			}
-			host, port = u.Hostname(), u.Port()
-			if port == "" {
-				port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
-			}
+			host, port = u.Hostname(), cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
 		case c.TCP != nil:
-			p = p.field("tcp").field("address")
+			p = p.Field("tcp").Field("address")
 			host, port, _ = net.SplitHostPort(c.TCP.Address)
 		}
 		if host == "localhost" {
@@ -338,7 +334,7 @@ func (v validator) checksPassBy(places map[netip.AddrPort]path) {
 		}
 		at, err := netip.ParseAddrPort(net.JoinHostPort(host, port))
 		if listener, ok := places[at]; ok && err == nil {
-			v.errorf(p, "%s is where %s listens, and any backend may answer: check this node's own server", at, listener)
+			v.Errorf(p, "%s is where %s listens, and any backend may answer: check this node's own server", at, listener)
 		}
 	}
 }

@@ -1,169 +1,172 @@
 package config
 
 import (
+	"github.com/herald-vip/herald/bgp/community"
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/herald-vip/herald/config/yaml"
 )
 
-func (v validator) bgp(p path, b *BGP) {
-	v.asn(p.field("asn"), b.ASN)
+func (v validator) bgp(p yaml.Path, b *BGP) {
+	v.asn(p.Field("asn"), b.ASN)
 	if id := b.RouterID; id.IsValid() && (!id.Is4() || id.IsUnspecified()) {
-		v.errorf(p.field("routerID"), "want an IPv4 address other than 0.0.0.0, got %s", id)
+		v.Errorf(p.Field("routerID"), "want an IPv4 address other than 0.0.0.0, got %s", id)
 	}
-	v.seconds(p.field("connectRetry"), b.ConnectRetry, 2*time.Second, time.Minute, "2s to 60s")
+	v.seconds(p.Field("connectRetry"), b.ConnectRetry, 2*time.Second, time.Minute, "2s to 60s")
 	if b.Listen != nil {
-		v.listen(p.field("listen"), b.Listen)
+		v.listen(p.Field("listen"), b.Listen)
 	}
 	v.attributes(p, &b.Attributes, v.hasInternalPeer(nil))
 
-	p = p.field("peers")
+	p = p.Field("peers")
 	if len(b.Peers) == 0 && !v.mayServe() {
-		v.errorf(p, "at least one is needed")
+		v.Errorf(p, "at least one is needed")
 	}
-	first := map[string]path{}
+	first := map[string]yaml.Path{}
 	for i := range b.Peers {
-		peer, p := &b.Peers[i], p.item(i)
+		peer, p := &b.Peers[i], p.Item(i)
 		v.peer(p, peer)
 		switch other, taken := first[peer.Name()]; {
 		case peer.Name() == "": // reported
 		case taken:
-			v.errorf(p, "%s is %s already", peer.Name(), other)
+			v.Errorf(p, "%s is %s already", peer.Name(), other)
 		default:
 			first[peer.Name()] = p
 		}
 	}
 }
 
-func (v validator) asn(p path, n uint32) {
+func (v validator) asn(p yaml.Path, n uint32) {
 	switch n {
 	case 0: // RFC 7607
-		v.errorf(p, "give a number from 1 to 4294967294")
+		v.Errorf(p, "give a number from 1 to 4294967294")
 	case 23456, 65535, 4294967295: // RFC 6793, RFC 7300
-		v.errorf(p, "%d is reserved: give the number of an autonomous system", n)
+		v.Errorf(p, "%d is reserved: give the number of an autonomous system", n)
 	}
 }
 
-func (v validator) listen(p path, l *Listen) {
-	v.port(p.field("port"), l.Port)
+func (v validator) listen(p yaml.Path, l *Listen) {
+	v.port(p.Field("port"), l.Port)
 	for i, addr := range l.Addresses {
-		p := p.field("addresses").item(i)
+		p := p.Field("addresses").Item(i)
 		switch {
 		case !addr.IsValid():
 		case addr.IsMulticast():
-			v.errorf(p, "want an address of this host, got %s", addr)
+			v.Errorf(p, "want an address of this host, got %s", addr)
 		case slices.Contains(l.Addresses[:i], addr):
-			v.errorf(p, "%s is listed twice", addr)
+			v.Errorf(p, "%s is listed twice", addr)
 		}
 	}
 }
 
-func (v validator) port(p path, port uint16) {
+func (v validator) port(p yaml.Path, port uint16) {
 	if port == 0 {
-		v.errorf(p, "want 1 to 65535, got 0")
+		v.Errorf(p, "want 1 to 65535, got 0")
 	}
 }
 
 // seconds is duration for what BGP counts in whole seconds.
-func (v validator) seconds(p path, d, least, most time.Duration, want string) {
+func (v validator) seconds(p yaml.Path, d, least, most time.Duration, want string) {
 	if d%time.Second != 0 {
-		v.errorf(p, "want whole seconds, got %s", d)
+		v.Errorf(p, "want whole seconds, got %s", d)
 		return
 	}
 	v.duration(p, d, least, most, want)
 }
 
-func (v validator) peer(p path, peer *Peer) {
+func (v validator) peer(p yaml.Path, peer *Peer) {
 	unnumbered := peer.Interface != ""
 	switch {
 	case unnumbered && peer.Address.IsValid():
-		v.errorf(p, "has both address and interface: keep one")
+		v.Errorf(p, "has both address and interface: keep one")
 	case unnumbered:
-		v.link(p.field("interface"), peer.Interface)
+		v.link(p.Field("interface"), peer.Interface)
 	case peer.Address.IsValid():
-		v.peerAddress(p.field("address"), peer.Address)
+		v.peerAddress(p.Field("address"), peer.Address)
 	default:
-		v.errorf(p.field("address"), "missing: give the peer's address, or its interface if unnumbered")
+		v.Errorf(p.Field("address"), "missing: give the peer's address, or its interface if unnumbered")
 	}
-	v.asn(p.field("asn"), peer.ASN)
-	v.port(p.field("port"), peer.Port)
-	v.localAddress(p.field("localAddress"), peer)
-	v.file(p.field("passwordFile"), peer.PasswordFile)
-	v.seconds(p.field("holdTime"), peer.HoldTime, 3*time.Second, 65535*time.Second, "3s to 65535s")
+	v.asn(p.Field("asn"), peer.ASN)
+	v.port(p.Field("port"), peer.Port)
+	v.localAddress(p.Field("localAddress"), peer)
+	v.file(p.Field("passwordFile"), peer.PasswordFile)
+	v.seconds(p.Field("holdTime"), peer.HoldTime, 3*time.Second, 65535*time.Second, "3s to 65535s")
 	v.distance(p, peer)
 	if peer.BFD != nil {
-		v.bfd(p.field("bfd"), peer)
+		v.bfd(p.Field("bfd"), peer)
 	}
-	v.families(p.field("families"), peer.Families)
-	v.nextHop(p.field("nextHop4"), peer.NextHop4, IPv4, peer)
-	v.nextHop(p.field("nextHop6"), peer.NextHop6, IPv6, peer)
+	v.families(p.Field("families"), peer.Families)
+	v.nextHop(p.Field("nextHop4"), peer.NextHop4, IPv4, peer)
+	v.nextHop(p.Field("nextHop6"), peer.NextHop6, IPv6, peer)
 	v.attributes(p, &peer.Attributes, !v.isExternal(peer))
 }
 
-func (v validator) peerAddress(p path, addr netip.Addr) {
+func (v validator) peerAddress(p yaml.Path, addr netip.Addr) {
 	switch {
 	case !isUnicast(addr):
-		v.errorf(p, "want the unicast address of a router, got %s", addr)
+		v.Errorf(p, "want the unicast address of a router, got %s", addr)
 	case addr.Is6() && addr.IsLinkLocalUnicast() && addr.Zone() == "":
-		v.errorf(p, "a link-local address needs a zone: write %s%%eth0 with the link's name", addr)
+		v.Errorf(p, "a link-local address needs a zone: write %s%%eth0 with the link's name", addr)
 	}
 	for _, vip := range v.config.VIPs {
 		if slices.Contains(vip.Addresses, addr) {
-			v.errorf(p, "%s is a VIP of this speaker, want the address of a router", addr)
+			v.Errorf(p, "%s is a VIP of this speaker, want the address of a router", addr)
 		}
 	}
 }
 
-func (v validator) localAddress(p path, peer *Peer) {
+func (v validator) localAddress(p yaml.Path, peer *Peer) {
 	addr := peer.LocalAddress
 	switch {
 	case !addr.IsValid():
 	case peer.Interface != "":
-		v.errorf(p, "an unnumbered session uses the link-local address: remove it")
+		v.Errorf(p, "an unnumbered session uses the link-local address: remove it")
 	case !isUnicast(addr):
-		v.errorf(p, "want an address of this host, got %s", addr)
+		v.Errorf(p, "want an address of this host, got %s", addr)
 	case peer.Address.IsValid() && familyOf(addr) != familyOf(peer.Address):
-		v.errorf(p, "want an %s address like the peer's, got %s", familyOf(peer.Address), addr)
+		v.Errorf(p, "want an %s address like the peer's, got %s", familyOf(peer.Address), addr)
 	}
 }
 
-// distance judges how many hops away the peer may be.
-func (v validator) distance(p path, peer *Peer) {
-	multihop, security := p.field("multihop"), p.field("ttlSecurity")
+// distance validates how many hops away the peer may be.
+func (v validator) distance(p yaml.Path, peer *Peer) {
+	multihop, security := p.Field("multihop"), p.Field("ttlSecurity")
 	if peer.Interface != "" {
 		const message = "an unnumbered peer is always on the link: remove it"
 		if peer.Multihop != 0 {
-			v.errorf(multihop, message)
+			v.Errorf(multihop, message)
 		}
 		if peer.TTLSecurity != 0 {
-			v.errorf(security, message)
+			v.Errorf(security, message)
 		}
 		return
 	}
 	if peer.Multihop != 0 && v.isInternal(peer) {
-		v.errorf(multihop, "an iBGP session is not limited to one hop: remove it")
+		v.Errorf(multihop, "an iBGP session is not limited to one hop: remove it")
 	}
 	if peer.Multihop != 0 && peer.TTLSecurity != 0 {
-		v.errorf(security, "multihop and ttlSecurity exclude each other: keep one")
+		v.Errorf(security, "multihop and ttlSecurity exclude each other: keep one")
 	}
 	v.between(security, int(peer.TTLSecurity), 0, 254)
 }
 
-func (v validator) bfd(p path, peer *Peer) {
-	b, interval := peer.BFD, p.field("interval")
+func (v validator) bfd(p yaml.Path, peer *Peer) {
+	b, interval := peer.BFD, p.Field("interval")
 	v.duration(interval, b.Interval, 10*time.Millisecond, 10*time.Second, "10ms to 10s")
-	if b.Interval < CalmInterval && !v.config.Realtime && v.wasRead("realtime") {
-		v.errorf(interval, "below %s a busy node looks like a dead one: set realtime: true, or a longer interval", CalmInterval)
+	if b.Interval < CalmInterval && !v.config.Realtime && v.WasRead("realtime") {
+		v.Errorf(interval, "below %s a busy node looks like a dead one: set realtime: true, or a longer interval", CalmInterval)
 	}
-	v.between(p.field("multiplier"), int(b.Multiplier), 2, 50)
+	v.between(p.Field("multiplier"), int(b.Multiplier), 2, 50)
 	if b.Interval%time.Microsecond != 0 {
-		v.errorf(interval, "want whole microseconds, got %s", b.Interval)
+		v.Errorf(interval, "want whole microseconds, got %s", b.Interval)
 	}
 	if *b.Multihop && (peer.Interface != "" || peer.Address.IsLinkLocalUnicast()) {
-		v.errorf(p.field("multihop"), "a peer with a link-local address is always on the link: remove it")
+		v.Errorf(p.Field("multihop"), "a peer with a link-local address is always on the link: remove it")
 	}
 	if !*b.Multihop && (peer.Multihop > 1 || peer.TTLSecurity > 1) {
-		v.errorf(p.field("multihop"), "the peer may be several hops away: remove it")
+		v.Errorf(p.Field("multihop"), "the peer may be several hops away: remove it")
 	}
 }
 
@@ -176,53 +179,53 @@ func (v validator) isExternal(peer *Peer) bool {
 	return peer.ASN != v.config.BGP.ASN && peer.ASN != 0 && v.config.BGP.ASN != 0
 }
 
-func (v validator) families(p path, families []Family) {
+func (v validator) families(p yaml.Path, families []Family) {
 	if families != nil && len(families) == 0 {
-		v.errorf(p, "list ipv4, ipv6 or both")
+		v.Errorf(p, "list ipv4, ipv6 or both")
 	}
 	for i, f := range families {
-		p := p.item(i)
+		p := p.Item(i)
 		switch {
 		case !f.valid():
-			v.errorf(p, "want ipv4 or ipv6, got %s", quote(string(f)))
+			v.Errorf(p, "want ipv4 or ipv6, got %s", yaml.Quote(string(f)))
 		case slices.Contains(families[:i], f):
-			v.errorf(p, "%s is listed twice", f)
+			v.Errorf(p, "%s is listed twice", f)
 		}
 	}
 }
 
-func (v validator) nextHop(p path, addr netip.Addr, family Family, peer *Peer) {
+func (v validator) nextHop(p yaml.Path, addr netip.Addr, family Family, peer *Peer) {
 	switch {
 	case !addr.IsValid():
 	case familyOf(addr) != family || !isUnicast(addr) || addr.Zone() != "":
-		v.errorf(p, "want an %s address of this host, got %s", family, addr)
-	case !slices.Contains(peer.Families, family) && v.wasRead(p.parent().field("families")):
-		v.errorf(p, "the session carries no %s routes: add %[1]s to families or remove it", family)
+		v.Errorf(p, "want an %s address of this host, got %s", family, addr)
+	case !slices.Contains(peer.Families, family) && v.WasRead(p.Parent().Field("families")):
+		v.Errorf(p, "the session carries no %s routes: add %[1]s to families or remove it", family)
 	}
 }
 
-// attributes judges those of the bgp section, a peer or a VIP at p; internal tells whether iBGP peers hear them.
-func (v validator) attributes(p path, a *Attributes, internal bool) {
+// attributes validates those of the bgp section, a peer or a VIP at p; internal tells whether iBGP peers hear them.
+func (v validator) attributes(p yaml.Path, a *Attributes, internal bool) {
 	for i, s := range a.Communities {
-		_, err := ParseCommunity(s)
-		v.community(p.field("communities"), a.Communities, i, err)
+		_, err := community.Parse(s)
+		v.checkCommunity(p.Field("communities"), a.Communities, i, err)
 	}
 	for i, s := range a.LargeCommunities {
-		_, err := ParseLargeCommunity(s)
-		v.community(p.field("largeCommunities"), a.LargeCommunities, i, err)
+		_, err := community.ParseLarge(s)
+		v.checkCommunity(p.Field("largeCommunities"), a.LargeCommunities, i, err)
 	}
-	v.between(p.field("prepend"), a.Prepend, 0, 10)
+	v.between(p.Field("prepend"), a.Prepend, 0, 10)
 	if a.LocalPref != nil && !internal {
-		v.errorf(p.field("localPref"), "only an iBGP peer hears it: remove it")
+		v.Errorf(p.Field("localPref"), "only an iBGP peer hears it: remove it")
 	}
 }
 
-func (v validator) community(p path, list []string, i int, err error) {
-	p = p.item(i)
+func (v validator) checkCommunity(p yaml.Path, list []string, i int, err error) {
+	p = p.Item(i)
 	if err != nil {
-		v.errorf(p, "%v", err)
+		v.Errorf(p, "%v", err)
 	} else if slices.Contains(list[:i], list[i]) {
-		v.errorf(p, "%s is listed twice", list[i])
+		v.Errorf(p, "%s is listed twice", list[i])
 	}
 }
 

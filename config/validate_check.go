@@ -8,66 +8,68 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/herald-vip/herald/config/yaml"
 )
 
 func (v validator) checks() {
 	checks := v.config.Checks
 	v.names("checks", len(checks), func(i int) string { return checks[i].Name })
 	for i := range checks {
-		v.check(path("checks").item(i), &checks[i])
+		v.check(yaml.Path("checks").Item(i), &checks[i])
 	}
 }
 
-func (v validator) check(p path, c *Check) {
+func (v validator) check(p yaml.Path, c *Check) {
 	switch {
 	case c.HTTP == nil && c.TCP == nil:
-		v.errorf(p, "give it http or tcp")
+		v.Errorf(p, "give it http or tcp")
 	case c.HTTP != nil && c.TCP != nil:
-		v.errorf(p, "has both http and tcp: make them two checks")
+		v.Errorf(p, "has both http and tcp: make them two checks")
 	}
 	if c.HTTP != nil {
-		v.http(p.field("http"), c.HTTP)
+		v.http(p.Field("http"), c.HTTP)
 	}
 	if c.TCP != nil {
-		v.tcp(p.field("tcp"), c.TCP)
+		v.tcp(p.Field("tcp"), c.TCP)
 	}
-	v.duration(p.field("interval"), c.Interval, 10*time.Millisecond, time.Minute, "10ms to 1m")
-	v.duration(p.field("timeout"), c.Timeout, 10*time.Millisecond, time.Minute, "10ms to 1m")
-	v.between(p.field("rise"), c.Rise, 1, 100)
-	v.between(p.field("fall"), c.Fall, 1, 100)
+	v.duration(p.Field("interval"), c.Interval, 10*time.Millisecond, time.Minute, "10ms to 1m")
+	v.duration(p.Field("timeout"), c.Timeout, 10*time.Millisecond, time.Minute, "10ms to 1m")
+	v.between(p.Field("rise"), c.Rise, 1, 100)
+	v.between(p.Field("fall"), c.Fall, 1, 100)
 }
 
-func (v validator) tcp(p path, c *TCPCheck) {
-	p = p.field("address")
+func (v validator) tcp(p yaml.Path, c *TCPCheck) {
+	p = p.Field("address")
 	switch {
 	case c.Address == "":
-		v.errorf(p, "missing: give host:port")
+		v.Errorf(p, "missing: give host:port")
 	case !isHostPort(c.Address, false):
-		v.errorf(p, "want host:port such as 127.0.0.1:5001, got %s", quote(c.Address))
+		v.Errorf(p, "want host:port such as 127.0.0.1:5001, got %s", yaml.Quote(c.Address))
 	}
 }
 
-func (v validator) http(p path, c *HTTPCheck) {
+func (v validator) http(p yaml.Path, c *HTTPCheck) {
 	scheme, err := checkURL(c.URL)
 	if err != nil {
-		v.errorf(p.field("url"), "%v", err)
+		v.Errorf(p.Field("url"), "%v", err)
 	}
 	v.tls(p, c, scheme)
-	v.file(p.field("tokenFile"), c.TokenFile)
+	v.file(p.Field("tokenFile"), c.TokenFile)
 	if len(c.Status) == 0 {
-		v.errorf(p.field("status"), "list at least one status")
+		v.Errorf(p.Field("status"), "list at least one status")
 	}
 	for i, status := range c.Status {
-		item := p.field("status").item(i)
-		v.between(item, status, 100, 599)
+		item := p.Field("status").Item(i)
+		v.between(item, status, 200, 599)
 		if slices.Contains(c.Status[:i], status) {
-			v.errorf(item, "%d is listed twice", status)
+			v.Errorf(item, "%d is listed twice", status)
 		}
 	}
 }
 
-// tls judges the fields of c that only https uses.
-func (v validator) tls(p path, c *HTTPCheck, scheme string) {
+// tls validates the fields of c that only https uses.
+func (v validator) tls(p yaml.Path, c *HTTPCheck, scheme string) {
 	if scheme == "http" {
 		for _, f := range []struct {
 			name string
@@ -80,30 +82,30 @@ func (v validator) tls(p path, c *HTTPCheck, scheme string) {
 			{"clientKeyFile", c.ClientKeyFile != ""},
 		} {
 			if f.set {
-				v.errorf(p.field(f.name), "an http url has no certificates: use https or remove it")
+				v.Errorf(p.Field(f.name), "an http url has no certificates: use https or remove it")
 			}
 		}
 		return
 	}
-	v.file(p.field("caFile"), c.CAFile)
-	v.file(p.field("clientCertFile"), c.ClientCertFile)
-	v.file(p.field("clientKeyFile"), c.ClientKeyFile)
+	v.file(p.Field("caFile"), c.CAFile)
+	v.file(p.Field("clientCertFile"), c.ClientCertFile)
+	v.file(p.Field("clientKeyFile"), c.ClientKeyFile)
 	switch {
 	case c.ClientCertFile != "" && c.ClientKeyFile == "":
-		v.errorf(p.field("clientKeyFile"), "missing: clientCertFile needs its key")
+		v.Errorf(p.Field("clientKeyFile"), "missing: clientCertFile needs its key")
 	case c.ClientCertFile == "" && c.ClientKeyFile != "":
-		v.errorf(p.field("clientCertFile"), "missing: clientKeyFile needs its certificate")
+		v.Errorf(p.Field("clientCertFile"), "missing: clientKeyFile needs its certificate")
 	}
 	if c.InsecureSkipVerify && c.CAFile != "" {
-		v.errorf(p.field("caFile"), "insecureSkipVerify makes no use of it: remove one")
+		v.Errorf(p.Field("caFile"), "insecureSkipVerify makes no use of it: remove one")
 	}
 }
 
 // file refuses a relative path: a daemon's working directory is no one's
 // intention. It does not repeat what was given instead, as that may be a secret.
-func (v validator) file(p path, name string) {
+func (v validator) file(p yaml.Path, name string) {
 	if name != "" && !filepath.IsAbs(name) {
-		v.errorf(p, "want the absolute path of a file")
+		v.Errorf(p, "want the absolute path of a file")
 	}
 }
 

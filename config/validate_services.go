@@ -3,20 +3,22 @@ package config
 import (
 	"strings"
 	"time"
+
+	"github.com/herald-vip/herald/config/yaml"
 )
 
 // mayServe reports whether there is a services section, or one with mistakes.
-func (v validator) mayServe() bool { return v.config.Services != nil || !v.wasRead("services") }
+func (v validator) mayServe() bool { return v.config.Services != nil || !v.WasRead("services") }
 
-func (v validator) services(p path, s *Services) {
-	v.file(p.field("kubeconfig"), s.Kubeconfig)
+func (v validator) services(p yaml.Path, s *Services) {
+	v.file(p.Field("kubeconfig"), s.Kubeconfig)
 	if !isClass(s.LoadBalancerClass) {
-		v.errorf(p.field("loadBalancerClass"), "want a name such as herald.dev/vip, got %s", quote(s.LoadBalancerClass))
+		v.Errorf(p.Field("loadBalancerClass"), "want a name such as herald.dev/vip, got %s", yaml.Quote(s.LoadBalancerClass))
 	}
-	if s.Namespace != "" && (!isName(s.Namespace, maxName) || strings.Contains(s.Namespace, ".")) {
-		v.errorf(p.field("namespace"), "want the name of a namespace: lower-case letters and digits, with '-' between, got %s", quote(s.Namespace))
+	if s.Namespace != "" && (!isName(s.Namespace) || strings.Contains(s.Namespace, ".")) {
+		v.Errorf(p.Field("namespace"), "want the name of a namespace: lower-case letters and digits, with '-' between, got %s", yaml.Quote(s.Namespace))
 	}
-	v.duration(p.field("linger"), s.Linger, 0, 5*time.Minute, "0s to 5m")
+	v.duration(p.Field("linger"), s.Linger, 0, 5*time.Minute, "0s to 5m")
 }
 
 // isClass reports whether s can be the class of a Service: a label key of
@@ -26,5 +28,5 @@ func isClass(s string) bool {
 	if !prefixed {
 		domain, name = "", s
 	}
-	return (!prefixed || isName(domain, maxNodeName)) && isName(strings.ToLower(strings.ReplaceAll(name, "_", "-")), maxName)
+	return (!prefixed || yaml.IsName(domain)) && isName(strings.ToLower(strings.ReplaceAll(name, "_", "-")))
 }

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"os"
 	"os/signal"
 	"runtime"
@@ -20,15 +19,24 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/herald-vip/herald/admin"
+	"github.com/herald-vip/herald/balancer/nft"
+	"github.com/herald-vip/herald/balancer/node"
+	"github.com/herald-vip/herald/balancer/proxy"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
-	"github.com/herald-vip/herald/eventlog"
+	"github.com/herald-vip/herald/config/convert"
+	"github.com/herald-vip/herald/config/watch"
+	"github.com/herald-vip/herald/daemon/priority"
 	"github.com/herald-vip/herald/health"
-	"github.com/herald-vip/herald/metrics"
-	"github.com/herald-vip/herald/netutil"
-	"github.com/herald-vip/herald/priority"
+	"github.com/herald-vip/herald/netutil/address"
+	"github.com/herald-vip/herald/netutil/link"
+	"github.com/herald-vip/herald/netutil/rtnetlink"
+	"github.com/herald-vip/herald/service/peering"
 	"github.com/herald-vip/herald/speaker"
+	"github.com/herald-vip/herald/speaker/flat"
+	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/status/eventlog"
+	"github.com/herald-vip/herald/status/metrics"
 )
 
 const (
@@ -40,6 +48,9 @@ const (
 	// spareProcessors is how many goroutines more than there are CPUs may be
 	// busy before one that is woken has to wait, in real time.
 	spareProcessors = 4
+	// proxyLinger is how long connections through this process may go on when it ends. Those
+	// through the kernel do not need it.
+	proxyLinger = 2 * time.Second
 	// rememberedEvents is how many events the status tells of.
 	rememberedEvents = 50
 )
@@ -49,29 +60,31 @@ type Daemon struct {
 	log     *slog.Logger
 	version string
 	started time.Time
-	watcher *config.Watcher
+	watcher *watch.Watcher
+	links   *rtnetlink.Watcher
 	events  *eventlog.Log
 
-	addresses *netutil.Addresses
+	addresses *address.Binder
 	bgp       *bgp.Server
 	speaker   *speaker.Speaker
 	monitor   *health.Monitor
-	segment   *segment
-	bridge    *bridge
-	offering  *offering
-	balancers *balancers
-	services  *services // nil without a services section
+	flat      *flat.Flat
+	offer     *nodeOffer
+	balancers *node.Node
+	kernel    *nft.Lazy  // the plane of balancers in the kernel
+	services  *services  // nil without a services section
+	draining  sync.Mutex // for one Drain or Undrain to begin at a time
+	drained   drained
+
+	fence    string // as in [admin.Election]
+	realtime string // as in [admin.Status]
 
 	reloading sync.Mutex // held while a file is read and put in force
 
-	mu       sync.Mutex
-	config   *config.Config
-	routerID netip.Addr
-	state    admin.Config
-	realtime string        // as in [admin.Status]
-	vips     []speaker.VIP // as configured, links of flat ones yet to be found
-	peers    peerSet
-	unpeered error // why the peers in the API are not in force
+	mu      sync.Mutex
+	config  *config.Config
+	state   admin.Config
+	peering *peering.Peering
 }
 
 // ConfigError says that a speaker did not start because its configuration
@@ -93,7 +106,7 @@ func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...co
 	log = slog.New(events.Handler(log.Handler()))
 	d := &Daemon{
 		log: log, version: version, started: time.Now(),
-		watcher: config.NewWatcher(file, opts...), events: events,
+		watcher: watch.New(file, opts...), events: events,
 		state: admin.Config{File: file},
 	}
 	c, err := d.watcher.Load()
@@ -111,8 +124,12 @@ func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...co
 	d.prioritise(c.Realtime)
 	frugal()
 
-	// The socket comes first of what others can see: it tells whether another herald runs here, whose
-	// addresses are not left-overs.
+	// The lock comes first: it tells whether another herald runs here, whose addresses are not left-overs.
+	unlock, err := lock(log)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	control, err := admin.Listen(c.Admin.Socket, log, d)
 	if err != nil {
 		return err
@@ -127,41 +144,61 @@ func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...co
 		defer web.Close()
 		servers = append(servers, web)
 	}
-	if d.addresses, err = netutil.NewAddresses(log, netutil.Options{}); err != nil {
+	d.links = &rtnetlink.Watcher{Mark: address.DefaultMark}
+	if d.addresses, err = address.New(log, address.Options{Watcher: d.links}); err != nil {
 		return err
 	}
-	if err := d.addresses.Sweep(bindings(c)); err != nil {
+	if err := d.addresses.Sweep(convert.Bindings(c)); err != nil {
 		return fmt.Errorf("remove what an earlier herald left: %w", err)
 	}
-	d.bgp = bgp.New(log, bgp.Options{NextHop6: netutil.GlobalAddr6})
-	clearKernel(log, c)
-	if d.segment, err = newSegment(log, c); err != nil {
+	d.bgp = bgp.New(log, bgp.Options{NextHop6: link.GlobalAddr6})
+	d.peering = peering.New(log, d.bgp, peering.Options{Realtime: d.realtime == admin.RealtimeOn, RouterID: link.RouterID})
+	node.Clear(log, c)
+	d.kernel = nft.NewLazy(log, nft.Options{Node: c.NodeName})
+	d.balancers = node.New(log, d.kernel, proxy.New(proxy.Options{Log: log, Seed: c.NodeName, Linger: proxyLinger}), d.kernel.Bridge())
+	d.services = newServices(log, c, d.bgp, func() { d.flat.Look() })
+	if err := d.newSpeaker(c); err != nil {
 		return err
 	}
-	plane := newLazyPlane(log, c.NodeName)
-	d.balancers = newBalancers(log, c.NodeName, plane)
-	d.bridge = newBridge(log, crossover{plane})
-	d.speaker = speaker.New(log, d.bgp, d.addresses, d.segment.parts(), d.bridge)
-	d.segment.told, d.segment.changed, d.segment.restored = d.speaker.Observe, d.speaker.LeasesChanged, d.speaker.FenceClosed
-	d.segment.moved, d.segment.offered = d.replace, d.offered
-	d.services = newServices(log, c, d.bgp, d.segment.reconsider)
-	d.segment.offers = d.services.flat
 	d.monitor = health.NewMonitor(log, d.observe)
 	defer d.monitor.Close()
-	d.offering = &offering{offer: d.segment.election.Offer, verdicts: d.monitor.Verdicts}
-	defer d.balancers.close() // last, as what it leaves serves until a successor is there
+	d.offer = &nodeOffer{offer: d.flat.Election().Offer, verdicts: d.monitor.Verdicts}
+	if reason := d.drained.resume(); reason != "" {
+		log.Warn("drained until undrain, as before the start", "reason", reason)
+		if err := d.Drain(ctx, reason, false); err != nil { // of nothing yet, and the file is there
+			return err
+		}
+	}
+	defer d.balancers.Close() // last, as what it leaves serves until a successor is there
 	if err := d.apply(ctx, c); err != nil {
 		d.closeBGP("failed to start")
-		d.segment.close(true)
+		d.flat.Close(true)
 		return err
 	}
 	return d.serve(ctx, c, servers, in)
 }
 
+// newSpeaker makes the speaker, and what it needs of a flat layer 2.
+func (d *Daemon) newSpeaker(c *config.Config) error {
+	guard, unfenced, err := newFence(d.log, c)
+	if err != nil {
+		return err
+	}
+	d.fence = unfenced
+	o := flat.Options{Log: d.log, Watcher: d.links, Node: c.NodeName, Refresh: c.ARP.Refresh, Fence: guard, Moved: d.replace, Offered: d.balancers.SetOffers}
+	if d.services != nil {
+		o.Services = d.services.onLayer2
+	}
+	d.flat, d.speaker = flat.New(o, func(parts speaker.FlatParts) *speaker.Speaker {
+		return speaker.New(d.log, d.bgp, d.addresses, parts, d.balancers.Bridge())
+	})
+	return nil
+}
+
 // prioritise puts the process before others, as far as the host permits.
 func (d *Daemon) prioritise(realtime bool) {
 	if err := priority.Protect(); err != nil {
-		d.log.Info("may be ended when the node runs out of memory", "err", err)
+		d.log.Info("the kernel may end herald when the node runs out of memory", "err", err)
 	}
 	if !realtime {
 		return
@@ -172,23 +209,13 @@ func (d *Daemon) prioritise(realtime bool) {
 	d.realtime = admin.RealtimeOn
 	if err := priority.Realtime(); err != nil {
 		d.realtime = fmt.Sprintf("%v; BFD intervals are %v at least", err, config.CalmInterval)
-		d.log.Warn("not in real time: a busy node may delay checks and BFD", "err", err)
-	}
-}
-
-// calm raises the BFD intervals that need real time to those that do not, lest a
-// busy node look like a dead one.
-func calm(peers []bgp.Peer) {
-	for _, p := range peers {
-		if p.BFD != nil {
-			p.BFD.Interval = max(p.BFD.Interval, config.CalmInterval)
-		}
+		d.log.Warn("herald does not run in real time: a busy node may delay checks and BFD", "err", err)
 	}
 }
 
 // frugal trades processor time, of which next to none is used, for memory: the
 // heap may grow by half of what lives, not by all of it, before it is collected.
-// Whoever set GOGC knows better.
+// GOGC, if it is set, decides instead.
 func frugal() {
 	const percent = 50
 	if os.Getenv("GOGC") == "" {
@@ -196,7 +223,7 @@ func frugal() {
 	}
 }
 
-// signals come in two channels, lest a storm of SIGHUPs swallow a SIGTERM, or a
+// signals come in two channels, so that a storm of SIGHUPs does not swallow a SIGTERM, nor a
 // SIGHUP pass for the second signal that cuts a drain short.
 type signals struct{ stop, reload chan os.Signal }
 
@@ -215,12 +242,12 @@ func (d *Daemon) serve(ctx context.Context, c *config.Config, servers []server, 
 	group, failed := errgroup.WithContext(background)
 	group.Go(func() error { return d.addresses.Run(background) })
 	group.Go(func() error { d.speaker.Run(background); return nil })
-	group.Go(func() error { return d.segment.run(background) })
-	group.Go(func() error { d.bridge.run(background); return nil })
-	group.Go(func() error { return d.balancers.run(background) })
+	group.Go(func() error { return d.flat.Run(background) })
+	group.Go(func() error { d.balancers.Run(background); return nil })
+	group.Go(func() error { d.kernel.Run(background); return nil })
 	group.Go(func() error { d.runServices(background); return nil })
 	group.Go(func() error {
-		d.watcher.Run(background, func() { d.reload(background, "the file changed") })
+		d.watcher.Run(background, func(rested bool) bool { return d.reload(background, "the file changed", rested) })
 		return nil
 	})
 	for _, server := range servers {
@@ -253,7 +280,7 @@ func (d *Daemon) await(ctx, failed context.Context, in signals) {
 			d.log.Info("stopping", "signal", sig)
 			return
 		case <-in.reload:
-			d.reload(ctx, "SIGHUP")
+			d.reload(ctx, "SIGHUP", true)
 		}
 	}
 }
@@ -282,15 +309,15 @@ func (d *Daemon) stop(ctx context.Context, signals <-chan os.Signal) {
 		}
 	})
 	clean := true
-	if err := d.Drain(ctx, "herald is stopping"); err != nil {
+	if err := d.Drain(ctx, "herald is stopping", false); err != nil {
 		if err := errors.Join(d.speaker.Stop(), d.services.stop()); err != nil {
-			d.log.Error("withdraw", "err", err)
+			d.log.Error("cannot withdraw everything", "err", err)
 			clean = false
 		}
 	}
 	cancel()
 	watching.Wait()
-	d.segment.close(clean)
+	d.flat.Close(clean)
 	d.closeBGP(node + ": herald is stopping")
 }
 
@@ -298,6 +325,6 @@ func (d *Daemon) closeBGP(message string) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	if err := d.bgp.Close(ctx, message); err != nil {
-		d.log.Warn("close sessions", "err", err)
+		d.log.Warn("cannot close the sessions in order", "err", err)
 	}
 }

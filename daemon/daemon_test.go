@@ -7,7 +7,9 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -18,14 +20,15 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"github.com/herald-vip/herald/admin"
+	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 func TestLife(t *testing.T) {
 	n := newNode(t)
 	n.apiserver.Store(http.StatusInternalServerError)
 	h := n.start()
-	eventually(t, "the check has spoken", func() bool {
+	wait.Until(t, "the check has spoken", func() bool {
 		s, err := n.status()
 		return err == nil && s.Checks[0].State == "unhealthy"
 	})
@@ -63,13 +66,60 @@ func TestLife(t *testing.T) {
 	}
 }
 
+// A log driver that ends, or a `| tee`, takes the log with it and nothing else.
+func TestOutlivesTheReaderOfItsLog(t *testing.T) {
+	n := newNode(t)
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary, "run", "--config", n.file())
+	cmd.Stderr = write
+	h := n.launch(cmd)
+	write.Close()
+	n.awaitVIPs(both()...)
+	read.Close()
+	n.apiserver.Store(http.StatusInternalServerError)
+	n.awaitVIPs()
+	n.apiserver.Store(http.StatusOK)
+	n.awaitVIPs(both()...)
+	h.signal(t, syscall.SIGTERM)
+	if code := h.wait(t); code != 0 {
+		t.Errorf("%v", h.cmd.ProcessState)
+	}
+	if got := n.vips(); len(got) != 0 {
+		t.Errorf("left behind: %q", got)
+	}
+}
+
+// An address of a VIP that somebody puts on a node that does not announce it sends the node's own
+// clients to its own dead server.
+func TestTellsOfAddressesAddedByHand(t *testing.T) {
+	n := newNode(t)
+	n.apiserver.Store(http.StatusInternalServerError)
+	h := n.start()
+	told := func() bool {
+		s, err := n.status()
+		return err == nil && len(s.VIPs) == len(both()) && s.VIPs[0].Stage == admin.Withdrawn && strings.Contains(s.VIPs[0].Error, "not put there by Herald")
+	}
+	wait.Until(t, "the check has spoken", func() bool { s, err := n.status(); return err == nil && s.Checks[0].State == admin.Unhealthy })
+	n.addAddress("lo", "10.99.0.10/32")
+	wait.Until(t, "status tells", told)
+	if got := strings.Count(h.log.String(), "not put there by Herald"); got != 1 {
+		t.Errorf("the log tells %d times", got)
+	}
+	if got := n.vips(); !slices.Equal(got, both()[:1]) {
+		t.Errorf("what is not Herald's is now %q", got)
+	}
+}
+
 func TestSecondSignalCutsTheDrainShort(t *testing.T) {
 	n := newNode(t)
 	n.write(strings.Replace(config, "linger: 100ms", "linger: 5m", 1))
 	h := n.start()
 	n.awaitVIPs(both()...)
 	h.signal(t, syscall.SIGTERM)
-	eventually(t, "it lingers", func() bool { return strings.Contains(h.log.String(), "vip lingering") })
+	wait.Until(t, "it lingers", func() bool { return strings.Contains(h.log.String(), "vip lingering") })
 	h.signal(t, syscall.SIGINT)
 	if code := h.wait(t); code != 0 {
 		t.Errorf("exit code %d", code)
@@ -83,14 +133,17 @@ func TestSecondSignalCutsTheDrainShort(t *testing.T) {
 func TestStopsWithoutRights(t *testing.T) {
 	n := newNode(t)
 	h := n.startAs("setpriv", "--bounding-set=-net_admin", binary, "run", "--config", n.file())
-	eventually(t, "it says why", func() bool {
+	wait.Until(t, "it says why", func() bool {
 		return strings.Count(h.log.String(), `level=ERROR msg="vip not announced yet"`) == len(both()) && strings.Contains(h.log.String(), "Herald needs CAP_NET_ADMIN")
 	})
+	if s, err := n.status(); err != nil || s.VIPs[0].State != admin.Blocked || s.VIPs[0].Since.IsZero() {
+		t.Errorf("status says %+v, %v; want it blocked", s.VIPs, err)
+	}
 	h.signal(t, syscall.SIGTERM)
 	if code := h.wait(t); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	for _, wrong := range []string{"vip announced", "vip draining", "vip lingering", "msg=withdraw", "vip not withdrawn"} {
+	for _, wrong := range []string{"vip announcing", "vip draining", "vip lingering", "msg=withdraw", "vip not withdrawn"} {
 		if strings.Contains(h.log.String(), wrong) {
 			t.Errorf("the log has %q", wrong)
 		}
@@ -104,7 +157,7 @@ func TestLeaseOfAVIPThatNobodyStandsFor(t *testing.T) {
 	n.addLink("eth0", "10.4.0.1/24")
 	n.write(flatConfig)
 	n.start()
-	eventually(t, "it says why nobody holds the lease", func() bool {
+	wait.Until(t, "it says why nobody holds the lease", func() bool {
 		s, err := n.status()
 		if err != nil {
 			return false
@@ -124,7 +177,7 @@ func TestReloadSignalDoesNotCutTheDrainShort(t *testing.T) {
 	h := n.start()
 	n.awaitVIPs(both()...)
 	h.signal(t, syscall.SIGTERM)
-	eventually(t, "it drains", func() bool { return strings.Contains(h.log.String(), "vip draining") })
+	wait.Until(t, "it drains", func() bool { return strings.Contains(h.log.String(), "vip draining") })
 	h.signal(t, syscall.SIGHUP)
 	if code := h.wait(t); code != 0 {
 		t.Errorf("exit code %d", code)
@@ -141,7 +194,7 @@ func TestStopsAfterADrain(t *testing.T) {
 	n.awaitVIPs(both()...)
 	c := admin.NewClient(filepath.Join(n.dir, "herald.sock"))
 	for range 2 {
-		if err := c.Drain(t.Context(), "kernel upgrade"); err != nil {
+		if err := c.Drain(t.Context(), "kernel upgrade", false, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -197,7 +250,7 @@ func TestMetricsClientsAreLimited(t *testing.T) {
 		}
 		return nil
 	})
-	eventually(t, "some are answered", func() bool { return answered.Load() >= 50 })
+	wait.Until(t, "some are answered", func() bool { return answered.Load() >= 50 })
 	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", h.cmd.Process.Pid))
 	if err != nil {
 		t.Fatal(err)
@@ -246,7 +299,7 @@ func TestCrashLeavesNothingForLong(t *testing.T) {
 	h.wait(t)
 
 	again := n.start()
-	eventually(t, "the new process announces", func() bool {
+	wait.Until(t, "the new process announces", func() bool {
 		if got := n.vips(); !slices.Equal(got, both()) {
 			t.Fatalf("addresses were lost over a restart: %q", got)
 		}
@@ -277,12 +330,13 @@ func TestReload(t *testing.T) {
 	h := n.start()
 	n.awaitVIPs(both()...)
 
-	n.write(strings.Replace(config, `, "fd00:99::10"]`, `, "fd00:99::10", 10.99.0.12]`, 1))
+	more := strings.Replace(config, `, "fd00:99::10"]`, `, "fd00:99::10", 10.99.0.12]`, 1)
+	n.write(more)
 	n.awaitVIPs("10.99.0.10", "10.99.0.12", "fd00:99::10")
 	n.awaitGeneration(2)
 
 	n.write(strings.Replace(config, "asn: 64500", "asn: 0", 1))
-	eventually(t, "the error is told", func() bool {
+	wait.Until(t, "the error is told", func() bool {
 		s, err := n.status()
 		return err == nil && strings.Contains(s.Config.Error, "herald.yaml:18:")
 	})
@@ -296,8 +350,8 @@ func TestReload(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n.write(strings.Replace(config, fixed[0], fixed[1], 1))
-		eventually(t, fixed[1]+" is refused", func() bool {
+		n.write(strings.Replace(more, fixed[0], fixed[1], 1))
+		wait.Until(t, fixed[1]+" is refused", func() bool {
 			s, err := n.status()
 			return err == nil && s.Config.Error != before.Config.Error && strings.Contains(s.Config.Error, "restart herald")
 		})
@@ -314,9 +368,38 @@ func TestReload(t *testing.T) {
 	n.awaitVIPs(both()...)
 	h.signal(t, syscall.SIGHUP)
 	n.awaitGeneration(4)
-	if log := h.log.String(); strings.Count(log, `msg="vip announced"`) != 3 {
+	if log := h.log.String(); strings.Count(log, `msg="vip announcing"`) != 3 {
 		t.Errorf("a VIP that did not change was announced again:\n%s", log)
 	}
+}
+
+// A file that is valid half-written, and then takes a VIP away, does nothing while the rest follows.
+func TestHalfWrittenFile(t *testing.T) {
+	const more = "- name: web\n  addresses: [10.99.0.11]\n  announce: bgp\n  checks: [apiserver]\n"
+	vips, rest, _ := strings.Cut(strings.ReplaceAll(config, "apiVersion: herald.dev/v1alpha1\nkind: Speaker\nnodeName: m1\n", ""), "checks:\n")
+	half := "apiVersion: herald.dev/v1alpha1\nkind: Speaker\nnodeName: m1\nchecks:\n" + rest + vips
+	n := newNode(t)
+	n.write(half + more)
+	h := n.start()
+	all := []string{"10.99.0.10", "10.99.0.11", "fd00:99::10"}
+	n.awaitVIPs(all...)
+
+	n.write(half)
+	wait.Until(t, "it waits for the rest", func() bool { return strings.Contains(h.log.String(), `takes="vip 10.99.0.11"`) })
+	if s, err := n.status(); err != nil || !strings.Contains(s.Config.Error, "it takes away vip 10.99.0.11: applied when") {
+		t.Errorf("status says of the configuration %+v, %v", s.Config, err)
+	}
+	n.write(half + strings.Replace(more, "10.99.0.11", "10.99.0.11, 10.99.0.12", 1))
+	n.awaitGeneration(2)
+	n.awaitVIPs("10.99.0.10", "10.99.0.11", "10.99.0.12", "fd00:99::10")
+	if log := h.log.String(); strings.Contains(log, "vip draining") {
+		t.Errorf("a VIP went and came:\n%s", log)
+	}
+
+	n.write(half)
+	h.signal(t, syscall.SIGHUP) // at once
+	n.awaitGeneration(3)
+	n.awaitVIPs(both()...)
 }
 
 func TestBadConfigEndsWithTwo(t *testing.T) {
@@ -333,43 +416,31 @@ func TestBadConfigEndsWithTwo(t *testing.T) {
 	}
 }
 
-// A second herald finds out that there is a first before it touches anything.
-func TestTwoHeraldsDoNotShareASocket(t *testing.T) {
-	n := newNode(t)
-	n.start()
-	n.awaitVIPs(both()...)
-	other := filepath.Join(n.dir, "other.yaml")
-	text := strings.NewReplacer(`[10.99.0.10, "fd00:99::10"]`, "[10.99.0.11]", "DIR", n.dir).Replace(config)
-	if err := os.WriteFile(other, []byte(text), 0o600); err != nil {
+func remove(t *testing.T, path string) {
+	t.Helper()
+	if err := os.RemoveAll(path); err != nil {
 		t.Fatal(err)
-	}
-	second := n.startWith(other)
-	if code := second.wait(t); code != 1 || !strings.Contains(second.log.String(), "another herald answers") {
-		t.Errorf("exit code %d, log %s", code, second.log)
-	}
-	if got := n.vips(); !slices.Equal(got, both()) {
-		t.Errorf("the second took the first one's addresses away: %q", got)
 	}
 }
 
-func TestDrainByHand(t *testing.T) {
-	n := newNode(t)
-	n.start()
-	n.awaitVIPs(both()...)
-	c := admin.NewClient(filepath.Join(n.dir, "herald.sock"))
-	if err := c.Drain(t.Context(), "kernel upgrade"); err != nil {
-		t.Fatal(err)
+// herald runs another command of the node's herald, and returns what it prints and its exit code.
+func (n *node) herald(args ...string) (out string, code int) {
+	n.t.Helper()
+	cmd := exec.Command(binary, append(args, "--socket", filepath.Join(n.dir, "herald.sock"))...)
+	b, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		n.t.Fatal(err)
 	}
-	if got := n.vips(); len(got) != 0 {
-		t.Errorf("drained but bound: %q", got)
+	return string(b), cmd.ProcessState.ExitCode()
+}
+
+// wantHerald wants a command to end with code, and to print lines that match, in this order.
+func (n *node) wantHerald(code int, want string, args ...string) {
+	n.t.Helper()
+	out, got := n.herald(args...)
+	if got != code || !regexp.MustCompile("(?s)^"+want+"$").MatchString(out) {
+		n.t.Errorf("herald %s: exit code %d, want %d, and it prints\n%s\nwant\n%s", args, got, code, out, want)
 	}
-	if s, err := n.status(); err != nil || s.Draining != "kernel upgrade" || s.VIPs[0].Reason != "kernel upgrade" {
-		t.Errorf("status %+v, %v", s, err)
-	}
-	if err := c.Undrain(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	n.awaitVIPs(both()...)
 }
 
 // systemd is told when herald is ready, that it lives, and when it stops.
@@ -401,7 +472,7 @@ func TestSystemd(t *testing.T) {
 	}
 	await("READY=1")
 	await("WATCHDOG=1")
-	await("2 of 2 addresses announced")
+	await("0 of 2 addresses announced") // there is no router
 	h.signal(t, syscall.SIGHUP)
 	await("RELOADING=1")
 	await("READY=1")

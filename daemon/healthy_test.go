@@ -2,58 +2,92 @@ package daemon
 
 import (
 	"log/slog"
+	"net/netip"
 	"sync/atomic"
 	"testing"
 
-	"github.com/herald-vip/herald/arp"
 	"github.com/herald-vip/herald/balancer"
+	"github.com/herald-vip/herald/balancer/nft"
+	"github.com/herald-vip/herald/balancer/node"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/config/convert"
 	"github.com/herald-vip/herald/election"
-	"github.com/herald-vip/herald/eventlog"
 	"github.com/herald-vip/herald/health"
-	"github.com/herald-vip/herald/netutil"
+	"github.com/herald-vip/herald/netutil/address"
+	"github.com/herald-vip/herald/service/peering"
 	"github.com/herald-vip/herald/speaker"
+	"github.com/herald-vip/herald/speaker/flat"
+	"github.com/herald-vip/herald/status/eventlog"
 )
 
-// countingPlane counts how often it is asked to count.
-type countingPlane struct {
-	fakePlane
-	counted atomic.Int32
+// balancing has balancers of each kind of backends.
+const balancing = `apiVersion: herald.dev/v1alpha1
+kind: Speaker
+nodeName: m1
+vips:
+- {name: cp, addresses: [10.99.0.10, "fd00:99::10"], announce: arp, checks: [apiserver]}
+checks:
+- {name: apiserver, tcp: {address: "127.0.0.1:1"}}
+election:
+  members: {m1: "10.0.1.1:7946", m2: "10.0.1.2:7946"}
+  keyFile: /etc/herald/gossip.key
+balancers:
+- {name: api, listen: [{vip: cp, port: 9443}], backends: {members: {port: 6443, checks: [apiserver, ready]}}}
+- {name: registry, listen: [{address: "127.0.0.1:5000"}], backends: {members: {port: 5001, checks: [registry]}}}
+- {name: files, listen: [{address: "10.0.1.1:80"}], backends: {static: {addresses: ["10.0.2.1:80", "10.0.2.2:80"]}}}
+- {name: mirror, listen: [{address: "127.0.0.1:443"}], backends: {dns: {name: mirror.example.org, port: 443}}, mode: proxy}
+`
+
+func parseBalancing(tb testing.TB) *config.Config {
+	tb.Helper()
+	c, err := config.Parse("herald.yaml", []byte(balancing))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return c
 }
+
+// countingPlane counts how often it is asked to count.
+type countingPlane struct{ counted atomic.Int32 }
 
 func (p *countingPlane) Counts() ([]balancer.Count, error) {
 	p.counted.Add(1)
-	return p.fakePlane.Counts()
+	return nil, nil
 }
+
+func (p *countingPlane) Apply([]balancer.Service) error { return nil }
+func (p *countingPlane) Close() error                   { return nil }
 
 // idle is a daemon that has c in force and touches nothing of the host.
 func idle(tb testing.TB, c *config.Config, plane balancer.Plane, observe func(health.Verdict)) *Daemon {
 	tb.Helper()
 	log := slog.New(slog.DiscardHandler)
-	addresses, err := netutil.NewAddresses(log, netutil.Options{})
+	addresses, err := address.New(log, address.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	d := &Daemon{log: log, config: c, events: eventlog.New(rememberedEvents), addresses: addresses, bgp: bgp.New(log, bgp.Options{})}
-	d.segment = &segment{log: log, node: c.NodeName, announcer: arp.New(log, arp.Options{})}
-	d.segment.election = election.New(log, d.segment)
-	d.balancers = &balancers{log: log, set: balancer.New(log, plane, &fakePlane{})}
-	d.bridge = newBridge(log, crossover{newLazyPlane(log, c.NodeName)})
-	d.speaker = speaker.New(log, d.bgp, addresses, d.segment.parts(), nil)
-	d.offering = &offering{offer: func(election.Offer) {}, verdicts: func() []health.Verdict { return nil }}
+	d.peering = peering.New(log, d.bgp, peering.Options{})
+	d.balancers = node.New(log, plane, &countingPlane{}, nft.NewLazy(log, nft.Options{}).Bridge())
+	d.flat, d.speaker = flat.New(flat.Options{Log: log, Node: c.NodeName}, func(parts speaker.FlatParts) *speaker.Speaker {
+		return speaker.New(log, d.bgp, addresses, parts, nil)
+	})
+	d.offer = &nodeOffer{offer: func(election.Offer) {}, verdicts: func() []health.Verdict { return nil }}
 	d.monitor = health.NewMonitor(log, observe)
 	tb.Cleanup(func() {
 		d.monitor.Close()
-		d.balancers.close()
+		d.balancers.Close()
 		d.closeBGP("over")
 	})
-	if err := d.balancers.apply(c); err != nil {
+	if err := d.balancers.SetBalancers(c); err != nil {
 		tb.Fatal(err)
 	}
-	if d.vips, err = speakerVIPs(c); err != nil {
+	vips, err := convert.VIPs(c)
+	if err != nil {
 		tb.Fatal(err)
 	}
+	d.flat.Apply(flatConfig(c, vips))
 	d.applyVIPs()
 	return d
 }
@@ -61,7 +95,7 @@ func idle(tb testing.TB, c *config.Config, plane balancer.Plane, observe func(he
 // A question about one name is answered as the whole status would, and does without what takes long
 // to find out.
 func TestHealthyIsThatOfTheStatus(t *testing.T) {
-	c, plane := parseBalancing(t, "127.0.0.1:6443", "127.0.0.1:1"), &countingPlane{}
+	c, plane := parseBalancing(t), &countingPlane{}
 	spoken := make(chan health.Verdict, 1)
 	d := idle(t, c, plane, func(v health.Verdict) {
 		select {
@@ -69,7 +103,7 @@ func TestHealthyIsThatOfTheStatus(t *testing.T) {
 		default:
 		}
 	})
-	if err := d.monitor.Apply(healthChecks(c)); err != nil {
+	if err := d.monitor.Apply(convert.HealthChecks(c)); err != nil {
 		t.Fatal(err)
 	}
 	if v := <-spoken; v.State != health.Unhealthy {
@@ -77,7 +111,7 @@ func TestHealthyIsThatOfTheStatus(t *testing.T) {
 	}
 	for _, drain := range []bool{false, true} {
 		if drain {
-			if err := d.Drain(t.Context(), "upgrade"); err != nil {
+			if err := d.Drain(t.Context(), "upgrade", false); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -92,7 +126,9 @@ func TestHealthyIsThatOfTheStatus(t *testing.T) {
 				t.Errorf("%s: %t %t %q, want %t %t %q", name, known, healthy, why, wantKnown, wantHealthy, wantWhy)
 			}
 		}
-		d.balancers.know([]election.Offered{offer("m2", "10.0.1.2:7946", "registry")})
+		d.balancers.SetOffers([]election.Offered{{
+			Member: "m2", Address: netip.MustParseAddrPort("10.0.1.2:7946"), Offer: election.Offer{Checks: map[string]bool{"registry": true}},
+		}})
 	}
 	if plane.counted.Load() == 0 {
 		t.Error("the status does not count")
@@ -102,11 +138,7 @@ func TestHealthyIsThatOfTheStatus(t *testing.T) {
 // BenchmarkHealthy is a question of a load balancer's, beside making the status, both without the kernel's
 // part in it.
 func BenchmarkHealthy(b *testing.B) {
-	c, err := config.Parse("herald.yaml", []byte(balancing))
-	if err != nil {
-		b.Fatal(err)
-	}
-	d := idle(b, c, &fakePlane{}, func(health.Verdict) {})
+	d := idle(b, parseBalancing(b), &countingPlane{}, func(health.Verdict) {})
 	for name, ask := range map[string]func(string) (bool, bool, string){
 		"narrow": d.Healthy,
 		"status": func(name string) (bool, bool, string) { return d.Status().Healthy(name) },

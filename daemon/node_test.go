@@ -23,7 +23,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
-	"github.com/herald-vip/herald/admin"
+	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -215,6 +216,28 @@ func (n *node) addAddress(name, cidr string) {
 	}
 }
 
+// giveEnd gives the other end of a link, with an address, to another node.
+func (n *node) giveEnd(name string, to *node, cidr string) {
+	n.t.Helper()
+	addr, err := netlink.ParseAddr(cidr)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	end, err := n.links.LinkByName(name + "-peer")
+	if err == nil {
+		err = n.links.LinkSetNsFd(end, int(to.ns))
+	}
+	if err == nil {
+		end, err = to.links.LinkByName(name + "-peer")
+	}
+	if err == nil {
+		err = errors.Join(to.links.LinkSetUp(end), to.links.AddrAdd(end, addr))
+	}
+	if err != nil {
+		n.t.Fatal(err)
+	}
+}
+
 func (n *node) file() string { return filepath.Join(n.dir, "herald.yaml") }
 
 func (n *node) write(text string) { n.writeFile(n.file(), strings.ReplaceAll(text, "DIR", n.dir)) }
@@ -284,8 +307,17 @@ func (n *node) startWith(file string) *herald { return n.startAs(binary, "run", 
 // startAs starts herald by a command line.
 func (n *node) startAs(name string, args ...string) *herald {
 	n.t.Helper()
-	h := &herald{cmd: exec.Command(name, args...), log: &buffer{}, done: make(chan error, 1)}
-	h.cmd.Stderr = h.log
+	return n.launch(exec.Command(name, args...))
+}
+
+// launch starts herald, and reads its log unless that goes elsewhere.
+func (n *node) launch(cmd *exec.Cmd) *herald {
+	n.t.Helper()
+	h := &herald{cmd: cmd, log: &buffer{}, done: make(chan error, 1)}
+	if cmd.Stderr == nil {
+		cmd.Stderr = h.log
+	}
+	cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+filepath.Join(n.dir, "state"))
 	onThread(n.t, func() error {
 		if err := netns.Set(n.ns); err != nil {
 			return err
@@ -338,28 +370,14 @@ func (n *node) status() (admin.Status, error) {
 	return admin.NewClient(filepath.Join(n.dir, "herald.sock")).Status(ctx)
 }
 
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	deadline := time.After(30 * time.Second)
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	for !f() {
-		select {
-		case <-deadline:
-			t.Fatalf("never came true: %s", what)
-		case <-ticker.C:
-		}
-	}
-}
-
 func (n *node) awaitVIPs(want ...string) {
 	n.t.Helper()
-	eventually(n.t, fmt.Sprintf("VIP addresses are %q", want), func() bool { return slices.Equal(n.vips(), want) })
+	wait.Until(n.t, fmt.Sprintf("VIP addresses are %q", want), func() bool { return slices.Equal(n.vips(), want) })
 }
 
 func (n *node) awaitGeneration(want int) {
 	n.t.Helper()
-	eventually(n.t, fmt.Sprintf("generation %d is in force", want), func() bool {
+	wait.Until(n.t, fmt.Sprintf("generation %d is in force", want), func() bool {
 		s, err := n.status()
 		return err == nil && s.Config.Generation == want && s.Config.Error == ""
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/service/announce"
+	"github.com/herald-vip/herald/service/peering"
 	"github.com/herald-vip/herald/speaker"
 )
 
@@ -68,8 +69,11 @@ func TestNoRouteToAFlatVIP(t *testing.T) {
 	}
 
 	d := &Daemon{bgp: s, services: &services{announcer: a}}
-	d.speaker = speaker.New(slog.New(slog.DiscardHandler), s, nil, speaker.Segment{}, nil)
-	d.peers.names = map[string]string{"127.0.0.2": "127.0.0.2"}
+	d.speaker = speaker.New(slog.New(slog.DiscardHandler), s, nil, speaker.FlatParts{}, nil)
+	d.peering = peering.New(d.log, s, peering.Options{})
+	if err := d.peering.Apply(t.Context(), peering.Set{Names: map[string]string{"127.0.0.2": "127.0.0.2"}}); err != nil {
+		t.Fatal(err)
+	}
 	c := &config.Config{NodeName: "n1", Services: &config.Services{LoadBalancerClass: class, DefaultClass: true}}
 	if err := d.announceBy(c); err != nil || len(advertised()) != 1 {
 		t.Fatalf("%v is announced before (%v)", advertised(), err)

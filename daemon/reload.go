@@ -3,25 +3,37 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/netip"
-	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/config/convert"
 	"github.com/herald-vip/herald/service/announce"
-	"github.com/herald-vip/herald/speaker"
 )
 
 // reload puts the file as it is now in force, or keeps the configuration that
-// is and says why everywhere.
-func (d *Daemon) reload(ctx context.Context, why string) {
+// is and says why everywhere. It is not done if the file takes something away, which
+// one that is half-written would, and has not rested.
+func (d *Daemon) reload(ctx context.Context, why string, rested bool) (done bool) {
 	d.reloading.Lock()
 	defer d.reloading.Unlock()
 	notifyReloading(d.log)
 	defer notifyReady(d.log)
 	c, err := d.watcher.Load()
+	if err == nil && !rested {
+		d.mu.Lock()
+		removed := config.Removed(d.config, c)
+		d.mu.Unlock()
+		if len(removed) > 0 {
+			d.mu.Lock()
+			d.state.Error = fmt.Sprintf("it takes away %s: applied when the file has rested for ten seconds, or at SIGHUP", strings.Join(removed, ", "))
+			d.mu.Unlock()
+			d.log.Info("configuration takes something away: applied when the file has rested, or at SIGHUP", "takes", removed[0], "others", len(removed)-1)
+			return false
+		}
+	}
 	if err == nil {
 		err = d.apply(ctx, c)
 	}
@@ -30,9 +42,10 @@ func (d *Daemon) reload(ctx context.Context, why string) {
 		d.state.Error = err.Error()
 		d.mu.Unlock()
 		d.log.Error("configuration refused, the last good one stays in force", "because", why, "err", err)
-		return
+		return true
 	}
 	d.log.Info("configuration applied", "because", why, "generation", d.Status().Config.Generation)
+	return true
 }
 
 // apply makes c the configuration in force. What can be refused comes first,
@@ -41,7 +54,7 @@ func (d *Daemon) reload(ctx context.Context, why string) {
 func (d *Daemon) apply(ctx context.Context, c *config.Config) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := unchangeable(d.config, c); err != nil {
+	if err := config.CheckReload(d.config, c); err != nil {
 		return err
 	}
 	if d.config != nil {
@@ -49,34 +62,34 @@ func (d *Daemon) apply(ctx context.Context, c *config.Config) error {
 			return err
 		}
 	}
-	vips, err := speakerVIPs(c)
+	vips, err := convert.VIPs(c)
 	if err != nil {
 		return err
 	}
-	peers, err := d.peersOf(c)
+	peers, err := d.peering.Plan(c, d.services.peers())
 	if err != nil {
 		return err
 	}
-	if err := d.segment.elect(c); err != nil { // first, as it may well refuse what a file asks for
+	if err := d.elect(c); err != nil { // first, as it may well refuse what a file asks for
 		return err
 	}
-	if err := d.monitor.Apply(healthChecks(c)); err != nil {
+	if err := d.monitor.Apply(convert.HealthChecks(c)); err != nil {
 		return err
 	}
-	if err := d.balancers.apply(c); err != nil {
+	if err := d.balancers.SetBalancers(c); err != nil {
 		return err
 	}
-	d.offering.tell()
-	if err := d.peer(ctx, peers); err != nil {
+	d.offer.publish()
+	if err := d.peering.Apply(ctx, peers); err != nil {
 		return err
 	}
 	if err := d.announceBy(c); err != nil {
 		return err
 	}
-	d.segment.watch(c)
-	d.bridge.watch(c)
-	d.vips = vips
+	d.flat.Apply(flatConfig(c, vips))
+	d.balancers.SetVIPs(c)
 	d.applyVIPs()
+	d.addresses.Reserve(vipAddresses(c))
 
 	d.config = c
 	d.state.Generation++
@@ -85,47 +98,14 @@ func (d *Daemon) apply(ctx context.Context, c *config.Config) error {
 	return nil
 }
 
-// applyVIPs tells the speaker of the VIPs, with what the segment knows of their
-// links. One whose addresses are on several links is there once for each, with
-// the checks of all, so that it lives and dies as one.
+// applyVIPs tells the speaker of the VIPs where they are now.
 func (d *Daemon) applyVIPs() {
-	var vips []speaker.VIP
-	for _, v := range d.vips {
-		if v.Flat == nil {
-			vips = append(vips, v)
-			continue
-		}
-		checks := slices.Clone(v.Checks)
-		links := make(map[string][]netip.Addr)
-		for _, addr := range v.Addresses {
-			link, added := d.segment.of(addr)
-			links[link] = append(links[link], addr)
-			for _, check := range added {
-				if !slices.Contains(checks, check) {
-					checks = append(checks, check)
-				}
-			}
-		}
-		for _, link := range slices.Sorted(maps.Keys(links)) {
-			part := v
-			part.Interface, part.Addresses, part.Checks = link, links[link], checks
-			vips = append(vips, part)
-		}
-	}
-	vips = append(vips, besides(d.segment.serviceVIPs(), d.vips)...)
+	vips, verdicts := d.flat.VIPs()
 	var peers []string
-	for _, p := range d.peers.bgp.Peers {
+	for _, p := range d.peering.InForce().BGP.Peers {
 		peers = append(peers, p.Name())
 	}
-	d.speaker.Apply(vips, peers, append(d.monitor.Verdicts(), d.segment.checks()...))
-}
-
-// besides are the VIPs of Services whose address is none of the file's: the segment, which
-// decides about them on its own time, may not have heard yet that it has become one.
-func besides(tenants, file []speaker.VIP) []speaker.VIP {
-	return slices.DeleteFunc(tenants, func(v speaker.VIP) bool {
-		return slices.ContainsFunc(file, func(own speaker.VIP) bool { return slices.Contains(own.Addresses, v.Addresses[0]) })
-	})
+	d.speaker.Apply(vips, peers, append(d.monitor.Verdicts(), verdicts...))
 }
 
 // replace applies the VIPs anew when one of them belongs to another link.
@@ -133,76 +113,6 @@ func (d *Daemon) replace() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.applyVIPs()
-}
-
-// unchangeable refuses what a running process cannot change about itself.
-func unchangeable(old, new *config.Config) error {
-	const restart = "cannot change while running: restart herald to apply it"
-	if old == nil {
-		return nil
-	}
-	switch {
-	case old.Admin.Socket != new.Admin.Socket:
-		return fmt.Errorf("admin.socket %s", restart)
-	case old.Metrics.Listen != new.Metrics.Listen:
-		return fmt.Errorf("metrics.listen %s", restart)
-	case old.Realtime != new.Realtime:
-		return fmt.Errorf("realtime %s", restart)
-	case old.NodeName != new.NodeName:
-		return fmt.Errorf("nodeName %s", restart)
-	case old.BGP != nil && new.BGP == nil:
-		return fmt.Errorf("bgp cannot be removed while running: restart herald to apply it")
-	case (old.Election == nil) != (new.Election == nil):
-		return fmt.Errorf("election cannot be added or removed while running: restart herald to apply it")
-	case old.ARP != new.ARP:
-		return fmt.Errorf("arp %s", restart)
-	}
-	if field := servicesChanged(old.Services, new.Services); field != "" {
-		return fmt.Errorf("%s %s", field, restart)
-	}
-	return unmoved(old, new)
-}
-
-// servicesChanged names the first field of the services section that differs; empty if none does.
-func servicesChanged(old, new *config.Services) string {
-	if old == nil || new == nil {
-		if old != new {
-			return "services"
-		}
-		return ""
-	}
-	was, is := reflect.ValueOf(*old), reflect.ValueOf(*new)
-	for f := range was.Type().Fields() {
-		if !was.FieldByIndex(f.Index).Equal(is.FieldByIndex(f.Index)) {
-			return "services." + f.Tag.Get("yaml")
-		}
-	}
-	return ""
-}
-
-// unmoved refuses an address that moves between VIPs, or between the ways to
-// announce it, if a lease is involved: other nodes, which have the file they have,
-// go by another lease or by none.
-func unmoved(old, new *config.Config) error {
-	owner := make(map[netip.Addr]config.VIP)
-	for _, v := range old.VIPs {
-		for _, addr := range v.Addresses {
-			owner[addr] = v
-		}
-	}
-	for _, v := range new.VIPs {
-		for _, addr := range v.Addresses {
-			was, ok := owner[addr]
-			if !ok || was.Announce != config.AnnounceARP && v.Announce != config.AnnounceARP {
-				continue
-			}
-			if was.Name != v.Name || was.Announce != v.Announce {
-				return fmt.Errorf("vips: %s cannot move from %s (%s) to %s (%s) while running, since nodes that have not been reloaded would answer too: remove it on all nodes first, then add it",
-					addr, was.Name, was.Announce, v.Name, v.Announce)
-			}
-		}
-	}
-	return nil
 }
 
 func vipAddresses(c *config.Config) []netip.Addr {

@@ -3,9 +3,7 @@ package daemon
 import (
 	"context"
 	"log/slog"
-	"os"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -14,13 +12,16 @@ import (
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config"
-	"github.com/herald-vip/herald/kube"
 	"github.com/herald-vip/herald/service/announce"
 	"github.com/herald-vip/herald/service/assign"
+	"github.com/herald-vip/herald/service/kube"
+	"github.com/herald-vip/herald/service/peering"
+	"github.com/herald-vip/herald/speaker/flat"
+	"github.com/herald-vip/herald/wake"
 )
 
-// reconnect is how soon a connection that cannot even be prepared, for want of a
-// file, is tried again.
+// reconnect is how soon a connection that cannot even be prepared, as a
+// file is missing, is tried again.
 const reconnect = 2 * time.Second
 
 // services is what a speaker does for the VIPs of Kubernetes Services: it passes on
@@ -33,8 +34,8 @@ type services struct {
 	node      string
 	namespace string // of the Lease, and of Secrets
 	announcer *announce.Announcer
-	secrets   *secrets
-	changed   func()          // what peers returns may have
+	secrets   *peering.Secrets
+	changed   chan struct{}   // receives when peers may return something else
 	applied   announce.Config // guarded by the daemon's mutex
 
 	mu        sync.Mutex
@@ -51,24 +52,15 @@ func newServices(log *slog.Logger, c *config.Config, routes announce.Routes, fla
 	if c.Services == nil {
 		return nil
 	}
-	s := &services{log: log, config: *c.Services, node: c.NodeName, namespace: homeNamespace(c.Services)}
+	s := &services{
+		log: log, config: *c.Services, node: c.NodeName, namespace: kube.Namespace(c.Services.Namespace),
+		changed: make(chan struct{}, 1),
+	}
 	s.announcer = announce.New(
 		announce.Options{Log: log, Routes: routes, FlatChanged: flatChanged},
 		announce.Config{Node: c.NodeName, Class: c.Services.LoadBalancerClass, DefaultClass: c.Services.DefaultClass})
-	s.secrets = &secrets{namespace: s.namespace, changed: func() { s.changed() }}
+	s.secrets = peering.NewSecrets(s.namespace, func() { wake.Up(s.changed) })
 	return s
-}
-
-// homeNamespace is where the Lease and Secrets are: as configured, or where the pod is.
-func homeNamespace(c *config.Services) string {
-	const own = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-	if c.Namespace != "" {
-		return c.Namespace
-	}
-	if data, err := os.ReadFile(own); err == nil && len(data) > 0 {
-		return strings.TrimSpace(string(data))
-	}
-	return "kube-system"
 }
 
 // run does the background work until ctx is done.
@@ -80,10 +72,11 @@ func (s *services) run(ctx context.Context) {
 	if cluster == nil {
 		return
 	}
-	s.secrets.watch = func(ctx context.Context, namespace, name string, set func(*corev1.Secret)) {
-		cluster.WatchSecret(ctx, s.log, namespace, name, set)
-	}
-	parts.Go(func() { s.secrets.run(ctx) })
+	parts.Go(func() {
+		s.secrets.Run(ctx, func(ctx context.Context, namespace, name string, set func(*corev1.Secret)) {
+			cluster.WatchSecret(ctx, s.log, namespace, name, set)
+		})
+	})
 	informers := cluster.Informers(s.log)
 	s.listen(informers)
 	var assigner *assign.Assigner
@@ -91,7 +84,7 @@ func (s *services) run(ctx context.Context) {
 		assigner = assign.New(s.log, cluster, assign.Options{
 			Class: s.config.LoadBalancerClass, Default: s.config.DefaultClass, Namespace: s.namespace, Identity: s.node,
 		})
-		parts.Go(func() { _ = assigner.Run(ctx) }) // whatever goes wrong is tried again
+		parts.Go(func() { assigner.Run(ctx) })
 	}
 	s.mu.Lock()
 	s.cluster, s.informers, s.assigner = cluster, informers, assigner
@@ -122,10 +115,8 @@ func (s *services) connect(ctx context.Context) *kube.Cluster {
 		if known == nil || known.Error() != err.Error() {
 			s.log.Warn("no Services are announced yet", "err", err)
 		}
-		select {
-		case <-ctx.Done():
+		if !wake.Pause(ctx, reconnect) {
 			return nil
-		case <-time.After(reconnect):
 		}
 	}
 }
@@ -168,7 +159,7 @@ func (s *services) peersChanged() {
 	listed := s.listed
 	s.mu.Unlock()
 	if listed {
-		s.changed()
+		wake.Up(s.changed)
 	}
 }
 
@@ -185,25 +176,25 @@ func (s *services) awaitPeers(ctx context.Context, i *kube.Informers) {
 	s.mu.Lock()
 	s.listed = true
 	s.mu.Unlock()
-	s.changed()
+	wake.Up(s.changed)
 }
 
 // peers is what the API says of the peers of this node; nothing until all is known.
-func (s *services) peers() named {
+func (s *services) peers() peering.Resources {
 	if s == nil {
-		return named{}
+		return peering.Resources{}
 	}
 	s.mu.Lock()
 	informers, listed := s.informers, s.listed
 	s.mu.Unlock()
 	if !listed {
-		return named{}
+		return peering.Resources{}
 	}
-	out := named{peers: slices.Collect(informers.Peers.All()), password: s.secrets.password}
+	out := peering.Resources{Peers: slices.Collect(informers.Peers.All()), Password: s.secrets.Password}
 	if node, ok := informers.Nodes.Get(s.node); ok {
-		out.labels = node.Labels
+		out.Labels = node.Labels
 	}
-	s.secrets.keep(out.peers)
+	s.secrets.Keep(out.Peers)
 	return out
 }
 
@@ -215,12 +206,21 @@ func (s *services) flat() []announce.Address {
 	return s.announcer.Flat()
 }
 
-// drain withdraws all that is announced for Services, with notice.
-func (s *services) drain(ctx context.Context, reason string) error {
-	if s == nil {
-		return nil
+// onLayer2 are the same for package flat.
+func (s *services) onLayer2() []flat.Address {
+	var out []flat.Address
+	for _, a := range s.announcer.Flat() {
+		out = append(out, flat.Address{Addr: a.Addr, Interfaces: a.Interfaces, Nodes: a.Nodes})
 	}
-	return s.announcer.Drain(ctx, reason)
+	return out
+}
+
+// drain withdraws all that is announced for Services, with notice.
+func (s *services) drain(reason string) (wait func(context.Context) error) {
+	if s == nil {
+		return func(context.Context) error { return nil }
+	}
+	return s.announcer.Drain(reason)
 }
 
 // undrain ends a drain.

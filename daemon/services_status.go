@@ -8,17 +8,19 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/herald-vip/herald/admin"
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/arp"
-	"github.com/herald-vip/herald/kube"
+	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/service/announce"
 	"github.com/herald-vip/herald/service/assign"
+	"github.com/herald-vip/herald/service/kube"
+	"github.com/herald-vip/herald/service/peering"
 	"github.com/herald-vip/herald/speaker"
+	"github.com/herald-vip/herald/status/admin"
 )
 
 // status is how Services stand, in short; nil if there are to be none.
-func (s *services) status(peers peerSet, unpeered error, flat []speaker.Status, conflicts map[netip.Addr]arp.Finding) *admin.Services {
+func (s *services) status(leftOut []peering.LeftOut, unpeered error, flat []speaker.Status, conflicts map[netip.Addr]arp.Finding) *admin.Services {
 	if s == nil {
 		return nil
 	}
@@ -44,8 +46,8 @@ func (s *services) status(peers peerSet, unpeered error, flat []speaker.Status, 
 			out.Obstructed++
 		}
 	}
-	for _, l := range peers.leftOut {
-		out.LeftOut = append(out.LeftOut, admin.LeftOut{Peer: l.peer, Reason: l.reason})
+	for _, l := range leftOut {
+		out.LeftOut = append(out.LeftOut, admin.LeftOut{Peer: l.Peer, Reason: l.Reason})
 	}
 	out.Unpeered = text(unpeered)
 	return out
@@ -65,7 +67,7 @@ func kubernetes(h kube.Health) admin.Kubernetes {
 // writer is what this node does, and has done, to give Services their addresses.
 func writer(s assign.Status) *admin.Writer {
 	return &admin.Writer{
-		Writes: s.Writer, Refused: s.Refused, Assignments: s.Assignments, Refusals: s.Refusals,
+		Writes: s.Writer, Holder: s.Holder, Lease: s.Lease, Refused: s.Refused, Assignments: s.Assignments, Refusals: s.Refusals,
 		ServiceWrites: s.ServiceWrites, PoolWrites: s.PoolWrites, EventWrites: s.EventWrites,
 	}
 }
@@ -113,8 +115,8 @@ func usage(u *v1alpha1.Usage) *admin.Usage {
 }
 
 // list is every Service that is Herald's, with what the speaker says of those
-// addresses that this node stands for on a flat layer 2, and who holds each.
-func (s *services) list(flat []speaker.Status, holders map[string]string) []admin.Service {
+// addresses that this node stands for on a flat layer 2, who holds each, and what peers were sent.
+func (s *services) list(flat []speaker.Status, holders map[string]string, sessions []bgp.Session) []admin.Service {
 	out := []admin.Service{}
 	if s == nil {
 		return out
@@ -123,17 +125,19 @@ func (s *services) list(flat []speaker.Status, holders map[string]string) []admi
 	for _, a := range flat {
 		stands[a.Address] = a
 	}
+	sent := sentTo(sessions)
 	for _, known := range s.announcer.Status().Services {
 		one := admin.Service{Name: known.Key, Addresses: []admin.ServiceAddress{}}
 		for _, a := range known.Addresses {
 			address := admin.ServiceAddress{
-				Address: a.Addr, Pool: a.Pool, Stage: a.Stage.String(), Since: a.Since, Route: a.Route, Peers: a.Peers, Flat: a.Flat, Reason: a.Reason,
+				Address: a.Addr, Pool: a.Pool, Stage: admin.Stage(a.Stage.String()), Since: a.Since, Route: a.Route, Peers: a.Peers, Sent: sent[a.Route],
+				Flat: a.Flat, Reason: a.Reason,
 			}
 			if a.Flat {
 				address.Holder = holders[a.Addr.String()]
 			}
 			if u, ok := stands[a.Addr]; ok {
-				address.Link, address.FlatStage, address.FlatReason = u.Interface, u.Stage.String(), u.Reason
+				address.Link, address.FlatStage, address.FlatReason = u.Interface, admin.Stage(u.Stage.String()), u.Reason
 				address.Error = text(u.Error)
 			}
 			address.Error = cmp.Or(text(a.Err), address.Error)

@@ -10,27 +10,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/herald-vip/herald/admin"
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/service/announce"
+	"github.com/herald-vip/herald/service/peering"
 	"github.com/herald-vip/herald/speaker"
+	"github.com/herald-vip/herald/status/admin"
 )
 
-// Addresses of Services are told from those of VIPs, also of one that was in the file
-// until a moment ago, or that has the name of an address.
+// The addresses of Services are told from those of VIPs, also from one that has the name of an address.
 func TestDivide(t *testing.T) {
-	at := func(name, addr string, flat bool) speaker.Status {
-		return speaker.Status{VIP: name, Address: netip.MustParseAddr(addr), Flat: flat}
-	}
-	all := []speaker.Status{
-		at("cp", "10.4.0.10", true), at("gone", "10.4.0.11", true), at("10.4.0.12", "10.4.0.12", true),
-		at("10.4.0.13", "10.4.0.13", true), at("10.99.0.14", "10.99.0.14", false),
-	}
-	own, tenants := divide(all, vipNames(&config.Config{VIPs: []config.VIP{{Name: "cp"}, {Name: "10.4.0.12"}}}))
-	if len(tenants) != 1 || tenants[0].VIP != "10.4.0.13" || len(own) != 4 {
-		t.Errorf("of Services are %v, own are %v", tenants, own)
+	own, services := divide([]speaker.Status{{VIP: "cp", Flat: true}, {VIP: "10.4.0.12", Flat: true}, {VIP: "10.4.0.13", Flat: true, Service: true}})
+	if len(services) != 1 || services[0].VIP != "10.4.0.13" || len(own) != 2 {
+		t.Errorf("of Services are %v, own are %v", services, own)
 	}
 }
 
@@ -84,7 +77,7 @@ func TestServicesStatus(t *testing.T) {
 		Stage: speaker.Announced, Reason: "link eth0 up", Error: failure{},
 	}
 	var got []admin.ServiceAddress
-	for _, one := range s.list([]speaker.Status{here}, map[string]string{"10.4.0.1": "m1", "10.4.0.2": "m2"}) {
+	for _, one := range s.list([]speaker.Status{here}, map[string]string{"10.4.0.1": "m1", "10.4.0.2": "m2"}, nil) {
 		got = append(got, one.Addresses...)
 	}
 	for i := range got {
@@ -98,7 +91,7 @@ func TestServicesStatus(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	short := s.status(peerSet{leftOut: []leftOut{{peer: "rack", reason: "no Secret"}}}, failure{}, []speaker.Status{here}, nil)
+	short := s.status([]peering.LeftOut{{Peer: "rack", Reason: "no Secret"}}, failure{}, []speaker.Status{here}, nil)
 	if short.Total != 2 || short.Stands != 1 || short.Held != 1 || short.Obstructed != 1 || len(short.LeftOut) != 1 || short.Unpeered == "" || short.Synced {
 		t.Errorf("in short: %+v", short)
 	}
@@ -107,7 +100,7 @@ func TestServicesStatus(t *testing.T) {
 // Without the section there is nothing, and nothing to fail.
 func TestNoServices(t *testing.T) {
 	s := newServices(slog.New(slog.DiscardHandler), &config.Config{}, routes{}, nil)
-	if s != nil || s.status(peerSet{}, nil, nil, nil) != nil || len(s.list(nil, nil)) != 0 || s.drain(t.Context(), "") != nil || s.stop() != nil || s.flat() != nil {
+	if s != nil || s.status(nil, nil, nil, nil) != nil || len(s.list(nil, nil, nil)) != 0 || s.drain("")(t.Context()) != nil || s.stop() != nil || s.flat() != nil {
 		t.Error("there are Services")
 	}
 	s.undrain()

@@ -1,48 +1,52 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
-	"sync"
-	"time"
+	"slices"
 
-	"github.com/herald-vip/herald/admin"
 	"github.com/herald-vip/herald/arp"
+	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/health"
-	"github.com/herald-vip/herald/netutil"
+	"github.com/herald-vip/herald/netutil/address"
 	"github.com/herald-vip/herald/speaker"
+	"github.com/herald-vip/herald/status/admin"
 )
 
 var _ admin.Daemon = (*Daemon)(nil)
 
 // Drain implements [admin.Daemon]. Others hear of it first, so that balancers send new
 // connections elsewhere. Services and VIPs do not wait for each other.
-func (d *Daemon) Drain(ctx context.Context, reason string) error {
-	d.offering.drain(true)
-	var services error
-	var both sync.WaitGroup
-	both.Go(func() { services = d.services.drain(ctx, reason) })
-	err := d.speaker.Drain(ctx, reason)
-	both.Wait()
-	return errors.Join(err, services)
+func (d *Daemon) Drain(ctx context.Context, reason string, untilUndrain bool) error {
+	d.draining.Lock()
+	if err := d.drained.begin(reason, untilUndrain); err != nil {
+		d.draining.Unlock()
+		return err
+	}
+	d.offer.setDraining(true)
+	services, vips := d.services.drain(reason), d.speaker.Drain(reason)
+	d.draining.Unlock()
+	return errors.Join(vips(ctx), services(ctx))
 }
 
 // Undrain implements [admin.Daemon].
-func (d *Daemon) Undrain() {
+func (d *Daemon) Undrain() error {
+	d.draining.Lock()
+	defer d.draining.Unlock()
+	err := d.drained.end()
 	d.speaker.Undrain()
 	d.services.undrain()
-	d.offering.drain(false)
+	d.offer.setDraining(false)
+	return err
 }
 
 // Services implements [admin.Daemon].
 func (d *Daemon) Services() []admin.Service {
-	d.mu.Lock()
-	configured := vipNames(d.config)
-	d.mu.Unlock()
-	_, tenants := divide(d.speaker.Summary().Addresses, configured)
-	return d.services.list(tenants, d.segment.holders())
+	_, services := divide(d.speaker.Summary().Addresses)
+	return d.services.list(services, holders(d.flat.Election().Status().Lease.Leases), d.bgp.Sessions())
 }
 
 // vipNames are the names of the VIPs in the file.
@@ -64,17 +68,16 @@ func vipChecks(c *config.Config, name string) []string {
 	return nil
 }
 
-// divide tells the addresses of VIPs that are, or were, in the file from those of
-// Services, whose VIPs are named after their address.
-func divide(all []speaker.Status, configured map[string]bool) (own, tenants []speaker.Status) {
+// divide tells the addresses of VIPs that are, or were, in the file from those of Services.
+func divide(all []speaker.Status) (own, services []speaker.Status) {
 	for _, a := range all {
-		if a.Flat && !configured[a.VIP] && a.VIP == a.Address.String() {
-			tenants = append(tenants, a)
+		if a.Service {
+			services = append(services, a)
 		} else {
 			own = append(own, a)
 		}
 	}
-	return own, tenants
+	return own, services
 }
 
 // Healthy is [admin.Status.Healthy] of the status as it is now, of which it makes no more than that
@@ -86,7 +89,7 @@ func (d *Daemon) Healthy(name string) (known, healthy bool, why string) {
 	s := admin.Status{
 		Draining:  d.speaker.Draining(),
 		Checks:    adminChecks(d.monitor.Verdicts()),
-		Balancers: d.balancers.health(c, name),
+		Balancers: d.balancers.Health(c, name),
 	}
 	for _, v := range c.VIPs {
 		s.VIPs = append(s.VIPs, admin.VIP{Name: v.Name, Checks: v.Checks})
@@ -99,7 +102,7 @@ func adminChecks(verdicts []health.Verdict) []admin.Check {
 	var out []admin.Check
 	for _, k := range verdicts {
 		out = append(out, admin.Check{
-			Name: k.Check, State: k.State.String(), Reason: k.Reason, Warning: k.Warning, Since: k.Since,
+			Name: k.Check, State: admin.CheckState(k.State.String()), Reason: k.Reason, Warning: k.Warning, Since: k.Since,
 			Latency: k.Latency.Seconds(), Passes: k.Passes, Failures: k.Failures,
 		})
 	}
@@ -113,78 +116,110 @@ func (d *Daemon) Status() admin.Status {
 		Node: d.config.NodeName, Version: d.version, Started: d.started, Realtime: d.realtime, Config: d.state,
 		VIPs: []admin.VIP{}, Checks: []admin.Check{}, Peers: []admin.Peer{}, Events: []admin.Event{},
 	}
-	peers, unpeered := d.peers, d.unpeered
+	leftOut, unpeered := d.peering.InForce().LeftOut, d.peering.Err()
 	c := d.config
 	d.mu.Unlock()
-	configured := vipNames(c)
 	for _, e := range d.events.Events() {
 		s.Events = append(s.Events, admin.Event{At: e.At, Level: e.Level.String(), What: e.What, About: e.About, Why: e.Why})
 	}
 
-	links := make(map[netutil.Binding]netutil.AddressStatus)
+	conflicts := d.flat.Conflicts()
+	sum := d.speaker.Summary()
+	own, services := divide(sum.Addresses)
+	s.Election = d.electionStatus(c, own)
+	s.Services = d.services.status(leftOut, unpeered, services, conflicts)
+	if s.Draining = sum.Draining; s.Draining != "" {
+		s.DrainingSince, s.UntilUndrain = d.drained.status()
+	}
+	s.Balancers = d.balancers.Status(c)
+	links := make(map[address.Binding]address.Status)
 	for _, l := range d.addresses.Status() {
 		links[l.Binding] = l
 	}
-	conflicts := d.segment.conflicts()
-	sum := d.speaker.Summary()
-	own, tenants := divide(sum.Addresses, configured)
-	s.Election = d.segment.status(time.Now(), own, configured)
-	s.Services = d.services.status(peers, unpeered, tenants, conflicts)
-	s.Draining = sum.Draining
-	s.Balancers = d.balancers.status(c)
+	strays := d.addresses.Strays()
 	vips := make(map[netip.Prefix]bool) // whose routes are told of one by one
 	for _, a := range own {
 		vips[netip.PrefixFrom(a.Address, a.Address.BitLen())] = true
-		v := admin.VIP{
-			Name: a.VIP, Address: a.Address, Interface: a.Interface, Stage: a.Stage.String(), Since: a.Since,
-			Reason: a.Reason, Decided: a.Decided, Announce: string(config.AnnounceBGP), Checks: vipChecks(c, a.VIP),
-			Bridge: d.bridge.status(a.Address),
-		}
-		if a.Flat {
-			v.Announce = string(config.AnnounceARP)
-			if f := conflicts[a.Address]; f.Count > 0 {
-				v.Conflicts = f.Count
-				if f.State == arp.Taken {
-					v.Conflict = f.MAC.String()
-				}
-			}
-		}
-		if a.Error != nil {
-			v.Error = a.Error.Error()
-		}
-		if l, ok := links[netutil.Binding{Interface: a.Interface, Addr: a.Address}]; ok {
-			v.Restored = l.Restored
-			if l.Err != nil && v.Error == "" {
-				v.Error = l.Err.Error()
-			}
-		}
-		if w := a.LastWithdrawal; w != nil {
-			v.LastWithdrawal = &admin.Withdrawal{At: w.Cause, Reason: w.Reason}
-			if !w.Done.IsZero() {
-				v.LastWithdrawal.Seconds = w.Done.Sub(w.Cause).Seconds()
-			}
-		}
+	}
+	sessions := d.bgp.Sessions()
+	sent := sentTo(sessions)
+	for _, p := range sessions {
+		s.Peers = append(s.Peers, adminPeer(p, vips))
+	}
+	for _, a := range own {
+		v := adminVIP(a, links[address.Binding{Interface: a.Interface, Addr: a.Address}], conflicts[a.Address], sessions, s.Peers, sent[netip.PrefixFrom(a.Address, a.Address.BitLen())])
+		v.Error = cmp.Or(v.Error, text(strays[a.Address]))
+		v.Checks = vipChecks(c, a.VIP)
+		v.BridgedTo, v.Bridged, v.Bridge = d.balancers.BridgeStatus(a.Address)
 		s.VIPs = append(s.VIPs, v)
 	}
 	s.Checks = append(s.Checks, adminChecks(d.monitor.Verdicts())...)
-	for _, p := range d.bgp.Sessions() {
-		peer := admin.Peer{
-			Name: p.Peer, Address: p.Address, LocalAddress: p.LocalAddress, ASN: p.ASN, State: string(p.State), Since: p.Since,
-			Reason: p.Reason, Drops: p.Drops, HoldTime: p.HoldTime.Seconds(), Advertised: []netip.Prefix{}, Routes: len(p.Advertised),
-		}
-		for _, prefix := range p.Advertised {
-			if vips[prefix] {
-				peer.Advertised = append(peer.Advertised, prefix)
-			}
-		}
-		if b := p.BFD; b != nil {
-			peer.BFD = &admin.BFD{
-				State: b.State.String(), Since: b.Since, Reason: b.Reason,
-				Interval: b.TxInterval.Seconds(), DetectionTime: b.DetectionTime.Seconds(),
-				Downs: b.Downs, In: b.In, Out: b.Out, Discarded: b.Discarded,
-			}
-		}
-		s.Peers = append(s.Peers, peer)
-	}
 	return s
+}
+
+// sentTo are the peers that were sent each route.
+func sentTo(sessions []bgp.Session) map[netip.Prefix][]string {
+	sent := make(map[netip.Prefix][]string)
+	for _, p := range sessions {
+		for _, prefix := range p.Advertised {
+			sent[prefix] = append(sent[prefix], p.Peer)
+		}
+	}
+	return sent
+}
+
+// adminVIP is an address of a VIP, on its link, against others that use it, and by what sessions
+// tell, as which peers are.
+func adminVIP(a speaker.Status, link address.Status, conflict arp.Finding, sessions []bgp.Session, peers []admin.Peer, sent []string) admin.VIP {
+	v := admin.VIP{
+		Name: a.VIP, Address: a.Address, Interface: a.Interface, Stage: admin.Stage(a.Stage.String()), Since: a.Since,
+		Reason: a.Reason, Decided: a.Decided, Announce: admin.ByBGP,
+		Restored: link.Restored, Error: cmp.Or(text(a.Error), text(link.Err)),
+	}
+	blocked := a.Blocked
+	if link.Err != nil && !link.Bound && blocked.IsZero() {
+		blocked = link.Since
+	}
+	if a.Flat {
+		v.Announce, v.Conflicts = admin.ByARP, conflict.Count
+		if conflict.State == arp.Taken {
+			v.Conflict = conflict.MAC.String()
+		}
+		v.Rival = conflict.Rival.String()
+	} else {
+		for _, p := range sessions {
+			if slices.Contains(a.Peers, p.Peer) && (a.Address.Is4() && p.IPv4 || a.Address.Is6() && p.IPv6) {
+				v.Peers = append(v.Peers, p.Peer)
+			}
+		}
+	}
+	v.Assess(blocked, peers, sent)
+	if w := a.LastWithdrawal; w != nil {
+		v.LastWithdrawal = &admin.Withdrawal{At: w.Cause, Reason: w.Reason}
+		if !w.Done.IsZero() {
+			v.LastWithdrawal.Seconds = w.Done.Sub(w.Cause).Seconds()
+		}
+	}
+	return v
+}
+
+// adminPeer is a session, with those of its routes that are of vips.
+func adminPeer(p bgp.Session, vips map[netip.Prefix]bool) admin.Peer {
+	peer := admin.Peer{
+		Name: p.Peer, Address: p.Address, LocalAddress: p.LocalAddress, ASN: p.ASN, State: admin.SessionState(p.State), Since: p.Since,
+		Reason: p.Reason, Drops: p.Drops, HoldTime: p.HoldTime.Seconds(), Advertised: []netip.Prefix{}, Routes: len(p.Advertised),
+	}
+	for _, prefix := range p.Advertised {
+		if vips[prefix] {
+			peer.Advertised = append(peer.Advertised, prefix)
+		}
+	}
+	if b := p.BFD; b != nil {
+		peer.BFD = &admin.BFD{
+			State: admin.BFDState(b.State.String()), Since: b.Since, Reason: b.Reason,
+			Interval: b.TxInterval.Seconds(), DetectionTime: b.DetectionTime.Seconds(),
+			Downs: b.Downs, In: b.In, Out: b.Out, Discarded: b.Discarded,
+		}
+	}
+	return peer
 }

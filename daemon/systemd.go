@@ -8,7 +8,7 @@ import (
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
 
-	"github.com/herald-vip/herald/admin"
+	"github.com/herald-vip/herald/status/admin"
 )
 
 // notifySystemd tells systemd that the speaker is ready, and then, if the unit
@@ -40,7 +40,7 @@ func (d *Daemon) notifySystemd(ctx context.Context) error {
 func statusLine(s admin.Status) string {
 	announced := 0
 	for _, v := range s.VIPs {
-		if v.Stage == "announced" {
+		if v.State == admin.Announced {
 			announced++
 		}
 	}
@@ -65,6 +65,6 @@ func notifyReloading(log *slog.Logger) {
 
 func notify(log *slog.Logger, state string) {
 	if _, err := sd.SdNotify(false, state); err != nil {
-		log.Warn("tell systemd", "err", err)
+		log.Warn("cannot tell systemd", "err", err)
 	}
 }

@@ -16,7 +16,8 @@ import (
 
 	"github.com/vishvananda/netns"
 
-	"github.com/herald-vip/herald/admin"
+	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 // masterConfig is of a master without a VIP: it has a vote, and tells others what its check says.
@@ -34,7 +35,7 @@ admin: {socket: DIR/herald.sock}
 metrics: {listen: "127.0.0.1:9474"}
 `
 
-// workerConfig is of a node beside it that has neither, and a balancer for its own clients.
+// workerConfig is of another node that has neither, and a balancer for its own clients.
 const workerConfig = `apiVersion: herald.dev/v1alpha1
 kind: Speaker
 nodeName: w1
@@ -48,35 +49,26 @@ election:
   bind: 10.4.0.2:7946
   members: {m1: "10.4.0.1:7946"}
   keyFile: DIR/gossip.key
-admin: {socket: DIR/worker.sock}
-metrics: {listen: "127.0.0.1:9475"}
+admin: {socket: DIR/herald.sock}
+metrics: {listen: "127.0.0.1:9474"}
 `
 
-// worker runs a speaker without vote and VIP beside the node's own.
+// worker is a node whose speaker has no vote and no VIP.
 type worker struct {
 	*node
 	mode string
 }
 
 // write writes the worker's file, with changes to it.
-func (w *worker) write(changes ...string) string {
+func (w *worker) write(changes ...string) {
 	w.t.Helper()
-	text := strings.NewReplacer("MODE", w.mode, "DIR", w.dir).Replace(workerConfig)
-	file := filepath.Join(w.dir, "worker.yaml")
-	w.writeFile(file, strings.NewReplacer(changes...).Replace(text))
-	return file
-}
-
-func (w *worker) status() (admin.Status, error) {
-	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
-	defer cancel()
-	return admin.NewClient(filepath.Join(w.dir, "worker.sock")).Status(ctx)
+	w.node.write(strings.NewReplacer(append(changes, "MODE", w.mode)...).Replace(workerConfig))
 }
 
 // awaitBalancing waits until the worker is ready with reason why, or is not.
 func (w *worker) await(ready bool, why string) {
 	w.t.Helper()
-	eventually(w.t, fmt.Sprintf("ready is %t: %s", ready, why), func() bool {
+	wait.Until(w.t, fmt.Sprintf("ready is %t: %s", ready, why), func() bool {
 		s, err := w.status()
 		if err != nil {
 			return false
@@ -99,7 +91,7 @@ func (n *node) client(keep bool) *http.Client {
 		return conn, err
 	}}
 	n.t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: 20 * time.Second} // whoever wants a success tries again
+	return &http.Client{Transport: transport, Timeout: 20 * time.Second} // a caller that wants a success tries again
 }
 
 // get is the answer to a GET, or why there is none.
@@ -119,35 +111,39 @@ func get(t *testing.T, c *http.Client, url string) (code int, body string) {
 
 func (n *node) awaitGet(c *http.Client, url string, want int) {
 	n.t.Helper()
-	eventually(n.t, fmt.Sprintf("%s answers %d", url, want), func() bool {
+	wait.Until(n.t, fmt.Sprintf("%s answers %d", url, want), func() bool {
 		code, _ := get(n.t, c, url)
 		return code == want
 	})
 }
 
-const balanced = "http://127.0.0.1:9443/readyz"
+const (
+	balanced = "http://127.0.0.1:9443/readyz"
+	healthz  = "http://127.0.0.1:9474/healthz/"
+)
 
 // A worker learns of masters from what they say themselves, and keeps what is established
 // through everything but the death of a backend.
 func TestWorker(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) {
-			n := newNode(t)
+			n, w := newNode(t), &worker{newNode(t), mode}
 			n.addLink("eth0", "10.4.0.1/24")
-			n.addAddress("eth0", "10.4.0.2/24")
+			n.giveEnd("eth0", w.node, "10.4.0.2/24")
 			n.serve("10.4.0.1:6443")
-			n.writeFile(filepath.Join(n.dir, "gossip.key"), base64.StdEncoding.EncodeToString(make([]byte, 32)))
+			for _, dir := range []string{n.dir, w.dir} {
+				n.writeFile(filepath.Join(dir, "gossip.key"), base64.StdEncoding.EncodeToString(make([]byte, 32)))
+			}
 			n.write(masterConfig)
-			w := &worker{n, mode}
-			file := w.write()
-			once, kept := n.client(false), n.client(true)
+			w.write()
+			once, kept, onMaster := w.client(false), w.client(true), n.client(false)
 
-			h := n.startWith(file)
+			h := w.start()
 			w.await(false, "election: no voter has been heard yet")
 			master := n.start()
 			w.await(true, "balancing")
-			n.awaitGet(once, balanced, http.StatusOK)
-			n.awaitGet(kept, balanced, http.StatusOK)
+			w.awaitGet(once, balanced, http.StatusOK)
+			w.awaitGet(kept, balanced, http.StatusOK)
 			s, err := w.status()
 			if err != nil || len(s.Balancers) != 1 || len(s.Balancers[0].Backends) != 1 {
 				t.Fatalf("status %+v, %v", s.Balancers, err)
@@ -158,34 +154,35 @@ func TestWorker(t *testing.T) {
 			if o := s.Election.Offers; len(o) != 1 || o[0].Member != "m1" || !o[0].Checks["apiserver"] {
 				t.Errorf("offers are %+v", o)
 			}
-			for url, want := range map[string]int{
-				"http://127.0.0.1:9475/healthz/api": http.StatusOK, "http://127.0.0.1:9474/healthz/apiserver": http.StatusOK,
-				"http://127.0.0.1:9475/healthz/apiserver": http.StatusNotFound,
-			} {
-				if code, body := get(t, once, url); code != want {
-					t.Errorf("%s: %d %s", url, code, body)
+			for _, ask := range []struct {
+				of   *http.Client
+				name string
+				want int
+			}{{once, "api", http.StatusOK}, {onMaster, "apiserver", http.StatusOK}, {once, "apiserver", http.StatusNotFound}} {
+				if code, body := get(t, ask.of, healthz+ask.name); code != ask.want {
+					t.Errorf("%s: %d %s", ask.name, code, body)
 				}
 			}
 
-			eventually(t, "the worker remembers the master", func() bool {
-				b, err := os.ReadFile(filepath.Join(n.dir, "worker.members"))
+			wait.Until(t, "the worker remembers the master", func() bool {
+				b, err := os.ReadFile(filepath.Join(w.dir, "herald.members"))
 				return err == nil && strings.Contains(string(b), "m1 10.4.0.1:7946")
 			})
 
 			// The user's own balancer for a while.
 			w.write("internal", "external")
-			n.awaitGet(once, balanced, 0)
+			w.awaitGet(once, balanced, 0)
 			w.wantKept(kept)
 			w.await(true, "nothing to announce")
 			w.write()
-			n.awaitGet(once, balanced, http.StatusOK)
+			w.awaitGet(once, balanced, http.StatusOK)
 			w.wantKept(kept)
 
 			// The master is drained, and nobody else is there.
-			if err := admin.NewClient(filepath.Join(n.dir, "herald.sock")).Drain(t.Context(), "upgrade"); err != nil {
+			if err := admin.NewClient(filepath.Join(n.dir, "herald.sock")).Drain(t.Context(), "upgrade", false, 0); err != nil {
 				t.Fatal(err)
 			}
-			n.awaitGet(once, "http://127.0.0.1:9474/healthz/apiserver", http.StatusServiceUnavailable)
+			n.awaitGet(onMaster, healthz+"apiserver", http.StatusServiceUnavailable)
 			w.awaitBackend("is draining, but nobody else serves")
 			w.wantKept(kept)
 			if err := admin.NewClient(filepath.Join(n.dir, "herald.sock")).Undrain(t.Context()); err != nil {
@@ -210,8 +207,8 @@ func TestWorker(t *testing.T) {
 					h.signal(t, end)
 					h.wait(t)
 					w.wantKept(kept)
-					n.awaitGet(once, balanced, http.StatusOK)
-					h = n.startWith(file)
+					w.awaitGet(once, balanced, http.StatusOK)
+					h = w.start()
 					w.await(true, "balancing")
 					w.wantKept(kept)
 				}
@@ -223,10 +220,10 @@ func TestWorker(t *testing.T) {
 			// Its apiserver fails.
 			n.apiserver.Store(http.StatusInternalServerError)
 			w.await(false, "balancer api: no backend serves: m1: unhealthy: apiserver")
-			n.awaitGet(once, "http://127.0.0.1:9475/healthz/api", http.StatusServiceUnavailable)
+			w.awaitGet(once, healthz+"api", http.StatusServiceUnavailable)
 			n.apiserver.Store(http.StatusOK)
 			w.await(true, "balancing")
-			n.awaitGet(once, balanced, http.StatusOK)
+			w.awaitGet(once, balanced, http.StatusOK)
 
 			h.signal(t, syscall.SIGTERM)
 			if code := h.wait(t); code != 0 {
@@ -249,7 +246,7 @@ balancers:
 admin: {socket: DIR/herald.sock}
 `)
 	n.startAs("setpriv", "--bounding-set=-net_admin", binary, "run", "--config", n.file())
-	eventually(t, "it is not ready and says what to do", func() bool {
+	wait.Until(t, "it is not ready and says what to do", func() bool {
 		s, err := n.status()
 		if err != nil {
 			return false
@@ -281,7 +278,7 @@ func (w *worker) awaitBackend(reason string) {
 			w.t.Logf("it said %q last", said)
 		}
 	}()
-	eventually(w.t, "its backend: "+reason, func() bool {
+	wait.Until(w.t, "its backend: "+reason, func() bool {
 		s, err := w.status()
 		if err != nil || len(s.Balancers) != 1 || len(s.Balancers[0].Backends) != 1 {
 			return false

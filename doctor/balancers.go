@@ -9,52 +9,21 @@ import (
 
 	"github.com/herald-vip/herald/balancer/nft"
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/doctor/facts"
 )
 
-// balances says whether balancers are in force, of one mode or, without any, of each.
-func balances(c *config.Config, modes ...config.Mode) bool {
-	return c.LoadBalancer.Type == config.Internal && slices.ContainsFunc(c.Balancers, func(b config.Balancer) bool {
-		return len(modes) == 0 || slices.Contains(modes, b.Mode)
-	})
-}
-
-// place is where a balancer listens, and by which VIP if it is one's address.
-type place struct {
-	netip.AddrPort
-	vip string
-}
-
-// places are all of a balancer's.
-func places(c *config.Config, b config.Balancer) []place {
-	var out []place
-	for _, l := range b.Listen {
-		if l.VIP == "" {
-			out = append(out, place{l.Address, ""})
-		}
-		for _, v := range c.VIPs {
-			if v.Name != l.VIP {
-				continue
-			}
-			for _, addr := range v.Addresses {
-				out = append(out, place{netip.AddrPortFrom(addr, l.Port), v.Name})
-			}
-		}
-	}
-	return out
-}
-
 // examineBalancers looks at what balancers need of the node, and at whom they lead to.
-func examineBalancers(c *config.Config, f *Facts) []Finding {
-	if !balances(c) {
+func examineBalancers(c *config.Config, f *facts.Facts) []Finding {
+	if !facts.Balances(c) {
 		return nil
 	}
 	var out []Finding
-	if balances(c, config.Kernel) {
+	if facts.Balances(c, config.Kernel) {
 		out = append(out, examineKernel(f)...)
 		out = append(out, examineForwarding(c, f)...)
 	}
 	for _, b := range c.Balancers {
-		for _, p := range places(c, b) {
+		for _, p := range c.Places(b) {
 			if b.Mode == config.Kernel {
 				out = append(out, examinePlace(b, p, f)...)
 			}
@@ -65,7 +34,7 @@ func examineBalancers(c *config.Config, f *Facts) []Finding {
 }
 
 // examineKernel looks at nftables and at the table of connections.
-func examineKernel(f *Facts) []Finding {
+func examineKernel(f *facts.Facts) []Finding {
 	const topic, subject, conntrack = "node", "balancing", "net/netfilter/nf_conntrack_max"
 	const why = "Balancers in the kernel take no connections."
 	var out []Finding
@@ -93,7 +62,7 @@ func examineKernel(f *Facts) []Finding {
 }
 
 // examineForwarding is about the connections of others, which come by an address of the node.
-func examineForwarding(c *config.Config, f *Facts) []Finding {
+func examineForwarding(c *config.Config, f *facts.Facts) []Finding {
 	const topic = "node"
 	var out []Finding
 	for _, family := range []struct {
@@ -104,7 +73,7 @@ func examineForwarding(c *config.Config, f *Facts) []Finding {
 		{"net/ipv6/conf/all/forwarding", netip.Addr.Is6},
 	} {
 		needed := slices.ContainsFunc(c.Balancers, func(b config.Balancer) bool {
-			return b.Mode == config.Kernel && slices.ContainsFunc(places(c, b), func(p place) bool { return family.is(p.Addr()) && !p.Addr().IsLoopback() })
+			return b.Mode == config.Kernel && slices.ContainsFunc(c.Places(b), func(p config.Place) bool { return family.is(p.Addr()) && !p.Addr().IsLoopback() })
 		})
 		switch {
 		case !needed || f.Settings[family.setting] != "0" || f.Running != nil:
@@ -119,16 +88,16 @@ func examineForwarding(c *config.Config, f *Facts) []Finding {
 }
 
 // examinePlace looks for others that have what a balancer listens at.
-func examinePlace(b config.Balancer, p place, f *Facts) []Finding {
+func examinePlace(b config.Balancer, p config.Place, f *facts.Facts) []Finding {
 	const topic, ipvs = "balancer", "kube-ipvs0"
 	subject := b.Name + " " + p.String()
 	var out []Finding
-	if owner := f.owner(Port{"balancer", "tcp", p.AddrPort}); owner.Local.IsValid() && !(p.vip != "" && servesItself(b, p)) {
+	if owner := f.Owner(facts.Port{Use: "balancer", Network: "tcp", Local: p.AddrPort}); owner.Local.IsValid() && !(p.VIP != "" && servesItself(b, p)) {
 		out = append(out, warning(topic, subject, "a server listens there, too: "+owner.String(),
 			"While a backend serves, new connections go past that server; when none does, they go to it.",
 			fmt.Sprintf("have it listen at another port, or stop it: ss -ltnp 'sport = :%d'", p.Port())))
 	}
-	if f.HostError != nil || p.vip != "" { // of which examineVIPs tells
+	if f.HostError != nil || p.VIP != "" { // of which examineVIPs tells
 		return out
 	}
 	link, there := f.Host.Has(p.Addr())
@@ -145,7 +114,7 @@ func examinePlace(b config.Balancer, p place, f *Facts) []Finding {
 
 // servesItself says whether a server at p may be one of the balancer's own backends, which is
 // where it is to be if it listens at all addresses.
-func servesItself(b config.Balancer, p place) bool {
+func servesItself(b config.Balancer, p config.Place) bool {
 	switch {
 	case b.Backends.Members != nil:
 		return b.Backends.Members.Port == p.Port()
@@ -156,7 +125,7 @@ func servesItself(b config.Balancer, p place) bool {
 }
 
 // examineBackends says who would take connections.
-func examineBackends(b config.Balancer, f *Facts) []Finding {
+func examineBackends(b config.Balancer, f *facts.Facts) []Finding {
 	const topic = "balancer"
 	all := f.Backends[b.Name]
 	var out []Finding

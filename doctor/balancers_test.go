@@ -10,10 +10,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/herald-vip/herald/admin"
 	"github.com/herald-vip/herald/balancer/nft"
 	"github.com/herald-vip/herald/config"
-	"github.com/herald-vip/herald/netutil"
+	"github.com/herald-vip/herald/doctor/facts"
+	"github.com/herald-vip/herald/netutil/link"
 )
 
 // A master whose VIP is balanced, and a place of its own.
@@ -56,63 +56,65 @@ election:
 `
 
 // listening has a server listen on TCP.
-func listening(at, program string) func(*config.Config, *Facts) {
-	return func(_ *config.Config, f *Facts) {
-		f.Sockets = []Socket{{Network: "tcp", Local: netip.MustParseAddrPort(at), PID: 7, Program: program}}
+func listening(at, program string) func(*config.Config, *facts.Facts) {
+	return func(_ *config.Config, f *facts.Facts) {
+		f.Sockets = []facts.Socket{{Network: "tcp", Local: netip.MustParseAddrPort(at), PID: 7, Program: program}}
 	}
 }
 
 func balancerFaults() []fault {
 	return []fault{
-		{"no nftables", func(_ *config.Config, f *Facts) {
+		{"no nftables", func(_ *config.Config, f *facts.Facts) {
 			f.BalancingError = fmt.Errorf("%w: the kernel has none", nft.ErrUnsupported)
 		}, Blocker, "node", "balancing: no balancing in the kernel: the kernel has none"},
-		{"untried", func(_ *config.Config, f *Facts) { f.BalancingError = errors.New("no thread") }, Warning, "node", "balancing: cannot be tried: no thread"},
-		{"connections without end", func(_ *config.Config, f *Facts) { f.Settings["net/netfilter/nf_conntrack_count"] = "200000" },
+		{"untried", func(_ *config.Config, f *facts.Facts) { f.BalancingError = errors.New("no thread") }, Warning, "node", "balancing: cannot be tried: no thread"},
+		{"connections without end", func(_ *config.Config, f *facts.Facts) { f.Settings["net/netfilter/nf_conntrack_count"] = "200000" },
 			Warning, "node", "net.netfilter.nf_conntrack_max: 262144, and 200000 connections"},
-		{"strict reverse path", func(_ *config.Config, f *Facts) { f.Settings["net/ipv4/conf/all/rp_filter"] = "1" }, Warning, "node", "strict on eth0 and eth1, of 2 links"},
+		{"strict reverse path", func(_ *config.Config, f *facts.Facts) { f.Settings["net/ipv4/conf/all/rp_filter"] = "1" }, Warning, "node", "strict on eth0 and eth1, of 2 links"},
 		{"HAProxy at 127.0.0.1", listening("127.0.0.1:9443", "haproxy"), Warning, "balancer", "kubernetes 127.0.0.1:9443: a server listens there, too: haproxy, process 7"},
 		{"nginx at the node's address", listening("10.0.1.1:9443", "nginx"), Warning, "balancer", "kubernetes 10.0.1.1:9443: a server listens there, too: nginx"},
-		{"address elsewhere", func(c *config.Config, _ *Facts) {
+		{"address elsewhere", func(c *config.Config, _ *facts.Facts) {
 			c.Balancers[0].Listen[2].Address = netip.MustParseAddrPort("10.0.1.9:9443")
 		}, Warning, "balancer", "kubernetes 10.0.1.9:9443: no link of this node has 10.0.1.9"},
-		{"a Service's address", func(_ *config.Config, f *Facts) {
-			f.Host.Links["kube-ipvs0"] = netutil.Link{Name: "kube-ipvs0"}
+		{"a Service's address", func(_ *config.Config, f *facts.Facts) {
+			f.Host.Links["kube-ipvs0"] = link.Link{Name: "kube-ipvs0"}
 			f.Settings["net/ipv4/conf/all/arp_ignore"] = "1"
 			f.Host.Addresses[1].Link = "kube-ipvs0"
 		}, Warning, "balancer", "kube-proxy in IPVS mode has the address on kube-ipvs0"},
-		{"a backend down", func(_ *config.Config, f *Facts) {
+		{"a backend down", func(_ *config.Config, f *facts.Facts) {
 			f.Backends["kubernetes"].Backends[1].Serves = false
 			f.Backends["kubernetes"].Backends[1].Reason = "connection refused"
 		}, Warning, "balancer", "kubernetes m2 10.0.1.2:6443: connection refused"},
-		{"a balancer in trouble", func(_ *config.Config, f *Facts) {
+		{"a balancer in trouble", func(_ *config.Config, f *facts.Facts) {
 			f.Running = running1(f.File)
-			f.Backends["kubernetes"] = told(admin.Balancer{Name: "kubernetes", Type: "internal", Error: "no nftables"})
+			f.Backends["kubernetes"] = facts.Backends{Err: errors.New("no nftables")}
 		}, Warning, "balancer", "kubernetes: no nftables"},
-		{"a running one's backend", func(_ *config.Config, f *Facts) {
+		{"a running one's backend", func(_ *config.Config, f *facts.Facts) {
 			f.Running = running1(f.File)
-			f.Backends["kubernetes"] = told(admin.Balancer{Name: "kubernetes", Type: "internal", Backends: []admin.Backend{
-				{Name: "m1", Address: netip.MustParseAddrPort("10.0.1.1:6443"), State: "serving", Reason: "it says so"},
-				{Name: "m2", Address: netip.MustParseAddrPort("10.0.1.2:6443"), State: "draining", Reason: "it says so"},
-			}})
+			f.Backends["kubernetes"] = facts.Backends{Backends: []facts.Backend{
+				{Name: "m1", Address: netip.MustParseAddrPort("10.0.1.1:6443"), Serves: true, Reason: "serving: it says so"},
+				{Name: "m2", Address: netip.MustParseAddrPort("10.0.1.2:6443"), Reason: "draining: it says so"},
+			}}
 		}, Warning, "balancer", "kubernetes m2 10.0.1.2:6443: draining: it says so"},
 	}
 }
 
 func workerFaults() []fault {
 	return []fault{
-		{"no rights", func(_ *config.Config, f *Facts) { f.Capabilities &^= 1 << unix.CAP_NET_ADMIN }, Blocker, "process", "CAP_NET_ADMIN"},
-		{"no low port", func(_ *config.Config, f *Facts) { f.Capabilities &^= 1 << unix.CAP_NET_BIND_SERVICE }, Blocker, "process", "CAP_NET_BIND_SERVICE"},
-		{"proxy's port taken", func(_ *config.Config, f *Facts) {
-			f.Ports[Port{"balancer", "tcp", netip.MustParseAddrPort("[::1]:500")}] = syscall.EADDRINUSE
+		{"no rights", func(_ *config.Config, f *facts.Facts) { f.Capabilities &^= 1 << unix.CAP_NET_ADMIN }, Blocker, "process", "CAP_NET_ADMIN"},
+		{"no low port", func(_ *config.Config, f *facts.Facts) { f.Capabilities &^= 1 << unix.CAP_NET_BIND_SERVICE }, Blocker, "process", "CAP_NET_BIND_SERVICE"},
+		{"proxy's port taken", func(_ *config.Config, f *facts.Facts) {
+			f.Ports[facts.Port{Use: "balancer", Network: "tcp", Local: netip.MustParseAddrPort("[::1]:500")}] = syscall.EADDRINUSE
 		}, Blocker, "port", "balancer [::1]:500/tcp: in use by a program that cannot be seen"},
-		{"no forwarding, in a container", func(_ *config.Config, f *Facts) {
+		{"no forwarding, in a container", func(_ *config.Config, f *facts.Facts) {
 			f.Settings["net/ipv6/conf/all/forwarding"], f.ReadOnlySettings = "0", true
 		}, Warning, "node", "net.ipv6.conf.all.forwarding: 0, and /proc/sys cannot be written"},
-		{"no such name", func(_ *config.Config, f *Facts) {
-			f.Backends["images"] = Backends{Err: errors.New("the name of its backends cannot be looked up")}
+		{"no such name", func(_ *config.Config, f *facts.Facts) {
+			f.Backends["images"] = facts.Backends{Err: errors.New("the name of its backends cannot be looked up")}
 		}, Warning, "balancer", "images: the name of its backends cannot be looked up"},
-		{"a member down", func(_ *config.Config, f *Facts) { f.Members["m2"] = Reach{Silent, Silent} }, Warning, "member", "m2 10.0.1.2:7946: does not answer"},
+		{"a member down", func(_ *config.Config, f *facts.Facts) {
+			f.Members["m2"] = facts.Reach{TCP: facts.Silent, UDP: facts.Silent}
+		}, Warning, "member", "m2 10.0.1.2:7946: does not answer"},
 	}
 }
 
@@ -120,30 +122,30 @@ func workerFaults() []fault {
 func TestNobodyServes(t *testing.T) {
 	c := parsed(t, workerFile)
 	f := well(c)
-	f.Members["m1"], f.Members["m2"] = Reach{Silent, Silent}, Reach{Unreachable, Unreachable}
-	if got := finding(t, Examine(c, f), "member", "m1"); got.Severity != Blocker || !strings.Contains(got.Why, "told by nobody") {
+	f.Members["m1"], f.Members["m2"] = facts.Reach{TCP: facts.Silent, UDP: facts.Silent}, facts.Reach{TCP: facts.Unreachable, UDP: facts.Unreachable}
+	if got := finding(t, examine(c, f), "member", "m1"); got.Severity != Blocker || !strings.Contains(got.Why, "told by nobody") {
 		t.Errorf("%+v", got)
 	}
 	f = well(c)
 	for i := range f.Backends["kubernetes"].Backends {
 		f.Backends["kubernetes"].Backends[i].Serves = false
 	}
-	if got := finding(t, Examine(c, f), "balancer", "kubernetes m1"); got.Severity != Warning || !strings.Contains(got.Why, "refused") {
+	if got := finding(t, examine(c, f), "balancer", "kubernetes m1"); got.Severity != Warning || !strings.Contains(got.Why, "refused") {
 		t.Errorf("before Herald runs: %+v", got)
 	}
 	f.Running = running1(f.File)
-	if got := finding(t, Examine(c, f), "balancer", "kubernetes m1"); got.Severity != Blocker {
+	if got := finding(t, examine(c, f), "balancer", "kubernetes m1"); got.Severity != Blocker {
 		t.Errorf("while Herald runs: %+v", got)
 	}
 }
 
 // What looks like a fault of a balancer is none.
 func TestNoFalseAlarmOfBalancers(t *testing.T) {
-	for name, change := range map[string]func(*config.Config, *Facts){
+	for name, change := range map[string]func(*config.Config, *facts.Facts){
 		"the apiserver behind the VIP":  listening("0.0.0.0:6443", "kube-apiserver"),
-		"forwarding that Herald sets":   func(_ *config.Config, f *Facts) { f.Settings["net/ipv4/ip_forward"] = "0" },
-		"a table that is not there yet": func(_ *config.Config, f *Facts) { delete(f.Settings, "net/netfilter/nf_conntrack_max") },
-		"left to another balancer": func(c *config.Config, f *Facts) {
+		"forwarding that Herald sets":   func(_ *config.Config, f *facts.Facts) { f.Settings["net/ipv4/ip_forward"] = "0" },
+		"a table that is not there yet": func(_ *config.Config, f *facts.Facts) { delete(f.Settings, "net/netfilter/nf_conntrack_max") },
+		"left to another balancer": func(c *config.Config, f *facts.Facts) {
 			c.LoadBalancer.Type = config.External
 			f.BalancingError = nft.ErrUnsupported
 			listening("127.0.0.1:9443", "haproxy")(c, f)
@@ -152,7 +154,7 @@ func TestNoFalseAlarmOfBalancers(t *testing.T) {
 		c := parsed(t, balancedFile)
 		f := well(c)
 		change(c, f)
-		for _, found := range Examine(c, f) {
+		for _, found := range examine(c, f) {
 			if found.Severity != OK {
 				t.Errorf("%s: %+v", name, found)
 			}
@@ -165,7 +167,7 @@ func TestCertificateBehindBalancer(t *testing.T) {
 	file := strings.Replace(balancedFile, `tcp: {address: "127.0.0.1:6443"}`, `http: {url: "https://127.0.0.1:6443/readyz", serverName: kubernetes}`, 1)
 	c := parsed(t, file)
 	cert := certificate() // for 127.0.0.1, and not for 10.0.1.1
-	e := Endpoint{Address: "127.0.0.1:6443", ServerName: "kubernetes", Chain: nil}
+	e := facts.Endpoint{Address: "127.0.0.1:6443", ServerName: "kubernetes", Chain: nil}
 	e.Chain = append(e.Chain, cert)
 	var got string
 	for _, found := range examineNames(c, c.Checks[0], "apiserver", e) {

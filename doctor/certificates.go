@@ -3,18 +3,18 @@ package doctor
 import (
 	"crypto/x509"
 	"fmt"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/doctor/facts"
 )
 
 // examineCertificates looks at the certificates of https checks: their servers' as
 // clients of the VIPs see them, and the checks' own.
-func examineCertificates(c *config.Config, f *Facts) []Finding {
+func examineCertificates(c *config.Config, f *facts.Facts) []Finding {
 	var out []Finding
 	for _, k := range c.Checks {
 		if k.HTTP == nil {
@@ -68,8 +68,8 @@ func remaining(d time.Duration) string {
 }
 
 // examineChain looks at who signed a certificate, and whether it is for the name that the check asks
-// for; whatever the time, which examineValidity judges.
-func examineChain(subject, caFile string, e Endpoint, now time.Time) Finding {
+// for; whatever the time, which examineValidity examines.
+func examineChain(subject, caFile string, e facts.Endpoint, now time.Time) Finding {
 	const topic = "certificate"
 	leaf := e.Chain[0]
 	if now.Before(leaf.NotBefore) || now.After(leaf.NotAfter) {
@@ -94,13 +94,13 @@ func examineChain(subject, caFile string, e Endpoint, now time.Time) Finding {
 
 // examineNames looks for the VIPs, and where balancers listen, among those whom a certificate
 // is for, be it by a DNS name that resolves to them.
-func examineNames(c *config.Config, k config.Check, subject string, e Endpoint) []Finding {
+func examineNames(c *config.Config, k config.Check, subject string, e facts.Endpoint) []Finding {
 	const topic = "certificate"
 	var out []Finding
-	for _, front := range fronts(c, k) {
+	for _, front := range facts.Fronts(c, k) {
 		var by, missing []string
-		for _, addr := range front.addrs {
-			switch name := e.nameOf(addr); {
+		for _, addr := range front.Addresses {
+			switch name := e.NameOf(addr); {
 			case name != "":
 				if !slices.Contains(by, name) {
 					by = append(by, name)
@@ -110,11 +110,11 @@ func examineNames(c *config.Config, k config.Check, subject string, e Endpoint) 
 			}
 		}
 		if len(missing) == 0 {
-			out = append(out, fine(topic, subject, "clients of the "+front.kind+" "+front.name+" may ask for "+list(by)))
+			out = append(out, fine(topic, subject, "clients of the "+front.Kind+" "+front.Name+" may ask for "+list(by)))
 			continue
 		}
-		f := warning(topic, subject, fmt.Sprintf("not for %s, the %s %s", list(missing), front.kind, front.name),
-			"Clients that connect to the "+front.kind+" by its address refuse the certificate.", "a certificate with "+list(missing)+" among its subject alternative names")
+		f := warning(topic, subject, fmt.Sprintf("not for %s, the %s %s", list(missing), front.Kind, front.Name),
+			"Clients that connect to the "+front.Kind+" by its address refuse the certificate.", "a certificate with "+list(missing)+" among its subject alternative names")
 		if apiserver(k) {
 			f.Severity = Blocker
 			f.Cure = fmt.Sprintf("for kubeadm: apiServer: {certSANs: [%s]} in its ClusterConfiguration, remove pki/apiserver.crt and .key, kubeadm init phase certs apiserver --config FILE, restart kube-apiserver",
@@ -123,51 +123,6 @@ func examineNames(c *config.Config, k config.Check, subject string, e Endpoint) 
 		out = append(out, f)
 	}
 	return out
-}
-
-// front is a VIP or a balancer, by whose addresses clients reach a server.
-type front struct {
-	kind, name string
-	addrs      []netip.Addr
-}
-
-// fronts are those of the server that a check asks.
-func fronts(c *config.Config, k config.Check) []front {
-	var out []front
-	for _, v := range c.VIPs {
-		if slices.Contains(v.Checks, k.Name) {
-			out = append(out, front{"VIP", v.Name, v.Addresses})
-		}
-	}
-	for _, b := range c.Balancers {
-		if m := b.Backends.Members; m == nil || !slices.Contains(m.Checks, k.Name) {
-			continue
-		}
-		f := front{kind: "balancer", name: b.Name}
-		for _, p := range places(c, b) {
-			if p.vip == "" {
-				f.addrs = append(f.addrs, p.Addr())
-			}
-		}
-		if len(f.addrs) > 0 {
-			out = append(out, f)
-		}
-	}
-	return out
-}
-
-// nameOf is by which of the certificate's names clients may reach addr; empty if by none.
-func (e Endpoint) nameOf(addr netip.Addr) string {
-	leaf := e.Chain[0]
-	if leaf.VerifyHostname(addr.String()) == nil {
-		return addr.String()
-	}
-	for _, name := range leaf.DNSNames {
-		if slices.Contains(e.Resolved[name], addr) {
-			return name
-		}
-	}
-	return ""
 }
 
 // apiserver says whether a check looks at a kube-apiserver: by the paths of its health endpoints.

@@ -6,7 +6,6 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
-	"encoding/pem"
 	"math/big"
 	"net/netip"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/doctor/facts"
 )
 
 // authority signs certificates.
@@ -56,13 +56,13 @@ func (a authority) sign(t testing.TB, c *x509.Certificate) (*x509.Certificate, c
 }
 
 // endpoint is an apiserver with this certificate, signed by the authority of caFile.
-func endpoint(t testing.TB, c *x509.Certificate) Endpoint {
+func endpoint(t testing.TB, c *x509.Certificate) facts.Endpoint {
 	t.Helper()
 	ca := newAuthority(t)
 	signed, _ := ca.sign(t, c)
 	roots := x509.NewCertPool()
 	roots.AddCert(ca.cert)
-	return Endpoint{Address: "127.0.0.1:6443", ServerName: "kubernetes", Chain: []*x509.Certificate{signed}, Roots: roots}
+	return facts.Endpoint{Address: "127.0.0.1:6443", ServerName: "kubernetes", Chain: []*x509.Certificate{signed}, Roots: roots}
 }
 
 func TestCertificates(t *testing.T) {
@@ -73,7 +73,7 @@ func TestCertificates(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		issue    func(*x509.Certificate)
-		serve    func(*config.Config, *Endpoint)
+		serve    func(*config.Config, *facts.Endpoint)
 		severity Severity
 		want     string // of what is not OK, all other findings being so
 	}{
@@ -85,18 +85,18 @@ func TestCertificates(t *testing.T) {
 		{name: "short-lived and late", issue: lasts(-20*time.Hour, 4*time.Hour), severity: Warning, want: "expires on 2026-11-21, in 4 h"},
 		{name: "last hour", issue: lasts(-20*time.Hour, time.Minute), severity: Warning, want: "within the hour"},
 		{name: "not yet valid", issue: lasts(time.Hour, 365*day), severity: Blocker, want: "valid only from 2026-11-21T13:00:00Z"},
-		{name: "of another authority", serve: func(_ *config.Config, e *Endpoint) { e.Roots = x509.NewCertPool() }, severity: Blocker, want: "not signed by caFile /etc/kubernetes/pki/ca.crt"},
-		{name: "nobody cares who signed it", serve: func(c *config.Config, e *Endpoint) {
+		{name: "of another authority", serve: func(_ *config.Config, e *facts.Endpoint) { e.Roots = x509.NewCertPool() }, severity: Blocker, want: "not signed by caFile /etc/kubernetes/pki/ca.crt"},
+		{name: "nobody cares who signed it", serve: func(c *config.Config, e *facts.Endpoint) {
 			c.Checks[0].HTTP.InsecureSkipVerify, e.Roots = true, x509.NewCertPool()
 		}},
-		{name: "another name", serve: func(_ *config.Config, e *Endpoint) { e.ServerName = "apiserver" }, severity: Blocker, want: "not for apiserver but for kubernetes, api.example.net, 127.0.0.1"},
+		{name: "another name", serve: func(_ *config.Config, e *facts.Endpoint) { e.ServerName = "apiserver" }, severity: Blocker, want: "not for apiserver but for kubernetes, api.example.net, 127.0.0.1"},
 		{name: "lacks a VIP", issue: func(c *x509.Certificate) { c.IPAddresses = c.IPAddresses[:2] }, severity: Blocker, want: "not for fd00:99::10, the VIP api"},
-		{name: "has a name of the VIP", issue: func(c *x509.Certificate) { c.IPAddresses = c.IPAddresses[:2] }, serve: func(_ *config.Config, e *Endpoint) {
+		{name: "has a name of the VIP", issue: func(c *x509.Certificate) { c.IPAddresses = c.IPAddresses[:2] }, serve: func(_ *config.Config, e *facts.Endpoint) {
 			e.Resolved = map[string][]netip.Addr{"api.example.net": {netip.MustParseAddr("fd00:99::10")}}
 		}},
 		{name: "no apiserver", issue: func(c *x509.Certificate) { c.IPAddresses = c.IPAddresses[:2] },
-			serve: func(c *config.Config, _ *Endpoint) { c.Checks[0].HTTP.URL = "https://127.0.0.1:5001/v2/" }, severity: Warning, want: "not for fd00:99::10"},
-		{name: "no VIP depends on it", issue: func(c *x509.Certificate) { c.IPAddresses = nil }, serve: func(c *config.Config, _ *Endpoint) { c.VIPs[0].Checks = nil }},
+			serve: func(c *config.Config, _ *facts.Endpoint) { c.Checks[0].HTTP.URL = "https://127.0.0.1:5001/v2/" }, severity: Warning, want: "not for fd00:99::10"},
+		{name: "no VIP depends on it", issue: func(c *x509.Certificate) { c.IPAddresses = nil }, serve: func(c *config.Config, _ *facts.Endpoint) { c.VIPs[0].Checks = nil }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := parsed(t, routedFile)
@@ -109,9 +109,9 @@ func TestCertificates(t *testing.T) {
 			if test.serve != nil {
 				test.serve(c, &e)
 			}
-			f.Endpoints = map[string]Endpoint{"apiserver": e}
+			f.Endpoints = map[string]facts.Endpoint{"apiserver": e}
 			var wrong []Finding
-			for _, f := range Examine(c, f) {
+			for _, f := range examine(c, f) {
 				if f.Severity != OK {
 					wrong = append(wrong, f)
 				}
@@ -134,24 +134,23 @@ func TestClientCertificate(t *testing.T) {
 	cert := certificate()
 	cert.NotAfter = now.Add(-time.Hour)
 	f.Clients = map[string]*x509.Certificate{"apiserver": cert}
-	if got := finding(t, Examine(c, f), "certificate", "apiserver /etc/herald/client.crt"); got.Severity != Blocker {
+	if got := finding(t, examine(c, f), "certificate", "apiserver /etc/herald/client.crt"); got.Severity != Blocker {
 		t.Errorf("%+v", got)
 	}
 }
 
-func FuzzParseCertificate(f *testing.F) {
-	cert := newAuthority(f).cert
-	f.Add(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}))
-	f.Add([]byte("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"))
+// Any certificate that can be parsed can be reported.
+func FuzzReport(f *testing.F) {
+	f.Add(newAuthority(f).cert.Raw)
 	c := parsed(f, routedFile)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		cert := parseCertificate(b)
-		if cert == nil {
+		cert, err := x509.ParseCertificate(b)
+		if err != nil {
 			return
 		}
-		facts := well(c)
-		facts.Endpoints = map[string]Endpoint{"apiserver": {ServerName: "kubernetes", Chain: []*x509.Certificate{cert}}}
-		if err := NewReport("v", "f", c, now, Examine(c, facts)).WriteText(&strings.Builder{}); err != nil {
+		seen := well(c)
+		seen.Endpoints = map[string]facts.Endpoint{"apiserver": {ServerName: "kubernetes", Chain: []*x509.Certificate{cert}}}
+		if err := newReport("v", "f", c, now, examine(c, seen)).WriteText(&strings.Builder{}); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -1,14 +1,13 @@
 package doctor
 
 import (
-	"strings"
-
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/doctor/facts"
 	"github.com/herald-vip/herald/health"
 )
 
-// examineChecks judges one probe of each check.
-func examineChecks(c *config.Config, f *Facts) []Finding {
+// examineChecks examines one probe of each check.
+func examineChecks(c *config.Config, f *facts.Facts) []Finding {
 	const topic = "check"
 	var out []Finding
 	for _, v := range f.Checks {
@@ -21,10 +20,10 @@ func examineChecks(c *config.Config, f *Facts) []Finding {
 			out = append(out, warning(topic, v.Check, v.Warning, withheld, "see why the server is that busy"))
 		case v.State == health.Unknown:
 			out = append(out, warning(topic, v.Check, "has not answered within the time of this examination", withheld, "try again; see the server"))
-		case strings.HasSuffix(v.Reason, "no such file or directory") && len(f.Endpoints[v.Check].Chain) == 0:
+		case f.Absent[v.Check] && len(f.Endpoints[v.Check].Chain) == 0:
 			// Neither file nor server: as before kubeadm init or join, which make both.
 			out = append(out, warning(topic, v.Check, v.Reason, withheld, "nothing, if the file is made when the server is, as by kubeadm: Herald waits for both; otherwise correct the path"))
-		case strings.HasPrefix(v.Reason, "check's own: "), strings.Contains(v.Reason, ": check's own: "):
+		case v.OwnFault:
 			out = append(out, blocker(topic, v.Check, v.Reason, "The fault is this node's, not the server's: the check cannot pass.", "correct the file that it names"))
 		default:
 			out = append(out, warning(topic, v.Check, v.Reason, withheld, "start or mend the server; Herald waits for it"))

@@ -2,16 +2,18 @@
 // there and while it runs: whether the links, ports, rights, neighbours, routers,
 // servers and certificates are such that its VIPs can be announced and used.
 //
-// [Gather] looks and asks, within ten seconds and changing nothing; what it saw are
-// [Facts]. [Examine] judges them: a pure function, so that each judgement can be
-// read and tested by itself. A [Report] is its findings for people or programs.
+// [facts.Gather] looks and asks, within ten seconds and changing nothing; what it saw are
+// facts. examine is a pure function of them, so that each finding can be read and
+// tested by itself. A [Report] has the findings for people or programs.
 package doctor
 
 import (
+	"context"
 	"slices"
 	"time"
 
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/doctor/facts"
 )
 
 // Severity is what a finding means for the VIPs.
@@ -58,8 +60,14 @@ type Report struct {
 	Findings []Finding `json:"findings"`
 }
 
-// NewReport orders and counts findings about the node of c, seen at a time.
-func NewReport(version, file string, c *config.Config, at time.Time, findings []Finding) Report {
+// Examine looks at the node of c, which was read from file, with the given version of Herald.
+func Examine(ctx context.Context, version string, c *config.Config, file string) Report {
+	f := facts.Gather(ctx, c, file)
+	return newReport(version, file, c, f.Now, examine(c, f))
+}
+
+// newReport orders and counts findings about the node of c, seen at a time.
+func newReport(version, file string, c *config.Config, at time.Time, findings []Finding) Report {
 	r := Report{Version: version, Node: c.NodeName, Config: file, At: at.UTC().Truncate(time.Second), Findings: []Finding{}}
 	for _, s := range []Severity{Blocker, Warning, OK} {
 		r.Findings = append(r.Findings, of(s, findings)...)
@@ -73,11 +81,11 @@ func of(s Severity, findings []Finding) []Finding {
 	return slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool { return f.Severity != s })
 }
 
-// Examine judges what was gathered about the node of c. What could not be gathered
+// examine examines what was gathered about the node of c. What could not be gathered
 // is a warning at most.
-func Examine(c *config.Config, f *Facts) []Finding {
+func examine(c *config.Config, f *facts.Facts) []Finding {
 	var all []Finding
-	for _, examine := range []func(*config.Config, *Facts) []Finding{
+	for _, section := range []func(*config.Config, *facts.Facts) []Finding{
 		examineHerald,
 		examineFiles,
 		examineRights,
@@ -95,7 +103,7 @@ func Examine(c *config.Config, f *Facts) []Finding {
 		examineChecks,
 		examineCertificates,
 	} {
-		all = append(all, examine(c, f)...)
+		all = append(all, section(c, f)...)
 	}
 	return all
 }

@@ -7,10 +7,11 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/herald-vip/herald/admin"
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/doctor/facts"
 	"github.com/herald-vip/herald/health"
-	"github.com/herald-vip/herald/netutil"
+	"github.com/herald-vip/herald/netutil/link"
+	"github.com/herald-vip/herald/status/admin"
 )
 
 // Where no peer takes a session, or no majority can be reached, nobody has the VIP.
@@ -18,7 +19,7 @@ func TestAllOthersGone(t *testing.T) {
 	c := parsed(t, routedFile)
 	f := well(c)
 	f.Peers["10.0.1.254"], f.Peers["10.0.2.254"] = "it does not answer", "it refuses"
-	all := Examine(c, f)
+	all := examine(c, f)
 	for _, peer := range []string{"10.0.1.254", "10.0.2.254"} {
 		if got := finding(t, all, "peer", peer); got.Severity != Blocker {
 			t.Errorf("%+v", got)
@@ -28,85 +29,86 @@ func TestAllOthersGone(t *testing.T) {
 		t.Errorf("a peer with a password: %+v", got)
 	}
 	f.Peers["10.0.2.254"] = "10.0.2.254 is unreachable: no route, or nobody answers ARP or NDP for it"
-	if got := finding(t, Examine(c, f), "peer", "10.0.2.254"); !strings.HasPrefix(got.Cure, "ip route get 10.0.2.254;") {
+	if got := finding(t, examine(c, f), "peer", "10.0.2.254"); !strings.HasPrefix(got.Cure, "ip route get 10.0.2.254;") {
 		t.Errorf("a peer that cannot be reached: %+v", got)
 	}
 
 	c = parsed(t, flatFile)
 	f = well(c)
-	f.Members["m2"], f.Members["m3"] = Reach{Silent, Silent}, Reach{Unreachable, Unreachable}
+	f.Members["m2"], f.Members["m3"] = facts.Reach{TCP: facts.Silent, UDP: facts.Silent}, facts.Reach{TCP: facts.Unreachable, UDP: facts.Unreachable}
 	for _, member := range []string{"m2", "m3"} {
-		if got := finding(t, Examine(c, f), "member", member); got.Severity != Blocker || !strings.Contains(got.Why, "Of 3 members 1 can be reached") {
+		if got := finding(t, examine(c, f), "member", member); got.Severity != Blocker || !strings.Contains(got.Why, "Of 3 members 1 can be reached") {
 			t.Errorf("%+v", got)
 		}
 	}
-	f.Wire[vip] = Use{MAC: m2}
-	f.Members["m2"] = Reach{Refused, Refused}
-	if got := finding(t, Examine(c, f), "vip", "api"); got.Severity != Blocker || !strings.Contains(got.Seen, "in use by m2 at 02:00:00:00:00:02, where Herald does not run") {
+	f.Wire[vip] = facts.Use{MAC: m2}
+	f.Members["m2"] = facts.Reach{TCP: facts.Refused, UDP: facts.Refused}
+	if got := finding(t, examine(c, f), "vip", "api"); got.Severity != Blocker || !strings.Contains(got.Seen, "in use by m2 at 02:00:00:00:00:02, where Herald does not run") {
 		t.Errorf("a member that has the VIP without Herald: %+v", got)
 	}
-	f.Members["m2"] = Reach{Silent, Silent}
+	f.Members["m2"] = facts.Reach{TCP: facts.Silent, UDP: facts.Silent}
 	c.Election.Quorum = config.None
-	if got := finding(t, Examine(c, f), "member", "m2"); got.Severity != Warning {
+	if got := finding(t, examine(c, f), "member", "m2"); got.Severity != Warning {
 		t.Errorf("without a quorum: %+v", got)
 	}
 }
 
-// A file that is missing though its server runs is not made by whoever starts that.
+// A file that is missing though its server runs is not made when that starts.
 func TestFileMissingBesideItsServer(t *testing.T) {
 	c := parsed(t, routedFile)
 	f := well(c)
-	f.Checks[0] = health.Verdict{Check: "apiserver", State: health.Unhealthy, Reason: "check's own: tokenFile /etc/herald/token: no such file or directory"}
-	f.Endpoints = map[string]Endpoint{"apiserver": {Chain: []*x509.Certificate{certificate()}}}
-	if got := finding(t, Examine(c, f), "check", "apiserver"); got.Severity != Blocker {
+	f.Checks[0] = health.Verdict{Check: "apiserver", State: health.Unhealthy, OwnFault: true, Reason: "check's own: tokenFile /etc/herald/token: no such file or directory"}
+	f.Absent = map[string]bool{"apiserver": true}
+	f.Endpoints = map[string]facts.Endpoint{"apiserver": {Chain: []*x509.Certificate{certificate()}}}
+	if got := finding(t, examine(c, f), "check", "apiserver"); got.Severity != Blocker {
 		t.Errorf("%+v", got)
 	}
 }
 
 // What looks like a fault is none.
 func TestNoFalseAlarm(t *testing.T) {
-	gossip := Port{"gossip", "udp", netip.MustParseAddrPort("10.0.1.1:7946")}
+	gossip := facts.Port{Use: "gossip", Network: "udp", Local: netip.MustParseAddrPort("10.0.1.1:7946")}
 	for _, test := range []struct {
 		name, file     string
-		change         func(*config.Config, *Facts)
+		change         func(*config.Config, *facts.Facts)
 		topic, subject string
 		want           string
 	}{
-		{"the holder is a member", flatFile, func(_ *config.Config, f *Facts) { f.Wire[vip] = Use{MAC: m2} }, "vip", "api", "held by m2 at 02:00:00:00:00:02"},
-		{"Herald's own port", flatFile, func(_ *config.Config, f *Facts) {
+		{"the holder is a member", flatFile, func(_ *config.Config, f *facts.Facts) { f.Wire[vip] = facts.Use{MAC: m2} }, "vip", "api", "held by m2 at 02:00:00:00:00:02"},
+		{"Herald's own port", flatFile, func(_ *config.Config, f *facts.Facts) {
 			f.Running = running1(f.File)
 			f.Ports[gossip] = syscall.EADDRINUSE
-			f.Sockets = []Socket{{Network: "udp", Local: gossip.Local, PID: 7, Program: "herald"}}
+			f.Sockets = []facts.Socket{{Network: "udp", Local: gossip.Local, PID: 7, Program: "herald"}}
 		}, "port", "gossip 10.0.1.1:7946/udp", "Herald's own, process 7"},
-		{"perhaps Herald's own port", flatFile, func(_ *config.Config, f *Facts) {
+		{"perhaps Herald's own port", flatFile, func(_ *config.Config, f *facts.Facts) {
 			f.Running = running1(f.File)
 			f.Ports[gossip] = syscall.EADDRINUSE
 		}, "port", "gossip 10.0.1.1:7946/udp", "in use, and Herald runs"},
-		{"Herald's own address", routedFile, func(_ *config.Config, f *Facts) {
-			f.Host.Addresses = append(f.Host.Addresses, netutil.Address{Link: "lo", Prefix: netip.MustParsePrefix("10.99.0.10/32"), Herald: true})
+		{"Herald's own address", routedFile, func(_ *config.Config, f *facts.Facts) {
+			f.Host.Addresses = append(f.Host.Addresses, link.Address{Link: "lo", Prefix: netip.MustParsePrefix("10.99.0.10/32"), Herald: true})
 		}, "vip", "api 10.99.0.10", "goes on lo"},
-		{"one link, strict", routedFile, func(_ *config.Config, f *Facts) {
+		{"one link, strict", routedFile, func(_ *config.Config, f *facts.Facts) {
 			delete(f.Host.Links, "eth1")
 			f.Settings["net/ipv4/conf/all/rp_filter"] = "1"
 		}, "node", "rp_filter", "strict, with which one link gets along"},
-		{"loose", routedFile, func(_ *config.Config, f *Facts) {
+		{"loose", routedFile, func(_ *config.Config, f *facts.Facts) {
 			f.Settings["net/ipv4/conf/all/rp_filter"], f.Settings["net/ipv4/conf/eth0/rp_filter"] = "2", "1"
 		}, "node", "rp_filter", "not strict"},
-		{"the router runs here", routedFile, func(c *config.Config, f *Facts) {
+		{"the router runs here", routedFile, func(c *config.Config, f *facts.Facts) {
 			c.BGP.Peers[1].Address = netip.MustParseAddr("127.0.0.1")
-			f.Sockets = []Socket{{Network: "tcp", Local: netip.MustParseAddrPort("0.0.0.0:179"), PID: 7, Program: "bird"}}
+			f.Sockets = []facts.Socket{{Network: "tcp", Local: netip.MustParseAddrPort("0.0.0.0:179"), PID: 7, Program: "bird"}}
 		}, "software", "this node", "nothing else"},
-		{"strictARP", flatFile, func(_ *config.Config, f *Facts) {
-			f.Host.Links["kube-ipvs0"] = netutil.Link{Name: "kube-ipvs0"}
+		{"strictARP", flatFile, func(_ *config.Config, f *facts.Facts) {
+			f.Host.Links["kube-ipvs0"] = link.Link{Name: "kube-ipvs0"}
 			f.Settings["net/ipv4/conf/all/arp_ignore"] = "1"
 		}, "node", "kube-ipvs0", "has strictARP"},
-		{"a fence that was left", flatFile, func(_ *config.Config, f *Facts) { f.FenceLeft = true }, "node", "fence", "the next one takes it over"},
-		{"votes are heard", flatFile, func(_ *config.Config, f *Facts) {
+		{"a fence that was left", flatFile, func(_ *config.Config, f *facts.Facts) { f.FenceLeft = true }, "node", "fence", "the next one takes it over"},
+		{"votes are heard", flatFile, func(_ *config.Config, f *facts.Facts) {
 			f.Running = running1(f.File)
 			f.Running.Election.Members = []admin.Member{{Name: "m1", Self: true}, {Name: "m2", Alive: true}}
 		}, "member", "m2", "its votes are heard"},
-		{"established", routedFile, func(_ *config.Config, f *Facts) { f.Running = running1(f.File) }, "peer", "10.0.1.254", "the session is established"},
-		{"unnumbered", routedFile, func(c *config.Config, f *Facts) {
+		{"established", routedFile, func(_ *config.Config, f *facts.Facts) { f.Running = running1(f.File) }, "peer", "10.0.1.254", "the session is established"},
+		{"unnumbered", routedFile, func(c *config.Config, f *facts.Facts) {
 			c.BGP.Peers[1].Address, c.BGP.Peers[1].Interface = netip.Addr{}, "eth1"
 		}, "peer", "eth1", "the link is up"},
 	} {
@@ -114,7 +116,7 @@ func TestNoFalseAlarm(t *testing.T) {
 			c := parsed(t, test.file)
 			f := well(c)
 			test.change(c, f)
-			all := Examine(c, f)
+			all := examine(c, f)
 			for _, f := range all {
 				if f.Severity != OK {
 					t.Errorf("%+v", f)

@@ -11,17 +11,18 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/herald-vip/herald/admin"
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/doctor/facts"
 	"github.com/herald-vip/herald/health"
-	"github.com/herald-vip/herald/netutil"
 	"github.com/herald-vip/herald/netutil/fence"
+	"github.com/herald-vip/herald/netutil/link"
+	"github.com/herald-vip/herald/status/admin"
 )
 
 func TestNoFault(t *testing.T) {
 	for _, file := range []string{routedFile, flatFile, balancedFile, workerFile} {
 		c := parsed(t, file)
-		for _, f := range Examine(c, well(c)) {
+		for _, f := range examine(c, well(c)) {
 			if f.Severity != OK {
 				t.Errorf("%+v", f)
 			}
@@ -32,19 +33,19 @@ func TestNoFault(t *testing.T) {
 // fault is what is wrong with a node, and what is to be said of it and nothing else.
 type fault struct {
 	name     string
-	spoil    func(c *config.Config, f *Facts)
+	spoil    func(c *config.Config, f *facts.Facts)
 	severity Severity
 	topic    string
 	want     string // in subject and seen
 }
 
 func TestFaults(t *testing.T) {
-	gossip := Port{"gossip", "udp", netip.MustParseAddrPort("10.0.1.1:7946")}
-	bfd := Port{"BFD", "udp", netip.MustParseAddrPort("0.0.0.0:3784")}
-	drop := func(bit int) func(*config.Config, *Facts) {
-		return func(_ *config.Config, f *Facts) { f.Capabilities &^= 1 << bit }
+	gossip := facts.Port{Use: "gossip", Network: "udp", Local: netip.MustParseAddrPort("10.0.1.1:7946")}
+	bfd := facts.Port{Use: "BFD", Network: "udp", Local: netip.MustParseAddrPort("0.0.0.0:3784")}
+	drop := func(bit int) func(*config.Config, *facts.Facts) {
+		return func(_ *config.Config, f *facts.Facts) { f.Capabilities &^= 1 << bit }
 	}
-	link := func(f *Facts, name string, change func(*netutil.Link)) {
+	changeLink := func(f *facts.Facts, name string, change func(*link.Link)) {
 		l := f.Host.Links[name]
 		change(&l)
 		f.Host.Links[name] = l
@@ -57,132 +58,141 @@ func TestFaults(t *testing.T) {
 			{"no right to port 179", drop(unix.CAP_NET_BIND_SERVICE), Blocker, "process", "CAP_NET_BIND_SERVICE"},
 			{"no right to real time", drop(unix.CAP_SYS_NICE), Warning, "process", "CAP_SYS_NICE"},
 			{"no right to lock memory", drop(unix.CAP_IPC_LOCK), Warning, "process", "CAP_IPC_LOCK"},
-			{"few descriptors", func(_ *config.Config, f *Facts) { f.Descriptors = 64 }, Warning, "process", "at most 64"},
-			{"no real time", func(_ *config.Config, f *Facts) { f.Settings["kernel/sched_rt_runtime_us"] = "0" }, Warning, "node", "kernel.sched_rt_runtime_us: 0"},
-			{"coarse clock", func(_ *config.Config, f *Facts) { f.ClockSource = "hpet" }, Warning, "node", "clock source: hpet"},
-			{"password for all", func(_ *config.Config, f *Facts) { f.Modes["/etc/herald/bgp-password"] = 0o644 }, Warning, "configuration", "mode 0644"},
-			{"IPv6 off", func(_ *config.Config, f *Facts) { f.Settings["net/ipv6/conf/lo/disable_ipv6"] = "1" }, Blocker, "node", "net.ipv6.conf.lo.disable_ipv6: 1"},
-			{"strict reverse path", func(_ *config.Config, f *Facts) { f.Settings["net/ipv4/conf/eth1/rp_filter"] = "1" }, Warning, "node", "strict on eth1, of 2 links"},
-			{"VIP in a subnet", func(c *config.Config, f *Facts) {
-				f.Host.Links["eth2"] = netutil.Link{Name: "eth2", Index: 9, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.99.0.0/24")}}
+			{"few descriptors", func(_ *config.Config, f *facts.Facts) { f.Descriptors = 64 }, Warning, "process", "at most 64"},
+			{"no real time", func(_ *config.Config, f *facts.Facts) { f.Settings["kernel/sched_rt_runtime_us"] = "0" }, Warning, "node", "kernel.sched_rt_runtime_us: 0"},
+			{"coarse clock", func(_ *config.Config, f *facts.Facts) { f.ClockSource = "hpet" }, Warning, "node", "clock source: hpet"},
+			{"password for all", func(_ *config.Config, f *facts.Facts) { f.Modes["/etc/herald/bgp-password"] = 0o644 }, Warning, "configuration", "mode 0644"},
+			{"IPv6 off", func(_ *config.Config, f *facts.Facts) { f.Settings["net/ipv6/conf/lo/disable_ipv6"] = "1" }, Blocker, "node", "net.ipv6.conf.lo.disable_ipv6: 1"},
+			{"strict reverse path", func(_ *config.Config, f *facts.Facts) { f.Settings["net/ipv4/conf/eth1/rp_filter"] = "1" }, Warning, "node", "strict on eth1, of 2 links"},
+			{"VIP in a subnet", func(c *config.Config, f *facts.Facts) {
+				f.Host.Links["eth2"] = link.Link{Name: "eth2", Index: 9, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.99.0.0/24")}}
 			},
 				Warning, "node", "arp_ignore: 0 on eth2, whose subnet has the VIP 10.99.0.10"},
-			{"no such link", func(c *config.Config, f *Facts) {
+			{"no such link", func(c *config.Config, f *facts.Facts) {
 				c.VIPs[0].Addresses, c.VIPs[0].Interface = c.VIPs[0].Addresses[:1], "dummy0"
 			}, Blocker, "vip", "there is no link dummy0"},
-			{"somebody's address", func(_ *config.Config, f *Facts) {
-				f.Host.Addresses = append(f.Host.Addresses, netutil.Address{Link: "lo", Prefix: netip.MustParsePrefix("10.99.0.10/32")})
+			{"somebody's address", func(_ *config.Config, f *facts.Facts) {
+				f.Host.Addresses = append(f.Host.Addresses, link.Address{Link: "lo", Prefix: netip.MustParsePrefix("10.99.0.10/32")})
 			}, Blocker, "vip", "10.99.0.10/32 is on lo already, and Herald did not put it there"},
-			{"BFD's port taken", func(_ *config.Config, f *Facts) {
+			{"BFD's port taken", func(_ *config.Config, f *facts.Facts) {
 				f.Ports[bfd] = syscall.EADDRINUSE
-				f.Sockets = []Socket{{Network: "udp", Local: bfd.Local, PID: 7, Program: "bfdd"}}
+				f.Sockets = []facts.Socket{{Network: "udp", Local: bfd.Local, PID: 7, Program: "bfdd"}}
 			}, Blocker, "port", "BFD 0.0.0.0:3784/udp: in use by bfdd, process 7"},
-			{"no router ID", func(_ *config.Config, f *Facts) { f.RouterIDError = errors.New("none") }, Blocker, "port", "bgp.routerID"},
-			{"local address elsewhere", func(c *config.Config, _ *Facts) { c.BGP.Peers[1].LocalAddress = netip.MustParseAddr("10.0.7.1") }, Blocker, "port", "localAddress 10.0.7.1: no link"},
-			{"one peer of two", func(_ *config.Config, f *Facts) { f.Peers["10.0.1.254"] = "10.0.1.254 does not answer" }, Warning, "peer", "10.0.1.254 AS 64500: 10.0.1.254 does not answer"},
-			{"another speaker", func(_ *config.Config, f *Facts) {
-				f.Sockets = []Socket{{Network: "tcp", Local: netip.MustParseAddrPort("0.0.0.0:179"), PID: 7, Program: "bird"}}
+			{"no router ID", func(_ *config.Config, f *facts.Facts) { f.RouterIDError = errors.New("none") }, Blocker, "port", "bgp.routerID"},
+			{"local address elsewhere", func(c *config.Config, _ *facts.Facts) { c.BGP.Peers[1].LocalAddress = netip.MustParseAddr("10.0.7.1") }, Blocker, "port", "localAddress 10.0.7.1: no link"},
+			{"one peer of two", func(_ *config.Config, f *facts.Facts) { f.Peers["10.0.1.254"] = "10.0.1.254 does not answer" }, Warning, "peer", "10.0.1.254 AS 64500: 10.0.1.254 does not answer"},
+			{"another speaker", func(_ *config.Config, f *facts.Facts) {
+				f.Sockets = []facts.Socket{{Network: "tcp", Local: netip.MustParseAddrPort("0.0.0.0:179"), PID: 7, Program: "bird"}}
 			}, Warning, "software", "bird, process 7: speaks BGP from this node"},
-			{"failing check", func(_ *config.Config, f *Facts) {
+			{"failing check", func(_ *config.Config, f *facts.Facts) {
 				f.Checks[0] = health.Verdict{Check: "apiserver", State: health.Unhealthy, Reason: "500"}
 			}, Warning, "check", "apiserver: 500"},
-			{"slow check", func(_ *config.Config, f *Facts) { f.Checks[0] = health.Verdict{Check: "apiserver"} }, Warning, "check", "has not answered"},
-			{"busy server", func(_ *config.Config, f *Facts) {
+			{"slow check", func(_ *config.Config, f *facts.Facts) { f.Checks[0] = health.Verdict{Check: "apiserver"} }, Warning, "check", "has not answered"},
+			{"busy server", func(_ *config.Config, f *facts.Facts) {
 				f.Checks[0] = health.Verdict{Check: "apiserver", Warning: "overloaded: 429"}
 			}, Warning, "check", "overloaded"},
-			{"check's own fault", func(_ *config.Config, f *Facts) {
-				f.Checks[0] = health.Verdict{Check: "apiserver", State: health.Unhealthy, Reason: "GET https://127.0.0.1:6443/readyz: check's own: caFile /etc/kubernetes/pki/ca.crt: no PEM certificates"}
+			{"check's own fault", func(_ *config.Config, f *facts.Facts) {
+				f.Checks[0] = health.Verdict{Check: "apiserver", State: health.Unhealthy, OwnFault: true, Reason: "GET https://127.0.0.1:6443/readyz: check's own: caFile /etc/kubernetes/pki/ca.crt: no PEM certificates"}
 			}, Blocker, "check", "no PEM certificates"},
-			{"file that is still to be made", func(_ *config.Config, f *Facts) {
-				f.Checks[0] = health.Verdict{Check: "apiserver", State: health.Unhealthy, Reason: "GET https://127.0.0.1:6443/readyz: check's own: caFile /etc/kubernetes/pki/ca.crt: no such file or directory"}
+			{"file that is still to be made", func(_ *config.Config, f *facts.Facts) {
+				f.Checks[0] = health.Verdict{Check: "apiserver", State: health.Unhealthy, OwnFault: true, Reason: "GET https://127.0.0.1:6443/readyz: check's own: caFile /etc/kubernetes/pki/ca.crt: no such file or directory"}
+				f.Absent = map[string]bool{"apiserver": true}
 			}, Warning, "check", "ca.crt: no such file or directory"},
-			{"Herald with another file", func(_ *config.Config, f *Facts) { f.Running = running1("/root/test.yaml") }, Warning, "herald", "runs with /root/test.yaml"},
-			{"Herald refuses the file", func(_ *config.Config, f *Facts) {
+			{"Herald with another file", func(_ *config.Config, f *facts.Facts) { f.Running = running1("/root/test.yaml") }, Warning, "herald", "runs with /root/test.yaml"},
+			{"Herald refuses the file", func(_ *config.Config, f *facts.Facts) {
 				f.Running = running1(f.File)
 				f.Running.Config.Error = "vips: at least one is needed"
 			}, Warning, "herald", "not in force: vips: at least one"},
-			{"drained", func(_ *config.Config, f *Facts) { f.Running = running1(f.File); f.Running.Draining = "upgrade" }, Warning, "herald", "is drained: upgrade"},
-			{"not root", func(_ *config.Config, f *Facts) {
+			{"drained", func(_ *config.Config, f *facts.Facts) { f.Running = running1(f.File); f.Running.Draining = "upgrade" }, Warning, "herald", "is drained: upgrade"},
+			{"not root", func(_ *config.Config, f *facts.Facts) {
 				f.RunningError = fmt.Errorf("connect: %w", syscall.EACCES)
-				f.Programs = []Program{{PID: 7, Name: "herald", Args: []string{"herald", "run"}}}
+				f.Programs = []facts.Program{{PID: 7, Name: "herald", Args: []string{"herald", "run"}}}
 			}, Warning, "herald", "only root may ask it"},
-			{"a frozen Herald", func(_ *config.Config, f *Facts) {
+			{"a frozen Herald", func(_ *config.Config, f *facts.Facts) {
 				f.RunningError = fmt.Errorf("status: %w", context.DeadlineExceeded)
-				f.Programs = []Program{{PID: 7, Name: "herald", Args: []string{"herald", "run"}}}
+				f.Programs = []facts.Program{{PID: 7, Name: "herald", Args: []string{"herald", "run"}}}
 				f.Ports[bfd] = syscall.EADDRINUSE
-				f.Sockets = []Socket{{Network: "udp", Local: bfd.Local, PID: 7, Program: "herald"}}
+				f.Sockets = []facts.Socket{{Network: "udp", Local: bfd.Local, PID: 7, Program: "herald"}}
 			}, Blocker, "herald", "does not answer: it is frozen, or starved"},
-			{"a Herald that does not answer", func(_ *config.Config, f *Facts) {
-				f.Programs = []Program{{PID: 7, Name: "herald", Args: []string{"herald", "run", "--config", "x"}}}
+			{"a Herald that does not answer", func(_ *config.Config, f *facts.Facts) {
+				f.Programs = []facts.Program{{PID: 7, Name: "herald", Args: []string{"herald", "run", "--config", "x"}}}
 			},
 				Blocker, "herald", "process 7: runs, but does not answer"},
 		},
 		flatFile: {
 			{"no right to packets", drop(unix.CAP_NET_RAW), Blocker, "process", "CAP_NET_RAW"},
-			{"key for all", func(_ *config.Config, f *Facts) { f.Modes["/etc/herald/gossip.key"] = 0o640 }, Warning, "configuration", "gossip.key: mode 0640"},
-			{"in the clear", func(c *config.Config, _ *Facts) { c.Election.Insecure = true }, Warning, "configuration", "votes are in the clear"},
-			{"wrong subnet", func(c *config.Config, _ *Facts) { c.VIPs[0].Addresses[0] = netip.MustParseAddr("10.0.9.100") }, Blocker, "vip", "no link has an address in its subnet"},
-			{"wrong interface", func(c *config.Config, _ *Facts) { c.VIPs[0].Interface = "eth1" }, Warning, "vip", "no address of eth1 is in its subnet"},
-			{"link down", func(_ *config.Config, f *Facts) { link(f, "eth0", func(l *netutil.Link) { l.Up = false }) }, Blocker, "vip", "link eth0 is down"},
-			{"stranger", func(_ *config.Config, f *Facts) { f.Wire[vip] = Use{MAC: stranger, Stranger: stranger} }, Blocker, "vip", "in use by 02:00:00:00:00:09, which is no member"},
-			{"stranger beside the holder", func(_ *config.Config, f *Facts) { f.Wire[vip] = Use{MAC: m2, Stranger: stranger} }, Blocker, "vip", "in use by 02:00:00:00:00:09"},
-			{"perhaps a member", func(c *config.Config, f *Facts) {
+			{"key for all", func(_ *config.Config, f *facts.Facts) { f.Modes["/etc/herald/gossip.key"] = 0o640 }, Warning, "configuration", "gossip.key: mode 0640"},
+			{"in the clear", func(c *config.Config, _ *facts.Facts) { c.Election.Insecure = true }, Warning, "configuration", "votes are in the clear"},
+			{"wrong subnet", func(c *config.Config, _ *facts.Facts) { c.VIPs[0].Addresses[0] = netip.MustParseAddr("10.0.9.100") }, Blocker, "vip", "no link has an address in its subnet"},
+			{"wrong interface", func(c *config.Config, _ *facts.Facts) { c.VIPs[0].Interface = "eth1" }, Warning, "vip", "no address of eth1 is in its subnet"},
+			{"link down", func(_ *config.Config, f *facts.Facts) { changeLink(f, "eth0", func(l *link.Link) { l.Up = false }) }, Blocker, "vip", "link eth0 is down"},
+			{"stranger", func(_ *config.Config, f *facts.Facts) { f.Wire[vip] = facts.Use{MAC: stranger, Stranger: stranger} }, Blocker, "vip", "in use by 02:00:00:00:00:09, which is no member"},
+			{"stranger beside the holder", func(_ *config.Config, f *facts.Facts) { f.Wire[vip] = facts.Use{MAC: m2, Stranger: stranger} }, Blocker, "vip", "in use by 02:00:00:00:00:09"},
+			{"perhaps a member", func(c *config.Config, f *facts.Facts) {
 				c.Election.Members["m3"] = netip.MustParseAddrPort("192.168.0.3:7946")
-				f.Wire[vip] = Use{MAC: stranger, Stranger: stranger}
+				f.Wire[vip] = facts.Use{MAC: stranger, Stranger: stranger}
 			}, Warning, "vip", "in use by 02:00:00:00:00:09: whether that is m3 cannot be told"},
-			{"mute", func(_ *config.Config, f *Facts) {
-				f.Wire[vip] = Use{Err: errors.New("this process cannot send packets on eth0")}
+			{"mute", func(_ *config.Config, f *facts.Facts) {
+				f.Wire[vip] = facts.Use{Err: errors.New("this process cannot send packets on eth0")}
 			}, Warning, "vip", "cannot be asked: this process cannot send"},
-			{"unknown links", func(_ *config.Config, f *Facts) { f.HostError = errors.New("no netlink") }, Warning, "vip", "cannot be read: no netlink"},
-			{"no fence", func(_ *config.Config, f *Facts) { f.FenceError = fence.ErrUnsupported }, Warning, "node", "fence: no kernel fence"},
-			{"no fence, and required", func(c *config.Config, f *Facts) {
+			{"unknown links", func(_ *config.Config, f *facts.Facts) { f.HostError = errors.New("no netlink") }, Warning, "vip", "cannot be read: no netlink"},
+			{"no fence", func(_ *config.Config, f *facts.Facts) { f.FenceError = fence.ErrUnsupported }, Warning, "node", "fence: no kernel fence"},
+			{"no fence, and required", func(c *config.Config, f *facts.Facts) {
 				c.ARP.Fence, f.FenceError = config.FenceRequired, fence.ErrUnsupported
 			}, Blocker, "node", "fence"},
-			{"fence unknown", func(_ *config.Config, f *Facts) { f.FenceError = errors.New("no thread") }, Warning, "node", "cannot be tried: no thread"},
-			{"fence off", func(c *config.Config, _ *Facts) { c.ARP.Fence = config.FenceOff }, Warning, "node", "arp.fence is off"},
-			{"Herald without fence", func(_ *config.Config, f *Facts) {
+			{"fence unknown", func(_ *config.Config, f *facts.Facts) { f.FenceError = errors.New("no thread") }, Warning, "node", "cannot be tried: no thread"},
+			{"fence off", func(c *config.Config, _ *facts.Facts) { c.ARP.Fence = config.FenceOff }, Warning, "node", "arp.fence is off"},
+			{"Herald without fence", func(_ *config.Config, f *facts.Facts) {
 				f.Running = running1(f.File)
 				f.Running.Election.Fence = "no nf_tables"
 			}, Warning, "node", "runs without: no nf_tables"},
-			{"IPVS", func(_ *config.Config, f *Facts) { f.Host.Links["kube-ipvs0"] = netutil.Link{Name: "kube-ipvs0"} }, Warning, "node", "without strictARP"},
-			{"settings of a container", func(_ *config.Config, f *Facts) { f.ReadOnlySettings = true }, Warning, "node", "arp_announce: not 2 on eth0"},
-			{"Herald without settings", func(_ *config.Config, f *Facts) {
+			{"IPVS", func(_ *config.Config, f *facts.Facts) { f.Host.Links["kube-ipvs0"] = link.Link{Name: "kube-ipvs0"} }, Warning, "node", "without strictARP"},
+			{"settings of a container", func(_ *config.Config, f *facts.Facts) { f.ReadOnlySettings = true }, Warning, "node", "arp_announce: not 2 on eth0"},
+			{"Herald without settings", func(_ *config.Config, f *facts.Facts) {
 				f.Running = running1(f.File)
 				f.Running.Election.AsksAsVIP = "set arp_announce of eth0: read-only file system"
 			}, Warning, "node", "arp_announce: Herald cannot: set arp_announce of eth0"},
-			{"neighbour table", func(_ *config.Config, f *Facts) { f.Settings["net/ipv4/neigh/default/gc_thresh3"] = "4" }, Warning, "node", "gc_thresh3: 4, and 3 neighbours and VIPs"},
-			{"gossip's port taken", func(_ *config.Config, f *Facts) { f.Ports[gossip] = syscall.EADDRINUSE }, Blocker, "port", "gossip 10.0.1.1:7946/udp: in use by a program that cannot be seen"},
-			{"gossip's port forbidden", func(_ *config.Config, f *Facts) { f.Ports[gossip] = syscall.EACCES }, Blocker, "port", "may not open it"},
-			{"gossip's address elsewhere", func(c *config.Config, f *Facts) {
+			{"neighbour table", func(_ *config.Config, f *facts.Facts) { f.Settings["net/ipv4/neigh/default/gc_thresh3"] = "4" }, Warning, "node", "gc_thresh3: 4, and 3 neighbours and VIPs"},
+			{"gossip's port taken", func(_ *config.Config, f *facts.Facts) { f.Ports[gossip] = syscall.EADDRINUSE }, Blocker, "port", "gossip 10.0.1.1:7946/udp: in use by a program that cannot be seen"},
+			{"gossip's port forbidden", func(_ *config.Config, f *facts.Facts) { f.Ports[gossip] = syscall.EACCES }, Blocker, "port", "may not open it"},
+			{"gossip's address elsewhere", func(c *config.Config, f *facts.Facts) {
 				f.Ports = nil
 				c.Election.Bind = netip.MustParseAddrPort("10.0.1.77:7946")
 			}, Blocker, "port", "election.bind 10.0.1.77: no link"},
-			{"member with another's address", func(c *config.Config, f *Facts) {
+			{"member with another's address", func(c *config.Config, f *facts.Facts) {
 				f.Ports = nil
 				c.Election.Bind = netip.MustParseAddrPort("10.0.1.77:7946")
 				c.Election.Members["m1"] = c.Election.Bind
 			}, Blocker, "port", "election.members.m1 10.0.1.77: no link"},
-			{"member down", func(_ *config.Config, f *Facts) { f.Members["m2"] = Reach{Silent, Silent} }, Warning, "member", "m2 10.0.1.2:7946: does not answer"},
-			{"member unreachable", func(_ *config.Config, f *Facts) { f.Members["m2"] = Reach{Unreachable, Unreachable} }, Warning, "member", "unreachable"},
-			{"member without Herald", func(_ *config.Config, f *Facts) { f.Members["m2"] = Reach{Refused, Refused} }, Warning, "member", "nothing listens"},
-			{"filtered votes", func(_ *config.Config, f *Facts) { f.Members["m2"] = Reach{Accepted, Refused} }, Blocker, "member", "accepts TCP, but UDP is refused"},
-			{"keepalived for others", func(_ *config.Config, f *Facts) { f.Programs = []Program{{PID: 7, Name: "keepalived"}} }, Warning, "software", "keepalived, process 7"},
-			{"keepalived for the VIP", func(_ *config.Config, f *Facts) {
-				f.Programs = []Program{{PID: 7, Name: "keepalived", Mentions: []netip.Addr{vip}}}
+			{"member down", func(_ *config.Config, f *facts.Facts) {
+				f.Members["m2"] = facts.Reach{TCP: facts.Silent, UDP: facts.Silent}
+			}, Warning, "member", "m2 10.0.1.2:7946: does not answer"},
+			{"member unreachable", func(_ *config.Config, f *facts.Facts) {
+				f.Members["m2"] = facts.Reach{TCP: facts.Unreachable, UDP: facts.Unreachable}
+			}, Warning, "member", "unreachable"},
+			{"member without Herald", func(_ *config.Config, f *facts.Facts) {
+				f.Members["m2"] = facts.Reach{TCP: facts.Refused, UDP: facts.Refused}
+			}, Warning, "member", "nothing listens"},
+			{"filtered votes", func(_ *config.Config, f *facts.Facts) {
+				f.Members["m2"] = facts.Reach{TCP: facts.Accepted, UDP: facts.Refused}
+			}, Blocker, "member", "accepts TCP, but UDP is refused"},
+			{"keepalived for others", func(_ *config.Config, f *facts.Facts) { f.Programs = []facts.Program{{PID: 7, Name: "keepalived"}} }, Warning, "software", "keepalived, process 7"},
+			{"keepalived for the VIP", func(_ *config.Config, f *facts.Facts) {
+				f.Programs = []facts.Program{{PID: 7, Name: "keepalived", Mentions: []netip.Addr{vip}}}
 			},
 				Blocker, "software", "keepalived, process 7: runs beside Herald, for the VIP 10.0.1.100"},
-			{"static pod for the VIP", func(_ *config.Config, f *Facts) {
-				f.Manifests = []Manifest{{File: "/etc/kubernetes/manifests/kube-vip.yaml", Image: "ghcr.io/kube-vip/kube-vip:v1", Mentions: []netip.Addr{vip}}}
+			{"static pod for the VIP", func(_ *config.Config, f *facts.Facts) {
+				f.Manifests = []facts.Manifest{{File: "/etc/kubernetes/manifests/kube-vip.yaml", Image: "ghcr.io/kube-vip/kube-vip:v1", Mentions: []netip.Addr{vip}}}
 			}, Blocker, "software", "kube-vip.yaml: is a static pod of ghcr.io/kube-vip/kube-vip:v1, for the VIP"},
-			{"no part in the election", func(_ *config.Config, f *Facts) {
+			{"no part in the election", func(_ *config.Config, f *facts.Facts) {
 				f.Running = running1(f.File)
 				f.Running.Election.Problem = "m2 has 5 members"
 			}, Blocker, "member", "m2 has 5 members"},
-			{"another key", func(_ *config.Config, f *Facts) {
+			{"another key", func(_ *config.Config, f *facts.Facts) {
 				f.Running = running1(f.File)
 				f.Running.Election.Members = []admin.Member{{Name: "m2", Address: netip.MustParseAddrPort("10.0.1.2:7946"), Reason: "what it sends cannot be read"}}
 			}, Warning, "member", "what it sends cannot be read"},
-			{"not heard", func(_ *config.Config, f *Facts) {
+			{"not heard", func(_ *config.Config, f *facts.Facts) {
 				f.Running = running1(f.File)
 				f.Running.Election.Members = []admin.Member{{Name: "m2", Address: netip.MustParseAddrPort("10.0.1.2:7946")}}
 			}, Warning, "member", "m2 10.0.1.2:7946: not heard"},
@@ -194,7 +204,7 @@ func TestFaults(t *testing.T) {
 				f := well(c)
 				test.spoil(c, f)
 				var wrong []Finding
-				for _, finding := range Examine(c, f) {
+				for _, finding := range examine(c, f) {
 					if finding.Severity != OK {
 						wrong = append(wrong, finding)
 					}

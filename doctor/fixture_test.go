@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"crypto/x509"
+	_ "embed"
 	"io/fs"
 	"net"
 	"net/netip"
@@ -11,42 +12,18 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/herald-vip/herald/admin"
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/doctor/facts"
 	"github.com/herald-vip/herald/health"
-	"github.com/herald-vip/herald/netutil"
+	"github.com/herald-vip/herald/netutil/link"
+	"github.com/herald-vip/herald/status/admin"
 )
 
-const routedFile = `
-apiVersion: herald.dev/v1alpha1
-kind: Speaker
-nodeName: m1
-realtime: true
-vips:
-- {name: api, addresses: [10.99.0.10, "fd00:99::10"], announce: bgp, checks: [apiserver]}
-checks:
-- name: apiserver
-  http: {url: "https://127.0.0.1:6443/readyz", caFile: /etc/kubernetes/pki/ca.crt, serverName: kubernetes}
-bgp:
-  asn: 64512
-  listen: {}
-  peers:
-  - {address: 10.0.1.254, asn: 64500, passwordFile: /etc/herald/bgp-password, bfd: {}}
-  - {address: 10.0.2.254, asn: 64500, families: [ipv4, ipv6]}
-`
+//go:embed testdata/routed.yaml
+var routedFile string
 
-const flatFile = `
-apiVersion: herald.dev/v1alpha1
-kind: Speaker
-nodeName: m1
-vips:
-- {name: api, addresses: [10.0.1.100], announce: arp, checks: [apiserver]}
-checks:
-- {name: apiserver, tcp: {address: "127.0.0.1:6443"}}
-election:
-  members: {m1: "10.0.1.1:7946", m2: "10.0.1.2:7946", m3: "10.0.1.3:7946"}
-  keyFile: /etc/herald/gossip.key
-`
+//go:embed testdata/flat.yaml
+var flatFile string
 
 var (
 	now      = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -68,23 +45,23 @@ func parsed(t testing.TB, file string) *config.Config {
 }
 
 // host has two links, eth0 in 10.0.1.0/24 and eth1 in 10.0.2.0/24.
-func host() netutil.Survey {
+func host() link.Survey {
 	prefix := netip.MustParsePrefix
-	return netutil.Survey{
-		Links: map[string]netutil.Link{
+	return link.Survey{
+		Links: map[string]link.Link{
 			"lo":   {Name: "lo", Index: 1},
 			"eth0": {Name: "eth0", Index: 2, Up: true, Prefixes: []netip.Prefix{prefix("10.0.1.0/24")}},
 			"eth1": {Name: "eth1", Index: 3, Up: true, Prefixes: []netip.Prefix{prefix("10.0.2.0/24")}},
 		},
-		Addresses: []netutil.Address{
+		Addresses: []link.Address{
 			{Link: "lo", Prefix: prefix("127.0.0.1/8")},
 			{Link: "eth0", Prefix: prefix("10.0.1.1/24")},
 			{Link: "eth1", Prefix: prefix("10.0.2.1/24")},
 			{Link: "eth0", Prefix: prefix("fd00:1::1/64")},
 		},
-		Neighbours: []netutil.Neighbour{
-			{Link: "eth0", Addr: netip.MustParseAddr("10.0.1.2"), MAC: m2},
-			{Link: "eth0", Addr: netip.MustParseAddr("10.0.1.3"), MAC: m3},
+		Neighbours: []link.Neighbour{
+			{Addr: netip.MustParseAddr("10.0.1.2"), MAC: m2},
+			{Addr: netip.MustParseAddr("10.0.1.3"), MAC: m3},
 		},
 	}
 }
@@ -99,8 +76,8 @@ func certificate() *x509.Certificate {
 }
 
 // well are the facts of a node without a fault.
-func well(c *config.Config) *Facts {
-	f := &Facts{
+func well(c *config.Config) *facts.Facts {
+	f := &facts.Facts{
 		Now: now, File: "/etc/herald/herald.yaml",
 		Capabilities: 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_NET_BIND_SERVICE | 1<<unix.CAP_SYS_NICE | 1<<unix.CAP_IPC_LOCK,
 		Holder:       "this process",
@@ -114,27 +91,27 @@ func well(c *config.Config) *Facts {
 		},
 		Modes:    map[string]fs.FileMode{},
 		Host:     host(),
-		Ports:    map[Port]error{},
-		Wire:     map[netip.Addr]Use{},
-		Members:  map[string]Reach{},
+		Ports:    map[facts.Port]error{},
+		Wire:     map[netip.Addr]facts.Use{},
+		Members:  map[string]facts.Reach{},
 		Peers:    map[string]string{},
 		Checks:   []health.Verdict{{Check: "apiserver", State: health.Healthy, Reason: "200 in 2ms"}},
-		Backends: map[string]Backends{},
+		Backends: map[string]facts.Backends{},
 	}
 	for _, b := range c.Balancers {
-		f.Backends[b.Name] = Backends{Backends: []Backend{
+		f.Backends[b.Name] = facts.Backends{Backends: []facts.Backend{
 			{Name: "m1", Address: netip.MustParseAddrPort("10.0.1.1:6443"), Serves: true, Reason: "accepted in 1ms"},
 			{Name: "m2", Address: netip.MustParseAddrPort("10.0.1.2:6443"), Serves: true, Reason: "accepted in 1ms"},
 		}}
 	}
-	for _, path := range secrets(c) {
+	for _, path := range facts.Secrets(c) {
 		f.Modes[path] = 0o600
 	}
-	for _, p := range ports(c) {
+	for _, p := range facts.Ports(c) {
 		f.Ports[p] = nil
 	}
-	for _, name := range others(c) {
-		f.Members[name] = Reach{Accepted, Silent}
+	for _, name := range facts.Others(c) {
+		f.Members[name] = facts.Reach{TCP: facts.Accepted, UDP: facts.Silent}
 	}
 	if c.BGP != nil {
 		for _, p := range c.BGP.Peers {

@@ -3,40 +3,20 @@ package doctor
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/doctor/facts"
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
-// passed are the addresses whose connections the kernel passes on to other nodes: those of
-// balancers that others reach, and of VIPs with a bridge.
-func passed(c *config.Config) []netip.Addr {
-	var out []netip.Addr
-	for _, b := range c.Balancers {
-		for _, p := range places(c, b) {
-			if b.Mode == config.Kernel && c.LoadBalancer.Type == config.Internal && !p.Addr().IsLoopback() {
-				out = append(out, p.Addr())
-			}
-		}
-	}
-	for _, v := range c.VIPs {
-		if *v.Bridge {
-			out = append(out, v.Addresses...)
-		}
-	}
-	slices.SortFunc(out, netip.Addr.Compare)
-	return slices.Compact(out)
-}
-
 // examineFilters looks for filters that drop what nobody has told them to accept, as Docker's does. Their
-// rules are not judged.
-func examineFilters(c *config.Config, f *Facts) []Finding {
+// rules are not examined.
+func examineFilters(c *config.Config, f *facts.Facts) []Finding {
 	var out []Finding
 	for _, chain := range f.ForwardDrops {
 		var addrs, cures []string
-		for _, addr := range passed(c) {
+		for _, addr := range facts.Passed(c) {
 			if chain.Sees(addr) {
 				addrs, cures = append(addrs, addr.String()), append(cures, accept(chain, addr))
 			}

@@ -38,7 +38,7 @@ func TestFilters(t *testing.T) {
 		f := well(c)
 		f.ForwardDrops = []ruleset.Chain{test.chain}
 		var found []Finding
-		for _, one := range Examine(c, f) {
+		for _, one := range examine(c, f) {
 			if one.Topic == "node" && one.Subject == "forwarding" {
 				found = append(found, one)
 			}
@@ -68,7 +68,7 @@ func TestFiltersOfTheKernel(t *testing.T) {
 		}
 		c := parsed(t, balancedFile)
 		f := well(c)
-		f.lookAtFilters(c)
+		f.ForwardDrops, _ = ruleset.ForwardDrops()
 		cures := 0
 		for _, one := range examineFilters(c, f) {
 			_, cure, _ := strings.Cut(one.Cure, "if no rule accepts them: ")

@@ -5,20 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/doctor/facts"
 )
 
-// examineHerald says whether one runs here, which the rest is judged by.
-func examineHerald(_ *config.Config, f *Facts) []Finding {
+// examineHerald says whether one runs here, which the rest depends on.
+func examineHerald(_ *config.Config, f *facts.Facts) []Finding {
 	const topic = "herald"
 	if f.Running == nil {
-		p, there := f.herald()
+		p, there := f.Herald()
 		switch subject := fmt.Sprintf("process %d", p.PID); {
 		case errors.Is(f.RunningError, fs.ErrPermission):
 			return []Finding{warning(topic, "admin socket", "only root may ask it", "What a Herald that runs here knows is missing from this report.", "run herald doctor as root")}
-		case f.stuck():
+		case stuck(f):
 			return []Finding{blocker(topic, "admin socket", "a Herald holds it and does not answer: it is frozen, or starved",
 				"It neither announces nor withdraws anything; what it has announced ends by BFD, hold time or lease.",
 				"systemctl restart herald; in a pod, kill -9 its process: pgrep -x herald")}
@@ -45,35 +45,26 @@ func examineHerald(_ *config.Config, f *Facts) []Finding {
 }
 
 // stuck says whether a Herald is there and does not get round to an answer.
-func (f *Facts) stuck() bool {
+func stuck(f *facts.Facts) bool {
 	return f.Running == nil && errors.Is(f.RunningError, context.DeadlineExceeded)
-}
-
-// herald is the process of a Herald that runs in this network namespace.
-func (f *Facts) herald() (Program, bool) {
-	i := slices.IndexFunc(f.Programs, func(p Program) bool { return p.Name == "herald" && slices.Contains(p.Args, "run") })
-	if i < 0 {
-		return Program{}, false
-	}
-	return f.Programs[i], true
 }
 
 // examineFiles looks at who may read the secrets. That they are there and hold keys
 // and passwords is part of a valid configuration.
-func examineFiles(c *config.Config, f *Facts) []Finding {
+func examineFiles(c *config.Config, f *facts.Facts) []Finding {
 	const topic = "configuration"
 	valid := fmt.Sprintf("valid: %s, %s", count(len(c.VIPs), "VIP"), count(len(c.Checks), "check"))
 	if len(c.Balancers) > 0 {
 		valid += ", " + count(len(c.Balancers), "balancer")
 	}
 	out := []Finding{fine(topic, "syntax", valid)}
-	for _, path := range secrets(c) {
+	for _, path := range facts.Secrets(c) {
 		mode, known := f.Modes[path]
 		switch {
 		case !known:
 		case mode.Perm()&0o077 != 0:
 			out = append(out, warning(topic, path, fmt.Sprintf("mode %04o: others than its owner may read it", mode.Perm()),
-				"Whoever reads it can speak in this node's name.", "chmod 600 "+path))
+				"A reader of it can speak in this node's name.", "chmod 600 "+path))
 		default:
 			out = append(out, fine(topic, path, fmt.Sprintf("can be used, mode %04o", mode.Perm())))
 		}
@@ -83,42 +74,4 @@ func examineFiles(c *config.Config, f *Facts) []Finding {
 			"Anybody on the network can take the VIPs.", "herald keygen /etc/herald/gossip.key, and election.keyFile"))
 	}
 	return out
-}
-
-// secrets are the files of keys and passwords, each once.
-func secrets(c *config.Config) []string {
-	var out []string
-	add := func(path string) {
-		if path != "" && !slices.Contains(out, path) {
-			out = append(out, path)
-		}
-	}
-	if c.Election != nil {
-		add(c.Election.KeyFile)
-	}
-	if c.BGP != nil {
-		for _, p := range c.BGP.Peers {
-			add(p.PasswordFile)
-		}
-	}
-	check := func(h *config.HTTPCheck) {
-		if h != nil {
-			add(h.ClientKeyFile)
-			add(h.TokenFile)
-		}
-	}
-	for _, k := range c.Checks {
-		check(k.HTTP)
-	}
-	for _, b := range c.Balancers {
-		if b.Check != nil {
-			check(b.Check.HTTP)
-		}
-	}
-	return out
-}
-
-// flat says whether any VIP is announced on a flat layer 2.
-func flat(c *config.Config) bool {
-	return slices.ContainsFunc(c.VIPs, func(v config.VIP) bool { return v.Announce == config.AnnounceARP })
 }

@@ -2,61 +2,52 @@ package doctor
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 
-	"github.com/herald-vip/herald/admin"
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/doctor/facts"
+	"github.com/herald-vip/herald/status/admin"
 )
 
-// others are the members of the election besides this node, in order.
-func others(c *config.Config) []string {
-	if c.Election == nil {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(c.Election.Members)), func(name string) bool { return name == c.NodeName })
-}
-
 // examineMembers looks at whether votes get through.
-func examineMembers(c *config.Config, f *Facts) []Finding {
+func examineMembers(c *config.Config, f *facts.Facts) []Finding {
 	if f.Running != nil && f.Running.Election != nil {
 		return membersHeard(c, f.Running.Election)
 	}
 	const topic = "member"
 	there := 1 // this node
-	for _, name := range others(c) {
-		if tcp := f.Members[name].TCP; tcp == Accepted || tcp == Refused {
+	for _, name := range facts.Others(c) {
+		if tcp := f.Members[name].TCP; tcp == facts.Accepted || tcp == facts.Refused {
 			there++
 		}
 	}
 	cutOff := Warning
 	why, refused := "Without it the VIP survives the loss of fewer nodes.", "It does not vote until Herald runs there."
-	if !flat(c) { // nobody votes, and all tell each other what they serve
+	if !c.Flat() { // nobody votes, and all tell each other what they serve
 		why, refused = "Each tells what it serves; of it nothing is heard here.", "It tells nothing of what it serves until Herald runs there."
-		if there == 1 && len(others(c)) > 0 {
+		if there == 1 && len(facts.Others(c)) > 0 {
 			cutOff, why = Blocker, "This node is told by nobody who serves."
 		}
-	} else if members := len(others(c)) + 1; c.Election != nil && c.Election.Quorum == config.Majority && there < members/2+1 {
+	} else if members := len(facts.Others(c)) + 1; c.Election != nil && c.Election.Quorum == config.Majority && there < members/2+1 {
 		cutOff = Blocker
 		why = fmt.Sprintf("Of %d members %d can be reached, this one among them, and %d have to vote: nobody can hold the VIP.", members, there, members/2+1)
 	}
 	var out []Finding
-	for _, name := range others(c) {
+	for _, name := range facts.Others(c) {
 		at := c.Election.Members[name]
 		subject := fmt.Sprintf("%s %s", name, at)
 		switch r := f.Members[name]; {
-		case r.TCP == Unasked:
-		case r.TCP == Accepted && r.UDP == Refused:
+		case r.TCP == facts.Unasked:
+		case r.TCP == facts.Accepted && r.UDP == facts.Refused:
 			out = append(out, Finding{Blocker, topic, subject, "accepts TCP, but UDP is refused",
 				"Votes go by UDP.", fmt.Sprintf("let UDP port %d through on %s, and what lies between", at.Port(), name)})
-		case r.TCP == Accepted && r.UDP == Silent:
+		case r.TCP == facts.Accepted && r.UDP == facts.Silent:
 			out = append(out, fine(topic, subject, "accepts TCP; UDP is not refused, and whether it arrives herald status tells once Herald runs here"))
-		case r.TCP == Accepted:
+		case r.TCP == facts.Accepted:
 			out = append(out, fine(topic, subject, "accepts TCP; UDP was not tried"))
-		case r.TCP == Refused:
+		case r.TCP == facts.Refused:
 			out = append(out, warning(topic, subject, "the node is there, and nothing listens on the port",
 				refused, "start Herald on "+name+"; if it runs, see its election.bind and the filter there"))
-		case r.TCP == Silent:
+		case r.TCP == facts.Silent:
 			out = append(out, Finding{cutOff, topic, subject, "does not answer: it is down, or a filter drops the packets",
 				why, fmt.Sprintf("ping %s; let TCP and UDP port %d through between the members", at.Addr(), at.Port())})
 		default:

@@ -7,50 +7,25 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/herald-vip/herald/admin"
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/doctor/facts"
 	"github.com/herald-vip/herald/netutil/fence"
+	"github.com/herald-vip/herald/status/admin"
 )
 
 // examineNetwork looks at the settings of the kernel that VIPs depend on.
-func examineNetwork(c *config.Config, f *Facts) []Finding {
+func examineNetwork(c *config.Config, f *facts.Facts) []Finding {
 	return slices.Concat(examineIPv6(c, f), examineReversePath(c, f), examineARPAnswers(c, f), examineARPQuestions(c, f), examineNeighbourTable(c, f))
 }
 
-// settings are those that examineNetwork and examineRealtime look at, by their path below /proc/sys.
-func settings(links []string) []string {
-	out := []string{
-		"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/netfilter/nf_conntrack_count", "net/netfilter/nf_conntrack_max",
-		"kernel/sched_rt_runtime_us", "net/ipv4/neigh/default/gc_thresh3", "net/ipv6/neigh/default/gc_thresh3",
-	}
-	for _, link := range append([]string{"all"}, links...) {
-		for _, name := range []string{"rp_filter", "arp_ignore", "arp_announce"} {
-			out = append(out, "net/ipv4/conf/"+link+"/"+name)
-		}
-		out = append(out, "net/ipv6/conf/"+link+"/disable_ipv6")
-	}
-	return out
-}
-
 // effective is a setting that is the greater of a link's own and that for all.
-func (f *Facts) effective(name, link string) int {
+func effective(f *facts.Facts, name, link string) int {
 	all, _ := strconv.Atoi(f.Settings["net/ipv4/conf/all/"+name])
 	own, _ := strconv.Atoi(f.Settings["net/ipv4/conf/"+link+"/"+name])
 	return max(all, own)
 }
 
-// addresses are those of the VIPs that are announced like this.
-func addresses(c *config.Config, how config.Announce) []netip.Addr {
-	var out []netip.Addr
-	for _, v := range c.VIPs {
-		if v.Announce == how {
-			out = append(out, v.Addresses...)
-		}
-	}
-	return out
-}
-
-func examineIPv6(c *config.Config, f *Facts) []Finding {
+func examineIPv6(c *config.Config, f *facts.Facts) []Finding {
 	const topic = "node"
 	var out []Finding
 	for _, v := range c.VIPs {
@@ -58,7 +33,7 @@ func examineIPv6(c *config.Config, f *Facts) []Finding {
 		if i < 0 {
 			continue
 		}
-		link, err := f.carrier(v, v.Addresses[i])
+		link, err := f.Carrier(v, v.Addresses[i])
 		if err != nil {
 			continue // a finding of its own
 		}
@@ -73,22 +48,22 @@ func examineIPv6(c *config.Config, f *Facts) []Finding {
 
 // examineReversePath is about nodes with several links: what a router sends by one may
 // be answered by another, and a strict filter drops it.
-func examineReversePath(c *config.Config, f *Facts) []Finding {
+func examineReversePath(c *config.Config, f *facts.Facts) []Finding {
 	const topic, name, strict = "node", "rp_filter", 1
 	why := "A connection to the VIP that comes in by one link while the way back is by another is dropped without a word."
-	if !slices.ContainsFunc(addresses(c, config.AnnounceBGP), netip.Addr.Is4) {
-		if !balances(c, config.Kernel) {
+	if !slices.ContainsFunc(facts.Addresses(c, config.AnnounceBGP), netip.Addr.Is4) {
+		if !facts.Balances(c, config.Kernel) {
 			return nil
 		}
 		why = "Answers of a backend that come in by another link than the way to it are dropped without a word."
 	}
 	var uplinks, filtered []string
-	for _, l := range f.links() {
+	for _, l := range f.Links() {
 		if l.Name == "lo" || !l.Up || !slices.ContainsFunc(l.Prefixes, func(p netip.Prefix) bool { return p.Addr().Is4() }) {
 			continue
 		}
 		uplinks = append(uplinks, l.Name)
-		if f.effective(name, l.Name) == strict {
+		if effective(f, name, l.Name) == strict {
 			filtered = append(filtered, l.Name)
 		}
 	}
@@ -104,18 +79,18 @@ func examineReversePath(c *config.Config, f *Facts) []Finding {
 
 // examineARPAnswers is about VIPs on lo that lie in the subnet of a link: every node
 // would answer ARP for them.
-func examineARPAnswers(c *config.Config, f *Facts) []Finding {
+func examineARPAnswers(c *config.Config, f *facts.Facts) []Finding {
 	const topic, name = "node", "arp_ignore"
 	var out []Finding
-	for _, addr := range addresses(c, config.AnnounceBGP) {
+	for _, addr := range facts.Addresses(c, config.AnnounceBGP) {
 		if !addr.Is4() {
 			continue
 		}
-		link, err := f.Host.LinkFor(addr)
+		link, err := f.Host.For(addr)
 		if err != nil {
 			continue
 		}
-		if f.effective(name, link) == 0 {
+		if effective(f, name, link) == 0 {
 			out = append(out, warning(topic, name, fmt.Sprintf("0 on %s, whose subnet has the VIP %s", link, addr),
 				"Every node that has the VIP answers ARP for it there: clients on that segment go to any one, and the routes do not count.",
 				"sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2, or a VIP outside of every subnet"))
@@ -128,21 +103,21 @@ func examineARPAnswers(c *config.Config, f *Facts) []Finding {
 
 // examineStrictARP is about kube-proxy in IPVS mode, which puts the addresses of all Services
 // on a link of its own.
-func examineStrictARP(c *config.Config, f *Facts) []Finding {
+func examineStrictARP(c *config.Config, f *facts.Facts) []Finding {
 	const link = "kube-ipvs0"
-	if _, ipvs := f.Host.Links[link]; !ipvs || !flat(c) {
+	if _, ipvs := f.Host.Links[link]; !ipvs || !c.Flat() {
 		return nil
 	}
-	if f.effective("arp_ignore", "all") > 0 {
+	if effective(f, "arp_ignore", "all") > 0 {
 		return []Finding{fine("node", link, "kube-proxy has strictARP")}
 	}
 	return []Finding{warning("node", link, "kube-proxy runs in IPVS mode without strictARP",
-		"The node answers ARP for the address of every Service, whoever holds it.",
+		"The node answers ARP for the address of every Service, even if another node holds it.",
 		"set ipvs.strictARP: true in the kube-proxy ConfigMap of kube-system and restart kube-proxy")}
 }
 
 // examineARPQuestions is about what Herald sets for links with VIPs, or cannot.
-func examineARPQuestions(c *config.Config, f *Facts) []Finding {
+func examineARPQuestions(c *config.Config, f *facts.Facts) []Finding {
 	const topic, name, wanted = "node", "arp_announce", 2
 	const why = "The kernel may ask for neighbours in the name of a VIP, which tells them that it is here."
 	if f.Running != nil && f.Running.Election != nil {
@@ -160,8 +135,8 @@ func examineARPQuestions(c *config.Config, f *Facts) []Finding {
 		if v.Announce != config.AnnounceARP || !slices.ContainsFunc(v.Addresses, netip.Addr.Is4) {
 			continue
 		}
-		link, err := f.carrier(v, v.Addresses[slices.IndexFunc(v.Addresses, netip.Addr.Is4)])
-		if err != nil || seen[link] || f.effective(name, link) == wanted {
+		link, err := f.Carrier(v, v.Addresses[slices.IndexFunc(v.Addresses, netip.Addr.Is4)])
+		if err != nil || seen[link] || effective(f, name, link) == wanted {
 			continue
 		}
 		seen[link] = true
@@ -172,7 +147,7 @@ func examineARPQuestions(c *config.Config, f *Facts) []Finding {
 }
 
 // examineNeighbourTable compares the room for neighbours with how many there are.
-func examineNeighbourTable(c *config.Config, f *Facts) []Finding {
+func examineNeighbourTable(c *config.Config, f *facts.Facts) []Finding {
 	const topic = "node"
 	var out []Finding
 	for _, family := range []struct {
@@ -189,7 +164,7 @@ func examineNeighbourTable(c *config.Config, f *Facts) []Finding {
 				used++
 			}
 		}
-		for _, vip := range addresses(c, config.AnnounceARP) {
+		for _, vip := range facts.Addresses(c, config.AnnounceARP) {
 			if family.is(vip) {
 				used++
 			}
@@ -205,9 +180,9 @@ func examineNeighbourTable(c *config.Config, f *Facts) []Finding {
 }
 
 // examineFence looks at what keeps a frozen holder from answering.
-func examineFence(c *config.Config, f *Facts) []Finding {
+func examineFence(c *config.Config, f *facts.Facts) []Finding {
 	const topic, subject = "node", "fence"
-	if !flat(c) {
+	if !c.Flat() {
 		return nil
 	}
 	const why = "Should Herald freeze, this node may answer for a VIP beside the next holder for up to 10 s."

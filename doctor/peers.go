@@ -3,13 +3,14 @@ package doctor
 import (
 	"fmt"
 	"net/netip"
-	"strings"
+	"slices"
 
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/doctor/facts"
 )
 
 // examinePeers looks at whether the routers would take a session, or have one.
-func examinePeers(c *config.Config, f *Facts) []Finding {
+func examinePeers(c *config.Config, f *facts.Facts) []Finding {
 	const topic = "peer"
 	if c.BGP == nil {
 		return nil
@@ -17,7 +18,7 @@ func examinePeers(c *config.Config, f *Facts) []Finding {
 	var out []Finding
 	severity, why := Blocker, "No peer takes a session: nobody hears of the VIPs."
 	for _, p := range c.BGP.Peers {
-		if problem, asked := f.Peers[p.Name()]; asked && problem == "" || f.unnumbered(p) {
+		if problem, asked := f.Peers[p.Name()]; asked && problem == "" || unnumbered(f, p) {
 			severity, why = Warning, "Only the other peers hear of the VIPs."
 		}
 	}
@@ -26,12 +27,12 @@ func examinePeers(c *config.Config, f *Facts) []Finding {
 		problem, asked := f.Peers[p.Name()]
 		switch {
 		case asked && problem != "":
-			out = append(out, Finding{severity, topic, subject, problem, why + silence(p), f.cure(c, p, problem)})
+			out = append(out, Finding{severity, topic, subject, problem, why + silence(p), cure(c, f, p)})
 		case asked && f.Running != nil:
 			out = append(out, fine(topic, subject, "the session is established"))
 		case asked:
 			out = append(out, fine(topic, subject, "takes a session"))
-		case f.unnumbered(p):
+		case unnumbered(f, p):
 			out = append(out, fine(topic, subject, "the link is up; who is at its far end is known once Herald runs"))
 		case p.Interface != "":
 			out = append(out, Finding{severity, topic, subject, "the link is down, or there is none", why, "ip link set " + p.Interface + " up"})
@@ -41,7 +42,7 @@ func examinePeers(c *config.Config, f *Facts) []Finding {
 }
 
 // unnumbered says whether p is an unnumbered peer on a link that is up.
-func (f *Facts) unnumbered(p config.Peer) bool {
+func unnumbered(f *facts.Facts, p config.Peer) bool {
 	return p.Interface != "" && f.Host.Links[p.Interface].Up
 }
 
@@ -54,19 +55,16 @@ func silence(p config.Peer) string {
 }
 
 // cure is where to look for what keeps a session from coming up.
-func (f *Facts) cure(c *config.Config, p config.Peer, problem string) string {
-	if strings.Contains(problem, " is unreachable: ") {
-		return fmt.Sprintf("ip route get %s; see that the address in bgp.peers is right, and that the router is up", p.Address)
-	}
-	return fmt.Sprintf("on the router: neighbor %s remote-as %d%s, and TCP port %d open to it", f.sourceFor(p), c.BGP.ASN, password(p), p.Port)
+func cure(c *config.Config, f *facts.Facts, p config.Peer) string {
+	return fmt.Sprintf("ip route get %s; see that the address in bgp.peers is right; then on the router: neighbor %s remote-as %d%s, and TCP port %d open to it", p.Address, sourceFor(f, p), c.BGP.ASN, password(p), p.Port)
 }
 
 // sourceFor is the address from which this node speaks to the peer, as far as that is plain.
-func (f *Facts) sourceFor(p config.Peer) string {
+func sourceFor(f *facts.Facts, p config.Peer) string {
 	if p.LocalAddress.IsValid() {
 		return p.LocalAddress.String()
 	}
-	if link, err := f.Host.LinkFor(p.Address); err == nil {
+	if link, err := f.Host.For(p.Address); err == nil {
 		for _, a := range f.Host.Addresses {
 			if a.Link == link && a.Prefix.Contains(p.Address) {
 				return a.Prefix.Addr().String()
@@ -83,12 +81,10 @@ func password(p config.Peer) string {
 	return " with the password of " + p.PasswordFile
 }
 
-// local says whether the node has one of the peers' addresses: its router runs here.
-func (f *Facts) local(c *config.Config) bool {
-	for _, p := range c.BGP.Peers {
-		if _, here := f.Host.Has(p.Address); here || p.Address == netip.IPv6Loopback() {
-			return true
-		}
-	}
-	return false
+// hasRouter says whether the node has one of the peers' addresses: its router runs here.
+func hasRouter(c *config.Config, f *facts.Facts) bool {
+	return slices.ContainsFunc(c.BGP.Peers, func(p config.Peer) bool {
+		_, here := f.Host.Has(p.Address)
+		return here || p.Address == netip.IPv6Loopback()
+	})
 }

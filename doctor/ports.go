@@ -1,81 +1,28 @@
 package doctor
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
-	"slices"
 	"strconv"
 	"syscall"
 
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/doctor/facts"
 )
 
-// ports are those that Herald opens with c, each once.
-func ports(c *config.Config) []Port {
-	var out []Port
-	add := func(p Port) {
-		if p.Local.IsValid() && p.Local.Port() != 0 && !slices.Contains(out, p) {
-			out = append(out, p)
-		}
-	}
-	if c.Election != nil {
-		add(Port{"gossip", "tcp", c.Election.Bind})
-		add(Port{"gossip", "udp", c.Election.Bind})
-	}
-	if host, port, err := net.SplitHostPort(c.Metrics.Listen); err == nil {
-		n, _ := strconv.ParseUint(port, 10, 16)
-		addr, _ := netip.ParseAddr(cmp.Or(host, "::"))
-		add(Port{"metrics", "tcp", netip.AddrPortFrom(addr, uint16(n))})
-	}
-	for _, b := range c.Balancers {
-		for _, p := range places(c, b) {
-			if b.Mode == config.Proxy && balances(c) {
-				add(Port{"balancer", "tcp", p.AddrPort})
-			}
-		}
-	}
-	if c.BGP == nil {
-		return out
-	}
-	if l := c.BGP.Listen; l != nil {
-		for _, addr := range l.Addresses {
-			add(Port{"BGP", "tcp", netip.AddrPortFrom(addr, l.Port)})
-		}
-		if len(l.Addresses) == 0 {
-			add(Port{"BGP", "tcp", netip.AddrPortFrom(netip.IPv6Unspecified(), l.Port)})
-		}
-	}
-	for _, p := range c.BGP.Peers {
-		if p.BFD == nil {
-			continue
-		}
-		addr, port := netip.IPv6Unspecified(), uint16(3784) // RFC 5881, section 4
-		if p.Address.Is4() {
-			addr = netip.IPv4Unspecified()
-		}
-		if *p.BFD.Multihop {
-			port = 4784 // RFC 5883, section 5
-		}
-		add(Port{"BFD", "udp", netip.AddrPortFrom(addr, port)})
-	}
-	return out
-}
-
 // examinePorts looks at whether Herald can open its ports and has the addresses it is to use.
-func examinePorts(c *config.Config, f *Facts) []Finding {
+func examinePorts(c *config.Config, f *facts.Facts) []Finding {
 	const topic = "port"
 	var out []Finding
-	for _, p := range ports(c) {
+	for _, p := range facts.Ports(c) {
 		subject := fmt.Sprintf("%s %s/%s", p.Use, p.Local, p.Network)
 		err, tried := f.Ports[p]
-		switch owner := f.owner(p); {
+		switch owner := f.Owner(p); {
 		case !tried:
 		case err == nil:
 			out = append(out, fine(topic, subject, "free"))
-		case errors.Is(err, syscall.EADDRINUSE) && (f.Running != nil || f.stuck()) && owner.Program == "herald":
+		case errors.Is(err, syscall.EADDRINUSE) && (f.Running != nil || stuck(f)) && owner.Program == "herald":
 			out = append(out, fine(topic, subject, fmt.Sprintf("Herald's own, process %d", owner.PID)))
 		case errors.Is(err, syscall.EADDRINUSE) && f.Running != nil && owner.PID == 0:
 			out = append(out, fine(topic, subject, "in use, and Herald runs; whose it is cannot be seen from here"))
@@ -107,7 +54,7 @@ func without(use string) string {
 }
 
 // examineOwnAddresses looks for addresses that the file says are this node's.
-func examineOwnAddresses(c *config.Config, f *Facts) []Finding {
+func examineOwnAddresses(c *config.Config, f *facts.Facts) []Finding {
 	const topic = "port"
 	if f.HostError != nil {
 		return nil
@@ -140,23 +87,4 @@ func examineOwnAddresses(c *config.Config, f *Facts) []Finding {
 		out = append(out, blocker(topic, "bgp.routerID", "this node has no global IPv4 address to take it from", "Herald does not start.", "bgp: {routerID: 192.0.2.1}, with a number that no other router has"))
 	}
 	return out
-}
-
-// owner is who listens on a port, as far as that can be seen.
-func (f *Facts) owner(p Port) Socket {
-	for _, s := range f.Sockets {
-		if s.Network == p.Network && s.Local.Port() == p.Local.Port() &&
-			(s.Local.Addr() == p.Local.Addr() || s.Local.Addr().IsUnspecified() || p.Local.Addr().IsUnspecified()) {
-			return s
-		}
-	}
-	return Socket{}
-}
-
-// String names the owner of the socket.
-func (s Socket) String() string {
-	if s.PID == 0 {
-		return "a program that cannot be seen from here"
-	}
-	return fmt.Sprintf("%s, process %d", s.Program, s.PID)
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/doctor/facts"
 )
 
 // right is a capability, and what is missing without it.
@@ -27,7 +28,7 @@ func rights(c *config.Config) []right {
 	if len(c.VIPs) == 0 && len(c.Balancers) > 0 {
 		out[0].why = "Herald cannot balance in the kernel."
 	}
-	if flat(c) {
+	if c.Flat() || c.Services != nil {
 		out = append(out, right{unix.CAP_NET_RAW, "CAP_NET_RAW", Blocker, "Herald cannot announce a VIP by ARP or neighbour discovery."})
 	}
 	if privileged(c) {
@@ -44,20 +45,14 @@ func rights(c *config.Config) []right {
 // privileged says whether c opens a port that only root may.
 func privileged(c *config.Config) bool {
 	const first = 1024
-	if c.BGP != nil && c.BGP.Listen != nil && c.BGP.Listen.Port < first {
-		return true
-	}
-	if slices.ContainsFunc(ports(c), func(p Port) bool { return p.Use == "balancer" && p.Local.Port() < first }) {
-		return true
-	}
-	_, port, err := net.SplitHostPort(c.Metrics.Listen)
+	_, port, _ := net.SplitHostPort(c.Metrics.Listen) // perhaps of a host by its name, which facts.Ports leaves out
 	n, _ := strconv.Atoi(port)
-	return err == nil && n > 0 && n < first
+	return n > 0 && n < first || slices.ContainsFunc(facts.Ports(c), func(p facts.Port) bool { return p.Local.Port() < first })
 }
 
 // examineRights looks at the capabilities of Herald, or of the present process, which are
 // Herald's if it is started in the same way.
-func examineRights(c *config.Config, f *Facts) []Finding {
+func examineRights(c *config.Config, f *facts.Facts) []Finding {
 	const topic = "process"
 	var out []Finding
 	var has []string
@@ -87,7 +82,7 @@ func examineRights(c *config.Config, f *Facts) []Finding {
 }
 
 // examineRealtime looks at whether the host lets anything run in real time.
-func examineRealtime(c *config.Config, f *Facts) []Finding {
+func examineRealtime(c *config.Config, f *facts.Facts) []Finding {
 	const setting = "kernel/sched_rt_runtime_us"
 	if c.Realtime && f.Settings[setting] == "0" {
 		return []Finding{warning("node", dotted(setting), "0: nothing may run in real time",
@@ -97,7 +92,7 @@ func examineRealtime(c *config.Config, f *Facts) []Finding {
 }
 
 // examineClock looks at what the kernel measures time with.
-func examineClock(_ *config.Config, f *Facts) []Finding {
+func examineClock(_ *config.Config, f *facts.Facts) []Finding {
 	const subject = "clock source"
 	switch source := f.ClockSource; source {
 	case "":

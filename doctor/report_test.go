@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/doctor/facts"
 )
 
 // sample is the report that docs/doctor.md shows: of a master before Herald is started there.
@@ -22,10 +24,10 @@ func sample(t testing.TB) Report {
 	cert := certificate()
 	cert.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
 	cert.DNSNames = []string{"kubernetes"}
-	f.Endpoints = map[string]Endpoint{"apiserver": endpoint(t, cert)}
-	f.Members["m3"] = Reach{Refused, Refused}
-	f.Wire[vip] = Use{MAC: stranger, Stranger: stranger}
-	return NewReport("v0.1.0", "/etc/herald/herald.yaml", c, now, Examine(c, f))
+	f.Endpoints = map[string]facts.Endpoint{"apiserver": endpoint(t, cert)}
+	f.Members["m3"] = facts.Reach{TCP: facts.Refused, UDP: facts.Refused}
+	f.Wire[vip] = facts.Use{MAC: stranger, Stranger: stranger}
+	return newReport("v0.1.0", "/etc/herald/herald.yaml", c, now, examine(c, f))
 }
 
 func text(t testing.TB, r Report) string {
@@ -67,8 +69,8 @@ func TestPageOnJSON(t *testing.T) {
 	for _, file := range []string{routedFile, flatFile} {
 		c := parsed(t, file)
 		f := well(c)
-		f.Endpoints = map[string]Endpoint{"apiserver": endpoint(t, certificate())}
-		for _, finding := range Examine(c, f) {
+		f.Endpoints = map[string]facts.Endpoint{"apiserver": endpoint(t, certificate())}
+		for _, finding := range examine(c, f) {
 			if !strings.Contains(string(page), "| `"+finding.Topic+"` |") {
 				t.Errorf("docs/doctor.md lacks the topic %s", finding.Topic)
 			}
@@ -97,7 +99,7 @@ func TestJSON(t *testing.T) {
 			t.Errorf("finding %d is %s, want %s", i, f.Severity, want)
 		}
 	}
-	empty, err := json.Marshal(NewReport("v", "f", parsed(t, flatFile), now, nil))
+	empty, err := json.Marshal(newReport("v", "f", parsed(t, flatFile), now, nil))
 	if err != nil || !strings.Contains(string(empty), `"findings":[]`) {
 		t.Errorf("without findings: %s, %v", empty, err)
 	}
@@ -107,12 +109,12 @@ func TestJSON(t *testing.T) {
 func TestTextIsPlain(t *testing.T) {
 	c := parsed(t, routedFile)
 	f := well(c)
-	f.Endpoints = map[string]Endpoint{"apiserver": {ServerName: "kubernetes", Chain: []*x509.Certificate{{
+	f.Endpoints = map[string]facts.Endpoint{"apiserver": {ServerName: "kubernetes", Chain: []*x509.Certificate{{
 		NotBefore: now.AddDate(-1, 0, 0), NotAfter: now.AddDate(1, 0, 0), DNSNames: []string{"\x1b[2Jx\nBLOCKER  fake"},
 	}}}}
 	c.Checks[0].HTTP.InsecureSkipVerify = false
 	f.Peers["10.0.1.254"] = "says \x1b]0;x\a and\nmore"
-	for _, line := range strings.Split(text(t, NewReport("v", "f", c, now, Examine(c, f))), "\n") {
+	for _, line := range strings.Split(text(t, newReport("v", "f", c, now, examine(c, f))), "\n") {
 		if strings.ContainsAny(line, "\x1b\a") || strings.HasPrefix(line, "BLOCKER  fake") {
 			t.Errorf("%q", line)
 		}

@@ -5,39 +5,18 @@ import (
 	"net/netip"
 	"path"
 	"slices"
-	"strings"
 
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/doctor/facts"
 )
-
-// rivals announce addresses themselves, by the names of their programs and images.
-func rivals() []string {
-	return []string{"kube-vip", "keepalived", "ucarp", "vrrpd", "speaker", "metallb"}
-}
-
-// routers are programs that speak BGP or BFD.
-func routers() []string {
-	return []string{"bird", "bird6", "bgpd", "bfdd", "gobgpd", "exabgp"}
-}
-
-// known is which of names a program is, by its name and the first of its arguments.
-func known(names []string, program string, args []string) string {
-	if slices.Contains(names, program) {
-		return program
-	}
-	if len(args) > 0 && slices.Contains(names, path.Base(args[0])) {
-		return path.Base(args[0])
-	}
-	return ""
-}
 
 // examineSoftware looks for programs that do the same, or hold ports and addresses
 // that Herald needs.
-func examineSoftware(c *config.Config, f *Facts) []Finding {
+func examineSoftware(c *config.Config, f *facts.Facts) []Finding {
 	const topic = "software"
 	var out []Finding
 	for _, p := range f.Programs {
-		name := known(rivals(), p.Name, p.Args)
+		name := p.Known(facts.Rivals())
 		if name == "" {
 			continue
 		}
@@ -62,7 +41,7 @@ func title(program string) string {
 	return program
 }
 
-// rival judges something that announces addresses, with Herald's or others.
+// rival examines something that announces addresses, with Herald's or others.
 func rival(subject, seen string, mentions []netip.Addr, cure string) Finding {
 	if len(mentions) > 0 {
 		return blocker("software", subject, seen+", for the VIP "+join(mentions),
@@ -73,63 +52,19 @@ func rival(subject, seen string, mentions []netip.Addr, cure string) Finding {
 
 // examineRouters is about another BGP speaker here: a router that knows this node as
 // one neighbour is confused by two.
-func examineRouters(c *config.Config, f *Facts) []Finding {
+func examineRouters(c *config.Config, f *facts.Facts) []Finding {
 	const bgp = 179
-	if c.BGP == nil || f.local(c) {
+	if c.BGP == nil || hasRouter(c, f) {
 		return nil
 	}
 	for _, s := range f.Sockets {
-		if s.Network == "tcp" && s.Local.Port() == bgp && slices.Contains(routers(), s.Program) {
+		if s.Network == "tcp" && s.Local.Port() == bgp && slices.Contains(facts.Routers(), s.Program) {
 			return []Finding{warning("software", fmt.Sprintf("%s, process %d", s.Program, s.PID), "speaks BGP from this node, too",
 				"A router has one session with a neighbour: if this one has it, Herald has none.",
 				"peer from another localAddress, or have Herald peer with it: peers: [{address: 127.0.0.1, …}]")}
 		}
 	}
 	return nil
-}
-
-// mentions are the VIPs that a text names.
-func mentions(c *config.Config, text string) []netip.Addr {
-	words := map[netip.Addr]bool{}
-	for word := range strings.FieldsFuncSeq(text, func(r rune) bool {
-		return (r < '0' || r > '9') && (r < 'a' || r > 'f') && (r < 'A' || r > 'F') && r != '.' && r != ':'
-	}) {
-		word = strings.Trim(word, ".")
-		if at, err := netip.ParseAddrPort(word); err == nil {
-			words[at.Addr()] = true
-		}
-		if addr, err := netip.ParseAddr(word); err == nil {
-			words[addr] = true
-		}
-	}
-	var out []netip.Addr
-	for _, v := range c.VIPs {
-		for _, addr := range v.Addresses {
-			if words[addr] {
-				out = append(out, addr)
-			}
-		}
-	}
-	return out
-}
-
-// images are the images of rivals that a manifest names.
-func images(manifest string) []string {
-	var out []string
-	for line := range strings.Lines(manifest) {
-		image, found := strings.CutPrefix(strings.TrimLeft(line, " \t-\""), "image")
-		if !found {
-			continue
-		}
-		image = strings.Trim(image, "\": \t\r\n,")
-		for _, name := range rivals() {
-			if name != "speaker" && strings.Contains(image, name) {
-				out = append(out, image)
-				break
-			}
-		}
-	}
-	return out
 }
 
 func join(addrs []netip.Addr) string {

@@ -1,38 +1,18 @@
 package doctor
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/herald-vip/herald/config"
-	"github.com/herald-vip/herald/netutil"
+	"github.com/herald-vip/herald/doctor/facts"
 )
 
-// links are all links in order of their index.
-func (f *Facts) links() []netutil.Link {
-	var out []netutil.Link
-	for _, l := range f.Host.Links {
-		out = append(out, l)
-	}
-	slices.SortFunc(out, func(a, b netutil.Link) int { return cmp.Compare(a.Index, b.Index) })
-	return out
-}
-
-// carrier is the link that a VIP's address goes on, as the daemon chooses it.
-func (f *Facts) carrier(v config.VIP, addr netip.Addr) (string, error) {
-	if v.Interface != "" {
-		return v.Interface, nil
-	}
-	return f.Host.LinkFor(addr)
-}
-
 // examineVIPs looks at the link of each address, and at who has the address already.
-func examineVIPs(c *config.Config, f *Facts) []Finding {
+func examineVIPs(c *config.Config, f *facts.Facts) []Finding {
 	if f.HostError != nil {
 		return []Finding{warning("vip", "all", "the node's links cannot be read: "+f.HostError.Error(), "Links and addresses are not examined.", "run herald doctor as root")}
 	}
@@ -45,10 +25,10 @@ func examineVIPs(c *config.Config, f *Facts) []Finding {
 	return out
 }
 
-func examineAddress(c *config.Config, f *Facts, v config.VIP, addr netip.Addr) []Finding {
+func examineAddress(c *config.Config, f *facts.Facts, v config.VIP, addr netip.Addr) []Finding {
 	const topic = "vip"
 	subject := v.Name + " " + addr.String()
-	link, err := f.carrier(v, addr)
+	link, err := f.Carrier(v, addr)
 	if err != nil {
 		return []Finding{blocker(topic, subject, strings.TrimPrefix(err.Error(), "find the link for "+addr.String()+": "),
 			"On a flat layer 2 a VIP belongs to the subnet of its clients' link.",
@@ -65,7 +45,7 @@ func examineAddress(c *config.Config, f *Facts, v config.VIP, addr netip.Addr) [
 		if a.Prefix.Addr() == addr && !a.Herald {
 			return []Finding{blocker(topic, subject, fmt.Sprintf("%s is on %s already, and Herald did not put it there", a.Prefix, a.Link),
 				"Herald leaves an address alone that somebody else manages: it could neither announce it nor take it back.",
-				fmt.Sprintf("ip address del %s dev %s, and stop whoever adds it", a.Prefix, a.Link))}
+				fmt.Sprintf("ip address del %s dev %s, and stop what adds it", a.Prefix, a.Link))}
 		}
 	}
 	if v.Announce != config.AnnounceARP {
@@ -80,9 +60,9 @@ func examineAddress(c *config.Config, f *Facts, v config.VIP, addr netip.Addr) [
 }
 
 // subnets lists what there is to choose from.
-func subnets(f *Facts) string {
+func subnets(f *facts.Facts) string {
 	var out []string
-	for _, l := range f.links() {
+	for _, l := range f.Links() {
 		for _, p := range l.Prefixes {
 			if l.Name != "lo" {
 				out = append(out, l.Name+" ("+p.String()+")")
@@ -92,53 +72,35 @@ func subnets(f *Facts) string {
 	return cmp.Or(strings.Join(out, ", "), "NAME; no link has a subnet yet")
 }
 
-// examineWire judges who answers for the address on its link.
-func examineWire(c *config.Config, f *Facts, link string, addr netip.Addr, subject string) Finding {
+// examineWire examines who answers for the address on its link.
+func examineWire(c *config.Config, f *facts.Facts, link string, addr netip.Addr, subject string) Finding {
 	const topic, why = "vip", "Two machines that answer for one address each get a part of its clients."
 	use := f.Wire[addr]
-	member := f.member(c, use.MAC)
+	member := f.Member(c, use.MAC)
 	switch {
 	case use.Err != nil:
 		return warning(topic, subject, "on "+link+"; whether somebody uses it already cannot be asked: "+use.Err.Error(),
 			why, "run herald doctor as root")
 	case use.MAC == nil:
 		return fine(topic, subject, "on "+link+", and nobody else answers for it")
-	case use.Stranger == nil && f.Members[member].TCP == Refused:
+	case use.Stranger == nil && f.Members[member].TCP == facts.Refused:
 		return blocker(topic, subject, fmt.Sprintf("on %s, in use by %s at %s, where Herald does not run", link, member, use.MAC), why,
-			fmt.Sprintf("on %s: ip address show to %s, and stop whoever put it there; what a Herald leaves is gone after 10 s", member, addr))
+			fmt.Sprintf("on %s: ip address show to %s, and stop what put it there; what a Herald leaves is gone after 10 s", member, addr))
 	case use.Stranger == nil:
 		return fine(topic, subject, fmt.Sprintf("on %s, held by %s at %s", link, member, use.MAC))
 	}
 	cure := fmt.Sprintf("find it by the switch's table of MAC addresses, or ip neigh | grep %s; take the address off it", use.Stranger)
-	if far := f.far(c, link); len(far) > 0 {
+	if far := farMembers(c, f, link); len(far) > 0 {
 		return warning(topic, subject, fmt.Sprintf("on %s, in use by %s: whether that is %s cannot be told from here", link, use.Stranger, list(far)),
 			why, fmt.Sprintf("compare ip link on %s; if it is none of theirs, %s", list(far), cure))
 	}
 	return blocker(topic, subject, fmt.Sprintf("on %s, in use by %s, which is no member", link, use.Stranger), why, cure)
 }
 
-// member is whose hardware address this is, as the neighbour table has it; empty if no member's.
-func (f *Facts) member(c *config.Config, mac net.HardwareAddr) string {
-	if c.Election == nil {
-		return ""
-	}
-	for _, n := range f.Host.Neighbours {
-		if !bytes.Equal(n.MAC, mac) {
-			continue
-		}
-		for _, name := range others(c) {
-			if c.Election.Members[name].Addr() == n.Addr {
-				return name
-			}
-		}
-	}
-	return ""
-}
-
-// far are the members that are in no subnet of the link, so that their hardware addresses on it are not known.
-func (f *Facts) far(c *config.Config, link string) []string {
+// farMembers are the members that are in no subnet of the link, so that their hardware addresses on it are not known.
+func farMembers(c *config.Config, f *facts.Facts, link string) []string {
 	var out []string
-	for _, name := range others(c) {
+	for _, name := range facts.Others(c) {
 		addr := c.Election.Members[name].Addr()
 		if !slices.ContainsFunc(f.Host.Links[link].Prefixes, func(p netip.Prefix) bool { return p.Contains(addr) }) {
 			out = append(out, name)

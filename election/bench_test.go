@@ -9,15 +9,18 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
-	"github.com/herald-vip/herald/lease"
+
+	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/election/transport"
+	"github.com/herald-vip/herald/testenv/nettest"
 )
 
 // meter counts what is sent, in packets and in bytes with their headers of IPv4.
 type meter struct{ packets, bytes atomic.Int64 }
 
-// open serves as an opener.
-func (m *meter) open(at netip.AddrPort, g *gate) (memberlist.NodeAwareTransport, error) {
-	t, err := openSockets(at, g)
+// open serves as an listener.
+func (m *meter) open(at netip.AddrPort, a *transport.Admission) (memberlist.NodeAwareTransport, error) {
+	t, err := transport.Listen(at, a)
 	return &metered{t, m}, err
 }
 
@@ -48,10 +51,10 @@ func BenchmarkLeases(b *testing.B) {
 	for _, n := range []int{1, 100, 1000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			m := new(meter)
-			at := loopback(5)
+			at := nettest.Loopback(5)
 			c := newCluster(b, m.open, at[:3], nil)
-			c.guest("w1", at[3])
-			c.guest("w2", at[4])
+			c.observer("w1", at[3])
+			c.observer("w2", at[4])
 			c.start()
 			c.met()
 			var all [5][]lease.Candidacy

@@ -29,7 +29,7 @@ func TestRotate(t *testing.T) {
 			for _, k := range before {
 				kept = append(kept, bytes.Clone(k))
 			}
-			if err := rotate(ring, keys); err != nil {
+			if err := rotateKeys(ring, keys); err != nil {
 				t.Fatal(err)
 			}
 			if !bytes.Equal(ring.GetPrimaryKey(), keys[0]) { // before they are sorted
@@ -42,7 +42,7 @@ func TestRotate(t *testing.T) {
 				t.Fatal(diff)
 			}
 			if diff := cmp.Diff(kept, before); diff != "" {
-				t.Fatal("the list of whoever decrypts just now has changed: " + diff)
+				t.Fatal("the list in use for decryption has changed: " + diff)
 			}
 		}
 	})

@@ -9,8 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/herald-vip/herald/lease"
 	"go.uber.org/goleak"
+
+	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/election/offer"
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 func TestMain(m *testing.M) {
@@ -21,11 +24,11 @@ func TestMain(m *testing.M) {
 // cluster is an election among members m1, m2 and so on.
 type cluster struct {
 	t       testing.TB
-	open    opener
+	listen  listener
 	members []*member
 }
 
-// member is one of a cluster, and its observer.
+// member is one of a cluster, and its handler.
 type member struct {
 	*Election
 	t      testing.TB
@@ -36,17 +39,17 @@ type member struct {
 
 	mu    sync.Mutex
 	held  map[string]lease.Granted
-	story []string // what the observer was told, without renewals
-	seen  []string // who is alive, as the observer was told last
+	story []string // what the handler was told, without renewals
+	seen  []string // who is alive, as the handler was told last
 	on    func(event lease.Event)
-	given [][]Offered // what is offered, each time that the observer was told
-	offer func()      // is called when it is
+	given [][]offer.Offered // what is offered, each time that the handler was told
+	offer func()            // is called when it is
 }
 
 // newCluster makes a cluster at these addresses, which does not run yet. It is
 // closed when the test ends.
-func newCluster(t testing.TB, open opener, at []netip.AddrPort, change func(*Config)) *cluster {
-	c := &cluster{t: t, open: open}
+func newCluster(t testing.TB, listen listener, at []netip.AddrPort, change func(*Config)) *cluster {
+	c := &cluster{t: t, listen: listen}
 	all := make(map[string]netip.AddrPort)
 	for i, a := range at {
 		all[fmt.Sprintf("m%d", i+1)] = a
@@ -65,7 +68,7 @@ func newCluster(t testing.TB, open opener, at []netip.AddrPort, change func(*Con
 func (c *cluster) add(config *Config) *member {
 	m := &member{t: c.t, name: config.Self, home: config.home(), config: config, log: &book{}, held: make(map[string]lease.Granted)}
 	m.Election = New(m.log.logger(), m)
-	m.open = c.open
+	m.listen = c.listen
 	c.members = append(c.members, m)
 	c.t.Cleanup(func() {
 		if err := m.Close(); err != nil {
@@ -124,7 +127,7 @@ func (c *cluster) holders(name string) []*member {
 func (c *cluster) holder(name string, among ...*member) *member {
 	c.t.Helper()
 	var found *member
-	soon(c.t, "one member holds "+name, func() bool {
+	wait.Until(c.t, "one member holds "+name, func() bool {
 		all := c.holders(name)
 		if len(all) > 1 {
 			c.t.Fatalf("%s and %s hold %s", all[0].name, all[1].name, name)
@@ -151,7 +154,7 @@ func (c *cluster) met(members ...*member) {
 	}
 	for _, m := range members {
 		for _, other := range members {
-			soon(c.t, other.name+" is alive to "+m.name, func() bool { return m.alive(other.name) })
+			wait.Until(c.t, other.name+" is alive to "+m.name, func() bool { return m.alive(other.name) })
 		}
 	}
 }
@@ -161,7 +164,7 @@ func (m *member) alive(other string) bool {
 	return slices.ContainsFunc(m.Status().Members, func(s Member) bool { return s.Name == other && s.Alive })
 }
 
-// told returns what the observer was told since the last call.
+// told returns what the handler was told since the last call.
 func (m *member) told() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -191,32 +194,32 @@ func (m *member) tell(e lease.Event) {
 	}
 }
 
-// Granted serves Observer.
+// Granted serves Handler.
 func (m *member) Granted(all []lease.Granted) {
 	for _, e := range all {
 		m.tell(e)
 	}
 }
 
-// Lost serves Observer.
+// Lost serves Handler.
 func (m *member) Lost(all []lease.Lost) {
 	for _, e := range all {
 		m.tell(e)
 	}
 }
 
-// Yield serves Observer.
+// Yield serves Handler.
 func (m *member) Yield(e lease.Yield) { m.tell(e) }
 
-// Met serves Observer.
+// Met serves Handler.
 func (m *member) Met(alive []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.seen = alive
 }
 
-// Offered serves Observer.
-func (m *member) Offered(all []Offered) {
+// Offered serves Handler.
+func (m *member) Offered(all []offer.Offered) {
 	m.mu.Lock()
 	m.given = append(m.given, all)
 	offered := m.offer
@@ -226,7 +229,7 @@ func (m *member) Offered(all []Offered) {
 	}
 }
 
-// sees are the members that are alive, as the observer was told last.
+// sees are the members that are alive, as the handler was told last.
 func (m *member) sees() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -241,7 +244,7 @@ func (m *member) resign(name string) {
 	m.Resign(name)
 }
 
-// react has the observer do something at each event.
+// react has the handler do something at each event.
 func (m *member) react(do func(lease.Event)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -258,10 +261,10 @@ func (m *member) crash() {
 	n.over = true
 	n.mu.Unlock()
 	n.cancel()
-	if err := n.list.Shutdown(); err != nil {
+	if err := n.network.list.Shutdown(); err != nil {
 		m.t.Error(err)
 	}
-	n.telling.Wait()
+	n.notifying.Wait()
 	n.work.Wait()
 	m.mu.Lock()
 	clear(m.held)
@@ -272,5 +275,5 @@ func (m *member) crash() {
 func (m *member) heard() map[string]netip.AddrPort {
 	m.node.mu.Lock()
 	defer m.node.mu.Unlock()
-	return m.node.members
+	return m.node.admitted
 }

@@ -5,23 +5,26 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/herald-vip/herald/lease"
+	"github.com/herald-vip/herald/election/electorate"
+	"github.com/herald-vip/herald/election/members"
 )
 
 // Config is one member's view of an election. It is the same on all members,
-// but for Self and Bind.
+// except Self and Bind.
 type Config struct {
 	// Self is this member's name. If it is none of Members, this one has no vote: it
 	// stands for leases, and those vote that have one.
 	Self string
 	// Bind is where this member listens, by UDP and TCP. With a vote, that is its address
 	// in Members, which is also what the zero value stands for; without one, its own
-	// address, at the members' port unless it says another.
+	// address, at the members' port unless it says another, or for the zero value the one that it
+	// reaches a member from at the start.
 	Bind netip.AddrPort
 	// Members are all who vote, and where they are reached.
 	Members map[string]netip.AddrPort
@@ -34,19 +37,27 @@ type Config struct {
 	// Lease is how long a lease is granted for. It is renewed after a third.
 	Lease time.Duration
 	// Quorum is how many members must agree.
-	Quorum lease.Quorum
-	// Remember is a file in which a member without a vote keeps the addresses of those that
+	Quorum electorate.Quorum
+	// Remember is a file in which an observer keeps the addresses of those that
 	// offer something, to join by them when it is started again, beside Members, which may
 	// all be gone by then. Empty is none.
 	Remember string
+	// State is the file in which this member keeps the electorate that it agreed to. Empty is none: in tests.
+	State string
 }
 
-// electorate is what the members must agree on.
-func (c *Config) electorate() lease.Electorate {
-	return lease.Electorate{Members: slices.Sorted(maps.Keys(c.Members)), Duration: c.Lease, Quorum: c.Quorum}
+func (c *Config) electorate() electorate.Electorate {
+	e := electorate.Electorate{Duration: c.Lease, Quorum: c.Quorum}
+	for name, at := range c.Members {
+		e.Members = append(e.Members, electorate.Member(name, at))
+	}
+	slices.Sort(e.Members)
+	return e
 }
 
-// votes reports whether this member has a vote.
+// member is this member as the electorate has it, whether or not it votes.
+func (c *Config) member() string { return electorate.Member(c.Self, c.home()) }
+
 func (c *Config) votes() bool { return c.Members[c.Self].IsValid() }
 
 // home is where the others reach this member. The port is 0 if the members have
@@ -58,27 +69,38 @@ func (c *Config) home() netip.AddrPort {
 	if c.Bind.Port() != 0 {
 		return c.Bind
 	}
-	ports := make(map[uint16]bool)
 	port := uint16(0)
 	for _, at := range c.Members {
+		if port != 0 && port != at.Port() {
+			return netip.AddrPortFrom(c.Bind.Addr(), 0)
+		}
 		port = at.Port()
-		ports[port] = true
-	}
-	if len(ports) > 1 {
-		port = 0
 	}
 	return netip.AddrPortFrom(c.Bind.Addr(), port)
 }
 
-// guests is how many members without a vote may be known.
-func (c *Config) guests() int {
+// reachFrom is the address by which this node reaches one of the members, without a port.
+func (c *Config) reachFrom() (netip.AddrPort, error) {
+	var failed []error
+	for _, name := range slices.Sorted(maps.Keys(c.Members)) {
+		conn, err := net.Dial("udp", c.Members[name].String()) // which sends nothing
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		defer conn.Close()
+		return netip.AddrPortFrom(conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), 0), nil
+	}
+	return netip.AddrPort{}, fmt.Errorf("bind is not set and cannot be guessed, as this node reaches no member: %w", errors.Join(failed...))
+}
+
+func (c *Config) observers() int {
 	if c.Insecure {
 		return 0
 	}
-	return maxGuests
+	return members.MaxObservers
 }
 
-// clone copies what the caller might change.
 func (c *Config) clone() *Config {
 	copied := *c
 	copied.Members = maps.Clone(c.Members)
@@ -88,7 +110,7 @@ func (c *Config) clone() *Config {
 
 // check says in one sentence what is wrong with a configuration.
 func (c *Config) check() error {
-	if err := c.checkVoteless(); err != nil {
+	if err := c.checkObserver(); err != nil {
 		return err
 	}
 	if err := c.checkMembers(); err != nil {
@@ -103,8 +125,7 @@ func (c *Config) check() error {
 	return c.electorate().Validate()
 }
 
-// checkVoteless says what a member without a vote lacks.
-func (c *Config) checkVoteless() error {
+func (c *Config) checkObserver() error {
 	self := c.home()
 	switch {
 	case c.votes():
@@ -116,13 +137,12 @@ func (c *Config) checkVoteless() error {
 		return fmt.Errorf("bind, %v, needs a port: the members have several", self.Addr())
 	case c.Insecure:
 		return fmt.Errorf("this node, %q, is not among the members and can join them only with the key: set keyFile, or make it a member", c.Self)
-	case c.Quorum == lease.None:
+	case c.Quorum == electorate.None:
 		return fmt.Errorf("this node, %q, is not among the members and gets no lease with quorum none: make it a member, or set quorum to majority", c.Self)
 	}
 	return nil
 }
 
-// checkMembers says what is wrong with the members' addresses, and this node's.
 func (c *Config) checkMembers() error {
 	self := c.home()
 	taken := make(map[netip.AddrPort]string)
@@ -155,7 +175,6 @@ func (c *Config) checkMembers() error {
 	return nil
 }
 
-// checkKeys says what is wrong with the keys.
 func (c *Config) checkKeys() error {
 	switch {
 	case len(c.Keys) == 0 && !c.Insecure:

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/herald-vip/herald/lease"
+	"github.com/herald-vip/herald/election/electorate"
 )
 
 func key(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
@@ -32,7 +32,7 @@ func TestConfigMistakes(t *testing.T) {
 			`this node, "m9", is not among the members (m1, m2, m3) and has no vote: set bind to its address, or make it a member`},
 		"no vote, no key": {func(c *Config) { c.Self, c.Bind, c.Keys, c.Insecure = "m9", ap("10.0.0.9:1"), nil, true },
 			`this node, "m9", is not among the members and can join them only with the key: set keyFile, or make it a member`},
-		"no vote, no quorum": {func(c *Config) { c.Self, c.Bind, c.Quorum = "m9", ap("10.0.0.9:1"), lease.None },
+		"no vote, no quorum": {func(c *Config) { c.Self, c.Bind, c.Quorum = "m9", ap("10.0.0.9:1"), electorate.None },
 			`this node, "m9", is not among the members and gets no lease with quorum none: make it a member, or set quorum to majority`},
 		"a voter's place": {func(c *Config) { c.Self = "m9" }, `members "m1" and "m9" have the same address, 10.0.0.1:7946`},
 		"no vote, other family": {func(c *Config) { c.Self, c.Bind = "m9", ap("[fd00::1]:1") },

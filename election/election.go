@@ -3,10 +3,12 @@
 // finds out who is alive, and spreads what members tell of themselves.
 //
 // Lease messages go straight to a member's configured address, whatever
-// memberlist believes of it. The machine has no clock: whoever has something for
-// it, a message, a wish or a time that has come, first tells it what time it is, so
-// that a process that was paused learns what it has lost before it acts on what was
-// waiting for it.
+// memberlist believes of it. The machine has no clock: before each message and each
+// wish it is told the time, so that a process that was paused learns what it has lost
+// before it acts on what was waiting for it.
+//
+// Below it, transport carries packets and connections, members knows who takes part,
+// and offer has members tell each other what they serve.
 package election
 
 import (
@@ -15,51 +17,56 @@ import (
 	"log/slog"
 	"maps"
 	"net"
-	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
-	"github.com/hashicorp/memberlist"
-	"github.com/herald-vip/herald/lease"
+	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/election/members"
+	"github.com/herald-vip/herald/election/offer"
+	"github.com/herald-vip/herald/election/transport"
 )
 
 // ErrClosed is the result of applying a configuration to a closed election.
 var ErrClosed = errors.New("the election is closed")
 
+// What members offer is a package of its own, which users of an election need not know.
+type (
+	Offer   = offer.Offer
+	Offered = offer.Offered
+)
+
 // Election takes part in an election, once it has a configuration.
 type Election struct {
 	log     *slog.Logger
-	observe Observer
-	open    opener
+	handler Handler
+	listen  listener
 
 	applying sync.Mutex // one Apply or Close at a time
 
-	mu          sync.Mutex // guards what follows; held while the machine is told, never while the observer is
+	mu          sync.Mutex // guards what follows; held while the machine is told, never while the handler is
 	node        *node      // nil while there is no configuration
 	candidacies map[string]lease.Candidacy
 	resigned    map[string]bool // leases of interest that this member is no candidate for
 	hardware    []net.HardwareAddr
-	offer       *Offer // nil: none yet
+	offer       *offer.Offer // nil: none yet
 	closed      bool
 }
 
-// opener listens at this member's address.
-type opener func(at netip.AddrPort, g *gate) (memberlist.NodeAwareTransport, error)
-
 // New makes an election that does nothing until Apply.
-func New(log *slog.Logger, observe Observer) *Election {
+func New(log *slog.Logger, handler Handler) *Election {
 	return &Election{
-		log: log, observe: observe, open: openSockets,
+		log: log, handler: handler, listen: transport.Listen,
 		candidacies: make(map[string]lease.Candidacy), resigned: make(map[string]bool),
 	}
 }
 
 // Apply makes this the configuration; nil is none, and leaves the election. Keys,
-// members, lease and quorum change in place, within what lease.Machine's
-// Reconfigure allows; Self, Bind and whether there is encryption at all cannot
+// members, lease and quorum change in place, the latter three when the members have agreed
+// on it; Self, Bind and whether there is encryption at all cannot
 // change while the election runs. An error is one sentence that says what is
 // wrong, and means that nothing has changed. Apply must not be called by the
-// observer.
+// handler.
 func (e *Election) Apply(c *Config) error {
 	e.applying.Lock()
 	defer e.applying.Unlock()
@@ -72,17 +79,25 @@ func (e *Election) Apply(c *Config) error {
 	if c == nil {
 		return e.leave()
 	}
+	c = c.clone()
+	if !c.votes() && !c.Bind.IsValid() && len(c.Members) > 0 {
+		var err error
+		if running != nil {
+			c.Bind = running.home()
+		} else if c.Bind, err = c.reachFrom(); err != nil {
+			return fmt.Errorf("election: %w", err)
+		}
+	}
 	if err := c.check(); err != nil {
 		return fmt.Errorf("election: %w", err)
 	}
-	c = c.clone()
 	if running != nil {
 		if err := running.reconfigure(c); err != nil {
 			return fmt.Errorf("election: %w", err)
 		}
 		return nil
 	}
-	started, err := e.start(c)
+	started, err := start(c, e.log, e.handler, e.listen)
 	if err != nil {
 		return fmt.Errorf("election: %w", err)
 	}
@@ -91,9 +106,9 @@ func (e *Election) Apply(c *Config) error {
 	e.node = started
 	started.resign(slices.Collect(maps.Keys(e.resigned)))
 	started.stand(slices.Collect(maps.Values(e.candidacies)))
-	started.describe(e.card)
+	started.describe(e.describe)
 	if e.offer != nil {
-		started.offering.offer(*e.offer)
+		started.offers.Offer(*e.offer)
 	}
 	return nil
 }
@@ -110,13 +125,13 @@ func (e *Election) Stand(candidacies ...lease.Candidacy) {
 	}
 	if e.node != nil {
 		e.node.stand(candidacies)
-		e.node.describe(e.card)
+		e.node.describe(e.describe)
 	}
 }
 
 // Resign ends candidacies. A lease that is held is released at once: when Resign
 // returns, the messages that say so have been given to the kernel, so whatever
-// must end before somebody else may begin is to be ended before. The observer is
+// must end before somebody else may begin is to be ended before. The handler is
 // told nothing of what it has resigned, but a call that is already under way may
 // still tell of a grant. The lease remains in the status, which it enters by this
 // if it was not there, until Forget. Resign never blocks.
@@ -129,7 +144,7 @@ func (e *Election) Resign(leases ...string) {
 	}
 	if e.node != nil {
 		e.node.resign(leases)
-		e.node.describe(e.card)
+		e.node.describe(e.describe)
 	}
 }
 
@@ -138,11 +153,13 @@ func (e *Election) Forget(leases ...string) {
 	e.Resign(leases...)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, name := range leases {
-		delete(e.resigned, name)
-	}
+	maps.DeleteFunc(e.resigned, func(name string, _ bool) bool { return slices.Contains(leases, name) })
 	if e.node != nil {
-		e.node.forget(leases)
+		e.node.step(func(m *lease.Machine, now time.Time) {
+			for _, name := range leases {
+				m.Forget(now, name)
+			}
+		})
 	}
 }
 
@@ -153,13 +170,70 @@ func (e *Election) Describe(hardware []net.HardwareAddr) {
 	defer e.mu.Unlock()
 	e.hardware = slices.Clone(hardware)
 	if e.node != nil {
-		e.node.describe(e.card)
+		e.node.describe(e.describe)
 	}
 }
 
+// Offer tells all members that are alive what this one serves, at once, again and
+// again, and whenever somebody joins. It replaces what was offered before, and holds
+// across Apply; until it is called, nothing is told. At most 32 checks are told of, by
+// the order of their names, whose names have up to 63 bytes, and no more than fit one
+// packet. Offer never blocks.
+func (e *Election) Offer(o offer.Offer) {
+	o.Checks = maps.Clone(o.Checks)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.offer = &o
+	if e.node != nil {
+		e.node.offers.Offer(o)
+	}
+}
+
+// Offers lists what members have offered, this one included, by their sorted names. It
+// is empty while there is no configuration. The handler is told when it changes. The
+// maps of checks are not to be changed.
+func (e *Election) Offers() []offer.Offered {
+	if n := e.running(); n != nil {
+		return n.offers.List()
+	}
+	return nil
+}
+
+// Status describes the election at this moment.
+func (e *Election) Status() Status {
+	if n := e.running(); n != nil {
+		return n.status()
+	}
+	return Status{}
+}
+
+// Lease describes one lease at this moment.
+func (e *Election) Lease(name string) lease.LeaseStatus {
+	s := lease.LeaseStatus{Lease: name, Why: "the election has not begun, which takes an election section in the file of this node"}
+	if n := e.running(); n != nil {
+		n.step(func(m *lease.Machine, now time.Time) { s = m.Lease(now, name) })
+	}
+	return s
+}
+
+// Hardware is where the VIPs of each member may be seen, as it has said itself
+// since this one was started, those that are heard no more included.
+func (e *Election) Hardware() map[string][]net.HardwareAddr {
+	if n := e.running(); n != nil {
+		return n.members.Hardware()
+	}
+	return nil
+}
+
+func (e *Election) running() *node {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.node
+}
+
 // Close leaves the election, which takes up to a second, and returns when nothing
-// is left running. The observer is told of leases that were still held, and then
-// they are released. Close must not be called by the observer.
+// is left running. The handler is told of leases that were still held, and then
+// they are released. Close must not be called by the handler.
 func (e *Election) Close() error {
 	e.applying.Lock()
 	defer e.applying.Unlock()
@@ -169,7 +243,6 @@ func (e *Election) Close() error {
 	return e.leave()
 }
 
-// leave stops the node, if there is one.
 func (e *Election) leave() error {
 	e.mu.Lock()
 	running := e.node
@@ -182,8 +255,8 @@ func (e *Election) leave() error {
 	return running.stop(standing)
 }
 
-// card fills in what the others may know of this member. The mutex is held.
-func (e *Election) card(c *card) {
-	c.Hardware = e.hardware
-	c.Standing = len(e.candidacies)
+// describe fills in what the others may know of this member. The mutex is held.
+func (e *Election) describe(d *members.Description) {
+	d.Hardware = e.hardware
+	d.Standing = len(e.candidacies)
 }

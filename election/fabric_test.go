@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+	"github.com/herald-vip/herald/election/transport"
 )
 
 // fabric is a network in memory, for virtual time: it delays, loses, duplicates
@@ -48,14 +49,14 @@ func (f *fabric) filter(a, b netip.AddrPort, drop bool) {
 	f.tcp[[2]netip.AddrPort{a, b}], f.tcp[[2]netip.AddrPort{b, a}] = drop, drop
 }
 
-// open serves as an opener.
-func (f *fabric) open(at netip.AddrPort, g *gate) (memberlist.NodeAwareTransport, error) {
+// open serves as an listener.
+func (f *fabric) open(at netip.AddrPort, a *transport.Admission) (memberlist.NodeAwareTransport, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.ports[at] != nil {
 		return nil, errors.New("address already in use")
 	}
-	p := &port{fabric: f, at: at, gate: g, packets: make(chan *memberlist.Packet, 1024), streams: make(chan net.Conn)}
+	p := &port{fabric: f, at: at, admission: a, packets: make(chan *memberlist.Packet, 1024), streams: make(chan net.Conn)}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	f.ports[at] = p
 	return p, nil
@@ -85,13 +86,13 @@ func (f *fabric) route(from netip.AddrPort, to string, b []byte) (*port, []time.
 
 // port is a memberlist.Transport on a fabric.
 type port struct {
-	fabric  *fabric
-	at      netip.AddrPort
-	gate    *gate
-	packets chan *memberlist.Packet
-	streams chan net.Conn
-	ctx     context.Context
-	cancel  context.CancelFunc
+	fabric    *fabric
+	at        netip.AddrPort
+	admission *transport.Admission
+	packets   chan *memberlist.Packet
+	streams   chan net.Conn
+	ctx       context.Context
+	cancel    context.CancelFunc
 }
 
 func (p *port) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
@@ -106,7 +107,7 @@ func (p *port) WriteTo(b []byte, to string) (time.Time, error) {
 		}
 		packet := &memberlist.Packet{Buf: append([]byte(nil), b...), From: net.UDPAddrFromAddrPort(p.at)}
 		time.AfterFunc(d, func() {
-			if !target.gate.packet(p.at) {
+			if !target.admission.AdmitPacket(p.at) {
 				return
 			}
 			packet.Timestamp = time.Now()

@@ -9,7 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/herald-vip/herald/lease"
+	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/election/transport"
+	"github.com/herald-vip/herald/testenv/nettest"
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 // flood sends forged packets from one address to another, ten a millisecond,
@@ -40,7 +43,7 @@ func unhurried(c *Config) { c.Lease = 3 * time.Second }
 func (m *member) renewed(name string) {
 	m.t.Helper()
 	granted := m.granted(name)
-	soon(m.t, "the lease is renewed", func() bool { return m.granted(name).Until.After(granted.Until) })
+	wait.Until(m.t, "the lease is renewed", func() bool { return m.granted(name).Until.After(granted.Until) })
 }
 
 // heap is how much memory is in use when all that can be freed is.
@@ -55,8 +58,8 @@ func heap() uint64 {
 // A flood from where nobody is, and another from the address of a member that is
 // away, neither take the lease from its holder nor grow its memory.
 func TestFlood(t *testing.T) {
-	at := loopback(4)
-	c := newCluster(t, openSockets, at[:3], unhurried)
+	at := nettest.Loopback(4)
+	c := newCluster(t, transport.Listen, at[:3], unhurried)
 	away := c.members[2]
 	c.members = c.members[:2]
 	c.start("vip")
@@ -77,7 +80,7 @@ func TestFlood(t *testing.T) {
 		defer conn.Close()
 		flooders.Go(func() { flood(ctx, conn) })
 	}
-	soon(t, "the flood has arrived", func() bool {
+	wait.Until(t, "the flood has arrived", func() bool {
 		d := holder.Status().Dropped
 		return d.Unknown > 20_000 && d.Unreadable > 10_000
 	})
@@ -101,7 +104,7 @@ func TestFlood(t *testing.T) {
 // A member that was paused for longer than its lease learns that it has lost it
 // before anything that was waiting for it can make it believe otherwise.
 func TestPausedHolderLearnsItFirst(t *testing.T) {
-	c := newCluster(t, openSockets, loopback(3), nil)
+	c := newCluster(t, transport.Listen, nettest.Loopback(3), nil)
 	c.start("vip")
 	first := c.holder("vip")
 	c.met()
@@ -119,7 +122,7 @@ func TestPausedHolderLearnsItFirst(t *testing.T) {
 	events = nil
 	mu.Unlock()
 	first.node.mu.Unlock()
-	soon(t, "it learns", func() bool { return len(first.told()) > 0 })
+	wait.Until(t, "it learns", func() bool { return len(first.told()) > 0 })
 	mu.Lock()
 	defer mu.Unlock()
 	if _, ok := events[0].(lease.Lost); !ok {
@@ -132,8 +135,8 @@ func TestPausedHolderLearnsItFirst(t *testing.T) {
 // second and no more, and keep nobody out who has the key.
 func TestFloodOfConnections(t *testing.T) {
 	t.Parallel()
-	at := loopback(5)
-	c := newCluster(t, openSockets, at[:3], unhurried)
+	at := nettest.Loopback(5)
+	c := newCluster(t, transport.Listen, at[:3], unhurried)
 	c.start("vip")
 	holder := c.holder("vip")
 	c.met()
@@ -158,8 +161,8 @@ func TestFloodOfConnections(t *testing.T) {
 			}
 		})
 	}
-	soon(t, "the flood has arrived", func() bool { return holder.Status().Dropped.Unknown > 200 })
-	w := c.guest("w1", at[3])
+	wait.Until(t, "the flood has arrived", func() bool { return holder.Status().Dropped.Unknown > 200 })
+	w := c.observer("w1", at[3])
 	w.apply(nil)
 	c.met(w, holder)
 	holder.renewed("vip")

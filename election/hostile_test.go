@@ -8,15 +8,16 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+	"github.com/herald-vip/herald/election/transport"
 )
 
 // FuzzPackets sends to an election without encryption what anybody at a member's
 // address might: memberlist reads it all, and a panic in there ends the process.
 func FuzzPackets(f *testing.F) {
 	fabric := newFabric()
-	open := func(at netip.AddrPort, g *gate) (memberlist.NodeAwareTransport, error) {
-		g.open = true // as with a key, so that those without a vote may come
-		return fabric.open(at, g)
+	open := func(at netip.AddrPort, a *transport.Admission) (memberlist.NodeAwareTransport, error) {
+		a.Open = true // as with a key, so that those without a vote may come
+		return fabric.open(at, a)
 	}
 	c := newCluster(f, open, sites(2), func(config *Config) { config.Keys, config.Insecure = nil, true })
 	c.members = c.members[:1]

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"slices"
+
+	"github.com/hashicorp/memberlist"
 )
 
 // keySize is the length of the keys that NewKey makes, in bytes: AES-256.
@@ -29,10 +31,9 @@ func Exposed(file string) string {
 	if err != nil || info.Mode().Perm()&0o077 == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s has mode %04o, and whoever reads the key in it can take every VIP: chmod 600 %s", file, info.Mode().Perm(), file)
+	return fmt.Sprintf("%s has mode %04o, and anyone who reads the key in it can take every VIP: chmod 600 %s", file, info.Mode().Perm(), file)
 }
 
-// checkKey says what is wrong with a key's length.
 func checkKey(key []byte) error {
 	switch len(key) {
 	case 16, 24, 32:
@@ -41,5 +42,31 @@ func checkKey(key []byte) error {
 	return fmt.Errorf("a key has 16, 24 or 32 bytes, this one has %d; `herald keygen` writes one", len(key))
 }
 
-// sameKeys reports whether two rings are the same, in the same order.
 func sameKeys(a, b [][]byte) bool { return slices.EqualFunc(a, b, bytes.Equal) }
+
+// rotateKeys makes these the ring's keys. Memberlist decrypts meanwhile, with a list
+// of keys that RemoveKey changes under its hands unless the key is the last: so
+// only the last is ever removed, after those that stay have gone ahead of it.
+func rotateKeys(ring *memberlist.Keyring, keys [][]byte) error {
+	for _, key := range keys {
+		if err := ring.AddKey(key); err != nil {
+			return err
+		}
+	}
+	if err := ring.UseKey(keys[0]); err != nil {
+		return err
+	}
+	stale := func(key []byte) bool {
+		return !slices.ContainsFunc(keys, func(kept []byte) bool { return bytes.Equal(key, kept) })
+	}
+	for all := ring.GetKeys(); slices.ContainsFunc(all, stale); all = ring.GetKeys() {
+		last, move := all[len(all)-1], ring.UseKey
+		if stale(last) {
+			move = ring.RemoveKey
+		}
+		if err := move(last); err != nil {
+			return err
+		}
+	}
+	return ring.UseKey(keys[0])
+}

@@ -11,7 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/herald-vip/herald/lease"
+	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/election/transport"
+	"github.com/herald-vip/herald/testenv/nettest"
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 // These tests run over real sockets, in real time.
@@ -23,18 +26,18 @@ func (c *cluster) part(a, b *member, cut bool) {
 		if cut {
 			delete(members, pair[1].name)
 		}
-		pair[0].node.gate.admit(members, pair[0].name)
+		pair[0].node.admission.Replace(members, pair[0].name)
 	}
 }
 
 func TestOneHoldsOverSockets(t *testing.T) {
 	t.Parallel()
 	for name, at := range map[string][]netip.AddrPort{
-		"IPv4": loopback(3),
+		"IPv4": nettest.Loopback(3),
 		"IPv6": free(t, 3),
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, openSockets, at, nil)
+			c := newCluster(t, transport.Listen, at, nil)
 			c.start("vip")
 			first := c.holder("vip")
 			c.met()
@@ -65,7 +68,7 @@ func free(t *testing.T, n int) []netip.AddrPort {
 		if err != nil {
 			continue
 		}
-		defer udp.Close() // later, lest it is found twice
+		defer udp.Close() // later, or it might be found twice
 		tcp, err := net.ListenTCP("tcp6", net.TCPAddrFromAddrPort(at))
 		if err != nil {
 			continue
@@ -81,7 +84,7 @@ func free(t *testing.T, n int) []netip.AddrPort {
 
 func TestPartitionHealsOverSockets(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, openSockets, loopback(3), nil)
+	c := newCluster(t, transport.Listen, nettest.Loopback(3), nil)
 	c.start("vip")
 	first := c.holder("vip")
 	c.met()
@@ -90,7 +93,7 @@ func TestPartitionHealsOverSockets(t *testing.T) {
 	}
 	c.holder("vip", c.others(first)...)
 	for _, m := range c.others(first) {
-		soon(t, "the first is not alive to the others", func() bool { return !m.alive(first.name) })
+		wait.Until(t, "the first is not alive to the others", func() bool { return !m.alive(first.name) })
 	}
 	for _, m := range c.others(first) {
 		c.part(first, m, false)
@@ -100,7 +103,7 @@ func TestPartitionHealsOverSockets(t *testing.T) {
 }
 
 func TestKeysRotate(t *testing.T) {
-	c := newCluster(t, openSockets, loopback(3), func(config *Config) { config.Lease = 2 * time.Second })
+	c := newCluster(t, transport.Listen, nettest.Loopback(3), func(config *Config) { config.Lease = 2 * time.Second })
 	c.start("vip")
 	holder := c.holder("vip")
 	c.met()
@@ -112,7 +115,7 @@ func TestKeysRotate(t *testing.T) {
 			m.apply(func(config *Config) { config.Keys = keys })
 		}
 		before := holder.granted("vip") // what was encrypted before arrives meanwhile
-		soon(t, "the lease is renewed", func() bool { return holder.granted("vip").Until.After(before.Until.Add(time.Second)) })
+		wait.Until(t, "the lease is renewed", func() bool { return holder.granted("vip").Until.After(before.Until.Add(time.Second)) })
 	}
 	for _, m := range c.members {
 		if told := m.told(); len(told) > 0 {
@@ -126,7 +129,7 @@ func TestKeysRotate(t *testing.T) {
 
 func TestWrongKeyIsNamedAndKeptOut(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, openSockets, loopback(3), nil)
+	c := newCluster(t, transport.Listen, nettest.Loopback(3), nil)
 	wrong := c.members[2]
 	wrong.config.Keys = [][]byte{key(9)}
 	good := c.members[:2]
@@ -134,7 +137,7 @@ func TestWrongKeyIsNamedAndKeptOut(t *testing.T) {
 	c.holder("vip", good...)
 	c.met(good...)
 	for _, m := range good {
-		soon(t, m.name+" has received much that it cannot read", func() bool { return m.Status().Dropped.Unreadable > 15 })
+		wait.Until(t, m.name+" has received much that it cannot read", func() bool { return m.Status().Dropped.Unreadable > 15 })
 		if n := m.log.count("cannot be read"); n != 1 || m.log.count("member=m3") != 1 {
 			t.Errorf("%s says it %d times:\n%v", m.name, n, m.log)
 		}
@@ -151,7 +154,7 @@ func TestWrongKeyIsNamedAndKeptOut(t *testing.T) {
 
 func TestNoKeyIsNamedAndKeptOut(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, openSockets, loopback(3), nil)
+	c := newCluster(t, transport.Listen, nettest.Loopback(3), nil)
 	open := c.members[2]
 	open.config.Keys, open.config.Insecure = nil, true
 	good := c.members[:2]
@@ -159,7 +162,7 @@ func TestNoKeyIsNamedAndKeptOut(t *testing.T) {
 	c.holder("vip", good...)
 	c.met(good...)
 	for i, m := range c.members {
-		soon(t, m.name+" cannot read the others", func() bool { return m.Status().Dropped.Unreadable > 15 })
+		wait.Until(t, m.name+" cannot read the others", func() bool { return m.Status().Dropped.Unreadable > 15 })
 		if n := m.log.count("cannot be read"); n != []int{1, 1, 2}[i] || m.log.count("level=WARN") > 8 {
 			t.Errorf("%s says it %d times:\n%v", m.name, n, m.log)
 		}
@@ -171,8 +174,8 @@ func TestNoKeyIsNamedAndKeptOut(t *testing.T) {
 
 func TestStrangersAreNamedAndKeptOut(t *testing.T) {
 	t.Parallel()
-	at := loopback(4)
-	c := newCluster(t, openSockets, at[:3], func(config *Config) { config.Keys, config.Insecure = nil, true })
+	at := nettest.Loopback(4)
+	c := newCluster(t, transport.Listen, at[:3], func(config *Config) { config.Keys, config.Insecure = nil, true })
 	stranger := c.add(c.members[0].config.clone())
 	stranger.name, stranger.config.Self = "m4", "m4"
 	stranger.config.Members["m4"] = at[3]
@@ -181,7 +184,7 @@ func TestStrangersAreNamedAndKeptOut(t *testing.T) {
 	c.holder("vip", members...)
 	c.met(members...)
 	for _, m := range members {
-		soon(t, m.name+" has heard of the stranger", func() bool { return m.Status().Dropped.Unknown > 20 })
+		wait.Until(t, m.name+" has heard of the stranger", func() bool { return m.Status().Dropped.Unknown > 20 })
 		if n := m.log.count("source=" + at[3].Addr().String()); n != 1 {
 			t.Errorf("%s names it %d times:\n%v", m.name, n, m.log)
 		}
@@ -196,8 +199,8 @@ func TestStrangersAreNamedAndKeptOut(t *testing.T) {
 
 func TestImpostorIsNamedAndKeptOut(t *testing.T) {
 	t.Parallel()
-	at := loopback(3)
-	c := newCluster(t, openSockets, at, nil)
+	at := nettest.Loopback(3)
+	c := newCluster(t, transport.Listen, at, nil)
 	impostor := c.members[2] // at the right address, with the right key and the wrong name
 	impostor.name, impostor.config.Self = "m9", "m9"
 	delete(impostor.config.Members, "m3") // the map is everybody's
@@ -209,11 +212,11 @@ func TestImpostorIsNamedAndKeptOut(t *testing.T) {
 	c.start("vip")
 	c.holder("vip", good...)
 	for _, m := range good {
-		soon(t, m.name+" has heard of the impostor", func() bool { return m.Status().Dropped.Refused > 3 })
+		wait.Until(t, m.name+" has heard of the impostor", func() bool { return m.Status().Dropped.Refused > 3 })
 		if n := m.log.count("node=m9"); n != 1 {
 			t.Errorf("%s names it %d times:\n%v", m.name, n, m.log)
 		}
-		for _, node := range m.node.list.Members() {
+		for _, node := range m.node.network.list.Members() {
 			if node.Name == "m9" {
 				t.Errorf("memberlist of %s has it", m.name)
 			}
@@ -224,9 +227,34 @@ func TestImpostorIsNamedAndKeptOut(t *testing.T) {
 	}
 }
 
+// A file that was copied from another node gives this one a name and an address that it has not.
+func TestAnotherNodesFileIsNamed(t *testing.T) {
+	t.Parallel()
+	at := nettest.Loopback(3)
+	at[0] = netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), at[0].Port()) // which nobody has
+	c := newCluster(t, transport.Listen, at, nil)
+	c.start("vip")
+	wrong, good := c.members[0], c.members[1:]
+	c.holder("vip", good...)
+	const reason = `no link of this node has 192.0.2.1, the address of \"m1\", as which this node takes part: ` +
+		`set nodeName if the file is another node's, else correct the address in election`
+	wait.Until(t, "the log says it", func() bool { return wrong.log.count("takes no part") > 0 })
+	if n := wrong.log.count(reason); n != 1 {
+		t.Errorf("it says so %d times:\n%v", n, wrong.log)
+	}
+	if got := wrong.Status().Lease.Problem; got != strings.ReplaceAll(reason, `\"`, `"`) {
+		t.Errorf("status says %q", got)
+	}
+	for _, m := range good {
+		if got := m.Status().Lease.Problem; got != "" {
+			t.Errorf("status of %s says %q", m.name, got)
+		}
+	}
+}
+
 func TestWhatCannotChange(t *testing.T) {
-	at := loopback(4)
-	c := newCluster(t, openSockets, at[:3], nil)
+	at := nettest.Loopback(4)
+	c := newCluster(t, transport.Listen, at[:3], nil)
 	c.start("vip")
 	c.holder("vip")
 	m := c.members[0]
@@ -234,7 +262,6 @@ func TestWhatCannotChange(t *testing.T) {
 		"the name of this node cannot change":    func(c *Config) { c.Self = "m2" },
 		"the address of this node cannot change": func(c *Config) { c.Members["m1"] = at[3] },
 		"encryption cannot be given up":          func(c *Config) { c.Keys, c.Insecure = nil, true },
-		"is not among the members":               func(c *Config) { delete(c.Members, "m1") },
 	} {
 		bad := m.config.clone()
 		change(bad)
@@ -252,7 +279,7 @@ func TestWhatCannotChange(t *testing.T) {
 
 // Everything may be called by anybody at any time.
 func TestManyCallers(t *testing.T) {
-	c := newCluster(t, openSockets, loopback(3), nil)
+	c := newCluster(t, transport.Listen, nettest.Loopback(3), nil)
 	c.start("vip")
 	var callers sync.WaitGroup
 	for _, m := range c.members {

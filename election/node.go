@@ -2,160 +2,203 @@ package election
 
 import (
 	"context"
-	"log"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/memberlist"
-	"github.com/herald-vip/herald/lease"
+	"github.com/herald-vip/herald/election/electorate"
+	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/election/lease/message"
+	"github.com/herald-vip/herald/election/members"
+	"github.com/herald-vip/herald/election/offer"
+	"github.com/herald-vip/herald/election/transport"
+	"github.com/herald-vip/herald/wake"
 )
 
-const (
-	// rejoin is how often members that are not there are asked to be: memberlist
-	// gives up on the dead after a while, so a partition would not heal by itself.
-	rejoin = time.Second
-	// patience is how long a member may be silent that is alive.
-	patience = 2 * time.Second
-	// spread is how long a changed card is waited for to be passed on.
-	spread = 200 * time.Millisecond
-	// farewell is how long leaving may take to be heard of.
-	farewell = 500 * time.Millisecond
-	// maxWaiting is how many messages wait for the observer to learn of a loss.
-	maxWaiting = 1024
-	// maxGuests is how many members without a vote there may be.
-	maxGuests = 1024
-)
+// maxWaiting is how many messages wait for the handler to learn of a loss.
+const maxWaiting = 1024
 
-// node is one member at work, from its first configuration to its last.
+// node is one member at work, from its first configuration to its last. This file
+// runs its lease machine.
 type node struct {
-	log      *slog.Logger
-	gate     *gate
-	journal  *journal
-	roster   *roster
-	ring     *memberlist.Keyring // nil: no encryption
-	list     *memberlist.Memberlist
-	news     *news
-	offering *offering
-	observe  Observer
+	log       *slog.Logger
+	admission *transport.Admission
+	members   *members.Members
+	ring      *memberlist.Keyring // nil: no encryption
+	network   network
+	events    *eventQueue
+	offers    *offer.Exchange
+	handler   Handler
+	unjoined  atomic.Uint64 // lease messages of such that are not known at the address that they name
+	malformed atomic.Uint64 // messages that are decrypted, and yet no lease messages
 
-	started  time.Time
-	recalled map[string]netip.AddrPort // members that were there when this node ran last
-	written  map[string]netip.AddrPort // who is in the file of those; the join goroutine's own
+	opened     chan struct{} // closed when all above is there: what is received at once waits for that
+	started    time.Time
+	remembered map[string]netip.AddrPort // members that were there when this node ran last
+	written    map[string]netip.AddrPort // who is in the file of those; the membership goroutine's own
 
 	wake      chan struct{} // holds a token if the machine is due sooner than it was
-	described chan struct{} // holds a token if the card has changed
+	described chan struct{} // holds a token if this member describes itself anew
 	arrived   chan struct{} // holds a token if somebody has joined or left
 
-	cancel  context.CancelFunc
-	telling sync.WaitGroup // tell
-	work    sync.WaitGroup // run, join, and offering's run, search and tell
+	cancel    context.CancelFunc
+	notifying sync.WaitGroup // runEvents
+	work      sync.WaitGroup // runMachine, runMembership and the exchange of offers
 
-	mu      sync.Mutex // guards what follows, and sending
-	config  *Config
-	members map[string]netip.AddrPort // who is heard: as configured, who was until lately, and this one
-	seeds   map[string]netip.AddrPort // where a member without a vote looks for others; else nil
-	machine *lease.Machine
-	due     time.Time        // when the machine wants to be called; zero: never
-	waiting []lease.Outgoing // to be sent when the observer knows what is lost
-	leaving bool             // the observer is told nothing more
-	over    bool             // the machine neither
+	mu       sync.Mutex // guards what follows, and sending
+	config   *Config
+	admitted map[string]netip.AddrPort // who is heard: as configured, who was until lately, and this one
+	seeds    map[string]netip.AddrPort // where an observer looks for others; of a voter nil
+	machine  *lease.Machine
+	due      time.Time          // when the machine wants to be called; zero: never
+	waiting  []message.Outgoing // to be sent when the handler knows what is lost
+	unsaved  *lease.State       // what is to be on the disk before anything is sent, nil: nothing
+	mute     string             // why it is not, empty: it is
+	leaving  bool               // the handler is told nothing more
+	over     bool               // the machine neither
 }
 
-// start makes a node and its goroutines.
-func (e *Election) start(c *Config) (*node, error) {
-	g := &gate{log: e.log, open: c.guests() > 0}
-	ctx, cancel := context.WithCancel(context.Background())
-	n := &node{
-		log: e.log, gate: g, journal: newJournal(e.log, g), news: newNews(), observe: e.observe, config: c,
-		started: time.Now(),
-		wake:    make(chan struct{}, 1), described: make(chan struct{}, 1), arrived: make(chan struct{}, 1), cancel: cancel,
-	}
-	n.offering = newOffering(n)
-	n.roster = newRoster(c.Self, g, n.receive, n.arrived, n.offering.wake)
-	if err := n.open(c, e.open); err != nil {
-		cancel()
-		return nil, err
-	}
-	n.warn(nil)
-	n.work.Go(func() { n.run(ctx) })
-	n.work.Go(func() { n.join(ctx) })
-	n.work.Go(func() { n.offering.run(ctx) })
-	n.work.Go(func() { n.offering.search(ctx) })
-	n.work.Go(func() { n.offering.tell(ctx) })
-	n.telling.Go(func() { n.tell(ctx) })
-	return n, nil
-}
-
-// open makes the machine and memberlist. What memberlist receives at once waits
-// until both are there.
-func (n *node) open(c *Config, open opener) (err error) {
+// home is where the others reach this member.
+func (n *node) home() netip.AddrPort {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.offering.mu.Lock()
-	defer n.offering.mu.Unlock()
-	now := time.Now()
-	incarnation, err := newIncarnation(now)
-	if err != nil {
-		return err
-	}
-	n.machine, err = lease.New(now, lease.Options{Self: c.Self, Incarnation: incarnation, Electorate: c.electorate(), Guests: c.guests()})
-	if err != nil {
-		return err
-	}
-	n.offering.open(c, incarnation)
-	if n.recalled, err = recall(c.Remember); err != nil {
-		n.log.Warn("only the configured members are asked to join", "err", err)
-	}
-	n.admit(now)
-	if !c.Insecure {
-		if n.ring, err = memberlist.NewKeyring(c.Keys, c.Keys[0]); err != nil {
-			return err
-		}
-	}
-	transport, err := open(c.home(), n.gate)
-	if err != nil {
-		return err
-	}
-	s := settings(c, n.ring, n.roster)
-	s.Transport = transport
-	s.Logger = log.New(n.journal, "", 0)
-	if n.list, err = memberlist.Create(s); err != nil {
-		n.over = true
-		_ = transport.Shutdown() // what has failed already matters more
-	}
-	return err
+	return n.config.home()
 }
 
-// stop leaves the election. First the observer is told that what is still held
-// is lost, then the members that they may have it.
-func (n *node) stop(leases []string) error {
+// runMachine calls the machine when it is due, until ctx ends.
+func (n *node) runMachine(ctx context.Context) {
+	wake.Loop(ctx, n.wake, func() time.Time {
+		n.step(nil)
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.due
+	})
+}
+
+// step tells the machine the time and then whatever else there is, sends what it
+// wants to be sent, and passes on what has come of it.
+func (n *node) step(do func(m *lease.Machine, now time.Time)) {
 	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.over {
+		return
+	}
+	now := n.tick()
+	if do != nil {
+		do(n.machine, now)
+	}
+	n.flush()
+}
+
+// tick tells the machine the time. The mutex is held.
+func (n *node) tick() time.Time {
 	now := time.Now()
 	n.machine.Tick(now)
-	n.flush()
-	n.leaving = true
-	var lost []lease.Event
-	for _, l := range n.machine.Status(now).Leases {
-		if l.Holder == n.config.Self {
-			lost = append(lost, lease.Lost{Lease: l.Lease, Reason: "this node leaves the election"})
+	return now
+}
+
+// flush does what the machine wants. The mutex is held.
+func (n *node) flush() {
+	saved := n.save()
+	messages, events := n.machine.Take()
+	if !saved { // this member does not act on what may be forgotten
+		events = slices.DeleteFunc(events, func(e lease.Event) bool { _, granted := e.(lease.Granted); return granted })
+	}
+	if !n.leaving {
+		n.events.add(events)
+	}
+	if n.events.hasLoss() {
+		n.waiting = append(n.waiting, messages...)
+		n.waiting = n.waiting[max(0, len(n.waiting)-maxWaiting):]
+		messages = nil
+	}
+	n.send(messages)
+	due := n.machine.Next()
+	if !saved {
+		due = wake.Earlier(due, time.Now().Add(saveAgain))
+	}
+	if !due.Equal(n.due) {
+		n.due = due
+		wake.Up(n.wake)
+	}
+}
+
+// send sends lease messages, once each, unless what they tell of may be forgotten. The mutex is held.
+func (n *node) send(messages []message.Outgoing) {
+	if n.unsaved != nil {
+		return
+	}
+	for _, m := range messages {
+		b, err := m.AppendBinary(nil)
+		if err == nil {
+			err = n.network.Send(electorate.Name(m.To), electorate.Address(m.To), b)
+		}
+		if err != nil {
+			n.network.Warn("cannot send lease messages: " + err.Error())
 		}
 	}
-	n.news.add(lost)
-	n.mu.Unlock()
-	n.cancel()
-	n.telling.Wait()
+}
 
-	n.resign(leases)
-	n.offering.farewell()
-	n.mu.Lock()
-	n.over = true
-	n.mu.Unlock()
-	if err := n.list.Leave(farewell); err != nil {
-		n.log.Debug("nobody heard that this node leaves the election", "err", err) // they find out
+// receive takes a message. What is none, from a later version perhaps, is counted.
+func (n *node) receive(b []byte) {
+	<-n.opened
+	if offer.IsMessage(b) {
+		n.offers.Receive(b)
+		return
 	}
-	err := n.list.Shutdown()
-	n.work.Wait()
-	return err
+	m, err := message.Parse(b)
+	if err != nil {
+		n.malformed.Add(1)
+		n.network.Warn("a lease message is not understood: " + err.Error())
+		return
+	}
+	if n.members.Address(electorate.Name(m.From)) != electorate.Address(m.From) { // it has not joined, or is another by that name
+		n.unjoined.Add(1)
+		return
+	}
+	n.step(func(machine *lease.Machine, now time.Time) { machine.Receive(now, m) })
+}
+
+// runEvents passes events on to the handler, the last of them when ctx ends.
+func (n *node) runEvents(ctx context.Context) {
+	wake.Loop(ctx, n.events.some, func() (never time.Time) {
+		n.events.deliver(n.handler, n.resume)
+		return never
+	})
+	n.events.deliver(n.handler, n.resume)
+}
+
+// resume sends what has waited for the handler to learn of a loss.
+func (n *node) resume() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.events.hasLoss() {
+		n.send(n.waiting)
+		n.waiting = nil
+	}
+}
+
+func (n *node) stand(candidacies []lease.Candidacy) {
+	n.step(func(m *lease.Machine, now time.Time) {
+		for _, c := range candidacies {
+			m.Stand(now, c)
+		}
+	})
+}
+
+// resign ends candidacies and releases what is held, and says so at once.
+func (n *node) resign(leases []string) {
+	n.step(func(m *lease.Machine, now time.Time) {
+		n.flush()
+		for _, name := range leases {
+			m.Resign(now, name)
+			n.events.drop(name)
+		}
+		messages, _ := m.Take()
+		n.send(messages)
+	})
 }

@@ -5,21 +5,25 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/herald-vip/herald/election/offer"
+	"github.com/herald-vip/herald/testenv/nettest"
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 // offerings starts three masters, which offer something, and n workers that learn it, over
 // sockets, and returns the masters and the workers.
 func offerings(b *testing.B, m *meter, n int) (masters, workers []*member) {
-	at := loopback(3 + n)
+	at := nettest.Loopback(3 + n)
 	c := newCluster(b, m.open, at[:3], nil)
 	for i, at := range at[3:] {
-		c.guest(fmt.Sprintf("w%03d", i), at)
+		c.observer(fmt.Sprintf("w%03d", i), at)
 	}
 	for _, joining := range c.members { // one after the other: all of them are in this process
 		joining.apply(nil)
-		soon(b, "the masters know "+joining.name, func() bool {
+		wait.Until(b, "the masters know "+joining.name, func() bool {
 			return !slices.ContainsFunc(c.members[:3], func(m *member) bool {
-				return m.node != nil && joining.node != nil && !slices.Contains(m.Alive(), joining.name)
+				return m.node != nil && joining.node != nil && !slices.Contains(m.allAlive(), joining.name)
 			})
 		})
 	}
@@ -40,7 +44,7 @@ func BenchmarkOffers(b *testing.B) {
 				}
 			}
 			for _, w := range workers {
-				soon(b, w.name+" knows the offers", func() bool { return !offer || w.rotation() == "m1 m2 m3" })
+				wait.Until(b, w.name+" knows the offers", func() bool { return !offer || w.rotation() == "m1 m2 m3" })
 			}
 			<-time.After(20 * time.Second) // those who have joined are news no more
 			for b.Loop() {
@@ -54,7 +58,7 @@ func BenchmarkOffers(b *testing.B) {
 	}
 }
 
-// BenchmarkOfferLatency is how long it takes from Offer at a master until the observer of
+// BenchmarkOfferLatency is how long it takes from Offer at a master until the handler of
 // a worker is told, and until those of all are.
 func BenchmarkOfferLatency(b *testing.B) {
 	for _, n := range []int{1, 20, 100} {
@@ -63,7 +67,7 @@ func BenchmarkOfferLatency(b *testing.B) {
 			heard := make(chan bool, n)
 			masters[0].Offer(serves())
 			for _, w := range workers {
-				soon(b, w.name+" knows the offer", func() bool { return w.rotation() == "m1" })
+				wait.Until(b, w.name+" knows the offer", func() bool { return w.rotation() == "m1" })
 				w.mu.Lock()
 				w.offer = func() { heard <- w.rotation() == "m1" }
 				w.mu.Unlock()
@@ -72,9 +76,9 @@ func BenchmarkOfferLatency(b *testing.B) {
 			for healthy := false; b.Loop(); healthy = !healthy {
 				<-time.After(max(100, 6*time.Duration(n)) * time.Millisecond) // within the rate
 				began := time.Now()
-				masters[0].Offer(Offer{Checks: map[string]bool{"apiserver": healthy}})
+				masters[0].Offer(offer.Offer{Checks: map[string]bool{"apiserver": healthy}})
 				for range workers {
-					if now := <-heard; now != healthy {
+					if now := nettest.Receive(b, heard); now != healthy {
 						b.Fatal("a worker was told something else")
 					}
 					some = append(some, time.Since(began))

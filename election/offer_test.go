@@ -2,6 +2,7 @@ package election
 
 import (
 	"context"
+	"encoding/binary"
 	"log"
 	"log/slog"
 	"net"
@@ -14,28 +15,34 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
-	"github.com/herald-vip/herald/lease"
+
+	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/election/members"
+	"github.com/herald-vip/herald/election/offer"
+	"github.com/herald-vip/herald/election/transport"
+	"github.com/herald-vip/herald/testenv/nettest"
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 // serves is an offer whose apiserver is healthy.
-func serves() Offer { return Offer{Checks: map[string]bool{"apiserver": true}} }
+func serves() offer.Offer { return offer.Offer{Checks: map[string]bool{"apiserver": true}} }
 
-// offered is what the observer was told last of another's offer.
-func (m *member) offered(other string) (Offered, bool) {
+// offered is what the handler was told last of another's offer.
+func (m *member) offered(other string) (offer.Offered, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.given) == 0 {
-		return Offered{}, false
+		return offer.Offered{}, false
 	}
 	last := m.given[len(m.given)-1]
-	i := slices.IndexFunc(last, func(o Offered) bool { return o.Member == other })
+	i := slices.IndexFunc(last, func(o offer.Offered) bool { return o.Member == other })
 	if i < 0 {
-		return Offered{}, false
+		return offer.Offered{}, false
 	}
 	return last[i], true
 }
 
-// rotation is whose apiserver is healthy, as the observer was told last.
+// rotation is whose apiserver is healthy, as the handler was told last.
 func (m *member) rotation() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -57,7 +64,7 @@ func within(t *testing.T, limit time.Duration, serving string, members ...*membe
 	t.Helper()
 	began := time.Now()
 	for _, m := range members {
-		soon(t, m.name+" knows that these serve: "+serving, func() bool { return m.rotation() == serving })
+		wait.Until(t, m.name+" knows that these serve: "+serving, func() bool { return m.rotation() == serving })
 	}
 	if took := time.Since(began); took > limit {
 		t.Errorf("until all knew that %q serve took %v", serving, took)
@@ -65,7 +72,7 @@ func within(t *testing.T, limit time.Duration, serving string, members ...*membe
 }
 
 func TestOffersReachAll(t *testing.T) {
-	mixed(t, func(t *testing.T, f *fabric, c *cluster, voters, guests []*member) {
+	mixed(t, func(t *testing.T, f *fabric, c *cluster, voters, observers []*member) {
 		c.start()
 		c.met()
 		if all := c.members[0].Offers(); len(all) > 0 {
@@ -77,21 +84,21 @@ func TestOffersReachAll(t *testing.T) {
 			m.Offer(serves())
 		}
 		within(t, 5*time.Millisecond, "m1 m2 m3", c.members...)
-		guests[0].Offer(serves()) // anybody may
+		observers[0].Offer(serves()) // anybody may
 		within(t, 5*time.Millisecond, "m1 m2 m3 w1", c.members...)
 		for _, m := range c.members {
 			for i, o := range m.Offers() {
-				of := append(slices.Clone(voters), guests[0])[i]
+				of := append(slices.Clone(voters), observers[0])[i]
 				if o.Member != of.name || o.Address != of.home || o.Self != (of == m) || time.Since(o.Heard) > time.Second {
 					t.Errorf("%s says %+v", m.name, o)
 				}
 			}
 		}
-		voters[1].Offer(Offer{Checks: map[string]bool{"apiserver": false}})
+		voters[1].Offer(offer.Offer{Checks: map[string]bool{"apiserver": false}})
 		within(t, 5*time.Millisecond, "m1 m3 w1", c.members...)
-		voters[1].Offer(Offer{Draining: true, Checks: map[string]bool{"apiserver": true}})
+		voters[1].Offer(offer.Offer{Draining: true, Checks: map[string]bool{"apiserver": true}})
 		for _, m := range c.members {
-			soon(t, m.name+" knows that m2 drains", func() bool { o, _ := m.offered("m2"); return o.Offer.Draining })
+			wait.Until(t, m.name+" knows that m2 drains", func() bool { o, _ := m.offered("m2"); return o.Offer.Draining })
 		}
 
 		for _, m := range c.members {
@@ -114,7 +121,7 @@ func TestOffersReachAll(t *testing.T) {
 }
 
 func TestWhoIsGoneIsSilentAfterOneLease(t *testing.T) {
-	mixed(t, func(t *testing.T, f *fabric, c *cluster, voters, guests []*member) {
+	mixed(t, func(t *testing.T, f *fabric, c *cluster, voters, observers []*member) {
 		c.start()
 		c.met()
 		for _, m := range voters {
@@ -124,7 +131,7 @@ func TestWhoIsGoneIsSilentAfterOneLease(t *testing.T) {
 		rest := c.others(voters[0])
 		voters[0].crash()
 		within(t, 610*time.Millisecond, "m2 m3", rest...)
-		if o, _ := guests[0].offered("m1"); !o.Silent || o.Left || !o.Offer.Checks["apiserver"] {
+		if o, _ := observers[0].offered("m1"); !o.Silent || o.Left || !o.Offer.Checks["apiserver"] {
 			t.Errorf("of who has crashed: %+v", o)
 		}
 		voters[0].apply(nil)
@@ -149,7 +156,7 @@ func TestWhoIsGoneIsSilentAfterOneLease(t *testing.T) {
 			t.Errorf("leaving took %v", took)
 		}
 		within(t, 0, "m1 m3", c.others(voters[1])...)
-		if o, _ := guests[0].offered("m2"); !o.Silent || !o.Left {
+		if o, _ := observers[0].offered("m2"); !o.Silent || !o.Left {
 			t.Errorf("of who has left: %+v", o)
 		}
 		if all := voters[1].Offers(); all != nil {
@@ -161,13 +168,13 @@ func TestWhoIsGoneIsSilentAfterOneLease(t *testing.T) {
 }
 
 func TestWhoJoinsIsToldAtOnce(t *testing.T) {
-	mixed(t, func(t *testing.T, _ *fabric, c *cluster, voters, guests []*member) {
+	mixed(t, func(t *testing.T, _ *fabric, c *cluster, voters, observers []*member) {
 		for _, m := range voters {
 			m.apply(nil)
 			m.Offer(serves())
 		}
 		within(t, 3*time.Second, "m1 m2 m3", voters...)
-		for _, g := range guests {
+		for _, g := range observers {
 			time.Sleep(time.Second + 7*time.Millisecond)
 			g.apply(nil)
 			within(t, 30*time.Millisecond, "m1 m2 m3", g)
@@ -208,17 +215,17 @@ func TestOffersInABadNetwork(t *testing.T) {
 		f.delay, f.loss, f.twice = 20*time.Millisecond, 0.5, 0.2
 		f.mu.Unlock()
 		for healthy := true; healthy || time.Now().Second() < 20; healthy = !healthy {
-			voters[0].Offer(Offer{Checks: map[string]bool{"apiserver": healthy}})
+			voters[0].Offer(offer.Offer{Checks: map[string]bool{"apiserver": healthy}})
 			for _, m := range c.members {
-				soon(t, m.name+" knows it", func() bool { o, ok := m.offered("m1"); return ok && o.Offer.Checks["apiserver"] == healthy })
+				wait.Until(t, m.name+" knows it", func() bool { o, ok := m.offered("m1"); return ok && o.Offer.Checks["apiserver"] == healthy })
 			}
 		}
 	})
 }
 
-// The observer takes its time about leases, and about offers: neither waits for the other,
-// and no member for the observer of another.
-func TestSlowObserversKeepNobodyWaiting(t *testing.T) {
+// The handler takes its time about leases, and about offers: neither waits for the other,
+// and no member for the handler of another.
+func TestSlowHandlersKeepNobodyWaiting(t *testing.T) {
 	virtually(t, 3, nil, func(t *testing.T, _ *fabric, c *cluster) {
 		c.start("vip")
 		holder := c.holder("vip")
@@ -236,13 +243,13 @@ func TestSlowObserversKeepNobodyWaiting(t *testing.T) {
 		slow.offer = func() { time.Sleep(30 * time.Second) }
 		slow.mu.Unlock()
 		for range 10 {
-			first.Offer(Offer{Draining: true})
+			first.Offer(offer.Offer{Draining: true})
 			within(t, 5*time.Millisecond, "m2 m3", c.members[2])
 			first.Offer(serves())
 			within(t, 5*time.Millisecond, "m1 m2 m3", c.members[2])
 		}
 		time.Sleep(time.Minute)
-		soon(t, "the slow one knows, too", func() bool { return slow.rotation() == "m1 m2 m3" })
+		wait.Until(t, "the slow one knows, too", func() bool { return slow.rotation() == "m1 m2 m3" })
 		slow.mu.Lock()
 		slow.offer = nil
 		slow.mu.Unlock()
@@ -255,25 +262,26 @@ func TestEarlierReleasesAreToldNoOffers(t *testing.T) {
 	virtually(t, 3, nil, func(t *testing.T, f *fabric, c *cluster) {
 		config := c.members[2].config
 		c.members = c.members[:2]
-		g := &gate{log: slog.New(slog.DiscardHandler), open: true}
-		transport, err := f.open(config.home(), g)
+		quiet := slog.New(slog.DiscardHandler)
+		a := transport.NewAdmission(quiet, true)
+		sockets, err := f.open(config.home(), a)
 		if err != nil {
 			t.Fatal(err)
 		}
 		understood := 0
-		r := newRoster(config.Self, g, func(b []byte) {
-			if understood++; len(b) == 0 || b[0] != 1 {
+		r := members.New(config.Self, a, func(b []byte) {
+			if understood++; len(b) == 0 || b[0] != 2 { // the version of lease messages
 				t.Errorf("it is told %q", b)
 			}
 		})
-		r.configure(config.Members, nil)
+		r.Configure(config.Members, nil)
 		ring, err := memberlist.NewKeyring(config.Keys, config.Keys[0])
 		if err != nil {
 			t.Fatal(err)
 		}
 		s := settings(config, ring, r)
 		s.DelegateProtocolMax = 0
-		s.Transport, s.Logger = transport, log.New(newJournal(g.log, g), "", 0)
+		s.Transport, s.Logger = sockets, log.New(transport.NewLogFilter(quiet, a), "", 0)
 		earlier, err := memberlist.Create(s)
 		if err != nil {
 			t.Fatal(err)
@@ -287,7 +295,7 @@ func TestEarlierReleasesAreToldNoOffers(t *testing.T) {
 		for _, m := range c.members {
 			m.Offer(serves())
 		}
-		soon(t, "it has joined", func() bool { return c.members[0].node.roster.joined("m3") && r.joined("m1") && r.joined("m2") })
+		wait.Until(t, "it has joined", func() bool { return c.members[0].node.members.Joined("m3") && r.Joined("m1") && r.Joined("m2") })
 		within(t, 2*time.Second, "m1 m2", c.members...)
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -305,14 +313,21 @@ func TestNonsenseOffersAreCounted(t *testing.T) {
 		first.Offer(serves())
 		within(t, 5*time.Millisecond, "m1", second)
 		before := second.Status().Dropped
-		forged := func(m offerMessage) []byte { b, _ := m.append(nil); return b }
+		// As offer/message.go says: an offer without checks, and a question.
+		claim := func(from string, run byte, sequence uint64) []byte {
+			b := append([]byte{0xb0, 1, 0, byte(len(from))}, from...)
+			b = append(b, 0, 0, 0, 0, 0, 0, 0, run)
+			b = binary.AppendUvarint(b, sequence)
+			b = append(b, 0, 0, 0, 0, 0, 0, 0, 0)
+			return append(binary.AppendUvarint(b, 60_000), 0, 0)
+		}
 		for _, b := range [][]byte{
-			{offerMagic},
-			forged(offerMessage{From: "nobody", Run: 1, Sequence: 1, Offer: serves()}),
-			forged(offerMessage{From: "nobody", Question: 1}),
-			forged(offerMessage{From: "m1", Run: 1, Sequence: 1 << 60, Hold: time.Hour}), // gets a question that m1 does answer
+			{0xb0},
+			claim("nobody", 1, 1),
+			append([]byte{0xb0, 1, 1, 6}, "nobody\x00\x00\x00\x00\x00\x00\x00\x01"...),
+			claim("m1", 1, 1<<60), // gets a question that m1 does answer
 		} {
-			if err := first.node.list.SendToAddress(memberlist.Address{Addr: second.home.String(), Name: second.name}, b); err != nil {
+			if err := first.node.network.list.SendToAddress(memberlist.Address{Addr: second.home.String(), Name: second.name}, b); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -330,11 +345,11 @@ func TestNonsenseOffersAreCounted(t *testing.T) {
 // Over real sockets, and while somebody floods whom the offers are for.
 func TestOffersOverSockets(t *testing.T) {
 	t.Parallel()
-	ipv4 := loopback(4)
+	ipv4 := nettest.Loopback(4)
 	for name, at := range map[string][]netip.AddrPort{"IPv4": ipv4, "IPv6": free(t, 4)} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, openSockets, at[:3], nil)
-			w := c.guest("w1", at[3])
+			c := newCluster(t, transport.Listen, at[:3], nil)
+			w := c.observer("w1", at[3])
 			c.start()
 			ctx, stop := context.WithCancel(t.Context())
 			var flooder sync.WaitGroup
@@ -352,15 +367,15 @@ func TestOffersOverSockets(t *testing.T) {
 				m.Offer(serves())
 			}
 			for range 10 {
-				soon(t, "w1 knows that all serve", func() bool { return w.rotation() == "m1 m2 m3" })
-				c.members[0].Offer(Offer{Draining: true})
-				soon(t, "w1 knows that m1 drains", func() bool { return w.rotation() == "m2 m3" })
+				wait.Until(t, "w1 knows that all serve", func() bool { return w.rotation() == "m1 m2 m3" })
+				c.members[0].Offer(offer.Offer{Draining: true})
+				wait.Until(t, "w1 knows that m1 drains", func() bool { return w.rotation() == "m2 m3" })
 				c.members[0].Offer(serves())
 			}
 			if err := c.members[1].Close(); err != nil {
 				t.Fatal(err)
 			}
-			soon(t, "w1 knows that m2 has left", func() bool { o, _ := w.offered("m2"); return o.Silent && o.Left })
+			wait.Until(t, "w1 knows that m2 has left", func() bool { o, _ := w.offered("m2"); return o.Silent && o.Left })
 		})
 	}
 }

@@ -9,10 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/herald-vip/herald/lease"
+	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
-func TestCardsSpread(t *testing.T) {
+func TestDescriptionsSpread(t *testing.T) {
 	virtually(t, 3, nil, func(t *testing.T, _ *fabric, c *cluster) {
 		c.start()
 		c.met()
@@ -20,7 +21,7 @@ func TestCardsSpread(t *testing.T) {
 		c.members[0].Describe([]net.HardwareAddr{mac})
 		c.members[0].Stand(lease.Candidacy{Lease: "vip"}, lease.Candidacy{Lease: "other"})
 		for _, m := range c.members {
-			soon(t, m.name+" knows the card", func() bool {
+			wait.Until(t, m.name+" knows the description", func() bool {
 				s := m.Status().Members
 				return len(s) == 3 && s[0].Standing == 2 && len(s[0].Hardware) == 1 && s[0].Hardware[0].String() == mac.String()
 			})

@@ -1,12 +1,11 @@
 package election
 
 import (
-	"crypto/rand"
-	"encoding/binary"
-	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/hashicorp/memberlist"
+	"github.com/herald-vip/herald/election/members"
 )
 
 const (
@@ -14,10 +13,6 @@ const (
 	// (RFC 8200 section 5), and headers what IPv6 and UDP take of it.
 	minMTU  = 1280
 	headers = 40 + 8
-	// offersDelegate is the least version of the members' own messages, the highest that
-	// a member says it understands, which includes offers: to others, of earlier
-	// releases, none is sent.
-	offersDelegate = 1
 	// checksum is what memberlist adds to a packet without counting it.
 	checksum = 5
 )
@@ -29,13 +24,13 @@ const (
 // Nothing waits for the failure detector: a failover waits for the end of a lease,
 // and who is alive is told by the lease messages, several in each lease. It finds
 // who is to be asked to join again.
-func settings(c *Config, ring *memberlist.Keyring, r *roster) *memberlist.Config {
+func settings(c *Config, ring *memberlist.Keyring, m *members.Members) *memberlist.Config {
 	s := memberlist.DefaultLANConfig()
 	s.Name = c.Self
 	s.BindPort = int(c.home().Port())
 	s.Keyring = ring
-	s.DelegateProtocolMax = offersDelegate
-	s.Delegate, s.Events, s.Alive, s.Merge = r, r, r, r
+	s.DelegateProtocolMax = members.OffersProtocol
+	s.Delegate, s.Events, s.Alive, s.Merge = m, m, m, m
 
 	s.ProbeInterval = 2 * time.Second
 	s.ProbeTimeout = 500 * time.Millisecond
@@ -57,10 +52,6 @@ func settings(c *Config, ring *memberlist.Keyring, r *roster) *memberlist.Config
 
 // newIncarnation tells this run of the process from all others, and usually a
 // later one from an earlier: by the time of day to some microseconds, and chance.
-func newIncarnation(now time.Time) (uint64, error) {
-	var chance [2]byte
-	if _, err := rand.Read(chance[:]); err != nil {
-		return 0, fmt.Errorf("make an incarnation: %w", err)
-	}
-	return uint64(now.UnixNano())&^0xffff | uint64(binary.BigEndian.Uint16(chance[:])), nil
+func newIncarnation(now time.Time) uint64 {
+	return uint64(now.UnixNano())&^0xffff | rand.Uint64()&0xffff
 }

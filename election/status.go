@@ -4,10 +4,16 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
-	"github.com/herald-vip/herald/lease"
+	"github.com/herald-vip/herald/election/electorate"
+	"github.com/herald-vip/herald/election/lease"
 )
+
+// patience is how long a member may be silent that is alive.
+const patience = 2 * time.Second
 
 // Status is what this member knows of the election.
 type Status struct {
@@ -36,74 +42,71 @@ type Dropped struct {
 	Unknown    uint64 // packets and connections from addresses that no other member has
 	Unreadable uint64 // from a member's address, but encrypted with another key or not at all
 	Malformed  uint64 // decrypted, and yet neither a lease message nor an offer
-	Refused    uint64 // news of nodes that are no members, or at other addresses
+	Refused    uint64 // messages about nodes that are no members, or at other addresses
 	Ignored    uint64 // lease messages and offers that are old, repeated, or from no member
 	Unsent     uint64 // lease messages and offers that this member could not send
 }
 
-// Status describes the election at this moment.
-func (e *Election) Status() Status {
-	e.mu.Lock()
-	running := e.node
-	e.mu.Unlock()
-	if running == nil {
-		return Status{}
-	}
-	return running.status()
-}
-
-// status describes the node.
 func (n *node) status() Status {
 	n.mu.Lock()
-	now := time.Now()
-	n.machine.Tick(now)
+	now := n.tick()
 	n.flush()
 	of := n.machine.Status(now)
 	config := n.config
+	if n.mute != "" {
+		of.Problem = n.mute
+	}
 	n.mu.Unlock()
-	if !config.votes() && n.roster.standing() == 0 {
+	if !config.votes() && n.members.Standing() == 0 {
 		of.Lag = "" // its list is only where it looks for the others
 	}
 
+	malformed, ignored := n.offers.Dropped()
 	s := Status{
 		Running: true, Address: config.home(), Encrypted: !config.Insecure, Lease: of,
 		Dropped: Dropped{
-			Unknown: n.gate.unknown.Load(), Unreadable: n.gate.unreadable.Load(), Malformed: n.gate.malformed.Load(),
-			Refused: n.gate.refused.Load(), Ignored: of.Ignored + n.offering.ignored(), Unsent: n.gate.unsent.Load(),
+			Unknown: n.admission.Unknown.Load(), Unreadable: n.admission.Unreadable.Load(), Malformed: n.malformed.Load() + malformed,
+			Refused: n.admission.Refused.Load(), Ignored: of.Ignored + ignored + n.unjoined.Load(), Unsent: n.network.unsent.Load(),
 		},
 	}
+	alone := len(of.Members) > 1
 	for _, m := range of.Members {
-		c, answers := n.roster.last(m.Name)
-		at := n.roster.address(m.Name)
-		alive := n.hears(now, m, config.votes(), patient(of.Active, of.Pending))
-		tcpOnly := !alive && !answers.IsZero() && now.Sub(answers) >= patient(of.Active, of.Pending)
+		c, answers := n.members.Last(m.Name)
+		at := electorate.Address(m.Member)
+		alive := n.isAlive(now, m, config.votes(), patienceWith(of.Active, of.Pending))
+		tcpOnly := !alive && !answers.IsZero() && now.Sub(answers) >= patienceWith(of.Active, of.Pending)
 		if !alive {
 			c.Standing = 0
 		}
 		switch {
 		case m.Problem == "":
-		case n.gate.mute(at.Addr()):
+		case n.admission.IsUnreadable(at.Addr()):
 			m.Problem = "what it sends cannot be read: it has another key, or none (" + m.Problem + ")"
 		case tcpOnly:
 			m.Problem = fmt.Sprintf("UDP does not get through between this node and %s at %v, TCP does: let UDP port %d through the firewalls (%s)",
 				m.Name, at, at.Port(), m.Problem)
 		}
+		alone = alone && (m.Name == config.Self || !alive)
 		s.Members = append(s.Members, Member{
 			MemberStatus: m, Address: at, Alive: alive, TCPOnly: tcpOnly, Hardware: c.Hardware, Standing: c.Standing,
 		})
 	}
+	if home := config.home().Addr(); alone && !present(home) {
+		s.Lease.Problem = fmt.Sprintf("no link of this node has %v, the address of %q, as which this node takes part: "+
+			"set nodeName if the file is another node's, else correct the address in election", home, config.Self)
+	}
 	return s
 }
 
-// hears reports whether a member is alive. Those that vote tell so all the time; one
+// isAlive reports whether a member is alive. Those that vote tell so all the time; one
 // without a vote and the others need not, and then memberlist knows.
-func (n *node) hears(now time.Time, m lease.MemberStatus, votes bool, patience time.Duration) bool {
-	return now.Sub(m.Heard) < patience || !(votes && m.Voter) && n.roster.joined(m.Name)
+func (n *node) isAlive(now time.Time, m lease.MemberStatus, votes bool, patience time.Duration) bool {
+	return now.Sub(m.Heard) < patience || !(votes && m.Voter) && n.members.Joined(m.Name)
 }
 
-// patient is how long a member may be silent that is alive, by the electorates in
+// patienceWith is how long a member may be silent that is alive, by the electorates in
 // use and to come: members that live tell so three times in a lease.
-func patient(electorates ...*lease.Electorate) time.Duration {
+func patienceWith(electorates ...*electorate.Electorate) time.Duration {
 	d := patience
 	for _, e := range electorates {
 		if e != nil {
@@ -113,21 +116,6 @@ func patient(electorates ...*lease.Electorate) time.Duration {
 	return d
 }
 
-// Alive lists the members that are alive, with or without a vote, by their sorted
-// names: those that are heard, and this one itself. It is empty while there
-// is no configuration. It costs less than Status, and the observer is told when it
-// changes.
-func (e *Election) Alive() []string {
-	e.mu.Lock()
-	running := e.node
-	e.mu.Unlock()
-	if running == nil {
-		return nil
-	}
-	return running.alive()
-}
-
-// alive lists the members that are alive.
 func (n *node) alive() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -135,33 +123,53 @@ func (n *node) alive() []string {
 	active, pending := n.machine.Electorates()
 	var names []string
 	for _, m := range n.machine.Members(now) {
-		if n.hears(now, m, n.config.votes(), patient(active, pending)) {
+		if n.isAlive(now, m, n.config.votes(), patienceWith(active, pending)) {
 			names = append(names, m.Name)
 		}
 	}
 	return names
 }
 
-// Lease describes one lease at this moment.
-func (e *Election) Lease(name string) lease.LeaseStatus {
-	e.mu.Lock()
-	running := e.node
-	e.mu.Unlock()
-	s := lease.LeaseStatus{Lease: name, Why: "the election has not begun, which takes an election section in the file of this node"}
-	if running != nil {
-		running.step(func(m *lease.Machine, now time.Time) { s = m.Lease(now, name) })
+// Change says what the electorate is about to become, and who keeps it waiting;
+// empty if it stays as it is.
+func (s Status) Change() string {
+	active, pending := s.Lease.Active, s.Lease.Pending
+	if active == nil || pending == nil {
+		return ""
 	}
-	return s
+	var to, missing []string
+	if was, is := electorate.Names(active.Members), electorate.Names(pending.Members); !slices.Equal(was, is) {
+		to = append(to, "members "+strings.Join(is, ", "))
+	} else if !slices.Equal(active.Members, pending.Members) { // one is elsewhere
+		to = append(to, "members "+strings.Join(pending.Members, ", "))
+	}
+	if active.Duration != pending.Duration {
+		to = append(to, "lease "+pending.Duration.String())
+	}
+	if active.Quorum != pending.Quorum {
+		to = append(to, "quorum "+pending.Quorum.String())
+	}
+	digest := pending.Digest()
+	for _, m := range s.Members {
+		has := m.Problem == "" && m.Wish == digest
+		if m.Name != s.Lease.Self && !has && pending.Has(m.Member) {
+			missing = append(missing, m.Name)
+		}
+	}
+	text := "to " + strings.Join(to, ", ") + ", once all of its members have it"
+	if len(missing) > 0 {
+		text += ": not yet " + strings.Join(missing, ", ")
+	}
+	return text
 }
 
-// Hardware is where the VIPs of each member may be seen, as it has said itself
-// since this one was started, those that are heard no more included.
-func (e *Election) Hardware() map[string][]net.HardwareAddr {
-	e.mu.Lock()
-	running := e.node
-	e.mu.Unlock()
-	if running == nil {
-		return nil
+// Ahead says that a voter was given another electorate than the one in force, and than this node; empty if it was not.
+func (s Status) Ahead(m Member) string {
+	if m.Name == s.Lease.Self || m.Problem != "" || !m.Voter || s.Lease.Active == nil {
+		return ""
 	}
-	return running.roster.hardware()
+	if m.Wish == s.Lease.Active.Digest() || s.Lease.Pending != nil && m.Wish == s.Lease.Pending.Digest() {
+		return ""
+	}
+	return "was given other members, lease or quorum than this node"
 }

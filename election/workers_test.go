@@ -2,9 +2,12 @@ package election
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/herald-vip/herald/election/members"
 )
 
 // workers runs a test in virtual time, with three masters, which vote and offer, and n
@@ -12,7 +15,7 @@ import (
 func workers(t *testing.T, n int, test func(t *testing.T, f *fabric, c *cluster, masters, workers []*member)) {
 	virtually(t, 3, nil, func(t *testing.T, f *fabric, c *cluster) {
 		for i, at := range sites(100 + n)[100:] {
-			c.guest(fmt.Sprintf("w%03d", i), at)
+			c.observer(fmt.Sprintf("w%03d", i), at)
 		}
 		c.start()
 		for _, m := range c.members[:3] {
@@ -83,7 +86,7 @@ func TestWorkersFollowTheMasters(t *testing.T) {
 			}
 		}
 
-		// All that its file says are gone, but for m3 and whoever is where m1 was.
+		// All that its file says are gone, except m3 and the one that is where m1 was.
 		f.part(workers[0].home, m3.home, true)
 		workers[0].crash()
 		workers[0].apply(nil)
@@ -117,9 +120,40 @@ func TestManyWorkersLearnWithinASecond(t *testing.T) {
 		c.master("m4", 3, masters...)
 		within(t, time.Second, "m1 m2 m3 m4", c.members...)
 		for i := range 5 {
-			w := c.guest(fmt.Sprintf("late%d", i), sites(60)[50+i])
+			w := c.observer(fmt.Sprintf("late%d", i), sites(60)[50+i])
 			w.apply(nil)
 			within(t, time.Second, "m1 m2 m3 m4", w)
+		}
+	})
+}
+
+// All masters that a worker's file names are replaced while it is down.
+func TestWorkerRemembersMasters(t *testing.T) {
+	workers(t, 2, func(t *testing.T, f *fabric, c *cluster, masters, workers []*member) {
+		file := filepath.Join(t.TempDir(), "members")
+		w, forgetful := workers[0], workers[1]
+		w.apply(func(c *Config) { c.Remember = file })
+		now := masters
+		for i, name := range []string{"m4", "m5", "m6"} {
+			now = append(now, c.master(name, 3+i, now...))
+			time.Sleep(10 * time.Second)
+			now[0].retire(now[1:]...)
+			now = now[1:]
+			time.Sleep(10 * time.Second)
+			if i == 1 { // three are there whom it knows, of whom one will stay
+				w.crash()
+				forgetful.crash()
+			}
+		}
+		w.apply(nil)
+		forgetful.apply(nil)
+		within(t, time.Second, "m4 m5 m6", w)
+		time.Sleep(10 * time.Second)
+		if all := forgetful.Offers(); len(all) > 0 {
+			t.Errorf("who remembers nobody knows %v", all)
+		}
+		if members, err := members.ReadRemembered(file); err != nil || len(members) != 3 || members["m6"] != now[2].home {
+			t.Errorf("it remembers %v, %v", members, err)
 		}
 	})
 }

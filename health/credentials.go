@@ -53,6 +53,13 @@ func newCredentials(check HTTP, u *url.URL) *credentials {
 	return c
 }
 
+// TryAuthorities says why a check could not use the certificates in a caFile.
+func TryAuthorities(caFile string) error {
+	c := newCredentials(HTTP{CAFile: caFile}, nil)
+	c.ca.refresh()
+	return c.ca.missing()
+}
+
 // refresh reads again what has changed. It fails only as long as something has never been read.
 func (c *credentials) refresh() error {
 	changed := c.ca.refresh()

@@ -118,8 +118,10 @@ func (b *buffered) Close() error {
 }
 
 func (b *buffered) flush() {
-	defer b.Conn.Close()
 	defer b.end()
+	if b.linger { // the other end reads on: what came before the server hung up, and that it did
+		defer b.Conn.Close()
+	}
 	for {
 		select {
 		case p := <-b.queue:

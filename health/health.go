@@ -22,16 +22,13 @@
 package health
 
 import (
-	"errors"
-	"fmt"
-	"net"
 	"net/http"
-	"net/url"
 	"slices"
 	"time"
 )
 
-// Check is one endpoint to watch; exactly one of HTTP and TCP is set.
+// Check is one endpoint to watch; exactly one of HTTP and TCP is set. Package config
+// has refused what would make no sense, such as an interval of 0.
 type Check struct {
 	// Name tells checks apart; it must be unique within one [Monitor.Apply].
 	Name string
@@ -57,7 +54,7 @@ type Check struct {
 // A 429 is overload, not death: it does not make a healthy endpoint unhealthy,
 // nor any other healthy, and shows as a warning.
 type HTTP struct {
-	// URL is what to GET, http or https.
+	// URL is what to GET, http or https. An answer of 1 MiB or more fails.
 	URL string
 	// CAFile holds the PEM certificates that may have signed the server's; empty means the system's.
 	CAFile string
@@ -116,6 +113,8 @@ type Verdict struct {
 	State State
 	// Reason says in words why the check is in this state.
 	Reason string
+	// OwnFault says that the last probe failed for a reason that lies with this node or the check's files, not with the server.
+	OwnFault bool
 	// Warning is what needs attention but does not change the state, such as an overloaded server or a certificate about
 	// to expire; empty if nothing does.
 	Warning string
@@ -126,64 +125,10 @@ type Verdict struct {
 	// Cause is when the first evidence of the last state change was seen: the tripwire's close, or the start of the first
 	// probe of the deciding run. Zero before the first change.
 	Cause time.Time
-	// Checked is when the last probe ended. A verdict whose Checked lags far behind is stale: the process was paused.
-	Checked time.Time
 	// Latency is how long the last probe took.
 	Latency time.Duration
 	// Passes and Failures count the probes since the check started. An overloaded answer (429) is neither.
 	Passes, Failures uint64
-}
-
-// validate says what is wrong with a check, in one sentence.
-func (c Check) validate() error {
-	switch {
-	case c.Name == "":
-		return errors.New("a check needs a name")
-	case (c.HTTP == nil) == (c.TCP == nil):
-		return errors.New("set exactly one of http and tcp")
-	case c.Interval <= 0:
-		return fmt.Errorf("interval must be positive, not %v", c.Interval)
-	case c.Timeout <= 0:
-		return fmt.Errorf("timeout must be positive, not %v", c.Timeout)
-	case c.Rise < 1:
-		return fmt.Errorf("rise must be at least 1, not %d", c.Rise)
-	case c.Fall < 1:
-		return fmt.Errorf("fall must be at least 1, not %d", c.Fall)
-	case c.TCP != nil:
-		return c.TCP.validate()
-	default:
-		return c.HTTP.validate()
-	}
-}
-
-func (t *TCP) validate() error {
-	if _, port, err := net.SplitHostPort(t.Address); err != nil || port == "" {
-		return fmt.Errorf("tcp address %q is not host:port", t.Address)
-	}
-	return nil
-}
-
-func (h *HTTP) validate() error {
-	u, err := url.Parse(h.URL)
-	if err != nil {
-		return fmt.Errorf("http url: %w", err)
-	}
-	switch {
-	case u.Scheme != "http" && u.Scheme != "https":
-		return fmt.Errorf("http url %q must start with http:// or https://", u.Redacted())
-	case u.Hostname() == "":
-		return fmt.Errorf("http url %q has no host", u.Redacted())
-	case u.User != nil:
-		return errors.New("http url must not carry a user or password: use tokenFile")
-	case (h.ClientCertFile == "") != (h.ClientKeyFile == ""):
-		return errors.New("clientCertFile and clientKeyFile go together: set both or none")
-	}
-	for _, s := range h.Status {
-		if s < 200 || s > 599 {
-			return fmt.Errorf("status %d is not a final HTTP status (200 to 599)", s)
-		}
-	}
-	return nil
 }
 
 // clone makes a check safe from later changes by the caller, with the default status filled in.

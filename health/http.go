@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"slices"
 	"time"
+
+	"github.com/herald-vip/herald/status/text"
 )
 
 const (
@@ -20,8 +22,9 @@ const (
 	// was replaced or has expired.
 	maxReuse = time.Second
 
-	maxBody   = 64 << 10 // what is read of a body
-	maxAnswer = 2 * maxBody
+	maxAnswer = 128 << 10 // of headers, or of what a server says unasked
+	maxBody   = 1 << 20   // as it comes over the wire
+	maxKept   = 64 << 10  // of a body, for its words
 )
 
 // httpProber speaks HTTP/1.1 over one connection at a time. It does without
@@ -82,7 +85,7 @@ func (p *httpProber) probe(ctx context.Context) outcome {
 // turns out to be cut, over a fresh one.
 func (p *httpProber) attempt(ctx context.Context) outcome {
 	if err := p.creds.refresh(); err != nil {
-		return outcome{kind: failed, reason: ownFault + err.Error()}
+		return ownFailure(err.Error())
 	}
 	if w := p.reuse(); w != nil {
 		if out := p.ask(ctx, w); out.kind != cut {
@@ -148,14 +151,14 @@ func (p *httpProber) ask(ctx context.Context, w *wire) outcome {
 	} else {
 		w.close()
 	}
-	return p.judge(ans, time.Since(start))
+	return p.outcomeOf(ans, time.Since(start))
 }
 
 // answer is what a verdict is made from.
 type answer struct {
 	status   int
 	location string // of a redirect
-	body     []byte // its first maxBody bytes
+	body     []byte // its first maxKept bytes
 	reusable bool   // the connection can carry another request
 }
 
@@ -177,16 +180,25 @@ func exchange(w *wire, request []byte) (answer, error) {
 	defer func() { _ = resp.Body.Close() }()
 
 	took := time.Since(start)
-	// One byte more than wanted tells whether that was all of it.
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
+	w.limit.N = maxBody
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxKept))
+	size := int64(len(body))
+	if err == nil {
+		var more int64
+		more, err = io.Copy(io.Discard, resp.Body)
+		size += more
+	}
+	if w.limit.N <= 0 {
+		return answer{}, fmt.Errorf("%d, then %d MiB without an end: check a URL whose answer is short", resp.StatusCode, maxBody>>20)
+	}
 	if err != nil {
-		return answer{}, &stageError{fmt.Sprintf("headers in %v, then %d B of the body and no end", round(took), len(body)), err}
+		return answer{}, &stageError{fmt.Sprintf("headers in %v, then %d B of the body and no end", round(took), size), err}
 	}
 	return answer{
 		status:   resp.StatusCode,
 		location: resp.Header.Get("Location"),
-		body:     body[:min(len(body), maxBody)],
-		reusable: len(body) <= maxBody && !resp.Close && w.r.Buffered() == 0,
+		body:     body,
+		reusable: !resp.Close && w.r.Buffered() == 0,
 	}, nil
 }
 
@@ -202,8 +214,8 @@ func readFinal(w *wire) (*http.Response, error) {
 	return nil, errors.New("nothing but interim answers (1xx)")
 }
 
-// judge turns an answer into an outcome.
-func (p *httpProber) judge(a answer, took time.Duration) outcome {
+// outcomeOf turns an answer into an outcome.
+func (p *httpProber) outcomeOf(a answer, took time.Duration) outcome {
 	if slices.Contains(p.check.Status, a.status) {
 		return outcome{kind: passed, reason: fmt.Sprintf("%d in %v", a.status, round(took))}
 	}
@@ -211,9 +223,9 @@ func (p *httpProber) judge(a answer, took time.Duration) outcome {
 	case a.status == http.StatusTooManyRequests:
 		return outcome{kind: overloaded, reason: bodyReason(a.status, a.body)}
 	case a.status == http.StatusUnauthorized, a.status == http.StatusForbidden:
-		return outcome{kind: failed, reason: p.creds.denied(a.status, time.Now())}
+		return p.creds.denied(a.status, time.Now())
 	case a.status >= 300 && a.status < 400:
-		return outcome{kind: failed, reason: fmt.Sprintf("%d: redirects are not followed (to %s)", a.status, printable(a.location))}
+		return outcome{kind: failed, reason: fmt.Sprintf("%d: redirects are not followed (to %s)", a.status, text.Short(a.location, maxText))}
 	default:
 		return outcome{kind: failed, reason: bodyReason(a.status, a.body)}
 	}
@@ -221,8 +233,8 @@ func (p *httpProber) judge(a answer, took time.Duration) outcome {
 
 // explain turns a fault of the connection into an outcome.
 func (p *httpProber) explain(err error) outcome {
-	if reason := p.creds.explainTLS(err, time.Now()); reason != "" {
-		return outcome{kind: failed, reason: reason}
+	if out := p.creds.explainTLS(err, time.Now()); out.reason != "" {
+		return out
 	}
 	return explain(err, p.timeout)
 }

@@ -21,6 +21,7 @@ type outcome struct {
 	kind    kind
 	reason  string // for people; never empty
 	warning string // empty if there is none
+	own     bool   // the fault is the check's, and says nothing about the server
 }
 
 // judge counts outcomes. It is a value: observe returns its successor, so that

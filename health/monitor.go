@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,14 +29,12 @@ type Monitor struct {
 }
 
 // NewMonitor returns a Monitor without checks. At each change of a state, a warning
-// or the reason why a check fails it calls notify; the first two it then logs. That
-// is in order per check, but for several checks at once. While notify runs its check
+// or the reason why a check fails it calls notify; the first two it then logs. The calls
+// for one check come in order; those for several may overlap. While notify runs its check
 // does not probe, so it must be quick, and it must not call Apply or Close. Nil
 // stands for no log and no notification.
 func NewMonitor(log *slog.Logger, notify func(Verdict)) *Monitor {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	if notify == nil {
 		notify = func(Verdict) {}
 	}
@@ -47,8 +46,8 @@ func NewMonitor(log *slog.Logger, notify func(Verdict)) *Monitor {
 // Apply makes the given checks the ones that run. An unchanged check, known by
 // its name, runs on undisturbed. A changed one starts over but keeps its verdict
 // until the new probes have decided, so that a reload never withdraws by itself.
-// A removed one is stopped before Apply returns. If a check is not valid, Apply
-// returns an error that names it and changes nothing.
+// A removed one is stopped before Apply returns. If two checks have one name, or a
+// URL cannot be parsed, Apply returns an error that names the check and changes nothing.
 func (m *Monitor) Apply(checks []Check) error {
 	m.applying.Lock()
 	defer m.applying.Unlock()
@@ -64,9 +63,6 @@ func (m *Monitor) Apply(checks []Check) error {
 	probers := make([]prober, len(checks)) // nil for the unchanged
 	seen := make(map[string]bool)
 	for i, c := range checks {
-		if err := c.validate(); err != nil {
-			return fmt.Errorf("check %q: %w", c.Name, err)
-		}
 		if seen[c.Name] {
 			return fmt.Errorf("check %q: there are two of this name", c.Name)
 		}

@@ -9,8 +9,8 @@ import (
 
 // pauseSlack is how late a check must be to conclude that this process stood
 // still: stopped by a signal, frozen by its cgroup, on a machine that was
-// paused or asleep. It is well above what a busy scheduler does, lest load
-// withdraw a healthy endpoint, and below the shortest BGP hold time (3 s), so
+// paused or asleep. It is well above what a busy scheduler does, so that load
+// does not withdraw a healthy endpoint, and below the shortest BGP hold time (3 s), so
 // that it is noticed before a peer that gave up the session has a new one.
 // With a shorter pause the verdict is at most that much older than usual.
 const pauseSlack = 2 * time.Second

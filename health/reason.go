@@ -15,10 +15,17 @@ import (
 	"syscall"
 	"time"
 	"unicode"
+
+	"github.com/herald-vip/herald/status/text"
 )
 
-// ownFault marks a reason that lies with the check and says nothing about the server.
-const ownFault = "check's own: "
+// failure is a failed probe.
+func failure(reason string) outcome { return outcome{kind: failed, reason: reason} }
+
+// ownFailure is one that lies with the check and says nothing about the server.
+func ownFailure(reason string) outcome {
+	return outcome{kind: failed, own: true, reason: "check's own: " + reason}
+}
 
 // exhausted says that this node has run out of descriptors, memory or ports.
 func exhausted(e syscall.Errno) bool {
@@ -48,6 +55,8 @@ func explain(err error, timeout time.Duration) outcome {
 	)
 	inDNS := errors.As(err, &dns) // whose refused connection is not the endpoint's
 	switch {
+	case inDNS && isTimeout(err):
+		out.reason = fmt.Sprintf("%s not resolved within %v", text.Short(dns.Name, maxText), timeout)
 	case isTimeout(err):
 		out.reason = "no answer"
 		if errors.As(err, &stage) {
@@ -55,7 +64,7 @@ func explain(err error, timeout time.Duration) outcome {
 		}
 		out.reason += fmt.Sprintf(" within %v", timeout)
 	case inDNS:
-		out.reason = printable(dns.Error())
+		out.reason = text.Short(dns.Error(), maxText)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		out.kind, out.reason = refused, "connection refused"
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
@@ -65,14 +74,14 @@ func explain(err error, timeout time.Duration) outcome {
 	case errors.As(err, &errno) && exhausted(errno):
 		// It counts as a failure all the same: a node that cannot even ask is
 		// no good for serving, and its last answer grows old.
-		out.reason = ownFault + errno.Error()
+		out = ownFailure(errno.Error())
 	case errors.As(err, &errno):
 		out.reason = errno.Error()
 	default:
 		if errors.As(err, &stage) {
 			err = stage.err
 		}
-		out.reason = printable(err.Error())
+		out.reason = text.Short(err.Error(), maxText)
 	}
 	return out
 }
@@ -82,8 +91,8 @@ func isTimeout(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &ne) && ne.Timeout()
 }
 
-// explainTLS says why a TLS connection failed; empty if the error is none of TLS.
-func (c *credentials) explainTLS(err error, now time.Time) string {
+// explainTLS says why a TLS connection failed; without a reason if the error is none of TLS.
+func (c *credentials) explainTLS(err error, now time.Time) outcome {
 	var (
 		invalid  x509.CertificateInvalidError
 		unknown  x509.UnknownAuthorityError
@@ -94,57 +103,57 @@ func (c *credentials) explainTLS(err error, now time.Time) string {
 	)
 	switch {
 	case c.ca.good && now.After(c.ca.value.last.until) && errors.As(err, &verify):
-		return ownFault + "caFile " + c.check.CAFile + ": certificate expired on " + date(c.ca.value.last.until)
+		return ownFailure("caFile " + c.check.CAFile + ": certificate expired on " + date(c.ca.value.last.until))
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired && now.Before(invalid.Cert.NotBefore):
-		return "certificate is valid only from " + date(invalid.Cert.NotBefore) + ": compare the clocks"
+		return failure("certificate is valid only from " + date(invalid.Cert.NotBefore) + ": compare the clocks")
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return "certificate expired on " + date(invalid.Cert.NotAfter)
+		return failure("certificate expired on " + date(invalid.Cert.NotAfter))
 	case errors.As(err, &unknown) && c.check.CAFile != "":
-		return "certificate signed by an unknown authority (caFile " + c.check.CAFile + ")"
+		return failure("certificate signed by an unknown authority (caFile " + c.check.CAFile + ")")
 	case errors.As(err, &unknown):
-		return "certificate signed by an unknown authority: set caFile"
+		return failure("certificate signed by an unknown authority: set caFile")
 	case errors.As(err, &hostname):
-		return "certificate is for " + names(hostname.Certificate) + ", not for " + hostname.Host + ": set serverName"
+		return failure("certificate is for " + names(hostname.Certificate) + ", not for " + hostname.Host + ": set serverName")
 	case errors.As(err, &verify):
-		return printable(verify.Err.Error())
+		return failure(text.Short(verify.Err.Error(), maxText))
 	case errors.As(err, &noTLS):
-		return "the server does not speak TLS"
+		return failure("the server does not speak TLS")
 	case errors.As(err, &op) && op.Op == "remote error":
 		return c.explainAlert(op.Err.Error(), now)
 	}
-	return ""
+	return outcome{}
 }
 
 // explainAlert explains a TLS alert (RFC 8446, section 6.2) the server sent.
-func (c *credentials) explainAlert(alert string, now time.Time) string {
+func (c *credentials) explainAlert(alert string, now time.Time) outcome {
 	// In TLS 1.2 a missing certificate may be a mere handshake failure.
 	mine := strings.Contains(alert, "certificate") || c.asked && strings.Contains(alert, "handshake failure")
 	switch {
 	case !mine:
-		return "the server broke off TLS: " + alert
+		return failure("the server broke off TLS: " + alert)
 	case c.check.ClientCertFile == "":
-		return "the server wants a client certificate, set clientCertFile: " + alert
+		return failure("the server wants a client certificate, set clientCertFile: " + alert)
 	case now.After(c.client().until):
-		return ownFault + "client certificate expired on " + date(c.client().until)
+		return ownFailure("client certificate expired on " + date(c.client().until))
 	default:
-		return ownFault + "the server rejects the client certificate: " + alert
+		return ownFailure("the server rejects the client certificate: " + alert)
 	}
 }
 
 // denied explains a 401 or 403 that is not accepted.
-func (c *credentials) denied(status int, now time.Time) string {
+func (c *credentials) denied(status int, now time.Time) outcome {
 	anonymous := c.check.ClientCertFile == "" && c.check.TokenFile == ""
 	switch {
 	case anonymous && status == http.StatusUnauthorized:
-		return "401: anonymous access is off, set clientCertFile or tokenFile"
+		return failure("401: anonymous access is off, set clientCertFile or tokenFile")
 	case anonymous:
-		return "403: anonymous access is forbidden, set clientCertFile or tokenFile"
+		return failure("403: anonymous access is forbidden, set clientCertFile or tokenFile")
 	case c.check.ClientCertFile != "" && now.After(c.client().until):
-		return fmt.Sprintf("%sclient certificate expired on %s (%d)", ownFault, date(c.client().until), status)
+		return ownFailure(fmt.Sprintf("client certificate expired on %s (%d)", date(c.client().until), status))
 	case status == http.StatusUnauthorized:
-		return ownFault + "401: the server does not accept the client certificate or token"
+		return ownFailure("401: the server does not accept the client certificate or token")
 	default:
-		return ownFault + "403: the client certificate or token does not permit GET " + c.url.Path
+		return ownFailure("403: the client certificate or token does not permit GET " + c.url.Path)
 	}
 }
 
@@ -180,7 +189,7 @@ func names(cert *x509.Certificate) string {
 	if len(all) == 0 {
 		return "no name at all"
 	}
-	return printable(strings.Join(all, ", "))
+	return text.Short(strings.Join(all, ", "), maxText)
 }
 
 // bodyReason is a status and the line of the body that says most about it:
@@ -199,30 +208,15 @@ func bodyReason(status int, body []byte) string {
 	}
 	var object struct{ Message string } // such as a Kubernetes Status
 	_ = json.Unmarshal(body, &object)
-	text := printable(cmp.Or(strings.Join(bad, ", "), object.Message, first))
-	if text = cmp.Or(text, http.StatusText(status)); text == "" {
+	said := text.Short(cmp.Or(strings.Join(bad, ", "), object.Message, first), maxText)
+	if said = cmp.Or(said, http.StatusText(status)); said == "" {
 		return fmt.Sprint(status)
 	}
-	return fmt.Sprintf("%d: %s", status, text)
+	return fmt.Sprintf("%d: %s", status, said)
 }
 
-// printable makes a short single line of what came from outside.
-func printable(s string) string {
-	const maxText = 120 // characters
-	var b strings.Builder
-	n := 0
-	for _, r := range s {
-		if !unicode.IsPrint(r) {
-			continue
-		}
-		if n++; n == maxText {
-			b.WriteRune('…')
-			break
-		}
-		b.WriteRune(r)
-	}
-	return strings.TrimSpace(b.String())
-}
+// maxText is how many characters of what came from outside a reason has.
+const maxText = 120
 
 // round keeps a latency readable.
 func round(d time.Duration) time.Duration {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -92,15 +93,9 @@ func statAll(paths []string) ([]os.FileInfo, error) {
 }
 
 func sameFiles(a, b []os.FileInfo) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if !os.SameFile(a[i], b[i]) || a[i].Size() != b[i].Size() || !a[i].ModTime().Equal(b[i].ModTime()) {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(a, b, func(x, y os.FileInfo) bool {
+		return os.SameFile(x, y) && x.Size() == y.Size() && x.ModTime().Equal(y.ModTime())
+	})
 }
 
 func readSmall(path string) ([]byte, error) {

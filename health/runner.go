@@ -197,8 +197,9 @@ func (r *runner) observe(out outcome, began, evidence time.Time) {
 	before, why := v.Warning, v.Reason
 	v.State = next.state
 	v.Reason = next.reason(out, v.Reason)
+	v.OwnFault = out.own
 	v.Warning = warning
-	v.Checked, v.Latency = now, now.Sub(began)
+	v.Latency = now.Sub(began)
 	switch out.kind {
 	case passed:
 		v.Passes++

@@ -46,14 +46,14 @@ const (
 const (
 	DefaultFile   = "/etc/herald/herald.yaml"
 	DefaultImage  = "herald:dev"
-	DefaultBinary = "/usr/local/bin/herald"
+	defaultBinary = "/usr/local/bin/herald"
 )
 
 // Options say what is run.
 type Options struct {
 	// Config is the configuration to fit. Nil fits any that is not real-time, whose
 	// metrics and socket are where they are by default and whose files are in the
-	// folder of File, but for the CA of kubeadm.
+	// folder of File, except the CA of kubeadm.
 	Config *config.Config
 	// File is the path of the configuration on the node, by default DefaultFile. Its folder is Herald's own:
 	// a pod gets all of it, so that files that are replaced are seen anew.
@@ -79,7 +79,7 @@ const (
 func Make(kind Kind, o Options) ([]byte, error) {
 	o.File = cmp.Or(o.File, DefaultFile)
 	o.Image = cmp.Or(o.Image, DefaultImage)
-	o.Binary = cmp.Or(o.Binary, DefaultBinary)
+	o.Binary = cmp.Or(o.Binary, defaultBinary)
 	n, err := needsOf(o)
 	if err != nil {
 		return nil, err
@@ -138,7 +138,7 @@ func plain(what, value string, as *regexp.Regexp) error {
 	return fmt.Errorf("%s is %q, which a manifest cannot name", what, value)
 }
 
-// indent moves the lines of a text to the right, but for the first.
+// indent moves the lines of a text to the right, except the first.
 func indent(by int, text string) string {
 	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+strings.Repeat(" ", by))
 }

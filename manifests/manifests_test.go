@@ -171,6 +171,7 @@ func TestFiles(t *testing.T) {
 		"File /etc/kubernetes/pki/ca.crt true",
 		"File /var/lib/herald/gossip.key true",
 		"DirectoryOrCreate /var/run/speaker false",
+		"DirectoryOrCreate /var/lib/herald false",
 	}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -188,7 +189,7 @@ func TestFilesByDetours(t *testing.T) {
 	for _, m := range p.Containers[0].Mounts {
 		got = append(got, m.Path)
 	}
-	want := []string{"/etc/herald", "/etc/herald-tokens/t", "/etc/kubernetes/pki/ca.crt", "/etc/pki/c.crt", "/var/lib/herald/gossip.key", "/run/herald"}
+	want := []string{"/etc/herald", "/etc/herald-tokens/t", "/etc/kubernetes/pki/ca.crt", "/etc/pki/c.crt", "/var/lib/herald/gossip.key", "/run/herald", "/var/lib/herald"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -251,6 +252,7 @@ func TestRefused(t *testing.T) {
 		{name: "path", o: manifests.Options{File: "herald.yaml"}, want: `the path of the configuration is "herald.yaml": want an absolute path of letters, digits and . _ - / @ +`},
 		{name: "shared folder", o: manifests.Options{File: "/etc/herald.yaml"}, want: "the configuration is in /etc, which others share: put it into a folder of its own below, which Herald can be given as a whole"},
 		{name: "folder of kubeadm", o: manifests.Options{File: "/etc/kubernetes/herald.yaml"}, want: "the configuration is in /etc/kubernetes, which others share: put it into a folder of its own below, which Herald can be given as a whole"},
+		{name: "state folder", o: manifests.Options{File: "/var/lib/herald/herald.yaml"}, want: "the configuration is in /var/lib/herald, where Herald keeps what outlasts a reboot: put it into another folder"},
 		{name: "socket", config: bgp + peer + "admin: {socket: /run/herald.sock}", want: "admin.socket is in /run, which others share: put it into a folder of its own below, which Herald can be given as a whole"},
 		{name: "socket in the other run", config: bgp + peer + "admin: {socket: /var/run/herald.sock}", want: "admin.socket is in /var/run, which others share: put it into a folder of its own below, which Herald can be given as a whole"},
 		{name: "socket among the files", config: bgp + peer + "admin: {socket: /etc/herald/herald.sock}", want: "admin.socket is in /etc/herald, as the configuration is, which Herald only reads: put it into another folder, such as /run/herald"},

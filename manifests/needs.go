@@ -76,7 +76,7 @@ func needsOf(o Options) (needs, error) {
 	}
 	c := o.Config
 	n.Capabilities, n.Realtime = capabilities(c), c.Realtime
-	n.Flat = slices.ContainsFunc(c.VIPs, flat)
+	n.Flat = c.Flat()
 	if c.Services != nil {
 		n.Services, n.Account = true, c.Services.Kubeconfig == ""
 		n.Namespace = cmp.Or(c.Services.Namespace, servicesNamespace)
@@ -139,8 +139,11 @@ func (n needs) RuntimeDirectory() string {
 	return name
 }
 
-// own refuses folders that are not for one program alone.
+// own refuses folders that are not for one program alone, or not for this.
 func own(what, folder string) error {
+	if folder == "/var/lib/herald" {
+		return fmt.Errorf("%s is in %s, where Herald keeps what outlasts a reboot: put it into another folder", what, folder)
+	}
 	if strings.Count(folder, "/") < 2 || folder == "/etc/kubernetes" || folder == "/var/run" {
 		return fmt.Errorf("%s is in %s, which others share: put it into a folder of its own below, which Herald can be given as a whole", what, folder)
 	}
@@ -154,8 +157,6 @@ func stopSeconds(linger time.Duration) int {
 	return int(math.Ceil((linger + slack).Seconds()))
 }
 
-func flat(v config.VIP) bool { return v.Announce == config.AnnounceARP }
-
 // worker reports whether c only balances.
 func worker(c *config.Config) bool {
 	return len(c.Balancers) > 0 && len(c.VIPs)+len(c.Checks) == 0 && c.Services == nil
@@ -168,7 +169,7 @@ func capabilities(c *config.Config) []string {
 	if lowPort(c) {
 		out = append(out, "NET_BIND_SERVICE")
 	}
-	if c.Services != nil || slices.ContainsFunc(c.VIPs, flat) || c.BGP != nil && slices.ContainsFunc(c.BGP.Peers, func(p config.Peer) bool { return p.Interface != "" }) {
+	if c.Services != nil || c.Flat() || c.BGP != nil && slices.ContainsFunc(c.BGP.Peers, func(p config.Peer) bool { return p.Interface != "" }) {
 		out = append(out, "NET_RAW") // ARP and neighbour discovery, which pools and peers in the API may ask for
 	}
 	if c.Realtime {
@@ -194,17 +195,9 @@ func lowPort(c *config.Config) bool {
 // the shortest path: the kubelet mounts none with "..".
 func filesOf(c *config.Config) []string {
 	names := make(map[string]bool)
-	check := func(h *config.HTTPCheck) {
-		if h != nil {
-			names[h.CAFile], names[h.ClientCertFile], names[h.ClientKeyFile], names[h.TokenFile] = true, true, true, true
-		}
-	}
-	for _, c := range c.Checks {
-		check(c.HTTP)
-	}
-	for _, b := range c.Balancers {
-		if b.Check != nil {
-			check(b.Check.HTTP)
+	for _, h := range c.HTTPChecks() {
+		for _, name := range h.Files() {
+			names[name] = true
 		}
 	}
 	if c.BGP != nil {

@@ -65,15 +65,15 @@ func TestServices(t *testing.T) {
 	}{
 		{name: "DaemonSet", kind: manifests.DaemonSet, config: "services: {}", namespace: "herald-system",
 			want: account{Name: "herald", Grace: 21, Nodes: map[string]string{"kubernetes.io/os": "linux"}},
-			env:  []string{"GOMEMLIMIT", "NODE_NAME"}, mounts: []string{"/etc/herald", "/run/herald"}},
+			env:  []string{"GOMEMLIMIT", "NODE_NAME"}, mounts: []string{"/etc/herald", "/run/herald", "/var/lib/herald"}},
 		{name: "namespace and linger", kind: manifests.DaemonSet, config: "services: {namespace: vips, linger: 90s}", namespace: "vips",
 			want: account{Name: "herald", Grace: 110, Nodes: map[string]string{"kubernetes.io/os": "linux"}},
-			env:  []string{"GOMEMLIMIT", "NODE_NAME"}, mounts: []string{"/etc/herald", "/run/herald"}},
+			env:  []string{"GOMEMLIMIT", "NODE_NAME"}, mounts: []string{"/etc/herald", "/run/herald", "/var/lib/herald"}},
 		{name: "DaemonSet with a kubeconfig", kind: manifests.DaemonSet, config: "services: {kubeconfig: /etc/kubernetes/herald.conf}", namespace: "herald-system",
 			want: account{Automount: &off, Grace: 21, Nodes: map[string]string{"kubernetes.io/os": "linux"}},
-			env:  []string{"GOMEMLIMIT", "NODE_NAME"}, mounts: []string{"/etc/herald", "/etc/kubernetes/herald.conf", "/run/herald"}},
+			env:  []string{"GOMEMLIMIT", "NODE_NAME"}, mounts: []string{"/etc/herald", "/etc/kubernetes/herald.conf", "/run/herald", "/var/lib/herald"}},
 		{name: "static pod", kind: manifests.StaticPod, config: "services: {kubeconfig: /etc/herald/kubeconfig}", namespace: "kube-system",
-			want: account{Automount: &off, Grace: 21}, env: []string{"GOMEMLIMIT"}, mounts: []string{"/etc/herald", "/run/herald"}},
+			want: account{Automount: &off, Grace: 21}, env: []string{"GOMEMLIMIT"}, mounts: []string{"/etc/herald", "/run/herald", "/var/lib/herald"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			out, err := manifests.Make(test.kind, manifests.Options{Config: parse(t, file+test.config)})
@@ -113,16 +113,18 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// TestOneLock checks that a static pod and the DaemonSet of Services have the same
-// socket on the node, which keeps the second of them from starting.
-func TestOneLock(t *testing.T) {
+// TestFoldersOfTheNode checks that a static pod and the DaemonSet of Services have the same socket on the
+// node, by which `herald status` speaks to either, and remember a drain in the same place.
+func TestFoldersOfTheNode(t *testing.T) {
 	for _, file := range []string{"static-pod.yaml", servicesFolder + "daemonset.yaml", "helm/herald/templates/daemonset.yaml"} {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Contains(text, []byte("hostPath: {path: /run/herald, type: DirectoryOrCreate}")) {
-			t.Errorf("%s has no /run/herald of the node", file)
+		for _, folder := range []string{"/run/herald", "/var/lib/herald"} {
+			if !bytes.Contains(text, []byte("hostPath: {path: "+folder+", type: DirectoryOrCreate}")) {
+				t.Errorf("%s has no %s of the node", file, folder)
+			}
 		}
 	}
 }

@@ -1,15 +1,13 @@
 package service
 
 import (
-	"cmp"
 	"hash/fnv"
 	"net/netip"
 	"slices"
-	"strings"
 )
 
 const (
-	// standing is how many nodes contest an address: its holder, if it is one of them, and
+	// standing is how many nodes stand for an address: its holder, if it is one of them, and
 	// two to follow it at once. Every candidate costs messages, whether it holds or not.
 	standing = 3
 	// weightBits keeps a weight within three bytes on the wire, and two nodes with the same
@@ -17,30 +15,10 @@ const (
 	weightBits = 20
 )
 
-// Candidates orders nodes by how much each is preferred as the holder of addr, the best
-// first: by [Weight], and by name where that is the same. When a node goes, only
-// what it was the first for has another first, and of those each of the others is
-// the next for as many (rendezvous hashing: Thaler and Ravishankar, 1998).
-func Candidates(addr netip.Addr, nodes []string) []string {
-	type candidate struct {
-		node   string
-		weight int
-	}
-	ranked := make([]candidate, len(nodes))
-	for i, n := range nodes {
-		ranked[i] = candidate{n, Weight(addr, n)}
-	}
-	slices.SortFunc(ranked, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(b.weight, a.weight), strings.Compare(a.node, b.node))
-	})
-	out := make([]string, len(ranked))
-	for i, c := range ranked {
-		out[i] = c.node
-	}
-	return out
-}
-
-// Weight is how much a node is preferred as the holder of addr, from 0 to 1<<20 - 1. It
+// Weight is how much a node is preferred as the holder of addr, from 0 to 1<<20 - 1; of two with
+// the same weight the first by name is. When a node goes, only what it was the first for
+// has another first, and of those each of the others is the next for as many (rendezvous
+// hashing: Thaler and Ravishankar, 1998). It
 // depends on nothing else, and never changes with a version of Herald: nodes of
 // different versions must agree. It is the upper 20 bits of SplitMix64's finalizer
 // of the 64 bit FNV-1a hash of the node's name followed by the address's 4 or 16 bytes.
@@ -55,8 +33,8 @@ func Weight(addr netip.Addr, node string) int {
 	return int(x >> (64 - weightBits))
 }
 
-// Contest is what decides whether a node stands for an address.
-type Contest struct {
+// Candidacy is what decides whether a node stands for an address.
+type Candidacy struct {
 	Addr netip.Addr
 	// Self is this node, which qualifies.
 	Self string
@@ -70,10 +48,10 @@ type Contest struct {
 	Met bool
 }
 
-// Stands reports whether this node contests the address: as its holder, or as one of the
+// Stands reports whether this node stands for the address: as its holder, or as one of the
 // first three candidates that are fit. A node that has just started waits for those
-// that it has not heard of yet, lest the first of a site to boot take everything.
-func (c Contest) Stands() bool {
+// that it has not heard of yet: otherwise the first node to boot would take everything.
+func (c Candidacy) Stands() bool {
 	if c.Holds {
 		return true
 	}

@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net/netip"
@@ -35,30 +36,31 @@ func TestWeight(t *testing.T) {
 	}
 }
 
+// candidates are nodes in the order in which they are preferred.
+func candidates(addr netip.Addr, nodes []string) []string {
+	return slices.SortedFunc(slices.Values(nodes), func(a, b string) int {
+		return cmp.Or(cmp.Compare(service.Weight(addr, b), service.Weight(addr, a)), cmp.Compare(a, b))
+	})
+}
+
 func TestCandidates(t *testing.T) {
 	addr := netip.MustParseAddr("192.0.2.1")
 	nodes := []string{"worker-1.example", "n1", "n2"}
-	if got, want := service.Candidates(addr, nodes), []string{"n2", "worker-1.example", "n1"}; !slices.Equal(got, want) {
+	if got, want := candidates(addr, nodes), []string{"n2", "worker-1.example", "n1"}; !slices.Equal(got, want) {
 		t.Errorf("candidates are %v, want %v", got, want)
-	}
-	if nodes[0] != "worker-1.example" {
-		t.Error("the list that was given is in another order now")
-	}
-	if got := service.Candidates(addr, nil); len(got) != 0 {
-		t.Errorf("candidates of no nodes are %v", got)
 	}
 }
 
-// Whatever nodes there are, and whoever goes, the others stay in their order: only what
+// Whatever nodes there are, and whichever goes, the others stay in their order: only what
 // the one that goes was the first for gets another first.
 func TestCandidatesKeepTheirOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		addr := netip.AddrFrom4([4]byte(rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(t, "address")))
 		nodes := rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?`), 1, 30, rapid.ID[string]).Draw(t, "nodes")
 		gone := rapid.SampledFrom(nodes).Draw(t, "gone")
-		want := slices.DeleteFunc(service.Candidates(addr, nodes), func(n string) bool { return n == gone })
+		want := slices.DeleteFunc(candidates(addr, nodes), func(n string) bool { return n == gone })
 		left := rapid.Permutation(slices.DeleteFunc(nodes, func(n string) bool { return n == gone })).Draw(t, "left")
-		if got := service.Candidates(addr, left); !slices.Equal(got, want) {
+		if got := candidates(addr, left); !slices.Equal(got, want) {
 			t.Errorf("without %s the candidates are %v, want %v", gone, got, want)
 		}
 	})
@@ -78,7 +80,7 @@ func TestCandidatesSpread(t *testing.T) {
 		first, next := make(map[string]int), make(map[string]int)
 		addr := netip.MustParseAddr(tt.first)
 		for range addrs {
-			c := service.Candidates(addr, nodes)
+			c := candidates(addr, nodes)
 			first[c[0]]++
 			if c[0] == nodes[0] {
 				next[c[1]]++
@@ -105,7 +107,7 @@ func TestStands(t *testing.T) {
 	for i := range 13 {
 		nodes = append(nodes, fmt.Sprintf("n%d", i+1))
 	}
-	order := service.Candidates(addr, nodes)
+	order := candidates(addr, nodes)
 	for _, tt := range []struct {
 		name  string
 		rank  int // of this node, from 1
@@ -120,7 +122,7 @@ func TestStands(t *testing.T) {
 		{name: "the fourth, of whom one before is unfit", rank: 4, unfit: 1, want: true},
 		{name: "the fifth, of whom one before is unfit", rank: 5, unfit: 1},
 		{name: "the last, and only one", rank: 13, unfit: 12, want: true},
-		{name: "the holder stays whoever comes", rank: 13, holds: true, want: true},
+		{name: "the holder stays when others come", rank: 13, holds: true, want: true},
 		{name: "the holder, before it knows the others", rank: 13, holds: true, unmet: true, unfit: 12, want: true},
 		{name: "just started, with all the others", rank: 1, unmet: true, want: true},
 		{name: "just started, and one is missing", rank: 2, unmet: true, unfit: 1},
@@ -131,7 +133,7 @@ func TestStands(t *testing.T) {
 				fit[n] = true
 			}
 			delete(fit, order[tt.rank-1]) // it counts itself in any case
-			c := service.Contest{Addr: addr, Self: order[tt.rank-1], Qualified: nodes, Fit: fit, Holds: tt.holds, Met: !tt.unmet}
+			c := service.Candidacy{Addr: addr, Self: order[tt.rank-1], Qualified: nodes, Fit: fit, Holds: tt.holds, Met: !tt.unmet}
 			if got := c.Stands(); got != tt.want {
 				t.Errorf("stands: %v, want %v", got, tt.want)
 			}
@@ -154,7 +156,7 @@ func TestSomebodyStands(t *testing.T) {
 		}
 		stand := 0
 		for node := range fit {
-			if (service.Contest{Addr: addr, Self: node, Qualified: nodes, Fit: fit, Met: true}).Stands() {
+			if (service.Candidacy{Addr: addr, Self: node, Qualified: nodes, Fit: fit, Met: true}).Stands() {
 				stand++
 			}
 		}
@@ -177,7 +179,7 @@ func BenchmarkStands(b *testing.B) {
 			for b.Loop() {
 				addr := netip.MustParseAddr("10.0.0.1")
 				for range 1000 {
-					service.Contest{Addr: addr, Self: nodes[0], Qualified: nodes, Fit: fit, Met: true}.Stands()
+					service.Candidacy{Addr: addr, Self: nodes[0], Qualified: nodes, Fit: fit, Met: true}.Stands()
 					addr = addr.Next()
 				}
 			}

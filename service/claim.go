@@ -4,6 +4,7 @@
 package service
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -16,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
-	"github.com/herald-vip/herald/pool"
+	"github.com/herald-vip/herald/service/pool"
 )
 
 // The annotations of a Service that Herald reads.
@@ -69,7 +70,7 @@ func ClaimOf(s *corev1.Service) (pool.Claim, error) {
 }
 
 // familiesOf are the families of the Service, and whether one of two will do. The
-// API server has always chosen some, but for a Service of an early version.
+// API server has always chosen some, except for a Service of an early version.
 func familiesOf(s *corev1.Service) (families []pool.Family, partial bool) {
 	for _, f := range s.Spec.IPFamilies {
 		family := pool.IPv4
@@ -105,11 +106,7 @@ func policyOf(s *corev1.Service) string {
 func portsOf(s *corev1.Service) []pool.Port {
 	var ports []pool.Port
 	for _, p := range s.Spec.Ports {
-		protocol := p.Protocol
-		if protocol == "" {
-			protocol = corev1.ProtocolTCP
-		}
-		ports = append(ports, pool.Port{Protocol: string(protocol), Number: uint16(p.Port)})
+		ports = append(ports, pool.Port{Protocol: string(cmp.Or(p.Protocol, corev1.ProtocolTCP)), Number: uint16(p.Port)})
 	}
 	return ports
 }

@@ -14,8 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/herald-vip/herald/pool"
 	"github.com/herald-vip/herald/service"
+	"github.com/herald-vip/herald/service/pool"
 )
 
 func pointer[T any](v T) *T { return &v }
@@ -177,7 +177,7 @@ func FuzzClaimOf(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := a.Replace([]pool.Pool{{Name: "p", AutoAssign: true, Ranges: []pool.Range{r}}}); err != nil {
+		if err := a.Replace([]pool.Pool{{Name: "p", AutoAssign: true, Ranges: []pool.Range{r}}}); err != nil {
 			t.Fatal(err)
 		}
 		got, err := a.Assign(c)

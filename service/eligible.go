@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
-	"github.com/herald-vip/herald/pool"
+	"github.com/herald-vip/herald/service/pool"
 )
 
 // Verdict is whether a node announces an address of a Service. The zero value
@@ -92,7 +92,7 @@ func SelectorsOf(list []v1alpha1.LabelSelector) (Selectors, error) {
 	for i := range list {
 		s, err := list[i].Selector()
 		if err != nil {
-			return nil, fmt.Errorf("label selector: %w", err)
+			return nil, err
 		}
 		out = append(out, s)
 	}

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
-	"github.com/herald-vip/herald/pool"
 	"github.com/herald-vip/herald/service"
+	"github.com/herald-vip/herald/service/pool"
 )
 
 func TestNodeFit(t *testing.T) {

@@ -20,6 +20,7 @@ func (nothing) Withdraw(...netip.Prefix) error                  { return nil }
 func (nothing) Bind(string, netip.Addr) error                   { return nil }
 func (nothing) BindFor(string, netip.Addr, time.Duration) error { return nil }
 func (nothing) Unbind(string, ...netip.Addr) error              { return nil }
+func (nothing) Try(string, netip.Addr) error                    { return nil }
 
 // What deciding costs with a thousand VIPs: a failure and the recovery from it,
 // and a reload that changes nothing.
@@ -32,7 +33,7 @@ func BenchmarkThousand(b *testing.B) {
 		vips = append(vips, v)
 		addr = addr.Next()
 	}
-	s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), nothing{}, nothing{}, speaker.Segment{}, nil)
+	s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), nothing{}, nothing{}, speaker.FlatParts{}, nil)
 	verdicts := []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)}
 	s.Apply(vips, peers(), verdicts)
 	b.Run("FailAndRecover", func(b *testing.B) {
@@ -61,12 +62,13 @@ func (h *held) Lease(string) speaker.Lease { return speaker.Lease{Until: h.until
 // open is a fence, and an announcer, that cost no time.
 type open struct{}
 
-func (open) Guard(...netip.Addr) error             { return nil }
-func (open) Open(time.Time, ...netip.Addr) error   { return nil }
-func (open) Accept(time.Time, ...netip.Addr) error { return nil }
-func (open) Close(...netip.Addr) error             { return nil }
-func (open) Announce(string, ...netip.Addr) error  { return nil }
-func (open) Withdraw(string, ...netip.Addr)        {}
+func (open) Guard(...netip.Addr) error                       { return nil }
+func (open) Open(time.Time, ...netip.Addr) error             { return nil }
+func (open) Accept(time.Time, ...netip.Addr) error           { return nil }
+func (open) Close(...netip.Addr) error                       { return nil }
+func (open) Announce(time.Time, string, ...netip.Addr) error { return nil }
+func (open) Withdraw(string, ...netip.Addr)                  {}
+func (open) Try() error                                      { return nil }
 func (open) Limit(time.Time, string, ...netip.Addr) {
 }
 
@@ -83,7 +85,7 @@ func BenchmarkThousandFlat(b *testing.B) {
 		addr = addr.Next()
 	}
 	leases := &held{until: time.Now().Add(time.Hour)}
-	s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), nothing{}, nothing{}, speaker.Segment{Leases: leases, Announcer: open{}, Fence: open{}}, nil)
+	s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), nothing{}, nothing{}, speaker.FlatParts{Leases: leases, Announcer: open{}, Fence: open{}}, nil)
 	verdicts := []health.Verdict{verdict("link eth0", health.Healthy)}
 	s.Apply(vips[:1000], nil, verdicts)
 	b.Run("Renew", func(b *testing.B) {

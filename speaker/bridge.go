@@ -32,13 +32,13 @@ type step struct {
 	lease    time.Time // when the lease ends that is given up; zero if this node does not hold it
 }
 
-// bridge says until when new connections are sent on, at most; zero is not at all.
+// bridgeUntil says until when new connections are sent on, at most; zero is not at all.
 //
 // Over BGP each step on the way out opens the bridge, since routers act on each with a
 // delay of their own. On a flat layer 2 it is open for no longer than the lease would have
 // lasted that is given up: within that time nobody but this node was to answer anyway. A lease
 // that was lost opens nothing.
-func (s step) bridge(now time.Time) time.Time {
+func (s step) bridgeUntil(now time.Time) time.Time {
 	switch {
 	case !s.from.advertised() || s.to == s.from || s.to == Announced || !s.bound || s.paused:
 		return time.Time{}
@@ -50,15 +50,15 @@ func (s step) bridge(now time.Time) time.Time {
 	return time.Time{}
 }
 
-// crossing is what of an address the bridge is to do, and has been told.
-type crossing struct {
+// bridging is what of an address the bridge is to do, and has been told.
+type bridging struct {
 	until time.Time // zero if it is closed
 	told  bool
 }
 
-// keep closes the bridge for addresses that are here again, on whichever link.
-func (s *Speaker) keep() {
-	leaving := func(b binding) bool { return !s.units[b].crossing.until.IsZero() }
+// closeBridge closes the bridge for addresses that are here again, on whichever link.
+func (s *Speaker) closeBridge() {
+	leaving := func(b binding) bool { return !s.units[b].bridging.until.IsZero() }
 	if s.bridge == nil || !slices.ContainsFunc(s.order, leaving) {
 		return
 	}
@@ -70,10 +70,10 @@ func (s *Speaker) keep() {
 	for _, b := range s.order {
 		u := s.units[b]
 		if leaving(b) && (here[b.Addr] || !u.vip.Bridge) {
-			if u.crossing.told {
+			if u.bridging.told {
 				closing = append(closing, b.Addr)
 			}
-			u.crossing = crossing{}
+			u.bridging = bridging{}
 		}
 	}
 	if len(closing) > 0 {
@@ -81,9 +81,9 @@ func (s *Speaker) keep() {
 	}
 }
 
-// cross opens the bridge for addresses that are leaving: last of all, when routes, addresses and
+// openBridge opens the bridge for addresses that are leaving: last of all, when routes, addresses and
 // leases are out of the way.
-func (s *Speaker) cross() {
+func (s *Speaker) openBridge() {
 	if s.bridge == nil {
 		return
 	}
@@ -91,14 +91,14 @@ func (s *Speaker) cross() {
 	opening := make(map[time.Time][]netip.Addr)
 	for _, b := range s.order {
 		u := s.units[b]
-		if u.crossing.told || u.crossing.until.IsZero() {
+		if u.bridging.told || u.bridging.until.IsZero() {
 			continue
 		}
-		u.crossing.told = true
-		if opening[u.crossing.until] == nil {
-			ends = append(ends, u.crossing.until)
+		u.bridging.told = true
+		if opening[u.bridging.until] == nil {
+			ends = append(ends, u.bridging.until)
 		}
-		opening[u.crossing.until] = append(opening[u.crossing.until], b.Addr)
+		opening[u.bridging.until] = append(opening[u.bridging.until], b.Addr)
 	}
 	for _, until := range ends {
 		s.bridge.Open(until, opening[until]...)

@@ -73,7 +73,7 @@ func TestBridgeOfADrain(t *testing.T) {
 		s.Apply([]speaker.VIP{bridged()}, peers(), unknown())
 		healthy(s)
 		n.took()
-		if err := s.Drain(t.Context(), "herald drain"); err != nil {
+		if err := s.Drain("herald drain")(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		expect(t, n, "mark 10.99.0.10", "send 10.99.0.10 on for 1m0s",

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/herald-vip/herald/health"
 	"pgregory.net/rapid"
 )
 
@@ -77,7 +78,7 @@ func TestDampingBoundsWithdrawals(t *testing.T) {
 			gone []time.Time
 		)
 		for range rapid.IntRange(1, 100).Draw(t, "flaps") {
-			in := input{health: Healthy, held: damp.until(holdDown)}
+			in := input{health: health.Healthy, held: damp.until(holdDown)}
 			to, again := decide(now, at, in)
 			if !again.IsZero() { // held down: back at the first moment
 				now = again
@@ -87,7 +88,7 @@ func TestDampingBoundsWithdrawals(t *testing.T) {
 				t.Fatalf("%s when the hold is over", to.stage)
 			}
 			now = now.Add(pause.Draw(t, "up for"))
-			in.health = Unhealthy
+			in.health = health.Unhealthy
 			if at, _ = decide(now, to, in); at.stage != Withdrawn {
 				t.Fatalf("%s although unhealthy", at.stage)
 			}

@@ -1,11 +1,11 @@
 package speaker
 
-import "time"
+import (
+	"time"
 
-// notice is how long a route is marked as going (RFC 8326) before it is
-// withdrawn in a planned change: several times what a router takes to act. On a
-// flat layer 2 there is nobody to tell: the next holder announces itself.
-const notice = 500 * time.Millisecond
+	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/speaker/departure"
+)
 
 // Stage is how far the announcement of an address has come.
 type Stage int
@@ -28,17 +28,7 @@ const (
 
 // String is the stage's name in status and metrics.
 func (s Stage) String() string {
-	switch s {
-	case Announced:
-		return "announced"
-	case Draining:
-		return "draining"
-	case Lingering:
-		return "lingering"
-	case Demoted:
-		return "demoted"
-	}
-	return "withdrawn"
+	return [...]string{"withdrawn", "announced", "draining", "lingering", "demoted"}[s]
 }
 
 // bound says whether the address is on the link in this stage.
@@ -50,18 +40,6 @@ func (s Stage) advertised() bool { return s == Announced || s.marked() }
 // marked says whether the route asks peers to prefer any other in this stage.
 func (s Stage) marked() bool { return s == Draining || s == Demoted }
 
-// Health is what all checks of a VIP come to.
-type Health int
-
-const (
-	// Undecided: a check has no verdict yet, and none has failed.
-	Undecided Health = iota
-	// Healthy: every check passes.
-	Healthy
-	// Unhealthy: at least one check fails.
-	Unhealthy
-)
-
 // position is an address's stage and since when it is there.
 type position struct {
 	stage Stage
@@ -70,14 +48,14 @@ type position struct {
 
 // input is all that bears on one address.
 type input struct {
-	health  Health
-	leave   bool          // drained, handed over, or no longer in the configuration
-	linger  time.Duration // how long to stay in Lingering
-	flat    bool          // a flat layer 2: nobody is to be told before it leaves
-	barred  bool          // it needs a lease that this node does not hold
-	held    time.Time     // not to be announced anew before; zero is no matter
-	demote  bool          // OnFailure is Demote
-	unbound bool          // the address never got onto its link, so nobody has been told of it
+	health   health.State  // what all checks of the VIP come to
+	leave    bool          // drained, handed over, or no longer in the configuration
+	linger   time.Duration // how long to stay in Lingering
+	flat     bool          // a flat layer 2: nobody is to be told before it leaves
+	unleased bool          // it needs a lease that this node does not hold
+	held     time.Time     // not to be announced anew before; zero is no matter
+	demote   bool          // OnFailure is Demote
+	unbound  bool          // the address never got onto its link, so nobody has been told of it
 }
 
 // decide moves an address on: from where it is, to where it ought to be at
@@ -97,13 +75,13 @@ func decide(now time.Time, at position, in input) (to position, again time.Time)
 		}
 		return position{stage: s, since: now}
 	}
-	if in.health == Unhealthy {
+	if in.health == health.Unhealthy {
 		if in.demote && !in.leave && at.stage.advertised() {
 			return move(Demoted), time.Time{}
 		}
 		return move(Withdrawn), time.Time{}
 	}
-	if in.barred {
+	if in.unleased {
 		if end := at.since.Add(in.linger); at.stage == Lingering && now.Before(end) {
 			return at, end
 		}
@@ -115,12 +93,12 @@ func decide(now time.Time, at position, in input) (to position, again time.Time)
 	if !in.leave {
 		failed := at.stage == Withdrawn || at.stage == Demoted
 		switch {
-		case !failed, in.health == Healthy && !now.Before(in.held):
+		case !failed, in.health == health.Healthy && !now.Before(in.held):
 			return move(Announced), time.Time{}
 		case at.stage == Demoted && !in.demote: // it has just been changed
 			at = move(Withdrawn)
 		}
-		if in.health == Healthy {
+		if in.health == health.Healthy {
 			again = in.held
 		}
 		return at, again
@@ -133,9 +111,9 @@ func decide(now time.Time, at position, in input) (to position, again time.Time)
 		if in.flat {
 			return depart(now, in)
 		}
-		return move(Draining), now.Add(notice)
+		return move(Draining), now.Add(departure.Notice)
 	case Draining:
-		if end := at.since.Add(notice); now.Before(end) {
+		if end := at.since.Add(departure.Notice); now.Before(end) {
 			return at, end
 		}
 		return depart(now, in)

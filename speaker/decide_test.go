@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/speaker/departure"
 )
 
 func TestDecide(t *testing.T) {
@@ -13,62 +16,62 @@ func TestDecide(t *testing.T) {
 	const linger = 2 * time.Second
 	later := func(d time.Duration) time.Time { return start.Add(d) }
 	tests := []struct {
-		name    string
-		at      Stage
-		after   time.Duration // since at was reached
-		health  Health
-		leave   bool
-		held    time.Time
-		flat    bool
-		barred  bool
-		unbound bool
-		want    Stage
-		again   time.Time
+		name     string
+		at       Stage
+		after    time.Duration // since at was reached
+		health   health.State
+		leave    bool
+		held     time.Time
+		flat     bool
+		unleased bool
+		unbound  bool
+		want     Stage
+		again    time.Time
 	}{
-		{name: "nothing before the first verdict", at: Withdrawn, health: Undecided, want: Withdrawn},
-		{name: "announced once healthy", at: Withdrawn, health: Healthy, want: Announced},
-		{name: "withheld while unhealthy", at: Withdrawn, health: Unhealthy, want: Withdrawn},
-		{name: "withdrawn at once", at: Announced, health: Unhealthy, want: Withdrawn},
-		{name: "failure cuts a drain short", at: Draining, health: Unhealthy, leave: true, want: Withdrawn},
-		{name: "failure cuts linger short", at: Lingering, health: Unhealthy, leave: true, want: Withdrawn},
-		{name: "a new check without verdict does not withdraw", at: Announced, health: Undecided, want: Announced},
-		{name: "drain marks the route first", at: Announced, health: Healthy, leave: true, want: Draining, again: later(notice)},
-		{name: "and waits for the routers", at: Draining, after: notice - 1, health: Healthy, leave: true, want: Draining, again: later(notice)},
-		{name: "then withdraws", at: Draining, after: notice, health: Healthy, leave: true, want: Lingering, again: later(notice + linger)},
-		{name: "and lingers", at: Lingering, after: linger - 1, health: Healthy, leave: true, want: Lingering, again: later(linger)},
-		{name: "and is gone", at: Lingering, after: linger, health: Healthy, leave: true, want: Withdrawn},
-		{name: "drained stays withdrawn", at: Withdrawn, health: Healthy, leave: true, want: Withdrawn},
-		{name: "nobody knows of what was never bound", at: Announced, health: Healthy, leave: true, unbound: true, want: Withdrawn},
-		{name: "nor on a flat layer 2", at: Announced, health: Healthy, leave: true, flat: true, unbound: true, want: Withdrawn},
-		{name: "undrain while draining", at: Draining, health: Healthy, want: Announced},
-		{name: "undrain while lingering", at: Lingering, health: Healthy, want: Announced},
-		{name: "healthy but held down", at: Withdrawn, health: Healthy, held: later(1), want: Withdrawn, again: later(1)},
-		{name: "the hold is over", at: Withdrawn, health: Healthy, held: later(0), want: Announced},
-		{name: "held down and unhealthy", at: Withdrawn, health: Unhealthy, held: later(1), want: Withdrawn},
-		{name: "held down and undecided", at: Withdrawn, health: Undecided, held: later(1), want: Withdrawn},
-		{name: "held down and drained", at: Withdrawn, health: Healthy, leave: true, held: later(1), want: Withdrawn},
-		{name: "a hold takes nothing away", at: Announced, health: Healthy, held: later(1), want: Announced},
-		{name: "a hold delays no withdrawal", at: Announced, health: Unhealthy, held: later(1), want: Withdrawn},
-		{name: "a hold does not bear on undrain", at: Draining, health: Healthy, held: later(1), want: Announced},
-		{name: "announced once elected", at: Withdrawn, health: Healthy, flat: true, want: Announced},
-		{name: "withheld without the lease", at: Withdrawn, health: Healthy, flat: true, barred: true, want: Withdrawn},
-		{name: "withheld and held down without the lease", at: Withdrawn, health: Healthy, held: later(1), flat: true, barred: true, want: Withdrawn, again: later(1)},
-		{name: "withheld although elected", at: Withdrawn, health: Unhealthy, flat: true, want: Withdrawn},
-		{name: "withdrawn with the lease", at: Announced, health: Healthy, flat: true, barred: true, want: Withdrawn},
-		{name: "withdrawn with the lease while it leaves", at: Announced, health: Healthy, leave: true, flat: true, barred: true, want: Withdrawn},
-		{name: "handed over without notice", at: Announced, health: Healthy, leave: true, flat: true, want: Lingering, again: later(linger)},
-		{name: "lingers without the lease", at: Lingering, after: linger - 1, health: Healthy, leave: true, flat: true, barred: true, want: Lingering, again: later(linger)},
-		{name: "lingers without the lease and goes", at: Lingering, after: linger, health: Healthy, leave: true, flat: true, barred: true, want: Withdrawn},
-		{name: "undrain while another holds it", at: Lingering, after: 1, health: Healthy, flat: true, barred: true, want: Lingering, again: later(linger)},
-		{name: "elected again while lingering", at: Lingering, health: Healthy, flat: true, want: Announced},
-		{name: "failure cuts linger short without the lease", at: Lingering, health: Unhealthy, leave: true, flat: true, barred: true, want: Withdrawn},
+		{name: "nothing before the first verdict", at: Withdrawn, health: health.Unknown, want: Withdrawn},
+		{name: "announced once healthy", at: Withdrawn, health: health.Healthy, want: Announced},
+		{name: "withheld while unhealthy", at: Withdrawn, health: health.Unhealthy, want: Withdrawn},
+		{name: "withdrawn at once", at: Announced, health: health.Unhealthy, want: Withdrawn},
+		{name: "failure cuts a drain short", at: Draining, health: health.Unhealthy, leave: true, want: Withdrawn},
+		{name: "failure cuts linger short", at: Lingering, health: health.Unhealthy, leave: true, want: Withdrawn},
+		{name: "a new check without verdict does not withdraw", at: Announced, health: health.Unknown, want: Announced},
+		{name: "drain marks the route first", at: Announced, health: health.Healthy, leave: true, want: Draining, again: later(departure.Notice)},
+		{name: "and waits for the routers", at: Draining, after: departure.Notice - 1, health: health.Healthy, leave: true, want: Draining, again: later(departure.Notice)},
+		{name: "then withdraws", at: Draining, after: departure.Notice, health: health.Healthy, leave: true, want: Lingering, again: later(departure.Notice + linger)},
+		{name: "and lingers", at: Lingering, after: linger - 1, health: health.Healthy, leave: true, want: Lingering, again: later(linger)},
+		{name: "and is gone", at: Lingering, after: linger, health: health.Healthy, leave: true, want: Withdrawn},
+		{name: "drained stays withdrawn", at: Withdrawn, health: health.Healthy, leave: true, want: Withdrawn},
+		{name: "nobody knows of what was never bound", at: Announced, health: health.Healthy, leave: true, unbound: true, want: Withdrawn},
+		{name: "nor on a flat layer 2", at: Announced, health: health.Healthy, leave: true, flat: true, unbound: true, want: Withdrawn},
+		{name: "undrain while draining", at: Draining, health: health.Healthy, want: Announced},
+		{name: "undrain while lingering", at: Lingering, health: health.Healthy, want: Announced},
+		{name: "healthy but held down", at: Withdrawn, health: health.Healthy, held: later(1), want: Withdrawn, again: later(1)},
+		{name: "the hold is over", at: Withdrawn, health: health.Healthy, held: later(0), want: Announced},
+		{name: "held down and unhealthy", at: Withdrawn, health: health.Unhealthy, held: later(1), want: Withdrawn},
+		{name: "held down and undecided", at: Withdrawn, health: health.Unknown, held: later(1), want: Withdrawn},
+		{name: "held down and drained", at: Withdrawn, health: health.Healthy, leave: true, held: later(1), want: Withdrawn},
+		{name: "a hold takes nothing away", at: Announced, health: health.Healthy, held: later(1), want: Announced},
+		{name: "a hold delays no withdrawal", at: Announced, health: health.Unhealthy, held: later(1), want: Withdrawn},
+		{name: "a hold does not bear on undrain", at: Draining, health: health.Healthy, held: later(1), want: Announced},
+		{name: "announced once elected", at: Withdrawn, health: health.Healthy, flat: true, want: Announced},
+		{name: "withheld without the lease", at: Withdrawn, health: health.Healthy, flat: true, unleased: true, want: Withdrawn},
+		{name: "withheld and held down without the lease", at: Withdrawn, health: health.Healthy, held: later(1), flat: true, unleased: true, want: Withdrawn, again: later(1)},
+		{name: "withheld although elected", at: Withdrawn, health: health.Unhealthy, flat: true, want: Withdrawn},
+		{name: "withdrawn with the lease", at: Announced, health: health.Healthy, flat: true, unleased: true, want: Withdrawn},
+		{name: "withdrawn with the lease while it leaves", at: Announced, health: health.Healthy, leave: true, flat: true, unleased: true, want: Withdrawn},
+		{name: "handed over without notice", at: Announced, health: health.Healthy, leave: true, flat: true, want: Lingering, again: later(linger)},
+		{name: "lingers without the lease", at: Lingering, after: linger - 1, health: health.Healthy, leave: true, flat: true, unleased: true, want: Lingering, again: later(linger)},
+		{name: "lingers without the lease and goes", at: Lingering, after: linger, health: health.Healthy, leave: true, flat: true, unleased: true, want: Withdrawn},
+		{name: "undrain while another holds it", at: Lingering, after: 1, health: health.Healthy, flat: true, unleased: true, want: Lingering, again: later(linger)},
+		{name: "elected again while lingering", at: Lingering, health: health.Healthy, flat: true, want: Announced},
+		{name: "failure cuts linger short without the lease", at: Lingering, health: health.Unhealthy, leave: true, flat: true, unleased: true, want: Withdrawn},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			at := position{stage: tt.at, since: start}
 			now := start.Add(tt.after)
 			got, again := decide(now, at, input{
-				health: tt.health, leave: tt.leave, linger: linger, held: tt.held, flat: tt.flat, barred: tt.barred, unbound: tt.unbound,
+				health: tt.health, leave: tt.leave, linger: linger, held: tt.held, flat: tt.flat, unleased: tt.unleased, unbound: tt.unbound,
 			})
 			if got.stage != tt.want || !again.Equal(tt.again) {
 				t.Errorf("got %s, again at %v; want %s, %v", got.stage, again, tt.want, tt.again)
@@ -94,10 +97,10 @@ func TestDecideEverywhere(t *testing.T) {
 		{Demoted, "waww dddw", "mamm dddw"},
 	} {
 		start := time.Unix(1000, 0)
-		at, now := position{stage: tt.at, since: start}, start.Add(notice/2)
+		at, now := position{stage: tt.at, since: start}, start.Add(departure.Notice/2)
 		for demote, row := range map[bool]string{false: tt.withdraw, true: tt.demote} {
 			for i, want := range []byte(strings.ReplaceAll(row, " ", "")) {
-				in := input{health: []Health{Undecided, Healthy, Healthy, Unhealthy}[i%4], leave: i >= 4, linger: time.Second, demote: demote}
+				in := input{health: []health.State{health.Unknown, health.Healthy, health.Healthy, health.Unhealthy}[i%4], leave: i >= 4, linger: time.Second, demote: demote}
 				if i%4 == 2 {
 					in.held = now.Add(time.Second)
 				}
@@ -127,36 +130,36 @@ func TestDecideInvariants(t *testing.T) {
 			in.linger = time.Duration(rapid.IntRange(0, 3000).Draw(t, "linger")) * time.Millisecond
 			in.leave = rapid.Bool().Draw(t, "leave")
 			in.demote = !in.flat && rapid.Bool().Draw(t, "demote")
-			in.barred = in.flat && rapid.Bool().Draw(t, "barred")
-			in.health = rapid.SampledFrom([]Health{Undecided, Healthy, Unhealthy}).Draw(t, "health")
+			in.unleased = in.flat && rapid.Bool().Draw(t, "unleased")
+			in.health = rapid.SampledFrom([]health.State{health.Unknown, health.Healthy, health.Unhealthy}).Draw(t, "health")
 			in.held = now.Add(time.Duration(rapid.IntRange(-3000, 3000).Draw(t, "held")) * time.Millisecond)
 			now = now.Add(time.Duration(rapid.IntRange(0, 1500).Draw(t, "wait")) * time.Millisecond)
 
 			to, again := decide(now, at, in)
 			switch {
-			case in.health == Unhealthy && to.stage.bound() && !(to.stage == Demoted && in.demote && !in.leave && at.stage.advertised()):
+			case in.health == health.Unhealthy && to.stage.bound() && !(to.stage == Demoted && in.demote && !in.leave && at.stage.advertised()):
 				t.Fatalf("from %s to %s while unhealthy", at.stage, to.stage)
-			case in.barred && to.stage.bound() && to.stage != Lingering:
+			case in.unleased && to.stage.bound() && to.stage != Lingering:
 				t.Fatalf("from %s to %s without the lease", at.stage, to.stage)
 			case to.stage.advertised() && !to.stage.bound():
 				t.Fatalf("%s is advertised but not bound", to.stage)
-			case at.stage != Draining && to.stage == Demoted && in.health == Healthy && !now.Before(in.held):
+			case at.stage != Draining && to.stage == Demoted && in.health == health.Healthy && !now.Before(in.held):
 				t.Fatal("demoted although healthy")
 			case (at.stage == Withdrawn || at.stage == Demoted) && to.stage == Announced && now.Before(in.held):
 				t.Fatalf("%s %v before the end of the hold", to.stage, in.held.Sub(now))
 			case again.Before(now) && !again.IsZero():
 				t.Fatalf("again at %v, which is before %v", again, now)
 			}
-			if in.health == Healthy {
+			if in.health == health.Healthy {
 				passed = true
 			}
 			if to.stage != Withdrawn && !passed {
 				t.Fatalf("%s before any check passed", to.stage)
 			}
-			if in.health != Unhealthy && !in.flat && at.stage == Announced && to.stage != Announced && to.stage != Draining {
+			if in.health != health.Unhealthy && !in.flat && at.stage == Announced && to.stage != Announced && to.stage != Draining {
 				t.Fatalf("planned change went from %s to %s", at.stage, to.stage)
 			}
-			if in.health != Unhealthy && at.stage == Draining && to.stage == Lingering && now.Sub(at.since) < notice {
+			if in.health != health.Unhealthy && at.stage == Draining && to.stage == Lingering && now.Sub(at.since) < departure.Notice {
 				t.Fatalf("withdrawn %v after notice", now.Sub(at.since))
 			}
 			if to.stage == Withdrawn {
@@ -164,7 +167,7 @@ func TestDecideInvariants(t *testing.T) {
 			}
 			at = to
 		}
-		in.leave, in.health = true, Healthy
+		in.leave, in.health = true, health.Healthy
 		for range 4 {
 			var again time.Time
 			at, again = decide(now, at, in)

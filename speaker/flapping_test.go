@@ -68,7 +68,7 @@ func TestPlannedChangesAreNoFlaps(t *testing.T) {
 		healthy(s)
 		verdicts := []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)}
 		for range 3 {
-			if err := s.Drain(t.Context(), "herald drain"); err != nil {
+			if err := s.Drain("herald drain")(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			s.Undrain()
@@ -76,7 +76,7 @@ func TestPlannedChangesAreNoFlaps(t *testing.T) {
 			s.Apply([]speaker.VIP{v}, peers(), verdicts)
 
 			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-			_ = s.Drain(ctx, "the apiserver is about to be replaced")
+			_ = s.Drain("the apiserver is about to be replaced")(ctx)
 			cancel()
 			s.Observe(verdict("apiserver", health.Unhealthy))
 			s.Undrain()

@@ -1,11 +1,14 @@
 package speaker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 	"time"
 
+	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/fence"
 )
 
@@ -55,6 +58,8 @@ type Fence interface {
 	// latest. What comes too late for that, and may be in time when it is tried again, is a
 	// [fence.ErrLate].
 	Open(until time.Time, addrs ...netip.Addr) error
+	// Try says why an opening would fail now.
+	Try() error
 	// Accept lets it take their packets only.
 	Accept(until time.Time, addrs ...netip.Addr) error
 	Close(addrs ...netip.Addr) error
@@ -62,14 +67,17 @@ type Fence interface {
 
 // Announcer tells the neighbours on a link that an address is here; [arp.Announcer] does.
 type Announcer interface {
-	Announce(link string, addrs ...netip.Addr) error
+	// Announce says so until a time at the latest, which Limit moves.
+	Announce(until time.Time, link string, addrs ...netip.Addr) error
+	// Try says why nothing could be announced on any link.
+	Try() error
 	Withdraw(link string, addrs ...netip.Addr)
 	// Limit ends announcements by themselves at a time.
 	Limit(until time.Time, link string, addrs ...netip.Addr)
 }
 
-// Segment is what VIPs on a flat layer 2 need.
-type Segment struct {
+// FlatParts are what VIPs on a flat layer 2 need.
+type FlatParts struct {
 	Leases    Leases
 	Announcer Announcer
 	// Fence is nil where the kernel has none. Then a VIP that leaves on purpose
@@ -78,121 +86,139 @@ type Segment struct {
 }
 
 const (
-	// afterLinger is what the fence lets through longer than an address lingers, lest it close too early.
+	// afterLinger is what the fence lets through longer than an address lingers, so that it does not close too early.
 	afterLinger = 500 * time.Millisecond
-	// barFor is how long a node that could not answer for a VIP it held leaves it to
-	// others; twice as long each time that happens again, up to longestBar, until it could.
-	barFor     = 2 * time.Second
-	longestBar = time.Minute
-	// lateFor is how long a node tries to open the fence that is too busy to do so in time,
-	// before it leaves the VIP to others: a few renewals of the lease. Many addresses
-	// that come at once keep a node busy; to pass them on would keep all of them busy.
+	// firstBackoff is how long a node that could not answer for a VIP it held leaves it to
+	// others; twice as long each time that happens again, up to longestBackoff, until it could.
+	firstBackoff   = 2 * time.Second
+	longestBackoff = time.Minute
+	// lateFor is how long a holder tries to open a fence that is too busy to do so in time, to
+	// tell the neighbours, or to put back an address that was taken away, before it leaves the
+	// VIP to others: a few renewals of the lease. Many addresses that come at once keep a
+	// node busy; to pass them on would keep all of them busy.
 	lateFor = time.Second
 )
 
-// gate is what of an address the neighbours and the fence have been told.
-type gate struct {
-	state passage
+// fencing is what of an address the neighbours and the fence have been told.
+type fencing struct {
+	state fenceState
 	until time.Time // when the fence closes by itself
 	told  bool      // neighbours were
 	limit time.Time // until when they may be told again
 }
 
-// bar keeps a node from contesting a VIP that it held and could not answer for.
-type bar struct {
+// backoff keeps a node from contesting a VIP that it cannot answer for.
+type backoff struct {
 	until time.Time
 	next  time.Duration // how long the next one is to be
 	err   error
 }
 
-// passage is what the fence lets through.
-type passage int
+// fenceState is what the fence lets through.
+type fenceState int
 
 const (
-	shut passage = iota
+	closed fenceState = iota
 	accepting
 	answering
+	doubtful // it was answering, and may have closed
 )
 
-// contest adds to what bears on an address what its lease does.
-func (s *Speaker) contest(now time.Time, u *unit, in input, is assessment) (input, assessment) {
-	lease := s.segment.Leases.Lease(u.vip.Name)
+// open says whether the kernel may answer until the fence closes by itself.
+func (f fencing) open() bool { return f.state == answering || f.state == doubtful }
+
+// applyLease adds to what bears on an address what its lease does.
+func (s *Speaker) applyLease(now time.Time, u *unit, in input, is assessment) (input, assessment) {
+	lease := s.flat.Leases.Lease(u.vip.Name)
 	in.flat = true
-	if s.segment.Fence == nil {
+	if s.flat.Fence == nil {
 		in.linger = 0
 	}
 	if lease.Yield != "" && !in.leave {
 		in.leave, is.reason = true, lease.Yield
 	}
-	in.barred = !now.Before(lease.Until)
+	in.unleased = !now.Before(lease.Until)
 	switch {
-	case !in.barred:
-		s.remind(lease.Until)
+	case !in.unleased:
+		s.wakeAt(lease.Until)
 		delete(s.lapsed, u.vip.Name)
 	case u.at.stage == Announced:
 		s.lapsed[u.vip.Name] = true
 	}
 	u.lease = lease.Until
-	u.claims = is.health == Healthy && !in.leave && !now.Before(in.held)
-	if u.claims && in.barred {
+	u.claims = is.health == health.Healthy && !in.leave && !now.Before(in.held)
+	if u.claims && in.unleased {
 		is.reason = lease.Reason
 		if u.at.stage == Announced && lease.Lost != "" {
 			is.reason = "lease lost: " + lease.Lost + "; " + lease.Reason
 		}
 	}
-	if bar := s.bars[u.vip.Name]; now.Before(bar.until) {
-		in.barred, u.claims = true, false
-		is.reason = fmt.Sprintf("left to others for a while: %v", bar.err)
-		s.remind(bar.until)
+	if b := s.backoffs[u.vip.Name]; now.Before(b.until) {
+		if in.unleased = true; u.claims {
+			u.claims, is.reason = false, fmt.Sprintf("left to others for a while: %v", b.err)
+		}
+		s.wakeAt(b.until)
 	}
 	return in, is
 }
 
-// contend stands for the VIPs that this node could serve and resigns from the
-// others, but not before the kernel has stopped answering for them.
+// updateCandidacies stands for the VIPs that this node could serve and resigns from the
+// others, but not before the kernel has stopped answering for them. It does not stand for what
+// it could not answer for: the others would lose the VIP to it.
 //
 // A lease that lapsed is resigned from as well, to stand for it anew: a node that
 // can only not hear has been granted more than it knows of, which the others
 // would wait for.
-func (s *Speaker) contend(now time.Time) {
+func (s *Speaker) updateCandidacies(now time.Time) {
 	claims := make(map[string]Flat)
+	unable := make(map[string]bool) // of those that it would stand for
+	inability := sync.OnceValue(func() error { return s.inability(now) })
 	open := make(map[string]bool)
 	for _, b := range s.order {
 		u := s.units[b]
 		if u.vip.Flat == nil {
 			continue
 		}
+		if _, stands := s.stands[u.vip.Name]; u.claims && !stands {
+			if err := cmp.Or(inability(), s.addresses.Try(b.Interface, b.Addr)); err != nil {
+				s.recordObstacle(b, u, err)
+				unable[u.vip.Name] = true
+			}
+		}
 		if u.claims {
 			claims[u.vip.Name] = *u.vip.Flat
 		}
-		open[u.vip.Name] = open[u.vip.Name] || u.answers(now, s.segment.Fence != nil)
+		open[u.vip.Name] = open[u.vip.Name] || u.answers(now, s.flat.Fence != nil)
+	}
+	for name := range unable {
+		delete(claims, name)
 	}
 	for name := range s.stands {
 		if _, ok := claims[name]; (!ok || s.lapsed[name]) && !open[name] {
 			delete(s.stands, name)
 			delete(s.lapsed, name)
-			s.segment.Leases.Resign(name)
+			s.flat.Leases.Resign(name)
 		}
 	}
 	for name, claim := range claims {
 		if stands, ok := s.stands[name]; !ok || stands != claim {
 			s.stands[name] = claim
-			s.segment.Leases.Stand(name, claim)
+			s.flat.Leases.Stand(name, claim)
 		}
 	}
 }
 
 // answers says whether the neighbours may get an answer from the kernel.
 func (u *unit) answers(now time.Time, fenced bool) bool {
-	if fenced && (u.gate.state != answering || !now.Before(u.gate.until)) {
+	if fenced && (!u.fence.open() || !now.Before(u.fence.until)) {
 		return false
 	}
 	return u.bound != absent
 }
 
-// guard tells the fence which addresses there are.
-func (s *Speaker) guard() {
-	if s.segment.Fence == nil {
+// guardAddresses tells the fence which addresses there are.
+func (s *Speaker) guardAddresses() {
+	if s.flat.Fence == nil {
 		return
 	}
 	var addrs []netip.Addr
@@ -201,16 +227,16 @@ func (s *Speaker) guard() {
 			addrs = append(addrs, b.Addr)
 		}
 	}
-	s.unguarded = s.segment.Fence.Guard(addrs...)
+	s.unguarded = s.flat.Fence.Guard(addrs...)
 }
 
-// shut ends the answers for addresses that are no longer announced.
-func (s *Speaker) shut() {
+// closeFence ends the answers for addresses that are no longer announced.
+func (s *Speaker) closeFence() {
 	if s.unguarded != nil {
-		s.guard()
+		s.guardAddresses()
 	}
 	if s.unguarded != nil {
-		s.remind(time.Now().Add(retryAfter))
+		s.wakeAt(time.Now().Add(retryAfter))
 	}
 	var closing, leaving []binding
 	var until time.Time
@@ -222,36 +248,35 @@ func (s *Speaker) shut() {
 	}
 	for _, b := range s.order {
 		u := s.units[b]
-		if u.at.stage != Announced {
-			u.late = time.Time{}
-		}
-		if u.gate.told && u.at.stage != Announced {
-			s.segment.Announcer.Withdraw(b.Interface, b.Addr)
-			u.gate.told = false
+		if u.fence.told && u.at.stage != Announced {
+			s.flat.Announcer.Withdraw(b.Interface, b.Addr)
+			u.fence.told = false
 		}
 		switch {
-		case s.segment.Fence == nil:
+		case s.flat.Fence == nil:
 		case announced[b.Addr] != nil && u.at.stage != Announced:
-			if to := announced[b.Addr]; u.gate.state == answering && to.gate.state != answering {
-				to.gate.state, to.gate.until = u.gate.state, u.gate.until // it has moved to another link
+			if to := announced[b.Addr]; u.fence.open() && !to.fence.open() {
+				to.fence.state, to.fence.until = u.fence.state, u.fence.until // it has moved to another link
 			}
-			u.gate = gate{}
-		case u.at.stage == Withdrawn && u.gate.state != shut:
+			u.fence = fencing{}
+		case u.at.stage == Withdrawn && u.fence.state != closed:
 			closing = append(closing, b)
-		case u.at.stage == Lingering && u.gate.state != accepting: // it was answering, or the fence was made anew
+		case u.at.stage == Lingering && u.fence.state != accepting: // it was answering, or the fence was made anew
 			leaving = append(leaving, b)
-			until = latest(until, u.at.since.Add(u.vip.Linger+afterLinger))
+			if end := u.at.since.Add(u.vip.Linger + afterLinger); end.After(until) {
+				until = end
+			}
 		}
 	}
-	s.pass(shut, time.Time{}, closing, func(addrs ...netip.Addr) error { return s.segment.Fence.Close(addrs...) })
-	s.pass(accepting, until, leaving, func(addrs ...netip.Addr) error { return s.segment.Fence.Accept(until, addrs...) })
+	s.moveFence(closed, time.Time{}, closing, func(addrs ...netip.Addr) error { return s.flat.Fence.Close(addrs...) })
+	s.moveFence(accepting, until, leaving, func(addrs ...netip.Addr) error { return s.flat.Fence.Accept(until, addrs...) })
 }
 
-// open lets the kernel answer for what is announced for as long as the lease
+// openFence lets the kernel answer for what is announced for as long as the lease
 // lasts, all addresses whose leases end together in one go: in the order of VIPs, so
 // that those of Services, which may be many, come last.
-func (s *Speaker) open() {
-	if s.segment.Fence == nil {
+func (s *Speaker) openFence() {
+	if s.flat.Fence == nil {
 		return
 	}
 	var ends []time.Time
@@ -261,7 +286,7 @@ func (s *Speaker) open() {
 		if u.vip.Flat == nil || u.at.stage != Announced {
 			continue
 		}
-		if u.gate.state != answering || !u.gate.until.Equal(u.lease) {
+		if u.fence.state != answering || !u.fence.until.Equal(u.lease) {
 			if ending[u.lease] == nil {
 				ends = append(ends, u.lease)
 			}
@@ -269,17 +294,17 @@ func (s *Speaker) open() {
 		}
 	}
 	for _, until := range ends {
-		s.pass(answering, until, ending[until], func(addrs ...netip.Addr) error {
+		s.moveFence(answering, until, ending[until], func(addrs ...netip.Addr) error {
 			if s.unguarded != nil {
 				return s.unguarded
 			}
-			return s.segment.Fence.Open(until, addrs...)
+			return s.flat.Fence.Open(until, addrs...)
 		})
 	}
 }
 
-// pass moves the gates of bindings to a state by one call of the fence.
-func (s *Speaker) pass(state passage, until time.Time, bindings []binding, call func(...netip.Addr) error) {
+// moveFence moves the fence of bindings to a state by one call of the fence.
+func (s *Speaker) moveFence(state fenceState, until time.Time, bindings []binding, call func(...netip.Addr) error) {
 	if len(bindings) == 0 {
 		return
 	}
@@ -293,72 +318,92 @@ func (s *Speaker) pass(state passage, until time.Time, bindings []binding, call 
 		u := s.units[b]
 		switch {
 		case err == nil:
-			u.gate.state, u.gate.until, u.late = state, until, time.Time{}
-		case state == answering && u.gate.state == answering && now.Before(u.gate.until):
+			u.fence.state, u.fence.until = state, until
+		case state == answering && u.fence.state == answering && now.Before(u.fence.until):
 			// The next renewal comes before it closes.
 			u.err = nil
-		case state == answering && errors.Is(err, fence.ErrLate) && u.tries(now):
+		case state == answering && errors.Is(err, fence.ErrLate) && !u.blockedFor(now, lateFor):
 			u.err = err // not logged: a busy node has enough to do, and hundreds may be late
-			s.remind(now.Add(retryAfter))
+			s.wakeAt(now.Add(retryAfter))
 		default:
-			s.obstruct(b, u, err)
-			s.bar(u, err)
+			s.recordObstacle(b, u, err)
+			if u.at.stage == Announced {
+				s.backOff(u, err)
+			}
 		}
 	}
 }
 
-// tries says whether to go on trying to open the fence in time.
-func (u *unit) tries(now time.Time) bool {
-	if u.late.IsZero() {
-		u.late = now
-	}
-	return now.Sub(u.late) < lateFor
+// blockedFor says whether something has been in the way for so long.
+func (u *unit) blockedFor(now time.Time, d time.Duration) bool {
+	return !u.blocked.IsZero() && now.Sub(u.blocked) >= d
 }
 
-// bar leaves a VIP that this node cannot answer for to the others.
-func (s *Speaker) bar(u *unit, err error) {
-	if u.vip.Flat != nil && u.at.stage == Announced {
-		now := time.Now()
-		last := s.bars[u.vip.Name]
-		if now.Before(last.until) {
-			return // another of its addresses has raised it
+// backOff leaves a VIP that this node cannot answer for to the others.
+func (s *Speaker) backOff(u *unit, err error) {
+	if u.vip.Flat == nil {
+		return
+	}
+	now := time.Now()
+	last := s.backoffs[u.vip.Name]
+	if now.Before(last.until) {
+		return // another of its addresses has raised it
+	}
+	wait := max(last.next, firstBackoff)
+	s.backoffs[u.vip.Name] = backoff{until: now.Add(wait), next: min(2*wait, longestBackoff), err: err}
+	s.wakeAt(now)
+}
+
+// backOffLater is backOff once a holder has been blocked for a while.
+func (s *Speaker) backOffLater(u *unit, err error) {
+	if u.blockedFor(time.Now(), lateFor) {
+		s.backOff(u, err)
+	}
+}
+
+// inability is why this node could not answer for any address if it had the lease. What is in
+// the way is looked at again after a while, and not at every decision.
+func (s *Speaker) inability(now time.Time) error {
+	if s.unable == nil || now.Sub(s.tried) >= retryAfter {
+		s.unable, s.tried = s.try(), now
+	}
+	return s.unable
+}
+
+func (s *Speaker) try() error {
+	if s.unguarded != nil {
+		return s.unguarded
+	}
+	if s.flat.Fence != nil {
+		if err := s.flat.Fence.Try(); err != nil {
+			return err
 		}
-		wait := max(last.next, barFor)
-		s.bars[u.vip.Name] = bar{until: now.Add(wait), next: min(2*wait, longestBar), err: err}
-		s.remind(now)
 	}
+	return s.flat.Announcer.Try()
 }
 
-// proclaim tells the neighbours of what has just been bound, and has that repeated for
+// announceToNeighbours tells the neighbours of what has just been bound, and has that repeated for
 // no longer than the lease lasts: the announcer's frames pass the fence.
-func (s *Speaker) proclaim(b binding, u *unit) {
+func (s *Speaker) announceToNeighbours(b binding, u *unit) {
 	if u.vip.Flat == nil || u.at.stage != Announced || u.bound != present || u.err != nil {
 		return
 	}
-	if !u.gate.told {
+	if !u.fence.told {
 		if !time.Now().Before(u.lease) {
 			return // binding took too long; the next look at the lease is due
 		}
-		if err := s.segment.Announcer.Announce(b.Interface, b.Addr); err != nil {
+		if err := s.flat.Announcer.Announce(u.lease, b.Interface, b.Addr); err != nil {
 			// The announcer would make up for it when it can, be the lease held or not.
-			s.segment.Announcer.Withdraw(b.Interface, b.Addr)
-			s.obstruct(b, u, err)
+			s.flat.Announcer.Withdraw(b.Interface, b.Addr)
+			s.recordObstacle(b, u, err)
+			s.backOffLater(u, err)
 			return
 		}
-		u.gate.told, u.gate.limit = true, time.Time{}
+		u.fence.told, u.fence.limit = true, u.lease
+		delete(s.backoffs, u.vip.Name) // it can be answered for
 	}
-	if u.gate.told && u.gate.limit.IsZero() {
-		delete(s.bars, u.vip.Name) // it can be answered for
+	if !u.fence.limit.Equal(u.lease) {
+		s.flat.Announcer.Limit(u.lease, b.Interface, b.Addr)
+		u.fence.limit = u.lease
 	}
-	if !u.gate.limit.Equal(u.lease) {
-		s.segment.Announcer.Limit(u.lease, b.Interface, b.Addr)
-		u.gate.limit = u.lease
-	}
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

@@ -87,7 +87,7 @@ func TestFlatDrainHandsOverAndLingers(t *testing.T) {
 	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
 		l.grant(s)
 		l.took()
-		if err := s.Drain(t.Context(), "herald drain"); err != nil {
+		if err := s.Drain("herald drain")(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		expect(t, l.node, "silence 10.99.0.10", "accept 10.99.0.10 for 1.5s", "resign from control-plane",
@@ -132,7 +132,7 @@ func TestFlatWithoutFenceDoesNotLinger(t *testing.T) {
 	runFlat(t, true, func(t *testing.T, s *speaker.Speaker, l *flat) {
 		l.grant(s)
 		expect(t, l.node, "bind 10.99.0.10", "proclaim 10.99.0.10")
-		if err := s.Drain(t.Context(), "herald drain"); err != nil {
+		if err := s.Drain("herald drain")(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		expect(t, l.node, "unbind 10.99.0.10", "silence 10.99.0.10", "resign from control-plane")
@@ -168,7 +168,7 @@ func TestFlatLeavesWhatItCannotAnswerForToOthers(t *testing.T) {
 	}
 }
 
-// Whoever has answered for a VIP once more leaves it to others no longer the next
+// A node that has answered for a VIP once more leaves it to others no longer the next
 // time than the first.
 func TestFlatForgetsThatItCouldNotAnswer(t *testing.T) {
 	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {

@@ -19,7 +19,7 @@ import (
 	"github.com/herald-vip/herald/speaker"
 )
 
-// flat is a segment whose steps are recorded among the node's.
+// flat are the parts of a flat layer 2, whose steps are recorded among the node's.
 type flat struct {
 	*node
 	lease  speaker.Lease
@@ -27,6 +27,8 @@ type flat struct {
 	closed error // and to a closing
 	deaf   error // what the announcer says
 	blind  error // what the fence says to Guard
+	jammed error // and to Try
+	mute   error // what the announcer says to Try
 	limit  time.Time
 	log    bytes.Buffer // the speaker's, while it waits
 }
@@ -66,6 +68,11 @@ func (f *flat) Close(addrs ...netip.Addr) error {
 	defer f.mu.Unlock()
 	return f.closed
 }
+func (f *flat) Try() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.jammed
+}
 func (f *flat) silence(addrs ...netip.Addr)  { f.record("silence %s", list(addrs)) }
 func (f *flat) proclaim(addrs ...netip.Addr) { f.record("proclaim %s", list(addrs)) }
 func (f *flat) Accept(until time.Time, addrs ...netip.Addr) error {
@@ -80,15 +87,20 @@ func (f *flat) Open(until time.Time, addrs ...netip.Addr) error {
 	return f.fenced
 }
 
-// announcer keeps Announce and Withdraw of a segment apart from those of routes.
+// announcer keeps Announce and Withdraw of a flat layer 2 apart from those of routes.
 type announcer struct{ *flat }
 
-func (a announcer) Announce(_ string, addrs ...netip.Addr) error {
+func (a announcer) Announce(until time.Time, _ string, addrs ...netip.Addr) error {
 	a.proclaim(addrs...)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.limit = time.Time{}
+	a.limit = until
 	return a.deaf
+}
+func (a announcer) Try() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.mute
 }
 func (a announcer) Withdraw(_ string, addrs ...netip.Addr) { a.silence(addrs...) }
 func (a announcer) Limit(until time.Time, _ string, _ ...netip.Addr) {
@@ -113,11 +125,11 @@ func flatVIP() speaker.VIP {
 func runFlat(t *testing.T, unfenced bool, f func(t *testing.T, s *speaker.Speaker, l *flat)) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &flat{node: newNode()}
-		segment := speaker.Segment{Leases: l, Announcer: announcer{l}}
+		parts := speaker.FlatParts{Leases: l, Announcer: announcer{l}}
 		if !unfenced {
-			segment.Fence = l
+			parts.Fence = l
 		}
-		s := speaker.New(slog.New(slog.NewTextHandler(&l.log, nil)), l.node, l.node, segment, bridge{l.node})
+		s := speaker.New(slog.New(slog.NewTextHandler(&l.log, nil)), l.node, l.node, parts, bridge{l.node})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { s.Run(ctx); close(done) }()
@@ -251,7 +263,7 @@ func TestFlatOpensInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &flat{node: newNode()}
 		leases := apart{l, make(map[string]time.Time)}
-		s := speaker.New(slog.New(slog.DiscardHandler), l.node, l.node, speaker.Segment{Leases: leases, Announcer: announcer{l}, Fence: l}, nil)
+		s := speaker.New(slog.New(slog.DiscardHandler), l.node, l.node, speaker.FlatParts{Leases: leases, Announcer: announcer{l}, Fence: l}, nil)
 		var vips []speaker.VIP
 		var want []string
 		for i := range 8 {
@@ -279,11 +291,24 @@ func TestFlatOpensAgainWhatWasClosed(t *testing.T) {
 	})
 }
 
+// Who says that the fence has closed may be mistaken: what cannot be opened again is closed
+// before others may have the lease.
+func TestFlatClosesWhatMayBeOpen(t *testing.T) {
+	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
+		l.grant(s)
+		l.took()
+		l.set(func() { l.fenced = errors.New("no buffer space") })
+		s.FenceClosed()
+		synctest.Wait()
+		expect(t, l.node, "open 10.99.0.10 for 600ms", "unbind 10.99.0.10", "silence 10.99.0.10", "close 10.99.0.10", "resign from control-plane")
+	})
+}
+
 func TestFlatRestartTakesAwayWhatItFinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &flat{node: newNode()}
 		s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), l.node, l.node,
-			speaker.Segment{Leases: l, Announcer: announcer{l}, Fence: l}, nil)
+			speaker.FlatParts{Leases: l, Announcer: announcer{l}, Fence: l}, nil)
 		s.Apply([]speaker.VIP{flatVIP()}, nil, unknown())
 		expect(t, l.node, "guard 10.99.0.10", "unbind 10.99.0.10")
 		s.Apply(nil, nil, nil)

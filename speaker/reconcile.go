@@ -10,6 +10,8 @@ import (
 
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/speaker/departure"
+	"github.com/herald-vip/herald/wake"
 )
 
 // reconcile decides for every address anew and brings the changes about.
@@ -19,17 +21,17 @@ func (s *Speaker) reconcile() {
 	var moved []move
 	for _, b := range s.order {
 		u := s.units[b]
-		is := s.assess(u)
+		is := s.assessChecks(u)
 		in := input{
-			health: is.health, leave: u.gone || s.draining != "", linger: u.vip.Linger,
+			health: is.health, leave: u.gone || s.drain.Reason() != "", linger: u.vip.Linger,
 			held: u.damp.until(u.vip.HoldDown), demote: u.vip.OnFailure == Demote, unbound: !u.served,
 		}
 		if u.vip.Flat != nil {
-			in, is = s.contest(now, u, in, is)
+			in, is = s.applyLease(now, u, in, is)
 		}
 		to, again := decide(now, u.at, in)
-		s.remind(again)
-		if is.health == Healthy && !in.leave && !in.barred && to.stage != Announced {
+		s.wakeAt(again)
+		if is.health == health.Healthy && !in.leave && !in.unleased && to.stage != Announced {
 			if is.reason = u.damp.reason(in.held); is.reason != u.reason {
 				moved = append(moved, move{b, u.vip, "held down", slog.LevelInfo, is.reason})
 			}
@@ -44,7 +46,7 @@ func (s *Speaker) reconcile() {
 			}
 			u.logged = ""
 		}
-		if is.health == Unhealthy && to.stage != u.at.stage && u.at.stage != Demoted {
+		if is.health == health.Unhealthy && to.stage != u.at.stage && u.at.stage != Demoted {
 			if to.stage == Withdrawn {
 				u.last = &Withdrawal{Cause: is.cause, Reason: is.reason}
 			}
@@ -54,36 +56,40 @@ func (s *Speaker) reconcile() {
 		}
 		if u.vip.Bridge {
 			way := step{from: u.at.stage, to: to.stage, bound: u.served, paused: is.paused, flat: in.flat}
-			if !in.barred {
+			if !in.unleased {
 				way.lease = u.lease
 			}
-			if until := way.bridge(now); !until.IsZero() {
-				u.crossing = crossing{until: until}
+			if until := way.bridgeUntil(now); !until.IsZero() {
+				u.bridging = bridging{until: until}
 			}
 		}
 		u.at, u.reason = to, is.reason
 	}
-	s.apply()
+	s.applyStages()
 	for _, b := range s.order {
 		if u := s.units[b]; u.unsaid && u.err == nil {
 			u.unsaid = false
-			moved = append(moved, move{b, u.vip, Announced.String(), slog.LevelInfo, u.reason})
+			moved = append(moved, move{b, u.vip, "announcing", slog.LevelInfo, u.reason})
 		}
 	}
-	s.contend(now)
-	s.cross()
+	s.updateCandidacies(now)
+	for _, u := range s.units {
+		switch {
+		case u.err == nil:
+			u.blocked = time.Time{}
+		case u.blocked.IsZero():
+			u.blocked = time.Now()
+		}
+	}
+	s.openBridge()
 	for _, m := range moved { // a log that is slow, or stuck, must not hold up a withdrawal
 		s.log.Log(context.Background(), m.level, m.vip.kind()+" "+m.what, "vip", m.vip.Name, "address", m.Addr, "reason", m.reason)
 	}
-	s.forget()
-	if s.idle != nil && s.settled() {
-		close(s.idle)
-		s.idle = nil
+	s.forgetGone()
+	if s.allWithdrawn() {
+		s.drain.Complete()
 	}
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	wake.Up(s.wake)
 }
 
 // move is a change to be logged.
@@ -97,34 +103,34 @@ type move struct {
 
 // assessment is what a unit's checks come to.
 type assessment struct {
-	health Health
+	health health.State // unknown: a check has no verdict yet, and none has failed
 	reason string
 	cause  time.Time // when the failure was first seen
 	paused bool      // it is this process that failed, by standing still
 }
 
-func (s *Speaker) assess(u *unit) assessment {
+func (s *Speaker) assessChecks(u *unit) assessment {
 	var waiting []string
 	for _, name := range u.vip.Checks {
 		v, ok := s.verdicts[name]
 		switch {
 		case ok && v.State == health.Unhealthy:
-			return assessment{health: Unhealthy, reason: name + ": " + v.Reason, cause: v.Cause, paused: v.Paused}
+			return assessment{health: health.Unhealthy, reason: name + ": " + v.Reason, cause: v.Cause, paused: v.Paused}
 		case !ok || v.State == health.Unknown:
 			waiting = append(waiting, name)
 		}
 	}
-	a := assessment{health: Healthy}
+	a := assessment{health: health.Healthy}
 	if len(waiting) > 0 {
-		a.health = Undecided
+		a.health = health.Unknown
 	}
 	switch {
 	case u.gone && u.vip.Service:
-		a.reason = "this node is none that may hold it any more"
+		a.reason = "this node may no longer hold it"
 	case u.gone:
 		a.reason = "no longer in the configuration"
-	case s.draining != "":
-		a.reason = s.draining
+	case s.drain.Reason() != "":
+		a.reason = s.drain.Reason()
 	case len(waiting) > 0:
 		a.reason = "waiting for the first verdict of " + strings.Join(waiting, ", ")
 	default:
@@ -133,20 +139,19 @@ func (s *Speaker) assess(u *unit) assessment {
 	return a
 }
 
-// remind asks for another reconcile at t, unless one is due before.
-func (s *Speaker) remind(t time.Time) {
-	if !t.IsZero() && (s.again.IsZero() || t.Before(s.again)) {
-		s.again = t
-	}
+// wakeAt asks for another reconcile at t, unless one is due before.
+func (s *Speaker) wakeAt(t time.Time) {
+	s.again = wake.Earlier(s.again, t)
 }
 
-// apply brings kernel and routers in line with the decided stages. Routes are
+// applyStages brings kernel and routers in line with the decided stages. Routes are
 // withdrawn first, and all in one go: that is what stops traffic. On a flat layer
 // 2 that is the address; the fence comes after it, as nftables may be held up
 // by others. The bridge is closed before anything is bound. An address
 // that moves to another link is on both for a while, with one route: that of
 // the new link, which comes first in the order, once the address is there.
-func (s *Speaker) apply() {
+func (s *Speaker) applyStages() {
+	now := time.Now()
 	var withdraw []netip.Prefix
 	var announce []bgp.Route
 	announcing := make(map[netip.Prefix]*unit)
@@ -154,14 +159,14 @@ func (s *Speaker) apply() {
 	for _, b := range s.order {
 		u := s.units[b]
 		u.err = nil
-		serving[b.Addr] = serving[b.Addr] || u.vip.Flat == nil && u.at.stage.advertised() && u.bound == present
+		serving[b.Addr] = serving[b.Addr] || u.vip.Flat == nil && u.at.stage.advertised() && u.bound == present && !u.astray(now)
 	}
 	for _, b := range s.order {
 		u := s.units[b]
 		// The address of a Service may be on a flat layer 2 and have a route, too, which
 		// is not the speaker's to withdraw.
 		_, told := s.told[b.Addr]
-		if (u.vip.Flat != nil && told || u.vip.Flat == nil && !u.at.stage.advertised()) && !serving[b.Addr] {
+		if (u.vip.Flat != nil && told || u.vip.Flat == nil && (!u.at.stage.advertised() || u.astray(now))) && !serving[b.Addr] {
 			withdraw = append(withdraw, hostPrefix(b.Addr))
 		}
 	}
@@ -171,17 +176,18 @@ func (s *Speaker) apply() {
 			delete(s.told, prefix.Addr())
 		}
 	}
-	s.unbind()
-	s.shut()
-	s.keep()
-	s.open()
+	s.unbindAddresses()
+	s.closeFence()
+	s.closeBridge()
+	s.openFence()
 	for _, b := range s.order {
 		u := s.units[b]
 		if withdrawn != nil && u.vip.Flat == nil && !u.at.stage.advertised() {
-			s.obstruct(b, u, withdrawn)
+			s.recordObstacle(b, u, withdrawn)
 		}
-		s.bind(b, u)
-		s.proclaim(b, u)
+		s.bindAddress(b, u)
+		s.checkBound(now, b, u)
+		s.announceToNeighbours(b, u)
 		if u.at.stage == Withdrawn && u.err == nil && u.last != nil && u.last.Done.IsZero() {
 			u.last.Done = time.Now()
 		}
@@ -196,7 +202,7 @@ func (s *Speaker) apply() {
 	}
 	if err := s.routes.Announce(announce...); err != nil {
 		for prefix, u := range announcing {
-			s.obstruct(binding{Interface: u.vip.Interface, Addr: prefix.Addr()}, u, err)
+			s.recordObstacle(binding{Interface: u.vip.Interface, Addr: prefix.Addr()}, u, err)
 		}
 	}
 }
@@ -205,19 +211,19 @@ func (s *Speaker) apply() {
 func (s *Speaker) route(prefix netip.Prefix, u *unit) bgp.Route {
 	told, ok := s.told[prefix.Addr()]
 	if !ok {
-		told = audience{peers: u.vip.Peers}
+		told = departure.Audience{Peers: u.vip.Peers}
 	}
-	told, again := told.next(time.Now(), u.vip.Peers, s.peers)
-	s.remind(again)
+	told, again := told.Next(time.Now(), u.vip.Peers, s.peers)
+	s.wakeAt(again)
 	s.told[prefix.Addr()] = told
 	return bgp.Route{
 		Prefix: prefix, Attributes: u.vip.Attributes, Draining: u.at.stage.marked(),
-		Peers: told.peers, Leaving: told.names(),
+		Peers: told.Peers, Leaving: told.Leaving(),
 	}
 }
 
-// bind puts the address on its link if it is not there and the stage says so.
-func (s *Speaker) bind(b binding, u *unit) {
+// bindAddress puts the address on its link if it is not there and the stage says so.
+func (s *Speaker) bindAddress(b binding, u *unit) {
 	if !u.at.stage.bound() || u.bound == present || u.err != nil {
 		return
 	}
@@ -229,15 +235,43 @@ func (s *Speaker) bind(b binding, u *unit) {
 	}
 	if err != nil {
 		u.bound = perhaps // it goes on being wanted, and may yet get there
-		s.obstruct(b, u, err)
-		s.bar(u, err)
+		s.recordObstacle(b, u, err)
+		s.backOff(u, err)
 		return
 	}
 	u.bound, u.served = present, true
 }
 
-// unbind takes away the addresses that are to go, all of a link at once.
-func (s *Speaker) unbind() {
+// checkBound makes sure that an address is there still while this node announces it. When it has not been
+// for a while, a route is withdrawn that leads nowhere, and a lease left to others.
+func (s *Speaker) checkBound(now time.Time, b binding, u *unit) {
+	if !u.at.stage.advertised() || u.bound != present {
+		u.lost = time.Time{}
+		return
+	}
+	s.wakeAt(now.Add(retryAfter))
+	if u.err != nil {
+		return
+	}
+	err := s.addresses.Try(b.Interface, b.Addr)
+	switch {
+	case err == nil:
+		u.lost = time.Time{}
+		return
+	case u.lost.IsZero():
+		u.lost = now
+	}
+	s.recordObstacle(b, u, err)
+	if u.astray(now) {
+		s.backOff(u, err)
+	}
+}
+
+// astray says whether an address has been away from its link for too long to be announced.
+func (u *unit) astray(now time.Time) bool { return !u.lost.IsZero() && now.Sub(u.lost) >= lateFor }
+
+// unbindAddresses takes away the addresses that are to go, all of a link at once.
+func (s *Speaker) unbindAddresses() {
 	links := make(map[string][]netip.Addr)
 	for _, b := range s.order {
 		u := s.units[b]
@@ -257,7 +291,7 @@ func (s *Speaker) unbind() {
 			b := binding{Interface: link, Addr: addr}
 			if err != nil { // which one is it?
 				if err := s.addresses.Unbind(link, addr); err != nil {
-					s.obstruct(b, s.units[b], err)
+					s.recordObstacle(b, s.units[b], err)
 					continue
 				}
 			}
@@ -267,21 +301,25 @@ func (s *Speaker) unbind() {
 }
 
 func (s *Speaker) undecided(u *unit) bool {
-	return s.assess(u).health == Undecided && !u.gone && s.draining == ""
+	return s.assessChecks(u).health == health.Unknown && !u.gone && s.drain.Reason() == ""
 }
 
-// obstruct records that err stands in the way, and has it tried again.
-func (s *Speaker) obstruct(b binding, u *unit, err error) {
+// recordObstacle records that err stands in the way, and has it tried again.
+func (s *Speaker) recordObstacle(b binding, u *unit, err error) {
 	if u.logged != err.Error() {
 		u.logged = err.Error()
-		s.log.Error(u.vip.kind()+" not "+u.at.stage.String()+" yet", "vip", u.vip.Name, "address", b.Addr, "err", err)
+		what := "not " + u.at.stage.String() + " yet"
+		if u.at.stage == Withdrawn && u.claims {
+			what = "cannot be announced here"
+		}
+		s.log.Error(u.vip.kind()+" "+what, "vip", u.vip.Name, "address", b.Addr, "err", err)
 	}
 	u.err = err
-	s.remind(time.Now().Add(retryAfter))
+	s.wakeAt(time.Now().Add(retryAfter))
 }
 
-// forget drops the units that are out of the configuration and withdrawn.
-func (s *Speaker) forget() {
+// forgetGone drops the units that are out of the configuration and withdrawn.
+func (s *Speaker) forgetGone() {
 	known := len(s.units)
 	gone := make(map[string]bool) // VIPs on a flat layer 2 that lost an address
 	s.order = slices.DeleteFunc(s.order, func(b binding) bool {
@@ -296,18 +334,18 @@ func (s *Speaker) forget() {
 		return true
 	})
 	if len(s.units) < known {
-		s.guard()
+		s.guardAddresses()
 	}
 	for name := range gone {
 		if !slices.ContainsFunc(s.order, func(b binding) bool { return s.units[b].vip.Name == name }) {
-			delete(s.bars, name)
+			delete(s.backoffs, name)
 			delete(s.lapsed, name)
-			s.segment.Leases.Forget(name)
+			s.flat.Leases.Forget(name)
 		}
 	}
 }
 
-func (s *Speaker) settled() bool {
+func (s *Speaker) allWithdrawn() bool {
 	for _, u := range s.units {
 		if u.at.stage != Withdrawn || u.err != nil {
 			return false

@@ -7,9 +7,9 @@
 package speaker
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -20,7 +20,9 @@ import (
 
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/health"
-	"github.com/herald-vip/herald/netutil"
+	"github.com/herald-vip/herald/netutil/address"
+	"github.com/herald-vip/herald/speaker/departure"
+	"github.com/herald-vip/herald/wake"
 )
 
 // Routes announces host routes; [bgp.Server] does.
@@ -29,7 +31,7 @@ type Routes interface {
 	Withdraw(...netip.Prefix) error
 }
 
-// Addresses puts addresses on links; [netutil.Addresses] does.
+// Addresses puts addresses on links; [address.Binder] does.
 type Addresses interface {
 	Bind(link string, addr netip.Addr) error
 	// BindFor is Bind of an address that outlives this process by a lifetime of its own.
@@ -37,6 +39,8 @@ type Addresses interface {
 	// Unbind takes many away at once, since a node that fails may have a
 	// thousand. On error each is tried by itself.
 	Unbind(link string, addrs ...netip.Addr) error
+	// Try says why Bind would fail now, and of what was bound why it is not there any more.
+	Try(link string, addr netip.Addr) error
 }
 
 // VIP is one virtual IP as configured.
@@ -105,7 +109,7 @@ type Speaker struct {
 	log       *slog.Logger
 	routes    Routes
 	addresses Addresses
-	segment   Segment
+	flat      FlatParts
 	bridge    Bridge // nil if there is none
 	wake      chan struct{}
 
@@ -113,20 +117,20 @@ type Speaker struct {
 	verdicts  map[string]health.Verdict
 	order     []binding
 	units     map[binding]*unit
-	peers     []string                // all there are
-	told      map[netip.Addr]audience // of what is announced
-	stands    map[string]Flat         // VIPs that this node is a candidate for
-	lapsed    map[string]bool         // VIPs whose lease ended while this node answered
-	bars      map[string]bar          // by VIP
-	unguarded error                   // why the fence does not know all addresses
-	draining  string                  // why, if drained
-	idle      chan struct{}           // closed when a drain has come to its end, nil from then on
-	undone    chan struct{}           // closed when a drain is ended by Undrain
-	again     time.Time               // when time alone will change a decision; zero is never
+	peers     []string                          // all there are
+	told      map[netip.Addr]departure.Audience // of what is announced
+	stands    map[string]Flat                   // VIPs that this node is a candidate for
+	lapsed    map[string]bool                   // VIPs whose lease ended while this node answered
+	backoffs  map[string]backoff                // by VIP
+	unguarded error                             // why the fence does not know all addresses
+	unable    error                             // why this node could answer for no address when it last tried
+	tried     time.Time
+	drain     departure.Drain
+	again     time.Time // when time alone will change a decision; zero is never
 }
 
 // binding is one address on one link, the unit of every decision.
-type binding = netutil.Binding
+type binding = address.Binding
 
 // unit is the state of one address.
 type unit struct {
@@ -136,16 +140,17 @@ type unit struct {
 	damp     damping
 	bound    presence
 	served   bool // it has been bound since it was last taken away
-	gate     gate
+	fence    fencing
 	lease    time.Time // when it ends, if this node holds the VIP's
 	claims   bool      // fit to hold it
-	late     time.Time // since when the fence could not be opened in time
 	reason   string
-	err      error  // what stands in the way of the decided stage
-	logged   string // the obstacle last logged
-	unsaid   bool   // that it is announced is yet to be logged, once it is
+	err      error     // what stands in the way of the decided stage
+	blocked  time.Time // since when; zero if nothing does
+	lost     time.Time // since when the address is not on its link any more, though it was bound
+	logged   string    // the obstacle last logged
+	unsaid   bool      // that it is being announced is yet to be logged, once nothing is in the way
 	last     *Withdrawal
-	crossing crossing
+	bridging bridging
 }
 
 // presence is what is known of an address on its link.
@@ -166,49 +171,36 @@ type Withdrawal struct {
 }
 
 // New returns a speaker with no VIPs. [Speaker.Run] must run for planned
-// changes to proceed and for failures to be retried. The segment is for VIPs on
+// changes to proceed and for failures to be retried. flat is for VIPs on
 // a flat layer 2, and may be empty if there will be none; bridge may be nil.
-func New(log *slog.Logger, routes Routes, addresses Addresses, segment Segment, bridge Bridge) *Speaker {
+func New(log *slog.Logger, routes Routes, addresses Addresses, flat FlatParts, bridge Bridge) *Speaker {
 	return &Speaker{
 		log:       log,
 		routes:    routes,
 		addresses: addresses,
-		segment:   segment,
+		flat:      flat,
 		bridge:    bridge,
 		wake:      make(chan struct{}, 1),
 		verdicts:  make(map[string]health.Verdict),
 		units:     make(map[binding]*unit),
-		told:      make(map[netip.Addr]audience),
+		told:      make(map[netip.Addr]departure.Audience),
 		stands:    make(map[string]Flat),
 		lapsed:    make(map[string]bool),
-		bars:      make(map[string]bar),
+		backoffs:  make(map[string]backoff),
 	}
 }
 
 // Run moves planned changes on and retries what failed, until ctx is done. It
 // withdraws nothing at its end: that is [Speaker.Drain]'s.
 func (s *Speaker) Run(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.wake:
-		case <-timer.C:
-		}
+	wake.Loop(ctx, s.wake, func() time.Time {
 		s.mu.Lock()
-		if !s.again.IsZero() && !time.Now().Before(s.again) {
+		defer s.mu.Unlock()
+		if wake.Due(time.Now(), s.again) {
 			s.reconcile()
 		}
-		again := s.again
-		s.mu.Unlock()
-		if again.IsZero() {
-			timer.Stop()
-		} else {
-			timer.Reset(time.Until(again))
-		}
-	}
+		return s.again
+	})
 }
 
 // Apply makes vips the ones to announce, peers the names of all peers there
@@ -246,12 +238,12 @@ func (s *Speaker) Apply(vips []VIP, peers []string, checks []health.Verdict) {
 		}
 	}
 	s.order = order
-	s.guard()
+	s.guardAddresses()
 	s.reconcile()
 }
 
-// takeVerdicts forgets checks that are no longer watched, lest an old verdict
-// announce a VIP when a check of the same name comes back. What Observe was
+// takeVerdicts forgets checks that are no longer watched: an old verdict must
+// not announce a VIP when a check of the same name comes back. What Observe was
 // told meanwhile is newer than checks, and stays.
 func (s *Speaker) takeVerdicts(checks []health.Verdict) {
 	verdicts := make(map[string]health.Verdict, len(checks))
@@ -265,10 +257,7 @@ func (s *Speaker) takeVerdicts(checks []health.Verdict) {
 }
 
 func compareBindings(a, b binding) int {
-	if c := a.Addr.Compare(b.Addr); c != 0 {
-		return c
-	}
-	return strings.Compare(a.Interface, b.Interface)
+	return cmp.Or(a.Addr.Compare(b.Addr), strings.Compare(a.Interface, b.Interface))
 }
 
 // Observe takes in a check's verdict and acts on it before it returns.
@@ -286,42 +275,34 @@ func (s *Speaker) LeasesChanged() {
 	s.reconcile()
 }
 
-// FenceClosed says that the fence has closed on its own, such as when somebody removed
-// it and it was made anew. What should be open is opened again before it returns.
+// FenceClosed says that the fence may have closed on its own, such as when somebody removed
+// it and it was made anew. What should be open is opened again before it returns. What cannot be may be
+// open still: it is closed before others may have the lease.
 func (s *Speaker) FenceClosed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, u := range s.units {
-		u.gate.state, u.gate.until = shut, time.Time{}
+		if u.fence.open() {
+			u.fence.state = doubtful
+		} else {
+			u.fence.state = closed
+		}
 	}
 	s.reconcile()
 }
 
-// Drain starts a planned withdrawal of every VIP and returns when it is
+// Drain starts a planned withdrawal of every VIP; wait returns when it is
 // complete: routes withdrawn, addresses gone. The VIPs stay withdrawn until
-// [Speaker.Undrain], which makes a Drain under way return an error. reason is
+// [Speaker.Undrain], which makes a wait under way return an error. reason is
 // for people.
-func (s *Speaker) Drain(ctx context.Context, reason string) error {
+func (s *Speaker) Drain(reason string) (wait func(context.Context) error) {
 	s.mu.Lock()
-	if s.draining == "" {
-		s.draining = reason
-		s.idle, s.undone = make(chan struct{}), make(chan struct{})
+	defer s.mu.Unlock()
+	if s.drain.Begin(reason) {
 		s.log.Info("draining", "reason", reason)
 	}
 	s.reconcile()
-	idle, undone := s.idle, s.undone
-	s.mu.Unlock()
-	if idle == nil {
-		return nil
-	}
-	select {
-	case <-idle:
-		return nil
-	case <-undone:
-		return errors.New("drain: ended by undrain before it was complete")
-	case <-ctx.Done():
-		return fmt.Errorf("drain: %w", ctx.Err())
-	}
+	return s.drain.Wait()
 }
 
 // Undrain ends a drain: VIPs whose checks pass are announced again. After
@@ -329,11 +310,9 @@ func (s *Speaker) Drain(ctx context.Context, reason string) error {
 func (s *Speaker) Undrain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.undone == nil {
+	if !s.drain.End() {
 		return
 	}
-	close(s.undone)
-	s.draining, s.idle, s.undone = "", nil, nil
 	s.log.Info("drain ended")
 	s.reconcile()
 }
@@ -342,14 +321,14 @@ func (s *Speaker) Undrain() {
 func (s *Speaker) Stop() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.draining, s.undone = "stopped", nil
-	defer func() { s.contend(time.Now()) }()
+	s.drain.Stop()
+	defer func() { s.updateCandidacies(time.Now()) }()
 	now := time.Now()
 	for _, u := range s.units {
 		u.at = position{stage: Withdrawn, since: now}
 		u.vip.Linger, u.claims = 0, false
 	}
-	s.apply()
+	s.applyStages()
 	var errs []error
 	for _, u := range s.units {
 		errs = append(errs, u.err)

@@ -34,6 +34,7 @@ type node struct {
 	slow     time.Duration // how long Bind takes
 	stuck    netip.Addr    // Unbind refuses it
 	deaf     error         // of Withdraw
+	taken    bool          // what was bound is not there any more
 }
 
 func newNode() *node {
@@ -91,6 +92,19 @@ func (n *node) Bind(link string, a netip.Addr) error {
 	return nil
 }
 
+// Try says what Bind would say, and of what is bound that it is, unless somebody took it away.
+func (n *node) Try(_ string, a netip.Addr) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case n.bound[a] && n.taken:
+		return errors.New("somebody took it away")
+	case n.bound[a]:
+		return nil
+	}
+	return n.refuse
+}
+
 func (n *node) BindFor(link string, a netip.Addr, lifetime time.Duration) error {
 	n.mu.Lock()
 	n.lifetime = lifetime
@@ -138,6 +152,12 @@ func (n *node) setDeaf(err error) {
 	n.deaf = err
 }
 
+func (n *node) setTaken(taken bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.taken = taken
+}
+
 func (n *node) setRefuse(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -170,7 +190,7 @@ func unknown() []health.Verdict {
 func run(t *testing.T, f func(t *testing.T, s *speaker.Speaker, n *node)) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
-		s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), n, n, speaker.Segment{}, bridge{n})
+		s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), n, n, speaker.FlatParts{}, bridge{n})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { s.Run(ctx); close(done) }()
@@ -226,7 +246,7 @@ func TestDrainGoesInOrder(t *testing.T) {
 		healthy(s)
 		n.took()
 		start := time.Now()
-		if err := s.Drain(t.Context(), "herald drain"); err != nil {
+		if err := s.Drain("herald drain")(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		expect(t, n, "mark 10.99.0.10", "withdraw 10.99.0.10", "unbind 10.99.0.10")
@@ -247,7 +267,7 @@ func TestUndrainMidwayTakesTheMarkOff(t *testing.T) {
 		n.took()
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		if err := s.Drain(ctx, "herald drain"); !errors.Is(err, context.DeadlineExceeded) {
+		if err := s.Drain("herald drain")(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("drain: %v", err)
 		}
 		s.Undrain()
@@ -302,28 +322,12 @@ func TestRemovedCheckIsForgotten(t *testing.T) {
 	})
 }
 
-func TestBindFailureIsRetriedAndNeverAnnounced(t *testing.T) {
-	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		n.setRefuse(errors.New("link eth9 not found"))
-		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
-		healthy(s)
-		expect(t, n)
-		if err := s.Summary().Addresses[0].Error; err == nil || err.Error() != "link eth9 not found" {
-			t.Errorf("status error: %v", err)
-		}
-		n.setRefuse(nil)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		expect(t, n, "bind 10.99.0.10", "announce 10.99.0.10")
-	})
-}
-
-// What could not be bound is not said to be announced before it is.
-func TestAnnouncedIsLoggedWhenItIsTrue(t *testing.T) {
+// Bound and offered is all that is known then: no peer may be there to be sent it.
+func TestAnnouncingIsLoggedWhenItIsTrue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		var log bytes.Buffer
-		s := speaker.New(slog.New(slog.NewTextHandler(&log, nil)), n, n, speaker.Segment{}, bridge{n})
+		s := speaker.New(slog.New(slog.NewTextHandler(&log, nil)), n, n, speaker.FlatParts{}, bridge{n})
 		n.setRefuse(errors.New("no right"))
 		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
 		healthy(s)
@@ -336,7 +340,7 @@ func TestAnnouncedIsLoggedWhenItIsTrue(t *testing.T) {
 		s.LeasesChanged()
 		s.LeasesChanged()
 		if got := log.String(); strings.Count(got, "\n") != 1 ||
-			!strings.Contains(got, `msg="vip announced" vip=control-plane address=10.99.0.10 reason="apiserver, registry healthy"`) {
+			!strings.Contains(got, `msg="vip announcing" vip=control-plane address=10.99.0.10 reason="apiserver, registry healthy"`) {
 			t.Errorf("the log is, once it is bound:\n%s", got)
 		}
 	})
@@ -347,14 +351,14 @@ func TestLogOfAServicesAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		var log bytes.Buffer
-		s := speaker.New(slog.New(slog.NewTextHandler(&log, nil)), n, n, speaker.Segment{}, bridge{n})
+		s := speaker.New(slog.New(slog.NewTextHandler(&log, nil)), n, n, speaker.FlatParts{}, bridge{n})
 		v := vip()
 		v.Service = true
 		s.Apply([]speaker.VIP{v}, peers(), unknown())
 		healthy(s)
 		s.Apply(nil, peers(), nil)
-		if got := log.String(); !strings.Contains(got, `msg="service address announced"`) || strings.Contains(got, "msg=\"vip ") ||
-			!strings.Contains(got, `reason="this node is none that may hold it any more"`) {
+		if got := log.String(); !strings.Contains(got, `msg="service address announcing"`) || strings.Contains(got, "msg=\"vip ") ||
+			!strings.Contains(got, `reason="this node may no longer hold it"`) {
 			t.Errorf("the log is:\n%s", got)
 		}
 	})
@@ -367,14 +371,14 @@ func TestDrainOfWhatWasNeverBound(t *testing.T) {
 		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
 		healthy(s)
 		start := time.Now()
-		if err := s.Drain(t.Context(), "upgrade"); err != nil || time.Since(start) != 0 {
+		if err := s.Drain("upgrade")(t.Context()); err != nil || time.Since(start) != 0 {
 			t.Errorf("drained after %v: %v", time.Since(start), err)
 		}
 		expect(t, n, "unbind 10.99.0.10")
 		n.setRefuse(nil)
 		s.Undrain()
 		expect(t, n, "bind 10.99.0.10", "announce 10.99.0.10")
-		if err := s.Drain(t.Context(), "upgrade"); err != nil || time.Since(start) < vip().Linger {
+		if err := s.Drain("upgrade")(t.Context()); err != nil || time.Since(start) < vip().Linger {
 			t.Errorf("drained after %v: %v; want it to linger", time.Since(start), err)
 		}
 	})
@@ -434,7 +438,7 @@ func TestDrainOfNothingReturnsAtOnce(t *testing.T) {
 		for range 2 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			if err := s.Drain(ctx, "herald drain"); err != nil {
+			if err := s.Drain("herald drain")(ctx); err != nil {
 				t.Error(err)
 			}
 		}
@@ -476,7 +480,7 @@ func TestMoveToABrokenLinkWithdrawsTheRoute(t *testing.T) {
 	})
 }
 
-// Whoever waits for a drain that is undone is told so, and does not wait on.
+// A drain that is undone ends the waiting for it, with an error.
 func TestUndrainEndsTheWaitForADrain(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
@@ -484,7 +488,7 @@ func TestUndrainEndsTheWaitForADrain(t *testing.T) {
 		drained := make(chan error, 1)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		go func() { drained <- s.Drain(ctx, "herald drain") }()
+		go func() { drained <- s.Drain("herald drain")(ctx) }()
 		synctest.Wait()
 		s.Undrain()
 		if err := <-drained; err == nil || errors.Is(err, context.DeadlineExceeded) {
@@ -503,63 +507,6 @@ func TestNothingIsAnnouncedAfterStop(t *testing.T) {
 		n.took()
 		s.Undrain()
 		expect(t, n)
-	})
-}
-
-// A failure that found no address to take away is over at once, not at the
-// next drain.
-func TestWithdrawalOfAnAddressThatNeverBoundIsDone(t *testing.T) {
-	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
-		s.Observe(verdict("apiserver", health.Unhealthy))
-		n.setRefuse(errors.New("link eth9 not found"))
-		healthy(s)
-		s.Observe(verdict("apiserver", health.Unhealthy))
-		if last := s.Summary().Addresses[0].LastWithdrawal; last == nil || last.Done.IsZero() {
-			t.Errorf("last withdrawal: %+v", last)
-		}
-	})
-}
-
-// Addresses go all at once. If that fails only the culprit is tried again.
-func TestUnbindFailureIsRetried(t *testing.T) {
-	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		dual := vip()
-		dual.Addresses = []netip.Addr{v4, v6}
-		s.Apply([]speaker.VIP{dual}, peers(), unknown())
-		healthy(s)
-		n.took()
-		n.setStuck(v6)
-		s.Observe(verdict("apiserver", health.Unhealthy))
-		expect(t, n, "withdraw 10.99.0.10", "withdraw fd00:99::10", "unbind 10.99.0.10")
-		for _, st := range s.Summary().Addresses {
-			if stuck := st.Address == v6; stuck != (st.Error != nil) || stuck != st.LastWithdrawal.Done.IsZero() {
-				t.Errorf("status %+v, last withdrawal %+v", st, st.LastWithdrawal)
-			}
-		}
-		n.setStuck(netip.Addr{})
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		expect(t, n, "unbind fd00:99::10")
-	})
-}
-
-// A route that cannot be withdrawn does not keep the address, and is tried again.
-func TestWithdrawalFailureIsRetried(t *testing.T) {
-	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
-		healthy(s)
-		n.took()
-		n.setDeaf(errors.New("out of memory"))
-		s.Observe(verdict("apiserver", health.Unhealthy))
-		expect(t, n, "unbind 10.99.0.10")
-		if st := s.Summary().Addresses[0]; st.Error == nil || !st.LastWithdrawal.Done.IsZero() {
-			t.Errorf("status %+v, last withdrawal %+v", st, st.LastWithdrawal)
-		}
-		n.setDeaf(nil)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		expect(t, n, "withdraw 10.99.0.10")
 	})
 }
 
@@ -583,7 +530,7 @@ func (l *lateLog) Handle(_ context.Context, r slog.Record) error {
 func TestWithdrawsBeforeItLogs(t *testing.T) {
 	n := newNode()
 	log := &lateLog{Handler: slog.NewTextHandler(io.Discard, nil), node: n}
-	s := speaker.New(slog.New(log), n, n, speaker.Segment{}, bridge{n})
+	s := speaker.New(slog.New(log), n, n, speaker.FlatParts{}, bridge{n})
 	dual := vip()
 	dual.Addresses = []netip.Addr{v4, v6}
 	s.Apply([]speaker.VIP{dual}, peers(), unknown())

@@ -3,6 +3,8 @@ package speaker
 import (
 	"net/netip"
 	"time"
+
+	"github.com/herald-vip/herald/health"
 )
 
 // Status is one address of a VIP as it stands.
@@ -10,18 +12,23 @@ type Status struct {
 	VIP       string
 	Address   netip.Addr
 	Interface string
+	// Service says that the address is a Service's.
+	Service bool
 	// Flat says whether it is announced on a flat layer 2, by lease.
-	Flat   bool
-	Checks []string
-	Stage  Stage
+	Flat  bool
+	Stage Stage
 	// Decided says whether the checks have spoken.
 	Decided bool
 	// Since is when the stage was reached.
 	Since time.Time
 	// Reason says why the address is in its stage.
 	Reason string
-	// Error is what stands in the way of it, if anything; it is tried again.
-	Error error
+	// Error is what stands in the way of it, if anything, and Blocked since when; it is tried
+	// again.
+	Error   error
+	Blocked time.Time
+	// Peers are the names of those that are to be sent its route.
+	Peers []string
 	// LastWithdrawal is the last unplanned one, nil if there was none.
 	LastWithdrawal *Withdrawal
 }
@@ -38,22 +45,26 @@ type Summary struct {
 func (s *Speaker) Draining() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.draining
+	return s.drain.Reason()
 }
 
 // Summary tells how everything stands.
 func (s *Speaker) Summary() Summary {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sum := Summary{Draining: s.draining}
+	sum := Summary{Draining: s.drain.Reason()}
 	for _, b := range s.order {
 		u := s.units[b]
 		st := Status{
-			VIP: u.vip.Name, Address: b.Addr, Interface: b.Interface, Flat: u.vip.Flat != nil, Checks: u.vip.Checks,
-			Stage: u.at.stage, Decided: s.assess(u).health != Undecided, Since: u.at.since, Reason: u.reason, Error: u.err,
+			VIP: u.vip.Name, Service: u.vip.Service, Address: b.Addr, Interface: b.Interface, Flat: u.vip.Flat != nil,
+			Stage: u.at.stage, Decided: s.assessChecks(u).health != health.Unknown, Since: u.at.since, Reason: u.reason, Error: u.err,
+			Blocked: u.blocked, Peers: u.vip.Peers,
+		}
+		if st.Peers == nil {
+			st.Peers = s.peers
 		}
 		if u.vip.Flat != nil && u.claims && u.at.stage == Withdrawn {
-			st.Reason = s.segment.Leases.Lease(u.vip.Name).Reason // that another holds it now is no event here
+			st.Reason = s.flat.Leases.Lease(u.vip.Name).Reason // that another holds it now is no event here
 		}
 		if u.last != nil {
 			last := *u.last

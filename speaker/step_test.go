@@ -36,7 +36,7 @@ func TestBridge(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := tt.step.bridge(now); !got.Equal(tt.want) {
+			if got := tt.step.bridgeUntil(now); !got.Equal(tt.want) {
 				t.Errorf("open until %v, want %v", got, tt.want)
 			}
 		})

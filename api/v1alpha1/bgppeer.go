@@ -84,7 +84,7 @@ type BGPPeerSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=254
 	TTLSecurity int32 `json:"ttlSecurity,omitempty"`
-	// BFD watches the path to the peer (RFC 5880), which is to be configured for it too. Default: off.
+	// BFD watches the path to the peer (RFC 5880), which is to be configured for it too. Routes wait for BFD when a session comes up, for 5s at most. Default: off.
 	// +optional
 	BFD *BFD `json:"bfd,omitempty"`
 	// Families are the address families of the session: `ipv4`, `ipv6`. Default: the one of the peer's address; both if unnumbered.

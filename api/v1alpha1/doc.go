@@ -18,4 +18,4 @@
 package v1alpha1
 
 //go:generate go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.20.1 object paths=. crd output:crd:dir=../../manifests/crds
-//go:generate go run ./internal/reference -o ../../docs/services-api.md
+//go:generate go test ../../config/internal/reference -run TestPages -update

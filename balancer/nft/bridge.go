@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -8,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/herald-vip/herald/wake"
 )
 
 // Bridge sends new TCP connections to a VIP, at any port, on to healthy masters. They go to a
@@ -29,34 +32,32 @@ func newBridge(p *Plane) *Bridge {
 
 // Prepare says to which addresses new connections would be sent on, by VIP: the own ones, of
 // the same family, of masters that are healthy now. It forwards nothing that is not open;
-// what is open is spread over the new ones at once. A VIP that is not named is closed. After an
-// error Prepare is to be called again.
+// what is open is spread over the new ones at once. A VIP that is not named is closed, and so is one
+// of a family that this host cannot forward. After an error Prepare is to be called again.
 func (b *Bridge) Prepare(vips map[netip.Addr][]netip.Addr) error {
 	masters, err := checkMasters(vips)
 	if err != nil {
 		return err
 	}
 	p := b.plane
-	var v4, v6 bool
-	for vip := range masters {
-		v4, v6 = v4 || vip.Is4(), v6 || vip.Is6()
-	}
 	p.applying.Lock()
 	defer p.applying.Unlock()
-	p.forward(v4, v6)
+	var unforwarded error
+	for _, vip := range slices.SortedFunc(maps.Keys(masters), netip.Addr.Compare) {
+		if err := p.forward(vip.Is4()); err != nil {
+			delete(masters, vip) // a connection is refused sooner than it is found lost
+			unforwarded = cmp.Or(unforwarded, err)
+		}
+	}
 
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for vip := range b.until {
-		if len(masters[vip]) == 0 {
-			delete(b.until, vip)
-		}
-	}
+	maps.DeleteFunc(b.until, func(vip netip.Addr, _ time.Time) bool { return len(masters[vip]) == 0 })
 	p.want.masters = masters
 	if err := p.sync(); err != nil {
 		return fmt.Errorf("prepare bridge: %w", err)
 	}
-	return nil
+	return unforwarded
 }
 
 // Open sends new connections to vips on from now on, for at most so long: the kernel ends
@@ -69,10 +70,7 @@ func (b *Bridge) Open(limit time.Duration, vips ...netip.Addr) {
 		b.asked[vip.Unmap()] = until
 	}
 	b.mu.Unlock()
-	select {
-	case b.wake <- struct{}{}:
-	default:
-	}
+	wake.Up(b.wake)
 }
 
 // Close ends sending on new connections to vips. Those that were sent on go on. It is to be
@@ -108,16 +106,12 @@ func (b *Bridge) Received(vip netip.Addr) (uint64, error) {
 
 // run opens what is asked for, until ctx ends.
 func (b *Bridge) run(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-b.wake:
-			if err := b.open(); err != nil {
-				b.plane.log.Error("bridge not opened", "err", err)
-			}
+	wake.Loop(ctx, b.wake, func() (never time.Time) {
+		if err := b.open(); err != nil {
+			b.plane.log.Error("bridge not opened", "err", err)
 		}
-	}
+		return never
+	})
 }
 
 // open opens what is asked for.
@@ -129,7 +123,9 @@ func (b *Bridge) open() error {
 	asked := b.asked
 	b.asked = make(map[netip.Addr]time.Time)
 	b.mu.Unlock()
-
+	if len(asked) == 0 {
+		return nil
+	}
 	p.want.taken = maps.Clone(p.want.taken)
 	var todo plan
 	now := time.Now()

@@ -6,6 +6,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 // bridgeTo prepares a bridge for the VIPs of a site to masters.
@@ -29,7 +31,7 @@ func (s *site) forwards(to netip.AddrPort) bool {
 	return s.client.connect(to).server != s.node.name
 }
 
-// takesForHolder has the client send to a machine what is for the VIPs, whoever answers for them.
+// takesForHolder has the client send to a machine what is for the VIPs, no matter which machine answers for them.
 func (s *site) takesForHolder(m *machine) {
 	s.t.Helper()
 	for _, vip := range []netip.AddrPort{vip4, vip6} {
@@ -59,7 +61,7 @@ func TestBridge(t *testing.T) {
 	b.Open(time.Minute, vip4.Addr(), vip6.Addr())
 	var forwarded []*conn
 	for _, to := range vips {
-		eventually(t, "forwarding", func() bool { return s.forwards(to) })
+		wait.Until(t, "forwarding", func() bool { return s.forwards(to) })
 		before, err := b.Received(to.Addr())
 		s.must(err)
 		if before == 0 {
@@ -81,9 +83,9 @@ func TestBridge(t *testing.T) {
 	}
 	// It is counted from when it is opened, and lasts as long as it was opened for.
 	b.Open(2*time.Second, vip4.Addr(), vip6.Addr())
-	eventually(t, "counting anew", func() bool { s.forwards(vip4); n, err := b.Received(vip4.Addr()); return err == nil && n > 0 && n < 6 })
+	wait.Until(t, "counting anew", func() bool { s.forwards(vip4); n, err := b.Received(vip4.Addr()); return err == nil && n > 0 && n < 6 })
 	for _, to := range vips {
-		eventually(t, "closed by itself", func() bool { return !s.forwards(to) })
+		wait.Until(t, "closed by itself", func() bool { return !s.forwards(to) })
 	}
 	// Who waits for the bridge while it is closed finds it closed.
 	b.Open(time.Minute, vip4.Addr())
@@ -93,7 +95,7 @@ func TestBridge(t *testing.T) {
 	}
 	// With the last master it closes.
 	b.Open(time.Minute, vip4.Addr())
-	eventually(t, "forwarding again", func() bool { return s.forwards(vip4) })
+	wait.Until(t, "forwarding again", func() bool { return s.forwards(vip4) })
 	bridgeTo(t, p)
 	if s.forwards(vip4) {
 		t.Error("forwards without masters")
@@ -102,7 +104,7 @@ func TestBridge(t *testing.T) {
 		s.must(c.echoes())
 	}
 	if p.mended != 0 {
-		t.Errorf("the table was put back %d times by whoever", p.mended)
+		t.Errorf("the table was put back %d times", p.mended)
 	}
 }
 
@@ -118,7 +120,7 @@ func TestSickMastersDoNotLoop(t *testing.T) {
 	s.takesForHolder(s.node)
 	b.Open(time.Minute, vip4.Addr())
 	back.Open(time.Minute, vip4.Addr())
-	eventually(t, "refused by the other", func() bool {
+	wait.Until(t, "refused by the other", func() bool {
 		_, err := s.client.dial(vip4)
 		n, counted := b.Received(vip4.Addr())
 		s.must(counted)
@@ -137,7 +139,7 @@ func TestFenceComesFirst(t *testing.T) {
 	b := bridgeTo(t, p, s.masters...)
 	b.Open(time.Minute, vip4.Addr(), vip6.Addr())
 	for _, to := range []netip.AddrPort{vip4, vip6} {
-		eventually(t, "forwarding", func() bool { c, err := s.client.dial(to); return err == nil && c.Close() == nil })
+		wait.Until(t, "forwarding", func() bool { c, err := s.client.dial(to); return err == nil && c.Close() == nil })
 	}
 	s.takesForHolder(s.node)
 	s.node.start("guard", vip4.Addr().String(), vip6.Addr().String())

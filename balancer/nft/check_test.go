@@ -1,9 +1,7 @@
 package nft
 
 import (
-	"bytes"
 	"errors"
-	"log/slog"
 	"net/netip"
 	"strings"
 	"syscall"
@@ -107,19 +105,6 @@ func TestNames(t *testing.T) {
 	}
 	if got := linkOf(linkKey("eth0")); got != "eth0" {
 		t.Errorf("eth0 is %q", got)
-	}
-}
-
-// Trouble that lasts is told once, and so is its end.
-func TestTellsOnce(t *testing.T) {
-	var log bytes.Buffer
-	p := &Plane{log: slog.New(slog.NewTextHandler(&log, nil))}
-	before := ""
-	for _, err := range []error{nil, ErrStuck, ErrStuck, errors.New("other"), nil, nil} {
-		before = p.tell(err, before)
-	}
-	if n := strings.Count(log.String(), "level=ERROR"); n != 2 || strings.Count(log.String(), "refreshed again") != 1 {
-		t.Errorf("the log is:\n%s", log.String())
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/balancer"
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 // What is established stays with its backend whatever becomes of the configuration, of the process and
@@ -117,7 +118,7 @@ func TestListeningEnds(t *testing.T) {
 	s.must(p.Apply([]balancer.Service{s.service(local)}))
 	c := s.node.connect(local)
 	s.must(p.Close())
-	eventually(t, "refused", func() bool {
+	wait.Until(t, "refused", func() bool {
 		_, err := s.node.dial(local)
 		return errors.Is(err, syscall.ECONNREFUSED)
 	})
@@ -126,7 +127,7 @@ func TestListeningEnds(t *testing.T) {
 	stop := s.node.runs(p)
 	defer stop()
 	long := time.NewTimer(3 * time.Second)
-	eventually(t, "listening again", func() bool { c, err := s.node.dial(local); return err == nil && c.Close() == nil })
+	wait.Until(t, "listening again", func() bool { c, err := s.node.dial(local); return err == nil && c.Close() == nil })
 	for ended := false; !ended; {
 		select {
 		case <-long.C:
@@ -234,7 +235,7 @@ func TestSilentBackend(t *testing.T) {
 		s.must(err)
 		return connections[netip.AddrPortFrom(gone.v4, service.Backends[0].Addr.Port())]
 	}
-	eventually(t, "the other is on its way", func() bool { return open() == 2 })
+	wait.Until(t, "the other is on its way", func() bool { return open() == 2 })
 	silent := s.backends(balancer.Draining, gone)
 	for i := range silent {
 		silent[i].Silent = true

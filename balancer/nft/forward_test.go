@@ -34,3 +34,10 @@ table inet firewall {
 		s.node.run("", "sh", "-c", filter.undo)
 	}
 }
+
+// A balancer whose connections cannot be forwarded says so, and the bridge opens no VIP of such a family.
+func TestForwardingCannotBeSwitchedOn(t *testing.T) {
+	s := newSite(t)
+	s.node.run("", "sysctl", "-qw", "net.ipv4.ip_forward=0", "net.ipv6.conf.all.forwarding=0", "net.ipv6.conf.eth0.accept_ra=0")
+	s.node.start("confined")
+}

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/balancer"
-	"github.com/herald-vip/herald/netutil"
+	"github.com/herald-vip/herald/netutil/link"
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
@@ -111,38 +111,16 @@ func localnetLacks(links map[string]bool) ([]string, error) {
 }
 
 // setLocalnet lets packets of 127.0.0.0/8 pass a link, or no longer.
-func setLocalnet(link string, on bool) error {
+func setLocalnet(name string, on bool) error {
 	var value uint32
 	if on {
 		value = 1
 	}
-	err := netutil.RouteLocalnet.Set(link, value)
+	err := link.RouteLocalnet.Set(name, value)
 	if errors.Is(err, unix.ENODEV) {
 		return nil // with the link the setting has gone
 	}
 	return err
-}
-
-// forward switches forwarding on where it is off, and returns what it has changed.
-//
-// It is never switched off again: who finds it on takes that for granted, a container
-// runtime for one, and nobody can tell whether somebody has.
-func forward(v4, v6 bool) (changed []string, err error) {
-	if v4 {
-		links, err := forward4()
-		if err != nil {
-			return changed, err
-		}
-		changed = append(changed, links...)
-	}
-	if v6 {
-		links, err := forward6()
-		if err != nil {
-			return changed, err
-		}
-		changed = append(changed, links...)
-	}
-	return changed, nil
 }
 
 // forward4 lets packets pass that come by any link. It asks rtnetlink, as /proc/sys may be read-only.
@@ -154,15 +132,15 @@ func forward4() (changed []string, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
 	}
-	for _, link := range links {
-		on, err := setting("ipv4/conf", link.Name, "forwarding")
-		if err != nil || on == "1" || link.Flags&net.FlagLoopback != 0 {
+	for _, l := range links {
+		on, err := setting("ipv4/conf", l.Name, "forwarding")
+		if err != nil || on == "1" || l.Flags&net.FlagLoopback != 0 {
 			continue // it has no IPv4, has gone, or forwards
 		}
-		if err := netutil.Forwarding.Set(link.Name, 1); err != nil && !errors.Is(err, unix.ENODEV) {
+		if err := link.Forwarding.Set(l.Name, 1); err != nil && !errors.Is(err, unix.ENODEV) {
 			return changed, err
 		}
-		changed = append(changed, "net.ipv4.conf."+link.Name+".forwarding")
+		changed = append(changed, "net.ipv4.conf."+l.Name+".forwarding")
 	}
 	return changed, nil
 }
@@ -182,7 +160,8 @@ func forward6() (changed []string, err error) {
 		return nil, fmt.Errorf("list links: %w", err)
 	}
 	for _, link := range links {
-		if accept, err := setting(conf, link.Name, "accept_ra"); err != nil || accept != "1" {
+		accept, err := setting(conf, link.Name, "accept_ra")
+		if err != nil || accept != "1" || link.Flags&net.FlagLoopback != 0 {
 			continue
 		}
 		if err := write("2", conf, link.Name, "accept_ra"); err != nil {
@@ -196,24 +175,41 @@ func forward6() (changed []string, err error) {
 	return append(changed, "net.ipv6.conf.all."+name), nil
 }
 
-// prepareHost sets what services need of the host besides the table. The table remembers
-// before what is set, so that whoever comes next can take it back. Only services at 127.0.0.1
-// cannot do without.
+// prepareHost sets what services need of the host besides the table, and says which of them have to do
+// without.
 func (p *Plane) prepareHost(services []balancer.Service) error {
-	var v4, v6 bool
-	backends := make(map[netip.Addr]bool) // of services at 127.0.0.1
-	for _, s := range services {
-		for _, place := range s.Listen {
-			v4 = v4 || place.Addr().Is4() && !isLoopback(place)
-			v6 = v6 || place.Addr().Is6()
+	var faults []error
+	blame := func(host error, needs func(netip.AddrPort) bool) {
+		for _, s := range services {
+			if host != nil && slices.ContainsFunc(s.Listen, needs) {
+				faults = append(faults, &balancer.ServiceError{Service: s.Name, Err: host})
+			}
 		}
+	}
+	blame(p.prepareLocal(services), isLoopback)
+	for _, family := range []func(netip.Addr) bool{netip.Addr.Is4, netip.Addr.Is6} {
+		needs := func(place netip.AddrPort) bool { return family(place.Addr()) && !isLoopback(place) }
+		if !slices.ContainsFunc(services, func(s balancer.Service) bool { return slices.ContainsFunc(s.Listen, needs) }) {
+			continue
+		}
+		if err := p.forward(family(netip.IPv4Unspecified())); err != nil {
+			blame(fmt.Errorf("serves this host's own clients only: %w", err), needs)
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// prepareLocal lets packets of 127.0.0.0/8 pass where services listen at 127.0.0.1. The table remembers
+// what is set before it is, so that a successor can take it back.
+func (p *Plane) prepareLocal(services []balancer.Service) error {
+	backends := make(map[netip.Addr]bool)
+	for _, s := range services {
 		if slices.ContainsFunc(s.Listen, isLoopback) {
 			for _, b := range s.Backends {
 				backends[b.Addr.Addr()] = b.Addr.Addr().Is4()
 			}
 		}
 	}
-	p.forward(v4, v6)
 	lack, err := in(p.host, p.host.settings, func() ([]string, error) { return localnetLacks(linksTo(backends)) })
 	if err != nil {
 		return fmt.Errorf("cannot listen at 127.0.0.1: %w", err)
@@ -249,19 +245,21 @@ func (p *Plane) remember(links []string) error {
 	return err
 }
 
-// forward has the host forward packets for others than its own clients, and says so.
-func (p *Plane) forward(v4, v6 bool) {
-	changed, err := in(p.host, p.host.settings, func() ([]string, error) { return forward(v4, v6) })
+// forward has the host forward packets of a family for others than its own clients, and logs what it
+// has changed.
+//
+// It is never switched off again: another program that finds it on takes that for granted, a container
+// runtime for one, and nobody can tell whether one has.
+func (p *Plane) forward(v4 bool) error {
+	switchOn := forward6
+	if v4 {
+		switchOn = forward4
+	}
+	changed, err := in(p.host, p.host.settings, switchOn)
 	if len(changed) > 0 {
-		p.log.Info("switched forwarding on for balancing; it stays on, as others may have come to need it", "settings", changed)
+		p.log.Info("switched forwarding on for others' connections; it stays on, as others may have come to need it", "settings", changed)
 	}
-	trouble := ""
-	if err != nil {
-		if trouble = err.Error(); trouble != p.trouble {
-			p.log.Warn("only this host's own clients are balanced: forwarding cannot be switched on", "err", err)
-		}
-	}
-	p.trouble = trouble
+	return err
 }
 
 // linksTo are the links by which addresses that are true are reached now; not lo.
@@ -271,8 +269,8 @@ func linksTo(addrs map[netip.Addr]bool) map[string]bool {
 		if !ok {
 			continue
 		}
-		if link, err := netutil.LinkTo(addr); err == nil && link != "lo" { // without a route there will be another refresh
-			out[link] = true
+		if name, err := link.To(addr); err == nil && name != "lo" { // without a route there will be another refresh
+			out[name] = true
 		}
 	}
 	return out

@@ -1,10 +1,8 @@
 package nft
 
 import (
-	"errors"
 	"fmt"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/google/nftables"
@@ -40,14 +38,12 @@ func ours() *nftables.Table {
 // read finds out what is in the table; ok is false if there is none.
 func (k *kernel) read() (t table, ok bool, err error) {
 	err = k.Do(func(c *nftables.Conn) error {
-		tables, err := c.ListTablesOfFamily(nftables.TableFamilyINet)
-		if err != nil {
-			return fmt.Errorf("list tables: %w", err)
+		var inForce bool
+		if ok, inForce, err = ruleset.FindTable(c, ours()); err != nil || !ok {
+			return err
 		}
-		ok = slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == tableName })
-		if ok {
-			t, err = readTable(c)
-		}
+		t, err = readTable(c)
+		t.dormant = !inForce
 		return err
 	})
 	if err == nil && ok {
@@ -154,16 +150,13 @@ func (k *kernel) carryOut(p plan, want table, anew bool) error {
 func (k *kernel) addOpening() error { return k.AddTimeout(ours(), opening, openingTime) }
 
 func (k *kernel) flush(p plan, want table, anew bool) error {
-	return k.Do(func(c *nftables.Conn) error {
+	return k.Batch(func(c *nftables.Conn) error {
 		c.AddTable(ours())
 		if anew {
 			c.DelTable(ours())
 			c.AddTable(ours())
 		}
-		if err := queue(c, p, want); err != nil {
-			return err
-		}
-		return ruleset.Flush(c)
+		return queue(c, p, want)
 	})
 }
 
@@ -285,9 +278,9 @@ func (s set) define(name string, id uint32) *nftables.Set {
 
 // remove deletes the table.
 func (k *kernel) remove() error {
-	return k.Do(func(c *nftables.Conn) error {
+	return k.Batch(func(c *nftables.Conn) error {
 		c.DelTable(c.AddTable(ours())) // added so that deleting cannot fail
-		return ruleset.Flush(c)
+		return nil
 	})
 }
 
@@ -301,18 +294,6 @@ func (k *kernel) watch(told chan<- struct{}) (stop func(), err error) {
 
 // unsupported says why there is no balancing to be had, if err is such a reason.
 func unsupported(err error) error {
-	var reason string
-	switch {
-	case errors.Is(err, ruleset.ErrNotRoot):
-		return fmt.Errorf("%w: %w", ErrUnsupported, err)
-	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EACCES):
-		reason = "nftables needs the capability CAP_NET_ADMIN"
-	case errors.Is(err, syscall.EPROTONOSUPPORT), errors.Is(err, syscall.EAFNOSUPPORT), errors.Is(err, syscall.EINVAL):
-		reason = "the kernel has no nftables (CONFIG_NF_TABLES, module nf_tables)"
-	case errors.Is(err, syscall.EOPNOTSUPP), errors.Is(err, syscall.ENOENT):
-		reason = "the kernel's nftables lacks NAT in inet, numgen, hash or masquerade (CONFIG_NF_TABLES_INET, CONFIG_NFT_NAT, _MASQ, _NUMGEN, _HASH, _CT)"
-	default:
-		return fmt.Errorf("set up balancing in the kernel: %w", err)
-	}
-	return fmt.Errorf("%w: %s: %w", ErrUnsupported, reason, err)
+	const lacks = "NAT in inet, numgen, hash or masquerade (CONFIG_NF_TABLES_INET, CONFIG_NFT_NAT, _MASQ, _NUMGEN, _HASH, _CT)"
+	return ruleset.Unsupported(err, ErrUnsupported, lacks, "set up balancing in the kernel")
 }

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/balancer"
-	"github.com/herald-vip/herald/netutil"
+	"github.com/herald-vip/herald/netutil/conntrack"
 	namespace "github.com/herald-vip/herald/testenv/netns"
 )
 
@@ -282,22 +282,6 @@ func (c *conn) echoes() error {
 // patience is how long a test waits for what is to come at once.
 const patience = 15 * time.Second
 
-// eventually waits for a condition that something else brings about.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	poll := time.NewTicker(5 * time.Millisecond)
-	defer poll.Stop()
-	for !ok() {
-		select {
-		case <-deadline.C:
-			t.Fatalf("in vain waited for: %s", what)
-		case <-poll.C:
-		}
-	}
-}
-
 // site is a node with a plane, three masters that serve at port 6443, and a client.
 type site struct {
 	*lan
@@ -348,13 +332,13 @@ func (s *site) service(listen ...netip.AddrPort) balancer.Service {
 // forget has the machine's conntrack forget what was opened to a place.
 func (m *machine) forget(to netip.AddrPort) error {
 	return namespace.In(m.ns, func() error {
-		connections, err := netutil.Translated(to)
+		connections, err := conntrack.Translated(to)
 		if err != nil {
 			return err
 		}
 		for i := range connections {
-			connections[i].Phase = netutil.Opening // sockets are left alone
+			connections[i].Phase = conntrack.Opening // sockets are left alone
 		}
-		return netutil.End(connections)
+		return conntrack.End(connections)
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/balancer"
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 // foreign are others' tables, of the same family and even with names like Herald's.
@@ -60,6 +61,7 @@ func TestOthersUntouched(t *testing.T) {
 var vandalism = []string{
 	"flush ruleset",
 	"delete table inet herald_balancer",
+	"add table inet herald_balancer { flags dormant; }",
 	"flush table inet herald_balancer",
 	"flush chain inet herald_balancer output",
 	"flush chain inet herald_balancer postrouting; delete chain inet herald_balancer postrouting",
@@ -94,7 +96,7 @@ func TestVandals(t *testing.T) {
 	}
 	for _, command := range vandalism {
 		func() {
-			p.mu.Lock() // lest it is put back before it can be seen
+			p.mu.Lock() // so that it can be seen before it is put back
 			defer p.mu.Unlock()
 			s.node.run(command, "nft", "-f", "-")
 			found, _, err := p.read()
@@ -103,7 +105,7 @@ func TestVandals(t *testing.T) {
 				t.Errorf("%q is no change", command)
 			}
 		}()
-		eventually(t, "mended after "+command, mended)
+		wait.Until(t, "mended after "+command, mended)
 		c := s.node.connect(local)
 		if c.source != s.node.v4.String() {
 			t.Errorf("after %q: %s sees %s", command, c.server, c.source)
@@ -132,7 +134,7 @@ func TestVandalsOfAnAdoptedTable(t *testing.T) {
 		p := s.node.idlePlane(Options{})
 		bridgeTo(t, p, s.masters...)
 		s.node.run(command, "nft", "-f", "-")
-		s.must(p.look())
+		s.must(p.repair())
 		s.must(p.refresh())
 		s.must(p.Apply([]balancer.Service{service}))
 		s.node.served(local, 3)
@@ -147,7 +149,7 @@ func TestSettingsReset(t *testing.T) {
 	s.must(p.Apply([]balancer.Service{s.service(local)}))
 	const setting = "net.ipv4.conf.eth0.route_localnet"
 	s.node.run("", "sysctl", "-qw", setting+"=0")
-	eventually(t, setting+" is set again", func() bool { return s.node.run("", "sysctl", "-n", setting) == "1\n" })
+	wait.Until(t, setting+" is set again", func() bool { return s.node.run("", "sysctl", "-n", setting) == "1\n" })
 	s.node.served(local, 3)
 }
 

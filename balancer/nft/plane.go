@@ -22,19 +22,13 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/balancer"
-	"github.com/herald-vip/herald/netutil"
+	"github.com/herald-vip/herald/netutil/conntrack"
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
-// Errors to be told apart by errors.Is.
-var (
-	// ErrUnsupported is New's when the kernel lacks what is needed of nftables, or the process
-	// has no right to use it. It comes with the reason.
-	ErrUnsupported = errors.New("no balancing in the kernel")
-	// ErrStuck is when the kernel does not answer within a second, as while another
-	// program's huge batch holds the lock of nftables.
-	ErrStuck = ruleset.ErrStuck
-)
+// ErrUnsupported is New's when the kernel lacks what is needed of nftables, or the process
+// has no right to use it. It comes with the reason.
+var ErrUnsupported = errors.New("no balancing in the kernel")
 
 // Options adjust a Plane.
 type Options struct {
@@ -59,7 +53,6 @@ type Plane struct {
 	counting sync.Mutex // held by who counts connections
 
 	applying sync.Mutex // held by who has more to do than to write the table
-	trouble  string     // with forwarding
 
 	mu      sync.Mutex // for what follows, and to write the table
 	want    wanted
@@ -79,9 +72,7 @@ func New(log *slog.Logger, o Options) (*Plane, error) { return newPlane(log, o, 
 // newPlane is New in the network namespace of a file descriptor, 0 for the process's.
 func newPlane(log *slog.Logger, o Options, netns int) (*Plane, error) {
 	const outlive = 30 * time.Second
-	if o.Outlive == 0 {
-		o.Outlive = outlive
-	}
+	o.Outlive = cmp.Or(o.Outlive, outlive)
 	timeout := cmp.Or(o.timeout, ruleset.AnswerTimeout)
 	p := &Plane{
 		log:    log,
@@ -144,23 +135,9 @@ func (p *Plane) Apply(services []balancer.Service) error {
 	if err != nil {
 		return err
 	}
-	p.end("dead", dead, func(netutil.Phase) bool { return true })
-	p.end("silent", silent, func(phase netutil.Phase) bool { return phase == netutil.Opening })
-	return errors.Join(refused, blame(host, services))
-}
-
-// blame makes what went wrong with the host a fault of those services that it is for.
-func blame(host error, services []balancer.Service) error {
-	if host == nil {
-		return nil
-	}
-	var all []error
-	for _, s := range services {
-		if slices.ContainsFunc(s.Listen, isLoopback) {
-			all = append(all, &balancer.ServiceError{Service: s.Name, Err: host})
-		}
-	}
-	return errors.Join(all...)
+	p.end("dead", dead, func(conntrack.Phase) bool { return true })
+	p.end("silent", silent, func(phase conntrack.Phase) bool { return phase == conntrack.Opening })
+	return errors.Join(refused, host)
 }
 
 // apply makes services the ones that are carried, and returns by service which backends have died,
@@ -303,7 +280,7 @@ func (p *Plane) sync() error {
 	if p.have != nil {
 		want := p.wanted(*p.have)
 		done, err := p.change(*p.have, want)
-		if done || errors.Is(err, ErrStuck) {
+		if done || errors.Is(err, ruleset.ErrStuck) {
 			return err
 		}
 	}
@@ -314,7 +291,7 @@ func (p *Plane) sync() error {
 	}
 	want := p.wanted(found)
 	done, err := p.change(found, want)
-	if done || errors.Is(err, ErrStuck) {
+	if done || errors.Is(err, ruleset.ErrStuck) {
 		return err
 	}
 	// It is nothing that can be changed into what is wanted, such as another version's.

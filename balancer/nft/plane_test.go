@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/balancer"
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 // 3,000 connections: each of three backends gets a third, wherever they arrive, and is
@@ -115,7 +116,7 @@ func TestLocalhostStaysLocal(t *testing.T) {
 	s.must(c.echoes())
 	s.must(c.SetLinger(0))
 	s.must(c.Close())
-	eventually(t, "the table is gone", func() bool {
+	wait.Until(t, "the table is gone", func() bool {
 		s.must(p.refresh())
 		return !strings.Contains(s.node.run("", "nft", "list", "tables"), tableName)
 	})

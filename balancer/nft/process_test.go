@@ -3,6 +3,7 @@ package nft
 import (
 	"bufio"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -11,10 +12,12 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/netutil/fence"
@@ -23,7 +26,7 @@ import (
 // helperEnv makes the test binary one of the helpers.
 const helperEnv = "HERALD_TEST_BALANCER"
 
-var helpers = map[string]func(args []string) error{"balance": balance, "guard": fenceOff}
+var helpers = map[string]func(args []string) error{"balance": balance, "guard": fenceOff, "confined": confined}
 
 func TestMain(m *testing.M) {
 	if name, args, ok := strings.Cut(os.Getenv(helperEnv), " "); ok {
@@ -77,6 +80,42 @@ func fenceOff(args []string) error {
 	return err
 }
 
+// confined balances and bridges at two VIPs, of IPv4 and of IPv6, where /proc/sys cannot be written, as in
+// a pod: forwarding of IPv6 cannot be switched on there. It is an error if that is not said.
+func confined([]string) error {
+	const settings = "/proc/sys"
+	if err := errors.Join(
+		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+		unix.Mount(settings, settings, "", unix.MS_BIND, ""),
+		unix.Mount("", settings, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""),
+	); err != nil {
+		return err
+	}
+	p, err := New(slog.New(slog.DiscardHandler), Options{Node: "node"})
+	if err != nil {
+		return err
+	}
+	service := func(name string, at netip.AddrPort) balancer.Service {
+		return balancer.Service{Name: name, Listen: []netip.AddrPort{at}}
+	}
+	const fault = "read-only file system: on the host, sysctl -w net/ipv6/conf/all/forwarding=1"
+	err = p.Apply([]balancer.Service{service("four", vip4), service("six", vip6)})
+	if said := fmt.Sprint(err); !strings.HasPrefix(said, "balancer six serves this host's own clients only: ") || !strings.HasSuffix(said, fault) || strings.Contains(said, "four") {
+		return fmt.Errorf("the balancer says %q", said)
+	}
+	err = p.Bridge().Prepare(map[netip.Addr][]netip.Addr{
+		vip4.Addr(): {netip.MustParseAddr("10.9.0.3")}, vip6.Addr(): {netip.MustParseAddr("fd00:9::3")},
+	})
+	if said := fmt.Sprint(err); !strings.HasSuffix(said, fault) {
+		return fmt.Errorf("the bridge says %q", said)
+	}
+	if len(p.want.masters[vip4.Addr()]) != 1 || len(p.want.masters[vip6.Addr()]) != 0 {
+		return fmt.Errorf("the bridge is prepared for %v", p.want.masters)
+	}
+	fmt.Println("ready")
+	return nil
+}
+
 // start starts a helper in the machine, and waits until it is ready. kill kills it.
 func (m *machine) start(name string, args ...string) (kill func()) {
 	m.t.Helper()
@@ -85,6 +124,7 @@ func (m *machine) start(name string, args ...string) (kill func()) {
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), helperEnv+"="+name+" "+strings.Join(args, " "))
 	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS} // what it mounts is its own
 	stdin, err := cmd.StdinPipe()
 	m.must(err)
 	stdout, err := cmd.StdoutPipe()

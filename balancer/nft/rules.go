@@ -34,7 +34,10 @@ const (
 // conntrack takes for one. To be given to a backend it has to be a SYN: any other is
 // of a connection that conntrack has forgotten, for which the new backend would be the wrong one.
 func baseChains() map[string]chain {
-	var arriving, leaving, outside []rule
+	var leaving, outside []rule
+	// The kernel tracks connections while some rule asks it to, and forgets how to translate them in
+	// between: as the table is made anew, the rest of what asks comes later than this.
+	arriving := []rule{newRule("connections are tracked", []expr.Any{&expr.Ct{Key: expr.CtKeySTATUS, Register: reg1}})}
 	for _, f := range families {
 		arriving = append(arriving, newRule("new connections to what is listened at, IPv"+f.version,
 			f.is(), tcp(), syn(), ruleset.Load(ruleset.Network, f.dest, f.length), loadTo(words+f.length/4, ruleset.Transport, 2, 2), to(listen+f.version),
@@ -80,15 +83,12 @@ func baseChains() map[string]chain {
 // serviceRule takes one of the buckets.
 func serviceRule(f family, s balancer.Service) rule {
 	var bucket []expr.Any
-	switch s.Method {
-	case balancer.SourceHash:
-		// The seed is of no importance, but that it is the same always.
+	if s.Method == balancer.SourceHash {
+		// Any seed will do, as long as it is always the same.
 		bucket = append(ruleset.Load(ruleset.Network, f.source, f.length), &expr.Hash{
 			SourceRegister: reg1, DestRegister: reg2, Length: f.length, Modulus: balancer.Buckets, Seed: 1, Type: expr.HashTypeJenkins,
 		})
-	case balancer.Random:
-		bucket = []expr.Any{&expr.Numgen{Register: reg2, Modulus: balancer.Buckets, Type: unix.NFT_NG_RANDOM}}
-	default:
+	} else {
 		bucket = []expr.Any{&expr.Numgen{Register: reg2, Modulus: balancer.Buckets, Type: unix.NFT_NG_INCREMENTAL}}
 	}
 	return newRule(s.Method.String(), bucket, []expr.Any{

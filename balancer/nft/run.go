@@ -10,21 +10,22 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/balancer"
-	"github.com/herald-vip/herald/netutil"
+	"github.com/herald-vip/herald/netutil/conntrack"
 	"github.com/herald-vip/herald/netutil/ruleset"
+	"github.com/herald-vip/herald/wake"
 )
 
 const (
-	// again is when a refresh that failed is tried again, and how often to look if the kernel
+	// again is when a refresh that failed is tried again, and how often the table is read if the kernel
 	// does not tell of changes.
 	again = time.Second
 
-	// settle is how often the host's settings are looked at, of whose changes the kernel does not
+	// settingsEvery is how often the host's settings are read, of whose changes the kernel does not
 	// tell: sysctl --system resets them, and a link that is made anew has none.
-	settle = time.Second
+	settingsEvery = time.Second
 
-	// pause is the least time between two looks, lest somebody who changes nftables over
-	// and over keep the node busy.
+	// pause is the least time between two reads of the table, so that a program that changes
+	// nftables over and over does not keep the node busy.
 	pause = 100 * time.Millisecond
 )
 
@@ -38,22 +39,22 @@ func (p *Plane) Run(ctx context.Context) {
 	p.mu.Lock()
 	every := p.want.outlive / 3
 	p.mu.Unlock()
-	told := make(chan struct{}, 1)
-	stop, err := p.kernel.watch(told)
+	changed := make(chan struct{}, 1)
+	stop, err := p.kernel.watch(changed)
 	if err != nil {
 		every = min(every, again)
-		p.log.Warn("what somebody else changes of nftables is found by looking only", "every", every, "err", err)
+		p.log.Warn("what somebody else changes of nftables is found only by reading it", "every", every, "err", err)
 	} else {
 		defer stop()
 	}
-	due, look := time.NewTimer(every), time.NewTimer(every)
+	due, repair := time.NewTimer(every), time.NewTimer(every)
 	defer due.Stop()
-	defer look.Stop()
-	look.Stop()
-	looking := false
-	settings := time.NewTicker(settle)
+	defer repair.Stop()
+	repair.Stop()
+	repairing := false
+	settings := time.NewTicker(settingsEvery)
 	defer settings.Stop()
-	var trouble string
+	var fault ruleset.Fault
 	for {
 		select {
 		case <-ctx.Done():
@@ -64,53 +65,35 @@ func (p *Plane) Run(ctx context.Context) {
 				due.Reset(min(every, again))
 			}
 		case <-settings.C:
-			if trouble != "" {
+			if fault != "" {
 				continue // a refresh is about to try it all
 			}
-			err = p.settle()
-		case <-told:
-			if !looking {
-				looking = true
-				look.Reset(p.rest())
+			err = p.restoreSettings()
+		case <-changed:
+			if !repairing {
+				repairing = true
+				repair.Reset(p.repairDelay())
 			}
 			continue
-		case <-look.C:
-			looking = false
-			err = p.look()
+		case <-repair.C:
+			repairing = false
+			err = p.repair()
 		}
-		trouble = p.tell(err, trouble)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause):
-		}
+		fault.Log(p.log, err, "balancing in the kernel not refreshed", "balancing in the kernel refreshed again")
+		wake.Pause(ctx, pause)
 	}
 }
 
-// rest is for how long not to look after a change of the table: what has just been written here is
-// told of, too, and to read it all takes its time.
-func (p *Plane) rest() time.Duration {
+// repairDelay is for how long not to read the table after a change of the table: what has just been written here is
+// changed of, too, and to read it all takes its time.
+func (p *Plane) repairDelay() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return max(0, again-time.Since(p.wrote))
 }
 
-// tell logs an error once for as long as it lasts, and its end.
-func (p *Plane) tell(err error, before string) (now string) {
-	switch {
-	case err != nil && err.Error() != before:
-		p.log.Error("balancing in the kernel not refreshed", "err", err)
-	case err == nil && before != "":
-		p.log.Info("balancing in the kernel refreshed again")
-	}
-	if err != nil {
-		now = err.Error()
-	}
-	return now
-}
-
-// look puts the table back if somebody else has removed a part of it.
-func (p *Plane) look() error {
+// repair puts the table back if somebody else has removed a part of it.
+func (p *Plane) repair() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for range 2 { // twice, as what is read while others change theirs may be incomplete
@@ -139,14 +122,14 @@ func (p *Plane) refresh() error {
 	p.applying.Lock()
 	defer p.applying.Unlock()
 	// A table that takes too long to be read is still to be kept alive.
-	if err := errors.Join(p.look(), p.renew()); err != nil {
+	if err := errors.Join(p.repair(), p.renew()); err != nil {
 		return err
 	}
-	return errors.Join(p.prepareHost(p.services()), p.tidy())
+	return errors.Join(p.prepareHost(p.services()), p.forgetStale())
 }
 
-// settle puts back what somebody else has changed of the host's settings.
-func (p *Plane) settle() error {
+// restoreSettings puts back what somebody else has changed of the host's settings.
+func (p *Plane) restoreSettings() error {
 	p.applying.Lock()
 	defer p.applying.Unlock()
 	return p.prepareHost(p.services())
@@ -189,16 +172,16 @@ func (p *Plane) write(todo plan, part table) error {
 			return nil
 		}
 		p.have = nil
-		if errors.Is(err, ErrStuck) {
+		if errors.Is(err, ruleset.ErrStuck) {
 			return err
 		}
 	}
 	return p.sync()
 }
 
-// tidy forgets what was listened at once, when its last connection has ended, and takes back
+// forgetStale forgets what was listened at once, when its last connection has ended, and takes back
 // what was set for it. With the last of all the table goes.
-func (p *Plane) tidy() error {
+func (p *Plane) forgetStale() error {
 	var gone []netip.AddrPort
 	for _, place := range p.stale() {
 		open, err := p.connected(p.host.ends, []netip.AddrPort{place})
@@ -254,12 +237,12 @@ func (p *Plane) connected(calls ruleset.Calls, places []netip.AddrPort) (map[net
 	return in(p.host, calls, func() (map[netip.AddrPort]int, error) {
 		out := make(map[netip.AddrPort]int)
 		for _, place := range places {
-			connections, err := netutil.Translated(place)
+			connections, err := conntrack.Translated(place)
 			if err != nil {
 				return nil, err
 			}
 			for _, c := range connections {
-				if c.Phase != netutil.Ended {
+				if c.Phase != conntrack.Ended {
 					out[c.Server]++
 				}
 			}
@@ -269,7 +252,7 @@ func (p *Plane) connected(calls ruleset.Calls, places []netip.AddrPort) (map[net
 }
 
 // end ends the connections to backends, by service, that are in a phase.
-func (p *Plane) end(why string, of map[string][]netip.AddrPort, phase func(netutil.Phase) bool) {
+func (p *Plane) end(why string, of map[string][]netip.AddrPort, phase func(conntrack.Phase) bool) {
 	for service, backends := range sorted(of) {
 		p.mu.Lock()
 		at := placesOf(p.want.taken, service)
@@ -285,16 +268,16 @@ func (p *Plane) end(why string, of map[string][]netip.AddrPort, phase func(netut
 }
 
 // end ends those connections to places that go to backends and are in a phase, and counts them.
-func end(places, backends []netip.AddrPort, phase func(netutil.Phase) bool) (ended int, err error) {
+func end(places, backends []netip.AddrPort, phase func(conntrack.Phase) bool) (ended int, err error) {
 	for _, place := range places {
-		connections, err := netutil.Translated(place)
+		connections, err := conntrack.Translated(place)
 		if err != nil {
 			return ended, err
 		}
-		connections = slices.DeleteFunc(connections, func(c netutil.Connection) bool {
+		connections = slices.DeleteFunc(connections, func(c conntrack.Connection) bool {
 			return !slices.Contains(backends, c.Server) || !phase(c.Phase)
 		})
-		if err := netutil.End(connections); err != nil {
+		if err := conntrack.End(connections); err != nil {
 			return ended, err
 		}
 		ended += len(connections)

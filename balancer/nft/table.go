@@ -14,8 +14,9 @@ import (
 
 // table is what is in Herald's table, as it is wanted, or as it was found.
 type table struct {
-	chains map[string]chain
-	sets   map[string]set
+	dormant bool // packets come to none of its chains
+	chains  map[string]chain
+	sets    map[string]set
 }
 
 // chain has rules, and a hook if packets come to it by themselves.
@@ -70,6 +71,7 @@ func (e edit) compare(other edit) int {
 // plan is how to make one table of another, step by step in this order, in one batch.
 // What is in both is not touched: rules go on counting, and elements end when they end.
 type plan struct {
+	awaken     bool     // as is any table that is written to
 	remove     []edit   // what was there
 	addSets    []string // and
 	addChains  []string // are empty at first
@@ -80,7 +82,7 @@ type plan struct {
 }
 
 func (p plan) empty() bool {
-	return len(p.remove)+len(p.addSets)+len(p.addChains)+len(p.fill)+len(p.put)+len(p.dropChains)+len(p.dropSets) == 0
+	return !p.awaken && len(p.remove)+len(p.addSets)+len(p.addChains)+len(p.fill)+len(p.put)+len(p.dropChains)+len(p.dropSets) == 0
 }
 
 // renew puts an element whether or not it is there still, and starts its time anew.
@@ -112,7 +114,7 @@ func (p plan) split(part table) (first, rest plan) {
 
 // change plans to make want of have.
 func change(have, want table) plan {
-	var p plan
+	p := plan{awaken: have.dormant}
 	for name, c := range sorted(want.chains) {
 		there, ok := have.chains[name]
 		if ok && !c.hook.equal(there.hook) { // it is made anew, under the same name

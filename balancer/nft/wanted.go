@@ -89,12 +89,8 @@ func (w wanted) service(t table, s balancer.Service) {
 
 // balancing is whether a name is of the part of the table that is for services.
 func balancing(name string) bool {
-	for _, of := range []string{listen, taken, masquerade, serviceChain, bucketMap, backendChain, localnet} {
-		if strings.HasPrefix(name, of) {
-			return true
-		}
-	}
-	return false
+	parts := []string{listen, taken, masquerade, serviceChain, bucketMap, backendChain, localnet}
+	return slices.ContainsFunc(parts, func(of string) bool { return strings.HasPrefix(name, of) })
 }
 
 // assign gives the buckets of services to who serves, and moves as few as it can of those

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 	"sync"
@@ -99,18 +98,14 @@ func (p *Plane) give(l *listener, c *connection, from netip.Addr, tried map[stri
 
 // bucket is where a new connection falls.
 func (s *service) bucket(from netip.Addr) int {
-	switch s.Method {
-	case balancer.Random:
-		return rand.IntN(balancer.Buckets)
-	case balancer.SourceHash:
+	if s.Method == balancer.SourceHash {
 		bytes := from.As16()
 		sum := sha256.Sum256(bytes[:])
 		return int(binary.BigEndian.Uint16(sum[:])) % balancer.Buckets
-	default:
-		turn := s.turn
-		s.turn = (turn + 1) % balancer.Buckets
-		return turn
 	}
+	turn := s.turn
+	s.turn = (turn + 1) % balancer.Buckets
+	return turn
 }
 
 // connected completes a connection, unless its backend has died meanwhile.

@@ -51,7 +51,7 @@ func freeAt(t *testing.T, addr netip.Addr, n int) []netip.AddrPort {
 		if err != nil {
 			continue
 		}
-		defer func() { _ = l.Close() }() // later, lest it is found twice
+		defer func() { _ = l.Close() }() // later, so that it is not found twice
 		if all = append(all, at); len(all) == n {
 			return all
 		}

@@ -78,9 +78,7 @@ var _ balancer.Plane = (*Plane)(nil)
 
 // New returns a Plane without services.
 func New(options Options) *Plane {
-	if options.Log == nil {
-		options.Log = slog.New(slog.DiscardHandler)
-	}
+	options.Log = cmp.Or(options.Log, slog.New(slog.DiscardHandler))
 	options.DialTimeout = cmp.Or(options.DialTimeout, 2*time.Second)
 	capacity := cmp.Or(options.MaxConnections, 20_000)
 	var limit unix.Rlimit

@@ -16,6 +16,7 @@ import (
 
 	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/balancer/proxy"
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 // TestRefused: a client does not notice that a backend has gone before Herald did.
@@ -57,7 +58,7 @@ func TestDeathWhileDialling(t *testing.T) {
 	p := newPlane(t, proxy.Options{DialTimeout: time.Hour})
 	apply(t, p, service(at, full))
 	client := dial(t, at)
-	eventually(t, "it is dialled", func() bool {
+	wait.Until(t, "it is dialled", func() bool {
 		counts, err := p.Counts()
 		return err == nil && len(counts) == 1 && counts[0].Open == 1
 	})
@@ -171,7 +172,7 @@ func TestTooMany(t *testing.T) {
 	for range 3 {
 		s.next(t)
 	}
-	eventually(t, "the log says that others wait", func() bool { return log.contain("carries as many connections as it may") })
+	wait.Until(t, "the log says that others wait", func() bool { return log.contain("carries as many connections as it may") })
 	if n := len(s.conns); n > 0 {
 		t.Errorf("%d connections too many", n)
 	}
@@ -269,7 +270,7 @@ func TestClose(t *testing.T) {
 
 	closed := make(chan error, 1)
 	go func() { closed <- p.Close() }()
-	eventually(t, "nobody listens any more", func() bool {
+	wait.Until(t, "nobody listens any more", func() bool {
 		conn, err := net.Dial("tcp", at.String())
 		if err == nil { // taken at the last moment, to nobody's use
 			_ = conn.(*net.TCPConn).SetLinger(0)

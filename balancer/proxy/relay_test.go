@@ -17,6 +17,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 // TestHalfClose: either side may end first, and still hear all of the other.
@@ -76,7 +78,7 @@ func TestEarlyAnswer(t *testing.T) {
 // TestBulk moves 200 MB each way at once, by way of pipes in the kernel.
 func TestBulk(t *testing.T) {
 	const size = 200 << 20
-	eventually(t, "the pipes that earlier tests have left are collected", func() bool {
+	wait.Until(t, "the pipes that earlier tests have left are collected", func() bool {
 		runtime.GC()
 		return pipes(t) == 0
 	})

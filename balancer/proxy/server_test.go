@@ -101,17 +101,6 @@ func through(t *testing.T) (client, backend *net.TCPConn) {
 	return client, s.next(t)
 }
 
-// eventually waits for a condition.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-		<-time.After(time.Millisecond)
-	}
-}
-
 func say(t *testing.T, to io.Writer, text string) {
 	t.Helper()
 	if _, err := io.WriteString(to, text); err != nil {

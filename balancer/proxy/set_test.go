@@ -1,7 +1,6 @@
 package proxy_test
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -14,6 +13,7 @@ import (
 	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/balancer/proxy"
 	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 // TestSet lets a backend die and come back under Herald's own checks, with everything real.
@@ -21,12 +21,7 @@ func TestSet(t *testing.T) {
 	a, b, at := newServer(t), newServer(t), free(t)
 	healthy := newHealthPort(t)
 	set := balancer.New(nil, nil, proxy.New(proxy.Options{}))
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { set.Run(ctx) })
 	defer func() {
-		cancel()
-		running.Wait()
 		if err := set.Close(); err != nil {
 			t.Error(err)
 		}
@@ -50,7 +45,7 @@ func TestSet(t *testing.T) {
 	if err := set.Apply([]balancer.Config{config}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "both serve", func() bool { return states() == "serving serving " })
+	wait.Until(t, "both serve", func() bool { return states() == "serving serving " })
 	client := dial(t, at)
 	for range 100 { // reloads disturb nothing
 		config.Method ^= 1
@@ -63,9 +58,9 @@ func TestSet(t *testing.T) {
 	if _, err := io.Copy(io.Discard, client); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("a connection whose backend died met %v, want a reset", err)
 	}
-	eventually(t, "none serves", func() bool { return !set.Serves("api") })
+	wait.Until(t, "none serves", func() bool { return !set.Serves("api") })
 	healthy.open(t)
-	eventually(t, "both serve again", func() bool { return states() == "serving serving " })
+	wait.Until(t, "both serve again", func() bool { return states() == "serving serving " })
 	dial(t, at)
 }
 

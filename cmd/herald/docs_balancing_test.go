@@ -26,10 +26,7 @@ const (
 func guideBalancer(t *testing.T, page, name string) (config.Balancer, string) {
 	t.Helper()
 	var found []config.Balancer
-	for _, block := range blocks(t, page, "yaml") {
-		if !strings.Contains(block, "kind: Speaker") {
-			continue
-		}
+	for _, block := range configurations(t, page) {
 		c, err := config.Parse(page, []byte(block), config.Hostname("m1"))
 		if err != nil {
 			t.Fatal(err)

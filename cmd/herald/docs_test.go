@@ -1,15 +1,15 @@
 package main
 
 import (
-	"context"
+	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/alecthomas/kong"
 	"github.com/goccy/go-yaml"
 
 	"github.com/herald-vip/herald/config"
@@ -42,16 +42,70 @@ func blocks(t *testing.T, page, language string) []string {
 	return out
 }
 
-// TestGuidesConfigurations checks that every configuration in the guides is valid and
-// can be made a manifest of.
+// shared is the configuration that the guides start from.
+const shared = "../../docs/herald.yaml"
+
+// configurations are those that a page asks for: whole ones, and blocks with some sections,
+// which replace those of the shared configuration. A VIP on a flat layer 2 replaces bgp.
+func configurations(t *testing.T, page string) (out []string) {
+	t.Helper()
+	sections := []string{"vips", "checks", "bgp", "election", "balancers", "services"}
+	for _, block := range blocks(t, page, "yaml") {
+		if strings.Contains(block, "kind: Speaker") {
+			out = append(out, block)
+			continue
+		}
+		var part yaml.MapSlice
+		if strings.Contains(block, "\n---") || yaml.Unmarshal([]byte(block), &part) != nil || len(part) == 0 {
+			continue
+		}
+		if slices.ContainsFunc(part, func(item yaml.MapItem) bool { return !slices.Contains(sections, fmt.Sprint(item.Key)) }) {
+			continue
+		}
+		text, err := os.ReadFile(shared)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var whole yaml.MapSlice
+		if err := yaml.Unmarshal(text, &whole); err != nil {
+			t.Fatal(err)
+		}
+		replaced := part.ToMap()
+		whole = slices.DeleteFunc(whole, func(item yaml.MapItem) bool {
+			_, ok := replaced[item.Key]
+			return ok || item.Key == "bgp" && strings.Contains(block, "announce: arp")
+		})
+		merged, err := yaml.Marshal(append(whole, part...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, string(merged))
+	}
+	if len(out) == 0 {
+		t.Errorf("%s has no configuration", page)
+	}
+	return out
+}
+
+// TestGuidesConfigurations checks that every configuration in the guides, and what becomes of
+// the shared one by their changes, is valid and can be made a manifest of.
 func TestGuidesConfigurations(t *testing.T) {
-	for _, page := range guides() {
-		found := 0
-		for _, block := range blocks(t, page, "yaml") {
-			if !strings.Contains(block, "kind: Speaker") {
-				continue
-			}
-			found++
+	all := map[string][]string{}
+	for _, page := range append(guides(), "../../README.md", "../../docs/bridge.md", "../../docs/flat-layer-2.md", "../../docs/routers.md") {
+		all[page] = configurations(t, page)
+	}
+	for _, file := range []string{shared, "../../docs/herald-worker.yaml"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[file] = []string{string(text)}
+	}
+	if !slices.Equal(all["../../README.md"], all[shared]) {
+		t.Errorf("README.md and %s have different configurations", shared)
+	}
+	for page, blocks := range all {
+		for _, block := range blocks {
 			c, err := config.Parse(page, []byte(block), config.Hostname("m1"))
 			if err != nil {
 				t.Errorf("%v in\n%s", err, block)
@@ -62,9 +116,6 @@ func TestGuidesConfigurations(t *testing.T) {
 					t.Errorf("%s: %v of\n%s", kind, err, block)
 				}
 			}
-		}
-		if found == 0 {
-			t.Errorf("%s has no configuration", page)
 		}
 	}
 }
@@ -82,11 +133,7 @@ func TestGuidesCommands(t *testing.T) {
 					continue
 				}
 				found++
-				parser, err := kong.New(new(commands), kong.BindTo(context.Background(), (*context.Context)(nil)))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, err := parser.Parse(words[1:]); err != nil {
+				if _, err := newParser().Parse(words[1:]); err != nil {
 					t.Errorf("%s: %v: %s", page, err, line)
 				}
 			}
@@ -120,4 +167,20 @@ func TestGuidesEndpoint(t *testing.T) {
 		return
 	}
 	t.Error("there is no ClusterConfiguration")
+}
+
+// TestMakeHelp checks that `make help` tells of every target how long it takes, and has a quick one.
+func TestMakeHelp(t *testing.T) {
+	out, err := exec.Command("make", "--no-print-directory", "-C", "../..", "help").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(out)) {
+		if !regexp.MustCompile(`^[a-z0-9-]+ +[0-9]+ (s|min|h) +[a-z]`).MatchString(line) {
+			t.Errorf("how long does it take? %s", line)
+		}
+	}
+	if !strings.Contains(string(out), "\nquick ") {
+		t.Error("there is no quick tier of the tests")
+	}
 }

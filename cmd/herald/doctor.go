@@ -2,12 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 
-	"github.com/herald-vip/herald/config"
-	"github.com/herald-vip/herald/daemon"
 	"github.com/herald-vip/herald/doctor"
 )
 
@@ -21,16 +18,13 @@ type doctorCommand struct {
 
 // Run examines this node and prints what it found.
 func (c doctorCommand) Run(ctx context.Context) error {
-	parsed, err := config.Load(c.Config, config.NodeName(c.NodeName))
+	parsed, err := load(c.Config, c.NodeName)
 	if err != nil {
-		return &daemon.ConfigError{Err: err}
+		return err
 	}
-	facts := doctor.Gather(ctx, parsed, c.Config)
-	report := doctor.NewReport(buildVersion(), c.Config, parsed, facts.Now, doctor.Examine(parsed, facts))
+	report := doctor.Examine(ctx, buildVersion(), parsed, c.Config)
 	if c.Output == "json" {
-		encoder := json.NewEncoder(os.Stdout)
-		encoder.SetIndent("", "  ")
-		err = encoder.Encode(report)
+		err = writeJSON(report)
 	} else {
 		err = report.WriteText(os.Stdout)
 	}

@@ -11,19 +11,22 @@ import (
 	"runtime/debug"
 
 	"github.com/alecthomas/kong"
+	kongcompletion "github.com/jotaen/kong-completion"
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/daemon"
 )
 
 // version is set by the build.
-var version = "devel"
+var version = unstamped
+
+const unstamped = "devel"
 
 // Exit codes.
 const (
 	exitFailed = 1
 	exitUsage  = 2 // wrong usage or configuration
-	exitByHand = 3 // converted, but for what has to be done by hand
+	exitByHand = 3 // converted, except for what has to be done by hand
 )
 
 type commands struct {
@@ -38,41 +41,46 @@ type commands struct {
 	Migrate  migrateCommand  `cmd:"" help:"Convert the configuration of kube-vip, keepalived or MetalLB."`
 	Manifest manifestCommand `cmd:"" help:"Print how to run Herald: as a static pod, a DaemonSet or a systemd unit."`
 	Version  versionCommand  `cmd:"" help:"Print the version."`
+
+	Completion  completionCommand `cmd:"" help:"Print what has a shell complete commands and flags: source <(herald completion bash)."`
+	Help        helpCommand       `cmd:"" help:"Show all commands, or the flags of one."`
+	VersionFlag kong.VersionFlag  `name:"version" help:"Print the version."`
 }
 
 func main() {
-	if err := parse(os.Args[1:]).Run(); err != nil {
+	parser := newParser()
+	kongcompletion.Register(parser) // ends the process if it is a shell that asks
+	command, err := parser.Parse(os.Args[1:])
+	if err == nil {
+		err = command.Run()
+	}
+	if err != nil {
 		os.Exit(report(err))
 	}
 }
 
-// parse returns the command that args ask for. On a mistake it prints the usage to
-// standard error, since standard output may become a file, and ends the process.
-func parse(args []string, options ...kong.Option) *kong.Context {
-	var cli commands
-	parser := kong.Must(&cli, append([]kong.Option{
+func newParser() *kong.Kong {
+	return kong.Must(new(commands),
 		kong.Name("herald"),
 		kong.Description("Announces virtual IPs for Kubernetes while what they stand for is healthy."),
-		kong.UsageOnError(),
+		kong.Vars{"version": "herald " + buildVersion()},
 		kong.BindTo(context.Background(), (*context.Context)(nil)),
-		kong.Exit(func(code int) {
-			if code != 0 {
-				code = exitUsage
-			}
-			os.Exit(code)
-		}),
-	}, options...)...)
-	command, err := parser.Parse(args)
-	parser.Stdout = parser.Stderr
-	parser.FatalIfErrorf(err)
-	return command
+	)
 }
 
 // report prints err and returns the exit code for it.
 func report(err error) int {
 	var mistakes config.Errors
 	var unusable *daemon.ConfigError
+	var usage *kong.ParseError
 	switch {
+	case errors.As(err, &usage):
+		command := "herald"
+		if node := usage.Context.Selected(); node != nil {
+			command = node.FullPath()
+		}
+		fmt.Fprintf(os.Stderr, "herald: %v: see %s --help\n", err, command)
+		return exitUsage
 	case errors.As(err, &mistakes):
 		// One line each, which begins with file:line:column for editors to follow.
 		fmt.Fprintln(os.Stderr, mistakes)
@@ -88,6 +96,16 @@ func report(err error) int {
 	return exitFailed
 }
 
+type helpCommand struct {
+	Command []string `arg:"" optional:"" help:"The command."`
+}
+
+// Run is `herald COMMAND --help`.
+func (c helpCommand) Run(parser *kong.Kong) error {
+	_, err := parser.Parse(append(c.Command, "--help"))
+	return err
+}
+
 type versionCommand struct{}
 
 func (versionCommand) Run() error {
@@ -97,7 +115,7 @@ func (versionCommand) Run() error {
 
 // buildVersion is the stamped version, or for a plain `go install` the module's.
 func buildVersion() string {
-	if info, ok := debug.ReadBuildInfo(); ok && version == "devel" && info.Main.Version != "" {
+	if info, ok := debug.ReadBuildInfo(); ok && version == unstamped && info.Main.Version != "" {
 		return info.Main.Version
 	}
 	return version

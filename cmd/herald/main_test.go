@@ -2,19 +2,160 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/alecthomas/kong"
 )
 
-// What is wrong with the arguments is not taken for what was asked for:
-// `herald manifest … >FILE`.
-func TestUsageGoesToStandardError(t *testing.T) {
-	var out, stderr bytes.Buffer
-	exited := false
-	parse([]string{"manifest", "systemd", "--no-such-flag"}, kong.Writers(&out, &stderr), kong.Exit(func(int) { exited = true }))
-	if !exited || out.Len() > 0 || !strings.Contains(stderr.String(), "Usage: herald manifest") || !strings.Contains(stderr.String(), "unknown flag") {
-		t.Errorf("exited: %t, standard output %q, standard error %q", exited, &out, &stderr)
+// TestMain lets the test binary be herald: see [herald].
+func TestMain(m *testing.M) {
+	if os.Getenv("HERALD_TEST_MAIN") != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// herald makes the command `herald ARGS...`, with the folder of a program that is called so
+// in front of PATH.
+func herald(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	name := filepath.Join(dir, "herald")
+	if err := os.Symlink(program, name); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(name, args...)
+	cmd.Env = append(os.Environ(), "HERALD_TEST_MAIN=1", "PATH="+dir+":"+os.Getenv("PATH"))
+	return cmd
+}
+
+// run runs a command and returns what it says, and its exit code.
+func run(t *testing.T, cmd *exec.Cmd) (code int, out, stderr string) {
+	t.Helper()
+	var o, e bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &o, &e
+	var exit *exec.ExitError
+	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), o.String(), e.String()
+}
+
+const goodConfig = `apiVersion: herald.dev/v1alpha1
+kind: Speaker
+vips: [{name: a, addresses: [10.99.0.10], announce: bgp, checks: [c]}]
+checks: [{name: c, tcp: {address: "127.0.0.1:6443"}}]
+bgp: {asn: 64512, peers: [{address: 10.0.1.254, asn: 64500}]}
+`
+
+func TestCommandLine(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "herald.yaml")
+	if err := os.WriteFile(file, []byte(goodConfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	empty := filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bad := strings.Replace(goodConfig, "kind", "king", 1)
+	absentCA := strings.Replace(goodConfig, `tcp: {address: "127.0.0.1:6443"}`, `http: {url: "https://127.0.0.1:6443/readyz", caFile: /no/ca.crt}`, 1)
+	emptyCA := strings.Replace(absentCA, "/no/ca.crt", empty, 1)
+	emptyKubeconfig := goodConfig + "services: {kubeconfig: " + empty + "}\n"
+	for _, test := range []struct {
+		args   string
+		input  string
+		code   int
+		out    string // part of it, or all if it ends with a line feed
+		stderr string // all of it
+	}{
+		{args: "--version", out: "herald " + buildVersion() + "\n"},
+		{args: "version", out: "herald " + buildVersion() + "\n"},
+		{args: "help", out: "Commands:"},
+		{args: "help manifest", out: "Usage: herald manifest <kind>"},
+		{args: "help migrate kube-vip", out: "Usage: herald migrate kube-vip <file>"},
+		{args: "help nothing", code: exitUsage, stderr: "herald: unexpected argument nothing: see herald --help\n"},
+		{args: "manifest systemd --no-such-flag", code: exitUsage, stderr: "herald: unknown flag --no-such-flag: see herald manifest --help\n"},
+		{args: "completion zsh", out: "bashcompinit\ncomplete -o"},
+		{args: "completion fish", out: "complete -c herald -f"},
+		{args: "run", code: exitUsage, stderr: "herald: missing flags: --config=FILE: see herald run --help\n"},
+		{args: "run --config -", code: exitUsage, stderr: "herald: run: a configuration on standard input cannot be watched: give --config a file: see herald run --help\n"},
+
+		{args: "validate FILE", out: file + " is valid\n"},
+		{args: "validate --config FILE", out: file + " is valid\n"},
+		{args: "validate", code: exitUsage, stderr: "herald: validate: want one configuration, as in herald validate herald.yaml: see herald validate --help\n"},
+		{args: "validate FILE --config FILE", code: exitUsage, stderr: "herald: validate: want one configuration, as in herald validate herald.yaml: see herald validate --help\n"},
+		{args: "validate -", input: goodConfig, out: "- is valid\n"},
+		{args: "validate --config -", input: bad, code: exitUsage, stderr: "stdin:2:1: king: unknown field, did you mean kind?\n"},
+		{args: "validate -", input: absentCA, out: "- is valid\n",
+			stderr: "herald: note: /no/ca.crt is not there: until it is, the checks that need it fail\n"},
+		{args: "validate -", input: emptyCA, code: exitUsage, stderr: "herald: caFile " + empty + ": no PEM certificate in it\n"},
+		{args: "validate -", input: emptyKubeconfig, code: exitUsage, stderr: "herald: services.kubeconfig: connect to the Kubernetes API: invalid configuration: no configuration has been provided, try setting KUBERNETES_MASTER environment variable\n"},
+		{args: "manifest static-pod --config -", input: goodConfig, out: "kind: Pod"},
+		{args: "manifest static-pod --config -", input: bad, code: exitUsage, stderr: "stdin:2:1: king: unknown field, did you mean kind?\n"},
+		{args: "doctor --config -", input: bad, code: exitUsage, stderr: "stdin:2:1: king: unknown field, did you mean kind?\n"},
+	} {
+		t.Run(test.args, func(t *testing.T) {
+			cmd := herald(t, strings.Fields(strings.ReplaceAll(test.args, "FILE", file))...)
+			cmd.Stdin = strings.NewReader(test.input)
+			code, out, stderr := run(t, cmd)
+			as := strings.Contains
+			if test.out == "" || strings.HasSuffix(test.out, "\n") {
+				as = func(a, b string) bool { return a == b }
+			}
+			if code != test.code || !as(out, test.out) || stderr != test.stderr {
+				t.Errorf("exit code %d, want %d; standard output:\n%s\nstandard error:\n%s\nwant\n%s", code, test.code, out, stderr, test.stderr)
+			}
+		})
+	}
+}
+
+// Somebody types at bash, with Tab instead of the rest of words, and the command is what was meant.
+func TestCompletionInBash(t *testing.T) {
+	bash := exec.Command("bash", "--noprofile", "--norc", "-i")
+	bash.Env = herald(t).Env
+	bash.Dir = t.TempDir()
+	if err := os.WriteFile(filepath.Join(bash.Dir, "my.yaml"), []byte(goodConfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bash.Stdin = strings.NewReader("source <(herald completion bash)\n" +
+		"herald man\tst\t --im\tmine:1\n" + // an argument and a flag
+		"herald valid\t --con\tmy.\t\n" + // a file
+		"herald status -o j\t--socket=/none\n" + // what a flag may be
+		"exit\n")
+	_, out, stderr := run(t, bash)
+	for _, want := range []string{"image: mine:1\n", "my.yaml is valid\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("got no %q of\n%s%s", want, out, stderr)
+		}
+	}
+	if !strings.Contains(stderr, "herald status -o json --socket") {
+		t.Errorf("-o j was not completed:\n%s", stderr)
+	}
+}
+
+// A manifest names the image that `make image` makes of the same version.
+func TestManifestNamesTheImage(t *testing.T) {
+	makeImage, err := exec.Command("make", "--no-print-directory", "-n", "-C", "../..", "image", "VERSION=v1.2.3", "COMMIT=none", "SOURCE_DATE_EPOCH=0").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := regexp.MustCompile(`--reference (\S+)`).FindSubmatch(makeImage)
+	if made == nil {
+		t.Fatalf("make image names none:\n%s", makeImage)
+	}
+	defer func(before string) { version = before }(version)
+	version = "v1.2.3"
+	out := captured(t, &os.Stdout, func() { err = manifestCommand{Kind: "static-pod"}.Run() })
+	if want := "image: " + string(made[1]) + "\n"; err != nil || !strings.Contains(out, want) {
+		t.Errorf("the pod has no %q: %v\n%s", want, err, out)
 	}
 }

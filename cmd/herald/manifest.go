@@ -11,10 +11,10 @@ import (
 
 type manifestCommand struct {
 	Kind   manifests.Kind `arg:"" enum:"static-pod,daemonset,systemd" help:"What to print: static-pod, daemonset or systemd."`
-	Config string         `placeholder:"FILE" help:"The configuration to fit: its files, addresses and rights. Default: what fits any with all files in one folder."`
+	Config string         `placeholder:"FILE" help:"The configuration to fit: its files, addresses and rights; - is standard input. Default: what fits any with all files in one folder."`
 	Node   string         `placeholder:"NAME" help:"The node it is for, if the configuration has no nodeName. Default: this host."`
 	Path   string         `placeholder:"FILE" help:"Where the configuration is on the node. Default: /etc/herald/herald.yaml."`
-	Image  string         `help:"The container image. Default: herald:dev."`
+	Image  string         `help:"The container image. Default: that of make image for this version of herald."`
 	Binary string         `placeholder:"FILE" help:"Where herald is on the node, for systemd. Default: /usr/local/bin/herald."`
 }
 
@@ -22,6 +22,9 @@ type manifestCommand struct {
 // so that it can be run anywhere.
 func (c manifestCommand) Run() error {
 	o := manifests.Options{File: c.Path, Image: c.Image, Binary: c.Binary}
+	if o.Image == "" && version != unstamped {
+		o.Image = "herald:" + version
+	}
 	if c.Config != "" {
 		parsed, err := c.parse()
 		if err != nil {
@@ -38,7 +41,7 @@ func (c manifestCommand) Run() error {
 }
 
 func (c manifestCommand) parse() (*config.Config, error) {
-	data, err := os.ReadFile(c.Config)
+	data, name, err := read(c.Config)
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
@@ -48,5 +51,5 @@ func (c manifestCommand) parse() (*config.Config, error) {
 			node = "" // reported, if it matters
 		}
 	}
-	return config.Parse(c.Config, data, config.Hostname(node))
+	return config.Parse(name, data, config.Hostname(node))
 }

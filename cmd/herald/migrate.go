@@ -8,7 +8,10 @@ import (
 	"os"
 	"strings"
 
-	"github.com/herald-vip/herald/migrate"
+	"github.com/herald-vip/herald/config/migrate"
+	"github.com/herald-vip/herald/config/migrate/keepalived"
+	"github.com/herald-vip/herald/config/migrate/kubevip"
+	"github.com/herald-vip/herald/config/migrate/metallb"
 )
 
 // errByHand makes `herald migrate` exit with 3: there is a configuration, but not all of it.
@@ -34,7 +37,7 @@ type electionFlags struct {
 type migrateKubeVIP struct{ migrateFlags }
 
 func (c migrateKubeVIP) Run() error {
-	return c.run(migrate.KubeVIP, migrate.Options{})
+	return c.run(kubevip.Convert, migrate.Options{})
 }
 
 type migrateKeepalived struct {
@@ -48,7 +51,7 @@ func (c migrateKeepalived) Run() error {
 		host, _ := os.Hostname() // without one, no such line applies
 		id, _, _ = strings.Cut(host, ".")
 	}
-	return c.run(migrate.Keepalived, migrate.Options{ConfigID: id})
+	return c.run(keepalived.Convert, migrate.Options{ConfigID: id})
 }
 
 type converter func(data []byte, o migrate.Options) (*migrate.Result, error)
@@ -90,16 +93,16 @@ func (c migrateMetalLB) Run() error {
 	if o.Members, err = c.members(); err != nil {
 		return err
 	}
-	var files []migrate.File
+	var files []metallb.File
 	for _, file := range c.Files {
 		data, name, err := read(file)
 		if err != nil {
 			return err
 		}
-		files = append(files, migrate.File{Name: name, Data: data})
+		files = append(files, metallb.File{Name: name, Data: data})
 	}
 	o.File = files[0].Name
-	result, err := migrate.MetalLB(files, o)
+	result, err := metallb.Convert(files, o)
 	if err != nil {
 		return err
 	}

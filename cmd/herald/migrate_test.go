@@ -80,7 +80,7 @@ func TestMigrateMetalLB(t *testing.T) {
 		{"Services alone", "", metalLBService, []string{"--lb-class=metallb", "SECOND"}, exitByHand, "", "1 of 1 Services"},
 		{"another's Services", metalLBPools, metalLBService, []string{"--services", "FIRST", "SECOND"}, 0, "", ""},
 		{"nothing", "kind: Pod\n", "", []string{"FIRST"}, exitFailed, "", "there is no IPAddressPool"},
-		{"no YAML", "a: b: c\n", metalLBPools, []string{"SECOND", "FIRST"}, exitFailed, "", "FIRST: line 1 is not valid YAML"},
+		{"no YAML", "a: b: c\n", metalLBPools, []string{"SECOND", "FIRST"}, exitFailed, "", "FIRST: line 1: not valid YAML"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -11,7 +11,7 @@ import (
 	"os/signal"
 	"time"
 
-	"github.com/herald-vip/herald/probe"
+	"github.com/herald-vip/herald/doctor/probe"
 )
 
 // errOutage makes `herald probe` exit with 1, so that a drill can be scripted.
@@ -34,6 +34,9 @@ type probeCommand struct {
 func (c probeCommand) Validate() error {
 	if _, _, err := net.SplitHostPort(c.Target); err != nil {
 		return fmt.Errorf("want HOST:PORT, such as 10.99.0.10:6443: %w", err)
+	}
+	if c.Interval <= 0 || c.Timeout <= 0 {
+		return errors.New("--interval and --timeout must be positive")
 	}
 	return nil
 }

@@ -1,21 +1,49 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
 	"time"
 
-	"github.com/herald-vip/herald/admin"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/daemon"
 	"github.com/herald-vip/herald/election"
+	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/service/kube"
+	"github.com/herald-vip/herald/status/admin"
 )
 
 type configFlag struct {
-	Config   string `required:"" placeholder:"FILE" help:"The configuration file."`
+	Config string `required:"" placeholder:"FILE" help:"The configuration file."`
+	nodeFlag
+}
+
+type nodeFlag struct {
 	NodeName string `env:"NODE_NAME" placeholder:"NAME" help:"The node's name, whatever the file and the host say: in a pod, the name of its Node."`
+}
+
+// load reads the configuration in a file; - is standard input.
+func load(file, node string) (*config.Config, error) {
+	data, name, err := read(file)
+	c, err := config.Load(name, config.NodeName(node), config.ReadBy(func(path string) ([]byte, error) {
+		if path == name {
+			return data, err
+		}
+		return config.ReadFile(path)
+	}))
+	if err != nil {
+		return nil, &daemon.ConfigError{Err: err}
+	}
+	return c, nil
 }
 
 type runCommand struct {
@@ -23,37 +51,83 @@ type runCommand struct {
 	logFlags
 }
 
+// Validate is called by the parser.
+func (c runCommand) Validate() error {
+	if c.Config == "-" {
+		return errors.New("a configuration on standard input cannot be watched: give --config a file")
+	}
+	return nil
+}
+
 func (c runCommand) Run(ctx context.Context) error {
+	signal.Ignore(syscall.SIGPIPE) // who reads the log may end, and must not take the VIPs along
 	stderr := newWriter(os.Stderr)
 	defer stderr.close()
 	return daemon.Run(ctx, c.logger(stderr), buildVersion(), c.Config, config.NodeName(c.NodeName))
 }
 
 type validateCommand struct {
-	configFlag
+	File   string `arg:"" optional:"" help:"The configuration file; - is standard input."`
+	Config string `placeholder:"FILE" help:"The same, as a flag."`
+	nodeFlag
 	Show bool `help:"Print the configuration with all defaults filled in."`
 }
 
+// Validate is called by the parser.
+func (c validateCommand) Validate() error {
+	if (c.File == "") == (c.Config == "") {
+		return errors.New("want one configuration, as in herald validate herald.yaml")
+	}
+	return nil
+}
+
 func (c validateCommand) Run() error {
-	parsed, err := config.Load(c.Config, config.NodeName(c.NodeName))
+	file := cmp.Or(c.File, c.Config)
+	parsed, err := load(file, c.NodeName)
 	if err != nil {
-		return &daemon.ConfigError{Err: err}
+		return err
 	}
 	if e := parsed.Election; e != nil {
 		if said := election.Exposed(e.KeyFile); said != "" {
 			fmt.Fprintln(os.Stderr, "herald: warning:", said)
 		}
 	}
+	var files []string
+	for _, h := range parsed.HTTPChecks() {
+		files = append(files, h.Files()...)
+	}
+	slices.Sort(files)
+	for _, name := range slices.Compact(files) {
+		if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) {
+			fmt.Fprintf(os.Stderr, "herald: note: %s is not there: until it is, the checks that need it fail\n", name)
+		}
+	}
+	if err := usable(parsed); err != nil {
+		return &daemon.ConfigError{Err: err}
+	}
 	if !c.Show {
-		fmt.Printf("%s is valid\n", c.Config)
+		fmt.Printf("%s is valid\n", file)
 		return nil
 	}
-	effective, err := parsed.YAML()
-	if err != nil {
-		return err
-	}
-	_, err = os.Stdout.Write(effective)
+	_, err = os.Stdout.Write(parsed.YAML())
 	return err
+}
+
+// usable says what is wrong with the content of files that Herald reads while it runs. One that is
+// not there yet is no mistake, nor is one that only another user may read.
+func usable(c *config.Config) error {
+	var errs []error
+	for _, h := range c.HTTPChecks() {
+		errs = append(errs, health.TryAuthorities(h.CAFile))
+	}
+	if s := c.Services; s != nil && s.Kubeconfig != "" {
+		if _, err := kube.Connect(s.Kubeconfig, "herald"); err != nil {
+			errs = append(errs, fmt.Errorf("services.kubeconfig: %w", err))
+		}
+	}
+	return errors.Join(slices.DeleteFunc(errs, func(err error) bool {
+		return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)
+	})...)
 }
 
 type socketFlag struct {
@@ -67,7 +141,7 @@ type statusCommand struct {
 }
 
 func (c statusCommand) Run(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	client := admin.NewClient(c.Socket)
 	if c.Services {
@@ -100,22 +174,51 @@ func writeJSON(v any) error {
 	return encoder.Encode(v)
 }
 
+// answerTimeout is how long a speaker may take to answer.
+const answerTimeout = 5 * time.Second
+
 type drainCommand struct {
 	socketFlag
-	Reason  string        `default:"herald drain" help:"Shown in status and log."`
-	Timeout time.Duration `default:"30s" help:"How long to wait for the end of the drain."`
+	Reason       string        `default:"herald drain" help:"Shown in status and log."`
+	Timeout      time.Duration `default:"30s" help:"How long to wait for the end of the drain."`
+	UntilUndrain bool          `help:"Stay drained over restarts and reboots, until undrain."`
 }
 
 func (c drainCommand) Run(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	client := admin.NewClient(c.Socket)
+	before, err := statusSoon(ctx, client)
+	if err != nil {
+		return err
+	}
+	waiting, cancel := context.WithTimeout(ctx, c.Timeout+answerTimeout)
 	defer cancel()
-	return admin.NewClient(c.Socket).Drain(ctx, c.Reason)
+	if err := client.Drain(waiting, c.Reason, c.UntilUndrain, c.Timeout); err != nil {
+		return err
+	}
+	after, err := statusSoon(ctx, client)
+	if err != nil {
+		return err
+	}
+	if err := after.WriteDrain(os.Stdout, before); err != nil {
+		return err
+	}
+	if left := after.Left(); len(left) > 0 {
+		return fmt.Errorf("the drain goes on, and has left after %v: %s", c.Timeout, strings.Join(left, ", "))
+	}
+	return nil
+}
+
+// statusSoon is the status, unless it takes long.
+func statusSoon(ctx context.Context, client *admin.Client) (admin.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	return client.Status(ctx)
 }
 
 type undrainCommand struct{ socketFlag }
 
 func (c undrainCommand) Run(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	return admin.NewClient(c.Socket).Undrain(ctx)
 }

@@ -16,7 +16,7 @@ const (
 )
 
 // writer writes in the background, and drops lines when the queue is full:
-// whoever logs never waits. A terminal that is stopped, or a pipe that nobody
+// logging never waits. A terminal that is stopped, or a pipe that nobody
 // reads, must not keep a VIP announced.
 type writer struct {
 	lines   chan []byte // nil is the last

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Whoever logs goes on when nobody reads, and is told of when somebody does.
+// Logging goes on when nobody reads, and the lines that were dropped are counted.
 func TestWriterNeverWaits(t *testing.T) {
 	read, write := io.Pipe()
 	w := newWriter(write)

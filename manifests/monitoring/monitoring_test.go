@@ -21,8 +21,8 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/herald-vip/herald/admin"
-	"github.com/herald-vip/herald/metrics"
+	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/status/metrics"
 )
 
 var update = flag.Bool("update", false, "write the table of metrics in docs/monitoring.md anew")
@@ -40,10 +40,10 @@ type metric struct {
 func scrape(t *testing.T) string {
 	t.Helper()
 	var s, flat, services, worker admin.Status
-	decode(t, "../../statuspage/testdata/bgp.json", &s)
-	decode(t, "../../statuspage/testdata/flat.json", &flat)
-	decode(t, "../../statuspage/testdata/services.json", &services)
-	decode(t, "../../statuspage/testdata/worker.json", &worker)
+	decode(t, "../../status/page/testdata/bgp.json", &s)
+	decode(t, "../../status/page/testdata/flat.json", &flat)
+	decode(t, "../../status/page/testdata/services.json", &services)
+	decode(t, "../../status/page/testdata/worker.json", &worker)
 	s.Services, s.Balancers = services.Services, worker.Balancers
 	s.Node, s.Election, s.VIPs = flat.Node, flat.Election, append(s.VIPs, flat.VIPs...)
 	s.Election.Offers = worker.Election.Offers
@@ -341,7 +341,7 @@ func TestReference(t *testing.T) {
 
 // The page in docs/monitoring.md is the one that the tests of statuspage have.
 func TestPageInTheDocs(t *testing.T) {
-	page := read(t, "../../statuspage/testdata/flat.txt")
+	page := read(t, "../../status/page/testdata/flat.txt")
 	_, rest, ok := strings.Cut(read(t, docs+"monitoring.md"), "w3m -dump http://127.0.0.1:9474\n\n")
 	shown, _, ok2 := strings.Cut(rest, "```")
 	if !ok || !ok2 || len(shown) < 500 || !strings.Contains(page, strings.TrimSpace(shown)) {

@@ -24,7 +24,7 @@ func BenchmarkOpen(b *testing.B) {
 				for i, addr := 0, first; i < n; i, addr = i+1, addr.Next() {
 					addrs[i] = addr
 				}
-				h.must(f.Guard(addrs...))
+				h.Must(f.Guard(addrs...))
 				var took []time.Duration
 				for b.Loop() {
 					start := time.Now()
@@ -35,7 +35,7 @@ func BenchmarkOpen(b *testing.B) {
 				}
 				slices.Sort(took)
 				b.ReportMetric(float64(took[len(took)/2].Microseconds()), "median-µs")
-				b.ReportMetric(float64(f.Status().Late), "late")
+				b.ReportMetric(float64(f.status().Late), "late")
 			})
 		}
 	}
@@ -51,10 +51,10 @@ func BenchmarkGuard(b *testing.B) {
 			for i, addr := 0, vip[0].Addr(); i <= n; i, addr = i+1, addr.Next() {
 				addrs[i] = addr
 			}
-			h.must(f.Guard(addrs[:n]...))
+			h.Must(f.Guard(addrs[:n]...))
 			for b.Loop() {
-				h.must(f.Guard(addrs...))
-				h.must(f.Guard(addrs[:n]...))
+				h.Must(f.Guard(addrs...))
+				h.Must(f.Guard(addrs[:n]...))
 			}
 		})
 	}

@@ -1,5 +1,5 @@
 // Package fence keeps a host from answering for virtual addresses that it does not
-// hold. Whoever holds an address opens the fence for it until a given time, and opens
+// hold. The holder of an address opens the fence for it until a given time, and opens
 // again before that ends; then the kernel itself closes it, even if the process is
 // frozen, starved or dead. It works by nftables of Herald's own, `arp herald` and
 // `inet herald`, and touches no others.
@@ -9,16 +9,16 @@
 // The kernel takes a timeout, which it counts from when it executes the request, not
 // a time; and any while may pass between reading the clock and that. So an address
 // has two locks, elements of two sets which each end by themselves, and is open only
-// while both are there. They are renewed one after the other. After each the clock is
-// read again: a renewal that took no longer than allowed for is proven, it ends in
-// time whenever the process goes on. One lock is touched only while the other is
+// while both are there. The fence renews one after the other. After each it reads the
+// clock again: a renewal that took no longer than the allowance is proven, it ends in
+// time whenever the process goes on. The fence touches one lock only while the other is
 // proven, and so one always ends in time, whatever happens to the process, or to the
 // machine in the middle of the kernel's work.
 //
-// A shorter way does not do: to have the batch fail by deleting an element whose
-// short timeout started before the clock was read. Linux judges what has expired by
-// when the batch began (6.18 does, for one), but counts new timeouts from when it comes
-// to them: between the two the machine may stand still.
+// One lock is not enough, with a batch that fails by deleting an element whose short
+// timeout started before the clock was read: Linux (6.18, for one) decides by the start
+// of the batch what has expired, but counts new timeouts from when it comes to them, and
+// the machine may stand still between the two.
 package fence
 
 import (
@@ -35,21 +35,17 @@ import (
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
-// Errors to be told apart by errors.Is.
 var (
-	// ErrUnsupported is New's when the kernel lacks what the fence needs of nftables,
-	// or the process has no right to use it. It comes with the reason.
+	// ErrUnsupported means that the kernel lacks what the fence needs of nftables, or
+	// that the process has no right to use it. The reason follows in the text.
 	ErrUnsupported = errors.New("no kernel fence")
-	// ErrLate is an opening that ends too soon, or that the kernel took too long over.
+	// ErrLate means that an opening ends too soon, or that the kernel took too long for it.
 	ErrLate = errors.New("too late to open the fence")
-	// ErrStuck is when the kernel does not answer within a second, as while another
-	// program's huge batch holds the lock of nftables, or when this process stood still
-	// for so long. What is open closes in time all the same.
-	ErrStuck = ruleset.ErrStuck
 )
 
 // Fence gates addresses. Its methods may be called at any time from any goroutine.
-// A call ends within a few seconds even if the kernel does not answer.
+// A call ends within a few seconds even if the kernel does not answer, with
+// [ruleset.ErrStuck]; what is open closes in time all the same.
 type Fence struct {
 	log      *slog.Logger
 	kernel   kernel
@@ -61,7 +57,7 @@ type Fence struct {
 	guarded  map[netip.Addr]bool // by Guard
 	served   map[netip.Addr]bool // by Serve
 	gated    map[netip.Addr]bool // either; true: the second lock may be open too long; nil: there are no tables
-	unsure   bool                // whether the kernel has what gated says
+	unsure   bool                // the kernel may not have what gated says
 	restored uint64
 	late     uint64
 }
@@ -72,38 +68,27 @@ type kernel interface {
 	gated() ([]netip.Addr, error)
 	// rebuild makes the tables anew, with gated closed, of which served are of Services.
 	rebuild(gated, served []netip.Addr) error
-	// intact is whether the tables are complete and gate exactly those.
+	// intact reports whether the tables are complete, in force, and gate exactly those.
 	intact(gated, served []netip.Addr) (bool, error)
 	// apply makes all changes or none. ENOENT: something is missing.
 	apply([]change) error
 	// remove deletes the tables, if they are there.
 	remove() error
-	// watch sends to told, without waiting, whenever the tables may have become
+	// watch sends to changed, without waiting, whenever the tables may have become
 	// incomplete, until stop.
-	watch(told chan<- struct{}) (stop func(), err error)
-}
-
-// Status counts what happened to a Fence.
-type Status struct {
-	// Gated is how many addresses are gated, open or closed.
-	Gated int
-	// Restored is how often the tables were put back after somebody else changed them.
-	Restored uint64
-	// Late is how many attempts to open were given up as too late.
-	Late uint64
+	watch(changed chan<- struct{}) (stop func(), err error)
 }
 
 // Options adjust a Fence. The zero value is right where no addresses are of Services.
 type Options struct {
-	// Services is whether some may be: without it, Serve is an error.
+	// Services allows Serve.
 	Services bool
-	// HostPorts lets who has the address of a Service reach this host by it, at
-	// ports that no Service has. See [Fence.Serve].
+	// HostPorts lets packets to the address of a Service reach this host at ports that
+	// no Service has. See [Fence.Serve].
 	HostPorts bool
 }
 
-// New makes Herald's tables. What a predecessor has gated stays gated, and is closed
-// from now on.
+// New makes Herald's tables. It closes what a predecessor has gated, and keeps it gated.
 func New(log *slog.Logger, o Options) (*Fence, error) {
 	return newFence(log, &nft{opts: o}, o)
 }
@@ -119,10 +104,10 @@ func newFence(log *slog.Logger, k kernel, o Options) (*Fence, error) {
 	}
 	var left []netip.Addr
 	if err := f.calls.Do(func() (err error) { left, err = k.gated(); return err }); err != nil {
-		return nil, unsupported(err)
+		return nil, explainUnsupported(err)
 	}
 	if err := f.calls.Do(func() error { return k.rebuild(left, nil) }); err != nil {
-		return nil, unsupported(err)
+		return nil, explainUnsupported(err)
 	}
 	for _, addr := range left {
 		f.gated[addr] = false
@@ -130,13 +115,13 @@ func newFence(log *slog.Logger, k kernel, o Options) (*Fence, error) {
 	return f, nil
 }
 
-// Clear deletes the tables that a killed predecessor has left, for who has no fence
-// from now on: they would drop packets to its addresses for ever.
+// Clear deletes the tables that a killed predecessor has left. A process without a fence
+// calls it, as the tables would drop packets to their addresses for ever.
 func Clear() error { return clearTables(&nft{}) }
 
 func clearTables(k *nft) error {
 	defer k.Close()
-	left, err := k.left()
+	left, err := k.hasTables()
 	if err == nil && left {
 		err = k.remove()
 	}
@@ -146,43 +131,31 @@ func clearTables(k *nft) error {
 	return nil
 }
 
-// unsupported says why there is no fence to be had, if err is such a reason.
-func unsupported(err error) error {
-	var reason string
-	switch {
-	case errors.Is(err, ruleset.ErrNotRoot):
-		return fmt.Errorf("%w: %w", ErrUnsupported, err)
-	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EACCES):
-		reason = "nftables needs the capability CAP_NET_ADMIN"
-	case errors.Is(err, syscall.EPROTONOSUPPORT), errors.Is(err, syscall.EAFNOSUPPORT), errors.Is(err, syscall.EINVAL):
-		reason = "the kernel has no nftables (CONFIG_NF_TABLES, module nf_tables)"
-	case errors.Is(err, syscall.EOPNOTSUPP), errors.Is(err, syscall.ENOENT):
-		reason = "the kernel's nftables lacks arp, inet or fib (CONFIG_NF_TABLES_ARP, _INET, CONFIG_NFT_FIB_INET)"
-	default:
-		return fmt.Errorf("set up kernel fence: %w", err)
-	}
-	return fmt.Errorf("%w: %s: %w", ErrUnsupported, reason, err)
+// explainUnsupported makes err an ErrUnsupported if it means that a fence is impossible here.
+func explainUnsupported(err error) error {
+	const lacks = "arp, inet or fib (CONFIG_NF_TABLES_ARP, _INET, CONFIG_NFT_FIB_INET)"
+	return ruleset.Unsupported(err, ErrUnsupported, lacks, "set up kernel fence")
 }
 
 // Guard gates exactly addrs from now on, and those of Serve, all at once. What is open
-// and stays gated stays open; what is new is closed. After an error Guard is to be
-// called again.
+// and stays gated stays open; what is new is closed. After an error the caller calls
+// Guard again.
 func (f *Fence) Guard(addrs ...netip.Addr) error {
-	guarded, err := gateable(addrs)
+	guarded, err := addrSet(addrs)
 	if err != nil {
 		return fmt.Errorf("guard %w", err)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.guarded = guarded
-	if err := f.gate(f.served); err != nil {
+	if err := f.updateGated(f.served); err != nil {
 		return fmt.Errorf("guard: %w", err)
 	}
 	return nil
 }
 
-// gateable is addrs as a set.
-func gateable(addrs []netip.Addr) (map[netip.Addr]bool, error) {
+// addrSet makes a set of addrs, all of which must be such as can be gated.
+func addrSet(addrs []netip.Addr) (map[netip.Addr]bool, error) {
 	out := make(map[netip.Addr]bool, len(addrs))
 	for _, addr := range addrs {
 		addr = addr.Unmap()
@@ -194,8 +167,8 @@ func gateable(addrs []netip.Addr) (map[netip.Addr]bool, error) {
 	return out, nil
 }
 
-// gate gates what is guarded and what is served, which is replaced by that.
-func (f *Fence) gate(served map[netip.Addr]bool) error {
+// updateGated replaces the served addresses, and gates what is guarded or served.
+func (f *Fence) updateGated(served map[netip.Addr]bool) error {
 	want := make(map[netip.Addr]bool, len(f.guarded)+len(served))
 	for _, addrs := range []map[netip.Addr]bool{f.guarded, served} {
 		for addr := range addrs {
@@ -210,12 +183,12 @@ func (f *Fence) gate(served map[netip.Addr]bool) error {
 		f.gated = want
 		return nil
 	}
-	if err := f.check(); err != nil {
+	if err := f.checkTables(); err != nil {
 		return err
 	}
-	changes := append(guarding(f.gated, want), serving(f.served, served)...)
-	f.gated, f.served = want, served // at once, so that what may have to be put back is this
-	err := f.apply(changes)
+	changes := append(diffGated(f.gated, want), diffServed(f.served, served)...)
+	f.gated, f.served = want, served // before apply, which may have to put them back
+	err := f.applyChanges(changes)
 	f.unsure = f.unsure || err != nil
 	return err
 }
@@ -231,7 +204,7 @@ func (f *Fence) Close(addrs ...netip.Addr) error {
 		return nil // there is nothing to close
 	}
 	addrs = distinct(addrs)
-	if err := f.apply(taking(addrs, answer, accept, until)); err != nil {
+	if err := f.applyChanges(removals(addrs, answer, accept, until)); err != nil {
 		return fmt.Errorf("close: %w", err)
 	}
 	for _, addr := range addrs {
@@ -242,18 +215,36 @@ func (f *Fence) Close(addrs ...netip.Addr) error {
 	return nil
 }
 
-// Check puts the tables back if somebody else removed them or a part of them. Every
-// address is closed then, until it is opened again.
+// Check puts the tables back if another program removed them or a part of them, or made them
+// dormant. That closes every address until it is opened again.
 func (f *Fence) Check() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.check(); err != nil {
+	if err := f.checkTables(); err != nil {
 		return fmt.Errorf("check kernel fence: %w", err)
 	}
 	return nil
 }
 
-// Remove deletes Herald's tables, so that nothing is gated any more, until Guard.
+// Try says why an opening would fail now: it puts the tables back if they are incomplete, and
+// has the kernel set a gated address as it is.
+func (f *Fence) Try() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	err := f.checkTables()
+	for addr := range f.gated {
+		if err == nil {
+			err = f.applyChanges([]change{{vips, addr, forever}})
+		}
+		break
+	}
+	if err != nil {
+		return fmt.Errorf("try kernel fence: %w", err)
+	}
+	return nil
+}
+
+// Remove deletes Herald's tables, so that nothing is gated until Guard.
 func (f *Fence) Remove() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -264,15 +255,15 @@ func (f *Fence) Remove() error {
 	return nil
 }
 
-// Status tells what happened so far.
-func (f *Fence) Status() Status {
+// timesRestored is how often the fence put back tables that another program had changed.
+func (f *Fence) timesRestored() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return Status{Gated: len(f.gated), Restored: f.restored, Late: f.late}
+	return f.restored
 }
 
-// check makes sure that the kernel has what gated says.
-func (f *Fence) check() error {
+// checkTables makes sure that the kernel has what gated says.
+func (f *Fence) checkTables() error {
 	if f.gated == nil {
 		return nil
 	}
@@ -296,23 +287,23 @@ func (f *Fence) check() error {
 	}
 	f.unsure = false
 	f.restored++
-	f.log.Warn("put back Herald's nftables, which were incomplete; every address is closed until it is opened again", "addresses", len(addrs))
+	f.log.Warn("put back Herald's nftables, which somebody had changed or made dormant; every address is closed until it is opened again", "addresses", len(addrs))
 	return nil
 }
 
-// apply makes all changes or none. If something is missing in the kernel it is put back before.
-func (f *Fence) apply(changes []change) error {
+// applyChanges makes all changes or none. It first puts back what is missing in the kernel.
+func (f *Fence) applyChanges(changes []change) error {
 	if len(changes) == 0 {
 		return nil
 	}
 	if f.unsure {
-		if err := f.check(); err != nil {
+		if err := f.checkTables(); err != nil {
 			return err
 		}
 	}
 	err := f.calls.Do(func() error { return f.kernel.apply(changes) })
 	if errors.Is(err, syscall.ENOENT) {
-		if err := f.check(); err != nil {
+		if err := f.checkTables(); err != nil {
 			return err
 		}
 		err = f.calls.Do(func() error { return f.kernel.apply(changes) })

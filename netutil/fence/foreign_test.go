@@ -24,7 +24,7 @@ table ip herald {
 
 // others lists all tables but Herald's.
 func (h *host) others() string {
-	h.t.Helper()
+	h.T.Helper()
 	var out []string
 	for _, line := range strings.Split(strings.TrimSpace(h.run("", "nft", "list", "tables")), "\n") {
 		if line != "table arp herald" && line != "table inet herald" {
@@ -47,22 +47,22 @@ func TestOthersUntouched(t *testing.T) {
 		"Close":  func() error { return f.Close(vip.addrs()...) },
 		"Check":  f.Check,
 		"New": func() error {
-			_, err := newFence(f.log, &nft{Socket: ruleset.Socket{NetNS: int(h.ns)}}, Options{})
+			_, err := newFence(f.log, &nft{Socket: ruleset.Socket{NetNS: int(h.NS)}}, Options{})
 			return err
 		},
 		"Remove": f.Remove,
 	} {
-		h.must(f.Guard(vip.addrs()...))
-		h.must(do())
+		h.Must(f.Guard(vip.addrs()...))
+		h.Must(do())
 		if after := h.others(); after != before || !strings.Contains(after, "mine") {
 			t.Errorf("%s changes others' tables: before:\n%s\nafter:\n%s", what, before, after)
 		}
 	}
-	h.must(f.Remove())
+	h.Must(f.Remove())
 	if got := h.run("", "nft", "--stateless", "--handle", "list", "ruleset"); strings.Contains(got, "arp herald") || strings.Contains(got, "inet herald") {
 		t.Errorf("Remove leaves:\n%s", got)
 	}
-	h.must(f.Remove()) // again
+	h.Must(f.Remove()) // again
 }
 
 // vandalism is what somebody else may do to Herald's tables.
@@ -70,6 +70,8 @@ var vandalism = []string{
 	"flush ruleset",
 	"delete table arp herald",
 	"delete table inet herald",
+	"add table arp herald { flags dormant; }",
+	"add table inet herald { flags dormant; }",
 	"flush table inet herald",
 	"flush chain arp herald output",
 	"flush chain inet herald output; delete chain inet herald output",
@@ -83,18 +85,18 @@ var vandalism = []string{
 
 // What somebody else removes is put back by Check, closed, and counted; what is left alone stays open.
 func TestVandals(t *testing.T) {
-	s := newSegment(t)
+	s := newWire(t)
 	f := s.node.fence()
-	s.node.must(f.Guard(vip.addrs()...))
+	s.node.Must(f.Guard(vip.addrs()...))
 	var restored uint64
 	for _, command := range vandalism {
 		s.node.open(f.Open, vip.addrs()...)
-		s.node.must(f.Check())
+		s.node.Must(f.Check())
 		s.node.run(foreign, "nft", "-f", "-")
 		s.node.run(command, "nft", "-f", "-")
-		s.node.must(f.Check())
+		s.node.Must(f.Check())
 		restored++
-		if got := f.Status(); got.Restored != restored {
+		if got := f.status(); got.Restored != restored {
 			t.Fatalf("after %q: status %+v, want %d restored", command, got, restored)
 		}
 		s.expect("after "+command, false, false)
@@ -105,10 +107,10 @@ func TestVandals(t *testing.T) {
 
 // Neither what is received nor what is sent passes, even without the other.
 func TestBothWays(t *testing.T) {
-	s := newSegment(t)
+	s := newWire(t)
 	f := s.node.fence()
 	for _, chain := range []string{"input", "output"} {
-		s.node.must(f.Guard(vip.addrs()...))
+		s.node.Must(f.Guard(vip.addrs()...))
 		s.node.run("flush chain arp herald "+chain+"; flush chain inet herald "+chain, "nft", "-f", "-")
 		s.expect("without "+chain, false, false)
 	}
@@ -116,9 +118,9 @@ func TestBothWays(t *testing.T) {
 
 // Whatever needs the tables puts them back by itself.
 func TestGoneTables(t *testing.T) {
-	s := newSegment(t)
+	s := newWire(t)
 	f := s.node.fence()
-	guard := func() { s.node.must(f.Guard(vip.addrs()...)) }
+	guard := func() { s.node.Must(f.Guard(vip.addrs()...)) }
 	guard()
 	flush := func() { s.node.run("flush ruleset", "nft", "-f", "-") }
 	flush()
@@ -129,30 +131,30 @@ func TestGoneTables(t *testing.T) {
 	s.node.open(f.Accept, vip.addrs()...)
 	s.expect("accepting", false, true)
 	flush()
-	s.node.must(f.Close(vip.addrs()...))
+	s.node.Must(f.Close(vip.addrs()...))
 	s.expect("closed", false, false)
 	flush()
 	guard()
 	s.expect("guarded", false, false)
-	if got := f.Status(); got.Gated != 2 || got.Restored != 4 {
+	if got := f.status(); got.Gated != 2 || got.Restored != 4 {
 		t.Errorf("status %+v", got)
 	}
 }
 
 // A new process adopts what a predecessor left: gated, and closed.
 func TestPredecessor(t *testing.T) {
-	s := newSegment(t)
+	s := newWire(t)
 	before := s.node.fence()
-	s.node.must(before.Guard(vip.addrs()...))
+	s.node.Must(before.Guard(vip.addrs()...))
 	s.node.open(before.Open, vip.addrs()...)
 	after := s.node.fence()
 	s.expect("adopted", false, false)
-	s.node.must(after.Check())
-	if got := after.Status(); got.Gated != 2 || got.Restored != 0 {
+	s.node.Must(after.Check())
+	if got := after.status(); got.Gated != 2 || got.Restored != 0 {
 		t.Errorf("status %+v", got)
 	}
 	s.node.open(after.Open, vip.addrs()...)
 	s.expect("opened", true, true)
-	s.node.must(after.Guard())
+	s.node.Must(after.Guard())
 	s.expect("not gated", true, true)
 }

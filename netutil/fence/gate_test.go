@@ -8,58 +8,60 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
-func (s *segment) expect(what string, answers, accepts bool) {
-	s.node.t.Helper()
+func (s *wire) expect(what string, answers, accepts bool) {
+	s.node.T.Helper()
 	for _, addr := range vip.addrs() {
 		if got := s.answers(addr); got != answers {
-			s.node.t.Errorf("%s: %s answered for: %v, want %v", what, addr, got, answers)
+			s.node.T.Errorf("%s: %s answered for: %v, want %v", what, addr, got, answers)
 		}
 		if got := s.accepts(s.neighbour, addr); got != accepts {
-			s.node.t.Errorf("%s: packets to %s accepted: %v, want %v", what, addr, got, accepts)
+			s.node.T.Errorf("%s: packets to %s accepted: %v, want %v", what, addr, got, accepts)
 		}
 		if got := s.accepts(s.node, addr); got != accepts {
-			s.node.t.Errorf("%s: the node's own packets to %s accepted: %v, want %v", what, addr, got, accepts)
+			s.node.T.Errorf("%s: the node's own packets to %s accepted: %v, want %v", what, addr, got, accepts)
 		}
 	}
 }
 
 // accepts is whether the node accepts a packet from a host to addr. After it comes
 // one to the node's own address, behind which it cannot be.
-func (s *segment) accepts(from *host, addr netip.Addr) bool {
-	s.node.t.Helper()
+func (s *wire) accepts(from *host, addr netip.Addr) bool {
+	s.node.T.Helper()
 	control, any := nodeOwn[1].Addr(), "[::]:0"
 	if addr.Is4() {
 		control, any = nodeOwn[0].Addr(), "0.0.0.0:0"
 	}
 	for _, known := range []netip.Addr{addr, control} { // the neighbour need not ask
-		s.neighbour.must(s.neighbour.nl.NeighSet(&netlink.Neigh{
-			LinkIndex: s.neighbour.link(linkName).Attrs().Index, IP: known.AsSlice(),
+		s.neighbour.Must(s.neighbour.NL.NeighSet(&netlink.Neigh{
+			LinkIndex: s.neighbour.Link(linkName).Attrs().Index, IP: known.AsSlice(),
 			HardwareAddr: s.node.mac(linkName), State: netlink.NUD_PERMANENT,
 		}))
 	}
 	var server net.PacketConn
 	var err error
-	s.node.in(func() { server, err = net.ListenPacket("udp", any) })
-	s.node.must(err)
+	s.node.In(func() { server, err = net.ListenPacket("udp", any) })
+	s.node.Must(err)
 	defer server.Close()
 	port := server.LocalAddr().(*net.UDPAddr).Port
 	for _, to := range []netip.Addr{addr, control} {
 		var c net.Conn
-		from.in(func() {
+		from.In(func() {
 			c, err = net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, uint16(port))))
 		})
-		from.must(err)
+		from.Must(err)
 		_, err = c.Write([]byte(to.String()))
-		from.must(err)
-		from.must(c.Close())
+		from.Must(err)
+		from.Must(c.Close())
 	}
-	from.must(server.SetReadDeadline(time.Now().Add(patience)))
+	from.Must(server.SetReadDeadline(time.Now().Add(patience)))
 	accepted := false
 	for b := make([]byte, 100); ; {
 		n, _, err := server.ReadFrom(b)
-		s.node.must(err)
+		s.node.Must(err)
 		switch string(b[:n]) {
 		case addr.String():
 			accepted = true
@@ -71,41 +73,42 @@ func (s *segment) accepts(from *host, addr netip.Addr) bool {
 
 // An address is answered for and accepts packets as it is opened and closed, and only that.
 func TestGate(t *testing.T) {
-	s := newSegment(t)
+	s := newWire(t)
 	f := s.node.fence()
 	s.expect("not gated", true, true)
-	s.node.must(f.Guard(vip.addrs()...))
+	s.node.Must(f.Guard(vip.addrs()...))
 	s.expect("guarded", false, false)
 	s.node.open(f.Open, vip.addrs()...)
 	s.expect("open", true, true)
 	s.node.open(f.Open, vip.addrs()...)
-	s.expect("renewed", true, true)
-	s.node.must(f.Guard(append(vip.addrs(), netip.MustParseAddr("10.9.0.101"))...))
+	s.node.Must(f.Try())
+	s.expect("renewed, and tried", true, true)
+	s.node.Must(f.Guard(append(vip.addrs(), netip.MustParseAddr("10.9.0.101"))...))
 	s.expect("guarded with another", true, true)
 	s.node.open(f.Accept, vip.addrs()...)
 	s.expect("accepting", false, true)
 	s.node.open(f.Open, vip.addrs()...)
 	s.expect("open again", true, true)
-	s.node.must(f.Close(vip.addrs()...))
+	s.node.Must(f.Close(vip.addrs()...))
 	s.expect("closed", false, false)
 	s.node.open(f.Open, vip.addrs()...)
-	s.node.must(f.Guard())
+	s.node.Must(f.Guard())
 	s.expect("no longer gated", true, true)
-	s.node.must(f.Guard(vip.addrs()...))
+	s.node.Must(f.Guard(vip.addrs()...))
 	s.expect("guarded again", false, false)
-	s.node.must(f.Check())
-	if got := f.Status(); got.Gated != 2 || got.Restored != 0 {
+	s.node.Must(f.Check())
+	if got := f.status(); got.Gated != 2 || got.Restored != 0 {
 		t.Errorf("status %+v", got)
 	}
-	s.node.must(f.Remove())
+	s.node.Must(f.Remove())
 	s.expect("removed", true, true)
 }
 
 // The kernel closes what nobody renews.
 func TestTimeout(t *testing.T) {
-	s := newSegment(t)
+	s := newWire(t)
 	f := s.node.fence()
-	s.node.must(f.Guard(vip.addrs()...))
+	s.node.Must(f.Guard(vip.addrs()...))
 	for _, open := range []func(time.Time, ...netip.Addr) error{f.Open, f.Accept, f.Open} {
 		until := s.node.openFor(300*time.Millisecond, open, vip.addrs()...)
 		for time.Now().Before(until) {
@@ -125,9 +128,9 @@ func TestTimeout(t *testing.T) {
 // The node never asks with a virtual address as the sender that it may not answer
 // for: that would tell the neighbours it is here.
 func TestSender(t *testing.T) {
-	s := newSegment(t)
+	s := newWire(t)
 	f := s.node.fence()
-	s.node.must(f.Guard(vip.addrs()...))
+	s.node.Must(f.Guard(vip.addrs()...))
 	for i := range vip {
 		virtual, unknown := vip[i].Addr(), nextDoor[i].Addr()
 		asks := func() bool {
@@ -155,8 +158,8 @@ func TestSender(t *testing.T) {
 	}
 
 	s.node.open(f.Open, vip[0].Addr())
-	s.node.in(func() {
-		s.node.must(AnnounceOwn(linkName))
+	s.node.In(func() {
+		s.node.Must(AnnounceOwn(linkName))
 		for _, wrong := range []string{"nosuch0", "", "..", "../all"} {
 			if err := AnnounceOwn(wrong); err == nil {
 				t.Errorf("AnnounceOwn(%q) has no error", wrong)
@@ -179,36 +182,36 @@ func TestSender(t *testing.T) {
 
 // sends sends a packet.
 func (h *host) sends(from, to netip.Addr) {
-	h.t.Helper()
+	h.T.Helper()
 	var c net.Conn
 	var err error
-	h.in(func() {
+	h.In(func() {
 		c, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, 9)))
 	})
-	h.must(err)
+	h.Must(err)
 	_, err = c.Write([]byte("x"))
-	h.must(err)
-	h.must(c.Close())
+	h.Must(err)
+	h.Must(c.Close())
 }
 
-// An announcement by whoever holds the address now reaches the neighbour cache of a
+// An announcement by the present holder of the address reaches the neighbour cache of a
 // node that does not.
 func TestOthersAnnounce(t *testing.T) {
-	s := newSegment(t)
+	s := newWire(t)
 	f := s.node.fence()
-	s.node.must(f.Guard(vip.addrs()...))
+	s.node.Must(f.Guard(vip.addrs()...))
 	addr := vip[0].Addr()
 	s.node.remove(linkName, vip[0])
-	index := s.node.link(linkName).Attrs().Index
-	s.node.must(s.node.nl.NeighSet(&netlink.Neigh{
+	index := s.node.Link(linkName).Attrs().Index
+	s.node.Must(s.node.NL.NeighSet(&netlink.Neigh{
 		LinkIndex: index, IP: addr.AsSlice(), HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 1}, State: netlink.NUD_STALE,
 	}))
 	for _, op := range []byte{1, 2} {
 		mac := net.HardwareAddr{2, 0, 0, 0, 1, op}
-		eventually(t, "the announcement is heard", func() bool {
+		wait.Until(t, "the announcement is heard", func() bool {
 			s.send(arpFrame(mac, op, addr, addr))
-			known, err := s.node.nl.NeighList(index, netlink.FAMILY_V4)
-			s.node.must(err)
+			known, err := s.node.NL.NeighList(index, netlink.FAMILY_V4)
+			s.node.Must(err)
 			for _, n := range known {
 				if n.IP.Equal(addr.AsSlice()) && n.HardwareAddr.String() == mac.String() {
 					return true
@@ -216,8 +219,8 @@ func TestOthersAnnounce(t *testing.T) {
 			}
 			return false
 		})
-		s.node.must(s.node.nl.NeighDel(&netlink.Neigh{LinkIndex: index, IP: addr.AsSlice()}))
-		s.node.must(s.node.nl.NeighSet(&netlink.Neigh{
+		s.node.Must(s.node.NL.NeighDel(&netlink.Neigh{LinkIndex: index, IP: addr.AsSlice()}))
+		s.node.Must(s.node.NL.NeighSet(&netlink.Neigh{
 			LinkIndex: index, IP: addr.AsSlice(), HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 1}, State: netlink.NUD_STALE,
 		}))
 	}
@@ -225,9 +228,9 @@ func TestOthersAnnounce(t *testing.T) {
 
 // A node that does not hold the address forwards packets of its pods to who does.
 func TestForwarding(t *testing.T) {
-	s := newSegment(t)
+	s := newWire(t)
 	f := s.node.fence()
-	s.node.must(f.Guard(vip.addrs()...))
+	s.node.Must(f.Guard(vip.addrs()...))
 	pod := newHost(t)
 	s.node.addVeth("pod0", pod)
 	inside := pair{netip.MustParsePrefix("10.8.0.1/24"), netip.MustParsePrefix("fd00:8::1/64")}
@@ -235,10 +238,10 @@ func TestForwarding(t *testing.T) {
 		s.node.remove(linkName, vip[i])
 		s.node.add("pod0", p)
 		pod.add("pod0", netip.PrefixFrom(p.Addr().Next(), p.Bits()))
-		pod.must(pod.nl.RouteAdd(&netlink.Route{LinkIndex: pod.link("pod0").Attrs().Index, Gw: p.Addr().AsSlice()}))
+		pod.Must(pod.NL.RouteAdd(&netlink.Route{LinkIndex: pod.Link("pod0").Attrs().Index, Gw: p.Addr().AsSlice()}))
 		s.neighbour.add(linkName, vip[i]) // holds it
-		s.neighbour.must(s.neighbour.nl.RouteAdd(&netlink.Route{
-			LinkIndex: s.neighbour.link(linkName).Attrs().Index, Gw: nodeOwn[i].Addr().AsSlice(),
+		s.neighbour.Must(s.neighbour.NL.RouteAdd(&netlink.Route{
+			LinkIndex: s.neighbour.Link(linkName).Attrs().Index, Gw: nodeOwn[i].Addr().AsSlice(),
 			Dst: &net.IPNet{IP: p.Masked().Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())},
 		}))
 	}
@@ -248,9 +251,9 @@ func TestForwarding(t *testing.T) {
 		var l net.Listener
 		var c net.Conn
 		var err error
-		s.neighbour.in(func() { l, err = net.Listen("tcp", netip.AddrPortFrom(addr, 0).String()) })
-		s.neighbour.must(err)
-		pod.in(func() { c, err = net.DialTimeout("tcp", l.Addr().String(), patience) })
+		s.neighbour.In(func() { l, err = net.Listen("tcp", netip.AddrPortFrom(addr, 0).String()) })
+		s.neighbour.Must(err)
+		pod.In(func() { c, err = net.DialTimeout("tcp", l.Addr().String(), patience) })
 		if err != nil {
 			t.Errorf("a pod does not reach the holder of %s: %v", addr, err)
 		} else {
@@ -264,7 +267,7 @@ func TestForwarding(t *testing.T) {
 func TestReadable(t *testing.T) {
 	h := newHost(t)
 	f := h.fence()
-	h.must(f.Guard(vip.addrs()...))
+	h.Must(f.Guard(vip.addrs()...))
 	h.open(f.Open, vip.addrs()...)
 	got := h.run("", "nft", "list", "ruleset")
 	for _, want := range []string{

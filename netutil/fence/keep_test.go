@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// failing is a model whose looks fail as they are told to.
+// failing is a model whose checks fail as set.
 type failing struct {
 	*model
 	err error
@@ -49,7 +49,7 @@ func kept(t *testing.T, closed func(), test func(f *Fence, k *failing, log *byte
 	})
 }
 
-// between makes a change between two looks.
+// between makes a change between two checks.
 func (f *Fence) between(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -62,7 +62,7 @@ func pass(rounds int) {
 	synctest.Wait()
 }
 
-// Trouble that lasts is told once, and so is its end.
+// Keep logs trouble that lasts once, and its end once.
 func TestKeepTellsOnce(t *testing.T) {
 	kept(t, func() {}, func(f *Fence, k *failing, log *bytes.Buffer) {
 		for _, want := range []struct {
@@ -83,7 +83,7 @@ func TestKeepTellsOnce(t *testing.T) {
 	})
 }
 
-// Putting the tables back closes what was open of other addresses, too, whoever did it.
+// Putting the tables back closes what was open of other addresses, too, by whatever method.
 func TestKeepTellsWhatClosed(t *testing.T) {
 	closed := 0
 	kept(t, func() { closed++ }, func(f *Fence, k *failing, log *bytes.Buffer) {
@@ -99,8 +99,8 @@ func TestKeepTellsWhatClosed(t *testing.T) {
 			if err := restore(); err != nil {
 				t.Fatal(err)
 			}
-			if pass(3); closed != i+1 || f.Status().Restored != uint64(i+1) {
-				t.Errorf("closed %d times, put back %d times, want %d", closed, f.Status().Restored, i+1)
+			if pass(3); closed != i+1 || f.timesRestored() != uint64(i+1) {
+				t.Errorf("closed %d times, put back %d times, want %d", closed, f.timesRestored(), i+1)
 			}
 		}
 		if n := strings.Count(log.String(), "put back Herald's nftables"); n != 3 {
@@ -109,19 +109,19 @@ func TestKeepTellsWhatClosed(t *testing.T) {
 	})
 }
 
-// Told of a change Keep has everything opened before it looks: an opening that finds the
+// When the kernel reports a change Keep calls closed before it checks: an opening that finds the
 // tables gone puts them back and goes on, so that next to nothing is closed in between.
-func TestKeepHasOpenedBeforeItLooks(t *testing.T) {
+func TestKeepOpensBeforeItChecks(t *testing.T) {
 	var of *Fence
 	var before []uint64 // how often they had been put back
 	kept(t, func() {
-		before = append(before, of.Status().Restored)
+		before = append(before, of.timesRestored())
 		if err := of.Open(time.Now().Add(time.Hour), vip[0].Addr()); err != nil {
 			t.Error(err)
 		}
 	}, func(f *Fence, k *failing, _ *bytes.Buffer) {
 		time.Sleep(round / 2)
-		f.between(func() { of, k.sets = f, nil; k.told <- struct{}{} })
+		f.between(func() { of, k.sets = f, nil; k.changed <- struct{}{} })
 		synctest.Wait()
 		if !slices.Equal(before, []uint64{0, 1}) || k.opened(answer, vip[0].Addr()).IsZero() {
 			t.Errorf("opened after %v restorations, want none and one; open until %v", before, k.opened(answer, vip[0].Addr()))
@@ -129,30 +129,30 @@ func TestKeepHasOpenedBeforeItLooks(t *testing.T) {
 	})
 }
 
-// Who lingers must not answer beside the next holder until the next round.
-func TestKeepLooksWhenTold(t *testing.T) {
+// Otherwise a node that lingers would answer beside the next holder until the next round.
+func TestKeepChecksAtAChange(t *testing.T) {
 	kept(t, func() {}, func(f *Fence, k *failing, _ *bytes.Buffer) {
 		time.Sleep(round / 2) // between two rounds, and after the pause
 		vandalise := func() {
 			f.between(func() {
 				k.sets = nil
 				select {
-				case k.told <- struct{}{}:
+				case k.changed <- struct{}{}:
 				default:
 				}
 			})
 			synctest.Wait()
 		}
-		if vandalise(); f.Status().Restored != 1 {
-			t.Errorf("put back %d times, want once, at once", f.Status().Restored)
+		if vandalise(); f.timesRestored() != 1 {
+			t.Errorf("put back %d times, want once, at once", f.timesRestored())
 		}
-		if vandalise(); f.Status().Restored != 1 {
-			t.Errorf("put back %d times, want a pause", f.Status().Restored)
+		if vandalise(); f.timesRestored() != 1 {
+			t.Errorf("put back %d times, want a pause", f.timesRestored())
 		}
 		time.Sleep(pause)
 		synctest.Wait()
-		if f.Status().Restored != 2 {
-			t.Errorf("put back %d times, want twice, after the pause", f.Status().Restored)
+		if f.timesRestored() != 2 {
+			t.Errorf("put back %d times, want twice, after the pause", f.timesRestored())
 		}
 	})
 }

@@ -7,17 +7,19 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
-// model is an nftables in a time of its own, which stands still except where it is told to pass.
+// model is an nftables in a time of its own, which stands still except where a test lets it pass.
 type model struct {
-	time   time.Time
-	sets   map[set]map[netip.Addr]time.Time // when elements end; nil: no tables
-	faults []fault                          // of the next calls of apply
-	queued []change                         // of a call that nobody waits for any more
-	wrong  string                           // what was wrong with what was asked for
-	ended  func(addr netip.Addr, answering, accepting time.Time)
-	told   chan<- struct{} // of changes, from watch
+	time    time.Time
+	sets    map[set]map[netip.Addr]time.Time // when elements end; nil: no tables
+	faults  []fault                          // of the next calls of apply
+	queued  []change                         // of a call that nobody waits for any more
+	wrong   string                           // what was wrong with what was asked for
+	ended   func(addr netip.Addr, answering, accepting time.Time)
+	changed chan<- struct{} // from watch
 }
 
 // fault is what goes wrong in a call of apply.
@@ -71,7 +73,7 @@ func (m *model) apply(changes []change) error {
 		return syscall.ENOBUFS
 	case "stuck":
 		m.queued = changes
-		return ErrStuck
+		return ruleset.ErrStuck
 	}
 	if m.sets == nil {
 		return syscall.ENOENT
@@ -126,7 +128,7 @@ func (m *model) remove() error {
 	return nil
 }
 
-func (m *model) watch(told chan<- struct{}) (stop func(), err error) {
-	m.told = told
-	return func() { m.told = nil }, nil
+func (m *model) watch(changed chan<- struct{}) (stop func(), err error) {
+	m.changed = changed
+	return func() { m.changed = nil }, nil
 }

@@ -37,12 +37,8 @@ func (k *nft) gated() (addrs []netip.Addr, err error) {
 }
 
 func readGated(c *nftables.Conn) ([]netip.Addr, error) {
-	tables, err := c.ListTablesOfFamily(nftables.TableFamilyINet)
-	if err != nil {
-		return nil, fmt.Errorf("list tables: %w", err)
-	}
-	if !slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == tableName }) {
-		return nil, nil
+	if there, _, err := ruleset.FindTable(c, table(nftables.TableFamilyINet)); err != nil || !there {
+		return nil, err
 	}
 	there, err := c.GetSets(table(nftables.TableFamilyINet))
 	if err != nil {
@@ -67,12 +63,7 @@ func readGated(c *nftables.Conn) ([]netip.Addr, error) {
 }
 
 func (k *nft) rebuild(gated, served []netip.Addr) error {
-	return k.Do(func(c *nftables.Conn) error {
-		if err := k.opts.queueTables(c, gated, served); err != nil {
-			return err
-		}
-		return ruleset.Flush(c)
-	})
+	return k.Batch(func(c *nftables.Conn) error { return k.opts.queueTables(c, gated, served) })
 }
 
 // queueTables makes the tables anew in place of those that may be there.
@@ -87,7 +78,7 @@ func (o Options) queueTables(c *nftables.Conn, gated, served []netip.Addr) error
 			}
 		}
 	}
-	if err := o.queue(c, append(putting(forever, gated, vips), putting(forever, served, services)...)); err != nil {
+	if err := o.queueChanges(c, append(insertions(forever, gated, vips), insertions(forever, served, services)...)); err != nil {
 		return err
 	}
 	for _, ch := range o.chains() {
@@ -114,27 +105,20 @@ func (k *nft) intact(gated, served []netip.Addr) (ok bool, err error) {
 	return ok, err
 }
 
-// complete is whether all tables, chains and rules are there.
+// complete reports whether all tables, chains and rules are there, and in force.
 func (o Options) complete(c *nftables.Conn) (bool, error) {
-	there := make(map[nftables.TableFamily]bool)
 	for _, family := range families {
-		tables, err := c.ListTablesOfFamily(family)
-		if err != nil {
-			return false, fmt.Errorf("list tables: %w", err)
+		if _, inForce, err := ruleset.FindTable(c, table(family)); err != nil || !inForce {
+			return false, err
 		}
-		there[family] = slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == tableName })
 	}
 	for _, ch := range o.chains() {
-		if !there[ch.table] {
-			return false, nil
-		}
 		rules, err := c.GetRules(table(ch.table), &nftables.Chain{Name: ch.name})
 		if err != nil {
 			return false, fmt.Errorf("read rules: %w", err)
 		}
 		if !slices.EqualFunc(rules, ch.rules, func(got *nftables.Rule, want rule) bool {
-			comment, _ := userdata.GetString(got.UserData, userdata.TypeComment)
-			return comment == want.comment && len(got.Exprs) == len(want.exprs)
+			return ruleset.ReadComment(got.UserData) == want.comment && len(got.Exprs) == len(want.exprs)
 		}) {
 			return false, nil
 		}
@@ -142,7 +126,7 @@ func (o Options) complete(c *nftables.Conn) (bool, error) {
 	return true, nil
 }
 
-// gates is whether every table gates exactly those, of which some are served.
+// gates reports whether every table gates exactly those, of which some are served.
 func (o Options) gates(c *nftables.Conn, gated, served []netip.Addr) (bool, error) {
 	all := map[set][]netip.Addr{vips: gated, services: served}
 	for _, family := range families {
@@ -177,18 +161,13 @@ func (o Options) gates(c *nftables.Conn, gated, served []netip.Addr) (bool, erro
 }
 
 func (k *nft) apply(changes []change) error {
-	return k.Do(func(c *nftables.Conn) error {
-		if err := k.opts.queue(c, changes); err != nil {
-			return err
-		}
-		return ruleset.Flush(c)
-	})
+	return k.Batch(func(c *nftables.Conn) error { return k.opts.queueChanges(c, changes) })
 }
 
-// queue adds changes to the batch. To delete an element that is not there would fail,
+// queueChanges adds changes to the batch. To delete an element that is not there would fail,
 // and so does one that has just expired; to add one that is there would not extend it.
-// So each is added, deleted, and added again if it is to stay.
-func (o Options) queue(c *nftables.Conn, changes []change) error {
+// So queueChanges adds each, deletes it, and adds it again if it is to stay.
+func (o Options) queueChanges(c *nftables.Conn, changes []change) error {
 	type edit struct{ stopgaps, lasting []nftables.SetElement }
 	edits := make(map[string]*edit)
 	for _, ch := range changes {
@@ -228,15 +207,13 @@ func (o Options) queue(c *nftables.Conn, changes []change) error {
 	return nil
 }
 
-// left is whether there are tables of Herald's.
-func (k *nft) left() (yes bool, err error) {
+// hasTables reports whether any of Herald's tables is there.
+func (k *nft) hasTables() (yes bool, err error) {
 	err = k.Do(func(c *nftables.Conn) error {
 		for _, family := range families {
-			tables, err := c.ListTablesOfFamily(family)
-			if err != nil {
+			if yes, _, err = ruleset.FindTable(c, table(family)); err != nil || yes {
 				return err
 			}
-			yes = yes || slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == tableName })
 		}
 		return nil
 	})
@@ -245,10 +222,10 @@ func (k *nft) left() (yes bool, err error) {
 
 func (k *nft) remove() error {
 	defer k.Close()
-	return k.Do(func(c *nftables.Conn) error {
+	return k.Batch(func(c *nftables.Conn) error {
 		for _, family := range families {
 			c.DelTable(c.AddTable(table(family))) // added so that deleting cannot fail
 		}
-		return ruleset.Flush(c)
+		return nil
 	})
 }

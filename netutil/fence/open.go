@@ -9,8 +9,8 @@ import (
 
 const (
 	// allowance is how long after reading the clock a lock may be renewed. An
-	// opening ends that much early. It takes less than a millisecond; the rest is for a
-	// busy machine. A holder that cannot renew its lease gives up at nine tenths of
+	// opening ends that much early. A renewal takes less than a millisecond; the rest is
+	// for a busy machine. A holder that cannot renew its lease gives up at nine tenths of
 	// it: with this and slack the fence closes just after that, for a lease of 600 ms.
 	allowance = 30 * time.Millisecond
 
@@ -20,26 +20,26 @@ const (
 	slack = 20 * time.Millisecond
 
 	// shortest is the shortest timeout to ask for: Linux rounds down to ticks, and
-	// takes no tick at all for no timeout at all.
+	// zero ticks would mean no timeout.
 	shortest = 20 * time.Millisecond
 
-	// together is how many addresses have a lock renewed at once: few enough to take a
+	// batchSize is how many addresses have a lock renewed at once: few enough to take a
 	// small part of the allowance.
-	together = 100
+	batchSize = 100
 
-	// attempts is how often a lock is tried in a row before an opening is ErrLate.
+	// attempts is how often the fence tries a lock in a row before it returns ErrLate.
 	attempts = 2
 )
 
 // Open lets the host answer for addrs and accept packets to them, until then at the
 // latest; 50 ms earlier, in fact. Opening again renews. The time must have been
-// derived from time.Now, whose monotonic reading counts. Every address must be gated.
+// derived from time.Now, for its monotonic reading. Every address must be gated.
 //
 // After an error some addresses may be open all the same, but never beyond until.
 func (f *Fence) Open(until time.Time, addrs ...netip.Addr) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.open(until, distinct(addrs), answer, accept); err != nil {
+	if err := f.openAddrs(until, distinct(addrs), answer, accept); err != nil {
 		return fmt.Errorf("open: %w", err)
 	}
 	return nil
@@ -51,9 +51,9 @@ func (f *Fence) Accept(until time.Time, addrs ...netip.Addr) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	addrs = distinct(addrs)
-	err := f.apply(taking(addrs, answer))
+	err := f.applyChanges(removals(addrs, answer))
 	if err == nil {
-		err = f.open(until, addrs, accept)
+		err = f.openAddrs(until, addrs, accept)
 	}
 	if err != nil {
 		return fmt.Errorf("accept: %w", err)
@@ -61,17 +61,17 @@ func (f *Fence) Accept(until time.Time, addrs ...netip.Addr) error {
 	return nil
 }
 
-func (f *Fence) open(end time.Time, addrs []netip.Addr, permitted ...set) error {
-	for some := range slices.Chunk(addrs, together) {
-		if err := f.openLocks(end, some, permitted); err != nil {
+func (f *Fence) openAddrs(end time.Time, addrs []netip.Addr, permitted ...set) error {
+	for some := range slices.Chunk(addrs, batchSize) {
+		if err := f.renewLocks(end, some, permitted); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// openLocks renews both locks, of which the first is in the sets of what is permitted.
-func (f *Fence) openLocks(end time.Time, addrs []netip.Addr, permitted []set) error {
+// renewLocks renews both locks, the first of which is in the sets in permitted.
+func (f *Fence) renewLocks(end time.Time, addrs []netip.Addr, permitted []set) error {
 	var doubtful []netip.Addr
 	for _, addr := range addrs {
 		unproven, ok := f.gated[addr]
@@ -84,18 +84,18 @@ func (f *Fence) openLocks(end time.Time, addrs []netip.Addr, permitted []set) er
 	}
 	for range attempts {
 		restored := f.restored
-		if err := f.renew(end, func(lasts time.Duration) []change {
-			return append(putting(lasts, addrs, permitted...), taking(doubtful, until)...)
+		if err := f.renewLock(end, func(lasts time.Duration) []change {
+			return append(insertions(lasts, addrs, permitted...), removals(doubtful, until)...)
 		}); err != nil {
 			return err
 		}
 		for _, addr := range addrs {
 			f.gated[addr] = true
 		}
-		if err := f.renew(end, func(lasts time.Duration) []change { return putting(lasts, addrs, until) }); err != nil {
+		if err := f.renewLock(end, func(lasts time.Duration) []change { return insertions(lasts, addrs, until) }); err != nil {
 			return err
 		}
-		for _, addr := range addrs { // what is proven for accepting is nothing for answering
+		for _, addr := range addrs { // a lock proven for accepting is not proven for answering
 			f.gated[addr] = !slices.Contains(permitted, answer)
 		}
 		if f.restored == restored {
@@ -106,8 +106,8 @@ func (f *Fence) openLocks(end time.Time, addrs []netip.Addr, permitted []set) er
 	return fmt.Errorf("%w: somebody else keeps removing Herald's nftables", ErrLate)
 }
 
-// renew makes changes with timeouts that are proven to end before end.
-func (f *Fence) renew(end time.Time, changes func(lasts time.Duration) []change) error {
+// renewLock makes changes with timeouts that are proven to end before end.
+func (f *Fence) renewLock(end time.Time, changes func(lasts time.Duration) []change) error {
 	var took time.Duration
 	for range attempts {
 		start := f.now()
@@ -116,7 +116,7 @@ func (f *Fence) renew(end time.Time, changes func(lasts time.Duration) []change)
 			f.late++
 			return fmt.Errorf("%w: it ends in %v, and that takes %v", ErrLate, end.Sub(start), allowance+slack+shortest)
 		}
-		if err := f.apply(changes(lasts)); err != nil {
+		if err := f.applyChanges(changes(lasts)); err != nil {
 			return err
 		}
 		if took = f.now().Sub(start); took <= allowance {

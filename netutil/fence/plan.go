@@ -14,37 +14,37 @@ const (
 	accept set = "accept" // first lock: packets to them are let in
 	until  set = "until"  // second lock, for either
 
-	services set = "services" // gated addresses that are of Services; packets to them need no lock
+	services set = "services" // those of vips that are of Services; packets to them need no lock
 )
 
-// change puts an address into a set, or takes it out, whether or not it is there.
+// change inserts an address into a set or removes it, whether or not it is there.
 type change struct {
 	set   set
 	addr  netip.Addr
-	lasts time.Duration // how long it stays; forever, or 0: it is taken out
+	lasts time.Duration // how long it stays; forever, or 0: it is removed
 }
 
 const forever time.Duration = -1
 
-// guarding replaces the gated addresses: what was not gated is closed.
-func guarding(have, want map[netip.Addr]bool) []change {
+// diffGated replaces the gated addresses, and closes those that were not gated.
+func diffGated(have, want map[netip.Addr]bool) []change {
 	var changes []change
 	for addr := range have {
 		if _, ok := want[addr]; !ok {
-			changes = append(changes, taking([]netip.Addr{addr}, vips, answer, accept, until)...)
+			changes = append(changes, removals([]netip.Addr{addr}, vips, answer, accept, until)...)
 		}
 	}
 	for addr := range want {
 		if _, ok := have[addr]; !ok {
 			changes = append(changes, change{vips, addr, forever})
-			changes = append(changes, taking([]netip.Addr{addr}, answer, accept, until)...)
+			changes = append(changes, removals([]netip.Addr{addr}, answer, accept, until)...)
 		}
 	}
 	return changes
 }
 
-// serving replaces the addresses that are of Services.
-func serving(have, want map[netip.Addr]bool) []change {
+// diffServed replaces the addresses that are of Services.
+func diffServed(have, want map[netip.Addr]bool) []change {
 	var changes []change
 	for addr := range have {
 		if !want[addr] {
@@ -59,7 +59,7 @@ func serving(have, want map[netip.Addr]bool) []change {
 	return changes
 }
 
-func putting(lasts time.Duration, addrs []netip.Addr, sets ...set) []change {
+func insertions(lasts time.Duration, addrs []netip.Addr, sets ...set) []change {
 	changes := make([]change, 0, len(addrs)*len(sets))
 	for _, s := range sets {
 		for _, addr := range addrs {
@@ -69,7 +69,7 @@ func putting(lasts time.Duration, addrs []netip.Addr, sets ...set) []change {
 	return changes
 }
 
-func taking(addrs []netip.Addr, sets ...set) []change { return putting(0, addrs, sets...) }
+func removals(addrs []netip.Addr, sets ...set) []change { return insertions(0, addrs, sets...) }
 
 // distinct is addrs without repetitions and without IPv4 in IPv6.
 func distinct(addrs []netip.Addr) []netip.Addr {

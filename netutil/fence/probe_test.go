@@ -5,7 +5,7 @@ import "testing"
 // To try the fence leaves nothing behind, and what is gated already as it is.
 func TestProbeTouchesNothing(t *testing.T) {
 	h := newHost(t)
-	h.in(func() {
+	h.In(func() {
 		if err := Probe(); err != nil {
 			t.Errorf("no fence where the other tests have one: %v", err)
 		}

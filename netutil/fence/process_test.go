@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/netutil/ruleset"
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 // helperEnv makes the test binary one of the helpers, and freezeEnv tells where to freeze.
@@ -82,7 +83,7 @@ func freezing(renewal bool) error {
 	fmt.Println(int64(start + time.Second))
 	k.countdown = step
 	err = f.Open(now.Add(time.Second), vip.addrs()...)
-	fmt.Println(errors.Is(err, ErrLate) || errors.Is(err, ErrStuck), err)
+	fmt.Println(errors.Is(err, ErrLate) || errors.Is(err, ruleset.ErrStuck), err)
 	_, err = io.Copy(io.Discard, os.Stdin) // until it ends
 	return err
 }
@@ -104,16 +105,16 @@ type helper struct {
 func (h *host) start(t *testing.T, name string, env ...string) *helper {
 	t.Helper()
 	exe, err := os.Executable()
-	h.must(err)
+	h.Must(err)
 	p := &helper{t: t, cmd: exec.Command(exe), lines: make(chan string, 10)}
 	p.cmd.Env = append(append(os.Environ(), helperEnv+"="+name), env...)
 	p.cmd.Stderr = os.Stderr
 	stdin, err := p.cmd.StdinPipe()
-	h.must(err)
+	h.Must(err)
 	stdout, err := p.cmd.StdoutPipe()
-	h.must(err)
-	h.in(func() { err = p.cmd.Start() })
-	h.must(err)
+	h.Must(err)
+	h.In(func() { err = p.cmd.Start() })
+	h.Must(err)
 	go func() {
 		defer close(p.lines)
 		for s := bufio.NewScanner(stdout); s.Scan(); {
@@ -161,15 +162,15 @@ func TestFrozenProcess(t *testing.T) {
 		for step := range stepsOfOpen {
 			t.Run(fmt.Sprintf("%s/%d", kind, step), func(t *testing.T) {
 				t.Parallel()
-				s := newSegment(t)
+				s := newWire(t)
 				var p *helper
 				var until time.Duration
 				for frozen := false; !frozen; { // again, if a busy machine was late before
 					p = s.node.start(t, kind, freezeEnv+"="+strconv.Itoa(step))
 					ns, err := strconv.ParseInt(p.line(), 10, 64)
-					s.node.must(err)
+					s.node.Must(err)
 					until = time.Duration(ns)
-					eventually(t, "it freezes or ends", func() bool { frozen = p.frozen(); return frozen || len(p.lines) > 0 })
+					wait.Until(t, "it freezes or ends", func() bool { frozen = p.frozen(); return frozen || len(p.lines) > 0 })
 				}
 				answered := func() bool { return s.answers(vip[0].Addr()) || s.answers(vip[1].Addr()) }
 				if opens := kind == "renewal" || step == stepsOfOpen-1; !opens && answered() {
@@ -181,7 +182,7 @@ func TestFrozenProcess(t *testing.T) {
 				if answered() {
 					t.Error("answers after its time, while the process is frozen")
 				}
-				s.node.must(p.cmd.Process.Signal(unix.SIGCONT))
+				s.node.Must(p.cmd.Process.Signal(unix.SIGCONT))
 				for goesOn := true; goesOn; {
 					select {
 					case result := <-p.lines:
@@ -202,17 +203,17 @@ func TestFrozenProcess(t *testing.T) {
 
 // What a killed process opened closes in time, and stays gated.
 func TestKilledProcess(t *testing.T) {
-	s := newSegment(t)
+	s := newWire(t)
 	p := s.node.start(t, "renewal", freezeEnv+"=-1")
 	p.line()
 	p.line()
-	s.node.must(p.cmd.Process.Kill())
-	eventually(t, "closed by the kernel", func() bool { return !s.answers(vip[0].Addr()) && !s.answers(vip[1].Addr()) })
+	s.node.Must(p.cmd.Process.Kill())
+	wait.Until(t, "closed by the kernel", func() bool { return !s.answers(vip[0].Addr()) && !s.answers(vip[1].Addr()) })
 	s.expect("killed", false, false)
 
-	s.node.must(clearTables(&nft{Socket: ruleset.Socket{NetNS: int(s.node.ns)}}))
+	s.node.Must(clearTables(&nft{Socket: ruleset.Socket{NetNS: int(s.node.NS)}}))
 	s.expect("cleared", true, true)
-	s.node.must(clearTables(&nft{Socket: ruleset.Socket{NetNS: int(s.node.ns)}})) // nothing is left
+	s.node.Must(clearTables(&nft{Socket: ruleset.Socket{NetNS: int(s.node.NS)}})) // nothing is left
 }
 
 // unprivileged prints why New fails.

@@ -219,14 +219,14 @@ func (h *history) calm() {
 		h.Fatal(err)
 	}
 	h.isGated()
-	before := h.f.Status()
+	before := h.f.status()
 	h.open(end, some)
 	h.m.time = h.m.time.Add(300 * time.Millisecond)
 	h.open(end.Add(time.Second), some)
 	for _, addr := range some {
 		h.is(addr, answer, end.Add(time.Second))
 	}
-	if after := h.f.Status(); after != before || after.Gated != len(some) {
+	if after := h.f.status(); after != before || after.Gated != len(some) {
 		h.Fatalf("trouble in calm: %+v, before %+v", after, before)
 	}
 }

@@ -83,11 +83,10 @@ func nameOf(s set, addr netip.Addr) string {
 	return string(s) + "6"
 }
 
-// chains are where Herald looks at packets. ARP is looked at where the host itself
-// receives and sends it. Packets are looked at before anything is done to them, but
-// only those for this host: it may forward others to who holds the address.
-// Solicitations are looked at when they are for this host, too, so that none is lost
-// on its way across a bridge.
+// chains are where Herald filters. It filters ARP where the host itself receives and
+// sends it, and packets before anything else is done to them, but only those for this
+// host: it may forward others to the holder of the address. It filters solicitations
+// where they are for this host, too, so that none is lost on its way across a bridge.
 func (o Options) chains() []chain {
 	asked := ruleset.Join(ruleset.Load(ruleset.Network, 6, 2), ruleset.Equal(0, 1), ruleset.Load(ruleset.Network, 14, 4), ruleset.NotIn("vips4")) // a request, no announcement
 	ipv4 := ruleset.Join(ruleset.Meta(expr.MetaKeyNFPROTO), ruleset.Equal(unix.NFPROTO_IPV4))
@@ -101,7 +100,7 @@ func (o Options) chains() []chain {
 		return ruleset.Join(ruleset.Meta(expr.MetaKeyL4PROTO), ruleset.Equal(unix.IPPROTO_ICMPV6), ruleset.Load(ruleset.Transport, 0, 1), ruleset.Equal(typ))
 	}
 	target := ruleset.Load(ruleset.Transport, 8, 16)
-	mine := func(field []expr.Any, version string) []expr.Any { // for this host, and not for whichever node it reaches
+	mine := func(field []expr.Any, version string) []expr.Any { // for this host, unless its address is of a Service
 		if o.Services {
 			return ruleset.Join(field, ruleset.NotIn(string(services)+version), local)
 		}
@@ -112,24 +111,24 @@ func (o Options) chains() []chain {
 	out := []chain{
 		{
 			nftables.TableFamilyARP, "input", nftables.ChainHookRef(arpIn), nftables.ChainPriorityFilter,
-			closed("asked for", asked, ruleset.Load(ruleset.Network, 24, 4), "4", answer, nil),
+			dropClosed("asked for", asked, ruleset.Load(ruleset.Network, 24, 4), "4", answer, nil),
 		}, {
 			nftables.TableFamilyARP, "output", nftables.ChainHookRef(arpOut), nftables.ChainPriorityFilter,
-			closed("the sender", nil, ruleset.Load(ruleset.Network, 14, 4), "4", answer, nil),
+			dropClosed("the sender", nil, ruleset.Load(ruleset.Network, 14, 4), "4", answer, nil),
 		}, {
 			nftables.TableFamilyINet, "prerouting", nftables.ChainHookPrerouting, nftables.ChainPriorityRaw,
 			append(
-				closed("the destination", ipv4, to4, "4", accept, mine(to4, "4")),
-				closed("the destination", ipv6, to6, "6", accept, mine(to6, "6"))...,
+				dropClosed("the destination", ipv4, to4, "4", accept, mine(to4, "4")),
+				dropClosed("the destination", ipv6, to6, "6", accept, mine(to6, "6"))...,
 			),
 		}, {
 			nftables.TableFamilyINet, "input", nftables.ChainHookInput, nftables.ChainPriorityRaw,
-			closed("solicited", icmpv6(solicitation), target, "6", answer, nil),
+			dropClosed("solicited", icmpv6(solicitation), target, "6", answer, nil),
 		}, {
 			nftables.TableFamilyINet, "output", nftables.ChainHookOutput, nftables.ChainPriorityRaw,
 			append(
-				closed("advertised", icmpv6(advertisement), target, "6", answer, nil),
-				closed("the sender", ruleset.Join(ipv6, icmpv6(solicitation)), ruleset.Load(ruleset.Network, 8, 16), "6", answer, nil)...,
+				dropClosed("advertised", icmpv6(advertisement), target, "6", answer, nil),
+				dropClosed("the sender", ruleset.Join(ipv6, icmpv6(solicitation)), ruleset.Load(ruleset.Network, 8, 16), "6", answer, nil)...,
 			),
 		},
 	}
@@ -137,22 +136,22 @@ func (o Options) chains() []chain {
 		out = append(out, chain{
 			nftables.TableFamilyINet, "services", nftables.ChainHookInput, nftables.ChainPriorityRef(unclaimedPriority),
 			append(
-				unclaimed(ruleset.Join(ipv4, to4, ruleset.In(string(services)+"4")), "4", unix.IPPROTO_ICMP),
-				unclaimed(ruleset.Join(ipv6, to6, ruleset.In(string(services)+"6")), "6", unix.IPPROTO_ICMPV6)...,
+				refuseUnclaimed(ruleset.Join(ipv4, to4, ruleset.In(string(services)+"4")), "4", unix.IPPROTO_ICMP),
+				refuseUnclaimed(ruleset.Join(ipv6, to6, ruleset.In(string(services)+"6")), "6", unix.IPPROTO_ICMPV6)...,
 			),
 		})
 	}
 	return out
 }
 
-// unclaimedPriority is behind that of IPVS, which takes what it claims where the host
-// receives it, at 99 (NF_IP_PRI_NAT_SRC - 1). What others claim never comes there:
-// they translate the destination before it is routed.
+// unclaimedPriority is behind that of IPVS, which takes its packets where the host
+// receives them, at 99 (NF_IP_PRI_NAT_SRC - 1). Packets that others take never come
+// there: they translate the destination before it is routed.
 const unclaimedPriority = 110
 
-// unclaimed are rules that refuse what matches, except for ICMP and for answers to what
+// refuseUnclaimed makes rules that refuse what matches, except ICMP and answers to what
 // this host itself has sent from a Service's address.
-func unclaimed(matching []expr.Any, version string, icmp byte) []rule {
+func refuseUnclaimed(matching []expr.Any, version string, icmp byte) []rule {
 	const what = "to " + string(services)
 	other := []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, &expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: []byte{icmp}}}
 	tcp := ruleset.Join(ruleset.Meta(expr.MetaKeyL4PROTO), ruleset.Equal(unix.IPPROTO_TCP))
@@ -171,9 +170,9 @@ func unclaimed(matching []expr.Any, version string, icmp byte) []rule {
 	}
 }
 
-// closed are rules that drop what matches before and after, and has a gated address in
-// the field for which either lock is closed.
-func closed(what string, before, field []expr.Any, version string, first set, after []expr.Any) []rule {
+// dropClosed makes rules that drop what matches before and after, and has a gated
+// address in the field for which either lock is closed.
+func dropClosed(what string, before, field []expr.Any, version string, first set, after []expr.Any) []rule {
 	var rules []rule
 	for _, lock := range []set{first, until} {
 		rules = append(rules, rule{

@@ -6,24 +6,23 @@ import (
 	"net/netip"
 )
 
-// errNoServices is what Serve says to who has not asked for it.
+// errNoServices is the error of Serve without Options.Services.
 var errNoServices = errors.New("this fence was made without Options.Services")
 
-// Serve makes addrs, and no others, those of Services; it is to name all that any
-// node answers for, whether or not this one may. They are gated, like Guard's, as far
-// as ARP and neighbour discovery go. Packets to them need no opening: what directs
-// them to a Service's endpoints (kube-proxy, in any of its modes) does so on every
-// node that they reach, also on one that has just stopped answering.
+// Serve makes addrs, and no others, those of Services: all that any node answers for,
+// whether or not this one may. The fence gates their ARP and neighbour discovery, like
+// those of Guard. Packets to them need no opening: kube-proxy, in any of its modes,
+// directs them to a Service's endpoints on every node that they reach, also on one that
+// has just stopped answering.
 //
-// What nothing directs would reach this host itself, on a link of which the address
-// is: whatever listens on all addresses, such as sshd. It is refused unless
-// Options.HostPorts: TCP by a reset, else by ICMP. ICMP itself passes. Taken for
-// directed is what comes to this host with another destination by then, and what
-// IPVS takes.
+// A packet that nothing directs would reach this host itself if it has the address on a
+// link: whatever listens on all addresses, such as sshd. Unless Options.HostPorts, the
+// fence refuses TCP by a reset, and other packets by ICMP; ICMP itself passes. It counts
+// as directed what has another destination by then, and what IPVS takes.
 //
-// After an error Serve is to be called again.
+// After an error the caller calls Serve again.
 func (f *Fence) Serve(addrs ...netip.Addr) error {
-	served, err := gateable(addrs)
+	served, err := addrSet(addrs)
 	if err != nil {
 		return fmt.Errorf("serve %w", err)
 	}
@@ -35,7 +34,7 @@ func (f *Fence) Serve(addrs ...netip.Addr) error {
 		}
 		return fmt.Errorf("serve: %w", errNoServices)
 	}
-	if err := f.gate(served); err != nil {
+	if err := f.updateGated(served); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
 	return nil

@@ -13,11 +13,13 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 // site is a node with the address of a Service, a client next door, and a pod.
 type site struct {
-	*segment
+	*wire
 	pod   *host
 	ports struct{ service, host uint16 } // that the Service has, and that something on the node listens at
 }
@@ -28,7 +30,7 @@ var podNet = pair{netip.MustParsePrefix("10.8.0.1/24"), netip.MustParsePrefix("f
 // newSite plays kube-proxy by rules of its own that claim one port of vip.
 func newSite(t *testing.T) *site {
 	t.Helper()
-	s := &site{segment: newSegment(t), pod: newHost(t)}
+	s := &site{wire: newWire(t), pod: newHost(t)}
 	s.ports.service = 80
 	s.node.addVeth("pod0", s.pod)
 	s.node.sysctl("ipv4/ip_forward", "1")
@@ -38,7 +40,7 @@ func newSite(t *testing.T) *site {
 		p := podNet[i]
 		s.node.add("pod0", p)
 		s.pod.add("pod0", netip.PrefixFrom(p.Addr().Next(), p.Bits()))
-		s.pod.must(s.pod.nl.RouteAdd(&netlink.Route{LinkIndex: s.pod.link("pod0").Attrs().Index, Gw: p.Addr().AsSlice()}))
+		s.pod.Must(s.pod.NL.RouteAdd(&netlink.Route{LinkIndex: s.pod.Link("pod0").Attrs().Index, Gw: p.Addr().AsSlice()}))
 		for _, chain := range []string{"prerouting", "output"} {
 			fmt.Fprintf(&rules, `table %s proxy { chain %s { type nat hook %s priority -100; %s daddr %s tcp dport 80 dnat to %s; }
 }
@@ -56,11 +58,11 @@ func newSite(t *testing.T) *site {
 
 // greet has a host tell everybody who connects who it is, by TCP at an address.
 func (s *site) greet(h *host, at, word string) (port uint16) {
-	s.node.t.Helper()
+	s.node.T.Helper()
 	var l net.Listener
 	var err error
-	h.in(func() { l, err = net.Listen("tcp", at) })
-	h.must(err)
+	h.In(func() { l, err = net.Listen("tcp", at) })
+	h.Must(err)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -73,16 +75,16 @@ func (s *site) greet(h *host, at, word string) (port uint16) {
 			_ = c.Close()
 		}
 	}()
-	s.node.t.(*testing.T).Cleanup(func() { _ = l.Close(); <-done })
+	s.node.T.(*testing.T).Cleanup(func() { _ = l.Close(); <-done })
 	return l.Addr().(*net.TCPAddr).AddrPort().Port()
 }
 
 // connect says who answers a connection from a host, or "refused".
 func (s *site) connect(from *host, to netip.Addr, port uint16) string {
-	s.node.t.Helper()
+	s.node.T.Helper()
 	var c net.Conn
 	var err error
-	from.in(func() { c, err = net.DialTimeout("tcp", netip.AddrPortFrom(to, port).String(), patience) })
+	from.In(func() { c, err = net.DialTimeout("tcp", netip.AddrPortFrom(to, port).String(), patience) })
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return "refused"
 	}
@@ -91,23 +93,23 @@ func (s *site) connect(from *host, to netip.Addr, port uint16) string {
 	}
 	defer c.Close()
 	word, err := io.ReadAll(c)
-	from.must(err)
+	from.Must(err)
 	return string(word)
 }
 
-// refused waits until a host is told that a datagram it sends to is not wanted.
+// refused waits until a host learns that a datagram of its is not wanted.
 func (s *site) refused(from *host, to netip.Addr) {
-	s.node.t.Helper()
+	s.node.T.Helper()
 	var c net.Conn
 	var err error
-	from.in(func() {
+	from.In(func() {
 		c, err = net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, s.ports.host)))
 	})
-	from.must(err)
+	from.Must(err)
 	defer c.Close()
-	eventually(s.node.t, "UDP is refused", func() bool {
+	wait.Until(s.node.T, "UDP is refused", func() bool {
 		_, _ = c.Write([]byte("x"))
-		from.must(c.SetReadDeadline(time.Now().Add(100 * time.Millisecond)))
+		from.Must(c.SetReadDeadline(time.Now().Add(100 * time.Millisecond)))
 		_, err := c.Read(make([]byte, 1))
 		return errors.Is(err, syscall.ECONNREFUSED)
 	})
@@ -115,39 +117,39 @@ func (s *site) refused(from *host, to netip.Addr) {
 
 // ping waits for the answer to an ICMP echo.
 func (s *site) ping(to netip.Addr) {
-	s.node.t.Helper()
+	s.node.T.Helper()
 	network, echo, reply := "ip4:icmp", []byte{8, 0, 0xf7, 0xff, 0, 0, 0, 0}, byte(0)
 	if to.Is6() {
 		network, echo[0], reply = "ip6:ipv6-icmp", 128, 129 // the kernel sees to the checksum
 	}
 	var c net.Conn
 	var err error
-	s.neighbour.in(func() { c, err = net.Dial(network, to.String()) })
-	s.neighbour.must(err)
+	s.neighbour.In(func() { c, err = net.Dial(network, to.String()) })
+	s.neighbour.Must(err)
 	defer c.Close()
-	eventually(s.node.t, "an ICMP echo is answered", func() bool {
+	wait.Until(s.node.T, "an ICMP echo is answered", func() bool {
 		_, err := c.Write(echo)
-		s.neighbour.must(err)
-		s.neighbour.must(c.SetReadDeadline(time.Now().Add(100 * time.Millisecond)))
+		s.neighbour.Must(err)
+		s.neighbour.Must(c.SetReadDeadline(time.Now().Add(100 * time.Millisecond)))
 		b := make([]byte, 100)
 		n, _, err := c.(*net.IPConn).ReadFrom(b)
 		return err == nil && n > 0 && b[0] == reply
 	})
 }
 
-// insist has the neighbour send to this node, whoever answers.
+// insist makes the neighbour send to this node, whichever node answers.
 func (s *site) insist() {
-	s.node.t.Helper()
+	s.node.T.Helper()
 	for i := range vip {
-		s.neighbour.must(s.neighbour.nl.NeighSet(&netlink.Neigh{
-			LinkIndex: s.neighbour.link(linkName).Attrs().Index, IP: vip[i].Addr().AsSlice(),
+		s.neighbour.Must(s.neighbour.NL.NeighSet(&netlink.Neigh{
+			LinkIndex: s.neighbour.Link(linkName).Attrs().Index, IP: vip[i].Addr().AsSlice(),
 			HardwareAddr: s.node.mac(linkName), State: netlink.NUD_PERMANENT,
 		}))
 		s.ping(nodeOwn[i].Addr()) // the node, too, knows whom it sends to: it may not ask with a closed address
 	}
 }
 
-// A Service's address leads to the Service, and nowhere else; whoever it is that has
+// A Service's address leads to the Service, and nowhere else; whichever node has
 // the lock to it, and whether or not it is this node.
 func TestServe(t *testing.T) {
 	s := newSite(t)
@@ -174,7 +176,7 @@ func TestServe(t *testing.T) {
 		}
 	}
 	check("no fence for it", "node")
-	s.node.must(f.Serve(vip.addrs()...))
+	s.node.Must(f.Serve(vip.addrs()...))
 	check("served, and closed", "refused")
 	for _, addr := range vip.addrs() {
 		if s.answers(addr) {
@@ -188,9 +190,9 @@ func TestServe(t *testing.T) {
 			t.Errorf("does not answer for %s", addr)
 		}
 	}
-	s.node.must(f.Guard(vip.addrs()...))
+	s.node.Must(f.Guard(vip.addrs()...))
 	check("guarded as well", "refused")
-	s.node.must(f.Serve())
+	s.node.Must(f.Serve())
 	for _, addr := range vip.addrs() {
 		if !s.answers(addr) {
 			t.Errorf("%s is closed since it is no Service's any more", addr)
@@ -199,9 +201,9 @@ func TestServe(t *testing.T) {
 			t.Errorf("what is no Service's is refused: %s", got)
 		}
 	}
-	s.node.must(f.Guard())
-	s.node.must(f.Check())
-	if got := f.Status(); got.Gated != 0 || got.Restored != 0 {
+	s.node.Must(f.Guard())
+	s.node.Must(f.Check())
+	if got := f.status(); got.Gated != 0 || got.Restored != 0 {
 		t.Errorf("status %+v", got)
 	}
 }
@@ -210,7 +212,7 @@ func TestServe(t *testing.T) {
 func TestServeHostPorts(t *testing.T) {
 	s := newSite(t)
 	f := s.node.fenceWith(Options{Services: true, HostPorts: true})
-	s.node.must(f.Serve(vip.addrs()...))
+	s.node.Must(f.Serve(vip.addrs()...))
 	s.node.open(f.Open, vip.addrs()...)
 	for _, addr := range vip.addrs() {
 		if got := s.connect(s.neighbour, addr, s.ports.host); got != "node" {
@@ -238,7 +240,7 @@ func TestServeIPVS(t *testing.T) {
 			t.Errorf("%s is not answered for without a fence either: this test tests nothing", addr)
 		}
 	}
-	s.node.must(f.Serve(vip.addrs()...))
+	s.node.Must(f.Serve(vip.addrs()...))
 	for _, addr := range vip.addrs() {
 		if s.answers(addr) {
 			t.Errorf("answers for %s, which is closed", addr)
@@ -252,7 +254,7 @@ func TestServeIPVS(t *testing.T) {
 	}
 	s.node.open(f.Open, vip.addrs()...)
 	for _, addr := range vip.addrs() {
-		eventually(t, "it answers for what is open", func() bool { return s.answers(addr) }) // a new address takes a moment
+		wait.Until(t, "it answers for what is open", func() bool { return s.answers(addr) }) // a new address takes a moment
 		if got := s.connect(s.neighbour, addr, s.ports.service); got != "pod" {
 			t.Errorf("a client reaches %s at %s", got, addr)
 		}
@@ -264,14 +266,14 @@ func TestServeVandals(t *testing.T) {
 	s := newSite(t)
 	s.insist()
 	f := s.node.fenceWith(Options{Services: true})
-	s.node.must(f.Serve(vip.addrs()...))
+	s.node.Must(f.Serve(vip.addrs()...))
 	for i, command := range []string{
 		"flush ruleset", "flush chain inet herald services", "flush set inet herald services4",
 		"delete element inet herald services6 { " + vip[1].Addr().String() + " }", "add element inet herald services4 { 10.9.0.1 }",
 	} {
 		s.node.run(command, "nft", "-f", "-")
-		s.node.must(f.Check())
-		if got := f.Status().Restored; got != uint64(i+1) {
+		s.node.Must(f.Check())
+		if got := f.status().Restored; got != uint64(i+1) {
 			t.Errorf("after %q: %d restored, want %d", command, got, i+1)
 		}
 		for _, addr := range vip.addrs() {
@@ -292,7 +294,7 @@ func TestServeNotAsked(t *testing.T) {
 	if err := f.Serve(vip.addrs()...); !errors.Is(err, errNoServices) {
 		t.Errorf("Serve: %v", err)
 	}
-	h.must(f.Serve())
+	h.Must(f.Serve())
 	if err := f.Serve(netip.Addr{}); err == nil {
 		t.Error("serves no address at all")
 	}

@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// AnnounceOwn has the kernel ask in ARP on link with an address of that link's own
-// subnet as the sender, rather than with a virtual one that it happens to reply from
-// (arp_announce=2): asking with a virtual address would tell the neighbours that it
-// is here. Where that is so already, for link or for all, nothing is written. The error
-// is an [fs.ErrNotExist] if there is no such link, and otherwise says what to set.
+// AnnounceOwn makes the kernel send ARP requests on link from an address of that link's
+// own subnet (arp_announce=2), rather than from a virtual one that it happens to reply
+// from, which would announce that one. It writes nothing where link or all has that
+// value already. The error is an [fs.ErrNotExist] if there is no such link, and
+// otherwise says what to set.
 func AnnounceOwn(link string) error {
 	if link == "" || link == "." || link == ".." || strings.ContainsRune(link, '/') {
 		return fmt.Errorf("set arp_announce: %q is not the name of a link", link)

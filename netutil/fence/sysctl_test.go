@@ -13,8 +13,8 @@ import (
 // In a pod, and under ProtectKernelTunables, settings are for reading only.
 func TestAnnounceOwnWhereItCannotBeSet(t *testing.T) {
 	h := newHost(t)
-	h.in(func() {
-		h.must(readOnlySettings())
+	h.In(func() {
+		h.Must(readOnlySettings())
 		err := AnnounceOwn("lo")
 		if !errors.Is(err, unix.EROFS) || !strings.Contains(err.Error(), "sysctl -w net/ipv4/conf/lo/arp_announce=2") {
 			t.Errorf("error %v, want that it is read-only, and what to do", err)
@@ -25,16 +25,16 @@ func TestAnnounceOwnWhereItCannotBeSet(t *testing.T) {
 	})
 	for _, of := range []string{"lo", "all"} {
 		h.sysctl("ipv4/conf/"+of+"/arp_announce", "2")
-		h.in(func() {
-			h.must(readOnlySettings())
+		h.In(func() {
+			h.Must(readOnlySettings())
 			if err := AnnounceOwn("lo"); err != nil {
 				t.Errorf("set for %s already: %v", of, err)
 			}
 		})
 		h.sysctl("ipv4/conf/"+of+"/arp_announce", "0")
 	}
-	h.in(func() { h.must(AnnounceOwn("lo")) })
-	h.in(func() {
+	h.In(func() { h.Must(AnnounceOwn("lo")) })
+	h.In(func() {
 		if got, err := os.ReadFile("/proc/sys/net/ipv4/conf/lo/arp_announce"); err != nil || string(got) != "2\n" {
 			t.Errorf("set to %q, %v", got, err)
 		}

@@ -38,8 +38,8 @@ func TestStuck(t *testing.T) {
 		// The first waits; the others have other things to do while it is stuck.
 		for _, wait := range []time.Duration{ruleset.AnswerTimeout, 0, 0} {
 			start := time.Now()
-			if err := f.Guard(addr); !errors.Is(err, ErrStuck) {
-				t.Errorf("error %v, want %v", err, ErrStuck)
+			if err := f.Guard(addr); !errors.Is(err, ruleset.ErrStuck) {
+				t.Errorf("error %v, want %v", err, ruleset.ErrStuck)
 			}
 			if took := time.Since(start); took != wait {
 				t.Errorf("it took %v", took)
@@ -101,8 +101,8 @@ func TestRefused(t *testing.T) {
 	if err := f.Open(time.Now().Add(time.Hour), vip[0].Addr()); err == nil || !strings.Contains(err.Error(), "10.9.0.100 is not gated") {
 		t.Errorf("open what is not gated: %v", err)
 	}
-	if err := f.Guard(netip.MustParseAddr("::ffff:10.9.0.100"), vip[0].Addr()); err != nil || f.Status().Gated != 1 {
-		t.Errorf("the same address twice: %v, %+v", err, f.Status())
+	if err := f.Guard(netip.MustParseAddr("::ffff:10.9.0.100"), vip[0].Addr()); err != nil || f.status().Gated != 1 {
+		t.Errorf("the same address twice: %v, %+v", err, f.status())
 	}
 	if err := f.Open(time.Now().Add(time.Hour), netip.MustParseAddr("::ffff:10.9.0.100"), vip[0].Addr()); err != nil {
 		t.Error(err)
@@ -110,4 +110,16 @@ func TestRefused(t *testing.T) {
 	if err := f.Close(vip[1].Addr()); err != nil {
 		t.Errorf("close what is not gated: %v", err)
 	}
+	if err := f.Try(); err != nil {
+		t.Error(err)
+	}
+	f.kernel = deaf{f.kernel}
+	if err := f.Try(); !errors.Is(err, syscall.EPERM) {
+		t.Errorf("a kernel that refuses changes: %v", err)
+	}
 }
+
+// deaf is a kernel that allows everything but changes.
+type deaf struct{ kernel }
+
+func (deaf) apply([]change) error { return syscall.EPERM }

@@ -8,16 +8,14 @@ import (
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
-// watch has the kernel tell of changes, each of which it passes on to told unless
-// there is one to be looked at already. stop returns when nothing of it is left.
-func (k *nft) watch(told chan<- struct{}) (stop func(), err error) {
-	return ruleset.Watch(k.NetNS, told, touches)
+func (k *nft) watch(changed chan<- struct{}) (stop func(), err error) {
+	return ruleset.Watch(k.NetNS, changed, affectsTables)
 }
 
-// touches is whether a message tells of a change after which Herald's tables may be
-// incomplete. Openings are not, which come several times a second: of all the
-// elements only those of what is gated count.
-func touches(m netlink.Message) bool {
+// affectsTables reports whether Herald's tables may be incomplete after a change. Of
+// elements it counts only those of gated addresses: openings change the others several
+// times a second.
+func affectsTables(m netlink.Message) bool {
 	c, ok := ruleset.Read(m)
 	gated := strings.HasPrefix(c.Set, string(vips)) || strings.HasPrefix(c.Set, string(services))
 	return ok && c.Table == tableName && (gated || c.Set == "")

@@ -11,21 +11,21 @@ import (
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
-// Whatever anybody else does to Herald's tables is told.
+// The kernel reports whatever another program does to Herald's tables.
 func TestVandalsAreSeen(t *testing.T) {
 	h := newHost(t)
 	f := h.fence()
 	for _, command := range vandalism {
-		h.must(f.Guard(vip.addrs()...))
-		h.must(f.Check())
-		told := make(chan struct{}, 1)
-		stop, err := (&nft{Socket: ruleset.Socket{NetNS: int(h.ns)}}).watch(told)
-		h.must(err)
+		h.Must(f.Guard(vip.addrs()...))
+		h.Must(f.Check())
+		changed := make(chan struct{}, 1)
+		stop, err := (&nft{Socket: ruleset.Socket{NetNS: int(h.NS)}}).watch(changed)
+		h.Must(err)
 		h.run(command, "nft", "-f", "-")
 		select {
-		case <-told:
+		case <-changed:
 		case <-time.After(patience):
-			t.Errorf("not told: %q", command)
+			t.Errorf("not reported: %q", command)
 		}
 		stop()
 	}
@@ -35,15 +35,15 @@ func TestVandalsAreSeen(t *testing.T) {
 func TestRenewalsAreNotSeen(t *testing.T) {
 	h := newHost(t)
 	f := h.fence()
-	h.must(f.Guard(vip.addrs()...))
+	h.Must(f.Guard(vip.addrs()...))
 	for what, test := range map[string]struct {
 		do   func()
 		want bool
 	}{
 		"opening":   {func() { h.open(f.Open, vip.addrs()...) }, false},
 		"lingering": {func() { h.open(f.Accept, vip.addrs()...) }, false},
-		"closing":   {func() { h.must(f.Close(vip.addrs()...)) }, false},
-		"looking":   {func() { h.must(f.Check()) }, false},
+		"closing":   {func() { h.Must(f.Close(vip.addrs()...)) }, false},
+		"looking":   {func() { h.Must(f.Check()) }, false},
 		"others": {func() {
 			h.run("table inet filter { set vips4 { type ipv4_addr; elements = { 10.9.0.100 } }; }", "nft", "-f", "-")
 		}, false},
@@ -52,26 +52,26 @@ func TestRenewalsAreNotSeen(t *testing.T) {
 		if got := h.touched(test.do); got != test.want {
 			t.Errorf("%s touches Herald's tables: %v, want %v", what, got, test.want)
 		}
-		h.must(f.Check())
+		h.Must(f.Check())
 	}
 }
 
 // touched is whether anything that the kernel tells of while do runs touches Herald's tables.
 func (h *host) touched(do func()) (yes bool) {
-	h.t.Helper()
-	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: int(h.ns)})
-	h.must(err)
+	h.T.Helper()
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: int(h.NS)})
+	h.Must(err)
 	defer conn.Close()
-	h.must(conn.JoinGroup(unix.NFNLGRP_NFTABLES))
-	h.must(conn.SetReadDeadline(time.Now().Add(patience)))
+	h.Must(conn.JoinGroup(unix.NFNLGRP_NFTABLES))
+	h.Must(conn.SetReadDeadline(time.Now().Add(patience)))
 	do()
 	const end = "the-end"
 	h.run("add table ip "+end, "nft", "-f", "-")
 	for {
 		messages, err := conn.Receive()
-		h.must(err)
+		h.Must(err)
 		for _, m := range messages {
-			yes = yes || touches(m)
+			yes = yes || affectsTables(m)
 			if bytes.Contains(m.Data, []byte(end)) {
 				h.run("delete table ip "+end, "nft", "-f", "-")
 				return yes
@@ -86,7 +86,7 @@ func FuzzTouches(f *testing.F) {
 	f.Add(uint16(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_DELTABLE), []byte("\x01\x00\x00\x00\x0b\x00\x01\x00herald\x00\x00"))
 	f.Add(uint16(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWGEN), []byte("\x00\x00\x00\x00\x08\x00\x01\x00\x00\x00\x00\x07"))
 	f.Fuzz(func(t *testing.T, kind uint16, data []byte) {
-		yes := touches(netlink.Message{Header: netlink.Header{Type: netlink.HeaderType(kind)}, Data: data})
+		yes := affectsTables(netlink.Message{Header: netlink.Header{Type: netlink.HeaderType(kind)}, Data: data})
 		if yes && (kind>>8 != unix.NFNL_SUBSYS_NFTABLES || !bytes.Contains(data, []byte(tableName))) {
 			t.Errorf("%d %q touches Herald's tables", kind, data)
 		}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/mdlayher/packet"
 	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 // The node, whose addresses are fenced, and a neighbour on the same link.
@@ -30,8 +32,8 @@ type pair [2]netip.Prefix
 
 func (p pair) addrs() []netip.Addr { return []netip.Addr{p[0].Addr(), p[1].Addr()} }
 
-// segment is a link between a node and a neighbour, who sees and sends frames on it.
-type segment struct {
+// wire is a link between a node and a neighbour, who sees and sends frames on it.
+type wire struct {
 	node, neighbour *host
 	conn            *packet.Conn
 	asker           [2]netip.Addr // who asked last
@@ -39,10 +41,10 @@ type segment struct {
 
 const linkName = "lan0"
 
-// newSegment makes a node that has the virtual addresses on its link.
-func newSegment(t testing.TB) *segment {
+// newWire makes a node that has the virtual addresses on its link.
+func newWire(t testing.TB) *wire {
 	t.Helper()
-	s := &segment{node: newHost(t), neighbour: newHost(t), asker: [2]netip.Addr{askers[0].Addr(), askers[1].Addr()}}
+	s := &wire{node: newHost(t), neighbour: newHost(t), asker: [2]netip.Addr{askers[0].Addr(), askers[1].Addr()}}
 	s.node.addVeth(linkName, s.neighbour)
 	for i := range vip {
 		s.node.add(linkName, nodeOwn[i])
@@ -50,21 +52,21 @@ func newSegment(t testing.TB) *segment {
 		s.neighbour.add(linkName, nextDoor[i])
 	}
 	var err error
-	s.neighbour.in(func() {
+	s.neighbour.In(func() {
 		var link *net.Interface
 		if link, err = net.InterfaceByName(linkName); err == nil {
 			s.conn, err = packet.Listen(link, packet.Raw, unix.ETH_P_ALL, nil)
 		}
 	})
-	s.neighbour.must(err)
+	s.neighbour.Must(err)
 	t.Cleanup(func() { _ = s.conn.Close() })
 	for i := range vip { // a new link loses frames at first
-		eventually(t, "the link works", func() bool {
+		wait.Until(t, "the link works", func() bool {
 			s.ask(s.asker[i], nodeOwn[i].Addr())
 			f, ok := s.poll(20 * time.Millisecond)
 			return ok && f.kind == answerFrame
 		})
-		eventually(t, "the node answers for the address", func() bool { return s.answers(vip[i].Addr()) })
+		wait.Until(t, "the node answers for the address", func() bool { return s.answers(vip[i].Addr()) })
 	}
 	return s
 }
@@ -72,14 +74,14 @@ func newSegment(t testing.TB) *segment {
 // answers is whether the node answers when it is asked for addr. It is asked for its
 // own address after that: once that is answered, nothing more is to come. A new link
 // loses frames at first; so it asks again, each time as somebody else.
-func (s *segment) answers(addr netip.Addr) bool {
-	s.node.t.Helper()
+func (s *wire) answers(addr netip.Addr) bool {
+	s.node.T.Helper()
 	i := 1
 	if addr.Is4() {
 		i = 0
 	}
 	control, answered := nodeOwn[i].Addr(), false
-	eventually(s.node.t, "the node answers for its own address", func() bool {
+	wait.Until(s.node.T, "the node answers for its own address", func() bool {
 		if s.asker[i] = s.asker[i].Next(); !askers[i].Contains(s.asker[i]) {
 			s.asker[i] = askers[i].Addr()
 		}
@@ -116,26 +118,26 @@ const (
 )
 
 // next is the next of these frames from the node.
-func (s *segment) next() frame {
-	s.node.t.Helper()
+func (s *wire) next() frame {
+	s.node.T.Helper()
 	f, ok := s.poll(patience)
 	if !ok {
-		s.node.t.Fatal("no frame comes")
+		s.node.T.Fatal("no frame comes")
 	}
 	return f
 }
 
 // poll is next if one comes within a time.
-func (s *segment) poll(wait time.Duration) (frame, bool) {
-	s.node.t.Helper()
-	s.node.must(s.conn.SetReadDeadline(time.Now().Add(wait)))
+func (s *wire) poll(wait time.Duration) (frame, bool) {
+	s.node.T.Helper()
+	s.node.Must(s.conn.SetReadDeadline(time.Now().Add(wait)))
 	b := make([]byte, 2048)
 	for {
 		n, _, err := s.conn.ReadFrom(b)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return frame{}, false
 		}
-		s.node.must(err)
+		s.node.Must(err)
 		if f := parseFrame(b[:n]); f.kind != otherFrame {
 			return f, true
 		}
@@ -161,8 +163,8 @@ func parseFrame(b []byte) frame {
 }
 
 // ask asks for addr, from the neighbour's link.
-func (s *segment) ask(asker, addr netip.Addr) {
-	s.node.t.Helper()
+func (s *wire) ask(asker, addr netip.Addr) {
+	s.node.T.Helper()
 	if addr.Is4() {
 		s.send(arpFrame(s.neighbour.mac(linkName), 1, asker, addr))
 		return
@@ -170,10 +172,10 @@ func (s *segment) ask(asker, addr netip.Addr) {
 	s.send(solicitation(s.neighbour.mac(linkName), asker, addr))
 }
 
-func (s *segment) send(frame []byte) {
-	s.node.t.Helper()
+func (s *wire) send(frame []byte) {
+	s.node.T.Helper()
 	_, err := s.conn.WriteTo(frame, &packet.Addr{HardwareAddr: frame[:6]})
-	s.node.must(err)
+	s.node.Must(err)
 }
 
 // arpFrame is broadcast ARP (RFC 826). A reply is to the sender itself, as announcements are.

@@ -24,8 +24,8 @@ func (c Chain) Sees(addr netip.Addr) bool {
 // String names the chain as commands of nft do, such as "ip filter FORWARD".
 func (c Chain) String() string { return c.Family + " " + c.Table + " " + c.Name }
 
-// ForwardDrops returns the chains of this network namespace whose policy is to drop packets that are
-// forwarded. Whether a rule of theirs accepts some is another matter. It needs CAP_NET_ADMIN.
+// ForwardDrops returns the chains of this network namespace whose policy is to drop forwarded packets,
+// whether or not a rule of theirs accepts some. It needs CAP_NET_ADMIN.
 func ForwardDrops() ([]Chain, error) {
 	var all []*nftables.Chain
 	s := Socket{}

@@ -1,6 +1,10 @@
 package ruleset
 
-import "github.com/google/nftables/expr"
+import (
+	"slices"
+
+	"github.com/google/nftables/expr"
+)
 
 // Headers to [Load] from.
 const (
@@ -8,9 +12,7 @@ const (
 	Transport = expr.PayloadBaseTransportHeader
 )
 
-// Expressions to match with, by way of register 1.
-
-// Load loads a part of the packet's header.
+// Load loads a part of the packet's header into register 1, as all that follow use.
 func Load(base expr.PayloadBase, offset, length uint32) []expr.Any {
 	return []expr.Any{&expr.Payload{DestRegister: 1, Base: base, Offset: offset, Len: length}}
 }
@@ -36,11 +38,5 @@ func NotIn(name string) []expr.Any {
 	return []expr.Any{&expr.Lookup{SourceRegister: 1, SetName: name, Invert: true}}
 }
 
-// Join is one after the other.
-func Join(parts ...[]expr.Any) []expr.Any {
-	var out []expr.Any
-	for _, part := range parts {
-		out = append(out, part...)
-	}
-	return out
-}
+// Join concatenates expressions.
+func Join(parts ...[]expr.Any) []expr.Any { return slices.Concat(parts...) }

@@ -13,9 +13,9 @@ import (
 )
 
 // The library cannot write or read an expression that looks at one direction of a
-// connection, but for that rules need the socket directly.
+// connection, so such rules use the socket directly.
 
-// Rule is a rule as it was found.
+// Rule is a rule that the kernel has.
 type Rule struct {
 	Chain   string
 	Comment string
@@ -23,14 +23,14 @@ type Rule struct {
 	Packets uint64 // what its first counter has counted
 }
 
-// NewRule is a rule to be made.
+// NewRule is a rule for [Socket.Fill] to make.
 type NewRule struct {
 	Comment string
 	Exprs   []expr.Any
 }
 
 // Ct loads a part of the addresses of a connection, in one of its directions. Only
-// [Socket.Fill] knows how to write it.
+// [Socket.Fill] can write it.
 type Ct struct {
 	expr.Ct      // Key and Register
 	Reply   bool // not as it was opened, but as it is answered
@@ -50,7 +50,7 @@ func (s *Socket) Rules(of *nftables.Table) (rules []Rule, err error) {
 			return fmt.Errorf("read rules: %w", err)
 		}
 		for _, m := range replies {
-			r, err := DecodeRule(m.Data)
+			r, err := decodeRule(m.Data)
 			if err != nil {
 				return fmt.Errorf("read rules: %w", err)
 			}
@@ -80,13 +80,13 @@ func (s *Socket) Fill(in *nftables.Table, chain string, rules []NewRule) error {
 			}
 			changes = append(changes, message(unix.NFT_MSG_NEWRULE, ask|netlink.Create|netlink.Append, in.Family, data))
 		}
-		return s.batch(changes...)
+		return s.sendBatch(changes...)
 	})
 }
 
-// batch makes changes, all or none.
-func (s *Socket) batch(changes ...netlink.Message) error {
-	all := append([]netlink.Message{border(unix.NFNL_MSG_BATCH_BEGIN)}, append(changes, border(unix.NFNL_MSG_BATCH_END))...)
+// sendBatch makes changes, all or none.
+func (s *Socket) sendBatch(changes ...netlink.Message) error {
+	all := append([]netlink.Message{batchMark(unix.NFNL_MSG_BATCH_BEGIN)}, append(changes, batchMark(unix.NFNL_MSG_BATCH_END))...)
 	if _, err := s.socket.SendMessages(all); err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (s *Socket) batch(changes ...netlink.Message) error {
 	return failed
 }
 
-// message is one to nf_tables, after a struct nfgenmsg.
+// message makes one to nf_tables, with a struct nfgenmsg.
 func message(typ int, flags netlink.HeaderFlags, family nftables.TableFamily, attrs []byte) netlink.Message {
 	return netlink.Message{
 		Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | typ), Flags: flags},
@@ -107,8 +107,8 @@ func message(typ int, flags netlink.HeaderFlags, family nftables.TableFamily, at
 	}
 }
 
-// border is where a batch begins or ends.
-func border(typ netlink.HeaderType) netlink.Message {
+// batchMark begins or ends a batch.
+func batchMark(typ netlink.HeaderType) netlink.Message {
 	data := binary.BigEndian.AppendUint16([]byte{0, unix.NFNETLINK_V0}, unix.NFNL_SUBSYS_NFTABLES)
 	return netlink.Message{Header: netlink.Header{Type: typ, Flags: netlink.Request}, Data: data}
 }
@@ -155,8 +155,8 @@ func (c *Ct) encode() ([]byte, error) {
 	return attrs.Encode()
 }
 
-// DecodeRule reads a message about a rule.
-func DecodeRule(b []byte) (r Rule, err error) {
+// decodeRule reads a message about a rule.
+func decodeRule(b []byte) (r Rule, err error) {
 	const header = 4 // of netfilter's, before the attributes
 	if len(b) < header {
 		return Rule{}, errors.New("message about a rule is too short")
@@ -170,7 +170,7 @@ func DecodeRule(b []byte) (r Rule, err error) {
 		case unix.NFTA_RULE_CHAIN:
 			r.Chain = attrs.String()
 		case unix.NFTA_RULE_USERDATA:
-			r.Comment = comment(attrs.Bytes())
+			r.Comment = ReadComment(attrs.Bytes())
 		case unix.NFTA_RULE_EXPRESSIONS:
 			attrs.Nested(func(list *netlink.AttributeDecoder) error {
 				for list.Next() {
@@ -209,9 +209,9 @@ func (r *Rule) decode(attrs *netlink.AttributeDecoder) error {
 	return nil
 }
 
-// comment finds the comment among what is kept for user space: each piece has a type,
+// ReadComment finds the comment in the user data of a rule, which anybody may have written: each piece has a type,
 // a length, and a text that ends with a zero.
-func comment(pieces []byte) string {
+func ReadComment(pieces []byte) string {
 	for len(pieces) >= 2 {
 		typ, n := pieces[0], int(pieces[1])
 		pieces = pieces[2:]

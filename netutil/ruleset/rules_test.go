@@ -16,7 +16,7 @@ func TestRule(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := DecodeRule(append(make([]byte, 4), b...))
+	got, err := decodeRule(append(make([]byte, 4), b...))
 	if want := (Rule{Chain: "c", Comment: "what it does", Size: 5, Packets: 7}); err != nil || got != want {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
@@ -32,7 +32,7 @@ func FuzzDecodeRule(f *testing.F) {
 		f.Add(append(make([]byte, 4), b...))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if r, err := DecodeRule(b); err == nil && r.Size > len(b) {
+		if r, err := decodeRule(b); err == nil && r.Size > len(b) {
 			t.Errorf("%d expressions in %d bytes", r.Size, len(b))
 		}
 	})

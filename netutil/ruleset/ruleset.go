@@ -1,42 +1,44 @@
-// Package ruleset is how Herald's tables of nftables are written: a socket to the kernel,
-// calls that end even if the kernel does not answer, news of changes, and expressions
-// to match packets with.
+// Package ruleset writes Herald's tables of nftables: it has a socket to the kernel, calls
+// that end even if the kernel does not answer, reports of changes, and expressions that
+// match packets.
 package ruleset
 
 import (
 	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/google/nftables"
 	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
 )
 
-// AnswerTimeout is how long a call to the kernel may take. Nothing else depends on it:
-// far more than thousands of addresses need, and soon enough to report.
+// AnswerTimeout is how long a call to the kernel may take: far more than thousands of
+// addresses need, and soon enough to report.
 const AnswerTimeout = time.Second
 
-// ErrStuck is when the kernel does not answer within a second, as while another
-// program's huge batch holds the lock of nftables, or when this process stood still
+// ErrStuck means that the kernel did not answer within a second, as while another
+// program's huge batch holds the lock of nftables, or that this process stood still
 // for so long.
 var ErrStuck = errors.New("nftables does not answer")
 
-// Calls are calls to the kernel, of which at most one is under way.
+// Calls makes calls to the kernel, at most one at a time.
 type Calls struct {
 	timeout time.Duration
 	busy    chan struct{} // holds one for the call that is under way
 }
 
-// NewCalls returns Calls that are waited for as long as the timeout.
+// NewCalls returns Calls whose Do waits no longer than the timeout.
 func NewCalls(timeout time.Duration) Calls { return Calls{timeout, make(chan struct{}, 1)} }
 
-// Do calls do, which calls the kernel, but does not wait for ever: then the error is
-// ErrStuck, and do goes on all the same.
+// Do calls do, which calls the kernel. After the timeout Do returns ErrStuck, and do goes
+// on.
 func (c Calls) Do(do func() error) error {
 	select {
 	case c.busy <- struct{}{}:
-	default: // the last one is stuck still; callers have other things to do than to wait for it again
+	default: // the last one is still stuck; do not wait for it again
 		return ErrStuck
 	}
 	deadline := time.NewTimer(c.timeout)
@@ -55,9 +57,9 @@ func (c Calls) Do(do func() error) error {
 	}
 }
 
-// Socket is the kernel's nftables, for one call at a time. It stays open from one
-// call to the next, because closing it waits for what was deleted to be out of use;
-// but not after an error, so that a late answer is never taken for the next one's.
+// Socket calls the kernel's nftables, for one caller at a time. It stays open from one
+// call to the next, because closing it waits for what was deleted to be out of use. Do
+// closes it after an error, so that a late answer is never taken for the next one's.
 type Socket struct {
 	NetNS   int           // file descriptor of a network namespace; 0: the process's
 	Timeout time.Duration // of a call; 0: AnswerTimeout
@@ -103,8 +105,18 @@ func (s *Socket) Close() {
 	}
 }
 
-// Flush sends the batch. Of its errors it returns the first, which the others follow from.
-func Flush(c *nftables.Conn) error {
+// Batch sends what queue adds to a batch: all of it takes effect, or none.
+func (s *Socket) Batch(queue func(*nftables.Conn) error) error {
+	return s.Do(func(c *nftables.Conn) error {
+		if err := queue(c); err != nil {
+			return err
+		}
+		return flush(c)
+	})
+}
+
+// flush sends the batch. It returns the first error, from which the others follow.
+func flush(c *nftables.Conn) error {
 	err := c.Flush()
 	for unwrapped := err; unwrapped != nil; {
 		switch e := unwrapped.(type) {
@@ -118,4 +130,57 @@ func Flush(c *nftables.Conn) error {
 		}
 	}
 	return err
+}
+
+// FindTable reports whether a table is there, and whether its chains are in force, which those of a
+// dormant table are not.
+func FindTable(c *nftables.Conn, t *nftables.Table) (there, inForce bool, err error) {
+	tables, err := c.ListTablesOfFamily(t.Family)
+	if err != nil {
+		return false, false, fmt.Errorf("list tables: %w", err)
+	}
+	for _, found := range tables {
+		if found.Name == t.Name {
+			return true, found.Flags == 0, nil
+		}
+	}
+	return false, false, nil
+}
+
+// Unsupported makes err wrap unsupported if it means that there can be no such tables here: lacks
+// is what the kernel's nftables then is without. Another error is one of what was to be done.
+func Unsupported(err, unsupported error, lacks, todo string) error {
+	var reason string
+	switch {
+	case errors.Is(err, ErrNotRoot):
+		return fmt.Errorf("%w: %w", unsupported, err)
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		reason = "nftables needs the capability CAP_NET_ADMIN"
+	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EAFNOSUPPORT), errors.Is(err, unix.EINVAL):
+		reason = "the kernel has no nftables (CONFIG_NF_TABLES, module nf_tables)"
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOENT):
+		reason = "the kernel's nftables lacks " + lacks
+	default:
+		return fmt.Errorf("%s: %w", todo, err)
+	}
+	return fmt.Errorf("%w: %s: %w", unsupported, reason, err)
+}
+
+// Fault is the text of an error that lasts, empty while there is none.
+type Fault string
+
+// Log logs an error when it begins or changes, and its end.
+func (f *Fault) Log(log *slog.Logger, err error, begun, over string) {
+	var now Fault
+	if err != nil {
+		now = Fault(err.Error())
+	}
+	switch {
+	case now == *f:
+	case err != nil:
+		log.Error(begun, "err", err)
+	default:
+		log.Info(over)
+	}
+	*f = now
 }

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AddTimeout gives a table, which is made if there is none, an object that has TCP connections be
-// forgotten which are not open after a time. It does nothing to an object that is there. The library
-// would overwrite all other times of TCP; so they are what they are set to now.
+// AddTimeout adds to a table, which it makes if there is none, an object by which conntrack forgets TCP
+// connections that are not open after a time. It does not change an object that is there, nor other
+// times of TCP, which the library would overwrite.
 //
-// The error is an unix.ENOENT or EOPNOTSUPP if the kernel lacks CONFIG_NF_CONNTRACK_TIMEOUT.
+// The error is unix.ENOENT or EOPNOTSUPP if the kernel lacks CONFIG_NF_CONNTRACK_TIMEOUT.
 func (s *Socket) AddTimeout(to *nftables.Table, name string, opening time.Duration) error {
 	return s.Do(func(*nftables.Conn) error {
 		table := netlink.NewAttributeEncoder()
@@ -28,7 +28,7 @@ func (s *Socket) AddTimeout(to *nftables.Table, name string, opening time.Durati
 			return err
 		}
 		const ask = netlink.Request | netlink.Acknowledge | netlink.Create
-		return s.batch(message(unix.NFT_MSG_NEWTABLE, ask, to.Family, encoded), message(unix.NFT_MSG_NEWOBJ, ask, to.Family, object))
+		return s.sendBatch(message(unix.NFT_MSG_NEWTABLE, ask, to.Family, encoded), message(unix.NFT_MSG_NEWOBJ, ask, to.Family, object))
 	})
 }
 

@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotRoot is Try's for who must not make a network namespace. It comes with the kernel's reason.
+// ErrNotRoot means that this process must not make a network namespace. The kernel's reason follows.
 var ErrNotRoot = errors.New("only root can try")
 
-// Try returns what f does in an empty network namespace of its own, which goes at once, so that the
-// host's is not touched. It is f's thread that is there, and none that f starts.
+// Try calls f in a new network namespace that ends with it, and so does not touch the host's. Goroutines
+// that f starts are not in it.
 func Try(f func() error) error {
 	done := make(chan error, 1)
 	go func() {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is tried is tried where there is nothing but lo, and what comes of it is told.
+// Try calls f where there is nothing but lo, and returns its error.
 func TestTry(t *testing.T) {
 	failed := errors.New("failed")
 	err := Try(func() error {

@@ -8,12 +8,13 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/wake"
 )
 
-// Watch has the kernel tell of changes of nftables, and passes on to told, without
-// waiting, that there was one that matters. stop returns when nothing of it is left.
-// The network namespace is that of a [Socket].
-func Watch(netns int, told chan<- struct{}, matters func(netlink.Message) bool) (stop func(), err error) {
+// Watch subscribes to changes of nftables, and sends to changed, without waiting, after
+// one that matters. stop waits for the goroutine. netns is as in [Socket].
+func Watch(netns int, changed chan<- struct{}, matters func(netlink.Message) bool) (stop func(), err error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: netns})
 	if err != nil {
 		return nil, fmt.Errorf("open netlink socket: %w", err)
@@ -27,22 +28,19 @@ func Watch(netns int, told chan<- struct{}, matters func(netlink.Message) bool) 
 		for {
 			messages, err := conn.Receive()
 			switch {
-			case errors.Is(err, unix.ENOBUFS): // some were lost, of which one may matter
+			case errors.Is(err, unix.ENOBUFS): // some changes were lost, and one of them may matter
 			case err != nil: // it is closed
 				return
 			case !slices.ContainsFunc(messages, matters):
 				continue
 			}
-			select {
-			case told <- struct{}{}:
-			default:
-			}
+			wake.Up(changed)
 		}
 	})
 	return func() { _ = conn.Close(); reader.Wait() }, nil
 }
 
-// Change is what a message of the kernel tells: what has changed in which table.
+// Change says what has changed in which table.
 type Change struct {
 	Table string
 	Set   string // whose elements have changed; empty if it is about something else
@@ -54,8 +52,7 @@ func Read(m netlink.Message) (c Change, ok bool) {
 		nftables = unix.NFNL_SUBSYS_NFTABLES << 8
 		header   = 4 // of netfilter's, before the attributes
 
-		// Whatever the message is about, its first attributes are these, but for one that
-		// only counts changes.
+		// These are the first attributes of every message, except one that only counts changes.
 		ofTable, ofSet = unix.NFTA_SET_ELEM_LIST_TABLE, unix.NFTA_SET_ELEM_LIST_SET
 	)
 	if m.Header.Type&^0xff != nftables || len(m.Data) < header {

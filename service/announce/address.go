@@ -6,13 +6,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/herald-vip/herald/pool"
 	"github.com/herald-vip/herald/service"
+	"github.com/herald-vip/herald/service/pool"
+	"github.com/herald-vip/herald/speaker/departure"
+	"github.com/herald-vip/herald/wake"
 )
-
-// notice is how long a route is marked as going (RFC 8326) before it is withdrawn in
-// a planned change: several times what a router takes to act.
-const notice = 500 * time.Millisecond
 
 // address is one that Services have, or had until a moment ago.
 type address struct {
@@ -46,7 +44,7 @@ func (x *address) stage() Stage {
 
 // served says whether the claim of a Service counts: that of the oldest, and of
 // those that share the address with it on the same terms. That their ports differ is
-// for whoever assigned it to see to.
+// up to the writer.
 func (x *address) served(b *backing) bool {
 	first := x.claims[0]
 	return b == first || b.wants.share != "" && b.wants.share == first.wants.share && b.wants.policy == first.wants.policy
@@ -68,9 +66,9 @@ func (a *Announcer) backed(x *address) service.Verdict {
 	return out
 }
 
-// judge says whether this node announces an address by BGP, and whether it may hold it
+// mayAnnounce says whether this node announces an address by BGP, and whether it may hold it
 // on a flat layer 2.
-func (a *Announcer) judge(x *address) (route, flat service.Verdict) {
+func (a *Announcer) mayAnnounce(x *address) (route, flat service.Verdict) {
 	var common service.Verdict
 	switch {
 	case a.reservedIn(netip.PrefixFrom(x.addr, x.addr.BitLen())):
@@ -82,8 +80,8 @@ func (a *Announcer) judge(x *address) (route, flat service.Verdict) {
 	default:
 		backed := a.backed(x)
 		route, flat = x.pool.verdict.route[pool.FamilyOf(x.addr)].And(backed), x.pool.verdict.flat.And(backed)
-		if a.draining != "" {
-			route = service.Planned("%s", a.draining).And(route)
+		if reason := a.drain.Reason(); reason != "" {
+			route = service.Planned("%s", reason).And(route)
 		}
 		return route, flat
 	}
@@ -123,7 +121,7 @@ func (a *Announcer) decide(x *address) {
 	}
 	now := time.Now()
 	before := x.stage()
-	route, flat := a.judge(x)
+	route, flat := a.mayAnnounce(x)
 	switch {
 	case route.OK():
 		a.enter(x, a.reach(a.network(x)), now)
@@ -137,7 +135,7 @@ func (a *Announcer) decide(x *address) {
 		a.moves = append(a.moves, moveOf(x, route.Reason))
 	}
 	a.offer(x, flat.OK())
-	a.settle(x)
+	a.countAddress(x)
 }
 
 // enter has a route lead here for an address. The one that did so before leaves
@@ -161,8 +159,9 @@ func (a *Announcer) part(x *address, now time.Time) {
 	x.route = nil
 	r.entered--
 	r.parting++
-	x.parting = append(x.parting, parting{r, now.Add(notice)})
-	a.departures = append(a.departures, departure{x, now.Add(notice)})
+	until := now.Add(departure.Notice)
+	x.parting = append(x.parting, parting{r, until})
+	a.departures = append(a.departures, due{x, until})
 	a.touch(r)
 }
 
@@ -188,8 +187,8 @@ func (a *Announcer) drop(x *address, which func(parting) bool) {
 	})
 }
 
-// settle counts an address as it stands now, and forgets one that nobody has any more.
-func (a *Announcer) settle(x *address) {
+// countAddress counts an address as it stands now, and forgets one that nobody has any more.
+func (a *Announcer) countAddress(x *address) {
 	if len(x.claims) == 0 && x.stage() == Withdrawn {
 		a.tally.count(x, bucket{})
 		if known, ok := a.addresses.Get(x); ok && known == x { // and not its successor
@@ -217,8 +216,8 @@ func (a *Announcer) decideAffected() {
 	a.affected = a.affected[:0]
 }
 
-// departure is when time has an address leave a route.
-type departure struct {
+// due is when an address leaves a route.
+type due struct {
 	address *address
 	at      time.Time
 }
@@ -226,19 +225,12 @@ type departure struct {
 // next is when time alone will change something; zero is never.
 func (a *Announcer) next() time.Time {
 	next := a.retry
-	sooner := func(t time.Time) {
-		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
-			next = t
-		}
-	}
 	if len(a.departures) > 0 {
-		sooner(a.departures[0].at) // all are of the same length, so they are in order
+		next = wake.Earlier(next, a.departures[0].at) // all are of the same length, so they are in order
 	}
 	for _, p := range a.pools {
 		if p.bgp != nil {
-			for _, at := range p.bgp.leaving {
-				sooner(at)
-			}
+			next = wake.Earlier(next, p.bgp.again)
 		}
 	}
 	return next
@@ -247,30 +239,29 @@ func (a *Announcer) next() time.Time {
 // elapse does what was due.
 func (a *Announcer) elapse() {
 	now := time.Now()
-	due := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
-	for len(a.departures) > 0 && due(a.departures[0].at) {
+	for len(a.departures) > 0 && wake.Due(now, a.departures[0].at) {
 		x := a.departures[0].address
 		a.departures = a.departures[1:]
 		before := x.stage()
-		a.drop(x, func(p parting) bool { return due(p.until) })
+		a.drop(x, func(p parting) bool { return wake.Due(now, p.until) })
 		if x.stage() != before {
 			x.since = now
-			route, _ := a.judge(x)
+			route, _ := a.mayAnnounce(x)
 			a.moves = append(a.moves, moveOf(x, route.Reason))
 		}
-		a.settle(x)
+		a.countAddress(x)
 	}
 	if len(a.departures) == 0 {
 		a.departures = nil // and what it has grown to
 	}
 	for _, p := range a.pools {
-		if p.bgp != nil && slices.ContainsFunc(slices.Collect(maps.Values(p.bgp.leaving)), due) {
+		if p.bgp != nil && wake.Due(now, p.bgp.again) {
 			a.agree(p.bgp)
 			a.within(p.ranges, func(x *address) { a.affected = append(a.affected, x) })
 		}
 	}
 	a.decideAffected()
-	if due(a.retry) {
+	if wake.Due(now, a.retry) {
 		a.retry = time.Time{}
 		for _, r := range slices.SortedFunc(maps.Keys(a.failing), func(x, y *route) int { return x.prefix.Compare(y.prefix) }) {
 			a.touch(r)

@@ -11,7 +11,7 @@
 // not known yet is not missing. An API that is away sends no events, and so
 // changes nothing.
 //
-// An address that fails, such as for want of endpoints, is withdrawn at once. One
+// An address that fails, such as one without endpoints, is withdrawn at once. One
 // that is to leave on purpose is first marked with GRACEFUL_SHUTDOWN (RFC 8326)
 // for half a second.
 package announce
@@ -27,8 +27,10 @@ import (
 	"github.com/google/btree"
 
 	"github.com/herald-vip/herald/bgp"
-	"github.com/herald-vip/herald/pool"
 	"github.com/herald-vip/herald/service"
+	"github.com/herald-vip/herald/service/pool"
+	"github.com/herald-vip/herald/speaker/departure"
+	"github.com/herald-vip/herald/wake"
 )
 
 // Routes announces routes; [bgp.Server] does.
@@ -38,7 +40,7 @@ type Routes interface {
 }
 
 // Config is what the node's own file says. The zero value of each is its default
-// but for Node, which is required.
+// except for Node, which is required.
 type Config struct {
 	// Node is this node's name in Kubernetes. It stays as it is.
 	Node string
@@ -106,9 +108,7 @@ type Announcer struct {
 	config   Config
 	reserved []netip.Addr // sorted
 	synced   bool
-	draining string        // why, if drained
-	idle     chan struct{} // closed when a drain has come to its end, nil from then on
-	undone   chan struct{} // closed when a drain is ended by Undrain
+	drain    departure.Drain
 
 	nodes     map[string]service.Node
 	pools     map[string]*addressPool
@@ -124,7 +124,7 @@ type Announcer struct {
 	moves    []move // to be logged
 	moved    bool   // Flat has changed
 
-	departures []departure         // in order
+	departures []due               // in order
 	failing    map[*route]struct{} // refused by the router
 	retry      time.Time           // when these are tried again
 	armed      time.Time           // when Run is to wake up
@@ -197,25 +197,12 @@ func (a *Announcer) Synced() {
 // Run moves planned changes on and retries what failed, until ctx is done. It
 // withdraws nothing at its end: that is [Announcer.Drain]'s.
 func (a *Announcer) Run(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-a.wake:
-		case <-timer.C:
-			a.event(a.elapse)
-		}
+	wake.Loop(ctx, a.wake, func() time.Time {
+		a.event(a.elapse)
 		a.mu.Lock()
-		next := a.armed
-		a.mu.Unlock()
-		if next.IsZero() {
-			timer.Stop()
-		} else {
-			timer.Reset(time.Until(next))
-		}
-	}
+		defer a.mu.Unlock()
+		return a.armed
+	})
 }
 
 // event takes in a change of what is known, and has acted on it when it returns.
@@ -225,16 +212,11 @@ func (a *Announcer) event(change func()) {
 	a.flush()
 	moves, moved := a.moves, a.moved
 	a.moves, a.moved = nil, false
-	next := a.next()
-	wake := !next.Equal(a.armed)
-	a.armed = next
-	a.mu.Unlock()
-	if wake {
-		select {
-		case a.wake <- struct{}{}:
-		default:
-		}
+	if next := a.next(); !next.Equal(a.armed) {
+		a.armed = next
+		wake.Up(a.wake)
 	}
+	a.mu.Unlock()
 	a.say(moves) // a log that is slow, or stuck, must not hold up a withdrawal
 	if moved && a.flatChanged != nil {
 		a.flatChanged()

@@ -13,8 +13,9 @@ import (
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
-	"github.com/herald-vip/herald/pool"
+	"github.com/herald-vip/herald/bgp/community"
 	"github.com/herald-vip/herald/service/announce"
+	"github.com/herald-vip/herald/service/pool"
 )
 
 const notice = 500 * time.Millisecond
@@ -382,12 +383,12 @@ func TestAttributesAndPeers(t *testing.T) {
 		}, "10.1.0.0/24")
 	}
 	config := announce.Config{
-		Attributes: bgp.Attributes{Communities: []bgp.Community{64512<<16 + 9}},
+		Attributes: bgp.Attributes{Communities: []community.Community{64512<<16 + 9}},
 		Peers:      map[string]string{"rack-a": "10.0.0.1", "10.0.0.1": "10.0.0.1", "rack-b": "10.0.0.2"},
 	}
 	inVirtualTime(t, config, []any{machine("n1", nil), svc("a", nil, "10.1.0.1"), pool()}, func(n *node) {
 		n.did("announce 10.1.0.1/32")
-		want := []bgp.Community{64512<<16 + 1, 64512<<16 + 9}
+		want := []community.Community{64512<<16 + 1, 64512<<16 + 9}
 		if got := n.router.has()[netip.MustParsePrefix("10.1.0.1/32")].Attributes.Communities; !slices.Equal(got, want) {
 			t.Errorf("communities %v, want %v", got, want)
 		}
@@ -466,7 +467,7 @@ func TestDrain(t *testing.T) {
 	inVirtualTime(t, announce.Config{}, known, func(n *node) {
 		n.did("announce 10.1.0.1/32", "announce 10.1.0.2/32")
 		began := time.Now()
-		if err := n.Drain(n.t.Context(), "drained by hand"); err != nil {
+		if err := n.Drain("drained by hand")(n.t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if took := time.Since(began); took != notice {
@@ -476,18 +477,18 @@ func TestDrain(t *testing.T) {
 		n.reason("default/a", "drained by hand")
 		n.set(svc("c", nil, "10.1.0.3"))
 		n.did()
-		if err := n.Drain(n.t.Context(), "again"); err != nil {
+		if err := n.Drain("again")(n.t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		n.Undrain()
 		n.did("announce 10.1.0.1/32", "announce 10.1.0.2/32", "announce 10.1.0.3/32")
 		ctx, cancel := context.WithTimeout(n.t.Context(), notice/2)
 		defer cancel()
-		if err := n.Drain(ctx, "in a hurry"); err == nil {
+		if err := n.Drain("in a hurry")(ctx); err == nil {
 			t.Error("a drain that had no time reports that it is complete")
 		}
 		ended := make(chan error)
-		go func() { ended <- n.Drain(n.t.Context(), "once more") }()
+		go func() { ended <- n.Drain("once more")(n.t.Context()) }()
 		synctest.Wait()
 		n.Undrain()
 		if err := <-ended; err == nil {

@@ -4,7 +4,7 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/herald-vip/herald/pool"
+	"github.com/herald-vip/herald/service/pool"
 )
 
 // Flat is the addresses that this node may hold on a flat layer 2, in order. A drain

@@ -28,9 +28,9 @@ func (a *Announcer) say(moves []move) {
 		case m.pool != "":
 			a.log.Error("pool cannot be used as it is", "pool", m.pool, "err", m.err)
 		case m.err != nil:
-			a.log.Error("routes of services are refused and tried again", "every", retryAfter, "first", m.route, "err", m.err)
+			a.log.Error("routes of Services are refused and tried again", "every", retryAfter, "first", m.route, "err", m.err)
 		case m.recovered:
-			a.log.Info("no route of a service is refused any more")
+			a.log.Info("no route of a Service is refused any more")
 		case len(moves) > many:
 			counts[m.stage]++
 		case m.reason == "":

@@ -11,9 +11,10 @@ import (
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
-	"github.com/herald-vip/herald/pool"
+	"github.com/herald-vip/herald/config/convert"
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/announce"
+	"github.com/herald-vip/herald/service/pool"
 )
 
 // model is all that was told, and finds out from scratch, looking at everything,
@@ -113,7 +114,8 @@ func (m *model) routes() map[netip.Prefix]bgp.Route {
 			!slices.ContainsFunc(services, func(s *corev1.Service) bool { return m.backed(s, addr, m.config.Node) }) {
 			continue
 		}
-		attributes, _ := announce.Attributes(p.Spec.BGP.Attributes)
+		own, _ := convert.FileAttributes(p.Spec.BGP.Attributes)
+		attributes, _ := convert.Attributes(own)
 		r := bgp.Route{Prefix: m.network(addr, p), Attributes: m.config.Attributes.Merge(attributes)}
 		for _, name := range p.Spec.BGP.Peers {
 			if peer, ok := m.config.Peers[name]; ok {

@@ -1,20 +1,22 @@
 package announce
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
-	"github.com/herald-vip/herald/pool"
+	"github.com/herald-vip/herald/config/convert"
 	"github.com/herald-vip/herald/service"
+	"github.com/herald-vip/herald/service/pool"
+	"github.com/herald-vip/herald/speaker/departure"
 )
 
 // addressPool is an AddressPool as this node uses it.
@@ -42,7 +44,8 @@ type poolBGP struct {
 	peers      []string // as the pool names them; nil is all
 	attributes bgp.Attributes
 	terms      *terms
-	leaving    map[string]time.Time // peers that are about to lose its routes, and when
+	audience   departure.Audience // whose peers are those of the terms
+	again      time.Time          // when time alone changes the audience
 }
 
 type poolARP struct {
@@ -61,7 +64,7 @@ func (a *Announcer) SetPool(o *v1alpha1.AddressPool) {
 		p := a.pools[o.Name]
 		if p != nil && p.spec != nil && p.created.Equal(o.CreationTimestamp.Time) && reflect.DeepEqual(*p.spec, o.Spec) {
 			p.err = nil
-			return // but for its status
+			return // only its status changed
 		}
 		if p == nil {
 			p = &addressPool{name: o.Name}
@@ -77,7 +80,7 @@ func (a *Announcer) SetPool(o *v1alpha1.AddressPool) {
 		}
 		before := p.ranges
 		if next.bgp != nil && p.bgp != nil {
-			next.bgp.terms, next.bgp.leaving = p.bgp.terms, p.bgp.leaving
+			next.bgp.terms, next.bgp.audience, next.bgp.again = p.bgp.terms, p.bgp.audience, p.bgp.again
 		}
 		*p = *next
 		if p.arp != nil {
@@ -111,16 +114,20 @@ func parsePool(o *v1alpha1.AddressPool) (*addressPool, error) {
 	if b := o.Spec.BGP; b != nil {
 		p.bgp = &poolBGP{lengths: [2]int{pool.IPv4: int(b.AggregationLength), pool.IPv6: int(b.AggregationLengthV6)}, peers: b.Peers}
 		if p.bgp.selectors, err = service.SelectorsOf(b.NodeSelectors); err != nil {
-			return nil, fmt.Errorf("bgp: %w", err)
+			return nil, fmt.Errorf("bgp: label selector: %w", err)
 		}
-		if p.bgp.attributes, err = Attributes(b.Attributes); err != nil {
+		attributes, err := convert.FileAttributes(b.Attributes)
+		if err == nil {
+			p.bgp.attributes, err = convert.Attributes(attributes)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("bgp: %w", err)
 		}
 	}
 	if arp := o.Spec.ARP; arp != nil {
 		p.arp = &poolARP{}
 		if p.arp.selectors, err = service.SelectorsOf(arp.NodeSelectors); err != nil {
-			return nil, fmt.Errorf("arp: %w", err)
+			return nil, fmt.Errorf("arp: label selector: %w", err)
 		}
 		for _, link := range arp.Interfaces {
 			p.arp.interfaces = append(p.arp.interfaces, string(link))
@@ -212,7 +219,6 @@ func (a *Announcer) carries(peer string, family pool.Family) bool {
 // agree brings the terms of a pool's routes up to date. Peers that are no longer
 // to have them keep them for the notice, marked as going.
 func (a *Announcer) agree(b *poolBGP) {
-	now := time.Now()
 	next := &terms{attributes: a.config.Attributes.Merge(b.attributes)}
 	if b.peers != nil {
 		next.peers = []string{}
@@ -223,27 +229,12 @@ func (a *Announcer) agree(b *poolBGP) {
 		}
 		slices.Sort(next.peers)
 	}
-	all := make(map[string]bool)
-	for _, peer := range a.config.Peers {
-		all[peer] = true
+	if b.terms == nil {
+		b.audience = departure.Audience{Peers: next.peers}
 	}
-	leaving := make(map[string]time.Time)
-	for peer := range all {
-		if next.peers == nil || slices.Contains(next.peers, peer) {
-			continue
-		}
-		if until, ok := b.leaving[peer]; ok {
-			if now.Before(until) {
-				leaving[peer] = until
-			}
-		} else if b.terms != nil && (b.terms.peers == nil || slices.Contains(b.terms.peers, peer)) {
-			leaving[peer] = now.Add(notice)
-		}
-	}
-	b.leaving = leaving
-	if len(leaving) > 0 {
-		next.leaving = slices.Sorted(maps.Keys(leaving))
-	}
+	all := slices.Compact(slices.Sorted(maps.Values(a.config.Peers)))
+	b.audience, b.again = b.audience.Next(time.Now(), next.peers, all)
+	next.leaving = b.audience.Leaving()
 	if b.terms == nil || !b.terms.equal(next) {
 		b.terms = next
 	}
@@ -346,10 +337,7 @@ type span struct {
 func newSpans(pools func(func(*addressPool) bool)) spans {
 	var out spans
 	for _, p := range slices.SortedFunc(pools, func(x, y *addressPool) int {
-		if c := x.created.Compare(y.created); c != 0 {
-			return c
-		}
-		return strings.Compare(x.name, y.name)
+		return cmp.Or(x.created.Compare(y.created), cmp.Compare(x.name, y.name))
 	}) {
 		for _, r := range p.ranges {
 			out = out.add(span{r, p})

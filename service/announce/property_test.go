@@ -18,8 +18,8 @@ import (
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
-	"github.com/herald-vip/herald/pool"
 	"github.com/herald-vip/herald/service/announce"
+	"github.com/herald-vip/herald/service/pool"
 )
 
 // TestRandomEvents brings whatever can happen, in any order, and judges after each event
@@ -274,7 +274,7 @@ func (w *world) drain() {
 		w.draining = true
 		now, cancel := context.WithCancel(context.Background())
 		cancel()
-		_ = w.announcer.Drain(now, "drained") // it goes on
+		_ = w.announcer.Drain("drained")(now) // it goes on
 	}
 }
 
@@ -409,7 +409,7 @@ func (w *world) restart() {
 		a.SetNode(n)
 	}
 	if w.draining {
-		if err := a.Drain(context.Background(), "drained"); err != nil {
+		if err := a.Drain("drained")(context.Background()); err != nil {
 			w.Fatal(err)
 		}
 	}

@@ -108,9 +108,8 @@ func (a *Announcer) flush() {
 		}
 		return a.routes.Announce(out...)
 	})
-	if a.idle != nil && len(a.live) == 0 {
-		close(a.idle)
-		a.idle = nil
+	if len(a.live) == 0 {
+		a.drain.Complete()
 	}
 }
 

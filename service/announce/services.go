@@ -1,10 +1,10 @@
 package announce
 
 import (
+	"cmp"
 	"iter"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -55,10 +55,7 @@ func (b *backing) endpoints() iter.Seq[service.Endpoints] {
 
 // older says whose claim to an address comes first.
 func older(x, y *backing) int {
-	if c := x.wants.created.Compare(y.wants.created); c != 0 {
-		return c
-	}
-	return strings.Compare(x.key, y.key)
+	return cmp.Or(x.wants.created.Compare(y.wants.created), cmp.Compare(x.key, y.key))
 }
 
 // SetService takes in a Service that is new or has changed. Of it are needed: its

@@ -106,7 +106,7 @@ type PoolCounts struct {
 func (a *Announcer) Status() Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	st := Status{Synced: a.synced, Draining: a.draining}
+	st := Status{Synced: a.synced, Draining: a.drain.Reason()}
 	for _, key := range slices.Sorted(maps.Keys(a.services)) {
 		b := a.services[key]
 		if !b.ours {
@@ -162,7 +162,7 @@ func (a *Announcer) describe(x *address, b *backing) AddressStatus {
 		out.Route, out.Err = r.prefix, r.err
 		out.Peers = r.terms.peers
 	}
-	route, flat := a.judge(x)
+	route, flat := a.mayAnnounce(x)
 	switch {
 	case out.Stage == Announced, out.Flat && x.pool.bgp == nil:
 	case x.pool != nil && x.pool.bgp == nil && x.pool.arp != nil:

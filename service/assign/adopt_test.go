@@ -17,9 +17,9 @@ func TestForeign(t *testing.T) {
 			o.Spec.LoadBalancerClass = new(string)
 			o.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "10.0.0.1"}}
 		})
-		s.settle()
+		s.wait()
 		s.create("ours", ask("10.0.0.1"))
-		s.settle()
+		s.wait()
 		if got, want := s.message("ours"), "10.0.0.1 belongs to default/theirs: ask for another address, or give both the same sharing key"; got != want {
 			t.Errorf("message %q, want %q", got, want)
 		}
@@ -27,7 +27,7 @@ func TestForeign(t *testing.T) {
 			t.Errorf("pool: %+v", got)
 		}
 		s.create("theirs", func(o *corev1.Service) { o.Status.LoadBalancer.Ingress = nil })
-		s.settle()
+		s.wait()
 		s.want("ours", "10.0.0.1 Assigned")
 		s.want("theirs", "")
 		if got := s.pool("a").Status; got.Usage != "1/2" || got.Conflicts != nil {
@@ -46,14 +46,14 @@ func TestUninteresting(t *testing.T) {
 		s.want("c", "PoolExhausted")
 		s.mu.Lock()
 		watch := s.watch
-		s.watch = func(func(*ledger)) {}
+		s.watch = func(func(*state)) {}
 		s.mu.Unlock()
 		s.create("c")
 		s.mu.Lock()
 		s.watch = watch
 		s.mu.Unlock()
 		s.delete("a")
-		s.settle()
+		s.wait()
 		s.want("c", "10.0.0.1 Assigned")
 	})
 }
@@ -62,10 +62,10 @@ func TestUninteresting(t *testing.T) {
 func TestMode(t *testing.T) {
 	world(t, func(s *server) {
 		s.create("a")
-		s.settle()
+		s.wait()
 		proxy := corev1.LoadBalancerIPModeProxy
 		s.create("a", func(o *corev1.Service) { o.Status.LoadBalancer.Ingress[0].IPMode = &proxy })
-		s.settle()
+		s.wait()
 		if mode := *s.services["default/a"].Status.LoadBalancer.Ingress[0].IPMode; mode != corev1.LoadBalancerIPModeVIP {
 			t.Errorf("ipMode %s", mode)
 		}
@@ -76,7 +76,7 @@ func TestMode(t *testing.T) {
 func TestRecreated(t *testing.T) {
 	world(t, func(s *server) {
 		s.create("a")
-		s.settle()
+		s.wait()
 		s.create("a", func(o *corev1.Service) { o.UID, o.Status = "", corev1.ServiceStatus{} })
 		s.sleep(spoiledFirst / 2) // nobody spoiled anything
 		s.want("a", "10.0.0.1 Assigned")
@@ -115,7 +115,7 @@ func TestAdopt(t *testing.T) {
 			s.sleep(time.Second)
 		}
 		stop := s.start()
-		s.settle()
+		s.wait()
 		s.doubles = nil // until now, as made
 		s.want("old", "10.0.0.1 Assigned")
 		s.want("foreign", "10.0.0.2")
@@ -131,13 +131,13 @@ func TestAdopt(t *testing.T) {
 			t.Errorf("conflicts (-want +got):\n%s", diff)
 		}
 		s.create("jealous", ask("10.0.0.2"))
-		s.settle()
+		s.wait()
 		if got, want := s.message("jealous"), "10.0.0.2 belongs to default/foreign: ask for another address, or give both the same sharing key"; got != want {
 			t.Errorf("message %q, want %q", got, want)
 		}
 		s.delete("leaving")
 		s.create("late", ask("10.0.0.6"))
-		s.settle()
+		s.wait()
 		s.want("late", "10.0.0.6 Assigned")
 
 		// The next writer finds all in order, and writes nothing.
@@ -156,7 +156,7 @@ func TestAdopt(t *testing.T) {
 func TestRival(t *testing.T) {
 	world(t, func(s *server) {
 		s.create("a")
-		s.settle()
+		s.wait()
 		before := s.written("default/a")
 		for range 3600 {
 			s.create("a", func(o *corev1.Service) {

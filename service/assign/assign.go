@@ -1,12 +1,12 @@
 // Package assign gives Services of type LoadBalancer their addresses. Of all
-// processes that run it one works at a time, the writer, which is whoever holds a
+// processes that run it one works at a time, the writer, which is the one that holds a
 // Lease. It knows nothing that is not in the API: a new writer lists everything,
 // takes over every address that some Service has, and only then gives out others.
 //
 // # Two phases
 //
 // An address is reserved before it is written to the status of a Service, and
-// announced by whoever reads it there. It is free again when the server has taken
+// announced by the nodes, which read it there. It is free again when the server has taken
 // a status without it, or the Service is gone; until then nobody else is given it.
 // A status is written on top of the version of the Service that was read, so a
 // writer that has been away too long changes nothing that its successor has
@@ -30,7 +30,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
-	"github.com/herald-vip/herald/kube"
+	"github.com/herald-vip/herald/service/kube"
 )
 
 // LeaseName is the name of the writer's Lease.
@@ -54,7 +54,8 @@ type Assigner struct {
 	cluster *kube.Cluster
 	opts    Options
 	counts  counts
-	desk    atomic.Pointer[desk] // while it is the writer
+	writer  atomic.Pointer[writer] // while it is the writer
+	holder  atomic.Value           // the node that holds the Lease, as a string
 }
 
 // New is an Assigner, which does nothing until it runs.
@@ -63,22 +64,21 @@ func New(log *slog.Logger, cluster *kube.Cluster, opts Options) *Assigner {
 }
 
 // Run stands for writer until ctx ends, and works whenever it is. It returns when
-// nothing that it has sent is under way any more. Its error is always nil: a
-// server that is away is waited for.
-func (a *Assigner) Run(ctx context.Context) error {
-	election := kube.Election{Namespace: a.opts.Namespace, Name: LeaseName, Node: a.opts.Identity}
-	a.cluster.Lead(ctx, a.log, election, a.work)
-	return nil
+// nothing that it has sent is under way any more. A server that is away is waited for.
+func (a *Assigner) Run(ctx context.Context) {
+	a.cluster.Lead(ctx, a.log, kube.Election{
+		Namespace: a.opts.Namespace, Name: LeaseName, Node: a.opts.Identity, Heard: func(node string) { a.holder.Store(node) },
+	}, a.work)
 }
 
 // work is done while this process is the writer.
 func (a *Assigner) work(ctx context.Context) {
 	informers := a.cluster.Informers(a.log)
-	d := newDesk(a.log, a.cluster, a.opts, &a.counts)
+	d := newWriter(a.log, a.cluster, a.opts, &a.counts)
 	d.latest = informers.Services.Get
-	handle(informers.Services, d, (*ledger).setService, (*ledger).deleteService)
-	handle(informers.Namespaces, d, (*ledger).setNamespace, (*ledger).deleteNamespace)
-	handle(informers.Pools, d, (*ledger).setPool, (*ledger).deletePool)
+	handle(informers.Services, d, (*state).setService, (*state).deleteService)
+	handle(informers.Namespaces, d, (*state).setNamespace, (*state).deleteNamespace)
+	handle(informers.Pools, d, (*state).setPool, (*state).deletePool)
 
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -88,15 +88,15 @@ func (a *Assigner) work(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	a.desk.Store(d)
-	defer a.desk.Store(nil)
+	a.writer.Store(d)
+	defer a.writer.Store(nil)
 	d.run(ctx)
 }
 
-// handle has the ledger of a desk hear of the objects of one kind.
-func handle[T kube.Object](i *kube.Informer[T], d *desk, set, gone func(*ledger, T, time.Time)) {
-	tell := func(f func(*ledger, T, time.Time)) func(T) {
-		return func(o T) { d.change(func(l *ledger) { f(l, o, time.Now()) }) }
+// handle passes the objects of one kind to the state of a writer.
+func handle[T kube.Object](i *kube.Informer[T], d *writer, set, gone func(*state, T, time.Time)) {
+	tell := func(f func(*state, T, time.Time)) func(T) {
+		return func(o T) { d.change(func(st *state) { f(st, o, time.Now()) }) }
 	}
 	i.Handle(kube.Handlers[T]{Set: tell(set), Delete: tell(gone)})
 }
@@ -105,6 +105,10 @@ func handle[T kube.Object](i *kube.Informer[T], d *desk, set, gone func(*ledger,
 type Status struct {
 	// Writer: it gives out addresses now. The others are zero if it does not.
 	Writer bool
+	// Holder is the node that holds the Lease; empty if that is nobody, or not known yet.
+	Holder string
+	// Lease is the Lease's name, after its namespace and a slash.
+	Lease string
 	// Services are those that are Herald's, Refused those of them that have not
 	// got all that they ask for, by a [pool.Reason].
 	Services int
@@ -126,14 +130,16 @@ type counts struct{ assignments, refusals, serviceWrites, poolWrites, eventWrite
 
 // Status is that of the moment. It may be called at any time.
 func (a *Assigner) Status() Status {
+	holder, _ := a.holder.Load().(string)
 	s := Status{
+		Holder: holder, Lease: a.opts.Namespace + "/" + LeaseName,
 		Assignments: a.counts.assignments.Load(), Refusals: a.counts.refusals.Load(),
 		ServiceWrites: a.counts.serviceWrites.Load(), PoolWrites: a.counts.poolWrites.Load(),
 		EventWrites: a.counts.eventWrites.Load(), Failures: a.counts.failures.Load(),
 	}
-	if d := a.desk.Load(); d != nil {
+	if d := a.writer.Load(); d != nil {
 		s.Writer = true
-		d.change(func(l *ledger) { s.Services, s.Refused = l.count() })
+		d.change(func(st *state) { s.Services, s.Refused = st.count() })
 	}
 	return s
 }

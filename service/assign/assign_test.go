@@ -19,7 +19,7 @@ func world(t *testing.T, test func(s *server)) {
 		s := newServer(t)
 		s.createPool("a", nil, "10.0.0.1-10.0.0.2")
 		stop := s.start()
-		s.settle()
+		s.wait()
 		test(s)
 		stop()
 		if len(s.doubles) > 0 {
@@ -41,7 +41,7 @@ func port(n int32) func(*corev1.Service) {
 func TestAssign(t *testing.T) {
 	world(t, func(s *server) {
 		s.create("web")
-		s.settle()
+		s.wait()
 		s.want("web", "10.0.0.1 Assigned")
 		ingress := s.services["default/web"].Status.LoadBalancer.Ingress
 		if len(ingress) != 1 || *ingress[0].IPMode != corev1.LoadBalancerIPModeVIP {
@@ -64,7 +64,7 @@ func TestRefusedOnce(t *testing.T) {
 			s.create(name)
 			s.sleep(time.Second)
 		}
-		s.settle()
+		s.wait()
 		s.want("c", "PoolExhausted")
 		s.want("d", "PoolExhausted")
 		s.sleep(24 * time.Hour)
@@ -76,11 +76,11 @@ func TestRefusedOnce(t *testing.T) {
 			t.Errorf("%d writes, events (-want +got):\n%s", s.written("default/c"), diff)
 		}
 		s.delete("a")
-		s.settle()
+		s.wait()
 		s.want("c", "10.0.0.1 Assigned") // the older
 		s.want("d", "PoolExhausted")
 		s.createPool("a", nil, "10.0.0.1-10.0.0.9")
-		s.settle()
+		s.wait()
 		s.want("d", "10.0.0.3 Assigned")
 		want = append(want, "Normal c Assigned: it has 10.0.0.1", "Normal d Assigned: it has 10.0.0.3")
 		if diff := cmp.Diff(want, s.events); diff != "" {
@@ -92,12 +92,12 @@ func TestRefusedOnce(t *testing.T) {
 func TestConflict(t *testing.T) {
 	world(t, func(s *server) {
 		s.create("a", ask("10.0.0.2"))
-		s.settle()
+		s.wait()
 		s.create("b", ask("10.0.0.2"))
-		s.settle()
+		s.wait()
 		s.want("b", "AddressConflict")
 		s.create("a", ask("10.0.0.1"))
-		s.settle()
+		s.wait()
 		s.want("a", "10.0.0.1 Assigned")
 		s.want("b", "10.0.0.2 Assigned")
 		if want := "Normal a AddressMoved: it has 10.0.0.1 in place of 10.0.0.2"; !contains(s.events, want) {
@@ -105,7 +105,7 @@ func TestConflict(t *testing.T) {
 		}
 		for _, addr := range []string{"10.9.0.1", "10.9.0.2"} {
 			s.create("c", ask(addr))
-			s.settle()
+			s.wait()
 			if got, want := s.message("c"), addr+" is in no pool that is ready: ask for an address of one, or add it to one"; got != want {
 				t.Errorf("message %q, want %q", got, want)
 			}
@@ -119,12 +119,12 @@ func TestMistakenShare(t *testing.T) {
 	world(t, func(s *server) {
 		shared := annotate(service.AnnotationShare, "k")
 		s.create("a", shared, port(80))
-		s.settle()
+		s.wait()
 		s.create("a", ask("nonsense"), port(81))
-		s.settle()
+		s.wait()
 		s.create("b", shared, port(81))
 		s.create("c", shared, port(80))
-		s.settle()
+		s.wait()
 		s.want("a", "10.0.0.1 InvalidClaim")
 		s.want("b", "10.0.0.2 Assigned")
 		s.want("c", "10.0.0.1 Assigned")
@@ -135,18 +135,18 @@ func TestShare(t *testing.T) {
 	world(t, func(s *server) {
 		shared := annotate(service.AnnotationShare, "k")
 		s.create("a", shared, port(80))
-		s.settle()
+		s.wait()
 		s.create("b", shared, port(443))
 		s.create("c", shared, port(80))
-		s.settle()
+		s.wait()
 		s.want("a", "10.0.0.1 Assigned")
 		s.want("b", "10.0.0.1 Assigned")
 		s.want("c", "10.0.0.2 Assigned")
 		s.create("d", shared, ask("10.0.0.1"), port(80))
-		s.settle()
+		s.wait()
 		s.want("d", "AddressConflict")
 		s.create("a", port(81)) // 80 is free
-		s.settle()
+		s.wait()
 		s.want("a", "10.0.0.1 Assigned")
 		s.want("d", "10.0.0.1 Assigned")
 	})
@@ -155,15 +155,15 @@ func TestShare(t *testing.T) {
 func TestMistakeKeepsAddress(t *testing.T) {
 	world(t, func(s *server) {
 		s.create("a")
-		s.settle()
+		s.wait()
 		s.create("a", ask("10.0.0.300"))
-		s.settle()
+		s.wait()
 		s.want("a", "10.0.0.1 InvalidClaim")
 		if got, want := s.message("a"), `herald.dev/addresses has "10.0.0.300": want an address such as 10.1.0.1 or fd00::1`; got != want {
 			t.Errorf("message %q, want %q", got, want)
 		}
 		s.create("a", ask(""))
-		s.settle()
+		s.wait()
 		s.want("a", "10.0.0.1 Assigned")
 	})
 }
@@ -173,17 +173,17 @@ func TestNotOursAnyMore(t *testing.T) {
 		other := metav1.Condition{Type: "example.com/Other", Status: metav1.ConditionTrue, Reason: "Yes"}
 		s.create("a", func(o *corev1.Service) { o.Status.Conditions = []metav1.Condition{other} })
 		s.create("b", ask("10.0.0.1"))
-		s.settle()
+		s.wait()
 		s.want("a", "10.0.0.1 Assigned")
 		s.create("a", func(o *corev1.Service) { o.Spec.Type = corev1.ServiceTypeClusterIP })
-		s.settle()
+		s.wait()
 		s.want("a", "")
 		s.want("b", "10.0.0.1 Assigned")
 		if got := s.services["default/a"].Status.Conditions; len(got) != 1 || got[0] != other {
 			t.Errorf("conditions %v, want those of others", got)
 		}
 		s.create("a", func(o *corev1.Service) { o.Spec.Type = corev1.ServiceTypeLoadBalancer })
-		s.settle()
+		s.wait()
 		s.want("a", "10.0.0.2 Assigned")
 	})
 }
@@ -193,7 +193,7 @@ func TestNotOursAnyMore(t *testing.T) {
 func TestReleaseAfterWrite(t *testing.T) {
 	world(t, func(s *server) {
 		s.create("a")
-		s.settle()
+		s.wait()
 		s.spoil(func(key string) (before, after error) {
 			if key == "default/a" {
 				return errCut, nil
@@ -225,11 +225,11 @@ func TestDualStack(t *testing.T) {
 		}
 		s.create("prefer", families(corev1.IPFamilyPolicyPreferDualStack))
 		s.create("require", families(corev1.IPFamilyPolicyRequireDualStack))
-		s.settle()
+		s.wait()
 		s.want("prefer", "10.0.0.1 Assigned")
 		s.want("require", "NoPool")
 		s.createPool("six", nil, "fd00::/120")
-		s.settle()
+		s.wait()
 		s.want("prefer", "fd00:: 10.0.0.1 Assigned")
 		s.want("require", "fd00::1 10.0.0.2 Assigned")
 	})

@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
-	"github.com/herald-vip/herald/pool"
+	"github.com/herald-vip/herald/service"
+	"github.com/herald-vip/herald/service/pool"
 )
 
 // Reasons of a pool's Ready condition.
@@ -39,7 +40,7 @@ type fault struct{ reason, message string }
 
 // selection is the selectors of a pool.
 type selection struct {
-	services, namespaces []labels.Selector
+	services, namespaces service.Selectors
 	names                []v1alpha1.Namespace
 }
 
@@ -51,7 +52,7 @@ func (p *pools) set(o *v1alpha1.AddressPool) {
 	was := p.objects[o.Name]
 	p.objects[o.Name] = o
 	p.changed = p.changed || was == nil || was.UID != o.UID || !reflect.DeepEqual(was.Spec, o.Spec)
-	p.news = true
+	p.stale = true
 }
 
 func (p *pools) remove(name string) {
@@ -92,7 +93,7 @@ func (p *pools) refuse(err error) {
 	for name := range p.objects {
 		p.faults[name] = fault{reasonInvalid, err.Error()}
 	}
-	p.news = true
+	p.stale = true
 }
 
 // read understands the specification of a pool.
@@ -110,27 +111,15 @@ func read(o *v1alpha1.AddressPool) (pool.Pool, selection, error) {
 		}
 		spec.Ranges = append(spec.Ranges, r)
 	}
-	services, err := selectors(o.Spec.ServiceSelectors)
+	services, err := service.SelectorsOf(o.Spec.ServiceSelectors)
 	if err != nil {
 		mistakes = append(mistakes, fmt.Errorf("serviceSelectors: %w", err))
 	}
-	namespaces, err := selectors(o.Spec.NamespaceSelectors)
+	namespaces, err := service.SelectorsOf(o.Spec.NamespaceSelectors)
 	if err != nil {
 		mistakes = append(mistakes, fmt.Errorf("namespaceSelectors: %w", err))
 	}
 	return spec, selection{services, namespaces, o.Spec.Namespaces}, errors.Join(mistakes...)
-}
-
-func selectors(list []v1alpha1.LabelSelector) ([]labels.Selector, error) {
-	var out []labels.Selector
-	for n := range list {
-		s, err := list[n].Selector()
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, s)
-	}
-	return out, nil
 }
 
 // selects reports whether a Service, whose namespace has these labels, may use a
@@ -140,16 +129,11 @@ func (p *pools) selects(name string, s *corev1.Service, namespace labels.Set) bo
 	if !ok {
 		return false
 	}
-	if len(by.services) > 0 && !any(by.services, labels.Set(s.Labels)) {
+	if !by.services.Match(s.Labels) {
 		return false
 	}
 	if len(by.names) == 0 && len(by.namespaces) == 0 {
 		return true
 	}
-	return slices.Contains(by.names, v1alpha1.Namespace(s.Namespace)) || any(by.namespaces, namespace)
-}
-
-// any reports whether one of the selectors selects the labels.
-func any(list []labels.Selector, of labels.Set) bool {
-	return slices.ContainsFunc(list, func(s labels.Selector) bool { return s.Matches(of) })
+	return slices.Contains(by.names, v1alpha1.Namespace(s.Namespace)) || len(by.namespaces) > 0 && by.namespaces.Match(namespace)
 }

@@ -28,12 +28,12 @@ func TestPools(t *testing.T) {
 		s.create("b", func(o *corev1.Service) { o.Labels = map[string]string{"tier": "b"} })
 		s.create("a")
 		s.create("c", annotate(service.AnnotationPool, "c"))
-		s.settle()
+		s.wait()
 		s.want("a", "10.0.0.1 Assigned")
 		s.want("b", "10.1.0.0 Assigned")
 		s.want("c", "NoPool")
 		s.label("default", map[string]string{"team": "c"})
-		s.settle()
+		s.wait()
 		s.want("c", "10.2.0.0 Assigned")
 
 		const overlap = `pool "B" (10.1.0.200-10.1.0.210) and pool "b" (10.1.0.0/24) overlap: leave the addresses that both have to one of them`
@@ -61,10 +61,10 @@ func TestPools(t *testing.T) {
 
 		// The older one goes: the younger is put in force. Its Service keeps what it has.
 		s.deletePool("b")
-		s.settle()
+		s.wait()
 		s.want("b", "10.1.0.0 AddressNotInPool")
-		s.watch(func(l *ledger) {
-			if _, refused := l.count(); refused["AddressNotInPool"] != 1 {
+		s.watch(func(st *state) {
+			if _, refused := st.count(); refused["AddressNotInPool"] != 1 {
 				t.Errorf("%v Services lack something, want b", refused)
 			}
 		})
@@ -83,7 +83,7 @@ func TestPace(t *testing.T) {
 			s.create(fmt.Sprint("waiting", n))
 		}
 		stop := s.start()
-		s.settle()
+		s.wait()
 		if s.most > mostWrites+1 { // and one of the pool
 			t.Errorf("%d requests at once", s.most)
 		}
@@ -92,7 +92,7 @@ func TestPace(t *testing.T) {
 			s.create(fmt.Sprint("s", n))
 			s.sleep(10 * time.Millisecond)
 		}
-		s.settle()
+		s.wait()
 		if n := s.written("pool a") - before; n > 5 {
 			t.Errorf("%d writes of the pool's status within 4 s", n)
 		}

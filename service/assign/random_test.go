@@ -76,9 +76,9 @@ func random(t *testing.T, seed uint64, late bool) {
 		s.check(nil, o)
 		c := conditionOf(o)
 		switch ours := service.Ours(o, options.Class, options.Default); {
-		case ours && c == nil, !ours && (c != nil || len(said(o)) > 0):
-			t.Errorf("seed %d: %s has %v, and the condition %v", seed, key, said(o), c)
-		case ours && c.Status == metav1.ConditionTrue && len(said(o)) == 0:
+		case ours && c == nil, !ours && (c != nil || len(statusAddresses(o)) > 0):
+			t.Errorf("seed %d: %s has %v, and the condition %v", seed, key, statusAddresses(o), c)
+		case ours && c.Status == metav1.ConditionTrue && len(statusAddresses(o)) == 0:
 			t.Errorf("seed %d: %s has no address, and is said to have", seed, key)
 		case ours && c.Status == metav1.ConditionTrue:
 			served++
@@ -98,7 +98,7 @@ func random(t *testing.T, seed uint64, late bool) {
 	stop()
 	before := s.total()
 	stop = s.start()
-	s.settle()
+	s.wait()
 	if n := s.total() - before; n != 0 {
 		t.Errorf("seed %d: the next writer made %d requests", seed, n)
 	}

@@ -21,9 +21,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
-	"github.com/herald-vip/herald/kube"
-	"github.com/herald-vip/herald/pool"
 	"github.com/herald-vip/herald/service"
+	"github.com/herald-vip/herald/service/kube"
+	"github.com/herald-vip/herald/service/pool"
 )
 
 // server is an API server in memory and virtual time.
@@ -34,12 +34,12 @@ type server struct {
 	mu       sync.Mutex
 	version  int
 	services map[string]*corev1.Service
-	edited   map[string]time.Time // by whoever uses it
+	edited   map[string]time.Time // by those that use it
 	pools    map[string]*v1alpha1.AddressPool
 	spaces   map[string]*corev1.Namespace
 	events   []string
 	writes   map[string]int // of a status, by the key of the Service or "pool " and its name
-	watch    func(func(*ledger))
+	watch    func(func(*state))
 
 	// doubles are addresses that two Services had at once though they do not share.
 	doubles []string
@@ -54,7 +54,7 @@ func newServer(t *testing.T) *server {
 	return &server{
 		t: t, random: rand.New(rand.NewPCG(1, 2)), services: make(map[string]*corev1.Service), edited: make(map[string]time.Time),
 		pools: make(map[string]*v1alpha1.AddressPool), spaces: make(map[string]*corev1.Namespace),
-		writes: make(map[string]int), watch: func(func(*ledger)) {},
+		writes: make(map[string]int), watch: func(func(*state)) {},
 	}
 }
 
@@ -64,21 +64,21 @@ var options = Options{Class: "herald.dev/vip", Default: true, Identity: "n1"}
 // of changes in their order, and a little late.
 func (s *server) start() (stop func()) {
 	log := slog.New(slog.NewTextHandler(s.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	d := newDesk(log, s, options, new(counts))
+	d := newWriter(log, s, options, new(counts))
 	ctx, cancel := context.WithCancel(s.t.Context())
-	news := make(chan func(*ledger), 100_000)
+	news := make(chan func(*state), 100_000)
 	s.mu.Lock()
 	now := time.Now()
 	for _, o := range s.services {
-		d.ledger.setService(o, now)
+		d.state.setService(o, now)
 	}
 	for _, o := range s.pools {
-		d.ledger.setPool(o, now)
+		d.state.setPool(o, now)
 	}
 	for _, o := range s.spaces {
-		d.ledger.setNamespace(o, now)
+		d.state.setNamespace(o, now)
 	}
-	s.watch = func(f func(*ledger)) {
+	s.watch = func(f func(*state)) {
 		select {
 		case news <- f:
 		default:
@@ -122,7 +122,7 @@ func (s *server) put(o *corev1.Service) *corev1.Service {
 	}
 	was := s.services[kube.Key(o)]
 	s.services[kube.Key(o)] = o
-	s.watch(func(l *ledger) { l.setService(o, time.Now()) })
+	s.watch(func(st *state) { st.setService(o, time.Now()) })
 	s.check(was, o)
 	return o
 }
@@ -134,8 +134,8 @@ func (s *server) check(was, o *corev1.Service) {
 		if key == kube.Key(o) || time.Since(s.edited[key]) < 50*time.Millisecond {
 			continue
 		}
-		for _, addr := range said(o) {
-			if slices.Contains(said(other), addr) && !(was != nil && slices.Contains(said(was), addr)) && collide(o, other) {
+		for _, addr := range statusAddresses(o) {
+			if slices.Contains(statusAddresses(other), addr) && !(was != nil && slices.Contains(statusAddresses(was), addr)) && collide(o, other) {
 				s.doubles = append(s.doubles, fmt.Sprintf("%s of %s and %s", addr, kube.Key(o), key))
 			}
 		}
@@ -174,7 +174,7 @@ func (s *server) delete(name string) {
 	defer s.mu.Unlock()
 	if o := s.services["default/"+name]; o != nil {
 		delete(s.services, "default/"+name)
-		s.watch(func(l *ledger) { l.deleteService(o, time.Now()) })
+		s.watch(func(st *state) { st.deleteService(o, time.Now()) })
 	}
 }
 
@@ -199,7 +199,7 @@ func (s *server) putPool(o *v1alpha1.AddressPool) {
 	s.version++
 	o.ResourceVersion = strconv.Itoa(s.version)
 	s.pools[o.Name] = o
-	s.watch(func(l *ledger) { l.setPool(o, time.Now()) })
+	s.watch(func(st *state) { st.setPool(o, time.Now()) })
 }
 
 func (s *server) label(space string, labels map[string]string) {
@@ -207,7 +207,7 @@ func (s *server) label(space string, labels map[string]string) {
 	defer s.mu.Unlock()
 	o := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: space, Labels: labels}}
 	s.spaces[space] = o
-	s.watch(func(l *ledger) { l.setNamespace(o, time.Now()) })
+	s.watch(func(st *state) { st.setNamespace(o, time.Now()) })
 }
 
 func (s *server) deletePool(name string) {
@@ -215,7 +215,7 @@ func (s *server) deletePool(name string) {
 	defer s.mu.Unlock()
 	o := s.pools[name]
 	delete(s.pools, name)
-	s.watch(func(l *ledger) { l.deletePool(o, time.Now()) })
+	s.watch(func(st *state) { st.deletePool(o, time.Now()) })
 }
 
 var (
@@ -321,7 +321,7 @@ func (s *server) has(name string) string {
 		return "gone"
 	}
 	words := []string{}
-	for _, addr := range said(o) {
+	for _, addr := range statusAddresses(o) {
 		words = append(words, addr.String())
 	}
 	if c := conditionOf(o); c != nil {
@@ -370,8 +370,8 @@ func (s *server) total() (n int) {
 	return n + len(s.events)
 }
 
-// settle waits until nothing happens any more, which is soon.
-func (s *server) settle() { s.sleep(5 * time.Second) }
+// wait lets time pass until nothing happens any more, which is soon.
+func (s *server) wait() { s.sleep(5 * time.Second) }
 
 // sleep lets time pass, and then all that is under way come to its end.
 func (s *server) sleep(d time.Duration) {

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
-	"github.com/herald-vip/herald/kube"
-	"github.com/herald-vip/herald/pool"
+	"github.com/herald-vip/herald/service/kube"
+	"github.com/herald-vip/herald/service/pool"
 )
 
 // ConditionAssigned is the type of the condition on a Service that tells whether
@@ -27,8 +27,8 @@ const (
 	ReasonMoved = "AddressMoved"
 )
 
-// marked reports whether Herald has written of a Service's addresses.
-func marked(s *corev1.Service) bool { return conditionOf(s) != nil }
+// hasCondition reports whether Herald has written of a Service's addresses.
+func hasCondition(s *corev1.Service) bool { return conditionOf(s) != nil }
 
 func conditionOf(s *corev1.Service) *metav1.Condition {
 	for n := range s.Status.Conditions {
@@ -39,8 +39,8 @@ func conditionOf(s *corev1.Service) *metav1.Condition {
 	return nil
 }
 
-// said are the addresses that a Service has by its status.
-func said(s *corev1.Service) []netip.Addr {
+// statusAddresses are the addresses in the status of a Service.
+func statusAddresses(s *corev1.Service) []netip.Addr {
 	var addrs []netip.Addr
 	for _, i := range s.Status.LoadBalancer.Ingress {
 		if addr, err := netip.ParseAddr(i.IP); err == nil && addr.Zone() == "" {
@@ -51,17 +51,17 @@ func said(s *corev1.Service) []netip.Addr {
 }
 
 // differs reports whether the status of a Service is not as it should be.
-func (l *ledger) differs(key string, e *entry) bool {
+func (st *state) differs(key string, e *entry) bool {
 	s := e.service
 	switch {
 	case s.DeletionTimestamp != nil:
 		return false
-	case !l.ours(s):
-		return marked(s)
+	case !st.ours(s):
+		return hasCondition(s)
 	}
-	is, want := conditionOf(s), l.condition(key, e)
+	is, want := conditionOf(s), st.condition(key, e)
 	return is == nil || is.Status != want.Status || is.Reason != want.Reason || is.Message != want.Message ||
-		!sameIngress(s.Status.LoadBalancer.Ingress, ingress(l.addresses.Addresses(key)))
+		!sameIngress(s.Status.LoadBalancer.Ingress, ingress(st.addresses.Addresses(key)))
 }
 
 // sameIngress compares what the server has with what is wanted.
@@ -81,15 +81,15 @@ func ingress(addrs []netip.Addr) []corev1.LoadBalancerIngress {
 }
 
 // condition tells whether a Service has what it asks for.
-func (l *ledger) condition(key string, e *entry) metav1.Condition {
+func (st *state) condition(key string, e *entry) metav1.Condition {
 	c := metav1.Condition{Type: ConditionAssigned, Status: metav1.ConditionFalse}
-	addrs := l.addresses.Addresses(key)
+	addrs := st.addresses.Addresses(key)
 	if e.refusal != nil {
 		c.Reason, c.Message = string(e.refusal.Reason), e.refusal.Message
 		return c
 	}
 	for _, addr := range addrs {
-		if _, ok := l.addresses.PoolOf(addr); !ok {
+		if _, ok := st.addresses.PoolOf(addr); !ok {
 			c.Reason = string(pool.AddressNotInPool)
 			c.Message = fmt.Sprintf("%s is in no pool any more: add it to one, or ask for another address", addr)
 			return c
@@ -102,8 +102,8 @@ func (l *ledger) condition(key string, e *entry) metav1.Condition {
 	return c
 }
 
-// compose is the status that a Service should have.
-func (l *ledger) compose(key string, e *entry, now time.Time) write {
+// statusWrite is the write of the status that a Service should have.
+func (st *state) statusWrite(key string, e *entry, now time.Time) write {
 	s := e.service
 	w := write{key: key, read: s}
 	was := conditionOf(s)
@@ -112,19 +112,19 @@ func (l *ledger) compose(key string, e *entry, now time.Time) write {
 			w.status.Conditions = append(w.status.Conditions, c)
 		}
 	}
-	if !l.ours(s) {
+	if !st.ours(s) {
 		return w
 	}
-	addrs := l.addresses.Addresses(key)
+	addrs := st.addresses.Addresses(key)
 	w.status.LoadBalancer.Ingress = ingress(addrs)
-	c := l.condition(key, e)
+	c := st.condition(key, e)
 	c.LastTransitionTime = metav1.NewTime(now)
 	if was != nil && was.Status == c.Status {
 		c.LastTransitionTime = was.LastTransitionTime
 	}
 	w.condition, w.status.Conditions = c, append(w.status.Conditions, c)
 
-	had := said(s)
+	had := statusAddresses(s)
 	w.assigns = slices.ContainsFunc(addrs, func(a netip.Addr) bool { return !slices.Contains(had, a) })
 	w.refuses = c.Status == metav1.ConditionFalse && (was == nil || was.Reason != c.Reason || was.Message != c.Message)
 	tell := func(kind, reason, message string) {

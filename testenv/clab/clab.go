@@ -3,9 +3,9 @@
 // between them.
 //
 // A file means here what it means to containerlab: environment variables are
-// filled in, `defaults` and `kinds` are merged into the nodes, relative bind
-// paths start at the file's folder. Keys that cannot matter without Docker are
-// passed over; any other key that is not understood is an error, so that a
+// filled in, `defaults`, `kinds` and `groups` are merged into the nodes, relative
+// bind paths start at the file's folder. Keys that cannot matter without Docker
+// are passed over; any other key that is not understood is an error, so that a
 // topology never runs as something it does not say.
 package clab
 
@@ -18,7 +18,7 @@ import (
 const (
 	// Linux is a container.
 	Linux = "linux"
-	// Bridge is a flat layer-2 segment. containerlab wants a Linux bridge of that
+	// Bridge is a flat LAN. containerlab wants a Linux bridge of that
 	// name on the host or, if the file calls it "NAME|NODE" and puts it into the
 	// network of that node, makes one there. Its name here is NAME.
 	Bridge = "bridge"
@@ -47,7 +47,7 @@ func (t *Topology) Node(name string) (Node, bool) {
 	return Node{}, false
 }
 
-// Node is one container or bridge, with all that it inherits from its kind and the defaults.
+// Node is one container or bridge, with all that it inherits from its group, its kind and the defaults.
 type Node struct {
 	// Name of the node within the lab.
 	Name string

@@ -16,6 +16,7 @@ type file struct {
 	Topology struct {
 		Defaults definition            `yaml:"defaults"`
 		Kinds    mapping[definition]   `yaml:"kinds"`
+		Groups   mapping[definition]   `yaml:"groups"`
 		Nodes    mapping[definition]   `yaml:"nodes"`
 		Links    []located[linkRecord] `yaml:"links"`
 	} `yaml:"topology"`
@@ -30,6 +31,7 @@ type file struct {
 // definition is what defaults, a kind or a node sets.
 type definition struct {
 	Kind        string            `yaml:"kind"`
+	Group       string            `yaml:"group"`
 	Image       string            `yaml:"image"`
 	Hostname    string            `yaml:"hostname"`
 	Entrypoint  string            `yaml:"entrypoint"`
@@ -54,7 +56,6 @@ type ignored struct {
 	CPU             any `yaml:"cpu"`
 	CPUSet          any `yaml:"cpu-set"`
 	DNS             any `yaml:"dns"`
-	Group           any `yaml:"group"`
 	Healthcheck     any `yaml:"healthcheck"`
 	ImagePullPolicy any `yaml:"image-pull-policy"`
 	Labels          any `yaml:"labels"`

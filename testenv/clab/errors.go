@@ -9,15 +9,8 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// What is wrong with the value of a key.
-var (
-	errBridge  = errors.New("a bridge on the host has none; one in a node's network is called BRIDGE|NODE")
-	errBind    = errors.New("want SOURCE:TARGET or SOURCE:TARGET:ro with an absolute TARGET")
-	errEmpty   = errors.New("the command is empty")
-	errHome    = errors.New("~ is not supported; write the path out")
-	errMagic   = errors.New("the __clab...__ variables are not supported; write the value out")
-	errNetwork = errors.New("want none or container:NODE")
-)
+// errMagic is what is wrong with a value that holds one of containerlab's own variables.
+var errMagic = errors.New("the __clab...__ variables are not supported; write the value out")
 
 // magic is how containerlab's own variables start.
 const magic = "__clab"

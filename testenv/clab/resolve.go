@@ -1,6 +1,8 @@
 package clab
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -60,9 +62,9 @@ func (f *file) topology(dir string) (*Topology, error) {
 // it is, if it is in one.
 const bridgeOwner = "|"
 
-// node merges what the node of an entry inherits: the defaults, then its kind, then its own.
+// node merges what the node of an entry inherits: the defaults, then its kind, then its group, then its own.
 func (f *file) node(e entry[definition], dir string) (Node, error) {
-	n := Node{Name: e.name, Kind: first(e.value.Kind, f.Topology.Defaults.Kind)}
+	n := Node{Name: e.name, Kind: cmp.Or(e.value.Kind, f.Topology.Defaults.Kind)}
 	if n.Kind == Bridge {
 		n.Name, _, _ = strings.Cut(e.name, bridgeOwner)
 	}
@@ -70,10 +72,19 @@ func (f *file) node(e entry[definition], dir string) (Node, error) {
 		return Node{}, mistakef(e.position, "%q is no name for a node; want letters, digits, '-', '.' and '_'", n.Name)
 	}
 	levels := []definition{f.Topology.Defaults}
+	known := e.value.Group == ""
 	for _, k := range f.Topology.Kinds {
 		if k.name == n.Kind {
 			levels = append(levels, k.value)
 		}
+	}
+	for _, g := range f.Topology.Groups {
+		if g.name == e.value.Group {
+			levels, known = append(levels, g.value), true
+		}
+	}
+	if !known {
+		return Node{}, mistakef(e.position, "node %s: there is no group %q", n.Name, e.value.Group)
 	}
 	levels = append(levels, e.value)
 
@@ -98,14 +109,14 @@ func (f *file) node(e entry[definition], dir string) (Node, error) {
 func checkBridge(name string, levels []definition) error {
 	var network string
 	for _, d := range levels {
-		network = first(d.NetworkMode, network)
+		network = cmp.Or(d.NetworkMode, network)
 	}
 	_, owner, owned := strings.Cut(name, bridgeOwner)
 	switch {
 	case owned && network != "container:"+owner:
 		return wrong("network-mode", network, fmt.Errorf("want container:%s, as the name says", owner))
 	case !owned && network != "":
-		return wrong("network-mode", network, errBridge)
+		return wrong("network-mode", network, errors.New("a bridge on the host has none; one in a node's network is called BRIDGE|NODE"))
 	}
 	return nil
 }
@@ -117,11 +128,11 @@ func (n *Node) merge(levels []definition, dir string) error {
 	n.Env, n.Sysctls = make(map[string]string), make(map[string]string)
 	n.Hostname = n.Name
 	for _, d := range levels {
-		n.Image = first(d.Image, n.Image)
-		n.Hostname = first(d.Hostname, n.Hostname)
-		entrypoint = first(d.Entrypoint, entrypoint)
-		cmd = first(d.Cmd, cmd)
-		network = first(d.NetworkMode, network)
+		n.Image = cmp.Or(d.Image, n.Image)
+		n.Hostname = cmp.Or(d.Hostname, n.Hostname)
+		entrypoint = cmp.Or(d.Entrypoint, entrypoint)
+		cmd = cmp.Or(d.Cmd, cmd)
+		network = cmp.Or(d.NetworkMode, network)
 		maps.Copy(n.Env, d.Env)
 		maps.Copy(n.Sysctls, d.Sysctls)
 		for _, c := range d.Exec {
@@ -151,7 +162,7 @@ func (n *Node) merge(levels []definition, dir string) error {
 			return wrong("exec", c, err)
 		}
 		if len(argv) == 0 {
-			return wrong("exec", c, errEmpty)
+			return wrong("exec", c, errors.New("the command is empty"))
 		}
 		if strings.Contains(c, magic) {
 			return wrong("exec", c, errMagic)
@@ -162,7 +173,7 @@ func (n *Node) merge(levels []definition, dir string) error {
 	case shared && base != "":
 		n.Base = base
 	case network != "" && network != "none":
-		return wrong("network-mode", network, errNetwork)
+		return wrong("network-mode", network, errors.New("want none or container:NODE"))
 	}
 	return nil
 }
@@ -171,13 +182,13 @@ func (n *Node) merge(levels []definition, dir string) error {
 func parseBind(text, dir string) (Bind, error) {
 	part := strings.Split(text, ":")
 	if len(part) < 2 || len(part) > 3 || part[0] == "" || !filepath.IsAbs(part[1]) {
-		return Bind{}, wrong("binds", text, errBind)
+		return Bind{}, wrong("binds", text, errors.New("want SOURCE:TARGET or SOURCE:TARGET:ro with an absolute TARGET"))
 	}
 	if strings.Contains(text, magic) {
 		return Bind{}, wrong("binds", text, errMagic)
 	}
 	if strings.HasPrefix(part[0], "~") {
-		return Bind{}, wrong("binds", text, errHome)
+		return Bind{}, wrong("binds", text, errors.New("~ is not supported; write the path out"))
 	}
 	b := Bind{Source: part[0], Target: filepath.Clean(part[1])}
 	if !filepath.IsAbs(b.Source) {
@@ -195,10 +206,7 @@ func (t *Topology) link(l located[linkRecord], names map[string]string, used map
 	if len(l.value.Endpoints) != 2 {
 		return Link{}, mistakef(l.position, "a link has two endpoints, not %d", len(l.value.Endpoints))
 	}
-	link := Link{MTU: l.value.MTU}
-	if link.MTU == 0 {
-		link.MTU = DefaultMTU
-	}
+	link := Link{MTU: cmp.Or(l.value.MTU, DefaultMTU)}
 	if link.MTU < 68 || link.MTU > 65535 { // what a veth takes
 		return Link{}, mistakef(l.position, "mtu: %d is not between 68 and 65535", link.MTU)
 	}
@@ -224,13 +232,6 @@ func (t *Topology) link(l located[linkRecord], names map[string]string, used map
 		used[*end] = true
 	}
 	return link, nil
-}
-
-func first(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }
 
 // validName accepts what containerlab accepts as the name of a lab or node.

@@ -26,7 +26,7 @@ func TestImage(t *testing.T) {
 
 	start(t, speaker, "--network", "container:"+node, "--read-only", "--security-opt", "no-new-privileges",
 		"--cap-drop", "ALL", "--cap-add", "NET_ADMIN", "--cap-add", "NET_RAW", "--cap-add", "NET_BIND_SERVICE",
-		"--tmpfs", "/run/herald", "--volume", writeFile(t, "herald.yaml", speakerConf)+":/etc/herald/herald.yaml:ro", heraldImage)
+		"--tmpfs", "/run/herald", "--volume", t.TempDir()+":/var/lib/herald", "--volume", writeFile(t, "herald.yaml", speakerConf)+":/etc/herald/herald.yaml:ro", heraldImage)
 
 	routed := func(want bool) func() error {
 		return func() error {

@@ -1,6 +1,6 @@
 // Package demo shows Herald at work: it boots a topology in a lab of namespaces,
-// bgp with the embedded router or flat, breaks one thing after the other, and
-// tells what the routers, or an observer on the segment, and a client saw.
+// bgp with routers or flat, breaks one thing after the other, and tells what the
+// routers, or an observer on the link, and a client saw.
 package demo
 
 import (
@@ -9,32 +9,36 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
 	"net/netip"
-	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/herald-vip/herald/doctor/probe"
+	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/clab"
 	"github.com/herald-vip/herald/testenv/lab"
-	"github.com/herald-vip/herald/testenv/router"
+	"github.com/herald-vip/herald/testenv/traffic"
 )
 
 // Options say what to run.
 type Options struct {
-	// Topology is the path of bgp.clab.yml or, for RunFlat, of flat.clab.yml.
+	// Flat chooses the flat topology, and the elected VIP.
+	Flat bool
+	// Topology is the path of bgp.clab.yml or flat.clab.yml.
 	Topology string
 	// Herald and Testenv are the paths of the two binaries.
 	Herald, Testenv string
+	// FRR is set if the routers are to run the host's FRR, not the embedded router.
+	FRR bool
 	// Logs is a folder that is to keep a log of each node; empty keeps none.
 	Logs string
 	// Live redraws a picture of the lab on the terminal; otherwise events are
 	// printed one after the other.
 	Live bool
+	// Width is how many columns the terminal has; 0 if that is unknown.
+	Width int
 }
-
-// The VIP and the masters of the topology.
-const vip = "10.99.0.10"
 
 var masters = []string{"m1", "m2", "m3"}
 
@@ -58,266 +62,232 @@ const (
 	leisurely = 400
 )
 
-// settle bounds the wait for any one thing to happen.
-const settle = 30 * time.Second
+// patience bounds the wait for any one thing to happen, answering that for the status of a
+// speaker: one that was frozen gives none.
+const (
+	patience  = 30 * time.Second
+	answering = time.Second
+)
 
-// show is a running demo.
-type show struct {
-	lab     *lab.Lab
-	view    *view
-	routers []*watched
-	traffic *traffic
-	rows    []row
-	pace    int // successful connections that end an act
+// play is what a demo does on one topology.
+type play interface {
+	// watch begins to watch for the VIP.
+	watch() error
+	// cast is what is up when the lab is.
+	cast() string
+	// opening waits until the VIP is announced, and says so.
+	opening(ctx context.Context) (string, error)
+	// perform makes all acts.
+	perform(ctx context.Context) error
+	// settle waits until the VIP is where the act has left it, and reports what it saw.
+	settle(ctx context.Context, a act) (row, error)
+	// verdict is the last word after the summary.
+	verdict() error
+	close() error
+}
+
+// act makes one thing happen.
+type act struct {
+	title, event string // no title if the act goes on
+	do           func() error
+	left         []string      // masters that announce the VIP afterwards, or one of which holds it
+	allowed      time.Duration // for the VIP to be out of reach
+	began        time.Time
 }
 
 // row is one line of the summary.
 type row struct {
-	event    string
-	routers  time.Duration // from the event until both routers had acted
-	attempts int
-	failed   int
-	outage   time.Duration
-	problem  string
+	event   string
+	what    string        // came of it
+	allowed time.Duration // for the VIP to be out of reach
+	holder  string        // afterwards, if it is one
+	after   time.Duration // from the event until the routers, or the new holder, had acted
+	count   traffic.Count
+	problem string
+}
+
+// show is a running demo.
+type show struct {
+	play
+	vips    []netip.Addr
+	client  string // the node
+	holder  func() string
+	until   string // when new connections are sent on no more
+	heads   [2]string
+	lab     *lab.Lab
+	view    *view
+	traffic *traffic.Client
+	rows    []row
+	pace    int // successful connections that end an act
 }
 
 // Run runs the demo and returns an error if the VIP did not behave.
 func Run(ctx context.Context, out io.Writer, o Options) (err error) {
 	began := time.Now()
+	s := &show{pace: brisk}
+	if o.Live {
+		s.pace = leisurely
+	}
+	if o.Flat {
+		newFlat(s, newView(out, o.Live, o.Width, lan))
+	} else {
+		newRouted(s, newView(out, o.Live, o.Width, routers...))
+	}
+	defer s.view.close()
 	topology, err := clab.Load(o.Topology)
 	if err != nil {
 		return err
 	}
-	s := &show{view: newView(out, o.Live, "r1", "r2"), pace: brisk}
-	if o.Live {
-		s.pace = leisurely
+	router := lab.Binary(o.Testenv, "router")
+	if o.FRR {
+		router = lab.FRR
 	}
-	defer s.view.close()
 	s.view.say("Laying out %d nodes and %d links in network namespaces.", len(topology.Nodes), len(topology.Links))
-	s.lab, err = lab.Start(ctx, slog.New(slog.DiscardHandler), topology, lab.Options{Images: map[string]lab.Image{
-		"quay.io/frrouting/frr": lab.Binary(o.Testenv, "router", "--config", "/etc/frr/frr.conf"),
-		"herald":                lab.Binary(o.Herald),
-		"herald-testenv":        lab.Binary(o.Testenv),
-	}, Dir: o.Logs})
+	s.lab, err = lab.Start(ctx, slog.New(slog.DiscardHandler), topology, lab.Options{Hold: true, Dir: o.Logs, Images: map[string]lab.Image{
+		"quay.io/frrouting/frr": router, "herald": lab.Binary(o.Herald), "herald-testenv": lab.Binary(o.Testenv),
+	}})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.lab.Close()) }()
-	s.view.say("Two routers, three masters with apiserver, registry and speaker, and a client are up after %s.", since(began))
-
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	for _, name := range []string{"r1", "r2"} {
-		r := watch(ctx, name, s.lab.Node(name), s.view)
-		s.routers = append(s.routers, r)
-		defer r.wait()
-	}
-	defer cancel() // before the waits above
-	if _, err := s.await(ctx, masters...); err != nil {
+	defer func() { err = errors.Join(err, s.close()) }()
+	if err := s.watch(); err != nil {
 		return err
 	}
-	s.view.say("Every master is healthy and announces %s: both routers have three next hops, %s after the start.", vip, since(began))
-
-	s.traffic = probeFrom(ctx, s.lab.Node("client"), s.view, nil, vip)
-	defer s.traffic.wait()
-	defer cancel()
-	if err := s.play(ctx); err != nil {
+	if err := s.lab.Boot(ctx); err != nil {
 		return err
 	}
-	return s.summarise(began)
+	s.view.say("%s are up after %s.", s.cast(), since(began))
+	announced, err := s.opening(ctx)
+	if err != nil {
+		return err
+	}
+	s.view.say("%s, %s after the start.", announced, since(began))
+
+	connecting, cancel := context.WithCancel(ctx)
+	s.traffic = traffic.Start(connecting, s.lab.Node(s.client), traffic.Options{Identify: s.holder == nil, On: s.attempt}, s.vips...)
+	err = s.perform(ctx)
+	cancel()
+	if _, failed := s.traffic.Wait(); err != nil || failed != nil {
+		return errors.Join(err, failed)
+	}
+	err = errors.Join(s.summarise(), s.verdict())
+	s.view.printf("Done in %s.\n", since(began))
+	return err
 }
 
-// play is the programme.
-func (s *show) play(ctx context.Context) error {
-	s.view.title("Load is spread")
-	if err := s.spread(ctx); err != nil {
-		return err
+// attempt shows the connections to the first of the VIP's addresses.
+func (s *show) attempt(vip int, a probe.Attempt) {
+	if s.holder != nil {
+		a.Server = s.holder()
 	}
-	node := s.lab.Node
-	acts := []struct {
-		title, event string
-		do           func() error
-		left         []string // masters that announce afterwards
-		outage       time.Duration
-	}{
-		{"An apiserver dies", "apiserver of m1 killed", node("m1-apiserver").Kill, []string{"m2", "m3"}, unplanned},
-		{"and comes back", "apiserver of m1 back", func() error { return node("m1-apiserver").Boot(ctx) }, masters, planned},
-		{"A speaker is killed", "speaker of m2 killed", node("m2-speaker").Kill, []string{"m1", "m3"}, planned},
-		{"and is restarted", "speaker of m2 restarted", func() error { return node("m2-speaker").Boot(ctx) }, masters, planned},
-		{"A registry fails", "registry of m3 answers 500", func() error { return s.tellRegistry(ctx, "m3", "?status=500") }, []string{"m1", "m2"}, unplanned},
-		{"and recovers", "registry of m3 well again", func() error { return s.tellRegistry(ctx, "m3", "") }, masters, planned},
-		{"A master is drained for maintenance", "m1 drained", func() error { return s.herald(ctx, "m1", "drain") }, []string{"m2", "m3"}, planned},
-		{"and put back", "m1 undrained", func() error { return s.herald(ctx, "m1", "undrain") }, masters, planned},
+	if vip == 0 {
+		s.view.attempt(a)
 	}
-	for _, a := range acts {
-		s.view.title(a.title)
-		if err := s.act(ctx, a.event, a.do, a.left, a.outage); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // act makes one thing happen and records what came of it. A problem with the
 // VIP is recorded; an error is one of the demo itself.
-func (s *show) act(ctx context.Context, event string, do func() error, left []string, allowed time.Duration) error {
-	s.traffic.mark()
-	began := time.Now()
-	r := row{event: event}
-	if err := do(); err != nil {
-		return fmt.Errorf("%s: %w", event, err)
+func (s *show) act(ctx context.Context, a act) (row, error) {
+	if a.title != "" {
+		s.view.title(a.title)
 	}
-	reached, err := s.await(ctx, left...)
+	s.traffic.Mark()
+	a.began = time.Now()
+	if err := a.do(); err != nil {
+		return row{}, fmt.Errorf("%s: %w", a.event, err)
+	}
+	r, err := s.settle(ctx, a)
 	if err != nil {
-		if ctx.Err() != nil {
-			return err
-		}
-		r.problem = err.Error()
+		return r, fmt.Errorf("%s: %w", a.event, err)
 	}
-	r.routers = reached.Sub(began)
-	if err := s.addressesOn(ctx, left); err != nil {
-		r.problem = err.Error()
-	}
-	// Let the traffic show that it has settled.
-	s.traffic.quiet(ctx, s.pace)
 	for _, m := range masters {
-		if to := bridged(ctx, s.lab.Node(m+"-speaker"), began); to != "" {
-			s.view.say("Until the routers had acted, %s sent new connections on to %s.", m, to)
+		if to := bridged(ctx, s.lab.Node(m+"-speaker"), a.began); to != "" {
+			s.view.say("Until %s, %s sent new connections on to %s.", s.until, m, to)
 		}
 	}
-	r.attempts, r.failed, r.outage = s.traffic.sinceMark()
-	if r.outage > allowed {
-		r.problem = fmt.Sprintf("out for longer than %s", allowed)
-	}
-	s.view.say("%s: both routers acted in %s; the client lost %d of %d connections%s.", event, ms(r.routers), r.failed, r.attempts, s.traffic.losses())
+	r.event, r.allowed, r.count = a.event, a.allowed, s.traffic.Count()
+	r.judge()
+	s.view.say("%s: %s; the client lost %d of %d connections%s.", r.event, r.what, r.count.Failed(), r.count.Attempts, losses(r.count))
 	if r.problem != "" {
 		s.view.say("PROBLEM: %s", r.problem)
 	}
 	s.rows = append(s.rows, r)
-	return nil
+	return r, ctx.Err()
 }
 
-// await waits until both routers use exactly the given masters, in both
-// address families, and returns when the last of them came to that.
-func (s *show) await(ctx context.Context, names ...string) (time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, settle)
+// judge says what is wrong if the VIP was out of reach for longer than it may be.
+func (r *row) judge() {
+	if r.count.Longest > r.allowed {
+		r.problem = fmt.Sprintf("out for longer than %s", r.allowed)
+	}
+}
+
+// works waits until the traffic shows that all is well.
+func (s *show) works(ctx context.Context, successes int) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	var last time.Time
-	for _, r := range s.routers {
-		at, err := r.await(ctx, names)
-		if err != nil {
-			return time.Now(), err
-		}
-		if at.After(last) {
-			last = at
-		}
-	}
-	return last, nil
+	s.traffic.AwaitSuccesses(ctx, successes)
 }
 
-// addressesOn checks that just the masters named have the VIP, on lo.
-func (s *show) addressesOn(ctx context.Context, names []string) error {
-	for _, m := range masters {
-		want := slices.Contains(names, m)
-		has, err := s.hasVIP(m)
-		if err != nil {
-			return err
-		}
-		// A killed speaker's address goes by itself within its lifetime.
-		if has != want && s.lab.Node(m+"-speaker").Running() {
-			return fmt.Errorf("%s has the VIP on lo: %t, want %t", m, has, want)
-		}
+// losses says how connections failed, and for how long they did.
+func losses(c traffic.Count) string {
+	var kinds []string
+	for kind, n := range c.Failures {
+		kinds = append(kinds, fmt.Sprintf("%d %s", n, kind))
 	}
-	return ctx.Err()
+	if kinds == nil {
+		return ""
+	}
+	slices.Sort(kinds)
+	return fmt.Sprintf(" (%s), for %s at most", strings.Join(kinds, ", "), ms(c.Longest))
 }
 
-func (s *show) hasVIP(master string) (bool, error) {
-	h, err := s.lab.Node(master).Handle()
-	if err != nil {
-		return false, err
+// bridged tells whom the master has sent new connections on to since then, which the only
+// events with an attribute "to" say; empty if it has not, or its speaker does not answer.
+func bridged(ctx context.Context, speaker *lab.Node, since time.Time) string {
+	if !speaker.Running() {
+		return ""
 	}
-	defer h.Close()
-	lo, err := h.LinkByName("lo")
+	ctx, cancel := context.WithTimeout(ctx, answering)
+	defer cancel()
+	status, err := admin.NewClient(fmt.Sprintf("/proc/%d/root/run/herald/herald.sock", speaker.Daemons()[0].Pid())).Status(ctx)
 	if err != nil {
-		return false, err
+		return ""
 	}
-	addrs, err := h.AddrList(lo, 0)
-	if err != nil {
-		return false, err
-	}
-	for _, a := range addrs {
-		if a.IP.String() == vip {
-			return true, nil
+	for _, e := range status.Events {
+		if _, to, ok := strings.Cut(e.About, " to="); ok && e.At.After(since) {
+			return to
 		}
 	}
-	return false, nil
+	return ""
 }
 
-// spread waits for enough connections to tell that each master gets its share.
-func (s *show) spread(ctx context.Context) error {
-	s.traffic.mark()
-	s.traffic.quiet(ctx, 600)
-	served := s.traffic.served()
-	total := 0
-	for _, n := range served {
-		total += n
-	}
-	line := fmt.Sprintf("Of %d connections", total)
-	problem := ""
-	for _, m := range masters {
-		share := 100 * served[m] / max(total, 1)
-		line += fmt.Sprintf(", %s answered %d %%", m, share)
-		if share < 20 {
-			problem = "the load is not spread over all masters"
-		}
-	}
-	s.view.say("%s.", line)
-	attempts, failed, longest := s.traffic.sinceMark()
-	s.rows = append(s.rows, row{event: "steady, three masters", attempts: attempts, failed: failed, outage: longest, problem: problem})
-	return ctx.Err()
-}
-
-func (s *show) tellRegistry(ctx context.Context, master, query string) error {
-	client := http.Client{Transport: &http.Transport{DialContext: s.lab.Node(master).DialContext, DisableKeepAlives: true}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://127.0.0.1:5001/stub/v2"+query, nil)
-	if err != nil {
-		return err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-	resp.Body.Close()
-	if resp.StatusCode >= 300 {
-		return fmt.Errorf("the stub registry answers %s", resp.Status)
-	}
-	return nil
-}
-
-func (s *show) herald(ctx context.Context, master string, args ...string) error {
-	_, err := s.lab.Node(master+"-speaker").Run(ctx, append([]string{"/usr/local/bin/herald"}, args...)...)
+// herald runs a command of Herald's on a master.
+func (s *show) herald(ctx context.Context, master, command string) error {
+	_, err := s.lab.Node(master+"-speaker").Run(ctx, "/usr/local/bin/herald", command)
 	return err
 }
 
 // summarise prints the table, and returns an error if anything in it is a problem.
-func (s *show) summarise(began time.Time) error {
+func (s *show) summarise() (err error) {
 	s.view.close()
-	var err error
-	s.view.printf("\n%-28s  %12s  %18s  %14s  %s\n", "event", "routers after", "connections failed", "longest outage", "verdict")
+	const line = "%-23s  %-6s  %8s  %10s  %7s  %7s  %s\n" // 80 columns
+	s.view.printf("\n"+line, "event", s.heads[0], s.heads[1], "failed", "longest", "allowed", "verdict")
+	orDash := func(d time.Duration) string {
+		if d <= 0 {
+			return "-"
+		}
+		return ms(d)
+	}
 	for _, r := range s.rows {
-		routers, longest, verdict := "-", "-", "ok"
-		if r.routers > 0 {
-			routers = ms(r.routers)
-		}
-		if r.outage > 0 {
-			longest = ms(r.outage)
-		}
+		verdict := "ok"
 		if r.problem != "" {
 			verdict, err = r.problem, errMisbehaved
 		}
-		s.view.printf("%-28s  %13s  %18s  %14s  %s\n", r.event, routers, fmt.Sprintf("%d of %d", r.failed, r.attempts), longest, verdict)
+		s.view.printf(line, r.event, r.holder, orDash(r.after), fmt.Sprintf("%d of %d", r.count.Failed(), r.count.Attempts), orDash(r.count.Longest), r.allowed, verdict)
 	}
-	s.view.printf("\nDone in %s.\n", since(began))
+	s.view.printf("\n")
 	return err
 }
 
@@ -328,28 +298,4 @@ func ms(d time.Duration) string {
 		return d.Round(100 * time.Microsecond).String()
 	}
 	return d.Round(time.Millisecond).String()
-}
-
-// masterOf names the master that a next hop belongs to: the third part of the
-// topology's addresses is its number.
-func masterOf(hop netip.Addr) string {
-	if hop.Is4() {
-		return fmt.Sprintf("m%d", hop.As4()[2])
-	}
-	return fmt.Sprintf("m%d", hop.As16()[5])
-}
-
-// announcers are the masters behind a route.
-func announcers(r router.Route) []string {
-	var out []string
-	for _, hop := range r.NextHops {
-		out = append(out, masterOf(hop))
-	}
-	slices.Sort(out)
-	return out
-}
-
-// socketOf is the path of a file in a node's own file tree, from outside.
-func socketOf(n *lab.Node, path string) string {
-	return filepath.Join("/proc", fmt.Sprint(n.Daemons()[0].Pid()), "root", path)
 }

@@ -3,11 +3,12 @@ package demo
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/herald-vip/herald/probe"
+	"github.com/herald-vip/herald/doctor/probe"
 )
 
 // view tells the story. Live, a few lines at the foot of the screen show which
@@ -15,6 +16,7 @@ import (
 // while the story scrolls above them; otherwise there is just the story.
 type view struct {
 	live  bool
+	width int      // no line is longer
 	names []string // of the lines that show masters
 
 	mu     sync.Mutex
@@ -30,6 +32,10 @@ const (
 	stripWidth = 60
 	redraw     = 50 * time.Millisecond
 
+	// usualWidth is how many columns a terminal has that does not tell, or says less than leastWidth.
+	usualWidth = 80
+	leastWidth = 20
+
 	bold   = "\x1b[1m"
 	dim    = "\x1b[2m"
 	red    = "\x1b[31m"
@@ -39,24 +45,56 @@ const (
 	reset  = "\x1b[0m"
 )
 
-// newView tells the story to out. The names are of those who use masters.
-func newView(out io.Writer, live bool, names ...string) *view {
-	return &view{out: out, live: live, names: names, users: make(map[string]string)}
+// newView tells the story to out, which has width columns, or 0 if nobody knows. The names are
+// of those who use masters.
+func newView(out io.Writer, live bool, width int, names ...string) *view {
+	if width < leastWidth {
+		width = usualWidth
+	}
+	return &view{out: out, live: live, width: width, names: names, users: make(map[string]string)}
 }
 
 // title opens an act.
-func (v *view) title(text string) { v.print("\n" + v.paint(bold, text) + "\n") }
+func (v *view) title(text string) { v.print("\n" + v.paint(bold, fold(text, v.width)) + "\n") }
 
 // say tells one event.
 func (v *view) say(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	if strings.HasPrefix(text, "PROBLEM") {
+	text := fold("  "+fmt.Sprintf(format, args...), v.width)
+	if strings.HasPrefix(text, "  PROBLEM") {
 		text = v.paint(red, text)
 	}
-	v.print("  " + text + "\n")
+	v.print(text + "\n")
 }
 
-func (v *view) printf(format string, args ...any) { v.print(fmt.Sprintf(format, args...)) }
+func (v *view) printf(format string, args ...any) {
+	v.print(fold(fmt.Sprintf(format, args...), v.width))
+}
+
+// fold breaks lines at spaces so that none is wider than width, and indents what follows as the
+// line was.
+func fold(text string, width int) string {
+	var out strings.Builder
+	for i, line := range strings.Split(text, "\n") {
+		if i > 0 {
+			out.WriteString("\n")
+		}
+		indent := line[:len(line)-len(strings.TrimLeft(line, " "))]
+		rest := []rune(line)
+		for len(rest) > width {
+			at := width
+			for at > len(indent) && rest[at] != ' ' {
+				at--
+			}
+			if at == len(indent) { // one long word
+				at = width
+			}
+			out.WriteString(strings.TrimRight(string(rest[:at]), " ") + "\n")
+			rest = []rune(indent + strings.TrimLeft(string(rest[at:]), " "))
+		}
+		out.WriteString(string(rest))
+	}
+	return out.String()
+}
 
 func (v *view) print(text string) {
 	v.mu.Lock()
@@ -66,17 +104,15 @@ func (v *view) print(text string) {
 	v.draw()
 }
 
-// uses shows which masters a router uses, or the segment.
+// uses shows which masters a router uses, or the LAN.
 func (v *view) uses(name string, use ...string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	line := ""
 	for _, m := range masters {
 		mark := v.paint(dim, "·"+m)
-		for _, u := range use {
-			if u == m {
-				mark = v.paint(green, "●"+m)
-			}
+		if slices.Contains(use, m) {
+			mark = v.paint(green, "●"+m)
 		}
 		line += " " + mark
 	}
@@ -140,7 +176,8 @@ func (v *view) draw() {
 	for _, name := range v.names {
 		foot += fmt.Sprintf("  %s %s\n", name, v.users[name])
 	}
-	fmt.Fprintf(v.out, "%s  client %s  %d failed\n", foot, strings.Join(v.strip, ""), v.failed)
+	cells := min(len(v.strip), max(0, v.width-len("  client   99999 failed")))
+	fmt.Fprintf(v.out, "%s  client %s  %d failed\n", foot, strings.Join(v.strip[len(v.strip)-cells:], ""), v.failed)
 	v.drawn = true
 	v.last = time.Now()
 }

@@ -23,36 +23,36 @@ var Behaved = Attack{"behaved", "nothing: a session like any other", one(script{
 // context ends them, the others end by themselves.
 func Attacks() []Attack {
 	return []Attack{
-		{"truncated", "messages cut at every length, with and without a header that says so", (*generator).truncated},
-		{"oversized", "messages of more than 4,096 octets, up to 65,535, agreed and not", (*generator).oversized},
-		{"marker", "headers whose marker is not all ones", (*generator).marker},
-		{"lengths", "headers with a length below 19, or one that its type cannot have", (*generator).lengths},
-		{"types", "messages of unknown types", (*generator).types},
-		{"open", "OPENs with a wrong version, ASN, hold time, router ID or parameter length", (*generator).openVariants},
-		{"capabilities", "capabilities of every code with a wrong length, too many of them, and extended parameters (RFC 9072)", (*generator).capabilityVariants},
-		{"attribute-lengths", "UPDATEs whose length fields overrun one another", (*generator).attributeLengths},
-		{"attribute-flags", "attributes with every combination of flags", (*generator).attributeFlags},
-		{"unknown-attributes", "unknown attributes, optional and not", (*generator).unknownAttributes},
-		{"duplicates", "attributes that appear twice and a hundred times", (*generator).duplicates},
-		{"missing", "routes without a mandatory attribute", (*generator).missing},
-		{"prefixes", "prefixes longer than an address", (*generator).prefixes},
-		{"as4-path", "AS4_PATH before AS_PATH, alone, and longer", (*generator).as4Path},
-		{"next-hop", "NEXT_HOP of 0 to 17 octets", (*generator).nextHop},
-		{"multiprotocol", "malformed MP_REACH_NLRI and MP_UNREACH_NLRI, of families agreed on and not", (*generator).multiprotocol},
-		{"notifications", "NOTIFICATIONs with every code, and texts that are too long, no text, or for a terminal", (*generator).notifications},
-		{"route-refresh", "malformed ROUTE-REFRESHs, with outbound route filters too (RFC 5291)", (*generator).routeRefresh},
+		{"truncated", "messages cut at every length, with and without a header that says so", all((*generator).truncated)},
+		{"oversized", "messages of more than 4,096 octets, up to 65,535, agreed and not", all((*generator).oversized)},
+		{"marker", "headers whose marker is not all ones", all((*generator).marker)},
+		{"lengths", "headers with a length below 19, or one that its type cannot have", all((*generator).lengths)},
+		{"types", "messages of unknown types", all((*generator).types)},
+		{"open", "OPENs with a wrong version, ASN, hold time, router ID or parameter length", all((*generator).openVariants)},
+		{"capabilities", "capabilities of every code with a wrong length, too many of them, and extended parameters (RFC 9072)", all((*generator).capabilityVariants)},
+		{"attribute-lengths", "UPDATEs whose length fields overrun one another", all((*generator).attributeLengths)},
+		{"attribute-flags", "attributes with every combination of flags", all((*generator).attributeFlags)},
+		{"unknown-attributes", "unknown attributes, optional and not", all((*generator).unknownAttributes)},
+		{"duplicates", "attributes that appear twice and a hundred times", all((*generator).duplicates)},
+		{"missing", "routes without a mandatory attribute", all((*generator).missing)},
+		{"prefixes", "prefixes longer than an address", all((*generator).prefixes)},
+		{"as4-path", "AS4_PATH before AS_PATH, alone, and longer", all((*generator).as4Path)},
+		{"next-hop", "NEXT_HOP of 0 to 17 octets", all((*generator).nextHop)},
+		{"multiprotocol", "malformed MP_REACH_NLRI and MP_UNREACH_NLRI, of families agreed on and not", all((*generator).multiprotocol)},
+		{"notifications", "NOTIFICATIONs with every code, and texts that are too long, no text, or for a terminal", all((*generator).notifications)},
+		{"route-refresh", "malformed ROUTE-REFRESHs, with outbound route filters too (RFC 5291)", all((*generator).routeRefresh)},
 		{"mutations", "10,000 random changes of valid UPDATEs", (*generator).mutations},
-		{"refresh-flood", "as many ROUTE-REFRESHs as the speaker takes; goes on", (*generator).refreshFlood},
-		{"keepalive-flood", "200,000 KEEPALIVEs at once", (*generator).keepaliveFlood},
-		{"route-flood", "200,000 routes, one in each UPDATE", (*generator).routeFlood},
-		{"attribute-flood", "UPDATEs filled up with AS paths and communities, of 4,096 and 65,535 octets", (*generator).attributeFlood},
-		{"hold-time-zero", "a session without KEEPALIVEs that is not read from; goes on", (*generator).holdTimeZero},
+		{"refresh-flood", "as many ROUTE-REFRESHs as the speaker takes; goes on", all((*generator).refreshFlood)},
+		{"keepalive-flood", "200,000 KEEPALIVEs at once", all((*generator).keepaliveFlood)},
+		{"route-flood", "200,000 routes, one in each UPDATE", all((*generator).routeFlood)},
+		{"attribute-flood", "UPDATEs filled up with AS paths and communities, of 4,096 and 65,535 octets", all((*generator).attributeFlood)},
+		{"hold-time-zero", "a session without KEEPALIVEs that is not read from; goes on", all((*generator).holdTimeZero)},
 		{"deaf", "a session that is kept up but not read from; goes on", one(script{deaf: true, stay: true})},
-		{"slow-open", "an OPEN of one octet a second; goes on", (*generator).slowOpen},
-		{"slow-update", "an UPDATE of one octet a second; goes on", (*generator).slowUpdate},
+		{"slow-open", "an OPEN of one octet a second; goes on", all((*generator).slowOpen)},
+		{"slow-update", "an UPDATE of one octet a second; goes on", all((*generator).slowUpdate)},
 		{"silence", "a connection on which nothing is said; goes on", one(script{mute: true})},
-		{"resets", "1,000 connections that are reset in the middle of the OPEN", (*generator).resets},
-		{"flaps", "200 sessions that end when they are up", (*generator).flaps},
+		{"resets", "1,000 connections that are reset in the middle of the OPEN", all((*generator).resets)},
+		{"flaps", "200 sessions that end when they are up", all((*generator).flaps)},
 	}
 }
 
@@ -69,59 +69,38 @@ func Find(name string) (Attack, error) {
 	return Attack{}, fmt.Errorf("unknown attack %q, want one of %s", name, strings.Join(names, ", "))
 }
 
+// all makes the connections of an attack beforehand.
+func all(scripts func(*generator) []script) func(*generator) iter.Seq[script] {
+	return func(g *generator) iter.Seq[script] { return slices.Values(scripts(g)) }
+}
+
 // one is an attack of one connection.
 func one(s script) func(*generator) iter.Seq[script] {
-	return func(*generator) iter.Seq[script] { return slices.Values([]script{s}) }
+	return all(func(*generator) []script { return []script{s} })
 }
 
 // each sends every message in a session of its own.
-func each(messages ...[]byte) iter.Seq[script] {
-	return func(yield func(script) bool) {
-		for _, m := range messages {
-			if !yield(script{settle: true, messages: times(1, m)}) {
-				return
-			}
-		}
+func each(messages ...[]byte) (list []script) {
+	for _, m := range messages {
+		list = append(list, script{settle: true, messages: times(1, m)})
 	}
+	return list
 }
 
 // opens makes a connection with each of these OPENs.
-func opens(list ...[]byte) iter.Seq[script] {
-	return func(yield func(script) bool) {
-		for _, m := range list {
-			if !yield(script{open: m}) {
-				return
-			}
-		}
+func opens(messages ...[]byte) (list []script) {
+	for _, m := range messages {
+		list = append(list, script{open: m})
 	}
-}
-
-func concat(sequences ...iter.Seq[script]) iter.Seq[script] {
-	return func(yield func(script) bool) {
-		for _, sequence := range sequences {
-			for s := range sequence {
-				if !yield(s) {
-					return
-				}
-			}
-		}
-	}
+	return list
 }
 
 // times repeats a message.
-func times(n int, m []byte) iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
-		for range n {
-			if !yield(m) {
-				return
-			}
-		}
-	}
-}
+func times(n int, m []byte) iter.Seq[[]byte] { return slices.Values(slices.Repeat([][]byte{m}, n)) }
 
-func (g *generator) refreshFlood() iter.Seq[script] {
+func (g *generator) refreshFlood() []script {
 	both := slices.Concat(routeRefresh(afiIPv4, safiUnicast), routeRefresh(afiIPv6, safiUnicast))
-	return slices.Values([]script{{settle: true, messages: forever(slices.Repeat(both, 50))}})
+	return []script{{settle: true, messages: forever(slices.Repeat(both, 50))}}
 }
 
 // forever repeats a message until the connection ends.
@@ -132,21 +111,21 @@ func forever(m []byte) iter.Seq[[]byte] {
 	}
 }
 
-func (g *generator) keepaliveFlood() iter.Seq[script] {
-	return slices.Values([]script{{messages: times(200, slices.Repeat(keepalive(), 1000))}})
+func (g *generator) keepaliveFlood() []script {
+	return []script{{messages: times(200, slices.Repeat(keepalive(), 1000))}}
 }
 
-func (g *generator) routeFlood() iter.Seq[script] {
-	return slices.Values([]script{{stay: true, messages: func(yield func([]byte) bool) {
+func (g *generator) routeFlood() []script {
+	return []script{{stay: true, messages: func(yield func([]byte) bool) {
 		for i := range 200_000 {
 			if !yield(update(nil, g.attributes(), nlri(host(i)))) {
 				return
 			}
 		}
-	}}})
+	}}}
 }
 
-func (g *generator) attributeFlood() iter.Seq[script] {
+func (g *generator) attributeFlood() []script {
 	flood := func(size int) iter.Seq[[]byte] {
 		return func(yield func([]byte) bool) {
 			for i := range 500 {
@@ -156,36 +135,31 @@ func (g *generator) attributeFlood() iter.Seq[script] {
 			}
 		}
 	}
-	return slices.Values([]script{
+	return []script{
 		{messages: flood(maxMessage)},
 		{open: g.open(capability(capExtendedMessage)), messages: flood(maxExtended)},
-	})
-}
-
-func (g *generator) holdTimeZero() iter.Seq[script] {
-	hello := open(4, g.asn16(), 0, g.RouterID, capabilities(g.capabilities()...))
-	return slices.Values([]script{{open: hello, deaf: true, stay: true}})
-}
-
-func (g *generator) slowOpen() iter.Seq[script] {
-	return slices.Values([]script{{slowOpen: true}})
-}
-
-func (g *generator) slowUpdate() iter.Seq[script] {
-	return slices.Values([]script{{settle: true, slow: true, messages: times(1, g.update(1))}})
-}
-
-func (g *generator) resets() iter.Seq[script] {
-	hello := g.open()
-	return func(yield func(script) bool) {
-		for range 1000 {
-			if !yield(script{open: hello[:g.IntN(len(hello))], abort: true}) {
-				return
-			}
-		}
 	}
 }
 
-func (g *generator) flaps() iter.Seq[script] {
-	return slices.Values(slices.Repeat([]script{{settle: true}}, 200))
+func (g *generator) holdTimeZero() []script {
+	hello := open(4, g.asn16(), 0, g.RouterID, capabilities(g.capabilities()...))
+	return []script{{open: hello, deaf: true, stay: true}}
 }
+
+func (g *generator) slowOpen() []script {
+	return []script{{slowOpen: true}}
+}
+
+func (g *generator) slowUpdate() []script {
+	return []script{{settle: true, slow: true, messages: times(1, g.update(1))}}
+}
+
+func (g *generator) resets() (list []script) {
+	hello := g.open()
+	for range 1000 {
+		list = append(list, script{open: hello[:g.IntN(len(hello))], abort: true})
+	}
+	return list
+}
+
+func (g *generator) flaps() []script { return slices.Repeat([]script{{settle: true}}, 200) }

@@ -2,7 +2,6 @@ package hostile
 
 import (
 	"hash/fnv"
-	"iter"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -19,6 +18,15 @@ func newGenerator(p *Peer, attack string) *generator {
 	h := fnv.New64a()
 	h.Write([]byte(attack))
 	return &generator{Peer: p, Rand: rand.New(rand.NewPCG(p.Seed, h.Sum64()))}
+}
+
+// garbage is n random octets.
+func (g *generator) garbage(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(g.Uint32())
+	}
+	return b
 }
 
 // asn16 is the ASN as far as two octets hold it (RFC 6793).
@@ -70,6 +78,15 @@ func document6(i byte) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: i}), 128)
 }
 
+// reach6 announces an IPv6 route, unreach6 withdraws it.
+func reach6() []byte {
+	return attribute(optional, attrMPReach, mpReach(afiIPv6, safiUnicast, document6(9).Addr().AsSlice(), nlri(document6(1))))
+}
+
+func unreach6() []byte {
+	return attribute(optional, attrMPUnreach, mpUnreach(afiIPv6, safiUnicast, nlri(document6(1))))
+}
+
 // update is a valid UPDATE with n routes.
 func (p *Peer) update(n int) []byte {
 	var routes []byte
@@ -117,11 +134,11 @@ func (p *Peer) validUpdates() [][]byte {
 			attribute(optional|transitive, attrCommunities, uint32s(1, 2, 3)),
 			attribute(optional|transitive, attrLargeCommunity, uint32s(1, 2, 3))),
 		update(nil, slices.Concat(p.origin(), p.asPath(), attribute(optional, attrMPReach, mpReach(afiIPv6, safiUnicast, hop6, nlri(document6(1), document6(2))))), nil),
-		update(nil, attribute(optional, attrMPUnreach, mpUnreach(afiIPv6, safiUnicast, nlri(document6(1)))), nil),
+		update(nil, unreach6(), nil),
 	}
 }
 
-func (g *generator) truncated() iter.Seq[script] {
+func (g *generator) truncated() []script {
 	var list, hellos [][]byte
 	for _, m := range g.valid() {
 		for n := range m {
@@ -135,38 +152,38 @@ func (g *generator) truncated() iter.Seq[script] {
 	for n := range hello {
 		hellos = append(hellos, hello[:n], setLength(slices.Clone(hello[:n])))
 	}
-	return concat(each(list...), opens(hellos...))
+	return append(each(list...), opens(hellos...)...)
 }
 
-func (g *generator) oversized() iter.Seq[script] {
+func (g *generator) oversized() []script {
 	extendedOpen := g.open(capability(capExtendedMessage))
-	return func(yield func(script) bool) {
-		for _, size := range []int{maxMessage + 1, 2 * maxMessage, maxExtended} {
-			for kind := byte(typeOpen); kind <= typeRouteRefresh; kind++ {
-				m := message(kind, make([]byte, size-headerLength))
-				if kind == typeUpdate {
-					m = g.heavy(1, size)
-				}
-				if !yield(script{settle: true, messages: times(1, m)}) || !yield(script{open: extendedOpen, settle: true, messages: times(1, m)}) ||
-					kind == typeOpen && !yield(script{open: m}) {
-					return
-				}
+	var list []script
+	for _, size := range []int{maxMessage + 1, 2 * maxMessage, maxExtended} {
+		for kind := byte(typeOpen); kind <= typeRouteRefresh; kind++ {
+			m := message(kind, make([]byte, size-headerLength))
+			if kind == typeUpdate {
+				m = g.heavy(1, size)
+			}
+			list = append(list, script{settle: true, messages: times(1, m)}, script{open: extendedOpen, settle: true, messages: times(1, m)})
+			if kind == typeOpen {
+				list = append(list, script{open: m})
 			}
 		}
 	}
+	return list
 }
 
-func (g *generator) marker() iter.Seq[script] {
+func (g *generator) marker() []script {
 	var list, hellos [][]byte
 	for i := range 16 {
 		m, hello := g.update(1), g.open()
 		m[i], hello[i] = 0, 0xfe
 		list, hellos = append(list, m), append(hellos, hello)
 	}
-	return concat(each(list...), opens(hellos...))
+	return append(each(list...), opens(hellos...)...)
 }
 
-func (g *generator) lengths() iter.Seq[script] {
+func (g *generator) lengths() []script {
 	var list, hellos [][]byte
 	for n := range headerLength {
 		list = append(list, withLength(keepalive(), n), withLength(g.update(1), n))
@@ -174,10 +191,10 @@ func (g *generator) lengths() iter.Seq[script] {
 	}
 	list = append(list, message(typeKeepalive, []byte{0}), message(typeUpdate), message(typeUpdate, []byte{0, 0, 0}),
 		message(typeNotification), message(typeNotification, []byte{6}), message(typeRouteRefresh))
-	return concat(each(list...), opens(hellos...))
+	return append(each(list...), opens(hellos...)...)
 }
 
-func (g *generator) types() iter.Seq[script] {
+func (g *generator) types() []script {
 	var list, hellos [][]byte
 	for kind := range 256 {
 		if kind < typeOpen || kind > typeRouteRefresh {
@@ -188,10 +205,10 @@ func (g *generator) types() iter.Seq[script] {
 		}
 	}
 	list = append(list, g.open()) // a second OPEN is none of an established session's messages
-	return concat(each(list...), opens(hellos...))
+	return append(each(list...), opens(hellos...)...)
 }
 
-func (g *generator) openVariants() iter.Seq[script] {
+func (g *generator) openVariants() []script {
 	caps := capabilities(g.capabilities()...)
 	var list [][]byte
 	for _, version := range []byte{0, 1, 3, 5, 255} {
@@ -220,15 +237,11 @@ func (g *generator) openVariants() iter.Seq[script] {
 	return opens(list...)
 }
 
-func (g *generator) capabilityVariants() iter.Seq[script] {
+func (g *generator) capabilityVariants() []script {
 	var list [][]byte
 	for _, code := range []byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 128, 131, 255} {
 		for _, n := range []int{0, 1, 3, 5, 8, 13} {
-			value := make([]byte, n)
-			for i := range value {
-				value[i] = byte(g.Uint32())
-			}
-			list = append(list, g.open(capability(code, value...)))
+			list = append(list, g.open(capability(code, g.garbage(n)...)))
 		}
 	}
 	overrun := capability(capMultiprotocol, 0, 1, 0, 1)

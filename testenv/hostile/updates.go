@@ -2,13 +2,12 @@ package hostile
 
 import (
 	"encoding/binary"
-	"iter"
 	"slices"
 )
 
 // This file makes malformed messages of an established session.
 
-func (g *generator) attributeLengths() iter.Seq[script] {
+func (g *generator) attributeLengths() []script {
 	var list [][]byte
 	whole := g.update(1)
 	withdrawn, total := headerLength, headerLength+2
@@ -43,7 +42,7 @@ func flagsOf(kind byte) byte {
 	return optional | transitive
 }
 
-func (g *generator) attributeFlags() iter.Seq[script] {
+func (g *generator) attributeFlags() []script {
 	var list [][]byte
 	for flags := 0; flags < 256; flags += 16 {
 		for _, a := range [][]byte{g.origin(), g.asPath(), g.hop(), attribute(optional, attrMED, uint32s(1)), attribute(optional|transitive, attrCommunities, uint32s(1))} {
@@ -56,7 +55,7 @@ func (g *generator) attributeFlags() iter.Seq[script] {
 	return each(list...)
 }
 
-func (g *generator) unknownAttributes() iter.Seq[script] {
+func (g *generator) unknownAttributes() []script {
 	var list [][]byte
 	for kind := range 256 {
 		if kind == 0 || kind > 40 {
@@ -68,12 +67,10 @@ func (g *generator) unknownAttributes() iter.Seq[script] {
 	return each(append(list, routes(g.attributes(), attribute(optional|transitive, 99, make([]byte, 3900))))...)
 }
 
-func (g *generator) duplicates() iter.Seq[script] {
+func (g *generator) duplicates() []script {
 	var list [][]byte
-	reach := attribute(optional, attrMPReach, mpReach(afiIPv6, safiUnicast, document6(9).Addr().AsSlice(), nlri(document6(1))))
-	unreach := attribute(optional, attrMPUnreach, mpUnreach(afiIPv6, safiUnicast, nlri(document6(1))))
 	for _, a := range [][]byte{
-		g.origin(), g.asPath(), g.hop(), reach, unreach,
+		g.origin(), g.asPath(), g.hop(), reach6(), unreach6(),
 		attribute(optional|transitive, attrAS4Path, segment(2, g.ASN)),
 		attribute(optional|transitive, attrCommunities, uint32s(1)),
 	} {
@@ -82,8 +79,8 @@ func (g *generator) duplicates() iter.Seq[script] {
 	return each(list...)
 }
 
-func (g *generator) missing() iter.Seq[script] {
-	reach := attribute(optional, attrMPReach, mpReach(afiIPv6, safiUnicast, document6(9).Addr().AsSlice(), nlri(document6(1))))
+func (g *generator) missing() []script {
+	reach := reach6()
 	// Discarding a malformed AGGREGATOR must not discard the check for the others too.
 	discard := attribute(optional|transitive, attrAggregator, []byte{1})
 	list := [][]byte{
@@ -95,7 +92,7 @@ func (g *generator) missing() iter.Seq[script] {
 	return each(list...)
 }
 
-func (g *generator) prefixes() iter.Seq[script] {
+func (g *generator) prefixes() []script {
 	var list [][]byte
 	hop6 := document6(9).Addr().AsSlice()
 	for bits := 33; bits < 256; bits += 11 {
@@ -111,11 +108,11 @@ func (g *generator) prefixes() iter.Seq[script] {
 	return each(list...)
 }
 
-func (g *generator) as4Path() iter.Seq[script] {
+func (g *generator) as4Path() []script {
 	flags := byte(optional | transitive)
 	long := attribute(flags, attrAS4Path, segment(2, slices.Repeat([]uint32{g.ASN}, 200)...))
 	path2 := attribute(transitive, attrASPath, segment2(2, g.asn16(), 23456))
-	var list [][]byte
+	var list []script
 	for _, as4 := range [][]byte{
 		attribute(flags, attrAS4Path, segment(2, g.ASN, 70000)),
 		attribute(flags, attrAS4Path, segment(1, 70000)),
@@ -129,21 +126,18 @@ func (g *generator) as4Path() iter.Seq[script] {
 			g.asPath(), path2, attribute(transitive, attrASPath), attribute(transitive, attrASPath, segment2(1, 1), segment2(2, 2, 3)),
 			attribute(transitive, attrASPath, segment2(3, 1, 2), segment2(2, 3)),
 		} {
-			list = append(list,
+			for _, m := range [][]byte{
 				routes(as4, path, g.origin(), g.hop()), routes(g.origin(), as4, g.hop(), path), routes(path, as4, g.hop()),
-				routes(as4, as4, path, g.origin(), g.hop()), update(nil, slices.Concat(as4, path), nil), routes(as4, g.origin(), g.hop()))
-		}
-	}
-	return func(yield func(script) bool) {
-		for _, m := range list {
-			if !yield(script{settle: true, messages: times(1, m)}) || !yield(script{open: g.oldOpen(), settle: true, messages: times(1, m)}) {
-				return
+				routes(as4, as4, path, g.origin(), g.hop()), update(nil, slices.Concat(as4, path), nil), routes(as4, g.origin(), g.hop()),
+			} {
+				list = append(list, script{settle: true, messages: times(1, m)}, script{open: g.oldOpen(), settle: true, messages: times(1, m)})
 			}
 		}
 	}
+	return list
 }
 
-func (g *generator) nextHop() iter.Seq[script] {
+func (g *generator) nextHop() []script {
 	var list [][]byte
 	for n := range 18 {
 		list = append(list, routes(g.origin(), g.asPath(), attribute(transitive, attrNextHop, slices.Repeat([]byte{10}, n))))
@@ -154,7 +148,7 @@ func (g *generator) nextHop() iter.Seq[script] {
 	return each(list...)
 }
 
-func (g *generator) multiprotocol() iter.Seq[script] {
+func (g *generator) multiprotocol() []script {
 	var list [][]byte
 	add := func(kind byte, value []byte) {
 		list = append(list, update(nil, slices.Concat(g.origin(), g.asPath(), attribute(optional, kind, value)), nil))
@@ -178,10 +172,7 @@ func (g *generator) multiprotocol() iter.Seq[script] {
 		afi  uint16
 		safi byte
 	}{{1, 2}, {1, 4}, {1, 128}, {2, 128}, {25, 65}, {25, 70}, {1, 132}, {1, 133}, {2, 134}, {16388, 71}, {1, 73}, {1, 85}, {0, 0}, {1, 0}, {65535, 255}} {
-		garbage := make([]byte, 40)
-		for i := range garbage {
-			garbage[i] = byte(g.Uint32())
-		}
+		garbage := g.garbage(40)
 		for _, nlri := range [][]byte{nil, garbage[:1], garbage, slices.Repeat([]byte{0}, 40), slices.Repeat([]byte{255}, 40)} {
 			add(attrMPReach, mpReach(f.afi, f.safi, hop[:4], nlri))
 			add(attrMPUnreach, mpUnreach(f.afi, f.safi, nlri))
@@ -190,7 +181,7 @@ func (g *generator) multiprotocol() iter.Seq[script] {
 	return each(list...)
 }
 
-func (g *generator) notifications() iter.Seq[script] {
+func (g *generator) notifications() []script {
 	texts := [][]byte{
 		{}, {0}, {255}, {200, 'x'}, {1, 'y', 'z'}, {3, 0xff, 0xfe, 0xc0}, {2, 0xe2, 0x82},
 		append([]byte{40}, "\x1b[2J\x1b]0;owned\a\x1b[31mred\r\nfake: log line"...),
@@ -206,16 +197,10 @@ func (g *generator) notifications() iter.Seq[script] {
 			list = append(list, notification(byte(code), subcode, byte(g.Uint32())))
 		}
 	}
-	return func(yield func(script) bool) {
-		for _, m := range list {
-			if !yield(script{settle: true, messages: times(1, m)}) {
-				return
-			}
-		}
-	}
+	return each(list...)
 }
 
-func (g *generator) routeRefresh() iter.Seq[script] {
+func (g *generator) routeRefresh() []script {
 	refresh := func(body ...byte) []byte { return message(typeRouteRefresh, body) }
 	list := [][]byte{
 		refresh(0), refresh(0, 1), refresh(0, 1, 0), refresh(0, 1, 0, 1, 9),

@@ -39,7 +39,7 @@ func (w *wires) close() error {
 	return w.ns.Close()
 }
 
-// addBridge makes the layer-2 segment of a bridge node. It forwards at once
+// addBridge makes the LAN of a bridge node. It forwards at once
 // and floods multicast as a plain switch does.
 func (w *wires) addBridge(node string) error {
 	var snooping bool
@@ -281,18 +281,6 @@ func (l *Link) Heal() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.set([2]bool{}, false)
-}
-
-// Frames is the number of frames that the node has sent into the link since
-// its machine was powered on, lost ones included.
-func (l *Link) Frames(node string) (uint64, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	plug, err := l.wires.netlink.LinkByIndex(l.ends[l.side(node)].plug)
-	if err != nil {
-		return 0, fmt.Errorf("link %v: frames of %s: %w", l, node, err)
-	}
-	return plug.Attrs().Statistics.RxPackets, nil
 }
 
 // side is the index of the node's end. It panics if there is none.

@@ -42,7 +42,6 @@ func TestLinkFaults(t *testing.T) {
 				if !carrier(t, c1, "eth1") || !carrier(t, r1, "eth1") {
 					t.Error("no carrier")
 				}
-				before := must[uint64](t)(link.Frames("c1"))
 				there.say("during")
 				back.say("during")
 				if fault.there && there.hear() != "during" {
@@ -50,9 +49,6 @@ func TestLinkFaults(t *testing.T) {
 				}
 				if fault.back && back.hear() != "during" {
 					t.Error("c1 heard something else first")
-				}
-				if after := must[uint64](t)(link.Frames("c1")); after == before {
-					t.Error("no frame of c1 was counted")
 				}
 				do(t, link.Heal())
 				there.works()
@@ -114,7 +110,7 @@ topology:
   - {endpoints: ["other:eth2", "d:eth1"]}
 `
 
-// TestBridge wants bridges to be segments of their own whose ports can be cut
+// TestBridge wants bridges to be LANs of their own whose ports can be cut
 // one by one, in one direction too.
 func TestBridge(t *testing.T) {
 	l := start(t, parse(t, flat), lab.Options{})

@@ -107,28 +107,36 @@ func (m *machine) configure(ctx context.Context) error {
 			}
 		}
 	}
-	return m.settle(ctx)
+	return m.awaitAddresses(ctx)
 }
 
-// settle waits until every IPv6 address can be used. The kernel leaves that to a worker, though
-// it looks for no duplicates; until then nobody can listen at the address.
-func (m *machine) settle(ctx context.Context) error {
+// awaitAddresses waits until every IPv6 address can be used. The kernel leaves that to a worker,
+// though it looks for no duplicates; until then nobody can listen at the address.
+func (m *machine) awaitAddresses(ctx context.Context) error {
 	h, err := m.nodes[0].Handle()
 	if err != nil {
 		return err
 	}
 	defer h.Close()
-	for tick := time.NewTicker(time.Millisecond); ; {
-		address, err := tentative(h)
-		if err != nil || address == nil {
-			tick.Stop()
+	var address *net.IPNet
+	return await(ctx, func() (done bool, err error) {
+		address, err = tentative(h)
+		return address == nil, err
+	}, func() string { return fmt.Sprintf("address %s stays tentative", address) })
+}
+
+// await waits until a condition holds, or fails; if ctx ends before, missing says what is missing.
+func await(ctx context.Context, holds func() (bool, error), missing func() string) error {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		if ok, err := holds(); ok || err != nil {
 			return err
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			tick.Stop()
-			return fmt.Errorf("address %s stays tentative: %w", address, context.Cause(ctx))
+			return fmt.Errorf("%s: %w", missing(), context.Cause(ctx))
 		}
 	}
 }

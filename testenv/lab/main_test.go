@@ -1,8 +1,6 @@
 package lab_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,6 +15,7 @@ import (
 
 	"github.com/herald-vip/herald/testenv/clab"
 	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 // TestMain also makes this test binary a program that the tests run: a server
@@ -106,22 +105,6 @@ func parse(t *testing.T, text string) *clab.Topology {
 	return topology
 }
 
-// eventually waits until the condition holds.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("not in time: %s", what)
-		}
-	}
-}
-
 // must passes on a result and ends the test on an error.
 func must[T any](t *testing.T) func(T, error) T {
 	return func(v T, err error) T {
@@ -204,7 +187,7 @@ func (k *talk) listen(wait time.Duration) (string, error) {
 // recovers wants datagrams to arrive again some time after a carrier is back.
 func (k *talk) recovers() {
 	k.t.Helper()
-	eventually(k.t, "datagrams arrive again", func() bool {
+	wait.Until(k.t, "datagrams arrive again", func() bool {
 		_, err := k.from.Write([]byte("anyone?"))
 		if err == nil {
 			_, err = k.listen(20 * time.Millisecond)
@@ -220,7 +203,7 @@ func (k *talk) works() {
 	k.t.Helper()
 	k.words++
 	word := fmt.Sprintf("hello %d", k.words)
-	eventually(k.t, "a datagram arrives", func() bool {
+	wait.Until(k.t, "a datagram arrives", func() bool {
 		k.say(word)
 		for {
 			got, err := k.listen(100 * time.Millisecond)
@@ -240,23 +223,4 @@ func (k *talk) works() {
 // once, from those that say sends once.
 func repeated(word string) bool {
 	return word == "anyone?" || strings.HasPrefix(word, "hello ")
-}
-
-// answers wants a datagram to arrive and its answer to come back.
-func (k *talk) answers() {
-	k.t.Helper()
-	eventually(k.t, "a datagram is answered", func() bool {
-		k.say("hello")
-		soon := time.Now().Add(100 * time.Millisecond)
-		do(k.t, errors.Join(k.to.SetDeadline(soon), k.from.SetDeadline(soon)))
-		buf := make([]byte, 64)
-		_, asker, err := k.to.ReadFrom(buf)
-		if err != nil {
-			return false
-		}
-		_, err = k.to.WriteTo([]byte("hello yourself"), asker)
-		do(k.t, err)
-		n, err := k.from.Read(buf)
-		return err == nil && string(buf[:n]) == "hello yourself"
-	})
 }

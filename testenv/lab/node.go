@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -122,19 +121,12 @@ func (n *Node) startDaemon(ctx context.Context, d Daemon) error {
 	if d.Socket == "" {
 		return nil
 	}
-	for tick := time.NewTicker(2 * time.Millisecond); ; {
-		if err := n.knock(d.Socket); err == nil {
-			tick.Stop()
-			return nil
+	return await(ctx, func() (bool, error) {
+		if !p.Running() {
+			return false, fmt.Errorf("%s exited: %v; see %s", d.Name, p.err, n.Log())
 		}
-		select {
-		case <-tick.C:
-		case <-p.done:
-			return fmt.Errorf("%s exited: %v; see %s", d.Name, p.err, n.Log())
-		case <-ctx.Done():
-			return fmt.Errorf("%s does not listen on %s: %w; see %s", d.Name, d.Socket, context.Cause(ctx), n.Log())
-		}
-	}
+		return n.knock(d.Socket) == nil, nil
+	}, func() string { return fmt.Sprintf("%s does not listen on %s, see %s", d.Name, d.Socket, n.Log()) })
 }
 
 // knock connects to a Unix socket in the node's file tree.

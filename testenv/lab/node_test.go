@@ -16,6 +16,7 @@ import (
 
 	"github.com/herald-vip/herald/testenv/clab"
 	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 // served is small.clab.yml with a server in m1-app.
@@ -34,7 +35,7 @@ func served(t *testing.T) *clab.Topology {
 func connect(t *testing.T, l *lab.Lab) net.Conn {
 	t.Helper()
 	var conn net.Conn
-	eventually(t, "a connection", func() (ok bool) {
+	wait.Until(t, "a connection", func() (ok bool) {
 		var err error
 		conn, err = l.Node("c1").DialContext(t.Context(), "tcp", "10.0.2.1:80")
 		return err == nil
@@ -144,16 +145,16 @@ func TestProcess(t *testing.T) {
 			t.Errorf("waiting in vain: %v, running %v", err, p.Running())
 		}
 		do(t, p.Freeze())
-		eventually(t, "the helper is frozen", func() bool { return strings.Contains(status(n, helper), "State:\tT") })
+		wait.Until(t, "the helper is frozen", func() bool { return strings.Contains(status(n, helper), "State:\tT") })
 		do(t, p.Thaw())
-		eventually(t, "the helper is thawed", func() bool { return strings.Contains(status(n, helper), "State:\tS") })
+		wait.Until(t, "the helper is thawed", func() bool { return strings.Contains(status(n, helper), "State:\tS") })
 		if command == "exit" {
 			do(t, p.stdin.Close()) // ends by itself
 		} else {
 			do(t, p.Kill())
 		}
 		<-p.Done()
-		eventually(t, "the helper is gone", func() bool { return status(n, helper) == "" })
+		wait.Until(t, "the helper is gone", func() bool { return status(n, helper) == "" })
 	}
 
 	if _, err := n.Run(ctx, "sleep", "infinity"); !errors.Is(err, context.Canceled) {

@@ -4,9 +4,11 @@ package plane
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -47,7 +49,6 @@ func Test(t *testing.T, p balancer.Plane, site Site) {
 		run  func(*testing.T, balancer.Plane, Site)
 	}{
 		{"spread", spread},
-		{"random", random},
 		{"source hash", sourceHash},
 		{"drain", drain},
 		{"death", death},
@@ -68,13 +69,8 @@ func spread(t *testing.T, p balancer.Plane, site Site) {
 	const rounds = 100
 	for _, states := range []string{"sss", "ss-", "s--", "sss", "-ss"} {
 		apply(t, p, site.service(balancer.RoundRobin, states))
-		got := make(map[string]int)
 		serving := strings.Count(states, "s")
-		for range rounds * serving {
-			c := site.connect(t)
-			got[c.backend]++
-			c.close()
-		}
+		got := site.spread(t, rounds*serving)
 		if len(got) != serving {
 			t.Errorf("%s: connections went to %v", states, got)
 		}
@@ -86,38 +82,16 @@ func spread(t *testing.T, p balancer.Plane, site Site) {
 	}
 }
 
-func random(t *testing.T, p balancer.Plane, site Site) {
-	apply(t, p, site.service(balancer.Random, "sss"))
-	got := make(map[string]int)
-	for range 300 {
-		c := site.connect(t)
-		got[c.backend]++
-		c.close()
-	}
-	for _, backend := range site.Backends {
-		if n := got[backend.String()]; n < 50 || n > 160 {
-			t.Errorf("%s has got %d of 300 connections", backend, n)
-		}
-	}
-}
-
 // sourceHash keeps a client where it is, as long as that serves.
 func sourceHash(t *testing.T, p balancer.Plane, site Site) {
 	apply(t, p, site.service(balancer.SourceHash, "sss"))
 	always := func(serving string) string {
 		t.Helper()
-		got := make(map[string]int)
-		last := ""
-		for range 20 {
-			c := site.connect(t)
-			last = c.backend
-			got[last]++
-			c.close()
-		}
+		got := site.spread(t, 20)
 		if len(got) != 1 {
 			t.Errorf("%s: one client has got to %v", serving, got)
 		}
-		return last
+		return slices.Collect(maps.Keys(got))[0]
 	}
 	first := always("sss")
 	i := slices.Index(site.Backends, netip.MustParseAddrPort(first))
@@ -141,18 +115,12 @@ func drain(t *testing.T, p balancer.Plane, site Site) {
 	held := site.hold(t, 12)
 	for _, states := range []string{"dss", "sds", "d-s", "sss"} {
 		apply(t, p, site.service(balancer.RoundRobin, states))
-		for range 20 {
-			c := site.connect(t)
-			if i := slices.Index(site.Backends, netip.MustParseAddrPort(c.backend)); states[i] != 's' {
-				t.Errorf("%s: a new connection went to %s", states, c.backend)
-			}
-			c.close()
-		}
-		for _, c := range held {
-			if err := c.echo(); err != nil {
-				t.Errorf("%s: an established connection to %s has ended: %v", states, c.backend, err)
+		for backend := range site.spread(t, 20) {
+			if i := slices.Index(site.Backends, netip.MustParseAddrPort(backend)); states[i] != 's' {
+				t.Errorf("%s: a new connection went to %s", states, backend)
 			}
 		}
+		alive(t, held)
 	}
 }
 
@@ -173,12 +141,8 @@ func death(t *testing.T, p balancer.Plane, site Site) {
 			t.Errorf("a connection to %s has ended: %v", c.backend, err)
 		}
 	}
-	for range 20 {
-		c := site.connect(t)
-		if c.backend == dead {
-			t.Error("a new connection went to a dead backend")
-		}
-		c.close()
+	if n := site.spread(t, 20)[dead]; n > 0 {
+		t.Errorf("%d new connections went to a dead backend", n)
 	}
 }
 
@@ -208,11 +172,7 @@ func noListener(t *testing.T, p balancer.Plane, site Site) {
 	if c, err := site.try(); err == nil {
 		t.Errorf("a connection went to %s although nothing listens", c.backend)
 	}
-	for _, c := range held {
-		if err := c.echo(); err != nil {
-			t.Errorf("an established connection to %s has ended: %v", c.backend, err)
-		}
-	}
+	alive(t, held)
 	silent.Backends[0].State = balancer.Dead
 	apply(t, p, silent)
 	for _, c := range held {
@@ -231,11 +191,7 @@ func removal(t *testing.T, p balancer.Plane, site Site) {
 		t.Errorf("a connection went to %s although the service is gone", c.backend)
 	}
 	apply(t, p, site.service(balancer.RoundRobin, "sss"))
-	for _, c := range held {
-		if err := c.echo(); err != nil {
-			t.Errorf("an established connection to %s has ended: %v", c.backend, err)
-		}
-	}
+	alive(t, held)
 }
 
 // counts tell what each backend has been given.
@@ -260,8 +216,18 @@ func counts(t *testing.T, p balancer.Plane, site Site) {
 			}
 		}
 	}
-	if fmt.Sprint(got) != fmt.Sprint(want) {
+	if !maps.Equal(got, want) {
 		t.Errorf("counts are %v, want %v", got, want)
+	}
+}
+
+// alive wants connections to go on.
+func alive(t *testing.T, held []*client) {
+	t.Helper()
+	for _, c := range held {
+		if err := c.echo(); err != nil {
+			t.Errorf("an established connection to %s has ended: %v", c.backend, err)
+		}
 	}
 }
 
@@ -275,19 +241,11 @@ func apply(t *testing.T, p balancer.Plane, services ...balancer.Service) {
 // service has a backend for each letter: s serves, d drains, x is dead, - is not there.
 func (s Site) service(method balancer.Method, states string) balancer.Service {
 	service := balancer.Service{Name: "tested", Listen: []netip.AddrPort{s.At}, Method: method}
+	of := map[rune]balancer.State{'s': balancer.Serving, 'd': balancer.Draining, 'x': balancer.Dead}
 	for i, letter := range states {
-		b := balancer.Backend{Name: fmt.Sprintf("m%d", i+1), Addr: s.Backends[i]}
-		switch letter {
-		case 's':
-			b.State = balancer.Serving
-		case 'd':
-			b.State = balancer.Draining
-		case 'x':
-			b.State = balancer.Dead
-		default:
-			continue
+		if state, ok := of[letter]; ok {
+			service.Backends = append(service.Backends, balancer.Backend{Name: fmt.Sprintf("m%d", i+1), Addr: s.Backends[i], State: state})
 		}
-		service.Backends = append(service.Backends, b)
 	}
 	return service
 }
@@ -299,22 +257,16 @@ func (s Site) serve(t *testing.T, addr netip.AddrPort) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var (
-		running sync.WaitGroup
-		mu      sync.Mutex
-		conns   []net.Conn
-	)
+	var running sync.WaitGroup
 	running.Go(func() {
 		for {
 			conn, err := l.Accept()
 			if err != nil {
 				return
 			}
-			mu.Lock()
-			conns = append(conns, conn)
-			mu.Unlock()
 			running.Go(func() {
 				defer func() { _ = conn.Close() }()
+				defer context.AfterFunc(t.Context(), func() { _ = conn.Close() })()
 				if _, err := fmt.Fprintln(conn, addr); err == nil {
 					_, _ = io.Copy(conn, conn)
 				}
@@ -323,11 +275,6 @@ func (s Site) serve(t *testing.T, addr netip.AddrPort) {
 	})
 	t.Cleanup(func() {
 		_ = l.Close()
-		mu.Lock()
-		for _, c := range conns {
-			_ = c.Close()
-		}
-		mu.Unlock()
 		running.Wait()
 	})
 }
@@ -365,6 +312,18 @@ func (s Site) connect(t *testing.T) *client {
 	}
 	t.Cleanup(c.close)
 	return c
+}
+
+// spread opens so many connections, one after the other, and counts them by backend.
+func (s Site) spread(t *testing.T, connections int) map[string]int {
+	t.Helper()
+	got := make(map[string]int)
+	for range connections {
+		c := s.connect(t)
+		got[c.backend]++
+		c.close()
+	}
+	return got
 }
 
 // hold opens connections to stay, and expects each serving backend to get some.

@@ -22,13 +22,19 @@ import (
 type Change struct {
 	At     time.Time
 	Prefix netip.Prefix
-	// Before and Now are the next hops, in order; none is no route.
-	Before, Now []netip.Addr
+	// Now are the next hops, in order; none is no route.
+	Now []netip.Addr
+	// Existing says that they were there before.
+	Existing bool
+}
+
+func (c Change) String() string {
+	return fmt.Sprintf("%s: %s via %v", c.At.Format(time.StampMilli), c.Prefix, c.Now)
 }
 
 // Watch follows routes.
 type Watch struct {
-	name   string
+	node   *lab.Node
 	within netip.Prefix
 	take   func(Change)
 	stop   chan struct{}
@@ -36,23 +42,29 @@ type Watch struct {
 
 	mu      sync.Mutex
 	hops    map[netip.Prefix][]netip.Addr
-	changed chan struct{} // closed at every change
+	through map[netip.Addr]int // how many prefixes lead over each next hop
+	changes []Change           // since the last mark
+	changed chan struct{}      // closed at every change
+	marker  int                // the metric of the last one that was heard of
 	closing bool
 	err     error
 }
 
-// Follow begins to follow the routes to prefixes within one, in the node's main table;
-// those that are there already are the first changes. take is told of each change, one
-// after the other, while nobody looks. The caller closes it.
+// markers is a table that nothing looks up.
+const markers = 4242
+
+// Follow begins to follow the routes to prefixes within one, or all if that is the zero
+// one, in the node's main table; those that are there already are the first changes. take, if
+// there is one, is told of each change, one after the other, before those that await it. The
+// caller closes it.
 func Follow(n *lab.Node, within netip.Prefix, take func(Change)) (*Watch, error) {
 	w := &Watch{
-		name: n.Name(), within: within, take: take, stop: make(chan struct{}), done: make(chan struct{}),
-		hops: make(map[netip.Prefix][]netip.Addr), changed: make(chan struct{}),
+		node: n, within: within, take: take, stop: make(chan struct{}), done: make(chan struct{}),
+		hops: make(map[netip.Prefix][]netip.Addr), through: make(map[netip.Addr]int), changed: make(chan struct{}),
 	}
 	updates := make(chan netlink.RouteUpdate, 1024)
 	err := n.Do(func() error {
 		return netlink.RouteSubscribeWithOptions(updates, w.stop, netlink.RouteSubscribeOptions{
-			ListExisting:  true,
 			ErrorCallback: w.fail,
 			// Room for ten thousand routes while this process waits for a CPU.
 			ReceiveBufferSize:      64 << 20,
@@ -62,43 +74,84 @@ func Follow(n *lab.Node, within netip.Prefix, take func(Change)) (*Watch, error)
 	if err != nil {
 		return nil, fmt.Errorf("follow the routes of %s: %w", n.Name(), err)
 	}
+	existing, err := list(n) // not by the subscription: others on the node would hear it ask
 	go func() {
 		defer close(w.done)
+		for _, r := range existing {
+			w.update(netlink.RouteUpdate{Type: unix.RTM_NEWROUTE, Route: r}, time.Now(), true)
+		}
 		for u := range updates {
-			w.update(u, time.Now())
+			w.update(u, time.Now(), false)
 		}
 	}()
+	if err != nil {
+		return nil, errors.Join(err, w.Close())
+	}
 	return w, nil
 }
 
-func (w *Watch) update(u netlink.RouteUpdate, at time.Time) {
+// list returns the routes of the node's main table.
+func list(n *lab.Node) ([]netlink.Route, error) {
+	h, err := n.Handle()
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	var all []netlink.Route
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		routes, err := h.RouteList(nil, family)
+		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) { // the subscription hears what changes meanwhile
+			return nil, err
+		}
+		all = append(all, routes...)
+	}
+	return all, nil
+}
+
+func (w *Watch) update(u netlink.RouteUpdate, at time.Time, existing bool) {
+	if u.Table == markers && u.Type == unix.RTM_NEWROUTE {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.marker = u.Priority
+		w.wake()
+		return
+	}
 	if u.Table != unix.RT_TABLE_MAIN || u.Dst == nil {
 		return
 	}
 	address, ok := netip.AddrFromSlice(u.Dst.IP)
-	if !ok || !w.within.Contains(address.Unmap()) {
+	if !ok || w.within.IsValid() && !w.within.Contains(address.Unmap()) {
 		return
 	}
 	length, _ := u.Dst.Mask.Size()
-	c := Change{At: at, Prefix: netip.PrefixFrom(address.Unmap(), length)}
+	c := Change{At: at, Prefix: netip.PrefixFrom(address.Unmap(), length), Existing: existing}
 	if u.Type == unix.RTM_NEWROUTE {
-		c.Now = nextHops(u.Route)
+		c.Now = NextHops(u.Route)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	c.Before = w.hops[c.Prefix]
-	if slices.Equal(c.Before, c.Now) {
+	before := w.hops[c.Prefix]
+	if slices.Equal(before, c.Now) {
 		return
+	}
+	for _, hop := range before {
+		w.through[hop]--
+	}
+	for _, hop := range c.Now {
+		w.through[hop]++
 	}
 	if w.hops[c.Prefix] = c.Now; c.Now == nil {
 		delete(w.hops, c.Prefix)
 	}
-	w.take(c)
+	w.changes = append(w.changes, c)
+	if w.take != nil {
+		w.take(c)
+	}
 	w.wake()
 }
 
-// nextHops are those of a route, sorted.
-func nextHops(r netlink.Route) []netip.Addr {
+// NextHops are those of a route, sorted.
+func NextHops(r netlink.Route) []netip.Addr {
 	var list []netip.Addr
 	add := func(gateway net.IP) {
 		if a, ok := netip.AddrFromSlice(gateway); ok {
@@ -117,7 +170,7 @@ func (w *Watch) fail(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.closing {
-		w.err = fmt.Errorf("follow the routes of %s: %w", w.name, err)
+		w.err = fmt.Errorf("follow the routes of %s: %w", w.node.Name(), err)
 		w.wake()
 	}
 }
@@ -137,11 +190,70 @@ func (v View) Prefixes() int { return len(v.w.hops) }
 // Hops are the next hops of the route to a prefix, in order; none if there is no route.
 func (v View) Hops(prefix netip.Prefix) []netip.Addr { return v.w.hops[prefix] }
 
-// Look calls f while no change is taken.
-func (w *Watch) Look(f func(View)) {
+// Through is how many routes lead over a next hop.
+func (v View) Through(hop netip.Addr) int { return v.w.through[hop] }
+
+// Mark forgets when routes changed before.
+func (w *Watch) Mark() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	f(View{w})
+	w.changes = nil
+}
+
+// Changes are those since the last mark.
+func (w *Watch) Changes() []Change {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.changes)
+}
+
+// Sync waits until the watch has heard of all that has changed up to now: of a route that
+// is made now, in a table that nothing looks up.
+func (w *Watch) Sync(ctx context.Context) error {
+	h, err := w.node.Handle()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	marker := &netlink.Route{
+		Dst: &net.IPNet{IP: net.IPv4(192, 0, 2, 1), Mask: net.CIDRMask(32, 32)}, Type: unix.RTN_BLACKHOLE, Table: markers,
+		Priority: time.Now().Nanosecond() + 1, // that of another watch is another
+	}
+	if err := h.RouteAdd(marker); err != nil {
+		return err
+	}
+	return errors.Join(w.Await(ctx, func(View) bool { return w.marker == marker.Priority }), h.RouteDel(marker))
+}
+
+// First is when the next hops of the route to a prefix first matched, of its changes since
+// the last mark.
+func (w *Watch) First(prefix netip.Prefix, match func(hops []netip.Addr) bool) (time.Time, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.changes {
+		if c.Prefix == prefix && match(c.Now) {
+			return c.At, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// AwaitHops waits until the route to an address leads over just these next hops, in
+// order, and returns when it came to, if that was since the last mark.
+func (w *Watch) AwaitHops(ctx context.Context, address netip.Addr, hops ...netip.Addr) (at time.Time, err error) {
+	prefix := netip.PrefixFrom(address, address.BitLen())
+	err = w.Await(ctx, func(v View) bool { return slices.Equal(v.Hops(prefix), hops) })
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil {
+		return at, fmt.Errorf("the route to %s leads over %v, want %v: %w", prefix, w.hops[prefix], hops, err)
+	}
+	for _, c := range w.changes {
+		if c.Prefix == prefix {
+			at = c.At
+		}
+	}
+	return at, nil
 }
 
 // Await waits until the routes match, which is asked again at every change of one.
@@ -156,7 +268,9 @@ func (w *Watch) Await(ctx context.Context, match func(View) bool) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return fmt.Errorf("%s has %d routes, by next hop %v: %w", w.node.Name(), len(w.hops), w.through, context.Cause(ctx))
 		}
 	}
 }

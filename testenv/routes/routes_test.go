@@ -44,10 +44,7 @@ func TestFollow(t *testing.T) {
 	ip("addr add 10.0.0.1/24 dev eth1")
 	ip("route add 10.99.0.1 via 10.0.0.2")
 
-	var got []string
-	w, err := Follow(l.Node("a"), netip.MustParsePrefix("10.99.0.0/24"), func(c Change) {
-		got = append(got, fmt.Sprintf("%s: %v to %v", c.Prefix, c.Before, c.Now))
-	})
+	w, err := Follow(l.Node("a"), netip.MustParsePrefix("10.99.0.0/24"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +58,7 @@ func TestFollow(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if err := w.Await(ctx, func(v View) bool { return slices.Equal(v.Hops(prefix), want) && v.Prefixes() == prefixes }); err != nil {
-			w.Look(func(v View) { t.Fatalf("%v over %v, want %v: %v", prefix, v.Hops(prefix), want, err) })
+			t.Fatalf("%v is not over %v: %v", prefix, want, err)
 		}
 	}
 	await(1, "10.0.0.2")
@@ -71,15 +68,21 @@ func TestFollow(t *testing.T) {
 	ip("route replace 10.99.0.1 nexthop via 10.0.0.2 nexthop via 10.0.0.3")
 	ip("route del 10.99.0.1")
 	await(0)
+	if err := w.Sync(t.Context()); err != nil {
+		t.Error(err)
+	}
 	if err := w.Close(); err != nil {
 		t.Error(err)
 	}
-	want := []string{
-		"10.99.0.1/32: [] to [10.0.0.2]",
-		"10.99.0.1/32: [10.0.0.2] to [10.0.0.2 10.0.0.3]",
-		"10.99.0.1/32: [10.0.0.2 10.0.0.3] to []",
+	var got []string
+	for _, c := range w.Changes() {
+		got = append(got, fmt.Sprintf("%s: %v %t", c.Prefix, c.Now, c.Existing))
 	}
+	want := []string{"10.99.0.1/32: [10.0.0.2] true", "10.99.0.1/32: [10.0.0.2 10.0.0.3] false", "10.99.0.1/32: [] false"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if n := w.through[netip.MustParseAddr("10.0.0.2")]; n != 0 {
+		t.Errorf("%d routes lead over a next hop that none has", n)
 	}
 }

@@ -1,141 +1,146 @@
 package services
 
 import (
-	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
-	"path/filepath"
+	"strings"
 	"time"
 
-	"github.com/herald-vip/herald/testenv/lab"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
 )
 
-// API is an API server, spoken to in JSON as an administrator. It shares nothing with
-// how announcers speak to it.
-type API struct {
-	http *http.Client
+// API is an API server, whose objects are read and written by their paths.
+type API struct{ client *rest.RESTClient }
+
+// NewAPI speaks to an API server as the configuration has it.
+func NewAPI(c *rest.Config) (*API, error) {
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"}) // for what it says of failures
+	c.QPS, c.Timeout, c.WarningHandler = -1, 30*time.Second, rest.NoWarnings{}
+	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	client, err := rest.UnversionedRESTClientFor(c)
+	return &API{client}, err
 }
 
-// StatusError is an answer of the API server that is none of success.
-type StatusError struct {
-	// Code is the HTTP status.
-	Code int
-	// Text is what the server said.
-	Text string
-}
-
-// Error says what was asked and what the answer was.
-func (e *StatusError) Error() string { return fmt.Sprintf("%d %s", e.Code, e.Text) }
-
-// IsConflict reports whether an error says that there is such an object, or another version of it.
-func IsConflict(err error) bool {
-	s, ok := errors.AsType[*StatusError](err)
-	return ok && s.Code == http.StatusConflict
-}
-
-// newAPI speaks to the API server from the node that it is on.
-func newAPI(pki string, n *lab.Node) (*API, error) {
-	ca, err := os.ReadFile(filepath.Join(pki, "ca.crt"))
-	if err != nil {
-		return nil, err
-	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(ca)
-	return &API{&http.Client{
-		Timeout: 30 * time.Second,
-		Transport: &http.Transport{
-			DialContext:         n.DialContext,
-			TLSClientConfig:     &tls.Config{RootCAs: roots, ServerName: "kubernetes"},
-			MaxIdleConnsPerHost: writers,
-		},
-	}}, nil
-}
+// Close closes the connections that are idle.
+func (a *API) Close() { utilnet.CloseIdleConnectionsFor(a.client.Client.Transport) }
 
 // Get reads an object, or a list of them, into out; with nil it only asks.
 func (a *API) Get(ctx context.Context, path string, out any) error {
-	return a.do(ctx, http.MethodGet, path, "", nil, out)
+	return a.Do(ctx, http.MethodGet, path, nil, out)
 }
 
 // Create creates an object, which is a Go value or its YAML as []byte.
 func (a *API) Create(ctx context.Context, collection string, object any) error {
-	return a.do(ctx, http.MethodPost, collection, "", object, nil)
+	return a.Do(ctx, http.MethodPost, collection, object, nil)
 }
 
 // Patch merges (RFC 7396) into the object at the path, or into its status with a path
 // that ends in /status.
 func (a *API) Patch(ctx context.Context, path string, patch any) error {
-	return a.do(ctx, http.MethodPatch, path, "application/merge-patch+json", patch, nil)
+	return a.Do(ctx, http.MethodPatch, path, patch, nil)
 }
 
 // Replace writes a whole object.
 func (a *API) Replace(ctx context.Context, path string, object any) error {
-	return a.do(ctx, http.MethodPut, path, "", object, nil)
+	return a.Do(ctx, http.MethodPut, path, object, nil)
 }
 
 // Delete removes an object.
 func (a *API) Delete(ctx context.Context, path string) error {
-	return a.do(ctx, http.MethodDelete, path, "", nil, nil)
+	return a.Do(ctx, http.MethodDelete, path, nil, nil)
 }
 
-func (a *API) do(ctx context.Context, method, path, content string, in, out any) error {
-	var body []byte
-	switch in := in.(type) {
-	case nil:
-	case []byte:
-		body = in
-		if content == "" {
-			content = "application/yaml"
-		}
-	default:
-		var err error
-		if body, err = json.Marshal(in); err != nil {
-			return err
-		}
-	}
-	if content == "" {
-		content = "application/json"
-	}
-	request, err := http.NewRequestWithContext(ctx, method, "https://127.0.0.1:6443"+path, bytes.NewReader(body))
+// Do makes any request, and reads the answer into out, if that is not nil.
+func (a *API) Do(ctx context.Context, method, path string, in, out any) error {
+	request, err := a.request(method, path, in)
 	if err != nil {
 		return err
 	}
-	request.Header.Set("Authorization", "Bearer "+adminUser+"-token")
-	request.Header.Set("Accept", "application/json")
-	request.Header.Set("Content-Type", content)
-	response, err := a.http.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		return err
-	}
-	if response.StatusCode/100 != 2 {
-		return fmt.Errorf("%s %s: %w", method, path, &StatusError{response.StatusCode, string(text)})
+	result := request.Do(ctx)
+	if err := result.Error(); err != nil {
+		return fmt.Errorf("%s %s: %w", method, path, err)
 	}
 	if out == nil {
 		return nil
 	}
-	return json.Unmarshal(text, out)
+	text, err := result.Raw()
+	return errors.Join(err, json.Unmarshal(text, out))
 }
 
-// define has the API server know the definitions in these files, and waits until it does.
-func (a *API) define(ctx context.Context, files []string) error {
-	const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+// Ask makes a request and returns the HTTP status and the text of the answer, whatever they
+// are. Of a watch it returns the status alone: it may be long until there is something to see.
+func (a *API) Ask(ctx context.Context, method, path string, in any) (status int, answer string, err error) {
+	request, err := a.request(method, path, in)
+	if err != nil {
+		return 0, "", err
+	}
+	if strings.Contains(path, "watch=1") {
+		stream, err := request.Stream(ctx)
+		if err != nil {
+			return 0, "", err
+		}
+		return http.StatusOK, "", stream.Close()
+	}
+	result := request.Do(ctx)
+	text, err := result.Raw()
+	if result.StatusCode(&status); status != 0 {
+		err = nil
+	}
+	return status, string(text), err
+}
+
+// Table is what kubectl shows of a collection.
+func (a *API) Table(ctx context.Context, path string) (table metav1.Table, err error) {
+	text, err := a.client.Get().RequestURI(path).SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").Do(ctx).Raw()
+	if err != nil {
+		return table, err
+	}
+	return table, json.Unmarshal(text, &table)
+}
+
+func (a *API) request(method, path string, in any) (*rest.Request, error) {
+	request := a.client.Verb(method).RequestURI(path)
+	if in == nil {
+		return request, nil
+	}
+	content := "application/yaml"
+	body, ok := in.([]byte)
+	if !ok {
+		var err error
+		if body, err = json.Marshal(in); err != nil {
+			return nil, err
+		}
+		content = "application/json"
+	}
+	if method == http.MethodPatch {
+		content = "application/merge-patch+json"
+	}
+	return request.SetHeader("Content-Type", content).Body(body), nil
+}
+
+// Definitions is where an API server keeps the definitions of kinds.
+const Definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+// Define has the API server know the definitions in these files, and waits until it knows all
+// that it was ever given.
+func (a *API) Define(ctx context.Context, files ...string) error {
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return err
 		}
-		if err := a.Create(ctx, definitions, text); err != nil {
+		if err := a.Create(ctx, Definitions, text); err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
 	}
@@ -143,20 +148,14 @@ func (a *API) define(ctx context.Context, files []string) error {
 		var list struct {
 			Items []struct {
 				Metadata struct{ Name string }
-				Status   struct {
-					Conditions []struct{ Type, Status string }
-				}
+				Status   struct{ Conditions []metav1.Condition }
 			}
 		}
-		if err := a.Get(ctx, definitions, &list); err != nil {
+		if err := a.Get(ctx, Definitions, &list); err != nil {
 			return err
 		}
 		for _, d := range list.Items {
-			established := false
-			for _, c := range d.Status.Conditions {
-				established = established || c.Type == "Established" && c.Status == "True"
-			}
-			if !established {
+			if !meta.IsStatusConditionTrue(d.Status.Conditions, "Established") {
 				return fmt.Errorf("%s is not established", d.Metadata.Name)
 			}
 		}

@@ -65,7 +65,7 @@ election:
   bind: %s:7946
   members: {%s}
   keyFile: /etc/herald/gossip.key
-`, node, nodeASN, routerAddress, routerASN, l.Address(node), strings.Join(voters, ", "))
+`, node, NodeASN, RouterAddress, RouterASN, l.Address(node), strings.Join(voters, ", "))
 }
 
 // Speaker is herald run.
@@ -82,7 +82,7 @@ func (h *Herald) Install(ctx context.Context, l *Lab) error {
 	if err != nil {
 		return err
 	}
-	if err := l.API.define(ctx, files); err != nil {
+	if err := l.API.Define(ctx, files...); err != nil {
 		return err
 	}
 	for name, spec := range map[string]string{

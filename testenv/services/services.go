@@ -3,17 +3,11 @@
 // clients. There is no kubelet, no scheduler and no controller manager: [Lab] writes
 // Nodes, Services and EndpointSlices itself, as those would.
 //
-// All machines are on one segment, so the same cluster shows both ways of
-// announcing:
-//
-//	c1 ── r1 ─┐        r1 .254, FRR, AS 64500; c1 is behind it
-//	     api ─┤        .250: etcd, kube-apiserver, the announcer's controller
-//	      c2 ─┼─ lan   .9: a client; 10.5.0.0/24, fd00:5::/64
-//	      o1 ─┤        .8: an observer
-//	  n1..n5 ─┘        .1 to .5: nodes, AS 64512, each with a speaker and a server
+// All machines are on one LAN, so the same cluster shows both ways of
+// announcing; topology/services.clab.yml has a drawing.
 //
 // Two pools are there: [PoolBGP] is announced to r1, [PoolARP] is part of the
-// segment's own subnet.
+// LAN's own subnet.
 //
 // A node has no kube-proxy. What stands in for it is one rule of nftables, which
 // leads what comes in for any address of the pools and port 80 to the node's own
@@ -28,30 +22,32 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"time"
+
+	"k8s.io/client-go/rest"
 
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// Where things are.
+// Where things are, as topology/services.clab.yml has it.
 const (
 	// PoolBGP is the name of the pool that is announced by BGP, and ByBGP its addresses.
 	PoolBGP, ByBGP = "bgp", "10.99.0.0/16"
 	// PoolARP is the name of the pool that is answered for by ARP, and ByARP its addresses.
 	PoolARP, ByARP = "arp", "10.5.0.192-10.5.0.239"
-	// Segment is the bridge that all are on.
-	Segment = "lan"
+	// LAN is the bridge that all are on.
+	LAN = "lan"
 	// Port is that of every Service.
 	Port = 80
 	// MostNodes is how many nodes there may be.
 	MostNodes = 5
 
-	apiAddress    = "10.5.0.250"
-	routerAddress = "10.5.0.254"
-	routerASN     = 64500
-	nodeASN       = 64512
+	controller    = "api-controller"
+	APIAddress    = "10.5.0.250"
+	RouterAddress = "10.5.0.254"
+	RouterASN     = 64500
+	NodeASN       = 64512
 	serverPort    = 8080
 )
 
@@ -59,13 +55,11 @@ const (
 type Options struct {
 	// Nodes is how many there are, 1 to [MostNodes]. Default: 3.
 	Nodes int
-	// Announcer runs on them; nil for none, who has an announcer of his own start it.
+	// Announcer runs on them.
 	Announcer Announcer
 	// APIServer, Etcd and Testenv are the paths of kube-apiserver, etcd and herald-testenv.
 	APIServer, Etcd, Testenv string
-	// CRDs are files of further definitions that the API server is to know.
-	CRDs []string
-	// Dir receives configurations and logs. Default: a temporary folder, removed by Close.
+	// Dir receives configurations and logs.
 	Dir string
 	// Log is told how it goes. Default: nobody.
 	Log *slog.Logger
@@ -78,13 +72,11 @@ type Lab struct {
 	API *API
 
 	options   Options
-	dir       string
-	tempDir   bool
 	endpoints endpoints
 }
 
-// Start boots a cluster and, if there is an announcer, installs and boots that. The
-// context bounds the start only. After an error nothing is left behind.
+// Start boots a cluster, and installs and boots the announcer. The context bounds the start
+// only. After an error nothing is left behind.
 func Start(ctx context.Context, o Options) (_ *Lab, err error) {
 	if o.Nodes == 0 {
 		o.Nodes = 3
@@ -95,75 +87,28 @@ func Start(ctx context.Context, o Options) (_ *Lab, err error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	l := &Lab{options: o, dir: o.Dir}
+	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
+		return nil, err
+	}
+	l := &Lab{options: o}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("lab of Services: %w", err), l.Close())
 		}
 	}()
-	if l.dir == "" {
-		l.tempDir = true
-		if l.dir, err = os.MkdirTemp("", "services-"); err != nil {
-			return nil, err
-		}
-	}
-	if l.dir, err = filepath.Abs(l.dir); err != nil {
-		return nil, err
-	}
 	if err := l.configure(); err != nil {
 		return nil, err
 	}
-	topology, images := l.topology()
-	l.Lab, err = lab.Start(ctx, o.Log, topology, lab.Options{Hold: true, Images: images, Dir: filepath.Join(l.dir, "logs")})
+	topology, images, err := l.topology()
+	if err != nil {
+		return nil, err
+	}
+	l.Lab, err = lab.Start(ctx, o.Log, topology, lab.Options{Hold: true, Images: images, Dir: filepath.Join(o.Dir, "logs")})
 	if err != nil {
 		return nil, err
 	}
 	return l, l.boot(ctx)
 }
-
-// configure writes the files of all but the announcer, and has that write its own.
-func (l *Lab) configure() error {
-	for _, dir := range []string{l.pki(), l.own("r1")} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return err
-		}
-	}
-	if err := l.writePKI(); err != nil {
-		return err
-	}
-	for path, text := range map[string]string{
-		filepath.Join(l.own("r1"), "frr.conf"): routerConf(l.options.Nodes),
-		filepath.Join(l.own("r1"), "daemons"):  "bgpd=yes\nbfdd=yes\n",
-		filepath.Join(l.pki(), "audit.yaml"):   auditPolicy,
-		filepath.Join(l.pki(), "tokens.csv"):   tokens(),
-	} {
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			return err
-		}
-	}
-	if l.options.Announcer == nil {
-		return nil
-	}
-	for _, node := range l.Members() {
-		dir := l.own(node)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return err
-		}
-		if err := l.writeKubeconfig(filepath.Join(dir, "kubeconfig"), announcerUser); err != nil {
-			return err
-		}
-	}
-	if err := l.writeKubeconfig(filepath.Join(l.pki(), "kubeconfig"), announcerUser); err != nil {
-		return err
-	}
-	return l.options.Announcer.Configure(l)
-}
-
-// own is the folder of a machine's files, which a speaker sees as /etc/NAME of its announcer.
-func (l *Lab) own(machine string) string { return filepath.Join(l.dir, machine) }
-
-// pki is the folder of what has to do with the API server.
-func (l *Lab) pki() string { return l.own("api") }
 
 // Members are the names of the nodes.
 func (l *Lab) Members() (list []string) {
@@ -212,12 +157,6 @@ func (l *Lab) boot(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := l.API.define(ctx, l.options.CRDs); err != nil {
-		return err
-	}
-	if l.options.Announcer == nil {
-		return nil
-	}
 	if err := l.options.Announcer.Install(ctx, l); err != nil {
 		return err
 	}
@@ -229,7 +168,7 @@ func (l *Lab) boot(ctx context.Context) error {
 func (l *Lab) BootAnnouncer(ctx context.Context) error {
 	var all []*lab.Node
 	if l.options.Announcer.Controller(l) != nil {
-		all = append(all, l.Node("api-controller"))
+		all = append(all, l.Node(controller))
 	}
 	for _, m := range l.Members() {
 		all = append(all, l.Speaker(m))
@@ -249,7 +188,11 @@ func (l *Lab) BootAnnouncer(ctx context.Context) error {
 func (l *Lab) connect(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
 	defer cancel()
-	if l.API, err = newAPI(l.pki(), l.Node("api")); err != nil {
+	l.API, err = NewAPI(&rest.Config{
+		Host: "https://127.0.0.1:6443", Dial: l.Node("api").DialContext, BearerToken: "harness-token",
+		TLSClientConfig: rest.TLSClientConfig{CAFile: filepath.Join(l.own("api"), "ca.crt"), ServerName: "kubernetes"},
+	})
+	if err != nil {
 		return err
 	}
 	return Eventually(ctx, func() error { return l.API.Get(ctx, "/readyz", nil) })
@@ -257,17 +200,13 @@ func (l *Lab) connect(ctx context.Context) (err error) {
 
 // Close kills everything and returns when it is gone.
 func (l *Lab) Close() error {
-	var err error
 	if l.API != nil {
-		l.API.http.CloseIdleConnections()
+		l.API.Close()
 	}
-	if l.Lab != nil {
-		err = l.Lab.Close()
+	if l.Lab == nil {
+		return nil
 	}
-	if l.tempDir {
-		err = errors.Join(err, os.RemoveAll(l.dir))
-	}
-	return err
+	return l.Lab.Close()
 }
 
 // Eventually tries until it succeeds, every few milliseconds, or the context ends.

@@ -72,14 +72,25 @@ func Check(t *Trace, l Limits) []Violation {
 			report(gap.From, Missing, s, "no %s until %s, though nothing is wrong", s, end(t, gap))
 		}
 	}
+	return inOrder(append(found, t.mishaps(func(Span) bool { return false })...))
+}
+
+// mishaps are the crashes, and the planned changes that cost too many connections,
+// unless they are excused.
+func (t *Trace) mishaps(excused func(Span) bool) (found []Violation) {
 	for _, c := range t.Crashes {
-		report(c.At, Crashed, Sign{Master: c.Master}, "the speaker of %s ended: %s", c.Master, c.Reason)
+		found = append(found, Violation{c.At, Crashed, fmt.Sprintf("the speaker of %s ended: %s", c.Master, c.Reason), t.around(c.At, Sign{Master: c.Master})})
 	}
 	for _, w := range t.Windows {
-		if n, ok := w.dropped(); ok {
-			report(w.From, Dropped, Sign{Master: w.Change.Master}, "%s, all else well, cost %d of %d connections: %v", w.Change, n, w.Attempts, w.Failures)
+		if n, ok := w.dropped(); ok && !excused(w.Span) {
+			what := fmt.Sprintf("%s, all else well, cost %d of %d connections: %v", w.Change, n, w.Attempts, w.Failures)
+			found = append(found, Violation{w.From, Dropped, what, t.around(w.From, Sign{Master: w.Change.Master})})
 		}
 	}
+	return found
+}
+
+func inOrder(found []Violation) []Violation {
 	slices.SortStableFunc(found, func(a, b Violation) int { return cmp.Compare(a.At, b.At) })
 	return found
 }
@@ -248,11 +259,6 @@ func without(whole Span, others []Span) []Span {
 
 // dropped counts the connections that failed, and reports whether they are too many.
 func (w Window) dropped() (n int, tooMany bool) {
-	for outcome, count := range w.Failures {
-		n += count
-		if outcome != "reset" && count > 0 {
-			tooMany = true
-		}
-	}
-	return n, tooMany || w.Failures["reset"] > resets
+	n = w.Failed()
+	return n, n > w.Failures["reset"] || n > resets
 }

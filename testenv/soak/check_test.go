@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/testenv/traffic"
 )
 
 const (
@@ -183,11 +185,11 @@ func TestCheck(t *testing.T) {
 		"a data race": {
 			&story{Trace{Ready: 10 * s, End: 60 * s, Crashes: []Crash{{30 * s, "m2", "exit status 66"}}}}, times(1, Crashed)},
 		"a planned change costs a connection": {
-			&story{Trace{End: 60 * s, Windows: []Window{{Failures: map[string]int{"timeout": 1}}}}}, times(1, Dropped)},
+			&story{Trace{End: 60 * s, Windows: []Window{{Count: traffic.Count{Failures: map[string]int{"timeout": 1}}}}}}, times(1, Dropped)},
 		"a planned change costs many resets": {
-			&story{Trace{End: 60 * s, Windows: []Window{{Failures: map[string]int{"reset": 3}}}}}, times(1, Dropped)},
+			&story{Trace{End: 60 * s, Windows: []Window{{Count: traffic.Count{Failures: map[string]int{"reset": 3}}}}}}, times(1, Dropped)},
 		"a handshake is under way when routers spread the load anew": {
-			&story{Trace{End: 60 * s, Windows: []Window{{Failures: map[string]int{"reset": 1}}}}}, nil},
+			&story{Trace{End: 60 * s, Windows: []Window{{Count: traffic.Count{Failures: map[string]int{"reset": 1}}}}}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) { wantRules(t, c.story, DefaultLimits(), c.want) })
 	}

@@ -4,13 +4,16 @@ import (
 	"cmp"
 	"fmt"
 	"time"
+
+	"github.com/herald-vip/herald/testenv/lab"
 )
 
 // Kind is a way to break something.
 type Kind string
 
-// What is done to a master's apiserver and registry, to its speaker, to its
-// VIP addresses, to one of its links, to a router, and to a whole machine.
+// What is done to a master's apiserver and registry, to its speaker, to its VIP
+// addresses, rules and lease messages, to one of its links, to a router, to what lies
+// between the masters of the flat topology, and to a whole machine.
 const (
 	APIServerKilled Kind = "apiserver killed"
 	APIServerFrozen Kind = "apiserver frozen"
@@ -30,6 +33,8 @@ const (
 	BadFile         Kind = "bad file"            // in place of the configuration
 	AddressDeleted  Kind = "address deleted"     // one of the VIP's, by hand
 	AddressesGone   Kind = "addresses flushed"   // all of them
+	RulesFlushed    Kind = "nftables flushed"    // all rules, the fence's too
+	GossipCut       Kind = "gossip cut"          // the election's port, while all else passes
 	LinkCut         Kind = "link cut"            // silently, both ways
 	LinkCutOut      Kind = "link cut outwards"   // the router hears nothing of the master
 	LinkCutIn       Kind = "link cut inwards"    // the master hears nothing of the router
@@ -37,7 +42,11 @@ const (
 	LinkFlaps       Kind = "link flaps" // its carrier comes and goes
 	BGPKilled       Kind = "bgpd killed"
 	RouterFrozen    Kind = "router frozen"
-	RouterRebooted  Kind = "router rebooted" // its daemons are killed
+	RouterRebooted  Kind = "router rebooted"     // its daemons are killed
+	Parted          Kind = "parted"              // from the other masters; everyone else hears all
+	Unheard         Kind = "unheard by one"      // the next master hears nothing of this one
+	StrangerHas     Kind = "VIP of a stranger"   // who is no master
+	AllRestarted    Kind = "all speakers killed" // at once, and started at once
 	PowerCut        Kind = "power cut"
 )
 
@@ -55,7 +64,7 @@ const (
 	Router    Part = "router"
 	Machine   Part = "machine"
 	Gossip    Part = "gossip"   // a master's lease messages
-	Segment   Part = "segment"  // what lies between the masters
+	LAN       Part = "lan"      // what lies between the masters
 	Stranger  Part = "stranger" // a host that is no master
 	Everyone  Part = "everyone" // all masters' speakers
 )
@@ -63,48 +72,71 @@ const (
 // common reports whether the part is no one master's.
 func (p Part) common() bool { return p == Router || p == Stranger || p == Everyone }
 
-// trait is what a schedule needs to know of a kind.
+// trait is all there is to know of a kind.
 type trait struct {
-	kind        Kind
-	part        Part
-	weight      int           // how often it is drawn, relative to the others
-	least, most time.Duration // how long it lasts
-	fatal       bool          // the master cannot serve meanwhile
-	restarts    bool          // the speaker's process ends
-	planned     bool          // an operator's doing, which is to cost no connection
+	kind         Kind
+	part         Part
+	is           nature
+	routed, flat odds // in the bgp topology and in the flat one
+	do, undo     act  // what breaks it and what mends it, if it does not mend itself
 }
 
-// traits are those of all kinds of faults in the bgp topology.
+// nature is what a kind brings with it.
+type nature int
+
+const (
+	fatal    nature = 1 << iota // the master cannot serve meanwhile
+	restarts                    // the speaker's process ends
+	planned                     // an operator's doing, which is to cost no connection
+)
+
+func (n nature) has(what nature) bool { return n&what != 0 }
+
+// odds are how often a kind is drawn, relative to the others, and how many milliseconds
+// it lasts; zero if the topology has no such thing.
+type odds struct{ weight, least, most int }
+
+// traits are those of all kinds. The faults of the flat topology are shorter, apart from
+// those that may outlast a lease.
 func traits() []trait {
-	const ms = time.Millisecond
+	kill, freeze, thaw := process((*lab.Node).Kill), process((*lab.Node).Freeze), process((*lab.Node).Thaw)
+	boot, well, heal := node((*lab.Node).Boot), answers(""), link((*lab.Link).Heal)
 	return []trait{
-		{kind: APIServerKilled, part: APIServer, weight: 6, least: 200 * ms, most: 8000 * ms, fatal: true},
-		{kind: APIServerFrozen, part: APIServer, weight: 4, least: 200 * ms, most: 8000 * ms, fatal: true},
-		{kind: APIServerHangs, part: APIServer, weight: 2, least: 500 * ms, most: 6000 * ms, fatal: true},
-		{kind: APIServerErrors, part: APIServer, weight: 4, least: 200 * ms, most: 6000 * ms, fatal: true},
-		{kind: APIServerSlow, part: APIServer, weight: 3, least: 500 * ms, most: 6000 * ms, fatal: true},
-		{kind: RegistryKilled, part: Registry, weight: 4, least: 200 * ms, most: 8000 * ms, fatal: true},
-		{kind: RegistryFrozen, part: Registry, weight: 2, least: 500 * ms, most: 6000 * ms, fatal: true},
-		{kind: RegistryErrors, part: Registry, weight: 4, least: 200 * ms, most: 6000 * ms, fatal: true},
-		{kind: RegistryLogin, part: Registry, weight: 1, least: 1000 * ms, most: 6000 * ms},
-		{kind: SpeakerKilled, part: Speaker, weight: 4, least: 100 * ms, most: 14000 * ms, fatal: true, restarts: true},
-		{kind: SpeakerFrozen, part: Speaker, weight: 4, least: 100 * ms, most: 14000 * ms, fatal: true},
-		{kind: SpeakerStopped, part: Speaker, weight: 2, least: 100 * ms, most: 4000 * ms, fatal: true, restarts: true, planned: true},
-		{kind: SpeakerDrained, part: Speaker, weight: 3, least: 500 * ms, most: 6000 * ms, fatal: true, planned: true},
-		{kind: MEDRaised, part: Speaker, weight: 1, least: 1000 * ms, most: 6000 * ms, planned: true},
-		{kind: Recoloured, part: Speaker, weight: 1, least: 1000 * ms, most: 6000 * ms, planned: true},
-		{kind: BadFile, part: Speaker, weight: 1, least: 1000 * ms, most: 6000 * ms, planned: true},
-		{kind: AddressDeleted, part: Address, weight: 1, least: 500 * ms, most: 500 * ms},
-		{kind: AddressesGone, part: Address, weight: 1, least: 500 * ms, most: 500 * ms},
-		{kind: LinkCut, part: Link, weight: 2, least: 300 * ms, most: 10000 * ms},
-		{kind: LinkCutOut, part: Link, weight: 1, least: 300 * ms, most: 10000 * ms},
-		{kind: LinkCutIn, part: Link, weight: 1, least: 300 * ms, most: 10000 * ms},
-		{kind: LinkDown, part: Link, weight: 2, least: 300 * ms, most: 8000 * ms},
-		{kind: LinkFlaps, part: Link, weight: 2, least: 1000 * ms, most: 4000 * ms},
-		{kind: BGPKilled, part: Router, weight: 1, least: 1000 * ms, most: 6000 * ms},
-		{kind: RouterFrozen, part: Router, weight: 1, least: 500 * ms, most: 8000 * ms},
-		{kind: RouterRebooted, part: Router, weight: 1, least: 1000 * ms, most: 6000 * ms},
-		{kind: PowerCut, part: Machine, weight: 2, least: 1000 * ms, most: 8000 * ms, fatal: true, restarts: true},
+		{APIServerKilled, APIServer, fatal, odds{6, 200, 8000}, odds{5, 200, 3000}, kill, boot},
+		{APIServerFrozen, APIServer, fatal, odds{4, 200, 8000}, odds{3, 500, 3000}, freeze, thaw},
+		{APIServerHangs, APIServer, fatal, odds{2, 500, 6000}, odds{}, answers("hang=headers"), well},
+		{APIServerErrors, APIServer, fatal, odds{4, 200, 6000}, odds{3, 200, 3000}, answers("status=500"), well},
+		{APIServerSlow, APIServer, fatal, odds{3, 500, 6000}, odds{}, answers("delay=700ms"), well},
+		{RegistryKilled, Registry, fatal, odds{4, 200, 8000}, odds{}, kill, boot},
+		{RegistryFrozen, Registry, fatal, odds{2, 500, 6000}, odds{}, freeze, thaw},
+		{RegistryErrors, Registry, fatal, odds{4, 200, 6000}, odds{}, answers("status=500"), well},
+		{RegistryLogin, Registry, 0, odds{1, 1000, 6000}, odds{}, answers("status=401"), well},
+		{SpeakerKilled, Speaker, fatal | restarts, odds{4, 100, 14000}, odds{6, 100, 3000}, kill, boot},
+		{SpeakerFrozen, Speaker, fatal, odds{4, 100, 14000}, odds{8, 50, 3000}, freeze, thaw},
+		{SpeakerStopped, Speaker, fatal | restarts | planned, odds{2, 100, 4000}, odds{3, 100, 2000}, node((*lab.Node).Stop), boot},
+		{SpeakerDrained, Speaker, fatal | planned, odds{3, 500, 6000}, odds{4, 500, 3000}, herald("drain"), herald("undrain")},
+		{MEDRaised, Speaker, planned, odds{1, 1000, 6000}, odds{}, changeFile, restoreFile},
+		{Recoloured, Speaker, planned, odds{1, 1000, 6000}, odds{}, changeFile, restoreFile},
+		{BadFile, Speaker, planned, odds{1, 1000, 6000}, odds{}, changeFile, restoreFile},
+		{AddressDeleted, Address, 0, odds{1, 500, 500}, odds{2, 500, 500}, deleteAddress, nil},
+		{AddressesGone, Address, 0, odds{1, 500, 500}, odds{}, runs("ip", "address", "flush", "dev", "lo", "scope", "global"), nil},
+		// It claims the speaker: with nobody to put the fence back, a killed one's
+		// address answers until it expires.
+		{RulesFlushed, Speaker, 0, odds{}, odds{3, 500, 500}, runs("nft", "flush ruleset"), nil},
+		{GossipCut, Gossip, 0, odds{}, odds{6, 300, 3000}, runs("nft", gossipCut), runs("nft", "add table inet lab; delete table inet lab")}, // it may have been flushed
+		{LinkCut, Link, 0, odds{2, 300, 10000}, odds{4, 300, 3000}, link((*lab.Link).Cut), heal},
+		{LinkCutOut, Link, 0, odds{1, 300, 10000}, odds{3, 300, 3000}, cutOut, heal},
+		{LinkCutIn, Link, 0, odds{1, 300, 10000}, odds{3, 300, 3000}, cutIn, heal},
+		{LinkDown, Link, 0, odds{2, 300, 8000}, odds{3, 300, 3000}, link((*lab.Link).Down), heal},
+		{LinkFlaps, Link, 0, odds{2, 1000, 4000}, odds{2, 1000, 3000}, link((*lab.Link).Down), heal},
+		{BGPKilled, Router, 0, odds{1, 1000, 6000}, odds{}, killBGP, reboot},
+		{RouterFrozen, Router, 0, odds{1, 500, 8000}, odds{}, freeze, thaw},
+		{RouterRebooted, Router, 0, odds{1, 1000, 6000}, odds{}, kill, reboot},
+		{Parted, LAN, 0, odds{}, odds{8, 300, 4000}, part, join},
+		{Unheard, LAN, 0, odds{}, odds{5, 300, 4000}, deafenNext, join},
+		{StrangerHas, Stranger, 0, odds{}, odds{1, 300, 1500}, strangers("add"), strangers("del")},
+		{AllRestarted, Everyone, fatal | restarts, odds{}, odds{2, 50, 1000}, kill, boot},
+		{PowerCut, Machine, fatal | restarts, odds{2, 1000, 8000}, odds{3, 500, 3000}, process((*lab.Node).PowerOff), node((*lab.Node).PowerOn)},
 	}
 }
 

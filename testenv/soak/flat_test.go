@@ -5,35 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/herald-vip/herald/testenv/segment"
+	"github.com/herald-vip/herald/testenv/holders"
 )
-
-// TestFlatRounds wants a few rounds to have faults enough, of every kind, and
-// many of them to overlap.
-func TestFlatRounds(t *testing.T) {
-	sched := flatSchedule(1, 40*time.Second)
-	seen := make(map[Kind]int)
-	total, overlaps := 0, 0
-	const rounds = 20
-	for n := range rounds {
-		list := sched.Round(n)
-		for i, f := range list {
-			seen[f.Kind]++
-			total++
-			if slices.ContainsFunc(list[:i], func(g Fault) bool { return g.At+g.For > f.At }) {
-				overlaps++
-			}
-		}
-	}
-	for _, k := range flatTraits() {
-		if seen[k.kind] == 0 {
-			t.Errorf("%s never comes", k.kind)
-		}
-	}
-	if total < rounds*35 || overlaps < total/2 {
-		t.Errorf("in %d rounds there are %d faults, %d of them while others are on", rounds, total, overlaps)
-	}
-}
 
 func TestUnheld(t *testing.T) {
 	const s = time.Second
@@ -41,7 +14,7 @@ func TestUnheld(t *testing.T) {
 		{Began: 10 * s, Broken: 10 * s, Mending: 12 * s, Mended: 13 * s},
 		{Began: 40 * s, Broken: 40 * s, Mending: Never, Mended: Never},
 	}, Stalls: []Span{{29 * s, 29*s + s/4}}}
-	silences := []segment.Silence{
+	silences := []holders.Silence{
 		{From: 0, To: 2 * s},           // before it was ready
 		{From: 6 * s, To: 8 * s},       // for nothing, by the observer's clock
 		{From: 11 * s, To: 17 * s},     // a fault and what it takes to come back
@@ -50,8 +23,8 @@ func TestUnheld(t *testing.T) {
 		{From: 45 * s, To: 50 * s},     // a fault that was not mended
 	}
 	want := []Span{{5 * s, 7 * s}, {21 * s, 24*s + s/2}}
-	r := &flatRun{FlatOptions: FlatOptions{Lease: 600 * time.Millisecond, Back: 5 * s}, offset: s}
-	if got := r.unheld(trace, silences); !slices.Equal(got, want) {
+	w := &flatWitness{lease: 600 * time.Millisecond, offset: s}
+	if got := w.unheld(trace, silences); !slices.Equal(got, want) {
 		t.Errorf("unheld are %v, want %v", got, want)
 	}
 }

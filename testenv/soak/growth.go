@@ -104,15 +104,9 @@ func Grow(samples []Sample) []Growth {
 	var list []Growth
 	for len(samples) > 0 {
 		of := samples[0]
-		var own, rest []Sample
-		for _, s := range samples {
-			if s.Master == of.Master && s.PID == of.PID {
-				own = append(own, s)
-			} else {
-				rest = append(rest, s)
-			}
-		}
-		samples = rest
+		others := func(s Sample) bool { return s.Master != of.Master || s.PID != of.PID }
+		own := slices.DeleteFunc(slices.Clone(samples), others)
+		samples = slices.DeleteFunc(slices.Clone(samples), func(s Sample) bool { return !others(s) })
 		if len(own) >= fewest {
 			quarter := max(len(own)/4, 1)
 			list = append(list, Growth{of.Master, of.PID, len(own), median(own[:quarter]), median(own[len(own)-quarter:])})

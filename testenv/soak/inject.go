@@ -4,16 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/stub"
 )
 
 // patience bounds any one act of breaking or mending.
@@ -22,25 +22,16 @@ const patience = 60 * time.Second
 // injector breaks and mends what a fault says, and tells crashes from the ends
 // of processes that it brought about.
 type injector struct {
-	site *site
-	rec  *recorder
-	obs  *observers // nil in the flat topology
-
+	site     *site
+	rec      *recorder
+	witness  witness
 	schedule Schedule
-	// planned, if set, makes a planned change of a master, for the record.
-	planned  func(master string, change func() error) error
 	watching sync.WaitGroup
 
 	mu    sync.Mutex
 	ended map[int]bool           // PIDs of speakers that were made to end
 	parts map[string]*sync.Mutex // held by the fault that claims the part
 }
-
-func newInjector(s *site, rec *recorder, obs *observers, sched Schedule) *injector {
-	return &injector{site: s, rec: rec, obs: obs, schedule: sched, ended: make(map[int]bool), parts: make(map[string]*sync.Mutex)}
-}
-
-func (j *injector) node(name string) *lab.Node { return j.site.Node(name) }
 
 func (j *injector) speaker(master string) *lab.Node { return j.site.Node(master + "-speaker") }
 
@@ -55,18 +46,28 @@ func (j *injector) inflict(ctx context.Context, f Fault) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	number := j.rec.begin(f)
+	var number int
+	j.rec.add(func(t *Trace, now time.Duration) {
+		number = len(t.Incidents)
+		t.Incidents = append(t.Incidents, Incident{Fault: f, Began: now, Broken: Never, Mending: Never, Mended: Never})
+	})
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	do := func() error { return j.do(bounded, f) }
-	if j.planned != nil && j.schedule.traitOf(f.Kind).planned {
-		change := do
-		do = func() error { return j.planned(f.Master, change) }
+	t := j.schedule.traitOf(f.Kind)
+	if t.is.has(restarts) {
+		j.ending(j.speakers(f)...)
 	}
-	if err := do(); err != nil {
+	do := func() error { return t.do(bounded, j, f) }
+	var err error
+	if t.is.has(planned) {
+		err = j.witness.Move(f.Master, do)
+	} else {
+		err = do()
+	}
+	if err != nil {
 		return fmt.Errorf("%s: %w", f, err)
 	}
-	j.rec.progress(number, func(i *Incident, now time.Duration) { i.Broken = now })
+	j.rec.add(func(t *Trace, now time.Duration) { t.Incidents[number].Broken = now })
 	if f.Kind == LinkFlaps {
 		if err := j.flap(ctx, f); err != nil {
 			return fmt.Errorf("%s: %w", f, err)
@@ -74,13 +75,19 @@ func (j *injector) inflict(ctx context.Context, f Fault) error {
 	} else {
 		pause(ctx, f.For)
 	}
-	j.rec.progress(number, func(i *Incident, now time.Duration) { i.Mending = now })
+	j.rec.add(func(t *Trace, now time.Duration) { t.Incidents[number].Mending = now })
 	bounded, cancel = context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	if err := j.undo(bounded, f); err != nil {
+	if t.undo != nil {
+		err = t.undo(bounded, j, f)
+	}
+	if t.is.has(restarts) {
+		j.watchSpeakers(j.speakers(f)...)
+	}
+	if err != nil {
 		return fmt.Errorf("undo %s: %w", f, err)
 	}
-	j.rec.progress(number, func(i *Incident, now time.Duration) { i.Mended = now })
+	j.rec.add(func(t *Trace, now time.Duration) { t.Incidents[number].Mended = now })
 	return nil
 }
 
@@ -95,205 +102,42 @@ func (j *injector) part(name string) *sync.Mutex {
 	return j.parts[name]
 }
 
-// do makes the fault.
-func (j *injector) do(ctx context.Context, f Fault) error {
-	server := func() *lab.Node { return j.node(f.Master + "-" + string(f.Part)) }
-	link := func() *lab.Link { return j.site.Link(f.Master, f.Router) }
-	switch f.Kind {
-	case APIServerKilled, RegistryKilled:
-		return server().Kill()
-	case APIServerFrozen, RegistryFrozen:
-		return server().Freeze()
-	case APIServerHangs:
-		return j.tell(ctx, f, "?hang=headers")
-	case APIServerErrors, RegistryErrors:
-		return j.tell(ctx, f, "?status=500")
-	case APIServerSlow:
-		return j.tell(ctx, f, "?delay=700ms")
-	case RegistryLogin:
-		return j.tell(ctx, f, "?status=401")
-	case SpeakerKilled:
-		j.ending(f.Master)
-		return j.speaker(f.Master).Kill()
-	case SpeakerFrozen:
-		return j.speaker(f.Master).Freeze()
-	case SpeakerStopped:
-		j.ending(f.Master)
-		return j.speaker(f.Master).Stop(ctx)
-	case SpeakerDrained:
-		return j.herald(ctx, f.Master, "drain")
-	case MEDRaised, Recoloured, BadFile:
-		c := j.site.speakerConfig(f.Master)
-		c.change(f.Kind)
-		return j.configure(f.Master, c)
-	case AddressDeleted:
-		return j.deleteAddress(f.Master)
-	case AddressesGone:
-		_, err := j.node(f.Master).Run(ctx, "ip", "address", "flush", "dev", "lo", "scope", "global")
-		return err
-	case LinkCut:
-		return link().Cut()
-	case LinkCutOut:
-		return link().CutFrom(f.Master)
-	case LinkCutIn:
-		return link().CutFrom(f.Router)
-	case LinkDown, LinkFlaps:
-		return link().Down()
-	case BGPKilled:
-		return j.node(f.Router).Daemon("bgpd").Kill()
-	case RouterFrozen:
-		return j.node(f.Router).Freeze()
-	case RouterRebooted:
-		return j.node(f.Router).Kill()
-	case PowerCut:
-		j.ending(f.Master)
-		j.obs.powerCut(f.Master)
-		return j.node(f.Master).PowerOff()
+// speakers are those whose processes the fault ends.
+func (j *injector) speakers(f Fault) []string {
+	if f.Part == Everyone {
+		return masters
 	}
-	return j.doFlat(ctx, f)
+	return []string{f.Master}
 }
 
-// undo mends what do broke.
-func (j *injector) undo(ctx context.Context, f Fault) error {
-	switch f.Kind {
-	case APIServerKilled, RegistryKilled:
-		return j.node(f.Master + "-" + string(f.Part)).Boot(ctx)
-	case APIServerFrozen, RegistryFrozen:
-		return j.node(f.Master + "-" + string(f.Part)).Thaw()
-	case APIServerHangs, APIServerErrors, APIServerSlow, RegistryErrors, RegistryLogin:
-		return j.tell(ctx, f, "")
-	case SpeakerKilled, SpeakerStopped:
-		return j.boot(ctx, f.Master)
-	case SpeakerFrozen:
-		return j.speaker(f.Master).Thaw()
-	case SpeakerDrained:
-		return j.herald(ctx, f.Master, "undrain")
-	case MEDRaised, Recoloured, BadFile:
-		return j.configure(f.Master, j.site.speakerConfig(f.Master))
-	case LinkCut, LinkCutOut, LinkCutIn, LinkDown, LinkFlaps:
-		return j.site.Link(f.Master, f.Router).Heal()
-	case RouterRebooted:
-		return errors.Join(j.forget(ctx, f.Router), j.node(f.Router).Boot(ctx))
-	case BGPKilled: // what is left of it ends, too
-		return errors.Join(j.node(f.Router).Kill(), j.forget(ctx, f.Router), j.node(f.Router).Boot(ctx))
-	case RouterFrozen:
-		return j.node(f.Router).Thaw()
-	case PowerCut:
-		err := j.node(f.Master).PowerOn(ctx)
-		j.watchSpeaker(f.Master)
-		return errors.Join(err, j.obs.powerOn(j.node(f.Master)))
-	}
-	return j.undoFlat(ctx, f)
-}
-
-// forget removes what an FRR that was killed left in its kernel, as a reboot
-// does. A new one is to sweep it; once an IPv6 route stayed that outlived even
-// the session it came from, which looks as if it was not swept. A route that
-// Herald failed to withdraw before the router was killed is not seen after it.
-func (j *injector) forget(ctx context.Context, router string) error {
-	for _, family := range []string{"-4", "-6"} {
-		if _, err := j.node(router).Run(ctx, "ip", family, "route", "flush", "proto", "bgp"); err != nil {
-			return err
+// watchSpeakers notes a crash if a speaker's process ends unasked.
+func (j *injector) watchSpeakers(of ...string) {
+	for _, master := range of {
+		for _, p := range j.speaker(master).Daemons() {
+			j.watching.Go(func() {
+				<-p.Done()
+				j.mu.Lock()
+				asked := j.ended[p.Pid()]
+				j.mu.Unlock()
+				if !asked {
+					j.rec.add(func(t *Trace, now time.Duration) {
+						t.Crashes = append(t.Crashes, Crash{now, master, fmt.Sprint(p.Wait(context.Background()))})
+					})
+				}
+			})
 		}
 	}
-	return nil
 }
 
-// boot starts a speaker and watches over it.
-func (j *injector) boot(ctx context.Context, master string) error {
-	err := j.speaker(master).Boot(ctx)
-	j.watchSpeaker(master)
-	return err
-}
-
-// watchSpeaker notes a crash if the speaker's process ends unasked.
-func (j *injector) watchSpeaker(master string) {
-	for _, p := range j.speaker(master).Daemons() {
-		j.watching.Go(func() {
-			<-p.Done()
-			j.mu.Lock()
-			asked := j.ended[p.Pid()]
-			j.mu.Unlock()
-			if !asked {
-				j.rec.add(func(t *Trace, now time.Duration) {
-					t.Crashes = append(t.Crashes, Crash{now, master, fmt.Sprint(p.Wait(context.Background()))})
-				})
-			}
-		})
-	}
-}
-
-// ending notes that the speaker is about to be made to end.
-func (j *injector) ending(master string) {
+// ending notes that speakers are about to be made to end.
+func (j *injector) ending(of ...string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for _, p := range j.speaker(master).Daemons() {
-		j.ended[p.Pid()] = true
+	for _, master := range of {
+		for _, p := range j.speaker(master).Daemons() {
+			j.ended[p.Pid()] = true
+		}
 	}
-}
-
-// tell has a stub server answer its check as the query says.
-func (j *injector) tell(ctx context.Context, f Fault, query string) error {
-	url := "http://127.0.0.1:6443/stub/readyz"
-	if f.Part == Registry {
-		url = "http://127.0.0.1:5001/stub/v2"
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+query, nil)
-	if err != nil {
-		return err
-	}
-	client := http.Client{Transport: &http.Transport{DialContext: j.node(f.Master).DialContext, DisableKeepAlives: true}}
-	resp, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("the stub answers %s", resp.Status)
-	}
-	return nil
-}
-
-// herald runs the command line of the binary under test on a master.
-func (j *injector) herald(ctx context.Context, master string, args ...string) error {
-	n := j.speaker(master)
-	name := n.Daemons()[0].Name()
-	_, err := n.Run(ctx, append([]string{"/usr/local/bin/" + name}, args...)...)
-	return err
-}
-
-// configure writes the configuration and tells the speaker.
-func (j *injector) configure(master string, c speakerConfig) error {
-	path := filepath.Join(j.site.config(master), "herald.yaml")
-	if err := c.write(path + ".new"); err != nil {
-		return err
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		return err
-	}
-	return j.speaker(master).Daemons()[0].Signal(unix.SIGHUP)
-}
-
-// deleteAddress deletes the IPv4 address of the VIP, if it is there.
-func (j *injector) deleteAddress(master string) error {
-	name, ip := "lo", vip(4)
-	if j.site.flat {
-		name, ip = "eth1", flatVIPs()[0]
-	}
-	h, err := j.node(master).Handle()
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	link, err := h.LinkByName(name)
-	if err != nil {
-		return err
-	}
-	err = h.AddrDel(link, &netlink.Addr{IPNet: hostNet(ip)})
-	if errors.Is(err, unix.EADDRNOTAVAIL) {
-		return nil
-	}
-	return err
 }
 
 // flap takes the carrier from the link and gives it back, over and over.
@@ -313,10 +157,164 @@ func (j *injector) flap(ctx context.Context, f Fault) error {
 
 // pause waits for d or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 	case <-ctx.Done():
+	}
+}
+
+// act is one half of a fault: it breaks something, or mends it.
+type act func(context.Context, *injector, Fault) error
+
+// nodes are those that the fault breaks.
+func (j *injector) nodes(f Fault) (list []*lab.Node) {
+	switch f.Part {
+	case APIServer, Registry, Speaker:
+		return []*lab.Node{j.site.Node(f.Master + "-" + string(f.Part))}
+	case Router:
+		return []*lab.Node{j.site.Node(f.Router)}
+	case Everyone:
+		for _, m := range masters {
+			list = append(list, j.speaker(m))
+		}
+		return list
+	}
+	return []*lab.Node{j.site.Node(f.Master)}
+}
+
+// node does something to the nodes that the fault breaks, process what needs no context.
+func node(do func(*lab.Node, context.Context) error) act {
+	return func(ctx context.Context, j *injector, f Fault) (err error) {
+		for _, n := range j.nodes(f) {
+			err = errors.Join(err, do(n, ctx))
+		}
+		return err
+	}
+}
+
+func process(do func(*lab.Node) error) act {
+	return node(func(n *lab.Node, _ context.Context) error { return do(n) })
+}
+
+// runs runs a command where the fault is.
+func runs(argv ...string) act {
+	return node(func(n *lab.Node, ctx context.Context) error {
+		_, err := n.Run(ctx, argv...)
+		return err
+	})
+}
+
+// herald runs a command of the binary under test.
+func herald(command string) act {
+	return node(func(n *lab.Node, ctx context.Context) error {
+		_, err := n.Run(ctx, n.Daemons()[0].Name(), command)
+		return err
+	})
+}
+
+// answers has a stub server answer its check as the parameters say.
+func answers(parameters string) act {
+	return func(ctx context.Context, j *injector, f Fault) error {
+		check := "127.0.0.1:6443/stub/readyz"
+		if f.Part == Registry {
+			check = "127.0.0.1:5001/stub/v2"
+		}
+		return stub.Tell(ctx, j.site.Node(f.Master).DialContext, check, parameters)
+	}
+}
+
+// changeFile makes the change of the fault to the speaker's configuration.
+func changeFile(_ context.Context, j *injector, f Fault) error {
+	c := j.site.speakerConfig(f.Master)
+	c.change(f.Kind)
+	return j.configure(f.Master, c)
+}
+
+func restoreFile(_ context.Context, j *injector, f Fault) error {
+	return j.configure(f.Master, j.site.speakerConfig(f.Master))
+}
+
+// configure writes the configuration and tells the speaker.
+func (j *injector) configure(master string, c speakerConfig) error {
+	path := filepath.Join(j.site.config(master), "herald.yaml")
+	if err := c.write(path + ".new"); err != nil {
+		return err
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return err
+	}
+	return j.speaker(master).Daemons()[0].Signal(unix.SIGHUP)
+}
+
+// deleteAddress deletes the IPv4 address of the VIP, if it is there.
+func deleteAddress(ctx context.Context, j *injector, f Fault) error {
+	return runs("ip", "-4", "address", "flush", "to", j.site.vips()[0].String()+"/32")(ctx, j, f)
+}
+
+// gossipCut are the rules that drop the election's messages.
+const gossipCut = `add table inet lab
+	add chain inet lab in { type filter hook input priority 0; }
+	add chain inet lab out { type filter hook output priority 0; }
+	add rule inet lab in meta l4proto { tcp, udp } th dport 7946 drop
+	add rule inet lab out meta l4proto { tcp, udp } th dport 7946 drop`
+
+// link does something to the link.
+func link(do func(*lab.Link) error) act {
+	return func(_ context.Context, j *injector, f Fault) error { return do(j.site.Link(f.Master, f.Router)) }
+}
+
+func cutOut(_ context.Context, j *injector, f Fault) error {
+	return j.site.Link(f.Master, f.Router).CutFrom(f.Master)
+}
+
+func cutIn(_ context.Context, j *injector, f Fault) error {
+	return j.site.Link(f.Master, f.Router).CutFrom(f.Router)
+}
+
+func killBGP(_ context.Context, j *injector, f Fault) error {
+	return j.site.Node(f.Router).Daemon("bgpd").Kill()
+}
+
+// reboot ends what is left of a router and removes what an FRR that was killed left in
+// its kernel, as a reboot does. A new one is to sweep it; once an IPv6 route stayed that
+// outlived even the session it came from, which looks as if it was not swept. A route that
+// Herald failed to withdraw before the router was killed is not seen after it.
+func reboot(ctx context.Context, j *injector, f Fault) error {
+	router := j.site.Node(f.Router)
+	err := router.Kill()
+	for _, family := range []string{"-4", "-6"} {
+		_, failed := router.Run(ctx, "ip", family, "route", "flush", "proto", "bgp")
+		err = errors.Join(err, failed)
+	}
+	return errors.Join(err, router.Boot(ctx))
+}
+
+// part parts the master from the others.
+func part(_ context.Context, j *injector, f Fault) error {
+	return j.site.Part(lan, []string{f.Master}, others(f.Master))
+}
+
+// deafenNext has the next master hear nothing of this one.
+func deafenNext(_ context.Context, j *injector, f Fault) error {
+	next := others(f.Master)[0]
+	return j.site.Link(next, lan).Deafen(next, j.site.Link(f.Master, lan).MAC(f.Master))
+}
+
+func join(_ context.Context, j *injector, _ Fault) error { return j.site.Part(lan) }
+
+// others are the masters besides one, the next one first.
+func others(master string) []string {
+	i := slices.Index(masters, master)
+	return slices.Concat(masters[i+1:], masters[:i])
+}
+
+// strangers adds the VIP to the stranger, or deletes it there.
+func strangers(what string) act {
+	return func(ctx context.Context, j *injector, _ Fault) (err error) {
+		for _, a := range j.site.vips() {
+			_, failed := j.site.Node(stranger).Run(ctx, "ip", "address", what, fmt.Sprintf("%v/%d", a, a.BitLen()), "dev", "eth1")
+			err = errors.Join(err, failed)
+		}
+		return err
 	}
 }

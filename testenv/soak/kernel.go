@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/google/nftables"
 
-	"github.com/herald-vip/herald/admin"
+	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
@@ -52,50 +51,29 @@ func (l reading) wrong() (what string, lasts bool) {
 	return "", false
 }
 
-// witness looks at the kernels of the masters and compares them with what the speakers say.
-type witness struct {
-	rec     *recorder
-	running sync.WaitGroup
-
-	mu    sync.Mutex
-	looks map[string]int // by stage
-	found []Violation
-}
-
-// watch looks at a master again and again, until ctx ends.
-func (w *witness) watch(ctx context.Context, master string, speaker *lab.Node) {
-	const often = 250 * time.Millisecond
-	w.running.Go(func() {
-		before := make(map[netip.Addr]reading)
-		tick := time.NewTicker(often)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-				return
-			}
-			looks := w.at(ctx, master, speaker)
-			w.take(looks, before)
-			clear(before)
-			for _, l := range looks {
-				before[l.addr] = l
-			}
-		}
+// watchKernel compares a master's kernel with what its speaker says, again and again.
+func (w *flatWitness) watchKernel(ctx context.Context, master string) {
+	var before []reading
+	w.every(ctx, 250*time.Millisecond, nil, func() error {
+		now := w.readMaster(ctx, master, w.site.Node(master+"-speaker"))
+		w.judge(now, before)
+		before = now
+		return nil
 	})
 }
 
-// take judges looks, of which before has the last ones.
-func (w *witness) take(looks []reading, before map[netip.Addr]reading) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, l := range looks {
+// judge judges what was read of a master, after what was read before.
+func (w *flatWitness) judge(now, before []reading) {
+	w.looking.Lock()
+	defer w.looking.Unlock()
+	for _, l := range now {
 		w.looks[l.stage]++
 		what, lasts := l.wrong()
-		if last := before[l.addr]; lasts {
-			if was, _ := last.wrong(); was != what || !last.since.Equal(l.since) {
-				continue
-			}
+		if lasts && !slices.ContainsFunc(before, func(b reading) bool {
+			was, _ := b.wrong()
+			return b.addr == l.addr && was == what && b.since.Equal(l.since)
+		}) {
+			continue
 		}
 		if what != "" {
 			w.found = append(w.found, Violation{l.at, Disagrees, fmt.Sprintf("%s on %s: %s", l.addr, l.master, what), nil})
@@ -103,9 +81,9 @@ func (w *witness) take(looks []reading, before map[netip.Addr]reading) {
 	}
 }
 
-// at looks at a master once. There are no looks if it cannot be asked, or has not
-// stayed as it was.
-func (w *witness) at(ctx context.Context, master string, speaker *lab.Node) (looks []reading) {
+// readMaster reads a master's kernel once. There is nothing to read if its speaker
+// cannot be asked, or has not stayed as it was.
+func (w *flatWitness) readMaster(ctx context.Context, master string, speaker *lab.Node) (looks []reading) {
 	daemons := speaker.Daemons()
 	if len(daemons) == 0 || !speaker.Running() {
 		return nil
@@ -137,7 +115,7 @@ func (w *witness) at(ctx context.Context, master string, speaker *lab.Node) (loo
 			continue
 		}
 		looks = append(looks, reading{
-			at: at, master: master, addr: v.Address, stage: v.Stage, since: v.Since, bound: bound[v.Address], open: open[v.Address],
+			at: at, master: master, addr: v.Address, stage: string(v.Stage), since: v.Since, bound: bound[v.Address], open: open[v.Address],
 			least: asked + left(before, v.Name), most: answered + left(after, v.Name),
 		})
 	}

@@ -29,13 +29,13 @@ func TestWitness(t *testing.T) {
 		{"other with its fence open", with(other, func(l *reading) { l.open = ms }), true, true},
 		{"lingering and answering", with(other, func(l *reading) { l.stage, l.bound, l.open = "lingering", true, ms }), true, true},
 	} {
-		w := witness{looks: make(map[string]int)}
-		w.take([]reading{tt.look}, nil)
+		w := flatWitness{looks: make(map[string]int)}
+		w.judge([]reading{tt.look}, nil)
 		if got := len(w.found) > 0; got != tt.once {
 			t.Errorf("%s: found is %t, want %t: %v", tt.name, got, tt.once, w.found)
 		}
 		w.found = nil
-		w.take([]reading{tt.look}, map[netip.Addr]reading{addr: tt.look})
+		w.judge([]reading{tt.look}, []reading{tt.look})
 		if got := len(w.found) > 0; got != tt.lasted {
 			t.Errorf("%s, twice: found is %t, want %t: %v", tt.name, got, tt.lasted, w.found)
 		}

@@ -90,12 +90,6 @@ func (l Limits) excused(i, other Incident, s Sign) time.Duration {
 		return 0
 	}
 	own, _ := l.gone(i, s)
-	later := func(t, d time.Duration) time.Duration {
-		if t == Never {
-			return Never
-		}
-		return t + d
-	}
 	route := s.Router != ""
 	switch other.Kind {
 	case SpeakerFrozen: // it goes on where it stood, unless it has been given up

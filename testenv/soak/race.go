@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// libraries are the modules whose own data races are no fault of Herald's. GoBGP
+// library is the module whose own data races are no fault of Herald's. GoBGP
 // reads of a session that it ends what the session's goroutine may be writing.
-var libraries = []string{"github.com/osrg/gobgp/"}
+const library = "github.com/osrg/gobgp/"
 
 // races finds the race detector's reports in a speaker's log, apart from those
-// in which both accesses are a library's own.
+// in which both accesses are the library's own.
 func races(log string) []string {
 	const rule = "=================="
 	var found []string
@@ -25,7 +25,7 @@ func races(log string) []string {
 		lines := strings.Split(part, "\n")
 		for i, line := range lines[:len(lines)-1] {
 			access := strings.Contains(line, " at 0x") && strings.Contains(line, " by ")
-			if access && within(strings.TrimSpace(lines[i+1]), libraries) {
+			if access && strings.HasPrefix(strings.TrimSpace(lines[i+1]), library) {
 				foreign++
 			}
 		}
@@ -34,15 +34,6 @@ func races(log string) []string {
 		}
 	}
 	return found
-}
-
-func within(function string, modules []string) bool {
-	for _, m := range modules {
-		if strings.HasPrefix(function, m) {
-			return true
-		}
-	}
-	return false
 }
 
 // checkRaces judges the logs of all speakers.

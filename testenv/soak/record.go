@@ -1,7 +1,6 @@
 package soak
 
 import (
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -34,17 +33,18 @@ func (r *recorder) see(router, master string, here map[Sign]bool) {
 	at := r.clock()
 	note := func(s Sign, present bool) {
 		r.trace.Changes = append(r.trace.Changes, Change{At: at, Sign: s, Present: present})
-		r.now[s] = present
 		close(r.changed)
 		r.changed = make(chan struct{})
 	}
 	for s := range here {
 		if !r.now[s] {
+			r.now[s] = true
 			note(s, true)
 		}
 	}
-	for s, present := range maps.Clone(r.now) {
-		if present && !here[s] && s.Router == router && (router != "" || s.Master == master) {
+	for s := range r.now {
+		if !here[s] && s.Router == router && (router != "" || s.Master == master) {
+			delete(r.now, s)
 			note(s, false)
 		}
 	}
@@ -55,29 +55,7 @@ func (r *recorder) see(router, master string, here map[Sign]bool) {
 func (r *recorder) present() (n int, changed <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, p := range r.now {
-		if p {
-			n++
-		}
-	}
-	return n, r.changed
-}
-
-// begin notes an incident and returns its number.
-func (r *recorder) begin(f Fault) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.trace.Incidents = append(r.trace.Incidents, Incident{
-		Fault: f, Began: r.clock(), Broken: Never, Mending: Never, Mended: Never,
-	})
-	return len(r.trace.Incidents) - 1
-}
-
-// progress changes the incident of that number at the present time.
-func (r *recorder) progress(number int, set func(i *Incident, now time.Duration)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	set(&r.trace.Incidents[number], r.clock())
+	return len(r.now), r.changed
 }
 
 // add changes the trace.
@@ -93,10 +71,6 @@ func (r *recorder) snapshot() Trace {
 	defer r.mu.Unlock()
 	t := r.trace
 	t.End = r.clock()
-	t.Incidents = slices.Clone(t.Incidents)
-	t.Changes = slices.Clone(t.Changes)
-	t.Stalls = slices.Clone(t.Stalls)
-	t.Crashes = slices.Clone(t.Crashes)
-	t.Windows = slices.Clone(t.Windows)
+	t.Incidents = slices.Clone(t.Incidents) // all else is only ever added to
 	return t
 }

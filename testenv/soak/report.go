@@ -4,35 +4,43 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
-	"github.com/herald-vip/herald/probe"
+	"github.com/herald-vip/herald/doctor/probe"
+	"github.com/herald-vip/herald/testenv/holders"
 )
 
 // Report is what came of a soak. It marshals to JSON, durations in nanoseconds.
 type Report struct {
-	Seed   uint64 `json:"seed"`
-	Limits Limits `json:"limits"`
-	// Judged is how many times a sign was to be gone.
-	Judged int `json:"judged"`
-	// Due is the share of the time in which a sign was to be there.
-	Due        float64         `json:"due"`
+	Seed uint64 `json:"seed"`
+
+	// On the bgp topology: Judged is how many times a sign was to be gone, Due the
+	// share of the time in which a sign was to be there.
+	Limits Limits  `json:"limits"`
+	Judged int     `json:"judged"`
+	Due    float64 `json:"due"`
+
+	// On the flat topology: Questions is how often the observer asked, Answers how
+	// many answers it saw, Holders how often the holder changed, over both addresses
+	// of the VIP. Looks is how often a kernel was compared with what its speaker says,
+	// by stage.
+	Lease     time.Duration  `json:"leaseNs"`
+	Questions int            `json:"questions"`
+	Answers   int            `json:"answers"`
+	Holders   int            `json:"holders"`
+	Looks     map[string]int `json:"looks"`
+	Strangers map[string]int `json:"strangers"`
+
 	Violations []Violation     `json:"violations"`
 	Probes     []*probe.Result `json:"probes"`
 	Samples    []Sample        `json:"samples"`
 	Growth     []Growth        `json:"growth"`
-	Speeds     []Speed         `json:"speeds"`
 	Trace      *Trace          `json:"trace"`
-}
-
-func newReport(o Options, t *Trace, samples []Sample, probes []*probe.Result) *Report {
-	return &Report{
-		Seed: o.Seed, Limits: o.Limits, Trace: t, Samples: samples, Probes: probes, Growth: Grow(samples), Speeds: Speeds(t), Judged: Judged(t, o.Limits), Due: Due(t, o.Limits),
-		Violations: append(Check(t, o.Limits), CheckGrowth(samples)...),
-	}
 }
 
 func (r *Report) write(path string) error {
@@ -69,8 +77,14 @@ func (r *Report) WriteText(w io.Writer) error {
 			}
 		}
 	}
-	fmt.Fprintf(&b, "\n%d times a route or an address was to be gone, and they were to be there for %.0f %% of the time\n%d violations\n",
-		r.Judged, 100*r.Due, len(r.Violations))
+	if r.Lease > 0 {
+		two := slices.ContainsFunc(r.Violations, func(v Violation) bool { return v.Rule == Rule(holders.TwoHolders) })
+		fmt.Fprintf(&b, "\nlease %v, %d questions, %d answers, the holder changed %d times\nkernels compared with what their speakers say: %v\ntwo holders: %s\n",
+			r.Lease, r.Questions, r.Answers, r.Holders, r.Looks, map[bool]string{false: "never", true: "YES"}[two])
+	} else {
+		fmt.Fprintf(&b, "\n%d times a route or an address was to be gone, and they were to be there for %.0f %% of the time\n", r.Judged, 100*r.Due)
+	}
+	fmt.Fprintf(&b, "%d violations\n", len(r.Violations))
 	for _, v := range r.Violations {
 		fmt.Fprintf(&b, "\n%s\n", v)
 		for _, line := range v.Around {
@@ -82,17 +96,14 @@ func (r *Report) WriteText(w io.Writer) error {
 }
 
 func (r *Report) writeFaults(w io.Writer) {
-	fmt.Fprintln(w, "\nfault\ttimes\ttogether\troutes gone after\tand back after")
-	longest := func(d time.Duration) string {
-		if d == 0 {
-			return "-"
-		}
-		return d.Round(time.Millisecond).String()
+	fmt.Fprintln(w, "\nfault\ttimes")
+	times := make(map[Kind]int)
+	for _, i := range r.Trace.Incidents {
+		times[i.Kind]++
 	}
-	for _, s := range r.Speeds {
-		fmt.Fprintf(w, "%s\t%d\t%v\t%s\t%s\n", s.Kind, s.Faults, s.Together.Round(100*time.Millisecond), longest(s.Gone), longest(s.Back))
+	for _, kind := range slices.Sorted(maps.Keys(times)) {
+		fmt.Fprintf(w, "%s\t%d\n", kind, times[kind])
 	}
-	fmt.Fprintln(w, "(the longest times, of those faults that had a master and its way to themselves)")
 }
 
 func (r *Report) writeWindows(w io.Writer) {

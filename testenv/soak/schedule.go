@@ -20,10 +20,31 @@ type Schedule struct {
 	Storm time.Duration
 	// kinds are what there is to break.
 	kinds []trait
+	flat  bool
 	// wild and calm bound the mean time between the beginnings of two faults,
 	// which is drawn for each round: where little overlaps there is little
 	// excuse, and much to judge.
 	wild, calm time.Duration
+}
+
+// newSchedule is that of the topology. The faults of the flat one come thicker, and
+// spare nobody: no one's growth is told from it.
+func newSchedule(o Options) Schedule {
+	s := Schedule{Seed: o.Seed, Masters: masters, Storm: o.Storm, flat: o.Flat}
+	s.kinds = slices.DeleteFunc(traits(), func(t trait) bool { return s.odds(t).weight == 0 })
+	if o.Flat {
+		s.Routers, s.wild, s.calm = []string{lan}, 400*time.Millisecond, 800*time.Millisecond
+	} else {
+		s.Routers, s.wild, s.calm, s.Survivor = routers, 800*time.Millisecond, 3*time.Second, masters[0]
+	}
+	return s
+}
+
+func (s Schedule) odds(t trait) odds {
+	if s.flat {
+		return t.flat
+	}
+	return t.routed
 }
 
 const (
@@ -58,16 +79,17 @@ func (s Schedule) Round(n int) []Fault {
 func (s Schedule) draw(rng *rand.Rand, at time.Duration) Fault {
 	t := s.pick(rng)
 	f := Fault{Kind: t.kind, Part: t.part, At: at}
+	odds := s.odds(t)
+	least, most := time.Duration(odds.least)*time.Millisecond, time.Duration(odds.most)*time.Millisecond
 	// Faults too short to be noticed find other bugs than long ones.
-	most := t.most
 	if rng.Float64() < brief {
-		most = min(most, t.least+time.Second)
+		most = min(most, least+time.Second)
 	}
-	f.For = min(t.least+time.Duration(rng.Float64()*float64(most-t.least)), s.Storm-at)
+	f.For = min(least+time.Duration(rng.Float64()*float64(most-least)), s.Storm-at)
 	if !t.part.common() {
 		f.Master = s.Masters[rng.IntN(len(s.Masters))]
-		if t.restarts {
-			others := slices.DeleteFunc(slices.Clone(s.Masters), func(m string) bool { return m == s.Survivor })
+		if t.is.has(restarts) {
+			others := s.mastersFor(t)
 			f.Master = others[rng.IntN(len(others))]
 		}
 	}
@@ -81,11 +103,11 @@ func (s Schedule) draw(rng *rand.Rand, at time.Duration) Fault {
 func (s Schedule) pick(rng *rand.Rand) trait {
 	total := 0
 	for _, t := range s.kinds {
-		total += t.weight
+		total += s.odds(t).weight
 	}
 	x := rng.IntN(total)
 	for _, t := range s.kinds {
-		if x -= t.weight; x < 0 {
+		if x -= s.odds(t).weight; x < 0 {
 			return t
 		}
 	}
@@ -95,7 +117,7 @@ func (s Schedule) pick(rng *rand.Rand) trait {
 // fits reports whether a fault may be made beside those that begin before it.
 func (s Schedule) fits(rng *rand.Rand, list []Fault, f Fault) bool {
 	down := make(map[string]bool)
-	if s.fatal(f.Kind) {
+	if s.traitOf(f.Kind).is.has(fatal) {
 		down[f.Master] = true
 	}
 	for _, g := range list {
@@ -105,7 +127,7 @@ func (s Schedule) fits(rng *rand.Rand, list []Fault, f Fault) bool {
 		if overlap(s.claims(g), s.claims(f)) || g.Part == Router && f.Part == Router {
 			return false
 		}
-		if s.fatal(g.Kind) {
+		if s.traitOf(g.Kind).is.has(fatal) {
 			down[g.Master] = true
 		}
 	}
@@ -115,43 +137,39 @@ func (s Schedule) fits(rng *rand.Rand, list []Fault, f Fault) bool {
 // Planned returns the planned change that is made in the quiet after round n,
 // one kind after the other.
 func (s Schedule) Planned(n int) Fault {
-	kinds := slices.DeleteFunc(slices.Clone(s.kinds), func(t trait) bool { return !t.planned })
+	kinds := slices.DeleteFunc(slices.Clone(s.kinds), func(t trait) bool { return !t.is.has(planned) })
 	t := kinds[n%len(kinds)]
-	masters := slices.DeleteFunc(slices.Clone(s.Masters), func(m string) bool { return t.restarts && m == s.Survivor })
+	masters := s.mastersFor(t)
 	return Fault{Kind: t.kind, Part: t.part, Master: masters[n%len(masters)], For: 3 * time.Second}
+}
+
+// mastersFor are those that a fault may befall.
+func (s Schedule) mastersFor(t trait) []string {
+	return slices.DeleteFunc(slices.Clone(s.Masters), func(m string) bool { return t.is.has(restarts) && m == s.Survivor })
 }
 
 func (s Schedule) traitOf(k Kind) trait {
 	return s.kinds[slices.IndexFunc(s.kinds, func(t trait) bool { return t.kind == k })]
 }
 
-func (s Schedule) fatal(k Kind) bool { return s.traitOf(k).fatal }
-
 // claims are the parts that the fault has to itself, by name.
-func (s Schedule) claims(f Fault) []string {
-	of := func(master string) (list []string) {
-		for _, t := range s.kinds {
-			if p := t.part; !p.common() && p != Link && p != Machine && !slices.Contains(list, master+"/"+string(p)) {
-				list = append(list, master+"/"+string(p))
-			}
-		}
-		return list
-	}
+func (s Schedule) claims(f Fault) (list []string) {
 	switch f.Part {
 	case Router:
 		return []string{f.Router}
 	case Link:
 		return []string{f.Master + "-" + f.Router}
-	case Segment, Stranger:
+	case LAN, Stranger:
 		return []string{string(f.Part)}
 	case Everyone:
-		var list []string
 		for _, m := range s.Masters {
 			list = append(list, m+"/"+string(Speaker))
 		}
 		return list
 	case Machine:
-		list := of(f.Master)
+		for _, p := range []Part{APIServer, Registry, Speaker, Address, Gossip} {
+			list = append(list, f.Master+"/"+string(p))
+		}
 		for _, r := range s.Routers {
 			list = append(list, f.Master+"-"+r)
 		}

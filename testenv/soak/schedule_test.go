@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -9,13 +10,13 @@ import (
 )
 
 func schedule(seed uint64) Schedule {
-	return newSchedule(seed, 40*time.Second)
+	return newSchedule(Options{Seed: seed, Storm: 40 * time.Second})
 }
 
 func TestRoundKeepsItsRules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		seed := rapid.Uint64().Draw(t, "seed")
-		sched := rapid.SampledFrom([]Schedule{schedule(seed), flatSchedule(seed, 40*time.Second)}).Draw(t, "topology")
+		sched := rapid.SampledFrom([]Schedule{schedule(seed), newSchedule(Options{Flat: true, Seed: seed, Storm: 40 * time.Second})}).Draw(t, "topology")
 		n := rapid.IntRange(0, 100).Draw(t, "round")
 		list := sched.Round(n)
 		if diff := cmp.Diff(list, sched.Round(n)); diff != "" {
@@ -33,7 +34,7 @@ func TestRoundKeepsItsRules(t *testing.T) {
 				t.Errorf("%v outlasts the storm", f)
 			case f.For <= 0:
 				t.Errorf("%v lasts %v", f, f.For)
-			case trait.restarts && f.Master == sched.Survivor:
+			case trait.is.has(restarts) && f.Master != "" && f.Master == sched.Survivor:
 				t.Errorf("%v ends the survivor", f)
 			case (f.Master == "") != f.Part.common():
 				t.Errorf("%v of %q is of master %q", f, f.Part, f.Master)
@@ -55,39 +56,47 @@ func TestRoundKeepsItsRules(t *testing.T) {
 	})
 }
 
-// Over many rounds every kind comes about, faults overlap, and now and then,
-// but rarely, no master is left.
+// Over many rounds every kind comes about and faults overlap, thicker on the flat topology.
+// On the other one no master is left now and then, but rarely.
 func TestRoundsReachEverything(t *testing.T) {
-	sched := schedule(1)
-	seen := make(map[Kind]int)
-	overlaps, total, none := 0, 0, 0
-	for n := range 100 {
-		list := sched.Round(n)
-		for i, f := range list {
-			seen[f.Kind]++
-			total++
-			down := map[string]bool{f.Master: sched.fatal(f.Kind)}
-			for _, g := range list[:i] {
-				if g.At+g.For > f.At {
-					overlaps++
-					down[g.Master] = down[g.Master] || sched.fatal(g.Kind)
+	for _, test := range []struct {
+		flat          bool
+		rounds, least int // faults in a round
+	}{{false, 100, 1}, {true, 20, 35}} {
+		sched := newSchedule(Options{Flat: test.flat, Seed: 1, Storm: 40 * time.Second})
+		seen := make(map[Kind]int)
+		overlaps, beside, total, none := 0, 0, 0, 0
+		for n := range test.rounds {
+			list := sched.Round(n)
+			for i, f := range list {
+				seen[f.Kind]++
+				total++
+				if slices.ContainsFunc(list[:i], func(g Fault) bool { return g.At+g.For > f.At }) {
+					beside++
+				}
+				down := map[string]bool{f.Master: sched.traitOf(f.Kind).is.has(fatal)}
+				for _, g := range list[:i] {
+					if g.At+g.For > f.At {
+						overlaps++
+						down[g.Master] = down[g.Master] || sched.traitOf(g.Kind).is.has(fatal)
+					}
+				}
+				if sched.traitOf(f.Kind).is.has(fatal) && down["m1"] && down["m2"] && down["m3"] {
+					none++
 				}
 			}
-			if sched.fatal(f.Kind) && down["m1"] && down["m2"] && down["m3"] {
-				none++
+		}
+		for _, trait := range sched.kinds {
+			if seen[trait.kind] == 0 {
+				t.Errorf("flat %t: %s never comes", test.flat, trait.kind)
 			}
 		}
-	}
-	for _, trait := range traits() {
-		if seen[trait.kind] == 0 {
-			t.Errorf("%s never comes", trait.kind)
+		if total < test.rounds*test.least || overlaps < total || beside < total/2 {
+			t.Errorf("flat %t: %d faults overlap %d others, %d of them begin while others are on", test.flat, total, overlaps, beside)
 		}
-	}
-	if overlaps < total {
-		t.Errorf("%d faults overlap %d others", total, overlaps)
-	}
-	if none == 0 || none > total/10 {
-		t.Errorf("in %d faults of %d no master is left", none, total)
+		if !test.flat && (none == 0 || none > total/10) {
+			t.Errorf("in %d faults of %d no master is left", none, total)
+		}
 	}
 }
 
@@ -97,13 +106,13 @@ func TestPlannedChangesTakeTurns(t *testing.T) {
 	for n := range 30 {
 		f := sched.Planned(n)
 		seen[f.Kind] = true
-		if sched.traitOf(f.Kind).restarts && f.Master == "m1" {
+		if sched.traitOf(f.Kind).is.has(restarts) && f.Master == "m1" {
 			t.Errorf("%v ends the survivor", f)
 		}
 	}
-	for _, trait := range traits() {
-		if trait.planned != seen[trait.kind] {
-			t.Errorf("%s made %t, planned %t", trait.kind, seen[trait.kind], trait.planned)
+	for _, trait := range sched.kinds {
+		if trait.is.has(planned) != seen[trait.kind] {
+			t.Errorf("%s made %t, planned %t", trait.kind, seen[trait.kind], trait.is.has(planned))
 		}
 	}
 }

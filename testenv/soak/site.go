@@ -27,15 +27,19 @@ var (
 	routers = []string{"r1", "r2"}
 )
 
-// families are those of the VIP's addresses.
-var families = []Family{4, 6}
+// lan is the bridge of the flat topology, at the far end of each master's link.
+const lan = "lan"
 
-// vip is the VIP's address of a family.
-func vip(f Family) netip.Addr {
-	if f == 6 {
-		return netip.MustParseAddr("fd00:99::10")
+// stranger is who has the VIP by mistake: the observer's node, whose kernel does
+// not hear what the observer asks.
+const stranger = "o1"
+
+// vips are the VIP's addresses, IPv4 first.
+func (o *Options) vips() []netip.Addr {
+	if o.Flat {
+		return []netip.Addr{netip.MustParseAddr("10.4.0.10"), netip.MustParseAddr("fd00:4::10")}
 	}
-	return netip.MustParseAddr("10.99.0.10")
+	return []netip.Addr{netip.MustParseAddr("10.99.0.10"), netip.MustParseAddr("fd00:99::10")}
 }
 
 // speakerConfig is what varies in a speaker's configuration.
@@ -44,6 +48,8 @@ type speakerConfig struct {
 	MED       int
 	Community string
 	BFD       time.Duration // the interval; none if it is zero
+	Flat      bool
+	Lease     time.Duration
 }
 
 // change makes the change that a fault of this kind makes.
@@ -71,23 +77,20 @@ func (c speakerConfig) write(path string) error {
 	return os.WriteFile(path, b.Bytes(), 0o644)
 }
 
-// site is the lab of a run: the bgp topology, or the flat one, with
-// configurations of its own.
+// site is the lab of a run, with configurations of its own.
 type site struct {
 	*lab.Lab
-	flat    bool
-	bfd     time.Duration
-	configs string // the folder of the speakers' configurations
+	Options
 }
 
-// newSite lays out and boots the topology.
-func newSite(ctx context.Context, log *slog.Logger, o Options) (*site, error) {
+// newSite lays out the topology and boots nothing.
+func newSite(ctx context.Context, o Options) (*site, error) {
 	topology, err := clab.Load(o.Topology)
 	if err != nil {
 		return nil, err
 	}
-	s := &site{bfd: o.BFD, configs: filepath.Join(o.Dir, "configs")}
-	if err := os.MkdirAll(s.configs, 0o755); err != nil {
+	s := &site{Options: o}
+	if err := os.MkdirAll(filepath.Join(o.Dir, "configs"), 0o755); err != nil {
 		return nil, err
 	}
 	for i := range topology.Nodes {
@@ -95,7 +98,7 @@ func newSite(ctx context.Context, log *slog.Logger, o Options) (*site, error) {
 			return nil, fmt.Errorf("node %s: %w", topology.Nodes[i].Name, err)
 		}
 	}
-	s.Lab, err = lab.Start(ctx, log, topology, lab.Options{Dir: o.Dir, Images: map[string]lab.Image{
+	s.Lab, err = lab.Start(ctx, slog.New(slog.DiscardHandler), topology, lab.Options{Hold: true, Dir: o.Dir, Images: map[string]lab.Image{
 		"quay.io/frrouting/frr": lab.FRR,
 		"herald":                speaker(o.Herald),
 		"herald-testenv":        lab.Binary(o.Testenv),
@@ -103,16 +106,22 @@ func newSite(ctx context.Context, log *slog.Logger, o Options) (*site, error) {
 	return s, err
 }
 
+func (s *site) client() *lab.Node {
+	if s.Flat {
+		return s.Node("c1")
+	}
+	return s.Node("client")
+}
+
 // speaker is the image of the binary under test, which runs when it answers
 // its command line.
 func speaker(path string) lab.Image {
 	return func(n clab.Node) (lab.Program, error) {
 		p, err := lab.Binary(path)(n)
-		if err != nil {
-			return p, err
+		if err == nil {
+			p.Daemons[0].Socket = "/run/herald/herald.sock"
 		}
-		p.Daemons[0].Socket = "/run/herald/herald.sock"
-		return p, nil
+		return p, err
 	}
 }
 
@@ -125,7 +134,16 @@ func (s *site) adapt(n *clab.Node) error {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
-		n.Binds = []clab.Bind{{Source: dir, Target: "/etc/herald", ReadOnly: true}}
+		if s.Flat {
+			key, err := os.ReadFile(filepath.Join(n.Binds[0].Source, "gossip.key"))
+			if err != nil {
+				return err
+			}
+			if err := os.WriteFile(filepath.Join(dir, "gossip.key"), key, 0o600); err != nil {
+				return err
+			}
+		}
+		n.Binds = []clab.Bind{{Source: dir, Target: "/etc/herald", ReadOnly: !s.Flat}}
 		n.Env = map[string]string{"GORACE": "exitcode=0"}
 		return s.speakerConfig(n.Base).write(filepath.Join(dir, "herald.yaml"))
 	case slices.Contains(routers, n.Name):
@@ -133,7 +151,7 @@ func (s *site) adapt(n *clab.Node) error {
 			if b.Target != "/etc/frr/frr.conf" {
 				continue
 			}
-			n.Binds[i].Source = filepath.Join(s.configs, n.Name+".conf")
+			n.Binds[i].Source = filepath.Join(s.Dir, "configs", n.Name+".conf")
 			if err := s.routerConfig(b.Source, n.Binds[i].Source); err != nil {
 				return err
 			}
@@ -143,11 +161,11 @@ func (s *site) adapt(n *clab.Node) error {
 }
 
 // config is the folder with the configuration of a master's speaker.
-func (s *site) config(master string) string { return filepath.Join(s.configs, master) }
+func (s *site) config(master string) string { return filepath.Join(s.Dir, "configs", master) }
 
 // speakerConfig is the configuration that a master's speaker starts with.
 func (s *site) speakerConfig(master string) speakerConfig {
-	return speakerConfig{Index: int(master[1] - '0'), Community: "64512:100", BFD: s.bfd}
+	return speakerConfig{Index: int(master[1] - '0'), Community: "64512:100", BFD: s.BFD, Flat: s.Flat, Lease: s.Lease}
 }
 
 // routerConfig copies a router's configuration and adds what a soak needs:
@@ -163,8 +181,8 @@ func (s *site) routerConfig(from, to string) error {
 	b.WriteString("no zebra nexthop kernel enable\n")
 	for line := range strings.Lines(string(data)) {
 		b.WriteString(line)
-		if f := strings.Fields(line); s.bfd > 0 && len(f) == 4 && f[0] == "neighbor" && f[2] == "remote-as" {
-			fmt.Fprintf(&b, " neighbor %s bfd 3 %d %[2]d\n", f[1], s.bfd.Milliseconds())
+		if f := strings.Fields(line); s.BFD > 0 && len(f) == 4 && f[0] == "neighbor" && f[2] == "remote-as" {
+			fmt.Fprintf(&b, " neighbor %s bfd 3 %d %[2]d\n", f[1], s.BFD.Milliseconds())
 		}
 	}
 	return os.WriteFile(to, []byte(b.String()), 0o644)

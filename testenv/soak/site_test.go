@@ -10,7 +10,7 @@ import (
 	"github.com/herald-vip/herald/config"
 )
 
-// All configurations that a soak writes are good, but for the one that is to be bad.
+// All configurations that a soak writes are good, except the one that is to be bad.
 func TestSpeakerConfigs(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "herald.yaml")
 	load := func(c speakerConfig) (*config.Config, error) {
@@ -28,7 +28,7 @@ func TestSpeakerConfigs(t *testing.T) {
 		t.Errorf("configured %+v", c)
 	}
 
-	fast := (&site{bfd: 50 * time.Millisecond}).speakerConfig("m2")
+	fast := (&site{Options: Options{BFD: 50 * time.Millisecond}}).speakerConfig("m2")
 	if c, err = load(fast); err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestSpeakerConfigs(t *testing.T) {
 func TestRouterConfig(t *testing.T) {
 	from, to := "../topologies/bgp/r1.conf", filepath.Join(t.TempDir(), "frr.conf")
 	for interval, want := range map[time.Duration]int{0: 0, 300 * time.Millisecond: 6} {
-		if err := (&site{bfd: interval}).routerConfig(from, to); err != nil {
+		if err := (&site{Options: Options{BFD: interval}}).routerConfig(from, to); err != nil {
 			t.Fatal(err)
 		}
 		data, err := os.ReadFile(to)

@@ -1,16 +1,17 @@
 // Package soak lets real speakers live through hours of random faults and
 // judges them from outside.
 //
-// It runs the bgp topology with FRR routers in a lab of namespaces, breaks and
-// mends servers, speakers, links, routers and machines by a schedule that a
-// seed determines, several at a time, while a client connects to the VIP all
-// the time. It records what the routers' and the masters' kernels say of
-// routes and addresses, asking Herald for nothing, and what it has broken
-// itself. From this trace [Check] finds every time the VIP was announced
-// where it should not have been, or was not where it should.
+// It runs the bgp topology with FRR routers, or the flat one, in a lab of
+// namespaces, breaks and mends servers, speakers, links, routers and machines by
+// a schedule that a seed determines, several at a time, while a client connects
+// to the VIP all the time, and records what it has broken. Between these storms
+// it makes planned changes, which are to cost no connection.
 //
-// [RunFlat] does likewise on the flat topology, where an observer on the
-// segment is the witness (package segment) and two holders are what must not be.
+// On the bgp topology it records what the routers' and the masters' kernels say of
+// routes and addresses, asking Herald for nothing. From this trace [Check] finds
+// every time the VIP was announced where it should not have been, or was not where
+// it should. On the flat topology an observer on the link is the witness (package
+// holders), and two holders are what must not be.
 package soak
 
 import (
@@ -21,50 +22,90 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/herald-vip/herald/probe"
+	"github.com/herald-vip/herald/doctor/probe"
+	"github.com/herald-vip/herald/testenv/holders"
+	"github.com/herald-vip/herald/testenv/traffic"
 )
 
 // Options say what to run, and for how long.
 type Options struct {
-	// Topology is the path of bgp.clab.yml.
+	// Flat chooses the flat topology.
+	Flat bool
+	// Topology is the path of bgp.clab.yml or flat.clab.yml.
 	Topology string
 	// Herald is the path of the binary under test, built with -race; Testenv
 	// that of the stub servers'.
 	Herald, Testenv string
 	// Dir receives the nodes' logs and configurations, and the report.
 	Dir string
-	// Time is how long to go on; the round that is under way then is finished.
-	Time time.Duration
+	// Time is how long to go on, and Faults how many to make, at least; the round
+	// that is under way then is finished.
+	Time   time.Duration
+	Faults int
 	// Storm is how long the faults of one round last. Default: 40 s.
 	Storm time.Duration
 	// Seed determines the faults.
 	Seed uint64
+
 	// BFD is the interval of BFD between speakers and routers, three of which
 	// may pass in silence. Default: no BFD.
 	BFD time.Duration
-	// Limits are what the speakers are held to. Default: [DefaultLimits].
-	Limits Limits
+	// Slack is added to every bound that the speakers of the bgp topology are held to, for a
+	// machine that is busy. Default: 1 s.
+	Slack time.Duration
+
+	// Lease is the election's on the flat topology. Default: 600 ms.
+	Lease time.Duration
 }
 
-// all is how many signs there are when everything is announced: a route for
-// each router, master and family, and an address for each master and family.
-const all = 3 * 2 * (2 + 1)
+// complete fills in the defaults.
+func (o *Options) complete() {
+	o.Storm = cmp.Or(o.Storm, 40*time.Second)
+	if o.Flat {
+		o.Lease = cmp.Or(o.Lease, 600*time.Millisecond)
+	}
+}
+
+// limits are what the speakers of the bgp topology are held to.
+func (o *Options) limits() Limits {
+	l := DefaultLimits()
+	l.Slack = cmp.Or(o.Slack, l.Slack)
+	if o.BFD > 0 {
+		l.BFD, l.Starved = 3*o.BFD+l.Router, o.BFD
+	}
+	return l
+}
+
+// witness observes a topology, and judges what it saw.
+type witness interface {
+	// start begins to observe, until ctx ends.
+	start(ctx context.Context) error
+	// Wait returns when the observation has ended, and what failed of it.
+	Wait() error
+	// awaitRecovery waits until all is as it is when nothing is wrong.
+	awaitRecovery(ctx context.Context) error
+	// Move makes a planned change of a master, for the record.
+	Move(master string, change func() error) error
+	// holder is the one master that has the VIP, if there is to be but one.
+	holder(ctx context.Context) (string, error)
+	// check judges what was seen.
+	check(t *Trace) []Violation
+	// report adds what was seen to the report.
+	report(r *Report)
+	Close() error
+}
 
 // run is a soak under way.
 type run struct {
 	Options
-	log      *slog.Logger
-	rec      *recorder
-	site     *site
-	obs      *observers
-	injector *injector
-	load     *load
-	schedule Schedule
-
+	injector
+	log     *slog.Logger
+	load    *traffic.Client
 	samples []Sample
 	told    map[string]bool // violations that were logged
 }
@@ -76,44 +117,50 @@ func Run(ctx context.Context, log *slog.Logger, o Options) (_ *Report, err error
 	if os.Geteuid() != 0 {
 		return nil, errors.New("a soak needs root, for network namespaces: run it with sudo")
 	}
-	o.Storm = cmp.Or(o.Storm, 40*time.Second)
-	if o.Limits == (Limits{}) {
-		o.Limits = DefaultLimits()
-	}
-	if o.BFD > 0 {
-		o.Limits.BFD, o.Limits.Starved = 3*o.BFD+o.Limits.Router, o.BFD
-	}
-	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+	o.complete()
+	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
 		return nil, err
 	}
-	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
+	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
 		return nil, err
 	}
 	if err := removeLogs(o.Dir); err != nil {
 		return nil, err
 	}
-	r := &run{Options: o, log: log, told: make(map[string]bool), schedule: newSchedule(o.Seed, o.Storm)}
-	log.Info("soak begins", "seed", o.Seed, "time", o.Time, "herald", o.Herald)
-	if r.site, err = newSite(ctx, slog.New(slog.DiscardHandler), o); err != nil {
+	log.Info("soak begins", "seed", o.Seed, "time", o.Time, "faults", o.Faults, "herald", o.Herald)
+	r := &run{Options: o, log: log, told: make(map[string]bool), injector: injector{
+		rec: newRecorder(), schedule: newSchedule(o), ended: make(map[int]bool), parts: make(map[string]*sync.Mutex),
+	}}
+	if r.site, err = newSite(ctx, o); err != nil {
 		return nil, err
 	}
-	r.rec = newRecorder()
-	r.obs = newObservers(r.rec)
-	r.injector = newInjector(r.site, r.rec, r.obs, r.schedule)
-	trace, results, err := r.observe(ctx)
+	if r.witness, err = r.newWitness(); err != nil {
+		return nil, errors.Join(err, r.site.Close())
+	}
+	trace, probes, err := r.observe(ctx)
+	report := &Report{
+		Seed: o.Seed, Lease: o.Lease, Limits: o.limits(), Trace: &trace, Samples: r.samples, Probes: probes, Growth: Grow(r.samples),
+		Violations: append(r.witness.check(&trace), CheckGrowth(r.samples)...),
+	}
+	r.witness.report(report)
 	err = errors.Join(err, r.close())
-	report := newReport(o, &trace, r.samples, results)
 	raced, failed := checkRaces(o.Dir)
-	report.Violations, err = append(report.Violations, raced...), errors.Join(err, failed)
-	return report, errors.Join(err, report.write(filepath.Join(o.Dir, "soak.json")))
+	report.Violations = append(report.Violations, raced...)
+	return report, errors.Join(err, failed, report.write(filepath.Join(o.Dir, "soak.json")))
 }
 
-// newSchedule is that of the bgp topology.
-func newSchedule(seed uint64, storm time.Duration) Schedule {
-	return Schedule{
-		Seed: seed, Masters: masters, Routers: routers, Survivor: masters[0], Storm: storm,
-		kinds: traits(), wild: 800 * time.Millisecond, calm: 3 * time.Second,
+func (r *run) newWitness() (witness, error) {
+	if !r.Flat {
+		return &bgpWitness{stallWatch: stallWatch{rec: r.rec}, site: r.site, limits: r.limits()}, nil
 	}
+	seen, err := holders.Observe(r.site.Node(stranger), holders.Flat(r.site.Lab))
+	if err != nil {
+		return nil, err
+	}
+	return &flatWitness{
+		stallWatch: stallWatch{rec: r.rec}, site: r.site, Observer: seen, offset: seen.Clock() - r.rec.clock(),
+		lease: r.Lease, looks: make(map[string]int),
+	}, nil
 }
 
 // removeLogs removes the nodes' logs of an earlier run, which would be added to.
@@ -125,112 +172,95 @@ func removeLogs(dir string) error {
 	return err
 }
 
-// close ends the lab, which ends the speakers.
+// close ends the observation, and the lab with its speakers.
 func (r *run) close() error {
-	for _, m := range masters {
-		r.injector.ending(m)
-	}
-	err := r.site.Close()
-	r.injector.watching.Wait()
+	r.ending(masters...)
+	err := errors.Join(r.witness.Close(), r.site.Close())
+	r.watching.Wait()
 	return err
 }
 
-// observe watches the site, and its client, through all rounds.
-func (r *run) observe(ctx context.Context) (trace Trace, results []*probe.Result, err error) {
+// observe boots the site and watches it, and its client, through all rounds.
+func (r *run) observe(ctx context.Context) (trace Trace, probes []*probe.Result, err error) {
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer func() { stop(); err = errors.Join(err, r.obs.wait()) }()
-	r.obs.stalls(watching)
-	for _, name := range routers {
-		if err := r.obs.router(watching, r.site.Node(name)); err != nil {
-			return trace, nil, err
-		}
+	defer func() { stop(); err = errors.Join(err, r.witness.Wait()) }()
+	if err := r.witness.start(watching); err != nil {
+		return trace, nil, err
 	}
-	for _, name := range masters {
-		r.injector.watchSpeaker(name)
-		if err := r.obs.master(watching, r.site.Node(name)); err != nil {
-			return trace, nil, err
-		}
+	if err := r.site.Boot(ctx); err != nil {
+		return trace, nil, err
 	}
-	if !r.settle(ctx) {
-		return r.rec.snapshot(), nil, errors.New("not every master came to be announced: see the logs of the nodes")
+	r.watchSpeakers(masters...)
+	if err := r.witness.awaitRecovery(ctx); err != nil {
+		return r.rec.snapshot(), nil, fmt.Errorf("the VIP did not come to be announced, see the logs of the nodes: %w", err)
 	}
 	r.rec.add(func(t *Trace, now time.Duration) { t.Ready = now })
-	r.log.Info("all masters are announced", "at", clock(r.rec.clock()))
-	r.load = startLoad(watching, r.site.Node("client"), vip(4), vip(6))
+	r.log.Info("the VIP is announced", "at", clock(r.rec.clock()))
+	// The timeout is below a second, so that a lost SYN is not made good by the next, and
+	// long enough for a machine that is busy.
+	r.load = traffic.Start(watching, r.site.client(), traffic.Options{Timeout: 250 * time.Millisecond}, r.site.vips()...)
 	err = r.rounds(ctx)
 	trace = r.rec.snapshot()
 	stop()
-	results, failed := r.load.wait()
-	return trace, results, errors.Join(err, failed)
+	probes, failed := r.load.Wait()
+	return trace, probes, errors.Join(err, failed)
 }
 
-// rounds goes through storm and quiet until the time is over.
+// rounds makes storms and, after those from which the VIP recovers, planned changes.
 func (r *run) rounds(ctx context.Context) error {
-	for n := 0; ctx.Err() == nil && (n == 0 || r.rec.clock() < r.Time); n++ {
+	faults := 0
+	for n := 0; ctx.Err() == nil && (n == 0 || r.rec.clock() < r.Time || faults < r.Faults); n++ {
 		r.log.Info("storm", "round", n, "at", clock(r.rec.clock()))
-		if err := r.storm(ctx, n); err != nil {
+		list := r.schedule.Round(n)
+		faults += len(list)
+		if err := r.storm(ctx, list); err != nil {
 			return err
 		}
-		well := r.settle(ctx)
-		r.tell()
-		if well && ctx.Err() == nil {
-			if err := r.quiet(ctx, n); err != nil {
-				return err
-			}
+		err := r.witness.awaitRecovery(ctx)
+		r.logViolations()
+		if err != nil {
+			r.log.Error("the VIP does not come back", "why", err) // the rules find what is missing
+		} else if err := r.changePlanned(ctx, n); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
 // storm makes the faults of a round and returns when all are undone.
-func (r *run) storm(ctx context.Context, n int) error {
+func (r *run) storm(ctx context.Context, list []Fault) error {
 	faults, failed := errgroup.WithContext(ctx)
 	began := time.Now()
-	for _, f := range r.schedule.Round(n) {
+	for _, f := range list {
 		faults.Go(func() error {
 			pause(failed, time.Until(began.Add(f.At)))
 			if failed.Err() != nil {
 				return nil
 			}
 			r.log.Info("fault", "at", clock(r.rec.clock()), "what", f.String(), "for", f.For.Round(time.Millisecond))
-			return r.injector.inflict(failed, f)
+			return r.inflict(failed, f)
 		})
 	}
 	return faults.Wait()
 }
 
-// settle waits until everything is announced and stays so for a moment, and
-// reports whether it came to that.
-func (r *run) settle(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for {
-		n, changed := r.rec.present()
-		var quiet <-chan time.Time
-		if n == all {
-			quiet = time.After(moment)
-		}
-		select {
-		case <-changed:
-		case <-quiet:
-			return true
-		case <-ctx.Done():
-			return false
-		}
-	}
-}
-
-// quiet makes one planned change while all else is well, and measures the
+// changePlanned makes one planned change while all else is well, and measures the
 // speakers.
-func (r *run) quiet(ctx context.Context, n int) error {
+func (r *run) changePlanned(ctx context.Context, n int) error {
 	f := r.schedule.Planned(n)
+	holder, err := r.witness.holder(ctx)
+	if err != nil {
+		return err
+	}
+	f.Master = cmp.Or(holder, f.Master)
 	r.log.Info("planned change", "at", clock(r.rec.clock()), "what", f.String())
-	r.load.open(Window{Span: Span{From: r.rec.clock()}, Change: f})
-	err := r.injector.inflict(ctx, f)
-	well := r.settle(ctx)
-	w := r.load.close()
-	if err != nil || !well {
-		return err // what is missing is found by the rules
+	w := Window{Span: Span{From: r.rec.clock()}, Change: f}
+	r.load.Mark()
+	err = r.inflict(ctx, f)
+	missing := r.witness.awaitRecovery(ctx)
+	w.Count = r.load.Count()
+	if err != nil || missing != nil {
+		return err // the rules find what is missing
 	}
 	r.rec.add(func(t *Trace, now time.Duration) {
 		w.To = now
@@ -247,11 +277,10 @@ func (r *run) quiet(ctx context.Context, n int) error {
 	return nil
 }
 
-// tell logs the violations that are new.
-func (r *run) tell() {
+// logViolations logs those that are new.
+func (r *run) logViolations() {
 	trace := r.rec.snapshot()
-	found := Check(&trace, r.Limits)
-	for _, v := range found {
+	for _, v := range r.witness.check(&trace) {
 		// What is missing is found again, for longer, each time.
 		id := fmt.Sprint(v.At, v.Rule)
 		if !r.told[id] {
@@ -259,4 +288,48 @@ func (r *run) tell() {
 			r.told[id] = true
 		}
 	}
+}
+
+// stallWatch notes the times in which this process did not get to run. Its group are the
+// goroutines of a witness.
+type stallWatch struct {
+	errgroup.Group
+	rec *recorder
+}
+
+const (
+	// pulse is how often this process is to run, and stall how late it may be
+	// before the time counts as a stall.
+	pulse = 10 * time.Millisecond
+	stall = 50 * time.Millisecond
+)
+
+func (w *stallWatch) watchStalls(ctx context.Context) {
+	due := w.rec.clock() + pulse
+	w.every(ctx, pulse, nil, func() error {
+		if now := w.rec.clock(); now-due > stall {
+			w.rec.add(func(t *Trace, _ time.Duration) { t.Stalls = append(t.Stalls, Span{due, now}) })
+		}
+		due = w.rec.clock() + pulse
+		return nil
+	})
+}
+
+// every looks once in an interval, and when it is woken, until ctx ends or a look fails.
+func (w *stallWatch) every(ctx context.Context, interval time.Duration, wake <-chan struct{}, look func() error) {
+	w.Go(func() error {
+		tick := time.NewTicker(interval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-wake:
+			case <-tick.C:
+			case <-ctx.Done():
+				return nil
+			}
+			if err := look(); err != nil {
+				return err
+			}
+		}
+	})
 }

@@ -4,12 +4,23 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/herald-vip/herald/testenv/traffic"
 )
 
 // Never is a time that has not come.
 const Never = time.Duration(math.MaxInt64)
+
+// later is a time after an instant, if that has come.
+func later(instant, d time.Duration) time.Duration {
+	if instant == Never {
+		return Never
+	}
+	return instant + d
+}
 
 // Incident is a fault that was made. Times are since the start of the run.
 type Incident struct {
@@ -35,6 +46,13 @@ func (i Incident) String() string {
 
 // Family is 4 or 6, of the Internet Protocol.
 type Family int
+
+func familyOf(a netip.Addr) Family {
+	if a.Is4() {
+		return 4
+	}
+	return 6
+}
 
 // Sign is a trace of an announcement that can be seen from outside: a router's
 // route to the VIP by way of a master or, if Router is empty, the VIP's
@@ -86,9 +104,8 @@ type Crash struct {
 // how a client fared meanwhile.
 type Window struct {
 	Span
-	Change   Fault          `json:"change"`
-	Attempts int            `json:"attempts"`
-	Failures map[string]int `json:"failures"` // by the outcome of the attempt
+	Change Fault `json:"change"`
+	traffic.Count
 }
 
 // Trace is all that happened in a run, and all that was seen. It is what

@@ -11,28 +11,21 @@
 //	curl -X POST 'http://10.0.1.1:6443/stub/readyz?delay=300ms'
 //	curl -X POST 'http://10.0.1.1:5001/stub/v2?hang=headers'
 //	curl -X POST 'http://10.0.1.1:5001/stub/v2'
-//
-// A signal works where no request gets through: SIGUSR1 makes all checks
-// answer 500, SIGUSR2 makes them well.
 package stub
 
 import (
+	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"log"
-	"maps"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"os/signal"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -133,7 +126,7 @@ func (s *Server) Set(path string, a Answer) bool {
 func (s *Server) SetAll(a Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for path := range maps.Keys(s.answers) {
+	for path := range s.answers {
 		s.answers[path] = a
 	}
 }
@@ -167,18 +160,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (a Answer) serve(w http.ResponseWriter, r *http.Request) {
 	if a.Delay > 0 {
-		timer := time.NewTimer(a.Delay)
-		defer timer.Stop()
 		select {
-		case <-timer.C:
+		case <-time.After(a.Delay):
 		case <-r.Context().Done():
 			return
 		}
 	}
-	body := a.Body
-	if body == "" {
-		body = "ok"
-	}
+	body := cmp.Or(a.Body, "ok")
 	if a.Hang == HangHeaders {
 		<-r.Context().Done()
 		return
@@ -213,53 +201,18 @@ func (s *Server) control(w http.ResponseWriter, r *http.Request, check string) {
 	fmt.Fprintln(w, "done")
 }
 
-// Serve answers on l, over TLS if config is set, until ctx ends. It then
-// closes all connections at once, hung ones too, and returns nil.
-func (s *Server) Serve(ctx context.Context, l net.Listener, config *tls.Config) error {
+// Serve answers on l until ctx ends. It then closes all connections at once,
+// hung ones too, and returns nil.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	srv := &http.Server{
 		Handler:           s,
-		TLSConfig:         config,
 		ReadHeaderTimeout: 10 * time.Second,
 		// Probers reset their connections hundreds of times a second.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	wg.Go(func() { s.followSignals(ctx) })
-	wg.Go(func() {
-		<-ctx.Done()
-		srv.Close()
-	})
-	var err error
-	if config == nil {
-		err = srv.Serve(l)
-	} else {
-		err = srv.ServeTLS(l, "", "")
+	defer context.AfterFunc(ctx, func() { srv.Close() })()
+	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve %s: %w", l.Addr(), err)
 	}
-	cancel()
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return fmt.Errorf("serve %s: %w", l.Addr(), err)
-}
-
-// followSignals fails and heals all checks by signal until ctx ends.
-func (s *Server) followSignals(ctx context.Context) {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGUSR1, syscall.SIGUSR2)
-	defer signal.Stop(signals)
-	for {
-		select {
-		case sig := <-signals:
-			if sig == syscall.SIGUSR1 {
-				s.SetAll(Answer{Status: http.StatusInternalServerError, Body: "failed by SIGUSR1"})
-			} else {
-				s.SetAll(Answer{})
-			}
-		case <-ctx.Done():
-			return
-		}
-	}
+	return nil
 }

@@ -2,15 +2,14 @@ package stub_test
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,8 +22,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// start serves s on loopback and returns its base URL, as if without TLS.
-func start(t *testing.T, s *stub.Server, config *tls.Config) string {
+// start serves s on loopback and returns its base URL.
+func start(t *testing.T, s *stub.Server) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -32,7 +31,7 @@ func start(t *testing.T, s *stub.Server, config *tls.Config) string {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- s.Serve(ctx, l, config) }()
+	go func() { done <- s.Serve(ctx, l) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -68,8 +67,8 @@ func do(t *testing.T, method, url string) reply {
 }
 
 func TestAnswers(t *testing.T) {
-	apiserver := start(t, stub.APIServer("m1"), nil)
-	registry := start(t, stub.Registry("r1"), nil)
+	apiserver := start(t, stub.APIServer("m1"))
+	registry := start(t, stub.Registry("r1"))
 	steps := []struct {
 		method, url string
 		want        reply
@@ -109,33 +108,11 @@ func TestAnswers(t *testing.T) {
 
 func TestSetAll(t *testing.T) {
 	s := stub.APIServer("m1")
-	base := start(t, s, nil)
+	base := start(t, s)
 	s.SetAll(stub.Answer{Status: 503, Body: "down"})
 	for _, path := range []string{"/readyz", "/livez"} {
 		if got := do(t, "GET", base+path); got.Status != 503 || got.Body != "down" {
 			t.Errorf("%s: %+v, want 503 down", path, got)
-		}
-	}
-}
-
-func TestSignals(t *testing.T) {
-	base := start(t, stub.APIServer("m1"), nil)
-	// An answer means that Serve runs, but not yet that it listens to signals;
-	// until it does, the signal would end the test: have one handler for certain.
-	signals := ignoreSignals(t)
-	for _, step := range []struct {
-		signal syscall.Signal
-		want   int
-	}{{syscall.SIGUSR1, 500}, {syscall.SIGUSR2, 200}} {
-		deadline := time.Now().Add(10 * time.Second)
-		for do(t, "GET", base+"/readyz").Status != step.want {
-			if time.Now().After(deadline) {
-				t.Fatalf("/readyz is not %d after %v", step.want, step.signal)
-			}
-			if err := syscall.Kill(os.Getpid(), step.signal); err != nil {
-				t.Fatal(err)
-			}
-			<-signals
 		}
 	}
 }
@@ -145,16 +122,16 @@ func TestDelay(t *testing.T) {
 		s := stub.APIServer("m1")
 		s.Set("/readyz", stub.Answer{Delay: 3 * time.Second})
 		began := time.Now()
-		w := &recorder{header: make(http.Header)}
-		s.ServeHTTP(w, request(t, t.Context(), "/readyz"))
-		if took := time.Since(began); took != 3*time.Second || w.status != 200 {
-			t.Errorf("status %d after %v, want 200 after 3s", w.status, took)
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/readyz", nil))
+		if took := time.Since(began); took != 3*time.Second || w.Code != 200 {
+			t.Errorf("status %d after %v, want 200 after 3s", w.Code, took)
 		}
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began = time.Now()
-		s.ServeHTTP(&recorder{header: make(http.Header)}, request(t, ctx, "/readyz"))
+		s.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", "/readyz", nil))
 		if took := time.Since(began); took != time.Second {
 			t.Errorf("answering went on for %v after the client left", took-time.Second)
 		}
@@ -164,7 +141,7 @@ func TestDelay(t *testing.T) {
 // A hung answer holds its connection open until the client gives up.
 func TestHang(t *testing.T) {
 	s := stub.APIServer("m1")
-	base := start(t, s, nil)
+	base := start(t, s)
 
 	s.Set("/readyz", stub.Answer{Hang: stub.HangBody, Status: 500})
 	resp, err := http.Get(base + "/readyz")
@@ -199,7 +176,7 @@ func TestServeSaysWhyItFailed(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-	err = stub.Registry("r1").Serve(t.Context(), l, nil)
+	err = stub.Registry("r1").Serve(t.Context(), l)
 	if err == nil || !strings.Contains(err.Error(), l.Addr().String()) {
 		t.Errorf("Serve on a closed listener: %v, want an error with its address", err)
 	}

@@ -7,9 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
+	"syscall"
 	"time"
 
+	"github.com/mdlayher/packet"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
@@ -32,37 +33,39 @@ type Frame struct {
 
 // Tap is an open ear.
 type Tap struct {
-	file *os.File
+	conn *packet.Conn
+	name string
 	done chan struct{}
 	err  error // of the reading, once done
 }
 
-// Open listens on the node's interface to the frames that the filter lets pass,
+// Open listens on the node's interface, or on all of them if link is empty, to the frames that the filter lets pass,
 // and hands them one by one to take until Close.
 func Open(n *lab.Node, link string, filter []bpf.Instruction, take func(Frame)) (*Tap, error) {
+	t := &Tap{name: link + " of " + n.Name(), done: make(chan struct{})}
 	program, err := bpf.Assemble(filter)
 	if err != nil {
 		return nil, fmt.Errorf("tap filter: %w", err)
 	}
-	var fd int
 	err = n.Do(func() (err error) {
-		// Protocol 0: it hears nothing before the filter is in place.
-		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-		if err != nil {
-			return err
+		dev := new(net.Interface)
+		if link != "" {
+			if dev, err = net.InterfaceByName(link); err != nil {
+				return err
+			}
 		}
-		if err := prepare(fd, link, program); err != nil {
-			return errors.Join(err, unix.Close(fd))
-		}
-		return nil
+		t.conn, err = packet.Listen(dev, packet.Raw, unix.ETH_P_ALL, &packet.Config{Filter: program})
+		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("tap %s of %s: %w", link, n.Name(), err)
+		return nil, fmt.Errorf("tap %s: %w", t.name, err)
 	}
-	t := &Tap{file: os.NewFile(uintptr(fd), link+" of "+n.Name()), done: make(chan struct{})}
-	raw, err := t.file.SyscallConn()
+	raw, err := t.conn.SyscallConn()
+	if err == nil {
+		err = prepare(raw)
+	}
 	if err != nil {
-		return nil, errors.Join(err, t.file.Close())
+		return nil, errors.Join(fmt.Errorf("tap %s: %w", t.name, err), t.conn.Close())
 	}
 	go func() {
 		defer close(t.done)
@@ -71,26 +74,15 @@ func Open(n *lab.Node, link string, filter []bpf.Instruction, take func(Frame)) 
 	return t, nil
 }
 
-// prepare makes the socket deaf to all but what the filter lets pass, asks for
-// time stamps, and only then opens its ears.
-func prepare(fd int, link string, program []bpf.RawInstruction) error {
-	dev, err := net.InterfaceByName(link)
-	if err != nil {
-		return err
-	}
-	filter := make([]unix.SockFilter, len(program))
-	for i, ins := range program {
-		filter[i] = unix.SockFilter{Code: ins.Op, Jt: ins.Jt, Jf: ins.Jf, K: ins.K}
-	}
-	return errors.Join(
-		unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}),
-		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1),
-		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, buffer),
-		unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL), Ifindex: dev.Index}),
-	)
+// prepare asks for time stamps, and for room for what was not yet read.
+func prepare(raw syscall.RawConn) error {
+	var stamps, room error
+	err := raw.Control(func(fd uintptr) {
+		stamps = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1)
+		room = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, buffer)
+	})
+	return errors.Join(err, stamps, room)
 }
-
-func htons(v uint16) uint16 { return v<<8 | v>>8 }
 
 // read takes frames until the socket is closed, which is no error.
 func read(wait func(func(fd uintptr) bool) error, take func(Frame)) error {
@@ -133,26 +125,11 @@ func stamp(control []byte) time.Time {
 // Close stops listening and returns when the last frame is taken. It is an
 // error if frames were lost: what was heard is not all there was.
 func (t *Tap) Close() error {
-	lost, err := t.lost()
-	err = errors.Join(err, t.file.Close())
+	stats, err := t.conn.Stats()
+	if err == nil && stats.Drops > 0 {
+		err = fmt.Errorf("tap of %s: %d frames were lost", t.name, stats.Drops)
+	}
+	err = errors.Join(err, t.conn.Close())
 	<-t.done
-	if lost > 0 {
-		err = errors.Join(err, fmt.Errorf("tap of %s: %d frames were lost", t.file.Name(), lost))
-	}
 	return errors.Join(err, t.err)
-}
-
-func (t *Tap) lost() (n uint32, err error) {
-	raw, err := t.file.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var failed error
-	err = raw.Control(func(fd uintptr) {
-		var s *unix.TpacketStats
-		if s, failed = unix.GetsockoptTpacketStats(int(fd), unix.SOL_PACKET, unix.PACKET_STATISTICS); failed == nil {
-			n = s.Drops
-		}
-	})
-	return n, errors.Join(err, failed)
 }

@@ -29,8 +29,14 @@ type hostileCmd struct {
 // Run attacks until ctx ends or all is done. Each attack's outcomes are a line
 // of the log.
 func (c *hostileCmd) Run(ctx context.Context) error {
+	if slices.Equal(c.Attack, []string{"list"}) {
+		for _, a := range hostile.Attacks() {
+			fmt.Printf("%-20s %s\n", a.Name, a.About)
+		}
+		return nil
+	}
 	attacks, err := c.attacks()
-	if err != nil || attacks == nil {
+	if err != nil {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
@@ -50,19 +56,14 @@ func (c *hostileCmd) Run(ctx context.Context) error {
 	}
 }
 
-// attacks are those asked for; none if there is nothing to do but to list them.
+// attacks are those asked for.
 func (c *hostileCmd) attacks() ([]hostile.Attack, error) {
-	switch {
-	case slices.Equal(c.Attack, []string{"list"}):
-		for _, a := range hostile.Attacks() {
-			fmt.Printf("%-20s %s\n", a.Name, a.About)
-		}
-		return nil, nil
-	case slices.Equal(c.Attack, []string{"all"}):
-		return hostile.Attacks(), nil
-	}
 	var out []hostile.Attack
 	for _, name := range c.Attack {
+		if name == "all" {
+			out = append(out, hostile.Attacks()...)
+			continue
+		}
 		a, err := hostile.Find(name)
 		if err != nil {
 			return nil, err

@@ -58,3 +58,15 @@ helm.sh/chart: {{.Chart.Name}}-{{.Chart.Version}}
 {{- has $host (list "" "0.0.0.0" "::" "localhost") | ternary "127.0.0.1" $host}} {{$port}}
 {{- end -}}
 {{- end}}
+
+{{/* How long a pod may take to end, as `herald manifest` has it: 20 s and the longest linger, in whole seconds. */}}
+{{- define "herald.grace" -}}
+{{- $grace := int64 .Values.terminationGracePeriodSeconds -}}
+{{- range prepend (default list .Values.speaker.vips) (default dict .Values.speaker.services) -}}
+{{- with .linger -}}
+{{- $end := toDate "2006 -0700" "1970 +0000" | mustDateModify "20.999999999s" | mustDateModify . -}}
+{{- $grace = max $grace (int64 (unixEpoch $end)) -}}
+{{- end -}}
+{{- end -}}
+{{- $grace -}}
+{{- end}}

@@ -1,0 +1,83 @@
+package arp
+
+import (
+	"context"
+	"time"
+
+	"github.com/herald-vip/herald/wake"
+)
+
+// What is to be logged, and what the observer is to be told, goes through a queue to a
+// goroutine of its own: neither may keep announcements waiting. The Announcer's mutex is held
+// by those who put something into it.
+
+// reportState tells a new state.
+func (a *Announcer) reportState(s *linkState, e *entry) {
+	f, policy, was := s.finding(e), e.watch.policy, e.watch.told
+	e.watch.told = f.State
+	a.enqueue(func() {
+		switch {
+		case f.State == Taken:
+			a.log.Error("a host that is not a member uses a VIP",
+				"address", f.Addr, "link", f.Link, "mac", f.MAC.String(), "policy", policy)
+		case f.State == Free && was == Taken:
+			a.log.Info("no host that is not a member uses the VIP any more", "address", f.Addr, "link", f.Link)
+		}
+		if a.opts.Observe != nil {
+			a.opts.Observe(f)
+		}
+	})
+}
+
+// reportStranger tells that by uses an address too that is Taken already.
+func (a *Announcer) reportStranger(s *linkState, e *entry, by mac) {
+	addr, link, policy := e.addr, s.name, e.watch.policy
+	a.enqueue(func() {
+		a.log.Error("another host that is not a member uses a VIP",
+			"address", addr, "link", link, "mac", by.hardware().String(), "policy", policy)
+	})
+}
+
+// reportRival tells that a member holds an address, too, which must never be.
+func (a *Announcer) reportRival(s *linkState, e *entry) {
+	addr, link, rival := e.addr, s.name, e.rival
+	a.enqueue(func() {
+		a.log.Error("TWO MEMBERS ANSWER FOR A VIP: this node, and another that claims it though it was contradicted",
+			"address", addr, "link", link, "mac", rival.hardware().String())
+	})
+}
+
+// reportWires tells why a link's sockets cannot be opened, until they can.
+func (a *Announcer) reportWires(s *linkState, err error) {
+	if s.broken == (err != nil) {
+		return
+	}
+	s.broken = err != nil
+	link := s.name
+	a.enqueue(func() {
+		if err != nil {
+			a.log.Error("cannot announce or watch VIPs on a link", "link", link, "err", err)
+			return
+		}
+		a.log.Info("can announce and watch VIPs on the link again", "link", link)
+	})
+}
+
+func (a *Announcer) enqueue(f func()) {
+	a.reports = append(a.reports, f)
+	wake.Up(a.reported)
+}
+
+// report tells what is in the queue until ctx is done.
+func (a *Announcer) report(ctx context.Context) {
+	wake.Loop(ctx, a.reported, func() (never time.Time) {
+		a.mu.Lock()
+		reports := a.reports
+		a.reports = nil
+		a.mu.Unlock()
+		for _, f := range reports {
+			f()
+		}
+		return never
+	})
+}

@@ -1,0 +1,136 @@
+// Package node has the balancers and the bridge of one node: what its configuration asks for, and
+// what members of the election offer, in the terms of packages balancer and bridge, and what
+// becomes of it in those of the status.
+package node
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+
+	"github.com/herald-vip/herald/balancer"
+	"github.com/herald-vip/herald/balancer/bridge"
+	"github.com/herald-vip/herald/balancer/nft"
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/config/convert"
+	"github.com/herald-vip/herald/election"
+)
+
+// Node is the balancers and the bridge of this node. Its methods may be called from any goroutine.
+type Node struct {
+	log    *slog.Logger
+	set    *balancer.Set
+	bridge *bridge.Bridge
+}
+
+// New returns a Node without balancers, which is to be closed. The planes are closed with it; they run
+// and are made elsewhere.
+func New(log *slog.Logger, kernel, proxy balancer.Plane, forwarder bridge.Kernel) *Node {
+	return &Node{log: log, set: balancer.New(log, kernel, proxy), bridge: bridge.New(log, forwarder)}
+}
+
+// Bridge is for those who withdraw VIPs.
+func (n *Node) Bridge() *bridge.Bridge { return n.bridge }
+
+// SetBalancers makes the balancers of c the ones that run.
+func (n *Node) SetBalancers(c *config.Config) error { return n.set.Apply(balancers(c)) }
+
+// SetVIPs has new connections to VIPs of c sent on when they leave this node.
+func (n *Node) SetVIPs(c *config.Config) {
+	var bridged []bridge.VIP
+	var all []netip.Addr
+	for _, v := range c.VIPs {
+		all = append(all, v.Addresses...)
+		if *v.Bridge {
+			bridged = append(bridged, bridge.VIP{Addresses: v.Addresses, Checks: v.Checks})
+		}
+	}
+	n.bridge.SetVIPs(bridged, all)
+}
+
+// SetOffers takes in what members offer.
+func (n *Node) SetOffers(offered []election.Offered) {
+	all, others := members(offered)
+	n.set.SetMembers(all)
+	n.bridge.SetMembers(others)
+}
+
+// Run runs the bridge until ctx is done.
+func (n *Node) Run(ctx context.Context) { n.bridge.Run(ctx) }
+
+// Close ends balancing such that a successor loses no connection. Nothing runs any more.
+func (n *Node) Close() {
+	if err := n.set.Close(); err != nil {
+		n.log.Warn("cannot leave the balancers to a successor", "err", err)
+	}
+}
+
+// Clear ends the listening that a predecessor has left in the kernel if nothing of c takes it over.
+func Clear(log *slog.Logger, c *config.Config) {
+	for _, b := range c.Balancers {
+		if b.Mode == config.Kernel {
+			return
+		}
+	}
+	for _, v := range c.VIPs {
+		if *v.Bridge {
+			return
+		}
+	}
+	if err := nft.Clear(); err != nil {
+		log.Debug("balancers of an earlier herald may be left", "err", err)
+	}
+}
+
+// balancers are those of c. While they are of type external they listen nowhere: what is
+// established stays.
+func balancers(c *config.Config) []balancer.Config {
+	var out []balancer.Config
+	for _, b := range c.Balancers {
+		one := balancer.Config{Name: b.Name, Transparent: b.Transparent, Forget: b.Forget}
+		if c.LoadBalancer.Type == config.Internal {
+			one.Listen = listeners(c, b)
+		}
+		if b.Method == config.SourceHash {
+			one.Method = balancer.SourceHash
+		}
+		if b.Mode == config.Proxy {
+			one.Mode = balancer.Proxy
+		}
+		switch from := b.Backends; {
+		case from.Members != nil:
+			one.Members = (*balancer.Members)(from.Members)
+		case from.Static != nil:
+			one.Static = from.Static.Addresses
+		case from.DNS != nil:
+			one.DNS = (*balancer.DNS)(from.DNS)
+		}
+		one.Check = convert.BackendCheck(b.Check)
+		out = append(out, one)
+	}
+	return out
+}
+
+// listeners are where b listens, VIPs by all of their addresses.
+func listeners(c *config.Config, b config.Balancer) []netip.AddrPort {
+	var out []netip.AddrPort
+	for _, p := range c.Places(b) {
+		out = append(out, p.AddrPort)
+	}
+	return out
+}
+
+// members are all members, and those besides this node. One that left, for an upgrade perhaps, drains.
+func members(offered []election.Offered) (all, others []balancer.Member) {
+	for _, o := range offered {
+		m := balancer.Member{
+			Name: o.Member, Addr: o.Address.Addr(), Checks: o.Offer.Checks,
+			Draining: o.Offer.Draining || o.Left, Silent: o.Silent,
+		}
+		all = append(all, m)
+		if !o.Self {
+			others = append(others, m)
+		}
+	}
+	return all, others
+}

@@ -1,0 +1,210 @@
+package node
+
+import (
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/herald-vip/herald/balancer"
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/election"
+	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/status/admin"
+)
+
+const balancing = `apiVersion: herald.dev/v1alpha1
+kind: Speaker
+nodeName: m1
+vips:
+- {name: cp, addresses: [10.99.0.10, "fd00:99::10"], announce: arp, checks: [apiserver]}
+checks:
+- {name: apiserver, tcp: {address: "127.0.0.1:6443"}}
+election:
+  members: {m1: "10.0.1.1:7946", m2: "10.0.1.2:7946"}
+  keyFile: /etc/herald/gossip.key
+balancers:
+- name: api
+  listen: [{address: "127.0.0.1:9443"}, {vip: cp, port: 9443}]
+  backends: {members: {port: 6443, checks: [apiserver, ready]}}
+- name: registry
+  listen: [{address: "127.0.0.1:5000"}]
+  backends: {members: {port: 5001, checks: [registry]}}
+- name: files
+  listen: [{address: "10.0.1.1:80"}]
+  backends: {static: {addresses: ["10.0.2.1:80", "10.0.2.2:80"]}}
+  check: {http: {url: "http://backend/ok", status: [204]}, rise: 3}
+  method: source-hash
+  transparent: true
+- name: mirror
+  listen: [{address: "127.0.0.1:443"}]
+  backends: {dns: {name: mirror.example.org, port: 443, interval: 1m}}
+  mode: proxy
+  forget: 1h
+`
+
+var ports = cmpopts.EquateComparable(netip.AddrPort{}, netip.Addr{})
+
+func parseBalancing(t *testing.T, change ...string) *config.Config {
+	t.Helper()
+	c, err := config.Parse("herald.yaml", []byte(strings.NewReplacer(change...).Replace(balancing)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestBalancers(t *testing.T) {
+	at := netip.MustParseAddrPort
+	want := []balancer.Config{
+		{
+			Name: "api", Listen: []netip.AddrPort{at("127.0.0.1:9443"), at("10.99.0.10:9443"), at("[fd00:99::10]:9443")},
+			Members: &balancer.Members{Port: 6443, Checks: []string{"apiserver", "ready"}}, Forget: 4 * time.Hour,
+		},
+		{
+			Name: "registry", Listen: []netip.AddrPort{at("127.0.0.1:5000")},
+			Members: &balancer.Members{Port: 5001, Checks: []string{"registry"}}, Forget: 4 * time.Hour,
+		},
+		{
+			Name: "files", Listen: []netip.AddrPort{at("10.0.1.1:80")}, Method: balancer.SourceHash, Transparent: true,
+			Static: []netip.AddrPort{at("10.0.2.1:80"), at("10.0.2.2:80")}, Forget: 4 * time.Hour,
+			Check: &health.Check{
+				HTTP: &health.HTTP{URL: "http://backend/ok", Status: []int{204}}, Rise: 3, Fall: 2,
+				Interval: 200 * time.Millisecond, Timeout: 300 * time.Millisecond,
+			},
+		},
+		{
+			Name: "mirror", Listen: []netip.AddrPort{at("127.0.0.1:443")}, Mode: balancer.Proxy,
+			DNS: &balancer.DNS{Name: "mirror.example.org", Port: 443, Interval: time.Minute}, Forget: time.Hour,
+			Check: &health.Check{TCP: &health.TCP{Address: "backend"}, Rise: 2, Fall: 2, Interval: 200 * time.Millisecond, Timeout: 300 * time.Millisecond},
+		},
+	}
+	if diff := cmp.Diff(want, balancers(parseBalancing(t)), ports); diff != "" {
+		t.Errorf("internal (-want +got):\n%s", diff)
+	}
+	for i := range want {
+		want[i].Listen = nil
+	}
+	if diff := cmp.Diff(want, balancers(parseBalancing(t, "balancers:", "loadBalancer: {type: external}\nbalancers:")), ports); diff != "" {
+		t.Errorf("external (-want +got):\n%s", diff)
+	}
+}
+
+// A balancer goes by this node's own checks where it has any of those that make a backend.
+func TestOwnChecks(t *testing.T) {
+	c := parseBalancing(t)
+	for i, want := range [][]string{{"apiserver", "ready"}, nil, nil, nil} {
+		if diff := cmp.Diff(want, ownChecks(c, c.Balancers[i])); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.Balancers[i].Name, diff)
+		}
+	}
+}
+
+func TestMembers(t *testing.T) {
+	checks := map[string]bool{"apiserver": true}
+	of := func(name string) election.Offered {
+		return election.Offered{Member: name, Address: netip.MustParseAddrPort("10.0.1.1:7946"), Offer: election.Offer{Checks: checks}}
+	}
+	self, draining, silent, left := of("self"), of("draining"), of("silent"), of("left")
+	self.Self, draining.Offer.Draining, silent.Silent = true, true, true
+	left.Silent, left.Left = true, true
+	addr := netip.MustParseAddr("10.0.1.1")
+	want := []balancer.Member{
+		{Name: "self", Addr: addr, Checks: checks},
+		{Name: "draining", Addr: addr, Checks: checks, Draining: true},
+		{Name: "silent", Addr: addr, Checks: checks, Silent: true},
+		{Name: "left", Addr: addr, Checks: checks, Silent: true, Draining: true},
+	}
+	all, others := members([]election.Offered{self, draining, silent, left})
+	if diff := cmp.Diff(want, all, ports); diff != "" {
+		t.Errorf("all (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(want[1:], others, ports); diff != "" {
+		t.Errorf("others (-want +got):\n%s", diff)
+	}
+}
+
+// fakePlane remembers what it is to carry.
+type fakePlane struct {
+	mu      sync.Mutex
+	carried []balancer.Service
+}
+
+func (p *fakePlane) Apply(services []balancer.Service) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.carried = services
+	return nil
+}
+
+func (p *fakePlane) Counts() ([]balancer.Count, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []balancer.Count
+	for _, s := range p.carried {
+		for i, b := range s.Backends {
+			out = append(out, balancer.Count{Service: s.Name, Backend: b.Addr, Connections: uint64(10 + i), Open: -1})
+		}
+	}
+	return out, nil
+}
+
+func (p *fakePlane) Close() error { return nil }
+
+// What members offer is carried without any time passing, and is in the status.
+func TestOffersAreCarried(t *testing.T) { synctest.Test(t, offersAreCarried) }
+
+func offersAreCarried(t *testing.T) {
+	plane := &fakePlane{}
+	n := New(slog.New(slog.DiscardHandler), plane, &fakePlane{}, nil)
+	defer n.Close()
+	carried := func() []balancer.Service {
+		synctest.Wait()
+		return plane.carried
+	}
+	c := parseBalancing(t)
+	c.Balancers = c.Balancers[:1]
+	if err := n.SetBalancers(c); err != nil {
+		t.Fatal(err)
+	}
+	offered := func(member, address string, healthy bool) election.Offered {
+		return election.Offered{Member: member, Address: netip.MustParseAddrPort(address), Offer: election.Offer{Checks: map[string]bool{"apiserver": true, "ready": healthy}}}
+	}
+	if got, want := n.Status(c)[0].Why(), "no backend is known: no member is heard that offers apiserver or ready"; got != want {
+		t.Errorf("before, status says %q, want %q", got, want)
+	}
+	if got, want := unknown(parseBalancing(t).Balancers[3].Backends), "mirror.example.org has no address yet"; got != want {
+		t.Errorf("of a name, status says %q, want %q", got, want)
+	}
+	n.SetOffers([]election.Offered{offered("m1", "10.0.1.1:7946", true), offered("m2", "10.0.1.2:7946", false)})
+	if s := carried(); len(s) != 1 || len(s[0].Listen) != 3 || len(s[0].Backends) != 2 {
+		t.Fatalf("carried is %+v", plane.carried)
+	}
+	got := n.Status(c)
+	want := []admin.Balancer{{
+		Name: "api", Type: "internal", Mode: "kernel", Method: "round-robin", Listen: listeners(c, c.Balancers[0]), Checks: []string{"apiserver", "ready"},
+		Backends: []admin.Backend{
+			{Name: "m1", Address: netip.MustParseAddrPort("10.0.1.1:6443"), State: "serving", Connections: 10, Open: -1},
+			{Name: "m2", Address: netip.MustParseAddrPort("10.0.1.2:6443"), State: "dead", Connections: 11, Open: -1},
+		},
+	}}
+	if diff := cmp.Diff(want, got, ports, cmpopts.IgnoreFields(admin.Backend{}, "Reason", "Since")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	c.LoadBalancer.Type = config.External
+	if err := n.SetBalancers(c); err != nil {
+		t.Fatal(err)
+	}
+	if s := carried(); len(s) != 1 || len(s[0].Listen) != 0 || len(s[0].Backends) != 2 {
+		t.Errorf("with the user's own, carried is %+v", s)
+	}
+	if st := n.Status(c); st[0].Type != "external" || len(st[0].Listen) != 3 {
+		t.Errorf("status is %+v", st)
+	}
+}

@@ -1,0 +1,364 @@
+package bfd
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/wake"
+)
+
+// retryListen is the time between two attempts to open a receiving socket.
+const retryListen = time.Second
+
+// loop owns all sessions and sockets and does everything with them, on one
+// goroutine that waits in the kernel for a packet, a command or a time.
+//
+// Each turn reads the clock, then all that is queued in the sockets, and only
+// then decides whose detection time is over, by the clock as it was before. So
+// a process that the kernel has not let run, however long, does not take its
+// own silence for the peer's: what has arrived meanwhile counts first.
+type loop struct {
+	reporter *reporter
+	inside   func(func() error) error // calls what opens sockets
+	wake     int                      // an eventfd: there are commands
+	done     chan struct{}
+
+	mu       sync.Mutex
+	commands []func()
+	aborted  bool
+	ended    bool
+
+	// What follows is touched by the loop's goroutine only.
+	sessions map[netip.Addr]*session // by peer
+	leaving  []*session              // shut down, and yet to say so
+	closing  bool
+	sockets  map[endpoint]*listener
+	retry    time.Time // when to try again to open a socket, zero if none is missing
+	polled   []unix.PollFd
+	timeout  unix.Timespec
+	datagram datagram
+	packet   Packet
+}
+
+func newLoop(wake int, r *reporter, inside func(func() error) error) *loop {
+	return &loop{
+		reporter: r, wake: wake, inside: inside, done: make(chan struct{}),
+		sessions: make(map[netip.Addr]*session), sockets: make(map[endpoint]*listener),
+	}
+}
+
+// do has f called by the loop and returns when that is done.
+func (l *loop) do(f func()) error {
+	called := make(chan struct{})
+	l.mu.Lock()
+	if l.ended {
+		l.mu.Unlock()
+		return ErrClosed
+	}
+	l.commands = append(l.commands, func() { f(); close(called) })
+	l.stir()
+	l.mu.Unlock()
+	<-called
+	return nil
+}
+
+// abort ends the loop without goodbyes.
+func (l *loop) abort() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.ended {
+		l.aborted = true
+		l.stir()
+	}
+}
+
+// stir wakes the loop. The mutex is held, so that the eventfd is still there.
+func (l *loop) stir() {
+	_, _ = unix.Write(l.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // it fails only if the loop is to wake up anyway
+}
+
+// run keeps the sessions until leave and the last goodbye, or abort.
+func (l *loop) run() {
+	runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+	outrank()
+	for !l.obey() {
+		now := time.Now()
+		if wake.Due(now, l.retry) {
+			l.listen(now)
+		}
+		for _, socket := range l.sockets {
+			l.drain(socket)
+		}
+		if next := l.act(now); !l.finished() {
+			l.sleep(next)
+		}
+	}
+	for _, s := range l.sessions {
+		s.close()
+	}
+	for _, s := range l.leaving {
+		s.close()
+	}
+	for _, socket := range l.sockets {
+		socket.close()
+	}
+}
+
+// outrank puts the calling thread before the other threads of the process if
+// that is under real-time scheduling, where threads of one priority take long
+// turns. What goes wrong leaves it among equals.
+func outrank() {
+	attr, err := unix.SchedGetAttr(0, 0)
+	if err == nil && (attr.Policy == unix.SCHED_RR || attr.Policy == unix.SCHED_FIFO) {
+		attr.Priority++
+		_ = unix.SchedSetAttr(0, attr, 0)
+	}
+}
+
+// obey calls what do has queued, and reports whether the loop is to end. After
+// that there are no more commands.
+func (l *loop) obey() (over bool) {
+	l.mu.Lock()
+	commands := l.commands
+	l.commands = nil
+	if l.aborted || l.finished() && len(commands) == 0 {
+		l.ended = true
+		_ = unix.Close(l.wake)
+	}
+	over = l.ended
+	l.mu.Unlock()
+	for _, command := range commands {
+		command()
+	}
+	return over
+}
+
+// finished reports whether the last goodbye is said.
+func (l *loop) finished() bool { return l.closing && len(l.leaving) == 0 }
+
+// sleep waits for a packet or a command, until a time or, if that is zero, for ever.
+func (l *loop) sleep(until time.Time) {
+	l.polled = append(l.polled[:0], unix.PollFd{Fd: int32(l.wake), Events: unix.POLLIN})
+	for _, socket := range l.sockets {
+		l.polled = append(l.polled, unix.PollFd{Fd: int32(socket.fd), Events: unix.POLLIN})
+	}
+	var timeout *unix.Timespec
+	if !until.IsZero() {
+		l.timeout = unix.NsecToTimespec(int64(max(0, time.Until(until))))
+		timeout = &l.timeout
+	}
+	_, _ = unix.Ppoll(l.polled, timeout, nil) // interrupted or not, the next turn looks at everything
+	if l.polled[0].Revents != 0 {
+		var count [8]byte
+		_, _ = unix.Read(l.wake, count[:])
+	}
+}
+
+// drain takes what is queued in a socket. What arrives while it does may wait
+// for the next turn, so that a flood cannot keep the loop from its other work.
+func (l *loop) drain(s *listener) {
+	for range maxQueued {
+		if !s.receive(&l.datagram) {
+			return
+		}
+		l.dispatch(s, time.Now())
+	}
+}
+
+// dispatch gives a datagram's packet to its session. That is the one with the
+// sender, and none other: who has heard this end's discriminator must name it,
+// which is all that RFC 5880 section 6.8.6 asks for, but does not have it alone.
+func (l *loop) dispatch(on *listener, now time.Time) {
+	d, p := &l.datagram, &l.packet
+	sender := l.sender(d)
+	if sender == nil {
+		return
+	}
+	err := p.Decode(d.payload)
+	if err == nil && !l.belongs(p, sender, on) {
+		err = errForeign
+	}
+	if err == nil {
+		err = sender.check(d, p)
+	}
+	if err != nil {
+		sender.discard(d, err)
+		return
+	}
+	sender.take(p, now)
+	l.report(sender, now)
+}
+
+// belongs reports whether a packet is of the session with its sender: by its
+// discriminator, if it has one (RFC 5880 section 6.8.6), and by its port.
+func (l *loop) belongs(p *Packet, s *session, on *listener) bool {
+	return (p.YourDiscriminator == 0 || p.YourDiscriminator == s.discriminator) && on == l.sockets[s.config.endpoint()]
+}
+
+// sender is the session with the address that the datagram came from, or nil.
+func (l *loop) sender(d *datagram) *session {
+	from := d.from
+	if from.Is6() && from.IsLinkLocalUnicast() {
+		for _, s := range l.sessions {
+			if s.zone == d.zone && s.config.Peer.WithZone("") == from {
+				return s
+			}
+		}
+		return nil
+	}
+	return l.sessions[from]
+}
+
+// act does what is due for each session and returns when to do so again.
+func (l *loop) act(now time.Time) (next time.Time) {
+	next = l.retry
+	for _, s := range l.sessions {
+		s.act(now, l.open)
+		l.report(s, now)
+		next = wake.Earlier(next, s.due())
+	}
+	l.leaving = slices.DeleteFunc(l.leaving, func(s *session) bool {
+		s.act(now, l.open)
+		if s.goodbyes == 0 {
+			s.close()
+			return true
+		}
+		next = wake.Earlier(next, s.due())
+		return false
+	})
+	return next
+}
+
+// report passes on a change of the session's state, if there is one.
+func (l *loop) report(s *session, now time.Time) {
+	is := report{s.state, s.failed}
+	if is == s.reported {
+		return
+	}
+	if is.state != s.reported.state {
+		s.since = now
+	}
+	s.reported = is
+	l.reporter.add(change{status: s.status()})
+}
+
+// apply makes the sessions those of the list.
+func (l *loop) apply(list []Config) error {
+	if l.closing {
+		return ErrClosed
+	}
+	now := time.Now()
+	wanted := make(map[netip.Addr]bool, len(list))
+	for _, c := range list {
+		wanted[c.Peer] = true
+	}
+	for peer, s := range l.sessions {
+		if !wanted[peer] {
+			l.dismiss(s)
+		}
+	}
+	for _, c := range list {
+		s := l.sessions[c.Peer]
+		if s != nil && s.config.Local == c.Local && s.config.Multihop == c.Multihop {
+			s.change(c)
+			continue
+		}
+		if s != nil {
+			l.dismiss(s)
+		}
+		s = newSession(c, l.discriminator(), now)
+		l.sessions[c.Peer] = s
+	}
+	l.listen(now)
+	return nil
+}
+
+// leave shuts all sessions down and lets the loop end.
+func (l *loop) leave() {
+	l.closing = true
+	for _, s := range l.sessions {
+		l.dismiss(s)
+	}
+}
+
+// dismiss shuts a session down. It is heard and reported no more.
+func (l *loop) dismiss(s *session) {
+	delete(l.sessions, s.config.Peer)
+	s.leave()
+	l.leaving = append(l.leaving, s)
+}
+
+// discriminator is a name for a session that no other has and nobody guesses.
+func (l *loop) discriminator() uint32 {
+	for {
+		d := rand.Uint32()
+		if d != 0 && !l.any(func(s *session) bool { return s.discriminator == d }) {
+			return d
+		}
+	}
+}
+
+// open makes the socket that a session sends from.
+func (l *loop) open(s *session) error {
+	return l.inside(func() error { return s.open(l.taken) })
+}
+
+// taken reports whether a session sends from the port.
+func (l *loop) taken(port int) bool {
+	return l.any(func(s *session) bool { return s.fd >= 0 && s.sourcePort == port })
+}
+
+// any reports whether the condition holds for a session, which may be leaving.
+func (l *loop) any(holds func(*session) bool) bool {
+	for _, s := range l.sessions {
+		if holds(s) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(l.leaving, holds)
+}
+
+// listen opens the receiving sockets that sessions need, and closes the others.
+func (l *loop) listen(now time.Time) {
+	l.retry = time.Time{}
+	missing := make(map[endpoint]error)
+	for e, socket := range l.sockets {
+		if !l.any(func(s *session) bool { return s.goodbyes == 0 && s.config.endpoint() == e }) {
+			socket.close()
+			delete(l.sockets, e)
+		}
+	}
+	for _, s := range l.sessions {
+		e := s.config.endpoint()
+		if l.sockets[e] == nil && missing[e] == nil {
+			var socket *listener
+			err := l.inside(func() (err error) { socket, err = listen(e); return err })
+			if err != nil {
+				missing[e] = err
+				l.retry = now.Add(retryListen)
+			} else {
+				l.sockets[e] = socket
+			}
+		}
+		first := s.listenErr == nil && missing[e] != nil
+		if s.listenErr = missing[e]; first {
+			l.reporter.add(change{status: s.status(), trouble: true})
+		}
+	}
+}
+
+// statuses are those of all sessions.
+func (l *loop) statuses() []Status {
+	var all []Status
+	for _, s := range l.sessions {
+		all = append(all, s.status())
+	}
+	slices.SortFunc(all, func(a, b Status) int { return a.Peer.Compare(b.Peer) })
+	return all
+}

@@ -1,0 +1,209 @@
+package bfd
+
+import (
+	"time"
+
+	"github.com/herald-vip/herald/wake"
+)
+
+// slow is the shortest interval of a session that is not up (RFC 5880 section 6.8.3).
+const slow = time.Second
+
+// unrestricted is the Required Min RX Interval of a peer that has not been
+// heard (RFC 5880 section 6.8.1).
+const unrestricted = time.Microsecond
+
+// machine is one session as RFC 5880 section 6.8 has it. It has no clock, no
+// socket and no chance: who drives it gives it packets and the time, and sends
+// what packet returns whenever due says so.
+type machine struct {
+	discriminator uint32
+	interval      time.Duration // as configured
+	multiplier    uint8
+
+	state State
+	diag  Diagnostic
+	// failed and downs are as in Status.
+	failed bool
+	downs  uint64
+
+	// remote is the peer as last heard, heard the time of that. Its
+	// discriminator is 0 while the peer is unknown.
+	remote Packet
+	heard  time.Time
+	// lost is the discriminator of a peer whose detection time is over, until
+	// it has been told.
+	lost uint32
+
+	// offered are the intervals that packets carry, agreed those that the peer
+	// is known to have taken note of: a change of an established session is
+	// polled for until the peer answers.
+	offered, agreed intervals
+	polling         bool
+
+	sent   time.Time // the last packet
+	urgent bool      // a packet is due whatever the interval: the state has changed, or a poll begins
+	final  bool      // the peer polls, and gets its answer with the next packet
+}
+
+// intervals are the two that a packet carries.
+type intervals struct{ tx, rx time.Duration }
+
+func newMachine(discriminator uint32, interval time.Duration, multiplier uint8, now time.Time) machine {
+	m := machine{discriminator: discriminator, interval: interval, multiplier: multiplier, state: Down, sent: now, urgent: true}
+	m.forget()
+	m.offer()
+	return m
+}
+
+// configure changes the intervals and the multiplier of a running session.
+func (m *machine) configure(interval time.Duration, multiplier uint8) {
+	m.interval, m.multiplier = interval, multiplier
+	// A poll that is under way is finished first: its answer must not be taken
+	// for one to the new values.
+	if !m.polling {
+		m.offer()
+	}
+}
+
+// offer puts the wanted intervals into the packets, by a Poll Sequence when
+// the session is up (RFC 5880 section 6.8.3).
+func (m *machine) offer() {
+	m.offered = intervals{m.interval, m.interval}
+	if m.state == Up {
+		m.polling = m.offered != m.agreed
+		m.urgent = m.urgent || m.polling
+		return
+	}
+	m.offered.tx = max(m.interval, slow)
+	m.agreed, m.polling = m.offered, false
+}
+
+// receive takes a packet that belongs to this session (RFC 5880 section 6.8.6).
+func (m *machine) receive(p *Packet, now time.Time) {
+	m.remote, m.heard = *p, now
+	if p.Final && m.polling {
+		m.agreed, m.polling = m.offered, false
+		m.offer() // again, if the configuration has changed meanwhile
+	}
+	if m.state == AdminDown {
+		return
+	}
+	m.final = m.final || p.Poll
+	switch {
+	case p.State == AdminDown:
+		// The peer takes the session out of service, which says nothing about
+		// the path (RFC 5882 section 4.2), nor about an earlier failure.
+		if m.state != Down {
+			m.enter(Down, NeighborSignaledDown)
+		}
+		m.failed = false
+	case m.state == Down && p.State == Down:
+		m.enter(Init, m.diag)
+	case m.state == Down && p.State == Init, m.state == Init && p.State >= Init:
+		m.enter(Up, NoDiagnostic)
+	case m.state == Up && p.State == Down:
+		m.enter(Down, NeighborSignaledDown)
+	}
+}
+
+// expire does what the passing of the detection time asks for, if it has passed.
+func (m *machine) expire(now time.Time) {
+	if !wake.Due(now, m.deadline()) {
+		return
+	}
+	lost := m.remote.MyDiscriminator
+	m.forget()
+	if m.state == Init || m.state == Up {
+		m.enter(Down, DetectionTimeExpired)
+		// The peer may well hear this end. FRR and others do not let a packet
+		// that names no session end one, so the first still names it.
+		m.lost = lost
+	}
+}
+
+// shutDown takes the session out of service for good.
+func (m *machine) shutDown() { m.enter(AdminDown, AdministrativelyDown) }
+
+// enter changes the state, which is told to the peer at once.
+func (m *machine) enter(s State, d Diagnostic) {
+	if m.state == Up {
+		m.downs++
+		m.failed = true
+	}
+	if s == Up || s == AdminDown {
+		m.failed = false
+	}
+	m.state, m.diag, m.urgent = s, d, true
+	m.offer()
+}
+
+// forget returns to what is assumed of a peer before it is heard.
+func (m *machine) forget() {
+	m.remote = Packet{State: Down, RequiredMinRx: unrestricted, Diagnostic: m.remote.Diagnostic}
+}
+
+// known reports whether the peer has been heard within the detection time.
+func (m *machine) known() bool { return m.remote.MyDiscriminator != 0 }
+
+// detectionTime is how long the peer may be silent (RFC 5880 section 6.8.4), 0
+// while it is unknown. A smaller Required Min RX counts only when the peer has
+// taken note of it, and so sends fast enough.
+func (m *machine) detectionTime() time.Duration {
+	rx := max(m.offered.rx, m.agreed.rx)
+	return time.Duration(m.remote.Multiplier) * max(rx, m.remote.DesiredMinTx)
+}
+
+// deadline is when the detection time is over, zero while the peer is unknown.
+func (m *machine) deadline() time.Time {
+	if !m.known() {
+		return time.Time{}
+	}
+	return m.heard.Add(m.detectionTime())
+}
+
+// txInterval is the time between two packets, before jitter (RFC 5880 section
+// 6.8.7). A greater Desired Min TX counts only when the peer has taken note of
+// it, and so waits long enough.
+func (m *machine) txInterval() time.Duration {
+	tx := min(m.offered.tx, m.agreed.tx)
+	return max(tx, m.remote.RequiredMinRx)
+}
+
+// next is when the next packet is due, zero if none is to be sent. Chance, from
+// 0 to 1, makes the interval up to a quarter shorter, and with a multiplier of 1
+// at least a tenth.
+func (m *machine) next(chance float64) time.Time {
+	if m.urgent || m.final {
+		return m.sent
+	}
+	if m.remote.RequiredMinRx == 0 {
+		return time.Time{} // it wants none
+	}
+	least := 0.0
+	if m.multiplier == 1 {
+		least = 0.10
+	}
+	jitter := least + (0.25-least)*chance
+	return m.sent.Add(time.Duration(float64(m.txInterval()) * (1 - jitter)))
+}
+
+// packet is what to send now (RFC 5880 section 6.8.7).
+func (m *machine) packet(now time.Time) Packet {
+	p := Packet{
+		Diagnostic:        m.diag,
+		State:             m.state,
+		Poll:              m.polling && !m.final, // never both
+		Final:             m.final,
+		Multiplier:        m.multiplier,
+		MyDiscriminator:   m.discriminator,
+		YourDiscriminator: m.remote.MyDiscriminator,
+		DesiredMinTx:      m.offered.tx,
+		RequiredMinRx:     m.offered.rx,
+	}
+	if !m.known() {
+		p.YourDiscriminator = m.lost
+	}
+	m.sent, m.urgent, m.final, m.lost = now, false, false, 0
+	return p
+}

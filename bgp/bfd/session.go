@@ -1,0 +1,231 @@
+package bfd
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/wake"
+)
+
+const (
+	// goodbyes is how many packets tell the peer that the session is shut down,
+	// and goodbyeGap the time between two.
+	goodbyes   = 3
+	goodbyeGap = 10 * time.Millisecond
+)
+
+// session is a machine with a socket to send from. The loop owns it.
+type session struct {
+	machine
+	config Config
+	// goodbyes is how many packets are yet to be sent before the session ends.
+	goodbyes int
+
+	fd         int // of the sending socket, -1 while there is none
+	sourcePort int // kept when the socket is opened anew
+	local      netip.Addr
+	zone       uint32  // index of the interface of a link-local peer
+	chance     float64 // of the jitter of the next packet
+	buffer     [packetLen]byte
+
+	since              time.Time
+	reported           report
+	in, out, discarded uint64
+	// What went wrong last, nil if it went well since.
+	listenErr, sendErr, receiveErr error
+	odd                            datagram // that receiveErr is about
+}
+
+// report is what the last notification of a session said.
+type report struct {
+	state  State
+	failed bool
+}
+
+func newSession(c Config, discriminator uint32, now time.Time) *session {
+	return &session{
+		machine: newMachine(discriminator, c.Interval, c.Multiplier, now),
+		config:  c, fd: -1, since: now, reported: report{state: Down},
+	}
+}
+
+// change takes a configuration that differs in interval, multiplier and MinTTL only.
+func (s *session) change(c Config) {
+	if c.Interval != s.interval || c.Multiplier != s.multiplier {
+		s.configure(c.Interval, c.Multiplier)
+	}
+	s.config = c
+}
+
+// leave shuts the session down and takes its leave of the peer.
+func (s *session) leave() {
+	s.shutDown()
+	s.goodbyes = goodbyes
+}
+
+// Why a datagram with a well-formed packet is discarded.
+var (
+	errTTL     = errors.New("the TTL is too low")
+	errAddress = errors.New("sent to another local address")
+	errForeign = errors.New("the peer's packets belong to another session: it remembers an earlier one, or one end has multihop and the other has not")
+	errUnknown = errors.New("the peer has restarted, or somebody else sends from its address")
+)
+
+// check returns why a packet that belongs to this session by its discriminator
+// or addresses is discarded all the same.
+func (s *session) check(d *datagram, p *Packet) error {
+	switch {
+	case d.ttl < int(s.config.minTTL()):
+		return errTTL
+	case p.YourDiscriminator == 0 && s.local.IsValid() && d.to != s.local.WithZone(""):
+		return errAddress
+	case p.YourDiscriminator == 0 && s.state == Up && p.MyDiscriminator != s.remote.MyDiscriminator:
+		// A sender that does not know the session cannot end it. A peer that has
+		// restarted waits for the detection time, as does one that has died.
+		return errUnknown
+	}
+	return nil
+}
+
+// discard counts a datagram from the peer's address that breaks a rule.
+func (s *session) discard(d *datagram, why error) {
+	s.discarded++
+	s.odd, s.receiveErr = datagram{to: d.to, ttl: d.ttl}, why
+}
+
+// take handles a packet of this session.
+func (s *session) take(p *Packet, now time.Time) {
+	s.in++
+	s.receiveErr = nil
+	s.receive(p, now)
+}
+
+// due is when the session wants to act next, zero if on a packet only.
+func (s *session) due() time.Time {
+	if s.goodbyes > 0 {
+		return s.sent.Add(goodbyeGap)
+	}
+	return wake.Earlier(s.deadline(), s.next(s.chance))
+}
+
+// act does what is due. Open is called when there is no socket to send from.
+func (s *session) act(now time.Time, open func(*session) error) {
+	if s.goodbyes > 0 {
+		if s.urgent || !now.Before(s.due()) {
+			s.goodbyes--
+			s.send(now, open)
+		}
+		return
+	}
+	s.expire(now)
+	if wake.Due(now, s.next(s.chance)) {
+		s.send(now, open)
+	}
+}
+
+// send sends a packet. What goes wrong is kept for the status, and tried again
+// when the next packet is due.
+func (s *session) send(now time.Time, open func(*session) error) {
+	p := s.packet(now)
+	p.Encode(&s.buffer)
+	s.chance = rand.Float64()
+	if s.fd < 0 {
+		if s.sendErr = open(s); s.sendErr != nil {
+			return
+		}
+	}
+	_, s.sendErr = unix.Write(s.fd, s.buffer[:])
+	err := s.sendErr
+	if err == unix.ECONNREFUSED {
+		// That was the answer to an earlier packet; this one has not left.
+		_, err = unix.Write(s.fd, s.buffer[:])
+	}
+	switch err {
+	case nil:
+		s.out++
+	case unix.ENOBUFS, unix.EAGAIN: // it passes
+	default:
+		s.close() // and the next packet asks for the way anew
+	}
+}
+
+// open makes the sending socket. Taken tells which source ports other sessions use.
+func (s *session) open(taken func(port int) bool) error {
+	fd, port, local, err := dial(s.config, s.sourcePort, taken)
+	if err != nil {
+		return err
+	}
+	s.fd, s.sourcePort, s.local = fd, port, local
+	if s.config.Peer.IsLinkLocalUnicast() && s.config.Peer.Is6() {
+		zone := s.config.Peer.Zone()
+		s.local = local.WithZone(zone)
+		s.zone, err = zoneIndex(zone)
+	}
+	return err
+}
+
+// close ends the sending socket.
+func (s *session) close() {
+	if s.fd >= 0 {
+		_ = unix.Close(s.fd)
+	}
+	s.fd, s.local = -1, netip.Addr{}
+}
+
+// status is the session as its users see it.
+func (s *session) status() Status {
+	return Status{
+		Peer: s.config.Peer, Local: s.local, Multihop: s.config.Multihop,
+		State: s.state, Remote: s.remote.State, Since: s.since, Failed: s.failed,
+		Diagnostic: s.diag, RemoteDiagnostic: s.remote.Diagnostic, Reason: s.reason(),
+		TxInterval: s.txInterval(), DetectionTime: s.detectionTime(),
+		Downs: s.downs, In: s.in, Out: s.out, Discarded: s.discarded,
+	}
+}
+
+// reason is why the session is not up, or what is wrong with one that is.
+func (s *session) reason() string {
+	peer, port := s.config.Peer, s.config.port()
+	switch {
+	case errors.Is(s.listenErr, unix.EADDRINUSE):
+		return fmt.Sprintf("cannot listen on UDP port %d: %v: another BFD daemon runs on this host", port, s.listenErr)
+	case s.listenErr != nil:
+		return fmt.Sprintf("cannot listen on UDP port %d: %v", port, s.listenErr)
+	case s.sendErr == unix.ECONNREFUSED && s.state != Up:
+		return fmt.Sprintf("%v does not listen on UDP port %d: BFD is not enabled there", peer, port)
+	case s.sendErr != nil:
+		return fmt.Sprintf("cannot send to %v: %v", peer, s.sendErr)
+	case s.state == Up:
+		return ""
+	case s.state == AdminDown:
+		return "shut down"
+	case s.known() && s.remote.State == AdminDown:
+		return "the peer has shut the session down"
+	case s.known() && s.remote.Diagnostic == DetectionTimeExpired:
+		return "the peer does not hear this end"
+	case s.known():
+		return fmt.Sprintf("the peer says that the session is %v (%v)", s.remote.State, s.remote.Diagnostic)
+	case s.receiveErr != nil:
+		return s.oddity()
+	case s.in > 0:
+		return fmt.Sprintf("nothing heard from %v since %s", peer, s.heard.Format("15:04:05.000"))
+	}
+	return fmt.Sprintf("nothing heard from %v on UDP port %d yet", peer, port)
+}
+
+// oddity is why the peer's packets are discarded.
+func (s *session) oddity() string {
+	switch s.receiveErr {
+	case errTTL:
+		return fmt.Sprintf("packets of %v arrive with a TTL of %d where at least %d is required: it is further away than configured, or somebody else sends them",
+			s.config.Peer, s.odd.ttl, s.config.minTTL())
+	case errAddress:
+		return fmt.Sprintf("%v sends to %v and gets packets from %v: set the local address", s.config.Peer, s.odd.to, s.local)
+	}
+	return fmt.Sprintf("a packet of %v is discarded: %v", s.config.Peer, s.receiveErr)
+}

@@ -1,0 +1,80 @@
+package bgp
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// dial connects to a peer as GoBGP would.
+func dial(ctx context.Context, c Config, p Peer, addr netip.Addr) (net.Conn, error) {
+	dialer := net.Dialer{
+		KeepAlive: -1,
+		Control:   func(_, _ string, raw syscall.RawConn) error { return prepare(raw, p, addr, p.own(c.ASN)) },
+	}
+	if p.LocalAddress.IsValid() {
+		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.LocalAddress, 0))
+	}
+	return dialer.DialContext(ctx, "tcp", netip.AddrPortFrom(addr, p.Port).String())
+}
+
+// prepare sets on a socket what the session to p uses: password and TTL rules.
+func prepare(raw syscall.RawConn, p Peer, addr netip.Addr, asn uint32) error {
+	var err error
+	if ctl := raw.Control(func(fd uintptr) { err = prepareSocket(int(fd), p, addr, asn) }); ctl != nil {
+		return ctl
+	}
+	return err
+}
+
+func prepareSocket(fd int, p Peer, addr netip.Addr, asn uint32) error {
+	if p.Password != "" {
+		if err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_MD5SIG, string(md5Signature(addr, p.Password))); err != nil {
+			return fmt.Errorf("set the TCP MD5 password: %w", err)
+		}
+	}
+	level, ttlOption, minTTLOption := unix.IPPROTO_IP, unix.IP_TTL, unix.IP_MINTTL
+	if addr.Is6() {
+		level, ttlOption, minTTLOption = unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, unix.IPV6_MINHOPCOUNT
+	}
+	ttl := 0
+	switch {
+	case p.TTLSecurity > 0:
+		ttl = 255
+		if err := unix.SetsockoptInt(fd, level, minTTLOption, int(p.leastTTL())); err != nil {
+			return fmt.Errorf("set the least TTL: %w", err)
+		}
+	case p.Multihop > 0:
+		ttl = int(p.Multihop)
+	case p.ASN != asn:
+		ttl = 1
+	}
+	if ttl != 0 {
+		if err := unix.SetsockoptInt(fd, level, ttlOption, ttl); err != nil {
+			return fmt.Errorf("set the TTL: %w", err)
+		}
+	}
+	return nil
+}
+
+// md5Signature is Linux's struct tcp_md5sig: the peer's sockaddr_storage of
+// 128 bytes, flags, prefix length, key length, interface index and 80 bytes of key.
+func md5Signature(addr netip.Addr, password string) []byte {
+	const addressSize, keySize = 128, 80
+	b := make([]byte, addressSize+8+keySize)
+	if addr.Is4() {
+		binary.NativeEndian.PutUint16(b, unix.AF_INET)
+		copy(b[4:], addr.AsSlice())
+	} else {
+		binary.NativeEndian.PutUint16(b, unix.AF_INET6)
+		copy(b[8:], addr.AsSlice())
+	}
+	binary.NativeEndian.PutUint16(b[addressSize+2:], uint16(len(password)))
+	copy(b[addressSize+8:], password)
+	return b
+}

@@ -1,0 +1,160 @@
+package bgp
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/herald-vip/herald/bgp/bfd"
+)
+
+// A session that is down for examineAfter is examined, again after examineMin, and then ever
+// more rarely up to examineMax: an examination that meets a peer which has just recovered
+// holds that up for some seconds.
+const (
+	examineAfter = 3 * time.Second
+	examineMin   = 10 * time.Second
+	examineMax   = 80 * time.Second
+)
+
+// peer is a configured peer and its session. The server's mutex guards it.
+type peer struct {
+	Peer
+	number  uint32     // in marks
+	addr    netip.Addr // where the peer is: configured or discovered
+	present bool       // GoBGP knows it
+	added   time.Time  // when GoBGP was last given it
+
+	state    State
+	since    time.Time
+	reason   string
+	drops    uint64
+	local    netip.Addr
+	holdTime time.Duration
+
+	pathDowns   uint64 // how often BFD said that the path has failed
+	pathTrouble string // why there can be no BFD session; empty if there can
+	wait        wait   // for BFD
+
+	exported   receiver
+	offers     offers        // what the peer of the session that is up takes
+	hop6       netip.Addr    // found next hop for IPv6 routes over an IPv4 session
+	examineAt  time.Time     // when to examine next,
+	pause      time.Duration // and how long to pause after that
+	examining  bool
+	banned     time.Time // until when the peer is left alone
+	sent       uint64    // messages sent when last looked at,
+	sentChange time.Time
+	usage      usage
+	shorts     int // how many short sessions there were in a row
+
+	handed time.Time // when GoBGP was last handed a connection to the peer,
+	trial  bool      // and whether what came of it is not known yet
+
+	epoch         uint64        // counts state changes, so that what is late can tell
+	closed        chan struct{} // closed when the session that Close ends is gone
+	stopDiscovery context.CancelFunc
+}
+
+func newPeer(conf Peer, number uint32) *peer {
+	p := &peer{Peer: conf, number: number, addr: conf.Address, state: Idle, since: time.Now(), reason: "no answer yet"}
+	if conf.Interface != "" {
+		p.state = Waiting
+		p.reason = fmt.Sprintf("no router advertisement heard on %s yet", conf.Interface)
+	}
+	p.examineSoon()
+	return p
+}
+
+func (p *peer) session(path *bfd.Status) Session {
+	s := Session{
+		Peer: p.Name(), Address: p.addr, ASN: p.ASN, State: p.state, Since: p.since, Drops: p.drops,
+		IPv4: p.IPv4, IPv6: p.IPv6, BFD: p.path(path),
+	}
+	if p.state == Established {
+		s.LocalAddress, s.HoldTime = p.local, p.holdTime
+		s.Reason = p.heldBack()
+	} else {
+		s.Reason = p.reason
+		if time.Now().Before(p.banned) {
+			s.Reason += ", tried again at " + p.banned.Format(time.TimeOnly)
+		}
+	}
+	return s
+}
+
+// receiver is p as the export policy sees it. Until a session is
+// confirmed (see [Server.confirm]), and BFD is up or the wait for it
+// over, all routes are held back.
+func (p *peer) receiver() receiver {
+	n := receiver{Peer: p.Peer, number: p.number, addr: p.addr}
+	if p.state != Established || p.wait.on() {
+		n.hold4, n.hold6 = true, true
+		return n
+	}
+	if p.IPv6 && p.addr.Is4() && !p.NextHop6.IsValid() {
+		n.hop6 = p.hop6
+		n.hold6 = !p.hop6.IsValid()
+	}
+	if p.IPv4 && p.addr.Is6() && !p.NextHop4.IsValid() {
+		n.hold4 = !p.offers.extended4
+	}
+	return n
+}
+
+// heldBack says which routes an established session cannot carry, and why.
+func (p *peer) heldBack() string {
+	n := p.receiver()
+	switch {
+	case p.wait.on():
+		return "routes wait for BFD, at most until " + p.wait.until.Format(time.TimeOnly)
+	case p.IPv6 && !p.offers.ipv6:
+		return "the peer takes no IPv6 routes: activate this neighbor for IPv6 there, or leave ipv6 out of families"
+	case p.IPv4 && !p.offers.ipv4:
+		return "the peer takes no IPv4 routes: activate this neighbor for IPv4 there, or leave ipv4 out of families"
+	case n.hold6:
+		return fmt.Sprintf("IPv6 routes are held back: %s has no global IPv6 address on the link to this peer, set nextHop6", p.local)
+	case n.hold4:
+		return "IPv4 routes are held back: the peer does not offer extended next hops (RFC 8950), set nextHop4"
+	}
+	return ""
+}
+
+// path is what to tell of the BFD session of p, whose status is given, or nil
+// if it has none at the moment.
+func (p *peer) path(now *bfd.Status) *bfd.Status {
+	switch {
+	case p.BFD == nil:
+		return nil
+	case now == nil && p.state == Established:
+		now = &bfd.Status{Peer: p.addr, State: bfd.Down, Since: p.since, Reason: cmp.Or(p.pathTrouble, "not begun yet")}
+	case now == nil:
+		now = &bfd.Status{Peer: p.addr, State: bfd.AdminDown, Since: p.since, Reason: "waits for the BGP session"}
+	}
+	now.Downs = p.pathDowns
+	return now
+}
+
+func (p *peer) down(reason string) {
+	p.state, p.since, p.reason = Idle, time.Now(), reason
+	p.drops++
+	p.offers = offers{}
+	p.local = netip.Addr{}
+	p.examineSoon()
+}
+
+// examineSoon plans the examinations of a session that has begun to be down.
+func (p *peer) examineSoon() {
+	p.examineAt, p.pause = p.since.Add(examineAfter), examineMin
+}
+
+// rest leaves p alone for a while if its last sessions were short, the one just
+// lost included.
+func (p *peer) rest(now time.Time) {
+	if p.shorts++; now.Sub(p.since) > short {
+		p.shorts = 0
+	}
+	p.banned = now.Add(damp(p.shorts))
+}

@@ -1,0 +1,50 @@
+package bgp
+
+import (
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
+)
+
+// What GoBGP only logs is recognised in the lines that it really writes. (How a peer's own words
+// arrive, see TestLostSessionComesBack.)
+func TestReasonsInTheLog(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		answer []byte
+		want   string
+	}{
+		{"another ASN", openFrom(t, 64999, "127.0.0.2"), "the peer has another ASN than configured"},
+		{"a malformed header", append([]byte(strings.Repeat("\xff", 16)), 0, 5, bgp.BGP_MSG_OPEN), "the peer sent a malformed message: "},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			listener, err := net.Listen("tcp", "127.0.0.2:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer listener.Close()
+			s := New(slog.New(slog.DiscardHandler), Options{})
+			defer s.Close(t.Context(), "test is over")
+			peer := Peer{Address: addr("127.0.0.2"), LocalAddress: addr("127.0.0.1"), ASN: 64500, HoldTime: 9 * time.Second, IPv4: true}
+			peer.Port = uint16(listener.Addr().(*net.TCPAddr).Port)
+			if err := s.Apply(t.Context(), Config{ASN: 64512, RouterID: addr("127.0.0.1"), ConnectRetry: 2 * time.Second, Peers: []Peer{peer}}); err != nil {
+				t.Fatal(err)
+			}
+			conn, err := listener.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			_, _ = conn.Write(tt.answer)
+			_, _ = io.Copy(io.Discard, conn) // until GoBGP has had enough
+			if got := s.told.take(peer.Address); !strings.HasPrefix(got, tt.want) {
+				t.Errorf("%q is remembered, want %q", got, tt.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,135 @@
+package bgp
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+)
+
+// batch is how many routes at most are announced or withdrawn in one go. Services may
+// have ten thousand at once, which take GoBGP seconds, and a withdrawal that is urgent
+// waits for a batch or two.
+const batch = 64
+
+// Announce advertises routes to every peer that carries their family, those
+// that come up later included. A route announced again replaces the earlier
+// one without a withdrawal in between. After an error some may be announced.
+func (s *Server) Announce(routes ...Route) error { return inBatches(routes, s.announce) }
+
+func inBatches[T any](all []T, do func([]T) error) error {
+	for some := range slices.Chunk(all, batch) {
+		if err := do(some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Server) announce(routes []Route) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var add apiutil.AddPathRequest
+	var changed []Route
+	for _, r := range routes {
+		if old, ok := s.routes[r.Prefix]; ok && reflect.DeepEqual(old, r) {
+			continue
+		}
+		path, err := s.encode(r)
+		if err != nil {
+			return fmt.Errorf("announce: %w", err)
+		}
+		add.Paths = append(add.Paths, path)
+		changed = append(changed, r)
+	}
+	if len(add.Paths) == 0 {
+		return nil
+	}
+	if _, err := s.gobgp.AddPath(add); err != nil {
+		return fmt.Errorf("announce: %w", err)
+	}
+	for _, r := range changed {
+		s.routes[r.Prefix] = r
+	}
+	return nil
+}
+
+// Withdraw takes back the routes to prefixes; one that is not announced is passed over.
+// After an error some may be withdrawn.
+func (s *Server) Withdraw(prefixes ...netip.Prefix) error { return inBatches(prefixes, s.withdraw) }
+
+func (s *Server) withdraw(prefixes []netip.Prefix) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var del apiutil.DeletePathRequest
+	for _, prefix := range prefixes {
+		r, ok := s.routes[prefix]
+		if !ok {
+			continue
+		}
+		path, err := encodePath(s.config.ASN, r, nil) // marks or not, it is the same route
+		if err != nil {
+			return fmt.Errorf("withdraw: %w", err)
+		}
+		del.Paths = append(del.Paths, path)
+	}
+	if len(del.Paths) == 0 {
+		return nil
+	}
+	if err := s.gobgp.DeletePath(del); err != nil {
+		return fmt.Errorf("withdraw: %w", err)
+	}
+	for _, prefix := range prefixes {
+		delete(s.routes, prefix)
+	}
+	return nil
+}
+
+func (s *Server) encode(r Route) (*apiutil.Path, error) {
+	marks, err := s.numbers.marks(r)
+	if err != nil {
+		return nil, err
+	}
+	return encodePath(s.config.ASN, r, marks)
+}
+
+// Sessions is every peer as it stands, sorted by name.
+func (s *Server) Sessions() []Session {
+	paths := s.paths()
+	s.mu.Lock()
+	out := make([]Session, 0, len(s.peers))
+	for _, name := range slices.Sorted(maps.Keys(s.peers)) {
+		p := s.peers[name]
+		session := p.session(paths[p.addr])
+		session.Advertised = s.advertised(p)
+		out = append(out, session)
+	}
+	s.mu.Unlock()
+	for _, session := range out {
+		slices.SortFunc(session.Advertised, netip.Prefix.Compare)
+	}
+	return out
+}
+
+// advertised are the routes that the export policy lets p have, in no order. (GoBGP
+// would find that out in the same way, with all its routes, while it does nothing else.)
+func (s *Server) advertised(p *peer) []netip.Prefix {
+	if p.state != Established {
+		return nil
+	}
+	n, name := p.receiver(), p.Name()
+	var out []netip.Prefix
+	for prefix, r := range s.routes {
+		carried := p.IPv4 && p.offers.ipv4 && !n.hold4
+		if prefix.Addr().Is6() {
+			carried = p.IPv6 && p.offers.ipv6 && !n.hold6
+		}
+		if carried && r.isFor(name) {
+			out = append(out, prefix)
+		}
+	}
+	return out
+}

@@ -1,0 +1,175 @@
+package bgp
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/osrg/gobgp/v4/api"
+	gobgp "github.com/osrg/gobgp/v4/pkg/server"
+
+	"github.com/herald-vip/herald/bgp/bfd"
+)
+
+// Server is the embedded BGP speaker. Its methods are safe for concurrent use.
+type Server struct {
+	log     *slog.Logger
+	options Options
+	gobgp   *gobgp.BgpServer
+	bfd     *bfd.Server
+	told    *reasons
+	// accepted is where GoBGP finds connections from peers; nil if there is no such place.
+	accepted *chan net.Conn
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	events chan event
+
+	mu      sync.Mutex
+	started bool
+	closing bool
+	config  Config
+	peers   map[string]*peer
+	numbers numbers
+	// exported is how many peers the export policy speaks of.
+	exported int
+	routes   map[netip.Prefix]Route
+}
+
+// Options connect a server to its surroundings; the zero value does without.
+type Options struct {
+	// MaxRoutes is how many routes a peer may send before its session is ended
+	// for a minute. None is used, but GoBGP keeps them all in memory, and a
+	// speaker that runs out of it takes its VIPs along. Default: 10,000.
+	MaxRoutes uint32
+	// NextHop6 finds a global IPv6 address on the link that carries local. It
+	// becomes the next hop of IPv6 routes on a session over IPv4.
+	NextHop6 func(local netip.Addr) (netip.Addr, error)
+}
+
+func (s *Server) find(addr netip.Addr) *peer {
+	for _, p := range s.peers {
+		if p.addr == addr {
+			return p
+		}
+	}
+	return nil
+}
+
+// add hands p to GoBGP if it is not there yet and its address is known.
+func (s *Server) add(p *peer) {
+	if p.present || !p.addr.IsValid() || time.Now().Before(p.banned) {
+		return
+	}
+	if other := s.namesake(p); other != "" {
+		p.reason = fmt.Sprintf("peer %s has the same address on another link, and GoBGP cannot tell the two apart: give the routers' links addresses of their own", other)
+		return
+	}
+	if err := s.gobgp.AddPeer(s.ctx, &api.AddPeerRequest{Peer: encodePeer(s.config, p.Peer, p.addr)}); err != nil {
+		p.reason = err.Error() // tried again every second
+		return
+	}
+	p.present = true
+	p.state = Idle
+	p.added = time.Now()
+}
+
+// namesake is the name of another peer that GoBGP has and that differs from p in
+// its address's zone alone, of which GoBGP's policies know nothing.
+func (s *Server) namesake(p *peer) string {
+	for name, other := range s.peers {
+		if other != p && other.present && other.addr.WithZone("") == p.addr.WithZone("") {
+			return name
+		}
+	}
+	return ""
+}
+
+// drop takes p away from GoBGP, which ends its session.
+func (s *Server) drop(p *peer) {
+	if !p.present {
+		return
+	}
+	if p.state == Established {
+		// Counted here: GoBGP sends no event for a peer that is deleted.
+		p.down("reconfigured")
+	}
+	s.forget(p)
+	p.state = Idle
+}
+
+// forget has GoBGP forget p.
+func (s *Server) forget(p *peer) {
+	if err := s.gobgp.DeletePeer(s.ctx, &api.DeletePeerRequest{Address: p.addr.String()}); err != nil {
+		s.log.Debug("cannot delete the peer", "peer", p.Name(), "err", err)
+	}
+	p.present = false
+	p.epoch++
+}
+
+// renew gives the peer to GoBGP afresh: a new peer is tried within two
+// seconds, one that was lost only after GoBGP's fixed idle time of five.
+func (s *Server) renew(p *peer) {
+	s.forget(p)
+	s.add(p)
+}
+
+// export brings GoBGP's policy in line with the peers and re-sends the routes
+// of those whose attributes changed.
+func (s *Server) export() {
+	var all []receiver
+	var resend []*peer
+	for _, name := range slices.Sorted(maps.Keys(s.peers)) {
+		p := s.peers[name]
+		if !p.addr.IsValid() {
+			continue
+		}
+		n := p.receiver()
+		all = append(all, n)
+		if !reflect.DeepEqual(n, p.exported) {
+			resend = append(resend, p)
+		}
+	}
+	if len(resend) == 0 && len(all) == s.exported {
+		return
+	}
+	if err := s.gobgp.SetPolicies(s.ctx, encodePolicies(s.config.ASN, all)); err != nil {
+		s.log.Error("cannot set policies", "err", err)
+		return
+	}
+	s.exported = len(all)
+	for _, p := range resend {
+		p.exported = p.receiver()
+		if p.state != Established {
+			continue
+		}
+		if err := s.gobgp.ResetPeer(s.ctx, &api.ResetPeerRequest{
+			Address: p.addr.String(), Soft: true, Direction: api.ResetPeerRequest_DIRECTION_OUT,
+		}); err != nil {
+			s.log.Warn("cannot send routes again", "peer", p.Name(), "err", err)
+		}
+	}
+}
+
+// lose takes note that the session with p has ended, and has it tried again if it was not closed on purpose.
+func (s *Server) lose(p *peer, reason string) {
+	p.rest(time.Now())
+	p.down(reason)
+	s.export()
+	if p.closed != nil {
+		s.log.Info("session closed", "peer", p.Name())
+		close(p.closed)
+		p.closed = nil
+		return
+	}
+	s.log.Warn("session lost", "peer", p.Name(), "reason", reason)
+	s.renew(p)
+}

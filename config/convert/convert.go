@@ -1,0 +1,174 @@
+// Package convert puts a validated configuration into the terms of the packages that
+// carry it out, which know nothing of configuration files.
+package convert
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/bgp/community"
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/netutil/address"
+	"github.com/herald-vip/herald/speaker"
+)
+
+// VIPs are the VIPs of c. Links of those on a flat layer 2 may be yet to be found.
+func VIPs(c *config.Config) ([]speaker.VIP, error) {
+	var base bgp.Attributes
+	if c.BGP != nil {
+		var err error
+		if base, err = Attributes(c.BGP.Attributes); err != nil {
+			return nil, err
+		}
+	}
+	var out []speaker.VIP
+	for _, v := range c.VIPs {
+		own, err := Attributes(v.Attributes)
+		if err != nil {
+			return nil, err
+		}
+		vip := speaker.VIP{
+			Name: v.Name, Addresses: v.Addresses, Interface: v.Interface, Checks: v.Checks, Peers: v.Peers,
+			Linger: v.Linger, HoldDown: v.HoldDown, Bridge: *v.Bridge, Attributes: base.Merge(own),
+		}
+		if v.OnFailure == config.Demote {
+			vip.OnFailure = speaker.Demote
+		}
+		if v.Announce == config.AnnounceARP {
+			vip.Flat = &speaker.Flat{Priority: v.Priority, Preempt: v.Preempt, Lifetime: Lifetime(c.Election.Lease)}
+		}
+		out = append(out, vip)
+	}
+	return out, nil
+}
+
+// Lifetime is how long addresses on a flat layer 2 outlive a process that was killed,
+// or stands still: a lease, and no less than the kernel, which counts in seconds and may
+// be early, can be relied upon to be reminded in.
+func Lifetime(lease time.Duration) time.Duration {
+	const least = 2 * time.Second
+	return max(least, (lease + time.Second - 1).Truncate(time.Second))
+}
+
+// Bindings are the addresses that a predecessor may have left for this process to
+// adopt: not those on a flat layer 2, whose leases have ended with it.
+func Bindings(c *config.Config) []address.Binding {
+	var out []address.Binding
+	for _, v := range c.VIPs {
+		if v.Announce == config.AnnounceARP {
+			continue
+		}
+		for _, a := range v.Addresses {
+			out = append(out, address.Binding{Interface: v.Interface, Addr: a})
+		}
+	}
+	return out
+}
+
+// HealthChecks are the checks of c.
+func HealthChecks(c *config.Config) []health.Check {
+	var out []health.Check
+	for _, k := range c.Checks {
+		out = append(out, healthCheck(k))
+	}
+	return out
+}
+
+// healthCheck is one check.
+func healthCheck(k config.Check) health.Check {
+	return health.Check{
+		Name: k.Name, HTTP: (*health.HTTP)(k.HTTP), TCP: (*health.TCP)(k.TCP),
+		Interval: k.Interval, Timeout: k.Timeout, Rise: k.Rise, Fall: k.Fall,
+	}
+}
+
+// BackendCheck is the check of a balancer's backends, which has no name; nil if there is none.
+func BackendCheck(p *config.Probe) *health.Check {
+	if p == nil {
+		return nil
+	}
+	return &health.Check{
+		HTTP: (*health.HTTP)(p.HTTP), TCP: (*health.TCP)(p.TCP),
+		Interval: p.Interval, Timeout: p.Timeout, Rise: p.Rise, Fall: p.Fall,
+	}
+}
+
+// usualRetry is [config.BGP]'s ConnectRetry where the file has no bgp section.
+const usualRetry = 2 * time.Second
+
+// BGP is the bgp section of c. It has no ASN if there is none, and no router ID if c sets none.
+func BGP(c *config.Config) (bgp.Config, error) {
+	if c.BGP == nil {
+		return bgp.Config{ConnectRetry: usualRetry}, nil
+	}
+	out := bgp.Config{ASN: c.BGP.ASN, RouterID: c.BGP.RouterID, ConnectRetry: c.BGP.ConnectRetry}
+	if l := c.BGP.Listen; l != nil {
+		out.ListenPort, out.ListenAddresses = l.Port, l.Addresses
+	}
+	for _, p := range c.BGP.Peers {
+		peer, err := Peer(p)
+		if err != nil {
+			return bgp.Config{}, err
+		}
+		out.Peers = append(out.Peers, peer)
+	}
+	return out, nil
+}
+
+// Peer is a peer of the file.
+func Peer(p config.Peer) (bgp.Peer, error) {
+	attrs, err := Attributes(p.Attributes)
+	if err != nil {
+		return bgp.Peer{}, err
+	}
+	peer := bgp.Peer{
+		Address: p.Address, Interface: p.Interface, ASN: p.ASN, Port: p.Port, LocalAddress: p.LocalAddress,
+		Password: p.Password, HoldTime: p.HoldTime, Multihop: p.Multihop, TTLSecurity: p.TTLSecurity,
+		NextHop4: p.NextHop4, NextHop6: p.NextHop6, Attributes: attrs,
+	}
+	if p.BFD != nil {
+		peer.BFD = &bgp.BFD{Interval: p.BFD.Interval, Multiplier: p.BFD.Multiplier, Multihop: *p.BFD.Multihop}
+	}
+	for _, f := range p.Families {
+		peer.IPv4 = peer.IPv4 || f == config.IPv4
+		peer.IPv6 = peer.IPv6 || f == config.IPv6
+	}
+	return peer, nil
+}
+
+// Attributes are those of a route.
+func Attributes(a config.Attributes) (bgp.Attributes, error) {
+	out := bgp.Attributes{MED: a.MED, LocalPref: a.LocalPref, Prepend: a.Prepend}
+	var err error
+	out.Communities, out.LargeCommunities, err = community.ParseLists(a.Communities, a.LargeCommunities)
+	return out, err
+}
+
+// FileAttributes are those of a pool or a BGPPeer as the file would have them.
+func FileAttributes(a v1alpha1.Attributes) (config.Attributes, error) {
+	out := config.Attributes{Prepend: int(a.Prepend)}
+	for _, c := range a.Communities {
+		out.Communities = append(out.Communities, string(c))
+	}
+	for _, c := range a.LargeCommunities {
+		out.LargeCommunities = append(out.LargeCommunities, string(c))
+	}
+	for _, number := range []struct {
+		name string
+		from *int64
+		to   **uint32
+	}{{"med", a.MED, &out.MED}, {"localPref", a.LocalPref, &out.LocalPref}} {
+		if number.from == nil {
+			continue
+		}
+		v := uint32(*number.from)
+		if int64(v) != *number.from {
+			return out, fmt.Errorf("%s %d: want 0 to 4294967295", number.name, *number.from)
+		}
+		*number.to = &v
+	}
+	return out, nil
+}

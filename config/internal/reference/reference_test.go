@@ -1,0 +1,180 @@
+// Package reference writes and checks docs/config.md, which says what is in the file of package
+// config, and docs/services-api.md, which says what is in the CRDs of package v1alpha1.
+package reference
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/config"
+)
+
+const root = "../../.."
+
+var update = flag.Bool("update", false, "write docs/config.md and docs/services-api.md anew")
+
+// Both pages are as what they are made of; -update writes them anew.
+func TestPages(t *testing.T) {
+	made, err := pages()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range made {
+		file := filepath.Join(root, "docs", name)
+		if *update {
+			if err := os.WriteFile(file, want, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		got, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), string(got)); diff != "" {
+			t.Errorf("docs/%s is stale, run go generate ./config (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// pages are docs/config.md, from the types of package config, their doc comments and the example, and
+// docs/services-api.md, from the CRDs in the order of the types of package v1alpha1.
+func pages() (map[string][]byte, error) {
+	source, err := readAll("config/config.go", "config/balancers.go", "config/example.yaml")
+	if err != nil {
+		return nil, err
+	}
+	crds, err := readAll("manifests/crds/herald.dev_addresspools.yaml", "manifests/crds/herald.dev_bgppeers.yaml", "api/v1alpha1/example.yaml")
+	if err != nil {
+		return nil, err
+	}
+	file, err := filePage(source[2], source[:2]...)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := readSchema(crds[0])
+	if err != nil {
+		return nil, err
+	}
+	peer, err := readSchema(crds[1])
+	if err != nil {
+		return nil, err
+	}
+	services, err := servicesPage(crds[2], pool, peer)
+	return map[string][]byte{"config.md": file, "services-api.md": services}, err
+}
+
+func readAll(names ...string) ([][]byte, error) {
+	var out [][]byte
+	for _, name := range names {
+		data, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, data)
+	}
+	return out, nil
+}
+
+// A default that a comment gives as a value must be the one the code sets.
+func TestDocumentedDefaults(t *testing.T) {
+	const least = `
+apiVersion: herald.dev/v1alpha1
+kind: Speaker
+nodeName: m1
+vips: [{name: v, addresses: [10.99.0.10], announce: bgp, checks: [h]}]
+checks: [{name: h, http: {url: "http://127.0.0.1"}}, {name: t, tcp: {address: "127.0.0.1:1"}}]
+services: {}
+bgp: {asn: 64512, listen: {}, peers: [{address: 10.0.1.254, asn: 64500, bfd: {}}]}
+balancers: [{name: b, listen: [{address: "127.0.0.1:2"}], backends: {dns: {name: masters, port: 2}}}]
+`
+	c, err := config.Parse("herald.yaml", []byte(least))
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := readAll("config/config.go", "config/balancers.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	comments, err := parse(source...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	for _, s := range []any{*c, c.VIPs[0], c.VIPs[0].Attributes, c.Checks[0], *c.Checks[0].HTTP, *c.Services, *c.BGP, *c.BGP.Listen, c.BGP.Peers[0], *c.BGP.Peers[0].BFD, c.LoadBalancer, c.Balancers[0], *c.Balancers[0].Backends.DNS, *c.Balancers[0].Check, c.Admin, c.Metrics} {
+		v := reflect.ValueOf(s)
+		for f := range v.Type().Fields() {
+			_, fallback := split(comments[v.Type().Name()+"."+f.Name])
+			fallback = strings.Trim(fallback, "`")
+			if d, err := time.ParseDuration(fallback); err == nil && f.Type == reflect.TypeFor[time.Duration]() {
+				fallback = d.String()
+			}
+			got := fmt.Sprint(v.FieldByIndex(f.Index).Interface())
+			zero := v.FieldByIndex(f.Index).IsZero()
+			literal := fallback != "–" && (slices.Contains([]string{"lo", "false", "true", "withdraw", "herald.dev/vip", "internal", "kernel", "round-robin"}, fallback) || strings.ContainsAny(fallback[:1], "0123456789[/"))
+			switch {
+			case literal:
+				checked++
+				if got != fallback {
+					t.Errorf("%s.%s is %s by default, documented as %s", v.Type().Name(), f.Name, got, fallback)
+				}
+			case fallback == "–" && f.Type.Kind() != reflect.Struct && f.Type.Kind() != reflect.Pointer && !zero:
+				t.Errorf("%s.%s is %s by default, documented as none", v.Type().Name(), f.Name, got)
+			}
+		}
+	}
+	if checked < 15 {
+		t.Errorf("checked %d documented defaults, want at least 15", checked)
+	}
+}
+
+func TestUndocumentedFieldIsRefused(t *testing.T) {
+	source, err := readAll("config/config.go", "config/balancers.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	comment := "\t// Port is the peer's TCP port. Default: 179.\n"
+	if !strings.Contains(string(source[0]), comment) {
+		t.Fatalf("no comment %q", comment)
+	}
+	_, err = filePage(nil, []byte(strings.Replace(string(source[0]), comment, "", 1)), source[1])
+	if err == nil || err.Error() != "Peer.Port is not described" {
+		t.Errorf("error is %v", err)
+	}
+}
+
+// TestRefused checks that a field of a CRD must be described, and its default as it is.
+func TestRefused(t *testing.T) {
+	crds, err := readAll("manifests/crds/herald.dev_addresspools.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool, err := readSchema(crds[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	priority := pool.Properties["spec"].Properties["priority"]
+	for _, test := range []struct {
+		description string
+		fallback    any
+		want        string
+	}{
+		{"", nil, "AddressPoolSpec.Priority is not described"},
+		{"Priority decides. Default: 1.", 0, "AddressPoolSpec.Priority is 0 by default, described as 1"},
+		{"Priority decides.", 0, "AddressPoolSpec.Priority is 0 by default, described as –"},
+	} {
+		priority.Description, priority.Default = test.description, test.fallback
+		if _, err := servicesPage(nil, pool, pool); err == nil || err.Error() != test.want {
+			t.Errorf("error is %v, want %s", err, test.want)
+		}
+	}
+}

@@ -1,0 +1,46 @@
+package reference
+
+import (
+	"errors"
+
+	"github.com/goccy/go-yaml"
+)
+
+// schema is what a CRD says of a value, or the comments of package config.
+type schema struct {
+	Description string             `yaml:"description"`
+	Properties  map[string]*schema `yaml:"properties"`
+	Items       *schema            `yaml:"items"`
+	Required    []string           `yaml:"required"`
+	Default     any                `yaml:"default"`
+	Rules       []rule             `yaml:"x-kubernetes-validations"`
+
+	about string // what its type is, where that is not the description
+}
+
+// rule is one that a value has to keep.
+type rule struct {
+	Message string `yaml:"message"`
+	// FieldPath is the field that it is about, such as .bgp.communities; empty if it is the value as a whole.
+	FieldPath string `yaml:"fieldPath"`
+}
+
+// readSchema reads that of the only version of a CRD.
+func readSchema(crd []byte) (*schema, error) {
+	var definition struct {
+		Spec struct {
+			Versions []struct {
+				Schema struct {
+					Root *schema `yaml:"openAPIV3Schema"`
+				} `yaml:"schema"`
+			} `yaml:"versions"`
+		} `yaml:"spec"`
+	}
+	if err := yaml.Unmarshal(crd, &definition); err != nil {
+		return nil, err
+	}
+	if len(definition.Spec.Versions) != 1 {
+		return nil, errors.New("a CRD has several versions, want one")
+	}
+	return definition.Spec.Versions[0].Schema.Root, nil
+}

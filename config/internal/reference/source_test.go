@@ -1,0 +1,82 @@
+package reference
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"reflect"
+	"regexp"
+	"strings"
+)
+
+// parse collects the doc comments of the types, as VIP, and of their fields, as VIP.Name.
+func parse(source ...[]byte) (map[string]string, error) {
+	comments := map[string]string{}
+	for _, text := range source {
+		file, err := parser.ParseFile(token.NewFileSet(), "config.go", text, parser.ParseComments)
+		if err != nil {
+			return nil, err
+		}
+		for _, decl := range file.Decls {
+			if group, ok := decl.(*ast.GenDecl); ok && group.Tok == token.TYPE {
+				collect(comments, group)
+			}
+		}
+	}
+	return comments, nil
+}
+
+// collect adds the doc comments of the types that group declares.
+func collect(comments map[string]string, group *ast.GenDecl) {
+	for _, spec := range group.Specs {
+		spec := spec.(*ast.TypeSpec)
+		comments[spec.Name.Name] = group.Doc.Text()
+		s, ok := spec.Type.(*ast.StructType)
+		if !ok {
+			continue
+		}
+		for _, f := range s.Fields.List {
+			name := fmt.Sprint(f.Type) // embedded
+			if len(f.Names) > 0 {
+				name = f.Names[0].Name
+			}
+			comments[spec.Name.Name+"."+name] = f.Doc.Text()
+		}
+	}
+}
+
+// schemaOf is what comments say of a value of type t.
+func schemaOf(t reflect.Type, comments map[string]string) *schema {
+	s := &schema{about: comments[t.Name()]}
+	switch {
+	case t.Kind() == reflect.Slice:
+		s.Items = schemaOf(t.Elem(), comments)
+	case t.Kind() == reflect.Pointer:
+		s = schemaOf(t.Elem(), comments)
+	case s.about != "" && t.Kind() == reflect.Struct:
+		s.Properties = map[string]*schema{}
+		for f := range t.Fields() {
+			name := fieldName(f, "yaml")
+			s.Properties[name] = schemaOf(f.Type, comments)
+			s.Properties[name].Description = comments[t.Name()+"."+f.Name]
+		}
+	}
+	return s
+}
+
+var goName = regexp.MustCompile(`\b[A-Z]+[a-z]+([A-Z][a-z]+)+\b`)
+
+// spell writes the Go names of fields in text as the file spells them; what is in
+// backquotes is spelled so already.
+func spell(text string) string {
+	parts := strings.Split(text, "`")
+	for i := 0; i < len(parts); i += 2 {
+		parts[i] = goName.ReplaceAllStringFunc(parts[i], func(name string) string {
+			first := len(name) - len(strings.TrimLeft(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"))
+			initial := max(first-1, 1) // CAFile is caFile
+			return "`" + strings.ToLower(name[:initial]) + name[initial:] + "`"
+		})
+	}
+	return strings.Join(parts, "`")
+}

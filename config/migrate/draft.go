@@ -1,0 +1,216 @@
+package migrate
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"net/url"
+	"reflect"
+	"slices"
+
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/config/yaml"
+)
+
+// Draft is the configuration as far as it is known. A zero field is not
+// written, so that Herald's default holds. Lines are named by the path of their
+// field, as in vips[0].addresses.
+type Draft struct {
+	Notes
+	config.Config
+	Origins  map[yaml.Path]int // where in the input a field comes from
+	VIPAddrs map[netip.Addr]bool
+
+	comments map[yaml.Path][]string // before a line
+	holes    map[yaml.Path][]string // in place of a field that only a human can give
+	taken    map[string]bool        // names of VIPs and checks
+	numbers  map[string]int         // how many of a name there have been
+}
+
+// NewDraft makes the draft of what a file becomes.
+func NewDraft(file string) *Draft {
+	return &Draft{
+		Notes:    Notes{File: Shown(file)},
+		Config:   config.Config{APIVersion: config.APIVersion, Kind: config.Kind},
+		comments: map[yaml.Path][]string{},
+		holes:    map[yaml.Path][]string{},
+		Origins:  map[yaml.Path]int{},
+		taken:    map[string]bool{},
+		numbers:  map[string]int{},
+		VIPAddrs: map[netip.Addr]bool{},
+	}
+}
+
+// Comment puts lines before the one of the field at path.
+func (d *Draft) Comment(path yaml.Path, lines ...string) {
+	d.comments[path] = append(d.comments[path], lines...)
+}
+
+// Leave leaves the field at path to be filled in: what is to be there is said in
+// the file, in place of the field, and in a note on the input's line.
+func (d *Draft) Leave(path yaml.Path, line int, what string, template ...string) {
+	if d.holes[path] == nil {
+		d.LeaveSilently(path, what, template...)
+		d.ToDo(line, string(path), "fill in %s", what)
+	}
+}
+
+// LeaveSilently is Leave without a note.
+func (d *Draft) LeaveSilently(path yaml.Path, what string, template ...string) {
+	d.holes[path] = append([]string{"FILL IN: " + what}, template...)
+}
+
+// Writer writes what is of the draft, its resources among them, whose fields have tags of that key.
+func (d *Draft) Writer(tag string) *yaml.Writer {
+	return &yaml.Writer{Tag: tag, Comments: d.comments, Holes: d.holes, Omit: func(value, usual reflect.Value) bool {
+		if value.Kind() == reflect.Bool {
+			return value.Bool() == usual.Bool()
+		}
+		return value.IsZero() || value.Kind() == reflect.Slice && value.Len() == 0 || value.Kind() == reflect.Map && value.Len() == 0
+	}}
+}
+
+// Elect writes the election section, with the members that are known, or none.
+func (d *Draft) Elect(line int, members map[string]netip.AddrPort, o Options) {
+	d.Election = &config.Election{Members: members, KeyFile: o.KeyFile}
+	if len(members) == 0 {
+		d.Leave("election.members", line, "all nodes that vote, this one among them, by the names of the hosts; the same on every node",
+			"members:", fmt.Sprintf("  NAME: ADDRESS:%d", GossipPort))
+	}
+	if o.KeyFile == "" {
+		d.Election.KeyFile = "/etc/herald/gossip.key"
+		d.Comment("election.keyFile", "Make it once, with herald keygen, and copy it to every member, mode 0600.")
+		d.ToDo(line, "election.keyFile", "make the key that the members share: herald keygen %s, then copy it to all of them", d.Election.KeyFile)
+	}
+}
+
+// DefaultCheck asks the local apiserver where kubeadm has it listen.
+func DefaultCheck(port string) config.Check {
+	return config.Check{Name: "apiserver", HTTP: &config.HTTPCheck{
+		URL:        "https://127.0.0.1:" + port + "/readyz",
+		CAFile:     "/etc/kubernetes/pki/ca.crt",
+		ServerName: "kubernetes",
+	}}
+}
+
+// KubeadmPaths is what to know of DefaultCheck.
+const KubeadmPaths = "Where kubeadm puts it; k3s has /var/lib/rancher/k3s/server/tls/server-ca.crt."
+
+// Result writes the draft and has Herald validate it: what it refuses, except the
+// lines that are to be filled in, is one more thing to do.
+func (d *Draft) Result(tool string) *Result {
+	if len(d.VIPs)+len(d.Balancers) == 0 {
+		return &Result{Notes: d.Sorted()}
+	}
+	for i := range d.Checks {
+		if d.asksVIP(&d.Checks[i]) {
+			path := yaml.Path("checks").Item(i)
+			d.Comment(path, "TO DO: this asks the VIP, which answers only once it is announced: let it ask this node's own server.")
+			d.ToDo(d.origin(path), d.Checks[i].Name, "asks the VIP, which answers only once it is announced: let the check ask this node's own server")
+		}
+	}
+	w := d.Writer("yaml")
+	w.Remark(fmt.Sprintf("From %s by herald migrate %s. Look at the comments, fill in what is left open,", d.File, tool),
+		"then: herald validate --config FILE")
+	w.Struct("", &d.Config)
+	out := []byte(w.String())
+	for _, mistake := range Validate(out, d.node()) {
+		if path := yaml.Path(mistake.Field); !d.IsHole(path) {
+			d.ToDo(d.origin(path), mistake.Field, "Herald refuses what came of it: %s", mistake.Message)
+		}
+	}
+	return &Result{Config: out, Notes: d.Sorted()}
+}
+
+// asksVIP reports whether a check leads to a VIP.
+func (d *Draft) asksVIP(c *config.Check) bool {
+	var host string
+	if c.TCP != nil {
+		host, _, _ = net.SplitHostPort(c.TCP.Address)
+	} else if u, err := url.Parse(c.HTTP.URL); err == nil {
+		host = u.Hostname()
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && d.VIPAddrs[addr]
+}
+
+// node is a name that the file has to be good for: a member's, if there are any.
+func (d *Draft) node() string {
+	if d.Election != nil && len(d.Election.Members) > 0 {
+		return slices.Min(slices.Collect(maps.Keys(d.Election.Members)))
+	}
+	return "node"
+}
+
+// Validate is what Herald finds wrong with a configuration on a node. Files that it names are not looked at.
+func Validate(data []byte, node string) config.Errors {
+	_, err := config.Parse("", data, config.Hostname(node))
+	var mistakes config.Errors
+	if err != nil && !errors.As(err, &mistakes) {
+		mistakes = config.Errors{{Message: err.Error()}}
+	}
+	return mistakes
+}
+
+// IsHole reports whether a mistake in field is that it, or what it belongs to, is to be filled in.
+func (d *Draft) IsHole(field yaml.Path) bool {
+	for ; field != ""; field = field.Parent() {
+		if d.holes[field] != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// origin is the input's line that field, or what it belongs to, comes from.
+func (d *Draft) origin(field yaml.Path) int {
+	for ; field != ""; field = field.Parent() {
+		if line, ok := d.Origins[field]; ok {
+			return line
+		}
+	}
+	return 0
+}
+
+// AddVIP adds v under a name that no other has, and returns its path.
+func (d *Draft) AddVIP(v config.VIP, line int) yaml.Path {
+	v.Name = d.unique("VIP ", v.Name)
+	d.VIPs = append(d.VIPs, v)
+	for _, addr := range v.Addresses {
+		d.VIPAddrs[addr] = true
+	}
+	path := yaml.Path("vips").Item(len(d.VIPs) - 1)
+	d.Origins[path] = line
+	return path
+}
+
+// AddCheck adds c under a name that no other has, and returns its path.
+func (d *Draft) AddCheck(c config.Check, line int) (path yaml.Path, name string) {
+	c.Name = d.unique("check ", c.Name)
+	d.Checks = append(d.Checks, c)
+	path = yaml.Path("checks").Item(len(d.Checks) - 1)
+	d.Origins[path] = line
+	return path, c.Name
+}
+
+// AddBalancer adds b under a name that no other has, and returns its path.
+func (d *Draft) AddBalancer(b config.Balancer, line int) yaml.Path {
+	b.Name = d.unique("balancer ", b.Name)
+	d.Balancers = append(d.Balancers, b)
+	path := yaml.Path("balancers").Item(len(d.Balancers) - 1)
+	d.Origins[path] = line
+	return path
+}
+
+// unique is name, or name with the first number that makes it no one else's of its kind.
+func (d *Draft) unique(kind, name string) string {
+	s := name
+	for n := d.numbers[kind+name]; d.taken[kind+s]; d.numbers[kind+name] = n {
+		n++
+		s = fmt.Sprintf("%s-%d", name, n+1)
+	}
+	d.taken[kind+s] = true
+	return s
+}

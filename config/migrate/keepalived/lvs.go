@@ -1,0 +1,169 @@
+package keepalived
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/config/migrate"
+)
+
+// virtualServers makes a balancer of each virtual_server of LVS that is one of TCP.
+func (k *converter) virtualServers() {
+	for _, s := range k.servers {
+		k.virtualServer(s)
+	}
+}
+
+func (k *converter) virtualServer(s *statement) {
+	const without = "write a balancer by hand, or keep keepalived for it"
+	at, ok := place(s.arg(0), s.arg(1), 0)
+	switch {
+	case !ok:
+		k.ToDo(s.line, "virtual_server", "Herald balances an address and a port, and this is neither: %s", without)
+		return
+	case slices.ContainsFunc(s.block, func(b *statement) bool { return b.keyword() == "protocol" && !strings.EqualFold(b.arg(0), "tcp") }):
+		k.ToDo(s.line, "virtual_server", "Herald balances TCP alone: keep keepalived for it")
+		return
+	}
+	k.leftOut(inServer, s.block)
+	b := config.Balancer{Name: fmt.Sprintf("%s-%d", migrate.DNSName(strings.ReplaceAll(at.Addr().String(), ":", "-"), "server"), at.Port())}
+	b.Listen = []config.Listener{{Address: at}}
+	if i := slices.IndexFunc(k.VIPs, func(v config.VIP) bool { return slices.Contains(v.Addresses, at.Addr()) }); i >= 0 {
+		b.Name = fmt.Sprintf("%s-%d", k.VIPs[i].Name, at.Port())
+		b.Listen = []config.Listener{{VIP: k.VIPs[i].Name, Port: at.Port()}}
+	}
+	servers := new(config.Static)
+	checked := false
+	for _, line := range s.block {
+		switch line.keyword() {
+		case "lb_algo", "lvs_sched":
+			if line.arg(0) == "sh" {
+				b.Method = config.SourceHash
+			}
+		case "persistence_timeout":
+			b.Method = config.SourceHash
+		case "real_server":
+			k.leftOut(inReal, line.block)
+			addr, ok := place(line.arg(0), line.arg(1), at.Port())
+			if !ok {
+				k.ToDo(line.line, "real_server", "is no address: write it into the backends by hand")
+				continue
+			}
+			if slices.Contains(servers.Addresses, addr) {
+				k.Note(line.line, "real_server", "%s is a backend already: taken once", addr)
+				continue
+			}
+			servers.Addresses = append(servers.Addresses, addr)
+			check := k.realCheck(line)
+			if checked && !reflect.DeepEqual(check, b.Check) {
+				k.ToDo(line.line, "real_server", "is checked in another way than the first: a balancer has one check for all, and the first one's is written")
+				continue
+			}
+			b.Check, checked = check, true
+		}
+	}
+	if len(servers.Addresses) > 0 {
+		b.Backends.Static = servers
+	}
+	path := k.AddBalancer(b, s.line)
+	if b.Backends.Static == nil {
+		k.Leave(path+".backends", s.line, "the servers: it has none that could be read", "backends: {static: {addresses: [\"ADDRESS:PORT\"]}}")
+	}
+}
+
+// place is an address and a port; the port may be given by another.
+func place(addr, port string, otherwise uint16) (netip.AddrPort, bool) {
+	a, _ := migrate.ParseAddr(addr)
+	n, err := strconv.ParseUint(port, 10, 16)
+	if port == "" {
+		n, err = uint64(otherwise), nil
+	}
+	return netip.AddrPortFrom(a, uint16(n)), err == nil && n > 0 && a.IsValid()
+}
+
+// realCheck is the check of a real_server; nil asks whether its own port accepts connections.
+func (k *converter) realCheck(server *statement) *config.Probe {
+	for _, s := range server.block {
+		switch s.keyword() {
+		case "TCP_CHECK":
+			k.leftOut(inCheck, s.block)
+			if port := k.connectPort(s); port != "" {
+				return &config.Probe{TCP: &config.TCPCheck{Address: net.JoinHostPort(config.BackendHost, port)}}
+			}
+			return nil
+		case "HTTP_GET", "SSL_GET":
+			return k.get(s)
+		}
+	}
+	return nil
+}
+
+// connectPort is the port that a checker asks instead of the server's, empty if it asks that.
+func (k *converter) connectPort(checker *statement) string {
+	for _, s := range checker.block {
+		if s.keyword() != "connect_port" {
+			continue
+		}
+		if n, err := strconv.ParseUint(s.arg(0), 10, 16); err != nil || n == 0 {
+			k.ToDo(s.line, "connect_port", "%s is no port: the server's own is asked", strconv.Quote(migrate.Shown(s.arg(0))))
+			return ""
+		}
+		return s.arg(0)
+	}
+	return ""
+}
+
+// get makes a check of HTTP_GET or SSL_GET: of its first url.
+func (k *converter) get(s *statement) *config.Probe {
+	k.leftOut(inCheck, s.block)
+	h := &config.HTTPCheck{}
+	host := config.BackendHost
+	if port := k.connectPort(s); port != "" {
+		host = net.JoinHostPort(host, port)
+	}
+	path, urls := "/", 0
+	for _, u := range s.block {
+		if u.keyword() != "url" {
+			continue
+		}
+		if urls++; urls > 1 {
+			k.ToDo(u.line, "url", "a check asks one url, and the first is written")
+			continue
+		}
+		k.leftOut(inURL, u.block)
+		for _, line := range u.block {
+			switch line.keyword() {
+			case "path":
+				path = "/" + strings.TrimPrefix(line.arg(0), "/")
+			case "status_code":
+				h.Status = k.statuses(line)
+			}
+		}
+	}
+	h.URL = "http://" + host + path
+	if s.keyword() == "SSL_GET" {
+		h.URL, h.InsecureSkipVerify = "https://"+host+path, true // as keepalived, which verifies nothing
+		k.Note(s.line, "SSL_GET", "any certificate is accepted, as keepalived does: better give the check a caFile and a serverName")
+	}
+	return &config.Probe{HTTP: h}
+}
+
+// statuses are the numbers of a status_code; ranges have no counterpart.
+func (k *converter) statuses(s *statement) []int {
+	var out []int
+	for _, w := range s.words[1:] {
+		n, err := strconv.Atoi(w)
+		if err != nil {
+			k.ToDo(s.line, "status_code", "%s is no number: list the statuses that are accepted, in check.http.status", strconv.Quote(migrate.Shown(w)))
+			continue
+		}
+		out = append(out, n)
+	}
+	return out
+}

@@ -1,0 +1,259 @@
+// Package kubevip converts manifests that run kube-vip.
+package kubevip
+
+import (
+	"cmp"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/config/migrate"
+	"github.com/herald-vip/herald/config/yaml"
+)
+
+// maxList is more addresses or peers than a kube-vip has; what is beyond is refused as part of the last.
+const maxList = 1000
+
+// metricsPort is Herald's usual one. With kube-vip's it could not start beside it, and
+// a reload cannot change it afterwards.
+const metricsPort = "9474"
+
+// Convert converts a manifest that runs kube-vip, of any number of YAML
+// documents, or a listing of its environment, one NAME=VALUE a line. The error
+// says why the file cannot be read.
+func Convert(data []byte, o migrate.Options) (*migrate.Result, error) {
+	d := migrate.NewDraft(o.File)
+	instances, err := readInstances(data, &d.Notes)
+	if err != nil {
+		return nil, err
+	}
+	if len(instances) == 0 {
+		d.ToDo(0, "", "runs no kube-vip: no container's name or image has that in it, and no line sets a variable")
+	}
+	for _, in := range instances {
+		k := converter{Draft: d, options: o, given: map[string]setting{}}
+		k.read(in)
+		switch {
+		case !k.on("cp_enable"):
+			d.Note(in.line, "cp_enable", "is not true: this kube-vip announces no control plane, and nothing else is converted")
+		case len(d.VIPs) > 0:
+			d.ToDo(in.line, "cp_enable", "a second kube-vip of the control plane: migrate it by itself")
+		default:
+			k.convert()
+		}
+		k.leftOver()
+	}
+	return d.Result("kube-vip"), nil
+}
+
+// converter converts one.
+type converter struct {
+	*migrate.Draft
+	options migrate.Options
+	given   map[string]setting // by the first name of its row; the last one counts
+}
+
+// read keeps the settings by name. What is none of kube-vip's is noted, except in a listing, which has more.
+func (k *converter) read(in instance) {
+	rows := map[string]migrate.Row{}
+	for _, row := range Table() {
+		for _, name := range row.Names {
+			rows[name] = row
+		}
+	}
+	for _, s := range in.settings {
+		row, known := rows[s.name]
+		switch {
+		case known && s.value == "" && s.from == "":
+			// as good as absent
+		case known && row.Boolean && s.from == "" && !isBool(s.value):
+			k.ToDo(s.line, s.name, "%s is neither true nor false", strconv.Quote(migrate.Shown(s.value)))
+		case known:
+			k.given[row.Names[0]] = s
+		case !in.listing || strings.HasPrefix(s.name, "vip_") || strings.HasPrefix(s.name, "bgp_"):
+			k.Note(s.line, s.name, "is no setting that is known here: not carried over")
+		}
+	}
+}
+
+func isBool(s string) bool {
+	_, err := strconv.ParseBool(s)
+	return err == nil
+}
+
+// get is the value of a setting, empty if there is none.
+func (k *converter) get(name string) string { return k.given[name].value }
+
+// line is where a setting is, 0 if it is nowhere.
+func (k *converter) line(name string) int { return k.given[name].line }
+
+func (k *converter) on(name string) bool {
+	b, _ := strconv.ParseBool(k.get(name))
+	return b
+}
+
+// at notes where in the input the field at path comes from.
+func (k *converter) at(path yaml.Path, name string) { k.Origins[path] = k.line(name) }
+
+// leftOver notes the settings that have no counterpart.
+func (k *converter) leftOver() {
+	for _, row := range Table() {
+		s, ok := k.given[row.Names[0]]
+		switch {
+		case ok && s.from != "" && row.Names[0] != "vip_nodename":
+			k.ToDo(s.line, s.name, "its value is not in the file: %s", migrate.Shown(s.from))
+		case !ok || row.Becomes != "" || row.Boolean && !k.on(row.Names[0]) || slices.Contains(row.Idle, s.value):
+		case row.Needs == "" || k.in(row.Needs):
+			k.Add(s.line, row.ToDo, s.name, "%s", row.Text)
+		}
+	}
+}
+
+// in reports whether a setting that others need has been made.
+func (k *converter) in(name string) bool {
+	s := k.get(name)
+	return s != "" && (!isBool(s) || k.on(name))
+}
+
+func (k *converter) convert() {
+	v := config.VIP{Name: "control-plane", Checks: []string{"apiserver"}, Interface: k.get("vip_interface")}
+	source := "address"
+	if k.get(source) == "" {
+		source = "vip_address"
+	}
+	switch {
+	case k.on("vip_arp"):
+		v.Announce = config.AnnounceARP
+		if k.on("bgp_enable") {
+			k.ToDo(k.line("bgp_enable"), "bgp_enable", "kube-vip takes one of vip_arp and bgp_enable, and this has both: announce: arp is written")
+		}
+	case k.on("bgp_enable") || k.on("vip_routingtable"):
+		v.Announce = config.AnnounceBGP
+		if v.Interface == "lo" {
+			v.Interface = "" // the default
+		}
+	default:
+		k.Leave("vips[0].announce", k.line("cp_enable"), "bgp or arp: neither vip_arp nor bgp_enable is true", "announce: arp")
+	}
+	v.Addresses = k.addresses(source)
+	path := k.AddVIP(v, k.line(source))
+	k.at(path+".interface", "vip_interface")
+	k.check()
+	k.nodeName()
+	switch v.Announce {
+	case config.AnnounceARP:
+		k.Elect(k.line("vip_arp"), k.options.Members, k.options)
+		k.refresh()
+		k.balance()
+	case config.AnnounceBGP:
+		k.bgp()
+		if k.on("lb_enable") {
+			k.Note(k.line("lb_enable"), "lb_enable", "with announce: bgp the routers spread connections: no balancer is written")
+		}
+	}
+	if listen := k.get("prometheus_server"); listen != "" {
+		k.Metrics.Listen = listen
+		if host, _, err := net.SplitHostPort(listen); err == nil {
+			k.Metrics.Listen = net.JoinHostPort(host, metricsPort)
+		}
+		k.at("metrics.listen", "prometheus_server")
+		k.Note(k.line("prometheus_server"), "prometheus_server", "Herald's metrics have other names, and port %s, since kube-vip keeps its own while both run: change what reads them", metricsPort)
+	}
+}
+
+// balance has the holder of the VIP spread connections over all masters, as IPVS did.
+func (k *converter) balance() {
+	if !k.on("lb_enable") {
+		return
+	}
+	port := func(name string) uint16 {
+		n, err := strconv.ParseUint(cmp.Or(k.get(name), "6443"), 10, 16)
+		if err != nil || n == 0 {
+			k.ToDo(k.line(name), name, "%s is no port: 6443 is written for the balancer", strconv.Quote(migrate.Shown(k.get(name))))
+			return 6443
+		}
+		return uint16(n)
+	}
+	path := k.AddBalancer(config.Balancer{
+		Name:     "apiserver",
+		Listen:   []config.Listener{{VIP: k.VIPs[0].Name, Port: port("lb_port")}},
+		Backends: config.Backends{Members: &config.Members{Port: port("port"), Checks: []string{k.Checks[0].Name}}},
+	}, k.line("lb_enable"))
+	k.Comment(path, "The members whose apiserver is healthy, at the addresses of the election.")
+}
+
+// addresses are those of the VIP; what is none is to be filled in.
+func (k *converter) addresses(source string) []netip.Addr {
+	var addrs []netip.Addr
+	for _, s := range strings.SplitN(k.get(source), ",", maxList) {
+		s = strings.TrimSpace(s)
+		addr, _ := migrate.ParseAddr(s)
+		switch {
+		case addr.IsValid() && !slices.Contains(addrs, addr):
+			addrs = append(addrs, addr)
+		case !addr.IsValid():
+			what := "the VIP's addresses"
+			if s != "" {
+				what += ": " + strconv.Quote(migrate.Shown(s)) + " is none"
+			}
+			k.Leave("vips[0].addresses", cmp.Or(k.line(source), k.line("cp_enable")), what, "addresses: [ADDRESS]")
+			return nil
+		}
+	}
+	return addrs
+}
+
+// check asks what kube-vip asked, or else the local apiserver.
+func (k *converter) check() {
+	const url = "control_plane_health_check_address"
+	c, source := migrate.DefaultCheck(cmp.Or(k.get("port"), "6443")), "port"
+	var remark []string
+	switch {
+	case k.get(url) != "":
+		c.HTTP = &config.HTTPCheck{URL: k.get(url), CAFile: k.get("control_plane_health_check_ca_path")}
+		source = url
+	case k.get("kubernetes_addr") != "":
+		c.HTTP.URL = strings.TrimSuffix(k.get("kubernetes_addr"), "/") + "/readyz"
+		source = "kubernetes_addr"
+		remark = []string{migrate.KubeadmPaths}
+	default:
+		remark = []string{migrate.KubeadmPaths}
+	}
+	if strings.HasPrefix(c.HTTP.URL, "http://") {
+		c.HTTP.CAFile, c.HTTP.ServerName, remark = "", "", nil
+	}
+	path, _ := k.AddCheck(c, k.line(source))
+	k.Comment(path+".http.caFile", remark...)
+}
+
+// nodeName carries a name over that the file has; the node's own is the default.
+func (k *converter) nodeName() {
+	if k.given["vip_nodename"].from == "" {
+		k.NodeName = k.get("vip_nodename")
+		k.at("nodeName", "vip_nodename")
+	}
+}
+
+// refresh carries the rate of gratuitous ARP over, if it was asked for, within what Herald takes.
+func (k *converter) refresh() {
+	s := k.get("vip_arpRate")
+	if s == "" {
+		return
+	}
+	ms, err := strconv.ParseUint(s, 10, 31)
+	rate := time.Duration(ms) * time.Millisecond
+	if err != nil || rate == 0 {
+		k.Note(k.line("vip_arpRate"), "vip_arpRate", "%s is no number of milliseconds: not carried over", strconv.Quote(migrate.Shown(s)))
+		return
+	}
+	k.ARP.Refresh = min(max(rate, time.Second), time.Hour)
+	k.at("arp.refresh", "vip_arpRate")
+	if rate != k.ARP.Refresh {
+		k.Note(k.line("vip_arpRate"), "vip_arpRate", "Herald takes 1s to 1h: %s is written", k.ARP.Refresh)
+	}
+	k.Comment("arp.refresh", "As it was. Herald's default is 60s: it announces seven times when it takes the VIP.")
+}

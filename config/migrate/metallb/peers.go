@@ -1,0 +1,221 @@
+package metallb
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/config/migrate"
+	"github.com/herald-vip/herald/config/yaml"
+)
+
+// What MetalLB has FRR do unless it is told otherwise.
+const (
+	bfdInterval   = 300 // ms
+	bfdMultiplier = 3
+	frrMultihop   = 255 // the TTL of ebgp-multihop without a number
+)
+
+// lbPeer is a peer, and what is known of it besides what is written.
+type lbPeer struct {
+	v1alpha1.BGPPeer
+	*object
+	profile     string // of BFD
+	profileLine int
+}
+
+// peer converts a BGPPeer.
+func (m *converter) peer(o *object) {
+	p := &lbPeer{object: o}
+	p.Name = o.name
+	path := yaml.Path("peers").Item(len(m.peers)).Field("spec")
+	f := o.spec()
+	p.Spec.Address = f.text("peerAddress")
+	p.Spec.Interface = v1alpha1.Link(f.text("interface"))
+	if addr, err := netip.ParseAddr(p.Spec.Address); err == nil {
+		p.Spec.Address = addr.Unmap().String()
+	} else if p.Spec.Address != "" {
+		o.ToDo(o.line, o.about("peerAddress"), "%s is no address", strconv.Quote(migrate.Shown(p.Spec.Address)))
+	}
+	own := f.number("myASN", 1<<32-1, 0)
+	if other := f.number("localASN", 1<<32-1, 0); other > 0 { // the only one that the router sees
+		own = other
+	}
+	if own > 0 {
+		p.Spec.LocalASN = new(v1alpha1.ASN)
+		*p.Spec.LocalASN = v1alpha1.ASN(own)
+	}
+	p.Spec.ASN = v1alpha1.ASN(f.number("peerASN", 1<<32-1, 0))
+	switch f.text("dynamicASN") {
+	case "internal":
+		p.Spec.ASN = v1alpha1.ASN(own)
+	case "external":
+		m.leaveIn(path.Field("asn"), o, "asn", "the router's autonomous system: it was external, whichever it is", "asn: ASN")
+	default:
+		if p.Spec.ASN == 0 {
+			m.leaveIn(path.Field("asn"), o, "asn", "the router's autonomous system", "asn: ASN")
+		}
+	}
+	p.Spec.LocalAddress = f.text("sourceAddress")
+	if n := f.number("peerPort", 1<<16-1, 0); n != 179 {
+		p.Spec.Port = int32(n)
+	}
+	p.timers(f)
+	m.password(p, path, f)
+	p.Spec.NodeSelectors = f.selectors("nodeSelectors")
+	switch {
+	case !f.boolean("ebgpMultiHop", false):
+	case own != 0 && int64(own) == int64(p.Spec.ASN):
+		o.Note(o.line, o.about("ebgpMultiHop"), "iBGP is not limited to one hop: it is left out")
+	default:
+		p.Spec.Multihop = frrMultihop
+	}
+	if f.boolean("dualStackAddressFamily", false) {
+		p.Spec.Families = []v1alpha1.Family{v1alpha1.IPv4, v1alpha1.IPv6}
+	}
+	profile := f.take("bfdProfile")
+	p.profile, p.profileLine = profile.Text(), profile.Line
+	f.done()
+	if slices.ContainsFunc(m.peers, func(other *lbPeer) bool { return other.Name == p.Name }) {
+		o.ToDo(o.line, o.about(""), "there is a peer of this name already: give one of them another, and say so where pools name it")
+	}
+	m.peers = append(m.peers, p)
+}
+
+// timers carries the hold time over, the third of which is the pace of keepalives.
+func (p *lbPeer) timers(f *fields) {
+	hold, line := f.duration("holdTime")
+	alive, aliveLine := f.duration("keepaliveTime")
+	if line == 0 && aliveLine == 0 {
+		p.Note(p.line, p.about("holdTime"), "is not set, and Herald's is 3s then: set one if the router does not take that")
+		return
+	}
+	if line == 0 {
+		hold, line = 3*alive, aliveLine
+	}
+	switch hold = hold.Truncate(time.Second); {
+	case hold < 3*time.Second || hold > 65535*time.Second:
+		p.Note(line, p.about("holdTime"), "Herald takes 3s to 65535s, and %v is none of them: 3s, its default, is left", hold)
+	default:
+		p.Spec.HoldTime.Duration = hold
+		if aliveLine != 0 && alive != hold/3 {
+			p.Note(aliveLine, p.about("keepaliveTime"), "Herald's keepalives are sent at a third of holdTime")
+		}
+	}
+}
+
+// password has the Secret named that holds it. It is never printed.
+func (m *converter) password(p *lbPeer, path yaml.Path, f *fields) {
+	password, in := f.take("password"), f.within("passwordSecret")
+	secret, namespace := in.text("name"), in.text("namespace")
+	in.done()
+	switch {
+	case secret != "":
+		p.Spec.PasswordSecretRef = &v1alpha1.SecretReference{Name: secret}
+		m.Comment(path.Field("passwordSecretRef"), "Copied from the namespace "+migrate.Shown(cmp.Or(namespace, p.namespace, "metallb-system"))+".")
+		p.ToDo(p.line, p.about("passwordSecret"), "copy the Secret %s into the namespace %s, where Herald looks for it: its key password is the same", migrate.Shown(secret), m.options.Namespace)
+	case password.Scalar != "":
+		name := "bgp-" + migrate.DNSName(p.name, "peer")
+		p.Spec.PasswordSecretRef = &v1alpha1.SecretReference{Name: name}
+		p.ToDo(password.Line, p.about("password"), "it is not printed here: kubectl -n %s create secret generic %s --from-literal=password=PASSWORD", m.options.Namespace, name)
+	}
+}
+
+// profile converts a BFDProfile, which every peer has for itself in Herald.
+func (m *converter) profile(o *object) {
+	f := o.spec()
+	receive, transmit := f.number("receiveInterval", 60_000, bfdInterval), f.number("transmitInterval", 60_000, bfdInterval)
+	interval := time.Duration(max(receive, transmit)) * time.Millisecond
+	multiplier := f.number("detectMultiplier", 255, bfdMultiplier)
+	if receive != transmit {
+		o.Note(o.line, o.about("transmitInterval"), "Herald has one interval for both ways, the longer of them: %v", interval)
+	}
+	if low, high := 10*time.Millisecond, 10*time.Second; interval < low || interval > high {
+		o.Note(o.line, o.about("receiveInterval"), "Herald takes 10ms to 10s, and %v is none of them: the nearest is taken", interval)
+		interval = min(max(interval, low), high)
+	}
+	if interval < 50*time.Millisecond {
+		o.ToDo(o.line, o.about("receiveInterval"), "below 50ms nodes need realtime: true in herald.yaml, and the rights that herald manifest daemonset gives them then")
+	}
+	if low, high := uint32(2), uint32(50); multiplier < low || multiplier > high {
+		o.Note(o.line, o.about("detectMultiplier"), "Herald takes 2 to 50, and %d is none of them: the nearest is taken", multiplier)
+		multiplier = min(max(multiplier, low), high)
+	}
+	f.done()
+	b := v1alpha1.BFD{Multiplier: int32(multiplier)}
+	b.Interval.Duration = interval
+	m.profiles[o.name] = b
+}
+
+// watch gives peers the BFD that they name.
+func (m *converter) watch() {
+	for _, p := range m.peers {
+		if p.profile == "" {
+			continue
+		}
+		b, ok := m.profiles[p.profile]
+		if !ok {
+			p.ToDo(p.profileLine, p.about("bfdProfile"), "there is no BFDProfile %s in these files: write its times into bfd, or BFD is off", strconv.Quote(migrate.Shown(p.profile)))
+			continue
+		}
+		p.Spec.BFD = &b
+	}
+}
+
+// validatePeers says what Herald would refuse of the peers as they are: it takes the
+// same in its file.
+func (m *converter) validatePeers() {
+	names := map[string]bool{}
+	for i, p := range m.peers {
+		names[p.Name] = true
+		for _, mistake := range migrate.Validate(p.asFile(), "node") {
+			field := strings.TrimPrefix(strings.TrimPrefix(mistake.Field, "bgp.peers[0]"), ".")
+			if !m.IsHole(yaml.Path("peers").Item(i).Field("spec").Field(field)) {
+				p.ToDo(p.line, p.about(field), "Herald refuses what came of it: %s", migrate.Shown(mistake.Message))
+			}
+		}
+	}
+	for _, p := range m.pools {
+		if p.Spec.BGP == nil {
+			continue
+		}
+		for _, name := range p.Spec.BGP.Peers {
+			if !names[name] {
+				p.ToDo(p.line, p.about(""), "there is no BGPPeer %s in these files, and the pool is announced to it", strconv.Quote(migrate.Shown(name)))
+			}
+		}
+	}
+}
+
+// asFile is the peer as the only one of a node's own file.
+func (p *lbPeer) asFile() []byte {
+	s := &p.Spec
+	peer := config.Peer{
+		Interface: string(s.Interface), ASN: uint32(s.ASN), Port: uint16(s.Port),
+		HoldTime: s.HoldTime.Duration, Multihop: uint8(s.Multihop),
+	}
+	peer.Address, _ = netip.ParseAddr(s.Address) // what is none is missing then
+	peer.LocalAddress, _ = netip.ParseAddr(s.LocalAddress)
+	for _, f := range s.Families {
+		peer.Families = append(peer.Families, config.Family(f))
+	}
+	if s.BFD != nil {
+		peer.BFD = &config.BFD{Interval: s.BFD.Interval.Duration, Multiplier: uint8(s.BFD.Multiplier)}
+	}
+	d := migrate.NewDraft("")
+	d.Realtime = true // which BFD below 50ms needs, as has been said
+	d.BGP = &config.BGP{Peers: []config.Peer{peer}}
+	if s.LocalASN != nil {
+		d.BGP.ASN = uint32(*s.LocalASN)
+	}
+	d.Services = new(config.Services)
+	d.Services.SetDefaults()
+	w := d.Writer("yaml")
+	w.Struct("", &d.Config)
+	return []byte(w.String())
+}

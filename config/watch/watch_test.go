@@ -1,0 +1,336 @@
+package watch_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/config/watch"
+)
+
+// patience is how long a condition may take on a busy machine.
+const patience = 30 * time.Second
+
+// base is a valid file.
+const base = `apiVersion: herald.dev/v1alpha1
+kind: Speaker
+nodeName: m1
+vips:
+- name: web
+  addresses: [10.99.0.10]
+  announce: bgp
+  checks: [apiserver]
+checks:
+- name: apiserver
+  http: {url: "https://127.0.0.1:6443/readyz"}
+bgp:
+  asn: 64512
+  peers:
+  - address: 10.0.1.254
+    asn: 64500
+`
+
+// named is a valid file for a node of that name.
+func named(name string) string {
+	return strings.Replace(base, "nodeName: m1", "nodeName: "+name, 1)
+}
+
+// reloader is the user of a Watcher: it loads again whenever notified.
+type reloader struct {
+	t     *testing.T
+	watch *watch.Watcher
+
+	mu     sync.Mutex
+	config *config.Config // nil if the last load failed
+	loads  int
+	event  chan struct{} // after each load
+}
+
+// startReloader loads file and watches it until the end of the test.
+func startReloader(t *testing.T, file string) *reloader {
+	t.Helper()
+	t.Cleanup(func() { goleak.VerifyNone(t, goleak.IgnoreCurrent()) })
+	r := &reloader{t: t, watch: watch.New(file), event: make(chan struct{}, 1)}
+	r.watch.SetRescan(time.Hour) // it shall not make up for a missed event
+	c, err := r.watch.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.config = c
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.watch.Run(ctx, func(bool) bool { r.reload(); return true })
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return r
+}
+
+func (r *reloader) reload() {
+	if !r.watch.Changed() {
+		r.t.Error("notified of unchanged content")
+	}
+	c, err := r.watch.Load()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.config = c
+	r.loads++
+	if err != nil {
+		r.t.Logf("load %d: %v", r.loads, err)
+	}
+	select {
+	case r.event <- struct{}{}:
+	default:
+	}
+}
+
+// wait waits until the configuration loaded last is as it should be.
+func (r *reloader) wait(what string, ok func(*config.Config) bool) {
+	r.t.Helper()
+	deadline := time.After(patience)
+	for {
+		r.mu.Lock()
+		c := r.config
+		r.mu.Unlock()
+		if ok(c) {
+			return
+		}
+		select {
+		case <-r.event:
+		case <-deadline:
+			r.t.Fatalf("not loaded within %s: %s", patience, what)
+		}
+	}
+}
+
+func (r *reloader) waitNode(name string) {
+	r.t.Helper()
+	r.wait("node "+name, func(c *config.Config) bool { return c != nil && c.NodeName == name })
+}
+
+func (r *reloader) waitFailure(what string) {
+	r.t.Helper()
+	r.wait(what, func(c *config.Config) bool { return c == nil })
+}
+
+func rename(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.Rename(from, to); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mkdir(t *testing.T, name string) {
+	t.Helper()
+	if err := os.MkdirAll(name, 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func symlink(t *testing.T, target, name string) {
+	t.Helper()
+	if err := os.Symlink(target, name); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// swap puts a symbolic link in the place of name at once.
+func swap(t *testing.T, target, name string) {
+	t.Helper()
+	symlink(t, target, name+".tmp")
+	rename(t, name+".tmp", name)
+}
+
+func TestWatchWriteInPlace(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "herald.yaml")
+	write(t, file, named("m1"))
+	r := startReloader(t, file)
+	for i := 2; i < 5; i++ {
+		name := fmt.Sprint("m", i)
+		write(t, file, named(name))
+		r.waitNode(name)
+	}
+}
+
+func TestWatchRenameOver(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "herald.yaml")
+	write(t, file, named("m1"))
+	r := startReloader(t, file)
+	for i := 2; i < 5; i++ {
+		name := fmt.Sprint("m", i)
+		write(t, file+".new", named(name))
+		rename(t, file+".new", file)
+		r.waitNode(name)
+	}
+}
+
+// As the kubelet updates a ConfigMap: the file is a link through ..data, and that link is swapped.
+func TestWatchConfigMap(t *testing.T) {
+	dir := t.TempDir()
+	for i := 1; i < 5; i++ {
+		mkdir(t, fmt.Sprintf("%s/..v%d", dir, i))
+		write(t, fmt.Sprintf("%s/..v%d/herald.yaml", dir, i), named(fmt.Sprint("m", i)))
+	}
+	symlink(t, "..v1", dir+"/..data")
+	symlink(t, "..data/herald.yaml", dir+"/herald.yaml")
+	r := startReloader(t, dir+"/herald.yaml")
+	for i := 2; i < 5; i++ {
+		swap(t, fmt.Sprintf("..v%d", i), dir+"/..data")
+		if err := os.RemoveAll(fmt.Sprintf("%s/..v%d", dir, i-1)); err != nil {
+			t.Fatal(err)
+		}
+		r.waitNode(fmt.Sprint("m", i))
+	}
+}
+
+// Links elsewhere are followed: to a file in another folder, and through a folder that is a link.
+func TestWatchLinks(t *testing.T) {
+	dir := t.TempDir()
+	mkdir(t, dir+"/a")
+	mkdir(t, dir+"/b")
+	mkdir(t, dir+"/etc")
+	write(t, dir+"/a/real.yaml", named("m1"))
+	write(t, dir+"/b/real.yaml", named("m2"))
+	symlink(t, "../a", dir+"/etc/current")
+	symlink(t, dir+"/etc/current/real.yaml", dir+"/herald.yaml")
+	r := startReloader(t, dir+"/herald.yaml")
+
+	swap(t, dir+"/b", dir+"/etc/current")
+	r.waitNode("m2")
+	write(t, dir+"/b/real.yaml", named("m3"))
+	r.waitNode("m3")
+	write(t, dir+"/other.yaml", named("m4"))
+	swap(t, "other.yaml", dir+"/herald.yaml")
+	r.waitNode("m4")
+}
+
+func TestWatchFolderReplaced(t *testing.T) {
+	dir := t.TempDir()
+	mkdir(t, dir+"/a/b")
+	write(t, dir+"/a/b/herald.yaml", named("m1"))
+	r := startReloader(t, dir+"/a/b/herald.yaml")
+
+	rename(t, dir+"/a", dir+"/old")
+	r.waitFailure("folder is gone")
+	mkdir(t, dir+"/a")
+	mkdir(t, dir+"/a/b")
+	write(t, dir+"/a/b/herald.yaml", named("m2"))
+	r.waitNode("m2")
+	write(t, dir+"/a/b/herald.yaml", named("m3"))
+	r.waitNode("m3")
+}
+
+func TestWatchBadFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "herald.yaml")
+	write(t, file, named("m1"))
+	r := startReloader(t, file)
+	write(t, file, "vips: [")
+	r.waitFailure("bad file")
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	write(t, file, named("m2"))
+	r.waitNode("m2")
+}
+
+// A password file is watched from the load that names it.
+func TestWatchPassword(t *testing.T) {
+	dir := t.TempDir()
+	file, passwordFile := filepath.Join(dir, "herald.yaml"), filepath.Join(dir, "password")
+	content := strings.Replace(base, "asn: 64500", "asn: 64500\n    passwordFile: "+passwordFile, 1)
+	write(t, passwordFile, "one")
+	write(t, file, named("m0"))
+	r := startReloader(t, file)
+	write(t, file, content)
+	hasPassword := func(want string) {
+		t.Helper()
+		r.wait("password "+want, func(c *config.Config) bool {
+			return c != nil && len(c.BGP.Peers) > 0 && c.BGP.Peers[0].Password == want
+		})
+	}
+	hasPassword("one")
+	write(t, passwordFile, "two")
+	hasPassword("two")
+	if err := os.Remove(passwordFile); err != nil {
+		t.Fatal(err)
+	}
+	r.waitFailure("password is gone")
+	write(t, passwordFile, "three")
+	hasPassword("three")
+}
+
+// Writing what is there already, and other files in the folder, are no news. The reloader checks each notification.
+func TestWatchUnchangedContent(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "herald.yaml")
+	write(t, file, named("m1"))
+	r := startReloader(t, file)
+	for i := range 20 {
+		write(t, file, named("m1"))
+		write(t, file+".new", named("m1"))
+		rename(t, file+".new", file)
+		write(t, filepath.Join(dir, fmt.Sprint("other", i)), "x")
+	}
+	write(t, file, named("m2"))
+	r.waitNode("m2")
+}
+
+// A change between loading and watching is not lost.
+func TestWatchChangeBeforeRun(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "herald.yaml")
+	write(t, file, named("m1"))
+	w := watch.New(file)
+	if _, err := w.Load(); err != nil {
+		t.Fatal(err)
+	}
+	write(t, file, named("m2"))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	notified := false
+	w.Run(ctx, func(bool) bool {
+		notified = true
+		cancel()
+		return true
+	})
+	if !notified {
+		t.Errorf("not notified within %s", patience)
+	}
+}
+
+// Changes that the kernel does not tell of are found by looking again: here nothing happens but that nobody loads.
+func TestWatchWithoutEvents(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "herald.yaml")
+	write(t, file, named("m1"))
+	w := watch.New(file)
+	w.SetRescan(10 * time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	notified := 0
+	w.Run(ctx, func(bool) bool {
+		if notified++; notified == 3 {
+			cancel()
+		}
+		return true
+	})
+	if notified != 3 {
+		t.Errorf("notified %d times within %s, want 3", notified, patience)
+	}
+}
+func write(t *testing.T, name, content string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,159 @@
+package yaml
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Writer writes structs as a human would: fields in their order, scalars in lists on
+// one line, with comments.
+type Writer struct {
+	strings.Builder
+	// Tag is the key of the tags that name the fields, such as yaml.
+	Tag string
+	// Omit reports whether a field of a struct is left out, given its default.
+	Omit func(value, usual reflect.Value) bool
+	// Comments are put before the line of a field or item.
+	Comments map[Path][]string
+	// Holes are comments in place of a field that is left out.
+	Holes map[Path][]string
+	// Depth is how far the lines are indented, in steps of two spaces.
+	Depth int
+
+	item bool // the next line begins an item of a list
+}
+
+// Struct writes the fields of a struct, which is at path p.
+func (w *Writer) Struct(p Path, v any) { w.fields(p, reflect.Indirect(reflect.ValueOf(v))) }
+
+func (w *Writer) fields(p Path, v reflect.Value) {
+	defaults := reflect.New(v.Type()).Elem()
+	SetDefaults(defaults)
+	for _, f := range FieldsOf(v.Type(), w.Tag) {
+		path, value := p.Field(f.Name), v.FieldByIndex(f.Index)
+		if !w.Omit(value, defaults.FieldByIndex(f.Index)) {
+			w.entry(path, f.Name, value)
+		} else if hole := w.Holes[path]; hole != nil {
+			w.Remark(hole...)
+		}
+	}
+}
+
+// entry writes a field of a struct or mapping.
+func (w *Writer) entry(p Path, key string, v reflect.Value) {
+	for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
+		v = v.Elem()
+	}
+	w.Remark(w.Comments[p]...)
+	if text, ok := inline(v); ok {
+		w.Line(key + ": " + text)
+		return
+	}
+	mark := w.Len()
+	w.Line(key + ":")
+	begun := w.Len()
+	switch v.Kind() {
+	case reflect.Slice:
+		for i := range v.Len() {
+			w.Remark(w.Comments[p.Item(i)]...)
+			w.item = true
+			w.Depth++
+			w.fields(p.Item(i), v.Index(i))
+			w.Depth--
+			if w.item { // nothing was written
+				w.item = false
+				w.Line("- {}")
+			}
+		}
+		return
+	case reflect.Map:
+		w.Depth++
+		for _, name := range slices.SortedFunc(slices.Values(v.MapKeys()), func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) }) {
+			w.entry(p.Field(name.String()), scalar(name.String()), v.MapIndex(name))
+		}
+		w.Depth--
+	default:
+		w.Depth++
+		w.fields(p, v)
+		w.Depth--
+	}
+	if w.Len() == begun {
+		w.truncate(mark)
+		w.Line(key + ": {}")
+	}
+}
+
+// truncate takes back what was written after n bytes.
+func (w *Writer) truncate(n int) {
+	s := w.String()[:n]
+	w.Reset()
+	w.WriteString(s)
+}
+
+// Remark writes comments.
+func (w *Writer) Remark(lines ...string) {
+	for _, line := range lines {
+		w.WriteString(strings.Repeat("  ", w.Depth) + "# " + line + "\n")
+	}
+}
+
+// Line writes one line.
+func (w *Writer) Line(s string) {
+	indent := strings.Repeat("  ", w.Depth)
+	if w.item {
+		indent, w.item = indent[2:]+"- ", false
+	}
+	w.WriteString(indent + s + "\n")
+}
+
+// inline is v on one line, if it is a scalar or a list of scalars.
+func inline(v reflect.Value) (string, bool) {
+	if v.Kind() == reflect.Struct && v.NumField() == 1 && v.Type().Field(0).Anonymous {
+		v = v.Field(0) // as in Kubernetes' Duration
+	}
+	switch v := v.Interface().(type) {
+	case time.Duration:
+		return v.String(), true
+	case fmt.Stringer: // an address, with or without a port
+		return scalar(v.String()), true
+	}
+	switch v.Kind() {
+	case reflect.String:
+		return scalar(v.String()), true
+	case reflect.Struct, reflect.Map:
+		return "", false
+	case reflect.Slice:
+		texts := make([]string, v.Len())
+		for i := range texts {
+			text, ok := inline(v.Index(i))
+			if !ok {
+				return "", false
+			}
+			texts[i] = text
+		}
+		return "[" + strings.Join(texts, ", ") + "]", true
+	}
+	return fmt.Sprint(v.Interface()), true
+}
+
+// scalar is s as YAML text, in quotes unless it can be nothing else.
+func scalar(s string) string {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	plain := s != "" && strings.ContainsAny(s[:1], letters+"/")
+	if addr, err := netip.ParseAddr(s); err == nil {
+		plain = addr.Is4()
+	}
+	switch strings.ToLower(s) {
+	case "true", "false", "yes", "no", "on", "off", "y", "n", "null", "nan", "inf":
+		plain = false
+	}
+	if plain && strings.Trim(s, letters+"0123456789-._/:") == "" && !strings.HasSuffix(s, ":") {
+		return s
+	}
+	return strconv.Quote(s)
+}

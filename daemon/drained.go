@@ -1,0 +1,111 @@
+package daemon
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// drained is why and since when the node is drained. The zero value is not. A file remembers a drain that
+// is to outlast the process, and one that cannot be read counts as a drain: who drained the node may be
+// at work on it.
+type drained struct {
+	mu   sync.Mutex
+	told drainRecord
+	kept bool // in the file
+}
+
+// drainRecord is the content of the file.
+type drainRecord struct {
+	Reason string    `json:"reason"`
+	Since  time.Time `json:"since"`
+}
+
+// stateDir is where Herald keeps what outlasts a reboot: the folder that systemd gives for it, or would.
+func stateDir() string { return cmp.Or(os.Getenv("STATE_DIRECTORY"), "/var/lib/herald") }
+
+// drainFile is where a drain is remembered.
+func drainFile() string { return filepath.Join(stateDir(), "drained") }
+
+// begin notes a drain, unless there is one, and remembers it if it is to last until undrain.
+func (d *drained) begin(reason string, untilUndrain bool) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	next := d.told
+	if next.Reason == "" {
+		next = drainRecord{reason, time.Now().Round(0)}
+	}
+	if untilUndrain {
+		if err := next.write(drainFile()); err != nil {
+			return fmt.Errorf("a drain until undrain cannot be remembered, so it does not begin: %w", err)
+		}
+		d.kept = true
+	}
+	d.told = next
+	return nil
+}
+
+// end forgets a drain.
+func (d *drained) end() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.told = drainRecord{}
+	if !d.kept {
+		return nil
+	}
+	if err := os.Remove(drainFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("the drain has ended, but a restart begins it again until the file is gone: %w", err)
+	}
+	d.kept = false
+	return nil
+}
+
+// resume takes up what an earlier process remembered, and returns the reason of the drain; empty if there is none.
+func (d *drained) resume() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	file := drainFile()
+	b, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &d.told)
+	}
+	if err == nil && d.told.Reason == "" {
+		err = errors.New("it gives no reason")
+	}
+	if err != nil {
+		d.told = drainRecord{fmt.Sprintf("%s cannot be read, which counts as a drain: %v", file, err), time.Now()}
+	}
+	d.kept = true
+	return d.told.Reason
+}
+
+// status tells since when the node is drained, and whether until undrain.
+func (d *drained) status() (since time.Time, untilUndrain bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.told.Since, d.kept
+}
+
+// write writes the file such that it outlasts a loss of power.
+func (r drainRecord) write(file string) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(json.NewEncoder(f).Encode(r), f.Sync(), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(file))
+	}
+	return nil
+}

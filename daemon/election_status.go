@@ -1,0 +1,98 @@
+package daemon
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/election"
+	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/speaker"
+	"github.com/herald-vip/herald/status/admin"
+)
+
+// electionStatus is the election for the admin socket, with the leases of the addresses on a
+// flat layer 2 that are of the VIPs of c; nil if there is none.
+func (d *Daemon) electionStatus(c *config.Config, addresses []speaker.Status) *admin.Election {
+	st := d.flat.Election().Status()
+	if !st.Running {
+		return nil
+	}
+	out := &admin.Election{
+		Problem: cmp.Or(st.Lease.Problem, st.Lease.Lag), Insecure: !st.Encrypted, Exposed: election.Exposed(c.Election.KeyFile),
+		AsksAsVIP: d.flat.AsksAsVIP(), Fence: d.fence,
+		Strangers: st.Dropped.Unknown, Undecipherable: st.Dropped.Unreadable,
+		Ignored: st.Dropped.Ignored + st.Dropped.Malformed + st.Dropped.Refused,
+	}
+	electorate := cmp.Or(st.Lease.Active, st.Lease.Pending)
+	out.Change = st.Change()
+	out.Quorum, out.Lease = electorate.Quorum.String(), electorate.Duration.Seconds()
+	for _, m := range st.Members {
+		out.Members = append(out.Members, admin.Member{
+			Name: m.Name, Address: m.Address, Self: m.Name == c.NodeName, Voter: m.Voter, Alive: m.Alive, Heard: m.Heard, Stands: m.Standing,
+			Reason: cmp.Or(m.Problem, st.Ahead(m)),
+		})
+	}
+	configured := vipNames(c)
+	known := slices.DeleteFunc(st.Lease.Leases, func(l lease.LeaseStatus) bool { return !configured[l.Lease] && isAddress(l.Lease) })
+	out.Leases = adminLeases(time.Now(), known, addresses, d.flat.Election().Lease)
+	out.Offers = adminOffers(d.flat.Election().Offers())
+	return out
+}
+
+// isAddress reports whether a lease is that of a Service's address.
+func isAddress(name string) bool {
+	_, err := netip.ParseAddr(name)
+	return err == nil
+}
+
+// holders are the nodes that hold leases, as far as this one knows.
+func holders(leases []lease.LeaseStatus) map[string]string {
+	out := make(map[string]string)
+	for _, l := range leases {
+		out[l.Lease] = l.Holder
+	}
+	return out
+}
+
+// adminLeases has one for each VIP on a flat layer 2, also if nobody has stood for it yet.
+// One that nobody holds, and this node does not stand for, says why it does not.
+func adminLeases(now time.Time, known []lease.LeaseStatus, addresses []speaker.Status, of func(string) lease.LeaseStatus) []admin.Lease {
+	reasons := make(map[string]string) // of this node, by VIP
+	for _, a := range addresses {
+		if _, ok := reasons[a.VIP]; ok || !a.Flat {
+			continue
+		}
+		reasons[a.VIP] = a.Reason
+		if !slices.ContainsFunc(known, func(l lease.LeaseStatus) bool { return l.Lease == a.VIP }) {
+			known = append(known, of(a.VIP))
+		}
+	}
+	var out []admin.Lease
+	for _, l := range known {
+		row := admin.Lease{
+			VIP: l.Lease, Holder: l.Holder, Reason: l.Reason(), Epoch: l.Epoch, Votes: l.Votes, Needed: l.Needed,
+			Left: max(0, l.Until.Sub(now).Seconds()), Stands: l.Standing,
+		}
+		if here := reasons[l.Lease]; here != "" && l.Holder == "" && !l.Standing {
+			row.Reason += "; here " + here
+		}
+		out = append(out, row)
+	}
+	slices.SortFunc(out, func(a, b admin.Lease) int { return cmp.Compare(a.VIP, b.VIP) })
+	return out
+}
+
+// adminOffers are what members of the election say they serve, for the admin socket.
+func adminOffers(offered []election.Offered) []admin.Offer {
+	var out []admin.Offer
+	for _, o := range offered {
+		out = append(out, admin.Offer{
+			Member: o.Member, Self: o.Self, Draining: o.Offer.Draining, Silent: o.Silent, Left: o.Left,
+			Heard: o.Heard, Checks: o.Offer.Checks,
+		})
+	}
+	return out
+}

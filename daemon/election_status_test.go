@@ -1,0 +1,39 @@
+package daemon
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/election"
+	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/speaker"
+	"github.com/herald-vip/herald/status/admin"
+)
+
+func TestLeasesOfAllVIPs(t *testing.T) {
+	known := []lease.LeaseStatus{
+		{Lease: "held", Holder: "m2", Needed: 2},
+		{Lease: "stood-for", Why: "being elected", Needed: 2, Standing: true},
+		{Lease: "free", Why: "no member stands for it", Needed: 2},
+	}
+	got := adminLeases(time.Now(), known, []speaker.Status{
+		{VIP: "stood-for", Flat: true, Reason: "no holder: being elected"},
+		{VIP: "new", Flat: true, Reason: "apiserver: connection refused"},
+		{VIP: "new", Flat: true, Reason: "its other address"},
+		{VIP: "free", Flat: true, Reason: "herald drain"},
+		{VIP: "held", Flat: true, Reason: "apiserver: connection refused"},
+		{VIP: "routed", Reason: "apiserver: connection refused"},
+	}, election.New(slog.New(slog.DiscardHandler), nil).Lease)
+	want := []admin.Lease{
+		{VIP: "free", Reason: "no member stands for it; here herald drain", Needed: 2},
+		{VIP: "held", Holder: "m2", Needed: 2},
+		{VIP: "new", Reason: "the election has not begun, which takes an election section in the file of this node; here apiserver: connection refused"},
+		{VIP: "stood-for", Reason: "being elected", Needed: 2, Stands: true},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

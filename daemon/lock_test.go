@@ -1,0 +1,107 @@
+package daemon_test
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/wait"
+)
+
+// A second herald finds out that there is a first before it touches anything, whatever became of the socket.
+func TestTwoHeraldsDoNotShareANode(t *testing.T) {
+	for name, tt := range map[string]struct {
+		socket string // of the second
+		remove bool   // that of the first
+	}{
+		"one socket":         {socket: "herald.sock"},
+		"sockets of its own": {socket: "other.sock"},
+		"socket removed":     {socket: "herald.sock", remove: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			n.start()
+			n.awaitVIPs(both()...)
+			if tt.remove {
+				remove(t, filepath.Join(n.dir, "herald.sock"))
+			}
+			other := filepath.Join(n.dir, "other.yaml")
+			n.writeFile(other, strings.NewReplacer(`[10.99.0.10, "fd00:99::10"]`, "[10.99.0.11]", "DIR/herald.sock", n.dir+"/"+tt.socket, "9474", "9475", "DIR", n.dir).Replace(config))
+			second := n.startWith(other)
+			if code := second.wait(t); code != 1 || !strings.Contains(second.log.String(), "herald: another herald runs on this node (process ") {
+				t.Errorf("exit code %d, log %s", code, second.log)
+			}
+			if got := n.vips(); !slices.Equal(got, both()) {
+				t.Errorf("the second took the first one's addresses away: %q", got)
+			}
+		})
+	}
+}
+
+// Any user of the node can take the name that is the lock, which must not keep herald from starting.
+func TestLockOfAnotherUserIsNone(t *testing.T) {
+	const nobody = 65534
+	n := newNode(t)
+	onThread(t, func() error { // which ends with its rights
+		if err := netns.Set(n.ns); err != nil {
+			return err
+		}
+		if _, _, err := unix.RawSyscall(unix.SYS_SETRESUID, nobody, nobody, nobody); err != 0 {
+			return err
+		}
+		l, err := net.Listen("unix", "@herald")
+		if err == nil {
+			t.Cleanup(func() { l.Close() })
+		}
+		return err
+	})
+	h := n.start()
+	n.awaitVIPs(both()...)
+	if !strings.Contains(h.log.String(), "user=65534") {
+		t.Error("the log does not say whose the lock is")
+	}
+}
+
+// A socket that somebody removes comes back, and its folder with it. What was put in its place stays.
+func TestSocketComesBack(t *testing.T) {
+	n := newNode(t)
+	run, elsewhere := filepath.Join(n.dir, "run"), t.TempDir()
+	socket := filepath.Join(run, "herald.sock")
+	n.write(strings.Replace(config, "DIR/herald.sock", socket, 1))
+	h := n.start()
+	n.awaitVIPs(both()...)
+	answers := func() bool {
+		_, err := admin.NewClient(socket).Status(t.Context())
+		return err == nil
+	}
+	remove(t, socket)
+	wait.Until(t, "the socket is there again", answers)
+	remove(t, run)
+	wait.Until(t, "the folder is there again", answers)
+	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("socket mode %v, %v; want 0600", info.Mode(), err)
+	}
+	if err := os.Rename(socket, elsewhere+"/herald.sock"); err != nil {
+		t.Fatal(err)
+	}
+	wait.Until(t, "a socket that was moved is made anew", answers)
+
+	remove(t, socket)
+	n.writeFile(socket, "precious")
+	wait.Until(t, "the log says why there is none", func() bool { return strings.Contains(h.log.String(), socket+" is not a socket") })
+	h.signal(t, syscall.SIGTERM)
+	if code := h.wait(t); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if got, err := os.ReadFile(socket); err != nil || string(got) != "precious" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}

@@ -1,0 +1,57 @@
+package daemon
+
+import (
+	"maps"
+	"sync"
+
+	"github.com/herald-vip/herald/election"
+	"github.com/herald-vip/herald/health"
+)
+
+// nodeOffer tells the members of the election what this node serves: what its checks say,
+// on the goroutine of the verdict, and whether it drains.
+type nodeOffer struct {
+	offer    func(election.Offer)    // to all members
+	verdicts func() []health.Verdict // of all checks
+
+	mu       sync.Mutex
+	draining bool
+	last     *election.Offer // nil if there was none
+}
+
+// setDraining says that the node drains, or no longer does.
+func (o *nodeOffer) setDraining(draining bool) {
+	o.mu.Lock()
+	o.draining = draining
+	o.mu.Unlock()
+	o.publish()
+}
+
+// publish offers what is to be offered now, if that is something new. A node that has never
+// had a check has nothing to offer. A verdict that only this process is to blame for, since it
+// stood still, is none.
+func (o *nodeOffer) publish() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	verdicts := o.verdicts()
+	if len(verdicts) == 0 && o.last == nil {
+		return
+	}
+	next := election.Offer{Draining: o.draining, Checks: make(map[string]bool)}
+	for _, v := range verdicts {
+		if v.State != health.Unknown && !v.Paused {
+			next.Checks[v.Check] = v.State == health.Healthy
+		}
+	}
+	if o.last != nil && next.Draining == o.last.Draining && maps.Equal(next.Checks, o.last.Checks) {
+		return
+	}
+	o.last = &next
+	o.offer(election.Offer{Draining: next.Draining, Checks: maps.Clone(next.Checks)})
+}
+
+// observe acts on a verdict before it returns: this node's own VIPs come first.
+func (d *Daemon) observe(v health.Verdict) {
+	d.speaker.Observe(v)
+	d.offer.publish()
+}

@@ -1,0 +1,163 @@
+package facts
+
+import (
+	"cmp"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"github.com/herald-vip/herald/config"
+)
+
+// Balances says whether balancers are in force, of one mode or, without any, of each.
+func Balances(c *config.Config, modes ...config.Mode) bool {
+	return c.LoadBalancer.Type == config.Internal && slices.ContainsFunc(c.Balancers, func(b config.Balancer) bool {
+		return len(modes) == 0 || slices.Contains(modes, b.Mode)
+	})
+}
+
+// Passed are the addresses whose connections the kernel passes on to other nodes: those of
+// balancers that others reach, and of VIPs with a bridge.
+func Passed(c *config.Config) []netip.Addr {
+	var out []netip.Addr
+	for _, b := range c.Balancers {
+		for _, p := range c.Places(b) {
+			if b.Mode == config.Kernel && c.LoadBalancer.Type == config.Internal && !p.Addr().IsLoopback() {
+				out = append(out, p.Addr())
+			}
+		}
+	}
+	for _, v := range c.VIPs {
+		if *v.Bridge {
+			out = append(out, v.Addresses...)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
+}
+
+// Secrets are the files of keys and passwords, each once.
+func Secrets(c *config.Config) []string {
+	var out []string
+	add := func(path string) {
+		if path != "" && !slices.Contains(out, path) {
+			out = append(out, path)
+		}
+	}
+	if c.Election != nil {
+		add(c.Election.KeyFile)
+	}
+	if c.BGP != nil {
+		for _, p := range c.BGP.Peers {
+			add(p.PasswordFile)
+		}
+	}
+	for _, h := range c.HTTPChecks() {
+		add(h.ClientKeyFile)
+		add(h.TokenFile)
+	}
+	return out
+}
+
+// Others are the members of the election besides this node, in order.
+func Others(c *config.Config) []string {
+	if c.Election == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(c.Election.Members)), func(name string) bool { return name == c.NodeName })
+}
+
+// Addresses are those of the VIPs that are announced like this.
+func Addresses(c *config.Config, how config.Announce) []netip.Addr {
+	var out []netip.Addr
+	for _, v := range c.VIPs {
+		if v.Announce == how {
+			out = append(out, v.Addresses...)
+		}
+	}
+	return out
+}
+
+// Ports are those that Herald opens with c, each once.
+func Ports(c *config.Config) []Port {
+	var out []Port
+	add := func(p Port) {
+		if p.Local.IsValid() && p.Local.Port() != 0 && !slices.Contains(out, p) {
+			out = append(out, p)
+		}
+	}
+	if c.Election != nil {
+		add(Port{"gossip", "tcp", c.Election.Bind})
+		add(Port{"gossip", "udp", c.Election.Bind})
+	}
+	if host, port, err := net.SplitHostPort(c.Metrics.Listen); err == nil {
+		n, _ := strconv.ParseUint(port, 10, 16)
+		addr, _ := netip.ParseAddr(cmp.Or(host, "::"))
+		add(Port{"metrics", "tcp", netip.AddrPortFrom(addr, uint16(n))})
+	}
+	for _, b := range c.Balancers {
+		for _, p := range c.Places(b) {
+			if b.Mode == config.Proxy && Balances(c) {
+				add(Port{"balancer", "tcp", p.AddrPort})
+			}
+		}
+	}
+	if c.BGP == nil {
+		return out
+	}
+	if l := c.BGP.Listen; l != nil {
+		for _, addr := range l.Addresses {
+			add(Port{"BGP", "tcp", netip.AddrPortFrom(addr, l.Port)})
+		}
+		if len(l.Addresses) == 0 {
+			add(Port{"BGP", "tcp", netip.AddrPortFrom(netip.IPv6Unspecified(), l.Port)})
+		}
+	}
+	for _, p := range c.BGP.Peers {
+		if p.BFD == nil {
+			continue
+		}
+		addr, port := netip.IPv6Unspecified(), uint16(3784) // RFC 5881, section 4
+		if p.Address.Is4() {
+			addr = netip.IPv4Unspecified()
+		}
+		if *p.BFD.Multihop {
+			port = 4784 // RFC 5883, section 5
+		}
+		add(Port{"BFD", "udp", netip.AddrPortFrom(addr, port)})
+	}
+	return out
+}
+
+// Front is a VIP or a balancer, by whose addresses clients reach a server.
+type Front struct {
+	Kind, Name string
+	Addresses  []netip.Addr
+}
+
+// Fronts are those of the server that a check asks.
+func Fronts(c *config.Config, k config.Check) []Front {
+	var out []Front
+	for _, v := range c.VIPs {
+		if slices.Contains(v.Checks, k.Name) {
+			out = append(out, Front{"VIP", v.Name, v.Addresses})
+		}
+	}
+	for _, b := range c.Balancers {
+		if m := b.Backends.Members; m == nil || !slices.Contains(m.Checks, k.Name) {
+			continue
+		}
+		f := Front{Kind: "balancer", Name: b.Name}
+		for _, p := range c.Places(b) {
+			if p.VIP == "" {
+				f.Addresses = append(f.Addresses, p.Addr())
+			}
+		}
+		if len(f.Addresses) > 0 {
+			out = append(out, f)
+		}
+	}
+	return out
+}

@@ -1,0 +1,151 @@
+package facts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/config/convert"
+	"github.com/herald-vip/herald/netutil/fence"
+	"github.com/herald-vip/herald/netutil/link"
+	"github.com/herald-vip/herald/status/admin"
+)
+
+// How long the examination takes at most, and its parts.
+const (
+	wholeTimeout   = 9 * time.Second
+	runningTimeout = 2 * time.Second
+	connectTimeout = 1500 * time.Millisecond
+)
+
+// Gather looks at the node of c, which was read from file, and asks its neighbours,
+// members, peers and servers. It takes less than ten seconds, even if nobody answers, and
+// leaves everything as it was.
+func Gather(ctx context.Context, c *config.Config, file string) *Facts {
+	ctx, cancel := context.WithTimeout(ctx, wholeTimeout)
+	defer cancel()
+	root := os.DirFS("/")
+	f := &Facts{Now: time.Now(), File: file}
+	f.Running, f.RunningError = running(ctx, c)
+	f.Host, f.HostError = link.ReadSurvey()
+	if c.BGP != nil && !c.BGP.RouterID.IsValid() {
+		_, f.RouterIDError = link.RouterID(c.NodeName, append(Addresses(c, config.AnnounceBGP), Addresses(c, config.AnnounceARP)...)...)
+	}
+	f.lookAtKernel(root)
+	f.lookAtSoftware(root, c)
+	f.lookAtProcess(root, c)
+	f.Absent = absentFiles(c)
+	f.Ports = make(map[Port]error)
+	for _, p := range Ports(c) {
+		if p.Local.Addr().Zone() == "" {
+			f.Ports[p] = tryPort(p)
+		}
+	}
+
+	// Each fills in fields of its own.
+	var parts sync.WaitGroup
+	parts.Go(func() { f.tryFence(c) })
+	parts.Go(func() { f.tryBalancing(c) })
+	parts.Go(func() { f.lookAtFilters(c) })
+	parts.Go(func() { f.Backends = f.askBackends(ctx, c) })
+	parts.Go(func() { f.Checks = probeChecks(ctx, convert.HealthChecks(c)) })
+	parts.Go(func() { f.Endpoints, f.Clients = inspect(ctx, c) })
+	parts.Go(func() { f.Peers = f.askPeers(ctx, c) })
+	parts.Go(func() {
+		f.Members = f.askMembers(ctx, c)
+		if again, err := link.ReadSurvey(); err == nil { // the kernel knows now where the members are
+			f.Host.Neighbours = again.Neighbours
+		}
+		f.Wire = f.askWire(ctx, c)
+	})
+	parts.Wait()
+	return f
+}
+
+// together asks about all items at once, and returns the answers in their order.
+func together[T, R any](items []T, ask func(T) R) []R {
+	out := make([]R, len(items))
+	var all sync.WaitGroup
+	for i, item := range items {
+		all.Go(func() { out[i] = ask(item) })
+	}
+	all.Wait()
+	return out
+}
+
+// running asks the Herald of this node, if there is one.
+func running(ctx context.Context, c *config.Config) (*admin.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, runningTimeout)
+	defer cancel()
+	status, err := admin.NewClient(c.Admin.Socket).Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &status, nil
+}
+
+// lookAtProcess sees what Herald, or this process in its place, may do, and who may read the
+// secrets. The programs are known.
+func (f *Facts) lookAtProcess(root fs.FS, c *config.Config) {
+	f.Holder = "this process"
+	var data [2]unix.CapUserData
+	if unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0]) == nil {
+		f.Capabilities = uint64(data[1].Effective)<<32 | uint64(data[0].Effective)
+	}
+	if p, ok := f.Herald(); ok && f.Running != nil {
+		if own, ok := capabilities(read(root, fmt.Sprintf("proc/%d/status", p.PID))); ok {
+			f.Capabilities, f.Holder = own, fmt.Sprintf("Herald, process %d,", p.PID)
+		}
+	}
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
+		f.Descriptors = limit.Cur
+	}
+	f.Modes = make(map[string]fs.FileMode)
+	for _, path := range Secrets(c) {
+		if info, err := os.Stat(path); err == nil {
+			f.Modes[path] = info.Mode()
+		}
+	}
+	err := unix.Access("/proc/sys/net/ipv4/conf/all/arp_announce", unix.W_OK)
+	f.ReadOnlySettings = errors.Is(err, unix.EROFS) || errors.Is(err, unix.EACCES)
+}
+
+// capabilities are the effective ones in the status file of a process.
+func capabilities(status string) (uint64, bool) {
+	for line := range strings.Lines(status) {
+		if set, found := strings.CutPrefix(line, "CapEff:"); found {
+			out, err := strconv.ParseUint(strings.TrimSpace(set), 16, 64)
+			return out, err == nil
+		}
+	}
+	return 0, false
+}
+
+// tryFence tries it if no Herald runs that knows better.
+func (f *Facts) tryFence(c *config.Config) {
+	if f.Running != nil || !c.Flat() || c.ARP.Fence == config.FenceOff {
+		return
+	}
+	if f.FenceError = fence.Probe(); f.FenceError == nil {
+		f.FenceLeft, _ = fence.Left() // only for the wording
+	}
+}
+
+// from is addr if this node has it, to ask from; else the zero value, for the kernel's choice.
+func (f *Facts) from(addr netip.Addr) netip.Addr {
+	if _, ok := f.Host.Has(addr); ok {
+		return addr
+	}
+	return netip.Addr{}
+}

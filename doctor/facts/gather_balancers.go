@@ -1,0 +1,112 @@
+package facts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/herald-vip/herald/balancer"
+	"github.com/herald-vip/herald/balancer/nft"
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/config/convert"
+	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/netutil/ruleset"
+	"github.com/herald-vip/herald/status/admin"
+)
+
+// tryBalancing tries what balancers need of the kernel, if no Herald runs that knows better.
+func (f *Facts) tryBalancing(c *config.Config) {
+	if f.Running == nil && Balances(c, config.Kernel) {
+		f.BalancingError = nft.Probe()
+	}
+}
+
+// lookAtFilters looks for filters that may keep the connections of others from passing this node. Who
+// may not look learns nothing: it has been told to be root.
+func (f *Facts) lookAtFilters(c *config.Config) {
+	if len(Passed(c)) > 0 {
+		f.ForwardDrops, _ = ruleset.ForwardDrops()
+	}
+}
+
+// askBackends asks the backends of each balancer once, or the Herald that runs.
+func (f *Facts) askBackends(ctx context.Context, c *config.Config) map[string]Backends {
+	out := make(map[string]Backends)
+	if !Balances(c) {
+		return out
+	}
+	if f.Running != nil {
+		for _, b := range f.Running.Balancers {
+			out[b.Name] = told(b)
+		}
+		return out
+	}
+	for i, found := range together(c.Balancers, func(b config.Balancer) Backends { return askEach(ctx, c, b) }) {
+		out[c.Balancers[i].Name] = found
+	}
+	return out
+}
+
+// told is what a running Herald says of a balancer.
+func told(b admin.Balancer) Backends {
+	var out Backends
+	if why := b.Why(); why != "" && len(b.Backends) == 0 || b.Error != "" {
+		out.Err = errors.New(why)
+	}
+	for _, k := range b.Backends {
+		out.Backends = append(out.Backends, Backend{Name: k.Name, Address: k.Address, Serves: k.State == admin.ServingNew, Reason: string(k.State) + ": " + k.Reason})
+	}
+	return out
+}
+
+// askEach probes each backend of b, with its check, or, as members tell by their own, by a connection.
+func askEach(ctx context.Context, c *config.Config, b config.Balancer) Backends {
+	check := health.Check{Interval: time.Minute, Timeout: connectTimeout, Rise: 1, Fall: 1, TCP: &health.TCP{Address: config.BackendHost}}
+	if b.Check != nil {
+		check = *convert.BackendCheck(b.Check)
+	}
+	var out Backends
+	switch {
+	case b.Backends.Members != nil && c.Election != nil:
+		for _, member := range slices.Sorted(maps.Keys(c.Election.Members)) {
+			at := netip.AddrPortFrom(c.Election.Members[member].Addr(), b.Backends.Members.Port)
+			out.Backends = append(out.Backends, Backend{Name: member, Address: at})
+		}
+	case b.Backends.Static != nil:
+		for _, at := range b.Backends.Static.Addresses {
+			out.Backends = append(out.Backends, Backend{Name: at.String(), Address: at})
+		}
+	case b.Backends.DNS != nil:
+		lookup, cancel := context.WithTimeout(ctx, resolveTimeout)
+		defer cancel()
+		addrs, err := net.DefaultResolver.LookupNetIP(lookup, "ip", b.Backends.DNS.Name)
+		if err != nil {
+			out.Err = fmt.Errorf("the name of its backends cannot be looked up: %w", err)
+		}
+		for _, addr := range addrs {
+			at := netip.AddrPortFrom(addr.Unmap(), b.Backends.DNS.Port)
+			out.Backends = append(out.Backends, Backend{Name: at.String(), Address: at})
+		}
+	}
+	var checks []health.Check
+	for _, k := range out.Backends {
+		at := balancer.CheckAt(check, k.Address, (*balancer.DNS)(b.Backends.DNS))
+		at.Name = k.Address.String()
+		checks = append(checks, at)
+	}
+	verdicts := probeChecks(ctx, checks)
+	for i, k := range out.Backends {
+		out.Backends[i].Reason = "has not answered within the time of this examination"
+		for _, v := range verdicts {
+			if v.Check == k.Address.String() && v.State != health.Unknown {
+				out.Backends[i].Serves, out.Backends[i].Reason = v.State == health.Healthy, v.Reason
+			}
+		}
+	}
+	return out
+}

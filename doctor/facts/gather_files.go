@@ -1,0 +1,189 @@
+package facts
+
+import (
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/herald-vip/herald/config"
+)
+
+// maxFile is how much is read of any file, in bytes.
+const maxFile = 1 << 20
+
+// read is the text of a file, or as much of it as matters; empty if it cannot be read.
+// Others choose some of the names: a pipe, which nobody may ever write to, is not opened.
+func read(root fs.FS, name string) string {
+	if info, err := fs.Stat(root, name); err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	file, err := root.Open(name)
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	data, _ := io.ReadAll(io.LimitReader(file, maxFile)) // what was read before an error counts
+	return string(data)
+}
+
+// lookAtKernel reads settings and the clock source.
+func (f *Facts) lookAtKernel(root fs.FS) {
+	f.ClockSource = strings.TrimSpace(read(root, "sys/devices/system/clocksource/clocksource0/current_clocksource"))
+	var links []string
+	for _, l := range f.Links() {
+		links = append(links, l.Name)
+	}
+	f.Settings = make(map[string]string)
+	for _, name := range settings(links) {
+		if value := strings.TrimSpace(read(root, "proc/sys/"+name)); value != "" {
+			f.Settings[name] = value
+		}
+	}
+}
+
+// lookAtSoftware finds programs, static pods, and who listens on the ports that matter.
+func (f *Facts) lookAtSoftware(root fs.FS, c *config.Config) {
+	f.Programs = programs(root, c, os.Getpid())
+	f.Manifests = manifests(root, c)
+	const bgp = 179
+	wanted := []uint16{bgp}
+	for _, p := range Ports(c) {
+		wanted = append(wanted, p.Local.Port())
+	}
+	for _, b := range c.Balancers {
+		for _, p := range c.Places(b) {
+			wanted = append(wanted, p.Port())
+		}
+	}
+	for _, table := range []string{"tcp", "tcp6", "udp", "udp6"} {
+		for _, s := range parseSockets(strings.TrimSuffix(table, "6"), read(root, "proc/thread-self/net/"+table)) {
+			if slices.Contains(wanted, s.Local.Port()) {
+				f.Sockets = append(f.Sockets, s.Socket)
+				f.inodes = append(f.inodes, s.inode)
+			}
+		}
+	}
+	f.findOwners(root)
+}
+
+// programs are the processes of this network namespace that announce addresses or routes, each
+// once however many processes it has.
+func programs(root fs.FS, c *config.Config, self int) []Program {
+	names := append(append(Rivals(), Routers()...), "herald")
+	home, _ := fs.ReadLink(root, "proc/self/ns/net")
+	var out []Program
+	for _, pid := range pids(root) {
+		dir := "proc/" + strconv.Itoa(pid)
+		p := Program{PID: pid, Name: strings.TrimSpace(read(root, dir+"/comm"))}
+		command := read(root, dir+"/cmdline")
+		p.Args = strings.Split(strings.Trim(command, "\x00"), "\x00")
+		name := p.Known(names)
+		if pid == self || name == "" {
+			continue
+		}
+		if there, err := fs.ReadLink(root, dir+"/ns/net"); err == nil && there != home {
+			continue
+		}
+		about := command + "\x00" + read(root, dir+"/environ")
+		if name == "speaker" && !strings.Contains(strings.ToLower(about), "metallb") { // a common word
+			continue
+		}
+		if name == "keepalived" {
+			about += read(root, dir+"/root"+keepalivedFile(p.Args))
+		}
+		p.Name, p.Mentions = name, mentions(c, about)
+		if !slices.ContainsFunc(out, func(o Program) bool { return o.Name == p.Name && slices.Equal(o.Args, p.Args) }) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// keepalivedFile is the path of keepalived's configuration, by its arguments.
+func keepalivedFile(args []string) string {
+	const standard = "/etc/keepalived/keepalived.conf"
+	for i, arg := range args {
+		if file, ok := strings.CutPrefix(arg, "--use-file="); ok {
+			return path.Clean("/" + file)
+		}
+		if (arg == "-f" || arg == "--use-file") && i+1 < len(args) {
+			return path.Clean("/" + args[i+1])
+		}
+	}
+	return standard
+}
+
+// pids are those of all processes that can be seen, in order.
+func pids(root fs.FS) []int {
+	entries, _ := fs.ReadDir(root, "proc")
+	var out []int
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			out = append(out, pid)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// manifests are the static pods of rivals.
+func manifests(root fs.FS, c *config.Config) []Manifest {
+	const dir = "etc/kubernetes/manifests"
+	entries, _ := fs.ReadDir(root, dir)
+	var out []Manifest
+	for _, e := range entries {
+		if !slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(e.Name())) {
+			continue
+		}
+		text := read(root, path.Join(dir, e.Name()))
+		if found := images(text); len(found) > 0 {
+			out = append(out, Manifest{File: "/" + path.Join(dir, e.Name()), Image: found[0], Mentions: mentions(c, text)})
+		}
+	}
+	return out
+}
+
+// findOwners names who listens, as far as the files of processes may be looked at.
+func (f *Facts) findOwners(root fs.FS) {
+	if len(f.inodes) == 0 {
+		return // it takes a while
+	}
+	for _, pid := range pids(root) {
+		dir := "proc/" + strconv.Itoa(pid) + "/fd"
+		entries, _ := fs.ReadDir(root, dir)
+		for _, e := range entries {
+			target, err := fs.ReadLink(root, dir+"/"+e.Name())
+			if err != nil {
+				continue
+			}
+			number, ok := strings.CutPrefix(target, "socket:[")
+			if !ok {
+				continue
+			}
+			inode, err := strconv.ParseUint(strings.TrimSuffix(number, "]"), 10, 64)
+			if i := slices.Index(f.inodes, inode); err == nil && i >= 0 && f.Sockets[i].PID == 0 {
+				f.Sockets[i].PID = pid
+				f.Sockets[i].Program = strings.TrimSpace(read(root, "proc/"+strconv.Itoa(pid)+"/comm"))
+			}
+		}
+	}
+}
+
+// settings are those of the kernel that matter, by their path below /proc/sys.
+func settings(links []string) []string {
+	out := []string{
+		"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/netfilter/nf_conntrack_count", "net/netfilter/nf_conntrack_max",
+		"kernel/sched_rt_runtime_us", "net/ipv4/neigh/default/gc_thresh3", "net/ipv6/neigh/default/gc_thresh3",
+	}
+	for _, link := range append([]string{"all"}, links...) {
+		for _, name := range []string{"rp_filter", "arp_ignore", "arp_announce"} {
+			out = append(out, "net/ipv4/conf/"+link+"/"+name)
+		}
+		out = append(out, "net/ipv6/conf/"+link+"/disable_ipv6")
+	}
+	return out
+}

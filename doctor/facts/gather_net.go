@@ -1,0 +1,232 @@
+package facts
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/arp"
+	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/config/convert"
+	"github.com/herald-vip/herald/netutil/link"
+	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/wake"
+)
+
+// askPeers says what keeps sessions from coming up; a running Herald knows.
+func (f *Facts) askPeers(ctx context.Context, c *config.Config) map[string]string {
+	out := make(map[string]string)
+	if c.BGP == nil {
+		return out
+	}
+	if f.Running != nil {
+		for _, p := range f.Running.Peers {
+			switch out[p.Name] = p.Reason; {
+			case p.State != admin.Established:
+				out[p.Name] = cmp.Or(p.Reason, "the session is "+string(p.State))
+			case p.BFD != nil && p.BFD.State != admin.BFDUp: // of which the wait of its routes is only a consequence
+				out[p.Name] = "BFD is " + string(p.BFD.State) + ": " + p.BFD.Reason
+			}
+		}
+		return out
+	}
+	routerID, err := link.RouterID(c.NodeName, append(Addresses(c, config.AnnounceBGP), Addresses(c, config.AnnounceARP)...)...)
+	sessions, convErr := convert.BGP(c)
+	if !sessions.RouterID.IsValid() {
+		sessions.RouterID = routerID
+	}
+	if convErr != nil || err != nil && !c.BGP.RouterID.IsValid() {
+		return out // findings of their own
+	}
+	numbered := slices.DeleteFunc(slices.Clone(sessions.Peers), func(p bgp.Peer) bool { return !p.Address.IsValid() })
+	for i, problem := range together(numbered, func(p bgp.Peer) string { return askPeer(ctx, sessions, p) }) {
+		out[numbered[i].Address.String()] = problem
+	}
+	return out
+}
+
+// askAgain is how long a router may turn connections away between two attempts of its own.
+const askAgain = 1500 * time.Millisecond
+
+// askPeer asks a peer, and if it does not agree asks again: a router that has just been
+// started, or whose last session has just ended, hangs up for a second.
+func askPeer(ctx context.Context, c bgp.Config, p bgp.Peer) string {
+	problem := bgp.Examine(ctx, c, p)
+	if problem == "" {
+		return ""
+	}
+	if !wake.Pause(ctx, askAgain) {
+		return problem
+	}
+	return bgp.Examine(ctx, c, p)
+}
+
+// askMembers tries the gossip ports of the other members, from this one's.
+func (f *Facts) askMembers(ctx context.Context, c *config.Config) map[string]Reach {
+	out := make(map[string]Reach)
+	if c.Election == nil || f.Running != nil {
+		return out
+	}
+	names := Others(c)
+	for i, reached := range together(names, func(name string) Reach { return f.reach(ctx, c.Election.Bind, c.Election.Members[name]) }) {
+		out[names[i]] = reached
+	}
+	return out
+}
+
+// reach tries one member by TCP and by UDP.
+func (f *Facts) reach(ctx context.Context, own, member netip.AddrPort) Reach {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	var r Reach
+	var both sync.WaitGroup
+	both.Go(func() {
+		dialer := net.Dialer{}
+		if from := f.from(own.Addr()); from.IsValid() {
+			dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
+		}
+		conn, err := dialer.DialContext(ctx, "tcp", member.String())
+		if err == nil {
+			conn.Close()
+		}
+		r.TCP = answer(err)
+	})
+	both.Go(func() { r.UDP = f.datagram(ctx, own, member) })
+	both.Wait()
+	return r
+}
+
+// datagram sends an empty one from this node's gossip port, the only one that members
+// take them from, and drop it as if nothing had come. If nothing listens, or a filter says so, a
+// refusal comes back.
+func (f *Facts) datagram(ctx context.Context, own, member netip.AddrPort) Answer {
+	if !f.from(own.Addr()).IsValid() || f.Ports[Port{"gossip", "udp", own}] != nil {
+		return Unasked
+	}
+	dialer := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(own), Control: func(_, _ string, raw syscall.RawConn) error {
+		return raw.Control(func(fd uintptr) { // several at once
+			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+		})
+	}}
+	conn, err := dialer.DialContext(ctx, "udp", member.String())
+	if err != nil {
+		return Unasked
+	}
+	defer conn.Close()
+	deadline, _ := ctx.Deadline()
+	_ = conn.SetDeadline(deadline)
+	_, err = conn.Write(nil)
+	for err == nil { // whatever else a member may have for this port
+		_, err = conn.Read(make([]byte, 1))
+	}
+	return answer(err)
+}
+
+// answer says what an error of a connection means.
+func answer(err error) Answer {
+	var timeout net.Error
+	switch {
+	case err == nil:
+		return Accepted
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET):
+		return Refused
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return Silent
+	}
+	return Unreachable
+}
+
+// wireTimeout bounds each round of questions to a link, which take 400 ms.
+const wireTimeout = 2 * time.Second
+
+// askWire asks the links of VIPs on a flat layer 2 who uses their addresses: first
+// anybody, then for those that a member uses, whether anybody else does.
+func (f *Facts) askWire(ctx context.Context, c *config.Config) map[netip.Addr]Use {
+	out := make(map[netip.Addr]Use)
+	var first []arp.Watched
+	for _, v := range c.VIPs {
+		if v.Announce != config.AnnounceARP {
+			continue
+		}
+		for _, addr := range v.Addresses {
+			if link, err := f.Carrier(v, addr); err == nil && f.Host.Links[link].Up {
+				first = append(first, arp.Watched{Link: link, Addr: addr, Policy: arp.Yield, Probe: true})
+			}
+		}
+	}
+	found := askLinks(ctx, first, nil)
+	var second []arp.Watched
+	var members []net.HardwareAddr
+	for _, w := range first {
+		use := found[w.Addr]
+		if use.MAC != nil && f.Member(c, use.MAC) != "" {
+			second, members = append(second, w), append(members, use.MAC)
+		} else {
+			use.Stranger = use.MAC
+		}
+		out[w.Addr] = use
+	}
+	for addr, more := range askLinks(ctx, second, members) {
+		use := out[addr]
+		use.Stranger = more.MAC
+		out[addr] = use
+	}
+	return out
+}
+
+// askLinks asks once for each address, and says which hardware address besides known answered first.
+func askLinks(ctx context.Context, watched []arp.Watched, known []net.HardwareAddr) map[netip.Addr]Use {
+	out := make(map[netip.Addr]Use)
+	if len(watched) == 0 {
+		return out
+	}
+	ctx, cancel := context.WithTimeout(ctx, wireTimeout)
+	defer cancel()
+	findings := make(chan arp.Finding, len(watched)) // the first decision about each
+	decided := make(map[netip.Addr]bool)
+	announcer := arp.New(slog.New(slog.DiscardHandler), arp.Options{Observe: func(f arp.Finding) {
+		if f.State != arp.Unknown && !decided[f.Addr] {
+			decided[f.Addr] = true
+			findings <- f
+		}
+	}})
+	announcer.Members(known)
+	announcer.Apply(watched)
+	done := make(chan error, 1)
+	go func() { done <- announcer.Run(ctx) }()
+	for range watched {
+		select {
+		case f := <-findings:
+			out[f.Addr] = Use{MAC: f.MAC}
+		case <-ctx.Done():
+		}
+	}
+	cancel()
+	runErr := <-done
+	failed := announcer.Stats().Failed > 0
+	for _, w := range watched {
+		use, answered := out[w.Addr]
+		switch {
+		case runErr != nil:
+			use.Err = runErr
+		case use.MAC != nil:
+		case failed: // to have heard nothing means nothing
+			use.Err = errors.New("this process cannot send packets on " + w.Link)
+		case !answered:
+			use.Err = errors.New("the link did not carry a question in time")
+		}
+		out[w.Addr] = use
+	}
+	return out
+}

@@ -1,0 +1,111 @@
+package facts
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// row is a line of /proc/net/tcp and its like.
+type row struct {
+	Socket
+	inode uint64
+}
+
+// States of sockets in /proc/net, as TCP has them.
+const (
+	stateListen = 0x0a
+	stateClose  = 0x07 // of a UDP socket that is not connected
+)
+
+// parseSockets reads a table of sockets and returns those that listen: tcp, tcp6, udp or
+// udp6 in /proc/net.
+func parseSockets(network, table string) []row {
+	want := uint64(stateListen)
+	if network == "udp" {
+		want = stateClose
+	}
+	var out []row
+	for line := range strings.Lines(table) {
+		fields := strings.Fields(line)
+		const local, state, inode, least = 1, 3, 9, 10
+		if len(fields) < least {
+			continue
+		}
+		at, ok := parseAddrPort(fields[local])
+		s, err := strconv.ParseUint(fields[state], 16, 8)
+		if !ok || err != nil || s != want {
+			continue
+		}
+		number, err := strconv.ParseUint(fields[inode], 10, 64)
+		if err != nil {
+			continue
+		}
+		out = append(out, row{Socket{Network: network, Local: at}, number})
+	}
+	return out
+}
+
+// parseAddrPort reads an address as the kernel prints it in /proc/net: words of 32 bits as this
+// machine has them in memory, and after a colon the port.
+func parseAddrPort(s string) (netip.AddrPort, bool) {
+	words, number, _ := strings.Cut(s, ":")
+	b, err := hex.DecodeString(words)
+	if err != nil || len(b)%4 != 0 {
+		return netip.AddrPort{}, false
+	}
+	for i := 0; i < len(b); i += 4 {
+		binary.NativeEndian.PutUint32(b[i:], binary.BigEndian.Uint32(b[i:]))
+	}
+	addr, ok := netip.AddrFromSlice(b)
+	port, err := strconv.ParseUint(number, 16, 16)
+	return netip.AddrPortFrom(addr.Unmap(), uint16(port)), ok && err == nil
+}
+
+// tryPort binds a port as Herald does, for a moment, and listens on nothing: nil if that
+// is possible.
+func tryPort(p Port) error {
+	err := bindOnce(p)
+	if errors.Is(err, unix.EAFNOSUPPORT) && p.Local.Addr() == netip.IPv6Unspecified() { // no IPv6 here
+		p.Local = netip.AddrPortFrom(netip.IPv4Unspecified(), p.Local.Port())
+		err = bindOnce(p)
+	}
+	return err
+}
+
+func bindOnce(p Port) error {
+	family, kind := unix.AF_INET, unix.SOCK_STREAM
+	var at unix.Sockaddr = &unix.SockaddrInet4{Port: int(p.Local.Port())}
+	if p.Local.Addr().Is4() {
+		at.(*unix.SockaddrInet4).Addr = p.Local.Addr().As4()
+	} else {
+		family = unix.AF_INET6
+		at = &unix.SockaddrInet6{Port: int(p.Local.Port()), Addr: p.Local.Addr().As16()}
+	}
+	if p.Network == "udp" {
+		kind = unix.SOCK_DGRAM
+	}
+	fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	// An address that is not there yet is a finding of its own. A listener of another
+	// program is in the way of TCP's reuse all the same, connections that linger are not.
+	_ = unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_FREEBIND, 1)
+	if family == unix.AF_INET6 {
+		_ = unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_FREEBIND, 1)
+	}
+	if p.Network == "tcp" {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	}
+	if p.Use == "BFD" && family == unix.AF_INET6 {
+		_ = unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_V6ONLY, 1)
+	}
+	return unix.Bind(fd, at)
+}

@@ -1,0 +1,170 @@
+package facts
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const tcpTable = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:2502 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 180 1 00000000bd1e2f8c 100 0 0 10 0
+   1: 0100007F:D431 0100007F:2502 01 00000000:00000000 00:00000000 00000000     0        0 181 1 00000000bd1e2f8c 20 4 30 10 -1
+   2: 00000000:00B3 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 182 1 00000000bd1e2f8c 100 0 0 10 0
+`
+
+const udp6Table = `  sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops
+  17: 00000000000000000000000000000000:0EC8 00000000000000000000000000000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 190 2 0000000012345678 0
+  18: 000000FD000000000000000001000000:1F0A 00000000000000000000000000000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 191 2 0000000012345678 0
+`
+
+func TestParseSockets(t *testing.T) {
+	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
+		t.Log("the tables are of a little-endian machine")
+		return
+	}
+	for _, test := range []struct {
+		network, table string
+		want           []row
+	}{
+		{"tcp", tcpTable, []row{
+			{Socket{Network: "tcp", Local: netip.MustParseAddrPort("127.0.0.1:9474")}, 180},
+			{Socket{Network: "tcp", Local: netip.MustParseAddrPort("0.0.0.0:179")}, 182},
+		}},
+		{"udp", udp6Table, []row{
+			{Socket{Network: "udp", Local: netip.MustParseAddrPort("[::]:3784")}, 190},
+			{Socket{Network: "udp", Local: netip.MustParseAddrPort("[fd00::1]:7946")}, 191},
+		}},
+	} {
+		if diff := cmp.Diff(test.want, parseSockets(test.network, test.table), compare(), cmp.AllowUnexported(row{})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.network, diff)
+		}
+	}
+}
+
+func FuzzParseSockets(f *testing.F) {
+	f.Add("tcp", tcpTable)
+	f.Add("udp", udp6Table)
+	f.Fuzz(func(t *testing.T, network, table string) {
+		for _, r := range parseSockets(network, table) {
+			if !r.Local.IsValid() {
+				t.Errorf("%+v", r)
+			}
+		}
+	})
+}
+
+// Who listens is found by the files of processes.
+func TestOwners(t *testing.T) {
+	root := tree(map[string]string{
+		"proc/thread-self/net/tcp": tcpTable,
+		"proc/7/comm":              "bird\n",
+	}, map[string]string{"proc/7/fd/3": "socket:[182]", "proc/7/fd/4": "/dev/null"})
+	f := &Facts{}
+	f.lookAtSoftware(root, parsed(t, routedFile))
+	bgp := Port{"BGP", "tcp", netip.MustParseAddrPort("[::]:179")}
+	if got := f.Owner(bgp); got.PID != 7 || got.Program != "bird" {
+		t.Errorf("port 179 is %+v", got)
+	}
+	metrics := Port{"metrics", "tcp", netip.MustParseAddrPort("127.0.0.1:9474")}
+	if got := f.Owner(metrics).String(); got != "a program that cannot be seen from here" {
+		t.Errorf("port 9474 is %s", got)
+	}
+}
+
+// A port is free, or taken by who listens there; to try does not take it.
+func TestTryPort(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	packets, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, taken := range []struct {
+		port Port
+		end  func() error
+	}{
+		{Port{"gossip", "tcp", netip.MustParseAddrPort(l.Addr().String())}, l.Close},
+		{Port{"gossip", "udp", netip.MustParseAddrPort(packets.LocalAddr().String())}, packets.Close},
+	} {
+		all := taken.port
+		all.Local = netip.AddrPortFrom(netip.IPv6Unspecified(), all.Local.Port())
+		for _, p := range []Port{taken.port, all} {
+			if err := tryPort(p); !errors.Is(err, syscall.EADDRINUSE) {
+				t.Errorf("%+v: %v", p, err)
+			}
+		}
+		if err := taken.end(); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := tryPort(taken.port); err != nil {
+				t.Errorf("%+v, which is free: %v", taken.port, err)
+			}
+		}
+	}
+	if err := tryPort(Port{"gossip", "udp", netip.MustParseAddrPort("192.0.2.1:0")}); err != nil {
+		t.Errorf("an address that is to come: %v", err)
+	}
+}
+
+// The ports of a configuration, and no others, are looked at.
+func TestPorts(t *testing.T) {
+	var got []string
+	for _, p := range append(Ports(parsed(t, routedFile)), Ports(parsed(t, flatFile))...) {
+		got = append(got, p.Use+" "+p.Network+" "+p.Local.String())
+	}
+	want := "metrics tcp 127.0.0.1:9474, BGP tcp [::]:179, BFD udp 0.0.0.0:3784, " +
+		"gossip tcp 10.0.1.1:7946, gossip udp 10.0.1.1:7946, metrics tcp 127.0.0.1:9474"
+	if diff := cmp.Diff(want, strings.Join(got, ", ")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	c := parsed(t, flatFile)
+	for _, listen := range []string{"", "localhost:9474", "127.0.0.1:0"} { // off, only known to a resolver, any
+		c.Metrics.Listen = listen
+		for _, p := range Ports(c) {
+			if p.Use == "metrics" {
+				t.Errorf("%q: %+v", listen, p)
+			}
+		}
+	}
+}
+
+// A member that listens, one that does not, and one that cannot be reached.
+func TestReach(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	there := netip.MustParseAddrPort(l.Addr().String())
+	own := netip.MustParseAddrPort("127.0.0.2:0")
+	f := &Facts{Host: host("127.0.0.2/8")}
+	if got := f.reach(t.Context(), own, there); got != (Reach{Accepted, Refused}) { // nobody has the UDP port
+		t.Errorf("who listens by TCP only: %+v", got)
+	}
+	packets, err := net.ListenPacket("udp", there.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer packets.Close()
+	if got := f.reach(t.Context(), own, there); got != (Reach{Accepted, Silent}) {
+		t.Errorf("who listens: %+v", got)
+	}
+	l.Close()
+	packets.Close()
+	if got := f.reach(t.Context(), own, there); got != (Reach{Refused, Refused}) {
+		t.Errorf("who does not: %+v", got)
+	}
+	f.Host = host("10.0.1.1/24")
+	if got := f.reach(t.Context(), own, there); got.UDP != Unasked {
+		t.Errorf("without the own address: %+v", got)
+	}
+}

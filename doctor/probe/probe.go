@@ -1,0 +1,281 @@
+// Package probe measures how long a TCP service is out of reach, as a client
+// sees it: it opens a new connection to one address every few milliseconds and
+// turns the failed attempts into outages.
+//
+// A prober that shares a machine with what it measures is itself starved now
+// and then. It must never report that as an outage of the target, so it
+// watches its own schedule: ticks it could not keep are counted (Result.Late),
+// not made up for, each attempt carries its scheduling delay, and a timeout
+// during which the prober was not running is inconclusive (Stalled).
+package probe
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// What a zero field of Prober means.
+const (
+	DefaultInterval = 5 * time.Millisecond
+	DefaultTimeout  = 100 * time.Millisecond
+	DefaultKeep     = 1 << 16
+)
+
+// stallSlack is how late a tick may wake up before the time counts as a stall:
+// ordinary scheduling on a busy machine stays below it.
+const stallSlack = 5 * time.Millisecond
+
+// Prober probes one TCP address. Set the fields, then call Run once; a Prober
+// must not be copied after that.
+type Prober struct {
+	// Target is host:port. A host name is resolved once, when Run starts, so
+	// that the name server is not measured along with the target.
+	Target string
+	// Interval is the time between the starts of two attempts. Default: DefaultInterval.
+	Interval time.Duration
+	// Timeout bounds one attempt, the answer to Identify included. Default:
+	// DefaultTimeout. Below one second it also rules out a retransmitted SYN.
+	Timeout time.Duration
+	// Identify asks each connection, by an HTTP GET of /, which server answered:
+	// the name in the X-Served-By header. An attempt then succeeds only if an
+	// HTTP response comes back, whatever its status.
+	Identify bool
+	// TLS, if set, makes every attempt complete a TLS handshake too.
+	TLS *tls.Config
+	// Source is the local address to connect from. Default: the kernel's choice.
+	Source netip.Addr
+	// Keep is how many of the newest attempts Result.Attempts holds. Default:
+	// DefaultKeep; negative: none. All other figures cover the whole run.
+	Keep int
+	// Dial opens a connection and returns no later than ctx ends. Default: a net.Dialer.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// OnEvent, if set, hears of every attempt, in the order of their starts. It
+	// is called by Run and holds up the next attempts while it runs.
+	OnEvent func(Event)
+
+	mu  sync.Mutex
+	rec *recorder
+}
+
+// Event is one ended attempt and what it meant.
+type Event struct {
+	Attempt Attempt
+	// Outage is set if the attempt began an outage (then Ongoing is true) or ended one.
+	Outage *Outage
+}
+
+// Run probes until ctx ends, waits at most Timeout for the attempts still
+// under way, and returns what it saw. The end of ctx is not an error; a target
+// or source that cannot be used is.
+func (p *Prober) Run(ctx context.Context) (*Result, error) {
+	r, err := p.start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for stop, probing := ctx.Done(), true; probing || r.inFlight > 0; {
+		select {
+		case <-stop:
+			stop, probing = nil, false
+		case s := <-r.ended:
+			r.watch()
+			r.finish(s)
+		case <-timer.C:
+			r.watch()
+			r.tick(probing)
+			timer.Reset(r.wake - time.Since(r.began))
+		}
+	}
+	r.update(func(rec *recorder) { rec.Elapsed = time.Since(r.began) })
+	return r.rec.result(true), nil
+}
+
+// Snapshot returns the result so far, without Attempts. It may be called at
+// any time from any goroutine; before Run it returns an empty Result.
+func (p *Prober) Snapshot() *Result {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.rec == nil {
+		return &Result{Target: p.Target}
+	}
+	return p.rec.result(false)
+}
+
+// run is one Run of a Prober. Only the goroutine of Run touches its fields.
+type run struct {
+	*Prober
+	client   client
+	began    time.Time
+	due      time.Duration // when the next tick is, since began
+	wake     time.Duration // when Run means to wake up next: by then or earlier if it runs at all
+	limit    int           // of attempts under way or waiting for an earlier one
+	next     uint64        // sequence number of the next attempt
+	inFlight int
+	ended    chan ending
+	lost     time.Duration // time the prober was not running, summed up
+	watched  time.Duration // up to here lost is known
+}
+
+// ending is an attempt that came to its end.
+type ending struct {
+	seq     uint64
+	attempt Attempt
+	lost    time.Duration // run.lost when the attempt was started
+}
+
+// start fills in the defaults and makes everything ready for the first tick.
+func (p *Prober) start(ctx context.Context) (*run, error) {
+	interval := cmp.Or(p.Interval, DefaultInterval)
+	timeout := cmp.Or(p.Timeout, DefaultTimeout)
+	if interval < 0 || timeout < 0 {
+		return nil, fmt.Errorf("probe %s: interval %v and timeout %v must be positive", p.Target, interval, timeout)
+	}
+	host, port, err := net.SplitHostPort(p.Target)
+	if err != nil {
+		return nil, fmt.Errorf("probe: want host:port: %w", err)
+	}
+	address, err := resolve(ctx, host, port, p.Source)
+	if err != nil {
+		return nil, fmt.Errorf("probe %s: %w", p.Target, err)
+	}
+	c := client{address: address, timeout: timeout, identify: p.Identify, tls: p.TLS, dial: p.Dial}
+	if c.tls != nil && c.tls.ServerName == "" {
+		c.tls = c.tls.Clone()
+		c.tls.ServerName = host
+	}
+	if c.dial == nil {
+		d := &net.Dialer{KeepAlive: -1}
+		if p.Source.IsValid() {
+			d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.Source, 0))
+		}
+		c.dial = d.DialContext
+	}
+	// Attempts end within timeout, so a longer queue means that this process
+	// does not get to run: more attempts would only make it worse.
+	limit := 2*int(timeout/interval) + 16
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.rec != nil {
+		return nil, fmt.Errorf("probe %s: Run was called twice", p.Target)
+	}
+	began := time.Now()
+	p.rec = newRecorder(p.Target, began, interval, timeout, max(cmp.Or(p.Keep, DefaultKeep), 0))
+	return &run{
+		Prober: p,
+		client: c,
+		began:  began,
+		limit:  limit,
+		ended:  make(chan ending, limit),
+	}, nil
+}
+
+// resolve returns an address literal of the same family as source.
+func resolve(ctx context.Context, host, port string, source netip.Addr) (string, error) {
+	number, err := net.DefaultResolver.LookupPort(ctx, "tcp", port)
+	if err != nil {
+		return "", err
+	}
+	if number == 0 {
+		return "", errors.New("want a port other than 0")
+	}
+	network := "ip"
+	switch {
+	case source.Is4():
+		network = "ip4"
+	case source.Is6():
+		network = "ip6"
+	}
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, network, host)
+	if err != nil {
+		return "", err
+	}
+	return netip.AddrPortFrom(addrs[0].Unmap(), uint16(number)).String(), nil
+}
+
+// watch adds to lost the time since Run should have woken up, if that is more
+// than ordinary scheduling explains: nothing of this process ran meanwhile.
+func (r *run) watch() {
+	now := time.Since(r.began)
+	from := max(r.wake, r.watched)
+	if now-from <= stallSlack {
+		return
+	}
+	r.lost += now - from
+	r.watched = now
+}
+
+// tick starts the attempt that is due, if one is and probing goes on, and
+// plans the next. Ticks that passed unnoticed are counted and dropped: bunched
+// attempts would measure nothing that the first of them does not.
+func (r *run) tick(probing bool) {
+	interval := r.rec.Interval
+	now := time.Since(r.began)
+	if now >= r.due {
+		due := r.due
+		late := int((now - due) / interval)
+		r.due += time.Duration(late+1) * interval
+		if probing {
+			if r.rec.waiting() < r.limit {
+				r.launch(due)
+			} else {
+				late++
+			}
+			r.update(func(rec *recorder) { rec.Late += late; rec.Elapsed = now })
+		}
+	}
+	// A stall is seen only as a missed wake-up, so have several in each timeout.
+	r.wake = min(r.due, now+r.client.timeout/10)
+}
+
+// launch starts one attempt in a goroutine that ends within Timeout; Run
+// waits for its ending.
+func (r *run) launch(due time.Duration) {
+	s := ending{seq: r.next, lost: r.lost}
+	r.next++
+	r.inFlight++
+	r.update(func(rec *recorder) { rec.expect() })
+	go func() {
+		begin := time.Now()
+		s.attempt.Outcome, s.attempt.Server = r.client.attempt()
+		s.attempt.Latency = time.Since(begin)
+		s.attempt.Start = begin.Sub(r.began)
+		s.attempt.Delay = s.attempt.Start - due
+		r.ended <- s
+	}()
+}
+
+// finish records an attempt and reports those it makes complete, in order.
+func (r *run) finish(s ending) {
+	r.inFlight--
+	a := &s.attempt
+	// The kernel's word (refused, reset) holds however late it is read. Silence
+	// is only proof if somebody was listening.
+	unheard := max(r.lost-s.lost, a.Latency-r.client.timeout)
+	if a.Outcome == Timeout && unheard > r.client.timeout/4 {
+		a.Outcome = Stalled
+	}
+	var events []Event
+	r.update(func(rec *recorder) { events = rec.finish(s.seq, *a) })
+	if r.OnEvent == nil {
+		return
+	}
+	for _, e := range events {
+		r.OnEvent(e)
+	}
+}
+
+// update changes the recorder under the lock that Snapshot takes.
+func (r *run) update(change func(*recorder)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(r.rec)
+}

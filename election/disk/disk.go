@@ -1,0 +1,33 @@
+// Package disk replaces files such that what is in them outlasts a loss of power.
+package disk
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+)
+
+// Replace puts b into a file, all or nothing, and returns when it is on the disk. It makes the folder if there is none.
+func Replace(file string, b []byte) error {
+	dir := filepath.Dir(file)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, "."+filepath.Base(file)+"-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), file)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,96 @@
+package electorate
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func of(names string) Electorate {
+	return Electorate{Members: strings.Fields(names), Duration: time.Second}
+}
+
+// Each way is walked to its end: who is gone leaves first, and all others are a majority throughout.
+func TestStep(t *testing.T) {
+	for _, x := range []struct{ from, to, gone, way string }{
+		{"1 2 3", "1 2 3", "", ""},
+		{"1", "1 2 3", "", "1 2|1 2 3"},
+		{"1 2 3", "1", "", "1 3|1"},
+		{"1 2 3", "1 2 4", "", "1 2 3 4|1 2 4"},
+		{"1 2 3", "1 2 4", "3", "1 2|1 2 4"},
+		{"1 2 3", "2 4 5", "3", "1 2|1 2 4|1 2 4 5|2 4 5"},
+		{"1 2 3 4 5", "2 3", "4 5", "1 2 3 5|1 2 3|2 3"},
+		{"1", "2", "", "1 2|2"},
+		{"1 2 3", "4 5 6", "", "1 2 3 4|2 3 4|2 3 4 5|3 4 5|3 4 5 6|4 5 6"},
+	} {
+		var way []string
+		e, to := of(x.from), of(x.to)
+		for e.Digest() != to.Digest() && len(way) < 10 {
+			next := e.Step(to, strings.Fields(x.gone))
+			if !e.Adjacent(next) || next.Validate() != nil {
+				t.Errorf("from %v to %v is no step: %v", e, next, next.Validate())
+			}
+			e = next
+			way = append(way, strings.Join(e.Members, " "))
+		}
+		if got := strings.Join(way, "|"); got != x.way {
+			t.Errorf("from %s to %s without %q: %s, want %s", x.from, x.to, x.gone, got, x.way)
+		}
+	}
+	if e := of("1 2").Step(Electorate{Members: []string{"1", "2", "3"}, Duration: 2 * time.Second, Quorum: None}, nil); e.Duration != 2*time.Second || e.Quorum != None {
+		t.Errorf("the rest does not come with the first step: %v", e)
+	}
+}
+
+func TestReplaces(t *testing.T) {
+	none := of("1 2")
+	none.Quorum = None
+	first, alone := First(of("1 2 3")), First(none)
+	second := first.Next(of("1 2"))
+	apart := First(of("4 5"))
+	other := none
+	other.Duration = 2 * time.Second
+	left, right := alone.Next(none), alone.Next(other)
+	if left.Digest() < right.Digest() {
+		left, right = right, left
+	}
+	quorate := alone.Next(of("1 2"))
+	if later := left.Next(of("1 2")); later.Cluster == quorate.Cluster || later.Replaces(quorate) {
+		t.Error("two that came from none by different numbers are one cluster")
+	}
+	for name, x := range map[string]struct {
+		has, heard Record
+		want       bool
+	}{
+		"no record":                 {Record{}, first, true},
+		"the same":                  {first, first, false},
+		"the next":                  {first, second, true},
+		"the one before":            {second, first, false},
+		"a cluster begun apart":     {first, apart.Next(of("4")), false},
+		"two without a quorum":      {right, left, true},
+		"two without a quorum back": {left, right, false},
+		"one that has a quorum":     {right.Next(none), quorate, true},
+		"one that has none":         {quorate, right.Next(none), false},
+	} {
+		if got := x.heard.Replaces(x.has); got != x.want {
+			t.Errorf("%s: %t, want %t", name, got, x.want)
+		}
+	}
+}
+
+func TestMember(t *testing.T) {
+	for _, at := range []string{"10.0.0.1:7946", "[fd00::1]:7946"} {
+		m := Member("m1", netip.MustParseAddrPort(at))
+		if Name(m) != "m1" || Address(m).String() != at {
+			t.Errorf("%s is %s at %v", m, Name(m), Address(m))
+		}
+	}
+	if Name("m1") != "m1" || Address("m1").IsValid() || Address("m1@").IsValid() {
+		t.Error("a name alone has an address")
+	}
+	if got := Names([]string{"a@10.0.0.1:1", "b"}); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("names %v", got)
+	}
+}

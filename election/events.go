@@ -1,0 +1,145 @@
+package election
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/election/offer"
+	"github.com/herald-vip/herald/wake"
+)
+
+// Handler learns who holds what. It is called on a goroutine of its own, one
+// call at a time, with all that has happened since the last one: so it may take
+// its time, and call Stand, Resign, Describe and Status, without keeping this
+// member from voting and renewing. What it has not yet been told and is no
+// longer true, it is not told. For one lease, what is lost comes before what is
+// granted anew.
+type Handler interface {
+	// Granted tells of leases that this member holds, until a time at the latest;
+	// also each time that one is renewed.
+	Granted([]lease.Granted)
+	// Lost tells of leases that this member holds no more.
+	Lost([]lease.Lost)
+	// Yield tells that somebody is to be preferred: when the handler is ready, it
+	// should hand over by Resign.
+	Yield(lease.Yield)
+	// Met tells which members are alive, with or without a vote, by their sorted
+	// names, each time that this changes: those that are heard, and this one itself.
+	Met(alive []string)
+	// Offered tells what members offer, each time that this changes: what
+	// [Election.Offers] says. It is called on another goroutine than the rest, so that
+	// neither waits for the other.
+	Offered([]offer.Offered)
+}
+
+// eventQueue is what the handler is yet to be told. Of each lease it keeps the last of
+// each kind, so that it stays small however slow the handler is.
+type eventQueue struct {
+	some chan struct{} // holds a token if there may be some
+
+	mu      sync.Mutex
+	telling bool // of what is lost
+	lost    map[string]lease.Lost
+	granted map[string]lease.Granted
+	yield   map[string]lease.Yield
+	alive   []string // sorted
+	met     bool     // the handler does not know that these are alive
+}
+
+func newEventQueue() *eventQueue {
+	q := &eventQueue{some: make(chan struct{}, 1)}
+	q.take()
+	return q
+}
+
+func (q *eventQueue) add(events []lease.Event) {
+	if len(events) == 0 {
+		return
+	}
+	q.mu.Lock()
+	for _, event := range events {
+		switch e := event.(type) {
+		case lease.Lost:
+			q.lost[e.Lease] = e
+			delete(q.granted, e.Lease)
+			delete(q.yield, e.Lease)
+		case lease.Granted:
+			q.granted[e.Lease] = e
+		case lease.Yield:
+			q.yield[e.Lease] = e
+		}
+	}
+	q.mu.Unlock()
+	wake.Up(q.some)
+}
+
+// setAlive takes who is alive, by sorted names.
+func (q *eventQueue) setAlive(alive []string) {
+	q.mu.Lock()
+	same := slices.Equal(q.alive, alive)
+	q.alive, q.met = alive, q.met || !same
+	q.mu.Unlock()
+	if !same {
+		wake.Up(q.some)
+	}
+}
+
+// drop forgets what was granted of a lease that this member has resigned since.
+func (q *eventQueue) drop(name string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.granted, name)
+	delete(q.yield, name)
+}
+
+// hasLoss reports whether the handler is yet to learn, or just learns, of a loss.
+func (q *eventQueue) hasLoss() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.telling || len(q.lost) > 0
+}
+
+func (q *eventQueue) take() (lost map[string]lease.Lost, granted map[string]lease.Granted, yield map[string]lease.Yield) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	lost, granted, yield = q.lost, q.granted, q.yield
+	q.lost, q.granted, q.yield = make(map[string]lease.Lost), make(map[string]lease.Granted), make(map[string]lease.Yield)
+	q.telling = len(lost) > 0
+	return lost, granted, yield
+}
+
+// deliver tells the handler what there is, and calls told when it knows what is lost.
+func (q *eventQueue) deliver(h Handler, told func()) {
+	lost, granted, yield := q.take()
+	if len(lost) > 0 {
+		h.Lost(sorted(lost))
+		q.mu.Lock()
+		q.telling = false
+		q.mu.Unlock()
+		told()
+	}
+	if len(granted) > 0 {
+		h.Granted(sorted(granted))
+	}
+	for _, y := range sorted(yield) {
+		h.Yield(y)
+	}
+	q.mu.Lock()
+	alive, met := q.alive, q.met
+	q.met = false
+	q.mu.Unlock()
+	if met {
+		h.Met(slices.Clone(alive))
+	}
+}
+
+func sorted[K cmp.Ordered, V any](m map[K]V) []V {
+	var all []V
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		all = append(all, m[k])
+	}
+	return all
+}

@@ -1,0 +1,109 @@
+package lease
+
+import (
+	"testing"
+	"time"
+)
+
+// TestAcceptor plays requests against one acceptor.
+func TestAcceptor(t *testing.T) {
+	const d = 600 * time.Millisecond
+	one, two := owner{"m1", 11}, owner{"m2", 22}
+	again := owner{"m1", 12} // m1, started anew
+	type request struct {
+		at      time.Duration
+		do      string
+		b       ballot
+		granted bool
+	}
+	for name, requests := range map[string][]request{
+		"a greater ballot is promised": {
+			{0, "prepare", ballot{1, one}, true}, {1, "prepare", ballot{2, two}, true}, {2, "propose", ballot{1, one}, false}, {3, "propose", ballot{2, two}, true},
+		},
+		"an equal one of another is not": {
+			{0, "prepare", ballot{1, one}, true}, {1, "prepare", ballot{1, two}, false}, {2, "propose", ballot{1, two}, false}, {3, "prepare", ballot{1, one}, true},
+		},
+		"a proposal needs no promise": {
+			{0, "propose", ballot{1, one}, true},
+		},
+		"a grant lasts": {
+			{0, "propose", ballot{1, one}, true}, {d - 1, "prepare", ballot{9, two}, false}, {d - 1, "propose", ballot{9, two}, false},
+			{d, "prepare", ballot{9, two}, true}, {d + 1, "propose", ballot{9, two}, true},
+		},
+		"a refused ballot is not promised": {
+			{0, "propose", ballot{1, one}, true}, {1, "prepare", ballot{9, two}, false}, {2, "propose", ballot{1, one}, true},
+		},
+		"a renewal extends it": {
+			{0, "propose", ballot{1, one}, true}, {d / 2, "propose", ballot{1, one}, true}, {d, "propose", ballot{9, two}, false}, {d + d/2, "propose", ballot{9, two}, true},
+		},
+		"a shorter renewal shortens nothing": {
+			{0, "propose", ballot{1, one}, true}, {1, "propose briefly", ballot{1, one}, true}, {d - 1, "propose", ballot{9, two}, false}, {d, "propose", ballot{9, two}, true},
+		},
+		"a greater ballot of the holder extends it": {
+			{0, "propose", ballot{1, one}, true}, {1, "prepare", ballot{5, one}, true}, {d / 2, "propose", ballot{5, one}, true},
+			{d / 2, "propose", ballot{1, one}, false}, {d, "propose", ballot{9, two}, false},
+		},
+		"the holder's next process is another": {
+			{0, "propose", ballot{1, one}, true}, {1, "prepare", ballot{9, again}, false}, {1, "propose", ballot{9, again}, false},
+		},
+		"a release frees": {
+			{0, "propose", ballot{1, one}, true}, {1, "release", ballot{1, one}, true}, {2, "prepare", ballot{2, two}, true}, {3, "propose", ballot{2, two}, true},
+		},
+		"nothing of a released ballot is granted": {
+			{0, "propose", ballot{1, one}, true}, {1, "release", ballot{1, one}, true}, {2, "propose", ballot{1, one}, false}, {3, "prepare", ballot{1, one}, false},
+			{4, "propose", ballot{2, one}, true},
+		},
+		"a release that overtakes the proposal counts": {
+			{0, "prepare", ballot{1, one}, true}, {1, "release", ballot{1, one}, true}, {2, "propose", ballot{1, one}, false}, {3, "propose", ballot{2, two}, true},
+		},
+		"a release of an earlier ballot does not count": {
+			{0, "propose", ballot{2, one}, true}, {1, "release", ballot{1, one}, true}, {2, "propose", ballot{3, two}, false},
+		},
+		"a release covers earlier ballots": {
+			{0, "propose", ballot{2, one}, true}, {1, "release", ballot{4, one}, true}, {2, "propose", ballot{5, two}, true},
+		},
+		"nobody releases another's": {
+			{0, "propose", ballot{1, one}, true}, {1, "release", ballot{1, two}, true}, {1, "release", ballot{7, again}, true}, {2, "propose", ballot{9, two}, false},
+		},
+		"a release of an old ballot leaves the promise": {
+			{0, "prepare", ballot{5, two}, true}, {1, "release", ballot{1, one}, true}, {2, "propose", ballot{5, two}, true},
+		},
+	} {
+		var a acceptor
+		for i, r := range requests {
+			now := time.Unix(1000, 0).Add(r.at)
+			v := vote{granted: true}
+			switch r.do {
+			case "prepare":
+				v = a.prepare(now, r.b)
+			case "propose":
+				v = a.propose(now, r.b, d)
+			case "propose briefly":
+				v = a.propose(now, r.b, d/10)
+			case "release":
+				a.release(now, r.b, "")
+			}
+			if v.granted != r.granted {
+				t.Errorf("%s: %d: %s %v: granted %v, want %v", name, i, r.do, r.b, v.granted, r.granted)
+			}
+			if !v.granted && v.remaining <= 0 && v.promised < r.b.counter {
+				t.Errorf("%s: %d: %+v does not say what would be granted", name, i, v)
+			}
+		}
+	}
+}
+
+func TestWindow(t *testing.T) {
+	var w window
+	for i, x := range []struct {
+		sequence uint64
+		fresh    bool
+	}{
+		{0, false}, {3, true}, {2, false}, {3, false}, {5, true}, {4, true}, {4, false}, {5, false}, {1028, true}, {4, false}, {5, false}, {6, true}, {65, true}, {65, false},
+		{1 << 40, true}, {66, false}, {1<<40 - 1023, true}, {1<<40 - 1024, false}, {0, false}, {1 << 40, false},
+	} {
+		if got := w.take(x.sequence); got != x.fresh {
+			t.Errorf("%d: take(%d) = %v, want %v", i, x.sequence, got, x.fresh)
+		}
+	}
+}

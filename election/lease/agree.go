@@ -1,0 +1,172 @@
+package lease
+
+import (
+	"slices"
+	"time"
+
+	"github.com/herald-vip/herald/election/electorate"
+	"github.com/herald-vip/herald/election/lease/message"
+)
+
+// This file chooses the next record, by a majority of the voters of the present one (single-decree Paxos:
+// Lamport, "Paxos Made Simple", section 2). A number is chosen for once, so that no two records have it.
+
+// attempt is this member's attempt to have a record chosen.
+type attempt struct {
+	ballot   message.Ballot
+	value    *electorate.Electorate
+	accepted message.Ballot // by which value was accepted by somebody before, if it was
+	proposed bool
+	votes    []string // of the phase
+	ends     time.Time
+}
+
+// change has the wish of this member chosen as the next record, when that is possible.
+func (m *Machine) change() {
+	ready := m.wishIsReady()
+	if !ready && (m.state.Value == nil || !m.voter() || m.now.Before(m.settled)) {
+		m.attempt, m.attemptAt = nil, time.Time{}
+		return
+	}
+	switch {
+	case m.attempt != nil && m.now.Before(m.attempt.ends):
+		m.wake(m.attempt.ends)
+		return
+	case m.attempt != nil, m.attemptAt.IsZero(): // one after the other, so that they are not in each other's way
+		turn := time.Duration(slices.Index(m.active().Members, m.self.member))
+		m.attempt, m.attemptAt = nil, m.now.Add(turn*m.duration()/10)
+	}
+	if m.now.Before(m.attemptAt) {
+		m.wake(m.attemptAt)
+		return
+	}
+	value := *m.active() // what was accepted before, and was taken back, is chosen or replaced while all are there
+	if ready {
+		value = value.Step(m.wish.Electorate, m.gone())
+	}
+	m.highestAttempt = max(m.highestAttempt, m.state.Promised.Counter) + 1
+	m.attempt = &attempt{ballot: message.Ballot{Counter: m.highestAttempt, Owner: message.Identity(m.self.member, m.self.incarnation)}, value: &value, ends: m.now.Add(m.duration() / 3)}
+	m.wake(m.attempt.ends)
+	m.sendChange(message.Change{Phase: message.Asked, Ballot: m.attempt.ballot})
+}
+
+// wishIsReady reports whether the record may change towards what this member wishes for: all of its
+// members wish for it, and a majority of the voters, so that the change leaves nobody behind who does not
+// know. Without a quorum, all that are heard do. This member's own promise is on its disk before it asks others: so
+// it asks when it may promise.
+func (m *Machine) wishIsReady() bool {
+	if !m.voter() || m.now.Before(m.settled) || m.wish.digest == m.digest {
+		return false
+	}
+	agree := []string{m.self.member}
+	for _, p := range m.peers {
+		switch {
+		case p.observer || !p.fresh(m.now, m.duration()):
+		case m.shares(p):
+			if m.alike(p) {
+				agree = append(agree, p.name)
+			}
+		case m.active().Quorum == electorate.None:
+			return false
+		}
+	}
+	return m.elected(agree) && (m.active().Quorum == electorate.None || len(m.waiting()) == 0)
+}
+
+// gone lists the voters whose votes may be missing: they are silent, or know nothing of the change.
+func (m *Machine) gone() []string {
+	return slices.DeleteFunc(slices.Clone(m.active().Members), func(name string) bool {
+		p := m.peer(name)
+		return p == nil || m.shares(p)
+	})
+}
+
+// livable reports whether a majority of the electorate that is to be proposed is there: voters have promised, as one that
+// was heard a moment ago may be dead.
+func (m *Machine) livable(b *attempt) bool {
+	count := 0
+	for _, name := range b.value.Members {
+		p := m.peer(name)
+		if slices.Contains(b.votes, name) || p != nil && !m.active().Has(name) && p.fresh(m.now, m.duration()) {
+			count++
+		}
+	}
+	return b.value.Quorum == electorate.None || count >= b.value.Majority()
+}
+
+// alike reports whether a peer has the same record.
+func (m *Machine) alike(p *peer) bool {
+	return p.number == m.state.Record.Number && p.cluster == m.state.Record.Cluster && p.active == m.digest
+}
+
+// sendChange sends the voters what is to be said of the next record. This member answers it at once.
+func (m *Machine) sendChange(c message.Change) {
+	for _, p := range m.peers {
+		if m.active().Has(p.name) {
+			p.change = &c
+		}
+	}
+	if m.voter() {
+		if answer := m.considerChange(c); answer != nil {
+			m.countChange(m.self.member, *answer)
+		}
+	}
+}
+
+// receiveChange takes what a voter says of the record after one that is in force here.
+func (m *Machine) receiveChange(p *peer, msg *message.Message) {
+	if !m.voter() || !m.sameRecord(msg) || !m.active().Has(p.name) {
+		m.ignored++
+		return
+	}
+	switch msg.Change.Phase {
+	case message.Asked, message.Proposed:
+		p.change = m.considerChange(*msg.Change)
+	default:
+		m.countChange(p.name, *msg.Change)
+	}
+}
+
+// considerChange answers as an acceptor. It accepts nothing before all leases of the records before the present
+// one have ended, as far as this member voted for them: so they have ended altogether when a majority has accepted.
+func (m *Machine) considerChange(c message.Change) *message.Change {
+	switch {
+	case m.now.Before(m.settled), c.Ballot.Counter > m.state.Promised.Counter+maxJump:
+		return nil
+	case c.Ballot.Less(m.state.Promised):
+		return &message.Change{Phase: message.Refused, Ballot: m.state.Promised}
+	case c.Phase == message.Asked:
+		m.state.Promised, m.unsaved = c.Ballot, true
+		return &message.Change{Phase: message.Promised, Ballot: c.Ballot, Accepted: m.state.Accepted, Value: m.state.Value}
+	case c.Value == nil || c.Value.Validate() != nil || !m.active().Adjacent(*c.Value):
+		return nil
+	}
+	m.state.Promised, m.state.Accepted, m.state.Value, m.unsaved = c.Ballot, c.Ballot, c.Value, true
+	return &message.Change{Phase: message.Accepted, Ballot: c.Ballot}
+}
+
+// countChange counts an answer as a proposer. What somebody has accepted may have been chosen: it is proposed
+// instead of the wish.
+func (m *Machine) countChange(from string, c message.Change) {
+	b := m.attempt
+	switch {
+	case c.Phase == message.Refused && c.Ballot.Counter <= m.highestAttempt+maxJump:
+		m.highestAttempt = max(m.highestAttempt, c.Ballot.Counter)
+		return
+	case b == nil || c.Ballot != b.ballot || b.proposed != (c.Phase == message.Accepted) || slices.Contains(b.votes, from):
+		return
+	}
+	if c.Value != nil && !c.Accepted.Less(b.accepted) {
+		b.accepted, b.value = c.Accepted, c.Value
+	}
+	b.votes = append(b.votes, from)
+	switch {
+	case !m.elected(b.votes):
+	case b.proposed:
+		m.adopt(m.state.Record.Next(*b.value))
+	case !m.livable(b): // the present record does, and those who may have chosen that one are silent
+	default:
+		b.proposed, b.votes = true, nil
+		m.sendChange(message.Change{Phase: message.Proposed, Ballot: b.ballot, Value: b.value})
+	}
+}

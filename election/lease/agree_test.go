@@ -1,0 +1,560 @@
+package lease_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/election/electorate"
+	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/election/lease/message"
+)
+
+// alone is a machine, m2, to which the test says what the others do.
+type alone struct {
+	*lease.Machine
+	t        *testing.T
+	now      time.Time
+	record   electorate.Record
+	sequence map[string]uint64
+	sent     []message.Outgoing // by the last call
+}
+
+// newAlone starts m2 with a state, and no vote of it is left unless early.
+func newAlone(t *testing.T, s lease.State, e electorate.Electorate, early bool) *alone {
+	t.Helper()
+	a := &alone{t: t, now: time.Unix(1_000_000, 0), record: s.Record, sequence: map[string]uint64{}}
+	m, err := lease.New(a.now, lease.Options{Self: "m2", Incarnation: 1, Electorate: e, State: s, Observers: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Machine = m
+	if !early {
+		a.wait(2 * duration)
+	}
+	m.Unsaved()
+	return a
+}
+
+// atRecord is the state of a member with the record of that number, of the cluster that was begun with voters.
+func atRecord(number uint64, e electorate.Electorate) lease.State {
+	r := electorate.First(e)
+	r.Number = number
+	return lease.State{Record: r, Longest: e.Duration}
+}
+
+func (a *alone) wait(d time.Duration) {
+	for end := a.now.Add(d); a.now.Before(end); {
+		a.now = a.now.Add(step)
+		a.Tick(a.now)
+		a.take()
+	}
+}
+
+func (a *alone) take() {
+	out, _ := a.Take()
+	a.sent = append(a.sent, out...)
+}
+
+// message is what a peer with the same record, wishing for it, says now.
+func (a *alone) message(from string) message.Message {
+	a.sequence[from]++
+	return message.Message{
+		From: from, Incarnation: 1, Receiver: message.Identity("m2", 1), Sequence: a.sequence[from],
+		Cluster: a.record.Cluster, Number: a.record.Number, Active: a.record.Electorate.Digest(), Wish: a.record.Electorate.Digest(),
+	}
+}
+
+// hear takes a message after changes to it, and returns the first change and the items that go back.
+func (a *alone) hear(from string, edit func(*message.Message)) (*message.Change, []message.Item) {
+	m := a.message(from)
+	edit(&m)
+	a.sent = nil
+	a.Receive(a.now, m)
+	a.take()
+	return a.said(from)
+}
+
+func (a *alone) said(to string) (c *message.Change, items []message.Item) {
+	for _, o := range a.sent {
+		if o.To == to {
+			items = append(items, o.Items...)
+			if c == nil {
+				c = o.Change
+			}
+		}
+	}
+	return c, items
+}
+
+func (a *alone) change(from string, c message.Change) *message.Change {
+	answer, _ := a.hear(from, func(m *message.Message) { m.Change = &c })
+	return answer
+}
+
+func (a *alone) number() uint64 { return a.Status(a.now).Record }
+
+func expect(t *testing.T, what string, c *message.Change, want message.Phase) {
+	t.Helper()
+	switch {
+	case c == nil && want != 0:
+		t.Fatalf("%s: no answer, want phase %d", what, want)
+	case c != nil && c.Phase != want:
+		t.Fatalf("%s: %+v, want phase %d", what, *c, want)
+	}
+}
+
+func ballot(counter uint64, member string) message.Ballot {
+	return message.Ballot{Counter: counter, Owner: message.Identity(member, 1)}
+}
+
+func asked(counter uint64, member string) message.Change {
+	return message.Change{Phase: message.Asked, Ballot: ballot(counter, member)}
+}
+
+func proposed(counter uint64, member string, e electorate.Electorate) message.Change {
+	return message.Change{Phase: message.Proposed, Ballot: ballot(counter, member), Value: &e}
+}
+
+// The acceptor, step by step.
+func TestAcceptorOfChanges(t *testing.T) {
+	three := voters("m1 m2 m3")
+	a := newAlone(t, atRecord(1, three), three, true)
+	a.wait(duration)
+	expect(t, "started lately, asked", a.change("m1", asked(1, "m1")), 0)
+	expect(t, "started lately, proposed", a.change("m1", proposed(1, "m1", voters("m1 m2"))), 0)
+	a.wait(duration)
+
+	expect(t, "absurd", a.change("m1", asked(1<<50, "m1")), 0)
+	expect(t, "from a member without a vote", a.change("m9", asked(1, "m9")), 0)
+	expect(t, "asked", a.change("m1", asked(5, "m1")), message.Promised)
+	s, changed := a.Unsaved()
+	if !changed || s.Promised != (ballot(5, "m1")) {
+		t.Fatalf("after a promise: %+v, changed %t", s, changed)
+	}
+	expect(t, "asked by a lesser ballot", a.change("m3", asked(4, "m3")), message.Refused)
+	expect(t, "proposed by a lesser ballot", a.change("m3", proposed(4, "m3", voters("m1 m2"))), message.Refused)
+	if _, changed := a.Unsaved(); changed {
+		t.Error("a refusal has changed something")
+	}
+
+	expect(t, "two members away", a.change("m1", proposed(5, "m1", voters("m1 m2 m3 m4 m5"))), 0)
+	expect(t, "another in place of one", a.change("m1", proposed(5, "m1", voters("m1 m2 m4"))), 0)
+	invalid := voters("m1 m2")
+	invalid.Duration = 0
+	expect(t, "invalid", a.change("m1", proposed(5, "m1", invalid)), 0)
+	expect(t, "nothing", a.change("m1", message.Change{Phase: message.Proposed, Ballot: ballot(5, "m1")}), 0)
+
+	expect(t, "proposed by a greater ballot", a.change("m3", proposed(9, "m3", voters("m2 m3"))), message.Accepted)
+	s, changed = a.Unsaved()
+	if b := (ballot(9, "m3")); !changed || s.Accepted != b || s.Promised != b || s.Value == nil {
+		t.Fatalf("after it accepted: %+v, changed %t", s, changed)
+	}
+	expect(t, "asked by a ballot below the accepted one", a.change("m1", asked(8, "m1")), message.Refused)
+	c := a.change("m1", asked(10, "m1"))
+	expect(t, "asked again", c, message.Promised)
+	if c.Value == nil || c.Value.Digest() != voters("m2 m3").Digest() || c.Accepted.Counter != 9 {
+		t.Errorf("promise %+v does not tell what was accepted", c)
+	}
+
+	// The same after a restart.
+	s, _ = a.Unsaved()
+	a = newAlone(t, s, three, false)
+	expect(t, "asked by a lesser ballot after a restart", a.change("m3", asked(9, "m3")), message.Refused)
+	if c := a.change("m1", asked(100, "m1")); c == nil || c.Value == nil { // above its own, by which it would settle that
+		t.Errorf("after a restart it promises %+v", c)
+	}
+}
+
+// Who adopts a record accepts no other before its votes have ended that it gave under those before.
+func TestAcceptsNothingBeforeItsVotesHaveEnded(t *testing.T) {
+	three := voters("m1 m2 m3")
+	a := newAlone(t, atRecord(1, three), three, false)
+	four := voters("m1 m2 m3 m4")
+	adopt := func(m *message.Message) {
+		m.Number, m.Active, m.Electorate = 2, four.Digest(), &four
+	}
+	a.hear("m1", adopt)
+	if a.number() != 2 {
+		t.Fatal("no record 2")
+	}
+	a.record.Number, a.record.Electorate = 2, four
+	a.wait(duration)
+	expect(t, "before", a.change("m1", asked(1, "m1")), 0)
+	expect(t, "before", a.change("m1", proposed(1, "m1", three)), 0)
+	a.wait(duration/50 + step)
+	expect(t, "after", a.change("m1", asked(1, "m1")), message.Promised)
+}
+
+// What a message says of the next record is of the record that it names, not of the one that its sender has by now.
+func TestChangeOfAnotherRecord(t *testing.T) {
+	three := voters("m1 m2 m3")
+	a := newAlone(t, atRecord(3, three), three, false)
+	for what, edit := range map[string]func(*message.Message){
+		"lesser number":  func(m *message.Message) { m.Number = 1 },
+		"greater number": func(m *message.Message) { m.Number = 5 },
+		"cluster":        func(m *message.Message) { m.Cluster++ },
+	} {
+		c, _ := a.hear("m1", func(m *message.Message) {
+			edit(m)
+			one := asked(1, "m1")
+			m.Change = &one
+		})
+		expect(t, what, c, 0)
+	}
+	if _, changed := a.Unsaved(); changed {
+		t.Error("something was promised")
+	}
+
+	late := a.message("m1") // of record 3, overtaken by the next
+	one := asked(1, "m1")
+	late.Change = &one
+	four := voters("m1 m2 m3 m4")
+	a.hear("m1", func(m *message.Message) { m.Number, m.Active, m.Electorate = 4, four.Digest(), &four })
+	a.record.Number, a.record.Electorate = 4, four
+	a.wait(2 * duration)
+	a.hear("m1", func(*message.Message) {})
+	a.Receive(a.now, late)
+	if s, _ := a.Unsaved(); s.Promised.Counter != 0 || s.Record.Number != 4 {
+		t.Errorf("%+v: a question of record 3 was answered for 4", s)
+	}
+}
+
+// An answer that was not sent yet when the next record came is not sent as one of that.
+func TestAdoptTakesAnswersBack(t *testing.T) {
+	three, four := voters("m1 m2 m3"), voters("m1 m2 m3 m4")
+	a := newAlone(t, atRecord(1, three), three, false)
+	a.hear("m1", func(*message.Message) {})
+	a.hear("m3", func(*message.Message) {})
+	question, news := a.message("m1"), a.message("m3")
+	one := asked(1, "m1")
+	question.Change = &one
+	question.Items = []message.Item{{Kind: message.Propose, Lease: 1, Counter: 1, Round: 1}}
+	news.Number, news.Active, news.Electorate = 2, four.Digest(), &four
+	a.sent = nil
+	a.Receive(a.now, question)
+	a.Receive(a.now, news)
+	a.take()
+	c, items := a.said("m1")
+	expect(t, "promise of record 1", c, 0)
+	for _, it := range items {
+		if it.Kind == message.Accept {
+			t.Error("a vote under record 1 was sent under record 2")
+		}
+	}
+}
+
+// Votes for a lease go to those that have the same record only.
+func TestVotesForTheSameRecordOnly(t *testing.T) {
+	three := voters("m1 m2 m3")
+	a := newAlone(t, atRecord(3, three), three, false)
+	for what, test := range map[string]struct {
+		edit func(*message.Message)
+		want message.Kind
+	}{
+		"the same":       {func(*message.Message) {}, message.Promise},
+		"lesser number":  {func(m *message.Message) { m.Number = 1 }, message.Refuse}, // as of record 1 and 3 the electorate may be the same
+		"greater number": {func(m *message.Message) { m.Number = 5 }, message.Refuse},
+		"cluster":        {func(m *message.Message) { m.Cluster++ }, message.Refuse},
+		"electorate":     {func(m *message.Message) { m.Active++ }, message.Refuse},
+	} {
+		a.hear("m1", func(*message.Message) {})
+		_, items := a.hear("m1", func(m *message.Message) {
+			test.edit(m)
+			m.Items = []message.Item{{Kind: message.Prepare, Lease: 1, Counter: 1}}
+		})
+		if len(items) == 0 || items[0].Kind != test.want {
+			t.Errorf("%s: %+v, want kind %d", what, items, test.want)
+		}
+	}
+}
+
+func TestLearnsNoOtherThan(t *testing.T) {
+	three, two := voters("m1 m2 m3"), voters("m1 m2")
+	for what, edit := range map[string]func(*message.Message){
+		"lesser number": func(m *message.Message) { m.Number = 1 },
+		"same number":   func(m *message.Message) {},
+		"cluster":       func(m *message.Message) { m.Number, m.Cluster = 9, m.Cluster+1 },
+		"absurd number": func(m *message.Message) { m.Number = 1 << 50 },
+	} {
+		a := newAlone(t, atRecord(3, three), three, false)
+		a.hear("m1", func(m *message.Message) {
+			m.Active, m.Electorate = two.Digest(), &two
+			edit(m)
+		})
+		if s, _ := a.Unsaved(); s.Record.Number != 3 || len(s.Record.Members) != 3 {
+			t.Errorf("%s: it is record %+v", what, s.Record)
+		}
+	}
+}
+
+// A member without a record takes none that gives it a vote which it is not configured with, and none is begun with
+// those that have one. One that has lost its disk does not vote before its votes have ended, which may have been
+// for longer than it is configured with.
+func TestWithoutRecord(t *testing.T) {
+	three := voters("m1 m2 m3")
+	other := voters("m1 m3")
+	a := newAlone(t, lease.State{}, other, false)
+	a.record = electorate.First(three)
+	a.hear("m1", func(m *message.Message) { m.Electorate = &three })
+	if a.number() != 0 {
+		t.Error("it took a vote that it is not configured with")
+	}
+
+	a = newAlone(t, lease.State{}, three, false)
+	a.record = electorate.First(three)
+	a.hear("m1", func(m *message.Message) { m.Number, m.Active = 5, 1 })
+	a.wait(duration)
+	if a.number() != 0 {
+		t.Error("it has begun a cluster with a member of another one")
+	}
+
+	long := three
+	long.Duration = 5 * duration
+	a = newAlone(t, lease.State{}, three, false)
+	a.record = electorate.First(long)
+	a.hear("m1", func(m *message.Message) { m.Electorate = &long })
+	if _, items := a.hear("m1", func(m *message.Message) {
+		m.Items = []message.Item{{Kind: message.Prepare, Lease: 1, Counter: 1}}
+	}); a.number() != 1 || len(items) == 0 || items[0].Kind != message.Refuse {
+		t.Errorf("record %d, answers %+v: want a refusal", a.number(), items)
+	}
+}
+
+// proposer is m2 of five that wishes to remove m5, as all say that the others name, and the question that it has asked.
+func proposer(t *testing.T, s lease.State, sharing string) (*alone, *message.Change) {
+	t.Helper()
+	a := newAlone(t, s, s.Record.Electorate, false)
+	wish := voters("m1 m2 m3 m4")
+	if err := a.Reconfigure(a.now, wish); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range strings.Fields(sharing) {
+		a.hear(name, func(m *message.Message) { m.Wish = wish.Digest() })
+	}
+	a.sent = nil
+	a.wait(duration / 5)
+	c, _ := a.said("m1")
+	return a, c
+}
+
+func (a *alone) answer(from string, c message.Change) *message.Change {
+	wish := voters("m1 m2 m3 m4")
+	a.hear(from, func(m *message.Message) { m.Wish, m.Change = wish.Digest(), &c })
+	said, _ := a.said("m1")
+	return said
+}
+
+// The proposer counts answers to the question that it asks, once each.
+func TestProposerOfChanges(t *testing.T) {
+	a, c := proposer(t, atRecord(1, voters("m1 m2 m3 m4 m5")), "m1 m3 m4")
+	expect(t, "asks", c, message.Asked)
+	b := c.Ballot
+	promise := message.Change{Phase: message.Promised, Ballot: b}
+	accept := message.Change{Phase: message.Accepted, Ballot: b}
+	expect(t, "one", a.answer("m1", promise), 0)
+	expect(t, "the same", a.answer("m1", promise), 0)
+	expect(t, "to another question", a.answer("m3", message.Change{Phase: message.Promised, Ballot: ballot(b.Counter+7, "m2")}), 0)
+	expect(t, "of another phase", a.answer("m3", accept), 0)
+	expect(t, "two", a.answer("m3", promise), message.Proposed)
+	a.answer("m4", promise)
+	a.answer("m5", promise)
+	a.answer("m1", accept)
+	a.answer("m1", accept)
+	if a.number() != 1 {
+		t.Fatal("adopted too early")
+	}
+	a.answer("m3", accept)
+	if a.number() != 2 {
+		t.Fatal("not adopted")
+	}
+}
+
+// The value that was accepted by the greatest ballot is proposed, in whatever order one hears of them.
+func TestProposesWhatMayHaveBeenChosen(t *testing.T) {
+	for _, names := range [][]string{{"m1", "m3"}, {"m3", "m1"}} {
+		a, c := proposer(t, atRecord(1, voters("m1 m2 m3 m4 m5")), "m1 m3 m4")
+		expect(t, "asks", c, message.Asked)
+		older, newer := voters("m2 m3 m4 m5"), voters("m1 m3 m4 m5")
+		said := map[string]message.Change{
+			"m1": {Phase: message.Promised, Ballot: c.Ballot, Accepted: ballot(2, "m4"), Value: &older},
+			"m3": {Phase: message.Promised, Ballot: c.Ballot, Accepted: ballot(3, "m1"), Value: &newer},
+		}
+		a.answer(names[0], said[names[0]])
+		expect(t, "two of the four that are to be voters have promised", a.answer(names[1], said[names[1]]), 0)
+		got := a.answer("m4", message.Change{Phase: message.Promised, Ballot: c.Ballot})
+		expect(t, "proposes", got, message.Proposed)
+		if got.Value.Digest() != newer.Digest() {
+			t.Errorf("%v: proposes %v", names, got.Value)
+		}
+	}
+}
+
+// Accepted answers that come when the record has been replaced choose nothing.
+func TestAttemptEndsWithItsRecord(t *testing.T) {
+	a, c := proposer(t, atRecord(1, voters("m1 m2 m3 m4 m5")), "m1 m3 m4")
+	a.answer("m1", message.Change{Phase: message.Promised, Ballot: c.Ballot})
+	expect(t, "proposes", a.answer("m3", message.Change{Phase: message.Promised, Ballot: c.Ballot}), message.Proposed)
+	six := voters("m1 m2 m3 m4 m5 m6")
+	a.hear("m1", func(m *message.Message) { m.Number, m.Active, m.Electorate = 2, six.Digest(), &six })
+	a.record.Number, a.record.Electorate = 2, six
+	for _, name := range []string{"m1", "m3", "m4", "m5"} {
+		a.answer(name, message.Change{Phase: message.Accepted, Ballot: c.Ballot})
+	}
+	if a.number() != 2 {
+		t.Errorf("record %d", a.number())
+	}
+}
+
+// A proposal that was not sent yet when the next record came is not sent as one for the record after that.
+func TestAdoptTakesProposalsBack(t *testing.T) {
+	a, c := proposer(t, atRecord(1, voters("m1 m2 m3 m4 m5")), "m1 m3 m4")
+	for _, name := range []string{"m1", "m4"} {
+		m := a.message(name)
+		m.Wish, m.Change = voters("m1 m2 m3 m4").Digest(), &message.Change{Phase: message.Promised, Ballot: c.Ballot}
+		a.Receive(a.now, m)
+	}
+	six, news := voters("m1 m2 m3 m4 m5 m6"), a.message("m3")
+	news.Number, news.Active, news.Electorate = 2, six.Digest(), &six
+	a.sent = nil
+	a.Receive(a.now, news)
+	a.take()
+	if c, _ := a.said("m3"); c != nil {
+		t.Errorf("record 2: %+v", c)
+	}
+}
+
+// Nothing is asked unless it may succeed; and no ballot is used twice, as this member's own promise of it is on disk first.
+func TestAsksForNoChange(t *testing.T) {
+	for _, sharing := range []string{"", "m1", "m1 m3"} { // all of the new ones
+		if _, c := proposer(t, atRecord(1, voters("m1 m2 m3 m4 m5")), sharing); c != nil {
+			t.Errorf("shared by %q: asks %+v", sharing, c)
+		}
+	}
+	// all of the new ones, and no majority of the present
+	a := newAlone(t, atRecord(1, voters("m1 m2 m3 m4 m5")), voters("m1 m2"), false)
+	two := voters("m1 m2")
+	a.hear("m1", func(m *message.Message) { m.Wish = two.Digest() })
+	a.wait(duration / 2)
+	if c, _ := a.said("m1"); c != nil {
+		t.Errorf("two of five ask %+v", c)
+	}
+	// one is silent
+	a = newAlone(t, atRecord(1, voters("m1 m2 m3 m4 m5")), voters("m1 m2 m3 m4"), false)
+	four := voters("m1 m2 m3 m4")
+	a.hear("m4", func(m *message.Message) { m.Wish = four.Digest() })
+	a.wait(duration)
+	a.hear("m3", func(m *message.Message) { m.Wish = four.Digest() })
+	a.hear("m1", func(m *message.Message) { m.Wish = four.Digest() })
+	a.wait(duration / 2)
+	if c, _ := a.said("m1"); c != nil {
+		t.Errorf("m4 is silent: asks %+v", c)
+	}
+	// its own votes have not ended
+	a = newAlone(t, atRecord(1, voters("m1 m2")), voters("m2"), true)
+	one := voters("m2")
+	a.hear("m1", func(m *message.Message) { m.Wish = one.Digest() })
+	a.wait(duration / 2)
+	if c, _ := a.said("m1"); c != nil {
+		t.Errorf("started lately: asks %+v", c)
+	}
+}
+
+// Ballots exceed all that this member promised, also before a restart, and all that refused it.
+func TestBallotsGrow(t *testing.T) {
+	s := atRecord(1, voters("m1 m2 m3 m4 m5"))
+	s.Promised = ballot(7, "m4")
+	a, c := proposer(t, s, "m1 m3 m4")
+	expect(t, "asks", c, message.Asked)
+	if c.Ballot.Counter != 8 {
+		t.Errorf("ballot %+v, want 8", c.Ballot)
+	}
+	if s, changed := a.Unsaved(); !changed || s.Promised != c.Ballot {
+		t.Errorf("its own ballot %+v is not to be saved: %+v", c.Ballot, s.Promised)
+	}
+	a.answer("m1", message.Change{Phase: message.Refused, Ballot: ballot(20, "m5")})
+	a.sent = nil
+	for range 4 {
+		for _, name := range []string{"m1", "m3", "m4"} {
+			m := a.message(name)
+			m.Wish = voters("m1 m2 m3 m4").Digest()
+			a.Receive(a.now, m)
+		}
+		a.wait(duration / 6)
+	}
+	if c, _ := a.said("m1"); c == nil || c.Ballot.Counter != 21 {
+		t.Errorf("asks %+v, want ballot 21", c)
+	}
+}
+
+// When the longer leases are over, a started member abstains for the shorter time.
+func TestLongestIsLowered(t *testing.T) {
+	c := newCluster(t, "m1", "m2", "m3")
+	c.run(2 * duration)
+	short := voters("m1 m2 m3")
+	short.Duration = duration / 4
+	c.reconfigure(short, "m1", "m2", "m3")
+	c.awaitActive(6*duration, short, "m1", "m2", "m3")
+	if got := c.disks["m2"].Longest; got != duration {
+		t.Errorf("longest %v, want %v", got, duration)
+	}
+	c.run(2 * duration)
+	if got := c.disks["m2"].Longest; got != short.Duration {
+		t.Errorf("longest %v, want %v", got, short.Duration)
+	}
+}
+
+// Who holds a lease votes for nobody else as long as it does, although it is configured with a shorter one.
+func TestHolderKeepsItsOwnVote(t *testing.T) {
+	three := voters("m1 m2 m3")
+	a := newAlone(t, atRecord(1, three), three, false)
+	short := three
+	short.Duration = duration / 4
+	if err := a.Reconfigure(a.now, short); err != nil {
+		t.Fatal(err)
+	}
+	a.Stand(a.now, lease.Candidacy{Lease: vip})
+	var until time.Time
+	for range 400 {
+		a.now = a.now.Add(step)
+		if until.IsZero() {
+			a.Receive(a.now, a.message("m1"))
+		}
+		a.Tick(a.now)
+		out, events := a.Take()
+		for _, e := range events {
+			if g, is := e.(lease.Granted); is {
+				until = g.Until
+			}
+		}
+		for _, o := range out {
+			for _, it := range o.Items {
+				if o.To == "m1" && until.IsZero() && (it.Kind == message.Prepare || it.Kind == message.Propose) {
+					m := a.message("m1")
+					it.Kind++
+					m.Items = []message.Item{it}
+					a.Receive(a.now, m)
+				}
+			}
+		}
+		if until.IsZero() || a.now.Add(duration*7/10).Before(until) {
+			continue
+		}
+		if _, items := a.hear("m3", func(m *message.Message) {
+			m.Items = []message.Item{{Kind: message.Prepare, Lease: lease.ID(vip), Counter: 50}}
+		}); len(items) == 0 || !hasKind(items, message.Refuse) || !a.now.Before(until) {
+			t.Fatalf("it answers %+v, %v before the end of its lease", items, until.Sub(a.now))
+		}
+		return
+	}
+	t.Fatal("no lease")
+}
+
+func hasKind(items []message.Item, k message.Kind) bool {
+	for _, it := range items {
+		if it.Kind == k {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,338 @@
+package lease_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/election/lease/message"
+)
+
+// forge returns what member from might send to another.
+func (c *cluster) forge(from, to string, sequence uint64, items ...message.Item) message.Message {
+	f, t := c.nodes[from].Status(c.now), c.nodes[to].Status(c.now)
+	return message.Message{
+		From: from, Incarnation: f.Incarnation, Receiver: message.Identity(to, t.Incarnation), Sequence: sequence,
+		Cluster: f.Active.Digest(), Number: f.Record, Active: f.Active.Digest(), Wish: f.Active.Digest(), Items: items,
+	}
+}
+
+// answers are the items that a member sends to another.
+func answers(n *node, to string) []message.Item {
+	var items []message.Item
+	out, _ := n.Take()
+	for _, o := range out {
+		if o.To == to {
+			items = append(items, o.Items...)
+		}
+	}
+	return items
+}
+
+func TestAbsurdCountersAreIgnored(t *testing.T) {
+	c := newCluster(t, "m1", "m2", "m3")
+	c.run(2 * duration)
+	m := c.nodes["m1"]
+	for i, kind := range []message.Kind{message.Prepare, message.Propose} {
+		ignored := m.Status(c.now).Ignored
+		m.Receive(c.now, c.forge("m2", "m1", uint64(1000+i), message.Item{Kind: kind, Lease: lease.ID(vip), Counter: 1<<64 - 1}))
+		if got := answers(m, "m2"); len(got) != 0 {
+			t.Errorf("kind %d: answered %+v", kind, got)
+		}
+		if m.Status(c.now).Ignored != ignored+1 {
+			t.Errorf("kind %d: not counted", kind)
+		}
+	}
+	c.stand(vip)
+	c.awaitHolder(duration)
+}
+
+func TestForeignLeasesAreBounded(t *testing.T) {
+	c := newCluster(t, "m1", "m2", "m3")
+	c.run(2 * duration)
+	m := c.nodes["m1"]
+	granted := 0
+	for i := range 9000 {
+		m.Receive(c.now, c.forge("m2", "m1", uint64(1000+i),
+			message.Item{Kind: message.Propose, Lease: uint64(i), Counter: 1},
+			message.Item{Kind: message.Stand, Lease: uint64(i), Standing: true}))
+		granted += len(answers(m, "m2"))
+	}
+	if granted != 8192 {
+		t.Errorf("%d leases are voted on, want 8192", granted)
+	}
+	c.stand(vip) // one's own is always possible
+	c.awaitHolder(duration)
+	c.run(4 * duration) // idle ones are forgotten
+	m.Receive(c.now, c.forge("m2", "m1", 19000, message.Item{Kind: message.Propose, Lease: 77, Counter: 1}))
+	if got := answers(m, "m2"); len(got) != 1 || got[0].Kind != message.Accept {
+		t.Errorf("after the idle leases were forgotten: %+v", got)
+	}
+}
+
+func TestStrangersAreIgnored(t *testing.T) {
+	c := newCluster(t, "m1", "m2", "m3")
+	c.run(2 * duration)
+	m := c.nodes["m1"]
+	valid := c.forge("m2", "m1", 1000, message.Item{Kind: message.Propose, Lease: 1, Counter: 1})
+	for name, change := range map[string]func(*message.Message){
+		"a stranger":              func(m *message.Message) { m.From = "m9" },
+		"oneself":                 func(m *message.Message) { m.From = "m1" },
+		"no incarnation":          func(m *message.Message) { m.Incarnation = 0 },
+		"an earlier process":      func(m *message.Message) { m.Incarnation-- },
+		"meant for another":       func(m *message.Message) { m.Receiver = message.Identity("m3", 1003) },
+		"meant for an earlier us": func(m *message.Message) { m.Receiver = message.Identity("m1", 900) },
+		"before the handshake":    func(m *message.Message) { m.Receiver = 0 },
+		"an old sequence number":  func(m *message.Message) { m.Sequence = 1 },
+		"no sequence number":      func(m *message.Message) { m.Sequence = 0 },
+	} {
+		msg, ignored := valid, m.Status(c.now).Ignored
+		change(&msg)
+		m.Receive(c.now, msg)
+		for _, it := range answers(m, "m2") {
+			if it.Kind == message.Accept {
+				t.Errorf("%s: granted", name)
+			}
+		}
+		if got := m.Status(c.now).Ignored; got != ignored+1 {
+			t.Errorf("%s: ignored %d, want %d", name, got, ignored+1)
+		}
+		valid.Sequence++
+	}
+	m.Receive(c.now, valid)
+	if got := answers(m, "m2"); len(got) != 1 || got[0].Kind != message.Accept {
+		t.Errorf("the valid one: %+v", got)
+	}
+}
+
+// An answer counts for the round that it answers, which began before it was
+// given: one to an earlier round must not extend the lease.
+func TestAnswersToEarlierRounds(t *testing.T) {
+	c := newCluster(t, "m1", "m2", "m3")
+	c.stand(vip)
+	holder := c.awaitHolder(2 * duration)
+	c.run(duration)
+	n, voter := c.nodes[holder], c.others(holder)[0]
+	s := n.Status(c.now).Leases[0]
+	c.isolate(holder, true)
+	c.run(duration / 3) // another round, unanswered
+	until := n.until[vip]
+	for round := range uint64(100) {
+		for _, counter := range []uint64{s.Epoch, s.Epoch + 1} {
+			n.Receive(c.now, c.forge(voter, holder, 100000+round*2+counter, message.Item{Kind: message.Accept, Lease: lease.ID(vip), Counter: counter, Round: round}))
+		}
+		if _, events := n.Take(); len(events) > 0 {
+			g, ok := events[0].(lease.Granted)
+			if !ok || len(events) > 1 {
+				t.Fatalf("events %+v", events)
+			}
+			if round == 0 || !g.Until.After(until) {
+				t.Fatalf("round %d: %+v", round, g)
+			}
+			return // the present round: the vote is as good as any
+		}
+	}
+	t.Fatal("no round was granted")
+}
+
+// TestReplay records everything, and sends all of it again to everyone that runs:
+// nobody takes any notice.
+func TestReplay(t *testing.T) {
+	c := newCluster(t, "m1", "m2", "m3")
+	c.stand(vip)
+	var tape []packet
+	record := func(d time.Duration) {
+		for end := c.now.Add(d); c.now.Before(end); {
+			c.step()
+			tape = append(tape, c.flying...)
+		}
+	}
+	record(2 * duration)
+	first := c.holder(vip)
+	c.resign(first, vip)
+	record(2 * duration)
+	c.start(first, c.electorate).Stand(c.now, lease.Candidacy{Lease: vip})
+	record(2 * duration)
+	c.kill(c.holder(vip))
+	record(2 * duration)
+	holder := c.holder(vip)
+	for _, p := range tape {
+		n := c.nodes[p.to]
+		if n == nil {
+			continue
+		}
+		msg, err := message.Parse(p.bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		arrived := slices.ContainsFunc(c.flying, func(f packet) bool { return f.from == p.from && f.to == p.to && string(f.bytes) == string(p.bytes) })
+		if arrived {
+			continue // has yet to arrive for the first time
+		}
+		before := n.Status(c.now).Ignored
+		n.Receive(c.now, msg)
+		if n.Status(c.now).Ignored == before {
+			t.Errorf("taken again: %+v", msg)
+		}
+	}
+	c.run(3 * duration)
+	if got := c.holder(vip); got != holder {
+		t.Errorf("%q holds the lease, want %s", got, holder)
+	}
+}
+
+func TestDeterministic(t *testing.T) {
+	run := func() (sent, bytes int, holder string) {
+		c := newCluster(t, "m1", "m2", "m3")
+		c.stand("a", "b", "c", "d", vip)
+		c.run(3 * duration)
+		c.kill(c.holder(vip))
+		c.run(3 * duration)
+		return c.sent, c.bytes, c.holder(vip)
+	}
+	sent, bytes, holder := run()
+	for range 3 {
+		if s, b, h := run(); s != sent || b != bytes || h != holder {
+			t.Errorf("%d messages, %d bytes, %s; before %d, %d, %s", s, b, h, sent, bytes, holder)
+		}
+	}
+}
+
+// Two members that take each other for earlier processes find out.
+func TestMistakenIdentities(t *testing.T) {
+	c := newCluster(t, "m1", "m2")
+	c.run(2 * duration)
+	early := map[string]packet{}
+	for _, name := range c.names { // what the first processes say to all that are there
+		c.start(name, c.electorate)
+		for _, o := range first(c.nodes[name].Take()) {
+			b, err := o.AppendBinary(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			early[o.To] = packet{from: name, to: o.To, bytes: b}
+		}
+	}
+	for _, name := range c.names {
+		c.start(name, c.electorate)
+		c.nodes[name].Take() // lost
+		msg, err := message.Parse(early[name].bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.nodes[name].Receive(c.now, msg)
+	}
+	c.stand(vip)
+	c.awaitHolder(2 * duration)
+}
+
+func first(out []message.Outgoing, _ []lease.Event) []message.Outgoing { return out }
+
+// FuzzReceive: no message panics, none from a stranger or for another process
+// has an effect, and no one message grants a lease: that takes two promises.
+func FuzzReceive(f *testing.F) {
+	list := voters("m1 m2 m3")
+	b, err := message.Message{From: "m1", Incarnation: 1, Receiver: 1<<64 - 1, Sequence: 300, Active: 7, Wish: 8,
+		Electorate: &list, Change: &message.Change{Phase: message.Proposed, Ballot: message.Ballot{Counter: 9, Owner: 2}, Value: &list},
+		Items: []message.Item{
+			{Kind: message.Stand, Lease: 1, Priority: -5, Preempt: true, Standing: true, Epoch: 1 << 63},
+			{Kind: message.Prepare, Lease: 2, Counter: 1},
+			{Kind: message.Promise, Lease: 2, Counter: 1},
+			{Kind: message.Propose, Lease: 2, Counter: 1, Round: 1 << 40},
+			{Kind: message.Accept, Lease: 2, Counter: 1, Round: 1 << 40},
+			{Kind: message.Refuse, Lease: 2, Counter: 1, Round: 3, Promised: 4, Remaining: time.Second},
+			{Kind: message.Release, Lease: 2, Counter: 1, To: "m2"},
+			{Kind: message.Unchanged, Lease: 1<<64 - 1},
+			{Kind: message.Repeat},
+		},
+	}.AppendBinary(nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b, uint8(1), uint16(0))
+	f.Add(b, uint8(7), uint16(700))
+	f.Add(b, uint8(16), uint16(1))
+	f.Add(b, uint8(16+32+7), uint16(1))
+	f.Fuzz(func(t *testing.T, b []byte, how uint8, later uint16) {
+		msg, err := message.Parse(b)
+		if err != nil {
+			return
+		}
+		if how&16 != 0 {
+			receiveAmongObservers(t, msg, how, time.Duration(later)*time.Millisecond)
+			return
+		}
+		c := newCluster(t, "m1", "m2", "m3")
+		c.stand(vip)
+		if how&8 != 0 {
+			c.run(2 * duration)
+		} else {
+			c.run(duration / 2)
+		}
+		m := c.nodes["m1"]
+		before := m.Status(c.now)
+		now := c.now.Add(time.Duration(later) * time.Millisecond)
+		if how&1 != 0 {
+			msg.From, msg.Incarnation = "m2", 1002
+		}
+		if how&2 != 0 {
+			msg.Receiver = message.Identity("m1", 1001)
+		}
+		if how&4 != 0 {
+			for i := range msg.Items {
+				msg.Items[i].Lease = lease.ID(vip)
+			}
+		}
+		stranger := !(msg.From == "m2" || msg.From == "m3") || msg.Receiver != 0 && msg.Receiver != message.Identity("m1", 1001)
+		m.Receive(now, msg)
+		_, events := m.Take()
+		for _, e := range events {
+			if _, granted := e.(lease.Granted); granted && (stranger || before.Leases[0].Holder != "m1" && how&8 != 0) {
+				t.Fatalf("%+v granted the lease", msg)
+			}
+		}
+		if after := m.Status(now); stranger && after.Ignored != before.Ignored+1 {
+			t.Fatalf("ignored %d, want %d", after.Ignored, before.Ignored+1)
+		}
+		m.Tick(now)
+		m.Take()
+	})
+}
+
+// receiveAmongObservers has a voter or an observer receive a message while another observer holds
+// the lease, which no message alone changes.
+func receiveAmongObservers(t *testing.T, msg message.Message, how uint8, later time.Duration) {
+	c := newMixed(t, "w1", "w2")
+	c.stand(vip)
+	c.nodes["w2"].Stand(c.now, lease.Candidacy{Lease: vip, Priority: 1})
+	c.await(2*duration, "w2 holds the lease", func() bool { return c.holder(vip) == "w2" })
+	to := "m1"
+	if how&32 != 0 {
+		to = "w1"
+	}
+	m := c.nodes[to]
+	if how&1 != 0 {
+		msg.From, msg.Incarnation = "w2", c.nodes["w2"].Status(c.now).Incarnation
+	}
+	if how&2 != 0 {
+		msg.Receiver = message.Identity(to, m.Status(c.now).Incarnation)
+	}
+	if how&4 != 0 {
+		for i := range msg.Items {
+			msg.Items[i].Lease = lease.ID(vip)
+		}
+	}
+	m.Receive(c.now.Add(later), msg)
+	_, events := m.Take()
+	for _, e := range events {
+		if _, granted := e.(lease.Granted); granted {
+			t.Fatalf("%+v granted the lease to %s", msg, to)
+		}
+	}
+	if n := len(m.Members(c.now)); n > 3+c.observers {
+		t.Fatalf("%d members are known", n)
+	}
+	m.Tick(c.now.Add(later))
+	m.Take()
+}

@@ -1,0 +1,167 @@
+package message
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/herald-vip/herald/election/electorate"
+	"pgregory.net/rapid"
+)
+
+// full has one of everything.
+var full = Message{
+	From: "m1", Incarnation: 1, Receiver: 1<<64 - 1, Sequence: 300, Cluster: 6, Number: 300, Active: 7, Wish: 8, Abstaining: true,
+	Electorate: &electorate.Electorate{Members: []string{"m1", "m2", "m3"}, Duration: time.Second},
+	Change: &Change{Phase: Promised, Ballot: Ballot{9, 1}, Accepted: Ballot{8, 1 << 63},
+		Value: &electorate.Electorate{Members: []string{"m1"}, Duration: time.Second, Quorum: electorate.None}},
+	Items: []Item{
+		{Kind: Stand, Lease: 1, Priority: -5, Preempt: true, Standing: true, Epoch: 1 << 63},
+		{Kind: Stand, Lease: 1, Priority: 100},
+		{Kind: Prepare, Lease: 2, Counter: 1},
+		{Kind: Promise, Lease: 2, Counter: 1},
+		{Kind: Propose, Lease: 2, Counter: 1, Round: 1 << 40},
+		{Kind: Accept, Lease: 2, Counter: 1, Round: 1 << 40},
+		{Kind: Refuse, Lease: 2, Counter: 1, Round: 3, Promised: 4, Remaining: 123456 * time.Microsecond},
+		{Kind: Release, Lease: 2, Counter: 1, To: "m2"},
+		{Kind: Release, Lease: 2, Counter: 1},
+		{Kind: Unchanged, Lease: 1<<64 - 1},
+		{Kind: Repeat},
+	},
+}
+
+func TestCodec(t *testing.T) {
+	b, err := full.AppendBinary([]byte("before"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b = b[len("before"):]
+	got, err := Parse(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(full, got); diff != "" {
+		t.Error(diff)
+	}
+	cuts := 0
+	for i := range b {
+		if _, err := Parse(b[:i]); err != nil {
+			cuts++
+		}
+	}
+	if items := len(full.Items); cuts != len(b)-items {
+		t.Errorf("%d of %d prefixes are refused, want all but the %d that end before an item", cuts, len(b), items)
+	}
+}
+
+func TestCodecRefuses(t *testing.T) {
+	valid, err := Message{From: "m1"}.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := func(i int, x byte) []byte {
+		b := append([]byte(nil), valid...)
+		b[i] = x
+		return b
+	}
+	for want, b := range map[string][]byte{
+		"version 1":       change(0, 1),
+		"unknown phase":   append(change(1, flagChange), make([]byte, 11)...),
+		"cut short":       append(append([]byte(nil), valid...), byte(Prepare)),
+		"unknown kind":    append(append([]byte(nil), valid...), make([]byte, 9)...),
+		"at most 1200":    make([]byte, MaxSize+1),
+		"lease message: ": nil,
+	} {
+		if _, err := Parse(b); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+	for _, m := range []Message{
+		{From: strings.Repeat("x", 256)},
+		{Items: make([]Item, 200)},
+	} {
+		if _, err := m.AppendBinary(nil); err == nil {
+			t.Errorf("%.60v: no error", m)
+		}
+	}
+}
+
+// A remaining time is rounded up: a candidate that came back too early would be
+// refused again.
+func TestRemainingIsRoundedUp(t *testing.T) {
+	b, err := Message{Items: []Item{{Kind: Refuse, Remaining: 1001}}}.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := Parse(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := m.Items[0].Remaining; got != 2*time.Microsecond {
+		t.Errorf("1,001 ns arrive as %v, want 2µs", got)
+	}
+}
+
+// FuzzParse: nothing received panics, and what is understood survives
+// another trip.
+func FuzzParse(f *testing.F) {
+	b, err := full.AppendBinary(nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := Parse(b)
+		if err != nil {
+			return
+		}
+		again, err := m.AppendBinary(nil)
+		if err != nil {
+			t.Fatalf("%+v: %v", m, err)
+		}
+		if got, err := Parse(again); err != nil || !reflect.DeepEqual(got, m) {
+			t.Fatalf("%+v became %+v: %v", m, got, err)
+		}
+	})
+}
+
+func TestCodecRoundTrip(t *testing.T) {
+	item := rapid.Custom(func(t *rapid.T) Item {
+		it := Item{Kind: Kind(rapid.IntRange(1, 7).Draw(t, "kind")), Lease: rapid.Uint64().Draw(t, "lease")}
+		number := func() uint64 { return rapid.Uint64().Draw(t, "number") }
+		switch it.Kind {
+		case Stand:
+			it.Priority, it.Epoch = rapid.Int().Draw(t, "priority"), number()
+			it.Preempt, it.Standing = rapid.Bool().Draw(t, "preempt"), rapid.Bool().Draw(t, "standing")
+		case Propose, Accept:
+			it.Counter, it.Round = number(), number()
+		case Refuse:
+			it.Counter, it.Round, it.Promised = number(), number(), number()
+			it.Remaining = time.Duration(rapid.IntRange(0, 60_000_000).Draw(t, "µs")) * time.Microsecond
+		case Release:
+			it.Counter, it.To = number(), rapid.StringN(0, 20, 60).Draw(t, "to")
+		default:
+			it.Counter = number()
+		}
+		return it
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		m := Message{
+			From: rapid.StringN(0, 60, 253).Draw(t, "from"), Incarnation: rapid.Uint64().Draw(t, "incarnation"),
+			Sequence: rapid.Uint64().Draw(t, "sequence"), Items: rapid.SliceOfN(item, 1, 10).Draw(t, "items"),
+		}
+		b, err := m.AppendBinary(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Parse(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(m, got); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}

@@ -1,0 +1,89 @@
+package lease
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/herald-vip/herald/election/electorate"
+)
+
+// An observer is a member without a vote: it stands for leases and asks for votes like
+// any other, and grants nothing. Observers are in no electorate. They follow the record
+// that the voters have, and are known as long as they are heard.
+
+const (
+	// observerMemory is how long an observer is remembered that is heard no more.
+	observerMemory = 10 * time.Minute
+	// farHellos is how many hellos those miss who have nothing to tell each other.
+	farHellos = 15
+)
+
+// welcome makes an observer of a stranger. It is nil if there is no room.
+func (m *Machine) welcome(name string) *peer {
+	if name == m.self.member || name == "" || len(name) > electorate.MaxName || !m.makeRoom() {
+		return nil
+	}
+	p := m.known[name]
+	if p == nil {
+		p = &peer{name: name, sequence: m.forgotten}
+		m.known[name] = p
+	}
+	p.observer, p.greet, p.queue, p.late, p.met = true, true, nil, nil, time.Time{}
+	m.insert(p)
+	return p
+}
+
+func (m *Machine) insert(p *peer) {
+	at, _ := slices.BinarySearchFunc(m.peers, p.name, byName)
+	m.peers = slices.Insert(m.peers, at, p)
+}
+
+func byName(p *peer, name string) int { return strings.Compare(p.name, name) }
+
+// makeRoom reports whether there is room for an observer, if need be by forgetting the
+// one that has been silent for the longest, and for some time.
+func (m *Machine) makeRoom() bool {
+	observers, silent := 0, (*peer)(nil)
+	for _, p := range m.peers {
+		if !p.observer {
+			continue
+		}
+		if observers++; silent == nil || p.present().Before(silent.present()) {
+			silent = p
+		}
+	}
+	if observers < m.maxObservers {
+		return true
+	}
+	if silent == nil || m.now.Sub(silent.present()) < 2*farHellos*m.duration() {
+		return false
+	}
+	m.forgetObservers(func(p *peer) bool { return p == silent })
+	return true
+}
+
+// forgetObservers drops observers. What would be sent to one that comes back is
+// newer than all that was sent to it before.
+func (m *Machine) forgetObservers(which func(*peer) bool) {
+	m.peers = slices.DeleteFunc(m.peers, func(p *peer) bool {
+		if !p.observer || !which(p) {
+			return false
+		}
+		m.forgotten = max(m.forgotten, p.sequence)
+		delete(m.known, p.name)
+		return true
+	})
+}
+
+// present is when there last was a sign of a peer.
+func (p *peer) present() time.Time { return later(p.heard, p.met) }
+
+// lag says that an observer was configured with another electorate than the voters use.
+func (m *Machine) lag() string {
+	if !m.inForce() || !m.observer() || m.wish.digest == m.digest {
+		return ""
+	}
+	return fmt.Sprintf("the electorate in use is %s, this member is configured with %s: give it that of the voters", m.active(), m.wish)
+}

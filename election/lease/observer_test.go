@@ -1,0 +1,290 @@
+package lease_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/election/electorate"
+	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/election/lease/message"
+)
+
+// newMixed returns a cluster of m1, m2 and m3, which vote, and of observers that have
+// been told of each other.
+func newMixed(t *testing.T, observers ...string) *cluster {
+	c := newCluster(t)
+	c.observers, c.electorate = 8, voters("m1 m2 m3")
+	for _, name := range slices.Concat(c.electorate.Members, observers) {
+		c.start(name, c.electorate)
+	}
+	for _, name := range observers {
+		c.nodes[name].Meet(c.now, observers...)
+	}
+	c.run(2 * duration)
+	return c
+}
+
+// candidates has members stand, the first with the highest priority.
+func (c *cluster) candidates(names ...string) {
+	for i, name := range names {
+		c.nodes[name].Stand(c.now, lease.Candidacy{Lease: vip, Priority: len(names) - i})
+	}
+}
+
+func TestObserversHoldLeases(t *testing.T) {
+	c := newMixed(t, "w1", "w2", "w3")
+	c.candidates("w2", "w1", "w3")
+	if took := c.await(duration, "w2 holds the lease", func() bool { return c.holder(vip) == "w2" }); took > duration/10 {
+		t.Errorf("elected after %v", took)
+	}
+	c.run(5 * duration)
+	for _, name := range []string{"w1", "w2", "w3"} {
+		s := c.nodes[name].Lease(c.now, vip)
+		if s.Holder != "w2" || s.Epoch == 0 || s.Until.IsZero() || s.Needed != 2 {
+			t.Errorf("%s says %+v", name, s)
+		}
+	}
+	if votes := sorted(c.nodes["w2"].Lease(c.now, vip).Votes); !slices.Equal(votes, c.electorate.Members) {
+		t.Errorf("voted for by %v", votes)
+	}
+
+	c.drop = func(_, _ string, m message.Message) bool {
+		if slices.ContainsFunc(m.Items, func(it message.Item) bool { return it.Kind == message.Release && it.To != "w1" }) {
+			t.Errorf("a release names nobody: %+v", m.Items)
+		}
+		return false
+	}
+	c.resign("w2", vip)
+	if took := c.await(duration, "w1 is handed the lease", func() bool { return c.holder(vip) == "w1" }); took > 10*step {
+		t.Errorf("handed over in %v", took)
+	}
+	c.run(2 * duration)
+	c.drop = nil
+	c.kill("w1")
+	took := c.await(2*duration, "w3 takes over", func() bool { return c.holder(vip) == "w3" })
+	if took > duration+duration/5 {
+		t.Errorf("taken over after %v", took)
+	}
+	if n := len(c.nodes["w3"].events); n == 0 {
+		t.Error("w3 was told nothing")
+	}
+}
+
+// Observers that stand for nothing that others hold wait, and ask nobody.
+func TestObserversDoNotBidForWhatIsHeld(t *testing.T) {
+	c := newMixed(t, "w1", "w2")
+	c.candidates("w1", "w2")
+	c.awaitHolder(duration)
+	bids := 0
+	c.drop = func(from, _ string, m message.Message) bool {
+		if from == "w2" && slices.ContainsFunc(m.Items, func(it message.Item) bool { return it.Kind == message.Prepare }) {
+			bids++
+		}
+		return false
+	}
+	c.run(20 * duration)
+	if bids > 0 {
+		t.Errorf("w2 asked for the lease %d times while w1 held it", bids)
+	}
+}
+
+func TestObserversAreNoMajority(t *testing.T) {
+	c := newMixed(t, "w1", "w2", "w3")
+	c.kill("m1")
+	c.kill("m2")
+	c.run(2 * duration)
+	c.candidates("w1", "w2", "w3")
+	c.run(5 * duration)
+	if h := c.holder(vip); h != "" {
+		t.Errorf("%s holds the lease with the vote of m3 alone", h)
+	}
+	if why := c.nodes["w1"].Lease(c.now, vip).Why; why != "no quorum: of 3 members 1 are heard, and 2 needed" {
+		t.Errorf("the reason is %q", why)
+	}
+	c.start("m1", c.electorate)
+	c.awaitHolder(3 * duration)
+}
+
+func TestObserversFollowTheVoters(t *testing.T) {
+	c := newMixed(t, "w1", "w2")
+	c.candidates("w1", "w2")
+	c.awaitHolder(duration)
+	lost := func() bool {
+		return slices.ContainsFunc(c.nodes["w1"].events, func(e lease.Event) bool { _, is := e.(lease.Lost); return is })
+	}
+	step := func(names string, d time.Duration) electorate.Electorate {
+		e := voters(names)
+		e.Duration = d
+		for _, name := range e.Members {
+			if c.nodes[name] == nil {
+				c.start(name, e)
+			}
+		}
+		c.reconfigure(e, e.Members...)
+		c.awaitActive(6*duration, e, slices.Concat(e.Members, []string{"w1", "w2"})...)
+		return e
+	}
+	step("m1 m2 m3 m4", duration)
+	step("m2 m3 m4", duration)
+	c.kill("m1")
+	step("m2 m3 m4", duration/2)
+	last := step("m2 m3 m4 m5", 2*duration)
+	c.run(5 * duration)
+	if c.holder(vip) != "w1" || lost() {
+		t.Errorf("%q holds the lease: %+v", c.holder(vip), c.nodes["w1"].events)
+	}
+	s := c.nodes["w2"].Status(c.now)
+	if s.Problem != "" || !strings.Contains(s.Lag, "in use is [m2 m3 m4 m5; 1.2s, majority], this member is configured with [m1 m2 m3; 600ms, majority]") {
+		t.Errorf("problem %q, lag %q", s.Problem, s.Lag)
+	}
+	c.reconfigure(last, "w2")
+	if s := c.nodes["w2"].Status(c.now); s.Lag != "" {
+		t.Errorf("configured alike, it says %q", s.Lag)
+	}
+	c.start("w2", c.electorate) // with the old configuration, of which two are left
+	c.awaitActive(2*duration, last, "w2")
+}
+
+func TestObserverBecomesVoterAndCeases(t *testing.T) {
+	c := newMixed(t, "w1", "w2")
+	c.candidates("w1", "w2")
+	c.awaitHolder(duration)
+	four := voters("m1 m2 m3 w1")
+	c.reconfigure(four, "w1")
+	c.run(duration)
+	if s := c.nodes["w1"].Status(c.now); s.Pending == nil || s.Problem == "" {
+		t.Errorf("it waits for the others, and says %+v", s)
+	}
+	c.reconfigure(c.electorate, "w1") // taken back
+	c.run(duration)
+	if s := c.nodes["w1"].Status(c.now); s.Pending != nil || s.Problem != "" {
+		t.Errorf("taken back, it says %+v", s)
+	}
+	c.reconfigure(four, four.Members...)
+	c.awaitActive(6*duration, four, "m1", "m2", "m3", "w1", "w2")
+	c.run(duration)
+	if votes := c.nodes["w1"].Lease(c.now, vip).Votes; !slices.Contains(votes, "w1") {
+		t.Errorf("w1 is voted for by %v", votes)
+	}
+	c.reconfigure(c.electorate, four.Members...)
+	c.awaitActive(6*duration, c.electorate, "m1", "m2", "m3", "w1", "w2")
+	c.run(duration)
+	if votes := c.nodes["w1"].Lease(c.now, vip).Votes; slices.Contains(votes, "w1") || c.holder(vip) != "w1" {
+		t.Errorf("%s holds the lease, by the votes of %v", c.holder(vip), votes)
+	}
+	members := c.nodes["m1"].Members(c.now)
+	if i := slices.IndexFunc(members, func(m lease.MemberStatus) bool { return m.Name == "w1" }); i < 0 || members[i].Voter {
+		t.Errorf("m1 knows %+v", members)
+	}
+}
+
+// The voters are to grant shorter leases, and w1, which holds one, does not hear of
+// it: they stop to vote for it in time, so that m1 and m2, which are started with the
+// shorter duration when it is in use, give the lease to nobody else too early.
+func TestObserverThatDoesNotHearOfShorterLeases(t *testing.T) {
+	c := newMixed(t, "w1")
+	c.candidates("w1")
+	c.awaitHolder(duration)
+	c.drop = func(_, to string, m message.Message) bool { return to == "w1" && m.Electorate != nil }
+	shorter := c.electorate
+	shorter.Duration = duration / 4
+	c.reconfigure(shorter, shorter.Members...)
+	c.awaitActive(3*duration, shorter, "m3")
+	c.start("m1", shorter)
+	c.start("m2", shorter)
+	for _, name := range shorter.Members {
+		c.nodes[name].Stand(c.now, lease.Candidacy{Lease: vip})
+	}
+	c.await(2*duration, "a voter holds the lease", func() bool { h := c.holder(vip); return h != "" && h != "w1" })
+}
+
+func TestObserversAreBoundedAndForgotten(t *testing.T) {
+	c := newMixed(t)
+	m := c.nodes["m1"]
+	hello := func(from string, sequence uint64) {
+		m.Receive(c.now, message.Message{From: from, Incarnation: 7, Receiver: message.Identity("m1", m.Status(c.now).Incarnation), Sequence: sequence})
+	}
+	known := func() (names []string) {
+		for _, s := range m.Members(c.now) {
+			if !s.Voter {
+				names = append(names, s.Name)
+			}
+		}
+		return names
+	}
+	sequence := func(to string) (last uint64) {
+		out, _ := m.Take()
+		for _, o := range out {
+			if o.To == to {
+				last = o.Sequence
+			}
+		}
+		return last
+	}
+	for i := range 20 {
+		hello(fmt.Sprint("w", i), 1)
+	}
+	m.Tick(c.now.Add(duration / 2))
+	last := sequence("w0")
+	if got := known(); len(got) != 8 || last == 0 {
+		t.Fatalf("of 20 observers 8 may be known, and are %v", got)
+	}
+	c.run(40 * duration)
+	hello("late", 1)
+	if got := known(); len(got) != 8 || !slices.Contains(got, "late") {
+		t.Errorf("one that is silent made no room: %v", got)
+	}
+	c.run(11 * time.Minute)
+	if got := known(); len(got) != 0 {
+		t.Errorf("remembered for ever: %v", got)
+	}
+	hello("w0", 2)
+	if again := sequence("w0"); again <= last {
+		t.Errorf("it is sent message %d after %d", again, last)
+	}
+	m.Meet(c.now, "m1", "m2", "w5", "", strings.Repeat("x", 254))
+	if got := known(); !slices.Equal(got, []string{"w0", "w5"}) {
+		t.Errorf("met: %v", got)
+	}
+}
+
+// Those who have nothing to tell each other do so seldom.
+func TestIdleObserversAreQuiet(t *testing.T) {
+	c := newMixed(t, "w1", "w2", "w3")
+	sent := map[string]int{}
+	c.drop = func(from, to string, _ message.Message) bool { sent[from+" "+to]++; return false }
+	c.nodes["w3"].Stand(c.now, lease.Candidacy{Lease: "other"})
+	c.nodes["w2"].Stand(c.now, lease.Candidacy{Lease: vip})
+	c.run(20 * duration)
+	for pair, most := range map[string]int{"w1 m1": 12, "m1 w1": 12, "w1 w2": 12, "w2 w3": 15} {
+		if n := sent[pair]; n == 0 || n > most {
+			t.Errorf("%s: %d messages in 20 leases, want at most %d", pair, n, most)
+		}
+	}
+	if n := sent["w3 m1"]; n < 60 {
+		t.Errorf("a candidate sent %d messages", n)
+	}
+}
+
+// m3 was removed and runs on with its old list, which gives m2, which was removed
+// after it, a vote: m2 does not take it for one that is in use.
+func TestRemovedVoterFollowsNoListThatItIsOn(t *testing.T) {
+	c := newMixed(t)
+	two, one := voters("m1 m2"), voters("m1")
+	c.reconfigure(two, "m1", "m2")
+	c.awaitActive(6*duration, two, "m1", "m2")
+	c.reconfigure(one, "m1", "m2")
+	c.awaitActive(6*duration, one, "m1", "m2")
+	c.stand(vip)
+	c.isolate("m1", true)
+	c.run(10 * duration)
+	if h := c.holder(vip); h != "m1" {
+		t.Errorf("%q holds the lease, want m1", h)
+	}
+	if s := c.nodes["m2"].Status(c.now); s.Active == nil || s.Active.Digest() != one.Digest() {
+		t.Errorf("m2 uses %v", s.Active)
+	}
+}

@@ -1,0 +1,113 @@
+package lease
+
+import (
+	"fmt"
+
+	"github.com/herald-vip/herald/election/electorate"
+	"github.com/herald-vip/herald/election/wire"
+)
+
+// preference is what decides between candidates for a free lease.
+type preference struct {
+	named    bool // by the member that released the lease
+	former   bool // held the lease last, and let it expire or gave it up
+	priority int
+	hash     uint64 // spreads the leases over equal members (rendezvous hashing)
+	member   string
+}
+
+func (c preference) before(o preference) bool {
+	switch {
+	case c.named != o.named:
+		return c.named
+	case c.former != o.former:
+		return o.former
+	case c.priority != o.priority:
+		return c.priority > o.priority
+	case c.hash != o.hash:
+		return c.hash > o.hash
+	}
+	return c.member < o.member
+}
+
+func (l *lease) preference(member string, priority int) preference {
+	return preference{
+		named:    member == l.successor && !l.released.IsZero(),
+		former:   member == l.accepted.member,
+		priority: priority,
+		hash:     wire.Hash(member, l.id),
+		member:   member,
+	}
+}
+
+// rank is how many other candidates are preferred for a free lease.
+func (m *Machine) rank(l *lease) int {
+	mine := l.preference(m.self.member, l.Priority)
+	rank := 0
+	m.rivals(l, func(p *peer, s *stand) {
+		if l.preference(p.name, s.priority).before(mine) {
+			rank++
+		}
+	})
+	return rank
+}
+
+// successor is the best other candidate, empty if there is none.
+func (m *Machine) successor(l *lease) string {
+	return m.best(l, func(*stand) bool { return true }).member
+}
+
+// best is the best other candidate whose candidacy may count; without a member if there is none.
+func (m *Machine) best(l *lease, may func(*stand) bool) (best preference) {
+	m.rivals(l, func(p *peer, s *stand) {
+		c := preference{priority: s.priority, hash: wire.Hash(p.name, l.id), member: p.name}
+		if may(s) && (best.member == "" || c.before(best)) {
+			best = c
+		}
+	})
+	return best
+}
+
+// rivals calls f for every other member that stands for the lease.
+func (m *Machine) rivals(l *lease, f func(*peer, *stand)) {
+	if !m.inForce() {
+		return
+	}
+	for _, p := range m.peers {
+		if s := p.candidacy(m.now, m.duration(), l.id); s != nil {
+			f(p, s)
+		}
+	}
+}
+
+// considerYield asks the caller to hand the lease over when another member wants
+// to preempt this one, and has been steady for one Duration.
+func (m *Machine) considerYield(l *lease) {
+	d := m.duration()
+	if !l.holds() || m.now.Sub(l.gained) < d {
+		return
+	}
+	best := m.best(l, func(s *stand) bool { return s.preempt && s.priority > l.Priority && m.now.Sub(s.since) >= d })
+	if best.member == l.yields {
+		return
+	}
+	if l.yields = best.member; best.member != "" {
+		m.events = append(m.events, Yield{Lease: l.Lease, To: electorate.Name(best.member),
+			Reason: fmt.Sprintf("%s has priority %d and preempts priority %d", electorate.Name(best.member), best.priority, l.Priority)})
+	}
+}
+
+// endSecondHolder ends the lease of the less preferred of two holders, which only quorum
+// None permits, as soon as they hear of each other.
+func (m *Machine) endSecondHolder(l *lease, p *peer, s *stand) {
+	if m.active().Quorum != electorate.None || !l.holds() || s.epoch == 0 {
+		return
+	}
+	mine := preference{priority: l.Priority, hash: wire.Hash(m.self.member, l.id), member: m.self.member}
+	theirs := preference{priority: s.priority, hash: wire.Hash(p.name, l.id), member: p.name}
+	if theirs.before(mine) {
+		m.drop(l, p.name)
+		l.lost = electorate.Name(p.name) + " holds it too and is preferred; without a quorum a partition has two holders"
+		m.events = append(m.events, Lost{Lease: l.Lease, Reason: l.lost})
+	}
+}

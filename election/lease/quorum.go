@@ -1,0 +1,61 @@
+package lease
+
+import "github.com/herald-vip/herald/election/electorate"
+
+func (m *Machine) elected(votes []string) bool {
+	return m.active().Elects(votes, m.within())
+}
+
+// within lists the members whose votes quorum None wants: those that are heard
+// and do not abstain. It is nil for other electorates.
+func (m *Machine) within() []string {
+	if m.current().Quorum != electorate.None {
+		return nil
+	}
+	names := []string{m.self.member}
+	for _, p := range m.peers {
+		if p.incarnation != 0 && m.now.Sub(p.heard) < m.duration()*2/3 && !p.abstaining {
+			names = append(names, p.name)
+		}
+	}
+	return names
+}
+
+// heardVoters lists the members of the electorate in force that might vote for this
+// one, this one included if it has a vote. Who has an older record is about to hear of this one.
+func (m *Machine) heardVoters() []string {
+	if !m.inForce() {
+		return nil
+	}
+	var names []string
+	if m.voter() {
+		names = append(names, m.self.member)
+	}
+	for _, p := range m.peers {
+		if m.active().Has(p.name) && p.fresh(m.now, m.duration()) && p.number <= m.state.Record.Number && m.apart(p) == "" {
+			names = append(names, p.name)
+		}
+	}
+	return names
+}
+
+func (m *Machine) electable() bool {
+	switch {
+	case !m.inForce():
+		return false
+	case m.active().Quorum == electorate.None:
+		return m.voter()
+	}
+	return len(m.heardVoters()) >= m.active().Majority()
+}
+
+func (m *Machine) watchQuorum() {
+	could := m.electable()
+	if could && !m.canWin {
+		m.canSince = m.now
+		if m.candidate() {
+			m.greetAll() // the candidacies count from now on
+		}
+	}
+	m.canWin = could
+}

@@ -1,0 +1,190 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/herald-vip/herald/election/electorate"
+	"github.com/herald-vip/herald/election/lease/message"
+)
+
+// Receive takes a message from another member, which is an observer if it is in none of
+// the electorates. What comes from strangers, was meant for another process, was seen
+// before, or comes from a process that has been replaced is counted and ignored.
+func (m *Machine) Receive(now time.Time, msg message.Message) {
+	m.advance(now)
+	if msg.Incarnation == 0 || msg.From == m.self.member {
+		m.ignored++
+		return
+	}
+	p := m.peer(msg.From)
+	if p == nil {
+		p = m.welcome(msg.From)
+	}
+	if p == nil {
+		m.ignored++
+		return
+	}
+	d := m.duration()
+	if msg.Receiver != message.Identity(m.self.member, 0) && msg.Receiver != message.Identity(m.self.member, m.self.incarnation) {
+		m.ignored++
+		if m.now.Sub(p.introduced) >= d/12 {
+			p.introduced = m.now
+			p.introduce = true // it takes us for an earlier process
+		}
+		return
+	}
+	// A process that has been silent for a Duration may be replaced by one whose
+	// incarnation is less: clocks may go backwards between two starts.
+	heard := p.fresh(m.now, d)
+	if msg.Incarnation > p.incarnation || msg.Incarnation < p.incarnation && !heard {
+		p.begin(msg.Incarnation)
+		heard = false
+	}
+	if msg.Incarnation != p.incarnation || !p.window.take(msg.Sequence) {
+		m.ignored++
+		return
+	}
+	if m.votes(m.self.member) && !m.votes(p.name) && !m.near(p) {
+		p.greet = true // an observer that wants votes has to hear who gives them
+	}
+	p.heard = m.now
+	if msg.Sequence == p.window.top {
+		if p.note(&msg) || !heard {
+			if msg.Electorate != nil && p.described == msg.Electorate {
+				m.learn(p, electorate.Record{Cluster: p.cluster, Number: p.number, Electorate: *p.described})
+			}
+			m.agree()
+			m.wake(m.now)
+		}
+		if !m.alike(p) && m.now.Sub(p.introduced) >= d/12 { // it is to know of this record, or to tell of its own
+			p.introduced = m.now
+			p.greet = true
+		}
+	}
+	if msg.Change != nil {
+		m.receiveChange(p, &msg)
+	}
+	for _, it := range msg.Items {
+		m.receiveItem(p, &msg, it)
+	}
+}
+
+func (m *Machine) receiveItem(p *peer, msg *message.Message, it message.Item) {
+	switch {
+	case it.Kind == message.Stand:
+		m.receiveStand(p, msg, it)
+	case it.Kind == message.Unchanged:
+		m.receiveUnchanged(p, msg, it.Lease)
+	case it.Kind == message.Repeat:
+		p.told, p.greet = false, true
+	case msg.Receiver == message.Identity(m.self.member, 0):
+		m.ignored++ // not before both know which process the other is
+	case it.Kind == message.Prepare || it.Kind == message.Propose:
+		m.vote(p, msg, it)
+	case it.Kind == message.Promise || it.Kind == message.Accept || it.Kind == message.Refuse:
+		m.answer(p, it)
+	case it.Kind == message.Release:
+		m.receiveRelease(p, it)
+	}
+}
+
+func (m *Machine) receiveStand(p *peer, msg *message.Message, it message.Item) {
+	before := p.stands[it.Lease]
+	if !p.standings.note(m.now, m.duration(), msg.Sequence, it) {
+		return
+	}
+	l, s := m.leases[it.Lease], p.stands[it.Lease]
+	if before == nil && s != nil && !(m.votes(m.self.member) && m.votes(p.name)) {
+		p.greet = true // it may not have heard of us for a while
+	}
+	if l != nil && s != nil {
+		m.considerRival(l, p, s)
+	}
+}
+
+// receiveUnchanged takes that a peer's candidacies are what they were, or asks for them.
+func (m *Machine) receiveUnchanged(p *peer, msg *message.Message, digest uint64) {
+	d := m.duration()
+	switch {
+	case msg.Sequence != p.window.top: // there is newer news
+	case p.confirm(m.now, d, msg.Sequence, digest):
+		for id, s := range p.stands {
+			if l := m.leases[id]; l != nil && s.epoch != 0 {
+				m.considerRival(l, p, s)
+			}
+		}
+	case m.now.Sub(p.asked) >= d/12:
+		p.asked = m.now
+		m.send(p, message.Item{Kind: message.Repeat})
+	}
+}
+
+// considerRival considers a peer's candidacy for a lease that this member stands for, too. A
+// member that grants nothing learns what those know who do: who says so holds it.
+func (m *Machine) considerRival(l *lease, p *peer, s *stand) {
+	if l.candidate == nil {
+		return
+	}
+	if s.epoch != 0 && m.observer() {
+		l.see(m.now, ballot{s.epoch, owner{p.name, p.incarnation}}, m.duration())
+	}
+	m.endSecondHolder(l, p, s)
+}
+
+// sameRecord reports whether the sender of a message had the record of this member when it sent that.
+func (m *Machine) sameRecord(msg *message.Message) bool {
+	mine := m.state.Record
+	return msg.Number == mine.Number && msg.Cluster == mine.Cluster && msg.Active == m.digest
+}
+
+// mayServe reports whether this member votes for the sender of a message: only those win
+// votes that have the same record.
+func (m *Machine) mayServe(p *peer, msg *message.Message) bool {
+	return m.voter() && m.sameRecord(msg) && (m.active().Quorum == electorate.Majority || m.active().Has(p.name))
+}
+
+func (m *Machine) vote(p *peer, msg *message.Message, it message.Item) {
+	if !m.see(it.Counter) {
+		m.ignored++
+		return
+	}
+	v := vote{}
+	switch {
+	case !m.mayServe(p, msg):
+		v.remaining = m.duration() / 3
+	case m.abstaining():
+		v.remaining = m.abstain.Sub(m.now)
+	default:
+		l := m.lease(it.Lease, maxLeases)
+		if l == nil {
+			m.ignored++
+			return
+		}
+		b := ballot{it.Counter, owner{p.name, p.incarnation}}
+		if it.Kind == message.Propose {
+			v = l.acceptor.propose(m.now, b, m.active().Duration)
+		} else if v = l.prepare(m.now, b); v.granted && l.candidate != nil && l.phase == idle {
+			l.after = later(l.after, m.now.Add(m.duration()/10)) // let it try
+		}
+	}
+	answer := message.Item{Kind: message.Promise, Lease: it.Lease, Counter: it.Counter, Round: it.Round}
+	switch {
+	case !v.granted:
+		answer.Kind, answer.Promised, answer.Remaining = message.Refuse, v.promised, v.remaining
+	case it.Kind == message.Propose:
+		answer.Kind = message.Accept
+	}
+	m.send(p, answer)
+}
+
+func (m *Machine) receiveRelease(p *peer, it message.Item) {
+	l := m.leases[it.Lease]
+	if l == nil || !m.see(it.Counter) {
+		return
+	}
+	l.release(m.now, ballot{it.Counter, owner{p.name, p.incarnation}}, it.To)
+	if l.candidate != nil && l.released.Equal(m.now) {
+		l.after, l.attempts = time.Time{}, 0
+		m.wake(m.now)
+	}
+}

@@ -1,0 +1,219 @@
+package lease
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/herald-vip/herald/election/electorate"
+	"github.com/herald-vip/herald/election/lease/message"
+)
+
+// State is what a member must remember across its restarts. [Machine.Unsaved] says when it has changed; it
+// is to be on disk before a message leaves that was made after that.
+type State struct {
+	Record electorate.Record // the last that this member knows of; Number 0: none yet
+	// Longest is the longest lease that this member may have voted for, and that may still last.
+	Longest time.Duration
+	// What this member has promised and accepted for the record after this one.
+	Promised, Accepted message.Ballot
+	Value              *electorate.Electorate // what it accepted, nil: nothing
+}
+
+// Unsaved returns what is to be remembered, and whether that has changed since the last call: who cannot write it has to
+// keep it, and to try again.
+func (m *Machine) Unsaved() (State, bool) {
+	changed := m.unsaved
+	m.unsaved = false
+	return m.state, changed
+}
+
+// inForce reports whether there is a record: until then nobody can win here.
+func (m *Machine) inForce() bool { return m.state.Record.Number > 0 }
+
+// active is the electorate in force.
+func (m *Machine) active() *electorate.Electorate { return &m.state.Record.Electorate }
+
+// voter reports whether this member has a vote in the electorate in force.
+func (m *Machine) voter() bool { return m.inForce() && m.active().Has(m.self.member) }
+
+// wish is the electorate that this member is configured with: what it begins with if there is no record, and
+// what it would have the record become.
+type wish struct {
+	electorate.Electorate
+	digest uint64
+}
+
+func newWish(e electorate.Electorate) wish {
+	e.Members = slices.Clone(e.Members)
+	return wish{e, e.Digest()}
+}
+
+// Reconfigure has this member wish for another electorate. The record changes towards it, by one member
+// at a time, once all members of the new electorate and a majority of the present one wish for it. A wish may be
+// changed at any time. A member without a vote, which gets none by the new one either, follows the voters.
+func (m *Machine) Reconfigure(now time.Time, e electorate.Electorate) error {
+	if err := e.Validate(); err != nil {
+		return err
+	}
+	m.advance(now)
+	m.wish = newWish(e)
+	m.updatePeers()
+	m.greetAll()
+	m.agree()
+	m.wake(m.now)
+	return nil
+}
+
+// agree does what is due about the record.
+func (m *Machine) agree() {
+	m.begin()
+	m.change()
+	if m.inForce() && !m.now.Before(m.settled) && m.state.Longest != m.state.Record.Duration {
+		m.state.Longest, m.unsaved = m.state.Record.Duration, true // the longer leases of the records before are over
+	}
+}
+
+// begin makes the first record of what this member is configured with, once a majority is configured alike and
+// has no record either. Who hears of a record takes that instead.
+func (m *Machine) begin() {
+	if m.inForce() || m.observer() {
+		return
+	}
+	m.problem = ""
+	heard := m.abstain.Add(-m.duration() / 20) // in time to vote and win as soon as this member does
+	if m.now.Before(heard) && m.wish.Quorum == electorate.Majority {
+		m.problem = "listens whether the members have agreed on an electorate before"
+		m.wake(heard)
+		return
+	}
+	waiting, other := 1, ""
+	for _, p := range m.peers {
+		switch {
+		case !m.wish.Has(p.name) || !p.fresh(m.now, m.duration()) || p.number > 0:
+		case p.wish == m.wish.digest:
+			waiting++
+		case other == "":
+			other = electorate.Name(p.name) + " is configured with " + p.theirs()
+		}
+	}
+	switch {
+	case m.wish.Quorum == electorate.None, waiting >= m.wish.Majority():
+		m.adopt(electorate.First(m.wish.Electorate))
+	case other != "":
+		m.problem = other + ", this member with " + m.wish.String()
+	default:
+		m.problem = fmt.Sprintf("waiting for a majority of the members: heard %d of %d that are configured alike", waiting, len(m.wish.Members))
+	}
+}
+
+// learn takes the record of a peer if it replaces the one here. A peer has none in force that was not chosen.
+func (m *Machine) learn(p *peer, r electorate.Record) {
+	mine := m.state.Record
+	switch {
+	case r.Number == 0, r.Number > mine.Number+maxJump, r.Validate() != nil, !r.Replaces(mine):
+	case mine.Number == 0 && r.Has(m.self.member) && !m.wish.Has(m.self.member):
+		m.problem = fmt.Sprintf("%s says that this member has a vote in %s, and it is not configured with one: what it voted for is forgotten", electorate.Name(p.name), r)
+	default:
+		m.adopt(r)
+	}
+}
+
+// adopt puts a record in force, for good: it has been chosen. Leases that this member holds are asked for
+// anew, and whoever it voted for keeps that vote until the lease has ended.
+func (m *Machine) adopt(r electorate.Record) {
+	longest := max(r.Duration, m.state.Longest)
+	if m.inForce() {
+		m.settled = later(m.settled, m.now.Add(longest+longest/50))
+	} else {
+		m.refuseVotes(longest)
+	}
+	m.state, m.digest = State{Record: r, Longest: longest}, r.Electorate.Digest()
+	m.unsaved, m.problem, m.attempt = true, "", nil
+	m.updatePeers()
+	for _, p := range m.peers {
+		p.queue, p.late, p.change = nil, nil, nil
+	}
+	m.watchQuorum()
+	for _, l := range m.own {
+		if l.holds() {
+			m.renew(l)
+		} else {
+			m.drop(l, "")
+		}
+	}
+	m.greetAll()
+	m.wake(m.now)
+}
+
+// refuseVotes makes a started member abstain: an earlier process of it may have voted for leases of that
+// duration ("Acceptors restart").
+func (m *Machine) refuseVotes(d time.Duration) {
+	m.abstain = later(m.abstain, m.started.Add(d+d/50))
+	m.settled = later(m.settled, m.abstain)
+}
+
+// updatePeers makes peers of the members of both electorates, and of those that do not know yet that
+// they are members no more, and keeps the observers. One that comes back is the peer that it was: sequence numbers go on.
+func (m *Machine) updatePeers() {
+	names := slices.Concat(m.active().Members, m.wish.Members)
+	before := m.peers
+	m.lingering = false
+	for _, p := range before {
+		if !p.observer && p.number < m.state.Record.Number && p.fresh(m.now, m.duration()) && !slices.Contains(names, p.name) {
+			names = append(names, p.name)
+			m.lingering = true
+		}
+	}
+	m.peers = slices.DeleteFunc(slices.Clone(before), func(p *peer) bool { return !p.observer || slices.Contains(names, p.name) })
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if name == m.self.member {
+			continue
+		}
+		p := m.known[name]
+		if p == nil {
+			p = &peer{name: name, sequence: m.forgotten}
+			m.known[name] = p
+		}
+		if !slices.Contains(before, p) {
+			p.queue, p.late, p.change, p.greet = nil, nil, nil, true
+		}
+		p.observer = false
+		m.insert(p)
+	}
+}
+
+// apart says why a peer's votes cannot count here, nor ours there; empty if they can.
+func (m *Machine) apart(p *peer) string {
+	switch mine := m.state.Record; {
+	case mine.Number > 0 && p.number > 0 && p.cluster != mine.Cluster && mine.Quorum == electorate.Majority:
+		return fmt.Sprintf("it belongs to another cluster, which was begun apart, with %s; ours is %s", p.theirs(), mine)
+	case mine.Number == 0 && p.number == 0 && p.wish != m.wish.digest:
+		return fmt.Sprintf("its electorate is %s, ours %s", p.theirs(), m.wish)
+	}
+	return ""
+}
+
+func (p *peer) theirs() string {
+	if p.described == nil {
+		return "another electorate"
+	}
+	return p.described.String()
+}
+
+// waiting lists who keeps a wish from becoming the next record; nil if that is not what it is waiting for.
+func (m *Machine) waiting() []string {
+	var names []string
+	for _, name := range m.wish.Members {
+		if p := m.peer(name); p != nil && !m.shares(p) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// shares reports whether a peer is heard, wishes for what this member does, and votes, as a holder may need it at once.
+func (m *Machine) shares(p *peer) bool {
+	return p.fresh(m.now, m.duration()) && p.wish == m.wish.digest && !p.abstaining && m.apart(p) == ""
+}

@@ -1,0 +1,153 @@
+package lease
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/herald-vip/herald/election/electorate"
+	"github.com/herald-vip/herald/election/lease/message"
+)
+
+// send queues an item for a peer whose process is known.
+func (m *Machine) send(p *peer, it message.Item) {
+	if p.incarnation != 0 {
+		p.queue = append(p.queue, it)
+	}
+}
+
+func (m *Machine) greetAll() {
+	m.helloAt = m.now.Add(m.duration() / 3)
+	for _, p := range m.peers {
+		p.greet = true
+	}
+}
+
+// announce tells all peers of this member's candidacy for a lease. There may be many
+// observers and many leases: a moment later they are told of all at once.
+func (m *Machine) announce(l *lease) {
+	for _, p := range m.peers {
+		switch {
+		case p.incarnation == 0:
+		case p.observer:
+			p.late = m.appendStand(p.late, l)
+		default:
+			p.queue = m.appendStand(p.queue, l)
+		}
+	}
+	if m.lateAt.IsZero() {
+		m.lateAt = m.now.Add(m.duration() / 60)
+		m.wake(m.lateAt)
+	}
+}
+
+func (m *Machine) sendLate() {
+	if m.lateAt.IsZero() {
+		return
+	}
+	if m.now.Before(m.lateAt) {
+		m.wake(m.lateAt)
+		return
+	}
+	m.lateAt = time.Time{}
+	for _, p := range m.peers {
+		p.queue, p.late = append(p.late, p.queue...), nil
+	}
+}
+
+// appendStands describes all of this member's candidacies to a peer, by their digest
+// if it was told of them one by one.
+func (m *Machine) appendStands(items []message.Item, p *peer) []message.Item {
+	digest := uint64(0)
+	for _, l := range m.own {
+		if !p.told || !l.standing {
+			items = m.appendStand(items, l)
+		}
+		if l.standing && (m.canWin || l.holds()) {
+			digest ^= sum(l.id, l.Priority, l.Preempt, l.epoch)
+		}
+	}
+	if p.told {
+		items = append(items, message.Item{Kind: message.Unchanged, Lease: digest})
+	}
+	p.told = true
+	return items
+}
+
+// appendStand describes this member's candidacy. One that has ended is told of
+// for one Duration, and the release with it: messages get lost.
+func (m *Machine) appendStand(items []message.Item, l *lease) []message.Item {
+	switch {
+	case l.standing:
+		return append(items, message.Item{
+			Kind: message.Stand, Lease: l.id, Priority: l.Priority, Preempt: l.Preempt, Standing: m.canWin || l.holds(), Epoch: l.epoch,
+		})
+	case l.resigned.IsZero() || m.now.Sub(l.resigned) >= m.duration():
+		return items
+	case l.ballot.counter != 0:
+		items = append(items, message.Item{Kind: message.Release, Lease: l.id, Counter: l.ballot.counter, To: l.heir})
+	}
+	return append(items, message.Item{Kind: message.Stand, Lease: l.id})
+}
+
+// Take returns what is to be sent and what has changed, since the last Take. Act
+// upon a [Lost] before anything is sent.
+func (m *Machine) Take() ([]message.Outgoing, []Event) {
+	var out []message.Outgoing
+	for _, p := range m.peers {
+		out = m.pack(out, p)
+	}
+	events := m.events
+	m.events = nil
+	return out, events
+}
+
+// pack turns what is to be said to a peer into messages.
+func (m *Machine) pack(out []message.Outgoing, p *peer) []message.Outgoing {
+	items := p.queue
+	if p.greet || len(items) > 0 {
+		items, p.late = append(p.late, items...), nil
+	}
+	var describe *electorate.Electorate
+	if !m.alike(p) {
+		p.change = nil // it is for those that have the same record
+		if p.introduce || p.greet {
+			describe = m.current()
+		}
+	}
+	if p.introduce { // as to one of whom nothing is known: what we know may be wrong
+		out = m.emit(out, p, 0, describe, nil)
+	}
+	if p.greet {
+		items = m.appendStands(items, p)
+	}
+	if p.greet || len(items) > 0 || p.change != nil {
+		receiver := uint64(0)
+		if p.incarnation != 0 {
+			receiver = message.Identity(p.name, p.incarnation)
+		}
+		out = m.emit(out, p, receiver, describe, items)
+	}
+	p.queue, p.greet, p.introduce, p.change = nil, false, false, nil
+	return out
+}
+
+// emit appends messages to a peer that hold all the items, at least one message.
+func (m *Machine) emit(out []message.Outgoing, p *peer, receiver uint64, describe *electorate.Electorate, items []message.Item) []message.Outgoing {
+	for {
+		p.sequence++
+		msg := message.Message{
+			From: m.self.member, Incarnation: m.self.incarnation, Receiver: cmp.Or(receiver, message.Identity(p.name, 0)), Sequence: p.sequence,
+			Cluster: m.state.Record.Cluster, Number: m.state.Record.Number, Active: m.digest, Wish: m.wish.digest,
+			Abstaining: m.abstaining(), Electorate: describe,
+		}
+		if receiver != 0 {
+			msg.Change, p.change = p.change, nil
+		}
+		n := msg.Room(items)
+		msg.Items, items, describe = items[:n:n], items[n:], nil
+		out = append(out, message.Outgoing{To: p.name, Message: msg})
+		if len(items) == 0 {
+			return out
+		}
+	}
+}

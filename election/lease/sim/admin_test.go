@@ -1,0 +1,119 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"slices"
+
+	"github.com/herald-vip/herald/election/electorate"
+)
+
+// An admin keeps the config files. She changes her mind at any time, waits for nothing, reloads the nodes in any
+// order, late or never, and lets those that she removed run on or switches them off at once. One rule only is
+// hers to keep: new nodes, which have no record, are a minority of the members of their list, as they could
+// begin a cluster of their own otherwise.
+type admin struct {
+	target electorate.Electorate
+}
+
+// install puts the first electorate on its members and boots them in any order.
+func (a *admin) install(w *world) {
+	a.target = electorate.Electorate{Members: slices.Clone(pool[:w.set.voters]), Duration: w.set.lease, Quorum: w.variant.quorum}
+	if w.variant.noQuorum {
+		a.target.Quorum = electorate.None
+	}
+	for _, n := range slices.Concat(w.nodes[:w.set.voters], w.nodes[firstWorker:firstWorker+w.set.workers]) {
+		n.file, n.installed = a.target, true
+		w.after(w.between(0, w.set.lease/2), n.start)
+	}
+}
+
+// change adds or removes a member, changes the Duration, or both at once.
+func (a *admin) change(w *world, rng *rand.Rand) {
+	if w.calm || w.variant.quorum == electorate.None {
+		return
+	}
+	old, e := a.target.Members, a.target
+	if rng.IntN(4) == 0 {
+		e.Duration = w.set.lease - between(rng, 0, w.set.lease/3)
+	}
+	if rng.IntN(2) == 0 {
+		e.Members = toggle(old, w.victim(rng).name)
+	} else if rng.IntN(2) == 0 || e.Duration == a.target.Duration {
+		e.Members = toggle(old, pool[rng.IntN(len(pool))])
+	}
+	if w.set.restless {
+		w.after(between(rng, 0, w.set.lease), func() { a.change(w, rng) })
+	}
+	fresh := 0
+	for _, n := range a.membersOf(w, e) {
+		if n.disk.Record.Number == 0 {
+			fresh++
+		}
+	}
+	if len(e.Members) < 2 || len(e.Members) > 6 || fresh >= e.Majority() {
+		return
+	}
+	a.target = e
+	w.log("", "members are to be %v, the lease %v", e.Members, e.Duration)
+	w.figures.changes++
+	for _, n := range w.nodes {
+		switch was, is := slices.Contains(old, n.name), slices.Contains(e.Members, n.name); {
+		case is, n.installed && rng.IntN(2) == 0: // or it lags behind
+			w.after(between(rng, 0, 2*w.set.lease), n.reload)
+		case was && rng.IntN(2) == 0: // it is switched off, sooner or later
+			w.after(between(rng, 0, 6*w.set.lease), n.remove)
+		}
+	}
+}
+
+// toggle adds a member, or removes it.
+func toggle(members []string, name string) []string {
+	i, found := slices.BinarySearch(members, name)
+	if members = slices.Clone(members); found {
+		return slices.Delete(members, i, i+1)
+	}
+	return slices.Insert(members, i, name)
+}
+
+// reload has a node run with the electorate wanted by now.
+func (n *node) reload() {
+	e := n.w.admin.target
+	if !slices.Contains(e.Members, n.name) && !n.installed {
+		return
+	}
+	n.file, n.installed = e, true
+	n.start()
+	if n.proc != nil {
+		n.proc.do(func() {
+			p := n.proc
+			err := p.machine.Reconfigure(p.now(), p.file)
+			p.w.log(p.name, "reloads, members %v, lease %v: %v", p.file.Members, p.file.Duration, err)
+			p.flush()
+		})
+	}
+}
+
+// remove switches a node off unless it is to be a member or is a worker.
+func (n *node) remove() {
+	if !n.w.calm && n.installed && !n.worker() && !slices.Contains(n.w.admin.target.Members, n.name) {
+		n.powerLoss()
+		n.installed = false
+	}
+}
+
+// done tells whether all nodes have the electorate wanted.
+func (a *admin) done(w *world) bool {
+	return !slices.ContainsFunc(w.running(), func(n *node) bool {
+		s := n.proc.machine.Status(n.now())
+		return s.Active == nil || s.Active.Digest() != a.target.Digest()
+	})
+}
+
+// membersOf are the nodes that vote by an electorate.
+func (a *admin) membersOf(w *world, e electorate.Electorate) []*node {
+	var nodes []*node
+	for _, name := range e.Members {
+		nodes = append(nodes, w.nodes[slices.Index(pool, name)])
+	}
+	return nodes
+}

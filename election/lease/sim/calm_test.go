@@ -1,0 +1,246 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/herald-vip/herald/election/electorate"
+)
+
+// After the chaos comes a calm in which every member runs, stands and reaches
+// every other. It has its own rules: a holder is found soon, nothing moves
+// without a cause, and single faults take no longer than stated.
+
+// The bounds, with D for the lease's Duration and r for a round trip with the
+// steps of the processes on the way.
+//
+//	recovery  3 D           from the calm to a holder that keeps the VIP. What the chaos left may
+//	                        demand: members agree on the electorate, started ones
+//	                        abstain, an orphaned lease ends
+//	takeover  1.5 D + 4 r   from a holder's end to the next answer. The lease ends, the clocks
+//	                        differ, candidates wait their turn
+//	handover  0.1 D + 4 r   within which nobody answers when the holder hands over
+const (
+	recovery = 3.0
+	takeover = 1.5
+	handover = 0.1
+)
+
+func (w *world) leases(n float64) time.Duration { return time.Duration(n * float64(w.set.lease)) }
+
+// round is how long a message and its answer take at most, and the steps of the
+// processes on the way.
+func (w *world) round() time.Duration {
+	return 2*(w.set.delay+w.set.jitter) + 8*w.set.latency
+}
+
+// bound is so many leases and four round trips.
+func (w *world) bound(leases float64) time.Duration { return w.leases(leases) + 4*w.round() }
+
+// soothe ends the chaos.
+func (w *world) soothe() {
+	w.log("", "CALM")
+	w.calm = true
+	seen := w.net.seen
+	w.net = newNetwork(len(pool))
+	w.net.seen = seen
+	for _, n := range w.nodes {
+		if n.disk.Record.Number > 0 {
+			n.installed = true // its vote may be needed once more
+		}
+		n.reload()
+		clear(n.unsound)
+		if p := n.proc; p != nil {
+			p.until = w.now
+			p.resume()
+			p.do(p.speaker.work)
+		}
+	}
+}
+
+// settle waits for the calm to have its effect.
+func (w *world) settle() {
+	began := w.now
+	w.run(began + w.leases(recovery))
+	w.settled = true
+	for v := range w.set.vips {
+		took, yes := w.recovered(&w.check.answers[v], began)
+		w.figures.recovery.note(took, w.set.lease, w.seed)
+		if !yes {
+			w.fail("no holder", "nobody answers for vip%d, or not for long, within %v of the calm", v, w.now-began)
+		}
+	}
+	for range 40 { // up to twelve members change places, one at a time
+		if w.admin.done(w) {
+			break
+		}
+		w.run(w.now + w.leases(1))
+	}
+	if !w.admin.done(w) {
+		w.fail("no change", "the members are not %v after %v of calm", w.admin.target, w.now-began)
+	}
+	if w.set.preempt {
+		w.run(w.now + w.leases(3)) // who preempts must have stood for a while
+	}
+	began = w.now
+	w.run(w.now + w.leases(2))
+	for v := range w.set.vips {
+		w.undisturbed(v, began, w.now)
+		w.preferred(v)
+	}
+}
+
+// recovered is how long after an instant somebody answered without more than the
+// gap of a handover.
+func (w *world) recovered(l *history, began instant) (took time.Duration, yes bool) {
+	until := began
+	for _, e := range l.within(began, w.now) {
+		if e.from > until && (until == began || e.from-until > w.bound(handover)) {
+			took = e.from - began
+		}
+		until = max(until, e.to)
+	}
+	return took, until+w.bound(handover) >= w.now
+}
+
+// preferred demands that no candidate should have preempted the holder.
+func (w *world) preferred(v int) {
+	holder := w.check.answers[v].at(w.now)
+	for _, n := range w.running() {
+		if c := n.want[v]; holder >= 0 && c.Preempt && c.Priority > w.nodes[holder].want[v].Priority {
+			w.fail("preempt", "%s holds vip%d, %s should", w.nodes[holder].name, v, n.name)
+		}
+	}
+}
+
+// undisturbed demands that one node answers for a VIP throughout.
+func (w *world) undisturbed(v int, from, to instant) {
+	if l := &w.check.answers[v]; w.broken == nil && !l.steady(from, to) {
+		w.fail("moved", "vip%d moved without a cause: %v", v, l.within(from, to))
+		if w.broken.at = from; l.at(from) >= 0 {
+			w.broken.at = l.within(from, to)[0].to
+		}
+	}
+}
+
+// bystander has something happen to a node that holds nothing.
+func (w *world) bystander(rng *rand.Rand) {
+	n := w.idle()
+	if n == nil || w.broken != nil {
+		return
+	}
+	began, mend := w.now, func() {}
+	switch kind := rng.IntN(4); kind {
+	case 0:
+		n.crash()
+		w.after(between(rng, 0, w.leases(2)), n.start)
+	case 1:
+		n.proc.pause(between(rng, 0, w.leases(2)))
+	default:
+		mend = w.net.sever(func(from, to int) bool { return from == n.index && kind != 2 || to == n.index })
+	}
+	w.log(n.name, "BYSTANDER suffers")
+	w.run(w.now + w.leases(3))
+	mend()
+	w.run(w.now + w.leases(2))
+	for v := range w.set.vips {
+		w.undisturbed(v, began, w.now)
+	}
+}
+
+// running are the nodes that stand, with or without a vote.
+func (w *world) running() []*node {
+	return slices.DeleteFunc(slices.Clone(w.nodes), func(n *node) bool { return !n.installed })
+}
+
+// idle is a member that holds nothing and is not needed for a majority.
+func (w *world) idle() *node {
+	if len(w.admin.membersOf(w, w.admin.target)) < 3 {
+		return nil
+	}
+	running := w.running()
+	w.rng.Shuffle(len(running), func(i, j int) { running[i], running[j] = running[j], running[i] })
+	for _, n := range running {
+		holds := false
+		for v := range w.set.vips {
+			holds = holds || w.check.answers[v].at(w.now) == n.index
+		}
+		if !holds {
+			return n
+		}
+	}
+	return nil
+}
+
+// vanish takes the holder of the first VIP away and brings it back.
+func (w *world) vanish(rng *rand.Rand) {
+	alone := w.variant.quorum == electorate.None
+	if w.broken != nil || len(w.admin.membersOf(w, w.admin.target)) < 3 && !alone {
+		return
+	}
+	n, began := w.nodes[w.check.answers[0].at(w.now)], w.now
+	w.log(n.name, "VANISHES")
+	mend, kinds := func() {}, 4
+	if alone {
+		kinds = 2 // a pause or a cut may make for two holders
+	}
+	switch rng.IntN(kinds) {
+	case 0:
+		n.crash()
+	case 1:
+		n.powerLoss()
+	case 2:
+		n.proc.pause(w.leases(2))
+	case 3:
+		mend = w.net.sever(func(from, to int) bool { return from == n.index || to == n.index })
+	}
+	w.run(w.now + w.leases(2))
+	mend()
+	n.start()
+	w.run(w.now + w.leases(3))
+	took := w.moved("takeover", n, began, w.bound(takeover))
+	w.figures.takeover.note(took, w.set.lease, w.seed)
+}
+
+// yield has the holder of the first VIP fail its checks for a moment.
+func (w *world) yield() {
+	w.run(w.now + w.leases(2)) // those that yielded stand again
+	holder := w.check.answers[0].at(w.now)
+	if w.broken != nil || holder < 0 {
+		return
+	}
+	n, began := w.nodes[holder], w.now
+	n.judge(0, false)
+	w.run(w.now + w.leases(0.5))
+	n.judge(0, true)
+	w.run(w.now + w.leases(2))
+	gap := w.moved("handover", n, began, w.bound(handover))
+	w.figures.handover.note(gap, w.set.lease, w.seed)
+}
+
+// moved demands that the first VIP moved away from a node soon, and stayed there
+// unless candidates preempt. It returns how long the move took, or how long nobody
+// answered later on.
+func (w *world) moved(rule string, from *node, began instant, bound time.Duration) time.Duration {
+	if w.broken != nil {
+		return 0
+	}
+	l := &w.check.answers[0]
+	to := began
+	for _, e := range l.within(began, w.now) {
+		if e.node != from.index {
+			to = e.from
+			break
+		}
+	}
+	took := max(to-began, l.gap(began, w.now))
+	switch {
+	case to == began || took > bound:
+		w.fail(rule, "nobody answers for vip0 in place of %s for %v, allowed are %v", from.name, took, bound)
+		w.broken.at = began + bound
+	case !w.set.preempt:
+		w.undisturbed(0, to, w.now)
+	}
+	return took
+}

@@ -1,0 +1,26 @@
+// Package sim has no code but tests: it runs the machine of package lease, and its
+// messages as they are on the wire, through random schedules of faults in virtual
+// time. What surrounds the machine in Herald is not run here but modelled:
+//
+//   - process_test.go stands for package election, which calls the machine and sends
+//     its messages: here at once, there after a loss only when the speaker knows of it;
+//   - speaker_test.go for package speaker, which opens the fence for a lease that is
+//     held, and closes it before it resigns;
+//   - node_test.go for the fence in the kernel, which closes by itself, late by a jiffy.
+//
+// The models keep the order of steps that lease/doc.go demands of a caller, and may
+// be paused or killed between any two. Whether the real ones keep it is tested in
+// their packages.
+//
+// A schedule is a world with a network, nodes, their clocks, kernels and
+// processes. First comes a chaos of faults, then a calm. All of it follows from
+// one number, the seed; a schedule that fails is told with its seed, and run
+// again by
+//
+//	go test ./election/lease/sim -run TestSchedules -seed 4711
+//
+// Not simulated is what leases do not promise to survive: a pause that stops a
+// virtual machine's clock too, a member that is removed and left running while the
+// next ones change, and a process that starts with a shorter lease than its
+// predecessor voted for, before that has ended.
+package sim

@@ -1,0 +1,259 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/herald-vip/herald/election/electorate"
+	"github.com/herald-vip/herald/election/lease"
+)
+
+// pool is every node there may be; the first three or five vote at the start. The
+// workers, which are the last, have no vote unless the admin gives them one.
+var pool = []string{"m1", "m2", "m3", "m4", "m5", "m6", "m7", "w1", "w2", "w3"}
+
+// firstWorker is where the workers begin.
+const firstWorker = 7
+
+// A setting is what does not change within a schedule.
+type setting struct {
+	voters        int
+	workers       int
+	lease         time.Duration
+	vips          []string
+	candidacies   [][]lease.Candidacy // per node, per VIP
+	preempt       bool
+	delay, jitter time.Duration // of the network
+	latency       time.Duration // of the process, from step to step, at most
+	arm, jiffy    time.Duration // of the fence
+	drift         int64         // parts per million by which clocks may be off
+	strike        float64       // chance per step of the speaker that a fault strikes right there
+	chaos         time.Duration // how long faults are injected
+	faults        int
+	weather       weather // of the network during the chaos, except storms
+	restless      bool    // the admin makes one change of the members after the other
+}
+
+// A variant is what a test does otherwise than a site with a majority does. Most
+// take away something that safety rests on.
+type variant struct {
+	noQuorum     bool              // the votes of those who hear each other are enough
+	noAbstain    bool              // a started machine votes at once
+	noFence      bool              // the kernel lets nothing expire
+	noArming     bool              // openings need no arming
+	earlyRelease bool              // the lease is resigned a round trip before the fence is closed
+	extraDrift   int64             // clocks are off by more than leases allow for, in parts per million
+	quorum       electorate.Quorum // None: a site of two
+}
+
+// watchesHolds tells whether the checker looks at leases too: a test of the test is
+// to see two nodes answer, unless the margins of the fence hide that.
+func (v variant) watchesHolds() bool { return v == variant{quorum: v.quorum} || v.extraDrift > 0 }
+
+func newSetting(rng *rand.Rand, v variant) setting {
+	s := setting{
+		voters:  3 + 2*rng.IntN(2),
+		lease:   []time.Duration{200, 600, 600, 1000, 3000}[rng.IntN(5)] * time.Millisecond,
+		preempt: rng.IntN(4) == 0,
+		drift:   10_000 + v.extraDrift,
+		strike:  []float64{0, 0.002, 0.01}[rng.IntN(3)],
+		faults:  6 + rng.IntN(24),
+		workers: rng.IntN(len(pool) - firstWorker + 1),
+	}
+	if v.quorum == electorate.None {
+		s.voters, s.workers = 2, 0
+	}
+	if rng.IntN(2) == 0 {
+		s.weather = badWeather(rng, 0.1)
+	}
+	s.restless = rng.IntN(4) == 0
+	s.delay = between(rng, 50*time.Microsecond, s.lease/400)
+	s.jitter = between(rng, 0, s.lease/100)
+	s.latency = between(rng, 20*time.Microsecond, s.lease/400)
+	s.arm, s.jiffy = 20*time.Millisecond, jiffy
+	if rng.IntN(2) == 0 { // as tight as can be, so that no margin hides a fault
+		s.arm, s.jiffy = 2*s.latency, 0
+	}
+	s.chaos = between(rng, 6*s.lease, 16*s.lease)
+	for v := range 1 + rng.IntN(2) {
+		s.vips = append(s.vips, fmt.Sprintf("vip%d", v))
+	}
+	for range pool {
+		var own []lease.Candidacy
+		for _, vip := range s.vips {
+			own = append(own, lease.Candidacy{Lease: vip, Priority: rng.IntN(3), Preempt: s.preempt})
+		}
+		s.candidacies = append(s.candidacies, own)
+	}
+	return s
+}
+
+func vipOf(name string) int { return int(name[len(name)-1] - '0') }
+
+// A fault befalls a world. What is random about it comes from rng, which is its
+// own, so that leaving out one fault does not change the others.
+type fault struct {
+	name   string
+	weight int
+	strike func(w *world, rng *rand.Rand)
+}
+
+var faults = []fault{
+	{"crash", 3, func(w *world, rng *rand.Rand) { w.victim(rng).crash(); w.restart(rng) }},
+	{"power loss", 2, func(w *world, rng *rand.Rand) { w.victim(rng).powerLoss(); w.restart(rng) }},
+	{"restart of many", 2, restartMany},
+	{"pause", 4, func(w *world, rng *rand.Rand) {
+		if p := w.victim(rng).proc; p != nil {
+			p.pause(between(rng, w.set.lease/10, 3*w.set.lease))
+		}
+	}},
+	{"cut", 3, func(w *world, rng *rand.Rand) {
+		a, b := rng.IntN(len(pool)), rng.IntN(len(pool))
+		w.cut(rng, func(from, to int) bool { return from == a && to == b })
+	}},
+	{"isolation", 4, func(w *world, rng *rand.Rand) {
+		i, in, out := w.victim(rng).index, rng.IntN(3) > 0, rng.IntN(3) > 0
+		w.cut(rng, func(from, to int) bool { return in && to == i || out && from == i })
+	}},
+	{"partition", 4, func(w *world, rng *rand.Rand) {
+		side, oneWay := rng.IntN(1<<len(pool)), rng.IntN(4) == 0
+		w.cut(rng, func(from, to int) bool {
+			a, b := side>>from&1, side>>to&1
+			return a != b && (!oneWay || a < b)
+		})
+	}},
+	{"storm", 3, storm},
+	{"failing check", 4, func(w *world, rng *rand.Rand) {
+		n, v := w.victim(rng), rng.IntN(len(w.set.vips))
+		n.judge(v, false)
+		w.after(between(rng, 0, 3*w.set.lease), func() { n.judge(v, true) })
+	}},
+	{"stop", 2, stop},
+	{"priority", 2, func(w *world, rng *rand.Rand) {
+		n, v := w.victim(rng), rng.IntN(len(w.set.vips))
+		n.want[v].Priority = rng.IntN(3)
+		if p := n.proc; p != nil {
+			p.do(func() { p.speaker.vips[v].stale = true; p.speaker.work() })
+		}
+	}},
+	{"replay", 4, func(w *world, rng *rand.Rand) {
+		for range 1 + rng.IntN(40) {
+			w.after(between(rng, 0, w.set.lease/2), func() { w.replay(rng) })
+		}
+	}},
+	{"no gossip", 2, func(w *world, rng *rand.Rand) {
+		w.net.silent++
+		w.after(between(rng, w.set.lease, 6*w.set.lease), func() {
+			if !w.calm { // which has a network of its own
+				w.net.silent--
+			}
+		})
+	}},
+	{"change of members", 4, func(w *world, rng *rand.Rand) { w.admin.change(w, rng) }},
+}
+
+// plan schedules a world's faults, except those to skip.
+func (w *world) plan(skip map[int]bool) {
+	weights := 0
+	for _, f := range faults {
+		weights += f.weight
+	}
+	for i := range w.set.faults {
+		rng := rand.New(rand.NewPCG(w.seed, uint64(i)+2))
+		at, k, n := between(rng, 0, w.set.chaos), 0, rng.IntN(weights)
+		for ; n >= faults[k].weight; k++ {
+			n -= faults[k].weight
+		}
+		if skip[i] {
+			continue
+		}
+		w.after(at, func() {
+			if w.calm {
+				return
+			}
+			w.log("", "FAULT %d: %s", i, faults[k].name)
+			w.figures.faults[k]++
+			faults[k].strike(w, rng)
+		})
+	}
+}
+
+// victim picks an installed node, every other time the holder of a VIP.
+func (w *world) victim(rng *rand.Rand) *node {
+	installed := slices.DeleteFunc(slices.Clone(w.nodes), func(n *node) bool { return !n.installed })
+	n := installed[rng.IntN(len(installed))]
+	v, holder := rng.IntN(len(w.set.vips)), rng.IntN(2) == 0
+	if i := w.check.holds[v].at(w.now); holder && i >= 0 && w.nodes[i].installed {
+		return w.nodes[i]
+	}
+	return n
+}
+
+// restart starts every process that does not run, after a while.
+func (w *world) restart(rng *rand.Rand) {
+	w.after(between(rng, 0, 3*w.set.lease), func() {
+		for _, n := range w.nodes {
+			n.start()
+		}
+	})
+}
+
+// restartMany starts most processes anew, half of the times within a moment.
+func restartMany(w *world, rng *rand.Rand) {
+	longest := []time.Duration{w.set.lease / 100, w.set.lease / 4}[rng.IntN(2)]
+	for _, n := range w.nodes {
+		if rng.IntN(4) > 0 {
+			n.crash()
+			w.after(between(rng, 0, longest), n.start)
+		}
+	}
+}
+
+// cut severs the directions chosen, for a while.
+func (w *world) cut(rng *rand.Rand, chosen func(from, to int) bool) {
+	mend := w.net.sever(chosen)
+	w.after(between(rng, w.set.lease/5, 4*w.set.lease), mend)
+}
+
+// storm makes the network as bad as networks get, for a while.
+func storm(w *world, rng *rand.Rand) {
+	w.net.weather = badWeather(rng, 1)
+	w.after(between(rng, w.set.lease/2, 4*w.set.lease), func() {
+		if !w.calm {
+			w.net.weather = w.set.weather
+		}
+	})
+}
+
+func badWeather(rng *rand.Rand, much float64) weather {
+	much *= 0.6
+	return weather{
+		loss: much * rng.Float64(), duplicate: much * rng.Float64(), slow: much * rng.Float64(), replay: much * rng.Float64() / 3,
+	}
+}
+
+// judge is the verdict of a node's checks on a VIP.
+func (n *node) judge(v int, sound bool) {
+	n.w.log(n.name, "checks of vip%d pass: %t", v, sound)
+	n.unsound[v] = !sound
+	if p := n.proc; p != nil {
+		p.do(p.speaker.work)
+	}
+}
+
+// stop ends a process as an upgrade does, and starts its successor.
+func stop(w *world, rng *rand.Rand) {
+	n := w.victim(rng)
+	for v := range n.unsound {
+		n.judge(v, false)
+	}
+	w.after(max(w.set.lease/10, 10*w.set.latency), func() {
+		n.crash()
+		w.after(between(rng, 0, w.set.lease), func() {
+			clear(n.unsound)
+			n.start()
+		})
+	})
+}

@@ -1,0 +1,128 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/herald-vip/herald/election/lease/message"
+)
+
+// A network carries messages between nodes, or does not.
+type network struct {
+	cuts [][]int  // [from][to]: how many faults sever that direction
+	seen []packet // all that was ever sent: what an attacker has recorded
+	// silent is how many faults keep nodes from learning by gossip who is there.
+	silent int
+	weather
+}
+
+// A weather is the chances that befall each message.
+type weather struct {
+	loss, duplicate, slow, replay float64
+}
+
+type packet struct {
+	to   int
+	data []byte
+}
+
+func newNetwork(n int) network {
+	net := network{cuts: make([][]int, n)}
+	for i := range net.cuts {
+		net.cuts[i] = make([]int, n)
+	}
+	return net
+}
+
+// sever cuts the directions chosen until mend is called.
+func (n *network) sever(chosen func(from, to int) bool) (mend func()) {
+	var mends []*int
+	for from, row := range n.cuts {
+		for to := range row {
+			if from != to && chosen(from, to) {
+				row[to]++
+				mends = append(mends, &row[to])
+			}
+		}
+	}
+	return func() {
+		for _, count := range mends {
+			*count--
+		}
+		mends = nil
+	}
+}
+
+// send puts a machine's message on the wire: it may get lost, arrive late,
+// twice, after later ones, and be recorded by an attacker who replays it.
+func (w *world) send(from int, out message.Outgoing) {
+	to := slices.Index(pool, out.To)
+	if to < 0 || to == from {
+		w.fail("address", "%s sends to %q", pool[from], out.To)
+		return
+	}
+	data, err := out.Message.AppendBinary(nil)
+	if err != nil || len(data) > message.MaxSize {
+		w.fail("encode", "%s: message of %d bytes: %v", pool[from], len(data), err)
+		return
+	}
+	w.figures.messages++
+	w.net.seen = append(w.net.seen, packet{to, data})
+	if w.chance(w.net.replay) {
+		w.replay(w.rng)
+	}
+	copies := 1
+	if w.chance(w.net.duplicate) {
+		copies = 2
+	}
+	for range copies {
+		if w.net.cuts[from][to] > 0 || w.chance(w.net.loss) {
+			w.figures.lost++
+			continue
+		}
+		w.after(w.transit(), func() { w.nodes[to].receive(data) })
+	}
+}
+
+// gossip tells a process, again and again, which nodes are there, or were.
+func (p *process) gossip() {
+	w := p.w
+	p.after(w.between(0, 2*w.set.lease), func() {
+		for i, n := range w.nodes {
+			reached := w.net.silent == 0 && w.net.cuts[i][p.index] == 0 && w.net.cuts[p.index][i] == 0
+			if i != p.index && (reached && n.proc != nil || w.chance(0.01)) {
+				p.machine.Meet(p.now(), n.name)
+			}
+		}
+		p.flush()
+		p.gossip()
+	})
+}
+
+// transit draws how long a message takes.
+func (w *world) transit() time.Duration {
+	d := w.between(w.set.delay, w.set.delay+w.set.jitter)
+	if w.chance(w.net.slow) {
+		d += w.between(0, w.set.lease*2)
+	}
+	return d
+}
+
+// replay sends an old message again, to whom it was sent or to anyone else, past
+// every cut: the attacker may be anywhere.
+func (w *world) replay(rng *rand.Rand) {
+	recorded := w.net.seen
+	if len(recorded) == 0 {
+		return
+	}
+	if rng.IntN(3) > 0 {
+		recorded = recorded[max(0, len(recorded)-256):] // the last ones are the most dangerous
+	}
+	p := recorded[rng.IntN(len(recorded))]
+	if rng.IntN(4) == 0 {
+		p.to = rng.IntN(len(w.nodes))
+	}
+	w.figures.replays++
+	w.after(w.transit(), func() { w.nodes[p.to].receive(p.data) })
+}

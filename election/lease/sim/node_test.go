@@ -1,0 +1,120 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/herald-vip/herald/election/electorate"
+	"github.com/herald-vip/herald/election/lease"
+)
+
+// A node is a machine of the cluster: a clock, a kernel with the fence, a config
+// file and, most of the time, the process.
+type node struct {
+	w         *world
+	index     int
+	name      string
+	clock     clock
+	file      electorate.Electorate
+	want      []lease.Candidacy // what the config file says of each VIP
+	unsound   []bool            // per VIP: its checks fail
+	disk      lease.State
+	armed     instant  // the kernel's arming element ends
+	proc      *process // nil: not running
+	installed bool     // it is to run
+}
+
+// worker tells whether the node is one of those that run without a vote, too.
+func (n *node) worker() bool { return n.index >= firstWorker }
+
+func (n *node) now() time.Time { return n.clock.read(n.w.now) }
+
+// start runs the process anew, with an incarnation of its own.
+func (n *node) start() {
+	w := n.w
+	if n.proc != nil || !n.installed {
+		return
+	}
+	w.figures.incarnations++
+	began := n.now()
+	if w.variant.noAbstain {
+		began = began.Add(-10 * w.set.lease)
+	}
+	m, err := lease.New(began, lease.Options{Self: n.name, Incarnation: w.figures.incarnations, Electorate: n.file, State: n.disk, Observers: len(pool)})
+	if err != nil {
+		w.fail("start", "%s: %v", n.name, err)
+		return
+	}
+	n.proc = &process{node: n, machine: m, wake: never}
+	w.log(n.name, "starts, incarnation %d, members %v", w.figures.incarnations, n.file.Members)
+	p := n.proc
+	p.speaker = speaker{process: p, vips: make([]vip, len(n.want))}
+	if w.chance(0.5) {
+		p.speaker.busy = true // Guard comes first
+		p.after(p.latency(), func() {
+			n.closeAll()
+			p.speaker.busy = false
+			p.speaker.work()
+		})
+	}
+	p.flush()
+	p.gossip()
+	p.speaker.work()
+}
+
+// crash ends the process. The kernel keeps what it holds.
+func (n *node) crash() {
+	if n.proc != nil {
+		n.w.log(n.name, "crashes")
+		n.proc = nil
+	}
+}
+
+// powerLoss ends the process and the kernel.
+func (n *node) powerLoss() {
+	n.crash()
+	n.closeAll()
+	n.armed = 0
+}
+
+// The kernel's fence: what it holds open ends by itself.
+
+// jiffy is by how much the kernel may be late to end an element: HZ=250.
+const jiffy = 4 * time.Millisecond
+
+// arm adds the element whose presence an opening demands.
+func (n *node) arm() {
+	n.armed = n.w.now + n.clock.span(n.w.set.arm) + n.w.between(0, n.w.set.jiffy)
+}
+
+// open lets the kernel answer for a VIP for d, if it is armed still.
+func (n *node) open(v int, d time.Duration) bool {
+	w := n.w
+	if w.now >= n.armed && !w.variant.noArming {
+		w.log(n.name, "opens vip%d too late: no longer armed", v)
+		w.figures.disarmed++
+		return false
+	}
+	n.armed = 0
+	end := w.now + n.clock.span(d) + w.between(0, w.set.jiffy)
+	if w.variant.noFence {
+		end = never
+	}
+	w.log(n.name, "opens vip%d for %v", v, d)
+	w.figures.opens++
+	if other := w.check.answer(v, n.index, w.now, end); other >= 0 && w.exclusive() {
+		w.fail("two answer", "%s and %s both answer for vip%d", w.nodes[other].name, n.name, v)
+	}
+	return true
+}
+
+func (n *node) close(v int) {
+	if n.w.check.silence(v, n.index, n.w.now) {
+		n.w.log(n.name, "closes vip%d", v)
+	}
+}
+
+func (n *node) closeAll() {
+	for v := range n.w.set.vips {
+		n.close(v)
+	}
+}

@@ -1,0 +1,160 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/herald-vip/herald/election/electorate"
+	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/election/lease/message"
+)
+
+// A process runs the machine, as package election does, and a speaker that acts on it. While it is paused
+// all that is to happen in it waits; its kernel does not.
+type process struct {
+	*node
+	machine *lease.Machine
+	paused  bool
+	until   instant // the pause ends
+	stalled []func()
+	wake    instant // when Tick is scheduled; never: it is not
+	spins   int     // Ticks in a row after which Next was in the past
+	speaker speaker
+}
+
+// do lets something happen in the process: now, when it resumes, or never.
+func (p *process) do(what func()) {
+	switch {
+	case p.node.proc != p || p.w.broken != nil:
+	case p.paused:
+		p.stalled = append(p.stalled, what)
+	default:
+		what()
+	}
+}
+
+func (p *process) after(d time.Duration, what func()) { p.w.after(d, func() { p.do(what) }) }
+
+// pause freezes the process.
+func (p *process) pause(d time.Duration) {
+	if p.paused {
+		return
+	}
+	p.w.log(p.name, "is paused for %v", d)
+	p.paused, p.until = true, p.w.now+d
+	p.w.after(d, p.resume)
+}
+
+// resume delivers what waited, in any order except what the process was in the
+// midst of, which is first.
+func (p *process) resume() {
+	if !p.paused || p.w.now < p.until || p.node.proc != p {
+		return
+	}
+	p.w.log(p.name, "resumes, %d events wait", len(p.stalled))
+	p.paused = false
+	todo := p.stalled
+	p.stalled = nil
+	if len(todo) > 1 {
+		rest := todo[1:]
+		p.w.rng.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] })
+	}
+	for _, what := range todo {
+		p.do(what)
+	}
+}
+
+// latency draws how long the process takes from one step to the next.
+func (p *process) latency() time.Duration {
+	return p.w.between(p.w.set.latency/4, p.w.set.latency)
+}
+
+// strike may, during the chaos, crash or pause the process in the midst of what
+// it does.
+func (p *process) strike(chance float64) {
+	w := p.w
+	if w.calm || !w.chance(chance) {
+		return
+	}
+	w.figures.strikes++
+	if w.chance(0.2) {
+		p.crash()
+		w.after(w.between(0, 2*w.set.lease), p.node.start)
+	} else {
+		p.pause(w.between(0, 3*w.set.lease))
+	}
+}
+
+// receive is what the network delivers to the node.
+func (n *node) receive(data []byte) {
+	if p := n.proc; p != nil {
+		p.do(func() { p.handle(data) })
+	}
+}
+
+func (p *process) handle(data []byte) {
+	msg, err := message.Parse(data)
+	if err != nil {
+		p.w.fail("decode", "%s: %v", p.name, err)
+		return
+	}
+	now := p.now()
+	deliver := func() {
+		if p.w.trace != nil {
+			p.w.log(p.name, "< %s %s", msg.From, describe(msg))
+		}
+		p.machine.Receive(now, msg)
+		p.flush()
+	}
+	p.strike(p.w.set.strike / 20) // after it has read the clock
+	p.do(deliver)
+}
+
+// tick is the machine's timer.
+func (p *process) tick() {
+	p.wake = never
+	if p.spins++; p.spins > 100 {
+		p.w.fail("spin", "%s: Next is in the past after 100 Ticks", p.name)
+		return
+	}
+	p.machine.Tick(p.now())
+	p.flush()
+}
+
+// exclusive tells whether one node only may hold a lease: without a quorum, once
+// the calm has had its effect.
+func (w *world) exclusive() bool { return w.variant.quorum != electorate.None || w.settled }
+
+// flush does what the machine asks for and sees to its timer.
+func (p *process) flush() {
+	w := p.w
+	if s, changed := p.machine.Unsaved(); changed {
+		p.disk = s
+	}
+	messages, events := p.machine.Take()
+	for _, out := range messages {
+		if w.trace != nil {
+			w.log(p.name, "> %s %s", out.To, describe(out.Message))
+		}
+		w.send(p.index, out)
+	}
+	for _, e := range events {
+		p.speaker.observe(e)
+	}
+	next := p.machine.Next()
+	if next.IsZero() {
+		return
+	}
+	at := max(p.clock.when(next), w.now)
+	if at > w.now {
+		p.spins = 0
+	}
+	if at >= p.wake {
+		return // woken before that anyway
+	}
+	p.wake = at
+	w.after(at-w.now+w.between(0, w.set.latency), func() {
+		if p.wake == at {
+			p.do(p.tick)
+		}
+	})
+}

@@ -1,0 +1,166 @@
+package sim
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/election/electorate"
+)
+
+var (
+	schedules = flag.Int("schedules", 500, "simulate that many random schedules")
+	seed      = flag.Uint64("seed", 0, "simulate the schedule of this seed only, and print all that happens")
+)
+
+// TestSchedules runs the machine, with models of what is around it, through random
+// schedules of faults and checks that nobody ever answers beside another, and that
+// somebody answers where somebody can.
+func TestSchedules(t *testing.T) {
+	if *seed > 0 {
+		w := simulate(*seed, variant{}, nil, &trace{})
+		t.Log("\n" + strings.Join(w.trace.lines, "\n"))
+		if w.broken != nil {
+			t.Errorf("seed %d: %v", *seed, w.broken)
+		}
+		return
+	}
+	began := time.Now()
+	all, failed := simulateMany(*schedules, variant{})
+	t.Logf("%d schedules in %v: %v", *schedules, time.Since(began).Round(time.Millisecond), all)
+	report(t, failed)
+}
+
+// TestSchedulesWithoutQuorum does the same for sites of two that have no quorum:
+// there may be two holders, but not for long once they reach each other.
+func TestSchedulesWithoutQuorum(t *testing.T) {
+	v := variant{quorum: electorate.None}
+	all, failed := simulateMany(*schedules/10, v)
+	t.Logf("%d schedules: %v", *schedules/10, all)
+	report(t, failed)
+}
+
+// TestFindsBreaks takes away, one at a time, what keeps two nodes from
+// answering at once: the checker must see it.
+func TestFindsBreaks(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		variant variant
+		shows   string
+	}{
+		{"no quorum", variant{noQuorum: true}, "two answer"},
+		{"no abstaining", variant{noAbstain: true}, "two answer"},
+		{"no fence", variant{noFence: true}, "two answer"},
+		{"no arming", variant{noArming: true}, "two answer"},
+		{"early release", variant{earlyRelease: true}, "two answer"},
+		{"clocks off by 3 %", variant{extraDrift: 20_000}, "two hold"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			for s := range uint64(*schedules) {
+				if w := simulate(s+1, test.variant, nil, nil); w.broken != nil && w.broken.rule == test.shows {
+					t.Logf("seed %d: %v", w.seed, w.broken)
+					return
+				}
+			}
+			t.Errorf("not found in %d schedules", *schedules)
+		})
+	}
+}
+
+// TestDeterministic runs one schedule twice: what a seed shows, it
+// must show again.
+func TestDeterministic(t *testing.T) {
+	for s := uint64(1); s <= 5; s++ {
+		one, two := simulate(s, variant{}, nil, &trace{}).trace.lines, simulate(s, variant{}, nil, &trace{}).trace.lines
+		for i := range min(len(one), len(two)) {
+			if one[i] != two[i] {
+				t.Fatalf("seed %d, line %d:\n%s\n%s", s, i, one[i], two[i])
+			}
+		}
+		if len(one) != len(two) {
+			t.Fatalf("seed %d: %d and %d lines", s, len(one), len(two))
+		}
+	}
+}
+
+// simulate runs the schedule of a seed, except the faults to skip.
+func simulate(seed uint64, v variant, skip map[int]bool, tr *trace) *world {
+	w := newWorld(seed, v, tr)
+	w.log("", "%d voters, %d workers, lease %v, %d VIPs, delay %v to %v, latency %v", w.set.voters, w.set.workers, w.set.lease, len(w.set.vips),
+		w.set.delay, w.set.delay+w.set.jitter, w.set.latency)
+	w.plan(skip)
+	w.admin.install(w)
+	w.run(w.set.chaos)
+	if w.broken != nil {
+		return w
+	}
+	w.soothe()
+	w.settle()
+	w.bystander(w.rng)
+	w.vanish(w.rng)
+	w.yield()
+	return w
+}
+
+// simulateMany runs the schedules of the first n seeds on all cores, and returns
+// what they came to and the worlds that broke, by seed.
+func simulateMany(n int, v variant) (all figures, failed []*world) {
+	var (
+		next  atomic.Uint64
+		mu    sync.Mutex
+		group sync.WaitGroup
+	)
+	for range runtime.GOMAXPROCS(0) {
+		group.Go(func() {
+			for s := next.Add(1); s <= uint64(n); s = next.Add(1) {
+				w := simulate(s, v, nil, nil)
+				mu.Lock()
+				all.add(w.figures)
+				if w.broken != nil {
+					failed = append(failed, w)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	group.Wait()
+	slices.SortFunc(failed, func(a, b *world) int { return cmp.Compare(a.seed, b.seed) })
+	return all, failed
+}
+
+// report tells which schedules failed, and explains the first of each kind.
+func report(t *testing.T, failed []*world) {
+	explained := map[string]bool{}
+	for _, w := range failed {
+		t.Errorf("seed %d: %v", w.seed, w.broken)
+		if !explained[w.broken.rule] {
+			explained[w.broken.rule] = true
+			t.Log(explain(w))
+		}
+	}
+}
+
+// explain runs a schedule that failed again, without the faults that do not
+// matter, and tells what happened last.
+func explain(failed *world) string {
+	skip := map[int]bool{}
+	for i := range failed.set.faults {
+		skip[i] = true
+		if w := simulate(failed.seed, failed.variant, skip, nil); w.broken == nil || w.broken.rule != failed.broken.rule {
+			delete(skip, i)
+		}
+	}
+	w := simulate(failed.seed, failed.variant, skip, &trace{})
+	at, _ := slices.BinarySearch(w.trace.at, w.broken.at+1)
+	lines := w.trace.lines[max(0, at-100):min(len(w.trace.lines), at+10)]
+	return fmt.Sprintf("to see all of it, run with -seed %d; without %d of %d faults:\n%v\n%s",
+		failed.seed, len(skip), failed.set.faults, w.broken, strings.Join(lines, "\n"))
+}

@@ -1,0 +1,99 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/herald-vip/herald/election/lease/message"
+	"github.com/herald-vip/herald/election/wire"
+)
+
+// standings are what a peer has told of its candidacies: each that is new or has
+// changed by a Stand, and then all of them at once by their digest. Safety rests on none of it.
+type standings struct {
+	stands map[uint64]*stand // by lease
+	digest uint64            // of them
+	// confirmed is when they last were said to be unchanged, in a message with that number.
+	confirmed time.Time
+	asOf      uint64
+}
+
+// stand is a candidacy of a peer.
+type stand struct {
+	priority int
+	preempt  bool
+	epoch    uint64    // 0: it does not hold the lease
+	since    time.Time // unchanged and heard without a gap
+	seen     time.Time
+	sequence uint64 // of the message that said so
+}
+
+func sum(lease uint64, priority int, preempt bool, epoch uint64) uint64 {
+	x := wire.Mix(epoch) + uint64(priority)<<1
+	if preempt {
+		x++
+	}
+	return wire.Mix(lease ^ wire.Mix(x))
+}
+
+func (s *stand) sum(lease uint64) uint64 { return sum(lease, s.priority, s.preempt, s.epoch) }
+
+// note takes a candidacy, and reports whether it is to be looked at.
+func (t *standings) note(now time.Time, d time.Duration, sequence uint64, it message.Item) bool {
+	s := t.stands[it.Lease]
+	switch {
+	case sequence < t.asOf || s != nil && s.sequence > sequence:
+		return false
+	case !it.Standing:
+		t.drop(it.Lease)
+		return s != nil
+	case s == nil && len(t.stands) >= maxLeases:
+		return false
+	case s == nil:
+		if t.stands == nil {
+			t.stands = map[uint64]*stand{}
+		}
+		s = &stand{since: now}
+		t.stands[it.Lease] = s
+	default:
+		t.digest ^= s.sum(it.Lease)
+		if s.priority != it.Priority || s.preempt != it.Preempt || now.Sub(t.last(s)) >= d {
+			s.since = now
+		}
+	}
+	s.priority, s.preempt, s.epoch, s.sequence, s.seen = it.Priority, it.Preempt, it.Epoch, sequence, now
+	t.digest ^= s.sum(it.Lease)
+	return true
+}
+
+// confirm takes that all candidacies are unchanged, and reports whether those are
+// known. What was said before and comes later is void.
+func (t *standings) confirm(now time.Time, d time.Duration, sequence, digest uint64) bool {
+	if t.digest != digest {
+		return false
+	}
+	if now.Sub(t.confirmed) >= d {
+		for _, s := range t.stands {
+			if now.Sub(t.last(s)) >= d {
+				s.since = now
+			}
+		}
+	}
+	t.confirmed, t.asOf = now, sequence
+	return true
+}
+
+func (t *standings) drop(lease uint64) {
+	if s := t.stands[lease]; s != nil {
+		t.digest ^= s.sum(lease)
+		delete(t.stands, lease)
+	}
+}
+
+func (t *standings) last(s *stand) time.Time { return later(s.seen, t.confirmed) }
+
+func (p *peer) candidacy(now time.Time, d time.Duration, lease uint64) *stand {
+	if s := p.stands[lease]; s != nil && p.fresh(now, d) && now.Sub(p.last(s)) < d {
+		return s
+	}
+	return nil
+}

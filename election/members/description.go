@@ -1,0 +1,59 @@
+package members
+
+import (
+	"errors"
+	"net"
+)
+
+// descriptionVersion is the first byte of a description. What a later version appends is
+// left unread by an earlier one; a description of another version tells nothing.
+const descriptionVersion = 1
+
+// maxHardware is the length of the longest hardware address: InfiniBand's.
+const maxHardware = 20
+
+// Description is what a member tells of itself by memberlist's node metadata: the
+// hardware addresses at which its VIPs may be seen, and for how many leases it
+// stands. Anyone who can encrypt can claim anything in it, so it decides nothing.
+type Description struct {
+	Hardware []net.HardwareAddr
+	Standing int // how many leases, up to 65,535
+}
+
+// append encodes a description in up to limit bytes, with as many hardware addresses
+// as there is room for.
+//
+//	version(1) standing(2) { length(1) address }...
+func (d Description) append(b []byte, limit int) []byte {
+	standing := min(d.Standing, 1<<16-1)
+	b = append(b, descriptionVersion, byte(standing>>8), byte(standing))
+	for _, mac := range d.Hardware {
+		if len(mac) == 0 || len(mac) > maxHardware {
+			continue
+		}
+		if len(b)+1+len(mac) > limit {
+			break
+		}
+		b = append(b, byte(len(mac)))
+		b = append(b, mac...)
+	}
+	return b
+}
+
+var errDescription = errors.New("a member describes itself in a way that is not understood")
+
+func parseDescription(b []byte) (Description, error) {
+	if len(b) < 3 || b[0] != descriptionVersion {
+		return Description{}, errDescription
+	}
+	d := Description{Standing: int(b[1])<<8 | int(b[2])}
+	for b = b[3:]; len(b) > 0; {
+		n := int(b[0])
+		if n == 0 || n > maxHardware || n > len(b)-1 {
+			return Description{}, errDescription
+		}
+		d.Hardware = append(d.Hardware, append(net.HardwareAddr(nil), b[1:1+n]...))
+		b = b[1+n:]
+	}
+	return d, nil
+}

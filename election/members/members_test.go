@@ -1,0 +1,201 @@
+package members
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/memberlist"
+	"github.com/herald-vip/herald/election/transport"
+)
+
+func ap(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
+
+func trio() map[string]netip.AddrPort {
+	return map[string]netip.AddrPort{"m1": ap("10.0.0.1:7946"), "m2": ap("10.0.0.2:7946"), "m3": ap("10.0.0.3:7946")}
+}
+
+func admission(log io.Writer, open bool) *transport.Admission {
+	return transport.NewAdmission(slog.New(slog.NewTextHandler(log, nil)), open)
+}
+
+func named(name, at string) *memberlist.Node {
+	a := ap(at)
+	return &memberlist.Node{Name: name, Addr: net.IP(a.Addr().AsSlice()), Port: a.Port()}
+}
+
+func TestKeepsOut(t *testing.T) {
+	var log bytes.Buffer
+	a := admission(&log, false)
+	r := New("m1", a, nil, nil)
+	r.Configure(trio(), nil)
+	for name, test := range map[string]struct {
+		node *memberlist.Node
+		want string
+	}{
+		"itself":           {named("m1", "10.0.0.1:7946"), ""},
+		"a member":         {named("m2", "10.0.0.2:7946"), ""},
+		"IPv4 as IPv6":     {&memberlist.Node{Name: "m2", Addr: net.IPv4(10, 0, 0, 2).To16(), Port: 7946}, ""},
+		"another address":  {named("m2", "10.0.0.9:7946"), `"m2" is at 10.0.0.2:7946 in the configuration, not at 10.0.0.9:7946`},
+		"another port":     {named("m2", "10.0.0.2:1"), `"m2" is at 10.0.0.2:7946 in the configuration, not at 10.0.0.2:1`},
+		"another name":     {named("m9", "10.0.0.2:7946"), `"m9" is not among the configured members`},
+		"no address":       {&memberlist.Node{Name: "m2", Addr: net.IP{1, 2}, Port: 7946}, `"m2" is at 10.0.0.2:7946 in the configuration, not at invalid AddrPort`},
+		"this one's name":  {named("m1", "10.0.0.2:7946"), `"m1" is at 10.0.0.1:7946 in the configuration, not at 10.0.0.2:7946`},
+		"nobody, anywhere": {&memberlist.Node{}, `"" is not among the configured members`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := a.Refused.Load()
+			got := ""
+			if err := r.NotifyAlive(test.node); err != nil {
+				got = err.Error()
+			}
+			if got != test.want {
+				t.Fatalf("error %q, want %q", got, test.want)
+			}
+			if counted := a.Refused.Load() > before; counted != (test.want != "") {
+				t.Fatalf("counted: %v", counted)
+			}
+		})
+	}
+}
+
+func TestRefusesAnotherCluster(t *testing.T) {
+	r := New("m1", admission(io.Discard, false), nil, nil)
+	r.Configure(trio(), nil)
+	foreign, member := named("a", "10.1.0.1:7946"), named("m2", "10.0.0.2:7946")
+	if err := r.NotifyMerge([]*memberlist.Node{foreign, named("m3", "10.1.0.2:7946")}); err == nil {
+		t.Error("a list without a member is taken")
+	}
+	if err := r.NotifyMerge([]*memberlist.Node{foreign, member}); err != nil {
+		t.Errorf("a list with a member and another node: %v", err)
+	}
+}
+
+// Of a node without a vote, the configuration says where to look, not for whom.
+func TestSeeds(t *testing.T) {
+	r := New("w1", admission(io.Discard, true), nil)
+	r.Configure(map[string]netip.AddrPort{"w1": ap("10.0.0.9:7946")}, trio())
+	if at := r.Address("m1"); at != trio()["m1"] {
+		t.Errorf("m1 is at %v", at)
+	}
+	moved, other, odd := named("m1", "10.0.0.7:7946"), named("m9", "10.0.0.2:7946"), named("m8", "10.0.0.9:7946")
+	if err := r.NotifyMerge([]*memberlist.Node{odd, other}); err != nil {
+		t.Error(err)
+	}
+	if err := r.NotifyMerge([]*memberlist.Node{odd}); err == nil {
+		t.Error("a list of nobody who could be a member is taken")
+	}
+	for _, n := range []*memberlist.Node{moved, other} {
+		if err := r.NotifyAlive(n); err != nil {
+			t.Error(err)
+		}
+		n.DMax = OffersProtocol
+		r.NotifyJoin(n)
+		if at := where(n); r.Address(n.Name) != at || !r.admission.Knows(at) || !r.Joined(n.Name) {
+			t.Errorf("%s is at %v", n.Name, r.Address(n.Name))
+		}
+	}
+	if err := r.NotifyAlive(odd); err == nil {
+		t.Error("somebody else is where this node is")
+	}
+	if joined, left := r.TakeChanges(); len(joined) != 2 || len(left) > 0 || len(r.Listeners()) != 2 {
+		t.Errorf("%v have joined, %v left, %v listen", joined, left, r.Listeners())
+	}
+	other.State = memberlist.StateLeft
+	r.NotifyLeave(other)
+	moved.State = memberlist.StateDead
+	r.NotifyLeave(moved)
+	if joined, left := r.TakeChanges(); len(joined) > 0 || !slices.Equal(left, []string{"m9"}) || len(r.Listeners()) > 0 || !r.Alone() {
+		t.Errorf("%v have joined, %v left, %v listen", joined, left, r.Listeners())
+	}
+	r.Configure(map[string]netip.AddrPort{"w1": ap("10.0.0.9:7946")}, trio())
+	if !r.admission.Knows(trio()["m1"]) || !r.admission.Knows(where(moved)) {
+		t.Error("seeds, or those that were found, are kept out")
+	}
+}
+
+func TestKnowsWhoHasJoined(t *testing.T) {
+	r := New("m1", admission(io.Discard, false), nil, nil)
+	r.Configure(trio(), nil)
+	r.NotifyJoin(named("m1", "10.0.0.1:7946"))
+	r.NotifyJoin(named("m2", "10.0.0.2:7946"))
+	r.NotifyJoin(named("m3", "10.0.0.9:7946")) // where it was until the last configuration
+	r.NotifyJoin(named("m9", "10.0.0.8:7946"))
+	for name, want := range map[string]bool{"m1": true, "m2": true, "m3": false, "m9": false} {
+		if r.Joined(name) != want {
+			t.Errorf("%s has joined: %v", name, !want)
+		}
+	}
+	if r.Address("m9") != (netip.AddrPort{}) {
+		t.Error("a node that is no member has an address")
+	}
+	r.NotifyLeave(named("m2", "10.0.0.2:7946"))
+	if r.Joined("m2") {
+		t.Error("a member that has left is still there")
+	}
+}
+
+func TestObserversJoinWithTheKey(t *testing.T) {
+	a := admission(io.Discard, true)
+	r := New("m1", a, nil, make(chan struct{}, 1))
+	r.Configure(trio(), nil)
+	for name, test := range map[string]struct {
+		node *memberlist.Node
+		want string
+	}{
+		"an observer":      {named("w1", "10.0.0.9:7946"), ""},
+		"a member":         {named("m2", "10.0.0.2:7946"), ""},
+		"a member's name":  {named("m2", "10.0.0.9:7946"), `"m2" is at 10.0.0.2:7946 in the configuration, not at 10.0.0.9:7946`},
+		"a member's place": {named("w1", "10.0.0.2:7946"), `"w1" is not among the configured members, and at 10.0.0.2:7946, where "m2" should be`},
+		"no name":          {named("", "10.0.0.9:7946"), `"", which is not configured, is at 10.0.0.9:7946: that cannot be`},
+		"no port":          {named("w1", "10.0.0.9:0"), `"w1", which is not configured, is at 10.0.0.9:0: that cannot be`},
+		"other family":     {named("w1", "[fd00::9]:7946"), `"w1", which is not configured, is at [fd00::9]:7946: that cannot be`},
+		"no address":       {&memberlist.Node{Name: "w1", Addr: net.IP{1, 2}, Port: 7946}, `"w1", which is not configured, is at invalid AddrPort: that cannot be`},
+	} {
+		got := ""
+		if err := r.NotifyAlive(test.node); err != nil {
+			got = err.Error()
+		}
+		if got != test.want {
+			t.Errorf("%s: error %q, want %q", name, got, test.want)
+		}
+	}
+
+	if err := r.NotifyMerge([]*memberlist.Node{named("w1", "10.0.0.9:7946"), named("w2", "10.0.0.8:7946")}); err != nil {
+		t.Errorf("observers alone: %v", err)
+	}
+	if err := r.NotifyMerge([]*memberlist.Node{named("w1", "10.0.0.9:7946"), named("m2", "10.1.0.2:7946")}); err == nil {
+		t.Error("the list of another cluster is taken")
+	}
+
+	r.NotifyJoin(named("w1", "10.0.0.9:7946"))
+	if !r.Joined("w1") || !a.AdmitPacket(ap("10.0.0.9:7946")) || !slices.Equal(r.Observers(), []string{"w1@10.0.0.9:7946"}) {
+		t.Error("an observer that joined is not there")
+	}
+	r.NotifyJoin(named("w1", "10.0.0.7:7946")) // elsewhere
+	if r.Address("w1") != ap("10.0.0.7:7946") {
+		t.Errorf("the observer is at %v", r.Address("w1"))
+	}
+	r.NotifyLeave(named("w1", "10.0.0.7:7946"))
+	if r.Retain(map[string]bool{"w1": true}) || r.Address("w1") != ap("10.0.0.7:7946") {
+		t.Error("forgotten while the machine knows it")
+	}
+	if !r.Retain(nil) || r.Address("w1").IsValid() {
+		t.Error("remembered for ever")
+	}
+	for i := range MaxObservers {
+		r.NotifyJoin(named(fmt.Sprint("w", i), fmt.Sprintf("10.1.%d.%d:7946", i>>8, i&255)))
+	}
+	if err := r.NotifyAlive(named("late", "10.0.0.9:7946")); err == nil || !strings.Contains(err.Error(), "1024") {
+		t.Errorf("one too many: %v", err)
+	}
+	if err := r.NotifyAlive(named("w7", "10.1.0.7:7946")); err != nil {
+		t.Errorf("one of those that are there: %v", err)
+	}
+}

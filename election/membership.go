@@ -1,0 +1,164 @@
+package election
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/herald-vip/herald/election/electorate"
+	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/election/members"
+	"github.com/herald-vip/herald/wake"
+)
+
+const (
+	// rejoin is how often members that are not there are asked to be: memberlist
+	// gives up on the dead after a while, so a partition would not heal by itself.
+	rejoin = time.Second
+	// spread is how long memberlist may take to pass on a changed description.
+	spread = 200 * time.Millisecond
+)
+
+// runMembership asks members that are not there to join, again and again, and lets go
+// of those that are members no more, until ctx ends.
+func (n *node) runMembership(ctx context.Context) {
+	tick := time.NewTicker(rejoin)
+	defer tick.Stop()
+	told := newStatusLog(n.log)
+	for more := true; more; more = n.waitForTick(ctx, tick.C) {
+		n.updateMembers()
+		s := n.status()
+		if time.Since(n.started) >= rejoin { // at first nobody has been heard
+			told.log(s)
+		}
+		n.askToJoin(ctx, s)
+		n.rememberMembers()
+	}
+}
+
+// askToJoin asks those to join that are not there, all at the same time, as each may take long
+// to be found dead. An observer asks voters, and, while it knows of nobody else,
+// wherever it may look for somebody.
+func (n *node) askToJoin(ctx context.Context, s Status) {
+	absent := make(map[netip.AddrPort]string)
+	if n.members.Alone() {
+		n.mu.Lock()
+		for name, at := range n.seeds {
+			absent[at] = name
+		}
+		n.mu.Unlock()
+	}
+	for _, m := range s.Members {
+		if m.Voter && !(m.Alive && n.members.Joined(m.Name)) && m.Address.IsValid() {
+			absent[m.Address] = m.Name
+		} else {
+			n.members.NoteAnswer(time.Now(), m.Name, false)
+		}
+	}
+	var asking sync.WaitGroup
+	for at, name := range absent {
+		asking.Go(func() {
+			if ctx.Err() == nil {
+				err := n.network.Join(at) // that it is gone has been said
+				n.members.NoteAnswer(time.Now(), name, err == nil)
+			}
+		})
+	}
+	asking.Wait()
+}
+
+// updateMembers tells the machine and the handler who is there.
+func (n *node) updateMembers() {
+	n.step(func(m *lease.Machine, now time.Time) {
+		m.Meet(now, n.members.Observers()...)
+		n.admit(now)
+	})
+	n.events.setAlive(n.alive())
+}
+
+// waitForTick passes on who joins and how this member describes itself, until the next
+// tick. It reports false when ctx ends.
+func (n *node) waitForTick(ctx context.Context, tick <-chan time.Time) bool {
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick:
+			return true
+		case <-n.arrived:
+			n.updateMembers()
+		case <-n.described:
+			_ = n.network.list.UpdateNode(spread) // what is late goes with the next exchange of lists
+		}
+	}
+}
+
+// admit lets in the configured members, those of the electorate in force, and observers that have joined
+// as long as the machine knows them. To an observer, only itself is configured: voters
+// may change without its being told, and it only needs somebody to ask. The mutex is held.
+func (n *node) admit(now time.Time) {
+	var seeds map[string]netip.AddrPort
+	admitted := maps.Clone(n.config.Members)
+	if !n.config.votes() {
+		seeds, admitted = admitted, make(map[string]netip.AddrPort)
+		for name, at := range n.remembered {
+			if at != n.config.home() && at.Addr().Is4() == n.config.home().Addr().Is4() {
+				seeds[name+" as remembered"] = at // which is one more place to look, if it is another
+			}
+		}
+	}
+	admitted[n.config.Self] = n.config.home()
+	taken := make(map[netip.AddrPort]bool)
+	for _, at := range admitted {
+		taken[at] = true
+	}
+	known := make(map[string]bool)
+	for _, m := range n.machine.Members(now) {
+		known[m.Name] = true
+		if at := electorate.Address(m.Member); n.config.votes() && m.Voter && !taken[at] && !admitted[m.Name].IsValid() {
+			admitted[m.Name] = at
+		}
+	}
+	gone := n.members.Retain(known)
+	if maps.Equal(admitted, n.admitted) && maps.Equal(seeds, n.seeds) && !gone {
+		return
+	}
+	if !gone {
+		n.admission.ForgetNamed()
+	}
+	n.admitted, n.seeds = admitted, seeds
+	n.members.Configure(admitted, seeds)
+}
+
+func (n *node) describe(change func(*members.Description)) {
+	if n.members.Describe(change) {
+		wake.Up(n.described)
+	}
+}
+
+// rememberMembers has an observer write down who offers something, whenever that changes:
+// if it finds none of its configured members at the next start, it finds some of these.
+func (n *node) rememberMembers() {
+	n.mu.Lock()
+	file, votes := n.config.Remember, n.config.votes()
+	n.mu.Unlock()
+	if file == "" || votes {
+		return
+	}
+	offering := make(map[string]netip.AddrPort)
+	for _, o := range n.offers.List() {
+		if !o.Self && !o.Left && len(offering) < members.MaxRemembered {
+			offering[o.Member] = o.Address
+		}
+	}
+	if len(offering) == 0 || maps.Equal(offering, n.written) {
+		return
+	}
+	if err := members.WriteRemembered(file, offering); err != nil {
+		n.network.Warn("the next start will know only the configured members: " + err.Error())
+		return
+	}
+	n.written = offering
+}

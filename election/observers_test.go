@@ -1,0 +1,222 @@
+package election
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/testenv/wait"
+)
+
+// observer adds a member without a vote at an address.
+func (c *cluster) observer(name string, at netip.AddrPort) *member {
+	config := c.members[0].config.clone()
+	config.Self, config.Bind = name, at
+	return c.add(config)
+}
+
+// mixed runs a test in virtual time, with three members that vote and as many observers.
+func mixed(t *testing.T, test func(t *testing.T, f *fabric, c *cluster, voters, observers []*member)) {
+	virtually(t, 3, nil, func(t *testing.T, f *fabric, c *cluster) {
+		for i, at := range sites(6)[3:] {
+			c.observer(fmt.Sprintf("w%d", i+1), at)
+		}
+		test(t, f, c, c.members[:3], c.members[3:])
+	})
+}
+
+func TestObserversJoinAndHold(t *testing.T) {
+	mixed(t, func(t *testing.T, f *fabric, c *cluster, voters, observers []*member) {
+		defer c.watch("vip")()
+		c.start()
+		mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
+		observers[0].Describe([]net.HardwareAddr{mac})
+		all := []string{"m1", "m2", "m3", "w1", "w2", "w3"}
+		for _, m := range c.members {
+			wait.Until(t, m.name+" knows that all are alive", func() bool { return slices.Equal(m.sees(), all) })
+			wait.Until(t, m.name+" knows the hardware of w1", func() bool { return len(m.Hardware()["w1"]) == 1 })
+			for _, s := range m.Status().Members {
+				if s.Voter != strings.HasPrefix(s.Name, "m") || !s.Alive || s.Problem != "" || s.Address != c.members[slices.Index(all, s.Name)].home {
+					t.Errorf("%s says %+v", m.name, s)
+				}
+			}
+		}
+		for i, g := range observers {
+			g.Stand(lease.Candidacy{Lease: "vip", Priority: 10 - i})
+		}
+		c.holder("vip", observers[0])
+		time.Sleep(5 * time.Second)
+		if told := observers[0].told(); len(told) != 1 {
+			t.Fatalf("the holder was told %v", told)
+		}
+		for _, g := range observers {
+			if s := g.Lease("vip"); s.Holder != "w1" {
+				t.Errorf("%s says %+v", g.name, s)
+			}
+		}
+
+		resigned := time.Now()
+		observers[0].resign("vip")
+		c.holder("vip", observers[1])
+		if took := time.Since(resigned); took > 100*time.Millisecond { // virtual time: exact
+			t.Errorf("handing over took %v", took)
+		}
+		crashed := time.Now()
+		observers[1].crash()
+		c.holder("vip", observers[2])
+		if took := time.Since(crashed); took > time.Second {
+			t.Errorf("taking over took %v", took)
+		}
+		all = slices.DeleteFunc(all, func(name string) bool { return name == "w2" })
+		for _, m := range c.others(observers[1]) {
+			wait.Until(t, m.name+" knows that w2 is gone", func() bool { return slices.Equal(m.allAlive(), all) })
+		}
+	})
+}
+
+// All voters are started anew and know of nobody: observers join again.
+func TestObserversComeBackToVotersThatForgot(t *testing.T) {
+	mixed(t, func(t *testing.T, _ *fabric, c *cluster, voters, observers []*member) {
+		defer c.watch("vip")()
+		c.start()
+		for _, g := range observers {
+			g.Stand(lease.Candidacy{Lease: "vip"})
+		}
+		c.holder("vip")
+		c.met()
+		for _, m := range voters {
+			m.crash()
+		}
+		time.Sleep(time.Minute) // memberlist has given up on them by then
+		for _, m := range voters {
+			m.apply(nil)
+		}
+		restarted := time.Now()
+		c.holder("vip", observers...)
+		if took := time.Since(restarted); took > 5*time.Second {
+			t.Errorf("nobody held the lease for %v", took)
+		}
+		c.met()
+	})
+}
+
+// The connection between observers is cut, and gossip between them, and then that between
+// one of them and the voters: nobody else holds what it may hold.
+func TestObserversInAPartition(t *testing.T) {
+	mixed(t, func(t *testing.T, f *fabric, c *cluster, voters, observers []*member) {
+		defer c.watch("vip")()
+		c.start()
+		for i, g := range observers {
+			g.Stand(lease.Candidacy{Lease: "vip", Priority: 10 - i})
+		}
+		first := c.holder("vip")
+		c.met()
+		for _, other := range c.others(first) {
+			if slices.Contains(observers, other) {
+				f.part(first.home, other.home, true)
+			}
+		}
+		first.told()
+		time.Sleep(time.Minute)
+		if told := first.told(); len(told) > 0 || !first.holds("vip") {
+			t.Errorf("that observers do not hear each other moved the lease: %v", told)
+		}
+		for _, m := range voters {
+			f.part(first.home, m.home, true)
+		}
+		second := c.holder("vip", c.others(first)...)
+		time.Sleep(time.Minute)
+		for _, other := range c.others(first) {
+			f.part(first.home, other.home, false)
+		}
+		c.met()
+		time.Sleep(10 * time.Second)
+		c.holder("vip", second)
+	})
+}
+
+func TestObserverBecomesVoterByReload(t *testing.T) {
+	virtually(t, 3, nil, func(t *testing.T, _ *fabric, c *cluster) {
+		defer c.watch("vip")()
+		three := slices.Clone(c.members)
+		w := c.observer("w1", sites(4)[3])
+		c.start()
+		w.Stand(lease.Candidacy{Lease: "vip"})
+		c.holder("vip", w)
+		c.met()
+		w.told()
+		elect(c.members...)
+		for _, m := range c.members {
+			m.apply(nil)
+		}
+		in := func(n int) func() bool {
+			return func() bool {
+				return !slices.ContainsFunc(c.members, func(m *member) bool {
+					active := m.Status().Lease.Active
+					return active == nil || len(active.Members) != n || voters(m.Status()) != n
+				})
+			}
+		}
+		wait.Until(t, "all four vote", in(4))
+		elect(three...)
+		w.config.Members = three[0].config.Members
+		for _, m := range c.members {
+			m.apply(nil)
+		}
+		wait.Until(t, "three vote again", in(3))
+		time.Sleep(5 * time.Second)
+		if told := w.told(); len(told) > 0 || !w.holds("vip") {
+			t.Errorf("the lease moved: %v %+v", told, w.Lease("vip"))
+		}
+		if err := w.Apply(&Config{Self: "w1", Members: w.config.Members, Keys: w.config.Keys, Lease: w.config.Lease}); err != nil {
+			t.Errorf("it does not stay where it is: %v", err)
+		}
+	})
+}
+
+// Many observers stand for many leases at the same time: each goes at once to whom it is
+// meant for first.
+func TestManyObserversShareManyLeases(t *testing.T) {
+	virtually(t, 3, nil, func(t *testing.T, _ *fabric, c *cluster) {
+		const observers, leases = 20, 200
+		for i, at := range sites(3 + observers)[3:] {
+			c.observer(fmt.Sprintf("w%02d", i), at)
+		}
+		c.start()
+		for _, m := range c.members {
+			wait.Until(t, m.name+" knows that all are alive", func() bool { return len(m.allAlive()) == 3+observers })
+		}
+		time.Sleep(time.Second) // all vote by then
+		name := func(i int) string { return fmt.Sprint("vip-", i) }
+		choice := func(i, k int) *member { return c.members[3+(i*7+k*13)%observers] }
+		for i := range leases {
+			for k := range 3 {
+				choice(i, k).Stand(lease.Candidacy{Lease: name(i), Priority: 3 - k})
+			}
+		}
+		began := time.Now()
+		for i := range leases {
+			c.holder(name(i), choice(i, 0))
+		}
+		if took := time.Since(began); took > 300*time.Millisecond { // virtual time: exact
+			t.Errorf("that took %v", took)
+		}
+		time.Sleep(5 * time.Second)
+		gone := c.members[3]
+		gone.crash()
+		crashed := time.Now()
+		for i := range leases {
+			if choice(i, 0) == gone {
+				c.holder(name(i), choice(i, 1))
+			}
+		}
+		if took := time.Since(crashed); took > time.Second {
+			t.Errorf("taking over took %v", took)
+		}
+	})
+}

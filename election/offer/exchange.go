@@ -1,0 +1,216 @@
+package offer
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/herald-vip/herald/wake"
+)
+
+// Members knows who is there, and where: [members.Members] does.
+type Members interface {
+	Address(member string) netip.AddrPort
+	Listeners() map[string]netip.AddrPort
+	TakeChanges() (joined map[string]netip.AddrPort, left []string)
+	Find(matches func(name string) bool) netip.AddrPort
+}
+
+// Network reaches other members.
+type Network interface {
+	Send(member string, at netip.AddrPort, message []byte) error
+	// Join asks by a connection who is there, which makes each known to the other.
+	Join(at netip.AddrPort) error
+	// Warn logs trouble that may come again and again, now and then.
+	Warn(text string)
+}
+
+// Exchange tells this member's offer, takes those of the others, and passes on what
+// has changed. Nothing of it waits for the leases.
+type Exchange struct {
+	members Members
+	network Network
+	offered func([]Offered)
+
+	wake      chan struct{}       // holds a token if there is something to be sent or found sooner than it was
+	missing   chan netip.AddrPort // where to ask who else is there
+	changed   chan struct{}       // holds a token if there may be something that has not been passed on
+	malformed atomic.Uint64
+
+	mu     sync.Mutex
+	offers *offers
+}
+
+// NewExchange makes the exchange of a member, whose process has that number, that
+// offers nothing yet. A token in wake says that somebody has joined or left. Offered
+// is called on a goroutine of its own with what [Exchange.List] says, each time that
+// it has changed.
+func NewExchange(self string, process uint64, lease time.Duration, m Members, n Network, wake chan struct{}, offered func([]Offered)) *Exchange {
+	return &Exchange{members: m, network: n, offered: offered, wake: wake, missing: make(chan netip.AddrPort, 1),
+		changed: make(chan struct{}, 1), offers: newOffers(self, process, lease, rand.Uint64)}
+}
+
+// Run sends what is due, finds who is silent, seeks who is missing, and passes on what
+// has changed, until ctx ends.
+func (e *Exchange) Run(ctx context.Context) {
+	var work sync.WaitGroup
+	defer work.Wait()
+	work.Go(func() { e.seek(ctx) })
+	work.Go(func() { e.passOn(ctx) })
+	wake.Loop(ctx, e.wake, e.sendDue)
+}
+
+// sendDue sends and finds what is due now, and returns when something is next.
+func (e *Exchange) sendDue() (due time.Time) {
+	audience := e.members.Listeners()
+	joined, left := e.members.TakeChanges()
+
+	e.mu.Lock()
+	now := time.Now()
+	e.offers.retain(func(name string) bool { return e.members.Address(name).IsValid() })
+	for _, name := range left {
+		e.offers.markLeft(name)
+	}
+	e.offers.expire(now)
+	m, ok := e.offers.broadcast(now, len(audience))
+	if !ok && len(joined) > 0 && e.offers.own != nil {
+		m, ok, audience = e.offers.nextMessage(), true, joined
+	}
+	due = e.offers.due()
+	e.mu.Unlock()
+
+	wake.Up(e.changed)
+	if ok {
+		e.send(m, audience)
+	}
+	return due
+}
+
+func (e *Exchange) send(m message, to map[string]netip.AddrPort) {
+	b, omitted := m.append(nil)
+	if omitted > 0 {
+		e.network.Warn(fmt.Sprintf(
+			"the others are not told of all checks of this node: %d of %d have no room, or names of more than %d bytes: give them shorter names",
+			omitted, len(m.Offer.Checks), maxCheckName))
+	}
+	for name, at := range to {
+		if err := e.network.Send(name, at, b); err != nil {
+			e.network.Warn("cannot send offers: " + err.Error())
+		}
+	}
+}
+
+// Offer makes this what the member offers. It never blocks.
+func (e *Exchange) Offer(own Offer) {
+	e.mu.Lock()
+	changed := e.offers.setOwn(time.Now(), own)
+	e.mu.Unlock()
+	if changed {
+		wake.Up(e.wake)
+		wake.Up(e.changed)
+	}
+}
+
+// SetLease takes another length of leases.
+func (e *Exchange) SetLease(lease time.Duration) {
+	e.mu.Lock()
+	e.offers.setLease(time.Now(), lease)
+	e.mu.Unlock()
+	wake.Up(e.wake)
+}
+
+// Receive takes a message about offers.
+func (e *Exchange) Receive(b []byte) {
+	m, err := parse(b)
+	if err != nil {
+		e.malformed.Add(1)
+		e.network.Warn(err.Error())
+		return
+	}
+	at := e.members.Address(m.From)
+	e.mu.Lock()
+	if !at.IsValid() {
+		e.offers.ignored++
+		e.mu.Unlock()
+		return
+	}
+	is := e.offers.receive(time.Now(), m)
+	e.mu.Unlock()
+	if is.changed {
+		wake.Up(e.changed)
+		wake.Up(e.wake) // for the others to know, and for its silence, which may come sooner than anything else
+	}
+	if is.reply != nil {
+		e.send(*is.reply, map[string]netip.AddrPort{m.From: at})
+	}
+	for _, hash := range is.seek {
+		there := at // who hears it knows where it is
+		if known := e.members.Find(func(name string) bool { return hashed(name) == hash }); known.IsValid() {
+			there = known
+		}
+		select {
+		case e.missing <- there:
+		default: // there is time
+		}
+	}
+}
+
+// seek asks members by a connection who is there, as gossip reaches nearly everybody
+// soon and somebody late.
+func (e *Exchange) seek(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case at := <-e.missing:
+			_ = e.network.Join(at) // else once more
+		}
+	}
+}
+
+// Dropped counts messages that could not be read, and those that are old, repeated or
+// from no member.
+func (e *Exchange) Dropped() (malformed, ignored uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.malformed.Load(), e.offers.ignored
+}
+
+// Leave tells the others that no more is to come.
+func (e *Exchange) Leave() {
+	audience := e.members.Listeners()
+	e.mu.Lock()
+	m, ok := e.offers.farewell()
+	e.mu.Unlock()
+	if ok {
+		e.send(m, audience)
+	}
+}
+
+// List is what all members offer, this one included, by their sorted names. The maps
+// of checks are not to be changed.
+func (e *Exchange) List() []Offered {
+	e.mu.Lock()
+	all := e.offers.list(time.Now())
+	e.mu.Unlock()
+	for i := range all {
+		all[i].Address = e.members.Address(all[i].Member)
+	}
+	return slices.DeleteFunc(all, func(of Offered) bool { return !of.Address.IsValid() })
+}
+
+func (e *Exchange) passOn(ctx context.Context) {
+	var last []Offered
+	wake.Loop(ctx, e.changed, func() (never time.Time) {
+		if all := e.List(); !slices.EqualFunc(all, last, Offered.same) {
+			last = all
+			e.offered(slices.Clone(all))
+		}
+		return never
+	})
+}

@@ -1,0 +1,124 @@
+package offer
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestOfferMessages(t *testing.T) {
+	for name, m := range map[string]message{
+		"question": {From: "w1", Question: 1 << 63},
+		"nothing":  {From: "m1", Run: 1, Offer: Offer{Checks: map[string]bool{}}},
+		"all": {From: strings.Repeat("m", 255), Run: 1<<64 - 1, Sequence: 1<<64 - 1, Answer: 7, Hold: maxHold, Left: true, Hears: []uint32{0, 1<<32 - 1},
+			Offer: Offer{Draining: true, Checks: map[string]bool{"apiserver": true, "registry": false, strings.Repeat("x", maxCheckName): true}}},
+	} {
+		b, omitted := m.append([]byte("before"))
+		b = b[len("before"):]
+		if got, err := parse(b); err != nil || omitted > 0 || !reflect.DeepEqual(got, m) || !IsMessage(b) {
+			t.Errorf("%s: %+v, %d omitted, %v", name, got, omitted, err)
+		}
+		for i := range b {
+			if m, err := parse(b[:i]); err == nil {
+				t.Errorf("%s: the first %d bytes are taken as %+v", name, i, m)
+			}
+		}
+		if got, err := parse(append(b, "of a later release"...)); err != nil || !reflect.DeepEqual(got, m) {
+			t.Errorf("%s, and more: %+v, %v", name, got, err)
+		}
+	}
+}
+
+func TestOfferMessagesAreBounded(t *testing.T) {
+	many, long := make(map[string]bool), make(map[string]bool)
+	for i := range 100 {
+		many[fmt.Sprintf("c%02d", i)] = true
+		long[fmt.Sprintf("%02d%s", i, strings.Repeat("x", maxCheckName-2))] = true
+	}
+	for _, test := range []struct {
+		checks         map[string]bool
+		first          string
+		least, omitted int
+	}{
+		{many, "c00", maxChecks, 100 - maxChecks},
+		{long, "00" + strings.Repeat("x", maxCheckName-2), 10, 100 - 11},
+		{map[string]bool{"": true, strings.Repeat("x", maxCheckName+1): true, "short": true}, "short", 1, 2},
+	} {
+		b, omitted := message{From: strings.Repeat("m", 253), Run: 1, Offer: Offer{Checks: test.checks}}.append(nil)
+		m, err := parse(b)
+		if err != nil || len(b) > maxOffer || omitted != test.omitted || len(m.Offer.Checks) < test.least || !m.Offer.Checks[test.first] {
+			t.Errorf("%d bytes with %d checks, %d omitted: %v", len(b), len(m.Offer.Checks), omitted, err)
+		}
+	}
+}
+
+func TestMalformedOffers(t *testing.T) {
+	good, _ := message{From: "m1", Run: 1, Sequence: 1, Hold: time.Second, Offer: Offer{Checks: map[string]bool{"a": true, "b": true}}}.append(nil)
+	change := func(at int, to byte) []byte {
+		b := bytes.Clone(good)
+		b[at] = to
+		return b
+	}
+	end := len(good)
+	for name, b := range map[string][]byte{
+		"empty":               nil,
+		"another magic":       change(0, 1),
+		"another version":     change(1, 2),
+		"no name":             {magic, version, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+		"no question":         {magic, version, flagQuestion, 1, 'a', 0, 0, 0, 0, 0, 0, 0, 0},
+		"run 0":               change(6+7, 0),
+		"a check twice":       change(end-1, 'a'),
+		"a check of no name":  change(end-2, healthyBit),
+		"a check too long":    append(change(end-2, 64), make([]byte, 64)...),
+		"hears too many":      append(change(end-6, maxHears+1), make([]byte, 4*maxHears+100)...),
+		"too many checks":     append(change(end-5, maxChecks+1), make([]byte, 100)...),
+		"far too long":        append(bytes.Clone(good), make([]byte, maxOffer)...),
+		"an endless sequence": append([]byte{magic, version, 0, 1, 'a', 0, 0, 0, 0, 0, 0, 0, 1}, bytes.Repeat([]byte{0xff}, 20)...),
+	} {
+		if m, err := parse(b); err == nil {
+			t.Errorf("%s: %+v", name, m)
+		}
+	}
+	forever, _ := message{From: "m1", Run: 1, Hold: 1 << 60}.append(nil)
+	if m, err := parse(forever); err != nil || m.Hold != maxHold {
+		t.Errorf("an offer holds for %v: %v", m.Hold, err)
+	}
+}
+
+// FuzzOffers has what anybody with the key might say taken by the offers of others.
+func FuzzOffers(f *testing.F) {
+	for _, m := range []message{
+		{From: "w1", Question: 1},
+		{From: "m1", Run: 1, Sequence: 2, Answer: 3, Hold: time.Second, Offer: Offer{Draining: true, Checks: map[string]bool{"apiserver": true, "registry": false}}},
+		{From: "m1", Run: 1, Sequence: 3, Left: true},
+	} {
+		b, _ := m.append(nil)
+		f.Add(b)
+	}
+	now := time.Unix(1000, 0)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := parse(b)
+		if err != nil {
+			return
+		}
+		again, omitted := m.append(nil)
+		if got, err := parse(again); err != nil || omitted > 0 || !reflect.DeepEqual(got, m) || len(again) > maxOffer {
+			t.Fatalf("%+v becomes %+v, %d omitted: %v", m, got, omitted, err)
+		}
+		c := fair("a", 1)
+		c.setOwn(now, Offer{Checks: map[string]bool{"apiserver": true}})
+		c.receive(now, m)
+		m.Answer = 1
+		c.receive(now, m)
+		c.expire(now.Add(maxHold)) // it may take itself for late
+		c.expire(now.Add(2 * maxHold))
+		for _, o := range c.list(now) {
+			if !o.Self && !o.Silent {
+				t.Fatalf("%+v is heard for ever", o)
+			}
+		}
+	})
+}

@@ -1,0 +1,306 @@
+package offer
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// fair is a offers of a member, at the beginning of time, whose questions are 1, 2 and so on.
+func fair(self string, run uint64) *offers {
+	asked := uint64(0)
+	return newOffers(self, run, 600*time.Millisecond, func() uint64 { asked++; return asked })
+}
+
+// with makes an offer its own.
+func (o *offers) with(own Offer) *offers {
+	o.setOwn(time.Unix(1000, 0), own)
+	return o
+}
+
+// meet has one offers believe what the other offers, by a question and its answer.
+func meet(t *testing.T, now time.Time, c, other *offers) {
+	t.Helper()
+	question := c.receive(now, other.nextMessage()).reply
+	if question == nil {
+		t.Fatal("whom it does not know is asked nothing")
+	}
+	answer := other.receive(now, *question).reply
+	if answer == nil {
+		t.Fatal("a question is not answered")
+	}
+	if is := c.receive(now, *answer); is.reply != nil || !is.changed {
+		t.Fatalf("of an answer comes %+v", is)
+	}
+}
+
+// only is what a offers knows of the one other member that it knows.
+func only(t *testing.T, c *offers, now time.Time) Offered {
+	t.Helper()
+	for _, o := range c.list(now) {
+		if !o.Self {
+			return o
+		}
+	}
+	t.Fatal("nothing is offered")
+	return Offered{}
+}
+
+func TestOffersBelievesAnswers(t *testing.T) {
+	now := time.Unix(1000, 0)
+	a, b := fair("a", 1), fair("b", 9)
+	b.setOwn(now, Offer{Checks: map[string]bool{"apiserver": true}})
+	m := b.nextMessage()
+	is := a.receive(now, m)
+	if is.reply == nil || is.reply.Question == 0 || is.reply.From != "a" || is.changed || len(a.list(now)) > 0 {
+		t.Fatalf("an unknown run is believed: %+v %v", is, a.list(now))
+	}
+	if a.receive(now.Add(askAgain/2), m).reply != nil {
+		t.Fatal("it is asked again at once")
+	}
+	if again := a.receive(now.Add(askAgain), m).reply; again == nil || again.Question != is.reply.Question {
+		t.Fatalf("it is asked %v", again)
+	}
+	if fair("c", 7).receive(now, *is.reply).reply != nil {
+		t.Fatal("who offers nothing answers")
+	}
+	b.receive(now, *is.reply)
+	if b.receive(now.Add(answerAgain/2), *is.reply).reply != nil {
+		t.Fatal("somebody is answered again at once")
+	}
+	meet(t, now.Add(time.Second), a, b)
+	if o := only(t, a, now); o.Member != "b" || !o.Offer.Checks["apiserver"] || o.Silent || o.Left {
+		t.Fatalf("%+v", o)
+	}
+}
+
+func TestOffersTakesOnlyWhatIsNewer(t *testing.T) {
+	now := time.Unix(1000, 0)
+	a, b := fair("a", 1), fair("b", 9)
+	offer := func(healthy bool) message {
+		b.setOwn(now, Offer{Checks: map[string]bool{"apiserver": healthy}})
+		return b.nextMessage()
+	}
+	first := offer(true)
+	meet(t, now, a, b)
+	late, last := offer(true), offer(false)
+	if !a.receive(now, last).changed {
+		t.Fatal("news is ignored")
+	}
+	for name, old := range map[string]message{"recorded": first, "overtaken": late, "repeated": last} {
+		ignored := a.ignored
+		if is := a.receive(now, old); is.reply != nil || is.changed || only(t, a, now).Offer.Checks["apiserver"] || a.ignored != ignored+1 {
+			t.Errorf("what was %s is taken", name)
+		}
+	}
+	if a.receive(now, b.nextMessage()).changed {
+		t.Error("a repetition is news")
+	}
+	if a.receive(now, message{From: "a", Run: 5, Sequence: 1}).reply != nil || len(a.list(now)) > 1 {
+		t.Error("it believes somebody who calls himself by its name")
+	}
+}
+
+// What an earlier run said, and what it answered, is not believed when a later one has
+// begun, whose number may be less; and no answer serves twice.
+func TestOffersTakesTheRunThatAnswers(t *testing.T) {
+	now := time.Unix(1000, 0)
+	a, b := fair("a", 1), fair("b", 9)
+	b.setOwn(now, Offer{Checks: map[string]bool{"apiserver": true}})
+	question := a.receive(now, b.nextMessage()).reply
+	answer := b.receive(now, *question).reply
+	a.receive(now, *answer)
+	said := b.nextMessage()
+	a.receive(now, said)
+
+	again := fair("b", 3) // with a clock that was set back
+	again.setOwn(now, Offer{Draining: true})
+	meet(t, now, a, again)
+	if o := only(t, a, now); !o.Offer.Draining {
+		t.Fatalf("%+v", o)
+	}
+	for name, old := range map[string]message{"said": said, "answered": *answer} {
+		now = now.Add(time.Second)
+		is := a.receive(now, old)
+		if is.changed || is.reply == nil || is.reply.Question <= 2 || !only(t, a, now).Offer.Draining {
+			t.Errorf("what an earlier run %s is believed: %+v", name, is)
+		}
+		if a.receive(now, *again.receive(now, *is.reply).reply).changed || a.entries["b"].question != 0 {
+			t.Errorf("the run that is there does not put it right")
+		}
+	}
+}
+
+func TestOffersFindsWhoIsSilent(t *testing.T) {
+	began := time.Unix(1000, 0)
+	a, b := fair("a", 1), fair("b", 9)
+	b.setOwn(began, Offer{})
+	meet(t, began, a, b)
+	silent := func(after time.Duration) bool {
+		a.expire(began.Add(after))
+		return only(t, a, began).Silent
+	}
+	if due := a.due(); !due.Equal(began.Add(b.lease)) {
+		t.Errorf("somebody is silent at %v", due)
+	}
+	if silent(b.lease-1) || !silent(b.lease) {
+		t.Error("it is not silent after one lease")
+	}
+	if !a.due().IsZero() {
+		t.Error("there is more to find")
+	}
+	if !a.receive(began.Add(time.Second), b.nextMessage()).changed || only(t, a, began).Silent || only(t, a, began).Left {
+		t.Error("who is heard again is silent")
+	}
+	m, _ := b.farewell()
+	if !a.receive(began.Add(time.Second), m).changed || !only(t, a, began).Silent || !only(t, a, began).Left {
+		t.Error("who has left is not silent")
+	}
+	meet(t, began, a, fair("b", 10).with(Offer{}))
+	a.markLeft("b")
+	if o := only(t, a, began); !o.Silent || !o.Left {
+		t.Error("of whom it is said that it has left is not silent")
+	}
+	a.markLeft("nobody")
+	a.retain(func(string) bool { return false })
+	if len(a.list(began)) > 0 {
+		t.Error("who is no member is kept")
+	}
+}
+
+// Who was stopped itself for a while has heard nobody, and reads first what waits for it.
+func TestOffersDoesNotTakeItsOwnPauseForSilence(t *testing.T) {
+	began := time.Unix(1000, 0)
+	a, b := fair("a", 1), fair("b", 9)
+	b.setOwn(began, Offer{})
+	meet(t, began, a, b)
+	resumed := began.Add(10 * time.Second)
+	a.expire(resumed)
+	if only(t, a, resumed).Silent || !a.due().Equal(resumed.Add(reprieve)) {
+		t.Errorf("the other is silent at once; next at %v", a.due())
+	}
+	a.expire(resumed.Add(time.Hour)) // again too late: once is enough
+	if !only(t, a, resumed).Silent {
+		t.Error("the other is never silent")
+	}
+}
+
+func TestOffersRepeats(t *testing.T) {
+	began := time.Unix(1000, 0)
+	for _, test := range []struct {
+		listeners int
+		interval  time.Duration
+	}{{0, 150 * time.Millisecond}, {5, 150 * time.Millisecond}, {100, 150 * time.Millisecond}, {400, 500 * time.Millisecond}, {1024, 1280 * time.Millisecond}} {
+		c := fair("a", 1)
+		if _, ok := c.broadcast(began, test.listeners); ok || !c.due().IsZero() {
+			t.Fatal("something is said before there is an offer")
+		}
+		if _, ok := c.farewell(); ok {
+			t.Fatal("who has told nothing says that it leaves")
+		}
+		c.setOwn(began, Offer{})
+		if c.setOwn(began, Offer{}) {
+			t.Error("the same offer is new")
+		}
+		var said []time.Duration
+		for now := began; now.Before(began.Add(20 * time.Second)); now = c.due() {
+			if m, ok := c.broadcast(now, test.listeners); ok {
+				said = append(said, now.Sub(began))
+				if m.Hold != perHold*test.interval || m.Sequence != uint64(len(said)) {
+					t.Fatalf("%d listeners, after %v: %+v", test.listeners, now.Sub(began), m)
+				}
+			}
+		}
+		for i, want := range []time.Duration{0, again[0], again[0] + again[1], again[0] + again[1] + test.interval} {
+			if said[i] != want {
+				t.Errorf("%d listeners: said at %v", test.listeners, said[:4])
+				break
+			}
+		}
+		if sent := float64(len(said)*test.listeners) / 20; sent > offerRate {
+			t.Errorf("%d listeners: %v packets a second", test.listeners, sent)
+		}
+	}
+}
+
+// Somebody whose checks come and go all the time is heard, at a rate that is bounded.
+func TestOffersIsBounded(t *testing.T) {
+	began := time.Unix(1000, 0)
+	for _, listeners := range []int{3, 100, 1000} {
+		c := fair("a", 1)
+		sent, last := 0, began
+		for now := began; now.Before(began.Add(10 * time.Second)); now = now.Add(time.Millisecond) {
+			c.setOwn(now, Offer{Checks: map[string]bool{"apiserver": now.UnixMilli()%2 == 0}})
+			if _, ok := c.broadcast(now, listeners); ok {
+				sent, last = sent+listeners, now
+			}
+			if !c.due().After(now) {
+				t.Fatalf("%d listeners: nothing was done at %v that was due at %v", listeners, now, c.due())
+			}
+			if silence := now.Sub(last); silence > c.nextMessage().Hold/2 {
+				t.Fatalf("%d listeners: nothing is said for %v", listeners, silence)
+			}
+		}
+		if most := 10*offerRate + max(minBurst, burstRounds*listeners); sent > most || sent < most/2 {
+			t.Errorf("%d listeners: %d packets", listeners, sent)
+		}
+	}
+}
+
+// Whom another hears is sought after a while, less and less often, until it is heard or
+// the other hears it no more.
+func TestOffersSeeksWhomOthersHear(t *testing.T) {
+	began := time.Unix(1000, 0)
+	a, b, far := fair("a", 1), fair("b", 9), fair("far", 5)
+	b.setOwn(began, Offer{})
+	far.setOwn(began, Offer{})
+	meet(t, began, b, far)
+	meet(t, began, a, b)
+	search := func(limit time.Duration) (sought []time.Duration) {
+		for after := 100 * time.Millisecond; after <= limit; after += 100 * time.Millisecond {
+			b.receive(began.Add(after), far.nextMessage())
+			if is := a.receive(began.Add(after), b.nextMessage()); len(is.seek) == 1 && is.seek[0] == hashed("far") {
+				sought = append(sought, after)
+			}
+		}
+		return sought
+	}
+	if sought := search(10 * time.Second); !slices.Equal(sought, []time.Duration{
+		300 * time.Millisecond, 800 * time.Millisecond, 1800 * time.Millisecond, 3800 * time.Millisecond, 7800 * time.Millisecond,
+	}) {
+		t.Errorf("it is sought at %v", sought)
+	}
+	began = began.Add(10 * time.Second)
+	meet(t, began, a, far)
+	if sought := search(time.Second); len(sought) > 0 || len(a.missing) > 0 {
+		t.Errorf("who is heard is sought at %v", sought)
+	}
+	claims := make([]uint32, 10*maxHears)
+	for i := range claims {
+		claims[i] = uint32(i)
+	}
+	if a.findMissing(began, claims); len(a.missing) > maxHears {
+		t.Errorf("%d members are missed", len(a.missing))
+	}
+	if a.findMissing(began.Add(forgetAfter), nil); len(a.missing) > 0 {
+		t.Error("those are missed whom nobody hears any more")
+	}
+}
+
+// Who hears of a new one says so at once, for those that have not.
+func TestOffersTellsOfWhomItHears(t *testing.T) {
+	now := time.Unix(1000, 0)
+	a, b := fair("a", 1).with(Offer{}), fair("b", 9).with(Offer{})
+	for range again {
+		a.broadcast(now, 5)
+		now = a.due()
+	}
+	a.broadcast(now, 5)
+	if !a.due().Equal(now.Add(a.interval())) {
+		t.Fatalf("at %v, the next is due at %v", now, a.due())
+	}
+	meet(t, now, a, b)
+	if m, ok := a.broadcast(now, 5); !ok || !slices.Equal(m.Hears, []uint32{hashed("b")}) {
+		t.Errorf("it says %+v, %v", m, ok)
+	}
+}

@@ -1,0 +1,112 @@
+package election
+
+import (
+	"context"
+	"log"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/election/members"
+	"github.com/herald-vip/herald/election/offer"
+	"github.com/herald-vip/herald/election/transport"
+)
+
+// leaveTimeout is how long leaving may take to be heard of.
+const leaveTimeout = 500 * time.Millisecond
+
+// listener listens at this member's address.
+type listener func(at netip.AddrPort, a *transport.Admission) (memberlist.NodeAwareTransport, error)
+
+func start(c *Config, log *slog.Logger, handler Handler, listen listener) (*node, error) {
+	admission := transport.NewAdmission(log, c.observers() > 0)
+	n := &node{
+		log: log, admission: admission, events: newEventQueue(), handler: handler, config: c, started: time.Now(),
+		network: network{LogFilter: transport.NewLogFilter(log, admission)}, opened: make(chan struct{}),
+		wake: make(chan struct{}, 1), described: make(chan struct{}, 1), arrived: make(chan struct{}, 1),
+	}
+	if err := n.open(c, listen); err != nil {
+		return nil, err
+	}
+	n.warn(nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	n.cancel = cancel
+	n.work.Go(func() { n.runMachine(ctx) })
+	n.work.Go(func() { n.runMembership(ctx) })
+	n.work.Go(func() { n.offers.Run(ctx) })
+	n.notifying.Go(func() { n.runEvents(ctx) })
+	return n, nil
+}
+
+// open makes the machine, the exchange of offers and memberlist. What memberlist
+// receives at once waits until all are there.
+func (n *node) open(c *Config, listen listener) error {
+	defer close(n.opened)
+	now := time.Now()
+	incarnation := newIncarnation(now)
+	state, err := readState(c.State)
+	if err != nil {
+		return err
+	}
+	n.machine, err = lease.New(now, lease.Options{Self: c.member(), Incarnation: incarnation, Electorate: c.electorate(), State: state, Observers: c.observers()})
+	if err != nil {
+		return err
+	}
+	arrived := make(chan struct{}, 1)
+	n.members = members.New(c.Self, n.admission, n.receive, n.arrived, arrived)
+	n.offers = offer.NewExchange(c.Self, incarnation, c.Lease, n.members, &n.network, arrived, n.handler.Offered)
+	if n.remembered, err = members.ReadRemembered(c.Remember); err != nil {
+		n.log.Warn("only the configured members are asked to join", "err", err)
+	}
+	n.admit(now)
+	if !c.Insecure {
+		if n.ring, err = memberlist.NewKeyring(c.Keys, c.Keys[0]); err != nil {
+			return err
+		}
+	}
+	sockets, err := listen(c.home(), n.admission)
+	if err != nil {
+		return err
+	}
+	s := settings(c, n.ring, n.members)
+	s.Transport = sockets
+	s.Logger = log.New(n.network.LogFilter, "", 0)
+	if n.network.list, err = memberlist.Create(s); err != nil {
+		n.over = true
+		_ = sockets.Shutdown() // what has failed already matters more
+	}
+	return err
+}
+
+// stop leaves the election. First the handler is told that what is still held
+// is lost, then the members that they may have it.
+func (n *node) stop(leases []string) error {
+	n.mu.Lock()
+	now := n.tick()
+	n.flush()
+	n.leaving = true
+	var lost []lease.Event
+	for _, l := range n.machine.Status(now).Leases {
+		if l.Holder == n.config.Self {
+			lost = append(lost, lease.Lost{Lease: l.Lease, Reason: "this node leaves the election"})
+		}
+	}
+	n.events.add(lost)
+	n.mu.Unlock()
+	n.cancel()
+	n.notifying.Wait()
+
+	n.resign(leases)
+	n.offers.Leave()
+	n.mu.Lock()
+	n.over = true
+	n.mu.Unlock()
+	if err := n.network.list.Leave(leaveTimeout); err != nil {
+		n.log.Debug("nobody heard that this node leaves the election", "err", err) // they find out
+	}
+	err := n.network.list.Shutdown()
+	n.work.Wait()
+	return err
+}

@@ -1,0 +1,101 @@
+package election
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"strings"
+
+	"github.com/herald-vip/herald/election/electorate"
+	"github.com/herald-vip/herald/election/lease"
+)
+
+// statusLog tells the log, once each time it changes, who decides, who is there and
+// who is kept from it: a node that was given another list of members does no harm,
+// and so would not be noticed until it is needed.
+type statusLog struct {
+	to      *slog.Logger
+	problem string
+	lag     string
+	active  uint64
+	pending uint64
+	alive   map[string]bool
+	parted  map[string]bool // members that were said to answer by TCP only, and are not alive since
+	odd     map[string]bool // members of another electorate
+}
+
+func newStatusLog(log *slog.Logger) *statusLog {
+	return &statusLog{to: log, alive: make(map[string]bool), parted: make(map[string]bool), odd: make(map[string]bool)}
+}
+
+func (l *statusLog) log(s Status) {
+	l.logElectorate(s.Lease)
+	known := make(map[string]bool)
+	for _, m := range s.Members {
+		if known[m.Name] = true; m.Name != s.Lease.Self {
+			l.logMember(m)
+		}
+	}
+	for _, told := range []map[string]bool{l.alive, l.parted, l.odd} {
+		maps.DeleteFunc(told, func(name string, _ bool) bool { return !known[name] })
+	}
+}
+
+func (l *statusLog) logMember(m Member) {
+	if m.Alive != l.alive[m.Name] {
+		alive, gone := slog.LevelInfo, slog.LevelWarn
+		if !m.Voter { // there may be many, and they come and go
+			alive, gone = slog.LevelDebug, slog.LevelInfo
+		}
+		if l.alive[m.Name] = m.Alive; m.Alive {
+			l.to.Log(context.Background(), alive, "a member is alive", "member", m.Name, "address", m.Address)
+		} else {
+			l.to.Log(context.Background(), gone, "a member has left or cannot be reached", "member", m.Name, "address", m.Address)
+		}
+	}
+	if m.TCPOnly && !l.parted[m.Name] {
+		l.to.Warn("UDP does not get through between this node and a member, TCP does: let UDP through the firewalls",
+			"member", m.Name, "address", m.Address)
+	}
+	l.parted[m.Name] = !m.Alive && (m.TCPOnly || l.parted[m.Name])
+	if m.Alive && m.Voter { // else what it is like now is not known, or no matter
+		odd := m.Problem != "" && l.active != 0 && m.Active != 0 && m.Active != l.active
+		if odd && !l.odd[m.Name] {
+			l.to.Warn("a member was given another electorate: its votes do not count here, nor ours there", "member", m.Name, "reason", m.Problem)
+		}
+		l.odd[m.Name] = odd
+	}
+}
+
+func (l *statusLog) logElectorate(s lease.Status) {
+	if s.Problem != l.problem && s.Problem != "" {
+		l.to.Warn("this node takes no part in the election", "reason", s.Problem)
+	}
+	l.problem = s.Problem
+	if s.Lag != l.lag && s.Lag != "" {
+		l.to.Warn("this node has no vote and follows the others, whose configuration is another", "reason", s.Lag)
+	}
+	l.lag = s.Lag
+	active, pending := digest(s.Active), digest(s.Pending)
+	switch {
+	case active != l.active && active != 0:
+		l.to.Info("the electorate is in force", describe(s.Active)...)
+	case l.pending != 0 && pending == 0 && active != 0:
+		l.to.Info("the change of the electorate was taken back", describe(s.Active)...)
+	}
+	if pending != l.pending && pending != 0 && active != 0 {
+		l.to.Info("the electorate changes when all of its members have the new one", describe(s.Pending)...)
+	}
+	l.active, l.pending = active, pending
+}
+
+func digest(e *electorate.Electorate) uint64 {
+	if e == nil {
+		return 0
+	}
+	return e.Digest()
+}
+
+func describe(e *electorate.Electorate) []any {
+	return []any{"members", strings.Join(electorate.Names(e.Members), ","), "lease", e.Duration, "quorum", e.Quorum.String()}
+}

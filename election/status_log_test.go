@@ -1,0 +1,64 @@
+package election
+
+import (
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/election/electorate"
+	"github.com/herald-vip/herald/election/lease"
+)
+
+func TestStatusLogTellsChangesOnce(t *testing.T) {
+	var log book
+	b := newStatusLog(log.logger())
+	three := &electorate.Electorate{Members: []string{"m1", "m2", "m3"}, Duration: time.Second}
+	longer := &electorate.Electorate{Members: three.Members, Duration: 2 * time.Second}
+	with := func(m Member) Status {
+		m.Name, m.Voter = "m2", true
+		return Status{Lease: lease.Status{Self: "m1", Active: three}, Members: []Member{{MemberStatus: lease.MemberStatus{Name: "m1"}, Alive: true}, m}}
+	}
+	odd := with(Member{Alive: true, MemberStatus: lease.MemberStatus{Active: longer.Digest(), Problem: "its electorate is another"}})
+	even := with(Member{Alive: true, MemberStatus: lease.MemberStatus{Active: three.Digest()}})
+	gone := with(Member{MemberStatus: lease.MemberStatus{Active: longer.Digest(), Problem: "silent for 1m"}})
+	parted := with(Member{TCPOnly: true, MemberStatus: lease.MemberStatus{Active: three.Digest(), Problem: "silent for 1m"}})
+	lags := lease.Status{Active: longer, Lag: "it is configured with another"}
+	observer, observerGone := Status{Lease: lags}, Status{Lease: lags}
+	observer.Members = []Member{{Alive: true, MemberStatus: lease.MemberStatus{Name: "w1", Active: three.Digest(), Problem: "its electorate is another"}}}
+	observerGone.Members = []Member{{MemberStatus: lease.MemberStatus{Name: "w1"}}}
+	for i, step := range []struct {
+		say  Status
+		line string // empty: none
+	}{
+		{Status{Lease: lease.Status{Pending: three, Problem: "waiting for a majority"}}, "takes no part"},
+		{Status{Lease: lease.Status{Active: three}}, "in force"},
+		{Status{Lease: lease.Status{Active: three, Pending: longer}}, "changes when all"},
+		{Status{Lease: lease.Status{Active: three}}, "taken back"},
+		{even, "is alive"},
+		{odd, "another electorate"},
+		{even, ""},
+		{odd, "another electorate"},
+		{gone, "cannot be reached"},
+		{parted, "UDP does not get through"},
+		{gone, ""},
+		{parted, ""},
+		{even, "is alive"},
+		{gone, "cannot be reached"},
+		{parted, "UDP does not get through"},
+		{Status{Lease: lease.Status{Active: longer}}, "in force"},
+		{Status{Lease: lags}, "configuration is another"},
+		{observer, ""},
+		{observerGone, "cannot be reached"},
+	} {
+		before, of := log.count("level="), log.count(step.line)
+		for range 3 {
+			b.log(step.say)
+		}
+		want := 0
+		if step.line != "" {
+			want = 1
+		}
+		if n := log.count("level=") - before; n != want || want == 1 && log.count(step.line) != of+1 {
+			t.Errorf("step %d: %d lines, want %d with %q:\n%v", i, n, want, step.line, &log)
+		}
+	}
+}

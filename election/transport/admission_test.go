@@ -1,0 +1,128 @@
+package transport
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// book is a log to look into.
+type book struct{ bytes.Buffer }
+
+// count is how many times this is in it.
+func (b *book) count(what string) int { return strings.Count(b.String(), what) }
+
+func (b *book) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
+
+func ap(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
+
+func trio() map[string]netip.AddrPort {
+	return map[string]netip.AddrPort{"m1": ap("10.0.0.1:7946"), "m2": ap("10.0.0.2:7946"), "m3": ap("10.0.0.3:7946")}
+}
+
+func TestAdmitsOtherMembers(t *testing.T) {
+	var log book
+	a := NewAdmission(log.logger(), false)
+	a.Replace(trio(), "m1")
+	for from, want := range map[string]bool{
+		"10.0.0.2:7946": true, "10.0.0.3:7946": true,
+		"10.0.0.1:7946": false, "10.0.0.2:7947": false, "10.0.0.4:7946": false, "[fd00::1]:7946": false,
+	} {
+		if got := a.AdmitPacket(ap(from)); got != want {
+			t.Errorf("packet from %s: %v", from, got)
+		}
+	}
+	member, known := a.admitStream(ap("10.0.0.2:1").Addr())
+	own, _ := a.admitStream(ap("10.0.0.1:1").Addr())
+	if !member || !known || own {
+		t.Error("a connection may come from any port of another member's address, and from there only")
+	}
+	if n := a.Unknown.Load(); n != 5 {
+		t.Errorf("counted %d", n)
+	}
+	a.Replace(map[string]netip.AddrPort{"m1": ap("10.0.0.1:7946"), "m4": ap("10.0.0.4:7946")}, "m1")
+	if a.AdmitPacket(ap("10.0.0.2:7946")) || !a.AdmitPacket(ap("10.0.0.4:7946")) {
+		t.Error("the change of the members changed nothing")
+	}
+}
+
+func TestNamesOnceAndNotForever(t *testing.T) {
+	var log book
+	a := NewAdmission(log.logger(), false)
+	a.Replace(trio(), "m1")
+	for range 100 {
+		a.AdmitPacket(ap("10.9.9.9:1"))
+		a.countUnreadable(ap("10.0.0.2:1").Addr())
+		a.CountRefused("m9", ap("10.0.0.2:7946"), fmt.Errorf("no member"))
+	}
+	if log.count("source=10.9.9.9") != 1 || log.count("member=m2") != 1 || log.count("node=m9") != 1 {
+		t.Fatalf("not named once each:\n%v", &log)
+	}
+	from := ap("10.0.0.2:1").Addr()
+	if !a.IsUnreadable(from) {
+		t.Error("who cannot be read is not known")
+	}
+	a.NoteReadable(from)
+	if a.countUnreadable(from); log.count("member=m2") != 2 {
+		t.Error("not named again after it was understood")
+	}
+	for i := range 1000 {
+		a.AdmitPacket(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 8, byte(i >> 8), byte(i)}), 7946))
+	}
+	if n := log.count("no member has"); n != maxNamed {
+		t.Fatalf("named %d strangers", n)
+	}
+	if n := log.count("further sources"); n != 1 {
+		t.Fatalf("said %d times that there are more", n)
+	}
+	if a.Unknown.Load() != 1100 || a.Unreadable.Load() != 101 || a.Refused.Load() != 100 {
+		t.Fatal("miscounted", a.Unknown.Load(), a.Unreadable.Load(), a.Refused.Load())
+	}
+	a.ForgetNamed()
+	a.AdmitPacket(ap("10.9.9.9:1"))
+	if log.count("source=10.9.9.9") != 2 {
+		t.Fatal("not named again after a change")
+	}
+}
+
+func TestBoundsWhatStrangersCost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log book
+		a := NewAdmission(log.logger(), true)
+		a.Replace(trio(), "m1")
+		from := ap("10.9.9.9:1").Addr()
+		looked := func(times int) (n int) {
+			for range times {
+				if ok, known := a.admitStream(from); ok && !known {
+					n++
+				}
+			}
+			return n
+		}
+		if n := looked(1000); n != strangersPerSecond {
+			t.Errorf("%d connections of strangers at once, want %d", n, strangersPerSecond)
+		}
+		if ok, known := a.admitStream(ap("10.0.0.2:1").Addr()); !ok || !known {
+			t.Error("a member has to wait for strangers")
+		}
+		time.Sleep(time.Second / 2)
+		if n := looked(1000); n != strangersPerSecond/2 {
+			t.Errorf("%d more in half a second, want %d", n, strangersPerSecond/2)
+		}
+		if a.AdmitPacket(ap("10.9.9.9:1")) {
+			t.Error("a packet of a stranger is looked at")
+		}
+		a.Add("w1", ap("10.9.9.9:1"))
+		if !a.AdmitPacket(ap("10.9.9.9:1")) || a.AdmitPacket(ap("10.9.9.9:2")) || looked(1000) != 0 {
+			t.Error("who has joined is still a stranger")
+		}
+		if log.count("level=WARN") > 0 || log.count("source=10.9.9.9") != 1 {
+			t.Errorf("it says:\n%v", &log)
+		}
+	})
+}

@@ -1,0 +1,102 @@
+package transport
+
+import (
+	"fmt"
+	"log"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestLogFilterNamesAWrongKeyOnce(t *testing.T) {
+	for name, line := range map[string]string{
+		"packet":           "[ERR] memberlist: Decrypt packet failed: no installed keys could decrypt the message from=10.0.0.2:7946",
+		"connection":       "[ERR] memberlist: failed to receive: no installed keys could decrypt the message from=10.0.0.2:41234",
+		"no key there":     "[ERR] memberlist: failed to receive: encryption is configured but remote state is not encrypted from=10.0.0.2:41234",
+		"no key here":      "[ERR] memberlist: failed to receive: remote state is encrypted and encryption is not configured from=10.0.0.2:41234",
+		"read as plain":    "[ERR] memberlist: Failed to decode indirect ping request: EOF from=10.0.0.2:7946",
+		"answer":           "[ERR] memberlist: Push/Pull with m2 failed: encryption is configured but remote state is not encrypted",
+		"of no known kind": "[ERR] memberlist: msg type (77) not supported from=10.0.0.2:7946",
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out book
+			a := NewAdmission(out.logger(), false)
+			a.Replace(trio(), "m1")
+			to := log.New(NewLogFilter(out.logger(), a), "", 0)
+			for range 1000 {
+				to.Print(line)
+			}
+			if out.count("member=m2") != 1 || out.count("\n") != 1 || a.Unreadable.Load() != 1000 {
+				t.Fatalf("counted %d:\n%v", a.Unreadable.Load(), &out)
+			}
+		})
+	}
+}
+
+func TestLogFilterRepeatsItselfRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out book
+		a := NewAdmission(out.logger(), false)
+		a.Replace(trio(), "m1")
+		to := log.New(NewLogFilter(out.logger(), a), "", 0)
+		for i := range 1000 {
+			to.Printf("[ERR] memberlist: Failed to send UDP ping: write udp: %d: network is unreachable", i)
+			to.Print("[DEBUG] memberlist: Stream connection from=10.0.0.2:41234")
+			to.Print("[INFO] memberlist: Suspect m2 has failed, no acks received")
+			to.Print("[WARN] memberlist: ignoring alive message for 'm9': it is no member")
+		}
+		if out.count("\n") != 1 || out.count("network is unreachable") != 1 {
+			t.Fatal(out.String())
+		}
+		time.Sleep(quiet)
+		to.Print("[ERR] memberlist: Failed to send UDP ping: write udp: network is unreachable")
+		if out.count("\n") != 2 || out.count("omitted=999") != 1 {
+			t.Fatal(out.String())
+		}
+	})
+}
+
+// A reader of the log can tell Herald's own sentences from memberlist's. Both are said rarely.
+func TestLogFilterSaysWhoSpeaks(t *testing.T) {
+	var out book
+	f := NewLogFilter(out.logger(), NewAdmission(out.logger(), false))
+	for i := range 3 {
+		fmt.Fprintln(f, "[ERR] memberlist: Failed to send UDP ping: network is unreachable")
+		f.Warn(fmt.Sprintf("cannot send offers: packet %d: network is unreachable", i))
+	}
+	for _, want := range []string{`msg="memberlist: Failed to send UDP ping: network is unreachable"`, `level=WARN msg="cannot send offers: packet 0: network is unreachable"`} {
+		if out.count(want) != 1 || out.count("\n") != 2 {
+			t.Errorf("want %s, once:\n%v", want, &out)
+		}
+	}
+}
+
+func TestLogFilterStaysSmall(t *testing.T) {
+	var out book
+	a := NewAdmission(out.logger(), false)
+	a.Replace(trio(), "m1")
+	f := NewLogFilter(out.logger(), a)
+	for i := range 10000 {
+		fmt.Fprintf(f, "[WARN] memberlist: %c%c%c\n", 'a'+i%26, 'a'+i/26%26, 'a'+i/676%26)
+	}
+	if len(f.said) > maxComplaints {
+		t.Fatalf("%d kinds remembered", len(f.said))
+	}
+	if n := out.count("\n"); n > maxComplaints {
+		t.Fatalf("%d lines", n)
+	}
+}
+
+func FuzzLogFilter(f *testing.F) {
+	f.Add("[ERR] memberlist: Decrypt packet failed: x from=10.0.0.2:7946")
+	f.Add("from=")
+	f.Add("[")
+	f.Fuzz(func(t *testing.T, line string) {
+		var out book
+		a := NewAdmission(out.logger(), false)
+		a.Replace(trio(), "m1")
+		if n, err := NewLogFilter(out.logger(), a).Write([]byte(line)); n != len(line) || err != nil {
+			t.Fatal(n, err)
+		}
+	})
+}

@@ -1,0 +1,296 @@
+package election
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/testenv/wait"
+)
+
+// elect gives all these members the same list.
+func elect(members ...*member) {
+	for _, m := range members {
+		m.config = m.config.clone()
+		clear(m.config.Members)
+		for _, other := range members {
+			m.config.Members[other.name] = other.home
+		}
+	}
+}
+
+// voters counts the members that have a vote.
+func voters(s Status) int {
+	n := 0
+	for _, m := range s.Members {
+		if m.Voter {
+			n++
+		}
+	}
+	return n
+}
+
+func TestMembersChangeOneByOne(t *testing.T) {
+	virtually(t, 4, nil, func(t *testing.T, _ *fabric, c *cluster) {
+		defer c.watch("vip")()
+		old, added := c.members[:3], c.members[3]
+		elect(old...)
+		c.members = old
+		c.start("vip")
+		holder := c.holder("vip")
+		c.met()
+		holder.told()
+
+		c.members = append(old[:3:3], added)
+		elect(c.members...)
+		c.start("vip") // one after the other
+		c.met()
+		time.Sleep(5 * time.Second)
+		for _, m := range c.members {
+			if told := m.told(); len(told) > 0 {
+				t.Errorf("%s was told %v while a member was added", m.name, told)
+			}
+			s := m.Status()
+			if len(s.Members) != 4 || s.Lease.Active == nil || len(s.Lease.Active.Members) != 4 || s.Lease.Problem != "" {
+				t.Errorf("%s is in the election %+v", m.name, s.Lease)
+			}
+		}
+
+		elect(old...)
+		for _, m := range old {
+			m.apply(nil)
+		}
+		if err := added.Apply(nil); err != nil {
+			t.Fatal(err)
+		}
+		c.members = old
+		time.Sleep(5 * time.Second)
+		c.holder("vip", old...)
+		for _, m := range old {
+			if s := m.Status(); voters(s) != 3 || s.Lease.Active == nil || len(s.Lease.Active.Members) != 3 {
+				t.Errorf("%s is in the election %+v", m.name, s.Lease)
+			}
+		}
+	})
+}
+
+// A member whose file is another takes the electorate of the others, and they say of each other what differs.
+func TestOddFileIsNamed(t *testing.T) {
+	virtually(t, 5, nil, func(t *testing.T, _ *fabric, c *cluster) {
+		odd, good := c.members[2], c.members[:2]
+		elect(c.members[:3]...)
+		elect(odd, c.members[3], c.members[4]) // knows neither of the others
+		odd.config.Members["m1"], odd.config.Members["m2"] = good[0].home, good[1].home
+		c.members = c.members[:3]
+		c.start("vip")
+		c.holder("vip")
+		time.Sleep(5 * time.Second)
+		for _, m := range good {
+			if s := m.Status(); len(s.Members) != 3 || s.Ahead(s.Members[2]) == "" || s.Ahead(s.Members[1]) != "" || s.Change() != "" {
+				t.Errorf("%s says %+v", m.name, s.Members)
+			}
+		}
+		if s := odd.Status(); s.Lease.Record != 1 || s.Change() != "to members m1, m2, m3, m4, m5, once all of its members have it: not yet m1, m2, m4, m5" {
+			t.Errorf("the odd one says %q of %+v", s.Change(), s.Lease)
+		}
+	})
+}
+
+// What was agreed outlasts the process, and a member that cannot write it down says nothing rather than forget it.
+func TestAgreementIsOnDisk(t *testing.T) {
+	dir := t.TempDir()
+	virtually(t, 3, func(c *Config) { c.State = filepath.Join(dir, c.Self, "electorate") }, func(t *testing.T, _ *fabric, c *cluster) {
+		defer c.watch("vip")()
+		c.start("vip")
+		c.holder("vip")
+		for _, m := range c.members {
+			m.apply(func(config *Config) { config.Lease = time.Second })
+		}
+		time.Sleep(5 * time.Second)
+		for _, m := range c.members {
+			m.crash()
+		}
+		c.members[0].config = c.members[0].config.clone()
+		c.members[0].config.Lease = 600 * time.Millisecond // an old file
+		c.start("vip")
+		if s := c.members[0].Status(); s.Lease.Record != 2 || s.Lease.Active.Duration != time.Second {
+			t.Errorf("m1 starts with %+v", s.Lease)
+		}
+		holder := c.holder("vip")
+
+		if err := os.RemoveAll(filepath.Join(dir, holder.name)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, holder.name), nil, 0o600); err != nil { // no folder can be made
+			t.Fatal(err)
+		}
+		for _, m := range c.members {
+			m.apply(func(config *Config) { config.Lease = 700 * time.Millisecond })
+		}
+		c.holder("vip", c.others(holder)...)
+		time.Sleep(5 * time.Second)
+		if s := holder.Status(); !strings.Contains(s.Lease.Problem, "cannot be written down") {
+			t.Errorf("%s says %q", holder.name, s.Lease.Problem)
+		}
+		if err := os.Remove(filepath.Join(dir, holder.name)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		if s := holder.Status(); s.Lease.Problem != "" || s.Lease.Record != 3 {
+			t.Errorf("with a disk again, %s says %+v", holder.name, s.Lease)
+		}
+		c.holder("vip")
+	})
+}
+
+func TestUnreadableAgreementIsRefused(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "electorate")
+	for text, want := range map[string]string{
+		"{":                               "unexpected end",
+		`{"Record": {"Number": 1}}`:       "no members",
+		`{"Record": {"Number": "first"}}`: "cannot unmarshal",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := readState(file)
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "remove it") {
+			t.Errorf("%s: %v, want %q and what to do", text, err, want)
+		}
+	}
+}
+
+// m3 is at another address by the file of m2, and at both there is one. Each has a majority by its own file, and one of
+// the two has a vote.
+func TestMemberElsewhereIsAnother(t *testing.T) {
+	virtually(t, 4, nil, func(t *testing.T, f *fabric, c *cluster) {
+		defer c.watch("vip")()
+		m1, m2, old, moved := c.members[0], c.members[1], c.members[2], c.members[3]
+		moved.name, moved.config.Self = "m3", "m3"
+		for _, m := range c.members {
+			m.config = m.config.clone()
+			delete(m.config.Members, "m4")
+			if m == moved {
+				m.config.Members["m3"] = moved.home
+			}
+		}
+		c.members = []*member{m1, m2, old}
+		c.start("vip")
+		c.holder("vip")
+		c.met()
+
+		f.part(m1.home, m2.home, true)
+		f.part(old.home, m2.home, true)
+		m2.apply(func(c *Config) { c.Members["m3"] = moved.home })
+		moved.apply(nil)
+		moved.Stand(lease.Candidacy{Lease: "vip"})
+		time.Sleep(10 * time.Second)
+		c.holder("vip", m1, old)
+		if s := moved.Status(); moved.holds("vip") || m2.holds("vip") || s.Lease.Record > 1 {
+			t.Errorf("the new m3 says %+v", s)
+		}
+
+		f.part(m1.home, m2.home, false)
+		f.part(old.home, m2.home, false)
+		old.crash()
+		m1.apply(func(c *Config) { c.Members["m3"] = moved.home })
+		time.Sleep(10 * time.Second)
+		c.members = []*member{m1, m2, moved}
+		c.holder("vip")
+		for _, m := range c.members {
+			if s := m.Status(); s.Lease.Record != 3 || voters(s) != 3 || s.Change() != "" {
+				t.Errorf("%s says %+v", m.name, s.Lease)
+			}
+		}
+	})
+}
+
+func TestLeaseChangesInPlace(t *testing.T) {
+	virtually(t, 3, nil, func(t *testing.T, _ *fabric, c *cluster) {
+		defer c.watch("vip")()
+		c.start("vip")
+		c.holder("vip")
+		c.met()
+		for _, m := range c.members {
+			m.apply(func(config *Config) { config.Lease = 3 * time.Second })
+		}
+		time.Sleep(10 * time.Second)
+		holder := c.holder("vip")
+		if left := time.Until(holder.granted("vip").Until); left < time.Second {
+			t.Fatalf("the lease ends in %v", left)
+		}
+	})
+}
+
+// A member that is removed is heard until all others know: its vote may be needed.
+func TestRemovedMemberVotesUntilAllKnow(t *testing.T) {
+	virtually(t, 4, nil, func(t *testing.T, _ *fabric, c *cluster) {
+		defer c.watch("vip")()
+		c.start()
+		for _, m := range c.members[:2] {
+			m.Stand(lease.Candidacy{Lease: "vip"})
+		}
+		holder := c.holder("vip", c.members[:2]...)
+		c.met()
+		c.members[2].crash()
+		stay := c.members[:3]
+		elect(stay...)
+		for _, m := range c.members[:2] {
+			m.apply(nil)
+		}
+		time.Sleep(10 * time.Second)
+		if told := holder.told(); len(told) != 1 {
+			t.Fatalf("the holder was told %v", told)
+		}
+		c.members[2].apply(nil)
+		time.Sleep(10 * time.Second)
+		for _, m := range stay {
+			if s := m.Status(); voters(s) != 3 || s.Lease.Pending != nil {
+				t.Errorf("%s is in the election %+v", m.name, s.Lease)
+			}
+			wait.Until(t, "the one that left is heard no more", func() bool { return m.Status().Members[0].Alive && len(m.heard()) == 3 })
+		}
+		if told := holder.told(); len(told) != 0 {
+			t.Fatalf("the holder was told %v", told)
+		}
+	})
+}
+
+func TestMemberComesBackAfterACrash(t *testing.T) {
+	virtually(t, 3, nil, func(t *testing.T, _ *fabric, c *cluster) {
+		defer c.watch("vip")()
+		c.start("vip")
+		first := c.holder("vip")
+		c.met()
+		for _, away := range []time.Duration{0, 10 * time.Second} { // before and after the others have noticed
+			first.crash()
+			time.Sleep(away)
+			first.apply(nil)
+			c.met()
+			c.holder("vip")
+			time.Sleep(5 * time.Second)
+		}
+	})
+}
+
+func TestMemberComesBackElsewhere(t *testing.T) {
+	virtually(t, 4, nil, func(t *testing.T, _ *fabric, c *cluster) {
+		moved, home := c.members[2], c.members[3].home
+		c.members = c.members[:3]
+		elect(c.members...)
+		c.start("vip")
+		c.holder("vip")
+		c.met()
+		if err := moved.Apply(nil); err != nil {
+			t.Fatal(err)
+		}
+		moved.home = home
+		elect(c.members...)
+		c.start("vip")
+		c.met()
+		c.holder("vip")
+	})
+}

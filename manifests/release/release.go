@@ -1,0 +1,99 @@
+package main
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/herald-vip/herald/manifests/release/archive"
+	"github.com/herald-vip/herald/manifests/release/oci"
+)
+
+// releaseCommand writes the files of a release.
+type releaseCommand struct {
+	build
+	Reference string            `required:"" help:"Name and tag of the image."`
+	Out       string            `required:"" help:"Folder to write to."`
+	Cmd       string            `help:"Arguments of the program, unless its container gets others."`
+	With      []string          `help:"Files that come with the program."`
+	Programs  map[string]string `arg:"" help:"The program by architecture: amd64=bin/linux-amd64/herald."`
+}
+
+// Run writes an image of all architectures; for each an archive of the program,
+// its bill of materials and an image; and the checksums of all of it.
+func (c releaseCommand) Run() error {
+	programs, err := readPrograms(c.Programs)
+	if err != nil {
+		return err
+	}
+	with, err := c.companions()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(c.Out, 0o755); err != nil {
+		return err
+	}
+	name := programs[0].name
+	image := c.image(c.Reference, strings.Fields(c.Cmd), name)
+	out := folder{path: c.Out}
+	out.write(name+"_"+c.Version+"_image.tar", func(w io.Writer) error {
+		return oci.Write(w, image, executables(programs)...)
+	})
+	for _, p := range programs {
+		stem := fmt.Sprintf("%s_%s_linux_%s", name, c.Version, p.Arch)
+		out.write(stem+".tar.gz", func(w io.Writer) error {
+			files := []archive.File{{Name: stem + "/" + name, Mode: 0o755, Data: p.Data}}
+			for _, f := range with {
+				f.Name = stem + "/" + f.Name
+				files = append(files, f)
+			}
+			return archive.WriteGzip(w, c.time(), files)
+		})
+		out.write(stem+".cdx.json", func(w io.Writer) error { return writeBOM(w, c.build, p) })
+		out.write(stem+"_image.tar", func(w io.Writer) error { return oci.Write(w, image, p.Program) })
+	}
+	return out.close()
+}
+
+// companions are the files that come with the program.
+func (c releaseCommand) companions() ([]archive.File, error) {
+	var files []archive.File
+	for _, path := range c.With {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, archive.File{Name: filepath.Base(path), Mode: 0o644, Data: data})
+	}
+	return files, nil
+}
+
+// folder is where files are written to, with their checksums. After an error
+// nothing more is written.
+type folder struct {
+	path string
+	sums []byte
+	err  error
+}
+
+func (f *folder) write(name string, content func(io.Writer) error) {
+	if f.err != nil {
+		return
+	}
+	sum := sha256.New()
+	f.err = create(filepath.Join(f.path, name), func(w io.Writer) error {
+		return content(io.MultiWriter(w, sum))
+	})
+	f.sums = fmt.Appendf(f.sums, "%x  %s\n", sum.Sum(nil), name)
+}
+
+// close writes the checksums, as sha256sum reads them.
+func (f *folder) close() error {
+	if f.err != nil {
+		return f.err
+	}
+	return os.WriteFile(filepath.Join(f.path, "SHA256SUMS"), f.sums, 0o644)
+}

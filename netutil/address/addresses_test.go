@@ -1,0 +1,368 @@
+package address_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/netutil/address"
+
+	"github.com/herald-vip/herald/netutil/rtnetlink"
+	"github.com/herald-vip/herald/testenv/nettest"
+	"github.com/herald-vip/herald/testenv/wait"
+)
+
+var (
+	vip4 = netip.MustParseAddr("10.99.0.10")
+	vip6 = netip.MustParseAddr("fd00:99::10")
+)
+
+// start returns a Binder that works in the host, with Run on. stop ends Run.
+func start(h *nettest.Host, opts address.Options) (a *address.Binder, stop func()) {
+	h.T.Helper()
+	a = open(h, opts)
+	return a, run(h.T, a)
+}
+
+func run(t testing.TB, a *address.Binder) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+func open(h *nettest.Host, opts address.Options) *address.Binder {
+	h.T.Helper()
+	opts.NetNS = int(h.NS)
+	a, err := address.New(slog.New(slog.NewTextHandler(h.T.Output(), nil)), opts)
+	h.Must(err)
+	return a
+}
+
+func status(t testing.TB, a *address.Binder, iface string, addr netip.Addr) address.Status {
+	t.Helper()
+	for _, s := range a.Status() {
+		if s.Interface == iface && s.Addr == addr {
+			return s
+		}
+	}
+	t.Fatalf("no status of %s on %s", addr, iface)
+	panic("unreachable")
+}
+
+func TestBoundAddress(t *testing.T) {
+	h := nettest.NewHost(t)
+	h.AddVeth("veth0", "veth1")
+	h.Add("veth0", "10.0.0.1/24")
+	h.Add("veth0", "fd00:1::1/64")
+	a := open(h, address.Options{})
+
+	for _, tt := range []struct {
+		iface string
+		addr  netip.Addr
+		scope netlink.Scope
+		label string
+		flags int
+	}{
+		{"lo", vip4, netlink.SCOPE_HOST, "lo:herald", unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_DEPRECATED},
+		{"lo", vip6, netlink.SCOPE_UNIVERSE, "", unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_DEPRECATED | unix.IFA_F_NODAD},
+		{"veth0", vip4.Next(), netlink.SCOPE_UNIVERSE, "veth0:herald", unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_DEPRECATED},
+		{"veth0", vip6.Next(), netlink.SCOPE_UNIVERSE, "", unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_DEPRECATED | unix.IFA_F_NODAD},
+	} {
+		for range 2 { // binding again changes nothing
+			if err := a.Bind(tt.iface, tt.addr); err != nil {
+				t.Fatalf("Bind(%s, %s): %v", tt.iface, tt.addr, err)
+			}
+			got := h.Find(tt.iface, tt.addr)
+			if got == nil {
+				t.Fatalf("%s has no %s", tt.iface, tt.addr)
+			}
+			if ones, bits := got.Mask.Size(); ones != bits {
+				t.Errorf("%s has prefix length %d", tt.addr, ones)
+			}
+			if got.Flags != tt.flags || netlink.Scope(got.Scope) != tt.scope || got.Label != tt.label {
+				t.Errorf("%s on %s has flags %#x, scope %v, label %q; want %#x, %v, %q",
+					tt.addr, tt.iface, got.Flags, netlink.Scope(got.Scope), got.Label, tt.flags, tt.scope, tt.label)
+			}
+			if got.ValidLft < 8 || got.ValidLft > 10 || got.PreferedLft != 0 {
+				t.Errorf("%s lives for %d s and is preferred for %d s", tt.addr, got.ValidLft, got.PreferedLft)
+			}
+		}
+		if s := status(t, a, tt.iface, tt.addr); !s.Bound || s.Err != nil || s.Restored != 0 {
+			t.Errorf("status: %+v", s)
+		}
+	}
+
+	// Programs that take a link's first IPv4 address for the node's must not find the VIP.
+	addrs, err := h.NL.AddrList(h.Link("veth0"), netlink.FAMILY_V4)
+	h.Must(err)
+	if first := addrs[0].IP.String(); first != "10.0.0.1" {
+		t.Errorf("the first address of veth0 is %s", first)
+	}
+
+	for _, s := range a.Status() {
+		for range 2 {
+			if err := a.Unbind(s.Interface, s.Addr); err != nil {
+				t.Fatalf("Unbind(%s, %s): %v", s.Interface, s.Addr, err)
+			}
+			if h.Find(s.Interface, s.Addr) != nil {
+				t.Errorf("%s still has %s", s.Interface, s.Addr)
+			}
+		}
+	}
+	if s := a.Status(); len(s) != 0 {
+		t.Errorf("after unbinding all, status has %v", s)
+	}
+}
+
+func TestAddressExpiresWithoutRefresh(t *testing.T) {
+	t.Parallel()
+	h := nettest.NewHost(t)
+	a, stop := start(h, address.Options{Lifetime: 2 * time.Second})
+	changes := watch(h, vip4, vip6)
+	for _, addr := range []netip.Addr{vip4, vip6} {
+		h.Must(a.Bind("lo", addr))
+	}
+	// Three lifetimes long nine refreshes keep it there.
+	for refreshed := map[netip.Addr]int{}; refreshed[vip4] < 9 || refreshed[vip6] < 9; {
+		c := nettest.Receive(t, changes)
+		if c.gone {
+			t.Fatalf("%s went although it is refreshed", c.addr)
+		}
+		refreshed[c.addr]++
+	}
+	for _, s := range a.Status() {
+		if !s.Bound || s.Restored != 0 {
+			t.Errorf("%s: bound %v, restored %d", s.Addr, s.Bound, s.Restored)
+		}
+	}
+
+	stop()
+	if h.Find("lo", vip4) == nil || h.Find("lo", vip6) == nil {
+		t.Error("Run removed an address when it ended")
+	}
+	for _, addr := range []netip.Addr{vip4, vip6} {
+		wait.Until(t, addr.String()+" expires", func() bool { return h.Find("lo", addr) == nil })
+	}
+}
+
+func TestRemovedAddressIsPutBack(t *testing.T) {
+	h := nettest.NewHost(t)
+	h.AddVeth("veth0", "veth1")
+	a, _ := start(h, address.Options{})
+	h.Must(a.Bind("lo", vip4))
+	h.Must(a.Bind("veth0", vip6))
+	eventuallyListening(h, a)
+
+	h.Remove("lo", "10.99.0.10/32")
+	h.Remove("veth0", "fd00:99::10/128")
+	wait.Until(t, "both are back", func() bool {
+		return h.Find("lo", vip4) != nil && h.Find("veth0", vip6) != nil
+	})
+	for _, s := range a.Status() {
+		if !s.Bound || s.Restored != 1 || s.Err != nil {
+			t.Errorf("status: %+v", s)
+		}
+	}
+}
+
+// With next to no receive buffer, the kernel itself loses changes.
+func TestLostChangesOfTheKernel(t *testing.T) {
+	h := nettest.NewHost(t)
+	var log lockedBuffer
+	a, err := address.New(slog.New(slog.NewTextHandler(&log, nil)), address.Options{NetNS: int(h.NS), Watcher: &rtnetlink.Watcher{NetNS: int(h.NS), Buffer: 1, Mark: address.DefaultMark}})
+	h.Must(err)
+	run(t, a)
+	h.Must(a.Bind("lo", vip4))
+	eventuallyListening(h, a)
+
+	for i := range 60 {
+		h.AddVeth("veth0", "veth1")
+		if i == 30 {
+			h.Remove("lo", "10.99.0.10/32")
+		}
+		h.Must(h.NL.LinkDel(h.Link("veth0")))
+	}
+	wait.Until(t, "it is put back", func() bool {
+		return h.Find("lo", vip4) != nil && status(t, a, "lo", vip4).Restored == 1
+	})
+	if !strings.Contains(log.String(), "recvmsg: "+unix.ENOBUFS.Error()) {
+		t.Errorf("the kernel lost no change:\n%s", log.String())
+	}
+	if n := strings.Count(log.String(), "changes of links and addresses were lost"); n != 1 {
+		t.Errorf("%d log lines say that changes were lost:\n%s", n, log.String())
+	}
+}
+
+// The watcher does not report Herald's own refreshes.
+func TestOwnRefreshesAreNotTold(t *testing.T) {
+	h := nettest.NewHost(t)
+	next, stop, err := address.Told(int(h.NS))
+	h.Must(err)
+	defer stop()
+	defer time.AfterFunc(nettest.Patience, stop).Stop()
+	a := open(h, address.Options{})
+	h.Must(a.Bind("lo", vip4))
+	h.Must(a.Bind("lo", vip6))
+	address.RefreshAll(a)
+	other := netip.MustParseAddr("10.99.0.72") // 72 is also the mark
+	h.Add("lo", "10.99.0.72/32")
+	h.Must(a.Unbind("lo", vip6))
+	h.Must(a.Unbind("lo", vip4))
+	for _, want := range []change{{other, false}, {vip6, true}, {vip4, true}} {
+		ip, gone, err := next()
+		h.Must(err)
+		if got := (change{ip, gone}); got != want {
+			t.Errorf("reported %v, want %v", got, want)
+		}
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	for _, opts := range []address.Options{{Lifetime: time.Millisecond}, {Lifetime: 1500 * time.Millisecond}, {Lifetime: time.Hour}, {Mark: 3}} {
+		if _, err := address.New(slog.Default(), opts); err == nil {
+			t.Errorf("%+v: no error", opts)
+		}
+	}
+	h := nettest.NewHost(t)
+	a := open(h, address.Options{})
+	for _, b := range []address.Binding{
+		{Interface: "lo"},
+		{Interface: "", Addr: vip4},
+		{Interface: "a-name-too-long-for-a-link", Addr: vip4},
+		{Interface: "lo", Addr: netip.MustParseAddr("0.0.0.0")},
+		{Interface: "lo", Addr: netip.MustParseAddr("127.0.0.1")},
+		{Interface: "lo", Addr: netip.MustParseAddr("224.0.0.1")},
+		{Interface: "lo", Addr: netip.MustParseAddr("fe80::1")},
+		{Interface: "lo", Addr: netip.MustParseAddr("fd00::1%lo")},
+	} {
+		if err := a.Bind(b.Interface, b.Addr); err == nil {
+			t.Errorf("Bind(%v): no error", b)
+		} else if len(a.Status()) > 0 {
+			t.Errorf("Bind(%v) refuses and wants it all the same", b)
+		}
+	}
+	if err := a.Bind("lo", netip.MustParseAddr("::ffff:10.99.0.10")); err != nil || h.Find("lo", vip4) == nil {
+		t.Errorf("an IPv4 address in an IPv6 one: %v", err)
+	}
+
+	// /proc/sys/net shows the namespace of the process that opens it.
+	h.In(func() {
+		if err := os.WriteFile("/proc/sys/net/ipv6/conf/lo/disable_ipv6", []byte("1"), 0); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := a.Bind("lo", vip6); err == nil || !strings.Contains(err.Error(), "net.ipv6.conf.lo.disable_ipv6=0") {
+		t.Errorf("Bind where IPv6 is off: %v", err)
+	}
+}
+
+// eventuallyListening returns once Run listens to changes: only by one of them it
+// learns that a link is there which Bind lacked.
+func eventuallyListening(h *nettest.Host, a *address.Binder) {
+	h.T.Helper()
+	addr := netip.MustParseAddr("10.255.255.255")
+	_ = a.Bind("probe0", addr)
+	h.AddVeth("probe0", "probe1")
+	wait.Until(h.T, "Run listens", func() bool { return status(h.T, a, "probe0", addr).Bound })
+	h.Must(a.Unbind("probe0", addr))
+	h.Must(h.NL.LinkDel(h.Link("probe0")))
+}
+
+type change struct {
+	addr netip.Addr
+	gone bool
+}
+
+// watch reports what happens to addrs from now on.
+func watch(h *nettest.Host, addrs ...netip.Addr) <-chan change {
+	h.T.Helper()
+	updates, changes, done := make(chan netlink.AddrUpdate), make(chan change, 1000), make(chan struct{})
+	h.Must(netlink.AddrSubscribeWithOptions(updates, done, netlink.AddrSubscribeOptions{Namespace: &h.NS}))
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		for u := range updates {
+			ip, _ := netip.AddrFromSlice(u.LinkAddress.IP)
+			if ip = ip.Unmap(); slices.Contains(addrs, ip) {
+				select {
+				case changes <- change{ip, !u.NewAddr}:
+				default:
+				}
+			}
+		}
+	}()
+	h.T.Cleanup(func() { close(done); <-finished })
+	return changes
+}
+
+// A link that gets another name keeps its addresses, and who unbinds knows the old one.
+func TestUnbindAfterRename(t *testing.T) {
+	t.Parallel()
+	h := nettest.NewHost(t)
+	h.AddVeth("veth0", "veth1")
+	a, _ := start(h, address.Options{})
+	eventuallyListening(h, a)
+	both := []netip.Addr{vip4, vip6}
+	for _, addr := range both {
+		h.Must(a.Bind("veth0", addr))
+	}
+	h.Must(h.NL.LinkSetName(h.Link("veth0"), "wan0"))
+	for _, addr := range both {
+		if h.Find("wan0", addr) == nil {
+			t.Fatalf("%s did not stay on the link", addr)
+		}
+		wait.Until(t, "it notices", func() bool { return !status(t, a, "veth0", addr).Bound })
+	}
+	h.Must(a.Unbind("veth0", both...))
+	for _, addr := range both {
+		if h.Find("wan0", addr) != nil {
+			t.Errorf("%s is left on the link of another name", addr)
+		}
+	}
+
+	// What is wanted by the new name as well stays.
+	h.Must(a.Bind("wan0", vip4))
+	h.Must(h.NL.LinkSetName(h.Link("wan0"), "lan0"))
+	wait.Until(t, "it notices", func() bool { return !status(t, a, "wan0", vip4).Bound })
+	h.Must(a.Bind("lan0", vip4))
+	h.Must(a.Unbind("wan0", vip4))
+	if h.Find("lan0", vip4) == nil || !status(t, a, "lan0", vip4).Bound {
+		t.Error("what is bound to the link by its new name was taken away")
+	}
+}
+
+// lockedBuffer may be written and read by different goroutines.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}

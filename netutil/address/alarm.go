@@ -1,0 +1,26 @@
+package address
+
+import "time"
+
+// alarm is a timer that is set to the earliest of several times.
+type alarm struct {
+	*time.Timer
+	at time.Time // zero for never
+}
+
+func newAlarm() alarm {
+	t := time.NewTimer(0)
+	t.Stop()
+	return alarm{Timer: t}
+}
+
+// setWithin makes it go off in d at the latest.
+func (a *alarm) setWithin(d time.Duration) {
+	if at := time.Now().Add(d); a.at.IsZero() || at.Before(a.at) {
+		a.at = at
+		a.Reset(d)
+	}
+}
+
+// clear forgets the time, once it has gone off.
+func (a *alarm) clear() { a.at = time.Time{} }

@@ -1,0 +1,258 @@
+package address_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/netutil/address"
+
+	"github.com/herald-vip/herald/testenv/nettest"
+	"github.com/herald-vip/herald/testenv/wait"
+)
+
+func TestForeignAddress(t *testing.T) {
+	for _, tt := range []struct{ name, link, cidr string }{
+		{"same link, IPv4", "lo", "10.99.0.10/32"},
+		{"same link, IPv6", "lo", "fd00:99::10/128"},
+		{"same link, other prefix", "lo", "10.99.0.10/24"},
+		{"other link, IPv4", "veth0", "10.99.0.10/24"},
+		{"other link, IPv6", "veth0", "fd00:99::10/64"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := nettest.NewHost(t)
+			h.AddVeth("veth0", "veth1")
+			h.Add(tt.link, tt.cidr)
+			addr := netip.MustParsePrefix(tt.cidr).Addr()
+			before := h.Find(tt.link, addr)
+			a, _ := start(h, address.Options{})
+
+			if err := a.Try("lo", addr); !errors.Is(err, address.ErrForeign) {
+				t.Fatalf("Try: %v, want ErrForeign", err)
+			}
+			err := a.Bind("lo", addr)
+			if !errors.Is(err, address.ErrForeign) {
+				t.Fatalf("Bind: %v, want ErrForeign", err)
+			}
+			t.Log(err)
+			h.Must(a.Sweep(nil))
+			h.Must(a.Unbind("lo", addr))
+			if after := h.Find(tt.link, addr); after == nil || after.ValidLft != before.ValidLft || after.Flags != before.Flags {
+				t.Errorf("before: %+v; after: %+v", before, after)
+			}
+
+			// Once the administrator takes it away it is bound without being asked again.
+			if err := a.Bind("lo", addr); !errors.Is(err, address.ErrForeign) {
+				t.Fatalf("Bind: %v, want ErrForeign", err)
+			}
+			h.Remove(tt.link, tt.cidr)
+			wait.Until(t, "bound after all", func() bool { return status(t, a, "lo", addr).Bound })
+			h.Must(a.Try("lo", addr))
+			h.Must(a.Try("lo", addr.Next())) // which it leaves as it is, not there
+			if h.Find("lo", addr.Next()) != nil {
+				t.Error("Try has bound an address")
+			}
+
+			// And when it comes back beside Herald's, Status shows it, but neither is given up.
+			if tt.link == "lo" && netip.MustParsePrefix(tt.cidr).IsSingleIP() {
+				return
+			}
+			h.Add(tt.link, tt.cidr)
+			wait.Until(t, "Status shows the second copy", func() bool {
+				s := status(t, a, "lo", addr)
+				return s.Bound && errors.Is(s.Err, address.ErrForeign)
+			})
+			h.Must(a.Unbind("lo", addr))
+			if h.Find(tt.link, addr) == nil {
+				t.Error("Unbind removed the administrator's copy")
+			}
+		})
+	}
+}
+
+// What somebody makes permanent of Herald's own does not outlive Herald's wish for it.
+func TestMadePermanent(t *testing.T) {
+	for _, cidr := range []string{"10.99.0.10/32", "fd00:99::10/128"} {
+		h := nettest.NewHost(t)
+		addr := netip.MustParsePrefix(cidr).Addr()
+		a, _ := start(h, address.Options{})
+		h.Must(a.Bind("lo", addr))
+		eventuallyListening(h, a)
+
+		forever := func() { h.Must(h.NL.AddrReplace(h.Link("lo"), nettest.Parse(t, cidr))) }
+		for i := range 3 { // and each time a little later
+			forever()
+			wait.Until(t, "it has a lifetime again", func() bool {
+				got, s := h.Find("lo", addr), status(t, a, "lo", addr)
+				return got.ValidLft <= 10 && got.Flags&unix.IFA_F_NOPREFIXROUTE != 0 && s.Bound && s.Err == nil && s.Restored == i+1
+			})
+		}
+		forever()
+		h.Must(a.Unbind("lo", addr))
+		if got := h.Find("lo", addr); got != nil {
+			t.Errorf("withdrawn, but left is %+v", got)
+		}
+	}
+}
+
+// Nor does what a predecessor left: it is known by the label, which IPv6 lacks.
+func TestLeftPermanent(t *testing.T) {
+	h := nettest.NewHost(t)
+	crashed := open(h, address.Options{})
+	for _, addr := range []netip.Addr{vip4, vip4.Next()} {
+		h.Must(crashed.Bind("lo", addr))
+		h.Must(h.NL.AddrReplace(h.Link("lo"), nettest.Parse(t, addr.String()+"/32")))
+	}
+	next, _ := start(h, address.Options{})
+	h.Must(next.Bind("lo", vip4))
+	if got := h.Find("lo", vip4); got == nil || got.ValidLft > 10 {
+		t.Errorf("adopted: %+v", got)
+	}
+	h.Must(next.Sweep(nil))
+	if got := h.Find("lo", vip4.Next()); got != nil {
+		t.Errorf("left is %+v", got)
+	}
+}
+
+// What nobody wants here is told of while it is there, and not touched.
+func TestStrays(t *testing.T) {
+	h := nettest.NewHost(t)
+	h.AddVeth("veth0", "veth1")
+	a, _ := start(h, address.Options{})
+	eventuallyListening(h, a)
+	h.Add("veth0", "10.99.0.10/24") // before it is reserved
+	a.Reserve([]netip.Addr{vip4, vip6})
+	stray := func(addr netip.Addr, want bool) {
+		t.Helper()
+		wait.Until(t, fmt.Sprintf("%s is a stray: %t", addr, want), func() bool { return errors.Is(a.Strays()[addr], address.ErrForeign) == want })
+	}
+	stray(vip4, true)
+	h.Add("lo", vip6.String()+"/128")
+	stray(vip6, true)
+	h.Must(a.Unbind("lo", vip4, vip6))
+	if h.Find("veth0", vip4) == nil || h.Find("lo", vip6) == nil {
+		t.Error("a stray is gone")
+	}
+
+	// The status of what is wanted tells of it itself.
+	if err := a.Bind("lo", vip4); !errors.Is(err, address.ErrForeign) {
+		t.Errorf("Bind: %v", err)
+	}
+	stray(vip4, false)
+	h.Must(a.Unbind("lo", vip4))
+	stray(vip4, true)
+
+	h.Remove("veth0", "10.99.0.10/24")
+	stray(vip4, false)
+	h.Must(a.Bind("lo", vip4)) // Herald's own is none
+	stray(vip4, false)
+	a.Reserve([]netip.Addr{vip4})
+	stray(vip6, false)
+}
+
+// What appeared a moment ago and is not known yet is not overwritten.
+func TestAddedAtTheSameTime(t *testing.T) {
+	h := nettest.NewHost(t)
+	for _, cidr := range []string{"10.99.0.10/32", "fd00:99::10/128"} {
+		h.Add("lo", cidr)
+		addr := netip.MustParsePrefix(cidr).Addr()
+		if err := address.AddToLo(int(h.NS), addr); !errors.Is(err, address.ErrExists) {
+			t.Errorf("%s: %v", addr, err)
+		}
+		if got := h.Find("lo", addr); got == nil || got.Flags&unix.IFA_F_PERMANENT == 0 {
+			t.Errorf("%s is now %+v", addr, got)
+		}
+	}
+}
+
+func TestAdoptAndSweep(t *testing.T) {
+	h := nettest.NewHost(t)
+	h.AddVeth("veth0", "veth1")
+	h.Add("lo", "10.99.0.99/32")
+	h.Add("veth0", "10.0.0.1/24")
+	foreign := []netip.Addr{netip.MustParseAddr("10.99.0.99"), netip.MustParseAddr("10.0.0.1")}
+
+	crashed := open(h, address.Options{Lifetime: time.Minute})
+	adopted, kept, left, moved := vip4, vip6, vip4.Next(), vip6.Next()
+	for _, addr := range []netip.Addr{adopted, kept, left} {
+		h.Must(crashed.Bind("lo", addr))
+	}
+	h.Must(crashed.Bind("veth0", moved))
+	another := open(h, address.Options{Mark: 73})
+	others := netip.MustParseAddr("10.99.0.73")
+	h.Must(another.Bind("lo", others))
+
+	last := netip.MustParseAddr("10.99.0.255")
+	changes := watch(h, adopted, kept, others, foreign[0], foreign[1], last)
+	next, _ := start(h, address.Options{})
+	h.Must(next.Bind("lo", adopted))
+	h.Must(next.Sweep([]address.Binding{{Interface: "lo", Addr: kept}, {Interface: "lo", Addr: moved}}))
+
+	if h.Find("lo", left) != nil || h.Find("veth0", moved) != nil {
+		t.Error("a left-over is still there")
+	}
+	for _, addr := range append(foreign, kept, others) {
+		if h.Find("lo", addr) == nil && h.Find("veth0", addr) == nil {
+			t.Errorf("Sweep removed %s", addr)
+		}
+	}
+	if got := h.Find("lo", adopted); got == nil || got.ValidLft > 10 {
+		t.Errorf("adopted: %+v", got)
+	}
+	if s := next.Status(); len(s) != 1 || !s[0].Bound || s[0].Restored != 0 {
+		t.Errorf("status %+v", s)
+	}
+	if err := next.Bind("lo", others); !errors.Is(err, address.ErrForeign) {
+		t.Errorf("Bind of another Herald's address: %v", err)
+	}
+
+	h.Add("lo", last.String()+"/32")
+	for c := nettest.Receive(t, changes); c.addr != last; c = nettest.Receive(t, changes) {
+		if c.gone {
+			t.Errorf("%s was gone for a moment", c.addr)
+		}
+	}
+
+	// Both end on request: what was adopted and what was only kept.
+	for _, addr := range []netip.Addr{adopted, kept} {
+		h.Must(next.Unbind("lo", addr))
+		if h.Find("lo", addr) != nil {
+			t.Errorf("%s is still there", addr)
+		}
+	}
+}
+
+// Many go at once. Neither one that is gone already nor a foreign one stands in their way.
+func TestUnbindMany(t *testing.T) {
+	h := nettest.NewHost(t)
+	a, _ := start(h, address.Options{})
+	foreign, never := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	h.Add("lo", "192.0.2.1/32")
+	all := []netip.Addr{foreign, vip6}
+	addr := vip4
+	for range 600 { // more than are asked for in a row
+		all = append(all, addr)
+		addr = addr.Next()
+	}
+	for _, addr := range all[1:] {
+		h.Must(a.Bind("lo", addr))
+	}
+	all = slices.Insert(all, 300, never)
+	h.Must(a.Unbind("lo", all...))
+	for _, addr := range all[1:] {
+		if h.Find("lo", addr) != nil {
+			t.Errorf("%s is still there", addr)
+		}
+	}
+	if h.Find("lo", foreign) == nil {
+		t.Error("the foreign one is gone")
+	}
+	if n := len(a.Status()); n != 0 {
+		t.Errorf("%d are still wanted", n)
+	}
+}

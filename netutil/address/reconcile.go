@@ -1,0 +1,272 @@
+package address
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// reconcile compares one want with the host, changes the difference, and returns why
+// the address is not bound. With now it asks the kernel even if the view shows no
+// difference, and skips pauses.
+func (a *Binder) reconcile(w *want, now bool) error {
+	step, err := a.plan(w.Binding)
+	if step == leave {
+		a.cancelRetry(w) // only an event can change that
+		a.setLost(w, err)
+		return err
+	}
+	l, _ := a.view.byName(w.Interface)
+	addr := vip(l, w.Addr, w.lifetime, a.opts.Mark)
+	w.link = l.Index
+	if step == create {
+		return a.createAddress(w, addr, now)
+	}
+	if !now && !w.retryAt.IsZero() {
+		return w.err
+	}
+	changed := step == mend && w.bound
+	if changed && !now {
+		if p := w.pause(); p > 0 {
+			a.scheduleRetry(w, p)
+			return nil
+		}
+	}
+	if now || changed || !w.bound {
+		asked := time.Now()
+		if err := a.kernel.Refresh(addr); err != nil {
+			return a.noteFailure(w, err)
+		}
+		a.view.put(addr)
+		w.refreshed = asked
+		if changed {
+			a.noteReturn(w, "somebody changed it")
+			w.created = asked
+		}
+	}
+	a.setBound(w, err)
+	return nil
+}
+
+func (a *Binder) createAddress(w *want, addr address, now bool) error {
+	if !now && !w.bound && !w.retryAt.IsZero() {
+		return w.err
+	}
+	if !now && w.bound { // something removed it
+		// The kernel reports the end of a link only after that of its addresses.
+		if a.linkChanged(addr.Link) {
+			return w.err
+		}
+		if a.overdue(w) && w.failures == 0 { // and no attempt has failed
+			a.noteExpiry(w)
+			return w.err
+		}
+		if p := w.pause(); p > 0 {
+			a.delayReturn(w, p)
+			return w.err
+		}
+	}
+	asked := time.Now() // not later: this process may stand still before it has the answer
+	err := a.kernel.Add(addr)
+	if errors.Is(err, unix.EEXIST) {
+		return a.rereadAddresses(w, now)
+	}
+	if err != nil {
+		w.refreshed = time.Time{} // nothing left to refresh
+		return a.noteFailure(w, err)
+	}
+	a.view.put(addr)
+	if w.had {
+		a.noteReturn(w, "somebody removed it")
+	}
+	w.refreshed, w.created = asked, asked
+	a.setBound(w, nil)
+	return nil
+}
+
+func (a *Binder) plan(b Binding) (step, error) {
+	return a.view.plan(b, a.opts.Mark, func(link int) bool { return a.holds(b.Addr, link) })
+}
+
+// holds reports whether an address is bound on a link, as far as is known.
+func (a *Binder) holds(addr netip.Addr, link int) bool {
+	w := a.wants[a.view.links[link].Name][addr]
+	return w != nil && w.bound && w.link == link
+}
+
+// pause counts that somebody removed or changed the address, and returns how long to leave it so.
+func (w *want) pause() time.Duration {
+	if time.Since(w.created) >= calm {
+		w.removals = 0
+	}
+	w.removals++
+	return pauseAfter(w.removals - 1)
+}
+
+// linkChanged reads one link. If the view differs, linkChanged updates it and
+// reconciles the wants of that link.
+func (a *Binder) linkChanged(index int) bool {
+	l, err := a.kernel.Link(index)
+	e := event{Link: &l}
+	if errors.Is(err, unix.ENODEV) {
+		e = event{Gone: true, Link: &link{Index: index}}
+	} else if err != nil || l == a.view.links[index] {
+		return false
+	}
+	a.applyEvent(e)
+	return true
+}
+
+// rereadAddresses reads the addresses again, as the kernel has one that the view lacks:
+// its event is still to come. It does not replace the view's links: their events
+// reconcile wants only if they change the view.
+func (a *Binder) rereadAddresses(w *want, now bool) error {
+	links, addrs, err := a.kernel.Dump()
+	if err != nil {
+		return a.noteFailure(w, err)
+	}
+	fresh := newView(links, addrs)
+	a.view.places, a.view.marks = fresh.places, fresh.marks
+	if step, _ := a.plan(w.Binding); step == create {
+		return a.noteFailure(w, errors.New("it comes and goes"))
+	}
+	return a.reconcile(w, now)
+}
+
+// delayReturn leaves an address alone for a while that something removes again and again.
+func (a *Binder) delayReturn(w *want, p time.Duration) {
+	err := fmt.Errorf("removed by somebody else %d times in a row, to be put back after %v: `ip monitor address` shows when it goes", w.removals, p)
+	if w.removals == 2 {
+		a.log.Warn("VIP address keeps being removed, putting it back ever more slowly", "address", w.Addr, "link", w.Interface, "err", err)
+	}
+	a.scheduleRetry(w, p)
+	a.setUnbound(w, err)
+}
+
+// grace is how long an address stays away that expired because this process stood
+// still. The want is as old as the pause, so the caller gets time for Unbind, which it
+// calls within milliseconds of noticing the pause. Bind puts the address back at once.
+const grace = time.Second
+
+// noteExpiry notes that the kernel removed an address, and waits out the grace.
+func (a *Binder) noteExpiry(w *want) {
+	ago := time.Since(w.refreshed).Round(time.Millisecond)
+	a.scheduleRetry(w, grace)
+	a.setUnbound(w, fmt.Errorf("it expired, for this process stood still: it was last refreshed %v ago", ago))
+}
+
+// noteReturn counts and logs that an address is again as it should be, after what somebody did,
+// or after the want's error.
+func (a *Binder) noteReturn(w *want, after string) {
+	w.restored++
+	if !w.bound {
+		after = w.err.Error()
+	}
+	level := slog.LevelWarn
+	if w.removals > 1 && time.Since(w.created) < calm { // delayReturn has logged it
+		level = slog.LevelDebug
+	}
+	a.log.Log(context.Background(), level, "VIP address put back", "address", w.Addr, "link", w.Interface, "after", after)
+	w.err = nil
+}
+
+// overdue reports whether a refresh was missed, so that the address may have expired:
+// the kernel counts in seconds and may be early.
+func (a *Binder) overdue(w *want) bool {
+	return time.Since(w.refreshed) > 2*w.interval()
+}
+
+// setBound notes that the kernel has the address; flaw is what is wrong nevertheless.
+func (a *Binder) setBound(w *want, flaw error) {
+	switch {
+	case !w.bound && w.err != nil: // else it is new, and Bind returned nil
+		a.log.Info("VIP address bound", "address", w.Addr, "link", w.Interface, "after", w.err)
+	case flaw != nil && !sameError(flaw, w.err):
+		a.log.Warn("VIP address is on this host twice", "address", w.Addr, "link", w.Interface, "err", flaw)
+	}
+	w.bound, w.had, w.failures, w.err, w.since = true, true, 0, flaw, time.Time{}
+	a.cancelRetry(w)
+	a.refresh.setWithin(time.Until(w.refreshed.Add(w.interval())))
+}
+
+// setLost logs that the address is not bound any more, and notes it.
+func (a *Binder) setLost(w *want, err error) {
+	if w.bound {
+		a.log.Warn("VIP address lost", "address", w.Addr, "link", w.Interface, "err", err)
+	}
+	a.setUnbound(w, err)
+}
+
+// setUnbound notes that the kernel does not have the address, or does not answer for it.
+func (a *Binder) setUnbound(w *want, err error) {
+	if w.bound || w.since.IsZero() {
+		w.since = time.Now()
+	}
+	w.bound, w.err = false, err
+}
+
+// noteFailure notes that the kernel refused, and schedules a retry. What is bound counts
+// as bound until it would have expired.
+func (a *Binder) noteFailure(w *want, err error) error {
+	err = explainError(w.Binding, err)
+	w.failures++
+	a.scheduleRetry(w, pauseAfter(w.failures))
+	if !w.bound || time.Since(w.refreshed) >= w.lifetime {
+		a.setLost(w, err)
+		return err
+	}
+	if !sameError(err, w.err) {
+		a.log.Warn("VIP address not refreshed", "address", w.Addr, "link", w.Interface, "err", err)
+		w.err = err
+	}
+	return err
+}
+
+// scheduleRetry makes Run reconcile the want after a while.
+func (a *Binder) scheduleRetry(w *want, d time.Duration) {
+	w.retryAt = time.Now().Add(d)
+	a.waiting[w] = struct{}{}
+	a.retry.setWithin(d)
+}
+
+func (a *Binder) cancelRetry(w *want) {
+	w.retryAt = time.Time{}
+	delete(a.waiting, w)
+}
+
+// retryDue reconciles the wants whose retryAt has passed.
+func (a *Binder) retryDue() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var due []*want
+	a.retry.clear()
+	now := time.Now()
+	for w := range a.waiting {
+		if wait := w.retryAt.Sub(now); wait > 0 {
+			a.scheduleRetry(w, wait)
+		} else {
+			due = append(due, w)
+		}
+	}
+	if len(due) == 0 {
+		return
+	}
+	err := a.ensureView()
+	for _, w := range due {
+		a.cancelRetry(w)
+		if err == nil {
+			_ = a.reconcile(w, true) // Status shows the error
+		} else {
+			_ = a.noteFailure(w, err)
+		}
+	}
+}
+
+func sameError(x, y error) bool {
+	return x == nil && y == nil || x != nil && y != nil && x.Error() == y.Error()
+}

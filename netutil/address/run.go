@@ -1,0 +1,255 @@
+package address
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/herald-vip/herald/netutil/rtnetlink"
+)
+
+// Bind and Unbind wait for at most so many refreshes.
+const refreshBatch = 64
+
+// Run refreshes what is bound and puts back what goes missing, until ctx is done. It
+// returns nil then. It removes nothing: without Run addresses expire, so it should
+// outlive the last Unbind. Run it once.
+func (a *Binder) Run(ctx context.Context) error {
+	var sub listener
+	defer a.endRun()
+	defer sub.stop()
+
+	subscribe := time.NewTimer(0)
+	defer subscribe.Stop()
+
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case now := <-a.refresh.C:
+			a.refreshDue(now)
+		case <-a.retry.C:
+			a.retryDue()
+		case <-subscribe.C:
+			if err := a.subscribe(&sub); err != nil {
+				a.noteLoss(err)
+				subscribe.Reset(maxPause)
+			}
+		case c := <-sub.changes:
+			if c.err == nil {
+				a.applyEvents(c.events)
+				continue
+			}
+			sub.stop()
+			a.noteLoss(c.err)
+			subscribe.Reset(rtnetlink.Pause)
+		}
+	}
+}
+
+// changes is what a watcher reports: events, or the error that ends the subscription.
+type changes struct {
+	events []event
+	err    error
+}
+
+// listener sends what a watcher reports to a channel. The zero value sends nothing.
+type listener struct {
+	changes chan changes
+	watcher watcher
+	done    chan struct{}
+	reader  sync.WaitGroup
+}
+
+func (l *listener) start(w watcher) {
+	l.watcher, l.changes, l.done = w, make(chan changes), make(chan struct{})
+	l.reader.Go(func() {
+		for {
+			events, err := w.Next()
+			select {
+			case l.changes <- changes{events, err}:
+			case <-l.done:
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+}
+
+// stop ends the subscription and waits for the goroutine.
+func (l *listener) stop() {
+	if l.watcher == nil {
+		return
+	}
+	close(l.done)
+	l.watcher.Close()
+	l.reader.Wait()
+	l.watcher, l.changes = nil, nil
+}
+
+// subscribe subscribes first and then reads the host, so that no change falls in
+// between. Changes from before the reading arrive again. That does no harm: the last
+// event about an address agrees with what was read, and the kernel rejects what
+// reconcile does wrongly until then.
+func (a *Binder) subscribe(l *listener) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	w, err := a.kernel.Watch()
+	if err != nil {
+		return fmt.Errorf("watch links and addresses: %w", err)
+	}
+	if err := a.reconcileAll(); err != nil {
+		w.Close()
+		return err
+	}
+	l.start(w)
+	a.live = true
+	return nil
+}
+
+// noteLoss notes that changes were lost: until the next subscription Bind and Unbind read the host.
+func (a *Binder) noteLoss(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.live = false
+	if time.Since(a.lossAt) >= calm { // log a series of losses once
+		a.log.Warn("changes of links and addresses were lost, reading all of them", "err", err)
+	}
+	a.lossAt = time.Now()
+}
+
+// endRun stops the timers and closes the socket. Bind and Unbind still work.
+func (a *Binder) endRun() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.live = false
+	a.retry.Stop()
+	a.refresh.Stop()
+	a.kernel.Close()
+}
+
+// reconcileAll reads the host and reconciles every want with it.
+func (a *Binder) reconcileAll() error {
+	if err := a.readHost(); err != nil {
+		return err
+	}
+	for w := range a.bindings() {
+		_ = a.reconcile(w, false) // Status shows the error
+	}
+	for addr := range a.strays {
+		a.lookForStray(addr)
+	}
+	return nil
+}
+
+// applyEvents updates the view and reconciles what the events concern.
+func (a *Binder) applyEvents(events []event) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, e := range events {
+		a.applyEvent(e)
+	}
+}
+
+func (a *Binder) applyEvent(e event) {
+	var changed []string
+	switch {
+	case e.Address != nil:
+		if e.Gone {
+			a.view.drop(*e.Address)
+		} else {
+			a.view.addReported(*e.Address)
+		}
+		for _, on := range a.wants {
+			if w := on[e.Address.IP]; w != nil {
+				_ = a.reconcile(w, false)
+			}
+		}
+		a.lookForStray(e.Address.IP)
+	case e.Gone:
+		changed = a.view.dropLink(*e.Link)
+	default:
+		changed = a.view.setLink(*e.Link)
+	}
+	for _, name := range changed {
+		for _, w := range a.wants[name] {
+			_ = a.reconcile(w, false)
+		}
+	}
+}
+
+// interval is the time between two refreshes.
+func (w *want) interval() time.Duration { return w.lifetime / 3 }
+
+// refreshDue refreshes every binding whose refresh is due now or soon, so that they go
+// together. If it runs late it first reads the host, so that it does not bring back
+// what has expired meanwhile.
+func (a *Binder) refreshDue(now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.refresh.clear()
+	var due []*want
+	overdue := false
+	for w := range a.bindings() {
+		if w.steady() && now.Sub(w.refreshed) > w.interval()/2 {
+			due = append(due, w)
+			overdue = overdue || a.overdue(w)
+		}
+	}
+	if overdue || !a.live {
+		_ = a.reconcileAll() // what makes it fail makes the refreshes fail too, which Status shows
+	}
+	for chunk := range slices.Chunk(due, refreshBatch) {
+		a.refreshChunk(chunk)
+		a.mu.Unlock() // lets Bind and Unbind in
+		a.mu.Lock()
+	}
+	for w := range a.bindings() {
+		if w.steady() {
+			a.refresh.setWithin(max(time.Until(w.refreshed.Add(w.interval())), minPause))
+		}
+	}
+}
+
+// steady reports whether refreshDue handles the want, rather than retryDue.
+func (w *want) steady() bool { return w.bound && w.retryAt.IsZero() }
+
+// bindings yields every want.
+func (a *Binder) bindings() iter.Seq[*want] {
+	return func(yield func(*want) bool) {
+		for _, on := range a.wants {
+			for _, w := range on {
+				if !yield(w) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// refreshChunk refreshes those of some that are still bound.
+func (a *Binder) refreshChunk(some []*want) {
+	var wants []*want
+	var addrs []address
+	for _, w := range some {
+		if step, _ := a.plan(w.Binding); w.bound && step == keep && a.wants[w.Interface][w.Addr] == w {
+			l, _ := a.view.byName(w.Interface)
+			wants, addrs = append(wants, w), append(addrs, vip(l, w.Addr, w.lifetime, a.opts.Mark))
+		}
+	}
+	asked := time.Now()
+	if err := a.kernel.Refresh(addrs...); err != nil {
+		for _, w := range wants {
+			_ = a.reconcile(w, true) // finds out which of them fails
+		}
+		return
+	}
+	for _, w := range wants {
+		w.refreshed = asked
+	}
+}

@@ -1,0 +1,329 @@
+package address
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/netutil/rtnetlink"
+)
+
+// Run reads everything to find what happens while changes are lost.
+func TestLostChanges(t *testing.T) {
+	k := newFakeKernel(lo, eth0)
+	virtual(t, k, func(a *Binder, log *bytes.Buffer, _ func()) {
+		for _, b := range []Binding{{"lo", vip4}, {"lo", vip6}, {"eth0", vip4.Next()}} {
+			if err := a.Bind(b.Interface, b.Addr); err != nil {
+				t.Fatal(err)
+			}
+		}
+		k.loseAll()
+		k.adminUnset(vip(lo, vip4, defaultLifetime, DefaultMark))
+		k.adminSet(permanent(eth0, "fd00:99::10/64"))
+		k.adminUnlink(eth0.Index)
+		k.adminLink(link{Index: 7, Name: "eth0", Up: true})
+		time.Sleep(rtnetlink.Pause)
+		synctest.Wait()
+		for _, s := range a.Status() {
+			switch {
+			case !s.Bound:
+				t.Errorf("%+v", s)
+			case s.Addr.Is4() && s.Restored != 1:
+				t.Errorf("%+v", s)
+			}
+		}
+		before := log.Len()
+		for range 100 { // a flood that goes on costs no more than one reading each time, and no more lines
+			k.loseAll()
+			time.Sleep(rtnetlink.Pause)
+		}
+		if n := k.count("dump"); n > 110 {
+			t.Errorf("read everything %d times", n)
+		}
+		if log.Len() != before {
+			t.Errorf("more log:\n%s", log.String()[before:])
+		}
+	})
+}
+
+func TestFloodOfForeignChanges(t *testing.T) {
+	k := newFakeKernel(lo, eth0)
+	virtual(t, k, func(a *Binder, _ *bytes.Buffer, _ func()) {
+		for i := range 100 {
+			if err := a.Bind("lo", netip.AddrFrom4([4]byte{10, 99, 1, byte(i)})); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := k.total()
+		for i := range 1000 {
+			at := permanent(eth0, fmt.Sprintf("172.16.%d.%d/16", i/250, i%250))
+			k.adminSet(at)
+			k.adminUnset(at)
+			k.adminLink(link{Index: 100 + i, Name: fmt.Sprintf("veth%d", i), Up: true})
+			k.adminUnlink(100 + i)
+			synctest.Wait()
+		}
+		if n := k.total() - before; n != 0 {
+			t.Errorf("4000 foreign changes caused %d calls of the kernel", n)
+		}
+	})
+}
+
+// A process that stood still for longer than the lifetime finds its addresses gone,
+// whether it is the refresh that comes next or anything else. They stay away for the
+// grace, so that they do not serve what failed meanwhile: fault 28.
+func TestStarved(t *testing.T) {
+	const still = 3 * defaultLifetime
+	away := func(a *Binder, k *fakeKernel) {
+		t.Helper()
+		for _, s := range a.Status() {
+			if s.Bound || s.Err == nil || k.has(s.Addr) {
+				t.Errorf("during the grace: %+v, on the link: %t", s, k.has(s.Addr))
+			}
+		}
+	}
+	back := func(a *Binder, log *bytes.Buffer) {
+		t.Helper()
+		for _, s := range a.Status() {
+			if !s.Bound || s.Restored != 1 {
+				t.Errorf("%+v", s)
+			}
+		}
+		if got := strings.Count(log.String(), "it expired"); got != 2 {
+			t.Errorf("the log tells %d times that an address expired:\n%s", got, log)
+		}
+	}
+	t.Run("refresh", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			k := newFakeKernel(lo)
+			var log bytes.Buffer
+			a := fakeAddresses(k, &log)
+			for _, addr := range []netip.Addr{vip4, vip6} {
+				if err := a.Bind("lo", addr); err != nil {
+					t.Fatal(err)
+				}
+			}
+			a.live = true // as it is before a loss is noticed
+			time.Sleep(still)
+			a.refreshDue(time.Now())
+			away(a, k)
+			<-a.retry.C
+			a.retryDue()
+			back(a, &log)
+		})
+	})
+	t.Run("subscription", func(t *testing.T) {
+		k := newFakeKernel(lo)
+		virtual(t, k, func(a *Binder, log *bytes.Buffer, _ func()) {
+			for _, addr := range []netip.Addr{vip4, vip6} {
+				if err := a.Bind("lo", addr); err != nil {
+					t.Fatal(err)
+				}
+			}
+			k.failWith(func(op string) error {
+				if op == "watch" {
+					time.Sleep(still)
+				}
+				return nil
+			})
+			k.loseAll()
+			time.Sleep(rtnetlink.Pause + still + grace/2)
+			synctest.Wait()
+			away(a, k)
+			time.Sleep(grace)
+			synctest.Wait()
+			back(a, log)
+		})
+	})
+}
+
+// The checks notice the pause as well, and the grace is theirs: what they unbind stays
+// away, what they bind is back at once.
+func TestGraceIsForTheCaller(t *testing.T) {
+	k := newFakeKernel(lo)
+	virtual(t, k, func(a *Binder, _ *bytes.Buffer, _ func()) {
+		for _, addr := range []netip.Addr{vip4, vip6} {
+			if err := a.Bind("lo", addr); err != nil {
+				t.Fatal(err)
+			}
+		}
+		k.failWith(func(op string) error {
+			if op == "watch" {
+				time.Sleep(2 * defaultLifetime)
+			}
+			return nil
+		})
+		k.loseAll()
+		time.Sleep(rtnetlink.Pause + 2*defaultLifetime + grace/2)
+		synctest.Wait()
+		if k.has(vip4) || k.has(vip6) {
+			t.Fatal("put back by itself")
+		}
+		if err := a.Unbind("lo", vip4); err != nil {
+			t.Error(err)
+		}
+		if err := a.Bind("lo", vip6); err != nil || !k.has(vip6) {
+			t.Errorf("bind: %v, on the link: %t", err, k.has(vip6))
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if k.has(vip4) || !k.has(vip6) {
+			t.Errorf("on the link: %s %t, %s %t", vip4, k.has(vip4), vip6, k.has(vip6))
+		}
+	})
+}
+
+func TestRefusedRefresh(t *testing.T) {
+	k := newFakeKernel(lo)
+	virtual(t, k, func(a *Binder, log *bytes.Buffer, _ func()) {
+		if err := a.Bind("lo", vip4); err != nil {
+			t.Fatal(err)
+		}
+		refused := errors.New("refused")
+		k.failWith(func(op string) error {
+			if op == "refresh" || op == "add" {
+				return refused
+			}
+			return nil
+		})
+		time.Sleep(defaultLifetime * 9 / 10)
+		if s := only(t, a); !s.Bound || !errors.Is(s.Err, refused) {
+			t.Errorf("before it expires: %+v", s)
+		}
+		time.Sleep(defaultLifetime)
+		if s := only(t, a); s.Bound || !errors.Is(s.Err, refused) {
+			t.Errorf("after it expired: %+v", s)
+		}
+		k.failWith(nil)
+		time.Sleep(maxPause)
+		if s := only(t, a); !s.Bound || s.Err != nil || s.Restored != 1 {
+			t.Errorf("when it is possible again: %+v", s)
+		}
+		if n := strings.Count(log.String(), "\n"); n != 3 {
+			t.Errorf("%d lines of log, want not refreshed, lost, put back:\n%s", n, log)
+		}
+	})
+}
+
+// Unbind without the right to change addresses is no error, unless some are there, or were.
+func TestUnbindWithoutRight(t *testing.T) {
+	forbidden := func(op string) error {
+		if op == "add" || op == "remove" || op == "refresh" {
+			return unix.EPERM
+		}
+		return nil
+	}
+	k := newFakeKernel(lo)
+	k.failWith(forbidden)
+	virtual(t, k, func(a *Binder, _ *bytes.Buffer, _ func()) {
+		if err := a.Try("lo", vip4); !errors.Is(err, unix.EPERM) {
+			t.Errorf("try: %v", err)
+		}
+		if err := a.Bind("lo", vip4); !errors.Is(err, unix.EPERM) {
+			t.Errorf("bind: %v", err)
+		}
+		if err := a.Try("lo", vip4); !errors.Is(err, unix.EPERM) {
+			t.Errorf("try what is wanted: %v", err)
+		}
+		if err := a.Unbind("lo", vip4, vip6); err != nil {
+			t.Errorf("unbind what never was: %v", err)
+		}
+		k.failWith(nil)
+		if err := a.Bind("lo", vip6); err != nil {
+			t.Fatal(err)
+		}
+		k.failWith(forbidden)
+		if err := a.Unbind("lo", vip4, vip6); !errors.Is(err, unix.EPERM) {
+			t.Errorf("unbind one that is there: %v", err)
+		}
+		if err := a.Unbind("lo", vip6); !errors.Is(err, unix.EPERM) {
+			t.Errorf("unbind what is there, and no longer wanted: %v", err)
+		}
+	})
+}
+
+func TestNoSubscription(t *testing.T) {
+	k := newFakeKernel(lo)
+	k.fail = func(op string) error {
+		if op == "watch" {
+			return unix.EMFILE
+		}
+		return nil
+	}
+	virtual(t, k, func(a *Binder, log *bytes.Buffer, _ func()) {
+		if err := a.Bind("lo", vip4); err != nil {
+			t.Fatal(err)
+		}
+		_ = a.Bind("eth0", vip6)
+		k.adminUnset(vip(lo, vip4, defaultLifetime, DefaultMark))
+		k.adminLink(eth0)
+		time.Sleep(defaultLifetime / 3)
+		synctest.Wait()
+		for _, s := range a.Status() {
+			if !s.Bound {
+				t.Errorf("%+v", s)
+			}
+		}
+		time.Sleep(time.Minute)
+		if n := strings.Count(log.String(), "too many open files"); n != 1 {
+			t.Errorf("logged %d times:\n%s", n, log)
+		}
+	})
+}
+
+// The view lags behind what somebody else just did; Bind must not be misled.
+func TestBindWithLateView(t *testing.T) {
+	k := newFakeKernel(lo)
+	k.delay = time.Second
+	virtual(t, k, func(a *Binder, _ *bytes.Buffer, _ func()) {
+		k.adminSet(permanent(lo, "10.99.0.10/32"))
+		if err := a.Bind("lo", vip4); !errors.Is(err, ErrForeign) {
+			t.Errorf("foreign address: %v", err)
+		}
+		k.adminSet(vip(lo, vip6, defaultLifetime, DefaultMark))
+		if err := a.Bind("lo", vip6); err != nil {
+			t.Errorf("Herald's own address: %v", err)
+		}
+		k.failWith(func(op string) error {
+			if op == "add" {
+				return unix.EEXIST
+			}
+			return nil
+		})
+		if err := a.Bind("lo", vip4.Next()); err == nil {
+			t.Error("an address that is there when added and not when looked for: no error")
+		}
+	})
+}
+
+// An address that cannot be refreshed for the moment is still put back at once.
+func TestRemovedWhileRefreshFails(t *testing.T) {
+	k := newFakeKernel(lo)
+	virtual(t, k, func(a *Binder, _ *bytes.Buffer, _ func()) {
+		if err := a.Bind("lo", vip4); err != nil {
+			t.Fatal(err)
+		}
+		k.failWith(func(op string) error {
+			if op == "refresh" {
+				return unix.ENOMEM
+			}
+			return nil
+		})
+		time.Sleep(defaultLifetime / 2)
+		if only(t, a).Err == nil {
+			t.Fatal("no refresh has failed")
+		}
+		k.adminUnset(vip(lo, vip4, defaultLifetime, DefaultMark))
+		synctest.Wait()
+		if s := only(t, a); !ours4(k) || s.Restored != 1 || s.Err != nil {
+			t.Errorf("%+v", s)
+		}
+	})
+}

@@ -1,0 +1,135 @@
+package conntrack_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/netutil/conntrack"
+	"github.com/herald-vip/herald/netutil/link"
+
+	"github.com/herald-vip/herald/testenv/nettest"
+)
+
+// translation sends what is opened to either of the first two addresses to a server; nobody
+// answers at the third.
+const translation = `table inet t {
+	chain output { type nat hook output priority -100;
+		ip daddr 127.0.0.9 tcp dport 1000 dnat ip to 127.0.0.2:2000
+		ip6 daddr fd00::9 tcp dport 1000 dnat ip6 to [fd00::2]:2000
+		ip daddr 127.0.0.8 tcp dport 1000 dnat ip to 127.0.0.3:2000
+	}
+	chain input { type filter hook input priority 0; ip daddr 127.0.0.3 drop; }
+}`
+
+// Connections whose destination is translated are found among others, and end at once when they are
+// ended, at both ends; one that is only being opened goes elsewhere.
+func TestEndConnections(t *testing.T) {
+	h := nettest.NewHost(t)
+	h.Add("lo", "fd00::2/128")
+	h.Add("lo", "fd00::9/128")
+	h.In(func() {
+		cmd := exec.Command("nft", "-f", "-")
+		cmd.Stdin = strings.NewReader(translation)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("nft: %v: %s", err, out)
+		}
+		for to, server := range map[string]string{"127.0.0.9:1000": "127.0.0.2:2000", "[fd00::9]:1000": "[fd00::2]:2000"} {
+			to, server := netip.MustParseAddrPort(to), netip.MustParseAddrPort(server)
+			l, err := net.Listen("tcp", server.String())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer l.Close()
+			meet := func(at netip.AddrPort) (client, server net.Conn) {
+				t.Helper()
+				client, err := net.Dial("tcp", at.String())
+				if err == nil {
+					server, err = l.Accept()
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = client.Close(); _ = server.Close() })
+				return client, server
+			}
+			client, served := meet(to)
+			direct, _ := meet(server)
+			for _, at := range []netip.AddrPort{to, netip.AddrPortFrom(to.Addr(), 0)} {
+				found, err := conntrack.Translated(at)
+				if err != nil || len(found) != 1 {
+					t.Fatalf("to %s: %v, %v", at, found, err)
+				}
+				c := found[0]
+				if c.To != to || c.Server != server || c.Client.String() != client.LocalAddr().String() || c.Phase != conntrack.Established {
+					t.Errorf("found %+v, want %s to %s at %s", c, client.LocalAddr(), to, server)
+				}
+			}
+			for _, none := range []netip.AddrPort{netip.AddrPortFrom(to.Addr(), 1001), server} {
+				if found, err := conntrack.Translated(none); err != nil || len(found) != 0 {
+					t.Errorf("to %s: %v, %v", none, found, err)
+				}
+			}
+			read := make(chan error)
+			go func() { _, err := client.Read(make([]byte, 1)); read <- err }()
+			found, err := conntrack.Translated(to)
+			if err == nil {
+				err = conntrack.End(found)
+			}
+			if err == nil {
+				err = conntrack.End(found) // again, when there is none any more
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := <-read; !errors.Is(err, syscall.ECONNABORTED) {
+				t.Errorf("the client reads: %v", err)
+			}
+			_ = served.SetReadDeadline(time.Now().Add(10 * time.Second))
+			if _, err := served.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("the server reads: %v", err)
+			}
+			if found, err := conntrack.Translated(to); err != nil || len(found) != 0 {
+				t.Errorf("left is %v, %v", found, err)
+			}
+			if _, err := io.WriteString(direct, "hello"); err != nil {
+				t.Errorf("another connection: %v", err)
+			}
+		}
+		opening := netip.MustParseAddrPort("127.0.0.8:1000")
+		if _, err := net.DialTimeout("tcp", opening.String(), 100*time.Millisecond); err == nil {
+			t.Error("nobody answers, and yet it is open")
+		}
+		found, err := conntrack.Translated(opening)
+		if err != nil || len(found) != 1 || found[0].Phase != conntrack.Opening {
+			t.Errorf("being opened: %+v, %v", found, err)
+		}
+		if err := conntrack.End(found); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestLinkTo(t *testing.T) {
+	h := nettest.NewHost(t)
+	h.AddVeth("eth0", "eth1")
+	h.Add("eth0", "10.8.0.1/24")
+	h.Add("eth0", "fd00:8::1/64")
+	h.In(func() {
+		for addr, want := range map[string]string{"10.8.0.2": "eth0", "fd00:8::2": "eth0", "10.8.0.1": "lo", "127.0.0.1": "lo"} {
+			if got, err := link.To(netip.MustParseAddr(addr)); err != nil || got != want {
+				t.Errorf("to %s: %q, %v; want %s", addr, got, err, want)
+			}
+		}
+		if _, err := link.To(netip.MustParseAddr("10.9.0.1")); !errors.Is(err, syscall.ENETUNREACH) {
+			t.Errorf("without a route: %v", err)
+		}
+	})
+}

@@ -1,0 +1,185 @@
+// Package link reads the links of this host: their state, addresses, routes and settings.
+package link
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"iter"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/herald-vip/herald/netutil/rtnetlink"
+)
+
+// Link is a network interface and what it is attached to.
+type Link struct {
+	Name  string
+	Index int // differs when a link is deleted and made anew
+	// Up is whether packets can pass: the link is up, has a carrier, and what lies
+	// below it, or 802.1X, lets it (RFC 2863, section 3.1.14).
+	Up  bool
+	MAC net.HardwareAddr // empty if there is none
+	MTU int              // bytes
+	// Kind is what the kernel calls a virtual link ("vlan", "bond", "bridge",
+	// "veth"); empty for a NIC.
+	Kind string
+	// PortOf is the kind of the link that this one is a port of ("bridge", "bond"), which
+	// takes what arrives; empty if it is none.
+	PortOf string
+	// Prefixes are the subnets of its addresses, without those of a single address
+	// and link-local ones, in order.
+	Prefixes []netip.Prefix
+}
+
+func (l Link) equal(o Link) bool {
+	return l.Name == o.Name && l.Index == o.Index && l.Up == o.Up && bytes.Equal(l.MAC, o.MAC) && l.MTU == o.MTU &&
+		l.Kind == o.Kind && l.PortOf == o.PortOf && slices.Equal(l.Prefixes, o.Prefixes)
+}
+
+// For returns the name of the link that has an address in the same subnet as
+// addr; the smallest such subnet decides.
+func For(addr netip.Addr) (string, error) {
+	k := &rtnetlink.Conn{}
+	defer k.Close()
+	t, err := readLinks(k)
+	if err != nil {
+		return "", fmt.Errorf("find the link for %s: %w", addr, err)
+	}
+	return linkFor(maps.Values(t.links), addr.Unmap())
+}
+
+// Among is [For] among links by name, as [Watch] reports them. If names is not empty it
+// returns one of those: the one whose subnet has addr or, if none has, the first that exists.
+func Among(links map[string]Link, names []string, addr netip.Addr) (string, error) {
+	if len(names) == 0 {
+		return linkFor(maps.Values(links), addr.Unmap())
+	}
+	var there []Link
+	for _, name := range names {
+		if l, ok := links[name]; ok {
+			there = append(there, l)
+		}
+	}
+	if len(there) == 0 {
+		return "", fmt.Errorf("find the link for %s: there is no %s", addr, strings.Join(names, ", nor "))
+	}
+	if name, err := linkFor(slices.Values(there), addr.Unmap()); err == nil {
+		return name, nil
+	}
+	return there[0].Name, nil
+}
+
+func linkFor(links iter.Seq[Link], addr netip.Addr) (string, error) {
+	var found []string
+	longest := -1
+	for _, l := range slices.SortedFunc(links, func(a, b Link) int { return cmp.Compare(a.Index, b.Index) }) {
+		for _, p := range l.Prefixes {
+			if !p.Contains(addr) || p.Bits() < longest {
+				continue
+			}
+			if p.Bits() > longest {
+				found, longest = nil, p.Bits()
+			}
+			found = append(found, l.Name)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return "", fmt.Errorf("find the link for %s: no link has an address in its subnet: name it as interface of the VIP, or in arp.interfaces of the pool", addr)
+	case 1:
+		return found[0], nil
+	}
+	return "", fmt.Errorf("find the link for %s: %s and %s are both in its subnet: name it as interface of the VIP, or in arp.interfaces of the pool", addr, found[0], found[1])
+}
+
+// linkTable has the links of the host, and their addresses.
+type linkTable struct {
+	links map[int]Link
+	addrs map[int]map[netip.Prefix]struct{} // by link: each address with the length of its subnet
+}
+
+func newLinkTable(links []rtnetlink.Link, addrs []rtnetlink.Address) linkTable {
+	t := linkTable{links: make(map[int]Link, len(links)), addrs: make(map[int]map[netip.Prefix]struct{})}
+	for _, l := range links {
+		t.links[l.Index] = newLink(l)
+	}
+	for _, a := range addrs {
+		t.setAddress(a, false)
+	}
+	return t
+}
+
+// byName is a copy of the links.
+func (t linkTable) byName() map[string]Link {
+	out := make(map[string]Link, len(t.links))
+	for _, l := range t.links {
+		l.MAC, l.Prefixes = bytes.Clone(l.MAC), slices.Clone(l.Prefixes)
+		out[l.Name] = l
+	}
+	return out
+}
+
+// apply updates the table by an event and returns whether that changed any link.
+func (t linkTable) apply(e rtnetlink.Event) bool {
+	switch {
+	case e.Link != nil && e.Gone:
+		return t.dropLink(e.Link.Index)
+	case e.Link != nil:
+		return t.setLink(newLink(*e.Link))
+	}
+	return t.setAddress(*e.Address, e.Gone)
+}
+
+// newLink converts what the kernel reports, without prefixes.
+func newLink(l rtnetlink.Link) Link {
+	out := Link{Name: l.Name, Index: l.Index, Up: l.Passes, MTU: l.MTU, Kind: l.Kind, PortOf: l.PortOf}
+	if l.MAC != "" {
+		out.MAC = net.HardwareAddr(l.MAC)
+	}
+	return out
+}
+
+func (t linkTable) setLink(l Link) bool {
+	old, known := t.links[l.Index]
+	l.Prefixes = t.prefixes(l.Index)
+	t.links[l.Index] = l
+	return !known || !old.equal(l)
+}
+
+func (t linkTable) dropLink(index int) bool {
+	_, known := t.links[index]
+	delete(t.links, index)
+	delete(t.addrs, index)
+	return known
+}
+
+// setAddress adds or removes an address and returns whether that changed the prefixes of its link.
+func (t linkTable) setAddress(a rtnetlink.Address, gone bool) bool {
+	if a.Subnet.IsSingleIP() || !a.IP.IsGlobalUnicast() || !a.Subnet.Contains(a.IP) {
+		return false
+	}
+	p := netip.PrefixFrom(a.IP, a.Subnet.Bits())
+	switch {
+	case gone:
+		delete(t.addrs[a.Link], p)
+	case t.addrs[a.Link] == nil:
+		t.addrs[a.Link] = map[netip.Prefix]struct{}{p: {}}
+	default:
+		t.addrs[a.Link][p] = struct{}{}
+	}
+	l, known := t.links[a.Link]
+	return known && t.setLink(l)
+}
+
+func (t linkTable) prefixes(index int) []netip.Prefix {
+	var out []netip.Prefix
+	for p := range t.addrs[index] {
+		out = append(out, p.Masked())
+	}
+	slices.SortFunc(out, netip.Prefix.Compare)
+	return slices.Compact(out)
+}

@@ -1,0 +1,106 @@
+package link
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/netutil/rtnetlink"
+)
+
+// RouterID returns the node's BGP identifier: its first global IPv4 address, by
+// index of the link and there in the kernel's order. Addresses on lo come last, as
+// virtual ones are there that other nodes have too. RouterID skips Herald's own VIPs
+// and what except lists. A node without such an address has one made of its name, which
+// need only be unique in the AS (RFC 6286).
+func RouterID(node string, except ...netip.Addr) (netip.Addr, error) {
+	k := &rtnetlink.Conn{}
+	defer k.Close()
+	links, addrs, err := k.Dump()
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("find a router ID: %w", err)
+	}
+	return routerID(links, addrs, except, node), nil
+}
+
+func routerID(links []rtnetlink.Link, addrs []rtnetlink.Address, except []netip.Addr, node string) netip.Addr {
+	for _, l := range inOrder(links) {
+		for _, a := range addrs {
+			if a.Link == l.Index && a.IP.Is4() && global(a) && !slices.Contains(except, a.IP) {
+				return a.IP
+			}
+		}
+	}
+	h := sha256.Sum256([]byte(node))
+	return netip.AddrFrom4([4]byte{1 + h[0]%126, h[1], h[2], h[3]}) // routers refuse those of classes D and E
+}
+
+// GlobalAddr6 returns a global IPv6 address of the link that carries the given local
+// address: that address if it is one, else the lowest that is not temporary (RFC
+// 8981). It serves as next hop of IPv6 routes on a session over IPv4 or over
+// link-local addresses. If the local address has a zone, it names the link.
+func GlobalAddr6(sameLinkAs netip.Addr) (netip.Addr, error) {
+	k := &rtnetlink.Conn{}
+	defer k.Close()
+	links, addrs, err := k.Dump()
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("find an IPv6 next hop: %w", err)
+	}
+	return globalAddr6(links, addrs, sameLinkAs)
+}
+
+func globalAddr6(links []rtnetlink.Link, addrs []rtnetlink.Address, local netip.Addr) (netip.Addr, error) {
+	zone := local.Zone()
+	local = local.Unmap().WithZone("")
+	var carrier string
+	for _, l := range inOrder(links) {
+		if zone != "" && zone != l.Name {
+			continue
+		}
+		if !slices.ContainsFunc(addrs, func(a rtnetlink.Address) bool { return a.Link == l.Index && a.IP == local }) {
+			continue
+		}
+		carrier = l.Name
+		var found netip.Addr
+		for _, a := range addrs {
+			const unfit = unix.IFA_F_TEMPORARY | unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED
+			switch {
+			case a.Link != l.Index || !a.IP.Is6() || !global(a) || a.Flags&unfit != 0:
+			case a.IP == local:
+				return local, nil
+			case !found.IsValid() || a.IP.Less(found): // the kernel lists the newest first, so its order depends on chance
+				found = a.IP
+			}
+		}
+		if found.IsValid() {
+			return found, nil
+		}
+	}
+	if carrier == "" {
+		return netip.Addr{}, fmt.Errorf("find an IPv6 next hop: no link has %s", local)
+	}
+	return netip.Addr{}, fmt.Errorf("find an IPv6 next hop: %s, which has %s, has no global IPv6 address: give it one or set the peer's nextHop6", carrier, local)
+}
+
+// global reports whether an address may stand for the node: valid beyond its link, and
+// not deprecated as VIPs are.
+func global(a rtnetlink.Address) bool {
+	return a.Scope == unix.RT_SCOPE_UNIVERSE && a.IP.IsGlobalUnicast() && a.Flags&unix.IFA_F_DEPRECATED == 0
+}
+
+// inOrder sorts links by index, loopback last.
+func inOrder(links []rtnetlink.Link) []rtnetlink.Link {
+	return slices.SortedStableFunc(slices.Values(links), func(x, y rtnetlink.Link) int {
+		if x.Loopback != y.Loopback {
+			if x.Loopback {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(x.Index, y.Index)
+	})
+}

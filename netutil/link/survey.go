@@ -1,0 +1,113 @@
+package link
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/netutil/address"
+	"github.com/herald-vip/herald/netutil/rtnetlink"
+)
+
+// Survey has the links, addresses and neighbours of a node at one moment.
+type Survey struct {
+	// Links are all links by name.
+	Links map[string]Link
+	// Addresses are those of all links, single ones included.
+	Addresses []Address
+	// Neighbours are the machines whose hardware addresses the kernel knows.
+	Neighbours []Neighbour
+}
+
+// Address is an IP address on a link.
+type Address struct {
+	Link string
+	// Prefix is the address with the length of its subnet.
+	Prefix netip.Prefix
+	// Herald says that this or an earlier Herald put it there.
+	Herald bool
+}
+
+// Neighbour is an entry of the neighbour table that has a hardware address.
+type Neighbour struct {
+	Addr netip.Addr
+	MAC  net.HardwareAddr
+}
+
+// ReadSurvey surveys the node. It changes nothing and needs no privileges.
+func ReadSurvey() (Survey, error) {
+	k := &rtnetlink.Conn{}
+	defer k.Close()
+	t, err := readLinks(k)
+	if err != nil {
+		return Survey{}, fmt.Errorf("survey the node: %w", err)
+	}
+	_, addrs, err := k.Dump()
+	if err != nil {
+		return Survey{}, fmt.Errorf("survey the node: %w", err)
+	}
+	neighbours, err := rtnetlink.Dump(k, unix.RTM_GETNEIGH, make([]byte, unix.SizeofNdMsg), decodeNeighbour)
+	if err != nil {
+		return Survey{}, fmt.Errorf("survey the node: read neighbours: %w", err)
+	}
+	s := Survey{Links: t.byName(), Neighbours: neighbours}
+	marks := slices.ContainsFunc(addrs, func(a rtnetlink.Address) bool { return a.Proto != 0 })
+	for _, a := range addrs {
+		name := t.links[a.Link].Name
+		s.Addresses = append(s.Addresses, Address{
+			Link: name, Prefix: netip.PrefixFrom(a.IP, a.Subnet.Bits()), Herald: address.Ours(a, name, address.DefaultMark, marks),
+		})
+	}
+	return s, nil
+}
+
+// For is [For] in what was surveyed.
+func (s Survey) For(addr netip.Addr) (string, error) {
+	return linkFor(maps.Values(s.Links), addr.Unmap())
+}
+
+// Has returns the link that has the address.
+func (s Survey) Has(addr netip.Addr) (link string, ok bool) {
+	for _, a := range s.Addresses {
+		if a.Prefix.Addr() == addr {
+			return a.Link, true
+		}
+	}
+	return "", false
+}
+
+// decodeNeighbour reads an ndmsg; ok is false for entries without a hardware address and
+// for other families.
+func decodeNeighbour(b []byte) (n Neighbour, ok bool, err error) {
+	if len(b) < unix.SizeofNdMsg {
+		return Neighbour{}, false, errors.New("neighbour message is too short")
+	}
+	if b[0] != unix.AF_INET && b[0] != unix.AF_INET6 {
+		return Neighbour{}, false, nil
+	}
+	const unresolved = unix.NUD_INCOMPLETE | unix.NUD_FAILED | unix.NUD_NOARP
+	state := binary.NativeEndian.Uint16(b[8:10])
+	attrs, err := netlink.NewAttributeDecoder(b[unix.SizeofNdMsg:])
+	if err != nil {
+		return Neighbour{}, false, fmt.Errorf("neighbour message: %w", err)
+	}
+	for attrs.Next() {
+		switch attrs.Type() {
+		case unix.NDA_DST:
+			n.Addr, _ = netip.AddrFromSlice(attrs.Bytes())
+		case unix.NDA_LLADDR:
+			n.MAC = slices.Clone(attrs.Bytes())
+		}
+	}
+	if err := attrs.Err(); err != nil {
+		return Neighbour{}, false, fmt.Errorf("neighbour message: %w", err)
+	}
+	return n, state&unresolved == 0 && n.Addr.IsValid() && len(n.MAC) > 0, nil
+}

@@ -1,0 +1,171 @@
+package rtnetlink
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/wake"
+)
+
+const (
+	defaultBuffer = 4 << 20 // holds some ten thousand changes
+	maxEvents     = 1 << 14 // may wait for one subscriber
+)
+
+var errQueueFull = fmt.Errorf("a subscriber was too slow for its queue of %d changes: %w", maxEvents, unix.ENOBUFS)
+
+// Watcher reports changes of links and addresses to subscribers, from one socket, which is open while
+// there are any. Each subscriber reads everything itself once it has subscribed.
+type Watcher struct {
+	// NetNS is a file descriptor of a network namespace; 0 is that of the thread that subscribes first.
+	NetNS int
+	// Buffer is the size of the socket's receive buffer in bytes; 0 is 4 MiB.
+	Buffer int
+	// Mark is the IFA_PROTO of addresses whose setting is not reported.
+	Mark uint8
+
+	mu          sync.Mutex
+	source      *source // nil while there is no subscriber
+	subscribers map[*Subscription]struct{}
+}
+
+// source is an open socket.
+type source struct {
+	conn *netlink.Conn
+	done chan struct{} // closed when its reader has ended
+}
+
+// Subscription reports changes in order. After an error it has missed some and is of no more use.
+type Subscription struct {
+	watcher *Watcher
+	source  *source
+	ready   chan struct{} // holds one while events or err are set
+
+	// Guarded by the watcher's mu.
+	events []Event
+	err    error
+}
+
+// Subscribe reports what changes from now on, except the setting of addresses with the watcher's mark.
+func (w *Watcher) Subscribe() (*Subscription, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.source == nil {
+		conn, err := w.open()
+		if err != nil {
+			return nil, err
+		}
+		w.source, w.subscribers = &source{conn, make(chan struct{})}, make(map[*Subscription]struct{})
+		go w.forwardEvents(w.source)
+	}
+	s := &Subscription{watcher: w, source: w.source, ready: make(chan struct{}, 1)}
+	w.subscribers[s] = struct{}{}
+	return s, nil
+}
+
+func (w *Watcher) open() (*netlink.Conn, error) {
+	conn, err := netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{
+		NetNS:  w.NetNS,
+		Groups: unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open netlink socket: %w", err)
+	}
+	filter, err := except(w.Mark)
+	if err := errors.Join(err, conn.SetReadBuffer(cmp.Or(w.Buffer, defaultBuffer)), conn.SetBPF(filter)); err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("set up netlink socket: %w", err)
+	}
+	return conn, nil
+}
+
+// forwardEvents hands events to all subscribers until reading fails, as it does when the kernel loses
+// changes (ENOBUFS), or the last subscription is closed.
+func (w *Watcher) forwardEvents(from *source) {
+	defer close(from.done)
+	for {
+		events, err := receiveEvents(from.conn)
+		w.mu.Lock()
+		if w.source != from {
+			w.mu.Unlock()
+			return
+		}
+		for s := range w.subscribers {
+			s.events = append(s.events, events...)
+			if len(s.events) > maxEvents {
+				w.endSubscription(s, errQueueFull)
+			} else if err != nil {
+				w.endSubscription(s, err)
+			}
+			wake.Up(s.ready)
+		}
+		w.mu.Unlock()
+	}
+}
+
+// endSubscription closes the source with the last subscription. The mutex is held.
+func (w *Watcher) endSubscription(s *Subscription, err error) {
+	if s.err != nil {
+		return
+	}
+	s.err = err
+	delete(w.subscribers, s)
+	if len(w.subscribers) == 0 && w.source == s.source {
+		_ = w.source.conn.Close()
+		w.source = nil
+	}
+}
+
+// Next waits for changes.
+func (s *Subscription) Next() ([]Event, error) {
+	for {
+		s.watcher.mu.Lock()
+		events, err := s.events, s.err
+		s.events = nil
+		s.watcher.mu.Unlock()
+		switch {
+		case err != nil:
+			return nil, err
+		case len(events) > 0:
+			return events, nil
+		}
+		<-s.ready
+	}
+}
+
+// Close ends Next.
+func (s *Subscription) Close() {
+	w := s.watcher
+	w.mu.Lock()
+	w.endSubscription(s, net.ErrClosed)
+	wake.Up(s.ready)
+	closed := w.source != s.source
+	w.mu.Unlock()
+	if closed {
+		<-s.source.done
+	}
+}
+
+func receiveEvents(conn *netlink.Conn) ([]Event, error) {
+	msgs, err := conn.Receive()
+	if err != nil {
+		return nil, err
+	}
+	events := make([]Event, 0, len(msgs))
+	for _, m := range msgs {
+		e, ok, err := DecodeEvent(m)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			events = append(events, e)
+		}
+	}
+	return events, nil
+}

@@ -1,0 +1,173 @@
+package assign
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"math/big"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/service/pool"
+)
+
+const (
+	// publishEvery is the least time between two writes of the status of a pool.
+	publishEvery = time.Second
+	// publishAgain is the pause after a write that the server did not take.
+	publishAgain = 10 * time.Second
+	// mostConflicts is how many sentences a status has at most.
+	mostConflicts = 10
+)
+
+// publication is about the status of pools.
+type publication struct {
+	stale bool // some may have to be written
+	after time.Time
+	busy  map[string]bool // under way
+}
+
+func newPublication() publication { return publication{busy: make(map[string]bool)} }
+
+// poolWrite is the status of a pool that is to be written.
+type poolWrite struct {
+	read   *v1alpha1.AddressPool
+	status v1alpha1.AddressPoolStatus
+}
+
+// duePools are the statuses of pools to be written now, and when to look again.
+func (st *state) duePools(now time.Time) (writes []poolWrite, next time.Time) {
+	p := st.pools
+	switch {
+	case !p.stale:
+		return nil, time.Time{}
+	case now.Before(p.after):
+		return nil, p.after
+	}
+	p.stale, p.after = false, now.Add(publishEvery)
+	conflicts := st.conflicts()
+	for _, name := range slices.Sorted(maps.Keys(p.objects)) {
+		o := p.objects[name]
+		status := st.poolStatus(o, conflicts[name], now)
+		if p.busy[name] || reflect.DeepEqual(o.Status, status) {
+			continue
+		}
+		p.busy[name] = true
+		writes = append(writes, poolWrite{o, status})
+	}
+	return writes, time.Time{}
+}
+
+// donePool is told that a write has ended. If it was in vain, or something has
+// changed meanwhile, it is seen to again.
+func (st *state) donePool(name string, o outcome, now time.Time) {
+	delete(st.pools.busy, name)
+	st.pools.stale = true
+	if o == failed {
+		st.pools.after = now.Add(publishAgain)
+	}
+}
+
+// conflicts are sentences about Services that are not Herald's and have addresses
+// of pools, by pool.
+func (st *state) conflicts() map[string][]string {
+	found := make(map[string][]string)
+	for key, e := range st.entries {
+		if st.ours(e.service) || hasCondition(e.service) {
+			continue
+		}
+		for _, addr := range st.addresses.Addresses(key) {
+			if name, ok := st.addresses.PoolOf(addr); ok {
+				found[name] = append(found[name], fmt.Sprintf("Service %s, which is not Herald's, has %s: nobody else is given it", key, addr))
+			}
+		}
+	}
+	for name, list := range found {
+		slices.Sort(list)
+		if more := len(list) - mostConflicts; more > 0 {
+			found[name] = append(list[:mostConflicts], fmt.Sprintf("and %d more", more))
+		}
+	}
+	return found
+}
+
+// poolStatus is the status that a pool should have.
+func (st *state) poolStatus(o *v1alpha1.AddressPool, conflicts []string, now time.Time) v1alpha1.AddressPoolStatus {
+	s := v1alpha1.AddressPoolStatus{ObservedGeneration: o.Generation, Conflicts: conflicts}
+	ready := metav1.Condition{
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: o.Generation,
+		Reason: reasonInForce, Message: "Services are given addresses of it",
+	}
+	if f, left := st.pools.faults[o.Name]; left {
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, f.reason, f.message
+		s.Conflicts = append([]string{f.message}, conflicts...)
+	} else {
+		var texts []string
+		for _, f := range []pool.Family{pool.IPv4, pool.IPv6} {
+			if u := st.usage(o.Name, f); u != nil {
+				texts = append(texts, fmt.Sprintf("%d/%s", u.Used, abbreviate(u.Capacity)))
+				if f == pool.IPv4 {
+					s.IPv4 = u
+				} else {
+					s.IPv6 = u
+				}
+			}
+		}
+		s.Usage = strings.Join(texts, ", ")
+	}
+	ready.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
+	for _, c := range o.Status.Conditions {
+		switch {
+		case c.Type != ready.Type:
+			s.Conditions = append(s.Conditions, c)
+		case c.Status == ready.Status:
+			ready.LastTransitionTime = c.LastTransitionTime
+		}
+	}
+	s.Conditions = append(s.Conditions, ready)
+	return s
+}
+
+// usage counts the addresses of one family of a pool that is in force, nil if it
+// has none.
+func (st *state) usage(name string, f pool.Family) *v1alpha1.Usage {
+	u := st.addresses.Usage(name, f)
+	if u.Capacity == 0 {
+		return nil
+	}
+	capacity := new(big.Int).SetUint64(u.Capacity)
+	if u.Capacity == math.MaxUint64 { // or more
+		capacity = st.pools.size(name, f)
+	}
+	return &v1alpha1.Usage{Capacity: capacity.String(), Used: int64(u.Used)}
+}
+
+// size is how many addresses of a family a pool has, which is only asked of IPv6:
+// there is none among them that it avoids.
+func (p *pools) size(name string, f pool.Family) *big.Int {
+	total := new(big.Int)
+	for _, in := range p.inForce {
+		for _, r := range in.Ranges {
+			if in.Name != name || pool.FamilyOf(r.First) != f {
+				continue
+			}
+			size := new(big.Int).Sub(new(big.Int).SetBytes(r.Last.AsSlice()), new(big.Int).SetBytes(r.First.AsSlice()))
+			total.Add(total, size.Add(size, big.NewInt(1)))
+		}
+	}
+	return total
+}
+
+// abbreviate writes what is too long for a column as a power of two, if it is one.
+func abbreviate(number string) string {
+	n, ok := new(big.Int).SetString(number, 10)
+	if !ok || len(number) <= 7 || n.BitLen() == 0 || n.TrailingZeroBits() != uint(n.BitLen()-1) {
+		return number
+	}
+	return fmt.Sprintf("2^%d", n.BitLen()-1)
+}

@@ -1,0 +1,146 @@
+package assign
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/herald-vip/herald/service/kube"
+	"github.com/herald-vip/herald/wake"
+)
+
+// Pauses between writes of one status.
+const (
+	// A write that the server did not take is repeated after a pause that grows.
+	retryFirst, retryLast = 100 * time.Millisecond, 30 * time.Second
+	// Where somebody else changes what the writer has written, it is written again
+	// after a pause that grows, until there is peace for a while.
+	spoiledFirst, spoiledLast, spoiledPeace = time.Second, time.Minute, 10 * time.Minute
+)
+
+// queue lists the Services with a status to write, in the order of discovery.
+type queue struct {
+	waiting []string
+	inside  map[string]bool
+}
+
+// delivery is how the writing of one status goes on.
+type delivery struct {
+	busy     bool // a write is under way
+	failures int  // in a row
+	after    time.Time
+
+	wrote   []netip.Addr // by the last write that the server took
+	spoiled int          // how often somebody else changed that
+	last    time.Time    // when that was
+}
+
+func newQueue() queue { return queue{inside: make(map[string]bool)} }
+
+func (o *queue) put(key string) {
+	if !o.inside[key] {
+		o.inside[key] = true
+		o.waiting = append(o.waiting, key)
+	}
+}
+
+// drop takes out a status that is as it should be.
+func (o *queue) drop(key string) { delete(o.inside, key) }
+
+// write is a status to be written, and what to tell of it.
+type write struct {
+	key    string
+	read   *corev1.Service
+	status kube.ServiceStatus
+	// condition is Herald's of those of the status, if it has one.
+	condition metav1.Condition
+	events    []kube.Event
+	assigns   bool // it has addresses that the Service had not
+	refuses   bool // it has another reason why the Service lacks something
+}
+
+// due are the writes to be made now, n at most, and when the next may be due.
+func (st *state) due(now time.Time, n int) (writes []write, next time.Time) {
+	keep := st.waiting[:0]
+	for _, key := range st.waiting {
+		e := st.entries[key]
+		if !st.inside[key] || e == nil {
+			continue
+		}
+		switch {
+		case e.busy: // its end looks again
+			keep = append(keep, key)
+		case now.Before(e.after):
+			keep = append(keep, key)
+			next = wake.Earlier(next, e.after)
+		case len(writes) == n:
+			keep = append(keep, key)
+		default:
+			delete(st.inside, key)
+			e.busy = true
+			writes = append(writes, st.statusWrite(key, e, now))
+		}
+	}
+	st.waiting = slices.Clip(keep)
+	return writes, next
+}
+
+// done is told of the end of a write, with the Service as it is then or an error,
+// and with the newest version that is known.
+func (st *state) done(w *write, o outcome, is, latest *corev1.Service, now time.Time) {
+	e := st.entries[w.key]
+	if e == nil || e.service.UID != w.read.UID {
+		return
+	}
+	e.busy = false
+	st.changed[w.key] = true
+	switch o {
+	case taken:
+		e.failures, e.wrote = 0, statusAddresses(is)
+		if e.service.ResourceVersion == w.read.ResourceVersion {
+			e.service = is
+		}
+	case gone:
+		st.remove(w.key)
+	case outdated:
+		e.retry(now)
+		if latest != nil && latest.UID == e.service.UID {
+			e.service = latest
+		}
+	case failed: // perhaps it was taken, though
+		e.retry(now)
+	}
+}
+
+// outcome is what became of a write.
+type outcome int
+
+const (
+	taken outcome = iota
+	gone
+	outdated
+	failed
+)
+
+func (d *delivery) retry(now time.Time) {
+	d.after = now.Add(min(retryFirst<<min(d.failures, 16), retryLast))
+	d.failures++
+}
+
+// observeVersion takes in a newer version, in which somebody else may have changed what
+// was written.
+func (e *entry) observeVersion(s *corev1.Service, now time.Time) {
+	intact := slices.Equal(statusAddresses(e.service), e.wrote)
+	if e.wrote == nil || e.busy || !intact || slices.Equal(statusAddresses(s), e.wrote) || s.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		return
+	}
+	if now.Sub(e.last) > spoiledPeace {
+		e.spoiled = 0
+	}
+	e.last = now
+	e.after = now.Add(min(spoiledFirst<<min(e.spoiled, 16), spoiledLast))
+	e.spoiled++
+}

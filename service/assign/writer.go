@@ -1,0 +1,152 @@
+package assign
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/herald-vip/herald/wake"
+)
+
+// mostWrites is how many requests are under way at once.
+const mostWrites = 16
+
+// writer applies changes to a state and sends what it wants written.
+type writer struct {
+	log      *slog.Logger
+	api      API
+	reporter string
+	counts   *counts
+	latest   func(key string) (*corev1.Service, bool)
+
+	kick chan struct{}
+	wg   sync.WaitGroup
+
+	mu     sync.Mutex
+	state  *state
+	writes int // under way
+
+	failing atomic.Bool // the last write of a status was not taken
+}
+
+func newWriter(log *slog.Logger, api API, o Options, c *counts) *writer {
+	return &writer{
+		log: log, api: api, reporter: o.Identity, counts: c, state: newState(o), kick: make(chan struct{}, 1),
+		latest: func(string) (*corev1.Service, bool) { return nil, false },
+	}
+}
+
+// change applies f to the state and wakes the writer.
+func (d *writer) change(f func(*state)) {
+	d.mu.Lock()
+	f(d.state)
+	d.mu.Unlock()
+	wake.Up(d.kick)
+}
+
+// run works until ctx ends. It begins with what the state has been told so far.
+func (d *writer) run(ctx context.Context) {
+	defer d.wg.Wait()
+	wake.Loop(ctx, d.kick, func() time.Time { return d.reconcile(ctx, time.Now()) })
+}
+
+// reconcile decides about all that changed, starts the writes that are due, and returns when
+// to run again if nothing happens; zero means not before something does.
+func (d *writer) reconcile(ctx context.Context, now time.Time) time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.state.assign()
+	writes, next := d.state.due(now, mostWrites-d.writes)
+	for _, w := range writes {
+		d.writes++
+		d.wg.Go(func() { d.write(ctx, &w) })
+	}
+	poolWrites, nextPools := d.state.duePools(now)
+	for _, w := range poolWrites {
+		d.wg.Go(func() { d.writePool(ctx, w) })
+	}
+	return wake.Earlier(next, nextPools)
+}
+
+// write writes the status of a Service, and tells of it.
+func (d *writer) write(ctx context.Context, w *write) {
+	d.counts.serviceWrites.Add(1)
+	is, err := d.api.WriteServiceStatus(ctx, w.read, w.status)
+	o := outcomeOf(err)
+	switch {
+	case o == taken:
+		d.failing.Store(false)
+		if w.assigns {
+			d.counts.assignments.Add(1)
+		}
+		if w.refuses {
+			d.counts.refusals.Add(1)
+		}
+		d.report(ctx, w)
+	case ctx.Err() == nil:
+		d.counts.failures.Add(1)
+		d.logFailure(o, err)
+	}
+	d.change(func(st *state) {
+		d.writes--
+		// Asked for here, so that it is no older than what the state was told last.
+		latest, _ := d.latest(w.key)
+		st.done(w, o, is, latest, time.Now())
+	})
+}
+
+func outcomeOf(err error) outcome {
+	switch {
+	case err == nil:
+		return taken
+	case apierrors.IsNotFound(err):
+		return gone
+	case apierrors.IsConflict(err):
+		return outdated
+	}
+	return failed
+}
+
+// report logs what a Service was given, and sends the events about it.
+func (d *writer) report(ctx context.Context, w *write) {
+	if w.refuses {
+		d.log.Warn("a Service has not got what it asks for", "service", w.key, "reason", w.condition.Message)
+	}
+	if w.assigns {
+		var addrs []string
+		for _, i := range w.status.LoadBalancer.Ingress {
+			addrs = append(addrs, i.IP)
+		}
+		d.log.Info("a Service has addresses", "service", w.key, "addresses", addrs)
+	}
+	for _, e := range w.events {
+		e.Reporter = d.reporter
+		d.counts.eventWrites.Add(1)
+		if err := d.api.WriteEvent(ctx, e); err != nil && ctx.Err() == nil {
+			d.counts.failures.Add(1) // the condition says the same
+		}
+	}
+}
+
+func (d *writer) writePool(ctx context.Context, w poolWrite) {
+	d.counts.poolWrites.Add(1)
+	err := d.api.WritePoolStatus(ctx, w.read, w.status)
+	o := outcomeOf(err)
+	if o != taken && ctx.Err() == nil {
+		d.counts.failures.Add(1)
+		d.logFailure(o, err)
+	}
+	d.change(func(st *state) { st.donePool(w.read.Name, o, time.Now()) })
+}
+
+// logFailure logs that the server takes no status, once until it takes some.
+func (d *writer) logFailure(o outcome, err error) {
+	if o == failed && !d.failing.Swap(true) {
+		d.log.Warn("cannot tell the Kubernetes API of addresses; trying again", "reason", err)
+	}
+}

@@ -1,0 +1,209 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// court is a server with one Lease, in memory and virtual time.
+type court struct {
+	mu      sync.Mutex
+	version int
+	lease   *coordinationv1.Lease
+	seats   []*seat
+	random  *rand.Rand
+	asked   int
+}
+
+// seat is where one elector hears from the court and speaks to it.
+type seat struct {
+	court   *court
+	arrived chan *coordinationv1.Lease
+	away    bool   // nothing goes through, either way
+	late    bool   // what is asked is done after a second, and no answer comes
+	hung    bool   // requests end after a minute, whatever their context says
+	holder  string // as its elector has heard
+}
+
+var errAway = errors.New("the server is away")
+
+func (c *court) put(lease *coordinationv1.Lease) *coordinationv1.Lease {
+	c.version++
+	c.lease = lease
+	if lease != nil {
+		lease.ResourceVersion = strconv.Itoa(c.version)
+	}
+	for _, s := range c.seats {
+		if !s.away {
+			s.tell(lease)
+		}
+	}
+	return lease
+}
+
+func (s *seat) tell(lease *coordinationv1.Lease) {
+	select {
+	case <-s.arrived: // a newer one is what counts
+	default:
+	}
+	s.arrived <- lease
+}
+
+// ask does something at the server, or not.
+func (s *seat) ask(ctx context.Context, do func() (*coordinationv1.Lease, error)) (*coordinationv1.Lease, error) {
+	c := s.court
+	c.mu.Lock()
+	c.asked++
+	away, late, hung := s.away, s.late, s.hung
+	delay := time.Duration(c.random.IntN(50)) * time.Millisecond
+	c.mu.Unlock()
+	switch {
+	case hung:
+		time.Sleep(time.Minute)
+		return nil, errAway
+	case away:
+		<-ctx.Done()
+		return nil, errAway
+	case late:
+		time.AfterFunc(time.Second, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			_, _ = do() // nobody hears of it
+		})
+		<-ctx.Done()
+		return nil, errAway
+	}
+	time.Sleep(delay)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return do()
+}
+
+func (s *seat) create(ctx context.Context, me string) (*coordinationv1.Lease, error) {
+	return s.ask(ctx, func() (*coordinationv1.Lease, error) {
+		if s.court.lease != nil {
+			return nil, errors.New("exists")
+		}
+		return s.court.put(leaseOf(me, int32(leaseLasts/time.Second))), nil
+	})
+}
+
+func (s *seat) take(ctx context.Context, me string, read *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	return s.ask(ctx, func() (*coordinationv1.Lease, error) {
+		if s.court.lease == nil || s.court.lease.ResourceVersion != read.ResourceVersion {
+			return nil, errors.New("conflict")
+		}
+		return s.court.put(leaseOf(me, int32(leaseLasts/time.Second))), nil
+	})
+}
+
+func (s *seat) renew(ctx context.Context, me string) (*coordinationv1.Lease, error) {
+	return s.ask(ctx, func() (*coordinationv1.Lease, error) {
+		if s.court.lease == nil || *s.court.lease.Spec.HolderIdentity != me {
+			return nil, errLost
+		}
+		now := metav1.NowMicro()
+		lease := s.court.lease.DeepCopy()
+		lease.Spec.RenewTime = &now
+		return s.court.put(lease), nil
+	})
+}
+
+func (s *seat) release(ctx context.Context, me string) error {
+	_, err := s.ask(ctx, func() (*coordinationv1.Lease, error) {
+		if s.court.lease == nil || *s.court.lease.Spec.HolderIdentity != me {
+			return nil, errLost
+		}
+		return s.court.put(leaseOf("", 1)), nil
+	})
+	return err
+}
+
+// trial is electors before a court.
+type trial struct {
+	*court
+	t *testing.T
+
+	workers sync.Mutex
+	working map[int]bool
+	terms   int
+}
+
+func newTrial(t *testing.T, seed uint64) *trial {
+	return &trial{court: &court{random: rand.New(rand.NewPCG(seed, 1))}, t: t, working: make(map[int]bool)}
+}
+
+// join has an elector take part until the function that is returned is called.
+func (tr *trial) join(n int) (s *seat, leave func()) {
+	s = &seat{court: tr.court, arrived: make(chan *coordinationv1.Lease, 1)}
+	tr.mu.Lock()
+	tr.seats = append(tr.seats, s)
+	s.arrived <- tr.lease
+	patience := time.Duration(tr.random.IntN(1000)) * time.Millisecond
+	tr.mu.Unlock()
+	log := slog.New(slog.DiscardHandler)
+	l := &elector{
+		view: view{me: fmt.Sprintf("n%d_%d", n, len(tr.seats)), patience: patience}, leases: s, log: log, trouble: &trouble{log, newSaid()}, arrived: s.arrived,
+		heardOf: func(node string) { tr.set(func() { s.holder = node }) },
+		work: func(ctx context.Context) {
+			tr.enter(n)
+			<-ctx.Done()
+			time.Sleep(50 * time.Millisecond) // what is under way comes to its end
+			tr.leave(n)
+		},
+	}
+	ctx, cancel := context.WithCancel(tr.t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l.run(ctx)
+	}()
+	return s, func() { cancel(); <-done }
+}
+
+func (tr *trial) enter(n int) {
+	tr.workers.Lock()
+	defer tr.workers.Unlock()
+	if len(tr.working) > 0 {
+		tr.t.Errorf("%d works beside %v", n, tr.working)
+	}
+	tr.working[n] = true
+	tr.terms++
+}
+
+func (tr *trial) leave(n int) {
+	tr.workers.Lock()
+	defer tr.workers.Unlock()
+	delete(tr.working, n)
+}
+
+// worker is who works, -1 if nobody does.
+func (tr *trial) worker() int {
+	tr.workers.Lock()
+	defer tr.workers.Unlock()
+	for n := range tr.working {
+		return n
+	}
+	return -1
+}
+
+func (tr *trial) set(change func()) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	change()
+}
+
+// back ends what keeps a seat from the court, which tells it how things are.
+func (tr *trial) back(s *seat) {
+	tr.set(func() { s.away, s.late, s.hung = false, false, false; s.tell(tr.lease) })
+}

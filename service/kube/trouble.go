@@ -1,0 +1,172 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/version"
+
+	"github.com/herald-vip/herald/wake"
+)
+
+// oldest is the minor version of Kubernetes 1 that knows all that Herald uses:
+// functions for addresses in the rules of resources, and ipMode of a Service.
+const oldest = 31
+
+// patience is how long something has to go wrong before it is worth a line in the
+// log: a server that is started anew says many things for a while.
+const patience = 3 * time.Second
+
+// trouble logs what goes wrong with requests that are made again and again, if it
+// lasts: each thing once, however many requests it befalls, and once that all is over.
+type trouble struct {
+	log *slog.Logger
+	*said
+}
+
+// said is what there is to say about requests now.
+type said struct {
+	mu     sync.Mutex
+	words  map[string]Trouble   // by what was requested
+	since  map[string]time.Time // when these words were first said of it
+	logged map[string]bool      // by words
+}
+
+func newSaid() *said {
+	return &said{words: make(map[string]Trouble), since: make(map[string]time.Time), logged: make(map[string]bool)}
+}
+
+// trouble is for requests of c, whose [Cluster.Health] tells of it.
+func (c *Cluster) trouble(log *slog.Logger) *trouble { return &trouble{log, c.said} }
+
+func (t *trouble) note(ctx context.Context, about string, err error) {
+	if errors.Is(err, context.Canceled) || ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled) {
+		return
+	}
+	words := ""
+	if err != nil {
+		words = explain(about, err)
+	}
+	switch changed, over := t.replace(time.Now(), about, words); {
+	case changed:
+		t.log.Warn("the Kubernetes API does not answer as it should; trying again", "about", about, "reason", words)
+	case over:
+		t.log.Info("the Kubernetes API answers again", "about", about)
+	}
+}
+
+// replace takes note of what there is to say at now; no words are that all is well. It
+// reports whether that is for the log, or the end of all that was logged.
+func (s *said) replace(now time.Time, about, words string) (changed, over bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, troubled := s.words[about]
+	if before.Reason != words {
+		s.since[about] = now
+	}
+	if words == "" {
+		delete(s.words, about)
+		delete(s.since, about)
+	} else {
+		if !troubled {
+			before.Since = now
+		}
+		s.words[about] = Trouble{About: about, Reason: words, Since: before.Since}
+		if changed = !s.logged[words] && now.Sub(s.since[about]) >= patience; changed {
+			s.logged[words] = true
+		}
+	}
+	known := len(s.logged)
+	still := make(map[string]bool)
+	for _, trouble := range s.words {
+		still[trouble.Reason] = true
+	}
+	maps.DeleteFunc(s.logged, func(words string, _ bool) bool { return !still[words] })
+	return changed, known > 0 && len(s.logged) == 0
+}
+
+// explain says what an error of the server means to an administrator.
+func explain(resource string, err error) string {
+	switch {
+	case apierrors.IsNotFound(err) && (resource == "addresspools" || resource == "bgppeers"):
+		return fmt.Sprintf("the server does not know %s: apply Herald's CRDs", resource)
+	case apierrors.IsForbidden(err):
+		return fmt.Sprintf("the server forbids it: give Herald's service account the rights of its manifests (%v)", err)
+	case apierrors.IsUnauthorized(err):
+		return "the server does not know who asks: see the credentials of the kubeconfig, or the pod's service account"
+	}
+	return lasting(err).Error()
+}
+
+// lasting is an error without what differs each time that it comes: the address of
+// the request, which has a time in it, and the port that it was sent from.
+func lasting(err error) error {
+	var request *url.Error
+	if errors.As(err, &request) {
+		err = request.Err
+	}
+	var op *net.OpError
+	if errors.As(err, &op) {
+		plain := *op
+		plain.Source = nil
+		err = &plain
+	}
+	return err
+}
+
+// awaitVersion waits for a server that is new enough, false if ctx ends before.
+func (c *Cluster) awaitVersion(ctx context.Context, t *trouble) bool {
+	for {
+		err := c.checkVersion(ctx)
+		if err == nil {
+			t.note(ctx, "version", nil)
+			return true
+		}
+		t.note(ctx, "version", err)
+		if !wake.Pause(ctx, time.Second) {
+			return false
+		}
+	}
+}
+
+// checkVersion fails if the server is too old, or does not answer.
+func (c *Cluster) checkVersion(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	answer, err := c.core.Get().AbsPath("/version").Do(ctx).Raw()
+	if err != nil {
+		return err
+	}
+	return checkVersion(answer)
+}
+
+// checkVersion reads the answer about the version of a server.
+func checkVersion(answer []byte) error {
+	var v version.Info
+	if err := json.Unmarshal(answer, &v); err != nil {
+		return fmt.Errorf("the server's version: %w", err)
+	}
+	major, err := strconv.Atoi(v.Major)
+	if err != nil {
+		return fmt.Errorf("the server's version is %q: want a number", v.Major)
+	}
+	minor, err := strconv.Atoi(strings.TrimRight(v.Minor, "+")) // some vendors add it
+	if err != nil {
+		return fmt.Errorf("the server's version is 1 and %q: want a number", v.Minor)
+	}
+	if major == 1 && minor < oldest || major < 1 {
+		return fmt.Errorf("the server is Kubernetes %d.%d: Service VIPs need 1.%d or later", major, minor, oldest)
+	}
+	return nil
+}

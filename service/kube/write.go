@@ -1,0 +1,102 @@
+package kube
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+)
+
+// ServiceStatus is the part of a Service's status that Herald writes.
+type ServiceStatus struct {
+	LoadBalancer corev1.LoadBalancerStatus
+	Conditions   []metav1.Condition
+}
+
+// WriteServiceStatus replaces the status of a Service, and returns the Service as
+// it is then, trimmed as by the informers. It fails with a conflict if the Service
+// is not the version that was read any more.
+func (c *Cluster) WriteServiceStatus(ctx context.Context, read *corev1.Service, s ServiceStatus) (*corev1.Service, error) {
+	now := new(corev1.Service)
+	// A list that is left out of a merge patch stays, so nil has to be written.
+	status := map[string]any{
+		"loadBalancer": map[string]any{"ingress": s.LoadBalancer.Ingress},
+		"conditions":   s.Conditions,
+	}
+	if err := writeStatus(ctx, c.core, "services", read, status, now); err != nil {
+		return nil, err
+	}
+	trimService(now)
+	return now, nil
+}
+
+// WritePoolStatus replaces the status of a pool. It fails with a conflict if the
+// pool is not the version that was read any more.
+func (c *Cluster) WritePoolStatus(ctx context.Context, read *v1alpha1.AddressPool, s v1alpha1.AddressPoolStatus) error {
+	// Fields that are left out of a merge patch stay, so all are written.
+	return writeStatus(ctx, c.herald, "addresspools", read, map[string]any{
+		"observedGeneration": s.ObservedGeneration, "ipv4": s.IPv4, "ipv6": s.IPv6, "usage": s.Usage,
+		"conflicts": s.Conflicts, "conditions": s.Conditions,
+	}, new(v1alpha1.AddressPool))
+}
+
+// writeStatus merges a status into that of an object of the version that was read.
+func writeStatus(ctx context.Context, client rest.Interface, resource string, read metav1.Object, status any, now Object) error {
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": read.GetUID(), "resourceVersion": read.GetResourceVersion()},
+		"status":   status,
+	})
+	if err != nil {
+		return fmt.Errorf("write the status of %s: %w", Key(read), err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	err = client.Patch(types.MergePatchType).NamespaceIfScoped(read.GetNamespace(), read.GetNamespace() != "").
+		Resource(resource).Name(read.GetName()).SubResource("status").Body(patch).Do(ctx).Into(now)
+	if err != nil {
+		return fmt.Errorf("write the status of %s: %w", Key(read), err)
+	}
+	return nil
+}
+
+// Event is something that happened to an object, for people who look at it.
+type Event struct {
+	// About is the object, of Kind and APIVersion.
+	About            metav1.Object
+	Kind, APIVersion string
+	// Type is [corev1.EventTypeNormal] or [corev1.EventTypeWarning].
+	Type string
+	// Reason is one word in CamelCase, Message a sentence.
+	Reason, Message string
+	// Reporter is which instance of Herald saw it: the name of its node.
+	Reporter string
+}
+
+// WriteEvent has the server keep an event, for an hour as a rule. The caller
+// sees to it that the same is not written again and again.
+func (c *Cluster) WriteEvent(ctx context.Context, e Event) error {
+	now := metav1.Now()
+	namespace := cmp.Or(e.About.GetNamespace(), metav1.NamespaceDefault) // as for all objects of the cluster
+	event := &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: e.About.GetName() + "."},
+		InvolvedObject: corev1.ObjectReference{
+			Kind: e.Kind, APIVersion: e.APIVersion, Namespace: e.About.GetNamespace(), Name: e.About.GetName(), UID: e.About.GetUID(),
+		},
+		Type: e.Type, Reason: e.Reason, Message: e.Message, Count: 1, FirstTimestamp: now, LastTimestamp: now,
+		Source:              corev1.EventSource{Component: "herald", Host: e.Reporter},
+		ReportingController: v1alpha1.Group + "/herald", ReportingInstance: e.Reporter,
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	if err := c.core.Post().Namespace(namespace).Resource("events").Body(event).Do(ctx).Error(); err != nil {
+		return fmt.Errorf("write an event about %s: %w", Key(e.About), err)
+	}
+	return nil
+}

@@ -1,0 +1,65 @@
+package peering
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/config"
+)
+
+// server refuses what it is given while it has an error.
+type server struct {
+	err     error
+	applied []bgp.Config
+}
+
+func (s *server) Apply(_ context.Context, c bgp.Config) error {
+	if s.err == nil {
+		s.applied = append(s.applied, c)
+	}
+	return s.err
+}
+
+// A change in the API is in force once, and one that is refused is tried again.
+func TestRenew(t *testing.T) {
+	s := &server{}
+	guesses := 0
+	p := New(slog.New(slog.DiscardHandler), s, Options{RouterID: func(_ string, vips ...netip.Addr) (netip.Addr, error) {
+		guesses++
+		return netip.MustParseAddr("10.0.1.1"), nil
+	}})
+	c := &config.Config{Realtime: true}
+	fast := router("rack", 0, func(r *v1alpha1.BGPPeerSpec) {
+		at("10.0.1.254")(r)
+		r.LocalASN, r.BFD = new(v1alpha1.ASN(64512)), &v1alpha1.BFD{}
+		r.BFD.Interval.Duration = 10 * time.Millisecond
+	})
+	resources := Resources{Peers: []*v1alpha1.BGPPeer{fast}}
+	s.err = errors.New("refused")
+	if p.Renew(t.Context(), c, resources) || !errors.Is(p.Err(), s.err) || len(p.InForce().BGP.Peers) != 0 {
+		t.Fatalf("a set that is refused is in force (%v)", p.Err())
+	}
+	s.err = nil
+	for _, want := range []bool{true, false} {
+		if got := p.Renew(t.Context(), c, resources); got != want || p.Err() != nil {
+			t.Errorf("renewed: %t (%v), want %t", got, p.Err(), want)
+		}
+	}
+	if len(s.applied) != 1 || guesses != 1 {
+		t.Fatalf("applied %d times, %d router IDs guessed", len(s.applied), guesses)
+	}
+	got := s.applied[0]
+	if got.ASN != 64512 || got.RouterID != netip.MustParseAddr("10.0.1.1") || got.Peers[0].BFD.Interval != config.CalmInterval {
+		t.Errorf("got %+v, BFD %+v", got, got.Peers[0].BFD)
+	}
+	// Without peers the process keeps its ASN, with which GoBGP was started.
+	if !p.Renew(t.Context(), c, Resources{}) || s.applied[1].ASN != 64512 || len(s.applied[1].Peers) != 0 {
+		t.Errorf("after the last peer is gone: %+v", s.applied)
+	}
+}

@@ -1,0 +1,262 @@
+package peering
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/bgp/community"
+	"github.com/herald-vip/herald/config"
+)
+
+// router is a BGPPeer that was made so many hours after the first.
+func router(name string, hours int, change func(*v1alpha1.BGPPeerSpec)) *v1alpha1.BGPPeer {
+	r := &v1alpha1.BGPPeer{ObjectMeta: metav1.ObjectMeta{
+		Name: name, CreationTimestamp: metav1.NewTime(time.Date(2026, 1, 1, hours, 0, 0, 0, time.UTC)),
+	}}
+	r.Spec.ASN = 64500
+	change(&r.Spec)
+	return r
+}
+
+func at(address string) func(*v1alpha1.BGPPeerSpec) {
+	return func(s *v1alpha1.BGPPeerSpec) { s.Address = address }
+}
+
+// locked is a router with a password.
+func locked(secret string) func(*v1alpha1.BGPPeerSpec) {
+	return func(s *v1alpha1.BGPPeerSpec) {
+		s.Address, s.PasswordSecretRef = "10.0.1.254", &v1alpha1.SecretReference{Name: secret}
+	}
+}
+
+func TestSet(t *testing.T) {
+	fast := func(s *v1alpha1.BGPPeerSpec) {
+		s.Address, s.BFD = "10.0.1.254", &v1alpha1.BFD{Interval: metav1.Duration{Duration: 10 * time.Millisecond}}
+	}
+	selecting := func(address string, selectors ...v1alpha1.LabelSelector) func(*v1alpha1.BGPPeerSpec) {
+		return func(s *v1alpha1.BGPPeerSpec) { s.Address, s.NodeSelectors = address, selectors }
+	}
+	in := func(zone string) v1alpha1.LabelSelector {
+		return v1alpha1.LabelSelector{MatchLabels: map[string]string{"zone": zone}}
+	}
+	own := func(asn v1alpha1.ASN) func(*v1alpha1.BGPPeerSpec) {
+		return func(s *v1alpha1.BGPPeerSpec) { s.Address, s.LocalASN = "10.0.1.254", &asn }
+	}
+	for _, tt := range []struct {
+		name      string
+		file      []string // its peers
+		noFile    bool     // has no bgp section
+		realtime  bool
+		resources []*v1alpha1.BGPPeer
+		running   []string // of the resources, with the password "old"
+		want      []string // peers
+		names     map[string]string
+		leftOut   []LeftOut
+	}{
+		{name: "the file alone", file: []string{"10.0.1.1"}, want: []string{"10.0.1.1"}, names: map[string]string{"10.0.1.1": "10.0.1.1"}},
+		{
+			name: "both", file: []string{"10.0.1.1"}, resources: []*v1alpha1.BGPPeer{router("rack", 0, at("fd00:0::1"))},
+			want: []string{"10.0.1.1", "fd00::1"}, names: map[string]string{"10.0.1.1": "10.0.1.1", "rack": "fd00::1"},
+		},
+		{
+			name: "unnumbered", resources: []*v1alpha1.BGPPeer{router("up", 0, func(s *v1alpha1.BGPPeerSpec) { s.Interface = "eth2" })},
+			want: []string{"eth2"}, names: map[string]string{"up": "eth2"},
+		},
+		{
+			name: "nodes are selected", resources: []*v1alpha1.BGPPeer{
+				router("here", 0, selecting("10.0.1.1", in("b"), in("a"))), router("elsewhere", 0, selecting("10.0.1.2", in("b"))),
+			},
+			want: []string{"10.0.1.1"}, names: map[string]string{"here": "10.0.1.1"},
+		},
+		{
+			name: "no selector at all", resources: []*v1alpha1.BGPPeer{
+				router("bad", 0, selecting("10.0.1.1", v1alpha1.LabelSelector{MatchLabels: map[string]string{"/": ""}})), router("good", 0, at("10.0.1.2")),
+			},
+			want: []string{"10.0.1.2"}, names: map[string]string{"good": "10.0.1.2"},
+			leftOut: []LeftOut{{Peer: "bad", Reason: `nodeSelectors: key: Invalid value: "/": prefix part must be non-empty; name part must be non-empty; name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')`}},
+		},
+		{
+			name: "the router is in the file", file: []string{"10.0.1.1"}, resources: []*v1alpha1.BGPPeer{router("rack", 0, at("10.0.1.1"))},
+			want: []string{"10.0.1.1"}, names: map[string]string{"10.0.1.1": "10.0.1.1", "rack": "10.0.1.1"},
+			leftOut: []LeftOut{{Peer: "rack", Reason: "the file of this node has a peer 10.0.1.1, which stands for it"}},
+		},
+		{
+			name: "the name is in the file", file: []string{"10.0.1.1"}, resources: []*v1alpha1.BGPPeer{router("10.0.1.1", 0, at("10.0.1.2"))},
+			want: []string{"10.0.1.1"}, names: map[string]string{"10.0.1.1": "10.0.1.1"},
+			leftOut: []LeftOut{{Peer: "10.0.1.1", Reason: "the file of this node has a peer of this name: a pool could mean either, so give it another name"}},
+		},
+		{
+			name: "twice the same router", resources: []*v1alpha1.BGPPeer{router("a-new", 2, at("10.0.1.1")), router("z-old", 1, at("10.0.1.1"))},
+			want: []string{"10.0.1.1"}, names: map[string]string{"z-old": "10.0.1.1"},
+			leftOut: []LeftOut{{Peer: "a-new", Reason: "BGPPeer z-old, which is older, is the same router"}},
+		},
+		{
+			name: "a Secret that has not been read", resources: []*v1alpha1.BGPPeer{router("rack", 0, locked("unread"))}, names: map[string]string{},
+			leftOut: []LeftOut{{Peer: "rack", Reason: "the Secret has not been read yet", unread: true}},
+		},
+		{
+			name: "no ASN", noFile: true, resources: []*v1alpha1.BGPPeer{router("rack", 0, at("10.0.1.1"))}, names: map[string]string{},
+			leftOut: []LeftOut{{Peer: "rack", Reason: "it has no localASN, and the file of this node no bgp.asn: add one of them"}},
+		},
+		{
+			name: "its own ASN", noFile: true, resources: []*v1alpha1.BGPPeer{router("rack", 0, own(64999))},
+			want: []string{"10.0.1.254 local 64999"}, names: map[string]string{"rack": "10.0.1.254"},
+		},
+		{
+			name: "another ASN than the file", resources: []*v1alpha1.BGPPeer{router("rack", 0, own(64999))},
+			want: []string{"10.0.1.254 local 64999"}, names: map[string]string{"rack": "10.0.1.254"},
+		},
+		{
+			name: "BFD that needs real time", resources: []*v1alpha1.BGPPeer{router("rack", 0, fast), router("other", 1, at("10.0.1.2"))},
+			want: []string{"10.0.1.2"}, names: map[string]string{"other": "10.0.1.2"},
+			leftOut: []LeftOut{{Peer: "rack", Reason: "bfd.interval: below 50ms a busy node looks like a dead one: set realtime: true, or a longer interval"}},
+		},
+		{
+			name: "BFD in real time", realtime: true, resources: []*v1alpha1.BGPPeer{router("rack", 0, fast)},
+			want: []string{"10.0.1.254 bfd 10ms"}, names: map[string]string{"rack": "10.0.1.254"},
+		},
+		{
+			name: "password", resources: []*v1alpha1.BGPPeer{router("rack", 0, locked("there"))},
+			want: []string{"10.0.1.254 password new"}, names: map[string]string{"rack": "10.0.1.254"},
+		},
+		{
+			name: "no Secret", resources: []*v1alpha1.BGPPeer{router("rack", 0, locked("missing"))}, names: map[string]string{},
+			leftOut: []LeftOut{{Peer: "rack", Reason: "there is no Secret missing"}},
+		},
+		{
+			name: "the Secret is gone while the session is up", resources: []*v1alpha1.BGPPeer{router("rack", 0, locked("missing"))}, running: []string{"rack"},
+			want: []string{"10.0.1.254 password old"}, names: map[string]string{"rack": "10.0.1.254"},
+			leftOut: []LeftOut{{Peer: "rack", Reason: "there is no Secret missing; until then the session stays as it was"}},
+		},
+		{
+			name: "made again, for another router", resources: []*v1alpha1.BGPPeer{router("rack", 0, func(s *v1alpha1.BGPPeerSpec) {
+				locked("missing")(s)
+				s.Address = "10.0.1.253"
+			})}, running: []string{"rack"}, names: map[string]string{},
+			leftOut: []LeftOut{{Peer: "rack", Reason: "there is no Secret missing"}},
+		},
+		{name: "deleted", running: []string{"rack"}, names: map[string]string{}},
+		{
+			name: "a VIP of the file", resources: []*v1alpha1.BGPPeer{router("rack", 0, at("10.99.0.10"))}, names: map[string]string{},
+			leftOut: []LeftOut{{Peer: "rack", Reason: "address: 10.99.0.10 is a VIP of this speaker, want the address of a router"}},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := &config.Config{Realtime: tt.realtime, VIPs: []config.VIP{{Addresses: []netip.Addr{netip.MustParseAddr("10.99.0.10")}}}}
+			var file bgp.Config
+			if !tt.noFile {
+				file.ASN = 64512
+			}
+			for _, address := range tt.file {
+				file.Peers = append(file.Peers, bgp.Peer{Address: netip.MustParseAddr(address), ASN: 64500})
+			}
+			running := make(map[string]bgp.Peer)
+			for _, name := range tt.running {
+				running[name] = bgp.Peer{Address: netip.MustParseAddr("10.0.1.254"), ASN: 64500, Password: "old"}
+			}
+			got := newSet(c, file, Resources{Peers: tt.resources, Labels: labels.Set{"zone": "a"}, Password: passwordOf}, running)
+			var peers []string
+			for _, p := range got.BGP.Peers {
+				peers = append(peers, inShort(p))
+			}
+			if diff := cmp.Diff(tt.want, peers); diff != "" {
+				t.Errorf("peers (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tt.names, got.Names); diff != "" {
+				t.Errorf("names (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tt.leftOut, got.LeftOut, cmp.AllowUnexported(LeftOut{})); diff != "" {
+				t.Errorf("left out (-want +got):\n%s", diff)
+			}
+			for name, p := range got.resources {
+				if got.Names[name] != p.Name() {
+					t.Errorf("BGPPeer %s is %s, and called %s", name, p.Name(), got.Names[name])
+				}
+			}
+			if want := len(tt.file) + len(got.resources); len(peers) != want || len(file.Peers) != len(tt.file) {
+				t.Errorf("%d peers of %d, of the file %d", len(peers), want, len(file.Peers))
+			}
+		})
+	}
+}
+
+// passwordOf has one Secret only.
+func passwordOf(ref v1alpha1.SecretReference) (string, error) {
+	switch ref.Name {
+	case "there":
+		return "new", nil
+	case "unread":
+		return "", fmt.Errorf("the Secret %w", errUnread)
+	}
+	return "", errors.New("there is no Secret " + ref.Name)
+}
+
+func inShort(p bgp.Peer) string {
+	out := p.Name()
+	if p.LocalASN != 0 {
+		out += fmt.Sprintf(" local %d", p.LocalASN)
+	}
+	if p.Password != "" {
+		out += " password " + p.Password
+	}
+	if p.BFD != nil {
+		out += " bfd " + p.BFD.Interval.String()
+	}
+	return out
+}
+
+// Everything that a BGPPeer says reaches the session, as from a file.
+func TestResourceBecomesPeer(t *testing.T) {
+	r := router("rack", 0, func(s *v1alpha1.BGPPeerSpec) {
+		*s = v1alpha1.BGPPeerSpec{
+			Address: "10.0.1.254", ASN: 64512, Port: 1179, LocalAddress: "10.0.1.1", HoldTime: metav1.Duration{Duration: 9 * time.Second},
+			TTLSecurity: 2, BFD: &v1alpha1.BFD{Interval: metav1.Duration{Duration: 100 * time.Millisecond}, Multiplier: 5},
+			Families: []v1alpha1.Family{v1alpha1.IPv4, v1alpha1.IPv6}, NextHop4: "10.0.1.2", NextHop6: "fd00::2",
+			Attributes: v1alpha1.Attributes{
+				Communities: []v1alpha1.Community{"no-export"}, LargeCommunities: []v1alpha1.LargeCommunity{"1:2:3"},
+				MED: new(int64(4294967295)), LocalPref: new(int64(7)), Prepend: 2,
+			},
+		}
+	})
+	got, err := resourcePeer(&config.Config{}, 64512, r, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := bgp.Peer{
+		Address: netip.MustParseAddr("10.0.1.254"), ASN: 64512, Port: 1179, LocalAddress: netip.MustParseAddr("10.0.1.1"),
+		HoldTime: 9 * time.Second, TTLSecurity: 2, BFD: &bgp.BFD{Interval: 100 * time.Millisecond, Multiplier: 5, Multihop: true},
+		IPv4: true, IPv6: true, NextHop4: netip.MustParseAddr("10.0.1.2"), NextHop6: netip.MustParseAddr("fd00::2"),
+		Attributes: bgp.Attributes{
+			Communities: []community.Community{0xffffff01}, LargeCommunities: []community.Large{{Global: 1, Local1: 2, Local2: 3}},
+			MED: new(uint32(4294967295)), LocalPref: new(uint32(7)), Prepend: 2,
+		},
+	}
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	least, err := resourcePeer(&config.Config{}, 64512, router("least", 0, at("10.0.1.254")), nil)
+	if err != nil || least.Port != 179 || least.HoldTime != 3*time.Second || !least.IPv4 || least.IPv6 || least.LocalASN != 0 {
+		t.Errorf("the least there can be: %+v, %v", least, err)
+	}
+}
+
+// Which of several resources is in force does not depend on the order they come in.
+func TestOldestFirst(t *testing.T) {
+	a, b, c := router("a", 3, at("")), router("b", 1, at("")), router("c", 1, at(""))
+	want := []*v1alpha1.BGPPeer{b, c, a}
+	for _, order := range [][]*v1alpha1.BGPPeer{{a, b, c}, {c, b, a}} {
+		if got := oldestFirst(order); !slices.Equal(got, want) {
+			t.Errorf("got %s first", got[0].Name)
+		}
+	}
+}

@@ -1,0 +1,182 @@
+package pool
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Range is the addresses from First to Last, both included, of one family.
+type Range struct{ First, Last netip.Addr }
+
+// ParseRange reads a network such as 10.1.0.0/24 or fd00::/120, or the first and
+// last address of a range such as 10.2.0.10-10.2.0.50.
+func ParseRange(s string) (Range, error) {
+	first, last, found := strings.Cut(s, "-")
+	if !found {
+		return parseNetwork(s)
+	}
+	var r Range
+	var err error
+	if r.First, err = netip.ParseAddr(strings.TrimSpace(first)); err != nil {
+		return Range{}, fmt.Errorf("%q is no range of addresses: write it like 10.2.0.10-10.2.0.50", s)
+	}
+	if r.Last, err = netip.ParseAddr(strings.TrimSpace(last)); err != nil {
+		return Range{}, fmt.Errorf("%q is no range of addresses: write it like 10.2.0.10-10.2.0.50", s)
+	}
+	if err := r.check(); err != nil {
+		return Range{}, fmt.Errorf("%q: %w", s, err)
+	}
+	return r, nil
+}
+
+func parseNetwork(s string) (Range, error) {
+	p, err := netip.ParsePrefix(strings.TrimSpace(s))
+	if err != nil {
+		if addr, err := netip.ParseAddr(strings.TrimSpace(s)); err == nil && addr.Zone() == "" {
+			return Range{}, fmt.Errorf("%q is an address without a length: write %s/%d for it alone", s, addr, addr.BitLen())
+		}
+		return Range{}, fmt.Errorf("%q is no network: write it like 10.1.0.0/24 or fd00::/120", s)
+	}
+	if p != p.Masked() {
+		return Range{}, fmt.Errorf("%q has bits set beyond its length: write %s for the network or %s/%d for the address",
+			s, p.Masked(), p.Addr(), p.Addr().BitLen())
+	}
+	r := Range{First: p.Addr(), Last: lastOf(p)}
+	if err := r.check(); err != nil {
+		return Range{}, fmt.Errorf("%q: %w", s, err)
+	}
+	return r, nil
+}
+
+// check refuses what is no range of addresses that a Service could have.
+func (r Range) check() error {
+	switch {
+	case !r.First.IsValid() || !r.Last.IsValid():
+		return errors.New("a range needs a first and a last address")
+	case r.First.Zone() != "" || r.Last.Zone() != "":
+		return errors.New("an address with a zone cannot be announced: leave the zone out")
+	case r.First.Is4In6() || r.Last.Is4In6():
+		return errors.New("an IPv4 address mapped into IPv6 cannot be announced: write it as IPv4")
+	case r.First.BitLen() != r.Last.BitLen():
+		return errors.New("the addresses are of different families: write a range for each")
+	case r.Last.Less(r.First):
+		return errors.New("the last address is before the first: exchange them")
+	}
+	for _, s := range reserved() {
+		if r.overlaps(s.Range) {
+			return fmt.Errorf("it contains %s addresses (%s), which cannot be announced: leave them out", s.what, s.Range)
+		}
+	}
+	return nil
+}
+
+type reservation struct {
+	Range
+	what string
+}
+
+// reserved are the addresses that no Service can have.
+func reserved() []reservation {
+	of := func(what, network string) reservation {
+		p := netip.MustParsePrefix(network)
+		return reservation{Range{p.Addr(), lastOf(p)}, what}
+	}
+	return []reservation{
+		of("unspecified", "0.0.0.0/32"), of("loopback", "127.0.0.0/8"), of("link-local", "169.254.0.0/16"),
+		of("multicast", "224.0.0.0/4"), of("broadcast", "255.255.255.255/32"),
+		of("unspecified", "::/128"), of("loopback", "::1/128"), of("IPv4-mapped", "::ffff:0:0/96"),
+		of("link-local", "fe80::/10"), of("multicast", "ff00::/8"),
+	}
+}
+
+// String is r as a network if it is one, and else its first and last address.
+func (r Range) String() string {
+	first, last := r.First.AsSlice(), r.Last.AsSlice()
+	common := 0
+	for i := 0; i < min(len(first), len(last)) && common == 8*i; i++ {
+		common += bits.LeadingZeros8(first[i] ^ last[i])
+	}
+	if p := netip.PrefixFrom(r.First, common); p.IsValid() && p == p.Masked() && lastOf(p) == r.Last {
+		return p.String()
+	}
+	return r.First.String() + "-" + r.Last.String()
+}
+
+func (r Range) family() Family { return FamilyOf(r.First) }
+
+// Contains reports whether addr is one of them.
+func (r Range) Contains(addr netip.Addr) bool {
+	return r.First.BitLen() == addr.BitLen() && !addr.Less(r.First) && !r.Last.Less(addr)
+}
+
+func (r Range) overlaps(o Range) bool { return r.Contains(o.First) || o.Contains(r.First) }
+
+// size is how many addresses r has, or the greatest uint64 if these are more.
+func (r Range) size() uint64 {
+	first, last := r.First.As16(), r.Last.As16()
+	low, borrow := bits.Sub64(binary.BigEndian.Uint64(last[8:]), binary.BigEndian.Uint64(first[8:]), 0)
+	high, _ := bits.Sub64(binary.BigEndian.Uint64(last[:8]), binary.BigEndian.Uint64(first[:8]), borrow)
+	if high > 0 {
+		return math.MaxUint64
+	}
+	return add(low, 1)
+}
+
+// buggies is how many addresses of r are [buggy].
+func (r Range) buggies() uint64 {
+	if r.family() != IPv4 {
+		return 0
+	}
+	below := func(n uint64) uint64 { return (n+255)/256 + n/256 } // of the n lowest addresses of all
+	first, last := r.First.As4(), r.Last.As4()
+	return below(uint64(binary.BigEndian.Uint32(last[:]))+1) - below(uint64(binary.BigEndian.Uint32(first[:])))
+}
+
+// buggy reports whether some devices would take addr for that of a network or
+// for a broadcast address.
+func buggy(addr netip.Addr) bool {
+	if !addr.Is4() {
+		return false
+	}
+	last := addr.As4()[3]
+	return last == 0 || last == 255
+}
+
+// add is the sum, or the greatest uint64 if that is less.
+func add(a, b uint64) uint64 {
+	sum, carry := bits.Add64(a, b, 0)
+	if carry > 0 {
+		return math.MaxUint64
+	}
+	return sum
+}
+
+func lastOf(p netip.Prefix) netip.Addr {
+	b := p.Addr().AsSlice()
+	for i := p.Bits(); i < 8*len(b); i++ {
+		b[i/8] |= 0x80 >> (i % 8)
+	}
+	last, _ := netip.AddrFromSlice(b)
+	return last
+}
+
+// merge is the same addresses as ranges in order with gaps between them.
+func merge(ranges []Range) []Range {
+	var merged []Range
+	for _, r := range slices.SortedFunc(slices.Values(ranges), func(a, b Range) int { return a.First.Compare(b.First) }) {
+		if n := len(merged); n > 0 && (merged[n-1].Contains(r.First) || merged[n-1].Last.Next() == r.First) {
+			if merged[n-1].Last.Less(r.Last) {
+				merged[n-1].Last = r.Last
+			}
+			continue
+		}
+		merged = append(merged, r)
+	}
+	return merged
+}

@@ -1,0 +1,142 @@
+package pool
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// OverlapError says that two pools have an address in common.
+type OverlapError struct {
+	// Pools are their names, in order.
+	Pools [2]string
+	// Ranges are the range of each that has it.
+	Ranges [2]Range
+}
+
+// Error names the pools and ranges.
+func (e *OverlapError) Error() string {
+	return fmt.Sprintf("pool %q (%s) and pool %q (%s) overlap: leave the addresses that both have to one of them",
+		e.Pools[0], e.Ranges[0], e.Pools[1], e.Ranges[1])
+}
+
+// Overlaps finds the pairs of pools that have addresses in common, each once, in
+// the order of the addresses. The ranges have to be valid.
+func Overlaps(pools []Pool) []*OverlapError {
+	type named struct {
+		Range
+		pool string
+	}
+	var all []named
+	for _, p := range pools {
+		for _, r := range p.Ranges {
+			all = append(all, named{r, p.Name})
+		}
+	}
+	slices.SortFunc(all, func(a, b named) int {
+		return cmp.Or(a.First.Compare(b.First), cmp.Compare(a.pool, b.pool), a.Last.Compare(b.Last))
+	})
+	var found []*OverlapError
+	seen := make(map[[2]string]bool)
+	for i, a := range all {
+		for _, b := range all[i+1:] {
+			if !a.Contains(b.First) {
+				break // and none of those behind
+			}
+			e := &OverlapError{Pools: [2]string{a.pool, b.pool}, Ranges: [2]Range{a.Range, b.Range}}
+			if b.pool < a.pool {
+				e = &OverlapError{Pools: [2]string{b.pool, a.pool}, Ranges: [2]Range{b.Range, a.Range}}
+			}
+			if a.pool != b.pool && !seen[e.Pools] {
+				seen[e.Pools] = true
+				found = append(found, e)
+			}
+		}
+	}
+	return found
+}
+
+// space is a pool and how much of it is in use.
+type space struct {
+	Pool
+	free     *free
+	capacity [2]uint64 // by Family, like used
+	used     [2]uint64
+}
+
+func newSpace(p Pool, steps *int) *space {
+	s := &space{Pool: p, free: newFree(p.AvoidBuggyIPs, steps)}
+	for _, r := range merge(p.Ranges) {
+		size := r.size()
+		if p.AvoidBuggyIPs {
+			size -= r.buggies()
+		}
+		s.capacity[r.family()] = add(s.capacity[r.family()], size)
+		s.free.add(r)
+	}
+	return s
+}
+
+// layout is the pools, none of which overlap.
+type layout struct {
+	byName     map[string]*space
+	byPriority []*space
+	extents    []extent // in the order of their addresses
+}
+
+type extent struct {
+	Range
+	pool *space
+}
+
+// newLayout refuses pools with the same name, ranges that are none, and overlaps.
+func newLayout(pools []Pool, steps *int) (*layout, error) {
+	l := &layout{byName: make(map[string]*space)}
+	for _, p := range pools {
+		if l.byName[p.Name] != nil {
+			return nil, fmt.Errorf("two pools are called %q: rename one of them", p.Name)
+		}
+		for _, r := range p.Ranges {
+			if err := r.check(); err != nil {
+				return nil, fmt.Errorf("pool %q: %s: %w", p.Name, r, err)
+			}
+		}
+		p.Ranges = slices.Clone(p.Ranges)
+		s := newSpace(p, steps)
+		l.byName[p.Name] = s
+		l.byPriority = append(l.byPriority, s)
+		for _, r := range merge(p.Ranges) {
+			l.extents = append(l.extents, extent{r, s})
+		}
+	}
+	if overlaps := Overlaps(pools); len(overlaps) > 0 {
+		return nil, overlaps[0]
+	}
+	slices.SortFunc(l.byPriority, func(a, b *space) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Name, b.Name))
+	})
+	slices.SortFunc(l.extents, func(a, b extent) int { return a.First.Compare(b.First) })
+	return l, nil
+}
+
+// around is the pool with addr in its ranges, whether it avoids it or not; nil if there is none.
+func (l *layout) around(addr netip.Addr) *space {
+	i, found := slices.BinarySearchFunc(l.extents, addr, func(e extent, addr netip.Addr) int { return e.First.Compare(addr) })
+	if !found {
+		i--
+	}
+	if i < 0 || !l.extents[i].Contains(addr) {
+		return nil
+	}
+	return l.extents[i].pool
+}
+
+// of is the pool that addr belongs to; nil if there is none.
+func (l *layout) of(addr netip.Addr) *space {
+	s := l.around(addr)
+	if s == nil || s.free.skip(addr) {
+		return nil
+	}
+	return s
+}

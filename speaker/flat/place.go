@@ -1,0 +1,199 @@
+package flat
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/herald-vip/herald/arp"
+	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/netutil/fence"
+	"github.com/herald-vip/herald/netutil/link"
+	"github.com/herald-vip/herald/service"
+	"github.com/herald-vip/herald/speaker"
+)
+
+// place is an address on a flat layer 2, and where it belongs.
+type place struct {
+	addr    netip.Addr
+	link    string // empty if it belongs nowhere
+	fixed   bool   // the file names the link
+	lost    error  // why it belongs nowhere
+	yield   bool   // it is given up when another host uses it
+	service bool   // it is a Service's
+}
+
+func (p place) sameLink(o place) bool { return p.addr == o.addr && p.link == o.link }
+
+func (p place) linkCheck() string {
+	if p.link == "" {
+		return "link of " + p.addr.String()
+	}
+	return "link " + p.link
+}
+
+func (p place) addressCheck() string { return "address " + p.addr.String() }
+
+// checks are the checks that the address needs beside those of its VIP.
+func (p place) checks() []string {
+	if p.yield {
+		return []string{p.linkCheck(), p.addressCheck()}
+	}
+	return []string{p.linkCheck()}
+}
+
+func (p place) watched() arp.Watched {
+	w := arp.Watched{Link: p.link, Addr: p.addr, Probe: p.yield}
+	if p.yield {
+		w.Policy = arp.Yield
+	}
+	return w
+}
+
+// placeVIPs places the addresses of the VIPs in the file: on the link that it names, or the one
+// that find finds, or else the one that was found before, as its other addresses may come back.
+func placeVIPs(c Config, before []place, find func(netip.Addr) (string, error)) []place {
+	var out []place
+	for _, v := range c.VIPs {
+		if v.Flat == nil {
+			continue
+		}
+		for _, addr := range v.Addresses {
+			p := place{addr: addr, link: v.Interface, fixed: v.Interface != "", yield: c.Yield[v.Name]}
+			if !p.fixed {
+				p.link, p.lost = find(addr)
+				found := func(b place) bool { return b.addr == addr && !b.fixed && !b.service && b.link != "" }
+				if i := slices.IndexFunc(before, found); p.lost != nil && i >= 0 {
+					p.link, p.lost = before[i].link, nil
+				}
+			}
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// placeServices places addresses of Services, none while links is nil. An address that the file
+// has is no Service's.
+func placeServices(c Config, chosen []Address, links map[string]link.Link) []place {
+	if links == nil {
+		return nil
+	}
+	subnets := maps.Clone(links) // a node has far more links than subnets
+	maps.DeleteFunc(subnets, func(_ string, l link.Link) bool { return len(l.Prefixes) == 0 })
+	var out []place
+	for _, a := range chosen {
+		if slices.ContainsFunc(c.VIPs, func(v speaker.VIP) bool { return slices.Contains(v.Addresses, a.Addr) }) {
+			continue
+		}
+		among := subnets
+		if len(a.Interfaces) > 0 {
+			among = links
+		}
+		p := place{addr: a.Addr, service: true}
+		p.link, p.lost = link.Among(among, a.Interfaces, a.Addr)
+		out = append(out, p)
+	}
+	return out
+}
+
+// verdictsOf says how the links of places are and, of those to be yielded, the addresses. links is
+// nil until they are known. Verdicts are by the name of their check, and without times.
+func verdictsOf(places []place, links map[string]link.Link, found map[netip.Addr]arp.Finding) map[string]health.Verdict {
+	out := make(map[string]health.Verdict)
+	add := func(check string, state health.State, reason string) {
+		out[check] = health.Verdict{Check: check, State: state, Reason: reason}
+	}
+	for _, p := range places {
+		link, known := links[p.link]
+		switch check := p.linkCheck(); {
+		case p.lost != nil:
+			add(check, health.Unhealthy, p.lost.Error())
+		case links == nil:
+			add(check, health.Unknown, "not looked at yet")
+		case !known:
+			add(check, health.Unhealthy, "there is no link "+p.link)
+		case !link.Up:
+			add(check, health.Unhealthy, "down or without carrier")
+		case link.PortOf != "" && link.PortOf != "vrf":
+			add(check, health.Unhealthy, "it is a port of a "+link.PortOf+", which takes what arrives there: put the subnet's address on that")
+		default:
+			add(check, health.Healthy, "up")
+		}
+		f, ok := found[p.addr]
+		if !ok || !p.yield || f.Link != p.link {
+			continue
+		}
+		switch check := p.addressCheck(); f.State {
+		case arp.Unknown:
+			add(check, health.Unknown, "asking the link whether it is in use")
+		case arp.Taken:
+			add(check, health.Unhealthy, fmt.Sprintf("in use by %s, which is no member", f.MAC))
+		default:
+			add(check, health.Healthy, "nobody else uses it")
+		}
+	}
+	return out
+}
+
+// vips are the VIPs of c where they are placed, and addresses of Services. A VIP whose
+// addresses are on several links is there once for each, with the checks of all, so that it
+// lives and dies as one.
+func vips(c Config, node string, places []place) []speaker.VIP {
+	var out []speaker.VIP
+	byAddr := make(map[netip.Addr]place)
+	for _, p := range places {
+		byAddr[p.addr] = p
+	}
+	for _, v := range c.VIPs {
+		if v.Flat == nil {
+			out = append(out, v)
+			continue
+		}
+		checks := slices.Clone(v.Checks)
+		links := make(map[string][]netip.Addr)
+		for _, addr := range v.Addresses {
+			p := byAddr[addr]
+			links[p.link] = append(links[p.link], addr)
+			for _, check := range p.checks() {
+				if !slices.Contains(checks, check) {
+					checks = append(checks, check)
+				}
+			}
+		}
+		for _, link := range slices.Sorted(maps.Keys(links)) {
+			part := v
+			part.Interface, part.Addresses, part.Checks = link, links[link], checks
+			out = append(out, part)
+		}
+	}
+	for _, p := range places {
+		if p.service {
+			out = append(out, speaker.VIP{
+				Name: p.addr.String(), Addresses: []netip.Addr{p.addr}, Service: true, Interface: p.link, Checks: p.checks(), Linger: c.Linger,
+				Flat: &speaker.Flat{Priority: service.Weight(p.addr, node), Lifetime: c.Lifetime},
+			})
+		}
+	}
+	return out
+}
+
+// askAsNode has the kernel ask for IPv4 neighbours in the node's own name on the links of
+// places, and returns why it does not, by link.
+func askAsNode(places []place) map[string]string {
+	asked := make(map[string]bool)
+	refused := make(map[string]string)
+	for _, p := range places {
+		if asked[p.link] || p.link == "" || !p.addr.Is4() {
+			continue
+		}
+		asked[p.link] = true
+		if err := fence.AnnounceOwn(p.link); err != nil && !errors.Is(err, fs.ErrNotExist) { // a missing link has a verdict of its own
+			refused[p.link] = err.Error()
+		}
+	}
+	return refused
+}

@@ -1,0 +1,104 @@
+package flat
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/arp"
+	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/netutil/link"
+	"github.com/herald-vip/herald/speaker"
+)
+
+var (
+	addr   = netip.MustParseAddr("10.4.0.10")
+	other  = netip.MustParseAddr("10.4.0.11")
+	errNot = errors.New("no link has a subnet with it")
+)
+
+func TestPlaceVIPs(t *testing.T) {
+	found := func(netip.Addr) (string, error) { return "eth0", nil }
+	lost := func(netip.Addr) (string, error) { return "", errNot }
+	for _, tt := range []struct {
+		name   string
+		link   string // in the file
+		before []place
+		find   func(netip.Addr) (string, error)
+		want   place
+	}{
+		{"in the file", "eth1", []place{{addr: addr, link: "eth0"}}, lost, place{addr: addr, link: "eth1", fixed: true}},
+		{"found", "", []place{{addr: addr, link: "eth1", fixed: true}}, found, place{addr: addr, link: "eth0"}},
+		{"not found", "", nil, lost, place{addr: addr, lost: errNot}},
+		{"not found again", "", []place{{addr: addr, lost: errNot}}, lost, place{addr: addr, lost: errNot}},
+		{"found before", "", []place{{addr: other, link: "eth9"}, {addr: addr, link: "eth0"}}, lost, place{addr: addr, link: "eth0"}},
+		{"in the file before", "", []place{{addr: addr, link: "eth0", fixed: true}}, lost, place{addr: addr, lost: errNot}},
+		{"a Service's before", "", []place{{addr: addr, link: "eth0", service: true}}, lost, place{addr: addr, lost: errNot}},
+	} {
+		c := Config{VIPs: []speaker.VIP{{Name: "routed", Addresses: []netip.Addr{other}}, {Name: "cp", Interface: tt.link, Addresses: []netip.Addr{addr}, Flat: &speaker.Flat{}}}}
+		if got := placeVIPs(c, tt.before, tt.find); len(got) != 1 || got[0] != tt.want {
+			t.Errorf("%s: placed at %+v, want %+v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestJudge(t *testing.T) {
+	up, down := map[string]link.Link{"eth0": {Up: true}}, map[string]link.Link{"eth0": {}}
+	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	at, yields := place{addr: addr, link: "eth0"}, place{addr: addr, link: "eth0", yield: true}
+	for _, tt := range []struct {
+		name  string
+		place place
+		links map[string]link.Link
+		found *arp.Finding
+		want  map[string]string
+	}{
+		{"lost", place{addr: addr, lost: errNot}, up, nil, map[string]string{"link of 10.4.0.10": "unhealthy: no link has a subnet with it"}},
+		{"at first", at, nil, nil, map[string]string{"link eth0": "unknown: not looked at yet"}},
+		{"no link", at, map[string]link.Link{}, nil, map[string]string{"link eth0": "unhealthy: there is no link eth0"}},
+		{"a bridge's", at, map[string]link.Link{"eth0": {Up: true, PortOf: "bridge"}}, nil,
+			map[string]string{"link eth0": "unhealthy: it is a port of a bridge, which takes what arrives there: put the subnet's address on that"}},
+		{"a VRF's", at, map[string]link.Link{"eth0": {Up: true, PortOf: "vrf"}}, nil, map[string]string{"link eth0": "healthy: up"}},
+		{"down", at, down, nil, map[string]string{"link eth0": "unhealthy: down or without carrier"}},
+		{"up", at, up, nil, map[string]string{"link eth0": "healthy: up"}},
+		{"defended", at, up, &arp.Finding{Link: "eth0", State: arp.Taken, MAC: mac}, map[string]string{"link eth0": "healthy: up"}},
+		{"not watched yet", yields, up, nil, map[string]string{"link eth0": "healthy: up"}},
+		{"of another link", yields, up, &arp.Finding{Link: "eth1", State: arp.Free}, map[string]string{"link eth0": "healthy: up"}},
+		{"asked", yields, up, &arp.Finding{Link: "eth0"}, map[string]string{"link eth0": "healthy: up", "address 10.4.0.10": "unknown: asking the link whether it is in use"}},
+		{"free", yields, up, &arp.Finding{Link: "eth0", State: arp.Free}, map[string]string{"link eth0": "healthy: up", "address 10.4.0.10": "healthy: nobody else uses it"}},
+		{"taken", yields, up, &arp.Finding{Link: "eth0", State: arp.Taken, MAC: mac}, map[string]string{"link eth0": "healthy: up", "address 10.4.0.10": "unhealthy: in use by 02:00:00:00:00:01, which is no member"}},
+	} {
+		found := make(map[netip.Addr]arp.Finding)
+		if tt.found != nil {
+			found[addr] = *tt.found
+		}
+		got := make(map[string]string)
+		for name, v := range verdictsOf([]place{tt.place}, tt.links, found) {
+			got[name] = fmt.Sprintf("%v: %s", v.State, v.Reason)
+			if v.Check != name || v.State == health.Healthy != strings.HasPrefix(got[name], "healthy") {
+				t.Errorf("%s: verdict %+v is under %s", tt.name, v, name)
+			}
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
+
+// A VIP on two links is there for each, with the checks of both.
+func TestVIPsOfTwoLinks(t *testing.T) {
+	c := Config{VIPs: []speaker.VIP{
+		{Name: "routed", Interface: "lo", Addresses: []netip.Addr{netip.MustParseAddr("10.99.0.10")}},
+		{Name: "cp", Checks: []string{"apiserver"}, Addresses: []netip.Addr{addr, other}, Flat: &speaker.Flat{}},
+	}}
+	got := describe(vips(c, "n1", []place{{addr: addr, link: "eth1"}, {addr: other, link: "eth0", yield: true}}))
+	const checks = "[apiserver link eth1 link eth0 address 10.4.0.11]"
+	if want := "10.99.0.10 on lo by [], 10.4.0.11 on eth0 by " + checks + ", 10.4.0.10 on eth1 by " + checks; got != want {
+		t.Errorf("the VIPs are %s\nwant %s", got, want)
+	}
+}

@@ -1,0 +1,224 @@
+package flat
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/election"
+	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/service"
+	"github.com/herald-vip/herald/speaker"
+)
+
+// member is one that is alive and stands for so many leases.
+func member(name string, standing int) election.Member {
+	return election.Member{MemberStatus: lease.MemberStatus{Name: name}, Alive: true, Standing: standing}
+}
+
+func offers(nodes []string, addrs ...string) []Address {
+	var out []Address
+	for _, a := range addrs {
+		out = append(out, Address{Addr: netip.MustParseAddr(a), Nodes: nodes})
+	}
+	return out
+}
+
+// stand has f decide as [Flat.standForServices] does, and returns for what it stands.
+func stand(f *Flat, now time.Time, offered []Address, members []election.Member, holds map[string]bool, met bool) []speaker.VIP {
+	f.candidacies = f.candidacies.next(now, f.Node, f.config.Linger, offered, members)
+	f.chosen = f.candidacies.choose(f.Node, holds, met)
+	f.decide()
+	all, _ := f.VIPs()
+	return all
+}
+
+// describe has the VIPs in short.
+func describe(vips []speaker.VIP) string {
+	var out []string
+	for _, v := range vips {
+		out = append(out, fmt.Sprintf("%s on %s by %v", v.Addresses[0], v.Interface, v.Checks))
+	}
+	return strings.Join(out, ", ")
+}
+
+// What a node stands for is what the speaker is to lead, with the weight as its
+// priority and the link's check, on the link that the pool allows.
+func TestServiceVIPs(t *testing.T) {
+	f := newFlat(t, "n1")
+	f.Apply(Config{Linger: time.Second, Lifetime: 2 * time.Second})
+	offered := offers([]string{"n1"}, "10.4.0.9", "10.5.0.9", "192.0.2.9")
+	offered[1].Interfaces = []string{"nolink9", "nolink0"}
+	vips := stand(f, time.Now(), offered, nil, nil, true)
+	if !f.moved {
+		t.Error("nothing changed")
+	}
+	want := "10.4.0.9 on nolink0 by [link nolink0], 10.5.0.9 on nolink0 by [link nolink0], 192.0.2.9 on  by [link of 192.0.2.9]"
+	if got := describe(vips); got != want {
+		t.Errorf("the VIPs are %s\nwant %s", got, want)
+	}
+	for _, v := range vips {
+		if v.Flat == nil || v.Flat.Priority != service.Weight(v.Addresses[0], "n1") || v.Flat.Preempt || v.Flat.Lifetime != 2*time.Second || v.Linger != time.Second {
+			t.Errorf("%s is claimed by %+v and lingers for %v", v.Name, v.Flat, v.Linger)
+		}
+	}
+	for check, state := range map[string]health.State{"link nolink0": health.Healthy, "link of 192.0.2.9": health.Unhealthy} {
+		if got := f.verdicts[check]; got.State != state {
+			t.Errorf("%s is %v: %s", check, got.State, got.Reason)
+		}
+	}
+	f.moved = false
+	if stand(f, time.Now(), offered, nil, nil, true); f.moved {
+		t.Error("nothing is new, and yet something changed")
+	}
+	l := f.links["nolink0"]
+	l.Prefixes = nil
+	f.links["nolink0"] = l
+	got := describe(stand(f, time.Now(), offered, nil, nil, true))
+	if !f.moved {
+		t.Error("a link lost its subnet, and nothing changed")
+	}
+	if !strings.HasPrefix(got, "10.4.0.9 on  by [link of 10.4.0.9], 10.5.0.9 on nolink0") {
+		t.Errorf("the VIPs are %s", got)
+	}
+	f.moved = false
+	if got := stand(f, time.Now(), nil, nil, nil, true); !f.moved || len(got) != 0 {
+		t.Errorf("stands for what is offered no more: %v", got)
+	}
+}
+
+// Of many addresses and nodes each address has three who stand for it; one that holds an
+// address keeps it, and who is alive and stands for nothing is passed over.
+func TestStand(t *testing.T) {
+	const addr = "10.4.0.9"
+	nodes := []string{"n1", "n2", "n3", "n4", "n5"}
+	order := candidates(netip.MustParseAddr(addr), nodes)
+	start := time.Now()
+	all := func(standing int) (out []election.Member) {
+		for _, n := range order {
+			out = append(out, member(n, standing))
+		}
+		return out
+	}
+	for rank, node := range order {
+		stands := func(f *Flat, after time.Duration, members []election.Member, holds bool) bool {
+			return len(stand(f, start.Add(after), offers(nodes, addr), members, map[string]bool{addr: holds}, true)) == 1
+		}
+		f := newFlat(t, node)
+		if got := stands(f, 0, all(1), false); got != (rank < 3) {
+			t.Errorf("%d. of 5 stands: %v", rank+1, got)
+		}
+		if !stands(f, 0, all(1), true) {
+			t.Errorf("%d. of 5 gives up what it holds", rank+1)
+		}
+		if got := stands(f, 0, all(1)[1:], false); got != (rank < 4) { // the first counts itself
+			t.Errorf("%d. of 5, the first of whom is gone, stands: %v", rank+1, got)
+		}
+		idle := all(1)
+		idle[0].Standing = 0
+		if got := stands(f, 0, idle, false); got != (rank < 3) {
+			t.Errorf("%d. of 5, the first of whom has just come, stands: %v", rank+1, got)
+		}
+		if got := stands(f, passOver, idle, false); got != (rank < 4) {
+			t.Errorf("%d. of 5, the first of whom stands for nothing, stands: %v", rank+1, got)
+		}
+		if got := stands(f, passOver, all(1), false); got != (rank < 3) {
+			t.Errorf("%d. of 5, the first of whom stands again, stands: %v", rank+1, got)
+		}
+		silent := all(1)
+		silent[0].Alive = false
+		if got := stands(f, passOver, silent, false); got != (rank < 4) {
+			t.Errorf("%d. of 5, the first of whom is silent, stands: %v", rank+1, got)
+		}
+	}
+}
+
+// candidates are nodes in the order in which they are preferred.
+func candidates(addr netip.Addr, nodes []string) []string {
+	return slices.SortedFunc(slices.Values(nodes), func(a, b string) int { return service.Weight(addr, b) - service.Weight(addr, a) })
+}
+
+// TestFirstAddress has a member that stood for nothing while there was nothing to stand for come
+// before this node when the first address is offered.
+func TestFirstAddress(t *testing.T) {
+	nodes := []string{"n1", "n2", "n3", "n4"}
+	addr := netip.MustParseAddr("10.4.0.9")
+	last := candidates(addr, nodes)[3]
+	var others []election.Member
+	for _, n := range nodes {
+		if n != last {
+			others = append(others, member(n, 0))
+		}
+	}
+	f := newFlat(t, last)
+	now := time.Now()
+	stand(f, now, nil, others, nil, true)
+	if got := stand(f, now.Add(time.Hour), offers(nodes, "10.4.0.9"), others, nil, true); len(got) != 0 {
+		t.Errorf("%s, the last of all, stands for %s", last, describe(got))
+	}
+	if got := stand(f, now.Add(time.Hour+passOver), offers(nodes, "10.4.0.9"), others, nil, true); len(got) != 1 {
+		t.Errorf("nobody else stands, and %s stands for %s", last, describe(got))
+	}
+}
+
+// Where links are not known yet nobody stands, whatever comes first.
+func TestStandBeforeLinks(t *testing.T) {
+	f := newFlat(t, "n1")
+	links := f.links
+	f.links = nil
+	offered := offers([]string{"n1"}, "10.4.0.9")
+	if got := stand(f, time.Now(), offered, nil, nil, true); len(got) != 0 {
+		t.Error("stands without a link")
+	}
+	f.takeLinks(links)
+	if got, _ := f.VIPs(); len(got) != 1 {
+		t.Error("does not stand with one")
+	}
+}
+
+// An address is a Service's for the fence until nothing of it can be bound any more.
+func TestLeaving(t *testing.T) {
+	const linger = time.Second
+	var c candidacies
+	now := time.Now()
+	for _, step := range []struct {
+		after   time.Duration
+		offered []string
+		want    []string
+	}{
+		{0, []string{"10.4.0.8", "10.4.0.9"}, nil},
+		{0, []string{"10.4.0.9"}, []string{"10.4.0.8"}},
+		{linger + aftermath - 1, []string{"10.4.0.9"}, []string{"10.4.0.8"}},
+		{1, []string{"10.4.0.9"}, nil},
+		{0, nil, []string{"10.4.0.9"}},
+		{0, []string{"10.4.0.9"}, nil},
+	} {
+		now = now.Add(step.after)
+		c = c.next(now, "n1", linger, offers([]string{"n1"}, step.offered...), nil)
+		var left []string
+		for a := range c.leaving {
+			left = append(left, a.String())
+		}
+		if !slices.Equal(left, step.want) {
+			t.Errorf("%v of %v are leaving, want %v", left, step.offered, step.want)
+		}
+		if got := c.addresses(); len(got) != len(step.offered)+len(step.want) {
+			t.Errorf("the fence knows of %v, offered are %v and leaving %v", got, step.offered, step.want)
+		}
+	}
+}
+
+// An address that has become a VIP of the file is no Service's for the speaker from then on.
+func TestServiceVIPsBesidesTheFile(t *testing.T) {
+	f := newFlat(t, "n1")
+	stand(f, time.Now(), offers([]string{"n1"}, "10.4.0.8", "10.4.0.9"), nil, nil, true)
+	f.Apply(Config{VIPs: []speaker.VIP{{Name: "apiserver", Interface: "lo", Addresses: []netip.Addr{netip.MustParseAddr("10.4.0.1"), netip.MustParseAddr("10.4.0.9")}}}})
+	vips, _ := f.VIPs()
+	if want, got := "10.4.0.1 on lo by [], 10.4.0.8 on nolink0 by [link nolink0]", describe(vips); got != want {
+		t.Errorf("the VIPs are %s, want %s", got, want)
+	}
+}

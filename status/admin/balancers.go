@@ -1,0 +1,224 @@
+package admin
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Balancer is one that spreads connections over backends.
+type Balancer struct {
+	Name string `json:"name"`
+	// Type is internal, or external while it takes no connections since that is left to a
+	// load balancer of the user's own.
+	Type   string           `json:"type"`
+	Listen []netip.AddrPort `json:"listen"`
+	// Mode is kernel or proxy, Method round-robin or source-hash.
+	Mode   string `json:"mode"`
+	Method string `json:"method"`
+	// Checks are those of this node that make it a backend itself; none on a node that is none.
+	Checks   []string  `json:"checks,omitempty"`
+	Backends []Backend `json:"backends"`
+	// Unknown is what is missing for any backend to be known; empty if one is.
+	Unknown string `json:"unknown,omitempty"`
+	// Error is what stands in its way; empty if nothing does.
+	Error string `json:"error,omitempty"`
+}
+
+// Backend is a server that takes connections of a balancer.
+type Backend struct {
+	// Name is the member's, or the address if it has none.
+	Name    string         `json:"name"`
+	Address netip.AddrPort `json:"address"`
+	State   ServingState   `json:"state"`
+	Reason  string         `json:"reason"`
+	Since   time.Time      `json:"since,omitzero"`
+	// Connections counts those that it was given, Open are those that it has; -1 if that is not known.
+	Connections uint64 `json:"connections"`
+	Open        int    `json:"open"`
+}
+
+// Offer is what a member of the election serves, as it says itself.
+type Offer struct {
+	Member string `json:"member"`
+	// Self says that it is this node's own.
+	Self     bool `json:"self,omitempty"`
+	Draining bool `json:"draining,omitempty"`
+	// Silent says that nothing has been heard of it for too long, Left that it took its leave.
+	Silent bool      `json:"silent,omitempty"`
+	Left   bool      `json:"left,omitempty"`
+	Heard  time.Time `json:"heard,omitzero"`
+	// Checks are its verdicts by name; false is unhealthy.
+	Checks map[string]bool `json:"checks"`
+}
+
+// Serving is how many backends take new connections.
+func (b Balancer) Serving() int {
+	n := 0
+	for _, backend := range b.Backends {
+		if backend.State == ServingNew {
+			n++
+		}
+	}
+	return n
+}
+
+// InForce reports whether it takes connections.
+func (b Balancer) InForce() bool { return b.Type != "external" }
+
+// Why is what stands in the way of the balancer, or why it takes no connections; empty if
+// all is well.
+func (b Balancer) Why() string {
+	const external = "loadBalancer.type is external: takes no connections"
+	switch {
+	case !b.InForce() && b.Error != "":
+		return external + "; " + b.Error
+	case !b.InForce():
+		return external
+	case b.Error != "":
+		return b.Error
+	case len(b.Backends) == 0 && b.Unknown != "":
+		return "no backend is known: " + b.Unknown
+	case len(b.Backends) == 0:
+		return "no backend is known"
+	case b.Serving() == 0:
+		return "no backend serves: " + b.Backends[0].Name + ": " + b.Backends[0].Reason
+	}
+	return ""
+}
+
+// State says in a word what is to be thought of the member.
+func (o Offer) State() ServingState {
+	switch {
+	case o.Left:
+		return ServingLeft
+	case o.Silent:
+		return ServingSilent
+	case o.Draining:
+		return ServingDraining
+	}
+	return ServingNew
+}
+
+// Said lists the checks of the offer, sorted, unhealthy ones as such.
+func (o Offer) Said() string {
+	var said []string
+	for name, healthy := range o.Checks {
+		if !healthy {
+			name += " (unhealthy)"
+		}
+		said = append(said, name)
+	}
+	slices.Sort(said)
+	return strings.Join(said, ", ")
+}
+
+// Healthy tells a load balancer of the user's own whether to send connections to this node
+// for what has the given name, and why not: a VIP, whose checks are to pass here; else a
+// balancer, by its checks if it goes by some of this node's, or by whether it has a backend;
+// else a check. A node that drains is not healthy. known is false for other names.
+func (s Status) Healthy(name string) (known, healthy bool, why string) {
+	known, healthy, why = s.serves(name)
+	if known && s.Draining != "" {
+		return true, false, "draining: " + s.Draining
+	}
+	return known, healthy, why
+}
+
+func (s Status) serves(name string) (known, healthy bool, why string) {
+	for _, v := range s.VIPs {
+		if v.Name == name && len(v.Checks) > 0 { // else it has left the file a moment ago
+			healthy, why = s.pass(v.Checks)
+			return true, healthy, why
+		}
+	}
+	for _, b := range s.Balancers {
+		switch {
+		case b.Name != name:
+		case len(b.Checks) > 0:
+			healthy, why = s.pass(b.Checks)
+			return true, healthy, why
+		case b.Serving() > 0:
+			return true, true, fmt.Sprintf("%d of %d backends serve", b.Serving(), len(b.Backends))
+		case len(b.Backends) > 0:
+			return true, false, fmt.Sprintf("none of %d backends serves", len(b.Backends))
+		default:
+			return true, false, "no backend is known"
+		}
+	}
+	if slices.ContainsFunc(s.Checks, func(c Check) bool { return c.Name == name }) {
+		healthy, why = s.pass([]string{name})
+		return true, healthy, why
+	}
+	return false, false, fmt.Sprintf("no VIP, balancer or check has the name %q", name)
+}
+
+// pass reports whether all the named checks pass, and if not, which does not and why.
+func (s Status) pass(names []string) (bool, string) {
+	for _, name := range names {
+		i := slices.IndexFunc(s.Checks, func(c Check) bool { return c.Name == name })
+		switch {
+		case i < 0:
+			return false, fmt.Sprintf("%s: this node has no such check", name)
+		case s.Checks[i].State != Healthy:
+			return false, fmt.Sprintf("%s %s: %s", name, s.Checks[i].State, s.Checks[i].Reason)
+		}
+	}
+	return true, strings.Join(names, ", ") + " healthy"
+}
+
+// balances says why a balancer in force does not do its job; empty if all do.
+func (s Status) balances() string {
+	for _, b := range s.Balancers {
+		if why := b.Why(); b.InForce() && why != "" {
+			return fmt.Sprintf("balancer %s: %s", b.Name, why)
+		}
+	}
+	return ""
+}
+
+// writeBalancers renders who takes the connections that arrive here.
+func (s Status) writeBalancers(row func(...string), w io.Writer, ago func(time.Time) string) {
+	if len(s.Balancers) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	row("BALANCER", "LISTENS AT", "MODE", "METHOD", "SERVING", "WHY")
+	for _, b := range s.Balancers {
+		var listen []string
+		for _, at := range b.Listen {
+			listen = append(listen, at.String())
+		}
+		row(b.Name, strings.Join(listen, ", "), b.Mode, b.Method, fmt.Sprintf("%d of %d", b.Serving(), len(b.Backends)), b.Why())
+	}
+	fmt.Fprintln(w)
+	row("BACKEND", "OF", "ADDRESS", "STATE", "FOR", "CONNECTIONS", "OPEN", "WHY")
+	for _, b := range s.Balancers {
+		for _, backend := range b.Backends {
+			open := ""
+			if backend.Open >= 0 {
+				open = fmt.Sprint(backend.Open)
+			}
+			row(backend.Name, b.Name, backend.Address.String(), string(backend.State), ago(backend.Since), fmt.Sprint(backend.Connections), open, backend.Reason)
+		}
+	}
+}
+
+// writeOffers renders what the members say of themselves.
+func (e *Election) writeOffers(row func(...string), w io.Writer, ago func(time.Time) string) {
+	if len(e.Offers) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	row("OFFERED BY", "STATE", "HEARD", "CHECKS")
+	for _, o := range e.Offers {
+		heard := ago(o.Heard) + " ago"
+		if o.Self {
+			heard = "this node"
+		}
+		row(o.Member, string(o.State()), heard, o.Said())
+	}
+}

@@ -1,0 +1,86 @@
+package admin
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/herald-vip/herald/status/text"
+)
+
+// lasts says what ends the drain, and since when there is one.
+func (s Status) lasts() string {
+	end := "undrain or a restart"
+	if s.UntilUndrain {
+		end = "undrain"
+	}
+	return fmt.Sprintf("until %s, since %s", end, s.DrainingSince.UTC().Format(time.RFC3339))
+}
+
+// Drained is why everything is withdrawn on purpose, until what and since when; empty if it is not.
+func (s Status) Drained() string {
+	if s.Draining == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s (%s)", s.Draining, s.lasts())
+}
+
+// Left is what a drain has not withdrawn yet.
+func (s Status) Left() (left []string) {
+	for _, v := range s.VIPs {
+		if v.Stage != Withdrawn || v.State == Blocked {
+			left = append(left, v.Name+" "+v.Address.String())
+		}
+	}
+	if s.Services != nil && s.Services.Routes+s.Services.Held > 0 {
+		left = append(left, fmt.Sprintf("%d routes and %d held addresses of Services", s.Services.Routes, s.Services.Held))
+	}
+	return left
+}
+
+// WriteDrain renders what a drain did, for people, by the status before it.
+func (s Status) WriteDrain(w io.Writer, before Status) error {
+	complete := len(s.Left()) == 0
+	if complete && before.Draining != "" {
+		_, err := fmt.Fprintf(w, "drained already, %s: %s\n", s.lasts(), text.OneLine(s.Draining))
+		return err
+	}
+	tw, row, _ := table(w, time.Time{})
+	if len(s.VIPs) > 0 {
+		row("VIP", "ADDRESS", "LINK", "WAS", "IS")
+	}
+	for _, v := range s.VIPs {
+		i := slices.IndexFunc(before.VIPs, func(b VIP) bool { return b.Address == v.Address && b.Interface == v.Interface })
+		was := ""
+		if i >= 0 {
+			was = before.VIPs[i].Told()
+		}
+		is := cmp.Or(v.Error, string(v.Stage))
+		if holder := s.Election.Holder(v.Name); is == string(Withdrawn) && was == string(Announced) && holder != "" && holder != s.Node {
+			is = "handed over to " + holder
+		}
+		row(v.Name, v.Address.String(), v.Interface, was, is)
+	}
+	if b := before.Services; b != nil && s.Services != nil {
+		fmt.Fprintf(tw, "Services: %d of %d routes and %d of %d held addresses withdrawn\n",
+			b.Routes-s.Services.Routes, b.Routes, b.Held-s.Services.Held, b.Held)
+	}
+	if complete {
+		fmt.Fprintf(tw, "drained %s: %s\n", s.lasts(), text.OneLine(s.Draining))
+	}
+	return tw.Flush()
+}
+
+// Holder is who holds the lease of a VIP; empty if that is not known.
+func (e *Election) Holder(vip string) string {
+	if e != nil {
+		for _, l := range e.Leases {
+			if l.VIP == vip {
+				return l.Holder
+			}
+		}
+	}
+	return ""
+}

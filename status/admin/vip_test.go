@@ -1,0 +1,96 @@
+package admin_test
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/status/admin"
+)
+
+func TestVIPAssess(t *testing.T) {
+	addr := netip.MustParseAddr("10.99.0.10")
+	at := func(second int) time.Time { return time.Unix(int64(second), 0) }
+	peer := func(name string, since int, routes ...string) admin.Peer {
+		p := admin.Peer{Name: name, Since: at(since), State: admin.Established}
+		for _, r := range routes {
+			p.Advertised = append(p.Advertised, netip.MustParsePrefix(r))
+		}
+		return p
+	}
+	down := admin.Peer{Name: "r2", Since: at(40), State: "active", Reason: "refused"}
+	for _, test := range []struct {
+		name    string
+		vip     admin.VIP // decided at 20
+		blocked time.Time
+		peers   []admin.Peer
+		state   admin.Stage
+		since   int
+		told    string
+		why     string
+	}{
+		{
+			name: "sent to all", vip: admin.VIP{Stage: admin.Announced, Peers: []string{"r1"}},
+			peers: []admin.Peer{peer("r1", 10, "10.99.0.10/32"), down},
+			state: "announced", since: 20, told: "announced", why: "healthy",
+		}, {
+			name: "sent to one of two, later", vip: admin.VIP{Stage: admin.Announced, Peers: []string{"r1", "r2"}},
+			peers: []admin.Peer{peer("r1", 30, "10.99.0.11/32", "10.99.0.10/32"), down},
+			state: "announced", since: 40, told: "announced to 1 of 2 peers", why: "healthy; not sent to r2, which is active: refused",
+		}, {
+			name: "the only router is gone", vip: admin.VIP{Stage: admin.Announced, Peers: []string{"r2"}},
+			peers: []admin.Peer{peer("r1", 10, "10.99.0.10/32"), down},
+			state: admin.Unsent, since: 40, told: "announced to 0 of 1 peers", why: "healthy; not sent to r2, which is active: refused",
+		}, {
+			name: "held back by sessions that are up", vip: admin.VIP{Stage: admin.Demoted, Peers: []string{"r1", "r3"}},
+			peers: []admin.Peer{peer("r1", 10), peer("r3", 15)},
+			state: admin.Unsent, since: 20, told: "demoted to 0 of 2 peers", why: "healthy; not sent to r1, which is established, and to 1 more",
+		}, {
+			name: "no peer", vip: admin.VIP{Stage: admin.Announced},
+			peers: []admin.Peer{peer("r1", 10)},
+			state: admin.Unsent, since: 20, told: "announced to 0 of 0 peers", why: "healthy",
+		}, {
+			name: "blocked", vip: admin.VIP{Stage: admin.Announced, Error: "no right", Peers: []string{"r1"}}, blocked: at(25),
+			peers: []admin.Peer{peer("r1", 10)},
+			state: admin.Blocked, since: 25, told: "blocked", why: "no right",
+		}, {
+			name: "blocked before it was decided", vip: admin.VIP{Stage: admin.Withdrawn, Error: "no right"}, blocked: at(15),
+			state: admin.Blocked, since: 20, told: "blocked", why: "no right",
+		}, {
+			name: "twice on the host", vip: admin.VIP{Stage: admin.Announced, Error: "twice", Peers: []string{"r1"}},
+			peers: []admin.Peer{peer("r1", 10, "10.99.0.10/32")},
+			state: "announced", since: 20, told: "announced", why: "twice",
+		}, {
+			name: "on a flat layer 2", vip: admin.VIP{Stage: admin.Announced, Announce: admin.ByARP},
+			state: "announced", since: 20, told: "announced", why: "healthy",
+		}, {
+			name: "withdrawn", vip: admin.VIP{Stage: admin.Withdrawn, Peers: []string{"r1"}},
+			peers: []admin.Peer{peer("r1", 10)},
+			state: "withdrawn", since: 20, told: "withdrawn", why: "healthy",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			v := test.vip
+			v.Address, v.Since, v.Reason = addr, at(20), "healthy"
+			if v.Announce == "" {
+				v.Announce = admin.ByBGP
+			}
+			var sent []string
+			for _, p := range test.peers {
+				if slices.Contains(p.Advertised, netip.PrefixFrom(addr, 32)) {
+					sent = append(sent, p.Name)
+				}
+			}
+			v.Assess(test.blocked, test.peers, sent)
+			if v.State != test.state || !v.Since.Equal(at(test.since)) || v.Told() != test.told || v.Why() != test.why {
+				t.Errorf("%s since %v, told %q: %q", v.State, v.Since.Unix(), v.Told(), v.Why())
+			}
+			for _, name := range v.Sent {
+				if !slices.Contains(v.Peers, name) {
+					t.Errorf("sent to %s", name)
+				}
+			}
+		})
+	}
+}

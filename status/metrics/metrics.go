@@ -1,0 +1,231 @@
+// Package metrics serves a speaker's metrics and its health to scrapers and
+// kubelets. Metrics are read from the same [admin.Status] that `herald status`
+// shows, so the two cannot disagree.
+package metrics
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/status/page"
+)
+
+// Healthy answers as [admin.Status.Healthy] does. Load balancers ask every second or so, each of
+// them, so it is to be quick.
+type Healthy func(name string) (known, healthy bool, why string)
+
+// NewHandler serves /metrics, /healthz (the process works), /healthz/NAME (see
+// [Healthy]) and /readyz (see [admin.Status.Ready]), and at / a page for
+// people. healthy is asked for each request of /healthz/NAME, and status for each other one.
+func NewHandler(status func() admin.Status, healthy Healthy) http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		collector(status),
+	)
+	mux := http.NewServeMux()
+	mux.Handle("GET /{$}", page.New().Handler(status))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		// Status takes every lock there is: if it returns, nothing is wedged.
+		status()
+		fmt.Fprintln(w, "ok")
+	})
+	mux.HandleFunc("GET /healthz/{name}", func(w http.ResponseWriter, r *http.Request) {
+		known, well, why := healthy(r.PathValue("name"))
+		switch {
+		case !known:
+			w.WriteHeader(http.StatusNotFound)
+		case !well:
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		fmt.Fprintln(w, why)
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		ready, why := status().Ready()
+		if !ready {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		fmt.Fprintln(w, why)
+	})
+	return mux
+}
+
+// collector collects the metrics of a status.
+type collector func() admin.Status
+
+// Describe implements [prometheus.Collector]. It describes none: which there are depends on the
+// status, which is not to be asked for before the daemon has begun.
+func (collector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements [prometheus.Collector].
+func (status collector) Collect(metrics chan<- prometheus.Metric) {
+	collect(status(), teller{metrics: metrics})
+}
+
+// teller tells metrics of what has its labels, which are names, each with its value.
+type teller struct {
+	metrics chan<- prometheus.Metric
+	labels  []string
+}
+
+// of tells metrics of what has these labels, too.
+func (t teller) of(labels ...string) teller {
+	return teller{t.metrics, slices.Concat(t.labels, labels)}
+}
+
+func (t teller) gauge(name, help string, v float64) { t.tell(prometheus.GaugeValue, name, help, v) }
+
+// flag is 1 if it is so.
+func (t teller) flag(name, help string, so bool) {
+	v := 0.0
+	if so {
+		v = 1
+	}
+	t.gauge(name, help, v)
+}
+
+// time is 0 for never.
+func (t teller) time(name, help string, at time.Time) {
+	v := 0.0
+	if !at.IsZero() {
+		v = float64(at.UnixMilli()) / 1000
+	}
+	t.gauge(name, help, v)
+}
+
+func (t teller) count(name, help string, n uint64) {
+	t.tell(prometheus.CounterValue, name, help, float64(n))
+}
+
+// counts tells what was counted of several kinds, each of which is a value of the label.
+func (t teller) counts(name, help, label string, of map[string]uint64) {
+	for kind, n := range of {
+		t.of(label, kind).count(name, help, n)
+	}
+}
+
+func (t teller) tell(kind prometheus.ValueType, name, help string, v float64) {
+	var names, values []string
+	for pair := range slices.Chunk(t.labels, 2) {
+		names, values = append(names, pair[0]), append(values, pair[1])
+	}
+	t.metrics <- prometheus.MustNewConstMetric(prometheus.NewDesc("herald_"+name, help, names, nil), kind, v, values...)
+}
+
+// collect tells all metrics of a status.
+func collect(s admin.Status, t teller) {
+	t.of("version", s.Version).gauge("build_info", "Always 1; the label is the version.", 1)
+	t.flag("realtime", "1 while the process is under real-time scheduling with its memory locked.", s.Realtime == admin.RealtimeOn)
+	t.flag("draining", "1 while everything is withdrawn on purpose.", s.Draining != "")
+	t.gauge("config_generation", "Configurations applied since the start.", float64(s.Config.Generation))
+	t.time("config_loaded_timestamp_seconds", "When the configuration in force was loaded.", s.Config.Loaded)
+	t.flag("config_error", "1 while the configuration file is not in force, and an older one is, as status tells.", s.Config.Error != "")
+	for _, v := range s.VIPs {
+		collectVIP(v, t.of("vip", v.Name, "address", v.Address.String()))
+	}
+	collectElection(s, t)
+	collectBalancers(s, t)
+	if s.Services != nil {
+		collectServices(s.Services, t)
+	}
+	for _, k := range s.Checks {
+		t := t.of("check", k.Name)
+		t.flag("check_healthy", "1 healthy, 0 unhealthy or not known yet.", k.State == admin.Healthy)
+		t.flag("check_warning", "1 while a check has a warning, such as an expiring certificate.", k.Warning != "")
+		t.gauge("check_latency_seconds", "Duration of the last probe.", k.Latency)
+		t.time("check_since_timestamp_seconds", "When the check's state last changed.", k.Since)
+		t.counts("check_probes_total", "Probes by result.", "result", map[string]uint64{"pass": k.Passes, "fail": k.Failures})
+	}
+	for _, p := range s.Peers {
+		collectPeer(p, t.of("peer", p.Name))
+	}
+}
+
+func collectVIP(v admin.VIP, t teller) {
+	if v.Announce == admin.ByARP {
+		t.flag("vip_conflict", "1 while a host that is not a member uses the address.", v.Conflict != "")
+		t.flag("vip_rival", "1 while another member is seen to hold the address that this node holds.", v.Rival != "")
+		t.count("vip_conflicts_total", "Times that a host that is not a member was seen using the address.", v.Conflicts)
+	} else {
+		t.gauge("vip_peers", "BGP peers that were sent the address's route; none for a VIP on a flat layer 2.", float64(len(v.Sent)))
+	}
+	t.flag("vip_announced", "1 while this node announces the address as one in good health, by BGP to one peer at least; vip_stage tells of draining and demoted ones.",
+		v.State == admin.Announced)
+	t.of("stage", string(v.Stage)).gauge("vip_stage", "1 for the stage that was decided for the address.", 1)
+	t.time("vip_since_timestamp_seconds", "Since when the address is in the state that status shows.", v.Since)
+	t.flag("vip_error", "1 while something stands in the way of the address's stage.", v.State == admin.Blocked)
+	t.count("vip_restored_total", "Times the address was put back after something removed it.", uint64(v.Restored))
+	t.flag("vip_bridged", "1 while new connections to the address are sent on to other nodes, since it is on its way out.", len(v.BridgedTo) > 0)
+	if last := v.LastWithdrawal; last != nil {
+		t.gauge("vip_last_withdrawal_seconds", "From the first sign of failure to route and address gone, at the last unplanned withdrawal.", last.Seconds)
+		t.time("vip_last_withdrawal_timestamp_seconds", "When the last unplanned withdrawal began.", last.At)
+	}
+}
+
+func collectPeer(p admin.Peer, t teller) {
+	if b := p.BFD; b != nil {
+		t.flag("bfd_session_up", "1 while the BFD session is up.", b.State == admin.BFDUp)
+		t.time("bfd_session_since_timestamp_seconds", "When the BFD session reached its state.", b.Since)
+		t.count("bfd_session_downs_total", "Times that BFD ended the BGP session.", b.Downs)
+		t.gauge("bfd_detection_time_seconds", "How long the peer may be silent, as agreed.", b.DetectionTime)
+		t.counts("bfd_packets_total", "BFD packets by direction; discarded are those received that broke a rule.",
+			"direction", map[string]uint64{"in": b.In, "out": b.Out, "discarded": b.Discarded})
+	}
+	t = t.of("asn", fmt.Sprint(p.ASN))
+	t.flag("bgp_session_up", "1 while the session is established.", p.State == admin.Established)
+	t.time("bgp_session_since_timestamp_seconds", "When the session came up or went down.", p.Since)
+	t.count("bgp_session_drops_total", "Established sessions that were lost.", p.Drops)
+	t.gauge("bgp_routes_advertised", "Routes the peer was sent.", float64(p.Sent()))
+}
+
+// collectElection tells of VIPs on a flat layer 2.
+func collectElection(s admin.Status, t teller) {
+	for _, l := range leases(s) {
+		t := t.of("vip", l.VIP)
+		t.flag("lease_held", "1 while this node holds the lease of the VIP.", l.Holder != "" && l.Holder == s.Node)
+		if l.Holder != "" {
+			t.of("member", l.Holder).gauge("lease_holder", "1 for the member that is known to hold the lease of the VIP; none if there is none.", 1)
+		}
+		t.gauge("lease_epoch", "Grows with every new holder of the lease.", float64(l.Epoch))
+		t.flag("lease_standing", "1 while this node would take the lease of the VIP.", l.Stands)
+	}
+	e := s.Election
+	if e == nil {
+		return
+	}
+	t.flag("election_problem", "1 while this node takes no part in the election, as status tells.", e.Problem != "")
+	t.flag("election_changing", "1 while a change of the electorate waits for members, as status tells.", e.Change != "")
+	for _, m := range e.Members {
+		if m.Voter {
+			t.of("member", m.Name).flag("election_member_alive", "1 while the voter is heard.", m.Alive || m.Self)
+		}
+	}
+	t.counts("election_packets_total", "Packets that did not count: from strangers, undecipherable, or ignored for what they say.",
+		"kind", map[string]uint64{"stranger": e.Strangers, "undecipherable": e.Undecipherable, "ignored": e.Ignored})
+	t.flag("fence_on", "1 while the kernel guards against answers after the end of a lease.", e.Fence == admin.FenceOn)
+}
+
+// leases has one for each VIP on a flat layer 2, an empty one if this node knows of
+// none, as it does before it has stood for the VIP: that nobody holds a VIP is to
+// be seen even if its checks have not passed on any node yet.
+func leases(s admin.Status) []admin.Lease {
+	var out []admin.Lease
+	if s.Election != nil {
+		out = slices.Clone(s.Election.Leases)
+	}
+	for _, v := range s.VIPs {
+		if v.Announce == admin.ByARP && !slices.ContainsFunc(out, func(l admin.Lease) bool { return l.VIP == v.Name }) {
+			out = append(out, admin.Lease{VIP: v.Name})
+		}
+	}
+	return out
+}

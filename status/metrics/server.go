@@ -1,0 +1,36 @@
+package metrics
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/herald-vip/herald/status/admin"
+)
+
+// Strangers may reach the listener; they must not use up the speaker's memory
+// and file descriptors.
+const (
+	maxClients = 64
+	timeout    = 10 * time.Second // for one request
+)
+
+// Listen opens address, host:port, for [NewHandler]. What goes wrong with single connections is
+// logged at debug level.
+func Listen(address string, log *slog.Logger, status func() admin.Status, healthy Healthy) (*admin.Server, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("metrics.listen: %w", err)
+	}
+	return newServer(l, log, status, healthy), nil
+}
+
+func newServer(l net.Listener, log *slog.Logger, status func() admin.Status, healthy Healthy) *admin.Server {
+	return admin.NewServer("metrics.listen", &listener{Listener: l}, &http.Server{
+		Handler:     NewHandler(status, healthy),
+		ReadTimeout: timeout, WriteTimeout: timeout, IdleTimeout: timeout,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	})
+}

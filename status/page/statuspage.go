@@ -1,0 +1,148 @@
+// Package page shows a speaker's status in a browser, a terminal's too: one
+// read-only page of plain HTML that brings itself up to date, without scripts.
+package page
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/herald-vip/herald/status/admin"
+)
+
+//go:embed page.html
+var page string
+
+// policy lets the page use its own style sheet and nothing else, whatever gets
+// into it, and keeps it out of other sites' frames.
+const policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// Page renders the status page.
+type Page struct{ template *template.Template }
+
+// New returns the page.
+func New() *Page {
+	return &Page{template.Must(template.New("page").Funcs(template.FuncMap{
+		"ago": ago, "at": at, "day": day, "duration": duration, "join": strings.Join,
+		"peer": peerMood, "vip": vipMood, "balancer": balancerMood, "offer": offerMood,
+	}).Parse(page))}
+}
+
+// Handler serves the page. status is called for each request.
+func (p *Page) Handler(status func() admin.Status) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		var out bytes.Buffer
+		if err := p.Write(&out, status(), time.Now()); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		h := w.Header()
+		h.Set("Content-Type", "text/html; charset=utf-8")
+		h.Set("Content-Security-Policy", policy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cache-Control", "no-store")
+		_, _ = out.WriteTo(w) // the client has gone
+	})
+}
+
+// Write renders s as of now.
+func (p *Page) Write(w io.Writer, s admin.Status, now time.Time) error {
+	ready, why := s.Ready()
+	err := p.template.Execute(w, struct {
+		admin.Status
+		Now      time.Time
+		Ready    bool
+		Because  string
+		Unfenced bool
+		Unreal   bool
+	}{s, now, ready, why, s.Election != nil && s.Election.Fence != admin.FenceOn, s.Realtime != "" && s.Realtime != admin.RealtimeOn})
+	if err != nil {
+		return fmt.Errorf("status page: %w", err)
+	}
+	return nil
+}
+
+// at is t to the millisecond.
+func at(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") }
+
+// day is the same without the year, in one word, for a narrow column.
+func day(t time.Time) string { return t.UTC().Format("01-02\u00a015:04:05.000") }
+
+// ago is how long t is past, in whole seconds; what is yet to come is now.
+func ago(t, now time.Time) string {
+	if t.IsZero() {
+		return "–"
+	}
+	return max(0, now.Sub(t)).Truncate(time.Second).String()
+}
+
+// duration is seconds to three digits or so.
+func duration(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	if d > time.Second {
+		return d.Round(time.Millisecond).String()
+	}
+	return d.Round(10 * time.Microsecond).String()
+}
+
+// The moods, classes of the style sheet, only colour what is also said in words.
+const (
+	good = "good"
+	odd  = "odd"
+	bad  = "bad"
+	idle = "idle"
+)
+
+// vipMood tells a VIP that is withheld for a reason from one that another node
+// holds, which is as it should be.
+func vipMood(v admin.VIP, e *admin.Election) string {
+	switch {
+	case v.State == admin.Blocked || v.State == admin.Unsent || v.Conflict != "" || v.Rival != "":
+		return bad
+	case v.Stage == admin.Announced && len(v.Sent) == len(v.Peers) && v.Error == "":
+		return good
+	case v.Stage != admin.Withdrawn:
+		return odd
+	case e.Holder(v.Name) != "":
+		return idle
+	}
+	return bad
+}
+
+func peerMood(p admin.Peer) string {
+	switch {
+	case p.State != admin.Established:
+		return bad
+	case p.BFD != nil && p.BFD.State != admin.BFDUp:
+		return odd
+	}
+	return good
+}
+
+func balancerMood(b admin.Balancer) string {
+	switch {
+	case !b.InForce():
+		return idle
+	case b.Why() != "":
+		return bad
+	case b.Serving() < len(b.Backends):
+		return odd
+	}
+	return good
+}
+
+func offerMood(o admin.Offer) string {
+	switch o.State() {
+	case admin.ServingNew:
+		return good
+	case admin.ServingSilent:
+		return bad
+	}
+	return odd
+}

@@ -1,0 +1,222 @@
+package page_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"os/exec"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/net/html"
+
+	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/status/page"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// load reads a status that a speaker in the lab told of itself.
+func load(t *testing.T, name string) admin.Status {
+	t.Helper()
+	f, err := os.Open("testdata/" + name + ".json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var s admin.Status
+	d := json.NewDecoder(f)
+	d.DisallowUnknownFields()
+	if err := d.Decode(&s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func render(t *testing.T, s admin.Status, now time.Time) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := page.New().Write(&out, s, now); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// The page as HTML and as a terminal browser shows it.
+func TestGolden(t *testing.T) {
+	for _, name := range []string{"bgp", "flat", "services", "worker"} {
+		s := load(t, name)
+		page := render(t, s, s.Events[0].At.Add(time.Second))
+		golden(t, name+".html", page)
+		golden(t, name+".txt", dump(t, page))
+	}
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := "testdata/" + name
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s is not what the page is now; if that is as it should be, run go test ./statuspage -update:\n%s", path, diff)
+	}
+}
+
+func dump(t *testing.T, page string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "w3m", "-dump", "-T", "text/html", "-I", "UTF-8", "-O", "UTF-8", "-cols", "132")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "LANG=C.UTF-8"}
+	cmd.Stdin = strings.NewReader(page)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("w3m (is it installed? make test does it): %v", err)
+	}
+	return string(out)
+}
+
+// Whatever a peer, a server or a file says, it is text on the page.
+func TestEscapesEverything(t *testing.T) {
+	const hostile = `<script>x</script><img src=x onerror=x>"'>&`
+	var s admin.Status
+	texts := fill(reflect.ValueOf(&s).Elem(), hostile)
+	page := render(t, s, time.Now())
+	root, err := html.Parse(strings.NewReader(page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := 0
+	for n := range root.Descendants() {
+		switch {
+		case n.Type == html.TextNode:
+			shown += strings.Count(n.Data, hostile)
+		case n.Type == html.ElementNode && (n.Data == "script" || n.Data == "img"):
+			t.Errorf("the page has a <%s>", n.Data)
+		}
+		for _, a := range n.Attr {
+			if strings.HasPrefix(a.Key, "on") || a.Key == "src" {
+				t.Errorf("the page has an attribute %s=%q", a.Key, a.Val)
+			}
+		}
+	}
+	if shown < texts/2 {
+		t.Errorf("of %d texts only %d are shown", texts, shown)
+	}
+}
+
+// fill sets every string within v, with one element in each list, and returns how many there are.
+func fill(v reflect.Value, text string) int {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(text)
+		return 1
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		return fill(v.Elem(), text)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		return fill(v.Index(0), text)
+	case reflect.Struct:
+		n := 0
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				n += fill(v.Field(i), text)
+			}
+		}
+		return n
+	}
+	return 0
+}
+
+// What stands in the way is said, as `herald status` says it.
+func TestTrouble(t *testing.T) {
+	s := load(t, "flat")
+	s.Draining, s.Realtime, s.Config.Error = "kernel upgrade", "no CAP_SYS_NICE", "herald.yaml:3:1: unknown field"
+	s.VIPs[0].Error, s.VIPs[0].Restored, s.VIPs[0].Conflict = "no link has it", 4, "02:00:00:00:00:09"
+	s.Checks[0].Warning = "certificate expires on 2026-12-01"
+	s.Election.Problem, s.Election.Change, s.Election.Insecure = "the lists differ", "waits for m3", true
+	s.Election.Exposed = "gossip.key has mode 0644"
+	s.Election.Fence = "no nf_tables"
+	s.Peers = []admin.Peer{{Name: "r1", State: "active", Reason: "connection refused", Advertised: make([]netip.Prefix, 9),
+		BFD: &admin.BFD{State: "down", Reason: "nothing heard"}}}
+	s.Services = &admin.Services{
+		Kubernetes: admin.Kubernetes{Unconnected: "no such file", Troubles: []admin.Trouble{{About: "nodes", Reason: "forbidden"}}},
+		Unpeered:   "no router ID", LeftOut: []admin.LeftOut{{Peer: "rack-a", Reason: "no Secret"}}, Failing: 3, Obstructed: 2,
+		Pools: []admin.Pool{{Name: "typo", Error: "no range"}},
+	}
+	page := render(t, s, time.Now())
+	for _, want := range []string{
+		"NO CONNECTION TO KUBERNETES: no such file", "KUBERNETES DOES NOT ANSWER about nodes for –: forbidden", "SERVICES NOT KNOWN YET",
+		"BGPPEERS NOT IN FORCE: no router ID", "BGPPEER NOT IN FORCE: rack-a: no Secret", "ROUTES REFUSED: 3", "ADDRESSES OBSTRUCTED on a flat layer 2: 2",
+		"addresses given by another node", "<td>no range",
+		"<title>(!) m1", ">Not ready<", "DRAINING: kernel upgrade", "NOT IN REAL TIME: no CAP_SYS_NICE", "<pre>herald.yaml:3:1: unknown field</pre>",
+		"no link has it (put back 4×); ALSO USED BY 02:00:00:00:00:09", "Warning: certificate expires on 2026-12-01",
+		"NO PART IN THE ELECTION: the lists differ", "ELECTORATE CHANGING: waits for m3", "INSECURE: ", "KEY EXPOSED: gossip.key has mode 0644", "NO FENCE: no nf_tables",
+		"connection refused BFD: nothing heard", "… 9 in all",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %q in:\n%s", want, page)
+		}
+	}
+	if page := render(t, admin.Status{}, time.Now()); strings.Contains(page, "<title>(!)") || strings.Contains(page, "Leases") {
+		t.Errorf("an empty status:\n%s", page)
+	}
+}
+
+// The colour of a VIP that is withdrawn depends on who has it.
+func TestVIPMood(t *testing.T) {
+	for _, c := range []struct {
+		vip    admin.VIP
+		holder string
+		want   string
+	}{
+		{admin.VIP{Stage: "announced", State: "announced"}, "", "good"},
+		{admin.VIP{Stage: "announced", State: "blocked"}, "", "bad"},
+		{admin.VIP{Stage: "announced", State: "unsent"}, "", "bad"},
+		{admin.VIP{Stage: "announced", State: "announced", Peers: []string{"r1", "r2"}, Sent: []string{"r2"}}, "", "odd"},
+		{admin.VIP{Stage: "announced", State: "announced", Error: "it is on this host twice"}, "", "odd"},
+		{admin.VIP{Stage: "announced", State: "announced", Conflict: "x"}, "", "bad"},
+		{admin.VIP{Stage: "lingering", State: "lingering"}, "", "odd"},
+		{admin.VIP{Stage: "withdrawn", State: "withdrawn"}, "", "bad"},
+		{admin.VIP{Stage: "withdrawn", State: "withdrawn"}, "m2", "idle"},
+	} {
+		s := admin.Status{VIPs: []admin.VIP{c.vip}, Election: &admin.Election{Leases: []admin.Lease{{Holder: c.holder}}}}
+		want := fmt.Sprintf(`<td class=%q>%s`, c.want, c.vip.State)
+		if page := render(t, s, time.Now()); !strings.Contains(page, want) {
+			t.Errorf("%+v, held by %q: no %s", c.vip, c.holder, want)
+		}
+	}
+}
+
+func TestHandler(t *testing.T) {
+	w := httptest.NewRecorder()
+	page.New().Handler(func() admin.Status { return admin.Status{Node: "m1"} }).
+		ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "Herald on m1") {
+		t.Errorf("%d: %s", w.Code, w.Body)
+	}
+	for name, want := range map[string]string{
+		"Content-Type":            "text/html; charset=utf-8",
+		"Content-Security-Policy": "default-src 'none'",
+		"X-Content-Type-Options":  "nosniff",
+		"Cache-Control":           "no-store",
+	} {
+		if got := w.Header().Get(name); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}

@@ -1,0 +1,206 @@
+// Package balancer measures what it costs to balance connections, and what clients see when a
+// server fails, when masters come and go, and when the balancer is restarted: Herald beside HAProxy.
+package balancer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/herald-vip/herald/testenv/bench/observe"
+	"github.com/herald-vip/herald/testenv/bench/record"
+	"github.com/herald-vip/herald/testenv/lab"
+)
+
+// Options say what to measure of balancers.
+type Options struct {
+	// Herald, Bench and HAProxy are the paths of the binaries.
+	Herald, Bench, HAProxy string
+	// Only leaves out the parts that are not named; empty takes all.
+	Only []string
+	// Trials is how many trials there are of a fault or change. Of loads there are twice as many rounds.
+	Trials int
+	// Quick measures everything a few times, and shortly.
+	Quick bool
+	// Dir is a folder that exists, for the labs' configurations and logs.
+	Dir string
+}
+
+// The paths.
+const (
+	local  = "local"  // from the machine that the balancer is on, to 127.0.0.1
+	remote = "remote" // from another machine, to its address
+)
+
+// The ways that connections go.
+const (
+	direct        = "direct"
+	directAgain   = "direct, again"   // the same, to see what a comparison can tell apart
+	directTracked = "direct, tracked" // from a machine that tracks connections, as Herald does there
+	forwarded     = "forwarded"       // by a machine that does not balance
+	viaHerald     = "herald"
+	viaProxy      = "herald, proxy"
+	viaHAProxy    = "haproxy"
+	viaHAProxySpl = "haproxy, splice"
+)
+
+// The workers that each has to itself.
+const (
+	heraldWorker, haproxyWorker, directWorker, proxyWorker, trackingWorker = "w1", "w2", "w3", "w4", "w5"
+)
+
+// scale is how much is measured.
+type scale struct {
+	rounds      int           // of each load, the ways in turn
+	last        time.Duration // of one load
+	rate        int           // connections a second, of the open loop
+	pacedCount  int           // connections at that rate, of one way in a round
+	streamTurns int           // of one stream in a round
+	trials      int           // of a fault or change
+	rivals      int           // of those that are of the rival only to compare
+	spread      int           // connections
+	held        int           // established connections, over a restart
+	fewer       int           // over a drain
+	before      time.Duration // a fault
+	after       time.Duration // a fault that tells of itself
+	vanishing   time.Duration // after one that does not
+	followed    time.Duration // how long is waited for all workers to follow
+}
+
+func (o Options) scale() scale {
+	s := scale{rounds: 2 * o.Trials, last: 350 * time.Millisecond, rate: 1000, pacedCount: 800, streamTurns: 6,
+		trials: o.Trials, rivals: min(3, o.Trials), spread: 3000, held: 5000, fewer: 300,
+		before: 300 * time.Millisecond, after: time.Second, vanishing: 2 * time.Second, followed: 3 * time.Second}
+	if o.Quick {
+		s.rounds, s.last, s.pacedCount, s.trials, s.rivals, s.held, s.followed = 1, 250*time.Millisecond, 200, 1, 1, 500, 1500*time.Millisecond
+	}
+	return s
+}
+
+// bench is a run.
+type bench struct {
+	Options
+	scale
+	*record.Recorder
+}
+
+// Run measures what there is to measure of both balancers.
+func Run(ctx context.Context, rec *record.Recorder, o Options) (err error) {
+	b := &bench{Options: o, scale: o.scale(), Recorder: rec}
+	for _, part := range []struct {
+		name string
+		run  func(*stage, context.Context) error
+	}{
+		{local, (*stage).loadPart},
+		{remote, (*stage).loadPart},
+		{"faults", (*stage).faultPart},
+		{"masters", (*stage).mastersPart},
+		{"restarts", (*stage).restartPart},
+	} {
+		if len(o.Only) > 0 && !slices.Contains(o.Only, part.name) {
+			continue
+		}
+		if e := b.stage(ctx, part.name, part.run); e != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", part.name, e))
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return err
+}
+
+func (b *bench) stage(ctx context.Context, part string, run func(*stage, context.Context) error) (err error) {
+	s := &stage{bench: b, part: part}
+	if part == local || part == remote {
+		s.proxy = proxyWorker
+	}
+	if s.dir, err = filepath.Abs(filepath.Join(b.Dir, part)); err != nil {
+		return err
+	}
+	if err := s.lay(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	for _, m := range voters() {
+		if err := errors.Join(s.server(m).Boot(ctx), s.speaker(m).Boot(ctx)); err != nil {
+			return err
+		}
+	}
+	return run(s, ctx)
+}
+
+// leadsWithin is how long a balancer may take until it leads to all masters.
+const leadsWithin = 30 * time.Second
+
+// awaitMasters waits until the balancer on a worker leads to just these masters: until as many
+// connections as could not miss one have been answered by them all, and by nobody else.
+func (s *stage) awaitMasters(ctx context.Context, worker string, masters ...string) error {
+	err := observe.Eventually(ctx, leadsWithin, func() error {
+		seen := make(map[string]bool)
+		for range 8 * len(masters) {
+			name, err := s.ask(ctx, worker, target(worker, local, listenPort), "/", time.Second)
+			if err != nil {
+				return err
+			}
+			seen[name] = true
+		}
+		for _, m := range masters {
+			if !seen[m] {
+				return fmt.Errorf("%s has no connection", m)
+			}
+		}
+		if len(seen) > len(masters) {
+			return fmt.Errorf("connections go to %v", seen)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("the balancer on %s does not lead to %v: %w", worker, masters, err)
+	}
+	return nil
+}
+
+// boot boots a program on these workers, and waits until it balances.
+func (s *stage) boot(ctx context.Context, program func(worker string) *lab.Node, workers ...string) error {
+	for _, w := range workers {
+		if err := program(w).Boot(ctx); err != nil {
+			return err
+		}
+	}
+	for _, w := range workers {
+		if err := s.awaitMasters(ctx, w, voters()...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// note records a value of one measure, took how long something took, and failed how many of all
+// connections went wrong.
+func (b *bench) note(balancer, measure, path, unit string, value float64) {
+	b.Add(resultName(balancer, measure, path), record.Value{Value: value, Unit: unit})
+}
+
+func (b *bench) took(balancer, measure, path string, d time.Duration) {
+	b.note(balancer, measure, path, "ms", d.Seconds()*1e3)
+}
+
+func (b *bench) failed(balancer, measure, path string, failed, all int) {
+	b.Add(resultName(balancer, measure, path), record.Value{Value: float64(failed), Unit: "failed"}, record.Value{Value: float64(all), Unit: "connections"})
+}
+
+func resultName(balancer, measure, path string) string {
+	return record.Name("Balancer", "measure", measure, "balancer", balancer, "path", path)
+}
+
+// bootBoth boots Herald and HAProxy, each on its worker.
+func (s *stage) bootBoth(ctx context.Context) error {
+	if err := s.boot(ctx, s.speaker, heraldWorker); err != nil {
+		return err
+	}
+	return s.boot(ctx, s.haproxy, haproxyWorker)
+}

@@ -1,0 +1,250 @@
+package balancer
+
+import (
+	"context"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// serve runs a server until the test ends, or stop is called, which returns when all its
+// connections are closed.
+func serve(t *testing.T, name string) (s *Server, address string, stop func()) {
+	t.Helper()
+	l, err := Listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	s = &Server{Name: name}
+	go func() { done <- s.Serve(ctx, l) }()
+	stopped := false
+	stop = func() {
+		if cancel(); stopped {
+			return
+		}
+		stopped = true
+		if err := <-done; err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	t.Cleanup(stop)
+	return s, l.Addr().String(), stop
+}
+
+// run does a task of which this is the result.
+func run[T any](ctx context.Context, task Task) (result T, err error) {
+	r, err := task.Run(ctx)
+	result, _ = r.(T)
+	return result, err
+}
+
+// TestLoad wants both kinds of load to count what the servers count.
+func TestLoad(t *testing.T) {
+	for name, load := range map[string]Load{
+		"closed": {Workers: 3, Count: 60},
+		"open":   {Rate: 5000, Count: 60, Keep: true},
+		"turns":  {Rate: 5000, Count: 60, Turns: &Turns{Began: time.Now(), Last: 2 * time.Millisecond, Of: 2, Mine: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			one, a, _ := serve(t, "one")
+			two, b, _ := serve(t, "two")
+			load.Targets, load.Timeout = []string{a, b}, time.Minute
+			r, err := run[*LoadResult](t.Context(), load)
+			if err != nil {
+				t.Fatal(err)
+			}
+			served := map[string]int{"one": int(one.served.Load()), "two": int(two.served.Load())}
+			if diff := cmp.Diff(served, r.By); diff != "" || r.Good != 60 || r.Failed != 0 {
+				t.Errorf("%d good, %d failed %v (-served +got):\n%s", r.Good, r.Failed, r.Failures, diff)
+			}
+			if r.Median <= 0 || r.P99 < r.Median || r.Took < r.Median || r.CPU <= 0 {
+				t.Errorf("%+v", r)
+			}
+			if want := map[bool]int{true: 60}[load.Keep]; len(r.Kept) != want {
+				t.Errorf("%d are kept, want %d", len(r.Kept), want)
+			}
+		})
+	}
+}
+
+// TestTurns wants loads that take turns to begin no connections in each other's, each as many in
+// a turn as its rate says, and their order to vary.
+func TestTurns(t *testing.T) {
+	const loads, inTurn, rounds = 3, 20, 30
+	began := time.Date(2026, 11, 22, 2, 0, 0, 0, time.UTC)
+	turns := make(map[int]int) // by their numbers: whose they are
+	firsts := make(map[int]bool)
+	for mine := range loads {
+		l := Load{Rate: 1000, Turns: &Turns{Began: began, Last: inTurn * time.Millisecond, Of: loads, Mine: mine}}
+		for i := range rounds * inTurn {
+			after := l.due(i, time.Time{}).Sub(began)
+			turn, at := int(after/(inTurn*time.Millisecond)), after%(inTurn*time.Millisecond)
+			if whose, ok := turns[turn]; ok && whose != mine {
+				t.Fatalf("turn %d is of %d and of %d", turn, whose, mine)
+			}
+			if turns[turn] = mine; turn/loads != i/inTurn || at != time.Duration(i%inTurn)*time.Millisecond {
+				t.Fatalf("connection %d of %d begins after %v", i, mine, after)
+			}
+			if turn%loads == 0 {
+				firsts[mine] = true
+			}
+		}
+	}
+	if len(turns) != loads*rounds || len(firsts) != loads {
+		t.Errorf("%d turns of %d, %d loads of %d begin one", len(turns), loads*rounds, len(firsts), loads)
+	}
+}
+
+// TestLoadEnds wants a load without a count to end with its context, and that to be no error.
+func TestLoadEnds(t *testing.T) {
+	_, address, _ := serve(t, "one")
+	for _, load := range []Load{{Workers: 2}, {Rate: 1000}} {
+		load.Targets = []string{address}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if r, err := run[*LoadResult](ctx, load); err != nil || r.Failed > 0 {
+			t.Errorf("%+v, %v", r, err)
+		}
+	}
+	if _, err := (Load{Targets: []string{address}}).Run(t.Context()); err == nil {
+		t.Error("a load of nothing is one")
+	}
+}
+
+// TestFailures wants connections to fail, and to be told why, if nobody listens, answers, or
+// answers all.
+func TestFailures(t *testing.T) {
+	l, err := Listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { // it hangs up without an answer
+		defer close(ended)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Read(make([]byte, 4096))
+			c.Close()
+		}
+	}()
+	defer func() { l.Close(); <-ended }()
+	silent, err := Listen(t.Context(), "127.0.0.1:0") // the kernel alone takes its connections
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	closed, err := Listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	for want, l := range map[string]net.Listener{"refused": closed, "timeout": silent, "unexpected EOF": l} {
+		load := Load{Targets: []string{l.Addr().String()}, Workers: 1, Count: 1, Timeout: time.Minute}
+		if l == silent {
+			load.Timeout = 50 * time.Millisecond
+		}
+		r, err := run[*LoadResult](t.Context(), load)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Failures) != 1 || !strings.Contains(r.Failures[0].Failure, want) {
+			t.Errorf("%+v, want %s", r.Failures, want)
+		}
+	}
+}
+
+// TestGrip wants held connections to be lost with their server, and only those; all are new then.
+func TestGrip(t *testing.T) {
+	var dialer net.Dialer
+	_, one, stop := serve(t, "one")
+	_, two, _ := serve(t, "two")
+	var turn atomic.Int32
+	g := &grip{count: 10, dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return dialer.DialContext(ctx, network, []string{one, two}[turn.Add(1)%2])
+	}}
+	defer g.close()
+	for range 2 {
+		if err := g.open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if lost := g.lost(); lost != 0 || turn.Load() != 10 {
+			t.Errorf("%d of %d lost at rest", lost, turn.Load())
+		}
+	}
+	stop()
+	if lost := g.lost(); lost != 5 {
+		t.Errorf("%d lost", lost)
+	}
+	if err := g.open(t.Context()); err == nil {
+		t.Error("connections to a server that is gone are open")
+	}
+}
+
+// TestHealthCheckStays wants a connection to serve several health checks, none of which counts.
+func TestHealthCheckStays(t *testing.T) {
+	s, address, _ := serve(t, "one")
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for range 3 {
+		if _, err := io.WriteString(c, "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		const want = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(c, got); err != nil || string(got) != want {
+			t.Fatalf("%q, %v", got, err)
+		}
+	}
+	if n := s.served.Load(); n != 0 {
+		t.Errorf("%d count", n)
+	}
+}
+
+// TestBulk wants bytes, and an error where there are none.
+func TestBulk(t *testing.T) {
+	_, address, stop := serve(t, "one")
+	bulk := Bulk{Targets: []string{address}, Streams: 2, Time: time.Millisecond}
+	r, err := run[*BulkResult](t.Context(), bulk)
+	if err != nil || r.Took < time.Millisecond {
+		t.Errorf("%+v, %v", r, err)
+	}
+	turns := Bulk{Targets: []string{address}, Turns: &Turns{Began: time.Now(), Last: time.Millisecond, Of: 2}, Rounds: 3}
+	if r, err := run[*BulkResult](t.Context(), turns); err != nil || r.Bytes == 0 || r.Took <= 0 {
+		t.Errorf("in turns: %+v, %v", r, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	turns.Turns.Began = time.Now().Add(time.Hour)
+	if _, err := turns.Run(ctx); err == nil {
+		t.Error("it does not end before its turn")
+	}
+	silent, err := Listen(t.Context(), "127.0.0.1:0") // the kernel alone takes its connections
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := (Bulk{Targets: []string{silent.Addr().String()}, Streams: 1, Time: time.Millisecond}).Run(ctx); err == nil {
+		t.Error("nothing came, and it is no error")
+	}
+	stop()
+	for _, b := range []Bulk{bulk, turns} {
+		if _, err := b.Run(t.Context()); err == nil {
+			t.Error("there is nobody, and no error")
+		}
+	}
+}

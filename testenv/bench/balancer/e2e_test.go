@@ -1,0 +1,55 @@
+//go:build e2e
+
+package balancer
+
+import (
+	"cmp"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/herald-vip/herald/testenv/bench/record"
+)
+
+// TestRun measures everything once, and wants every result of the last run that was kept to be
+// there. How large they are is not a matter of a test, but where they count what must not be.
+func TestRun(t *testing.T) {
+	rec := record.New(t.Output(), nil)
+	err := Run(t.Context(), rec, Options{
+		Herald: "../../../bin/herald", Bench: "../../../bin/herald-bench", HAProxy: cmp.Or(os.Getenv("HAPROXY"), "/usr/sbin/haproxy"),
+		Trials: 1, Quick: true, Dir: t.TempDir(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := make(map[string]bool)
+	for _, r := range rec.Results {
+		seen[r.Name] = true
+		for _, v := range r.Values {
+			if v.Value < 0 {
+				t.Errorf("%s: %v", r.Name, v)
+			}
+		}
+		if r.Get("balancer") != viaHerald {
+			continue
+		}
+		m, of := r.Get("measure"), len(r.Values) == 2
+		if m == "connections at each master" && (r.Values[0].Value < 950 || r.Values[0].Value > 1050) { // of 3,000 at three masters
+			t.Errorf("%s: %v", r.Name, r.Values)
+		}
+		planned := strings.HasPrefix(m, "server drained") || strings.HasPrefix(m, "master joins") || strings.HasPrefix(m, "master leaves")
+		if of && (planned || strings.HasSuffix(m, "established connections lost")) && (r.Values[0].Value > 0 || r.Values[1].Value == 0) {
+			t.Errorf("%s: %v", r.Name, r.Values)
+		}
+	}
+	kept, err := record.Kept("../../../docs", "balancer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range kept.Results {
+		if !seen[r.Name] {
+			t.Errorf("nothing of %q", r.Name)
+			seen[r.Name] = true
+		}
+	}
+}

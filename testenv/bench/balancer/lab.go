@@ -1,0 +1,324 @@
+package balancer
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/template"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/election"
+	"github.com/herald-vip/herald/testenv/bench/observe"
+	"github.com/herald-vip/herald/testenv/clab"
+	"github.com/herald-vip/herald/testenv/lab"
+)
+
+// stage is a lab of namespaces, in which one part is measured:
+//
+//	    c1 ─┐        .9: a client
+//	m1..m4 ─┼─ lan   .1 to .4: masters, each with a server; 10.6.0.0/24
+//	w1..w5 ─┘        .21 to .25: workers, on which balancers run, and clients
+//
+// A balancer listens on a worker's 127.0.0.1 and on its own address, and leads to the
+// masters' servers. By other addresses c1 reaches them through a worker that only
+// forwards: that is what a machine on the way costs, if it balances or not. Nothing runs at
+// first but the machines: what is to run is booted node by node.
+type stage struct {
+	*lab.Lab
+	*bench
+	part  string // what is measured in it
+	dir   string // of configurations and logs
+	proxy string // the worker whose Herald balances by itself instead of in the kernel; may be empty
+}
+
+// Where things are.
+const (
+	// segment is the bridge that all are on.
+	segment = "lan"
+	// backendPort is that of the servers, listenPort that of balancers, and splicePort that of
+	// HAProxy with option splice-auto.
+	backendPort, listenPort, splicePort = 6443, 9443, 9444
+	// forwarder is the worker that forwards what c1 sends to routed addresses.
+	forwarder = "w5"
+
+	binaryTarget = "/opt/herald/herald"
+	clientTarget = "/usr/local/bin/herald-bench"
+)
+
+// masters are all, of whom the last comes and goes: no other node's file names it.
+func masters() []string { return []string{"m1", "m2", "m3", newcomer} }
+
+// voters are the masters that are always there.
+func voters() []string { return masters()[:3] }
+
+func workers() []string { return []string{"w1", "w2", "w3", "w4", "w5"} }
+
+// address is the address of a machine.
+func address(machine string) netip.Addr {
+	offset := map[byte]byte{'w': 20, 'c': 8}[machine[0]]
+	return netip.AddrFrom4([4]byte{10, 6, 0, machine[1] - '0' + offset})
+}
+
+// backend is the address of a master's server, routed that by way of the forwarder.
+func backend(master string) string { return netip.AddrPortFrom(address(master), backendPort).String() }
+
+func routed(master string) netip.Addr { return netip.AddrFrom4([4]byte{10, 7, 0, master[1] - '0'}) }
+
+// target is where a balancer listens, for the clients on its own machine and for others.
+func target(worker, path string, port int) string {
+	if path == local {
+		return fmt.Sprintf("127.0.0.1:%d", port)
+	}
+	return fmt.Sprintf("%s:%d", address(worker), port)
+}
+
+// lay lays out the site. The context bounds that only. After an error nothing is left behind.
+func (s *stage) lay(ctx context.Context) error {
+	if err := errors.Join(s.configure(), s.install()); err != nil {
+		return fmt.Errorf("lab of balancers: %w", err)
+	}
+	topology, images := s.topology()
+	var err error
+	s.Lab, err = lab.Start(ctx, slog.New(slog.DiscardHandler), topology, lab.Options{Hold: true, Images: images, Dir: filepath.Join(s.dir, "logs")})
+	return err
+}
+
+// topology is what the machines are and what each of them runs. A node of the topology
+// has an image of its own, which is called as itself.
+func (s *stage) topology() (*clab.Topology, map[string]lab.Image) {
+	t := &clab.Topology{Name: "balance", Nodes: []clab.Node{{Name: segment, Kind: clab.Bridge}}}
+	images := make(map[string]lab.Image)
+	program := func(base, kind string, image lab.Image, binds ...clab.Bind) {
+		name := base + "-" + kind
+		t.Nodes = append(t.Nodes, clab.Node{Name: name, Kind: clab.Linux, Image: name, Hostname: base, Base: base, Binds: binds})
+		images[name] = image
+	}
+	for _, name := range slices.Concat(masters(), workers(), []string{"c1"}) {
+		n := clab.Node{Name: name, Kind: clab.Linux, Image: name, Hostname: name, Sysctls: map[string]string{
+			// The same for all: thousands of connections a second from one address.
+			"net.ipv4.ip_local_port_range": "10000 65535",
+			"net.ipv4.ip_forward":          "1",
+			"net.core.somaxconn":           "8192",
+			// The detour enters and leaves by one interface.
+			"net.ipv4.conf.all.send_redirects":     "0",
+			"net.ipv4.conf.default.send_redirects": "0",
+		}}
+		for _, line := range append([]string{fmt.Sprintf("ip addr add %s/24 dev eth1", address(name))}, detour(name)...) {
+			n.Exec = append(n.Exec, strings.Fields(line))
+		}
+		t.Nodes, images[name] = append(t.Nodes, n), daemons()
+		t.Links = append(t.Links, clab.Link{
+			A: clab.Endpoint{Node: name, Interface: "eth1"}, B: clab.Endpoint{Node: segment, Interface: name}, MTU: 1500,
+		})
+		if name[0] == 'm' {
+			program(name, "server", lab.Binary(s.Bench, "balance-server", fmt.Sprintf("--listen=:%d", backendPort), "--name="+name))
+		} else {
+			program(name, "client", lab.Binary(s.Bench))
+		}
+		if name == "c1" {
+			continue
+		}
+		program(name, "speaker", daemons(binaryTarget, "run", "--config", "/etc/herald/herald.yaml"),
+			clab.Bind{Source: s.file(name), Target: "/etc/herald"},
+			clab.Bind{Source: s.file("bin"), Target: filepath.Dir(binaryTarget), ReadOnly: true})
+		if name[0] == 'w' {
+			program(name, "haproxy", daemons(s.Options.HAProxy, "-W", "-db", "-f", "/etc/haproxy/haproxy.cfg"),
+				clab.Bind{Source: s.file(name), Target: "/etc/haproxy"})
+		}
+	}
+	return t, images
+}
+
+// detour are the commands that have c1 reach the masters by way of the forwarder, and they it,
+// at addresses that are for that alone.
+func detour(machine string) (lines []string) {
+	const client = "10.7.1.9"
+	switch {
+	case machine == "c1":
+		lines = append(lines, "ip addr add "+client+"/32 dev lo", fmt.Sprintf("ip route add 10.7.0.0/24 via %s src %s", address(forwarder), client))
+	case machine == forwarder:
+		lines = append(lines, fmt.Sprintf("ip route add %s via %s", client, address("c1")))
+		for _, m := range masters() {
+			lines = append(lines, fmt.Sprintf("ip route add %s via %s", routed(m), address(m)))
+		}
+	case machine[0] == 'm':
+		lines = append(lines, fmt.Sprintf("ip addr add %s/32 dev lo", routed(machine)), fmt.Sprintf("ip route add %s via %s", client, address(forwarder)))
+	}
+	return lines
+}
+
+// daemons is the image of a machine that only has a network or runs a program that the node has.
+func daemons(argv ...string) lab.Image {
+	return func(clab.Node) (p lab.Program, err error) {
+		if len(argv) > 0 {
+			p.Daemons = []lab.Daemon{{Name: filepath.Base(argv[0]), Argv: argv}}
+		}
+		return p, nil
+	}
+}
+
+// server, speaker and haproxy are the nodes of a machine.
+func (s *stage) server(master string) *lab.Node   { return s.Node(master + "-server") }
+func (s *stage) speaker(machine string) *lab.Node { return s.Node(machine + "-speaker") }
+func (s *stage) haproxy(worker string) *lab.Node  { return s.Node(worker + "-haproxy") }
+
+// file is the path of one of the lab's files; those of a machine are in a folder of its name.
+func (s *stage) file(names ...string) string {
+	return filepath.Join(append([]string{s.dir}, names...)...)
+}
+
+// configure writes the files of all machines.
+func (s *stage) configure() error {
+	key, err := election.NewKey()
+	for _, machine := range append(masters(), workers()...) {
+		err = errors.Join(err, os.MkdirAll(s.file(machine), 0o755), s.writeHerald(machine, internal),
+			os.WriteFile(s.file(machine, "gossip.key"), []byte(key+"\n"), 0o600))
+		if machine[0] == 'w' {
+			err = errors.Join(err, s.fill("haproxy.cfg", machine, "", voters()))
+		}
+	}
+	return err
+}
+
+//go:embed *.tmpl
+var templates embed.FS
+
+// fill writes a file of a machine from its template, which leads to these masters or has them vote.
+func (s *stage) fill(file, machine, kind string, masters []string) error {
+	mode := "kernel"
+	switch machine {
+	case s.proxy:
+		mode = "proxy"
+	case "m1", "m2", "m3", newcomer:
+		mode = "" // it does not balance
+	}
+	t, err := template.New(file+".tmpl").Funcs(template.FuncMap{"address": address}).ParseFS(templates, file+".tmpl")
+	if err != nil {
+		return err
+	}
+	var text bytes.Buffer
+	if err := t.Execute(&text, map[string]any{"Name": machine, "Type": kind, "Mode": mode, "Servers": masters}); err != nil {
+		return err
+	}
+	return os.WriteFile(s.file(machine, file), text.Bytes(), 0o644)
+}
+
+// internal and external are the types of a load balancer.
+const internal, external = "internal", "external"
+
+// writeHerald writes Herald's configuration of a machine.
+func (s *stage) writeHerald(machine, kind string) error {
+	return s.fill("herald.yaml", machine, kind, voters())
+}
+
+// switchTo changes loadBalancer.type of a worker's Herald by a reload.
+func (s *stage) switchTo(worker, kind string) error {
+	return errors.Join(s.writeHerald(worker, kind), s.speaker(worker).Daemons()[0].Signal(unix.SIGHUP))
+}
+
+// reloadHAProxy has a worker's HAProxy lead to these masters, and waits until it has
+// read that: until the first of its processes has a child that it had not.
+func (s *stage) reloadHAProxy(ctx context.Context, worker string, masters ...string) error {
+	if err := s.fill("haproxy.cfg", worker, "", masters); err != nil {
+		return err
+	}
+	p := s.haproxy(worker).Daemons()[0]
+	before, err := observe.Group(p.Pid())
+	if err != nil {
+		return err
+	}
+	// To the first alone: to the others it means something else.
+	if err := unix.Kill(p.Pid(), unix.SIGUSR2); err != nil {
+		return fmt.Errorf("reload HAProxy: %w", err)
+	}
+	return observe.Eventually(ctx, answerWithin, func() error {
+		now, err := observe.Group(p.Pid())
+		begun := func(pid int) bool { return !slices.Contains(before, pid) }
+		if err == nil && !slices.ContainsFunc(now, begun) {
+			err = fmt.Errorf("HAProxy on %s has not begun anew", worker)
+		}
+		return err
+	})
+}
+
+// install writes Herald's binary, as another file than the one before, as its package does.
+func (s *stage) install() error {
+	data, err := os.ReadFile(s.Herald)
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.MkdirAll(s.file("bin"), 0o755), os.WriteFile(s.file("bin", "next"), data, 0o755),
+		os.Rename(s.file("bin", "next"), s.file("bin", "herald")))
+}
+
+// ask makes one connection from a machine and returns the answer.
+func (s *stage) ask(ctx context.Context, machine, address, path string, within time.Duration) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	c, err := s.Node(machine).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	return ask(c, path, within)
+}
+
+// Task is what a client does, in a process of its own: a [Load] or a [Bulk].
+type Task interface {
+	// Run does it and returns what came of it.
+	Run(ctx context.Context) (any, error)
+}
+
+// client is a process that does a task.
+type client struct {
+	process     *lab.Process
+	out, errout bytes.Buffer
+}
+
+// start has a machine begin with a task.
+func (s *stage) start(machine string, t Task) (*client, error) {
+	text, err := json.Marshal(t)
+	if err != nil {
+		return nil, err
+	}
+	kind := "load"
+	if _, ok := t.(Bulk); ok {
+		kind = "bulk"
+	}
+	c := new(client)
+	c.process, err = s.Node(machine + "-client").Start(&exec.Cmd{
+		Args: []string{clientTarget, "balance-client", kind, string(text)}, Stdout: &c.out, Stderr: &c.errout,
+	})
+	return c, err
+}
+
+// stop asks the client to end and waits for its result.
+func (c *client) stop(ctx context.Context, result any) error {
+	if err := c.process.Stop(ctx); err != nil {
+		return err
+	}
+	return c.wait(ctx, result)
+}
+
+// wait waits for the client's result, a *[LoadResult] or a *[BulkResult].
+func (c *client) wait(ctx context.Context, result any) error {
+	if err := c.process.Wait(ctx); err != nil {
+		return errors.Join(fmt.Errorf("client: %w: %s", err, bytes.TrimSpace(c.errout.Bytes())), c.process.Kill())
+	}
+	if err := json.Unmarshal(c.out.Bytes(), result); err != nil {
+		return fmt.Errorf("the client's result: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,198 @@
+// Package failover measures how long a control-plane VIP is out of reach after a
+// fault: for Herald and for FRR as a speaker with a health script, both behind
+// BGP routers, and for Herald and keepalived on a flat layer 2, in one run, on
+// one machine, with one prober.
+//
+// The networks are labs of namespaces. In one (bench-bgp.clab.yml) two routers
+// of different make see every fault at once, each with a client behind it; the
+// other (bench-arp.clab.yml) is one link with a client and an observer.
+// docs/benchmarks.md says how to read the result.
+package failover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/herald-vip/herald/testenv/bench/observe"
+	"github.com/herald-vip/herald/testenv/bench/record"
+)
+
+// Options say what to measure.
+type Options struct {
+	// Topologies is the folder of bench-bgp.clab.yml and bench-arp.clab.yml.
+	Topologies string
+	// Herald and Testenv are the paths of the two binaries.
+	Herald, Testenv string
+	// Only leaves out the faults whose name has none of these texts; empty takes all.
+	Only []string
+	// Trials is how many there are of each fault.
+	Trials int
+	// Quick leaves out the faults that take longest.
+	Quick bool
+	// Dir is a folder that exists, for the labs' configurations and logs.
+	Dir string
+}
+
+// connections is how many each client makes at least in all trials of a planned
+// change together, and quickly with Options.Quick.
+const connections, quickly = 5000, 500
+
+// fewTrials is how many there are of a fault that takes half a minute.
+const fewTrials = 3
+
+// bench is a run.
+type bench struct {
+	Options
+	*record.Recorder
+	labs int // so far
+}
+
+// part is faults of one speaker in one network, in one lab after the other.
+type part struct {
+	speaker speaker
+	flat    bool // or behind routers
+	bfd     int  // milliseconds, 0 for none
+	faults  []fault
+}
+
+// RunBGP measures speakers behind routers. It records what it measures until ctx ends.
+func RunBGP(ctx context.Context, rec *record.Recorder, o Options) error {
+	bridge, err := bridging(o.Herald)
+	if err != nil {
+		return err
+	}
+	var parts []part
+	for _, s := range []speaker{herald(o.Herald), frr(quick())} {
+		parts = append(parts,
+			part{speaker: s, faults: named(slices.Concat(healthFaults(), plannedFaults(), []string{speakerKilled, powerLoss + byHoldTime, cutOff + byHoldTime})...)},
+			part{speaker: s, bfd: 50, faults: named(speakerFrozen+byBFD50, powerLoss+byBFD50, cutOff+byBFD50)},
+			part{speaker: s, bfd: 10, faults: named(powerLoss + byBFD10)})
+	}
+	parts = append(parts, part{speaker: bridge, faults: named(slices.Concat(healthFaults(), plannedFaults())...)})
+	if !o.Quick {
+		parts = append(parts, part{speaker: frr(usual()), faults: named(healthFaults()...)})
+	}
+	return run(ctx, rec, o, parts)
+}
+
+// RunFlat measures speakers on a flat layer 2.
+func RunFlat(ctx context.Context, rec *record.Recorder, o Options) error {
+	parts, err := flatParts(o)
+	return errors.Join(err, run(ctx, rec, o, parts))
+}
+
+func flatParts(o Options) (parts []part, err error) {
+	for _, lease := range []time.Duration{defaultLease, shortLease} {
+		h, e := heraldARP(o.Herald, lease)
+		// Others have no command to drain.
+		parts, err = append(parts, part{speaker: h, flat: true, faults: named(slices.Insert(flatFaults(), 2, drained)...)}), errors.Join(err, e)
+	}
+	parts = append(parts, part{speaker: keepalived(true), flat: true, faults: named(flatFaults()...)})
+	if !o.Quick {
+		// kubeadm's check takes half a minute, so that once is enough of how it finds out.
+		faults := slices.DeleteFunc(named(flatFaults()...), func(f fault) bool { return f.name == apiserverFrozen })
+		faults[0].limit = documentedLimit
+		parts = append(parts, part{speaker: keepalived(false), flat: true, faults: faults})
+	}
+	return parts, err
+}
+
+func run(ctx context.Context, rec *record.Recorder, o Options, parts []part) (failed error) {
+	b := &bench{Options: o, Recorder: rec}
+	for _, p := range parts {
+		p.faults = slices.DeleteFunc(p.faults, func(f fault) bool { return !b.wants(f.name) || f.slow && b.Quick })
+		failed = errors.Join(failed, b.measure(ctx, p))
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return failed
+}
+
+// wants reports whether a fault is to be measured.
+func (b *bench) wants(fault string) bool {
+	return len(b.Only) == 0 || slices.ContainsFunc(b.Only, func(text string) bool { return strings.Contains(fault, text) })
+}
+
+// perTrial is how many connections a client makes in one trial of a planned change.
+func (b *bench) perTrial() int {
+	if b.Quick {
+		return quickly / b.Trials
+	}
+	return (connections + b.Trials - 1) / b.Trials
+}
+
+// maxDiscarded is how many trials of one series may be discarded.
+const maxDiscarded = 5
+
+// measure makes a series of trials of each fault, in a lab that it starts when there is none.
+// A trial that goes wrong is recorded as inconclusive, with the reason, and another
+// is made in a new lab: what remains of the old one proves nothing.
+func (b *bench) measure(ctx context.Context, p part) (err error) {
+	var s *site
+	stop := func() (err error) {
+		if s != nil {
+			err, s = s.close(), nil
+		}
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	for _, f := range p.faults {
+		trials, discarded, name := b.Trials, 0, f.result(p.speaker.name, "")
+		if p.flat {
+			name = f.result(p.speaker.name, layer2)
+		}
+		if f.limit > usualLimit {
+			trials = min(trials, fewTrials)
+		}
+		for number := 1; number <= trials; {
+			if s == nil {
+				b.labs++
+				s, err = open(ctx, b.Options, p, filepath.Join(b.Dir, fmt.Sprintf("lab%d", b.labs)))
+			}
+			if err == nil {
+				err = b.try(ctx, s, f, number)
+			}
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if err == nil {
+				number++
+				continue
+			}
+			b.Discard(name, err)
+			if discarded++; discarded > maxDiscarded {
+				return fmt.Errorf("%s: given up after %d discarded trials: %w", name, discarded, err)
+			}
+			if !errors.Is(err, observe.ErrDisturbed) { // else the lab is as it should be
+				if err := stop(); err != nil {
+					return err
+				}
+			}
+			err = nil
+		}
+	}
+	return nil
+}
+
+// try makes one trial, and records it unless the prober was starved.
+func (b *bench) try(ctx context.Context, s *site, f fault, number int) error {
+	made, err := s.try(ctx, f, number, b.perTrial())
+	if err != nil {
+		return err
+	}
+	for _, t := range made {
+		if t.Starved*20 > t.Attempts {
+			return fmt.Errorf("%w: the prober was starved in %d of %d attempts", observe.ErrDisturbed, t.Starved, t.Attempts+t.Starved)
+		}
+	}
+	for _, t := range made {
+		b.Add(f.result(s.speaker.name, t.router), t.values()...)
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+//go:build e2e
+
+// These tests need FRR, BIRD, keepalived and curl on the host and the binaries
+// in bin, as `make e2e` installs and builds them.
+
+package failover
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/testenv/bench/record"
+)
+
+// bounded is a test's context, with an end long after what any of these tests takes: what hangs
+// is to be told of by its own error.
+func bounded(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// TestRun makes a fault of every kind of lab once and wants every figure to be
+// there. How large they are is not a matter of a test.
+func TestRun(t *testing.T) {
+	rec := record.New(t.Output(), nil)
+	o := Options{
+		Topologies: "../../topologies", Herald: "../../../bin/herald", Testenv: "../../../bin/herald-testenv",
+		Only: []string{"registry killed", "drain", "power loss"}, Trials: 1, Dir: t.TempDir(),
+	}
+	if err := errors.Join(RunBGP(bounded(t), rec, o), RunFlat(bounded(t), rec, o), rec.Err()); err != nil {
+		t.Fatal(err)
+	}
+	seen := make(map[string]int)
+	for _, r := range rec.Results {
+		if r.Discarded() {
+			t.Logf("inconclusive: %s", r.Name)
+			continue
+		}
+		router := r.Get("router")
+		seen[router]++
+		units := []string{"ms/gone", "ms/back"}
+		switch {
+		case router == layer2:
+			units = []string{"ms/taken", "holders"}
+		case r.Get("fault") == "registry killed":
+			units = append(units, "ms/floor")
+		}
+		for _, unit := range append(units, "connections") {
+			if v, ok := r.Value(unit); !ok || v <= 0 || math.IsInf(v, 1) {
+				t.Errorf("%s: %v %s", r.Name, v, unit)
+			}
+		}
+		if n, _ := r.Value("connections"); strings.HasPrefix(r.Name, "PlannedChange/") && n < connections {
+			t.Errorf("%s: %v connections", r.Name, n)
+		}
+		if _, ok := r.Value("ms/after"); router == layer2 && ok == strings.HasPrefix(r.Name, "PlannedChange/") {
+			t.Errorf("%s: an outage after the end of the fault: %t", r.Name, ok)
+		}
+	}
+	// Herald and FRR: registry, drain, three power losses; Herald with a bridge: registry, drain;
+	// FRR's slow script: registry. Herald on
+	// the flat layer 2, twice: drain, power loss; keepalived, twice: power loss.
+	if seen["FRR"] != 13 || seen["BIRD"] != 13 || seen[layer2] != 6 {
+		t.Errorf("the trials are %v", seen)
+	}
+}
+
+// TestGuard wants the guard to come to a verdict.
+func TestGuard(t *testing.T) {
+	verdict, err := Guard(bounded(t), record.New(t.Output(), nil), Options{
+		Topologies: "../../topologies", Herald: "../../../bin/herald", Testenv: "../../../bin/herald-testenv", Trials: 3, Dir: t.TempDir(),
+	})
+	if err != nil || verdict == "" {
+		t.Errorf("%q, %v", verdict, err)
+	}
+}

@@ -1,0 +1,158 @@
+package failover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/herald-vip/herald/testenv/lab"
+)
+
+// fault is something that happens to one master; on a flat layer 2 to the one that has the VIP.
+type fault struct {
+	name string
+	// planned says that it is done on purpose: the clients' connections count
+	// until all is as before.
+	planned bool
+	// slow takes many seconds.
+	slow bool
+	// identify makes clients ask for an answer, where a connection alone proves nothing.
+	identify bool
+	// limit is how long the effect is waited for.
+	limit time.Duration
+	// strike makes the fault, heal undoes it; nil if nothing is to be undone.
+	strike, heal action
+}
+
+// action is something that is done to a master.
+type action func(ctx context.Context, s *site, master string) error
+
+// The names of faults; behind routers some have a suffix.
+const (
+	apiserverKilled = "apiserver killed"
+	apiserverFrozen = "apiserver frozen"
+	registryKilled  = "registry killed"
+	drained         = "drain"
+	terminated      = "SIGTERM"
+	upgraded        = "upgrade"
+	altered         = "attributes changed"
+	speakerKilled   = "speaker killed"
+	speakerFrozen   = "speaker frozen"
+	powerLoss       = "power loss"
+	cutOff          = "cut, then healed"
+	parted          = "parted, then healed"
+)
+
+// What finds a dead speaker behind routers.
+const (
+	byHoldTime = ", hold time 3 s"
+	byBFD50    = ", BFD 3 × 50 ms"
+	byBFD10    = ", BFD 3 × 10 ms"
+)
+
+// usualLimit is enough for a hold time of 3 s and for every health check, documentedLimit for
+// kubeadm's documented one: ten failures, 3 s apart.
+const usualLimit, documentedLimit = 10 * time.Second, 45 * time.Second
+
+// healthFaults are those that a health check has to find.
+func healthFaults() []string { return []string{apiserverKilled, apiserverFrozen, registryKilled} }
+
+// plannedFaults are those that are made on purpose, and in peace.
+func plannedFaults() []string { return []string{drained, terminated, upgraded, altered} }
+
+// flatFaults are those of a flat layer 2 that every speaker knows.
+func flatFaults() []string {
+	return []string{apiserverKilled, apiserverFrozen, terminated, upgraded, speakerKilled, speakerFrozen, powerLoss, cutOff, parted}
+}
+
+// named returns the faults of these names, in their order.
+func named(names ...string) (list []fault) {
+	kinds := []fault{
+		{name: apiserverKilled, strike: kill("apiserver"), heal: boot("apiserver")},
+		{name: apiserverFrozen, identify: true, strike: to("apiserver", (*lab.Node).Freeze), heal: to("apiserver", (*lab.Node).Thaw)},
+		{name: registryKilled, strike: kill("registry"), heal: boot("registry")},
+		{name: drained, planned: true, strike: drain(true), heal: drain(false)},
+		{name: terminated, planned: true, strike: stop, heal: boot("speaker")},
+		{name: upgraded, planned: true, strike: upgrade},
+		{name: altered, planned: true, strike: alter(true), heal: alter(false)},
+		{name: speakerKilled, strike: kill("speaker"), heal: boot("speaker")},
+		{name: speakerFrozen, strike: freezeSpeaker, heal: to("speaker", (*lab.Node).Thaw)},
+		{name: powerLoss,
+			strike: func(_ context.Context, s *site, m string) error { return s.Node(m).PowerOff() },
+			heal:   func(ctx context.Context, s *site, m string) error { return s.Node(m).PowerOn(ctx) }},
+		{name: cutOff, strike: links((*lab.Link).Cut), heal: links((*lab.Link).Heal)},
+		{name: parted,
+			strike: func(_ context.Context, s *site, m string) error { return s.Part(lan, []string{m}, others(m)) },
+			heal:   func(_ context.Context, s *site, _ string) error { return s.Part(lan) }},
+	}
+	for _, name := range names {
+		f := kinds[slices.IndexFunc(kinds, func(f fault) bool { return strings.HasPrefix(name, f.name) })]
+		f.slow = name == cutOff || name == parted || strings.HasSuffix(name, byHoldTime)
+		f.name, f.limit = name, usualLimit
+		list = append(list, f)
+	}
+	return list
+}
+
+// to does something to the node of a master that runs this: "speaker", "apiserver" or "registry".
+func to(kind string, do func(*lab.Node) error) action {
+	return func(_ context.Context, s *site, m string) error { return do(s.Node(m + "-" + kind)) }
+}
+
+func kill(kind string) action { return to(kind, (*lab.Node).Kill) }
+
+func boot(kind string) action {
+	return func(ctx context.Context, s *site, m string) error { return s.Node(m + "-" + kind).Boot(ctx) }
+}
+
+func freezeSpeaker(ctx context.Context, s *site, m string) error {
+	return to("speaker", s.speaker.freeze)(ctx, s, m)
+}
+
+func stop(ctx context.Context, s *site, m string) error {
+	return s.speaker.stop(ctx, s.Node(speakerOf(m)))
+}
+
+// upgrade ends the process as planned and starts its successor at once.
+func upgrade(ctx context.Context, s *site, m string) error {
+	return errors.Join(stop(ctx, s, m), boot("speaker")(ctx, s, m))
+}
+
+// drain takes the VIP off a master in peace, or puts it back.
+func drain(off bool) action {
+	return func(ctx context.Context, s *site, m string) error {
+		return s.speaker.drain(ctx, s.Node(speakerOf(m)), off)
+	}
+}
+
+// alter announces the VIP with a MED and a community, or without them again.
+func alter(on bool) action {
+	return func(ctx context.Context, s *site, m string) error { return s.speaker.alter(ctx, s, m, on) }
+}
+
+// links changes those of a master; a cut one is silent, with the carrier up.
+func links(change func(*lab.Link) error) action {
+	return func(_ context.Context, s *site, m string) (err error) {
+		for _, far := range s.neighbours() {
+			err = errors.Join(err, change(s.Link(m, far)))
+		}
+		return err
+	}
+}
+
+// masters are those of both topologies.
+func masters() []string { return []string{masterOf(1), masterOf(2), masterOf(3)} }
+
+// numbers are those of the masters.
+func numbers() []int { return []int{1, 2, 3} }
+
+func masterOf(number int) string     { return fmt.Sprintf("m%d", number) }
+func speakerOf(master string) string { return master + "-speaker" }
+
+// others are the masters besides one.
+func others(master string) []string {
+	return slices.DeleteFunc(masters(), func(m string) bool { return m == master })
+}

@@ -1,0 +1,103 @@
+package failover
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/herald-vip/herald/testenv/bench/observe"
+	"github.com/herald-vip/herald/testenv/holders"
+)
+
+// flat is the network of bench-arp.clab.yml, where one master at a time has the VIP.
+type flat struct{ site *site }
+
+// lan is the segment.
+const lan = "lan"
+
+// flatVIPs are the addresses of the VIP on the flat layer 2.
+func flatVIPs() []netip.Addr {
+	return []netip.Addr{netip.MustParseAddr("10.3.0.100"), netip.MustParseAddr("fd00:3::100")}
+}
+
+func (n *flat) neighbours() []string { return []string{lan} }
+
+// watch has the observer see who answers for the VIP, and a client connect to each of its addresses.
+func (n *flat) watch(ctx context.Context, identify bool) (*watch, error) {
+	target := holders.Target{
+		Link: "eth1", VIPs: flatVIPs(), Masters: make(map[string]net.HardwareAddr),
+		Senders: []netip.Addr{netip.MustParseAddr("10.3.0.128"), netip.MustParseAddr("fd00:3::80")},
+	}
+	for _, m := range masters() {
+		target.Masters[m] = n.site.Link(m, lan).MAC(m)
+	}
+	seen, err := holders.Observe(n.site.Node("o1"), target)
+	if err != nil {
+		return nil, err
+	}
+	w := &watch{seen: seen}
+	for _, vip := range flatVIPs() {
+		w.clients = append(w.clients, observe.Send(ctx, n.site.Node("c1"), netip.AddrPortFrom(vip, 6443).String(), identify))
+	}
+	return w, nil
+}
+
+// victim is the master that answers for all addresses.
+func (n *flat) victim(w *watch, _ int) string {
+	first, _ := w.seen.Holder(flatVIPs()[0])
+	if second, _ := w.seen.Holder(flatVIPs()[1]); second != first {
+		return ""
+	}
+	return first
+}
+
+// effects waits until another master has claimed all addresses.
+func (n *flat) effects(ctx context.Context, w *watch, f fault, master string, deadline time.Time) ([]trial, error) {
+	w.began = w.seen.Clock()
+	strike := func() error { return f.strike(ctx, n.site, master) }
+	if f.planned {
+		planned := strike
+		strike = func() error { return w.seen.Move(master, planned) }
+	}
+	if err := strike(); err != nil {
+		return nil, err
+	}
+	taken, err := observe.AwaitTaken(ctx, w.seen, flatVIPs(), master, w.began, deadline)
+	if err == nil && f.planned {
+		err = observe.AwaitQuiet(ctx, w.clients, deadline)
+	}
+	return []trial{{router: layer2, Seen: observe.Seen{Taken: taken}}}, err
+}
+
+func (n *flat) heal(_ context.Context, do func() error, _ string, _ []trial) error { return do() }
+
+// rest waits until one master has answered for the VIP for a while, each client has reached it
+// all the time, and all other masters could take over.
+func (n *flat) rest(ctx context.Context, w *watch) error {
+	vips := flatVIPs()
+	_, err := observe.AtRest(ctx, w.seen, vips, w.clients, func(ctx context.Context, holders map[netip.Addr]string) error {
+		if holder, home := holders[vips[0]], n.site.speaker.home; holders[vips[1]] != holder || home != "" && holder != home {
+			return fmt.Errorf("not on one master, or not on its own, %s", home)
+		}
+		if n.site.speaker.ready == nil {
+			return nil
+		}
+		for _, m := range masters() {
+			if err := n.site.speaker.ready(ctx, n.site.Node(speakerOf(m))); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return err
+}
+
+// judge adds who held the VIP, and what the clients saw together.
+func (n *flat) judge(w *watch, trials []trial) {
+	trials[0].AddHolders(w.seen.Trace(), w.began)
+	trials[0].AddClients(w.results, w.healed)
+}
+
+func (n *flat) close() error { return nil }

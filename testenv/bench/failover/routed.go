@@ -1,0 +1,275 @@
+package failover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/testenv/bench/observe"
+	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/routes"
+)
+
+// vip is the address of all BGP speakers.
+const vip = "10.99.0.10"
+
+// vipPrefix is what the VIP's route leads to.
+func vipPrefix() netip.Prefix { return netip.MustParsePrefix(vip + "/32") }
+
+// routed is the network of bench-bgp.clab.yml, where two routers see every fault at once.
+type routed struct {
+	site    *site
+	routers []*router
+}
+
+// router is an upstream router of the topology and the client behind it.
+type router struct {
+	number int
+	name   string   // what the results call it
+	show   []string // shows its BFD sessions
+	node   *lab.Node
+	client *lab.Node
+	routes *routes.Watch
+	wire   *observe.Wire
+}
+
+// routerFiles are those of the routers and of the guard's peer.
+func routerFiles() []file {
+	return []file{
+		{"frr-router.conf.tmpl", "r1/frr.conf", 0o644}, {"daemons", "r1/daemons", 0o644},
+		{"bird.conf.tmpl", "r2/bird.conf", 0o644}, {"peer.conf", "c1/bird.conf", 0o644},
+	}
+}
+
+// route begins to follow the routers of a site. The caller closes it, after an error too.
+func route(s *site) (*routed, error) {
+	n := &routed{site: s, routers: []*router{
+		{number: 1, name: "FRR", show: []string{"vtysh", "-c", "show bfd peers json"}},
+		{number: 2, name: "BIRD", show: []string{"birdc", "show bfd sessions"}},
+	}}
+	var err error
+	for _, r := range n.routers {
+		r.node, r.client = s.Node(fmt.Sprintf("r%d", r.number)), s.Node(fmt.Sprintf("c%d", r.number))
+		if r.routes, err = routes.Follow(r.node, netip.MustParsePrefix("10.99.0.0/24"), nil); err != nil {
+			return n, err
+		}
+		if r.wire, err = observe.Listen(r.node); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+func (n *routed) close() (err error) {
+	for _, r := range n.routers {
+		if r.routes != nil {
+			err = errors.Join(err, r.routes.Close())
+		}
+		if r.wire != nil {
+			err = errors.Join(err, r.wire.Close())
+		}
+	}
+	return err
+}
+
+func (n *routed) neighbours() []string { return []string{"r1", "r2"} }
+
+// hop is the address of a master on the link to the router.
+func (r *router) hop(master string) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, byte(r.number), master[1] - '0', 1})
+}
+
+// mark forgets what the router heard and did.
+func (r *router) mark() {
+	r.routes.Mark()
+	r.wire.Mark()
+}
+
+// over and notOver match next hops with and without one.
+func over(hop netip.Addr) func([]netip.Addr) bool {
+	return func(hops []netip.Addr) bool { return slices.Contains(hops, hop) }
+}
+
+func notOver(hop netip.Addr) func([]netip.Addr) bool {
+	return func(hops []netip.Addr) bool { return !slices.Contains(hops, hop) }
+}
+
+// await waits until the next hops of the VIP's route match.
+func (r *router) await(ctx context.Context, match func([]netip.Addr) bool) error {
+	return r.routes.Await(ctx, func(v routes.View) bool { return match(v.Hops(vipPrefix())) })
+}
+
+// fast reports whether a BFD interval, in milliseconds, wants real-time scheduling.
+func fast(bfd int) bool { return bfd > 0 && bfd < 50 }
+
+// realtime gives every BFD daemon real-time scheduling, a low priority of SCHED_FIFO, where BFD
+// is fast: intervals of 10 ms fail on a busy machine without, whichever speaker it is. Herald asks for it
+// by its own configuration.
+func (s *site) realtime() error {
+	if !fast(s.bfd) {
+		return nil
+	}
+	for _, n := range s.Nodes() {
+		for _, p := range n.Daemons() {
+			if !p.Running() || p.Name() != "bfdd" && p.Name() != "bird" {
+				continue
+			}
+			threads, err := procfs.AllThreads(p.Pid())
+			for _, t := range threads {
+				err = errors.Join(err, unix.SchedSetAttr(t.PID, &unix.SchedAttr{Policy: unix.SCHED_FIFO, Priority: 1}, 0))
+			}
+			if err != nil {
+				return fmt.Errorf("real-time scheduling of %s on %s: %w", p.Name(), n.Name(), err)
+			}
+		}
+	}
+	return nil
+}
+
+// steadyWithin is how long anything may take that is to come back.
+const steadyWithin = time.Minute
+
+// rest waits until the routes of all routers lead to every master, and all
+// BFD sessions are up.
+func (n *routed) rest(ctx context.Context, _ *watch) error {
+	ctx, cancel := context.WithTimeout(ctx, steadyWithin)
+	defer cancel()
+	for _, r := range n.routers {
+		var hops []netip.Addr
+		for _, m := range masters() {
+			hops = append(hops, r.hop(m))
+		}
+		if _, err := r.routes.AwaitHops(ctx, netip.MustParseAddr(vip), hops...); err != nil {
+			return err
+		}
+		if err := n.bfdUp(ctx, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sessionUp is a BFD session that is up, as FRR and BIRD show it.
+var sessionUp = regexp.MustCompile(`(?m)"status": ?"up"|^\S+ +\S+ +Up\b`)
+
+// bfdUp waits until the router has a BFD session with every master.
+func (n *routed) bfdUp(ctx context.Context, r *router) error {
+	for n.site.bfd > 0 {
+		shown, err := r.node.Run(ctx, r.show...)
+		if err != nil {
+			return err
+		}
+		if len(sessionUp.FindAllString(shown, -1)) == len(masters()) {
+			break
+		}
+		if err := observe.Pause(ctx, 20*time.Millisecond); err != nil {
+			return fmt.Errorf("not all BFD sessions of %s are up: %w: %s", r.name, err, shown)
+		}
+	}
+	return nil
+}
+
+// watch has a client behind each router connect, when all is as it should be.
+func (n *routed) watch(ctx context.Context, identify bool) (*watch, error) {
+	if err := n.rest(ctx, nil); err != nil {
+		return nil, fmt.Errorf("before the fault: %w", err)
+	}
+	w := new(watch)
+	for _, r := range n.routers {
+		w.clients = append(w.clients, observe.Send(ctx, r.client, vip+":6443", identify))
+	}
+	return w, nil
+}
+
+func (n *routed) victim(_ *watch, number int) string { return masterOf(1 + (number-1)%len(masters())) }
+
+// effects waits until no router leads to the master any more, or for the deadline, and returns
+// when each was told and acted.
+func (n *routed) effects(ctx context.Context, _ *watch, f fault, master string, deadline time.Time) (trials []trial, err error) {
+	for _, r := range n.routers {
+		r.mark()
+	}
+	struck := time.Now()
+	if err := f.strike(ctx, n.site, master); err != nil {
+		return nil, err
+	}
+	waiting, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	for _, r := range n.routers {
+		t := trial{router: r.name}
+		gone := notOver(r.hop(master))
+		at, ok := r.routes.First(vipPrefix(), gone)
+		if !ok {
+			if err := r.await(waiting, gone); err != nil && waiting.Err() == nil {
+				return nil, err
+			}
+			at, ok = r.routes.First(vipPrefix(), gone)
+		}
+		if ok {
+			t.gone = since(struck, at)
+		}
+		if h, ok := r.wire.First(r.hop(master)); ok && (t.gone == nil || h.At.Sub(struck) <= *t.gone) {
+			t.told, t.word = since(struck, h.At), h.Word
+		}
+		trials = append(trials, t)
+	}
+	return trials, context.Cause(ctx)
+}
+
+func since(began, at time.Time) *time.Duration {
+	d := at.Sub(began)
+	return &d
+}
+
+// heal notes how long it takes until each router leads to the master again, with BFD up if there
+// is any; not if it always did, or had come back before.
+func (n *routed) heal(ctx context.Context, do func() error, master string, trials []trial) error {
+	for _, r := range n.routers {
+		r.routes.Mark()
+	}
+	healed := time.Now()
+	if err := errors.Join(do(), n.site.realtime()); err != nil {
+		return err
+	}
+	within, cancel := context.WithTimeout(ctx, steadyWithin)
+	defer cancel()
+	g, within := errgroup.WithContext(within)
+	for i, r := range n.routers {
+		if trials[i].gone == nil {
+			continue // it was never away
+		}
+		g.Go(func() error {
+			if err := r.await(within, over(r.hop(master))); err != nil {
+				return err
+			}
+			at, ok := r.routes.First(vipPrefix(), over(r.hop(master)))
+			if !ok {
+				return nil
+			}
+			if n.site.bfd > 0 {
+				if err := n.bfdUp(within, r); err != nil {
+					return err
+				}
+				at = time.Now()
+			}
+			trials[i].back = since(healed, at)
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// judge adds what the client behind each router saw.
+func (n *routed) judge(w *watch, trials []trial) {
+	for i := range trials {
+		trials[i].AddClients(w.results[i:i+1], time.Time{})
+	}
+}

@@ -1,0 +1,180 @@
+package failover
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"text/template"
+	"time"
+
+	"github.com/herald-vip/herald/testenv/clab"
+	"github.com/herald-vip/herald/testenv/lab"
+)
+
+// site is a running lab with one speaker on all masters.
+type site struct {
+	*lab.Lab
+	network
+	speaker   speaker
+	bfd       int // milliseconds, 0 for none
+	templates string
+	dir       string
+}
+
+// network is what a site has beside its masters: there it is seen what happens to them.
+type network interface {
+	// neighbours are the nodes that each master has a link to.
+	neighbours() []string
+	// watch begins to watch, from all clients. The caller ends it.
+	watch(ctx context.Context, identify bool) (*watch, error)
+	// victim is the master that the fault of a trial befalls; empty if none has the VIP.
+	victim(w *watch, number int) string
+	// effects makes the fault, and returns what came of it until the deadline, for each router.
+	effects(ctx context.Context, w *watch, f fault, master string, deadline time.Time) ([]trial, error)
+	// heal undoes the fault, if that takes anything, and adds how long that took to be seen.
+	heal(ctx context.Context, do func() error, master string, trials []trial) error
+	// rest waits until all is as it should be.
+	rest(ctx context.Context, w *watch) error
+	// judge adds what was seen until the end of the watch.
+	judge(w *watch, trials []trial)
+	close() error
+}
+
+// file is made of a template in a site's folder of templates.
+type file struct {
+	template, name string
+	mode           os.FileMode
+}
+
+// conf is what templates know.
+type conf struct {
+	// Number of the master, 1 to 3.
+	Number int
+	// Routers and Masters are their numbers.
+	Routers, Masters []int
+	// BFD is the interval in milliseconds, 0 for none.
+	BFD int
+	// Realtime asks for real-time scheduling.
+	Realtime bool
+	// Altered adds a MED and a community.
+	Altered bool
+	// Key has all masters know of each other.
+	Key string
+	// Lease is another than Herald's default.
+	Lease time.Duration
+	// Tuned is keepalived's.
+	Tuned bool
+	// Script is FRR's.
+	Script script
+}
+
+// open boots the lab, its configurations and logs in dir. The caller closes it.
+func open(ctx context.Context, o Options, p part, dir string) (_ *site, err error) {
+	s := &site{speaker: p.speaker, bfd: p.bfd, dir: dir}
+	name, routers := "bench-bgp", routerFiles()
+	if p.flat {
+		name, routers = "bench-arp", nil
+	}
+	s.templates = filepath.Join(o.Topologies, name)
+	for _, m := range masters() {
+		if err := s.configure(m, false); err != nil {
+			return nil, err
+		}
+	}
+	for _, f := range routers {
+		if err := s.fill(f, conf{Masters: numbers(), BFD: p.bfd}); err != nil {
+			return nil, err
+		}
+	}
+	topology, err := load(s.templates+".clab.yml", map[string]string{"BENCH_DIR": dir, "SPEAKER": p.speaker.program, "SPEAKER_IMAGE": "speaker"})
+	if err != nil {
+		return nil, err
+	}
+	s.Lab, err = lab.Start(ctx, slog.New(slog.DiscardHandler), topology, lab.Options{Hold: true, Dir: filepath.Join(dir, "logs"), Images: map[string]lab.Image{
+		"quay.io/frrouting/frr": lab.FRR,
+		"bird":                  lab.BIRD,
+		"speaker":               p.speaker.image,
+		"herald-testenv":        lab.Binary(o.Testenv),
+	}})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	if p.flat {
+		s.network = &flat{s}
+	} else if s.network, err = route(s); err != nil { // before anything runs
+		return nil, err
+	}
+	if err := errors.Join(s.Boot(ctx), s.realtime()); err != nil {
+		return nil, err
+	}
+	w, err := s.watch(ctx, false)
+	if err == nil {
+		err = errors.Join(s.rest(ctx, w), w.end())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// configure writes the files of a master's speaker, each in one step: it may run already.
+func (s *site) configure(master string, altered bool) error {
+	c := s.speaker.conf
+	c.Number, c.Routers, c.Masters, c.BFD, c.Realtime, c.Altered = int(master[1]-'0'), []int{1, 2}, numbers(), s.bfd, fast(s.bfd), altered
+	for _, f := range s.speaker.files {
+		f.name = filepath.Join(master, f.name)
+		if err := s.fill(f, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fill writes a file, filled in.
+func (s *site) fill(f file, c conf) error {
+	t, err := template.ParseFiles(filepath.Join(s.templates, f.template))
+	if err != nil {
+		return err
+	}
+	var text bytes.Buffer
+	if err := t.Execute(&text, c); err != nil {
+		return fmt.Errorf("fill in: %w", err)
+	}
+	path := filepath.Join(s.dir, f.name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".new", text.Bytes(), f.mode); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// load reads a topology with these variables.
+func load(path string, variables map[string]string) (*clab.Topology, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return clab.Parse(path, data, func(name string) (string, bool) {
+		value, ok := variables[name]
+		return value, ok
+	})
+}
+
+func (s *site) close() error {
+	var err error
+	if s.network != nil {
+		err = s.network.close()
+	}
+	return errors.Join(err, s.Lab.Close())
+}

@@ -1,0 +1,121 @@
+package failover
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/herald-vip/herald/config"
+)
+
+// written writes the files of the second master, and of routers, and returns their folder.
+func written(t *testing.T, s speaker, topology string, bfd int, altered bool, routers ...file) (dir string) {
+	t.Helper()
+	site := site{speaker: s, bfd: bfd, templates: "../../topologies/" + topology, dir: t.TempDir()}
+	err := site.configure("m2", altered)
+	for _, f := range routers {
+		if err == nil {
+			err = site.fill(f, conf{Masters: numbers(), BFD: bfd})
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return site.dir
+}
+
+// taken is a master's configuration, which Herald has to take.
+func taken(t *testing.T, dir string) *config.Config {
+	t.Helper()
+	// In the node the folder is /etc/herald, so the key is not where the file says.
+	path := filepath.Join(dir, "m2", heraldFile)
+	text := strings.ReplaceAll(read(t, path), "/etc/herald", filepath.Dir(path))
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestConfigurations wants every template to be filled in, and Herald to take its own.
+func TestConfigurations(t *testing.T) {
+	bridge, err := bridging("herald")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bfd := range []int{0, 50, 10} {
+		for altered, h := range map[bool]speaker{false: herald("herald"), true: bridge} {
+			cfg := taken(t, written(t, h, "bench-bgp", bfd, altered))
+			if p := cfg.BGP.Peers; len(p) != 2 || (p[0].BFD != nil) != (bfd > 0) || cfg.Realtime != fast(bfd) {
+				t.Errorf("BFD %d: peers %+v, real time %t", bfd, p, cfg.Realtime)
+			}
+			if (cfg.Election != nil) != altered {
+				t.Errorf("%s: there is an election: %t", h.name, cfg.Election != nil)
+			}
+		}
+		dir := written(t, frr(quick()), "bench-bgp", bfd, false, routerFiles()...)
+		for _, file := range []string{"m2/frr.conf", "r1/frr.conf", "r2/bird.conf"} {
+			if text := read(t, filepath.Join(dir, file)); strings.Contains(text, "bfd") != (bfd > 0) {
+				t.Errorf("BFD %d: %s:\n%s", bfd, file, text)
+			}
+		}
+	}
+}
+
+// TestFlatConfigurations wants Herald to take what the template makes for it,
+// and every speaker's faults to be named once.
+func TestFlatConfigurations(t *testing.T) {
+	parts, err := flatParts(Options{Herald: "herald"})
+	if err != nil || len(parts) != 4 {
+		t.Fatalf("%d parts, %v", len(parts), err)
+	}
+	for _, p := range parts {
+		seen := make(map[string]bool)
+		for _, f := range p.faults {
+			if seen[f.name] || f.strike == nil || f.planned != slices.Contains(plannedFaults(), f.name) {
+				t.Errorf("fault %q is there twice, or not what it should be", f.name)
+			}
+			seen[f.name] = true
+		}
+		dir := written(t, p.speaker, "bench-arp", 0, false)
+		if p.speaker.program != "herald" {
+			continue
+		}
+		cfg := taken(t, dir)
+		if own, err := heraldARP("herald", cfg.Election.Lease); err != nil || own.name != p.speaker.name || cfg.Realtime != (cfg.Election.Lease == shortLease) {
+			t.Errorf("a lease of %v, real time %t; want those of %q: %v", cfg.Election.Lease, cfg.Realtime, p.speaker.name, err)
+		}
+	}
+}
+
+// TestSessionUp counts the BFD sessions that routers show to be up.
+func TestSessionUp(t *testing.T) {
+	for _, shown := range []string{
+		`[{"peer":"10.1.1.1","status":"up"},{"peer":"10.1.2.1","status":"down"},{"peer":"10.1.3.1","status":"up"}]`,
+		`BIRD 2.0.12 ready.
+bfd1:
+IP address                Interface  State      Since         Interval  Timeout
+10.2.1.1                  eth1       Up         12:00:00.000    0.050    0.150
+10.2.2.1                  eth2       Down       12:00:00.000    1.000    0.000
+10.2.3.1                  eth3       Up         12:00:00.000    0.050    0.150
+`,
+	} {
+		if up := sessionUp.FindAllString(shown, -1); len(up) != 2 {
+			t.Errorf("%q are up in:\n%s", up, shown)
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package failover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/herald-vip/herald/doctor/probe"
+	"github.com/herald-vip/herald/testenv/bench/observe"
+	"github.com/herald-vip/herald/testenv/bench/record"
+	"github.com/herald-vip/herald/testenv/holders"
+)
+
+// trial is one fault as one router and the client behind it saw it, or, on a flat layer 2,
+// two clients, one for each family, and an observer.
+type trial struct {
+	router string
+	// told is the time from the fault to the first that the router heard of it
+	// on the BGP session, and word what that was; nil if it heard nothing.
+	told *time.Duration
+	word observe.Word
+	// gone is the time from the fault until the router's kernel no longer had a
+	// route to the master; nil if it still had when the limit was over.
+	gone *time.Duration
+	// back is the time from the end of the fault until the route, and BFD where
+	// there is any, was back; nil if it was not measured.
+	back *time.Duration
+	observe.Seen
+}
+
+// layer2 is the router of a flat layer 2.
+const layer2 = "layer 2"
+
+// result is the name of trials in a record.
+func (f fault) result(speaker, router string) string {
+	benchmark := "Fault"
+	if f.planned {
+		benchmark = "PlannedChange"
+	}
+	return record.Name(benchmark, "fault", f.name, "speaker", speaker, "router", router)
+}
+
+// values are what is recorded of the trial.
+func (t trial) values() []record.Value {
+	list := t.Seen.Values()
+	if t.router == layer2 {
+		return append(list, t.SeenOnLink()...)
+	}
+	if t.told != nil {
+		list = append(list, observe.Milliseconds("told", t.told))
+	}
+	list = append(list, observe.Milliseconds("gone", t.gone))
+	if floor, ok := t.floor(); ok {
+		list = append(list, observe.Milliseconds("floor", &floor))
+	}
+	if t.back != nil {
+		list = append(list, observe.Milliseconds("back", t.back))
+	}
+	return list
+}
+
+// floor is the time that the router itself took, from the withdrawal's arrival
+// to the change of its kernel route. It is known only where a plain withdrawal
+// was the first that the router heard.
+func (t trial) floor() (time.Duration, bool) {
+	if t.told == nil || t.gone == nil || t.word != observe.Withdrawal || *t.gone < *t.told {
+		return 0, false
+	}
+	return *t.gone - *t.told, true
+}
+
+// watch is the clients of a network, and the observer on a flat layer 2.
+type watch struct {
+	clients []*observe.Traffic
+	results []*probe.Result // of the clients that have ended
+	seen    *holders.Observer
+	began   time.Duration // when the fault was made, by the observer's clock
+	healed  time.Time     // when an unplanned one was undone
+}
+
+// quit ends the clients.
+func (w *watch) quit() (err error) {
+	for _, c := range w.clients[len(w.results):] {
+		r, e := c.End()
+		w.results, err = append(w.results, r), errors.Join(err, e)
+	}
+	return err
+}
+
+// end ends the watch.
+func (w *watch) end() error {
+	err := w.quit()
+	if w.seen != nil {
+		err = errors.Join(err, w.seen.Close())
+	}
+	return err
+}
+
+// try makes a fault, and returns what was seen of it: a trial for each router. All is as it
+// should be before and after. The number is that of the trial.
+func (s *site) try(ctx context.Context, f fault, number, connections int) (trials []trial, err error) {
+	var w *watch
+	err = observe.Undisturbed(func() (err error) {
+		if w, err = s.watch(ctx, f.identify); err != nil {
+			return err
+		}
+		trials, err = s.measure(ctx, f, number, connections, w)
+		return errors.Join(err, w.end())
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.judge(w, trials)
+	return trials, nil
+}
+
+// measure makes the fault, undoes it, and returns when all is as before.
+func (s *site) measure(ctx context.Context, f fault, number, connections int, w *watch) ([]trial, error) {
+	if err := observe.Pause(ctx, observe.LeadIn); err != nil {
+		return nil, err
+	}
+	master := s.victim(w, number)
+	if failed := observe.Failed(w.clients); master == "" || failed > 0 {
+		if err := s.rest(ctx, w); err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%w: %d connections failed before the fault, the VIP on %q", observe.ErrDisturbed, failed, master)
+	}
+	deadline := time.Now().Add(f.limit)
+	trials, err := s.effects(ctx, w, f, master, deadline)
+	if err != nil {
+		return nil, err
+	}
+	if !f.planned {
+		if err := observe.AwaitQuiet(ctx, w.clients, deadline); err != nil {
+			return nil, err
+		}
+		w.healed = time.Now()
+		if w.seen == nil { // what they see of the healing is of interest on a flat layer 2 only
+			err = w.quit()
+		}
+	}
+	if f.heal != nil {
+		err = errors.Join(err, s.heal(ctx, func() error { return f.heal(ctx, s, master) }, master, trials))
+	}
+	if err := errors.Join(err, s.rest(ctx, w)); err != nil {
+		return nil, fmt.Errorf("after the fault: %w", err)
+	}
+	if !f.planned {
+		return trials, nil
+	}
+	if err := observe.AwaitConnections(ctx, w.clients, connections); err != nil {
+		return nil, err
+	}
+	return trials, observe.AwaitQuiet(ctx, w.clients, time.Now().Add(f.limit))
+}

@@ -1,0 +1,111 @@
+package observe
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/doctor/probe"
+	"github.com/herald-vip/herald/testenv/holders"
+)
+
+var vip4, vip6 = netip.MustParseAddr("10.3.0.100"), netip.MustParseAddr("fd00:3::100")
+
+// sighting is one of a master at some milliseconds.
+func sighting(ms int, master string, act holders.Act, vip netip.Addr) holders.Sighting {
+	at := time.Duration(ms) * time.Millisecond
+	return holders.Sighting{At: at, Asked: at, VIP: vip, Master: master, Act: act}
+}
+
+func TestTakenOver(t *testing.T) {
+	const since = 100 * time.Millisecond
+	tests := []struct {
+		name string
+		list []holders.Sighting
+		want time.Duration
+		ok   bool
+	}{
+		{"nothing", nil, 0, false},
+		{"the holder alone", []holders.Sighting{sighting(110, "m1", holders.Answers, vip4), sighting(110, "m1", holders.Answers, vip6)}, 0, false},
+		{"one family", []holders.Sighting{sighting(150, "m2", holders.Announces, vip4)}, 50 * time.Millisecond, false},
+		{"both", []holders.Sighting{
+			sighting(150, "m2", holders.Announces, vip4), sighting(160, "m2", holders.Answers, vip6), sighting(190, "m2", holders.Answers, vip4),
+		}, 60 * time.Millisecond, true},
+		{"beside the holder", []holders.Sighting{
+			sighting(150, "m1", holders.Answers, vip4), sighting(151, "m3", holders.Answers, vip4), sighting(152, "m2", holders.Answers, vip6),
+		}, 52 * time.Millisecond, true},
+		{"packets are no claim", []holders.Sighting{sighting(150, "m2", holders.Accepts, vip4), sighting(150, "m2", holders.Accepts, vip6)}, 0, false},
+		{"before the fault", []holders.Sighting{sighting(50, "m2", holders.Answers, vip4), sighting(50, "m2", holders.Answers, vip6)}, 0, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, ok := TakenOver(&holders.Trace{Sightings: tt.list}, []netip.Addr{vip4, vip6}, "m1", since)
+			if ok != tt.ok || ok && got != tt.want {
+				t.Errorf("%v, %t; want %v, %t", got, ok, tt.want, tt.ok)
+			}
+		})
+	}
+}
+
+// TestAddHolders wants two masters that claim the VIP to be told, and for how long;
+// but not what was before the fault.
+func TestAddHolders(t *testing.T) {
+	var both []holders.Sighting
+	for at := 0; at <= 500; at += 10 {
+		both = append(both, sighting(at, "m1", holders.Answers, vip4))
+		if at >= 200 && at <= 400 {
+			both = append(both, sighting(at, "m2", holders.Answers, vip4))
+		}
+	}
+	var trial Seen
+	trial.AddHolders(&holders.Trace{Sightings: both}, 100*time.Millisecond)
+	if trial.Holders != 2 || trial.Split < 190*time.Millisecond || trial.Split > 210*time.Millisecond {
+		t.Errorf("%d holders for %v, want 2 for 200 ms", trial.Holders, trial.Split)
+	}
+	trial = Seen{}
+	trial.AddHolders(&holders.Trace{Sightings: both}, 450*time.Millisecond)
+	if trial.Holders != 1 || trial.Split != 0 {
+		t.Errorf("%d holders for %v, want 1: the other was before", trial.Holders, trial.Split)
+	}
+}
+
+// TestAddClients has two clients, one a family, and a fault that was undone after
+// three seconds.
+func TestAddClients(t *testing.T) {
+	began := time.Now()
+	client := func(failed func(time.Duration) bool) *probe.Result {
+		r := &probe.Result{Began: began, MaxDelay: time.Millisecond}
+		for at := time.Duration(0); at < 6*time.Second; at += 10 * time.Millisecond {
+			a := probe.Attempt{Start: at}
+			if failed(at) {
+				a.Outcome = probe.Timeout
+			}
+			r.Attempts = append(r.Attempts, a)
+		}
+		return r
+	}
+	between := func(from, to time.Duration) func(time.Duration) bool {
+		return func(at time.Duration) bool { return at >= from && at < to }
+	}
+	list := []*probe.Result{
+		client(between(time.Second, 1200*time.Millisecond)),
+		client(func(at time.Duration) bool {
+			return between(time.Second, 1500*time.Millisecond)(at) || between(4*time.Second, 4100*time.Millisecond)(at)
+		}),
+	}
+	var unplanned Seen
+	unplanned.AddClients(list, began.Add(3*time.Second))
+	after := 100 * time.Millisecond
+	want := Seen{Attempts: 600, Failed: 70, Outage: 500 * time.Millisecond, After: &after, Late: time.Millisecond}
+	if diff := cmp.Diff(want, unplanned); diff != "" {
+		t.Errorf("unplanned (-want +got):\n%s", diff)
+	}
+	var planned Seen
+	planned.AddClients(list, time.Time{})
+	want = Seen{Attempts: 1200, Failed: 80, Outage: 500 * time.Millisecond, Late: time.Millisecond}
+	if diff := cmp.Diff(want, planned); diff != "" {
+		t.Errorf("planned (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,118 @@
+// Package observe is what benchmarks see from outside: clients that connect, what is
+// said on BGP sessions, who answers on a link, and whether the machine was too busy for
+// any of it to mean something.
+package observe
+
+import (
+	"context"
+	"time"
+
+	"github.com/herald-vip/herald/doctor/probe"
+	"github.com/herald-vip/herald/testenv/lab"
+)
+
+// Traffic is a client that opens a connection every few milliseconds.
+type Traffic struct {
+	prober *probe.Prober
+	stop   context.CancelFunc
+	done   chan struct{}
+	result *probe.Result
+	err    error
+}
+
+// Send begins; the caller ends it with End. With identify a connection counts
+// as good only when the server answers a request: the kernel accepts
+// connections for a server that is frozen.
+func Send(ctx context.Context, client *lab.Node, target string, identify bool) *Traffic {
+	ctx, stop := context.WithCancel(ctx)
+	t := &Traffic{
+		prober: &probe.Prober{Target: target, Identify: identify, Dial: client.DialContext},
+		stop:   stop, done: make(chan struct{}),
+	}
+	go func() {
+		defer close(t.done)
+		t.result, t.err = t.prober.Run(ctx)
+	}()
+	return t
+}
+
+// End ends the traffic and returns what came of it.
+func (t *Traffic) End() (*probe.Result, error) {
+	t.stop()
+	<-t.done
+	return t.result, t.err
+}
+
+// Failed is how many connections have failed so far.
+func Failed(all []*Traffic) (n int) {
+	for _, t := range all {
+		n += t.prober.Snapshot().Failed
+	}
+	return n
+}
+
+// quietAfter is how long no connection may have failed for an outage to be
+// over: long enough for many attempts at every master, and for the timeout.
+const quietAfter = 400 * time.Millisecond
+
+// AwaitQuiet waits until no connection has failed for a while, or until the deadline.
+func AwaitQuiet(ctx context.Context, all []*Traffic, deadline time.Time) error {
+	failed := -1
+	var since time.Time
+	for {
+		if now := Failed(all); now != failed {
+			failed, since = now, time.Now()
+		}
+		if time.Since(since) >= quietAfter+probe.DefaultTimeout || time.Now().After(deadline) {
+			return nil
+		}
+		if err := Pause(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// AwaitConnections waits until each client has made that many connections.
+func AwaitConnections(ctx context.Context, all []*Traffic, connections int) error {
+	for _, t := range all {
+		for t.prober.Snapshot().Total < connections {
+			if err := Pause(ctx, 20*time.Millisecond); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Outage is the longest outage among attempts in the order of their starts:
+// the time from the start of the first failed attempt to that of the first good
+// one after the last failed one. Unlike one of package probe it spans good
+// attempts between failed ones, of which there are many as long as other masters
+// answer, and is over when none has failed for quietAfter. It is open if that
+// long has not passed since.
+func Outage(attempts []probe.Attempt) (longest time.Duration, open bool) {
+	var first, last, until time.Duration // of the outage under way
+	failing, recovered := false, false
+	for _, a := range attempts {
+		if a.Outcome.Inconclusive() {
+			continue
+		}
+		if failing && a.Start-last >= quietAfter {
+			longest = max(longest, until-first)
+			failing = false
+		}
+		switch {
+		case a.Outcome.Failed():
+			if !failing {
+				first = a.Start
+			}
+			last, until, failing, recovered = a.Start, a.Start, true, false
+		case failing && !recovered:
+			until, recovered = a.Start, true
+		}
+	}
+	if failing {
+		longest = max(longest, until-first)
+	}
+	return longest, failing
+}

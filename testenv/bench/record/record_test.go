@@ -1,0 +1,68 @@
+package record
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestRoundTrip wants what is written to be read again, and to be what Go's tools read.
+func TestRoundTrip(t *testing.T) {
+	var b bytes.Buffer
+	r := New(&b, []Setting{{"herald", "v1"}, {"machine", "2 cores of X"}})
+	name := Name("Fault", "fault", "cut, 3 × 50 ms", "rate", "1,000 connections/s", "path", "")
+	r.Add(name, Value{1.5, "ms/gone"}, Never("ms/back"))
+	r.Discard(name, errors.New("the machine was busy"))
+	if r.Err() != nil {
+		t.Fatal(r.Err())
+	}
+	got, err := Parse(strings.NewReader(b.String()), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(&r.Run, got); diff != "" {
+		t.Errorf("(-written +read):\n%s\n%s", diff, b.String())
+	}
+	first, second := got.Results[0], got.Results[1]
+	if first.Get("fault") != "cut, 3 × 50 ms" || first.Get("rate") != "1,000 connections/s" || first.Get("path") != "" || first.Discarded() {
+		t.Errorf("%+v", first)
+	}
+	if second.Get(Inconclusive) != "the machine was busy" || !second.Discarded() {
+		t.Errorf("%+v", second)
+	}
+	if _, err := Parse(strings.NewReader("BenchmarkX 1 much ms\n"), "test"); err == nil {
+		t.Error("what is no value is none, and no error")
+	}
+}
+
+func TestSample(t *testing.T) {
+	never := math.Inf(1)
+	for _, tt := range []struct {
+		in   Sample
+		want float64
+	}{{Sample{7}, 7}, {Sample{30, 10, 20}, 20}, {Sample{40, 10, 20, 30}, 25}, {Sample{never, 10, 20}, 20}, {Sample{never, 10, never}, never}} {
+		if got := tt.in.Median(); got != tt.want {
+			t.Errorf("%v: %v, want %v", tt.in, got, tt.want)
+		}
+	}
+	if got := (Sample{}).Median(); !math.IsNaN(got) {
+		t.Errorf("of nothing: %v", got)
+	}
+}
+
+// TestHere wants a setting that says where and with what a run was made.
+func TestHere(t *testing.T) {
+	list := Here(t.Context(), map[string]string{"herald": "/no/such/file"})
+	for _, s := range list {
+		if s.Value == "" || s.Key == "herald" {
+			t.Errorf("%+v", s)
+		}
+	}
+	if len(list) < 3 {
+		t.Errorf("%+v", list)
+	}
+}

@@ -1,0 +1,53 @@
+//go:build e2e
+
+package services
+
+import (
+	"cmp"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/herald-vip/herald/testenv/bench/record"
+)
+
+// TestRun measures everything of Herald once, with few Services, and wants every measure of the
+// last run that was kept to be there. How large they are is not a matter of a test, but where
+// they count what must not be.
+func TestRun(t *testing.T) {
+	rec := record.New(t.Output(), nil)
+	err := Run(t.Context(), rec, Options{
+		Herald: "../../../bin/herald", Testenv: "../../../bin/herald-testenv", CRDs: "../../../manifests/crds",
+		APIServer:  cmp.Or(os.Getenv("KUBE_APISERVER"), "../../realparts/bin/kube-apiserver"),
+		Etcd:       cmp.Or(os.Getenv("ETCD"), "/usr/bin/etcd"),
+		Announcers: []string{"herald"}, Quick: true, Dir: t.TempDir(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := make(map[string]bool)
+	for _, r := range rec.Results {
+		if r.Discarded() {
+			continue
+		}
+		m := r.Get("measure")
+		seen[m] = true
+		for _, v := range r.Values {
+			if v.Value < 0 || (strings.HasSuffix(m, "two nodes answer") || m == "at rest: writes a minute") && v.Value > 0 {
+				t.Errorf("%s: %v", r.Name, v)
+			}
+		}
+		if n, ok := r.Value("connections"); ok && n < 200 {
+			t.Errorf("%s: only %v connections", r.Name, n)
+		}
+	}
+	kept, err := record.Kept("../../../docs", "services")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range kept.Results {
+		if m := r.Get("measure"); r.Get("announcer") == "herald" && !seen[m] {
+			t.Errorf("nothing of %q", m)
+		}
+	}
+}

@@ -1,0 +1,207 @@
+//go:build e2e
+
+package balancer
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/doctor/probe"
+	"github.com/herald-vip/herald/testenv/e2e/site"
+	"github.com/herald-vip/herald/testenv/lab"
+)
+
+// patience is how long a connection or an answer may take on a machine that is busy.
+const patience = 5 * time.Second
+
+// held are connections to the application that stay open.
+type held struct {
+	conns []*heldConn
+}
+
+// heldConn is one, and the name of who is at its end.
+type heldConn struct {
+	net.Conn
+	answers *bufio.Reader
+	server  string
+}
+
+// hold opens connections from a node, one after another, and has each answer once.
+func (b *balanced) hold(t *testing.T, node, address string, many int) *held {
+	t.Helper()
+	h := new(held)
+	t.Cleanup(h.close)
+	site.Must(t, b.Node(node).Do(func() error {
+		dialer := net.Dialer{Timeout: patience}
+		for i := range many {
+			conn, err := dialer.DialContext(t.Context(), "tcp", address)
+			if err != nil {
+				return err
+			}
+			c := &heldConn{Conn: conn, answers: bufio.NewReader(conn)}
+			h.conns = append(h.conns, c)
+			if c.server, err = c.ask(); err != nil { // asked at once: a server gives up on who says nothing
+				return fmt.Errorf("connection %d of %d to %s: %w", i, many, address, err)
+			}
+		}
+		return nil
+	}))
+	return h
+}
+
+// ask is who answers on the connection now.
+func (c *heldConn) ask() (string, error) {
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		return "", err
+	}
+	if _, err := fmt.Fprint(c, "GET /livez HTTP/1.1\r\nHost: app\r\n\r\n"); err != nil {
+		return "", err
+	}
+	response, err := http.ReadResponse(c.answers, nil)
+	if err != nil {
+		return "", err
+	}
+	return response.Header.Get("X-Served-By"), response.Body.Close()
+}
+
+func (h *held) close() {
+	for _, c := range h.conns {
+		c.Close()
+	}
+}
+
+// shares counts the connections by who is at their end.
+func (h *held) shares() map[string]int {
+	shares := make(map[string]int)
+	for _, c := range h.conns {
+		shares[c.server]++
+	}
+	return shares
+}
+
+// intact checks that every connection still answers, and from the same end.
+func (h *held) intact(t *testing.T) {
+	t.Helper()
+	if lost := h.lost(); len(lost) > 0 {
+		t.Errorf("%d of %d connections were lost, the first: %v", len(lost), len(h.conns), lost[0])
+	}
+}
+
+func (h *held) lost() (lost []error) {
+	for i, c := range h.conns {
+		server, err := c.ask()
+		if err == nil && server != c.server {
+			err = fmt.Errorf("it has moved to %s", server)
+		}
+		if err != nil {
+			lost = append(lost, fmt.Errorf("connection %d, to %s: %w", i, c.server, err))
+		}
+	}
+	return lost
+}
+
+// even checks that exactly these masters have the connections, none of them more than
+// 5 % off its share. It takes thousands for that.
+func (h *held) even(t *testing.T, masters ...string) {
+	t.Helper()
+	h.among(t, masters...)
+	shares := h.shares()
+	share := float64(len(h.conns)) / float64(len(masters))
+	for _, m := range masters {
+		if off := float64(shares[m])/share - 1; off > 0.05 || off < -0.05 {
+			t.Errorf("of %d connections %s has %d, want %.0f ±5 %%", len(h.conns), m, shares[m], share)
+		}
+	}
+	t.Logf("connections by master: %v", shares)
+}
+
+// among checks that exactly these masters have the connections, each of them some.
+func (h *held) among(t *testing.T, masters ...string) {
+	t.Helper()
+	if shares := h.shares(); !slices.Equal(slices.Sorted(maps.Keys(shares)), masters) {
+		t.Errorf("connections by master: %v, want some for each of %v", shares, masters)
+	}
+}
+
+// load opens connections from a node to an address, one after another until the end of
+// the test, with TLS if it is to an apiserver, else asking who answers.
+func (b *balanced) load(t *testing.T, node, address string, conf *tls.Config) *site.Client {
+	t.Helper()
+	c := site.Connect(t, &probe.Prober{
+		Target: address, Dial: b.Node(node).DialContext, TLS: conf, Identify: conf == nil,
+		Interval: 20 * time.Millisecond, Timeout: patience,
+	})
+	c.GoesOn(t, 20)
+	return c
+}
+
+// share wants the connections that failed since a fault to have begun before the backend
+// was out, and to be no more than its share of one in three, rounded up.
+func share(t *testing.T, load *site.Client, fault, out time.Time) {
+	t.Helper()
+	load.GoesOn(t, 50)
+	meanwhile := len(load.Since(fault)) - len(load.Since(out))
+	load.Few(t, fault, meanwhile/3+2)
+	load.None(t, out)
+}
+
+// end waits until a node has connections to this port of exactly one master, and
+// returns which. Those that are left out may be without power.
+func (b *balanced) end(t *testing.T, node string, port int, leaveOut ...string) (master string) {
+	t.Helper()
+	site.Eventually(t, site.Soon, func() error {
+		var ends []string
+		for _, m := range threeMasters() {
+			if slices.Contains(leaveOut, m) {
+				continue
+			}
+			out, err := site.Run(t, b.Node(m), "ss", "-Htn", "state", "established",
+				fmt.Sprintf("( sport = :%d and dst = %s )", port, addressOf(node)))
+			if err != nil {
+				return err
+			}
+			if strings.TrimSpace(out) != "" {
+				ends = append(ends, m)
+			}
+		}
+		if len(ends) != 1 {
+			return fmt.Errorf("%s has connections to %v, want one master", node, ends)
+		}
+		master = ends[0]
+		return nil
+	})
+	return master
+}
+
+// addressOf is the address of a node.
+func addressOf(node string) string {
+	return map[string]string{"w1": "10.5.0.21", "w2": "10.5.0.22", "b1": "10.5.0.9"}[node]
+}
+
+// refused wants an address to refuse connections from a node at once, rather than keep them waiting.
+func refused(t *testing.T, n *lab.Node, address string) {
+	t.Helper()
+	site.Eventually(t, site.Soon, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		conn, err := n.DialContext(ctx, "tcp", address)
+		if err == nil {
+			conn.Close()
+			return errors.New("the connection was made")
+		}
+		if ctx.Err() != nil {
+			return errors.New("nobody answers, want a refusal")
+		}
+		return nil
+	})
+}

@@ -1,0 +1,255 @@
+//go:build e2e
+
+package balancer
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/testenv/e2e/site"
+)
+
+// blobSize is that of a large image layer.
+const blobSize = 200 << 20
+
+// registryClient pushes and pulls blobs by the API of a registry (OCI distribution,
+// section 4), as Docker and containerd do.
+type registryClient struct {
+	http    *http.Client
+	address string
+}
+
+// registryClient speaks to a registry from inside a node, over a connection of its own for each
+// request. A pull may go on while a test waits several times for something else.
+func (b *balanced) registryClient(node, address string) registryClient {
+	transport := &http.Transport{DialContext: b.Node(node).DialContext, DisableKeepAlives: true}
+	return registryClient{&http.Client{Transport: transport, Timeout: 10 * site.Soon}, address}
+}
+
+// push uploads a blob in chunks, and has the registry check its digest.
+func (r registryClient) push(ctx context.Context, blob []byte) (digest string, err error) {
+	const chunk = 16 << 20
+	digest = fmt.Sprintf("sha256:%x", sha256.Sum256(blob))
+	location, err := r.do(ctx, http.MethodPost, "http://"+r.address+"/v2/layers/blobs/uploads/", http.StatusAccepted, nil, nil)
+	if err != nil {
+		return "", err
+	}
+	for at := 0; at < len(blob); at += chunk {
+		part := blob[at:min(at+chunk, len(blob))]
+		location, err = r.do(ctx, http.MethodPatch, location, http.StatusAccepted, part, http.Header{
+			"Content-Type":  {"application/octet-stream"},
+			"Content-Range": {fmt.Sprintf("%d-%d", at, at+len(part)-1)},
+		})
+		if err != nil {
+			return "", fmt.Errorf("chunk at %d: %w", at, err)
+		}
+	}
+	separator := "?"
+	if strings.Contains(location, "?") {
+		separator = "&"
+	}
+	_, err = r.do(ctx, http.MethodPut, location+separator+"digest="+url.QueryEscape(digest), http.StatusCreated, nil, nil)
+	return digest, err
+}
+
+// do makes a request and returns the location that the answer refers to.
+func (r registryClient) do(ctx context.Context, method, where string, want int, body []byte, header http.Header) (location string, err error) {
+	request, err := http.NewRequestWithContext(ctx, method, where, bytes.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	for key, values := range header {
+		request.Header[key] = values
+	}
+	response, err := r.http.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	if text, err := io.ReadAll(response.Body); err != nil || response.StatusCode != want {
+		return "", fmt.Errorf("%s %s: %s, want %d: %s %w", method, where, response.Status, want, text, err)
+	}
+	return response.Header.Get("Location"), nil
+}
+
+// pull is a download that is under way.
+type pull struct {
+	client  registryClient
+	digest  string
+	body    io.ReadCloser
+	sum     hash.Hash
+	got     int64
+	resumed int
+}
+
+// pull begins to download a blob.
+func (r registryClient) pull(ctx context.Context, digest string) (*pull, error) {
+	p := &pull{client: r, digest: digest, sum: sha256.New()}
+	return p, p.open(ctx)
+}
+
+// open asks for what is missing, from the registry that a new connection leads to.
+func (p *pull) open(ctx context.Context) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.client.address+"/v2/layers/blobs/"+p.digest, nil)
+	if err != nil {
+		return err
+	}
+	want := http.StatusOK
+	if p.got > 0 {
+		request.Header.Set("Range", "bytes="+strconv.FormatInt(p.got, 10)+"-")
+		want = http.StatusPartialContent
+	}
+	response, err := p.client.http.Do(request)
+	if err != nil {
+		return err
+	}
+	if response.StatusCode != want {
+		response.Body.Close()
+		return fmt.Errorf("blob %s from %d: %s, want %d", p.digest, p.got, response.Status, want)
+	}
+	p.body = response.Body
+	return nil
+}
+
+// read downloads that many bytes more, or with -1 the rest. When the connection breaks
+// it goes on over a new one.
+func (p *pull) read(ctx context.Context, many int64) error {
+	if many < 0 {
+		many = blobSize - p.got
+	}
+	for many > 0 {
+		n, err := io.CopyN(p.sum, p.body, many)
+		p.got, many = p.got+n, many-n
+		if err == nil {
+			break
+		}
+		p.body.Close()
+		p.resumed++
+		if p.resumed > 10 {
+			return fmt.Errorf("after %d bytes, again: %w", p.got, err)
+		}
+		if err := errors.Join(ctx.Err(), p.open(ctx)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish downloads the rest and checks all of it.
+func (p *pull) finish(t *testing.T) {
+	t.Helper()
+	defer func() { p.body.Close() }()
+	site.Must(t, p.read(t.Context(), -1))
+	if got := fmt.Sprintf("sha256:%x", p.sum.Sum(nil)); got != p.digest {
+		t.Errorf("the blob has come as %s, want %s", got, p.digest)
+	}
+}
+
+// layer is a blob that was pushed from w1, by way of all registries.
+type layer struct {
+	*balanced
+	client registryClient
+	digest string
+}
+
+func (b *balanced) push(t *testing.T) layer {
+	t.Helper()
+	b.follow(t, threeMasters()...)
+	blob := make([]byte, blobSize)
+	seed := rand.NewChaCha8([32]byte{'b', 'l', 'o', 'b'})
+	_, _ = seed.Read(blob) // it never fails
+	l := layer{balanced: b, client: b.registryClient("w1", localRegistry)}
+	began := time.Now()
+	var err error
+	l.digest, err = l.client.push(t.Context(), blob)
+	site.Must(t, err)
+	t.Logf("pushed %d MB in %v", blobSize>>20, time.Since(began).Round(time.Millisecond))
+	return l
+}
+
+// begin pulls a part of the blob, and returns the master that it comes from.
+func (l layer) begin(t *testing.T) (p *pull, from string) {
+	t.Helper()
+	p, err := l.client.pull(t.Context(), l.digest)
+	site.Must(t, err)
+	site.Must(t, p.read(t.Context(), 1<<20))
+	return p, l.end(t, "w1", 5001)
+}
+
+// othersGo pulls the blob while two registries go: the third has it all.
+func (l layer) othersGo(t *testing.T) {
+	p, from := l.begin(t)
+	drained, killed := others(from)[0], others(from)[1]
+	l.herald(t, drained, "drain")
+	undrain := sync.OnceFunc(func() { l.herald(t, drained, "undrain") })
+	defer undrain()
+	site.Kill(t, l.Node(killed+"-registry"))
+	mend := sync.OnceFunc(func() { site.Start(t, l.Node(killed+"-registry")) })
+	defer mend()
+	l.serve(t, "w1", "registry", from)
+
+	again, err := l.client.pull(t.Context(), l.digest)
+	site.Must(t, err)
+	again.finish(t)
+	p.finish(t)
+	if p.resumed+again.resumed > 0 {
+		t.Errorf("%d and %d connections broke, want none", p.resumed, again.resumed)
+	}
+	undrain()
+	mend()
+	l.serve(t, "w1", "registry", threeMasters()...)
+}
+
+// testRegistry pushes a blob and pulls it while registries are taken away: the others
+// first, then the one that it comes from.
+func (b *balanced) testRegistry(t *testing.T) {
+	l := b.push(t)
+	t.Run("others go", l.othersGo)
+	t.Run("drained", func(t *testing.T) {
+		p, from := l.begin(t)
+		b.herald(t, from, "drain")
+		undrain := sync.OnceFunc(func() { b.herald(t, from, "undrain") })
+		defer undrain()
+		b.serve(t, "w1", "registry", others(from)...)
+		p.finish(t)
+		if p.resumed > 0 {
+			t.Errorf("%d connections broke, want none", p.resumed)
+		}
+		undrain()
+		b.serve(t, "w1", "registry", threeMasters()...)
+	})
+	for _, way := range []struct {
+		name       string
+		make, mend func(t *testing.T, registry string)
+	}{
+		{"killed", func(t *testing.T, r string) { site.Kill(t, b.Node(r)) }, func(t *testing.T, r string) { site.Start(t, b.Node(r)) }},
+		{"frozen", func(t *testing.T, r string) { site.Freeze(t, b.Node(r)) }, func(t *testing.T, r string) { site.Thaw(t, b.Node(r)) }},
+	} {
+		t.Run(way.name, func(t *testing.T) {
+			p, from := l.begin(t)
+			way.make(t, from+"-registry")
+			mend := sync.OnceFunc(func() { way.mend(t, from+"-registry") })
+			defer mend()
+			b.serve(t, "w1", "registry", others(from)...)
+			p.finish(t)
+			if p.resumed == 0 {
+				t.Error("the connection to the registry did not break, so nothing is proven")
+			}
+			mend()
+			b.serve(t, "w1", "registry", threeMasters()...)
+		})
+	}
+}

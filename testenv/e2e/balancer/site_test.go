@@ -1,0 +1,222 @@
+//go:build e2e
+
+package balancer
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/e2e/site"
+	"github.com/herald-vip/herald/testenv/lab"
+)
+
+// What the nodes of e2e-balancer.clab.yml have.
+const (
+	sharedVIP     = "10.5.0.10"
+	localAPI      = "127.0.0.1:9443"
+	localRegistry = "127.0.0.1:5000"
+	localApp      = "127.0.0.1:7001"
+)
+
+// balanced is the lab of e2e-balancer.clab.yml: masters with real servers, and workers
+// that reach them by ports of their own. Herald has the race detector.
+type balanced struct {
+	*lab.Lab
+	pki *site.PKI
+	// dir has a folder for each node, which its Herald has as /etc/herald.
+	dir string
+}
+
+// threeMasters are those that the configuration begins with.
+func threeMasters() []string { return []string{"m1", "m2", "m3"} }
+
+// newBalanced lays the site out and boots nothing.
+func newBalanced(t *testing.T) *balanced {
+	t.Helper()
+	b := &balanced{pki: site.NewPKI(t), dir: t.TempDir()}
+	key, err := os.ReadFile("../../topologies/flat/m1/gossip.key")
+	site.Must(t, err)
+	for node, kind := range map[string]string{"m1": "m", "m2": "m", "m3": "m", "m4": "m4", "w1": "w", "w2": "w"} {
+		conf, err := os.ReadFile("../../topologies/e2e-balancer/" + kind + ".yaml")
+		site.Must(t, err)
+		site.Must(t, os.Mkdir(filepath.Join(b.dir, node), 0o755))
+		site.Must(t, os.WriteFile(b.conf(node), conf, 0o600))
+		site.Must(t, os.WriteFile(filepath.Join(b.dir, node, "gossip.key"), key, 0o600))
+	}
+	parts := site.Images()
+	parts["herald"] = lab.Binary(site.Part(t, "HERALD_RACE"))
+	parts["haproxy"] = lab.Binary("/usr/sbin/haproxy")
+	b.Lab = site.StartTopology(t, "../../topologies/e2e-balancer.clab.yml",
+		map[string]string{"PKI_DIR": b.pki.Dir, "HERALD_DIR": b.dir, "REGISTRY_DIR": t.TempDir()}, parts)
+	t.Cleanup(func() { b.sane(t) })
+	return b
+}
+
+// sane checks that no Herald has panicked or raced.
+func (b *balanced) sane(t *testing.T) {
+	t.Helper()
+	for _, n := range b.Nodes() {
+		if strings.HasSuffix(n.Name(), "-speaker") {
+			site.Sane(t, n)
+		}
+	}
+}
+
+func (b *balanced) conf(node string) string { return filepath.Join(b.dir, node, "herald.yaml") }
+
+// speaker is the Herald of a node.
+func (b *balanced) speaker(node string) site.Speaker {
+	return site.Speaker{Node: b.Node(node + "-speaker")}
+}
+
+// bootMaster starts what a master serves, and its Herald.
+func (b *balanced) bootMaster(t *testing.T, master string) {
+	t.Helper()
+	for _, part := range []string{"apiserver", "registry", "app", "speaker"} {
+		site.Boot(t, b.Lab, master+"-"+part)
+	}
+}
+
+// rewrite changes the configuration of a node, and has its Herald read it.
+func (b *balanced) rewrite(t *testing.T, node string, change func(string) string) {
+	t.Helper()
+	old, err := os.ReadFile(b.conf(node))
+	site.Must(t, err)
+	now := change(string(old))
+	if now == string(old) {
+		t.Fatalf("nothing would change in the configuration of %s:\n%s", node, old)
+	}
+	site.Must(t, os.WriteFile(b.conf(node)+".new", []byte(now), 0o600))
+	site.Must(t, os.Rename(b.conf(node)+".new", b.conf(node)))
+	if n := b.speaker(node); n.Running() {
+		site.Must(t, n.Daemon("herald").Signal(unix.SIGHUP))
+	}
+}
+
+// herald runs herald's command line on a node.
+func (b *balanced) herald(t *testing.T, node string, args ...string) {
+	t.Helper()
+	site.MustRun(t, b.speaker(node).Node, append([]string{"herald"}, args...)...)
+}
+
+// status is what the Herald of a node says, asked without starting a program there.
+func (b *balanced) status(t *testing.T, node string) (admin.Status, error) {
+	t.Helper()
+	n := b.speaker(node)
+	if !n.Running() {
+		return admin.Status{}, fmt.Errorf("the Herald of %s does not run", node)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	return admin.NewClient(fmt.Sprintf("/proc/%d/root/run/herald/herald.sock", n.Daemon("herald").Pid())).Status(ctx)
+}
+
+// balancer is what a node says of one of its balancers.
+func (b *balanced) balancer(t *testing.T, node, name string) (admin.Balancer, error) {
+	t.Helper()
+	status, err := b.status(t, node)
+	if err != nil {
+		return admin.Balancer{}, err
+	}
+	for _, l := range status.Balancers {
+		if l.Name == name {
+			return l, nil
+		}
+	}
+	return admin.Balancer{}, fmt.Errorf("status of %s has no balancer %s", node, name)
+}
+
+// serve waits until a node says that exactly these masters take the connections of one
+// of its balancers, and returns when it saw that.
+func (b *balanced) serve(t *testing.T, node, name string, masters ...string) time.Time {
+	t.Helper()
+	site.Eventually(t, site.Soon, func() error {
+		l, err := b.balancer(t, node, name)
+		if err != nil {
+			return err
+		}
+		var serving []string
+		for _, k := range l.Backends {
+			if k.State == "serving" {
+				serving = append(serving, k.Name)
+			}
+		}
+		slices.Sort(serving)
+		if !slices.Equal(serving, masters) || l.Error != "" {
+			return fmt.Errorf("%s of %s: %q serve, want %q; %+v", name, node, serving, masters, l)
+		}
+		return nil
+	})
+	return time.Now()
+}
+
+// known waits until a node has exactly these backends of a balancer, in whatever state.
+func (b *balanced) known(t *testing.T, node, name string, masters ...string) {
+	t.Helper()
+	site.Eventually(t, site.Soon, func() error {
+		l, err := b.balancer(t, node, name)
+		if err != nil {
+			return err
+		}
+		var names []string
+		for _, k := range l.Backends {
+			names = append(names, k.Name)
+		}
+		slices.Sort(names)
+		if !slices.Equal(names, masters) {
+			return fmt.Errorf("%s of %s knows %q, want %q", name, node, names, masters)
+		}
+		return nil
+	})
+}
+
+// follow waits until both workers use exactly these masters, for every balancer.
+func (b *balanced) follow(t *testing.T, masters ...string) {
+	t.Helper()
+	for _, worker := range []string{"w1", "w2"} {
+		for _, name := range []string{"apiserver", "registry", "app"} {
+			b.serve(t, worker, name, masters...)
+		}
+	}
+}
+
+// followed is follow, and logs how long after an instant the last of them had changed.
+func (b *balanced) followed(t *testing.T, since time.Time, what string, masters ...string) {
+	t.Helper()
+	b.follow(t, masters...)
+	var last time.Time
+	for _, worker := range []string{"w1", "w2"} {
+		status, err := b.status(t, worker)
+		site.Must(t, err)
+		for _, l := range status.Balancers {
+			for _, k := range l.Backends {
+				if k.Since.After(last) {
+					last = k.Since
+				}
+			}
+		}
+	}
+	t.Logf("%s: both workers used %v after %v", what, masters, last.Sub(since).Round(time.Millisecond))
+}
+
+// counted checks that a node has counted as many connections of a balancer, at least,
+// of which each of these masters was given its share.
+func (b *balanced) counted(t *testing.T, node, name string, many uint64, masters ...string) {
+	t.Helper()
+	l, err := b.balancer(t, node, name)
+	site.Must(t, err)
+	for _, k := range l.Backends {
+		if slices.Contains(masters, k.Name) && k.Connections < many*95/100/uint64(len(masters)) {
+			t.Errorf("%s says that %s was given %d connections, want its share of %d", node, k.Name, k.Connections, many)
+		}
+	}
+}

@@ -1,0 +1,218 @@
+//go:build e2e
+
+package balancer
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/watch"
+
+	"github.com/herald-vip/herald/testenv/e2e/site"
+)
+
+// kubeClient speaks to an apiserver from inside a node, as an administrator.
+func (b *balanced) kubeClient(t *testing.T, node, address string) *rest.RESTClient {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	site.Must(t, corev1.AddToScheme(scheme))
+	file := func(name string) string { return filepath.Join(b.pki.Dir, name) }
+	client, err := rest.RESTClientFor(&rest.Config{
+		Host: "https://" + address, APIPath: "/api", Dial: b.Node(node).DialContext, QPS: -1,
+		TLSClientConfig: rest.TLSClientConfig{CAFile: file("ca.crt"), CertFile: file("admin.crt"), KeyFile: file("admin.key"), ServerName: "kubernetes"},
+		ContentConfig:   rest.ContentConfig{GroupVersion: &corev1.SchemeGroupVersion, NegotiatedSerializer: serializer.NewCodecFactory(scheme).WithoutConversion()},
+	})
+	site.Must(t, err)
+	return client
+}
+
+// counter is a ConfigMap that is counted up, and somebody who watches it through a
+// balancer, as controllers and `kubectl wait` do.
+type counter struct {
+	mu      sync.Mutex
+	written int
+	seen    []sighting
+}
+
+// sighting is a value that the watcher was told of.
+type sighting struct {
+	value int
+	at    time.Time
+}
+
+// count creates the object and watches it from a node. The writer goes straight to the
+// apiserver of the master that writer names at the time.
+func (b *balanced) count(t *testing.T, node string, writer func() string) *counter {
+	t.Helper()
+	c := new(counter)
+	ctx, cancel := context.WithCancel(t.Context())
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "counter-", Namespace: metav1.NamespaceDefault}, Data: map[string]string{"n": "0"}}
+	through := b.kubeClient(t, node, localAPI)
+	site.Must(t, through.Post().Namespace(object.Namespace).Resource("configmaps").Body(object).Do(ctx).Into(object))
+	list := cache.NewListWatchFromClient(through, "configmaps", object.Namespace, fields.OneTermEqualSelector("metadata.name", object.Name))
+	watcher, err := watch.NewRetryWatcherWithContext(ctx, object.ResourceVersion, list)
+	site.Must(t, err)
+
+	var running sync.WaitGroup
+	running.Go(func() {
+		for event := range watcher.ResultChan() {
+			if o, ok := event.Object.(*corev1.ConfigMap); ok {
+				n, err := strconv.Atoi(o.Data["n"])
+				if err != nil {
+					t.Error(err)
+				}
+				c.mu.Lock()
+				c.seen = append(c.seen, sighting{n, time.Now()})
+				c.mu.Unlock()
+			}
+		}
+	})
+	direct := make(map[string]*rest.RESTClient)
+	for _, m := range threeMasters() {
+		direct[m] = b.kubeClient(t, m, "127.0.0.1:6443")
+	}
+	running.Go(func() {
+		ticker := time.NewTicker(20 * time.Millisecond)
+		defer ticker.Stop()
+		for n := 1; ; n++ {
+			select {
+			case <-ticker.C:
+			case <-ctx.Done():
+				return
+			}
+			patch := fmt.Appendf(nil, `{"data": {"n": "%d"}}`, n)
+			err := direct[writer()].Patch("application/merge-patch+json").Namespace(object.Namespace).
+				Resource("configmaps").Name(object.Name).Body(patch).Do(ctx).Error()
+			if err != nil && ctx.Err() == nil {
+				t.Errorf("value %d was not written: %v", n, err)
+			}
+			c.mu.Lock()
+			c.written = n
+			c.mu.Unlock()
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	return c
+}
+
+// catchesUp waits until the watcher has been told of what is written from now on, and
+// checks that it has been told of every value, once. It returns the longest time since
+// an instant in which it was told of nothing.
+func (c *counter) catchesUp(t *testing.T, since time.Time) (silence time.Duration) {
+	t.Helper()
+	const more = 10
+	c.mu.Lock()
+	want := c.written + more
+	c.mu.Unlock()
+	site.Eventually(t, site.Soon, func() error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if len(c.seen) == 0 || c.seen[len(c.seen)-1].value < want {
+			return fmt.Errorf("the watch has told of %d values, up to %+v, of %d", len(c.seen), c.seen[max(0, len(c.seen)-1):], c.written)
+		}
+		return nil
+	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last := since
+	for i, s := range c.seen {
+		if s.value != i+1 {
+			t.Fatalf("value %d came in place of %d", s.value, i+1)
+		}
+		if s.at.After(since) {
+			silence = max(silence, s.at.Sub(last))
+			last = s.at
+		}
+	}
+	return silence
+}
+
+// testWatch watches through the balancer, takes away the apiserver at the other end in
+// every way there is, and opens new connections all the while from another worker.
+func (b *balanced) testWatch(t *testing.T, faults ...apiserverFault) {
+	var writing sync.Mutex
+	writer := ""
+	avoid := func(master string) {
+		writing.Lock()
+		defer writing.Unlock()
+		writer = map[string]string{"m1": "m2", "m2": "m3", "m3": "m1"}[master]
+	}
+	avoid("m3")
+	c := b.count(t, "w1", func() string { writing.Lock(); defer writing.Unlock(); return writer })
+	load := b.load(t, "w2", localAPI, b.pki.Client(t))
+	for _, f := range faults {
+		t.Run(f.name, func(t *testing.T) {
+			b.follow(t, threeMasters()...)
+			lost := b.end(t, "w1", 6443)
+			avoid(lost)
+			c.catchesUp(t, time.Now())
+
+			fault := time.Now()
+			f.make(t, b, lost)
+			mend := sync.OnceFunc(func() { f.mend(t, b, lost) })
+			defer mend() // the faults after this one want a well master
+			out := b.serve(t, "w2", "apiserver", others(lost)...)
+			now := b.end(t, "w1", 6443, lost)
+			silence := c.catchesUp(t, fault)
+			t.Logf("%s lost, watched at %s; told of nothing for %v", lost, now, silence.Round(time.Millisecond))
+			share(t, load, fault, out)
+
+			mended := time.Now()
+			mend()
+			b.serve(t, "w2", "apiserver", threeMasters()...)
+			load.GoesOn(t, 50)
+			load.None(t, mended)
+		})
+	}
+}
+
+// others are the masters besides one.
+func others(master string) []string {
+	return strings.Fields(strings.ReplaceAll("m1 m2 m3", master, ""))
+}
+
+// apiserverFault takes a master's apiserver away.
+type apiserverFault struct {
+	name       string
+	make, mend func(t *testing.T, b *balanced, master string)
+}
+
+func apiserverKilled() apiserverFault {
+	return apiserverFault{
+		"killed",
+		func(t *testing.T, b *balanced, master string) { site.Kill(t, b.Node(master+"-apiserver")) },
+		func(t *testing.T, b *balanced, master string) { site.Start(t, b.Node(master+"-apiserver")) },
+	}
+}
+
+func apiserverFrozen() apiserverFault {
+	return apiserverFault{
+		"frozen",
+		func(t *testing.T, b *balanced, master string) { site.Freeze(t, b.Node(master+"-apiserver")) },
+		func(t *testing.T, b *balanced, master string) { site.Thaw(t, b.Node(master+"-apiserver")) },
+	}
+}
+
+func masterVanished() apiserverFault {
+	return apiserverFault{
+		"vanished",
+		func(t *testing.T, b *balanced, master string) { site.Must(t, b.Node(master).PowerOff()) },
+		func(t *testing.T, b *balanced, master string) { site.Must(t, b.Node(master).PowerOn(t.Context())) },
+	}
+}

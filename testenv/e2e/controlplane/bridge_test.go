@@ -1,0 +1,299 @@
+//go:build e2e
+
+package controlplane
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/doctor/probe"
+	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/e2e/site"
+	"github.com/herald-vip/herald/testenv/tap"
+)
+
+// kills is how many apiservers TestControlPlane kills to see how long that is felt: the
+// median is logged.
+var kills = flag.Int("kills", 3, "how many apiservers to kill under the eyes of a client")
+
+// apiPort is where the apiservers listen.
+const apiPort = 6443
+
+// testBridge has masters send new connections on while the routers have not acted yet.
+func (c *controlPlane) testBridge(t *testing.T) {
+	c.Announces(t, c.Masters...)
+	c.acquainted(t)
+	hops := c.listen(t)
+	t.Run("apiservers killed one by one", func(t *testing.T) { c.testBridgedKills(t, hops) })
+	t.Run("two killed at once", func(t *testing.T) { c.testTwoSick(t, hops) })
+	t.Run("drain", func(t *testing.T) { c.testBridgedDrain(t, hops) })
+}
+
+// acquainted waits until every master knows what all of them serve.
+func (c *controlPlane) acquainted(t *testing.T) {
+	t.Helper()
+	site.Eventually(t, site.Soon, func() error {
+		for _, m := range c.Masters {
+			status, err := m.Status(t)
+			if err != nil {
+				return err
+			}
+			if status.Election == nil || len(status.Election.Offers) != len(c.Masters) {
+				return fmt.Errorf("%s has the offers %+v", m, status.Election)
+			}
+			for _, o := range status.Election.Offers {
+				if o.State() != "serving" || !o.Checks["apiserver"] || !o.Checks["registry"] {
+					return fmt.Errorf("%s has of %s that it is %s and offers %s", m, o.Member, o.State(), o.Said())
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// testBridgedKills kills one apiserver after the other. The others get the connections that
+// the router still brings.
+func (c *controlPlane) testBridgedKills(t *testing.T, hops *hops) {
+	hops.mark()
+	var outages []time.Duration
+	for i := range *kills {
+		m := c.Masters[i%len(c.Masters)]
+		client := c.connect(t)
+		makes(t, client, 50)
+		killed := time.Now()
+		site.Kill(t, m.Apiserver())
+		sendsOn(t, m, killed)
+		c.Announces(t, c.Others(m)...)
+		makes(t, client, 50)
+		client.End()
+		outage := outage(client.Since(killed))
+		t.Logf("apiserver of %s killed: connections failed for %v", m, outage.Round(100*time.Microsecond))
+		outages = append(outages, outage)
+		site.Start(t, m.Apiserver())
+		c.Announces(t, c.Masters...)
+		c.acquainted(t)
+	}
+	slices.Sort(outages)
+	t.Logf("median of %d: %v, from %v to %v; %d connections were sent on", len(outages), outages[len(outages)/2], outages[0], outages[len(outages)-1], hops.heard())
+	hops.check(t)
+}
+
+// testTwoSick kills two apiservers at the same time, so that either master still takes the other
+// for healthy. What they send on goes no further.
+func (c *controlPlane) testTwoSick(t *testing.T, hops *hops) {
+	hops.mark()
+	client := c.connect(t)
+	makes(t, client, 50)
+	killed := time.Now()
+	for _, m := range c.Masters[:2] {
+		site.Kill(t, m.Apiserver())
+	}
+	for _, m := range c.Masters[:2] {
+		sendsOn(t, m, killed)
+	}
+	c.Announces(t, c.Masters[2])
+	makes(t, client, 50)
+	client.End()
+	for _, m := range c.Masters[:2] {
+		site.Start(t, m.Apiserver())
+	}
+	hops.check(t)
+	c.Announces(t, c.Masters...)
+	c.acquainted(t)
+}
+
+// testBridgedDrain drains a master. No connection fails except one that was being made at the
+// moment when a router moved it: it began with one server and goes on to another, whichever speaker it is.
+func (c *controlPlane) testBridgedDrain(t *testing.T, hops *hops) {
+	m := c.Masters[0]
+	r := c.Routers[0]
+	hops.mark()
+	c.mark()
+	client, began := c.connect(t), time.Now()
+	makes(t, client, 50)
+	drained := time.Now()
+	site.MustRun(t, m.Speaker(), "herald", "drain")
+	sendsOn(t, m, drained)
+	c.Announces(t, c.Others(m)...)
+	makes(t, client, 50)
+	client.End()
+	site.MustRun(t, m.Speaker(), "herald", "undrain")
+	c.Announces(t, c.Masters...)
+	var moved time.Time
+	for _, s := range c.routes[r.Name()].Steps(site.VIP4) {
+		if !slices.Contains(s.NextHops, m.Hop(r, site.VIP4)) {
+			moved = s.At
+			break
+		}
+	}
+	const late = 5 * time.Millisecond // the kernel tells before or after it does
+	failed := client.Failed(began)
+	for _, a := range failed {
+		if to := a.At.Add(a.Latency); moved.Before(a.At.Add(-late)) || moved.After(to.Add(late)) {
+			t.Errorf("a connection failed (%s) %v after the drain began; the router moved connections after %v", a.Outcome, a.At.Sub(drained), moved.Sub(drained))
+		}
+	}
+	t.Logf("%d of %d connections failed; %d were sent on", len(failed), len(client.Since(began)), hops.heard())
+	hops.check(t)
+}
+
+// sendsOn waits until the master's speaker says that new connections to the VIP have been sent
+// on since then.
+func sendsOn(t *testing.T, m site.Master, since time.Time) {
+	t.Helper()
+	m.Shows(t, func(status admin.Status) error {
+		for _, v := range status.VIPs {
+			if v.Address == site.IP(site.VIP4) && v.Bridged.After(since) {
+				return nil
+			}
+		}
+		return fmt.Errorf("%s has not sent connections on since %v: %+v", m, since, status.VIPs)
+	})
+}
+
+// connect begins to connect to the VIP from r1 every few milliseconds.
+func (c *controlPlane) connect(t *testing.T) *site.Client {
+	t.Helper()
+	return site.Connect(t, &probe.Prober{
+		Target: net.JoinHostPort(site.VIP4, fmt.Sprint(apiPort)), Dial: c.Routers[0].DialContext,
+		Interval: 2 * time.Millisecond, // so that some come to each master before the router has acted
+	})
+}
+
+// makes waits until the client has made so many more connections, all of them good, one
+// after the other.
+func makes(t *testing.T, client *site.Client, n int) {
+	t.Helper()
+	from := time.Now()
+	site.Eventually(t, site.Soon, func() error {
+		if failed := client.Failed(from); len(failed) > 0 {
+			from = failed[len(failed)-1].At.Add(1)
+		}
+		if good := len(client.Since(from)); good < n {
+			return fmt.Errorf("%d connections of %d", good, n)
+		}
+		return nil
+	})
+}
+
+// outage is the time from the first connection that failed to the first good one after the last
+// that did.
+func outage(all []site.Attempt) time.Duration {
+	failed := func(a site.Attempt) bool { return a.Outcome.Failed() }
+	first := slices.IndexFunc(all, failed)
+	if first < 0 {
+		return 0
+	}
+	last := first
+	for i, a := range all {
+		if failed(a) {
+			last = i
+		}
+	}
+	return all[min(last+1, len(all)-1)].At.Sub(all[first].At)
+}
+
+// hops hears the beginnings of connections to the apiservers' port that masters send to
+// r1, which all that they send on passes.
+type hops struct {
+	own map[netip.Addr]site.Master // where masters are reached
+
+	mu   sync.Mutex
+	sent int
+	odd  []error
+}
+
+// listen listens until the end of the test.
+func (c *controlPlane) listen(t *testing.T) *hops {
+	t.Helper()
+	h := &hops{own: make(map[netip.Addr]site.Master)}
+	r := c.Routers[0]
+	for _, m := range c.Masters {
+		h.own[m.Hop(r, site.VIP4)] = m
+	}
+	for _, m := range c.Masters {
+		ear, err := tap.Open(r.Node, fmt.Sprintf("eth%d", m.Number), synTo(apiPort), func(f tap.Frame) { h.take(m, f) })
+		site.Must(t, err)
+		t.Cleanup(func() {
+			if err := ear.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return h
+}
+
+// take takes the first packet of a connection. r1 sends packets with a TTL of 64; each
+// node that sends one on takes one off.
+func (h *hops) take(m site.Master, f tap.Frame) {
+	if f.Outgoing {
+		return
+	}
+	const ip = 14
+	ttl := f.Data[ip+8]
+	to := netip.AddrFrom4([4]byte(f.Data[ip+16:]))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sent++
+	if _, ok := h.own[to]; !ok {
+		h.odd = append(h.odd, fmt.Errorf("%s sent a connection on to %s, which is no master's own address", m, to))
+	}
+	if ttl != 63 {
+		h.odd = append(h.odd, fmt.Errorf("%s sent a connection on to %s with a TTL of %d: it was not the first to do so", m, to, ttl))
+	}
+}
+
+func (h *hops) mark() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sent = 0
+}
+
+// heard is how many connections masters have sent on since the mark.
+func (h *hops) heard() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.sent
+}
+
+// check reports connections that went more than one hop, or to a VIP. None at all prove nothing.
+func (h *hops) check(t *testing.T) {
+	t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.sent == 0 {
+		t.Error("no connection was sent on")
+	}
+	if err := errors.Join(h.odd...); err != nil {
+		t.Error(err)
+	}
+	h.odd = nil
+}
+
+// synTo lets the first packets of TCP connections over IPv4 to a port pass.
+func synTo(port uint32) []bpf.Instruction {
+	const synAck = 0x12
+	return []bpf.Instruction{
+		bpf.LoadAbsolute{Off: 12, Size: 2},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.ETH_P_IP, SkipTrue: 8},
+		bpf.LoadAbsolute{Off: 23, Size: 1},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_TCP, SkipTrue: 6},
+		bpf.LoadAbsolute{Off: 36, Size: 2}, // no options precede it in a lab
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: port, SkipTrue: 4},
+		bpf.LoadAbsolute{Off: 47, Size: 1},
+		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: synAck},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 2, SkipTrue: 1},
+		bpf.RetConstant{Val: 128},
+		bpf.RetConstant{Val: 0},
+	}
+}

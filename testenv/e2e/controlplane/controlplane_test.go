@@ -1,0 +1,356 @@
+//go:build e2e
+
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/e2e/site"
+	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/stub"
+)
+
+// controlPlane is a cluster of real parts.
+type controlPlane struct {
+	*site.Cluster
+	pki    *site.PKI
+	routes map[string]*site.RouteWatcher // by router
+}
+
+// TestControlPlane has three masters with real apiservers, etcds and
+// registries, boots them under watch, and breaks them in every way.
+func TestControlPlane(t *testing.T) {
+	p := site.NewPKI(t)
+	c := &controlPlane{
+		Cluster: site.NewCluster(site.StartLab(t, "e2e-control-plane.clab.yml", map[string]string{"PKI_DIR": p.Dir})),
+		pki:     p, routes: make(map[string]*site.RouteWatcher),
+	}
+	for _, r := range c.Routers {
+		c.routes[r.Name()] = site.WatchRoutes(t, r.Node) // from before anything runs
+	}
+	if !t.Run("nothing before ready", c.testBoot) {
+		t.FailNow()
+	}
+	for _, f := range faults {
+		t.Run(f.name, func(t *testing.T) { c.testFault(t, f) })
+	}
+	t.Run("bridge", c.testBridge)
+	t.Run("registry answers", c.testRegistryAnswers)
+	t.Run("all down", c.testAllDown)
+	// TestBootOrders has all the orders, with stubs for apiserver and registry.
+	for _, order := range []string{"m3 r1 m1 m2", "m2 m1 m3 r1"} {
+		t.Run("power returns to "+order, func(t *testing.T) { c.testPower(t, strings.Fields(order)) })
+	}
+}
+
+// testBoot brings up routers, then speakers, and last what they wait for.
+func (c *controlPlane) testBoot(t *testing.T) {
+	site.Boot(t, c.Lab, "r1", "r2")
+	for _, m := range c.Masters {
+		site.Boot(t, c.Lab, m.Speaker().Name(), m.Registry().Name())
+	}
+	c.SessionsUp(t, c.Masters...)
+	observers := c.observe(t)
+	c.Announces(t)
+	c.Tables(t)
+
+	for _, m := range c.Masters {
+		site.Boot(t, c.Lab, m.Etcd().Name())
+	}
+	for _, m := range c.Masters {
+		site.Boot(t, c.Lab, m.Apiserver().Name())
+	}
+	c.Announces(t, c.Masters...)
+	c.Tables(t, c.Masters...)
+	for _, r := range c.Routers {
+		c.neverBeforeReady(t, r, c.routes[r.Name()], observers)
+	}
+	for _, m := range c.Masters {
+		if !observers[m].Alive {
+			t.Errorf("the apiserver of %s was never seen alive but not ready, so nothing is proven", m)
+		}
+	}
+	c.Serves(t, c.pki.Client(t))
+}
+
+// observe observes all apiservers.
+func (c *controlPlane) observe(t *testing.T) map[site.Master]*site.Readiness {
+	out := make(map[site.Master]*site.Readiness)
+	for _, m := range c.Masters {
+		out[m] = site.ObserveReadiness(t, m.Base(), c.pki.Client(t))
+	}
+	return out
+}
+
+// neverBeforeReady checks that the router had no route to a master before the
+// observer saw its apiserver ready. There is no race in that: the speaker has
+// to see it twice, 200 ms apart, and then the router has to hear of it.
+func (c *controlPlane) neverBeforeReady(t *testing.T, r site.Router, routes *site.RouteWatcher, observers map[site.Master]*site.Readiness) {
+	t.Helper()
+	for _, m := range c.Masters {
+		ready, _, _ := observers[m].Seen()
+		for _, vip := range []string{site.VIP4, site.VIP6} {
+			route := routes.First(m.Hop(r, vip))
+			switch after := route.Sub(ready).Round(time.Millisecond); {
+			case route.IsZero():
+				t.Errorf("%s: no route to %s by way of %s was ever seen", r.Name(), vip, m)
+			case ready.IsZero():
+				t.Errorf("%s: route to %s by way of %s, whose apiserver is not ready", r.Name(), vip, m)
+			case after <= 0:
+				t.Errorf("%s: route to %s by way of %s %v before its apiserver was ready", r.Name(), vip, m, -after)
+			default:
+				t.Logf("%s: route to %s by way of %s %v after its apiserver was ready", r.Name(), vip, m, after)
+			}
+		}
+	}
+}
+
+// fault is something that makes one master unhealthy.
+type fault struct {
+	name   string
+	master int
+	// node is what it happens to.
+	node       func(site.Master) *lab.Node
+	make, mend func(t *testing.T, n *lab.Node)
+	// reason begins the reason that status has for the withdrawal; it is empty if nobody can tell.
+	reason string
+	// readyz is what the apiserver answers meanwhile, if that is of interest.
+	readyz int
+}
+
+var faults = []fault{
+	{name: "apiserver killed", master: 1, node: site.Master.Apiserver, make: site.Kill, mend: site.Start, reason: "apiserver: "},
+	{name: "apiserver killed that wants a client certificate", master: 2, node: site.Master.Apiserver, make: site.Kill, mend: site.Start, reason: "apiserver: "},
+	{name: "etcd killed", master: 3, node: site.Master.Etcd, make: site.Kill, mend: site.Start, reason: "apiserver: ", readyz: http.StatusInternalServerError},
+	{name: "apiserver frozen", master: 2, node: site.Master.Apiserver, make: site.Freeze, mend: site.Thaw, reason: "apiserver: "},
+	{name: "registry killed", master: 1, node: site.Master.Registry, make: site.Kill, mend: site.Start, reason: "registry: "},
+	{name: "registry killed that wants a login", master: 3, node: site.Master.Registry, make: site.Kill, mend: site.Start, reason: "registry: "},
+	{name: "speaker killed", master: 1, node: site.Master.Speaker, make: site.Kill, mend: site.Start},
+	{name: "speaker frozen", master: 3, node: site.Master.Speaker, make: site.Freeze, mend: site.Thaw},
+	{name: "registry sick", master: 2, node: site.Master.Registry, make: site.Command("touch", "/tmp/sick"), mend: site.Command("rm", "/tmp/sick"), reason: "registry: "},
+}
+
+// testFault makes a fault and mends it: routes and addresses of its master go
+// and come back, and nothing happens to the others'.
+func (c *controlPlane) testFault(t *testing.T, f fault) {
+	m := c.Masters[f.master-1]
+	c.Announces(t, c.Masters...)
+	c.mark()
+	observer := site.ObserveReadiness(t, m.Base(), c.pki.Client(t))
+
+	made := time.Now()
+	f.make(t, f.node(m))
+	mended := false
+	defer func() { // the faults after this one want a well master
+		if !mended {
+			f.mend(t, f.node(m))
+		}
+	}()
+	if f.readyz != 0 {
+		// Until the apiserver itself has noticed it is slow and well in turn, and the
+		// route may come back for moments.
+		site.Eventually(t, site.Soon, func() error {
+			if _, _, got := observer.Seen(); got != f.readyz {
+				return fmt.Errorf("the apiserver answers %d, want %d", got, f.readyz)
+			}
+			return nil
+		})
+		_, lost, _ := observer.Seen()
+		t.Logf("the apiserver's own first answer that was not 200 came after %v", lost.Sub(made).Round(time.Millisecond))
+	}
+	if f.reason != "" {
+		m.Shows(t, func(status admin.Status) error {
+			for _, v := range status.VIPs {
+				if v.Stage != "withdrawn" || !strings.HasPrefix(v.Reason, f.reason) {
+					return fmt.Errorf("status of %s has %s %s because %q, want it withdrawn because %q", m, v.Address, v.Stage, v.Reason, f.reason)
+				}
+			}
+			return nil
+		})
+	}
+	c.Announces(t, c.Others(m)...)
+	for _, r := range c.Routers {
+		t.Logf("%s: routes by way of %s gone after %v", r.Name(), m, c.gone(r, m).Sub(made).Round(time.Millisecond))
+	}
+	c.Serves(t, c.pki.Client(t))
+
+	mended = true
+	f.mend(t, f.node(m))
+	c.Announces(t, c.Masters...)
+	c.untouched(t, c.Others(m)...)
+	if f.readyz != 0 {
+		c.steady(t, m)
+	}
+}
+
+// steady waits until a master is well for good: an apiserver whose etcd has just
+// come back may be slow once more, which is not the next fault's doing.
+func (c *controlPlane) steady(t *testing.T, m site.Master) {
+	t.Helper()
+	const calm = 3 * time.Second
+	m.Shows(t, func(status admin.Status) error {
+		for _, v := range status.VIPs {
+			if v.Stage != "announced" || time.Since(v.Since) < calm {
+				return fmt.Errorf("%s has %s %s since %v", m, v.Address, v.Stage, v.Since)
+			}
+		}
+		return nil
+	})
+	c.Announces(t, c.Masters...)
+}
+
+// gone is when the last of the router's routes stopped leading to the master.
+func (c *controlPlane) gone(r site.Router, m site.Master) (at time.Time) {
+	for _, vip := range []string{site.VIP4, site.VIP6} {
+		for _, s := range c.routes[r.Name()].Steps(vip) {
+			if !slices.Contains(s.NextHops, m.Hop(r, vip)) {
+				if s.At.After(at) {
+					at = s.At
+				}
+				break
+			}
+		}
+	}
+	return at
+}
+
+func (c *controlPlane) mark() {
+	for _, routes := range c.routes {
+		routes.Mark()
+	}
+}
+
+// untouched checks that no router has been without a route to any of the masters since the mark.
+func (c *controlPlane) untouched(t *testing.T, masters ...site.Master) {
+	t.Helper()
+	for _, r := range c.Routers {
+		for _, vip := range []string{site.VIP4, site.VIP6} {
+			for _, s := range c.routes[r.Name()].Steps(vip) {
+				for _, m := range masters {
+					if !slices.Contains(s.NextHops, m.Hop(r, vip)) {
+						t.Errorf("%s had no route to %s by way of %s: %v", r.Name(), vip, m, s)
+					}
+				}
+			}
+		}
+	}
+}
+
+// testRegistryAnswers has the answers of a registry change while it runs, for
+// which a stub takes its place: a 401 is as good as a 200, a 500 is not.
+func (c *controlPlane) testRegistryAnswers(t *testing.T) {
+	m := c.Masters[0]
+	site.Kill(t, m.Registry())
+	c.Announces(t, c.Others(m)...)
+
+	t.Run("stub", func(t *testing.T) {
+		registry := stub.Registry(m.String())
+		answer := func(status int) {
+			t.Helper()
+			registry.Set("/v2/", stub.Answer{Status: status})
+			m.Shows(t, func(s admin.Status) error {
+				if !strings.Contains(s.Checks[1].Reason, fmt.Sprintf(": %d", status)) {
+					return fmt.Errorf("the check of the registry says %q", s.Checks[1].Reason)
+				}
+				return nil
+			})
+		}
+		site.Serve(t, m.Base(), ":5001", registry)
+		c.Announces(t, c.Masters...)
+		c.mark()
+		answer(http.StatusUnauthorized)
+		c.Announces(t, c.Masters...)
+		answer(http.StatusOK)
+		c.untouched(t, c.Masters...)
+
+		answer(http.StatusInternalServerError)
+		c.Announces(t, c.Others(m)...)
+		answer(http.StatusUnauthorized)
+		c.Announces(t, c.Masters...)
+		c.untouched(t, c.Others(m)...)
+	})
+
+	c.Announces(t, c.Others(m)...)
+	site.Start(t, m.Registry())
+	c.Announces(t, c.Masters...)
+}
+
+// testAllDown kills all apiservers at once: there is no route left, and none
+// comes back before they do. Neither way is there any flapping.
+func (c *controlPlane) testAllDown(t *testing.T) {
+	c.Announces(t, c.Masters...)
+	c.mark()
+	for _, m := range c.Masters {
+		site.Kill(t, m.Apiserver())
+	}
+	c.Announces(t)
+	c.Tables(t)
+	for _, r := range c.Routers {
+		for _, vip := range []string{site.VIP4, site.VIP6} {
+			wantMonotonic(t, r, c.routes[r.Name()].Steps(vip), func(before, after []netip.Addr) bool { return contains(before, after) })
+		}
+	}
+
+	c.mark()
+	observers := c.observe(t)
+	for _, m := range c.Masters {
+		site.Start(t, m.Apiserver())
+	}
+	c.Announces(t, c.Masters...)
+	for _, r := range c.Routers {
+		c.neverBeforeReady(t, r, c.routes[r.Name()], observers)
+		for _, vip := range []string{site.VIP4, site.VIP6} {
+			wantMonotonic(t, r, c.routes[r.Name()].Steps(vip), func(before, after []netip.Addr) bool { return contains(after, before) })
+		}
+	}
+	c.Serves(t, c.pki.Client(t))
+}
+
+// wantMonotonic checks that a route only lost next hops, or only gained some.
+func wantMonotonic(t *testing.T, r site.Router, steps []site.Step, follows func(before, after []netip.Addr) bool) {
+	t.Helper()
+	for i := 1; i < len(steps); i++ {
+		if !follows(steps[i-1].NextHops, steps[i].NextHops) {
+			t.Errorf("the route on %s flapped: %v", r.Name(), steps)
+		}
+	}
+}
+
+// contains reports whether all of b are in a.
+func contains(a, b []netip.Addr) bool {
+	return !slices.ContainsFunc(b, func(x netip.Addr) bool { return !slices.Contains(a, x) })
+}
+
+// testPower cuts the power of all masters and of r1, and gives it back in this
+// order, to each when the one before has found its place.
+func (c *controlPlane) testPower(t *testing.T, order []string) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*site.Soon)
+	defer cancel()
+	for _, name := range order {
+		site.Must(t, c.Node(name).PowerOff())
+	}
+	site.Eventually(t, site.Soon, func() error { return site.LeadsTo(c.Routers[1]) })
+	routes := site.WatchRoutes(t, c.Routers[1].Node)
+
+	observers := make(map[site.Master]*site.Readiness)
+	for _, name := range order {
+		site.Must(t, c.Node(name).PowerOn(ctx))
+		for _, m := range c.Masters {
+			if m.String() == name {
+				observers[m] = site.ObserveReadiness(t, m.Base(), c.pki.Client(t))
+				m.Announced(t)
+			}
+		}
+	}
+	c.Announces(t, c.Masters...)
+	c.neverBeforeReady(t, c.Routers[1], routes, observers)
+	c.Serves(t, c.pki.Client(t))
+}

@@ -1,0 +1,63 @@
+//go:build e2e
+
+package flat
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/testenv/e2e/site"
+)
+
+// TestARPBootOrders gives three masters their power in three of the six orders, nightly in
+// all, to each when the one before has found its place: there is no holder until the
+// second is well, and the third changes nothing.
+func TestARPBootOrders(t *testing.T) {
+	t.Parallel()
+	f := site.NewFlat(t)
+	for _, order := range site.Orders(site.FlatMasters()...) {
+		t.Run(strings.Join(order, " "), func(t *testing.T) { testOrder(t, f, order) })
+	}
+}
+
+func testOrder(t *testing.T, f *site.Flat, order []string) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*site.Soon)
+	defer cancel()
+	for _, m := range order {
+		site.Must(t, f.Node(m).PowerOff())
+	}
+	f.Asked(t, 10)
+	dark := f.Seen.Clock()
+	site.Must(t, f.Node(order[0]).PowerOn(ctx))
+	site.Eventually(t, site.Soon, func() error { return waits(t, f, order[0]) })
+	f.Asked(t, int((site.Lease+time.Second)/(10*time.Millisecond)))
+	for _, s := range f.Seen.Trace().Sightings {
+		if s.At > dark {
+			t.Fatalf("with one master up: %v", s)
+		}
+	}
+
+	site.Must(t, f.Node(order[1]).PowerOn(ctx))
+	holder := f.Held(t, order[:2]...)
+	from := f.Mark(t)
+	site.Must(t, f.Node(order[2]).PowerOn(ctx))
+	f.Ready(t, order[2])
+	f.Asked(t, 100)
+	f.Stays(t, holder, from)
+}
+
+// waits says that a master is well, stands, and says why it has not got the lease.
+func waits(t *testing.T, f *site.Flat, master string) error {
+	e, err := f.Election(t, master)
+	if err != nil {
+		return err
+	}
+	l := e.Leases[0]
+	if !l.Stands || l.Holder != "" || l.Reason == "" {
+		return fmt.Errorf("the lease of %s is %+v", master, l)
+	}
+	return nil
+}

@@ -1,0 +1,171 @@
+//go:build e2e
+
+package flat
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/testenv/e2e/site"
+	"github.com/herald-vip/herald/testenv/holders"
+	"github.com/herald-vip/herald/testenv/lab"
+)
+
+// TestARPHolderFails breaks the holder in every way there is. Another one takes
+// the VIP, and keeps it when the first is well again: that costs nothing.
+func TestARPHolderFails(t *testing.T) {
+	t.Parallel()
+	f, holder := site.StartFlat(t)
+	speaker := func(m string) *lab.Node { return f.Node(m + "-speaker") }
+	apiserver := func(m string) *lab.Node { return f.Node(m + "-apiserver") }
+	link := func(m string) *lab.Link { return f.Link(m, "lan") }
+	boot := func(n *lab.Node) error {
+		ctx, cancel := context.WithTimeout(t.Context(), site.Soon)
+		defer cancel()
+		return n.Boot(ctx)
+	}
+	for _, fault := range []struct {
+		name     string
+		do, undo func(m string) error
+	}{
+		{"apiserver killed", func(m string) error { return apiserver(m).Kill() }, func(m string) error { return boot(apiserver(m)) }},
+		{"apiserver frozen", func(m string) error { return apiserver(m).Freeze() }, func(m string) error { return apiserver(m).Thaw() }},
+		{"speaker killed", func(m string) error { return speaker(m).Kill() }, func(m string) error { return boot(speaker(m)) }},
+		{"speaker frozen", func(m string) error { return speaker(m).Freeze() }, func(m string) error { return speaker(m).Thaw() }},
+		{"parted from the others", f.Alone, func(string) error { return f.Part("lan") }},
+		{"gossip cut", func(m string) error { return gossip(t, f, m, gossipCut) }, func(m string) error { return gossip(t, f, m, gossipWhole) }},
+		{"link cut", func(m string) error { return link(m).Cut() }, func(m string) error { return link(m).Heal() }},
+		{"link cut outwards", func(m string) error { return link(m).CutFrom(m) }, func(m string) error { return link(m).Heal() }},
+		{"link cut inwards", func(m string) error { return link(m).CutFrom("lan") }, func(m string) error { return link(m).Heal() }},
+		{"link without carrier", func(m string) error { return link(m).Down() }, func(m string) error { return link(m).Heal() }},
+		{"power cut", func(m string) error { return f.Node(m).PowerOff() }, func(m string) error {
+			ctx, cancel := context.WithTimeout(t.Context(), site.Soon)
+			defer cancel()
+			return f.Node(m).PowerOn(ctx)
+		}},
+	} {
+		t.Run(fault.name, func(t *testing.T) {
+			load := f.Connect(t)
+			site.Must(t, fault.do(holder))
+			next := f.Held(t, f.Others(holder)...)
+			f.Asked(t, 80) // longer than an attempt to connect may take
+			moved := f.Mark(t)
+			site.Must(t, fault.undo(holder))
+			f.Ready(t, holder)
+			f.Asked(t, 100)
+			f.Stays(t, next, moved)
+			load.None(t, moved.Time)
+			holder = next
+		})
+	}
+}
+
+// TestARPLeftover kills the holder's speaker and flushes its nftables, and so leaves
+// nobody and nothing to keep its kernel from answering. The address goes by itself.
+func TestARPLeftover(t *testing.T) {
+	t.Parallel()
+	f, holder := site.StartFlat(t)
+	f.Blind = []holders.Rule{holders.TwoHolders, holders.Trespass}
+	site.Must(t, f.Speaker(holder).Kill())
+	site.MustRun(t, f.Node(holder), "nft", "flush", "ruleset")
+	next := f.Held(t, f.Others(holder)...)
+	site.Eventually(t, site.Soon, func() error {
+		out, err := site.Run(t, f.Node(holder), "ip", "address", "show", "dev", "eth1")
+		for _, vip := range f.Vips() {
+			if err == nil && strings.Contains(out, vip.String()+"/") {
+				err = fmt.Errorf("%v is left on %s", vip, holder)
+			}
+		}
+		return err
+	})
+	gone := f.Mark(t)
+	f.Asked(t, 100)
+	f.Stays(t, next, gone)
+}
+
+// TestARPPartOfThree parts one that is not the holder from the two others, and
+// lets one of them hear the holder no more: nothing moves.
+func TestARPPartOfThree(t *testing.T) {
+	t.Parallel()
+	f, holder := site.StartFlat(t)
+	lone, other := f.Others(holder)[0], f.Others(holder)[1]
+	for _, fault := range []struct {
+		name string
+		do   func() error
+	}{
+		{"one of the others alone", func() error { return f.Alone(lone) }},
+		{"one does not hear the holder", func() error {
+			return f.Link(lone, "lan").Deafen(lone, f.Link(holder, "lan").MAC(holder))
+		}},
+		{"the holder does not hear one", func() error {
+			return f.Link(holder, "lan").Deafen(holder, f.Link(other, "lan").MAC(other))
+		}},
+	} {
+		t.Run(fault.name, func(t *testing.T) {
+			load := f.Connect(t)
+			from := f.Mark(t)
+			site.Must(t, fault.do())
+			f.Asked(t, int(2*site.Lease/(10*time.Millisecond)))
+			site.Must(t, f.Part("lan"))
+			f.Ready(t, lone)
+			f.Asked(t, 100)
+			f.Stays(t, holder, from)
+			load.None(t, from.Time)
+		})
+	}
+}
+
+// TestARPFirewall lets a firewall drop the UDP of a master that is not the holder,
+// and no TCP: it says so, once, and the VIP does not move.
+func TestARPFirewall(t *testing.T) {
+	t.Parallel()
+	f, holder := site.StartFlat(t)
+	behind := f.Others(holder)[0]
+	from := f.Mark(t)
+	site.Must(t, gossip(t, f, behind, udpCut))
+	site.Eventually(t, site.Soon, func() error {
+		e, err := f.Election(t, behind)
+		if err != nil {
+			return err
+		}
+		for _, m := range e.Members {
+			if !m.Self && (m.Alive || !strings.Contains(m.Reason, "UDP does not get through between this node and "+m.Name)) {
+				return fmt.Errorf("%s says of %s, alive %v: %q", behind, m.Name, m.Alive, m.Reason)
+			}
+		}
+		return nil
+	})
+	f.Asked(t, 200)
+	f.Stays(t, holder, from)
+	site.Must(t, gossip(t, f, behind, gossipWhole))
+	f.Ready(t, behind)
+	for _, m := range f.Others(behind) {
+		if n := f.Logged(t, behind, "UDP does not get through .*member="+m+" "); n != 1 {
+			t.Errorf("%s named %s %d times, want once", behind, m, n)
+		}
+	}
+}
+
+// What may be done to a master's gossip.
+const (
+	gossipCut = `
+add table inet lab
+add chain inet lab in { type filter hook input priority 0; }
+add chain inet lab out { type filter hook output priority 0; }
+add rule inet lab in meta l4proto { tcp, udp } th dport 7946 drop
+add rule inet lab out meta l4proto { tcp, udp } th dport 7946 drop`
+	udpCut = `
+add table inet lab
+add chain inet lab in { type filter hook input priority 0; }
+add rule inet lab in udp dport 7946 drop`
+	gossipWhole = "delete table inet lab"
+)
+
+func gossip(t *testing.T, f *site.Flat, master, rules string) error {
+	t.Helper()
+	_, err := site.Run(t, f.Node(master), "nft", rules)
+	return err
+}

@@ -1,0 +1,123 @@
+//go:build e2e
+
+package flat
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/e2e/site"
+)
+
+// TestElectorateGrows is docs/kubeadm.md on a flat layer 2: the first master is an
+// electorate of its own and has the VIP as soon as its apiserver is ready; the
+// others join one at a time, by a reload of those that are there before or after the
+// new one starts, and the VIP stays where it is throughout.
+func TestElectorateGrows(t *testing.T) {
+	t.Parallel()
+	f := site.NewFlat(t)
+	list := func(members ...string) func(string) string {
+		var all []string
+		for _, m := range members {
+			all = append(all, fmt.Sprintf(`%s: "10.4.0.%c:7946"`, m, m[1]))
+		}
+		return func(s string) string {
+			return regexp.MustCompile(`members: {.*}`).ReplaceAllString(s, "members: {"+strings.Join(all, ", ")+"}")
+		}
+	}
+
+	f.Rewrite(t, "m1", "herald.yaml", list("m1"))
+	site.Boot(t, f.Lab, "m1-speaker") // and no apiserver: kubeadm init has not run
+	f.Speaker("m1").Shows(t, func(status admin.Status) error {
+		if len(status.VIPs) == 0 || !status.VIPs[0].Decided || status.VIPs[0].Stage != "withdrawn" {
+			return fmt.Errorf("the VIPs of m1 are %+v", status.VIPs)
+		}
+		return nil
+	})
+	f.Asked(t, 50)
+	if seen := f.Seen.Trace().Sightings; len(seen) > 0 {
+		t.Fatalf("before the apiserver is there: %v", seen[0])
+	}
+	site.Boot(t, f.Lab, "m1-apiserver")
+	f.Held(t, "m1")
+	load, from := f.Connect(t), f.Mark(t)
+	load.GoesOn(t, 100)
+
+	for n := 2; n <= 3; n++ {
+		there, joins := site.FlatMasters()[:n-1], site.FlatMasters()[n-1]
+		all := list(site.FlatMasters()[:n]...)
+		f.Rewrite(t, joins, "herald.yaml", all)
+		reload := func() {
+			for _, m := range there {
+				f.Rewrite(t, m, "herald.yaml", all)
+			}
+		}
+		if n == 2 { // the static pod of m2 starts in the middle of kubeadm join
+			reload()
+			for _, m := range there {
+				waitsFor(t, f, m, joins)
+			}
+			site.Boot(t, f.Lab, joins+"-speaker", joins+"-apiserver")
+		} else {
+			site.Boot(t, f.Lab, joins+"-speaker", joins+"-apiserver")
+			reload()
+		}
+		for _, m := range site.FlatMasters()[:n] {
+			f.Ready(t, m)
+			agrees(t, f, m, site.FlatMasters()[:n])
+		}
+		f.Asked(t, 100)
+		f.Stays(t, "m1", from)
+	}
+	load.None(t, from.Time)
+
+	// And back: m1 is removed, drained first.
+	f.Planned(t, "m1", func() error { return f.Herald(t, "m1", "drain") })
+	f.Held(t, "m2", "m3")
+	site.Must(t, f.Node("m1-speaker").Kill())
+	for _, m := range []string{"m2", "m3"} {
+		f.Rewrite(t, m, "herald.yaml", list("m2", "m3"))
+	}
+	for _, m := range []string{"m2", "m3"} {
+		agrees(t, f, m, []string{"m2", "m3"})
+	}
+	load.GoesOn(t, 100)
+}
+
+// waitsFor waits until a master says that a change waits for another.
+func waitsFor(t *testing.T, f *site.Flat, master, other string) {
+	t.Helper()
+	site.Eventually(t, site.Soon, func() error {
+		e, err := f.Election(t, master)
+		if err == nil && !strings.Contains(e.Change, other) {
+			err = fmt.Errorf("%s says %q of a change, want it to wait for %s", master, e.Change, other)
+		}
+		return err
+	})
+}
+
+// agrees waits until these members are in force for a master.
+func agrees(t *testing.T, f *site.Flat, master string, members []string) {
+	t.Helper()
+	site.Eventually(t, site.Soon, func() error {
+		e, err := f.Election(t, master)
+		if err != nil {
+			return err
+		}
+		var names []string
+		for _, m := range e.Members {
+			if m.Voter {
+				names = append(names, m.Name)
+			}
+		}
+		slices.Sort(names)
+		if e.Change != "" || e.Problem != "" || !slices.Equal(names, members) {
+			return fmt.Errorf("the voters of %s are %v, change %q, problem %q, want %v", master, names, e.Change, e.Problem, members)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,45 @@
+//go:build e2e
+
+package flat
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/herald-vip/herald/testenv/e2e/site"
+	"github.com/herald-vip/herald/testenv/soak"
+)
+
+// TestARPSoak lets speakers built with the race detector live through random
+// faults on one segment, several at a time, with an observer that wants never
+// to see two holders: thirty faults, or nightly two hundred.
+func TestARPSoak(t *testing.T) {
+	t.Parallel()
+	faults := 30
+	if site.Nightly() {
+		faults = 200
+	}
+	report, err := soak.Run(t.Context(), slog.New(slog.NewTextHandler(t.Output(), nil)), soak.Options{
+		Flat:     true,
+		Topology: "../../topologies/flat.clab.yml",
+		Herald:   site.Part(t, "HERALD_RACE"),
+		Testenv:  site.Part(t, "TESTENV"),
+		Dir:      t.TempDir(),
+		Seed:     2,
+		Faults:   faults,
+	})
+	site.Must(t, err)
+	var text strings.Builder
+	site.Must(t, report.WriteText(&text))
+	t.Log(text.String())
+	if len(report.Violations) > 0 {
+		t.Errorf("%d violations, see above", len(report.Violations))
+	}
+	if len(report.Trace.Incidents) < faults || report.Holders < faults/4 {
+		t.Errorf("%d faults, after which the holder changed %d times: too few to tell anything", len(report.Trace.Incidents), report.Holders)
+	}
+	if report.Looks["announced"] < faults || report.Looks["withdrawn"] < faults {
+		t.Errorf("kernels were compared with what their speakers say %v times only", report.Looks)
+	}
+}

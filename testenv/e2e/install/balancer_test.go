@@ -1,0 +1,84 @@
+//go:build e2e
+
+package install
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/herald-vip/herald/manifests"
+	"github.com/herald-vip/herald/testenv/e2e/site"
+	"github.com/herald-vip/herald/testenv/lab"
+)
+
+// newBalancing is the flat lab with m1 as a worker, and m2 and m3 as masters that serve and
+// offer it.
+func newBalancing(t *testing.T) *site.Flat {
+	t.Helper()
+	f := site.NewFlat(t)
+	for _, m := range site.FlatMasters() {
+		checks := "checks: [{name: apiserver, http: {url: \"http://127.0.0.1:6443/readyz\"}}]\n"
+		if m == "m1" {
+			checks = ""
+		}
+		f.Rewrite(t, m, "herald.yaml", func(string) string { return site.BalancingConf(m, checks) })
+		if m != "m1" {
+			site.Boot(t, f.Lab, m+"-apiserver", m+"-speaker")
+		}
+	}
+	return f
+}
+
+// leadsToMaster waits until a node's own clients are led to a master.
+func leadsToMaster(t *testing.T, n *lab.Node) {
+	t.Helper()
+	client := http.Client{Transport: &http.Transport{DialContext: n.DialContext, DisableKeepAlives: true}, Timeout: site.Soon}
+	site.Eventually(t, site.Soon, func() error {
+		answer, err := client.Get("http://127.0.0.1:9443/readyz")
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		if _, err := io.Copy(io.Discard, answer.Body); err != nil || answer.StatusCode != http.StatusOK {
+			return fmt.Errorf("answered %s, %w", answer.Status, err)
+		}
+		return nil
+	})
+}
+
+// TestManifestRightsBalancer has a worker balance with just the capability of its manifest, and
+// where it cannot write to /proc/sys, as in a pod.
+func TestManifestRightsBalancer(t *testing.T) {
+	f := newBalancing(t)
+	given := rights(t, filepath.Join(f.Dir, "m1", "herald.yaml"))
+	if want := []string{"net_admin"}; !slices.Equal(given, want) {
+		t.Fatalf("the manifest gives %v, want %v", given, want)
+	}
+	t.Run("without net_admin", func(t *testing.T) {
+		log := site.StartConfined(t, f.Node("m1-speaker"), []string{"net_raw"})
+		waitForWords(t, f.Speaker("m1"), log, "CAP_NET_ADMIN")
+	})
+	site.StartConfined(t, f.Node("m1-speaker"), given, site.ReadOnlySettings()...)
+	leadsToMaster(t, f.Node("m1-speaker"))
+}
+
+// TestUnitBalancer runs the unit of a worker under a systemd, sandbox and all: it balances, and
+// goes on to while it is replaced.
+func TestUnitBalancer(t *testing.T) {
+	f := newBalancing(t)
+	unit, err := manifests.Make(manifests.Systemd, manifests.Options{Config: parseConfig(t, filepath.Join(f.Dir, "m1", "herald.yaml"))})
+	site.Must(t, err)
+	d := bootSystemd(t, f.Node("m1-speaker"), unit)
+	d.becomes(t, "ActiveState", "active")
+	leadsToMaster(t, f.Node("m1-speaker"))
+	_, err = d.ctl(t, "stop")
+	site.Must(t, err)
+	leadsToMaster(t, f.Node("m1-speaker")) // the kernel does, for a while
+	_, err = d.ctl(t, "start")
+	site.Must(t, err)
+	leadsToMaster(t, f.Node("m1-speaker"))
+}

@@ -1,0 +1,72 @@
+//go:build e2e
+
+package install
+
+import (
+	"bytes"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"github.com/herald-vip/herald/testenv/e2e/site"
+)
+
+const servicesGuide = "../../../docs/services.md"
+
+// guideBlocks are the code blocks of docs/services.md in a language, without the
+// indentation of a list.
+func guideBlocks(t *testing.T, language string) [][]byte {
+	t.Helper()
+	text, err := os.ReadFile(servicesGuide)
+	site.Must(t, err)
+	var out [][]byte
+	for _, m := range regexp.MustCompile("(?ms)^( *)```"+language+"\n(.*?)^ *```$").FindAllSubmatch(text, -1) {
+		out = append(out, regexp.MustCompile("(?m)^"+string(m[1])).ReplaceAll(m[2], nil))
+	}
+	return out
+}
+
+// testGuide shows the API server the objects of docs/services.md.
+func testGuide(t *testing.T, k *site.APIServer) {
+	judged := map[string]int{}
+	for _, block := range guideBlocks(t, "yaml") {
+		if !bytes.Contains(block, []byte("\nmetadata:")) {
+			continue // a file of Herald's, or values
+		}
+		for _, o := range site.ObjectsIn(t, block) {
+			judged[o.Tree["kind"].(string)]++
+			if status, answer := k.Judge(t, site.ObjectPath(t, o.Tree), o.Text); status != http.StatusCreated {
+				t.Errorf("%d %s\n%s", status, answer, o.Text)
+			}
+		}
+	}
+	if judged["AddressPool"] < 2 || judged["BGPPeer"] < 2 || judged["Service"] < 1 {
+		t.Errorf("only %v were judged", judged)
+	}
+}
+
+// TestServicesGuide has FRR read the router's part of docs/services.md, and helm the values.
+func TestServicesGuide(t *testing.T) {
+	routers := guideBlocks(t, "frr")
+	if len(routers) != 1 {
+		t.Fatalf("%d configurations of FRR, want one", len(routers))
+	}
+	file := filepath.Join(t.TempDir(), "frr.conf")
+	site.Must(t, os.WriteFile(file, routers[0], 0o644))
+	if out, err := exec.CommandContext(t.Context(), "vtysh", "--dryrun", "--inputfile", file).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("vtysh: %v\n%s", err, out)
+	}
+	found := 0
+	for _, block := range guideBlocks(t, "yaml") {
+		if bytes.HasPrefix(block, []byte("# values.yaml of the chart\n")) {
+			found++
+			site.Rendered(t, string(block))
+		}
+	}
+	if found == 0 {
+		t.Error("there are no values of the chart")
+	}
+}

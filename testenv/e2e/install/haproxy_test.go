@@ -1,0 +1,57 @@
+//go:build e2e
+
+package install
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/herald-vip/herald/testenv/e2e/site"
+	"github.com/herald-vip/herald/testenv/stub"
+)
+
+// TestHAProxyAsksHerald has HAProxy balance with the file of docs/balancing.md, and Herald say
+// who is healthy: a master whose apiserver fails gets no more connections, nor one that drains.
+func TestHAProxyAsksHerald(t *testing.T) {
+	f := site.NewFlat(t)
+	apiservers := make(map[string]*stub.Server)
+	for _, m := range []string{"m1", "m2"} {
+		f.Rewrite(t, m, "herald.yaml", func(string) string {
+			return strings.Replace(site.BalancingConf(m, "checks: [{name: apiserver, http: {url: \"http://127.0.0.1:6443/readyz\"}}]\n"), "name: kubernetes", "name: master", 1) +
+				"loadBalancer: {type: external}\nmetrics: {listen: \"0.0.0.0:9474\"}\n"
+		})
+		apiservers[m] = stub.APIServer(m)
+		site.Serve(t, f.Node(m), ":6443", apiservers[m])
+		site.Boot(t, f.Lab, m+"-speaker")
+	}
+	file, err := os.ReadFile("../../../manifests/external/haproxy.cfg")
+	site.Must(t, err)
+	site.Must(t, os.WriteFile(filepath.Join(f.Dir, "m3", "haproxy.cfg"), []byte(strings.ReplaceAll(string(file), " 10.0.1.", " 10.4.0.")), 0o600))
+	client := f.Node("m3-speaker") // on which Herald does not run
+	site.Daemonise(t, client, "haproxy", "-db", "-f", "/etc/herald/haproxy.cfg")
+
+	get := http.Client{Transport: &http.Transport{DialContext: client.DialContext, DisableKeepAlives: true}, Timeout: site.Soon}
+	inARow := func(want int) {
+		t.Helper()
+		const enough = 10 // of two servers each has had its turn
+		site.Eventually(t, site.Soon, func() error {
+			for range enough {
+				if got := site.Ask(t.Context(), &get, "http://127.0.0.1:6443/readyz"); got != want {
+					return fmt.Errorf("answered %d, want %d", got, want)
+				}
+			}
+			return nil
+		})
+	}
+	inARow(http.StatusOK)
+	apiservers["m1"].SetAll(stub.Answer{Status: http.StatusInternalServerError})
+	inARow(http.StatusOK) // from m2 alone
+	site.Must(t, f.Herald(t, "m2", "drain"))
+	inARow(0) // and nobody's
+	site.Must(t, f.Herald(t, "m2", "undrain"))
+	inARow(http.StatusOK)
+}

@@ -1,0 +1,105 @@
+//go:build e2e
+
+package install
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/testenv/e2e/site"
+	"github.com/herald-vip/herald/testenv/lab"
+)
+
+// topology is one that users are told to deploy.
+type topology struct {
+	file   string
+	client string
+	vips   []string
+	// answering is how many of the three masters answer for the VIP at once.
+	answering int
+	// rack is what loses power when a master's rack does.
+	rack func(master string) []string
+}
+
+func topologies() []topology {
+	alone := func(master string) []string { return []string{master} }
+	return []topology{
+		{"bgp.clab.yml", "client", []string{"10.99.0.10", "fd00:99::10"}, 3, alone},
+		{"flat.clab.yml", "c1", []string{"10.4.0.10", "fd00:4::10"}, 1, alone},
+		{"leaf-spine.clab.yml", "client", []string{"10.99.0.10", "fd00:99::10"}, 3, func(master string) []string {
+			return []string{"leaf" + master[1:], master}
+		}},
+	}
+}
+
+// TestTopologies boots every topology of docs/containerlab.md as it is, and
+// takes the power from one rack.
+func TestTopologies(t *testing.T) {
+	for _, top := range topologies() {
+		t.Run(top.file, func(t *testing.T) {
+			l := site.StartLab(t, top.file, nil)
+			ctx, cancel := context.WithTimeout(t.Context(), site.Soon)
+			defer cancel()
+			site.Must(t, l.Boot(ctx))
+			before := top.answered(t, l, top.answering)
+
+			lost := before[0]
+			for _, node := range top.rack(lost) {
+				site.Must(t, l.Node(node).PowerOff())
+			}
+			after := top.answered(t, l, min(top.answering, 2), lost)
+			t.Logf("%v answered; without the rack of %s %v", before, lost, after)
+		})
+	}
+}
+
+// answered waits until that many masters, and none of the lost ones, answer the
+// client for each address of the VIP, and returns who they are.
+func (top topology) answered(t *testing.T, l *lab.Lab, want int, lost ...string) []string {
+	t.Helper()
+	const connections = 50 // to meet each of three masters
+	var who []string
+	site.Eventually(t, site.Soon, func() error {
+		met := make(map[string]map[string]bool)
+		for _, vip := range top.vips {
+			met[vip] = make(map[string]bool)
+			for range connections {
+				name, err := servedBy(t.Context(), l.Node(top.client), vip)
+				if err != nil {
+					return err
+				}
+				met[vip][name] = true
+			}
+			who = slices.Sorted(maps.Keys(met[vip]))
+			if len(who) != want || slices.ContainsFunc(lost, func(m string) bool { return met[vip][m] }) {
+				return fmt.Errorf("%q answered for %s, want %d masters and not %q", who, vip, want, lost)
+			}
+		}
+		return nil
+	})
+	return who
+}
+
+// servedBy is the name of the stub apiserver that answers a new connection from the node.
+func servedBy(ctx context.Context, n *lab.Node, vip string) (string, error) {
+	client := http.Client{
+		Transport: &http.Transport{DialContext: n.DialContext, DisableKeepAlives: true},
+		Timeout:   2 * time.Second,
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(vip, "6443")+"/readyz", nil)
+	if err != nil {
+		return "", err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	return response.Header.Get("X-Served-By"), nil
+}

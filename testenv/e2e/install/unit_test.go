@@ -1,0 +1,239 @@
+//go:build e2e
+
+package install
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/manifests"
+	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/e2e/site"
+	"github.com/herald-vip/herald/testenv/lab"
+)
+
+// unitOf is the unit for the configuration in a folder.
+func unitOf(t *testing.T, folder string) []byte {
+	t.Helper()
+	unit, err := manifests.Make(manifests.Systemd, manifests.Options{Config: parseConfig(t, filepath.Join(folder, "herald.yaml"))})
+	site.Must(t, err)
+	return unit
+}
+
+// TestUnitVerified has systemd-analyze judge units: nothing is wrong with them, and
+// what is open to them is little.
+func TestUnitVerified(t *testing.T) {
+	const mostExposed = 30 // of 100; a service without any sandbox has 96
+	binary, err := filepath.Abs(site.Part(t, "HERALD"))
+	site.Must(t, err)
+	for name, config := range map[string]*config.Config{
+		"any": nil, "every field, in real time": parseConfig(t, "../../../config/example.yaml"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			unit, err := manifests.Make(manifests.Systemd, manifests.Options{Config: config, Binary: binary})
+			site.Must(t, err)
+			file := filepath.Join(t.TempDir(), "herald.service")
+			site.Must(t, os.WriteFile(file, unit, 0o644))
+			analyze := func(args ...string) string {
+				t.Helper()
+				out, err := exec.CommandContext(t.Context(), "systemd-analyze", append(args, file)...).CombinedOutput()
+				if err != nil {
+					t.Errorf("systemd-analyze %s: %v: %s", args, err, out)
+				}
+				return strings.TrimSpace(string(out))
+			}
+			if complaint := analyze("verify"); complaint != "" {
+				t.Error(complaint)
+			}
+			rows := strings.Split(analyze("security", "--offline=true", fmt.Sprintf("--threshold=%d", mostExposed)), "\n")
+			t.Log(rows[len(rows)-1])
+		})
+	}
+}
+
+// systemd is one that runs in a node, with no unit but herald's.
+type systemd struct {
+	pid int // on the host
+}
+
+// bootSystemd runs a systemd of the node's own as the first process of a PID
+// namespace. Only what the unit writes to its standard output goes elsewhere than
+// on a host, since there is no journal.
+func bootSystemd(t *testing.T, n *lab.Node, unit []byte) systemd {
+	t.Helper()
+	write := func(file, text string) {
+		t.Helper()
+		site.MustRun(t, n, "sh", "-c", `mkdir -p "$(dirname "$0")" && printf %s "$1" >"$0"`, file, text)
+	}
+	const units = "/etc/systemd/system/"
+	for _, target := range []string{"sysinit.target", "basic.target", "shutdown.target"} {
+		write(units+target, "[Unit]\nDefaultDependencies=no\n")
+	}
+	write(units+"herald.service", string(unit))
+	write(units+"herald.service.d/lab.conf", "[Service]\nStandardOutput=append:/run/herald.log\nStandardError=append:/run/herald.log\n")
+	p, err := n.Start(&exec.Cmd{
+		Args: []string{"unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc",
+			"/lib/systemd/systemd", "--system", "--unit=herald.service", "--show-status=false"},
+		Env: []string{"container=lab", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+	})
+	site.Must(t, err)
+	var s systemd
+	t.Cleanup(func() {
+		if t.Failed() {
+			state, _ := s.ctl(t, "status", "--no-pager")
+			log, _ := site.Run(t, n, "cat", "/run/herald.log")
+			t.Logf("%s:\n%s\n%s", n.Name(), state, log)
+		}
+		if err := p.Kill(); err != nil { // it does not end by SIGTERM
+			t.Error(err)
+		}
+	})
+	s.pid = child(t, p.Pid(), "systemd")
+	return s
+}
+
+// child waits until a process has one of that name, and returns its PID on the host.
+func child(t *testing.T, parent int, name string) (pid int) {
+	t.Helper()
+	site.Eventually(t, site.Soon, func() error {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", parent, parent))
+		if err != nil {
+			return err
+		}
+		for _, field := range strings.Fields(string(text)) {
+			comm, err := os.ReadFile("/proc/" + field + "/comm")
+			if err == nil && string(comm) == name+"\n" {
+				pid, err = strconv.Atoi(field)
+				return err
+			}
+		}
+		return fmt.Errorf("process %d has no child %s", parent, name)
+	})
+	return pid
+}
+
+// ctl runs systemctl for the unit, beside that systemd.
+func (s systemd) ctl(t *testing.T, verb string, flags ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), site.Soon)
+	defer cancel()
+	args := append([]string{"--target", strconv.Itoa(s.pid), "--pid", "--mount", "systemctl", verb}, flags...)
+	out, err := exec.CommandContext(ctx, "nsenter", append(args, "herald")...).CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("systemctl %s: %w: %s", verb, err, out)
+	}
+	return strings.TrimSpace(string(out)), err
+}
+
+// becomes waits until a property of the unit has a value.
+func (s systemd) becomes(t *testing.T, property, want string) {
+	t.Helper()
+	site.Eventually(t, site.Soon, func() error {
+		got, err := s.ctl(t, "show", "--value", "--property="+property)
+		if err == nil && got != want {
+			err = fmt.Errorf("%s of the unit is %q, want %q", property, got, want)
+		}
+		return err
+	})
+}
+
+// TestUnit runs the unit under a systemd, sandbox and all: it announces, reloads,
+// refuses a bad file, is restarted when it stands still, remembers a drain, and drains when stopped.
+func TestUnit(t *testing.T) {
+	s := site.NewSession(t, site.Files{"herald/herald.yaml": site.SpeakerConf([]string{site.VIP4}, `peers: [{address: 10.0.1.254, asn: 64500, bfd: {}}]`)})
+	site.Boot(t, s.Lab, "r1")
+	d := bootSystemd(t, s.Node("s"), unitOf(t, s.Config))
+
+	d.becomes(t, "ActiveState", "active") // so READY=1 has come
+	s.Path(t, "r1", site.VIP4)
+	s.HasAddress(t, site.VIP4, true)
+	d.becomes(t, "StatusText", "1 of 1 addresses announced")
+	pid := child(t, d.pid, "herald")
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	site.Must(t, err)
+	for _, want := range []string{"CapEff:\t0000000000001000", "CapBnd:\t0000000000001000", "NoNewPrivs:\t1", "Seccomp:\t2"} {
+		if !strings.Contains(string(status), want+"\n") {
+			t.Errorf("the speaker's status lacks %q:\n%s", want, status)
+		}
+	}
+
+	file := filepath.Join(s.Config, "herald.yaml")
+	good, err := os.ReadFile(file)
+	site.Must(t, err)
+	site.Must(t, os.WriteFile(file, []byte(strings.Replace(string(good), "asn: 64512", "asn: many", 1)), 0o644))
+	if _, err := d.ctl(t, "reload"); err == nil {
+		t.Error("a bad file is taken")
+	}
+	site.Must(t, os.WriteFile(file, []byte(strings.Replace(string(good), "announce: bgp,", "announce: bgp, linger: 2s,", 1)), 0o644))
+	_, err = d.ctl(t, "reload")
+	site.Must(t, err)
+	s.Shows(t, func(status admin.Status) error {
+		if status.Config.Error != "" || status.Config.Generation < 2 {
+			return fmt.Errorf("the configuration is %+v", status.Config)
+		}
+		return nil
+	})
+	if now := child(t, d.pid, "herald"); now != pid {
+		t.Errorf("a reload replaced process %d by %d", pid, now)
+	}
+
+	site.Must(t, unix.Kill(pid, unix.SIGSTOP))
+	d.becomes(t, "NRestarts", "1")
+	d.becomes(t, "ActiveState", "active")
+	s.Path(t, "r1", site.VIP4)
+
+	// The sandbox lets it remember a drain.
+	site.MustRun(t, s.Node("s"), "herald", "drain", "--until-undrain")
+	_, err = d.ctl(t, "restart")
+	site.Must(t, err)
+	d.becomes(t, "ActiveState", "active")
+	s.Shows(t, func(status admin.Status) error {
+		if status.Draining == "" || !status.UntilUndrain || status.Checks[0].State != admin.Healthy {
+			return fmt.Errorf("draining %q, until undrain: %t, check %s", status.Draining, status.UntilUndrain, status.Checks[0].State)
+		}
+		return nil
+	})
+	s.HasAddress(t, site.VIP4, false)
+	site.MustRun(t, s.Node("s"), "herald", "undrain")
+	s.Path(t, "r1", site.VIP4)
+
+	_, err = d.ctl(t, "stop")
+	site.Must(t, err)
+	s.HasAddress(t, site.VIP4, false)
+	d.becomes(t, "Result", "success")
+}
+
+// TestUnitARP elects a holder of three services, in real time and with the fence,
+// and has it stopped.
+func TestUnitARP(t *testing.T) {
+	f := site.NewFlat(t)
+	services := make(map[string]systemd)
+	for _, m := range site.FlatMasters() {
+		f.Rewrite(t, m, "herald.yaml", func(s string) string { return "realtime: true\n" + s })
+		site.Boot(t, f.Lab, m+"-apiserver")
+		services[m] = bootSystemd(t, f.Node(m+"-speaker"), unitOf(t, filepath.Join(f.Dir, m)))
+	}
+	for _, m := range site.FlatMasters() {
+		f.Ready(t, m)
+	}
+	holder := f.Held(t)
+	status, err := f.Speaker(holder).Status(t)
+	site.Must(t, err)
+	if status.Election.Fence != admin.FenceOn || status.Realtime != admin.RealtimeOn {
+		t.Errorf("%s has the fence %q and real time %q, want both on", holder, status.Election.Fence, status.Realtime)
+	}
+	f.Planned(t, holder, func() error {
+		_, err := services[holder].ctl(t, "stop")
+		return err
+	})
+	f.Held(t, f.Others(holder)...)
+}

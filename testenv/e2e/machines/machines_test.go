@@ -1,0 +1,146 @@
+//go:build e2e
+
+package machines
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/e2e/site"
+	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/stub"
+)
+
+// machines is the lab of machines.clab.yml, with kubeadm's part played by the
+// test: nothing of a master is there before init.
+type machines struct {
+	*site.Cluster
+	pki *site.PKI
+	// apiservers are by the name of their master.
+	apiservers map[string]*apiserver
+}
+
+// apiserver is a stub on a master.
+type apiserver struct {
+	*stub.Server
+	stop func()
+}
+
+// newMachines makes machines without power. The router's image is its own.
+func newMachines(t *testing.T, masters userData, r1 lab.Image) *machines {
+	t.Helper()
+	return bootable(t, masters.image(t), r1)
+}
+
+// bootable makes machines of images, which may tell masters apart.
+func bootable(t *testing.T, masters, r1 lab.Image) *machines {
+	t.Helper()
+	l := site.StartTopology(t, machinesFile, nil, map[string]lab.Image{"master": masters, "router": r1})
+	m := &machines{
+		Cluster:    &site.Cluster{Lab: l, Routers: []site.Router{{Node: l.Node("r1")}}},
+		pki:        site.NewPKI(t),
+		apiservers: make(map[string]*apiserver),
+	}
+	for i := 1; i <= 3; i++ {
+		m.Masters = append(m.Masters, site.Master{Number: i, Lab: l, Flat: true})
+	}
+	for _, name := range []string{"m1", "m2", "m3", "r1"} {
+		site.Must(t, l.Node(name).PowerOff())
+	}
+	return m
+}
+
+// r1 is the router.
+func (s *machines) r1() site.Router { return s.Routers[0] }
+
+// named are the masters with these names, in their order.
+func (s *machines) named(names ...string) (list []site.Master) {
+	for _, name := range names {
+		if i := slices.IndexFunc(s.Masters, func(m site.Master) bool { return m.String() == name }); i >= 0 {
+			list = append(list, s.Masters[i])
+		}
+	}
+	return list
+}
+
+// kubeadm does to a master what `kubeadm init` and `join` do, as far as Herald
+// sees it: there is a CA, and an apiserver that is not ready yet.
+func (s *machines) kubeadm(t *testing.T, m site.Master) {
+	t.Helper()
+	const write = `mkdir -p /etc/kubernetes/pki && printf %s "$1" > /etc/kubernetes/pki/ca.crt`
+	site.MustRun(t, m.Speaker(), "sh", "-c", write, "sh", string(s.pki.CA(t)))
+	a := &apiserver{Server: stub.APIServer(m.String())}
+	a.SetAll(stub.Answer{Status: http.StatusInternalServerError, Body: "[-]etcd failed"})
+	a.stop = site.ServeTLS(t, m.Base(), ":6443", a.Server, &tls.Config{Certificates: []tls.Certificate{s.pki.Pair(t, "apiserver")}})
+	s.apiservers[m.String()] = a
+}
+
+// ready has the master's apiserver be well from now on.
+func (s *machines) ready(m site.Master) { s.apiservers[m.String()].SetAll(stub.Answer{}) }
+
+// loses has a master lose its power, its apiserver too.
+func (s *machines) loses(t *testing.T, m site.Master) {
+	t.Helper()
+	site.Must(t, m.Base().PowerOff())
+	s.apiservers[m.String()].stop()
+}
+
+// withdrawn waits until every master's speaker says that its check of the
+// apiserver fails for this reason, and checks that it announces nothing.
+func (s *machines) withdrawn(t *testing.T, reason string) {
+	t.Helper()
+	for _, m := range s.Masters {
+		m.Shows(t, func(status admin.Status) error {
+			if c := status.Checks[0]; !strings.Contains(c.Reason, reason) {
+				return fmt.Errorf("check %s of %s is %s: %s, want %s", c.Name, m, c.State, c.Reason, reason)
+			}
+			for _, v := range status.VIPs {
+				if v.Stage != "withdrawn" {
+					t.Fatalf("%s has %s %s: %s", m, v.Address, v.Stage, v.Reason)
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// serves waits until a ready apiserver answers for the VIP, as a machine sees it.
+func (s *machines) serves(t *testing.T, from *lab.Node) {
+	t.Helper()
+	transport := &http.Transport{DialContext: from.DialContext, TLSClientConfig: s.pki.Client(t), DisableKeepAlives: true}
+	get := http.Client{Transport: transport, Timeout: 5 * time.Second}
+	for _, url := range []string{"https://" + site.VIP4 + ":6443/readyz", "https://[" + site.VIP6 + "]:6443/readyz"} {
+		site.Eventually(t, site.Soon, func() error {
+			if status := site.Ask(t.Context(), &get, url); status != http.StatusOK {
+				return fmt.Errorf("%s answers %s with %d, want 200", url, from.Name(), status)
+			}
+			return nil
+		})
+	}
+}
+
+// redirected is how many packets the router has answered by telling the sender of
+// a shorter way, since it has power.
+func (s *machines) redirected(t *testing.T) int {
+	t.Helper()
+	out := site.MustRun(t, s.r1().Node, "cat", "/proc/net/snmp")
+	var names []string // the line before the values
+	for line := range strings.Lines(out) {
+		values := strings.Fields(line)
+		if i := slices.Index(names, "OutRedirects"); i >= 0 {
+			n, err := strconv.Atoi(values[i])
+			site.Must(t, err)
+			return n
+		}
+		names = values
+	}
+	t.Fatalf("the kernel does not count redirects:\n%s", out)
+	return 0
+}

@@ -1,0 +1,113 @@
+//go:build e2e
+
+package machines
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/testenv/e2e/site"
+	"github.com/herald-vip/herald/testenv/holders"
+	"github.com/herald-vip/herald/testenv/lab"
+)
+
+// TestARPBootOrdersBeforeInit gives three masters of a flat layer 2, set up by
+// cloud-init's user-data, their power in three of the six orders, nightly in all. Nobody answers
+// for the VIP while no apiserver is ready. The first that is has it, the others
+// change nothing, and when it loses its power another one takes over.
+func TestARPBootOrdersBeforeInit(t *testing.T) {
+	s := newMachines(t, readUserData(t, "master-arp.yaml", masterWords(t)), readUserData(t, "router.yaml", nil).image(t))
+	f := &site.Flat{Lab: s.Lab}
+	f.Observe(t, onLAN(s.Lab))
+	for _, order := range site.Orders(site.FlatMasters()...) {
+		if !t.Run(strings.Join(order, " "), func(t *testing.T) { s.testARPOrder(t, f, order) }) {
+			return // the machines are in no known state
+		}
+	}
+}
+
+// lease is that of the user-data, the default.
+const lease = 600 * time.Millisecond
+
+// onLAN is what the observer of machines.clab.yml is to watch.
+func onLAN(l *lab.Lab) holders.Target {
+	t := holders.Target{
+		Link:    "eth1",
+		VIPs:    []netip.Addr{site.IP("10.0.1.100"), site.IP("fd00:1::100")},
+		Senders: []netip.Addr{site.IP("10.0.1.128"), site.IP("fd00:1::80")},
+		Masters: make(map[string]net.HardwareAddr),
+	}
+	for _, m := range site.FlatMasters() {
+		t.Masters[m] = l.Link(m, "lan").MAC(m)
+	}
+	return t
+}
+
+func (s *machines) testARPOrder(t *testing.T, f *site.Flat, order []string) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*site.Soon)
+	defer cancel()
+	f.Asked(t, 10)
+	dark := f.Seen.Clock()
+	for _, name := range order {
+		site.Must(t, s.Node(name).PowerOn(ctx))
+	}
+	for _, name := range order {
+		site.Eventually(t, site.Soon, func() error { return votes(t, f, name) })
+	}
+	masters := s.named(order...)
+	for _, m := range masters {
+		s.kubeadm(t, m)
+	}
+	s.withdrawn(t, "500")
+	f.Asked(t, int(2*lease/(10*time.Millisecond)))
+	for _, seen := range f.Seen.Trace().Sightings {
+		if seen.At > dark {
+			t.Fatalf("before any apiserver is ready: %v", seen)
+		}
+	}
+
+	s.ready(masters[0])
+	f.Held(t, order[0])
+	from := f.Mark(t)
+	for _, m := range masters[1:] {
+		s.ready(m)
+		f.Ready(t, m.String())
+	}
+	f.Asked(t, 50)
+	f.Stays(t, order[0], from)
+
+	s.loses(t, masters[0])
+	f.Held(t, order[1:]...)
+	f.Asked(t, 50) // the one who answers has yet to announce it
+	s.loses(t, masters[1])
+	s.loses(t, masters[2])
+}
+
+// votes says that a master hears all the others, that all of them vote, and that
+// nobody stands for the VIP or holds it.
+func votes(t *testing.T, f *site.Flat, master string) error {
+	status, err := f.Speaker(master).Status(t)
+	if err != nil {
+		return err
+	}
+	e := status.Election
+	if e == nil || e.Problem != "" {
+		return fmt.Errorf("%s takes no part in the election: %+v", master, e)
+	}
+	for _, m := range e.Members {
+		if !m.Alive || m.Reason != "" {
+			return fmt.Errorf("%s does not hear %s: %s", master, m.Name, m.Reason)
+		}
+	}
+	for _, l := range e.Leases {
+		if l.Stands || l.Holder != "" {
+			return fmt.Errorf("the lease of %s is %+v", master, l)
+		}
+	}
+	return nil
+}

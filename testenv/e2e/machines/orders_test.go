@@ -1,0 +1,81 @@
+//go:build e2e
+
+package machines
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/testenv/e2e/site"
+)
+
+// TestBootOrders gives three masters and a router, set up by cloud-init's
+// user-data, their power in four of the 24 orders, nightly in all. Nothing is announced while
+// there is no apiserver, or one that is not ready. As each becomes ready its
+// master is announced, and who joins reaches the others by the VIP. A master that
+// loses its power leaves the router by itself. The apiservers are stubs here;
+// TestControlPlane has some of the orders with the real ones.
+func TestBootOrders(t *testing.T) {
+	orders := site.Orders("m1", "m2", "m3", "r1")
+	const labs = 2
+	for i, some := range slices.Collect(slices.Chunk(orders, len(orders)/labs)) {
+		t.Run(fmt.Sprintf("lab %d", i+1), func(t *testing.T) {
+			t.Parallel()
+			s := newMachines(t, readUserData(t, "master-bgp.yaml", masterWords(t)), readUserData(t, "router.yaml", nil).image(t))
+			for _, order := range some {
+				if !t.Run(strings.Join(order, " "), func(t *testing.T) { s.testOrder(t, order) }) {
+					return // the machines are in no known state
+				}
+			}
+		})
+	}
+}
+
+func (s *machines) testOrder(t *testing.T, order []string) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*site.Soon)
+	defer cancel()
+	masters := s.named(order...)
+	var routes *site.RouteWatcher
+	for _, name := range order {
+		site.Must(t, s.Node(name).PowerOn(ctx))
+		if name == "r1" {
+			routes = site.WatchRoutes(t, s.Node(name))
+		}
+	}
+	last := time.Now()
+	s.SessionsUp(t, masters...)
+	t.Logf("all sessions up %v after the last had power", time.Since(last).Round(site.Poll))
+	s.withdrawn(t, "caFile")
+	for _, m := range masters {
+		s.kubeadm(t, m)
+	}
+	s.withdrawn(t, "500")
+	site.Must(t, s.Check())
+	if changes := routes.Since(); len(changes) > 0 {
+		t.Fatalf("before any apiserver is ready the router has had routes: %v", changes)
+	}
+
+	for i, m := range masters {
+		s.ready(m)
+		s.Announces(t, masters[:i+1]...)
+		if i == 0 {
+			s.serves(t, masters[1].Base())
+			if n := s.redirected(t); n > 0 {
+				t.Errorf("%s was told %d times to go to %s straight, where it would go on going", masters[1], n, m)
+			}
+			s.serves(t, s.Node("c1"))
+		}
+	}
+
+	s.loses(t, masters[0])
+	site.Eventually(t, site.Soon, func() error { return site.LeadsTo(s.r1(), masters[1:]...) })
+	s.serves(t, s.Node("c1"))
+	s.loses(t, masters[1])
+	s.loses(t, masters[2])
+	site.Eventually(t, site.Soon, func() error { return site.LeadsTo(s.r1()) })
+	site.Must(t, s.r1().PowerOff())
+}

@@ -1,0 +1,292 @@
+//go:build e2e
+
+package machines
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/e2e/site"
+)
+
+const heraldYAML = "/etc/herald/herald.yaml"
+
+// routerConfig is one of the configurations of manifests/routers, and what the
+// masters' has to be for it.
+type routerConfig struct {
+	name, file string
+	upstream   upstream
+	// comment and heraldComment are words of the comments to turn into
+	// configuration, in the router's file and in the masters'.
+	comment, heraldComment string
+	// peers replaces the peers of the masters.
+	peers string
+	// singleHop has the masters speak BFD for a neighbour on the link.
+	singleHop bool
+	// neighbour is the router's name for a master, a format of its number.
+	neighbour string
+	// deep has the configuration tested in depth.
+	deep bool
+}
+
+const (
+	overIPv6   = "\n  - {address: \"fd00:1::254\", asn: 64500, families: [ipv4, ipv6], bfd: {}}\n"
+	unnumbered = "\n  - {interface: eth2, asn: 64500, bfd: {}}\n"
+)
+
+var routerConfigs = []routerConfig{
+	{name: "FRR", file: "frr.conf", upstream: frr{}, neighbour: "10.0.1.%d", deep: true},
+	{name: "FRR MD5", file: "frr.conf", upstream: frr{}, neighbour: "10.0.1.%d", comment: "password", heraldComment: "passwordFile"},
+	{name: "FRR GTSM", file: "frr.conf", upstream: frr{}, neighbour: "10.0.1.%d", comment: "ttl-security", heraldComment: "ttlSecurity", singleHop: true},
+	{name: "FRR RFC 8950", file: "frr-rfc8950.conf", upstream: frr{}, neighbour: "fd00:1::%d", peers: overIPv6, deep: true},
+	{name: "FRR unnumbered", file: "frr-unnumbered.conf", upstream: frr{}, neighbour: "eth1%d", peers: unnumbered, deep: true},
+	{name: "BIRD", file: "bird.conf", upstream: bird{}, neighbour: "m%d", deep: true},
+	{name: "BIRD MD5", file: "bird.conf", upstream: bird{}, neighbour: "m%d", comment: "password", heraldComment: "passwordFile"},
+	{name: "BIRD GTSM", file: "bird.conf", upstream: bird{}, neighbour: "m%d", comment: "security", heraldComment: "ttlSecurity", singleHop: true},
+	{name: "BIRD RFC 8950", file: "bird-rfc8950.conf", upstream: bird{}, neighbour: "m%d", peers: overIPv6, deep: true},
+}
+
+// masterData is the user-data of the masters, with one VIP more that the router does not know.
+func (c routerConfig) masterData(t *testing.T) userData {
+	t.Helper()
+	u := readUserData(t, "master-bgp.yaml", masterWords(t))
+	u = u.replace(t, heraldYAML, "\nchecks:\n", "\n- {name: stray, addresses: [10.99.0.11, \"fd00:99::11\"], announce: bgp, checks: [apiserver]}\nchecks:\n")
+	text := u.file(t, heraldYAML)
+	want := text
+	if c.heraldComment != "" {
+		want = uncomment(t, want, c.heraldComment)
+	}
+	if c.singleHop {
+		want = strings.ReplaceAll(want, "bfd: {}", "bfd: {multihop: false}")
+	}
+	if c.peers != "" {
+		before, _, _ := strings.Cut(want, "  peers:\n")
+		want = before + "  peers:" + c.peers
+	}
+	want = strings.NewReplacer("bfd: {}", "bfd: {interval: 300ms}", "bfd: {", "bfd: {interval: 300ms, ").Replace(want)
+	u = u.replace(t, heraldYAML, text, want)
+	u.Files = append(u.Files, userFile{Path: "/etc/herald/bgp-password", Content: "sesame\n", Permissions: "0600"})
+	return u
+}
+
+// neighbours are the router's name for a master, in each of its sessions.
+func (c routerConfig) neighbours(m site.Master) []string {
+	name := fmt.Sprintf(c.neighbour, m.Number)
+	switch {
+	case c.peers != "":
+		return []string{name}
+	case c.upstream == bird{}:
+		return []string{name, name + "_6"}
+	}
+	return []string{name, fmt.Sprintf("fd00:1::%d", m.Number)}
+}
+
+// TestRouterConfig runs every configuration of manifests/routers, with the
+// masters of the user-data: the VIP has three next hops, another address none,
+// nothing is sent back, and the path is watched by BFD. In depth: a power loss is
+// found by BFD, and GRACEFUL_SHUTDOWN moves connections to others. BFD has 300 ms instead
+// of 50, so that no machine is too busy for it.
+func TestRouterConfig(t *testing.T) {
+	for _, c := range routerConfigs {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			conf := strings.ReplaceAll(readRouter(t, c.file), "interval 50", "interval 300")
+			if c.comment != "" {
+				conf = uncomment(t, conf, c.comment)
+			}
+			s := newMachines(t, c.masterData(t), c.upstream.image(t, conf))
+			showOnFailure(t, c.upstream, s.r1().Node)
+			s.bootAll(t)
+			s.spreadsOver(t, 3)
+			c.accepts(t, s)
+			if c.deep {
+				c.powerLoss(t, s)
+				c.gracefulShutdown(t, s)
+			}
+		})
+	}
+}
+
+// bootAll brings the router and all masters up, with apiservers that are ready.
+func (s *machines) bootAll(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{"r1", "m1", "m2", "m3"} {
+		site.Must(t, s.Node(name).PowerOn(t.Context()))
+	}
+	for _, m := range s.Masters {
+		s.kubeadm(t, m)
+		s.ready(m)
+	}
+}
+
+// spreadsOver waits until the router's kernel has this many next hops for the
+// VIP, and still has them a while later: routes that change pass through others.
+func (s *machines) spreadsOver(t *testing.T, want int) {
+	t.Helper()
+	const looks = 10 // longer than Herald takes to change a route
+	var steady int
+	site.Eventually(t, site.Soon, func() error {
+		steady++
+		for _, vip := range []string{site.VIP4, site.VIP6} {
+			got, err := ways(s.r1().Node, vip)
+			if err == nil && got != want {
+				err = fmt.Errorf("r1 spreads %s over %d next hops, want %d", vip, got, want)
+			}
+			if err != nil {
+				steady = 0
+				return err
+			}
+		}
+		if steady < looks {
+			return fmt.Errorf("r1 spreads over %d next hops, but has not for long", want)
+		}
+		return nil
+	})
+}
+
+// accepts checks what the router takes and what it sends.
+func (c routerConfig) accepts(t *testing.T, s *machines) {
+	t.Helper()
+	stray := []string{"10.99.0.11", "fd00:99::11"}
+	for _, m := range s.Masters {
+		m.Shows(t, func(status admin.Status) error {
+			var sent int
+			for _, p := range status.Peers {
+				if p.BFD == nil || p.BFD.State != "up" || p.BFD.DetectionTime != 0.9 {
+					return fmt.Errorf("BFD of %s with %s: %+v", m, p.Name, p.BFD)
+				}
+				for _, a := range stray {
+					if slices.Contains(p.Advertised, site.HostPrefix(a)) {
+						sent++
+					}
+				}
+			}
+			if sent != len(stray) {
+				return fmt.Errorf("%s has sent %d of %q", m, sent, stray)
+			}
+			return nil
+		})
+		for _, n := range c.neighbours(m) {
+			if sent := c.upstream.sent(t, s.r1().Node, n); sent != 0 {
+				t.Errorf("%s has been sent %d routes", n, sent)
+			}
+		}
+	}
+	for _, a := range stray {
+		if n, err := ways(s.r1().Node, a); n != 0 || err != nil {
+			t.Errorf("the router took %s, which is not in its list (%d next hops, %v)", a, n, err)
+		}
+	}
+	s.serves(t, s.Node("c1"))
+}
+
+// powerLoss takes the power of a master, and gives it back.
+func (c routerConfig) powerLoss(t *testing.T, s *machines) {
+	t.Helper()
+	m := s.Masters[1]
+	s.loses(t, m)
+	s.spreadsOver(t, 2)
+	for _, n := range c.neighbours(m) {
+		if why := c.upstream.reset(t, s.r1().Node, n); !strings.Contains(why, "BFD") {
+			t.Errorf("the router lost %s by something else than BFD: %s", n, why)
+		}
+	}
+	s.serves(t, s.Node("c1"))
+	site.Must(t, m.Base().PowerOn(t.Context()))
+	s.kubeadm(t, m)
+	s.ready(m)
+	s.spreadsOver(t, 3)
+}
+
+// gracefulShutdown has a master ask for others to be used.
+func (c routerConfig) gracefulShutdown(t *testing.T, s *machines) {
+	t.Helper()
+	m := s.Masters[0]
+	text := s.config(t, m)
+	s.configure(t, m, strings.Replace(text, "\n  asn: 64512\n", "\n  asn: 64512\n  communities: [graceful-shutdown]\n", 1))
+	s.spreadsOver(t, 2)
+	// It is no withdrawal. On a busy machine BFD may take the sessions down, and up again.
+	m.Shows(t, func(status admin.Status) error {
+		for _, p := range status.Peers {
+			if p.State != "established" || len(p.Advertised) == 0 {
+				return fmt.Errorf("%s sends %s nothing", m, p.Name)
+			}
+		}
+		for _, vip := range []string{site.VIP4, site.VIP6} { // Herald sends the worst MED besides, which would do for these routers
+			table, err := c.upstream.table(t, s.r1().Node, vip)
+			if err != nil {
+				return err
+			}
+			if !regexp.MustCompile(`(localpref|local_pref:) 0\b`).MatchString(table) {
+				return fmt.Errorf("the router does not honour GRACEFUL_SHUTDOWN:\n%s", table)
+			}
+		}
+		return nil
+	})
+	s.configure(t, m, text)
+	s.spreadsOver(t, 3)
+}
+
+// TestRouterLimit has a list of VIPs that is too wide, and a master that announces
+// more than the router's limit of 16: that master loses its sessions, and its
+// status says why.
+func TestRouterLimit(t *testing.T) {
+	for _, test := range []struct {
+		name, file string
+		upstream   upstream
+		wide       *strings.Replacer
+	}{
+		{"FRR", "frr.conf", frr{}, strings.NewReplacer("permit 10.99.0.10/32", "permit 10.99.0.0/16 ge 32", "permit fd00:99::10/128", "permit fd00:99::/32 ge 128")},
+		{"BIRD", "bird.conf", bird{}, strings.NewReplacer("[10.99.0.10/32]", "[10.99.0.0/16{32,32}]", "[fd00:99::10/128]", "[fd00:99::/32{128,128}]")},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			u := readUserData(t, "master-bgp.yaml", masterWords(t))
+			s := newMachines(t, u, test.upstream.image(t, test.wide.Replace(readRouter(t, test.file))))
+			showOnFailure(t, test.upstream, s.r1().Node)
+			s.bootAll(t)
+			s.spreadsOver(t, 3)
+
+			m := s.Masters[2]
+			var more []string
+			for i := range 20 {
+				more = append(more, fmt.Sprintf("10.99.1.%d", i), fmt.Sprintf(`"fd00:99:1::%d"`, i))
+			}
+			text := s.config(t, m)
+			s.configure(t, m, strings.Replace(text, "[10.99.0.10,", "["+strings.Join(more, ", ")+", 10.99.0.10,", 1))
+			m.Shows(t, func(status admin.Status) error {
+				for _, p := range status.Peers {
+					if p.State == "established" || !strings.Contains(p.Reason, "maximum number of prefixes reached") {
+						return fmt.Errorf("%s says of %s: %s: %q", m, p.Name, p.State, p.Reason)
+					}
+				}
+				return nil
+			})
+			s.spreadsOver(t, 2)
+			s.serves(t, s.Node("c1"))
+		})
+	}
+}
+
+// config is a master's configuration.
+func (s *machines) config(t *testing.T, m site.Master) string {
+	t.Helper()
+	text := site.MustRun(t, m.Speaker(), "cat", heraldYAML)
+	return text
+}
+
+// configure gives a master's speaker another configuration.
+func (s *machines) configure(t *testing.T, m site.Master, text string) {
+	t.Helper()
+	if text == s.config(t, m) {
+		t.Fatal("the configuration is to change, and does not")
+	}
+	site.MustRun(t, m.Speaker(), "sh", "-c", `printf %s "$1" > `+heraldYAML, "sh", text)
+	site.Must(t, m.Speaker().Daemon("herald").Signal(unix.SIGHUP))
+}

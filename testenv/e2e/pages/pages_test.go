@@ -1,0 +1,218 @@
+// Package pages compares documents with the tests, programs and files that they speak of.
+// It needs no lab.
+package pages
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/herald-vip/herald/testenv/services"
+)
+
+const root = "../../../"
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// sources calls a function with each Go file that is a test, or each that is none.
+func sources(t *testing.T, tests bool, take func(folder string, source []byte)) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") != tests {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		folder, err := filepath.Rel(root, filepath.Dir(path))
+		take(folder, source)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFaultsPage checks that docs/faults.md names no test that does not exist where it
+// says, and that each of its rows names one.
+func TestFaultsPage(t *testing.T) {
+	const e2e = "testenv/e2e"
+	tests := make(map[string][]string) // folders by test
+	declared := regexp.MustCompile(`(?m)^func (Test\w+|Fuzz\w+)\(`)
+	sources(t, true, func(folder string, source []byte) {
+		for _, name := range declared.FindAllSubmatch(source, -1) {
+			tests[string(name[1])] = append(tests[string(name[1])], "/"+folder+"/")
+		}
+	})
+	rows := 0
+	words := regexp.MustCompile("`([\\w/]+)`:|`((?:Test|Fuzz)\\w+)`")
+	for line := range strings.Lines(string(read(t, "docs/faults.md"))) {
+		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| fault |") {
+			continue
+		}
+		rows++
+		cells := strings.Split(strings.TrimSpace(line), "|")
+		folder, named := e2e, 0
+		for _, word := range words.FindAllStringSubmatch(cells[len(cells)-2], -1) {
+			if word[1] != "" {
+				folder = word[1]
+				continue
+			}
+			named++
+			if !slices.ContainsFunc(tests[word[2]], func(f string) bool { return strings.Contains(f, "/"+folder+"/") }) {
+				t.Errorf("there is no %s in %s: %s", word[2], folder, line)
+			}
+		}
+		if named == 0 {
+			t.Errorf("the row names no test: %s", line)
+		}
+	}
+	if rows < 40 {
+		t.Errorf("the page has %d rows only", rows)
+	}
+}
+
+// TestConformancePage checks that docs/conformance-services.md names no test that does
+// not exist, and leaves none out.
+func TestConformancePage(t *testing.T) {
+	var tests []string
+	declared := regexp.MustCompile(`(?m)^func (TestLoadBalancer\w*)\(|^\t+t\.Run\("([^"]+)", b\.test`)
+	sources(t, true, func(folder string, source []byte) {
+		if folder != "testenv/e2e/services" {
+			return
+		}
+		for _, name := range declared.FindAllSubmatch(source, -1) {
+			tests = append(tests, string(name[1])+string(name[2]))
+		}
+	})
+	for _, protocol := range []string{"TCP", "UDP", "SCTP"} {
+		tests = append(tests, "type and ports change, "+protocol)
+	}
+	others := []string{ // that are no tests
+		"VIP", "Proxy", "requireEndpoints", "services/status", "spec.externalIPs", "sudo make e2e", "herald status",
+		"manifests/kustomize/services", "type and ports change", services.Excluded,
+	}
+	named := make(map[string]bool)
+	for _, word := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(string(read(t, "docs/conformance-services.md")), -1) {
+		named[word[1]] = true
+		if !slices.Contains(tests, word[1]) && !slices.Contains(others, word[1]) {
+			t.Errorf("there is no test %q", word[1])
+		}
+	}
+	for _, name := range tests {
+		if !named[name] {
+			t.Errorf("the page does not name %q", name)
+		}
+	}
+}
+
+// TestServicesGuideWords checks that the program still says what docs/services.md explains.
+func TestServicesGuideWords(t *testing.T) {
+	_, troubles, ok := bytes.Cut(read(t, "docs/services.md"), []byte("\n## Troubleshooting\n"))
+	troubles, _, end := bytes.Cut(troubles, []byte("\n## "))
+	if !ok || !end {
+		t.Fatal("the guide has no section of troubles")
+	}
+	var program []byte
+	sources(t, false, func(folder string, source []byte) {
+		if !strings.HasPrefix(folder, "testenv") {
+			program = append(program, source...)
+		}
+	})
+	// Wherever a value is put in, the guide has three dots.
+	program = regexp.MustCompile(`%[a-z]`).ReplaceAll(program, []byte("…"))
+	checked := 0
+	for _, row := range regexp.MustCompile("(?m)^\\| (`[^|]*) \\|").FindAllSubmatch(troubles, -1) {
+		for _, quoted := range regexp.MustCompile("`([^`]+)`").FindAllSubmatch(row[1], -1) {
+			for _, words := range bytes.Split(quoted[1], []byte("…")) {
+				words = bytes.ReplaceAll(bytes.TrimSpace(words), []byte("IPv4"), []byte("…"))
+				if bytes.Contains(words, []byte("kubectl")) || len(words) < 4 {
+					continue
+				}
+				checked++
+				if !bytes.Contains(program, words) {
+					t.Errorf("nothing says %q", words)
+				}
+			}
+		}
+	}
+	if checked < 20 {
+		t.Errorf("only %d words were looked for", checked)
+	}
+}
+
+// userData is what a test here needs of a file of manifests/cloud-init.
+type userData struct {
+	Files    []struct{ Path, Content, Owner, Permissions string } `yaml:"write_files"`
+	Commands [][]string                                           `yaml:"runcmd"`
+}
+
+func readUserData(t *testing.T, name string) (u userData) {
+	t.Helper()
+	if err := yaml.Unmarshal(read(t, "manifests/cloud-init/"+name), &u); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// content is that of the file with this path.
+func (u userData) content(path string) string {
+	for _, f := range u.Files {
+		if f.Path == path {
+			return f.Content
+		}
+	}
+	return ""
+}
+
+// TestUserDataCopies compares what the user-data has of other files, which it cannot
+// refer to, with those.
+func TestUserDataCopies(t *testing.T) {
+	const unit = "/etc/systemd/system/herald.service"
+	for _, c := range []struct{ userData, path, source string }{
+		{"master-bgp.yaml", unit, "manifests/herald.service"},
+		{"master-arp.yaml", unit, "manifests/herald.service"},
+		{"master-local.yaml", unit, "manifests/herald.service"},
+		{"worker.yaml", unit, "manifests/herald.service"},
+		{"router.yaml", "/etc/frr/frr.conf", "manifests/routers/frr.conf"},
+		{"router.yaml", "/etc/frr/daemons", "manifests/routers/frr-daemons"},
+		{"router.yaml", "/etc/sysctl.d/90-herald-router.conf", "manifests/routers/sysctl.conf"},
+	} {
+		if got := readUserData(t, c.userData).content(c.path); got != string(read(t, c.source)) {
+			t.Errorf("%s in %s is not %s: copy it there", c.path, c.userData, c.source)
+		}
+	}
+	// The unit's sandbox keeps Herald from setting this itself.
+	const sysctls, setting = "/etc/sysctl.d/90-herald.conf", "net.ipv4.conf.all.arp_announce = 2\n"
+	for _, name := range []string{"master-bgp.yaml", "master-arp.yaml"} {
+		u := readUserData(t, name)
+		loaded := slices.ContainsFunc(u.Commands, func(c []string) bool { return slices.Equal(c, []string{"sysctl", "-p", sysctls}) })
+		if !strings.Contains(u.content(sysctls), setting) || !loaded {
+			t.Errorf("%s does not set %s", name, setting)
+		}
+	}
+	bgp := readUserData(t, "master-bgp.yaml")
+	for _, other := range []string{"master-arp.yaml", "master-local.yaml", "worker.yaml"} {
+		u := readUserData(t, other)
+		for _, path := range []string{"/etc/herald/release", "/usr/local/sbin/herald-fetch", unit + ".d/fetch.conf"} {
+			if bgp.content(path) == "" || bgp.content(path) != u.content(path) {
+				t.Errorf("%s differs between master-bgp.yaml and %s", path, other)
+			}
+		}
+	}
+}

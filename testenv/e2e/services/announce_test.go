@@ -1,0 +1,263 @@
+//go:build e2e
+
+package services
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/e2e/site"
+	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/stub"
+)
+
+// served is a site whose speaker announces Services of a real API server, too.
+type served struct {
+	*site.Session
+	kube *site.APIServer
+	// uplink is the way from the speaker to the API server.
+	uplink *relay
+}
+
+// The Service, and the router that only the API knows.
+const (
+	serviceAddress = "10.99.1.1"
+	slicePath      = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/web"
+	passwordOfPeer = "sesame"
+)
+
+// newServed makes a site whose speaker has a VIP of its own and a session with r1,
+// and learns of r2 from the API. Its API server cannot be reached yet.
+func newServed(t *testing.T) *served {
+	t.Helper()
+	return newServedAs(t, site.StartAPIServer(t), "admin", "services: {kubeconfig: /etc/herald/kubeconfig}\n")
+}
+
+// newServedAs is newServed with that server, whose user the speaker is, and that services section.
+func newServedAs(t *testing.T, k *site.APIServer, user, section string) *served {
+	t.Helper()
+	conf := site.SpeakerConf([]string{site.VIP4}, `peers:
+- {address: 10.0.1.254, asn: 64500}`) + section
+	kubeconfig, err := os.ReadFile(k.Kubeconfig)
+	site.Must(t, err)
+	own := site.Files{
+		"herald/herald.yaml": conf,
+		"herald/kubeconfig":  strings.NewReplacer(k.Pki.Dir, "/etc/herald", "/admin.", "/"+user+".").Replace(string(kubeconfig)),
+		"r2.conf": site.RouterConf(64501, ` neighbor 10.0.2.1 remote-as 64999
+ neighbor 10.0.2.1 timers connect 1
+ neighbor 10.0.2.1 password `+passwordOfPeer),
+	}
+	for _, name := range []string{"ca.crt", user + ".crt", user + ".key"} {
+		text, err := os.ReadFile(filepath.Join(k.Pki.Dir, name))
+		site.Must(t, err)
+		own["herald/"+name] = string(text)
+	}
+	s := &served{Session: site.NewSession(t, own), kube: k}
+	s.uplink = newRelay(t, s.Node("s"), fmt.Sprintf("127.0.0.1:%d", k.Port))
+	return s
+}
+
+// relay carries connections from an address in a node to the same address outside.
+type relay struct {
+	node    *lab.Node
+	address string
+
+	mu   sync.Mutex
+	stop func()
+}
+
+func newRelay(t *testing.T, n *lab.Node, address string) *relay {
+	t.Helper()
+	r := &relay{node: n, address: address, stop: func() {}}
+	t.Cleanup(func() { r.stop() })
+	return r
+}
+
+// start lets connections through, from then on.
+func (r *relay) start(t *testing.T) {
+	t.Helper()
+	var l net.Listener
+	site.Must(t, r.node.Do(func() (err error) { l, err = net.Listen("tcp", r.address); return err }))
+	var running sync.WaitGroup
+	open := make(map[net.Conn]bool)
+	running.Go(func() {
+		for {
+			inner, err := l.Accept()
+			if err != nil {
+				return // it was closed
+			}
+			outer, err := net.Dial("tcp", r.address)
+			if err != nil {
+				inner.Close()
+				continue
+			}
+			r.mu.Lock()
+			open[inner], open[outer] = true, true
+			r.mu.Unlock()
+			for from, to := range map[net.Conn]net.Conn{inner: outer, outer: inner} {
+				running.Go(func() {
+					_, _ = io.Copy(to, from) // either end may go at any time
+					to.Close()
+					from.Close()
+				})
+			}
+		}
+	})
+	r.stop = func() {
+		l.Close()
+		r.mu.Lock()
+		for c := range open {
+			c.Close()
+		}
+		r.mu.Unlock()
+		running.Wait()
+		r.stop = func() {}
+	}
+}
+
+// endpoint makes the Service's one endpoint, on node s, ready or not.
+func (s *served) endpoint(t *testing.T, ready bool) {
+	t.Helper()
+	s.kube.Do(t, http.MethodPatch, slicePath, fmt.Appendf(nil,
+		`{"endpoints": [{"addresses": ["10.244.0.1"], "nodeName": "s", "conditions": {"ready": %t, "serving": %[1]t}}]}`, ready), nil)
+}
+
+// create makes all that is to be announced.
+func (s *served) create(t *testing.T) {
+	t.Helper()
+	for path, object := range map[string]string{
+		"/api/v1/nodes": `{apiVersion: v1, kind: Node, metadata: {name: s, labels: {rack: b}}}`,
+		site.HeraldPath("addresspools"): `{apiVersion: herald.dev/v1alpha1, kind: AddressPool, metadata: {name: public},
+			spec: {addresses: [10.99.1.1-10.99.1.9], bgp: {communities: ["64512:7"]}}}`,
+		site.HeraldPath("bgppeers"): `{apiVersion: herald.dev/v1alpha1, kind: BGPPeer, metadata: {name: rack-b},
+			spec: {address: 10.0.2.254, asn: 64501, localASN: 64999, nodeSelectors: [{matchLabels: {rack: b}}], passwordSecretRef: {name: rack-b}}}`,
+		"/api/v1/namespaces/default/services": `{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {type: LoadBalancer,
+			selector: {app: web}, externalTrafficPolicy: Local, allocateLoadBalancerNodePorts: false, ports: [{port: 80}]}}`,
+		"/apis/discovery.k8s.io/v1/namespaces/default/endpointslices": `{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice,
+			metadata: {name: web, labels: {kubernetes.io/service-name: web}}, addressType: IPv4, endpoints: []}`,
+	} {
+		s.kube.Do(t, http.MethodPost, path, []byte(object), nil)
+	}
+	s.endpoint(t, true)
+}
+
+// TestServiceVIP has a speaker announce a Service beside a VIP of its own, through
+// the absences of the API and what else happens to it.
+func TestServiceVIP(t *testing.T) {
+	s := newServed(t)
+	routes := site.WatchRoutes(t, s.Node("r1"))
+	site.Boot(t, s.Lab, "r1", "r2", "s")
+
+	t.Run("the API away at the start is no obstacle to a VIP", func(t *testing.T) {
+		s.Path(t, "r1", site.VIP4)
+		status, err := s.Status(t)
+		site.Must(t, err)
+		if v := status.Services; v == nil || v.Synced || len(v.Kubernetes.Troubles) == 0 {
+			t.Errorf("nothing can have been heard from the API: %+v", v)
+		}
+	})
+
+	s.create(t)
+	s.uplink.start(t)
+	t.Run("a Service is announced once the API is there", func(t *testing.T) {
+		if p := s.Path(t, "r1", serviceAddress); p.Communities != "64512:7" {
+			t.Errorf("the route has the communities %q, want those of the pool", p.Communities)
+		}
+	})
+	t.Run("a BGPPeer waits for its Secret, and nothing else does", func(t *testing.T) {
+		s.Shows(t, func(status admin.Status) error {
+			if len(status.Services.LeftOut) != 1 || status.Services.LeftOut[0].Reason != "passwordSecretRef: there is no Secret kube-system/rack-b" {
+				return fmt.Errorf("left out: %+v", status.Services.LeftOut)
+			}
+			return nil
+		})
+		s.kube.Do(t, http.MethodPost, "/api/v1/namespaces/kube-system/secrets", []byte(
+			`{apiVersion: v1, kind: Secret, metadata: {name: rack-b}, stringData: {password: `+passwordOfPeer+`}}`), nil)
+		if p := s.Path(t, "r2", serviceAddress); p.ASPath != "64999" {
+			t.Errorf("the AS path at r2 is %q, want the ASN of the BGPPeer alone", p.ASPath)
+		}
+		s.Path(t, "r2", site.VIP4)
+	})
+	t.Run("its endpoint fails and returns", func(t *testing.T) {
+		s.endpoint(t, false)
+		s.NoPath(t, "r1", serviceAddress)
+		s.NoPath(t, "r2", serviceAddress)
+		s.endpoint(t, true)
+		s.Path(t, "r1", serviceAddress)
+		s.Path(t, "r2", serviceAddress)
+	})
+	s.testAbsence(t, routes) // no test of its own: the server it starts outlives it
+	t.Run("drained and undrained", func(t *testing.T) {
+		site.MustRun(t, s.Speaker.Node, "herald", "drain")
+		s.NoPath(t, "r1", serviceAddress)
+		s.NoPath(t, "r1", site.VIP4)
+		site.MustRun(t, s.Speaker.Node, "herald", "undrain")
+		s.Path(t, "r1", serviceAddress)
+		s.Path(t, "r1", site.VIP4)
+	})
+	t.Run("the node is another rack's", func(t *testing.T) {
+		routes.Mark()
+		s.kube.Do(t, http.MethodPatch, "/api/v1/nodes/s", []byte(`{"metadata": {"labels": {"rack": "c"}}}`), nil)
+		s.NoPath(t, "r2", serviceAddress)
+		routes.Untouched(t)
+	})
+}
+
+// testAbsence kills the API server for long enough that all requests have failed
+// again and again, breaks and mends the VIP meanwhile, and starts the server again.
+func (s *served) testAbsence(t *testing.T, routes *site.RouteWatcher) {
+	t.Helper()
+	routes.Mark()
+	s.kube.StopServer(t)
+	var before uint64
+	s.Shows(t, func(status admin.Status) error {
+		const kinds = 5 // that are watched, beside the Secret
+		if before = status.Services.Kubernetes.Failed; len(status.Services.Kubernetes.Troubles) < kinds {
+			return fmt.Errorf("troubles: %+v", status.Services.Kubernetes.Troubles)
+		}
+		return nil
+	})
+	s.Readyz.SetAll(stub.Answer{Status: http.StatusInternalServerError})
+	s.NoPath(t, "r1", site.VIP4)
+	s.Readyz.SetAll(stub.Answer{})
+	s.Path(t, "r1", site.VIP4)
+	site.Eventually(t, 2*time.Minute, func() error {
+		status, err := s.Status(t)
+		if err == nil && status.Services.Kubernetes.Failed < before+100 {
+			err = errors.New("the server was not asked often enough")
+		}
+		return err
+	})
+	s.Path(t, "r1", serviceAddress)
+
+	s.kube.StartServer(t)
+	s.Shows(t, func(status admin.Status) error {
+		if len(status.Services.Kubernetes.Troubles) > 0 {
+			return fmt.Errorf("troubles: %+v", status.Services.Kubernetes.Troubles)
+		}
+		return nil
+	})
+	// A change after its return shows that everything from before it was heard.
+	s.kube.Do(t, http.MethodPatch, site.HeraldPath("addresspools")+"/public", []byte(`{"spec": {"bgp": {"med": 7}}}`), nil)
+	site.Eventually(t, site.Soon, func() error {
+		if p := s.Path(t, "r1", serviceAddress); p.MED != 7 {
+			return fmt.Errorf("MED %d, want 7", p.MED)
+		}
+		return nil
+	})
+	for _, step := range routes.Steps(serviceAddress) {
+		if len(step.NextHops) == 0 {
+			t.Errorf("the Service was withdrawn while the API was away, or when it came back: %v", routes.Since())
+		}
+	}
+}

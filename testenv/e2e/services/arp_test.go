@@ -1,0 +1,244 @@
+//go:build e2e
+
+package services
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/doctor/probe"
+	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/e2e/site"
+	"github.com/herald-vip/herald/testenv/holders"
+	"github.com/herald-vip/herald/testenv/services"
+)
+
+// flat is a cluster of five nodes, two of them without a vote, with Services whose addresses
+// one node each answers for, and an observer who judges to the end who does.
+type flat struct {
+	*services.Lab
+	vips []netip.Addr
+	seen *holders.Observer
+}
+
+// newFlat boots the cluster, creates so many Services and waits until each has a holder.
+func newFlat(t *testing.T, many int) *flat {
+	t.Helper()
+	f := &flat{Lab: startCluster(t, services.Options{Nodes: 5, Dir: t.TempDir()}, func(_, file string) string {
+		return strings.Replace(file, "election:\n", "election:\n  lease: 3s\n", 1) // which no machine is too busy to renew
+	})}
+	for _, n := range f.Members() {
+		f.acquainted(t, n)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), site.Soon)
+	defer cancel()
+	for i := range many {
+		name := fmt.Sprintf("flat-%d", i)
+		site.Must(t, f.Create(ctx, services.Service{Name: name, Pool: services.PoolARP, Endpoints: f.Members()}))
+		vip, err := f.AddressOf(ctx, name)
+		site.Must(t, err)
+		f.vips = append(f.vips, vip)
+	}
+	target := holders.Target{
+		Link: "eth1", VIPs: f.vips, Senders: []netip.Addr{netip.MustParseAddr("10.5.0.128")}, Masters: make(map[string]net.HardwareAddr),
+	}
+	for _, n := range f.Members() {
+		target.Masters[n] = f.Link(n, services.LAN).MAC(n)
+	}
+	judge := &site.Flat{Lab: f.Lab.Lab, Blind: []holders.Rule{holders.Trespass}} // any node may take packets to a Service
+	judge.Observe(t, target)
+	f.seen = judge.Seen
+	f.held(t, f.Members()...)
+	return f
+}
+
+// acquainted waits until a node has heard of all others: what it is given before, it
+// may take although another would have come first.
+func (f *flat) acquainted(t *testing.T, node string) {
+	t.Helper()
+	site.Speaker{Node: f.Speaker(node)}.Shows(t, func(s admin.Status) error {
+		alive := 0
+		if s.Election != nil {
+			for _, m := range s.Election.Members {
+				if m.Alive {
+					alive++
+				}
+			}
+		}
+		if want := len(f.Members()); alive != want {
+			return fmt.Errorf("%s knows of %d members that are alive, want %d", node, alive, want)
+		}
+		return nil
+	})
+}
+
+// holders are the nodes that answer now, in the order of the addresses; empty for nobody.
+func (f *flat) holders() (list []string) {
+	for _, vip := range f.vips {
+		n, _ := f.seen.Holder(vip)
+		list = append(list, n)
+	}
+	return list
+}
+
+// held waits until each address is answered for by one of these nodes, and returns by which.
+func (f *flat) held(t *testing.T, nodes ...string) (list []string) {
+	t.Helper()
+	site.Eventually(t, site.Soon, func() error {
+		list = f.holders()
+		if slices.ContainsFunc(list, func(n string) bool { return !slices.Contains(nodes, n) }) {
+			return fmt.Errorf("the addresses are answered for by %q, want %q to", list, nodes)
+		}
+		return nil
+	})
+	return list
+}
+
+// without are the members without one.
+func (f *flat) without(node string) []string {
+	return slices.DeleteFunc(f.Members(), func(n string) bool { return n == node })
+}
+
+// busiest is the node that answers for most addresses.
+func (f *flat) busiest(t *testing.T) string {
+	t.Helper()
+	count := make(map[string]int)
+	best := ""
+	for _, n := range f.held(t, f.Members()...) {
+		if count[n]++; best == "" || count[n] > count[best] {
+			best = n
+		}
+	}
+	return best
+}
+
+// leaves has something happen to a node, and wants its addresses to go to others, and all else
+// to stay. It returns how long the longest of them was answered for by nobody.
+func (f *flat) leaves(t *testing.T, node string, do func() error) time.Duration {
+	t.Helper()
+	before, from := f.held(t, f.Members()...), f.seen.Clock()
+	site.Must(t, do())
+	after := f.held(t, f.without(node)...)
+	for i, n := range before {
+		if n != node && after[i] != n {
+			t.Errorf("%s went from %s to %s, though nothing happened to %s", f.vips[i], n, after[i], n)
+		}
+	}
+	var longest time.Duration
+	for _, vip := range f.vips {
+		for _, s := range f.seen.Trace().Silences(vip, 3) {
+			if s.To > from {
+				longest = max(longest, s.To-s.From)
+			}
+		}
+	}
+	t.Logf("%s: %q, then %q, after %v", node, before, after, longest.Round(time.Millisecond))
+	return longest
+}
+
+// load connects to all addresses from c2, each every 20 ms, until none, which wants no
+// connection to have failed.
+func (f *flat) load(t *testing.T) (none func()) {
+	t.Helper()
+	var probers []*probe.Prober
+	for _, vip := range f.vips {
+		probers = append(probers, &probe.Prober{
+			Target: net.JoinHostPort(vip.String(), fmt.Sprint(services.Port)), Dial: f.Node("c2").DialContext,
+			Interval: 20 * time.Millisecond, Timeout: 500 * time.Millisecond,
+		})
+	}
+	began := time.Now()
+	c := site.Connect(t, probers...)
+	c.GoesOn(t, 100)
+	return func() {
+		t.Helper()
+		c.GoesOn(t, 100)
+		c.End()
+		c.None(t, began)
+	}
+}
+
+// herald runs herald's command line on a node.
+func (f *flat) herald(t *testing.T, node string, args ...string) {
+	t.Helper()
+	site.MustRun(t, f.Speaker(node), append([]string{"herald"}, args...)...)
+}
+
+// TestServiceARP follows the addresses of Services over the nodes of a flat layer 2, as nodes are
+// drained, excluded, frozen, cut off and lose their power: never do two answer for one.
+func TestServiceARP(t *testing.T) {
+	f := newFlat(t, 6)
+	ctx := t.Context()
+	t.Run("spread", func(t *testing.T) { // over which nodes depends on which hears of a Service first
+		if nodes := slices.Compact(slices.Sorted(slices.Values(f.holders()))); len(nodes) < 2 {
+			t.Errorf("%d addresses are all with %q", len(f.vips), nodes)
+		}
+	})
+	t.Run("only the Service is reached", func(t *testing.T) {
+		for _, vip := range f.vips {
+			c, err := f.Node("c2").DialContext(ctx, "tcp", netip.AddrPortFrom(vip, services.Port).String())
+			site.Must(t, err)
+			c.Close()
+			c, err = f.Node("c2").DialContext(ctx, "tcp", netip.AddrPortFrom(vip, 8080).String())
+			if err == nil {
+				c.Close()
+			}
+			if err == nil || !strings.Contains(err.Error(), "refused") {
+				t.Errorf("port 8080 of the holder of %s: %v, want it refused", vip, err)
+			}
+		}
+	})
+	t.Run("drain", func(t *testing.T) {
+		n, none := f.busiest(t), f.load(t)
+		f.leaves(t, n, func() error { f.herald(t, n, "drain"); return nil })
+		after := f.held(t, f.without(n)...)
+		f.herald(t, n, "undrain")
+		none()
+		if now := f.held(t, f.Members()...); !slices.Equal(now, after) {
+			t.Errorf("%q came back, and the addresses moved from %q to %q", n, after, now)
+		}
+	})
+	t.Run("excluded", func(t *testing.T) {
+		n, none := f.busiest(t), f.load(t)
+		f.leaves(t, n, func() error { return f.Exclude(ctx, n, true) })
+		site.Must(t, f.Exclude(ctx, n, false))
+		none()
+	})
+	t.Run("frozen", func(t *testing.T) {
+		n := f.busiest(t)
+		f.leaves(t, n, f.Speaker(n).Freeze)
+		site.Must(t, f.Speaker(n).Thaw())
+		f.held(t, f.without(n)...)
+	})
+	t.Run("parted", func(t *testing.T) {
+		n := f.busiest(t)
+		f.leaves(t, n, func() error { return f.Part(services.LAN, []string{n}, f.without(n)) })
+		site.Must(t, f.Part(services.LAN))
+		f.held(t, f.without(n)...)
+	})
+	t.Run("killed", func(t *testing.T) {
+		n := f.busiest(t)
+		f.leaves(t, n, f.Speaker(n).Kill)
+		site.Must(t, f.Speaker(n).Boot(ctx))
+	})
+	t.Run("API away", func(t *testing.T) {
+		none := f.load(t)
+		site.Must(t, f.Node("api-apiserver").Kill())
+		n := f.busiest(t)
+		f.leaves(t, n, func() error { f.herald(t, n, "drain"); return nil })
+		f.herald(t, n, "undrain")
+		site.Must(t, f.Node("api-apiserver").Boot(ctx))
+		none()
+	})
+	t.Run("power loss", func(t *testing.T) {
+		n := f.busiest(t)
+		f.leaves(t, n, f.Node(n).PowerOff)
+		site.Must(t, f.Node(n).PowerOn(ctx))
+	})
+}

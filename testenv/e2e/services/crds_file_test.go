@@ -1,0 +1,92 @@
+package services
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/herald-vip/herald/config"
+)
+
+// sameRouter is what is said of a peer that becomes another.
+const sameRouter = "spec: address and interface stay as they are: create a BGPPeer for the other router, then delete this one"
+
+// sentences are the messages of all rules of the CRDs.
+func sentences(t *testing.T) []string {
+	t.Helper()
+	var found []string
+	var walk func(node any)
+	walk = func(node any) {
+		switch node := node.(type) {
+		case map[string]any:
+			for name, child := range node {
+				if sentence, ok := child.(string); ok && name == "message" && node["rule"] != nil {
+					found = append(found, sentence)
+				}
+				walk(child)
+			}
+		case []any:
+			for _, child := range node {
+				walk(child)
+			}
+		}
+	}
+	files, err := filepath.Glob("../../../manifests/crds/*.yaml")
+	if err != nil || len(files) != 2 {
+		t.Fatalf("the CRDs are %q, want two: %v", files, err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var definition any
+		if err := yaml.Unmarshal(data, &definition); err != nil {
+			t.Fatal(err)
+		}
+		walk(definition)
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+// TestEveryRule checks that each rule of the CRDs refuses something in the cases that
+// TestCRDs shows a kube-apiserver.
+func TestEveryRule(t *testing.T) {
+	wanted := []string{sameRouter}
+	for _, test := range slices.Concat(poolCases(), peerCases()) {
+		wanted = append(wanted, test.want...)
+	}
+	for _, sentence := range sentences(t) {
+		if !slices.ContainsFunc(wanted, func(mistake string) bool { return strings.HasSuffix(mistake, ": "+sentence) }) {
+			t.Errorf("nothing is refused with %q", sentence)
+		}
+	}
+}
+
+// TestPeersInAFile has package config judge the peers of peerCases in a file: what the
+// kube-apiserver takes, it does.
+func TestPeersInAFile(t *testing.T) {
+	const file = `apiVersion: herald.dev/v1alpha1
+kind: Speaker
+nodeName: m1
+realtime: true
+vips: [{name: v, addresses: [10.99.0.10], announce: bgp, checks: [h]}]
+checks: [{name: h, tcp: {address: "127.0.0.1:1"}}]
+bgp: {asn: 64512, peers: [{address: 10.0.1.253, asn: 64501}, %s]}
+`
+	for _, test := range peerCases() {
+		if test.notInFile {
+			continue
+		}
+		spec := strings.Replace(test.spec, ", localASN: 64512", "", 1)
+		if _, err := config.Parse("herald.yaml", fmt.Appendf(nil, file, spec)); (err == nil) != (test.want == nil) {
+			t.Errorf("%s, %s: %v", test.name, spec, err)
+		}
+	}
+}

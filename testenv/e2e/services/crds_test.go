@@ -1,0 +1,152 @@
+//go:build e2e
+
+package services
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/testenv/e2e/site"
+)
+
+// crdAPI is an API server that knows the CRDs.
+type crdAPI struct {
+	*site.APIServer
+	// sentences are the messages of all their rules.
+	sentences []string
+}
+
+// TestCRDs shows a kube-apiserver the CRDs, and then objects, good and bad.
+func TestCRDs(t *testing.T) {
+	a := &crdAPI{site.StartAPIServer(t), sentences(t)}
+	t.Run("pools", a.testPools)
+	t.Run("peers", a.testPeers)
+	t.Run("full pool", a.testFullPool)
+	t.Run("unknown field", a.testUnknownField)
+	t.Run("example", a.testExample)
+	t.Run("defaults", a.testDefaults)
+	t.Run("status", a.testStatus)
+	t.Run("other router", a.testOtherRouter)
+	t.Run("columns", a.testColumns)
+}
+
+// refusal is what the server answers about a bad object.
+type refusal struct {
+	Message string
+	Details struct {
+		Causes []struct{ Field, Message string }
+	}
+}
+
+// mistakes are what the server says is wrong with an object, each as its field
+// and the sentence about it; none if it takes the object.
+func (a *crdAPI) mistakes(t *testing.T, resource string, object []byte) []string {
+	t.Helper()
+	status, answer := a.Judge(t, site.HeraldPath(resource), object)
+	if status == http.StatusCreated {
+		return nil
+	}
+	return a.mistakesIn(t, answer)
+}
+
+func (a *crdAPI) mistakesIn(t *testing.T, answer string) []string {
+	t.Helper()
+	var r refusal
+	site.Must(t, json.Unmarshal([]byte(answer), &r))
+	if len(r.Details.Causes) == 0 {
+		return []string{r.Message}
+	}
+	var mistakes []string
+	for _, cause := range r.Details.Causes {
+		if strings.Contains(cause.Message, "some validation rules were not checked") {
+			continue // the type of a field is wrong, which is reported, too
+		}
+		sentence := cause.Message
+		for _, s := range a.sentences {
+			if strings.HasSuffix(sentence, ": "+s) {
+				sentence = s // without the value, which may be the whole object
+			}
+		}
+		mistakes = append(mistakes, cause.Field+": "+sentence)
+	}
+	slices.Sort(mistakes)
+	return mistakes
+}
+
+// testPools has the server judge each of poolCases.
+func (a *crdAPI) testPools(t *testing.T) {
+	for _, test := range poolCases() {
+		t.Run(test.name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, a.mistakes(t, "addresspools", site.HeraldObject("AddressPool", test.spec))); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", test.spec, diff)
+			}
+		})
+	}
+}
+
+// testPeers has the server judge each of peerCases.
+func (a *crdAPI) testPeers(t *testing.T) {
+	for _, test := range peerCases() {
+		t.Run(test.name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, a.mistakes(t, "bgppeers", site.HeraldObject("BGPPeer", test.spec))); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", test.spec, diff)
+			}
+		})
+	}
+}
+
+// testFullPool shows that the dearest pool there may be stays within the server's budget.
+func (a *crdAPI) testFullPool(t *testing.T) {
+	var ranges []string
+	for i := range 50 {
+		ranges = append(ranges, fmt.Sprintf(`"fd00:1111:2222:3333:4444:5555:6666:%x-fd00:1111:2222:3333:4444:5555:6666:%x"`, 0x1000+16*i, 0x100f+16*i))
+	}
+	full := func() []byte {
+		return site.HeraldObject("AddressPool", fmt.Sprintf("{addresses: [%s], bgp: {}}", strings.Join(ranges, ", ")))
+	}
+	if got := a.mistakes(t, "addresspools", full()); got != nil {
+		t.Errorf("50 ranges: %q", got)
+	}
+	ranges[49] = strings.Replace(ranges[49], "131", "130", 1)
+	want := []string{"spec.addresses: two of the addresses overlap: want each address once"}
+	if diff := cmp.Diff(want, a.mistakes(t, "addresspools", full())); diff != "" {
+		t.Errorf("the last of 50 ranges overlaps (-want +got):\n%s", diff)
+	}
+}
+
+// testUnknownField shows that a typo is refused by name.
+func (a *crdAPI) testUnknownField(t *testing.T) {
+	for _, test := range []struct{ resource, kind, spec, field string }{
+		{"addresspools", "AddressPool", "{addresses: [10.1.0.0/24], autoAsign: true}", "spec.autoAsign"},
+		{"addresspools", "AddressPool", "{addresses: [10.1.0.0/24], bgp: {aggregationLengthIPv6: 64}}", "spec.bgp.aggregationLengthIPv6"},
+		{"bgppeers", "BGPPeer", "{address: 10.0.1.254, asn: 64500, password: secret}", "spec.password"},
+	} {
+		status, answer := a.Judge(t, site.HeraldPath(test.resource), site.HeraldObject(test.kind, test.spec))
+		if status != http.StatusBadRequest || !strings.Contains(answer, `unknown field \"`+test.field+`\"`) {
+			t.Errorf("%s: %d %s", test.spec, status, answer)
+		}
+	}
+}
+
+// testExample has the server judge the example of docs/services-api.md.
+func (a *crdAPI) testExample(t *testing.T) {
+	example, err := os.ReadFile("../../../api/v1alpha1/example.yaml")
+	site.Must(t, err)
+	for _, object := range bytes.Split(example, []byte("\n---\n")) {
+		resource := "addresspools"
+		if bytes.Contains(object, []byte("kind: BGPPeer")) {
+			resource = "bgppeers"
+		}
+		if got := a.mistakes(t, resource, object); got != nil {
+			t.Errorf("%q\n%s", got, object)
+		}
+	}
+}

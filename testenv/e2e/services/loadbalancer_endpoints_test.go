@@ -1,0 +1,143 @@
+//go:build e2e
+
+package services
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/herald-vip/herald/testenv/e2e/site"
+	"github.com/herald-vip/herald/testenv/services"
+)
+
+// testLocal: with externalTrafficPolicy Local the route leads to the nodes with
+// endpoints, and only there.
+func (b *balancers) testLocal(t *testing.T) {
+	b.create(t, balancer("local", local))
+	vip := b.address(t, "local")
+	if port := b.get(t, "local").Spec.HealthCheckNodePort; port == 0 {
+		t.Error("it has no port for health checks")
+	}
+	b.leads(t, vip)
+	ctx := t.Context()
+	before := ""
+	for _, node := range b.Members() { // one node at a time
+		site.Must(t, b.SetEndpoint(ctx, "local", node, services.Ready()))
+		if before != "" {
+			site.Must(t, b.RemoveEndpoint(ctx, "local", before))
+		}
+		b.leads(t, vip, node)
+		b.connects(t, vip, services.Port)
+		before = node
+	}
+	for _, node := range b.Members() { // all of them
+		site.Must(t, b.SetEndpoint(ctx, "local", node, services.Ready()))
+	}
+	b.leads(t, vip, b.Members()...)
+	site.Must(t, b.SetEndpoint(ctx, "local", "n2", services.NotReady()))
+	b.leads(t, vip, "n1", "n3")
+	b.connects(t, vip, services.Port)
+}
+
+// testPolicyChanges: the address stays when externalTrafficPolicy changes.
+func (b *balancers) testPolicyChanges(t *testing.T) {
+	b.create(t, balancer("policy"), "n1")
+	vip := b.address(t, "policy")
+	b.leads(t, vip, b.Members()...)
+	b.routes.Mark()
+	for range 2 {
+		b.update(t, "policy", local)
+		b.leads(t, vip, "n1")
+		b.update(t, "policy", func(s *corev1.Service) {
+			s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
+			s.Spec.HealthCheckNodePort = 0
+		})
+		b.leads(t, vip, b.Members()...)
+	}
+	b.keeps(t, "policy", vip)
+	n1 := b.Address("n1")
+	for _, s := range b.routes.Steps(vip.String()) {
+		if !strings.Contains(fmt.Sprint(s.NextHops), n1.String()) {
+			t.Errorf("the route did not lead to n1 all the time: %v", s)
+		}
+	}
+}
+
+// testTerminating: an endpoint that terminates and goes on serving takes traffic until
+// it does not serve any more, or is gone (KEP-1669).
+func (b *balancers) testTerminating(t *testing.T) {
+	ctx := t.Context()
+	b.create(t, balancer("ends", local), "n1", "n2")
+	vip := b.address(t, "ends")
+	b.leads(t, vip, "n1", "n2")
+	b.routes.Mark()
+	site.Must(t, b.SetEndpoint(ctx, "ends", "n1", services.Draining()))
+	b.settled(t)
+	b.unmoved(t, vip)
+	site.Must(t, b.SetEndpoint(ctx, "ends", "n1", services.Conditions{Terminating: true}))
+	b.leads(t, vip, "n2")
+	site.Must(t, b.SetEndpoint(ctx, "ends", "n2", services.Draining()))
+	b.connects(t, vip, services.Port)
+	site.Must(t, b.check(vip, "n2"))
+	site.Must(t, b.RemoveEndpoint(ctx, "ends", "n2"))
+	b.leads(t, vip)
+
+	// Under the policy Cluster kube-proxy sees to that, on every node.
+	b.create(t, balancer("ends-cluster"), "n1")
+	anywhere := b.address(t, "ends-cluster")
+	b.leads(t, anywhere, b.Members()...)
+	b.routes.Mark()
+	for _, c := range []services.Conditions{services.Draining(), {Terminating: true}, services.NotReady(), services.Ready()} {
+		site.Must(t, b.SetEndpoint(ctx, "ends-cluster", "n1", c))
+	}
+	b.settled(t)
+	b.unmoved(t, anywhere)
+}
+
+// testSource: a node sees the client's own address, since nothing between the two
+// translates it.
+func (b *balancers) testSource(t *testing.T) {
+	b.create(t, balancer("source", local), "n1")
+	vip := b.address(t, "source")
+	b.leads(t, vip, "n1")
+	c, err := b.Node("c1").DialContext(t.Context(), "tcp", fmt.Sprintf("%s:%d", vip, services.Port))
+	site.Must(t, err)
+	defer c.Close()
+	out := site.MustRun(t, b.Node("n1"), "ss", "-tnH", "state", "established", "sport", "=", ":8080")
+	if !strings.Contains(out, "10.5.9.1]:") {
+		t.Errorf("the node sees %q, want the client 10.5.9.1", out)
+	}
+}
+
+// testNodes: a node that is to have no traffic announces nothing, and others go on.
+func (b *balancers) testNodes(t *testing.T) {
+	ctx := t.Context()
+	b.create(t, balancer("elsewhere"), "n1")
+	vip := b.address(t, "elsewhere")
+	b.leads(t, vip, b.Members()...)
+	site.Must(t, b.Exclude(ctx, "n2", true))
+	b.leads(t, vip, "n1", "n3")
+	site.Must(t, b.Exclude(ctx, "n2", false))
+	b.leads(t, vip, b.Members()...)
+
+	unavailable := func(is corev1.ConditionStatus) {
+		t.Helper()
+		b.patch(t, services.Nodes+"/n3/status", `{"status": {"conditions": [
+			{"type": "Ready", "status": "True"}, {"type": "NetworkUnavailable", "status": "`+string(is)+`"}]}}`)
+	}
+	unavailable(corev1.ConditionTrue)
+	b.leads(t, vip, "n1", "n2")
+	unavailable(corev1.ConditionFalse)
+	b.leads(t, vip, b.Members()...)
+
+	// A cordoned node goes on, unless excludeCordoned says otherwise.
+	b.routes.Mark()
+	for _, cordoned := range []string{"true", "null"} {
+		b.patch(t, services.Nodes+"/n1", `{"spec": {"unschedulable": `+cordoned+`}}`)
+	}
+	b.settled(t)
+	b.unmoved(t, vip)
+}

@@ -1,0 +1,480 @@
+//go:build e2e
+
+package services
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/e2e/site"
+	"github.com/herald-vip/herald/testenv/routes"
+	"github.com/herald-vip/herald/testenv/services"
+)
+
+// Where the API server keeps things that only these tests look at.
+const (
+	pools     = "/apis/herald.dev/v1alpha1/addresspools"
+	bgpPool   = pools + "/" + services.PoolBGP
+	byBGP6    = "fd00:99::/112"
+	myClass   = "herald.dev/vip"
+	condition = "herald.dev/AddressAssigned"
+)
+
+// balancers is the cluster of package services, with the herald binary that has the
+// race detector on all three nodes, and the rights of manifests/kustomize/services. Its
+// pool for BGP has addresses of both families, and is given out of without being asked
+// for.
+type balancers struct {
+	*services.Lab
+	routes  *site.RouteWatcher // of the router
+	auditor *auditor
+	dir     string
+}
+
+// startCluster starts a cluster whose Heralds have the race detector, and files that edit
+// changes.
+func startCluster(t *testing.T, o services.Options, edit func(node, file string) string) *services.Lab {
+	t.Helper()
+	o.Announcer = &services.Herald{Binary: site.Part(t, "HERALD_RACE"), CRDs: "../../../manifests/crds", Edit: edit}
+	o.APIServer, o.Etcd, o.Testenv = site.Part(t, "KUBE_APISERVER"), site.Part(t, "ETCD"), site.Part(t, "TESTENV")
+	o.Log = site.Log(t)
+	l, err := services.Start(t.Context(), o)
+	site.Must(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			site.ShowLogs(t, l.Lab)
+		}
+		site.Must(t, l.Close())
+	})
+	return l
+}
+
+func startBalancers(t *testing.T) *balancers {
+	t.Helper()
+	b := &balancers{dir: t.TempDir()}
+	b.Lab = startCluster(t, services.Options{Dir: b.dir}, func(node, file string) string { return b.restrict(t, node, file) })
+	t.Cleanup(func() { b.healthy(t) })
+	b.grant(t)
+	b.routes = site.WatchRoutes(t, b.Node("r1"))
+	b.auditor = b.watch(t)
+	b.patch(t, bgpPool, `{"spec": {"autoAssign": true, "addresses": ["`+services.ByBGP+`", "`+byBGP6+`"]}}`)
+	return b
+}
+
+// restrict has a node speak to the API server as Herald's service account.
+func (b *balancers) restrict(t *testing.T, node, file string) string {
+	t.Helper()
+	path := filepath.Join(b.dir, node, "kubeconfig")
+	text, err := os.ReadFile(path)
+	site.Must(t, err)
+	before, after, found := strings.Cut(string(text), "announcer-token}")
+	if !found {
+		t.Fatalf("no token in %s", text)
+	}
+	site.Must(t, os.WriteFile(path, []byte(before+`announcer-token, as: "system:serviceaccount:herald-system:herald"}`+after), 0o600))
+	return strings.Replace(file, "services:\n", "services:\n  namespace: herald-system\n", 1)
+}
+
+// grant gives that account its rights, all of them or those of some kinds.
+func (b *balancers) grant(t *testing.T, kinds ...string) {
+	t.Helper()
+	for _, name := range []string{"namespace", "rbac"} {
+		text, err := os.ReadFile("../../../manifests/kustomize/services/" + name + ".yaml")
+		site.Must(t, err)
+		for document := range strings.SplitSeq(string(text), "\n---\n") {
+			var tree map[string]any
+			site.Must(t, yaml.Unmarshal([]byte(document), &tree))
+			if kind := tree["kind"].(string); len(kinds) == 0 || slices.Contains(kinds, kind) {
+				site.Must(t, b.API.Create(t.Context(), site.ObjectPath(t, tree), []byte(document)))
+			}
+		}
+	}
+}
+
+// healthy checks that no speaker has ended, panicked or raced.
+func (b *balancers) healthy(t *testing.T) {
+	t.Helper()
+	for _, node := range b.Members() {
+		n := b.Speaker(node)
+		if !n.Running() {
+			t.Errorf("the speaker of %s has ended", node)
+		}
+		site.Sane(t, n)
+	}
+}
+
+// admin is the control socket of a node's speaker.
+func (b *balancers) admin(node string) *admin.Client {
+	return admin.NewClient(fmt.Sprintf("/proc/%d/root/run/herald/herald.sock", b.Speaker(node).Daemon("herald").Pid()))
+}
+
+// patch merges JSON into the object at a path.
+func (b *balancers) patch(t *testing.T, path, text string) {
+	t.Helper()
+	site.Must(t, b.API.Patch(t.Context(), path, json.RawMessage(text)))
+}
+
+// balancer is a Service of type LoadBalancer with one TCP port, changed by edits.
+func balancer(name string, edits ...func(*corev1.Service)) *corev1.Service {
+	s := &corev1.Service{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
+		Spec: corev1.ServiceSpec{
+			Type:     corev1.ServiceTypeLoadBalancer,
+			Selector: map[string]string{"app": name},
+			Ports:    []corev1.ServicePort{{Name: "http", Port: services.Port, TargetPort: intstr.FromInt32(8080)}},
+		},
+	}
+	for _, edit := range edits {
+		edit(s)
+	}
+	return s
+}
+
+// Edits of Services.
+func ofType(kind corev1.ServiceType) func(*corev1.Service) {
+	return func(s *corev1.Service) {
+		if s.Spec.Type = kind; kind != corev1.ServiceTypeLoadBalancer {
+			s.Spec.LoadBalancerClass, s.Spec.AllocateLoadBalancerNodePorts = nil, nil
+		}
+	}
+}
+
+func ofClass(class string) func(*corev1.Service) {
+	return func(s *corev1.Service) { s.Spec.LoadBalancerClass = &class }
+}
+
+func local(s *corev1.Service) {
+	s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+}
+
+func annotated(name, value string) func(*corev1.Service) {
+	return func(s *corev1.Service) { metav1.SetMetaDataAnnotation(&s.ObjectMeta, "herald.dev/"+name, value) }
+}
+
+// create creates a Service, with ready endpoints on these nodes, and has it deleted when
+// the test is over, with its routes: the next test may be given its address.
+func (b *balancers) create(t *testing.T, s *corev1.Service, nodes ...string) {
+	t.Helper()
+	site.Must(t, b.Create(t.Context(), services.Service{
+		Name: s.Name, Endpoints: nodes,
+		Edit: func(o *corev1.Service) { *o = *s },
+	}))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), site.Soon)
+		defer cancel()
+		last := new(corev1.Service)
+		_ = b.API.Get(ctx, services.Services+"/"+s.Name, last)
+		_ = b.Remove(ctx, s.Name) // the test may have done so
+		if t.Failed() || last.Annotations["herald.dev/share"] != "" {
+			return // another Service may keep it
+		}
+		for _, a := range addressesOf(last) {
+			if err := b.routes.Gone(ctx, a); err != nil {
+				t.Errorf("%s is deleted: %v", s.Name, err)
+			}
+		}
+	})
+}
+
+// get reads a Service.
+func (b *balancers) get(t *testing.T, name string) *corev1.Service {
+	t.Helper()
+	s := new(corev1.Service)
+	site.Must(t, b.API.Get(t.Context(), services.Services+"/"+name, s))
+	return s
+}
+
+// update changes a Service, even if others do so meanwhile.
+func (b *balancers) update(t *testing.T, name string, edits ...func(*corev1.Service)) *corev1.Service {
+	t.Helper()
+	site.Eventually(t, site.Soon, func() error {
+		s := b.get(t, name)
+		for _, edit := range edits {
+			edit(s)
+		}
+		s.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
+		err := b.API.Replace(t.Context(), services.Services+"/"+name, s)
+		if err != nil && !apierrors.IsConflict(err) {
+			t.Fatal(err)
+		}
+		return err
+	})
+	return b.get(t, name)
+}
+
+// addressesOf are those that a Service has by its status.
+func addressesOf(s *corev1.Service) (list []netip.Addr) {
+	for _, i := range s.Status.LoadBalancer.Ingress {
+		if a, err := netip.ParseAddr(i.IP); err == nil {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// assigned waits until a Service has that many addresses, and Herald says that these
+// are what it asks for.
+func (b *balancers) assigned(t *testing.T, name string, count int) []netip.Addr {
+	t.Helper()
+	s := b.awaits(t, name, "Assigned")
+	addrs := addressesOf(s)
+	if len(addrs) != count {
+		t.Fatalf("%s has the addresses %v, want %d", name, addrs, count)
+	}
+	for _, i := range s.Status.LoadBalancer.Ingress {
+		if i.IPMode == nil || *i.IPMode != corev1.LoadBalancerIPModeVIP || i.Hostname != "" {
+			t.Errorf("%s has %+v, want an address with ipMode VIP", name, i)
+		}
+	}
+	return addrs
+}
+
+// address is the one address that a Service is assigned.
+func (b *balancers) address(t *testing.T, name string) netip.Addr {
+	t.Helper()
+	return b.assigned(t, name, 1)[0]
+}
+
+// has waits until a Service has just these addresses by its status.
+func (b *balancers) has(t *testing.T, name string, want ...netip.Addr) {
+	t.Helper()
+	site.Eventually(t, site.Soon, func() error {
+		if got := addressesOf(b.get(t, name)); !slices.Equal(got, want) {
+			return fmt.Errorf("%s has %v, want %v", name, got, want)
+		}
+		return nil
+	})
+}
+
+// keeps checks that a Service is assigned the address that it had.
+func (b *balancers) keeps(t *testing.T, name string, had netip.Addr) {
+	t.Helper()
+	if got := b.address(t, name); got != had {
+		t.Errorf("%s has %s, had %s", name, got, had)
+	}
+}
+
+// keepsStatus checks that its status still has that address, whatever Herald says of it.
+func (b *balancers) keepsStatus(t *testing.T, name string, had netip.Addr) {
+	t.Helper()
+	if got := addressesOf(b.get(t, name)); !slices.Equal(got, []netip.Addr{had}) {
+		t.Errorf("%s has %v, had %s", name, got, had)
+	}
+}
+
+// awaits waits until Herald's condition of a Service has a reason.
+func (b *balancers) awaits(t *testing.T, name, reason string) (s *corev1.Service) {
+	t.Helper()
+	site.Eventually(t, site.Soon, func() error {
+		s = b.get(t, name)
+		c := conditionOf(s)
+		if c == nil || c.Reason != reason {
+			return fmt.Errorf("%s has the condition %+v and the addresses %v, want %s", name, c, addressesOf(s), reason)
+		}
+		return nil
+	})
+	return s
+}
+
+// conditionOf is Herald's, nil if there is none.
+func conditionOf(s *corev1.Service) *metav1.Condition {
+	for i, c := range s.Status.Conditions {
+		if c.Type == condition {
+			return &s.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// left waits until a Service has neither addresses nor a condition of Herald's.
+func (b *balancers) left(t *testing.T, name string) {
+	t.Helper()
+	site.Eventually(t, site.Soon, func() error {
+		s := b.get(t, name)
+		if addrs, c := addressesOf(s), conditionOf(s); len(addrs) > 0 || c != nil {
+			return fmt.Errorf("%s has the addresses %v and the condition %v", name, addrs, c)
+		}
+		return nil
+	})
+}
+
+// leads waits until the router's route to an IPv4 address leads to exactly these nodes.
+func (b *balancers) leads(t *testing.T, address netip.Addr, nodes ...string) {
+	t.Helper()
+	site.Eventually(t, site.Soon, func() error { return b.check(address, nodes...) })
+}
+
+// check is whether it does.
+func (b *balancers) check(address netip.Addr, nodes ...string) error {
+	list, err := site.KernelRoutes(b.Node("r1"), address.String())
+	if err != nil {
+		return err
+	}
+	var got []netip.Addr
+	for _, route := range list {
+		got = append(got, routes.NextHops(route)...)
+	}
+	slices.SortFunc(got, netip.Addr.Compare)
+	if want := b.hops(nodes...); !slices.Equal(got, want) {
+		return fmt.Errorf("the route to %s leads to %v, want %v; it was %v", address, got, want, b.routes.Steps(address.String()))
+	}
+	return nil
+}
+
+func (b *balancers) hops(nodes ...string) (hops []netip.Addr) {
+	for _, n := range nodes {
+		hops = append(hops, b.Address(n))
+	}
+	slices.SortFunc(hops, netip.Addr.Compare)
+	return hops
+}
+
+// unmoved checks that the router's route to an address has not changed since the mark.
+func (b *balancers) unmoved(t *testing.T, addresses ...netip.Addr) {
+	t.Helper()
+	for _, a := range addresses {
+		if steps := b.routes.Steps(a.String()); len(steps) > 0 {
+			t.Errorf("the route to %s has changed: %v", a, steps)
+		}
+	}
+}
+
+// connects opens a connection to an address from the client behind the router.
+func (b *balancers) connects(t *testing.T, address netip.Addr, port int) {
+	t.Helper()
+	site.Eventually(t, site.Soon, func() error {
+		c, err := b.Node("c1").DialContext(t.Context(), "tcp", netip.AddrPortFrom(address, uint16(port)).String())
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	})
+}
+
+// writes counts the announcer's requests that the API server has noted and that
+// change anything but the writer's Lease, by verb and resource.
+func (b *balancers) writes(t *testing.T) map[string]int {
+	t.Helper()
+	log, err := os.ReadFile(filepath.Join(b.dir, "api", "audit.log"))
+	site.Must(t, err)
+	counts := make(map[string]int)
+	for line := range strings.Lines(string(log)) {
+		var e struct {
+			Verb      string
+			ObjectRef struct{ Resource, Subresource string }
+		}
+		if json.Unmarshal([]byte(line), &e) != nil {
+			continue // the last one may be in the making
+		}
+		if !slices.Contains([]string{"get", "list", "watch"}, e.Verb) && e.ObjectRef.Resource != "leases" {
+			counts[e.Verb+" "+e.ObjectRef.Resource]++
+		}
+	}
+	return counts
+}
+
+// settled waits until no address is on its way: a second without a write. It
+// returns the writes up to now.
+func (b *balancers) settled(t *testing.T) map[string]int {
+	t.Helper()
+	const calm = time.Second
+	last, since := b.writes(t), time.Now()
+	site.Eventually(t, site.Soon, func() error {
+		if now := b.writes(t); fmt.Sprint(now) != fmt.Sprint(last) {
+			last, since = now, time.Now()
+		}
+		if time.Since(since) < calm {
+			return fmt.Errorf("Herald goes on writing: %v", last)
+		}
+		return nil
+	})
+	return last
+}
+
+// auditor looks at all Services all the time: each list is what the API server had at
+// one moment.
+type auditor struct {
+	mu    sync.Mutex
+	looks int
+	bad   []string
+}
+
+// watch begins to, until the test is over, and fails it if two Services have been on one
+// address that they did not agree to share.
+func (b *balancers) watch(t *testing.T) *auditor {
+	w := &auditor{}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			var list corev1.ServiceList
+			if b.API.Get(ctx, "/api/v1/services", &list) == nil {
+				w.look(list.Items)
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		if w.looks == 0 {
+			t.Error("the auditor has seen nothing")
+		}
+		for _, bad := range w.bad {
+			t.Error(bad)
+		}
+	})
+	return w
+}
+
+// forged is the annotation of a Service that a test gives an address of somebody else's.
+const forged = "test/forged"
+
+func (w *auditor) look(list []corev1.Service) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.looks++
+	has := make(map[netip.Addr]*corev1.Service)
+	for i := range list {
+		s := &list[i]
+		if s.Annotations[forged] != "" {
+			continue
+		}
+		for _, a := range addressesOf(s) {
+			other := has[a]
+			if has[a] = s; other == nil {
+				continue
+			}
+			if key := s.Annotations["herald.dev/share"]; key == "" || key != other.Annotations["herald.dev/share"] {
+				bad := fmt.Sprintf("%s/%s and %s/%s both have %s", other.Namespace, other.Name, s.Namespace, s.Name, a)
+				if !slices.Contains(w.bad, bad) {
+					w.bad = append(w.bad, bad)
+				}
+			}
+		}
+	}
+}

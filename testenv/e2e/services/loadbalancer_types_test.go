@@ -1,0 +1,216 @@
+//go:build e2e
+
+package services
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/herald-vip/herald/testenv/e2e/site"
+	"github.com/herald-vip/herald/testenv/services"
+)
+
+// TestLoadBalancer re-expresses what Kubernetes tests of Services of type LoadBalancer,
+// as far as it is not kube-proxy's: docs/conformance-services.md has the list.
+func TestLoadBalancer(t *testing.T) {
+	b := startBalancers(t)
+	for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP} {
+		t.Run("type and ports change, "+string(protocol), func(t *testing.T) { b.testLifecycle(t, protocol) })
+	}
+	t.Run("classes", b.testClasses)
+	t.Run("another class has written status", b.testForeignStatus)
+	t.Run("no node ports, then some", b.testNodePorts)
+	t.Run("same port, different protocols", b.testMixedProtocols)
+	t.Run("what is kube-proxy's", b.testProxyFields)
+	t.Run("deleted", b.testDeleted)
+	t.Run("held by a finalizer", b.testFinalizer)
+	t.Run("status is kept and put back", b.testStatus)
+	t.Run("deleted by the collection", b.testCollection)
+	t.Run("families", b.testFamilies)
+	t.Run("families change", b.testFamiliesChange)
+	t.Run("Local leads to nodes with endpoints", b.testLocal)
+	t.Run("traffic policy changes", b.testPolicyChanges)
+	t.Run("terminating endpoints", b.testTerminating)
+	t.Run("source address", b.testSource)
+	t.Run("nodes that are left out", b.testNodes)
+}
+
+// testLifecycle has a Service become a load balancer, change its ports, lose its
+// endpoints, and become an inner one again.
+func (b *balancers) testLifecycle(t *testing.T, protocol corev1.Protocol) {
+	ports := func(number, node int32) func(*corev1.Service) {
+		return func(s *corev1.Service) {
+			s.Spec.Ports[0].Protocol, s.Spec.Ports[0].Port = protocol, number
+			if node != 0 {
+				s.Spec.Ports[0].NodePort = node
+			}
+		}
+	}
+	b.create(t, balancer("changes", ports(services.Port, 0), ofType(corev1.ServiceTypeClusterIP)), "n1")
+	s := b.update(t, "changes", ofType(corev1.ServiceTypeNodePort))
+	nodePort := s.Spec.Ports[0].NodePort
+
+	b.update(t, "changes", ofType(corev1.ServiceTypeLoadBalancer))
+	vip := b.address(t, "changes")
+	if got := b.get(t, "changes").Spec.Ports[0].NodePort; got != nodePort {
+		t.Errorf("the node port has become %d, was %d", got, nodePort)
+	}
+	b.leads(t, vip, b.Members()...)
+	if protocol == corev1.ProtocolTCP {
+		b.connects(t, vip, services.Port)
+	}
+
+	b.routes.Mark()
+	another := nodePort + 1
+	if another > 32767 {
+		another = nodePort - 1
+	}
+	b.update(t, "changes", ports(services.Port, another))
+	b.keeps(t, "changes", vip)
+	b.update(t, "changes", ports(services.Port+1, another))
+	b.keeps(t, "changes", vip)
+	site.Must(t, b.RemoveEndpoint(t.Context(), "changes", "n1"))
+	site.Must(t, b.SetEndpoint(t.Context(), "changes", "n2", services.Ready()))
+	before := b.settled(t)
+	b.unmoved(t, vip)
+
+	b.update(t, "changes", ofType(corev1.ServiceTypeClusterIP))
+	b.left(t, "changes")
+	b.leads(t, vip)
+	if after := b.settled(t); after["patch services"]+after["update services"] > before["patch services"]+before["update services"]+1 {
+		t.Errorf("more than one write to take back what was written: %v, before %v", after, before)
+	}
+}
+
+// testClasses: Services of Herald's class and of none are Herald's, those of another are not.
+func (b *balancers) testClasses(t *testing.T) {
+	b.create(t, balancer("ours", ofClass(myClass)), "n1")
+	b.create(t, balancer("classless"), "n1")
+	b.create(t, balancer("foreign", ofClass("example.com/internal-vip")), "n1")
+	ours, classless := b.address(t, "ours"), b.address(t, "classless")
+	b.leads(t, ours, b.Members()...)
+	b.leads(t, classless, b.Members()...)
+	b.settled(t)
+	b.left(t, "foreign")
+
+	// A class is for life, but a Service may have another one when it is of the type anew.
+	s := b.get(t, "ours")
+	ofClass("example.com/internal-vip")(s)
+	s.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
+	if err := b.API.Replace(t.Context(), services.Services+"/ours", s); err == nil {
+		t.Error("the API server has taken another class")
+	}
+	b.update(t, "ours", ofType(corev1.ServiceTypeClusterIP))
+	b.left(t, "ours")
+	b.leads(t, ours)
+	b.update(t, "ours", ofType(corev1.ServiceTypeLoadBalancer), ofClass("example.com/internal-vip"))
+	b.settled(t)
+	b.left(t, "ours")
+	b.update(t, "ours", ofType(corev1.ServiceTypeClusterIP))
+	b.update(t, "ours", ofType(corev1.ServiceTypeLoadBalancer), ofClass(myClass))
+	b.leads(t, b.address(t, "ours"), b.Members()...)
+}
+
+// testForeignStatus: the status of a Service of another class is its own
+// implementation's, and its address nobody else's.
+func (b *balancers) testForeignStatus(t *testing.T) {
+	b.create(t, balancer("foreign", ofClass("example.com/internal-vip")), "n1")
+	b.patch(t, services.Services+"/foreign/status", `{"metadata": {"annotations": {"patched": "true"}},
+		"status": {"loadBalancer": {"ingress": [{"ip": "10.99.7.7"}]}, "conditions": [
+			{"type": "StatusUpdate", "status": "True", "reason": "E2E", "message": "by hand", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}`)
+	b.create(t, balancer("late", annotated("addresses", "10.99.7.7")), "n1")
+	b.awaits(t, "late", "AddressConflict")
+	b.settled(t)
+	s := b.get(t, "foreign")
+	if got := fmt.Sprint(addressesOf(s)); got != "[10.99.7.7]" || len(s.Status.Conditions) != 1 {
+		t.Errorf("the status has become %+v", s.Status)
+	}
+	site.Must(t, b.check(netip.MustParseAddr("10.99.7.7")))
+
+	b.update(t, "foreign", ofType(corev1.ServiceTypeClusterIP))
+	b.keeps(t, "late", netip.MustParseAddr("10.99.7.7"))
+}
+
+// testNodePorts: a load balancer needs no node ports.
+func (b *balancers) testNodePorts(t *testing.T) {
+	allocate := func(yes bool) func(*corev1.Service) {
+		return func(s *corev1.Service) { s.Spec.AllocateLoadBalancerNodePorts = &yes }
+	}
+	b.create(t, balancer("portless", ofType(corev1.ServiceTypeClusterIP)), "n1")
+	b.update(t, "portless", ofType(corev1.ServiceTypeLoadBalancer), allocate(false))
+	vip := b.address(t, "portless")
+	if port := b.get(t, "portless").Spec.Ports[0].NodePort; port != 0 {
+		t.Errorf("it has the node port %d", port)
+	}
+	b.leads(t, vip, b.Members()...)
+	b.connects(t, vip, services.Port)
+	b.routes.Mark()
+	if s := b.update(t, "portless", allocate(true)); s.Spec.Ports[0].NodePort == 0 {
+		t.Error("it has got no node port")
+	}
+	b.settled(t)
+	b.keeps(t, "portless", vip)
+	b.unmoved(t, vip)
+}
+
+// testMixedProtocols: one port number may be of several protocols, of one Service or of
+// several that share an address.
+func (b *balancers) testMixedProtocols(t *testing.T) {
+	of := func(protocols ...corev1.Protocol) func(*corev1.Service) {
+		return func(s *corev1.Service) {
+			s.Spec.Ports = nil
+			for _, p := range protocols {
+				s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: strings.ToLower(string(p)), Protocol: p, Port: 53})
+			}
+		}
+	}
+	b.create(t, balancer("mixed", of(corev1.ProtocolTCP, corev1.ProtocolUDP)), "n1")
+	b.leads(t, b.address(t, "mixed"), b.Members()...)
+
+	b.create(t, balancer("tcp", of(corev1.ProtocolTCP), annotated("share", "dns")), "n1")
+	vip := b.address(t, "tcp")
+	b.create(t, balancer("udp", of(corev1.ProtocolUDP), annotated("share", "dns"), annotated("addresses", vip.String())), "n1")
+	b.keeps(t, "udp", vip)
+	b.create(t, balancer("tcp2", of(corev1.ProtocolTCP), annotated("share", "dns"), annotated("addresses", vip.String())), "n1")
+	b.awaits(t, "tcp2", "AddressConflict")
+	// A shared address stays while one of those who have it is left.
+	b.leads(t, vip, b.Members()...)
+	b.routes.Mark()
+	site.Must(t, b.Remove(t.Context(), "tcp"))
+	b.keeps(t, "tcp2", vip)
+	site.Must(t, b.Remove(t.Context(), "tcp2"))
+	b.settled(t)
+	b.unmoved(t, vip)
+}
+
+// testProxyFields: session affinity and source ranges are for kube-proxy, and move nothing.
+func (b *balancers) testProxyFields(t *testing.T) {
+	b.create(t, balancer("affinity", local), "n1", "n2")
+	vip := b.address(t, "affinity")
+	b.leads(t, vip, "n1", "n2")
+	b.settled(t)
+	b.routes.Mark()
+	before := b.writes(t)
+	for _, edit := range []func(*corev1.Service){
+		func(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP },
+		func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"10.5.9.1/32"} },
+		func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = nil },
+		func(s *corev1.Service) {
+			s.Spec.SessionAffinity, s.Spec.SessionAffinityConfig = corev1.ServiceAffinityNone, nil
+		},
+		func(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = true },
+		func(s *corev1.Service) { s.Labels = map[string]string{"test-service": "patched"} },
+	} {
+		b.update(t, "affinity", edit)
+	}
+	if after := b.settled(t); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Errorf("Herald has written for nothing: %v, before %v", after, before)
+	}
+	b.keeps(t, "affinity", vip)
+	b.unmoved(t, vip)
+}

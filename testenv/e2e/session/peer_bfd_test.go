@@ -1,0 +1,263 @@
+//go:build e2e
+
+package session
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/e2e/site"
+)
+
+// bfdPeer is what FRR tells of a BFD session.
+type bfdPeer struct {
+	Multihop bool
+	Peer     string
+	Status   string
+	Diag     string `json:"diagnostic"`
+	Remote   string `json:"remote-diagnostic"`
+	Receive  int    `json:"remote-receive-interval"`
+	Transmit int    `json:"remote-transmit-interval"`
+}
+
+// bfdOf is the router's only BFD session.
+func bfdOf(t *testing.T, r site.Router) (bfdPeer, error) {
+	t.Helper()
+	var all []bfdPeer
+	if err := r.Show(t, &all, "bfd peers"); err != nil {
+		return bfdPeer{}, err
+	}
+	if len(all) != 1 {
+		return bfdPeer{}, fmt.Errorf("%s has %d BFD sessions: %+v", r.Name(), len(all), all)
+	}
+	return all[0], nil
+}
+
+// watchedUp waits until both ends say that the BFD session is up.
+func watchedUp(t *testing.T, s *site.Session, router, peer string) (b bfdPeer, p admin.Peer) {
+	t.Helper()
+	site.Eventually(t, site.Soon, func() (err error) {
+		if b, err = bfdOf(t, s.Router(router)); err != nil {
+			return err
+		}
+		if p, err = s.Peer(t, peer); err != nil {
+			return err
+		}
+		if b.Status != "up" || p.BFD == nil || p.BFD.State != "up" {
+			return fmt.Errorf("BFD with %s: FRR says %+v, status says %+v", peer, b, p.BFD)
+		}
+		// FRR's bgpd begins the BFD session anew once BGP tells it which address it speaks from.
+		if up := time.Since(p.BFD.Since); up < time.Second {
+			return fmt.Errorf("BFD with %s is up for %v, want a second", peer, up)
+		}
+		return nil
+	})
+	return b, p
+}
+
+// watchedAs checks that both ends watch a session, over one hop or several, with an interval
+// of 300 ms.
+func watchedAs(t *testing.T, s *site.Session, router, peer string, multihop bool) {
+	t.Helper()
+	b, p := watchedUp(t, s, router, peer)
+	if b.Multihop != multihop {
+		t.Errorf("multihop at FRR: %t, want %t", b.Multihop, multihop)
+	}
+	if p.BFD.Interval != 0.3 || math.Abs(p.BFD.DetectionTime-0.9) > 0.001 {
+		t.Errorf("interval %v s, detection time %v s; want 0.3, 0.9", p.BFD.Interval, p.BFD.DetectionTime)
+	}
+}
+
+// TestPeerBFDFindsFaults cuts the link in each direction, freezes the speaker and
+// the router's forwarding: the route goes long before the hold time of 90
+// seconds, and comes back.
+func TestPeerBFDFindsFaults(t *testing.T) {
+	s := site.NewSession(t, site.Files{
+		"r1.conf": site.RouterConf(64500, watchedRouter+"\n neighbor 10.0.1.1 timers 30 90"),
+		"herald/herald.yaml": site.SpeakerConf([]string{site.VIP4}, `
+peers:
+- {address: 10.0.1.254, asn: 64500, holdTime: 90s, bfd: {interval: 300ms}}
+- {address: 10.0.2.254, asn: 64500}`),
+	})
+	site.Boot(t, s.Lab, "r1", "r2", "s")
+	watchedUp(t, s, "r1", "10.0.1.254")
+	s.Path(t, "r1", site.VIP4)
+	s.Path(t, "r2", site.VIP4)
+	link := s.Link("s", "r1")
+	speaker := s.Node("s")
+
+	gone := func(t *testing.T) {
+		t.Helper()
+		site.Eventually(t, site.Soon, func() error {
+			routes, err := site.KernelRoutes(s.Node("r1"), site.VIP4)
+			if err == nil && len(routes) > 0 {
+				err = fmt.Errorf("r1 still has %v", routes)
+			}
+			return err
+		})
+	}
+	for _, fault := range []struct {
+		name       string
+		make, undo func() error
+		known      bool // herald is in a state to notice
+	}{
+		{"cut", link.Cut, link.Heal, true},
+		{"cut from the speaker", func() error { return link.CutFrom("s") }, link.Heal, true},
+		{"cut from the router", func() error { return link.CutFrom("r1") }, link.Heal, true},
+		{"speaker frozen", speaker.Freeze, speaker.Thaw, false},
+	} {
+		t.Run(fault.name, func(t *testing.T) {
+			s.Established(t, "r1", "10.0.1.1", "10.0.1.254")
+			watchedUp(t, s, "r1", "10.0.1.254")
+			s.Path(t, "r1", site.VIP4)
+			site.Must(t, fault.make())
+			gone(t)
+			if fault.known {
+				s.ShowsPeer(t, "10.0.1.254", func(p admin.Peer) error {
+					if p.State == "established" || p.BFD == nil || p.BFD.State == "up" || p.BFD.Reason == "" {
+						return fmt.Errorf("status says %s, %+v", p.State, p.BFD)
+					}
+					return nil
+				})
+			}
+			site.Must(t, fault.undo())
+			s.Path(t, "r1", site.VIP4)
+			watchedUp(t, s, "r1", "10.0.1.254")
+		})
+	}
+	p, err := s.Peer(t, "10.0.1.254")
+	site.Must(t, err)
+	if p.Drops < 3 || p.BFD.Downs < 3 {
+		t.Errorf("status counts %d lost sessions and %d BFD failures, want 3 at least", p.Drops, p.BFD.Downs)
+	}
+}
+
+// watchedRouter is r1 with a session to s whose path BFD watches.
+const watchedRouter = `
+ neighbor 10.0.1.1 remote-as 64512
+ neighbor 10.0.1.1 timers connect 1
+ neighbor 10.0.1.1 bfd 3 300 300`
+
+// TestRouteWaitsForBFD cuts the link and heals it, several times over: when the router's kernel
+// has the route again, BFD is up at both ends, and was before.
+func TestRouteWaitsForBFD(t *testing.T) {
+	s := newPlainSession(t, watchedRouter, site.SpeakerConf([]string{site.VIP4}, "peers: [{address: 10.0.1.254, asn: 64500, bfd: {interval: 300ms}}]"))
+	routes, w := site.WatchRoutes(t, s.Node("r1")), site.StartWitness(t)
+	for range 5 {
+		watchedUp(t, s, "r1", "10.0.1.254")
+		site.Must(t, s.Link("s", "r1").Cut())
+		site.Must(t, routes.Gone(t.Context(), site.IP(site.VIP4)))
+		routes.Mark()
+		healed := time.Now()
+		site.Must(t, s.Link("s", "r1").Heal())
+		var back time.Time
+		site.Eventually(t, site.Soon, func() error {
+			if back = routes.First(site.IP("10.0.1.1")); back.IsZero() {
+				return fmt.Errorf("r1 has no route to %s", site.VIP4)
+			}
+			return nil
+		})
+		p, err := s.Peer(t, "10.0.1.254")
+		site.Must(t, err)
+		b, err := bfdOf(t, s.Router("r1"))
+		site.Must(t, err)
+		if p.BFD.State != "up" || p.BFD.Since.After(back) || b.Status != "up" {
+			site.FailTiming(t, w.Starved(healed), "the route is back at %v; status has BFD %s since %v, FRR says %s", back, p.BFD.State, p.BFD.Since, b.Status)
+		}
+	}
+}
+
+// TestPeerWithoutBFD has the router never speak BFD: it gets the route all the same, after a
+// wait that is told, and when it restarts, without another.
+func TestPeerWithoutBFD(t *testing.T) {
+	s := newPlainSession(t, site.PlainRouter, site.SpeakerConf([]string{site.VIP4}, "peers: [{address: 10.0.1.254, asn: 64500, bfd: {interval: 300ms}}]"))
+	waits := func() (n int) {
+		t.Helper()
+		site.Eventually(t, site.Soon, func() error {
+			log, err := os.ReadFile(s.Node("s").Log())
+			if n = strings.Count(string(log), "routes wait for BFD"); n == 0 || !strings.Contains(string(log), "routes go out without BFD") {
+				err = errors.Join(err, fmt.Errorf("the log tells of %d waits, or of the end of none", n))
+			}
+			return err
+		})
+		p, err := s.Peer(t, "10.0.1.254")
+		site.Must(t, err)
+		if p.Reason != "" || p.BFD == nil || p.BFD.State == "up" || p.BFD.Reason == "" {
+			t.Errorf("status says %q of the session, and of BFD %+v", p.Reason, p.BFD)
+		}
+		return n
+	}
+	before := waits()
+	site.Must(t, s.Node("r1").Kill())
+	down(t, s, "10.0.1.254")
+	site.Boot(t, s.Lab, "r1")
+	s.Path(t, "r1", site.VIP4)
+	if now := waits(); now != before {
+		t.Errorf("after a restart of the router %d waits, want none", now-before)
+	}
+}
+
+// TestPeerBFDReload changes, removes and adds BFD on a session that stays up.
+func TestPeerBFDReload(t *testing.T) {
+	conf := func(bfd string) string {
+		return site.SpeakerConf([]string{site.VIP4}, "peers:\n- {address: 10.0.1.254, asn: 64500"+bfd+"}")
+	}
+	s := newPlainSession(t, watchedRouter, conf(", bfd: {interval: 300ms}"))
+	_, before := watchedUp(t, s, "r1", "10.0.1.254")
+	routes := site.WatchRoutes(t, s.Node("r1"))
+
+	inPlace(t, s.Config, conf(", bfd: {interval: 400ms, multiplier: 5}"))
+	site.Eventually(t, site.Soon, func() error {
+		b, err := bfdOf(t, s.Router("r1"))
+		if err == nil && (b.Status != "up" || b.Transmit != 400) {
+			err = fmt.Errorf("FRR says %+v", b)
+		}
+		return err
+	})
+	p, err := s.Peer(t, "10.0.1.254")
+	site.Must(t, err)
+	if p.BFD.Downs != before.BFD.Downs || p.Drops != before.Drops {
+		t.Errorf("a new interval took sessions down: %+v", p)
+	}
+	routes.Untouched(t)
+	inPlace(t, s.Config, conf(""))
+	saysGoodbye(t, s)
+	inPlace(t, s.Config, conf(", bfd: {interval: 300ms}"))
+	watchedUp(t, s, "r1", "10.0.1.254")
+	s.Path(t, "r1", site.VIP4) // FRR took the end of BFD for a fault, against RFC 5882 section 4.2, and ended its session
+}
+
+// saysGoodbye waits until r1 has been told that BFD ends on purpose.
+func saysGoodbye(t *testing.T, s *site.Session) {
+	t.Helper()
+	site.Eventually(t, site.Soon, func() error {
+		b, err := bfdOf(t, s.Router("r1"))
+		if err == nil && (b.Status == "up" || !strings.Contains(b.Remote, "administratively")) {
+			err = fmt.Errorf("FRR says %+v", b)
+		}
+		return err
+	})
+}
+
+// TestPeerBFDSaysGoodbye ends the speaker on purpose: the router does not take it for a fault.
+func TestPeerBFDSaysGoodbye(t *testing.T) {
+	s := newPlainSession(t, watchedRouter, site.SpeakerConf([]string{site.VIP4}, "peers: [{address: 10.0.1.254, asn: 64500, bfd: {interval: 300ms}}]"))
+	watchedUp(t, s, "r1", "10.0.1.254")
+	before, err := os.ReadFile(s.Node("s").Log()) // FRR may end a BFD session that has just begun
+	site.Must(t, err)
+	site.Must(t, s.Node("s").Daemon("herald").Signal(unix.SIGTERM))
+	saysGoodbye(t, s)
+	log, err := os.ReadFile(s.Node("s").Log())
+	site.Must(t, err)
+	if said := string(log[len(before):]); strings.Contains(said, "session lost") || !strings.Contains(said, "session closed") {
+		t.Error("herald takes its own goodbye for a fault")
+	}
+}

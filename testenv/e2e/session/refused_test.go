@@ -1,0 +1,131 @@
+//go:build e2e
+
+package session
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/e2e/site"
+)
+
+// TestRefused has one peer of two be wrong in every way: its session never
+// comes up, status says why in the words expected, and the other session is
+// untouched.
+func TestRefused(t *testing.T) {
+	const right = "\n neighbor 10.0.1.1 remote-as 64512\n neighbor 10.0.1.1 timers connect 1"
+	for _, test := range []struct {
+		name string
+		// frr is what the bgp section of r1 has, which is not booted if empty,
+		// and peer the speaker's idea of it.
+		frr, peer string
+		// reason is a regular expression for what status says.
+		reason string
+		// oneSided is a session that herald may take to be up: it hears the peer,
+		// which does not hear it.
+		oneSided bool
+	}{{
+		name:   "wrong password",
+		frr:    right + "\n neighbor 10.0.1.1 password sesame",
+		peer:   `{address: 10.0.1.254, asn: 64500, passwordFile: /etc/herald/password}`,
+		reason: `10\.0\.1\.254 does not answer.*its password differs from passwordFile`,
+	}, {
+		name:   "password that the peer does not have",
+		frr:    right,
+		peer:   `{address: 10.0.1.254, asn: 64500, passwordFile: /etc/herald/password}`,
+		reason: `its password differs from passwordFile`,
+	}, {
+		name:   "password that only the peer has",
+		frr:    right + "\n neighbor 10.0.1.1 password sesame",
+		peer:   `{address: 10.0.1.254, asn: 64500}`,
+		reason: `10\.0\.1\.254 does not answer.*it expects a password`,
+	}, {
+		name:   "wrong ASN of the peer",
+		frr:    right,
+		peer:   `{address: 10.0.1.254, asn: 64501}`,
+		reason: `the peer's ASN is 64500, not 64501`,
+	}, {
+		name:   "wrong ASN at the peer",
+		frr:    "\n neighbor 10.0.1.1 remote-as 64513",
+		peer:   `{address: 10.0.1.254, asn: 64500}`,
+		reason: `expects another ASN than 64512.*(?i)bad peer as`,
+	}, {
+		name:   "unknown to the peer",
+		frr:    "\n neighbor 10.0.1.77 remote-as 64512",
+		peer:   `{address: 10.0.1.254, asn: 64500}`,
+		reason: `10\.0\.1\.254 closes the connection from 10\.0\.1\.1 without a word.*neighbor`,
+	}, {
+		name:     "GTSM that only the peer has",
+		frr:      right + "\n neighbor 10.0.1.1 ttl-security hops 1",
+		peer:     `{address: 10.0.1.254, asn: 64500}`,
+		reason:   `nothing was heard|accepts the connection but does not answer an OPEN`,
+		oneSided: true,
+	}, {
+		name:   "GTSM that the peer does not have",
+		frr:    right,
+		peer:   `{address: 10.0.1.254, asn: 64500, ttlSecurity: 1}`,
+		reason: `10\.0\.1\.254 accepts the connection but does not answer.*ttlSecurity`,
+	}, {
+		name:   "no family in common",
+		frr:    right + "\n address-family ipv4 unicast\n  no neighbor 10.0.1.1 activate\n exit-address-family\n address-family ipv6 unicast\n  neighbor 10.0.1.1 activate",
+		peer:   `{address: 10.0.1.254, asn: 64500}`,
+		reason: `the peer refuses`,
+	}, {
+		name:   "no BGP at the peer",
+		peer:   `{address: 10.0.1.254, asn: 64500}`,
+		reason: `10\.0\.1\.254 refuses TCP port 179`,
+	}, {
+		name:   "nobody at the address",
+		peer:   `{address: 10.0.1.77, asn: 64500}`,
+		reason: `10\.0\.1\.77 is unreachable`,
+	}, {
+		name:   "nobody on the link",
+		frr:    right, // FRR sends no router advertisements unless something is unnumbered
+		peer:   `{interface: eth1, asn: 64500}`,
+		reason: `no router advertisement heard on eth1`,
+	}} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := site.NewSession(t, site.Files{
+				"r1.conf":            site.RouterConf(64500, test.frr),
+				"herald/herald.yaml": site.SpeakerConf([]string{site.VIP4}, "peers:\n- "+test.peer+"\n- {address: 10.0.2.254, asn: 64500}"),
+				"herald/password":    "abracadabra\n",
+			})
+			site.Boot(t, s.Lab, "r2", "s")
+			if test.frr != "" {
+				site.Boot(t, s.Lab, "r1")
+			}
+			s.Established(t, "r2", "10.0.2.1", "10.0.2.254")
+
+			s.Shows(t, func(status admin.Status) error {
+				for _, p := range status.Peers {
+					if p.Name == "10.0.2.254" {
+						continue
+					}
+					if !test.oneSided && (p.State == "established" || p.Drops > 0 || len(p.Advertised) > 0) {
+						t.Fatalf("the session came up: %+v", p)
+					}
+					if !regexp.MustCompile(test.reason).MatchString(p.Reason) {
+						return fmt.Errorf("status says %q, want %q", p.Reason, test.reason)
+					}
+					return nil
+				}
+				return errors.New("the peer is not in status")
+			})
+
+			if strings.Contains(test.frr, "10.0.1.1 ") {
+				n, err := s.Router("r1").Neighbor(t, "10.0.1.1")
+				site.Must(t, err)
+				if n.Established != 0 || n.State == "Established" {
+					t.Errorf("FRR says that the session was up %d times and is %s now", n.Established, n.State)
+				}
+			}
+			onceUp(t, s, "r2", "10.0.2.1")
+			s.Path(t, "r2", site.VIP4)
+		})
+	}
+}

@@ -1,0 +1,111 @@
+//go:build e2e
+
+package session
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/e2e/site"
+)
+
+// Configurations that differ: one peer and one VIP, and more of both.
+var (
+	lean = site.SpeakerConf([]string{site.VIP4}, "peers:\n- {address: 10.0.1.254, asn: 64500}")
+	rich = site.SpeakerConf([]string{site.VIP4, "10.99.0.11"}, "peers:\n- {address: 10.0.1.254, asn: 64500}\n- {address: 10.0.2.254, asn: 64500}")
+)
+
+// inPlace writes the file as an editor that keeps the inode does.
+func inPlace(t *testing.T, folder, content string) {
+	site.Must(t, os.WriteFile(filepath.Join(folder, "herald.yaml"), []byte(content), 0o644))
+}
+
+// TestReload adds a peer and an address while the speaker runs, breaks the
+// file and mends it: the first peer's session and the first address's route
+// are not touched by any of it. The other ways to change a file are in the tests of config.Watch.
+func TestReload(t *testing.T) {
+	s := site.NewSession(t, site.Files{"r1.conf": site.RouterConf(64500, site.PlainRouter)})
+	inPlace(t, s.Config, lean)
+	site.Boot(t, s.Lab, "r1", "r2", "s")
+	s.Established(t, "r1", "10.0.1.1", "10.0.1.254")
+	s.Path(t, "r1", site.VIP4)
+	_, version, err := s.Router("r1").Paths(t, site.VIP4)
+	site.Must(t, err)
+	routes := site.WatchRoutes(t, s.Node("r1"))
+	untouched := func() {
+		t.Helper()
+		onceUp(t, s, "r1", "10.0.1.1")
+		if _, now, err := s.Router("r1").Paths(t, site.VIP4); err != nil || now != version {
+			t.Errorf("FRR's path to %s changed: version %d, was %d (%v)", site.VIP4, now, version, err)
+		}
+		for _, c := range routes.Since() {
+			if c.Prefix == site.HostPrefix(site.VIP4) {
+				t.Errorf("the kernel's route changed: %v", c)
+			}
+		}
+	}
+
+	inPlace(t, s.Config, rich)
+	generation(t, s, 2, "")
+	s.Established(t, "r2", "10.0.2.1", "10.0.2.254")
+	s.Path(t, "r1", "10.99.0.11")
+	s.Path(t, "r2", "10.99.0.11")
+	s.HasAddress(t, "10.99.0.11", true)
+	untouched()
+
+	bad := strings.Replace(rich, "asn: 64512", "asn: 0", 1)
+	inPlace(t, s.Config, bad)
+	line := 1 + strings.Count(bad[:strings.Index(bad, "asn: 0")], "\n")
+	generation(t, s, 2, fmt.Sprintf("/etc/herald/herald.yaml:%d:", line))
+	s.Path(t, "r1", "10.99.0.11")
+	s.Path(t, "r2", "10.99.0.11")
+	untouched()
+
+	inPlace(t, s.Config, lean)
+	generation(t, s, 3, "")
+	s.HasAddress(t, "10.99.0.11", false)
+	s.NoPath(t, "r1", "10.99.0.11")
+	site.Eventually(t, site.Soon, func() error {
+		n, err := s.Router("r2").Neighbor(t, "10.0.2.1")
+		if err == nil && n.State == "Established" {
+			err = fmt.Errorf("the session of the removed peer is still up")
+		}
+		return err
+	})
+	untouched()
+}
+
+// TestReloadBySignal has SIGHUP load the file again: without a change it is
+// applied and touches nothing, with a bad file it is refused.
+func TestReloadBySignal(t *testing.T) {
+	s := newPlainSession(t, site.PlainRouter, lean)
+	routes := site.WatchRoutes(t, s.Node("r1"))
+
+	site.Must(t, s.Node("s").Daemon("herald").Signal(unix.SIGHUP))
+	generation(t, s, 2, "")
+	inPlace(t, s.Config, "vips: nonsense")
+	site.Must(t, s.Node("s").Daemon("herald").Signal(unix.SIGHUP))
+	generation(t, s, 2, "/etc/herald/herald.yaml:1:")
+
+	onceUp(t, s, "r1", "10.0.1.1")
+	routes.Untouched(t)
+}
+
+// generation waits until status counts this many configurations, and has
+// something against the file as it is now that begins like this, or nothing.
+func generation(t *testing.T, s *site.Session, want int, complaint string) {
+	t.Helper()
+	s.Shows(t, func(status admin.Status) error {
+		c := status.Config
+		if c.Generation != want || !strings.HasPrefix(c.Error, complaint) || (complaint == "") != (c.Error == "") {
+			return fmt.Errorf("generation %d with error %q, want %d with %q", c.Generation, c.Error, want, complaint)
+		}
+		return nil
+	})
+}

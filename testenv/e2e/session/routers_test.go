@@ -1,0 +1,80 @@
+//go:build e2e
+
+package session
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/testenv/e2e/site"
+)
+
+// TestRouterLosesPower cuts the power of one of two routers and gives it back:
+// the other one is not touched.
+func TestRouterLosesPower(t *testing.T) {
+	t.Parallel()
+	s := newAnnouncingSite(t, nil)
+	calm := watchBystander(t, s)
+	cut := time.Now()
+	site.Must(t, s.Node("r1").PowerOff())
+	down(t, s, "10.0.1.254")
+	t.Logf("session down %v after the power", time.Since(cut).Round(site.Poll))
+
+	site.Must(t, s.Node("r1").PowerOn(t.Context()))
+	booted := time.Now()
+	announced(t, s)
+	t.Logf("announced %v after the router was up", time.Since(booted).Round(site.Poll))
+	calm.untouched(t)
+}
+
+// TestRouterFreezes freezes the bgpd of one of two routers: the session ends
+// with the hold time and the other router is not touched. An apiserver that
+// dies meanwhile is withdrawn from the other router as ever, and from the
+// frozen one as soon as it runs on.
+func TestRouterFreezes(t *testing.T) {
+	t.Parallel()
+	s := newAnnouncingSite(t, nil)
+	calm := watchBystander(t, s)
+	bgpd := s.Node("r1").Daemon("bgpd")
+	frozen := time.Now()
+	site.Must(t, bgpd.Freeze())
+	down(t, s, "10.0.1.254")
+	t.Logf("session down after %v", time.Since(frozen).Round(site.Poll))
+	calm.untouched(t)
+
+	died := time.Now()
+	s.ApiserverDies()
+	onlyOn(t, s, "r1") // where nobody is left to take the route away
+	s.HasAddress(t, site.VIP4, false)
+	t.Logf("the other router's route gone after %v", calm.routes.GoneAfter(died))
+	site.Must(t, bgpd.Thaw())
+	withdrawn(t, s)
+	s.ApiserverStarts(t)
+	announced(t, s)
+}
+
+// TestRouteFiltered has a router refuse the route: status says what it was sent
+// nevertheless, and clients behind it do not reach the VIP.
+func TestRouteFiltered(t *testing.T) {
+	t.Parallel()
+	s := site.NewSession(t, site.Files{"r1.conf": site.RouterConf(64500, site.PlainRouter+"\n neighbor 10.0.1.1 prefix-list nothing in\nexit\nip prefix-list nothing deny any")})
+	site.Boot(t, s.Lab, "r1", "r2", "s")
+	s.Established(t, "r1", "10.0.1.1", "10.0.1.254")
+	s.Established(t, "r2", "10.0.2.1", "10.0.2.254")
+	onlyOn(t, s, "r2")
+	p, err := s.Peer(t, "10.0.1.254")
+	site.Must(t, err)
+	if !slices.Contains(p.Advertised, site.HostPrefix(site.VIP4)) {
+		t.Errorf("status says that r1 was sent %v, want the VIP among them", p.Advertised)
+	}
+	for router, want := range map[string]bool{"r1": false, "r2": true} {
+		conn, err := s.Node(router).DialContext(t.Context(), "tcp", site.VIP4+":6443")
+		if (err == nil) != want {
+			t.Errorf("connecting from %s: %v, want success: %t", router, err, want)
+		}
+		if err == nil {
+			conn.Close()
+		}
+	}
+}

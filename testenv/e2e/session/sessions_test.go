@@ -1,0 +1,296 @@
+//go:build e2e
+
+package session
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/e2e/site"
+)
+
+// session is a kind of BGP session: the configuration of both ends, and what
+// FRR shows when it is up.
+type session struct {
+	name string
+	// router is the node that runs FRR, r1 if empty, asn its AS number, 64500
+	// if zero, and frr what its bgp section has besides the neighbor.
+	router string
+	asn    uint32
+	frr    string
+	// herald is what the speaker's bgp section has.
+	herald string
+	// neighbor is the speaker's name in FRR, peer the router's in the speaker's status.
+	neighbor, peer string
+	// bfd says to bring it up once more with BFD, which is for one hop or multihop.
+	bfd, multihop bool
+	// paths are what FRR has of each VIP: the IPv4 one, from the neighbor, if nil.
+	paths map[string]site.Path
+	// check looks at what is special about it.
+	check func(t *testing.T, n site.Neighbor, p admin.Peer)
+}
+
+// overIPv6 is what a session over IPv6 brings.
+var overIPv6 = map[string]site.Path{site.VIP6: {ASPath: "64512", NextHop: site.IP("fd00:1::1")}}
+
+var sessions = []session{{
+	name:     "MD5",
+	frr:      " neighbor 10.0.1.1 password sesame",
+	herald:   `peers: [{address: 10.0.1.254, asn: 64500, passwordFile: /etc/herald/password}]`,
+	neighbor: "10.0.1.1", peer: "10.0.1.254",
+	bfd:   true,
+	check: wantMD5,
+}, {
+	name: "MD5 over IPv6",
+	frr: `
+ neighbor fd00:1::1 password sesame
+ address-family ipv6 unicast
+  neighbor fd00:1::1 activate`,
+	herald:   `peers: [{address: "fd00:1::254", asn: 64500, passwordFile: /etc/herald/password}]`,
+	neighbor: "fd00:1::1", peer: "fd00:1::254",
+	paths: overIPv6,
+	check: wantMD5,
+}, {
+	// That FRR insists on it, and herald too, is shown by TestRefused.
+	name:     "GTSM",
+	frr:      " neighbor 10.0.1.1 ttl-security hops 1",
+	herald:   `peers: [{address: 10.0.1.254, asn: 64500, ttlSecurity: 1}]`,
+	neighbor: "10.0.1.1", peer: "10.0.1.254",
+	bfd: true, multihop: true,
+}, {
+	name: "GTSM over IPv6",
+	frr: `
+ neighbor fd00:1::1 ttl-security hops 1
+ address-family ipv6 unicast
+  neighbor fd00:1::1 activate`,
+	herald:   `peers: [{address: "fd00:1::254", asn: 64500, ttlSecurity: 1}]`,
+	neighbor: "fd00:1::1", peer: "fd00:1::254",
+	paths: overIPv6,
+}, {
+	name:     "GTSM over two hops",
+	router:   "far",
+	frr:      " neighbor 10.0.1.1 ttl-security hops 2",
+	herald:   `peers: [{address: 10.0.3.1, asn: 64500, ttlSecurity: 2}]`,
+	neighbor: "10.0.1.1", peer: "10.0.3.1",
+	bfd: true, multihop: true,
+	check: wantTwoHops,
+}, {
+	name:     "multihop",
+	router:   "far",
+	frr:      " neighbor 10.0.1.1 ebgp-multihop 2",
+	herald:   `peers: [{address: 10.0.3.1, asn: 64500, multihop: 2}]`,
+	neighbor: "10.0.1.1", peer: "10.0.3.1",
+	bfd: true, multihop: true,
+	check: wantTwoHops,
+}, {
+	name: "IPv6",
+	frr: `
+ address-family ipv6 unicast
+  neighbor fd00:1::1 activate`,
+	herald:   `peers: [{address: "fd00:1::254", asn: 64500}]`,
+	neighbor: "fd00:1::1", peer: "fd00:1::254",
+	bfd:   true,
+	paths: overIPv6,
+}, {
+	name: "dual stack over IPv4",
+	frr: `
+ address-family ipv6 unicast
+  neighbor 10.0.1.1 activate`,
+	herald:   `peers: [{address: 10.0.1.254, asn: 64500, families: [ipv4, ipv6]}]`,
+	neighbor: "10.0.1.1", peer: "10.0.1.254",
+	paths: map[string]site.Path{
+		site.VIP4: {ASPath: "64512", NextHop: site.IP("10.0.1.1")},
+		site.VIP6: {ASPath: "64512", NextHop: site.IP("fd00:1::1")},
+	},
+}, {
+	// RFC 8950. FRR begins to advertise the prefix of the link, from which s
+	// makes itself a second address, so it has to be told which one to use.
+	name: "dual stack over IPv6",
+	frr: `
+ neighbor fd00:1::1 capability extended-nexthop
+ address-family ipv4 unicast
+  neighbor fd00:1::1 activate
+ exit-address-family
+ address-family ipv6 unicast
+  neighbor fd00:1::1 activate`,
+	herald:   `peers: [{address: "fd00:1::254", localAddress: "fd00:1::1", asn: 64500, families: [ipv4, ipv6]}]`,
+	neighbor: "fd00:1::1", peer: "fd00:1::254",
+	paths: map[string]site.Path{
+		site.VIP4: {ASPath: "64512", NextHop: site.IP("fd00:1::1")},
+		site.VIP6: {ASPath: "64512", NextHop: site.IP("fd00:1::1")},
+	},
+	check: func(t *testing.T, n site.Neighbor, _ admin.Peer) {
+		if got := n.Capabilities.ExtendedNextHop; got != "advertisedAndReceived" {
+			t.Errorf("FRR says %q of the extended next hop", got)
+		}
+	},
+}, {
+	name: "IPv4 over IPv6 without extended next hops",
+	frr: `
+ address-family ipv4 unicast
+  neighbor fd00:1::1 activate`,
+	herald:   `peers: [{address: "fd00:1::254", asn: 64500, families: [ipv4], nextHop4: 10.0.1.1}]`,
+	neighbor: "fd00:1::1", peer: "fd00:1::254",
+}, {
+	name: "unnumbered",
+	frr: `
+ neighbor eth1 interface remote-as external
+ address-family ipv6 unicast
+  neighbor eth1 activate`,
+	herald:   `peers: [{interface: eth1, asn: 64500}]`,
+	neighbor: "eth1", peer: "eth1",
+	bfd: true,
+	paths: map[string]site.Path{
+		site.VIP4: {ASPath: "64512", NextHop: site.IP("fe80::ff:fe00:a")},
+		site.VIP6: {ASPath: "64512", NextHop: site.IP("fe80::ff:fe00:a")},
+	},
+	check: func(t *testing.T, n site.Neighbor, p admin.Peer) {
+		if !p.Address.IsLinkLocalUnicast() || p.Address.Zone() != "eth1" {
+			t.Errorf("status has the peer at %v, want its link-local address", p.Address)
+		}
+		if n.LocalAddress != p.Address.WithZone("").String() {
+			t.Errorf("FRR is at %s, the speaker's status says %s", n.LocalAddress, p.Address)
+		}
+	},
+}, {
+	name: "iBGP",
+	asn:  64512,
+	herald: `
+localPref: 200
+peers: [{address: 10.0.1.254, asn: 64512}]`,
+	neighbor: "10.0.1.1", peer: "10.0.1.254",
+	bfd:   true,
+	paths: map[string]site.Path{site.VIP4: {ASPath: "Local", LocalPref: 200, NextHop: site.IP("10.0.1.1")}},
+}, {
+	name: "attributes",
+	herald: `
+communities: ["64512:100", no-export]
+largeCommunities: ["64512:1:2"]
+med: 50
+peers:
+- address: 10.0.1.254
+  asn: 64500
+  communities: ["64512:7"]
+  largeCommunities: ["64512:3:4"]
+  med: 70
+  prepend: 2`,
+	neighbor: "10.0.1.1", peer: "10.0.1.254",
+	paths: map[string]site.Path{site.VIP4: {
+		ASPath: "64512 64512 64512", MED: 70, NextHop: site.IP("10.0.1.1"),
+		Communities: "64512:7 64512:100 no-export", LargeCommunities: "64512:1:2 64512:3:4",
+	}},
+}, {
+	name:     "hold time proposed by herald",
+	frr:      " timers bgp 60 180",
+	herald:   `peers: [{address: 10.0.1.254, asn: 64500, holdTime: 6s}]`,
+	neighbor: "10.0.1.1", peer: "10.0.1.254",
+	check: wantHoldTime(6 * time.Second),
+}, {
+	name:     "hold time proposed by FRR",
+	frr:      " timers bgp 3 9",
+	herald:   `peers: [{address: 10.0.1.254, asn: 64500, holdTime: 90s}]`,
+	neighbor: "10.0.1.1", peer: "10.0.1.254",
+	check: wantHoldTime(9 * time.Second),
+}, {
+	// Nothing but FRR's own attempt can succeed.
+	name: "opened by FRR",
+	frr:  " neighbor 10.0.1.1 timers connect 1",
+	herald: `
+listen: {}
+peers: [{address: 10.0.1.254, asn: 64500, port: 1790}]`,
+	neighbor: "10.0.1.1", peer: "10.0.1.254",
+	check: func(t *testing.T, n site.Neighbor, _ admin.Peer) {
+		if n.RemotePort != 179 {
+			t.Errorf("FRR is connected to port %d, want 179", n.RemotePort)
+		}
+	},
+}}
+
+// wantMD5 checks that the session is authenticated.
+func wantMD5(t *testing.T, n site.Neighbor, _ admin.Peer) {
+	if n.MD5 != 1 {
+		t.Error("FRR does not say that the session is authenticated")
+	}
+}
+
+// wantTwoHops checks that FRR lets the neighbor be two hops away.
+func wantTwoHops(t *testing.T, n site.Neighbor, _ admin.Peer) {
+	if n.MaxHops != 2 {
+		t.Errorf("FRR takes the neighbor to be %d hops away at most, want 2", n.MaxHops)
+	}
+}
+
+// wantHoldTime checks that both ends use this hold time, and FRR a keepalive of a third.
+func wantHoldTime(want time.Duration) func(*testing.T, site.Neighbor, admin.Peer) {
+	return func(t *testing.T, n site.Neighbor, p admin.Peer) {
+		t.Helper()
+		if ms := int(want.Milliseconds()); n.HoldTime != ms || n.Keepalive != ms/3 {
+			t.Errorf("FRR's hold time is %d ms and its keepalive %d ms, want %d and %d", n.HoldTime, n.Keepalive, ms, ms/3)
+		}
+		if p.HoldTime != want.Seconds() {
+			t.Errorf("hold time in status is %v s, want %v", p.HoldTime, want.Seconds())
+		}
+	}
+}
+
+// TestSession brings up every kind of session with FRR, and looks at what FRR
+// shows of it and of the routes that it brings.
+func TestSession(t *testing.T) {
+	for _, test := range sessions {
+		t.Run(test.name, test.run)
+		if test.bfd {
+			test.frr += fmt.Sprintf("\n neighbor %s bfd 3 300 300", test.neighbor)
+			test.herald = strings.Replace(test.herald, "}]", ", bfd: {interval: 300ms}}]", 1)
+			t.Run(test.name+" with BFD", test.run)
+		}
+	}
+}
+
+func (test session) run(t *testing.T) {
+	t.Parallel()
+	router := cmp.Or(test.router, "r1")
+	if test.paths == nil {
+		test.paths = map[string]site.Path{site.VIP4: {ASPath: "64512", NextHop: site.IP("10.0.1.1")}}
+	}
+	if test.neighbor != "eth1" {
+		test.frr = " neighbor " + test.neighbor + " remote-as 64512\n" + test.frr
+	}
+	s := site.NewSession(t, site.Files{
+		router + ".conf":     site.RouterConf(cmp.Or(test.asn, 64500), test.frr),
+		"herald/herald.yaml": site.SpeakerConf(slices.Collect(maps.Keys(test.paths)), test.herald),
+		"herald/password":    "sesame\n",
+	})
+	site.Boot(t, s.Lab, router, "s")
+
+	n, _ := s.Established(t, router, test.neighbor, test.peer)
+	if n.RemoteAS != 64512 || n.RouterID != "10.255.0.2" {
+		t.Errorf("FRR sees AS %d with router ID %s, want 64512 and 10.255.0.2", n.RemoteAS, n.RouterID)
+	}
+	if strings.Contains(test.herald, "bfd:") {
+		watchedAs(t, s, router, test.peer, test.multihop)
+	}
+	for vip, want := range test.paths {
+		got := s.Path(t, router, vip)
+		if diff := gocmp.Diff(want, got, cmpopts.IgnoreFields(site.Path{}, "From"), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+			t.Errorf("path to %s (-want +got):\n%s", vip, diff)
+		}
+	}
+	p, err := s.Peer(t, test.peer)
+	site.Must(t, err)
+	if p.Reason != "" {
+		t.Errorf("status has something against the session: %s", p.Reason)
+	}
+	if test.check != nil {
+		test.check(t, n, p)
+	}
+}

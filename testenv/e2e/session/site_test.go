@@ -1,0 +1,203 @@
+//go:build e2e
+
+package session
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/e2e/site"
+	"github.com/herald-vip/herald/testenv/e2e/witness"
+	"github.com/herald-vip/herald/testenv/lab"
+)
+
+// The peers of s in the plain site, as each end names the other.
+var plainPeers = []struct{ router, neighbor, peer string }{
+	{"r1", "10.0.1.1", "10.0.1.254"},
+	{"r2", "10.0.2.1", "10.0.2.254"},
+}
+
+// newAnnouncingSite makes a site whose speaker announces the VIP to r1 and r2.
+func newAnnouncingSite(t *testing.T, own site.Files) *site.Session {
+	t.Helper()
+	s := site.NewSession(t, own)
+	site.Boot(t, s.Lab, "r1", "r2", "s")
+	announced(t, s)
+	return s
+}
+
+// newPlainSession makes a site whose speaker has this configuration, and a session with r1 alone.
+func newPlainSession(t *testing.T, router, herald string) *site.Session {
+	t.Helper()
+	s := site.NewSession(t, site.Files{"r1.conf": site.RouterConf(64500, router), "herald/herald.yaml": herald})
+	site.Boot(t, s.Lab, "r1", "s")
+	s.Established(t, "r1", "10.0.1.1", "10.0.1.254")
+	s.Path(t, "r1", site.VIP4)
+	return s
+}
+
+// onceUp checks that a router's session is up, and was never lost.
+func onceUp(t *testing.T, s *site.Session, router, neighbor string) {
+	t.Helper()
+	n, err := s.Router(router).Neighbor(t, neighbor)
+	site.Must(t, err)
+	if n.State != "Established" || n.Established != 1 {
+		t.Errorf("the session with %s was up %d times and is %s now, want Established once", router, n.Established, n.State)
+	}
+}
+
+// announced waits until s announces the VIP by every path: sessions, routes and the address.
+func announced(t *testing.T, s *site.Session) {
+	t.Helper()
+	for _, p := range plainPeers {
+		s.Established(t, p.router, p.neighbor, p.peer)
+	}
+	onlyOn(t, s, "r1", "r2")
+	s.HasAddress(t, site.VIP4, true)
+}
+
+// withdrawn waits until the VIP is announced by no path.
+func withdrawn(t *testing.T, s *site.Session) {
+	t.Helper()
+	onlyOn(t, s)
+	s.HasAddress(t, site.VIP4, false)
+}
+
+// onlyOn waits until of r1 and r2 exactly these have a route to the VIP in their kernels.
+func onlyOn(t *testing.T, s *site.Session, routers ...string) {
+	t.Helper()
+	site.Eventually(t, site.Soon, func() error {
+		for _, p := range plainPeers {
+			list, err := site.KernelRoutes(s.Node(p.router), site.VIP4)
+			if err != nil {
+				return err
+			}
+			if has := len(list) > 0; has != slices.Contains(routers, p.router) {
+				return fmt.Errorf("%s has a route to %s: %t", p.router, site.VIP4, has)
+			}
+		}
+		return nil
+	})
+}
+
+// down waits until status has the session with the peer down.
+func down(t *testing.T, s *site.Session, peer string) {
+	t.Helper()
+	s.ShowsPeer(t, peer, func(p admin.Peer) error {
+		if p.State == "established" || p.Reason == "" {
+			return fmt.Errorf("status has the session with %s %s, because %q", peer, p.State, p.Reason)
+		}
+		return nil
+	})
+}
+
+// tells waits until status says this of the state of the VIP.
+func tells(t *testing.T, s *site.Session, state string) {
+	t.Helper()
+	s.Shows(t, func(status admin.Status) error {
+		if v := status.VIPs[0]; v.Told() != state {
+			return fmt.Errorf("status says %q since %v: %s; want %q", v.Told(), v.Since, v.Why(), state)
+		}
+		return nil
+	})
+}
+
+// bystander is a router to which nothing may happen.
+type bystander struct {
+	site.Router
+	address  string // of s there
+	routes   *site.RouteWatcher
+	sessions int
+	began    time.Time
+	witness  *witness.Witness
+}
+
+// watchBystander observes r2 from now on.
+func watchBystander(t *testing.T, s *site.Session) bystander {
+	t.Helper()
+	b := bystander{Router: s.Router("r2"), address: "10.0.2.1", routes: site.WatchRoutes(t, s.Node("r2"))}
+	n, err := b.Neighbor(t, b.address)
+	site.Must(t, err)
+	b.sessions, b.began, b.witness = n.Established, time.Now(), site.StartWitness(t)
+	return b
+}
+
+// untouched checks that the session is the same as ever and no route has changed.
+func (b bystander) untouched(t *testing.T) {
+	t.Helper()
+	n, err := b.Neighbor(t, b.address)
+	site.Must(t, err)
+	if n.State != "Established" || n.Established != b.sessions {
+		site.FailTiming(t, b.witness.Starved(b.began), "the session of %s was up %d times and is %s now, want Established %d times", b.Name(), n.Established, n.State, b.sessions)
+	}
+	if changes := b.routes.Since(); len(changes) > 0 {
+		site.FailTiming(t, b.witness.Starved(b.began), "the routes of %s changed: %v", b.Name(), changes)
+	}
+}
+
+// addressLog is what happened to an address of a node.
+type addressLog struct {
+	mu     sync.Mutex
+	events []addressEvent
+}
+
+type addressEvent struct {
+	at   time.Time
+	gone bool
+}
+
+func (e addressEvent) String() string {
+	if e.gone {
+		return e.at.Format("15:04:05.0000") + ": removed"
+	}
+	return e.at.Format("15:04:05.0000") + ": added or refreshed"
+}
+
+// followAddress notes when the kernel removes the address, or adds or refreshes it, until the test is over.
+func followAddress(t *testing.T, n *lab.Node, address string) *addressLog {
+	t.Helper()
+	log := new(addressLog)
+	updates, done := make(chan netlink.AddrUpdate), make(chan struct{})
+	site.Must(t, n.Do(func() error {
+		return netlink.AddrSubscribeWithOptions(updates, done, netlink.AddrSubscribeOptions{ReceiveBufferSize: 4 << 20, ReceiveBufferForceSize: true})
+	}))
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		for u := range updates {
+			if u.LinkAddress.IP.String() == address {
+				log.mu.Lock()
+				log.events = append(log.events, addressEvent{time.Now(), !u.NewAddr})
+				log.mu.Unlock()
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		close(done)
+		<-finished
+	})
+	return log
+}
+
+// since returns the events up to now.
+func (l *addressLog) since() []addressEvent {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.events)
+}
+
+// removals counts how often the address went.
+func (l *addressLog) removals() (n int) {
+	for _, e := range l.since() {
+		if e.gone {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,99 @@
+//go:build e2e
+
+package site
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+)
+
+const Chart = "../../../manifests/helm/herald"
+
+// Installer runs helm or kustomize, which `make e2e` builds.
+func Installer(t *testing.T, name string, args ...string) ([]byte, error) {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), Part(t, strings.ToUpper(name)), args...)
+	c.Env = append(os.Environ(), "HOME="+t.TempDir())
+	var stderr bytes.Buffer
+	c.Stderr = &stderr
+	out, err := c.Output()
+	if err != nil && stderr.Len() > 0 {
+		err = errors.New(stderr.String())
+	}
+	return out, err
+}
+
+// Objects are those of a stream, by kind and name; each as text and as what it says.
+type Objects map[string]Object
+
+// Object is one, as text and as what it says.
+type Object struct {
+	Text []byte
+	Tree map[string]any
+}
+
+func ObjectsIn(t *testing.T, stream []byte) Objects {
+	t.Helper()
+	all := Objects{}
+	for _, text := range bytes.Split(stream, []byte("\n---\n")) {
+		var tree map[string]any
+		Must(t, yaml.Unmarshal(text, &tree))
+		if tree == nil {
+			continue
+		}
+		name := tree["kind"].(string) + "/" + tree["metadata"].(map[string]any)["name"].(string)
+		if _, twice := all[name]; twice {
+			t.Errorf("there are two of %s", name)
+		}
+		one := all[name]
+		one.Text, one.Tree = text, tree
+		all[name] = one
+	}
+	return all
+}
+
+// Rendered is what the chart makes of values.
+func Rendered(t *testing.T, values string) Objects {
+	t.Helper()
+	out, err := Renders(t, values)
+	Must(t, err)
+	return ObjectsIn(t, out)
+}
+
+func Renders(t *testing.T, values string) ([]byte, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	Must(t, os.WriteFile(file, []byte(values), 0o600))
+	return Installer(t, "helm", "template", "herald", Chart, "--namespace", "herald-system", "--kube-version", "1.36.3", "--values", file)
+}
+
+// Kustomized is what an overlay makes.
+func Kustomized(t *testing.T, folder string) Objects {
+	t.Helper()
+	out, err := Installer(t, "kustomize", "build", "../../../manifests/kustomize/"+folder)
+	Must(t, err)
+	return ObjectsIn(t, out)
+}
+
+// File is the speakers' file in the ConfigMap.
+func (o Objects) File(t *testing.T) string {
+	t.Helper()
+	data, _ := o["ConfigMap/herald"].Tree["data"].(map[string]any)
+	text, _ := data["herald.yaml"].(string)
+	if text == "" {
+		t.Fatal("there is no herald.yaml in the ConfigMap")
+	}
+	return text
+}
+
+// Pod is the spec of the DaemonSet's pods.
+func Pod(daemonSet map[string]any) map[string]any {
+	return daemonSet["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
+}

@@ -1,0 +1,264 @@
+//go:build e2e
+
+package site
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/e2e/witness"
+	"github.com/herald-vip/herald/testenv/holders"
+	"github.com/herald-vip/herald/testenv/lab"
+)
+
+// Lease is that of the flat site. It is longer than the default, so that no machine is
+// too busy to renew it.
+const Lease = 3 * time.Second
+
+// FlatMasters are the masters of flat.clab.yml.
+func FlatMasters() []string { return []string{"m1", "m2", "m3"} }
+
+// Flat is the lab of flat.clab.yml, with an observer that judges it to the end.
+type Flat struct {
+	*lab.Lab
+	Seen *holders.Observer
+	// target is what it watches.
+	target  holders.Target
+	witness *witness.Witness
+	// Dir has a folder for each master, which it has as /etc/herald.
+	Dir string
+	// blind are the rules that the test breaks on purpose.
+	Blind []holders.Rule
+}
+
+// NewFlat lays out the topology and boots nothing.
+func NewFlat(t *testing.T) *Flat {
+	t.Helper()
+	dir := t.TempDir()
+	Must(t, os.CopyFS(dir, os.DirFS("../../topologies/flat")))
+	for _, m := range FlatMasters() {
+		file := filepath.Join(dir, m, "herald.yaml")
+		text, err := os.ReadFile(file)
+		Must(t, err)
+		slow := strings.Replace(string(text), "election:\n", fmt.Sprintf("election:\n  lease: %v\n", Lease), 1)
+		Must(t, os.WriteFile(file, []byte(slow), 0o600))
+	}
+	f := &Flat{Lab: StartLab(t, "flat.clab.yml", map[string]string{"FLAT_DIR": dir}), Dir: dir}
+	f.Observe(t, holders.Flat(f.Lab))
+	return f
+}
+
+// Observe has o1 watch the target, and judges at the end of the test what it has seen.
+func (f *Flat) Observe(t *testing.T, target holders.Target) {
+	t.Helper()
+	var err error
+	f.target, f.witness = target, StartWitness(t)
+	f.Seen, err = holders.Observe(f.Node("o1"), target)
+	Must(t, err)
+	t.Cleanup(func() {
+		for _, v := range holders.Judge(f.Seen.Trace(), holders.DefaultLimits()) {
+			if !slices.Contains(f.Blind, v.Rule) {
+				t.Errorf("%v\n%s", v, strings.Join(v.Around, "\n"))
+			}
+		}
+		if err := f.Seen.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// StartFlat is a site that is up, and its holder.
+func StartFlat(t *testing.T) (*Flat, string) {
+	t.Helper()
+	f := NewFlat(t)
+	return f, f.Elect(t)
+}
+
+// Elect boots the site and returns its holder.
+func (f *Flat) Elect(t *testing.T) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), Soon)
+	defer cancel()
+	Must(t, f.Boot(ctx))
+	for _, m := range FlatMasters() {
+		f.Ready(t, m)
+	}
+	return f.Held(t)
+}
+
+// Node returns a node of the lab.
+func (f *Flat) Node(name string) *lab.Node { return f.Lab.Node(name) }
+
+func (f *Flat) Speaker(master string) Speaker { return Speaker{f.Node(master + "-speaker")} }
+
+// Others are the masters besides these.
+func (f *Flat) Others(masters ...string) []string {
+	return slices.DeleteFunc(FlatMasters(), func(m string) bool { return slices.Contains(masters, m) })
+}
+
+// Held waits until one of these masters, or any, answers for both addresses.
+func (f *Flat) Held(t *testing.T, masters ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), Soon)
+	defer cancel()
+	holder, err := f.Seen.Await(ctx, masters...)
+	Must(t, err)
+	return holder
+}
+
+// Asked waits until the observer has asked that many times more.
+func (f *Flat) Asked(t *testing.T, times int) {
+	t.Helper()
+	count := func() int { return len(f.Seen.Trace().Questions[f.Vips()[0]]) }
+	want := count() + times
+	Eventually(t, Soon, func() error {
+		if n := count(); n < want {
+			return fmt.Errorf("the observer asked %d times, want %d", n, want)
+		}
+		return nil
+	})
+}
+
+func (f *Flat) Vips() []netip.Addr { return f.target.VIPs }
+
+// Mark is now, and the epoch of the VIP's holder.
+func (f *Flat) Mark(t *testing.T) Mark {
+	t.Helper()
+	m := Mark{At: f.Seen.Clock(), Time: time.Now()}
+	for _, master := range FlatMasters() {
+		if !f.Node(master + "-speaker").Running() {
+			continue
+		}
+		if e, err := f.Election(t, master); err == nil {
+			m.epoch = max(m.epoch, e.Leases[0].Epoch)
+		}
+	}
+	return m
+}
+
+// Stays checks that since a mark the VIP has been that master's, in one epoch, and that
+// the segment has not been without it for as long as a lease.
+func (f *Flat) Stays(t *testing.T, holder string, since Mark) {
+	t.Helper()
+	starved := func() string { return f.witness.Starved(since.Time) }
+	trace := f.Seen.Trace()
+	for _, s := range trace.Sightings {
+		if s.At > since.At && s.Act == holders.Answers && s.Master != holder {
+			FailTiming(t, starved(), "%v, want only %s to answer", s, holder)
+			break
+		}
+	}
+	for _, vip := range f.Vips() {
+		for _, s := range trace.Silences(vip, int(Lease/(10*time.Millisecond))) {
+			if s.To > since.At {
+				FailTiming(t, starved(), "nobody answered for %s from %v to %v", vip, s.From, s.To)
+			}
+		}
+	}
+	e, err := f.Election(t, holder)
+	Must(t, err)
+	if l := e.Leases[0]; l.Holder != holder || l.Epoch != since.epoch {
+		FailTiming(t, starved(), "%s says that %s has the VIP in epoch %d, want itself in epoch %d", holder, l.Holder, l.Epoch, since.epoch)
+	}
+}
+
+// Ready waits until the speaker says that its checks have passed and that it
+// and the others vote.
+func (f *Flat) Ready(t *testing.T, master string) {
+	t.Helper()
+	Eventually(t, Soon, func() error {
+		e, err := f.Election(t, master)
+		if err != nil {
+			return err
+		}
+		for _, l := range e.Leases {
+			if !l.Stands {
+				return fmt.Errorf("%s does not stand for %s", master, l.VIP)
+			}
+		}
+		for _, m := range e.Members {
+			if !m.Alive || m.Reason != "" {
+				return fmt.Errorf("%s does not hear %s: %s", master, m.Name, m.Reason)
+			}
+		}
+		return nil
+	})
+}
+
+// Election is what the speaker says of the election.
+func (f *Flat) Election(t *testing.T, master string) (*admin.Election, error) {
+	t.Helper()
+	status, err := f.Speaker(master).Status(t)
+	if err != nil {
+		return nil, err
+	}
+	if status.Election == nil || len(status.Election.Leases) == 0 {
+		return nil, fmt.Errorf("%s has no election", master)
+	}
+	return status.Election, nil
+}
+
+// Herald runs herald's command line on a master.
+func (f *Flat) Herald(t *testing.T, master string, args ...string) error {
+	t.Helper()
+	_, err := Run(t, f.Node(master+"-speaker"), append([]string{"herald"}, args...)...)
+	return err
+}
+
+// Planned makes a change that takes the VIP from a master as planned.
+func (f *Flat) Planned(t *testing.T, master string, change func() error) {
+	t.Helper()
+	Must(t, f.Seen.Move(master, change))
+}
+
+// Rewrite changes a file of a master's /etc/herald and has the speaker read it.
+func (f *Flat) Rewrite(t *testing.T, master, file string, change func(string) string) {
+	t.Helper()
+	path := filepath.Join(f.Dir, master, file)
+	old, err := os.ReadFile(path)
+	Must(t, err)
+	Must(t, os.WriteFile(path+".new", []byte(change(string(old))), 0o600))
+	Must(t, os.Rename(path+".new", path))
+	if d := f.Node(master + "-speaker"); d.Running() {
+		Must(t, d.Daemons()[0].Signal(unix.SIGHUP))
+	}
+}
+
+// Logged counts the lines of a master's log that match.
+func (f *Flat) Logged(t *testing.T, master, pattern string) int {
+	t.Helper()
+	log, err := os.ReadFile(f.Node(master + "-speaker").Log())
+	Must(t, err)
+	return len(regexp.MustCompile("(?m)^.*"+pattern+".*$").FindAllString(string(log), -1))
+}
+
+// Alone parts a master from the others, but not from client and observer.
+func (f *Flat) Alone(master string) error {
+	return f.Part("lan", []string{master}, f.Others(master))
+}
+
+// BalancingConf is the file of a node of the flat lab that has no VIP. With checks it is a master's.
+func BalancingConf(node, checks string) string {
+	return fmt.Sprintf(`apiVersion: herald.dev/v1alpha1
+kind: Speaker
+nodeName: %s
+balancers:
+- name: kubernetes
+  listen: [{address: "127.0.0.1:9443"}]
+  backends: {members: {port: 6443, checks: [apiserver]}}
+election:
+  members: {m2: "10.4.0.2:7946", m3: "10.4.0.3:7946"}
+  keyFile: /etc/herald/gossip.key
+%s`, node, checks)
+}

@@ -1,0 +1,320 @@
+//go:build e2e
+
+// Package site has the labs that the tests of the herald binary share, on real parts: FRR
+// routers, and masters with an etcd, a kube-apiserver and a container registry each, in
+// network namespaces. `make e2e` installs and builds what they need.
+package site
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/testenv/clab"
+	"github.com/herald-vip/herald/testenv/lab"
+)
+
+func Kill(t *testing.T, n *lab.Node) { t.Helper(); Must(t, n.Kill()) }
+
+func Freeze(t *testing.T, n *lab.Node) { t.Helper(); Must(t, n.Freeze()) }
+
+func Thaw(t *testing.T, n *lab.Node) { t.Helper(); Must(t, n.Thaw()) }
+
+func Start(t *testing.T, n *lab.Node) {
+	t.Helper()
+	Must(t, n.Boot(t.Context()))
+}
+
+func Command(argv ...string) func(*testing.T, *lab.Node) {
+	return func(t *testing.T, n *lab.Node) {
+		t.Helper()
+		MustRun(t, n, argv...)
+	}
+}
+
+// Daemonise runs a program in a node for the time of the test.
+func Daemonise(t *testing.T, n *lab.Node, argv ...string) {
+	t.Helper()
+	p, err := n.Start(&exec.Cmd{Args: argv})
+	Must(t, err)
+	t.Cleanup(func() {
+		if t.Failed() && !p.Running() {
+			t.Logf("%s ended before the test did: %v", p.Name(), p.Wait(context.Background()))
+		}
+		Must(t, p.Kill())
+	})
+}
+
+// Shell runs a script in the node, to its first error.
+func Shell(t *testing.T, n *lab.Node, script string) {
+	t.Helper()
+	MustRun(t, n, "sh", "-euc", script)
+}
+
+// WantLittleMemory checks that a speaker with one VIP has not needed more than it may.
+func WantLittleMemory(t *testing.T, n *lab.Node) {
+	t.Helper()
+	const most = 45 << 20 // bytes
+	if peak := Memory(t, n.Daemon("herald").Pid(), "VmHWM"); peak > most {
+		t.Errorf("%s needed up to %d bytes of memory, want at most %d", n.Name(), peak, most)
+	}
+}
+
+// UnderLoad has every core do more than it can, from a node, for the time that a variable
+// of the environment says, or ten seconds.
+func UnderLoad(t *testing.T, n *lab.Node, variable string) (measured time.Duration) {
+	t.Helper()
+	measured, err := time.ParseDuration(cmp.Or(os.Getenv(variable), "10s"))
+	Must(t, err)
+	for range 2 * runtime.NumCPU() {
+		_, err := n.Start(exec.Command("sh", "-c", "while :; do :; done"))
+		Must(t, err)
+	}
+	select {
+	case <-time.After(measured):
+	case <-t.Context().Done():
+	}
+	return measured
+}
+
+// Memory is a figure of the process's status, in bytes.
+func Memory(t *testing.T, pid int, name string) int {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	Must(t, err)
+	for line := range strings.Lines(string(status)) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			kib, err := strconv.Atoi(strings.Fields(value)[0])
+			Must(t, err)
+			return kib << 10
+		}
+	}
+	t.Fatalf("process %d has no %s", pid, name)
+	return 0
+}
+
+// Part is where a real part is: where the variable of its name says, or where `make e2e`
+// puts it.
+func Part(t *testing.T, name string) string {
+	t.Helper()
+	path, err := findPart(name)
+	Must(t, err)
+	return path
+}
+
+func findPart(name string) (string, error) {
+	path := cmp.Or(os.Getenv(name), map[string]string{
+		"HERALD":         "../../../bin/herald",
+		"HERALD_RACE":    "../../../bin/race/herald",
+		"TESTENV":        "../../../bin/herald-testenv",
+		"KUBE_APISERVER": "../../realparts/bin/kube-apiserver",
+		"ETCD":           "/usr/bin/etcd",
+		"REGISTRY":       "/usr/bin/docker-registry",
+		"HELM":           "../../realparts/bin/helm",
+		"KUSTOMIZE":      "../../realparts/bin/kustomize",
+	}[name])
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("%s: %w: run `make e2e`, which gets everything, or set %[1]s", name, err)
+	}
+	return path, nil
+}
+
+// Images are the real parts as container images.
+func Images() map[string]lab.Image {
+	part := func(name string, args ...string) lab.Image {
+		return func(n clab.Node) (lab.Program, error) {
+			path, err := findPart(name)
+			if err != nil {
+				return lab.Program{}, err
+			}
+			return lab.Binary(path, args...)(n)
+		}
+	}
+	return map[string]lab.Image{
+		"quay.io/frrouting/frr":          lab.FRR,
+		"herald":                         part("HERALD"),
+		"herald-testenv":                 part("TESTENV"),
+		"registry.k8s.io/etcd":           part("ETCD"),
+		"registry.k8s.io/kube-apiserver": part("KUBE_APISERVER"),
+		"registry":                       part("REGISTRY", "serve"),
+	}
+}
+
+// StartLab lays out a topology with these variables in its environment, and
+// boots none of its nodes. It is gone when the test is over; if that failed,
+// the logs of its nodes are shown.
+func StartLab(t *testing.T, file string, variables map[string]string) *lab.Lab {
+	t.Helper()
+	return StartTopology(t, "../../topologies/"+file, variables, Images())
+}
+
+// StartTopology is startLab with the file's path, and other images.
+func StartTopology(t *testing.T, path string, variables map[string]string, images map[string]lab.Image) *lab.Lab {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	topology, err := clab.Parse(path, data, func(name string) (string, bool) {
+		value, ok := variables[name]
+		return value, ok
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	l, err := lab.Start(t.Context(), log, topology, lab.Options{Hold: true, Images: images, Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() || t.Skipped() {
+			ShowLogs(t, l)
+		}
+		if err := l.Close(); err != nil {
+			t.Errorf("close lab: %v", err)
+		}
+	})
+	return l
+}
+
+// ShowLogs prints the end of every node's log.
+func ShowLogs(t *testing.T, l *lab.Lab) {
+	const most = 60
+	for _, n := range l.Nodes() {
+		log, err := os.ReadFile(n.Log())
+		if err != nil {
+			continue // it never ran
+		}
+		lines := strings.Split(strings.TrimSpace(string(log)), "\n")
+		lines = lines[max(0, len(lines)-most):]
+		t.Logf("log of %s:\n%s", n.Name(), strings.Join(lines, "\n"))
+	}
+}
+
+// Sane checks that no program of the node has panicked or raced.
+func Sane(t *testing.T, n *lab.Node) {
+	t.Helper()
+	log, err := os.ReadFile(n.Log())
+	if err != nil {
+		return // it never ran
+	}
+	for _, bad := range []string{"panic:", "fatal error:", "DATA RACE"} {
+		if _, after, found := strings.Cut(string(log), bad); found {
+			t.Errorf("%s: %s%s", n.Name(), bad, after[:min(len(after), 2000)])
+		}
+	}
+}
+
+// Boot starts the nodes' programs, one after another.
+func Boot(t *testing.T, l *lab.Lab, nodes ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), Soon)
+	defer cancel()
+	for _, name := range nodes {
+		if err := l.Node(name).Boot(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Run runs a command in the node, which must not take long, and returns its output.
+func Run(t *testing.T, n *lab.Node, argv ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), Soon)
+	defer cancel()
+	return n.Run(ctx, argv...)
+}
+
+// MustRun is Run of a command that is to succeed.
+func MustRun(t *testing.T, n *lab.Node, argv ...string) string {
+	t.Helper()
+	out, err := Run(t, n, argv...)
+	Must(t, err)
+	return out
+}
+
+// Must ends the test on an error.
+func Must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ReadOnlySettings wraps a command so that it cannot write to /proc/sys, as in a pod.
+func ReadOnlySettings() []string {
+	return []string{"unshare", "--mount", "sh", "-c", `mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys && exec "$@"`, "sh"}
+}
+
+// confined is herald as a container runtime starts it: root with these capabilities
+// and a way to no others.
+func confined(capabilities []string) []string {
+	bounds := "-all"
+	for _, c := range capabilities {
+		bounds += ",+" + c
+	}
+	return []string{"setpriv", "--bounding-set=" + bounds, "--inh-caps=" + bounds, "--no-new-privs",
+		"herald", "run", "--config", "/etc/herald/herald.yaml"}
+}
+
+// StartConfined starts a speaker, behind what wraps the command, and kills it when the test is
+// over. What it logs is in a file.
+func StartConfined(t *testing.T, n *lab.Node, capabilities []string, wrap ...string) (log string) {
+	t.Helper()
+	f, err := os.CreateTemp(t.TempDir(), n.Name())
+	Must(t, err)
+	defer f.Close()
+	p, err := n.Start(&exec.Cmd{Args: append(wrap, confined(capabilities)...), Stdout: f, Stderr: f})
+	Must(t, err)
+	t.Cleanup(func() {
+		if err := p.Kill(); err != nil {
+			t.Error(err)
+		}
+		if text, err := os.ReadFile(f.Name()); err == nil && t.Failed() {
+			t.Logf("log of %s:\n%s", n.Name(), text)
+		}
+	})
+	return f.Name()
+}
+
+// Orders are orders of the items in which each comes first once, or nightly all.
+func Orders(items ...string) [][]string {
+	all := permutations(items...)
+	if Nightly() {
+		return all
+	}
+	var some [][]string
+	of := len(all) / len(items) // orders with the same first item
+	for i := range items {
+		some = append(some, all[i*of+i%of])
+	}
+	return some
+}
+
+// permutations are all orders of the items.
+func permutations(items ...string) [][]string {
+	if len(items) == 1 {
+		return [][]string{items}
+	}
+	var out [][]string
+	for i, first := range items {
+		rest := slices.Delete(slices.Clone(items), i, i+1)
+		for _, p := range permutations(rest...) {
+			out = append(out, append([]string{first}, p...))
+		}
+	}
+	return out
+}
+
+func IP(s string) netip.Addr { return netip.MustParseAddr(s) }

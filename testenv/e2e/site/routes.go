@@ -1,0 +1,165 @@
+//go:build e2e
+
+package site
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/routes"
+)
+
+// RouteWatcher follows what a router's kernel does about the routes to VIPs.
+type RouteWatcher struct {
+	t     *testing.T
+	node  *lab.Node
+	watch *routes.Watch
+}
+
+// WatchRoutes starts a watcher in the router's network. It misses nothing from here on.
+func WatchRoutes(t *testing.T, n *lab.Node) *RouteWatcher {
+	t.Helper()
+	w, err := routes.Follow(n, netip.Prefix{}, nil)
+	Must(t, err)
+	t.Cleanup(func() {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &RouteWatcher{t, n, w}
+}
+
+// Mark forgets all changes up to now, of which the kernel may have told a moment ago.
+func (r *RouteWatcher) Mark() {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), Soon)
+	defer cancel()
+	Must(r.t, r.watch.Sync(ctx))
+	r.watch.Mark()
+}
+
+// Gone waits until the router has no route to an address.
+func (r *RouteWatcher) Gone(ctx context.Context, a netip.Addr) error {
+	ctx, cancel := context.WithTimeout(ctx, Soon)
+	defer cancel()
+	_, err := r.watch.AwaitHops(ctx, a)
+	return err
+}
+
+// Since returns the changes since the last mark.
+func (r *RouteWatcher) Since() []routes.Change {
+	return slices.DeleteFunc(r.watch.Changes(), func(c routes.Change) bool { return c.Existing || !IsVIP(c.Prefix) })
+}
+
+// First is when the first route by way of the next hop appeared; zero if none has.
+func (r *RouteWatcher) First(hop netip.Addr) time.Time {
+	for _, c := range r.Since() {
+		if slices.Contains(c.Now, hop) {
+			return c.At
+		}
+	}
+	return time.Time{}
+}
+
+// GoneAfter is how long after the cause the route to the VIP was lost, to be
+// logged. The kernel does not tell of IPv4 routes that go with their link.
+func (r *RouteWatcher) GoneAfter(cause time.Time) string {
+	for _, s := range r.Steps(VIP4) {
+		if len(s.NextHops) == 0 {
+			return s.At.Sub(cause).Round(time.Millisecond).String()
+		}
+	}
+	return "unknown"
+}
+
+// Untouched checks that nothing has changed since the last mark.
+func (r *RouteWatcher) Untouched(t *testing.T) {
+	t.Helper()
+	if changes := r.Since(); len(changes) > 0 {
+		t.Errorf("the routes of %s changed: %v", r.node.Name(), changes)
+	}
+}
+
+// Kept checks that no route was lost since the last mark.
+func (r *RouteWatcher) Kept(t *testing.T) {
+	t.Helper()
+	for _, c := range r.Since() {
+		if len(c.Now) == 0 {
+			t.Errorf("%s lost a route: %v", r.node.Name(), c)
+		}
+	}
+}
+
+// replacement is how long FRR takes at most between the two messages with
+// which it changes an IPv6 route: it removes the old one and adds the new one.
+const replacement = 100 * time.Millisecond
+
+// Steps are the sets of next hops that the route to the VIP has gone through
+// since the last mark, each sorted and empty if there was no route.
+func (r *RouteWatcher) Steps(vip string) []Step {
+	changes := slices.DeleteFunc(r.Since(), func(c routes.Change) bool { return c.Prefix != HostPrefix(vip) })
+	var out []Step
+	for i, c := range changes {
+		if len(c.Now) == 0 && i+1 < len(changes) && len(changes[i+1].Now) > 0 && changes[i+1].At.Sub(c.At) < replacement {
+			continue
+		}
+		if len(out) == 0 || !slices.Equal(out[len(out)-1].NextHops, c.Now) {
+			out = append(out, Step{c.At, c.Now})
+		}
+	}
+	return out
+}
+
+// Step is a set of next hops, and when the route came to have it.
+type Step struct {
+	At       time.Time
+	NextHops []netip.Addr
+}
+
+func (s Step) String() string { return fmt.Sprintf("%s: %v", s.At.Format(time.StampMilli), s.NextHops) }
+
+// KernelRoutes returns the node's routes to the VIP.
+func KernelRoutes(n *lab.Node, vip string) ([]netlink.Route, error) {
+	h, err := n.Handle()
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	dst := HostPrefix(vip)
+	netlinkFamily := unix.AF_INET
+	if dst.Addr().Is6() {
+		netlinkFamily = unix.AF_INET6
+	}
+	list, err := h.RouteListFiltered(netlinkFamily, &netlink.Route{Dst: ipNet(dst)}, netlink.RT_FILTER_DST)
+	if err != nil {
+		return nil, fmt.Errorf("routes of %s: %w", n.Name(), err)
+	}
+	return list, nil
+}
+
+func IsVIP(p netip.Prefix) bool {
+	return p.IsSingleIP() && (netip.MustParsePrefix("10.99.0.0/16").Contains(p.Addr()) ||
+		netip.MustParsePrefix("fd00:99::/64").Contains(p.Addr()))
+}
+
+func Prefix(n *net.IPNet) (netip.Prefix, bool) {
+	if n == nil {
+		return netip.Prefix{}, false
+	}
+	a, ok := netip.AddrFromSlice(n.IP)
+	bits, _ := n.Mask.Size()
+	return netip.PrefixFrom(a.Unmap(), bits), ok
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}

@@ -1,0 +1,93 @@
+//go:build e2e
+
+package site
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/lab"
+)
+
+// Speaker is a node that runs herald.
+type Speaker struct{ *lab.Node }
+
+// Status is what `herald status` says.
+func (s Speaker) Status(t *testing.T) (admin.Status, error) {
+	t.Helper()
+	var status admin.Status
+	out, err := Run(t, s.Node, "herald", "status", "-o", "json")
+	if err != nil {
+		return status, err
+	}
+	err = json.Unmarshal([]byte(out), &status)
+	return status, err
+}
+
+// Peer is the named peer in the status.
+func (s Speaker) Peer(t *testing.T, name string) (admin.Peer, error) {
+	t.Helper()
+	status, err := s.Status(t)
+	if err != nil {
+		return admin.Peer{}, err
+	}
+	for _, p := range status.Peers {
+		if p.Name == name {
+			return p, nil
+		}
+	}
+	return admin.Peer{}, fmt.Errorf("status of %s has no peer %s", s.Name(), name)
+}
+
+// Shows waits until the status is as it should be: check says what is not.
+func (s Speaker) Shows(t *testing.T, check func(admin.Status) error) {
+	t.Helper()
+	Eventually(t, Soon, func() error {
+		status, err := s.Status(t)
+		if err != nil {
+			return err
+		}
+		return check(status)
+	})
+}
+
+// ShowsPeer is Shows for one peer in the status.
+func (s Speaker) ShowsPeer(t *testing.T, name string, check func(admin.Peer) error) {
+	t.Helper()
+	Eventually(t, Soon, func() error {
+		p, err := s.Peer(t, name)
+		if err != nil {
+			return err
+		}
+		return check(p)
+	})
+}
+
+// Addresses are those on the node's loopback interface, as the kernel has them.
+func Addresses(n *lab.Node) ([]netip.Addr, error) {
+	h, err := n.Handle()
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	lo, err := h.LinkByName("lo")
+	if err != nil {
+		return nil, err
+	}
+	list, err := h.AddrList(lo, unix.AF_UNSPEC)
+	if err != nil {
+		return nil, err
+	}
+	var out []netip.Addr
+	for _, a := range list {
+		if addr, ok := netip.AddrFromSlice(a.IP); ok {
+			out = append(out, addr.Unmap())
+		}
+	}
+	return out, nil
+}

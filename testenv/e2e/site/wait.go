@@ -1,0 +1,38 @@
+//go:build e2e
+
+package site
+
+import (
+	"testing"
+	"time"
+)
+
+const (
+	// poll is the pause between two looks at a condition.
+	Poll = 100 * time.Millisecond
+	// soon is how long anything may take that should be quick, on a machine that is busy.
+	Soon = time.Minute
+)
+
+// Eventually waits until try succeeds, or the test fails with its last error: no machine is so
+// starved that it has not done in a minute what takes a second.
+func Eventually(t *testing.T, within time.Duration, try func() error) {
+	t.Helper()
+	ticker := time.NewTicker(Poll)
+	defer ticker.Stop()
+	deadline := time.Now().Add(within)
+	for {
+		err := try()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %v", within, err)
+		}
+		select {
+		case <-ticker.C:
+		case <-t.Context().Done():
+			t.Fatalf("test ended while waiting: %v", err)
+		}
+	}
+}

@@ -1,0 +1,335 @@
+// Package holders watches a flat layer 2 from outside for who answers for a
+// VIP, and judges whether that was ever more than one.
+//
+// The [Observer] asks for each VIP by ARP or NDP every 10 ms, and sends a packet
+// to it at the MAC address of each master. It asks from another sender address
+// each time, so that an answer tells which question it belongs to, and takes
+// the times from the kernel, so that its own process may be late. It asks
+// Herald for nothing. [Judge] finds in its [Trace] what must not be.
+package holders
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/mdlayher/packet"
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/tap"
+)
+
+const (
+	// interval is the time between two questions.
+	interval = 10 * time.Millisecond
+	// senders is how many sender addresses the questions have in turn: an answer
+	// that takes longer than all their turns is taken for one to a later question.
+	senders = 32
+	// pending is how many echo requests are remembered.
+	pending = 1 << 13
+	// strangers is how many strangers' MAC addresses are remembered at most.
+	strangers = 1 << 10
+	// recent is how long an answer makes its sender the holder, for [Observer.Holder].
+	recent = 5 * interval
+)
+
+// Target says what to watch.
+type Target struct {
+	// Link is the observer's interface on the LAN.
+	Link string
+	// VIPs are the addresses to ask for.
+	VIPs []netip.Addr
+	// Senders are the first of 32 addresses each, one of each family and of the
+	// LAN's subnets, that nobody has: the questions come from them.
+	Senders []netip.Addr
+	// Masters are those who may answer, and their MAC addresses.
+	Masters map[string]net.HardwareAddr
+}
+
+// Observer is at work from Observe until Close.
+type Observer struct {
+	target  Target
+	own     []station // by family: of VIPs[i]
+	names   []string  // of the masters, in the order of the echo requests
+	began   time.Time
+	ear     *tap.Tap
+	mouth   *packet.Conn
+	quit    chan struct{}
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	asked   map[netip.Addr]time.Duration // by sender address: the last question
+	echoes  [pending]time.Duration       // by number
+	trace   Trace
+	holders map[netip.Addr]Sighting // the last answer for each VIP
+	changed chan struct{}           // closed, and replaced, when the holder of a VIP changes
+	failed  error
+}
+
+// Observe begins to watch from the node.
+func Observe(n *lab.Node, target Target) (_ *Observer, err error) {
+	o := &Observer{
+		target: target, names: slices.Sorted(maps.Keys(target.Masters)),
+		began: time.Now(), quit: make(chan struct{}),
+		asked: make(map[netip.Addr]time.Duration), holders: make(map[netip.Addr]Sighting), changed: make(chan struct{}),
+	}
+	o.trace.Questions, o.trace.Strangers = make(map[netip.Addr][]time.Duration), make(map[string]int)
+	if err := o.lookAround(n); err != nil {
+		return nil, fmt.Errorf("observe %s of %s: %w", target.Link, n.Name(), err)
+	}
+	questions, err := o.questions()
+	if err != nil {
+		return nil, fmt.Errorf("questions: %w", err)
+	}
+	err = n.Do(func() error {
+		dev, err := net.InterfaceByName(target.Link)
+		if err == nil {
+			o.mouth, err = packet.Listen(dev, packet.Raw, 0, nil) // it hears nothing
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("observe %s of %s: %w", target.Link, n.Name(), err)
+	}
+	if o.ear, err = tap.Open(n, target.Link, filter(), o.take); err != nil {
+		return nil, errors.Join(err, o.mouth.Close())
+	}
+	o.running.Go(func() { o.ask(questions) })
+	return o, nil
+}
+
+// lookAround finds the observer's own addresses.
+func (o *Observer) lookAround(n *lab.Node) error {
+	h, err := n.Handle()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	link, err := h.LinkByName(o.target.Link)
+	if err != nil {
+		return err
+	}
+	list, err := h.AddrList(link, unix.AF_UNSPEC)
+	if err != nil {
+		return err
+	}
+	for _, vip := range o.target.VIPs {
+		own := station{mac: link.Attrs().HardwareAddr}
+		for _, a := range list {
+			ip, _ := netip.AddrFromSlice(a.IP)
+			if ip = ip.Unmap(); ip.Is4() == vip.Is4() && ip.IsGlobalUnicast() {
+				own.ip = ip
+			}
+		}
+		if !own.ip.IsValid() {
+			return fmt.Errorf("no address of the family of %s", vip)
+		}
+		o.own = append(o.own, own)
+	}
+	return nil
+}
+
+// questions are all there are, in turns: one for each VIP.
+func (o *Observer) questions() (turns [senders][][]byte, err error) {
+	for i, vip := range o.target.VIPs {
+		s := slices.IndexFunc(o.target.Senders, func(a netip.Addr) bool { return a.Is4() == vip.Is4() })
+		if s < 0 {
+			return turns, fmt.Errorf("no sender address for %s", vip)
+		}
+		from := station{o.own[i].mac, o.target.Senders[s]}
+		for turn := range turns {
+			q, err := question(from, vip)
+			if err != nil {
+				return turns, err
+			}
+			turns[turn] = append(turns[turn], q)
+			from.ip = from.ip.Next()
+		}
+	}
+	return turns, nil
+}
+
+// ask asks until Close.
+func (o *Observer) ask(turns [senders][][]byte) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for number := uint64(0); ; {
+		for _, questions := range turns {
+			select {
+			case <-tick.C:
+			case <-o.quit:
+				return
+			}
+			for _, q := range questions {
+				o.send(q)
+			}
+			for i, vip := range o.target.VIPs {
+				for _, master := range o.names {
+					f, err := echo(o.own[i], station{o.target.Masters[master], vip}, number)
+					if err != nil {
+						o.fail(err)
+						return
+					}
+					o.send(f)
+					number++
+				}
+			}
+		}
+	}
+}
+
+// send sends a frame. That a queue is full is no error: it counts as not asked.
+func (o *Observer) send(frame []byte) {
+	if _, err := o.mouth.WriteTo(frame, &packet.Addr{HardwareAddr: frame[:6]}); err != nil && !errors.Is(err, unix.ENOBUFS) {
+		o.fail(fmt.Errorf("send: %w", err))
+	}
+}
+
+func (o *Observer) fail(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.failed == nil {
+		o.failed = err
+	}
+}
+
+// take notes what a frame says.
+func (o *Observer) take(f tap.Frame) {
+	g, err := read(f.Data)
+	if err != nil {
+		return
+	}
+	// The kernel's times are those of the wall clock, so the difference is to be, too.
+	at := f.At.Sub(o.began.Round(0))
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if f.Outgoing {
+		o.sent(g, at)
+		return
+	}
+	if !slices.Contains(o.target.VIPs, g.vip) {
+		return
+	}
+	s := Sighting{At: at, Asked: at, VIP: g.vip, Master: o.master(g.from), Act: g.act}
+	switch g.act {
+	case Answers:
+		if asked, ok := o.asked[g.peer]; ok {
+			s.Asked = asked
+		}
+	case Accepts:
+		s.Asked = o.echoes[g.number%pending]
+	case Announces, Asks:
+	default:
+		return
+	}
+	if s.Master == "" {
+		if len(o.trace.Strangers) < strangers {
+			o.trace.Strangers[g.from.String()]++
+		}
+		return
+	}
+	o.trace.Sightings = append(o.trace.Sightings, s)
+	if s.Act == Answers {
+		before := o.holders[s.VIP]
+		o.holders[s.VIP] = s
+		if before.Master != s.Master {
+			close(o.changed)
+			o.changed = make(chan struct{})
+		}
+	}
+}
+
+// sent remembers when a question went out.
+func (o *Observer) sent(g glimpse, at time.Duration) {
+	switch g.act {
+	case Asks: // an ARP request or neighbour solicitation is from its sender address
+		o.asked[g.vip] = at
+		if slices.Contains(o.target.VIPs, g.peer) {
+			o.trace.Questions[g.peer] = append(o.trace.Questions[g.peer], at)
+		}
+	case probing:
+		o.echoes[g.number%pending] = at
+	}
+}
+
+// master is whose the MAC address is; empty if it is a stranger's.
+func (o *Observer) master(mac net.HardwareAddr) string {
+	for _, name := range o.names {
+		if slices.Equal(o.target.Masters[name], mac) {
+			return name
+		}
+	}
+	return ""
+}
+
+// Clock is the time since the start of the observation.
+func (o *Observer) Clock() time.Duration { return time.Since(o.began) }
+
+// Move notes a planned change that takes the VIPs from the master, or may: do
+// is the change.
+func (o *Observer) Move(master string, do func() error) error {
+	m := Move{Master: master, From: o.Clock()}
+	err := do()
+	m.To = o.Clock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.trace.Moves = append(o.trace.Moves, m)
+	return err
+}
+
+// Holder is the master that answers for the VIP now; empty if none does. The
+// channel is closed when another one answers.
+func (o *Observer) Holder(vip netip.Addr) (master string, changed <-chan struct{}) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if s, ok := o.holders[vip]; ok && o.Clock()-s.At < recent {
+		master = s.Master
+	}
+	return master, o.changed
+}
+
+// Await waits until one of these masters answers for all VIPs, or any at all if
+// none is named, and returns which.
+func (o *Observer) Await(ctx context.Context, masters ...string) (string, error) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		var holders []string
+		for _, vip := range o.target.VIPs {
+			m, _ := o.Holder(vip)
+			holders = append(holders, m)
+		}
+		one := holders[0]
+		if len(slices.Compact(slices.Clone(holders))) == 1 && one != "" && (len(masters) == 0 || slices.Contains(masters, one)) {
+			return one, nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return "", fmt.Errorf("%v are answered for by %q, want one of %q: %w", o.target.VIPs, holders, masters, context.Cause(ctx))
+		}
+	}
+}
+
+// Trace is what was seen so far.
+func (o *Observer) Trace() *Trace {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	t := o.trace // its lists are only ever added to
+	t.Questions, t.Strangers, t.End = maps.Clone(t.Questions), maps.Clone(t.Strangers), o.Clock()
+	return &t
+}
+
+// Close ends the observation. An error says that it was not a complete one.
+func (o *Observer) Close() error {
+	close(o.quit)
+	o.running.Wait()
+	return errors.Join(o.ear.Close(), o.mouth.Close(), o.failed)
+}

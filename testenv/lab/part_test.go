@@ -1,0 +1,46 @@
+package lab_test
+
+import (
+	"testing"
+
+	"github.com/herald-vip/herald/testenv/lab"
+)
+
+// TestPart splits a LAN: the parts lose each other and nobody else.
+func TestPart(t *testing.T) {
+	l := start(t, parse(t, flat), lab.Options{})
+	a, b, c := l.Node("a"), l.Node("b"), l.Node("c")
+	ab, ba, ac, cb := newTalk(t, a, b, "10.0.0.2"), newTalk(t, b, a, "10.0.0.1"), newTalk(t, a, c, "10.0.0.3"), newTalk(t, c, b, "10.0.0.2")
+	all := []*talk{ab, ba, ac, cb}
+	for _, k := range all {
+		k.works()
+	}
+
+	do(t, l.Part("sw", []string{"a"}, []string{"b"}))
+	ab.say("lost")
+	ba.say("lost")
+	ac.works() // c is in neither part
+	cb.works()
+
+	do(t, l.Part("sw", []string{"a", "b"}, []string{"c"}))
+	ac.say("lost")
+	cb.say("lost")
+	ab.works()
+	ba.works()
+
+	do(t, l.Part("sw"))
+	for _, k := range all {
+		k.works()
+	}
+
+	link := l.Link("b:eth1", "sw")
+	do(t, link.Deafen("b", l.Link("a", "sw").MAC("a")))
+	ab.say("lost")
+	ba.works()
+	cb.works()
+	do(t, link.Cut())
+	do(t, link.Heal())
+	ab.say("lost still")
+	do(t, link.Deafen("b"))
+	ab.works()
+}

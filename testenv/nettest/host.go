@@ -1,0 +1,147 @@
+// Package nettest is a host for the tests of what meets the kernel.
+package nettest
+
+import (
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	namespace "github.com/herald-vip/herald/testenv/netns"
+)
+
+// Host is a fresh network namespace and an administrator in it, who works with
+// another netlink library than the package under test.
+type Host struct {
+	T  testing.TB
+	NS netns.NsHandle
+	NL *netlink.Handle
+}
+
+// NewHost makes a namespace with lo up.
+func NewHost(t testing.TB) *Host {
+	t.Helper()
+	ns, nl := namespace.New(t)
+	return &Host{T: t, NS: ns, NL: nl}
+}
+
+// Must ends the test on an error.
+func (h *Host) Must(err error) {
+	h.T.Helper()
+	if err != nil {
+		h.T.Fatal(err)
+	}
+}
+
+// In runs f on a thread inside the namespace.
+func (h *Host) In(f func()) {
+	h.T.Helper()
+	h.Must(namespace.In(h.NS, func() error { f(); return nil }))
+}
+
+// Link finds a link.
+func (h *Host) Link(name string) netlink.Link {
+	h.T.Helper()
+	l, err := h.NL.LinkByName(name)
+	h.Must(err)
+	return l
+}
+
+// SetUp sets a link up.
+func (h *Host) SetUp(name string) { h.T.Helper(); h.Must(h.NL.LinkSetUp(h.Link(name))) }
+
+// SetDown sets a link down.
+func (h *Host) SetDown(name string) { h.T.Helper(); h.Must(h.NL.LinkSetDown(h.Link(name))) }
+
+// AddVeth makes a pair of links that are up.
+func (h *Host) AddVeth(name, peer string) {
+	h.T.Helper()
+	h.Must(h.NL.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: peer}))
+	h.SetUp(name)
+	h.SetUp(peer)
+}
+
+// Parse reads an address in CIDR notation.
+func Parse(t testing.TB, cidr string) *netlink.Addr {
+	t.Helper()
+	a, err := netlink.ParseAddr(cidr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.IP.To4() == nil {
+		a.Flags = unix.IFA_F_NODAD // usable at once
+	}
+	return a
+}
+
+// Add adds an address.
+func (h *Host) Add(link, cidr string) {
+	h.T.Helper()
+	h.Must(h.NL.AddrAdd(h.Link(link), Parse(h.T, cidr)))
+}
+
+// Remove removes an address.
+func (h *Host) Remove(link, cidr string) {
+	h.T.Helper()
+	h.Must(h.NL.AddrDel(h.Link(link), Parse(h.T, cidr)))
+}
+
+// Route adds a route, directly on the link if via is empty.
+func (h *Host) Route(dst, link, via string) {
+	h.T.Helper()
+	to, err := netlink.ParseIPNet(dst)
+	h.Must(err)
+	h.Must(h.NL.RouteAdd(&netlink.Route{LinkIndex: h.Link(link).Attrs().Index, Dst: to, Gw: net.ParseIP(via)}))
+}
+
+// Find returns the link's entry of addr, or nil. No link has none.
+func (h *Host) Find(link string, addr netip.Addr) *netlink.Addr {
+	h.T.Helper()
+	l, err := h.NL.LinkByName(link)
+	if err != nil {
+		return nil
+	}
+	addrs, err := h.NL.AddrList(l, netlink.FAMILY_ALL)
+	h.Must(err)
+	for _, a := range addrs {
+		if ip, _ := netip.AddrFromSlice(a.IP); ip.Unmap() == addr {
+			return &a
+		}
+	}
+	return nil
+}
+
+// Patience is how long a test waits for what is to come at once, or as soon as an address expires.
+const Patience = 15 * time.Second
+
+// Loopback returns n addresses on which a test alone listens, as there are enough of them.
+func Loopback(n int) []netip.AddrPort {
+	a, b := byte(1+rand.IntN(254)), byte(rand.IntN(256))
+	var all []netip.AddrPort
+	for i := range n {
+		all = append(all, netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, a, b, byte(1 + i)}), 7946))
+	}
+	return all
+}
+
+// Receive is the next value.
+func Receive[T any](t testing.TB, from <-chan T) T {
+	t.Helper()
+	deadline := time.NewTimer(Patience)
+	defer deadline.Stop()
+	select {
+	case v, ok := <-from:
+		if ok {
+			return v
+		}
+		t.Fatal("closed")
+	case <-deadline.C:
+		t.Fatal("nothing comes")
+	}
+	panic("unreachable")
+}

@@ -1,0 +1,56 @@
+// Package wake has a goroutine sleep until there is something to do. A time that is zero
+// is never.
+package wake
+
+import (
+	"context"
+	"time"
+)
+
+// Loop calls step at once, each time that wake receives, and at the time that step returned
+// last, until ctx is done.
+func Loop(ctx context.Context, wake <-chan struct{}, step func() time.Time) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		if next := step(); next.IsZero() {
+			timer.Stop()
+		} else {
+			timer.Reset(time.Until(next))
+		}
+		select {
+		case <-ctx.Done():
+		case <-wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// Up has the receiver from c, which has room for one, look again. It never blocks.
+func Up(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Pause waits for d. It returns false if ctx is done before.
+func Pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// Due is whether t has come.
+func Due(now, t time.Time) bool { return !t.IsZero() && !now.Before(t) }
+
+// Earlier is the earlier of two times.
+func Earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
