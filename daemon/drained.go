@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/herald-vip/herald/election/disk"
 )
 
 // drained is why and since when the node is drained. The zero value is not. A file remembers a drain that
@@ -42,7 +44,11 @@ func (d *drained) begin(reason string, untilUndrain bool) error {
 		next = drainRecord{reason, time.Now().Round(0)}
 	}
 	if untilUndrain {
-		if err := next.write(drainFile()); err != nil {
+		b, err := json.Marshal(next)
+		if err == nil {
+			err = disk.Replace(drainFile(), b)
+		}
+		if err != nil {
 			return fmt.Errorf("a drain until undrain cannot be remembered, so it does not begin: %w", err)
 		}
 		d.kept = true
@@ -93,19 +99,4 @@ func (d *drained) status() (since time.Time, untilUndrain bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.told.Since, d.kept
-}
-
-// write writes the file such that it outlasts a loss of power.
-func (r drainRecord) write(file string) error {
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(json.NewEncoder(f).Encode(r), f.Sync(), f.Close()); err != nil {
-		return errors.Join(err, os.Remove(file))
-	}
-	return nil
 }

@@ -117,7 +117,7 @@ func (n *node) admit(now time.Time) {
 	known := make(map[string]bool)
 	for _, m := range n.machine.Members(now) {
 		known[m.Name] = true
-		if at := electorate.Address(m.Member); n.config.votes() && m.Voter && !taken[at] && !admitted[m.Name].IsValid() {
+		if at := electorate.Address(m.Member); at.IsValid() && n.config.votes() && m.Voter && !taken[at] && !admitted[m.Name].IsValid() {
 			admitted[m.Name] = at
 		}
 	}

@@ -58,6 +58,7 @@ type node struct {
 	waiting  []message.Outgoing // to be sent when the handler knows what is lost
 	unsaved  *lease.State       // what is to be on the disk before anything is sent, nil: nothing
 	mute     string             // why it is not, empty: it is
+	saveAt   time.Time          // when that is tried again
 	leaving  bool               // the handler is told nothing more
 	over     bool               // the machine neither
 }
@@ -119,7 +120,7 @@ func (n *node) flush() {
 	n.send(messages)
 	due := n.machine.Next()
 	if !saved {
-		due = wake.Earlier(due, time.Now().Add(saveAgain))
+		due = wake.Earlier(due, n.saveAt)
 	}
 	if !due.Equal(n.due) {
 		n.due = due
@@ -156,7 +157,8 @@ func (n *node) receive(b []byte) {
 		n.network.Warn("a lease message is not understood: " + err.Error())
 		return
 	}
-	if n.members.Address(electorate.Name(m.From)) != electorate.Address(m.From) { // it has not joined, or is another by that name
+	name := electorate.Name(m.From)
+	if at := n.members.Address(name); !at.IsValid() || m.From != electorate.Member(name, at) { // it has not joined, or is another by that name
 		n.unjoined.Add(1)
 		return
 	}

@@ -28,11 +28,11 @@ func readState(file string) (s lease.State, err error) {
 	if err == nil {
 		err = json.Unmarshal(b, &s)
 	}
-	if err == nil && s.Record.Number > 0 {
-		err = s.Record.Validate()
+	if err == nil {
+		err = s.Validate()
 	}
 	if err != nil {
-		return s, fmt.Errorf("the electorate that this node agreed to cannot be read: %w: restore %s, or remove it to have this node join the others anew", err, file)
+		return s, fmt.Errorf("the electorate that this node agreed to cannot be read from %[2]s: %[1]w: take this node out of the members on the others, remove %[2]s, and add the node again", err, file)
 	}
 	return s, nil
 }
@@ -47,15 +47,20 @@ func (n *node) save() bool {
 		n.unsaved = nil
 		return true
 	}
+	now := time.Now()
+	if now.Before(n.saveAt) {
+		return false
+	}
 	b, err := json.MarshalIndent(n.unsaved, "", "  ")
 	if err == nil {
 		err = disk.Replace(n.config.State, append(b, '\n'))
 	}
 	if err != nil {
+		n.saveAt = now.Add(saveAgain)
 		n.mute = fmt.Sprintf("what this node agreed to cannot be written down, so it says nothing: %v", err)
 		n.network.Warn(n.mute)
 		return false
 	}
-	n.unsaved, n.mute = nil, ""
+	n.unsaved, n.mute, n.saveAt = nil, "", time.Time{}
 	return true
 }

@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/election/lease/message"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
@@ -148,19 +150,84 @@ func TestAgreementIsOnDisk(t *testing.T) {
 
 func TestUnreadableAgreementIsRefused(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "electorate")
+	const good = `"Record": {"Number": 1, "Members": ["m1@192.0.2.1:7946"], "Duration": 1000000000}`
 	for text, want := range map[string]string{
 		"{":                               "unexpected end",
+		"{}":                              "no record",
+		"null":                            "no record",
 		`{"Record": {"Number": 1}}`:       "no members",
 		`{"Record": {"Number": "first"}}`: "cannot unmarshal",
+		`{"Record": {"Number": 9223372036854775807, "Members": ["m1"], "Duration": 1000000000}}`: "no record",
+		"{" + good + `, "Promised": {"Counter": 9223372036854775807}}`:                           "ballot",
+		"{" + good + `, "Value": {"Members": ["m1@192.0.2.1:7946"]}}`:                            "cannot follow",
+		"{" + good + `, "Value": {"Members": ["m2", "m3"], "Duration": 1000000000}}`:             "cannot follow",
+		"{" + good + `, "Longest": 3600000000000}`:                                               "longest lease",
 	} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		_, err := readState(file)
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "remove it") {
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "remove "+file+", and add") {
 			t.Errorf("%s: %v, want %q and what to do", text, err, want)
 		}
 	}
+	if err := os.WriteFile(file, []byte("{"+good+"}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := readState(file); err != nil || s.Record.Number != 1 {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// A stranger that names no address is none of the members, of which it has none either.
+func TestStrangerIsNotHeard(t *testing.T) {
+	virtually(t, 1, nil, func(t *testing.T, _ *fabric, c *cluster) {
+		c.start()
+		m := c.members[0]
+		for _, from := range []string{"stranger", "stranger@", "m1", "m1@192.0.2.99:1"} {
+			b, err := (&message.Message{From: from, Incarnation: 1, Receiver: message.Identity(electorate.Member(m.name, m.home), 0), Sequence: 1}).AppendBinary(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.node.receive(b)
+		}
+		if n := m.node.unjoined.Load(); n != 4 {
+			t.Errorf("%d of 4 were refused; members %+v", n, m.Status().Members)
+		}
+	})
+}
+
+// A full disk is tried once a second, and nothing is left of what did not fit.
+func TestFullDiskIsNotPressed(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	virtually(t, 1, func(c *Config) { c.State = filepath.Join(dir, "electorate") }, func(t *testing.T, _ *fabric, c *cluster) {
+		if err := os.MkdirAll(filepath.Join(dir, "electorate.new"), 0o700); err != nil { // which cannot be written
+			t.Fatal(err)
+		}
+		c.start("vip")
+		time.Sleep(10 * time.Second)
+		m := c.members[0]
+		tried := time.Now()
+		m.node.mu.Lock()
+		if again := m.node.saveAt; m.node.mute == "" || again.Before(tried) || again.Sub(tried) > saveAgain {
+			t.Errorf("says %q, tries again at %v, now it is %v", m.node.mute, again, tried)
+		}
+		m.node.mu.Unlock()
+		if err := os.Remove(filepath.Join(dir, "electorate.new")); err != nil {
+			t.Fatal(err)
+		}
+		for range 100 {
+			m.node.step(nil)
+		}
+		if s := m.Status(); s.Lease.Problem == "" {
+			t.Error("it was tried before its time")
+		}
+		time.Sleep(saveAgain)
+		c.holder("vip")
+		if names, err := os.ReadDir(dir); err != nil || len(names) != 1 {
+			t.Errorf("left in the folder: %v, %v", names, err)
+		}
+	})
 }
 
 // m3 is at another address by the file of m2, and at both there is one. Each has a majority by its own file, and one of

@@ -100,6 +100,9 @@ func First(e Electorate) Record {
 	return r
 }
 
+// Leads reports whether the record may be followed by one of e: their majorities meet.
+func (r Record) Leads(e Electorate) bool { return e.Validate() == nil && r.Adjacent(e) }
+
 // Next is the record that replaces r when its members have chosen e. Without a quorum others may have chosen
 // otherwise: what comes to have one is a cluster of its own.
 func (r Record) Next(e Electorate) Record {

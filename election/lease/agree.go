@@ -115,7 +115,8 @@ func (m *Machine) sendChange(c message.Change) {
 
 // receiveChange takes what a voter says of the record after one that is in force here.
 func (m *Machine) receiveChange(p *peer, msg *message.Message) {
-	if !m.voter() || !m.sameRecord(msg) || !m.active().Has(p.name) {
+	value := msg.Change.Value
+	if !m.voter() || !m.sameRecord(msg) || !m.active().Has(p.name) || value != nil && !m.state.Record.Leads(*value) {
 		m.ignored++
 		return
 	}
@@ -138,7 +139,7 @@ func (m *Machine) considerChange(c message.Change) *message.Change {
 	case c.Phase == message.Asked:
 		m.state.Promised, m.unsaved = c.Ballot, true
 		return &message.Change{Phase: message.Promised, Ballot: c.Ballot, Accepted: m.state.Accepted, Value: m.state.Value}
-	case c.Value == nil || c.Value.Validate() != nil || !m.active().Adjacent(*c.Value):
+	case c.Value == nil:
 		return nil
 	}
 	m.state.Promised, m.state.Accepted, m.state.Value, m.unsaved = c.Ballot, c.Ballot, c.Value, true
@@ -156,7 +157,7 @@ func (m *Machine) countChange(from string, c message.Change) {
 	case b == nil || c.Ballot != b.ballot || b.proposed != (c.Phase == message.Accepted) || slices.Contains(b.votes, from):
 		return
 	}
-	if c.Value != nil && !c.Accepted.Less(b.accepted) {
+	if c.Phase == message.Promised && c.Value != nil && !c.Accepted.Less(b.accepted) {
 		b.accepted, b.value = c.Accepted, c.Value
 	}
 	b.votes = append(b.votes, from)

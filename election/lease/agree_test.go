@@ -390,6 +390,27 @@ func TestProposesWhatMayHaveBeenChosen(t *testing.T) {
 	}
 }
 
+// What an acceptor says beside its answer, or of an electorate that cannot come next, is not proposed.
+func TestProposesNothingOdd(t *testing.T) {
+	five := voters("m1 m2 m3 m4 m5")
+	a, c := proposer(t, atRecord(1, five), "m1 m3 m4")
+	far, invalid, other := voters("m1 m2"), voters("m1 m2 m3 m5"), voters("m1 m2 m3 m5")
+	invalid.Duration = 0
+	for from, value := range map[string]*electorate.Electorate{"m1": &far, "m3": &invalid} {
+		expect(t, from, a.answer(from, message.Change{Phase: message.Promised, Ballot: c.Ballot, Accepted: ballot(1, from), Value: value}), 0)
+	}
+	promise := message.Change{Phase: message.Promised, Ballot: c.Ballot}
+	expect(t, "one", a.answer("m1", promise), 0)
+	expect(t, "two", a.answer("m3", promise), message.Proposed)
+	a.answer("m4", promise)
+	for _, from := range []string{"m1", "m3", "m4"} {
+		a.answer(from, message.Change{Phase: message.Accepted, Ballot: c.Ballot, Accepted: ballot(1<<40, "m1"), Value: &other})
+	}
+	if s, _ := a.Unsaved(); s.Record.Number != 2 || s.Record.Has("m5") {
+		t.Errorf("%v is in force", s.Record)
+	}
+}
+
 // Accepted answers that come when the record has been replaced choose nothing.
 func TestAttemptEndsWithItsRecord(t *testing.T) {
 	a, c := proposer(t, atRecord(1, voters("m1 m2 m3 m4 m5")), "m1 m3 m4")

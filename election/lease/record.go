@@ -20,6 +20,26 @@ type State struct {
 	Value              *electorate.Electorate // what it accepted, nil: nothing
 }
 
+// maxNumber bounds numbers that are read, so that there is always a next one.
+const maxNumber = 1 << 62
+
+// Validate reports what cannot have been remembered, in one sentence.
+func (s State) Validate() error {
+	switch {
+	case s.Record.Number == 0 || s.Record.Number > maxNumber:
+		return fmt.Errorf("no record has number %d", s.Record.Number)
+	case s.Promised.Counter > maxNumber:
+		return fmt.Errorf("no ballot has number %d", s.Promised.Counter)
+	case s.Longest > electorate.MaxDuration:
+		return fmt.Errorf("the longest lease is %v, want at most %v", s.Longest, electorate.MaxDuration)
+	}
+	err := s.Record.Validate()
+	if err == nil && s.Value != nil && !s.Record.Leads(*s.Value) {
+		err = fmt.Errorf("%v cannot follow record %d, %v", s.Value, s.Record.Number, s.Record)
+	}
+	return err
+}
+
 // Unsaved returns what is to be remembered, and whether that has changed since the last call: who cannot write it has to
 // keep it, and to try again.
 func (m *Machine) Unsaved() (State, bool) {
