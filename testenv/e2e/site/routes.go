@@ -38,13 +38,19 @@ func WatchRoutes(t *testing.T, n *lab.Node) *RouteWatcher {
 	return &RouteWatcher{t, n, w}
 }
 
-// Mark forgets all changes up to now, of which the kernel may have told a moment ago.
+// Mark forgets all changes up to now.
 func (r *RouteWatcher) Mark() {
+	r.t.Helper()
+	r.sync()
+	r.watch.Mark()
+}
+
+// sync waits for what the kernel has told and the watch has not read yet.
+func (r *RouteWatcher) sync() {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), Soon)
 	defer cancel()
 	Must(r.t, r.watch.Sync(ctx))
-	r.watch.Mark()
 }
 
 // Gone waits until the router has no route to an address.
@@ -55,8 +61,10 @@ func (r *RouteWatcher) Gone(ctx context.Context, a netip.Addr) error {
 	return err
 }
 
-// Since returns the changes since the last mark.
+// Since returns the changes since the last mark, up to now.
 func (r *RouteWatcher) Since() []routes.Change {
+	r.t.Helper()
+	r.sync()
 	return slices.DeleteFunc(r.watch.Changes(), func(c routes.Change) bool { return c.Existing || !IsVIP(c.Prefix) })
 }
 
