@@ -26,7 +26,7 @@ func (d *Daemon) electionStatus(c *config.Config, addresses []speaker.Status) *a
 		Strangers: st.Dropped.Unknown, Undecipherable: st.Dropped.Unreadable,
 		Ignored: st.Dropped.Ignored + st.Dropped.Malformed + st.Dropped.Refused,
 	}
-	electorate := cmp.Or(st.Lease.Active, st.Lease.Pending)
+	electorate := cmp.Or(st.Lease.Active, st.Lease.Wish)
 	out.Change = st.Change()
 	out.Quorum, out.Lease = electorate.Quorum.String(), electorate.Duration.Seconds()
 	for _, m := range st.Members {

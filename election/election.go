@@ -2,7 +2,7 @@
 // lease: it runs the machine of package lease over memberlist, which encrypts,
 // finds out who is alive, and spreads what members tell of themselves.
 //
-// Lease messages go straight to a member's configured address, whatever
+// Lease messages go straight to the address by which the electorate has a member, whatever
 // memberlist believes of it. The machine has no clock: before each message and each
 // wish it is told the time, so that a process that was paused learns what it has lost
 // before it acts on what was waiting for it.

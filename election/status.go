@@ -73,8 +73,8 @@ func (n *node) status() Status {
 	for _, m := range of.Members {
 		c, answers := n.members.Last(m.Name)
 		at := electorate.Address(m.Member)
-		alive := n.isAlive(now, m, config.votes(), patienceWith(of.Active, of.Pending))
-		tcpOnly := !alive && !answers.IsZero() && now.Sub(answers) >= patienceWith(of.Active, of.Pending)
+		alive := n.isAlive(now, m, config.votes(), patienceWith(of.Active, of.Wish))
+		tcpOnly := !alive && !answers.IsZero() && now.Sub(answers) >= patienceWith(of.Active, of.Wish)
 		if !alive {
 			c.Standing = 0
 		}
@@ -120,10 +120,10 @@ func (n *node) alive() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	now := time.Now()
-	active, pending := n.machine.Electorates()
+	active, wish := n.machine.Electorates()
 	var names []string
 	for _, m := range n.machine.Members(now) {
-		if n.isAlive(now, m, n.config.votes(), patienceWith(active, pending)) {
+		if n.isAlive(now, m, n.config.votes(), patienceWith(active, wish)) {
 			names = append(names, m.Name)
 		}
 	}
@@ -133,26 +133,26 @@ func (n *node) alive() []string {
 // Change says what the electorate is about to become, and who keeps it waiting;
 // empty if it stays as it is.
 func (s Status) Change() string {
-	active, pending := s.Lease.Active, s.Lease.Pending
-	if active == nil || pending == nil {
+	active, wish := s.Lease.Active, s.Lease.Wish
+	if active == nil || wish == nil {
 		return ""
 	}
 	var to, missing []string
-	if was, is := electorate.Names(active.Members), electorate.Names(pending.Members); !slices.Equal(was, is) {
+	if was, is := electorate.Names(active.Members), electorate.Names(wish.Members); !slices.Equal(was, is) {
 		to = append(to, "members "+strings.Join(is, ", "))
-	} else if !slices.Equal(active.Members, pending.Members) { // one is elsewhere
-		to = append(to, "members "+strings.Join(pending.Members, ", "))
+	} else if !slices.Equal(active.Members, wish.Members) { // one is elsewhere
+		to = append(to, "members "+strings.Join(wish.Members, ", "))
 	}
-	if active.Duration != pending.Duration {
-		to = append(to, "lease "+pending.Duration.String())
+	if active.Duration != wish.Duration {
+		to = append(to, "lease "+wish.Duration.String())
 	}
-	if active.Quorum != pending.Quorum {
-		to = append(to, "quorum "+pending.Quorum.String())
+	if active.Quorum != wish.Quorum {
+		to = append(to, "quorum "+wish.Quorum.String())
 	}
-	digest := pending.Digest()
+	digest := wish.Digest()
 	for _, m := range s.Members {
 		has := m.Problem == "" && m.Wish == digest
-		if m.Name != s.Lease.Self && !has && pending.Has(m.Member) {
+		if m.Name != s.Lease.Self && !has && wish.Has(m.Member) {
 			missing = append(missing, m.Name)
 		}
 	}
@@ -168,7 +168,7 @@ func (s Status) Ahead(m Member) string {
 	if m.Name == s.Lease.Self || m.Problem != "" || !m.Voter || s.Lease.Active == nil {
 		return ""
 	}
-	if m.Wish == s.Lease.Active.Digest() || s.Lease.Pending != nil && m.Wish == s.Lease.Pending.Digest() {
+	if m.Wish == s.Lease.Active.Digest() || s.Lease.Wish != nil && m.Wish == s.Lease.Wish.Digest() {
 		return ""
 	}
 	return "was given other members, lease or quorum than this node"

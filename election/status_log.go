@@ -18,7 +18,7 @@ type statusLog struct {
 	problem string
 	lag     string
 	active  uint64
-	pending uint64
+	wish    uint64
 	alive   map[string]bool
 	parted  map[string]bool // members that were said to answer by TCP only, and are not alive since
 	odd     map[string]bool // members of another electorate
@@ -59,9 +59,9 @@ func (l *statusLog) logMember(m Member) {
 	}
 	l.parted[m.Name] = !m.Alive && (m.TCPOnly || l.parted[m.Name])
 	if m.Alive && m.Voter { // else what it is like now is not known, or no matter
-		odd := m.Problem != "" && l.active != 0 && m.Active != 0 && m.Active != l.active
+		odd := m.Apart && l.active != 0
 		if odd && !l.odd[m.Name] {
-			l.to.Warn("a member was given another electorate: its votes do not count here, nor ours there", "member", m.Name, "reason", m.Problem)
+			l.to.Warn("a member has another electorate: its votes do not count here, nor ours there", "member", m.Name, "reason", m.Problem)
 		}
 		l.odd[m.Name] = odd
 	}
@@ -73,20 +73,20 @@ func (l *statusLog) logElectorate(s lease.Status) {
 	}
 	l.problem = s.Problem
 	if s.Lag != l.lag && s.Lag != "" {
-		l.to.Warn("this node has no vote and follows the others, whose configuration is another", "reason", s.Lag)
+		l.to.Warn("this node has no vote and follows the others, whose electorate is another", "reason", s.Lag)
 	}
 	l.lag = s.Lag
-	active, pending := digest(s.Active), digest(s.Pending)
+	active, wish := digest(s.Active), digest(s.Wish)
 	switch {
 	case active != l.active && active != 0:
 		l.to.Info("the electorate is in force", describe(s.Active)...)
-	case l.pending != 0 && pending == 0 && active != 0:
+	case l.wish != 0 && wish == 0 && active != 0:
 		l.to.Info("the change of the electorate was taken back", describe(s.Active)...)
 	}
-	if pending != l.pending && pending != 0 && active != 0 {
-		l.to.Info("the electorate changes when all of its members have the new one", describe(s.Pending)...)
+	if wish != l.wish && wish != 0 && active != 0 {
+		l.to.Info("the electorate changes when all of its members have the new one, and most of the present voters", describe(s.Wish)...)
 	}
-	l.active, l.pending = active, pending
+	l.active, l.wish = active, wish
 }
 
 func digest(e *electorate.Electorate) uint64 {

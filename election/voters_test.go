@@ -95,7 +95,7 @@ func TestOddFileIsNamed(t *testing.T) {
 				t.Errorf("%s says %+v", m.name, s.Members)
 			}
 		}
-		if s := odd.Status(); s.Lease.Record != 1 || s.Change() != "to members m1, m2, m3, m4, m5, once all of its members have it: not yet m1, m2, m4, m5" {
+		if s := odd.Status(); s.Lease.Number != 1 || s.Change() != "to members m1, m2, m3, m4, m5, once all of its members have it: not yet m1, m2, m4, m5" {
 			t.Errorf("the odd one says %q of %+v", s.Change(), s.Lease)
 		}
 	})
@@ -118,7 +118,7 @@ func TestAgreementIsOnDisk(t *testing.T) {
 		c.members[0].config = c.members[0].config.clone()
 		c.members[0].config.Lease = 600 * time.Millisecond // an old file
 		c.start("vip")
-		if s := c.members[0].Status(); s.Lease.Record != 2 || s.Lease.Active.Duration != time.Second {
+		if s := c.members[0].Status(); s.Lease.Number != 2 || s.Lease.Active.Duration != time.Second {
 			t.Errorf("m1 starts with %+v", s.Lease)
 		}
 		holder := c.holder("vip")
@@ -141,7 +141,7 @@ func TestAgreementIsOnDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Second)
-		if s := holder.Status(); s.Lease.Problem != "" || s.Lease.Record != 3 {
+		if s := holder.Status(); s.Lease.Problem != "" || s.Lease.Number != 3 {
 			t.Errorf("with a disk again, %s says %+v", holder.name, s.Lease)
 		}
 		c.holder("vip")
@@ -256,7 +256,7 @@ func TestMemberElsewhereIsAnother(t *testing.T) {
 		moved.Stand(lease.Candidacy{Lease: "vip"})
 		time.Sleep(10 * time.Second)
 		c.holder("vip", m1, old)
-		if s := moved.Status(); moved.holds("vip") || m2.holds("vip") || s.Lease.Record > 1 {
+		if s := moved.Status(); moved.holds("vip") || m2.holds("vip") || s.Lease.Number > 1 {
 			t.Errorf("the new m3 says %+v", s)
 		}
 
@@ -268,7 +268,7 @@ func TestMemberElsewhereIsAnother(t *testing.T) {
 		c.members = []*member{m1, m2, moved}
 		c.holder("vip")
 		for _, m := range c.members {
-			if s := m.Status(); s.Lease.Record != 3 || voters(s) != 3 || s.Change() != "" {
+			if s := m.Status(); s.Lease.Number != 3 || voters(s) != 3 || s.Change() != "" {
 				t.Errorf("%s says %+v", m.name, s.Lease)
 			}
 		}
@@ -315,7 +315,7 @@ func TestRemovedMemberVotesUntilAllKnow(t *testing.T) {
 		c.members[2].apply(nil)
 		time.Sleep(10 * time.Second)
 		for _, m := range stay {
-			if s := m.Status(); voters(s) != 3 || s.Lease.Pending != nil {
+			if s := m.Status(); voters(s) != 3 || s.Lease.Wish != nil {
 				t.Errorf("%s is in the election %+v", m.name, s.Lease)
 			}
 			wait.Until(t, "the one that left is heard no more", func() bool { return m.Status().Members[0].Alive && len(m.heard()) == 3 })

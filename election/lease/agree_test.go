@@ -92,7 +92,7 @@ func (a *alone) change(from string, c message.Change) *message.Change {
 	return answer
 }
 
-func (a *alone) number() uint64 { return a.Status(a.now).Record }
+func (a *alone) number() uint64 { return a.Status(a.now).Number }
 
 func expect(t *testing.T, what string, c *message.Change, want message.Phase) {
 	t.Helper()

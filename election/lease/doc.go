@@ -1,8 +1,8 @@
 // Package lease elects the holders of leases among a few members by PaxosLease
 // (Trencséni, Gazsó and Reinhardt, "PaxosLease: Diskless Paxos for Leases",
 // 2012): at most one member holds a lease at a time, by local timers alone,
-// without disks and without clocks that agree. It is pure: it has no clock,
-// goroutine, network, log or randomness. The caller hands in time and messages,
+// without clocks that agree; only who the members are is on disk. It is pure: it has no
+// clock, goroutine, network, log or randomness. The caller hands in time and messages,
 // and takes out messages and events.
 //
 // Members of the electorate vote. Observers, members without a vote, only stand for
@@ -40,7 +40,7 @@
 //     is in force, and with 3 there is one holder at any time.
 //
 // An operator's files say what the record is to become, and nothing about 7 and 8
-// rests on them: they may differ, change at any time, and be old. Two files alone can do harm:
+// rests on them: they may differ, change at any time, and be old. Files can do harm in one way:
 // members without a record, as many as are a majority of the list that they were all given,
 // begin a cluster of their own if they hear of no other within a Duration.
 //
@@ -58,7 +58,8 @@
 //   - Stop using a lease before [Machine.Resign].
 //   - Have the state of [Machine.Unsaved] on disk before what [Machine.Take] returns is
 //     sent or acted upon, and start the next process with it. Who lost its disk may have
-//     forgotten a vote: give it another address or name.
+//     forgotten a vote: give it another address or name. Nothing else happens
+//     meanwhile: a slow disk delays a start and a change of members, and no renewal.
 //   - Authenticate messages: anyone who can write them is trusted.
 //
 // # How soon there is a holder

@@ -14,7 +14,7 @@ func (c *cluster) forge(from, to string, sequence uint64, items ...message.Item)
 	f, t := c.nodes[from].Status(c.now), c.nodes[to].Status(c.now)
 	return message.Message{
 		From: from, Incarnation: f.Incarnation, Receiver: message.Identity(to, t.Incarnation), Sequence: sequence,
-		Cluster: f.Active.Digest(), Number: f.Record, Active: f.Active.Digest(), Wish: f.Active.Digest(), Items: items,
+		Cluster: f.Active.Digest(), Number: f.Number, Active: f.Active.Digest(), Wish: f.Active.Digest(), Items: items,
 	}
 }
 

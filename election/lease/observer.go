@@ -85,5 +85,5 @@ func (m *Machine) lag() string {
 	if !m.inForce() || !m.observer() || m.wish.digest == m.digest {
 		return ""
 	}
-	return fmt.Sprintf("the electorate in use is %s, this member is configured with %s: give it that of the voters", m.active(), m.wish)
+	return fmt.Sprintf("the electorate in force is %s, this member is configured with %s: give it that of the voters", m.active(), m.wish)
 }

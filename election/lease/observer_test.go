@@ -137,7 +137,7 @@ func TestObserversFollowTheVoters(t *testing.T) {
 		t.Errorf("%q holds the lease: %+v", c.holder(vip), c.nodes["w1"].events)
 	}
 	s := c.nodes["w2"].Status(c.now)
-	if s.Problem != "" || !strings.Contains(s.Lag, "in use is [m2 m3 m4 m5; 1.2s, majority], this member is configured with [m1 m2 m3; 600ms, majority]") {
+	if s.Problem != "" || !strings.Contains(s.Lag, "in force is [m2 m3 m4 m5; 1.2s, majority], this member is configured with [m1 m2 m3; 600ms, majority]") {
 		t.Errorf("problem %q, lag %q", s.Problem, s.Lag)
 	}
 	c.reconfigure(last, "w2")
@@ -155,12 +155,12 @@ func TestObserverBecomesVoterAndCeases(t *testing.T) {
 	four := voters("m1 m2 m3 w1")
 	c.reconfigure(four, "w1")
 	c.run(duration)
-	if s := c.nodes["w1"].Status(c.now); s.Pending == nil || s.Problem == "" {
+	if s := c.nodes["w1"].Status(c.now); s.Wish == nil || s.Problem == "" {
 		t.Errorf("it waits for the others, and says %+v", s)
 	}
 	c.reconfigure(c.electorate, "w1") // taken back
 	c.run(duration)
-	if s := c.nodes["w1"].Status(c.now); s.Pending != nil || s.Problem != "" {
+	if s := c.nodes["w1"].Status(c.now); s.Wish != nil || s.Problem != "" {
 		t.Errorf("taken back, it says %+v", s)
 	}
 	c.reconfigure(four, four.Members...)
@@ -183,7 +183,7 @@ func TestObserverBecomesVoterAndCeases(t *testing.T) {
 
 // The voters are to grant shorter leases, and w1, which holds one, does not hear of
 // it: they stop to vote for it in time, so that m1 and m2, which are started with the
-// shorter duration when it is in use, give the lease to nobody else too early.
+// shorter duration when it is in force, give the lease to nobody else too early.
 func TestObserverThatDoesNotHearOfShorterLeases(t *testing.T) {
 	c := newMixed(t, "w1")
 	c.candidates("w1")
@@ -270,7 +270,7 @@ func TestIdleObserversAreQuiet(t *testing.T) {
 }
 
 // m3 was removed and runs on with its old list, which gives m2, which was removed
-// after it, a vote: m2 does not take it for one that is in use.
+// after it, a vote: m2 does not take it for one that is in force.
 func TestRemovedVoterFollowsNoListThatItIsOn(t *testing.T) {
 	c := newMixed(t)
 	two, one := voters("m1 m2"), voters("m1")

@@ -7,8 +7,8 @@ import (
 	"github.com/herald-vip/herald/election/lease/message"
 )
 
-// Receive takes a message from another member, which is an observer if it is in none of
-// the electorates. What comes from strangers, was meant for another process, was seen
+// Receive takes a message from another member, which is an observer if neither the
+// record nor the wish has it. What comes from strangers, was meant for another process, was seen
 // before, or comes from a process that has been replaced is counted and ignored.
 func (m *Machine) Receive(now time.Time, msg message.Message) {
 	m.advance(now)

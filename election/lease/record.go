@@ -121,7 +121,7 @@ func (m *Machine) begin() {
 	case m.wish.Quorum == electorate.None, waiting >= m.wish.Majority():
 		m.adopt(electorate.First(m.wish.Electorate))
 	case other != "":
-		m.problem = other + ", this member with " + m.wish.String()
+		m.problem = other + ", this member with " + m.wish.String() + ": give all members the same"
 	default:
 		m.problem = fmt.Sprintf("waiting for a majority of the members: heard %d of %d that are configured alike", waiting, len(m.wish.Members))
 	}
@@ -173,7 +173,7 @@ func (m *Machine) refuseVotes(d time.Duration) {
 	m.settled = later(m.settled, m.abstain)
 }
 
-// updatePeers makes peers of the members of both electorates, and of those that do not know yet that
+// updatePeers makes peers of the members of the record and of the wish, and of those that do not know yet that
 // they are members no more, and keeps the observers. One that comes back is the peer that it was: sequence numbers go on.
 func (m *Machine) updatePeers() {
 	names := slices.Concat(m.active().Members, m.wish.Members)

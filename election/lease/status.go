@@ -13,9 +13,9 @@ import (
 type Status struct {
 	Self        string
 	Incarnation uint64
-	Record      uint64                 // its number, 0: none is in force
+	Number      uint64                 // of the record, 0: none is in force
 	Active      *electorate.Electorate // that of the record, nil while there is none
-	Pending     *electorate.Electorate // what this member is configured with, if it is to become the next or the first; else nil
+	Wish        *electorate.Electorate // what this member is configured with, if it is to become the next or the first; else nil
 	Problem     string                 // why this member neither votes nor bids, or has no vote yet; empty if all is well
 	Lag         string                 // that this member, which has no vote, was configured with another electorate than the voters use; else empty
 	Leases      []LeaseStatus
@@ -51,29 +51,29 @@ func (s LeaseStatus) Reason() string {
 type MemberStatus struct {
 	Name        string
 	Member      string    // with its address, as the electorate has it
-	Voter       bool      // it has a vote in the electorate in use, or in the one to come if there is none
+	Voter       bool      // it has a vote in the electorate in force, or in the wish while there is none
 	Heard       time.Time // last, zero: never
 	Incarnation uint64    // 0 if never heard
-	Active      uint64    // digest of the electorate of its record, 0: it has none
 	Wish        uint64    // digest of the electorate that it is configured with
 	Problem     string    // why it does not count: silent, or of another electorate; empty if it does
+	Apart       bool      // it is heard, and of another electorate
 }
 
 // Status describes the machine.
 func (m *Machine) Status(now time.Time) Status {
 	m.advance(now)
 	s := Status{
-		Self: electorate.Name(m.self.member), Incarnation: m.self.incarnation, Record: m.state.Record.Number,
+		Self: electorate.Name(m.self.member), Incarnation: m.self.incarnation, Number: m.state.Record.Number,
 		Problem: m.problem, Lag: m.lag(), Ignored: m.ignored,
 	}
-	s.Active, s.Pending = m.Electorates()
+	s.Active, s.Wish = m.Electorates()
 	switch {
 	case s.Problem != "":
 	case m.observer() && !m.inForce():
 		s.Problem = "no voter has been heard yet: of " + strings.Join(electorate.Names(m.wish.Members), ", ")
 	case m.observer():
 	case m.inForce() && !m.voter():
-		s.Problem = fmt.Sprintf("this member is not in the electorate in use, %s", m.active())
+		s.Problem = fmt.Sprintf("this member is not in the electorate in force, %s", m.active())
 	}
 	for _, l := range m.own {
 		s.Leases = append(s.Leases, m.leaseStatus(l))
@@ -82,8 +82,8 @@ func (m *Machine) Status(now time.Time) Status {
 	return s
 }
 
-// Electorates are the one in use and the one to come, nil if there is none.
-func (m *Machine) Electorates() (active, pending *electorate.Electorate) {
+// Electorates are the one in force and the wish for another, nil if there is none.
+func (m *Machine) Electorates() (active, wish *electorate.Electorate) {
 	clone := func(e electorate.Electorate) *electorate.Electorate {
 		e.Members = slices.Clone(e.Members)
 		return &e
@@ -92,9 +92,9 @@ func (m *Machine) Electorates() (active, pending *electorate.Electorate) {
 		active = clone(*m.active())
 	}
 	if m.wish.digest != m.digest && !(m.inForce() && m.observer()) {
-		pending = clone(m.wish.Electorate)
+		wish = clone(m.wish.Electorate)
 	}
-	return active, pending
+	return active, wish
 }
 
 // Members describes the members alone, as Status does.
@@ -106,7 +106,7 @@ func (m *Machine) Members(now time.Time) []MemberStatus {
 func (m *Machine) members() []MemberStatus {
 	all := []MemberStatus{{
 		Name: electorate.Name(m.self.member), Member: m.self.member, Voter: m.current().Has(m.self.member), Heard: m.now, Incarnation: m.self.incarnation,
-		Active: m.digest, Wish: m.wish.digest,
+		Wish: m.wish.digest,
 	}}
 	for _, p := range m.peers {
 		all = append(all, m.memberStatus(p))
@@ -175,7 +175,7 @@ func (m *Machine) why(standing bool) string {
 func (m *Machine) memberStatus(p *peer) MemberStatus {
 	s := MemberStatus{
 		Name: electorate.Name(p.name), Member: p.name, Voter: m.current().Has(p.name), Heard: p.heard, Incarnation: p.incarnation,
-		Active: p.active, Wish: p.wish,
+		Wish: p.wish,
 	}
 	switch {
 	case !m.near(p) && m.now.Sub(p.present()) < farHellos*m.duration(): // it need not speak often
@@ -185,6 +185,7 @@ func (m *Machine) memberStatus(p *peer) MemberStatus {
 		s.Problem = fmt.Sprintf("silent for %v", m.now.Sub(p.heard).Round(time.Millisecond))
 	default:
 		s.Problem = m.apart(p)
+		s.Apart = s.Problem != ""
 	}
 	return s
 }

@@ -193,7 +193,7 @@ type Member struct {
 	Heard time.Time `json:"heard,omitzero"`
 	// Stands is how many VIPs it would take the lease of.
 	Stands int `json:"stands"`
-	// Reason says what is wrong with it, such as an electorate that differs.
+	// Reason says what is wrong with it, such as that it belongs to another cluster.
 	Reason string `json:"reason,omitempty"`
 }
 

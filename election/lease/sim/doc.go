@@ -19,8 +19,8 @@
 //
 //	go test ./election/lease/sim -run TestSchedules -seed 4711
 //
-// Not simulated is what leases do not promise to survive: a pause that stops a
-// virtual machine's clock too, a member that is removed and left running while the
-// next ones change, and a process that starts with a shorter lease than its
-// predecessor voted for, before that has ended.
+// The operator among the faults is careless: any list of members, at any time and in
+// any order, removed members that run on, shorter and longer leases. Not simulated is
+// what leases do not promise to survive: a pause that stops a virtual machine's clock
+// too, and a disk that is lost.
 package sim
