@@ -1,9 +1,11 @@
 package proxy_test
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/netip"
+	"syscall"
 	"testing"
 	"time"
 
@@ -82,6 +84,20 @@ func dial(t *testing.T, at netip.AddrPort) *net.TCPConn {
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn.(*net.TCPConn)
+}
+
+// wantReset checks that a connection, for which there is nobody, is reset, which may overtake the dial.
+func wantReset(t *testing.T, at netip.AddrPort) {
+	t.Helper()
+	conn, err := net.Dial("tcp", at.String())
+	if err == nil {
+		defer func() { _ = conn.Close() }()
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		_, err = conn.Read(make([]byte, 1))
+	}
+	if !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("a connection to %v met %v, want a reset", at, err)
+	}
 }
 
 func service(at netip.AddrPort, backends ...netip.AddrPort) balancer.Service {
