@@ -27,7 +27,7 @@ RUN                = --cmd='run --config /etc/herald/herald.yaml'
 PROGRAMS           = $(foreach a,$(ARCHS),$(a)=bin/linux-$(a)/herald)
 
 .DEFAULT_GOAL := help
-.PHONY: help build image release reproduce demo quick test e2e containerlab clock soak bench guard nightly e2e-all-orders microbench fuzz simulate verify lint generate screenshot film clean lab-binaries lab-images release-programs bin/herald-release bin/herald-bench race-binary root go
+.PHONY: help build image release reproduce demo quick test e2e containerlab clock soak bench guard nightly e2e-all-orders microbench fuzz simulate mutate verify lint generate screenshot film clean lab-binaries lab-images release-programs bin/herald-release bin/herald-bench race-binary root go
 
 help: ## 1 s: list the targets, and how long each takes on two cores with what it needs installed and compiled
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## ([^:]*): /\t\1\t/' | expand -t 14,23
@@ -76,6 +76,7 @@ guard: root lab-binaries bin/herald-bench ## 20 s: fail if a withdrawal takes mu
 
 nightly: e2e-all-orders bench reproduce ## 6 h: what takes too long for each change: all boot orders, long soaks, fuzzing and simulation, benchmarks
 	$(MAKE) simulate SCHEDULES=100000
+	$(MAKE) mutate
 	$(MAKE) fuzz FUZZTIME=60s
 	$(MAKE) soak SOAK_TIME=1h
 	bin/herald-testenv soak-flat
@@ -96,6 +97,9 @@ verify: ## 90 s: search every state of the model of the lease and its fence for 
 
 simulate: go ## 1 min: run leases through SCHEDULES (10000) random schedules of faults, in virtual time
 	go test -count=1 -v -run 'TestSchedules|TestFindsBreaks' ./election/lease/sim -schedules $(SCHEDULES)
+
+mutate: go ## 25 min: make each defect of testenv/mutate/mutations.txt in the lease and the fence, and see that a test finds it
+	go test -count=1 -v -tags mutate -timeout 3h -run TestMutations$$ ./testenv/mutate
 
 image: release-programs ## 15 s: write container images: bin/herald_image.tar for all architectures, one of each for docker load
 	bin/herald-release image $(PACK) $(RUN) --reference $(IMAGE) --out bin/herald_image.tar $(PROGRAMS)

@@ -9,7 +9,8 @@ import (
 )
 
 // This file chooses the next record, by a majority of the voters of the present one (single-decree Paxos:
-// Lamport, "Paxos Made Simple", section 2). A number is chosen for once, so that no two records have it.
+// Lamport, "Paxos Made Simple", section 2). A number is chosen for once, so that no two records have it. Ballots
+// and acceptors are here those of a record; acceptor.go has those of a lease.
 
 // attempt is this member's attempt to have a record chosen.
 type attempt struct {
@@ -154,7 +155,7 @@ func (m *Machine) countChange(from string, c message.Change) {
 	case c.Phase == message.Refused && c.Ballot.Counter <= m.highestAttempt+maxJump:
 		m.highestAttempt = max(m.highestAttempt, c.Ballot.Counter)
 		return
-	case b == nil || c.Ballot != b.ballot || b.proposed != (c.Phase == message.Accepted) || slices.Contains(b.votes, from):
+	case b == nil || c.Ballot != b.ballot || b.proposed != (c.Phase == message.Accepted):
 		return
 	}
 	if c.Phase == message.Promised && c.Value != nil && !c.Accepted.Less(b.accepted) {

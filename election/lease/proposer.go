@@ -126,8 +126,7 @@ func (m *Machine) answer(p *peer, it message.Item) {
 		return
 	}
 	v := vote{granted: it.Kind != message.Refuse}
-	switch {
-	case it.Kind == message.Refuse:
+	if !v.granted {
 		if !m.see(it.Promised) {
 			return
 		}

@@ -144,7 +144,7 @@ func (m *Machine) learn(p *peer, r electorate.Record) {
 func (m *Machine) adopt(r electorate.Record) {
 	longest := max(r.Duration, m.state.Longest)
 	if m.inForce() {
-		m.settled = later(m.settled, m.now.Add(longest+longest/50))
+		m.settled = m.now.Add(longest + longest/50)
 	} else {
 		m.refuseVotes(longest)
 	}

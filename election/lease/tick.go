@@ -25,9 +25,6 @@ func (m *Machine) Tick(now time.Time) {
 	}
 	m.wake(m.helloAt)
 	m.sendLate()
-	if m.now.Before(m.settled) {
-		m.wake(m.settled)
-	}
 	if m.now.Before(m.abstain) {
 		m.wake(m.abstain)
 	}

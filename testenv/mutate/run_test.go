@@ -1,0 +1,102 @@
+//go:build mutate
+
+package mutate_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/herald-vip/herald/testenv/mutate"
+)
+
+// tests are the packages that are to find a defect below a folder, the quick ones first.
+var tests = []struct {
+	below string
+	in    [][]string
+}{
+	{"election/", [][]string{{"./election/lease", "./election/electorate"}, {"./election/lease/sim"}, {"./election"}}},
+	{"netutil/fence/", [][]string{{"./netutil/fence"}}},
+}
+
+// TestMutations makes one defect after the other, in a copy that the compiler takes for the file, and has tests
+// find it.
+func TestMutations(t *testing.T) {
+	all, err := mutate.Parse()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range all {
+		t.Run(fmt.Sprintf("line %d", m.Line), func(t *testing.T) {
+			overlay := overlay(t, m)
+			if out, err := run("build", overlay, "./"+filepath.Dir(m.File)); err != nil {
+				t.Fatalf("%s is no Go with\n%s: %s", m.File, m.New, out)
+			}
+			by := killer(m.File, overlay)
+			switch {
+			case by == "" && m.Equivalent == "":
+				t.Errorf("SURVIVED: %s\n-%s+%s", m.File, m.Old, m.New)
+			case by != "" && m.Equivalent != "":
+				t.Errorf("%s finds it, although it is said to be equivalent: %s", by, m.Equivalent)
+			default:
+				t.Logf("%s: %s", m.File, by)
+			}
+		})
+	}
+}
+
+// killer is the first test that fails with a defect in place, or the package; empty if none does.
+func killer(file, overlay string) string {
+	for _, t := range tests {
+		for _, packages := range t.in {
+			if !strings.HasPrefix(file, t.below) {
+				break
+			}
+			out, err := run("test", overlay, append([]string{"-failfast", "-timeout=5m"}, packages...)...)
+			if err == nil {
+				continue
+			}
+			if _, name, ok := strings.Cut(out, "--- FAIL: "); ok {
+				return strings.Fields(name)[0]
+			}
+			return strings.Join(packages, " ")
+		}
+	}
+	return ""
+}
+
+func run(command, overlay string, args ...string) (string, error) {
+	c := exec.Command("go", append([]string{command, "-overlay=" + overlay}, args...)...)
+	c.Dir = root
+	out, err := c.CombinedOutput()
+	return string(out), err
+}
+
+// overlay writes what has the go command take the defective file in place of the good one.
+func overlay(t *testing.T, m mutate.Mutation) string {
+	t.Helper()
+	text, err := m.Apply(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	original, err := filepath.Abs(filepath.Join(root, m.File))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	b, err := json.Marshal(map[string]map[string]string{"Replace": {original: filepath.Join(dir, "mutated.go")}})
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "mutated.go"), []byte(text), 0o600)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "overlay.json"), b, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "overlay.json")
+}
