@@ -90,8 +90,9 @@ func (c routerConfig) neighbours(m site.Master) []string {
 // TestRouterConfig runs every configuration of manifests/routers, with the
 // masters of the user-data: the VIP has three next hops, another address none,
 // nothing is sent back, and the path is watched by BFD. In depth: a power loss is
-// found by BFD, and GRACEFUL_SHUTDOWN moves connections to others. BFD has 300 ms instead
-// of 50, so that no machine is too busy for it.
+// found by BFD, a flap of the router's own link takes no master out of the kernel's
+// route, and GRACEFUL_SHUTDOWN moves connections to others. BFD has 300 ms instead of 50,
+// so that no machine is too busy for it.
 func TestRouterConfig(t *testing.T) {
 	for _, c := range routerConfigs {
 		t.Run(c.name, func(t *testing.T) {
@@ -107,6 +108,7 @@ func TestRouterConfig(t *testing.T) {
 			c.accepts(t, s)
 			if c.deep {
 				c.powerLoss(t, s)
+				c.linkFlap(t, s)
 				c.gracefulShutdown(t, s)
 			}
 		})
@@ -202,6 +204,22 @@ func (c routerConfig) powerLoss(t *testing.T, s *machines) {
 	s.kubeadm(t, m)
 	s.ready(m)
 	s.spreadsOver(t, 3)
+}
+
+// linkFlap takes the carrier of the router's own link to a master, or to all of them, and gives it back.
+func (c routerConfig) linkFlap(t *testing.T, s *machines) {
+	t.Helper()
+	to, left := "lan", 0
+	if c.peers == unnumbered {
+		to, left = "m2", 2
+	}
+	for range 2 {
+		site.Must(t, s.Link("r1", to).Down())
+		s.spreadsOver(t, left)
+		site.Must(t, s.Link("r1", to).Heal())
+		s.spreadsOver(t, 3)
+	}
+	s.serves(t, s.Node("c1"))
 }
 
 // gracefulShutdown has a master ask for others to be used.
