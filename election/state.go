@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/herald-vip/herald/disk"
+	"github.com/herald-vip/herald/election/disk"
 	"github.com/herald-vip/herald/election/lease"
 )
 

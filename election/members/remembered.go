@@ -14,7 +14,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/herald-vip/herald/disk"
+	"github.com/herald-vip/herald/election/disk"
 )
 
 const (
