@@ -1,7 +1,6 @@
 package bgp
 
 import (
-	"net/netip"
 	"time"
 
 	"github.com/herald-vip/herald/bgp/bfd"
@@ -83,19 +82,10 @@ func (s *Server) watchPaths() {
 	}
 }
 
-// paths are the BFD sessions by peer.
-func (s *Server) paths() map[netip.Addr]*bfd.Status {
-	paths := make(map[netip.Addr]*bfd.Status)
-	for _, path := range s.bfd.Statuses() {
-		paths[path.Peer] = &path
-	}
-	return paths
-}
-
 // endWait sends the routes that have waited for BFD long enough.
 func (s *Server) endWait(p *peer, now time.Time) {
 	if p.wait.expire(now) {
-		s.log.Warn("routes go out without BFD", "peer", p.Name(), "reason", p.path(s.paths()[p.addr]).Reason)
+		s.log.Warn("routes go out without BFD", "peer", p.Name(), "reason", p.path(s.bfd.Statuses()[p.addr]).Reason)
 		s.export()
 	}
 }

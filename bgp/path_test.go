@@ -123,7 +123,7 @@ func TestRoutesWaitForBFD(t *testing.T) {
 			s.mu.Lock()
 			p := s.peers["127.0.0.8"]
 			p.present, p.sentChange, p.offers = true, time.Now(), offers{ipv4: true}
-			p.wait.begin(s.paths()[p.addr], time.Now())
+			p.wait.begin(s.bfd.Statuses()[p.addr], time.Now())
 			s.routes[netip.MustParsePrefix("10.99.0.10/32")] = Route{}
 			s.mu.Unlock()
 			if got := session(s, "127.0.0.8"); len(got.Advertised) != 0 || !strings.Contains(got.Reason, "wait for BFD") {

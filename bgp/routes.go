@@ -98,7 +98,7 @@ func (s *Server) encode(r Route) (*apiutil.Path, error) {
 
 // Sessions is every peer as it stands, sorted by name.
 func (s *Server) Sessions() []Session {
-	paths := s.paths()
+	paths := s.bfd.Statuses()
 	s.mu.Lock()
 	out := make([]Session, 0, len(s.peers))
 	for _, name := range slices.Sorted(maps.Keys(s.peers)) {

@@ -116,7 +116,7 @@ func (s *Server) confirmed(p *peer, epoch uint64, e event) bool {
 	p.offers = e.offers
 	p.hop6 = netip.Addr{} // the session may have another local address now
 	s.watchPaths()
-	p.wait.begin(s.paths()[p.addr], p.since)
+	p.wait.begin(s.bfd.Statuses()[p.addr], p.since)
 	s.findNextHop(p)
 	s.told.take(p.addr) // what was said before is of no interest now
 	s.export()

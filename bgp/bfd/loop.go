@@ -181,11 +181,8 @@ func (l *loop) dispatch(on *listener, now time.Time) {
 		return
 	}
 	err := p.Decode(d.payload)
-	if err == nil && !l.belongs(p, sender, on) {
-		err = errForeign
-	}
 	if err == nil {
-		err = sender.check(d, p)
+		err = sender.check(d, p, on == l.sockets[sender.config.endpoint()])
 	}
 	if err != nil {
 		sender.discard(d, err)
@@ -193,12 +190,6 @@ func (l *loop) dispatch(on *listener, now time.Time) {
 	}
 	sender.take(p, now)
 	l.report(sender, now)
-}
-
-// belongs reports whether a packet is of the session with its sender: by its
-// discriminator, if it has one (RFC 5880 section 6.8.6), and by its port.
-func (l *loop) belongs(p *Packet, s *session, on *listener) bool {
-	return (p.YourDiscriminator == 0 || p.YourDiscriminator == s.discriminator) && on == l.sockets[s.config.endpoint()]
 }
 
 // sender is the session with the address that the datagram came from, or nil.
@@ -266,14 +257,14 @@ func (l *loop) apply(list []Config) error {
 	for _, c := range list {
 		s := l.sessions[c.Peer]
 		if s != nil && s.config.Local == c.Local && s.config.Multihop == c.Multihop {
-			s.change(c)
+			s.configure(c.Interval, c.Multiplier)
+			s.config = c
 			continue
 		}
 		if s != nil {
 			l.dismiss(s)
 		}
-		s = newSession(c, l.discriminator(), now)
-		l.sessions[c.Peer] = s
+		l.sessions[c.Peer] = newSession(c, l.discriminator(), now)
 	}
 	l.listen(now)
 	return nil
@@ -353,12 +344,9 @@ func (l *loop) listen(now time.Time) {
 	}
 }
 
-// statuses are those of all sessions.
-func (l *loop) statuses() []Status {
-	var all []Status
-	for _, s := range l.sessions {
-		all = append(all, s.status())
+// addStatuses adds the status of each session.
+func (l *loop) addStatuses(all map[netip.Addr]*Status) {
+	for peer, s := range l.sessions {
+		all[peer] = new(s.status())
 	}
-	slices.SortFunc(all, func(a, b Status) int { return a.Peer.Compare(b.Peer) })
-	return all
 }

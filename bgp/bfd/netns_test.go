@@ -118,13 +118,11 @@ func (s *speaker) keep(list ...bfd.Config) {
 // status is that of the session with the peer.
 func (s *speaker) status(peer string) bfd.Status {
 	s.T.Helper()
-	for _, st := range s.Statuses() {
-		if st.Peer == netip.MustParseAddr(peer) {
-			return st
-		}
+	st := s.Statuses()[netip.MustParseAddr(peer)]
+	if st == nil {
+		s.T.Fatalf("no session with %s", peer)
 	}
-	s.T.Fatalf("no session with %s", peer)
-	panic("unreachable")
+	return *st
 }
 
 // history is the states notified of the session with the peer, and how often

@@ -16,7 +16,6 @@ type Packet struct {
 	State      State
 	Poll       bool
 	Final      bool
-	Demand     bool
 	// Multiplier is the sender's detection time multiplier.
 	Multiplier uint8
 	// MyDiscriminator is the sender's name for the session, YourDiscriminator
@@ -46,7 +45,6 @@ const (
 	flagPoll          = 1 << 5
 	flagFinal         = 1 << 4
 	flagAuthenticated = 1 << 2
-	flagDemand        = 1 << 1
 	flagMultipoint    = 1 << 0
 )
 
@@ -63,7 +61,6 @@ func (p *Packet) Decode(b []byte) error {
 		State:             State(flags >> 6),
 		Poll:              flags&flagPoll != 0,
 		Final:             flags&flagFinal != 0,
-		Demand:            flags&flagDemand != 0,
 		Multiplier:        b[2],
 		MyDiscriminator:   binary.BigEndian.Uint32(b[4:]),
 		YourDiscriminator: binary.BigEndian.Uint32(b[8:]),
@@ -97,9 +94,6 @@ func (p *Packet) Encode(b *[packetLen]byte) {
 	}
 	if p.Final {
 		flags |= flagFinal
-	}
-	if p.Demand {
-		flags |= flagDemand
 	}
 	b[0], b[1], b[2], b[3] = 1<<5|byte(p.Diagnostic)&0x1f, flags, p.Multiplier, packetLen
 	binary.BigEndian.PutUint32(b[4:], p.MyDiscriminator)

@@ -9,7 +9,7 @@ import (
 
 // A packet as another implementation sends it.
 var onWire = []byte{
-	0x20 | 3, 0xc0 | 0x20 | 0x02, 3, 24,
+	0x20 | 3, 0xc0 | 0x20, 3, 24,
 	0x01, 0x02, 0x03, 0x04,
 	0x05, 0x06, 0x07, 0x08,
 	0x00, 0x00, 0xc3, 0x50,
@@ -19,7 +19,7 @@ var onWire = []byte{
 
 func TestPacket(t *testing.T) {
 	want := Packet{
-		Diagnostic: NeighborSignaledDown, State: Up, Poll: true, Demand: true, Multiplier: 3,
+		Diagnostic: NeighborSignaledDown, State: Up, Poll: true, Multiplier: 3,
 		MyDiscriminator: 0x01020304, YourDiscriminator: 0x05060708,
 		DesiredMinTx: 50 * time.Millisecond, RequiredMinRx: 300 * time.Millisecond,
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/herald-vip/herald/wake"
 )
@@ -16,7 +17,6 @@ type reporter struct {
 
 	mu      sync.Mutex
 	waiting []change
-	closed  bool
 	arrived chan struct{} // has room for one
 }
 
@@ -40,28 +40,22 @@ func (r *reporter) add(c change) {
 	wake.Up(r.arrived)
 }
 
-// close lets run end when all that is queued is passed on.
-func (r *reporter) close() {
-	r.mu.Lock()
-	r.closed = true
-	r.mu.Unlock()
-	wake.Up(r.arrived)
+// run passes changes on until ctx is done, and then those that are queued still.
+func (r *reporter) run(ctx context.Context) {
+	wake.Loop(ctx, r.arrived, r.passAll)
+	r.passAll()
 }
 
-// run passes changes on until close.
-func (r *reporter) run() {
-	for range r.arrived {
-		r.mu.Lock()
-		batch, closed := r.waiting, r.closed
-		r.waiting = nil
-		r.mu.Unlock()
-		for _, c := range batch {
-			r.pass(c)
-		}
-		if closed {
-			return
-		}
+// passAll passes on what is queued.
+func (r *reporter) passAll() (never time.Time) {
+	r.mu.Lock()
+	batch := r.waiting
+	r.waiting = nil
+	r.mu.Unlock()
+	for _, c := range batch {
+		r.pass(c)
 	}
+	return never
 }
 
 func (r *reporter) pass(c change) {

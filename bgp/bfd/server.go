@@ -68,16 +68,11 @@ func (s *Server) Apply(sessions []Config) error {
 	return err
 }
 
-// Statuses returns the status of each session, in the order of their peers'
-// addresses.
-func (s *Server) Statuses() []Status {
-	l, err := s.started(false)
-	if err != nil || l == nil {
-		return nil
-	}
-	var all []Status
-	if l.do(func() { all = l.statuses() }) != nil {
-		return nil
+// Statuses returns the status of each session, by peer.
+func (s *Server) Statuses() map[netip.Addr]*Status {
+	all := make(map[netip.Addr]*Status)
+	if l, _ := s.started(false); l != nil {
+		_ = l.do(func() { l.addStatuses(all) }) // a server that is closed has no sessions
 	}
 	return all
 }
@@ -124,9 +119,10 @@ func (s *Server) started(start bool) (*loop, error) {
 // run runs the loop and its reporter, and tells when both have ended.
 func (s *Server) run(l *loop) {
 	defer close(l.done)
+	ctx, ended := context.WithCancel(context.Background())
 	var reporter sync.WaitGroup
-	reporter.Go(l.reporter.run)
+	reporter.Go(func() { l.reporter.run(ctx) })
 	l.run()
-	l.reporter.close()
+	ended()
 	reporter.Wait()
 }

@@ -80,7 +80,7 @@ func TestShutDownIsNoFailure(t *testing.T) {
 	sa.keep(to("fd00::2"))
 	sb.becomes("10.0.0.1", "shut down by the peer", shut)
 	sa.up("fd00::2")
-	if got := sa.Statuses(); len(got) != 1 || got[0].Downs != 0 {
+	if got := sa.Statuses(); len(got) != 1 || sa.status("fd00::2").Downs != 0 {
 		t.Errorf("after the other session is removed: %+v", got)
 	}
 	sa.keep(to("10.0.0.2"), to("fd00::2"))

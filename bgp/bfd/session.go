@@ -54,14 +54,6 @@ func newSession(c Config, discriminator uint32, now time.Time) *session {
 	}
 }
 
-// change takes a configuration that differs in interval, multiplier and MinTTL only.
-func (s *session) change(c Config) {
-	if c.Interval != s.interval || c.Multiplier != s.multiplier {
-		s.configure(c.Interval, c.Multiplier)
-	}
-	s.config = c
-}
-
 // leave shuts the session down and takes its leave of the peer.
 func (s *session) leave() {
 	s.shutDown()
@@ -76,10 +68,12 @@ var (
 	errUnknown = errors.New("the peer has restarted, or somebody else sends from its address")
 )
 
-// check returns why a packet that belongs to this session by its discriminator
-// or addresses is discarded all the same.
-func (s *session) check(d *datagram, p *Packet) error {
+// check returns why a well-formed packet from the peer's address is discarded. It is of this
+// session by its discriminator, if it has one (RFC 5880 section 6.8.6), and by its port.
+func (s *session) check(d *datagram, p *Packet, port bool) error {
 	switch {
+	case !port || p.YourDiscriminator != 0 && p.YourDiscriminator != s.discriminator:
+		return errForeign
 	case d.ttl < int(s.config.minTTL()):
 		return errTTL
 	case p.YourDiscriminator == 0 && s.local.IsValid() && d.to != s.local.WithZone(""):
@@ -152,21 +146,6 @@ func (s *session) send(now time.Time, open func(*session) error) {
 	default:
 		s.close() // and the next packet asks for the way anew
 	}
-}
-
-// open makes the sending socket. Taken tells which source ports other sessions use.
-func (s *session) open(taken func(port int) bool) error {
-	fd, port, local, err := dial(s.config, s.sourcePort, taken)
-	if err != nil {
-		return err
-	}
-	s.fd, s.sourcePort, s.local = fd, port, local
-	if s.config.Peer.IsLinkLocalUnicast() && s.config.Peer.Is6() {
-		zone := s.config.Peer.Zone()
-		s.local = local.WithZone(zone)
-		s.zone, err = zoneIndex(zone)
-	}
-	return err
 }
 
 // close ends the sending socket.

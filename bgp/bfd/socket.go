@@ -140,14 +140,16 @@ func destination(control []byte) (ttl int, to netip.Addr) {
 	return ttl, to
 }
 
-// dial opens the socket that sends a session's packets: connected, so that the
-// kernel says what it learns of the way to the peer. It binds to the source
-// port if that is free and to another of the range otherwise; taken tells
-// which ports other sessions use.
-func dial(c Config, sourcePort int, taken func(int) bool) (fd, port int, local netip.Addr, err error) {
-	peer, err := sockaddr(c.Peer, c.Peer.Zone(), c.port())
+// open makes the socket that sends the session's packets: connected, so that the
+// kernel says what it learns of the way to the peer. It binds to the source port
+// that the session had if that is free and to another of the range otherwise;
+// taken tells which ports other sessions use.
+func (s *session) open(taken func(port int) bool) error {
+	c := s.config
+	zone := c.Peer.Zone()
+	peer, err := sockaddr(c.Peer, zone, c.port())
 	if err != nil {
-		return -1, 0, netip.Addr{}, err
+		return err
 	}
 	family := unix.AF_INET
 	source := netip.IPv4Unspecified()
@@ -160,32 +162,36 @@ func dial(c Config, sourcePort int, taken func(int) bool) (fd, port int, local n
 	if c.Local.IsValid() {
 		source = c.Local
 	}
+	port := s.sourcePort
+	err = errors.New("no source port is free")
 	for range 32 {
-		if sourcePort == 0 || taken(sourcePort) {
-			sourcePort = firstSourcePort + rand.IntN(lastSourcePort-firstSourcePort+1)
+		if port == 0 || taken(port) {
+			port = firstSourcePort + rand.IntN(lastSourcePort-firstSourcePort+1)
 			continue
 		}
-		var at unix.Sockaddr
-		if at, err = sockaddr(source, c.Peer.Zone(), sourcePort); err != nil {
-			break
+		at, wrong := sockaddr(source, zone, port)
+		if wrong != nil {
+			return wrong
 		}
+		var fd int
 		if fd, err = openSocket(family, options, at); errors.Is(err, unix.EADDRINUSE) {
-			sourcePort = 0
+			port = 0
 			continue
 		}
 		if err != nil {
-			break
+			return err
 		}
-		if err = unix.Connect(fd, peer); err != nil {
+		if err := unix.Connect(fd, peer); err != nil {
 			_ = unix.Close(fd)
-			break
+			return err
 		}
-		return fd, sourcePort, localAddress(fd), nil
+		s.fd, s.sourcePort, s.local = fd, port, localAddress(fd)
+		if peer, v6 := peer.(*unix.SockaddrInet6); v6 && peer.ZoneId != 0 {
+			s.local, s.zone = s.local.WithZone(zone), peer.ZoneId
+		}
+		return nil
 	}
-	if err == nil {
-		err = errors.New("no source port is free")
-	}
-	return -1, 0, netip.Addr{}, err
+	return err
 }
 
 // option is a socket option.
@@ -218,22 +224,13 @@ func sockaddr(a netip.Addr, zone string, port int) (unix.Sockaddr, error) {
 	}
 	sa := &unix.SockaddrInet6{Addr: a.As16(), Port: port}
 	if a.IsLinkLocalUnicast() {
-		index, err := zoneIndex(zone)
+		link, err := net.InterfaceByName(zone)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("interface %s: %w", zone, err)
 		}
-		sa.ZoneId = index
+		sa.ZoneId = uint32(link.Index)
 	}
 	return sa, nil
-}
-
-// zoneIndex is the index of an interface named by a zone.
-func zoneIndex(zone string) (uint32, error) {
-	link, err := net.InterfaceByName(zone)
-	if err != nil {
-		return 0, fmt.Errorf("interface %s: %w", zone, err)
-	}
-	return uint32(link.Index), nil
 }
 
 // localAddress is the source address of a connected socket.

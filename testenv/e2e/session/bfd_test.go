@@ -46,16 +46,14 @@ func (s *bfdSite) shutDown() {
 func (s *bfdSite) status(peer, what string, holds func(bfd.Status) bool) {
 	s.t.Helper()
 	site.Eventually(s.t, site.Soon, func() error {
-		for _, st := range s.Statuses() {
-			if st.Peer != site.IP(peer) {
-				continue
-			}
-			if !holds(st) {
-				return fmt.Errorf("session with %s is not %s: %+v", peer, what, st)
-			}
-			return nil
+		st := s.Statuses()[site.IP(peer)]
+		if st == nil {
+			return fmt.Errorf("no session with %s", peer)
 		}
-		return fmt.Errorf("no session with %s", peer)
+		if !holds(*st) {
+			return fmt.Errorf("session with %s is not %s: %+v", peer, what, *st)
+		}
+		return nil
 	})
 }
 
