@@ -38,19 +38,16 @@ func (l Large) Compare(o Large) int {
 
 // Parse reads a community: two numbers of 16 bits as in 65000:100, or a well-known name.
 func Parse(s string) (Community, error) {
-	switch s {
-	case "graceful-shutdown":
-		return GracefulShutdown, nil
-	case "blackhole": // RFC 7999
-		return 0xffff029a, nil
-	case "no-export": // RFC 1997
-		return 0xffffff01, nil
-	case "no-advertise": // RFC 1997
-		return 0xffffff02, nil
-	case "no-export-subconfed": // RFC 1997
-		return 0xffffff03, nil
-	case "no-peer": // RFC 3765
-		return 0xffffff04, nil
+	wellKnown := map[string]Community{
+		"graceful-shutdown":   GracefulShutdown,
+		"blackhole":           0xffff029a, // RFC 7999
+		"no-export":           0xffffff01, // RFC 1997
+		"no-advertise":        0xffffff02, // RFC 1997
+		"no-export-subconfed": 0xffffff03, // RFC 1997
+		"no-peer":             0xffffff04, // RFC 3765
+	}
+	if c, ok := wellKnown[s]; ok {
+		return c, nil
 	}
 	n, ok := numbers(s, 2, 16)
 	if !ok {
