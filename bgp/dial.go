@@ -1,8 +1,8 @@
 package bgp
 
 import (
+	"cmp"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
@@ -26,15 +26,13 @@ func dial(ctx context.Context, c Config, p Peer, addr netip.Addr) (net.Conn, err
 // prepare sets on a socket what the session to p uses: password and TTL rules.
 func prepare(raw syscall.RawConn, p Peer, addr netip.Addr, asn uint32) error {
 	var err error
-	if ctl := raw.Control(func(fd uintptr) { err = prepareSocket(int(fd), p, addr, asn) }); ctl != nil {
-		return ctl
-	}
-	return err
+	ctl := raw.Control(func(fd uintptr) { err = prepareSocket(int(fd), p, addr, asn) })
+	return cmp.Or(ctl, err)
 }
 
 func prepareSocket(fd int, p Peer, addr netip.Addr, asn uint32) error {
 	if p.Password != "" {
-		if err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_MD5SIG, string(md5Signature(addr, p.Password))); err != nil {
+		if err := unix.SetsockoptTCPMD5Sig(fd, unix.IPPROTO_TCP, unix.TCP_MD5SIG, md5Signature(addr, p.Password)); err != nil {
 			return fmt.Errorf("set the TCP MD5 password: %w", err)
 		}
 	}
@@ -62,19 +60,16 @@ func prepareSocket(fd int, p Peer, addr netip.Addr, asn uint32) error {
 	return nil
 }
 
-// md5Signature is Linux's struct tcp_md5sig: the peer's sockaddr_storage of
-// 128 bytes, flags, prefix length, key length, interface index and 80 bytes of key.
-func md5Signature(addr netip.Addr, password string) []byte {
-	const addressSize, keySize = 128, 80
-	b := make([]byte, addressSize+8+keySize)
+// md5Signature is the password for connections to addr.
+func md5Signature(addr netip.Addr, password string) *unix.TCPMD5Sig {
+	s := &unix.TCPMD5Sig{Keylen: uint16(len(password))}
 	if addr.Is4() {
-		binary.NativeEndian.PutUint16(b, unix.AF_INET)
-		copy(b[4:], addr.AsSlice())
+		s.Addr.Family = unix.AF_INET
+		copy(s.Addr.Data[2:], addr.AsSlice()) // behind the port
 	} else {
-		binary.NativeEndian.PutUint16(b, unix.AF_INET6)
-		copy(b[8:], addr.AsSlice())
+		s.Addr.Family = unix.AF_INET6
+		copy(s.Addr.Data[6:], addr.AsSlice()) // behind the port and the flow
 	}
-	binary.NativeEndian.PutUint16(b[addressSize+2:], uint16(len(password)))
-	copy(b[addressSize+8:], password)
-	return b
+	copy(s.Key[:], password)
+	return s
 }

@@ -86,8 +86,11 @@ func encodePeer(c Config, p Peer, addr netip.Addr) *api.Peer {
 }
 
 func afiSafi(afi api.Family_Afi) *api.AfiSafi {
-	family := &api.Family{Afi: afi, Safi: api.Family_SAFI_UNICAST}
-	return &api.AfiSafi{Config: &api.AfiSafiConfig{Family: family, Enabled: true}}
+	return &api.AfiSafi{Config: &api.AfiSafiConfig{Family: unicast(afi), Enabled: true}}
+}
+
+func unicast(afi api.Family_Afi) *api.Family {
+	return &api.Family{Afi: afi, Safi: api.Family_SAFI_UNICAST}
 }
 
 // encodePath is a route, with its marks, as a locally originated path. Its next
@@ -97,22 +100,18 @@ func encodePath(asn uint32, r Route, marks []community.Large) (*apiutil.Path, er
 	if err != nil {
 		return nil, fmt.Errorf("prefix %s: %w", r.Prefix, err)
 	}
-	attrs := []bgp.PathAttributeInterface{bgp.NewPathAttributeOrigin(bgp.BGP_ORIGIN_ATTR_TYPE_IGP)}
 	family := bgp.RF_IPv4_UC
+	var hop bgp.PathAttributeInterface
 	if r.Prefix.Addr().Is6() {
 		family = bgp.RF_IPv6_UC
-		hop, err := bgp.NewPathAttributeMpReachNLRI(family, []bgp.PathNLRI{{NLRI: nlri}}, netip.IPv6Unspecified())
-		if err != nil {
-			return nil, fmt.Errorf("next hop of %s: %w", r.Prefix, err)
-		}
-		attrs = append(attrs, hop)
+		hop, err = bgp.NewPathAttributeMpReachNLRI(family, []bgp.PathNLRI{{NLRI: nlri}}, netip.IPv6Unspecified())
 	} else {
-		hop, err := bgp.NewPathAttributeNextHop(netip.IPv4Unspecified())
-		if err != nil {
-			return nil, fmt.Errorf("next hop of %s: %w", r.Prefix, err)
-		}
-		attrs = append(attrs, hop)
+		hop, err = bgp.NewPathAttributeNextHop(netip.IPv4Unspecified())
 	}
+	if err != nil {
+		return nil, fmt.Errorf("next hop of %s: %w", r.Prefix, err)
+	}
+	attrs := []bgp.PathAttributeInterface{bgp.NewPathAttributeOrigin(bgp.BGP_ORIGIN_ATTR_TYPE_IGP), hop}
 	a := r.Attributes
 	if r.Draining {
 		a = a.Merge(Attributes{Communities: []community.Community{community.GracefulShutdown}})
@@ -145,15 +144,13 @@ func encodePath(asn uint32, r Route, marks []community.Large) (*apiutil.Path, er
 	return &apiutil.Path{Family: family, Nlri: nlri, Attrs: attrs}, nil
 }
 
-// receiver is a peer as the export policy sees it.
+// receiver is a peer as the export policy sees it, with the next hops of its session.
 type receiver struct {
 	Peer
 	// number is the peer's in marks.
 	number uint32
 	// addr is where the peer is: its configured or its learnt address.
 	addr netip.Addr
-	// hop6 is the next hop of IPv6 routes where the session has no IPv6 address of its own.
-	hop6 netip.Addr
 	// hold4 and hold6 keep a family's routes back: the session has no next hop
 	// for them that the peer could use.
 	hold4, hold6 bool
@@ -215,23 +212,20 @@ func encodePolicies(asn uint32, peers []receiver) *api.SetPoliciesRequest {
 			})
 			return &api.MatchSet{Type: match, Name: set + "-" + name}
 		}
-		ipv4 := &api.Family{Afi: api.Family_AFI_IP, Safi: api.Family_SAFI_UNICAST}
-		ipv6 := &api.Family{Afi: api.Family_AFI_IP6, Safi: api.Family_SAFI_UNICAST}
 		reject := &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_REJECT}
 		add("others", reject).LargeCommunitySet = marked("own", api.MatchSet_TYPE_INVERT, mark(markFor, everyPeer), mark(markFor, n.number))
-		switch {
-		case n.hold4:
-			add("hold4", reject, ipv4)
-		case n.NextHop4.IsValid():
-			add("hop4", &api.Actions{Nexthop: &api.NexthopAction{Address: n.NextHop4.String()}}, ipv4)
-		}
-		switch {
-		case n.hold6:
-			add("hold6", reject, ipv6)
-		case n.NextHop6.IsValid():
-			add("hop6", &api.Actions{Nexthop: &api.NexthopAction{Address: n.NextHop6.String()}}, ipv6)
-		case n.hop6.IsValid():
-			add("hop6", &api.Actions{Nexthop: &api.NexthopAction{Address: n.hop6.String()}}, ipv6)
+		for _, f := range []struct {
+			name string
+			afi  api.Family_Afi
+			hold bool
+			hop  netip.Addr
+		}{{"4", api.Family_AFI_IP, n.hold4, n.NextHop4}, {"6", api.Family_AFI_IP6, n.hold6, n.NextHop6}} {
+			switch {
+			case f.hold:
+				add("hold"+f.name, reject, unicast(f.afi))
+			case f.hop.IsValid():
+				add("hop"+f.name, &api.Actions{Nexthop: &api.NexthopAction{Address: f.hop.String()}}, unicast(f.afi))
+			}
 		}
 		add("attributes", encodeActions(n.own(asn), n.Attributes))
 		add("leaving", encodeActions(n.own(asn), Attributes{Communities: []community.Community{community.GracefulShutdown}})).

@@ -108,7 +108,7 @@ func TestEncodePoliciesPutsDrainingLast(t *testing.T) {
 	peers := []receiver{
 		{Peer: Peer{Address: addr("10.0.1.254"), Attributes: Attributes{MED: number(5)}}, addr: addr("10.0.1.254")},
 		{Peer: Peer{Interface: "eth1"}, addr: addr("fe80::1%eth1"), hold4: true},
-		{Peer: Peer{Address: addr("10.0.2.254")}, addr: addr("10.0.2.254"), hop6: addr("fd00::1")},
+		{Peer: Peer{Address: addr("10.0.2.254"), NextHop6: addr("fd00::1")}, addr: addr("10.0.2.254")},
 	}
 	got := encodePolicies(64512, peers)
 	export := got.GetPolicies()[1]

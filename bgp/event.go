@@ -1,7 +1,6 @@
 package bgp
 
 import (
-	"net/netip"
 	"strings"
 
 	"github.com/osrg/gobgp/v4/api"
@@ -9,35 +8,19 @@ import (
 	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 )
 
-// event is a change that GoBGP reports of one peer.
-type event struct {
-	addr   netip.Addr
-	state  State
-	offers offers // once established
-	ended  api.PeerState_DisconnectReason
-	detail string // of ended
-}
-
-func newEvent(p apiutil.Peer) event {
-	e := event{
-		addr:   p.State.NeighborAddress,
-		ended:  p.State.DisconnectReason,
-		detail: p.State.DisconnectMessage,
-	}
-	switch p.State.SessionState {
+// stateOf is the state of a session that GoBGP tells.
+func stateOf(s packet.FSMState) State {
+	switch s {
 	case packet.BGP_FSM_ESTABLISHED:
-		e.state = Established
+		return Established
 	case packet.BGP_FSM_OPENCONFIRM:
-		e.state = OpenConfirm
+		return OpenConfirm
 	case packet.BGP_FSM_OPENSENT:
-		e.state = OpenSent
+		return OpenSent
 	case packet.BGP_FSM_ACTIVE, packet.BGP_FSM_CONNECT:
-		e.state = Active
-	default:
-		e.state = Idle
+		return Active
 	}
-	e.offers = offersOf(p.State.RemoteCap)
-	return e
+	return Idle
 }
 
 // offers are what a peer's OPEN says that it takes. IPv4 goes without saying if it says
@@ -66,8 +49,8 @@ func offersOf(capabilities []packet.ParameterCapabilityInterface) offers {
 }
 
 // explainEnd says in words why an established session ended.
-func explainEnd(e event) string {
-	switch e.ended {
+func explainEnd(e apiutil.PeerState) string {
+	switch e.DisconnectReason {
 	case api.PeerState_DISCONNECT_REASON_READ_FAILED:
 		return "the peer closed the connection"
 	case api.PeerState_DISCONNECT_REASON_WRITE_FAILED:
@@ -75,7 +58,7 @@ func explainEnd(e event) string {
 	case api.PeerState_DISCONNECT_REASON_HOLD_TIMER_EXPIRED:
 		return "nothing was heard from the peer for the hold time"
 	}
-	return nameCease(e.detail)
+	return nameCease(e.DisconnectMessage)
 }
 
 // nameCease puts into words the subcodes of Cease that GoBGP has none for: those of RFC 8538 and RFC 9384.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 )
 
@@ -39,7 +40,7 @@ func TestOffersOf(t *testing.T) {
 func TestExplainEndByCease(t *testing.T) {
 	for subcode, want := range map[uint8]string{8: "8(out of resources)", 9: "9(hard reset)", 10: "10(bfd down)", 11: "11(undefined)"} {
 		said := "notification-received " + packet.NewNotificationErrorCode(packet.BGP_ERROR_CEASE, subcode).String()
-		if got := explainEnd(event{detail: said}); got != "notification-received code 6(cease) subcode "+want {
+		if got := explainEnd(apiutil.PeerState{DisconnectMessage: said}); got != "notification-received code 6(cease) subcode "+want {
 			t.Errorf("%q, want %q at its end", got, want)
 		}
 	}

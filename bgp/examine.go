@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -31,11 +30,9 @@ func Examine(ctx context.Context, c Config, p Peer) string {
 // examineTimeout bounds one examination.
 const examineTimeout = 3 * time.Second
 
-// diagnose opens a connection of its own to a peer whose session does not come
-// up, speaks as far as the peer lets it, and says in one sentence what is
-// wrong; empty if nothing is. GoBGP tells neither why a connection failed nor
-// what a NOTIFICATION before Established said. known is what is known already,
-// for a peer that hangs up without a word.
+// diagnose is [Examine] of the peer at addr. GoBGP tells neither why a connection
+// failed nor what a NOTIFICATION before Established said. known is what is known
+// already, for a peer that hangs up without a word.
 func diagnose(ctx context.Context, c Config, p Peer, addr netip.Addr, known string) string {
 	c.ASN = p.own(c.ASN)
 	server := ctx
@@ -170,12 +167,11 @@ func explainDial(p Peer, addr netip.Addr, err error) string {
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
 		return fmt.Sprintf("%s is unreachable: no route, or nobody answers ARP or NDP for it", addr)
 	case errors.As(err, &timeout) && timeout.Timeout():
-		causes := []string{"the host is down", "a filter drops port " + strconv.Itoa(int(p.Port))}
+		password := "it expects a password"
 		if p.Password != "" {
-			causes = append(causes, "its password differs from passwordFile")
-		} else {
-			causes = append(causes, "it expects a password")
+			password = "its password differs from passwordFile"
 		}
+		causes := []string{"the host is down", fmt.Sprintf("a filter drops port %d", p.Port), password}
 		if p.TTLSecurity > 0 || p.Multihop > 0 {
 			causes = append(causes, "its TTL rules differ from ttlSecurity or multihop")
 		}
@@ -207,9 +203,7 @@ func explainNotification(c Config, n *bgp.BGPNotification) string {
 	case n.ErrorCode == bgp.BGP_ERROR_CEASE && len(n.Data) > 1 &&
 		(n.ErrorSubcode == bgp.BGP_ERROR_SUB_ADMINISTRATIVE_SHUTDOWN || n.ErrorSubcode == bgp.BGP_ERROR_SUB_ADMINISTRATIVE_RESET):
 		said := n.Data[1:]
-		if length := int(n.Data[0]); length < len(said) {
-			said = said[:length]
-		}
+		said = said[:min(int(n.Data[0]), len(said))]
 		return fmt.Sprintf("the peer refuses: %s: the peer says %q", notificationName(n), text.Short(string(said), longestText))
 	}
 	return "the peer refuses: " + notificationName(n)

@@ -2,7 +2,6 @@ package bgp
 
 import (
 	"fmt"
-	"regexp"
 
 	"github.com/herald-vip/herald/bgp/community"
 )
@@ -18,17 +17,18 @@ const (
 	everyPeer   = 0 // numbers of peers start at 1
 )
 
-// anyMark matches all marks.
-var anyMark = regexp.MustCompile(fmt.Sprintf("^%d:", uint32(markASN))).String()
+// anyMark is a regular expression that matches all marks.
+var anyMark = fmt.Sprintf("^%d:", uint32(markASN))
 
 // numbers give each peer name that was ever configured a number.
 type numbers map[string]uint32
 
-// learn numbers a name that has none yet.
-func (n numbers) learn(name string) {
+// learn is the number of a name, which gets one if it has none yet.
+func (n numbers) learn(name string) uint32 {
 	if _, ok := n[name]; !ok {
 		n[name] = uint32(len(n)) + 1
 	}
+	return n[name]
 }
 
 // marks are those of a route.

@@ -38,7 +38,6 @@ type peer struct {
 	pathTrouble string // why there can be no BFD session; empty if there can
 	wait        wait   // for BFD
 
-	exported   receiver
 	offers     offers        // what the peer of the session that is up takes
 	hop6       netip.Addr    // found next hop for IPv6 routes over an IPv4 session
 	examineAt  time.Time     // when to examine next,
@@ -95,7 +94,7 @@ func (p *peer) receiver() receiver {
 		return n
 	}
 	if p.IPv6 && p.addr.Is4() && !p.NextHop6.IsValid() {
-		n.hop6 = p.hop6
+		n.NextHop6 = p.hop6
 		n.hold6 = !p.hop6.IsValid()
 	}
 	if p.IPv4 && p.addr.Is6() && !p.NextHop4.IsValid() {

@@ -33,8 +33,6 @@ const (
 	logMalformed = "Session will be reset due to malformed BGP" // and what it was
 )
 
-func newReasons() *reasons { return &reasons{said: make(map[netip.Addr]string)} }
-
 func (r *reasons) put(peer netip.Addr, reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,10 +48,7 @@ func (r *reasons) take(addr netip.Addr) string {
 	return said
 }
 
-func (r *reasons) handler(next slog.Handler) slog.Handler {
-	return reasonHandler{reasons: r, next: next}
-}
-
+// reasonHandler is the log handler of GoBGP.
 type reasonHandler struct {
 	*reasons
 	next slog.Handler
@@ -71,12 +66,8 @@ func (h reasonHandler) Handle(ctx context.Context, r slog.Record) error {
 	if !h.next.Enabled(ctx, slog.LevelDebug) {
 		return nil
 	}
-	quiet := slog.NewRecord(r.Time, slog.LevelDebug, "gobgp: "+r.Message, r.PC)
-	r.Attrs(func(a slog.Attr) bool {
-		quiet.AddAttrs(a)
-		return true
-	})
-	return h.next.Handle(ctx, quiet)
+	r.Level, r.Message = slog.LevelDebug, "gobgp: "+r.Message
+	return h.next.Handle(ctx, r)
 }
 
 // learn remembers what a line says of the peer.
@@ -90,19 +81,14 @@ func (h reasonHandler) learn(r slog.Record) {
 		attrs[a.Key] = a.Value
 		return true
 	})
-	number := func(key string) int64 {
-		if v := attrs[key]; v.Kind() == slog.KindInt64 {
-			return v.Int64()
-		}
-		return 0
-	}
+	is := func(key string, number int) bool { return attrs[key].Equal(slog.IntValue(number)) }
 	communicated, said := attrs["Communicated-Reason"]
 	switch {
 	case malformed:
 		h.put(h.peer, "the peer sent a malformed message: "+text.Short(attrs["Error"].String(), longestText))
 	case r.Message == logReceived && said && communicated.String() != "":
 		h.put(h.peer, fmt.Sprintf("the peer says %q", text.Short(communicated.String(), longestText)))
-	case r.Message == logSent && number("Code") == bgp.BGP_ERROR_OPEN_MESSAGE_ERROR && number("Subcode") == bgp.BGP_ERROR_SUB_BAD_PEER_AS:
+	case r.Message == logSent && is("Code", bgp.BGP_ERROR_OPEN_MESSAGE_ERROR) && is("Subcode", bgp.BGP_ERROR_SUB_BAD_PEER_AS):
 		h.put(h.peer, "the peer has another ASN than configured")
 	}
 }

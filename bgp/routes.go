@@ -38,7 +38,11 @@ func (s *Server) announce(routes []Route) error {
 		if old, ok := s.routes[r.Prefix]; ok && reflect.DeepEqual(old, r) {
 			continue
 		}
-		path, err := s.encode(r)
+		marks, err := s.numbers.marks(r)
+		if err != nil {
+			return fmt.Errorf("announce: %w", err)
+		}
+		path, err := encodePath(s.config.ASN, r, marks)
 		if err != nil {
 			return fmt.Errorf("announce: %w", err)
 		}
@@ -86,14 +90,6 @@ func (s *Server) withdraw(prefixes []netip.Prefix) error {
 		delete(s.routes, prefix)
 	}
 	return nil
-}
-
-func (s *Server) encode(r Route) (*apiutil.Path, error) {
-	marks, err := s.numbers.marks(r)
-	if err != nil {
-		return nil, err
-	}
-	return encodePath(s.config.ASN, r, marks)
 }
 
 // Sessions is every peer as it stands, sorted by name.

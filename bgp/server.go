@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	gobgp "github.com/osrg/gobgp/v4/pkg/server"
 
 	"github.com/herald-vip/herald/bgp/bfd"
@@ -29,15 +30,15 @@ var ErrClosed = errors.New("bgp: closed")
 func New(log *slog.Logger, options Options) *Server {
 	options.MaxRoutes = cmp.Or(options.MaxRoutes, defaultMaxRoutes)
 	ctx, cancel := context.WithCancel(context.Background())
-	told := newReasons()
+	told := &reasons{said: make(map[netip.Addr]string)}
 	s := &Server{
 		log:     log,
 		options: options,
-		gobgp:   gobgp.NewBgpServer(gobgp.LoggerOption(slog.New(told.handler(log.Handler())), nil)),
+		gobgp:   gobgp.NewBgpServer(gobgp.LoggerOption(slog.New(reasonHandler{told, log.Handler(), netip.Addr{}}), nil)),
 		told:    told,
 		ctx:     ctx,
 		cancel:  cancel,
-		events:  make(chan event),
+		events:  make(chan apiutil.PeerState),
 		peers:   make(map[string]*peer),
 		numbers: make(numbers),
 		routes:  make(map[netip.Prefix]Route),
@@ -80,7 +81,10 @@ func (s *Server) Apply(ctx context.Context, c Config) error {
 	}
 	for name, p := range s.peers {
 		if _, ok := want[name]; !ok {
-			s.remove(p)
+			s.drop(p)
+			if p.stopDiscovery != nil {
+				p.stopDiscovery()
+			}
 			delete(s.peers, name)
 			s.log.Info("peer removed", "peer", name)
 		}
@@ -89,8 +93,7 @@ func (s *Server) Apply(ctx context.Context, c Config) error {
 		p, ok := s.peers[name]
 		switch {
 		case !ok:
-			s.numbers.learn(name)
-			p = newPeer(conf, s.numbers[name])
+			p = newPeer(conf, s.numbers.learn(name))
 			s.peers[name] = p
 			if conf.Interface != "" {
 				s.discover(p)
@@ -149,14 +152,6 @@ func sessionChanged(old, new Peer) bool {
 	old.NextHop6, new.NextHop6 = netip.Addr{}, netip.Addr{}
 	old.BFD, new.BFD = nil, nil
 	return !reflect.DeepEqual(old, new)
-}
-
-// remove drops p for good.
-func (s *Server) remove(p *peer) {
-	s.drop(p)
-	if p.stopDiscovery != nil {
-		p.stopDiscovery()
-	}
 }
 
 // Close shuts every session down with the reason message (RFC 9003), which

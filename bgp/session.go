@@ -28,7 +28,7 @@ func (s *Server) watch() error {
 				return
 			}
 			select {
-			case s.events <- newEvent(e.Peer):
+			case s.events <- e.Peer.State:
 			case <-s.ctx.Done():
 			}
 		},
@@ -56,26 +56,26 @@ func (s *Server) run() {
 }
 
 // handle takes in a state change.
-func (s *Server) handle(e event) {
+func (s *Server) handle(e apiutil.PeerState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.find(e.addr)
+	p := s.find(e.NeighborAddress)
 	if p == nil || !p.present {
 		return
 	}
 	p.epoch++
-	was := p.state
-	if e.state == Established {
+	was, state := p.state, stateOf(e.SessionState)
+	if state == Established {
 		p.state = OpenConfirm
-		s.confirm(p, e)
+		s.confirm(p, offersOf(e.RemoteCap))
 		return
 	}
-	p.state = e.state
+	p.state = state
 	defer s.watchPaths()
 	switch {
-	case e.state == Active:
+	case state == Active:
 		s.connect(p)
-	case e.state == Idle && p.trial && !s.closing: // GoBGP would leave it alone for five seconds
+	case state == Idle && p.trial && !s.closing: // GoBGP would leave it alone for five seconds
 		p.trial = false
 		s.renew(p)
 	}
@@ -92,16 +92,16 @@ func (s *Server) handle(e event) {
 // the routes. GoBGP reports a session as up, and dumps its table to the peer, a
 // moment before it begins to pass on changes: a withdrawal in between would
 // never reach the peer. So the peer has nothing until that moment is over.
-func (s *Server) confirm(p *peer, e event) {
+func (s *Server) confirm(p *peer, o offers) {
 	epoch := p.epoch
 	s.wg.Go(func() {
-		for !s.confirmed(p, epoch, e) && wake.Pause(s.ctx, time.Millisecond) {
+		for !s.confirmed(p, epoch, o) && wake.Pause(s.ctx, time.Millisecond) {
 		}
 	})
 }
 
 // confirmed reports whether there is nothing more to wait for.
-func (s *Server) confirmed(p *peer, epoch uint64, e event) bool {
+func (s *Server) confirmed(p *peer, epoch uint64, o offers) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p.epoch != epoch {
@@ -113,7 +113,7 @@ func (s *Server) confirmed(p *peer, epoch uint64, e event) bool {
 	}
 	p.state, p.since, p.reason = Established, time.Now(), ""
 	p.trial = false
-	p.offers = e.offers
+	p.offers = o
 	p.hop6 = netip.Addr{} // the session may have another local address now
 	s.watchPaths()
 	p.wait.begin(s.bfd.Statuses()[p.addr], p.since)

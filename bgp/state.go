@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	gobgp "github.com/osrg/gobgp/v4/pkg/server"
 
 	"github.com/herald-vip/herald/bgp/bfd"
@@ -31,7 +32,7 @@ type Server struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	events chan event
+	events chan apiutil.PeerState // of GoBGP
 
 	mu      sync.Mutex
 	started bool
@@ -39,8 +40,8 @@ type Server struct {
 	config  Config
 	peers   map[string]*peer
 	numbers numbers
-	// exported is how many peers the export policy speaks of.
-	exported int
+	// exported are the peers as the export policy has them.
+	exported []receiver
 	routes   map[netip.Prefix]Route
 }
 
@@ -126,35 +127,29 @@ func (s *Server) renew(p *peer) {
 // of those whose attributes changed.
 func (s *Server) export() {
 	var all []receiver
-	var resend []*peer
 	for _, name := range slices.Sorted(maps.Keys(s.peers)) {
-		p := s.peers[name]
-		if !p.addr.IsValid() {
-			continue
-		}
-		n := p.receiver()
-		all = append(all, n)
-		if !reflect.DeepEqual(n, p.exported) {
-			resend = append(resend, p)
+		if p := s.peers[name]; p.addr.IsValid() {
+			all = append(all, p.receiver())
 		}
 	}
-	if len(resend) == 0 && len(all) == s.exported {
+	if reflect.DeepEqual(all, s.exported) {
 		return
 	}
 	if err := s.gobgp.SetPolicies(s.ctx, encodePolicies(s.config.ASN, all)); err != nil {
 		s.log.Error("cannot set policies", "err", err)
 		return
 	}
-	s.exported = len(all)
-	for _, p := range resend {
-		p.exported = p.receiver()
-		if p.state != Established {
+	before := s.exported
+	s.exported = all
+	for _, n := range all {
+		same := func(old receiver) bool { return reflect.DeepEqual(old, n) }
+		if s.peers[n.Name()].state != Established || slices.ContainsFunc(before, same) {
 			continue
 		}
 		if err := s.gobgp.ResetPeer(s.ctx, &api.ResetPeerRequest{
-			Address: p.addr.String(), Soft: true, Direction: api.ResetPeerRequest_DIRECTION_OUT,
+			Address: n.addr.String(), Soft: true, Direction: api.ResetPeerRequest_DIRECTION_OUT,
 		}); err != nil {
-			s.log.Warn("cannot send routes again", "peer", p.Name(), "err", err)
+			s.log.Warn("cannot send routes again", "peer", n.Name(), "err", err)
 		}
 	}
 }

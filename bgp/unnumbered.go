@@ -82,7 +82,7 @@ func discoverOn(ctx context.Context, link string, found func(netip.Addr)) error 
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	defer conn.Close()
 
-	allNodes, allRouters := netip.MustParseAddr("ff02::1"), netip.MustParseAddr("ff02::2")
+	allNodes, allRouters := netip.IPv6LinkLocalAllNodes(), netip.IPv6LinkLocalAllRouters()
 	if err := conn.JoinGroup(allNodes); err != nil {
 		return fmt.Errorf("join all-nodes: %w", err)
 	}
