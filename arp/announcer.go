@@ -71,11 +71,11 @@ func (a *Announcer) Announce(until time.Time, link string, addrs ...netip.Addr) 
 	now := time.Now()
 	s := a.stateOf(now, link)
 	entries := make([]*entry, 0, len(addrs))
-	var errs []error
+	var failed error // first; the others say the same in most cases
 	for _, addr := range addrs {
 		addr = addr.Unmap()
 		if !announceable(addr) {
-			errs = append(errs, fmt.Errorf("%q is not a unicast address beyond the link", addr))
+			failed = cmp.Or(failed, fmt.Errorf("%q is not a unicast address beyond the link", addr))
 			continue
 		}
 		e := s.entry(addr)
@@ -85,18 +85,14 @@ func (a *Announcer) Announce(until time.Time, link string, addrs ...netip.Addr) 
 		}
 		entries = append(entries, e)
 	}
-	if err := a.fitWires(now, s); err != nil {
-		errs = append(errs, err)
-	}
+	failed = cmp.Or(failed, a.fitWires(now, s))
 	for _, e := range entries {
-		if err := a.announce(now, s, e); err != nil {
-			errs = append(errs, err)
-		}
+		failed = cmp.Or(failed, a.announce(now, s, e))
 	}
 	a.pruneEntries(s)
 	wake.Up(a.wake)
-	if len(errs) > 0 { // the others say the same in most cases
-		return fmt.Errorf("announce %s on %s: %w", list(addrs), link, errs[0])
+	if failed != nil {
+		return fmt.Errorf("announce %s on %s: %w", list(addrs), link, failed)
 	}
 	return nil
 }

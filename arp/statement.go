@@ -77,11 +77,6 @@ func parseNDP(from mac, b []byte) (statement, bool) {
 	if source.Is4In6() || message[1] != 0 || !checksumOK(b[8:ipv6.HeaderLen], message) {
 		return statement{}, false
 	}
-	switch ipv6.ICMPType(message[0]) { // the others say nothing of an address
-	case ipv6.ICMPTypeNeighborAdvertisement, ipv6.ICMPTypeNeighborSolicitation:
-	default:
-		return statement{}, false
-	}
 	m, err := ndp.ParseMessage(message)
 	if err != nil {
 		return statement{}, false

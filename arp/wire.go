@@ -1,6 +1,7 @@
 package arp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -111,10 +112,7 @@ func (s *socket) send(frame []byte) error {
 		_, sendErr = unix.Write(int(fd), frame)
 		return true
 	})
-	if err == nil {
-		err = sendErr
-	}
-	return err
+	return cmp.Or(err, sendErr)
 }
 
 func (s *socket) receive(b []byte) (int, error) {
