@@ -239,23 +239,19 @@ func (l *loop) report(s *session, now time.Time) {
 	l.reporter.add(change{status: s.status()})
 }
 
-// apply makes the sessions those of the list.
-func (l *loop) apply(list []Config) error {
+// apply makes the sessions those that are wanted, by peer.
+func (l *loop) apply(wanted map[netip.Addr]Config) error {
 	if l.closing {
 		return ErrClosed
 	}
 	now := time.Now()
-	wanted := make(map[netip.Addr]bool, len(list))
-	for _, c := range list {
-		wanted[c.Peer] = true
-	}
 	for peer, s := range l.sessions {
-		if !wanted[peer] {
+		if _, ok := wanted[peer]; !ok {
 			l.dismiss(s)
 		}
 	}
-	for _, c := range list {
-		s := l.sessions[c.Peer]
+	for peer, c := range wanted {
+		s := l.sessions[peer]
 		if s != nil && s.config.Local == c.Local && s.config.Multihop == c.Multihop {
 			s.configure(c.Interval, c.Multiplier)
 			s.config = c
@@ -264,7 +260,7 @@ func (l *loop) apply(list []Config) error {
 		if s != nil {
 			l.dismiss(s)
 		}
-		l.sessions[c.Peer] = newSession(c, l.discriminator(), now)
+		l.sessions[peer] = newSession(c, l.discriminator(), now)
 	}
 	l.listen(now)
 	return nil
@@ -281,7 +277,8 @@ func (l *loop) leave() {
 // dismiss shuts a session down. It is heard and reported no more.
 func (l *loop) dismiss(s *session) {
 	delete(l.sessions, s.config.Peer)
-	s.leave()
+	s.shutDown()
+	s.goodbyes = goodbyes
 	l.leaving = append(l.leaving, s)
 }
 

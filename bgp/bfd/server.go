@@ -48,21 +48,21 @@ func (s *Server) Inside(do func(func() error) error) {
 // server is closed or cannot start, and changes nothing; what goes wrong with
 // a session later is in its status.
 func (s *Server) Apply(sessions []Config) error {
-	peers := make(map[netip.Addr]bool)
+	wanted := make(map[netip.Addr]Config)
 	for _, c := range sessions {
 		if err := c.Validate(); err != nil {
 			return err
 		}
-		if peers[c.Peer] {
+		if _, twice := wanted[c.Peer]; twice {
 			return fmt.Errorf("BFD session with %v: there are two", c.Peer)
 		}
-		peers[c.Peer] = true
+		wanted[c.Peer] = c
 	}
 	l, err := s.started(len(sessions) > 0)
 	if err != nil || l == nil {
 		return err
 	}
-	if doErr := l.do(func() { err = l.apply(sessions) }); doErr != nil {
+	if doErr := l.do(func() { err = l.apply(wanted) }); doErr != nil {
 		return doErr
 	}
 	return err

@@ -54,12 +54,6 @@ func newSession(c Config, discriminator uint32, now time.Time) *session {
 	}
 }
 
-// leave shuts the session down and takes its leave of the peer.
-func (s *session) leave() {
-	s.shutDown()
-	s.goodbyes = goodbyes
-}
-
 // Why a datagram with a well-formed packet is discarded.
 var (
 	errTTL     = errors.New("the TTL is too low")
