@@ -49,10 +49,7 @@ func (s *Server) connect(p *peer) {
 			ctx, cancel := context.WithTimeout(s.ctx, connectTimeout)
 			conn, err := dial(ctx, config, conf, addr)
 			cancel()
-			if s.hand(p, epoch, conn, err) {
-				return
-			}
-			if !wake.Pause(s.ctx, pause) {
+			if s.hand(p, epoch, conn, err) || !wake.Pause(s.ctx, pause) {
 				return
 			}
 		}

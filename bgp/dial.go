@@ -15,7 +15,10 @@ import (
 func dial(ctx context.Context, c Config, p Peer, addr netip.Addr) (net.Conn, error) {
 	dialer := net.Dialer{
 		KeepAlive: -1,
-		Control:   func(_, _ string, raw syscall.RawConn) error { return prepare(raw, p, addr, p.own(c.ASN)) },
+		Control: func(_, _ string, raw syscall.RawConn) (err error) {
+			failed := raw.Control(func(fd uintptr) { err = prepare(int(fd), p, addr, p.own(c.ASN)) })
+			return cmp.Or(failed, err)
+		},
 	}
 	if p.LocalAddress.IsValid() {
 		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.LocalAddress, 0))
@@ -24,13 +27,7 @@ func dial(ctx context.Context, c Config, p Peer, addr netip.Addr) (net.Conn, err
 }
 
 // prepare sets on a socket what the session to p uses: password and TTL rules.
-func prepare(raw syscall.RawConn, p Peer, addr netip.Addr, asn uint32) error {
-	var err error
-	ctl := raw.Control(func(fd uintptr) { err = prepareSocket(int(fd), p, addr, asn) })
-	return cmp.Or(ctl, err)
-}
-
-func prepareSocket(fd int, p Peer, addr netip.Addr, asn uint32) error {
+func prepare(fd int, p Peer, addr netip.Addr, asn uint32) error {
 	if p.Password != "" {
 		if err := unix.SetsockoptTCPMD5Sig(fd, unix.IPPROTO_TCP, unix.TCP_MD5SIG, md5Signature(addr, p.Password)); err != nil {
 			return fmt.Errorf("set the TCP MD5 password: %w", err)
