@@ -2,6 +2,7 @@ package arp
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/herald-vip/herald/wake"
@@ -31,20 +32,14 @@ func (a *Announcer) reportState(s *linkState, e *entry) {
 
 // reportStranger tells that by uses an address too that is Taken already.
 func (a *Announcer) reportStranger(s *linkState, e *entry, by mac) {
-	addr, link, policy := e.addr, s.name, e.watch.policy
-	a.enqueue(func() {
-		a.log.Error("another host that is not a member uses a VIP",
-			"address", addr, "link", link, "mac", by.hardware().String(), "policy", policy)
-	})
+	a.logLater(slog.LevelError, "another host that is not a member uses a VIP",
+		"address", e.addr, "link", s.name, "mac", by.hardware().String(), "policy", e.watch.policy)
 }
 
 // reportRival tells that a member holds an address, too, which must never be.
 func (a *Announcer) reportRival(s *linkState, e *entry) {
-	addr, link, rival := e.addr, s.name, e.rival
-	a.enqueue(func() {
-		a.log.Error("TWO MEMBERS ANSWER FOR A VIP: this node, and another that claims it though it was contradicted",
-			"address", addr, "link", link, "mac", rival.hardware().String())
-	})
+	a.logLater(slog.LevelError, "TWO MEMBERS ANSWER FOR A VIP: this node, and another that claims it though it was contradicted",
+		"address", e.addr, "link", s.name, "mac", e.rival.hardware().String())
 }
 
 // reportWires tells why a link's sockets cannot be opened, until they can.
@@ -52,15 +47,15 @@ func (a *Announcer) reportWires(s *linkState, err error) {
 	if s.broken == (err != nil) {
 		return
 	}
-	s.broken = err != nil
-	link := s.name
-	a.enqueue(func() {
-		if err != nil {
-			a.log.Error("cannot announce or watch VIPs on a link", "link", link, "err", err)
-			return
-		}
-		a.log.Info("can announce and watch VIPs on the link again", "link", link)
-	})
+	if s.broken = err != nil; s.broken {
+		a.logLater(slog.LevelError, "cannot announce or watch VIPs on a link", "link", s.name, "err", err)
+	} else {
+		a.logLater(slog.LevelInfo, "can announce and watch VIPs on the link again", "link", s.name)
+	}
+}
+
+func (a *Announcer) logLater(level slog.Level, message string, attributes ...any) {
+	a.enqueue(func() { a.log.Log(context.Background(), level, message, attributes...) })
 }
 
 func (a *Announcer) enqueue(f func()) {
