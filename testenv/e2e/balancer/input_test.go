@@ -51,11 +51,9 @@ func (b *balanced) testStatic(t *testing.T) {
 // its status, its clients are refused rather than kept waiting, and nobody else notices.
 func (b *balanced) testBadInput(t *testing.T) {
 	masters := threeMasters()
-	good, err := os.ReadFile(b.conf("w2"))
-	site.Must(t, err)
+	good := site.ReadFile(t, b.conf("w2"))
 	keyFile := filepath.Join(b.dir, "w2", "gossip.key")
-	key, err := os.ReadFile(keyFile)
-	site.Must(t, err)
+	key := site.ReadFile(t, keyFile)
 	b.follow(t, masters...)
 	load := b.load(t, "w1", localApp, nil)
 	began := time.Now()
@@ -140,8 +138,8 @@ func (b *balanced) testBadInput(t *testing.T) {
 				b.serve(t, m, "app", masters...)
 			}
 		})
-		site.Must(t, os.WriteFile(b.conf("w2"), good, 0o600))
-		site.Must(t, os.WriteFile(keyFile, key, 0o600))
+		site.Must(t, os.WriteFile(b.conf("w2"), []byte(good), 0o600))
+		site.Must(t, os.WriteFile(keyFile, []byte(key), 0o600))
 	}
 	site.Boot(t, b.Lab, "w2-speaker")
 	b.follow(t, masters...)

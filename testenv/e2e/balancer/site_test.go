@@ -43,14 +43,12 @@ func threeMasters() []string { return []string{"m1", "m2", "m3"} }
 func newBalanced(t *testing.T) *balanced {
 	t.Helper()
 	b := &balanced{pki: site.NewPKI(t), dir: t.TempDir()}
-	key, err := os.ReadFile("../../topologies/flat/m1/gossip.key")
-	site.Must(t, err)
+	key := site.ReadFile(t, "../../topologies/flat/m1/gossip.key")
 	for node, kind := range map[string]string{"m1": "m", "m2": "m", "m3": "m", "m4": "m4", "w1": "w", "w2": "w"} {
-		conf, err := os.ReadFile("../../topologies/e2e-balancer/" + kind + ".yaml")
-		site.Must(t, err)
+		conf := site.ReadFile(t, "../../topologies/e2e-balancer/"+kind+".yaml")
 		site.Must(t, os.Mkdir(filepath.Join(b.dir, node), 0o755))
-		site.Must(t, os.WriteFile(b.conf(node), conf, 0o600))
-		site.Must(t, os.WriteFile(filepath.Join(b.dir, node, "gossip.key"), key, 0o600))
+		site.Must(t, os.WriteFile(b.conf(node), []byte(conf), 0o600))
+		site.Must(t, os.WriteFile(filepath.Join(b.dir, node, "gossip.key"), []byte(key), 0o600))
 	}
 	parts := site.Images()
 	parts["herald"] = lab.Binary(site.Part(t, "HERALD_RACE"))
@@ -89,10 +87,9 @@ func (b *balanced) bootMaster(t *testing.T, master string) {
 // rewrite changes the configuration of a node, and has its Herald read it.
 func (b *balanced) rewrite(t *testing.T, node string, change func(string) string) {
 	t.Helper()
-	old, err := os.ReadFile(b.conf(node))
-	site.Must(t, err)
-	now := change(string(old))
-	if now == string(old) {
+	old := site.ReadFile(t, b.conf(node))
+	now := change(old)
+	if now == old {
 		t.Fatalf("nothing would change in the configuration of %s:\n%s", node, old)
 	}
 	site.Must(t, os.WriteFile(b.conf(node)+".new", []byte(now), 0o600))

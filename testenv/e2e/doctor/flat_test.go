@@ -169,9 +169,7 @@ func newAiling(t *testing.T) *ailing {
 	l := site.StartLab(t, "flat.clab.yml", map[string]string{"FLAT_DIR": dir})
 	a := &ailing{Lab: l, m1: l.Node("m1-speaker"), dir: filepath.Join(dir, "m1")}
 	site.Must(t, os.Chmod(filepath.Join(a.dir, "gossip.key"), 0o600))
-	standard, err := os.ReadFile(filepath.Join(a.dir, "herald.yaml"))
-	site.Must(t, err)
-	a.standard = string(standard)
+	a.standard = site.ReadFile(t, filepath.Join(a.dir, "herald.yaml"))
 	return a
 }
 

@@ -83,12 +83,11 @@ func TestARPKeyRotation(t *testing.T) {
 	}
 	exposed(true)
 	load, from := f.Connect(t), f.Mark(t)
-	old, err := os.ReadFile(filepath.Join(f.Dir, "m1", "gossip.key"))
-	site.Must(t, err)
+	old := site.ReadFile(t, filepath.Join(f.Dir, "m1", "gossip.key"))
 	site.Must(t, f.Herald(t, "m1", "keygen", "/tmp/new.key"))
 	fresh := site.MustRun(t, f.Node("m1-speaker"), "cat", "/tmp/new.key")
-	both := fresh + string(old)
-	for _, keys := range []string{string(old) + fresh, both, fresh} {
+	both := fresh + old
+	for _, keys := range []string{old + fresh, both, fresh} {
 		for _, m := range site.FlatMasters() {
 			f.Rewrite(t, m, "gossip.key", func(string) string { return keys })
 			f.Ready(t, m)
@@ -100,7 +99,7 @@ func TestARPKeyRotation(t *testing.T) {
 	exposed(false)
 
 	wrong := f.Others(holder)[0]
-	f.Rewrite(t, wrong, "gossip.key", func(string) string { return string(old) })
+	f.Rewrite(t, wrong, "gossip.key", func(string) string { return old })
 	other := f.Others(holder, wrong)[0]
 	site.Eventually(t, site.Soon, func() error {
 		e, err := f.Election(t, other)

@@ -20,11 +20,9 @@ const servicesGuide = "../../../docs/services.md"
 // indentation of a list.
 func guideBlocks(t *testing.T, language string) [][]byte {
 	t.Helper()
-	text, err := os.ReadFile(servicesGuide)
-	site.Must(t, err)
 	var out [][]byte
-	for _, m := range regexp.MustCompile("(?ms)^( *)```"+language+"\n(.*?)^ *```$").FindAllSubmatch(text, -1) {
-		out = append(out, regexp.MustCompile("(?m)^"+string(m[1])).ReplaceAll(m[2], nil))
+	for _, m := range regexp.MustCompile("(?ms)^( *)```"+language+"\n(.*?)^ *```$").FindAllStringSubmatch(site.ReadFile(t, servicesGuide), -1) {
+		out = append(out, regexp.MustCompile("(?m)^"+m[1]).ReplaceAll([]byte(m[2]), nil))
 	}
 	return out
 }

@@ -28,9 +28,8 @@ func TestHAProxyAsksHerald(t *testing.T) {
 		site.Serve(t, f.Node(m), ":6443", apiservers[m])
 		site.Boot(t, f.Lab, m+"-speaker")
 	}
-	file, err := os.ReadFile("../../../manifests/external/haproxy.cfg")
-	site.Must(t, err)
-	site.Must(t, os.WriteFile(filepath.Join(f.Dir, "m3", "haproxy.cfg"), []byte(strings.ReplaceAll(string(file), " 10.0.1.", " 10.4.0.")), 0o600))
+	file := site.ReadFile(t, "../../../manifests/external/haproxy.cfg")
+	site.Must(t, os.WriteFile(filepath.Join(f.Dir, "m3", "haproxy.cfg"), []byte(strings.ReplaceAll(file, " 10.0.1.", " 10.4.0.")), 0o600))
 	client := f.Node("m3-speaker") // on which Herald does not run
 	site.Daemonise(t, client, "haproxy", "-db", "-f", "/etc/herald/haproxy.cfg")
 

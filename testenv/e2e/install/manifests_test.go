@@ -5,7 +5,6 @@ package install
 import (
 	"bytes"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 
@@ -47,9 +46,7 @@ func testManifests(t *testing.T, k *site.APIServer) {
 		"kustomize/example/configmap.yaml":  "/api/v1/namespaces/kube-system/configmaps",
 		"kustomize/example/secret.yaml":     "/api/v1/namespaces/kube-system/secrets",
 	} {
-		object, err := os.ReadFile(dir + file)
-		site.Must(t, err)
-		accepted(file, collection, object)
+		accepted(file, collection, []byte(site.ReadFile(t, dir+file)))
 	}
 	c := parseConfig(t, "../../../config/example.yaml")
 	c.Metrics.Listen = "[::1]:9474"

@@ -34,9 +34,7 @@ func rights(t *testing.T, file string) []string {
 // parseConfig is the configuration of a file, without the files that it names.
 func parseConfig(t *testing.T, file string) *config.Config {
 	t.Helper()
-	data, err := os.ReadFile(file)
-	site.Must(t, err)
-	c, err := config.Parse(file, data)
+	c, err := config.Parse(file, []byte(site.ReadFile(t, file)))
 	site.Must(t, err)
 	return c
 }
@@ -131,13 +129,12 @@ func TestManifestRightsARP(t *testing.T) {
 		site.StartConfined(t, f.Node(m+"-speaker"), given)
 	}
 	file := filepath.Join(f.Dir, "m1", "herald.yaml")
-	text, err := os.ReadFile(file)
-	site.Must(t, err)
-	site.Must(t, os.WriteFile(file, []byte(strings.Replace(string(text), "announce: arp", "announce: arp\n  priority: 200\n  preempt: true", 1)), 0o600))
+	text := site.ReadFile(t, file)
+	site.Must(t, os.WriteFile(file, []byte(strings.Replace(text, "announce: arp", "announce: arp\n  priority: 200\n  preempt: true", 1)), 0o600))
 	for _, lacking := range given {
 		t.Run("preferred, without "+lacking, func(t *testing.T) { takesNothing(t, f, given, lacking) })
 	}
-	site.Must(t, os.WriteFile(file, text, 0o600))
+	site.Must(t, os.WriteFile(file, []byte(text), 0o600))
 	site.StartConfined(t, f.Node("m1-speaker"), given)
 	for _, m := range site.FlatMasters() {
 		f.Ready(t, m)

@@ -5,7 +5,6 @@ package install
 import (
 	"bytes"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -116,9 +115,7 @@ func testFromMetalLB(t *testing.T, k *site.APIServer) {
 	site.Must(t, err)
 	judged := 0
 	for _, file := range files {
-		stream, err := os.ReadFile(file)
-		site.Must(t, err)
-		for name, o := range site.ObjectsIn(t, stream) {
+		for name, o := range site.ObjectsIn(t, []byte(site.ReadFile(t, file))) {
 			if bytes.Contains(o.Text, []byte("# FILL IN")) && o.Tree["kind"] != "ConfigMap" {
 				continue
 			}

@@ -158,23 +158,21 @@ func TestUnit(t *testing.T) {
 	s.HasAddress(t, site.VIP4, true)
 	d.becomes(t, "StatusText", "1 of 1 addresses announced")
 	pid := child(t, d.pid, "herald")
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	site.Must(t, err)
+	status := site.ReadFile(t, fmt.Sprintf("/proc/%d/status", pid))
 	for _, want := range []string{"CapEff:\t0000000000001000", "CapBnd:\t0000000000001000", "NoNewPrivs:\t1", "Seccomp:\t2"} {
-		if !strings.Contains(string(status), want+"\n") {
+		if !strings.Contains(status, want+"\n") {
 			t.Errorf("the speaker's status lacks %q:\n%s", want, status)
 		}
 	}
 
 	file := filepath.Join(s.Config, "herald.yaml")
-	good, err := os.ReadFile(file)
-	site.Must(t, err)
-	site.Must(t, os.WriteFile(file, []byte(strings.Replace(string(good), "asn: 64512", "asn: many", 1)), 0o644))
+	good := site.ReadFile(t, file)
+	site.Must(t, os.WriteFile(file, []byte(strings.Replace(good, "asn: 64512", "asn: many", 1)), 0o644))
 	if _, err := d.ctl(t, "reload"); err == nil {
 		t.Error("a bad file is taken")
 	}
-	site.Must(t, os.WriteFile(file, []byte(strings.Replace(string(good), "announce: bgp,", "announce: bgp, linger: 2s,", 1)), 0o644))
-	_, err = d.ctl(t, "reload")
+	site.Must(t, os.WriteFile(file, []byte(strings.Replace(good, "announce: bgp,", "announce: bgp, linger: 2s,", 1)), 0o644))
+	_, err := d.ctl(t, "reload")
 	site.Must(t, err)
 	s.Shows(t, func(status admin.Status) error {
 		if status.Config.Error != "" || status.Config.Generation < 2 {

@@ -7,7 +7,6 @@ import (
 	"context"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -85,8 +84,7 @@ func TestHeraldFetch(t *testing.T) {
 	if _, err := site.Run(t, m, script); err == nil {
 		t.Fatal("without a server the script succeeds")
 	}
-	right, err := os.ReadFile(site.Part(t, "HERALD"))
-	site.Must(t, err)
+	right := []byte(site.ReadFile(t, site.Part(t, "HERALD")))
 	answers := make(chan []byte, 2)
 	answers <- right[:len(right)/2]
 	answers <- right

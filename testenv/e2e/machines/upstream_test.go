@@ -5,7 +5,6 @@ package machines
 import (
 	"context"
 	"fmt"
-	"os"
 	"regexp"
 	"strconv"
 	"testing"
@@ -46,9 +45,7 @@ func showOnFailure(t *testing.T, u upstream, n *lab.Node) {
 // readRouter reads a file of manifests/routers.
 func readRouter(t *testing.T, name string) string {
 	t.Helper()
-	data, err := os.ReadFile(routers + name)
-	site.Must(t, err)
-	return string(data)
+	return site.ReadFile(t, routers+name)
 }
 
 // uncomment turns comments that have this word into configuration. There must be some.

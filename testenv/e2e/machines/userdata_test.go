@@ -52,9 +52,7 @@ type fill map[string]string
 // does, its words in @ replaced. A word that nothing is given for is an error.
 func readUserData(t *testing.T, name string, words fill) userData {
 	t.Helper()
-	data, err := os.ReadFile(cloudInit + name)
-	site.Must(t, err)
-	text := string(data)
+	text := site.ReadFile(t, cloudInit+name)
 	for word, value := range words {
 		text = strings.ReplaceAll(text, "@"+word+"@", value)
 	}
@@ -66,9 +64,7 @@ func readUserData(t *testing.T, name string, words fill) userData {
 // masterWords are those of a master that has this herald in its image.
 func masterWords(t *testing.T) fill {
 	t.Helper()
-	binary, err := os.ReadFile(site.Part(t, "HERALD"))
-	site.Must(t, err)
-	sum := sha256.Sum256(binary)
+	sum := sha256.Sum256([]byte(site.ReadFile(t, site.Part(t, "HERALD"))))
 	return fill{
 		"HERALD_URL":    "http://nowhere.invalid/herald",
 		"HERALD_SHA256": hex.EncodeToString(sum[:]),

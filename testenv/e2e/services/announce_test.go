@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -48,19 +47,15 @@ func newServedAs(t *testing.T, k *site.APIServer, user, section string) *served 
 	t.Helper()
 	conf := site.SpeakerConf([]string{site.VIP4}, `peers:
 - {address: 10.0.1.254, asn: 64500}`) + section
-	kubeconfig, err := os.ReadFile(k.Kubeconfig)
-	site.Must(t, err)
 	own := site.Files{
 		"herald/herald.yaml": conf,
-		"herald/kubeconfig":  strings.NewReplacer(k.Pki.Dir, "/etc/herald", "/admin.", "/"+user+".").Replace(string(kubeconfig)),
+		"herald/kubeconfig":  strings.NewReplacer(k.Pki.Dir, "/etc/herald", "/admin.", "/"+user+".").Replace(site.ReadFile(t, k.Kubeconfig)),
 		"r2.conf": site.RouterConf(64501, ` neighbor 10.0.2.1 remote-as 64999
  neighbor 10.0.2.1 timers connect 1
  neighbor 10.0.2.1 password `+passwordOfPeer),
 	}
 	for _, name := range []string{"ca.crt", user + ".crt", user + ".key"} {
-		text, err := os.ReadFile(filepath.Join(k.Pki.Dir, name))
-		site.Must(t, err)
-		own["herald/"+name] = string(text)
+		own["herald/"+name] = site.ReadFile(t, filepath.Join(k.Pki.Dir, name))
 	}
 	s := &served{Session: site.NewSession(t, own), kube: k}
 	s.uplink = newRelay(t, s.Node("s"), fmt.Sprintf("127.0.0.1:%d", k.Port))

@@ -3,11 +3,9 @@
 package services
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -138,14 +136,13 @@ func (a *crdAPI) testUnknownField(t *testing.T) {
 
 // testExample has the server judge the example of docs/services-api.md.
 func (a *crdAPI) testExample(t *testing.T) {
-	example, err := os.ReadFile("../../../api/v1alpha1/example.yaml")
-	site.Must(t, err)
-	for _, object := range bytes.Split(example, []byte("\n---\n")) {
+	example := site.ReadFile(t, "../../../api/v1alpha1/example.yaml")
+	for object := range strings.SplitSeq(example, "\n---\n") {
 		resource := "addresspools"
-		if bytes.Contains(object, []byte("kind: BGPPeer")) {
+		if strings.Contains(object, "kind: BGPPeer") {
 			resource = "bgppeers"
 		}
-		if got := a.mistakes(t, resource, object); got != nil {
+		if got := a.mistakes(t, resource, []byte(object)); got != nil {
 			t.Errorf("%q\n%s", got, object)
 		}
 	}

@@ -81,9 +81,8 @@ func startBalancers(t *testing.T) *balancers {
 func (b *balancers) restrict(t *testing.T, node, file string) string {
 	t.Helper()
 	path := filepath.Join(b.dir, node, "kubeconfig")
-	text, err := os.ReadFile(path)
-	site.Must(t, err)
-	before, after, found := strings.Cut(string(text), "announcer-token}")
+	text := site.ReadFile(t, path)
+	before, after, found := strings.Cut(text, "announcer-token}")
 	if !found {
 		t.Fatalf("no token in %s", text)
 	}
@@ -95,9 +94,8 @@ func (b *balancers) restrict(t *testing.T, node, file string) string {
 func (b *balancers) grant(t *testing.T, kinds ...string) {
 	t.Helper()
 	for _, name := range []string{"namespace", "rbac"} {
-		text, err := os.ReadFile("../../../manifests/kustomize/services/" + name + ".yaml")
-		site.Must(t, err)
-		for document := range strings.SplitSeq(string(text), "\n---\n") {
+		text := site.ReadFile(t, "../../../manifests/kustomize/services/"+name+".yaml")
+		for document := range strings.SplitSeq(text, "\n---\n") {
 			var tree map[string]any
 			site.Must(t, yaml.Unmarshal([]byte(document), &tree))
 			if kind := tree["kind"].(string); len(kinds) == 0 || slices.Contains(kinds, kind) {
@@ -372,10 +370,8 @@ func (b *balancers) connects(t *testing.T, address netip.Addr, port int) {
 // change anything but the writer's Lease, by verb and resource.
 func (b *balancers) writes(t *testing.T) map[string]int {
 	t.Helper()
-	log, err := os.ReadFile(filepath.Join(b.dir, "api", "audit.log"))
-	site.Must(t, err)
 	counts := make(map[string]int)
-	for line := range strings.Lines(string(log)) {
+	for line := range strings.Lines(site.ReadFile(t, filepath.Join(b.dir, "api", "audit.log"))) {
 		var e struct {
 			Verb      string
 			ObjectRef struct{ Resource, Subresource string }

@@ -4,7 +4,6 @@ package services
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -12,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -92,10 +92,9 @@ func rightsGiven(t *testing.T) []string {
 // were refused for lack of one.
 func rightsUsed(t *testing.T, audit string) (used, refused []string) {
 	t.Helper()
-	log, err := os.ReadFile(audit)
-	site.Must(t, err)
+	log := site.ReadFile(t, audit)
 	all := map[string]bool{}
-	lines := bufio.NewScanner(bytes.NewReader(log))
+	lines := bufio.NewScanner(strings.NewReader(log))
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		var entry struct {

@@ -252,13 +252,10 @@ func saysGoodbye(t *testing.T, s *site.Session) {
 func TestPeerBFDSaysGoodbye(t *testing.T) {
 	s := newPlainSession(t, watchedRouter, site.SpeakerConf([]string{site.VIP4}, "peers: [{address: 10.0.1.254, asn: 64500, bfd: {interval: 300ms}}]"))
 	watchedUp(t, s, "r1", "10.0.1.254")
-	before, err := os.ReadFile(s.Node("s").Log()) // FRR may end a BFD session that has just begun
-	site.Must(t, err)
+	before := site.ReadFile(t, s.Node("s").Log()) // FRR may end a BFD session that has just begun
 	site.Must(t, s.Node("s").Daemon("herald").Signal(unix.SIGTERM))
 	saysGoodbye(t, s)
-	log, err := os.ReadFile(s.Node("s").Log())
-	site.Must(t, err)
-	if said := string(log[len(before):]); strings.Contains(said, "session lost") || !strings.Contains(said, "session closed") {
+	if said := site.ReadFile(t, s.Node("s").Log())[len(before):]; strings.Contains(said, "session lost") || !strings.Contains(said, "session closed") {
 		t.Error("herald takes its own goodbye for a fault")
 	}
 }

@@ -87,9 +87,7 @@ current-context: a
 		"--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", "default="+peers)
 	k.StartServer(t)
 	for _, file := range CrdFiles(t) {
-		definition, err := os.ReadFile(file)
-		Must(t, err)
-		k.Apply(t, services.Definitions, string(definition))
+		k.Apply(t, services.Definitions, ReadFile(t, file))
 	}
 	Must(t, k.API.Define(t.Context()))
 	for _, resource := range []string{"addresspools", "bgppeers"} {

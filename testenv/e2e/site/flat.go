@@ -49,9 +49,7 @@ func NewFlat(t *testing.T) *Flat {
 	Must(t, os.CopyFS(dir, os.DirFS("../../topologies/flat")))
 	for _, m := range FlatMasters() {
 		file := filepath.Join(dir, m, "herald.yaml")
-		text, err := os.ReadFile(file)
-		Must(t, err)
-		slow := strings.Replace(string(text), "election:\n", fmt.Sprintf("election:\n  lease: %v\n", Lease), 1)
+		slow := strings.Replace(ReadFile(t, file), "election:\n", fmt.Sprintf("election:\n  lease: %v\n", Lease), 1)
 		Must(t, os.WriteFile(file, []byte(slow), 0o600))
 	}
 	f := &Flat{Lab: StartLab(t, "flat.clab.yml", map[string]string{"FLAT_DIR": dir}), Dir: dir}
@@ -226,9 +224,7 @@ func (f *Flat) Planned(t *testing.T, master string, change func() error) {
 func (f *Flat) Rewrite(t *testing.T, master, file string, change func(string) string) {
 	t.Helper()
 	path := filepath.Join(f.Dir, master, file)
-	old, err := os.ReadFile(path)
-	Must(t, err)
-	Must(t, os.WriteFile(path+".new", []byte(change(string(old))), 0o600))
+	Must(t, os.WriteFile(path+".new", []byte(change(ReadFile(t, path))), 0o600))
 	Must(t, os.Rename(path+".new", path))
 	if d := f.Node(master + "-speaker"); d.Running() {
 		Must(t, d.Daemons()[0].Signal(unix.SIGHUP))
@@ -238,9 +234,8 @@ func (f *Flat) Rewrite(t *testing.T, master, file string, change func(string) st
 // Logged counts the lines of a master's log that match.
 func (f *Flat) Logged(t *testing.T, master, pattern string) int {
 	t.Helper()
-	log, err := os.ReadFile(f.Node(master + "-speaker").Log())
-	Must(t, err)
-	return len(regexp.MustCompile("(?m)^.*"+pattern+".*$").FindAllString(string(log), -1))
+	log := ReadFile(t, f.Node(master+"-speaker").Log())
+	return len(regexp.MustCompile("(?m)^.*"+pattern+".*$").FindAllString(log, -1))
 }
 
 // Alone parts a master from the others, but not from client and observer.

@@ -90,9 +90,7 @@ func UnderLoad(t *testing.T, n *lab.Node, variable string) (measured time.Durati
 // Memory is a figure of the process's status, in bytes.
 func Memory(t *testing.T, pid int, name string) int {
 	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	Must(t, err)
-	for line := range strings.Lines(string(status)) {
+	for line := range strings.Lines(ReadFile(t, fmt.Sprintf("/proc/%d/status", pid))) {
 		if value, ok := strings.CutPrefix(line, name+":"); ok {
 			kib, err := strconv.Atoi(strings.Fields(value)[0])
 			Must(t, err)
@@ -250,6 +248,14 @@ func Must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// ReadFile is the text of a file of the host.
+func ReadFile(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	Must(t, err)
+	return string(text)
 }
 
 // ReadOnlySettings wraps a command so that it cannot write to /proc/sys, as in a pod.

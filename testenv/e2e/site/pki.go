@@ -5,7 +5,6 @@ package site
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -43,9 +42,7 @@ func (p *PKI) Pair(t *testing.T, name string) tls.Certificate {
 // CA is the CA's certificate.
 func (p *PKI) CA(t *testing.T) []byte {
 	t.Helper()
-	ca, err := os.ReadFile(filepath.Join(p.Dir, "ca.crt"))
-	Must(t, err)
-	return ca
+	return []byte(ReadFile(t, filepath.Join(p.Dir, "ca.crt")))
 }
 
 // Client is how a health check speaks to an apiserver.
