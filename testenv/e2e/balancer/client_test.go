@@ -199,9 +199,6 @@ func refused(t *testing.T, n *lab.Node, address string) {
 			conn.Close()
 			return errors.New("the connection was made")
 		}
-		if ctx.Err() != nil {
-			return errors.New("nobody answers, want a refusal")
-		}
-		return nil
+		return site.ErrorIf(ctx.Err() != nil, "nobody answers, want a refusal")
 	})
 }

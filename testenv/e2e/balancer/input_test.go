@@ -102,10 +102,8 @@ func (b *balanced) testBadInput(t *testing.T) {
 			site.Kill(t, b.Node("w2-speaker"))
 			for _, m := range masters { // or one of them tells it at once who the others are
 				b.speaker(m).Shows(t, func(s admin.Status) error {
-					if slices.ContainsFunc(s.Election.Members, func(m admin.Member) bool { return m.Name == "w2" && m.Alive }) {
-						return fmt.Errorf("w2 is still alive to %s", m)
-					}
-					return nil
+					return site.ErrorIf(slices.ContainsFunc(s.Election.Members, func(m admin.Member) bool { return m.Name == "w2" && m.Alive }),
+						"w2 is still alive to %s", m)
 				})
 			}
 			b.forgotten(t, "w2")

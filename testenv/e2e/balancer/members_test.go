@@ -4,7 +4,6 @@ package balancer
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -33,10 +32,8 @@ func (b *balanced) testMembers(t *testing.T) {
 	}
 	ready := site.ObserveReadiness(t, b.Node("m4"), b.pki.Client(t))
 	site.Eventually(t, site.Soon, func() error {
-		if since, _, _ := ready.Seen(); since.IsZero() {
-			return errors.New("the apiserver of m4 is not ready")
-		}
-		return nil
+		since, _, _ := ready.Seen()
+		return site.ErrorIf(since.IsZero(), "the apiserver of m4 is not ready")
 	})
 	for _, m := range three {
 		b.rewrite(t, m, join)

@@ -59,10 +59,7 @@ func (b *balanced) testEstablished(t *testing.T) {
 	site.Eventually(t, site.Soon, func() error {
 		h := b.hold(t, "w1", localApp, 20)
 		defer h.close()
-		if len(h.shares()) != 1 {
-			return fmt.Errorf("by the source's hash connections went to %v, want one master", h.shares())
-		}
-		return nil
+		return site.ErrorIf(len(h.shares()) != 1, "by the source's hash connections went to %v, want one master", h.shares())
 	})
 	b.rewrite(t, "w1", func(s string) string { return strings.Replace(s, "  method: source-hash\n", "", 1) })
 	established.intact(t)

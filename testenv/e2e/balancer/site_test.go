@@ -148,10 +148,8 @@ func (b *balanced) serve(t *testing.T, node, name string, masters ...string) tim
 			}
 		}
 		slices.Sort(serving)
-		if !slices.Equal(serving, masters) || l.Error != "" {
-			return fmt.Errorf("%s of %s: %q serve, want %q; %+v", name, node, serving, masters, l)
-		}
-		return nil
+		return site.ErrorIf(!slices.Equal(serving, masters) || l.Error != "",
+			"%s of %s: %q serve, want %q; %+v", name, node, serving, masters, l)
 	})
 	return time.Now()
 }
@@ -169,10 +167,7 @@ func (b *balanced) known(t *testing.T, node, name string, masters ...string) {
 			names = append(names, k.Name)
 		}
 		slices.Sort(names)
-		if !slices.Equal(names, masters) {
-			return fmt.Errorf("%s of %s knows %q, want %q", name, node, names, masters)
-		}
-		return nil
+		return site.ErrorIf(!slices.Equal(names, masters), "%s of %s knows %q, want %q", name, node, names, masters)
 	})
 }
 

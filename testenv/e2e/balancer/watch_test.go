@@ -123,10 +123,8 @@ func (c *counter) catchesUp(t *testing.T, since time.Time) (silence time.Duratio
 	site.Eventually(t, site.Soon, func() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if len(c.seen) == 0 || c.seen[len(c.seen)-1].value < want {
-			return fmt.Errorf("the watch has told of %d values, up to %+v, of %d", len(c.seen), c.seen[max(0, len(c.seen)-1):], c.written)
-		}
-		return nil
+		return site.ErrorIf(len(c.seen) == 0 || c.seen[len(c.seen)-1].value < want,
+			"the watch has told of %d values, up to %+v, of %d", len(c.seen), c.seen[max(0, len(c.seen)-1):], c.written)
 	})
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -179,10 +179,8 @@ func makes(t *testing.T, client *site.Client, n int) {
 		if failed := client.Failed(from); len(failed) > 0 {
 			from = failed[len(failed)-1].At.Add(1)
 		}
-		if good := len(client.Since(from)); good < n {
-			return fmt.Errorf("%d connections of %d", good, n)
-		}
-		return nil
+		good := len(client.Since(from))
+		return site.ErrorIf(good < n, "%d connections of %d", good, n)
 	})
 }
 

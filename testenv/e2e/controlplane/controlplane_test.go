@@ -158,10 +158,8 @@ func (c *controlPlane) testFault(t *testing.T, f fault) {
 		// Until the apiserver itself has noticed it is slow and well in turn, and the
 		// route may come back for moments.
 		site.Eventually(t, site.Soon, func() error {
-			if _, _, got := observer.Seen(); got != f.readyz {
-				return fmt.Errorf("the apiserver answers %d, want %d", got, f.readyz)
-			}
-			return nil
+			_, _, got := observer.Seen()
+			return site.ErrorIf(got != f.readyz, "the apiserver answers %d, want %d", got, f.readyz)
 		})
 		_, lost, _ := observer.Seen()
 		t.Logf("the apiserver's own first answer that was not 200 came after %v", lost.Sub(made).Round(time.Millisecond))
@@ -257,10 +255,8 @@ func (c *controlPlane) testRegistryAnswers(t *testing.T) {
 			t.Helper()
 			registry.Set("/v2/", stub.Answer{Status: status})
 			m.Shows(t, func(s admin.Status) error {
-				if !strings.Contains(s.Checks[1].Reason, fmt.Sprintf(": %d", status)) {
-					return fmt.Errorf("the check of the registry says %q", s.Checks[1].Reason)
-				}
-				return nil
+				return site.ErrorIf(!strings.Contains(s.Checks[1].Reason, fmt.Sprintf(": %d", status)),
+					"the check of the registry says %q", s.Checks[1].Reason)
 			})
 		}
 		site.Serve(t, m.Base(), ":5001", registry)

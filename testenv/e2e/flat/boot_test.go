@@ -4,7 +4,6 @@ package flat
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -56,8 +55,5 @@ func waits(t *testing.T, f *site.Flat, master string) error {
 		return err
 	}
 	l := e.Leases[0]
-	if !l.Stands || l.Holder != "" || l.Reason == "" {
-		return fmt.Errorf("the lease of %s is %+v", master, l)
-	}
-	return nil
+	return site.ErrorIf(!l.Stands || l.Holder != "" || l.Reason == "", "the lease of %s is %+v", master, l)
 }

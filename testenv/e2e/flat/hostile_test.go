@@ -79,10 +79,8 @@ func TestARPFlood(t *testing.T) {
 	site.Eventually(t, site.Soon, func() error {
 		now := time.Now()
 		load.GoesOn(t, 100)
-		if failed := load.Failed(now); len(failed) > 0 {
-			return fmt.Errorf("%d connections fail", len(failed))
-		}
-		return nil
+		failed := load.Failed(now)
+		return site.ErrorIf(len(failed) > 0, "%d connections fail", len(failed))
 	})
 }
 

@@ -33,10 +33,8 @@ func TestElectorateGrows(t *testing.T) {
 	f.Rewrite(t, "m1", "herald.yaml", list("m1"))
 	site.Boot(t, f.Lab, "m1-speaker") // and no apiserver: kubeadm init has not run
 	f.Speaker("m1").Shows(t, func(status admin.Status) error {
-		if len(status.VIPs) == 0 || !status.VIPs[0].Decided || status.VIPs[0].Stage != "withdrawn" {
-			return fmt.Errorf("the VIPs of m1 are %+v", status.VIPs)
-		}
-		return nil
+		return site.ErrorIf(len(status.VIPs) == 0 || !status.VIPs[0].Decided || status.VIPs[0].Stage != "withdrawn",
+			"the VIPs of m1 are %+v", status.VIPs)
 	})
 	f.Asked(t, 50)
 	if seen := f.Seen.Trace().Sightings; len(seen) > 0 {
@@ -115,9 +113,7 @@ func agrees(t *testing.T, f *site.Flat, master string, members []string) {
 			}
 		}
 		slices.Sort(names)
-		if e.Change != "" || e.Problem != "" || !slices.Equal(names, members) {
-			return fmt.Errorf("the voters of %s are %v, change %q, problem %q, want %v", master, names, e.Change, e.Problem, members)
-		}
-		return nil
+		return site.ErrorIf(e.Change != "" || e.Problem != "" || !slices.Equal(names, members),
+			"the voters of %s are %v, change %q, problem %q, want %v", master, names, e.Change, e.Problem, members)
 	})
 }

@@ -162,10 +162,8 @@ func TestARPElectorate(t *testing.T) {
 		return strings.Replace(s, "members: {", `members: {m8: "10.4.0.98:7946", m9: "10.4.0.99:7946", `, 1)
 	})
 	f.Speaker(holder).Shows(t, func(status admin.Status) error {
-		if e := status.Election; e == nil || !strings.HasSuffix(e.Change, ", m8, m9") {
-			return fmt.Errorf("of the change it says %+v", status.Election)
-		}
-		return nil
+		e := status.Election
+		return site.ErrorIf(e == nil || !strings.HasSuffix(e.Change, ", m8, m9"), "of the change it says %+v", status.Election)
 	})
 	f.Asked(t, 100)
 	f.Stays(t, holder, from)

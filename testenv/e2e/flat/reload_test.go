@@ -44,10 +44,8 @@ func TestARPReload(t *testing.T) {
 		return nil
 	})
 	f.Speaker(holder).Shows(t, func(status admin.Status) error {
-		if !strings.Contains(status.VIPs[0].Reason, "there is no link late0") {
-			return fmt.Errorf("the VIP is %s: %s", status.VIPs[0].Stage, status.VIPs[0].Reason)
-		}
-		return nil
+		return site.ErrorIf(!strings.Contains(status.VIPs[0].Reason, "there is no link late0"),
+			"the VIP is %s: %s", status.VIPs[0].Stage, status.VIPs[0].Reason)
 	})
 	for _, args := range []string{"add late0 type veth peer name late1", "set late0 up", "set late1 up"} {
 		site.MustRun(t, f.Node(holder), append([]string{"ip", "link"}, strings.Fields(args)...)...)

@@ -103,10 +103,8 @@ func waitForWords(t *testing.T, s site.Speaker, log, words string) {
 			return err
 		}
 		out, _ := site.Run(t, s.Node, "herald", "status") // fails if it did not start
-		if all := string(text) + out; !strings.Contains(all, words) {
-			return fmt.Errorf("%s does not say %q:\n%s", s.Name(), words, all)
-		}
-		return nil
+		all := string(text) + out
+		return site.ErrorIf(!strings.Contains(all, words), "%s does not say %q:\n%s", s.Name(), words, all)
 	})
 }
 

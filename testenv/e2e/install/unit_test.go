@@ -175,10 +175,7 @@ func TestUnit(t *testing.T) {
 	_, err := d.ctl(t, "reload")
 	site.Must(t, err)
 	s.Shows(t, func(status admin.Status) error {
-		if status.Config.Error != "" || status.Config.Generation < 2 {
-			return fmt.Errorf("the configuration is %+v", status.Config)
-		}
-		return nil
+		return site.ErrorIf(status.Config.Error != "" || status.Config.Generation < 2, "the configuration is %+v", status.Config)
 	})
 	if now := child(t, d.pid, "herald"); now != pid {
 		t.Errorf("a reload replaced process %d by %d", pid, now)
@@ -195,10 +192,8 @@ func TestUnit(t *testing.T) {
 	site.Must(t, err)
 	d.becomes(t, "ActiveState", "active")
 	s.Shows(t, func(status admin.Status) error {
-		if status.Draining == "" || !status.UntilUndrain || status.Checks[0].State != admin.Healthy {
-			return fmt.Errorf("draining %q, until undrain: %t, check %s", status.Draining, status.UntilUndrain, status.Checks[0].State)
-		}
-		return nil
+		return site.ErrorIf(status.Draining == "" || !status.UntilUndrain || status.Checks[0].State != admin.Healthy,
+			"draining %q, until undrain: %t, check %s", status.Draining, status.UntilUndrain, status.Checks[0].State)
 	})
 	s.HasAddress(t, site.VIP4, false)
 	site.MustRun(t, s.Node("s"), "herald", "undrain")

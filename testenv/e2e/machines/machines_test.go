@@ -118,10 +118,8 @@ func (s *machines) serves(t *testing.T, from *lab.Node) {
 	get := http.Client{Transport: transport, Timeout: 5 * time.Second}
 	for _, url := range []string{"https://" + site.VIP4 + ":6443/readyz", "https://[" + site.VIP6 + "]:6443/readyz"} {
 		site.Eventually(t, site.Soon, func() error {
-			if status := site.Ask(t.Context(), &get, url); status != http.StatusOK {
-				return fmt.Errorf("%s answers %s with %d, want 200", url, from.Name(), status)
-			}
-			return nil
+			status := site.Ask(t.Context(), &get, url)
+			return site.ErrorIf(status != http.StatusOK, "%s answers %s with %d, want 200", url, from.Name(), status)
 		})
 	}
 }

@@ -4,7 +4,6 @@ package machines
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -47,10 +46,9 @@ func (s *machines) testBalancedOrder(t *testing.T, order []string) {
 	}
 	for _, m := range all {
 		m.Shows(t, func(status admin.Status) error {
-			if n := len(status.Balancers[0].Backends); n != 2 || status.Balancers[0].Serving() != 0 {
-				return fmt.Errorf("%s has %+v, want the two masters, which do not serve", m, status.Balancers)
-			}
-			return nil
+			n := len(status.Balancers[0].Backends)
+			return site.ErrorIf(n != 2 || status.Balancers[0].Serving() != 0,
+				"%s has %+v, want the two masters, which do not serve", m, status.Balancers)
 		})
 		if status := s.behind(t, m); status != 0 {
 			t.Errorf("before any apiserver is ready %s is answered %d", m, status)
@@ -82,10 +80,8 @@ func (s *machines) served(t *testing.T, all ...site.Master) {
 	t.Helper()
 	for _, m := range all {
 		site.Eventually(t, site.Soon, func() error {
-			if status := s.behind(t, m); status != http.StatusOK {
-				return fmt.Errorf("%s is answered %d", m, status)
-			}
-			return nil
+			status := s.behind(t, m)
+			return site.ErrorIf(status != http.StatusOK, "%s is answered %d", m, status)
 		})
 	}
 }

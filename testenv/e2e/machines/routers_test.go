@@ -145,10 +145,7 @@ func (s *machines) spreadsOver(t *testing.T, want int) {
 				return err
 			}
 		}
-		if steady < looks {
-			return fmt.Errorf("r1 spreads over %d next hops, but has not for long", want)
-		}
-		return nil
+		return site.ErrorIf(steady < looks, "r1 spreads over %d next hops, but has not for long", want)
 	})
 }
 
@@ -169,10 +166,7 @@ func (c routerConfig) accepts(t *testing.T, s *machines) {
 					}
 				}
 			}
-			if sent != len(stray) {
-				return fmt.Errorf("%s has sent %d of %q", m, sent, stray)
-			}
-			return nil
+			return site.ErrorIf(sent != len(stray), "%s has sent %d of %q", m, sent, stray)
 		})
 		for _, n := range c.neighbours(m) {
 			if sent := c.upstream.sent(t, s.r1().Node, n); sent != 0 {

@@ -171,10 +171,8 @@ func TestServiceVIP(t *testing.T) {
 	})
 	t.Run("a BGPPeer waits for its Secret, and nothing else does", func(t *testing.T) {
 		s.Shows(t, func(status admin.Status) error {
-			if len(status.Services.LeftOut) != 1 || status.Services.LeftOut[0].Reason != "passwordSecretRef: there is no Secret kube-system/rack-b" {
-				return fmt.Errorf("left out: %+v", status.Services.LeftOut)
-			}
-			return nil
+			return site.ErrorIf(len(status.Services.LeftOut) != 1 || status.Services.LeftOut[0].Reason != "passwordSecretRef: there is no Secret kube-system/rack-b",
+				"left out: %+v", status.Services.LeftOut)
 		})
 		s.kube.Do(t, http.MethodPost, "/api/v1/namespaces/kube-system/secrets", []byte(
 			`{apiVersion: v1, kind: Secret, metadata: {name: rack-b}, stringData: {password: `+passwordOfPeer+`}}`), nil)
@@ -217,10 +215,8 @@ func (s *served) testAbsence(t *testing.T, routes *site.RouteWatcher) {
 	var before uint64
 	s.Shows(t, func(status admin.Status) error {
 		const kinds = 5 // that are watched, beside the Secret
-		if before = status.Services.Kubernetes.Failed; len(status.Services.Kubernetes.Troubles) < kinds {
-			return fmt.Errorf("troubles: %+v", status.Services.Kubernetes.Troubles)
-		}
-		return nil
+		before = status.Services.Kubernetes.Failed
+		return site.ErrorIf(len(status.Services.Kubernetes.Troubles) < kinds, "troubles: %+v", status.Services.Kubernetes.Troubles)
 	})
 	s.Readyz.SetAll(stub.Answer{Status: http.StatusInternalServerError})
 	s.NoPath(t, "r1", site.VIP4)
@@ -237,10 +233,7 @@ func (s *served) testAbsence(t *testing.T, routes *site.RouteWatcher) {
 
 	s.kube.StartServer(t)
 	s.Shows(t, func(status admin.Status) error {
-		if len(status.Services.Kubernetes.Troubles) > 0 {
-			return fmt.Errorf("troubles: %+v", status.Services.Kubernetes.Troubles)
-		}
-		return nil
+		return site.ErrorIf(len(status.Services.Kubernetes.Troubles) > 0, "troubles: %+v", status.Services.Kubernetes.Troubles)
 	})
 	// A change after its return shows that everything from before it was heard.
 	s.kube.Do(t, http.MethodPatch, site.HeraldPath("addresspools")+"/public", []byte(`{"spec": {"bgp": {"med": 7}}}`), nil)

@@ -71,10 +71,8 @@ func (f *flat) acquainted(t *testing.T, node string) {
 				}
 			}
 		}
-		if want := len(f.Members()); alive != want {
-			return fmt.Errorf("%s knows of %d members that are alive, want %d", node, alive, want)
-		}
-		return nil
+		want := len(f.Members())
+		return site.ErrorIf(alive != want, "%s knows of %d members that are alive, want %d", node, alive, want)
 	})
 }
 
@@ -92,10 +90,8 @@ func (f *flat) held(t *testing.T, nodes ...string) (list []string) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
 		list = f.holders()
-		if slices.ContainsFunc(list, func(n string) bool { return !slices.Contains(nodes, n) }) {
-			return fmt.Errorf("the addresses are answered for by %q, want %q to", list, nodes)
-		}
-		return nil
+		return site.ErrorIf(slices.ContainsFunc(list, func(n string) bool { return !slices.Contains(nodes, n) }),
+			"the addresses are answered for by %q, want %q to", list, nodes)
 	})
 	return list
 }

@@ -123,10 +123,8 @@ func TestAssignerKilled(t *testing.T) {
 	}
 	creation.Wait()
 	site.Eventually(t, 2*site.Soon, func() error {
-		if had := w.count(); had < services {
-			return fmt.Errorf("%d Services have addresses", had)
-		}
-		return nil
+		had := w.count()
+		return site.ErrorIf(had < services, "%d Services have addresses", had)
 	})
 	w.one(t, services)
 	poolBecomes(t, k, "main", fmt.Sprintf("%d/1024", services))
@@ -178,10 +176,8 @@ func TestManyAtOnce(t *testing.T) {
 	startAssigner(t, k)
 	start := time.Now()
 	site.Eventually(t, 2*site.Soon, func() error {
-		if had := w.count(); had < services {
-			return fmt.Errorf("%d Services have addresses", had)
-		}
-		return nil
+		had := w.count()
+		return site.ErrorIf(had < services, "%d Services have addresses", had)
 	})
 	t.Logf("%d Services that waited had addresses after %v", services, time.Since(start).Round(100*time.Millisecond))
 	w.one(t, services)

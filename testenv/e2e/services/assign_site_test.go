@@ -41,10 +41,7 @@ func startAssigner(t *testing.T, k *site.APIServer) *assign.Assigner {
 	wg.Go(func() { a.Run(ctx) })
 	t.Cleanup(func() { cancel(); wg.Wait() })
 	site.Eventually(t, site.Soon, func() error {
-		if !a.Status().Writer {
-			return fmt.Errorf("nobody is the assigner")
-		}
-		return nil
+		return site.ErrorIf(!a.Status().Writer, "nobody is the assigner")
 	})
 	return a
 }
@@ -115,10 +112,8 @@ func becomes(t *testing.T, k *site.APIServer, name, want string) *corev1.Service
 		if err := k.API.Get(t.Context(), servicesPath+"/"+name, s); err != nil {
 			return err
 		}
-		if got := state(s); got != want {
-			return fmt.Errorf("%s: %q, want %q (%v)", name, got, want, s.Status.Conditions)
-		}
-		return nil
+		got := state(s)
+		return site.ErrorIf(got != want, "%s: %q, want %q (%v)", name, got, want, s.Status.Conditions)
 	})
 	return s
 }
@@ -131,10 +126,8 @@ func poolBecomes(t *testing.T, k *site.APIServer, name, usage string, conflicts 
 		if err := k.API.Get(t.Context(), site.HeraldPath("addresspools")+"/"+name, &p); err != nil {
 			return err
 		}
-		if p.Status.Usage != usage || !slices.Equal(p.Status.Conflicts, conflicts) {
-			return fmt.Errorf("pool %s: %+v, want %q and %q", name, p.Status, usage, conflicts)
-		}
-		return nil
+		return site.ErrorIf(p.Status.Usage != usage || !slices.Equal(p.Status.Conflicts, conflicts),
+			"pool %s: %+v, want %q and %q", name, p.Status, usage, conflicts)
 	})
 }
 

@@ -91,10 +91,7 @@ func leasePasses(t *testing.T, k *site.APIServer, times int) {
 	for range times {
 		was := version()
 		site.Eventually(t, site.Soon, func() error {
-			if version() == was {
-				return fmt.Errorf("the Lease is not renewed")
-			}
-			return nil
+			return site.ErrorIf(version() == was, "the Lease is not renewed")
 		})
 	}
 }

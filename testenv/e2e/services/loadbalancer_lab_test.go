@@ -254,10 +254,8 @@ func (b *balancers) address(t *testing.T, name string) netip.Addr {
 func (b *balancers) has(t *testing.T, name string, want ...netip.Addr) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
-		if got := addressesOf(b.get(t, name)); !slices.Equal(got, want) {
-			return fmt.Errorf("%s has %v, want %v", name, got, want)
-		}
-		return nil
+		got := addressesOf(b.get(t, name))
+		return site.ErrorIf(!slices.Equal(got, want), "%s has %v, want %v", name, got, want)
 	})
 }
 
@@ -283,10 +281,8 @@ func (b *balancers) awaits(t *testing.T, name, reason string) (s *corev1.Service
 	site.Eventually(t, site.Soon, func() error {
 		s = b.get(t, name)
 		c := conditionOf(s)
-		if c == nil || c.Reason != reason {
-			return fmt.Errorf("%s has the condition %+v and the addresses %v, want %s", name, c, addressesOf(s), reason)
-		}
-		return nil
+		return site.ErrorIf(c == nil || c.Reason != reason,
+			"%s has the condition %+v and the addresses %v, want %s", name, c, addressesOf(s), reason)
 	})
 	return s
 }
@@ -306,10 +302,8 @@ func (b *balancers) left(t *testing.T, name string) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
 		s := b.get(t, name)
-		if addrs, c := addressesOf(s), conditionOf(s); len(addrs) > 0 || c != nil {
-			return fmt.Errorf("%s has the addresses %v and the condition %v", name, addrs, c)
-		}
-		return nil
+		addrs, c := addressesOf(s), conditionOf(s)
+		return site.ErrorIf(len(addrs) > 0 || c != nil, "%s has the addresses %v and the condition %v", name, addrs, c)
 	})
 }
 
@@ -396,10 +390,7 @@ func (b *balancers) settled(t *testing.T) map[string]int {
 		if now := b.writes(t); fmt.Sprint(now) != fmt.Sprint(last) {
 			last, since = now, time.Now()
 		}
-		if time.Since(since) < calm {
-			return fmt.Errorf("Herald goes on writing: %v", last)
-		}
-		return nil
+		return site.ErrorIf(time.Since(since) < calm, "Herald goes on writing: %v", last)
 	})
 	return last
 }

@@ -125,19 +125,14 @@ func (b *balancers) testRightsWithdrawn(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if said := fmt.Sprint(status.Services.Kubernetes.Troubles); !strings.Contains(said, "forbidden") {
-				return fmt.Errorf("%s says of the API: %s", node, said)
-			}
-			return nil
+			said := fmt.Sprint(status.Services.Kubernetes.Troubles)
+			return site.ErrorIf(!strings.Contains(said, "forbidden"), "%s says of the API: %s", node, said)
 		})
 	}
 	b.left(t, "unheard")
 	b.grant(t, "ClusterRoleBinding")
 	site.Eventually(t, 3*site.Soon, func() error {
-		if len(addressesOf(b.get(t, "unheard"))) == 0 {
-			return fmt.Errorf("unheard has no address")
-		}
-		return nil
+		return site.ErrorIf(len(addressesOf(b.get(t, "unheard"))) == 0, "unheard has no address")
 	})
 	b.still(t, addrs)
 }
@@ -153,10 +148,7 @@ func (b *balancers) testStrangersLease(t *testing.T) {
 		b.patch(t, "/apis/coordination.k8s.io/v1/namespaces/herald-system/leases/herald-writer", `{"spec": `+spec+`}`)
 		b.create(t, balancer("under-lease"), "n1")
 		site.Eventually(t, 3*site.Soon, func() error {
-			if len(addressesOf(b.get(t, "under-lease"))) == 0 {
-				return fmt.Errorf("no writer after the Lease was %s", spec)
-			}
-			return nil
+			return site.ErrorIf(len(addressesOf(b.get(t, "under-lease"))) == 0, "no writer after the Lease was %s", spec)
 		})
 		site.Must(t, b.Remove(t.Context(), "under-lease"))
 	}
@@ -217,10 +209,7 @@ func (b *balancers) testKindsDeleted(t *testing.T) {
 		b.leads(t, vip)
 	}
 	site.Eventually(t, site.Soon, func() error {
-		if b.API.Get(t.Context(), definition, nil) == nil {
-			return fmt.Errorf("the kind is there still")
-		}
-		return nil
+		return site.ErrorIf(b.API.Get(t.Context(), definition, nil) == nil, "the kind is there still")
 	})
 	for name, vip := range addrs {
 		b.keepsStatus(t, name, vip)

@@ -83,10 +83,8 @@ func (b *balancers) testStatus(t *testing.T) {
 				if got := s.Status.LoadBalancer.Ingress; len(got) != 1 || got[0].IP != vip || got[0].IPMode == nil || *got[0].IPMode != corev1.LoadBalancerIPModeVIP {
 					return fmt.Errorf("it has %+v, want %s", got, vip)
 				}
-				if len(s.Status.Conditions) != 2 || conditionOf(s) == nil {
-					return fmt.Errorf("the conditions are %+v, want the other's and Herald's", s.Status.Conditions)
-				}
-				return nil
+				return site.ErrorIf(len(s.Status.Conditions) != 2 || conditionOf(s) == nil,
+					"the conditions are %+v, want the other's and Herald's", s.Status.Conditions)
 			})
 			b.leads(t, netip.MustParseAddr(vip), b.Members()...)
 			b.leads(t, netip.MustParseAddr("10.99.9.9"))

@@ -170,10 +170,7 @@ func (b *balancers) testWanted(t *testing.T) {
 					refused++
 				}
 			}
-			if winner == "" || refused != left-1 {
-				return fmt.Errorf("%q has it, and %d of %d are refused", winner, refused, left-1)
-			}
-			return nil
+			return site.ErrorIf(winner == "" || refused != left-1, "%q has it, and %d of %d are refused", winner, refused, left-1)
 		})
 		b.leads(t, want, b.Members()...)
 		site.Must(t, b.API.Delete(t.Context(), services.Services+"/"+winner))

@@ -56,10 +56,8 @@ func TestRightsAreUsed(t *testing.T) {
 		if len(refused) > 0 {
 			t.Fatalf("refused are %q", refused)
 		}
-		if diff := cmp.Diff(given, used); diff != "" {
-			return fmt.Errorf("rights (-given +used):\n%s", diff)
-		}
-		return nil
+		diff := cmp.Diff(given, used)
+		return site.ErrorIf(diff != "", "rights (-given +used):\n%s", diff)
 	})
 }
 

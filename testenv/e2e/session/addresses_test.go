@@ -3,7 +3,6 @@
 package session
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -28,10 +27,7 @@ func TestAddressRemoved(t *testing.T) {
 func restored(t *testing.T, s *site.Session, times int) {
 	t.Helper()
 	s.Shows(t, func(status admin.Status) error {
-		if status.VIPs[0].Restored < times {
-			return fmt.Errorf("put back %d times, want %d", status.VIPs[0].Restored, times)
-		}
-		return nil
+		return site.ErrorIf(status.VIPs[0].Restored < times, "put back %d times, want %d", status.VIPs[0].Restored, times)
 	})
 	s.HasAddress(t, site.VIP4, true)
 }

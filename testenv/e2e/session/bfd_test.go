@@ -50,10 +50,7 @@ func (s *bfdSite) status(peer, what string, holds func(bfd.Status) bool) {
 		if st == nil {
 			return fmt.Errorf("no session with %s", peer)
 		}
-		if !holds(*st) {
-			return fmt.Errorf("session with %s is not %s: %+v", peer, what, *st)
-		}
-		return nil
+		return site.ErrorIf(!holds(*st), "session with %s is not %s: %+v", peer, what, *st)
 	})
 }
 

@@ -3,8 +3,6 @@
 package session
 
 import (
-	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -21,10 +19,8 @@ func because(t *testing.T, s *site.Session, reason string) {
 	t.Helper()
 	s.Shows(t, func(status admin.Status) error {
 		vip, check := status.VIPs[0], status.Checks[0]
-		if vip.Stage != "withdrawn" || check.State != "unhealthy" || !strings.HasPrefix(check.Reason, reason) {
-			return fmt.Errorf("the VIP is %s, the check %s because %q, want withdrawn, unhealthy and %q", vip.Stage, check.State, check.Reason, reason)
-		}
-		return nil
+		return site.ErrorIf(vip.Stage != "withdrawn" || check.State != "unhealthy" || !strings.HasPrefix(check.Reason, reason),
+			"the VIP is %s, the check %s because %q, want withdrawn, unhealthy and %q", vip.Stage, check.State, check.Reason, reason)
 	})
 }
 
@@ -46,10 +42,7 @@ func TestSlowAPIServer(t *testing.T) {
 	probed(t, s, 10)
 	s.Readyz.Set("/readyz", stub.Answer{Status: http.StatusTooManyRequests})
 	s.Shows(t, func(status admin.Status) error {
-		if status.Checks[0].Warning == "" {
-			return errors.New("status does not warn of the overload")
-		}
-		return nil
+		return site.ErrorIf(status.Checks[0].Warning == "", "status does not warn of the overload")
 	})
 	s.Readyz.Set("/readyz", stub.Answer{})
 	probed(t, s, 3)
@@ -80,10 +73,7 @@ func probed(t *testing.T, s *site.Session, times uint64) {
 		if began == 0 {
 			began = now
 		}
-		if now < began+times {
-			return fmt.Errorf("%d probes, want %d", now-began, times)
-		}
-		return nil
+		return site.ErrorIf(now < began+times, "%d probes, want %d", now-began, times)
 	})
 }
 
@@ -103,10 +93,7 @@ func TestFlappingAPIServer(t *testing.T) {
 	check := func(want admin.CheckState) {
 		t.Helper()
 		s.Shows(t, func(status admin.Status) error {
-			if status.Checks[0].State != want {
-				return fmt.Errorf("the check is %s, want %s", status.Checks[0].State, want)
-			}
-			return nil
+			return site.ErrorIf(status.Checks[0].State != want, "the check is %s, want %s", status.Checks[0].State, want)
 		})
 	}
 	began := time.Now()

@@ -55,10 +55,8 @@ func watchedUp(t *testing.T, s *site.Session, router, peer string) (b bfdPeer, p
 			return fmt.Errorf("BFD with %s: FRR says %+v, status says %+v", peer, b, p.BFD)
 		}
 		// FRR's bgpd begins the BFD session anew once BGP tells it which address it speaks from.
-		if up := time.Since(p.BFD.Since); up < time.Second {
-			return fmt.Errorf("BFD with %s is up for %v, want a second", peer, up)
-		}
-		return nil
+		up := time.Since(p.BFD.Since)
+		return site.ErrorIf(up < time.Second, "BFD with %s is up for %v, want a second", peer, up)
 	})
 	return b, p
 }
@@ -122,10 +120,8 @@ peers:
 			gone(t)
 			if fault.known {
 				s.ShowsPeer(t, "10.0.1.254", func(p admin.Peer) error {
-					if p.State == "established" || p.BFD == nil || p.BFD.State == "up" || p.BFD.Reason == "" {
-						return fmt.Errorf("status says %s, %+v", p.State, p.BFD)
-					}
-					return nil
+					return site.ErrorIf(p.State == "established" || p.BFD == nil || p.BFD.State == "up" || p.BFD.Reason == "",
+						"status says %s, %+v", p.State, p.BFD)
 				})
 			}
 			site.Must(t, fault.undo())

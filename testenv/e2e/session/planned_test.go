@@ -74,10 +74,7 @@ func TestLastResort(t *testing.T) {
 	site.Boot(t, s.Lab, "r1", "s")
 	s.Established(t, "r1", "10.0.1.1", "10.0.1.254")
 	s.Shows(t, func(status admin.Status) error {
-		if status.Checks[0].State != "unhealthy" {
-			return fmt.Errorf("the check is %s", status.Checks[0].State)
-		}
-		return nil
+		return site.ErrorIf(status.Checks[0].State != "unhealthy", "the check is %s", status.Checks[0].State)
 	})
 	if paths, _, err := s.Router("r1").Paths(t, site.VIP4); err != nil || len(paths) > 0 {
 		t.Fatalf("announced before it was healthy: %v (%v)", paths, err)

@@ -4,7 +4,6 @@ package session
 
 import (
 	"errors"
-	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -109,10 +108,8 @@ func TestRefused(t *testing.T) {
 					if !test.oneSided && (p.State == "established" || p.Drops > 0 || len(p.Advertised) > 0) {
 						t.Fatalf("the session came up: %+v", p)
 					}
-					if !regexp.MustCompile(test.reason).MatchString(p.Reason) {
-						return fmt.Errorf("status says %q, want %q", p.Reason, test.reason)
-					}
-					return nil
+					return site.ErrorIf(!regexp.MustCompile(test.reason).MatchString(p.Reason),
+						"status says %q, want %q", p.Reason, test.reason)
 				}
 				return errors.New("the peer is not in status")
 			})

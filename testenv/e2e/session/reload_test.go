@@ -103,9 +103,7 @@ func generation(t *testing.T, s *site.Session, want int, complaint string) {
 	t.Helper()
 	s.Shows(t, func(status admin.Status) error {
 		c := status.Config
-		if c.Generation != want || !strings.HasPrefix(c.Error, complaint) || (complaint == "") != (c.Error == "") {
-			return fmt.Errorf("generation %d with error %q, want %d with %q", c.Generation, c.Error, want, complaint)
-		}
-		return nil
+		return site.ErrorIf(c.Generation != want || !strings.HasPrefix(c.Error, complaint) || (complaint == "") != (c.Error == ""),
+			"generation %d with error %q, want %d with %q", c.Generation, c.Error, want, complaint)
 	})
 }

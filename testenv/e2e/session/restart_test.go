@@ -3,7 +3,6 @@
 package session
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -35,10 +34,7 @@ func TestRouterRestarts(t *testing.T) {
 			for range restarts {
 				site.Must(t, s.Node("r1").Kill())
 				s.ShowsPeer(t, "10.0.1.254", func(p admin.Peer) error {
-					if p.State == "established" {
-						return fmt.Errorf("status still has the session")
-					}
-					return nil
+					return site.ErrorIf(p.State == "established", "status still has the session")
 				})
 				site.Boot(t, s.Lab, "r1")
 				started := time.Now()
@@ -70,10 +66,8 @@ func TestPeerShutsDown(t *testing.T) {
 	}
 	configure("neighbor 10.0.1.1 shutdown message new line cards")
 	s.ShowsPeer(t, "10.0.1.254", func(p admin.Peer) error {
-		if p.State == "established" || !strings.Contains(p.Reason, `the peer says "new line cards"`) {
-			return fmt.Errorf("status says %s because %q", p.State, p.Reason)
-		}
-		return nil
+		return site.ErrorIf(p.State == "established" || !strings.Contains(p.Reason, `the peer says "new line cards"`),
+			"status says %s because %q", p.State, p.Reason)
 	})
 	tells(t, s, "announced to 0 of 1 peers")
 	configure("no neighbor 10.0.1.1 shutdown")

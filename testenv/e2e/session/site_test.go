@@ -90,10 +90,8 @@ func onlyOn(t *testing.T, s *site.Session, routers ...string) {
 func down(t *testing.T, s *site.Session, peer string) {
 	t.Helper()
 	s.ShowsPeer(t, peer, func(p admin.Peer) error {
-		if p.State == "established" || p.Reason == "" {
-			return fmt.Errorf("status has the session with %s %s, because %q", peer, p.State, p.Reason)
-		}
-		return nil
+		return site.ErrorIf(p.State == "established" || p.Reason == "",
+			"status has the session with %s %s, because %q", peer, p.State, p.Reason)
 	})
 }
 
@@ -101,10 +99,8 @@ func down(t *testing.T, s *site.Session, peer string) {
 func tells(t *testing.T, s *site.Session, state string) {
 	t.Helper()
 	s.Shows(t, func(status admin.Status) error {
-		if v := status.VIPs[0]; v.Told() != state {
-			return fmt.Errorf("status says %q since %v: %s; want %q", v.Told(), v.Since, v.Why(), state)
-		}
-		return nil
+		v := status.VIPs[0]
+		return site.ErrorIf(v.Told() != state, "status says %q since %v: %s; want %q", v.Told(), v.Since, v.Why(), state)
 	})
 }
 

@@ -76,10 +76,8 @@ func (c *Client) GoesOn(t *testing.T, many int) {
 	t.Helper()
 	now := time.Now()
 	Eventually(t, Soon, func() error {
-		if n := len(c.Since(now)); n < many {
-			return fmt.Errorf("%d connections were tried, want %d", n, many)
-		}
-		return nil
+		n := len(c.Since(now))
+		return ErrorIf(n < many, "%d connections were tried, want %d", n, many)
 	})
 }
 

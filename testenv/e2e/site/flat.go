@@ -121,10 +121,8 @@ func (f *Flat) Asked(t *testing.T, times int) {
 	count := func() int { return len(f.Seen.Trace().Questions[f.Vips()[0]]) }
 	want := count() + times
 	Eventually(t, Soon, func() error {
-		if n := count(); n < want {
-			return fmt.Errorf("the observer asked %d times, want %d", n, want)
-		}
-		return nil
+		n := count()
+		return ErrorIf(n < want, "the observer asked %d times, want %d", n, want)
 	})
 }
 

@@ -5,7 +5,6 @@ package site
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -203,9 +202,6 @@ func (s *Session) HasAddress(t *testing.T, address string, want bool) {
 		if err != nil {
 			return err
 		}
-		if got := slices.Contains(list, HostPrefix(address).Addr()); got != want {
-			return errors.New("on lo there is " + fmt.Sprint(list))
-		}
-		return nil
+		return ErrorIf(slices.Contains(list, HostPrefix(address).Addr()) != want, "on lo there is %v", list)
 	})
 }

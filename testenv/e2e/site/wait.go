@@ -3,6 +3,7 @@
 package site
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -35,4 +36,12 @@ func Eventually(t *testing.T, within time.Duration, try func() error) {
 			t.Fatalf("test ended while waiting: %v", err)
 		}
 	}
+}
+
+// ErrorIf is an error that says what is wrong, if something is.
+func ErrorIf(wrong bool, format string, args ...any) error {
+	if !wrong {
+		return nil
+	}
+	return fmt.Errorf(format, args...)
 }
