@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/herald-vip/herald/testenv/clab"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // environment is a set of variables to look up.
@@ -68,9 +69,7 @@ topology:
 
 func TestParse(t *testing.T) {
 	got, err := clab.Parse("/lab/all.clab.yml", []byte(everything), environment{"HOME": "/root"}.lookup)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	sysctls := map[string]string{"net.ipv4.ip_forward": "1"}
 	env := map[string]string{"A": "defaults", "B": "kind", "C": "3"}
 	common := []clab.Bind{
@@ -210,9 +209,7 @@ func TestVariables(t *testing.T) {
 		t.Run(tt.text, func(t *testing.T) {
 			file := "name: x\ntopology: {nodes: {a: {kind: linux, image: '" + tt.text + "'}}}\n"
 			got, err := clab.Parse("f.yml", []byte(file), env.lookup)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if image := got.Nodes[0].Image; image != tt.want {
 				t.Errorf("%q, want %q", image, tt.want)
 			}
@@ -242,9 +239,7 @@ func TestWords(t *testing.T) {
 			quoted = strings.ReplaceAll(quoted, "\n", "\n\n") // YAML folds one newline into a blank
 			file := "name: x\ntopology: {nodes: {a: {kind: linux, cmd: '" + quoted + "'}}}\n"
 			got, err := clab.Parse("f.yml", []byte(file), environment{}.lookup)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if diff := cmp.Diff(tt.want, got.Nodes[0].Cmd); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -256,14 +251,10 @@ func TestLoad(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("CLAB_TEST_IMAGE", "from-environment")
 	file := "name: x\ntopology: {nodes: {a: {kind: linux, image: $CLAB_TEST_IMAGE, binds: ['a:/b']}}}\n"
-	if err := os.WriteFile(filepath.Join(dir, "x.clab.yml"), []byte(file), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "x.clab.yml"), []byte(file), 0o644))
 	t.Chdir(dir)
 	got, err := clab.Load("x.clab.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	n := got.Nodes[0]
 	if want := filepath.Join(dir, "a"); n.Image != "from-environment" || n.Binds[0].Source != want {
 		t.Errorf("image %q, bind %q, want from-environment and %q", n.Image, n.Binds[0].Source, want)
@@ -316,9 +307,7 @@ func TestProject(t *testing.T) {
 		}
 		for _, file := range files {
 			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if _, err := clab.Parse(file, data, environment{}.lookup); err != nil {
 				t.Error(err)
 			}

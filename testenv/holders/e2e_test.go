@@ -14,6 +14,7 @@ import (
 
 	"github.com/herald-vip/herald/testenv/clab"
 	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // keepalivedConf has the VIP of both families on eth1 by VRRP.
@@ -47,7 +48,7 @@ func TestKeepalivedFrozen(t *testing.T) {
 	s := newSite(t, keepalived)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	s.do(s.Boot(ctx))
+	must.Do(s, s.Boot(ctx))
 	first := ""
 	for first == "" {
 		var changed <-chan struct{}
@@ -59,7 +60,7 @@ func TestKeepalivedFrozen(t *testing.T) {
 			}
 		}
 	}
-	s.do(s.Node(first + "-speaker").Freeze())
+	must.Do(s, s.Node(first+"-speaker").Freeze())
 	for s.seen(TwoHolders)[vip4] == 0 {
 		select {
 		case <-time.After(100 * time.Millisecond):

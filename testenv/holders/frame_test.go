@@ -9,6 +9,8 @@ import (
 	"github.com/mdlayher/arp"
 	"github.com/mdlayher/ethernet"
 	"github.com/mdlayher/ndp"
+
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 var (
@@ -19,21 +21,11 @@ var (
 	own6 = netip.MustParseAddr("fd00:4::8")
 )
 
-func must[T any](t testing.TB) func(T, error) T {
-	return func(v T, err error) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
-
 // reply is an ARP reply from the VIP.
 func reply(t testing.TB, to netip.Addr) []byte {
-	p := must[*arp.Packet](t)(arp.NewPacket(arp.OperationReply, macA, vip4, macB, to))
-	body := must[[]byte](t)(p.MarshalBinary())
-	return must[[]byte](t)(frame(macA, macB, ethernet.EtherTypeARP, body, nil))
+	p := must.Get[*arp.Packet](t)(arp.NewPacket(arp.OperationReply, macA, vip4, macB, to))
+	body := must.Get[[]byte](t)(p.MarshalBinary())
+	return must.Get[[]byte](t)(frame(macA, macB, ethernet.EtherTypeARP, body, nil))
 }
 
 // advertisement is a neighbour advertisement of the VIP.
@@ -41,14 +33,14 @@ func advertisement(t testing.TB, to netip.Addr) []byte {
 	na := &ndp.NeighborAdvertisement{Override: true, TargetAddress: vip6, Options: []ndp.Option{
 		&ndp.LinkLayerAddress{Direction: ndp.Target, Addr: macA},
 	}}
-	body := must[[]byte](t)(ndp.MarshalMessageChecksum(na, vip6, to))
-	return must[[]byte](t)(frame(macA, net.HardwareAddr{0x33, 0x33, 0, 0, 0, 1}, ethernet.EtherTypeIPv6, packet6(vip6, to, body), nil))
+	body := must.Get[[]byte](t)(ndp.MarshalMessageChecksum(na, vip6, to))
+	return must.Get[[]byte](t)(frame(macA, net.HardwareAddr{0x33, 0x33, 0, 0, 0, 1}, ethernet.EtherTypeIPv6, packet6(vip6, to, body), nil))
 }
 
 // announcement is a gratuitous ARP request or an unsolicited advertisement.
 func announcement(t testing.TB, mac net.HardwareAddr, vip netip.Addr) []byte {
 	if vip.Is4() {
-		return must[[]byte](t)(question(station{mac, vip}, vip))
+		return must.Get[[]byte](t)(question(station{mac, vip}, vip))
 	}
 	f := advertisement(t, netip.MustParseAddr("ff02::1"))
 	copy(f[6:], mac)
@@ -73,19 +65,19 @@ func reversed(data []byte) []byte {
 }
 
 func TestRead(t *testing.T) {
-	echo4 := must[[]byte](t)(echo(station{macB, own4}, station{macA, vip4}, 7))
-	echo6 := must[[]byte](t)(echo(station{macB, own6}, station{macA, vip6}, 7))
+	echo4 := must.Get[[]byte](t)(echo(station{macB, own4}, station{macA, vip4}, 7))
+	echo6 := must.Get[[]byte](t)(echo(station{macB, own6}, station{macA, vip6}, 7))
 	for _, test := range []struct {
 		name  string
 		frame []byte
 		want  glimpse
 	}{
-		{"an ARP request", must[[]byte](t)(question(station{macB, own4}, vip4)), glimpse{macB, Asks, own4, vip4, 0}},
+		{"an ARP request", must.Get[[]byte](t)(question(station{macB, own4}, vip4)), glimpse{macB, Asks, own4, vip4, 0}},
 		{"an ARP reply", reply(t, own4), glimpse{macA, Answers, vip4, own4, 0}},
 		{"a gratuitous request", announcement(t, macA, vip4), glimpse{macA, Announces, vip4, vip4, 0}},
 		{"a gratuitous reply", reply(t, vip4), glimpse{macA, Announces, vip4, vip4, 0}},
-		{"an ARP request from the VIP", must[[]byte](t)(question(station{macA, vip4}, own4)), glimpse{macA, Asks, vip4, own4, 0}},
-		{"a solicitation", must[[]byte](t)(question(station{macB, own6}, vip6)), glimpse{macB, Asks, own6, vip6, 0}},
+		{"an ARP request from the VIP", must.Get[[]byte](t)(question(station{macA, vip4}, own4)), glimpse{macA, Asks, vip4, own4, 0}},
+		{"a solicitation", must.Get[[]byte](t)(question(station{macB, own6}, vip6)), glimpse{macB, Asks, own6, vip6, 0}},
 		{"an advertisement", advertisement(t, own6), glimpse{macA, Answers, vip6, own6, 0}},
 		{"an unsolicited one", announcement(t, macA, vip6), glimpse{macA, Announces, vip6, netip.MustParseAddr("ff02::1"), 0}},
 		{"an echo", echo4, glimpse{macB, probing, vip4, own4, 7}},
@@ -94,7 +86,7 @@ func TestRead(t *testing.T) {
 		{"its reply over IPv6", reversed(echo6), glimpse{macA, Accepts, vip6, own6, 7}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got := must[glimpse](t)(read(test.frame))
+			got := must.Get[glimpse](t)(read(test.frame))
 			if got.from.String() != test.want.from.String() {
 				t.Errorf("from %v, want %v", got.from, test.want.from)
 			}
@@ -109,9 +101,9 @@ func TestRead(t *testing.T) {
 func FuzzRead(f *testing.F) {
 	f.Add(reply(f, own4))
 	f.Add(advertisement(f, own6))
-	f.Add(must[[]byte](f)(question(station{macB, own6}, vip6)))
-	f.Add(must[[]byte](f)(echo(station{macB, own4}, station{macA, vip4}, 7)))
-	f.Add(reversed(must[[]byte](f)(echo(station{macB, own6}, station{macA, vip6}, 7))))
+	f.Add(must.Get[[]byte](f)(question(station{macB, own6}, vip6)))
+	f.Add(must.Get[[]byte](f)(echo(station{macB, own4}, station{macA, vip4}, 7)))
+	f.Add(reversed(must.Get[[]byte](f)(echo(station{macB, own6}, station{macA, vip6}, 7))))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		g, err := read(data)
 		if err == nil && g.act == "" {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/herald-vip/herald/testenv/clab"
 	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -34,29 +35,14 @@ func newSite(t *testing.T, speaker lab.Image) *site {
 	if os.Geteuid() != 0 {
 		t.Fatal("needs root for network namespaces: run with sudo")
 	}
-	topology := must[*clab.Topology](t)(clab.Load("../topologies/flat.clab.yml"))
-	l := must[*lab.Lab](t)(lab.Start(t.Context(), slog.New(slog.DiscardHandler), topology, lab.Options{
+	topology := must.Get[*clab.Topology](t)(clab.Load("../topologies/flat.clab.yml"))
+	l := must.Get[*lab.Lab](t)(lab.Start(t.Context(), slog.New(slog.DiscardHandler), topology, lab.Options{
 		Hold: true, Images: map[string]lab.Image{"herald": speaker, "herald-testenv": nothing},
 	}))
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	s := &site{t, l, must[*Observer](t)(Observe(l.Node("o1"), Flat(l)))}
-	t.Cleanup(func() {
-		if err := s.Observer.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.Do(t, l.Close()) })
+	s := &site{t, l, must.Get[*Observer](t)(Observe(l.Node("o1"), Flat(l)))}
+	t.Cleanup(func() { must.Do(t, s.Observer.Close()) })
 	return s
-}
-
-func (s *site) do(err error) {
-	s.Helper()
-	if err != nil {
-		s.Fatal(err)
-	}
 }
 
 // address adds the VIP to a master, or deletes it there.
@@ -64,14 +50,14 @@ func (s *site) address(what, master string) {
 	s.Helper()
 	for _, a := range []string{"10.4.0.10/32", "fd00:4::10/128"} {
 		_, err := s.Node(master).Run(s.Context(), "ip", "addr", what, a, "dev", "eth1")
-		s.do(err)
+		must.Do(s, err)
 	}
 }
 
 // announce has a master announce the VIP.
 func (s *site) announce(master string) {
 	s.Helper()
-	s.do(s.Node(master).Do(func() error {
+	must.Do(s, s.Node(master).Do(func() error {
 		dev, err := net.InterfaceByName("eth1")
 		if err != nil {
 			return err
@@ -96,7 +82,7 @@ func (s *site) held(master string) {
 	ctx, cancel := context.WithTimeout(s.Context(), 30*time.Second)
 	defer cancel()
 	_, err := s.Await(ctx, master)
-	s.do(err)
+	must.Do(s, err)
 	asked := func() int { return len(s.Trace().Questions[vip4]) }
 	for n := asked(); asked() < n+10; {
 		select {
@@ -125,7 +111,7 @@ func TestObserve(t *testing.T) {
 	s := newSite(t, nothing)
 	s.address("add", "m1")
 	s.held("m1")
-	s.do(s.Move("m1", func() error {
+	must.Do(s, s.Move("m1", func() error {
 		s.address("del", "m1")
 		s.address("add", "m2")
 		s.announce("m2")
@@ -175,11 +161,11 @@ func TestObserveViolations(t *testing.T) {
 				{"ip", "addr", "add", "fd00:4::10/128", "dev", "lo"},
 			} {
 				_, err := s.Node("m2").Run(s.Context(), argv...)
-				s.do(err)
+				must.Do(s, err)
 			}
 		}},
 		{"a partition that the observer is no part of", TwoHolders, func(s *site) {
-			s.do(s.Part("lan", []string{"m1"}, []string{"m2", "m3"}))
+			must.Do(s, s.Part("lan", []string{"m1"}, []string{"m2", "m3"}))
 			s.address("add", "m2")
 			s.announce("m2")
 		}},

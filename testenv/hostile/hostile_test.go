@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 func newPeer(seed uint64) *Peer {
@@ -82,9 +84,7 @@ func TestAttacksDependOnTheSeedOnly(t *testing.T) {
 		}
 	}
 	mutations, err := Find("mutations")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if bytes.Equal(bytesOf(newPeer(1), mutations), bytesOf(newPeer(2), mutations)) {
 		t.Error("two seeds make the same mutations")
 	}
@@ -138,9 +138,7 @@ func TestRunRetriesUntilTheSpeakerSpeaks(t *testing.T) {
 		return ours, nil
 	}
 	var got []string
-	if err := p.Run(t.Context(), Behaved, func(o Outcome) { got = append(got, o.String()) }); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Run(t.Context(), Behaved, func(o Outcome) { got = append(got, o.String()) }))
 	if calls != 3 || len(got) != 1 || got[0] != "refused with NOTIFICATION 6/5" {
 		t.Errorf("%d connections, outcomes %q", calls, got)
 	}

@@ -12,15 +12,16 @@ import (
 
 	"github.com/herald-vip/herald/testenv/clab"
 	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // TestFRRConfigError wants a bad configuration to fail the boot with FRR's own reason. That
 // FRR and BIRD run in a lab, and notice its faults, is shown by all tests of e2e.
 func TestFRRConfigError(t *testing.T) {
 	conf := filepath.Join(t.TempDir(), "frr.conf")
-	do(t, os.WriteFile(conf, []byte("router bgp 64501\n neighbor nonsense\n"), 0o644))
+	must.Do(t, os.WriteFile(conf, []byte("router bgp 64501\n neighbor nonsense\n"), 0o644))
 	daemons := filepath.Join(filepath.Dir(conf), "daemons")
-	do(t, os.WriteFile(daemons, []byte("bgpd=yes\n"), 0o644))
+	must.Do(t, os.WriteFile(daemons, []byte("bgpd=yes\n"), 0o644))
 	topology := &clab.Topology{Name: "bad", Nodes: []clab.Node{{
 		Name: "r1", Kind: clab.Linux, Image: "frr", Hostname: "r1",
 		Binds: []clab.Bind{{Source: conf, Target: "/etc/frr/frr.conf"}, {Source: daemons, Target: "/etc/frr/daemons"}},

@@ -9,11 +9,12 @@ import (
 
 	"github.com/herald-vip/herald/testenv/clab"
 	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 func TestBinary(t *testing.T) {
 	t.Chdir("/opt")
-	got := must[lab.Program](t)(lab.Binary("bin/herald-testenv", "router")(clab.Node{Cmd: []string{"--config", "x"}}))
+	got := must.Get[lab.Program](t)(lab.Binary("bin/herald-testenv", "router")(clab.Node{Cmd: []string{"--config", "x"}}))
 	want := lab.Program{
 		Binds:   []clab.Bind{{Source: "/opt/bin/herald-testenv", Target: "/usr/local/bin/herald-testenv", ReadOnly: true}},
 		Daemons: []lab.Daemon{{Name: "herald-testenv", Argv: []string{"/usr/local/bin/herald-testenv", "router", "--config", "x"}}},
@@ -54,9 +55,9 @@ frr_profile="datacenter"
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "daemons")
-			do(t, os.WriteFile(file, []byte(tt.daemons), 0o644))
+			must.Do(t, os.WriteFile(file, []byte(tt.daemons), 0o644))
 			node := clab.Node{Binds: []clab.Bind{{Source: "/no/such", Target: "/etc/frr/frr.conf"}, {Source: file, Target: "/etc/frr/daemons"}}}
-			got := must[lab.Program](t)(lab.FRR(node))
+			got := must.Get[lab.Program](t)(lab.FRR(node))
 			var want []lab.Daemon
 			for _, name := range tt.order {
 				argv := []string{"/usr/lib/frr/" + name, "--log", "stdout", "--log-level", "informational"}

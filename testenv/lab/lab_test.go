@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/must"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
@@ -67,7 +68,7 @@ func TestMachine(t *testing.T) {
 			t.Errorf("%s sees the interfaces %q", n.Name(), got)
 		}
 	}
-	must[*lab.Process](t)(app.Start(&exec.Cmd{Args: []string{"sh", "-c", "for i in $(seq 10); do sleep 600 & done; wait"}}))
+	must.Get[*lab.Process](t)(app.Start(&exec.Cmd{Args: []string{"sh", "-c", "for i in $(seq 10); do sleep 600 & done; wait"}}))
 	wait.Until(t, "m1-app sees ten processes more", func() bool { return crowded(app) })
 }
 
@@ -75,8 +76,8 @@ func TestMachine(t *testing.T) {
 // node's own tree on the way to them.
 func TestBinds(t *testing.T) {
 	dir := t.TempDir()
-	do(t, os.MkdirAll(filepath.Join(dir, "folder/deep"), 0o755))
-	do(t, os.WriteFile(filepath.Join(dir, "folder/deep/file"), []byte("1"), 0o644))
+	must.Do(t, os.MkdirAll(filepath.Join(dir, "folder/deep"), 0o755))
+	must.Do(t, os.WriteFile(filepath.Join(dir, "folder/deep/file"), []byte("1"), 0o644))
 	l := start(t, parse(t, `
 name: binds
 topology:
@@ -94,7 +95,7 @@ topology:
 	}
 	run(t, a, "test ! -e "+dir) // a memory of its own in /tmp
 	run(t, a, "echo -n 2 > /new/place/deep/file")
-	if got := string(must[[]byte](t)(os.ReadFile(filepath.Join(dir, "folder/deep/file")))); got != "2" {
+	if got := string(must.Get[[]byte](t)(os.ReadFile(filepath.Join(dir, "folder/deep/file")))); got != "2" {
 		t.Errorf("the host reads %q where the node wrote 2", got)
 	}
 	if _, err := a.Run(t.Context(), "touch", "/tmp/ro/x"); err == nil {
@@ -111,15 +112,15 @@ func TestTwoLabs(t *testing.T) {
 	for _, l := range []*lab.Lab{one, two} {
 		newTalk(t, l.Node("c1"), l.Node("m1"), "10.0.2.1").works()
 	}
-	do(t, one.Link("c1", "r1").Cut())
+	must.Do(t, one.Link("c1", "r1").Cut())
 	newTalk(t, two.Node("c1"), two.Node("m1"), "10.0.2.1").works()
-	do(t, one.Node("m1").PowerOff())
+	must.Do(t, one.Node("m1").PowerOff())
 	newTalk(t, two.Node("c1"), two.Node("m1"), "10.0.2.1").works()
 
 	if diff := cmp.Diff(before, hostVeths(t)); diff != "" {
 		t.Errorf("the host has other interfaces (-before +now):\n%s", diff)
 	}
-	if mounts := must[[]byte](t)(os.ReadFile("/proc/self/mountinfo")); strings.Contains(string(mounts), dir) {
+	if mounts := must.Get[[]byte](t)(os.ReadFile("/proc/self/mountinfo")); strings.Contains(string(mounts), dir) {
 		t.Errorf("the host has mounts of the lab:\n%s", mounts)
 	}
 	if n := one.Node("c1"); filepath.Dir(n.Log()) != dir {
@@ -130,7 +131,7 @@ func TestTwoLabs(t *testing.T) {
 // hostVeths are the host's veth interfaces and bridges.
 func hostVeths(t *testing.T) (names []string) {
 	t.Helper()
-	for _, l := range must[[]netlink.Link](t)(netlink.LinkList()) {
+	for _, l := range must.Get[[]netlink.Link](t)(netlink.LinkList()) {
 		if l.Type() == "veth" || l.Type() == "bridge" {
 			names = append(names, l.Attrs().Name)
 		}
@@ -173,7 +174,7 @@ func TestStartErrors(t *testing.T) {
 func TestDial(t *testing.T) {
 	l := start(t, load(t, "small.clab.yml"), lab.Options{})
 	var listener net.Listener
-	do(t, l.Node("m1").Do(func() (err error) { listener, err = net.Listen("tcp", "[fd00:0:2::1]:80"); return err }))
+	must.Do(t, l.Node("m1").Do(func() (err error) { listener, err = net.Listen("tcp", "[fd00:0:2::1]:80"); return err }))
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.RemoteAddr) })}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
@@ -182,9 +183,9 @@ func TestDial(t *testing.T) {
 		<-served
 	}()
 	client := &http.Client{Transport: &http.Transport{DialContext: l.Node("c1").DialContext, DisableKeepAlives: true}}
-	res := must[*http.Response](t)(client.Get("http://[fd00:0:2::1]/"))
+	res := must.Get[*http.Response](t)(client.Get("http://[fd00:0:2::1]/"))
 	defer res.Body.Close()
-	if got := string(must[[]byte](t)(io.ReadAll(res.Body))); !strings.HasPrefix(got, "[fd00:0:1::1]:") {
+	if got := string(must.Get[[]byte](t)(io.ReadAll(res.Body))); !strings.HasPrefix(got, "[fd00:0:1::1]:") {
 		t.Errorf("the server saw %s", got)
 	}
 }
@@ -204,7 +205,7 @@ topology:
   links:
   - endpoints: ["a:eth1", "b:eth1"]
 `), lab.Options{})
-	do(t, l.Node("a").Do(func() error {
+	must.Do(t, l.Node("a").Do(func() error {
 		c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP("fd00::1")})
 		if err == nil {
 			err = c.Close()

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // TestLinkFaults loses datagrams in exactly the directions that are cut, with
@@ -38,7 +39,7 @@ func TestLinkFaults(t *testing.T) {
 				there, back := newTalk(t, c1, m1, family.m1), newTalk(t, m1, c1, family.c1)
 				there.works()
 				back.works()
-				do(t, fault.make())
+				must.Do(t, fault.make())
 				if !carrier(t, c1, "eth1") || !carrier(t, r1, "eth1") {
 					t.Error("no carrier")
 				}
@@ -50,7 +51,7 @@ func TestLinkFaults(t *testing.T) {
 				if fault.back && back.hear() != "during" {
 					t.Error("c1 heard something else first")
 				}
-				do(t, link.Heal())
+				must.Do(t, link.Heal())
 				there.works()
 				back.works()
 			})
@@ -65,14 +66,14 @@ func TestLinkDown(t *testing.T) {
 	talks := []*talk{newTalk(t, c1, m1, "10.0.2.1"), newTalk(t, m1, c1, "fd00:0:1::1")}
 	link := l.Link("r1", "c1")
 	for _, back := range []func() error{link.Heal, link.Cut, link.Heal} {
-		do(t, link.Down())
+		must.Do(t, link.Down())
 		if carrier(t, c1, "eth1") || carrier(t, r1, "eth1") {
 			t.Error("a carrier is left")
 		}
 		if !carrier(t, r1, "eth2") {
 			t.Error("another link lost its carrier")
 		}
-		do(t, back())
+		must.Do(t, back())
 		if !carrier(t, c1, "eth1") || !carrier(t, r1, "eth1") {
 			t.Error("the carrier is not back")
 		}
@@ -85,9 +86,9 @@ func TestLinkDown(t *testing.T) {
 // carrier reports whether the node's interface has a carrier.
 func carrier(t *testing.T, n *lab.Node, name string) bool {
 	t.Helper()
-	h := must[*netlink.Handle](t)(n.Handle())
+	h := must.Get[*netlink.Handle](t)(n.Handle())
 	defer h.Close()
-	link := must[netlink.Link](t)(h.LinkByName(name))
+	link := must.Get[netlink.Link](t)(h.LinkByName(name))
 	return link.Attrs().RawFlags&unix.IFF_LOWER_UP != 0
 }
 
@@ -120,19 +121,19 @@ func TestBridge(t *testing.T) {
 	for _, k := range []*talk{ab, ac, cb, bd} {
 		k.works()
 	}
-	do(t, l.Link("b:eth1", "sw").CutFrom("sw"))
+	must.Do(t, l.Link("b:eth1", "sw").CutFrom("sw"))
 	ab.say("lost")
 	cb.say("lost")
 	ac.works()
 	bd.works()
-	do(t, l.Link("sw", "b").Heal())
+	must.Do(t, l.Link("sw", "b").Heal())
 	ab.works()
 	cb.works()
 
-	h := must[*netlink.Handle](t)(b.Handle())
+	h := must.Get[*netlink.Handle](t)(b.Handle())
 	defer h.Close()
 	for name, want := range map[string]int{"eth1": 1400, "eth2": 9500} {
-		if got := must[netlink.Link](t)(h.LinkByName(name)).Attrs().MTU; got != want {
+		if got := must.Get[netlink.Link](t)(h.LinkByName(name)).Attrs().MTU; got != want {
 			t.Errorf("%s has MTU %d, want %d", name, got, want)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/herald-vip/herald/testenv/clab"
 	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/must"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
@@ -60,7 +61,7 @@ func serve(address string) error {
 // images stand for what the topologies of the tests and the project name.
 func images(t *testing.T) map[string]lab.Image {
 	t.Helper()
-	self := lab.Binary(must[string](t)(os.Executable()))
+	self := lab.Binary(must.Get[string](t)(os.Executable()))
 	return map[string]lab.Image{"test": self, "quay.io/frrouting/frr": self, "herald": self, "herald-testenv": self}
 }
 
@@ -73,65 +74,27 @@ func start(t *testing.T, topology *clab.Topology, opts lab.Options) *lab.Lab {
 	if opts.Images == nil {
 		opts.Images = images(t)
 	}
-	l, err := lab.Start(t.Context(), slog.New(slog.DiscardHandler), topology, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	l := must.Get[*lab.Lab](t)(lab.Start(t.Context(), slog.New(slog.DiscardHandler), topology, opts))
+	t.Cleanup(func() { must.Do(t, l.Close()) })
 	return l
 }
 
 // load reads one of the project's topologies.
 func load(t *testing.T, name string) *clab.Topology {
 	t.Helper()
-	topology, err := clab.Load(filepath.Join("../topologies", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return topology
+	return must.Get[*clab.Topology](t)(clab.Load(filepath.Join("../topologies", name)))
 }
 
 // parse reads a topology of the test's own.
 func parse(t *testing.T, text string) *clab.Topology {
 	t.Helper()
-	topology, err := clab.Parse(filepath.Join(t.TempDir(), "test.clab.yml"), []byte(text), os.LookupEnv)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return topology
-}
-
-// must passes on a result and ends the test on an error.
-func must[T any](t *testing.T) func(T, error) T {
-	return func(v T, err error) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
-
-// do ends the test on an error.
-func do(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	return must.Get[*clab.Topology](t)(clab.Parse(filepath.Join(t.TempDir(), "test.clab.yml"), []byte(text), os.LookupEnv))
 }
 
 // run runs a shell command in a node and returns its output.
 func run(t *testing.T, n *lab.Node, command string) string {
 	t.Helper()
-	out, err := n.Run(t.Context(), "sh", "-c", command)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
+	return must.Get[string](t)(n.Run(t.Context(), "sh", "-c", command))
 }
 
 // talk is a pair of UDP sockets in two nodes. Datagrams from one to the other
@@ -149,28 +112,22 @@ func newTalk(t *testing.T, a, b *lab.Node, address string) *talk {
 	t.Helper()
 	at := &net.UDPAddr{IP: net.ParseIP(address)}
 	k := &talk{t: t}
-	do(t, b.Do(func() (err error) { k.to, err = net.ListenUDP("udp", at); return err }))
+	must.Do(t, b.Do(func() (err error) { k.to, err = net.ListenUDP("udp", at); return err }))
 	t.Cleanup(func() { k.to.Close() })
-	do(t, a.Do(func() (err error) { k.from, err = net.DialUDP("udp", nil, k.to.LocalAddr().(*net.UDPAddr)); return err }))
+	must.Do(t, a.Do(func() (err error) { k.from, err = net.DialUDP("udp", nil, k.to.LocalAddr().(*net.UDPAddr)); return err }))
 	t.Cleanup(func() { k.from.Close() })
 	return k
 }
 
 func (k *talk) say(word string) {
 	k.t.Helper()
-	if _, err := k.from.Write([]byte(word)); err != nil {
-		k.t.Fatal(err)
-	}
+	must.Get[int](k.t)(k.from.Write([]byte(word)))
 }
 
 func (k *talk) hear() string {
 	k.t.Helper()
 	for {
-		word, err := k.listen(30 * time.Second)
-		if err != nil {
-			k.t.Fatal(err)
-		}
-		if !repeated(word) {
+		if word := must.Get[string](k.t)(k.listen(30 * time.Second)); !repeated(word) {
 			return word
 		}
 	}
@@ -178,7 +135,7 @@ func (k *talk) hear() string {
 
 func (k *talk) listen(wait time.Duration) (string, error) {
 	k.t.Helper()
-	do(k.t, k.to.SetReadDeadline(time.Now().Add(wait)))
+	must.Do(k.t, k.to.SetReadDeadline(time.Now().Add(wait)))
 	buf := make([]byte, 64)
 	n, err := k.to.Read(buf)
 	return string(buf[:n]), err

@@ -16,6 +16,7 @@ import (
 
 	"github.com/herald-vip/herald/testenv/clab"
 	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/must"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
@@ -47,8 +48,8 @@ func connect(t *testing.T, l *lab.Lab) net.Conn {
 // echo wants the server to answer.
 func echo(t *testing.T, conn net.Conn) {
 	t.Helper()
-	must[int](t)(conn.Write([]byte("x")))
-	must[int](t)(io.ReadFull(conn, make([]byte, 1)))
+	must.Get[int](t)(conn.Write([]byte("x")))
+	must.Get[int](t)(io.ReadFull(conn, make([]byte, 1)))
 }
 
 // TestBootAndKill wants a server's connections to end with it and a new boot
@@ -62,7 +63,7 @@ func TestBootAndKill(t *testing.T) {
 	}
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
-			do(t, app.Boot(t.Context()))
+			must.Do(t, app.Boot(t.Context()))
 			if err := app.Boot(t.Context()); err == nil || !strings.Contains(err.Error(), "boot m1-app: already running") {
 				t.Errorf("second boot: %v", err)
 			}
@@ -71,7 +72,7 @@ func TestBootAndKill(t *testing.T) {
 			if !app.Running() || len(app.Daemons()) != 1 {
 				t.Errorf("running %v, daemons %v", app.Running(), app.Daemons())
 			}
-			do(t, end())
+			must.Do(t, end())
 			if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 				t.Errorf("reading from a dead server: %v", err)
 			}
@@ -86,10 +87,10 @@ func TestBootAndKill(t *testing.T) {
 			}
 		})
 	}
-	if log := string(must[[]byte](t)(os.ReadFile(app.Log()))); log != "serving\nserving\n" {
+	if log := string(must.Get[[]byte](t)(os.ReadFile(app.Log()))); log != "serving\nserving\n" {
 		t.Errorf("the log has %q", log)
 	}
-	do(t, l.Boot(t.Context()))
+	must.Do(t, l.Boot(t.Context()))
 	for _, n := range l.Nodes() {
 		if !n.Running() {
 			t.Errorf("%s does not run", n.Name())
@@ -104,22 +105,22 @@ func TestFreeze(t *testing.T) {
 	app := l.Node("m1-app")
 	echo(t, connect(t, l))
 	for range 2 {
-		do(t, app.Freeze())
+		must.Do(t, app.Freeze())
 		if got := state(t, app.Daemon("lab.test")); got != "T" {
 			t.Errorf("a frozen server is in state %s", got)
 		}
 		conn := connect(t, l)
-		must[int](t)(conn.Write([]byte("x")))
-		do(t, app.Thaw())
-		must[int](t)(io.ReadFull(conn, make([]byte, 1)))
+		must.Get[int](t)(conn.Write([]byte("x")))
+		must.Do(t, app.Thaw())
+		must.Get[int](t)(io.ReadFull(conn, make([]byte, 1)))
 	}
-	do(t, app.Freeze()) // and Close kills it none the less
+	must.Do(t, app.Freeze()) // and Close kills it none the less
 }
 
 // state is the state of a process as the kernel shows it.
 func state(t *testing.T, p *lab.Process) string {
 	t.Helper()
-	stat := string(must[[]byte](t)(os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid()))))
+	stat := string(must.Get[[]byte](t)(os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid()))))
 	_, rest, _ := strings.Cut(stat, ") ")
 	return rest[:1]
 }
@@ -129,7 +130,7 @@ func TestProcess(t *testing.T) {
 	l := start(t, load(t, "small.clab.yml"), lab.Options{})
 	n := l.Node("m1")
 	var exit *exec.ExitError
-	p := must[*lab.Process](t)(n.Start(exec.Command("sh", "-c", "exit 3")))
+	p := must.Get[*lab.Process](t)(n.Start(exec.Command("sh", "-c", "exit 3")))
 	if err := p.Wait(t.Context()); !errors.As(err, &exit) || exit.ExitCode() != 3 || p.Name() != "sh" {
 		t.Errorf("%s: %v, want exit status 3", p.Name(), err)
 	}
@@ -144,14 +145,14 @@ func TestProcess(t *testing.T) {
 		if err := p.Wait(ctx); !errors.Is(err, context.Canceled) || !p.Running() {
 			t.Errorf("waiting in vain: %v, running %v", err, p.Running())
 		}
-		do(t, p.Freeze())
+		must.Do(t, p.Freeze())
 		wait.Until(t, "the helper is frozen", func() bool { return strings.Contains(status(n, helper), "State:\tT") })
-		do(t, p.Thaw())
+		must.Do(t, p.Thaw())
 		wait.Until(t, "the helper is thawed", func() bool { return strings.Contains(status(n, helper), "State:\tS") })
 		if command == "exit" {
-			do(t, p.stdin.Close()) // ends by itself
+			must.Do(t, p.stdin.Close()) // ends by itself
 		} else {
-			do(t, p.Kill())
+			must.Do(t, p.Kill())
 		}
 		<-p.Done()
 		wait.Until(t, "the helper is gone", func() bool { return status(n, helper) == "" })
@@ -172,10 +173,10 @@ type helped struct {
 func startHelped(t *testing.T, n *lab.Node, script string) (p helped, helper int) {
 	t.Helper()
 	cmd := exec.Command("sh", "-c", script)
-	p.stdin = must[io.WriteCloser](t)(cmd.StdinPipe())
-	out := must[io.ReadCloser](t)(cmd.StdoutPipe())
-	p.Process = must[*lab.Process](t)(n.Start(cmd))
-	must[int](t)(fmt.Fscan(out, &helper))
+	p.stdin = must.Get[io.WriteCloser](t)(cmd.StdinPipe())
+	out := must.Get[io.ReadCloser](t)(cmd.StdoutPipe())
+	p.Process = must.Get[*lab.Process](t)(n.Start(cmd))
+	must.Get[int](t)(fmt.Fscan(out, &helper))
 	return p, helper
 }
 
@@ -191,9 +192,9 @@ func TestPower(t *testing.T) {
 	l := start(t, served(t), lab.Options{})
 	m1, app := l.Node("m1"), l.Node("m1-app")
 	mac := func() string {
-		h := must[*netlink.Handle](t)(m1.Handle())
+		h := must.Get[*netlink.Handle](t)(m1.Handle())
 		defer h.Close()
-		return must[netlink.Link](t)(h.LinkByName("eth1")).Attrs().HardwareAddr.String()
+		return must.Get[netlink.Link](t)(h.LinkByName("eth1")).Attrs().HardwareAddr.String()
 	}
 	fence := newTalk(t, l.Node("r1"), l.Node("c1"), "10.0.1.1")
 	before := mac()
@@ -202,7 +203,7 @@ func TestPower(t *testing.T) {
 		echo(t, conn)
 		run(t, app, "touch /mark")
 
-		do(t, app.PowerOff())
+		must.Do(t, app.PowerOff())
 		fence.works() // overtakes nothing that m1 has sent
 		if n, err := peek(t, conn); !errors.Is(err, unix.EAGAIN) {
 			t.Errorf("c1 heard %d bytes and %v from a machine without power", n, err)
@@ -225,7 +226,7 @@ func TestPower(t *testing.T) {
 			t.Error("something runs without power")
 		}
 
-		do(t, m1.PowerOn(t.Context()))
+		must.Do(t, m1.PowerOn(t.Context()))
 		if err := m1.PowerOn(t.Context()); err == nil {
 			t.Error("power on twice is no error")
 		}
@@ -247,25 +248,25 @@ func TestPowerOfTwo(t *testing.T) {
 	on := func(nodes ...*lab.Node) {
 		t.Helper()
 		for _, n := range nodes {
-			do(t, n.PowerOn(t.Context()))
+			must.Do(t, n.PowerOn(t.Context()))
 		}
 		echo(t, connect(t, l))
 	}
 	for range 2 {
-		do(t, m1.PowerOff())
-		do(t, r1.PowerOff())
+		must.Do(t, m1.PowerOff())
+		must.Do(t, r1.PowerOff())
 		on(r1, m1)
-		do(t, r1.PowerOff())
-		do(t, m1.PowerOff())
-		do(t, l.Link("m1", "r1").Cut())
+		must.Do(t, r1.PowerOff())
+		must.Do(t, m1.PowerOff())
+		must.Do(t, l.Link("m1", "r1").Cut())
 		on(r1, m1)
 	}
-	do(t, errors.Join(m1.PowerOff(), r1.PowerOff()))
+	must.Do(t, errors.Join(m1.PowerOff(), r1.PowerOff()))
 	powered := make(chan error, 2)
 	for _, n := range []*lab.Node{m1, r1} {
 		go func() { powered <- n.PowerOn(t.Context()) }()
 	}
-	do(t, errors.Join(<-powered, <-powered))
+	must.Do(t, errors.Join(<-powered, <-powered))
 	on()
 }
 
@@ -273,8 +274,8 @@ func TestPowerOfTwo(t *testing.T) {
 func peek(t *testing.T, conn net.Conn) (n int, err error) {
 	t.Helper()
 	raw, rawErr := conn.(*net.TCPConn).SyscallConn()
-	do(t, rawErr)
-	do(t, raw.Control(func(fd uintptr) {
+	must.Do(t, rawErr)
+	must.Do(t, raw.Control(func(fd uintptr) {
 		n, _, err = unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
 	}))
 	return n, err

@@ -17,6 +17,7 @@ import (
 
 	"github.com/herald-vip/herald/testenv/clab"
 	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/must"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
@@ -51,8 +52,8 @@ func TestKilledOwner(t *testing.T) {
 	owner := exec.Command("/proc/self/exe", "own", dir)
 	owner.Stderr = os.Stderr
 	owner.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out := must[io.ReadCloser](t)(owner.StdoutPipe())
-	do(t, owner.Start())
+	out := must.Get[io.ReadCloser](t)(owner.StdoutPipe())
+	must.Do(t, owner.Start())
 	lines := bufio.NewScanner(out)
 	if !lines.Scan() || lines.Text() != "running" {
 		_ = owner.Process.Kill()
@@ -62,7 +63,7 @@ func TestKilledOwner(t *testing.T) {
 	wait.Until(t, "two more processes in m1-app", func() bool { return len(descendants(t, pid)) == 2*4+3 })
 	processes := descendants(t, pid)
 
-	do(t, owner.Process.Kill())
+	must.Do(t, owner.Process.Kill())
 	if err := owner.Wait(); err == nil {
 		t.Error("the owner ended by itself")
 	}
@@ -71,7 +72,7 @@ func TestKilledOwner(t *testing.T) {
 			return errors.Is(syscall.Kill(p, 0), syscall.ESRCH)
 		})
 	}
-	if left := must[[]os.DirEntry](t)(os.ReadDir(filepath.Join(dir, "root"))); len(left) > 0 {
+	if left := must.Get[[]os.DirEntry](t)(os.ReadDir(filepath.Join(dir, "root"))); len(left) > 0 {
 		t.Errorf("left in the folder: %v", left)
 	}
 }
@@ -80,14 +81,14 @@ func TestKilledOwner(t *testing.T) {
 func descendants(t *testing.T, pid int) []int {
 	t.Helper()
 	parents := make(map[int]int)
-	for _, path := range must[[]string](t)(filepath.Glob("/proc/[0-9]*/stat")) {
+	for _, path := range must.Get[[]string](t)(filepath.Glob("/proc/[0-9]*/stat")) {
 		stat, err := os.ReadFile(path)
 		if err != nil {
 			continue // gone meanwhile
 		}
 		_, rest, _ := strings.Cut(string(stat), ") ") // state, parent, ...
-		child := must[int](t)(strconv.Atoi(filepath.Base(filepath.Dir(path))))
-		parents[child] = must[int](t)(strconv.Atoi(strings.Fields(rest)[1]))
+		child := must.Get[int](t)(strconv.Atoi(filepath.Base(filepath.Dir(path))))
+		parents[child] = must.Get[int](t)(strconv.Atoi(strings.Fields(rest)[1]))
 	}
 	var list []int
 	for child := range parents {

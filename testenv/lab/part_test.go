@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // TestPart splits a LAN: the parts lose each other and nobody else.
@@ -16,31 +17,31 @@ func TestPart(t *testing.T) {
 		k.works()
 	}
 
-	do(t, l.Part("sw", []string{"a"}, []string{"b"}))
+	must.Do(t, l.Part("sw", []string{"a"}, []string{"b"}))
 	ab.say("lost")
 	ba.say("lost")
 	ac.works() // c is in neither part
 	cb.works()
 
-	do(t, l.Part("sw", []string{"a", "b"}, []string{"c"}))
+	must.Do(t, l.Part("sw", []string{"a", "b"}, []string{"c"}))
 	ac.say("lost")
 	cb.say("lost")
 	ab.works()
 	ba.works()
 
-	do(t, l.Part("sw"))
+	must.Do(t, l.Part("sw"))
 	for _, k := range all {
 		k.works()
 	}
 
 	link := l.Link("b:eth1", "sw")
-	do(t, link.Deafen("b", l.Link("a", "sw").MAC("a")))
+	must.Do(t, link.Deafen("b", l.Link("a", "sw").MAC("a")))
 	ab.say("lost")
 	ba.works()
 	cb.works()
-	do(t, link.Cut())
-	do(t, link.Heal())
+	must.Do(t, link.Cut())
+	must.Do(t, link.Heal())
 	ab.say("lost still")
-	do(t, link.Deafen("b"))
+	must.Do(t, link.Deafen("b"))
 	ab.works()
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/balancer"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // patience is how long anything may take before a test fails.
@@ -204,9 +205,7 @@ func counts(t *testing.T, p balancer.Plane, site Site) {
 		want[c.backend]++
 	}
 	all, err := p.Counts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	got := make(map[string]uint64)
 	for _, n := range all {
 		if n.Service == s.Name && n.Connections > 0 {
@@ -233,9 +232,7 @@ func alive(t *testing.T, held []*client) {
 
 func apply(t *testing.T, p balancer.Plane, services ...balancer.Service) {
 	t.Helper()
-	if err := p.Apply(services); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Apply(services))
 }
 
 // service has a backend for each letter: s serves, d drains, x is dead, - is not there.
@@ -254,9 +251,7 @@ func (s Site) service(method balancer.Method, states string) balancer.Service {
 func (s Site) serve(t *testing.T, addr netip.AddrPort) {
 	t.Helper()
 	l, err := s.Listen(addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var running sync.WaitGroup
 	running.Go(func() {
 		for {
@@ -307,9 +302,7 @@ func (s Site) try() (*client, error) {
 func (s Site) connect(t *testing.T) *client {
 	t.Helper()
 	c, err := s.try()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(c.close)
 	return c
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/herald-vip/herald/testenv/clab"
 	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/must"
 	"github.com/herald-vip/herald/testenv/router"
 	"github.com/herald-vip/herald/testenv/routes"
 )
@@ -114,16 +115,16 @@ topology:
 // speakers come, die, and announce that they leave; and no route that is not to a VIP.
 func TestRouter(t *testing.T) {
 	parsed, err := clab.Parse(filepath.Join(t.TempDir(), "r.clab.yml"), []byte(topology), os.LookupEnv)
-	check(t, err)
+	must.Do(t, err)
 	self, err := os.Executable()
-	check(t, err)
+	must.Do(t, err)
 	l, err := lab.Start(t.Context(), slog.New(slog.DiscardHandler), parsed, lab.Options{Hold: true, Images: map[string]lab.Image{"self": lab.Binary(self)}})
-	check(t, err)
-	t.Cleanup(func() { check(t, l.Close()) })
+	must.Do(t, err)
+	t.Cleanup(func() { must.Do(t, l.Close()) })
 	boot := func(names ...string) {
 		t.Helper()
 		for _, name := range names {
-			check(t, l.Node(name).Boot(t.Context()))
+			must.Do(t, l.Node(name).Boot(t.Context()))
 		}
 	}
 	w, err := routes.Follow(l.Node("r"), netip.Prefix{}, func(c routes.Change) {
@@ -131,8 +132,8 @@ func TestRouter(t *testing.T) {
 			t.Errorf("the router took the route to %s", p)
 		}
 	})
-	check(t, err)
-	t.Cleanup(func() { check(t, w.Close()) })
+	must.Do(t, err)
+	t.Cleanup(func() { must.Do(t, w.Close()) })
 	eventually := func(hosts ...string) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -154,25 +155,18 @@ func TestRouter(t *testing.T) {
 	boot("r", "a", "b")
 	eventually("1", "2")
 	groups, err := l.Node("r").Run(t.Context(), "ip", "nexthop", "show")
-	check(t, err)
+	must.Do(t, err)
 	if n := strings.Count(groups, "type resilient"); n != 2 {
 		t.Errorf("%d resilient groups, want one for each prefix:\n%s", n, groups)
 	}
-	check(t, l.Node("b").Kill())
+	must.Do(t, l.Node("b").Kill())
 	eventually("1")
 	boot("b-leaving")
-	check(t, l.Node("a").Kill())
+	must.Do(t, l.Node("a").Kill())
 	eventually("2")
 	boot("a")
 	eventually("1")
-	check(t, l.Node("a").Kill())
-	check(t, l.Node("b-leaving").Kill())
+	must.Do(t, l.Node("a").Kill())
+	must.Do(t, l.Node("b-leaving").Kill())
 	eventually()
-}
-
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

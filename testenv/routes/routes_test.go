@@ -14,6 +14,7 @@ import (
 
 	"github.com/herald-vip/herald/testenv/clab"
 	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // TestFollow wants every change of a route that it is to follow, once, and no other.
@@ -27,27 +28,17 @@ func TestFollow(t *testing.T) {
 	l, err := lab.Start(t.Context(), slog.New(slog.DiscardHandler), topology, lab.Options{
 		Dir: t.TempDir(), Images: map[string]lab.Image{"idle": func(clab.Node) (lab.Program, error) { return lab.Program{}, nil }},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	must.Do(t, err)
+	defer func() { must.Do(t, l.Close()) }()
 	ip := func(command string) {
 		t.Helper()
-		if _, err := l.Node("a").Run(t.Context(), append([]string{"ip"}, strings.Fields(command)...)...); err != nil {
-			t.Fatal(err)
-		}
+		must.Get[string](t)(l.Node("a").Run(t.Context(), append([]string{"ip"}, strings.Fields(command)...)...))
 	}
 	ip("addr add 10.0.0.1/24 dev eth1")
 	ip("route add 10.99.0.1 via 10.0.0.2")
 
 	w, err := Follow(l.Node("a"), netip.MustParsePrefix("10.99.0.0/24"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	prefix := netip.MustParsePrefix("10.99.0.1/32")
 	await := func(prefixes int, hops ...string) {
 		t.Helper()
@@ -68,12 +59,8 @@ func TestFollow(t *testing.T) {
 	ip("route replace 10.99.0.1 nexthop via 10.0.0.2 nexthop via 10.0.0.3")
 	ip("route del 10.99.0.1")
 	await(0)
-	if err := w.Sync(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, w.Sync(t.Context()))
+	must.Do(t, w.Close())
 	var got []string
 	for _, c := range w.Changes() {
 		got = append(got, fmt.Sprintf("%s: %v %t", c.Prefix, c.Now, c.Existing))

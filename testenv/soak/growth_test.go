@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 func TestParse(t *testing.T) {
@@ -17,9 +19,7 @@ process_open_fds 25
 process_resident_memory_bytes 5.24288e+07
 `
 	var got Sample
-	if err := got.parse(strings.NewReader(page)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, got.parse(strings.NewReader(page)))
 	want := Sample{Goroutines: 64, Descriptors: 25, Resident: 50 << 20, Heap: 8 << 20}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

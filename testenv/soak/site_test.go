@@ -8,22 +8,19 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // All configurations that a soak writes are good, except the one that is to be bad.
 func TestSpeakerConfigs(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "herald.yaml")
 	load := func(c speakerConfig) (*config.Config, error) {
-		if err := c.write(file); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.write(file))
 		return config.Load(file)
 	}
 	plain := (&site{}).speakerConfig("m2")
 	c, err := load(plain)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if c.NodeName != "m2" || len(c.BGP.Peers) != 4 || c.BGP.Peers[0].BFD != nil {
 		t.Errorf("configured %+v", c)
 	}
@@ -53,13 +50,9 @@ func TestSpeakerConfigs(t *testing.T) {
 func TestRouterConfig(t *testing.T) {
 	from, to := "../topologies/bgp/r1.conf", filepath.Join(t.TempDir(), "frr.conf")
 	for interval, want := range map[time.Duration]int{0: 0, 300 * time.Millisecond: 6} {
-		if err := (&site{Options: Options{BFD: interval}}).routerConfig(from, to); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, (&site{Options: Options{BFD: interval}}).routerConfig(from, to))
 		data, err := os.ReadFile(to)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if got := strings.Count(string(data), " bfd 3 300 300\n"); got != want {
 			t.Errorf("%d neighbours have BFD, want %d:\n%s", got, want, data)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/herald-vip/herald/testenv/must"
 	"github.com/herald-vip/herald/testenv/stub"
 )
 
@@ -26,9 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func start(t *testing.T, s *stub.Server) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx, l) }()
@@ -51,18 +50,12 @@ type reply struct {
 func do(t *testing.T, method, url string) reply {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return reply{resp.StatusCode, strings.TrimSuffix(string(body), "\n"), resp.Header.Get("X-Served-By")}
 }
 
@@ -145,9 +138,7 @@ func TestHang(t *testing.T) {
 
 	s.Set("/readyz", stub.Answer{Hang: stub.HangBody, Status: 500})
 	resp, err := http.Get(base + "/readyz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer resp.Body.Close()
 	if resp.StatusCode != 500 || resp.ContentLength != 2 {
 		t.Errorf("hang in the body: status %d, length %d, want headers of status 500 and length 2", resp.StatusCode, resp.ContentLength)
@@ -155,16 +146,12 @@ func TestHang(t *testing.T) {
 
 	s.Set("/readyz", stub.Answer{Hang: stub.HangHeaders})
 	conn, err := net.Dial("tcp", strings.TrimPrefix(base, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer conn.Close()
 	if _, err := io.WriteString(conn, "GET /readyz HTTP/1.1\r\nHost: m1\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, conn.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
 	if n, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("hang before the headers: read %d bytes, %v, want silence", n, err)
 	}
@@ -172,9 +159,7 @@ func TestHang(t *testing.T) {
 
 func TestServeSaysWhyItFailed(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	l.Close()
 	err = stub.Registry("r1").Serve(t.Context(), l)
 	if err == nil || !strings.Contains(err.Error(), l.Addr().String()) {
@@ -201,9 +186,7 @@ func TestParseAnswer(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.query, func(t *testing.T) {
 			q, err := url.ParseQuery(tt.query)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			got, err := stub.ParseAnswer(q)
 			if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 				t.Errorf("error %v, want %q", err, tt.err)

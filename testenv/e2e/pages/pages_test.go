@@ -14,6 +14,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/herald-vip/herald/testenv/must"
 	"github.com/herald-vip/herald/testenv/services"
 )
 
@@ -22,9 +23,7 @@ const root = "../../../"
 func read(t *testing.T, path string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(root, path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return data
 }
 
@@ -43,9 +42,7 @@ func sources(t *testing.T, tests bool, take func(folder string, source []byte)) 
 		take(folder, source)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 }
 
 // TestFaultsPage checks that docs/faults.md names no test that does not exist where it
@@ -164,9 +161,7 @@ type userData struct {
 
 func readUserData(t *testing.T, name string) (u userData) {
 	t.Helper()
-	if err := yaml.Unmarshal(read(t, "manifests/cloud-init/"+name), &u); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal(read(t, "manifests/cloud-init/"+name), &u))
 	return u
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // sameRouter is what is said of a peer that becomes another.
@@ -42,13 +43,9 @@ func sentences(t *testing.T) []string {
 	}
 	for _, file := range files {
 		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		var definition any
-		if err := yaml.Unmarshal(data, &definition); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, yaml.Unmarshal(data, &definition))
 		walk(definition)
 	}
 	slices.Sort(found)
