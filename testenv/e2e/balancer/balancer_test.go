@@ -37,7 +37,7 @@ func TestBalancer(t *testing.T) {
 			b.hold(t, "w1", localApp, 3000).even(t, masters...)
 			b.counted(t, "w1", "app", 3000, masters...)
 		}},
-		{"watch", func(t *testing.T) { b.testWatch(t, apiserverKilled(), apiserverFrozen(), masterVanished()) }},
+		{"watch", func(t *testing.T) { b.testWatch(t, faults()...) }},
 		{"registry", b.testRegistry},
 		{"members", b.testMembers},
 		{"drain", b.testDrain},
@@ -73,7 +73,7 @@ func (b *balanced) testProxy(t *testing.T) {
 	many.even(t, masters...)
 	many.close() // a proxy has descriptors for some thousands
 	b.hold(t, "w1", "[::1]:7001", 300).among(t, masters...)
-	t.Run("watch", func(t *testing.T) { b.testWatch(t, apiserverKilled(), apiserverFrozen()) })
+	t.Run("watch", func(t *testing.T) { b.testWatch(t, faults()[:2]...) })
 	t.Run("registry", func(t *testing.T) { b.push(t).othersGo(t) })
 	t.Run("drain", b.testDrain)
 

@@ -3,7 +3,6 @@
 package balancer
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
@@ -23,8 +22,6 @@ func (b *balanced) testMembers(t *testing.T) {
 	leave := func(s string) string { return strings.Replace(s, fourth, "", 1) }
 	four := []string{"m1", "m2", "m3", "m4"}
 	three := four[:3]
-	ctx, cancel := context.WithTimeout(t.Context(), 2*site.Soon)
-	defer cancel()
 	load := b.load(t, "w1", localApp, nil)
 
 	for _, part := range []string{"apiserver", "registry", "app"} {
@@ -47,9 +44,9 @@ func (b *balanced) testMembers(t *testing.T) {
 
 	// When it stops it says so: its servers are well, and nobody connects to them any more.
 	stopped := time.Now()
-	site.Must(t, b.Node("m4-speaker").Stop(ctx))
+	site.Must(t, b.Node("m4-speaker").Stop(t.Context()))
 	b.followed(t, stopped, "m4 stopped", three...)
-	site.Must(t, b.Node("m4-speaker").Boot(ctx))
+	site.Start(t, b.Node("m4-speaker"))
 	b.follow(t, four...)
 	load.GoesOn(t, 50)
 	load.None(t, began)

@@ -231,17 +231,12 @@ func (b *balanced) testRegistry(t *testing.T) {
 		undrain()
 		b.serve(t, "w1", "registry", threeMasters()...)
 	})
-	for _, way := range []struct {
-		name       string
-		make, mend func(t *testing.T, registry string)
-	}{
-		{"killed", func(t *testing.T, r string) { site.Kill(t, b.Node(r)) }, func(t *testing.T, r string) { site.Start(t, b.Node(r)) }},
-		{"frozen", func(t *testing.T, r string) { site.Freeze(t, b.Node(r)) }, func(t *testing.T, r string) { site.Thaw(t, b.Node(r)) }},
-	} {
-		t.Run(way.name, func(t *testing.T) {
+	for _, f := range faults()[:2] {
+		t.Run(f.name, func(t *testing.T) {
 			p, from := l.begin(t)
-			way.make(t, from+"-registry")
-			mend := sync.OnceFunc(func() { way.mend(t, from+"-registry") })
+			registry := b.Node(from + "-registry")
+			f.make(t, registry)
+			mend := sync.OnceFunc(func() { f.mend(t, registry) })
 			defer mend()
 			b.serve(t, "w1", "registry", others(from)...)
 			p.finish(t)

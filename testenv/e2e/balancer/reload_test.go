@@ -3,7 +3,6 @@
 package balancer
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -21,22 +20,19 @@ func (b *balanced) testEstablished(t *testing.T) {
 	established := b.hold(t, "w1", localApp, 5000)
 	established.even(t, threeMasters()...)
 	w1 := b.Node("w1-speaker")
-	ctx, cancel := context.WithTimeout(t.Context(), 2*site.Soon)
-	defer cancel()
-
 	load := b.load(t, "w1", localApp, nil)
 	began := time.Now()
 	for _, end := range []struct {
 		name string
 		act  func() error
 	}{
-		{"stopped", func() error { return w1.Stop(ctx) }},
+		{"stopped", func() error { return w1.Stop(t.Context()) }},
 		{"killed", w1.Kill},
 	} {
 		site.Must(t, end.act())
 		load.GoesOn(t, 50) // without Herald, too
 		established.intact(t)
-		site.Must(t, w1.Boot(ctx))
+		site.Start(t, w1)
 		b.serve(t, "w1", "app", threeMasters()...)
 		load.GoesOn(t, 50)
 		established.intact(t)

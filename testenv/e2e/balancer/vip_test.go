@@ -68,7 +68,7 @@ func (b *balanced) testVIP(t *testing.T) {
 	for _, m := range left {
 		b.hold(t, m, app, 300).among(t, left...)
 	}
-	site.Must(t, b.Node(holder).PowerOn(t.Context()))
+	site.PowerOn(t, b.Node(holder))
 	for _, m := range slices.Sorted(slices.Values(masters)) {
 		b.serve(t, m, "apiserver", masters...)
 	}

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/watch"
 
 	"github.com/herald-vip/herald/testenv/e2e/site"
+	"github.com/herald-vip/herald/testenv/lab"
 )
 
 // kubeClient speaks to an apiserver from inside a node, as an administrator.
@@ -143,7 +144,7 @@ func (c *counter) catchesUp(t *testing.T, since time.Time) (silence time.Duratio
 
 // testWatch watches through the balancer, takes away the apiserver at the other end in
 // every way there is, and opens new connections all the while from another worker.
-func (b *balanced) testWatch(t *testing.T, faults ...apiserverFault) {
+func (b *balanced) testWatch(t *testing.T, faults ...fault) {
 	var writing sync.Mutex
 	writer := ""
 	avoid := func(master string) {
@@ -162,8 +163,9 @@ func (b *balanced) testWatch(t *testing.T, faults ...apiserverFault) {
 			c.catchesUp(t, time.Now())
 
 			fault := time.Now()
-			f.make(t, b, lost)
-			mend := sync.OnceFunc(func() { f.mend(t, b, lost) })
+			server := b.Node(lost + "-apiserver")
+			f.make(t, server)
+			mend := sync.OnceFunc(func() { f.mend(t, server) })
 			defer mend() // the faults after this one want a well master
 			out := b.serve(t, "w2", "apiserver", others(lost)...)
 			now := b.end(t, "w1", 6443, lost)
@@ -185,32 +187,17 @@ func others(master string) []string {
 	return strings.Fields(strings.ReplaceAll("m1 m2 m3", master, ""))
 }
 
-// apiserverFault takes a master's apiserver away.
-type apiserverFault struct {
+// fault takes a node away, and gives it back.
+type fault struct {
 	name       string
-	make, mend func(t *testing.T, b *balanced, master string)
+	make, mend func(t *testing.T, n *lab.Node)
 }
 
-func apiserverKilled() apiserverFault {
-	return apiserverFault{
-		"killed",
-		func(t *testing.T, b *balanced, master string) { site.Kill(t, b.Node(master+"-apiserver")) },
-		func(t *testing.T, b *balanced, master string) { site.Start(t, b.Node(master+"-apiserver")) },
-	}
-}
-
-func apiserverFrozen() apiserverFault {
-	return apiserverFault{
-		"frozen",
-		func(t *testing.T, b *balanced, master string) { site.Freeze(t, b.Node(master+"-apiserver")) },
-		func(t *testing.T, b *balanced, master string) { site.Thaw(t, b.Node(master+"-apiserver")) },
-	}
-}
-
-func masterVanished() apiserverFault {
-	return apiserverFault{
-		"vanished",
-		func(t *testing.T, b *balanced, master string) { site.Must(t, b.Node(master).PowerOff()) },
-		func(t *testing.T, b *balanced, master string) { site.Must(t, b.Node(master).PowerOn(t.Context())) },
+// faults are all there are, those of a program alone first.
+func faults() []fault {
+	return []fault{
+		{"killed", site.Kill, site.Start},
+		{"frozen", site.Freeze, site.Thaw},
+		{"vanished", func(t *testing.T, n *lab.Node) { site.Must(t, n.PowerOff()) }, site.PowerOn},
 	}
 }

@@ -222,11 +222,7 @@ func (c *controlPlane) listen(t *testing.T) *hops {
 	for _, m := range c.Masters {
 		ear, err := tap.Open(r.Node, fmt.Sprintf("eth%d", m.Number), synTo(apiPort), func(f tap.Frame) { h.take(m, f) })
 		site.Must(t, err)
-		t.Cleanup(func() {
-			if err := ear.Close(); err != nil {
-				t.Error(err)
-			}
-		})
+		t.Cleanup(func() { site.Must(t, ear.Close()) })
 	}
 	return h
 }

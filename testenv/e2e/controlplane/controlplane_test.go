@@ -3,7 +3,6 @@
 package controlplane
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -291,7 +290,7 @@ func (c *controlPlane) testAllDown(t *testing.T) {
 	c.Tables(t)
 	for _, r := range c.Routers {
 		for _, vip := range []string{site.VIP4, site.VIP6} {
-			wantMonotonic(t, r, c.routes[r.Name()].Steps(vip), func(before, after []netip.Addr) bool { return contains(before, after) })
+			wantMonotonic(t, r, c.routes[r.Name()].Steps(vip), contains)
 		}
 	}
 
@@ -328,8 +327,6 @@ func contains(a, b []netip.Addr) bool {
 // testPower cuts the power of all masters and of r1, and gives it back in this
 // order, to each when the one before has found its place.
 func (c *controlPlane) testPower(t *testing.T, order []string) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*site.Soon)
-	defer cancel()
 	for _, name := range order {
 		site.Must(t, c.Node(name).PowerOff())
 	}
@@ -338,7 +335,7 @@ func (c *controlPlane) testPower(t *testing.T, order []string) {
 
 	observers := make(map[site.Master]*site.Readiness)
 	for _, name := range order {
-		site.Must(t, c.Node(name).PowerOn(ctx))
+		site.PowerOn(t, c.Node(name))
 		for _, m := range c.Masters {
 			if m.String() == name {
 				observers[m] = site.ObserveReadiness(t, m.Base(), c.pki.Client(t))

@@ -3,7 +3,6 @@
 package flat
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
@@ -23,14 +22,12 @@ func TestARPBootOrders(t *testing.T) {
 }
 
 func testOrder(t *testing.T, f *site.Flat, order []string) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*site.Soon)
-	defer cancel()
 	for _, m := range order {
 		site.Must(t, f.Node(m).PowerOff())
 	}
 	f.Asked(t, 10)
 	dark := f.Seen.Clock()
-	site.Must(t, f.Node(order[0]).PowerOn(ctx))
+	site.PowerOn(t, f.Node(order[0]))
 	site.Eventually(t, site.Soon, func() error { return waits(t, f, order[0]) })
 	f.Asked(t, int((site.Lease+time.Second)/(10*time.Millisecond)))
 	for _, s := range f.Seen.Trace().Sightings {
@@ -39,10 +36,10 @@ func testOrder(t *testing.T, f *site.Flat, order []string) {
 		}
 	}
 
-	site.Must(t, f.Node(order[1]).PowerOn(ctx))
+	site.PowerOn(t, f.Node(order[1]))
 	holder := f.Held(t, order[:2]...)
 	from := f.Mark(t)
-	site.Must(t, f.Node(order[2]).PowerOn(ctx))
+	site.PowerOn(t, f.Node(order[2]))
 	f.Ready(t, order[2])
 	f.Asked(t, 100)
 	f.Stays(t, holder, from)

@@ -3,7 +3,6 @@
 package flat
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,10 +20,8 @@ func TestARPPlanned(t *testing.T) {
 	t.Parallel()
 	f, holder := site.StartFlat(t)
 	restart := func(t *testing.T, m string) {
-		ctx, cancel := context.WithTimeout(t.Context(), site.Soon)
-		defer cancel()
-		f.Planned(t, m, func() error { return f.Node(m + "-speaker").Stop(ctx) })
-		site.Must(t, f.Node(m+"-speaker").Boot(ctx))
+		f.Planned(t, m, func() error { return f.Node(m + "-speaker").Stop(t.Context()) })
+		site.Start(t, f.Node(m+"-speaker"))
 		f.Ready(t, m)
 		f.Asked(t, int(site.Lease/(10*time.Millisecond))) // one that has started does not vote before
 	}
@@ -127,9 +124,7 @@ func TestARPElectorate(t *testing.T) {
 	without := func(s string) string {
 		return strings.NewReplacer(", "+member, "", member+", ", "").Replace(s)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), site.Soon)
-	defer cancel()
-	site.Must(t, f.Node(leaving+"-speaker").Stop(ctx))
+	site.Must(t, f.Node(leaving+"-speaker").Stop(t.Context()))
 	for _, m := range staying {
 		f.Rewrite(t, m, "herald.yaml", without)
 	}
@@ -153,7 +148,7 @@ func TestARPElectorate(t *testing.T) {
 	for _, m := range staying {
 		f.Rewrite(t, m, "herald.yaml", func(s string) string { return strings.Replace(s, "members: {", "members: {"+member+", ", 1) })
 	}
-	site.Must(t, f.Node(leaving+"-speaker").Boot(ctx))
+	site.Start(t, f.Node(leaving+"-speaker"))
 	members(3)
 	f.Ready(t, leaving)
 	f.Stays(t, holder, from)

@@ -3,7 +3,6 @@
 package flat
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -67,10 +66,8 @@ func TestARPReload(t *testing.T) {
 			t.Fatalf("with no speaker running: %v", s)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), site.Soon)
-	defer cancel()
 	for _, m := range site.FlatMasters() {
-		site.Must(t, f.Node(m+"-speaker").Boot(ctx))
+		site.Start(t, f.Node(m+"-speaker"))
 	}
 	f.Held(t)
 }

@@ -3,7 +3,6 @@
 package machines
 
 import (
-	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -35,10 +34,8 @@ func TestBootOrdersBehindBalancer(t *testing.T) {
 }
 
 func (s *machines) testBalancedOrder(t *testing.T, order []string) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*site.Soon)
-	defer cancel()
 	for _, name := range order {
-		site.Must(t, s.Node(name).PowerOn(ctx))
+		site.PowerOn(t, s.Node(name))
 	}
 	all := s.named("m1", "m2", "m3")
 	for _, m := range all[:2] {

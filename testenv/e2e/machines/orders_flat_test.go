@@ -3,7 +3,6 @@
 package machines
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"net/netip"
@@ -49,12 +48,10 @@ func onLAN(l *lab.Lab) holders.Target {
 }
 
 func (s *machines) testARPOrder(t *testing.T, f *site.Flat, order []string) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*site.Soon)
-	defer cancel()
 	f.Asked(t, 10)
 	dark := f.Seen.Clock()
 	for _, name := range order {
-		site.Must(t, s.Node(name).PowerOn(ctx))
+		site.PowerOn(t, s.Node(name))
 	}
 	for _, name := range order {
 		site.Eventually(t, site.Soon, func() error { return votes(t, f, name) })

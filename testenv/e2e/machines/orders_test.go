@@ -3,7 +3,6 @@
 package machines
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -36,12 +35,10 @@ func TestBootOrders(t *testing.T) {
 }
 
 func (s *machines) testOrder(t *testing.T, order []string) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*site.Soon)
-	defer cancel()
 	masters := s.named(order...)
 	var routes *site.RouteWatcher
 	for _, name := range order {
-		site.Must(t, s.Node(name).PowerOn(ctx))
+		site.PowerOn(t, s.Node(name))
 		if name == "r1" {
 			routes = site.WatchRoutes(t, s.Node(name))
 		}

@@ -119,7 +119,7 @@ func TestRouterConfig(t *testing.T) {
 func (s *machines) bootAll(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"r1", "m1", "m2", "m3"} {
-		site.Must(t, s.Node(name).PowerOn(t.Context()))
+		site.PowerOn(t, s.Node(name))
 	}
 	for _, m := range s.Masters {
 		s.kubeadm(t, m)
@@ -194,7 +194,7 @@ func (c routerConfig) powerLoss(t *testing.T, s *machines) {
 		}
 	}
 	s.serves(t, s.Node("c1"))
-	site.Must(t, m.Base().PowerOn(t.Context()))
+	site.PowerOn(t, m.Base())
 	s.kubeadm(t, m)
 	s.ready(m)
 	s.spreadsOver(t, 3)

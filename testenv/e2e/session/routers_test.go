@@ -21,7 +21,7 @@ func TestRouterLosesPower(t *testing.T) {
 	down(t, s, "10.0.1.254")
 	t.Logf("session down %v after the power", time.Since(cut).Round(site.Poll))
 
-	site.Must(t, s.Node("r1").PowerOn(t.Context()))
+	site.PowerOn(t, s.Node("r1"))
 	booted := time.Now()
 	announced(t, s)
 	t.Logf("announced %v after the router was up", time.Since(booted).Round(site.Poll))

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -183,8 +182,6 @@ func (k *APIServer) Connect(t *testing.T) *kube.Cluster {
 	Must(t, err)
 	return c
 }
-
-func Log(t *testing.T) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
 
 // freePorts are TCP ports of the loopback that nobody has, of those that nobody is given who
 // connects to somewhere: the servers do, and one of them is started again.

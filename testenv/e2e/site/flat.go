@@ -70,9 +70,7 @@ func (f *Flat) Observe(t *testing.T, target holders.Target) {
 				t.Errorf("%v\n%s", v, strings.Join(v.Around, "\n"))
 			}
 		}
-		if err := f.Seen.Close(); err != nil {
-			t.Error(err)
-		}
+		Must(t, f.Seen.Close())
 	})
 }
 
@@ -94,9 +92,6 @@ func (f *Flat) Elect(t *testing.T) string {
 	}
 	return f.Held(t)
 }
-
-// Node returns a node of the lab.
-func (f *Flat) Node(name string) *lab.Node { return f.Lab.Node(name) }
 
 func (f *Flat) Speaker(master string) Speaker { return Speaker{f.Node(master + "-speaker")} }
 

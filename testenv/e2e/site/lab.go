@@ -30,9 +30,20 @@ func Freeze(t *testing.T, n *lab.Node) { t.Helper(); Must(t, n.Freeze()) }
 
 func Thaw(t *testing.T, n *lab.Node) { t.Helper(); Must(t, n.Thaw()) }
 
+// Start boots a node's program.
 func Start(t *testing.T, n *lab.Node) {
 	t.Helper()
-	Must(t, n.Boot(t.Context()))
+	ctx, cancel := context.WithTimeout(t.Context(), Soon)
+	defer cancel()
+	Must(t, n.Boot(ctx))
+}
+
+// PowerOn gives a machine its power back.
+func PowerOn(t *testing.T, n *lab.Node) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), Soon)
+	defer cancel()
+	Must(t, n.PowerOn(ctx))
 }
 
 func Command(argv ...string) func(*testing.T, *lab.Node) {
@@ -159,29 +170,18 @@ func StartLab(t *testing.T, file string, variables map[string]string) *lab.Lab {
 // StartTopology is startLab with the file's path, and other images.
 func StartTopology(t *testing.T, path string, variables map[string]string, images map[string]lab.Image) *lab.Lab {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	topology, err := clab.Parse(path, data, func(name string) (string, bool) {
+	topology, err := clab.Parse(path, []byte(ReadFile(t, path)), func(name string) (string, bool) {
 		value, ok := variables[name]
 		return value, ok
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	l, err := lab.Start(t.Context(), log, topology, lab.Options{Hold: true, Images: images, Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
+	l, err := lab.Start(t.Context(), Log(t), topology, lab.Options{Hold: true, Images: images, Dir: t.TempDir()})
+	Must(t, err)
 	t.Cleanup(func() {
 		if t.Failed() || t.Skipped() {
 			ShowLogs(t, l)
 		}
-		if err := l.Close(); err != nil {
-			t.Errorf("close lab: %v", err)
-		}
+		Must(t, l.Close())
 	})
 	return l
 }
@@ -217,12 +217,8 @@ func Sane(t *testing.T, n *lab.Node) {
 // Boot starts the nodes' programs, one after another.
 func Boot(t *testing.T, l *lab.Lab, nodes ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), Soon)
-	defer cancel()
 	for _, name := range nodes {
-		if err := l.Node(name).Boot(ctx); err != nil {
-			t.Fatal(err)
-		}
+		Start(t, l.Node(name))
 	}
 }
 
@@ -241,6 +237,9 @@ func MustRun(t *testing.T, n *lab.Node, argv ...string) string {
 	Must(t, err)
 	return out
 }
+
+// Log is where a test's parts log to.
+func Log(t *testing.T) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
 
 // Must ends the test on an error.
 func Must(t *testing.T, err error) {
@@ -284,9 +283,7 @@ func StartConfined(t *testing.T, n *lab.Node, capabilities []string, wrap ...str
 	p, err := n.Start(&exec.Cmd{Args: append(wrap, confined(capabilities)...), Stdout: f, Stderr: f})
 	Must(t, err)
 	t.Cleanup(func() {
-		if err := p.Kill(); err != nil {
-			t.Error(err)
-		}
+		Must(t, p.Kill())
 		if text, err := os.ReadFile(f.Name()); err == nil && t.Failed() {
 			t.Logf("log of %s:\n%s", n.Name(), text)
 		}

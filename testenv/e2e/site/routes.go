@@ -30,11 +30,7 @@ func WatchRoutes(t *testing.T, n *lab.Node) *RouteWatcher {
 	t.Helper()
 	w, err := routes.Follow(n, netip.Prefix{}, nil)
 	Must(t, err)
-	t.Cleanup(func() {
-		if err := w.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { Must(t, w.Close()) })
 	return &RouteWatcher{t, n, w}
 }
 
