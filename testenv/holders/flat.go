@@ -9,13 +9,16 @@ import (
 
 // Flat is what an observer on the node o1 of flat.clab.yml is to watch.
 func Flat(l *lab.Lab) Target {
-	t := Target{
-		Link:    "eth1",
-		VIPs:    []netip.Addr{netip.MustParseAddr("10.4.0.10"), netip.MustParseAddr("fd00:4::10")},
-		Senders: []netip.Addr{netip.MustParseAddr("10.4.0.128"), netip.MustParseAddr("fd00:4::80")},
-		Masters: make(map[string]net.HardwareAddr),
-	}
-	for _, m := range []string{"m1", "m2", "m3"} {
+	return On(l, []string{"m1", "m2", "m3"},
+		[]netip.Addr{netip.MustParseAddr("10.4.0.10"), netip.MustParseAddr("fd00:4::10")},
+		netip.MustParseAddr("10.4.0.128"), netip.MustParseAddr("fd00:4::80"))
+}
+
+// On is what an observer on the bridge "lan" is to watch, who may use the addresses from each
+// of the senders on.
+func On(l *lab.Lab, masters []string, vips []netip.Addr, senders ...netip.Addr) Target {
+	t := Target{Link: "eth1", VIPs: vips, Senders: senders, Masters: make(map[string]net.HardwareAddr)}
+	for _, m := range masters {
 		t.Masters[m] = l.Link(m, "lan").MAC(m)
 	}
 	return t

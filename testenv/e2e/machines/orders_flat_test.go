@@ -4,7 +4,6 @@ package machines
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/herald-vip/herald/testenv/e2e/site"
 	"github.com/herald-vip/herald/testenv/holders"
-	"github.com/herald-vip/herald/testenv/lab"
 )
 
 // TestARPBootOrdersBeforeInit gives three masters of a flat layer 2, set up by
@@ -22,7 +20,8 @@ import (
 func TestARPBootOrdersBeforeInit(t *testing.T) {
 	s := newMachines(t, readUserData(t, "master-arp.yaml", masterWords(t)), readUserData(t, "router.yaml", nil).image(t))
 	f := &site.Flat{Lab: s.Lab}
-	f.Observe(t, onLAN(s.Lab))
+	f.Observe(t, holders.On(s.Lab, site.FlatMasters(),
+		[]netip.Addr{site.IP("10.0.1.100"), site.IP("fd00:1::100")}, site.IP("10.0.1.128"), site.IP("fd00:1::80")))
 	for _, order := range site.Orders(site.FlatMasters()...) {
 		if !t.Run(strings.Join(order, " "), func(t *testing.T) { s.testARPOrder(t, f, order) }) {
 			return // the machines are in no known state
@@ -32,20 +31,6 @@ func TestARPBootOrdersBeforeInit(t *testing.T) {
 
 // lease is that of the user-data, the default.
 const lease = 600 * time.Millisecond
-
-// onLAN is what the observer of machines.clab.yml is to watch.
-func onLAN(l *lab.Lab) holders.Target {
-	t := holders.Target{
-		Link:    "eth1",
-		VIPs:    []netip.Addr{site.IP("10.0.1.100"), site.IP("fd00:1::100")},
-		Senders: []netip.Addr{site.IP("10.0.1.128"), site.IP("fd00:1::80")},
-		Masters: make(map[string]net.HardwareAddr),
-	}
-	for _, m := range site.FlatMasters() {
-		t.Masters[m] = l.Link(m, "lan").MAC(m)
-	}
-	return t
-}
 
 func (s *machines) testARPOrder(t *testing.T, f *site.Flat, order []string) {
 	f.Asked(t, 10)

@@ -45,14 +45,8 @@ func newFlat(t *testing.T, many int) *flat {
 		site.Must(t, err)
 		f.vips = append(f.vips, vip)
 	}
-	target := holders.Target{
-		Link: "eth1", VIPs: f.vips, Senders: []netip.Addr{netip.MustParseAddr("10.5.0.128")}, Masters: make(map[string]net.HardwareAddr),
-	}
-	for _, n := range f.Members() {
-		target.Masters[n] = f.Link(n, services.LAN).MAC(n)
-	}
 	judge := &site.Flat{Lab: f.Lab.Lab, Blind: []holders.Rule{holders.Trespass}} // any node may take packets to a Service
-	judge.Observe(t, target)
+	judge.Observe(t, holders.On(f.Lab.Lab, f.Members(), f.vips, netip.MustParseAddr("10.5.0.128")))
 	f.seen = judge.Seen
 	f.held(t, f.Members()...)
 	return f
