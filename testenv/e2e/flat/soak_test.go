@@ -3,8 +3,6 @@
 package flat
 
 import (
-	"log/slog"
-	"strings"
 	"testing"
 
 	"github.com/herald-vip/herald/testenv/e2e/site"
@@ -20,22 +18,7 @@ func TestARPSoak(t *testing.T) {
 	if site.Nightly() {
 		faults = 200
 	}
-	report, err := soak.Run(t.Context(), slog.New(slog.NewTextHandler(t.Output(), nil)), soak.Options{
-		Flat:     true,
-		Topology: "../../topologies/flat.clab.yml",
-		Herald:   site.Part(t, "HERALD_RACE"),
-		Testenv:  site.Part(t, "TESTENV"),
-		Dir:      t.TempDir(),
-		Seed:     2,
-		Faults:   faults,
-	})
-	site.Must(t, err)
-	var text strings.Builder
-	site.Must(t, report.WriteText(&text))
-	t.Log(text.String())
-	if len(report.Violations) > 0 {
-		t.Errorf("%d violations, see above", len(report.Violations))
-	}
+	report := site.Soak(t, soak.Options{Flat: true, Topology: "../../topologies/flat.clab.yml", Seed: 2, Faults: faults})
 	if len(report.Trace.Incidents) < faults || report.Holders < faults/4 {
 		t.Errorf("%d faults, after which the holder changed %d times: too few to tell anything", len(report.Trace.Incidents), report.Holders)
 	}

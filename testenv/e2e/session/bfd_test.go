@@ -5,7 +5,6 @@ package session
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +25,7 @@ func newBFDSite(t *testing.T) *bfdSite {
 	t.Helper()
 	s := &bfdSite{
 		Lab:    site.StartLab(t, "e2e-bfd.clab.yml", nil),
-		Server: bfd.NewServer(slog.New(slog.NewTextHandler(t.Output(), nil)), nil),
+		Server: bfd.NewServer(site.Log(t), nil),
 		t:      t,
 	}
 	s.Inside(s.Node("s").Do)

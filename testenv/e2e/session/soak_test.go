@@ -3,8 +3,6 @@
 package session
 
 import (
-	"log/slog"
-	"strings"
 	"testing"
 	"time"
 
@@ -20,24 +18,14 @@ func TestSoak(t *testing.T) {
 	if site.Nightly() {
 		long, least = time.Minute, 30
 	}
-	report, err := soak.Run(t.Context(), slog.New(slog.NewTextHandler(t.Output(), nil)), soak.Options{
+	report := site.Soak(t, soak.Options{
 		Topology: "../../topologies/bgp.clab.yml",
-		Herald:   site.Part(t, "HERALD_RACE"),
-		Testenv:  site.Part(t, "TESTENV"),
-		Dir:      t.TempDir(),
 		Seed:     1249, // 20 kinds of faults, and much to judge
 		Storm:    25 * time.Second,
 		Time:     long,                   // and its last round to the end
 		Slack:    2 * time.Second,        // it may run beside other tests
 		BFD:      300 * time.Millisecond, // not so fast that a busy machine loses sessions for nothing
 	})
-	site.Must(t, err)
-	var text strings.Builder
-	site.Must(t, report.WriteText(&text))
-	t.Log(text.String())
-	if len(report.Violations) > 0 {
-		t.Errorf("%d violations, see above", len(report.Violations))
-	}
 	if report.Judged < least {
 		t.Errorf("only %d times a route or an address was to be gone: too few to tell anything", report.Judged)
 	}
