@@ -42,17 +42,17 @@ func Attacks() []Attack {
 		{"notifications", "NOTIFICATIONs with every code, and texts that are too long, no text, or for a terminal", all((*generator).notifications)},
 		{"route-refresh", "malformed ROUTE-REFRESHs, with outbound route filters too (RFC 5291)", all((*generator).routeRefresh)},
 		{"mutations", "10,000 random changes of valid UPDATEs", (*generator).mutations},
-		{"refresh-flood", "as many ROUTE-REFRESHs as the speaker takes; goes on", all((*generator).refreshFlood)},
-		{"keepalive-flood", "200,000 KEEPALIVEs at once", all((*generator).keepaliveFlood)},
+		{"refresh-flood", "as many ROUTE-REFRESHs as the speaker takes; goes on", one(script{settle: true, messages: forever(refreshes())})},
+		{"keepalive-flood", "200,000 KEEPALIVEs at once", one(script{messages: times(200, slices.Repeat(keepalive(), 1000))})},
 		{"route-flood", "200,000 routes, one in each UPDATE", all((*generator).routeFlood)},
 		{"attribute-flood", "UPDATEs filled up with AS paths and communities, of 4,096 and 65,535 octets", all((*generator).attributeFlood)},
 		{"hold-time-zero", "a session without KEEPALIVEs that is not read from; goes on", all((*generator).holdTimeZero)},
 		{"deaf", "a session that is kept up but not read from; goes on", one(script{deaf: true, stay: true})},
-		{"slow-open", "an OPEN of one octet a second; goes on", all((*generator).slowOpen)},
+		{"slow-open", "an OPEN of one octet a second; goes on", one(script{slowOpen: true})},
 		{"slow-update", "an UPDATE of one octet a second; goes on", all((*generator).slowUpdate)},
 		{"silence", "a connection on which nothing is said; goes on", one(script{mute: true})},
 		{"resets", "1,000 connections that are reset in the middle of the OPEN", all((*generator).resets)},
-		{"flaps", "200 sessions that end when they are up", all((*generator).flaps)},
+		{"flaps", "200 sessions that end when they are up", all(func(*generator) []script { return slices.Repeat([]script{{settle: true}}, 200) })},
 	}
 }
 
@@ -98,9 +98,9 @@ func opens(messages ...[]byte) (list []script) {
 // times repeats a message.
 func times(n int, m []byte) iter.Seq[[]byte] { return slices.Values(slices.Repeat([][]byte{m}, n)) }
 
-func (g *generator) refreshFlood() []script {
-	both := slices.Concat(routeRefresh(afiIPv4, safiUnicast), routeRefresh(afiIPv6, safiUnicast))
-	return []script{{settle: true, messages: forever(slices.Repeat(both, 50))}}
+// refreshes are ROUTE-REFRESHs of both families.
+func refreshes() []byte {
+	return slices.Repeat(slices.Concat(routeRefresh(afiIPv4, safiUnicast), routeRefresh(afiIPv6, safiUnicast)), 50)
 }
 
 // forever repeats a message until the connection ends.
@@ -109,10 +109,6 @@ func forever(m []byte) iter.Seq[[]byte] {
 		for yield(m) {
 		}
 	}
-}
-
-func (g *generator) keepaliveFlood() []script {
-	return []script{{messages: times(200, slices.Repeat(keepalive(), 1000))}}
 }
 
 func (g *generator) routeFlood() []script {
@@ -146,10 +142,6 @@ func (g *generator) holdTimeZero() []script {
 	return []script{{open: hello, deaf: true, stay: true}}
 }
 
-func (g *generator) slowOpen() []script {
-	return []script{{slowOpen: true}}
-}
-
 func (g *generator) slowUpdate() []script {
 	return []script{{settle: true, slow: true, messages: times(1, g.update(1))}}
 }
@@ -161,5 +153,3 @@ func (g *generator) resets() (list []script) {
 	}
 	return list
 }
-
-func (g *generator) flaps() []script { return slices.Repeat([]script{{settle: true}}, 200) }
