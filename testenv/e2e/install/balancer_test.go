@@ -3,14 +3,11 @@
 package install
 
 import (
-	"fmt"
-	"io"
 	"net/http"
 	"path/filepath"
 	"slices"
 	"testing"
 
-	"github.com/herald-vip/herald/manifests"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 	"github.com/herald-vip/herald/testenv/lab"
 )
@@ -38,15 +35,8 @@ func leadsToMaster(t *testing.T, n *lab.Node) {
 	t.Helper()
 	client := http.Client{Transport: &http.Transport{DialContext: n.DialContext, DisableKeepAlives: true}, Timeout: site.Soon}
 	site.Eventually(t, site.Soon, func() error {
-		answer, err := client.Get("http://127.0.0.1:9443/readyz")
-		if err != nil {
-			return err
-		}
-		defer answer.Body.Close()
-		if _, err := io.Copy(io.Discard, answer.Body); err != nil || answer.StatusCode != http.StatusOK {
-			return fmt.Errorf("answered %s, %w", answer.Status, err)
-		}
-		return nil
+		got := site.Ask(t.Context(), &client, "http://127.0.0.1:9443/readyz")
+		return site.ErrorIf(got != http.StatusOK, "answered %d", got)
 	})
 }
 
@@ -70,12 +60,10 @@ func TestManifestRightsBalancer(t *testing.T) {
 // goes on to while it is replaced.
 func TestUnitBalancer(t *testing.T) {
 	f := newBalancing(t)
-	unit, err := manifests.Make(manifests.Systemd, manifests.Options{Config: parseConfig(t, filepath.Join(f.Dir, "m1", "herald.yaml"))})
-	site.Must(t, err)
-	d := bootSystemd(t, f.Node("m1-speaker"), unit)
+	d := bootSystemd(t, f.Node("m1-speaker"), unitOf(t, filepath.Join(f.Dir, "m1")))
 	d.becomes(t, "ActiveState", "active")
 	leadsToMaster(t, f.Node("m1-speaker"))
-	_, err = d.ctl(t, "stop")
+	_, err := d.ctl(t, "stop")
 	site.Must(t, err)
 	leadsToMaster(t, f.Node("m1-speaker")) // the kernel does, for a while
 	_, err = d.ctl(t, "start")

@@ -25,8 +25,8 @@ type crdAPI struct {
 // TestCRDs shows a kube-apiserver the CRDs, and then objects, good and bad.
 func TestCRDs(t *testing.T) {
 	a := &crdAPI{site.StartAPIServer(t), sentences(t)}
-	t.Run("pools", a.testPools)
-	t.Run("peers", a.testPeers)
+	t.Run("pools", func(t *testing.T) { a.testCases(t, "addresspools", "AddressPool", poolCases()) })
+	t.Run("peers", func(t *testing.T) { a.testCases(t, "bgppeers", "BGPPeer", peerCases()) })
 	t.Run("full pool", a.testFullPool)
 	t.Run("unknown field", a.testUnknownField)
 	t.Run("example", a.testExample)
@@ -79,22 +79,11 @@ func (a *crdAPI) mistakesIn(t *testing.T, answer string) []string {
 	return mistakes
 }
 
-// testPools has the server judge each of poolCases.
-func (a *crdAPI) testPools(t *testing.T) {
-	for _, test := range poolCases() {
+// testCases has the server judge each of the cases.
+func (a *crdAPI) testCases(t *testing.T, resource, kind string, cases []crdCase) {
+	for _, test := range cases {
 		t.Run(test.name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, a.mistakes(t, "addresspools", site.HeraldObject("AddressPool", test.spec))); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", test.spec, diff)
-			}
-		})
-	}
-}
-
-// testPeers has the server judge each of peerCases.
-func (a *crdAPI) testPeers(t *testing.T) {
-	for _, test := range peerCases() {
-		t.Run(test.name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, a.mistakes(t, "bgppeers", site.HeraldObject("BGPPeer", test.spec))); diff != "" {
+			if diff := cmp.Diff(test.want, a.mistakes(t, resource, site.HeraldObject(kind, test.spec))); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", test.spec, diff)
 			}
 		})

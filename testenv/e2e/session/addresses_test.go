@@ -59,7 +59,7 @@ func TestFloodOfAddressChanges(t *testing.T) {
 	site.Shell(t, s.Node("s"), flood+"\nip addr del 10.99.0.10/32 dev lo")
 	site.Must(t, herald.Thaw())
 	t.Logf("frozen for %v", time.Since(froze).Round(time.Millisecond))
-	logged(t, s, "changes of links and addresses were lost")
+	wantUpdates(t, s.Node("s"), "changes of links and addresses were lost")
 	announced(t, s)
 
 	// With nobody standing still it keeps up, and with what happens amid a flood as well.
@@ -68,12 +68,6 @@ func TestFloodOfAddressChanges(t *testing.T) {
 	site.Shell(t, s.Node("s"), flood+"\nip addr del 10.99.0.10/32 dev lo\n"+flood)
 	restored(t, s, status.VIPs[0].Restored+1)
 	announced(t, s)
-}
-
-// logged waits until the speaker's log has the text.
-func logged(t *testing.T, s *site.Session, text string) {
-	t.Helper()
-	wantUpdates(t, s.Node("s"), text)
 }
 
 // TestSpeakerStandsStill freezes the speaker for longer than its session and

@@ -58,7 +58,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// wantUpdates checks that FRR logged lines that match, in this order.
+// wantUpdates waits until a node has logged what matches, in this order.
 func wantUpdates(t *testing.T, n *lab.Node, patterns ...string) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {

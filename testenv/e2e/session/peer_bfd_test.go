@@ -89,19 +89,7 @@ peers:
 	watchedUp(t, s, "r1", "10.0.1.254")
 	s.Path(t, "r1", site.VIP4)
 	s.Path(t, "r2", site.VIP4)
-	link := s.Link("s", "r1")
-	speaker := s.Node("s")
-
-	gone := func(t *testing.T) {
-		t.Helper()
-		site.Eventually(t, site.Soon, func() error {
-			routes, err := site.KernelRoutes(s.Node("r1"), site.VIP4)
-			if err == nil && len(routes) > 0 {
-				err = fmt.Errorf("r1 still has %v", routes)
-			}
-			return err
-		})
-	}
+	link, speaker, routes := s.Link("s", "r1"), s.Node("s"), site.WatchRoutes(t, s.Node("r1"))
 	for _, fault := range []struct {
 		name       string
 		make, undo func() error
@@ -117,7 +105,7 @@ peers:
 			watchedUp(t, s, "r1", "10.0.1.254")
 			s.Path(t, "r1", site.VIP4)
 			site.Must(t, fault.make())
-			gone(t)
+			site.Must(t, routes.Gone(t.Context(), site.IP(site.VIP4)))
 			if fault.known {
 				s.ShowsPeer(t, "10.0.1.254", func(p admin.Peer) error {
 					return site.ErrorIf(p.State == "established" || p.BFD == nil || p.BFD.State == "up" || p.BFD.Reason == "",
