@@ -44,9 +44,7 @@ func (b *balancers) testLocal(t *testing.T) {
 
 // testPolicyChanges: the address stays when externalTrafficPolicy changes.
 func (b *balancers) testPolicyChanges(t *testing.T) {
-	b.create(t, balancer("policy"), "n1")
-	vip := b.address(t, "policy")
-	b.leads(t, vip, b.Members()...)
+	vip := b.led(t, balancer("policy"), "n1")
 	b.routes.Mark()
 	for range 2 {
 		b.update(t, "policy", local)
@@ -70,9 +68,7 @@ func (b *balancers) testPolicyChanges(t *testing.T) {
 // it does not serve any more, or is gone (KEP-1669).
 func (b *balancers) testTerminating(t *testing.T) {
 	ctx := t.Context()
-	b.create(t, balancer("ends", local), "n1", "n2")
-	vip := b.address(t, "ends")
-	b.leads(t, vip, "n1", "n2")
+	vip := b.led(t, balancer("ends", local), "n1", "n2")
 	b.routes.Mark()
 	site.Must(t, b.SetEndpoint(ctx, "ends", "n1", services.Draining()))
 	b.settled(t)
@@ -86,9 +82,7 @@ func (b *balancers) testTerminating(t *testing.T) {
 	b.leads(t, vip)
 
 	// Under the policy Cluster kube-proxy sees to that, on every node.
-	b.create(t, balancer("ends-cluster"), "n1")
-	anywhere := b.address(t, "ends-cluster")
-	b.leads(t, anywhere, b.Members()...)
+	anywhere := b.led(t, balancer("ends-cluster"), "n1")
 	b.routes.Mark()
 	for _, c := range []services.Conditions{services.Draining(), {Terminating: true}, services.NotReady(), services.Ready()} {
 		site.Must(t, b.SetEndpoint(ctx, "ends-cluster", "n1", c))
@@ -100,9 +94,7 @@ func (b *balancers) testTerminating(t *testing.T) {
 // testSource: a node sees the client's own address, since nothing between the two
 // translates it.
 func (b *balancers) testSource(t *testing.T) {
-	b.create(t, balancer("source", local), "n1")
-	vip := b.address(t, "source")
-	b.leads(t, vip, "n1")
+	vip := b.led(t, balancer("source", local), "n1")
 	c, err := b.Node("c1").DialContext(t.Context(), "tcp", fmt.Sprintf("%s:%d", vip, services.Port))
 	site.Must(t, err)
 	defer c.Close()
@@ -115,9 +107,7 @@ func (b *balancers) testSource(t *testing.T) {
 // testNodes: a node that is to have no traffic announces nothing, and others go on.
 func (b *balancers) testNodes(t *testing.T) {
 	ctx := t.Context()
-	b.create(t, balancer("elsewhere"), "n1")
-	vip := b.address(t, "elsewhere")
-	b.leads(t, vip, b.Members()...)
+	vip := b.led(t, balancer("elsewhere"), "n1")
 	site.Must(t, b.Exclude(ctx, "n2", true))
 	b.leads(t, vip, "n1", "n3")
 	site.Must(t, b.Exclude(ctx, "n2", false))

@@ -191,6 +191,19 @@ func (b *balancers) create(t *testing.T, s *corev1.Service, nodes ...string) {
 	})
 }
 
+// led is create of a Service that is to be announced, and waits until it is: with the policy
+// Local by the nodes with endpoints, else by all. It returns the address.
+func (b *balancers) led(t *testing.T, s *corev1.Service, nodes ...string) netip.Addr {
+	t.Helper()
+	b.create(t, s, nodes...)
+	vip := b.address(t, s.Name)
+	if s.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
+		nodes = b.Members()
+	}
+	b.leads(t, vip, nodes...)
+	return vip
+}
+
 // get reads a Service.
 func (b *balancers) get(t *testing.T, name string) *corev1.Service {
 	t.Helper()

@@ -104,8 +104,7 @@ func (b *balancers) testAPIServerAway(t *testing.T) {
 	site.Start(t, server) // it does not come up like this
 	site.Thaw(t, b.Node("api-etcd"))
 	b.answering(t)
-	b.create(t, balancer("asked-late"), "n1")
-	b.leads(t, b.address(t, "asked-late"), b.Members()...)
+	b.led(t, balancer("asked-late"), "n1")
 	b.still(t, addrs)
 }
 
@@ -236,9 +235,7 @@ func (b *balancers) testEtcdRestored(t *testing.T) {
 	site.MustRun(t, etcd, "cp", "-a", "/var/lib/etcd", "/var/lib/etcd.backup")
 	boot()
 
-	b.create(t, balancer("later"), "n1")
-	later := b.address(t, "later")
-	b.leads(t, later, b.Members()...)
+	later := b.led(t, balancer("later"), "n1")
 	site.Must(t, b.Remove(t.Context(), "before-cluster"))
 	b.leads(t, addrs["before-cluster"])
 	b.create(t, balancer("heir", annotated("addresses", addrs["before-cluster"].String())), "n1")
@@ -259,6 +256,5 @@ func (b *balancers) testEtcdRestored(t *testing.T) {
 		}
 		return b.check(later)
 	})
-	b.create(t, balancer("afterwards"), "n1")
-	b.leads(t, b.address(t, "afterwards"), b.Members()...)
+	b.led(t, balancer("afterwards"), "n1")
 }

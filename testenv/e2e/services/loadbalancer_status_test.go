@@ -19,13 +19,10 @@ import (
 func (b *balancers) testDeleted(t *testing.T) {
 	for name, nodes := range map[string][]string{"with endpoints": {"n1", "n2"}, "without endpoints": nil} {
 		t.Run(name, func(t *testing.T) {
-			b.create(t, balancer("goes", annotated("addresses", "10.99.8.8")), nodes...)
-			vip := b.address(t, "goes")
-			b.leads(t, vip, b.Members()...)
+			vip := b.led(t, balancer("goes", annotated("addresses", "10.99.8.8")), nodes...)
 			site.Must(t, b.Remove(t.Context(), "goes"))
 			b.leads(t, vip)
-			b.create(t, balancer("heir", annotated("addresses", "10.99.8.8")))
-			b.leads(t, b.address(t, "heir"), b.Members()...)
+			b.led(t, balancer("heir", annotated("addresses", "10.99.8.8")))
 		})
 	}
 }
@@ -75,8 +72,7 @@ func (b *balancers) testStatus(t *testing.T) {
 		"ports of an address": `[{"ip": "` + vip + `", "ports": [{"port": 80, "protocol": "TCP"}]}]`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			b.create(t, balancer("spoilt", annotated("addresses", vip)), "n1")
-			b.leads(t, b.address(t, "spoilt"), b.Members()...)
+			b.led(t, balancer("spoilt", annotated("addresses", vip)), "n1")
 			b.patch(t, services.Services+"/spoilt/status", `{"status": {"conditions": [`+theirs+`], "loadBalancer": {"ingress": `+ingress+`}}}`)
 			site.Eventually(t, site.Soon, func() error {
 				s := b.get(t, "spoilt")

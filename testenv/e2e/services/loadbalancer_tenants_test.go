@@ -24,9 +24,7 @@ import (
 // is there all the while.
 func TestLoadBalancerTenants(t *testing.T) {
 	b := startBalancers(t)
-	b.create(t, balancer("bystander", local), "n1", "n3")
-	vip := b.address(t, "bystander")
-	b.leads(t, vip, "n1", "n3")
+	vip := b.led(t, balancer("bystander", local), "n1", "n3")
 	b.routes.Mark()
 	for _, sub := range []struct {
 		name string
@@ -186,12 +184,8 @@ func (b *balancers) testWanted(t *testing.T) {
 // testThief: a user who writes another's address into the status of a Service gets no traffic
 // with it, and the status is put back.
 func (b *balancers) testThief(t *testing.T) {
-	b.create(t, balancer("owner", local), "n1")
-	vip := b.address(t, "owner")
-	b.leads(t, vip, "n1")
-	b.create(t, balancer("thief", local), "n2")
-	own := b.address(t, "thief")
-	b.leads(t, own, "n2")
+	vip := b.led(t, balancer("owner", local), "n1")
+	own := b.led(t, balancer("thief", local), "n2")
 	b.update(t, "thief", func(s *corev1.Service) { metav1.SetMetaDataAnnotation(&s.ObjectMeta, forged, "yes") })
 	b.settled(t)
 	b.routes.Mark()
@@ -206,9 +200,7 @@ func (b *balancers) testThief(t *testing.T) {
 // testSlices: slices that make no sense are nobody's endpoints, and those that make sense
 // twice are there until both are gone.
 func (b *balancers) testSlices(t *testing.T) {
-	b.create(t, balancer("sliced", local), "n1")
-	vip := b.address(t, "sliced")
-	b.leads(t, vip, "n1")
+	vip := b.led(t, balancer("sliced", local), "n1")
 	b.routes.Mark()
 	ctx := t.Context()
 	n1, n2, nobody := "n1", "n2", "no-such-node"

@@ -169,8 +169,7 @@ func (b *balancers) testMixedProtocols(t *testing.T) {
 			}
 		}
 	}
-	b.create(t, balancer("mixed", of(corev1.ProtocolTCP, corev1.ProtocolUDP)), "n1")
-	b.leads(t, b.address(t, "mixed"), b.Members()...)
+	b.led(t, balancer("mixed", of(corev1.ProtocolTCP, corev1.ProtocolUDP)), "n1")
 
 	b.create(t, balancer("tcp", of(corev1.ProtocolTCP), annotated("share", "dns")), "n1")
 	vip := b.address(t, "tcp")
@@ -190,9 +189,7 @@ func (b *balancers) testMixedProtocols(t *testing.T) {
 
 // testProxyFields: session affinity and source ranges are for kube-proxy, and move nothing.
 func (b *balancers) testProxyFields(t *testing.T) {
-	b.create(t, balancer("affinity", local), "n1", "n2")
-	vip := b.address(t, "affinity")
-	b.leads(t, vip, "n1", "n2")
+	vip := b.led(t, balancer("affinity", local), "n1", "n2")
 	b.settled(t)
 	b.routes.Mark()
 	before := b.writes(t)

@@ -32,27 +32,20 @@ func (r Router) Show(t *testing.T, v any, format string, args ...any) error {
 // Neighbor is what FRR tells of a BGP session.
 type Neighbor struct {
 	State       string `json:"bgpState"`
-	LocalAS     uint32 `json:"localAs"`
 	RemoteAS    uint32 `json:"remoteAs"`
 	RouterID    string `json:"remoteRouterId"`
 	Established int    `json:"connectionsEstablished"`
-	Dropped     int    `json:"connectionsDropped"`
 
 	HoldTime  int `json:"bgpTimerHoldTimeMsecs"`
 	Keepalive int `json:"bgpTimerKeepAliveIntervalMsecs"`
 	MD5       int `json:"authenticationEnabled"`
 	MaxHops   int `json:"externalBgpNbrMaxHopsAway"`
 
-	LocalAddress  string `json:"hostLocal"`
-	LocalPort     int    `json:"portLocal"`
-	RemoteAddress string `json:"hostForeign"`
-	RemotePort    int    `json:"portForeign"`
+	LocalAddress string `json:"hostLocal"`
+	RemotePort   int    `json:"portForeign"`
 
 	Capabilities struct {
 		ExtendedNextHop string `json:"extendedNexthop"`
-		Multiprotocol   map[string]struct {
-			Both bool `json:"advertisedAndReceived"`
-		} `json:"multiprotocolExtensions"`
 	} `json:"neighborCapabilities"`
 
 	LastReset        string `json:"lastResetDueTo"`
