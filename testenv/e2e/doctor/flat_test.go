@@ -307,6 +307,5 @@ func undo(t *testing.T, n *lab.Node, argv ...string) {
 // mac is the hardware address of a node's eth1.
 func mac(t *testing.T, n *lab.Node) string {
 	t.Helper()
-	out := site.MustRun(t, n, "cat", "/sys/class/net/eth1/address")
-	return strings.TrimSpace(out)
+	return strings.TrimSpace(site.MustRun(t, n, "cat", "/sys/class/net/eth1/address"))
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
@@ -28,7 +29,10 @@ func testOrder(t *testing.T, f *site.Flat, order []string) {
 	f.Asked(t, 10)
 	dark := f.Seen.Clock()
 	site.PowerOn(t, f.Node(order[0]))
-	site.Eventually(t, site.Soon, func() error { return waits(t, f, order[0]) })
+	f.Elects(t, order[0], func(e *admin.Election) error { // it is well, and says why it has not got the lease
+		l := e.Leases[0]
+		return site.ErrorIf(!l.Stands || l.Holder != "" || l.Reason == "", "the lease of %s is %+v", order[0], l)
+	})
 	f.Asked(t, int((site.Lease+time.Second)/(10*time.Millisecond)))
 	for _, s := range f.Seen.Trace().Sightings {
 		if s.At > dark {
@@ -43,14 +47,4 @@ func testOrder(t *testing.T, f *site.Flat, order []string) {
 	f.Ready(t, order[2])
 	f.Asked(t, 100)
 	f.Stays(t, holder, from)
-}
-
-// waits says that a master is well, stands, and says why it has not got the lease.
-func waits(t *testing.T, f *site.Flat, master string) error {
-	e, err := f.Election(t, master)
-	if err != nil {
-		return err
-	}
-	l := e.Leases[0]
-	return site.ErrorIf(!l.Stands || l.Holder != "" || l.Reason == "", "the lease of %s is %+v", master, l)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 	"github.com/herald-vip/herald/testenv/holders"
 	"github.com/herald-vip/herald/testenv/lab"
@@ -117,11 +118,7 @@ func TestARPFirewall(t *testing.T) {
 	behind := f.Others(holder)[0]
 	from := f.Mark(t)
 	site.Must(t, gossip(t, f, behind, udpCut))
-	site.Eventually(t, site.Soon, func() error {
-		e, err := f.Election(t, behind)
-		if err != nil {
-			return err
-		}
+	f.Elects(t, behind, func(e *admin.Election) error {
 		for _, m := range e.Members {
 			if !m.Self && (m.Alive || !strings.Contains(m.Reason, "UDP does not get through between this node and "+m.Name)) {
 				return fmt.Errorf("%s says of %s, alive %v: %q", behind, m.Name, m.Alive, m.Reason)

@@ -89,23 +89,15 @@ func TestElectorateGrows(t *testing.T) {
 // waitsFor waits until a master says that a change waits for another.
 func waitsFor(t *testing.T, f *site.Flat, master, other string) {
 	t.Helper()
-	site.Eventually(t, site.Soon, func() error {
-		e, err := f.Election(t, master)
-		if err == nil && !strings.Contains(e.Change, other) {
-			err = fmt.Errorf("%s says %q of a change, want it to wait for %s", master, e.Change, other)
-		}
-		return err
+	f.Elects(t, master, func(e *admin.Election) error {
+		return site.ErrorIf(!strings.Contains(e.Change, other), "%s says %q of a change, want it to wait for %s", master, e.Change, other)
 	})
 }
 
 // agrees waits until these members are in force for a master.
 func agrees(t *testing.T, f *site.Flat, master string, members []string) {
 	t.Helper()
-	site.Eventually(t, site.Soon, func() error {
-		e, err := f.Election(t, master)
-		if err != nil {
-			return err
-		}
+	f.Elects(t, master, func(e *admin.Election) error {
 		var names []string
 		for _, m := range e.Members {
 			if m.Voter {

@@ -98,12 +98,8 @@ func TestARPKeyRotation(t *testing.T) {
 	wrong := f.Others(holder)[0]
 	f.Rewrite(t, wrong, "gossip.key", func(string) string { return old })
 	other := f.Others(holder, wrong)[0]
-	site.Eventually(t, site.Soon, func() error {
-		e, err := f.Election(t, other)
-		if err == nil && e.Undecipherable < 20 {
-			err = fmt.Errorf("%s could not read %d messages", other, e.Undecipherable)
-		}
-		return err
+	f.Elects(t, other, func(e *admin.Election) error {
+		return site.ErrorIf(e.Undecipherable < 20, "%s could not read %d messages", other, e.Undecipherable)
 	})
 	f.Asked(t, 100)
 	f.Stays(t, holder, from)
@@ -130,18 +126,12 @@ func TestARPElectorate(t *testing.T) {
 	}
 	members := func(want int) {
 		t.Helper()
-		site.Eventually(t, site.Soon, func() error {
-			for _, m := range staying {
-				e, err := f.Election(t, m)
-				if err != nil {
-					return err
-				}
-				if len(e.Members) != want || e.Change != "" || e.Problem != "" {
-					return fmt.Errorf("%s has %d members, change %q, problem %q", m, len(e.Members), e.Change, e.Problem)
-				}
-			}
-			return nil
-		})
+		for _, m := range staying {
+			f.Elects(t, m, func(e *admin.Election) error {
+				return site.ErrorIf(len(e.Members) != want || e.Change != "" || e.Problem != "",
+					"%s has %d members, change %q, problem %q", m, len(e.Members), e.Change, e.Problem)
+			})
+		}
 	}
 	members(2)
 

@@ -33,14 +33,9 @@ type apiserver struct {
 	stop func()
 }
 
-// newMachines makes machines without power. The router's image is its own.
-func newMachines(t *testing.T, masters userData, r1 lab.Image) *machines {
-	t.Helper()
-	return bootable(t, masters.image(t), r1)
-}
-
-// bootable makes machines of images, which may tell masters apart.
-func bootable(t *testing.T, masters, r1 lab.Image) *machines {
+// newMachines makes machines without power of two images, of which that of the masters may tell
+// them apart.
+func newMachines(t *testing.T, masters, r1 lab.Image) *machines {
 	t.Helper()
 	l := site.StartTopology(t, machinesFile, nil, map[string]lab.Image{"master": masters, "router": r1})
 	m := &machines{

@@ -25,7 +25,7 @@ func TestBootOrdersBehindBalancer(t *testing.T) {
 		}
 		return masters(n)
 	}
-	s := bootable(t, either, masters)
+	s := newMachines(t, either, masters)
 	for _, order := range []string{"m3 m1 m2", "m1 m3 m2", "m2 m1 m3"} {
 		if !t.Run(order, func(t *testing.T) { s.testBalancedOrder(t, strings.Fields(order)) }) {
 			return // the machines are in no known state

@@ -18,7 +18,7 @@ import (
 // for the VIP while no apiserver is ready. The first that is has it, the others
 // change nothing, and when it loses its power another one takes over.
 func TestARPBootOrdersBeforeInit(t *testing.T) {
-	s := newMachines(t, readUserData(t, "master-arp.yaml", masterWords(t)), readUserData(t, "router.yaml", nil).image(t))
+	s := newMachines(t, readUserData(t, "master-arp.yaml", masterWords(t)).image(t), readUserData(t, "router.yaml", nil).image(t))
 	f := &site.Flat{Lab: s.Lab}
 	f.Observe(t, holders.On(s.Lab, site.FlatMasters(),
 		[]netip.Addr{site.IP("10.0.1.100"), site.IP("fd00:1::100")}, site.IP("10.0.1.128"), site.IP("fd00:1::80")))

@@ -24,7 +24,7 @@ func TestBootOrders(t *testing.T) {
 	for i, some := range slices.Collect(slices.Chunk(orders, len(orders)/labs)) {
 		t.Run(fmt.Sprintf("lab %d", i+1), func(t *testing.T) {
 			t.Parallel()
-			s := newMachines(t, readUserData(t, "master-bgp.yaml", masterWords(t)), readUserData(t, "router.yaml", nil).image(t))
+			s := newMachines(t, readUserData(t, "master-bgp.yaml", masterWords(t)).image(t), readUserData(t, "router.yaml", nil).image(t))
 			for _, order := range some {
 				if !t.Run(strings.Join(order, " "), func(t *testing.T) { s.testOrder(t, order) }) {
 					return // the machines are in no known state

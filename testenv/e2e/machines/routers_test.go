@@ -101,7 +101,7 @@ func TestRouterConfig(t *testing.T) {
 			if c.comment != "" {
 				conf = uncomment(t, conf, c.comment)
 			}
-			s := newMachines(t, c.masterData(t), c.upstream.image(t, conf))
+			s := newMachines(t, c.masterData(t).image(t), c.upstream.image(t, conf))
 			showOnFailure(t, c.upstream, s.r1().Node)
 			s.bootAll(t)
 			s.spreadsOver(t, 3)
@@ -260,7 +260,7 @@ func TestRouterLimit(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			u := readUserData(t, "master-bgp.yaml", masterWords(t))
-			s := newMachines(t, u, test.upstream.image(t, test.wide.Replace(readRouter(t, test.file))))
+			s := newMachines(t, u.image(t), test.upstream.image(t, test.wide.Replace(readRouter(t, test.file))))
 			showOnFailure(t, test.upstream, s.r1().Node)
 			s.bootAll(t)
 			s.spreadsOver(t, 3)
@@ -289,8 +289,7 @@ func TestRouterLimit(t *testing.T) {
 // config is a master's configuration.
 func (s *machines) config(t *testing.T, m site.Master) string {
 	t.Helper()
-	text := site.MustRun(t, m.Speaker(), "cat", heraldYAML)
-	return text
+	return site.MustRun(t, m.Speaker(), "cat", heraldYAML)
 }
 
 // configure gives a master's speaker another configuration.

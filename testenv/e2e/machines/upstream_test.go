@@ -110,8 +110,7 @@ func (bird) image(t *testing.T, conf string) lab.Image {
 
 func (bird) reset(t *testing.T, n *lab.Node, neighbour string) string {
 	t.Helper()
-	out := site.MustRun(t, n, "birdc", "show", "protocols", "all", neighbour)
-	return out
+	return site.MustRun(t, n, "birdc", "show", "protocols", "all", neighbour)
 }
 
 func (b bird) sent(t *testing.T, n *lab.Node, neighbour string) (total int) {

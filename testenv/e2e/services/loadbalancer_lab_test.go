@@ -23,7 +23,6 @@ import (
 
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/e2e/site"
-	"github.com/herald-vip/herald/testenv/routes"
 	"github.com/herald-vip/herald/testenv/services"
 )
 
@@ -328,27 +327,19 @@ func (b *balancers) leads(t *testing.T, address netip.Addr, nodes ...string) {
 
 // check is whether it does.
 func (b *balancers) check(address netip.Addr, nodes ...string) error {
-	list, err := site.KernelRoutes(b.Node("r1"), address.String())
+	got, err := site.Hops(b.Node("r1"), address.String())
 	if err != nil {
 		return err
 	}
-	var got []netip.Addr
-	for _, route := range list {
-		got = append(got, routes.NextHops(route)...)
+	var want []netip.Addr
+	for _, n := range nodes {
+		want = append(want, b.Address(n))
 	}
-	slices.SortFunc(got, netip.Addr.Compare)
-	if want := b.hops(nodes...); !slices.Equal(got, want) {
+	slices.SortFunc(want, netip.Addr.Compare)
+	if !slices.Equal(got, want) {
 		return fmt.Errorf("the route to %s leads to %v, want %v; it was %v", address, got, want, b.routes.Steps(address.String()))
 	}
 	return nil
-}
-
-func (b *balancers) hops(nodes ...string) (hops []netip.Addr) {
-	for _, n := range nodes {
-		hops = append(hops, b.Address(n))
-	}
-	slices.SortFunc(hops, netip.Addr.Compare)
-	return hops
 }
 
 // unmoved checks that the router's route to an address has not changed since the mark.

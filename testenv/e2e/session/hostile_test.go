@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 	"github.com/herald-vip/herald/testenv/hostile"
 	"github.com/herald-vip/herald/testenv/stub"
@@ -77,12 +78,8 @@ func TestHostileRouter(t *testing.T) {
 	// The first attacker has learnt to behave, and is taken back.
 	behaved := make(chan error, 1)
 	go func() { _, err := attack(0, hostile.Behaved.Name, time.Minute); behaved <- err }()
-	site.Eventually(t, time.Minute, func() error {
-		p, err := s.Peer(t, attacker(0))
-		if err == nil && p.State != "established" {
-			err = fmt.Errorf("session is %s: %s", p.State, p.Reason)
-		}
-		return err
+	s.ShowsPeer(t, attacker(0), func(p admin.Peer) error {
+		return site.ErrorIf(p.State != "established", "session is %s: %s", p.State, p.Reason)
 	})
 }
 

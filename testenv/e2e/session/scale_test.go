@@ -86,12 +86,6 @@ func (s *scaleSite) all(t *testing.T, routers ...string) {
 	s.counts(t, manyVIPs, routers...)
 }
 
-// none waits until no address and no route is left.
-func (s *scaleSite) none(t *testing.T) {
-	t.Helper()
-	s.counts(t, 0)
-}
-
 // counts waits until s has so many of the addresses, these routers all routes and the others none.
 func (s *scaleSite) counts(t *testing.T, bound int, routers ...string) {
 	t.Helper()
@@ -125,7 +119,7 @@ func countRoutes(n *lab.Node) (count int, err error) {
 	defer h.Close()
 	list, err := h.RouteList(nil, unix.AF_INET)
 	for _, r := range list {
-		if dst, ok := site.Prefix(r.Dst); ok && site.IsVIP(dst) {
+		if dst, err := netip.ParsePrefix(r.Dst.String()); err == nil && site.IsVIP(dst) {
 			count++
 		}
 	}
@@ -195,7 +189,7 @@ func (s *scaleSite) testOneChanges(t *testing.T) {
 func (s *scaleSite) testAPIServerDies(t *testing.T) {
 	died := s.mark()
 	s.ApiserverDies()
-	s.none(t)
+	s.counts(t, 0)
 	s.logChanges(t, "withdrawn", died)
 	back := s.mark()
 	s.apiserverStarts()
@@ -207,7 +201,7 @@ func (s *scaleSite) testDrain(t *testing.T) {
 	began := s.mark()
 	site.MustRun(t, s.Node("s"), "herald", "drain")
 	t.Logf("drained after %v", time.Since(began).Round(time.Millisecond))
-	s.none(t)
+	s.counts(t, 0)
 	s.logChanges(t, "drained", began)
 	site.MustRun(t, s.Node("s"), "herald", "undrain")
 	s.all(t, "r1", "r2")
@@ -239,7 +233,7 @@ func (s *scaleSite) testBlackHole(t *testing.T) {
 	site.Shell(t, s.Node("r1"), "ip link set eth1 mtu 600")
 	died := s.mark()
 	s.ApiserverDies()
-	s.none(t)
+	s.counts(t, 0)
 	s.logChanges(t, "withdrawn", died)
 	s.apiserverStarts()
 	s.all(t, "r1", "r2")

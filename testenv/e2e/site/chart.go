@@ -52,9 +52,7 @@ func ObjectsIn(t *testing.T, stream []byte) Objects {
 		if _, twice := all[name]; twice {
 			t.Errorf("there are two of %s", name)
 		}
-		one := all[name]
-		one.Text, one.Tree = text, tree
-		all[name] = one
+		all[name] = Object{text, tree}
 	}
 	return all
 }

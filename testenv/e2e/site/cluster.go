@@ -18,7 +18,6 @@ import (
 
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/lab"
-	"github.com/herald-vip/herald/testenv/routes"
 )
 
 // Cluster is a lab of three masters and two routers, in the addresses of
@@ -146,15 +145,10 @@ func LeadsTo(r Router, masters ...Master) error {
 			want = append(want, m.Hop(r, vip))
 		}
 		slices.SortFunc(want, netip.Addr.Compare)
-		list, err := KernelRoutes(r.Node, vip)
+		got, err := Hops(r.Node, vip)
 		if err != nil {
 			return err
 		}
-		var got []netip.Addr
-		for _, route := range list {
-			got = append(got, routes.NextHops(route)...)
-		}
-		slices.SortFunc(got, netip.Addr.Compare)
 		if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}), cmpopts.EquateEmpty()); diff != "" {
 			return fmt.Errorf("next hops of %s on %s (-want +got):\n%s", vip, r.Name(), diff)
 		}

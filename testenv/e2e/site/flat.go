@@ -168,11 +168,7 @@ func (f *Flat) Stays(t *testing.T, holder string, since Mark) {
 // and the others vote.
 func (f *Flat) Ready(t *testing.T, master string) {
 	t.Helper()
-	Eventually(t, Soon, func() error {
-		e, err := f.Election(t, master)
-		if err != nil {
-			return err
-		}
+	f.Elects(t, master, func(e *admin.Election) error {
 		for _, l := range e.Leases {
 			if !l.Stands {
 				return fmt.Errorf("%s does not stand for %s", master, l.VIP)
@@ -198,6 +194,18 @@ func (f *Flat) Election(t *testing.T, master string) (*admin.Election, error) {
 		return nil, fmt.Errorf("%s has no election", master)
 	}
 	return status.Election, nil
+}
+
+// Elects waits until that is as it should be: check says what is not.
+func (f *Flat) Elects(t *testing.T, master string, check func(*admin.Election) error) {
+	t.Helper()
+	Eventually(t, Soon, func() error {
+		e, err := f.Election(t, master)
+		if err != nil {
+			return err
+		}
+		return check(e)
+	})
 }
 
 // Herald runs herald's command line on a master.

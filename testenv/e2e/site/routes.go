@@ -5,14 +5,13 @@ package site
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
+	"github.com/vishvananda/netlink/nl"
 
 	"github.com/herald-vip/herald/testenv/lab"
 	"github.com/herald-vip/herald/testenv/routes"
@@ -138,12 +137,8 @@ func KernelRoutes(n *lab.Node, vip string) ([]netlink.Route, error) {
 		return nil, err
 	}
 	defer h.Close()
-	dst := HostPrefix(vip)
-	netlinkFamily := unix.AF_INET
-	if dst.Addr().Is6() {
-		netlinkFamily = unix.AF_INET6
-	}
-	list, err := h.RouteListFiltered(netlinkFamily, &netlink.Route{Dst: ipNet(dst)}, netlink.RT_FILTER_DST)
+	dst := HostPrefix(vip).Addr().AsSlice()
+	list, err := h.RouteListFiltered(nl.GetIPFamily(dst), &netlink.Route{Dst: netlink.NewIPNet(dst)}, netlink.RT_FILTER_DST)
 	if err != nil {
 		return nil, fmt.Errorf("routes of %s: %w", n.Name(), err)
 	}
@@ -155,15 +150,12 @@ func IsVIP(p netip.Prefix) bool {
 		netip.MustParsePrefix("fd00:99::/64").Contains(p.Addr()))
 }
 
-func Prefix(n *net.IPNet) (netip.Prefix, bool) {
-	if n == nil {
-		return netip.Prefix{}, false
+// Hops are the next hops of the node's routes to the VIP, in order.
+func Hops(n *lab.Node, vip string) (hops []netip.Addr, err error) {
+	list, err := KernelRoutes(n, vip)
+	for _, route := range list {
+		hops = append(hops, routes.NextHops(route)...)
 	}
-	a, ok := netip.AddrFromSlice(n.IP)
-	bits, _ := n.Mask.Size()
-	return netip.PrefixFrom(a.Unmap(), bits), ok
-}
-
-func ipNet(p netip.Prefix) *net.IPNet {
-	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+	slices.SortFunc(hops, netip.Addr.Compare)
+	return hops, err
 }
