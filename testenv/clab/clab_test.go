@@ -68,8 +68,7 @@ topology:
 `
 
 func TestParse(t *testing.T) {
-	got, err := clab.Parse("/lab/all.clab.yml", []byte(everything), environment{"HOME": "/root"}.lookup)
-	must.Do(t, err)
+	got := must.Get[*clab.Topology](t)(clab.Parse("/lab/all.clab.yml", []byte(everything), environment{"HOME": "/root"}.lookup))
 	sysctls := map[string]string{"net.ipv4.ip_forward": "1"}
 	env := map[string]string{"A": "defaults", "B": "kind", "C": "3"}
 	common := []clab.Bind{
@@ -208,8 +207,7 @@ func TestVariables(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.text, func(t *testing.T) {
 			file := "name: x\ntopology: {nodes: {a: {kind: linux, image: '" + tt.text + "'}}}\n"
-			got, err := clab.Parse("f.yml", []byte(file), env.lookup)
-			must.Do(t, err)
+			got := must.Get[*clab.Topology](t)(clab.Parse("f.yml", []byte(file), env.lookup))
 			if image := got.Nodes[0].Image; image != tt.want {
 				t.Errorf("%q, want %q", image, tt.want)
 			}
@@ -238,8 +236,7 @@ func TestWords(t *testing.T) {
 			quoted := strings.ReplaceAll(tt.command, "'", "''")
 			quoted = strings.ReplaceAll(quoted, "\n", "\n\n") // YAML folds one newline into a blank
 			file := "name: x\ntopology: {nodes: {a: {kind: linux, cmd: '" + quoted + "'}}}\n"
-			got, err := clab.Parse("f.yml", []byte(file), environment{}.lookup)
-			must.Do(t, err)
+			got := must.Get[*clab.Topology](t)(clab.Parse("f.yml", []byte(file), environment{}.lookup))
 			if diff := cmp.Diff(tt.want, got.Nodes[0].Cmd); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -253,8 +250,7 @@ func TestLoad(t *testing.T) {
 	file := "name: x\ntopology: {nodes: {a: {kind: linux, image: $CLAB_TEST_IMAGE, binds: ['a:/b']}}}\n"
 	must.Do(t, os.WriteFile(filepath.Join(dir, "x.clab.yml"), []byte(file), 0o644))
 	t.Chdir(dir)
-	got, err := clab.Load("x.clab.yml")
-	must.Do(t, err)
+	got := must.Get[*clab.Topology](t)(clab.Load("x.clab.yml"))
 	n := got.Nodes[0]
 	if want := filepath.Join(dir, "a"); n.Image != "from-environment" || n.Binds[0].Source != want {
 		t.Errorf("image %q, bind %q, want from-environment and %q", n.Image, n.Binds[0].Source, want)
@@ -306,8 +302,7 @@ func TestProject(t *testing.T) {
 			t.Errorf("%s has no topology: %v", folder, err)
 		}
 		for _, file := range files {
-			data, err := os.ReadFile(file)
-			must.Do(t, err)
+			data := must.Get[[]byte](t)(os.ReadFile(file))
 			if _, err := clab.Parse(file, data, environment{}.lookup); err != nil {
 				t.Error(err)
 			}

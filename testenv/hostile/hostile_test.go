@@ -83,8 +83,7 @@ func TestAttacksDependOnTheSeedOnly(t *testing.T) {
 			t.Errorf("%s: two runs differ", a.Name)
 		}
 	}
-	mutations, err := Find("mutations")
-	must.Do(t, err)
+	mutations := must.Get[Attack](t)(Find("mutations"))
 	if bytes.Equal(bytesOf(newPeer(1), mutations), bytesOf(newPeer(2), mutations)) {
 		t.Error("two seeds make the same mutations")
 	}

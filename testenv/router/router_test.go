@@ -114,12 +114,9 @@ topology:
 // TestRouter wants the routes of two speakers in the kernel, spread by resilient groups, as
 // speakers come, die, and announce that they leave; and no route that is not to a VIP.
 func TestRouter(t *testing.T) {
-	parsed, err := clab.Parse(filepath.Join(t.TempDir(), "r.clab.yml"), []byte(topology), os.LookupEnv)
-	must.Do(t, err)
-	self, err := os.Executable()
-	must.Do(t, err)
-	l, err := lab.Start(t.Context(), slog.New(slog.DiscardHandler), parsed, lab.Options{Hold: true, Images: map[string]lab.Image{"self": lab.Binary(self)}})
-	must.Do(t, err)
+	parsed := must.Get[*clab.Topology](t)(clab.Parse(filepath.Join(t.TempDir(), "r.clab.yml"), []byte(topology), os.LookupEnv))
+	self := must.Get[string](t)(os.Executable())
+	l := must.Get[*lab.Lab](t)(lab.Start(t.Context(), slog.New(slog.DiscardHandler), parsed, lab.Options{Hold: true, Images: map[string]lab.Image{"self": lab.Binary(self)}}))
 	t.Cleanup(func() { must.Do(t, l.Close()) })
 	boot := func(names ...string) {
 		t.Helper()

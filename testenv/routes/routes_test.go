@@ -37,8 +37,7 @@ func TestFollow(t *testing.T) {
 	ip("addr add 10.0.0.1/24 dev eth1")
 	ip("route add 10.99.0.1 via 10.0.0.2")
 
-	w, err := Follow(l.Node("a"), netip.MustParsePrefix("10.99.0.0/24"), nil)
-	must.Do(t, err)
+	w := must.Get[*Watch](t)(Follow(l.Node("a"), netip.MustParsePrefix("10.99.0.0/24"), nil))
 	prefix := netip.MustParsePrefix("10.99.0.1/32")
 	await := func(prefixes int, hops ...string) {
 		t.Helper()

@@ -51,8 +51,7 @@ func TestRouterConfig(t *testing.T) {
 	from, to := "../topologies/bgp/r1.conf", filepath.Join(t.TempDir(), "frr.conf")
 	for interval, want := range map[time.Duration]int{0: 0, 300 * time.Millisecond: 6} {
 		must.Do(t, (&site{Options: Options{BFD: interval}}).routerConfig(from, to))
-		data, err := os.ReadFile(to)
-		must.Do(t, err)
+		data := must.Get[[]byte](t)(os.ReadFile(to))
 		if got := strings.Count(string(data), " bfd 3 300 300\n"); got != want {
 			t.Errorf("%d neighbours have BFD, want %d:\n%s", got, want, data)
 		}

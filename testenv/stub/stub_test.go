@@ -26,8 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // start serves s on loopback and returns its base URL.
 func start(t *testing.T, s *stub.Server) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
+	l := must.Get[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx, l) }()
@@ -49,13 +48,10 @@ type reply struct {
 
 func do(t *testing.T, method, url string) reply {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
-	must.Do(t, err)
-	resp, err := http.DefaultClient.Do(req)
-	must.Do(t, err)
+	req := must.Get[*http.Request](t)(http.NewRequestWithContext(t.Context(), method, url, nil))
+	resp := must.Get[*http.Response](t)(http.DefaultClient.Do(req))
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	must.Do(t, err)
+	body := must.Get[[]byte](t)(io.ReadAll(resp.Body))
 	return reply{resp.StatusCode, strings.TrimSuffix(string(body), "\n"), resp.Header.Get("X-Served-By")}
 }
 
@@ -137,16 +133,14 @@ func TestHang(t *testing.T) {
 	base := start(t, s)
 
 	s.Set("/readyz", stub.Answer{Hang: stub.HangBody, Status: 500})
-	resp, err := http.Get(base + "/readyz")
-	must.Do(t, err)
+	resp := must.Get[*http.Response](t)(http.Get(base + "/readyz"))
 	defer resp.Body.Close()
 	if resp.StatusCode != 500 || resp.ContentLength != 2 {
 		t.Errorf("hang in the body: status %d, length %d, want headers of status 500 and length 2", resp.StatusCode, resp.ContentLength)
 	}
 
 	s.Set("/readyz", stub.Answer{Hang: stub.HangHeaders})
-	conn, err := net.Dial("tcp", strings.TrimPrefix(base, "http://"))
-	must.Do(t, err)
+	conn := must.Get[net.Conn](t)(net.Dial("tcp", strings.TrimPrefix(base, "http://")))
 	defer conn.Close()
 	if _, err := io.WriteString(conn, "GET /readyz HTTP/1.1\r\nHost: m1\r\n\r\n"); err != nil {
 		t.Fatal(err)
@@ -158,10 +152,9 @@ func TestHang(t *testing.T) {
 }
 
 func TestServeSaysWhyItFailed(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
+	l := must.Get[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	l.Close()
-	err = stub.Registry("r1").Serve(t.Context(), l)
+	err := stub.Registry("r1").Serve(t.Context(), l)
 	if err == nil || !strings.Contains(err.Error(), l.Addr().String()) {
 		t.Errorf("Serve on a closed listener: %v, want an error with its address", err)
 	}
@@ -185,8 +178,7 @@ func TestParseAnswer(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.query, func(t *testing.T) {
-			q, err := url.ParseQuery(tt.query)
-			must.Do(t, err)
+			q := must.Get[url.Values](t)(url.ParseQuery(tt.query))
 			got, err := stub.ParseAnswer(q)
 			if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 				t.Errorf("error %v, want %q", err, tt.err)

@@ -22,9 +22,7 @@ const root = "../../../"
 
 func read(t *testing.T, path string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(root, path))
-	must.Do(t, err)
-	return data
+	return must.Get[[]byte](t)(os.ReadFile(filepath.Join(root, path)))
 }
 
 // sources calls a function with each Go file that is a test, or each that is none.
