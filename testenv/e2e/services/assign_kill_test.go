@@ -43,9 +43,7 @@ func watchAddresses(t *testing.T, k *site.APIServer) *register {
 		},
 		Delete: func(*corev1.Service) {},
 	})
-	var wg sync.WaitGroup
-	wg.Go(func() { i.Run(t.Context()) })
-	t.Cleanup(wg.Wait) // the context of a test ends before
+	site.Meanwhile(t, i.Run)
 	<-i.Synced()
 	return w
 }

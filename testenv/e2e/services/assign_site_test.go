@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,10 +35,7 @@ func assignOptions(identity string) assign.Options {
 func startAssigner(t *testing.T, k *site.APIServer) *assign.Assigner {
 	t.Helper()
 	a := assign.New(site.Log(t), k.Connect(t), assignOptions("n1"))
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() { a.Run(ctx) })
-	t.Cleanup(func() { cancel(); wg.Wait() })
+	site.Meanwhile(t, a.Run)
 	site.Eventually(t, site.Soon, func() error {
 		return site.ErrorIf(!a.Status().Writer, "nobody is the assigner")
 	})

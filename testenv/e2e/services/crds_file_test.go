@@ -42,8 +42,7 @@ func sentences(t *testing.T) []string {
 		t.Fatalf("the CRDs are %q, want two: %v", files, err)
 	}
 	for _, file := range files {
-		data, err := os.ReadFile(file)
-		must.Do(t, err)
+		data := must.Get[[]byte](t)(os.ReadFile(file))
 		var definition any
 		must.Do(t, yaml.Unmarshal(data, &definition))
 		walk(definition)

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -41,9 +40,8 @@ const (
 // for.
 type balancers struct {
 	*services.Lab
-	routes  *site.RouteWatcher // of the router
-	auditor *auditor
-	dir     string
+	routes *site.RouteWatcher // of the router
+	dir    string
 }
 
 // startCluster starts a cluster whose Heralds have the race detector, and files that edit
@@ -71,7 +69,7 @@ func startBalancers(t *testing.T) *balancers {
 	t.Cleanup(func() { b.healthy(t) })
 	b.grant(t)
 	b.routes = site.WatchRoutes(t, b.Node("r1"))
-	b.auditor = b.watch(t)
+	b.watch(t)
 	b.patch(t, bgpPool, `{"spec": {"autoAssign": true, "addresses": ["`+services.ByBGP+`", "`+byBGP6+`"]}}`)
 	return b
 }
@@ -402,19 +400,23 @@ func (b *balancers) settled(t *testing.T) map[string]int {
 // auditor looks at all Services all the time: each list is what the API server had at
 // one moment.
 type auditor struct {
-	mu    sync.Mutex
 	looks int
 	bad   []string
 }
 
 // watch begins to, until the test is over, and fails it if two Services have been on one
 // address that they did not agree to share.
-func (b *balancers) watch(t *testing.T) *auditor {
+func (b *balancers) watch(t *testing.T) {
 	w := &auditor{}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	t.Cleanup(func() {
+		if w.looks == 0 {
+			t.Error("the auditor has seen nothing")
+		}
+		for _, bad := range w.bad {
+			t.Error(bad)
+		}
+	})
+	site.Meanwhile(t, func(ctx context.Context) {
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
 		for {
@@ -428,26 +430,13 @@ func (b *balancers) watch(t *testing.T) *auditor {
 				return
 			}
 		}
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-		if w.looks == 0 {
-			t.Error("the auditor has seen nothing")
-		}
-		for _, bad := range w.bad {
-			t.Error(bad)
-		}
 	})
-	return w
 }
 
 // forged is the annotation of a Service that a test gives an address of somebody else's.
 const forged = "test/forged"
 
 func (w *auditor) look(list []corev1.Service) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.looks++
 	has := make(map[netip.Addr]*corev1.Service)
 	for i := range list {

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -64,6 +65,17 @@ func Daemonise(t *testing.T, n *lab.Node, argv ...string) {
 		}
 		Must(t, p.Kill())
 	})
+}
+
+// Meanwhile runs a function until it is stopped or the test is over, when its context ends.
+func Meanwhile(t *testing.T, run func(context.Context)) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { run(ctx) })
+	stop = func() { cancel(); running.Wait() }
+	t.Cleanup(stop)
+	return stop
 }
 
 // Shell runs a script in the node, to its first error.

@@ -38,10 +38,7 @@ func ObserveReadiness(t *testing.T, n *lab.Node, client *tls.Config) *Readiness 
 	r := &Readiness{}
 	transport := &http.Transport{DialContext: n.DialContext, TLSClientConfig: client}
 	get := http.Client{Transport: transport, Timeout: timeout}
-	finished := make(chan struct{})
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		defer close(finished)
+	Meanwhile(t, func(ctx context.Context) {
 		defer transport.CloseIdleConnections()
 		ticker := time.NewTicker(pause)
 		defer ticker.Stop()
@@ -53,10 +50,6 @@ func ObserveReadiness(t *testing.T, n *lab.Node, client *tls.Config) *Readiness 
 				return
 			}
 		}
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-finished
 	})
 	return r
 }

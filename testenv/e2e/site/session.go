@@ -88,20 +88,11 @@ func ServeTLS(t *testing.T, n *lab.Node, address string, server *stub.Server, co
 	if config != nil {
 		l = tls.NewListener(l, config)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	return Meanwhile(t, func(ctx context.Context) {
 		if err := server.Serve(ctx, l); err != nil {
 			t.Error(err)
 		}
-	}()
-	stop = func() {
-		cancel()
-		<-done
-	}
-	t.Cleanup(stop)
-	return stop
+	})
 }
 
 // Node returns a node of the lab.
