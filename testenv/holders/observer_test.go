@@ -113,8 +113,8 @@ func TestObserve(t *testing.T) {
 	s.held("m1")
 	must.Do(s, s.Move("m1", func() error {
 		s.address("del", "m1")
+		s.announce("m2") // first: on a busy machine it may take long to start two programs
 		s.address("add", "m2")
-		s.announce("m2")
 		return nil
 	}))
 	s.held("m2")
