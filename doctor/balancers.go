@@ -12,59 +12,56 @@ import (
 	"github.com/herald-vip/herald/doctor/facts"
 )
 
-// examineBalancers looks at what balancers need of the node, and at whom they lead to.
-func examineBalancers(c *config.Config, f *facts.Facts) []Finding {
+// examineBalancers looks at where balancers listen, and at whom they lead to.
+func examineBalancers(c *config.Config, f *facts.Facts, out *findings) {
 	if !facts.Balances(c) {
-		return nil
-	}
-	var out []Finding
-	if facts.Balances(c, config.Kernel) {
-		out = append(out, examineKernel(f)...)
-		out = append(out, examineForwarding(c, f)...)
+		return
 	}
 	for _, b := range c.Balancers {
 		for _, p := range c.Places(b) {
 			if b.Mode == config.Kernel {
-				out = append(out, examinePlace(b, p, f)...)
+				examinePlace(b, p, f, out)
 			}
 		}
-		out = append(out, examineBackends(b, f)...)
+		examineBackends(b, f, out)
 	}
-	return out
 }
 
-// examineKernel looks at nftables and at the table of connections.
-func examineKernel(f *facts.Facts) []Finding {
-	const topic, subject, conntrack = "node", "balancing", "net/netfilter/nf_conntrack_max"
+// examineKernel looks at what balancers in the kernel need: nftables and the table of connections.
+func examineKernel(c *config.Config, f *facts.Facts, out *findings) {
+	const subject, conntrack = "balancing", "net/netfilter/nf_conntrack_max"
 	const why = "Balancers in the kernel take no connections."
-	var out []Finding
+	if !facts.Balances(c, config.Kernel) {
+		return
+	}
 	switch err := f.BalancingError; {
 	case f.Running != nil: // which says of each balancer what is in its way
 	case errors.Is(err, nft.ErrUnsupported):
-		out = append(out, blocker(topic, subject, err.Error(), why, "modprobe -a nf_tables nf_nat nf_conntrack, and run as root; or mode: proxy"))
+		out.blocker(subject, err.Error(), why, "modprobe -a nf_tables nf_nat nf_conntrack, and run as root; or mode: proxy")
 	case err != nil:
-		out = append(out, warning(topic, subject, "cannot be tried: "+err.Error(), why, "run herald doctor as root"))
+		out.warning(subject, "cannot be tried: "+err.Error(), why, "run herald doctor as root")
 	default:
-		out = append(out, fine(topic, subject, "the kernel has all that it needs of nftables and conntrack"))
+		out.fine(subject, "the kernel has all that it needs of nftables and conntrack")
 	}
 	room, err := strconv.Atoi(f.Settings[conntrack])
 	used, err2 := strconv.Atoi(f.Settings["net/netfilter/nf_conntrack_count"])
-	if err != nil || err2 != nil || room == 0 {
-		return out // it is loaded with the first rule that needs it
-	}
 	seen := fmt.Sprintf("%d, and %s", room, count(used, "connection"))
-	if used < room*3/4 {
-		return append(out, fine(topic, dotted(conntrack), seen))
+	switch {
+	case err != nil || err2 != nil || room == 0: // it is loaded with the first rule that needs it
+	case used < room*3/4:
+		out.fine(dotted(conntrack), seen)
+	default:
+		out.warning(dotted(conntrack), seen,
+			"When the table is full the kernel drops packets of new connections, balanced or not.",
+			fmt.Sprintf("sysctl -w %s=%d, and see who has that many: conntrack -L", dotted(conntrack), 4*room))
 	}
-	return append(out, warning(topic, dotted(conntrack), seen,
-		"When the table is full the kernel drops packets of new connections, balanced or not.",
-		fmt.Sprintf("sysctl -w %s=%d, and see who has that many: conntrack -L", dotted(conntrack), 4*room)))
 }
 
 // examineForwarding is about the connections of others, which come by an address of the node.
-func examineForwarding(c *config.Config, f *facts.Facts) []Finding {
-	const topic = "node"
-	var out []Finding
+func examineForwarding(c *config.Config, f *facts.Facts, out *findings) {
+	if !facts.Balances(c, config.Kernel) || f.Running != nil {
+		return
+	}
 	for _, family := range []struct {
 		setting string
 		is      func(netip.Addr) bool
@@ -76,40 +73,37 @@ func examineForwarding(c *config.Config, f *facts.Facts) []Finding {
 			return b.Mode == config.Kernel && slices.ContainsFunc(c.Places(b), func(p config.Place) bool { return family.is(p.Addr()) && !p.Addr().IsLoopback() })
 		})
 		switch {
-		case !needed || f.Settings[family.setting] != "0" || f.Running != nil:
+		case !needed || f.Settings[family.setting] != "0":
 		case family.is(netip.IPv4Unspecified()) || !f.ReadOnlySettings:
-			out = append(out, fine(topic, dotted(family.setting), "0, and Herald lets connections through where it has to"))
+			out.fine(dotted(family.setting), "0, and Herald lets connections through where it has to")
 		default:
-			out = append(out, warning(topic, dotted(family.setting), "0, and /proc/sys cannot be written",
-				"Connections of others than this node's own clients do not get through to backends.", "sysctl -w "+dotted(family.setting)+"=1 on the host"))
+			out.warning(dotted(family.setting), "0, and /proc/sys cannot be written",
+				"Connections of others than this node's own clients do not get through to backends.", "sysctl -w "+dotted(family.setting)+"=1 on the host")
 		}
 	}
-	return out
 }
 
 // examinePlace looks for others that have what a balancer listens at.
-func examinePlace(b config.Balancer, p config.Place, f *facts.Facts) []Finding {
-	const topic, ipvs = "balancer", "kube-ipvs0"
+func examinePlace(b config.Balancer, p config.Place, f *facts.Facts, out *findings) {
+	const ipvs = "kube-ipvs0"
 	subject := b.Name + " " + p.String()
-	var out []Finding
 	if owner := f.Owner(facts.Port{Use: "balancer", Network: "tcp", Local: p.AddrPort}); owner.Local.IsValid() && !(p.VIP != "" && servesItself(b, p)) {
-		out = append(out, warning(topic, subject, "a server listens there, too: "+owner.String(),
+		out.warning(subject, "a server listens there, too: "+owner.String(),
 			"While a backend serves, new connections go past that server; when none does, they go to it.",
-			fmt.Sprintf("have it listen at another port, or stop it: ss -ltnp 'sport = :%d'", p.Port())))
+			fmt.Sprintf("have it listen at another port, or stop it: ss -ltnp 'sport = :%d'", p.Port()))
 	}
 	if f.HostError != nil || p.VIP != "" { // of which examineVIPs tells
-		return out
+		return
 	}
 	link, there := f.Host.Has(p.Addr())
 	switch {
 	case !there && !p.Addr().IsLoopback():
-		out = append(out, warning(topic, subject, "no link of this node has "+p.Addr().String(),
-			"Nobody but the node's own clients gets here by it.", "ip address; then correct balancers[].listen"))
+		out.warning(subject, "no link of this node has "+p.Addr().String(),
+			"Nobody but the node's own clients gets here by it.", "ip address; then correct balancers[].listen")
 	case link == ipvs:
-		out = append(out, warning(topic, subject, "kube-proxy in IPVS mode has the address on "+ipvs,
-			"It is a Service's: of its ports Herald takes the one, and kube-proxy the others.", "kubectl get services -A | grep "+p.Addr().String()+"; listen at another address"))
+		out.warning(subject, "kube-proxy in IPVS mode has the address on "+ipvs,
+			"It is a Service's: of its ports Herald takes the one, and kube-proxy the others.", "kubectl get services -A | grep "+p.Addr().String()+"; listen at another address")
 	}
-	return out
 }
 
 // servesItself says whether a server at p may be one of the balancer's own backends, which is
@@ -125,17 +119,16 @@ func servesItself(b config.Balancer, p config.Place) bool {
 }
 
 // examineBackends says who would take connections.
-func examineBackends(b config.Balancer, f *facts.Facts) []Finding {
-	const topic = "balancer"
+func examineBackends(b config.Balancer, f *facts.Facts, out *findings) {
 	all := f.Backends[b.Name]
-	var out []Finding
 	if err := all.Err; err != nil {
-		out = append(out, warning(topic, b.Name, err.Error(), "Connections are refused, unless Herald knows of backends from before.", "herald status; for a name: getent ahosts "+name(b)))
+		out.warning(b.Name, err.Error(), "Connections are refused, unless Herald knows of backends from before.", "herald status; for a name: getent ahosts "+name(b))
 	}
-	serving := 0
-	for _, k := range all.Backends {
-		if k.Serves {
-			serving++
+	severity, why := Warning, "It takes no connections of the balancer."
+	if !slices.ContainsFunc(all.Backends, func(k facts.Backend) bool { return k.Serves }) {
+		why = "No backend serves: connections are refused."
+		if f.Running != nil {
+			severity = Blocker
 		}
 	}
 	for _, k := range all.Backends {
@@ -144,19 +137,11 @@ func examineBackends(b config.Balancer, f *facts.Facts) []Finding {
 			subject += " " + k.Address.String()
 		}
 		if k.Serves {
-			out = append(out, fine(topic, subject, k.Reason))
-			continue
+			out.fine(subject, k.Reason)
+		} else {
+			out.add(severity, subject, k.Reason, why, "see that the server runs, and listens at that address and not at 127.0.0.1 alone")
 		}
-		found := warning(topic, subject, k.Reason, "It takes no connections of the balancer.", "see that the server runs, and listens at that address and not at 127.0.0.1 alone")
-		if serving == 0 {
-			found.Why = "No backend serves: connections are refused."
-			if f.Running != nil {
-				found.Severity = Blocker
-			}
-		}
-		out = append(out, found)
 	}
-	return out
 }
 
 // name is the DNS name of a balancer's backends.

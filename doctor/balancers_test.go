@@ -170,7 +170,9 @@ func TestCertificateBehindBalancer(t *testing.T) {
 	e := facts.Endpoint{Address: "127.0.0.1:6443", ServerName: "kubernetes", Chain: nil}
 	e.Chain = append(e.Chain, cert)
 	var got string
-	for _, found := range examineNames(c, c.Checks[0], "apiserver", e) {
+	var all findings
+	examineNames(c, c.Checks[0], "apiserver", e, &all)
+	for _, found := range all.all {
 		got += fmt.Sprintf("%s: %s\n", found.Severity, found.Seen)
 	}
 	if want := "blocker: not for 10.0.1.100, the VIP api\nblocker: not for 10.0.1.1, the balancer kubernetes\n"; got != want {

@@ -14,25 +14,23 @@ import (
 
 // examineCertificates looks at the certificates of https checks: their servers' as
 // clients of the VIPs see them, and the checks' own.
-func examineCertificates(c *config.Config, f *facts.Facts) []Finding {
-	var out []Finding
+func examineCertificates(c *config.Config, f *facts.Facts, out *findings) {
 	for _, k := range c.Checks {
 		if k.HTTP == nil {
 			continue
 		}
 		if e := f.Endpoints[k.Name]; len(e.Chain) > 0 {
 			subject := k.Name + " " + e.Address
-			out = append(out, examineValidity(subject, e.Chain[0], f.Now))
+			examineValidity(subject, e.Chain[0], f.Now, out)
 			if !k.HTTP.InsecureSkipVerify {
-				out = append(out, examineChain(subject, k.HTTP.CAFile, e, f.Now))
+				examineChain(subject, k.HTTP.CAFile, e, f.Now, out)
 			}
-			out = append(out, examineNames(c, k, subject, e)...)
+			examineNames(c, k, subject, e, out)
 		}
 		if cert := f.Clients[k.Name]; cert != nil {
-			out = append(out, examineValidity(k.Name+" "+k.HTTP.ClientCertFile, cert, f.Now))
+			examineValidity(k.Name+" "+k.HTTP.ClientCertFile, cert, f.Now, out)
 		}
 	}
-	return out
 }
 
 // soon is when a certificate should have been renewed: 30 days before its end, or in the
@@ -41,19 +39,20 @@ func soon(cert *x509.Certificate) time.Duration {
 	return min(30*24*time.Hour, cert.NotAfter.Sub(cert.NotBefore)/3)
 }
 
-func examineValidity(subject string, cert *x509.Certificate, now time.Time) Finding {
-	const topic, renew = "certificate", "renew it, for kubeadm: kubeadm certs renew all, and restart the control plane's pods"
+func examineValidity(subject string, cert *x509.Certificate, now time.Time, out *findings) {
+	const renew = "renew it, for kubeadm: kubeadm certs renew all, and restart the control plane's pods"
 	date := func(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 	switch left := cert.NotAfter.Sub(now); {
 	case now.Before(cert.NotBefore):
-		return blocker(topic, subject, fmt.Sprintf("valid only from %s", cert.NotBefore.UTC().Format(time.RFC3339)),
+		out.blocker(subject, fmt.Sprintf("valid only from %s", cert.NotBefore.UTC().Format(time.RFC3339)),
 			fmt.Sprintf("It is %s here: this node's clock is behind, or that of who issued it ahead.", now.UTC().Format(time.RFC3339)), "timedatectl, on both")
 	case left <= 0:
-		return blocker(topic, subject, "expired on "+date(cert.NotAfter), "Nobody who checks it connects.", renew)
+		out.blocker(subject, "expired on "+date(cert.NotAfter), "Nobody who checks it connects.", renew)
 	case left < soon(cert):
-		return warning(topic, subject, fmt.Sprintf("expires on %s, %s", date(cert.NotAfter), remaining(left)), "From then on nobody who checks it connects.", renew)
+		out.warning(subject, fmt.Sprintf("expires on %s, %s", date(cert.NotAfter), remaining(left)), "From then on nobody who checks it connects.", renew)
+	default:
+		out.fine(subject, "valid until "+date(cert.NotAfter))
 	}
-	return fine(topic, subject, "valid until "+date(cert.NotAfter))
 }
 
 // remaining is a time in days, or in hours if that is little.
@@ -69,8 +68,7 @@ func remaining(d time.Duration) string {
 
 // examineChain looks at who signed a certificate, and whether it is for the name that the check asks
 // for; whatever the time, which examineValidity examines.
-func examineChain(subject, caFile string, e facts.Endpoint, now time.Time) Finding {
-	const topic = "certificate"
+func examineChain(subject, caFile string, e facts.Endpoint, now time.Time, out *findings) {
 	leaf := e.Chain[0]
 	if now.Before(leaf.NotBefore) || now.After(leaf.NotAfter) {
 		now = leaf.NotAfter
@@ -83,20 +81,19 @@ func examineChain(subject, caFile string, e facts.Endpoint, now time.Time) Findi
 	for _, cert := range e.Chain[1:] {
 		intermediates.AddCert(cert)
 	}
+	const why = "The check fails, and the VIP is not announced."
 	if _, err := leaf.Verify(x509.VerifyOptions{Roots: e.Roots, Intermediates: intermediates, CurrentTime: now}); err != nil {
-		return blocker(topic, subject, fmt.Sprintf("not signed by %s: %v", authority, err), "The check fails, and the VIP is not announced.", "caFile: the certificate of who signed it, for kubeadm /etc/kubernetes/pki/ca.crt")
+		out.blocker(subject, fmt.Sprintf("not signed by %s: %v", authority, err), why, "caFile: the certificate of who signed it, for kubeadm /etc/kubernetes/pki/ca.crt")
+	} else if err := leaf.VerifyHostname(e.ServerName); err != nil {
+		out.blocker(subject, fmt.Sprintf("not for %s but for %s", e.ServerName, list(names(leaf))), why, "serverName: one of these")
+	} else {
+		out.fine(subject, "signed by "+authority+", for "+e.ServerName)
 	}
-	if err := leaf.VerifyHostname(e.ServerName); err != nil {
-		return blocker(topic, subject, fmt.Sprintf("not for %s but for %s", e.ServerName, list(names(leaf))), "The check fails, and the VIP is not announced.", "serverName: one of these")
-	}
-	return fine(topic, subject, "signed by "+authority+", for "+e.ServerName)
 }
 
 // examineNames looks for the VIPs, and where balancers listen, among those whom a certificate
 // is for, be it by a DNS name that resolves to them.
-func examineNames(c *config.Config, k config.Check, subject string, e facts.Endpoint) []Finding {
-	const topic = "certificate"
-	var out []Finding
+func examineNames(c *config.Config, k config.Check, subject string, e facts.Endpoint, out *findings) {
 	for _, front := range facts.Fronts(c, k) {
 		var by, missing []string
 		for _, addr := range front.Addresses {
@@ -110,19 +107,18 @@ func examineNames(c *config.Config, k config.Check, subject string, e facts.Endp
 			}
 		}
 		if len(missing) == 0 {
-			out = append(out, fine(topic, subject, "clients of the "+front.Kind+" "+front.Name+" may ask for "+list(by)))
+			out.fine(subject, "clients of the "+front.Kind+" "+front.Name+" may ask for "+list(by))
 			continue
 		}
-		f := warning(topic, subject, fmt.Sprintf("not for %s, the %s %s", list(missing), front.Kind, front.Name),
-			"Clients that connect to the "+front.Kind+" by its address refuse the certificate.", "a certificate with "+list(missing)+" among its subject alternative names")
+		severity, cure := Warning, "a certificate with "+list(missing)+" among its subject alternative names"
 		if apiserver(k) {
-			f.Severity = Blocker
-			f.Cure = fmt.Sprintf("for kubeadm: apiServer: {certSANs: [%s]} in its ClusterConfiguration, remove pki/apiserver.crt and .key, kubeadm init phase certs apiserver --config FILE, restart kube-apiserver",
+			severity = Blocker
+			cure = fmt.Sprintf("for kubeadm: apiServer: {certSANs: [%s]} in its ClusterConfiguration, remove pki/apiserver.crt and .key, kubeadm init phase certs apiserver --config FILE, restart kube-apiserver",
 				strings.Join(missing, ", "))
 		}
-		out = append(out, f)
+		out.add(severity, subject, fmt.Sprintf("not for %s, the %s %s", list(missing), front.Kind, front.Name),
+			"Clients that connect to the "+front.Kind+" by its address refuse the certificate.", cure)
 	}
-	return out
 }
 
 // apiserver says whether a check looks at a kube-apiserver: by the paths of its health endpoints.

@@ -84,38 +84,54 @@ func of(s Severity, findings []Finding) []Finding {
 // examine examines what was gathered about the node of c. What could not be gathered
 // is a warning at most.
 func examine(c *config.Config, f *facts.Facts) []Finding {
-	var all []Finding
-	for _, section := range []func(*config.Config, *facts.Facts) []Finding{
-		examineHerald,
-		examineFiles,
-		examineRights,
-		examineRealtime,
-		examineClock,
-		examineNetwork,
-		examineFence,
-		examineSoftware,
-		examineVIPs,
-		examineBalancers,
-		examineFilters,
-		examinePorts,
-		examineMembers,
-		examinePeers,
-		examineChecks,
-		examineCertificates,
+	var out findings
+	for _, section := range []struct {
+		topic   string
+		examine func(*config.Config, *facts.Facts, *findings)
+	}{
+		{"herald", examineHerald},
+		{"configuration", examineFiles},
+		{"process", examineRights},
+		{"node", examineRealtime},
+		{"node", examineClock},
+		{"node", examineIPv6},
+		{"node", examineReversePath},
+		{"node", examineARPAnswers},
+		{"node", examineStrictARP},
+		{"node", examineARPQuestions},
+		{"node", examineNeighbourTable},
+		{"node", examineFence},
+		{"software", examineSoftware},
+		{"vip", examineVIPs},
+		{"node", examineKernel},
+		{"node", examineForwarding},
+		{"balancer", examineBalancers},
+		{"node", examineFilters},
+		{"port", examinePorts},
+		{"port", examineOwnAddresses},
+		{"member", examineMembers},
+		{"peer", examinePeers},
+		{"check", examineChecks},
+		{"certificate", examineCertificates},
 	} {
-		all = append(all, section(c, f)...)
+		out.topic = section.topic
+		section.examine(c, f, &out)
 	}
-	return all
+	return out.all
 }
 
-func fine(topic, subject, seen string) Finding {
-	return Finding{Severity: OK, Topic: topic, Subject: subject, Seen: seen}
+// findings are all so far; those to come are of a topic.
+type findings struct {
+	all   []Finding
+	topic string
 }
 
-func warning(topic, subject, seen, why, cure string) Finding {
-	return Finding{Severity: Warning, Topic: topic, Subject: subject, Seen: seen, Why: why, Cure: cure}
-}
+func (f *findings) fine(subject, seen string) { f.add(OK, subject, seen, "", "") }
 
-func blocker(topic, subject, seen, why, cure string) Finding {
-	return Finding{Severity: Blocker, Topic: topic, Subject: subject, Seen: seen, Why: why, Cure: cure}
+func (f *findings) warning(subject, seen, why, cure string) { f.add(Warning, subject, seen, why, cure) }
+
+func (f *findings) blocker(subject, seen, why, cure string) { f.add(Blocker, subject, seen, why, cure) }
+
+func (f *findings) add(s Severity, subject, seen, why, cure string) {
+	f.all = append(f.all, Finding{Severity: s, Topic: f.topic, Subject: subject, Seen: seen, Why: why, Cure: cure})
 }

@@ -12,8 +12,7 @@ import (
 
 // examineFilters looks for filters that drop what nobody has told them to accept, as Docker's does. Their
 // rules are not examined.
-func examineFilters(c *config.Config, f *facts.Facts) []Finding {
-	var out []Finding
+func examineFilters(c *config.Config, f *facts.Facts, out *findings) {
 	for _, chain := range f.ForwardDrops {
 		var addrs, cures []string
 		for _, addr := range facts.Passed(c) {
@@ -22,12 +21,11 @@ func examineFilters(c *config.Config, f *facts.Facts) []Finding {
 			}
 		}
 		if len(addrs) > 0 {
-			out = append(out, warning("node", "forwarding", "the policy of chain "+chain.String()+" is drop",
+			out.warning("forwarding", "the policy of chain "+chain.String()+" is drop",
 				"Connections of others to "+strings.Join(addrs, ", ")+" that Herald passes on to another node may be dropped, unless a rule accepts them; those of this node's own clients are not.",
-				"nft list chain "+chain.String()+"; if no rule accepts them: "+strings.Join(cures, "; ")))
+				"nft list chain "+chain.String()+"; if no rule accepts them: "+strings.Join(cures, "; "))
 		}
 	}
-	return out
 }
 
 // accept is the command that has a chain accept what was opened to addr, and the answers.

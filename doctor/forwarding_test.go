@@ -70,7 +70,9 @@ func TestFiltersOfTheKernel(t *testing.T) {
 		f := well(c)
 		f.ForwardDrops, _ = ruleset.ForwardDrops()
 		cures := 0
-		for _, one := range examineFilters(c, f) {
+		var found findings
+		examineFilters(c, f, &found)
+		for _, one := range found.all {
 			_, cure, _ := strings.Cut(one.Cure, "if no rule accepts them: ")
 			for command := range strings.SplitSeq(cure, "; ") {
 				cures++

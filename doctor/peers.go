@@ -10,12 +10,10 @@ import (
 )
 
 // examinePeers looks at whether the routers would take a session, or have one.
-func examinePeers(c *config.Config, f *facts.Facts) []Finding {
-	const topic = "peer"
+func examinePeers(c *config.Config, f *facts.Facts, out *findings) {
 	if c.BGP == nil {
-		return nil
+		return
 	}
-	var out []Finding
 	severity, why := Blocker, "No peer takes a session: nobody hears of the VIPs."
 	for _, p := range c.BGP.Peers {
 		if problem, asked := f.Peers[p.Name()]; asked && problem == "" || unnumbered(f, p) {
@@ -27,18 +25,17 @@ func examinePeers(c *config.Config, f *facts.Facts) []Finding {
 		problem, asked := f.Peers[p.Name()]
 		switch {
 		case asked && problem != "":
-			out = append(out, Finding{severity, topic, subject, problem, why + silence(p), cure(c, f, p)})
+			out.add(severity, subject, problem, why+silence(p), cure(c, f, p))
 		case asked && f.Running != nil:
-			out = append(out, fine(topic, subject, "the session is established"))
+			out.fine(subject, "the session is established")
 		case asked:
-			out = append(out, fine(topic, subject, "takes a session"))
+			out.fine(subject, "takes a session")
 		case unnumbered(f, p):
-			out = append(out, fine(topic, subject, "the link is up; who is at its far end is known once Herald runs"))
+			out.fine(subject, "the link is up; who is at its far end is known once Herald runs")
 		case p.Interface != "":
-			out = append(out, Finding{severity, topic, subject, "the link is down, or there is none", why, "ip link set " + p.Interface + " up"})
+			out.add(severity, subject, "the link is down, or there is none", why, "ip link set "+p.Interface+" up")
 		}
 	}
-	return out
 }
 
 // unnumbered says whether p is an unnumbered peer on a link that is up.

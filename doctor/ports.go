@@ -11,31 +11,28 @@ import (
 	"github.com/herald-vip/herald/doctor/facts"
 )
 
-// examinePorts looks at whether Herald can open its ports and has the addresses it is to use.
-func examinePorts(c *config.Config, f *facts.Facts) []Finding {
-	const topic = "port"
-	var out []Finding
+// examinePorts looks at whether Herald can open its ports.
+func examinePorts(c *config.Config, f *facts.Facts, out *findings) {
 	for _, p := range facts.Ports(c) {
 		subject := fmt.Sprintf("%s %s/%s", p.Use, p.Local, p.Network)
 		err, tried := f.Ports[p]
 		switch owner := f.Owner(p); {
 		case !tried:
 		case err == nil:
-			out = append(out, fine(topic, subject, "free"))
+			out.fine(subject, "free")
 		case errors.Is(err, syscall.EADDRINUSE) && (f.Running != nil || stuck(f)) && owner.Program == "herald":
-			out = append(out, fine(topic, subject, fmt.Sprintf("Herald's own, process %d", owner.PID)))
+			out.fine(subject, fmt.Sprintf("Herald's own, process %d", owner.PID))
 		case errors.Is(err, syscall.EADDRINUSE) && f.Running != nil && owner.PID == 0:
-			out = append(out, fine(topic, subject, "in use, and Herald runs; whose it is cannot be seen from here"))
+			out.fine(subject, "in use, and Herald runs; whose it is cannot be seen from here")
 		case errors.Is(err, syscall.EADDRINUSE):
-			out = append(out, blocker(topic, subject, "in use by "+owner.String(), without(p.Use),
-				"stop that program, or choose another port: ss -lnp 'sport = :"+strconv.Itoa(int(p.Local.Port()))+"'"))
+			out.blocker(subject, "in use by "+owner.String(), without(p.Use),
+				"stop that program, or choose another port: ss -lnp 'sport = :"+strconv.Itoa(int(p.Local.Port()))+"'")
 		case errors.Is(err, syscall.EACCES):
-			out = append(out, blocker(topic, subject, "this process may not open it", without(p.Use), "run as root, or grant CAP_NET_BIND_SERVICE"))
+			out.blocker(subject, "this process may not open it", without(p.Use), "run as root, or grant CAP_NET_BIND_SERVICE")
 		default:
-			out = append(out, warning(topic, subject, "cannot be opened: "+err.Error(), without(p.Use), "choose another address or port"))
+			out.warning(subject, "cannot be opened: "+err.Error(), without(p.Use), "choose another address or port")
 		}
 	}
-	return append(out, examineOwnAddresses(c, f)...)
 }
 
 // without says what does not work without a port.
@@ -54,15 +51,13 @@ func without(use string) string {
 }
 
 // examineOwnAddresses looks for addresses that the file says are this node's.
-func examineOwnAddresses(c *config.Config, f *facts.Facts) []Finding {
-	const topic = "port"
+func examineOwnAddresses(c *config.Config, f *facts.Facts, out *findings) {
 	if f.HostError != nil {
-		return nil
+		return
 	}
-	var out []Finding
 	missing := func(field string, addr netip.Addr, why string) {
 		if _, ok := f.Host.Has(addr.WithZone("")); !ok && addr.IsValid() && !addr.IsUnspecified() {
-			out = append(out, blocker(topic, field+" "+addr.String(), "no link of this node has it", why, "ip address; then correct "+field))
+			out.blocker(field+" "+addr.String(), "no link of this node has it", why, "ip address; then correct "+field)
 		}
 	}
 	if c.Election != nil {
@@ -73,7 +68,7 @@ func examineOwnAddresses(c *config.Config, f *facts.Facts) []Finding {
 		missing(field, c.Election.Bind.Addr(), "The other members' votes do not arrive here.")
 	}
 	if c.BGP == nil {
-		return out
+		return
 	}
 	for _, p := range c.BGP.Peers {
 		missing("localAddress", p.LocalAddress, "The session with "+p.Name()+" cannot be opened from it.")
@@ -84,7 +79,6 @@ func examineOwnAddresses(c *config.Config, f *facts.Facts) []Finding {
 		}
 	}
 	if f.RouterIDError != nil {
-		out = append(out, blocker(topic, "bgp.routerID", "this node has no global IPv4 address to take it from", "Herald does not start.", "bgp: {routerID: 192.0.2.1}, with a number that no other router has"))
+		out.blocker("bgp.routerID", "this node has no global IPv4 address to take it from", "Herald does not start.", "bgp: {routerID: 192.0.2.1}, with a number that no other router has")
 	}
-	return out
 }

@@ -52,57 +52,50 @@ func privileged(c *config.Config) bool {
 
 // examineRights looks at the capabilities of Herald, or of the present process, which are
 // Herald's if it is started in the same way.
-func examineRights(c *config.Config, f *facts.Facts) []Finding {
-	const topic = "process"
-	var out []Finding
+func examineRights(c *config.Config, f *facts.Facts, out *findings) {
 	var has []string
 	for _, r := range rights(c) {
 		if f.Capabilities&(1<<r.bit) != 0 {
 			has = append(has, r.name)
-			continue
+		} else {
+			out.add(r.severity, r.name, f.Holder+" does not have it", r.why,
+				"run as root, or grant it: AmbientCapabilities="+r.name+" in the systemd unit")
 		}
-		out = append(out, Finding{
-			Severity: r.severity, Topic: topic, Subject: r.name, Seen: f.Holder + " does not have it", Why: r.why,
-			Cure: "run as root, or grant it: AmbientCapabilities=" + r.name + " in the systemd unit",
-		})
 	}
 	if len(has) > 0 {
-		out = append(out, fine(topic, "capabilities", f.Holder+" has "+list(has)))
+		out.fine("capabilities", f.Holder+" has "+list(has))
 	}
 	const enough = 256 // sessions, checks, members and what reads files
 	switch {
 	case f.Descriptors == 0:
 	case f.Descriptors < enough:
-		out = append(out, warning(topic, "open files", fmt.Sprintf("at most %d", f.Descriptors),
-			"A check that finds no descriptor free fails, and withdraws the VIP.", "ulimit -n 1024, or LimitNOFILE=1024 in the systemd unit"))
+		out.warning("open files", fmt.Sprintf("at most %d", f.Descriptors),
+			"A check that finds no descriptor free fails, and withdraws the VIP.", "ulimit -n 1024, or LimitNOFILE=1024 in the systemd unit")
 	default:
-		out = append(out, fine(topic, "open files", fmt.Sprintf("at most %d", f.Descriptors)))
+		out.fine("open files", fmt.Sprintf("at most %d", f.Descriptors))
 	}
-	return out
 }
 
 // examineRealtime looks at whether the host lets anything run in real time.
-func examineRealtime(c *config.Config, f *facts.Facts) []Finding {
+func examineRealtime(c *config.Config, f *facts.Facts, out *findings) {
 	const setting = "kernel/sched_rt_runtime_us"
 	if c.Realtime && f.Settings[setting] == "0" {
-		return []Finding{warning("node", dotted(setting), "0: nothing may run in real time",
-			"realtime: true is without effect: a busy node delays checks and BFD.", "sysctl -w kernel.sched_rt_runtime_us=950000")}
+		out.warning(dotted(setting), "0: nothing may run in real time",
+			"realtime: true is without effect: a busy node delays checks and BFD.", "sysctl -w kernel.sched_rt_runtime_us=950000")
 	}
-	return nil
 }
 
 // examineClock looks at what the kernel measures time with.
-func examineClock(_ *config.Config, f *facts.Facts) []Finding {
+func examineClock(_ *config.Config, f *facts.Facts, out *findings) {
 	const subject = "clock source"
 	switch source := f.ClockSource; source {
 	case "":
-		return nil
 	case "jiffies", "refined-jiffies", "hpet", "acpi_pm", "pit":
-		return []Finding{warning("node", subject, source,
+		out.warning(subject, source,
 			"It is slow or coarse, and the kernel falls back to it when it trusts nothing better: leases and BFD count on clocks that run at the same rate.",
-			"dmesg | grep -i clocksource; let the hypervisor offer tsc or kvm-clock")}
+			"dmesg | grep -i clocksource; let the hypervisor offer tsc or kvm-clock")
 	default:
-		return []Finding{fine("node", subject, source)}
+		out.fine(subject, source)
 	}
 }
 

@@ -12,25 +12,21 @@ import (
 
 // examineSoftware looks for programs that do the same, or hold ports and addresses
 // that Herald needs.
-func examineSoftware(c *config.Config, f *facts.Facts) []Finding {
-	const topic = "software"
-	var out []Finding
+func examineSoftware(c *config.Config, f *facts.Facts, out *findings) {
+	before := len(out.all)
 	for _, p := range f.Programs {
-		name := p.Known(facts.Rivals())
-		if name == "" {
-			continue
+		if name := p.Known(facts.Rivals()); name != "" {
+			rival(fmt.Sprintf("%s, process %d", title(name), p.PID), "runs beside Herald", p.Mentions,
+				"systemctl disable --now "+name+", or remove its pod", out)
 		}
-		out = append(out, rival(fmt.Sprintf("%s, process %d", title(name), p.PID), "runs beside Herald", p.Mentions,
-			"systemctl disable --now "+name+", or remove its pod"))
 	}
 	for _, m := range f.Manifests {
-		out = append(out, rival(m.File, "is a static pod of "+m.Image, m.Mentions, "take it out of "+path.Dir(m.File)))
+		rival(m.File, "is a static pod of "+m.Image, m.Mentions, "take it out of "+path.Dir(m.File), out)
 	}
-	out = append(out, examineRouters(c, f)...)
-	if len(out) == 0 {
-		out = append(out, fine(topic, "this node", "nothing else that is known to announce addresses"))
+	examineRouters(c, f, out)
+	if len(out.all) == before {
+		out.fine("this node", "nothing else that is known to announce addresses")
 	}
-	return out
 }
 
 // title is what people know a program as.
@@ -42,29 +38,30 @@ func title(program string) string {
 }
 
 // rival examines something that announces addresses, with Herald's or others.
-func rival(subject, seen string, mentions []netip.Addr, cure string) Finding {
+func rival(subject, seen string, mentions []netip.Addr, cure string, out *findings) {
 	if len(mentions) > 0 {
-		return blocker("software", subject, seen+", for the VIP "+join(mentions),
+		out.blocker(subject, seen+", for the VIP "+join(mentions),
 			"Two programs that manage one address take it from each other, and two nodes answer for it.", cure)
+	} else {
+		out.warning(subject, seen, "No VIP of this file was found in its settings; see that it manages other addresses than Herald.", cure)
 	}
-	return warning("software", subject, seen, "No VIP of this file was found in its settings; see that it manages other addresses than Herald.", cure)
 }
 
 // examineRouters is about another BGP speaker here: a router that knows this node as
 // one neighbour is confused by two.
-func examineRouters(c *config.Config, f *facts.Facts) []Finding {
+func examineRouters(c *config.Config, f *facts.Facts, out *findings) {
 	const bgp = 179
 	if c.BGP == nil || hasRouter(c, f) {
-		return nil
+		return
 	}
 	for _, s := range f.Sockets {
 		if s.Network == "tcp" && s.Local.Port() == bgp && slices.Contains(facts.Routers(), s.Program) {
-			return []Finding{warning("software", fmt.Sprintf("%s, process %d", s.Program, s.PID), "speaks BGP from this node, too",
+			out.warning(fmt.Sprintf("%s, process %d", s.Program, s.PID), "speaks BGP from this node, too",
 				"A router has one session with a neighbour: if this one has it, Herald has none.",
-				"peer from another localAddress, or have Herald peer with it: peers: [{address: 127.0.0.1, …}]")}
+				"peer from another localAddress, or have Herald peer with it: peers: [{address: 127.0.0.1, …}]")
+			return
 		}
 	}
-	return nil
 }
 
 func join(addrs []netip.Addr) string {

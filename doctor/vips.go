@@ -9,54 +9,55 @@ import (
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/doctor/facts"
+	"github.com/herald-vip/herald/netutil/link"
 )
 
 // examineVIPs looks at the link of each address, and at who has the address already.
-func examineVIPs(c *config.Config, f *facts.Facts) []Finding {
+func examineVIPs(c *config.Config, f *facts.Facts, out *findings) {
 	if f.HostError != nil {
-		return []Finding{warning("vip", "all", "the node's links cannot be read: "+f.HostError.Error(), "Links and addresses are not examined.", "run herald doctor as root")}
+		out.warning("all", "the node's links cannot be read: "+f.HostError.Error(), "Links and addresses are not examined.", "run herald doctor as root")
+		return
 	}
-	var out []Finding
 	for _, v := range c.VIPs {
 		for _, addr := range v.Addresses {
-			out = append(out, examineAddress(c, f, v, addr)...)
+			examineAddress(c, f, v, addr, out)
 		}
 	}
-	return out
 }
 
-func examineAddress(c *config.Config, f *facts.Facts, v config.VIP, addr netip.Addr) []Finding {
-	const topic = "vip"
+func examineAddress(c *config.Config, f *facts.Facts, v config.VIP, addr netip.Addr, out *findings) {
 	subject := v.Name + " " + addr.String()
-	link, err := f.Carrier(v, addr)
-	if err != nil {
-		return []Finding{blocker(topic, subject, strings.TrimPrefix(err.Error(), "find the link for "+addr.String()+": "),
-			"On a flat layer 2 a VIP belongs to the subnet of its clients' link.",
-			"an address of a subnet below, or interface: "+subnets(f))}
-	}
-	l, there := f.Host.Links[link]
+	on, err := f.Carrier(v, addr)
+	l, there := f.Host.Links[on]
+	foreign := slices.IndexFunc(f.Host.Addresses, func(a link.Address) bool { return a.Prefix.Addr() == addr && !a.Herald })
 	switch {
+	case err != nil:
+		out.blocker(subject, strings.TrimPrefix(err.Error(), "find the link for "+addr.String()+": "),
+			"On a flat layer 2 a VIP belongs to the subnet of its clients' link.",
+			"an address of a subnet below, or interface: "+subnets(f))
 	case !there:
-		return []Finding{blocker(topic, subject, "there is no link "+link, "The VIP has nowhere to go.", "ip link; then interface: NAME")}
-	case !l.Up && !(link == "lo" || l.Kind == "dummy"):
-		return []Finding{blocker(topic, subject, "link "+link+" is down or has no carrier", "The VIP stays away until it is up.", "ip link set "+link+" up; look at cable, switch port and bond")}
-	}
-	for _, a := range f.Host.Addresses {
-		if a.Prefix.Addr() == addr && !a.Herald {
-			return []Finding{blocker(topic, subject, fmt.Sprintf("%s is on %s already, and Herald did not put it there", a.Prefix, a.Link),
-				"Herald leaves an address alone that somebody else manages: it could neither announce it nor take it back.",
-				fmt.Sprintf("ip address del %s dev %s, and stop what adds it", a.Prefix, a.Link))}
-		}
-	}
-	if v.Announce != config.AnnounceARP {
-		return []Finding{fine(topic, subject, "goes on "+link+", where nobody else has put it")}
-	}
-	if !slices.ContainsFunc(l.Prefixes, func(p netip.Prefix) bool { return p.Contains(addr) }) {
-		return []Finding{warning(topic, subject, "no address of "+link+" is in its subnet",
+		out.blocker(subject, "there is no link "+on, "The VIP has nowhere to go.", "ip link; then interface: NAME")
+	case !l.Up && !(on == "lo" || l.Kind == "dummy"):
+		out.blocker(subject, "link "+on+" is down or has no carrier", "The VIP stays away until it is up.", "ip link set "+on+" up; look at cable, switch port and bond")
+	case foreign >= 0:
+		a := f.Host.Addresses[foreign]
+		out.blocker(subject, fmt.Sprintf("%s is on %s already, and Herald did not put it there", a.Prefix, a.Link),
+			"Herald leaves an address alone that somebody else manages: it could neither announce it nor take it back.",
+			fmt.Sprintf("ip address del %s dev %s, and stop what adds it", a.Prefix, a.Link))
+	case v.Announce != config.AnnounceARP:
+		out.fine(subject, "goes on "+on+", where nobody else has put it")
+	case !reaches(l, addr):
+		out.warning(subject, "no address of "+on+" is in its subnet",
 			"Clients of that link find the holder, but it has no way back to them by that link.",
-			fmt.Sprintf("ip address add an address of the VIP's subnet on %s, or another interface", link))}
+			fmt.Sprintf("ip address add an address of the VIP's subnet on %s, or another interface", on))
+	default:
+		examineWire(c, f, on, addr, subject, out)
 	}
-	return []Finding{examineWire(c, f, link, addr, subject)}
+}
+
+// reaches says whether addr is in a subnet of the link.
+func reaches(l link.Link, addr netip.Addr) bool {
+	return slices.ContainsFunc(l.Prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
 // subnets lists what there is to choose from.
@@ -73,36 +74,35 @@ func subnets(f *facts.Facts) string {
 }
 
 // examineWire examines who answers for the address on its link.
-func examineWire(c *config.Config, f *facts.Facts, link string, addr netip.Addr, subject string) Finding {
-	const topic, why = "vip", "Two machines that answer for one address each get a part of its clients."
+func examineWire(c *config.Config, f *facts.Facts, link string, addr netip.Addr, subject string, out *findings) {
+	const why = "Two machines that answer for one address each get a part of its clients."
 	use := f.Wire[addr]
-	member := f.Member(c, use.MAC)
+	member, far := f.Member(c, use.MAC), farMembers(c, f, link)
+	cure := fmt.Sprintf("find it by the switch's table of MAC addresses, or ip neigh | grep %s; take the address off it", use.Stranger)
 	switch {
 	case use.Err != nil:
-		return warning(topic, subject, "on "+link+"; whether somebody uses it already cannot be asked: "+use.Err.Error(),
+		out.warning(subject, "on "+link+"; whether somebody uses it already cannot be asked: "+use.Err.Error(),
 			why, "run herald doctor as root")
 	case use.MAC == nil:
-		return fine(topic, subject, "on "+link+", and nobody else answers for it")
+		out.fine(subject, "on "+link+", and nobody else answers for it")
 	case use.Stranger == nil && f.Members[member].TCP == facts.Refused:
-		return blocker(topic, subject, fmt.Sprintf("on %s, in use by %s at %s, where Herald does not run", link, member, use.MAC), why,
+		out.blocker(subject, fmt.Sprintf("on %s, in use by %s at %s, where Herald does not run", link, member, use.MAC), why,
 			fmt.Sprintf("on %s: ip address show to %s, and stop what put it there; what a Herald leaves is gone after 10 s", member, addr))
 	case use.Stranger == nil:
-		return fine(topic, subject, fmt.Sprintf("on %s, held by %s at %s", link, member, use.MAC))
-	}
-	cure := fmt.Sprintf("find it by the switch's table of MAC addresses, or ip neigh | grep %s; take the address off it", use.Stranger)
-	if far := farMembers(c, f, link); len(far) > 0 {
-		return warning(topic, subject, fmt.Sprintf("on %s, in use by %s: whether that is %s cannot be told from here", link, use.Stranger, list(far)),
+		out.fine(subject, fmt.Sprintf("on %s, held by %s at %s", link, member, use.MAC))
+	case len(far) > 0:
+		out.warning(subject, fmt.Sprintf("on %s, in use by %s: whether that is %s cannot be told from here", link, use.Stranger, list(far)),
 			why, fmt.Sprintf("compare ip link on %s; if it is none of theirs, %s", list(far), cure))
+	default:
+		out.blocker(subject, fmt.Sprintf("on %s, in use by %s, which is no member", link, use.Stranger), why, cure)
 	}
-	return blocker(topic, subject, fmt.Sprintf("on %s, in use by %s, which is no member", link, use.Stranger), why, cure)
 }
 
 // farMembers are the members that are in no subnet of the link, so that their hardware addresses on it are not known.
 func farMembers(c *config.Config, f *facts.Facts, link string) []string {
 	var out []string
 	for _, name := range facts.Others(c) {
-		addr := c.Election.Members[name].Addr()
-		if !slices.ContainsFunc(f.Host.Links[link].Prefixes, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+		if !reaches(f.Host.Links[link], c.Election.Members[name].Addr()) {
 			out = append(out, name)
 		}
 	}
