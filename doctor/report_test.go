@@ -30,7 +30,7 @@ func sample(t testing.TB) Report {
 	return newReport("v0.1.0", "/etc/herald/herald.yaml", c, now, examine(c, f))
 }
 
-func text(t testing.TB, r Report) string {
+func rendered(t testing.TB, r Report) string {
 	t.Helper()
 	var out strings.Builder
 	if err := r.WriteText(&out); err != nil {
@@ -47,7 +47,7 @@ func TestPage(t *testing.T) {
 	}
 	_, shown, _ := strings.Cut(string(page), "```\n$ herald doctor --config /etc/herald/herald.yaml\n")
 	shown, _, _ = strings.Cut(shown, "```")
-	if diff := cmp.Diff(text(t, sample(t)), shown); diff != "" {
+	if diff := cmp.Diff(rendered(t, sample(t)), shown); diff != "" {
 		t.Errorf("docs/doctor.md shows another report (-printed +shown):\n%s", diff)
 	}
 }
@@ -114,7 +114,7 @@ func TestTextIsPlain(t *testing.T) {
 	}}}}
 	c.Checks[0].HTTP.InsecureSkipVerify = false
 	f.Peers["10.0.1.254"] = "says \x1b]0;x\a and\nmore"
-	for _, line := range strings.Split(text(t, newReport("v", "f", c, now, examine(c, f))), "\n") {
+	for _, line := range strings.Split(rendered(t, newReport("v", "f", c, now, examine(c, f))), "\n") {
 		if strings.ContainsAny(line, "\x1b\a") || strings.HasPrefix(line, "BLOCKER  fake") {
 			t.Errorf("%q", line)
 		}

@@ -5,30 +5,31 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
-	"unicode"
+
+	"github.com/herald-vip/herald/status/text"
 )
 
 // WriteText renders r for people: what needs a hand first, each with why and what to do,
-// then what is fine, and a line that counts.
+// then what is fine, and a line that counts. What others wrote, such as names in certificates,
+// neither breaks the layout nor speaks to the terminal.
 func (r Report) WriteText(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintf(tw, "herald %s examines %s with %s\n\n", r.Version, r.Node, r.Config)
 	for _, f := range r.Findings {
+		label := string(f.Severity)
 		switch f.Severity {
 		case OK:
 			continue
 		case Blocker:
-			fmt.Fprint(tw, "BLOCKER")
-		default:
-			fmt.Fprint(tw, "warning")
+			label = strings.ToUpper(label)
 		}
-		fmt.Fprintf(tw, "  %s %s: %s\n", f.Topic, f.Subject, oneLine(f.Seen))
+		fmt.Fprintf(tw, "%s  %s %s: %s\n", label, f.Topic, f.Subject, text.OneLine(f.Seen))
 		fmt.Fprintf(tw, "  why    %s\n", wrap(f.Why))
 		fmt.Fprintf(tw, "  do     %s\n\n", wrap(f.Cure))
 	}
 	for _, f := range r.Findings {
 		if f.Severity == OK {
-			fmt.Fprintf(tw, "fine\t%s\t%s\t%s\n", f.Topic, f.Subject, oneLine(f.Seen))
+			fmt.Fprintf(tw, "fine\t%s\t%s\t%s\n", f.Topic, f.Subject, text.OneLine(f.Seen))
 		}
 	}
 	if r.Fine > 0 {
@@ -43,7 +44,7 @@ func wrap(s string) string {
 	const width, indent = 91, "\n         "
 	var out strings.Builder
 	column := 0
-	for i, word := range strings.Fields(oneLine(s)) {
+	for i, word := range strings.Fields(text.OneLine(s)) {
 		n := len([]rune(word))
 		switch {
 		case i == 0:
@@ -66,15 +67,4 @@ func count(n int, thing string) string {
 		return "1 " + thing
 	}
 	return fmt.Sprintf("%d %ss", n, thing)
-}
-
-// oneLine keeps what others wrote, such as names in certificates, from breaking the
-// layout or speaking to the terminal.
-func oneLine(s string) string {
-	return strings.Join(strings.Fields(strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) || unicode.IsSpace(r) {
-			return r
-		}
-		return '.'
-	}, s)), " ")
 }
