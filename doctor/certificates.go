@@ -19,7 +19,8 @@ func examineCertificates(c *config.Config, f *facts.Facts, out *findings) {
 		if k.HTTP == nil {
 			continue
 		}
-		if e := f.Endpoints[k.Name]; len(e.Chain) > 0 {
+		e := f.Endpoints[k.Name]
+		if len(e.Chain) > 0 {
 			subject := k.Name + " " + e.Address
 			examineValidity(subject, e.Chain[0], f.Now, out)
 			if !k.HTTP.InsecureSkipVerify {
@@ -27,8 +28,8 @@ func examineCertificates(c *config.Config, f *facts.Facts, out *findings) {
 			}
 			examineNames(c, k, subject, e, out)
 		}
-		if cert := f.Clients[k.Name]; cert != nil {
-			examineValidity(k.Name+" "+k.HTTP.ClientCertFile, cert, f.Now, out)
+		if e.Client != nil {
+			examineValidity(k.Name+" "+k.HTTP.ClientCertFile, e.Client, f.Now, out)
 		}
 	}
 }

@@ -133,7 +133,7 @@ func TestClientCertificate(t *testing.T) {
 	f := well(c)
 	cert := certificate()
 	cert.NotAfter = now.Add(-time.Hour)
-	f.Clients = map[string]*x509.Certificate{"apiserver": cert}
+	f.Endpoints = map[string]facts.Endpoint{"apiserver": {Client: cert}}
 	if got := finding(t, examine(c, f), "certificate", "apiserver /etc/herald/client.crt"); got.Severity != Blocker {
 		t.Errorf("%+v", got)
 	}

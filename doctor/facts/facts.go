@@ -46,6 +46,7 @@ type Facts struct {
 	Host link.Survey
 	// HostError is why Host is unknown, RouterIDError why the node has no BGP identifier.
 	HostError, RouterIDError error
+	routerID                 netip.Addr // if the file sets none
 	// FenceError is why the kernel has no fence, FenceLeft whether Herald's tables are there.
 	FenceError error
 	FenceLeft  bool
@@ -63,7 +64,6 @@ type Facts struct {
 	Manifests []Manifest
 	// Sockets are the ports that are listened on.
 	Sockets []Socket
-	inodes  []uint64 // of Sockets, by which their owners are found
 	// Ports are what binding each port that Herald needs led to.
 	Ports map[Port]error
 
@@ -79,8 +79,6 @@ type Facts struct {
 	Absent map[string]bool
 	// Endpoints are the servers of https checks, by the check's name.
 	Endpoints map[string]Endpoint
-	// Clients are the client certificates of checks, by the check's name.
-	Clients map[string]*x509.Certificate
 }
 
 // Program is a process.
@@ -106,6 +104,7 @@ type Socket struct {
 	// PID and Program are its owner; zero if that cannot be seen.
 	PID     int
 	Program string
+	inode   uint64 // by which they are found
 }
 
 // Port is one that Herald needs.
@@ -162,6 +161,8 @@ type Endpoint struct {
 	Address, ServerName string
 	// Chain is what it sent, its own certificate first; empty if it could not be asked.
 	Chain []*x509.Certificate
+	// Client is what the check shows to it; nil if nothing.
+	Client *x509.Certificate
 	// Roots are the authorities of caFile; nil means the system's.
 	Roots *x509.CertPool
 	// Resolved are the addresses of the certificate's DNS names.

@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"fmt"
 	"io/fs"
 	"net/netip"
 	"os"
@@ -75,14 +76,18 @@ func TestReadsFilesOnly(t *testing.T) {
 }
 
 func TestCapabilities(t *testing.T) {
-	status := "Name:\therald\nCapPrm:\t0000000000003400\nCapEff:\t0000000000001000\nCapBnd:\t000001ffffffffff\n"
-	if got, ok := capabilities(status); !ok || got != 1<<unix.CAP_NET_ADMIN {
-		t.Errorf("got %x, %t", got, ok)
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, status := range []string{"", "Name:\therald\n", "CapEff:\tmany\n"} {
-		if got, ok := capabilities(status); ok {
-			t.Errorf("%q: got %x", status, got)
+	for _, pid := range []int{0, os.Getpid()} {
+		got, err := capabilities(pid)
+		if err != nil || !strings.Contains(string(status), fmt.Sprintf("CapEff:\t%016x\n", got)) {
+			t.Errorf("process %d has %x, %v; of this one the kernel says\n%s", pid, got, err, status)
 		}
+	}
+	if got, err := capabilities(1 << 30); err == nil {
+		t.Errorf("a process that is not there has %x", got)
 	}
 }
 

@@ -7,8 +7,6 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -39,11 +37,11 @@ func Gather(ctx context.Context, c *config.Config, file string) *Facts {
 	f.Running, f.RunningError = running(ctx, c)
 	f.Host, f.HostError = link.ReadSurvey()
 	if c.BGP != nil && !c.BGP.RouterID.IsValid() {
-		_, f.RouterIDError = link.RouterID(c.NodeName, append(Addresses(c, config.AnnounceBGP), Addresses(c, config.AnnounceARP)...)...)
+		f.routerID, f.RouterIDError = link.RouterID(c.NodeName, append(Addresses(c, config.AnnounceBGP), Addresses(c, config.AnnounceARP)...)...)
 	}
 	f.lookAtKernel(root)
 	f.lookAtSoftware(root, c)
-	f.lookAtProcess(root, c)
+	f.lookAtProcess(c)
 	f.Absent = absentFiles(c)
 	f.Ports = make(map[Port]error)
 	for _, p := range Ports(c) {
@@ -59,7 +57,7 @@ func Gather(ctx context.Context, c *config.Config, file string) *Facts {
 	parts.Go(func() { f.lookAtFilters(c) })
 	parts.Go(func() { f.Backends = f.askBackends(ctx, c) })
 	parts.Go(func() { f.Checks = probeChecks(ctx, convert.HealthChecks(c)) })
-	parts.Go(func() { f.Endpoints, f.Clients = inspect(ctx, c) })
+	parts.Go(func() { f.Endpoints = inspect(ctx, c) })
 	parts.Go(func() { f.Peers = f.askPeers(ctx, c) })
 	parts.Go(func() {
 		f.Members = f.askMembers(ctx, c)
@@ -72,16 +70,27 @@ func Gather(ctx context.Context, c *config.Config, file string) *Facts {
 	return f
 }
 
-// together asks about all items at once, and returns the answers in their order.
-func together[T, R any](items []T, ask func(T) R) []R {
-	out := make([]R, len(items))
-	var all sync.WaitGroup
-	for i, item := range items {
-		all.Go(func() { out[i] = ask(item) })
+// together asks about all items at once, and returns the answers by the items' names.
+func together[T, R any](items []T, name func(T) string, ask func(T) R) map[string]R {
+	var (
+		mu  sync.Mutex
+		out = make(map[string]R)
+		all sync.WaitGroup
+	)
+	for _, item := range items {
+		all.Go(func() {
+			answer := ask(item)
+			mu.Lock()
+			defer mu.Unlock()
+			out[name(item)] = answer
+		})
 	}
 	all.Wait()
 	return out
 }
+
+// itself is the name of what is one.
+func itself(name string) string { return name }
 
 // running asks the Herald of this node, if there is one.
 func running(ctx context.Context, c *config.Config) (*admin.Status, error) {
@@ -96,14 +105,11 @@ func running(ctx context.Context, c *config.Config) (*admin.Status, error) {
 
 // lookAtProcess sees what Herald, or this process in its place, may do, and who may read the
 // secrets. The programs are known.
-func (f *Facts) lookAtProcess(root fs.FS, c *config.Config) {
+func (f *Facts) lookAtProcess(c *config.Config) {
 	f.Holder = "this process"
-	var data [2]unix.CapUserData
-	if unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0]) == nil {
-		f.Capabilities = uint64(data[1].Effective)<<32 | uint64(data[0].Effective)
-	}
+	f.Capabilities, _ = capabilities(0)
 	if p, ok := f.Herald(); ok && f.Running != nil {
-		if own, ok := capabilities(read(root, fmt.Sprintf("proc/%d/status", p.PID))); ok {
+		if own, err := capabilities(p.PID); err == nil {
 			f.Capabilities, f.Holder = own, fmt.Sprintf("Herald, process %d,", p.PID)
 		}
 	}
@@ -121,15 +127,11 @@ func (f *Facts) lookAtProcess(root fs.FS, c *config.Config) {
 	f.ReadOnlySettings = errors.Is(err, unix.EROFS) || errors.Is(err, unix.EACCES)
 }
 
-// capabilities are the effective ones in the status file of a process.
-func capabilities(status string) (uint64, bool) {
-	for line := range strings.Lines(status) {
-		if set, found := strings.CutPrefix(line, "CapEff:"); found {
-			out, err := strconv.ParseUint(strings.TrimSpace(set), 16, 64)
-			return out, err == nil
-		}
-	}
-	return 0, false
+// capabilities are the effective ones of a process; of this one for 0.
+func capabilities(pid int) (uint64, error) {
+	var data [2]unix.CapUserData
+	err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3, Pid: int32(pid)}, &data[0])
+	return uint64(data[1].Effective)<<32 | uint64(data[0].Effective), err
 }
 
 // tryFence tries it if no Herald runs that knows better.

@@ -36,20 +36,13 @@ func (f *Facts) lookAtFilters(c *config.Config) {
 
 // askBackends asks the backends of each balancer once, or the Herald that runs.
 func (f *Facts) askBackends(ctx context.Context, c *config.Config) map[string]Backends {
-	out := make(map[string]Backends)
 	if !Balances(c) {
-		return out
+		return nil
 	}
 	if f.Running != nil {
-		for _, b := range f.Running.Balancers {
-			out[b.Name] = told(b)
-		}
-		return out
+		return together(f.Running.Balancers, func(b admin.Balancer) string { return b.Name }, told)
 	}
-	for i, found := range together(c.Balancers, func(b config.Balancer) Backends { return askEach(ctx, c, b) }) {
-		out[c.Balancers[i].Name] = found
-	}
-	return out
+	return together(c.Balancers, func(b config.Balancer) string { return b.Name }, func(b config.Balancer) Backends { return askEach(ctx, c, b) })
 }
 
 // told is what a running Herald says of a balancer.
@@ -70,16 +63,24 @@ func askEach(ctx context.Context, c *config.Config, b config.Balancer) Backends 
 	if b.Check != nil {
 		check = *convert.BackendCheck(b.Check)
 	}
-	var out Backends
+	var (
+		out    Backends
+		checks []health.Check
+	)
+	add := func(name string, at netip.AddrPort) {
+		k := balancer.CheckAt(check, at, (*balancer.DNS)(b.Backends.DNS))
+		k.Name = at.String()
+		checks = append(checks, k)
+		out.Backends = append(out.Backends, Backend{Name: name, Address: at, Reason: "has not answered within the time of this examination"})
+	}
 	switch {
 	case b.Backends.Members != nil && c.Election != nil:
 		for _, member := range slices.Sorted(maps.Keys(c.Election.Members)) {
-			at := netip.AddrPortFrom(c.Election.Members[member].Addr(), b.Backends.Members.Port)
-			out.Backends = append(out.Backends, Backend{Name: member, Address: at})
+			add(member, netip.AddrPortFrom(c.Election.Members[member].Addr(), b.Backends.Members.Port))
 		}
 	case b.Backends.Static != nil:
 		for _, at := range b.Backends.Static.Addresses {
-			out.Backends = append(out.Backends, Backend{Name: at.String(), Address: at})
+			add(at.String(), at)
 		}
 	case b.Backends.DNS != nil:
 		lookup, cancel := context.WithTimeout(ctx, resolveTimeout)
@@ -90,22 +91,12 @@ func askEach(ctx context.Context, c *config.Config, b config.Balancer) Backends 
 		}
 		for _, addr := range addrs {
 			at := netip.AddrPortFrom(addr.Unmap(), b.Backends.DNS.Port)
-			out.Backends = append(out.Backends, Backend{Name: at.String(), Address: at})
+			add(at.String(), at)
 		}
 	}
-	var checks []health.Check
-	for _, k := range out.Backends {
-		at := balancer.CheckAt(check, k.Address, (*balancer.DNS)(b.Backends.DNS))
-		at.Name = k.Address.String()
-		checks = append(checks, at)
-	}
-	verdicts := probeChecks(ctx, checks)
-	for i, k := range out.Backends {
-		out.Backends[i].Reason = "has not answered within the time of this examination"
-		for _, v := range verdicts {
-			if v.Check == k.Address.String() && v.State != health.Unknown {
-				out.Backends[i].Serves, out.Backends[i].Reason = v.State == health.Healthy, v.Reason
-			}
+	for i, v := range probeChecks(ctx, checks) {
+		if v.State != health.Unknown {
+			out.Backends[i].Serves, out.Backends[i].Reason = v.State == health.Healthy, v.Reason
 		}
 	}
 	return out

@@ -62,8 +62,7 @@ func (f *Facts) lookAtSoftware(root fs.FS, c *config.Config) {
 	for _, table := range []string{"tcp", "tcp6", "udp", "udp6"} {
 		for _, s := range parseSockets(strings.TrimSuffix(table, "6"), read(root, "proc/thread-self/net/"+table)) {
 			if slices.Contains(wanted, s.Local.Port()) {
-				f.Sockets = append(f.Sockets, s.Socket)
-				f.inodes = append(f.inodes, s.inode)
+				f.Sockets = append(f.Sockets, s)
 			}
 		}
 	}
@@ -149,7 +148,7 @@ func manifests(root fs.FS, c *config.Config) []Manifest {
 
 // findOwners names who listens, as far as the files of processes may be looked at.
 func (f *Facts) findOwners(root fs.FS) {
-	if len(f.inodes) == 0 {
+	if len(f.Sockets) == 0 {
 		return // it takes a while
 	}
 	for _, pid := range pids(root) {
@@ -165,7 +164,8 @@ func (f *Facts) findOwners(root fs.FS) {
 				continue
 			}
 			inode, err := strconv.ParseUint(strings.TrimSuffix(number, "]"), 10, 64)
-			if i := slices.Index(f.inodes, inode); err == nil && i >= 0 && f.Sockets[i].PID == 0 {
+			i := slices.IndexFunc(f.Sockets, func(s Socket) bool { return s.inode == inode })
+			if err == nil && i >= 0 && f.Sockets[i].PID == 0 {
 				f.Sockets[i].PID = pid
 				f.Sockets[i].Program = strings.TrimSpace(read(root, "proc/"+strconv.Itoa(pid)+"/comm"))
 			}

@@ -19,7 +19,6 @@ import (
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/convert"
-	"github.com/herald-vip/herald/netutil/link"
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/wake"
 )
@@ -41,19 +40,13 @@ func (f *Facts) askPeers(ctx context.Context, c *config.Config) map[string]strin
 		}
 		return out
 	}
-	routerID, err := link.RouterID(c.NodeName, append(Addresses(c, config.AnnounceBGP), Addresses(c, config.AnnounceARP)...)...)
-	sessions, convErr := convert.BGP(c)
-	if !sessions.RouterID.IsValid() {
-		sessions.RouterID = routerID
-	}
-	if convErr != nil || err != nil && !c.BGP.RouterID.IsValid() {
+	sessions, err := convert.BGP(c)
+	if err != nil || f.RouterIDError != nil {
 		return out // findings of their own
 	}
+	sessions.RouterID = cmp.Or(sessions.RouterID, f.routerID)
 	numbered := slices.DeleteFunc(slices.Clone(sessions.Peers), func(p bgp.Peer) bool { return !p.Address.IsValid() })
-	for i, problem := range together(numbered, func(p bgp.Peer) string { return askPeer(ctx, sessions, p) }) {
-		out[numbered[i].Address.String()] = problem
-	}
-	return out
+	return together(numbered, bgp.Peer.Name, func(p bgp.Peer) string { return askPeer(ctx, sessions, p) })
 }
 
 // askAgain is how long a router may turn connections away between two attempts of its own.
@@ -63,10 +56,7 @@ const askAgain = 1500 * time.Millisecond
 // started, or whose last session has just ended, hangs up for a second.
 func askPeer(ctx context.Context, c bgp.Config, p bgp.Peer) string {
 	problem := bgp.Examine(ctx, c, p)
-	if problem == "" {
-		return ""
-	}
-	if !wake.Pause(ctx, askAgain) {
+	if problem == "" || !wake.Pause(ctx, askAgain) {
 		return problem
 	}
 	return bgp.Examine(ctx, c, p)
@@ -74,15 +64,10 @@ func askPeer(ctx context.Context, c bgp.Config, p bgp.Peer) string {
 
 // askMembers tries the gossip ports of the other members, from this one's.
 func (f *Facts) askMembers(ctx context.Context, c *config.Config) map[string]Reach {
-	out := make(map[string]Reach)
-	if c.Election == nil || f.Running != nil {
-		return out
+	if f.Running != nil {
+		return nil
 	}
-	names := Others(c)
-	for i, reached := range together(names, func(name string) Reach { return f.reach(ctx, c.Election.Bind, c.Election.Members[name]) }) {
-		out[names[i]] = reached
-	}
-	return out
+	return together(Others(c), itself, func(name string) Reach { return f.reach(ctx, c.Election.Bind, c.Election.Members[name]) })
 }
 
 // reach tries one member by TCP and by UDP.

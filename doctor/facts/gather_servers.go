@@ -79,19 +79,9 @@ func absentFiles(c *config.Config) map[string]bool {
 
 // inspect takes the certificates of https checks: of their servers, and those that
 // they show to them.
-func inspect(ctx context.Context, c *config.Config) (map[string]Endpoint, map[string]*x509.Certificate) {
-	endpoints, clients := make(map[string]Endpoint), make(map[string]*x509.Certificate)
+func inspect(ctx context.Context, c *config.Config) map[string]Endpoint {
 	asking := slices.DeleteFunc(slices.Clone(c.Checks), func(k config.Check) bool { return k.HTTP == nil })
-	for i, found := range together(asking, func(k config.Check) Endpoint { return inspectServer(ctx, c, k) }) {
-		k := asking[i]
-		if cert := readCertificate(k.HTTP.ClientCertFile); cert != nil {
-			clients[k.Name] = cert
-		}
-		if len(found.Chain) > 0 {
-			endpoints[k.Name] = found
-		}
-	}
-	return endpoints, clients
+	return together(asking, func(k config.Check) string { return k.Name }, func(k config.Check) Endpoint { return inspectServer(ctx, c, k) })
 }
 
 // inspectServer takes the certificate of a server by https, whether or not it can be trusted.
@@ -100,9 +90,11 @@ func inspectServer(ctx context.Context, c *config.Config, k config.Check) Endpoi
 	if err != nil || u.Scheme != "https" {
 		return Endpoint{}
 	}
+	shown, _ := os.ReadFile(k.HTTP.ClientCertFile) // the check says if it cannot
 	e := Endpoint{
 		Address:    net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443")),
 		ServerName: cmp.Or(k.HTTP.ServerName, u.Hostname()),
+		Client:     parseCertificate(shown),
 		Roots:      readRoots(k.HTTP.CAFile),
 	}
 	handshake, cancel := context.WithTimeout(ctx, inspectTimeout)
@@ -139,9 +131,7 @@ func resolve(ctx context.Context, names []string, needed bool) map[string][]neti
 	}
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
-	names = names[:min(len(names), maxNames)]
-	out := make(map[string][]netip.Addr)
-	for i, found := range together(names, func(name string) (found []netip.Addr) {
+	return together(names[:min(len(names), maxNames)], itself, func(name string) (found []netip.Addr) {
 		if !strings.Contains(name, ".") || strings.Contains(name, "*") || strings.HasPrefix(name, "kubernetes.") {
 			return nil // of use inside the cluster only, or no name at all
 		}
@@ -150,10 +140,7 @@ func resolve(ctx context.Context, names []string, needed bool) map[string][]neti
 			found = append(found, addr.Unmap())
 		}
 		return found
-	}) {
-		out[names[i]] = found
-	}
-	return out
+	})
 }
 
 // readRoots are the authorities of a file: none if it cannot be read, which the check
@@ -169,21 +156,11 @@ func readRoots(file string) *x509.CertPool {
 	return pool
 }
 
-// readCertificate is the first certificate of a file; nil if there is none, which the
-// check says.
-func readCertificate(file string) *x509.Certificate {
-	data, _ := os.ReadFile(file)
-	return parseCertificate(data)
-}
-
 // parseCertificate is the first certificate of a PEM file; nil if there is none.
 func parseCertificate(data []byte) *x509.Certificate {
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type == "CERTIFICATE" {
-			cert, err := x509.ParseCertificate(block.Bytes)
-			if err != nil {
-				return nil
-			}
+			cert, _ := x509.ParseCertificate(block.Bytes) // nil in case of an error
 			return cert
 		}
 	}

@@ -56,9 +56,6 @@ func (f *Facts) Carrier(v config.VIP, addr netip.Addr) (string, error) {
 
 // Member is whose hardware address this is, as the neighbour table has it; empty if no member's.
 func (f *Facts) Member(c *config.Config, mac net.HardwareAddr) string {
-	if c.Election == nil {
-		return ""
-	}
 	for _, n := range f.Host.Neighbours {
 		if !bytes.Equal(n.MAC, mac) {
 			continue

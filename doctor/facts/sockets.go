@@ -11,12 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// row is a line of /proc/net/tcp and its like.
-type row struct {
-	Socket
-	inode uint64
-}
-
 // States of sockets in /proc/net, as TCP has them.
 const (
 	stateListen = 0x0a
@@ -25,12 +19,12 @@ const (
 
 // parseSockets reads a table of sockets and returns those that listen: tcp, tcp6, udp or
 // udp6 in /proc/net.
-func parseSockets(network, table string) []row {
+func parseSockets(network, table string) []Socket {
 	want := uint64(stateListen)
 	if network == "udp" {
 		want = stateClose
 	}
-	var out []row
+	var out []Socket
 	for line := range strings.Lines(table) {
 		fields := strings.Fields(line)
 		const local, state, inode, least = 1, 3, 9, 10
@@ -46,7 +40,7 @@ func parseSockets(network, table string) []row {
 		if err != nil {
 			continue
 		}
-		out = append(out, row{Socket{Network: network, Local: at}, number})
+		out = append(out, Socket{Network: network, Local: at, inode: number})
 	}
 	return out
 }

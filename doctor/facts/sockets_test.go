@@ -30,18 +30,18 @@ func TestParseSockets(t *testing.T) {
 	}
 	for _, test := range []struct {
 		network, table string
-		want           []row
+		want           []Socket
 	}{
-		{"tcp", tcpTable, []row{
-			{Socket{Network: "tcp", Local: netip.MustParseAddrPort("127.0.0.1:9474")}, 180},
-			{Socket{Network: "tcp", Local: netip.MustParseAddrPort("0.0.0.0:179")}, 182},
+		{"tcp", tcpTable, []Socket{
+			{Network: "tcp", Local: netip.MustParseAddrPort("127.0.0.1:9474"), inode: 180},
+			{Network: "tcp", Local: netip.MustParseAddrPort("0.0.0.0:179"), inode: 182},
 		}},
-		{"udp", udp6Table, []row{
-			{Socket{Network: "udp", Local: netip.MustParseAddrPort("[::]:3784")}, 190},
-			{Socket{Network: "udp", Local: netip.MustParseAddrPort("[fd00::1]:7946")}, 191},
+		{"udp", udp6Table, []Socket{
+			{Network: "udp", Local: netip.MustParseAddrPort("[::]:3784"), inode: 190},
+			{Network: "udp", Local: netip.MustParseAddrPort("[fd00::1]:7946"), inode: 191},
 		}},
 	} {
-		if diff := cmp.Diff(test.want, parseSockets(test.network, test.table), compare(), cmp.AllowUnexported(row{})); diff != "" {
+		if diff := cmp.Diff(test.want, parseSockets(test.network, test.table), compare(), cmp.AllowUnexported(Socket{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.network, diff)
 		}
 	}
