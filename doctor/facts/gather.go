@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/herald-vip/herald/balancer/nft"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/convert"
 	"github.com/herald-vip/herald/netutil/fence"
@@ -52,8 +53,7 @@ func Gather(ctx context.Context, c *config.Config, file string) *Facts {
 
 	// Each fills in fields of its own.
 	var parts sync.WaitGroup
-	parts.Go(func() { f.tryFence(c) })
-	parts.Go(func() { f.tryBalancing(c) })
+	parts.Go(func() { f.tryKernel(c) })
 	parts.Go(func() { f.lookAtFilters(c) })
 	parts.Go(func() { f.Backends = f.askBackends(ctx, c) })
 	parts.Go(func() { f.Checks = probeChecks(ctx, convert.HealthChecks(c)) })
@@ -134,12 +134,13 @@ func capabilities(pid int) (uint64, error) {
 	return uint64(data[1].Effective)<<32 | uint64(data[0].Effective), err
 }
 
-// tryFence tries it if no Herald runs that knows better.
-func (f *Facts) tryFence(c *config.Config) {
-	if f.Running != nil || !c.Flat() || c.ARP.Fence == config.FenceOff {
-		return
+// tryKernel tries what the fence and balancers need, if no Herald runs that knows better.
+func (f *Facts) tryKernel(c *config.Config) {
+	if f.Running == nil && Balances(c, config.Kernel) {
+		f.BalancingError = nft.Probe()
 	}
-	if f.FenceError = fence.Probe(); f.FenceError == nil {
+	if f.Running == nil && c.Flat() && c.ARP.Fence != config.FenceOff {
+		f.FenceError = fence.Probe()
 		f.FenceLeft, _ = fence.Left() // only for the wording
 	}
 }

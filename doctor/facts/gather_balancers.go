@@ -11,20 +11,12 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/balancer"
-	"github.com/herald-vip/herald/balancer/nft"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/convert"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/ruleset"
 	"github.com/herald-vip/herald/status/admin"
 )
-
-// tryBalancing tries what balancers need of the kernel, if no Herald runs that knows better.
-func (f *Facts) tryBalancing(c *config.Config) {
-	if f.Running == nil && Balances(c, config.Kernel) {
-		f.BalancingError = nft.Probe()
-	}
-}
 
 // lookAtFilters looks for filters that may keep the connections of others from passing this node. Who
 // may not look learns nothing: it has been told to be root.

@@ -139,8 +139,8 @@ func manifests(root fs.FS, c *config.Config) []Manifest {
 			continue
 		}
 		text := read(root, path.Join(dir, e.Name()))
-		if found := images(text); len(found) > 0 {
-			out = append(out, Manifest{File: "/" + path.Join(dir, e.Name()), Image: found[0], Mentions: mentions(c, text)})
+		if found := image(text); found != "" {
+			out = append(out, Manifest{File: "/" + path.Join(dir, e.Name()), Image: found, Mentions: mentions(c, text)})
 		}
 	}
 	return out

@@ -56,22 +56,19 @@ func mentions(c *config.Config, text string) []netip.Addr {
 	return out
 }
 
-// images are the images of rivals that a manifest names.
-func images(manifest string) []string {
-	var out []string
+// image is the first image of a rival that a manifest names; empty if it names none.
+func image(manifest string) string {
 	for line := range strings.Lines(manifest) {
 		key, value, _ := strings.Cut(line, ":")
 		words := strings.FieldsFunc(value, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune("\"',", r) })
 		if strings.Trim(key, " \t-\"") != "image" || len(words) == 0 {
 			continue
 		}
-		image := words[0]
 		for _, name := range Rivals() {
-			if name != "speaker" && strings.Contains(image, name) {
-				out = append(out, image)
-				break
+			if name != "speaker" && strings.Contains(words[0], name) {
+				return words[0]
 			}
 		}
 	}
-	return out
+	return ""
 }
