@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
-	"encoding"
 	"errors"
 	"fmt"
 	"io"
@@ -16,59 +15,39 @@ import (
 )
 
 // Outcome is how an attempt ended.
-type Outcome uint8
+type Outcome string
 
 // The outcomes. OK succeeds; Stalled and Local say nothing about the target;
 // all others are failures.
 const (
 	// OK: connected and, if asked for, identified.
-	OK Outcome = iota
+	OK Outcome = "ok"
 	// Refused: the host answered that nothing listens there.
-	Refused
+	Refused Outcome = "refused"
 	// Timeout: no answer within Prober.Timeout.
-	Timeout
+	Timeout Outcome = "timeout"
 	// Reset: the connection was closed by the other end before it was of use.
-	Reset
+	Reset Outcome = "reset"
 	// Unreachable: no route, no neighbour, or a router said so.
-	Unreachable
+	Unreachable Outcome = "unreachable"
 	// Other: connected, but the answer was not TLS or HTTP; or a rarer error.
-	Other
+	Other Outcome = "other"
 	// Stalled: no answer, but the prober itself was not running for a good part of the time.
-	Stalled
+	Stalled Outcome = "stalled"
 	// Local: the prober lacked ports, descriptors or memory.
-	Local
-
-	outcomes = iota
+	Local Outcome = "local"
 )
 
-var (
-	_ encoding.TextMarshaler   = Outcome(0)
-	_ encoding.TextUnmarshaler = (*Outcome)(nil)
-)
-
-func outcomeNames() [outcomes]string {
-	return [...]string{"ok", "refused", "timeout", "reset", "unreachable", "other", "stalled", "local"}
+func outcomes() []Outcome {
+	return []Outcome{OK, Refused, Timeout, Reset, Unreachable, Other, Stalled, Local}
 }
 
-// String returns the outcome's name, as in JSON.
-func (o Outcome) String() string {
-	if o >= outcomes {
-		return fmt.Sprintf("outcome(%d)", uint8(o))
-	}
-	return outcomeNames()[o]
-}
-
-// MarshalText returns the outcome's name.
-func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
-
-// UnmarshalText accepts what MarshalText returns.
+// UnmarshalText accepts the name of an outcome.
 func (o *Outcome) UnmarshalText(text []byte) error {
-	names := outcomeNames()
-	i := slices.Index(names[:], string(text))
-	if i < 0 {
+	*o = Outcome(text)
+	if !slices.Contains(outcomes(), *o) {
 		return fmt.Errorf("unknown outcome %q", text)
 	}
-	*o = Outcome(i)
 	return nil
 }
 
@@ -112,10 +91,7 @@ func (c *client) attempt() (Outcome, string) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
 	defer cancel()
 	server, err := c.connect(ctx)
-	if err != nil {
-		return classify(err), ""
-	}
-	return OK, server
+	return classify(err), server
 }
 
 func (c *client) connect(ctx context.Context) (server string, err error) {
@@ -130,9 +106,6 @@ func (c *client) connect(ctx context.Context) (server string, err error) {
 		if err := tcp.SetLinger(0); err != nil {
 			return "", err
 		}
-	}
-	if c.tls == nil && !c.identify {
-		return "", nil
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		if err := conn.SetDeadline(deadline); err != nil {

@@ -13,7 +13,7 @@ func Outages(attempts []Attempt) []Outage {
 		}
 	}
 	if t.open != nil {
-		outages = append(outages, t.open.clone())
+		outages = append(outages, *t.open.clone())
 	}
 	return outages
 }

@@ -49,9 +49,9 @@ func (o Outage) String() string {
 }
 
 // clone returns a copy that shares nothing with o.
-func (o Outage) clone() Outage {
+func (o Outage) clone() *Outage {
 	o.Failures = maps.Clone(o.Failures)
-	return o
+	return &o
 }
 
 // tracker finds outages in a stream of attempts.
@@ -63,9 +63,7 @@ type tracker struct {
 // ended, if any.
 func (t *tracker) observe(a Attempt) *Outage {
 	switch {
-	case a.Outcome.Inconclusive():
-		return nil
-	case a.Outcome == OK && t.open == nil:
+	case a.Outcome.Inconclusive(), a.Outcome == OK && t.open == nil:
 		return nil
 	case a.Outcome == OK:
 		o := t.open
@@ -84,14 +82,13 @@ func (t *tracker) observe(a Attempt) *Outage {
 	if !began {
 		return nil
 	}
-	o := t.open.clone()
-	return &o
+	return t.open.clone()
 }
 
 // describe lists counts by outcome: "3 refused, 20 timeout".
 func describe(counts map[Outcome]int) string {
 	var parts []string
-	for o := range Outcome(outcomes) {
+	for _, o := range outcomes() {
 		if n := counts[o]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %v", n, o))
 		}

@@ -81,13 +81,13 @@ func (p *Prober) Run(ctx context.Context) (*Result, error) {
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for stop, probing := ctx.Done(), true; probing || r.inFlight > 0; {
+	for stop, probing := ctx.Done(), true; probing || len(r.pending) > 0; {
 		select {
 		case <-stop:
 			stop, probing = nil, false
-		case s := <-r.ended:
+		case a := <-r.ended:
 			r.watch()
-			r.finish(s)
+			r.finish(a)
 		case <-timer.C:
 			r.watch()
 			r.tick(probing)
@@ -112,23 +112,22 @@ func (p *Prober) Snapshot() *Result {
 // run is one Run of a Prober. Only the goroutine of Run touches its fields.
 type run struct {
 	*Prober
-	client   client
-	began    time.Time
-	due      time.Duration // when the next tick is, since began
-	wake     time.Duration // when Run means to wake up next: by then or earlier if it runs at all
-	limit    int           // of attempts under way or waiting for an earlier one
-	next     uint64        // sequence number of the next attempt
-	inFlight int
-	ended    chan ending
-	lost     time.Duration // time the prober was not running, summed up
-	watched  time.Duration // up to here lost is known
+	client  client
+	began   time.Time
+	due     time.Duration // when the next tick is, since began
+	wake    time.Duration // when Run means to wake up next: by then or earlier if it runs at all
+	limit   int           // of attempts under way or waiting for an earlier one
+	pending []*pending    // from the oldest attempt that has not ended
+	ended   chan *pending
+	lost    time.Duration // time the prober was not running, summed up
+	watched time.Duration // up to here lost is known
 }
 
-// ending is an attempt that came to its end.
-type ending struct {
-	seq     uint64
-	attempt Attempt
-	lost    time.Duration // run.lost when the attempt was started
+// pending is an attempt that was launched and has not been recorded.
+type pending struct {
+	Attempt
+	lost  time.Duration // run.lost when it was launched
+	ended bool
 }
 
 // start fills in the defaults and makes everything ready for the first tick.
@@ -168,14 +167,11 @@ func (p *Prober) start(ctx context.Context) (*run, error) {
 		return nil, fmt.Errorf("probe %s: Run was called twice", p.Target)
 	}
 	began := time.Now()
-	p.rec = newRecorder(p.Target, began, interval, timeout, max(cmp.Or(p.Keep, DefaultKeep), 0))
-	return &run{
-		Prober: p,
-		client: c,
-		began:  began,
-		limit:  limit,
-		ended:  make(chan ending, limit),
-	}, nil
+	p.rec = &recorder{keep: max(cmp.Or(p.Keep, DefaultKeep), 0), Result: Result{
+		Target: p.Target, Began: began, Interval: interval, Timeout: timeout,
+		Outcomes: make(map[Outcome]int), Servers: make(map[string]int),
+	}}
+	return &run{Prober: p, client: c, began: began, limit: limit, ended: make(chan *pending, limit)}, nil
 }
 
 // resolve returns an address literal of the same family as source.
@@ -224,7 +220,7 @@ func (r *run) tick(probing bool) {
 		late := int((now - due) / interval)
 		r.due += time.Duration(late+1) * interval
 		if probing {
-			if r.rec.waiting() < r.limit {
+			if len(r.pending) < r.limit {
 				r.launch(due)
 			} else {
 				late++
@@ -239,37 +235,34 @@ func (r *run) tick(probing bool) {
 // launch starts one attempt in a goroutine that ends within Timeout; Run
 // waits for its ending.
 func (r *run) launch(due time.Duration) {
-	s := ending{seq: r.next, lost: r.lost}
-	r.next++
-	r.inFlight++
-	r.update(func(rec *recorder) { rec.expect() })
+	a := &pending{lost: r.lost}
+	r.pending = append(r.pending, a)
 	go func() {
 		begin := time.Now()
-		s.attempt.Outcome, s.attempt.Server = r.client.attempt()
-		s.attempt.Latency = time.Since(begin)
-		s.attempt.Start = begin.Sub(r.began)
-		s.attempt.Delay = s.attempt.Start - due
-		r.ended <- s
+		a.Outcome, a.Server = r.client.attempt()
+		a.Latency = time.Since(begin)
+		a.Start = begin.Sub(r.began)
+		a.Delay = a.Start - due
+		r.ended <- a
 	}()
 }
 
-// finish records an attempt and reports those it makes complete, in order.
-func (r *run) finish(s ending) {
-	r.inFlight--
-	a := &s.attempt
+// finish takes an attempt that has ended, and records and reports those up to the oldest that has not.
+func (r *run) finish(a *pending) {
 	// The kernel's word (refused, reset) holds however late it is read. Silence
 	// is only proof if somebody was listening.
-	unheard := max(r.lost-s.lost, a.Latency-r.client.timeout)
+	unheard := max(r.lost-a.lost, a.Latency-r.client.timeout)
 	if a.Outcome == Timeout && unheard > r.client.timeout/4 {
 		a.Outcome = Stalled
 	}
-	var events []Event
-	r.update(func(rec *recorder) { events = rec.finish(s.seq, *a) })
-	if r.OnEvent == nil {
-		return
-	}
-	for _, e := range events {
-		r.OnEvent(e)
+	a.ended = true
+	for len(r.pending) > 0 && r.pending[0].ended {
+		var e Event
+		r.update(func(rec *recorder) { e = rec.account(r.pending[0].Attempt) })
+		r.pending = r.pending[1:]
+		if r.OnEvent != nil {
+			r.OnEvent(e)
+		}
 	}
 }
 

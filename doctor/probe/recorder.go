@@ -10,54 +10,13 @@ import (
 // maxOutages bounds Result.Outages: a target that flaps for hours must not fill the memory.
 const maxOutages = 1000
 
-// recorder sums up a run in bounded memory. It takes attempts as they end
-// and accounts for them in the order of their starts.
+// recorder sums up a run in bounded memory. It takes attempts in the order of their starts.
 type recorder struct {
 	Result // but for what result adds, and the outage that goes on
 
-	pending []pending // from the oldest attempt that has not ended
-	first   uint64    // sequence number of pending[0]
-
+	keep      int // of Attempts
 	latencies histogram
-	attempts  ring[Attempt]
 	tracker
-	outages ring[Outage]
-}
-
-// pending is an attempt that was launched and has not been accounted for.
-type pending struct {
-	attempt Attempt
-	ended   bool
-}
-
-func newRecorder(target string, began time.Time, interval, timeout time.Duration, keep int) *recorder {
-	return &recorder{
-		Result: Result{
-			Target: target, Began: began, Interval: interval, Timeout: timeout,
-			Outcomes: make(map[Outcome]int), Servers: make(map[string]int),
-		},
-		attempts: ring[Attempt]{limit: keep},
-		outages:  ring[Outage]{limit: maxOutages},
-	}
-}
-
-// expect makes room for the next attempt.
-func (r *recorder) expect() { r.pending = append(r.pending, pending{}) }
-
-// waiting is the number of attempts not accounted for yet.
-func (r *recorder) waiting() int { return len(r.pending) }
-
-// finish takes the attempt with sequence number seq and returns what is now
-// known, in order: nothing if an earlier attempt is still under way.
-func (r *recorder) finish(seq uint64, a Attempt) []Event {
-	r.pending[seq-r.first] = pending{a, true}
-	var events []Event
-	for len(r.pending) > 0 && r.pending[0].ended {
-		events = append(events, r.account(r.pending[0].attempt))
-		r.pending = r.pending[1:]
-		r.first++
-	}
-	return events
 }
 
 func (r *recorder) account(a Attempt) Event {
@@ -67,7 +26,7 @@ func (r *recorder) account(a Attempt) Event {
 		r.Failed++
 	}
 	r.MaxDelay = max(r.MaxDelay, a.Delay)
-	r.attempts.push(a)
+	r.Attempts = newest(r.Attempts, a, r.keep)
 	if a.Outcome == OK {
 		r.latencies.add(a.Latency)
 		// Names come from the network: a liar must not fill the memory.
@@ -78,7 +37,7 @@ func (r *recorder) account(a Attempt) Event {
 	outage := r.observe(a)
 	if outage != nil && !outage.Ongoing {
 		r.end(*outage)
-		r.outages.push(*outage)
+		r.Outages = newest(r.Outages, *outage, maxOutages)
 	}
 	return Event{Attempt: a, Outage: outage}
 }
@@ -95,18 +54,14 @@ func (r *recorder) result(withAttempts bool) *Result {
 	}
 	l := &r.latencies
 	res.Latency = Latency{Min: l.min, Median: l.quantile(0.5), P99: l.quantile(0.99), Max: l.max}
-	res.Outages = r.outages.list()
+	res.Outages = slices.Clone(r.Outages)
 	if r.open != nil {
-		o := r.open.clone()
+		o := *r.open.clone()
 		res.end(o)
 		res.Outages = append(res.Outages, o)
 	}
-	if res.Longest != nil {
-		longest := res.Longest.clone()
-		res.Longest = &longest
-	}
-	if withAttempts {
-		res.Attempts = r.attempts.list()
+	if !withAttempts {
+		res.Attempts = nil
 	}
 	return &res
 }
@@ -120,27 +75,10 @@ func (r *Result) end(o Outage) {
 	}
 }
 
-// ring keeps the newest values, up to its limit.
-type ring[T any] struct {
-	limit  int
-	values []T
-	oldest int
-}
-
-func (r *ring[T]) push(v T) {
-	switch {
-	case r.limit == 0:
-	case len(r.values) < r.limit:
-		r.values = append(r.values, v)
-	default:
-		r.values[r.oldest] = v
-		r.oldest = (r.oldest + 1) % r.limit
-	}
-}
-
-// list returns the values, oldest first, in a slice of its own.
-func (r *ring[T]) list() []T {
-	return slices.Concat(r.values[r.oldest:], r.values[:r.oldest])
+// newest is values and v, without the oldest beyond the limit.
+func newest[T any](values []T, v T, limit int) []T {
+	values = append(values, v)
+	return values[max(len(values)-limit, 0):]
 }
 
 // mantissa is the number of bits of a latency that a histogram tells apart:

@@ -83,10 +83,9 @@ func (r *Result) WriteText(w io.Writer) error {
 		}
 		fmt.Fprintf(&b, "servers:  %s\n", strings.Join(names, ", "))
 	}
-	switch r.OutageCount {
-	case 0:
+	if r.OutageCount == 0 {
 		fmt.Fprintln(&b, "outages:  none")
-	default:
+	} else {
 		fmt.Fprintf(&b, "outages:  %d, longest %v, together %v\n",
 			r.OutageCount, round(r.Longest.Duration()), round(r.Downtime))
 	}

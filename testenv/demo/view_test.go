@@ -37,7 +37,7 @@ func TestNoLineIsWiderThanTheTerminal(t *testing.T) {
 		v.uses(lan, "m1")
 		for range 200 {
 			v.last = time.Time{}
-			v.attempt(probe.Attempt{Server: "m1"})
+			v.attempt(probe.Attempt{Outcome: probe.OK, Server: "m1"})
 		}
 		v.say("%s", strings.Repeat("word ", 50))
 		s.rows = []row{

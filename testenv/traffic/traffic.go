@@ -97,7 +97,7 @@ func (c *Client) take(e probe.Event) {
 	}
 	c.count.Attempts++
 	if e.Attempt.Outcome.Failed() {
-		c.count.Failures[e.Attempt.Outcome.String()]++
+		c.count.Failures[string(e.Attempt.Outcome)]++
 		c.row = 0
 	} else {
 		c.count.Servers[e.Attempt.Server]++

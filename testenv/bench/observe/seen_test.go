@@ -78,7 +78,7 @@ func TestAddClients(t *testing.T) {
 	client := func(failed func(time.Duration) bool) *probe.Result {
 		r := &probe.Result{Began: began, MaxDelay: time.Millisecond}
 		for at := time.Duration(0); at < 6*time.Second; at += 10 * time.Millisecond {
-			a := probe.Attempt{Start: at}
+			a := probe.Attempt{Start: at, Outcome: probe.OK}
 			if failed(at) {
 				a.Outcome = probe.Timeout
 			}

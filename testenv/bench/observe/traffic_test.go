@@ -32,7 +32,7 @@ func TestOutage(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var list []probe.Attempt
 			for i, c := range tt.attempts {
-				a := probe.Attempt{Start: time.Duration(i) * every}
+				a := probe.Attempt{Start: time.Duration(i) * every, Outcome: probe.OK}
 				switch c {
 				case 'x':
 					a.Outcome = probe.Refused
