@@ -35,22 +35,14 @@ type authorities struct {
 }
 
 func newCredentials(check HTTP, u *url.URL) *credentials {
-	c := &credentials{check: check, url: u}
-	c.ca = rotated[authorities]{what: "caFile", parse: parseAuthorities}
-	if check.CAFile != "" {
-		c.ca.paths = []string{check.CAFile}
+	pair := func(data [][]byte) (tls.Certificate, error) { return tls.X509KeyPair(data[0], data[1]) }
+	return &credentials{
+		check: check,
+		url:   u,
+		ca:    rotated[authorities]{what: "caFile", paths: []string{check.CAFile}, parse: parseAuthorities},
+		pair:  rotated[tls.Certificate]{what: "client certificate", paths: []string{check.ClientCertFile, check.ClientKeyFile}, parse: pair},
+		token: rotated[string]{what: "tokenFile", paths: []string{check.TokenFile}, parse: parseToken},
 	}
-	c.pair = rotated[tls.Certificate]{what: "client certificate", parse: func(data [][]byte) (tls.Certificate, error) {
-		return tls.X509KeyPair(data[0], data[1])
-	}}
-	if check.ClientCertFile != "" {
-		c.pair.paths = []string{check.ClientCertFile, check.ClientKeyFile}
-	}
-	c.token = rotated[string]{what: "tokenFile", parse: parseToken}
-	if check.TokenFile != "" {
-		c.token.paths = []string{check.TokenFile}
-	}
-	return c
 }
 
 // TryAuthorities says why a check could not use the certificates in a caFile.

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -38,7 +39,7 @@ type httpProber struct {
 	timeout time.Duration
 	dial    dialFunc
 	creds   *credentials
-	idle    *wire // nil if the last answer left none to keep
+	kept
 }
 
 func newHTTPProber(check HTTP, timeout time.Duration, dial dialFunc) (*httpProber, error) {
@@ -46,32 +47,19 @@ func newHTTPProber(check HTTP, timeout time.Duration, dial dialFunc) (*httpProbe
 	if err != nil {
 		return nil, fmt.Errorf("http url: %w", err)
 	}
-	secure, port := u.Scheme == "https", u.Port()
-	switch {
-	case port != "":
-	case secure:
+	secure, port := u.Scheme == "https", "80"
+	if secure {
 		port = "443"
-	default:
-		port = "80"
 	}
 	return &httpProber{
 		check:   check,
 		what:    http.MethodGet + " " + u.Redacted(),
-		address: net.JoinHostPort(u.Hostname(), port),
+		address: net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), port)),
 		secure:  secure,
 		timeout: timeout,
 		dial:    dial,
 		creds:   newCredentials(check, u),
 	}, nil
-}
-
-func (p *httpProber) tripwire() *wire { return p.idle }
-
-func (p *httpProber) close() {
-	if p.idle != nil {
-		p.idle.close()
-		p.idle = nil
-	}
 }
 
 func (p *httpProber) probe(ctx context.Context) outcome {
@@ -225,9 +213,9 @@ func (p *httpProber) outcomeOf(a answer, took time.Duration) outcome {
 	case a.status == http.StatusUnauthorized, a.status == http.StatusForbidden:
 		return p.creds.denied(a.status, time.Now())
 	case a.status >= 300 && a.status < 400:
-		return outcome{kind: failed, reason: fmt.Sprintf("%d: redirects are not followed (to %s)", a.status, text.Short(a.location, maxText))}
+		return failure(fmt.Sprintf("%d: redirects are not followed (to %s)", a.status, text.Short(a.location, maxText)))
 	default:
-		return outcome{kind: failed, reason: bodyReason(a.status, a.body)}
+		return failure(bodyReason(a.status, a.body))
 	}
 }
 

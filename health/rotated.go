@@ -13,7 +13,7 @@ import (
 // half-written new version leaves the last good value in place.
 type rotated[T any] struct {
 	what  string
-	paths []string // none: value stays zero
+	paths []string // the first empty: value stays zero
 	parse func(data [][]byte) (T, error)
 
 	value T
@@ -24,27 +24,25 @@ type rotated[T any] struct {
 
 // refresh reads the files again if they changed, and reports whether value did.
 func (r *rotated[T]) refresh() bool {
-	if len(r.paths) == 0 {
-		return false
-	}
-	infos, err := statAll(r.paths)
-	if err != nil {
-		r.err, r.seen = fmt.Errorf("%s %w", r.what, err), nil
-		return false
-	}
-	if sameFiles(infos, r.seen) {
+	if r.paths[0] == "" {
 		return false
 	}
 	// Looked at before reading: what is written meanwhile shows as a change next time.
-	r.seen = infos
-	value, err := r.read()
+	infos, err := statAll(r.paths)
+	if err == nil && sameFiles(infos, r.seen) {
+		return false
+	}
+	var value T
+	if err == nil {
+		value, err = r.read()
+	}
 	if err != nil {
 		// Read again the next time: it may be this process that failed, out of
 		// descriptors, and not the file.
 		r.err, r.seen = fmt.Errorf("%s %w", r.what, err), nil
 		return false
 	}
-	r.value, r.good, r.err = value, true, nil
+	r.value, r.good, r.err, r.seen = value, true, nil, infos
 	return true
 }
 

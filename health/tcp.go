@@ -11,16 +11,7 @@ type tcpProber struct {
 	address string
 	timeout time.Duration
 	dial    dialFunc
-	idle    *wire
-}
-
-func (p *tcpProber) tripwire() *wire { return p.idle }
-
-func (p *tcpProber) close() {
-	if p.idle != nil {
-		p.idle.close()
-		p.idle = nil
-	}
+	kept
 }
 
 func (p *tcpProber) probe(ctx context.Context) outcome {

@@ -96,3 +96,17 @@ func (w *wire) close() {
 		<-w.ended
 	}
 }
+
+// kept is the connection that a probe leaves open, as the tripwire until the next.
+type kept struct {
+	idle *wire // nil if the last probe left none
+}
+
+func (k *kept) tripwire() *wire { return k.idle }
+
+func (k *kept) close() {
+	if k.idle != nil {
+		k.idle.close()
+		k.idle = nil
+	}
+}
