@@ -14,7 +14,7 @@ import (
 
 // examineBalancers looks at where balancers listen, and at whom they lead to.
 func examineBalancers(c *config.Config, f *facts.Facts, out *findings) {
-	if !facts.Balances(c) {
+	if c.LoadBalancer.Type != config.Internal {
 		return
 	}
 	for _, b := range c.Balancers {
@@ -31,7 +31,7 @@ func examineBalancers(c *config.Config, f *facts.Facts, out *findings) {
 func examineKernel(c *config.Config, f *facts.Facts, out *findings) {
 	const subject, conntrack = "balancing", "net/netfilter/nf_conntrack_max"
 	const why = "Balancers in the kernel take no connections."
-	if !facts.Balances(c, config.Kernel) {
+	if len(facts.Places(c, config.Kernel)) == 0 {
 		return
 	}
 	switch err := f.BalancingError; {
@@ -59,7 +59,7 @@ func examineKernel(c *config.Config, f *facts.Facts, out *findings) {
 
 // examineForwarding is about the connections of others, which come by an address of the node.
 func examineForwarding(c *config.Config, f *facts.Facts, out *findings) {
-	if !facts.Balances(c, config.Kernel) || f.Running != nil {
+	if f.Running != nil {
 		return
 	}
 	for _, family := range []struct {
@@ -69,8 +69,8 @@ func examineForwarding(c *config.Config, f *facts.Facts, out *findings) {
 		{"net/ipv4/ip_forward", netip.Addr.Is4},
 		{"net/ipv6/conf/all/forwarding", netip.Addr.Is6},
 	} {
-		needed := slices.ContainsFunc(c.Balancers, func(b config.Balancer) bool {
-			return b.Mode == config.Kernel && slices.ContainsFunc(c.Places(b), func(p config.Place) bool { return family.is(p.Addr()) && !p.Addr().IsLoopback() })
+		needed := slices.ContainsFunc(facts.Places(c, config.Kernel), func(p config.Place) bool {
+			return family.is(p.Addr()) && !p.Addr().IsLoopback()
 		})
 		switch {
 		case !needed || f.Settings[family.setting] != "0":

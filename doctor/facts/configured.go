@@ -11,22 +11,24 @@ import (
 	"github.com/herald-vip/herald/config"
 )
 
-// Balances says whether balancers are in force, of one mode or, without any, of each.
-func Balances(c *config.Config, modes ...config.Mode) bool {
-	return c.LoadBalancer.Type == config.Internal && slices.ContainsFunc(c.Balancers, func(b config.Balancer) bool {
-		return len(modes) == 0 || slices.Contains(modes, b.Mode)
-	})
+// Places are where the balancers of a mode listen; none if connections are left to another balancer.
+func Places(c *config.Config, mode config.Mode) []config.Place {
+	var out []config.Place
+	for _, b := range c.Balancers {
+		if b.Mode == mode && c.LoadBalancer.Type == config.Internal {
+			out = append(out, c.Places(b)...)
+		}
+	}
+	return out
 }
 
 // Passed are the addresses whose connections the kernel passes on to other nodes: those of
 // balancers that others reach, and of VIPs with a bridge.
 func Passed(c *config.Config) []netip.Addr {
 	var out []netip.Addr
-	for _, b := range c.Balancers {
-		for _, p := range c.Places(b) {
-			if b.Mode == config.Kernel && c.LoadBalancer.Type == config.Internal && !p.Addr().IsLoopback() {
-				out = append(out, p.Addr())
-			}
+	for _, p := range Places(c, config.Kernel) {
+		if !p.Addr().IsLoopback() {
+			out = append(out, p.Addr())
 		}
 	}
 	for _, v := range c.VIPs {
@@ -97,12 +99,8 @@ func Ports(c *config.Config) []Port {
 		addr, _ := netip.ParseAddr(cmp.Or(host, "::"))
 		add(Port{"metrics", "tcp", netip.AddrPortFrom(addr, uint16(n))})
 	}
-	for _, b := range c.Balancers {
-		for _, p := range c.Places(b) {
-			if b.Mode == config.Proxy && Balances(c) {
-				add(Port{"balancer", "tcp", p.AddrPort})
-			}
-		}
+	for _, p := range Places(c, config.Proxy) {
+		add(Port{"balancer", "tcp", p.AddrPort})
 	}
 	if c.BGP == nil {
 		return out

@@ -136,7 +136,7 @@ func capabilities(pid int) (uint64, error) {
 
 // tryKernel tries what the fence and balancers need, if no Herald runs that knows better.
 func (f *Facts) tryKernel(c *config.Config) {
-	if f.Running == nil && Balances(c, config.Kernel) {
+	if f.Running == nil && len(Places(c, config.Kernel)) > 0 {
 		f.BalancingError = nft.Probe()
 	}
 	if f.Running == nil && c.Flat() && c.ARP.Fence != config.FenceOff {

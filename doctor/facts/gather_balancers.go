@@ -28,7 +28,7 @@ func (f *Facts) lookAtFilters(c *config.Config) {
 
 // askBackends asks the backends of each balancer once, or the Herald that runs.
 func (f *Facts) askBackends(ctx context.Context, c *config.Config) map[string]Backends {
-	if !Balances(c) {
+	if c.LoadBalancer.Type != config.Internal {
 		return nil
 	}
 	if f.Running != nil {

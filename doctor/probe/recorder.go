@@ -2,7 +2,7 @@ package probe
 
 import (
 	"maps"
-	"math/bits"
+	"math"
 	"slices"
 	"time"
 )
@@ -81,55 +81,34 @@ func newest[T any](values []T, v T, limit int) []T {
 	return values[max(len(values)-limit, 0):]
 }
 
-// mantissa is the number of bits of a latency that a histogram tells apart:
-// buckets are 1/32 of their value wide, their middles at most 1.6 % off.
-const mantissa = 5
+// growth is by how much each bucket of a histogram is wider than the one below: its middle is at most 1 % off.
+const growth = 1.02
 
 // histogram counts durations in buckets that grow with their value, so that
 // quantiles of any number of attempts take the same small memory.
 type histogram struct {
 	min, max time.Duration
 	total    int
-	buckets  [(64 - mantissa + 1) << mantissa]int
+	buckets  map[int]int // how many were between growth to the power of the key and of the next
 }
 
 func (h *histogram) add(d time.Duration) {
-	if h.total == 0 || d < h.min {
-		h.min = d
+	if h.total == 0 {
+		h.min, h.buckets = d, make(map[int]int)
 	}
-	h.max = max(h.max, d)
+	h.min, h.max = min(h.min, d), max(h.max, d)
 	h.total++
-	h.buckets[bucket(d)]++
+	h.buckets[int(math.Log(float64(max(d, 1)))/math.Log(growth))]++
 }
 
 // quantile returns the value below which the share q of all durations lies.
 func (h *histogram) quantile(q float64) time.Duration {
 	rank := int(q * float64(h.total))
-	for i, n := range h.buckets {
-		if rank -= n; rank < 0 {
-			return min(max(middle(i), h.min), h.max)
+	for _, i := range slices.Sorted(maps.Keys(h.buckets)) {
+		if rank -= h.buckets[i]; rank < 0 {
+			middle := time.Duration(math.Round(math.Pow(growth, float64(i)+0.5)))
+			return min(max(middle, h.min), h.max)
 		}
 	}
 	return h.max
-}
-
-// bucket is the index for d: durations below 1<<mantissa have their own, above
-// that the leading bits count.
-func bucket(d time.Duration) int {
-	v := uint64(max(d, 0))
-	if v < 1<<mantissa {
-		return int(v)
-	}
-	shift := bits.Len64(v) - mantissa - 1
-	return (shift+1)<<mantissa + int(v>>shift) - 1<<mantissa
-}
-
-// middle is the middle of bucket i.
-func middle(i int) time.Duration {
-	if i < 1<<mantissa {
-		return time.Duration(i)
-	}
-	shift := i>>mantissa - 1
-	low := (1<<mantissa + uint64(i)&(1<<mantissa-1)) << shift
-	return time.Duration(low + 1<<shift/2)
 }
