@@ -104,7 +104,7 @@ type Socket struct {
 	// PID and Program are its owner; zero if that cannot be seen.
 	PID     int
 	Program string
-	inode   uint64 // by which they are found
+	inode   string // by which they are found
 }
 
 // Port is one that Herald needs.

@@ -3,6 +3,7 @@ package facts
 import (
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -33,12 +34,8 @@ func read(root fs.FS, name string) string {
 // lookAtKernel reads settings and the clock source.
 func (f *Facts) lookAtKernel(root fs.FS) {
 	f.ClockSource = strings.TrimSpace(read(root, "sys/devices/system/clocksource/clocksource0/current_clocksource"))
-	var links []string
-	for _, l := range f.Links() {
-		links = append(links, l.Name)
-	}
 	f.Settings = make(map[string]string)
-	for _, name := range settings(links) {
+	for _, name := range settings(slices.Collect(maps.Keys(f.Host.Links))) {
 		if value := strings.TrimSpace(read(root, "proc/sys/"+name)); value != "" {
 			f.Settings[name] = value
 		}
@@ -151,23 +148,17 @@ func (f *Facts) findOwners(root fs.FS) {
 	if len(f.Sockets) == 0 {
 		return // it takes a while
 	}
+	wanted := make(map[string]*Socket)
+	for i := range f.Sockets {
+		wanted["socket:["+f.Sockets[i].inode+"]"] = &f.Sockets[i]
+	}
 	for _, pid := range pids(root) {
-		dir := "proc/" + strconv.Itoa(pid) + "/fd"
-		entries, _ := fs.ReadDir(root, dir)
+		dir := "proc/" + strconv.Itoa(pid)
+		entries, _ := fs.ReadDir(root, dir+"/fd")
 		for _, e := range entries {
-			target, err := fs.ReadLink(root, dir+"/"+e.Name())
-			if err != nil {
-				continue
-			}
-			number, ok := strings.CutPrefix(target, "socket:[")
-			if !ok {
-				continue
-			}
-			inode, err := strconv.ParseUint(strings.TrimSuffix(number, "]"), 10, 64)
-			i := slices.IndexFunc(f.Sockets, func(s Socket) bool { return s.inode == inode })
-			if err == nil && i >= 0 && f.Sockets[i].PID == 0 {
-				f.Sockets[i].PID = pid
-				f.Sockets[i].Program = strings.TrimSpace(read(root, "proc/"+strconv.Itoa(pid)+"/comm"))
+			target, _ := fs.ReadLink(root, dir+"/fd/"+e.Name())
+			if s := wanted[target]; s != nil && s.PID == 0 {
+				s.PID, s.Program = pid, strings.TrimSpace(read(root, dir+"/comm"))
 			}
 		}
 	}

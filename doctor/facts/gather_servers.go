@@ -111,8 +111,8 @@ func inspectServer(ctx context.Context, c *config.Config, k config.Check) Endpoi
 	if conn, err := dialer.DialContext(handshake, "tcp", e.Address); err == nil {
 		conn.Close()
 	}
-	if len(e.Chain) > 0 {
-		e.Resolved = resolve(ctx, e.Chain[0].DNSNames, missing(c, k, e))
+	if len(e.Chain) > 0 && missing(c, k, e) {
+		e.Resolved = resolve(ctx, e.Chain[0].DNSNames)
 	}
 	return e
 }
@@ -124,11 +124,8 @@ func missing(c *config.Config, k config.Check, e Endpoint) bool {
 	})
 }
 
-// resolve looks up the names of a certificate that clients of a VIP may use, if need be.
-func resolve(ctx context.Context, names []string, needed bool) map[string][]netip.Addr {
-	if !needed {
-		return nil
-	}
+// resolve looks up the names of a certificate that clients of a VIP may use.
+func resolve(ctx context.Context, names []string) map[string][]netip.Addr {
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
 	return together(names[:min(len(names), maxNames)], itself, func(name string) (found []netip.Addr) {

@@ -36,11 +36,7 @@ func parseSockets(network, table string) []Socket {
 		if !ok || err != nil || s != want {
 			continue
 		}
-		number, err := strconv.ParseUint(fields[inode], 10, 64)
-		if err != nil {
-			continue
-		}
-		out = append(out, Socket{Network: network, Local: at, inode: number})
+		out = append(out, Socket{Network: network, Local: at, inode: fields[inode]})
 	}
 	return out
 }
@@ -73,13 +69,10 @@ func tryPort(p Port) error {
 }
 
 func bindOnce(p Port) error {
-	family, kind := unix.AF_INET, unix.SOCK_STREAM
-	var at unix.Sockaddr = &unix.SockaddrInet4{Port: int(p.Local.Port())}
-	if p.Local.Addr().Is4() {
-		at.(*unix.SockaddrInet4).Addr = p.Local.Addr().As4()
-	} else {
-		family = unix.AF_INET6
-		at = &unix.SockaddrInet6{Port: int(p.Local.Port()), Addr: p.Local.Addr().As16()}
+	family, kind, addr, port := unix.AF_INET6, unix.SOCK_STREAM, p.Local.Addr(), int(p.Local.Port())
+	var at unix.Sockaddr = &unix.SockaddrInet6{Port: port, Addr: addr.As16()}
+	if addr.Is4() {
+		family, at = unix.AF_INET, &unix.SockaddrInet4{Port: port, Addr: addr.As4()}
 	}
 	if p.Network == "udp" {
 		kind = unix.SOCK_DGRAM

@@ -33,12 +33,12 @@ func TestParseSockets(t *testing.T) {
 		want           []Socket
 	}{
 		{"tcp", tcpTable, []Socket{
-			{Network: "tcp", Local: netip.MustParseAddrPort("127.0.0.1:9474"), inode: 180},
-			{Network: "tcp", Local: netip.MustParseAddrPort("0.0.0.0:179"), inode: 182},
+			{Network: "tcp", Local: netip.MustParseAddrPort("127.0.0.1:9474"), inode: "180"},
+			{Network: "tcp", Local: netip.MustParseAddrPort("0.0.0.0:179"), inode: "182"},
 		}},
 		{"udp", udp6Table, []Socket{
-			{Network: "udp", Local: netip.MustParseAddrPort("[::]:3784"), inode: 190},
-			{Network: "udp", Local: netip.MustParseAddrPort("[fd00::1]:7946"), inode: 191},
+			{Network: "udp", Local: netip.MustParseAddrPort("[::]:3784"), inode: "190"},
+			{Network: "udp", Local: netip.MustParseAddrPort("[fd00::1]:7946"), inode: "191"},
 		}},
 	} {
 		if diff := cmp.Diff(test.want, parseSockets(test.network, test.table), compare(), cmp.AllowUnexported(Socket{})); diff != "" {
