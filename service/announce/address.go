@@ -104,7 +104,7 @@ func (a *Announcer) network(x *address) netip.Prefix {
 		return host
 	}
 	network, err := x.addr.Prefix(length)
-	if err != nil || !a.spans.holds(x.pool, network) || a.reservedIn(network) {
+	if err != nil || !a.holds(x.pool, network) || a.reservedIn(network) {
 		return host
 	}
 	return network

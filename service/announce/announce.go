@@ -112,7 +112,7 @@ type Announcer struct {
 
 	nodes     map[string]service.Node
 	pools     map[string]*addressPool
-	spans     spans
+	byAge     []*addressPool // the pools, the oldest first
 	services  map[string]*backing
 	owners    map[string]string // by the key of a slice, that of its Service
 	addresses *btree.BTreeG[*address]

@@ -139,17 +139,17 @@ func parsePool(o *v1alpha1.AddressPool) (*addressPool, error) {
 // rearrange decides for the addresses in ranges, whose pools may have changed, and for
 // those of the pools that have any of them: they may be in one aggregate.
 func (a *Announcer) rearrange(ranges []pool.Range) {
-	a.spans = newSpans(maps.Values(a.pools))
+	a.byAge = slices.SortedFunc(maps.Values(a.pools), func(x, y *addressPool) int {
+		return cmp.Or(x.created.Compare(y.created), cmp.Compare(x.name, y.name))
+	})
 	all := slices.Clone(ranges)
-	for _, p := range a.pools {
-		if slices.ContainsFunc(p.ranges, func(r pool.Range) bool {
-			return slices.ContainsFunc(ranges, func(o pool.Range) bool { return !r.Last.Less(o.First) && !o.Last.Less(r.First) })
-		}) {
+	for _, p := range a.byAge {
+		if slices.ContainsFunc(p.ranges, func(r pool.Range) bool { return slices.ContainsFunc(ranges, r.Overlaps) }) {
 			all = append(all, p.ranges...)
 		}
 	}
 	a.within(all, func(x *address) {
-		x.pool = a.spans.find(x.addr)
+		x.pool = a.poolOf(x.addr)
 		a.affected = append(a.affected, x)
 	})
 	a.decideAffected()
@@ -323,74 +323,31 @@ func (a *Announcer) self() service.Verdict {
 	return n.Fit(a.config.ExcludeCordoned)
 }
 
-// spans are ranges of addresses and whose they are, of both families, in order
-// and without overlaps.
-type spans []span
-
-type span struct {
-	pool.Range
-	pool *addressPool
-}
-
-// newSpans divides the addresses among pools. What is in two of them, which nothing can
-// rule out, is the older one's.
-func newSpans(pools func(func(*addressPool) bool)) spans {
-	var out spans
-	for _, p := range slices.SortedFunc(pools, func(x, y *addressPool) int {
-		return cmp.Or(x.created.Compare(y.created), cmp.Compare(x.name, y.name))
-	}) {
-		for _, r := range p.ranges {
-			out = out.add(span{r, p})
+// poolOf is the pool that an address is in, or nil. What is in two of them, which nothing
+// can rule out, is the older one's.
+func (a *Announcer) poolOf(addr netip.Addr) *addressPool {
+	for _, p := range a.byAge {
+		if slices.ContainsFunc(p.ranges, func(r pool.Range) bool { return r.Contains(addr) }) {
+			return p
 		}
-	}
-	return out
-}
-
-// add puts in what of s is not taken yet.
-func (ss spans) add(s span) spans {
-	for {
-		i := ss.search(s.First)
-		if i < len(ss) && !s.First.Less(ss[i].First) { // it begins within another
-			if s.Last.Compare(ss[i].Last) <= 0 {
-				return ss
-			}
-			s.First = ss[i].Last.Next()
-			continue
-		}
-		if i == len(ss) || s.Last.Less(ss[i].First) {
-			return slices.Insert(ss, i, s)
-		}
-		head := s
-		head.Last = ss[i].First.Prev()
-		ss = slices.Insert(ss, i, head)
-		s.First = ss[i+1].First
-	}
-}
-
-// search is the index of the first span that does not end before addr.
-func (ss spans) search(addr netip.Addr) int {
-	i, _ := slices.BinarySearchFunc(ss, addr, func(s span, addr netip.Addr) int { return s.Last.Compare(addr) })
-	return i
-}
-
-// find is the pool that an address is in, or nil.
-func (ss spans) find(addr netip.Addr) *addressPool {
-	if i := ss.search(addr); i < len(ss) && !addr.Less(ss[i].First) {
-		return ss[i].pool
 	}
 	return nil
 }
 
 // holds says whether all addresses of a network are in one pool.
-func (ss spans) holds(p *addressPool, network netip.Prefix) bool {
+func (a *Announcer) holds(p *addressPool, network netip.Prefix) bool {
 	next := network.Addr()
-	for _, s := range ss[ss.search(next):] {
-		if s.pool != p || next.Less(s.First) {
+	for _, older := range a.byAge[:slices.Index(a.byAge, p)] {
+		if slices.ContainsFunc(older.ranges, func(r pool.Range) bool { return r.Contains(next) || network.Contains(r.First) }) {
 			return false
 		}
-		if next = s.Last.Next(); !network.Contains(next) {
-			return true
-		}
 	}
-	return false
+	for network.Contains(next) {
+		i := slices.IndexFunc(p.ranges, func(r pool.Range) bool { return r.Contains(next) })
+		if i < 0 {
+			return false
+		}
+		next = p.ranges[i].Last.Next()
+	}
+	return true
 }

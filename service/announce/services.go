@@ -82,7 +82,7 @@ func (a *Announcer) SetService(s *corev1.Service) {
 		for _, addr := range next.addrs {
 			x, ok := a.addresses.Get(&address{addr: addr})
 			if !ok {
-				x = &address{addr: addr, pool: a.spans.find(addr)}
+				x = &address{addr: addr, pool: a.poolOf(addr)}
 				a.addresses.ReplaceOrInsert(x)
 			}
 			i, _ := slices.BinarySearchFunc(x.claims, b, older)

@@ -69,7 +69,7 @@ func (r Range) check() error {
 		return errors.New("the last address is before the first: exchange them")
 	}
 	for _, s := range reserved() {
-		if r.overlaps(s.Range) {
+		if r.Overlaps(s.Range) {
 			return fmt.Errorf("it contains %s addresses (%s), which cannot be announced: leave them out", s.what, s.Range)
 		}
 	}
@@ -115,7 +115,8 @@ func (r Range) Contains(addr netip.Addr) bool {
 	return r.First.BitLen() == addr.BitLen() && !addr.Less(r.First) && !r.Last.Less(addr)
 }
 
-func (r Range) overlaps(o Range) bool { return r.Contains(o.First) || o.Contains(r.First) }
+// Overlaps reports whether some address is in both.
+func (r Range) Overlaps(o Range) bool { return r.Contains(o.First) || o.Contains(r.First) }
 
 // size is how many addresses r has, or the greatest uint64 if these are more.
 func (r Range) size() uint64 {
