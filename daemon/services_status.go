@@ -31,7 +31,7 @@ func (s *services) status(leftOut []peering.LeftOut, unpeered error, flat []spea
 	out := &admin.Services{Synced: synced, Total: counts.Services, Routes: counts.Routes, Failing: counts.Failing}
 	if cluster != nil {
 		out.Kubernetes = kubernetes(cluster.Health())
-		out.Pools = pools(counts.Addresses, s.announcer.Pools(), informers.Pools.All())
+		out.Pools = pools(counts.Pools, informers.Pools.All())
 	}
 	if assigner != nil {
 		out.Writer = writer(assigner.Status())
@@ -74,7 +74,7 @@ func writer(s assign.Status) *admin.Writer {
 
 // pools are those of the API, and that of addresses which are in none, with what this
 // node announces of each.
-func pools(counts []announce.PoolCounts, here []announce.PoolStatus, inAPI iter.Seq[*v1alpha1.AddressPool]) []admin.Pool {
+func pools(here []announce.PoolStatus, inAPI iter.Seq[*v1alpha1.AddressPool]) []admin.Pool {
 	rows := make(map[string]*admin.Pool)
 	row := func(name string) *admin.Pool {
 		if rows[name] == nil {
@@ -87,13 +87,8 @@ func pools(counts []announce.PoolCounts, here []announce.PoolStatus, inAPI iter.
 		r.IPv4, r.IPv6, r.Conflicts = usage(p.Status.IPv4), usage(p.Status.IPv6), len(p.Status.Conflicts)
 	}
 	for _, p := range here {
-		if p.Err != nil {
-			row(p.Name).Error = p.Err.Error()
-		}
-	}
-	for _, c := range counts {
-		r := row(c.Pool)
-		r.Announced, r.Draining, r.Withdrawn, r.Flat = c.Announced, c.Draining, c.Withdrawn, c.Flat
+		r := row(p.Name)
+		r.Error, r.Announced, r.Draining, r.Withdrawn, r.Flat = text(p.Err), p.Announced, p.Draining, p.Withdrawn, p.Flat
 	}
 	out := make([]admin.Pool, 0, len(rows))
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
@@ -126,7 +121,7 @@ func (s *services) list(flat []speaker.Status, holders map[string]string, sessio
 		stands[a.Address] = a
 	}
 	sent := sentTo(sessions)
-	for _, known := range s.announcer.Status().Services {
+	for _, known := range s.announcer.Services() {
 		one := admin.Service{Name: known.Key, Addresses: []admin.ServiceAddress{}}
 		for _, a := range known.Addresses {
 			address := admin.ServiceAddress{

@@ -30,8 +30,7 @@ func TestDivide(t *testing.T) {
 // A pool is in the status once, with what the API, this node and its announcer say.
 func TestPools(t *testing.T) {
 	got := pools(
-		[]announce.PoolCounts{{Pool: "", Withdrawn: 1}, {Pool: "a", Announced: 2, Draining: 3, Flat: 4}},
-		[]announce.PoolStatus{{Name: "a"}, {Name: "b", Err: failure{}}},
+		[]announce.PoolStatus{{Name: "", Withdrawn: 1}, {Name: "a", Announced: 2, Draining: 3, Flat: 4}, {Name: "b", Err: failure{}}},
 		slices.Values([]*v1alpha1.AddressPool{
 			{ObjectMeta: metav1.ObjectMeta{Name: "b"}},
 			{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Status: v1alpha1.AddressPoolStatus{

@@ -145,11 +145,6 @@ func EndpointsOf(s *discoveryv1.EndpointSlice) (e Endpoints, ok bool) {
 	return e, true
 }
 
-// Equal says whether both mean the same.
-func (e Endpoints) Equal(o Endpoints) bool {
-	return e.Family == o.Family && e.Usable == o.Usable && slices.Equal(e.Nodes, o.Nodes)
-}
-
 // usable says whether an endpoint takes traffic. What is not known (nil) is
 // ready, serving and not terminating, says the API.
 func usable(c discoveryv1.EndpointConditions) bool {

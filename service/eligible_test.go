@@ -88,7 +88,7 @@ func TestEndpointsOf(t *testing.T) {
 			endpoint(&there, nil, nil, nil), endpoint(&here, nil, nil, nil), endpoint(&there, nil, nil, nil)}, on("n1", "n2")},
 	} {
 		got, ok := service.EndpointsOf(&discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Endpoints: c.endpoints})
-		if !ok || !got.Equal(c.want) {
+		if !ok || !cmp.Equal(got, c.want) {
 			t.Errorf("%s: got %+v, want %+v", c.name, got, c.want)
 		}
 	}

@@ -22,8 +22,7 @@ type address struct {
 	parting []parting // what else still leads here, as going
 	since   time.Time // its stage
 	flat    *Address  // nil: this node may not hold it
-	counted bucket
-	service string // whose it is, or was
+	service string    // whose it is, or was
 }
 
 // parting is a route that an address is about to leave, and when.
@@ -121,6 +120,7 @@ func (a *Announcer) decide(x *address) {
 	}
 	now := time.Now()
 	before := x.stage()
+	a.drop(x, func(p parting) bool { return wake.Due(now, p.until) })
 	route, flat := a.mayAnnounce(x)
 	switch {
 	case route.OK():
@@ -135,7 +135,7 @@ func (a *Announcer) decide(x *address) {
 		a.moves = append(a.moves, moveOf(x, route.Reason))
 	}
 	a.offer(x, flat.OK())
-	a.countAddress(x)
+	a.forgetAddress(x)
 }
 
 // enter has a route lead here for an address. The one that did so before leaves
@@ -187,16 +187,14 @@ func (a *Announcer) drop(x *address, which func(parting) bool) {
 	})
 }
 
-// countAddress counts an address as it stands now, and forgets one that nobody has any more.
-func (a *Announcer) countAddress(x *address) {
-	if len(x.claims) == 0 && x.stage() == Withdrawn {
-		a.tally.count(x, bucket{})
-		if known, ok := a.addresses.Get(x); ok && known == x { // and not its successor
-			a.addresses.Delete(x)
-		}
+// forgetAddress forgets an address if nobody has it any more.
+func (a *Announcer) forgetAddress(x *address) {
+	if len(x.claims) > 0 || x.stage() != Withdrawn {
 		return
 	}
-	a.tally.count(x, x.bucket())
+	if known, ok := a.addresses.Get(x); ok && known == x { // and not its successor
+		a.addresses.Delete(x)
+	}
 }
 
 func (a *Announcer) decideAll() {
@@ -240,16 +238,8 @@ func (a *Announcer) next() time.Time {
 func (a *Announcer) elapse() {
 	now := time.Now()
 	for len(a.departures) > 0 && wake.Due(now, a.departures[0].at) {
-		x := a.departures[0].address
+		a.affected = append(a.affected, a.departures[0].address)
 		a.departures = a.departures[1:]
-		before := x.stage()
-		a.drop(x, func(p parting) bool { return wake.Due(now, p.until) })
-		if x.stage() != before {
-			x.since = now
-			route, _ := a.mayAnnounce(x)
-			a.moves = append(a.moves, moveOf(x, route.Reason))
-		}
-		a.countAddress(x)
 	}
 	if len(a.departures) == 0 {
 		a.departures = nil // and what it has grown to

@@ -128,7 +128,6 @@ type Announcer struct {
 	failing    map[*route]struct{} // refused by the router
 	retry      time.Time           // when these are tried again
 	armed      time.Time           // when Run is to wake up
-	tally      tally
 }
 
 // New returns an announcer that knows nothing yet. [Announcer.Run] must run for
@@ -146,7 +145,6 @@ func New(options Options, config Config) *Announcer {
 		addresses:   btree.NewG(degree, func(x, y *address) bool { return x.addr.Less(y.addr) }),
 		live:        make(map[netip.Prefix]*route),
 		failing:     make(map[*route]struct{}),
-		tally:       newTally(),
 	}
 	a.configure(config)
 	return a

@@ -318,7 +318,7 @@ func TestFamilies(t *testing.T) {
 	}
 	inVirtualTime(t, config, known, func(n *node) {
 		n.did("announce 10.1.0.1/32")
-		for _, s := range n.Status().Services[0].Addresses {
+		for _, s := range n.Services()[0].Addresses {
 			want := ""
 			if s.Addr.Is6() {
 				want = "none of this node's peers that pool p is for carries IPv6: add it to their families"
@@ -418,16 +418,16 @@ func TestPoolThatMakesNoSense(t *testing.T) {
 		n.set(addressPool("q", nil, "nonsense"))
 		wait(time.Minute)
 		n.did()
-		status := n.Status()
-		if len(status.Pools) != 2 || status.Pools[0].Err == nil || status.Pools[1].Err == nil {
-			t.Errorf("the status tells %v of the pools, want two errors", status.Pools)
+		pools := n.Counts().Pools
+		if len(pools) != 2 || pools[0].Err == nil || pools[1].Err == nil {
+			t.Errorf("the status tells %v of the pools, want two errors", pools)
 		}
 		if got := strings.Count(n.log.String(), "pool cannot be used"); got != 2 {
 			t.Errorf("said %d times that a pool cannot be used, want once for each:\n%s", got, n.log)
 		}
 		n.set(addressPool("p", nil, "10.1.0.0/24"))
 		n.did()
-		if err := n.Status().Pools[0].Err; err != nil {
+		if err := n.Counts().Pools[0].Err; err != nil {
 			t.Errorf("the pool is back as it was, and yet: %v", err)
 		}
 	})
@@ -443,7 +443,7 @@ func TestRefusedRoutesAreTriedAgain(t *testing.T) {
 		n.DeleteService("default/c")
 		wait(10 * time.Second)
 		n.did()
-		status := n.Status().Services[0].Addresses[0]
+		status := n.Services()[0].Addresses[0]
 		if status.Err == nil || n.Counts().Failing != 2 {
 			t.Errorf("status %+v and %d failing, want the error, and two", status, n.Counts().Failing)
 		}

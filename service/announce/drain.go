@@ -37,7 +37,7 @@ func (a *Announcer) Stop() error {
 		a.decideAll()
 		for _, d := range a.departures {
 			a.leave(d.address)
-			a.countAddress(d.address)
+			a.forgetAddress(d.address)
 		}
 		a.departures = nil
 	})

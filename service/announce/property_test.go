@@ -382,14 +382,14 @@ func (w *world) settle() {
 	}
 	counts := w.announcer.Counts()
 	announced, withdrawn := w.model.counts()
-	for _, p := range counts.Addresses {
+	for _, p := range counts.Pools {
 		announced -= p.Announced
 		withdrawn -= p.Withdrawn
 	}
 	if counts.Routes != len(want) || counts.Failing != 0 || announced != 0 || withdrawn != 0 {
 		w.Fatalf("counts %+v miss %d announced and %d withdrawn addresses, with %d routes", counts, announced, withdrawn, len(want))
 	}
-	w.announcer.Status()
+	w.announcer.Services()
 }
 
 // restart begins anew with what there is, which must come to the same.

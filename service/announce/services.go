@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"iter"
 	"net/netip"
+	"reflect"
 	"slices"
 	"time"
 
@@ -16,10 +17,11 @@ import (
 // backing is what is known by the name of a Service: what it asks for, if it is
 // one of Herald's, and its endpoints, which may be heard of before it.
 type backing struct {
-	key    string
-	ours   bool
-	wants  wants
-	slices []slice
+	key       string
+	ours      bool
+	wants     wants
+	addresses []*address // that it has
+	slices    []slice
 }
 
 // wants is what of a Service decides where its addresses are announced.
@@ -30,11 +32,6 @@ type wants struct {
 	// others; without share, with nobody.
 	share, policy string
 	addrs         []netip.Addr // of its status, in order
-}
-
-func (w wants) equal(o wants) bool {
-	return w.created.Equal(o.created) && w.local == o.local && w.share == o.share && w.policy == o.policy &&
-		slices.Equal(w.addrs, o.addrs)
 }
 
 // slice is an EndpointSlice.
@@ -73,12 +70,11 @@ func (a *Announcer) SetService(s *corev1.Service) {
 		}
 		b := a.backing(key)
 		next := wantsOf(s)
-		if b.ours && b.wants.equal(next) {
+		if b.ours && reflect.DeepEqual(b.wants, next) {
 			return
 		}
 		a.release(b)
 		b.ours, b.wants = true, next
-		a.tally.services++
 		for _, addr := range next.addrs {
 			x, ok := a.addresses.Get(&address{addr: addr})
 			if !ok {
@@ -87,8 +83,9 @@ func (a *Announcer) SetService(s *corev1.Service) {
 			}
 			i, _ := slices.BinarySearchFunc(x.claims, b, older)
 			x.claims = slices.Insert(x.claims, i, b)
-			a.affected = append(a.affected, x)
+			b.addresses = append(b.addresses, x)
 		}
+		a.affected = append(a.affected, b.addresses...)
 		a.decideAffected()
 	})
 }
@@ -111,17 +108,11 @@ func (a *Announcer) dismiss(key string) {
 
 // release takes its addresses from a Service.
 func (a *Announcer) release(b *backing) {
-	if !b.ours {
-		return
+	for _, x := range b.addresses {
+		x.claims = slices.DeleteFunc(x.claims, func(o *backing) bool { return o == b })
 	}
-	for _, addr := range b.wants.addrs {
-		if x, ok := a.addresses.Get(&address{addr: addr}); ok {
-			x.claims = slices.DeleteFunc(x.claims, func(o *backing) bool { return o == b })
-			a.affected = append(a.affected, x)
-		}
-	}
-	b.ours, b.wants = false, wants{}
-	a.tally.services--
+	a.affected = append(a.affected, b.addresses...)
+	b.ours, b.wants, b.addresses = false, wants{}, nil
 }
 
 // SetSlice takes in an EndpointSlice that is new or has changed. Of it are needed:
@@ -149,12 +140,13 @@ func (a *Announcer) SetSlice(s *discoveryv1.EndpointSlice) {
 		case i < 0:
 			b.slices = append(b.slices, slice{key, endpoints})
 			a.owners[key] = owner
-		case b.slices[i].Equal(endpoints):
+		case reflect.DeepEqual(b.slices[i].Endpoints, endpoints):
 			return
 		default:
 			b.slices[i].Endpoints = endpoints
 		}
-		a.decideBacked(b)
+		a.affected = append(a.affected, b.addresses...)
+		a.decideAffected()
 	})
 }
 
@@ -171,17 +163,9 @@ func (a *Announcer) detach(key string) {
 	}
 	delete(a.owners, key)
 	b.slices = slices.DeleteFunc(b.slices, func(s slice) bool { return s.key == key })
-	a.decideBacked(b)
+	a.affected = append(a.affected, b.addresses...)
+	a.decideAffected()
 	a.forget(b)
-}
-
-// decideBacked decides for the addresses of a Service.
-func (a *Announcer) decideBacked(b *backing) {
-	for _, addr := range b.wants.addrs {
-		if x, ok := a.addresses.Get(&address{addr: addr}); ok {
-			a.decide(x)
-		}
-	}
 }
 
 func (a *Announcer) backing(key string) *backing {

@@ -31,18 +31,6 @@ func (s Stage) String() string {
 	return "withdrawn"
 }
 
-// Status is all that the announcer knows of Services, for people.
-type Status struct {
-	// Synced says whether everything has been heard from the API once.
-	Synced bool
-	// Draining is why everything is withdrawn on purpose; empty if it is not.
-	Draining string
-	// Services are those of type LoadBalancer that are Herald's, by key.
-	Services []ServiceStatus
-	// Pools are those that this node has been told of, by name.
-	Pools []PoolStatus
-}
-
 // ServiceStatus is one Service.
 type ServiceStatus struct {
 	// Key is namespace/name.
@@ -72,15 +60,19 @@ type AddressStatus struct {
 	Err error
 }
 
-// PoolStatus is a pool as this node uses it.
+// PoolStatus is a pool as this node uses it, and how many addresses in it Services have.
 type PoolStatus struct {
+	// Name is the pool's; empty for the addresses that are in no pool.
 	Name string
 	// Err is why the pool, or its latest change, cannot be used.
 	Err error
+	// Announced and Draining are those in that [Stage], Withdrawn the others.
+	Announced, Draining, Withdrawn int
+	// Flat is how many this node may hold on a flat layer 2.
+	Flat int
 }
 
-// Counts is in short what [Status] tells, at a cost that does not grow with the
-// number of Services.
+// Counts is how everything stands in short.
 type Counts struct {
 	// Services is how many are of type LoadBalancer and Herald's.
 	Services int
@@ -88,63 +80,32 @@ type Counts struct {
 	Routes int
 	// Failing is how many prefixes the router would not take, or give back.
 	Failing int
-	// Addresses counts the addresses of Services, by pool.
-	Addresses []PoolCounts
+	// Pools are those that this node has been told of, by name.
+	Pools []PoolStatus
 }
 
-// PoolCounts counts the addresses in a pool that Services have.
-type PoolCounts struct {
-	// Pool is its name; empty for the addresses that are in no pool.
-	Pool string
-	// Announced and Draining are those in that [Stage], Withdrawn the others.
-	Announced, Draining, Withdrawn int
-	// Flat is how many this node may hold on a flat layer 2.
-	Flat int
-}
-
-// Status tells how everything stands.
-func (a *Announcer) Status() Status {
+// Services tells of those of type LoadBalancer that are Herald's, by key.
+func (a *Announcer) Services() []ServiceStatus {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	st := Status{Synced: a.synced, Draining: a.drain.Reason()}
+	var out []ServiceStatus
 	for _, key := range slices.Sorted(maps.Keys(a.services)) {
 		b := a.services[key]
 		if !b.ours {
 			continue
 		}
 		one := ServiceStatus{Key: key}
-		for _, addr := range b.wants.addrs {
-			if x, ok := a.addresses.Get(&address{addr: addr}); ok {
-				one.Addresses = append(one.Addresses, a.describe(x, b))
-			}
+		for _, x := range b.addresses {
+			one.Addresses = append(one.Addresses, a.describe(x, b))
 		}
-		st.Services = append(st.Services, one)
-	}
-	st.Pools = a.poolStatus()
-	return st
-}
-
-// Pools tells of the pools that this node has been told of, by name.
-func (a *Announcer) Pools() []PoolStatus {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.poolStatus()
-}
-
-func (a *Announcer) poolStatus() []PoolStatus {
-	var out []PoolStatus
-	for _, name := range slices.Sorted(maps.Keys(a.pools)) {
-		out = append(out, PoolStatus{Name: name, Err: a.pools[name].err})
+		out = append(out, one)
 	}
 	return out
 }
 
 // describe tells how an address of a Service stands.
 func (a *Announcer) describe(x *address, b *backing) AddressStatus {
-	out := AddressStatus{Addr: x.addr, Since: x.since}
-	if x.pool != nil {
-		out.Pool = x.pool.name
-	}
+	out := AddressStatus{Addr: x.addr, Pool: x.poolName(), Since: x.since}
 	if !x.served(b) {
 		out.Reason = fmt.Sprintf("%s has it, too, is older and does not share it", x.claims[0].key)
 		return out
@@ -177,71 +138,50 @@ func (a *Announcer) describe(x *address, b *backing) AddressStatus {
 func (a *Announcer) Counts() Counts {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return Counts{Services: a.tally.services, Routes: len(a.live), Failing: len(a.failing), Addresses: a.tally.sorted()}
-}
-
-// tally keeps the counts up to date.
-type tally struct {
-	services int
-	pools    map[string]*PoolCounts
-}
-
-// bucket is where an address is counted.
-type bucket struct {
-	known bool
-	pool  string
-	stage Stage
-	flat  bool
-}
-
-func newTally() tally { return tally{pools: make(map[string]*PoolCounts)} }
-
-func (x *address) bucket() bucket {
-	out := bucket{known: true, stage: x.stage(), flat: x.flat != nil}
-	if x.pool != nil {
-		out.pool = x.pool.name
+	out := Counts{Routes: len(a.live), Failing: len(a.failing)}
+	for _, b := range a.services {
+		if b.ours {
+			out.Services++
+		}
+	}
+	pools := make(map[string]*PoolStatus)
+	for name, p := range a.pools {
+		pools[name] = &PoolStatus{Name: name, Err: p.err}
+	}
+	if a.synced {
+		a.addresses.Ascend(func(x *address) bool {
+			name := x.poolName()
+			if pools[name] == nil {
+				pools[name] = &PoolStatus{Name: name}
+			}
+			pools[name].count(x)
+			return true
+		})
+	}
+	for _, name := range slices.Sorted(maps.Keys(pools)) {
+		out.Pools = append(out.Pools, *pools[name])
 	}
 	return out
 }
 
-// count moves an address to a bucket.
-func (t *tally) count(x *address, to bucket) {
-	if x.counted != to {
-		t.add(x.counted, -1)
-		t.add(to, 1)
-		x.counted = to
-	}
-}
-
-func (t *tally) add(b bucket, n int) {
-	if !b.known {
-		return
-	}
-	p := t.pools[b.pool]
-	if p == nil {
-		p = &PoolCounts{Pool: b.pool}
-		t.pools[b.pool] = p
-	}
-	switch b.stage {
+func (p *PoolStatus) count(x *address) {
+	switch x.stage() {
 	case Announced:
-		p.Announced += n
+		p.Announced++
 	case Draining:
-		p.Draining += n
+		p.Draining++
 	default:
-		p.Withdrawn += n
+		p.Withdrawn++
 	}
-	if b.flat {
-		p.Flat += n
-	}
-	if p.Announced+p.Draining+p.Withdrawn == 0 {
-		delete(t.pools, b.pool)
+	if x.flat != nil {
+		p.Flat++
 	}
 }
 
-func (t *tally) sorted() []PoolCounts {
-	var out []PoolCounts
-	for _, name := range slices.Sorted(maps.Keys(t.pools)) {
-		out = append(out, *t.pools[name])
+// poolName is that of the pool that an address is in; empty if it is in none.
+func (x *address) poolName() string {
+	if x.pool == nil {
+		return ""
 	}
-	return out
+	return x.pool.name
 }

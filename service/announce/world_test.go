@@ -206,7 +206,7 @@ func (n *node) did(want ...string) {
 // reason fails the test unless this is why a Service is not announced.
 func (n *node) reason(service, want string) {
 	n.t.Helper()
-	for _, s := range n.Status().Services {
+	for _, s := range n.Services() {
 		if s.Key == service && len(s.Addresses) > 0 {
 			if got := s.Addresses[0].Reason; got != want {
 				n.t.Errorf("%s is not announced since %q, want %q", service, got, want)
