@@ -47,37 +47,18 @@ func Failed(format string, args ...any) Verdict {
 	return Verdict{Reason: fmt.Sprintf(format, args...), Failed: true}
 }
 
-// Node is what of a node decides whether it announces Services.
-type Node struct {
-	Name   string
-	Labels map[string]string
-	// Cordoned nodes are given no new pods (spec.unschedulable).
-	Cordoned bool
-	// CutOff is a node without a route to the pods of others: its condition
-	// NetworkUnavailable is true.
-	CutOff bool
-}
-
-// NodeOf reads a node.
-func NodeOf(n *corev1.Node) Node {
-	out := Node{Name: n.Name, Labels: n.Labels, Cordoned: n.Spec.Unschedulable}
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeNetworkUnavailable {
-			out.CutOff = c.Status == corev1.ConditionTrue
-		}
-	}
-	return out
-}
-
-// Fit is whether the node may announce any Service at all.
-func (n Node) Fit(excludeCordoned bool) Verdict {
-	if n.CutOff {
+// Fit is whether a node may announce any Service at all.
+func Fit(n *corev1.Node, excludeCordoned bool) Verdict {
+	// It has no route to the pods of others.
+	if slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeNetworkUnavailable && c.Status == corev1.ConditionTrue
+	}) {
 		return Failed("node %s has the condition %s", n.Name, corev1.NodeNetworkUnavailable)
 	}
 	if _, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]; excluded { // whatever its value
 		return Planned("node %s has the label %s", n.Name, corev1.LabelNodeExcludeBalancers)
 	}
-	if n.Cordoned && excludeCordoned {
+	if n.Spec.Unschedulable && excludeCordoned {
 		return Planned("node %s is cordoned", n.Name)
 	}
 	return Verdict{}

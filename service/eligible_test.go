@@ -50,7 +50,7 @@ func TestNodeFit(t *testing.T) {
 		for _, change := range c.changes {
 			change(n)
 		}
-		if got := service.NodeOf(n).Fit(c.excludeCordoned); got != c.want {
+		if got := service.Fit(n, c.excludeCordoned); got != c.want {
 			t.Errorf("%s: got %+v, want %+v", c.name, got, c.want)
 		}
 	}

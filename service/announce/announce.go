@@ -25,9 +25,9 @@ import (
 	"time"
 
 	"github.com/google/btree"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/herald-vip/herald/bgp"
-	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/pool"
 	"github.com/herald-vip/herald/speaker/departure"
 	"github.com/herald-vip/herald/wake"
@@ -96,8 +96,9 @@ type Address struct {
 
 // Announcer announces the Services of a cluster from this node. Its methods are
 // safe for concurrent use; those that bring events are made to be called straight
-// from the handlers of informers. They keep nothing of an object but what they
-// need, and pass over what makes no sense.
+// from the handlers of informers. Nodes and the specifications
+// of pools are kept, and not to be changed; of other objects what is needed is. What
+// makes no sense is passed over.
 type Announcer struct {
 	log         *slog.Logger
 	routes      Routes
@@ -110,7 +111,7 @@ type Announcer struct {
 	synced   bool
 	drain    departure.Drain
 
-	nodes     map[string]service.Node
+	nodes     map[string]*corev1.Node
 	pools     map[string]*addressPool
 	byAge     []*addressPool // the pools, the oldest first
 	services  map[string]*backing
@@ -138,7 +139,7 @@ func New(options Options, config Config) *Announcer {
 		routes:      options.Routes,
 		flatChanged: options.FlatChanged,
 		wake:        make(chan struct{}, 1),
-		nodes:       make(map[string]service.Node),
+		nodes:       make(map[string]*corev1.Node),
 		pools:       make(map[string]*addressPool),
 		services:    make(map[string]*backing),
 		owners:      make(map[string]string),
@@ -158,13 +159,7 @@ func (a *Announcer) Apply(config Config) {
 	a.event(func() {
 		config.Node, config.Class, config.DefaultClass = a.config.Node, a.config.Class, a.config.DefaultClass
 		a.configure(config)
-		for _, p := range a.pools {
-			if p.arp != nil {
-				p.arp.nodes = a.qualified(p.arp)
-			}
-			a.appraise(p)
-		}
-		a.decideAll()
+		a.appraiseAll()
 	})
 }
 
@@ -185,10 +180,7 @@ func (a *Announcer) Synced() {
 			return
 		}
 		a.synced = true
-		for _, p := range a.pools {
-			a.appraise(p)
-		}
-		a.decideAll()
+		a.appraiseAll()
 	})
 }
 

@@ -95,7 +95,7 @@ func (m *model) poolOf(addr netip.Addr) *v1alpha1.AddressPool {
 
 func (m *model) fit(node string, selectors []v1alpha1.LabelSelector) bool {
 	n, ok := m.nodes[node]
-	if !ok || !service.NodeOf(n).Fit(m.config.ExcludeCordoned).OK() {
+	if !ok || !service.Fit(n, m.config.ExcludeCordoned).OK() {
 		return false
 	}
 	list, _ := service.SelectorsOf(selectors)

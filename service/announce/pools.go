@@ -83,9 +83,6 @@ func (a *Announcer) SetPool(o *v1alpha1.AddressPool) {
 			next.bgp.terms, next.bgp.audience, next.bgp.again = p.bgp.terms, p.bgp.audience, p.bgp.again
 		}
 		*p = *next
-		if p.arp != nil {
-			p.arp.nodes = a.qualified(p.arp)
-		}
 		a.appraise(p)
 		a.rearrange(slices.Concat(before, p.ranges))
 	})
@@ -170,10 +167,13 @@ func (a *Announcer) within(ranges []pool.Range, f func(*address)) {
 
 // appraise finds out what this node may do for a pool, and on which terms.
 func (a *Announcer) appraise(p *addressPool) {
-	self := a.self()
-	labels := a.nodes[a.config.Node].Labels
+	node := a.nodes[a.config.Node]
+	self := service.Planned("the cluster has no node %s: set nodeName", a.config.Node)
+	if node != nil {
+		self = service.Fit(node, a.config.ExcludeCordoned)
+	}
 	selects := func(s service.Selectors) service.Verdict {
-		if s.Match(labels) {
+		if node != nil && s.Match(node.Labels) {
 			return service.Verdict{}
 		}
 		return service.Planned("pool %s does not select this node", p.name)
@@ -190,7 +190,16 @@ func (a *Announcer) appraise(p *addressPool) {
 		p.verdict.flat = service.Planned("pool %s is not announced on a flat layer 2", p.name).And(self)
 	} else {
 		p.verdict.flat = self.And(selects(p.arp.selectors))
+		p.arp.nodes = a.qualified(p.arp)
 	}
+}
+
+// appraiseAll finds out all anew.
+func (a *Announcer) appraiseAll() {
+	for _, p := range a.pools {
+		a.appraise(p)
+	}
+	a.decideAll()
 }
 
 // heard says whether any peer of this node takes routes of a family from a pool.
@@ -235,7 +244,7 @@ func (a *Announcer) agree(b *poolBGP) {
 	all := slices.Compact(slices.Sorted(maps.Values(a.config.Peers)))
 	b.audience, b.again = b.audience.Next(time.Now(), next.peers, all)
 	next.leaving = b.audience.Leaving()
-	if b.terms == nil || !b.terms.equal(next) {
+	if !reflect.DeepEqual(b.terms, next) {
 		b.terms = next
 	}
 }
@@ -246,12 +255,8 @@ func (a *Announcer) SetNode(n *corev1.Node) {
 	if n == nil {
 		return
 	}
-	next := service.NodeOf(n)
 	a.event(func() {
-		if known, ok := a.nodes[n.Name]; ok && reflect.DeepEqual(known, next) {
-			return
-		}
-		a.nodes[n.Name] = next
+		a.nodes[n.Name] = n
 		a.nodeChanged(n.Name)
 	})
 }
@@ -310,17 +315,8 @@ func (a *Announcer) qualified(p *poolARP) []string {
 	return out
 }
 
-func (a *Announcer) mayHold(p *poolARP, n service.Node) bool {
-	return n.Fit(a.config.ExcludeCordoned).OK() && p.selectors.Match(n.Labels)
-}
-
-// self is whether this node may announce anything.
-func (a *Announcer) self() service.Verdict {
-	n, ok := a.nodes[a.config.Node]
-	if !ok {
-		return service.Planned("the cluster has no node %s: set nodeName", a.config.Node)
-	}
-	return n.Fit(a.config.ExcludeCordoned)
+func (a *Announcer) mayHold(p *poolARP, n *corev1.Node) bool {
+	return service.Fit(n, a.config.ExcludeCordoned).OK() && p.selectors.Match(n.Labels)
 }
 
 // poolOf is the pool that an address is in, or nil. What is in two of them, which nothing

@@ -29,10 +29,6 @@ type terms struct {
 	peers, leaving []string // as in [bgp.Route]
 }
 
-func (t *terms) equal(o *terms) bool {
-	return t == o || t != nil && o != nil && reflect.DeepEqual(t, o)
-}
-
 // offer is what is announced for a route; without terms nothing is.
 type offer struct {
 	terms    *terms
@@ -49,8 +45,6 @@ func (r *route) wanted() offer {
 	}
 	return offer{}
 }
-
-func (o offer) equal(p offer) bool { return o.draining == p.draining && o.terms.equal(p.terms) }
 
 func (o offer) route(prefix netip.Prefix) bgp.Route {
 	return bgp.Route{
@@ -84,7 +78,7 @@ func (a *Announcer) flush() {
 	for _, r := range a.touched {
 		r.touched = false
 		switch wanted := r.wanted(); {
-		case wanted.equal(r.sent), r.prefix.IsSingleIP() && a.reservedIn(r.prefix):
+		case reflect.DeepEqual(wanted, r.sent), r.prefix.IsSingleIP() && a.reservedIn(r.prefix):
 			a.sent(r, nil) // what has become a VIP's is its own to withdraw
 		case wanted.terms == nil:
 			withdraw = append(withdraw, r)
