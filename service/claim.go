@@ -169,6 +169,17 @@ func addressesOf(s *corev1.Service) ([]netip.Addr, error) {
 	return annotated, nil
 }
 
+// StatusAddresses are the addresses that a Service has by its status, in its order.
+func StatusAddresses(s *corev1.Service) []netip.Addr {
+	var addrs []netip.Addr
+	for _, ingress := range s.Status.LoadBalancer.Ingress {
+		if addr, err := netip.ParseAddr(ingress.IP); err == nil && addr.Zone() == "" {
+			addrs = append(addrs, addr.Unmap())
+		}
+	}
+	return addrs
+}
+
 func parse(where, value string) (netip.Addr, error) {
 	addr, err := netip.ParseAddr(value)
 	if err != nil || addr.Zone() != "" {

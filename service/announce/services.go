@@ -193,11 +193,7 @@ func wantsOf(s *corev1.Service) wants {
 	if claim, err := service.ClaimOf(s); err == nil { // who asks for nonsense shares with nobody
 		w.share, w.policy = claim.Share, claim.Policy
 	}
-	for _, ingress := range s.Status.LoadBalancer.Ingress {
-		if addr, err := netip.ParseAddr(ingress.IP); err == nil && addr.Zone() == "" {
-			w.addrs = append(w.addrs, addr.Unmap())
-		}
-	}
+	w.addrs = service.StatusAddresses(s)
 	slices.SortFunc(w.addrs, netip.Addr.Compare)
 	w.addrs = slices.Clip(slices.Compact(w.addrs))
 	return w

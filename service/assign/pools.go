@@ -7,6 +7,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -32,7 +33,9 @@ type pools struct {
 	chosen  map[string]selection // by whom those in force may be used
 	faults  map[string]fault     // why others are not in force
 
-	publication
+	stale bool // a status may have to be written
+	after time.Time
+	busy  map[string]bool // being written
 }
 
 // fault is why a pool is not in force.
@@ -45,7 +48,7 @@ type selection struct {
 }
 
 func newPools() *pools {
-	return &pools{objects: make(map[string]*v1alpha1.AddressPool), changed: true, publication: newPublication()}
+	return &pools{objects: make(map[string]*v1alpha1.AddressPool), changed: true, busy: make(map[string]bool)}
 }
 
 func (p *pools) set(o *v1alpha1.AddressPool) {

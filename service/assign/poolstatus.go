@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
@@ -24,15 +25,6 @@ const (
 	// mostConflicts is how many sentences a status has at most.
 	mostConflicts = 10
 )
-
-// publication is about the status of pools.
-type publication struct {
-	stale bool // some may have to be written
-	after time.Time
-	busy  map[string]bool // under way
-}
-
-func newPublication() publication { return publication{busy: make(map[string]bool)} }
 
 // poolWrite is the status of a pool that is to be written.
 type poolWrite struct {
@@ -65,10 +57,10 @@ func (st *state) duePools(now time.Time) (writes []poolWrite, next time.Time) {
 
 // donePool is told that a write has ended. If it was in vain, or something has
 // changed meanwhile, it is seen to again.
-func (st *state) donePool(name string, o outcome, now time.Time) {
+func (st *state) donePool(name string, err error, now time.Time) {
 	delete(st.pools.busy, name)
 	st.pools.stale = true
-	if o == failed {
+	if err != nil && !outdated(err) {
 		st.pools.after = now.Add(publishAgain)
 	}
 }
@@ -121,15 +113,8 @@ func (st *state) poolStatus(o *v1alpha1.AddressPool, conflicts []string, now tim
 		s.Usage = strings.Join(texts, ", ")
 	}
 	ready.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
-	for _, c := range o.Status.Conditions {
-		switch {
-		case c.Type != ready.Type:
-			s.Conditions = append(s.Conditions, c)
-		case c.Status == ready.Status:
-			ready.LastTransitionTime = c.LastTransitionTime
-		}
-	}
-	s.Conditions = append(s.Conditions, ready)
+	s.Conditions = slices.Clone(o.Status.Conditions)
+	meta.SetStatusCondition(&s.Conditions, ready)
 	return s
 }
 

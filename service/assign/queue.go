@@ -6,8 +6,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/kube"
 	"github.com/herald-vip/herald/wake"
 )
@@ -21,14 +22,9 @@ const (
 	spoiledFirst, spoiledLast, spoiledPeace = time.Second, time.Minute, 10 * time.Minute
 )
 
-// queue lists the Services with a status to write, in the order of discovery.
-type queue struct {
-	waiting []string
-	inside  map[string]bool
-}
-
 // delivery is how the writing of one status goes on.
 type delivery struct {
+	waiting  bool // it is among those of the state
 	busy     bool // a write is under way
 	failures int  // in a row
 	after    time.Time
@@ -38,28 +34,24 @@ type delivery struct {
 	last    time.Time    // when that was
 }
 
-func newQueue() queue { return queue{inside: make(map[string]bool)} }
-
-func (o *queue) put(key string) {
-	if !o.inside[key] {
-		o.inside[key] = true
-		o.waiting = append(o.waiting, key)
+// enqueue has the status of a Service written.
+func (st *state) enqueue(key string, e *entry) {
+	if !e.waiting {
+		e.waiting = true
+		st.waiting = append(st.waiting, key)
 	}
 }
-
-// drop takes out a status that is as it should be.
-func (o *queue) drop(key string) { delete(o.inside, key) }
 
 // write is a status to be written, and what to tell of it.
 type write struct {
 	key    string
 	read   *corev1.Service
 	status kube.ServiceStatus
-	// condition is Herald's of those of the status, if it has one.
-	condition metav1.Condition
-	events    []kube.Event
-	assigns   bool // it has addresses that the Service had not
-	refuses   bool // it has another reason why the Service lacks something
+	events []kube.Event
+	// assigns: it has addresses that the Service had not.
+	assigns bool
+	// refusal is why the Service lacks something, empty if it does not or that was known.
+	refusal string
 }
 
 // due are the writes to be made now, n at most, and when the next may be due.
@@ -67,7 +59,7 @@ func (st *state) due(now time.Time, n int) (writes []write, next time.Time) {
 	keep := st.waiting[:0]
 	for _, key := range st.waiting {
 		e := st.entries[key]
-		if !st.inside[key] || e == nil {
+		if e == nil || !e.waiting {
 			continue
 		}
 		switch {
@@ -79,8 +71,7 @@ func (st *state) due(now time.Time, n int) (writes []write, next time.Time) {
 		case len(writes) == n:
 			keep = append(keep, key)
 		default:
-			delete(st.inside, key)
-			e.busy = true
+			e.waiting, e.busy = false, true
 			writes = append(writes, st.statusWrite(key, e, now))
 		}
 	}
@@ -90,40 +81,28 @@ func (st *state) due(now time.Time, n int) (writes []write, next time.Time) {
 
 // done is told of the end of a write, with the Service as it is then or an error,
 // and with the newest version that is known.
-func (st *state) done(w *write, o outcome, is, latest *corev1.Service, now time.Time) {
+func (st *state) done(w *write, err error, is, latest *corev1.Service, now time.Time) {
 	e := st.entries[w.key]
 	if e == nil || e.service.UID != w.read.UID {
 		return
 	}
 	e.busy = false
 	st.changed[w.key] = true
-	switch o {
-	case taken:
-		e.failures, e.wrote = 0, statusAddresses(is)
+	switch {
+	case err == nil:
+		e.failures, e.wrote = 0, service.StatusAddresses(is)
 		if e.service.ResourceVersion == w.read.ResourceVersion {
 			e.service = is
 		}
-	case gone:
+	case apierrors.IsNotFound(err):
 		st.remove(w.key)
-	case outdated:
+	default: // perhaps it was taken, though
 		e.retry(now)
-		if latest != nil && latest.UID == e.service.UID {
+		if apierrors.IsConflict(err) && latest != nil && latest.UID == e.service.UID {
 			e.service = latest
 		}
-	case failed: // perhaps it was taken, though
-		e.retry(now)
 	}
 }
-
-// outcome is what became of a write.
-type outcome int
-
-const (
-	taken outcome = iota
-	gone
-	outdated
-	failed
-)
 
 func (d *delivery) retry(now time.Time) {
 	d.after = now.Add(min(retryFirst<<min(d.failures, 16), retryLast))
@@ -133,8 +112,8 @@ func (d *delivery) retry(now time.Time) {
 // observeVersion takes in a newer version, in which somebody else may have changed what
 // was written.
 func (e *entry) observeVersion(s *corev1.Service, now time.Time) {
-	intact := slices.Equal(statusAddresses(e.service), e.wrote)
-	if e.wrote == nil || e.busy || !intact || slices.Equal(statusAddresses(s), e.wrote) || s.Spec.Type != corev1.ServiceTypeLoadBalancer {
+	intact := slices.Equal(service.StatusAddresses(e.service), e.wrote)
+	if e.wrote == nil || e.busy || !intact || slices.Equal(service.StatusAddresses(s), e.wrote) || s.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		return
 	}
 	if now.Sub(e.last) > spoiledPeace {

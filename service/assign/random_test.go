@@ -76,9 +76,9 @@ func random(t *testing.T, seed uint64, late bool) {
 		s.check(nil, o)
 		c := conditionOf(o)
 		switch ours := service.Ours(o, options.Class, options.Default); {
-		case ours && c == nil, !ours && (c != nil || len(statusAddresses(o)) > 0):
-			t.Errorf("seed %d: %s has %v, and the condition %v", seed, key, statusAddresses(o), c)
-		case ours && c.Status == metav1.ConditionTrue && len(statusAddresses(o)) == 0:
+		case ours && c == nil, !ours && (c != nil || len(service.StatusAddresses(o)) > 0):
+			t.Errorf("seed %d: %s has %v, and the condition %v", seed, key, service.StatusAddresses(o), c)
+		case ours && c.Status == metav1.ConditionTrue && len(service.StatusAddresses(o)) == 0:
 			t.Errorf("seed %d: %s has no address, and is said to have", seed, key)
 		case ours && c.Status == metav1.ConditionTrue:
 			served++

@@ -134,8 +134,8 @@ func (s *server) check(was, o *corev1.Service) {
 		if key == kube.Key(o) || time.Since(s.edited[key]) < 50*time.Millisecond {
 			continue
 		}
-		for _, addr := range statusAddresses(o) {
-			if slices.Contains(statusAddresses(other), addr) && !(was != nil && slices.Contains(statusAddresses(was), addr)) && collide(o, other) {
+		for _, addr := range service.StatusAddresses(o) {
+			if slices.Contains(service.StatusAddresses(other), addr) && !(was != nil && slices.Contains(service.StatusAddresses(was), addr)) && collide(o, other) {
 				s.doubles = append(s.doubles, fmt.Sprintf("%s of %s and %s", addr, kube.Key(o), key))
 			}
 		}
@@ -321,7 +321,7 @@ func (s *server) has(name string) string {
 		return "gone"
 	}
 	words := []string{}
-	for _, addr := range statusAddresses(o) {
+	for _, addr := range service.StatusAddresses(o) {
 		words = append(words, addr.String())
 	}
 	if c := conditionOf(o); c != nil {

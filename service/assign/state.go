@@ -34,8 +34,7 @@ type state struct {
 	changed map[string]bool // who is to be decided about
 	refused map[string]bool // who lacks something
 	freed   bool            // those may be given it now
-
-	queue
+	waiting []string        // whose status is to be written, in the order of discovery
 }
 
 // entry is one Service.
@@ -54,7 +53,7 @@ func newState(o Options) *state {
 	return &state{
 		class: o.Class, isDefault: o.Default, addresses: pool.New(), pools: newPools(),
 		namespaces: make(map[string]labels.Set), entries: make(map[string]*entry),
-		changed: make(map[string]bool), refused: make(map[string]bool), queue: newQueue(),
+		changed: make(map[string]bool), refused: make(map[string]bool),
 	}
 }
 
@@ -85,7 +84,7 @@ func (st *state) setService(s *corev1.Service, now time.Time) {
 		e = nil
 	}
 	if e == nil {
-		if !st.ours(s) && !hasCondition(s) && len(statusAddresses(s)) == 0 {
+		if !st.ours(s) && !hasCondition(s) && len(service.StatusAddresses(s)) == 0 {
 			return
 		}
 		e = &entry{service: s}
@@ -112,7 +111,6 @@ func (st *state) remove(key string) {
 	delete(st.entries, key)
 	delete(st.changed, key)
 	delete(st.refused, key)
-	st.queue.drop(key)
 	st.freed = true
 }
 
@@ -134,7 +132,7 @@ func (st *state) adopt() {
 		e := st.entries[key]
 		e.claim, _ = st.claimOf(e.service)
 		// What is another's is given up when it is decided about.
-		_ = st.addresses.Adopt(e.claim, statusAddresses(e.service))
+		_ = st.addresses.Adopt(e.claim, service.StatusAddresses(e.service))
 	}
 	for key, e := range st.entries {
 		st.keepLeaving(key, e, e.claim, nil)
@@ -225,9 +223,9 @@ func (st *state) decide(key string, e *entry) {
 		st.refused[key] = true
 	}
 	if st.differs(key, e) {
-		st.queue.put(key)
+		st.enqueue(key, e)
 	} else {
-		st.queue.drop(key)
+		e.waiting = false
 		if !st.ours(e.service) && len(after) == 0 && !e.busy {
 			delete(st.entries, key)
 		}
@@ -241,7 +239,7 @@ func (st *state) keepForeign(key string, e *entry, claim pool.Claim) {
 		st.addresses.Release(key)
 		return
 	}
-	_ = st.addresses.Adopt(claim, statusAddresses(e.service))
+	_ = st.addresses.Adopt(claim, service.StatusAddresses(e.service))
 }
 
 // lacks reports whether a Service of Herald's may be given more some day.
@@ -260,7 +258,7 @@ func (st *state) held(key string, e *entry) []netip.Addr {
 // Some were leaving before.
 func (st *state) keepLeaving(key string, e *entry, terms pool.Claim, before map[netip.Addr]pool.Claim) {
 	has := st.addresses.Addresses(key)
-	for _, addr := range statusAddresses(e.service) {
+	for _, addr := range service.StatusAddresses(e.service) {
 		if _, twice := e.leaving[addr]; twice || slices.Contains(has, addr) {
 			continue
 		}

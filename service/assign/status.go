@@ -8,9 +8,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/kube"
 	"github.com/herald-vip/herald/service/pool"
 )
@@ -31,23 +33,7 @@ const (
 func hasCondition(s *corev1.Service) bool { return conditionOf(s) != nil }
 
 func conditionOf(s *corev1.Service) *metav1.Condition {
-	for n := range s.Status.Conditions {
-		if s.Status.Conditions[n].Type == ConditionAssigned {
-			return &s.Status.Conditions[n]
-		}
-	}
-	return nil
-}
-
-// statusAddresses are the addresses in the status of a Service.
-func statusAddresses(s *corev1.Service) []netip.Addr {
-	var addrs []netip.Addr
-	for _, i := range s.Status.LoadBalancer.Ingress {
-		if addr, err := netip.ParseAddr(i.IP); err == nil && addr.Zone() == "" {
-			addrs = append(addrs, addr.Unmap())
-		}
-	}
-	return addrs
+	return meta.FindStatusCondition(s.Status.Conditions, ConditionAssigned)
 }
 
 // differs reports whether the status of a Service is not as it should be.
@@ -107,26 +93,22 @@ func (st *state) statusWrite(key string, e *entry, now time.Time) write {
 	s := e.service
 	w := write{key: key, read: s}
 	was := conditionOf(s)
-	for _, c := range s.Status.Conditions {
-		if c.Type != ConditionAssigned {
-			w.status.Conditions = append(w.status.Conditions, c)
-		}
-	}
+	w.status.Conditions = slices.Clone(s.Status.Conditions)
 	if !st.ours(s) {
+		meta.RemoveStatusCondition(&w.status.Conditions, ConditionAssigned)
 		return w
 	}
 	addrs := st.addresses.Addresses(key)
 	w.status.LoadBalancer.Ingress = ingress(addrs)
 	c := st.condition(key, e)
 	c.LastTransitionTime = metav1.NewTime(now)
-	if was != nil && was.Status == c.Status {
-		c.LastTransitionTime = was.LastTransitionTime
-	}
-	w.condition, w.status.Conditions = c, append(w.status.Conditions, c)
+	meta.SetStatusCondition(&w.status.Conditions, c)
 
-	had := statusAddresses(s)
+	had := service.StatusAddresses(s)
 	w.assigns = slices.ContainsFunc(addrs, func(a netip.Addr) bool { return !slices.Contains(had, a) })
-	w.refuses = c.Status == metav1.ConditionFalse && (was == nil || was.Reason != c.Reason || was.Message != c.Message)
+	if c.Status == metav1.ConditionFalse && (was == nil || was.Reason != c.Reason || was.Message != c.Message) {
+		w.refusal = c.Message
+	}
 	tell := func(kind, reason, message string) {
 		w.events = append(w.events, kube.Event{About: s, Kind: "Service", APIVersion: "v1", Type: kind, Reason: reason, Message: message})
 	}
@@ -134,7 +116,7 @@ func (st *state) statusWrite(key string, e *entry, now time.Time) write {
 		tell(corev1.EventTypeNormal, ReasonMoved, fmt.Sprintf("it has %s in place of %s", enumerate(addrs), enumerate(had)))
 	}
 	switch {
-	case w.refuses:
+	case w.refusal != "":
 		tell(corev1.EventTypeWarning, c.Reason, c.Message)
 	case was != nil && was.Status == metav1.ConditionFalse && c.Status == metav1.ConditionTrue:
 		tell(corev1.EventTypeNormal, c.Reason, "it has "+enumerate(addrs))

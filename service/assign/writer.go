@@ -77,45 +77,31 @@ func (d *writer) reconcile(ctx context.Context, now time.Time) time.Time {
 func (d *writer) write(ctx context.Context, w *write) {
 	d.counts.serviceWrites.Add(1)
 	is, err := d.api.WriteServiceStatus(ctx, w.read, w.status)
-	o := outcomeOf(err)
 	switch {
-	case o == taken:
+	case err == nil:
 		d.failing.Store(false)
 		if w.assigns {
 			d.counts.assignments.Add(1)
 		}
-		if w.refuses {
+		if w.refusal != "" {
 			d.counts.refusals.Add(1)
 		}
 		d.report(ctx, w)
 	case ctx.Err() == nil:
-		d.counts.failures.Add(1)
-		d.logFailure(o, err)
+		d.fail(err)
 	}
 	d.change(func(st *state) {
 		d.writes--
 		// Asked for here, so that it is no older than what the state was told last.
 		latest, _ := d.latest(w.key)
-		st.done(w, o, is, latest, time.Now())
+		st.done(w, err, is, latest, time.Now())
 	})
-}
-
-func outcomeOf(err error) outcome {
-	switch {
-	case err == nil:
-		return taken
-	case apierrors.IsNotFound(err):
-		return gone
-	case apierrors.IsConflict(err):
-		return outdated
-	}
-	return failed
 }
 
 // report logs what a Service was given, and sends the events about it.
 func (d *writer) report(ctx context.Context, w *write) {
-	if w.refuses {
-		d.log.Warn("a Service has not got what it asks for", "service", w.key, "reason", w.condition.Message)
+	if w.refusal != "" {
+		d.log.Warn("a Service has not got what it asks for", "service", w.key, "reason", w.refusal)
 	}
 	if w.assigns {
 		var addrs []string
@@ -136,17 +122,19 @@ func (d *writer) report(ctx context.Context, w *write) {
 func (d *writer) writePool(ctx context.Context, w poolWrite) {
 	d.counts.poolWrites.Add(1)
 	err := d.api.WritePoolStatus(ctx, w.read, w.status)
-	o := outcomeOf(err)
-	if o != taken && ctx.Err() == nil {
-		d.counts.failures.Add(1)
-		d.logFailure(o, err)
+	if err != nil && ctx.Err() == nil {
+		d.fail(err)
 	}
-	d.change(func(st *state) { st.donePool(w.read.Name, o, time.Now()) })
+	d.change(func(st *state) { st.donePool(w.read.Name, err, time.Now()) })
 }
 
-// logFailure logs that the server takes no status, once until it takes some.
-func (d *writer) logFailure(o outcome, err error) {
-	if o == failed && !d.failing.Swap(true) {
+// fail counts that the server took no status, and logs it once until it takes some.
+func (d *writer) fail(err error) {
+	d.counts.failures.Add(1)
+	if !outdated(err) && !d.failing.Swap(true) {
 		d.log.Warn("cannot tell the Kubernetes API of addresses; trying again", "reason", err)
 	}
 }
+
+// outdated: what was to be written is gone, or has changed.
+func outdated(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
