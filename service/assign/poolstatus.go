@@ -3,7 +3,6 @@ package assign
 import (
 	"fmt"
 	"maps"
-	"math"
 	"math/big"
 	"reflect"
 	"slices"
@@ -122,30 +121,10 @@ func (st *state) poolStatus(o *v1alpha1.AddressPool, conflicts []string, now tim
 // has none.
 func (st *state) usage(name string, f pool.Family) *v1alpha1.Usage {
 	u := st.addresses.Usage(name, f)
-	if u.Capacity == 0 {
+	if u.Capacity.Sign() == 0 {
 		return nil
 	}
-	capacity := new(big.Int).SetUint64(u.Capacity)
-	if u.Capacity == math.MaxUint64 { // or more
-		capacity = st.pools.size(name, f)
-	}
-	return &v1alpha1.Usage{Capacity: capacity.String(), Used: int64(u.Used)}
-}
-
-// size is how many addresses of a family a pool has, which is only asked of IPv6:
-// there is none among them that it avoids.
-func (p *pools) size(name string, f pool.Family) *big.Int {
-	total := new(big.Int)
-	for _, in := range p.inForce {
-		for _, r := range in.Ranges {
-			if in.Name != name || pool.FamilyOf(r.First) != f {
-				continue
-			}
-			size := new(big.Int).Sub(new(big.Int).SetBytes(r.Last.AsSlice()), new(big.Int).SetBytes(r.First.AsSlice()))
-			total.Add(total, size.Add(size, big.NewInt(1)))
-		}
-	}
-	return total
+	return &v1alpha1.Usage{Capacity: u.Capacity.String(), Used: u.Used}
 }
 
 // abbreviate writes what is too long for a column as a power of two, if it is one.

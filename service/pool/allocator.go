@@ -2,6 +2,7 @@ package pool
 
 import (
 	"errors"
+	"math/big"
 	"net/netip"
 	"slices"
 )
@@ -25,8 +26,11 @@ type holding struct {
 }
 
 // Usage is how many addresses of one family a pool has and how many of these are
-// in use, shared ones once. More than a uint64 can count are the greatest of it.
-type Usage struct{ Capacity, Used uint64 }
+// in use, shared ones once.
+type Usage struct {
+	Capacity *big.Int // not to be changed
+	Used     int64
+}
 
 // New is an Allocator without pools and claims.
 func New() *Allocator {
@@ -153,7 +157,7 @@ func (a *Allocator) PoolOf(addr netip.Addr) (name string, ok bool) {
 func (a *Allocator) Usage(pool string, f Family) Usage {
 	s := a.pools.byName[pool]
 	if s == nil {
-		return Usage{}
+		return Usage{Capacity: new(big.Int)}
 	}
 	return Usage{Capacity: s.capacity[f], Used: s.used[f]}
 }

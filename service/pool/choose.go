@@ -179,7 +179,7 @@ func (a *Allocator) lowest(c *Claim, f Family) (netip.Addr, error) {
 	var exhausted []string
 	for _, p := range a.pools.byPriority {
 		a.steps++
-		if !c.draws(p) || p.capacity[f] == 0 {
+		if !c.draws(p) || p.capacity[f].Sign() == 0 {
 			continue
 		}
 		if addr, ok := p.free.lowest(f); ok {

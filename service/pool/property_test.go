@@ -346,7 +346,7 @@ func (m *machine) check() {
 			}
 		}
 	}
-	var usage [3][2]pool.Usage
+	var usage [3][2]struct{ capacity, used int64 }
 	for _, addr := range universe {
 		name, ok := m.allocator.PoolOf(addr)
 		p := m.poolOf(addr)
@@ -357,15 +357,15 @@ func (m *machine) check() {
 			continue
 		}
 		u := &usage[name[0]-'a'][pool.FamilyOf(addr)]
-		u.Capacity++
+		u.capacity++
 		if m.users("", addr) > 0 {
-			u.Used++
+			u.used++
 		}
 	}
 	for i, name := range []string{"a", "b", "c"} {
 		for _, f := range []pool.Family{pool.IPv4, pool.IPv6} {
-			if got := m.allocator.Usage(name, f); got != usage[i][f] {
-				m.Fatalf("Usage(%s, %s) = %+v, want %+v", name, f, got, usage[i][f])
+			if got, want := m.allocator.Usage(name, f), usage[i][f]; !same(got, want.capacity, want.used) {
+				m.Fatalf("Usage(%s, %s) = %+v, want %+v", name, f, got, want)
 			}
 		}
 	}

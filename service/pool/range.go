@@ -4,8 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
-	"math/bits"
+	"math/big"
 	"net/netip"
 	"slices"
 	"strings"
@@ -97,13 +96,10 @@ func reserved() []reservation {
 
 // String is r as a network if it is one, and else its first and last address.
 func (r Range) String() string {
-	first, last := r.First.AsSlice(), r.Last.AsSlice()
-	common := 0
-	for i := 0; i < min(len(first), len(last)) && common == 8*i; i++ {
-		common += bits.LeadingZeros8(first[i] ^ last[i])
-	}
-	if p := netip.PrefixFrom(r.First, common); p.IsValid() && p == p.Masked() && lastOf(p) == r.Last {
-		return p.String()
+	for length := range r.First.BitLen() + 1 {
+		if p := netip.PrefixFrom(r.First, length); p.IsValid() && p == p.Masked() && lastOf(p) == r.Last {
+			return p.String()
+		}
 	}
 	return r.First.String() + "-" + r.Last.String()
 }
@@ -118,25 +114,20 @@ func (r Range) Contains(addr netip.Addr) bool {
 // Overlaps reports whether some address is in both.
 func (r Range) Overlaps(o Range) bool { return r.Contains(o.First) || o.Contains(r.First) }
 
-// size is how many addresses r has, or the greatest uint64 if these are more.
-func (r Range) size() uint64 {
-	first, last := r.First.As16(), r.Last.As16()
-	low, borrow := bits.Sub64(binary.BigEndian.Uint64(last[8:]), binary.BigEndian.Uint64(first[8:]), 0)
-	high, _ := bits.Sub64(binary.BigEndian.Uint64(last[:8]), binary.BigEndian.Uint64(first[:8]), borrow)
-	if high > 0 {
-		return math.MaxUint64
-	}
-	return add(low, 1)
+// size is how many addresses r has.
+func (r Range) size() *big.Int {
+	first, last := new(big.Int).SetBytes(r.First.AsSlice()), new(big.Int).SetBytes(r.Last.AsSlice())
+	return last.Add(last.Sub(last, first), big.NewInt(1))
 }
 
 // buggies is how many addresses of r are [buggy].
-func (r Range) buggies() uint64 {
+func (r Range) buggies() int64 {
 	if r.family() != IPv4 {
 		return 0
 	}
-	below := func(n uint64) uint64 { return (n+255)/256 + n/256 } // of the n lowest addresses of all
+	below := func(n int64) int64 { return (n+255)/256 + n/256 } // of the n lowest addresses of all
 	first, last := r.First.As4(), r.Last.As4()
-	return below(uint64(binary.BigEndian.Uint32(last[:]))+1) - below(uint64(binary.BigEndian.Uint32(first[:])))
+	return below(int64(binary.BigEndian.Uint32(last[:]))+1) - below(int64(binary.BigEndian.Uint32(first[:])))
 }
 
 // buggy reports whether some devices would take addr for that of a network or
@@ -147,15 +138,6 @@ func buggy(addr netip.Addr) bool {
 	}
 	last := addr.As4()[3]
 	return last == 0 || last == 255
-}
-
-// add is the sum, or the greatest uint64 if that is less.
-func add(a, b uint64) uint64 {
-	sum, carry := bits.Add64(a, b, 0)
-	if carry > 0 {
-		return math.MaxUint64
-	}
-	return sum
 }
 
 func lastOf(p netip.Prefix) netip.Addr {

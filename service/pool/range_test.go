@@ -79,7 +79,7 @@ func FuzzParseRange(f *testing.F) {
 			}
 			c := pool.Claim{Key: "web", Families: []pool.Family{pool.FamilyOf(r.First)}}
 			addrs, err := a.Assign(c)
-			if capacity := a.Usage("a", c.Families[0]).Capacity; (err == nil) != (capacity > 0) {
+			if capacity := a.Usage("a", c.Families[0]).Capacity; (err == nil) != (capacity.Sign() > 0) {
 				t.Fatalf("%q: capacity %d, but %v, %v", s, capacity, addrs, err)
 			}
 			for _, addr := range addrs {

@@ -3,6 +3,7 @@ package pool
 import (
 	"cmp"
 	"fmt"
+	"math/big"
 	"net/netip"
 	"slices"
 )
@@ -61,18 +62,18 @@ func Overlaps(pools []Pool) []*OverlapError {
 type space struct {
 	Pool
 	free     *free
-	capacity [2]uint64 // by Family, like used
-	used     [2]uint64
+	capacity [2]*big.Int // by Family, like used
+	used     [2]int64
 }
 
 func newSpace(p Pool, steps *int) *space {
-	s := &space{Pool: p, free: newFree(p.AvoidBuggyIPs, steps)}
+	s := &space{Pool: p, free: newFree(p.AvoidBuggyIPs, steps), capacity: [2]*big.Int{new(big.Int), new(big.Int)}}
 	for _, r := range merge(p.Ranges) {
-		size := r.size()
+		capacity := s.capacity[r.family()]
+		capacity.Add(capacity, r.size())
 		if p.AvoidBuggyIPs {
-			size -= r.buggies()
+			capacity.Sub(capacity, big.NewInt(r.buggies()))
 		}
-		s.capacity[r.family()] = add(s.capacity[r.family()], size)
 		s.free.add(r)
 	}
 	return s
@@ -82,12 +83,6 @@ func newSpace(p Pool, steps *int) *space {
 type layout struct {
 	byName     map[string]*space
 	byPriority []*space
-	extents    []extent // in the order of their addresses
-}
-
-type extent struct {
-	Range
-	pool *space
 }
 
 // newLayout refuses pools with the same name, ranges that are none, and overlaps.
@@ -106,9 +101,6 @@ func newLayout(pools []Pool, steps *int) (*layout, error) {
 		s := newSpace(p, steps)
 		l.byName[p.Name] = s
 		l.byPriority = append(l.byPriority, s)
-		for _, r := range merge(p.Ranges) {
-			l.extents = append(l.extents, extent{r, s})
-		}
 	}
 	if overlaps := Overlaps(pools); len(overlaps) > 0 {
 		return nil, overlaps[0]
@@ -116,20 +108,17 @@ func newLayout(pools []Pool, steps *int) (*layout, error) {
 	slices.SortFunc(l.byPriority, func(a, b *space) int {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Name, b.Name))
 	})
-	slices.SortFunc(l.extents, func(a, b extent) int { return a.First.Compare(b.First) })
 	return l, nil
 }
 
 // around is the pool with addr in its ranges, whether it avoids it or not; nil if there is none.
 func (l *layout) around(addr netip.Addr) *space {
-	i, found := slices.BinarySearchFunc(l.extents, addr, func(e extent, addr netip.Addr) int { return e.First.Compare(addr) })
-	if !found {
-		i--
+	for _, s := range l.byPriority {
+		if slices.ContainsFunc(s.Ranges, func(r Range) bool { return r.Contains(addr) }) {
+			return s
+		}
 	}
-	if i < 0 || !l.extents[i].Contains(addr) {
-		return nil
-	}
-	return l.extents[i].pool
+	return nil
 }
 
 // of is the pool that addr belongs to; nil if there is none.
