@@ -146,7 +146,7 @@ func (a *Assigner) Status() Status {
 
 // API is what the writer asks of a server. [kube.Cluster] is one.
 type API interface {
-	WriteServiceStatus(ctx context.Context, read *corev1.Service, s kube.ServiceStatus) (*corev1.Service, error)
+	WriteServiceStatus(ctx context.Context, read *corev1.Service, s corev1.ServiceStatus) (*corev1.Service, error)
 	WritePoolStatus(ctx context.Context, read *v1alpha1.AddressPool, s v1alpha1.AddressPoolStatus) error
 	WriteEvent(ctx context.Context, e kube.Event) error
 }

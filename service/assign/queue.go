@@ -46,7 +46,7 @@ func (st *state) enqueue(key string, e *entry) {
 type write struct {
 	key    string
 	read   *corev1.Service
-	status kube.ServiceStatus
+	status corev1.ServiceStatus
 	events []kube.Event
 	// assigns: it has addresses that the Service had not.
 	assigns bool

@@ -274,7 +274,7 @@ func (s *server) request(ctx context.Context, key string, do func() error) error
 	return after
 }
 
-func (s *server) WriteServiceStatus(ctx context.Context, read *corev1.Service, status kube.ServiceStatus) (is *corev1.Service, err error) {
+func (s *server) WriteServiceStatus(ctx context.Context, read *corev1.Service, status corev1.ServiceStatus) (is *corev1.Service, err error) {
 	key := kube.Key(read)
 	err = s.request(ctx, key, func() error {
 		o := s.services[key]

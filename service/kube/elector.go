@@ -24,12 +24,8 @@ type Election struct {
 	Heard func(node string)
 }
 
-// leaseHolder is the node of a Lease's holder, empty if there is none.
-func leaseHolder(lease *coordinationv1.Lease) string {
-	if lease == nil || lease.Spec.HolderIdentity == nil {
-		return ""
-	}
-	identity := *lease.Spec.HolderIdentity
+// nodeOf is the node of an identity, which is followed by what tells its processes apart.
+func nodeOf(identity string) string {
 	if i := strings.LastIndexByte(identity, '_'); i >= 0 {
 		return identity[:i]
 	}
@@ -109,7 +105,7 @@ func (l *elector) run(ctx context.Context) {
 func (l *elector) hear(lease *coordinationv1.Lease) {
 	l.deleted = lease == nil && (l.lease != nil || l.deleted)
 	l.lease, l.heard = lease, time.Now()
-	l.heardOf(leaseHolder(lease))
+	l.heardOf(nodeOf(l.holder()))
 }
 
 // act does a step, and returns when to look again.
@@ -126,19 +122,18 @@ func (l *elector) act(ctx context.Context, do step) time.Time {
 	request, cancel := context.WithDeadline(ctx, limit)
 	defer cancel()
 	lease, err := l.request(request, do)
-	switch {
-	case errors.Is(err, errLost):
+	lost := errors.Is(err, errLost)
+	if lost || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) { // the new holder is soon heard of
 		l.trouble.note(ctx, "leases", nil)
-		l.resign("another took it")
-		return time.Now().Add(leaseRetry)
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-		l.trouble.note(ctx, "leases", nil)
-		return time.Now().Add(leaseRetry) // it is soon heard of
-	case err != nil:
+	} else {
 		l.trouble.note(ctx, "leases", err)
+	}
+	if lost {
+		l.resign("another took it")
+	}
+	if err != nil {
 		return time.Now().Add(leaseRetry)
 	}
-	l.trouble.note(ctx, "leases", nil)
 	l.hear(lease)
 	l.sent = sent
 	l.extend(ctx)

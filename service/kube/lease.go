@@ -63,10 +63,7 @@ const (
 
 // decide is what to do now, and when to look again if there is nothing to do.
 func (v *view) decide(now time.Time) (do step, again time.Time) {
-	holder := ""
-	if v.lease != nil && v.lease.Spec.HolderIdentity != nil {
-		holder = *v.lease.Spec.HolderIdentity
-	}
+	holder := v.holder()
 	switch works := v.sent.Add(leaseWorks); {
 	case !v.sent.IsZero() && (holder != v.me || !now.Before(works)):
 		return lose, now
@@ -86,6 +83,14 @@ func (v *view) decide(now time.Time) (do step, again time.Time) {
 		return create, now
 	}
 	return take, now
+}
+
+// holder is the identity of the holder, empty if there is none.
+func (v *view) holder() string {
+	if v.lease == nil || v.lease.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *v.lease.Spec.HolderIdentity
 }
 
 // lasts is how long the Lease lasts without a renewal.

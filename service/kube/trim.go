@@ -47,28 +47,19 @@ func trimSlice(s *discoveryv1.EndpointSlice) {
 	s.Ports = nil
 	for n := range s.Endpoints {
 		e := &s.Endpoints[n]
-		*e = discoveryv1.Endpoint{NodeName: intern(e.NodeName), Conditions: discoveryv1.EndpointConditions{
-			Ready: shared(e.Conditions.Ready), Serving: shared(e.Conditions.Serving), Terminating: shared(e.Conditions.Terminating),
+		*e = discoveryv1.Endpoint{NodeName: detached(e.NodeName), Conditions: discoveryv1.EndpointConditions{
+			Ready: detached(e.Conditions.Ready), Serving: detached(e.Conditions.Serving), Terminating: detached(e.Conditions.Terminating),
 		}}
 	}
 }
 
-// intern keeps a name once, however many have it.
-func intern(name *string) *string {
-	if name == nil {
+// detached keeps a value as a pointer that has nothing of its object around it, and a name
+// once, however many have it.
+func detached[T comparable](value *T) *T {
+	if value == nil {
 		return nil
 	}
-	one := unique.Make(*name).Value()
-	return &one
-}
-
-// shared keeps a condition as a pointer that has nothing of its object around it.
-func shared(condition *bool) *bool {
-	if condition == nil {
-		return nil
-	}
-	value := *condition
-	return &value
+	return new(unique.Make(*value).Value())
 }
 
 func trimNode(n *corev1.Node) {

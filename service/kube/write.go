@@ -14,16 +14,10 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
-// ServiceStatus is the part of a Service's status that Herald writes.
-type ServiceStatus struct {
-	LoadBalancer corev1.LoadBalancerStatus
-	Conditions   []metav1.Condition
-}
-
 // WriteServiceStatus replaces the status of a Service, and returns the Service as
 // it is then, trimmed as by the informers. It fails with a conflict if the Service
 // is not the version that was read any more.
-func (c *Cluster) WriteServiceStatus(ctx context.Context, read *corev1.Service, s ServiceStatus) (*corev1.Service, error) {
+func (c *Cluster) WriteServiceStatus(ctx context.Context, read *corev1.Service, s corev1.ServiceStatus) (*corev1.Service, error) {
 	now := new(corev1.Service)
 	// A list that is left out of a merge patch stays, so nil has to be written.
 	status := map[string]any{

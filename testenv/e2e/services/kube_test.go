@@ -26,7 +26,7 @@ func TestKube(t *testing.T) {
 	read := new(corev1.Service)
 	k.Do(t, http.MethodGet, servicesPath+"/w", nil, read)
 	mode := corev1.LoadBalancerIPModeVIP
-	status := kube.ServiceStatus{
+	status := corev1.ServiceStatus{
 		LoadBalancer: corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{{IP: "10.0.0.1", IPMode: &mode}}},
 		Conditions:   []metav1.Condition{{Type: "herald.dev/AddressAssigned", Status: metav1.ConditionTrue, Reason: "Assigned", LastTransitionTime: metav1.NewTime(time.Now())}},
 	}
@@ -35,10 +35,10 @@ func TestKube(t *testing.T) {
 	if got := state(is); got != "10.0.0.1 Assigned" || len(is.Annotations) != 1 {
 		t.Errorf("the Service is %q with %v", got, is.Annotations)
 	}
-	if _, err := c.WriteServiceStatus(t.Context(), read, kube.ServiceStatus{}); !apierrors.IsConflict(err) {
+	if _, err := c.WriteServiceStatus(t.Context(), read, corev1.ServiceStatus{}); !apierrors.IsConflict(err) {
 		t.Errorf("on top of an old version: %v, want a conflict", err)
 	}
-	is, err = c.WriteServiceStatus(t.Context(), is, kube.ServiceStatus{})
+	is, err = c.WriteServiceStatus(t.Context(), is, corev1.ServiceStatus{})
 	site.Must(t, err)
 	if len(is.Status.Conditions)+len(is.Status.LoadBalancer.Ingress) != 0 {
 		t.Errorf("the status is %+v, want none", is.Status)
