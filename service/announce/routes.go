@@ -46,13 +46,6 @@ func (r *route) wanted() offer {
 	return offer{}
 }
 
-func (o offer) route(prefix netip.Prefix) bgp.Route {
-	return bgp.Route{
-		Prefix: prefix, Attributes: o.terms.attributes, Draining: o.draining,
-		Peers: o.terms.peers, Leaving: o.terms.leaving,
-	}
-}
-
 // reach is the route to a network, made if there is none.
 func (a *Announcer) reach(network netip.Prefix) *route {
 	r := a.live[network]
@@ -98,7 +91,10 @@ func (a *Announcer) flush() {
 	a.send(announce, func(routes []*route) error {
 		out := make([]bgp.Route, len(routes))
 		for i, r := range routes {
-			out[i] = r.wanted().route(r.prefix)
+			terms := r.terms
+			out[i] = bgp.Route{
+				Prefix: r.prefix, Attributes: terms.attributes, Draining: r.wanted().draining, Peers: terms.peers, Leaving: terms.leaving,
+			}
 		}
 		return a.routes.Announce(out...)
 	})

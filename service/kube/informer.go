@@ -257,23 +257,22 @@ func (s *sink[T]) Delete(o any) error {
 // a start is the same each time.
 func (s *sink[T]) Replace(list []any, _ string) error {
 	i := (*Informer[T])(s)
-	there := make(map[string]any, len(list))
+	there := make(map[string]T, len(list))
 	for _, o := range list {
 		t, ok := o.(T)
 		if !ok {
 			return fmt.Errorf("the server sent a %T in place of %s", o, s.about)
 		}
-		there[Key(t)] = o
+		s.trim(t)
+		there[Key(t)] = t
 	}
 	for gone := range i.All() {
-		if there[Key(gone)] == nil {
+		if _, still := there[Key(gone)]; !still {
 			i.remove(Key(gone))
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(there)) {
-		if err := s.Update(there[key]); err != nil {
-			return err
-		}
+		i.set(there[key])
 	}
 	if !i.listed {
 		i.listed = true

@@ -20,14 +20,16 @@ func ParseRange(s string) (Range, error) {
 	if !found {
 		return parseNetwork(s)
 	}
-	var r Range
-	var err error
-	if r.First, err = netip.ParseAddr(strings.TrimSpace(first)); err != nil {
+	from, err := netip.ParseAddr(strings.TrimSpace(first))
+	to, errTo := netip.ParseAddr(strings.TrimSpace(last))
+	if err != nil || errTo != nil {
 		return Range{}, fmt.Errorf("%q is no range of addresses: write it like 10.2.0.10-10.2.0.50", s)
 	}
-	if r.Last, err = netip.ParseAddr(strings.TrimSpace(last)); err != nil {
-		return Range{}, fmt.Errorf("%q is no range of addresses: write it like 10.2.0.10-10.2.0.50", s)
-	}
+	return checked(s, Range{from, to})
+}
+
+// checked is r, as which s was read, unless no Service could have such a range.
+func checked(s string, r Range) (Range, error) {
 	if err := r.check(); err != nil {
 		return Range{}, fmt.Errorf("%q: %w", s, err)
 	}
@@ -46,11 +48,7 @@ func parseNetwork(s string) (Range, error) {
 		return Range{}, fmt.Errorf("%q has bits set beyond its length: write %s for the network or %s/%d for the address",
 			s, p.Masked(), p.Addr(), p.Addr().BitLen())
 	}
-	r := Range{First: p.Addr(), Last: lastOf(p)}
-	if err := r.check(); err != nil {
-		return Range{}, fmt.Errorf("%q: %w", s, err)
-	}
-	return r, nil
+	return checked(s, Range{First: p.Addr(), Last: lastOf(p)})
 }
 
 // check refuses what is no range of addresses that a Service could have.
