@@ -20,7 +20,7 @@ const (
 // LoadBalancer is the switch between Herald's balancers and the user's own.
 type LoadBalancer struct {
 	// Type is `internal`, the balancers are in force, or `external`: none takes connections, those that are established stay, and a load balancer of the user's own asks `GET /healthz/NAME` on the metrics listener, with the name of a VIP, balancer or check. Default: internal.
-	Type LoadBalancerType `yaml:"type"`
+	Type LoadBalancerType `yaml:"type" default:"internal" want:"internal or external"`
 }
 
 // Method is how the backend of a new connection is chosen.
@@ -56,13 +56,13 @@ type Balancer struct {
 	// Check tells which backends of `static` and `dns` are healthy; those of `members` tell by their own checks. Default: the backend accepts connections.
 	Check *Probe `yaml:"check"`
 	// Method is how the backend of a new connection is chosen: `round-robin`, one after the other; or `source-hash`, the same for all connections of a client while it is there. Default: round-robin.
-	Method Method `yaml:"method"`
+	Method Method `yaml:"method" default:"round-robin" want:"round-robin or source-hash"`
 	// Mode is what carries the connections: the `kernel`, by nftables, or a `proxy` in Herald itself, which costs more and whose connections end with Herald. Default: kernel.
-	Mode Mode `yaml:"mode"`
+	Mode Mode `yaml:"mode" default:"kernel" want:"kernel or proxy"`
 	// Transparent shows backends the client's own address instead of this node's. They must then answer by way of this node. Not with `mode: proxy`. Default: false.
 	Transparent bool `yaml:"transparent"`
 	// Forget is after how long a backend that is gone, as a member or from DNS, is no longer reported, 1s to 168h. Default: 4h.
-	Forget time.Duration `yaml:"forget"`
+	Forget time.Duration `yaml:"forget" default:"4h" want:"1s to 168h"`
 }
 
 // Listener is where connections arrive: either `address`, or `vip` and `port`.
@@ -88,7 +88,7 @@ type Backends struct {
 // Members are the members of the election that offer some checks, at the address by which the others know them. Who joins or leaves is learnt from the others; no list has to be edited.
 type Members struct {
 	// Port is where they serve. Required.
-	Port uint16 `yaml:"port"`
+	Port uint16 `yaml:"port" want:"1 to 65535"`
 	// Checks are the names, in the members' own files, of the checks that must all pass. Required.
 	Checks []string `yaml:"checks"`
 }
@@ -104,9 +104,9 @@ type DNS struct {
 	// Name is looked up by the node's resolver. Required.
 	Name string `yaml:"name"`
 	// Port is where they serve. Required.
-	Port uint16 `yaml:"port"`
+	Port uint16 `yaml:"port" want:"1 to 65535"`
 	// Interval is the time between two look-ups, 1s to 1h; while one fails, the addresses stay. Default: 30s.
-	Interval time.Duration `yaml:"interval"`
+	Interval time.Duration `yaml:"interval" default:"30s" want:"1s to 1h"`
 }
 
 // BackendHost stands for the address of each backend in the check of a balancer.
@@ -119,13 +119,13 @@ type Probe struct {
 	// TCP checks that a port accepts connections. Default: the backend's own, unless there is `http`.
 	TCP *TCPCheck `yaml:"tcp"`
 	// Interval is the time between the starts of two probes, 10ms to 1m. Default: 200ms.
-	Interval time.Duration `yaml:"interval"`
+	Interval time.Duration `yaml:"interval" default:"200ms" want:"10ms to 1m"`
 	// Timeout bounds one probe, body included, 10ms to 1m. Default: 300ms.
-	Timeout time.Duration `yaml:"timeout"`
+	Timeout time.Duration `yaml:"timeout" default:"300ms" want:"10ms to 1m"`
 	// Rise is how many probes in a row must pass to become healthy, 1 to 100. Default: 2.
-	Rise int `yaml:"rise"`
+	Rise int `yaml:"rise" default:"2" want:"1 to 100"`
 	// Fall is how many probes in a row must fail to become unhealthy, 1 to 100; a refused connection needs only one. Default: 2.
-	Fall int `yaml:"fall"`
+	Fall int `yaml:"fall" default:"2" want:"1 to 100"`
 }
 
 // Place is where a balancer listens, and by which VIP if it is one's address.

@@ -15,6 +15,7 @@ func (c *Config) CheckPeer(asn uint32, p *Peer) error {
 	around := *c
 	around.BGP = &BGP{ASN: asn, Peers: []Peer{*p}}
 	r := yaml.NewReport("")
+	r.Limits("", p)
 	validator{Report: r, config: &around}.peer("", p)
 	var mistakes Errors
 	if !errors.As(r.Err(), &mistakes) {

@@ -89,19 +89,19 @@ type VIP struct {
 	// Checks name the checks that must all pass before the VIP is announced. Required.
 	Checks []string `yaml:"checks"`
 	// Linger is how long this node still answers for the VIP after a planned withdrawal, 0s to 5m. Default: 1s.
-	Linger time.Duration `yaml:"linger"`
+	Linger time.Duration `yaml:"linger" default:"1s" want:"0s to 5m"`
 	// Peers name the BGP peers that hear of the VIP, by their address or interface. A VIP that moves is announced to the new ones half a second before it leaves the old ones; a peer that is new itself needs to be up before. Default: all.
 	Peers []string `yaml:"peers"`
 	// HoldDown is the longest that a VIP whose checks flap stays withdrawn after they pass again, 0s to 1h: the first return is at once, each further one within a short time waits twice as long. 0s turns it off. Default: 1m.
-	HoldDown time.Duration `yaml:"holdDown"`
+	HoldDown time.Duration `yaml:"holdDown" default:"1m" want:"0s to 1h"`
 	// OnFailure is what a failing check does to an announced VIP: `withdraw` it or `demote` it to the worst route there is, which routers use only when no other node has a better one. Default: withdraw.
-	OnFailure OnFailure `yaml:"onFailure"`
+	OnFailure OnFailure `yaml:"onFailure" default:"withdraw" want:"withdraw or demote"`
 	// Priority is the node's claim to the VIP with `announce: arp`, 0 to 1000: of the healthy nodes the one with the highest gets a VIP that is free. Default: 100.
-	Priority int `yaml:"priority"`
+	Priority int `yaml:"priority" default:"100" want:"0 to 1000"`
 	// Preempt has the VIP move to this node, without loss, once it has been healthy for a while and its priority is higher than the holder's. Default: false, the VIP stays where it is.
 	Preempt bool `yaml:"preempt"`
 	// OnConflict is what the holder does when a machine that is no member uses the VIP: `defend` it, by announcing it again, or `yield` and give it up until the other is gone. Either is reported. Default: defend.
-	OnConflict OnConflict `yaml:"onConflict"`
+	OnConflict OnConflict `yaml:"onConflict" default:"defend" want:"defend or yield"`
 	// Bridge has a node whose checks have failed, or that drains, send new connections for the VIP on to healthy masters while routers and neighbours still bring them here. It needs an `election` section, by which the masters are known. Default: whether there is an `election` section.
 	Bridge *bool `yaml:"bridge"`
 	// Attributes are added to those of the `bgp` section for this VIP's routes.
@@ -128,13 +128,13 @@ type Check struct {
 	// TCP checks that a port accepts connections. It cannot see a frozen server: the kernel completes the handshake.
 	TCP *TCPCheck `yaml:"tcp"`
 	// Interval is the time between the starts of two probes, 10ms to 1m. Default: 200ms.
-	Interval time.Duration `yaml:"interval"`
+	Interval time.Duration `yaml:"interval" default:"200ms" want:"10ms to 1m"`
 	// Timeout bounds one probe, body included, 10ms to 1m. Default: 300ms.
-	Timeout time.Duration `yaml:"timeout"`
+	Timeout time.Duration `yaml:"timeout" default:"300ms" want:"10ms to 1m"`
 	// Rise is how many probes in a row must pass to become healthy, 1 to 100. Default: 2.
-	Rise int `yaml:"rise"`
+	Rise int `yaml:"rise" default:"2" want:"1 to 100"`
 	// Fall is how many probes in a row must fail to become unhealthy, 1 to 100; a refused connection needs only one. Default: 2.
-	Fall int `yaml:"fall"`
+	Fall int `yaml:"fall" default:"2" want:"1 to 100"`
 }
 
 // HTTPCheck is a GET that must answer with an accepted status.
@@ -154,7 +154,7 @@ type HTTPCheck struct {
 	// TokenFile holds a bearer token, read again when it changes.
 	TokenFile string `yaml:"tokenFile"`
 	// Status lists the accepted HTTP statuses. Default: [200].
-	Status []int `yaml:"status"`
+	Status []int `yaml:"status" default:"200" want:"200 to 599"`
 }
 
 // TCPCheck is a connection that must be accepted.
@@ -168,11 +168,11 @@ type Services struct {
 	// Kubeconfig is the file that says where the Kubernetes API is and how to log in. Default: the pod's service account.
 	Kubeconfig string `yaml:"kubeconfig"`
 	// LoadBalancerClass is the `spec.loadBalancerClass` of the Services that are Herald's. Default: herald.dev/vip.
-	LoadBalancerClass string `yaml:"loadBalancerClass"`
+	LoadBalancerClass string `yaml:"loadBalancerClass" default:"herald.dev/vip"`
 	// DefaultClass makes Services without a class Herald's, too. Default: true.
-	DefaultClass bool `yaml:"defaultClass"`
+	DefaultClass bool `yaml:"defaultClass" default:"true"`
 	// Assign has the node stand for being the one that gives Services their addresses. Default: true.
-	Assign bool `yaml:"assign"`
+	Assign bool `yaml:"assign" default:"true"`
 	// Namespace is where those that stand for it have their Lease, and where Secrets with the passwords of BGP peers are. Default: the pod's own, else `kube-system`.
 	Namespace string `yaml:"namespace"`
 	// RequireEndpoints announces a Service with `externalTrafficPolicy: Cluster` only while some endpoint of it, on any node, is ready. Default: false.
@@ -180,7 +180,7 @@ type Services struct {
 	// ExcludeCordoned has a node that is cordoned (`spec.unschedulable`) withdraw. Default: false.
 	ExcludeCordoned bool `yaml:"excludeCordoned"`
 	// Linger is how long a node on a flat layer 2 still answers for an address after it has withdrawn it on purpose, 0s to 5m. Default: 1s.
-	Linger time.Duration `yaml:"linger"`
+	Linger time.Duration `yaml:"linger" default:"1s" want:"0s to 5m"`
 	// HostPorts lets clients that use a Service's address on a flat layer 2 reach what listens on the node that has it, at ports which no Service has there. Default: false, they are refused.
 	HostPorts bool `yaml:"hostPorts"`
 }
@@ -196,7 +196,7 @@ type Attributes struct {
 	// LocalPref is sent to iBGP peers only, as 100 unless given; higher is preferred. Refused where no peer is iBGP.
 	LocalPref *uint32 `yaml:"localPref"`
 	// Prepend adds the own ASN this many more times to the AS path, 0 to 10. Default: 0.
-	Prepend int `yaml:"prepend"`
+	Prepend int `yaml:"prepend" want:"0 to 10"`
 }
 
 // BGP is the embedded BGP speaker.
@@ -208,7 +208,7 @@ type BGP struct {
 	// Listen accepts sessions that peers open. Default: none, sessions are only opened outbound.
 	Listen *Listen `yaml:"listen"`
 	// ConnectRetry is the longest wait between two attempts to reach a peer, in whole seconds, 2s to 60s. Default: 2s.
-	ConnectRetry time.Duration `yaml:"connectRetry"`
+	ConnectRetry time.Duration `yaml:"connectRetry" default:"2s" want:"2s to 60s"`
 	// Peers are the routers that hear this speaker; without a `services` section, with which peers may be BGPPeer resources, there is at least one. Default: none.
 	Peers []Peer `yaml:"peers"`
 	// Attributes are those of every route.
@@ -220,7 +220,7 @@ type Listen struct {
 	// Addresses to listen on. Default: all.
 	Addresses []netip.Addr `yaml:"addresses"`
 	// Port to listen on. Default: 179.
-	Port uint16 `yaml:"port"`
+	Port uint16 `yaml:"port" default:"179" want:"1 to 65535"`
 }
 
 // Family is an address family of BGP routes.
@@ -241,7 +241,7 @@ type Peer struct {
 	// ASN is the peer's autonomous system number; the same as the own one makes the session iBGP. Required.
 	ASN uint32 `yaml:"asn"`
 	// Port is the peer's TCP port. Default: 179.
-	Port uint16 `yaml:"port"`
+	Port uint16 `yaml:"port" default:"179" want:"1 to 65535"`
 	// LocalAddress is the source address of the session. Default: the kernel's choice.
 	LocalAddress netip.Addr `yaml:"localAddress"`
 	// PasswordFile holds the TCP MD5 password (RFC 2385): one line of at most 80 bytes. It is read again when it changes.
@@ -249,15 +249,15 @@ type Peer struct {
 	// Password is the content of PasswordFile, never part of the file itself.
 	Password string `yaml:"-"`
 	// HoldTime is the BGP hold time in whole seconds, 3s to 65535s; keepalives are sent at a third of it. Default: 3s.
-	HoldTime time.Duration `yaml:"holdTime"`
+	HoldTime time.Duration `yaml:"holdTime" default:"3s" want:"3s to 65535s"`
 	// Multihop is the TTL of an eBGP session to a peer that is not on a shared link; 0 means directly connected. Default: 0.
 	Multihop uint8 `yaml:"multihop"`
 	// TTLSecurity is the number of hops the peer may be away under GTSM (RFC 5082); 1 is directly connected, 0 is off, 254 the most. Not together with `multihop`. Default: 0.
-	TTLSecurity uint8 `yaml:"ttlSecurity"`
+	TTLSecurity uint8 `yaml:"ttlSecurity" want:"0 to 254"`
 	// BFD watches the path to the peer (RFC 5880), which is to be configured for it too. Routes wait for BFD when a session comes up, for 5s at most. Default: off.
 	BFD *BFD `yaml:"bfd"`
 	// Families are the address families of the session: `ipv4`, `ipv6`. Default: the one of the peer's address; both if unnumbered.
-	Families []Family `yaml:"families"`
+	Families []Family `yaml:"families" want:"ipv4 or ipv6"`
 	// NextHop4 is the next hop of IPv4 routes sent to this peer. Default: the session's own local address.
 	NextHop4 netip.Addr `yaml:"nextHop4"`
 	// NextHop6 is the next hop of IPv6 routes sent to this peer. Default: the session's own local address, or, on an IPv4 session, a global IPv6 address of the same link.
@@ -272,9 +272,9 @@ const CalmInterval = 50 * time.Millisecond
 // BFD is a session of Bidirectional Forwarding Detection: a peer that has been silent for `multiplier` intervals is down.
 type BFD struct {
 	// Interval is the time between two packets, each way; a peer that asks for a longer one is given it. 10ms to 10s, below 50ms with `realtime: true`. Default: 50ms.
-	Interval time.Duration `yaml:"interval"`
+	Interval time.Duration `yaml:"interval" default:"50ms" want:"10ms to 10s"`
 	// Multiplier is how many intervals of silence end the session, 2 to 50. Default: 3.
-	Multiplier uint8 `yaml:"multiplier"`
+	Multiplier uint8 `yaml:"multiplier" default:"3" want:"2 to 50"`
 	// Multihop speaks BFD for paths over several hops (RFC 5883), as the router must: FRR does so for sessions with `multihop` or `ttlSecurity`, even on a shared link. Default: whether the session has one of these.
 	Multihop *bool `yaml:"multihop"`
 }
@@ -311,9 +311,9 @@ type Election struct {
 	// Insecure sends all messages in the clear and believes every sender: anybody on the network can take the VIP. Default: false.
 	Insecure bool `yaml:"insecure"`
 	// Lease is how long a holder that falls silent keeps its VIP, 100ms to 10s, the same on every node. It is renewed at a third of it; below 500ms with `realtime: true`. Default: 600ms.
-	Lease time.Duration `yaml:"lease"`
+	Lease time.Duration `yaml:"lease" default:"600ms" want:"100ms to 10s"`
 	// Quorum is whose votes a holder needs: `majority`, more than half of all members, or `none`, of all that it can reach. With `none` two nodes that do not hear each other both hold the VIP: it is for sites of two that prefer that to no holder. Default: majority.
-	Quorum Quorum `yaml:"quorum"`
+	Quorum Quorum `yaml:"quorum" default:"majority" want:"majority or none"`
 }
 
 // Fence says whether the kernel is to keep a node from answering for a VIP it does not hold.
@@ -332,19 +332,19 @@ const (
 // ARP is how a holder makes itself known on a flat layer 2.
 type ARP struct {
 	// Refresh is the time between two announcements of a VIP that stays, for switches and hosts that forget, 1s to 1h. Default: 60s.
-	Refresh time.Duration `yaml:"refresh"`
+	Refresh time.Duration `yaml:"refresh" default:"1m" want:"1s to 1h"`
 	// Fence is the kernel's guard, by nftables, that drops what a node might answer for a VIP whose lease has ended, even if Herald is frozen: `auto` uses it where it can and reports where it cannot, `required` refuses to start without it, `off` does without. Default: auto.
-	Fence Fence `yaml:"fence"`
+	Fence Fence `yaml:"fence" default:"auto" want:"auto, required or off"`
 }
 
 // Admin is the control socket.
 type Admin struct {
 	// Socket is the path of a Unix socket, created with mode 0600. Default: /run/herald/herald.sock.
-	Socket string `yaml:"socket"`
+	Socket string `yaml:"socket" default:"/run/herald/herald.sock"`
 }
 
 // Metrics is the HTTP listener for scrapers and probes.
 type Metrics struct {
 	// Listen is host:port; empty turns it off. Default: 127.0.0.1:9474.
-	Listen string `yaml:"listen"`
+	Listen string `yaml:"listen" default:"127.0.0.1:9474"`
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/herald-vip/herald/config/yaml"
 )
@@ -40,6 +39,7 @@ func validate(r *yaml.Report, c *Config, o options) {
 			v.partlyPeers = v.partlyPeers || peer.Name() == ""
 		}
 	}
+	v.Limits("", c)
 	v.header()
 	v.checks()
 	v.vips()
@@ -52,8 +52,6 @@ func validate(r *yaml.Report, c *Config, o options) {
 	if c.Election != nil {
 		v.election("election", c.Election)
 	}
-	v.arp("arp", &c.ARP)
-	v.loadBalancer("loadBalancer", &c.LoadBalancer)
 	v.balancers()
 	v.socket("admin.socket", c.Admin.Socket)
 	if c.Metrics.Listen != "" && !isHostPort(c.Metrics.Listen, true) {
@@ -155,18 +153,9 @@ func (v validator) vip(p yaml.Path, vip *VIP, owner map[netip.Addr]yaml.Path) {
 	v.announce(p.Field("announce"), vip.Announce)
 	v.vipLink(p.Field("interface"), vip)
 	v.vipChecks(p.Field("checks"), vip.Checks)
-	v.duration(p.Field("linger"), vip.Linger, 0, 5*time.Minute, "0s to 5m")
 	v.vipPeers(p.Field("peers"), vip)
-	v.duration(p.Field("holdDown"), vip.HoldDown, 0, time.Hour, "0s to 1h")
-	if vip.OnFailure != Withdraw && vip.OnFailure != Demote {
-		v.Errorf(p.Field("onFailure"), "want withdraw or demote, got %s", yaml.Quote(string(vip.OnFailure)))
-	}
 	if vip.Announce == AnnounceBGP {
 		v.attributes(p, &vip.Attributes, v.hasInternalPeer(vip.Peers))
-	}
-	v.between(p.Field("priority"), vip.Priority, 0, 1000)
-	if vip.OnConflict != Defend && vip.OnConflict != Yield {
-		v.Errorf(p.Field("onConflict"), "want defend or yield, got %s", yaml.Quote(string(vip.OnConflict)))
 	}
 	if *vip.Bridge && v.config.Election == nil && v.WasRead("election") {
 		v.Errorf(p.Field("bridge"), "needs an election section, by which healthy masters are known: add one")
@@ -194,7 +183,7 @@ func (v validator) idleFields(p yaml.Path, vip *VIP) {
 		idle = []string{"peers", "onFailure", "communities", "largeCommunities", "med", "localPref", "prepend"}
 	}
 	var plain VIP
-	plain.SetDefaults()
+	yaml.SetDefaults(&plain)
 	given, usual := reflect.ValueOf(vip).Elem(), reflect.ValueOf(&plain).Elem()
 	for _, f := range yaml.FieldsOf(given.Type(), "yaml") {
 		differs := !reflect.DeepEqual(given.FieldByIndex(f.Index).Interface(), usual.FieldByIndex(f.Index).Interface())
@@ -291,18 +280,6 @@ func (v validator) link(p yaml.Path, name string) {
 	const limit = 15 // IFNAMSIZ less its final zero
 	if name == "" || len(name) > limit || name == "." || name == ".." || strings.ContainsAny(name, "/: \t") {
 		v.Errorf(p, "want the name of a link, at most %d characters, got %s", limit, yaml.Quote(name))
-	}
-}
-
-func (v validator) duration(p yaml.Path, d, least, most time.Duration, want string) {
-	if d < least || d > most {
-		v.Errorf(p, "want %s, got %s", want, d)
-	}
-}
-
-func (v validator) between(p yaml.Path, n, least, most int) {
-	if n < least || n > most {
-		v.Errorf(p, "want %d to %d, got %d", least, most, n)
 	}
 }
 

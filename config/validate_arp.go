@@ -31,12 +31,8 @@ func (v validator) election(p yaml.Path, e *Election) {
 		v.Errorf(keyFile, "missing: write one with herald keygen and give the same to all members")
 	}
 	lease := p.Field("lease")
-	v.duration(lease, e.Lease, 100*time.Millisecond, 10*time.Second, "100ms to 10s")
 	if e.Lease < calmLease && !v.config.Realtime && v.WasRead("realtime") {
 		v.Errorf(lease, "below %s a busy node loses it: set realtime: true, or a longer lease", calmLease)
-	}
-	if e.Quorum != Majority && e.Quorum != None {
-		v.Errorf(p.Field("quorum"), "want majority or none, got %s", yaml.Quote(string(e.Quorum)))
 	}
 }
 
@@ -86,12 +82,5 @@ func (v validator) vipsAreNoMembers(p yaml.Path, e *Election) {
 				v.Errorf(p.Field("members").Field(name), "%s is a VIP of this speaker, want the node's own address", addr.Addr())
 			}
 		}
-	}
-}
-
-func (v validator) arp(p yaml.Path, a *ARP) {
-	v.duration(p.Field("refresh"), a.Refresh, time.Second, time.Hour, "1s to 1h")
-	if a.Fence != FenceAuto && a.Fence != FenceRequired && a.Fence != FenceOff {
-		v.Errorf(p.Field("fence"), "want auto, required or off, got %s", yaml.Quote(string(a.Fence)))
 	}
 }

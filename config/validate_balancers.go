@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/herald-vip/herald/config/yaml"
 )
@@ -21,12 +20,6 @@ func (v validator) mayBalance() bool { return len(v.config.Balancers) > 0 || !v.
 // to hold by a lease, so that it need not be among those that vote.
 func (v validator) onlyBalances() bool {
 	return v.mayBalance() && !v.config.Flat()
-}
-
-func (v validator) loadBalancer(p yaml.Path, l *LoadBalancer) {
-	if l.Type != Internal && l.Type != External {
-		v.Errorf(p.Field("type"), "want internal or external, got %s", yaml.Quote(string(l.Type)))
-	}
 }
 
 func (v validator) balancers() {
@@ -54,16 +47,9 @@ func (v validator) balancer(p yaml.Path, b *Balancer, own []netip.AddrPort, plac
 	default:
 		v.backendCheck(check, b.Check)
 	}
-	if b.Method != RoundRobin && b.Method != SourceHash {
-		v.Errorf(p.Field("method"), "want round-robin or source-hash, got %s", yaml.Quote(string(b.Method)))
-	}
-	if b.Mode != Kernel && b.Mode != Proxy {
-		v.Errorf(p.Field("mode"), "want kernel or proxy, got %s", yaml.Quote(string(b.Mode)))
-	}
 	if b.Transparent && b.Mode == Proxy {
 		v.Errorf(p.Field("transparent"), "the connections of a proxy are this node's own: remove it, or mode: proxy")
 	}
-	v.duration(p.Field("forget"), b.Forget, time.Second, 168*time.Hour, "1s to 168h")
 }
 
 // listeners validates those of b and returns their addresses; places holds the listener of each
@@ -85,7 +71,9 @@ func (v validator) listener(p yaml.Path, b *Balancer, l *Listener, places map[ne
 	case l.VIP != "" && l.Address.IsValid():
 		v.Errorf(p, "has both address and vip: make them two")
 	case l.VIP != "":
-		v.port(p.Field("port"), l.Port)
+		if l.Port == 0 {
+			v.Errorf(p.Field("port"), "want 1 to 65535, got 0")
+		}
 		all = v.vipListener(p.Field("vip"), l)
 	case l.Address.IsValid():
 		if l.Port != 0 {
@@ -214,7 +202,6 @@ func (v validator) backends(p yaml.Path, b *Balancer, own []netip.AddrPort, plac
 }
 
 func (v validator) memberBackends(p yaml.Path, m *Members) {
-	v.port(p.Field("port"), m.Port)
 	if v.config.Election == nil && v.WasRead("election") {
 		v.Errorf(p, "needs an election section, by which members are known: add one")
 	}
@@ -283,13 +270,11 @@ func (v validator) dnsBackends(p yaml.Path, d *DNS) {
 	case len(d.Name) > 253 || strings.Trim(d.Name, letters) != "" || strings.Contains(d.Name, "..") || d.Name[0] == '.':
 		v.Errorf(name, "want a name such as masters.example.org, got %s", yaml.Quote(d.Name))
 	}
-	v.port(p.Field("port"), d.Port)
-	v.duration(p.Field("interval"), d.Interval, time.Second, time.Hour, "1s to 1h")
 }
 
 // backendCheck validates the check of a balancer's backends like any other, and that it is at the backend.
 func (v validator) backendCheck(p yaml.Path, c *Probe) {
-	like := Check{HTTP: c.HTTP, Interval: c.Interval, Timeout: c.Timeout, Rise: c.Rise, Fall: c.Fall}
+	like := Check{HTTP: c.HTTP}
 	if c.HTTP != nil {
 		u, err := url.Parse(c.HTTP.URL)
 		if _, bad := checkURL(c.HTTP.URL); err == nil && bad == nil && u.Hostname() != BackendHost {

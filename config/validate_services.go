@@ -2,7 +2,6 @@ package config
 
 import (
 	"strings"
-	"time"
 
 	"github.com/herald-vip/herald/config/yaml"
 )
@@ -18,7 +17,6 @@ func (v validator) services(p yaml.Path, s *Services) {
 	if s.Namespace != "" && (!isName(s.Namespace) || strings.Contains(s.Namespace, ".")) {
 		v.Errorf(p.Field("namespace"), "want the name of a namespace: lower-case letters and digits, with '-' between, got %s", yaml.Quote(s.Namespace))
 	}
-	v.duration(p.Field("linger"), s.Linger, 0, 5*time.Minute, "0s to 5m")
 }
 
 // isClass reports whether s can be the class of a Service: a label key of

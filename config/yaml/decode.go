@@ -124,7 +124,7 @@ func (d *decoder) decode(p Path, n ast.Node, v reflect.Value) {
 }
 
 func (d *decoder) mapping(p Path, n ast.Node, v reflect.Value) {
-	SetDefaults(v)
+	setDefaults(v, "")
 	m, ok := n.(*ast.MappingNode)
 	if !ok {
 		d.refuse(p, "want fields (name: value), got %s", describe(n))

@@ -1,26 +1,89 @@
 package yaml
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 )
 
-// Defaulter is a type with defaults of its own. They are set before a file's
-// values are, so that an explicit zero is not mistaken for an absent field.
-type Defaulter interface{ SetDefaults() }
+// SetDefaults sets the fields of the struct that into points to, and of the structs in
+// it, whose default tag says to what; that of a list is its only item. They are set before
+// a file's values are, so that an explicit zero is not mistaken for an absent field.
+func SetDefaults(into any) { setDefaults(reflect.ValueOf(into).Elem(), "") }
 
-// SetDefaults sets those of struct v if its type has any.
-func SetDefaults(v reflect.Value) {
-	if d, ok := v.Addr().Interface().(Defaulter); ok {
-		d.SetDefaults()
+func setDefaults(v reflect.Value, text string) {
+	switch {
+	case v.Kind() == reflect.Struct:
+		for _, f := range FieldsOf(v.Type(), "yaml") {
+			setDefaults(v.FieldByIndex(f.Index), f.Default)
+		}
+	case text == "":
+	case v.Kind() == reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		setDefaults(v.Index(0), text)
+	case v.Kind() == reflect.String:
+		v.SetString(text)
+	case v.Kind() == reflect.Bool:
+		v.SetBool(text == "true")
+	case v.CanUint():
+		v.SetUint(uint64(number(text)))
+	default:
+		v.SetInt(number(text))
 	}
 }
 
-// Field is a field of a struct as the file spells it.
+// number is the whole number or the duration in a tag.
+func number(text string) int64 {
+	if d, err := time.ParseDuration(text); err == nil {
+		return int64(d)
+	}
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n
+}
+
+// Limits reports what is not within the want tags of v, a struct at path p, and of the
+// structs in it: a range, as in "0s to 5m", or words, as in "auto, required or off". That
+// of a list is about its items.
+func (r *Report) Limits(p Path, v any) { r.limits(p, reflect.ValueOf(v), "") }
+
+func (r *Report) limits(p Path, v reflect.Value, want string) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			r.limits(p, v.Elem(), want)
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			r.limits(p.Item(i), v.Index(i), want)
+		}
+	case reflect.Struct:
+		for _, f := range FieldsOf(v.Type(), "yaml") {
+			r.limits(p.Field(f.Name), v.FieldByIndex(f.Index), f.Want)
+		}
+	case reflect.String:
+		words := strings.Split(strings.Replace(want, " or ", ", ", 1), ", ")
+		if want != "" && !slices.Contains(words, v.String()) {
+			r.Errorf(p, "want %s, got %s", want, Quote(v.String()))
+		}
+	default:
+		least, most, limited := strings.Cut(want, " to ")
+		if !limited {
+			return
+		}
+		if n := number(fmt.Sprint(v)); n < number(least) || n > number(most) {
+			r.Errorf(p, "want %s, got %v", want, v)
+		}
+	}
+}
+
+// Field is a field of a struct as the file spells it, and what its tags say of its value.
 type Field struct {
-	Name  string
-	Index []int // for reflect.Value.FieldByIndex
+	Name          string
+	Index         []int // for reflect.Value.FieldByIndex
+	Default, Want string
 }
 
 // FieldsOf lists the fields of struct type t in order, those of inlined structs among them,
@@ -33,10 +96,11 @@ func FieldsOf(t reflect.Type, key string) []Field {
 		case name == "-" || !f.IsExported():
 		case option == "inline":
 			for _, inner := range FieldsOf(f.Type, key) {
-				fields = append(fields, Field{inner.Name, slices.Concat(f.Index, inner.Index)})
+				inner.Index = slices.Concat(f.Index, inner.Index)
+				fields = append(fields, inner)
 			}
 		default:
-			fields = append(fields, Field{name, f.Index})
+			fields = append(fields, Field{name, f.Index, f.Tag.Get("default"), f.Tag.Get("want")})
 		}
 	}
 	return fields

@@ -33,7 +33,7 @@ func (w *Writer) Struct(p Path, v any) { w.fields(p, reflect.Indirect(reflect.Va
 
 func (w *Writer) fields(p Path, v reflect.Value) {
 	defaults := reflect.New(v.Type()).Elem()
-	SetDefaults(defaults)
+	setDefaults(defaults, "")
 	for _, f := range FieldsOf(v.Type(), w.Tag) {
 		path, value := p.Field(f.Name), v.FieldByIndex(f.Index)
 		if !w.Omit(value, defaults.FieldByIndex(f.Index)) {

@@ -131,7 +131,7 @@ func (m *converter) leaveIn(path yaml.Path, o *object, setting, what string, tem
 // speaker drafts the file that all nodes have.
 func (m *converter) speaker() {
 	m.Services = new(config.Services)
-	m.Services.SetDefaults()
+	yaml.SetDefaults(m.Services)
 	m.Services.LoadBalancerClass, m.Services.DefaultClass = m.options.Class, m.options.Class == "" // Services of a class are not those without
 	m.Services.Assign = false                                                                      // it is applied beside MetalLB's controller, which goes on to assign
 	m.Services.Linger = 0

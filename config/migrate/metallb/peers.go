@@ -214,7 +214,7 @@ func (p *lbPeer) asFile() []byte {
 		d.BGP.ASN = uint32(*s.LocalASN)
 	}
 	d.Services = new(config.Services)
-	d.Services.SetDefaults()
+	yaml.SetDefaults(d.Services)
 	w := d.Writer("yaml")
 	w.Struct("", &d.Config)
 	return []byte(w.String())
