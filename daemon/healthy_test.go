@@ -83,11 +83,7 @@ func idle(tb testing.TB, c *config.Config, plane balancer.Plane, observe func(he
 	if err := d.balancers.SetBalancers(c); err != nil {
 		tb.Fatal(err)
 	}
-	vips, err := convert.VIPs(c)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	d.flat.Apply(flatConfig(c, vips))
+	d.flat.Apply(flatConfig(c, convert.VIPs(c)))
 	d.applyVIPs()
 	return d
 }

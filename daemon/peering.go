@@ -39,10 +39,7 @@ func (d *Daemon) announceBy(c *config.Config) error {
 	}
 	var base bgp.Attributes
 	if c.BGP != nil {
-		var err error
-		if base, err = convert.Attributes(c.BGP.Attributes); err != nil {
-			return err
-		}
+		base = convert.Attributes(c.BGP.Attributes)
 	}
 	peers := d.peering.InForce()
 	next := announce.Config{

@@ -62,10 +62,7 @@ func (d *Daemon) apply(ctx context.Context, c *config.Config) error {
 			return err
 		}
 	}
-	vips, err := convert.VIPs(c)
-	if err != nil {
-		return err
-	}
+	vips := convert.VIPs(c)
 	peers, err := d.peering.Plan(c, d.services.peers())
 	if err != nil {
 		return err

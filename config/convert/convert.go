@@ -10,29 +10,23 @@ import (
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/bgp/community"
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/config/yaml"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/address"
 	"github.com/herald-vip/herald/speaker"
 )
 
 // VIPs are the VIPs of c. Links of those on a flat layer 2 may be yet to be found.
-func VIPs(c *config.Config) ([]speaker.VIP, error) {
+func VIPs(c *config.Config) []speaker.VIP {
 	var base bgp.Attributes
 	if c.BGP != nil {
-		var err error
-		if base, err = Attributes(c.BGP.Attributes); err != nil {
-			return nil, err
-		}
+		base = Attributes(c.BGP.Attributes)
 	}
 	var out []speaker.VIP
 	for _, v := range c.VIPs {
-		own, err := Attributes(v.Attributes)
-		if err != nil {
-			return nil, err
-		}
 		vip := speaker.VIP{
 			Name: v.Name, Addresses: v.Addresses, Interface: v.Interface, Checks: v.Checks, Peers: v.Peers,
-			Linger: v.Linger, HoldDown: v.HoldDown, Bridge: *v.Bridge, Attributes: base.Merge(own),
+			Linger: v.Linger, HoldDown: v.HoldDown, Bridge: *v.Bridge, Attributes: base.Merge(Attributes(v.Attributes)),
 		}
 		if v.OnFailure == config.Demote {
 			vip.OnFailure = speaker.Demote
@@ -42,7 +36,7 @@ func VIPs(c *config.Config) ([]speaker.VIP, error) {
 		}
 		out = append(out, vip)
 	}
-	return out, nil
+	return out
 }
 
 // Lifetime is how long addresses on a flat layer 2 outlive a process that was killed,
@@ -72,17 +66,12 @@ func Bindings(c *config.Config) []address.Binding {
 func HealthChecks(c *config.Config) []health.Check {
 	var out []health.Check
 	for _, k := range c.Checks {
-		out = append(out, healthCheck(k))
+		out = append(out, health.Check{
+			Name: k.Name, HTTP: (*health.HTTP)(k.HTTP), TCP: (*health.TCP)(k.TCP),
+			Interval: k.Interval, Timeout: k.Timeout, Rise: k.Rise, Fall: k.Fall,
+		})
 	}
 	return out
-}
-
-// healthCheck is one check.
-func healthCheck(k config.Check) health.Check {
-	return health.Check{
-		Name: k.Name, HTTP: (*health.HTTP)(k.HTTP), TCP: (*health.TCP)(k.TCP),
-		Interval: k.Interval, Timeout: k.Timeout, Rise: k.Rise, Fall: k.Fall,
-	}
 }
 
 // BackendCheck is the check of a balancer's backends, which has no name; nil if there is none.
@@ -96,38 +85,29 @@ func BackendCheck(p *config.Probe) *health.Check {
 	}
 }
 
-// usualRetry is [config.BGP]'s ConnectRetry where the file has no bgp section.
-const usualRetry = 2 * time.Second
-
 // BGP is the bgp section of c. It has no ASN if there is none, and no router ID if c sets none.
-func BGP(c *config.Config) (bgp.Config, error) {
-	if c.BGP == nil {
-		return bgp.Config{ConnectRetry: usualRetry}, nil
+func BGP(c *config.Config) bgp.Config {
+	b := c.BGP
+	if b == nil {
+		b = new(config.BGP)
+		yaml.SetDefaults(b)
 	}
-	out := bgp.Config{ASN: c.BGP.ASN, RouterID: c.BGP.RouterID, ConnectRetry: c.BGP.ConnectRetry}
-	if l := c.BGP.Listen; l != nil {
+	out := bgp.Config{ASN: b.ASN, RouterID: b.RouterID, ConnectRetry: b.ConnectRetry}
+	if l := b.Listen; l != nil {
 		out.ListenPort, out.ListenAddresses = l.Port, l.Addresses
 	}
-	for _, p := range c.BGP.Peers {
-		peer, err := Peer(p)
-		if err != nil {
-			return bgp.Config{}, err
-		}
-		out.Peers = append(out.Peers, peer)
+	for _, p := range b.Peers {
+		out.Peers = append(out.Peers, Peer(p))
 	}
-	return out, nil
+	return out
 }
 
 // Peer is a peer of the file.
-func Peer(p config.Peer) (bgp.Peer, error) {
-	attrs, err := Attributes(p.Attributes)
-	if err != nil {
-		return bgp.Peer{}, err
-	}
+func Peer(p config.Peer) bgp.Peer {
 	peer := bgp.Peer{
 		Address: p.Address, Interface: p.Interface, ASN: p.ASN, Port: p.Port, LocalAddress: p.LocalAddress,
 		Password: p.Password, HoldTime: p.HoldTime, Multihop: p.Multihop, TTLSecurity: p.TTLSecurity,
-		NextHop4: p.NextHop4, NextHop6: p.NextHop6, Attributes: attrs,
+		NextHop4: p.NextHop4, NextHop6: p.NextHop6, Attributes: Attributes(p.Attributes),
 	}
 	if p.BFD != nil {
 		peer.BFD = &bgp.BFD{Interval: p.BFD.Interval, Multiplier: p.BFD.Multiplier, Multihop: *p.BFD.Multihop}
@@ -136,15 +116,14 @@ func Peer(p config.Peer) (bgp.Peer, error) {
 		peer.IPv4 = peer.IPv4 || f == config.IPv4
 		peer.IPv6 = peer.IPv6 || f == config.IPv6
 	}
-	return peer, nil
+	return peer
 }
 
 // Attributes are those of a route.
-func Attributes(a config.Attributes) (bgp.Attributes, error) {
+func Attributes(a config.Attributes) bgp.Attributes {
 	out := bgp.Attributes{MED: a.MED, LocalPref: a.LocalPref, Prepend: a.Prepend}
-	var err error
-	out.Communities, out.LargeCommunities, err = community.ParseLists(a.Communities, a.LargeCommunities)
-	return out, err
+	out.Communities, out.LargeCommunities, _ = community.ParseLists(a.Communities, a.LargeCommunities) // validated
+	return out
 }
 
 // FileAttributes are those of a pool or a BGPPeer as the file would have them.

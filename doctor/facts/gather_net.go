@@ -40,10 +40,10 @@ func (f *Facts) askPeers(ctx context.Context, c *config.Config) map[string]strin
 		}
 		return out
 	}
-	sessions, err := convert.BGP(c)
-	if err != nil || f.RouterIDError != nil {
-		return out // findings of their own
+	if f.RouterIDError != nil {
+		return out // a finding of its own
 	}
+	sessions := convert.BGP(c)
 	sessions.RouterID = cmp.Or(sessions.RouterID, f.routerID)
 	numbered := slices.DeleteFunc(slices.Clone(sessions.Peers), func(p bgp.Peer) bool { return !p.Address.IsValid() })
 	return together(numbered, bgp.Peer.Name, func(p bgp.Peer) string { return askPeer(ctx, sessions, p) })

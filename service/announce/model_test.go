@@ -115,8 +115,7 @@ func (m *model) routes() map[netip.Prefix]bgp.Route {
 			continue
 		}
 		own, _ := convert.FileAttributes(p.Spec.BGP.Attributes)
-		attributes, _ := convert.Attributes(own)
-		r := bgp.Route{Prefix: m.network(addr, p), Attributes: m.config.Attributes.Merge(attributes)}
+		r := bgp.Route{Prefix: m.network(addr, p), Attributes: m.config.Attributes.Merge(convert.Attributes(own))}
 		for _, name := range p.Spec.BGP.Peers {
 			if peer, ok := m.config.Peers[name]; ok {
 				r.Peers = append(r.Peers, peer)

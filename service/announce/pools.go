@@ -13,6 +13,7 @@ import (
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/bgp/community"
 	"github.com/herald-vip/herald/config/convert"
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/pool"
@@ -113,13 +114,14 @@ func parsePool(o *v1alpha1.AddressPool) (*addressPool, error) {
 		if p.bgp.selectors, err = service.SelectorsOf(b.NodeSelectors); err != nil {
 			return nil, fmt.Errorf("bgp: label selector: %w", err)
 		}
-		attributes, err := convert.FileAttributes(b.Attributes)
-		if err == nil {
-			p.bgp.attributes, err = convert.Attributes(attributes)
+		if _, _, err := community.ParseLists(b.Communities, b.LargeCommunities); err != nil {
+			return nil, fmt.Errorf("bgp: %w", err)
 		}
+		attributes, err := convert.FileAttributes(b.Attributes)
 		if err != nil {
 			return nil, fmt.Errorf("bgp: %w", err)
 		}
+		p.bgp.attributes = convert.Attributes(attributes)
 	}
 	if arp := o.Spec.ARP; arp != nil {
 		p.arp = &poolARP{}

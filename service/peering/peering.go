@@ -53,11 +53,7 @@ func (p *Peering) Err() error { return p.err }
 
 // Plan is the peers of c and of the API as they should be now.
 func (p *Peering) Plan(c *config.Config, api Resources) (Set, error) {
-	file, err := convert.BGP(c)
-	if err != nil {
-		return Set{}, err
-	}
-	set := newSet(c, file, api, p.inForce.resources)
+	set := newSet(c, convert.BGP(c), api, p.inForce.resources)
 	if c.BGP == nil { // the process keeps the ASN that it runs with
 		set.BGP.ASN = cmp.Or(p.inForce.BGP.ASN, set.BGP.ASN)
 	}
@@ -70,6 +66,7 @@ func (p *Peering) Plan(c *config.Config, api Resources) (Set, error) {
 			for _, v := range c.VIPs {
 				vips = append(vips, v.Addresses...)
 			}
+			var err error
 			if p.routerID, err = p.options.RouterID(c.NodeName, vips...); err != nil {
 				return Set{}, fmt.Errorf("bgp.routerID is not set and cannot be guessed: %w", err)
 			}

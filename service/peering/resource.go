@@ -43,11 +43,11 @@ func resourcePeer(c *config.Config, asn uint32, r *v1alpha1.BGPPeer, password fu
 			return bgp.Peer{}, err
 		}
 	}
-	peer, err := convert.Peer(written)
+	peer := convert.Peer(written)
 	if r.Spec.LocalASN != nil {
 		peer.LocalASN = own
 	}
-	return peer, err
+	return peer, nil
 }
 
 // filePeer is a resource as the file would have it, with the defaults that the API
