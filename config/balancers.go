@@ -138,16 +138,22 @@ type Place struct {
 func (c *Config) Places(b Balancer) []Place {
 	var out []Place
 	for _, l := range b.Listen {
-		if l.VIP == "" {
-			out = append(out, Place{l.Address, ""})
+		out = append(out, c.placesOf(l)...)
+	}
+	return out
+}
+
+func (c *Config) placesOf(l Listener) []Place {
+	if l.VIP == "" {
+		return []Place{{l.Address, ""}}
+	}
+	var out []Place
+	for _, v := range c.VIPs {
+		if v.Name != l.VIP {
+			continue
 		}
-		for _, v := range c.VIPs {
-			if v.Name != l.VIP {
-				continue
-			}
-			for _, addr := range v.Addresses {
-				out = append(out, Place{netip.AddrPortFrom(addr, l.Port), v.Name})
-			}
+		for _, addr := range v.Addresses {
+			out = append(out, Place{netip.AddrPortFrom(addr, l.Port), v.Name})
 		}
 	}
 	return out

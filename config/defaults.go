@@ -56,20 +56,14 @@ func (b *Balancer) derive() {
 
 // derive sets the defaults of a peer that depend on its other fields.
 func (p *Peer) derive() {
-	if p.Families == nil {
-		p.Families = defaultFamilies(p)
+	switch {
+	case p.Families != nil:
+	case p.Interface != "":
+		p.Families = []Family{IPv4, IPv6}
+	case p.Address.IsValid():
+		p.Families = []Family{familyOf(p.Address)}
 	}
 	if p.BFD != nil && p.BFD.Multihop == nil {
 		p.BFD.Multihop = new((p.Multihop > 0 || p.TTLSecurity > 0) && !p.Address.IsLinkLocalUnicast())
 	}
-}
-
-func defaultFamilies(p *Peer) []Family {
-	switch {
-	case p.Interface != "":
-		return []Family{IPv4, IPv6}
-	case p.Address.IsValid():
-		return []Family{familyOf(p.Address)}
-	}
-	return nil
 }

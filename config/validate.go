@@ -19,24 +19,24 @@ type validator struct {
 	*yaml.Report
 	config *Config
 	named  string // the node, from outside the file
-	// The names of all checks and peers, and whether some are missing because
-	// of mistakes of their own.
-	checkNames, peerNames     []string
-	partlyChecks, partlyPeers bool
+
+	vipNames, checkNames, peerNames known
 }
 
 func validate(r *yaml.Report, c *Config, o options) {
 	v := validator{Report: r, config: c, named: o.nodeName}
-	v.partlyChecks = !v.WasRead("checks")
-	for _, check := range c.Checks {
-		v.checkNames = append(v.checkNames, check.Name)
-		v.partlyChecks = v.partlyChecks || !isName(check.Name)
+	v.vipNames = known{kind: "VIP", partly: !v.WasRead("vips")}
+	for _, vip := range c.VIPs {
+		v.vipNames.add(vip.Name, isName(vip.Name))
 	}
-	v.partlyPeers = c.BGP == nil || !v.WasRead("bgp.peers")
+	v.checkNames = known{kind: "check", partly: !v.WasRead("checks")}
+	for _, check := range c.Checks {
+		v.checkNames.add(check.Name, isName(check.Name))
+	}
+	v.peerNames = known{kind: "peer", partly: c.BGP == nil || !v.WasRead("bgp.peers")}
 	if c.BGP != nil {
 		for _, peer := range c.BGP.Peers {
-			v.peerNames = append(v.peerNames, peer.Name())
-			v.partlyPeers = v.partlyPeers || peer.Name() == ""
+			v.peerNames.add(peer.Name(), peer.Name() != "")
 		}
 	}
 	v.Limits("", c)
@@ -152,8 +152,15 @@ func (v validator) vip(p yaml.Path, vip *VIP, owner map[netip.Addr]yaml.Path) {
 	}
 	v.announce(p.Field("announce"), vip.Announce)
 	v.vipLink(p.Field("interface"), vip)
-	v.vipChecks(p.Field("checks"), vip.Checks)
-	v.vipPeers(p.Field("peers"), vip)
+	checks, peers := p.Field("checks"), p.Field("peers")
+	if len(vip.Checks) == 0 {
+		v.Errorf(checks, "list at least one check: a VIP is announced only while its checks pass")
+	}
+	v.checkNames.referAll(v, checks, vip.Checks)
+	if vip.Peers != nil && len(vip.Peers) == 0 {
+		v.Errorf(peers, "list at least one peer, or remove it for all of them")
+	}
+	v.peerNames.referAll(v, peers, vip.Peers)
 	if vip.Announce == AnnounceBGP {
 		v.attributes(p, &vip.Attributes, v.hasInternalPeer(vip.Peers))
 	}
@@ -236,43 +243,38 @@ func (v validator) announce(p yaml.Path, a Announce) {
 	}
 }
 
-func (v validator) vipChecks(p yaml.Path, names []string) {
-	if len(names) == 0 {
-		v.Errorf(p, "list at least one check: a VIP is announced only while its checks pass")
-	}
-	v.references(p, names, "check", v.checkNames, v.partlyChecks)
+// known are the names of what is configured of one kind.
+type known struct {
+	kind   string
+	names  []string
+	partly bool // some are missing because of mistakes of their own
 }
 
-// vipPeers validates the names of the peers that are to hear of a VIP.
-func (v validator) vipPeers(p yaml.Path, vip *VIP) {
-	if vip.Peers != nil && len(vip.Peers) == 0 {
-		v.Errorf(p, "list at least one peer, or remove it for all of them")
-	}
-	v.references(p, vip.Peers, "peer", v.peerNames, v.partlyPeers)
+func (n *known) add(name string, good bool) {
+	n.names = append(n.names, name)
+	n.partly = n.partly || !good
 }
 
-// references validates a list of names of what is configured elsewhere; partly
-// says that known lacks some that have mistakes of their own.
-func (v validator) references(p yaml.Path, names []string, kind string, known []string, partly bool) {
-	for i, name := range names {
-		item := p.Item(i)
-		if slices.Contains(names[:i], name) {
-			v.Errorf(item, "%s is listed twice", yaml.Quote(name))
-			continue
-		}
-		v.reference(item, name, kind, known, partly)
-	}
-}
-
-// reference validates one name of what is configured elsewhere.
-func (v validator) reference(p yaml.Path, name, kind string, known []string, partly bool) {
-	if slices.Contains(known, name) || partly {
+// refer validates a name, at p, of what is configured elsewhere.
+func (n known) refer(v validator, p yaml.Path, name string) {
+	if slices.Contains(n.names, name) || n.partly {
 		return
 	}
-	if meant := yaml.Closest(name, known); meant != "" {
-		v.Errorf(p, "no %s has the name %s, did you mean %s?", kind, yaml.Quote(name), meant)
-	} else {
-		v.Errorf(p, "no %s has the name %s", kind, yaml.Quote(name))
+	hint := ""
+	if meant := yaml.Closest(name, n.names); meant != "" {
+		hint = ", did you mean " + meant + "?"
+	}
+	v.Errorf(p, "no %s has the name %s%s", n.kind, yaml.Quote(name), hint)
+}
+
+// referAll validates a list of names.
+func (n known) referAll(v validator, p yaml.Path, list []string) {
+	for i, name := range list {
+		if slices.Contains(list[:i], name) {
+			v.Errorf(p.Item(i), "%s is listed twice", yaml.Quote(name))
+		} else {
+			n.refer(v, p.Item(i), name)
+		}
 	}
 }
 
@@ -294,6 +296,11 @@ func isHostPort(s string, listen bool) bool {
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	return err == nil && (listen || host != "" && n > 0)
+}
+
+// isVIP reports whether addr is an address of a VIP.
+func (v validator) isVIP(addr netip.Addr) bool {
+	return addr.IsValid() && slices.ContainsFunc(v.config.VIPs, func(vip VIP) bool { return slices.Contains(vip.Addresses, addr) })
 }
 
 // isUnicast reports whether addr can be the address of one host.

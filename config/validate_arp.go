@@ -18,7 +18,9 @@ func (v validator) election(p yaml.Path, e *Election) {
 	if e.Bind.IsValid() && (e.Bind.Addr().IsMulticast() || e.Bind.Addr().IsUnspecified()) {
 		v.Errorf(bind, "want an address of this host, got %s", e.Bind.Addr())
 	}
-	v.vipsAreNoMembers(p, e)
+	if v.Given(bind) && v.isVIP(e.Bind.Addr()) { // votes have to reach every node, no matter which holds the VIP
+		v.Errorf(bind, "%s is a VIP of this speaker, want an address of this node's own", e.Bind.Addr())
+	}
 	keyFile := p.Field("keyFile")
 	switch {
 	case e.Insecure && e.KeyFile != "":
@@ -68,19 +70,8 @@ func (v validator) members(p yaml.Path, e *Election) {
 			v.Errorf(p, "%s is the address of %s already", addr, other)
 		}
 		owner[addr] = name
-	}
-}
-
-// vipsAreNoMembers refuses members and binds at a VIP: votes have to reach every node, no matter which node holds the VIP.
-func (v validator) vipsAreNoMembers(p yaml.Path, e *Election) {
-	for _, vip := range v.config.VIPs {
-		if e.Bind.IsValid() && slices.Contains(vip.Addresses, e.Bind.Addr()) && v.Given(p.Field("bind")) {
-			v.Errorf(p.Field("bind"), "%s is a VIP of this speaker, want an address of this node's own", e.Bind.Addr())
-		}
-		for _, name := range slices.Sorted(maps.Keys(e.Members)) {
-			if addr := e.Members[name]; addr.IsValid() && slices.Contains(vip.Addresses, addr.Addr()) {
-				v.Errorf(p.Field("members").Field(name), "%s is a VIP of this speaker, want the node's own address", addr.Addr())
-			}
+		if v.isVIP(addr.Addr()) {
+			v.Errorf(p, "%s is a VIP of this speaker, want the node's own address", addr.Addr())
 		}
 	}
 }

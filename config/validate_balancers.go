@@ -25,21 +25,26 @@ func (v validator) onlyBalances() bool {
 func (v validator) balancers() {
 	all := v.config.Balancers
 	v.names("balancers", len(all), func(i int) string { return all[i].Name })
-	places := map[netip.AddrPort]yaml.Path{}
-	own := make([][]netip.AddrPort, len(all))
+	places := map[netip.AddrPort]yaml.Path{} // the listener of each address
 	for i := range all {
-		own[i] = v.listeners(yaml.Path("balancers").Item(i).Field("listen"), &all[i], places)
+		p := yaml.Path("balancers").Item(i).Field("listen")
+		if len(all[i].Listen) == 0 {
+			v.Errorf(p, "list at least one address or vip")
+		}
+		for j, l := range all[i].Listen {
+			v.listener(p.Item(j), &all[i], l, places)
+		}
 	}
 	for i := range all {
-		v.balancer(yaml.Path("balancers").Item(i), &all[i], own[i], places)
+		v.balancer(yaml.Path("balancers").Item(i), &all[i], places)
 	}
 	v.checksPassBy(places)
 }
 
-// balancer validates one balancer except its listeners, which are at own; places holds the listener of
-// each address of all balancers.
-func (v validator) balancer(p yaml.Path, b *Balancer, own []netip.AddrPort, places map[netip.AddrPort]yaml.Path) {
-	v.backends(p.Field("backends"), b, own, places)
+// balancer validates one balancer except its listeners; places holds the listener of each address of
+// all balancers.
+func (v validator) balancer(p yaml.Path, b *Balancer, places map[netip.AddrPort]yaml.Path) {
+	v.backends(p.Field("backends"), b, places)
 	switch check := p.Field("check"); {
 	case b.Check == nil:
 	case b.Backends.Members != nil:
@@ -52,70 +57,37 @@ func (v validator) balancer(p yaml.Path, b *Balancer, own []netip.AddrPort, plac
 	}
 }
 
-// listeners validates those of b and returns their addresses; places holds the listener of each
-// address so far.
-func (v validator) listeners(p yaml.Path, b *Balancer, places map[netip.AddrPort]yaml.Path) (all []netip.AddrPort) {
-	if len(b.Listen) == 0 {
-		v.Errorf(p, "list at least one address or vip")
-	}
-	for i := range b.Listen {
-		all = append(all, v.listener(p.Item(i), b, &b.Listen[i], places)...)
-	}
-	return all
-}
-
-// listener validates one listener of b and returns its addresses.
-func (v validator) listener(p yaml.Path, b *Balancer, l *Listener, places map[netip.AddrPort]yaml.Path) []netip.AddrPort {
-	var all []netip.AddrPort
+// listener validates one listener of b and adds its addresses to places.
+func (v validator) listener(p yaml.Path, b *Balancer, l Listener, places map[netip.AddrPort]yaml.Path) {
 	switch {
 	case l.VIP != "" && l.Address.IsValid():
 		v.Errorf(p, "has both address and vip: make them two")
+		return
 	case l.VIP != "":
 		if l.Port == 0 {
 			v.Errorf(p.Field("port"), "want 1 to 65535, got 0")
 		}
-		all = v.vipListener(p.Field("vip"), l)
+		v.vipNames.refer(v, p.Field("vip"), l.VIP)
 	case l.Address.IsValid():
 		if l.Port != 0 {
 			v.Errorf(p.Field("port"), "the address has its own port: remove it")
 		}
-		if v.listenAddress(p.Field("address"), b, l.Address) {
-			all = []netip.AddrPort{l.Address}
+		if !v.listenAddress(p.Field("address"), b, l.Address) {
+			return
 		}
 	case v.WasRead(p.Field("address")) && v.WasRead(p.Field("vip")):
 		v.Errorf(p, "give it an address, or vip and port")
 	}
-	for _, at := range all {
-		if other, taken := places[at]; taken {
-			v.Errorf(p, "%s is where %s listens already", at, other)
-			continue
-		}
-		places[at] = p
-	}
-	return all
-}
-
-// vipListener returns the addresses of the VIP that l names.
-func (v validator) vipListener(p yaml.Path, l *Listener) []netip.AddrPort {
-	vips := v.config.VIPs
-	i := slices.IndexFunc(vips, func(vip VIP) bool { return vip.Name == l.VIP })
-	if i < 0 {
-		known := make([]string, len(vips))
-		partly := !v.WasRead("vips")
-		for i, vip := range vips {
-			known[i] = vip.Name
-			partly = partly || !isName(vip.Name)
-		}
-		v.reference(p, l.VIP, "VIP", known, partly)
-		return nil
-	}
-	var all []netip.AddrPort
-	for _, addr := range vips[i].Addresses {
-		if addr.IsValid() && l.Port != 0 {
-			all = append(all, netip.AddrPortFrom(addr, l.Port))
+	for _, at := range v.config.placesOf(l) {
+		other, taken := places[at.AddrPort]
+		switch {
+		case !at.IsValid() || at.Port() == 0: // reported
+		case taken:
+			v.Errorf(p, "%s is where %s listens already", at.AddrPort, other)
+		default:
+			places[at.AddrPort] = p
 		}
 	}
-	return all
 }
 
 // listenAddress reports whether b can listen at at.
@@ -176,9 +148,7 @@ func (v validator) isMember(at netip.AddrPort, m *Members) bool {
 	return e.Bind.Addr() == at.Addr()
 }
 
-// backends validates those of b, which listens at own; places holds the listener of each address of
-// all balancers.
-func (v validator) backends(p yaml.Path, b *Balancer, own []netip.AddrPort, places map[netip.AddrPort]yaml.Path) {
+func (v validator) backends(p yaml.Path, b *Balancer, places map[netip.AddrPort]yaml.Path) {
 	var given []string
 	if m := b.Backends.Members; m != nil {
 		given = append(given, "members")
@@ -186,7 +156,7 @@ func (v validator) backends(p yaml.Path, b *Balancer, own []netip.AddrPort, plac
 	}
 	if s := b.Backends.Static; s != nil {
 		given = append(given, "static")
-		v.staticBackends(p.Field("static").Field("addresses"), b, s, own, places)
+		v.staticBackends(p.Field("static").Field("addresses"), b, s, places)
 	}
 	if d := b.Backends.DNS; d != nil {
 		given = append(given, "dns")
@@ -221,7 +191,7 @@ func (v validator) memberBackends(p yaml.Path, m *Members) {
 
 // staticBackends refuses above all places where a balancer listens: a connection could be passed on
 // in a circle.
-func (v validator) staticBackends(p yaml.Path, b *Balancer, s *Static, own []netip.AddrPort, places map[netip.AddrPort]yaml.Path) {
+func (v validator) staticBackends(p yaml.Path, b *Balancer, s *Static, places map[netip.AddrPort]yaml.Path) {
 	if len(s.Addresses) == 0 {
 		v.Errorf(p, "list at least one address")
 		return
@@ -234,7 +204,6 @@ func (v validator) staticBackends(p yaml.Path, b *Balancer, s *Static, own []net
 		}
 		families[familyOf(at.Addr())] = true
 		listener, balanced := places[at]
-		isVIP := slices.ContainsFunc(v.config.VIPs, func(vip VIP) bool { return slices.Contains(vip.Addresses, at.Addr()) })
 		switch {
 		case !isUnicast(at.Addr()) || at.Addr().Is6() && at.Addr().IsLinkLocalUnicast():
 			v.Errorf(p, "want the address of a server, got %s", at.Addr())
@@ -244,16 +213,17 @@ func (v validator) staticBackends(p yaml.Path, b *Balancer, s *Static, own []net
 			v.Errorf(p, "%s is where %s listens: want the address of a server", at, listener)
 		case at.Addr().IsLoopback() && b.Mode != Proxy:
 			v.Errorf(p, "the kernel sends no connection on to %s: want an address that other hosts reach, or set mode: proxy", at.Addr())
-		case isVIP:
+		case v.isVIP(at.Addr()):
 			v.Errorf(p, "%s is a VIP of this speaker: want the server's own address", at.Addr())
 		}
 	}
 	if b.Mode == Proxy {
 		return
 	}
-	for _, at := range own {
-		if family := familyOf(at.Addr()); !families[family] {
-			v.Errorf(p, "%s needs a backend with an %s address, too: add one, or set mode: proxy", at, family)
+	for _, at := range v.config.Places(*b) {
+		_, listens := places[at.AddrPort]
+		if family := familyOf(at.Addr()); listens && !families[family] {
+			v.Errorf(p, "%s needs a backend with an %s address, too: add one, or set mode: proxy", at.AddrPort, family)
 		}
 	}
 }
@@ -274,15 +244,17 @@ func (v validator) dnsBackends(p yaml.Path, d *DNS) {
 
 // backendCheck validates the check of a balancer's backends like any other, and that it is at the backend.
 func (v validator) backendCheck(p yaml.Path, c *Probe) {
-	like := Check{HTTP: c.HTTP}
+	if c.HTTP != nil && c.TCP != nil {
+		v.Errorf(p, "has both http and tcp: make them two checks")
+	}
 	if c.HTTP != nil {
+		v.http(p.Field("http"), c.HTTP)
 		u, err := url.Parse(c.HTTP.URL)
 		if _, bad := checkURL(c.HTTP.URL); err == nil && bad == nil && u.Hostname() != BackendHost {
 			v.Errorf(p.Field("http").Field("url"), "want the host backend, which stands for each backend's address, got %s", yaml.Quote(u.Hostname()))
 		}
 	}
 	if c.TCP != nil {
-		like.TCP = &TCPCheck{Address: "backend:1"} // what is wrong with its own is said here
 		at := p.Field("tcp").Field("address")
 		host, _, err := net.SplitHostPort(c.TCP.Address)
 		switch {
@@ -293,7 +265,6 @@ func (v validator) backendCheck(p yaml.Path, c *Probe) {
 			v.Errorf(at, "want the host backend, which stands for each backend's address, got %s", yaml.Quote(host))
 		}
 	}
-	v.check(p, &like)
 }
 
 // checksPassBy refuses a check at a place where a balancer listens: it would be answered by any backend.

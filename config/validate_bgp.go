@@ -99,10 +99,8 @@ func (v validator) peerAddress(p yaml.Path, addr netip.Addr) {
 	case addr.Is6() && addr.IsLinkLocalUnicast() && addr.Zone() == "":
 		v.Errorf(p, "a link-local address needs a zone: write %s%%eth0 with the link's name", addr)
 	}
-	for _, vip := range v.config.VIPs {
-		if slices.Contains(vip.Addresses, addr) {
-			v.Errorf(p, "%s is a VIP of this speaker, want the address of a router", addr)
-		}
+	if v.isVIP(addr) {
+		v.Errorf(p, "%s is a VIP of this speaker, want the address of a router", addr)
 	}
 }
 

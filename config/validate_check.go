@@ -64,18 +64,12 @@ func (v validator) http(p yaml.Path, c *HTTPCheck) {
 // tls validates the fields of c that only https uses.
 func (v validator) tls(p yaml.Path, c *HTTPCheck, scheme string) {
 	if scheme == "http" {
-		for _, f := range []struct {
-			name string
-			set  bool
-		}{
-			{"caFile", c.CAFile != ""},
-			{"serverName", c.ServerName != ""},
-			{"insecureSkipVerify", c.InsecureSkipVerify},
-			{"clientCertFile", c.ClientCertFile != ""},
-			{"clientKeyFile", c.ClientKeyFile != ""},
+		for name, given := range map[string]bool{
+			"caFile": c.CAFile != "", "serverName": c.ServerName != "", "insecureSkipVerify": c.InsecureSkipVerify,
+			"clientCertFile": c.ClientCertFile != "", "clientKeyFile": c.ClientKeyFile != "",
 		} {
-			if f.set {
-				v.Errorf(p.Field(f.name), "an http url has no certificates: use https or remove it")
+			if given {
+				v.Errorf(p.Field(name), "an http url has no certificates: use https or remove it")
 			}
 		}
 		return
