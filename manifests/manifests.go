@@ -80,18 +80,13 @@ func Make(kind Kind, o Options) ([]byte, error) {
 	o.File = cmp.Or(o.File, DefaultFile)
 	o.Image = cmp.Or(o.Image, DefaultImage)
 	o.Binary = cmp.Or(o.Binary, defaultBinary)
-	n, err := needsOf(o)
+	n, err := needsOf(kind, o)
 	if err != nil {
 		return nil, err
 	}
 	name, ok := map[Kind]string{StaticPod: "static-pod.yaml", DaemonSet: "daemonset.yaml", Systemd: "herald.service"}[kind]
 	if !ok {
 		return nil, fmt.Errorf("there is no manifest of kind %q, only %s, %s and %s", kind, StaticPod, DaemonSet, Systemd)
-	}
-	if kind == DaemonSet {
-		if err := n.inSecret(o.Config); err != nil {
-			return nil, err
-		}
 	}
 	if kind == Systemd {
 		if err := plain("the path of the binary", o.Binary, path); err != nil {

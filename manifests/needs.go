@@ -3,7 +3,6 @@ package manifests
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"net"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/config/yaml"
 )
 
 // kubeadmCA has signed the certificate of kubeadm's API servers.
@@ -35,8 +35,6 @@ type needs struct {
 	// DaemonSet is.
 	Services, Account bool
 	Namespace         string
-	// Flat is whether a VIP is announced by ARP.
-	Flat bool
 	// Worker is whether there are balancers and nothing that the node itself serves, as on
 	// nodes other than those of the control plane.
 	Worker bool
@@ -57,7 +55,18 @@ type needs struct {
 // file is one that a pod gets, by the name of its volume.
 type file struct{ Name, Path string }
 
-func needsOf(o Options) (needs, error) {
+// usual is what Options without a configuration are to fit.
+func usual() *config.Config {
+	c := &config.Config{
+		VIPs:   []config.VIP{{Announce: config.AnnounceARP, Linger: 10 * time.Second}},
+		Checks: []config.Check{{HTTP: &config.HTTPCheck{CAFile: kubeadmCA}}},
+		BGP:    &config.BGP{Listen: &config.Listen{Port: 179}},
+	}
+	yaml.SetDefaults(c)
+	return c
+}
+
+func needsOf(kind Kind, o Options) (needs, error) {
 	if err := plain("the path of the configuration", o.File, path); err != nil {
 		return needs{}, err
 	}
@@ -65,31 +74,28 @@ func needsOf(o Options) (needs, error) {
 	if err := own("the configuration", n.Folder); err != nil {
 		return needs{}, err
 	}
-	if o.Config == nil {
-		n.Capabilities = []string{"NET_ADMIN", "NET_BIND_SERVICE", "NET_RAW"}
-		n.Flat = true
-		n.Files = []file{{"file-0", kubeadmCA}}
-		n.SocketFolder = "/run/herald"
-		n.ProbeHost, n.ProbePort = "127.0.0.1", 9474
-		n.StopSeconds = stopSeconds(10 * time.Second)
-		return n, nil
-	}
 	c := o.Config
+	if c == nil {
+		c = usual()
+	}
 	n.Capabilities, n.Realtime = capabilities(c), c.Realtime
-	n.Flat = c.Flat()
 	if c.Services != nil {
 		n.Services, n.Account = true, c.Services.Kubeconfig == ""
 		n.Namespace = cmp.Or(c.Services.Namespace, servicesNamespace)
 	}
-	if n.Worker = worker(c); n.Worker {
+	n.Worker = len(c.Balancers) > 0 && len(c.VIPs)+len(c.Checks) == 0 && c.Services == nil
+	if n.Worker {
 		n.Name, n.Component = "herald-worker", "worker" // beside the one of the control plane
 	}
 	for _, name := range filesOf(c) {
 		if err := plain("a file of the configuration", name, path); err != nil {
 			return needs{}, err
 		}
-		if !strings.HasPrefix(name, n.Folder+"/") {
+		switch {
+		case !strings.HasPrefix(name, n.Folder+"/"):
 			n.Files = append(n.Files, file{fmt.Sprintf("file-%d", len(n.Files)), name})
+		case kind == DaemonSet && filepath.Dir(name) != n.Folder:
+			return needs{}, fmt.Errorf("%s is in a folder below %s, which comes from a ConfigMap and a Secret without any: put it into %s itself", name, n.Folder, n.Folder)
 		}
 	}
 	if err := plain("admin.socket", c.Admin.Socket, path); err != nil {
@@ -115,28 +121,13 @@ func needsOf(o Options) (needs, error) {
 	return n, err
 }
 
-// inSecret refuses files that a ConfigMap and a Secret cannot put where c names them:
-// those have no folders.
-func (n needs) inSecret(c *config.Config) error {
-	if c == nil {
-		return nil
-	}
-	for _, name := range filesOf(c) {
-		if strings.HasPrefix(name, n.Folder+"/") && filepath.Dir(name) != n.Folder {
-			return fmt.Errorf("%s is in a folder below %s, which comes from a ConfigMap and a Secret without any: put it into %s itself", name, n.Folder, n.Folder)
-		}
-	}
-	return nil
-}
-
 // RuntimeDirectory is SocketFolder as systemd makes and removes it, or empty if
 // it is elsewhere than in /run.
 func (n needs) RuntimeDirectory() string {
-	name, ok := strings.CutPrefix(strings.TrimPrefix(n.SocketFolder, "/var"), "/run/")
-	if !ok {
-		return ""
+	if name, ok := strings.CutPrefix(strings.TrimPrefix(n.SocketFolder, "/var"), "/run/"); ok {
+		return name
 	}
-	return name
+	return ""
 }
 
 // own refuses folders that are not for one program alone, or not for this.
@@ -155,11 +146,6 @@ func own(what, folder string) error {
 func stopSeconds(linger time.Duration) int {
 	const slack = 20 * time.Second
 	return int(math.Ceil((linger + slack).Seconds()))
-}
-
-// worker reports whether c only balances.
-func worker(c *config.Config) bool {
-	return len(c.Balancers) > 0 && len(c.VIPs)+len(c.Checks) == 0 && c.Services == nil
 }
 
 // capabilities are those without which the configuration does not do what it
@@ -194,29 +180,27 @@ func lowPort(c *config.Config) bool {
 // filesOf are the files that the configuration names, each once, in order, and by
 // the shortest path: the kubelet mounts none with "..".
 func filesOf(c *config.Config) []string {
-	names := make(map[string]bool)
+	var names []string
 	for _, h := range c.HTTPChecks() {
-		for _, name := range h.Files() {
-			names[name] = true
-		}
+		names = append(names, h.Files()...)
 	}
 	if c.BGP != nil {
 		for _, p := range c.BGP.Peers {
-			names[p.PasswordFile] = true
+			names = append(names, p.PasswordFile)
 		}
 	}
 	if c.Election != nil {
-		names[c.Election.KeyFile] = true
+		names = append(names, c.Election.KeyFile)
 	}
 	if c.Services != nil {
-		names[c.Services.Kubeconfig] = true
+		names = append(names, c.Services.Kubeconfig)
 	}
-	delete(names, "")
-	clean := make(map[string]bool)
-	for name := range names {
-		clean[filepath.Clean(name)] = true
+	names = slices.DeleteFunc(names, func(name string) bool { return name == "" })
+	for i := range names {
+		names[i] = filepath.Clean(names[i])
 	}
-	return slices.Sorted(maps.Keys(clean))
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // probed is where the node itself reaches what listens on address.
