@@ -3,7 +3,6 @@
 package convert
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
@@ -126,28 +125,21 @@ func Attributes(a config.Attributes) bgp.Attributes {
 	return out
 }
 
-// FileAttributes are those of a pool or a BGPPeer as the file would have them.
-func FileAttributes(a v1alpha1.Attributes) (config.Attributes, error) {
-	out := config.Attributes{Prepend: int(a.Prepend)}
+// FileAttributes are those of a pool or a BGPPeer as the file would have them. The API
+// server has seen to it that the numbers have 32 bits.
+func FileAttributes(a v1alpha1.Attributes) config.Attributes {
+	number := func(n *int64) *uint32 {
+		if n == nil {
+			return nil
+		}
+		return new(uint32(*n))
+	}
+	out := config.Attributes{Prepend: int(a.Prepend), MED: number(a.MED), LocalPref: number(a.LocalPref)}
 	for _, c := range a.Communities {
 		out.Communities = append(out.Communities, string(c))
 	}
 	for _, c := range a.LargeCommunities {
 		out.LargeCommunities = append(out.LargeCommunities, string(c))
 	}
-	for _, number := range []struct {
-		name string
-		from *int64
-		to   **uint32
-	}{{"med", a.MED, &out.MED}, {"localPref", a.LocalPref, &out.LocalPref}} {
-		if number.from == nil {
-			continue
-		}
-		v := uint32(*number.from)
-		if int64(v) != *number.from {
-			return out, fmt.Errorf("%s %d: want 0 to 4294967295", number.name, *number.from)
-		}
-		*number.to = &v
-	}
-	return out, nil
+	return out
 }

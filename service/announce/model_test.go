@@ -114,8 +114,7 @@ func (m *model) routes() map[netip.Prefix]bgp.Route {
 			!slices.ContainsFunc(services, func(s *corev1.Service) bool { return m.backed(s, addr, m.config.Node) }) {
 			continue
 		}
-		own, _ := convert.FileAttributes(p.Spec.BGP.Attributes)
-		r := bgp.Route{Prefix: m.network(addr, p), Attributes: m.config.Attributes.Merge(convert.Attributes(own))}
+		r := bgp.Route{Prefix: m.network(addr, p), Attributes: m.config.Attributes.Merge(convert.Attributes(convert.FileAttributes(p.Spec.BGP.Attributes)))}
 		for _, name := range p.Spec.BGP.Peers {
 			if peer, ok := m.config.Peers[name]; ok {
 				r.Peers = append(r.Peers, peer)

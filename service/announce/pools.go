@@ -117,11 +117,7 @@ func parsePool(o *v1alpha1.AddressPool) (*addressPool, error) {
 		if _, _, err := community.ParseLists(b.Communities, b.LargeCommunities); err != nil {
 			return nil, fmt.Errorf("bgp: %w", err)
 		}
-		attributes, err := convert.FileAttributes(b.Attributes)
-		if err != nil {
-			return nil, fmt.Errorf("bgp: %w", err)
-		}
-		p.bgp.attributes = convert.Attributes(attributes)
+		p.bgp.attributes = convert.Attributes(convert.FileAttributes(b.Attributes))
 	}
 	if arp := o.Spec.ARP; arp != nil {
 		p.arp = &poolARP{}

@@ -56,6 +56,7 @@ func filePeer(s *v1alpha1.BGPPeerSpec) (config.Peer, error) {
 	p := config.Peer{
 		Interface: string(s.Interface), ASN: uint32(s.ASN), Port: uint16(cmp.Or(s.Port, 179)),
 		HoldTime: cmp.Or(s.HoldTime.Duration, 3*time.Second), Multihop: uint8(s.Multihop), TTLSecurity: uint8(s.TTLSecurity),
+		Attributes: convert.FileAttributes(s.Attributes),
 	}
 	for _, a := range []struct {
 		field, text string
@@ -80,7 +81,5 @@ func filePeer(s *v1alpha1.BGPPeerSpec) (config.Peer, error) {
 	for _, f := range s.Families {
 		p.Families = append(p.Families, config.Family(f))
 	}
-	var err error
-	p.Attributes, err = convert.FileAttributes(s.Attributes)
-	return p, err
+	return p, nil
 }
