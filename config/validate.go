@@ -25,23 +25,20 @@ type validator struct {
 
 func validate(r *yaml.Report, c *Config, o options) {
 	v := validator{Report: r, config: c, named: o.nodeName}
-	v.vipNames = known{kind: "VIP", partly: !v.WasRead("vips")}
-	for _, vip := range c.VIPs {
-		v.vipNames.add(vip.Name, isName(vip.Name))
-	}
-	v.checkNames = known{kind: "check", partly: !v.WasRead("checks")}
-	for _, check := range c.Checks {
-		v.checkNames.add(check.Name, isName(check.Name))
-	}
+	v.vipNames = v.names("VIP", "vips", len(c.VIPs), func(i int) string { return c.VIPs[i].Name })
+	v.checkNames = v.names("check", "checks", len(c.Checks), func(i int) string { return c.Checks[i].Name })
 	v.peerNames = known{kind: "peer", partly: c.BGP == nil || !v.WasRead("bgp.peers")}
 	if c.BGP != nil {
 		for _, peer := range c.BGP.Peers {
-			v.peerNames.add(peer.Name(), peer.Name() != "")
+			v.peerNames.names = append(v.peerNames.names, peer.Name())
+			v.peerNames.partly = v.peerNames.partly || peer.Name() == ""
 		}
 	}
 	v.Limits("", c)
 	v.header()
-	v.checks()
+	for i := range c.Checks {
+		v.check(yaml.Path("checks").Item(i), &c.Checks[i])
+	}
 	v.vips()
 	if c.Services != nil {
 		v.services("services", c.Services)
@@ -92,11 +89,14 @@ func (v validator) socket(p yaml.Path, socket string) {
 	}
 }
 
-// names reports the missing, bad and repeated ones of the list at p.
-func (v validator) names(p yaml.Path, count int, name func(int) string) {
+// names are those of the list at p, of which it reports the missing, bad and repeated ones.
+func (v validator) names(kind string, p yaml.Path, count int, name func(int) string) known {
+	all := known{kind: kind, partly: !v.WasRead(p)}
 	first := map[string]int{}
 	for i := range count {
 		p, name := p.Item(i).Field("name"), name(i)
+		all.names = append(all.names, name)
+		all.partly = all.partly || !isName(name)
 		if !v.WasRead(p) {
 			continue
 		}
@@ -112,6 +112,7 @@ func (v validator) names(p yaml.Path, count int, name func(int) string) {
 			first[name] = i
 		}
 	}
+	return all
 }
 
 func (v validator) vips() {
@@ -120,7 +121,6 @@ func (v validator) vips() {
 	if len(c.VIPs) == 0 && !v.mayServe() && !v.mayBalance() && !offers {
 		v.Errorf("vips", "at least one is needed, or balancers, or a services section")
 	}
-	v.names("vips", len(c.VIPs), func(i int) string { return c.VIPs[i].Name })
 	owner := map[netip.Addr]yaml.Path{}
 	for i := range c.VIPs {
 		v.vip(yaml.Path("vips").Item(i), &c.VIPs[i], owner)
@@ -134,20 +134,17 @@ func (v validator) vip(p yaml.Path, vip *VIP, owner map[netip.Addr]yaml.Path) {
 	}
 	for i, addr := range vip.Addresses {
 		p := p.Field("addresses").Item(i)
-		if !addr.IsValid() {
-			continue // could not be decoded
-		}
-		if !isUnicast(addr) || addr.IsLoopback() || addr.IsLinkLocalUnicast() {
+		switch first, taken := owner[addr]; {
+		case !addr.IsValid(): // could not be decoded
+		case !isUnicast(addr) || addr.IsLoopback() || addr.IsLinkLocalUnicast():
 			v.Errorf(p, "want a unicast address that others can reach, got %s", addr)
-			continue
-		}
-		if first, ok := owner[addr]; ok {
+		case taken:
 			v.Errorf(p, "%s is an address of %s already", addr, first)
-			continue
-		}
-		owner[addr] = p.Parent().Parent()
-		if vip.Announce == AnnounceBGP {
-			v.carried(p, addr, vip.Peers)
+		default:
+			owner[addr] = p.Parent().Parent()
+			if vip.Announce == AnnounceBGP {
+				v.carried(p, addr, vip.Peers)
+			}
 		}
 	}
 	v.announce(p.Field("announce"), vip.Announce)
@@ -248,11 +245,6 @@ type known struct {
 	kind   string
 	names  []string
 	partly bool // some are missing because of mistakes of their own
-}
-
-func (n *known) add(name string, good bool) {
-	n.names = append(n.names, name)
-	n.partly = n.partly || !good
 }
 
 // refer validates a name, at p, of what is configured elsewhere.

@@ -24,7 +24,7 @@ func (v validator) onlyBalances() bool {
 
 func (v validator) balancers() {
 	all := v.config.Balancers
-	v.names("balancers", len(all), func(i int) string { return all[i].Name })
+	v.names("balancer", "balancers", len(all), func(i int) string { return all[i].Name })
 	places := map[netip.AddrPort]yaml.Path{} // the listener of each address
 	for i := range all {
 		p := yaml.Path("balancers").Item(i).Field("listen")

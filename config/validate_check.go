@@ -11,14 +11,6 @@ import (
 	"github.com/herald-vip/herald/config/yaml"
 )
 
-func (v validator) checks() {
-	checks := v.config.Checks
-	v.names("checks", len(checks), func(i int) string { return checks[i].Name })
-	for i := range checks {
-		v.check(yaml.Path("checks").Item(i), &checks[i])
-	}
-}
-
 func (v validator) check(p yaml.Path, c *Check) {
 	switch {
 	case c.HTTP == nil && c.TCP == nil:
