@@ -209,10 +209,7 @@ func probed(address string) (string, int, error) {
 		return "", 0, nil
 	}
 	name, text, err := net.SplitHostPort(address)
-	if err != nil {
-		return "", 0, fmt.Errorf("metrics.listen: %w", err)
-	}
-	port, err := strconv.Atoi(text)
+	port, _ := strconv.Atoi(text)
 	if err != nil || port == 0 {
 		return "", 0, fmt.Errorf("metrics.listen is %q: a probe needs to know the port, want one of 1 to 65535", address)
 	}

@@ -47,9 +47,7 @@ func (c manifestCommand) parse() (*config.Config, error) {
 	}
 	node := c.Node
 	if node == "" {
-		if node, err = os.Hostname(); err != nil {
-			node = "" // reported, if it matters
-		}
+		node, _ = os.Hostname() // that there is none is reported, if it matters
 	}
 	return config.Parse(name, data, config.Hostname(node))
 }

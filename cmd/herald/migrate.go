@@ -8,10 +8,12 @@ import (
 	"os"
 	"strings"
 
+	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/migrate"
 	"github.com/herald-vip/herald/config/migrate/keepalived"
 	"github.com/herald-vip/herald/config/migrate/kubevip"
 	"github.com/herald-vip/herald/config/migrate/metallb"
+	"github.com/herald-vip/herald/config/yaml"
 )
 
 // errByHand makes `herald migrate` exit with 3: there is a configuration, but not all of it.
@@ -54,8 +56,6 @@ func (c migrateKeepalived) Run() error {
 	return c.run(keepalived.Convert, migrate.Options{ConfigID: id})
 }
 
-type converter func(data []byte, o migrate.Options) (*migrate.Result, error)
-
 // Validate is called by the parser.
 func (c electionFlags) Validate() error {
 	_, err := c.members()
@@ -63,7 +63,7 @@ func (c electionFlags) Validate() error {
 }
 
 // run converts the file.
-func (c migrateFlags) run(convert converter, o migrate.Options) error {
+func (c migrateFlags) run(convert func([]byte, migrate.Options) (*migrate.Result, error), o migrate.Options) error {
 	data, name, err := read(c.File)
 	if err != nil {
 		return err
@@ -158,18 +158,12 @@ func (c electionFlags) members() (map[string]netip.AddrPort, error) {
 
 // read reads a file, or standard input for -, up to a size that no configuration has.
 func read(file string) (data []byte, name string, err error) {
-	const limit = 2 << 20
-	in, name := os.Stdin, "stdin"
 	if file != "-" {
-		name = file
-		if in, err = os.Open(file); err != nil {
-			return nil, "", err
-		}
-		defer in.Close()
+		data, err = config.ReadFile(file)
+		return data, file, err
 	}
-	data, err = io.ReadAll(io.LimitReader(in, limit))
-	if err != nil {
-		return nil, "", fmt.Errorf("read %s: %w", name, err)
+	if data, err = io.ReadAll(io.LimitReader(os.Stdin, yaml.MaxSize+1)); err != nil {
+		return nil, "", fmt.Errorf("read stdin: %w", err)
 	}
-	return data, name, nil
+	return data, "stdin", nil
 }
