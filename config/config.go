@@ -25,9 +25,9 @@ const (
 // Config is one speaker's configuration.
 type Config struct {
 	// APIVersion must be `herald.dev/v1alpha1`. Required.
-	APIVersion string `yaml:"apiVersion"`
+	APIVersion string `yaml:"apiVersion" want:"herald.dev/v1alpha1"`
 	// Kind must be `Speaker`. Required.
-	Kind string `yaml:"kind"`
+	Kind string `yaml:"kind" want:"Speaker"`
 	// NodeName names this node in logs, metrics and shutdown messages: lower-case letters and digits, with `-` and `.` between. With a `services` section it must be the Node's name in Kubernetes. `--node-name` and the environment's `NODE_NAME` go before it. Default: the host's name.
 	NodeName string `yaml:"nodeName"`
 	// VIPs are the virtual IPs this speaker announces while their checks pass; there is at least one, unless there are `balancers`, a `services` section, or an `election` with `checks` to tell the others of. Default: none.
@@ -83,7 +83,7 @@ type VIP struct {
 	// Addresses are the VIP's addresses; /32 and /128 are implied. Required.
 	Addresses []netip.Addr `yaml:"addresses"`
 	// Announce is how the VIP reaches the network: `bgp`, as a route from every healthy node, or `arp`, on a flat layer 2 from the one that holds its lease. Required.
-	Announce Announce `yaml:"announce"`
+	Announce Announce `yaml:"announce" want:"bgp or arp"`
 	// Interface is the link that carries the address. Default: `lo` with `announce: bgp`; with `announce: arp` the link whose subnet holds the address.
 	Interface string `yaml:"interface"`
 	// Checks name the checks that must all pass before the VIP is announced. Required.

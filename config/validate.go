@@ -35,7 +35,7 @@ func validate(r *yaml.Report, c *Config, o options) {
 		}
 	}
 	v.Limits("", c)
-	v.header()
+	v.nodeName()
 	for i := range c.Checks {
 		v.check(yaml.Path("checks").Item(i), &c.Checks[i])
 	}
@@ -56,10 +56,8 @@ func validate(r *yaml.Report, c *Config, o options) {
 	}
 }
 
-func (v validator) header() {
+func (v validator) nodeName() {
 	c := v.config
-	v.constant("apiVersion", c.APIVersion, APIVersion)
-	v.constant("kind", c.Kind, Kind)
 	switch {
 	case c.NodeName == "":
 		v.Errorf("nodeName", "missing, and the host has no name: give one")
@@ -69,16 +67,6 @@ func (v validator) header() {
 		v.Errorf("nodeName", "missing, and the host's name %s will not do: give one", yaml.Quote(c.NodeName))
 	case !yaml.IsName(c.NodeName):
 		v.Errorf("nodeName", "want lower-case letters and digits, with '-' and '.' between, got %s", yaml.Quote(c.NodeName))
-	}
-}
-
-func (v validator) constant(p yaml.Path, got, want string) {
-	switch got {
-	case want:
-	case "":
-		v.Errorf(p, "missing: write %s: %s", p, want)
-	default:
-		v.Errorf(p, "want %s, got %s", want, yaml.Quote(got))
 	}
 }
 
@@ -147,7 +135,12 @@ func (v validator) vip(p yaml.Path, vip *VIP, owner map[netip.Addr]yaml.Path) {
 			}
 		}
 	}
-	v.announce(p.Field("announce"), vip.Announce)
+	switch {
+	case vip.Announce == AnnounceBGP && v.config.BGP == nil && v.WasRead("bgp"):
+		v.Errorf(p.Field("announce"), "bgp needs a bgp section: add one")
+	case vip.Announce == AnnounceARP && v.config.Election == nil && v.WasRead("election"):
+		v.Errorf(p.Field("announce"), "arp needs an election section: add one")
+	}
 	v.vipLink(p.Field("interface"), vip)
 	checks, peers := p.Field("checks"), p.Field("peers")
 	if len(vip.Checks) == 0 {
@@ -220,23 +213,6 @@ func (v validator) carried(p yaml.Path, addr netip.Addr, names []string) {
 		v.Errorf(p, "no peer carries %s routes: add %[1]s to the families of one", family)
 	case heard:
 		v.Errorf(p, "none of the VIP's peers carries %s routes: add %[1]s to the families of one", family)
-	}
-}
-
-func (v validator) announce(p yaml.Path, a Announce) {
-	switch a {
-	case AnnounceBGP:
-		if v.config.BGP == nil && v.WasRead("bgp") {
-			v.Errorf(p, "bgp needs a bgp section: add one")
-		}
-	case AnnounceARP:
-		if v.config.Election == nil && v.WasRead("election") {
-			v.Errorf(p, "arp needs an election section: add one")
-		}
-	case "":
-		v.Errorf(p, "missing: write announce: bgp or announce: arp")
-	default:
-		v.Errorf(p, "want bgp or arp, got %s", yaml.Quote(string(a)))
 	}
 }
 

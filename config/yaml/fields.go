@@ -45,36 +45,40 @@ func number(text string) int64 {
 }
 
 // Limits reports what is not within the want tags of v, a struct at path p, and of the
-// structs in it: a range, as in "0s to 5m", or words, as in "auto, required or off". That
-// of a list is about its items.
-func (r *Report) Limits(p Path, v any) { r.limits(p, reflect.ValueOf(v), "") }
+// structs in it: a range, as in "0s to 5m", or words, as in "auto, required or off", one of
+// which has to be there if none is the default. That of a list is about its items.
+func (r *Report) Limits(p Path, v any) { r.limits(p, reflect.ValueOf(v), Field{}) }
 
-func (r *Report) limits(p Path, v reflect.Value, want string) {
+func (r *Report) limits(p Path, v reflect.Value, f Field) {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if !v.IsNil() {
-			r.limits(p, v.Elem(), want)
+			r.limits(p, v.Elem(), f)
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
-			r.limits(p.Item(i), v.Index(i), want)
+			r.limits(p.Item(i), v.Index(i), Field{Want: f.Want})
 		}
 	case reflect.Struct:
 		for _, f := range FieldsOf(v.Type(), "yaml") {
-			r.limits(p.Field(f.Name), v.FieldByIndex(f.Index), f.Want)
+			r.limits(p.Field(f.Name), v.FieldByIndex(f.Index), f)
 		}
 	case reflect.String:
-		words := strings.Split(strings.Replace(want, " or ", ", ", 1), ", ")
-		if want != "" && !slices.Contains(words, v.String()) {
-			r.Errorf(p, "want %s, got %s", want, Quote(v.String()))
+		words := strings.Split(strings.Replace(f.Want, " or ", ", ", 1), ", ")
+		switch {
+		case f.Want == "" || slices.Contains(words, v.String()):
+		case v.String() == "" && f.Name != "" && f.Default == "":
+			r.Errorf(p, "missing: write %s: %s", f.Name, strings.Join(words, " or "+f.Name+": "))
+		default:
+			r.Errorf(p, "want %s, got %s", f.Want, Quote(v.String()))
 		}
 	default:
-		least, most, limited := strings.Cut(want, " to ")
+		least, most, limited := strings.Cut(f.Want, " to ")
 		if !limited {
 			return
 		}
 		if n := number(fmt.Sprint(v)); n < number(least) || n > number(most) {
-			r.Errorf(p, "want %s, got %v", want, v)
+			r.Errorf(p, "want %s, got %v", f.Want, v)
 		}
 	}
 }
