@@ -66,6 +66,15 @@ type Row struct {
 	Text string
 }
 
+// Find is the first row of a section that has a name which fits.
+func Find(table []Row, in string, fits func(name string) bool) (row Row, found bool) {
+	i := slices.IndexFunc(table, func(r Row) bool { return r.In == in && slices.ContainsFunc(r.Names, fits) })
+	if i < 0 {
+		return Row{}, false
+	}
+	return table[i], true
+}
+
 // Result is what became of a file.
 type Result struct {
 	// Config is the configuration as YAML, nil if the file had nothing to announce.

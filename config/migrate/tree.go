@@ -20,69 +20,69 @@ type Tree struct {
 
 // Field is one of a mapping.
 type Field struct {
-	Key     string
-	Spelled string // the key as the file has it
-	Line    int
-	Value   *Tree
+	Key   string
+	Line  int
+	Value *Tree
 }
 
-// errTooLarge is for files that are small only as long as nobody follows their aliases.
-var errTooLarge = errors.New("the file has aliases of aliases, or more than 100000 values: divide it")
-
-// Trees are the documents of a text, as far as they say anything.
-func Trees(text string) ([]*Tree, error) {
+// Trees are the documents of a text, as far as they say anything. Above are the
+// lines of the file before it.
+func Trees(text string, above int) ([]*Tree, error) {
 	bodies, err := yaml.Parse(text)
 	if err != nil {
 		return nil, err
 	}
 	var out []*Tree
-	left := 100_000
+	g := grower{above: above, left: 100_000}
 	for _, body := range bodies {
-		t, err := grow(yaml.AnchorsOf(body), body, yaml.MaxNesting, &left)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, t)
+		g.anchors = yaml.AnchorsOf(body)
+		out = append(out, g.grow(body, yaml.MaxNesting))
+	}
+	if g.left < 0 {
+		return nil, errors.New("the file has aliases of aliases, or more than 100000 values: divide it")
 	}
 	return out, nil
 }
 
+// grower makes the trees of a text.
+type grower struct {
+	anchors yaml.Anchors // of the document
+	above   int
+	left    int // values that there may still be; below 0 there were more, or too deep ones
+}
+
 // grow follows n down, to a depth, for as many values as are left.
-func grow(a yaml.Anchors, n ast.Node, depth int, left *int) (*Tree, error) {
-	if depth == 0 || *left == 0 {
-		return nil, errTooLarge
+func (g *grower) grow(n ast.Node, depth int) *Tree {
+	if depth == 0 {
+		g.left = 0
 	}
-	*left--
-	n, err := a.Resolve(n)
+	if g.left--; g.left < 0 {
+		return &Tree{}
+	}
+	n, err := g.anchors.Resolve(n)
 	if err != nil {
-		return &Tree{}, nil // an alias of nothing
+		return &Tree{} // an alias of nothing
 	}
-	t := &Tree{Line: yaml.PositionOf(n).Line, Scalar: text(n)}
+	t := &Tree{Line: g.line(n), Scalar: text(n)}
 	switch n := n.(type) {
 	case *ast.SequenceNode:
 		for _, item := range n.Values {
-			child, err := grow(a, item, depth-1, left)
-			if err != nil {
-				return nil, err
-			}
-			t.Items = append(t.Items, child)
+			t.Items = append(t.Items, g.grow(item, depth-1))
 		}
 	case *ast.MappingNode:
 		for _, entry := range n.Values {
-			child, err := grow(a, entry.Value, depth-1, left)
-			if err != nil {
-				return nil, err
-			}
-			node, _ := a.Resolve(entry.Key)
+			node, _ := g.anchors.Resolve(entry.Key)
 			key := text(node)
 			if entry.Key.IsMergeKey() {
 				key = "<<"
 			}
-			t.Fields = append(t.Fields, Field{Key: key, Spelled: key, Line: yaml.PositionOf(entry.Key).Line, Value: child})
+			t.Fields = append(t.Fields, Field{Key: key, Line: g.line(entry.Key), Value: g.grow(entry.Value, depth-1)})
 		}
 	}
-	return t, nil
+	return t
 }
+
+func (g *grower) line(n ast.Node) int { return g.above + yaml.PositionOf(n).Line }
 
 // text is scalar n as it is written; nothing if it is none.
 func text(n ast.Node) string {
@@ -101,14 +101,11 @@ func text(n ast.Node) string {
 // key given twice it is the last.
 func (t *Tree) At(path ...string) *Tree {
 	for _, key := range path {
-		var value *Tree
+		value := &Tree{}
 		for _, f := range t.Fields {
 			if f.Key == key {
 				value = f.Value
 			}
-		}
-		if value == nil {
-			return &Tree{}
 		}
 		t = value
 	}
@@ -128,16 +125,4 @@ func (t *Tree) Strings() map[string]string {
 		out[f.Key] = f.Value.Text()
 	}
 	return out
-}
-
-// MoveBy adds to all lines of t.
-func (t *Tree) MoveBy(lines int) {
-	t.Line += lines
-	for _, item := range t.Items {
-		item.MoveBy(lines)
-	}
-	for i := range t.Fields {
-		t.Fields[i].Line += lines
-		t.Fields[i].Value.MoveBy(lines)
-	}
 }

@@ -37,7 +37,7 @@ func readInstances(data []byte, notes *migrate.Notes) ([]instance, error) {
 	if isListing(s) {
 		return []instance{readListing(s)}, nil
 	}
-	documents, err := migrate.Trees(s)
+	documents, err := migrate.Trees(s, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -62,7 +62,7 @@ func Convert(files []File, o migrate.Options) (*migrate.Result, error) {
 	for _, file := range files {
 		notes := &migrate.Notes{File: migrate.Printable(file.Name)}
 		lists = append(lists, notes)
-		objects, err := readObjects(file, notes)
+		objects, err := m.readObjects(file, notes)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", migrate.Printable(file.Name), err)
 		}

@@ -42,11 +42,12 @@ func (f *fields) of(key string, item *migrate.Tree) *fields {
 func (f *fields) take(key string) *migrate.Tree {
 	value := &migrate.Tree{Line: f.line}
 	f.left = slices.DeleteFunc(f.left, func(entry migrate.Field) bool {
-		if entry.Key == key {
+		taken := same(entry.Key, key)
+		if taken {
 			value = entry.Value
 			value.Line = cmp.Or(value.Line, entry.Line)
 		}
-		return entry.Key == key
+		return taken
 	})
 	return value
 }
@@ -54,11 +55,12 @@ func (f *fields) take(key string) *migrate.Tree {
 // done notes the fields that nobody took.
 func (f *fields) done() {
 	for _, entry := range f.left {
-		switch row, known := rowOf(f.in, f.path+entry.Key); {
+		field := f.path + entry.Key
+		switch row, known := migrate.Find(Table(), f.in, func(name string) bool { return same(field, name) }); {
 		case !known:
-			f.Note(entry.Line, f.about(f.path+entry.Spelled), "is no field that is known here: not carried over")
+			f.Note(entry.Line, f.about(field), "is no field that is known here: not carried over")
 		case !entry.Value.Empty() && !slices.Contains(row.Idle, entry.Value.Scalar):
-			f.Add(entry.Line, row.ToDo, f.about(f.path+entry.Spelled), "%s", row.Text)
+			f.Add(entry.Line, row.ToDo, f.about(field), "%s", row.Text)
 		}
 	}
 }

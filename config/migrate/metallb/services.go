@@ -20,7 +20,7 @@ func (m *converter) service(o *object) {
 		if prefix != "metallb.io" && prefix != "metallb.universe.tf" {
 			continue
 		}
-		row, known := rowOf(kindService, name)
+		row, known := migrate.Find(Table(), kindService, func(s string) bool { return s == name })
 		annotation := strings.Trim(row.Becomes, "`")
 		switch {
 		case !known:

@@ -75,13 +75,3 @@ func Table() []migrate.Row {
 		{In: kindService, Names: []string{"ip-allocated-from-pool"}, Text: "MetalLB's own remark: it may stay or go"},
 	}
 }
-
-// rowOf is the row of a field.
-func rowOf(in, field string) (migrate.Row, bool) {
-	for _, row := range Table() {
-		if row.In == in && row.Names[0] == field {
-			return row, true
-		}
-	}
-	return migrate.Row{}, false
-}
