@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"net/url"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/yaml"
@@ -25,8 +27,7 @@ type Draft struct {
 
 	comments map[yaml.Path][]string // before a line
 	holes    map[yaml.Path][]string // in place of a field that only a human can give
-	taken    map[string]bool        // names of VIPs and checks
-	numbers  map[string]int         // how many of a name there have been
+	names    map[string]int         // of VIPs, checks and balancers, each with the last number that was tried after it
 }
 
 // NewDraft makes the draft of what a file becomes.
@@ -37,8 +38,7 @@ func NewDraft(file string) *Draft {
 		comments: map[yaml.Path][]string{},
 		holes:    map[yaml.Path][]string{},
 		Origins:  map[yaml.Path]int{},
-		taken:    map[string]bool{},
-		numbers:  map[string]int{},
+		names:    map[string]int{},
 		VIPAddrs: map[netip.Addr]bool{},
 	}
 }
@@ -74,13 +74,19 @@ func (d *Draft) Writer(tag string) *yaml.Writer {
 
 // Elect writes the election section, with the members that are known, or none.
 func (d *Draft) Elect(line int, members map[string]netip.AddrPort, o Options) {
-	d.Election = &config.Election{Members: members, KeyFile: o.KeyFile}
+	d.Election = &config.Election{Members: members, KeyFile: cmp.Or(o.KeyFile, "/etc/herald/gossip.key")}
 	if len(members) == 0 {
-		d.Leave("election.members", line, "all nodes that vote, this one among them, by the names of the hosts; the same on every node",
-			"members:", fmt.Sprintf("  NAME: ADDRESS:%d", GossipPort))
+		voters := "all nodes that vote, this one among them, by the names of the hosts; the same on every node"
+		if o.Namespace != "" {
+			voters = "three or five Nodes that vote, such as the masters, by their names; all others take part without a vote"
+		}
+		d.Leave("election.members", line, voters, "members:", fmt.Sprintf("  NAME: ADDRESS:%d", GossipPort))
 	}
-	if o.KeyFile == "" {
-		d.Election.KeyFile = "/etc/herald/gossip.key"
+	switch {
+	case o.KeyFile != "":
+	case o.Namespace != "":
+		d.ToDo(line, "election.keyFile", "make the key that the nodes share: herald keygen gossip.key, then kubectl -n %s create secret generic herald --from-file=gossip.key", o.Namespace)
+	default:
 		d.Comment("election.keyFile", "Make it once, with herald keygen, and copy it to every member, mode 0600.")
 		d.ToDo(line, "election.keyFile", "make the key that the members share: herald keygen %s, then copy it to all of them", d.Election.KeyFile)
 	}
@@ -98,8 +104,7 @@ func DefaultCheck(port string) config.Check {
 // KubeadmPaths is what to know of DefaultCheck.
 const KubeadmPaths = "Where kubeadm puts it; k3s has /var/lib/rancher/k3s/server/tls/server-ca.crt."
 
-// Result writes the draft and has Herald validate it: what it refuses, except the
-// lines that are to be filled in, is one more thing to do.
+// Result writes the draft, which Herald has judged.
 func (d *Draft) Result(tool string) *Result {
 	if len(d.VIPs)+len(d.Balancers) == 0 {
 		return &Result{Notes: d.Sorted()}
@@ -115,13 +120,20 @@ func (d *Draft) Result(tool string) *Result {
 	w.Remark(fmt.Sprintf("From %s by herald migrate %s. Look at the comments, fill in what is left open,", d.File, tool),
 		"then: herald validate --config FILE")
 	w.Struct("", &d.Config)
-	out := []byte(w.String())
-	for _, mistake := range Validate(out, d.node()) {
+	d.Judge()
+	return &Result{Config: []byte(w.String()), Notes: d.Sorted()}
+}
+
+// Judge has Herald validate the draft: what it refuses, except what is to be filled
+// in, is one more thing to do.
+func (d *Draft) Judge() {
+	w := d.Writer("yaml")
+	w.Struct("", &d.Config)
+	for _, mistake := range Validate([]byte(w.String()), d.node()) {
 		if path := yaml.Path(mistake.Field); !d.IsHole(path) {
 			d.ToDo(d.origin(path), mistake.Field, "Herald refuses what came of it: %s", mistake.Message)
 		}
 	}
-	return &Result{Config: out, Notes: d.Sorted()}
 }
 
 // asksVIP reports whether a check leads to a VIP.
@@ -176,41 +188,39 @@ func (d *Draft) origin(field yaml.Path) int {
 
 // AddVIP adds v under a name that no other has, and returns its path.
 func (d *Draft) AddVIP(v config.VIP, line int) yaml.Path {
-	v.Name = d.unique("VIP ", v.Name)
+	path := d.add("vips", len(d.VIPs), &v.Name, line)
 	d.VIPs = append(d.VIPs, v)
 	for _, addr := range v.Addresses {
 		d.VIPAddrs[addr] = true
 	}
-	path := yaml.Path("vips").Item(len(d.VIPs) - 1)
-	d.Origins[path] = line
 	return path
 }
 
 // AddCheck adds c under a name that no other has, and returns its path.
 func (d *Draft) AddCheck(c config.Check, line int) (path yaml.Path, name string) {
-	c.Name = d.unique("check ", c.Name)
+	path = d.add("checks", len(d.Checks), &c.Name, line)
 	d.Checks = append(d.Checks, c)
-	path = yaml.Path("checks").Item(len(d.Checks) - 1)
-	d.Origins[path] = line
 	return path, c.Name
 }
 
 // AddBalancer adds b under a name that no other has, and returns its path.
 func (d *Draft) AddBalancer(b config.Balancer, line int) yaml.Path {
-	b.Name = d.unique("balancer ", b.Name)
+	path := d.add("balancers", len(d.Balancers), &b.Name, line)
 	d.Balancers = append(d.Balancers, b)
-	path := yaml.Path("balancers").Item(len(d.Balancers) - 1)
-	d.Origins[path] = line
 	return path
 }
 
-// unique is name, or name with the first number that makes it no one else's of its kind.
-func (d *Draft) unique(kind, name string) string {
-	s := name
-	for n := d.numbers[kind+name]; d.taken[kind+s]; d.numbers[kind+name] = n {
+// add is the path of the i-th of a list, whose name gets the first number that makes it no other's, if it is one's.
+func (d *Draft) add(list yaml.Path, i int, name *string, line int) yaml.Path {
+	base := string(list.Field(*name))
+	unique, n := base, d.names[base]
+	for d.names[unique] > 0 {
 		n++
-		s = fmt.Sprintf("%s-%d", name, n+1)
+		unique = fmt.Sprintf("%s-%d", base, n)
 	}
-	d.taken[kind+s] = true
-	return s
+	d.names[base], d.names[unique] = max(n, 1), 1
+	*name = strings.TrimPrefix(unique, string(list)+".")
+	path := list.Item(i)
+	d.Origins[path] = line
+	return path
 }

@@ -139,20 +139,6 @@ func (m *converter) speaker() {
 	if !slices.ContainsFunc(m.pools, func(p *lbPool) bool { return p.Spec.ARP != nil }) {
 		return
 	}
-	m.Election = &config.Election{Members: m.options.Members, KeyFile: m.options.KeyFile}
-	if len(m.Election.Members) == 0 {
-		m.Leave("election.members", 0, "three or five Nodes that vote, such as the masters, by their names; all others take part without a vote",
-			"members:", fmt.Sprintf("  NAME: ADDRESS:%d", migrate.GossipPort))
-	}
-	if m.Election.KeyFile == "" {
-		m.Election.KeyFile = "/etc/herald/gossip.key"
-		m.ToDo(0, "election.keyFile", "make the key that the nodes share: herald keygen gossip.key, then kubectl -n %s create secret generic herald --from-file=gossip.key", m.options.Namespace)
-	}
-	w := m.Writer("yaml")
-	w.Struct("", &m.Config)
-	for _, mistake := range migrate.Validate([]byte(w.String()), "node") {
-		if !m.IsHole(yaml.Path(mistake.Field)) {
-			m.ToDo(0, mistake.Field, "Herald refuses what came of it: %s", migrate.Shown(mistake.Message))
-		}
-	}
+	m.Elect(0, m.options.Members, m.options)
+	m.Judge()
 }

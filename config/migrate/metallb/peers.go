@@ -5,13 +5,13 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/migrate"
 	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/service/peering"
 )
 
 // What MetalLB has FRR do unless it is told otherwise.
@@ -167,17 +167,25 @@ func (m *converter) watch() {
 	}
 }
 
-// validatePeers says what Herald would refuse of the peers as they are: it takes the
-// same in its file.
+// validatePeers says what a node would refuse of the peers as they are.
 func (m *converter) validatePeers() {
+	node := peering.New(nil, nil, peering.Options{RouterID: func(string, ...netip.Addr) (netip.Addr, error) { return netip.IPv4Unspecified(), nil }})
+	c := &config.Config{Realtime: true} // which BFD below 50ms needs, as has been said
+	password := func(v1alpha1.SecretReference) (string, error) { return "password", nil }
 	names := map[string]bool{}
 	for i, p := range m.peers {
 		names[p.Name] = true
-		for _, mistake := range migrate.Validate(p.asFile(), "node") {
-			field := strings.TrimPrefix(strings.TrimPrefix(mistake.Field, "bgp.peers[0]"), ".")
-			if !m.IsHole(yaml.Path("peers").Item(i).Field("spec").Field(field)) {
-				p.ToDo(p.line, p.about(field), "Herald refuses what came of it: %s", migrate.Shown(mistake.Message))
-			}
+		peer := p.BGPPeer
+		peer.Spec.NodeSelectors = nil // it is one of those
+		if m.IsHole(yaml.Path("peers").Item(i).Field("spec.asn")) {
+			peer.Spec.ASN = 1 // as if it was filled in
+		}
+		set, err := node.Plan(c, peering.Resources{Peers: []*v1alpha1.BGPPeer{&peer}, Password: password})
+		if err != nil {
+			p.ToDo(p.line, p.about(""), "Herald refuses what came of it: %s", sentence(err))
+		}
+		for _, l := range set.LeftOut {
+			p.ToDo(p.line, p.about(""), "Herald refuses what came of it: %s", migrate.Printable(l.Reason))
 		}
 	}
 	for _, p := range m.pools {
@@ -190,32 +198,4 @@ func (m *converter) validatePeers() {
 			}
 		}
 	}
-}
-
-// asFile is the peer as the only one of a node's own file.
-func (p *lbPeer) asFile() []byte {
-	s := &p.Spec
-	peer := config.Peer{
-		Interface: string(s.Interface), ASN: uint32(s.ASN), Port: uint16(s.Port),
-		HoldTime: s.HoldTime.Duration, Multihop: uint8(s.Multihop),
-	}
-	peer.Address, _ = netip.ParseAddr(s.Address) // what is none is missing then
-	peer.LocalAddress, _ = netip.ParseAddr(s.LocalAddress)
-	for _, f := range s.Families {
-		peer.Families = append(peer.Families, config.Family(f))
-	}
-	if s.BFD != nil {
-		peer.BFD = &config.BFD{Interval: s.BFD.Interval.Duration, Multiplier: uint8(s.BFD.Multiplier)}
-	}
-	d := migrate.NewDraft("")
-	d.Realtime = true // which BFD below 50ms needs, as has been said
-	d.BGP = &config.BGP{Peers: []config.Peer{peer}}
-	if s.LocalASN != nil {
-		d.BGP.ASN = uint32(*s.LocalASN)
-	}
-	d.Services = new(config.Services)
-	yaml.SetDefaults(d.Services)
-	w := d.Writer("yaml")
-	w.Struct("", &d.Config)
-	return []byte(w.String())
 }

@@ -81,7 +81,7 @@ func (m *converter) advertisedWithin(f *fields) {
 	to := func(kind string, line int) *advertisement {
 		o := *f.object
 		o.kind, o.line = kind, line
-		return &advertisement{object: &o, pools: []string{f.name}, length4: 32, length6: 128}
+		return &advertisement{object: &o, pools: []string{f.name}, PoolBGP: v1alpha1.PoolBGP{AggregationLength: 32, AggregationLengthV6: 128}}
 	}
 	protocol := f.take("protocol")
 	advertisements := f.take("bgpAdvertisements").Items
@@ -163,14 +163,8 @@ type advertisement struct {
 	*object
 	pools     []string
 	selectors []v1alpha1.LabelSelector // of pools
-
-	// Of both kinds. None is all of them.
-	nodes []v1alpha1.LabelSelector
-	to    []string // names of peers, or of links
-
-	// Of routes.
-	length4, length6 int32
-	v1alpha1.Attributes
+	// Of one on a flat layer 2, Peers are the links, and there is nothing besides them and NodeSelectors.
+	v1alpha1.PoolBGP
 }
 
 // advertisement converts one.
@@ -179,13 +173,13 @@ func (m *converter) advertisement(o *object) {
 	f := o.spec()
 	a.pools = f.texts("ipAddressPools")
 	a.selectors = f.selectors("ipAddressPoolSelectors")
-	a.nodes = f.selectors("nodeSelectors")
+	a.NodeSelectors = f.selectors("nodeSelectors")
 	if o.kind == kindBGP {
-		a.to = f.texts("peers")
+		a.Peers = f.texts("peers")
 		m.attributes(a, f)
 		m.routed = append(m.routed, a)
 	} else {
-		a.to = f.texts("interfaces")
+		a.Peers = f.texts("interfaces")
 		m.onLink = append(m.onLink, a)
 	}
 	f.done()
@@ -193,8 +187,8 @@ func (m *converter) advertisement(o *object) {
 
 // attributes reads those of routes. Names of communities are looked up when all of them are known.
 func (m *converter) attributes(a *advertisement, f *fields) {
-	a.length4 = int32(f.number("aggregationLength", 32, 32))
-	a.length6 = int32(f.number("aggregationLengthV6", 128, 128))
+	a.AggregationLength = int32(f.number("aggregationLength", 32, 32))
+	a.AggregationLengthV6 = int32(f.number("aggregationLengthV6", 128, 128))
 	if n := int64(f.number("localPref", 1<<32-1, 0)); n > 0 {
 		a.LocalPref = &n
 	}
@@ -273,14 +267,11 @@ func (m *converter) announce() {
 		known[p.Name] = true
 		routed, onLink := p.merge(m.routed), p.merge(m.onLink)
 		if routed != nil {
-			p.Spec.BGP = &v1alpha1.PoolBGP{
-				AggregationLength: routed.length4, AggregationLengthV6: routed.length6,
-				Peers: routed.to, NodeSelectors: routed.nodes, Attributes: routed.Attributes,
-			}
+			p.Spec.BGP = &routed.PoolBGP
 		}
 		if onLink != nil {
-			p.Spec.ARP = &v1alpha1.PoolARP{NodeSelectors: onLink.nodes}
-			for _, link := range onLink.to {
+			p.Spec.ARP = &v1alpha1.PoolARP{NodeSelectors: onLink.NodeSelectors}
+			for _, link := range onLink.Peers {
 				p.Spec.ARP.Interfaces = append(p.Spec.ARP.Interfaces, v1alpha1.Link(link))
 			}
 		}
@@ -317,21 +308,23 @@ func (p *lbPool) merge(all []*advertisement) *advertisement {
 // absorb has a do what b does, too. It reports whether that can be, which it can
 // if they differ in one thing only.
 func (a *advertisement) absorb(b *advertisement) bool {
-	sameNodes, sameTo, sameWay := reflect.DeepEqual(a.nodes, b.nodes), slices.Equal(a.to, b.to), reflect.DeepEqual(a.Attributes, b.Attributes)
+	sameNodes := reflect.DeepEqual(a.NodeSelectors, b.NodeSelectors)
+	sameTo := slices.Equal(a.Peers, b.Peers)
+	sameWay := reflect.DeepEqual(a.Attributes, b.Attributes)
 	switch {
-	case a.length4 != b.length4 || a.length6 != b.length6:
+	case a.AggregationLength != b.AggregationLength || a.AggregationLengthV6 != b.AggregationLengthV6:
 		return false
 	case sameNodes && sameTo && reflect.DeepEqual(a.LocalPref, b.LocalPref):
 		a.Communities = union(a.Communities, b.Communities)
 		a.LargeCommunities = union(a.LargeCommunities, b.LargeCommunities)
-	case sameWay && sameTo && (len(a.nodes) == 0 || len(b.nodes) == 0):
-		a.nodes = nil
+	case sameWay && sameTo && (len(a.NodeSelectors) == 0 || len(b.NodeSelectors) == 0):
+		a.NodeSelectors = nil
 	case sameWay && sameTo:
-		a.nodes = slices.Concat(a.nodes, b.nodes)
-	case sameWay && sameNodes && (len(a.to) == 0 || len(b.to) == 0):
-		a.to = nil
+		a.NodeSelectors = slices.Concat(a.NodeSelectors, b.NodeSelectors)
+	case sameWay && sameNodes && (len(a.Peers) == 0 || len(b.Peers) == 0):
+		a.Peers = nil
 	case sameWay && sameNodes:
-		a.to = union(a.to, b.to)
+		a.Peers = union(a.Peers, b.Peers)
 	default:
 		return false
 	}
