@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -178,6 +179,9 @@ func Shown(s string) string {
 	}
 	return s
 }
+
+// Quoted is what is shown of s, in quotes.
+func Quoted(s string) string { return strconv.Quote(Shown(s)) }
 
 // Printable is s on one line, without control characters.
 func Printable(s string) string {

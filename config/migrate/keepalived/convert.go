@@ -108,7 +108,7 @@ func (k *converter) instance(s *statement) {
 			priority = b.line
 			n, err := strconv.Atoi(b.arg(0))
 			if err != nil || n < 1 || n > 255 {
-				k.ToDo(b.line, "priority", "%s is no number from 1 to 255: 100, the default of both, is left", strconv.Quote(migrate.Shown(b.arg(0))))
+				k.ToDo(b.line, "priority", "%s is no number from 1 to 255: 100, the default of both, is left", migrate.Quoted(b.arg(0)))
 				n = 0
 			}
 			v.Priority = n
@@ -277,7 +277,7 @@ func (k *converter) script(s *statement) string {
 	found, ok := readScript(command)
 	if !ok {
 		program, _, _ := strings.Cut(command, " ") // its arguments may hold a password
-		k.ToDo(b.line, "script", "%s is here none of curl, nc, /dev/tcp or a check of the apiserver that can be read: write a check, http or tcp, of what it asked", strconv.Quote(migrate.Shown(program)))
+		k.ToDo(b.line, "script", "%s is here none of curl, nc, /dev/tcp or a check of the apiserver that can be read: write a check, http or tcp, of what it asked", migrate.Quoted(program))
 		return ""
 	}
 	found.check.Name = migrate.DNSName(s.arg(0), "check")

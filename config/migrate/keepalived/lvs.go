@@ -111,7 +111,7 @@ func (k *converter) connectPort(checker *statement) string {
 			continue
 		}
 		if n, err := strconv.ParseUint(s.arg(0), 10, 16); err != nil || n == 0 {
-			k.ToDo(s.line, "connect_port", "%s is no port: the server's own is asked", strconv.Quote(migrate.Shown(s.arg(0))))
+			k.ToDo(s.line, "connect_port", "%s is no port: the server's own is asked", migrate.Quoted(s.arg(0)))
 			return ""
 		}
 		return s.arg(0)
@@ -160,7 +160,7 @@ func (k *converter) statuses(s *statement) []int {
 	for _, w := range s.words[1:] {
 		n, err := strconv.Atoi(w)
 		if err != nil {
-			k.ToDo(s.line, "status_code", "%s is no number: list the statuses that are accepted, in check.http.status", strconv.Quote(migrate.Shown(w)))
+			k.ToDo(s.line, "status_code", "%s is no number: list the statuses that are accepted, in check.http.status", migrate.Quoted(w))
 			continue
 		}
 		out = append(out, n)

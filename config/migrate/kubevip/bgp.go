@@ -25,46 +25,44 @@ const (
 // bgp converts the BGP section, the peers of which are in two places.
 func (k *converter) bgp() {
 	k.BGP = &config.BGP{ASN: k.asn("bgp.asn", "bgp_as")}
-	k.routerID()
 	k.Origins["bgp"] = k.line("bgp_enable")
 	k.Origins["bgp.peers"] = k.line("bgp_peers")
-	partly := false
+	if id := k.addr("bgp_routerid", k.get("bgp_routerid"), "%s is no IPv4 address: Herald takes the node's first global one unless bgp.routerID is set"); id.IsValid() {
+		k.BGP.RouterID = id
+		k.at("bgp.routerID", "bgp_routerid")
+		k.Comment("bgp.routerID", "Another on each node.")
+	}
+	missing := "the routers: the file names none"
 	for i, s := range strings.SplitN(k.get("bgp_peers"), ",", maxList) {
 		if s = strings.TrimSpace(s); s == "" {
 			continue
 		}
 		p, err := parsePeer(s)
 		if err != nil {
-			k.ToDo(k.line("bgp_peers"), "bgp_peers", "peer %d of the list: %v", i+1, err) // not quoted: it may hold a password
-			partly = true
+			k.toDo("bgp_peers", "peer %d of the list: %v", i+1, err) // not quoted: it may hold a password
+			missing = "the routers: none could be read"
 			continue
 		}
 		k.addPeer(p, "bgp_peers")
 	}
-	if s := k.get("bgp_peeraddress"); s != "" {
-		addr, err := netip.ParseAddr(s)
-		if err != nil {
-			k.ToDo(k.line("bgp_peeraddress"), "bgp_peeraddress", "%s is no address: write the peer into bgp.peers by hand", strconv.Quote(migrate.Shown(s)))
-			partly = true
-		} else {
-			k.addPeer(peer{
-				Peer:     config.Peer{Address: addr, ASN: k.asn(yaml.Path("bgp.peers").Item(len(k.BGP.Peers)).Field("asn"), "bgp_peeras")},
-				password: k.get("bgp_peerpass") != "", multihop: k.on("bgp_multihop"),
-			}, "bgp_peeraddress")
-		}
+	addr := k.addr("bgp_peeraddress", k.get("bgp_peeraddress"), "%s is no address: write the peer into bgp.peers by hand")
+	switch {
+	case addr.IsValid():
+		k.addPeer(peer{
+			Peer:     config.Peer{Address: addr, ASN: k.asn(yaml.Path("bgp.peers").Item(len(k.BGP.Peers)).Field("asn"), "bgp_peeras")},
+			password: k.get("bgp_peerpass") != "", multihop: k.on("bgp_multihop"),
+		}, "bgp_peeraddress")
+	case k.get("bgp_peeraddress") != "":
+		missing = "the routers: none could be read"
 	}
 	if len(k.BGP.Peers) == 0 {
-		what := "the routers: the file names none"
-		if partly {
-			what = "the routers: none could be read"
-		}
-		k.Leave("bgp.peers", cmp.Or(k.line("bgp_enable"), k.line("vip_routingtable")), what, "peers:", "- {address: ADDRESS, asn: ASN}")
+		k.Leave("bgp.peers", cmp.Or(k.line("bgp_enable"), k.line("vip_routingtable")), missing, "peers:", "- {address: ADDRESS, asn: ASN}")
 	}
 	if k.on("svc_enable") {
-		k.ToDo(k.line("bgp_enable"), "bgp_enable", "a router takes one session from a node: kube-vip for Services and Herald beside it need different routers, or Services another announcer")
+		k.toDo("bgp_enable", "a router takes one session from a node: kube-vip for Services and Herald beside it need different routers, or Services another announcer")
 	}
 	if k.on("vip_leaderelection") {
-		k.Note(k.line("vip_leaderelection"), "vip_leaderelection", "with announce: bgp nobody is elected: every healthy node announces, and the routers choose or share")
+		k.note("vip_leaderelection", "with announce: bgp nobody is elected: every healthy node announces, and the routers choose or share")
 	}
 }
 
@@ -72,32 +70,17 @@ func (k *converter) bgp() {
 func (k *converter) asn(path yaml.Path, name string) uint32 {
 	n, err := strconv.ParseUint(cmp.Or(k.get(name), defaultASN), 10, 32)
 	if err != nil {
-		k.Leave(path, k.line(name), "an autonomous system: "+strconv.Quote(migrate.Shown(k.get(name)))+" is none", string(path[strings.LastIndex(string(path), ".")+1:])+": ASN")
+		k.Leave(path, k.line(name), "an autonomous system: "+migrate.Quoted(k.get(name))+" is none", "asn: ASN")
 		return 0
 	}
 	k.at(path, name)
 	return uint32(n)
 }
 
-func (k *converter) routerID() {
-	s := k.get("bgp_routerid")
-	if s == "" {
-		return
-	}
-	id, err := netip.ParseAddr(s)
-	if err != nil {
-		k.ToDo(k.line("bgp_routerid"), "bgp_routerid", "%s is no IPv4 address: Herald takes the node's first global one unless bgp.routerID is set", strconv.Quote(migrate.Shown(s)))
-		return
-	}
-	k.BGP.RouterID = id
-	k.at("bgp.routerID", "bgp_routerid")
-	k.Comment("bgp.routerID", "Another on each node.")
-}
-
 // addPeer adds a peer with what applies to all of them.
 func (k *converter) addPeer(p peer, source string) {
 	if slices.ContainsFunc(k.BGP.Peers, func(other config.Peer) bool { return other.Name() == p.Name() }) {
-		k.Note(k.line(source), source, "%s is a peer already: taken once", p.Name())
+		k.note(source, "%s is a peer already: taken once", p.Name())
 		return
 	}
 	path := yaml.Path("bgp.peers").Item(len(k.BGP.Peers))
@@ -105,35 +88,21 @@ func (k *converter) addPeer(p peer, source string) {
 	if p.password {
 		p.PasswordFile = "/etc/herald/bgp-" + migrate.DNSName(p.Name(), "peer") + ".password"
 		k.Comment(path+".passwordFile", "Write the peer's password into it, mode 0600.")
-		k.ToDo(k.line(source), source, "write the password of %s into %s, mode 0600: it is not printed here", p.Name(), p.PasswordFile)
+		k.toDo(source, "write the password of %s into %s, mode 0600: it is not printed here", p.Name(), p.PasswordFile)
 	}
 	if p.multihop && p.ASN == k.BGP.ASN {
-		k.Note(k.line(source), source, "%s is iBGP, which is not limited to one hop: multihop is left out", p.Name())
+		k.note(source, "%s is iBGP, which is not limited to one hop: multihop is left out", p.Name())
 	} else if p.multihop {
 		p.Multihop = multihopTTL
 	}
 	if local, err := netip.ParseAddr(k.get("bgp_sourceip")); err == nil && p.Address.IsValid() && local.Is4() == p.Address.Is4() {
 		p.LocalAddress = local
 	} else if k.get("bgp_sourceip") != "" {
-		k.Note(k.line("bgp_sourceip"), "bgp_sourceip", "is no address that a session with %s can begin at: left out there", p.Name())
+		k.note("bgp_sourceip", "is no address that a session with %s can begin at: left out there", p.Name())
 	}
-	k.holdTime(&p.Peer)
+	p.HoldTime = time.Second * time.Duration(k.number("bgp_hold_time", 3, 16, "Herald takes 3 to 65535 seconds, and %s is none of them: 3s, its default, is left"))
 	k.nextHops(&p)
 	k.BGP.Peers = append(k.BGP.Peers, p.Peer)
-}
-
-// holdTime carries one over that was asked for.
-func (k *converter) holdTime(p *config.Peer) {
-	s := k.get("bgp_hold_time")
-	if s == "" {
-		return
-	}
-	n, err := strconv.ParseUint(s, 10, 16)
-	if err != nil || n < 3 {
-		k.Note(k.line("bgp_hold_time"), "bgp_hold_time", "Herald takes 3 to 65535 seconds, and %s is none of them: 3s, its default, is left", strconv.Quote(migrate.Shown(s)))
-		return
-	}
-	p.HoldTime = time.Duration(n) * time.Second
 }
 
 // nextHops makes the session carry both families if kube-vip's did.
@@ -143,22 +112,10 @@ func (k *converter) nextHops(p *peer) {
 		return
 	}
 	p.Families = []config.Family{config.IPv4, config.IPv6}
-	if mode != "fixed" {
-		return
-	}
-	for _, hop := range []struct {
-		name, value string
-		to          *netip.Addr
-	}{
-		{"mpbgp_ipv4", cmp.Or(p.hop4, k.get("mpbgp_ipv4")), &p.NextHop4},
-		{"mpbgp_ipv6", cmp.Or(p.hop6, k.get("mpbgp_ipv6")), &p.NextHop6},
-	} {
-		addr, err := netip.ParseAddr(hop.value)
-		if err == nil {
-			*hop.to = addr
-		} else if hop.value != "" {
-			k.ToDo(k.line(hop.name), hop.name, "%s is no address: the next hop is left to Herald", strconv.Quote(migrate.Shown(hop.value)))
-		}
+	if mode == "fixed" {
+		const complaint = "%s is no address: the next hop is left to Herald"
+		p.NextHop4 = k.addr("mpbgp_ipv4", cmp.Or(p.hop4, k.get("mpbgp_ipv4")), complaint)
+		p.NextHop6 = k.addr("mpbgp_ipv6", cmp.Or(p.hop6, k.get("mpbgp_ipv6")), complaint)
 	}
 }
 
@@ -221,7 +178,7 @@ func parsePeer(s string) (peer, error) {
 		case "mpbgp_ipv6":
 			p.hop6 = value
 		default:
-			return p, fmt.Errorf("%s is no option of a peer", strconv.Quote(migrate.Shown(key)))
+			return p, fmt.Errorf("%s is no option of a peer", migrate.Quoted(key))
 		}
 	}
 	p.BFD, err = parseBFD(parts[6])

@@ -26,8 +26,8 @@ const metricsPort = "9474"
 // documents, or a listing of its environment, one NAME=VALUE a line. The error
 // says why the file cannot be read.
 func Convert(data []byte, o migrate.Options) (*migrate.Result, error) {
-	d := migrate.NewDraft(o.File)
-	instances, err := readInstances(data, &d.Notes)
+	d, table := migrate.NewDraft(o.File), Table()
+	instances, err := readInstances(data, table, &d.Notes)
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func Convert(data []byte, o migrate.Options) (*migrate.Result, error) {
 		d.ToDo(0, "", "runs no kube-vip: no container's name or image has that in it, and no line sets a variable")
 	}
 	for _, in := range instances {
-		k := converter{Draft: d, options: o, given: map[string]setting{}}
+		k := converter{Draft: d, options: o, table: table, given: map[string]setting{}}
 		k.read(in)
 		switch {
 		case !k.on("cp_enable"):
@@ -54,24 +54,19 @@ func Convert(data []byte, o migrate.Options) (*migrate.Result, error) {
 type converter struct {
 	*migrate.Draft
 	options migrate.Options
+	table   []migrate.Row
 	given   map[string]setting // by the first name of its row; the last one counts
 }
 
 // read keeps the settings by name. What is none of kube-vip's is noted, except in a listing, which has more.
 func (k *converter) read(in instance) {
-	rows := map[string]migrate.Row{}
-	for _, row := range Table() {
-		for _, name := range row.Names {
-			rows[name] = row
-		}
-	}
 	for _, s := range in.settings {
-		row, known := rows[s.name]
+		row, known := migrate.Find(k.table, "", func(name string) bool { return name == s.name })
 		switch {
 		case known && s.value == "" && s.from == "":
 			// as good as absent
 		case known && row.Boolean && s.from == "" && !isBool(s.value):
-			k.ToDo(s.line, s.name, "%s is neither true nor false", strconv.Quote(migrate.Shown(s.value)))
+			k.ToDo(s.line, s.name, "%s is neither true nor false", migrate.Quoted(s.value))
 		case known:
 			k.given[row.Names[0]] = s
 		case !in.listing || strings.HasPrefix(s.name, "vip_") || strings.HasPrefix(s.name, "bgp_"):
@@ -91,6 +86,34 @@ func (k *converter) get(name string) string { return k.given[name].value }
 // line is where a setting is, 0 if it is nowhere.
 func (k *converter) line(name string) int { return k.given[name].line }
 
+// note says what is not carried over of a setting, and toDo what has to be done by hand.
+func (k *converter) note(name, format string, args ...any) {
+	k.Note(k.line(name), name, format, args...)
+}
+
+func (k *converter) toDo(name, format string, args ...any) {
+	k.ToDo(k.line(name), name, format, args...)
+}
+
+// addr is the address that a setting has; not a valid one if there is none, or it is none, which the complaint says.
+func (k *converter) addr(name, value, complaint string) netip.Addr {
+	addr, err := netip.ParseAddr(value)
+	if value != "" && err != nil {
+		k.toDo(name, complaint, migrate.Quoted(value))
+	}
+	return addr
+}
+
+// number is the one in a setting, of so many bits; 0 if there is none, or less than the least, which the complaint says.
+func (k *converter) number(name string, least uint64, bits int, complaint string) uint64 {
+	n, err := strconv.ParseUint(k.get(name), 10, bits)
+	if k.get(name) != "" && (err != nil || n < least) {
+		k.note(name, complaint, migrate.Quoted(k.get(name)))
+		return 0
+	}
+	return n
+}
+
 func (k *converter) on(name string) bool {
 	b, _ := strconv.ParseBool(k.get(name))
 	return b
@@ -101,7 +124,7 @@ func (k *converter) at(path yaml.Path, name string) { k.Origins[path] = k.line(n
 
 // leftOver notes the settings that have no counterpart.
 func (k *converter) leftOver() {
-	for _, row := range Table() {
+	for _, row := range k.table {
 		s, ok := k.given[row.Names[0]]
 		switch {
 		case ok && s.from != "" && row.Names[0] != "vip_nodename":
@@ -129,7 +152,7 @@ func (k *converter) convert() {
 	case k.on("vip_arp"):
 		v.Announce = config.AnnounceARP
 		if k.on("bgp_enable") {
-			k.ToDo(k.line("bgp_enable"), "bgp_enable", "kube-vip takes one of vip_arp and bgp_enable, and this has both: announce: arp is written")
+			k.toDo("bgp_enable", "kube-vip takes one of vip_arp and bgp_enable, and this has both: announce: arp is written")
 		}
 	case k.on("bgp_enable") || k.on("vip_routingtable"):
 		v.Announce = config.AnnounceBGP
@@ -152,7 +175,7 @@ func (k *converter) convert() {
 	case config.AnnounceBGP:
 		k.bgp()
 		if k.on("lb_enable") {
-			k.Note(k.line("lb_enable"), "lb_enable", "with announce: bgp the routers spread connections: no balancer is written")
+			k.note("lb_enable", "with announce: bgp the routers spread connections: no balancer is written")
 		}
 	}
 	if listen := k.get("prometheus_server"); listen != "" {
@@ -161,7 +184,7 @@ func (k *converter) convert() {
 			k.Metrics.Listen = net.JoinHostPort(host, metricsPort)
 		}
 		k.at("metrics.listen", "prometheus_server")
-		k.Note(k.line("prometheus_server"), "prometheus_server", "Herald's metrics have other names, and port %s, since kube-vip keeps its own while both run: change what reads them", metricsPort)
+		k.note("prometheus_server", "Herald's metrics have other names, and port %s, since kube-vip keeps its own while both run: change what reads them", metricsPort)
 	}
 }
 
@@ -173,7 +196,7 @@ func (k *converter) balance() {
 	port := func(name string) uint16 {
 		n, err := strconv.ParseUint(cmp.Or(k.get(name), "6443"), 10, 16)
 		if err != nil || n == 0 {
-			k.ToDo(k.line(name), name, "%s is no port: 6443 is written for the balancer", strconv.Quote(migrate.Shown(k.get(name))))
+			k.toDo(name, "%s is no port: 6443 is written for the balancer", migrate.Quoted(k.get(name)))
 			return 6443
 		}
 		return uint16(n)
@@ -198,7 +221,7 @@ func (k *converter) addresses(source string) []netip.Addr {
 		case !addr.IsValid():
 			what := "the VIP's addresses"
 			if s != "" {
-				what += ": " + strconv.Quote(migrate.Shown(s)) + " is none"
+				what += ": " + migrate.Quoted(s) + " is none"
 			}
 			k.Leave("vips[0].addresses", cmp.Or(k.line(source), k.line("cp_enable")), what, "addresses: [ADDRESS]")
 			return nil
@@ -211,7 +234,6 @@ func (k *converter) addresses(source string) []netip.Addr {
 func (k *converter) check() {
 	const url = "control_plane_health_check_address"
 	c, source := migrate.DefaultCheck(cmp.Or(k.get("port"), "6443")), "port"
-	var remark []string
 	switch {
 	case k.get(url) != "":
 		c.HTTP = &config.HTTPCheck{URL: k.get(url), CAFile: k.get("control_plane_health_check_ca_path")}
@@ -219,15 +241,14 @@ func (k *converter) check() {
 	case k.get("kubernetes_addr") != "":
 		c.HTTP.URL = strings.TrimSuffix(k.get("kubernetes_addr"), "/") + "/readyz"
 		source = "kubernetes_addr"
-		remark = []string{migrate.KubeadmPaths}
-	default:
-		remark = []string{migrate.KubeadmPaths}
 	}
 	if strings.HasPrefix(c.HTTP.URL, "http://") {
-		c.HTTP.CAFile, c.HTTP.ServerName, remark = "", "", nil
+		c.HTTP.CAFile, c.HTTP.ServerName = "", ""
 	}
 	path, _ := k.AddCheck(c, k.line(source))
-	k.Comment(path+".http.caFile", remark...)
+	if source != url {
+		k.Comment(path+".http.caFile", migrate.KubeadmPaths)
+	}
 }
 
 // nodeName carries a name over that the file has; the node's own is the default.
@@ -240,20 +261,14 @@ func (k *converter) nodeName() {
 
 // refresh carries the rate of gratuitous ARP over, if it was asked for, within what Herald takes.
 func (k *converter) refresh() {
-	s := k.get("vip_arpRate")
-	if s == "" {
-		return
-	}
-	ms, err := strconv.ParseUint(s, 10, 31)
-	rate := time.Duration(ms) * time.Millisecond
-	if err != nil || rate == 0 {
-		k.Note(k.line("vip_arpRate"), "vip_arpRate", "%s is no number of milliseconds: not carried over", strconv.Quote(migrate.Shown(s)))
+	rate := time.Duration(k.number("vip_arpRate", 1, 31, "%s is no number of milliseconds: not carried over")) * time.Millisecond
+	if rate == 0 {
 		return
 	}
 	k.ARP.Refresh = min(max(rate, time.Second), time.Hour)
 	k.at("arp.refresh", "vip_arpRate")
 	if rate != k.ARP.Refresh {
-		k.Note(k.line("vip_arpRate"), "vip_arpRate", "Herald takes 1s to 1h: %s is written", k.ARP.Refresh)
+		k.note("vip_arpRate", "Herald takes 1s to 1h: %s is written", k.ARP.Refresh)
 	}
 	k.Comment("arp.refresh", "As it was. Herald's default is 60s: it announces seven times when it takes the VIP.")
 }

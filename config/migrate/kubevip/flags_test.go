@@ -18,11 +18,11 @@ func TestFlags(t *testing.T) {
 			value = "true"
 		}
 		var notes migrate.Notes
-		for _, words := range [][]word{
-			{{"manager", 1}, {"--" + row.Flag + "=" + value, 2}},
-			{{"manager", 1}, {"--" + strings.ToUpper(row.Flag), 2}, {value, 3}},
+		for _, words := range [][]*migrate.Tree{
+			{{Scalar: "manager", Line: 1}, {Scalar: "--" + row.Flag + "=" + value, Line: 2}},
+			{{Scalar: "manager", Line: 1}, {Scalar: "--" + strings.ToUpper(row.Flag), Line: 2}, {Scalar: value, Line: 3}},
 		} {
-			got := readFlags(words, &notes)
+			got := readFlags(words, Table(), &notes)
 			if len(got) != 1 || got[0].name != row.Names[0] || got[0].value != value || got[0].line != 2 {
 				t.Errorf("%v is read as %v", words, got)
 			}

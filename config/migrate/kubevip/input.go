@@ -2,16 +2,11 @@ package kubevip
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/herald-vip/herald/config/migrate"
 	"github.com/herald-vip/herald/config/yaml"
-)
-
-// Bounds on what aliases can multiply.
-const (
-	maxContainers = 100
-	maxSettings   = 10_000
 )
 
 // setting is one of kube-vip's, from the environment or a flag.
@@ -29,96 +24,74 @@ type instance struct {
 }
 
 // readInstances finds every kube-vip in a manifest or a listing of its environment.
-func readInstances(data []byte, notes *migrate.Notes) ([]instance, error) {
+func readInstances(data []byte, table []migrate.Row, notes *migrate.Notes) ([]instance, error) {
 	s, err := yaml.Text(data)
 	if err != nil {
 		return nil, err
 	}
-	if isListing(s) {
-		return []instance{readListing(s)}, nil
+	if settings := readListing(s); settings != nil {
+		return []instance{{line: 1, settings: settings, listing: true}}, nil
 	}
 	documents, err := migrate.Trees(s, 0)
 	if err != nil {
 		return nil, err
 	}
-	r := manifestReader{Notes: notes}
+	var containers []*migrate.Tree
 	for _, d := range documents {
-		r.workload(d)
+		containers = append(containers, containersOf(d)...)
 		for _, item := range d.At("items").Items { // of a List
-			r.workload(item)
+			containers = append(containers, containersOf(item)...)
 		}
 	}
-	return r.found, nil
+	var found []instance
+	for _, c := range containers {
+		if strings.Contains(c.At("name").Scalar, "kube-vip") || strings.Contains(c.At("image").Scalar, "kube-vip") {
+			found = append(found, instance{line: c.Line, settings: readContainer(c, table, notes)})
+		}
+	}
+	return found, nil
 }
 
 // variable is a line of `env` or of an EnvironmentFile.
-var variable = regexp.MustCompile(`^\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=(.*)$`)
+var variable = regexp.MustCompile(`^(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=(.*)$`)
 
-// isListing reports whether the first line that says something sets a variable.
-func isListing(s string) bool {
-	for line := range strings.Lines(s) {
-		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
-			return variable.MatchString(line)
-		}
-	}
-	return false
-}
-
-func readListing(s string) instance {
-	in := instance{line: 1, listing: true}
+// readListing reads variables; there are none unless the first line that says something sets one.
+func readListing(s string) []setting {
+	var settings []setting
 	number := 0
 	for line := range strings.Lines(s) {
 		number++
-		m := variable.FindStringSubmatch(strings.TrimRight(line, "\n"))
-		if m == nil || len(in.settings) >= maxSettings {
-			continue
+		line = strings.TrimSpace(line)
+		m := variable.FindStringSubmatch(line)
+		switch {
+		case m != nil:
+			value := strings.TrimSpace(m[2])
+			if n := len(value); n >= 2 && (value[0] == '"' || value[0] == '\'') && value[n-1] == value[0] {
+				value = value[1 : n-1]
+			}
+			settings = append(settings, setting{name: m[1], value: value, line: number})
+		case settings == nil && line != "" && line[0] != '#':
+			return nil
 		}
-		value := strings.TrimSpace(m[2])
-		if n := len(value); n >= 2 && (value[0] == '"' || value[0] == '\'') && value[n-1] == value[0] {
-			value = value[1 : n-1]
-		}
-		in.settings = append(in.settings, setting{name: m[1], value: value, line: number})
 	}
-	return in
+	return settings
 }
 
-// manifestReader walks the few paths of a manifest on which kube-vip's settings are.
-type manifestReader struct {
-	found []instance
-	total int // settings
-	*migrate.Notes
-}
-
-// workload reads a Pod, or what has a template for one.
-func (r *manifestReader) workload(t *migrate.Tree) {
+// containersOf are those of a Pod, or of what has a template for one.
+func containersOf(t *migrate.Tree) []*migrate.Tree {
 	spec := t.At("spec")
 	if template := spec.At("template"); !template.Empty() {
 		spec = template.At("spec")
 	}
-	for _, c := range spec.At("containers").Items {
-		is := strings.Contains(c.At("name").Scalar, "kube-vip") || strings.Contains(c.At("image").Scalar, "kube-vip")
-		if is && len(r.found) < maxContainers {
-			r.found = append(r.found, r.container(c))
-		}
-	}
+	return spec.At("containers").Items
 }
 
-func (r *manifestReader) container(c *migrate.Tree) instance {
-	in := instance{line: c.Line}
-	var words []word
-	for _, key := range []string{"command", "args"} {
-		for _, w := range c.At(key).Items {
-			words = append(words, word{w.Text(), w.Line})
-		}
-	}
-	in.settings = readFlags(words, r.Notes)
+func readContainer(c *migrate.Tree, table []migrate.Row, notes *migrate.Notes) []setting {
+	settings := readFlags(slices.Concat(c.At("command").Items, c.At("args").Items), table, notes)
 	for _, from := range c.At("envFrom").Items {
-		r.ToDo(from.Line, "envFrom", "its variables are not in this file: take them from `kubectl exec … env` of a running kube-vip and migrate that")
+		notes.ToDo(from.Line, "envFrom", "its variables are not in this file: take them from `kubectl exec … env` of a running kube-vip and migrate that")
 	}
 	for _, v := range c.At("env").Items {
-		if r.total++; r.total > maxSettings {
-			break
-		}
 		s := setting{name: v.At("name").Text(), value: v.At("value").Text(), line: v.Line}
 		if from := v.At("valueFrom"); !from.Empty() {
 			s.from = "look where valueFrom points"
@@ -126,7 +99,37 @@ func (r *manifestReader) container(c *migrate.Tree) instance {
 				s.from = "it is the pod's " + field
 			}
 		}
-		in.settings = append(in.settings, s)
+		settings = append(settings, s)
 	}
-	return in
+	return settings
+}
+
+// readFlags gives kube-vip's flags the names of the variables that set the same.
+func readFlags(words []*migrate.Tree, table []migrate.Row, notes *migrate.Notes) []setting {
+	var settings []setting
+	for i := 0; i < len(words); i++ {
+		line := words[i].Line
+		flag, value, given := strings.Cut(words[i].Text(), "=")
+		if !strings.HasPrefix(flag, "-") {
+			continue // the program, or its subcommand
+		}
+		if flag == "-n" {
+			flag = "--namespace"
+		}
+		row := slices.IndexFunc(table, func(r migrate.Row) bool { return r.Flag != "" && strings.EqualFold("--"+r.Flag, flag) })
+		switch {
+		case given:
+		case row >= 0 && table[row].Boolean:
+			value = "true"
+		case i+1 < len(words) && !strings.HasPrefix(words[i+1].Text(), "--"):
+			i++
+			value = words[i].Text()
+		}
+		if row < 0 {
+			notes.Note(line, flag, "is no flag that is known here: not carried over")
+			continue
+		}
+		settings = append(settings, setting{name: table[row].Names[0], value: value, line: line})
+	}
+	return settings
 }

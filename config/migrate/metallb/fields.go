@@ -87,7 +87,7 @@ func (f *fields) boolean(key string, otherwise bool) bool {
 	}
 	b, err := strconv.ParseBool(t.Scalar)
 	if err != nil {
-		f.ToDo(t.Line, f.about(f.path+key), "%s is neither true nor false", strconv.Quote(migrate.Shown(t.Scalar)))
+		f.ToDo(t.Line, f.about(f.path+key), "%s is neither true nor false", migrate.Quoted(t.Scalar))
 		return otherwise
 	}
 	return b
@@ -101,7 +101,7 @@ func (f *fields) number(key string, most uint32, otherwise uint32) uint32 {
 	}
 	n, err := strconv.ParseUint(t.Scalar, 10, 32)
 	if err != nil || n > uint64(most) {
-		f.ToDo(t.Line, f.about(f.path+key), "%s is no number from 0 to %d", strconv.Quote(migrate.Shown(t.Scalar)), most)
+		f.ToDo(t.Line, f.about(f.path+key), "%s is no number from 0 to %d", migrate.Quoted(t.Scalar), most)
 		return otherwise
 	}
 	return uint32(n)
@@ -115,7 +115,7 @@ func (f *fields) duration(key string) (d time.Duration, line int) {
 	}
 	d, err := time.ParseDuration(t.Scalar)
 	if err != nil || d < 0 {
-		f.ToDo(t.Line, f.about(f.path+key), "%s is no time such as 90s", strconv.Quote(migrate.Shown(t.Scalar)))
+		f.ToDo(t.Line, f.about(f.path+key), "%s is no time such as 90s", migrate.Quoted(t.Scalar))
 		return 0, 0
 	}
 	return d, t.Line

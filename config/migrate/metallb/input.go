@@ -3,7 +3,6 @@ package metallb
 import (
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/herald-vip/herald/config/migrate"
@@ -119,7 +118,7 @@ func (o *object) part(kind string, item *migrate.Tree) *object {
 		part.name = "peer-" + migrate.DNSName(item.At("peer-address").Scalar, "unknown")
 	case kindOldPool:
 		if part.name = migrate.DNSName(name, "pool"); part.name != name {
-			part.Note(item.Line, part.about("name"), "was %s, which no object can be called: change what names it, such as annotations of Services", strconv.Quote(migrate.Shown(name)))
+			part.Note(item.Line, part.about("name"), "was %s, which no object can be called: change what names it, such as annotations of Services", migrate.Quoted(name))
 		}
 	default:
 		part.name = name

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
@@ -40,7 +39,7 @@ func (m *converter) peer(o *object) {
 	if addr, err := netip.ParseAddr(p.Spec.Address); err == nil {
 		p.Spec.Address = addr.Unmap().String()
 	} else if p.Spec.Address != "" {
-		o.ToDo(o.line, o.about("peerAddress"), "%s is no address", strconv.Quote(migrate.Shown(p.Spec.Address)))
+		o.ToDo(o.line, o.about("peerAddress"), "%s is no address", migrate.Quoted(p.Spec.Address))
 	}
 	own := f.number("myASN", 1<<32-1, 0)
 	if other := f.number("localASN", 1<<32-1, 0); other > 0 { // the only one that the router sees
@@ -160,7 +159,7 @@ func (m *converter) watch() {
 		}
 		b, ok := m.profiles[p.profile]
 		if !ok {
-			p.ToDo(p.profileLine, p.about("bfdProfile"), "there is no BFDProfile %s in these files: write its times into bfd, or BFD is off", strconv.Quote(migrate.Shown(p.profile)))
+			p.ToDo(p.profileLine, p.about("bfdProfile"), "there is no BFDProfile %s in these files: write its times into bfd, or BFD is off", migrate.Quoted(p.profile))
 			continue
 		}
 		p.Spec.BFD = &b
@@ -194,7 +193,7 @@ func (m *converter) validatePeers() {
 		}
 		for _, name := range p.Spec.BGP.Peers {
 			if !names[name] {
-				p.ToDo(p.line, p.about(""), "there is no BGPPeer %s in these files, and the pool is announced to it", strconv.Quote(migrate.Shown(name)))
+				p.ToDo(p.line, p.about(""), "there is no BGPPeer %s in these files, and the pool is announced to it", migrate.Quoted(name))
 			}
 		}
 	}

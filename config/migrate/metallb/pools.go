@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -234,7 +233,7 @@ func (m *converter) resolve() {
 			p.to.Communities = union(p.to.Communities, []v1alpha1.Community{v1alpha1.Community(c.String())})
 			continue
 		}
-		p.to.ToDo(p.value.Line, p.about, "%s is no community, nor the name of one in these files", strconv.Quote(migrate.Shown(p.value.Scalar)))
+		p.to.ToDo(p.value.Line, p.about, "%s is no community, nor the name of one in these files", migrate.Quoted(p.value.Scalar))
 	}
 }
 
@@ -282,7 +281,7 @@ func (m *converter) announce() {
 	for _, a := range slices.Concat(m.routed, m.onLink) {
 		for _, name := range a.pools {
 			if !known[name] {
-				a.Note(a.line, a.about("ipAddressPools"), "there is no pool %s in these files", strconv.Quote(migrate.Shown(name)))
+				a.Note(a.line, a.about("ipAddressPools"), "there is no pool %s in these files", migrate.Quoted(name))
 			}
 		}
 	}

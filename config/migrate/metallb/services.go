@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/herald-vip/herald/config/migrate"
@@ -38,7 +37,7 @@ func (m *converter) service(o *object) {
 		return
 	}
 	if class := o.body.At("spec", "loadBalancerClass").Scalar; class != m.options.Class {
-		o.Note(o.line, o.about("spec.loadBalancerClass"), "%s is not what MetalLB was told by --lb-class: if it is, migrate with that flag, and otherwise this Service is another's", strconv.Quote(migrate.Shown(class)))
+		o.Note(o.line, o.about("spec.loadBalancerClass"), "%s is not what MetalLB was told by --lb-class: if it is, migrate with that flag, and otherwise this Service is another's", migrate.Quoted(class))
 		return
 	}
 	m.served++
