@@ -17,21 +17,30 @@ import (
 // Convert converts a keepalived.conf, as it is for one node. The error says
 // why the file cannot be read.
 func Convert(data []byte, o migrate.Options) (*migrate.Result, error) {
-	k := converter{Draft: migrate.NewDraft(o.File), options: o, table: Table()}
-	statements, err := parseLines(data, o.ConfigID, &k.Notes)
+	k := converter{Draft: migrate.NewDraft(o.File), options: o, table: Table(), checks: map[*statement]string{}}
+	file, err := parseLines(data, o.ConfigID, &k.Notes)
 	if err != nil {
 		return nil, err
 	}
-	k.read(statements)
-	if len(k.instances) == 0 {
-		k.ToDo(0, "", "has no vrrp_instance: there is no VIP to announce")
+	k.file = file
+	k.leftOut(atTop, file.block)
+	for _, s := range file.all(inGlobals, inInstance, inGroup) {
+		k.leftOut(s.keyword(), s.block)
+		for _, b := range s.all("vrrp_garp_master_refresh", "garp_master_refresh") {
+			k.refresh(b)
+		}
 	}
-	for _, s := range k.instances {
+	instances := file.all(inInstance)
+	for _, s := range instances {
 		k.instance(s)
 	}
-	k.virtualServers()
-	if len(k.VIPs) > 0 {
-		k.members()
+	for _, s := range file.all(inServer) {
+		k.virtualServer(s)
+	}
+	if len(instances) > 0 {
+		k.members(instances[0].line)
+	} else {
+		k.ToDo(0, "", "has no vrrp_instance: there is no VIP to announce")
 	}
 	return k.Result("keepalived"), nil
 }
@@ -39,42 +48,12 @@ func Convert(data []byte, o migrate.Options) (*migrate.Result, error) {
 // converter converts one file.
 type converter struct {
 	*migrate.Draft
-	options   migrate.Options
-	table     []migrate.Row
-	instances []*statement
-	scripts   []*statement
-	groups    []*statement
-	servers   []*statement
-	checks    map[*statement]string // names of the checks that scripts became; empty if none
-	own       netip.Addr            // the node's address and those of the others, if they use unicast
-	peers     []netip.Addr
-}
-
-// read sorts the statements, and notes those that nothing becomes of.
-func (k *converter) read(statements []*statement) {
-	k.checks = map[*statement]string{}
-	for _, s := range statements {
-		switch s.keyword() {
-		case "vrrp_instance":
-			k.instances = append(k.instances, s)
-			k.leftOut(inInstance, s.block)
-		case "vrrp_script":
-			k.scripts = append(k.scripts, s)
-		case "vrrp_sync_group":
-			k.groups = append(k.groups, s)
-			k.leftOut(atTop, []*statement{s})
-			k.leftOut(inGroup, s.block)
-		case "virtual_server":
-			k.servers = append(k.servers, s)
-		case "global_defs":
-			k.leftOut(inGlobals, s.block)
-			for _, s := range s.block {
-				k.refresh(s, "vrrp_garp_master_refresh")
-			}
-		default:
-			k.leftOut(atTop, []*statement{s})
-		}
-	}
+	options migrate.Options
+	table   []migrate.Row
+	file    *statement
+	checks  map[*statement]string // names of the checks that scripts became; empty if none
+	own     netip.Addr            // the node's address and those of the others, if they use unicast
+	peers   []netip.Addr
 }
 
 // leftOut notes the statements that are not carried over, a block as one.
@@ -97,48 +76,47 @@ func (k *converter) leftOut(in string, statements []*statement) {
 
 // instance converts a vrrp_instance: a VIP for each link that its addresses are on.
 func (k *converter) instance(s *statement) {
-	v := config.VIP{Announce: config.AnnounceARP, Preempt: true}
-	link, priority := "", 0
-	var addrs []carried
-	for _, b := range s.block {
-		switch b.keyword() {
-		case "interface":
-			link = b.arg(0)
-		case "priority":
-			priority = b.line
-			n, err := strconv.Atoi(b.arg(0))
-			if err != nil || n < 1 || n > 255 {
-				k.ToDo(b.line, "priority", "%s is no number from 1 to 255: 100, the default of both, is left", migrate.Quoted(b.arg(0)))
-				n = 0
+	v := config.VIP{Announce: config.AnnounceARP, Preempt: len(s.all("nopreempt")) == 0}
+	priority := s.last("priority")
+	if n, err := strconv.Atoi(priority.arg(0)); err == nil && 1 <= n && n <= 255 {
+		v.Priority = n
+	} else if priority.line > 0 {
+		k.ToDo(priority.line, "priority", "%s is no number from 1 to 255: 100, the default of both, is left", migrate.Quoted(priority.arg(0)))
+	}
+	for _, b := range s.all("unicast_src_ip", "unicast_peer") {
+		k.unicast(b)
+	}
+	usual := s.last("interface").arg(0)
+	var links []string // that of the first address first
+	addrs := map[string][]netip.Addr{}
+	for _, b := range s.all("virtual_ipaddress", "virtual_ipaddress_excluded") {
+		for _, line := range b.block {
+			addr, link := k.address(line)
+			if !addr.IsValid() {
+				continue
 			}
-			v.Priority = n
-		case "nopreempt":
-			v.Preempt = false
-		case "virtual_ipaddress", "virtual_ipaddress_excluded":
-			addrs = append(addrs, k.addresses(b)...)
-		case "unicast_src_ip", "unicast_peer":
-			k.unicast(b)
+			link = cmp.Or(link, usual)
+			if addrs[link] == nil {
+				links = append(links, link)
+			}
+			addrs[link] = append(addrs[link], addr)
 		}
-		k.refresh(b, "garp_master_refresh")
+	}
+	if links == nil {
+		links = []string{usual}
 	}
 	var lost []string
 	v.Checks, lost = k.tracked(s)
-	for i, link := range links(addrs, link) {
+	for i, link := range links {
 		v := v
 		v.Name = migrate.DNSName(s.arg(0), "vip")
 		if i > 0 {
 			v.Name = migrate.DNSName(s.arg(0)+"-"+link, "vip")
 		}
-		v.Interface = link
-		v.Addresses = nil
-		for _, a := range addrs {
-			if a.link == link {
-				v.Addresses = append(v.Addresses, a.Addr)
-			}
-		}
+		v.Interface, v.Addresses = link, addrs[link]
 		path := k.AddVIP(v, s.line)
-		if priority > 0 {
-			k.Origins[path+".priority"] = priority
+		if priority.line > 0 {
+			k.Origins[path+".priority"] = priority.line
 		}
 		if len(v.Addresses) == 0 {
 			k.Leave(path+".addresses", s.line, "the VIP's addresses: the instance has none that could be read", "addresses: [ADDRESS]")
@@ -153,74 +131,47 @@ func (k *converter) instance(s *statement) {
 	}
 }
 
-// carried is an address and the link that it is to be on.
-type carried struct {
-	netip.Addr
-	link string
-}
-
-// links are those of addrs, the first of them first; usual stands for none. There is one at least.
-func links(addrs []carried, usual string) []string {
-	var links []string
-	for i := range addrs {
-		addrs[i].link = cmp.Or(addrs[i].link, usual)
-		if !slices.Contains(links, addrs[i].link) {
-			links = append(links, addrs[i].link)
+// address reads a line of a virtual_ipaddress block: an address, and the link it is to be on if it says so.
+func (k *converter) address(s *statement) (addr netip.Addr, link string) {
+	addr, bits := migrate.ParseAddr(s.keyword())
+	switch {
+	case !addr.IsValid():
+		k.ToDo(s.line, s.keyword(), "is no address: write it into the VIP by hand")
+		return netip.Addr{}, ""
+	case k.VIPAddrs[addr]:
+		k.Note(s.line, s.keyword(), "is a VIP already: taken once")
+		return netip.Addr{}, ""
+	}
+	k.VIPAddrs[addr] = true
+	var idle []string
+	for i := 1; i < len(s.words); i++ {
+		if s.words[i] == "dev" && i+1 < len(s.words) {
+			i++
+			link = s.words[i]
+		} else {
+			idle = append(idle, s.words[i])
 		}
 	}
-	if links == nil {
-		return []string{usual}
+	if len(idle) > 0 {
+		k.Note(s.line, s.keyword(), "Herald binds the address alone: %q is left out", migrate.Shown(strings.Join(idle, " ")))
 	}
-	return links
-}
-
-// addresses reads the lines of a virtual_ipaddress block.
-func (k *converter) addresses(block *statement) []carried {
-	var addrs []carried
-	for _, s := range block.block {
-		addr, bits := migrate.ParseAddr(s.keyword())
-		if !addr.IsValid() {
-			k.ToDo(s.line, s.keyword(), "is no address: write it into the VIP by hand")
-			continue
-		}
-		if k.VIPAddrs[addr] {
-			k.Note(s.line, s.keyword(), "is a VIP already: taken once")
-			continue
-		}
-		k.VIPAddrs[addr] = true
-		a := carried{Addr: addr}
-		var idle []string
-		for i := 1; i < len(s.words); i++ {
-			if s.words[i] == "dev" && i+1 < len(s.words) {
-				i++
-				a.link = s.words[i]
-			} else {
-				idle = append(idle, s.words[i])
-			}
-		}
-		if len(idle) > 0 {
-			k.Note(s.line, s.keyword(), "Herald binds the address alone: %q is left out", migrate.Shown(strings.Join(idle, " ")))
-		}
-		if bits != addr.BitLen() {
-			k.Note(s.line, s.keyword(), "Herald binds it as /%d: the link needs an address of that subnet of its own, or clients elsewhere have to be routed to it", addr.BitLen())
-		}
-		addrs = append(addrs, a)
+	if bits != addr.BitLen() {
+		k.Note(s.line, s.keyword(), "Herald binds it as /%d: the link needs an address of that subnet of its own, or clients elsewhere have to be routed to it", addr.BitLen())
 	}
-	return addrs
+	return addr, link
 }
 
 // tracked are the checks of an instance and its group, and the scripts that none could be made of.
 func (k *converter) tracked(instance *statement) (names, lost []string) {
-	blocks := slices.Clone(instance.block)
-	for _, g := range k.groups {
-		if contains(g.block, "group", instance.arg(0)) {
-			blocks = append(blocks, g.block...)
+	blocks := instance.all("track_script")
+	for _, g := range k.file.all(inGroup) {
+		for _, group := range g.all("group") {
+			if slices.ContainsFunc(group.block, func(s *statement) bool { return slices.Contains(s.words, instance.arg(0)) }) {
+				blocks = append(blocks, g.all("track_script")...)
+			}
 		}
 	}
 	for _, b := range blocks {
-		if b.keyword() != "track_script" {
-			continue
-		}
 		for _, t := range b.block {
 			name := k.track(t)
 			switch {
@@ -234,20 +185,14 @@ func (k *converter) tracked(instance *statement) (names, lost []string) {
 	return names, lost
 }
 
-// contains reports whether the block of the keyword has a line with the word.
-func contains(statements []*statement, keyword, word string) bool {
-	return slices.ContainsFunc(statements, func(s *statement) bool {
-		return s.keyword() == keyword && slices.ContainsFunc(s.block, func(s *statement) bool { return slices.Contains(s.words, word) })
-	})
-}
-
 // track is the name of the check that a line of track_script asks for, empty if there is none.
 func (k *converter) track(t *statement) string {
 	if slices.Contains(t.words, "reverse") {
 		k.ToDo(t.line, t.keyword(), "a check that fails when all is well has no counterpart: leave it out, or ask the opposite")
 		return ""
 	}
-	i := slices.IndexFunc(k.scripts, func(s *statement) bool { return s.arg(0) == t.keyword() })
+	scripts := k.file.all(inScript)
+	i := slices.IndexFunc(scripts, func(s *statement) bool { return s.arg(0) == t.keyword() })
 	if i < 0 {
 		k.ToDo(t.line, t.keyword(), "no vrrp_script has this name here: write a check of what it asked")
 		return ""
@@ -255,7 +200,7 @@ func (k *converter) track(t *statement) string {
 	if len(t.words) > 1 {
 		k.Note(t.line, t.keyword(), "a failing check takes the VIP away: it does not lower a priority, and %q is left out", migrate.Shown(strings.Join(t.words[1:], " ")))
 	}
-	s := k.scripts[i]
+	s := scripts[i]
 	name, done := k.checks[s]
 	if !done {
 		name = k.script(s)
@@ -267,13 +212,13 @@ func (k *converter) track(t *statement) string {
 // script makes a check of a vrrp_script.
 func (k *converter) script(s *statement) string {
 	k.leftOut(inScript, s.block)
-	i := slices.IndexFunc(s.block, func(b *statement) bool { return b.keyword() == "script" })
-	if i < 0 {
+	commands := s.all("script")
+	if len(commands) == 0 {
 		k.ToDo(s.line, s.arg(0), "has no script: write a check of what it asked")
 		return ""
 	}
-	b := s.block[i]
-	command := strings.Join(b.words[1:], " ")
+	b := commands[0]
+	command := strings.Join(b.args(), " ")
 	found, ok := readScript(command)
 	if !ok {
 		program, _, _ := strings.Cut(command, " ") // its arguments may hold a password
@@ -292,16 +237,13 @@ func (k *converter) script(s *statement) string {
 	return name
 }
 
-// refresh carries the time between announcements over, if s is the keyword that sets it.
-func (k *converter) refresh(s *statement, keyword string) {
-	if s.keyword() != keyword {
-		return
-	}
+// refresh carries the time between announcements over.
+func (k *converter) refresh(s *statement) {
 	seconds, err := strconv.ParseUint(s.arg(0), 10, 31)
 	refresh := time.Duration(seconds) * time.Second
 	switch {
 	case err != nil || refresh > time.Hour:
-		k.Note(s.line, keyword, "Herald takes 1s to 1h: every 60s, its default, is left")
+		k.Note(s.line, s.keyword(), "Herald takes 1s to 1h: every 60s, its default, is left")
 	case refresh > 0 && (k.ARP.Refresh == 0 || refresh < k.ARP.Refresh):
 		k.ARP.Refresh = refresh
 		k.Origins["arp.refresh"] = s.line
@@ -310,7 +252,7 @@ func (k *converter) refresh(s *statement, keyword string) {
 
 // unicast remembers whose addresses the nodes have. What else is said of a peer, as its TTL, is VRRP's.
 func (k *converter) unicast(s *statement) {
-	entries := []*statement{{line: s.line, words: s.words[1:]}}
+	entries := []*statement{{line: s.line, words: s.args()}}
 	if s.hasBlock {
 		entries = s.block
 	}
@@ -324,7 +266,9 @@ func (k *converter) unicast(s *statement) {
 			none = false
 			switch {
 			case s.keyword() == "unicast_peer":
-				k.addPeer(addr)
+				if !slices.Contains(k.peers, addr) {
+					k.peers = append(k.peers, addr)
+				}
 			case k.own.IsValid() && k.own != addr:
 				k.ToDo(e.line, s.keyword(), "a second address of this node: see which one the members are to reach it at")
 			default:
@@ -337,28 +281,29 @@ func (k *converter) unicast(s *statement) {
 	}
 }
 
-func (k *converter) addPeer(addr netip.Addr) {
-	if !slices.Contains(k.peers, addr) {
-		k.peers = append(k.peers, addr)
-	}
-}
-
 // members are those of the options; or else those of unicast, named by their
 // addresses, so that all nodes' files agree; or else to be filled in.
-func (k *converter) members() {
-	line := k.instances[0].line
+func (k *converter) members(line int) {
+	nodes := slices.Clone(k.peers)
+	if k.own.IsValid() {
+		nodes = append(nodes, k.own)
+	}
 	members := k.options.Members
 	if len(members) == 0 && k.own.IsValid() && len(k.peers) > 0 {
 		members = map[string]netip.AddrPort{}
-		for _, addr := range append(slices.Clip(k.peers), k.own) {
+		for _, addr := range nodes {
 			members[memberName(addr)] = netip.AddrPortFrom(addr, migrate.GossipPort)
 		}
 		k.NodeName = memberName(k.own)
 		k.Comment("nodeName", "This node's name among the members; the others have theirs.")
 		k.Comment("election.members", "Named by their addresses, so that all nodes' files agree.")
 	}
-	for _, addr := range append(slices.Clip(k.peers), k.own) {
-		if addr.IsValid() && len(members) > 0 && !hasAddress(members, addr) {
+	known := map[netip.Addr]bool{}
+	for _, m := range members {
+		known[m.Addr()] = true
+	}
+	for _, addr := range nodes {
+		if len(members) > 0 && !known[addr] {
 			k.ToDo(line, addr.String(), "speaks VRRP, and is no member: give it with --member, or see that it goes")
 		}
 	}
@@ -367,13 +312,4 @@ func (k *converter) members() {
 
 func memberName(addr netip.Addr) string {
 	return "node-" + strings.NewReplacer(".", "-", ":", "-").Replace(addr.String())
-}
-
-func hasAddress(members map[string]netip.AddrPort, addr netip.Addr) bool {
-	for _, m := range members {
-		if m.Addr() == addr {
-			return true
-		}
-	}
-	return false
 }

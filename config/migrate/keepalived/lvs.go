@@ -13,13 +13,7 @@ import (
 	"github.com/herald-vip/herald/config/migrate"
 )
 
-// virtualServers makes a balancer of each virtual_server of LVS that is one of TCP.
-func (k *converter) virtualServers() {
-	for _, s := range k.servers {
-		k.virtualServer(s)
-	}
-}
-
+// virtualServer makes a balancer of a virtual_server of LVS, if it is one of TCP.
 func (k *converter) virtualServer(s *statement) {
 	const without = "write a balancer by hand, or keep keepalived for it"
 	at, ok := place(s.arg(0), s.arg(1), 0)
@@ -27,7 +21,7 @@ func (k *converter) virtualServer(s *statement) {
 	case !ok:
 		k.ToDo(s.line, "virtual_server", "Herald balances an address and a port, and this is neither: %s", without)
 		return
-	case slices.ContainsFunc(s.block, func(b *statement) bool { return b.keyword() == "protocol" && !strings.EqualFold(b.arg(0), "tcp") }):
+	case slices.ContainsFunc(s.all("protocol"), func(b *statement) bool { return !strings.EqualFold(b.arg(0), "tcp") }):
 		k.ToDo(s.line, "virtual_server", "Herald balances TCP alone: keep keepalived for it")
 		return
 	}
@@ -38,43 +32,37 @@ func (k *converter) virtualServer(s *statement) {
 		b.Name = fmt.Sprintf("%s-%d", k.VIPs[i].Name, at.Port())
 		b.Listen = []config.Listener{{VIP: k.VIPs[i].Name, Port: at.Port()}}
 	}
+	sourceHash := func(b *statement) bool { return b.arg(0) == "sh" }
+	if len(s.all("persistence_timeout")) > 0 || slices.ContainsFunc(s.all("lb_algo", "lvs_sched"), sourceHash) {
+		b.Method = config.SourceHash
+	}
 	servers := new(config.Static)
 	checked := false
-	for _, line := range s.block {
-		switch line.keyword() {
-		case "lb_algo", "lvs_sched":
-			if line.arg(0) == "sh" {
-				b.Method = config.SourceHash
-			}
-		case "persistence_timeout":
-			b.Method = config.SourceHash
-		case "real_server":
-			k.leftOut(inReal, line.block)
-			addr, ok := place(line.arg(0), line.arg(1), at.Port())
-			if !ok {
-				k.ToDo(line.line, "real_server", "is no address: write it into the backends by hand")
-				continue
-			}
-			if slices.Contains(servers.Addresses, addr) {
-				k.Note(line.line, "real_server", "%s is a backend already: taken once", addr)
-				continue
-			}
-			servers.Addresses = append(servers.Addresses, addr)
-			check := k.realCheck(line)
-			if checked && !reflect.DeepEqual(check, b.Check) {
-				k.ToDo(line.line, "real_server", "is checked in another way than the first: a balancer has one check for all, and the first one's is written")
-				continue
-			}
-			b.Check, checked = check, true
+	for _, line := range s.all("real_server") {
+		k.leftOut(inReal, line.block)
+		addr, ok := place(line.arg(0), line.arg(1), at.Port())
+		if !ok {
+			k.ToDo(line.line, "real_server", "is no address: write it into the backends by hand")
+			continue
 		}
-	}
-	if len(servers.Addresses) > 0 {
-		b.Backends.Static = servers
+		if slices.Contains(servers.Addresses, addr) {
+			k.Note(line.line, "real_server", "%s is a backend already: taken once", addr)
+			continue
+		}
+		servers.Addresses = append(servers.Addresses, addr)
+		check := k.realCheck(line)
+		if checked && !reflect.DeepEqual(check, b.Check) {
+			k.ToDo(line.line, "real_server", "is checked in another way than the first: a balancer has one check for all, and the first one's is written")
+			continue
+		}
+		b.Check, checked = check, true
 	}
 	path := k.AddBalancer(b, s.line)
-	if b.Backends.Static == nil {
+	if len(servers.Addresses) == 0 {
 		k.Leave(path+".backends", s.line, "the servers: it has none that could be read", "backends: {static: {addresses: [\"ADDRESS:PORT\"]}}")
+		return
 	}
+	k.Balancers[len(k.Balancers)-1].Backends.Static = servers
 }
 
 // place is an address and a port; the port may be given by another.
@@ -87,64 +75,50 @@ func place(addr, port string, otherwise uint16) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(a, uint16(n)), err == nil && n > 0 && a.IsValid()
 }
 
-// realCheck is the check of a real_server; nil asks whether its own port accepts connections.
+// realCheck is the check of a real_server, the first if it has several; nil asks whether its own port accepts connections.
 func (k *converter) realCheck(server *statement) *config.Probe {
-	for _, s := range server.block {
-		switch s.keyword() {
-		case "TCP_CHECK":
-			k.leftOut(inCheck, s.block)
-			if port := k.connectPort(s); port != "" {
-				return &config.Probe{TCP: &config.TCPCheck{Address: net.JoinHostPort(config.BackendHost, port)}}
-			}
-			return nil
-		case "HTTP_GET", "SSL_GET":
-			return k.get(s)
-		}
+	checks := server.all("TCP_CHECK", "HTTP_GET", "SSL_GET")
+	if len(checks) == 0 {
+		return nil
+	}
+	s := checks[0]
+	k.leftOut(inCheck, s.block)
+	host := config.BackendHost
+	port := k.connectPort(s)
+	if port != "" {
+		host = net.JoinHostPort(host, port)
+	}
+	switch {
+	case s.keyword() != "TCP_CHECK":
+		return k.get(s, host)
+	case port != "":
+		return &config.Probe{TCP: &config.TCPCheck{Address: host}}
 	}
 	return nil
 }
 
 // connectPort is the port that a checker asks instead of the server's, empty if it asks that.
 func (k *converter) connectPort(checker *statement) string {
-	for _, s := range checker.block {
-		if s.keyword() != "connect_port" {
-			continue
-		}
-		if n, err := strconv.ParseUint(s.arg(0), 10, 16); err != nil || n == 0 {
-			k.ToDo(s.line, "connect_port", "%s is no port: the server's own is asked", migrate.Quoted(s.arg(0)))
-			return ""
-		}
-		return s.arg(0)
+	s := checker.last("connect_port")
+	if n, err := strconv.ParseUint(s.arg(0), 10, 16); s.line > 0 && (err != nil || n == 0) {
+		k.ToDo(s.line, "connect_port", "%s is no port: the server's own is asked", migrate.Quoted(s.arg(0)))
+		return ""
 	}
-	return ""
+	return s.arg(0)
 }
 
 // get makes a check of HTTP_GET or SSL_GET: of its first url.
-func (k *converter) get(s *statement) *config.Probe {
-	k.leftOut(inCheck, s.block)
+func (k *converter) get(s *statement, host string) *config.Probe {
 	h := &config.HTTPCheck{}
-	host := config.BackendHost
-	if port := k.connectPort(s); port != "" {
-		host = net.JoinHostPort(host, port)
-	}
-	path, urls := "/", 0
-	for _, u := range s.block {
-		if u.keyword() != "url" {
-			continue
-		}
-		if urls++; urls > 1 {
+	path := "/"
+	for i, u := range s.all("url") {
+		if i > 0 {
 			k.ToDo(u.line, "url", "a check asks one url, and the first is written")
 			continue
 		}
 		k.leftOut(inURL, u.block)
-		for _, line := range u.block {
-			switch line.keyword() {
-			case "path":
-				path = "/" + strings.TrimPrefix(line.arg(0), "/")
-			case "status_code":
-				h.Status = k.statuses(line)
-			}
-		}
+		path += strings.TrimPrefix(u.last("path").arg(0), "/")
+		h.Status = k.statuses(u.last("status_code"))
 	}
 	h.URL = "http://" + host + path
 	if s.keyword() == "SSL_GET" {
@@ -157,7 +131,7 @@ func (k *converter) get(s *statement) *config.Probe {
 // statuses are the numbers of a status_code; ranges have no counterpart.
 func (k *converter) statuses(s *statement) []int {
 	var out []int
-	for _, w := range s.words[1:] {
+	for _, w := range s.args() {
 		n, err := strconv.Atoi(w)
 		if err != nil {
 			k.ToDo(s.line, "status_code", "%s is no number: list the statuses that are accepted, in check.http.status", migrate.Quoted(w))

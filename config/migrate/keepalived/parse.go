@@ -3,6 +3,7 @@ package keepalived
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/herald-vip/herald/config/migrate"
@@ -23,31 +24,54 @@ type statement struct {
 // keyword is the first word.
 func (s *statement) keyword() string { return s.words[0] }
 
-// arg is the i-th word after the keyword, empty if there is none.
+// args are the words after the keyword.
+func (s *statement) args() []string { return s.words[min(1, len(s.words)):] }
+
+// arg is the i-th of them, empty if there is none.
 func (s *statement) arg(i int) string {
-	if i+1 < len(s.words) {
-		return s.words[i+1]
+	if args := s.args(); i < len(args) {
+		return args[i]
 	}
 	return ""
+}
+
+// all are the statements of s's block that have one of the keywords.
+func (s *statement) all(keywords ...string) []*statement {
+	var found []*statement
+	for _, b := range s.block {
+		if slices.Contains(keywords, b.keyword()) {
+			found = append(found, b)
+		}
+	}
+	return found
+}
+
+// last is the last of them, an empty one if there is none.
+func (s *statement) last(keyword string) *statement {
+	found := s.all(keyword)
+	if len(found) == 0 {
+		return &statement{}
+	}
+	return found[len(found)-1]
 }
 
 // lineParser reads keepalived.conf. Like keepalived itself it goes line by line: a
 // statement ends with its line, and only braces reach beyond.
 type lineParser struct {
 	expander
-	open   []*statement // blocks, the innermost last
-	top    []*statement
-	budget int // characters that definitions may still bring about
-	count  int // statements
+	open   []*statement // the file, and the blocks within, the innermost last
+	budget int          // characters that definitions may still bring about
+	count  int          // statements
 }
 
-// parseLines parses the lines that apply to the configuration identifier.
-func parseLines(data []byte, configID string, notes *migrate.Notes) ([]*statement, error) {
+// parseLines parses the lines that apply to the configuration identifier; the file is the block of what it returns.
+func parseLines(data []byte, configID string, notes *migrate.Notes) (*statement, error) {
 	s, err := yaml.Text(data)
 	if err != nil {
 		return nil, err
 	}
 	p := lineParser{
+		open:     []*statement{{}},
 		budget:   4 * yaml.MaxSize,
 		expander: expander{Notes: notes, configID: configID, definitions: map[string]string{}},
 	}
@@ -68,14 +92,14 @@ func parseLines(data []byte, configID string, notes *migrate.Notes) ([]*statemen
 			return nil, fmt.Errorf("the file has more than %d statements", maxStatements)
 		}
 	}
-	for _, s := range p.open {
+	for _, s := range p.open[1:] {
 		p.ToDo(s.line, s.keyword(), "the block is not closed: is the file complete?")
 		s.end = number
 	}
 	if p.asked > 0 && !p.matched {
 		p.ToDo(p.asked, "@", "no line that is for certain nodes is for %q: give --config-id as keepalived is started with, or is the host's name there", migrate.Shown(configID))
 	}
-	return p.top, nil
+	return p.open[0], nil
 }
 
 // line adds the statements of one line.
@@ -89,7 +113,9 @@ func (p *lineParser) line(line string, number int) error {
 		switch {
 		case w.text == "{" && !w.quoted:
 			if s == nil {
-				s = p.last() // the brace may be on a line of its own
+				if before := p.open[len(p.open)-1].block; len(before) > 0 {
+					s = before[len(before)-1] // the brace may be on a line of its own
+				}
 			}
 			if s == nil || s.hasBlock {
 				p.ToDo(number, "{", "begins a block without a name: its contents are not read")
@@ -97,13 +123,13 @@ func (p *lineParser) line(line string, number int) error {
 			}
 			s.hasBlock = true
 			p.open = append(p.open, s)
-			if len(p.open) > yaml.MaxNesting {
+			if len(p.open) > 1+yaml.MaxNesting {
 				return fmt.Errorf("line %d is nested too deeply", number)
 			}
 			s = nil
 		case w.text == "}" && !w.quoted:
 			s = nil
-			if len(p.open) == 0 {
+			if len(p.open) == 1 {
 				p.ToDo(number, "}", "closes no block: is the file complete?")
 				continue
 			}
@@ -118,26 +144,11 @@ func (p *lineParser) line(line string, number int) error {
 	return nil
 }
 
-// siblings is where the next statement belongs.
-func (p *lineParser) siblings() *[]*statement {
-	if len(p.open) == 0 {
-		return &p.top
-	}
-	return &p.open[len(p.open)-1].block
-}
-
-func (p *lineParser) last() *statement {
-	if list := *p.siblings(); len(list) > 0 {
-		return list[len(list)-1]
-	}
-	return nil
-}
-
 func (p *lineParser) add(number int, words []string) *statement {
 	p.count++
 	s := &statement{line: number, end: number, words: words}
-	list := p.siblings()
-	*list = append(*list, s)
+	in := p.open[len(p.open)-1]
+	in.block = append(in.block, s)
 	return s
 }
 

@@ -1,8 +1,7 @@
 package keepalived
 
 import (
-	"slices"
-	"strings"
+	"path"
 
 	"github.com/herald-vip/herald/config/migrate"
 )
@@ -136,24 +135,10 @@ func Table() []migrate.Row {
 	}
 }
 
-// row is the first row that is about a keyword.
+// row is the first that is about a keyword.
 func (k *converter) row(in, keyword string) (migrate.Row, bool) {
-	for _, row := range k.table {
-		if row.In == in && slices.ContainsFunc(row.Names, func(pattern string) bool { return fits(pattern, keyword) }) {
-			return row, true
-		}
-	}
-	return migrate.Row{}, false
-}
-
-// fits reports whether keyword is pattern, in which a star at either end stands for anything.
-func fits(pattern, keyword string) bool {
-	inner := strings.Trim(pattern, "*")
-	switch {
-	case inner == pattern:
-		return keyword == pattern
-	case strings.HasPrefix(pattern, "*"):
-		return strings.Contains(keyword, inner)
-	}
-	return strings.HasPrefix(keyword, inner)
+	return migrate.Find(k.table, in, func(pattern string) bool {
+		fits, err := path.Match(pattern, keyword)
+		return fits && err == nil
+	})
 }
