@@ -196,14 +196,11 @@ func Printable(s string) string {
 // DNSName is s as Herald names VIPs, checks and nodes: lower-case letters and digits with '-' and '.' between; otherwise if nothing is left of it.
 func DNSName(s, otherwise string) string {
 	s = strings.Map(func(r rune) rune {
-		switch {
-		case 'a' <= r && r <= 'z' || '0' <= r && r <= '9' || r == '.':
+		if 'a' <= r && r <= 'z' || '0' <= r && r <= '9' || r == '.' {
 			return r
-		case 'A' <= r && r <= 'Z':
-			return r - 'A' + 'a'
 		}
 		return '-'
-	}, s)
+	}, strings.ToLower(s))
 	const limit = 50 // leaves room for a suffix
 	s = strings.Trim(s[:min(len(s), limit)], "-.")
 	return cmp.Or(s, otherwise)

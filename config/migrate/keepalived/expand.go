@@ -40,7 +40,12 @@ func (e *expander) expand(line string, number int) (expanded string, ok bool) {
 		return "", false
 	}
 	if m := definition.FindStringSubmatch(line); m != nil {
-		e.define(m[1], m[2], number)
+		if strings.HasSuffix(m[2], `\`) {
+			e.continued = true
+			e.ToDo(number, "$"+m[1], "definitions of several lines are not unrolled here: write them out where they are used and migrate again")
+		} else {
+			e.definitions[m[1]] = m[2]
+		}
 		return "", false
 	}
 	if line, ok = e.condition(e.substitute(line, number), number); !ok {
@@ -54,21 +59,12 @@ func (e *expander) expand(line string, number int) (expanded string, ok bool) {
 	return line, true
 }
 
-func (e *expander) define(name, value string, number int) {
-	if strings.HasSuffix(value, `\`) {
-		e.continued = true
-		e.ToDo(number, "$"+name, "definitions of several lines are not unrolled here: write them out where they are used and migrate again")
-		return
-	}
-	e.definitions[name] = value
-}
-
 // condition takes a leading @identifier off; ok is false if the line is for other nodes.
 func (e *expander) condition(line string, number int) (rest string, ok bool) {
 	for strings.HasPrefix(line, "@") {
-		word, rest, _ := strings.Cut(line[1:], " ")
-		if tab := strings.IndexByte(word, '\t'); tab >= 0 {
-			word, rest = word[:tab], word[tab+1:]+" "+rest
+		word, rest := line[1:], ""
+		if end := strings.IndexAny(word, " \t"); end >= 0 {
+			word, rest = word[:end], word[end:]
 		}
 		id, negated := strings.CutPrefix(word, "^")
 		if !negated {

@@ -52,17 +52,17 @@ func readScript(command string) (s script, ok bool) {
 	if len(args) == 0 {
 		return script{}, false
 	}
-	switch program := path.Base(args[0]); {
-	case program == "curl":
+	switch path.Base(args[0]) {
+	case "curl":
 		return curlScript(args[1:])
-	case program == "nc" || program == "ncat" || program == "netcat":
+	case "nc", "ncat", "netcat":
 		return ncScript(args[1:])
-	case isShell(args[0]) && len(args) > 1 && isApiserverScript(args[1]):
-		return apiserverScript(args[1]), true
-	case isApiserverScript(args[0]):
-		return apiserverScript(args[0]), true
 	}
-	return script{}, false
+	file := args[0]
+	if isShell(file) && len(args) > 1 {
+		file = args[1]
+	}
+	return apiserverScript(file), isApiserverScript(file)
 }
 
 // apiserverScript takes a script by its name for one that asks the apiserver.

@@ -122,12 +122,6 @@ func (m *converter) convert(o *object) {
 	}
 }
 
-// leaveIn leaves a field of an object to be filled in.
-func (m *converter) leaveIn(path yaml.Path, o *object, setting, what string, template ...string) {
-	m.LeaveSilently(path, what, template...)
-	o.ToDo(o.line, o.about(setting), "fill in %s", what)
-}
-
 // speaker drafts the file that all nodes have.
 func (m *converter) speaker() {
 	m.Services = new(config.Services)
@@ -136,7 +130,7 @@ func (m *converter) speaker() {
 	m.Services.Assign = false                                                                      // it is applied beside MetalLB's controller, which goes on to assign
 	m.Services.Linger = 0
 	m.Comment("services.assign", "Remove this when MetalLB's controller is gone, then restart Herald's pods.")
-	if !slices.ContainsFunc(m.pools, func(p *lbPool) bool { return p.Spec.ARP != nil }) {
+	if !slices.ContainsFunc(m.pools, func(p *lbPool) bool { return p.spec.ARP != nil }) {
 		return
 	}
 	m.Elect(0, m.options.Members, m.options)

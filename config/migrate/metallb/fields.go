@@ -21,8 +21,8 @@ type fields struct {
 	left []migrate.Field
 }
 
-// spec is what an object is to be like.
-func (o *object) spec() *fields {
+// fields are those of the spec of an object.
+func (o *object) fields() *fields {
 	return &fields{object: o, in: o.kind, left: slices.Clone(o.body.At("spec").Fields)}
 }
 

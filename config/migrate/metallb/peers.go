@@ -22,7 +22,7 @@ const (
 
 // lbPeer is a peer, and what is known of it besides what is written.
 type lbPeer struct {
-	v1alpha1.BGPPeer
+	spec v1alpha1.BGPPeerSpec
 	*object
 	profile     string // of BFD
 	profileLine int
@@ -31,56 +31,57 @@ type lbPeer struct {
 // peer converts a BGPPeer.
 func (m *converter) peer(o *object) {
 	p := &lbPeer{object: o}
-	p.Name = o.name
 	path := yaml.Path("peers").Item(len(m.peers)).Field("spec")
-	f := o.spec()
-	p.Spec.Address = f.text("peerAddress")
-	p.Spec.Interface = v1alpha1.Link(f.text("interface"))
-	if addr, err := netip.ParseAddr(p.Spec.Address); err == nil {
-		p.Spec.Address = addr.Unmap().String()
-	} else if p.Spec.Address != "" {
-		o.ToDo(o.line, o.about("peerAddress"), "%s is no address", migrate.Quoted(p.Spec.Address))
+	f := o.fields()
+	p.spec.Address = f.text("peerAddress")
+	p.spec.Interface = v1alpha1.Link(f.text("interface"))
+	if addr, err := netip.ParseAddr(p.spec.Address); err == nil {
+		p.spec.Address = addr.Unmap().String()
+	} else if p.spec.Address != "" {
+		o.ToDo(o.line, o.about("peerAddress"), "%s is no address", migrate.Quoted(p.spec.Address))
 	}
 	own := f.number("myASN", 1<<32-1, 0)
 	if other := f.number("localASN", 1<<32-1, 0); other > 0 { // the only one that the router sees
 		own = other
 	}
 	if own > 0 {
-		p.Spec.LocalASN = new(v1alpha1.ASN)
-		*p.Spec.LocalASN = v1alpha1.ASN(own)
+		p.spec.LocalASN = new(v1alpha1.ASN(own))
 	}
-	p.Spec.ASN = v1alpha1.ASN(f.number("peerASN", 1<<32-1, 0))
-	switch f.text("dynamicASN") {
-	case "internal":
-		p.Spec.ASN = v1alpha1.ASN(own)
-	case "external":
-		m.leaveIn(path.Field("asn"), o, "asn", "the router's autonomous system: it was external, whichever it is", "asn: ASN")
-	default:
-		if p.Spec.ASN == 0 {
-			m.leaveIn(path.Field("asn"), o, "asn", "the router's autonomous system", "asn: ASN")
-		}
+	p.spec.ASN = v1alpha1.ASN(f.number("peerASN", 1<<32-1, 0))
+	missing := ""
+	switch dynamic := f.text("dynamicASN"); {
+	case dynamic == "internal":
+		p.spec.ASN = v1alpha1.ASN(own)
+	case dynamic == "external":
+		missing = "the router's autonomous system: it was external, whichever it is"
+	case p.spec.ASN == 0:
+		missing = "the router's autonomous system"
 	}
-	p.Spec.LocalAddress = f.text("sourceAddress")
+	if missing != "" {
+		m.LeaveSilently(path.Field("asn"), missing, "asn: ASN")
+		o.ToDo(o.line, o.about("asn"), "fill in %s", missing)
+	}
+	p.spec.LocalAddress = f.text("sourceAddress")
 	if n := f.number("peerPort", 1<<16-1, 0); n != 179 {
-		p.Spec.Port = int32(n)
+		p.spec.Port = int32(n)
 	}
 	p.timers(f)
 	m.password(p, path, f)
-	p.Spec.NodeSelectors = f.selectors("nodeSelectors")
+	p.spec.NodeSelectors = f.selectors("nodeSelectors")
 	switch {
 	case !f.boolean("ebgpMultiHop", false):
-	case own != 0 && int64(own) == int64(p.Spec.ASN):
+	case own != 0 && int64(own) == int64(p.spec.ASN):
 		o.Note(o.line, o.about("ebgpMultiHop"), "iBGP is not limited to one hop: it is left out")
 	default:
-		p.Spec.Multihop = frrMultihop
+		p.spec.Multihop = frrMultihop
 	}
 	if f.boolean("dualStackAddressFamily", false) {
-		p.Spec.Families = []v1alpha1.Family{v1alpha1.IPv4, v1alpha1.IPv6}
+		p.spec.Families = []v1alpha1.Family{v1alpha1.IPv4, v1alpha1.IPv6}
 	}
 	profile := f.take("bfdProfile")
 	p.profile, p.profileLine = profile.Text(), profile.Line
 	f.done()
-	if slices.ContainsFunc(m.peers, func(other *lbPeer) bool { return other.Name == p.Name }) {
+	if slices.ContainsFunc(m.peers, func(other *lbPeer) bool { return other.name == p.name }) {
 		o.ToDo(o.line, o.about(""), "there is a peer of this name already: give one of them another, and say so where pools name it")
 	}
 	m.peers = append(m.peers, p)
@@ -101,7 +102,7 @@ func (p *lbPeer) timers(f *fields) {
 	case hold < 3*time.Second || hold > 65535*time.Second:
 		p.Note(line, p.about("holdTime"), "Herald takes 3s to 65535s, and %v is none of them: 3s, its default, is left", hold)
 	default:
-		p.Spec.HoldTime.Duration = hold
+		p.spec.HoldTime.Duration = hold
 		if aliveLine != 0 && alive != hold/3 {
 			p.Note(aliveLine, p.about("keepaliveTime"), "Herald's keepalives are sent at a third of holdTime")
 		}
@@ -115,19 +116,19 @@ func (m *converter) password(p *lbPeer, path yaml.Path, f *fields) {
 	in.done()
 	switch {
 	case secret != "":
-		p.Spec.PasswordSecretRef = &v1alpha1.SecretReference{Name: secret}
+		p.spec.PasswordSecretRef = &v1alpha1.SecretReference{Name: secret}
 		m.Comment(path.Field("passwordSecretRef"), "Copied from the namespace "+migrate.Shown(cmp.Or(namespace, p.namespace, "metallb-system"))+".")
 		p.ToDo(p.line, p.about("passwordSecret"), "copy the Secret %s into the namespace %s, where Herald looks for it: its key password is the same", migrate.Shown(secret), m.options.Namespace)
 	case password.Scalar != "":
 		name := "bgp-" + migrate.DNSName(p.name, "peer")
-		p.Spec.PasswordSecretRef = &v1alpha1.SecretReference{Name: name}
+		p.spec.PasswordSecretRef = &v1alpha1.SecretReference{Name: name}
 		p.ToDo(password.Line, p.about("password"), "it is not printed here: kubectl -n %s create secret generic %s --from-literal=password=PASSWORD", m.options.Namespace, name)
 	}
 }
 
 // profile converts a BFDProfile, which every peer has for itself in Herald.
 func (m *converter) profile(o *object) {
-	f := o.spec()
+	f := o.fields()
 	receive, transmit := f.number("receiveInterval", 60_000, bfdInterval), f.number("transmitInterval", 60_000, bfdInterval)
 	interval := time.Duration(max(receive, transmit)) * time.Millisecond
 	multiplier := f.number("detectMultiplier", 255, bfdMultiplier)
@@ -162,7 +163,7 @@ func (m *converter) watch() {
 			p.ToDo(p.profileLine, p.about("bfdProfile"), "there is no BFDProfile %s in these files: write its times into bfd, or BFD is off", migrate.Quoted(p.profile))
 			continue
 		}
-		p.Spec.BFD = &b
+		p.spec.BFD = &b
 	}
 }
 
@@ -173,9 +174,13 @@ func (m *converter) validatePeers() {
 	password := func(v1alpha1.SecretReference) (string, error) { return "password", nil }
 	names := map[string]bool{}
 	for i, p := range m.peers {
-		names[p.Name] = true
-		peer := p.BGPPeer
+		names[p.name] = true
+		peer := v1alpha1.BGPPeer{Spec: p.spec}
 		peer.Spec.NodeSelectors = nil // it is one of those
+		if peer.Spec.LocalASN == nil {
+			p.ToDo(p.line, p.about("localASN"), "Herald refuses what came of it: give a number from 1 to 4294967294")
+			peer.Spec.LocalASN = new(v1alpha1.ASN(1)) // as if it was given
+		}
 		if m.IsHole(yaml.Path("peers").Item(i).Field("spec.asn")) {
 			peer.Spec.ASN = 1 // as if it was filled in
 		}
@@ -188,10 +193,10 @@ func (m *converter) validatePeers() {
 		}
 	}
 	for _, p := range m.pools {
-		if p.Spec.BGP == nil {
+		if p.spec.BGP == nil {
 			continue
 		}
-		for _, name := range p.Spec.BGP.Peers {
+		for _, name := range p.spec.BGP.Peers {
 			if !names[name] {
 				p.ToDo(p.line, p.about(""), "there is no BGPPeer %s in these files, and the pool is announced to it", migrate.Quoted(name))
 			}

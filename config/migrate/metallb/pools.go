@@ -16,7 +16,7 @@ import (
 
 // lbPool is a pool, and what is known of it besides what is written.
 type lbPool struct {
-	v1alpha1.AddressPool
+	spec v1alpha1.AddressPoolSpec
 	*object
 	ranges []pool.Range
 	// reserved is whether only some Services may have its addresses: MetalLB tries
@@ -28,9 +28,7 @@ type lbPool struct {
 // pool converts an IPAddressPool, or what was one before there were any.
 func (m *converter) pool(o *object) {
 	p := &lbPool{object: o}
-	p.Name = o.name
-	p.Labels = o.labels
-	f := o.spec()
+	f := o.fields()
 	for _, item := range f.take("addresses").Items {
 		p.addRange(item)
 	}
@@ -38,23 +36,23 @@ func (m *converter) pool(o *object) {
 		o.ToDo(o.line, o.about("addresses"), "there are none: add them")
 	}
 	if !f.boolean("autoAssign", true) {
-		p.Spec.AutoAssign = new(bool)
+		p.spec.AutoAssign = new(bool)
 	}
-	p.Spec.AvoidBuggyIPs = f.boolean("avoidBuggyIPs", false)
+	p.spec.AvoidBuggyIPs = f.boolean("avoidBuggyIPs", false)
 	to := f.within("serviceAllocation")
 	p.reserved = len(to.left) > 0
 	p.priority = to.number("priority", 1<<31-1, 0)
 	for _, name := range to.texts("namespaces") {
-		p.Spec.Namespaces = append(p.Spec.Namespaces, v1alpha1.Namespace(name))
+		p.spec.Namespaces = append(p.spec.Namespaces, v1alpha1.Namespace(name))
 	}
-	p.Spec.NamespaceSelectors = to.selectors("namespaceSelectors")
-	p.Spec.ServiceSelectors = to.selectors("serviceSelectors")
+	p.spec.NamespaceSelectors = to.selectors("namespaceSelectors")
+	p.spec.ServiceSelectors = to.selectors("serviceSelectors")
 	to.done()
 	if o.kind == kindOldPool {
 		m.advertisedWithin(f)
 	}
 	f.done()
-	if slices.ContainsFunc(m.pools, func(other *lbPool) bool { return other.Name == p.Name }) {
+	if slices.ContainsFunc(m.pools, func(other *lbPool) bool { return other.name == p.name }) {
 		o.ToDo(o.line, o.about(""), "there is a pool of this name already: give one of them another, for Herald's are of the whole cluster")
 	}
 	m.pools = append(m.pools, p)
@@ -72,7 +70,7 @@ func (p *lbPool) addRange(item *migrate.Tree) {
 		return
 	}
 	p.ranges = append(p.ranges, r)
-	p.Spec.Addresses = append(p.Spec.Addresses, v1alpha1.AddressRange(r.String()))
+	p.spec.Addresses = append(p.spec.Addresses, v1alpha1.AddressRange(r.String()))
 }
 
 // advertisedWithin reads how an old pool says that it is announced.
@@ -115,9 +113,9 @@ func (m *converter) prioritise() {
 	for _, p := range m.pools {
 		switch {
 		case p.priority > 0:
-			p.Spec.Priority = int32(min(2+slices.Index(given, p.priority), 1000))
+			p.spec.Priority = int32(min(2+slices.Index(given, p.priority), 1000))
 		case p.reserved:
-			p.Spec.Priority = 1
+			p.spec.Priority = 1
 		}
 	}
 }
@@ -126,20 +124,20 @@ func (m *converter) prioritise() {
 func (m *converter) validatePools() {
 	var all []pool.Pool
 	for _, p := range m.pools {
-		all = append(all, pool.Pool{Name: p.Name, Ranges: p.ranges})
+		all = append(all, pool.Pool{Name: p.name, Ranges: p.ranges})
 		if err := pool.New().Replace(all); err != nil {
 			p.ToDo(p.line, p.about("addresses"), "%s", sentence(err))
 			all = all[:len(all)-1]
 		}
 	}
 	for _, p := range m.pools {
-		if p.Spec.BGP == nil {
+		if p.spec.BGP == nil {
 			continue
 		}
 		for _, r := range p.ranges {
-			length := &p.Spec.BGP.AggregationLength
+			length := &p.spec.BGP.AggregationLength
 			if r.First.Is6() {
-				length = &p.Spec.BGP.AggregationLengthV6
+				length = &p.spec.BGP.AggregationLengthV6
 			}
 			network, err := netip.ParsePrefix(r.String())
 			if least := int32(r.First.BitLen()); *length < least && (err != nil || *length < int32(network.Bits())) {
@@ -169,7 +167,7 @@ type advertisement struct {
 // advertisement converts one.
 func (m *converter) advertisement(o *object) {
 	a := &advertisement{object: o}
-	f := o.spec()
+	f := o.fields()
 	a.pools = f.texts("ipAddressPools")
 	a.selectors = f.selectors("ipAddressPoolSelectors")
 	a.NodeSelectors = f.selectors("nodeSelectors")
@@ -205,7 +203,7 @@ type pendingCommunity struct {
 
 // community remembers the names that communities are given.
 func (m *converter) community(o *object) {
-	f := o.spec()
+	f := o.fields()
 	for _, item := range f.take("communities").Items {
 		in := f.of("communities", item)
 		name, value := in.text("name"), in.text("value")
@@ -253,9 +251,9 @@ func (a *advertisement) selects(p *lbPool) bool {
 	if len(a.pools) == 0 && len(a.selectors) == 0 {
 		return true
 	}
-	return slices.Contains(a.pools, p.Name) || slices.ContainsFunc(a.selectors, func(s v1alpha1.LabelSelector) bool {
+	return slices.Contains(a.pools, p.name) || slices.ContainsFunc(a.selectors, func(s v1alpha1.LabelSelector) bool {
 		selector, err := s.Selector()
-		return err == nil && selector.Matches(labels.Set(p.Labels))
+		return err == nil && selector.Matches(labels.Set(p.labels))
 	})
 }
 
@@ -263,15 +261,15 @@ func (a *advertisement) selects(p *lbPool) bool {
 func (m *converter) announce() {
 	known := map[string]bool{}
 	for _, p := range m.pools {
-		known[p.Name] = true
+		known[p.name] = true
 		routed, onLink := p.merge(m.routed), p.merge(m.onLink)
 		if routed != nil {
-			p.Spec.BGP = &routed.PoolBGP
+			p.spec.BGP = &routed.PoolBGP
 		}
 		if onLink != nil {
-			p.Spec.ARP = &v1alpha1.PoolARP{NodeSelectors: onLink.NodeSelectors}
+			p.spec.ARP = &v1alpha1.PoolARP{NodeSelectors: onLink.NodeSelectors}
 			for _, link := range onLink.Peers {
-				p.Spec.ARP.Interfaces = append(p.Spec.ARP.Interfaces, v1alpha1.Link(link))
+				p.spec.ARP.Interfaces = append(p.spec.ARP.Interfaces, v1alpha1.Link(link))
 			}
 		}
 		if routed == nil && onLink == nil {

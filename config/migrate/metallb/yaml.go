@@ -38,16 +38,16 @@ func (m *converter) manifests() []byte {
 		w.Depth--
 	}
 	for i, p := range m.pools {
-		if b := p.Spec.BGP; b != nil && b.AggregationLength == 32 {
+		if b := p.spec.BGP; b != nil && b.AggregationLength == 32 {
 			b.AggregationLength = 0 // the default
 		}
-		if b := p.Spec.BGP; b != nil && b.AggregationLengthV6 == 128 {
+		if b := p.spec.BGP; b != nil && b.AggregationLengthV6 == 128 {
 			b.AggregationLengthV6 = 0
 		}
-		spec(yaml.Path("pools").Item(i).Field("spec"), "AddressPool", p.Name, &p.Spec)
+		spec(yaml.Path("pools").Item(i).Field("spec"), "AddressPool", p.name, &p.spec)
 	}
 	for i, p := range m.peers {
-		spec(yaml.Path("peers").Item(i).Field("spec"), "BGPPeer", p.Name, &p.Spec)
+		spec(yaml.Path("peers").Item(i).Field("spec"), "BGPPeer", p.name, &p.spec)
 	}
 	return []byte(w.String())
 }
