@@ -28,14 +28,12 @@ func (o *object) fields() *fields {
 
 // within are the fields of one of them.
 func (f *fields) within(key string) *fields {
-	inner := &fields{object: f.object, in: f.in, path: f.path + key + "."}
-	inner.left = f.take(key).Fields
-	return inner
+	return f.of(key+".", f.take(key))
 }
 
-// of are the fields of an item of a list that was taken.
-func (f *fields) of(key string, item *migrate.Tree) *fields {
-	return &fields{object: f.object, in: f.in, path: f.path + key + "[].", left: item.Fields}
+// of are the fields of a value that was taken, or of an item of it; path is in front of their names.
+func (f *fields) of(path string, value *migrate.Tree) *fields {
+	return &fields{object: f.object, in: f.in, path: f.path + path, left: value.Fields}
 }
 
 // take is the value of a field, which is not left over then; an empty tree if there is none.
@@ -125,13 +123,13 @@ func (f *fields) duration(key string) (d time.Duration, line int) {
 func (f *fields) selectors(key string) []v1alpha1.LabelSelector {
 	var out []v1alpha1.LabelSelector
 	for _, item := range f.take(key).Items {
-		in := f.of(key, item)
+		in := f.of(key+"[].", item)
 		var s v1alpha1.LabelSelector
 		if labels := in.take("matchLabels").Strings(); len(labels) > 0 {
 			s.MatchLabels = labels
 		}
 		for _, e := range in.take("matchExpressions").Items {
-			one := f.of(key, e)
+			one := f.of(key+"[].", e)
 			s.MatchExpressions = append(s.MatchExpressions, v1alpha1.LabelRequirement{
 				Key: one.text("key"), Operator: metav1.LabelSelectorOperator(one.text("operator")), Values: one.texts("values"),
 			})

@@ -179,7 +179,7 @@ func (m *converter) validatePeers() {
 		peer.Spec.NodeSelectors = nil // it is one of those
 		if peer.Spec.LocalASN == nil {
 			p.ToDo(p.line, p.about("localASN"), "Herald refuses what came of it: give a number from 1 to 4294967294")
-			peer.Spec.LocalASN = new(v1alpha1.ASN(1)) // as if it was given
+			peer.Spec.LocalASN = new(v1alpha1.ASN(2)) // as if it was given
 		}
 		if m.IsHole(yaml.Path("peers").Item(i).Field("spec.asn")) {
 			peer.Spec.ASN = 1 // as if it was filled in

@@ -205,7 +205,7 @@ type pendingCommunity struct {
 func (m *converter) community(o *object) {
 	f := o.fields()
 	for _, item := range f.take("communities").Items {
-		in := f.of("communities", item)
+		in := f.of("communities[].", item)
 		name, value := in.text("name"), in.text("value")
 		in.done()
 		if name != "" {
