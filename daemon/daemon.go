@@ -71,7 +71,7 @@ type Daemon struct {
 	flat      *flat.Flat
 	offer     *nodeOffer
 	balancers *node.Node
-	kernel    *nft.Lazy  // the plane of balancers in the kernel
+	kernel    *nft.Plane // the plane of balancers in the kernel
 	services  *services  // nil without a services section
 	draining  sync.Mutex // for one Drain or Undrain to begin at a time
 	drained   drained
@@ -154,7 +154,7 @@ func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...co
 	d.bgp = bgp.New(log, bgp.Options{NextHop6: link.GlobalAddr6})
 	d.peering = peering.New(log, d.bgp, peering.Options{Realtime: d.realtime == admin.RealtimeOn, RouterID: link.RouterID})
 	node.Clear(log, c)
-	d.kernel = nft.NewLazy(log, nft.Options{Node: c.NodeName})
+	d.kernel = nft.New(log, nft.Options{Node: c.NodeName})
 	d.balancers = node.New(log, d.kernel, proxy.New(proxy.Options{Log: log, Seed: c.NodeName, Linger: proxyLinger}), d.kernel.Bridge())
 	d.services = newServices(log, c, d.bgp, func() { d.flat.Look() })
 	if err := d.newSpeaker(c); err != nil {

@@ -69,7 +69,7 @@ func idle(tb testing.TB, c *config.Config, plane balancer.Plane, observe func(he
 	}
 	d := &Daemon{log: log, config: c, events: eventlog.New(rememberedEvents), addresses: addresses, bgp: bgp.New(log, bgp.Options{})}
 	d.peering = peering.New(log, d.bgp, peering.Options{})
-	d.balancers = node.New(log, plane, &countingPlane{}, nft.NewLazy(log, nft.Options{}).Bridge())
+	d.balancers = node.New(log, plane, &countingPlane{}, nft.New(log, nft.Options{}).Bridge())
 	d.flat, d.speaker = flat.New(flat.Options{Log: log, Node: c.NodeName}, func(parts speaker.FlatParts) *speaker.Speaker {
 		return speaker.New(log, d.bgp, addresses, parts, nil)
 	})

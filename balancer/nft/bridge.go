@@ -34,14 +34,18 @@ func newBridge(p *Plane) *Bridge {
 // the same family, of masters that are healthy now. It forwards nothing that is not open;
 // what is open is spread over the new ones at once. A VIP that is not named is closed, and so is one
 // of a family that this host cannot forward. After an error Prepare is to be called again.
-func (b *Bridge) Prepare(vips map[netip.Addr][]netip.Addr) error {
-	masters, err := checkMasters(vips)
-	if err != nil {
-		return err
-	}
+//
+// Masters belong to the Bridge from then on.
+func (b *Bridge) Prepare(masters map[netip.Addr][]netip.Addr) error {
 	p := b.plane
 	p.applying.Lock()
 	defer p.applying.Unlock()
+	if len(masters) == 0 && !p.isOpen() {
+		return nil
+	}
+	if err := p.open(); err != nil {
+		return err
+	}
 	var unforwarded error
 	for _, vip := range slices.SortedFunc(maps.Keys(masters), netip.Addr.Compare) {
 		if err := p.forward(vip.Is4()); err != nil {
@@ -67,7 +71,7 @@ func (b *Bridge) Open(limit time.Duration, vips ...netip.Addr) {
 	until := time.Now().Add(limit)
 	b.mu.Lock()
 	for _, vip := range vips {
-		b.asked[vip.Unmap()] = until
+		b.asked[vip] = until
 	}
 	b.mu.Unlock()
 	wake.Up(b.wake)
@@ -78,13 +82,16 @@ func (b *Bridge) Open(limit time.Duration, vips ...netip.Addr) {
 func (b *Bridge) Close(vips ...netip.Addr) error {
 	b.mu.Lock()
 	for _, vip := range vips {
-		delete(b.asked, vip.Unmap())
+		delete(b.asked, vip)
 	}
 	b.mu.Unlock()
+	if !b.plane.isOpen() {
+		return nil
+	}
 	b.plane.mu.Lock() // an opening that is under way ends before
 	defer b.plane.mu.Unlock()
 	for _, vip := range vips {
-		delete(b.until, vip.Unmap())
+		delete(b.until, vip)
 	}
 	if err := b.plane.sync(); err != nil {
 		return fmt.Errorf("close bridge: %w", err)
@@ -94,14 +101,16 @@ func (b *Bridge) Close(vips ...netip.Addr) error {
 
 // Received is how many new connections to vip were sent on since it was opened last from closed.
 func (b *Bridge) Received(vip netip.Addr) (uint64, error) {
-	name := bridgeChain + dashed(vip.Unmap())
+	if !b.plane.isOpen() {
+		return 0, nil
+	}
 	b.plane.mu.Lock()
 	defer b.plane.mu.Unlock()
 	counted, err := b.plane.counted()
 	if err != nil {
 		return 0, fmt.Errorf("count what is bridged: %w", err)
 	}
-	return counted[name].packets(), nil
+	return counted[bridgeChain+dashed(vip)].packets(), nil
 }
 
 // run opens what is asked for, until ctx ends.
@@ -167,28 +176,4 @@ func (b *Bridge) left(found table) map[netip.Addr]time.Duration {
 		}
 	}
 	return out
-}
-
-// checkMasters returns a copy of vips, or says what is wrong with it.
-func checkMasters(vips map[netip.Addr][]netip.Addr) (map[netip.Addr][]netip.Addr, error) {
-	out := make(map[netip.Addr][]netip.Addr, len(vips))
-	for vip, masters := range vips {
-		vip = vip.Unmap()
-		for _, master := range masters {
-			master = master.Unmap()
-			switch _, isVIP := vips[master]; {
-			case isVIP:
-				return nil, fmt.Errorf("bridge %s: %s is a VIP, and not a master's own address", vip, master)
-			case master.Is4() != vip.Is4() || !master.IsGlobalUnicast() || master.Zone() != "":
-				return nil, fmt.Errorf("bridge %s: %s is no address to send its connections to", vip, master)
-			}
-			out[vip] = append(out[vip], master)
-		}
-		slices.SortFunc(out[vip], netip.Addr.Compare)
-		out[vip] = slices.Compact(out[vip])
-		if !vip.IsGlobalUnicast() || vip.Zone() != "" {
-			return nil, fmt.Errorf("bridge %s: it is no address of a VIP", vip)
-		}
-	}
-	return out, nil
 }

@@ -154,22 +154,3 @@ func TestFenceComesFirst(t *testing.T) {
 		}
 	}
 }
-
-func TestMastersRefused(t *testing.T) {
-	four, six := netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("fd00:9::1")
-	for _, test := range []struct {
-		vip, master netip.Addr
-	}{
-		{vip4.Addr(), vip4.Addr()}, {vip4.Addr(), six}, {vip6.Addr(), four}, {four, netip.IPv6Unspecified()},
-		{four, netip.MustParseAddr("127.0.0.1")}, {netip.MustParseAddr("127.0.0.1"), four}, {netip.Addr{}, four},
-		{six, netip.MustParseAddr("fe80::1%eth0")}, {four, netip.Addr{}},
-	} {
-		if _, err := checkMasters(map[netip.Addr][]netip.Addr{test.vip: {test.master}}); err == nil {
-			t.Errorf("%s is bridged to %s", test.vip, test.master)
-		}
-	}
-	mapped := map[netip.Addr][]netip.Addr{netip.MustParseAddr("::ffff:10.9.0.100"): {four, netip.MustParseAddr("::ffff:10.9.0.1")}}
-	if got, err := checkMasters(mapped); err != nil || len(got[vip4.Addr()]) != 1 {
-		t.Errorf("%v, %v", got, err)
-	}
-}

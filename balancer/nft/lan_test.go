@@ -185,9 +185,9 @@ func (m *machine) plane(o Options) *Plane {
 func (m *machine) idlePlane(o Options) *Plane {
 	m.t.Helper()
 	o.timeout = patience // however busy the machine is
-	p, err := newPlane(slog.New(slog.NewTextHandler(testLog{m.t}, nil)), o, int(m.ns))
-	m.must(err)
+	p := newPlane(slog.New(slog.NewTextHandler(testLog{m.t}, nil)), o, int(m.ns))
 	m.t.Cleanup(p.kernel.Close)
+	m.must(p.open())
 	return p
 }
 

@@ -13,6 +13,7 @@ package nft
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -26,7 +27,7 @@ import (
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
-// ErrUnsupported is New's when the kernel lacks what is needed of nftables, or the process
+// ErrUnsupported is [Plane.Apply]'s when the kernel lacks what is needed of nftables, or the process
 // has no right to use it. It comes with the reason.
 var ErrUnsupported = errors.New("no balancing in the kernel")
 
@@ -41,7 +42,12 @@ type Options struct {
 	timeout time.Duration // of calls to the kernel, see ruleset.Socket
 }
 
-// Plane is the kernel's [balancer.Plane]. Run keeps it alive.
+// openRetry is how long after a failure it is tried again to have a table: a kernel that lacks
+// something lacks it for long.
+const openRetry = 5 * time.Second
+
+// Plane is the kernel's [balancer.Plane]. Run keeps it alive. It touches nothing until something is to be
+// carried: most nodes have neither balancers nor, before others are known, a bridge.
 type Plane struct {
 	log    *slog.Logger
 	node   string
@@ -49,10 +55,14 @@ type Plane struct {
 	kernel *kernel
 	calls  ruleset.Calls
 	bridge *Bridge
+	opened chan struct{} // closed once there is a table
 
 	counting sync.Mutex // held by who counts connections
 
-	applying sync.Mutex // held by who has more to do than to write the table
+	applying sync.Mutex // held by who has more to do than to write the table, and for what follows
+	failed   error      // why there is no table, and
+	again    time.Time  // when that is to be tried again
+	closed   bool
 
 	mu      sync.Mutex // for what follows, and to write the table
 	want    wanted
@@ -65,14 +75,13 @@ type Plane struct {
 
 var _ balancer.Plane = (*Plane)(nil)
 
-// New adopts the table of a predecessor, or makes one: what it listens at goes on, and so
-// does everything that is established.
-func New(log *slog.Logger, o Options) (*Plane, error) { return newPlane(log, o, 0) }
+// New returns a Plane that adopts the table of a predecessor, or makes one, when it is needed: what is
+// listened at goes on then, and so does everything that is established.
+func New(log *slog.Logger, o Options) *Plane { return newPlane(log, o, 0) }
 
 // newPlane is New in the network namespace of a file descriptor, 0 for the process's.
-func newPlane(log *slog.Logger, o Options, netns int) (*Plane, error) {
+func newPlane(log *slog.Logger, o Options, netns int) *Plane {
 	const outlive = 30 * time.Second
-	o.Outlive = cmp.Or(o.Outlive, outlive)
 	timeout := cmp.Or(o.timeout, ruleset.AnswerTimeout)
 	p := &Plane{
 		log:    log,
@@ -80,24 +89,57 @@ func newPlane(log *slog.Logger, o Options, netns int) (*Plane, error) {
 		host:   newHost(netns, timeout),
 		kernel: &kernel{ruleset.Socket{NetNS: netns, Timeout: o.timeout}},
 		calls:  ruleset.NewCalls(timeout),
+		opened: make(chan struct{}),
+		want:   wanted{outlive: cmp.Or(o.Outlive, outlive)},
 		states: make(map[string]balancer.State),
 	}
 	p.bridge = newBridge(p)
+	return p
+}
+
+// open has a table be there. applying is held.
+func (p *Plane) open() error {
+	switch {
+	case p.isOpen():
+		return nil
+	case p.closed:
+		return errors.New("herald is stopping")
+	case time.Now().Before(p.again):
+		return p.failed
+	}
+	if err := p.adopt(); err != nil {
+		p.kernel.Close()
+		p.failed, p.again = unsupported(err), time.Now().Add(openRetry)
+		return p.failed
+	}
+	close(p.opened)
+	return nil
+}
+
+// isOpen does not wait for a table that is being made, as a withdrawal opens the bridge.
+func (p *Plane) isOpen() bool {
+	select {
+	case <-p.opened:
+		return true
+	default:
+		return false
+	}
+}
+
+// adopt makes the table that there is this Plane's, or a new one.
+func (p *Plane) adopt() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	found, _, err := p.read()
 	if err != nil {
-		return nil, unsupported(err)
+		return err
 	}
 	p.want.recall(found)
-	p.want.outlive = o.Outlive
 	if err := p.calls.Do(p.kernel.addOpening); err == nil {
 		p.want.brief = ruleset.Timeout(opening)
 	}
 	p.have = &found
-	if err := p.sync(); err != nil {
-		p.kernel.Close()
-		return nil, unsupported(err)
-	}
-	return p, nil
+	return p.sync()
 }
 
 // Clear is for who has no balancers and no bridge: it ends all listening that a predecessor has
@@ -111,10 +153,11 @@ func clearTable(netns int) error {
 	if err != nil || !left {
 		return err
 	}
-	p, err := newPlane(slog.New(slog.DiscardHandler), Options{}, netns)
-	if err != nil {
+	p := newPlane(slog.New(slog.DiscardHandler), Options{}, netns)
+	if err := p.adopt(); err != nil {
 		return err
 	}
+	close(p.opened)
 	return errors.Join(p.Apply(nil), p.Close())
 }
 
@@ -124,12 +167,15 @@ func (p *Plane) Bridge() *Bridge { return p.bridge }
 // Apply is [balancer.Plane]'s. A backend that is Dead was not so before only if this Plane has been
 // told that: the first Apply ends no connections.
 func (p *Plane) Apply(services []balancer.Service) error {
-	services, refused := check(services)
-	if services == nil {
-		return refused
-	}
+	services, refused := reachable(services)
 	p.applying.Lock()
 	defer p.applying.Unlock()
+	if len(services) == 0 && !p.isOpen() {
+		return nil
+	}
+	if err := p.open(); err != nil {
+		return fmt.Errorf("%w; a balancer with mode: proxy does without", err)
+	}
 	host := p.prepareHost(services)
 	dead, silent, err := p.apply(services)
 	if err != nil {
@@ -181,6 +227,9 @@ func (p *Plane) apply(services []balancer.Service) (dead, silent map[string][]ne
 
 // Counts is [balancer.Plane]'s.
 func (p *Plane) Counts() ([]balancer.Count, error) {
+	if !p.isOpen() {
+		return nil, nil
+	}
 	p.mu.Lock()
 	services := p.want.services
 	counted, err := p.counted()
@@ -211,6 +260,12 @@ func (p *Plane) Counts() ([]balancer.Count, error) {
 // Close leaves the table as it is, for a successor: without one, it takes no new connections
 // after Options.Outlive, and keeps those that are established. Run has to have ended.
 func (p *Plane) Close() error {
+	p.applying.Lock()
+	p.closed = true
+	p.applying.Unlock()
+	if !p.isOpen() {
+		return nil
+	}
 	err := p.refresh()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -275,7 +330,7 @@ func (p *Plane) rebuilt(found table) table {
 	return w.table()
 }
 
-// sync makes the table what is wanted. mu is held, but by New.
+// sync makes the table what is wanted. mu is held.
 func (p *Plane) sync() error {
 	if p.have != nil {
 		want := p.wanted(*p.have)

@@ -29,11 +29,11 @@ func probe() error {
 		return fmt.Errorf("open the network namespace: %w", err)
 	}
 	defer unix.Close(netns)
-	p, err := newPlane(slog.New(slog.DiscardHandler), Options{}, netns)
-	if err != nil {
-		return err
-	}
+	p := newPlane(slog.New(slog.DiscardHandler), Options{}, netns)
 	defer p.kernel.Close()
+	if err := p.adopt(); err != nil {
+		return unsupported(err)
+	}
 	place := netip.AddrFrom4([4]byte{192, 0, 2, 1}) // TEST-NET-1 (RFC 5737)
 	_, _, err = p.apply([]balancer.Service{{
 		Name: "probe", Listen: []netip.AddrPort{netip.AddrPortFrom(place, 1)}, Method: balancer.SourceHash,

@@ -46,10 +46,7 @@ func TestMain(m *testing.M) {
 // balance carries the service of a site in the process's own namespace until it is killed:
 // at the first address, to the others.
 func balance(args []string) error {
-	p, err := New(slog.New(slog.NewTextHandler(os.Stderr, nil)), Options{Node: "node"})
-	if err != nil {
-		return err
-	}
+	p := New(slog.New(slog.NewTextHandler(os.Stderr, nil)), Options{Node: "node"})
 	s := balancer.Service{Name: "apiserver", Listen: []netip.AddrPort{netip.MustParseAddrPort(args[0])}}
 	for _, backend := range args[1:] {
 		s.Backends = append(s.Backends, balancer.Backend{Addr: netip.MustParseAddrPort(backend), State: balancer.Serving})
@@ -91,15 +88,12 @@ func confined([]string) error {
 	); err != nil {
 		return err
 	}
-	p, err := New(slog.New(slog.DiscardHandler), Options{Node: "node"})
-	if err != nil {
-		return err
-	}
+	p := New(slog.New(slog.DiscardHandler), Options{Node: "node"})
 	service := func(name string, at netip.AddrPort) balancer.Service {
 		return balancer.Service{Name: name, Listen: []netip.AddrPort{at}}
 	}
 	const fault = "read-only file system: on the host, sysctl -w net/ipv6/conf/all/forwarding=1"
-	err = p.Apply([]balancer.Service{service("four", vip4), service("six", vip6)})
+	err := p.Apply([]balancer.Service{service("four", vip4), service("six", vip6)})
 	if said := fmt.Sprint(err); !strings.HasPrefix(said, "balancer six serves this host's own clients only: ") || !strings.HasSuffix(said, fault) || strings.Contains(said, "four") {
 		return fmt.Errorf("the balancer says %q", said)
 	}

@@ -52,7 +52,7 @@ func TestPlans(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var have table
 		for range rapid.IntRange(1, 5).Draw(t, "changes") {
-			services, err := check(anyServices(t))
+			services, err := reachable(anyServices(t))
 			if err != nil {
 				t.Fatal(err)
 			}

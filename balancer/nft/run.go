@@ -32,6 +32,11 @@ const (
 // Run refreshes what is listened at, puts back what somebody else removes of the table, and
 // opens the Bridge, until ctx ends. It is to run once.
 func (p *Plane) Run(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-p.opened:
+	}
 	var bridge sync.WaitGroup
 	bridge.Go(func() { p.bridge.run(ctx) })
 	defer bridge.Wait()

@@ -116,93 +116,33 @@ func assign(have table, services []balancer.Service, node string) map[string][]s
 	return out
 }
 
-// check returns a copy of services, or nil and why the kernel cannot carry them. Backends that it
-// cannot have are left out, and are an error beside the rest: what members and DNS
-// tell is not to keep others from being carried.
-func check(services []balancer.Service) ([]balancer.Service, error) {
-	out := make([]balancer.Service, 0, len(services))
-	of := make(map[netip.AddrPort]string)
-	names := make(map[string]bool)
-	for _, s := range services {
-		if err := checkName(s.Name); err != nil {
-			return nil, err
-		}
-		if names[s.Name] {
-			return nil, fmt.Errorf("two balancers are named %s", s.Name)
-		}
-		names[s.Name] = true
-		s.Listen = slices.Clone(s.Listen)
-		for i, place := range s.Listen {
-			place = unmapped(place)
-			s.Listen[i] = place
-			if err := checkPlace(place); err != nil {
-				return nil, fmt.Errorf("balancer %s cannot listen at %s: %w", s.Name, place, err)
-			}
-			if other, ok := of[place]; ok {
-				return nil, fmt.Errorf("balancers %s and %s both listen at %s", other, s.Name, place)
-			}
-			of[place] = s.Name
-		}
-		out = append(out, s)
-	}
+// reachable returns services with those backends only that the kernel can have. The others are an error
+// beside the rest: what members and DNS tell is not to keep others from being carried.
+func reachable(services []balancer.Service) ([]balancer.Service, error) {
+	listening := places(services)
+	out := slices.Clone(services)
 	var refused []error
-	for i, s := range out {
-		var kept []balancer.Backend
+	for i, s := range services {
+		out[i].Backends = nil
 		for _, b := range s.Backends {
-			b.Addr = unmapped(b.Addr)
 			err := checkBackend(b.Addr)
-			if other, ok := of[b.Addr]; ok {
+			if other, ok := listening[b.Addr]; ok {
 				err = fmt.Errorf("balancer %s listens there", other)
-			}
-			if slices.ContainsFunc(kept, func(k balancer.Backend) bool { return k.Addr == b.Addr }) {
-				err = errors.New("it has it already")
 			}
 			if err != nil {
 				refused = append(refused, &balancer.ServiceError{Service: s.Name, Err: fmt.Errorf("cannot have %s as a backend: %w", b.Addr, err)})
 				continue
 			}
-			kept = append(kept, b)
+			out[i].Backends = append(out[i].Backends, b)
 		}
-		out[i].Backends = kept
 	}
 	return out, errors.Join(refused...)
-}
-
-func unmapped(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
-
-// checkName is about names that fit into those of nftables, and can be taken out of them.
-func checkName(name string) error {
-	const longest = 128
-	for _, r := range name {
-		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '.' && r != '_' {
-			return fmt.Errorf("the name of balancer %q has other characters than letters, digits, '-', '.' and '_'", name)
-		}
-	}
-	if name == "" || len(name) > longest {
-		return fmt.Errorf("the name of balancer %q is not 1 to %d characters long", name, longest)
-	}
-	return nil
-}
-
-func checkPlace(place netip.AddrPort) error {
-	addr := place.Addr()
-	switch {
-	case !addr.IsValid() || place.Port() == 0:
-		return errors.New("an address and a port are needed")
-	case addr.IsUnspecified():
-		return errors.New("name the address")
-	case addr.Is6() && addr.IsLoopback():
-		return errors.New("the kernel sends nothing from ::1 to other hosts: use 127.0.0.1, or mode: proxy")
-	case addr.Zone() != "" || addr.IsMulticast():
-		return errors.New("only addresses of hosts that mean the same on all links will do")
-	}
-	return nil
 }
 
 func checkBackend(backend netip.AddrPort) error {
 	addr := backend.Addr()
 	switch {
-	case !addr.IsValid() || backend.Port() == 0 || addr.IsUnspecified():
+	case addr.IsUnspecified():
 		return errors.New("an address and a port are needed")
 	case addr.IsLoopback():
 		return errors.New("only this host reaches it: use an address that others reach, or mode: proxy")
