@@ -89,7 +89,7 @@ func (s *Set) tend(ctx context.Context, lookUps *sync.WaitGroup) time.Time {
 	}
 	s.mu.Unlock()
 	if outdated {
-		s.recheck(func() {})
+		s.noteUnchecked(s.recheck(func() []*running { return s.balancers }))
 	}
 	return next
 }
@@ -131,7 +131,7 @@ func (s *Set) due(c *carriers) (Mode, time.Time) {
 	}
 	for _, mode := range s.order(c) {
 		of := c.of[mode]
-		if s.planes[mode] == nil || mode == Kernel && !c.ready {
+		if mode == Kernel && !c.ready {
 			continue // a proxy has no predecessor whose work goes on
 		}
 		if of.err != nil && !now.Before(of.again) || !same(s.services(mode), of.tried) {
@@ -160,18 +160,22 @@ func (s *Set) mayTell(c *carriers, now time.Time) (next time.Time) {
 // order is that in which planes are told: the one that is to listen where another does comes
 // first, so that there is always one that listens there. Where both do, the kernel's has the connections.
 func (s *Set) order(c *carriers) []Mode {
-	kernel := places(c.of[Kernel].tried)
-	if slices.ContainsFunc(places(s.services(Proxy)), func(place netip.AddrPort) bool { return slices.Contains(kernel, place) }) {
-		return []Mode{Proxy, Kernel}
+	kernel := Places(c.of[Kernel].tried)
+	for place := range Places(s.services(Proxy)) {
+		if _, ok := kernel[place]; ok {
+			return []Mode{Proxy, Kernel}
+		}
 	}
 	return []Mode{Kernel, Proxy}
 }
 
-// places are where services listen.
-func places(services []Service) []netip.AddrPort {
-	var all []netip.AddrPort
+// Places are where services listen, and which does.
+func Places(services []Service) map[netip.AddrPort]string {
+	all := make(map[netip.AddrPort]string)
 	for _, s := range services {
-		all = append(all, s.Listen...)
+		for _, place := range s.Listen {
+			all[place] = s.Name
+		}
 	}
 	return all
 }

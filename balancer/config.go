@@ -83,9 +83,6 @@ type Member struct {
 // Status is a balancer as it is.
 type Status struct {
 	Name     string
-	Listen   []netip.AddrPort
-	Method   Method
-	Mode     Mode
 	Backends []BackendStatus
 	// Error is why the plane does not carry it as it should, or why its backends could not be
 	// looked up; empty if all is well.

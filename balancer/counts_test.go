@@ -36,7 +36,7 @@ func (p *busyPlane) Counts() ([]Count, error) {
 func TestStatusCountsOnceForAll(t *testing.T) {
 	const many = 50
 	plane := &busyPlane{begun: make(chan struct{}, many+1), goOn: make(chan struct{})}
-	s := New(nil, plane, nil)
+	s := New(nil, plane, new(fakePlane))
 	defer s.Close()
 	var asking sync.WaitGroup
 	asking.Go(func() { s.Status() })

@@ -219,20 +219,9 @@ type site struct {
 // newSite returns a Set that runs until the test ends. It is to be called in a bubble of virtual time.
 func newSite(t *testing.T) *site {
 	t.Helper()
-	return newSiteOf(t, new(fakePlane), new(fakePlane))
-}
-
-// newSiteOf is newSite with planes; one that is nil is missing.
-func newSiteOf(t *testing.T, kernel, proxy *fakePlane) *site {
-	t.Helper()
+	kernel, proxy := new(fakePlane), new(fakePlane)
 	s := &site{kernel: kernel, proxy: proxy, resolver: new(fakeResolver)}
-	plane := func(p *fakePlane) Plane {
-		if p == nil {
-			return nil
-		}
-		return p
-	}
-	s.Set = newSet(slog.New(slog.DiscardHandler), plane(kernel), plane(proxy), s.resolver, func(observe func(health.Verdict)) monitor {
+	s.Set = newSet(slog.New(slog.DiscardHandler), kernel, proxy, s.resolver, func(observe func(health.Verdict)) monitor {
 		s.monitor = &fakeMonitor{notify: observe, verdicts: make(map[string]health.Verdict)}
 		return s.monitor
 	})
@@ -240,11 +229,16 @@ func newSiteOf(t *testing.T, kernel, proxy *fakePlane) *site {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-		if kernel != nil && !kernel.closed || proxy != nil && !proxy.closed || !s.monitor.closed {
+		if !kernel.closed || !proxy.closed || !s.monitor.closed {
 			t.Error("something was left open")
 		}
 	})
 	return s
+}
+
+// serves is whether a balancer has a backend for new connections.
+func (s *site) serves(name string) bool {
+	return slices.ContainsFunc(s.Backends(name), func(b Backend) bool { return b.State == Serving })
 }
 
 func (s *site) apply(t *testing.T, configs ...Config) {

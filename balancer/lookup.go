@@ -51,51 +51,40 @@ func (s *Set) resolve(ctx context.Context, balancer string, dns DNS, network str
 	if ctx.Err() != nil {
 		return
 	}
-	s.recheck(func() {
-		r := s.find(balancer)
-		if r == nil || r.config.DNS == nil || r.config.DNS.Name != dns.Name || r.config.DNS.Port != dns.Port {
-			return // configured otherwise meanwhile
-		}
-		r.lookUp = lookUp{next: time.Now().Add(r.config.DNS.Interval), err: err}
-		if err != nil {
-			var named *net.DNSError // which says of which name
-			if !errors.As(err, &named) {
-				err = fmt.Errorf("look up %s: %w", dns.Name, err)
-			}
-			r.lookUp.err = err
-			r.lookUp.next = time.Now().Add(min(r.config.DNS.Interval, lookUpRetry))
-			return
-		}
-		var list []netip.AddrPort
-		for _, ip := range ips {
-			list = append(list, netip.AddrPortFrom(ip.Unmap(), dns.Port))
-		}
-		list = addresses(list)
-		r.listed = list[:min(len(list), maxAddresses)]
+	err = s.recheck(func() []*running {
+		s.noteLookUp(balancer, dns, ips, err)
+		return s.balancers
 	})
+	s.noteUnchecked(err)
 }
 
-// recheck makes a change to what is listed, has exactly that checked, and judges by it.
-func (s *Set) recheck(change func()) {
-	s.relist(change)
-	s.update(func() {})
+// noteLookUp takes in what a look-up has found. The mutex is held.
+func (s *Set) noteLookUp(balancer string, dns DNS, ips []netip.Addr, err error) {
+	r := s.find(balancer)
+	if r == nil || r.config.DNS == nil || r.config.DNS.Name != dns.Name || r.config.DNS.Port != dns.Port {
+		return // configured otherwise meanwhile
+	}
+	r.lookUp = lookUp{next: time.Now().Add(r.config.DNS.Interval), err: err}
+	if err != nil {
+		var named *net.DNSError // which says of which name
+		if !errors.As(err, &named) {
+			r.lookUp.err = fmt.Errorf("look up %s: %w", dns.Name, err)
+		}
+		r.lookUp.next = time.Now().Add(min(r.config.DNS.Interval, lookUpRetry))
+		return
+	}
+	var list []netip.AddrPort
+	for _, ip := range ips {
+		list = append(list, netip.AddrPortFrom(ip.Unmap(), dns.Port))
+	}
+	list = addresses(list)
+	r.listed = list[:min(len(list), maxAddresses)]
 }
 
-func (s *Set) relist(change func()) {
-	s.configuring.Lock()
-	defer s.configuring.Unlock()
-
-	s.mu.Lock()
-	change()
-	list := checks(s.balancers)
-	s.mu.Unlock()
-
-	// The list differs from a valid one by addresses only.
-	if err := s.monitor.Apply(list); err != nil {
+// noteUnchecked logs that backends that have come or gone cannot be checked: checks differ from ones that were
+// taken by addresses only.
+func (s *Set) noteUnchecked(err error) {
+	if err != nil {
 		s.log.Error("backends cannot be checked", "err", err)
 	}
-
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.takeVerdicts()
 }

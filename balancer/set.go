@@ -25,7 +25,7 @@ type Set struct {
 	log      *slog.Logger
 	resolver resolver
 	monitor  monitor
-	planes   [2]Plane // by Mode; nil if there is none
+	planes   [2]Plane // by Mode
 	counter  counter
 
 	wake     chan struct{}      // tells run that something may be due
@@ -65,8 +65,7 @@ type running struct {
 	lookUp   lookUp
 }
 
-// New returns a Set without balancers, which is to be closed. A plane that is nil is one that this
-// node does not have.
+// New returns a Set without balancers, which is to be closed.
 func New(log *slog.Logger, kernel, proxy Plane) *Set {
 	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	return newSet(log, kernel, proxy, net.DefaultResolver, func(observe func(health.Verdict)) monitor {
@@ -94,38 +93,45 @@ func newSet(log *slog.Logger, kernel, proxy Plane, resolver resolver, watch func
 }
 
 // Apply makes the given balancers the ones that run. What is unchanged runs on undisturbed, and
-// what is established stays so. Configuration that cannot work is an error that says
+// what is established stays so. A check that cannot work is an error that says
 // why, and changes nothing; a plane's fault is no error, it shows in Status while it is tried again.
 func (s *Set) Apply(configs []Config) error {
-	if err := s.configure(configs); err != nil {
-		return err
+	if err := s.recheck(func() []*running { return s.prepare(configs) }); err != nil {
+		return fmt.Errorf("balancer: %w", err)
 	}
-	s.update(func() {})
 	return nil
 }
 
-func (s *Set) configure(configs []Config) error {
+// recheck takes the balancers that are to run, has exactly their backends checked, and judges by that.
+func (s *Set) recheck(wanted func() []*running) error {
+	err := s.replace(wanted)
+	s.update(func() {})
+	return err
+}
+
+func (s *Set) replace(wanted func() []*running) error {
 	s.configuring.Lock()
 	defer s.configuring.Unlock()
 
 	s.mu.Lock()
-	wanted, err := s.prepare(configs)
-	list := checks(wanted)
+	s.outdated = false
+	next := wanted()
+	list := checks(next)
 	s.mu.Unlock()
-	if err != nil {
-		return err
-	}
 	if err := s.monitor.Apply(list); err != nil {
-		return fmt.Errorf("balancer: %w", err)
+		return err
 	}
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.balancers = wanted
+	s.balancers = next
 	if s.started.IsZero() {
 		s.started = time.Now()
 	}
-	s.takeVerdicts()
+	clear(s.verdicts)
+	for _, v := range s.monitor.Verdicts() {
+		s.verdicts[v.Check] = v
+	}
 	return nil
 }
 
@@ -134,36 +140,17 @@ func (s *Set) Close() error {
 	s.stop()
 	<-s.stopped // what a plane is being told ends before
 	s.monitor.Close()
-	var errs []error
-	for _, plane := range s.planes {
-		if plane != nil {
-			errs = append(errs, plane.Close())
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(s.planes[Kernel].Close(), s.planes[Proxy].Close())
 }
 
-// prepare makes what is to run from configuration and from what runs already.
-func (s *Set) prepare(configs []Config) ([]*running, error) {
+// prepare makes what is to run from configuration and from what runs already. The mutex is held.
+func (s *Set) prepare(configs []Config) []*running {
 	var wanted []*running
 	for _, c := range configs {
-		err := c.validate()
-		switch {
-		case slices.ContainsFunc(wanted, func(r *running) bool { return r.config.Name == c.Name }):
-			err = errors.New("there are two of this name")
-		case err != nil:
-		case s.planes[c.Mode] == nil && c.Mode == Kernel:
-			err = errors.New("this node's kernel cannot balance: set mode: proxy")
-		case s.planes[c.Mode] == nil:
-			err = errors.New("there is no proxy")
-		}
-		if err != nil {
-			return nil, fmt.Errorf("balancer %q: %w", c.Name, err)
-		}
 		wanted = append(wanted, s.find(c.Name).configured(c))
 	}
 	slices.SortFunc(wanted, func(x, y *running) int { return cmp.Compare(x.config.Name, y.config.Name) })
-	return wanted, nil
+	return wanted
 }
 
 // configured is a balancer's successor with another configuration; that of nil is a new one.
@@ -183,10 +170,8 @@ func (r *running) configured(c Config) *running {
 }
 
 func (s *Set) find(name string) *running {
-	for _, r := range s.balancers {
-		if r.config.Name == name {
-			return r
-		}
+	if i := slices.IndexFunc(s.balancers, func(r *running) bool { return r.config.Name == name }); i >= 0 {
+		return s.balancers[i]
 	}
 	return nil
 }
@@ -199,7 +184,9 @@ func checks(all []*running) []health.Check {
 			continue
 		}
 		for _, addr := range r.watched() {
-			list = append(list, checkFor(r.config, addr))
+			check := *r.config.Check
+			check.Name = checkName(r.config.Name, addr)
+			list = append(list, CheckAt(check, addr, r.config.DNS))
 		}
 	}
 	return list
@@ -218,16 +205,6 @@ func (s *Set) SetMembers(members []Member) {
 
 func (s *Set) observe(v health.Verdict) {
 	s.update(func() { s.verdicts[v.Check] = v })
-}
-
-// takeVerdicts takes the verdicts of all that is checked, and of nothing else, after that has changed.
-// The mutex is held.
-func (s *Set) takeVerdicts() {
-	s.outdated = false
-	clear(s.verdicts)
-	for _, v := range s.monitor.Verdicts() {
-		s.verdicts[v.Check] = v
-	}
 }
 
 // update makes a change to what is known, and judges all backends by it.

@@ -2,8 +2,6 @@ package balancer
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"net/url"
@@ -16,33 +14,6 @@ import (
 
 // placeholder is the host in a check that stands for each backend's address.
 const placeholder = "backend"
-
-// validate says what is wrong with a balancer, in one sentence.
-func (c Config) validate() error {
-	sources := 0
-	for _, set := range []bool{c.Members != nil, len(c.Static) > 0, c.DNS != nil} {
-		if set {
-			sources++
-		}
-	}
-	switch {
-	case c.Name == "":
-		return errors.New("a balancer needs a name")
-	case sources != 1:
-		return errors.New("set exactly one of members, static and dns")
-	case c.Forget <= 0:
-		return fmt.Errorf("forget must be positive, not %v", c.Forget)
-	case c.Members != nil && len(c.Members.Checks) == 0:
-		return errors.New("name at least one check that members must offer")
-	case c.Members != nil && c.Check != nil:
-		return errors.New("members are watched by their own checks: remove check")
-	case c.Transparent && c.Mode == Proxy:
-		return errors.New("a proxy cannot keep the client's address: set mode: kernel, or remove transparent")
-	case c.DNS != nil && c.DNS.Interval <= 0:
-		return fmt.Errorf("interval must be positive, not %v", c.DNS.Interval)
-	}
-	return nil
-}
 
 // sightings are what members say of themselves as backends. Known tells which were
 // backends before.
@@ -88,13 +59,6 @@ func (m *Members) sightings(members []Member, known func(netip.AddrPort) bool) [
 		all = append(all, s)
 	}
 	return all
-}
-
-// checkFor is a check of one backend.
-func checkFor(c Config, addr netip.AddrPort) health.Check {
-	check := *c.Check
-	check.Name = checkName(c.Name, addr)
-	return CheckAt(check, addr, c.DNS)
 }
 
 // CheckAt is a check of the backend at addr, which is one of a name's unless dns is nil.

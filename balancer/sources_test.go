@@ -54,7 +54,7 @@ func TestCheckFor(t *testing.T) {
 		t.Run(test.what, func(t *testing.T) {
 			template := test.check
 			addr := addrPorts(test.addr)[0]
-			got := checkFor(Config{Name: "api", Check: &template, DNS: test.dns}, addr)
+			got := checks([]*running{{config: Config{Name: "api", Check: &template, DNS: test.dns}, listed: []netip.AddrPort{addr}}})[0]
 			if got.Name != "api/"+test.addr {
 				t.Errorf("name %q", got.Name)
 			}

@@ -3,18 +3,9 @@ package balancer
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 )
-
-// Serves reports whether a balancer of this name has a backend for new connections.
-func (s *Set) Serves(name string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r := s.find(name)
-	return r != nil && r.serves()
-}
 
 // Backends are those of the balancer of this name, sorted by address. Unlike Status it asks no plane
 // for what that counts, which takes the kernel's a while.
@@ -42,7 +33,7 @@ func (s *Set) Status() []Status {
 	var list []Status
 	for _, r := range s.balancers {
 		c := r.config
-		status := Status{Name: c.Name, Listen: slices.Clone(c.Listen), Method: c.Method, Mode: c.Mode}
+		status := Status{Name: c.Name}
 		for _, err := range []error{faultOf(c.Name, s.faults[c.Mode]), r.lookUp.err, errs[c.Mode]} {
 			if err != nil && status.Error == "" {
 				status.Error = err.Error()
@@ -83,7 +74,7 @@ func (s *Set) awaitPlanes(limit time.Duration) {
 // counter asks planes for what they count: one at a time, and without any other lock, as it may
 // take them a while.
 type counter struct {
-	planes [2]Plane // by Mode; nil if there is none
+	planes [2]Plane // by Mode
 
 	mu     sync.Mutex
 	begun  time.Time // when the planes were asked for
@@ -111,9 +102,6 @@ func (c *counter) read() (map[counted]Count, [2]error) {
 	}
 	c.begun, c.counts, c.errs = time.Now(), make(map[counted]Count), [2]error{}
 	for mode, plane := range c.planes {
-		if plane == nil {
-			continue
-		}
 		counts, err := plane.Counts()
 		if err != nil {
 			c.errs[mode] = fmt.Errorf("connections cannot be counted: %w", err)

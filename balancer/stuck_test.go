@@ -33,7 +33,7 @@ func TestNobodyWaitsForAPlane(t *testing.T) {
 			x.SetMembers([]Member{master("10.0.0.1", sickly), master("10.0.0.2")})
 			x.apply(t, ofMembers("api"), registry)
 			x.monitor.find("registry/10.0.0.1:5001", health.Healthy, "connected")
-			if !x.Serves("registry") || x.Status()[0].Backends[0].State != Dead {
+			if !x.serves("registry") || x.Status()[0].Backends[0].State != Dead {
 				t.Errorf("what is new is not known: %+v", x.Status())
 			}
 		}()

@@ -27,7 +27,7 @@ func BenchmarkPlan(b *testing.B) {
 	}
 	var have table
 	for i := 0; b.Loop(); i++ {
-		w := wanted{services: services[i%2], outlive: time.Minute, taken: places(services[0])}
+		w := wanted{services: services[i%2], outlive: time.Minute, taken: balancer.Places(services[0])}
 		w.buckets = assign(have, w.services, "node")
 		want := w.table()
 		change(have, want)

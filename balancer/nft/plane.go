@@ -194,7 +194,7 @@ func (p *Plane) apply(services []balancer.Service) (dead, silent map[string][]ne
 	before, applied := p.want, p.applied
 	p.want.services, p.applied = services, true
 	p.want.taken = maps.Clone(before.taken)
-	maps.Copy(p.want.taken, places(services))
+	maps.Copy(p.want.taken, balancer.Places(services))
 	p.want.counts = maps.Clone(before.counts)
 	wanted := make(map[string]bool)
 	for _, s := range services {

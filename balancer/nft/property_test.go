@@ -56,7 +56,7 @@ func TestPlans(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			w := wanted{services: services, outlive: time.Minute, taken: places(services)}
+			w := wanted{services: services, outlive: time.Minute, taken: balancer.Places(services)}
 			w.buckets = assign(have, services, "node")
 			want := w.table()
 			todo := change(have, want)

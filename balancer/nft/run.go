@@ -152,7 +152,7 @@ func (p *Plane) renew() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var todo plan
-	for place, service := range places(p.want.services) {
+	for place, service := range balancer.Places(p.want.services) {
 		f := familyOf(place.Addr())
 		todo.renew(edit{listen + f.version, placeKey(place), element{chain: serviceName(f, service), lasts: p.want.outlive}})
 	}
@@ -223,7 +223,7 @@ func (p *Plane) stale() []netip.AddrPort {
 	if !p.applied {
 		return nil
 	}
-	listening := places(p.want.services)
+	listening := balancer.Places(p.want.services)
 	var out []netip.AddrPort
 	for place := range p.want.taken {
 		_, listened := listening[place]

@@ -119,7 +119,7 @@ func assign(have table, services []balancer.Service, node string) map[string][]s
 // reachable returns services with those backends only that the kernel can have. The others are an error
 // beside the rest: what members and DNS tell is not to keep others from being carried.
 func reachable(services []balancer.Service) ([]balancer.Service, error) {
-	listening := places(services)
+	listening := balancer.Places(services)
 	out := slices.Clone(services)
 	var refused []error
 	for i, s := range services {
@@ -150,17 +150,6 @@ func checkBackend(backend netip.AddrPort) error {
 		return errors.New("only addresses of hosts that mean the same on all links will do")
 	}
 	return nil
-}
-
-// places are all where services listen.
-func places(services []balancer.Service) map[netip.AddrPort]string {
-	out := make(map[netip.AddrPort]string)
-	for _, s := range services {
-		for _, place := range s.Listen {
-			out[place] = s.Name
-		}
-	}
-	return out
 }
 
 // recall is what the found table says of the time before: which links have been set, what is

@@ -20,7 +20,7 @@ func (n *Node) Status(c *config.Config) []admin.Balancer {
 		}
 		one := admin.Balancer{
 			Name: st.Name, Type: string(c.LoadBalancer.Type), Listen: listeners(c, configured),
-			Mode: st.Mode.String(), Method: st.Method.String(), Checks: ownChecks(c, configured),
+			Mode: string(configured.Mode), Method: string(configured.Method), Checks: ownChecks(c, configured),
 			Backends: []admin.Backend{}, Error: st.Error,
 		}
 		if len(st.Backends) == 0 {

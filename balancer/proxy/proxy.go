@@ -105,12 +105,7 @@ func (p *Plane) Apply(services []balancer.Service) error {
 		return errors.New("proxy is closed")
 	}
 
-	listeners := make(map[netip.AddrPort]string)
-	for _, s := range services {
-		for _, addr := range s.Listen {
-			listeners[addr] = s.Name
-		}
-	}
+	listening := balancer.Places(services)
 	var refused []error
 	p.mu.Lock()
 	before := p.services
@@ -123,7 +118,7 @@ func (p *Plane) Apply(services []balancer.Service) error {
 		}
 		var serving []string
 		for _, b := range s.Backends {
-			if other, ok := listeners[b.Addr]; ok {
+			if other, ok := listening[b.Addr]; ok {
 				refused = append(refused, &balancer.ServiceError{
 					Service: s.Name, Err: fmt.Errorf("cannot have %s as a backend: balancer %s listens there", b.Addr, other),
 				})
@@ -141,7 +136,7 @@ func (p *Plane) Apply(services []balancer.Service) error {
 	}
 	p.tidy()
 	p.mu.Unlock()
-	return errors.Join(append(refused, p.listen(services))...)
+	return errors.Join(append(refused, p.listen(listening))...)
 }
 
 // tidy forgets the work of backends that are not known any more and have none.
@@ -217,19 +212,8 @@ func (p *Plane) Close() error {
 	return err
 }
 
-// listen makes the addresses of services, and no others, those that are listened at.
-func (p *Plane) listen(services []balancer.Service) error {
-	wanted := make(map[netip.AddrPort]string)
-	var errs []error
-	for _, s := range services {
-		for _, addr := range s.Listen {
-			if other, taken := wanted[addr]; taken && other != s.Name {
-				errs = append(errs, fmt.Errorf("%s and %s both listen at %s: give one of them another address or port", other, s.Name, addr))
-				continue
-			}
-			wanted[addr] = s.Name
-		}
-	}
+// listen makes addresses, of services, and no others those that are listened at.
+func (p *Plane) listen(wanted map[netip.AddrPort]string) error {
 	p.mu.Lock()
 	var idle []*listener
 	for addr, l := range p.listeners {
@@ -249,6 +233,7 @@ func (p *Plane) listen(services []balancer.Service) error {
 	p.mu.Unlock()
 
 	stop(idle)
+	var errs []error
 	slices.SortFunc(missing, netip.AddrPort.Compare)
 	for _, addr := range missing {
 		l, err := open(addr, wanted[addr])

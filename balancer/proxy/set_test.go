@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -20,7 +21,7 @@ import (
 func TestSet(t *testing.T) {
 	a, b, at := newServer(t), newServer(t), free(t)
 	healthy := newHealthPort(t)
-	set := balancer.New(nil, nil, proxy.New(proxy.Options{}))
+	set := balancer.New(nil, proxy.New(proxy.Options{}), proxy.New(proxy.Options{}))
 	defer func() {
 		if err := set.Close(); err != nil {
 			t.Error(err)
@@ -58,7 +59,7 @@ func TestSet(t *testing.T) {
 	if _, err := io.Copy(io.Discard, client); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("a connection whose backend died met %v, want a reset", err)
 	}
-	wait.Until(t, "none serves", func() bool { return !set.Serves("api") })
+	wait.Until(t, "none serves", func() bool { return !strings.Contains(states(), "serving") })
 	healthy.open(t)
 	wait.Until(t, "both serve again", func() bool { return states() == "serving serving " })
 	dial(t, at)
