@@ -27,7 +27,8 @@ func Told(netNS int) (next func() (ip netip.Addr, gone bool, err error), stop fu
 					return e.Address.IP, e.Gone, nil
 				}
 			}
-			if waiting, err = w.Next(); err != nil {
+			<-w.Ready()
+			if waiting, err = w.Take(); err != nil {
 				return netip.Addr{}, false, err
 			}
 		}

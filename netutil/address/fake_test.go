@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/netutil/rtnetlink"
+	"github.com/herald-vip/herald/wake"
 )
 
 // fakeKernel is a host's links and addresses in memory. Addresses expire, changes are
@@ -242,11 +243,10 @@ func (k *fakeKernel) failWith(fail func(op string) error) {
 func (k *fakeKernel) Close() {}
 
 type fakeWatcher struct {
-	k      *fakeKernel
-	queue  []event
-	lost   bool
-	wake   chan struct{}
-	closed chan struct{}
+	k     *fakeKernel
+	queue []event
+	lost  bool
+	ready chan struct{}
 }
 
 func (k *fakeKernel) Watch() (watcher, error) {
@@ -255,7 +255,7 @@ func (k *fakeKernel) Watch() (watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &fakeWatcher{k: k, wake: make(chan struct{}, 1), closed: make(chan struct{})}
+	w := &fakeWatcher{k: k, ready: make(chan struct{}, 1)}
 	k.watchers = append(k.watchers, w)
 	return w, nil
 }
@@ -267,10 +267,7 @@ func (k *fakeKernel) tell(e event) {
 		} else {
 			w.queue = append(w.queue, e)
 		}
-		select {
-		case w.wake <- struct{}{}:
-		default:
-		}
+		time.AfterFunc(k.delay, func() { wake.Up(w.ready) })
 	}
 }
 
@@ -280,37 +277,25 @@ func (k *fakeKernel) loseAll() {
 	defer k.mu.Unlock()
 	for _, w := range k.watchers {
 		w.lost = true
-		select {
-		case w.wake <- struct{}{}:
-		default:
-		}
+		wake.Up(w.ready)
 	}
 }
 
-func (w *fakeWatcher) Next() ([]event, error) {
-	for {
-		select {
-		case <-w.closed:
-			return nil, unix.EBADF
-		case <-w.wake:
-		}
-		time.Sleep(w.k.delay)
-		w.k.mu.Lock()
-		events, lost := w.queue, w.lost
-		w.queue = nil
-		w.k.mu.Unlock()
-		switch {
-		case lost:
-			return nil, unix.ENOBUFS
-		case len(events) > 0:
-			return events, nil
-		}
+func (w *fakeWatcher) Ready() <-chan struct{} { return w.ready }
+
+func (w *fakeWatcher) Take() ([]event, error) {
+	w.k.mu.Lock()
+	defer w.k.mu.Unlock()
+	events := w.queue
+	w.queue = nil
+	if w.lost {
+		return nil, unix.ENOBUFS
 	}
+	return events, nil
 }
 
 func (w *fakeWatcher) Close() {
 	w.k.mu.Lock()
 	defer w.k.mu.Unlock()
-	close(w.closed)
-	w.k.watchers = slices.DeleteFunc(w.k.watchers, func(o *fakeWatcher) bool { return o == w })
+	w.k.watchers = slices.DeleteFunc(w.k.watchers, func(other *fakeWatcher) bool { return other == w })
 }

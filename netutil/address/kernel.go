@@ -17,8 +17,10 @@ type kernel interface {
 
 // watcher is a subscription. It is useless after an error, as changes were lost.
 type watcher interface {
-	// Next waits for changes. Close ends the wait.
-	Next() ([]event, error)
+	// Ready receives when there is something to take.
+	Ready() <-chan struct{}
+	// Take returns the changes since the last call.
+	Take() ([]event, error)
 	Close()
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/herald-vip/herald/netutil/rtnetlink"
@@ -18,9 +17,14 @@ const refreshBatch = 64
 // returns nil then. It removes nothing: without Run addresses expire, so it should
 // outlive the last Unbind. Run it once.
 func (a *Binder) Run(ctx context.Context) error {
-	var sub listener
 	defer a.endRun()
-	defer sub.stop()
+	var sub watcher
+	var changed <-chan struct{} // sub's; nil while there is none
+	defer func() {
+		if changed != nil {
+			sub.Close()
+		}
+	}()
 
 	subscribe := time.NewTimer(0)
 	defer subscribe.Stop()
@@ -34,82 +38,44 @@ func (a *Binder) Run(ctx context.Context) error {
 		case <-a.retry.C:
 			a.retryDue()
 		case <-subscribe.C:
-			if err := a.subscribe(&sub); err != nil {
+			var err error
+			if sub, err = a.subscribe(); err != nil {
 				a.noteLoss(err)
 				subscribe.Reset(maxPause)
-			}
-		case c := <-sub.changes:
-			if c.err == nil {
-				a.applyEvents(c.events)
 				continue
 			}
-			sub.stop()
-			a.noteLoss(c.err)
+			changed = sub.Ready()
+		case <-changed:
+			events, err := sub.Take()
+			if err == nil {
+				a.applyEvents(events)
+				continue
+			}
+			sub.Close()
+			changed = nil
+			a.noteLoss(err)
 			subscribe.Reset(rtnetlink.Pause)
 		}
 	}
-}
-
-// changes is what a watcher reports: events, or the error that ends the subscription.
-type changes struct {
-	events []event
-	err    error
-}
-
-// listener sends what a watcher reports to a channel. The zero value sends nothing.
-type listener struct {
-	changes chan changes
-	watcher watcher
-	done    chan struct{}
-	reader  sync.WaitGroup
-}
-
-func (l *listener) start(w watcher) {
-	l.watcher, l.changes, l.done = w, make(chan changes), make(chan struct{})
-	l.reader.Go(func() {
-		for {
-			events, err := w.Next()
-			select {
-			case l.changes <- changes{events, err}:
-			case <-l.done:
-				return
-			}
-			if err != nil {
-				return
-			}
-		}
-	})
-}
-
-// stop ends the subscription and waits for the goroutine.
-func (l *listener) stop() {
-	if l.watcher == nil {
-		return
-	}
-	close(l.done)
-	l.watcher.Close()
-	l.reader.Wait()
-	l.watcher, l.changes = nil, nil
 }
 
 // subscribe subscribes first and then reads the host, so that no change falls in
 // between. Changes from before the reading arrive again. That does no harm: the last
 // event about an address agrees with what was read, and the kernel rejects what
 // reconcile does wrongly until then.
-func (a *Binder) subscribe(l *listener) error {
+func (a *Binder) subscribe() (watcher, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	w, err := a.kernel.Watch()
 	if err != nil {
-		return fmt.Errorf("watch links and addresses: %w", err)
+		return nil, fmt.Errorf("watch links and addresses: %w", err)
 	}
 	if err := a.reconcileAll(); err != nil {
 		w.Close()
-		return err
+		return nil, err
 	}
-	l.start(w)
 	a.live = true
-	return nil
+	return w, nil
 }
 
 // noteLoss notes that changes were lost: until the next subscription Bind and Unbind read the host.

@@ -40,12 +40,11 @@ type linkWatch struct {
 // listen subscribes, reads everything, and then reports changes until the
 // subscription fails or ctx is done.
 func (w *linkWatch) listen(ctx context.Context) error {
-	conn, err := w.watcher.Subscribe()
+	sub, err := w.watcher.Subscribe()
 	if err != nil {
 		return err
 	}
-	defer context.AfterFunc(ctx, conn.Close)()
-	defer conn.Close()
+	defer sub.Close()
 	t, err := readLinks(w.kernel)
 	if err != nil {
 		return err
@@ -53,7 +52,12 @@ func (w *linkWatch) listen(ctx context.Context) error {
 	w.kernel.Close()
 	w.report(t)
 	for {
-		events, err := conn.Next()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-sub.Ready():
+		}
+		events, err := sub.Take()
 		if err != nil {
 			return err
 		}

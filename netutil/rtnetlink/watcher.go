@@ -122,24 +122,22 @@ func (w *Watcher) endSubscription(s *Subscription, err error) {
 	}
 }
 
-// Next waits for changes.
-func (s *Subscription) Next() ([]Event, error) {
-	for {
-		s.watcher.mu.Lock()
-		events, err := s.events, s.err
-		s.events = nil
-		s.watcher.mu.Unlock()
-		switch {
-		case err != nil:
-			return nil, err
-		case len(events) > 0:
-			return events, nil
-		}
-		<-s.ready
+// Ready receives when there is something to take.
+func (s *Subscription) Ready() <-chan struct{} { return s.ready }
+
+// Take returns the changes since the last call. It does not wait.
+func (s *Subscription) Take() ([]Event, error) {
+	s.watcher.mu.Lock()
+	defer s.watcher.mu.Unlock()
+	if s.err != nil {
+		return nil, s.err
 	}
+	events := s.events
+	s.events = nil
+	return events, nil
 }
 
-// Close ends Next.
+// Close ends the subscription.
 func (s *Subscription) Close() {
 	w := s.watcher
 	w.mu.Lock()

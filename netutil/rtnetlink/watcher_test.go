@@ -22,7 +22,7 @@ func TestWatcher(t *testing.T) {
 	hears := func(s *rtnetlink.Subscription, name string) {
 		t.Helper()
 		for {
-			events, err := s.Next()
+			events, err := next(s)
 			h.Must(err)
 			for _, e := range events {
 				if e.Link != nil && e.Link.Name == name && !e.Gone {
@@ -38,7 +38,7 @@ func TestWatcher(t *testing.T) {
 	make("a")
 	hears(first, "a")
 	first.Close()
-	if _, err := first.Next(); err == nil {
+	if _, err := next(first); err == nil {
 		t.Error("a subscription that is closed goes on")
 	}
 	make("b")
@@ -49,6 +49,12 @@ func TestWatcher(t *testing.T) {
 	defer third.Close()
 	make("c")
 	hears(third, "c")
+}
+
+// next waits for changes.
+func next(s *rtnetlink.Subscription) ([]rtnetlink.Event, error) {
+	<-s.Ready()
+	return s.Take()
 }
 
 // A subscription whose queue is full ends with an error; others go on.
@@ -63,10 +69,10 @@ func TestWatcherQueueFull(t *testing.T) {
 	defer quick.Close()
 	rtnetlink.FillQueue(slow)
 	h.AddVeth("a", "b")
-	if events, err := quick.Next(); err != nil || len(events) == 0 {
+	if events, err := next(quick); err != nil || len(events) == 0 {
 		t.Errorf("another subscriber: %d events, error %v", len(events), err)
 	}
-	if _, err := slow.Next(); !errors.Is(err, rtnetlink.ErrQueueFull) {
+	if _, err := next(slow); !errors.Is(err, rtnetlink.ErrQueueFull) {
 		t.Errorf("error %v, want %v", err, rtnetlink.ErrQueueFull)
 	}
 }
