@@ -49,7 +49,7 @@ func For(addr netip.Addr) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find the link for %s: %w", addr, err)
 	}
-	return linkFor(maps.Values(t.links), addr.Unmap())
+	return Among(t.byName(), nil, addr)
 }
 
 // Among is [For] among links by name, as [Watch] reports them. If names is not empty it
@@ -98,14 +98,14 @@ func linkFor(links iter.Seq[Link], addr netip.Addr) (string, error) {
 
 // linkTable has the links of the host, and their addresses.
 type linkTable struct {
-	links map[int]Link
+	links map[int]rtnetlink.Link
 	addrs map[int]map[netip.Prefix]struct{} // by link: each address with the length of its subnet
 }
 
 func newLinkTable(links []rtnetlink.Link, addrs []rtnetlink.Address) linkTable {
-	t := linkTable{links: make(map[int]Link, len(links)), addrs: make(map[int]map[netip.Prefix]struct{})}
+	t := linkTable{links: make(map[int]rtnetlink.Link, len(links)), addrs: make(map[int]map[netip.Prefix]struct{})}
 	for _, l := range links {
-		t.links[l.Index] = newLink(l)
+		t.links[l.Index] = l
 	}
 	for _, a := range addrs {
 		t.setAddress(a, false)
@@ -113,51 +113,33 @@ func newLinkTable(links []rtnetlink.Link, addrs []rtnetlink.Address) linkTable {
 	return t
 }
 
-// byName is a copy of the links.
+// byName is what the table says of links.
 func (t linkTable) byName() map[string]Link {
 	out := make(map[string]Link, len(t.links))
 	for _, l := range t.links {
-		l.MAC, l.Prefixes = bytes.Clone(l.MAC), slices.Clone(l.Prefixes)
-		out[l.Name] = l
+		out[l.Name] = Link{
+			Name: l.Name, Index: l.Index, Up: l.Passes, MAC: net.HardwareAddr(l.MAC), MTU: l.MTU,
+			Kind: l.Kind, PortOf: l.PortOf, Prefixes: t.prefixes(l.Index),
+		}
 	}
 	return out
 }
 
-// apply updates the table by an event and returns whether that changed any link.
+// apply updates the table by an event and returns whether that may have changed a link.
 func (t linkTable) apply(e rtnetlink.Event) bool {
 	switch {
-	case e.Link != nil && e.Gone:
-		return t.dropLink(e.Link.Index)
-	case e.Link != nil:
-		return t.setLink(newLink(*e.Link))
+	case e.Link == nil:
+		return t.setAddress(*e.Address, e.Gone)
+	case e.Gone:
+		delete(t.links, e.Link.Index)
+		delete(t.addrs, e.Link.Index)
+	default:
+		t.links[e.Link.Index] = *e.Link
 	}
-	return t.setAddress(*e.Address, e.Gone)
+	return true
 }
 
-// newLink converts what the kernel reports, without prefixes.
-func newLink(l rtnetlink.Link) Link {
-	out := Link{Name: l.Name, Index: l.Index, Up: l.Passes, MTU: l.MTU, Kind: l.Kind, PortOf: l.PortOf}
-	if l.MAC != "" {
-		out.MAC = net.HardwareAddr(l.MAC)
-	}
-	return out
-}
-
-func (t linkTable) setLink(l Link) bool {
-	old, known := t.links[l.Index]
-	l.Prefixes = t.prefixes(l.Index)
-	t.links[l.Index] = l
-	return !known || !old.equal(l)
-}
-
-func (t linkTable) dropLink(index int) bool {
-	_, known := t.links[index]
-	delete(t.links, index)
-	delete(t.addrs, index)
-	return known
-}
-
-// setAddress adds or removes an address and returns whether that changed the prefixes of its link.
+// setAddress adds or removes an address, unless it is one of those that links are not known by.
 func (t linkTable) setAddress(a rtnetlink.Address, gone bool) bool {
 	if a.Subnet.IsSingleIP() || !a.IP.IsGlobalUnicast() || !a.Subnet.Contains(a.IP) {
 		return false
@@ -171,8 +153,7 @@ func (t linkTable) setAddress(a rtnetlink.Address, gone bool) bool {
 	default:
 		t.addrs[a.Link][p] = struct{}{}
 	}
-	l, known := t.links[a.Link]
-	return known && t.setLink(l)
+	return true
 }
 
 func (t linkTable) prefixes(index int) []netip.Prefix {

@@ -2,6 +2,7 @@ package link
 
 import (
 	"encoding/binary"
+	"errors"
 	"maps"
 	"net"
 	"net/netip"
@@ -43,13 +44,19 @@ func addressMessage(typ netlink.HeaderType, a rtnetlink.Address) netlink.Message
 	return netlink.Message{Header: netlink.Header{Type: typ}, Data: b}
 }
 
-// apply has the table take in a message of the kernel's.
+// apply has the table take in a message of the kernel's, and reports whether that changes any link.
 func apply(t linkTable, m netlink.Message) (bool, error) {
 	e, ok, err := rtnetlink.DecodeEvent(m)
 	if err != nil || !ok {
 		return false, err
 	}
-	return t.apply(e), nil
+	before := t.byName()
+	may := t.apply(e)
+	changed := !maps.EqualFunc(before, t.byName(), Link.equal)
+	if changed && !may {
+		return true, errors.New("the table says that nothing has changed")
+	}
+	return changed, nil
 }
 
 func TestLinkTable(t *testing.T) {

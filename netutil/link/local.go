@@ -6,8 +6,9 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/netutil/rtnetlink"
 )
 
 const (
@@ -25,36 +26,16 @@ func AwaitLocal(addr netip.Addr) error {
 	if addr.Is4() {
 		return nil
 	}
-	c, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
-	if err != nil {
-		return fmt.Errorf("open netlink socket: %w", err)
-	}
-	defer c.Close()
+	k := &rtnetlink.Conn{}
+	defer k.Close()
 	tick := time.NewTicker(localEvery)
 	defer tick.Stop()
 	for end := time.Now().Add(localWithin); time.Now().Before(end); <-tick.C {
-		local, err := isLocal(c, addr)
-		if local || err != nil {
+		r, err := routeTo(k, addr)
+		unreachable := errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH)
+		if r.local || err != nil && !unreachable {
 			return err
 		}
 	}
 	return fmt.Errorf("the kernel does not accept packets for %s within %v", addr, localWithin)
-}
-
-// isLocal asks the kernel where it would send a packet to addr.
-func isLocal(c *netlink.Conn, addr netip.Addr) (bool, error) {
-	replies, err := routeTo(c, addr)
-	switch {
-	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("ask for the route to %s: %w", addr, err)
-	}
-	for _, r := range replies {
-		// struct rtmsg: the type is the eighth byte.
-		if len(r.Data) >= unix.SizeofRtMsg && r.Data[7] == unix.RTN_LOCAL {
-			return true, nil
-		}
-	}
-	return false, nil
 }

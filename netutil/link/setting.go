@@ -7,6 +7,8 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/netutil/rtnetlink"
 )
 
 // Setting is one of the kernel's settings of IPv4 on a link, by its number in
@@ -36,32 +38,25 @@ func (s Setting) set(link string, value uint32) error {
 	if err != nil {
 		return unix.ENODEV // of IPv4 it could be no other
 	}
-	one := netlink.NewAttributeEncoder()
-	one.Uint32(uint16(s), value)
-	data, err := nested(unix.IFLA_AF_SPEC, unix.AF_INET, unix.IFLA_INET_CONF)(one.Encode())
+	setting := netlink.NewAttributeEncoder()
+	setting.Nested(unix.IFLA_AF_SPEC, func(families *netlink.AttributeEncoder) error {
+		families.Nested(unix.AF_INET, func(family *netlink.AttributeEncoder) error {
+			family.Nested(unix.IFLA_INET_CONF, func(conf *netlink.AttributeEncoder) error {
+				conf.Uint32(uint16(s), value)
+				return nil
+			})
+			return nil
+		})
+		return nil
+	})
+	data, err := setting.Encode()
 	if err != nil {
 		return err
 	}
-	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
 	message := make([]byte, unix.SizeofIfInfomsg)
 	binary.NativeEndian.PutUint32(message[4:], uint32(i.Index)) // ifi_index
-	_, err = conn.Execute(netlink.Message{
-		Header: netlink.Header{Type: unix.RTM_SETLINK, Flags: netlink.Request | netlink.Acknowledge},
-		Data:   append(message, data...),
-	})
+	k := &rtnetlink.Conn{}
+	defer k.Close()
+	_, err = k.Execute(unix.RTM_SETLINK, netlink.Acknowledge, append(message, data...))
 	return err
-}
-
-// nested wraps attributes into each of types, the outermost first.
-func nested(types ...uint16) func([]byte, error) ([]byte, error) {
-	return func(data []byte, err error) ([]byte, error) {
-		for i := len(types) - 1; i >= 0 && err == nil; i-- {
-			data, err = netlink.MarshalAttributes([]netlink.Attribute{{Type: types[i] | netlink.Nested, Data: data}})
-		}
-		return data, err
-	}
 }

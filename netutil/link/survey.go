@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -45,11 +44,7 @@ type Neighbour struct {
 func ReadSurvey() (Survey, error) {
 	k := &rtnetlink.Conn{}
 	defer k.Close()
-	t, err := readLinks(k)
-	if err != nil {
-		return Survey{}, fmt.Errorf("survey the node: %w", err)
-	}
-	_, addrs, err := k.Dump()
+	links, addrs, err := k.Dump()
 	if err != nil {
 		return Survey{}, fmt.Errorf("survey the node: %w", err)
 	}
@@ -57,6 +52,7 @@ func ReadSurvey() (Survey, error) {
 	if err != nil {
 		return Survey{}, fmt.Errorf("survey the node: read neighbours: %w", err)
 	}
+	t := newLinkTable(links, addrs)
 	s := Survey{Links: t.byName(), Neighbours: neighbours}
 	marks := slices.ContainsFunc(addrs, func(a rtnetlink.Address) bool { return a.Proto != 0 })
 	for _, a := range addrs {
@@ -70,7 +66,7 @@ func ReadSurvey() (Survey, error) {
 
 // For is [For] in what was surveyed.
 func (s Survey) For(addr netip.Addr) (string, error) {
-	return linkFor(maps.Values(s.Links), addr.Unmap())
+	return Among(s.Links, nil, addr)
 }
 
 // Has returns the link that has the address.

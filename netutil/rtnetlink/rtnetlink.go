@@ -63,7 +63,7 @@ func Dump[T any](r *Conn, typ netlink.HeaderType, filter []byte, decode func([]b
 }
 
 func dumpOnce[T any](r *Conn, typ netlink.HeaderType, filter []byte, decode func([]byte) (T, bool, error)) ([]T, error) {
-	replies, err := r.execute(request(typ, netlink.Dump, filter))
+	replies, err := r.Execute(typ, netlink.Dump, filter)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func dumpOnce[T any](r *Conn, typ netlink.HeaderType, filter []byte, decode func
 func (r *Conn) Link(index int) (Link, error) {
 	filter := make([]byte, unix.SizeofIfInfomsg)
 	binary.NativeEndian.PutUint32(filter[4:], uint32(index))
-	replies, err := r.execute(request(unix.RTM_GETLINK, 0, filter))
+	replies, err := r.Execute(unix.RTM_GETLINK, 0, filter)
 	if err != nil {
 		return Link{}, err
 	}
@@ -172,9 +172,10 @@ func request(typ netlink.HeaderType, flags netlink.HeaderFlags, data []byte) net
 	return netlink.Message{Header: netlink.Header{Type: typ, Flags: netlink.Request | flags}, Data: data}
 }
 
-func (r *Conn) execute(m netlink.Message) (replies []netlink.Message, err error) {
+// Execute makes a request of the kernel and returns its answers.
+func (r *Conn) Execute(typ netlink.HeaderType, flags netlink.HeaderFlags, data []byte) (replies []netlink.Message, err error) {
 	err = r.do(func() error {
-		replies, err = r.conn.Execute(m)
+		replies, err = r.conn.Execute(request(typ, flags, data))
 		return err
 	})
 	return replies, err
