@@ -3,6 +3,7 @@ package balancer
 import (
 	"cmp"
 	"crypto/sha256"
+	"maps"
 	"slices"
 )
 
@@ -27,13 +28,29 @@ func Assign(before, serving []string, seed string) []string {
 	if len(before) == Buckets {
 		copy(table, before)
 	}
-	wanted := shares(table, serving, seed)
+	owned := count(table)
+
+	// What does not divide evenly goes to those that have most already, because that moves least.
+	rank := make(map[string]string) // orders backends differently for each seed
+	for _, backend := range serving {
+		sum := sha256.Sum256([]byte(seed + "\x00" + backend))
+		rank[backend] = string(sum[:])
+	}
+	order := slices.SortedFunc(maps.Keys(rank), func(x, y string) int {
+		return cmp.Or(cmp.Compare(owned[y], owned[x]), cmp.Compare(rank[x], rank[y]))
+	})
+	wanted := make(map[string]int)
+	for i, backend := range order {
+		wanted[backend] = Buckets / len(order)
+		if i < Buckets%len(order) {
+			wanted[backend]++
+		}
+	}
 
 	// What is too much is given up here and there, so that the rest stays mixed as well.
-	owned := count(table)
 	for i := range Buckets {
 		b := i * stride % Buckets
-		if owner := table[b]; owned[owner] > wanted.of(owner) {
+		if owner := table[b]; owned[owner] > wanted[owner] {
 			owned[owner]--
 			table[b] = ""
 		}
@@ -43,53 +60,13 @@ func Assign(before, serving []string, seed string) []string {
 		if owner != "" {
 			continue
 		}
-		neediest := slices.MaxFunc(wanted, func(x, y share) int {
-			return cmp.Compare(x.buckets-owned[x.backend], y.buckets-owned[y.backend])
+		neediest := slices.MaxFunc(order, func(x, y string) int {
+			return cmp.Compare(wanted[x]-owned[x], wanted[y]-owned[y])
 		})
-		table[b] = neediest.backend
-		owned[neediest.backend]++
+		table[b] = neediest
+		owned[neediest]++
 	}
 	return table
-}
-
-// share is how many buckets a backend shall have.
-type share struct {
-	backend string
-	buckets int
-	rank    string // orders backends differently for each seed
-}
-
-type sharing []share
-
-func (s sharing) of(backend string) int {
-	for _, x := range s {
-		if x.backend == backend {
-			return x.buckets
-		}
-	}
-	return 0
-}
-
-// shares divides the buckets. What does not divide evenly goes to those that have most
-// already, because that moves least.
-func shares(table, serving []string, seed string) sharing {
-	all := make(sharing, 0, len(serving))
-	for _, backend := range serving {
-		rank := sha256.Sum256([]byte(seed + "\x00" + backend))
-		all = append(all, share{backend: backend, rank: string(rank[:])})
-	}
-	owned := count(table)
-	slices.SortFunc(all, func(x, y share) int {
-		return cmp.Or(cmp.Compare(owned[y.backend], owned[x.backend]), cmp.Compare(x.rank, y.rank))
-	})
-	all = slices.CompactFunc(all, func(x, y share) bool { return x.backend == y.backend })
-	for i := range all {
-		all[i].buckets = Buckets / len(all)
-		if i < Buckets%len(all) {
-			all[i].buckets++
-		}
-	}
-	return all
 }
 
 func count(table []string) map[string]int {

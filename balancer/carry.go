@@ -20,17 +20,11 @@ const (
 	retry = time.Second
 )
 
-// carrier is what run remembers of a plane.
+// carrier is what is remembered of a plane.
 type carrier struct {
 	tried []Service // last
 	err   error     // of that
 	again time.Time // when to try after an error
-}
-
-// carriers are those of the planes, by Mode. They belong to run.
-type carriers struct {
-	of    [2]carrier
-	ready bool // the kernel need not be left alone any more
 }
 
 // run looks names up, forgets backends and calls the planes, until ctx ends.
@@ -38,12 +32,9 @@ func (s *Set) run(ctx context.Context) {
 	defer close(s.stopped)
 	var lookUps sync.WaitGroup
 	defer lookUps.Wait()
-	var (
-		c     carriers
-		asked chan struct{}
-	)
+	var asked chan struct{}
 	for {
-		next := wake.Earlier(s.tend(ctx, &lookUps), s.carry(ctx, &c))
+		next := wake.Earlier(s.tend(ctx, &lookUps), s.carry(ctx))
 		if asked != nil {
 			close(asked)
 			asked = nil
@@ -96,42 +87,37 @@ func (s *Set) tend(ctx context.Context, lookUps *sync.WaitGroup) time.Time {
 
 // carry has each plane carry what it should, if that is not what it does, and returns when there is
 // something to do next; zero for never.
-func (s *Set) carry(ctx context.Context, c *carriers) (next time.Time) {
+func (s *Set) carry(ctx context.Context) (next time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for ctx.Err() == nil {
-		s.mu.Lock()
-		var mode Mode
-		mode, next = s.due(c)
-		var services []Service
-		if mode >= 0 {
-			services = s.services(mode)
-		}
-		s.mu.Unlock()
+		mode, next := s.due()
 		if mode < 0 {
 			return next
 		}
-		err := s.planes[mode].Apply(services)
-		s.mu.Lock()
-		s.faults[mode] = err
+		services, before := s.services(mode), s.carriers[mode].err
 		s.mu.Unlock()
-		s.logFault(mode, c.of[mode].err, err)
-		c.of[mode] = carrier{tried: services, err: err, again: time.Now().Add(retry)}
+		err := s.planes[mode].Apply(services)
+		s.logFault(mode, before, err)
+		s.mu.Lock()
+		s.carriers[mode] = carrier{tried: services, err: err, again: time.Now().Add(retry)}
 	}
 	return time.Time{}
 }
 
 // due is the next plane that is to be told something, -1 if none is, and when one will be. The mutex is held.
-func (s *Set) due(c *carriers) (Mode, time.Time) {
+func (s *Set) due() (Mode, time.Time) {
 	var next time.Time
 	if s.started.IsZero() {
 		return -1, next
 	}
 	now := time.Now()
-	if !c.ready {
-		next = s.mayTell(c, now)
+	if !s.ready {
+		next = s.mayTell(now)
 	}
-	for _, mode := range s.order(c) {
-		of := c.of[mode]
-		if mode == Kernel && !c.ready {
+	for _, mode := range s.order() {
+		of := s.carriers[mode]
+		if mode == Kernel && !s.ready {
 			continue // a proxy has no predecessor whose work goes on
 		}
 		if of.err != nil && !now.Before(of.again) || !same(s.services(mode), of.tried) {
@@ -145,22 +131,22 @@ func (s *Set) due(c *carriers) (Mode, time.Time) {
 }
 
 // mayTell finds out whether it is time to tell the kernel anything, or when it will be.
-func (s *Set) mayTell(c *carriers, now time.Time) (next time.Time) {
+func (s *Set) mayTell(now time.Time) (next time.Time) {
 	deadline := s.started.Add(undisturbed)
 	switch {
 	case s.unheard():
 	case s.unknown() && now.Before(deadline):
 		return deadline
 	default:
-		c.ready = true
+		s.ready = true
 	}
 	return time.Time{}
 }
 
 // order is that in which planes are told: the one that is to listen where another does comes
 // first, so that there is always one that listens there. Where both do, the kernel's has the connections.
-func (s *Set) order(c *carriers) []Mode {
-	kernel := Places(c.of[Kernel].tried)
+func (s *Set) order() []Mode {
+	kernel := Places(s.carriers[Kernel].tried)
 	for place := range Places(s.services(Proxy)) {
 		if _, ok := kernel[place]; ok {
 			return []Mode{Proxy, Kernel}

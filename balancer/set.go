@@ -42,7 +42,8 @@ type Set struct {
 	started   time.Time                 // of the first Apply
 	next      time.Time                 // when a backend is to be judged again; zero for never
 	outdated  bool                      // a backend is checked that has been forgotten
-	faults    [2]error                  // of the planes, when they were told last
+	carriers  [2]carrier                // what planes were told, by Mode
+	ready     bool                      // the kernel need not be left alone any more
 }
 
 // resolver looks names up, as [net.Resolver] does.

@@ -34,7 +34,7 @@ func (s *Set) Status() []Status {
 	for _, r := range s.balancers {
 		c := r.config
 		status := Status{Name: c.Name}
-		for _, err := range []error{faultOf(c.Name, s.faults[c.Mode]), r.lookUp.err, errs[c.Mode]} {
+		for _, err := range []error{faultOf(c.Name, s.carriers[c.Mode].err), r.lookUp.err, errs[c.Mode]} {
 			if err != nil && status.Error == "" {
 				status.Error = err.Error()
 			}
