@@ -206,7 +206,7 @@ func (p *Plane) prepareLocal(services []balancer.Service) error {
 	for _, s := range services {
 		if slices.ContainsFunc(s.Listen, isLoopback) {
 			for _, b := range s.Backends {
-				backends[b.Addr.Addr()] = b.Addr.Addr().Is4()
+				backends[b.Addr.Addr()] = true
 			}
 		}
 	}
@@ -262,11 +262,11 @@ func (p *Plane) forward(v4 bool) error {
 	return err
 }
 
-// linksTo are the links by which addresses that are true are reached now; not lo.
+// linksTo are the links by which IPv4 addresses are reached now; not lo.
 func linksTo(addrs map[netip.Addr]bool) map[string]bool {
 	out := make(map[string]bool)
-	for addr, ok := range addrs {
-		if !ok {
+	for addr := range addrs {
+		if !addr.Is4() {
 			continue
 		}
 		if name, err := link.To(addr); err == nil && name != "lo" { // without a route there will be another refresh

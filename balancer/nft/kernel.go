@@ -94,7 +94,7 @@ func (k *kernel) rules(chains map[string]chain) error {
 	}
 	for _, r := range rules {
 		c := chains[r.Chain]
-		c.rules = append(c.rules, rule{comment: r.Comment, size: r.Size, packets: r.Packets})
+		c.rules = append(c.rules, r)
 		chains[r.Chain] = c
 	}
 	return nil
@@ -127,18 +127,17 @@ func (k *kernel) replace(want table) error { return k.carryOut(change(table{}, w
 // socket can write some of their rules, and nothing may be listened at without them.
 func (k *kernel) carryOut(p plan, want table, anew bool) error {
 	if slices.Contains(p.fill, postrouting) {
-		var foundation plan
-		foundation, p = p.split(base())
-		foundation.fill = slices.DeleteFunc(foundation.fill, func(name string) bool { return name == postrouting })
-		if err := k.flush(foundation, want, anew); err != nil {
+		byLibrary := func(chains []string) []string {
+			return slices.DeleteFunc(chains, func(name string) bool { return name == postrouting })
+		}
+		foundation := base()
+		first := change(table{}, foundation)
+		first.fill, p.fill = byLibrary(first.fill), byLibrary(p.fill)
+		if err := k.flush(first, foundation, anew); err != nil {
 			return err
 		}
 		anew = false
-		var rules []ruleset.NewRule
-		for _, r := range want.chains[postrouting].rules {
-			rules = append(rules, ruleset.NewRule{Comment: r.comment, Exprs: r.exprs})
-		}
-		if err := k.Fill(ours(), postrouting, rules); err != nil {
+		if err := k.Fill(ours(), postrouting, foundation.chains[postrouting].rules); err != nil {
 			return err
 		}
 		_ = k.addOpening() // if it is needed and not there, neither will be the rules
@@ -192,7 +191,7 @@ func queue(c *nftables.Conn, p plan, want table) error {
 		c.FlushChain(in)
 		for _, r := range want.chains[name].rules {
 			c.AddRule(&nftables.Rule{
-				Table: ours(), Chain: in, Exprs: r.exprs, UserData: userdata.AppendString(nil, userdata.TypeComment, r.comment),
+				Table: ours(), Chain: in, Exprs: r.Exprs, UserData: userdata.AppendString(nil, userdata.TypeComment, r.Comment),
 			})
 		}
 	}

@@ -154,10 +154,9 @@ func clearTable(netns int) error {
 		return err
 	}
 	p := newPlane(slog.New(slog.DiscardHandler), Options{}, netns)
-	if err := p.adopt(); err != nil {
+	if err := p.open(); err != nil {
 		return err
 	}
-	close(p.opened)
 	return errors.Join(p.Apply(nil), p.Close())
 }
 
@@ -269,10 +268,7 @@ func (p *Plane) Close() error {
 	err := p.refresh()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if closed := p.calls.Do(func() error { p.kernel.Close(); return nil }); err == nil {
-		err = closed
-	}
-	return err
+	return cmp.Or(err, p.calls.Do(func() error { p.kernel.Close(); return nil }))
 }
 
 // placesOf are those of a service.
@@ -333,9 +329,7 @@ func (p *Plane) rebuilt(found table) table {
 // sync makes the table what is wanted. mu is held.
 func (p *Plane) sync() error {
 	if p.have != nil {
-		want := p.wanted(*p.have)
-		done, err := p.change(*p.have, want)
-		if done || errors.Is(err, ruleset.ErrStuck) {
+		if err := p.change(*p.have, p.wanted(*p.have)); err == nil || errors.Is(err, ruleset.ErrStuck) {
 			return err
 		}
 	}
@@ -344,13 +338,11 @@ func (p *Plane) sync() error {
 	if err != nil {
 		return err
 	}
-	want := p.wanted(found)
-	done, err := p.change(found, want)
-	if done || errors.Is(err, ruleset.ErrStuck) {
+	if err := p.change(found, p.wanted(found)); err == nil || errors.Is(err, ruleset.ErrStuck) {
 		return err
 	}
 	// It is nothing that can be changed into what is wanted, such as another version's.
-	want = p.rebuilt(found)
+	want := p.rebuilt(found)
 	if err := p.calls.Do(func() error { return p.kernel.replace(want) }); err != nil {
 		return err
 	}
@@ -358,8 +350,8 @@ func (p *Plane) sync() error {
 	return nil
 }
 
-// change makes want of have; done is false if that is not possible.
-func (p *Plane) change(have, want table) (done bool, err error) {
+// change makes want of have.
+func (p *Plane) change(have, want table) (err error) {
 	todo := change(have, want)
 	switch {
 	case todo.empty():
@@ -370,10 +362,10 @@ func (p *Plane) change(have, want table) (done bool, err error) {
 	}
 	if err != nil {
 		p.have = nil
-		return false, err
+		return err
 	}
 	if p.have = &want; !todo.empty() {
 		p.wrote = time.Now()
 	}
-	return true, nil
+	return nil
 }

@@ -31,8 +31,8 @@ func probe() error {
 	defer unix.Close(netns)
 	p := newPlane(slog.New(slog.DiscardHandler), Options{}, netns)
 	defer p.kernel.Close()
-	if err := p.adopt(); err != nil {
-		return unsupported(err)
+	if err := p.open(); err != nil {
+		return err
 	}
 	place := netip.AddrFrom4([4]byte{192, 0, 2, 1}) // TEST-NET-1 (RFC 5737)
 	_, _, err = p.apply([]balancer.Service{{

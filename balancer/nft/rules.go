@@ -34,10 +34,10 @@ const (
 // conntrack takes for one. To be given to a backend it has to be a SYN: any other is
 // of a connection that conntrack has forgotten, for which the new backend would be the wrong one.
 func baseChains() map[string]chain {
-	var leaving, outside []rule
+	var leaving, outside []ruleset.Rule
 	// The kernel tracks connections while some rule asks it to, and forgets how to translate them in
 	// between: as the table is made anew, the rest of what asks comes later than this.
-	arriving := []rule{newRule("connections are tracked", []expr.Any{&expr.Ct{Key: expr.CtKeySTATUS, Register: reg1}})}
+	arriving := []ruleset.Rule{newRule("connections are tracked", []expr.Any{&expr.Ct{Key: expr.CtKeySTATUS, Register: reg1}})}
 	for _, f := range families {
 		arriving = append(arriving, newRule("new connections to what is listened at, IPv"+f.version,
 			f.is(), tcp(), syn(), ruleset.Load(ruleset.Network, f.dest, f.length), loadTo(words+f.length/4, ruleset.Transport, 2, 2), to(listen+f.version),
@@ -81,7 +81,7 @@ func baseChains() map[string]chain {
 }
 
 // serviceRule takes one of the buckets.
-func serviceRule(f family, s balancer.Service) rule {
+func serviceRule(f family, s balancer.Service) ruleset.Rule {
 	var bucket []expr.Any
 	if s.Method == balancer.SourceHash {
 		// Any seed will do, as long as it is always the same.
@@ -97,7 +97,7 @@ func serviceRule(f family, s balancer.Service) rule {
 }
 
 // backendRule sends connections to a backend. It has counted so many before.
-func backendRule(to netip.AddrPort, count uint64, brief []expr.Any) rule {
+func backendRule(to netip.AddrPort, count uint64, brief []expr.Any) ruleset.Rule {
 	return newRule("to "+to.String(), []expr.Any{&expr.Counter{Packets: count}}, brief, []expr.Any{
 		&expr.Immediate{Register: reg1, Data: to.Addr().AsSlice()},
 		&expr.Immediate{Register: reg2, Data: binary.BigEndian.AppendUint16(nil, to.Port())},
@@ -106,7 +106,7 @@ func backendRule(to netip.AddrPort, count uint64, brief []expr.Any) rule {
 }
 
 // bridgeRule counts connections to a VIP, and sends them to its masters.
-func bridgeRule(vip netip.Addr) rule {
+func bridgeRule(vip netip.Addr) ruleset.Rule {
 	return newRule("to "+vip.String(), []expr.Any{
 		&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictJump, Chain: masterChain + dashed(vip)},
 	})
@@ -114,8 +114,8 @@ func bridgeRule(vip netip.Addr) rule {
 
 // masterRules send connections to one master after the other, at the port that they have: the
 // first takes one of n, the next one of n-1 of the rest, and the last what is left.
-func masterRules(masters []netip.Addr, brief []expr.Any) []rule {
-	rules := make([]rule, 0, len(masters))
+func masterRules(masters []netip.Addr, brief []expr.Any) []ruleset.Rule {
+	rules := make([]ruleset.Rule, 0, len(masters))
 	for i, master := range masters {
 		var turn []expr.Any
 		if rest := len(masters) - i; rest > 1 {

@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -241,18 +242,11 @@ func isLoopback(place netip.AddrPort) bool { return place.Addr().IsLoopback() }
 func (p *Plane) connected(calls ruleset.Calls, places []netip.AddrPort) (map[netip.AddrPort]int, error) {
 	return in(p.host, calls, func() (map[netip.AddrPort]int, error) {
 		out := make(map[netip.AddrPort]int)
-		for _, place := range places {
-			connections, err := conntrack.Translated(place)
-			if err != nil {
-				return nil, err
-			}
-			for _, c := range connections {
-				if c.Phase != conntrack.Ended {
-					out[c.Server]++
-				}
-			}
+		all, err := translated(places, func(c conntrack.Connection) bool { return c.Phase != conntrack.Ended })
+		for _, c := range all {
+			out[c.Server]++
 		}
-		return out, nil
+		return out, err
 	})
 }
 
@@ -262,7 +256,10 @@ func (p *Plane) end(why string, of map[string][]netip.AddrPort, phase func(connt
 		p.mu.Lock()
 		at := placesOf(p.want.taken, service)
 		p.mu.Unlock()
-		ended, err := in(p.host, p.host.ends, func() (int, error) { return end(at, backends, phase) })
+		ended, err := in(p.host, p.host.ends, func() (int, error) {
+			all, err := translated(at, func(c conntrack.Connection) bool { return slices.Contains(backends, c.Server) && phase(c.Phase) })
+			return len(all), cmp.Or(err, conntrack.End(all))
+		})
 		switch {
 		case err != nil:
 			p.log.Warn("connections to "+why+" backends not ended, clients may wait for an answer", "balancer", service, "backends", backends, "err", err)
@@ -272,20 +269,15 @@ func (p *Plane) end(why string, of map[string][]netip.AddrPort, phase func(connt
 	}
 }
 
-// end ends those connections to places that go to backends and are in a phase, and counts them.
-func end(places, backends []netip.AddrPort, phase func(conntrack.Phase) bool) (ended int, err error) {
+// translated are the connections to places that are wanted.
+func translated(places []netip.AddrPort, wanted func(conntrack.Connection) bool) ([]conntrack.Connection, error) {
+	var out []conntrack.Connection
 	for _, place := range places {
 		connections, err := conntrack.Translated(place)
 		if err != nil {
-			return ended, err
+			return out, err
 		}
-		connections = slices.DeleteFunc(connections, func(c conntrack.Connection) bool {
-			return !slices.Contains(backends, c.Server) || !phase(c.Phase)
-		})
-		if err := conntrack.End(connections); err != nil {
-			return ended, err
-		}
-		ended += len(connections)
+		out = append(out, slices.DeleteFunc(connections, func(c conntrack.Connection) bool { return !wanted(c) })...)
 	}
-	return ended, nil
+	return out, nil
 }

@@ -22,7 +22,7 @@ type table struct {
 // chain has rules, and a hook if packets come to it by themselves.
 type chain struct {
 	hook  *hook
-	rules []rule
+	rules []ruleset.Rule
 }
 
 type hook struct {
@@ -31,18 +31,10 @@ type hook struct {
 	priority nftables.ChainPriority
 }
 
-// rule decides on what its expressions match. The comment tells what it does: two of the
-// same comment do the same.
-type rule struct {
-	comment string
-	size    int        // how many expressions it has, which
-	exprs   []expr.Any // are not known of one that was found
-	packets uint64     // what it has counted, if it does
-}
-
-func newRule(comment string, exprs ...[]expr.Any) rule {
+// newRule has a comment that tells what it does: two of the same comment do the same.
+func newRule(comment string, exprs ...[]expr.Any) ruleset.Rule {
 	all := ruleset.Join(exprs...)
-	return rule{comment: comment, size: len(all), exprs: all}
+	return ruleset.Rule{Comment: comment, Size: len(all), Exprs: all}
 }
 
 // set is a set or map of nftables.
@@ -90,28 +82,6 @@ func (p *plan) renew(e edit) {
 	p.remove, p.put = append(p.remove, e), append(p.put, e)
 }
 
-// split takes from a plan what is about one part of the table, which is to be done first.
-func (p plan) split(part table) (first, rest plan) {
-	divide := func(names []string, isOf func(string) bool) (of, others []string) {
-		for _, name := range names {
-			if isOf(name) {
-				of = append(of, name)
-			} else {
-				others = append(others, name)
-			}
-		}
-		return of, others
-	}
-	isChain := func(name string) bool { _, ok := part.chains[name]; return ok }
-	isSet := func(name string) bool { _, ok := part.sets[name]; return ok }
-	rest = p
-	first.addSets, rest.addSets = divide(p.addSets, isSet)
-	first.addChains, rest.addChains = divide(p.addChains, isChain)
-	first.fill, rest.fill = divide(p.fill, isChain)
-	first.dropChains, rest.dropChains = divide(p.dropChains, isChain)
-	return first, rest
-}
-
 // change plans to make want of have.
 func change(have, want table) plan {
 	p := plan{awaken: have.dormant}
@@ -124,7 +94,7 @@ func change(have, want table) plan {
 		if !ok {
 			p.addChains = append(p.addChains, name)
 		}
-		if !ok || !slices.EqualFunc(c.rules, there.rules, rule.equal) {
+		if !ok || !slices.EqualFunc(c.rules, there.rules, sameRule) {
 			p.fill = append(p.fill, name)
 		}
 	}
@@ -177,17 +147,15 @@ func (h *hook) equal(other *hook) bool {
 	return h == other || h != nil && other != nil && *h == *other
 }
 
-// equal is whether two rules are the same as far as can be told: the kernel may write
+// sameRule is whether two rules are the same as far as can be told: the kernel may write
 // expressions in another way than it was told them.
-func (r rule) equal(other rule) bool {
-	return r.comment == other.comment && r.size == other.size
-}
+func sameRule(x, y ruleset.Rule) bool { return x.Comment == y.Comment && x.Size == y.Size }
 
 // packets is what a chain has counted.
 func (c chain) packets() uint64 {
 	var sum uint64
 	for _, r := range c.rules {
-		sum += r.packets
+		sum += r.Packets
 	}
 	return sum
 }

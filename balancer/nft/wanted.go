@@ -11,6 +11,7 @@ import (
 	"github.com/google/nftables/expr"
 
 	"github.com/herald-vip/herald/balancer"
+	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
 // wanted is what the table is for.
@@ -53,7 +54,7 @@ func (w wanted) table() table {
 	}
 	for vip, masters := range w.masters {
 		f := familyOf(vip)
-		t.chains[bridgeChain+dashed(vip)] = chain{rules: []rule{bridgeRule(vip)}}
+		t.chains[bridgeChain+dashed(vip)] = chain{rules: []ruleset.Rule{bridgeRule(vip)}}
 		t.chains[masterChain+dashed(vip)] = chain{rules: masterRules(masters, w.brief)}
 		for _, master := range masters {
 			t.sets[bridged+f.version].elements[addrKey(vip, master)] = element{}
@@ -67,7 +68,7 @@ func (w wanted) table() table {
 
 func (w wanted) service(t table, s balancer.Service) {
 	for _, f := range families {
-		t.chains[serviceName(f, s.Name)] = chain{rules: []rule{serviceRule(f, s)}}
+		t.chains[serviceName(f, s.Name)] = chain{rules: []ruleset.Rule{serviceRule(f, s)}}
 		buckets := newSet(bucketKind)
 		for i, backend := range w.buckets[bucketName(f, s.Name)] {
 			buckets.elements[bucketKey(i)] = element{chain: backend}
@@ -76,7 +77,7 @@ func (w wanted) service(t table, s balancer.Service) {
 	}
 	for _, b := range s.Backends {
 		name := backendName(s.Name, b.Addr)
-		t.chains[name] = chain{rules: []rule{backendRule(b.Addr, w.counts[name], w.brief)}}
+		t.chains[name] = chain{rules: []ruleset.Rule{backendRule(b.Addr, w.counts[name], w.brief)}}
 	}
 	for _, place := range s.Listen {
 		f, key := familyOf(place.Addr()), placeKey(place)

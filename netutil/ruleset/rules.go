@@ -15,18 +15,13 @@ import (
 // The library cannot write or read an expression that looks at one direction of a
 // connection, so such rules use the socket directly.
 
-// Rule is a rule that the kernel has.
+// Rule is a rule of a chain.
 type Rule struct {
 	Chain   string
 	Comment string
-	Size    int    // how many expressions it has
-	Packets uint64 // what its first counter has counted
-}
-
-// NewRule is a rule for [Socket.Fill] to make.
-type NewRule struct {
-	Comment string
-	Exprs   []expr.Any
+	Exprs   []expr.Any // not known of one that was read
+	Size    int        // how many expressions it has
+	Packets uint64     // what its first counter has counted
 }
 
 // Ct loads a part of the addresses of a connection, in one of its directions. Only
@@ -62,7 +57,7 @@ func (s *Socket) Rules(of *nftables.Table) (rules []Rule, err error) {
 }
 
 // Fill replaces the rules of a chain, in a batch of its own.
-func (s *Socket) Fill(in *nftables.Table, chain string, rules []NewRule) error {
+func (s *Socket) Fill(in *nftables.Table, chain string, rules []Rule) error {
 	return s.Do(func(*nftables.Conn) error {
 		attrs := netlink.NewAttributeEncoder()
 		attrs.String(unix.NFTA_RULE_TABLE, in.Name)
@@ -113,7 +108,7 @@ func batchMark(typ netlink.HeaderType) netlink.Message {
 	return netlink.Message{Header: netlink.Header{Type: typ, Flags: netlink.Request}, Data: data}
 }
 
-func encodeRule(in *nftables.Table, chain string, r NewRule) ([]byte, error) {
+func encodeRule(in *nftables.Table, chain string, r Rule) ([]byte, error) {
 	attrs := netlink.NewAttributeEncoder()
 	attrs.String(unix.NFTA_RULE_TABLE, in.Name)
 	attrs.String(unix.NFTA_RULE_CHAIN, chain)

@@ -1,6 +1,7 @@
 package ruleset
 
 import (
+	"reflect"
 	"testing"
 
 	"github.com/google/nftables"
@@ -9,7 +10,7 @@ import (
 
 // A rule reads as it was written, as far as it is read.
 func TestRule(t *testing.T) {
-	b, err := encodeRule(&nftables.Table{Name: "t", Family: nftables.TableFamilyINet}, "c", NewRule{"what it does", Join(
+	b, err := encodeRule(&nftables.Table{Name: "t", Family: nftables.TableFamilyINet}, "c", Rule{Comment: "what it does", Exprs: Join(
 		Meta(expr.MetaKeyL4PROTO), Equal(6), []expr.Any{&Ct{Ct: expr.Ct{Key: expr.CtKeyPROTODST, Register: 1}, Reply: true}},
 		[]expr.Any{&expr.Counter{Packets: 7}}, []expr.Any{&expr.Counter{Packets: 8}},
 	)})
@@ -17,14 +18,14 @@ func TestRule(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := decodeRule(append(make([]byte, 4), b...))
-	if want := (Rule{Chain: "c", Comment: "what it does", Size: 5, Packets: 7}); err != nil || got != want {
+	if want := (Rule{Chain: "c", Comment: "what it does", Size: 5, Packets: 7}); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
 }
 
 // Whatever the kernel may answer is read, or refused.
 func FuzzDecodeRule(f *testing.F) {
-	for _, rule := range []NewRule{{"", nil}, {"x", Join(Load(Network, 16, 4), In("s"), []expr.Any{&expr.Counter{Packets: 1}})}} {
+	for _, rule := range []Rule{{}, {Comment: "x", Exprs: Join(Load(Network, 16, 4), In("s"), []expr.Any{&expr.Counter{Packets: 1}})}} {
 		b, err := encodeRule(&nftables.Table{Name: "t"}, "c", rule)
 		if err != nil {
 			f.Fatal(err)

@@ -118,16 +118,9 @@ func (s *Socket) Batch(queue func(*nftables.Conn) error) error {
 // flush sends the batch. It returns the first error, from which the others follow.
 func flush(c *nftables.Conn) error {
 	err := c.Flush()
-	for unwrapped := err; unwrapped != nil; {
-		switch e := unwrapped.(type) {
-		case interface{ Unwrap() []error }:
-			err = e.Unwrap()[0]
-			unwrapped = err
-		case interface{ Unwrap() error }:
-			unwrapped = e.Unwrap()
-		default:
-			return err
-		}
+	var several interface{ Unwrap() []error }
+	for errors.As(err, &several) {
+		err = several.Unwrap()[0]
 	}
 	return err
 }
