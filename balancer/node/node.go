@@ -7,6 +7,7 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"slices"
 
 	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/balancer/bridge"
@@ -67,15 +68,10 @@ func (n *Node) Close() {
 
 // Clear ends the listening that a predecessor has left in the kernel if nothing of c takes it over.
 func Clear(log *slog.Logger, c *config.Config) {
-	for _, b := range c.Balancers {
-		if b.Mode == config.Kernel {
-			return
-		}
-	}
-	for _, v := range c.VIPs {
-		if *v.Bridge {
-			return
-		}
+	listens := slices.ContainsFunc(c.Balancers, func(b config.Balancer) bool { return b.Mode == config.Kernel })
+	bridged := slices.ContainsFunc(c.VIPs, func(v config.VIP) bool { return *v.Bridge })
+	if listens || bridged {
+		return
 	}
 	if err := nft.Clear(); err != nil {
 		log.Debug("balancers of an earlier herald may be left", "err", err)

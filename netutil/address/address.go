@@ -309,10 +309,11 @@ func (a *Binder) Sweep(keep []Binding) error {
 	var errs []error
 	for _, at := range left {
 		iface := a.view.links[at.Link].Name
-		if err := a.removeAddress(at, iface); err != nil {
-			errs = append(errs, err)
+		if err := a.kernel.Remove(at); err != nil {
+			errs = append(errs, fmt.Errorf("remove %s from %s: %w", at.IP, iface, err))
 			continue
 		}
+		a.view.drop(at)
 		a.log.Info("removed VIP address left by an earlier run", "address", at.IP, "link", iface)
 	}
 	return errors.Join(errs...)
@@ -332,14 +333,6 @@ func (a *Binder) Status() []Status {
 		return cmp.Or(cmp.Compare(x.Interface, y.Interface), x.Addr.Compare(y.Addr))
 	})
 	return out
-}
-
-func (a *Binder) removeAddress(at address, iface string) error {
-	if err := a.kernel.Remove(at); err != nil {
-		return fmt.Errorf("remove %s from %s: %w", at.IP, iface, err)
-	}
-	a.view.drop(at)
-	return nil
 }
 
 func (a *Binder) dropWant(w *want) {

@@ -63,40 +63,41 @@ const (
 // port if that is 0, and that this host translates. Linux filters them since 5.8, so
 // that a hundred thousand others cost little.
 func Translated(to netip.AddrPort) ([]Connection, error) {
-	out, err := translated(to)
+	request, err := encodeTo(to)
+	if err != nil {
+		return nil, fmt.Errorf("read connections to %s: %w", to, err)
+	}
+	var out []Connection
+	err = dump(unix.NETLINK_NETFILTER, ctGet, request, func(b []byte) error {
+		c, ok, err := decodeConnection(b)
+		if ok && c.To.Addr() == to.Addr() && (to.Port() == 0 || c.To.Port() == to.Port()) {
+			out = append(out, c)
+		}
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read connections to %s: %w", to, err)
 	}
 	return out, nil
 }
 
-func translated(to netip.AddrPort) ([]Connection, error) {
-	request, err := encodeTo(to)
+// dump calls decode with each answer to a request.
+func dump(family int, typ netlink.HeaderType, request []byte, decode func([]byte) error) error {
+	conn, err := netlink.Dial(family, nil)
 	if err != nil {
-		return nil, err
-	}
-	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
-	if err != nil {
-		return nil, fmt.Errorf("open netlink socket: %w", err)
+		return fmt.Errorf("open netlink socket: %w", err)
 	}
 	defer conn.Close()
-	replies, err := conn.Execute(netlink.Message{
-		Header: netlink.Header{Type: ctGet, Flags: netlink.Request | netlink.Dump}, Data: request,
-	})
+	replies, err := conn.Execute(netlink.Message{Header: netlink.Header{Type: typ, Flags: netlink.Request | netlink.Dump}, Data: request})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var out []Connection
 	for _, m := range replies {
-		c, ok, err := decodeConnection(m.Data)
-		if err != nil {
-			return nil, err
-		}
-		if ok && c.To.Addr() == to.Addr() && (to.Port() == 0 || c.To.Port() == to.Port()) {
-			out = append(out, c)
+		if err := decode(m.Data); err != nil {
+			return err
 		}
 	}
-	return out, nil
+	return nil
 }
 
 // netfilterHeader is a struct nfgenmsg.

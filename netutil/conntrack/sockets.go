@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -58,32 +57,22 @@ type socketQuery struct {
 
 // find returns those whose ends are wanted.
 func (q socketQuery) find(wanted map[ends]bool) ([]socket, error) {
-	conn, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, nil)
-	if err != nil {
-		return nil, fmt.Errorf("open netlink socket: %w", err)
-	}
-	defer conn.Close()
 	s := socket{family: q.family}
 	binary.BigEndian.PutUint16(s.id[2:], q.port)
 	request, err := s.encode()
 	if err != nil {
 		return nil, err
 	}
-	replies, err := conn.Execute(netlink.Message{
-		Header: netlink.Header{Type: unix.SOCK_DIAG_BY_FAMILY, Flags: netlink.Request | netlink.Dump}, Data: request,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list sockets: %w", err)
-	}
 	var out []socket
-	for _, m := range replies {
-		s, at, err := decodeSocket(m.Data)
-		if err != nil {
-			return nil, err
-		}
+	err = dump(unix.NETLINK_SOCK_DIAG, unix.SOCK_DIAG_BY_FAMILY, request, func(b []byte) error {
+		s, at, err := decodeSocket(b)
 		if wanted[at] {
 			out = append(out, s)
 		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list sockets: %w", err)
 	}
 	return out, nil
 }

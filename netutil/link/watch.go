@@ -14,15 +14,22 @@ import (
 // After the kernel has lost changes Watch reads everything again. It calls changed on this
 // goroutine; changed should return soon, and owns its argument.
 func Watch(ctx context.Context, watcher *rtnetlink.Watcher, changed func(map[string]Link)) error {
-	r := &rtnetlink.Conn{NetNS: watcher.NetNS}
-	defer r.Close()
-	w := linkWatch{kernel: r, watcher: watcher, changed: changed}
+	k := &rtnetlink.Conn{NetNS: watcher.NetNS}
+	defer k.Close()
+	var reported map[string]Link // last
+	report := func(t linkTable) {
+		now := t.byName()
+		if reported == nil || !maps.EqualFunc(reported, now, Link.equal) {
+			reported = t.byName()
+			changed(now)
+		}
+	}
 	for {
-		err := w.listen(ctx)
+		err := listen(ctx, k, watcher, report)
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case w.reported == nil:
+		case reported == nil:
 			return fmt.Errorf("watch links: %w", err)
 		}
 		// Changes were lost (ENOBUFS), or the kernel is short of memory.
@@ -30,27 +37,20 @@ func Watch(ctx context.Context, watcher *rtnetlink.Watcher, changed func(map[str
 	}
 }
 
-type linkWatch struct {
-	kernel   *rtnetlink.Conn
-	watcher  *rtnetlink.Watcher
-	changed  func(map[string]Link)
-	reported map[string]Link // last
-}
-
-// listen subscribes, reads everything, and then reports changes until the
+// listen subscribes, reads everything, and then reports what changes until the
 // subscription fails or ctx is done.
-func (w *linkWatch) listen(ctx context.Context) error {
-	sub, err := w.watcher.Subscribe()
+func listen(ctx context.Context, k *rtnetlink.Conn, watcher *rtnetlink.Watcher, report func(linkTable)) error {
+	sub, err := watcher.Subscribe()
 	if err != nil {
 		return err
 	}
 	defer sub.Close()
-	t, err := readLinks(w.kernel)
+	t, err := readLinks(k)
 	if err != nil {
 		return err
 	}
-	w.kernel.Close()
-	w.report(t)
+	k.Close()
+	report(t)
 	for {
 		select {
 		case <-ctx.Done():
@@ -63,19 +63,10 @@ func (w *linkWatch) listen(ctx context.Context) error {
 		}
 		for _, e := range events {
 			if t.apply(e) { // each by itself: a link that goes down and up was down
-				w.report(t)
+				report(t)
 			}
 		}
 	}
-}
-
-func (w *linkWatch) report(t linkTable) {
-	now := t.byName()
-	if w.reported != nil && maps.EqualFunc(w.reported, now, Link.equal) {
-		return
-	}
-	w.reported = t.byName()
-	w.changed(now)
 }
 
 // readLinks reads the table of all links.
