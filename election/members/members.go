@@ -3,6 +3,7 @@
 package members
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"github.com/hashicorp/memberlist"
 	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/election/transport"
+	"github.com/herald-vip/herald/wake"
 )
 
 const (
@@ -135,12 +137,7 @@ func (r *Members) Address(member string) netip.AddrPort {
 
 // at is address, while the mutex is held.
 func (r *Members) at(member string) netip.AddrPort {
-	for _, known := range []map[string]netip.AddrPort{r.members, r.observers} {
-		if at, ok := known[member]; ok {
-			return at
-		}
-	}
-	return r.seeds[member]
+	return cmp.Or(r.members[member], r.observers[member], r.seeds[member])
 }
 
 // Alone reports whether memberlist holds nobody else for alive.
@@ -311,13 +308,9 @@ func (r *Members) NotifyLeave(n *memberlist.Node) {
 	r.notify()
 }
 
-// notify leaves a token in each channel, if there is none yet.
 func (r *Members) notify() {
 	for _, changed := range r.changed {
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
+		wake.Up(changed)
 	}
 }
 

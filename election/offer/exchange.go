@@ -10,16 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/herald-vip/herald/election/members"
 	"github.com/herald-vip/herald/wake"
 )
-
-// Members knows who is there, and where: [members.Members] does.
-type Members interface {
-	Address(member string) netip.AddrPort
-	Listeners() map[string]netip.AddrPort
-	TakeChanges() (joined map[string]netip.AddrPort, left []string)
-	Find(matches func(name string) bool) netip.AddrPort
-}
 
 // Network reaches other members.
 type Network interface {
@@ -33,7 +26,7 @@ type Network interface {
 // Exchange tells this member's offer, takes those of the others, and passes on what
 // has changed. Nothing of it waits for the leases.
 type Exchange struct {
-	members Members
+	members *members.Members
 	network Network
 	offered func([]Offered)
 
@@ -50,7 +43,7 @@ type Exchange struct {
 // offers nothing yet. A token in wake says that somebody has joined or left. Offered
 // is called on a goroutine of its own with what [Exchange.List] says, each time that
 // it has changed.
-func NewExchange(self string, process uint64, lease time.Duration, m Members, n Network, wake chan struct{}, offered func([]Offered)) *Exchange {
+func NewExchange(self string, process uint64, lease time.Duration, m *members.Members, n Network, wake chan struct{}, offered func([]Offered)) *Exchange {
 	return &Exchange{members: m, network: n, offered: offered, wake: wake, missing: make(chan netip.AddrPort, 1),
 		changed: make(chan struct{}, 1), offers: newOffers(self, process, lease, rand.Uint64)}
 }

@@ -159,7 +159,7 @@ func parse(b []byte) (message, error) {
 	m.Offer.Checks = make(map[string]bool, count)
 	for range count {
 		healthy := len(r.Rest) > 0 && r.Rest[0]&healthyBit != 0
-		name := readName(&r, healthyBit-1)
+		name := string(r.Bytes(int(r.Byte() &^ healthyBit)))
 		if _, twice := m.Offer.Checks[name]; r.Err != nil || twice || name == "" || len(name) > maxCheckName {
 			return message{}, errMalformed
 		}
@@ -167,6 +167,3 @@ func parse(b []byte) (message, error) {
 	}
 	return m, nil
 }
-
-// readName reads a name whose length is in these bits of the byte before it.
-func readName(r *wire.Reader, bits byte) string { return string(r.Bytes(int(r.Byte() & bits))) }

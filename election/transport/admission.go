@@ -7,7 +7,8 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
-	"time"
+
+	"golang.org/x/time/rate"
 )
 
 const (
@@ -15,7 +16,7 @@ const (
 	// The others are counted only: a flood has as many sources as it likes.
 	maxNamed = 64
 	// strangersPerSecond is how many connections of strangers are looked at, where
-	// strangers may join: what they cost to decrypt is bounded.
+	// strangers may join, and how many at once: what they cost to decrypt is bounded.
 	strangersPerSecond = 50
 )
 
@@ -36,7 +37,7 @@ type Admission struct {
 	mu      sync.RWMutex
 	packets map[netip.AddrPort]string // the other members, by where their packets come from
 	streams map[netip.Addr]string     // and their connections
-	bucket  bucket
+	limit   *rate.Limiter             // of connections of strangers
 
 	strangers  register
 	unreadable register
@@ -44,7 +45,9 @@ type Admission struct {
 }
 
 // NewAdmission admits nobody yet. If it is open, strangers may connect.
-func NewAdmission(log *slog.Logger, open bool) *Admission { return &Admission{log: log, Open: open} }
+func NewAdmission(log *slog.Logger, open bool) *Admission {
+	return &Admission{log: log, Open: open, limit: rate.NewLimiter(strangersPerSecond, strangersPerSecond)}
+}
 
 // Replace admits these members from now on and nobody else.
 func (a *Admission) Replace(members map[string]netip.AddrPort, self string) {
@@ -86,10 +89,10 @@ func (a *Admission) AdmitPacket(from netip.AddrPort) bool {
 // admitStream reports whether a connection from there is looked at. It may come from
 // any port. Known says that a member is there.
 func (a *Admission) admitStream(from netip.Addr) (ok, known bool) {
-	a.mu.Lock()
+	a.mu.RLock()
 	_, known = a.streams[from]
-	ok = known || a.Open && a.bucket.take(time.Now())
-	a.mu.Unlock()
+	a.mu.RUnlock()
+	ok = known || a.Open && a.limit.Allow()
 	if !ok {
 		a.countStranger(from)
 	}
@@ -102,22 +105,6 @@ func (a *Admission) Knows(at netip.AddrPort) bool {
 	defer a.mu.RUnlock()
 	_, ok := a.packets[at]
 	return ok
-}
-
-// bucket lets through so many connections of strangers in a second, and as many at once.
-type bucket struct {
-	level float64 // how many were let through, and have not been made up for
-	last  time.Time
-}
-
-func (b *bucket) take(now time.Time) bool {
-	b.level = max(0, b.level-now.Sub(b.last).Seconds()*strangersPerSecond)
-	b.last = now
-	if b.level > strangersPerSecond-1 {
-		return false
-	}
-	b.level++
-	return true
 }
 
 // countStranger counts and names a source that is no member's.

@@ -51,8 +51,7 @@ type sockets struct {
 	ctx       context.Context // ends with Shutdown, and what is being dialled with it
 	cancel    context.CancelFunc
 	readers   sync.WaitGroup
-	ended     sync.Once
-	end       error // of Shutdown
+	end       func() error // Shutdown, once
 
 	mu   sync.Mutex
 	open map[*stream]bool
@@ -80,6 +79,7 @@ func Listen(at netip.AddrPort, a *Admission) (memberlist.NodeAwareTransport, err
 		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
 		ctx: ctx, cancel: cancel, open: make(map[*stream]bool),
 	}
+	s.end = sync.OnceValue(s.shutdown)
 	s.readers.Go(s.receive)
 	s.readers.Go(s.accept)
 	return s, nil
@@ -235,19 +235,19 @@ func (s *sockets) DialAddressTimeout(to memberlist.Address, timeout time.Duratio
 
 // Shutdown closes everything and returns when nothing is left running. It may
 // be called again. It serves memberlist.Transport.
-func (s *sockets) Shutdown() error {
+func (s *sockets) Shutdown() error { return s.end() }
+
+func (s *sockets) shutdown() error {
 	s.cancel()
-	s.ended.Do(func() {
-		s.end = errors.Join(s.udp.Close(), s.tcp.Close())
-		s.readers.Wait()
-		s.mu.Lock()
-		open := slices.Collect(maps.Keys(s.open))
-		s.mu.Unlock()
-		for _, conn := range open {
-			s.end = errors.Join(s.end, conn.Close())
-		}
-	})
-	return s.end
+	err := errors.Join(s.udp.Close(), s.tcp.Close())
+	s.readers.Wait()
+	s.mu.Lock()
+	open := slices.Collect(maps.Keys(s.open))
+	s.mu.Unlock()
+	for _, conn := range open {
+		err = errors.Join(err, conn.Close())
+	}
+	return err
 }
 
 // stream is a connection that says no more than maxStream bytes.
