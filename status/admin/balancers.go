@@ -2,7 +2,6 @@ package admin
 
 import (
 	"fmt"
-	"io"
 	"net/netip"
 	"slices"
 	"strings"
@@ -181,44 +180,41 @@ func (s Status) balances() string {
 }
 
 // writeBalancers renders who takes the connections that arrive here.
-func (s Status) writeBalancers(row func(...string), w io.Writer, ago func(time.Time) string) {
+func (s Status) writeBalancers(t table) {
 	if len(s.Balancers) == 0 {
 		return
 	}
-	fmt.Fprintln(w)
-	row("BALANCER", "LISTENS AT", "MODE", "METHOD", "SERVING", "WHY")
+	t.head("BALANCER", "LISTENS AT", "MODE", "METHOD", "SERVING", "WHY")
 	for _, b := range s.Balancers {
 		var listen []string
 		for _, at := range b.Listen {
 			listen = append(listen, at.String())
 		}
-		row(b.Name, strings.Join(listen, ", "), b.Mode, b.Method, fmt.Sprintf("%d of %d", b.Serving(), len(b.Backends)), b.Why())
+		t.row(b.Name, strings.Join(listen, ", "), b.Mode, b.Method, fmt.Sprintf("%d of %d", b.Serving(), len(b.Backends)), b.Why())
 	}
-	fmt.Fprintln(w)
-	row("BACKEND", "OF", "ADDRESS", "STATE", "FOR", "CONNECTIONS", "OPEN", "WHY")
+	t.head("BACKEND", "OF", "ADDRESS", "STATE", "FOR", "CONNECTIONS", "OPEN", "WHY")
 	for _, b := range s.Balancers {
 		for _, backend := range b.Backends {
 			open := ""
 			if backend.Open >= 0 {
 				open = fmt.Sprint(backend.Open)
 			}
-			row(backend.Name, b.Name, backend.Address.String(), string(backend.State), ago(backend.Since), fmt.Sprint(backend.Connections), open, backend.Reason)
+			t.row(backend.Name, b.Name, backend.Address.String(), string(backend.State), t.ago(backend.Since), fmt.Sprint(backend.Connections), open, backend.Reason)
 		}
 	}
 }
 
 // writeOffers renders what the members say of themselves.
-func (e *Election) writeOffers(row func(...string), w io.Writer, ago func(time.Time) string) {
+func (e *Election) writeOffers(t table) {
 	if len(e.Offers) == 0 {
 		return
 	}
-	fmt.Fprintln(w)
-	row("OFFERED BY", "STATE", "HEARD", "CHECKS")
+	t.head("OFFERED BY", "STATE", "HEARD", "CHECKS")
 	for _, o := range e.Offers {
-		heard := ago(o.Heard) + " ago"
+		heard := t.ago(o.Heard) + " ago"
 		if o.Self {
 			heard = "this node"
 		}
-		row(o.Member, string(o.State()), heard, o.Said())
+		t.row(o.Member, string(o.State()), heard, o.Said())
 	}
 }

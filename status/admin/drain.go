@@ -47,9 +47,9 @@ func (s Status) WriteDrain(w io.Writer, before Status) error {
 		_, err := fmt.Fprintf(w, "drained already, %s: %s\n", s.lasts(), text.OneLine(s.Draining))
 		return err
 	}
-	tw, row, _ := table(w, time.Time{})
+	t := newTable(w, time.Time{})
 	if len(s.VIPs) > 0 {
-		row("VIP", "ADDRESS", "LINK", "WAS", "IS")
+		t.row("VIP", "ADDRESS", "LINK", "WAS", "IS")
 	}
 	for _, v := range s.VIPs {
 		i := slices.IndexFunc(before.VIPs, func(b VIP) bool { return b.Address == v.Address && b.Interface == v.Interface })
@@ -61,16 +61,16 @@ func (s Status) WriteDrain(w io.Writer, before Status) error {
 		if holder := s.Election.Holder(v.Name); is == string(Withdrawn) && was == string(Announced) && holder != "" && holder != s.Node {
 			is = "handed over to " + holder
 		}
-		row(v.Name, v.Address.String(), v.Interface, was, is)
+		t.row(v.Name, v.Address.String(), v.Interface, was, is)
 	}
 	if b := before.Services; b != nil && s.Services != nil {
-		fmt.Fprintf(tw, "Services: %d of %d routes and %d of %d held addresses withdrawn\n",
+		fmt.Fprintf(t, "Services: %d of %d routes and %d of %d held addresses withdrawn\n",
 			b.Routes-s.Services.Routes, b.Routes, b.Held-s.Services.Held, b.Held)
 	}
 	if complete {
-		fmt.Fprintf(tw, "drained %s: %s\n", s.lasts(), text.OneLine(s.Draining))
+		fmt.Fprintf(t, "drained %s: %s\n", s.lasts(), text.OneLine(s.Draining))
 	}
-	return tw.Flush()
+	return t.Flush()
 }
 
 // Holder is who holds the lease of a VIP; empty if that is not known.

@@ -69,15 +69,12 @@ func (s *Server) Close() error {
 
 func handler(d Daemon) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+	answer := func(w http.ResponseWriter, what any) {
 		w.Header().Set("Content-Type", "application/json")
-		// The only error is a client that has gone.
-		_ = json.NewEncoder(w).Encode(d.Status())
-	})
-	mux.HandleFunc("GET /services", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(d.Services()) // the same
-	})
+		_ = json.NewEncoder(w).Encode(what) // the only error is a client that has gone
+	}
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { answer(w, d.Status()) })
+	mux.HandleFunc("GET /services", func(w http.ResponseWriter, _ *http.Request) { answer(w, d.Services()) })
 	mux.HandleFunc("POST /drain", func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		if limit, err := time.ParseDuration(r.FormValue("limit")); err == nil && limit > 0 {

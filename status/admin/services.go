@@ -163,30 +163,30 @@ func (s *Services) ready() (bool, string) {
 }
 
 // write renders s, with what stands in its way first.
-func (s *Services) write(row func(...string), w io.Writer, ago func(time.Time) string) {
-	fmt.Fprintln(w)
+func (s *Services) write(t table) {
+	fmt.Fprintln(t)
 	k := s.Kubernetes
-	warn(w, "NO CONNECTION TO KUBERNETES", k.Unconnected)
-	for _, t := range k.Troubles {
-		fmt.Fprintf(w, "KUBERNETES DOES NOT ANSWER about %s for %s: %s\n", text.OneLine(t.About), ago(t.Since), text.OneLine(t.Reason))
+	t.warn("NO CONNECTION TO KUBERNETES", k.Unconnected)
+	for _, trouble := range k.Troubles {
+		fmt.Fprintf(t, "KUBERNETES DOES NOT ANSWER about %s for %s: %s\n", text.OneLine(trouble.About), t.ago(trouble.Since), text.OneLine(trouble.Reason))
 	}
 	if !s.Synced {
-		fmt.Fprintln(w, "SERVICES NOT KNOWN YET: nothing is announced for them")
+		fmt.Fprintln(t, "SERVICES NOT KNOWN YET: nothing is announced for them")
 	}
-	warn(w, "BGPPEERS NOT IN FORCE", s.Unpeered)
+	t.warn("BGPPEERS NOT IN FORCE", s.Unpeered)
 	for _, l := range s.LeftOut {
-		fmt.Fprintf(w, "BGPPEER NOT IN FORCE: %s: %s\n", text.OneLine(l.Peer), text.OneLine(l.Reason))
+		fmt.Fprintf(t, "BGPPEER NOT IN FORCE: %s: %s\n", text.OneLine(l.Peer), text.OneLine(l.Reason))
 	}
 	if s.Failing > 0 {
-		fmt.Fprintf(w, "ROUTES REFUSED: %d\n", s.Failing)
+		fmt.Fprintf(t, "ROUTES REFUSED: %d\n", s.Failing)
 	}
 	if s.Obstructed > 0 {
-		fmt.Fprintf(w, "ADDRESSES OBSTRUCTED on a flat layer 2: %d, see herald status --services\n", s.Obstructed)
+		fmt.Fprintf(t, "ADDRESSES OBSTRUCTED on a flat layer 2: %d, see herald status --services\n", s.Obstructed)
 	}
-	fmt.Fprintf(w, "%d Services, %d routes, %d addresses held on a flat layer 2; addresses given %s\n", s.Total, s.Routes, s.Held, s.Writer.Who())
-	row("POOL", "USED", "ANNOUNCED", "DRAINING", "WITHDRAWN", "FLAT", "WHY")
+	fmt.Fprintf(t, "%d Services, %d routes, %d addresses held on a flat layer 2; addresses given %s\n", s.Total, s.Routes, s.Held, s.Writer.Who())
+	t.row("POOL", "USED", "ANNOUNCED", "DRAINING", "WITHDRAWN", "FLAT", "WHY")
 	for _, p := range s.Pools {
-		row(cmp.Or(p.Name, "in no pool"), p.Used(), fmt.Sprint(p.Announced), fmt.Sprint(p.Draining), fmt.Sprint(p.Withdrawn), fmt.Sprint(p.Flat), p.Why())
+		t.row(cmp.Or(p.Name, "in no pool"), p.Used(), fmt.Sprint(p.Announced), fmt.Sprint(p.Draining), fmt.Sprint(p.Withdrawn), fmt.Sprint(p.Flat), p.Why())
 	}
 }
 
@@ -266,15 +266,15 @@ func (p Pool) Why() string {
 
 // WriteServices renders services for people as of now, a row for each address.
 func WriteServices(w io.Writer, services []Service, now time.Time) error {
-	tw, row, ago := table(w, now)
-	row("SERVICE", "ADDRESS", "POOL", "BGP", "FLAT", "FOR", "WHY")
+	t := newTable(w, now)
+	t.row("SERVICE", "ADDRESS", "POOL", "BGP", "FLAT", "FOR", "WHY")
 	for _, s := range services {
 		if len(s.Addresses) == 0 {
-			row(s.Name, "", "", "", "", "", "it has been given no address")
+			t.row(s.Name, "", "", "", "", "", "it has been given no address")
 		}
 		for _, a := range s.Addresses {
-			row(s.Name, a.Address.String(), a.Pool, a.byBGP(), a.flat(), ago(a.Since), cmp.Or(a.Error, a.FlatReason, a.Reason))
+			t.row(s.Name, a.Address.String(), a.Pool, a.byBGP(), a.flat(), t.ago(a.Since), cmp.Or(a.Error, a.FlatReason, a.Reason))
 		}
 	}
-	return tw.Flush()
+	return t.Flush()
 }

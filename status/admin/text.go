@@ -12,55 +12,65 @@ import (
 	"github.com/herald-vip/herald/status/text"
 )
 
-// table writes rows to w in columns, with times as how long ago they were.
-func table(w io.Writer, now time.Time) (tw *tabwriter.Writer, row func(...string), ago func(time.Time) string) {
-	ago = func(t time.Time) string {
-		if t.IsZero() {
-			return "-"
-		}
-		return now.Sub(t).Truncate(time.Second).String()
+// table is rows in columns, with times as how long ago they were.
+type table struct {
+	*tabwriter.Writer
+	now time.Time
+}
+
+func newTable(w io.Writer, now time.Time) table {
+	return table{tabwriter.NewWriter(w, 0, 0, 3, ' ', 0), now}
+}
+
+func (t table) row(cells ...string) {
+	for i, c := range cells {
+		cells[i] = cmp.Or(text.OneLine(c), "-")
 	}
-	tw = tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	row = func(cells ...string) {
-		for i, c := range cells {
-			cells[i] = cmp.Or(text.OneLine(c), "-")
-		}
-		fmt.Fprintln(tw, strings.Join(cells, "\t"))
+	fmt.Fprintln(t, strings.Join(cells, "\t"))
+}
+
+// head is the first row of another part.
+func (t table) head(cells ...string) {
+	fmt.Fprintln(t)
+	t.row(cells...)
+}
+
+func (t table) ago(at time.Time) string {
+	if at.IsZero() {
+		return "-"
 	}
-	return tw, row, ago
+	return t.now.Sub(at).Truncate(time.Second).String()
 }
 
 // warn tells what is wrong, if anything is.
-func warn(w io.Writer, about, what string) {
+func (t table) warn(about, what string) {
 	if what != "" {
-		fmt.Fprintf(w, "%s: %s\n", about, text.OneLine(what))
+		fmt.Fprintf(t, "%s: %s\n", about, text.OneLine(what))
 	}
 }
 
 // WriteText renders s for people as of now.
 func (s Status) WriteText(w io.Writer, now time.Time) error {
-	tw, row, ago := table(w, now)
-	fmt.Fprintf(tw, "herald %s on %s, up %s, configuration %s generation %d\n",
-		s.Version, s.Node, ago(s.Started), s.Config.File, s.Config.Generation)
-	if s.Realtime != "" && s.Realtime != RealtimeOn {
-		fmt.Fprintf(tw, "NOT IN REAL TIME: %s\n", text.OneLine(s.Realtime))
+	t := newTable(w, now)
+	fmt.Fprintf(t, "herald %s on %s, up %s, configuration %s generation %d\n",
+		s.Version, s.Node, t.ago(s.Started), s.Config.File, s.Config.Generation)
+	if s.Realtime != RealtimeOn {
+		t.warn("NOT IN REAL TIME", s.Realtime)
 	}
-	warn(tw, "DRAINING", s.Drained())
+	t.warn("DRAINING", s.Drained())
 	if s.Config.Error != "" {
-		fmt.Fprintf(tw, "CONFIGURATION NOT IN FORCE, the last one still runs:\n%s\n", s.Config.Error)
+		fmt.Fprintf(t, "CONFIGURATION NOT IN FORCE, the last one still runs:\n%s\n", s.Config.Error)
 	}
 
 	if len(s.VIPs) > 0 {
-		fmt.Fprintln(tw)
-		row("VIP", "ADDRESS", "LINK", "STATE", "FOR", "WHY")
+		t.head("VIP", "ADDRESS", "LINK", "STATE", "FOR", "WHY")
 	}
 	for _, v := range s.VIPs {
-		row(v.Name, v.Address.String(), v.Interface, v.Told(), ago(v.Since), v.Why())
+		t.row(v.Name, v.Address.String(), v.Interface, v.Told(), t.ago(v.Since), v.Why())
 	}
 
 	if len(s.Checks) > 0 {
-		fmt.Fprintln(tw)
-		row("CHECK", "STATE", "FOR", "LATENCY", "WHY")
+		t.head("CHECK", "STATE", "FOR", "LATENCY", "WHY")
 	}
 	for _, c := range s.Checks {
 		why := c.Reason
@@ -68,20 +78,19 @@ func (s Status) WriteText(w io.Writer, now time.Time) error {
 			why += "; warning: " + c.Warning
 		}
 		latency := time.Duration(c.Latency * float64(time.Second))
-		row(c.Name, string(c.State), ago(c.Since), latency.Round(10*time.Microsecond).String(), why)
+		t.row(c.Name, string(c.State), t.ago(c.Since), latency.Round(10*time.Microsecond).String(), why)
 	}
 
-	s.writeBalancers(row, tw, ago)
-	s.writeElection(row, tw, ago)
+	s.writeBalancers(t)
+	s.writeElection(t)
 	if s.Services != nil {
-		s.Services.write(row, tw, ago)
+		s.Services.write(t)
 	}
 
 	if len(s.Peers) == 0 {
-		return tw.Flush()
+		return t.Flush()
 	}
-	fmt.Fprintln(tw)
-	row("PEER", "ASN", "STATE", "FOR", "BFD", "SENT", "WHY")
+	t.head("PEER", "ASN", "STATE", "FOR", "BFD", "SENT", "WHY")
 	for _, p := range s.Peers {
 		sent := make([]string, len(p.Advertised))
 		for i, prefix := range p.Advertised {
@@ -99,30 +108,30 @@ func (s Status) WriteText(w io.Writer, now time.Time) error {
 				why = "BFD: " + p.BFD.Reason
 			}
 		}
-		row(p.Name, fmt.Sprint(p.ASN), string(p.State), ago(p.Since), path, strings.Join(sent, ", "), why)
+		t.row(p.Name, fmt.Sprint(p.ASN), string(p.State), t.ago(p.Since), path, strings.Join(sent, ", "), why)
 	}
-	return tw.Flush()
+	return t.Flush()
 }
 
 // writeElection renders who may answer on a flat layer 2, and why nobody does.
-func (s Status) writeElection(row func(...string), w io.Writer, ago func(time.Time) string) {
+func (s Status) writeElection(t table) {
 	e := s.Election
 	if e == nil {
 		return
 	}
-	fmt.Fprintln(w)
-	warn(w, "NO PART IN THE ELECTION", e.Problem)
-	warn(w, "ELECTORATE CHANGING", e.Change)
+	fmt.Fprintln(t)
+	t.warn("NO PART IN THE ELECTION", e.Problem)
+	t.warn("ELECTORATE CHANGING", e.Change)
 	if e.Insecure {
-		fmt.Fprintln(w, "INSECURE: anybody on the network can take the VIPs, set election.keyFile")
+		fmt.Fprintln(t, "INSECURE: anybody on the network can take the VIPs, set election.keyFile")
 	}
-	warn(w, "KEY EXPOSED", e.Exposed)
-	warn(w, "ASKS AS A VIP", e.AsksAsVIP)
+	t.warn("KEY EXPOSED", e.Exposed)
+	t.warn("ASKS AS A VIP", e.AsksAsVIP)
 	if e.Fence != FenceOn && s.answers() {
-		fmt.Fprintf(w, "NO FENCE: %s\n", text.OneLine(e.Fence))
+		t.warn("NO FENCE", e.Fence)
 	}
 	if len(e.Leases) > 0 {
-		row("LEASE", "HOLDER", "EPOCH", "VOTES", "LEFT", "WHY")
+		t.row("LEASE", "HOLDER", "EPOCH", "VOTES", "LEFT", "WHY")
 	}
 	for _, l := range e.Leases {
 		votes, left := "", ""
@@ -132,14 +141,14 @@ func (s Status) writeElection(row func(...string), w io.Writer, ago func(time.Ti
 		if l.Holder != "" {
 			left = time.Duration(l.Left * float64(time.Second)).Round(time.Millisecond).String()
 		}
-		row(l.VIP, l.Holder, fmt.Sprint(l.Epoch), votes, left, l.Reason)
+		t.row(l.VIP, l.Holder, fmt.Sprint(l.Epoch), votes, left, l.Reason)
 	}
 	if len(e.Leases) > 0 {
-		fmt.Fprintln(w)
+		fmt.Fprintln(t)
 	}
-	row("MEMBER", "ADDRESS", "STATE", "HEARD", "STANDS FOR", "WHY")
+	t.row("MEMBER", "ADDRESS", "STATE", "HEARD", "STANDS FOR", "WHY")
 	for _, m := range e.Members {
-		state, heard := "silent", ago(m.Heard)
+		state, heard := "silent", t.ago(m.Heard)
 		switch {
 		case m.Self:
 			state, heard = "this node", "-"
@@ -153,9 +162,9 @@ func (s Status) writeElection(row func(...string), w io.Writer, ago func(time.Ti
 		if m.Address.IsValid() {
 			address = m.Address.String()
 		}
-		row(m.Name, address, state, heard, fmt.Sprint(m.Stands), m.Reason)
+		t.row(m.Name, address, state, heard, fmt.Sprint(m.Stands), m.Reason)
 	}
-	e.writeOffers(row, w, ago)
+	e.writeOffers(t)
 }
 
 // answers reports whether this node may have to answer for an address on a flat layer 2.
