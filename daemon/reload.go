@@ -27,9 +27,7 @@ func (d *Daemon) reload(ctx context.Context, why string, rested bool) (done bool
 		removed := config.Removed(d.config, c)
 		d.mu.Unlock()
 		if len(removed) > 0 {
-			d.mu.Lock()
-			d.state.Error = fmt.Sprintf("it takes away %s: applied when the file has rested for ten seconds, or at SIGHUP", strings.Join(removed, ", "))
-			d.mu.Unlock()
+			d.refuse(fmt.Sprintf("it takes away %s: applied when the file has rested for ten seconds, or at SIGHUP", strings.Join(removed, ", ")))
 			d.log.Info("configuration takes something away: applied when the file has rested, or at SIGHUP", "takes", removed[0], "others", len(removed)-1)
 			return false
 		}
@@ -38,14 +36,19 @@ func (d *Daemon) reload(ctx context.Context, why string, rested bool) (done bool
 		err = d.apply(ctx, c)
 	}
 	if err != nil {
-		d.mu.Lock()
-		d.state.Error = err.Error()
-		d.mu.Unlock()
+		d.refuse(err.Error())
 		d.log.Error("configuration refused, the last good one stays in force", "because", why, "err", err)
 		return true
 	}
 	d.log.Info("configuration applied", "because", why, "generation", d.Status().Config.Generation)
 	return true
+}
+
+// refuse tells by the status why the file as it is now is not in force.
+func (d *Daemon) refuse(why string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.state.Error = why
 }
 
 // apply makes c the configuration in force. What can be refused comes first,
