@@ -58,20 +58,19 @@ type bridging struct {
 
 // closeBridge closes the bridge for addresses that are here again, on whichever link.
 func (s *Speaker) closeBridge() {
-	leaving := func(b binding) bool { return !s.units[b].bridging.until.IsZero() }
+	leaving := func(u *unit) bool { return !u.bridging.until.IsZero() }
 	if s.bridge == nil || !slices.ContainsFunc(s.order, leaving) {
 		return
 	}
 	here := make(map[netip.Addr]bool)
-	for _, b := range s.order {
-		here[b.Addr] = here[b.Addr] || s.units[b].at.stage == Announced
+	for _, u := range s.order {
+		here[u.Addr] = here[u.Addr] || u.at.stage == Announced
 	}
 	var closing []netip.Addr
-	for _, b := range s.order {
-		u := s.units[b]
-		if leaving(b) && (here[b.Addr] || !u.vip.Bridge) {
+	for _, u := range s.order {
+		if leaving(u) && (here[u.Addr] || !u.vip.Bridge) {
 			if u.bridging.told {
-				closing = append(closing, b.Addr)
+				closing = append(closing, u.Addr)
 			}
 			u.bridging = bridging{}
 		}
@@ -89,8 +88,7 @@ func (s *Speaker) openBridge() {
 	}
 	var ends []time.Time
 	opening := make(map[time.Time][]netip.Addr)
-	for _, b := range s.order {
-		u := s.units[b]
+	for _, u := range s.order {
 		if u.bridging.told || u.bridging.until.IsZero() {
 			continue
 		}
@@ -98,7 +96,7 @@ func (s *Speaker) openBridge() {
 		if opening[u.bridging.until] == nil {
 			ends = append(ends, u.bridging.until)
 		}
-		opening[u.bridging.until] = append(opening[u.bridging.until], b.Addr)
+		opening[u.bridging.until] = append(opening[u.bridging.until], u.Addr)
 	}
 	for _, until := range ends {
 		s.bridge.Open(until, opening[until]...)

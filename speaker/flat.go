@@ -174,14 +174,13 @@ func (s *Speaker) updateCandidacies(now time.Time) {
 	unable := make(map[string]bool) // of those that it would stand for
 	inability := sync.OnceValue(func() error { return s.inability(now) })
 	open := make(map[string]bool)
-	for _, b := range s.order {
-		u := s.units[b]
+	for _, u := range s.order {
 		if u.vip.Flat == nil {
 			continue
 		}
 		if _, stands := s.stands[u.vip.Name]; u.claims && !stands {
-			if err := cmp.Or(inability(), s.addresses.Try(b.Interface, b.Addr)); err != nil {
-				s.recordObstacle(b, u, err)
+			if err := cmp.Or(inability(), s.addresses.Try(u.Interface, u.Addr)); err != nil {
+				s.recordObstacle(u, err)
 				unable[u.vip.Name] = true
 			}
 		}
@@ -222,9 +221,9 @@ func (s *Speaker) guardAddresses() {
 		return
 	}
 	var addrs []netip.Addr
-	for _, b := range s.order {
-		if s.units[b].vip.Flat != nil {
-			addrs = append(addrs, b.Addr)
+	for _, u := range s.order {
+		if u.vip.Flat != nil {
+			addrs = append(addrs, u.Addr)
 		}
 	}
 	s.unguarded = s.flat.Fence.Guard(addrs...)
@@ -238,31 +237,30 @@ func (s *Speaker) closeFence() {
 	if s.unguarded != nil {
 		s.wakeAt(time.Now().Add(retryAfter))
 	}
-	var closing, leaving []binding
+	var closing, leaving []*unit
 	var until time.Time
 	announced := make(map[netip.Addr]*unit) // on whichever link: the fence knows addresses only
-	for _, b := range s.order {
-		if u := s.units[b]; u.vip.Flat != nil && u.at.stage == Announced {
-			announced[b.Addr] = u
+	for _, u := range s.order {
+		if u.vip.Flat != nil && u.at.stage == Announced {
+			announced[u.Addr] = u
 		}
 	}
-	for _, b := range s.order {
-		u := s.units[b]
+	for _, u := range s.order {
 		if u.fence.told && u.at.stage != Announced {
-			s.flat.Announcer.Withdraw(b.Interface, b.Addr)
+			s.flat.Announcer.Withdraw(u.Interface, u.Addr)
 			u.fence.told = false
 		}
 		switch {
 		case s.flat.Fence == nil:
-		case announced[b.Addr] != nil && u.at.stage != Announced:
-			if to := announced[b.Addr]; u.fence.open() && !to.fence.open() {
+		case announced[u.Addr] != nil && u.at.stage != Announced:
+			if to := announced[u.Addr]; u.fence.open() && !to.fence.open() {
 				to.fence.state, to.fence.until = u.fence.state, u.fence.until // it has moved to another link
 			}
 			u.fence = fencing{}
 		case u.at.stage == Withdrawn && u.fence.state != closed:
-			closing = append(closing, b)
+			closing = append(closing, u)
 		case u.at.stage == Lingering && u.fence.state != accepting: // it was answering, or the fence was made anew
-			leaving = append(leaving, b)
+			leaving = append(leaving, u)
 			if end := u.at.since.Add(u.vip.Linger + afterLinger); end.After(until) {
 				until = end
 			}
@@ -280,9 +278,8 @@ func (s *Speaker) openFence() {
 		return
 	}
 	var ends []time.Time
-	ending := make(map[time.Time][]binding)
-	for _, b := range s.order {
-		u := s.units[b]
+	ending := make(map[time.Time][]*unit)
+	for _, u := range s.order {
 		if u.vip.Flat == nil || u.at.stage != Announced {
 			continue
 		}
@@ -290,7 +287,7 @@ func (s *Speaker) openFence() {
 			if ending[u.lease] == nil {
 				ends = append(ends, u.lease)
 			}
-			ending[u.lease] = append(ending[u.lease], b)
+			ending[u.lease] = append(ending[u.lease], u)
 		}
 	}
 	for _, until := range ends {
@@ -303,19 +300,14 @@ func (s *Speaker) openFence() {
 	}
 }
 
-// moveFence moves the fence of bindings to a state by one call of the fence.
-func (s *Speaker) moveFence(state fenceState, until time.Time, bindings []binding, call func(...netip.Addr) error) {
-	if len(bindings) == 0 {
+// moveFence moves the fence of units to a state by one call of the fence.
+func (s *Speaker) moveFence(state fenceState, until time.Time, units []*unit, call func(...netip.Addr) error) {
+	if len(units) == 0 {
 		return
 	}
-	addrs := make([]netip.Addr, len(bindings))
-	for i, b := range bindings {
-		addrs[i] = b.Addr
-	}
-	err := call(addrs...)
+	err := call(addressesOf(units)...)
 	now := time.Now()
-	for _, b := range bindings {
-		u := s.units[b]
+	for _, u := range units {
 		switch {
 		case err == nil:
 			u.fence.state, u.fence.until = state, until
@@ -326,7 +318,7 @@ func (s *Speaker) moveFence(state fenceState, until time.Time, bindings []bindin
 			u.err = err // not logged: a busy node has enough to do, and hundreds may be late
 			s.wakeAt(now.Add(retryAfter))
 		default:
-			s.recordObstacle(b, u, err)
+			s.recordObstacle(u, err)
 			if u.at.stage == Announced {
 				s.backOff(u, err)
 			}
@@ -384,7 +376,7 @@ func (s *Speaker) try() error {
 
 // announceToNeighbours tells the neighbours of what has just been bound, and has that repeated for
 // no longer than the lease lasts: the announcer's frames pass the fence.
-func (s *Speaker) announceToNeighbours(b binding, u *unit) {
+func (s *Speaker) announceToNeighbours(u *unit) {
 	if u.vip.Flat == nil || u.at.stage != Announced || u.bound != present || u.err != nil {
 		return
 	}
@@ -392,10 +384,10 @@ func (s *Speaker) announceToNeighbours(b binding, u *unit) {
 		if !time.Now().Before(u.lease) {
 			return // binding took too long; the next look at the lease is due
 		}
-		if err := s.flat.Announcer.Announce(u.lease, b.Interface, b.Addr); err != nil {
+		if err := s.flat.Announcer.Announce(u.lease, u.Interface, u.Addr); err != nil {
 			// The announcer would make up for it when it can, be the lease held or not.
-			s.flat.Announcer.Withdraw(b.Interface, b.Addr)
-			s.recordObstacle(b, u, err)
+			s.flat.Announcer.Withdraw(u.Interface, u.Addr)
+			s.recordObstacle(u, err)
 			s.backOffLater(u, err)
 			return
 		}
@@ -403,7 +395,7 @@ func (s *Speaker) announceToNeighbours(b binding, u *unit) {
 		delete(s.backoffs, u.vip.Name) // it can be answered for
 	}
 	if !u.fence.limit.Equal(u.lease) {
-		s.flat.Announcer.Limit(u.lease, b.Interface, b.Addr)
+		s.flat.Announcer.Limit(u.lease, u.Interface, u.Addr)
 		u.fence.limit = u.lease
 	}
 }

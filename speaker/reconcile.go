@@ -19,8 +19,7 @@ func (s *Speaker) reconcile() {
 	now := time.Now()
 	s.again = time.Time{}
 	var moved []move
-	for _, b := range s.order {
-		u := s.units[b]
+	for _, u := range s.order {
 		is := s.assessChecks(u)
 		in := input{
 			health: is.health, leave: u.gone || s.drain.Reason() != "", linger: u.vip.Linger,
@@ -33,7 +32,7 @@ func (s *Speaker) reconcile() {
 		s.wakeAt(again)
 		if is.health == health.Healthy && !in.leave && !in.unleased && to.stage != Announced {
 			if is.reason = u.damp.reason(in.held); is.reason != u.reason {
-				moved = append(moved, move{b, u.vip, "held down", slog.LevelInfo, is.reason})
+				moved = append(moved, move{u, "held down", slog.LevelInfo, is.reason})
 			}
 		}
 		if to.stage != u.at.stage {
@@ -42,7 +41,7 @@ func (s *Speaker) reconcile() {
 				level = slog.LevelWarn
 			}
 			if u.unsaid = to.stage == Announced; !u.unsaid {
-				moved = append(moved, move{b, u.vip, to.stage.String(), level, is.reason})
+				moved = append(moved, move{u, to.stage.String(), level, is.reason})
 			}
 			u.logged = ""
 		}
@@ -66,14 +65,14 @@ func (s *Speaker) reconcile() {
 		u.at, u.reason = to, is.reason
 	}
 	s.applyStages()
-	for _, b := range s.order {
-		if u := s.units[b]; u.unsaid && u.err == nil {
+	for _, u := range s.order {
+		if u.unsaid && u.err == nil {
 			u.unsaid = false
-			moved = append(moved, move{b, u.vip, "announcing", slog.LevelInfo, u.reason})
+			moved = append(moved, move{u, "announcing", slog.LevelInfo, u.reason})
 		}
 	}
 	s.updateCandidacies(now)
-	for _, u := range s.units {
+	for _, u := range s.order {
 		switch {
 		case u.err == nil:
 			u.blocked = time.Time{}
@@ -83,7 +82,7 @@ func (s *Speaker) reconcile() {
 	}
 	s.openBridge()
 	for _, m := range moved { // a log that is slow, or stuck, must not hold up a withdrawal
-		s.log.Log(context.Background(), m.level, m.vip.kind()+" "+m.what, "vip", m.vip.Name, "address", m.Addr, "reason", m.reason)
+		s.log.Log(context.Background(), m.level, m.of.vip.kind()+" "+m.what, "vip", m.of.vip.Name, "address", m.of.Addr, "reason", m.reason)
 	}
 	s.forgetGone()
 	if s.allWithdrawn() {
@@ -94,8 +93,7 @@ func (s *Speaker) reconcile() {
 
 // move is a change to be logged.
 type move struct {
-	binding
-	vip    VIP
+	of     *unit
 	what   string
 	level  slog.Level
 	reason string
@@ -156,18 +154,16 @@ func (s *Speaker) applyStages() {
 	var announce []bgp.Route
 	announcing := make(map[netip.Prefix]*unit)
 	serving := make(map[netip.Addr]bool)
-	for _, b := range s.order {
-		u := s.units[b]
+	for _, u := range s.order {
 		u.err = nil
-		serving[b.Addr] = serving[b.Addr] || u.vip.Flat == nil && u.at.stage.advertised() && u.bound == present && !u.astray(now)
+		serving[u.Addr] = serving[u.Addr] || u.vip.Flat == nil && u.at.stage.advertised() && u.bound == present && !u.astray(now)
 	}
-	for _, b := range s.order {
-		u := s.units[b]
+	for _, u := range s.order {
 		// The address of a Service may be on a flat layer 2 and have a route, too, which
 		// is not the speaker's to withdraw.
-		_, told := s.told[b.Addr]
-		if (u.vip.Flat != nil && told || u.vip.Flat == nil && (!u.at.stage.advertised() || u.astray(now))) && !serving[b.Addr] {
-			withdraw = append(withdraw, hostPrefix(b.Addr))
+		_, told := s.told[u.Addr]
+		if (u.vip.Flat != nil && told || u.vip.Flat == nil && (!u.at.stage.advertised() || u.astray(now))) && !serving[u.Addr] {
+			withdraw = append(withdraw, hostPrefix(u.Addr))
 		}
 	}
 	withdrawn := s.routes.Withdraw(withdraw...)
@@ -180,18 +176,17 @@ func (s *Speaker) applyStages() {
 	s.closeFence()
 	s.closeBridge()
 	s.openFence()
-	for _, b := range s.order {
-		u := s.units[b]
+	for _, u := range s.order {
 		if withdrawn != nil && u.vip.Flat == nil && !u.at.stage.advertised() {
-			s.recordObstacle(b, u, withdrawn)
+			s.recordObstacle(u, withdrawn)
 		}
-		s.bindAddress(b, u)
-		s.checkBound(now, b, u)
-		s.announceToNeighbours(b, u)
+		s.bindAddress(u)
+		s.checkBound(now, u)
+		s.announceToNeighbours(u)
 		if u.at.stage == Withdrawn && u.err == nil && u.last != nil && u.last.Done.IsZero() {
 			u.last.Done = time.Now()
 		}
-		prefix := hostPrefix(b.Addr)
+		prefix := hostPrefix(u.Addr)
 		if u.vip.Flat != nil {
 			continue
 		}
@@ -201,8 +196,8 @@ func (s *Speaker) applyStages() {
 		}
 	}
 	if err := s.routes.Announce(announce...); err != nil {
-		for prefix, u := range announcing {
-			s.recordObstacle(binding{Interface: u.vip.Interface, Addr: prefix.Addr()}, u, err)
+		for _, u := range announcing {
+			s.recordObstacle(u, err)
 		}
 	}
 }
@@ -223,19 +218,19 @@ func (s *Speaker) route(prefix netip.Prefix, u *unit) bgp.Route {
 }
 
 // bindAddress puts the address on its link if it is not there and the stage says so.
-func (s *Speaker) bindAddress(b binding, u *unit) {
+func (s *Speaker) bindAddress(u *unit) {
 	if !u.at.stage.bound() || u.bound == present || u.err != nil {
 		return
 	}
 	var err error
 	if flat := u.vip.Flat; flat != nil {
-		err = s.addresses.BindFor(b.Interface, b.Addr, flat.Lifetime)
+		err = s.addresses.BindFor(u.Interface, u.Addr, flat.Lifetime)
 	} else {
-		err = s.addresses.Bind(b.Interface, b.Addr)
+		err = s.addresses.Bind(u.Interface, u.Addr)
 	}
 	if err != nil {
 		u.bound = perhaps // it goes on being wanted, and may yet get there
-		s.recordObstacle(b, u, err)
+		s.recordObstacle(u, err)
 		s.backOff(u, err)
 		return
 	}
@@ -244,7 +239,7 @@ func (s *Speaker) bindAddress(b binding, u *unit) {
 
 // checkBound makes sure that an address is there still while this node announces it. When it has not been
 // for a while, a route is withdrawn that leads nowhere, and a lease left to others.
-func (s *Speaker) checkBound(now time.Time, b binding, u *unit) {
+func (s *Speaker) checkBound(now time.Time, u *unit) {
 	if !u.at.stage.advertised() || u.bound != present {
 		u.lost = time.Time{}
 		return
@@ -253,7 +248,7 @@ func (s *Speaker) checkBound(now time.Time, b binding, u *unit) {
 	if u.err != nil {
 		return
 	}
-	err := s.addresses.Try(b.Interface, b.Addr)
+	err := s.addresses.Try(u.Interface, u.Addr)
 	switch {
 	case err == nil:
 		u.lost = time.Time{}
@@ -261,7 +256,7 @@ func (s *Speaker) checkBound(now time.Time, b binding, u *unit) {
 	case u.lost.IsZero():
 		u.lost = now
 	}
-	s.recordObstacle(b, u, err)
+	s.recordObstacle(u, err)
 	if u.astray(now) {
 		s.backOff(u, err)
 	}
@@ -272,9 +267,8 @@ func (u *unit) astray(now time.Time) bool { return !u.lost.IsZero() && now.Sub(u
 
 // unbindAddresses takes away the addresses that are to go, all of a link at once.
 func (s *Speaker) unbindAddresses() {
-	links := make(map[string][]netip.Addr)
-	for _, b := range s.order {
-		u := s.units[b]
+	links := make(map[string][]*unit)
+	for _, u := range s.order {
 		switch {
 		case u.at.stage.bound() || u.bound == absent:
 		case u.bound == perhaps && s.undecided(u) && u.vip.Flat == nil:
@@ -282,20 +276,19 @@ func (s *Speaker) unbindAddresses() {
 			// is a quick restart, taking it away would break its connections. The
 			// kernel removes it if they do not speak soon.
 		default:
-			links[b.Interface] = append(links[b.Interface], b.Addr)
+			links[u.Interface] = append(links[u.Interface], u)
 		}
 	}
-	for link, addrs := range links {
-		err := s.addresses.Unbind(link, addrs...)
-		for _, addr := range addrs {
-			b := binding{Interface: link, Addr: addr}
+	for link, units := range links {
+		err := s.addresses.Unbind(link, addressesOf(units)...)
+		for _, u := range units {
 			if err != nil { // which one is it?
-				if err := s.addresses.Unbind(link, addr); err != nil {
-					s.recordObstacle(b, s.units[b], err)
+				if err := s.addresses.Unbind(link, u.Addr); err != nil {
+					s.recordObstacle(u, err)
 					continue
 				}
 			}
-			s.units[b].bound, s.units[b].served = absent, false
+			u.bound, u.served = absent, false
 		}
 	}
 }
@@ -305,14 +298,14 @@ func (s *Speaker) undecided(u *unit) bool {
 }
 
 // recordObstacle records that err stands in the way, and has it tried again.
-func (s *Speaker) recordObstacle(b binding, u *unit, err error) {
+func (s *Speaker) recordObstacle(u *unit, err error) {
 	if u.logged != err.Error() {
 		u.logged = err.Error()
 		what := "not " + u.at.stage.String() + " yet"
 		if u.at.stage == Withdrawn && u.claims {
 			what = "cannot be announced here"
 		}
-		s.log.Error(u.vip.kind()+" "+what, "vip", u.vip.Name, "address", b.Addr, "err", err)
+		s.log.Error(u.vip.kind()+" "+what, "vip", u.vip.Name, "address", u.Addr, "err", err)
 	}
 	u.err = err
 	s.wakeAt(time.Now().Add(retryAfter))
@@ -320,24 +313,22 @@ func (s *Speaker) recordObstacle(b binding, u *unit, err error) {
 
 // forgetGone drops the units that are out of the configuration and withdrawn.
 func (s *Speaker) forgetGone() {
-	known := len(s.units)
+	known := len(s.order)
 	gone := make(map[string]bool) // VIPs on a flat layer 2 that lost an address
-	s.order = slices.DeleteFunc(s.order, func(b binding) bool {
-		u := s.units[b]
+	s.order = slices.DeleteFunc(s.order, func(u *unit) bool {
 		if !u.gone || u.at.stage != Withdrawn || u.err != nil {
 			return false
 		}
 		if u.vip.Flat != nil {
 			gone[u.vip.Name] = true
 		}
-		delete(s.units, b)
 		return true
 	})
-	if len(s.units) < known {
+	if len(s.order) < known {
 		s.guardAddresses()
 	}
 	for name := range gone {
-		if !slices.ContainsFunc(s.order, func(b binding) bool { return s.units[b].vip.Name == name }) {
+		if !slices.ContainsFunc(s.order, func(u *unit) bool { return u.vip.Name == name }) {
 			delete(s.backoffs, name)
 			delete(s.lapsed, name)
 			s.flat.Leases.Forget(name)
@@ -346,12 +337,15 @@ func (s *Speaker) forgetGone() {
 }
 
 func (s *Speaker) allWithdrawn() bool {
-	for _, u := range s.units {
-		if u.at.stage != Withdrawn || u.err != nil {
-			return false
-		}
+	return !slices.ContainsFunc(s.order, func(u *unit) bool { return u.at.stage != Withdrawn || u.err != nil })
+}
+
+func addressesOf(units []*unit) []netip.Addr {
+	addrs := make([]netip.Addr, len(units))
+	for i, u := range units {
+		addrs[i] = u.Addr
 	}
-	return true
+	return addrs
 }
 
 func hostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

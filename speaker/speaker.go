@@ -115,8 +115,7 @@ type Speaker struct {
 
 	mu        sync.Mutex
 	verdicts  map[string]health.Verdict
-	order     []binding
-	units     map[binding]*unit
+	order     []*unit                           // those that are configured come first, as they are there
 	peers     []string                          // all there are
 	told      map[netip.Addr]departure.Audience // of what is announced
 	stands    map[string]Flat                   // VIPs that this node is a candidate for
@@ -134,6 +133,7 @@ type binding = address.Binding
 
 // unit is the state of one address.
 type unit struct {
+	binding
 	vip      VIP
 	gone     bool // no longer configured; kept until it is withdrawn
 	at       position
@@ -182,7 +182,6 @@ func New(log *slog.Logger, routes Routes, addresses Addresses, flat FlatParts, b
 		bridge:    bridge,
 		wake:      make(chan struct{}, 1),
 		verdicts:  make(map[string]health.Verdict),
-		units:     make(map[binding]*unit),
 		told:      make(map[netip.Addr]departure.Audience),
 		stands:    make(map[string]Flat),
 		lapsed:    make(map[string]bool),
@@ -213,28 +212,30 @@ func (s *Speaker) Apply(vips []VIP, peers []string, checks []health.Verdict) {
 	defer s.mu.Unlock()
 	s.takeVerdicts(checks)
 	s.peers = peers
-	for _, u := range s.units {
+	known := make(map[binding]*unit)
+	for _, u := range s.order {
 		u.gone = true
+		known[u.binding] = u
 	}
-	var order []binding
+	var order []*unit
 	for _, vip := range vips {
 		for _, addr := range vip.Addresses {
 			b := binding{Interface: vip.Interface, Addr: addr}
-			order = append(order, b)
-			u, ok := s.units[b]
+			u, ok := known[b]
 			if !ok {
-				u = &unit{}
-				s.units[b] = u
+				u = &unit{binding: b}
+				known[b] = u
 			}
+			order = append(order, u)
 			if u.vip.Flat != nil && vip.Flat != nil && u.vip.Flat.Lifetime != vip.Flat.Lifetime && u.bound == present {
 				u.bound = perhaps // binding it once more tells the kernel
 			}
 			u.vip, u.gone = vip, false
 		}
 	}
-	for _, b := range slices.SortedFunc(maps.Keys(s.units), compareBindings) {
-		if s.units[b].gone {
-			order = append(order, b)
+	for _, u := range slices.SortedFunc(maps.Values(known), compareUnits) {
+		if u.gone {
+			order = append(order, u)
 		}
 	}
 	s.order = order
@@ -256,7 +257,7 @@ func (s *Speaker) takeVerdicts(checks []health.Verdict) {
 	s.verdicts = verdicts
 }
 
-func compareBindings(a, b binding) int {
+func compareUnits(a, b *unit) int {
 	return cmp.Or(a.Addr.Compare(b.Addr), strings.Compare(a.Interface, b.Interface))
 }
 
@@ -281,7 +282,7 @@ func (s *Speaker) LeasesChanged() {
 func (s *Speaker) FenceClosed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, u := range s.units {
+	for _, u := range s.order {
 		if u.fence.open() {
 			u.fence.state = doubtful
 		} else {
@@ -324,13 +325,13 @@ func (s *Speaker) Stop() error {
 	s.drain.Stop()
 	defer func() { s.updateCandidacies(time.Now()) }()
 	now := time.Now()
-	for _, u := range s.units {
+	for _, u := range s.order {
 		u.at = position{stage: Withdrawn, since: now}
 		u.vip.Linger, u.claims = 0, false
 	}
 	s.applyStages()
 	var errs []error
-	for _, u := range s.units {
+	for _, u := range s.order {
 		errs = append(errs, u.err)
 	}
 	return errors.Join(errs...)

@@ -53,10 +53,9 @@ func (s *Speaker) Summary() Summary {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sum := Summary{Draining: s.drain.Reason()}
-	for _, b := range s.order {
-		u := s.units[b]
+	for _, u := range s.order {
 		st := Status{
-			VIP: u.vip.Name, Service: u.vip.Service, Address: b.Addr, Interface: b.Interface, Flat: u.vip.Flat != nil,
+			VIP: u.vip.Name, Service: u.vip.Service, Address: u.Addr, Interface: u.Interface, Flat: u.vip.Flat != nil,
 			Stage: u.at.stage, Decided: s.assessChecks(u).health != health.Unknown, Since: u.at.since, Reason: u.reason, Error: u.err,
 			Blocked: u.blocked, Peers: u.vip.Peers,
 		}
