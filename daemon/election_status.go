@@ -38,7 +38,12 @@ func (d *Daemon) electionStatus(c *config.Config, addresses []speaker.Status) *a
 	configured := vipNames(c)
 	known := slices.DeleteFunc(st.Lease.Leases, func(l lease.LeaseStatus) bool { return !configured[l.Lease] && isAddress(l.Lease) })
 	out.Leases = adminLeases(time.Now(), known, addresses, d.flat.Election().Lease)
-	out.Offers = adminOffers(d.flat.Election().Offers())
+	for _, o := range d.flat.Election().Offers() {
+		out.Offers = append(out.Offers, admin.Offer{
+			Member: o.Member, Self: o.Self, Draining: o.Offer.Draining, Silent: o.Silent, Left: o.Left,
+			Heard: o.Heard, Checks: o.Offer.Checks,
+		})
+	}
 	return out
 }
 
@@ -82,17 +87,5 @@ func adminLeases(now time.Time, known []lease.LeaseStatus, addresses []speaker.S
 		out = append(out, row)
 	}
 	slices.SortFunc(out, func(a, b admin.Lease) int { return cmp.Compare(a.VIP, b.VIP) })
-	return out
-}
-
-// adminOffers are what members of the election say they serve, for the admin socket.
-func adminOffers(offered []election.Offered) []admin.Offer {
-	var out []admin.Offer
-	for _, o := range offered {
-		out = append(out, admin.Offer{
-			Member: o.Member, Self: o.Self, Draining: o.Offer.Draining, Silent: o.Silent, Left: o.Left,
-			Heard: o.Heard, Checks: o.Offer.Checks,
-		})
-	}
 	return out
 }

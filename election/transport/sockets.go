@@ -144,12 +144,10 @@ func (s *sockets) accept() {
 			continue
 		}
 		from := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
-		ok, known := s.admission.admitStream(from)
-		if !ok {
-			_ = conn.Close()
-			continue
+		var kept *stream
+		if ok, known := s.admission.admitStream(from); ok {
+			kept = s.bound(conn, known)
 		}
-		kept := s.bound(conn, known)
 		if kept == nil {
 			_ = conn.Close()
 			continue
