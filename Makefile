@@ -91,7 +91,7 @@ microbench: go ## 5 min: measure the cost of a probe and of a route
 fuzz: go ## 40 min: run every fuzz target for FUZZTIME (60s)
 	testenv/fuzz $(FUZZTIME)
 
-verify: ## 90 s: search every state of the model of the lease and its fence for two holders
+verify: ## 3 min: search every state of the models of the lease, its fence and its electorate for two holders
 	testenv/install spin gcc libc6-dev
 	election/lease/model/verify
 
