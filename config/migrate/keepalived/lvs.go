@@ -82,6 +82,9 @@ func (k *converter) realCheck(server *statement) *config.Probe {
 		return nil
 	}
 	s := checks[0]
+	for _, other := range checks[1:] {
+		k.ToDo(other.line, other.keyword(), "is another check of the same server: a balancer has one, and the first is written")
+	}
 	k.leftOut(inCheck, s.block)
 	host := config.BackendHost
 	port := k.connectPort(s)
