@@ -39,6 +39,14 @@ func rendered(t testing.TB, r Report) string {
 	return out.String()
 }
 
+// What names a finding may be a file that somebody else named: it cannot steer the terminal.
+func TestSubjectIsPrintable(t *testing.T) {
+	r := Report{Findings: []Finding{{Severity: Warning, Topic: "t", Subject: "a\x1b[2J"}, {Severity: OK, Topic: "t", Subject: "b\x1b[2J"}}}
+	if got := rendered(t, r); strings.Contains(got, "\x1b") {
+		t.Errorf("the report has control characters: %q", got)
+	}
+}
+
 // The page shows what the command prints.
 func TestPage(t *testing.T) {
 	page, err := os.ReadFile("../docs/doctor.md")

@@ -23,13 +23,13 @@ func (r Report) WriteText(w io.Writer) error {
 		case Blocker:
 			label = strings.ToUpper(label)
 		}
-		fmt.Fprintf(tw, "%s  %s %s: %s\n", label, f.Topic, f.Subject, text.OneLine(f.Seen))
+		fmt.Fprintf(tw, "%s  %s %s: %s\n", label, f.Topic, text.OneLine(f.Subject), text.OneLine(f.Seen))
 		fmt.Fprintf(tw, "  why    %s\n", wrap(f.Why))
 		fmt.Fprintf(tw, "  do     %s\n\n", wrap(f.Cure))
 	}
 	for _, f := range r.Findings {
 		if f.Severity == OK {
-			fmt.Fprintf(tw, "fine\t%s\t%s\t%s\n", f.Topic, f.Subject, text.OneLine(f.Seen))
+			fmt.Fprintf(tw, "fine\t%s\t%s\t%s\n", f.Topic, text.OneLine(f.Subject), text.OneLine(f.Seen))
 		}
 	}
 	if r.Fine > 0 {
