@@ -152,7 +152,7 @@ func (s Status) writeElection(t table) {
 		switch {
 		case m.Self:
 			state, heard = "this node", "-"
-		case m.Alive && !e.fellSilent(m.Name):
+		case e.Hears(m):
 			state = "alive"
 		}
 		if !m.Heard.IsZero() && !m.Self {
@@ -172,8 +172,8 @@ func (s Status) answers() bool {
 	return s.Services != nil || slices.ContainsFunc(s.VIPs, func(v VIP) bool { return v.Announce == ByARP })
 }
 
-// fellSilent reports whether a member that offered something does so no more, which shows long before it
-// counts as gone where no votes are to be heard.
-func (e *Election) fellSilent(member string) bool {
-	return slices.ContainsFunc(e.Offers, func(o Offer) bool { return o.Member == member && (o.Silent || o.Left) })
+// Hears reports whether a member is heard. One that offered something and does so no more is not: that shows
+// long before it counts as gone where no votes are to be heard.
+func (e *Election) Hears(m Member) bool {
+	return m.Alive && !slices.ContainsFunc(e.Offers, func(o Offer) bool { return o.Member == m.Name && (o.Silent || o.Left) })
 }

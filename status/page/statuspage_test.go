@@ -50,6 +50,24 @@ func render(t *testing.T, s admin.Status, now time.Time) string {
 	return out.String()
 }
 
+// A member that has stopped offering what it offered is silent, before its votes are missed.
+func TestSilentMember(t *testing.T) {
+	s := load(t, "flat")
+	member := func() string {
+		page := render(t, s, time.Now())
+		_, row, _ := strings.Cut(page, "<tr><td>m2<td>10.4.0.2:7946<td ")
+		row, _, _ = strings.Cut(row, "</tr>")
+		return row
+	}
+	if row := member(); !strings.Contains(row, ">alive<") {
+		t.Fatalf("m2 is %q, want it alive", row)
+	}
+	s.Election.Offers = []admin.Offer{{Member: "m2", Silent: true}}
+	if row := member(); !strings.Contains(row, ">silent<") {
+		t.Errorf("m2 is %q, want it silent", row)
+	}
+}
+
 // The page as HTML and as a terminal browser shows it.
 func TestGolden(t *testing.T) {
 	for _, name := range []string{"bgp", "flat", "services", "worker"} {
