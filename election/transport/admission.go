@@ -32,12 +32,12 @@ type Admission struct {
 
 	Open bool // strangers may join: does not change once there are some
 
-	log *slog.Logger
+	log   *slog.Logger
+	limit *rate.Limiter // of connections of strangers
 
 	mu      sync.RWMutex
 	packets map[netip.AddrPort]string // the other members, by where their packets come from
 	streams map[netip.Addr]string     // and their connections
-	limit   *rate.Limiter             // of connections of strangers
 
 	strangers  register
 	unreadable register

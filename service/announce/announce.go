@@ -96,9 +96,9 @@ type Address struct {
 
 // Announcer announces the Services of a cluster from this node. Its methods are
 // safe for concurrent use; those that bring events are made to be called straight
-// from the handlers of informers. Nodes and the specifications
-// of pools are kept, and not to be changed; of other objects what is needed is. What
-// makes no sense is passed over.
+// from the handlers of informers. It keeps nodes and the specifications of pools, which
+// nobody may change then; of other objects it copies what it needs. It passes over what
+// makes no sense.
 type Announcer struct {
 	log         *slog.Logger
 	routes      Routes

@@ -44,7 +44,7 @@ func (b *balanced) testMembers(t *testing.T) {
 
 	// When it stops it says so: its servers are well, and nobody connects to them any more.
 	stopped := time.Now()
-	site.Must(t, b.Node("m4-speaker").Stop(t.Context()))
+	site.Must(t, site.Stop(t, b.Node("m4-speaker")))
 	b.followed(t, stopped, "m4 stopped", three...)
 	site.Start(t, b.Node("m4-speaker"))
 	b.follow(t, four...)

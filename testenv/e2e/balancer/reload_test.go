@@ -26,7 +26,7 @@ func (b *balanced) testEstablished(t *testing.T) {
 		name string
 		act  func() error
 	}{
-		{"stopped", func() error { return w1.Stop(t.Context()) }},
+		{"stopped", func() error { return site.Stop(t, w1) }},
 		{"killed", w1.Kill},
 	} {
 		site.Must(t, end.act())

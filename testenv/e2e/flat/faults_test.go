@@ -22,7 +22,7 @@ func TestARPHolderFails(t *testing.T) {
 	speaker := func(m string) *lab.Node { return f.Node(m + "-speaker") }
 	apiserver := func(m string) *lab.Node { return f.Node(m + "-apiserver") }
 	link := func(m string) *lab.Link { return f.Link(m, "lan") }
-	boot := func(n *lab.Node) error { return n.Boot(t.Context()) }
+	boot := func(n *lab.Node) error { site.Start(t, n); return nil }
 	for _, fault := range []struct {
 		name     string
 		do, undo func(m string) error
@@ -37,7 +37,7 @@ func TestARPHolderFails(t *testing.T) {
 		{"link cut outwards", func(m string) error { return link(m).CutFrom(m) }, func(m string) error { return link(m).Heal() }},
 		{"link cut inwards", func(m string) error { return link(m).CutFrom("lan") }, func(m string) error { return link(m).Heal() }},
 		{"link without carrier", func(m string) error { return link(m).Down() }, func(m string) error { return link(m).Heal() }},
-		{"power cut", func(m string) error { return f.Node(m).PowerOff() }, func(m string) error { return f.Node(m).PowerOn(t.Context()) }},
+		{"power cut", func(m string) error { return f.Node(m).PowerOff() }, func(m string) error { site.PowerOn(t, f.Node(m)); return nil }},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
 			load := f.Connect(t)

@@ -20,7 +20,7 @@ func TestARPPlanned(t *testing.T) {
 	t.Parallel()
 	f, holder := site.StartFlat(t)
 	restart := func(t *testing.T, m string) {
-		f.Planned(t, m, func() error { return f.Node(m + "-speaker").Stop(t.Context()) })
+		f.Planned(t, m, func() error { return site.Stop(t, f.Node(m+"-speaker")) })
 		site.Start(t, f.Node(m+"-speaker"))
 		f.Ready(t, m)
 		f.Asked(t, int(site.Lease/(10*time.Millisecond))) // one that has started does not vote before
@@ -120,7 +120,7 @@ func TestARPElectorate(t *testing.T) {
 	without := func(s string) string {
 		return strings.NewReplacer(", "+member, "", member+", ", "").Replace(s)
 	}
-	site.Must(t, f.Node(leaving+"-speaker").Stop(t.Context()))
+	site.Must(t, site.Stop(t, f.Node(leaving+"-speaker")))
 	for _, m := range staying {
 		f.Rewrite(t, m, "herald.yaml", without)
 	}

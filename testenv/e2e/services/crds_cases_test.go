@@ -94,6 +94,9 @@ func poolCases() []crdCase {
 		{name: "aggregate of an IPv6 range", spec: `{addresses: ["fd00::1-fd00::2"], bgp: {aggregationLengthV6: 120}}`, want: []string{tooLong6}},
 		{name: "aggregate too short", spec: `{addresses: [10.0.0.0/8], bgp: {aggregationLength: 7}}`, want: []string{
 			"spec.bgp.aggregationLength: Invalid value: 7: spec.bgp.aggregationLength in body should be greater than or equal to 8", tooLong4}},
+		{name: "MED and local preference", spec: `{addresses: [10.0.0.0/8], bgp: {med: -1, localPref: 4294967296}}`, want: []string{
+			"spec.bgp.localPref: Invalid value: 4294967296: spec.bgp.localPref in body should be less than or equal to 4294967295",
+			"spec.bgp.med: Invalid value: -1: spec.bgp.med in body should be greater than or equal to 0"}},
 		{name: "aggregate too long", spec: `{addresses: [10.0.0.0/8], bgp: {aggregationLength: 33, aggregationLengthV6: 129}}`, want: []string{
 			"spec.bgp.aggregationLength: Invalid value: 33: spec.bgp.aggregationLength in body should be less than or equal to 32",
 			"spec.bgp.aggregationLengthV6: Invalid value: 129: spec.bgp.aggregationLengthV6 in body should be less than or equal to 128"}},
@@ -219,6 +222,7 @@ func peerCases() []crdCase {
 		{name: "reserved large community", spec: `{address: 10.0.1.254, asn: 64500, largeCommunities: ["4294967295:1:2"]}`, want: []string{"spec.largeCommunities[0]: the number 4294967295 is reserved: want another in front"}},
 		{name: "local preference of eBGP", spec: `{address: 10.0.1.254, asn: 64500, localASN: 64512, localPref: 100}`, want: []string{"spec.localPref: only an iBGP peer hears it: remove it"}},
 		{name: "prepend", spec: `{address: 10.0.1.254, asn: 64500, prepend: 11}`, want: []string{out("spec.prepend", "11", "less than or equal to 10")}},
+		{name: "much local preference", spec: `{address: 10.0.1.254, asn: 64512, localASN: 64512, localPref: 4294967296}`, want: []string{out("spec.localPref", "4294967296", "less than or equal to 4294967295")}},
 		{name: "MED", spec: `{address: 10.0.1.254, asn: 64500, med: 4294967296}`, want: []string{out("spec.med", "4294967296", "less than or equal to 4294967295")}},
 
 		{name: "Secret", spec: `{address: 10.0.1.254, asn: 64500, passwordSecretRef: {name: BGP}}`, want: []string{secret}, notInFile: true},

@@ -47,6 +47,13 @@ func PowerOn(t *testing.T, n *lab.Node) {
 	Must(t, n.PowerOn(ctx))
 }
 
+// Stop asks a node to end, and waits until it has.
+func Stop(t *testing.T, n *lab.Node) error {
+	ctx, cancel := context.WithTimeout(t.Context(), Soon)
+	defer cancel()
+	return n.Stop(ctx)
+}
+
 func Command(argv ...string) func(*testing.T, *lab.Node) {
 	return func(t *testing.T, n *lab.Node) {
 		t.Helper()
@@ -295,10 +302,11 @@ func StartConfined(t *testing.T, n *lab.Node, capabilities []string, wrap ...str
 	p, err := n.Start(&exec.Cmd{Args: append(wrap, confined(capabilities)...), Stdout: f, Stderr: f})
 	Must(t, err)
 	t.Cleanup(func() {
-		Must(t, p.Kill())
-		if text, err := os.ReadFile(f.Name()); err == nil && t.Failed() {
+		err := p.Kill()
+		if text, failed := os.ReadFile(f.Name()); failed == nil && (err != nil || t.Failed()) {
 			t.Logf("log of %s:\n%s", n.Name(), text)
 		}
+		Must(t, err)
 	})
 	return f.Name()
 }
