@@ -133,6 +133,11 @@ func (k *kernel) carryOut(p plan, want table, anew bool) error {
 		foundation := base()
 		first := change(table{}, foundation)
 		first.fill, p.fill = byLibrary(first.fill), byLibrary(p.fill)
+		for name := range foundation.chains {
+			if i := slices.Index(p.dropChains, name); i >= 0 { // it is made anew, with another hook
+				first.dropChains, p.dropChains = append(first.dropChains, name), slices.Delete(p.dropChains, i, i+1)
+			}
+		}
 		if err := k.flush(first, foundation, anew); err != nil {
 			return err
 		}

@@ -142,6 +142,21 @@ func TestVandalsOfAnAdoptedTable(t *testing.T) {
 	}
 }
 
+// A successor that finds a base chain at another priority, as another release may have made it, makes
+// it anew and keeps what its predecessor did.
+func TestAdoptsAnotherPriority(t *testing.T) {
+	s := newSite(t)
+	before := s.node.idlePlane(Options{})
+	s.must(before.Apply([]balancer.Service{s.service(local)}))
+	s.must(before.Close())
+	const chain = "chain inet herald_balancer postrouting"
+	s.node.run("flush "+chain+"; delete "+chain+"; add "+chain+" { type nat hook postrouting priority 50; }", "nft", "-f", "-")
+	p := s.node.idlePlane(Options{})
+	bridgeTo(t, p, s.masters...)
+	s.node.served(local, 3)
+	s.must(p.Close())
+}
+
 // What sysctl --system resets is set again, long before the next refresh.
 func TestSettingsReset(t *testing.T) {
 	s := newSite(t)

@@ -39,8 +39,8 @@ func TestTableIsMadeWhenNeeded(t *testing.T) {
 	s.must(p.Apply(services))
 	s.node.served(local, 3)
 	s.must(p.Apply(nil))
-	if !p.isOpen() {
-		t.Error("not open")
+	if counts, err := p.Counts(); err != nil || len(counts) > 0 || !p.isOpen() {
+		t.Errorf("open: %t, and %v is counted for nothing, %v", p.isOpen(), counts, err)
 	}
 	stop()
 	s.must(p.Close())

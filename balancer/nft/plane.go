@@ -108,7 +108,6 @@ func (p *Plane) open() error {
 		return p.failed
 	}
 	if err := p.adopt(); err != nil {
-		p.kernel.Close()
 		p.failed, p.again = unsupported(err), time.Now().Add(openRetry)
 		return p.failed
 	}

@@ -20,6 +20,9 @@ func To(addr netip.Addr) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if r.link == 0 {
+		return "", fmt.Errorf("the route to %s leads to no link", addr)
+	}
 	link, err := net.InterfaceByIndex(r.link)
 	if err != nil {
 		return "", fmt.Errorf("route to %s: %w", addr, err)
