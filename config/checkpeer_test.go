@@ -25,6 +25,8 @@ func TestCheckPeer(t *testing.T) {
 			want: "bfd.interval: below 50ms a busy node looks like a dead one: set realtime: true, or a longer interval"},
 		{name: "a VIP", change: func(p *config.Peer) { p.Address = netip.MustParseAddr("10.99.0.10"); p.Multihop, p.TTLSecurity = 2, 2 },
 			want: "address: 10.99.0.10 is a VIP of this speaker, want the address of a router; ttlSecurity: multihop and ttlSecurity exclude each other: keep one"},
+		{name: "beyond its limits", change: func(p *config.Peer) { p.HoldTime, p.Prepend = time.Second, 200 },
+			want: "holdTime: want 3s to 65535s, got 1s; prepend: want 0 to 10, got 200"},
 		{name: "both names", change: func(p *config.Peer) { p.Interface = "eth0" }, want: "has both address and interface: keep one"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

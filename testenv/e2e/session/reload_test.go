@@ -3,9 +3,11 @@
 package session
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -70,6 +72,11 @@ func TestReload(t *testing.T) {
 	complaint := fmt.Sprintf("/etc/herald/herald.yaml:%d:", line)
 	generation(t, s, 3, complaint)
 	hangup()
+	site.Eventually(t, site.Soon, func() error {
+		log, err := os.ReadFile(s.Node("s").Log())
+		refused := regexp.MustCompile(`configuration refused.* because=SIGHUP`).Match(log)
+		return errors.Join(err, site.ErrorIf(!refused, "the log does not say that SIGHUP loaded the bad file"))
+	})
 	generation(t, s, 3, complaint)
 	s.Path(t, "r1", "10.99.0.11")
 	s.Path(t, "r2", "10.99.0.11")
