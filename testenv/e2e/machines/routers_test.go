@@ -216,10 +216,11 @@ func (c routerConfig) linkFlap(t *testing.T, s *machines) {
 	s.serves(t, s.Node("c1"))
 }
 
-// gracefulShutdown has a master ask for others to be used.
+// gracefulShutdown has a master ask for others to be used. FRR's routes are replaced in place meanwhile.
 func (c routerConfig) gracefulShutdown(t *testing.T, s *machines) {
 	t.Helper()
 	m := s.Masters[0]
+	routes := site.WatchRoutes(t, s.r1().Node)
 	text := s.config(t, m)
 	s.configure(t, m, strings.Replace(text, "\n  asn: 64512\n", "\n  asn: 64512\n  communities: [graceful-shutdown]\n", 1))
 	s.spreadsOver(t, 2)
@@ -243,6 +244,11 @@ func (c routerConfig) gracefulShutdown(t *testing.T, s *machines) {
 	})
 	s.configure(t, m, text)
 	s.spreadsOver(t, 3)
+	for _, change := range routes.Since() {
+		if (c.upstream == frr{}) && len(change.Now) == 0 {
+			t.Errorf("the router had no route to %s for a moment", change.Prefix)
+		}
+	}
 }
 
 // TestRouterLimit has a list of VIPs that is too wide, and a master that announces
