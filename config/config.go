@@ -310,8 +310,8 @@ type Election struct {
 	Keys [][]byte `yaml:"-"`
 	// Insecure sends all messages in the clear and believes every sender: anybody on the network can take the VIP. Default: false.
 	Insecure bool `yaml:"insecure"`
-	// Lease is how long a holder that falls silent keeps its VIP, 100ms to 10s, the same on every node. It is renewed at a third of it; below 500ms with `realtime: true`. Default: 600ms.
-	Lease time.Duration `yaml:"lease" default:"600ms" want:"100ms to 10s"`
+	// Lease is how long a holder that falls silent keeps its VIP, 150ms to 10s, the same on every node. It is renewed at a third of it; below 500ms with `realtime: true`. Default: 600ms.
+	Lease time.Duration `yaml:"lease" default:"600ms" want:"150ms to 10s"`
 	// Quorum is whose votes a holder needs: `majority`, more than half of all members, or `none`, of all that it can reach. With `none` two nodes that do not hear each other both hold the VIP: it is for sites of two that prefer that to no holder. Default: majority.
 	Quorum Quorum `yaml:"quorum" default:"majority" want:"majority or none"`
 }

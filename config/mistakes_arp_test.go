@@ -67,7 +67,7 @@ func TestFlatMistakes(t *testing.T) {
 		{"  keyFile: /etc/herald/gossip.key\n", "", "13:3: election.keyFile: missing: write one with herald keygen and give the same to all members"},
 		{"/etc/herald/gossip.key", "gossip.key", `14:12: election.keyFile: want the absolute path of a file`},
 		{"/etc/herald/gossip.key", "/etc/herald/gossip.key\n  insecure: true", "15:13: election.insecure: a key is given, with which nothing is sent in the clear: keep one of the two"},
-		{"/etc/herald/gossip.key", "/etc/herald/gossip.key\n  lease: 99ms\nrealtime: true", "15:10: election.lease: want 100ms to 10s, got 99ms"},
+		{"/etc/herald/gossip.key", "/etc/herald/gossip.key\n  lease: 149ms\nrealtime: true", "15:10: election.lease: want 150ms to 10s, got 149ms"},
 		{"/etc/herald/gossip.key", "/etc/herald/gossip.key\n  lease: 200ms", "15:10: election.lease: below 500ms a busy node loses it: set realtime: true, or a longer lease"},
 		{"/etc/herald/gossip.key", "/etc/herald/gossip.key\n  quorum: half", `15:11: election.quorum: want majority or none, got "half"`},
 		{"/etc/herald/gossip.key", "/etc/herald/gossip.key\narp: {refresh: 0s}", "15:16: arp.refresh: want 1s to 1h, got 0s"},

@@ -10,11 +10,11 @@
 //
 // # Why there is one holder
 //
-// With quorum [Majority], as long as no clock runs more than 1 % fast or slow:
+// With quorum [Majority], however clocks are slewed: Linux lets nobody slew one by more than a tenth (adjtimex(2)):
 //
 //  1. An acceptor grants a lease to one process at a time, for a Duration from
 //     when the proposal came. Only time or that process ends a grant.
-//  2. A holder counts a grant from before it sent the proposal, and for 2 % less
+//  2. A holder counts a grant from before it sent the proposal, and for a fifth less
 //     than the Duration. An answer names the ballot and the round that it is for
 //     and counts for no other, so delayed and repeated ones extend nothing.
 //  3. Two majorities of an electorate share an acceptor; so do those of two

@@ -211,7 +211,7 @@ func (m *Machine) hopeless(l *lease) (again time.Time, yes bool) {
 // grant makes this member the holder, if the round was not too slow for that.
 func (m *Machine) grant(l *lease) {
 	d := m.duration()
-	until := l.begun.Add(d - d/50) // both clocks may be off by 1 %
+	until := l.begun.Add(d - d/5) // either clock may be slewed as far as Linux lets it: by a tenth
 	giveUp := until.Add(-d / 10)
 	if !m.now.Before(giveUp) {
 		if !l.holds() {

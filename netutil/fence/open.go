@@ -10,7 +10,7 @@ import (
 const (
 	// allowance is how long after reading the clock a lock may be renewed. An
 	// opening ends that much early. A renewal takes less than a millisecond; the rest is
-	// for a busy machine. A holder that cannot renew its lease gives up at nine tenths of
+	// for a busy machine. A holder that cannot renew its lease gives up at seven tenths of
 	// it: with this and slack the fence closes just after that, for a lease of 600 ms.
 	allowance = 30 * time.Millisecond
 

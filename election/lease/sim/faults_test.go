@@ -57,7 +57,7 @@ func newSetting(rng *rand.Rand, v variant) setting {
 		voters:  3 + 2*rng.IntN(2),
 		lease:   []time.Duration{200, 600, 600, 1000, 3000}[rng.IntN(5)] * time.Millisecond,
 		preempt: rng.IntN(4) == 0,
-		drift:   10_000 + v.extraDrift,
+		drift:   100_500 + v.extraDrift,
 		strike:  []float64{0, 0.002, 0.01}[rng.IntN(3)],
 		faults:  6 + rng.IntN(24),
 		workers: rng.IntN(len(pool) - firstWorker + 1),
