@@ -24,10 +24,16 @@ func (n *node) reconfigure(c *Config) error {
 		return errors.New("encryption cannot be given up while the election runs: restart herald")
 	case !c.Insecure && was.Insecure:
 		return errors.New("encryption cannot begin while the election runs: restart herald")
+	case c.open() != was.open():
+		return errors.New("join cannot come in place of members, nor members in place of join, while the election runs: restart herald")
 	}
+	c.identity = was.identity
 	now := n.tick()
-	if err := n.machine.Reconfigure(now, c.electorate()); err != nil {
+	if err := n.machine.Reconfigure(now, c.electorate(n.named)); err != nil {
 		return err
+	}
+	if c.open() {
+		n.machine.SetOpen(c.openElectorate())
 	}
 	n.config = c
 	n.admit(now)

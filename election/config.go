@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/election/electorate"
+	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/election/members"
 )
 
@@ -26,8 +27,17 @@ type Config struct {
 	// address, at the members' port unless it says another, or for the zero value the one that it
 	// reaches a member from at the start.
 	Bind netip.AddrPort
-	// Members are all who vote, and where they are reached.
+	// Members are all who vote, and where they are reached. Without any, members come and go by themselves: those
+	// that vote are agreed on.
 	Members map[string]netip.AddrPort
+	// Join is where this member, if there are no Members, looks for others.
+	Join []netip.AddrPort
+	// Bootstrap has this member begin a cluster if it has been in none before and finds none at Join.
+	Bootstrap bool
+	// Observer has this member, if there are no Members, ask for no vote.
+	Observer bool
+	// Forget is how long a voter may be silent before it loses its vote.
+	Forget time.Duration
 	// Keys encrypt and decrypt all messages, by AES with 16, 24 or 32 bytes; no two are
 	// the same. The first encrypts.
 	Keys [][]byte
@@ -42,23 +52,66 @@ type Config struct {
 	// offer something, to join by them when it is started again, beside Members, which may
 	// all be gone by then. Empty is none.
 	Remember string
-	// State is the file in which this member keeps the electorate that it agreed to. Empty is none: in tests.
+	// State is the file in which this member keeps who it is and the electorate that it agreed to. Empty is none: in
+	// tests.
 	State string
+
+	identity string // of this member, made when it is first started; empty if Members name it
 }
 
-func (c *Config) electorate() electorate.Electorate {
+// electorate is what this member wants: of an open one, itself. Those that vote already stay who they are.
+func (c *Config) electorate(voters []string) electorate.Electorate {
 	e := electorate.Electorate{Duration: c.Lease, Quorum: c.Quorum}
 	for name, at := range c.Members {
-		e.Members = append(e.Members, electorate.Member(name, at))
+		member := electorate.Member(name, at, "")
+		if i := slices.IndexFunc(voters, func(v string) bool { return strings.HasPrefix(v, member+"#") }); i >= 0 {
+			member = voters[i]
+		}
+		e.Members = append(e.Members, member)
+	}
+	if c.open() {
+		e.Members = append(e.Members, c.member())
 	}
 	slices.Sort(e.Members)
 	return e
 }
 
 // member is this member as the electorate has it, whether or not it votes.
-func (c *Config) member() string { return electorate.Member(c.Self, c.home()) }
+func (c *Config) member() string { return electorate.Member(c.Self, c.home(), c.identity) }
 
+// open reports whether members come and go by themselves.
+func (c *Config) open() bool { return len(c.Members) == 0 }
+
+func (c *Config) openElectorate() lease.Open {
+	return lease.Open{Bootstrap: c.Bootstrap, Observer: c.Observer, Forget: c.Forget}
+}
+
+// votes reports whether this member is named as one that votes.
 func (c *Config) votes() bool { return c.Members[c.Self].IsValid() }
+
+// votesIn reports whether this member is named as a voter, or votes in an electorate.
+func (c *Config) votesIn(active *electorate.Electorate) bool {
+	return c.votes() || active != nil && active.Has(c.member())
+}
+
+// seeds are where this member looks for others, by name: of an open electorate, by place.
+func (c *Config) seeds() map[string]netip.AddrPort {
+	seeds := maps.Clone(c.Members)
+	if seeds == nil {
+		seeds = make(map[string]netip.AddrPort)
+	}
+	for _, at := range c.Join {
+		if at != c.home() {
+			seeds[at.String()] = at
+		}
+	}
+	return seeds
+}
+
+// places are where other members may be.
+func (c *Config) places() []netip.AddrPort {
+	return slices.Concat(slices.Collect(maps.Values(c.Members)), c.Join)
+}
 
 // home is where the others reach this member. The port is 0 if the members have
 // several and Bind has none.
@@ -70,7 +123,7 @@ func (c *Config) home() netip.AddrPort {
 		return c.Bind
 	}
 	port := uint16(0)
-	for _, at := range c.Members {
+	for _, at := range c.places() {
 		if port != 0 && port != at.Port() {
 			return netip.AddrPortFrom(c.Bind.Addr(), 0)
 		}
@@ -82,8 +135,8 @@ func (c *Config) home() netip.AddrPort {
 // reachFrom is the address by which this node reaches one of the members, without a port.
 func (c *Config) reachFrom() (netip.AddrPort, error) {
 	var failed []error
-	for _, name := range slices.Sorted(maps.Keys(c.Members)) {
-		conn, err := net.Dial("udp", c.Members[name].String()) // which sends nothing
+	for _, at := range slices.SortedFunc(slices.Values(c.places()), netip.AddrPort.Compare) {
+		conn, err := net.Dial("udp", at.String()) // which sends nothing
 		if err != nil {
 			failed = append(failed, err)
 			continue
@@ -92,6 +145,23 @@ func (c *Config) reachFrom() (netip.AddrPort, error) {
 		return netip.AddrPortFrom(conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), 0), nil
 	}
 	return netip.AddrPort{}, fmt.Errorf("bind is not set and cannot be guessed, as this node reaches no member: %w", errors.Join(failed...))
+}
+
+// homeBefore is where this member was when it got its vote, if that is an address of this node still; else the zero value.
+// Another address would make another member of it.
+func (c *Config) homeBefore() netip.AddrPort {
+	s, err := readState(c.State) // an error is told when the member starts
+	if err != nil {
+		return netip.AddrPort{}
+	}
+	for _, member := range s.Record.Members {
+		at := electorate.Address(member)
+		mine := member == electorate.Member(c.Self, at, s.Identity) || member == electorate.Member(c.Self, at, "")
+		if mine && present(at.Addr()) {
+			return at
+		}
+	}
+	return netip.AddrPort{}
 }
 
 func (c *Config) observers() int {
@@ -104,6 +174,7 @@ func (c *Config) observers() int {
 func (c *Config) clone() *Config {
 	copied := *c
 	copied.Members = maps.Clone(c.Members)
+	copied.Join = slices.Clone(c.Join)
 	copied.Keys = slices.Clone(c.Keys)
 	return &copied
 }
@@ -122,7 +193,7 @@ func (c *Config) check() error {
 	if err := c.checkKeys(); err != nil {
 		return err
 	}
-	return c.electorate().Validate()
+	return c.electorate(nil).Validate()
 }
 
 func (c *Config) checkObserver() error {
@@ -130,15 +201,35 @@ func (c *Config) checkObserver() error {
 	switch {
 	case c.votes():
 		return nil
+	case c.open():
+		return c.checkOpen()
 	case !self.Addr().IsValid():
 		return fmt.Errorf("this node, %q, is not among the members (%s) and has no vote: set bind to its address, or make it a member",
 			c.Self, strings.Join(slices.Sorted(maps.Keys(c.Members)), ", "))
-	case len(c.Members) > 0 && self.Port() == 0:
+	case self.Port() == 0:
 		return fmt.Errorf("bind, %v, needs a port: the members have several", self.Addr())
 	case c.Insecure:
 		return fmt.Errorf("this node, %q, is not among the members and can join them only with the key: set keyFile, or make it a member", c.Self)
 	case c.Quorum == electorate.None:
 		return fmt.Errorf("this node, %q, is not among the members and gets no lease with quorum none: make it a member, or set quorum to majority", c.Self)
+	}
+	return nil
+}
+
+func (c *Config) checkOpen() error {
+	switch self := c.home(); {
+	case len(c.Join) == 0 && !c.Bootstrap:
+		return errors.New("there are no members: list them, or use join or bootstrap")
+	case !self.Addr().IsValid() || self.Addr().IsUnspecified() || self.Port() == 0:
+		return fmt.Errorf("bind is %v: members that come and go by themselves need to know the address and port of this node", self)
+	case slices.ContainsFunc(c.Join, func(at netip.AddrPort) bool { return !at.IsValid() || at.Port() == 0 || at.Addr().Is4In6() }):
+		return fmt.Errorf("join wants plain addresses with ports, got %v", c.Join)
+	case slices.ContainsFunc(c.Join, func(at netip.AddrPort) bool { return at.Addr().Is4() != self.Addr().Is4() }):
+		return fmt.Errorf("join has %v and this node %v: an election is either IPv4 or IPv6", c.Join, self.Addr())
+	case c.Insecure:
+		return errors.New("members come and go by themselves only with the key: set keyFile, or name the members")
+	case c.Quorum == electorate.None:
+		return errors.New("members come and go by themselves only with a majority: set quorum to majority, or name the members")
 	}
 	return nil
 }

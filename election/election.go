@@ -1,4 +1,4 @@
-// Package election decides, among a few configured members, who holds which
+// Package election decides, among a few members, who holds which
 // lease: it runs the machine of package lease over memberlist, which encrypts,
 // finds out who is alive, and spreads what members tell of themselves.
 //
@@ -12,6 +12,7 @@
 package election
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,6 +22,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/election/members"
 	"github.com/herald-vip/herald/election/offer"
@@ -63,7 +65,7 @@ func New(log *slog.Logger, handler Handler) *Election {
 
 // Apply makes this the configuration; nil is none, and leaves the election. Keys,
 // members, lease and quorum change in place, the latter three when the members have agreed
-// on it; Self, Bind and whether there is encryption at all cannot
+// on it; Self, Bind, whether there is encryption at all and whether members are listed cannot
 // change while the election runs. An error is one sentence that says what is
 // wrong, and means that nothing has changed. Apply must not be called by the
 // handler.
@@ -80,12 +82,17 @@ func (e *Election) Apply(c *Config) error {
 		return e.leave()
 	}
 	c = c.clone()
-	if !c.votes() && !c.Bind.IsValid() && len(c.Members) > 0 {
+	if !c.votes() && !c.Bind.IsValid() && len(c.Members)+len(c.Join) > 0 {
 		var err error
 		if running != nil {
 			c.Bind = running.home()
-		} else if c.Bind, err = c.reachFrom(); err != nil {
-			return fmt.Errorf("election: %w", err)
+		} else {
+			c.Bind = c.homeBefore()
+		}
+		if !c.Bind.IsValid() {
+			if c.Bind, err = c.reachFrom(); err != nil {
+				return fmt.Errorf("election: %w", err)
+			}
 		}
 	}
 	if err := c.check(); err != nil {
@@ -229,6 +236,42 @@ func (e *Election) running() *node {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.node
+}
+
+// removeAgain is how often voters are asked to remove another until they agree.
+const removeAgain = 200 * time.Millisecond
+
+// Remove takes the vote of a node that is silent, without waiting until it is forgotten, and returns when the voters have
+// agreed on that. An error says what is in the way.
+func (e *Election) Remove(ctx context.Context, name string) error {
+	n := e.running()
+	if n == nil {
+		return errors.New("this node takes part in no election: its file has no election section")
+	}
+	for voter := ""; ; {
+		gone, err := false, error(nil)
+		n.step(func(m *lease.Machine, now time.Time) {
+			var voters []string
+			if active, _ := m.Electorates(); active != nil {
+				voters = active.Members
+			}
+			if gone = voter != "" && !slices.Contains(voters, voter); gone {
+				return
+			}
+			if i := slices.Index(electorate.Names(voters), name); i >= 0 {
+				voter = voters[i]
+			}
+			err = m.Remove(now, name)
+		})
+		if err != nil || gone {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the voters have not agreed to remove %s: see by herald status whether a majority of them is heard: %w", name, ctx.Err())
+		case <-time.After(removeAgain):
+		}
+	}
 }
 
 // Close leaves the election, which takes up to a second, and returns when nothing

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,7 +44,7 @@ func (n *node) runMembership(ctx context.Context) {
 // wherever it may look for somebody.
 func (n *node) askToJoin(ctx context.Context, s Status) {
 	absent := make(map[netip.AddrPort]string)
-	if n.members.Alone() {
+	if n.members.Alone() || !s.hearsMajority() {
 		n.mu.Lock()
 		for name, at := range n.seeds {
 			absent[at] = name
@@ -51,7 +52,7 @@ func (n *node) askToJoin(ctx context.Context, s Status) {
 		n.mu.Unlock()
 	}
 	for _, m := range s.Members {
-		if m.Voter && !(m.Alive && n.members.Joined(m.Name)) && m.Address.IsValid() {
+		if m.Voter && !(m.Alive && n.members.Joined(m.Member)) && m.Address.IsValid() {
 			absent[m.Address] = m.Name
 		} else {
 			n.members.NoteAnswer(time.Now(), m.Name, false)
@@ -73,9 +74,23 @@ func (n *node) askToJoin(ctx context.Context, s Status) {
 func (n *node) updateMembers() {
 	n.step(func(m *lease.Machine, now time.Time) {
 		m.Meet(now, n.members.Observers()...)
+		n.renameMembers(m, now)
 		n.admit(now)
 	})
 	n.events.setAlive(n.alive())
+}
+
+// renameMembers has a list name voters as the record does, if they have other identities since it was configured. The mutex
+// is held.
+func (n *node) renameMembers(m *lease.Machine, now time.Time) {
+	active, _ := m.Electorates()
+	if active == nil || n.config.open() || slices.Equal(active.Members, n.named) {
+		return
+	}
+	n.named = active.Members
+	if err := m.Reconfigure(now, n.config.electorate(n.named)); err != nil {
+		n.network.Warn("the members cannot be named as the others do: " + err.Error()) // not for a list that was checked
+	}
 }
 
 // waitForTick passes on who joins and how this member describes itself, until the next
@@ -102,7 +117,7 @@ func (n *node) admit(now time.Time) {
 	var seeds map[string]netip.AddrPort
 	admitted := maps.Clone(n.config.Members)
 	if !n.config.votes() {
-		seeds, admitted = admitted, make(map[string]netip.AddrPort)
+		seeds, admitted = n.config.seeds(), make(map[string]netip.AddrPort)
 		for name, at := range n.remembered {
 			if at != n.config.home() && at.Addr().Is4() == n.config.home().Addr().Is4() {
 				seeds[name+" as remembered"] = at // which is one more place to look, if it is another
@@ -117,7 +132,11 @@ func (n *node) admit(now time.Time) {
 	known := make(map[string]bool)
 	for _, m := range n.machine.Members(now) {
 		known[m.Name] = true
-		if at := electorate.Address(m.Member); at.IsValid() && n.config.votes() && m.Voter && !taken[at] && !admitted[m.Name].IsValid() {
+		switch at := electorate.Address(m.Member); {
+		case !at.IsValid() || !m.Voter || taken[at]:
+		case n.config.open():
+			seeds[m.Name] = at
+		case n.config.votes() && !admitted[m.Name].IsValid():
 			admitted[m.Name] = at
 		}
 	}

@@ -40,6 +40,8 @@ type node struct {
 	started    time.Time
 	remembered map[string]netip.AddrPort // members that were there when this node ran last
 	written    map[string]netip.AddrPort // who is in the file of those; the membership goroutine's own
+	identity   string                    // on the disk, empty: none
+	named      []string                  // the voters by which a list was made the wish; under the mutex
 
 	wake      chan struct{} // holds a token if the machine is due sooner than it was
 	described chan struct{} // holds a token if this member describes itself anew
@@ -158,7 +160,7 @@ func (n *node) receive(b []byte) {
 		return
 	}
 	name := electorate.Name(m.From)
-	if at := n.members.Address(name); !at.IsValid() || m.From != electorate.Member(name, at) { // it has not joined, or is another by that name
+	if at := n.members.Address(name); !at.IsValid() || electorate.Address(m.From) != at { // it has not joined, or is another by that name
 		n.unjoined.Add(1)
 		return
 	}

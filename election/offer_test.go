@@ -295,7 +295,9 @@ func TestEarlierReleasesAreToldNoOffers(t *testing.T) {
 		for _, m := range c.members {
 			m.Offer(serves())
 		}
-		wait.Until(t, "it has joined", func() bool { return c.members[0].node.members.Joined("m3") && r.Joined("m1") && r.Joined("m2") })
+		wait.Until(t, "it has joined", func() bool {
+			return c.members[0].node.members.Joined("m3@10.0.0.3:7946") && r.Joined("m1@10.0.0.1:7946") && r.Joined("m2@10.0.0.2:7946")
+		})
 		within(t, 2*time.Second, "m1 m2", c.members...)
 		time.Sleep(time.Minute)
 		synctest.Wait()

@@ -27,7 +27,7 @@ func start(c *Config, log *slog.Logger, handler Handler, listen listener) (*node
 		network: network{LogFilter: transport.NewLogFilter(log, admission)}, opened: make(chan struct{}),
 		wake: make(chan struct{}, 1), described: make(chan struct{}, 1), arrived: make(chan struct{}, 1),
 	}
-	if err := n.open(c, listen); err != nil {
+	if err := n.assemble(c, listen); err != nil {
 		return nil, err
 	}
 	n.warn(nil)
@@ -40,22 +40,29 @@ func start(c *Config, log *slog.Logger, handler Handler, listen listener) (*node
 	return n, nil
 }
 
-// open makes the machine, the exchange of offers and memberlist. What memberlist
+// assemble makes the machine, the exchange of offers and memberlist. What memberlist
 // receives at once waits until all are there.
-func (n *node) open(c *Config, listen listener) error {
+func (n *node) assemble(c *Config, listen listener) error {
 	defer close(n.opened)
 	now := time.Now()
 	incarnation := newIncarnation(now)
 	state, err := readState(c.State)
+	if err == nil {
+		err = n.identify(&state)
+	}
 	if err != nil {
 		return err
 	}
-	n.machine, err = lease.New(now, lease.Options{Self: c.member(), Incarnation: incarnation, Electorate: c.electorate(), State: state, Observers: c.observers()})
-	if err != nil {
+	options := lease.Options{Self: c.member(), Incarnation: incarnation, Electorate: c.electorate(state.Record.Members), State: state.State, Observers: c.observers()}
+	if c.open() {
+		options.Open = new(c.openElectorate())
+	}
+	if n.machine, err = lease.New(now, options); err != nil {
 		return err
 	}
 	arrived := make(chan struct{}, 1)
 	n.members = members.New(c.Self, n.admission, n.receive, n.arrived, arrived)
+	n.members.Describe(func(d *members.Description) { d.Identity = c.identity })
 	n.offers = offer.NewExchange(c.Self, incarnation, c.Lease, n.members, &n.network, arrived, n.handler.Offered)
 	if n.remembered, err = members.ReadRemembered(c.Remember); err != nil {
 		n.log.Warn("only the configured members are asked to join", "err", err)

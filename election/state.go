@@ -5,19 +5,58 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"time"
 
 	"github.com/herald-vip/herald/election/disk"
+	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/election/lease"
 )
 
 // saveAgain is how long after a failure the state is written once more.
 const saveAgain = time.Second
 
+// saved is what a member keeps on its disk.
+type saved struct {
+	// Identity tells this member from all others, whatever their names, if members come and go by themselves. It is
+	// made at its first start, so that one that has lost its disk is another.
+	Identity string `json:",omitempty"`
+	lease.State
+}
+
+// identify gives this member its identity: the one that it has had, or a new one. As whom the record has it, it stays:
+// with an identity or without, as files named the members then.
+func (n *node) identify(s *saved) error {
+	c := n.config
+	if c.open() && s.Identity == "" && !s.Record.Has(c.member()) {
+		s.Identity = fmt.Sprintf("%08x", rand.Uint32())
+		if err := s.write(c.State); err != nil {
+			return err
+		}
+	}
+	n.identity = s.Identity
+	known := electorate.Member(c.Self, c.home(), s.Identity)
+	if !s.Record.Has(c.member()) && (c.open() || s.Record.Has(known)) {
+		c.identity = s.Identity
+	}
+	return nil
+}
+
+func (s saved) write(file string) error {
+	if file == "" {
+		return nil
+	}
+	b, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	return disk.Replace(file, append(b, '\n'))
+}
+
 // readState reads what an earlier process of this member has left to remember. A file that is not there is nothing; one
 // that says nothing sensible is an error, as a member that forgets what it agreed to can make two holders.
-func readState(file string) (s lease.State, err error) {
+func readState(file string) (s saved, err error) {
 	if file == "" {
 		return s, nil
 	}
@@ -28,11 +67,11 @@ func readState(file string) (s lease.State, err error) {
 	if err == nil {
 		err = json.Unmarshal(b, &s)
 	}
-	if err == nil {
+	if err == nil && (s.Identity == "" || s.Record.Number > 0) {
 		err = s.Validate()
 	}
 	if err != nil {
-		return s, fmt.Errorf("the electorate that this node agreed to cannot be read from %[2]s: %[1]w: take this node out of the members on the others, remove %[2]s, and add the node again", err, file)
+		return s, fmt.Errorf("the electorate that this node agreed to cannot be read from %[2]s: %[1]w: with join remove %[2]s; with members take this node out of the list on the others first, and add it again after", err, file)
 	}
 	return s, nil
 }
@@ -43,19 +82,14 @@ func (n *node) save() bool {
 	if s, changed := n.machine.Unsaved(); changed {
 		n.unsaved = &s
 	}
-	if n.unsaved == nil || n.config.State == "" {
-		n.unsaved = nil
+	if n.unsaved == nil {
 		return true
 	}
 	now := time.Now()
 	if now.Before(n.saveAt) {
 		return false
 	}
-	b, err := json.MarshalIndent(n.unsaved, "", "  ")
-	if err == nil {
-		err = disk.Replace(n.config.State, append(b, '\n'))
-	}
-	if err != nil {
+	if err := (saved{n.identity, *n.unsaved}).write(n.config.State); err != nil {
 		n.saveAt = now.Add(saveAgain)
 		n.mute = fmt.Sprintf("what this node agreed to cannot be written down, so it says nothing: %v", err)
 		n.network.Warn(n.mute)

@@ -25,10 +25,11 @@ type Status struct {
 	Dropped   Dropped
 }
 
-// Member is one of the members: of those configured, which vote, and of those
+// Member is one of the members: of those that vote or are configured to, and of those
 // without a vote that have been heard.
 type Member struct {
 	lease.MemberStatus
+	Self     bool // it is this one; another that its node was before is not
 	Address  netip.AddrPort
 	Alive    bool               // it is heard; always true for this member itself
 	TCPOnly  bool               // it is not alive and yet answers by TCP: something on the way drops UDP
@@ -69,26 +70,28 @@ func (n *node) status() Status {
 			Refused: n.admission.Refused.Load(), Ignored: of.Ignored + ignored + n.unjoined.Load(), Unsent: n.network.unsent.Load(),
 		},
 	}
-	alone := len(of.Members) > 1
+	alone, votes := len(of.Members) > 1, config.votesIn(of.Active)
 	for _, m := range of.Members {
 		c, answers := n.members.Last(m.Name)
 		at := electorate.Address(m.Member)
-		alive := n.isAlive(now, m, config.votes(), patienceWith(of.Active, of.Wish))
+		alive := n.isAlive(now, m, votes, patienceWith(of.Active, of.Wish))
 		tcpOnly := !alive && !answers.IsZero() && now.Sub(answers) >= patienceWith(of.Active, of.Wish)
 		if !alive {
 			c.Standing = 0
 		}
 		switch {
 		case m.Problem == "":
+		case of.Replaced(m):
+			m.Problem, tcpOnly = "its node is another member by now ("+m.Problem+")", false
 		case n.admission.IsUnreadable(at.Addr()):
 			m.Problem = "what it sends cannot be read: it has another key, or none (" + m.Problem + ")"
 		case tcpOnly:
 			m.Problem = fmt.Sprintf("UDP does not get through between this node and %s at %v, TCP does: let UDP port %d through the firewalls (%s)",
 				m.Name, at, at.Port(), m.Problem)
 		}
-		alone = alone && (m.Name == config.Self || !alive)
+		alone = alone && (m.Member == config.member() || !alive)
 		s.Members = append(s.Members, Member{
-			MemberStatus: m, Address: at, Alive: alive, TCPOnly: tcpOnly, Hardware: c.Hardware, Standing: c.Standing,
+			MemberStatus: m, Self: m.Member == config.member(), Address: at, Alive: alive, TCPOnly: tcpOnly, Hardware: c.Hardware, Standing: c.Standing,
 		})
 	}
 	if home := config.home().Addr(); alone && !present(home) {
@@ -101,7 +104,7 @@ func (n *node) status() Status {
 // isAlive reports whether a member is alive. Those that vote tell so all the time; one
 // without a vote and the others need not, and then memberlist knows.
 func (n *node) isAlive(now time.Time, m lease.MemberStatus, votes bool, patience time.Duration) bool {
-	return now.Sub(m.Heard) < patience || !(votes && m.Voter) && n.members.Joined(m.Name)
+	return now.Sub(m.Heard) < patience || !(votes && m.Voter) && n.members.Joined(m.Member)
 }
 
 // patienceWith is how long a member may be silent that is alive, by the electorates in
@@ -121,13 +124,28 @@ func (n *node) alive() []string {
 	defer n.mu.Unlock()
 	now := time.Now()
 	active, wish := n.machine.Electorates()
+	votes := n.config.votesIn(active)
 	var names []string
 	for _, m := range n.machine.Members(now) {
-		if n.isAlive(now, m, n.config.votes(), patienceWith(active, wish)) {
+		if n.isAlive(now, m, votes, patienceWith(active, wish)) && !slices.Contains(names, m.Name) {
 			names = append(names, m.Name)
 		}
 	}
 	return names
+}
+
+// hearsMajority reports whether enough voters are alive to grant a lease.
+func (s Status) hearsMajority() bool {
+	voters, alive := 0, 0
+	for _, m := range s.Members {
+		if m.Voter {
+			voters++
+			if m.Alive {
+				alive++
+			}
+		}
+	}
+	return s.Lease.Active != nil && alive > voters/2
 }
 
 // Change says what the electorate is about to become, and who keeps it waiting;
@@ -152,7 +170,7 @@ func (s Status) Change() string {
 	digest := wish.Digest()
 	for _, m := range s.Members {
 		has := m.Problem == "" && m.Wish == digest
-		if m.Name != s.Lease.Self && !has && wish.Has(m.Member) {
+		if !m.Self && !has && wish.Has(m.Member) {
 			missing = append(missing, m.Name)
 		}
 	}
@@ -165,7 +183,7 @@ func (s Status) Change() string {
 
 // Ahead says that a voter was given another electorate than the one in force, and than this node; empty if it was not.
 func (s Status) Ahead(m Member) string {
-	if m.Name == s.Lease.Self || m.Problem != "" || !m.Voter || s.Lease.Active == nil {
+	if m.Self || m.Problem != "" || !m.Voter || s.Lease.Active == nil {
 		return ""
 	}
 	if m.Wish == s.Lease.Active.Digest() || s.Lease.Wish != nil && m.Wish == s.Lease.Wish.Digest() {

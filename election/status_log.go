@@ -32,7 +32,7 @@ func (l *statusLog) log(s Status) {
 	l.logElectorate(s.Lease)
 	known := make(map[string]bool)
 	for _, m := range s.Members {
-		if known[m.Name] = true; m.Name != s.Lease.Self {
+		if known[m.Member] = true; !m.Self {
 			l.logMember(m)
 		}
 	}
@@ -42,28 +42,28 @@ func (l *statusLog) log(s Status) {
 }
 
 func (l *statusLog) logMember(m Member) {
-	if m.Alive != l.alive[m.Name] {
+	if m.Alive != l.alive[m.Member] {
 		alive, gone := slog.LevelInfo, slog.LevelWarn
 		if !m.Voter { // there may be many, and they come and go
 			alive, gone = slog.LevelDebug, slog.LevelInfo
 		}
-		if l.alive[m.Name] = m.Alive; m.Alive {
+		if l.alive[m.Member] = m.Alive; m.Alive {
 			l.to.Log(context.Background(), alive, "a member is alive", "member", m.Name, "address", m.Address)
 		} else {
 			l.to.Log(context.Background(), gone, "a member has left or cannot be reached", "member", m.Name, "address", m.Address)
 		}
 	}
-	if m.TCPOnly && !l.parted[m.Name] {
+	if m.TCPOnly && !l.parted[m.Member] {
 		l.to.Warn("UDP does not get through between this node and a member, TCP does: let UDP through the firewalls",
 			"member", m.Name, "address", m.Address)
 	}
-	l.parted[m.Name] = !m.Alive && (m.TCPOnly || l.parted[m.Name])
+	l.parted[m.Member] = !m.Alive && (m.TCPOnly || l.parted[m.Member])
 	if m.Alive && m.Voter { // else what it is like now is not known, or no matter
 		odd := m.Apart && l.active != 0
-		if odd && !l.odd[m.Name] {
+		if odd && !l.odd[m.Member] {
 			l.to.Warn("a member has another electorate: its votes do not count here, nor ours there", "member", m.Name, "reason", m.Problem)
 		}
-		l.odd[m.Name] = odd
+		l.odd[m.Member] = odd
 	}
 }
 

@@ -14,8 +14,8 @@ func TestStatusLogTellsChangesOnce(t *testing.T) {
 	three := &electorate.Electorate{Members: []string{"m1", "m2", "m3"}, Duration: time.Second}
 	longer := &electorate.Electorate{Members: three.Members, Duration: 2 * time.Second}
 	with := func(m Member) Status {
-		m.Name, m.Voter = "m2", true
-		return Status{Lease: lease.Status{Self: "m1", Active: three}, Members: []Member{{MemberStatus: lease.MemberStatus{Name: "m1"}, Alive: true}, m}}
+		m.Name, m.Member, m.Voter = "m2", "m2", true
+		return Status{Lease: lease.Status{Self: "m1", Active: three}, Members: []Member{{MemberStatus: lease.MemberStatus{Name: "m1", Member: "m1"}, Self: true, Alive: true}, m}}
 	}
 	odd := with(Member{Alive: true, MemberStatus: lease.MemberStatus{Apart: true, Problem: "its electorate is another"}})
 	even := with(Member{Alive: true, MemberStatus: lease.MemberStatus{}})
@@ -23,8 +23,8 @@ func TestStatusLogTellsChangesOnce(t *testing.T) {
 	parted := with(Member{TCPOnly: true, MemberStatus: lease.MemberStatus{Problem: "silent for 1m"}})
 	lags := lease.Status{Active: longer, Lag: "it is configured with another"}
 	observer, observerGone := Status{Lease: lags}, Status{Lease: lags}
-	observer.Members = []Member{{Alive: true, MemberStatus: lease.MemberStatus{Name: "w1", Apart: true, Problem: "its electorate is another"}}}
-	observerGone.Members = []Member{{MemberStatus: lease.MemberStatus{Name: "w1"}}}
+	observer.Members = []Member{{Alive: true, MemberStatus: lease.MemberStatus{Name: "w1", Member: "w1", Apart: true, Problem: "its electorate is another"}}}
+	observerGone.Members = []Member{{MemberStatus: lease.MemberStatus{Name: "w1", Member: "w1"}}}
 	for i, step := range []struct {
 		say  Status
 		line string // empty: none

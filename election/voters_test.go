@@ -167,7 +167,7 @@ func TestUnreadableAgreementIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := readState(file)
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "remove "+file+", and add") {
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "remove "+file+"; ") {
 			t.Errorf("%s: %v, want %q and what to do", text, err, want)
 		}
 	}
@@ -185,7 +185,7 @@ func TestStrangerIsNotHeard(t *testing.T) {
 		c.start()
 		m := c.members[0]
 		for _, from := range []string{"stranger", "stranger@", "m1", "m1@192.0.2.99:1"} {
-			b, err := (&message.Message{From: from, Incarnation: 1, Receiver: message.Identity(electorate.Member(m.name, m.home), 0), Sequence: 1}).AppendBinary(nil)
+			b, err := (&message.Message{From: from, Incarnation: 1, Receiver: message.Identity(electorate.Member(m.name, m.home, ""), 0), Sequence: 1}).AppendBinary(nil)
 			if err != nil {
 				t.Fatal(err)
 			}

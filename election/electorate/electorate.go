@@ -22,12 +22,18 @@ const (
 	MaxDuration = time.Minute
 	// maxNames is how many bytes all members take on the wire, with their lengths: an electorate must fit one message.
 	maxNames = 700
-	// MaxName is how many bytes a member takes at most, with its address.
+	// MaxName is how many bytes a member takes at most, with its address and identity.
 	MaxName = 253
 )
 
-// Member is how an electorate names who votes: a node of the same name at another address is another member.
-func Member(name string, at netip.AddrPort) string { return name + "@" + at.String() }
+// Member is how an electorate names who votes: a node of the same name at another address is another member, and so is
+// one with another identity, if it has any.
+func Member(name string, at netip.AddrPort, identity string) string {
+	if identity != "" {
+		identity = "#" + identity
+	}
+	return name + "@" + at.String() + identity
+}
 
 // Name is that of a member's node.
 func Name(member string) string {
@@ -39,8 +45,9 @@ func Name(member string) string {
 
 // Address is where a member is.
 func Address(member string) netip.AddrPort {
-	at, _ := netip.ParseAddrPort(member[strings.LastIndexByte(member, '@')+1:])
-	return at
+	at, _, _ := strings.Cut(member[strings.LastIndexByte(member, '@')+1:], "#")
+	parsed, _ := netip.ParseAddrPort(at)
+	return parsed
 }
 
 // Names are those of members' nodes.

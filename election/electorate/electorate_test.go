@@ -82,9 +82,11 @@ func TestReplaces(t *testing.T) {
 
 func TestMember(t *testing.T) {
 	for _, at := range []string{"10.0.0.1:7946", "[fd00::1]:7946"} {
-		m := Member("m1", netip.MustParseAddrPort(at))
-		if Name(m) != "m1" || Address(m).String() != at {
-			t.Errorf("%s is %s at %v", m, Name(m), Address(m))
+		for _, identity := range []string{"", "5f3a0c11"} {
+			m := Member("m1", netip.MustParseAddrPort(at), identity)
+			if Name(m) != "m1" || Address(m).String() != at || strings.HasSuffix(m, "#"+identity) != (identity != "") {
+				t.Errorf("%s is %s at %v", m, Name(m), Address(m))
+			}
 		}
 	}
 	if Name("m1") != "m1" || Address("m1").IsValid() || Address("m1@").IsValid() {

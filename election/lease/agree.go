@@ -25,13 +25,17 @@ type attempt struct {
 // change has the wish of this member chosen as the next record, when that is possible.
 func (m *Machine) change() {
 	ready := m.wishIsReady()
-	if !ready && (m.state.Value == nil || !m.voter() || m.now.Before(m.settled)) {
+	if !ready && (m.state.Value == nil && m.removing == "" || !m.voter() || m.now.Before(m.settled)) {
 		m.attempt, m.attemptAt = nil, time.Time{}
 		return
 	}
 	switch {
 	case m.attempt != nil && m.now.Before(m.attempt.ends):
 		m.wake(m.attempt.ends)
+		return
+	case m.attempt != nil && m.removing != "": // whoever wants it asks again
+		m.attempt, m.attemptAt, m.removing = nil, time.Time{}, ""
+		m.wake(m.now)
 		return
 	case m.attempt != nil, m.attemptAt.IsZero(): // one after the other, so that they are not in each other's way
 		turn := time.Duration(slices.Index(m.active().Members, m.self.member))
@@ -42,7 +46,10 @@ func (m *Machine) change() {
 		return
 	}
 	value := *m.active() // what was accepted before, and was taken back, is chosen or replaced while all are there
-	if ready {
+	switch {
+	case m.removing != "":
+		value.Members = slices.DeleteFunc(slices.Clone(value.Members), func(name string) bool { return name == m.removing })
+	case ready:
 		value = value.Step(m.wish.Electorate, m.gone())
 	}
 	m.highestAttempt = max(m.highestAttempt, m.state.Promised.Counter) + 1

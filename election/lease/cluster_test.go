@@ -31,6 +31,7 @@ type cluster struct {
 	flying      []packet
 	cut         map[[2]string]bool // from, to
 	observers   int                // how many each knows
+	open        *lease.Open        // of all that are started from now on
 	prepare     func(*lease.Machine)
 	sent        int // messages
 	bytes       int
@@ -77,7 +78,7 @@ func newCluster(t *testing.T, names ...string) *cluster {
 func (c *cluster) start(name string, e electorate.Electorate) *node {
 	c.t.Helper()
 	c.incarnation++
-	m, err := lease.New(c.now, lease.Options{Self: name, Incarnation: c.incarnation, Electorate: e, State: c.disks[name], Observers: c.observers})
+	m, err := lease.New(c.now, lease.Options{Self: name, Incarnation: c.incarnation, Electorate: e, Open: c.open, State: c.disks[name], Observers: c.observers})
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -44,6 +44,10 @@
 // members without a record, as many as are a majority of the list that they were all given,
 // begin a cluster of their own if they hear of no other within a Duration.
 //
+// In an open electorate ([Open]) a member has an identity, which it loses with its disk. It comes back as another member,
+// so nobody counts on votes that it has forgotten; a restored snapshot of the disk is another matter. 7 and 8 hold whatever
+// members wish for.
+//
 // Unlike in the paper, a greater ballot does not displace a grant; so 1 and 3 need
 // no promises. Ballots remain for what they do best: of candidates that start at
 // the same time one wins, and released proposals stay released.

@@ -16,8 +16,11 @@ type Options struct {
 	// Electorate is who is to vote. A member whose State has a record goes on with that, and one that hears
 	// of a record takes it: this is where a cluster begins, and what it is to become.
 	Electorate electorate.Electorate
-	State      State // what an earlier process of this member left to remember
-	Observers  int   // how many may be known at a time, 0: none
+	// Open, if it is not nil, has members come and go by themselves: Electorate then names this member alone, and says
+	// by which rules it is to vote.
+	Open      *Open
+	State     State // what an earlier process of this member left to remember
+	Observers int   // how many may be known at a time, 0: none
 }
 
 // New starts a member. It does not vote for a little more than the longest lease
@@ -33,7 +36,7 @@ func New(now time.Time, o Options) (*Machine, error) {
 		return nil, fmt.Errorf("this member's name, %q: want 1 to %d bytes", o.Self, electorate.MaxName)
 	}
 	m := &Machine{
-		self: owner{o.Self, o.Incarnation}, now: now, started: now, wish: newWish(o.Electorate),
+		self: owner{o.Self, o.Incarnation}, now: now, started: now, file: newWish(o.Electorate), open: o.Open,
 		state: o.State,
 		known: map[string]*peer{}, maxObservers: o.Observers, leases: map[uint64]*lease{}, helloAt: now,
 	}
@@ -44,6 +47,7 @@ func New(now time.Time, o Options) (*Machine, error) {
 	} else {
 		m.refuseVotes(o.Electorate.Duration)
 	}
+	m.makeWish()
 	m.updatePeers()
 	m.agree()
 	m.wake(now)

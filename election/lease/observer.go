@@ -82,8 +82,14 @@ func (p *peer) present() time.Time { return later(p.heard, p.met) }
 
 // lag says that an observer was configured with another electorate than the voters use.
 func (m *Machine) lag() string {
-	if !m.inForce() || !m.observer() || m.wish.digest == m.digest {
+	switch mine := m.file; {
+	case !m.inForce() || !m.observer() || m.wish.digest == m.digest:
 		return ""
+	case m.open != nil && (m.open.Observer || mine.Duration == m.active().Duration && mine.Quorum == m.active().Quorum):
+		return ""
+	case m.open != nil:
+		return fmt.Sprintf("this node asks for a vote with lease %v and quorum %v, the voters have %v and %v: make them the same",
+			mine.Duration, mine.Quorum, m.active().Duration, m.active().Quorum)
 	}
 	return fmt.Sprintf("the electorate in force is %s, this member is configured with %s: give it that of the voters", m.active(), m.wish)
 }

@@ -57,8 +57,7 @@ func (m *Machine) active() *electorate.Electorate { return &m.state.Record.Elect
 // voter reports whether this member has a vote in the electorate in force.
 func (m *Machine) voter() bool { return m.inForce() && m.active().Has(m.self.member) }
 
-// wish is the electorate that this member is configured with: what it begins with if there is no record, and
-// what it would have the record become.
+// wish is an electorate: what this member begins with if there is no record, and what it would have the record become.
 type wish struct {
 	electorate.Electorate
 	digest uint64
@@ -77,13 +76,17 @@ func (m *Machine) Reconfigure(now time.Time, e electorate.Electorate) error {
 		return err
 	}
 	m.advance(now)
-	m.wish = newWish(e)
+	m.file = newWish(e)
+	m.makeWish()
 	m.updatePeers()
 	m.greetAll()
 	m.agree()
 	m.wake(m.now)
 	return nil
 }
+
+// SetOpen changes how members of an open electorate come and go.
+func (m *Machine) SetOpen(o Open) { m.open = &o }
 
 // agree does what is due about the record.
 func (m *Machine) agree() {
@@ -102,6 +105,9 @@ func (m *Machine) begin() {
 	}
 	m.problem = ""
 	heard := m.abstain.Add(-m.duration() / 20) // in time to vote and win as soon as this member does
+	if m.open != nil {
+		heard = later(heard, m.started.Add(listens))
+	}
 	if m.now.Before(heard) && m.wish.Quorum == electorate.Majority {
 		m.problem = "listens whether the members have agreed on an electorate before"
 		m.wake(heard)
@@ -130,8 +136,17 @@ func (m *Machine) begin() {
 // learn takes the record of a peer if it replaces the one here. A peer has none in force that was not chosen.
 func (m *Machine) learn(p *peer, r electorate.Record) {
 	mine := m.state.Record
+	other := mine.Number > 0 && r.Cluster != mine.Cluster && r.Has(p.name)
 	switch {
-	case r.Number == 0, r.Number > mine.Number+maxJump, r.Validate() != nil, !r.Replaces(mine):
+	case r.Number == 0, r.Number > mine.Number+maxJump, r.Validate() != nil:
+	case other && m.isAlone() && r.Number > 1, other && m.isForsaken():
+		for _, l := range m.own { // of a cluster that is none any more
+			if l.holds() {
+				m.lose(l, "this node leaves the cluster that it has begun for "+r.String())
+			}
+		}
+		m.adopt(r)
+	case !r.Replaces(mine), mine.Number == 0 && m.open != nil && m.open.Bootstrap && !r.Has(p.name) && m.wasThisNode(r):
 	case mine.Number == 0 && r.Has(m.self.member) && !m.wish.Has(m.self.member):
 		m.problem = fmt.Sprintf("%s says that this member has a vote in %s, and it is not configured with one: what it voted for is forgotten", electorate.Name(p.name), r)
 	default:
@@ -149,7 +164,8 @@ func (m *Machine) adopt(r electorate.Record) {
 		m.refuseVotes(longest)
 	}
 	m.state, m.digest = State{Record: r, Longest: longest}, r.Electorate.Digest()
-	m.unsaved, m.problem, m.attempt = true, "", nil
+	m.unsaved, m.problem, m.attempt, m.removing = true, "", nil, ""
+	m.makeWish()
 	m.updatePeers()
 	for _, p := range m.peers {
 		p.queue, p.late, p.change = nil, nil, nil
@@ -209,7 +225,7 @@ func (m *Machine) apart(p *peer) string {
 	switch mine := m.state.Record; {
 	case mine.Number > 0 && p.number > 0 && p.cluster != mine.Cluster && mine.Quorum == electorate.Majority:
 		return fmt.Sprintf("it belongs to another cluster, which was begun apart, with %s; ours is %s", p.theirs(), mine)
-	case mine.Number == 0 && p.number == 0 && p.wish != m.wish.digest:
+	case mine.Number == 0 && p.number == 0 && p.wish != m.wish.digest && m.open == nil:
 		return fmt.Sprintf("its electorate is %s, ours %s", p.theirs(), m.wish)
 	}
 	return ""
@@ -233,7 +249,8 @@ func (m *Machine) waiting() []string {
 	return names
 }
 
-// shares reports whether a peer is heard, wishes for what this member does, and votes, as a holder may need it at once.
+// shares reports whether a peer is heard, wishes for what this member does or is eligible, and votes, as a holder may need it
+// at once.
 func (m *Machine) shares(p *peer) bool {
-	return p.fresh(m.now, m.duration()) && p.wish == m.wish.digest && !p.abstaining && m.apart(p) == ""
+	return p.fresh(m.now, m.duration()) && p.wish == m.wish.digest && !p.abstaining && m.apart(p) == "" || m.eligible(p)
 }

@@ -111,7 +111,10 @@ func (m *Machine) pack(out []message.Outgoing, p *peer) []message.Outgoing {
 	if !m.alike(p) {
 		p.change = nil // it is for those that have the same record
 		if p.introduce || p.greet {
-			describe = m.current()
+			describe = &m.file.Electorate // not the wish, which names nobody while this member asks
+			if m.inForce() {
+				describe = m.active()
+			}
 		}
 	}
 	if p.introduce { // as to one of whom nothing is known: what we know may be wrong

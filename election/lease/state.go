@@ -24,7 +24,9 @@ type Machine struct {
 	next    time.Time // nothing is due before; zero: nothing at all
 	started time.Time
 
-	wish    wish  // by the caller
+	file    wish  // what the caller configured
+	open    *Open // nil: the caller says who is to vote
+	wish    wish  // what the record is to become: of a list, file
 	state   State // with the record in force
 	digest  uint64
 	unsaved bool // state has changed
@@ -34,6 +36,7 @@ type Machine struct {
 	problem          string   // why there is no record
 	attempt          *attempt // to have the next one chosen, nil: none
 	attemptAt        time.Time
+	removing         string // the voter that an operator removes
 	highestAttempt   uint64 // counter seen
 
 	known        map[string]*peer // all that ever were peers, except observers that were forgotten

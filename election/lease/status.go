@@ -36,6 +36,14 @@ type LeaseStatus struct {
 	Lost     string    // why this member, which stands and held it last, lost it; else empty
 }
 
+// Replaced reports whether a member is silent and another one is at its address, or of its node's name.
+func (s Status) Replaced(m MemberStatus) bool {
+	return m.Problem != "" && slices.ContainsFunc(s.Members, func(o MemberStatus) bool {
+		same := o.Name == m.Name || electorate.Address(o.Member) == electorate.Address(m.Member)
+		return o.Member != m.Member && same && o.Heard.After(m.Heard)
+	})
+}
+
 // Reason says why nobody holds the lease, and why this member does not any more; empty if there is nothing to say.
 func (s LeaseStatus) Reason() string {
 	switch {
@@ -69,6 +77,8 @@ func (m *Machine) Status(now time.Time) Status {
 	s.Active, s.Wish = m.Electorates()
 	switch {
 	case s.Problem != "":
+	case m.observer() && !m.inForce() && m.open != nil:
+		s.Problem = "no voter has been heard yet: see that one is up at election.join"
 	case m.observer() && !m.inForce():
 		s.Problem = "no voter has been heard yet: of " + strings.Join(electorate.Names(m.wish.Members), ", ")
 	case m.observer():

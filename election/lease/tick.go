@@ -46,8 +46,9 @@ func (m *Machine) Tick(now time.Time) {
 func (m *Machine) hello() {
 	m.helloAt = m.now.Add(m.duration() / 3)
 	m.hellos++
-	if m.lingering {
+	if m.makeWish() || m.lingering {
 		m.updatePeers()
+		m.wake(m.now)
 	}
 	for _, p := range m.peers {
 		p.greet = p.greet || m.hellos%farHellos == 1 || m.near(p)

@@ -3,30 +3,40 @@ package members
 import (
 	"errors"
 	"net"
+	"strings"
 )
 
 // descriptionVersion is the first byte of a description. What a later version appends is
 // left unread by an earlier one; a description of another version tells nothing.
 const descriptionVersion = 1
 
-// maxHardware is the length of the longest hardware address: InfiniBand's.
-const maxHardware = 20
+const (
+	// maxHardware is the length of the longest hardware address: InfiniBand's.
+	maxHardware = 20
+	maxIdentity = 31
+	hasIdentity = 128 // beside a length: of an identity
+)
 
 // Description is what a member tells of itself by memberlist's node metadata: the
 // hardware addresses at which its VIPs may be seen, and for how many leases it
-// stands. Anyone who can encrypt can claim anything in it, so it decides nothing.
+// stands. Anyone who can encrypt can claim anything in it. Only Identity decides something: as which member this one is met, at its
+// own name and address.
 type Description struct {
 	Hardware []net.HardwareAddr
-	Standing int // how many leases, up to 65,535
+	Standing int    // how many leases, up to 65,535
+	Identity string // of a member that its electorate knows by one, up to 31 bytes
 }
 
 // append encodes a description in up to limit bytes, with as many hardware addresses
 // as there is room for.
 //
-//	version(1) standing(2) { length(1) address }...
+//	version(1) standing(2) { 128+length(1) identity }? { length(1) address }...
 func (d Description) append(b []byte, limit int) []byte {
 	standing := min(d.Standing, 1<<16-1)
 	b = append(b, descriptionVersion, byte(standing>>8), byte(standing))
+	if d.Identity != "" && len(d.Identity) <= maxIdentity {
+		b = append(append(b, hasIdentity|byte(len(d.Identity))), d.Identity...)
+	}
 	for _, mac := range d.Hardware {
 		if len(mac) == 0 || len(mac) > maxHardware {
 			continue
@@ -49,6 +59,13 @@ func parseDescription(b []byte) (Description, error) {
 	d := Description{Standing: int(b[1])<<8 | int(b[2])}
 	for b = b[3:]; len(b) > 0; {
 		n := int(b[0])
+		if id := n &^ hasIdentity; d.Identity == "" && n > hasIdentity && id <= maxIdentity && id < len(b) {
+			d.Identity, b = string(b[1:1+id]), b[1+id:]
+			if strings.ContainsAny(d.Identity, "@#") {
+				return Description{}, errDescription
+			}
+			continue
+		}
 		if n == 0 || n > maxHardware || n > len(b)-1 {
 			return Description{}, errDescription
 		}

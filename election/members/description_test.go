@@ -24,6 +24,7 @@ func TestDescriptionTravels(t *testing.T) {
 		"one":        {Hardware: []net.HardwareAddr{mac(t, "02:00:00:00:00:01")}, Standing: 3},
 		"InfiniBand": {Hardware: []net.HardwareAddr{mac(t, strings.TrimSuffix(strings.Repeat("01:", 20), ":")), mac(t, "02:00:00:00:00:01")}},
 		"many":       {Standing: 65535},
+		"identity":   {Identity: "5f3a0c11", Hardware: []net.HardwareAddr{mac(t, "02:00:00:00:00:01")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := parseDescription(c.append(nil, memberlist.MetaMaxSize))

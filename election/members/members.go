@@ -111,7 +111,7 @@ func (r *Members) Observers() []string {
 	var all []string
 	for name, at := range r.observers {
 		if r.seen[name] == at {
-			all = append(all, electorate.Member(name, at))
+			all = append(all, electorate.Member(name, at, r.described[name].Identity))
 		}
 	}
 	slices.Sort(all)
@@ -154,11 +154,13 @@ func (r *Members) Standing() int {
 	return r.own.Standing
 }
 
-// Joined reports whether memberlist holds a member for alive, where it should be.
+// Joined reports whether memberlist holds a member, as the electorate has it, for alive, where it should be.
 func (r *Members) Joined(member string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.at(member).IsValid() && r.seen[member] == r.at(member)
+	name := electorate.Name(member)
+	at := r.at(name)
+	return at.IsValid() && r.seen[name] == at && electorate.Member(name, at, r.described[name].Identity) == member
 }
 
 // NoteAnswer notes at now whether a member answers by TCP when it is asked to join.

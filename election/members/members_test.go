@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/hashicorp/memberlist"
+	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/election/transport"
 )
 
@@ -97,7 +98,7 @@ func TestSeeds(t *testing.T) {
 		}
 		n.DMax = OffersProtocol
 		r.NotifyJoin(n)
-		if at := where(n); r.Address(n.Name) != at || !r.admission.Knows(at) || !r.Joined(n.Name) {
+		if at := where(n); r.Address(n.Name) != at || !r.admission.Knows(at) || !r.Joined(electorate.Member(n.Name, at, "")) {
 			t.Errorf("%s is at %v", n.Name, r.Address(n.Name))
 		}
 	}
@@ -127,16 +128,19 @@ func TestKnowsWhoHasJoined(t *testing.T) {
 	r.NotifyJoin(named("m2", "10.0.0.2:7946"))
 	r.NotifyJoin(named("m3", "10.0.0.9:7946")) // where it was until the last configuration
 	r.NotifyJoin(named("m9", "10.0.0.8:7946"))
-	for name, want := range map[string]bool{"m1": true, "m2": true, "m3": false, "m9": false} {
-		if r.Joined(name) != want {
-			t.Errorf("%s has joined: %v", name, !want)
+	for member, want := range map[string]bool{
+		"m1@10.0.0.1:7946": true, "m2@10.0.0.2:7946": true, "m2@10.0.0.2:7946#5f3a0c11": false,
+		"m3@10.0.0.3:7946": false, "m3@10.0.0.9:7946": false, "m9@10.0.0.8:7946": false,
+	} {
+		if r.Joined(member) != want {
+			t.Errorf("%s has joined: %v", member, !want)
 		}
 	}
 	if r.Address("m9") != (netip.AddrPort{}) {
 		t.Error("a node that is no member has an address")
 	}
 	r.NotifyLeave(named("m2", "10.0.0.2:7946"))
-	if r.Joined("m2") {
+	if r.Joined("m2@10.0.0.2:7946") {
 		t.Error("a member that has left is still there")
 	}
 }
@@ -175,7 +179,7 @@ func TestObserversJoinWithTheKey(t *testing.T) {
 	}
 
 	r.NotifyJoin(named("w1", "10.0.0.9:7946"))
-	if !r.Joined("w1") || !a.AdmitPacket(ap("10.0.0.9:7946")) || !slices.Equal(r.Observers(), []string{"w1@10.0.0.9:7946"}) {
+	if !r.Joined("w1@10.0.0.9:7946") || !a.AdmitPacket(ap("10.0.0.9:7946")) || !slices.Equal(r.Observers(), []string{"w1@10.0.0.9:7946"}) {
 		t.Error("an observer that joined is not there")
 	}
 	r.NotifyJoin(named("w1", "10.0.0.7:7946")) // elsewhere

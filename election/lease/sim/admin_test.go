@@ -3,8 +3,10 @@ package sim
 import (
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"github.com/herald-vip/herald/election/electorate"
+	"github.com/herald-vip/herald/election/lease"
 )
 
 // An admin keeps the config files. She changes her mind at any time, waits for nothing, reloads the nodes in any
@@ -12,7 +14,8 @@ import (
 // hers to keep: new nodes, which have no record, are a minority of the members of their list, as they could
 // begin a cluster of their own otherwise.
 type admin struct {
-	target electorate.Electorate
+	target  electorate.Electorate
+	removed instant // when she last had a vote taken
 }
 
 // install puts the first electorate on its members and boots them in any order.
@@ -25,6 +28,88 @@ func (a *admin) install(w *world) {
 		n.file, n.installed = a.target, true
 		w.after(w.between(0, w.set.lease/2), n.start)
 	}
+	if w.variant.open {
+		w.run(begun + 20*w.set.lease)
+	}
+}
+
+const (
+	// begun is when the first member of an open electorate has begun it, and forget after how many leases a silent one is
+	// forgotten.
+	begun  = 4 * time.Second
+	forget = 6
+)
+
+// changeNodes is what an admin does where members come and go by themselves: she installs nodes, moves them, switches them
+// off, and has votes taken. Her rules are that a majority of the voters keep their disks, and that she does one thing at a
+// time: no disk goes within two leases of a removal.
+func (a *admin) changeNodes(w *world, rng *rand.Rand) {
+	if w.calm {
+		return
+	}
+	n := w.victim(rng)
+	if w.set.restless {
+		w.after(between(rng, 0, w.set.lease), func() { a.changeNodes(w, rng) })
+	}
+	w.figures.changes++
+	switch kind := rng.IntN(6); {
+	case kind == 0:
+		n = w.nodes[rng.IntN(len(w.nodes))]
+		n.file, n.installed = a.target, true
+	case kind == 1:
+		a.removed = w.now
+		for _, o := range w.nodes {
+			if p := o.proc; p != nil {
+				p.do(func() {
+					w.log(o.name, "takes the vote of %s: %v", n.name, p.machine.Remove(p.now(), n.name))
+					p.flush()
+				})
+			}
+		}
+	case !w.spared(n), w.latest().Number == 0, w.now-a.removed < 2*w.set.lease:
+	case kind == 2:
+		n.powerLoss()
+		n.installed = false
+	default:
+		n.powerLoss()
+		if kind > 3 {
+			n.disk = lease.State{}
+		}
+		n.installs++
+		w.log(n.name, "is installed anew, as %s", n.member())
+	}
+	w.after(between(rng, 0, 3*w.set.lease), n.start)
+}
+
+// spared tells whether every electorate that may be in force has a majority without a node.
+func (w *world) spared(without *node) bool {
+	for _, n := range w.nodes {
+		for _, e := range []*electorate.Electorate{&n.disk.Record.Electorate, n.disk.Value} {
+			if e == nil || n.disk.Record.Number == 0 {
+				continue
+			}
+			left := 0
+			for _, name := range e.Members {
+				if o := w.nodes[indexOf(name)]; o != without && o.installed && o.member() == name {
+					left++
+				}
+			}
+			if left < e.Majority() && n.disk.Record.Number >= w.latest().Number {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// latest is the latest record that any node knows of.
+func (w *world) latest() (r electorate.Record) {
+	for _, n := range w.nodes {
+		if n.disk.Record.Number > r.Number {
+			r = n.disk.Record
+		}
+	}
+	return r
 }
 
 // change adds or removes a member, changes the Duration, or both at once.
@@ -77,6 +162,10 @@ func toggle(members []string, name string) []string {
 
 // reload has a node run with the electorate wanted by now.
 func (n *node) reload() {
+	if n.w.variant.open {
+		n.start()
+		return
+	}
 	e := n.w.admin.target
 	if !slices.Contains(e.Members, n.name) && !n.installed {
 		return
@@ -101,11 +190,17 @@ func (n *node) remove() {
 	}
 }
 
-// done tells whether all nodes have the electorate wanted.
+// done tells whether all nodes have the electorate wanted or, where nobody says which, one of members that are there.
 func (a *admin) done(w *world) bool {
+	if w.variant.open {
+		a.target = w.latest().Electorate
+		if slices.ContainsFunc(a.target.Members, func(name string) bool { return w.nodes[indexOf(name)].member() != name }) {
+			return false
+		}
+	}
 	return !slices.ContainsFunc(w.running(), func(n *node) bool {
 		s := n.proc.machine.Status(n.now())
-		return s.Active == nil || s.Active.Digest() != a.target.Digest()
+		return s.Active == nil || s.Active.Digest() != a.target.Digest() || s.Wish != nil && w.variant.open
 	})
 }
 
@@ -113,7 +208,7 @@ func (a *admin) done(w *world) bool {
 func (a *admin) membersOf(w *world, e electorate.Electorate) []*node {
 	var nodes []*node
 	for _, name := range e.Members {
-		nodes = append(nodes, w.nodes[slices.Index(pool, name)])
+		nodes = append(nodes, w.nodes[indexOf(name)])
 	}
 	return nodes
 }

@@ -46,11 +46,14 @@ type variant struct {
 	earlyRelease bool              // the lease is resigned a round trip before the fence is closed
 	extraDrift   int64             // clocks are off by more than leases allow for, in parts per million
 	quorum       electorate.Quorum // None: a site of two
+	open         bool              // members come and go by themselves
 }
 
 // watchesHolds tells whether the checker looks at leases too: a test of the test is
 // to see two nodes answer, unless the margins of the fence hide that.
-func (v variant) watchesHolds() bool { return v == variant{quorum: v.quorum} || v.extraDrift > 0 }
+func (v variant) watchesHolds() bool {
+	return v == variant{quorum: v.quorum, open: v.open} || v.extraDrift > 0
+}
 
 func newSetting(rng *rand.Rand, v variant) setting {
 	s := setting{
@@ -151,7 +154,13 @@ var faults = []fault{
 			}
 		})
 	}},
-	{"change of members", 4, func(w *world, rng *rand.Rand) { w.admin.change(w, rng) }},
+	{"change of members", 4, func(w *world, rng *rand.Rand) {
+		if w.variant.open {
+			w.admin.changeNodes(w, rng)
+		} else {
+			w.admin.change(w, rng)
+		}
+	}},
 }
 
 // plan schedules a world's faults, except those to skip.

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/herald-vip/herald/election/lease/message"
@@ -57,7 +56,10 @@ func (n *network) sever(chosen func(from, to int) bool) (mend func()) {
 // send puts a machine's message on the wire: it may get lost, arrive late,
 // twice, after later ones, and be recorded by an attacker who replays it.
 func (w *world) send(from int, out message.Outgoing) {
-	to := slices.Index(pool, out.To)
+	to := indexOf(out.To)
+	if to == from && out.To != w.nodes[from].member() { // the member that it was before
+		return
+	}
 	if to < 0 || to == from {
 		w.fail("address", "%s sends to %q", pool[from], out.To)
 		return
@@ -92,7 +94,7 @@ func (p *process) gossip() {
 		for i, n := range w.nodes {
 			reached := w.net.silent == 0 && w.net.cuts[i][p.index] == 0 && w.net.cuts[p.index][i] == 0
 			if i != p.index && (reached && n.proc != nil || w.chance(0.01)) {
-				p.machine.Meet(p.now(), n.name)
+				p.machine.Meet(p.now(), n.member())
 			}
 		}
 		p.flush()

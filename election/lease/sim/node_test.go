@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/herald-vip/herald/election/electorate"
@@ -18,6 +20,7 @@ type node struct {
 	want      []lease.Candidacy // what the config file says of each VIP
 	unsound   []bool            // per VIP: its checks fail
 	disk      lease.State
+	installs  int      // how often it was installed anew, in an open electorate
 	armed     instant  // the kernel's arming element ends
 	proc      *process // nil: not running
 	installed bool     // it is to run
@@ -25,6 +28,17 @@ type node struct {
 
 // worker tells whether the node is one of those that run without a vote, too.
 func (n *node) worker() bool { return n.index >= firstWorker }
+
+// member is the node as an electorate has it.
+func (n *node) member() string {
+	if !n.w.variant.open {
+		return n.name
+	}
+	return fmt.Sprintf("%s@#%d", n.name, n.installs)
+}
+
+// indexOf is which node a member is, or was; -1: none.
+func indexOf(member string) int { return slices.Index(pool, electorate.Name(member)) }
 
 func (n *node) now() time.Time { return n.clock.read(n.w.now) }
 
@@ -39,7 +53,12 @@ func (n *node) start() {
 	if w.variant.noAbstain {
 		began = began.Add(-10 * w.set.lease)
 	}
-	m, err := lease.New(began, lease.Options{Self: n.name, Incarnation: w.figures.incarnations, Electorate: n.file, State: n.disk, Observers: len(pool)})
+	options := lease.Options{Self: n.member(), Incarnation: w.figures.incarnations, Electorate: n.file, State: n.disk, Observers: len(pool)}
+	if w.variant.open {
+		options.Electorate.Members = []string{n.member()}
+		options.Open = &lease.Open{Bootstrap: n.index == 0 && w.latest().Number == 0, Forget: forget * w.set.lease}
+	}
+	m, err := lease.New(began, options)
 	if err != nil {
 		w.fail("start", "%s: %v", n.name, err)
 		return

@@ -47,6 +47,22 @@ func TestSchedulesWithoutQuorum(t *testing.T) {
 	report(t, failed)
 }
 
+// TestSchedulesOfOpenElectorates does the same where members come and go by themselves, and lose their disks.
+func TestSchedulesOfOpenElectorates(t *testing.T) {
+	v := variant{open: true}
+	if *seed > 0 {
+		w := simulate(*seed, v, nil, &trace{})
+		t.Log("\n" + strings.Join(w.trace.lines, "\n"))
+		if w.broken != nil {
+			t.Errorf("seed %d: %v", *seed, w.broken)
+		}
+		return
+	}
+	all, failed := simulateMany(*schedules/2, v)
+	t.Logf("%d schedules: %v", *schedules/2, all)
+	report(t, failed)
+}
+
 // TestFindsBreaks takes away, one at a time, what keeps two nodes from
 // answering at once: the checker must see it.
 func TestFindsBreaks(t *testing.T) {
@@ -96,9 +112,9 @@ func simulate(seed uint64, v variant, skip map[int]bool, tr *trace) *world {
 	w := newWorld(seed, v, tr)
 	w.log("", "%d voters, %d workers, lease %v, %d VIPs, delay %v to %v, latency %v", w.set.voters, w.set.workers, w.set.lease, len(w.set.vips),
 		w.set.delay, w.set.delay+w.set.jitter, w.set.latency)
-	w.plan(skip)
 	w.admin.install(w)
-	w.run(w.set.chaos)
+	w.plan(skip)
+	w.run(w.now + w.set.chaos)
 	if w.broken != nil {
 		return w
 	}

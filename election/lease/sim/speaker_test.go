@@ -34,7 +34,7 @@ func (s *speaker) observe(e lease.Event) {
 		v, now := vipOf(e.Lease), s.now()
 		w.log(s.name, "granted vip%d epoch %d for %v", v, e.Epoch, e.Until.Sub(now))
 		w.figures.grants++
-		if active, _ := s.machine.Electorates(); !slices.Contains(active.Members, s.name) {
+		if active, _ := s.machine.Electorates(); !slices.Contains(active.Members, s.member()) {
 			w.figures.observers++
 		}
 		if other := w.check.claim(v, s.index, w.now, s.clock.when(e.Until)); other >= 0 && w.exclusive() && w.variant.watchesHolds() {

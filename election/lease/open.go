@@ -1,0 +1,156 @@
+package lease
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/herald-vip/herald/election/electorate"
+)
+
+// Open is an electorate whose members come and go by themselves. A member asks for a vote by wishing for an electorate of
+// itself alone. The voters wish for the same record as they see the same members, and change it as they change any other:
+// that they may see different ones for a moment costs time and no safety.
+type Open struct {
+	Bootstrap bool          // without a record, this member begins a cluster of its own, unless it hears of one
+	Observer  bool          // this member asks for no vote
+	Forget    time.Duration // how long a voter may be silent before it loses its vote
+}
+
+const (
+	// mostVoters is how many members of an open electorate vote. The rest stand by.
+	mostVoters = 7
+	// listens is how long a member that begins a cluster first looks for one.
+	listens = 3 * time.Second
+	// spare is how long a voter may be silent when another member is eligible for its place: as long as a reboot takes that
+	// is nobody's business. It stands by when it comes back.
+	spare = time.Minute
+)
+
+// makeWish derives what the record is to become from what the caller configured and, in an open electorate, from who is
+// there. It reports whether that is another than before.
+func (m *Machine) makeWish() bool {
+	before := m.wish.digest
+	m.wish = m.file
+	switch {
+	case m.open == nil:
+	case m.voter():
+		m.wish.Members = m.chooseVoters()
+		m.wish.digest = m.wish.Digest()
+	case m.inForce() || !m.open.Bootstrap:
+		m.wish.Members = nil // the voters decide
+		if m.open.Observer {
+			m.wish.digest = 0
+		}
+	}
+	return m.wish.digest != before
+}
+
+// chooseVoters are who is to vote in an open electorate: the voters that stay, and members that are eligible, as many
+// as are odd. One more than that would have to be heard for a majority, and help nobody. A voter that may leave does so as
+// soon as that leaves an odd number.
+func (m *Machine) chooseVoters() []string {
+	var stay, leave, eligible []string
+	for _, p := range m.peers {
+		switch namesake := slices.ContainsFunc(m.active().Members, func(name string) bool { return electorate.Name(name) == electorate.Name(p.name) }); {
+		case !m.eligible(p):
+		case namesake: // it comes before others, in the place of the voter that its node was
+			eligible = slices.Insert(eligible, 0, p.name)
+		default:
+			eligible = append(eligible, p.name)
+		}
+	}
+	for _, name := range m.active().Members {
+		if m.mayLeave(name, eligible) {
+			leave = append(leave, name)
+		} else {
+			stay = append(stay, name)
+		}
+	}
+	all := slices.Concat(stay, eligible)
+	all = all[:max(len(stay), min(len(all), mostVoters))]
+	for len(all) > len(stay) && !m.fits(all) {
+		all = all[:len(all)-1]
+	}
+	switch {
+	case len(all)%2 == 1:
+	case len(all) > len(stay):
+		all = all[:len(all)-1]
+	case len(leave) > 0:
+		all = append(all, leave[0])
+	}
+	slices.Sort(all)
+	return all
+}
+
+// fits reports whether voters fit one message.
+func (m *Machine) fits(voters []string) bool {
+	e := m.file.Electorate
+	e.Members = slices.Sorted(slices.Values(voters))
+	return e.Validate() == nil
+}
+
+// eligible reports whether a member without a vote may be given one: it follows the same record, wants the same rules, and
+// stands for something, so its checks pass.
+func (m *Machine) eligible(p *peer) bool {
+	if m.open == nil || m.active().Has(p.name) || !m.alike(p) || !p.fresh(m.now, m.duration()) || p.abstaining || len(p.stands) == 0 {
+		return false
+	}
+	alone := m.file.Electorate
+	alone.Members = []string{p.name}
+	return p.wish == alone.Digest()
+}
+
+// mayLeave reports whether a voter is not to be waited for any more: it has been silent for long, or a member is eligible for
+// its place, in particular one on the same node.
+func (m *Machine) mayLeave(name string, eligible []string) bool {
+	p := m.peer(name)
+	if p == nil || p.fresh(m.now, m.duration()) {
+		return false
+	}
+	replaced := slices.ContainsFunc(eligible, func(other string) bool { return electorate.Name(other) == electorate.Name(name) })
+	silent := m.now.Sub(later(p.heard, m.started))
+	return replaced || silent >= m.open.Forget || silent >= spare && len(eligible) > 0
+}
+
+// isAlone reports whether this member has begun a cluster that nobody has joined: so it is known to be the only voter, and
+// may leave it for another.
+func (m *Machine) isAlone() bool {
+	return m.open != nil && m.state.Record.Number == 1 && len(m.active().Members) == 1 && m.voter()
+}
+
+// isForsaken reports whether this member has no vote in its record, and none of those that have is heard: it follows those
+// of another cluster then.
+func (m *Machine) isForsaken() bool {
+	return m.open != nil && m.inForce() && !m.voter() && len(m.heardVoters()) == 0
+}
+
+// wasThisNode reports whether all voters of a record are members that this node was before it lost its disk.
+func (m *Machine) wasThisNode(r electorate.Record) bool {
+	return !slices.ContainsFunc(r.Members, func(name string) bool {
+		return electorate.Name(name) != electorate.Name(m.self.member) || name == m.self.member
+	})
+}
+
+// Remove takes the vote of a voter that is silent, by its node's name, without waiting until it is forgotten. An error
+// says what keeps this member from asking the others for that; whether they agree is seen by the record.
+func (m *Machine) Remove(now time.Time, node string) error {
+	m.advance(now)
+	voters := electorate.Names(m.active().Members)
+	i := slices.Index(voters, node)
+	switch {
+	case m.open == nil:
+		return fmt.Errorf("the members are those of the configuration files: remove %s there", node)
+	case !m.voter():
+		return fmt.Errorf("this node has no vote: run this on a voter, of %v", voters)
+	case i < 0:
+		return fmt.Errorf("%s has no vote: the voters are %v", node, voters)
+	case m.peer(m.active().Members[i]) == nil:
+		return fmt.Errorf("%s is this node: stop herald here, and remove it from another voter", node)
+	case m.peer(m.active().Members[i]).fresh(m.now, m.duration()):
+		return fmt.Errorf("%s is heard, and would get its vote again: stop herald there first", node)
+	}
+	m.removing = m.active().Members[i]
+	m.wake(m.now)
+	return nil
+}

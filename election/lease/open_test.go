@@ -1,0 +1,250 @@
+package lease_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/election/electorate"
+	"github.com/herald-vip/herald/election/lease"
+)
+
+// forget is short beside four hours; spare is that of the package.
+const forget, spare = 2 * time.Minute, time.Minute
+
+// newOpenCluster has one member begin a cluster, which others join.
+func newOpenCluster(t *testing.T, first string, others ...string) *cluster {
+	t.Helper()
+	c := newCluster(t)
+	c.observers = 8
+	c.open = &lease.Open{Bootstrap: true, Forget: forget}
+	c.join(first)
+	c.awaitHolder(5 * time.Second)
+	c.open = &lease.Open{Forget: forget}
+	for _, name := range others {
+		c.join(name)
+	}
+	return c
+}
+
+// join starts a member that asks for a vote, and stands.
+func (c *cluster) join(name string) {
+	c.t.Helper()
+	n := c.start(name, electorate.Electorate{Members: []string{name}, Duration: duration})
+	n.Stand(c.now, lease.Candidacy{Lease: vip})
+	for _, other := range c.others(name) { // memberlist tells
+		n.Meet(c.now, other)
+		c.nodes[other].Meet(c.now, name)
+	}
+}
+
+func (c *cluster) awaitVoters(d time.Duration, names ...string) {
+	c.t.Helper()
+	c.await(d, "the voters "+strings.Join(names, ", "), func() bool {
+		return !slices.ContainsFunc(c.names, func(name string) bool {
+			active := c.nodes[name].Status(c.now).Active
+			return active == nil || !slices.Equal(active.Members, names)
+		})
+	})
+}
+
+func TestMembersComeAndGo(t *testing.T) {
+	c := newOpenCluster(t, "m1@#1")
+	c.join("m2@#2")
+	c.run(5 * time.Second)
+	c.awaitVoters(0, "m1@#1") // two voters would need each other
+	c.join("m3@#3")
+	c.awaitVoters(5*time.Second, "m1@#1", "m2@#2", "m3@#3")
+	if h := c.holder(vip); h != "m1@#1" {
+		t.Fatalf("%q holds the VIP: nothing has happened to m1", h)
+	}
+	c.kill("m1@#1")
+	c.awaitHolder(3 * duration)
+	c.join("m4@#4")
+	c.run(spare - 5*time.Second)
+	c.awaitVoters(0, "m1@#1", "m2@#2", "m3@#3") // m1 may come back
+	c.awaitVoters(10*time.Second, "m2@#2", "m3@#3", "m4@#4")
+	c.join("m1@#1") // and does, with its disk
+	c.run(5 * time.Second)
+	c.awaitVoters(0, "m2@#2", "m3@#3", "m4@#4")
+	c.join("m5@#5")
+	c.awaitVoters(5*time.Second, "m1@#1", "m2@#2", "m3@#3", "m4@#4", "m5@#5")
+}
+
+func TestReinstalledMemberReplacesItself(t *testing.T) {
+	c := newOpenCluster(t, "m1@#1", "m2@#2", "m3@#3")
+	c.awaitVoters(5*time.Second, "m1@#1", "m2@#2", "m3@#3")
+	c.kill("m1@#1")
+	c.join("m1@#9")
+	c.awaitVoters(5*time.Second, "m1@#9", "m2@#2", "m3@#3")
+	c.awaitHolder(3 * duration)
+}
+
+func TestDeadAreForgottenWhileAMajorityIsThere(t *testing.T) {
+	c := newOpenCluster(t, "m1@#1", "m2@#2", "m3@#3", "m4@#4", "m5@#5")
+	c.awaitVoters(10*time.Second, "m1@#1", "m2@#2", "m3@#3", "m4@#4", "m5@#5")
+	c.kill("m4@#4")
+	c.run(2 * forget)
+	c.awaitVoters(0, "m1@#1", "m2@#2", "m3@#3", "m4@#4", "m5@#5") // four would need three, too
+	c.kill("m5@#5")
+	c.awaitVoters(2*forget, "m1@#1", "m2@#2", "m3@#3")
+	c.kill("m3@#3")
+	c.kill("m2@#2")
+	c.run(2 * forget)
+	if h := c.holder(vip); h != "" {
+		t.Fatalf("%s holds the VIP without a majority", h)
+	}
+}
+
+// Members that stand for nothing, as their checks fail, want other rules, or ask for nothing get no vote. They are two, as one
+// would have to wait for another anyway.
+func TestWhoCannotServeGetsNoVote(t *testing.T) {
+	longer := func(name string) electorate.Electorate {
+		return electorate.Electorate{Members: []string{name}, Duration: 2 * duration}
+	}
+	for name, add := range map[string]func(*cluster, string){
+		"stands for nothing": func(c *cluster, name string) {
+			c.join(name)
+			c.nodes[name].Resign(c.now, vip)
+		},
+		"other rules": func(c *cluster, name string) {
+			c.join(name)
+			if err := c.nodes[name].Reconfigure(c.now, longer(name)); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"observer": func(c *cluster, name string) {
+			c.open = &lease.Open{Observer: true}
+			c.join(name)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newOpenCluster(t, "m1@#1", "m2@#2", "m3@#3")
+			c.awaitVoters(5*time.Second, "m1@#1", "m2@#2", "m3@#3")
+			add(c, "m4@#4")
+			add(c, "m5@#5")
+			c.run(10 * time.Second)
+			c.awaitVoters(0, "m1@#1", "m2@#2", "m3@#3")
+			want := ""
+			if name == "other rules" {
+				want = "this node asks for a vote with lease 1.2s and quorum majority, the voters have 600ms and majority: make them the same"
+			}
+			if got := c.nodes["m5@#5"].Status(c.now).Lag; got != want {
+				t.Errorf("m5 says %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+// As many voters as fit one message, and no more.
+func TestLongNames(t *testing.T) {
+	long := strings.Repeat("x", 200)
+	c := newOpenCluster(t, "m1"+long+"@#1", "m2"+long+"@#2", "m3"+long+"@#3", "m4@#4", "m5@#5")
+	c.awaitVoters(5*time.Second, "m1"+long+"@#1", "m2"+long+"@#2", "m3"+long+"@#3")
+	c.run(10 * time.Second)
+	c.awaitHolder(0)
+}
+
+func TestRemove(t *testing.T) {
+	c := newOpenCluster(t, "m1@#1", "m2@#2", "m3@#3")
+	c.awaitVoters(5*time.Second, "m1@#1", "m2@#2", "m3@#3")
+	remove := func(name string) error { return c.nodes["m1@#1"].Remove(c.now, name) }
+	for name, want := range map[string]string{
+		"m1": "m1 is this node: stop herald here, and remove it from another voter",
+		"m2": "m2 is heard, and would get its vote again: stop herald there first",
+		"m7": "m7 has no vote: the voters are [m1 m2 m3]",
+	} {
+		if err := remove(name); err == nil || err.Error() != want {
+			t.Errorf("remove %s: %v, want %q", name, err, want)
+		}
+	}
+	c.kill("m2@#2")
+	c.run(2 * duration)
+	if err := remove("m2"); err != nil {
+		t.Fatal(err)
+	}
+	c.awaitVoters(duration, "m1@#1", "m3@#3")
+	c.run(10 * time.Second)
+	c.awaitVoters(0, "m1@#1", "m3@#3")
+	if h := c.holder(vip); h != "m1@#1" {
+		t.Fatalf("%q holds the VIP: nothing has happened to m1", h)
+	}
+}
+
+// Members that their files named come and go by themselves once their files say so, without a move.
+func TestFilesGiveWay(t *testing.T) {
+	c := newCluster(t, "m1@", "m2@", "m3@")
+	c.observers = 8
+	c.stand(vip)
+	holder := c.awaitHolder(5 * time.Second)
+	c.open = &lease.Open{Forget: forget}
+	for _, name := range []string{"m1@", "m2@", "m3@"} {
+		if name != holder {
+			c.kill(name)
+			c.join(name)
+			c.run(3 * duration)
+		}
+	}
+	if h := c.holder(vip); h != holder {
+		t.Fatalf("%q holds the VIP, not %s: nothing has happened to it", h, holder)
+	}
+	c.kill(holder)
+	c.join(holder)
+	c.awaitHolder(3 * duration)
+	c.join("m4@#4")
+	c.join("m5@#5")
+	c.awaitVoters(5*time.Second, "m1@", "m2@", "m3@", "m4@#4", "m5@#5")
+}
+
+// Masters are replaced one after the other by nodes of other names, as Cluster API does: one comes, one goes.
+func TestMembersAreReplacedInTurn(t *testing.T) {
+	c := newOpenCluster(t, "m1@#1", "m2@#2", "m3@#3")
+	c.awaitVoters(5*time.Second, "m1@#1", "m2@#2", "m3@#3")
+	for _, turn := range [][2]string{{"m1@#1", "m4@#4"}, {"m2@#2", "m5@#5"}, {"m3@#3", "m6@#6"}} {
+		c.join(turn[1])
+		c.run(5 * time.Second)
+		c.kill(turn[0])
+		c.awaitHolder(3 * duration)
+		c.run(spare + 5*time.Second)
+	}
+	c.awaitVoters(0, "m4@#4", "m5@#5", "m6@#6")
+}
+
+// The only voter is installed anew while a second master stands by: it begins again, and the other follows.
+func TestFirstMemberIsInstalledAnew(t *testing.T) {
+	c := newOpenCluster(t, "m1@#1", "m2@#2")
+	c.run(5 * time.Second)
+	c.kill("m1@#1")
+	c.open = &lease.Open{Bootstrap: true, Forget: forget}
+	c.join("m1@#9")
+	c.awaitHolder(10 * time.Second)
+	c.awaitVoters(10*time.Second, "m1@#9")
+	c.join("m3@#3")
+	c.awaitVoters(10*time.Second, "m1@#9", "m2@#2", "m3@#3")
+}
+
+// A member that bootstraps, has lost its disk and reaches nobody for a while begins a second cluster. It leaves that as soon
+// as it hears of the first.
+func TestSecondClusterEnds(t *testing.T) {
+	c := newOpenCluster(t, "m1@#1", "m2@#2", "m3@#3")
+	c.awaitVoters(5*time.Second, "m1@#1", "m2@#2", "m3@#3")
+	c.kill("m1@#1")
+	c.run(5 * time.Second)
+	c.open = &lease.Open{Bootstrap: true, Forget: forget}
+	for _, other := range c.names {
+		c.cut[[2]string{"m1@#9", other}], c.cut[[2]string{other, "m1@#9"}] = true, true
+	}
+	two := 0
+	c.fail = func(format string, args ...any) { two++ }
+	c.join("m1@#9")
+	c.run(30 * time.Second)
+	if two == 0 {
+		t.Fatal("there never were two clusters, so nothing is shown")
+	}
+	clear(c.cut)
+	c.run(2 * duration)
+	c.fail = t.Fatalf
+	c.awaitVoters(10*time.Second, "m1@#9", "m2@#2", "m3@#3")
+	c.awaitHolder(0)
+}

@@ -1,0 +1,295 @@
+package election
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/election/electorate"
+	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/testenv/wait"
+)
+
+// openly runs a test in virtual time, with n members of which the first begins the cluster, that find each other
+// by the addresses of all.
+func openly(t *testing.T, n int, test func(t *testing.T, f *fabric, c *cluster)) {
+	dir, at := t.TempDir(), 0
+	virtually(t, n, func(c *Config) {
+		c.Bind, c.Members, c.Join = sites(n)[at], nil, sites(n)
+		c.Bootstrap, c.Forget, c.State = at == 0, time.Hour, filepath.Join(dir, c.Self)
+		at++
+	}, test)
+}
+
+// enter starts members that stand for the VIP.
+func enter(members ...*member) {
+	for _, m := range members {
+		m.apply(nil)
+		m.Stand(lease.Candidacy{Lease: "vip"})
+	}
+}
+
+// voters waits until all members that run agree that those of these names vote.
+func (c *cluster) voters(names ...string) {
+	c.t.Helper()
+	for _, m := range c.members {
+		if m.running() != nil {
+			wait.Until(c.t, m.name+" knows that "+strings.Join(names, ", ")+" vote", func() bool {
+				active := m.Status().Lease.Active
+				return active != nil && slices.Equal(electorate.Names(active.Members), names)
+			})
+		}
+	}
+}
+
+func TestMembersJoin(t *testing.T) {
+	openly(t, 5, func(t *testing.T, _ *fabric, c *cluster) {
+		defer c.watch("vip")()
+		m := c.members
+		enter(m[0])
+		c.holder("vip", m[0])
+		enter(m[1])
+		c.met(m[:2]...)
+		time.Sleep(10 * time.Second)
+		c.voters("m1")
+		enter(m[2])
+		c.voters("m1", "m2", "m3")
+		enter(m[3:]...)
+		c.voters("m1", "m2", "m3", "m4", "m5")
+		c.met()
+		if told := m[0].told(); len(told) != 1 {
+			t.Errorf("the holder, to which nothing has happened, was told %v", told)
+		}
+		for _, one := range m {
+			s := one.Status()
+			if s.Lease.Problem != "" || s.Lease.Lag != "" || len(s.Members) != 5 {
+				t.Errorf("%s says %+v", one.name, s)
+			}
+		}
+		m[0].crash()
+		c.holder("vip", m[1:]...)
+		enter(m[0]) // again, with its disk
+		c.met()
+		time.Sleep(10 * time.Second)
+		c.voters("m1", "m2", "m3", "m4", "m5")
+	})
+}
+
+// A node that was installed anew, or is elsewhere, is another member, and takes the place of the one before.
+func TestMemberIsInstalledAnew(t *testing.T) {
+	for name, change := range map[string]func(*Config){
+		"disk":    func(c *Config) { _ = os.Remove(c.State) },
+		"address": func(c *Config) { c.Bind = sites(4)[3] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			openly(t, 3, func(t *testing.T, _ *fabric, c *cluster) {
+				defer c.watch("vip")()
+				m := c.members
+				enter(m...)
+				c.voters("m1", "m2", "m3")
+				before := m[0].Status().Lease.Active.Members
+				m[2].crash()
+				m[2].apply(change)
+				m[2].Stand(lease.Candidacy{Lease: "vip"})
+				wait.Until(t, "m3 is another member", func() bool {
+					active := m[0].Status().Lease.Active.Members
+					return len(active) == 3 && active[2] != before[2] && slices.Equal(active[:2], before[:2])
+				})
+				c.voters("m1", "m2", "m3")
+				c.met()
+			})
+		})
+	}
+}
+
+func TestRemoval(t *testing.T) {
+	openly(t, 3, func(t *testing.T, _ *fabric, c *cluster) {
+		m := c.members
+		enter(m...)
+		c.voters("m1", "m2", "m3")
+		m[2].crash()
+		wait.Until(t, "m3 is silent", func() bool { return !m[0].alive("m3") })
+		if err := m[0].Remove(t.Context(), "m3"); err != nil {
+			t.Fatal(err)
+		}
+		c.voters("m1", "m2")
+		m[1].crash()
+		wait.Until(t, "m2 is silent", func() bool { return !m[0].alive("m2") })
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if err := m[0].Remove(ctx, "m2"); err == nil || !strings.HasPrefix(err.Error(), "the voters have not agreed to remove m2: see by herald status whether a majority of them is heard") {
+			t.Errorf("without a majority: %v", err)
+		}
+	})
+}
+
+// Two clusters that were bootstrapped apart say so when they meet.
+func TestBootstrappedApart(t *testing.T) {
+	openly(t, 2, func(t *testing.T, f *fabric, c *cluster) {
+		m := c.members
+		m[1].config.Bootstrap = true
+		f.part(m[0].home, m[1].home, true)
+		enter(m...)
+		for _, one := range m {
+			wait.Until(t, one.name+" holds the VIP of its cluster", func() bool { return one.holds("vip") })
+		}
+		f.part(m[0].home, m[1].home, false)
+		for i, one := range m {
+			wait.Until(t, one.name+" says that the other is of another cluster", func() bool {
+				return slices.ContainsFunc(one.Status().Members, func(s Member) bool {
+					return s.Name == m[1-i].name && strings.HasPrefix(s.Problem, "it belongs to another cluster, which was begun apart, with ")
+				})
+			})
+		}
+	})
+}
+
+// Members that a list names, and that come and go by themselves, become each other by restarts one after the other.
+func TestListAndJoin(t *testing.T) {
+	t.Run("join first", func(t *testing.T) { listAndJoin(t, false) })
+	t.Run("list first", func(t *testing.T) { listAndJoin(t, true) })
+}
+
+func listAndJoin(t *testing.T, listed bool) {
+	openly(t, 3, func(t *testing.T, _ *fabric, c *cluster) {
+		defer c.watch("vip")()
+		m := c.members
+		list := map[string]netip.AddrPort{"m1": m[0].home, "m2": m[1].home, "m3": m[2].home}
+		places := m[0].config.Join
+		named := func(c *Config) { c.Members, c.Join, c.Bootstrap = list, nil, false }
+		join := func(c *Config) { c.Members, c.Join = nil, places }
+		if listed {
+			for _, one := range m {
+				named(one.config)
+			}
+		}
+		enter(m...)
+		c.voters("m1", "m2", "m3")
+		before := m[0].Status().Lease.Active.Members
+		for _, change := range []func(*Config){named, join, named} {
+			for _, one := range m {
+				one.crash()
+				one.apply(change)
+				one.Stand(lease.Candidacy{Lease: "vip"})
+				c.met()
+				c.holder("vip")
+			}
+			time.Sleep(10 * time.Second)
+			c.voters("m1", "m2", "m3")
+			for _, one := range m {
+				if s := one.Status(); !slices.Equal(s.Lease.Active.Members, before) || s.Change() != "" {
+					t.Errorf("%s has %v, and is to change %s", one.name, s.Lease.Active, s.Change())
+				}
+			}
+		}
+	})
+}
+
+// Members that have found each other, but no voter, go on looking where they are told to.
+func TestIslandsMeet(t *testing.T) {
+	t.Run("bootstrap without join", func(t *testing.T) {
+		openly(t, 3, func(t *testing.T, _ *fabric, c *cluster) {
+			m := c.members
+			enter(m[1], m[2])
+			c.met(m[1], m[2])
+			m[0].apply(func(c *Config) { c.Join = nil })
+			m[0].Stand(lease.Candidacy{Lease: "vip"})
+			c.voters("m1", "m2", "m3")
+		})
+	})
+	t.Run("parted at first", func(t *testing.T) {
+		openly(t, 4, func(t *testing.T, f *fabric, c *cluster) {
+			m := c.members
+			part := func(cut bool) {
+				for _, a := range []int{0, 3} {
+					for _, b := range []int{1, 2} {
+						f.part(m[a].home, m[b].home, cut)
+					}
+				}
+			}
+			part(true)
+			enter(m[0])
+			m[3].apply(func(c *Config) { c.Observer = true })
+			c.met(m[0], m[3])
+			enter(m[1], m[2])
+			c.met(m[1], m[2])
+			time.Sleep(time.Minute)
+			part(false)
+			c.voters("m1", "m2", "m3")
+		})
+	})
+}
+
+// A member that was installed anew, and whose checks fail, is told apart from the voter that its node was.
+func TestReplacedVoterIsTold(t *testing.T) {
+	openly(t, 4, func(t *testing.T, _ *fabric, c *cluster) {
+		m := c.members
+		enter(m[:3]...)
+		m[3].apply(func(c *Config) { c.Observer = true })
+		c.voters("m1", "m2", "m3")
+		m[2].crash()
+		wait.Until(t, "m3 is silent", func() bool { return !m[0].alive("m3") })
+		m[2].Resign("vip") // its checks fail
+		m[2].apply(func(c *Config) { _ = os.Remove(c.State) })
+		c.met()
+		time.Sleep(30 * time.Second)
+		for _, one := range m {
+			before := 0
+			for _, s := range one.Status().Members {
+				if s.Name == "m3" && s.Voter {
+					before++
+					if s.Alive || s.Self || !strings.HasPrefix(s.Problem, "its node is another member by now") {
+						t.Errorf("%s says %+v", one.name, s)
+					}
+				}
+			}
+			if before != 1 {
+				t.Errorf("%s knows %d voters on m3, want the one before", one.name, before)
+			}
+		}
+		if n := strings.Count(m[0].log.String(), "a member has left or cannot be reached"); n > 2 {
+			t.Errorf("m1 said %d times that a member has left", n)
+		}
+	})
+}
+
+// A member is added to a list of voters that have identities.
+func TestListGrowsAfterJoin(t *testing.T) {
+	openly(t, 4, func(t *testing.T, _ *fabric, c *cluster) {
+		m := c.members
+		enter(m[:3]...)
+		c.voters("m1", "m2", "m3")
+		list := map[string]netip.AddrPort{"m1": m[0].home, "m2": m[1].home, "m3": m[2].home}
+		named := func(c *Config) { c.Members, c.Join, c.Bootstrap = list, nil, false }
+		for _, one := range m[:3] {
+			one.crash()
+			one.apply(named)
+			one.Stand(lease.Candidacy{Lease: "vip"})
+			c.met(m[:3]...)
+		}
+		list["m4"] = m[3].home
+		for _, one := range m {
+			one.apply(named)
+		}
+		c.voters("m1", "m2", "m3", "m4")
+	})
+}
+
+func TestOpenConfigMistakes(t *testing.T) {
+	ap := netip.MustParseAddrPort
+	for want, join := range map[string]netip.AddrPort{
+		"join wants plain addresses with ports": ap("10.0.0.2:0"),
+		"join wants plain":                      ap("[::ffff:10.0.0.3]:7946"),
+		"an election is either IPv4 or IPv6":    ap("[fd00::2]:7946"),
+	} {
+		c := &Config{Self: "m1", Bind: ap("10.0.0.1:7946"), Join: []netip.AddrPort{join}, Keys: [][]byte{key(1)}, Lease: time.Second}
+		if err := c.check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", join, err, want)
+		}
+	}
+}
