@@ -3,6 +3,7 @@ package config
 import (
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/herald-vip/herald/config/yaml"
 )
@@ -29,8 +30,13 @@ func (c *Config) derive(o options) {
 			}
 		}
 	}
-	if c.Election != nil && !c.Election.Bind.IsValid() {
-		c.Election.Bind = c.Election.Members[c.NodeName]
+	if e := c.Election; e != nil {
+		if !e.Bind.IsValid() {
+			e.Bind = e.Members[c.NodeName]
+		}
+		if e.Forget == nil && e.Open() {
+			e.Forget = new(4 * time.Hour)
+		}
 	}
 	for i := range c.Balancers {
 		c.Balancers[i].derive()

@@ -2,8 +2,10 @@ package config_test
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -46,8 +48,33 @@ func TestFlatDefaults(t *testing.T) {
 	}
 }
 
+// named is the list of members in flat.
+const named = `members: {m1: "10.0.1.1:7946", m2: "10.0.1.2:7946", m3: "10.0.1.3:7946"}`
+
+func TestMembersThatComeAndGo(t *testing.T) {
+	for text, forget := range map[string]time.Duration{
+		`join: ["10.0.1.2:7946"]`:                                          4 * time.Hour,
+		"bind: 10.0.1.1:7946\n  bootstrap: true\n  forget: 30m":            30 * time.Minute,
+		`join: ["10.0.1.1:7946", "10.0.1.2:7946"]` + "\n  bootstrap: true": 4 * time.Hour,
+	} {
+		c := mustParse(t, strings.Replace(flat, named, text, 1))
+		again := mustParse(t, string(c.YAML())).Election
+		if e := c.Election; *e.Forget != forget || *again.Forget != forget || !slices.Equal(e.Join, again.Join) || e.Bootstrap != again.Bootstrap {
+			t.Errorf("%s: %+v, and written and read again %+v", text, e, again)
+		}
+	}
+}
+
 func TestFlatMistakes(t *testing.T) {
 	for _, m := range []mistake{
+		{named, "join: []", "13:3: election.members: list all nodes that vote, or use join or bootstrap"},
+		{named, `join: ["224.0.0.1:7946", "10.0.1.100:7946"]`, "13:10: election.join[0]: want the address of a host, got 224.0.0.1\n13:28: election.join[1]: 10.0.1.100 is a VIP of this speaker, want a node's own address"},
+		{named, "bootstrap: true", "13:3: election.bind: missing: others are to find this node at an address and port of its own"},
+		{named, "bind: 10.0.1.1:7946\n  bootstrap: true\n  quorum: none", "15:11: election.quorum: join and bootstrap need a majority: remove this, or list the members"},
+		{named, "bind: 10.0.1.1:7946\n  forget: 30s\n  bootstrap: true", "14:11: election.forget: want 1m to 720h, got 30s"},
+		{named, named + "\n  forget: 1h", "14:11: election.forget: no member of a list is forgotten: leave it out, or use join in place of members"},
+		{named, named + "\n  bootstrap: true", "13:12: election.members: join and bootstrap are for members that come and go by themselves: keep these or the list"},
+		{named + "\n  keyFile: /etc/herald/gossip.key", "join: [\"10.0.1.2:7946\"]\n  insecure: true", "14:13: election.insecure: join and bootstrap need a key: set keyFile, or list the members"},
 		{"announce: arp", "announce: arp\n  interface: lo", "8:14: vips[0].interface: nobody hears a VIP on lo: name the link of its network, or remove it"},
 		{"announce: arp", "announce: arp\n  priority: 1001", "8:13: vips[0].priority: want 0 to 1000, got 1001"},
 		{"announce: arp", "announce: arp\n  onConflict: fight", `8:15: vips[0].onConflict: want defend or yield, got "fight"`},

@@ -44,12 +44,39 @@ func (v validator) votes(e *Election) bool {
 	return votes || len(e.Members) == 0 || v.config.NodeName == "" || !v.WasRead("election.members")
 }
 
+// join checks the addresses at which this node looks for members.
+func (v validator) join(p yaml.Path, join []netip.AddrPort) {
+	for i, at := range join {
+		switch {
+		case !at.IsValid(): // reported
+		case !isUnicast(at.Addr()):
+			v.Errorf(p.Item(i), "want the address of a host, got %s", at.Addr())
+		case v.isVIP(at.Addr()):
+			v.Errorf(p.Item(i), "%s is a VIP of this speaker, want a node's own address", at.Addr())
+		}
+	}
+}
+
 func (v validator) members(p yaml.Path, e *Election) {
 	if !v.WasRead(p) {
 		return
 	}
+	switch join, forget := p.Parent().Field("join"), p.Parent().Field("forget"); {
+	case len(e.Members) > 0 && e.Open():
+		v.Errorf(p, "join and bootstrap are for members that come and go by themselves: keep these or the list")
+	case len(e.Members) > 0 && e.Forget != nil:
+		v.Errorf(forget, "no member of a list is forgotten: leave it out, or use join in place of members")
+	case len(e.Members) == 0 && !e.Open() && v.WasRead(join):
+		v.Errorf(p, "list all nodes that vote, or use join or bootstrap")
+	case e.Open() && e.Quorum == None:
+		v.Errorf(p.Parent().Field("quorum"), "join and bootstrap need a majority: remove this, or list the members")
+	case e.Open() && e.Insecure:
+		v.Errorf(p.Parent().Field("insecure"), "join and bootstrap need a key: set keyFile, or list the members")
+	case len(e.Join) == 0 && e.Bootstrap && !e.Bind.IsValid() && v.WasRead(p.Parent().Field("bind")):
+		v.Errorf(p.Parent().Field("bind"), "missing: others are to find this node at an address and port of its own")
+	}
+	v.join(p.Parent().Field("join"), e.Join)
 	if len(e.Members) == 0 {
-		v.Errorf(p, "list all nodes that vote")
 		return
 	}
 	if !v.votes(e) && !v.mayServe() && !v.onlyBalances() && !e.Bind.IsValid() && v.WasRead(p.Parent().Field("bind")) {

@@ -31,7 +31,7 @@ func (d *Daemon) electionStatus(c *config.Config, addresses []speaker.Status) *a
 	out.Quorum, out.Lease = electorate.Quorum.String(), electorate.Duration.Seconds()
 	for _, m := range st.Members {
 		out.Members = append(out.Members, admin.Member{
-			Name: m.Name, Address: m.Address, Self: m.Name == c.NodeName, Voter: m.Voter, Alive: m.Alive, Heard: m.Heard, Stands: m.Standing,
+			Name: m.Name, Address: m.Address, Self: m.Self, Voter: m.Voter, Alive: m.Alive, Heard: m.Heard, Stands: m.Standing,
 			Reason: cmp.Or(m.Problem, st.Ahead(m)),
 		})
 	}

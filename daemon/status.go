@@ -43,6 +43,11 @@ func (d *Daemon) Undrain() error {
 	return err
 }
 
+// RemoveMember implements [admin.Daemon].
+func (d *Daemon) RemoveMember(ctx context.Context, member string) error {
+	return d.flat.Election().Remove(ctx, member)
+}
+
 // Services implements [admin.Daemon].
 func (d *Daemon) Services() []admin.Service {
 	_, services := divide(d.speaker.Summary().Addresses)

@@ -62,7 +62,7 @@ type Report struct {
 
 // Examine looks at the node of c, which was read from file, with the given version of Herald.
 func Examine(ctx context.Context, version string, c *config.Config, file string) Report {
-	f := facts.Gather(ctx, c, file)
+	c, f := facts.Gather(ctx, c, file)
 	return newReport(version, file, c, f.Now, examine(c, f))
 }
 

@@ -62,7 +62,7 @@ func examineOwnAddresses(c *config.Config, f *facts.Facts, out *findings) {
 	}
 	if c.Election != nil {
 		field := "election.bind"
-		if c.Election.Bind == c.Election.Members[c.NodeName] { // as it is by default
+		if !c.Election.Open() && c.Election.Bind == c.Election.Members[c.NodeName] { // as it is by default
 			field = "election.members." + c.NodeName
 		}
 		missing(field, c.Election.Bind.Addr(), "The other members' votes do not arrive here.")

@@ -36,6 +36,7 @@ type commands struct {
 	Doctor   doctorCommand   `cmd:"" help:"Examine this node: whether links, ports, rights, routers, members, servers and certificates let its VIPs work."`
 	Drain    drainCommand    `cmd:"" help:"Withdraw all VIPs of this node in good order, and wait until it is done."`
 	Undrain  undrainCommand  `cmd:"" help:"Announce again after a drain."`
+	Member   memberCommand   `cmd:"" help:"List who takes part in the election, or remove a member that is gone."`
 	Probe    probeCommand    `cmd:"" help:"Connect to an address every few milliseconds and report outages."`
 	Keygen   keygenCommand   `cmd:"" help:"Make a key for the members of an election, the same for all of them."`
 	Migrate  migrateCommand  `cmd:"" help:"Convert the configuration of kube-vip, keepalived or MetalLB."`

@@ -63,6 +63,30 @@ func Secrets(c *config.Config) []string {
 	return out
 }
 
+// withMembers is c with members where its file names none: the voters, as the Herald that runs says, or else the
+// places at which this node is to join some.
+func (f *Facts) withMembers(c *config.Config) *config.Config {
+	if c.Election == nil || len(c.Election.Members) > 0 {
+		return c
+	}
+	copied, e := *c, *c.Election
+	copied.Election, e.Members = &e, make(map[string]netip.AddrPort)
+	for _, at := range e.Join {
+		if _, own := f.Host.Has(at.Addr()); !own {
+			e.Members[at.String()] = at
+		}
+	}
+	if r := f.Running; r != nil && r.Election != nil {
+		clear(e.Members)
+		for _, m := range r.Election.Members {
+			if m.Voter {
+				e.Members[m.Name] = m.Address
+			}
+		}
+	}
+	return &copied
+}
+
 // Others are the members of the election besides this node, in order.
 func Others(c *config.Config) []string {
 	if c.Election == nil {

@@ -29,14 +29,15 @@ const (
 
 // Gather looks at the node of c, which was read from file, and asks its neighbours,
 // members, peers and servers. It takes less than ten seconds, even if nobody answers, and
-// leaves everything as it was.
-func Gather(ctx context.Context, c *config.Config, file string) *Facts {
+// leaves everything as it was. The configuration that it returns has the members, too, where c has none.
+func Gather(ctx context.Context, c *config.Config, file string) (*config.Config, *Facts) {
 	ctx, cancel := context.WithTimeout(ctx, wholeTimeout)
 	defer cancel()
 	root := os.DirFS("/")
 	f := &Facts{Now: time.Now(), File: file}
 	f.Running, f.RunningError = running(ctx, c)
 	f.Host, f.HostError = link.ReadSurvey()
+	c = f.withMembers(c)
 	if c.BGP != nil && !c.BGP.RouterID.IsValid() {
 		f.routerID, f.RouterIDError = link.RouterID(c.NodeName, append(Addresses(c, config.AnnounceBGP), Addresses(c, config.AnnounceARP)...)...)
 	}
@@ -67,7 +68,7 @@ func Gather(ctx context.Context, c *config.Config, file string) *Facts {
 		f.Wire = f.askWire(ctx, c)
 	})
 	parts.Wait()
-	return f
+	return c, f
 }
 
 // together asks about all items at once, and returns the answers by the items' names.

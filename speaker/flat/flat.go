@@ -82,7 +82,7 @@ type Config struct {
 	// Yield are the names of VIPs that this node gives up when another host uses an
 	// address of theirs.
 	Yield map[string]bool
-	// Members are the voters.
+	// Members are the voters that the file names; without any, the others' hardware is waited for as long as that may take.
 	Members []string
 	// Lifetime and Linger are those of the addresses of Services.
 	Lifetime, Linger time.Duration
@@ -343,7 +343,7 @@ func (f *Flat) learnHardware(late bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	silent := func(member string) bool { return len(hardware[member]) == 0 }
-	if !f.acquainted && (late || !slices.ContainsFunc(f.config.Members, silent)) {
+	if !f.acquainted && (late || len(f.config.Members) > 0 && !slices.ContainsFunc(f.config.Members, silent)) {
 		f.acquainted = true
 		f.decide()
 	}

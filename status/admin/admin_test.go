@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,8 @@ type daemon struct {
 	undrains int
 	lingers  bool
 	refuse   error
+
+	removed []string
 }
 
 func (d *daemon) Status() admin.Status { return d.status }
@@ -43,6 +46,11 @@ func (d *daemon) Drain(ctx context.Context, reason string, untilUndrain bool) er
 }
 
 func (d *daemon) Undrain() error { d.undrains++; return d.refuse }
+
+func (d *daemon) RemoveMember(_ context.Context, member string) error {
+	d.removed = append(d.removed, member)
+	return d.refuse
+}
 
 // serve opens a socket for d and closes it with the test.
 func serve(t *testing.T, path string, d admin.Daemon) {
@@ -114,6 +122,9 @@ func TestDrainAndUndrain(t *testing.T) {
 	if err := c.Undrain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	if err := c.RemoveMember(t.Context(), "m3"); err != nil || !slices.Equal(d.removed, []string{"m3"}) {
+		t.Errorf("%v lost their votes: %v", d.removed, err)
+	}
 	if diff := cmp.Diff([]string{"kernel upgrade, until undrain", "herald drain"}, d.drained); diff != "" || d.undrains != 1 {
 		t.Errorf("undrained %d times, drained (-want +got):\n%s", d.undrains, diff)
 	}
@@ -123,7 +134,7 @@ func TestDrainAndUndrain(t *testing.T) {
 		t.Errorf("%v after one that lingers: %v", d.drained, err)
 	}
 	d.lingers, d.refuse = false, errors.New("link eth9 is stuck")
-	for what, err := range map[string]error{"drain": c.Drain(t.Context(), "x", false, 0), "undrain": c.Undrain(t.Context())} {
+	for what, err := range map[string]error{"drain": c.Drain(t.Context(), "x", false, 0), "undrain": c.Undrain(t.Context()), "removal": c.RemoveMember(t.Context(), "m3")} {
 		if err == nil || !strings.Contains(err.Error(), "link eth9 is stuck") {
 			t.Errorf("a failed %s says %v", what, err)
 		}
@@ -178,9 +189,9 @@ func flat() admin.Status {
 			Exposed:   "/etc/herald/gossip.key has mode 0644",
 			AsksAsVIP: "set arp_announce of eth0: read-only file system",
 			Members: []admin.Member{
-				{Name: "m1", Address: netip.MustParseAddrPort("10.3.0.1:7946"), Self: true, Alive: true, Stands: 1},
-				{Name: "m2", Address: netip.MustParseAddrPort("10.3.0.2:7946"), Alive: true, Heard: at.Add(59 * time.Second), Stands: 1},
-				{Name: "m3", Address: netip.MustParseAddrPort("10.3.0.3:7946"), Reason: "never heard of"},
+				{Name: "m1", Address: netip.MustParseAddrPort("10.3.0.1:7946"), Voter: true, Self: true, Alive: true, Stands: 1},
+				{Name: "m2", Address: netip.MustParseAddrPort("10.3.0.2:7946"), Voter: true, Alive: true, Heard: at.Add(59 * time.Second), Stands: 1},
+				{Name: "m3", Address: netip.MustParseAddrPort("10.3.0.3:7946"), Voter: true, Reason: "never heard of"},
 			},
 			Leases: []admin.Lease{
 				{VIP: "control-plane", Holder: "m1", Epoch: 7, Votes: []string{"m1", "m2"}, Needed: 2, Left: 0.4321, Stands: true},
@@ -208,10 +219,10 @@ LEASE           HOLDER   EPOCH   VOTES              LEFT    WHY
 control-plane   m1       7       m1 m2 (2 needed)   432ms   -
 registry        -        0       -                  -       no member stands for it
 
-MEMBER   ADDRESS         STATE       HEARD    STANDS FOR   WHY
-m1       10.3.0.1:7946   this node   -        1            -
-m2       10.3.0.2:7946   alive       1s ago   1            -
-m3       10.3.0.3:7946   silent      -        0            never heard of
+MEMBER   ADDRESS         VOTES   STATE       HEARD    STANDS FOR   WHY
+m1       10.3.0.1:7946   yes     this node   -        1            -
+m2       10.3.0.2:7946   yes     alive       1s ago   1            -
+m3       10.3.0.3:7946   yes     silent      -        0            never heard of
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

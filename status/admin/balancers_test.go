@@ -26,8 +26,8 @@ func worker() admin.Status {
 		}},
 		// The kernel has no fence, and nothing here needs one. That m2 is silent memberlist does not know yet.
 		Election: &admin.Election{Fence: "the kernel has no nftables", Members: []admin.Member{
-			{Name: "m1", Address: netip.MustParseAddrPort("10.0.1.1:7946"), Alive: true, Heard: at},
-			{Name: "m2", Address: netip.MustParseAddrPort("10.0.1.2:7946"), Alive: true, Heard: at},
+			{Name: "m1", Address: netip.MustParseAddrPort("10.0.1.1:7946"), Voter: true, Alive: true, Heard: at},
+			{Name: "m2", Address: netip.MustParseAddrPort("10.0.1.2:7946"), Voter: true, Alive: true, Heard: at},
 			{Name: "w1", Address: netip.MustParseAddrPort("10.0.1.7:7946"), Self: true, Alive: true},
 		}, Offers: []admin.Offer{
 			{Member: "m1", Heard: at, Checks: map[string]bool{"registry": false, "apiserver": true}},
@@ -48,10 +48,10 @@ BACKEND   OF          ADDRESS         STATE     FOR    CONNECTIONS   OPEN   WHY
 m1        apiserver   10.0.1.1:6443   serving   1m0s   7             3      apiserver healthy
 m2        apiserver   10.0.1.2:6443   dead      -      5             -      silent for 2s
 
-MEMBER   ADDRESS         STATE       HEARD      STANDS FOR   WHY
-m1       10.0.1.1:7946   alive       1m0s ago   0            -
-m2       10.0.1.2:7946   silent      1m0s ago   0            -
-w1       10.0.1.7:7946   this node   -          0            -
+MEMBER   ADDRESS         VOTES   STATE       HEARD      STANDS FOR   WHY
+m1       10.0.1.1:7946   yes     alive       1m0s ago   0            -
+m2       10.0.1.2:7946   yes     silent      1m0s ago   0            -
+w1       10.0.1.7:7946   no      this node   -          0            -
 
 OFFERED BY   STATE      HEARD       CHECKS
 m1           serving    1m0s ago    apiserver, registry (unhealthy)

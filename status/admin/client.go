@@ -71,6 +71,12 @@ func (c *Client) Undrain(ctx context.Context) error {
 	return err
 }
 
+// RemoveMember takes the vote of a silent member, and returns when the others have agreed on that, or have had the time to.
+func (c *Client) RemoveMember(ctx context.Context, member string) error {
+	_, err := c.do(ctx, http.MethodPost, "/members/remove", url.Values{"name": {member}})
+	return err
+}
+
 func (c *Client) do(ctx context.Context, method, path string, form url.Values) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://herald"+path, strings.NewReader(form.Encode()))
 	if err != nil {

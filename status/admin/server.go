@@ -23,7 +23,12 @@ type Daemon interface {
 	Drain(ctx context.Context, reason string, untilUndrain bool) error
 	// Undrain announces again what is healthy. The error is why a restart would drain again.
 	Undrain() error
+	// RemoveMember takes the vote of a silent member, and returns when the others have agreed on that.
+	RemoveMember(ctx context.Context, member string) error
 }
+
+// agreement is how long voters may take to agree on the removal of a member.
+const agreement = 10 * time.Second
 
 // Server serves HTTP on a listener.
 type Server struct {
@@ -89,6 +94,13 @@ func handler(d Daemon) http.Handler {
 	})
 	mux.HandleFunc("POST /undrain", func(w http.ResponseWriter, _ *http.Request) {
 		if err := d.Undrain(); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		}
+	})
+	mux.HandleFunc("POST /members/remove", func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), agreement)
+		defer cancel()
+		if err := d.RemoveMember(ctx, r.FormValue("name")); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 		}
 	})

@@ -146,7 +146,21 @@ func (s Status) writeElection(t table) {
 	if len(e.Leases) > 0 {
 		fmt.Fprintln(t)
 	}
-	t.row("MEMBER", "ADDRESS", "STATE", "HEARD", "STANDS FOR", "WHY")
+	e.writeMembers(t)
+	e.writeOffers(t)
+}
+
+// WriteMembers renders who takes part in the election, and who votes.
+func (e *Election) WriteMembers(w io.Writer, now time.Time) error {
+	t := newTable(w, now)
+	t.warn("NO PART IN THE ELECTION", e.Problem)
+	t.warn("ELECTORATE CHANGING", e.Change)
+	e.writeMembers(t)
+	return t.Flush()
+}
+
+func (e *Election) writeMembers(t table) {
+	t.row("MEMBER", "ADDRESS", "VOTES", "STATE", "HEARD", "STANDS FOR", "WHY")
 	for _, m := range e.Members {
 		state, heard := "silent", t.ago(m.Heard)
 		switch {
@@ -162,9 +176,12 @@ func (s Status) writeElection(t table) {
 		if m.Address.IsValid() {
 			address = m.Address.String()
 		}
-		t.row(m.Name, address, state, heard, fmt.Sprint(m.Stands), m.Reason)
+		votes := "no"
+		if m.Voter {
+			votes = "yes"
+		}
+		t.row(m.Name, address, votes, state, heard, fmt.Sprint(m.Stands), m.Reason)
 	}
-	e.writeOffers(t)
 }
 
 // answers reports whether this node may have to answer for an address on a flat layer 2.

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/herald-vip/herald/status/admin"
+)
+
+type memberCommand struct {
+	List   memberListCommand   `cmd:"" help:"Show who takes part in the election, and who votes."`
+	Remove memberRemoveCommand `cmd:"" help:"Take the vote of a member that is gone, without waiting for election.forget."`
+}
+
+type memberListCommand struct{ socketFlag }
+
+func (c memberListCommand) Run(ctx context.Context) error {
+	s, err := statusSoon(ctx, admin.NewClient(c.Socket))
+	switch {
+	case err != nil:
+		return err
+	case s.Election == nil:
+		return errors.New("this node takes part in no election: its file has no election section")
+	}
+	return s.Election.WriteMembers(os.Stdout, time.Now())
+}
+
+type memberRemoveCommand struct {
+	socketFlag
+	Name string `arg:"" help:"The member's node name."`
+}
+
+func (c memberRemoveCommand) Run(ctx context.Context) error {
+	if err := admin.NewClient(c.Socket).RemoveMember(ctx, c.Name); err != nil {
+		return err
+	}
+	fmt.Printf("%s has no vote any more\n", c.Name)
+	return nil
+}
