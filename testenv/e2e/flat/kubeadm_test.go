@@ -13,7 +13,7 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// TestElectorateGrows is docs/kubeadm.md on a flat layer 2: the first master is an
+// TestElectorateGrows lists one master, two and three: the first one is an
 // electorate of its own and has the VIP as soon as its apiserver is ready; the
 // others join one at a time, by a reload of those that are there before or after the
 // new one starts, and the VIP stays where it is throughout.
