@@ -59,7 +59,7 @@ func parseDescription(b []byte) (Description, error) {
 	d := Description{Standing: int(b[1])<<8 | int(b[2])}
 	for b = b[3:]; len(b) > 0; {
 		n := int(b[0])
-		if id := n &^ hasIdentity; d.Identity == "" && n > hasIdentity && id <= maxIdentity && id < len(b) {
+		if id := n &^ hasIdentity; d.Identity == "" && d.Hardware == nil && n > hasIdentity && id <= maxIdentity && id < len(b) {
 			d.Identity, b = string(b[1:1+id]), b[1+id:]
 			if strings.ContainsAny(d.Identity, "@#") {
 				return Description{}, errDescription
