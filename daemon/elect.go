@@ -66,7 +66,8 @@ func (d *Daemon) elect(c *config.Config) error {
 	}
 	e := &election.Config{
 		Self: c.NodeName, Bind: c.Election.Bind, Members: c.Election.Members, Join: c.Election.Join, Bootstrap: c.Election.Bootstrap,
-		Observer: !c.Flat(), Keys: c.Election.Keys, Insecure: c.Election.Insecure, Lease: c.Election.Lease, Remember: memory(c), State: filepath.Join(stateDir(), "electorate"),
+		Observer: !c.Flat(), Keys: c.Election.Keys, Insecure: c.Election.Insecure, Lease: c.Election.Lease,
+		Remember: memory(c), State: filepath.Join(stateDir(), "electorate"),
 	}
 	if forget := c.Election.Forget; forget != nil {
 		e.Forget = *forget

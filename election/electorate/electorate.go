@@ -183,6 +183,11 @@ func (e Electorate) Has(name string) bool {
 	return found
 }
 
+// OnNode reports whether all members are, or were, on one node.
+func (e Electorate) OnNode(name string) bool {
+	return !slices.ContainsFunc(e.Members, func(member string) bool { return Name(member) != name })
+}
+
 // Majority is how many members are more than half.
 func (e Electorate) Majority() int { return len(e.Members)/2 + 1 }
 

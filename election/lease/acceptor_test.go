@@ -92,18 +92,3 @@ func TestAcceptor(t *testing.T) {
 		}
 	}
 }
-
-func TestWindow(t *testing.T) {
-	var w window
-	for i, x := range []struct {
-		sequence uint64
-		fresh    bool
-	}{
-		{0, false}, {3, true}, {2, false}, {3, false}, {5, true}, {4, true}, {4, false}, {5, false}, {1028, true}, {4, false}, {5, false}, {6, true}, {65, true}, {65, false},
-		{1 << 40, true}, {66, false}, {1<<40 - 1023, true}, {1<<40 - 1024, false}, {0, false}, {1 << 40, false},
-	} {
-		if got := w.take(x.sequence); got != x.fresh {
-			t.Errorf("%d: take(%d) = %v, want %v", i, x.sequence, got, x.fresh)
-		}
-	}
-}

@@ -18,12 +18,9 @@ type Open struct {
 }
 
 const (
-	// mostVoters is how many members of an open electorate vote. The rest stand by.
-	mostVoters = 7
 	// listens is how long a member that begins a cluster first looks for one.
 	listens = 3 * time.Second
-	// spare is how long a voter may be silent when another member is eligible for its place: as long as a reboot takes that
-	// is nobody's business. It stands by when it comes back.
+	// spare is how long a voter may be silent when another member may join in its place. It stands by when it comes back.
 	spare = time.Minute
 )
 
@@ -35,8 +32,7 @@ func (m *Machine) makeWish() bool {
 	switch {
 	case m.open == nil:
 	case m.voter():
-		m.wish.Members = m.chooseVoters()
-		m.wish.digest = m.wish.Digest()
+		m.wish = newWish(m.choose())
 	case m.inForce() || !m.open.Bootstrap:
 		m.wish.Members = nil // the voters decide
 		if m.open.Observer {
@@ -46,48 +42,22 @@ func (m *Machine) makeWish() bool {
 	return m.wish.digest != before
 }
 
-// chooseVoters are who is to vote in an open electorate: the voters that stay, and members that are eligible, as many
-// as are odd. One more than that would have to be heard for a majority, and help nobody. A voter that may leave does so as
-// soon as that leaves an odd number.
-func (m *Machine) chooseVoters() []string {
-	var stay, leave, eligible []string
+// choose is who is to vote in an open electorate, by the rules that this member wants.
+func (m *Machine) choose() electorate.Electorate {
+	e := m.file.Electorate
+	e.Members = m.active().Members
+	var join []string
 	for _, p := range m.peers {
-		switch namesake := slices.ContainsFunc(m.active().Members, func(name string) bool { return electorate.Name(name) == electorate.Name(p.name) }); {
+		switch namesake := slices.Contains(electorate.Names(e.Members), electorate.Name(p.name)); {
 		case !m.eligible(p):
 		case namesake: // it comes before others, in the place of the voter that its node was
-			eligible = slices.Insert(eligible, 0, p.name)
+			join = slices.Insert(join, 0, p.name)
 		default:
-			eligible = append(eligible, p.name)
+			join = append(join, p.name)
 		}
 	}
-	for _, name := range m.active().Members {
-		if m.mayLeave(name, eligible) {
-			leave = append(leave, name)
-		} else {
-			stay = append(stay, name)
-		}
-	}
-	all := slices.Concat(stay, eligible)
-	all = all[:max(len(stay), min(len(all), mostVoters))]
-	for len(all) > len(stay) && !m.fits(all) {
-		all = all[:len(all)-1]
-	}
-	switch {
-	case len(all)%2 == 1:
-	case len(all) > len(stay):
-		all = all[:len(all)-1]
-	case len(leave) > 0:
-		all = append(all, leave[0])
-	}
-	slices.Sort(all)
-	return all
-}
-
-// fits reports whether voters fit one message.
-func (m *Machine) fits(voters []string) bool {
-	e := m.file.Electorate
-	e.Members = slices.Sorted(slices.Values(voters))
-	return e.Validate() == nil
+	leave := slices.DeleteFunc(slices.Clone(e.Members), func(name string) bool { return !m.mayLeave(name, join) })
+	return e.Choose(leave, join)
 }
 
 // eligible reports whether a member without a vote may be given one: it follows the same record, wants the same rules, and
@@ -101,16 +71,16 @@ func (m *Machine) eligible(p *peer) bool {
 	return p.wish == alone.Digest()
 }
 
-// mayLeave reports whether a voter is not to be waited for any more: it has been silent for long, or a member is eligible for
+// mayLeave reports whether a voter is not to be waited for any more: it has been silent for long, or a member may join in
 // its place, in particular one on the same node.
-func (m *Machine) mayLeave(name string, eligible []string) bool {
+func (m *Machine) mayLeave(name string, join []string) bool {
 	p := m.peer(name)
 	if p == nil || p.fresh(m.now, m.duration()) {
 		return false
 	}
-	replaced := slices.ContainsFunc(eligible, func(other string) bool { return electorate.Name(other) == electorate.Name(name) })
+	replaced := slices.Contains(electorate.Names(join), electorate.Name(name))
 	silent := m.now.Sub(later(p.heard, m.started))
-	return replaced || silent >= m.open.Forget || silent >= spare && len(eligible) > 0
+	return replaced || silent >= m.open.Forget || silent >= spare && len(join) > 0
 }
 
 // isAlone reports whether this member has begun a cluster that nobody has joined: so it is known to be the only voter, and
@@ -123,13 +93,6 @@ func (m *Machine) isAlone() bool {
 // of another cluster then.
 func (m *Machine) isForsaken() bool {
 	return m.open != nil && m.inForce() && !m.voter() && len(m.heardVoters()) == 0
-}
-
-// wasThisNode reports whether all voters of a record are members that this node was before it lost its disk.
-func (m *Machine) wasThisNode(r electorate.Record) bool {
-	return !slices.ContainsFunc(r.Members, func(name string) bool {
-		return electorate.Name(name) != electorate.Name(m.self.member) || name == m.self.member
-	})
 }
 
 // Remove takes the vote of a voter that is silent, by its node's name, without waiting until it is forgotten. An error

@@ -5,6 +5,7 @@ import (
 
 	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/election/lease/message"
+	"github.com/herald-vip/herald/election/wire"
 )
 
 // maxLeases bounds the leases that one process votes on, and the candidacies
@@ -18,7 +19,7 @@ type peer struct {
 	incarnation uint64 // 0: never heard
 	heard       time.Time
 	met         time.Time // the caller last said that it is there
-	window      window
+	window      wire.Window
 
 	// What its latest message said.
 	cluster, number uint64 // of its record

@@ -40,7 +40,7 @@ func (m *Machine) Receive(now time.Time, msg message.Message) {
 		p.begin(msg.Incarnation)
 		heard = false
 	}
-	if msg.Incarnation != p.incarnation || !p.window.take(msg.Sequence) {
+	if msg.Incarnation != p.incarnation || !p.window.Take(msg.Sequence) {
 		m.ignored++
 		return
 	}
@@ -48,7 +48,7 @@ func (m *Machine) Receive(now time.Time, msg message.Message) {
 		p.greet = true // an observer that wants votes has to hear who gives them
 	}
 	p.heard = m.now
-	if msg.Sequence == p.window.top {
+	if msg.Sequence == p.window.Top {
 		if p.note(&msg) || !heard {
 			if msg.Electorate != nil && p.described == msg.Electorate {
 				m.learn(p, electorate.Record{Cluster: p.cluster, Number: p.number, Electorate: *p.described})
@@ -106,7 +106,7 @@ func (m *Machine) receiveStand(p *peer, msg *message.Message, it message.Item) {
 func (m *Machine) receiveUnchanged(p *peer, msg *message.Message, digest uint64) {
 	d := m.duration()
 	switch {
-	case msg.Sequence != p.window.top: // there is newer news
+	case msg.Sequence != p.window.Top: // there is newer news
 	case p.confirm(m.now, d, msg.Sequence, digest):
 		for id, s := range p.stands {
 			if l := m.leases[id]; l != nil && s.epoch != 0 {

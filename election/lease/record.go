@@ -146,7 +146,7 @@ func (m *Machine) learn(p *peer, r electorate.Record) {
 			}
 		}
 		m.adopt(r)
-	case !r.Replaces(mine), mine.Number == 0 && m.open != nil && m.open.Bootstrap && !r.Has(p.name) && m.wasThisNode(r):
+	case !r.Replaces(mine), mine.Number == 0 && m.open != nil && m.open.Bootstrap && !r.Has(p.name) && !r.Has(m.self.member) && r.OnNode(electorate.Name(m.self.member)):
 	case mine.Number == 0 && r.Has(m.self.member) && !m.wish.Has(m.self.member):
 		m.problem = fmt.Sprintf("%s says that this member has a vote in %s, and it is not configured with one: what it voted for is forgotten", electorate.Name(p.name), r)
 	default:

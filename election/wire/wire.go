@@ -1,5 +1,5 @@
-// Package wire reads what members send each other, which may be cut short or
-// forged, and computes the hashes in it.
+// Package wire reads what members send each other, which may be cut short,
+// forged or sent again, and computes the hashes in it.
 package wire
 
 import (
