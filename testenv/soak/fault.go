@@ -13,7 +13,7 @@ type Kind string
 
 // What is done to a master's apiserver and registry, to its speaker, to its VIP
 // addresses, rules and lease messages, to one of its links, to a router, to what lies
-// between the masters of the flat topology, and to a whole machine.
+// between the masters of the flat topology, to who votes there, and to a whole machine.
 const (
 	APIServerKilled Kind = "apiserver killed"
 	APIServerFrozen Kind = "apiserver frozen"
@@ -47,6 +47,10 @@ const (
 	Unheard         Kind = "unheard by one"      // the next master hears nothing of this one
 	StrangerHas     Kind = "VIP of a stranger"   // who is no master
 	AllRestarted    Kind = "all speakers killed" // at once, and started at once
+	MemberRemoved   Kind = "member removed"      // from the other masters' lists, and the removal taken back
+	MemberMoved     Kind = "member moved"        // to another address, in all lists
+	LeaseDoubled    Kind = "lease doubled"       // in all files, and then halved
+	DiskLost        Kind = "installed anew"      // under the name and address that it had
 	PowerCut        Kind = "power cut"
 )
 
@@ -67,6 +71,8 @@ const (
 	LAN       Part = "lan"      // what lies between the masters
 	Stranger  Part = "stranger" // a host that is no master
 	Everyone  Part = "everyone" // all masters' speakers
+	Lists     Part = "lists"    // who votes, in the masters' files
+	Member    Part = "member"   // the same, and a speaker
 )
 
 // common reports whether the part is no one master's.
@@ -88,6 +94,8 @@ const (
 	fatal    nature = 1 << iota // the master cannot serve meanwhile
 	restarts                    // the speaker's process ends
 	planned                     // an operator's doing, which is to cost no connection
+	listed                      // where files list who votes
+	joined                      // where they do not
 )
 
 func (n nature) has(what nature) bool { return n&what != 0 }
@@ -136,6 +144,10 @@ func traits() []trait {
 		{Unheard, LAN, 0, odds{}, odds{5, 300, 4000}, deafenNext, join},
 		{StrangerHas, Stranger, 0, odds{}, odds{1, 300, 1500}, strangers("add"), strangers("del")},
 		{AllRestarted, Everyone, fatal | restarts, odds{}, odds{2, 50, 1000}, kill, boot},
+		{MemberRemoved, Lists, listed, odds{}, odds{6, 100, 4000}, changeFiles, restoreFiles},
+		{LeaseDoubled, Lists, listed, odds{}, odds{6, 100, 4000}, changeFiles, restoreFiles},
+		{MemberMoved, Member, listed | fatal | restarts, odds{}, odds{6, 100, 4000}, moves(changeFiles), moves(restoreFiles)},
+		{DiskLost, Member, joined | fatal | restarts, odds{}, odds{8, 50, 2000}, loseDisk, boot},
 		{PowerCut, Machine, fatal | restarts, odds{2, 1000, 8000}, odds{3, 500, 3000}, process((*lab.Node).PowerOff), node((*lab.Node).PowerOn)},
 	}
 }

@@ -2,6 +2,7 @@ package soak
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/lab"
 	"github.com/herald-vip/herald/testenv/stub"
 )
@@ -171,6 +173,8 @@ func (j *injector) nodes(f Fault) (list []*lab.Node) {
 	switch f.Part {
 	case APIServer, Registry, Speaker:
 		return []*lab.Node{j.site.Node(f.Master + "-" + string(f.Part))}
+	case Member:
+		return []*lab.Node{j.speaker(f.Master)}
 	case Router:
 		return []*lab.Node{j.site.Node(f.Router)}
 	case Everyone:
@@ -226,7 +230,7 @@ func answers(parameters string) act {
 // changeFile makes the change of the fault to the speaker's configuration.
 func changeFile(_ context.Context, j *injector, f Fault) error {
 	c := j.site.speakerConfig(f.Master)
-	c.change(f.Kind)
+	c.change(f)
 	return j.configure(f.Master, c)
 }
 
@@ -236,14 +240,65 @@ func restoreFile(_ context.Context, j *injector, f Fault) error {
 
 // configure writes the configuration and tells the speaker.
 func (j *injector) configure(master string, c speakerConfig) error {
+	if err := j.writeFile(master, c); err != nil {
+		return err
+	}
+	return j.speaker(master).Daemons()[0].Signal(unix.SIGHUP)
+}
+
+func (j *injector) writeFile(master string, c speakerConfig) error {
 	path := filepath.Join(j.site.config(master), "herald.yaml")
 	if err := c.write(path + ".new"); err != nil {
 		return err
 	}
-	if err := os.Rename(path+".new", path); err != nil {
+	return os.Rename(path+".new", path)
+}
+
+// changeFiles makes the change of the fault to all masters' configurations, which those that run find by themselves.
+func changeFiles(_ context.Context, j *injector, f Fault) (err error) {
+	for _, m := range masters {
+		c := j.site.speakerConfig(m)
+		c.change(f)
+		err = errors.Join(err, j.writeFile(m, c))
+	}
+	return err
+}
+
+func restoreFiles(ctx context.Context, j *injector, _ Fault) error {
+	return changeFiles(ctx, j, Fault{})
+}
+
+// moves has the master's speaker end, and start when the files have changed.
+func moves(change act) act {
+	return func(ctx context.Context, j *injector, f Fault) error {
+		j.ending(f.Master)
+		_, err := j.site.Node(f.Master).Run(ctx, "ip", "address", "replace", movedTo(f.Master)+"/24", "dev", "eth1")
+		return errors.Join(err, j.speaker(f.Master).Kill(), change(ctx, j, f), j.speaker(f.Master).Boot(ctx))
+	}
+}
+
+// loseDisk ends the master's speaker and takes its memory away, once all masters vote and hear each
+// other: while another one is without its memory still, the record would not outlast it.
+func loseDisk(ctx context.Context, j *injector, f Fault) error {
+	speaker := j.speaker(f.Master)
+	pause(ctx, 3*time.Second) // for so long a member that is silent may be shown as alive
+	for {
+		out, err := speaker.Run(ctx, speaker.Daemons()[0].Name(), "status", "-o", "json")
+		if ctx.Err() != nil {
+			return fmt.Errorf("await all votes: %w", errors.Join(ctx.Err(), err))
+		}
+		var status admin.Status
+		if err == nil && json.Unmarshal([]byte(out), &status) == nil && status.Election != nil &&
+			len(slices.DeleteFunc(status.Election.Members, func(m admin.Member) bool { return !m.Voter || !m.Alive })) == len(masters) {
+			break
+		}
+		pause(ctx, 50*time.Millisecond)
+	}
+	if err := errors.Join(speaker.Kill(), j.writeFile(f.Master, j.site.speakerConfig(f.Master))); err != nil {
 		return err
 	}
-	return j.speaker(master).Daemons()[0].Signal(unix.SIGHUP)
+	_, err := speaker.Run(ctx, "rm", "/var/lib/herald/electorate")
+	return err
 }
 
 // deleteAddress deletes the IPv4 address of the VIP, if it is there.

@@ -31,7 +31,11 @@ type Schedule struct {
 // spare nobody: no one's growth is told from it.
 func newSchedule(o Options) Schedule {
 	s := Schedule{Seed: o.Seed, Masters: masters, Storm: o.Storm, flat: o.Flat}
-	s.kinds = slices.DeleteFunc(traits(), func(t trait) bool { return s.odds(t).weight == 0 })
+	absent := listed
+	if !o.Join {
+		absent = joined
+	}
+	s.kinds = slices.DeleteFunc(traits(), func(t trait) bool { return s.odds(t).weight == 0 || t.is.has(absent) })
 	if o.Flat {
 		s.Routers, s.wild, s.calm = []string{lan}, 400*time.Millisecond, 800*time.Millisecond
 	} else {
@@ -159,8 +163,10 @@ func (s Schedule) claims(f Fault) (list []string) {
 		return []string{f.Router}
 	case Link:
 		return []string{f.Master + "-" + f.Router}
-	case LAN, Stranger:
+	case LAN, Stranger, Lists:
 		return []string{string(f.Part)}
+	case Member:
+		return []string{string(Lists), f.Master + "/" + string(Speaker)}
 	case Everyone:
 		for _, m := range s.Masters {
 			list = append(list, m+"/"+string(Speaker))

@@ -50,18 +50,51 @@ type speakerConfig struct {
 	BFD       time.Duration // the interval; none if it is zero
 	Flat      bool
 	Lease     time.Duration
+	// Join is whether masters join; else Removed is who is not listed, and Moved who is at another address.
+	Join, Begin    bool
+	Removed, Moved string
 }
 
-// change makes the change that a fault of this kind makes.
-func (c *speakerConfig) change(k Kind) {
-	switch k {
+// change makes the change that a fault makes.
+func (c *speakerConfig) change(f Fault) {
+	switch f.Kind {
 	case MEDRaised:
 		c.MED = 100
 	case Recoloured:
 		c.Community = "64512:200"
 	case BadFile:
 		c.Community = "no community"
+	case MemberRemoved:
+		c.Removed = f.Master
+	case MemberMoved:
+		c.Moved = f.Master
+	case LeaseDoubled:
+		c.Lease *= 2
 	}
+}
+
+// Bind is the master's own address in the election.
+func (c speakerConfig) Bind() string { return c.address(masters[c.Index-1]) }
+
+func (c speakerConfig) address(master string) string {
+	if master == c.Moved {
+		return movedTo(master) + ":7946"
+	}
+	return "10.4.0." + master[1:] + ":7946"
+}
+
+// movedTo is the address that a master of the flat topology moves to.
+func movedTo(master string) string { return "10.4.0.2" + master[1:] }
+
+// Members are who votes, as a value of YAML.
+func (c speakerConfig) Members() string {
+	var list []string
+	for _, m := range masters {
+		if m != c.Removed || m == masters[c.Index-1] {
+			list = append(list, fmt.Sprintf("%s: %q", m, c.address(m)))
+		}
+	}
+	return "{" + strings.Join(list, ", ") + "}"
 }
 
 // write writes the file.
@@ -145,7 +178,9 @@ func (s *site) adapt(n *clab.Node) error {
 		}
 		n.Binds = []clab.Bind{{Source: dir, Target: "/etc/herald", ReadOnly: !s.Flat}}
 		n.Env = map[string]string{"GORACE": "exitcode=0"}
-		return s.speakerConfig(n.Base).write(filepath.Join(dir, "herald.yaml"))
+		c := s.speakerConfig(n.Base)
+		c.Begin = n.Base == masters[0]
+		return c.write(filepath.Join(dir, "herald.yaml"))
 	case slices.Contains(routers, n.Name):
 		for i, b := range n.Binds {
 			if b.Target != "/etc/frr/frr.conf" {
@@ -165,7 +200,7 @@ func (s *site) config(master string) string { return filepath.Join(s.Dir, "confi
 
 // speakerConfig is the configuration that a master's speaker starts with.
 func (s *site) speakerConfig(master string) speakerConfig {
-	return speakerConfig{Index: int(master[1] - '0'), Community: "64512:100", BFD: s.BFD, Flat: s.Flat, Lease: s.Lease}
+	return speakerConfig{Index: int(master[1] - '0'), Community: "64512:100", BFD: s.BFD, Flat: s.Flat, Lease: s.Lease, Join: s.Join}
 }
 
 // routerConfig copies a router's configuration and adds what a soak needs:

@@ -37,12 +37,33 @@ func TestSpeakerConfigs(t *testing.T) {
 
 	for kind, bad := range map[Kind]bool{MEDRaised: false, Recoloured: false, BadFile: true} {
 		changed := plain
-		changed.change(kind)
+		changed.change(Fault{Kind: kind})
 		if changed == plain {
 			t.Errorf("%s changes nothing", kind)
 		}
 		if _, err := load(changed); (err != nil) != bad {
 			t.Errorf("%s: %v", kind, err)
+		}
+	}
+}
+
+// The removed master keeps its own list, and one that has moved is there in all lists.
+func TestLists(t *testing.T) {
+	for _, test := range []struct {
+		kind          Kind
+		of            string
+		bind, members string
+	}{
+		{BadFile, "m2", "10.4.0.2:7946", `{m1: "10.4.0.1:7946", m2: "10.4.0.2:7946", m3: "10.4.0.3:7946"}`},
+		{MemberRemoved, "m1", "10.4.0.1:7946", `{m1: "10.4.0.1:7946", m3: "10.4.0.3:7946"}`},
+		{MemberRemoved, "m2", "10.4.0.2:7946", `{m1: "10.4.0.1:7946", m2: "10.4.0.2:7946", m3: "10.4.0.3:7946"}`},
+		{MemberMoved, "m2", "10.4.0.22:7946", `{m1: "10.4.0.1:7946", m2: "10.4.0.22:7946", m3: "10.4.0.3:7946"}`},
+		{MemberMoved, "m3", "10.4.0.3:7946", `{m1: "10.4.0.1:7946", m2: "10.4.0.22:7946", m3: "10.4.0.3:7946"}`},
+	} {
+		c := (&site{Options: Options{Flat: true}}).speakerConfig(test.of)
+		c.change(Fault{Kind: test.kind, Master: "m2"})
+		if c.Bind() != test.bind || c.Members() != test.members {
+			t.Errorf("%s of m2: %s binds %s, lists %s", test.kind, test.of, c.Bind(), c.Members())
 		}
 	}
 }

@@ -61,6 +61,8 @@ type Options struct {
 
 	// Lease is the election's on the flat topology. Default: 600 ms.
 	Lease time.Duration
+	// Join has the masters of the flat topology join the first one, instead of being listed.
+	Join bool
 }
 
 // complete fills in the defaults.

@@ -37,13 +37,14 @@ type flatSoakCmd struct {
 	soakFlags
 	Faults   int           `default:"200" help:"How many faults to make at least."`
 	Lease    time.Duration `default:"600ms" help:"The election's lease."`
+	Join     bool          `help:"Have the masters join, and install them anew, instead of listing them."`
 	Out      string        `default:"bin/soak-flat" type:"path" placeholder:"DIR" help:"Folder of the nodes' logs and of the report, soak.json."`
 	Topology string        `default:"testenv/topologies/flat.clab.yml" type:"existingfile" placeholder:"FILE" help:"The topology to run."`
 }
 
 // Run soaks until there were faults enough and fails if it found a violation.
 func (c *flatSoakCmd) Run(ctx context.Context) error {
-	return c.run(ctx, soak.Options{Flat: true, Topology: c.Topology, Dir: c.Out, Faults: c.Faults, Lease: c.Lease})
+	return c.run(ctx, soak.Options{Flat: true, Topology: c.Topology, Dir: c.Out, Faults: c.Faults, Lease: c.Lease, Join: c.Join})
 }
 
 var errViolated = errors.New("the VIP was announced where it should not have been, or not where it should: see above")
