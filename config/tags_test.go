@@ -1,0 +1,59 @@
+package config_test
+
+import (
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/config/yaml"
+)
+
+// Every default and limit in a tag is a value of its field's type: what is not would count as 0.
+func TestTags(t *testing.T) {
+	seen := 0
+	var read func(reflect.Type)
+	read = func(of reflect.Type) {
+		switch of.Kind() {
+		case reflect.Pointer, reflect.Slice, reflect.Map:
+			read(of.Elem())
+			return
+		case reflect.Struct:
+		default:
+			return
+		}
+		for _, f := range yaml.FieldsOf(of, "yaml") {
+			field := of.FieldByIndex(f.Index).Type
+			read(field)
+			if field.Kind() == reflect.Pointer || field.Kind() == reflect.Slice {
+				field = field.Elem()
+			}
+			texts := []string{f.Default}
+			if least, most, limited := strings.Cut(f.Want, " to "); limited {
+				texts = append(texts, least, most)
+			}
+			for _, text := range texts {
+				var err error
+				switch {
+				case text == "" || field.Kind() == reflect.String:
+					continue
+				case field == reflect.TypeFor[time.Duration]():
+					_, err = time.ParseDuration(text)
+				case field.Kind() == reflect.Bool:
+					_, err = strconv.ParseBool(text)
+				default:
+					_, err = strconv.ParseInt(text, 10, 64)
+				}
+				if seen++; err != nil {
+					t.Errorf("%s.%s: %v", of, f.Name, err)
+				}
+			}
+		}
+	}
+	read(reflect.TypeFor[config.Config]())
+	if seen < 40 {
+		t.Errorf("%d values in tags were read, want 40 at least", seen)
+	}
+}
