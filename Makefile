@@ -80,6 +80,7 @@ nightly: e2e-all-orders bench reproduce ## 6 h: what takes too long for each cha
 	$(MAKE) fuzz FUZZTIME=60s
 	$(MAKE) soak SOAK_TIME=1h
 	bin/herald-testenv soak-flat
+	bin/herald-testenv soak-flat --join
 	go -C testenv/bench test -tags e2e -count=1 -p 1 -timeout 60m ./...
 
 e2e-all-orders:

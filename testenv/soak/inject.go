@@ -297,8 +297,7 @@ func loseDisk(ctx context.Context, j *injector, f Fault) error {
 	if err := errors.Join(speaker.Kill(), j.writeFile(f.Master, j.site.speakerConfig(f.Master))); err != nil {
 		return err
 	}
-	_, err := speaker.Run(ctx, "rm", "/var/lib/herald/electorate")
-	return err
+	return os.Remove(filepath.Join(j.site.Dir, "disks", f.Master, "electorate"))
 }
 
 // deleteAddress deletes the IPv4 address of the VIP, if it is there.

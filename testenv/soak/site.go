@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -176,7 +177,11 @@ func (s *site) adapt(n *clab.Node) error {
 				return err
 			}
 		}
-		n.Binds = []clab.Bind{{Source: dir, Target: "/etc/herald", ReadOnly: !s.Flat}}
+		disk := filepath.Join(s.Dir, "disks", n.Base) // which outlasts a power cut
+		if err := errors.Join(os.RemoveAll(disk), os.MkdirAll(disk, 0o755)); err != nil {
+			return err
+		}
+		n.Binds = []clab.Bind{{Source: dir, Target: "/etc/herald", ReadOnly: !s.Flat}, {Source: disk, Target: "/var/lib/herald"}}
 		n.Env = map[string]string{"GORACE": "exitcode=0"}
 		c := s.speakerConfig(n.Base)
 		c.Begin = n.Base == masters[0]

@@ -11,18 +11,24 @@ import (
 
 // TestARPSoak lets speakers built with the race detector live through random
 // faults on one segment, several at a time, with an observer that wants never
-// to see two holders: thirty faults, or nightly two hundred.
+// to see two holders: thirty faults, or nightly five hundred. Who votes changes too: by lists,
+// and by masters that join and are installed anew.
 func TestARPSoak(t *testing.T) {
 	t.Parallel()
 	faults := 30
 	if site.Nightly() {
-		faults = 200
+		faults = 500
 	}
-	report := site.Soak(t, soak.Options{Flat: true, Topology: "../../topologies/flat.clab.yml", Seed: 2, Faults: faults})
-	if len(report.Trace.Incidents) < faults || report.Holders < faults/4 {
-		t.Errorf("%d faults, after which the holder changed %d times: too few to tell anything", len(report.Trace.Incidents), report.Holders)
-	}
-	if report.Looks["announced"] < faults || report.Looks["withdrawn"] < faults {
-		t.Errorf("kernels were compared with what their speakers say %v times only", report.Looks)
+	for name, join := range map[string]bool{"lists": false, "join": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			report := site.Soak(t, soak.Options{Flat: true, Join: join, Topology: "../../topologies/flat.clab.yml", Seed: 2, Faults: faults})
+			if len(report.Trace.Incidents) < faults || report.Holders < faults/4 {
+				t.Errorf("%d faults, after which the holder changed %d times: too few to tell anything", len(report.Trace.Incidents), report.Holders)
+			}
+			if report.Looks["announced"] < faults || report.Looks["withdrawn"] < faults {
+				t.Errorf("kernels were compared with what their speakers say %v times only", report.Looks)
+			}
+		})
 	}
 }
