@@ -48,7 +48,7 @@ var (
 // [ruleset.ErrStuck]; what is open closes in time all the same.
 type Fence struct {
 	log      *slog.Logger
-	kernel   kernel
+	kernel   Kernel
 	services bool             // Options.Services
 	now      func() time.Time // time.Now
 	calls    ruleset.Calls    // to the kernel
@@ -62,21 +62,21 @@ type Fence struct {
 	late     uint64
 }
 
-// kernel is the part of nftables that is Herald's.
-type kernel interface {
-	// gated reads which addresses the tables gate; none without tables.
-	gated() ([]netip.Addr, error)
-	// rebuild makes the tables anew, with gated closed, of which served are of Services.
-	rebuild(gated, served []netip.Addr) error
-	// intact reports whether the tables are complete, in force, and gate exactly those.
-	intact(gated, served []netip.Addr) (bool, error)
-	// apply makes all changes or none. ENOENT: something is missing.
-	apply([]change) error
-	// remove deletes the tables, if they are there.
-	remove() error
-	// watch sends to changed, without waiting, whenever the tables may have become
+// Kernel is the part of nftables that is Herald's.
+type Kernel interface {
+	// Gated reads which addresses the tables gate; none without tables.
+	Gated() ([]netip.Addr, error)
+	// Rebuild makes the tables anew, with gated closed, of which served are of Services.
+	Rebuild(gated, served []netip.Addr) error
+	// Intact reports whether the tables are complete, in force, and gate exactly those.
+	Intact(gated, served []netip.Addr) (bool, error)
+	// Apply makes all changes or none. ENOENT: something is missing.
+	Apply([]Change) error
+	// Remove deletes the tables, if they are there.
+	Remove() error
+	// Watch sends to changed, without waiting, whenever the tables may have become
 	// incomplete, until stop.
-	watch(changed chan<- struct{}) (stop func(), err error)
+	Watch(changed chan<- struct{}) (stop func(), err error)
 }
 
 // Options adjust a Fence. The zero value is right where no addresses are of Services.
@@ -90,10 +90,11 @@ type Options struct {
 
 // New makes Herald's tables. It closes what a predecessor has gated, and keeps it gated.
 func New(log *slog.Logger, o Options) (*Fence, error) {
-	return newFence(log, &nft{opts: o}, o)
+	return NewOver(log, &nft{opts: o}, o)
 }
 
-func newFence(log *slog.Logger, k kernel, o Options) (*Fence, error) {
+// NewOver is New over a kernel of its caller's.
+func NewOver(log *slog.Logger, k Kernel, o Options) (*Fence, error) {
 	f := &Fence{
 		log:      log,
 		kernel:   k,
@@ -103,10 +104,10 @@ func newFence(log *slog.Logger, k kernel, o Options) (*Fence, error) {
 		gated:    make(map[netip.Addr]bool),
 	}
 	var left []netip.Addr
-	if err := f.calls.Do(func() (err error) { left, err = k.gated(); return err }); err != nil {
+	if err := f.calls.Do(func() (err error) { left, err = k.Gated(); return err }); err != nil {
 		return nil, explainUnsupported(err)
 	}
-	if err := f.calls.Do(func() error { return k.rebuild(left, nil) }); err != nil {
+	if err := f.calls.Do(func() error { return k.Rebuild(left, nil) }); err != nil {
 		return nil, explainUnsupported(err)
 	}
 	for _, addr := range left {
@@ -123,7 +124,7 @@ func clearTables(k *nft) error {
 	defer k.Close()
 	left, err := k.hasTables()
 	if err == nil && left {
-		err = k.remove()
+		err = k.Remove()
 	}
 	if err != nil {
 		return fmt.Errorf("delete left-over kernel fence: %w", err)
@@ -177,7 +178,7 @@ func (f *Fence) updateGated(served map[netip.Addr]bool) error {
 	}
 	if f.gated == nil {
 		f.served = served
-		if err := f.calls.Do(func() error { return f.kernel.rebuild(keys(want), keys(served)) }); err != nil {
+		if err := f.calls.Do(func() error { return f.kernel.Rebuild(keys(want), keys(served)) }); err != nil {
 			return err
 		}
 		f.gated = want
@@ -234,7 +235,7 @@ func (f *Fence) Try() error {
 	err := f.checkTables()
 	for addr := range f.gated {
 		if err == nil {
-			err = f.applyChanges([]change{{vips, addr, forever}})
+			err = f.applyChanges([]Change{{vips, addr, forever}})
 		}
 		break
 	}
@@ -248,7 +249,7 @@ func (f *Fence) Try() error {
 func (f *Fence) Remove() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.calls.Do(f.kernel.remove); err != nil {
+	if err := f.calls.Do(f.kernel.Remove); err != nil {
 		return fmt.Errorf("remove kernel fence: %w", err)
 	}
 	f.guarded, f.served, f.gated, f.unsure = nil, nil, nil, false
@@ -270,7 +271,7 @@ func (f *Fence) checkTables() error {
 	addrs, served := keys(f.gated), keys(f.served)
 	for range 2 { // twice, as what is read while others change theirs may be incomplete
 		var ok bool
-		if err := f.calls.Do(func() (err error) { ok, err = f.kernel.intact(addrs, served); return err }); err != nil {
+		if err := f.calls.Do(func() (err error) { ok, err = f.kernel.Intact(addrs, served); return err }); err != nil {
 			return err
 		}
 		if ok {
@@ -278,7 +279,7 @@ func (f *Fence) checkTables() error {
 			return nil
 		}
 	}
-	if err := f.calls.Do(func() error { return f.kernel.rebuild(addrs, served) }); err != nil {
+	if err := f.calls.Do(func() error { return f.kernel.Rebuild(addrs, served) }); err != nil {
 		f.unsure = true
 		return err
 	}
@@ -292,7 +293,7 @@ func (f *Fence) checkTables() error {
 }
 
 // applyChanges makes all changes or none. It first puts back what is missing in the kernel.
-func (f *Fence) applyChanges(changes []change) error {
+func (f *Fence) applyChanges(changes []Change) error {
 	if len(changes) == 0 {
 		return nil
 	}
@@ -301,12 +302,12 @@ func (f *Fence) applyChanges(changes []change) error {
 			return err
 		}
 	}
-	err := f.calls.Do(func() error { return f.kernel.apply(changes) })
+	err := f.calls.Do(func() error { return f.kernel.Apply(changes) })
 	if errors.Is(err, syscall.ENOENT) {
 		if err := f.checkTables(); err != nil {
 			return err
 		}
-		err = f.calls.Do(func() error { return f.kernel.apply(changes) })
+		err = f.calls.Do(func() error { return f.kernel.Apply(changes) })
 	}
 	return err
 }

@@ -47,7 +47,7 @@ func TestOthersUntouched(t *testing.T) {
 		"Close":  func() error { return f.Close(vip.addrs()...) },
 		"Check":  f.Check,
 		"New": func() error {
-			_, err := newFence(f.log, &nft{Socket: ruleset.Socket{NetNS: int(h.NS)}}, Options{})
+			_, err := NewOver(f.log, &nft{Socket: ruleset.Socket{NetNS: int(h.NS)}}, Options{})
 			return err
 		},
 		"Remove": f.Remove,

@@ -24,7 +24,7 @@ const (
 // change, which may be Keep's own.
 func (f *Fence) Keep(ctx context.Context, closed func()) {
 	changed := make(chan struct{}, 1)
-	stop, err := f.kernel.watch(changed)
+	stop, err := f.kernel.Watch(changed)
 	if err != nil {
 		f.log.Warn("cannot watch nftables, only periodic checks find what other programs change", "every", round, "err", err)
 	} else {

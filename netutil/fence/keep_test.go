@@ -19,11 +19,11 @@ type failing struct {
 	err error
 }
 
-func (k *failing) intact(gated, served []netip.Addr) (bool, error) {
+func (k *failing) Intact(gated, served []netip.Addr) (bool, error) {
 	if k.err != nil {
 		return false, k.err
 	}
-	return k.model.intact(gated, served)
+	return k.model.Intact(gated, served)
 }
 
 // kept gives test a fence of one address that is being kept, in virtual time, and its log.
@@ -31,7 +31,7 @@ func kept(t *testing.T, closed func(), test func(f *Fence, k *failing, log *byte
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		k := &failing{model: &model{ended: func(netip.Addr, time.Time, time.Time) {}}}
-		f, err := newFence(slog.New(slog.NewTextHandler(&log, nil)), k, Options{})
+		f, err := NewOver(slog.New(slog.NewTextHandler(&log, nil)), k, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,7 +16,7 @@ type model struct {
 	time    time.Time
 	sets    map[set]map[netip.Addr]time.Time // when elements end; nil: no tables
 	faults  []fault                          // of the next calls of apply
-	queued  []change                         // of a call that nobody waits for any more
+	queued  []Change                         // of a call that nobody waits for any more
 	wrong   string                           // what was wrong with what was asked for
 	ended   func(addr netip.Addr, answering, accepting time.Time)
 	changed chan<- struct{} // from watch
@@ -33,9 +33,9 @@ var eternity = time.Unix(1<<40, 0)
 
 func (m *model) now() time.Time { return m.time }
 
-func (m *model) gated() ([]netip.Addr, error) { return slices.Collect(maps.Keys(m.sets[vips])), nil }
+func (m *model) Gated() ([]netip.Addr, error) { return slices.Collect(maps.Keys(m.sets[vips])), nil }
 
-func (m *model) rebuild(gated, served []netip.Addr) error {
+func (m *model) Rebuild(gated, served []netip.Addr) error {
 	m.overdue()
 	m.sets = map[set]map[netip.Addr]time.Time{vips: {}, answer: {}, accept: {}, until: {}, services: {}}
 	for s, addrs := range map[set][]netip.Addr{vips: gated, services: served} {
@@ -46,7 +46,7 @@ func (m *model) rebuild(gated, served []netip.Addr) error {
 	return nil
 }
 
-func (m *model) intact(gated, served []netip.Addr) (bool, error) {
+func (m *model) Intact(gated, served []netip.Addr) (bool, error) {
 	m.overdue()
 	for s, addrs := range map[set][]netip.Addr{vips: gated, services: served} {
 		if m.sets == nil || len(m.sets[s]) != len(addrs) {
@@ -61,7 +61,7 @@ func (m *model) intact(gated, served []netip.Addr) (bool, error) {
 	return true, nil
 }
 
-func (m *model) apply(changes []change) error {
+func (m *model) Apply(changes []Change) error {
 	m.overdue()
 	var f fault
 	if len(m.faults) > 0 {
@@ -95,17 +95,17 @@ func (m *model) overdue() {
 	m.queued = nil
 }
 
-func (m *model) commit(changes []change, late time.Duration) {
+func (m *model) commit(changes []Change, late time.Duration) {
 	for _, c := range changes {
 		switch {
-		case c.lasts == forever:
-			m.sets[c.set][c.addr] = eternity
-		case c.lasts == 0:
-			delete(m.sets[c.set], c.addr)
-		case c.lasts < shortest:
-			m.wrong = fmt.Sprintf("a timeout of %v, which might be none", c.lasts)
+		case c.Lasts == forever:
+			m.sets[c.Set][c.Addr] = eternity
+		case c.Lasts == 0:
+			delete(m.sets[c.Set], c.Addr)
+		case c.Lasts < shortest:
+			m.wrong = fmt.Sprintf("a timeout of %v, which might be none", c.Lasts)
 		default:
-			m.sets[c.set][c.addr] = m.time.Add(c.lasts + late)
+			m.sets[c.Set][c.Addr] = m.time.Add(c.Lasts + late)
 		}
 	}
 	for addr := range m.sets[vips] {
@@ -122,13 +122,13 @@ func (m *model) opened(first set, addr netip.Addr) time.Time {
 	return b
 }
 
-func (m *model) remove() error {
+func (m *model) Remove() error {
 	m.overdue()
 	m.sets = nil
 	return nil
 }
 
-func (m *model) watch(changed chan<- struct{}) (stop func(), err error) {
+func (m *model) Watch(changed chan<- struct{}) (stop func(), err error) {
 	m.changed = changed
 	return func() { m.changed = nil }, nil
 }

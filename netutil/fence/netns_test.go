@@ -107,7 +107,7 @@ func (h *host) fence() *Fence {
 
 func (h *host) fenceWith(o Options) *Fence {
 	h.T.Helper()
-	f, err := newFence(slog.New(slog.DiscardHandler), &nft{Socket: ruleset.Socket{NetNS: int(h.NS)}, opts: o}, o)
+	f, err := NewOver(slog.New(slog.DiscardHandler), &nft{Socket: ruleset.Socket{NetNS: int(h.NS)}, opts: o}, o)
 	h.Must(err)
 	h.T.Cleanup(func() {
 		if err := f.Remove(); err != nil {

@@ -18,7 +18,7 @@ type nft struct {
 	opts Options
 }
 
-var _ kernel = (*nft)(nil)
+var _ Kernel = (*nft)(nil)
 
 const (
 	// elementsInARow fit a netlink attribute, which has a 16 bit length.
@@ -28,7 +28,7 @@ const (
 	stopgap = time.Minute
 )
 
-func (k *nft) gated() (addrs []netip.Addr, err error) {
+func (k *nft) Gated() (addrs []netip.Addr, err error) {
 	err = k.Do(func(c *nftables.Conn) error {
 		addrs, err = readGated(c)
 		return err
@@ -62,7 +62,7 @@ func readGated(c *nftables.Conn) ([]netip.Addr, error) {
 	return out, nil
 }
 
-func (k *nft) rebuild(gated, served []netip.Addr) error {
+func (k *nft) Rebuild(gated, served []netip.Addr) error {
 	return k.Batch(func(c *nftables.Conn) error { return k.opts.queueTables(c, gated, served) })
 }
 
@@ -95,7 +95,7 @@ func (o Options) queueTables(c *nftables.Conn, gated, served []netip.Addr) error
 	return nil
 }
 
-func (k *nft) intact(gated, served []netip.Addr) (ok bool, err error) {
+func (k *nft) Intact(gated, served []netip.Addr) (ok bool, err error) {
 	err = k.Do(func(c *nftables.Conn) error {
 		if ok, err = k.opts.complete(c); err == nil && ok {
 			ok, err = k.opts.gates(c, gated, served)
@@ -160,30 +160,30 @@ func (o Options) gates(c *nftables.Conn, gated, served []netip.Addr) (bool, erro
 	return true, nil
 }
 
-func (k *nft) apply(changes []change) error {
+func (k *nft) Apply(changes []Change) error {
 	return k.Batch(func(c *nftables.Conn) error { return k.opts.queueChanges(c, changes) })
 }
 
 // queueChanges adds changes to the batch. To delete an element that is not there would fail,
 // and so does one that has just expired; to add one that is there would not extend it.
 // So queueChanges adds each, deletes it, and adds it again if it is to stay.
-func (o Options) queueChanges(c *nftables.Conn, changes []change) error {
+func (o Options) queueChanges(c *nftables.Conn, changes []Change) error {
 	type edit struct{ stopgaps, lasting []nftables.SetElement }
 	edits := make(map[string]*edit)
 	for _, ch := range changes {
-		name := nameOf(ch.set, ch.addr)
+		name := nameOf(ch.Set, ch.Addr)
 		e := edits[name]
 		if e == nil {
 			e = new(edit)
 			edits[name] = e
 		}
-		key := ch.addr.AsSlice()
+		key := ch.Addr.AsSlice()
 		e.stopgaps = append(e.stopgaps, nftables.SetElement{Key: key, Timeout: stopgap})
 		switch {
-		case ch.lasts == forever:
+		case ch.Lasts == forever:
 			e.lasting = append(e.lasting, nftables.SetElement{Key: key})
-		case ch.lasts > 0:
-			e.lasting = append(e.lasting, nftables.SetElement{Key: key, Timeout: ch.lasts})
+		case ch.Lasts > 0:
+			e.lasting = append(e.lasting, nftables.SetElement{Key: key, Timeout: ch.Lasts})
 		}
 	}
 	for _, family := range families {
@@ -220,7 +220,7 @@ func (k *nft) hasTables() (yes bool, err error) {
 	return yes, err
 }
 
-func (k *nft) remove() error {
+func (k *nft) Remove() error {
 	defer k.Close()
 	return k.Batch(func(c *nftables.Conn) error {
 		for _, family := range families {

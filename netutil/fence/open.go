@@ -84,7 +84,7 @@ func (f *Fence) renewLocks(end time.Time, addrs []netip.Addr, permitted []set) e
 	}
 	for range attempts {
 		restored := f.restored
-		if err := f.renewLock(end, func(lasts time.Duration) []change {
+		if err := f.renewLock(end, func(lasts time.Duration) []Change {
 			return append(insertions(lasts, addrs, permitted...), removals(doubtful, until)...)
 		}); err != nil {
 			return err
@@ -92,7 +92,7 @@ func (f *Fence) renewLocks(end time.Time, addrs []netip.Addr, permitted []set) e
 		for _, addr := range addrs {
 			f.gated[addr] = true
 		}
-		if err := f.renewLock(end, func(lasts time.Duration) []change { return insertions(lasts, addrs, until) }); err != nil {
+		if err := f.renewLock(end, func(lasts time.Duration) []Change { return insertions(lasts, addrs, until) }); err != nil {
 			return err
 		}
 		for _, addr := range addrs { // a lock proven for accepting is not proven for answering
@@ -107,7 +107,7 @@ func (f *Fence) renewLocks(end time.Time, addrs []netip.Addr, permitted []set) e
 }
 
 // renewLock makes changes with timeouts that are proven to end before end.
-func (f *Fence) renewLock(end time.Time, changes func(lasts time.Duration) []change) error {
+func (f *Fence) renewLock(end time.Time, changes func(lasts time.Duration) []Change) error {
 	var took time.Duration
 	for range attempts {
 		start := f.now()

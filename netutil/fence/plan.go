@@ -17,18 +17,18 @@ const (
 	services set = "services" // those of vips that are of Services; packets to them need no lock
 )
 
-// change inserts an address into a set or removes it, whether or not it is there.
-type change struct {
-	set   set
-	addr  netip.Addr
-	lasts time.Duration // how long it stays; forever, or 0: it is removed
+// Change inserts an address into a set or removes it, whether or not it is there.
+type Change struct {
+	Set   set
+	Addr  netip.Addr
+	Lasts time.Duration // how long it stays; forever if negative, or 0: it is removed
 }
 
 const forever time.Duration = -1
 
 // diffGated replaces the gated addresses, and closes those that were not gated.
-func diffGated(have, want map[netip.Addr]bool) []change {
-	var changes []change
+func diffGated(have, want map[netip.Addr]bool) []Change {
+	var changes []Change
 	for addr := range have {
 		if _, ok := want[addr]; !ok {
 			changes = append(changes, removals([]netip.Addr{addr}, vips, answer, accept, until)...)
@@ -36,7 +36,7 @@ func diffGated(have, want map[netip.Addr]bool) []change {
 	}
 	for addr := range want {
 		if _, ok := have[addr]; !ok {
-			changes = append(changes, change{vips, addr, forever})
+			changes = append(changes, Change{vips, addr, forever})
 			changes = append(changes, removals([]netip.Addr{addr}, answer, accept, until)...)
 		}
 	}
@@ -44,32 +44,32 @@ func diffGated(have, want map[netip.Addr]bool) []change {
 }
 
 // diffServed replaces the addresses that are of Services.
-func diffServed(have, want map[netip.Addr]bool) []change {
-	var changes []change
+func diffServed(have, want map[netip.Addr]bool) []Change {
+	var changes []Change
 	for addr := range have {
 		if !want[addr] {
-			changes = append(changes, change{services, addr, 0})
+			changes = append(changes, Change{services, addr, 0})
 		}
 	}
 	for addr := range want {
 		if !have[addr] {
-			changes = append(changes, change{services, addr, forever})
+			changes = append(changes, Change{services, addr, forever})
 		}
 	}
 	return changes
 }
 
-func insertions(lasts time.Duration, addrs []netip.Addr, sets ...set) []change {
-	changes := make([]change, 0, len(addrs)*len(sets))
+func insertions(lasts time.Duration, addrs []netip.Addr, sets ...set) []Change {
+	changes := make([]Change, 0, len(addrs)*len(sets))
 	for _, s := range sets {
 		for _, addr := range addrs {
-			changes = append(changes, change{s, addr, lasts})
+			changes = append(changes, Change{s, addr, lasts})
 		}
 	}
 	return changes
 }
 
-func removals(addrs []netip.Addr, sets ...set) []change { return insertions(0, addrs, sets...) }
+func removals(addrs []netip.Addr, sets ...set) []Change { return insertions(0, addrs, sets...) }
 
 // distinct is addrs without repetitions and without IPv4 in IPv6.
 func distinct(addrs []netip.Addr) []netip.Addr {

@@ -14,7 +14,7 @@ func Probe() error {
 	err := ruleset.Try(func() error {
 		k := &nft{}
 		defer k.Close()
-		return k.rebuild([]netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 1})}, nil) // TEST-NET-1 (RFC 5737)
+		return k.Rebuild([]netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 1})}, nil) // TEST-NET-1 (RFC 5737)
 	})
 	if err != nil {
 		return explainUnsupported(err)

@@ -14,7 +14,7 @@ func TestProbeTouchesNothing(t *testing.T) {
 		}
 		k := &nft{}
 		defer k.Close()
-		if err := k.rebuild(nil, nil); err != nil {
+		if err := k.Rebuild(nil, nil); err != nil {
 			t.Error(err)
 		}
 		if err := Probe(); err != nil {

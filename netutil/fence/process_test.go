@@ -40,10 +40,10 @@ type freezer struct {
 	countdown int // steps to the freeze; a call has two: before the kernel has it, and after. Negative: none
 }
 
-func (f *freezer) apply(changes []change) error {
+func (f *freezer) Apply(changes []Change) error {
 	f.step()
 	defer f.step()
-	return f.nft.apply(changes)
+	return f.nft.Apply(changes)
 }
 
 func (f *freezer) step() {
@@ -62,7 +62,7 @@ func freezing(renewal bool) error {
 		return err
 	}
 	k := &freezer{&nft{}, -1}
-	f, err := newFence(slog.New(slog.DiscardHandler), k, Options{})
+	f, err := NewOver(slog.New(slog.DiscardHandler), k, Options{})
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func newHistory(t *rapid.T) *history {
 			h.m.wrong = fmt.Sprintf("%s is accepted %v too long", addr, accepting.Sub(h.accepts[addr]))
 		}
 	}}
-	f, err := newFence(slog.New(slog.DiscardHandler), h.m, Options{Services: true})
+	f, err := NewOver(slog.New(slog.DiscardHandler), h.m, Options{Services: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +197,7 @@ func (h *history) is(addr netip.Addr, first set, end time.Time) {
 }
 
 func (h *history) isGated() {
-	if ok, _ := h.m.intact(keys(h.wanted), keys(h.served)); !ok && h.f.gated != nil {
+	if ok, _ := h.m.Intact(keys(h.wanted), keys(h.served)); !ok && h.f.gated != nil {
 		h.Fatalf("gated: %v and served: %v, want %v and %v", h.m.sets[vips], h.m.sets[services], h.wanted, h.served)
 	}
 	h.ungated = false

@@ -301,7 +301,7 @@ func TestServeNotAsked(t *testing.T) {
 	if got := h.run("", "nft", "list", "ruleset"); strings.Contains(got, "services") || strings.Contains(got, "ct ") {
 		t.Errorf("there are rules for Services:\n%s", got)
 	}
-	if _, err := newFence(slog.New(slog.DiscardHandler), &model{}, Options{}); err != nil {
+	if _, err := NewOver(slog.New(slog.DiscardHandler), &model{}, Options{}); err != nil {
 		t.Error(err)
 	}
 }

@@ -19,9 +19,9 @@ type stuck struct {
 	freed chan struct{}
 }
 
-func (s stuck) apply(changes []change) error {
+func (s stuck) Apply(changes []Change) error {
 	<-s.freed
-	return s.model.apply(changes)
+	return s.model.Apply(changes)
 }
 
 // A kernel that does not answer costs a second, not the speaker; once it answers
@@ -29,7 +29,7 @@ func (s stuck) apply(changes []change) error {
 func TestStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := stuck{&model{ended: func(netip.Addr, time.Time, time.Time) {}}, make(chan struct{})}
-		f, err := newFence(slog.New(slog.DiscardHandler), k, Options{})
+		f, err := NewOver(slog.New(slog.DiscardHandler), k, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,11 +72,11 @@ func TestUnsupported(t *testing.T) {
 		{syscall.ENOENT, "lacks arp, inet or fib"},
 	} {
 		k := broken{&model{}, test.err}
-		if _, err := newFence(nil, k, Options{}); !errors.Is(err, ErrUnsupported) || !errors.Is(err, test.err) || !strings.Contains(err.Error(), test.want) {
+		if _, err := NewOver(nil, k, Options{}); !errors.Is(err, ErrUnsupported) || !errors.Is(err, test.err) || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%v: %v", test.err, err)
 		}
 	}
-	if _, err := newFence(nil, broken{&model{}, syscall.ENOMEM}, Options{}); err == nil || errors.Is(err, ErrUnsupported) {
+	if _, err := NewOver(nil, broken{&model{}, syscall.ENOMEM}, Options{}); err == nil || errors.Is(err, ErrUnsupported) {
 		t.Errorf("out of memory: %v", err)
 	}
 }
@@ -86,10 +86,10 @@ type broken struct {
 	err error
 }
 
-func (b broken) rebuild(_, _ []netip.Addr) error { return b.err }
+func (b broken) Rebuild(_, _ []netip.Addr) error { return b.err }
 
 func TestRefused(t *testing.T) {
-	f, err := newFence(slog.New(slog.DiscardHandler), &model{ended: func(netip.Addr, time.Time, time.Time) {}}, Options{})
+	f, err := NewOver(slog.New(slog.DiscardHandler), &model{ended: func(netip.Addr, time.Time, time.Time) {}}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,6 +120,6 @@ func TestRefused(t *testing.T) {
 }
 
 // deaf is a kernel that allows everything but changes.
-type deaf struct{ kernel }
+type deaf struct{ Kernel }
 
-func (deaf) apply([]change) error { return syscall.EPERM }
+func (deaf) Apply([]Change) error { return syscall.EPERM }

@@ -8,7 +8,7 @@ import (
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
-func (k *nft) watch(changed chan<- struct{}) (stop func(), err error) {
+func (k *nft) Watch(changed chan<- struct{}) (stop func(), err error) {
 	return ruleset.Watch(k.NetNS, changed, affectsTables)
 }
 

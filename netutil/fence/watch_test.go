@@ -19,7 +19,7 @@ func TestVandalsAreSeen(t *testing.T) {
 		h.Must(f.Guard(vip.addrs()...))
 		h.Must(f.Check())
 		changed := make(chan struct{}, 1)
-		stop, err := (&nft{Socket: ruleset.Socket{NetNS: int(h.NS)}}).watch(changed)
+		stop, err := (&nft{Socket: ruleset.Socket{NetNS: int(h.NS)}}).Watch(changed)
 		h.Must(err)
 		h.run(command, "nft", "-f", "-")
 		select {
