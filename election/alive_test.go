@@ -4,11 +4,12 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/herald-vip/herald/testenv/fabric"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
 func TestHandlerLearnsWhoIsAlive(t *testing.T) {
-	virtually(t, 3, nil, func(t *testing.T, f *fabric, c *cluster) {
+	virtually(t, 3, nil, func(t *testing.T, f *fabric.Fabric, c *cluster) {
 		if alive := c.members[0].allAlive(); alive != nil {
 			t.Fatalf("%v are alive before there is a configuration", alive)
 		}
@@ -21,12 +22,12 @@ func TestHandlerLearnsWhoIsAlive(t *testing.T) {
 			wait.Until(t, m.name+" knows that all are alive", knows(m, all))
 		}
 		for _, m := range c.others(first) {
-			f.part(first.home, m.home, true)
+			f.Part(first.home, m.home, true)
 		}
 		wait.Until(t, "it knows that the others are gone", knows(first, all[:1]))
 		wait.Until(t, "the others know that it is gone", knows(c.members[1], all[1:]))
 		for _, m := range c.others(first) {
-			f.part(first.home, m.home, false)
+			f.Part(first.home, m.home, false)
 		}
 		wait.Until(t, "it knows that they are back", knows(first, all))
 	})

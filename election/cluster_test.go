@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 // cluster is an election among members m1, m2 and so on.
 type cluster struct {
 	t       testing.TB
-	listen  listener
+	listen  Listener
 	members []*member
 }
 
@@ -48,7 +48,7 @@ type member struct {
 
 // newCluster makes a cluster at these addresses, which does not run yet. It is
 // closed when the test ends.
-func newCluster(t testing.TB, listen listener, at []netip.AddrPort, change func(*Config)) *cluster {
+func newCluster(t testing.TB, listen Listener, at []netip.AddrPort, change func(*Config)) *cluster {
 	c := &cluster{t: t, listen: listen}
 	all := make(map[string]netip.AddrPort)
 	for i, a := range at {

@@ -42,7 +42,7 @@ type (
 type Election struct {
 	log     *slog.Logger
 	handler Handler
-	listen  listener
+	listen  Listener
 
 	applying sync.Mutex // one Apply or Close at a time
 
@@ -57,8 +57,13 @@ type Election struct {
 
 // New makes an election that does nothing until Apply.
 func New(log *slog.Logger, handler Handler) *Election {
+	return NewOver(log, transport.Listen, handler)
+}
+
+// NewOver is New over another network than that of the host.
+func NewOver(log *slog.Logger, listen Listener, handler Handler) *Election {
 	return &Election{
-		log: log, handler: handler, listen: transport.Listen,
+		log: log, handler: handler, listen: listen,
 		candidacies: make(map[string]lease.Candidacy), resigned: make(map[string]bool),
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/testenv/fabric"
 )
 
 func TestEventQueueKeepsWhatMatters(t *testing.T) {
@@ -38,7 +39,7 @@ func TestEventQueueKeepsWhatMatters(t *testing.T) {
 
 // What the machine says after a loss waits until the handler knows of the loss.
 func TestNothingIsSentBeforeALossIsKnown(t *testing.T) {
-	virtually(t, 3, nil, func(t *testing.T, f *fabric, c *cluster) {
+	virtually(t, 3, nil, func(t *testing.T, f *fabric.Fabric, c *cluster) {
 		c.start("vip")
 		first := c.holder("vip")
 		c.met()
@@ -53,7 +54,7 @@ func TestNothingIsSentBeforeALossIsKnown(t *testing.T) {
 			}
 		})
 		for _, m := range c.others(first) {
-			f.part(first.home, m.home, true)
+			f.Part(first.home, m.home, true)
 		}
 		c.holder("vip", c.others(first)...)
 		time.Sleep(30 * time.Second)

@@ -9,20 +9,21 @@ import (
 
 	"github.com/hashicorp/memberlist"
 	"github.com/herald-vip/herald/election/transport"
+	"github.com/herald-vip/herald/testenv/fabric"
 )
 
 // FuzzPackets sends to an election without encryption what anybody at a member's
 // address might: memberlist reads it all, and a panic in there ends the process.
 func FuzzPackets(f *testing.F) {
-	fabric := newFabric()
+	network := fabric.New()
 	open := func(at netip.AddrPort, a *transport.Admission) (memberlist.NodeAwareTransport, error) {
 		a.Open = true // as with a key, so that those without a vote may come
-		return fabric.open(at, a)
+		return network.Open(at, a)
 	}
 	c := newCluster(f, open, sites(2), func(config *Config) { config.Keys, config.Insecure = nil, true })
 	c.members = c.members[:1]
 	c.start("vip")
-	to := fabric.ports[c.members[0].home]
+	to := network.Ports[c.members[0].home]
 	from := net.UDPAddrFromAddrPort(sites(2)[1])
 	for kind := range byte(15) {
 		f.Add([]byte{kind, 0x81, 0xa5, 'S', 'e', 'q', 'N', 'o', 1})
@@ -30,8 +31,8 @@ func FuzzPackets(f *testing.F) {
 	f.Add([]byte{7, 2, 0, 2, 0, 2, 8, 1, 8, 2})
 	f.Add([]byte{244, 1, 'x'})
 	f.Fuzz(func(_ *testing.T, b []byte) {
-		to.packets <- &memberlist.Packet{Buf: b, From: from, Timestamp: time.Now()}
-		for len(to.packets) > 0 {
+		to.Packets <- &memberlist.Packet{Buf: b, From: from, Timestamp: time.Now()}
+		for len(to.Packets) > 0 {
 			runtime.Gosched()
 		}
 	})

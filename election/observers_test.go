@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/testenv/fabric"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
@@ -21,8 +22,8 @@ func (c *cluster) observer(name string, at netip.AddrPort) *member {
 }
 
 // mixed runs a test in virtual time, with three members that vote and as many observers.
-func mixed(t *testing.T, test func(t *testing.T, f *fabric, c *cluster, voters, observers []*member)) {
-	virtually(t, 3, nil, func(t *testing.T, f *fabric, c *cluster) {
+func mixed(t *testing.T, test func(t *testing.T, f *fabric.Fabric, c *cluster, voters, observers []*member)) {
+	virtually(t, 3, nil, func(t *testing.T, f *fabric.Fabric, c *cluster) {
 		for i, at := range sites(6)[3:] {
 			c.observer(fmt.Sprintf("w%d", i+1), at)
 		}
@@ -31,7 +32,7 @@ func mixed(t *testing.T, test func(t *testing.T, f *fabric, c *cluster, voters, 
 }
 
 func TestObserversJoinAndHold(t *testing.T) {
-	mixed(t, func(t *testing.T, f *fabric, c *cluster, voters, observers []*member) {
+	mixed(t, func(t *testing.T, f *fabric.Fabric, c *cluster, voters, observers []*member) {
 		defer c.watch("vip")()
 		c.start()
 		mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
@@ -81,7 +82,7 @@ func TestObserversJoinAndHold(t *testing.T) {
 
 // All voters are started anew and know of nobody: observers join again.
 func TestObserversComeBackToVotersThatForgot(t *testing.T) {
-	mixed(t, func(t *testing.T, _ *fabric, c *cluster, voters, observers []*member) {
+	mixed(t, func(t *testing.T, _ *fabric.Fabric, c *cluster, voters, observers []*member) {
 		defer c.watch("vip")()
 		c.start()
 		for _, g := range observers {
@@ -108,7 +109,7 @@ func TestObserversComeBackToVotersThatForgot(t *testing.T) {
 // The connection between observers is cut, and gossip between them, and then that between
 // one of them and the voters: nobody else holds what it may hold.
 func TestObserversInAPartition(t *testing.T) {
-	mixed(t, func(t *testing.T, f *fabric, c *cluster, voters, observers []*member) {
+	mixed(t, func(t *testing.T, f *fabric.Fabric, c *cluster, voters, observers []*member) {
 		defer c.watch("vip")()
 		c.start()
 		for i, g := range observers {
@@ -118,7 +119,7 @@ func TestObserversInAPartition(t *testing.T) {
 		c.met()
 		for _, other := range c.others(first) {
 			if slices.Contains(observers, other) {
-				f.part(first.home, other.home, true)
+				f.Part(first.home, other.home, true)
 			}
 		}
 		first.told()
@@ -127,12 +128,12 @@ func TestObserversInAPartition(t *testing.T) {
 			t.Errorf("that observers do not hear each other moved the lease: %v", told)
 		}
 		for _, m := range voters {
-			f.part(first.home, m.home, true)
+			f.Part(first.home, m.home, true)
 		}
 		second := c.holder("vip", c.others(first)...)
 		time.Sleep(time.Minute)
 		for _, other := range c.others(first) {
-			f.part(first.home, other.home, false)
+			f.Part(first.home, other.home, false)
 		}
 		c.met()
 		time.Sleep(10 * time.Second)
@@ -141,7 +142,7 @@ func TestObserversInAPartition(t *testing.T) {
 }
 
 func TestObserverBecomesVoterByReload(t *testing.T) {
-	virtually(t, 3, nil, func(t *testing.T, _ *fabric, c *cluster) {
+	virtually(t, 3, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		defer c.watch("vip")()
 		three := slices.Clone(c.members)
 		w := c.observer("w1", sites(4)[3])
@@ -182,7 +183,7 @@ func TestObserverBecomesVoterByReload(t *testing.T) {
 // Many observers stand for many leases at the same time: each goes at once to whom it is
 // meant for first.
 func TestManyObserversShareManyLeases(t *testing.T) {
-	virtually(t, 3, nil, func(t *testing.T, _ *fabric, c *cluster) {
+	virtually(t, 3, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		const observers, leases = 20, 200
 		for i, at := range sites(3 + observers)[3:] {
 			c.observer(fmt.Sprintf("w%02d", i), at)

@@ -20,6 +20,7 @@ import (
 	"github.com/herald-vip/herald/election/members"
 	"github.com/herald-vip/herald/election/offer"
 	"github.com/herald-vip/herald/election/transport"
+	"github.com/herald-vip/herald/testenv/fabric"
 	"github.com/herald-vip/herald/testenv/nettest"
 	"github.com/herald-vip/herald/testenv/wait"
 )
@@ -72,14 +73,14 @@ func within(t *testing.T, limit time.Duration, serving string, members ...*membe
 }
 
 func TestOffersReachAll(t *testing.T) {
-	mixed(t, func(t *testing.T, f *fabric, c *cluster, voters, observers []*member) {
+	mixed(t, func(t *testing.T, f *fabric.Fabric, c *cluster, voters, observers []*member) {
 		c.start()
 		c.met()
 		if all := c.members[0].Offers(); len(all) > 0 {
 			t.Fatalf("before anybody offers anything: %v", all)
 		}
 		var sent []netip.AddrPort
-		f.sent = func(from, _ netip.AddrPort, _ []byte) { sent = append(sent, from) }
+		f.Sent = func(from, _ netip.AddrPort, _ []byte) { sent = append(sent, from) }
 		for _, m := range voters {
 			m.Offer(serves())
 		}
@@ -121,7 +122,7 @@ func TestOffersReachAll(t *testing.T) {
 }
 
 func TestWhoIsGoneIsSilentAfterOneLease(t *testing.T) {
-	mixed(t, func(t *testing.T, f *fabric, c *cluster, voters, observers []*member) {
+	mixed(t, func(t *testing.T, f *fabric.Fabric, c *cluster, voters, observers []*member) {
 		c.start()
 		c.met()
 		for _, m := range voters {
@@ -138,13 +139,13 @@ func TestWhoIsGoneIsSilentAfterOneLease(t *testing.T) {
 		within(t, 300*time.Millisecond, "m1 m2 m3", rest...)
 
 		for _, m := range rest {
-			f.part(voters[0].home, m.home, true)
+			f.Part(voters[0].home, m.home, true)
 		}
 		within(t, 610*time.Millisecond, "m2 m3", rest...)
 		within(t, 610*time.Millisecond, "m1", voters[0])
 		time.Sleep(time.Minute) // memberlist has given up by then
 		for _, m := range rest {
-			f.part(voters[0].home, m.home, false)
+			f.Part(voters[0].home, m.home, false)
 		}
 		within(t, 2*time.Second, "m1 m2 m3", c.members...)
 
@@ -168,7 +169,7 @@ func TestWhoIsGoneIsSilentAfterOneLease(t *testing.T) {
 }
 
 func TestWhoJoinsIsToldAtOnce(t *testing.T) {
-	mixed(t, func(t *testing.T, _ *fabric, c *cluster, voters, observers []*member) {
+	mixed(t, func(t *testing.T, _ *fabric.Fabric, c *cluster, voters, observers []*member) {
 		for _, m := range voters {
 			m.apply(nil)
 			m.Offer(serves())
@@ -183,7 +184,7 @@ func TestWhoJoinsIsToldAtOnce(t *testing.T) {
 }
 
 func TestOffersHoldForTheLeaseInForce(t *testing.T) {
-	virtually(t, 3, nil, func(t *testing.T, _ *fabric, c *cluster) {
+	virtually(t, 3, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		c.start()
 		for _, m := range c.members {
 			m.Offer(serves())
@@ -208,12 +209,12 @@ func TestOffersHoldForTheLeaseInForce(t *testing.T) {
 
 // Half of all packets are lost, others overtake each other or come twice.
 func TestOffersInABadNetwork(t *testing.T) {
-	mixed(t, func(t *testing.T, f *fabric, c *cluster, voters, _ []*member) {
+	mixed(t, func(t *testing.T, f *fabric.Fabric, c *cluster, voters, _ []*member) {
 		c.start()
 		c.met()
-		f.mu.Lock()
-		f.delay, f.loss, f.twice = 20*time.Millisecond, 0.5, 0.2
-		f.mu.Unlock()
+		f.Lock()
+		f.Delay, f.Loss, f.Twice = 20*time.Millisecond, 0.5, 0.2
+		f.Unlock()
 		for healthy := true; healthy || time.Now().Second() < 20; healthy = !healthy {
 			voters[0].Offer(offer.Offer{Checks: map[string]bool{"apiserver": healthy}})
 			for _, m := range c.members {
@@ -226,7 +227,7 @@ func TestOffersInABadNetwork(t *testing.T) {
 // The handler takes its time about leases, and about offers: neither waits for the other,
 // and no member for the handler of another.
 func TestSlowHandlersKeepNobodyWaiting(t *testing.T) {
-	virtually(t, 3, nil, func(t *testing.T, _ *fabric, c *cluster) {
+	virtually(t, 3, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		c.start("vip")
 		holder := c.holder("vip")
 		c.met()
@@ -259,12 +260,12 @@ func TestSlowHandlersKeepNobodyWaiting(t *testing.T) {
 // A member of an earlier release, which knows of no offers, is told nothing that it does
 // not understand, and takes part all the same.
 func TestEarlierReleasesAreToldNoOffers(t *testing.T) {
-	virtually(t, 3, nil, func(t *testing.T, f *fabric, c *cluster) {
+	virtually(t, 3, nil, func(t *testing.T, f *fabric.Fabric, c *cluster) {
 		config := c.members[2].config
 		c.members = c.members[:2]
 		quiet := slog.New(slog.DiscardHandler)
 		a := transport.NewAdmission(quiet, true)
-		sockets, err := f.open(config.home(), a)
+		sockets, err := f.Open(config.home(), a)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -308,7 +309,7 @@ func TestEarlierReleasesAreToldNoOffers(t *testing.T) {
 }
 
 func TestNonsenseOffersAreCounted(t *testing.T) {
-	virtually(t, 2, nil, func(t *testing.T, _ *fabric, c *cluster) {
+	virtually(t, 2, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		c.start()
 		c.met()
 		first, second := c.members[0], c.members[1]

@@ -12,12 +12,13 @@ import (
 
 	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/testenv/fabric"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
 // openly runs a test in virtual time, with n members of which the first begins the cluster, that find each other
 // by the addresses of all.
-func openly(t *testing.T, n int, test func(t *testing.T, f *fabric, c *cluster)) {
+func openly(t *testing.T, n int, test func(t *testing.T, f *fabric.Fabric, c *cluster)) {
 	dir, at := t.TempDir(), 0
 	virtually(t, n, func(c *Config) {
 		c.Bind, c.Members, c.Join = sites(n)[at], nil, sites(n)
@@ -48,7 +49,7 @@ func (c *cluster) voters(names ...string) {
 }
 
 func TestMembersJoin(t *testing.T) {
-	openly(t, 5, func(t *testing.T, _ *fabric, c *cluster) {
+	openly(t, 5, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		defer c.watch("vip")()
 		m := c.members
 		enter(m[0])
@@ -87,7 +88,7 @@ func TestMemberIsInstalledAnew(t *testing.T) {
 		"address": func(c *Config) { c.Bind = sites(4)[3] },
 	} {
 		t.Run(name, func(t *testing.T) {
-			openly(t, 3, func(t *testing.T, _ *fabric, c *cluster) {
+			openly(t, 3, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 				defer c.watch("vip")()
 				m := c.members
 				enter(m...)
@@ -108,7 +109,7 @@ func TestMemberIsInstalledAnew(t *testing.T) {
 }
 
 func TestRemoval(t *testing.T) {
-	openly(t, 3, func(t *testing.T, _ *fabric, c *cluster) {
+	openly(t, 3, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		m := c.members
 		enter(m...)
 		c.voters("m1", "m2", "m3")
@@ -130,15 +131,15 @@ func TestRemoval(t *testing.T) {
 
 // Two clusters that were bootstrapped apart say so when they meet.
 func TestBootstrappedApart(t *testing.T) {
-	openly(t, 2, func(t *testing.T, f *fabric, c *cluster) {
+	openly(t, 2, func(t *testing.T, f *fabric.Fabric, c *cluster) {
 		m := c.members
 		m[1].config.Bootstrap = true
-		f.part(m[0].home, m[1].home, true)
+		f.Part(m[0].home, m[1].home, true)
 		enter(m...)
 		for _, one := range m {
 			wait.Until(t, one.name+" holds the VIP of its cluster", func() bool { return one.holds("vip") })
 		}
-		f.part(m[0].home, m[1].home, false)
+		f.Part(m[0].home, m[1].home, false)
 		for i, one := range m {
 			wait.Until(t, one.name+" says that the other is of another cluster", func() bool {
 				return slices.ContainsFunc(one.Status().Members, func(s Member) bool {
@@ -156,7 +157,7 @@ func TestListAndJoin(t *testing.T) {
 }
 
 func listAndJoin(t *testing.T, listed bool) {
-	openly(t, 3, func(t *testing.T, _ *fabric, c *cluster) {
+	openly(t, 3, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		defer c.watch("vip")()
 		m := c.members
 		list := map[string]netip.AddrPort{"m1": m[0].home, "m2": m[1].home, "m3": m[2].home}
@@ -193,7 +194,7 @@ func listAndJoin(t *testing.T, listed bool) {
 // Members that have found each other, but no voter, go on looking where they are told to.
 func TestIslandsMeet(t *testing.T) {
 	t.Run("bootstrap without join", func(t *testing.T) {
-		openly(t, 3, func(t *testing.T, _ *fabric, c *cluster) {
+		openly(t, 3, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 			m := c.members
 			enter(m[1], m[2])
 			c.met(m[1], m[2])
@@ -203,12 +204,12 @@ func TestIslandsMeet(t *testing.T) {
 		})
 	})
 	t.Run("parted at first", func(t *testing.T) {
-		openly(t, 4, func(t *testing.T, f *fabric, c *cluster) {
+		openly(t, 4, func(t *testing.T, f *fabric.Fabric, c *cluster) {
 			m := c.members
 			part := func(cut bool) {
 				for _, a := range []int{0, 3} {
 					for _, b := range []int{1, 2} {
-						f.part(m[a].home, m[b].home, cut)
+						f.Part(m[a].home, m[b].home, cut)
 					}
 				}
 			}
@@ -227,7 +228,7 @@ func TestIslandsMeet(t *testing.T) {
 
 // A member that was installed anew, and whose checks fail, is told apart from the voter that its node was.
 func TestReplacedVoterIsTold(t *testing.T) {
-	openly(t, 4, func(t *testing.T, _ *fabric, c *cluster) {
+	openly(t, 4, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		m := c.members
 		enter(m[:3]...)
 		m[3].apply(func(c *Config) { c.Observer = true })
@@ -260,7 +261,7 @@ func TestReplacedVoterIsTold(t *testing.T) {
 
 // A member is added to a list of voters that have identities.
 func TestListGrowsAfterJoin(t *testing.T) {
-	openly(t, 4, func(t *testing.T, _ *fabric, c *cluster) {
+	openly(t, 4, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		m := c.members
 		enter(m[:3]...)
 		c.voters("m1", "m2", "m3")

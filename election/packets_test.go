@@ -10,11 +10,12 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/testenv/fabric"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
 func TestDescriptionsSpread(t *testing.T) {
-	virtually(t, 3, nil, func(t *testing.T, _ *fabric, c *cluster) {
+	virtually(t, 3, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		c.start()
 		c.met()
 		mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
@@ -30,9 +31,9 @@ func TestDescriptionsSpread(t *testing.T) {
 }
 
 func TestPacketsFitAnyPath(t *testing.T) {
-	virtually(t, 5, nil, func(t *testing.T, f *fabric, c *cluster) {
+	virtually(t, 5, nil, func(t *testing.T, f *fabric.Fabric, c *cluster) {
 		longest := 0
-		f.sent = func(_, _ netip.AddrPort, b []byte) { longest = max(longest, len(b)) }
+		f.Sent = func(_, _ netip.AddrPort, b []byte) { longest = max(longest, len(b)) }
 		var many []string
 		for i := range 100 {
 			many = append(many, fmt.Sprintf("vip-%d-%s", i, strings.Repeat("x", 40)))
@@ -46,8 +47,8 @@ func TestPacketsFitAnyPath(t *testing.T) {
 			c.holder(name)
 		}
 		time.Sleep(5 * time.Second)
-		f.mu.Lock()
-		defer f.mu.Unlock()
+		f.Lock()
+		defer f.Unlock()
 		if longest > minMTU-headers || longest < 600 {
 			t.Fatalf("the longest packet has %d bytes, %d on the wire", longest, longest+headers)
 		}

@@ -17,10 +17,10 @@ import (
 // leaveTimeout is how long leaving may take to be heard of.
 const leaveTimeout = 500 * time.Millisecond
 
-// listener listens at this member's address.
-type listener func(at netip.AddrPort, a *transport.Admission) (memberlist.NodeAwareTransport, error)
+// Listener listens at this member's address.
+type Listener func(at netip.AddrPort, a *transport.Admission) (memberlist.NodeAwareTransport, error)
 
-func start(c *Config, log *slog.Logger, handler Handler, listen listener) (*node, error) {
+func start(c *Config, log *slog.Logger, handler Handler, listen Listener) (*node, error) {
 	admission := transport.NewAdmission(log, c.observers() > 0)
 	n := &node{
 		log: log, admission: admission, events: newEventQueue(), handler: handler, config: c, started: time.Now(),
@@ -42,7 +42,7 @@ func start(c *Config, log *slog.Logger, handler Handler, listen listener) (*node
 
 // assemble makes the machine, the exchange of offers and memberlist. What memberlist
 // receives at once waits until all are there.
-func (n *node) assemble(c *Config, listen listener) error {
+func (n *node) assemble(c *Config, listen Listener) error {
 	defer close(n.opened)
 	now := time.Now()
 	incarnation := newIncarnation(now)

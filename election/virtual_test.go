@@ -14,6 +14,7 @@ import (
 
 	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/testenv/fabric"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
@@ -27,14 +28,14 @@ func sites(n int) []netip.AddrPort {
 }
 
 // virtually runs a test in virtual time, on a fabric, with n members.
-func virtually(t *testing.T, n int, change func(*Config), test func(*testing.T, *fabric, *cluster)) {
+func virtually(t *testing.T, n int, change func(*Config), test func(*testing.T, *fabric.Fabric, *cluster)) {
 	// Two processors that run timers of one bubble crash the race detector (https://go.dev/issue/78156), and
 	// here every packet is a timer.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	synctest.Test(t, func(t *testing.T) {
 		t.Cleanup(func() { time.Sleep(time.Minute) }) // for memberlist to end what it does not wait for
-		f := newFabric()
-		c := newCluster(t, f.open, sites(n), change)
+		f := fabric.New()
+		c := newCluster(t, f.Open, sites(n), change)
 		test(t, f, c)
 	})
 }
@@ -61,7 +62,7 @@ func (c *cluster) watch(name string) (stop func()) {
 }
 
 func TestOneHolds(t *testing.T) {
-	virtually(t, 3, nil, func(t *testing.T, _ *fabric, c *cluster) {
+	virtually(t, 3, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		defer c.watch("vip")()
 		c.start("vip")
 		holder := c.holder("vip")
@@ -87,7 +88,7 @@ func TestOneHolds(t *testing.T) {
 }
 
 func TestResignHandsOver(t *testing.T) {
-	virtually(t, 3, nil, func(t *testing.T, f *fabric, c *cluster) {
+	virtually(t, 3, nil, func(t *testing.T, f *fabric.Fabric, c *cluster) {
 		defer c.watch("vip")()
 		c.start("vip")
 		first := c.holder("vip")
@@ -95,18 +96,18 @@ func TestResignHandsOver(t *testing.T) {
 		synctest.Wait()
 
 		var sent []netip.AddrPort
-		f.mu.Lock()
-		f.sent = func(from, to netip.AddrPort, _ []byte) {
+		f.Lock()
+		f.Sent = func(from, to netip.AddrPort, _ []byte) {
 			if from == first.home {
 				sent = append(sent, to)
 			}
 		}
-		f.mu.Unlock()
+		f.Unlock()
 		first.resign("vip")
-		f.mu.Lock()
+		f.Lock()
 		n := len(sent)
-		f.sent = nil
-		f.mu.Unlock()
+		f.Sent = nil
+		f.Unlock()
 		if n < 2 {
 			t.Fatalf("%d messages were sent before Resign returned", n)
 		}
@@ -122,7 +123,7 @@ func TestResignHandsOver(t *testing.T) {
 }
 
 func TestHandlerMayActAtOnce(t *testing.T) {
-	virtually(t, 3, nil, func(t *testing.T, _ *fabric, c *cluster) {
+	virtually(t, 3, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		for _, m := range c.members {
 			m.react(func(e lease.Event) {
 				if g, ok := e.(lease.Granted); ok && g.Lease == "vip" {
@@ -144,7 +145,7 @@ func TestHandlerMayActAtOnce(t *testing.T) {
 }
 
 func TestSlowHandlerLosesNothing(t *testing.T) {
-	virtually(t, 3, nil, func(t *testing.T, _ *fabric, c *cluster) {
+	virtually(t, 3, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		c.start("vip")
 		holder := c.holder("vip")
 		var calls atomic.Int64
@@ -167,13 +168,13 @@ func TestSlowHandlerLosesNothing(t *testing.T) {
 }
 
 func TestPartitionAndHealing(t *testing.T) {
-	virtually(t, 3, nil, func(t *testing.T, f *fabric, c *cluster) {
+	virtually(t, 3, nil, func(t *testing.T, f *fabric.Fabric, c *cluster) {
 		defer c.watch("vip")()
 		c.start("vip")
 		first := c.holder("vip")
 		c.met()
 		for _, m := range c.others(first) {
-			f.part(first.home, m.home, true)
+			f.Part(first.home, m.home, true)
 		}
 		second := c.holder("vip", c.others(first)...)
 		wait.Until(t, "the holder is not alive to the others any more", func() bool { return !second.alive(first.name) })
@@ -182,7 +183,7 @@ func TestPartitionAndHealing(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute) // memberlist has given up on the others by then
 		for _, m := range c.others(first) {
-			f.part(first.home, m.home, false)
+			f.Part(first.home, m.home, false)
 		}
 		c.met()
 		time.Sleep(10 * time.Second)
@@ -196,10 +197,10 @@ func TestPartitionAndHealing(t *testing.T) {
 }
 
 func TestUDPThatDoesNotGetThroughIsNamedOnce(t *testing.T) {
-	virtually(t, 3, nil, func(t *testing.T, f *fabric, c *cluster) {
+	virtually(t, 3, nil, func(t *testing.T, f *fabric.Fabric, c *cluster) {
 		defer c.watch("vip")()
 		first, second := c.members[0], c.members[1]
-		f.filter(first.home, second.home, true) // from the start
+		f.Filter(first.home, second.home, true) // from the start
 		c.start("vip")
 		c.holder("vip")
 		about := func(m *member, other string) Member {
@@ -218,12 +219,12 @@ func TestUDPThatDoesNotGetThroughIsNamedOnce(t *testing.T) {
 			if n := first.log.count("level=") + second.log.count("level=") - lines; n > 1 {
 				t.Fatalf("%d lines more:\n%v\n%v", n, first.log, second.log)
 			}
-			f.filter(first.home, second.home, false)
+			f.Filter(first.home, second.home, false)
 			c.met()
 			if m := about(first, second.name); m.TCPOnly || m.Problem != "" {
 				t.Fatalf("UDP gets through: %+v", m)
 			}
-			f.filter(first.home, second.home, true)
+			f.Filter(first.home, second.home, true)
 		}
 		if err := second.Close(); err != nil {
 			t.Fatal(err)
@@ -235,14 +236,14 @@ func TestUDPThatDoesNotGetThroughIsNamedOnce(t *testing.T) {
 // A member that was away, and answers by TCP a moment before it is heard, is not
 // behind a firewall.
 func TestPartitionIsNoFirewall(t *testing.T) {
-	virtually(t, 3, nil, func(t *testing.T, f *fabric, c *cluster) {
+	virtually(t, 3, nil, func(t *testing.T, f *fabric.Fabric, c *cluster) {
 		c.start("vip")
 		c.met()
 		one, other := c.members[0], c.members[1]
 		for apart := range 20 {
-			f.part(one.home, other.home, true)
+			f.Part(one.home, other.home, true)
 			time.Sleep(3*time.Second + time.Duration(apart)*50*time.Millisecond)
-			f.part(one.home, other.home, false)
+			f.Part(one.home, other.home, false)
 			c.met()
 		}
 		for _, m := range c.members {
@@ -254,8 +255,8 @@ func TestPartitionIsNoFirewall(t *testing.T) {
 }
 
 func TestBadNetwork(t *testing.T) {
-	virtually(t, 5, nil, func(t *testing.T, f *fabric, c *cluster) {
-		f.delay, f.loss, f.twice = 20*time.Millisecond, 0.2, 0.2
+	virtually(t, 5, nil, func(t *testing.T, f *fabric.Fabric, c *cluster) {
+		f.Delay, f.Loss, f.Twice = 20*time.Millisecond, 0.2, 0.2
 		defer c.watch("vip")()
 		c.start("vip")
 		for range 30 {
@@ -267,18 +268,18 @@ func TestBadNetwork(t *testing.T) {
 
 func TestQuorumNoneFollowsTheLiving(t *testing.T) {
 	none := func(c *Config) { c.Quorum = electorate.None }
-	virtually(t, 2, none, func(t *testing.T, f *fabric, c *cluster) {
+	virtually(t, 2, none, func(t *testing.T, f *fabric.Fabric, c *cluster) {
 		c.start("vip")
 		first := c.holder("vip")
 		second := c.others(first)[0]
 		c.met()
 		for _, apart := range []time.Duration{2 * time.Second, 5 * time.Minute} { // memberlist has given up by then
-			f.part(first.home, second.home, true)
+			f.Part(first.home, second.home, true)
 			wait.Until(t, "both hold", func() bool { return first.holds("vip") && second.holds("vip") })
 			time.Sleep(apart)
 			first.told()
 			second.told()
-			f.part(first.home, second.home, false)
+			f.Part(first.home, second.home, false)
 			wait.Until(t, "one has given way", func() bool { return len(c.holders("vip")) == 1 })
 			c.met()
 			time.Sleep(10 * time.Second)
@@ -294,7 +295,7 @@ func TestQuorumNoneFollowsTheLiving(t *testing.T) {
 }
 
 func TestCloseReleases(t *testing.T) {
-	virtually(t, 3, nil, func(t *testing.T, _ *fabric, c *cluster) {
+	virtually(t, 3, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		defer c.watch("vip")()
 		c.start("vip")
 		first := c.holder("vip")
@@ -324,7 +325,7 @@ func TestCloseReleases(t *testing.T) {
 }
 
 func TestOffAndOn(t *testing.T) {
-	virtually(t, 3, nil, func(t *testing.T, _ *fabric, c *cluster) {
+	virtually(t, 3, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		c.start("vip")
 		first := c.holder("vip")
 		c.met()

@@ -10,6 +10,7 @@ import (
 	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/election/lease/message"
+	"github.com/herald-vip/herald/testenv/fabric"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
@@ -36,7 +37,7 @@ func voters(s Status) int {
 }
 
 func TestMembersChangeOneByOne(t *testing.T) {
-	virtually(t, 4, nil, func(t *testing.T, _ *fabric, c *cluster) {
+	virtually(t, 4, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		defer c.watch("vip")()
 		old, added := c.members[:3], c.members[3]
 		elect(old...)
@@ -81,7 +82,7 @@ func TestMembersChangeOneByOne(t *testing.T) {
 
 // A member whose file is another takes the electorate of the others, and they say of each other what differs.
 func TestOddFileIsNamed(t *testing.T) {
-	virtually(t, 5, nil, func(t *testing.T, _ *fabric, c *cluster) {
+	virtually(t, 5, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		odd, good := c.members[2], c.members[:2]
 		elect(c.members[:3]...)
 		elect(odd, c.members[3], c.members[4]) // knows neither of the others
@@ -104,7 +105,7 @@ func TestOddFileIsNamed(t *testing.T) {
 // What was agreed outlasts the process, and a member that cannot write it down says nothing rather than forget it.
 func TestAgreementIsOnDisk(t *testing.T) {
 	dir := t.TempDir()
-	virtually(t, 3, func(c *Config) { c.State = filepath.Join(dir, c.Self, "electorate") }, func(t *testing.T, _ *fabric, c *cluster) {
+	virtually(t, 3, func(c *Config) { c.State = filepath.Join(dir, c.Self, "electorate") }, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		defer c.watch("vip")()
 		c.start("vip")
 		c.holder("vip")
@@ -181,7 +182,7 @@ func TestUnreadableAgreementIsRefused(t *testing.T) {
 
 // A stranger that names no address is none of the members, of which it has none either.
 func TestStrangerIsNotHeard(t *testing.T) {
-	virtually(t, 1, nil, func(t *testing.T, _ *fabric, c *cluster) {
+	virtually(t, 1, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		c.start()
 		m := c.members[0]
 		for _, from := range []string{"stranger", "stranger@", "m1", "m1@192.0.2.99:1"} {
@@ -200,7 +201,7 @@ func TestStrangerIsNotHeard(t *testing.T) {
 // A full disk is tried once a second, and nothing is left of what did not fit.
 func TestFullDiskIsNotPressed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
-	virtually(t, 1, func(c *Config) { c.State = filepath.Join(dir, "electorate") }, func(t *testing.T, _ *fabric, c *cluster) {
+	virtually(t, 1, func(c *Config) { c.State = filepath.Join(dir, "electorate") }, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		if err := os.MkdirAll(filepath.Join(dir, "electorate.new"), 0o700); err != nil { // which cannot be written
 			t.Fatal(err)
 		}
@@ -233,7 +234,7 @@ func TestFullDiskIsNotPressed(t *testing.T) {
 // m3 is at another address by the file of m2, and at both there is one. Each has a majority by its own file, and one of
 // the two has a vote.
 func TestMemberElsewhereIsAnother(t *testing.T) {
-	virtually(t, 4, nil, func(t *testing.T, f *fabric, c *cluster) {
+	virtually(t, 4, nil, func(t *testing.T, f *fabric.Fabric, c *cluster) {
 		defer c.watch("vip")()
 		m1, m2, old, moved := c.members[0], c.members[1], c.members[2], c.members[3]
 		moved.name, moved.config.Self = "m3", "m3"
@@ -249,8 +250,8 @@ func TestMemberElsewhereIsAnother(t *testing.T) {
 		c.holder("vip")
 		c.met()
 
-		f.part(m1.home, m2.home, true)
-		f.part(old.home, m2.home, true)
+		f.Part(m1.home, m2.home, true)
+		f.Part(old.home, m2.home, true)
 		m2.apply(func(c *Config) { c.Members["m3"] = moved.home })
 		moved.apply(nil)
 		moved.Stand(lease.Candidacy{Lease: "vip"})
@@ -260,8 +261,8 @@ func TestMemberElsewhereIsAnother(t *testing.T) {
 			t.Errorf("the new m3 says %+v", s)
 		}
 
-		f.part(m1.home, m2.home, false)
-		f.part(old.home, m2.home, false)
+		f.Part(m1.home, m2.home, false)
+		f.Part(old.home, m2.home, false)
 		old.crash()
 		m1.apply(func(c *Config) { c.Members["m3"] = moved.home })
 		time.Sleep(10 * time.Second)
@@ -276,7 +277,7 @@ func TestMemberElsewhereIsAnother(t *testing.T) {
 }
 
 func TestLeaseChangesInPlace(t *testing.T) {
-	virtually(t, 3, nil, func(t *testing.T, _ *fabric, c *cluster) {
+	virtually(t, 3, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		defer c.watch("vip")()
 		c.start("vip")
 		c.holder("vip")
@@ -294,7 +295,7 @@ func TestLeaseChangesInPlace(t *testing.T) {
 
 // A member that is removed is heard until all others know: its vote may be needed.
 func TestRemovedMemberVotesUntilAllKnow(t *testing.T) {
-	virtually(t, 4, nil, func(t *testing.T, _ *fabric, c *cluster) {
+	virtually(t, 4, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		defer c.watch("vip")()
 		c.start()
 		for _, m := range c.members[:2] {
@@ -327,7 +328,7 @@ func TestRemovedMemberVotesUntilAllKnow(t *testing.T) {
 }
 
 func TestMemberComesBackAfterACrash(t *testing.T) {
-	virtually(t, 3, nil, func(t *testing.T, _ *fabric, c *cluster) {
+	virtually(t, 3, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		defer c.watch("vip")()
 		c.start("vip")
 		first := c.holder("vip")
@@ -344,7 +345,7 @@ func TestMemberComesBackAfterACrash(t *testing.T) {
 }
 
 func TestMemberComesBackElsewhere(t *testing.T) {
-	virtually(t, 4, nil, func(t *testing.T, _ *fabric, c *cluster) {
+	virtually(t, 4, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		moved, home := c.members[2], c.members[3].home
 		c.members = c.members[:3]
 		elect(c.members...)

@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/election/members"
+	"github.com/herald-vip/herald/testenv/fabric"
 )
 
 // workers runs a test in virtual time, with three masters, which vote and offer, and n
 // workers, which do neither, and whose files say who the masters were at first.
-func workers(t *testing.T, n int, test func(t *testing.T, f *fabric, c *cluster, masters, workers []*member)) {
-	virtually(t, 3, nil, func(t *testing.T, f *fabric, c *cluster) {
+func workers(t *testing.T, n int, test func(t *testing.T, f *fabric.Fabric, c *cluster, masters, workers []*member)) {
+	virtually(t, 3, nil, func(t *testing.T, f *fabric.Fabric, c *cluster) {
 		for i, at := range sites(100 + n)[100:] {
 			c.observer(fmt.Sprintf("w%03d", i), at)
 		}
@@ -56,7 +57,7 @@ func (m *member) retire(rest ...*member) {
 
 // Masters come and go, with no change of the workers' files.
 func TestWorkersFollowTheMasters(t *testing.T) {
-	workers(t, 20, func(t *testing.T, f *fabric, c *cluster, masters, workers []*member) {
+	workers(t, 20, func(t *testing.T, f *fabric.Fabric, c *cluster, masters, workers []*member) {
 		m1, m2, m3 := masters[0], masters[1], masters[2]
 		m4 := c.master("m4", 3, m1, m2, m3)
 		within(t, time.Second, "m1 m2 m3 m4", c.members...)
@@ -87,22 +88,22 @@ func TestWorkersFollowTheMasters(t *testing.T) {
 		}
 
 		// All that its file says are gone, except m3 and the one that is where m1 was.
-		f.part(workers[0].home, m3.home, true)
+		f.Part(workers[0].home, m3.home, true)
 		workers[0].crash()
 		workers[0].apply(nil)
 		within(t, time.Second, "m2 m4 m5", workers[0])
-		f.part(workers[0].home, m3.home, false)
+		f.Part(workers[0].home, m3.home, false)
 		within(t, 2*time.Second, "m2 m3 m4 m5", workers[0])
 	})
 }
 
 // All masters come back from a partition that was longer than memberlist's patience.
 func TestWorkersComeBackToTheMasters(t *testing.T) {
-	workers(t, 5, func(t *testing.T, f *fabric, c *cluster, masters, workers []*member) {
+	workers(t, 5, func(t *testing.T, f *fabric.Fabric, c *cluster, masters, workers []*member) {
 		part := func(cut bool) {
 			for _, m := range masters {
 				for _, w := range workers {
-					f.part(m.home, w.home, cut)
+					f.Part(m.home, w.home, cut)
 				}
 			}
 		}
@@ -116,7 +117,7 @@ func TestWorkersComeBackToTheMasters(t *testing.T) {
 
 // One of many workers is started, and so is a master that most know by hearsay only.
 func TestManyWorkersLearnWithinASecond(t *testing.T) {
-	workers(t, 40, func(t *testing.T, f *fabric, c *cluster, masters, workers []*member) {
+	workers(t, 40, func(t *testing.T, f *fabric.Fabric, c *cluster, masters, workers []*member) {
 		c.master("m4", 3, masters...)
 		within(t, time.Second, "m1 m2 m3 m4", c.members...)
 		for i := range 5 {
@@ -129,7 +130,7 @@ func TestManyWorkersLearnWithinASecond(t *testing.T) {
 
 // All masters that a worker's file names are replaced while it is down.
 func TestWorkerRemembersMasters(t *testing.T) {
-	workers(t, 2, func(t *testing.T, f *fabric, c *cluster, masters, workers []*member) {
+	workers(t, 2, func(t *testing.T, f *fabric.Fabric, c *cluster, masters, workers []*member) {
 		file := filepath.Join(t.TempDir(), "members")
 		w, forgetful := workers[0], workers[1]
 		w.apply(func(c *Config) { c.Remember = file })

@@ -1,0 +1,171 @@
+// Package fabric is a network in memory for elections in virtual time.
+package fabric
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/herald-vip/herald/election/transport"
+)
+
+// Fabric is a network in memory, for virtual time: it delays, loses, duplicates
+// and cuts as it is told. Its mutex guards its fields while it is in use.
+type Fabric struct {
+	sync.Mutex
+	Ports map[netip.AddrPort]*Port
+	Delay time.Duration // of each packet, up to
+	Loss  float64       // of packets
+	Twice float64       // packets that come again
+	Sent  func(from, to netip.AddrPort, b []byte)
+
+	random *rand.Rand
+	cut    map[[2]netip.AddrPort]bool // from, to
+	tcp    map[[2]netip.AddrPort]bool // from, to: only connections get there
+}
+
+// New returns a network of nobody, which delays packets by up to a millisecond.
+func New() *Fabric {
+	return &Fabric{
+		random: rand.New(rand.NewPCG(1, 2)), Ports: make(map[netip.AddrPort]*Port),
+		cut: make(map[[2]netip.AddrPort]bool), tcp: make(map[[2]netip.AddrPort]bool), Delay: time.Millisecond,
+	}
+}
+
+// Part cuts the connection between two, in both directions, or mends it.
+func (f *Fabric) Part(a, b netip.AddrPort, cut bool) {
+	f.Cut(a, b, cut)
+	f.Cut(b, a, cut)
+}
+
+// Cut cuts the connection in one direction, or mends it.
+func (f *Fabric) Cut(from, to netip.AddrPort, cut bool) {
+	f.Lock()
+	defer f.Unlock()
+	f.cut[[2]netip.AddrPort{from, to}] = cut
+}
+
+// Filter drops packets between two, in both directions, or no more: connections
+// still get there.
+func (f *Fabric) Filter(a, b netip.AddrPort, drop bool) {
+	f.Lock()
+	defer f.Unlock()
+	f.tcp[[2]netip.AddrPort{a, b}], f.tcp[[2]netip.AddrPort{b, a}] = drop, drop
+}
+
+// Open serves as an election.Listener.
+func (f *Fabric) Open(at netip.AddrPort, a *transport.Admission) (memberlist.NodeAwareTransport, error) {
+	f.Lock()
+	defer f.Unlock()
+	if f.Ports[at] != nil {
+		return nil, errors.New("address already in use")
+	}
+	p := &Port{fabric: f, at: at, admission: a, Packets: make(chan *memberlist.Packet, 1024), streams: make(chan net.Conn)}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	f.Ports[at] = p
+	return p, nil
+}
+
+// route returns where a packet goes, now and how much later, or nil. No packet at
+// all stands for a connection.
+func (f *Fabric) route(from netip.AddrPort, to string, b []byte) (*Port, []time.Duration) {
+	f.Lock()
+	defer f.Unlock()
+	at, err := netip.ParseAddrPort(to)
+	if err != nil {
+		return nil, nil
+	}
+	if f.Sent != nil {
+		f.Sent(from, at, b)
+	}
+	if f.cut[[2]netip.AddrPort{from, at}] || b != nil && f.tcp[[2]netip.AddrPort{from, at}] || f.random.Float64() < f.Loss {
+		return nil, nil
+	}
+	delays := []time.Duration{time.Duration(f.random.Int64N(int64(f.Delay)))}
+	if f.random.Float64() < f.Twice {
+		delays = append(delays, f.Delay+delays[0])
+	}
+	return f.Ports[at], delays
+}
+
+// Port is a memberlist.Transport on a fabric.
+type Port struct {
+	fabric    *Fabric
+	at        netip.AddrPort
+	admission *transport.Admission
+	Packets   chan *memberlist.Packet
+	streams   chan net.Conn
+	ctx       context.Context
+	cancel    context.CancelFunc
+}
+
+func (p *Port) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
+	return p.at.Addr().AsSlice(), int(p.at.Port()), nil
+}
+
+func (p *Port) WriteTo(b []byte, to string) (time.Time, error) {
+	target, delays := p.fabric.route(p.at, to, b)
+	for _, d := range delays {
+		if target == nil {
+			break
+		}
+		packet := &memberlist.Packet{Buf: append([]byte(nil), b...), From: net.UDPAddrFromAddrPort(p.at)}
+		time.AfterFunc(d, func() {
+			if !target.admission.AdmitPacket(p.at) {
+				return
+			}
+			packet.Timestamp = time.Now()
+			select {
+			case target.Packets <- packet:
+			default: // overrun
+			}
+		})
+	}
+	return time.Now(), nil
+}
+
+func (p *Port) WriteToAddress(b []byte, to memberlist.Address) (time.Time, error) {
+	return p.WriteTo(b, to.Addr)
+}
+
+func (p *Port) PacketCh() <-chan *memberlist.Packet { return p.Packets }
+func (p *Port) StreamCh() <-chan net.Conn           { return p.streams }
+
+func (p *Port) DialTimeout(to string, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(p.ctx, timeout)
+	defer cancel()
+	target, _ := p.fabric.route(p.at, to, nil)
+	if target == nil {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	here, there := net.Pipe()
+	select {
+	case target.streams <- there:
+		return here, nil
+	case <-target.ctx.Done():
+		return nil, errors.New("connection refused")
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (p *Port) DialAddressTimeout(to memberlist.Address, timeout time.Duration) (net.Conn, error) {
+	return p.DialTimeout(to.Addr, timeout)
+}
+
+func (p *Port) Shutdown() error {
+	p.fabric.Lock()
+	defer p.fabric.Unlock()
+	if p.fabric.Ports[p.at] == p {
+		delete(p.fabric.Ports, p.at)
+	}
+	p.cancel()
+	return nil
+}
