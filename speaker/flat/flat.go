@@ -99,7 +99,6 @@ type Flat struct {
 	tell chan struct{} // receives when the speaker is to be told something
 
 	leaving     atomic.Bool // what is heard of members from now on is this node's doing
-	yields      sync.Map    // why a lease is to be handed over, by VIP
 	candidacies candidacies // of [Flat.watchMembers] alone
 	guarded     guarded     // likewise
 
@@ -122,14 +121,16 @@ func New[S Speaker](o Options, newSpeaker func(speaker.FlatParts) S) (*Flat, S) 
 		Options: o, look: make(chan struct{}, 1), tell: make(chan struct{}, 1),
 		found: make(map[netip.Addr]arp.Finding), untold: make(map[string]bool),
 	}
-	f.election = election.New(o.Log, handler{f})
+	leases := &Leases{Node: o.Node}
+	f.election = election.New(o.Log, handler{leases, f})
+	leases.Election = f.election
 	f.announcer = arp.New(o.Log, arp.Options{Watcher: o.Watcher, Refresh: o.Refresh, Observe: f.takeFinding})
-	parts := speaker.FlatParts{Leases: leases{f}, Announcer: announcer{f.announcer, o.Log}}
+	parts := speaker.FlatParts{Leases: leases, Announcer: announcer{f.announcer, o.Log}}
 	if o.Fence != nil {
 		parts.Fence = o.Fence
 	}
 	s := newSpeaker(parts)
-	f.speaker = s
+	f.speaker, leases.Speaker = s, s
 	return f, s
 }
 

@@ -2,32 +2,39 @@ package flat
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/herald-vip/herald/election"
 	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/speaker"
 )
 
-// leases are the election in the speaker's terms.
-type leases struct{ *Flat }
+// Leases are the election in the speaker's terms.
+type Leases struct {
+	Election *election.Election
+	Node     string
+	Speaker  interface{ LeasesChanged() }
+
+	yields sync.Map // why a lease is to be handed over, by VIP
+}
 
 // Stand implements [speaker.Leases].
-func (l leases) Stand(vip string, claim speaker.Flat) {
-	l.election.Stand(lease.Candidacy{Lease: vip, Priority: claim.Priority, Preempt: claim.Preempt})
+func (l *Leases) Stand(vip string, claim speaker.Flat) {
+	l.Election.Stand(lease.Candidacy{Lease: vip, Priority: claim.Priority, Preempt: claim.Preempt})
 }
 
 // Resign implements [speaker.Leases].
-func (l leases) Resign(vip string) {
-	l.election.Resign(vip)
+func (l *Leases) Resign(vip string) {
+	l.Election.Resign(vip)
 	l.yields.Delete(vip)
 }
 
 // Forget implements [speaker.Leases].
-func (l leases) Forget(vip string) { l.election.Forget(vip) }
+func (l *Leases) Forget(vip string) { l.Election.Forget(vip) }
 
 // Lease implements [speaker.Leases].
-func (l leases) Lease(vip string) speaker.Lease {
-	st := l.election.Lease(vip)
+func (l *Leases) Lease(vip string) speaker.Lease {
+	st := l.Election.Lease(vip)
 	switch {
 	case st.Holder == l.Node:
 		why, _ := l.yields.Load(vip)
@@ -39,26 +46,29 @@ func (l leases) Lease(vip string) speaker.Lease {
 	return speaker.Lease{Reason: "no holder: " + st.Why, Lost: st.Lost}
 }
 
-// handler passes on what the election says, before it returns: until the speaker has acted on a
-// loss, the election keeps others from having the lease. The speaker looks at the leases as
+// Granted implements [election.Handler], as the next two do: the speaker is told before they return. Until it
+// has acted on a loss, the election keeps others from having the lease. The speaker looks at the leases as
 // they are by then.
-type handler struct{ *Flat }
-
-// Granted implements [election.Handler].
-func (h handler) Granted([]lease.Granted) { h.speaker.LeasesChanged() }
+func (l *Leases) Granted([]lease.Granted) { l.Speaker.LeasesChanged() }
 
 // Lost implements [election.Handler].
-func (h handler) Lost(lost []lease.Lost) {
-	for _, l := range lost {
-		h.yields.Delete(l.Lease)
+func (l *Leases) Lost(lost []lease.Lost) {
+	for _, e := range lost {
+		l.yields.Delete(e.Lease)
 	}
-	h.speaker.LeasesChanged()
+	l.Speaker.LeasesChanged()
 }
 
 // Yield implements [election.Handler].
-func (h handler) Yield(y lease.Yield) {
-	h.yields.Store(y.Lease, fmt.Sprintf("handed over to %s: %s", y.To, y.Reason))
-	h.speaker.LeasesChanged()
+func (l *Leases) Yield(y lease.Yield) {
+	l.yields.Store(y.Lease, fmt.Sprintf("handed over to %s: %s", y.To, y.Reason))
+	l.Speaker.LeasesChanged()
+}
+
+// handler passes on what the election says.
+type handler struct {
+	*Leases
+	*Flat
 }
 
 // Met implements [election.Handler]: the nodes that are alive decide which of them stand.
