@@ -96,8 +96,9 @@ verify: ## 3 min: search every state of the models of the lease, its fence and i
 	testenv/install spin gcc libc6-dev
 	election/lease/model/verify
 
-simulate: go ## 1 min: run leases through SCHEDULES (10000) random schedules of faults, in virtual time
+simulate: go ## 3 min: run leases through SCHEDULES (10000) random schedules of faults, in virtual time, and whole speakers through a tenth as many
 	go test -count=1 -v -run 'TestSchedules|TestFindsBreaks' ./election/lease/sim -schedules $(SCHEDULES)
+	go test -count=1 -v -timeout 3h -run 'TestSchedules|TestFindsBreaks' ./speaker/sim -schedules $$(($(SCHEDULES) / 10))
 
 mutate: go ## 25 min: make each defect of testenv/mutate/mutations.txt in the lease and the fence, and see that a test finds it
 	go test -count=1 -v -tags mutate -timeout 3h -run TestMutations$$ ./testenv/mutate

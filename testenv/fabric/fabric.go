@@ -100,10 +100,13 @@ type Port struct {
 	at        netip.AddrPort
 	admission *transport.Admission
 	Packets   chan *memberlist.Packet
+	Hold      func() bool // if set, waits until whoever is here may send and receive; false: never more
 	streams   chan net.Conn
 	ctx       context.Context
 	cancel    context.CancelFunc
 }
+
+func (p *Port) hold() bool { return p.Hold == nil || p.Hold() }
 
 func (p *Port) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
 	return p.at.Addr().AsSlice(), int(p.at.Port()), nil
@@ -117,7 +120,7 @@ func (p *Port) WriteTo(b []byte, to string) (time.Time, error) {
 		}
 		packet := &memberlist.Packet{Buf: append([]byte(nil), b...), From: net.UDPAddrFromAddrPort(p.at)}
 		time.AfterFunc(d, func() {
-			if !target.admission.AdmitPacket(p.at) {
+			if !p.hold() || !target.hold() || !target.admission.AdmitPacket(p.at) {
 				return
 			}
 			packet.Timestamp = time.Now()
@@ -141,7 +144,7 @@ func (p *Port) DialTimeout(to string, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(p.ctx, timeout)
 	defer cancel()
 	target, _ := p.fabric.route(p.at, to, nil)
-	if target == nil {
+	if target == nil || !p.hold() || !target.hold() {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
