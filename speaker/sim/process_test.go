@@ -136,9 +136,11 @@ func (p *process) work() {
 				return
 			}
 			looked = time.Now()
+			known := p.known
+			p.known = altered
 			p.fence.Keep(ctx, func() { // which says so once too often, as it begins anew each time
-				if p.w.locked(func() { altered = p.altered }); altered != p.known {
-					p.known = altered
+				if p.w.locked(func() { p.known = p.altered }); p.known != known {
+					known = p.known
 					p.speaker.FenceClosed()
 				}
 			})
