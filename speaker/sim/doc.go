@@ -5,7 +5,7 @@
 // election with its lease machine, memberlist, encryption and file. They are put together as package daemon does it.
 //
 // Fake are, of each node, the kernel (nftables with sets that expire, addresses with a lifetime), what
-// netutil/address and arp do above it (kernel_test.go, parts_test.go), the checks (verdicts come from the schedule) and,
+// netutil/address and arp do above it (kernel_test.go), the checks (verdicts come from the schedule) and,
 // from testenv/fabric, the network.
 //
 // A process may be frozen or killed wherever it touches kernel, network or lease, also between the fence's reading the
@@ -21,7 +21,7 @@
 // address has expired, or its process has run undisturbed for pardon.
 //
 // The operator changes lists, leases, priorities and the VIPs' addresses, or installs, moves, removes and switches off
-// nodes that come and go by themselves, on any node at any time and in any order. Two rules are hers: nodes
+// nodes that come and go by themselves, on any node at any time and in any order. Two rules bind the operator: nodes
 // without a record are a minority of their list, and a majority of the voters keep their disks. What is left out: to
 // give two VIPs each other's address, and to change between members and join.
 //
