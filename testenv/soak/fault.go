@@ -144,9 +144,9 @@ func traits() []trait {
 		{Unheard, LAN, 0, odds{}, odds{5, 300, 4000}, deafenNext, join},
 		{StrangerHas, Stranger, 0, odds{}, odds{1, 300, 1500}, strangers("add"), strangers("del")},
 		{AllRestarted, Everyone, fatal | restarts, odds{}, odds{2, 50, 1000}, kill, boot},
-		{MemberRemoved, Lists, listed, odds{}, odds{6, 100, 4000}, changeFiles, restoreFiles},
-		{LeaseDoubled, Lists, listed, odds{}, odds{6, 100, 4000}, changeFiles, restoreFiles},
-		{MemberMoved, Member, listed | fatal | restarts, odds{}, odds{6, 100, 4000}, moves(changeFiles), moves(restoreFiles)},
+		{MemberRemoved, Lists, listed, odds{}, odds{6, 100, 4000}, changeFile, restoreFile},
+		{LeaseDoubled, Lists, listed, odds{}, odds{6, 100, 4000}, changeFile, restoreFile},
+		{MemberMoved, Member, listed | fatal | restarts, odds{}, odds{6, 100, 4000}, moves(changeFile), moves(restoreFile)},
 		{DiskLost, Member, joined | fatal | restarts, odds{}, odds{8, 50, 2000}, loseDisk, boot},
 		{PowerCut, Machine, fatal | restarts, odds{2, 1000, 8000}, odds{3, 500, 3000}, process((*lab.Node).PowerOff), node((*lab.Node).PowerOn)},
 	}

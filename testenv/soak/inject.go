@@ -227,45 +227,25 @@ func answers(parameters string) act {
 	}
 }
 
-// changeFile makes the change of the fault to the speaker's configuration.
-func changeFile(_ context.Context, j *injector, f Fault) error {
-	c := j.site.speakerConfig(f.Master)
-	c.change(f)
-	return j.configure(f.Master, c)
-}
-
-func restoreFile(_ context.Context, j *injector, f Fault) error {
-	return j.configure(f.Master, j.site.speakerConfig(f.Master))
-}
-
-// configure writes the configuration and tells the speaker.
-func (j *injector) configure(master string, c speakerConfig) error {
-	if err := j.writeFile(master, c); err != nil {
-		return err
-	}
-	return j.speaker(master).Daemons()[0].Signal(unix.SIGHUP)
-}
-
-func (j *injector) writeFile(master string, c speakerConfig) error {
-	path := filepath.Join(j.site.config(master), "herald.yaml")
-	if err := c.write(path + ".new"); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
-}
-
-// changeFiles makes the change of the fault to all masters' configurations, which those that run find by themselves.
-func changeFiles(_ context.Context, j *injector, f Fault) (err error) {
+// changeFile makes the change of the fault to the speaker's configuration, or to all speakers' if it is about who votes.
+func changeFile(_ context.Context, j *injector, f Fault) (err error) {
 	for _, m := range masters {
+		if f.Part == Speaker && m != f.Master {
+			continue
+		}
 		c := j.site.speakerConfig(m)
 		c.change(f)
-		err = errors.Join(err, j.writeFile(m, c))
+		path := filepath.Join(j.site.config(m), "herald.yaml")
+		err = errors.Join(err, c.write(path+".new"), os.Rename(path+".new", path))
+		if f.Part == Speaker { // others may not run, and find the file by themselves
+			err = errors.Join(err, j.speaker(m).Daemons()[0].Signal(unix.SIGHUP))
+		}
 	}
 	return err
 }
 
-func restoreFiles(ctx context.Context, j *injector, _ Fault) error {
-	return changeFiles(ctx, j, Fault{})
+func restoreFile(ctx context.Context, j *injector, f Fault) error {
+	return changeFile(ctx, j, Fault{Part: f.Part, Master: f.Master})
 }
 
 // moves has the master's speaker end, and start when the files have changed.
@@ -294,10 +274,7 @@ func loseDisk(ctx context.Context, j *injector, f Fault) error {
 		}
 		pause(ctx, 50*time.Millisecond)
 	}
-	if err := errors.Join(speaker.Kill(), j.writeFile(f.Master, j.site.speakerConfig(f.Master))); err != nil {
-		return err
-	}
-	return os.Remove(filepath.Join(j.site.Dir, "disks", f.Master, "electorate"))
+	return errors.Join(speaker.Kill(), restoreFile(ctx, j, f), os.Remove(filepath.Join(j.site.Dir, "disks", f.Master, "electorate")))
 }
 
 // deleteAddress deletes the IPv4 address of the VIP, if it is there.
