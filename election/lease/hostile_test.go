@@ -136,6 +136,67 @@ func TestAnswersToEarlierRounds(t *testing.T) {
 	t.Fatal("no round was granted")
 }
 
+// TestAnswersThatDoNotCount gives a candidate answers for another ballot, to another question, or too late: none of them
+// moves it on.
+func TestAnswersThatDoNotCount(t *testing.T) {
+	for name, late := range map[string]bool{"in time": false, "too late": true} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, "m1", "m2", "m3")
+			c.run(2 * duration)
+			m, sequence := c.nodes["m1"], uint64(1000)
+			asked := func(kind message.Kind) (found message.Item) {
+				for _, it := range answers(m, "m2") {
+					if it.Kind == kind {
+						found = it
+					}
+				}
+				return found
+			}
+			answer := func(it message.Item) {
+				sequence++
+				m.Receive(c.now, c.forge("m2", "m1", sequence, it))
+			}
+			m.Stand(c.now, lease.Candidacy{Lease: vip})
+			var it message.Item
+			for it = asked(message.Prepare); it.Counter == 0; it = asked(message.Prepare) {
+				c.now = c.now.Add(step)
+				m.Tick(c.now)
+			}
+			for _, wrong := range []message.Item{
+				{Kind: message.Promise, Lease: it.Lease, Counter: it.Counter + 1},
+				{Kind: message.Promise, Lease: it.Lease, Counter: it.Counter, Round: 1},
+				{Kind: message.Accept, Lease: it.Lease, Counter: it.Counter},
+			} {
+				if answer(wrong); asked(message.Propose).Counter != 0 {
+					t.Fatalf("%+v counts as a promise", wrong)
+				}
+			}
+			answer(message.Item{Kind: message.Promise, Lease: it.Lease, Counter: it.Counter})
+			if it = asked(message.Propose); it.Round == 0 {
+				t.Fatal("a promise does not count")
+			}
+			right := message.Item{Kind: message.Accept, Lease: it.Lease, Counter: it.Counter, Round: it.Round}
+			for _, wrong := range []message.Item{
+				{Kind: message.Accept, Lease: it.Lease, Counter: it.Counter + 1, Round: it.Round},
+				{Kind: message.Accept, Lease: it.Lease, Counter: it.Counter, Round: it.Round + 1},
+				{Kind: message.Promise, Lease: it.Lease, Counter: it.Counter, Round: it.Round},
+			} {
+				answer(wrong)
+				if _, events := m.Take(); len(events) > 0 {
+					t.Fatalf("%+v counts as a vote: %+v", wrong, events)
+				}
+			}
+			if late {
+				c.now = c.now.Add(duration * 7 / 10) // when a holder gives up
+			}
+			answer(right)
+			if _, events := m.Take(); len(events) > 0 == late {
+				t.Errorf("at the vote: %+v", events)
+			}
+		})
+	}
+}
+
 // TestReplay records everything, and sends all of it again to everyone that runs:
 // nobody takes any notice.
 func TestReplay(t *testing.T) {
