@@ -276,6 +276,10 @@ func TestLearnsNoOtherThan(t *testing.T) {
 		"same number":   func(m *message.Message) {},
 		"cluster":       func(m *message.Message) { m.Number, m.Cluster = 9, m.Cluster+1 },
 		"absurd number": func(m *message.Message) { m.Number = 1 << 50 },
+		"no lease": func(m *message.Message) {
+			m.Number, m.Electorate = 4, &electorate.Electorate{Members: two.Members}
+			m.Active = m.Electorate.Digest()
+		},
 	} {
 		a := newAlone(t, atRecord(3, three), three, false)
 		a.hear("m1", func(m *message.Message) {

@@ -136,64 +136,102 @@ func TestAnswersToEarlierRounds(t *testing.T) {
 	t.Fatal("no round was granted")
 }
 
-// TestAnswersThatDoNotCount gives a candidate answers for another ballot, to another question, or too late: none of them
-// moves it on.
+// A candidate that was asked nothing else yet.
+type bidder struct {
+	*cluster
+	*node
+	sequence uint64
+}
+
+// bids has m1 stand, and returns what it asks m2 for.
+func bids(t *testing.T, c *cluster) (*bidder, message.Item) {
+	c.run(2 * duration)
+	b := &bidder{c, c.nodes["m1"], 1000}
+	b.Stand(c.now, lease.Candidacy{Lease: vip})
+	for range duration / step {
+		if it := b.asks(message.Prepare); it.Counter > 0 {
+			return b, it
+		}
+		b.wait(step)
+	}
+	t.Fatal("m1 asks for no promise")
+	return nil, message.Item{}
+}
+
+// asks is what it asks m2 for, if that is of a kind.
+func (b *bidder) asks(kind message.Kind) message.Item {
+	for _, it := range answers(b.node, "m2") {
+		if it.Kind == kind {
+			return it
+		}
+	}
+	return message.Item{}
+}
+
+func (b *bidder) wait(d time.Duration) {
+	b.now = b.now.Add(d)
+	b.Tick(b.now)
+}
+
+func (b *bidder) hears(from string, it message.Item) {
+	b.sequence++
+	b.Receive(b.now, b.forge(from, "m1", b.sequence, it))
+}
+
+// TestAnswersThatDoNotCount gives a candidate answers for another ballot or to another question, twice from the same
+// voter, or too late: none of them moves it on.
 func TestAnswersThatDoNotCount(t *testing.T) {
 	for name, late := range map[string]bool{"in time": false, "too late": true} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, "m1", "m2", "m3")
-			c.run(2 * duration)
-			m, sequence := c.nodes["m1"], uint64(1000)
-			asked := func(kind message.Kind) (found message.Item) {
-				for _, it := range answers(m, "m2") {
-					if it.Kind == kind {
-						found = it
-					}
-				}
-				return found
-			}
-			answer := func(it message.Item) {
-				sequence++
-				m.Receive(c.now, c.forge("m2", "m1", sequence, it))
-			}
-			m.Stand(c.now, lease.Candidacy{Lease: vip})
-			var it message.Item
-			for it = asked(message.Prepare); it.Counter == 0; it = asked(message.Prepare) {
-				c.now = c.now.Add(step)
-				m.Tick(c.now)
-			}
-			for _, wrong := range []message.Item{
-				{Kind: message.Promise, Lease: it.Lease, Counter: it.Counter + 1},
-				{Kind: message.Promise, Lease: it.Lease, Counter: it.Counter, Round: 1},
-				{Kind: message.Accept, Lease: it.Lease, Counter: it.Counter},
-			} {
-				if answer(wrong); asked(message.Propose).Counter != 0 {
+			b, it := bids(t, newCluster(t, "m1", "m2", "m3", "m4", "m5"))
+			promise := message.Item{Kind: message.Promise, Lease: it.Lease, Counter: it.Counter}
+			another, later, accept := promise, promise, promise
+			another.Counter, later.Round, accept.Kind = it.Counter+1, 1, message.Accept
+			b.hears("m2", promise)
+			b.hears("m2", promise)
+			for _, wrong := range []message.Item{another, later, accept} {
+				if b.hears("m3", wrong); b.asks(message.Propose).Counter != 0 {
 					t.Fatalf("%+v counts as a promise", wrong)
 				}
 			}
-			answer(message.Item{Kind: message.Promise, Lease: it.Lease, Counter: it.Counter})
-			if it = asked(message.Propose); it.Round == 0 {
-				t.Fatal("a promise does not count")
+			b.hears("m3", promise)
+			if it = b.asks(message.Propose); it.Round == 0 {
+				t.Fatal("two promises and its own do not count")
 			}
-			right := message.Item{Kind: message.Accept, Lease: it.Lease, Counter: it.Counter, Round: it.Round}
-			for _, wrong := range []message.Item{
-				{Kind: message.Accept, Lease: it.Lease, Counter: it.Counter + 1, Round: it.Round},
-				{Kind: message.Accept, Lease: it.Lease, Counter: it.Counter, Round: it.Round + 1},
-				{Kind: message.Promise, Lease: it.Lease, Counter: it.Counter, Round: it.Round},
-			} {
-				answer(wrong)
-				if _, events := m.Take(); len(events) > 0 {
+
+			accept.Round, promise.Round = it.Round, it.Round
+			another, later = accept, accept
+			another.Counter, later.Round = it.Counter+1, it.Round+1
+			b.hears("m2", accept)
+			b.hears("m2", accept)
+			for _, wrong := range []message.Item{another, later, promise} {
+				b.hears("m3", wrong)
+				if _, events := b.Take(); len(events) > 0 {
 					t.Fatalf("%+v counts as a vote: %+v", wrong, events)
 				}
 			}
 			if late {
-				c.now = c.now.Add(duration * 7 / 10) // when a holder gives up
+				b.now = b.now.Add(duration * 7 / 10) // when a holder gives up
 			}
-			answer(right)
-			if _, events := m.Take(); len(events) > 0 == late {
-				t.Errorf("at the vote: %+v", events)
+			b.hears("m3", accept)
+			if _, events := b.Take(); len(events) > 0 == late {
+				t.Errorf("at the third vote: %+v", events)
+			}
+			if votes := b.Lease(b.now, vip).Votes; !late && !slices.Equal(sorted(votes), []string{"m1", "m2", "m3"}) {
+				t.Errorf("voted for by %v", votes)
 			}
 		})
+	}
+}
+
+// A refusal by one without a vote does not have a candidate ask again.
+func TestRefusalWithoutAVote(t *testing.T) {
+	b, it := bids(t, newMixed(t, "w1"))
+	b.hears("w1", message.Item{Kind: message.Refuse, Lease: it.Lease, Counter: it.Counter, Promised: it.Counter, Remaining: step})
+	for range 10 {
+		if b.wait(step); b.asks(message.Prepare).Counter != 0 {
+			t.Fatal("it asks again")
+		}
 	}
 }
 

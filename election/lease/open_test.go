@@ -72,6 +72,32 @@ func TestMembersComeAndGo(t *testing.T) {
 	c.awaitVoters(5*time.Second, "m1@#1", "m2@#2", "m3@#3", "m4@#4", "m5@#5")
 }
 
+// Who only joins waits until there is somebody to join.
+func TestJoiningBeginsNothing(t *testing.T) {
+	c := newCluster(t)
+	c.open = &lease.Open{Forget: forget}
+	c.join("m1@#1")
+	c.join("m2@#2")
+	c.run(time.Minute)
+	if e := c.nodes["m1@#1"].Status(c.now).Active; e != nil {
+		t.Errorf("it began a cluster: %v", e)
+	}
+}
+
+// A member without a vote follows its voters as long as it hears any, whatever another cluster says.
+func TestStandbyStays(t *testing.T) {
+	c := newOpenCluster(t, "m1@#1", "m2@#2", "m3@#3", "m4@#4")
+	c.awaitVoters(5*time.Second, "m1@#1", "m2@#2", "m3@#3")
+	spare := c.nodes["m4@#4"]
+	other := electorate.Electorate{Members: []string{"m5@#5"}, Duration: duration}
+	c.join("m5@#5")
+	c.run(duration)
+	msg := c.forge("m5@#5", spare.name, 100000)
+	msg.Cluster, msg.Number, msg.Active, msg.Electorate = msg.Cluster+1, 9, other.Digest(), &other
+	spare.Receive(c.now, msg)
+	c.awaitVoters(0, "m1@#1", "m2@#2", "m3@#3")
+}
+
 func TestReinstalledMemberReplacesItself(t *testing.T) {
 	c := newOpenCluster(t, "m1@#1", "m2@#2", "m3@#3")
 	c.awaitVoters(5*time.Second, "m1@#1", "m2@#2", "m3@#3")
