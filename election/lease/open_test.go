@@ -84,18 +84,57 @@ func TestJoiningBeginsNothing(t *testing.T) {
 	}
 }
 
-// A member without a vote follows its voters as long as it hears any, whatever another cluster says.
-func TestStandbyStays(t *testing.T) {
-	c := newOpenCluster(t, "m1@#1", "m2@#2", "m3@#3", "m4@#4")
+// Whatever another cluster says, a member without a vote follows its voters as long as it hears any, a voter its record even
+// if it hears nobody, and one that is alone its own if that is not the one that it began with.
+func TestStaysInItsCluster(t *testing.T) {
+	for name, test := range map[string]struct {
+		members []string
+		who     string
+		prepare func(*cluster, *node)
+	}{
+		"stands by": {[]string{"m2@#2", "m3@#3", "m4@#4"}, "m4@#4", func(*cluster, *node) {}},
+		"hears nobody": {[]string{"m2@#2", "m3@#3"}, "m3@#3", func(c *cluster, n *node) {
+			c.oneWay(true, "m1@#1", n.name)
+			c.oneWay(true, "m2@#2", n.name)
+		}},
+		"is alone": {nil, "m1@#1", func(c *cluster, n *node) {
+			c.reconfigure(electorate.Electorate{Members: []string{n.name}, Duration: 2 * duration}, n.name)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newOpenCluster(t, "m1@#1", test.members...)
+			c.run(10 * time.Second)
+			n := c.nodes[test.who]
+			test.prepare(c, n)
+			c.run(10 * time.Second)
+			want := n.Status(c.now).Active.Members
+			c.open = &lease.Open{Observer: true}
+			c.join("m5@#5")
+			c.run(duration)
+			other := electorate.Electorate{Members: []string{"m5@#5"}, Duration: duration}
+			msg := c.forge("m5@#5", n.name, 100000)
+			msg.Cluster, msg.Number, msg.Active, msg.Electorate = msg.Cluster+1, 9, other.Digest(), &other
+			n.Receive(c.now, msg)
+			if got := n.Status(c.now).Active.Members; !slices.Equal(got, want) {
+				t.Errorf("it follows %v, and was in %v", got, want)
+			}
+		})
+	}
+}
+
+// A namesake replaces no voter that is there, and one that is gone before others do that wait.
+func TestNamesake(t *testing.T) {
+	c := newOpenCluster(t, "m1@#1", "m2@#2", "m3@#3")
 	c.awaitVoters(5*time.Second, "m1@#1", "m2@#2", "m3@#3")
-	spare := c.nodes["m4@#4"]
-	other := electorate.Electorate{Members: []string{"m5@#5"}, Duration: duration}
-	c.join("m5@#5")
-	c.run(duration)
-	msg := c.forge("m5@#5", spare.name, 100000)
-	msg.Cluster, msg.Number, msg.Active, msg.Electorate = msg.Cluster+1, 9, other.Digest(), &other
-	spare.Receive(c.now, msg)
+	c.join("m1@#9")
+	c.run(10 * time.Second)
 	c.awaitVoters(0, "m1@#1", "m2@#2", "m3@#3")
+
+	c = newOpenCluster(t, "m1@#1", "m2@#2", "m3@#3", "m4@#4")
+	c.awaitVoters(5*time.Second, "m1@#1", "m2@#2", "m3@#3")
+	c.kill("m3@#3")
+	c.join("m3@#9")
+	c.awaitVoters(5*time.Second, "m1@#1", "m2@#2", "m3@#9")
 }
 
 func TestReinstalledMemberReplacesItself(t *testing.T) {
@@ -114,6 +153,8 @@ func TestDeadAreForgottenWhileAMajorityIsThere(t *testing.T) {
 	c.run(2 * forget)
 	c.awaitVoters(0, "m1@#1", "m2@#2", "m3@#3", "m4@#4", "m5@#5") // four would need three, too
 	c.kill("m5@#5")
+	c.run(spare + 10*time.Second)
+	c.awaitVoters(0, "m1@#1", "m2@#2", "m3@#3", "m4@#4", "m5@#5") // there is none to join in their place
 	c.awaitVoters(2*forget, "m1@#1", "m2@#2", "m3@#3")
 	c.kill("m3@#3")
 	c.kill("m2@#2")
@@ -121,6 +162,22 @@ func TestDeadAreForgottenWhileAMajorityIsThere(t *testing.T) {
 	if h := c.holder(vip); h != "" {
 		t.Fatalf("%s holds the VIP without a majority", h)
 	}
+}
+
+// After a power cut that all of them had, voters wait for the others as long as at any other time.
+func TestRestartedVotersWait(t *testing.T) {
+	all := []string{"m1@#1", "m2@#2", "m3@#3", "m4@#4", "m5@#5"}
+	c := newOpenCluster(t, all[0], all[1:]...)
+	c.awaitVoters(10*time.Second, all...)
+	for _, name := range all {
+		c.kill(name)
+	}
+	for _, name := range all[:3] {
+		c.join(name)
+	}
+	c.run(forget - 10*time.Second)
+	c.awaitVoters(0, all...)
+	c.awaitVoters(time.Minute, all[:3]...)
 }
 
 // Members that stand for nothing, as their checks fail, want other rules, or ask for nothing get no vote. They are two, as one

@@ -12,8 +12,8 @@ const (
 	// round is the time between two checks of the tables if the kernel reports no change.
 	round = time.Second
 
-	// pause is the least time between two checks, so that a program that changes nftables
-	// over and over does not keep the node busy.
+	// pause is the least time between a check for a change and the next, so that a program that changes
+	// nftables over and over does not keep the node busy.
 	pause = 100 * time.Millisecond
 )
 
@@ -34,19 +34,24 @@ func (f *Fence) Keep(ctx context.Context, closed func()) {
 	defer tick.Stop()
 	var fault ruleset.Fault
 	var restored uint64
+	busy := false // the last check was for a change
 	for {
 		fault.Log(f.log, f.Check(), "fence not put back", "fence in order again")
 		if now := f.timesRestored(); now != restored {
 			restored = now
 			closed()
 		}
-		wake.Pause(ctx, pause)
+		if busy {
+			wake.Pause(ctx, pause)
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			busy = false
 		case <-changed:
 			closed() // an opening puts the tables back itself, and nothing is closed in between
+			busy = true
 		}
 	}
 }
