@@ -48,11 +48,7 @@ func (m *Machine) choose() electorate.Electorate {
 	e.Members = m.active().Members
 	var join []string
 	for _, p := range m.peers {
-		switch namesake := slices.Contains(electorate.Names(e.Members), electorate.Name(p.name)); {
-		case !m.eligible(p):
-		case namesake: // it comes before others, in the place of the voter that its node was
-			join = slices.Insert(join, 0, p.name)
-		default:
+		if m.eligible(p) {
 			join = append(join, p.name)
 		}
 	}
@@ -89,10 +85,10 @@ func (m *Machine) isAlone() bool {
 	return m.open != nil && m.state.Record.Number == 1 && len(m.active().Members) == 1 && m.voter()
 }
 
-// isForsaken reports whether this member has no vote in its record, and none of those that have is heard: it follows those
-// of another cluster then.
+// isForsaken reports whether none that has a vote in this member's record is heard, as a voter hears itself: it follows
+// those of another cluster then.
 func (m *Machine) isForsaken() bool {
-	return m.open != nil && m.inForce() && !m.voter() && len(m.heardVoters()) == 0
+	return m.open != nil && m.inForce() && len(m.heardVoters()) == 0
 }
 
 // Remove takes the vote of a voter that is silent, by its node's name, without waiting until it is forgotten. An error
