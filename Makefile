@@ -96,7 +96,7 @@ verify: ## 3 min: search every state of the models of the lease, its fence and i
 	testenv/install spin gcc libc6-dev
 	election/lease/model/verify
 
-simulate: go ## 3 min: run leases through SCHEDULES (10000) random schedules of faults, in virtual time, and whole speakers through a tenth as many
+simulate: go ## 6 min: run leases through SCHEDULES (10000) random schedules of faults, in virtual time, and whole speakers through a tenth as many
 	go test -count=1 -v -run 'TestSchedules|TestFindsBreaks' ./election/lease/sim -schedules $(SCHEDULES)
 	go test -count=1 -v -timeout 3h -run 'TestSchedules|TestFindsBreaks' ./speaker/sim -schedules $$(($(SCHEDULES) / 10))
 
