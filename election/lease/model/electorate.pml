@@ -48,7 +48,15 @@ byte i, j; /* scratch, 0 between steps */
 #define most(a, b) (a > b -> a : b)
 #define count(set) ((set & 1) + ((set >> 1) & 1) + ((set >> 2) & 1))
 #define majority(set, of) (2 * count(((set) & (of))) > count((of)))
-#define votes(v) (voter[v].number > 0 && (record[voter[v].number].members & (1 << v)))
+
+/* Voters are identities: one that is installed anew is another voter. With BY_NAME the third
+ * is the second, installed anew, and goes by its name. */
+#ifdef BY_NAME
+#define bit(v) (1 << (v == 2 -> 1 : v))
+#else
+#define bit(v) (1 << v)
+#endif
+#define votes(v) (voter[v].number > 0 && (record[voter[v].number].members & bit(v)))
 
 /* A candidate asks for the lease, or for its renewal. */
 #define can_ask(c) (candidate[c].number > 0 && candidate[c].round < record[candidate[c].number].duration)
@@ -63,11 +71,11 @@ inline ask(c) {
 #define same_record(v, c) (voter[v].number == candidate[c].number)
 #endif
 #define can_grant(v, c) (candidate[c].round > 0 && votes(v) && same_record(v, c) && voter[v].abstain == 0 && \
-	(voter[v].grant == NOBODY || voter[v].grant == c) && !(candidate[c].votes & (1 << v)))
+	(voter[v].grant == NOBODY || voter[v].grant == c) && !(candidate[c].votes & bit(v)))
 inline vote_for(v, c) {
 	voter[v].grant = c;
 	voter[v].expiry = most(voter[v].expiry, record[voter[v].number].duration);
-	candidate[c].votes = candidate[c].votes | (1 << v);
+	candidate[c].votes = candidate[c].votes | bit(v);
 	if
 	:: majority(candidate[c].votes, record[candidate[c].number].members) ->
 		candidate[c].until = most(candidate[c].until, candidate[c].round);
@@ -86,7 +94,7 @@ inline vote_for(v, c) {
 #define can_accept(v) (votes(v) && voter[v].number < RECORDS && settled(v) && !voter[v].accepted)
 inline accept(v) {
 	voter[v].accepted = true;
-	record[voter[v].number + 1].accepted = record[voter[v].number + 1].accepted | (1 << v)
+	record[voter[v].number + 1].accepted = record[voter[v].number + 1].accepted | bit(v)
 }
 
 /* Who hears of a record that was chosen takes it. */
