@@ -80,7 +80,7 @@ nightly: e2e-all-orders bench reproduce ## 6 h: what takes too long for each cha
 	$(MAKE) fuzz FUZZTIME=60s
 	$(MAKE) soak SOAK_TIME=1h
 	bin/herald-testenv soak-flat
-	bin/herald-testenv soak-flat --join
+	bin/herald-testenv soak-flat --join --out bin/soak-join
 	go -C testenv/bench test -tags e2e -count=1 -p 1 -timeout 60m ./...
 
 e2e-all-orders:
@@ -97,10 +97,10 @@ verify: ## 3 min: search every state of the models of the lease, its fence and i
 	election/lease/model/verify
 
 simulate: go ## 6 min: run leases through SCHEDULES (10000) random schedules of faults, in virtual time, and whole speakers through a tenth as many
-	go test -count=1 -v -run 'TestSchedules|TestFindsBreaks' ./election/lease/sim -schedules $(SCHEDULES)
+	go test -count=1 -v -timeout 3h -run 'TestSchedules|TestFindsBreaks' ./election/lease/sim -schedules $(SCHEDULES)
 	go test -count=1 -v -timeout 3h -run 'TestSchedules|TestFindsBreaks' ./speaker/sim -schedules $$(($(SCHEDULES) / 10))
 
-mutate: go ## 25 min: make each defect of testenv/mutate/mutations.txt in the lease and the fence, and see that a test finds it
+mutate: go ## 25 min: make each defect of testenv/mutate/mutations.txt in lease, fence and speaker, and see that a test finds it
 	go test -count=1 -v -tags mutate -timeout 3h -run TestMutations$$ ./testenv/mutate
 
 image: release-programs ## 15 s: write container images: bin/herald_image.tar for all architectures, one of each for docker load

@@ -3,6 +3,7 @@ package speaker_test
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -257,5 +258,33 @@ func TestFlatDoesNotResignWhileTheFenceIsOpen(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		expect(t, l.node, "close 10.99.0.10", "resign from control-plane")
+	})
+}
+
+// Nor while it may answer for one of two addresses.
+func TestFlatDoesNotResignWhileOneOfTwoIsOpen(t *testing.T) {
+	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
+		dual := flatVIP()
+		dual.Addresses = []netip.Addr{v4, v6}
+		s.Apply([]speaker.VIP{dual}, nil, []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)})
+		l.grant(s)
+		l.took()
+		l.set(func() { l.closed = errors.New("no answer") })
+		l.setStuck(v4)
+		s.Observe(verdict("registry", health.Unhealthy))
+		expect(t, l.node, "unbind fd00:99::10", "silence 10.99.0.10", "silence fd00:99::10", "close 10.99.0.10 fd00:99::10")
+	})
+}
+
+// Nor while it is in doubt whether it may.
+func TestFlatDoesNotResignInDoubt(t *testing.T) {
+	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
+		l.grant(s)
+		l.took()
+		l.set(func() { l.closed, l.fenced = errors.New("no answer"), errors.New("no buffer space") })
+		l.setStuck(v4)
+		s.FenceClosed()
+		synctest.Wait()
+		expect(t, l.node, "open 10.99.0.10 for 600ms", "silence 10.99.0.10", "close 10.99.0.10")
 	})
 }

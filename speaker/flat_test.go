@@ -250,6 +250,21 @@ func TestFlatGuardIsTriedAgain(t *testing.T) {
 	})
 }
 
+// Nor is it opened if it is granted before.
+func TestFlatOpensNothingThatIsUnguarded(t *testing.T) {
+	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
+		l.set(func() { l.blind = errors.New("nftables is busy") })
+		s.Apply([]speaker.VIP{flatVIP()}, nil, []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)})
+		l.took()
+		l.grant(s)
+		for _, did := range l.took() {
+			if strings.HasPrefix(did, "open") {
+				t.Error(did)
+			}
+		}
+	})
+}
+
 // apart are leases that end one after the other, by VIP.
 type apart struct {
 	*flat

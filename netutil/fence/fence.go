@@ -1,7 +1,7 @@
 // Package fence keeps a host from answering for virtual addresses that it does not
 // hold. The holder of an address opens the fence for it until a given time, and opens
 // again before that ends; then the kernel itself closes it, even if the process is
-// frozen, starved or dead. It works by nftables of Herald's own, `arp herald` and
+// frozen, starved or dead, unless somebody else flushes the tables then. It works by nftables of Herald's own, `arp herald` and
 // `inet herald`, and touches no others.
 //
 // # Why it never opens late

@@ -154,5 +154,10 @@ func TestKeepChecksAtAChange(t *testing.T) {
 		if f.timesRestored() != 2 {
 			t.Errorf("put back %d times, want twice, after the pause", f.timesRestored())
 		}
+		time.Sleep(2*round - pause/2) // another periodic check has just been
+		synctest.Wait()
+		if vandalise(); f.timesRestored() != 3 {
+			t.Errorf("put back %d times, want three times, at once", f.timesRestored())
+		}
 	})
 }

@@ -21,6 +21,7 @@ var tests = []struct {
 }{
 	{"election/", [][]string{{"./election/lease", "./election/electorate"}, {"./election/lease/sim"}, {"./election"}}},
 	{"netutil/fence/", [][]string{{"./netutil/fence"}}},
+	{"speaker/", [][]string{{"./speaker", "./speaker/flat"}, {"./speaker/sim"}}},
 }
 
 // TestMutations makes one defect after the other, in a copy that the compiler takes for the file, and has tests
