@@ -132,6 +132,7 @@ func (w *world) changeList(n *node) {
 	if len(members) < 2 || len(members) > pool || fresh > (len(members)-1)/2 {
 		return
 	}
+	w.figures.changes++
 	w.target.members, w.changed = members, time.Now()
 	w.rollOut()
 	for _, n := range w.nodes {
@@ -232,6 +233,7 @@ func (w *world) changeNodes(n *node) {
 		n.powerOff()
 		_ = os.Remove(n.state)
 	}
+	w.figures.changes++
 	w.log(n.name, "changes: installed %t, at %v", n.installed, n.home)
 	w.after(w.leases(0, 3), n.start)
 }

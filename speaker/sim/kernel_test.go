@@ -29,7 +29,9 @@ const (
 	// late is by how much the kernel may end an element later.
 	late = 20 * time.Millisecond
 	// pardon is within what a process that nothing keeps from it has put back tables that were flushed.
-	pardon = 1500 * time.Millisecond
+	pardon = 300 * time.Millisecond
+	// held is how long a slow kernel holds up a call.
+	held = 1500 * time.Millisecond
 )
 
 var ever = time.Unix(1<<40, 0)
@@ -53,7 +55,7 @@ func (p *process) hampered() (yes bool) {
 
 func (n nft) call(do func() error) error {
 	if n.hampered() {
-		time.Sleep(noise(1500 * time.Millisecond))
+		time.Sleep(noise(held))
 	}
 	return n.process.call(do)
 }
@@ -111,7 +113,7 @@ func (n nft) Watch(chan<- struct{}) (stop func(), err error) { return func() {},
 func (w *world) answering(a netip.Addr) (all []*node) {
 	now := time.Now()
 	for _, n := range w.nodes {
-		since := slices.MaxFunc([]time.Time{n.flushed, n.slow, n.undisturbed}, time.Time.Compare)
+		since := slices.MaxFunc([]time.Time{n.flushed, n.slow.Add(held), n.undisturbed}, time.Time.Compare)
 		pardoned := !n.flushed.IsZero() && (n.proc == nil || n.proc.frozen != nil || now.Sub(since) < pardon)
 		if n.answers(a, now) && !pardoned {
 			all = append(all, n)

@@ -89,18 +89,14 @@ func (p *process) touch() error {
 	return nil
 }
 
-// await returns when the process is not frozen, false if it is dead.
-func (p *process) await() bool {
-	for {
-		var frozen chan struct{}
-		alive := false
-		p.w.locked(func() { frozen, alive = p.frozen, !p.dead })
-		if frozen == nil {
-			return alive
-		}
-		<-frozen
-	}
+// stands says how long the process stands still, and whether it is dead.
+func (p *process) stands() (thaw <-chan struct{}, dead bool) {
+	p.w.locked(func() { thaw, dead = p.frozen, p.dead })
+	return thaw, dead
 }
+
+// await returns when the process is not frozen, false if it is dead.
+func (p *process) await() bool { return fabric.Await(p.stands) }
 
 // call has the kernel do something, before and after which the process may be frozen.
 func (p *process) call(do func() error) (err error) {
@@ -136,14 +132,11 @@ func (p *process) work() {
 				return
 			}
 			looked = time.Now()
-			known := p.known
-			p.known = altered
-			p.fence.Keep(ctx, func() { // which says so once too often, as it begins anew each time
-				if p.w.locked(func() { p.known = p.altered }); p.known != known {
-					known = p.known
-					p.speaker.FenceClosed()
-				}
-			})
+			_ = p.fence.Check() // as Keep does
+			if p.w.locked(func() { altered = p.altered }); altered != p.known {
+				p.known = altered
+				p.speaker.FenceClosed()
+			}
 		})
 	}
 }
@@ -195,7 +188,7 @@ func (p *process) assemble() (err error) {
 		}
 		o, err := p.w.net.Open(at, a)
 		if err == nil {
-			o.(*fabric.Port).Hold = p.await
+			o.(*fabric.Port).Frozen = p.stands
 			p.w.locked(func() { p.port = o })
 		}
 		return o, err

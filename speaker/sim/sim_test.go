@@ -62,6 +62,7 @@ type world struct {
 // figures are what schedules came to.
 type figures struct {
 	starts, checks, handovers, frames int
+	changes                           int           // of who votes
 	held                              int           // VIPs that had a holder when they were checked
 	recovery                          time.Duration // the longest
 	faults                            map[string]int
@@ -236,8 +237,11 @@ func TestSchedules(t *testing.T) {
 		w := simulate(t, s, "", slog.LevelError+1, all)
 		if w.failed != "" {
 			failures++
-			t.Errorf("seed %d: %s\n%s", s, w.failed, strings.Join(w.trace[max(0, len(w.trace)-150):], "\n"))
+			t.Errorf("seed %d: %s\n%s", s, w.failed, strings.Join(w.trace, "\n"))
 		}
+	}
+	if all.held == 0 || all.changes == 0 || len(all.faults) < len(faults) {
+		t.Errorf("%d schedules show nothing: %+v", *schedules, *all)
 	}
 	t.Logf("%d schedules in %v: %+v", *schedules, time.Since(began).Round(time.Millisecond), *all)
 }

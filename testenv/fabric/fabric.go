@@ -100,13 +100,29 @@ type Port struct {
 	at        netip.AddrPort
 	admission *transport.Admission
 	Packets   chan *memberlist.Packet
-	Hold      func() bool // if set, waits until whoever is here may send and receive; false: never more
+	Frozen    func() (thaw <-chan struct{}, dead bool) // if set: whoever is here neither sends nor receives until thaw is closed, or never more
 	streams   chan net.Conn
 	ctx       context.Context
 	cancel    context.CancelFunc
 }
 
-func (p *Port) hold() bool { return p.Hold == nil || p.Hold() }
+func (p *Port) frozen() (thaw <-chan struct{}, dead bool) {
+	if p.Frozen == nil {
+		return nil, false
+	}
+	return p.Frozen()
+}
+
+// Await returns when who is asked is not frozen, false if it is dead.
+func Await(frozen func() (thaw <-chan struct{}, dead bool)) bool {
+	for {
+		thaw, dead := frozen()
+		if dead || thaw == nil {
+			return !dead
+		}
+		<-thaw
+	}
+}
 
 func (p *Port) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
 	return p.at.Addr().AsSlice(), int(p.at.Port()), nil
@@ -114,13 +130,17 @@ func (p *Port) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
 
 func (p *Port) WriteTo(b []byte, to string) (time.Time, error) {
 	target, delays := p.fabric.route(p.at, to, b)
+	thaw, dead := p.frozen()
 	for _, d := range delays {
-		if target == nil {
+		if target == nil || dead {
 			break
 		}
 		packet := &memberlist.Packet{Buf: append([]byte(nil), b...), From: net.UDPAddrFromAddrPort(p.at)}
 		time.AfterFunc(d, func() {
-			if !p.hold() || !target.hold() || !target.admission.AdmitPacket(p.at) {
+			if thaw != nil && !Await(p.frozen) { // else the packet is on its way, whatever has become of the sender
+				return
+			}
+			if !Await(target.frozen) || !target.admission.AdmitPacket(p.at) {
 				return
 			}
 			packet.Timestamp = time.Now()
@@ -144,7 +164,7 @@ func (p *Port) DialTimeout(to string, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(p.ctx, timeout)
 	defer cancel()
 	target, _ := p.fabric.route(p.at, to, nil)
-	if target == nil || !p.hold() || !target.hold() {
+	if target == nil || !Await(p.frozen) || !Await(target.frozen) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}

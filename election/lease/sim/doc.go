@@ -10,7 +10,7 @@
 //
 // The models keep the order of steps that lease/doc.go demands of a caller, and may
 // be paused or killed between any two. Whether the real ones keep it is tested in
-// their packages, and together in speaker/sim.
+// their packages, and together in speaker/sim, where an election is never late.
 //
 // A schedule is a world with a network, nodes, their clocks, kernels and
 // processes. First comes a chaos of faults, then a calm. All of it follows from
