@@ -43,8 +43,10 @@ func TestTags(t *testing.T) {
 					_, err = time.ParseDuration(text)
 				case field.Kind() == reflect.Bool:
 					_, err = strconv.ParseBool(text)
+				case field.Kind() >= reflect.Uint && field.Kind() <= reflect.Uint64:
+					_, err = strconv.ParseUint(text, 10, field.Bits())
 				default:
-					_, err = strconv.ParseInt(text, 10, 64)
+					_, err = strconv.ParseInt(text, 10, field.Bits())
 				}
 				if seen++; err != nil {
 					t.Errorf("%s.%s: %v", of, f.Name, err)

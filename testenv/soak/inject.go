@@ -257,7 +257,7 @@ func moves(change act) act {
 	}
 }
 
-// loseDisk ends the master's speaker and takes its memory away, once all masters vote and hear each
+// loseDisk ends the master's speaker and takes its memory away, and its bootstrap, once all masters vote and hear each
 // other: while another one is without its memory still, the record would not outlast it.
 func loseDisk(ctx context.Context, j *injector, f Fault) error {
 	speaker := j.speaker(f.Master)

@@ -16,7 +16,8 @@ func schedule(seed uint64) Schedule {
 func TestRoundKeepsItsRules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		seed := rapid.Uint64().Draw(t, "seed")
-		sched := rapid.SampledFrom([]Schedule{schedule(seed), newSchedule(Options{Flat: true, Seed: seed, Storm: 40 * time.Second})}).Draw(t, "topology")
+		sched := rapid.SampledFrom([]Schedule{schedule(seed), newSchedule(Options{Flat: true, Seed: seed, Storm: 40 * time.Second}),
+			newSchedule(Options{Flat: true, Join: true, Seed: seed, Storm: 40 * time.Second})}).Draw(t, "topology")
 		n := rapid.IntRange(0, 100).Draw(t, "round")
 		list := sched.Round(n)
 		if diff := cmp.Diff(list, sched.Round(n)); diff != "" {
@@ -60,10 +61,10 @@ func TestRoundKeepsItsRules(t *testing.T) {
 // On the other one no master is left now and then, but rarely.
 func TestRoundsReachEverything(t *testing.T) {
 	for _, test := range []struct {
-		flat          bool
+		flat, join    bool
 		rounds, least int // faults in a round
-	}{{false, 100, 1}, {true, 20, 35}} {
-		sched := newSchedule(Options{Flat: test.flat, Seed: 1, Storm: 40 * time.Second})
+	}{{false, false, 100, 1}, {true, false, 20, 35}, {true, true, 20, 35}} {
+		sched := newSchedule(Options{Flat: test.flat, Join: test.join, Seed: 1, Storm: 40 * time.Second})
 		seen := make(map[Kind]int)
 		overlaps, beside, total, none := 0, 0, 0, 0
 		for n := range test.rounds {

@@ -203,7 +203,7 @@ func (s *site) adapt(n *clab.Node) error {
 // config is the folder with the configuration of a master's speaker.
 func (s *site) config(master string) string { return filepath.Join(s.Dir, "configs", master) }
 
-// speakerConfig is the configuration that a master's speaker starts with.
+// speakerConfig is the configuration of a master's speaker once all have joined: the first one begins with bootstrap besides.
 func (s *site) speakerConfig(master string) speakerConfig {
 	return speakerConfig{Index: int(master[1] - '0'), Community: "64512:100", BFD: s.BFD, Flat: s.Flat, Lease: s.Lease, Join: s.Join}
 }
