@@ -27,66 +27,21 @@ func TestRefused(t *testing.T) {
 		// oneSided is a session that herald may take to be up: it hears the peer,
 		// which does not hear it.
 		oneSided bool
-	}{{
-		name:   "wrong password",
-		frr:    right + "\n neighbor 10.0.1.1 password sesame",
-		peer:   `{address: 10.0.1.254, asn: 64500, passwordFile: /etc/herald/password}`,
-		reason: `10\.0\.1\.254 does not answer.*its password differs from passwordFile`,
-	}, {
-		name:   "password that the peer does not have",
-		frr:    right,
-		peer:   `{address: 10.0.1.254, asn: 64500, passwordFile: /etc/herald/password}`,
-		reason: `its password differs from passwordFile`,
-	}, {
-		name:   "password that only the peer has",
-		frr:    right + "\n neighbor 10.0.1.1 password sesame",
-		peer:   `{address: 10.0.1.254, asn: 64500}`,
-		reason: `10\.0\.1\.254 does not answer.*it expects a password`,
-	}, {
-		name:   "wrong ASN of the peer",
-		frr:    right,
-		peer:   `{address: 10.0.1.254, asn: 64501}`,
-		reason: `the peer's ASN is 64500, not 64501`,
-	}, {
-		name:   "wrong ASN at the peer",
-		frr:    "\n neighbor 10.0.1.1 remote-as 64513",
-		peer:   `{address: 10.0.1.254, asn: 64500}`,
-		reason: `expects another ASN than 64512.*(?i)bad peer as`,
-	}, {
-		name:   "unknown to the peer",
-		frr:    "\n neighbor 10.0.1.77 remote-as 64512",
-		peer:   `{address: 10.0.1.254, asn: 64500}`,
-		reason: `10\.0\.1\.254 closes the connection from 10\.0\.1\.1 without a word.*neighbor`,
-	}, {
-		name:     "GTSM that only the peer has",
-		frr:      right + "\n neighbor 10.0.1.1 ttl-security hops 1",
-		peer:     `{address: 10.0.1.254, asn: 64500}`,
-		reason:   `nothing was heard|accepts the connection but does not answer an OPEN`,
-		oneSided: true,
-	}, {
-		name:   "GTSM that the peer does not have",
-		frr:    right,
-		peer:   `{address: 10.0.1.254, asn: 64500, ttlSecurity: 1}`,
-		reason: `10\.0\.1\.254 accepts the connection but does not answer.*ttlSecurity`,
-	}, {
-		name:   "no family in common",
-		frr:    right + "\n address-family ipv4 unicast\n  no neighbor 10.0.1.1 activate\n exit-address-family\n address-family ipv6 unicast\n  neighbor 10.0.1.1 activate",
-		peer:   `{address: 10.0.1.254, asn: 64500}`,
-		reason: `the peer refuses`,
-	}, {
-		name:   "no BGP at the peer",
-		peer:   `{address: 10.0.1.254, asn: 64500}`,
-		reason: `10\.0\.1\.254 refuses TCP port 179`,
-	}, {
-		name:   "nobody at the address",
-		peer:   `{address: 10.0.1.77, asn: 64500}`,
-		reason: `10\.0\.1\.77 is unreachable`,
-	}, {
-		name:   "nobody on the link",
-		frr:    right, // FRR sends no router advertisements unless something is unnumbered
-		peer:   `{interface: eth1, asn: 64500}`,
-		reason: `no router advertisement heard on eth1`,
-	}} {
+	}{
+		{"wrong password", right + "\n neighbor 10.0.1.1 password sesame", `{address: 10.0.1.254, asn: 64500, passwordFile: /etc/herald/password}`, `10\.0\.1\.254 does not answer.*its password differs from passwordFile`, false},
+		{"password that the peer does not have", right, `{address: 10.0.1.254, asn: 64500, passwordFile: /etc/herald/password}`, `its password differs from passwordFile`, false},
+		{"password that only the peer has", right + "\n neighbor 10.0.1.1 password sesame", `{address: 10.0.1.254, asn: 64500}`, `10\.0\.1\.254 does not answer.*it expects a password`, false},
+		{"wrong ASN of the peer", right, `{address: 10.0.1.254, asn: 64501}`, `the peer's ASN is 64500, not 64501`, false},
+		{"wrong ASN at the peer", "\n neighbor 10.0.1.1 remote-as 64513", `{address: 10.0.1.254, asn: 64500}`, `expects another ASN than 64512.*(?i)bad peer as`, false},
+		{"unknown to the peer", "\n neighbor 10.0.1.77 remote-as 64512", `{address: 10.0.1.254, asn: 64500}`, `10\.0\.1\.254 closes the connection from 10\.0\.1\.1 without a word.*neighbor`, false},
+		{"GTSM that only the peer has", right + "\n neighbor 10.0.1.1 ttl-security hops 1", `{address: 10.0.1.254, asn: 64500}`, `nothing was heard|accepts the connection but does not answer an OPEN`, true},
+		{"GTSM that the peer does not have", right, `{address: 10.0.1.254, asn: 64500, ttlSecurity: 1}`, `10\.0\.1\.254 accepts the connection but does not answer.*ttlSecurity`, false},
+		{"no family in common", right + "\n address-family ipv4 unicast\n  no neighbor 10.0.1.1 activate\n exit-address-family\n address-family ipv6 unicast\n  neighbor 10.0.1.1 activate", `{address: 10.0.1.254, asn: 64500}`, `the peer refuses`, false},
+		{"no BGP at the peer", "", `{address: 10.0.1.254, asn: 64500}`, `10\.0\.1\.254 refuses TCP port 179`, false},
+		{"nobody at the address", "", `{address: 10.0.1.77, asn: 64500}`, `10\.0\.1\.77 is unreachable`, false},
+		// FRR sends no router advertisements unless something is unnumbered
+		{"nobody on the link", right, `{interface: eth1, asn: 64500}`, `no router advertisement heard on eth1`, false},
+	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			s := site.NewSession(t, site.Files{

@@ -30,7 +30,7 @@ type session struct {
 	frr    string
 	// herald is what the speaker's bgp section has.
 	herald string
-	// neighbor is the speaker's name in FRR, peer the router's in the speaker's status.
+	// neighbor is the speaker's name in FRR, peer the router's in the speaker's status: 10.0.1.1 and 10.0.1.254 by default.
 	neighbor, peer string
 	// bfd says to bring it up once more with BFD, which is for one hop or multihop.
 	bfd, multihop bool
@@ -43,178 +43,84 @@ type session struct {
 // overIPv6 is what a session over IPv6 brings.
 var overIPv6 = map[string]site.Path{site.VIP6: {ASPath: "64512", NextHop: site.IP("fd00:1::1")}}
 
-var sessions = []session{{
-	name:     "MD5",
-	frr:      " neighbor 10.0.1.1 password sesame",
-	herald:   `peers: [{address: 10.0.1.254, asn: 64500, passwordFile: /etc/herald/password}]`,
-	neighbor: "10.0.1.1", peer: "10.0.1.254",
-	bfd:   true,
-	check: wantMD5,
-}, {
-	name: "MD5 over IPv6",
-	frr: `
- neighbor fd00:1::1 password sesame
- address-family ipv6 unicast
-  neighbor fd00:1::1 activate`,
-	herald:   `peers: [{address: "fd00:1::254", asn: 64500, passwordFile: /etc/herald/password}]`,
-	neighbor: "fd00:1::1", peer: "fd00:1::254",
-	paths: overIPv6,
-	check: wantMD5,
-}, {
+// activate has FRR give a neighbor the routes of a family.
+func activate(family, neighbor string) string {
+	return "\n address-family " + family + " unicast\n  neighbor " + neighbor + " activate\n exit-address-family"
+}
+
+var sessions = []session{
+	{name: "MD5", bfd: true, check: wantMD5,
+		frr: " neighbor 10.0.1.1 password sesame", herald: `peers: [{address: 10.0.1.254, asn: 64500, passwordFile: /etc/herald/password}]`},
+	{name: "MD5 over IPv6", neighbor: "fd00:1::1", peer: "fd00:1::254", paths: overIPv6, check: wantMD5,
+		frr:    " neighbor fd00:1::1 password sesame" + activate("ipv6", "fd00:1::1"),
+		herald: `peers: [{address: "fd00:1::254", asn: 64500, passwordFile: /etc/herald/password}]`},
 	// That FRR insists on it, and herald too, is shown by TestRefused.
-	name:     "GTSM",
-	frr:      " neighbor 10.0.1.1 ttl-security hops 1",
-	herald:   `peers: [{address: 10.0.1.254, asn: 64500, ttlSecurity: 1}]`,
-	neighbor: "10.0.1.1", peer: "10.0.1.254",
-	bfd: true, multihop: true,
-}, {
-	name: "GTSM over IPv6",
-	frr: `
- neighbor fd00:1::1 ttl-security hops 1
- address-family ipv6 unicast
-  neighbor fd00:1::1 activate`,
-	herald:   `peers: [{address: "fd00:1::254", asn: 64500, ttlSecurity: 1}]`,
-	neighbor: "fd00:1::1", peer: "fd00:1::254",
-	paths: overIPv6,
-}, {
-	name:     "GTSM over two hops",
-	router:   "far",
-	frr:      " neighbor 10.0.1.1 ttl-security hops 2",
-	herald:   `peers: [{address: 10.0.3.1, asn: 64500, ttlSecurity: 2}]`,
-	neighbor: "10.0.1.1", peer: "10.0.3.1",
-	bfd: true, multihop: true,
-	check: wantTwoHops,
-}, {
-	name:     "multihop",
-	router:   "far",
-	frr:      " neighbor 10.0.1.1 ebgp-multihop 2",
-	herald:   `peers: [{address: 10.0.3.1, asn: 64500, multihop: 2}]`,
-	neighbor: "10.0.1.1", peer: "10.0.3.1",
-	bfd: true, multihop: true,
-	check: wantTwoHops,
-}, {
-	name: "IPv6",
-	frr: `
- address-family ipv6 unicast
-  neighbor fd00:1::1 activate`,
-	herald:   `peers: [{address: "fd00:1::254", asn: 64500}]`,
-	neighbor: "fd00:1::1", peer: "fd00:1::254",
-	bfd:   true,
-	paths: overIPv6,
-}, {
-	name: "dual stack over IPv4",
-	frr: `
- address-family ipv6 unicast
-  neighbor 10.0.1.1 activate`,
-	herald:   `peers: [{address: 10.0.1.254, asn: 64500, families: [ipv4, ipv6]}]`,
-	neighbor: "10.0.1.1", peer: "10.0.1.254",
-	paths: map[string]site.Path{
-		site.VIP4: {ASPath: "64512", NextHop: site.IP("10.0.1.1")},
-		site.VIP6: {ASPath: "64512", NextHop: site.IP("fd00:1::1")},
-	},
-}, {
+	{name: "GTSM", bfd: true, multihop: true,
+		frr: " neighbor 10.0.1.1 ttl-security hops 1", herald: `peers: [{address: 10.0.1.254, asn: 64500, ttlSecurity: 1}]`},
+	{name: "GTSM over IPv6", neighbor: "fd00:1::1", peer: "fd00:1::254", paths: overIPv6,
+		frr:    " neighbor fd00:1::1 ttl-security hops 1" + activate("ipv6", "fd00:1::1"),
+		herald: `peers: [{address: "fd00:1::254", asn: 64500, ttlSecurity: 1}]`},
+	{name: "GTSM over two hops", router: "far", peer: "10.0.3.1", bfd: true, multihop: true, check: wantTwoHops,
+		frr: " neighbor 10.0.1.1 ttl-security hops 2", herald: `peers: [{address: 10.0.3.1, asn: 64500, ttlSecurity: 2}]`},
+	{name: "multihop", router: "far", peer: "10.0.3.1", bfd: true, multihop: true, check: wantTwoHops,
+		frr: " neighbor 10.0.1.1 ebgp-multihop 2", herald: `peers: [{address: 10.0.3.1, asn: 64500, multihop: 2}]`},
+	{name: "IPv6", neighbor: "fd00:1::1", peer: "fd00:1::254", bfd: true, paths: overIPv6,
+		frr: activate("ipv6", "fd00:1::1"), herald: `peers: [{address: "fd00:1::254", asn: 64500}]`},
+	{name: "dual stack over IPv4", paths: both("10.0.1.1", "fd00:1::1"),
+		frr: activate("ipv6", "10.0.1.1"), herald: `peers: [{address: 10.0.1.254, asn: 64500, families: [ipv4, ipv6]}]`},
 	// RFC 8950. FRR begins to advertise the prefix of the link, from which s
 	// makes itself a second address, so it has to be told which one to use.
-	name: "dual stack over IPv6",
-	frr: `
- neighbor fd00:1::1 capability extended-nexthop
- address-family ipv4 unicast
-  neighbor fd00:1::1 activate
- exit-address-family
- address-family ipv6 unicast
-  neighbor fd00:1::1 activate`,
-	herald:   `peers: [{address: "fd00:1::254", localAddress: "fd00:1::1", asn: 64500, families: [ipv4, ipv6]}]`,
-	neighbor: "fd00:1::1", peer: "fd00:1::254",
-	paths: map[string]site.Path{
-		site.VIP4: {ASPath: "64512", NextHop: site.IP("fd00:1::1")},
-		site.VIP6: {ASPath: "64512", NextHop: site.IP("fd00:1::1")},
-	},
-	check: func(t *testing.T, n site.Neighbor, _ admin.Peer) {
-		if got := n.Capabilities.ExtendedNextHop; got != "advertisedAndReceived" {
-			t.Errorf("FRR says %q of the extended next hop", got)
-		}
-	},
-}, {
-	name: "IPv4 over IPv6 without extended next hops",
-	frr: `
- address-family ipv4 unicast
-  neighbor fd00:1::1 activate`,
-	herald:   `peers: [{address: "fd00:1::254", asn: 64500, families: [ipv4], nextHop4: 10.0.1.1}]`,
-	neighbor: "fd00:1::1", peer: "fd00:1::254",
-}, {
-	name: "unnumbered",
-	frr: `
- neighbor eth1 interface remote-as external
- address-family ipv6 unicast
-  neighbor eth1 activate`,
-	herald:   `peers: [{interface: eth1, asn: 64500}]`,
-	neighbor: "eth1", peer: "eth1",
-	bfd: true,
-	paths: map[string]site.Path{
-		site.VIP4: {ASPath: "64512", NextHop: site.IP("fe80::ff:fe00:a")},
-		site.VIP6: {ASPath: "64512", NextHop: site.IP("fe80::ff:fe00:a")},
-	},
-	check: func(t *testing.T, n site.Neighbor, p admin.Peer) {
-		if !p.Address.IsLinkLocalUnicast() || p.Address.Zone() != "eth1" {
-			t.Errorf("status has the peer at %v, want its link-local address", p.Address)
-		}
-		if n.LocalAddress != p.Address.WithZone("").String() {
-			t.Errorf("FRR is at %s, the speaker's status says %s", n.LocalAddress, p.Address)
-		}
-	},
-}, {
-	name: "iBGP",
-	asn:  64512,
-	herald: `
-localPref: 200
-peers: [{address: 10.0.1.254, asn: 64512}]`,
-	neighbor: "10.0.1.1", peer: "10.0.1.254",
-	bfd:   true,
-	paths: map[string]site.Path{site.VIP4: {ASPath: "Local", LocalPref: 200, NextHop: site.IP("10.0.1.1")}},
-}, {
-	name: "attributes",
-	herald: `
+	{name: "dual stack over IPv6", neighbor: "fd00:1::1", peer: "fd00:1::254", paths: both("fd00:1::1", "fd00:1::1"),
+		frr:    " neighbor fd00:1::1 capability extended-nexthop" + activate("ipv4", "fd00:1::1") + activate("ipv6", "fd00:1::1"),
+		herald: `peers: [{address: "fd00:1::254", localAddress: "fd00:1::1", asn: 64500, families: [ipv4, ipv6]}]`,
+		check: func(t *testing.T, n site.Neighbor, _ admin.Peer) {
+			if got := n.Capabilities.ExtendedNextHop; got != "advertisedAndReceived" {
+				t.Errorf("FRR says %q of the extended next hop", got)
+			}
+		}},
+	{name: "IPv4 over IPv6 without extended next hops", neighbor: "fd00:1::1", peer: "fd00:1::254",
+		frr: activate("ipv4", "fd00:1::1"), herald: `peers: [{address: "fd00:1::254", asn: 64500, families: [ipv4], nextHop4: 10.0.1.1}]`},
+	{name: "unnumbered", neighbor: "eth1", peer: "eth1", bfd: true, paths: both("fe80::ff:fe00:a", "fe80::ff:fe00:a"),
+		frr: " neighbor eth1 interface remote-as external" + activate("ipv6", "eth1"), herald: `peers: [{interface: eth1, asn: 64500}]`,
+		check: func(t *testing.T, n site.Neighbor, p admin.Peer) {
+			if !p.Address.IsLinkLocalUnicast() || p.Address.Zone() != "eth1" {
+				t.Errorf("status has the peer at %v, want its link-local address", p.Address)
+			}
+			if n.LocalAddress != p.Address.WithZone("").String() {
+				t.Errorf("FRR is at %s, the speaker's status says %s", n.LocalAddress, p.Address)
+			}
+		}},
+	{name: "iBGP", asn: 64512, bfd: true, herald: "localPref: 200\npeers: [{address: 10.0.1.254, asn: 64512}]",
+		paths: map[string]site.Path{site.VIP4: {ASPath: "Local", LocalPref: 200, NextHop: site.IP("10.0.1.1")}}},
+	{name: "attributes", herald: `
 communities: ["64512:100", no-export]
 largeCommunities: ["64512:1:2"]
 med: 50
 peers:
-- address: 10.0.1.254
-  asn: 64500
-  communities: ["64512:7"]
-  largeCommunities: ["64512:3:4"]
-  med: 70
-  prepend: 2`,
-	neighbor: "10.0.1.1", peer: "10.0.1.254",
-	paths: map[string]site.Path{site.VIP4: {
-		ASPath: "64512 64512 64512", MED: 70, NextHop: site.IP("10.0.1.1"),
-		Communities: "64512:7 64512:100 no-export", LargeCommunities: "64512:1:2 64512:3:4",
-	}},
-}, {
-	name:     "hold time proposed by herald",
-	frr:      " timers bgp 60 180",
-	herald:   `peers: [{address: 10.0.1.254, asn: 64500, holdTime: 6s}]`,
-	neighbor: "10.0.1.1", peer: "10.0.1.254",
-	check: wantHoldTime(6 * time.Second),
-}, {
-	name:     "hold time proposed by FRR",
-	frr:      " timers bgp 3 9",
-	herald:   `peers: [{address: 10.0.1.254, asn: 64500, holdTime: 90s}]`,
-	neighbor: "10.0.1.1", peer: "10.0.1.254",
-	check: wantHoldTime(9 * time.Second),
-}, {
+- {address: 10.0.1.254, asn: 64500, communities: ["64512:7"], largeCommunities: ["64512:3:4"], med: 70, prepend: 2}`,
+		paths: map[string]site.Path{site.VIP4: {
+			ASPath: "64512 64512 64512", MED: 70, NextHop: site.IP("10.0.1.1"),
+			Communities: "64512:7 64512:100 no-export", LargeCommunities: "64512:1:2 64512:3:4",
+		}}},
+	{name: "hold time proposed by herald", check: wantHoldTime(6 * time.Second),
+		frr: " timers bgp 60 180", herald: `peers: [{address: 10.0.1.254, asn: 64500, holdTime: 6s}]`},
+	{name: "hold time proposed by FRR", check: wantHoldTime(9 * time.Second),
+		frr: " timers bgp 3 9", herald: `peers: [{address: 10.0.1.254, asn: 64500, holdTime: 90s}]`},
 	// Nothing but FRR's own attempt can succeed.
-	name: "opened by FRR",
-	frr:  " neighbor 10.0.1.1 timers connect 1",
-	herald: `
-listen: {}
-peers: [{address: 10.0.1.254, asn: 64500, port: 1790}]`,
-	neighbor: "10.0.1.1", peer: "10.0.1.254",
-	check: func(t *testing.T, n site.Neighbor, _ admin.Peer) {
-		if n.RemotePort != 179 {
-			t.Errorf("FRR is connected to port %d, want 179", n.RemotePort)
-		}
-	},
-}}
+	{name: "opened by FRR", frr: " neighbor 10.0.1.1 timers connect 1", herald: "listen: {}\npeers: [{address: 10.0.1.254, asn: 64500, port: 1790}]",
+		check: func(t *testing.T, n site.Neighbor, _ admin.Peer) {
+			if n.RemotePort != 179 {
+				t.Errorf("FRR is connected to port %d, want 179", n.RemotePort)
+			}
+		}},
+}
+
+// both are the paths of a dual-stack session.
+func both(hop4, hop6 string) map[string]site.Path {
+	return map[string]site.Path{
+		site.VIP4: {ASPath: "64512", NextHop: site.IP(hop4)}, site.VIP6: {ASPath: "64512", NextHop: site.IP(hop6)},
+	}
+}
 
 // wantMD5 checks that the session is authenticated.
 func wantMD5(t *testing.T, n site.Neighbor, _ admin.Peer) {
@@ -247,6 +153,7 @@ func wantHoldTime(want time.Duration) func(*testing.T, site.Neighbor, admin.Peer
 // shows of it and of the routes that it brings.
 func TestSession(t *testing.T) {
 	for _, test := range sessions {
+		test.neighbor, test.peer = cmp.Or(test.neighbor, "10.0.1.1"), cmp.Or(test.peer, "10.0.1.254")
 		t.Run(test.name, test.run)
 		if test.bfd {
 			test.frr += fmt.Sprintf("\n neighbor %s bfd 3 300 300", test.neighbor)
