@@ -14,7 +14,7 @@ import (
 // What the guard expects, as medians, and the margin by which they may be missed.
 const (
 	// expectedTold is what Herald takes from the end of its apiserver to the UPDATE on
-	// the wire: 1.5 ms in docs/benchmarks/2026-11-21-failover.txt, a median of 4.3 ms (3.3
+	// the wire: 5.4 ms in docs/benchmarks/2026-11-25-failover.txt, a median of 4.3 ms (3.3
 	// to 6.8) in a first run of the guard, and up to 19 ms where others built beside it.
 	expectedTold = 8 * time.Millisecond
 	// expectedRatio is the time until the route is out of FRR's kernel, as a multiple of

@@ -15,7 +15,7 @@ import (
 
 // A figure in a document is followed by a comment that says where it is from:
 //
-//	**62 ms**<!-- 2026-11-21-failover.txt Fault/fault=apiserver_killed/speaker=herald/router=FRR ms/gone -->
+//	**68 ms**<!-- 2026-11-25-failover.txt Fault/fault=apiserver_killed/speaker=herald/router=FRR ms/gone -->
 //
 // which is the file of a run, the name of results, and the unit of their values. The median
 // counts, or what follows the unit: max or sum.
