@@ -9,6 +9,7 @@ BENCH      ?= failover,flat,services,balancer
 QUICK      ?=
 SOAK_TIME  ?= 30m
 MODE       ?= bgp
+TESTS      ?= .
 ROUTER     ?= embedded
 
 SCHEDULES  ?= 10000
@@ -27,7 +28,7 @@ RUN                = --cmd='run --config /etc/herald/herald.yaml'
 PROGRAMS           = $(foreach a,$(ARCHS),$(a)=bin/linux-$(a)/herald)
 
 .DEFAULT_GOAL := help
-.PHONY: help build image release reproduce demo quick test e2e containerlab clock soak bench guard nightly e2e-all-orders microbench fuzz simulate mutate verify lint generate screenshot film clean lab-binaries lab-images release-programs bin/herald-release bin/herald-bench race-binary root go
+.PHONY: help build image release reproduce demo quick test e2e e2e-kubeadm containerlab clock soak bench guard nightly e2e-all-orders microbench fuzz simulate mutate verify lint generate screenshot film clean lab-binaries lab-images release-programs bin/herald-release bin/herald-bench race-binary root go
 
 help: ## 1 s: list the targets, and how long each takes on two cores with what it needs installed and compiled
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## ([^:]*): /\t\1\t/' | expand -t 14,23
@@ -57,6 +58,12 @@ e2e: root lab-binaries race-binary $(REALPARTS)/bin/kube-apiserver $(REALPARTS)/
 	testenv/install cloud-init
 	@# Two packages at a time: their tests wait more than they work.
 	go test -tags e2e -count=1 -p 2 -timeout 60m ./testenv/...
+
+e2e-kubeadm: root build $(REALPARTS)/bin/machine/containerd $(REALPARTS)/bin/v1.36.3/image.tar $(REALPARTS)/bin/v1.36.4/image.tar ## 40 min: run clusters of kubeadm, kubelets and kube-proxy behind FRR and on a flat layer 2; TESTS=TestFlat chooses
+	testenv/install iproute2 frr runc containernetworking-plugins iptables nftables conntrack ethtool socat curl procps
+	$(MAKE) image ARCHS=$$(go env GOARCH)
+	go test -c -tags e2e,kubeadm -o bin/e2e-kubeadm.test ./testenv/e2e/kubeadm
+	testenv/e2e/kubeadm/run -test.run '$(TESTS)'
 
 clock: root lab-binaries $(REALPARTS)/bin/kube-apiserver ## 5 s: set the host's clock an hour off for moments: not where others work
 	testenv/install iproute2 frr etcd-server docker-registry
@@ -124,8 +131,8 @@ containerlab: root lab-images $(if $(CONTAINERLAB),,bin/containerlab) $(if $(FRR
 lint: go ## 40 s: check formatting, vet and staticcheck
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'gofmt would change the files above: run gofmt -w .' >&2; exit 1; }
 	go vet ./...
-	go vet -tags e2e,clock,containerlab ./...
-	$(STATICCHECK) -tags e2e,clock,containerlab ./...
+	go vet -tags e2e,kubeadm,clock,containerlab ./...
+	$(STATICCHECK) -tags e2e,kubeadm,clock,containerlab ./...
 	go -C manifests/release vet ./...
 	cd manifests/release && $(STATICCHECK) ./...
 	go -C testenv/bench vet -tags e2e ./...
@@ -184,6 +191,21 @@ race-binary: go
 # Five minutes of compiling, so only the end-to-end tests ask for it, once.
 $(REALPARTS)/bin/kube-apiserver: $(REALPARTS)/go.mod $(REALPARTS)/go.sum
 	cd $(REALPARTS) && CGO_ENABLED=0 go build -ldflags '-s -w' -o bin/kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver
+
+# Kubernetes as kubeadm wants it; the later version is the same source under another name.
+.PRECIOUS: $(REALPARTS)/bin/%/kubeadm
+$(REALPARTS)/bin/%/kubeadm: $(REALPARTS)/go.mod $(REALPARTS)/go.sum
+	CGO_ENABLED=0 go -C $(REALPARTS) build -o bin/$*/ \
+		-ldflags '-s -w -X k8s.io/component-base/version.gitVersion=$* -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36' \
+		$(addprefix k8s.io/kubernetes/cmd/,kubeadm kubelet kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubectl)
+
+$(REALPARTS)/bin/%/image.tar: $(REALPARTS)/bin/%/kubeadm $(REALPARTS)/bin/machine/containerd testenv/e2e/kubeadm/image
+	testenv/install iptables nftables busybox-static
+	testenv/e2e/kubeadm/image $* $@
+
+$(REALPARTS)/bin/machine/containerd: $(REALPARTS)/machine/go.mod $(REALPARTS)/machine/go.sum
+	CGO_ENABLED=0 go -C $(REALPARTS)/machine build -ldflags '-s -w' -tags 'no_btrfs no_devmapper no_zfs' -o ../bin/machine/ tool
+	mv $(@D)/server $(@D)/etcd
 
 # MetalLB as its authors build it, pinned, and its CRDs.
 $(REALPARTS)/bin/metallb/speaker: $(REALPARTS)/metallb/go.mod $(REALPARTS)/metallb/go.sum

@@ -3,12 +3,11 @@
 package install
 
 import (
-	"bytes"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/herald-vip/herald/testenv/e2e/site"
@@ -16,25 +15,14 @@ import (
 
 const servicesGuide = "../../../docs/services.md"
 
-// guideBlocks are the code blocks of docs/services.md in a language, without the
-// indentation of a list.
-func guideBlocks(t *testing.T, language string) [][]byte {
-	t.Helper()
-	var out [][]byte
-	for _, m := range regexp.MustCompile("(?ms)^( *)```"+language+"\n(.*?)^ *```$").FindAllStringSubmatch(site.ReadFile(t, servicesGuide), -1) {
-		out = append(out, regexp.MustCompile("(?m)^"+m[1]).ReplaceAll([]byte(m[2]), nil))
-	}
-	return out
-}
-
 // testGuide shows the API server the objects of docs/services.md.
 func testGuide(t *testing.T, k *site.APIServer) {
 	judged := map[string]int{}
-	for _, block := range guideBlocks(t, "yaml") {
-		if !bytes.Contains(block, []byte("\nmetadata:")) {
+	for _, block := range site.Blocks(t, servicesGuide, "", "yaml") {
+		if !strings.Contains(block, "\nmetadata:") {
 			continue // a file of Herald's, or values
 		}
-		for _, o := range site.ObjectsIn(t, block) {
+		for _, o := range site.ObjectsIn(t, []byte(block)) {
 			judged[o.Tree["kind"].(string)]++
 			if status, answer := k.Judge(t, site.ObjectPath(t, o.Tree), o.Text); status != http.StatusCreated {
 				t.Errorf("%d %s\n%s", status, answer, o.Text)
@@ -48,20 +36,20 @@ func testGuide(t *testing.T, k *site.APIServer) {
 
 // TestServicesGuide has FRR read the router's part of docs/services.md, and helm the values.
 func TestServicesGuide(t *testing.T) {
-	routers := guideBlocks(t, "frr")
+	routers := site.Blocks(t, servicesGuide, "", "frr")
 	if len(routers) != 1 {
 		t.Fatalf("%d configurations of FRR, want one", len(routers))
 	}
 	file := filepath.Join(t.TempDir(), "frr.conf")
-	site.Must(t, os.WriteFile(file, routers[0], 0o644))
+	site.Must(t, os.WriteFile(file, []byte(routers[0]), 0o644))
 	if out, err := exec.CommandContext(t.Context(), "vtysh", "--dryrun", "--inputfile", file).CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("vtysh: %v\n%s", err, out)
 	}
 	found := 0
-	for _, block := range guideBlocks(t, "yaml") {
-		if bytes.HasPrefix(block, []byte("# values.yaml of the chart\n")) {
+	for _, block := range site.Blocks(t, servicesGuide, "", "yaml") {
+		if strings.HasPrefix(block, "# values.yaml of the chart\n") {
 			found++
-			site.Rendered(t, string(block))
+			site.Rendered(t, block)
 		}
 	}
 	if found == 0 {
