@@ -60,7 +60,7 @@ e2e: root lab-binaries race-binary $(REALPARTS)/bin/kube-apiserver $(REALPARTS)/
 	go test -tags e2e -count=1 -p 2 -timeout 60m ./testenv/...
 
 e2e-kubeadm: root build $(REALPARTS)/bin/machine/containerd $(REALPARTS)/bin/v1.36.3/image.tar $(REALPARTS)/bin/v1.36.4/image.tar ## 40 min: run clusters of kubeadm, kubelets and kube-proxy behind FRR and on a flat layer 2; TESTS=TestFlat chooses
-	testenv/install iproute2 frr runc containernetworking-plugins iptables nftables conntrack ethtool socat curl procps
+	testenv/install iproute2 frr runc containernetworking-plugins iptables nftables conntrack ethtool socat haproxy curl procps
 	$(MAKE) image ARCHS=$$(go env GOARCH)
 	go test -c -tags e2e,kubeadm -o bin/e2e-kubeadm.test ./testenv/e2e/kubeadm
 	testenv/e2e/kubeadm/run -test.run '$(TESTS)'

@@ -4,8 +4,6 @@ package kubeadm
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -72,7 +70,7 @@ func TestBalanced(t *testing.T) {
 
 	// The site's balancer is a HAProxy on the router, with the file that users are given.
 	const external = "10.0.1.254:6443"
-	site.Daemonise(t, c.Node("r1"), "haproxy", "-db", "-f", c.haproxy(t))
+	site.Daemonise(t, c.Node("r1"), "sh", "-c", `printf %s "$1" >/run/haproxy.cfg && exec haproxy -db -f /run/haproxy.cfg`, "sh", haproxy(t))
 	since := c.transition(t, "w1")
 	c.happens(t, "worker to the site's balancer", 0, func(t *testing.T) {
 		c.until(t, "w1", "curl -sfk https://"+external+"/readyz")
@@ -134,10 +132,8 @@ func (c *cluster) transition(t *testing.T, node string) string {
 }
 
 // haproxy is the file that users are given, without a registry, asking for the balancer of this test.
-func (c *cluster) haproxy(t *testing.T) string {
+func haproxy(t *testing.T) string {
 	t.Helper()
 	conf, _, _ := strings.Cut(site.ReadFile(t, "../../../manifests/external/haproxy.cfg"), "frontend images")
-	path := filepath.Join(t.TempDir(), "haproxy.cfg")
-	site.Must(t, os.WriteFile(path, []byte(strings.ReplaceAll(conf, "/healthz/master", "/healthz/kubernetes")), 0o644))
-	return path
+	return strings.ReplaceAll(conf, "/healthz/master", "/healthz/kubernetes")
 }
