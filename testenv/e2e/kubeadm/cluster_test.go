@@ -223,7 +223,7 @@ func (c *cluster) work(t *testing.T, machine string) {
 	c.sh(t, machine, c.joining.Replace("kubeadm join 10.99.0.10:6443 --token TOKEN --discovery-token-ca-cert-hash HASH"))
 }
 
-// kubectl asks the API server beside a master.
+// kubectl asks the API server that a master's admin.conf names, which is any of them.
 func (c *cluster) kubectl(t *testing.T, master, args string) (string, error) {
 	t.Helper()
 	return c.try(t, master, "kubectl --request-timeout=10s "+args)

@@ -49,7 +49,7 @@ func TestRouted(t *testing.T) {
 	c.wantServers(t, "m2", map[string]string{"admin.conf": shared, "kubelet.conf": "10.0.1.2:6443",
 		"controller-manager.conf": "10.0.1.2:6443", "scheduler.conf": "10.0.1.2:6443"})
 	c.wantServers(t, "w1", map[string]string{"kubelet.conf": shared})
-	c.log(t, masters)
+	c.logMemory(t, masters)
 
 	routes := site.WatchRoutes(t, c.Node("r1"))
 	c.routes = routes
@@ -207,8 +207,8 @@ func (c *cluster) until(t *testing.T, machine, script string) {
 	site.Eventually(t, ready, func() error { _, err := c.try(t, machine, script); return err })
 }
 
-// log says how much memory the masters' control groups have.
-func (c *cluster) log(t *testing.T, masters []string) {
+// logMemory says how much memory the masters' control groups have.
+func (c *cluster) logMemory(t *testing.T, masters []string) {
 	t.Helper()
 	for _, m := range masters {
 		t.Logf("%s uses %s bytes of memory", m, strings.TrimSpace(c.sh(t, m, "cat /sys/fs/cgroup/memory/memory.usage_in_bytes")))
