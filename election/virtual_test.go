@@ -273,7 +273,11 @@ func TestQuorumNoneFollowsTheLiving(t *testing.T) {
 		first := c.holder("vip")
 		second := c.others(first)[0]
 		c.met()
-		for _, apart := range []time.Duration{2 * time.Second, 5 * time.Minute} { // memberlist has given up by then
+		apart := []time.Duration{5 * time.Minute} // memberlist has given up by then
+		for phase := range 20 {
+			apart = append(apart, 2*time.Second+time.Duration(phase)*10*time.Millisecond) // of the renewals, 200 ms apart
+		}
+		for _, apart := range apart {
 			f.Part(first.home, second.home, true)
 			wait.Until(t, "both hold", func() bool { return first.holds("vip") && second.holds("vip") })
 			time.Sleep(apart)

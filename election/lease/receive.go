@@ -47,6 +47,9 @@ func (m *Machine) Receive(now time.Time, msg message.Message) {
 	if m.votes(m.self.member) && !m.votes(p.name) && !m.near(p) {
 		p.greet = true // an observer that wants votes has to hear who gives them
 	}
+	if !heard && m.active().Quorum == electorate.None {
+		p.greet = true // it may hold what this member holds, and this one needs its vote from now on
+	}
 	p.heard = m.now
 	if msg.Sequence == p.window.Top {
 		if p.note(&msg) || !heard {
