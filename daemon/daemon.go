@@ -29,6 +29,7 @@ import (
 	"github.com/herald-vip/herald/daemon/priority"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/address"
+	"github.com/herald-vip/herald/netutil/arrivals"
 	"github.com/herald-vip/herald/netutil/link"
 	"github.com/herald-vip/herald/netutil/rtnetlink"
 	"github.com/herald-vip/herald/service/peering"
@@ -70,6 +71,7 @@ type Daemon struct {
 	monitor   *health.Monitor
 	flat      *flat.Flat
 	offer     *nodeOffer
+	arrivals  *arrivals.Counter
 	balancers *node.Node
 	kernel    *nft.Plane // the plane of balancers in the kernel
 	services  *services  // nil without a services section
@@ -151,6 +153,7 @@ func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...co
 	if err := d.addresses.Sweep(convert.Bindings(c)); err != nil {
 		return fmt.Errorf("remove what an earlier herald left: %w", err)
 	}
+	d.arrivals = arrivals.New(log, 0)
 	d.bgp = bgp.New(log, bgp.Options{NextHop6: link.GlobalAddr6})
 	d.peering = peering.New(log, d.bgp, peering.Options{Realtime: d.realtime == admin.RealtimeOn, RouterID: link.RouterID})
 	node.Clear(log, c)
@@ -243,6 +246,7 @@ func (d *Daemon) serve(ctx context.Context, c *config.Config, servers []server, 
 	group.Go(func() error { return d.addresses.Run(background) })
 	group.Go(func() error { d.speaker.Run(background); return nil })
 	group.Go(func() error { return d.flat.Run(background) })
+	group.Go(func() error { d.arrivals.Run(background); return nil })
 	group.Go(func() error { d.balancers.Run(background); return nil })
 	group.Go(func() error { d.kernel.Run(background); return nil })
 	group.Go(func() error { d.runServices(background); return nil })

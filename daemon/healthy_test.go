@@ -15,6 +15,7 @@ import (
 	"github.com/herald-vip/herald/election"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/address"
+	"github.com/herald-vip/herald/netutil/arrivals"
 	"github.com/herald-vip/herald/service/peering"
 	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/speaker/flat"
@@ -67,7 +68,7 @@ func idle(tb testing.TB, c *config.Config, plane balancer.Plane, observe func(he
 	if err != nil {
 		tb.Fatal(err)
 	}
-	d := &Daemon{log: log, config: c, events: eventlog.New(rememberedEvents), addresses: addresses, bgp: bgp.New(log, bgp.Options{})}
+	d := &Daemon{log: log, config: c, events: eventlog.New(rememberedEvents), addresses: addresses, arrivals: arrivals.New(log, 0), bgp: bgp.New(log, bgp.Options{})}
 	d.peering = peering.New(log, d.bgp, peering.Options{})
 	d.balancers = node.New(log, plane, &countingPlane{}, nft.New(log, nft.Options{}).Bridge())
 	d.flat, d.speaker = flat.New(flat.Options{Log: log, Node: c.NodeName}, func(parts speaker.FlatParts) *speaker.Speaker {

@@ -155,6 +155,9 @@ func (d *Daemon) Status() admin.Status {
 		v := adminVIP(a, links[address.Binding{Interface: a.Interface, Addr: a.Address}], conflicts[a.Address], sessions, s.Peers, sent[netip.PrefixFrom(a.Address, a.Address.BitLen())])
 		v.Error = cmp.Or(v.Error, text(strays[a.Address]))
 		v.Checks = vipChecks(c, a.VIP)
+		if n, known := d.arrivals.Count(a.Address); known {
+			v.Arrivals = &admin.Arrivals{Count: n.Arrived, Since: n.Since, Last: n.Last}
+		}
 		v.BridgedTo, v.Bridged, v.Bridge = d.balancers.BridgeStatus(a.Address)
 		s.VIPs = append(s.VIPs, v)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/doctor/facts"
@@ -108,6 +109,17 @@ func TestNoFalseAlarm(t *testing.T) {
 			f.Running.Election.Members = []admin.Member{{Name: "m1", Self: true}, {Name: "m2", Alive: true}}
 		}, "member", "m2", "its votes are heard"},
 		{"established", routedFile, func(_ *config.Config, f *facts.Facts) { f.Running = running1(f.File) }, "peer", "10.0.1.254", "the session is established"},
+		{"no connection comes", routedFile, func(_ *config.Config, f *facts.Facts) {
+			f.Running = running1(f.File)
+			f.Running.VIPs = []admin.VIP{{
+				Name: "control-plane", Address: netip.MustParseAddr("10.99.0.10"), State: admin.Announced,
+				Since: f.Now.Add(-time.Hour), Arrivals: &admin.Arrivals{Last: f.Now.Add(-2 * time.Minute)},
+			}}
+		}, "vip", "control-plane", "no new TCP connection has come here for 2m0s: if other nodes get some, a router does not use"},
+		{"no connection comes on a flat layer 2", flatFile, func(_ *config.Config, f *facts.Facts) {
+			f.Running = running1(f.File)
+			f.Running.VIPs = []admin.VIP{{Name: "held", State: admin.Announced, Announce: admin.ByARP, Arrivals: &admin.Arrivals{Last: f.Now.Add(-2 * time.Minute)}}}
+		}, "vip", "held", "the switch or a gateway sends its packets elsewhere"},
 		{"unnumbered", routedFile, func(c *config.Config, f *facts.Facts) {
 			c.BGP.Peers[1].Address, c.BGP.Peers[1].Interface = netip.Addr{}, "eth1"
 		}, "peer", "eth1", "the link is up"},

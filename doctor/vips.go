@@ -10,6 +10,7 @@ import (
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/doctor/facts"
 	"github.com/herald-vip/herald/netutil/link"
+	"github.com/herald-vip/herald/status/admin"
 )
 
 // examineVIPs looks at the link of each address, and at who has the address already.
@@ -21,6 +22,24 @@ func examineVIPs(c *config.Config, f *facts.Facts, out *findings) {
 	for _, v := range c.VIPs {
 		for _, addr := range v.Addresses {
 			examineAddress(c, f, v, addr, out)
+		}
+	}
+	examineArrivals(f, out)
+}
+
+// examineArrivals says for how long no connection has come to a VIP that is announced, as a running Herald counts
+// them. Whether anybody wanted one cannot be told from here.
+func examineArrivals(f *facts.Facts, out *findings) {
+	if f.Running == nil {
+		return
+	}
+	for _, v := range f.Running.VIPs {
+		elsewhere := "a router does not use this node's route"
+		if v.Announce == admin.ByARP {
+			elsewhere = "the switch or a gateway sends its packets elsewhere"
+		}
+		if since := v.Quiet(f.Now); since > 0 {
+			out.fine(v.Name+" "+v.Address.String(), fmt.Sprintf("announced; no new TCP connection has come here for %v: if other nodes get some, %s", since, elsewhere))
 		}
 	}
 }

@@ -157,8 +157,7 @@ func (k *kernel) flush(p plan, want table, anew bool) error {
 	return k.Batch(func(c *nftables.Conn) error {
 		c.AddTable(ours())
 		if anew {
-			c.DelTable(ours())
-			c.AddTable(ours())
+			ruleset.Replace(c, ours())
 		}
 		return queue(c, p, want)
 	})
@@ -283,7 +282,7 @@ func (s set) define(name string, id uint32) *nftables.Set {
 // remove deletes the table.
 func (k *kernel) remove() error {
 	return k.Batch(func(c *nftables.Conn) error {
-		c.DelTable(c.AddTable(ours())) // added so that deleting cannot fail
+		ruleset.Delete(c, ours())
 		return nil
 	})
 }

@@ -40,16 +40,16 @@ func baseChains() map[string]chain {
 	arriving := []ruleset.Rule{newRule("connections are tracked", []expr.Any{&expr.Ct{Key: expr.CtKeySTATUS, Register: reg1}})}
 	for _, f := range families {
 		arriving = append(arriving, newRule("new connections to what is listened at, IPv"+f.version,
-			f.is(), tcp(), syn(), ruleset.Load(ruleset.Network, f.dest, f.length), loadTo(words+f.length/4, ruleset.Transport, 2, 2), to(listen+f.version),
+			f.is(), ruleset.TCP(), ruleset.SYN(), ruleset.Load(ruleset.Network, f.dest, f.length), loadTo(words+f.length/4, ruleset.Transport, 2, 2), to(listen+f.version),
 		))
 	}
 	for _, f := range families {
 		arriving = append(arriving, newRule("new connections to what is bridged, IPv"+f.version,
-			f.is(), tcp(), syn(), ruleset.Load(ruleset.Network, f.dest, f.length), to(bridge+f.version),
+			f.is(), ruleset.TCP(), ruleset.SYN(), ruleset.Load(ruleset.Network, f.dest, f.length), to(bridge+f.version),
 		))
 		translated := ruleset.Join(
 			// Nobody but this host is at lo: there the client's address is as good.
-			ruleset.Meta(expr.MetaKeyOIFTYPE), ruleset.NotEqual(loopback()...), f.is(), tcp(),
+			ruleset.Meta(expr.MetaKeyOIFTYPE), ruleset.NotEqual(ruleset.Loopback()...), f.is(), ruleset.TCP(),
 			[]expr.Any{&expr.Ct{Key: expr.CtKeySTATUS, Register: reg1}}, bits(translatedDest()), ruleset.NotEqual(0, 0, 0, 0),
 			connection(f.ctDest, reg1, false),
 		)
@@ -68,7 +68,7 @@ func baseChains() map[string]chain {
 		at   uint32
 	}{{"to", v4.dest}, {"from", v4.source}} {
 		outside = append(outside, newRule("from outside "+field.name+" 127.0.0.0/8",
-			v4.is(), ruleset.Meta(expr.MetaKeyIIFTYPE), ruleset.NotEqual(loopback()...),
+			v4.is(), ruleset.Meta(expr.MetaKeyIIFTYPE), ruleset.NotEqual(ruleset.Loopback()...),
 			ruleset.Load(ruleset.Network, field.at, 1), ruleset.Equal(127), []expr.Any{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}},
 		))
 	}
@@ -140,19 +140,6 @@ func (f family) is() []expr.Any {
 	return ruleset.Join(ruleset.Meta(expr.MetaKeyNFPROTO), ruleset.Equal(f.protocol))
 }
 
-func tcp() []expr.Any {
-	return ruleset.Join(ruleset.Meta(expr.MetaKeyL4PROTO), ruleset.Equal(unix.IPPROTO_TCP))
-}
-
-// syn matches SYN without FIN, RST and ACK.
-func syn() []expr.Any {
-	const fin, syn, rst, ack = 0x01, 0x02, 0x04, 0x10
-	flags := []expr.Any{&expr.Bitwise{
-		SourceRegister: reg1, DestRegister: reg1, Len: 1, Mask: []byte{fin | syn | rst | ack}, Xor: []byte{0},
-	}}
-	return ruleset.Join(ruleset.Load(ruleset.Transport, 13, 1), flags, ruleset.Equal(syn))
-}
-
 // bits keeps some bits of a number.
 func bits(mask []byte) []expr.Any {
 	return []expr.Any{&expr.Bitwise{
@@ -164,8 +151,6 @@ func translatedDest() []byte {
 	const destTranslated = 1 << 5 // IPS_DST_NAT
 	return binary.NativeEndian.AppendUint32(nil, destTranslated)
 }
-
-func loopback() []byte { return binary.NativeEndian.AppendUint16(nil, unix.ARPHRD_LOOPBACK) }
 
 func loadTo(register uint32, base expr.PayloadBase, offset, length uint32) []expr.Any {
 	return []expr.Any{&expr.Payload{DestRegister: register, Base: base, Offset: offset, Len: length}}

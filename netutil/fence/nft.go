@@ -69,9 +69,7 @@ func (k *nft) Rebuild(gated, served []netip.Addr) error {
 // queueTables makes the tables anew in place of those that may be there.
 func (o Options) queueTables(c *nftables.Conn, gated, served []netip.Addr) error {
 	for _, family := range families {
-		t := c.AddTable(table(family)) // so that deleting cannot fail
-		c.DelTable(t)
-		c.AddTable(t)
+		ruleset.Replace(c, table(family))
 		for _, s := range o.sets(family) {
 			if err := c.AddSet(s, nil); err != nil {
 				return err
@@ -224,7 +222,7 @@ func (k *nft) Remove() error {
 	defer k.Close()
 	return k.Batch(func(c *nftables.Conn) error {
 		for _, family := range families {
-			c.DelTable(c.AddTable(table(family))) // added so that deleting cannot fail
+			ruleset.Delete(c, table(family))
 		}
 		return nil
 	})

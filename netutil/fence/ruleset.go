@@ -4,7 +4,6 @@ import (
 	"net/netip"
 
 	"github.com/google/nftables"
-	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
@@ -91,10 +90,7 @@ func (o Options) chains() []chain {
 	asked := ruleset.Join(ruleset.Load(ruleset.Network, 6, 2), ruleset.Equal(0, 1), ruleset.Load(ruleset.Network, 14, 4), ruleset.NotIn("vips4")) // a request, no announcement
 	ipv4 := ruleset.Join(ruleset.Meta(expr.MetaKeyNFPROTO), ruleset.Equal(unix.NFPROTO_IPV4))
 	ipv6 := ruleset.Join(ruleset.Meta(expr.MetaKeyNFPROTO), ruleset.Equal(unix.NFPROTO_IPV6))
-	local := ruleset.Join(
-		[]expr.Any{&expr.Fib{Register: 1, FlagDADDR: true, ResultADDRTYPE: true}},
-		ruleset.Equal(binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)...),
-	)
+	local := ruleset.Local()
 	const solicitation, advertisement = 135, 136 // RFC 4861, section 4
 	icmpv6 := func(typ byte) []expr.Any {
 		return ruleset.Join(ruleset.Meta(expr.MetaKeyL4PROTO), ruleset.Equal(unix.IPPROTO_ICMPV6), ruleset.Load(ruleset.Transport, 0, 1), ruleset.Equal(typ))
@@ -154,14 +150,13 @@ const unclaimedPriority = 110
 func refuseUnclaimed(matching []expr.Any, version string, icmp byte) []rule {
 	const what = "to " + string(services)
 	other := []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, &expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: []byte{icmp}}}
-	tcp := ruleset.Join(ruleset.Meta(expr.MetaKeyL4PROTO), ruleset.Equal(unix.IPPROTO_TCP))
 	const ctReply = 1 // IP_CT_DIR_REPLY
 	return []rule{
 		{what + version + ": answers", ruleset.Join(matching, []expr.Any{
 			&expr.Ct{Register: 1, Key: expr.CtKeyDIRECTION}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{ctReply}},
 			&expr.Verdict{Kind: expr.VerdictAccept},
 		})},
-		{what + version + ": TCP that no Service claims", ruleset.Join(matching, tcp, []expr.Any{
+		{what + version + ": TCP that no Service claims", ruleset.Join(matching, ruleset.TCP(), []expr.Any{
 			&expr.Counter{}, &expr.Reject{Type: unix.NFT_REJECT_TCP_RST},
 		})},
 		{what + version + ": what no Service claims", ruleset.Join(matching, other, []expr.Any{

@@ -1,9 +1,12 @@
 package ruleset
 
 import (
+	"encoding/binary"
+	"net/netip"
 	"slices"
 
 	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
 )
 
 // Headers to [Load] from.
@@ -37,6 +40,33 @@ func In(name string) []expr.Any { return []expr.Any{&expr.Lookup{SourceRegister:
 func NotIn(name string) []expr.Any {
 	return []expr.Any{&expr.Lookup{SourceRegister: 1, SetName: name, Invert: true}}
 }
+
+// TCP goes on if the packet is of TCP.
+func TCP() []expr.Any { return Join(Meta(expr.MetaKeyL4PROTO), Equal(unix.IPPROTO_TCP)) }
+
+// SYN goes on if the segment begins a connection: it has SYN without FIN, RST and ACK (RFC 9293, section 3.1).
+func SYN() []expr.Any {
+	const fin, syn, rst, ack = 0x01, 0x02, 0x04, 0x10
+	flags := []expr.Any{&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 1, Mask: []byte{fin | syn | rst | ack}, Xor: []byte{0}}}
+	return Join(Load(Transport, 13, 1), flags, Equal(syn))
+}
+
+// To goes on if the packet is for addr.
+func To(addr netip.Addr) []expr.Any {
+	if addr.Is4() {
+		return Join(Meta(expr.MetaKeyNFPROTO), Equal(unix.NFPROTO_IPV4), Load(Network, 16, 4), Equal(addr.AsSlice()...))
+	}
+	return Join(Meta(expr.MetaKeyNFPROTO), Equal(unix.NFPROTO_IPV6), Load(Network, 24, 16), Equal(addr.AsSlice()...))
+}
+
+// Local goes on if the packet is for an address of this host.
+func Local() []expr.Any {
+	return Join([]expr.Any{&expr.Fib{Register: 1, FlagDADDR: true, ResultADDRTYPE: true}},
+		Equal(binary.NativeEndian.AppendUint32(nil, unix.RTN_LOCAL)...))
+}
+
+// Loopback is the type of the link lo, as [Meta] loads it.
+func Loopback() []byte { return binary.NativeEndian.AppendUint16(nil, unix.ARPHRD_LOOPBACK) }
 
 // Join concatenates expressions.
 func Join(parts ...[]expr.Any) []expr.Any { return slices.Concat(parts...) }

@@ -125,6 +125,15 @@ func flush(c *nftables.Conn) error {
 	return err
 }
 
+// Delete adds to a batch that a table goes, if it is there.
+func Delete(c *nftables.Conn, t *nftables.Table) { c.DelTable(c.AddTable(t)) } // added so that deleting cannot fail
+
+// Replace adds to a batch that a table is there, empty.
+func Replace(c *nftables.Conn, t *nftables.Table) {
+	Delete(c, t)
+	c.AddTable(t)
+}
+
 // FindTable reports whether a table is there, and whether its chains are in force, which those of a
 // dormant table are not.
 func FindTable(c *nftables.Conn, t *nftables.Table) (there, inForce bool, err error) {

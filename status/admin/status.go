@@ -88,6 +88,17 @@ type VIP struct {
 	// Rival is a member that was seen to hold the address as well as this node.
 	Rival          string      `json:"rival,omitempty"`
 	LastWithdrawal *Withdrawal `json:"lastWithdrawal,omitempty"`
+	// Arrivals are the connections that others began to the address here; nil if they are not counted.
+	Arrivals *Arrivals `json:"arrivals,omitempty"`
+}
+
+// Arrivals are the connections of TCP that came to an address, by their first packets.
+type Arrivals struct {
+	// Count is how many the process has counted, Since from when on without a gap.
+	Count uint64    `json:"count"`
+	Since time.Time `json:"since"`
+	// Last is when the last one was seen, ten seconds late at most.
+	Last time.Time `json:"last,omitzero"`
 }
 
 // Withdrawal is how the last unplanned withdrawal went.

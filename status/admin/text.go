@@ -66,7 +66,7 @@ func (s Status) WriteText(w io.Writer, now time.Time) error {
 		t.head("VIP", "ADDRESS", "LINK", "STATE", "FOR", "WHY")
 	}
 	for _, v := range s.VIPs {
-		t.row(v.Name, v.Address.String(), v.Interface, v.Told(), t.ago(v.Since), v.Why())
+		t.row(v.Name, v.Address.String(), v.Interface, v.Told(), t.ago(v.Since), v.Why(now))
 	}
 
 	if len(s.Checks) > 0 {

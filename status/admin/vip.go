@@ -63,8 +63,24 @@ func (v VIP) Told() string {
 	return string(v.State)
 }
 
-// Why is why v is in its state, for people.
-func (v VIP) Why() string {
+// quiet is for how long a router, or a switch, may send nothing before that is worth a word.
+const quiet = time.Minute
+
+// Quiet is for how long nobody is known to have begun a connection to v while it was announced. It is 0 for
+// less than a minute.
+func (v VIP) Quiet(now time.Time) time.Duration {
+	if v.Arrivals == nil || v.State != Announced {
+		return 0
+	}
+	since := now.Sub(later(v.Since, later(v.Arrivals.Since, v.Arrivals.Last))).Truncate(time.Second)
+	if since < quiet {
+		return 0
+	}
+	return since
+}
+
+// Why is why v is in its state, for people, and what is odd about it now.
+func (v VIP) Why(now time.Time) string {
 	why := cmp.Or(v.Error, v.Reason)
 	if v.Restored > 0 {
 		why += fmt.Sprintf(" (put back %d×)", v.Restored)
@@ -77,6 +93,9 @@ func (v VIP) Why() string {
 	}
 	if v.Bridge != "" {
 		why += "; " + v.Bridge
+	}
+	if since := v.Quiet(now); since > 0 {
+		why += fmt.Sprintf("; no new TCP connection for %v", since)
 	}
 	return why
 }

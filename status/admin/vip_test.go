@@ -83,8 +83,8 @@ func TestVIPAssess(t *testing.T) {
 				}
 			}
 			v.Assess(test.blocked, test.peers, sent)
-			if v.State != test.state || !v.Since.Equal(at(test.since)) || v.Told() != test.told || v.Why() != test.why {
-				t.Errorf("%s since %v, told %q: %q", v.State, v.Since.Unix(), v.Told(), v.Why())
+			if v.State != test.state || !v.Since.Equal(at(test.since)) || v.Told() != test.told || v.Why(at(50)) != test.why {
+				t.Errorf("%s since %v, told %q: %q", v.State, v.Since.Unix(), v.Told(), v.Why(at(50)))
 			}
 			for _, name := range v.Sent {
 				if !slices.Contains(v.Peers, name) {
@@ -92,5 +92,31 @@ func TestVIPAssess(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A VIP is quiet when it has been announced for a minute without a new connection, and as far as is known.
+func TestVIPQuiet(t *testing.T) {
+	at := func(second int) time.Time { return time.Unix(int64(second), 0) }
+	for _, test := range []struct {
+		name  string
+		state admin.Stage
+		count *admin.Arrivals
+		now   int
+		why   string
+	}{
+		{"not counted", admin.Announced, nil, 900, "healthy"},
+		{"not yet", admin.Announced, &admin.Arrivals{}, 159, "healthy"},
+		{"none ever", admin.Announced, &admin.Arrivals{}, 160, "healthy; no new TCP connection for 1m0s"},
+		{"none any more", admin.Announced, &admin.Arrivals{Count: 7, Last: at(200)}, 921, "healthy; no new TCP connection for 12m1s"},
+		{"none since it is back", admin.Announced, &admin.Arrivals{Count: 7, Last: at(10)}, 159, "healthy"},
+		{"counting began later", admin.Announced, &admin.Arrivals{Since: at(200)}, 259, "healthy"},
+		{"withdrawn", admin.Withdrawn, &admin.Arrivals{}, 900, "healthy"},
+		{"no router has it", admin.Unsent, &admin.Arrivals{}, 900, "healthy"},
+	} {
+		v := admin.VIP{State: test.state, Since: at(100), Reason: "healthy", Arrivals: test.count}
+		if got := v.Why(at(test.now)); got != test.why {
+			t.Errorf("%s: %q, want %q", test.name, got, test.why)
+		}
 	}
 }

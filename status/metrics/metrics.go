@@ -165,6 +165,9 @@ func collectVIP(v admin.VIP, t teller) {
 	t.flag("vip_error", "1 while something stands in the way of the address's stage.", v.State == admin.Blocked)
 	t.count("vip_restored_total", "Times the address was put back after something removed it.", uint64(v.Restored))
 	t.flag("vip_bridged", "1 while new connections to the address are sent on to other nodes, since it is on its way out.", len(v.BridgedTo) > 0)
+	if a := v.Arrivals; a != nil {
+		t.count("vip_arrivals_total", "Connections of TCP that others began to the address on this node, counted by their first packets.", a.Count)
+	}
 	if last := v.LastWithdrawal; last != nil {
 		t.gauge("vip_last_withdrawal_seconds", "From the first sign of failure to route and address gone, at the last unplanned withdrawal.", last.Seconds)
 		t.time("vip_last_withdrawal_timestamp_seconds", "When the last unplanned withdrawal began.", last.At)

@@ -19,7 +19,7 @@ func status() admin.Status {
 		Version: "v1", Config: admin.Config{Generation: 3, Loaded: at, Error: "bad"},
 		VIPs: []admin.VIP{
 			{Name: "cp", Address: netip.MustParseAddr("10.99.0.10"), Stage: "announced", State: "announced", Sent: []string{"10.0.1.254"}, Decided: true, Since: at, Restored: 2,
-				LastWithdrawal: &admin.Withdrawal{At: at, Seconds: 0.004}},
+				LastWithdrawal: &admin.Withdrawal{At: at, Seconds: 0.004}, Arrivals: &admin.Arrivals{Count: 12}},
 			{Name: "cp", Address: netip.MustParseAddr("fd00::10"), Stage: "announced", State: "blocked", Decided: true, Error: "no link"},
 		},
 		Checks: []admin.Check{{Name: "apiserver", State: "unhealthy", Warning: "expires", Latency: 0.25, Passes: 7, Failures: 2}},
@@ -58,6 +58,7 @@ func TestMetrics(t *testing.T) {
 		`herald_vip_peers{address="fd00::10",vip="cp"} 0`,
 		`herald_vip_stage{address="10.99.0.10",stage="announced",vip="cp"} 1`,
 		`herald_vip_restored_total{address="10.99.0.10",vip="cp"} 2`,
+		`herald_vip_arrivals_total{address="10.99.0.10",vip="cp"} 12`,
 		`herald_vip_last_withdrawal_seconds{address="10.99.0.10",vip="cp"} 0.004`,
 		`herald_check_healthy{check="apiserver"} 0`,
 		`herald_check_warning{check="apiserver"} 1`,

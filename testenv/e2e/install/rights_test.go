@@ -160,7 +160,7 @@ func takesNothing(t *testing.T, f *site.Flat, given []string, lacking string) {
 	f.Speaker("m1").Shows(t, func(status admin.Status) error {
 		for _, v := range status.VIPs {
 			if want := "CAP_" + strings.ToUpper(lacking); v.State != admin.Blocked || !strings.Contains(v.Error, want) {
-				return fmt.Errorf("status says %s: %s; want it blocked, as %s is missing", v.Told(), v.Why(), want)
+				return fmt.Errorf("status says %s: %s; want it blocked, as %s is missing", v.Told(), v.Why(time.Now()), want)
 			}
 		}
 		return nil

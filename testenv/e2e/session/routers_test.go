@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
@@ -55,7 +56,7 @@ func TestRouterFreezes(t *testing.T) {
 }
 
 // TestRouteFiltered has a router refuse the route: status says what it was sent
-// nevertheless, and clients behind it do not reach the VIP.
+// nevertheless, that clients behind it do not reach the VIP, and counts those behind the other.
 func TestRouteFiltered(t *testing.T) {
 	t.Parallel()
 	s := site.NewSession(t, site.Files{"r1.conf": site.RouterConf(64500, site.PlainRouter+"\n neighbor 10.0.1.1 prefix-list nothing in\nexit\nip prefix-list nothing deny any")})
@@ -77,4 +78,8 @@ func TestRouteFiltered(t *testing.T) {
 			conn.Close()
 		}
 	}
+	s.Shows(t, func(status admin.Status) error {
+		a := status.VIPs[0].Arrivals
+		return site.ErrorIf(a == nil || a.Count == 0, "status counts %+v, want the connection of r2", a)
+	})
 }

@@ -100,7 +100,7 @@ func tells(t *testing.T, s *site.Session, state string) {
 	t.Helper()
 	s.Shows(t, func(status admin.Status) error {
 		v := status.VIPs[0]
-		return site.ErrorIf(v.Told() != state, "status says %q since %v: %s; want %q", v.Told(), v.Since, v.Why(), state)
+		return site.ErrorIf(v.Told() != state, "status says %q since %v: %s; want %q", v.Told(), v.Since, v.Why(time.Now()), state)
 	})
 }
 

@@ -1,0 +1,193 @@
+package arrivals
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/herald-vip/herald/netutil/ruleset"
+	"github.com/herald-vip/herald/testenv/nettest"
+	"github.com/herald-vip/herald/testenv/wait"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	vip4 = netip.MustParseAddr("10.99.0.10")
+	vip6 = netip.MustParseAddr("fd00:99::10")
+)
+
+// site is a node with VIPs, and a client elsewhere.
+type site struct{ node, client *nettest.Host }
+
+func newSite(t *testing.T) site {
+	s := site{nettest.NewHost(t), nettest.NewHost(t)}
+	s.node.AddVeth("eth0", "away")
+	s.node.Must(s.node.NL.LinkSetNsFd(s.node.Link("away"), int(s.client.NS)))
+	s.client.SetUp("away")
+	for _, a := range []string{vip4.String() + "/32", vip6.String() + "/128"} {
+		s.node.Add("lo", a)
+	}
+	for _, hosts := range []struct{ node, client, vip string }{
+		{"10.0.0.1/24", "10.0.0.2/24", vip4.String() + "/32"}, {"fd00::1/64", "fd00::2/64", vip6.String() + "/128"},
+	} {
+		s.node.Add("eth0", hosts.node)
+		s.client.Add("away", hosts.client)
+		via, _, _ := strings.Cut(hosts.node, "/")
+		s.client.Route(hosts.vip, "away", via)
+	}
+	return s
+}
+
+// connect opens connections to a VIP from a host.
+func (s site) connect(t *testing.T, from *nettest.Host, to netip.Addr, n int) {
+	t.Helper()
+	var server net.Listener
+	s.node.In(func() {
+		var err error
+		if server, err = net.Listen("tcp", netip.AddrPortFrom(to, 0).String()); err != nil {
+			t.Error(err)
+		}
+	})
+	defer server.Close()
+	from.In(func() {
+		for range n {
+			c, err := net.Dial("tcp", server.Addr().String())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_ = c.Close()
+		}
+	})
+}
+
+func (s site) nft(t *testing.T, command string) string {
+	t.Helper()
+	var out []byte
+	s.node.In(func() {
+		var err error
+		if out, err = exec.Command("nft", command).CombinedOutput(); err != nil {
+			t.Errorf("nft %s: %v: %s", command, err, out)
+		}
+	})
+	return string(out)
+}
+
+// Connections from elsewhere are counted by VIP, and through what others do to the table.
+func TestCount(t *testing.T) {
+	s := newSite(t)
+	c := New(slog.New(slog.DiscardHandler), int(s.node.NS))
+	defer c.socket.Close()
+	expect := func(what string, want4, want6 uint64) {
+		t.Helper()
+		if err := c.look(time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		for addr, want := range map[netip.Addr]uint64{vip4: want4, vip6: want6} {
+			if n, known := c.Count(addr); !known || n.Arrived != want || n.Last.IsZero() != (want == 0) {
+				t.Errorf("%s: %s has %+v, known %v, want %d", what, addr, n, known, want)
+			}
+		}
+	}
+	if _, known := c.Count(vip4); known {
+		t.Error("an address is known that nobody asked to count")
+	}
+	c.Set([]netip.Addr{vip4, vip6})
+	expect("before any", 0, 0)
+	s.connect(t, s.client, vip4, 3)
+	expect("three", 3, 0)
+	s.connect(t, s.client, vip6, 2)
+	s.connect(t, s.node, vip4, 5) // the node's own
+	s.connect(t, s.client, netip.MustParseAddr("10.0.0.1"), 1)
+	expect("and two by IPv6", 3, 2)
+	s.nft(t, "flush ruleset")
+	expect("the table was flushed", 3, 2)
+	s.connect(t, s.client, vip4, 1)
+	expect("it is there again", 4, 2)
+	began, _ := c.Count(vip4)
+	s.nft(t, "add table inet herald_arrivals { flags dormant; }")
+	s.connect(t, s.client, vip4, 1) // nothing counts it
+	expect("the table was put to sleep", 4, 2)
+	if n, _ := c.Count(vip4); !n.Since.After(began.Since) {
+		t.Errorf("counted without a gap since %v, as before", n.Since)
+	}
+	other := netip.MustParseAddr("10.99.0.11")
+	c.Set([]netip.Addr{vip6, vip4, other})
+	expect("one more address", 4, 2)
+	s.connect(t, s.client, vip6, 1)
+	expect("and one more connection", 4, 3)
+	s.nft(t, "add rule inet herald_arrivals arrivals ip daddr 10.99.0.10 counter packets 1000 bytes 0 comment \"10.99.0.10\"")
+	expect("somebody else counts, too", 4, 3)
+	s.node.Remove("lo", vip4.String()+"/32")
+	s.client.In(func() { // what only passes through has not arrived
+		if c, err := net.DialTimeout("tcp", vip4.String()+":80", 300*time.Millisecond); err == nil {
+			_ = c.Close()
+		}
+	})
+	expect("not an address of this node", 4, 3)
+	c.Set([]netip.Addr{vip4})
+	if _, known := c.Count(vip6); known {
+		t.Error("an address is still counted")
+	}
+}
+
+// A counter that somebody has set back, as nft reset rules does, goes on from there.
+func TestSetBack(t *testing.T) {
+	c := New(slog.New(slog.DiscardHandler), 0)
+	c.Set([]netip.Addr{vip4})
+	c.count(time.Unix(1, 0))
+	for _, packets := range []uint64{7, 7, 2, 3} {
+		c.note([]ruleset.Rule{{Chain: prerouting, Comment: "from elsewhere"}, {Chain: arrivals, Comment: vip4.String(), Packets: packets}}, time.Unix(int64(packets), 0))
+	}
+	if n, _ := c.Count(vip4); n != (Count{Arrived: 10, Since: time.Unix(1, 0), Last: time.Unix(3, 0)}) {
+		t.Errorf("%+v", n)
+	}
+}
+
+// While nftables fails nothing is known, and what was counted before counts again after.
+func TestFailing(t *testing.T) {
+	s := newSite(t)
+	c := New(slog.New(slog.DiscardHandler), int(s.node.NS))
+	c.Set([]netip.Addr{vip4})
+	c.counts[vip4] = Count{Arrived: 7, Since: time.Unix(1, 0), Last: time.Unix(5, 0)}
+	c.socket.Timeout = -time.Second // so that every call fails
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	c.Run(ctx)
+	if _, known := c.Count(vip4); known {
+		t.Error("a count is known while it fails")
+	}
+	c.socket.Timeout = 0
+	defer c.socket.Close()
+	if err := c.look(time.Unix(10, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if n, known := c.Count(vip4); !known || n != (Count{Arrived: 7, Since: time.Unix(10, 0), Last: time.Unix(5, 0)}) {
+		t.Errorf("afterwards: %+v, known %v", n, known)
+	}
+}
+
+// Run makes the table and takes it away.
+func TestRun(t *testing.T) {
+	s := newSite(t)
+	c := New(slog.New(slog.DiscardHandler), int(s.node.NS))
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { c.Run(ctx) })
+	c.Set([]netip.Addr{vip4})
+	wait.Until(t, "the table is there", func() bool { return strings.Contains(s.nft(t, "list ruleset"), "herald_arrivals") })
+	stop()
+	running.Wait()
+	if out := s.nft(t, "list ruleset"); out != "" {
+		t.Errorf("left behind:\n%s", out)
+	}
+}
