@@ -28,7 +28,7 @@ RUN                = --cmd='run --config /etc/herald/herald.yaml'
 PROGRAMS           = $(foreach a,$(ARCHS),$(a)=bin/linux-$(a)/herald)
 
 .DEFAULT_GOAL := help
-.PHONY: help build image release reproduce demo quick test e2e e2e-kubeadm containerlab clock soak bench guard nightly e2e-all-orders microbench fuzz simulate mutate verify lint generate screenshot film clean lab-binaries lab-images release-programs bin/herald-release bin/herald-bench race-binary root go
+.PHONY: help build image release reproduce demo quick test e2e e2e-kubeadm containerlab clock soak bench guard nightly platforms e2e-all-orders microbench fuzz simulate mutate verify lint generate screenshot film clean lab-binaries lab-images release-programs bin/herald-release bin/herald-bench race-binary root go
 
 help: ## 1 s: list the targets, and how long each takes on two cores with what it needs installed and compiled
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## ([^:]*): /\t\1\t/' | expand -t 14,23
@@ -52,7 +52,7 @@ test: root ## 4 min: run all tests that need no lab of real parts, with the race
 	go -C testenv/bench test -race ./...
 
 e2e: root lab-binaries race-binary $(REALPARTS)/bin/kube-apiserver $(REALPARTS)/bin/helm ## 12 min: run the tests on FRR, etcd, kube-apiserver and a registry
-	testenv/install iproute2 frr bird2 keepalived haproxy curl etcd-server docker-registry nftables procps systemd
+	testenv/install iproute2 frr bird2 keepalived haproxy curl etcd-server docker-registry nftables procps systemd ansible-core
 	@# It is wanted for its schema, not to set this machine up at the next boot.
 	@command -v cloud-init >/dev/null || { mkdir -p /etc/cloud && touch /etc/cloud/cloud-init.disabled; }
 	testenv/install cloud-init
@@ -81,14 +81,18 @@ guard: root lab-binaries bin/herald-bench ## 20 s: fail if a withdrawal takes mu
 	testenv/install iproute2 frr bird2
 	bin/herald-bench guard
 
-nightly: e2e-all-orders bench reproduce ## 6 h: what takes too long for each change: all boot orders, long soaks, fuzzing and simulation, benchmarks
+nightly: e2e-all-orders e2e-kubeadm bench reproduce ## 6 h: what takes too long for each change: all boot orders, long soaks, fuzzing and simulation, benchmarks
 	$(MAKE) simulate SCHEDULES=100000
-	$(MAKE) mutate
+	$(MAKE) mutate platforms
 	$(MAKE) fuzz FUZZTIME=60s
 	$(MAKE) soak SOAK_TIME=1h
 	bin/herald-testenv soak-flat
 	bin/herald-testenv soak-flat --join --out bin/soak-join
 	go -C testenv/bench test -tags e2e -count=1 -p 1 -timeout 60m ./...
+
+platforms: go ## 2 min: have the types of Talos and k0sctl judge what is shipped for them
+	go -C testenv/platforms vet ./...
+	go -C testenv/platforms test -count=1 ./...
 
 e2e-all-orders:
 	HERALD_NIGHTLY=1 $(MAKE) e2e
@@ -117,7 +121,7 @@ image: release-programs ## 15 s: write container images: bin/herald_image.tar fo
 release: release-programs ## 30 s: write the files of a release to bin/release: programs, images, bills of materials, checksums
 	@case "$(VERSION) $(COMMIT)" in *unknown*) echo 'this is no git checkout: say VERSION=… COMMIT=… SOURCE_DATE_EPOCH=…' >&2; exit 1;; esac
 	rm -rf bin/release
-	bin/herald-release release $(PACK) $(RUN) --reference $(IMAGE) --out bin/release \
+	bin/herald-release release $(PACK) $(RUN) --reference $(IMAGE) --out bin/release --talos manifests/talos/service.yaml \
 		$(addprefix --with ,README.md LICENSE CHANGELOG.md $(wildcard manifests/herald.service)) $(PROGRAMS)
 	ls -l bin/release
 

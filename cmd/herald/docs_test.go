@@ -122,12 +122,13 @@ func TestGuidesConfigurations(t *testing.T) {
 
 // TestGuidesCommands checks that herald has the commands and flags of the guides.
 func TestGuidesCommands(t *testing.T) {
-	for _, page := range guides() {
+	for _, page := range append(guides(), "../../docs/cluster-api.md", "../../docs/k0s.md") {
 		found := 0
 		for _, block := range blocks(t, page, "sh") {
 			for line := range strings.Lines(block) {
 				line, _, _ = strings.Cut(line, " #")
 				line, _, _ = strings.Cut(line, " >")
+				line, _, _ = strings.Cut(line, " |")
 				words := strings.Fields(line)
 				if len(words) == 0 || words[0] != "herald" {
 					continue

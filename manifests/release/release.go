@@ -10,6 +10,7 @@ import (
 
 	"github.com/herald-vip/herald/manifests/release/archive"
 	"github.com/herald-vip/herald/manifests/release/oci"
+	"github.com/herald-vip/herald/manifests/release/talos"
 )
 
 // releaseCommand writes the files of a release.
@@ -19,10 +20,11 @@ type releaseCommand struct {
 	Out       string            `required:"" help:"Folder to write to."`
 	Cmd       string            `help:"Arguments of the program, unless its container gets others."`
 	With      []string          `help:"Files that come with the program."`
+	Talos     string            `required:"" help:"The extension service of Talos: manifests/talos/service.yaml."`
 	Programs  map[string]string `arg:"" help:"The program by architecture: amd64=bin/linux-amd64/herald."`
 }
 
-// Run writes an image of all architectures; for each an archive of the program,
+// Run writes an image of all architectures, and one that is a system extension of Talos; for each an archive of the program,
 // its bill of materials and an image; and the checksums of all of it.
 func (c releaseCommand) Run() error {
 	programs, err := readPrograms(c.Programs)
@@ -30,6 +32,10 @@ func (c releaseCommand) Run() error {
 		return err
 	}
 	with, err := c.companions()
+	if err != nil {
+		return err
+	}
+	service, err := os.ReadFile(c.Talos)
 	if err != nil {
 		return err
 	}
@@ -41,6 +47,9 @@ func (c releaseCommand) Run() error {
 	out := folder{path: c.Out}
 	out.write(name+"_"+c.Version+"_image.tar", func(w io.Writer) error {
 		return oci.Write(w, image, executables(programs)...)
+	})
+	out.write(name+"_"+c.Version+"_talos.tar", func(w io.Writer) error {
+		return oci.Write(w, talos.Extension(image, name, c.Version, service), executables(programs)...)
 	})
 	for _, p := range programs {
 		stem := fmt.Sprintf("%s_%s_linux_%s", name, c.Version, p.Arch)

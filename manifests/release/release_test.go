@@ -8,12 +8,17 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
+
+	"github.com/herald-vip/herald/manifests/release/archive"
+	"github.com/herald-vip/herald/manifests/release/oci"
+	"github.com/herald-vip/herald/manifests/release/talos"
 )
 
 // compile builds a program for an architecture, as make builds Herald.
@@ -37,7 +42,7 @@ func TestRelease(t *testing.T) {
 	}
 	c := releaseCommand{
 		build:     build{Version: "v1", Commit: "c0ffee", Time: 1795000000},
-		Reference: "herald:v1", Cmd: "run --config x", With: []string{license},
+		Reference: "herald:v1", Cmd: "run --config x", With: []string{license}, Talos: "../talos/service.yaml",
 		Programs: map[string]string{"amd64": compile(t, "amd64"), "arm64": compile(t, "arm64")},
 	}
 	var sums [2]string
@@ -52,8 +57,8 @@ func TestRelease(t *testing.T) {
 		}
 		sums[i] = string(data)
 	}
-	if sums[0] != sums[1] || strings.Count(sums[0], "\n") != 7 {
-		t.Errorf("checksums of two releases of the same, want seven files:\n%s\n%s", sums[0], sums[1])
+	if sums[0] != sums[1] || strings.Count(sums[0], "\n") != 8 {
+		t.Errorf("checksums of two releases of the same, want eight files:\n%s\n%s", sums[0], sums[1])
 	}
 	check := exec.CommandContext(t.Context(), "sha256sum", "--check", "--strict", "SHA256SUMS")
 	check.Dir = c.Out
@@ -65,6 +70,29 @@ func TestRelease(t *testing.T) {
 		t.Errorf("the archive has %q, want %q", got, want)
 	}
 	bom(t, filepath.Join(c.Out, "herald_v1_linux_arm64.cdx.json"))
+}
+
+// TestTalosExtension checks that each folder of the extension is there before what is in it, and open to all, and
+// that the service's program is where Talos looks for it.
+func TestTalosExtension(t *testing.T) {
+	image := talos.Extension(oci.Image{}, "herald", "v1", []byte("service"))
+	made := map[string]bool{"./": true}
+	for _, f := range image.Beside {
+		name := strings.TrimSuffix(f.Name, "/")
+		if folder := path.Dir(name) + "/"; !made[folder] {
+			t.Errorf("%s is not made before %s", folder, f.Name)
+		}
+		if name+"/" == f.Name {
+			made[f.Name] = true
+			if f.Mode != 0o755 {
+				t.Errorf("%s has mode %o", f.Name, f.Mode)
+			}
+		}
+	}
+	i := slices.IndexFunc(image.Beside, func(f archive.File) bool { return f.Name == "rootfs/usr/local/etc/containers/herald.yaml" })
+	if i < 0 || string(image.Beside[i].Data) != "service" || image.Entrypoint != "/rootfs/usr/local/lib/containers/herald/herald" || !made[path.Dir(image.Entrypoint)[1:]+"/"] {
+		t.Errorf("%+v", image)
+	}
 }
 
 // contents are the files of an archive and their modes.

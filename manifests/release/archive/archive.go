@@ -6,12 +6,13 @@ import (
 	"archive/tar"
 	"compress/gzip"
 	"io"
+	"strings"
 	"time"
 )
 
-// File is a file of an archive. It belongs to root.
+// File is a file of an archive, or a folder. It belongs to root.
 type File struct {
-	// Name is its path in the archive, with slashes.
+	// Name is its path in the archive, with slashes. That of a folder ends with one.
 	Name string
 	// Mode are its permissions.
 	Mode int64
@@ -28,6 +29,9 @@ func Write(w io.Writer, t time.Time, files []File) error {
 		header := tar.Header{
 			Typeflag: tar.TypeReg, Name: f.Name, Mode: f.Mode, Size: int64(len(f.Data)),
 			ModTime: t, Format: tar.FormatUSTAR,
+		}
+		if strings.HasSuffix(f.Name, "/") {
+			header.Typeflag = tar.TypeDir
 		}
 		if err := archive.WriteHeader(&header); err != nil {
 			return err

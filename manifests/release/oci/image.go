@@ -1,5 +1,5 @@
-// Package oci writes container images of one static program and nothing else,
-// as archives of the OCI image layout. It needs no network, no container engine
+// Package oci writes container images of one static program, with few files or none
+// beside it, as archives of the OCI image layout. It needs no network, no container engine
 // and no base image, and the same program gives the same bytes.
 package oci
 
@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"time"
 
 	"github.com/distribution/reference"
@@ -24,6 +25,8 @@ type Image struct {
 	Reference string
 	// Entrypoint is the path of the program in the image.
 	Entrypoint string
+	// Beside is what the image holds beside the program, folders before what is in them.
+	Beside []archive.File
 	// Cmd are the program's arguments, unless who runs it gives others.
 	Cmd []string
 	// Labels are its annotations, org.opencontainers.image.* and the like.
@@ -78,7 +81,7 @@ func Write(w io.Writer, image Image, programs ...Program) error {
 // addImage adds the image for one architecture and returns what leads to it.
 func (l *layout) addImage(image Image, p Program) (v1.Descriptor, error) {
 	var plain, packed bytes.Buffer
-	files := []archive.File{{Name: image.Entrypoint[1:], Mode: 0o555, Data: p.Data}}
+	files := append(slices.Clone(image.Beside), archive.File{Name: image.Entrypoint[1:], Mode: 0o555, Data: p.Data})
 	if err := archive.Write(&plain, image.Created, files); err != nil {
 		return v1.Descriptor{}, err
 	}

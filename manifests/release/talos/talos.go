@@ -1,0 +1,42 @@
+// Package talos makes system extensions of Talos out of container images
+// (https://docs.siderolabs.com/talos/v1.14/build-and-extend-talos/custom-images-and-development/system-extensions).
+package talos
+
+import (
+	"fmt"
+
+	"github.com/herald-vip/herald/manifests/release/archive"
+	"github.com/herald-vip/herald/manifests/release/oci"
+)
+
+// Where Talos looks for an extension service, and for its program.
+const (
+	services = "rootfs/usr/local/etc/containers/"
+	programs = "rootfs/usr/local/lib/containers/"
+)
+
+// manifest is what the extension says of itself. A service can wait for its configuration since Talos 1.7.
+const manifest = `version: v1alpha1
+metadata:
+  name: %s
+  version: %q
+  author: Herald
+  description: Announces the virtual IP of a Kubernetes control plane while its API server is healthy.
+  compatibility:
+    talos:
+      version: ">= v1.7.0"
+`
+
+// Extension makes of the image of the program of this name a system extension that runs it as the service, which is
+// the file of Talos that describes it.
+func Extension(image oci.Image, name, version string, service []byte) oci.Image {
+	folder := programs + name + "/"
+	image.Entrypoint = "/" + folder + name
+	image.Beside = []archive.File{{Name: "manifest.yaml", Mode: 0o644, Data: fmt.Appendf(nil, manifest, name, version)}}
+	// Talos makes those that are missing root's alone, and lays them over its own.
+	for _, dir := range []string{"rootfs/", "rootfs/usr/", "rootfs/usr/local/", "rootfs/usr/local/etc/", services, "rootfs/usr/local/lib/", programs, folder} {
+		image.Beside = append(image.Beside, archive.File{Name: dir, Mode: 0o755})
+	}
+	image.Beside = append(image.Beside, archive.File{Name: services + name + ".yaml", Mode: 0o644, Data: service})
+	return image
+}

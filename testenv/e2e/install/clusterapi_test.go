@@ -1,0 +1,140 @@
+//go:build e2e
+
+package install
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/herald-vip/herald/testenv/e2e/site"
+)
+
+// kinds are where the kinds of manifests/cluster-api are defined: the files of a module, with
+// its checksum, as go.sum would have it.
+type kinds struct {
+	sum   string
+	files []string
+}
+
+// clusterAPIModules are at the versions that docs/cluster-api.md names. No code of them is compiled.
+var clusterAPIModules = map[string]kinds{
+	"sigs.k8s.io/cluster-api@v1.14.2": {"h1:o3GFNaeNFAOEEMpDPfhCK+2CjmV6gtQ8yLEcUwCg7bA=", []string{
+		"cluster.x-k8s.io_clusters.yaml",
+		"controlplane.cluster.x-k8s.io_kubeadmcontrolplanes.yaml",
+	}},
+	"sigs.k8s.io/cluster-api-provider-vsphere@v1.16.1": {"h1:6fN9Df5EBtxzI5546L4kzevCyE/wM9qWv8ZS+iAU9f8=", []string{
+		"infrastructure.cluster.x-k8s.io_vsphereclusters.yaml",
+		"infrastructure.cluster.x-k8s.io_vspheremachinetemplates.yaml",
+	}},
+	"github.com/metal3-io/cluster-api-provider-metal3@v1.13.2": {"h1:qYIXaHZp3Tcn2Taf+LZZ7rjATyKLVjguMS39pC640pw=", []string{
+		"infrastructure.cluster.x-k8s.io_metal3clusters.yaml",
+		"infrastructure.cluster.x-k8s.io_metal3datatemplates.yaml",
+		"infrastructure.cluster.x-k8s.io_metal3machinetemplates.yaml",
+	}},
+	"sigs.k8s.io/cluster-api-provider-openstack@v0.14.2": {"h1:NMgU0ngsJLYd5JB0gcIfd2Rk34be5+SjEzrv4aNMso0=", []string{
+		"infrastructure.cluster.x-k8s.io_openstackclusters.yaml",
+		"infrastructure.cluster.x-k8s.io_openstackmachinetemplates.yaml",
+	}},
+}
+
+// definitions are the paths of the files in a module, each of which keeps them elsewhere.
+func definitions(t *testing.T, module string, of kinds) (files []string) {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", module)
+	c.Dir = t.TempDir()                         // in no module
+	c.Env = append(os.Environ(), "GONOSUMDB=*") // which may not know it; the sum is checked here
+	out, err := c.Output()
+	var m struct{ Dir, Sum, Error string }
+	if bad := json.Unmarshal(out, &m); err != nil || bad != nil || m.Sum != of.sum {
+		t.Fatalf("download %s, whose sum is %s: %v", module, of.sum, errors.Join(err, bad, errors.New(m.Sum+m.Error)))
+	}
+	site.Must(t, filepath.WalkDir(m.Dir, func(path string, _ fs.DirEntry, err error) error {
+		if slices.Contains(of.files, filepath.Base(path)) {
+			files = append(files, path)
+		}
+		return err
+	}))
+	if len(files) != len(of.files) {
+		t.Fatalf("%s has %q, want one of each of %q", module, files, of.files)
+	}
+	return files
+}
+
+// TestClusterAPI has a kube-apiserver that knows the kinds of Cluster API and three
+// providers judge manifests/cluster-api, its words filled in as docs/cluster-api.md says.
+func TestClusterAPI(t *testing.T) {
+	k := site.StartAPIServer(t)
+	page := site.ReadFile(t, "../../../docs/cluster-api.md")
+	for module, of := range clusterAPIModules {
+		if _, version, _ := strings.Cut(module, "@"); !strings.Contains(page, version) {
+			t.Errorf("docs/cluster-api.md does not name %s", module)
+		}
+		site.Must(t, k.API.Define(t.Context(), definitions(t, module, of)...))
+	}
+	rows := regexp.MustCompile("(?m)^ *\\| (CAP\\w+) \\| `(\\w+)` \\| `(\\[.*\\])` \\|$").FindAllStringSubmatch(page, -1)
+	if len(rows) != 3 {
+		t.Fatalf("docs/cluster-api.md has words for %d providers, want three", len(rows))
+	}
+	for _, row := range rows {
+		words := map[string]string{
+			"@VIP@":              "10.3.0.100",
+			"@HERALD_IMAGE@":     "registry.example.com/herald:v0.1.0",
+			"@MACHINE_TEMPLATE@": row[2],
+			"@KUBELET_ARGS@":     row[3],
+			"@IMAGE_URL@":        "https://images.example.com/node.qcow2",
+			"@IMAGE_SHA256@":     strings.Repeat("0a", 32),
+		}
+		for file, field := range map[string]string{
+			"bgp.yaml":  "contentFrom",
+			"flat.yaml": "preKubeadmCommands",
+			strings.ToLower(row[1]) + ".yaml": map[string]string{
+				"CAPV": "powerOffMode", "CAPM3": "fromHostInterface", "CAPO": "allowedAddressPairs",
+			}[row[1]],
+		} {
+			t.Run(row[1]+" "+file, func(t *testing.T) {
+				text := regexp.MustCompile(`@\w+@`).ReplaceAllStringFunc(site.ReadFile(t, "../../../manifests/cluster-api/"+file), func(word string) string {
+					if value, ok := words[word]; ok {
+						return value
+					}
+					return "prod" // the name of something that the user has
+				})
+				testClusterObjects(t, k, []byte(text), field)
+			})
+		}
+	}
+}
+
+// testClusterObjects shows that the server takes objects as they are, and not with this
+// field misspelt.
+func testClusterObjects(t *testing.T, k *site.APIServer, text []byte, field string) {
+	misspelt := 0
+	for name, object := range site.ObjectsIn(t, text) {
+		collection := fmt.Sprintf("/apis/%s/namespaces/default/%ss", object.Tree["apiVersion"], strings.ToLower(object.Tree["kind"].(string)))
+		site.Eventually(t, site.Soon, func() error { return k.API.Get(t.Context(), collection, nil) })
+		if status, answer := k.Judge(t, collection, object.Text); status != http.StatusCreated {
+			t.Errorf("%s: %d %s", name, status, answer)
+		}
+		typo := bytes.Replace(object.Text, []byte(field+":"), []byte(field+"s:"), 1)
+		if bytes.Equal(typo, object.Text) {
+			continue
+		}
+		misspelt++
+		if status, answer := k.Judge(t, collection, typo); status != http.StatusBadRequest || !strings.Contains(answer, "unknown field") {
+			t.Errorf("%s with %ss: %d %s", name, field, status, answer)
+		}
+	}
+	if misspelt != 1 {
+		t.Errorf("%s is a field of %d objects, want one", field, misspelt)
+	}
+}
