@@ -90,18 +90,13 @@ type Endpoints struct {
 	// Family is that of the endpoints' addresses: a proxy forwards to endpoints
 	// of the same family only.
 	Family pool.Family
-	// Usable: there is an endpoint that takes traffic, on whatever node.
-	Usable bool
-	// Nodes are the nodes that have such endpoints, sorted.
-	Nodes []string
+	// Ready and Ending are the nodes of endpoints that are ready, and of those that terminate and go
+	// on serving: sorted, each once, and empty for an endpoint on no node.
+	Ready, Ending []string
 }
 
 // EndpointsOf reads a slice. It is not ok if no traffic is ever forwarded to
 // endpoints of its kind, such as host names.
-//
-// An endpoint takes traffic if it is ready, and also while it terminates and
-// goes on serving, as long as there is none that is ready (KEP-1669): the proxies
-// fall back to it. So which of the two it is makes no difference here.
 func EndpointsOf(s *discoveryv1.EndpointSlice) (e Endpoints, ok bool) {
 	switch s.AddressType {
 	case discoveryv1.AddressTypeIPv4:
@@ -112,33 +107,22 @@ func EndpointsOf(s *discoveryv1.EndpointSlice) (e Endpoints, ok bool) {
 		return Endpoints{}, false
 	}
 	for i := range s.Endpoints {
-		endpoint := &s.Endpoints[i]
-		if !usable(endpoint.Conditions) {
-			continue
+		node := ""
+		if name := s.Endpoints[i].NodeName; name != nil {
+			node = *name
 		}
-		e.Usable = true
-		if name := endpoint.NodeName; name != nil && *name != "" {
-			e.Nodes = append(e.Nodes, *name)
+		switch c := s.Endpoints[i].Conditions; { // what is not known (nil) is ready, serving and not terminating, says the API
+		case c.Ready == nil || *c.Ready:
+			e.Ready = append(e.Ready, node)
+		case (c.Serving == nil || *c.Serving) && c.Terminating != nil && *c.Terminating:
+			e.Ending = append(e.Ending, node)
 		}
 	}
-	slices.Sort(e.Nodes)
-	e.Nodes = slices.Clip(slices.Compact(e.Nodes))
+	for _, nodes := range []*[]string{&e.Ready, &e.Ending} {
+		slices.Sort(*nodes)
+		*nodes = slices.Clip(slices.Compact(*nodes))
+	}
 	return e, true
-}
-
-// usable says whether an endpoint takes traffic. What is not known (nil) is
-// ready, serving and not terminating, says the API.
-func usable(c discoveryv1.EndpointConditions) bool {
-	ready := c.Ready == nil || *c.Ready
-	serving := c.Serving == nil || *c.Serving
-	terminating := c.Terminating != nil && *c.Terminating
-	return ready || serving && terminating
-}
-
-// On says whether a node has an endpoint that takes traffic.
-func (e Endpoints) On(node string) bool {
-	_, found := slices.BinarySearch(e.Nodes, node)
-	return found
 }
 
 // Rule is what is wanted of a Service's endpoints for its addresses to be announced.
@@ -149,18 +133,43 @@ type Rule struct {
 	Require bool
 }
 
-// Backed is whether the endpoints of a Service let a node announce its addresses of a family.
+// Backed is whether the endpoints of a Service let a node announce its addresses of a family. The proxies
+// fall back to endpoints that terminate and go on serving while none is ready (KEP-1669), those of a node while it has
+// none that is ready. So with Local, and others ready elsewhere, a node has them to leave by: what still comes is
+// served until the routers have acted.
 func (r Rule) Backed(node string, family pool.Family, endpoints iter.Seq[Endpoints]) Verdict {
 	if !r.Local && !r.Require {
 		return Verdict{}
 	}
+	var ready, ending, readyHere, endingHere bool
 	for e := range endpoints {
-		if e.Family == family && e.Usable && (!r.Local || e.On(node)) {
-			return Verdict{}
+		if e.Family != family {
+			continue
+		}
+		ready, ending = ready || len(e.Ready) > 0, ending || len(e.Ending) > 0
+		readyHere, endingHere = readyHere || slices.Contains(e.Ready, node), endingHere || slices.Contains(e.Ending, node)
+	}
+	switch {
+	case readyHere, !ready && endingHere, !r.Local && (ready || ending):
+		return Verdict{}
+	case !r.Local:
+		return Failed("no ready %s endpoint on any node", family)
+	case endingHere:
+		return Planned("the last %s endpoint on this node is ending", family)
+	}
+	return Failed("no ready %s endpoint on this node", family)
+}
+
+// Nodes are those that endpoints let announce a Service's addresses of a family with Local.
+func Nodes(family pool.Family, endpoints iter.Seq[Endpoints]) []string {
+	var ready, ending []string
+	for e := range endpoints {
+		if e.Family == family {
+			ready, ending = append(ready, e.Ready...), append(ending, e.Ending...)
 		}
 	}
-	if r.Local {
-		return Failed("no ready %s endpoint on this node", family)
+	if len(ready) == 0 {
+		return ending
 	}
-	return Failed("no ready %s endpoint on any node", family)
+	return ready
 }

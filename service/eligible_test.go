@@ -65,9 +65,8 @@ func TestEndpointsOf(t *testing.T) {
 		}
 	}
 	ipv4 := service.Endpoints{Family: pool.IPv4}
-	on := func(nodes ...string) service.Endpoints {
-		return service.Endpoints{Family: pool.IPv4, Usable: true, Nodes: nodes}
-	}
+	on := func(nodes ...string) service.Endpoints { return service.Endpoints{Family: pool.IPv4, Ready: nodes} }
+	ending := service.Endpoints{Family: pool.IPv4, Ending: []string{"n1"}}
 	for _, c := range []struct {
 		name      string
 		endpoints []discoveryv1.Endpoint
@@ -79,11 +78,11 @@ func TestEndpointsOf(t *testing.T) {
 		{"not ready", []discoveryv1.Endpoint{endpoint(&here, no, no, no)}, ipv4},
 		{"not ready, and serving is not known", []discoveryv1.Endpoint{endpoint(&here, no, nil, nil)}, ipv4},
 		{"serving while it is not ready, and not terminating", []discoveryv1.Endpoint{endpoint(&here, no, yes, no)}, ipv4},
-		{"terminating, and serving", []discoveryv1.Endpoint{endpoint(&here, no, yes, yes)}, on("n1")},
-		{"terminating, and serving is not known", []discoveryv1.Endpoint{endpoint(&here, no, nil, yes)}, on("n1")},
+		{"terminating, and serving", []discoveryv1.Endpoint{endpoint(&here, no, yes, yes)}, ending},
+		{"terminating, and serving is not known", []discoveryv1.Endpoint{endpoint(&here, no, nil, yes)}, ending},
 		{"terminating, and no longer serving", []discoveryv1.Endpoint{endpoint(&here, no, no, yes)}, ipv4},
 		{"ready whatever it does (publishNotReadyAddresses)", []discoveryv1.Endpoint{endpoint(&here, yes, no, yes)}, on("n1")},
-		{"on no node", []discoveryv1.Endpoint{endpoint(nil, nil, nil, nil), endpoint(&nowhere, nil, nil, nil)}, on()},
+		{"on no node", []discoveryv1.Endpoint{endpoint(nil, nil, nil, nil), endpoint(&nowhere, nil, nil, nil)}, on("")},
 		{"on some nodes, twice", []discoveryv1.Endpoint{
 			endpoint(&there, nil, nil, nil), endpoint(&here, nil, nil, nil), endpoint(&there, nil, nil, nil)}, on("n1", "n2")},
 	} {
@@ -101,16 +100,19 @@ func TestEndpointsOf(t *testing.T) {
 }
 
 func TestBacked(t *testing.T) {
-	here := service.Endpoints{Family: pool.IPv4, Usable: true, Nodes: []string{"n1"}}
-	there := service.Endpoints{Family: pool.IPv4, Usable: true, Nodes: []string{"n2"}}
+	here := service.Endpoints{Family: pool.IPv4, Ready: []string{"n1"}}
+	there := service.Endpoints{Family: pool.IPv4, Ready: []string{"n2"}}
+	endingHere := service.Endpoints{Family: pool.IPv4, Ending: []string{"n1"}}
+	endingThere := service.Endpoints{Family: pool.IPv4, Ending: []string{"n2"}}
 	down := service.Endpoints{Family: pool.IPv4}
-	other := service.Endpoints{Family: pool.IPv6, Usable: true, Nodes: []string{"n1"}}
+	other := service.Endpoints{Family: pool.IPv6, Ready: []string{"n1"}}
 	var (
 		cluster       = service.Rule{}
 		clusterStrict = service.Rule{Require: true}
 		local         = service.Rule{Local: true}
 		notHere       = service.Verdict{Reason: "no ready IPv4 endpoint on this node", Failed: true}
 		nowhere       = service.Verdict{Reason: "no ready IPv4 endpoint on any node", Failed: true}
+		leaves        = service.Verdict{Reason: "the last IPv4 endpoint on this node is ending"}
 	)
 	for _, c := range []struct {
 		rule      service.Rule
@@ -125,6 +127,11 @@ func TestBacked(t *testing.T) {
 		{local, []service.Endpoints{there, other}, notHere},
 		{local, []service.Endpoints{there, down, here}, service.Verdict{}},
 		{service.Rule{Local: true, Require: true}, []service.Endpoints{there}, notHere},
+		{clusterStrict, []service.Endpoints{endingThere}, service.Verdict{}},
+		{local, []service.Endpoints{endingHere, here}, service.Verdict{}},
+		{local, []service.Endpoints{endingHere, there}, leaves},
+		{local, []service.Endpoints{endingHere, endingThere, down, other}, service.Verdict{}},
+		{local, []service.Endpoints{endingThere}, notHere},
 	} {
 		if got := c.rule.Backed("n1", pool.IPv4, slices.Values(c.endpoints)); got != c.want {
 			t.Errorf("%+v with %+v: got %+v, want %+v", c.rule, c.endpoints, got, c.want)

@@ -182,7 +182,10 @@ func TestEndpoints(t *testing.T) {
 		n.set(slice("web-4", "web", "IPv4", "n2"))
 		n.did() // there is another in the second slice
 		n.set(slice("web-4b", "web", "IPv4", "n1 terminating"))
-		n.did() // the proxy falls back to it
+		wait(notice)
+		n.did("mark 10.1.0.1/32", "withdraw 10.1.0.1/32") // while it serves on; n2 has one that is ready
+		n.set(slice("web-4", "web", "IPv4", "n2 terminating"))
+		n.did("announce 10.1.0.1/32") // none is ready anywhere: the proxies fall back
 		n.set(slice("web-4b", "web", "IPv4", "n1 terminated"))
 		n.did("withdraw 10.1.0.1/32")
 	})

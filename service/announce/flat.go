@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/pool"
 )
 
@@ -47,11 +48,7 @@ func holders(x *address) []string {
 		if !b.wants.local {
 			return x.pool.arp.nodes
 		}
-		for e := range b.endpoints() {
-			if e.Family == pool.FamilyOf(x.addr) {
-				backed = append(backed, e.Nodes...)
-			}
-		}
+		backed = append(backed, service.Nodes(pool.FamilyOf(x.addr), b.endpoints())...)
 	}
 	slices.Sort(backed)
 	backed = slices.Compact(backed)

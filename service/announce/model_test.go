@@ -63,19 +63,28 @@ func (m *model) backed(s *corev1.Service, addr netip.Addr, node string) bool {
 	if !isLocal(s) && !m.config.RequireEndpoints {
 		return true
 	}
+	var ready, ending []string // nodes
 	for _, slice := range m.slices {
 		if slice.Labels[discoveryv1.LabelServiceName] != s.Name || string(slice.AddressType) != pool.FamilyOf(addr).String() {
 			continue
 		}
 		for _, e := range slice.Endpoints {
 			yes := func(b *bool, unknown bool) bool { return b == nil && unknown || b != nil && *b }
-			ready := yes(e.Conditions.Ready, true) || yes(e.Conditions.Serving, true) && yes(e.Conditions.Terminating, false)
-			if ready && (!isLocal(s) || e.NodeName != nil && *e.NodeName == node) {
-				return true
+			name := ""
+			if e.NodeName != nil {
+				name = *e.NodeName
+			}
+			if yes(e.Conditions.Ready, true) {
+				ready = append(ready, name)
+			} else if yes(e.Conditions.Serving, true) && yes(e.Conditions.Terminating, false) {
+				ending = append(ending, name)
 			}
 		}
 	}
-	return false
+	if len(ready) == 0 {
+		ready = ending
+	}
+	return len(ready) > 0 && !isLocal(s) || slices.Contains(ready, node)
 }
 
 // poolOf is the oldest that has an address, or nil.

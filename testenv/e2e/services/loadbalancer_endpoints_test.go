@@ -64,20 +64,19 @@ func (b *balancers) testPolicyChanges(t *testing.T) {
 	}
 }
 
-// testTerminating: an endpoint that terminates and goes on serving takes traffic until
-// it does not serve any more, or is gone (KEP-1669).
+// testTerminating: a node whose last endpoint terminates leaves while that one serves, and
+// nodes with such endpoints are fallen back to while none is ready anywhere (KEP-1669).
 func (b *balancers) testTerminating(t *testing.T) {
 	ctx := t.Context()
 	vip := b.led(t, balancer("ends", local), "n1", "n2")
-	b.routes.Mark()
 	site.Must(t, b.SetEndpoint(ctx, "ends", "n1", services.Draining()))
-	b.settled(t)
-	b.unmoved(t, vip)
+	b.leads(t, vip, "n2")
+	b.connects(t, vip, services.Port)
+	site.Must(t, b.SetEndpoint(ctx, "ends", "n2", services.Draining()))
+	b.leads(t, vip, "n1", "n2")
+	b.connects(t, vip, services.Port)
 	site.Must(t, b.SetEndpoint(ctx, "ends", "n1", services.Conditions{Terminating: true}))
 	b.leads(t, vip, "n2")
-	site.Must(t, b.SetEndpoint(ctx, "ends", "n2", services.Draining()))
-	b.connects(t, vip, services.Port)
-	site.Must(t, b.check(vip, "n2"))
 	site.Must(t, b.RemoveEndpoint(ctx, "ends", "n2"))
 	b.leads(t, vip)
 
