@@ -113,6 +113,7 @@ func balances(t *testing.T, machine string) string {
 func (c *cluster) moves(t *testing.T, from, to string) {
 	t.Helper()
 	c.sh(t, "w1", fmt.Sprintf("sed -i 's!https://%s!https://%s!' /etc/kubernetes/kubelet.conf\nsystemctl restart kubelet", from, to))
+	c.wantServers(t, "w1", map[string]string{"kubelet.conf": to})
 	c.client.GoesOn(t, 1000)
 }
 

@@ -3,6 +3,7 @@
 package kubeadm
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -170,6 +171,15 @@ func block(t *testing.T, guide, heading, language string) string {
 	return blocks[0]
 }
 
+// replace replaces what has to be in the text of a guide.
+func replace(t *testing.T, text, old, new string) string {
+	t.Helper()
+	if !strings.Contains(text, old) {
+		t.Fatalf("the guide has no %q any more:\n%s", old, text)
+	}
+	return strings.ReplaceAll(text, old, new)
+}
+
 // everywhere runs a script on several machines at once.
 func (c *cluster) everywhere(t *testing.T, script string, machines ...string) {
 	t.Helper()
@@ -263,6 +273,35 @@ func (c *cluster) hops(t *testing.T, machines ...string) {
 	})
 }
 
+// reached waits until each of the machines has counted connections of the client from now on.
+func (c *cluster) reached(t *testing.T, machines ...string) {
+	t.Helper()
+	before := make(map[string]uint64)
+	for _, m := range machines {
+		n, err := c.arrivals(t, m)
+		site.Must(t, err)
+		before[m] = n
+	}
+	for _, m := range machines {
+		site.Eventually(t, ready, func() error {
+			n, err := c.arrivals(t, m)
+			return cmp.Or(err, site.ErrorIf(n <= before[m], "%s has counted %d, as before", m, n))
+		})
+	}
+}
+
+// arrivals is how many connections a machine has counted.
+func (c *cluster) arrivals(t *testing.T, machine string) (uint64, error) {
+	status, err := site.Speaker{Node: c.Node(machine)}.Status(t)
+	if err != nil {
+		return 0, err
+	}
+	if a := status.VIPs[0].Arrivals; a != nil {
+		return a.Count, nil
+	}
+	return 0, fmt.Errorf("%s does not count", machine)
+}
+
 // address is that of a machine.
 func (c *cluster) address(t *testing.T, machine string) string {
 	t.Helper()
@@ -280,7 +319,7 @@ func (c *cluster) servers(t *testing.T, machine string) map[string]string {
 	return servers
 }
 
-// wantServers compares them with the guide's section 3, own being the machine's address.
+// wantServers compares them with what they should be.
 func (c *cluster) wantServers(t *testing.T, machine string, want map[string]string) {
 	t.Helper()
 	if got := c.servers(t, machine); !maps.Equal(got, want) {

@@ -51,8 +51,12 @@ func TestFlat(t *testing.T) {
 		c.nodesReady(t, "m1", "m2", "m3", "w1")
 	})
 	c.happens(t, "m1 no longer bootstraps", 0, func(t *testing.T) {
+		before := c.generation(t, "m1")
 		c.write(t, "m1", "etc/herald/herald.yaml", joins)
-		c.sh(t, "m1", "pkill -HUP -x herald")
+		site.Eventually(t, ready, func() error {
+			now := c.generation(t, "m1")
+			return site.ErrorIf(now <= before, "the configuration in force has generation %d, as before", now)
+		})
 		c.votes(t, "m1", masters...)
 	})
 	c.happens(t, "holder drained and rebooted", 0, func(t *testing.T) {
@@ -91,4 +95,12 @@ func (c *cluster) votes(t *testing.T, master string, want ...string) {
 		slices.Sort(got)
 		return site.ErrorIf(!slices.Equal(got, want), "%s says that %v vote, want %v", master, got, want)
 	})
+}
+
+// generation is that of the configuration in force on a machine.
+func (c *cluster) generation(t *testing.T, machine string) int {
+	t.Helper()
+	status, err := site.Speaker{Node: c.Node(machine)}.Status(t)
+	site.Must(t, err)
+	return status.Config.Generation
 }

@@ -61,6 +61,10 @@ kubectl rollout status deployment shop`)
 			c.sh(t, "m1", `kubectl -n kube-system get configmap kube-proxy -o yaml | sed 's/mode: .*/mode: `+mode+`/' | kubectl apply -f -
 kubectl -n kube-system rollout restart daemonset kube-proxy
 kubectl -n kube-system rollout status daemonset kube-proxy`)
+			for _, w := range workers {
+				c.until(t, w, `[ "$(curl -sf http://127.0.0.1:10249/proxyMode)" = `+mode+` ]`)
+			}
+			c.client.GoesOn(t, 200) // until the rules of the last one are there
 		})
 		c.happens(t, "reached by "+mode, 0, func(t *testing.T) { c.client.GoesOn(t, 500) })
 		c.happens(t, "externalTrafficPolicy Local by "+mode, 0, func(t *testing.T) {
@@ -68,18 +72,20 @@ kubectl -n kube-system rollout status daemonset kube-proxy`)
 			c.client.GoesOn(t, 500)
 			c.hops(t, workers...)
 		})
-		// Seen to cost three to seven of 630 connections, for a reason that is not known.
-		c.happens(t, "node drained by "+mode, -1, func(t *testing.T) {
+		c.happens(t, "node drained by "+mode, 0, func(t *testing.T) {
 			c.sh(t, "m1", "kubectl drain w1 --ignore-daemonsets")
 			c.hops(t, "m2", "m3")
 		})
-		c.happens(t, "node rebooted by "+mode, -1, func(t *testing.T) {
+		c.happens(t, "node without pods switched off by "+mode, 0, func(t *testing.T) {
 			site.Must(t, c.Node("w1").PowerOff())
 			c.client.GoesOn(t, 500)
+		})
+		c.happens(t, "node back, all pods replaced by "+mode, 0, func(t *testing.T) {
 			site.PowerOn(t, c.Node("w1"))
 			c.sh(t, "m1", "kubectl uncordon w1\nkubectl rollout restart deployment shop\nkubectl rollout status deployment shop")
 			c.until(t, "m1", `[ "$(kubectl get pods -l app=shop --no-headers | wc -l)" = 3 ]`) // those that were replaced have ended
 			c.hops(t, workers...)
+			c.client.GoesOn(t, 200) // and each kube-proxy, which writes rules once a second at most, has heard of it
 		})
 		c.happens(t, "externalTrafficPolicy Cluster by "+mode, 0, func(t *testing.T) {
 			c.sh(t, "m1", `kubectl patch service shop -p '{"spec": {"externalTrafficPolicy": "Cluster"}}'`)
