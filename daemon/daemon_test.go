@@ -104,8 +104,9 @@ func TestTellsOfAddressesAddedByHand(t *testing.T) {
 	}
 	wait.Until(t, "the check has spoken", func() bool { s, err := n.status(); return err == nil && s.Checks[0].State == admin.Unhealthy })
 	n.addAddress("lo", "10.99.0.10/32")
-	wait.Until(t, "status tells", told)
-	if got := strings.Count(h.log.String(), "not put there by Herald"); got != 1 {
+	logged := func() int { return strings.Count(h.log.String(), "not put there by Herald") }
+	wait.Until(t, "status and log tell", func() bool { return told() && logged() > 0 })
+	if got := logged(); got != 1 {
 		t.Errorf("the log tells %d times", got)
 	}
 	if got := n.vips(); !slices.Equal(got, both()[:1]) {
@@ -385,10 +386,10 @@ func TestHalfWrittenFile(t *testing.T) {
 	n.awaitVIPs(all...)
 
 	n.write(half)
-	wait.Until(t, "it waits for the rest", func() bool { return strings.Contains(h.log.String(), `takes="vip 10.99.0.11"`) })
-	if s, err := n.status(); err != nil || !strings.Contains(s.Config.Error, "it takes away vip 10.99.0.11: applied when") {
-		t.Errorf("status says of the configuration %+v, %v", s.Config, err)
-	}
+	wait.Until(t, "log and status say that it waits for the rest", func() bool {
+		s, err := n.status()
+		return err == nil && strings.Contains(s.Config.Error, "it takes away vip 10.99.0.11: applied when") && strings.Contains(h.log.String(), `takes="vip 10.99.0.11"`)
+	})
 	n.write(half + strings.Replace(more, "10.99.0.11", "10.99.0.11, 10.99.0.12", 1))
 	n.awaitGeneration(2)
 	n.awaitVIPs("10.99.0.10", "10.99.0.11", "10.99.0.12", "fd00:99::10")
