@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -129,6 +130,30 @@ func TestBoundAddress(t *testing.T) {
 	}
 	if s := a.Status(); len(s) != 0 {
 		t.Errorf("after unbinding all, status has %v", s)
+	}
+}
+
+// A host that had the VIP before another, and has it again, no more knows that other: without the VIP it would forward to
+// that one what neighbours still send, and get it back.
+func TestForgetsTheHolderBefore(t *testing.T) {
+	t.Parallel()
+	h := nettest.NewHost(t)
+	h.AddVeth("veth0", "veth1")
+	a := open(h, address.Options{})
+	before, err := net.ParseMAC("02:00:00:00:00:01")
+	h.Must(err)
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		h.Must(h.NL.NeighAdd(&netlink.Neigh{
+			LinkIndex: h.Link("veth0").Attrs().Index, IP: vip.AsSlice(), HardwareAddr: before, State: netlink.NUD_STALE,
+		}))
+		h.Must(a.Bind("veth0", vip))
+	}
+	known, err := h.NL.NeighList(h.Link("veth0").Attrs().Index, netlink.FAMILY_ALL)
+	h.Must(err)
+	for _, n := range known {
+		if n.State != netlink.NUD_NOARP {
+			t.Errorf("%s is still taken for a neighbour: %v", n.IP, n)
+		}
 	}
 }
 

@@ -51,13 +51,26 @@ type Event struct {
 // attrProto is IFA_PROTO, known since Linux 5.18; older kernels ignore it.
 const attrProto = 11
 
+func familyOf(ip netip.Addr) byte {
+	if ip.Is6() {
+		return unix.AF_INET6
+	}
+	return unix.AF_INET
+}
+
+// encodeNeighbour makes an ndmsg about the neighbour with an address, and its attribute.
+func encodeNeighbour(a Address) ([]byte, error) {
+	header := binary.NativeEndian.AppendUint32([]byte{familyOf(a.IP), 0, 0, 0}, uint32(a.Link))
+	header = append(header, 0, 0, 0, 0) // state, flags and type
+	attrs := netlink.NewAttributeEncoder()
+	attrs.Bytes(unix.NDA_DST, a.IP.AsSlice())
+	encoded, err := attrs.Encode()
+	return append(header, encoded...), err
+}
+
 // EncodeAddress makes an ifaddrmsg with its attributes.
 func EncodeAddress(a Address) ([]byte, error) {
-	family := byte(unix.AF_INET)
-	if a.IP.Is6() {
-		family = unix.AF_INET6
-	}
-	header := []byte{family, byte(a.Subnet.Bits()), 0, a.Scope}
+	header := []byte{familyOf(a.IP), byte(a.Subnet.Bits()), 0, a.Scope}
 	header = binary.NativeEndian.AppendUint32(header, uint32(a.Link))
 
 	// struct ifa_cacheinfo: preferred, valid, and two times that only the kernel sets.

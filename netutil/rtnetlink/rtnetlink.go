@@ -101,9 +101,20 @@ func (r *Conn) Link(index int) (Link, error) {
 	return l, err
 }
 
-// Add creates an address; if the link has it the error is unix.EEXIST.
+// Add creates an address; if the link has it the error is unix.EEXIST. The host forgets which neighbour had
+// it: once the address is removed, packets that still come would be forwarded to that one, and might come back.
 func (r *Conn) Add(a Address) error {
-	return r.change(unix.RTM_NEWADDR, netlink.Create|netlink.Excl, a)
+	if err := r.change(unix.RTM_NEWADDR, netlink.Create|netlink.Excl, a); err != nil {
+		return err
+	}
+	neighbour, err := encodeNeighbour(a)
+	if err != nil {
+		return err
+	}
+	if _, err := r.Execute(unix.RTM_DELNEIGH, netlink.Acknowledge, neighbour); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("forget the neighbour %s: %w", a.IP, err)
+	}
+	return nil
 }
 
 // Refresh starts lifetimes anew, and creates what is not there. It is cheaper for
