@@ -55,8 +55,7 @@ func TestBalanced(t *testing.T) {
 	})
 	c.happens(t, "drained and rebooted", 0, func(t *testing.T) {
 		c.sh(t, "m3", "herald drain --until-undrain")
-		site.Must(t, c.Node("m3").PowerOff())
-		site.PowerOn(t, c.Node("m3"))
+		c.reboot(t, "m3")
 		c.until(t, "m3", "curl -sfk https://127.0.0.1:6443/readyz")
 		c.sh(t, "m3", "herald undrain")
 	})

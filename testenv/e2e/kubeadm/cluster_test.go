@@ -154,6 +154,15 @@ func (c *cluster) sh(t *testing.T, machine, script string) string {
 	return out
 }
 
+// reboot reboots a drained machine. At shutdown etcd is told to end, and hands its leadership over before it does: without a
+// leader no API server is ready. The rest ends as it is.
+func (c *cluster) reboot(t *testing.T, machine string) {
+	t.Helper()
+	c.sh(t, machine, "systemctl stop kubelet\npkill -TERM -x etcd\nwhile pgrep -x etcd; do sleep 0.1; done")
+	site.Must(t, c.Node(machine).PowerOff())
+	site.PowerOn(t, c.Node(machine))
+}
+
 func (c *cluster) try(t *testing.T, machine, script string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), ready)

@@ -62,8 +62,7 @@ func TestFlat(t *testing.T) {
 	c.happens(t, "holder drained and rebooted", 0, func(t *testing.T) {
 		flat.Planned(t, "m1", func() error { _, err := c.try(t, "m1", "herald drain"); return err })
 		flat.Held(t, "m2", "m3")
-		site.Must(t, c.Node("m1").PowerOff())
-		site.PowerOn(t, c.Node("m1"))
+		c.reboot(t, "m1")
 		c.votes(t, "m1", masters...)
 	})
 	c.happens(t, "power loss of the holder", -1, func(t *testing.T) {

@@ -114,8 +114,7 @@ func TestRouted(t *testing.T) {
 	})
 	c.happens(t, "drained and rebooted", 0, func(t *testing.T) {
 		c.sh(t, "m2", replace(t, block(t, guide, "Reboot", "sh"), "reboot\n", ""))
-		site.Must(t, c.Node("m2").PowerOff())
-		site.PowerOn(t, c.Node("m2"))
+		c.reboot(t, "m2")
 		c.hops(t, masters...)
 	})
 	for _, m := range masters {
