@@ -229,3 +229,35 @@ func peerCases() []crdCase {
 		{name: "no Secret", spec: `{address: 10.0.1.254, asn: 64500, passwordSecretRef: {}}`, want: []string{"spec.passwordSecretRef.name: Required value"}, notInFile: true},
 	}
 }
+
+// What the names of objects of tenants are refused with.
+const (
+	badTenantName = "<nil>: want a name of 56 lower-case letters, digits and '-' at most: it becomes that of a namespace, after tenant-"
+	badNodesName  = "<nil>: want the name nodes"
+)
+
+func tenantCases() []crdCase {
+	const (
+		canonical = "want a CIDR in its canonical form, such as 10.20.0.0/24 or fd00:20::/64"
+		reachable = "want addresses that others can reach, and a length of 8 or more"
+		ports     = "spec.nodes.ports: want the first and the last port, such as 30000-32767"
+		path      = "spec.nodes.probe.path: want a path such as /healthz"
+	)
+	cidr := func(sentence string) []string { return []string{"spec.nodes.cidrs[0]: " + sentence} }
+	of := func(nodes string) string { return "{nodes: {cidrs: [10.20.0.0/24], " + nodes + "}}" }
+	return []crdCase{
+		{name: "least", spec: `{nodes: {cidrs: [10.20.0.0/24]}}`},
+		{name: "everything", spec: `{nodes: {cidrs: [10.20.0.0/24, "fd00:20::/64"], ports: 31000-31999, probe: {protocol: TCP, port: 22, path: /}, maxPerService: 8}, endpoints: {cidrs: [203.0.113.0/24]}, quota: {services: 0}}`},
+		{name: "no nodes", spec: `{}`, want: []string{"spec.nodes: Required value"}},
+		{name: "host bits", spec: `{nodes: {cidrs: [10.20.0.1/24]}}`, want: cidr(canonical)},
+		{name: "an address", spec: `{nodes: {cidrs: [10.20.0.1]}}`, want: cidr(canonical)},
+		{name: "everywhere", spec: `{nodes: {cidrs: [0.0.0.0/0]}}`, want: cidr(reachable)},
+		{name: "loopback", spec: `{nodes: {cidrs: [127.0.0.0/8]}}`, want: cidr(reachable)},
+		{name: "link-local", spec: `{nodes: {cidrs: [169.254.0.0/16]}}`, want: cidr(reachable)},
+		{name: "endpoints on the loopback", spec: `{nodes: {cidrs: [10.20.0.0/24]}, endpoints: {cidrs: ["::1/128"]}}`, want: []string{"spec.endpoints.cidrs[0]: " + reachable}},
+		{name: "one port", spec: of("ports: \"30000\""), want: []string{ports}},
+		{name: "ports the other way", spec: of("ports: 32767-30000"), want: []string{ports}},
+		{name: "too high a port", spec: of("ports: 30000-70000"), want: []string{ports}},
+		{name: "a query", spec: of("probe: {path: \"/healthz?x\"}"), want: []string{path}},
+	}
+}

@@ -38,8 +38,8 @@ func sentences(t *testing.T) []string {
 		}
 	}
 	files, err := filepath.Glob("../../../manifests/crds/*.yaml")
-	if err != nil || len(files) != 2 {
-		t.Fatalf("the CRDs are %q, want two: %v", files, err)
+	if err != nil || len(files) != 5 {
+		t.Fatalf("the CRDs are %q, want five: %v", files, err)
 	}
 	for _, file := range files {
 		data := must.Get[[]byte](t)(os.ReadFile(file))
@@ -54,8 +54,8 @@ func sentences(t *testing.T) []string {
 // TestEveryRule checks that each rule of the CRDs refuses something in the cases that
 // TestCRDs shows a kube-apiserver.
 func TestEveryRule(t *testing.T) {
-	wanted := []string{sameRouter}
-	for _, test := range slices.Concat(poolCases(), peerCases()) {
+	wanted := []string{sameRouter, badTenantName, badNodesName}
+	for _, test := range slices.Concat(poolCases(), peerCases(), tenantCases()) {
 		wanted = append(wanted, test.want...)
 	}
 	for _, sentence := range sentences(t) {

@@ -27,6 +27,7 @@ func TestCRDs(t *testing.T) {
 	a := &crdAPI{site.StartAPIServer(t), sentences(t)}
 	t.Run("pools", func(t *testing.T) { a.testCases(t, "addresspools", "AddressPool", poolCases()) })
 	t.Run("peers", func(t *testing.T) { a.testCases(t, "bgppeers", "BGPPeer", peerCases()) })
+	t.Run("tenants", a.testTenants)
 	t.Run("full pool", a.testFullPool)
 	t.Run("unknown field", a.testUnknownField)
 	t.Run("example", a.testExample)

@@ -41,8 +41,8 @@ func CrdFiles(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("../../../manifests/crds/*.yaml")
 	Must(t, err)
-	if len(files) != 2 {
-		t.Fatalf("the CRDs are %q, want two", files)
+	if len(files) != 5 {
+		t.Fatalf("the CRDs are %q, want five", files)
 	}
 	return files
 }
@@ -89,7 +89,7 @@ current-context: a
 		k.Apply(t, services.Definitions, ReadFile(t, file))
 	}
 	Must(t, k.API.Define(t.Context()))
-	for _, resource := range []string{"addresspools", "bgppeers"} {
+	for _, resource := range []string{"addresspools", "bgppeers", "tenants", "tenantnodes", "tcploadbalancers"} {
 		Eventually(t, Soon, func() error { return k.API.Get(t.Context(), HeraldPath(resource), nil) })
 	}
 	return k
@@ -206,18 +206,23 @@ func freePorts(t *testing.T, n int) []int {
 // collections are where the API server keeps objects of a kind, in a namespace if
 // they are in one.
 var collections = map[string]string{
-	"Namespace":          "/api/v1/namespaces",
-	"ServiceAccount":     "/api/v1/namespaces/%s/serviceaccounts",
-	"ConfigMap":          "/api/v1/namespaces/%s/configmaps",
-	"Secret":             "/api/v1/namespaces/%s/secrets",
-	"Service":            "/api/v1/namespaces/%s/services",
-	"DaemonSet":          "/apis/apps/v1/namespaces/%s/daemonsets",
-	"ClusterRole":        "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-	"ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-	"Role":               "/apis/rbac.authorization.k8s.io/v1/namespaces/%s/roles",
-	"RoleBinding":        "/apis/rbac.authorization.k8s.io/v1/namespaces/%s/rolebindings",
-	"AddressPool":        "/apis/herald.dev/v1alpha1/addresspools",
-	"BGPPeer":            "/apis/herald.dev/v1alpha1/bgppeers",
+	"Namespace":                        "/api/v1/namespaces",
+	"ServiceAccount":                   "/api/v1/namespaces/%s/serviceaccounts",
+	"ConfigMap":                        "/api/v1/namespaces/%s/configmaps",
+	"Secret":                           "/api/v1/namespaces/%s/secrets",
+	"Service":                          "/api/v1/namespaces/%s/services",
+	"DaemonSet":                        "/apis/apps/v1/namespaces/%s/daemonsets",
+	"ClusterRole":                      "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+	"ClusterRoleBinding":               "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+	"Role":                             "/apis/rbac.authorization.k8s.io/v1/namespaces/%s/roles",
+	"RoleBinding":                      "/apis/rbac.authorization.k8s.io/v1/namespaces/%s/rolebindings",
+	"ValidatingAdmissionPolicy":        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+	"ValidatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+	"PriorityLevelConfiguration":       "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations",
+	"FlowSchema":                       "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
+	"Deployment":                       "/apis/apps/v1/namespaces/%s/deployments",
+	"AddressPool":                      "/apis/herald.dev/v1alpha1/addresspools",
+	"BGPPeer":                          "/apis/herald.dev/v1alpha1/bgppeers",
 }
 
 // ObjectPath is where an object belongs.

@@ -142,14 +142,15 @@ func Part(t *testing.T, name string) string {
 
 func findPart(name string) (string, error) {
 	path := cmp.Or(os.Getenv(name), map[string]string{
-		"HERALD":         "../../../bin/herald",
-		"HERALD_RACE":    "../../../bin/race/herald",
-		"TESTENV":        "../../../bin/herald-testenv",
-		"KUBE_APISERVER": "../../realparts/bin/kube-apiserver",
-		"ETCD":           "/usr/bin/etcd",
-		"REGISTRY":       "/usr/bin/docker-registry",
-		"HELM":           "../../realparts/bin/helm",
-		"KUSTOMIZE":      "../../realparts/bin/kustomize",
+		"HERALD":                  "../../../bin/herald",
+		"HERALD_RACE":             "../../../bin/race/herald",
+		"TESTENV":                 "../../../bin/herald-testenv",
+		"KUBE_APISERVER":          "../../realparts/bin/kube-apiserver",
+		"KUBE_CONTROLLER_MANAGER": "../../realparts/bin/kube-controller-manager",
+		"ETCD":                    "/usr/bin/etcd",
+		"REGISTRY":                "/usr/bin/docker-registry",
+		"HELM":                    "../../realparts/bin/helm",
+		"KUSTOMIZE":               "../../realparts/bin/kustomize",
 	}[name])
 	if _, err := os.Stat(path); err != nil {
 		return "", fmt.Errorf("%s: %w: run `make e2e`, which gets everything, or set %[1]s", name, err)
