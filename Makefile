@@ -51,7 +51,7 @@ test: root ## 4 min: run all tests that need no lab of real parts, with the race
 	go -C manifests/release test ./...
 	go -C testenv/bench test -race ./...
 
-e2e: root lab-binaries race-binary $(REALPARTS)/bin/kube-apiserver $(REALPARTS)/bin/helm ## 12 min: run the tests on FRR, etcd, kube-apiserver and a registry
+e2e: root lab-binaries race-binary $(REALPARTS)/bin/kube-apiserver $(REALPARTS)/bin/kube-controller-manager $(REALPARTS)/bin/helm ## 12 min: run the tests on FRR, etcd, kube-apiserver and a registry
 	testenv/install iproute2 frr bird2 keepalived haproxy curl etcd-server docker-registry nftables procps systemd ansible-core
 	@# It is wanted for its schema, not to set this machine up at the next boot.
 	@command -v cloud-init >/dev/null || { mkdir -p /etc/cloud && touch /etc/cloud/cloud-init.disabled; }
@@ -193,8 +193,8 @@ race-binary: go
 	CGO_ENABLED=1 go build -race -trimpath -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o bin/race/herald ./cmd/herald
 
 # Five minutes of compiling, so only the end-to-end tests ask for it, once.
-$(REALPARTS)/bin/kube-apiserver: $(REALPARTS)/go.mod $(REALPARTS)/go.sum
-	cd $(REALPARTS) && CGO_ENABLED=0 go build -ldflags '-s -w' -o bin/kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver
+$(REALPARTS)/bin/kube-apiserver $(REALPARTS)/bin/kube-controller-manager &: $(REALPARTS)/go.mod $(REALPARTS)/go.sum
+	cd $(REALPARTS) && CGO_ENABLED=0 go build -ldflags '-s -w' -o bin/ k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kube-controller-manager
 
 # Kubernetes as kubeadm wants it; the later version is the same source under another name.
 .PRECIOUS: $(REALPARTS)/bin/%/kubeadm

@@ -13,6 +13,8 @@ package manifests
 //go:generate sh -c "go run ../cmd/herald manifest daemonset --config kustomize/services/herald.yaml >kustomize/services/daemonset.yaml"
 //go:generate sh -c "go run ../cmd/herald manifest daemonset --config kustomize/balancer/herald.yaml --node worker >kustomize/balancer/daemonset.yaml"
 //go:generate sh -c "go run ../cmd/herald manifest systemd >herald.service"
+//go:generate sh -c "go run ../cmd/herald manifest agent --cluster acme >tenants/agent.yaml"
+//go:generate sh -c "go run ../cmd/herald manifest manager >tenants/manager.yaml"
 //go:generate sh -c "cp crds/*.yaml helm/herald/crds"
 
 import (
@@ -25,6 +27,7 @@ import (
 	"text/template"
 
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/tenant"
 )
 
 // Kind is a way to run Herald on a node.
@@ -40,7 +43,14 @@ const (
 	DaemonSet Kind = "daemonset"
 	// Systemd is a service unit.
 	Systemd Kind = "systemd"
+	// Agent is a Deployment in a tenant's cluster, and Manager one in the load-balancing cluster, with all rights that
+	// there are to be.
+	Agent   Kind = "agent"
+	Manager Kind = "manager"
 )
+
+// LoadBalancerSecret is the name of the Secret by which an agent reaches the load-balancing cluster.
+const LoadBalancerSecret = "herald-load-balancer"
 
 // What Options have unless they say otherwise.
 const (
@@ -62,6 +72,8 @@ type Options struct {
 	Image string
 	// Binary is the path of herald on the node, for systemd.
 	Binary string
+	// Cluster is the name of the tenant, for an agent.
+	Cluster string
 }
 
 //go:embed templates
@@ -80,6 +92,9 @@ func Make(kind Kind, o Options) ([]byte, error) {
 	o.File = cmp.Or(o.File, DefaultFile)
 	o.Image = cmp.Or(o.Image, DefaultImage)
 	o.Binary = cmp.Or(o.Binary, defaultBinary)
+	if kind == Agent || kind == Manager {
+		return makeDeployment(kind, o)
+	}
 	n, err := needsOf(kind, o)
 	if err != nil {
 		return nil, err
@@ -113,6 +128,27 @@ func Make(kind Kind, o Options) ([]byte, error) {
 	data.Pod = out.String()
 	out.Reset()
 	err = t.ExecuteTemplate(&out, name+".tmpl", data)
+	return out.Bytes(), err
+}
+
+// makeDeployment is for what runs as a Deployment, which has no file.
+func makeDeployment(kind Kind, o Options) ([]byte, error) {
+	if err := plain("the image", o.Image, image); err != nil {
+		return nil, err
+	}
+	if kind == Agent && !tenant.ValidName(o.Cluster) {
+		return nil, fmt.Errorf("the cluster is %q: want the name of its Tenant, as in --cluster acme", o.Cluster)
+	}
+	t, err := template.ParseFS(templates, "templates/deployment.tmpl", "templates/"+string(kind)+".yaml.tmpl")
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	err = t.ExecuteTemplate(&out, string(kind)+".yaml.tmpl", struct {
+		Options
+		Kind   Kind
+		Secret string
+	}{o, kind, LoadBalancerSecret})
 	return out.Bytes(), err
 }
 

@@ -22,10 +22,13 @@ const (
 // depends on nothing else, and never changes with a version of Herald: nodes of
 // different versions must agree. It is the upper 20 bits of SplitMix64's finalizer
 // of the 64 bit FNV-1a hash of the node's name followed by the address's 4 or 16 bytes.
-func Weight(addr netip.Addr, node string) int {
+func Weight(addr netip.Addr, node string) int { return WeightOf(node, addr.Unmap().AsSlice()) }
+
+// WeightOf is [Weight] for what has another key than an address.
+func WeightOf(node string, key []byte) int {
 	h := fnv.New64a()
 	h.Write([]byte(node))
-	h.Write(addr.Unmap().AsSlice())
+	h.Write(key)
 	x := h.Sum64() // FNV leaves similar names with similar high bits
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb

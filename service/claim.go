@@ -32,6 +32,13 @@ const (
 	AnnotationShare = v1alpha1.Group + "/share"
 )
 
+// AnnotationAssigned is one that Herald writes: the addresses of a Service that cannot have them in its status.
+const AnnotationAssigned = v1alpha1.Group + "/assigned"
+
+// ConditionAssigned is the type of the condition on a Service that tells whether
+// it has the addresses that it asks for. Its reason is `Assigned` if it has, and else a [pool.Reason].
+const ConditionAssigned = v1alpha1.Group + "/AddressAssigned"
+
 // longestName is the most bytes of a pool's name or a sharing key.
 const longestName = 253
 
@@ -116,7 +123,7 @@ func portsOf(s *corev1.Service) []pool.Port {
 func known(annotations map[string]string) error {
 	read := []string{AnnotationAddresses, AnnotationPool, AnnotationShare}
 	for _, name := range slices.Sorted(maps.Keys(annotations)) {
-		if strings.HasPrefix(name, v1alpha1.Group+"/") && !slices.Contains(read, name) {
+		if strings.HasPrefix(name, v1alpha1.Group+"/") && !slices.Contains(read, name) && name != AnnotationAssigned {
 			return invalid("there is no annotation %s: want one of %s", short(name), strings.Join(read, ", "))
 		}
 	}

@@ -15,6 +15,8 @@ import (
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/daemon"
+	"github.com/herald-vip/herald/manifests"
+	"github.com/herald-vip/herald/tenant"
 )
 
 // version is set by the build.
@@ -40,7 +42,10 @@ type commands struct {
 	Probe    probeCommand    `cmd:"" help:"Connect to an address every few milliseconds and report outages."`
 	Keygen   keygenCommand   `cmd:"" help:"Make a key for the members of an election, the same for all of them."`
 	Migrate  migrateCommand  `cmd:"" help:"Convert the configuration of kube-vip, keepalived or MetalLB."`
-	Manifest manifestCommand `cmd:"" help:"Print how to run Herald: as a static pod, a DaemonSet or a systemd unit."`
+	Manifest manifestCommand `cmd:"" help:"Print how to run Herald: as a static pod, a DaemonSet or a systemd unit, or as an agent or a manager of tenants."`
+	Manager  managerCommand  `cmd:"" help:"Serve Services of other clusters, tenants, in this one."`
+	Agent    agentCommand    `cmd:"" help:"Have Services of this cluster served from another one."`
+	Tenant   tenantCommand   `cmd:"" help:"Give a tenant access to the cluster that serves it."`
 	Version  versionCommand  `cmd:"" help:"Print the version."`
 
 	Completion  completionCommand `cmd:"" help:"Print what has a shell complete commands and flags: source <(herald completion bash)."`
@@ -64,7 +69,7 @@ func newParser() *kong.Kong {
 	return kong.Must(new(commands),
 		kong.Name("herald"),
 		kong.Description("Announces virtual IPs for Kubernetes while what they stand for is healthy."),
-		kong.Vars{"version": "herald " + buildVersion()},
+		kong.Vars{"version": "herald " + buildVersion(), "class": tenant.Class, "secret": manifests.LoadBalancerSecret},
 		kong.BindTo(context.Background(), (*context.Context)(nil)),
 	)
 }

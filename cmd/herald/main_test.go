@@ -127,7 +127,7 @@ func TestCompletionInBash(t *testing.T) {
 		t.Fatal(err)
 	}
 	bash.Stdin = strings.NewReader("source <(herald completion bash)\n" +
-		"herald man\tst\t --im\tmine:1\n" + // an argument and a flag
+		"herald manif\tst\t --im\tmine:1\n" + // an argument and a flag
 		"herald valid\t --con\tmy.\t\n" + // a file
 		"herald status -o j\t--socket=/none\n" + // what a flag may be
 		"exit\n")

@@ -10,18 +10,19 @@ import (
 )
 
 type manifestCommand struct {
-	Kind   manifests.Kind `arg:"" enum:"static-pod,daemonset,systemd" help:"What to print: static-pod, daemonset or systemd."`
-	Config string         `placeholder:"FILE" help:"The configuration to fit: its files, addresses and rights; - is standard input. Default: what fits any with all files in one folder."`
-	Node   string         `placeholder:"NAME" help:"The node it is for, if the configuration has no nodeName. Default: this host."`
-	Path   string         `placeholder:"FILE" help:"Where the configuration is on the node. Default: /etc/herald/herald.yaml."`
-	Image  string         `help:"The container image. Default: that of make image for this version of herald."`
-	Binary string         `placeholder:"FILE" help:"Where herald is on the node, for systemd. Default: /usr/local/bin/herald."`
+	Kind    manifests.Kind `arg:"" enum:"static-pod,daemonset,systemd,agent,manager" help:"What to print: static-pod, daemonset or systemd for a speaker; agent for a tenant's cluster, manager for the one that serves it."`
+	Config  string         `placeholder:"FILE" help:"The configuration to fit: its files, addresses and rights; - is standard input. Default: what fits any with all files in one folder."`
+	Node    string         `placeholder:"NAME" help:"The node it is for, if the configuration has no nodeName. Default: this host."`
+	Path    string         `placeholder:"FILE" help:"Where the configuration is on the node. Default: /etc/herald/herald.yaml."`
+	Image   string         `help:"The container image. Default: that of make image for this version of herald."`
+	Cluster string         `placeholder:"NAME" help:"The name of the tenant, for an agent."`
+	Binary  string         `placeholder:"FILE" help:"Where herald is on the node, for systemd. Default: /usr/local/bin/herald."`
 }
 
 // Run prints a manifest. It reads the configuration and nothing that this names,
 // so that it can be run anywhere.
 func (c manifestCommand) Run() error {
-	o := manifests.Options{File: c.Path, Image: c.Image, Binary: c.Binary}
+	o := manifests.Options{File: c.Path, Image: c.Image, Binary: c.Binary, Cluster: c.Cluster}
 	if o.Image == "" && version != unstamped {
 		o.Image = "herald:" + version
 	}

@@ -11,16 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/kube"
 	"github.com/herald-vip/herald/service/pool"
 )
-
-// ConditionAssigned is the type of the condition on a Service that tells whether
-// it has the addresses that it asks for. Its reason is [ReasonAssigned] if it has,
-// and else a [pool.Reason].
-const ConditionAssigned = v1alpha1.Group + "/AddressAssigned"
 
 // Reasons of conditions and events.
 const (
@@ -33,7 +27,7 @@ const (
 func hasCondition(s *corev1.Service) bool { return conditionOf(s) != nil }
 
 func conditionOf(s *corev1.Service) *metav1.Condition {
-	return meta.FindStatusCondition(s.Status.Conditions, ConditionAssigned)
+	return meta.FindStatusCondition(s.Status.Conditions, service.ConditionAssigned)
 }
 
 // differs reports whether the status of a Service is not as it should be.
@@ -68,7 +62,7 @@ func ingress(addrs []netip.Addr) []corev1.LoadBalancerIngress {
 
 // condition tells whether a Service has what it asks for.
 func (st *state) condition(key string, e *entry) metav1.Condition {
-	c := metav1.Condition{Type: ConditionAssigned, Status: metav1.ConditionFalse}
+	c := metav1.Condition{Type: service.ConditionAssigned, Status: metav1.ConditionFalse}
 	addrs := st.addresses.Addresses(key)
 	if e.refusal != nil {
 		c.Reason, c.Message = string(e.refusal.Reason), e.refusal.Message
@@ -95,7 +89,7 @@ func (st *state) statusWrite(key string, e *entry, now time.Time) write {
 	was := conditionOf(s)
 	w.status.Conditions = slices.Clone(s.Status.Conditions)
 	if !st.ours(s) {
-		meta.RemoveStatusCondition(&w.status.Conditions, ConditionAssigned)
+		meta.RemoveStatusCondition(&w.status.Conditions, service.ConditionAssigned)
 		return w
 	}
 	addrs := st.addresses.Addresses(key)

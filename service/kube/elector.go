@@ -20,6 +20,8 @@ type Election struct {
 	Namespace, Name string
 	// Node is where this process runs; people see it in the Lease.
 	Node string
+	// Role is what the holder is, for the log.
+	Role string
 	// Heard is told the node of the holder whenever the Lease is heard of, empty if there is none.
 	Heard func(node string)
 }
@@ -42,7 +44,7 @@ func (c *Cluster) Lead(ctx context.Context, log *slog.Logger, e Election, work f
 	l := &elector{
 		// A process that starts anew on the same node is another one.
 		view:   view{me: e.Node + "_" + crand.Text()[:8], patience: rand.N(leasePatience)},
-		leases: &leaseClient{c.coordination, e.Namespace, e.Name}, work: work, heardOf: e.Heard, log: log,
+		leases: &leaseClient{c.coordination, e.Namespace, e.Name}, role: e.Role, work: work, heardOf: e.Heard, log: log,
 		trouble: c.trouble(log), arrived: make(chan *coordinationv1.Lease),
 	}
 	i := newInformerOfOne(c.coordination, "leases", e.Namespace, e.Name, func(o *coordinationv1.Lease) { trimMeta(&o.ObjectMeta) }, func(lease *coordinationv1.Lease) {
@@ -61,6 +63,7 @@ func (c *Cluster) Lead(ctx context.Context, log *slog.Logger, e Election, work f
 type elector struct {
 	view
 	leases  leases
+	role    string
 	work    func(context.Context)
 	heardOf func(node string)
 	log     *slog.Logger
@@ -166,7 +169,7 @@ func (l *elector) extend(ctx context.Context) {
 		l.sent = time.Time{} // the answer came too late
 		return
 	}
-	l.log.Info("this node is the writer now", "identity", l.me)
+	l.log.Info("this node is the "+l.role+" now", "identity", l.me)
 	working, stop := context.WithCancel(ctx)
 	l.stop, l.ended, l.limit = stop, make(chan struct{}), time.AfterFunc(left, stop)
 	go func() {
@@ -185,7 +188,7 @@ func (l *elector) resign(why string) {
 	l.stop()
 	<-l.ended
 	l.stop, l.ended, l.limit = nil, nil, nil
-	l.log.Info("this node is no longer the writer", "reason", why)
+	l.log.Info("this node is no longer the "+l.role, "reason", why)
 }
 
 // retire ends work, and gives the Lease back.

@@ -28,39 +28,49 @@ type Informers struct {
 	Namespaces *Informer[*corev1.Namespace]
 	Pools      *Informer[*v1alpha1.AddressPool]
 	Peers      *Informer[*v1alpha1.BGPPeer]
-
-	log     *slog.Logger
-	cluster *Cluster
-	synced  chan struct{}
+	group
 }
 
 // Informers prepares informers, which know nothing until they run.
 func (c *Cluster) Informers(log *slog.Logger) *Informers {
-	return &Informers{
+	i := &Informers{
 		Services:   newInformer(c.core, "services", metav1.ListOptions{}, trimService),
 		Slices:     newInformer(c.discovery, "endpointslices", metav1.ListOptions{LabelSelector: "!" + corev1.IsHeadlessService}, trimSlice),
 		Nodes:      newInformer(c.core, "nodes", metav1.ListOptions{}, trimNode),
 		Namespaces: newInformer(c.core, "namespaces", metav1.ListOptions{}, trimNamespace),
 		Pools:      newInformer(c.herald, "addresspools", metav1.ListOptions{}, func(p *v1alpha1.AddressPool) { trimMeta(&p.ObjectMeta) }),
 		Peers:      newInformer(c.herald, "bgppeers", metav1.ListOptions{}, func(p *v1alpha1.BGPPeer) { trimMeta(&p.ObjectMeta) }),
-		log:        log, cluster: c, synced: make(chan struct{}),
 	}
+	i.group = c.group(log, i.Services, i.Slices, i.Nodes, i.Namespaces, i.Pools, i.Peers)
+	return i
+}
+
+// group are informers that run together.
+type group struct {
+	log     *slog.Logger
+	cluster *Cluster
+	kinds   []informer
+	synced  chan struct{}
+}
+
+func (c *Cluster) group(log *slog.Logger, kinds ...informer) group {
+	return group{log: log, cluster: c, kinds: kinds, synced: make(chan struct{})}
 }
 
 // Synced is closed once all handlers have heard of all objects there were.
-func (i *Informers) Synced() <-chan struct{} { return i.synced }
+func (g *group) Synced() <-chan struct{} { return g.synced }
 
 // Run keeps the objects of all kinds that are handled current until ctx ends, for
 // however long the server is away. It calls no handler after it has returned.
-func (i *Informers) Run(ctx context.Context) {
-	trouble := i.cluster.trouble(i.log)
-	if !i.cluster.awaitVersion(ctx, trouble) {
+func (g *group) Run(ctx context.Context) {
+	trouble := g.cluster.trouble(g.log)
+	if !g.cluster.awaitVersion(ctx, trouble) {
 		return
 	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	var wanted []informer
-	for _, kind := range []informer{i.Services, i.Slices, i.Nodes, i.Namespaces, i.Pools, i.Peers} {
+	for _, kind := range g.kinds {
 		if kind.handled() {
 			wanted = append(wanted, kind)
 			wg.Go(func() { kind.run(ctx, trouble) })
@@ -73,7 +83,7 @@ func (i *Informers) Run(ctx context.Context) {
 			return
 		}
 	}
-	close(i.synced)
+	close(g.synced)
 	<-ctx.Done()
 }
 

@@ -37,6 +37,7 @@ const goneAfter = 5 * time.Second
 type Cluster struct {
 	core, discovery, coordination, herald rest.Interface
 
+	config   *rest.Config
 	said     *said
 	requests *counter
 }
@@ -76,7 +77,7 @@ func Connect(kubeconfig, agent string) (*Cluster, error) {
 		}
 		return rest.RESTClientForConfigAndClient(own, web)
 	}
-	out := &Cluster{said: newSaid(), requests: requests}
+	out := &Cluster{config: c, said: newSaid(), requests: requests}
 	for _, part := range []struct {
 		to      *rest.Interface
 		group   schema.GroupVersion

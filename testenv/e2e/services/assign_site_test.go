@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/assign"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
@@ -92,7 +93,7 @@ func state(s *corev1.Service) string {
 		}
 	}
 	for _, c := range s.Status.Conditions {
-		if c.Type == assign.ConditionAssigned {
+		if c.Type == service.ConditionAssigned {
 			words = append(words, c.Reason)
 		}
 	}

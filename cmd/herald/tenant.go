@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/herald-vip/herald/daemon"
+	"github.com/herald-vip/herald/manifests"
+	"github.com/herald-vip/herald/service/kube"
+	"github.com/herald-vip/herald/tenant"
+	"github.com/herald-vip/herald/tenant/agent"
+	"github.com/herald-vip/herald/tenant/manager"
+)
+
+// clusterFlags are those of what runs in a cluster, as a Deployment.
+type clusterFlags struct {
+	Kubeconfig string `placeholder:"FILE" help:"How to reach the cluster. Default: as the pod's service account."`
+	Namespace  string `placeholder:"NAME" help:"Where the Lease is. Default: where the pod is."`
+	PodName    string `env:"POD_NAME" placeholder:"NAME" help:"Who this is, for people. Default: the host's name."`
+	logFlags
+}
+
+// connect prepares a connection by a kubeconfig. What is wrong with that is a mistake of who wrote it.
+func connect(kubeconfig, as string) (*kube.Cluster, error) {
+	cluster, err := kube.Connect(kubeconfig, "herald-"+as)
+	if err != nil {
+		return nil, &daemon.ConfigError{Err: err}
+	}
+	return cluster, nil
+}
+
+func (f *clusterFlags) identity() string {
+	if f.PodName == "" {
+		f.PodName, _ = os.Hostname() // a Lease says nobody's name, then
+	}
+	return f.PodName
+}
+
+type managerCommand struct{ clusterFlags }
+
+// Run serves tenants until a signal.
+func (c managerCommand) Run(ctx context.Context) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	cluster, err := connect(c.Kubeconfig, "manager")
+	if err != nil {
+		return err
+	}
+	manager.Run(ctx, c.logger(os.Stderr), cluster, manager.Options{
+		Namespace: kube.Namespace(c.Namespace), Identity: c.identity(),
+	})
+	return nil
+}
+
+type agentCommand struct {
+	clusterFlags
+	Cluster      string                 `required:"" placeholder:"NAME" help:"The name of the Tenant that this cluster is."`
+	LoadBalancer string                 `required:"" placeholder:"FILE" help:"The kubeconfig of the cluster that serves it."`
+	Secret       string                 `default:"${secret}" placeholder:"NAME" help:"The Secret that has it, in which the token is renewed (${default})."`
+	Class        string                 `default:"${class}" placeholder:"NAME" help:"The loadBalancerClass of the Services to have served (${default})."`
+	DefaultClass bool                   `default:"true" negatable:"" help:"Have those without a class served, too (${default})."`
+	AddressType  corev1.NodeAddressType `default:"InternalIP" enum:"InternalIP,ExternalIP" help:"Which addresses of nodes the other cluster reaches: InternalIP or ExternalIP (${default})."`
+}
+
+// Run has Services served until a signal.
+func (c agentCommand) Run(ctx context.Context) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if !tenant.ValidName(c.Cluster) {
+		return &daemon.ConfigError{Err: fmt.Errorf("the cluster is %q: want the name of its Tenant", c.Cluster)}
+	}
+	own, err := connect(c.Kubeconfig, "agent")
+	if err != nil {
+		return err
+	}
+	remote, err := connect(c.LoadBalancer, "agent")
+	if err != nil {
+		return err
+	}
+	agent.Run(ctx, c.logger(os.Stderr), own, remote, agent.Options{
+		Classes: tenant.Classes{Name: c.Class, Default: c.DefaultClass}, AddressType: c.AddressType,
+		Namespace: kube.Namespace(c.Namespace), Remote: tenant.Namespace(c.Cluster), Secret: c.Secret, Identity: c.identity(),
+	})
+	return nil
+}
+
+type tenantCommand struct {
+	Kubeconfig tenantKubeconfigCommand `cmd:"" help:"Print the Secret by which a tenant's agent reaches this cluster, for kubectl apply -f - in its own."`
+}
+
+type tenantKubeconfigCommand struct {
+	Name       string `arg:"" help:"The tenant."`
+	Kubeconfig string `env:"KUBECONFIG" default:"~/.kube/config" type:"path" placeholder:"FILE" help:"How to reach the cluster that serves tenants (${default})."`
+	Server     string `placeholder:"URL" help:"Where the agent reaches it. Default: where this command does."`
+}
+
+// Run prints the Secret, with a token of the agent's account that lasts 30 days and is renewed by the agent.
+func (c tenantKubeconfigCommand) Run(ctx context.Context) error {
+	if !tenant.ValidName(c.Name) {
+		return &daemon.ConfigError{Err: fmt.Errorf("the tenant is %q: want the name of a Tenant", c.Name)}
+	}
+	cluster, err := connect(c.Kubeconfig, "tenant")
+	if err != nil {
+		return err
+	}
+	token, _, err := cluster.RequestToken(ctx, tenant.Namespace(c.Name), tenant.AgentName, agent.TokenLasts)
+	if err != nil {
+		return fmt.Errorf("%w: the account is there once a manager has seen the Tenant %s", err, c.Name)
+	}
+	kubeconfig, err := cluster.Kubeconfig(c.Server)
+	if err != nil {
+		return err
+	}
+	secret := corev1.Secret{StringData: map[string]string{kube.KeyKubeconfig: kubeconfig, kube.KeyToken: token}}
+	secret.APIVersion, secret.Kind = "v1", "Secret"
+	secret.Namespace, secret.Name = "herald-system", manifests.LoadBalancerSecret
+	out, err := yaml.Marshal(secret)
+	if err != nil {
+		return err
+	}
+	_, err = os.Stdout.Write(out)
+	return err
+}

@@ -1,0 +1,130 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+)
+
+// kindOf is what the server calls the kind of an object, and the name in paths.
+func kindOf(o Object) (schema.GroupVersionKind, string) {
+	switch o.(type) {
+	case *corev1.Namespace:
+		return corev1.SchemeGroupVersion.WithKind("Namespace"), "namespaces"
+	case *corev1.Service:
+		return corev1.SchemeGroupVersion.WithKind("Service"), "services"
+	case *corev1.Secret:
+		return corev1.SchemeGroupVersion.WithKind("Secret"), "secrets"
+	case *corev1.ServiceAccount:
+		return corev1.SchemeGroupVersion.WithKind("ServiceAccount"), "serviceaccounts"
+	case *corev1.ResourceQuota:
+		return corev1.SchemeGroupVersion.WithKind("ResourceQuota"), "resourcequotas"
+	case *discoveryv1.EndpointSlice:
+		return discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"), "endpointslices"
+	case *coordinationv1.Lease:
+		return coordinationv1.SchemeGroupVersion.WithKind("Lease"), "leases"
+	case *rbacv1.RoleBinding:
+		return rbacv1.SchemeGroupVersion.WithKind("RoleBinding"), "rolebindings"
+	case *v1alpha1.TCPLoadBalancer:
+		return v1alpha1.GroupVersion().WithKind("TCPLoadBalancer"), "tcploadbalancers"
+	case *v1alpha1.TenantNodes:
+		return v1alpha1.GroupVersion().WithKind("TenantNodes"), "tenantnodes"
+	case *v1alpha1.Tenant:
+		return v1alpha1.GroupVersion().WithKind("Tenant"), "tenants"
+	}
+	panic(fmt.Sprintf("no kind of %T", o)) // a mistake in the program, found by its first test
+}
+
+// path is where an object is.
+func path(o Object) []string {
+	kind, resource := kindOf(o)
+	at := []string{"/apis", kind.Group, kind.Version}
+	if kind.Group == "" {
+		at = []string{"/api", kind.Version}
+	}
+	if o.GetNamespace() != "" {
+		at = append(at, "namespaces", o.GetNamespace())
+	}
+	return append(at, resource, o.GetName())
+}
+
+// Apply has the server make an object, or make it have the fields that o has (server-side apply), as owner.
+// Fields that o has no more go, those that others have set stay unless o has them, too.
+func (c *Cluster) Apply(ctx context.Context, owner string, o Object) error {
+	kind, _ := kindOf(o)
+	o.GetObjectKind().SetGroupVersionKind(kind)
+	body, err := json.Marshal(o)
+	if err == nil {
+		err = c.send(ctx, c.core.Patch(types.ApplyPatchType).AbsPath(path(o)...).Param("fieldManager", owner).Param("force", "true").Body(body))
+	}
+	if err != nil {
+		return fmt.Errorf("write %s %s: %w", kind.Kind, Key(o), err)
+	}
+	return nil
+}
+
+// Delete deletes an object, unless it is another one of that name than was read.
+func (c *Cluster) Delete(ctx context.Context, read Object) error {
+	kind, _ := kindOf(read)
+	uid := read.GetUID()
+	options, err := json.Marshal(metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	if err == nil {
+		err = c.send(ctx, c.herald.Delete().AbsPath(path(read)...).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(options))
+	}
+	if err != nil {
+		return fmt.Errorf("delete %s %s: %w", kind.Kind, Key(read), err)
+	}
+	return nil
+}
+
+// send makes a request with a body in JSON, whose answer matters no further.
+func (c *Cluster) send(ctx context.Context, r *rest.Request) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	return r.Do(ctx).Error()
+}
+
+// WriteTenantStatus replaces the status of a Tenant. It fails with a conflict if the Tenant is not the version that was read any more.
+func (c *Cluster) WriteTenantStatus(ctx context.Context, read *v1alpha1.Tenant, s v1alpha1.TenantStatus) error {
+	return writeStatus(ctx, c.herald, "tenants", read, map[string]any{
+		"observedGeneration": s.ObservedGeneration, "nodes": s.Nodes, "services": s.Services, "addresses": s.Addresses,
+		"refused": s.Refused, "conditions": s.Conditions,
+	}, new(v1alpha1.Tenant))
+}
+
+// WriteLoadBalancerStatus does so for a TCPLoadBalancer.
+func (c *Cluster) WriteLoadBalancerStatus(ctx context.Context, read *v1alpha1.TCPLoadBalancer, s v1alpha1.TCPLoadBalancerStatus) error {
+	return writeStatus(ctx, c.herald, "tcploadbalancers", read, map[string]any{
+		"observedGeneration": s.ObservedGeneration, "addresses": s.Addresses, "conditions": s.Conditions,
+	}, new(v1alpha1.TCPLoadBalancer))
+}
+
+// Annotate sets an annotation of a Service of the version that was read; an empty value removes it.
+func (c *Cluster) Annotate(ctx context.Context, read *corev1.Service, name, value string) error {
+	set := any(value)
+	if value == "" {
+		set = nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": read.UID, "resourceVersion": read.ResourceVersion, "annotations": map[string]any{name: set},
+	}})
+	if err == nil {
+		err = c.send(ctx, c.core.Patch(types.MergePatchType).AbsPath(path(read)...).Body(patch))
+	}
+	if err != nil {
+		return fmt.Errorf("annotate Service %s: %w", Key(read), err)
+	}
+	return nil
+}

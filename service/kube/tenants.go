@@ -1,0 +1,128 @@
+package kube
+
+import (
+	"log/slog"
+	"maps"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+)
+
+// TenantInformers know what an agent tells of its own cluster.
+type TenantInformers struct {
+	// Services have their specification and status, their annotations of Herald and of extra.
+	Services *Informer[*corev1.Service]
+	// Slices are as those of [Informers].
+	Slices *Informer[*discoveryv1.EndpointSlice]
+	// Nodes have their labels, addresses, taints and condition Ready.
+	Nodes *Informer[*corev1.Node]
+	group
+}
+
+// TenantInformers prepares them. Services keep these annotations besides Herald's.
+func (c *Cluster) TenantInformers(log *slog.Logger, extra ...string) *TenantInformers {
+	i := &TenantInformers{
+		Services: newInformer(c.core, "services", metav1.ListOptions{}, func(s *corev1.Service) { trimAnnotated(&s.ObjectMeta, extra...) }),
+		Slices:   newInformer(c.discovery, "endpointslices", metav1.ListOptions{LabelSelector: "!" + corev1.IsHeadlessService}, trimSlice),
+		Nodes:    newInformer(c.core, "nodes", metav1.ListOptions{}, trimTenantNode),
+	}
+	i.group = c.group(log, i.Services, i.Slices, i.Nodes)
+	return i
+}
+
+// AgentInformers know what an agent has told the load-balancing cluster.
+type AgentInformers struct {
+	LoadBalancers *Informer[*v1alpha1.TCPLoadBalancer]
+	Nodes         *Informer[*v1alpha1.TenantNodes]
+	group
+}
+
+// AgentInformers prepares them, of the agent's namespace.
+func (c *Cluster) AgentInformers(log *slog.Logger, namespace string) *AgentInformers {
+	i := &AgentInformers{
+		LoadBalancers: newInformer(c.herald, "tcploadbalancers", metav1.ListOptions{}, func(o *v1alpha1.TCPLoadBalancer) { trimMeta(&o.ObjectMeta) }),
+		Nodes:         newInformer(c.herald, "tenantnodes", metav1.ListOptions{}, func(o *v1alpha1.TenantNodes) { trimMeta(&o.ObjectMeta) }),
+	}
+	i.LoadBalancers.namespace, i.Nodes.namespace = namespace, namespace
+	i.group = c.group(log, i.LoadBalancers, i.Nodes)
+	return i
+}
+
+// ManagerInformers know what a manager derives objects from, and those that it has derived.
+type ManagerInformers struct {
+	Tenants       *Informer[*v1alpha1.Tenant]
+	LoadBalancers *Informer[*v1alpha1.TCPLoadBalancer]
+	TenantNodes   *Informer[*v1alpha1.TenantNodes]
+	// Leases are those of agents.
+	Leases *Informer[*coordinationv1.Lease]
+	// Nodes have their addresses and the blocks of their pods.
+	Nodes *Informer[*corev1.Node]
+	Pools *Informer[*v1alpha1.AddressPool]
+	// Namespaces are those of tenants, Services and Slices those in them that are derived. They have
+	// all that a manager writes, owners too.
+	Namespaces *Informer[*corev1.Namespace]
+	Services   *Informer[*corev1.Service]
+	Slices     *Informer[*discoveryv1.EndpointSlice]
+	group
+}
+
+// ManagerInformers prepares them. Leases of agents have the name lease.
+func (c *Cluster) ManagerInformers(log *slog.Logger, lease string) *ManagerInformers {
+	derived := metav1.ListOptions{LabelSelector: v1alpha1.LabelTenant}
+	i := &ManagerInformers{
+		Tenants:       newInformer(c.herald, "tenants", metav1.ListOptions{}, func(o *v1alpha1.Tenant) { trimMeta(&o.ObjectMeta) }),
+		LoadBalancers: newInformer(c.herald, "tcploadbalancers", metav1.ListOptions{}, func(o *v1alpha1.TCPLoadBalancer) { trimMeta(&o.ObjectMeta) }),
+		TenantNodes:   newInformer(c.herald, "tenantnodes", metav1.ListOptions{}, func(o *v1alpha1.TenantNodes) { trimMeta(&o.ObjectMeta) }),
+		Leases: newInformer(c.coordination, "leases", metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, lease).String()},
+			func(o *coordinationv1.Lease) { trimMeta(&o.ObjectMeta) }),
+		Nodes: newInformer(c.core, "nodes", metav1.ListOptions{}, func(n *corev1.Node) {
+			trimMeta(&n.ObjectMeta)
+			n.Labels, n.Annotations = nil, nil
+			n.Spec, n.Status = corev1.NodeSpec{PodCIDRs: n.Spec.PodCIDRs}, corev1.NodeStatus{Addresses: n.Status.Addresses}
+		}),
+		Pools:      newInformer(c.herald, "addresspools", metav1.ListOptions{}, func(o *v1alpha1.AddressPool) { trimMeta(&o.ObjectMeta) }),
+		Namespaces: newInformer(c.core, "namespaces", derived, trimNamespace),
+		Services:   newInformer(c.core, "services", derived, func(s *corev1.Service) { trimOwned(&s.ObjectMeta) }),
+		Slices:     newInformer(c.discovery, "endpointslices", derived, func(s *discoveryv1.EndpointSlice) { trimOwned(&s.ObjectMeta) }),
+	}
+	i.group = c.group(log, i.Tenants, i.LoadBalancers, i.TenantNodes, i.Leases, i.Nodes, i.Pools, i.Namespaces, i.Services, i.Slices)
+	return i
+}
+
+// trimAnnotated is trimMeta for objects with more annotations.
+func trimAnnotated(m *metav1.ObjectMeta, extra ...string) {
+	kept := make(map[string]string)
+	for _, name := range extra {
+		if value, ok := m.Annotations[name]; ok {
+			kept[name] = value
+		}
+	}
+	trimMeta(m)
+	if len(kept) > 0 {
+		maps.Copy(kept, m.Annotations)
+		m.Annotations = kept
+	}
+}
+
+// trimOwned is trimMeta for objects with owners.
+func trimOwned(m *metav1.ObjectMeta) {
+	owners := m.OwnerReferences
+	trimMeta(m)
+	m.OwnerReferences = owners
+}
+
+func trimTenantNode(n *corev1.Node) {
+	trimMeta(&n.ObjectMeta)
+	var conditions []corev1.NodeCondition
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			conditions = append(conditions, corev1.NodeCondition{Type: c.Type, Status: c.Status})
+		}
+	}
+	n.Spec, n.Status = corev1.NodeSpec{Taints: n.Spec.Taints}, corev1.NodeStatus{Addresses: n.Status.Addresses, Conditions: conditions}
+}

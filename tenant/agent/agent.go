@@ -1,0 +1,161 @@
+// Package agent has Services of its cluster, a tenant, served from the load-balancing cluster: of all processes that run it,
+// the one that holds a Lease in the tenant's cluster tells of Services and nodes there, and writes back the VIPs that they have.
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/service"
+	"github.com/herald-vip/herald/service/kube"
+	"github.com/herald-vip/herald/tenant"
+)
+
+// Times of an agent.
+const (
+	// beats is the time between two renewals of the Lease by which the manager knows that an agent is there.
+	beats = 30 * time.Second
+	// silentAfter is how long one who should answer does not before that is said.
+	silentAfter = 90 * time.Second
+)
+
+// LeaseName is the name of the Lease of agents, in the tenant's cluster.
+const LeaseName = "herald-agent"
+
+// nodesKey is the key of the work about nodes; those about Services are their namespaces and names with a slash between.
+const nodesKey = "nodes"
+
+// Options are those of an agent.
+type Options struct {
+	Classes tenant.Classes
+	// AddressType is the type of the nodes' addresses that the load-balancing cluster reaches.
+	AddressType corev1.NodeAddressType
+	// Namespace is that of its Lease, in its own cluster; Remote is the tenant's in the load-balancing cluster.
+	Namespace, Remote string
+	// Secret is the name of the Secret in Namespace whose key token is renewed; empty is none.
+	Secret string
+	// Identity is what people see in the Leases.
+	Identity string
+}
+
+// Run has Services of the cluster own served from the cluster remote whenever this process is the one that does, until ctx ends.
+func Run(ctx context.Context, log *slog.Logger, own, remote *kube.Cluster, o Options) {
+	own.Lead(ctx, log, kube.Election{
+		Namespace: o.Namespace, Name: LeaseName, Node: o.Identity, Role: "agent", Heard: func(string) {},
+	}, func(ctx context.Context) { newAgent(log, own, remote, o).run(ctx) })
+}
+
+// agent is what one does while it holds the Lease.
+type agent struct {
+	log         *slog.Logger
+	own, remote *kube.Cluster
+	opts        Options
+	here        *kube.TenantInformers
+	there       *kube.AgentInformers
+	queue       *kube.Queue
+
+	mu        sync.Mutex
+	endpoints map[string]map[string]service.Endpoints // by the key of a Service and that of a slice
+	refused   map[string]error                        // why the load-balancing cluster takes no request for a Service
+	asked     map[string]time.Time                    // when a request was taken that is not answered yet
+	heard     time.Time                               // when the load-balancing cluster last took a renewal
+}
+
+func newAgent(log *slog.Logger, own, remote *kube.Cluster, o Options) *agent {
+	return &agent{
+		log: log, own: own, remote: remote, opts: o, queue: kube.NewQueue(),
+		here: own.TenantInformers(log, tenant.AnnotationClass), there: remote.AgentInformers(log, o.Remote),
+		endpoints: make(map[string]map[string]service.Endpoints), refused: make(map[string]error), asked: make(map[string]time.Time),
+		heard: time.Now(),
+	}
+}
+
+func (a *agent) run(ctx context.Context) {
+	a.listen()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { a.here.Run(ctx) })
+	wg.Go(func() { a.there.Run(ctx) })
+	wg.Go(func() { a.beat(ctx) })
+	wg.Go(func() { a.renew(ctx) })
+	wg.Go(func() {
+		select {
+		case <-a.there.Synced(): // until then nothing was asked for
+			a.addAll()
+		case <-ctx.Done():
+		}
+	})
+	select {
+	case <-a.here.Synced():
+	case <-ctx.Done():
+		return
+	}
+	a.queue.Run(ctx, a.work)
+}
+
+// listen has work done about what changes.
+func (a *agent) listen() {
+	service := func(s *corev1.Service) { a.queue.Add(kube.Key(s)) }
+	a.here.Services.Handle(kube.Handlers[*corev1.Service]{Set: service, Delete: service})
+	a.here.Slices.Handle(kube.Handlers[*discoveryv1.EndpointSlice]{
+		Set:    func(s *discoveryv1.EndpointSlice) { a.setSlice(s, true) },
+		Delete: func(s *discoveryv1.EndpointSlice) { a.setSlice(s, false) },
+	})
+	node := func(*corev1.Node) { a.queue.Add(nodesKey) }
+	a.here.Nodes.Handle(kube.Handlers[*corev1.Node]{Set: node, Delete: node})
+	a.there.LoadBalancers.Handle(kube.Handlers[*v1alpha1.TCPLoadBalancer]{Set: a.addAsked, Delete: a.addAsked})
+	told := func(*v1alpha1.TenantNodes) { a.queue.Add(nodesKey) }
+	a.there.Nodes.Handle(kube.Handlers[*v1alpha1.TenantNodes]{Set: told, Delete: told})
+}
+
+// addAsked has the Service looked at that something is asked for.
+func (a *agent) addAsked(lb *v1alpha1.TCPLoadBalancer) {
+	namespace, name := tenant.ServiceOf(lb.Name)
+	a.queue.Add(namespace + "/" + name)
+}
+
+// setSlice takes note of the endpoints of a Service.
+func (a *agent) setSlice(s *discoveryv1.EndpointSlice, exists bool) {
+	key := s.Namespace + "/" + s.Labels[discoveryv1.LabelServiceName]
+	e, ok := service.EndpointsOf(s)
+	a.mu.Lock()
+	of := a.endpoints[key]
+	switch {
+	case exists && ok && of == nil:
+		a.endpoints[key] = map[string]service.Endpoints{s.Name: e}
+	case exists && ok:
+		of[s.Name] = e
+	default:
+		delete(of, s.Name)
+		if len(of) == 0 {
+			delete(a.endpoints, key)
+		}
+	}
+	a.mu.Unlock()
+	a.queue.Add(key)
+}
+
+func (a *agent) endpointsOf(key string) []service.Endpoints {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Collect(maps.Values(a.endpoints[key]))
+}
+
+// addAll has everything looked at.
+func (a *agent) addAll() {
+	a.queue.Add(nodesKey)
+	for lb := range a.there.LoadBalancers.All() {
+		a.addAsked(lb)
+	}
+	for s := range a.here.Services.All() {
+		a.queue.Add(kube.Key(s))
+	}
+}

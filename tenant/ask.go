@@ -1,0 +1,164 @@
+package tenant
+
+import (
+	"fmt"
+	"iter"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/service"
+	"github.com/herald-vip/herald/service/pool"
+)
+
+// Classes say which Services are served from the load-balancing cluster.
+type Classes struct {
+	// Name is the loadBalancerClass; Default makes Services without one served, too.
+	Name    string
+	Default bool
+}
+
+// Mode is how a Service is served.
+type Mode int
+
+// The modes of a Service.
+const (
+	NotServed Mode = iota
+	// ByStatus: it is of type LoadBalancer, and has its VIPs in its status.
+	ByStatus
+	// ByNodePorts: it is of another type that has node ports, and has its VIPs in an annotation.
+	ByNodePorts
+	// ByEndpoints: connections are sent to the load balancer that its own cluster gave it.
+	ByEndpoints
+)
+
+// ModeOf is how a Service is served.
+func (c Classes) ModeOf(s *corev1.Service) Mode {
+	annotated := s.Annotations[AnnotationClass] == ClassKubeLB
+	switch {
+	case s.DeletionTimestamp != nil:
+		return NotServed
+	case s.Spec.Type == corev1.ServiceTypeLoadBalancer && annotated:
+		return ByEndpoints
+	case service.Ours(s, c.Name, c.Default):
+		return ByStatus
+	case s.Spec.Type == corev1.ServiceTypeNodePort && annotated:
+		return ByNodePorts
+	}
+	return NotServed
+}
+
+// Ask is what is asked for a Service that is served, given its endpoints. The error is a [pool.Refusal] for who made the
+// Service. Nil without an error is that there is nothing to ask for yet.
+func Ask(s *corev1.Service, mode Mode, endpoints iter.Seq[service.Endpoints]) (*v1alpha1.TCPLoadBalancerSpec, error) {
+	claim, err := service.ClaimOf(s)
+	if err != nil {
+		return nil, err
+	}
+	spec := &v1alpha1.TCPLoadBalancerSpec{
+		Origin: v1alpha1.Origin{Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)},
+		Pool:   claim.Pool, Share: claim.Share, Partial: claim.Partial, SourceRanges: s.Spec.LoadBalancerSourceRanges,
+	}
+	for _, a := range claim.Addresses {
+		spec.Addresses = append(spec.Addresses, a.String())
+	}
+	for _, f := range claim.Families {
+		spec.IPFamilies = append(spec.IPFamilies, f.String())
+	}
+	if s.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
+		spec.SessionAffinity = corev1.DefaultClientIPServiceAffinitySeconds
+		if c := s.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
+			spec.SessionAffinity = *c.ClientIP.TimeoutSeconds
+		}
+	}
+	for i, p := range s.Spec.Ports {
+		target := p.NodePort
+		if mode == ByEndpoints {
+			target = p.Port
+		}
+		if target == 0 {
+			return nil, &pool.Refusal{Reason: pool.InvalidClaim, Message: fmt.Sprintf(
+				"port %d has no node port, by which the load-balancing cluster would reach it: set allocateLoadBalancerNodePorts: true", p.Port)}
+		}
+		spec.Ports = append(spec.Ports, v1alpha1.LoadBalancerPort{
+			Name: p.Name, Protocol: claim.Ports[i].Protocol, Port: p.Port, TargetPort: target,
+		})
+	}
+	switch {
+	case mode == ByEndpoints:
+		for _, a := range service.StatusAddresses(s) {
+			spec.Endpoints = append(spec.Endpoints, a.String())
+		}
+		slices.Sort(spec.Endpoints)
+		if len(spec.Endpoints) == 0 {
+			return nil, endpointsMissing(s)
+		}
+	case s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal:
+		spec.Local = true
+		for _, family := range claim.Families {
+			spec.Nodes = append(spec.Nodes, service.Nodes(family, endpoints)...)
+		}
+		slices.Sort(spec.Nodes)
+		spec.Nodes = slices.DeleteFunc(slices.Compact(spec.Nodes), func(n string) bool { return n == "" })
+	}
+	return spec, nil
+}
+
+// endpointsMissing is why a Service has no endpoints to send connections to, nil if it may have some soon.
+func endpointsMissing(s *corev1.Service) error {
+	for _, i := range s.Status.LoadBalancer.Ingress {
+		if i.Hostname != "" {
+			return &pool.Refusal{Reason: pool.InvalidClaim, Message: fmt.Sprintf(
+				"its own load balancer is %s, which is a name: want one with an address, or a Service of type NodePort", i.Hostname)}
+		}
+	}
+	return nil
+}
+
+// toBeDeleted is a taint that cluster autoscalers put on nodes that they are about to delete.
+const toBeDeleted = "ToBeDeletedByClusterAutoscaler"
+
+// NodesOf tells of nodes: the first address of each family that is of the type, and whether new connections may be sent
+// there. Nodes without an address are left out.
+func NodesOf(nodes iter.Seq[*corev1.Node], addressType corev1.NodeAddressType) []v1alpha1.TenantNode {
+	var out []v1alpha1.TenantNode
+	for n := range nodes {
+		told := v1alpha1.TenantNode{Name: n.Name, Zone: n.Labels[corev1.LabelTopologyZone], Ready: takesConnections(n)}
+		var has4, has6 bool
+		for _, a := range n.Status.Addresses {
+			addr, err := netip.ParseAddr(a.Address)
+			if err != nil || a.Type != addressType {
+				continue
+			}
+			if known := &has6; addr.Is4() || !*known {
+				if addr.Is4() {
+					known = &has4
+				}
+				if !*known {
+					*known = true
+					told.Addresses = append(told.Addresses, addr.String())
+				}
+			}
+		}
+		if len(told.Addresses) > 0 {
+			out = append(out, told)
+		}
+	}
+	slices.SortFunc(out, func(a, b v1alpha1.TenantNode) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+func takesConnections(n *corev1.Node) bool {
+	if _, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]; excluded || n.DeletionTimestamp != nil {
+		return false
+	}
+	if slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == toBeDeleted }) {
+		return false
+	}
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}

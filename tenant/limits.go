@@ -1,0 +1,191 @@
+package tenant
+
+import (
+	"fmt"
+	"iter"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/service/pool"
+)
+
+// Reserved are addresses of the load-balancing cluster itself, to which no tenant may have connections sent.
+type Reserved []reservation
+
+type reservation struct {
+	pool.Range
+	what string
+}
+
+// ReservedBy are the addresses of nodes and of their pods, and those of pools.
+func ReservedBy(nodes iter.Seq[*corev1.Node], pools iter.Seq[*v1alpha1.AddressPool]) Reserved {
+	var out Reserved
+	for n := range nodes {
+		for _, a := range n.Status.Addresses {
+			if addr, err := netip.ParseAddr(a.Address); err == nil { // others are names
+				out = append(out, reservation{pool.Range{First: addr, Last: addr}, "an address of the node " + n.Name})
+			}
+		}
+		for _, block := range n.Spec.PodCIDRs {
+			out = out.add(block, "of the pods on node "+n.Name)
+		}
+	}
+	for p := range pools {
+		for _, text := range p.Spec.Addresses {
+			out = out.add(string(text), "of the pool "+p.Name)
+		}
+	}
+	return out
+}
+
+// add reserves a range; what is none is told of where it stands.
+func (r Reserved) add(text, what string) Reserved {
+	if parsed, err := pool.ParseRange(text); err == nil {
+		r = append(r, reservation{parsed, what})
+	}
+	return r
+}
+
+// refuse is why no connections may be sent to an address, empty if they may.
+func (r Reserved) refuse(addr netip.Addr) string {
+	if !addr.IsGlobalUnicast() {
+		return "not an address that others can reach"
+	}
+	for _, taken := range r {
+		if taken.Contains(addr) {
+			return taken.what
+		}
+	}
+	return ""
+}
+
+// Limits are what a tenant may ask for.
+type Limits struct {
+	nodes, endpoints []netip.Prefix
+	first, last      int32 // node ports
+	reserved         Reserved
+}
+
+// LimitsOf are those of a Tenant. The API server has checked its form.
+func LimitsOf(t *v1alpha1.Tenant, reserved Reserved) Limits {
+	l := Limits{nodes: prefixes(t.Spec.Nodes.CIDRs), reserved: reserved}
+	if t.Spec.Endpoints != nil {
+		l.endpoints = prefixes(t.Spec.Endpoints.CIDRs)
+	}
+	first, last, _ := strings.Cut(t.Spec.Nodes.Ports, "-")
+	l.first, l.last = port(first), port(last)
+	return l
+}
+
+func port(text string) int32 {
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return 0 // allows none
+	}
+	return int32(n)
+}
+
+func prefixes(texts []v1alpha1.CIDR) []netip.Prefix {
+	var out []netip.Prefix
+	for _, text := range texts {
+		if p, err := netip.ParsePrefix(string(text)); err == nil {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// Conflict is why a Tenant cannot be served beside others: an earlier one has some of its addresses. Empty if it can.
+func Conflict(t *v1alpha1.Tenant, others iter.Seq[*v1alpha1.Tenant]) string {
+	for o := range others {
+		if o.Name == t.Name || !earlier(o, t) {
+			continue
+		}
+		for _, a := range prefixes(t.Spec.Nodes.CIDRs) {
+			for _, b := range prefixes(o.Spec.Nodes.CIDRs) {
+				if a.Overlaps(b) {
+					return fmt.Sprintf("nodes.cidrs has %s, which overlaps %s of the tenant %s: give each tenant addresses of its own", a, b, o.Name)
+				}
+			}
+		}
+	}
+	return ""
+}
+
+func earlier(a, b *v1alpha1.Tenant) bool {
+	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return a.CreationTimestamp.Before(&b.CreationTimestamp)
+	}
+	return a.Name < b.Name
+}
+
+// Node is a node of a tenant that connections may be sent to.
+type Node struct {
+	Name, Zone string
+	Addrs      []netip.Addr // of each family one at most
+	Ready      bool
+}
+
+// Nodes are those of a tenant within its limits, by name, and why the others are not.
+func (l Limits) Nodes(told []v1alpha1.TenantNode) (nodes []Node, refused []string) {
+	for _, n := range told {
+		node := Node{Name: n.Name, Zone: n.Zone, Ready: n.Ready}
+		for _, text := range n.Addresses {
+			addr, err := l.allowed(text, l.nodes, "nodes.cidrs")
+			if err != nil {
+				refused = append(refused, fmt.Sprintf("node %s: %v", n.Name, err))
+				continue
+			}
+			node.Addrs = append(node.Addrs, addr)
+		}
+		if len(node.Addrs) > 0 {
+			nodes = append(nodes, node)
+		}
+	}
+	slices.SortFunc(nodes, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
+	return nodes, refused
+}
+
+// allowed reads an address that has to be in one of within.
+func (l Limits) allowed(text string, within []netip.Prefix, field string) (netip.Addr, error) {
+	addr, err := netip.ParseAddr(text)
+	if err != nil || addr.Zone() != "" {
+		return addr, fmt.Errorf("%q is no address", text)
+	}
+	addr = addr.Unmap()
+	if !slices.ContainsFunc(within, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+		return addr, fmt.Errorf("%s is not in the %s of the Tenant", addr, field)
+	}
+	if why := l.reserved.refuse(addr); why != "" {
+		return addr, fmt.Errorf("%s is %s", addr, why)
+	}
+	return addr, nil
+}
+
+// Check says why a TCPLoadBalancer is not served: what of it the Tenant does not allow.
+func (l Limits) Check(lb *v1alpha1.TCPLoadBalancer) error {
+	spec := &lb.Spec
+	if lb.Name != LoadBalancerName(spec.Origin.Namespace, spec.Origin.Name) {
+		return fmt.Errorf("its name is not that of %s/%s: want %s", spec.Origin.Namespace, spec.Origin.Name,
+			LoadBalancerName(spec.Origin.Namespace, spec.Origin.Name))
+	}
+	for _, text := range spec.Endpoints {
+		if _, err := l.allowed(text, l.endpoints, "endpoints.cidrs"); err != nil {
+			return fmt.Errorf("an endpoint is refused: %w", err)
+		}
+	}
+	if len(spec.Endpoints) > 0 {
+		return nil
+	}
+	for _, p := range spec.Ports {
+		if p.TargetPort < l.first || p.TargetPort > l.last {
+			return fmt.Errorf("node port %d is not in the nodes.ports of the Tenant, %d-%d", p.TargetPort, l.first, l.last)
+		}
+	}
+	return nil
+}

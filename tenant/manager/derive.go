@@ -1,0 +1,119 @@
+package manager
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/service/kube"
+	"github.com/herald-vip/herald/tenant"
+)
+
+// work looks at one key. It logs what fails.
+func (m *manager) work(ctx context.Context, key string) error {
+	namespace, name, isLoadBalancer := strings.Cut(key, "/")
+	var err error
+	if isLoadBalancer {
+		err = m.serve(ctx, namespace, name)
+	} else {
+		err = m.keepTenant(ctx, key)
+	}
+	if err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) {
+		m.log.Warn("cannot serve a tenant as it asks; trying again", "about", key, "reason", err)
+	}
+	return err
+}
+
+// serve derives from a TCPLoadBalancer what it asks for, and tells of it.
+func (m *manager) serve(ctx context.Context, namespace, name string) error {
+	key := namespace + "/" + name
+	lb, exists := m.known.LoadBalancers.Get(key)
+	owner, _ := tenant.OfNamespace(namespace)
+	t, allowed := m.known.Tenants.Get(owner)
+	var want tenant.Derived
+	refused := ""
+	switch {
+	case !exists || lb.DeletionTimestamp != nil:
+	case !allowed:
+		refused = "there is no Tenant " + owner + " any more"
+	default:
+		want, refused = m.derive(t, lb)
+	}
+	m.mu.Lock()
+	if refused == "" {
+		delete(m.refused, key)
+	} else {
+		m.refused[key] = refused
+	}
+	m.mu.Unlock()
+	if want.Service == nil && refused == "" && exists && lb.DeletionTimestamp == nil {
+		return nil // its nodes are not known yet: probes call again
+	}
+	is, err := m.apply(ctx, namespace, name, want)
+	if err != nil || !exists || lb.DeletionTimestamp != nil {
+		return err
+	}
+	endpoints := 0
+	for _, s := range want.Slices {
+		endpoints += len(s.Endpoints)
+	}
+	status, ok := tenant.LoadBalancerStatus(lb, refused, is, endpoints, time.Now())
+	if !ok || tenant.SameLoadBalancerStatus(status, lb.Status) {
+		return nil
+	}
+	return m.cluster.WriteLoadBalancerStatus(ctx, lb, status)
+}
+
+// derive is what a TCPLoadBalancer makes of itself, or why nothing. Nothing without a reason is that nodes have not been probed yet.
+func (m *manager) derive(t *v1alpha1.Tenant, lb *v1alpha1.TCPLoadBalancer) (tenant.Derived, string) {
+	if conflict := tenant.Conflict(t, m.known.Tenants.All()); conflict != "" {
+		return tenant.Derived{}, conflict
+	}
+	if err := m.limits(t).Check(lb); err != nil {
+		return tenant.Derived{}, err.Error()
+	}
+	nodes, _ := m.nodes(t)
+	answers, known := m.prober.answers(t, nodes)
+	if !known {
+		return tenant.Derived{}, ""
+	}
+	return tenant.Derive(t.Name, lb, tenant.Backends{Nodes: nodes, Answers: answers, Most: int(t.Spec.Nodes.MaxPerService)}), ""
+}
+
+// apply makes what is derived from a TCPLoadBalancer as it should be, slices first, and returns the Service as it is.
+func (m *manager) apply(ctx context.Context, namespace, name string, want tenant.Derived) (is *corev1.Service, err error) {
+	service, slices := tenant.DerivedNames(name)
+	wanted := make(map[string]bool)
+	for _, s := range want.Slices {
+		wanted[s.Name] = true
+		if known, ok := m.known.Slices.Get(kube.Key(s)); !ok || !tenant.SameSlice(known, s) {
+			if err := m.cluster.Apply(ctx, tenant.ManagerName, s); err != nil {
+				return nil, err
+			}
+		}
+	}
+	is, exists := m.known.Services.Get(namespace + "/" + service)
+	switch {
+	case want.Service != nil && (!exists || !tenant.SameService(is, want.Service)):
+		err = m.cluster.Apply(ctx, tenant.ManagerName, want.Service)
+	case want.Service == nil && exists:
+		err = m.remove(ctx, is)
+	}
+	for _, slice := range slices {
+		if known, ok := m.known.Slices.Get(namespace + "/" + slice); ok && !wanted[slice] && err == nil {
+			err = m.remove(ctx, known)
+		}
+	}
+	return is, err
+}
+
+func (m *manager) remove(ctx context.Context, o kube.Object) error {
+	if err := m.cluster.Delete(ctx, o); !apierrors.IsNotFound(err) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,178 @@
+// Package manager serves tenants: of all processes that run it in the load-balancing cluster, the one that holds a
+// Lease probes tenants' nodes, derives Services and EndpointSlices from what agents ask for, and tells tenants
+// what became of that. What it derives follows from what is in the API and which nodes answer, so it may end and begin at any moment.
+package manager
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/service/kube"
+	"github.com/herald-vip/herald/tenant"
+)
+
+// LeaseName is the name of the Lease of managers.
+const LeaseName = "herald-manager"
+
+// silentAfter is how long an agent is not heard before that is said.
+const silentAfter = 90 * time.Second
+
+// settle is how long what was just written takes to come back: work on it that follows then finds all of it.
+const settle = 20 * time.Millisecond
+
+// Options are those of a manager.
+type Options struct {
+	// Namespace is that of its Lease.
+	Namespace string
+	// Identity is what people see in the Lease.
+	Identity string
+}
+
+// Run serves tenants whenever this process is the one that does, until ctx ends.
+func Run(ctx context.Context, log *slog.Logger, cluster *kube.Cluster, o Options) {
+	cluster.Lead(ctx, log, kube.Election{
+		Namespace: o.Namespace, Name: LeaseName, Node: o.Identity, Role: "manager", Heard: func(string) {},
+	}, func(ctx context.Context) { newManager(log, cluster).run(ctx) })
+}
+
+// manager is what one does while it holds the Lease.
+type manager struct {
+	log     *slog.Logger
+	cluster *kube.Cluster
+	known   *kube.ManagerInformers
+	queue   *kube.Queue
+	prober  *prober
+
+	mu        sync.Mutex
+	reserved  tenant.Reserved      // nil: to be found anew
+	heard     map[string]time.Time // when agents were, by tenant
+	furnished map[string]int64     // the generation that a tenant has all of
+	refused   map[string]string    // why TCPLoadBalancers are not served, by key
+}
+
+func newManager(log *slog.Logger, cluster *kube.Cluster) *manager {
+	m := &manager{
+		log: log, cluster: cluster, known: cluster.ManagerInformers(log, tenant.AgentName), queue: kube.NewQueue(),
+		heard: make(map[string]time.Time), furnished: make(map[string]int64), refused: make(map[string]string),
+	}
+	m.prober = newProber(log, m.addTenant)
+	return m
+}
+
+// Keys of work: a tenant's name, or that of a TCPLoadBalancer after its namespace and a slash.
+
+func (m *manager) run(ctx context.Context) {
+	m.listen()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer m.prober.close()
+	wg.Go(func() { m.known.Run(ctx) })
+	select {
+	case <-m.known.Synced():
+	case <-ctx.Done():
+		return
+	}
+	m.queue.Run(ctx, m.work)
+}
+
+// listen has work done about what changes.
+func (m *manager) listen() {
+	handle(m.known.Tenants, func(t *v1alpha1.Tenant) { m.addTenant(t.Name) })
+	handle(m.known.LoadBalancers, func(lb *v1alpha1.TCPLoadBalancer) {
+		m.queue.Add(kube.Key(lb))
+		m.addStatus(lb.Namespace)
+	})
+	handle(m.known.TenantNodes, func(n *v1alpha1.TenantNodes) {
+		if name, ok := tenant.OfNamespace(n.Namespace); ok {
+			m.addTenant(name)
+		}
+	})
+	handle(m.known.Leases, func(l *coordinationv1.Lease) {
+		if name, ok := tenant.OfNamespace(l.Namespace); ok {
+			m.hear(name, l)
+			m.queue.Add(name)
+			m.queue.AddAfter(name, silentAfter)
+		}
+	})
+	handle(m.known.Nodes, func(*corev1.Node) { m.addAll() })
+	handle(m.known.Pools, func(*v1alpha1.AddressPool) { m.addAll() })
+	handle(m.known.Namespaces, func(n *corev1.Namespace) { m.addStatus(n.Name) })
+	handle(m.known.Services, func(s *corev1.Service) { m.addOwner(s) })
+	handle(m.known.Slices, func(s *discoveryv1.EndpointSlice) { m.addOwner(s) })
+}
+
+// hear takes note of an agent's Lease. The first that is seen of it may be old; whether it is depends on two clocks.
+func (m *manager) hear(name string, l *coordinationv1.Lease) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at := time.Now()
+	if renewed := l.Spec.RenewTime; m.heard[name].IsZero() && renewed != nil && at.Sub(renewed.Time) >= silentAfter {
+		at = renewed.Time
+	}
+	m.heard[name] = at
+}
+
+func handle[T kube.Object](i *kube.Informer[T], changed func(T)) {
+	i.Handle(kube.Handlers[T]{Set: changed, Delete: changed})
+}
+
+// addAll has everything looked at again: addresses of this cluster have changed.
+func (m *manager) addAll() {
+	m.mu.Lock()
+	m.reserved = nil
+	m.mu.Unlock()
+	for t := range m.known.Tenants.All() {
+		m.addTenant(t.Name)
+	}
+}
+
+// addTenant has a tenant looked at, and all that it asks for.
+func (m *manager) addTenant(name string) {
+	m.queue.Add(name)
+	for lb := range m.known.LoadBalancers.All() {
+		if lb.Namespace == tenant.Namespace(name) {
+			m.queue.Add(kube.Key(lb))
+		}
+	}
+}
+
+// addStatus has the tenant of a namespace looked at, when what it asks for has been.
+func (m *manager) addStatus(namespace string) {
+	if name, ok := tenant.OfNamespace(namespace); ok {
+		m.queue.AddAfter(name, 5*settle)
+	}
+}
+
+// addOwner has the TCPLoadBalancer looked at that something was derived from.
+func (m *manager) addOwner(o kube.Object) {
+	for _, owner := range o.GetOwnerReferences() {
+		m.queue.AddAfter(o.GetNamespace()+"/"+owner.Name, settle)
+	}
+	m.addStatus(o.GetNamespace())
+}
+
+// limits are those of a tenant.
+func (m *manager) limits(t *v1alpha1.Tenant) tenant.Limits {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.reserved == nil {
+		m.reserved = tenant.ReservedBy(m.known.Nodes.All(), m.known.Pools.All())
+	}
+	return tenant.LimitsOf(t, m.reserved)
+}
+
+// nodes are those of a tenant that it may have, and what to say of the others.
+func (m *manager) nodes(t *v1alpha1.Tenant) (nodes []tenant.Node, refused []string) {
+	told, ok := m.known.TenantNodes.Get(tenant.Namespace(t.Name) + "/" + tenant.NodesName)
+	if !ok {
+		return nil, nil
+	}
+	return m.limits(t).Nodes(told.Nodes)
+}

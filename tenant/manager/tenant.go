@@ -1,0 +1,148 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/service/kube"
+	"github.com/herald-vip/herald/tenant"
+)
+
+// Annotations of a tenant's namespace, by which the policies of manifests/tenants refuse what the Tenant does not allow.
+const (
+	annotationNodeCIDRs     = v1alpha1.Group + "/node-cidrs"
+	annotationNodePorts     = v1alpha1.Group + "/node-ports"
+	annotationEndpointCIDRs = v1alpha1.Group + "/endpoint-cidrs"
+)
+
+// keepTenant gives a tenant what its agent needs, has its nodes probed, and tells of it. One that is gone leaves nothing.
+func (m *manager) keepTenant(ctx context.Context, name string) error {
+	t, exists := m.known.Tenants.Get(name)
+	if !exists || t.DeletionTimestamp != nil {
+		return m.endTenant(ctx, name)
+	}
+	if err := m.furnish(ctx, t); err != nil {
+		return err
+	}
+	nodes, refused := m.nodes(t)
+	if err := m.prober.probe(name, t.Spec.Nodes.Probe, nodes); err != nil {
+		return err
+	}
+	status := tenant.TenantStatus(t, m.report(t, nodes, refused), time.Now())
+	if equality.Semantic.DeepEqual(status, t.Status) {
+		return nil
+	}
+	return m.cluster.WriteTenantStatus(ctx, t, status)
+}
+
+// endTenant deletes a tenant's namespace, and with it all that is in there.
+func (m *manager) endTenant(ctx context.Context, name string) error {
+	m.mu.Lock()
+	delete(m.heard, name)
+	delete(m.furnished, name)
+	m.mu.Unlock()
+	if err := m.prober.probe(name, v1alpha1.TenantProbe{}, nil); err != nil {
+		return err
+	}
+	if n, ok := m.known.Namespaces.Get(tenant.Namespace(name)); ok && n.DeletionTimestamp == nil {
+		return m.remove(ctx, n)
+	}
+	return nil
+}
+
+// furnish makes a tenant's namespace, with the limits that policies read there, the agent's account and rights, and a quota.
+func (m *manager) furnish(ctx context.Context, t *v1alpha1.Tenant) error {
+	limits := map[string]string{annotationNodeCIDRs: join(t.Spec.Nodes.CIDRs), annotationNodePorts: t.Spec.Nodes.Ports}
+	if t.Spec.Endpoints != nil {
+		limits[annotationEndpointCIDRs] = join(t.Spec.Endpoints.CIDRs)
+	}
+	ours := map[string]string{v1alpha1.LabelTenant: t.Name}
+	in := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: tenant.Namespace(t.Name), Name: name, Labels: ours}
+	}
+	is, exists := m.known.Namespaces.Get(tenant.Namespace(t.Name))
+	m.mu.Lock()
+	done := m.furnished[t.Name]
+	m.mu.Unlock()
+	if exists && done == t.Generation && maps.Equal(is.Annotations, limits) && is.Labels[v1alpha1.LabelTenant] == t.Name {
+		return nil
+	}
+	for _, o := range []kube.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant.Namespace(t.Name), Labels: ours, Annotations: limits}},
+		&corev1.ServiceAccount{ObjectMeta: in(tenant.AgentName), AutomountServiceAccountToken: new(false)},
+		&rbacv1.RoleBinding{
+			ObjectMeta: in(tenant.AgentName),
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: tenant.AgentName},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: tenant.AgentName, Namespace: tenant.Namespace(t.Name)}},
+		},
+		&corev1.ResourceQuota{ObjectMeta: in(tenant.AgentName), Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{
+			"count/tcploadbalancers." + v1alpha1.Group: *resource.NewQuantity(int64(tenant.Quota(t)), resource.DecimalSI),
+			"count/leases.coordination.k8s.io":         *resource.NewQuantity(1, resource.DecimalSI),
+		}}},
+	} {
+		if err := m.cluster.Apply(ctx, tenant.ManagerName, o); err != nil {
+			return err
+		}
+	}
+	m.mu.Lock()
+	m.furnished[t.Name] = t.Generation
+	m.mu.Unlock()
+	return nil
+}
+
+func join(cidrs []v1alpha1.CIDR) string {
+	var out []string
+	for _, c := range cidrs {
+		out = append(out, string(c))
+	}
+	return strings.Join(out, ",")
+}
+
+// report is what there is to tell of a tenant.
+func (m *manager) report(t *v1alpha1.Tenant, nodes []tenant.Node, refused []string) tenant.Report {
+	r := tenant.Report{Conflict: tenant.Conflict(t, m.known.Tenants.All()), Nodes: len(nodes), Refused: refused}
+	answers, _ := m.prober.answers(t, nodes)
+	for _, n := range nodes {
+		if answers(n.Name) {
+			r.Answer++
+		}
+	}
+	vips := make(map[string]bool)
+	var sentences []string
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for lb := range m.known.LoadBalancers.All() {
+		if lb.Namespace != tenant.Namespace(t.Name) {
+			continue
+		}
+		ready := meta.FindStatusCondition(lb.Status.Conditions, tenant.ConditionReady)
+		switch {
+		case m.refused[kube.Key(lb)] != "":
+			sentences = append(sentences, fmt.Sprintf("%s: %s", lb.Name, m.refused[kube.Key(lb)]))
+		case ready != nil && ready.Status == metav1.ConditionFalse:
+			sentences = append(sentences, fmt.Sprintf("%s: %s", lb.Name, ready.Message))
+		case ready != nil:
+			r.Served++
+		}
+		for _, addr := range lb.Status.Addresses {
+			vips[addr] = true
+		}
+	}
+	slices.Sort(sentences)
+	r.Refused, r.Addresses = append(r.Refused, sentences...), len(vips)
+	r.AgentLast = m.heard[t.Name]
+	r.AgentSilent = time.Since(r.AgentLast) >= silentAfter
+	return r
+}

@@ -1,0 +1,179 @@
+package tenant
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/service"
+	"github.com/herald-vip/herald/service/pool"
+)
+
+// LoadBalancerStatus is what the manager reports of a TCPLoadBalancer: refused says why it is not served, is is the derived
+// Service as it is, nil if there is none yet, and endpoints is how many it has. It is not ok while there is nothing to say yet.
+func LoadBalancerStatus(lb *v1alpha1.TCPLoadBalancer, refused string, is *corev1.Service, endpoints int, now time.Time) (s v1alpha1.TCPLoadBalancerStatus, ok bool) {
+	s = v1alpha1.TCPLoadBalancerStatus{ObservedGeneration: lb.Generation, Conditions: slices.Clone(lb.Status.Conditions)}
+	c := metav1.Condition{Type: ConditionReady, Status: metav1.ConditionFalse, LastTransitionTime: metav1.NewTime(now)}
+	var assigned *metav1.Condition
+	if is != nil {
+		assigned = meta.FindStatusCondition(is.Status.Conditions, service.ConditionAssigned)
+		for _, a := range service.StatusAddresses(is) {
+			s.Addresses = append(s.Addresses, a.String())
+		}
+	}
+	switch {
+	case refused != "":
+		c.Reason, c.Message = ReasonRefused, refused
+		s.Addresses = nil
+	case assigned == nil:
+		return s, false
+	case assigned.Status != metav1.ConditionTrue:
+		c.Reason, c.Message = assigned.Reason, assigned.Message
+	case endpoints == 0:
+		c.Reason, c.Message = ReasonNoNodes, "no node has anything to serve it"
+	default:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonServed, "it has a VIP, and somewhere to send connections"
+	}
+	meta.SetStatusCondition(&s.Conditions, c)
+	return s, true
+}
+
+// SameLoadBalancerStatus reports whether nothing would change but a time.
+func SameLoadBalancerStatus(a, b v1alpha1.TCPLoadBalancerStatus) bool {
+	return equality.Semantic.DeepEqual(a, b)
+}
+
+// Answer is what the agent writes of a Service of its own cluster.
+type Answer struct {
+	// Addresses are its VIPs.
+	Addresses []string
+	// Condition tells of them; of no type if there is nothing to say.
+	Condition metav1.Condition
+}
+
+// AnswerTo is what to write of a Service: refused says why it is not asked for, lb is what was asked for as it is, nil if
+// there is none, and silent says who has not been heard, empty if all are.
+func AnswerTo(s *corev1.Service, refused error, lb *v1alpha1.TCPLoadBalancer, silent string, now time.Time) Answer {
+	c := metav1.Condition{
+		Type: service.ConditionAssigned, Status: metav1.ConditionFalse, ObservedGeneration: s.Generation, LastTransitionTime: metav1.NewTime(now),
+	}
+	var out Answer
+	var ready *metav1.Condition
+	if lb != nil && lb.Status.ObservedGeneration == lb.Generation {
+		ready = meta.FindStatusCondition(lb.Status.Conditions, ConditionReady)
+	}
+	if lb != nil {
+		out.Addresses = lb.Status.Addresses
+	}
+	switch {
+	case refused != nil:
+		out.Addresses = nil
+		c.Reason, c.Message = ReasonRefused, refused.Error()
+		if r, ok := refused.(*pool.Refusal); ok {
+			c.Reason = string(r.Reason)
+		}
+	case silent != "":
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, ReasonSilent, silent
+	case ready == nil:
+		return out
+	default:
+		c.Status, c.Reason, c.Message = ready.Status, ready.Reason, ready.Message
+	}
+	out.Condition = c
+	return out
+}
+
+// Status is the status of a Service after an answer, and the value of [service.AnnotationAssigned]: of one that is not served any more
+// if the mode is NotServed.
+func (a Answer) Status(s *corev1.Service, mode Mode) (status corev1.ServiceStatus, assigned string) {
+	status = *s.Status.DeepCopy()
+	if mode == NotServed || a.Condition.Type == "" {
+		meta.RemoveStatusCondition(&status.Conditions, service.ConditionAssigned)
+	} else {
+		meta.SetStatusCondition(&status.Conditions, a.Condition)
+	}
+	if mode == ByStatus {
+		status.LoadBalancer.Ingress = nil
+		for _, addr := range a.Addresses {
+			status.LoadBalancer.Ingress = append(status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: addr, IPMode: new(corev1.LoadBalancerIPModeVIP)})
+		}
+		return status, ""
+	}
+	return status, strings.Join(a.Addresses, ",")
+}
+
+// Report is what a manager has found of a tenant.
+type Report struct {
+	Conflict      string
+	Nodes, Answer int // nodes that are told of and within limits, and those of them that answer
+	Services      int // TCPLoadBalancers
+	Served        int // those of them that are served
+	Addresses     int // different VIPs
+	Refused       []string
+	AgentLast     time.Time // when the agent was last heard; zero if never
+	AgentSilent   bool
+}
+
+// mostRefusals is how many sentences the status of a Tenant has at most.
+const mostRefusals = 10
+
+// Quota is how many Services of a tenant may have VIPs.
+func Quota(t *v1alpha1.Tenant) int32 {
+	if t.Spec.Quota.Services == nil { // the API server fills it in
+		return 0
+	}
+	return *t.Spec.Quota.Services
+}
+
+// TenantStatus is what the manager reports of a Tenant.
+func TenantStatus(t *v1alpha1.Tenant, r Report, now time.Time) v1alpha1.TenantStatus {
+	s := v1alpha1.TenantStatus{
+		ObservedGeneration: t.Generation, Nodes: fmt.Sprintf("%d/%d", r.Answer, r.Nodes), Services: fmt.Sprintf("%d/%d", r.Served, Quota(t)),
+		Addresses: int32(r.Addresses), Refused: r.Refused, Conditions: slices.Clone(t.Status.Conditions),
+	}
+	if more := len(s.Refused) - mostRefusals; more > 0 {
+		s.Refused = append(slices.Clone(s.Refused[:mostRefusals]), fmt.Sprintf("and %d more", more))
+	}
+	set := func(kind string, holds bool, reason, message string) {
+		status := metav1.ConditionFalse
+		if holds {
+			status = metav1.ConditionTrue
+		}
+		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+			Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: t.Generation, LastTransitionTime: metav1.NewTime(now),
+		})
+	}
+	switch {
+	case r.AgentLast.IsZero():
+		set(ConditionAgentHeard, false, "NeverHeard", "no agent has been heard: give it what `herald tenant kubeconfig` prints")
+	case r.AgentSilent:
+		set(ConditionAgentHeard, false, ReasonSilent, fmt.Sprintf("the agent was last heard at %s: what is served stays as it is", r.AgentLast.UTC().Format(time.RFC3339)))
+	default:
+		set(ConditionAgentHeard, true, ReasonHeard, "the agent is heard")
+	}
+	switch {
+	case r.Nodes == 0:
+		set(ConditionNodes, false, ReasonNoNodes, "the agent tells of no node that the Tenant allows")
+	case r.Answer == 0:
+		set(ConditionNodes, false, "NodesSilent", "no node answers: connections are sent to all of them as before")
+	default:
+		set(ConditionNodes, true, "Answer", "nodes answer")
+	}
+	switch {
+	case r.Conflict != "":
+		set(ConditionReady, false, ReasonConflict, r.Conflict)
+	case len(r.Refused) > 0:
+		set(ConditionReady, false, ReasonRefused, cmp.Or(r.Refused[0], "something is refused"))
+	default:
+		set(ConditionReady, true, ReasonServed, "what the agent asks for is served")
+	}
+	return s
+}

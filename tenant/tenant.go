@@ -1,0 +1,99 @@
+// Package tenant decides what a cluster that has no load balancer of its own, a tenant, asks of the one that has, the
+// load-balancing cluster, and what that makes of it. It is pure: it sends nothing and remembers nothing.
+//
+// The agent in the tenant's cluster makes a TCPLoadBalancer of each Service that is to have a VIP ([Ask]), and tells of
+// the tenant's nodes ([NodesOf]). The manager in the load-balancing cluster checks both ([Limits]) and derives plain
+// Services and EndpointSlices from them ([Derive]), which Herald's writer and speakers treat as any others.
+package tenant
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+)
+
+// Names that both sides know.
+const (
+	// NodesName is the name of the one TenantNodes of a namespace.
+	NodesName = "nodes"
+	// AgentName is that of an agent's account, and of the Lease that it renews, in its namespace of the load-balancing cluster.
+	AgentName = "herald-agent"
+	// ManagerName is the manager's, as the owner of fields.
+	ManagerName = "herald-manager"
+	// namespacePrefix comes before a tenant's name in that of its namespace.
+	namespacePrefix = "tenant-"
+)
+
+// Annotations of a Service in a tenant's cluster.
+const (
+	// AnnotationClass with the value [ClassKubeLB] has a Service of type NodePort served, and one of type LoadBalancer
+	// with the addresses that its own cluster gave it as the endpoints.
+	AnnotationClass = "kubernetes.io/service.class"
+	ClassKubeLB     = "kubelb"
+)
+
+// Values of spec.loadBalancerClass.
+const (
+	// Class is that of Services that are served from the load-balancing cluster.
+	Class = v1alpha1.Group + "/remote"
+	// classThere is that of the Services derived there, which is the one that speakers announce by default.
+	classThere = v1alpha1.Group + "/vip"
+)
+
+// Conditions of a Tenant, and their reasons.
+const (
+	ConditionReady      = "Ready"
+	ConditionAgentHeard = "AgentHeard"
+	ConditionNodes      = "NodesAnswer"
+
+	ReasonConflict = "Conflict"
+	ReasonHeard    = "Heard"
+	ReasonSilent   = "Silent"
+	ReasonServed   = "Served"
+	ReasonRefused  = "Refused"
+	ReasonNoNodes  = "NoNodes"
+)
+
+// ValidName reports whether a tenant can have a name, which the API server checks as well.
+func ValidName(name string) bool {
+	return len(name) <= 63-len(namespacePrefix) && len(validation.IsDNS1123Label(name)) == 0
+}
+
+// Namespace is that of a tenant in the load-balancing cluster.
+func Namespace(tenant string) string { return namespacePrefix + tenant }
+
+// OfNamespace is the tenant that a namespace is of, if it is one's.
+func OfNamespace(namespace string) (tenant string, ok bool) {
+	return strings.CutPrefix(namespace, namespacePrefix)
+}
+
+// LoadBalancerName is that of the TCPLoadBalancer of a Service. A namespace has no dot in its name.
+func LoadBalancerName(namespace, name string) string { return namespace + "." + name }
+
+// ServiceOf is the Service that a TCPLoadBalancer is of, by its name.
+func ServiceOf(loadBalancer string) (namespace, name string) {
+	namespace, name, _ = strings.Cut(loadBalancer, ".")
+	return namespace, name
+}
+
+// DerivedNames are those of the Service and of the EndpointSlices that can be derived from a TCPLoadBalancer.
+func DerivedNames(loadBalancer string) (service string, slices []string) {
+	service = derivedName(loadBalancer)
+	return service, []string{sliceName(service, "IPv4"), sliceName(service, "IPv6")}
+}
+
+func sliceName(service, family string) string { return service + "-" + strings.ToLower(family) }
+
+// derivedName is that of the Service derived from a TCPLoadBalancer. Names of Services have no dots and 63 characters at
+// most, so it begins with what people look for, and ends with 128 bits of a hash: nobody can have two of one name.
+func derivedName(loadBalancer string) string {
+	namespace, name := ServiceOf(loadBalancer)
+	sum := sha256.Sum256([]byte(loadBalancer))
+	readable := fmt.Sprintf("%.35s", name+"-"+namespace)
+	return strings.TrimRight(readable, "-") + "-" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:16]))
+}

@@ -1,0 +1,116 @@
+//go:build e2e
+
+package tenants
+
+import (
+	"fmt"
+	"net/http"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/herald-vip/herald/testenv/e2e/site"
+	"github.com/herald-vip/herald/testenv/services"
+)
+
+// as speaks to a server by a kubeconfig.
+func as(t *testing.T, kubeconfig string) *services.API {
+	t.Helper()
+	c, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	site.Must(t, err)
+	api, err := services.NewAPI(c)
+	site.Must(t, err)
+	t.Cleanup(api.Close)
+	return api
+}
+
+// TestHostileTenant tries what a tenant with the kubeconfig of its agent could try.
+func TestHostileTenant(t *testing.T) {
+	t.Parallel()
+	b := startBalancer(t)
+	b.admit(t, "acme", `{nodes: {cidrs: [10.20.0.0/24], probe: {protocol: None}}, endpoints: {cidrs: [203.0.113.0/24]}, quota: {services: 5}}`)
+	b.admit(t, "other", `{nodes: {cidrs: [10.21.0.0/24], probe: {protocol: None}}}`)
+	secret := b.secret(t, "acme")
+	api := as(t, mount(t, secret))
+	const (
+		acme   = "/apis/herald.dev/v1alpha1/namespaces/tenant-acme/"
+		other  = "/apis/herald.dev/v1alpha1/namespaces/tenant-other/"
+		core   = "/api/v1/namespaces/tenant-acme/"
+		leases = "/apis/coordination.k8s.io/v1/namespaces/tenant-acme/leases"
+	)
+	nodes := func(address string) string {
+		return fmt.Sprintf("{apiVersion: herald.dev/v1alpha1, kind: TenantNodes, metadata: {name: nodes}, nodes: [{name: n1, addresses: [%q]}]}", address)
+	}
+	balancer := func(name, meta, spec string) string {
+		return fmt.Sprintf("{apiVersion: herald.dev/v1alpha1, kind: TCPLoadBalancer, metadata: {name: %s%s}, spec: {origin: {namespace: default, name: web}, ipFamilies: [IPv4], %s}}", name, meta, spec)
+	}
+	const ports = "ports: [{protocol: TCP, port: 80, targetPort: 30080}]"
+	for name, tt := range map[string]struct {
+		method, path, object string
+		status               int
+		says                 string
+	}{
+		"its own Services":             {http.MethodPost, acme + "tcploadbalancers", balancer("default.web", "", ports), http.StatusCreated, ""},
+		"its own nodes":                {http.MethodPost, acme + "tenantnodes", nodes("10.20.0.1"), http.StatusCreated, ""},
+		"its own token":                {http.MethodPost, core + "serviceaccounts/herald-agent/token", "{}", http.StatusCreated, ""},
+		"nodes of another tenant":      {http.MethodPost, acme + "tenantnodes", nodes("10.21.0.1"), http.StatusUnprocessableEntity, "10.21.0.1 is not in the nodes.cidrs of the Tenant, 10.20.0.0/24"},
+		"the metadata service":         {http.MethodPost, acme + "tenantnodes", nodes("169.254.169.254"), http.StatusUnprocessableEntity, "169.254.169.254 is not in the nodes.cidrs"},
+		"an API server as endpoint":    {http.MethodPost, acme + "tcploadbalancers", balancer("default.web", "", "endpoints: [127.0.0.1], ports: [{protocol: TCP, port: 80, targetPort: 6443}]"), http.StatusUnprocessableEntity, "127.0.0.1 is not in the endpoints.cidrs"},
+		"a kubelet of its own node":    {http.MethodPost, acme + "tcploadbalancers", balancer("default.web", "", "ports: [{protocol: TCP, port: 80, targetPort: 10250}]"), http.StatusUnprocessableEntity, "node port 10250 is not in the nodes.ports of the Tenant, 30000-32767"},
+		"another name":                 {http.MethodPost, acme + "tcploadbalancers", balancer("default.db", "", ports), http.StatusUnprocessableEntity, "want the name of the Service that it is of"},
+		"finalizers":                   {http.MethodPost, acme + "tcploadbalancers", balancer("default.web", ", finalizers: [herald.dev/x]", ports), http.StatusUnprocessableEntity, "want no finalizers"},
+		"owners":                       {http.MethodPost, acme + "tenantnodes", strings.Replace(nodes("10.20.0.1"), "{name: nodes}", "{name: nodes, ownerReferences: [{apiVersion: v1, kind: Node, name: n1, uid: u}]}", 1), http.StatusUnprocessableEntity, "want no finalizers and no owners"},
+		"a status":                     {http.MethodPatch, acme + "tcploadbalancers/default.web/status", "{status: {addresses: [10.1.0.9]}}", http.StatusForbidden, ""},
+		"another tenant's Services":    {http.MethodGet, other + "tcploadbalancers", "", http.StatusForbidden, ""},
+		"a Service for another tenant": {http.MethodPost, other + "tcploadbalancers", balancer("default.web", "", ports), http.StatusForbidden, ""},
+		"all Services":                 {http.MethodGet, "/apis/herald.dev/v1alpha1/tcploadbalancers", "", http.StatusForbidden, ""},
+		"a Service here":               {http.MethodPost, core + "services", "{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [{port: 80}]}}", http.StatusForbidden, ""},
+		"slices here":                  {http.MethodPost, "/apis/discovery.k8s.io/v1/namespaces/tenant-acme/endpointslices", "{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: a}, addressType: IPv4, endpoints: []}", http.StatusForbidden, ""},
+		"Secrets":                      {http.MethodGet, core + "secrets", "", http.StatusForbidden, ""},
+		"a Secret":                     {http.MethodPost, core + "secrets", "{apiVersion: v1, kind: Secret, metadata: {name: a}}", http.StatusForbidden, ""},
+		"a token of another account":   {http.MethodPost, core + "serviceaccounts/default/token", "{}", http.StatusForbidden, ""},
+		"an account":                   {http.MethodPost, core + "serviceaccounts", "{apiVersion: v1, kind: ServiceAccount, metadata: {name: a}}", http.StatusForbidden, ""},
+		"rights":                       {http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/namespaces/tenant-acme/rolebindings", "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: a}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: admin}}", http.StatusForbidden, ""},
+		"the Lease of the manager":     {http.MethodPost, "/apis/coordination.k8s.io/v1/namespaces/herald-system/leases", "{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: herald-manager}}", http.StatusForbidden, ""},
+		"another Lease":                {http.MethodPost, leases, "{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: a}}", http.StatusForbidden, ""},
+		"Tenants":                      {http.MethodGet, "/apis/herald.dev/v1alpha1/tenants", "", http.StatusForbidden, ""},
+		"its own Tenant":               {http.MethodPatch, "/apis/herald.dev/v1alpha1/tenants/acme", "{spec: {quota: {services: 10000}}}", http.StatusForbidden, ""},
+		"the limits of its namespace":  {http.MethodPatch, "/api/v1/namespaces/tenant-acme", `{metadata: {annotations: {herald.dev/node-cidrs: "0.0.0.0/0"}}}`, http.StatusForbidden, ""},
+		"its quota":                    {http.MethodPatch, core + "resourcequotas/herald-agent", "{spec: {hard: {}}}", http.StatusForbidden, ""},
+		"pools":                        {http.MethodGet, "/apis/herald.dev/v1alpha1/addresspools", "", http.StatusForbidden, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := tt.path
+			if tt.method == http.MethodPost {
+				path += "?dryRun=All"
+			}
+			var object any
+			if tt.object != "" {
+				object = []byte(tt.object)
+			}
+			status, answer, err := api.Ask(t.Context(), tt.method, path, object)
+			site.Must(t, err)
+			if status != tt.status || !strings.Contains(answer, tt.says) {
+				t.Errorf("%d %s, want %d %q", status, answer, tt.status, tt.says)
+			}
+		})
+	}
+	t.Run("a stolen kubeconfig is revoked", func(t *testing.T) {
+		site.Must(t, b.API.Delete(t.Context(), core+"serviceaccounts/herald-agent"))
+		site.Eventually(t, site.Soon, func() error {
+			status, _, err := api.Ask(t.Context(), http.MethodGet, acme+"tcploadbalancers", nil)
+			site.Must(t, err)
+			return site.ErrorIf(status != http.StatusUnauthorized, "status %d", status)
+		})
+	})
+}
+
+// secret is what `herald tenant kubeconfig` prints.
+func (b *balancer) secret(t *testing.T, name string) []byte {
+	t.Helper()
+	out, err := exec.Command(binary, "tenant", "kubeconfig", name, "--kubeconfig", b.Kubeconfig).Output()
+	site.Must(t, err)
+	return out
+}

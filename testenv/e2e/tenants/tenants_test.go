@@ -1,0 +1,163 @@
+//go:build e2e
+
+package tenants
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/herald-vip/herald/service"
+	"github.com/herald-vip/herald/service/pool"
+	"github.com/herald-vip/herald/tenant"
+	"github.com/herald-vip/herald/testenv/e2e/site"
+)
+
+const allowed = `{nodes: {cidrs: [10.20.0.0/24, "fd00:20::/64"], ports: 20000-32767, probe: {protocol: None}}, quota: {services: 5}}`
+
+// derived is what there is of a tenant's Service in the load-balancing cluster.
+func (b *balancer) derived(t *testing.T, name, of string) (s corev1.Service, endpoints []string) {
+	t.Helper()
+	derived, _ := tenant.DerivedNames("default." + of)
+	at := tenant.Namespace(name)
+	b.Do(t, http.MethodGet, "/api/v1/namespaces/"+at+"/services/"+derived, nil, &s)
+	var list discoveryv1.EndpointSliceList
+	b.Do(t, http.MethodGet, "/apis/discovery.k8s.io/v1/namespaces/"+at+"/endpointslices?labelSelector=kubernetes.io/service-name="+derived, nil, &list)
+	for _, slice := range list.Items {
+		for _, e := range slice.Endpoints {
+			endpoints = append(endpoints, fmt.Sprintf("%s %d", e.Addresses[0], *slice.Ports[0].Port))
+		}
+	}
+	slices.Sort(endpoints)
+	return s, endpoints
+}
+
+// TestFlow goes the way of a Service from the tenant's cluster to the load-balancing one and back, and away.
+func TestFlow(t *testing.T) {
+	t.Parallel()
+	b := startBalancer(t)
+	b.admit(t, "acme", allowed)
+	c := startClient(t, b, "acme")
+
+	c.expose(t, "web", "", "ipFamilyPolicy: PreferDualStack, sessionAffinity: ClientIP, loadBalancerSourceRanges: [192.0.2.0/24]")
+	web := c.becomes(t, "web", tenant.ReasonServed)
+	if in := web.Status.LoadBalancer.Ingress; len(in) != 2 || in[0].IP != "10.1.0.0" && in[0].IP != "10.1.0.1" || *in[0].IPMode != corev1.LoadBalancerIPModeVIP {
+		t.Errorf("the status is %+v", in)
+	}
+	port := web.Spec.Ports[0].NodePort
+	s, endpoints := b.derived(t, "acme", "web")
+	want := []string{}
+	for _, host := range []string{"10.20.0.1", "10.20.0.2", "10.20.0.3", "fd00:20::1", "fd00:20::2", "fd00:20::3"} {
+		want = append(want, fmt.Sprintf("%s %d", host, port))
+	}
+	if !slices.Equal(endpoints, want) {
+		t.Errorf("endpoints %q, want %q", endpoints, want)
+	}
+	if s.Spec.SessionAffinity != corev1.ServiceAffinityClientIP || !slices.Equal(s.Spec.LoadBalancerSourceRanges, []string{"192.0.2.0/24"}) || s.Spec.Ports[0].NodePort != 0 {
+		t.Errorf("the derived Service is %+v", s.Spec)
+	}
+
+	t.Run("a node port", func(t *testing.T) {
+		c.expose(t, "nodeport", tenant.AnnotationClass+": "+tenant.ClassKubeLB, "type: NodePort")
+		got := c.becomes(t, "nodeport", tenant.ReasonServed)
+		if !strings.HasPrefix(got.Annotations[service.AnnotationAssigned], "10.1.0.") || len(got.Status.LoadBalancer.Ingress) > 0 {
+			t.Errorf("it has the annotations %v and the status %+v", got.Annotations, got.Status)
+		}
+	})
+	t.Run("a node goes", func(t *testing.T) {
+		site.Must(t, c.API.Delete(t.Context(), "/api/v1/nodes/n3"))
+		site.Eventually(t, site.Soon, func() error {
+			_, endpoints := b.derived(t, "acme", "web")
+			return site.ErrorIf(len(endpoints) != 4, "endpoints %q, want those of two nodes", endpoints)
+		})
+	})
+	t.Run("the tenant is told of", func(t *testing.T) {
+		site.Eventually(t, site.Soon, func() error {
+			s := b.tenant(t, "acme").Status
+			return site.ErrorIf(s.Nodes != "2/2" || s.Services != "2/5" || s.Addresses != 3, "the status is %+v", s)
+		})
+	})
+	t.Run("a Service goes", func(t *testing.T) {
+		site.Must(t, c.API.Delete(t.Context(), servicesPath+"/web"))
+		b.gone(t, "acme", "web")
+	})
+	t.Run("a Service is of another type", func(t *testing.T) {
+		site.Must(t, c.API.Patch(t.Context(), servicesPath+"/nodeport", map[string]any{"metadata": map[string]any{"annotations": map[string]any{tenant.AnnotationClass: nil}}}))
+		b.gone(t, "acme", "nodeport")
+		site.Eventually(t, site.Soon, func() error {
+			s, err := c.service(t.Context(), "nodeport")
+			if err != nil {
+				return err
+			}
+			return site.ErrorIf(s.Annotations[service.AnnotationAssigned] != "" || len(s.Status.Conditions) > 0, "it still has %v and %v", s.Annotations, s.Status.Conditions)
+		})
+	})
+	t.Run("the Tenant goes", func(t *testing.T) {
+		c.expose(t, "last", "", "")
+		c.becomes(t, "last", tenant.ReasonServed)
+		site.Must(t, b.API.Delete(t.Context(), site.HeraldPath("tenants")+"/acme"))
+		site.Eventually(t, site.Soon, func() error {
+			return site.ErrorIf(b.API.Get(t.Context(), "/api/v1/namespaces/tenant-acme", nil) == nil, "the namespace is there")
+		})
+	})
+}
+
+// gone waits until nothing is left of a Service.
+func (b *balancer) gone(t *testing.T, name, of string) {
+	t.Helper()
+	derived, _ := tenant.DerivedNames("default." + of)
+	at := tenant.Namespace(name)
+	site.Eventually(t, site.Soon, func() error {
+		for _, path := range []string{
+			"/api/v1/namespaces/" + at + "/services/" + derived,
+			"/apis/herald.dev/v1alpha1/namespaces/" + at + "/tcploadbalancers/default." + of,
+			"/apis/discovery.k8s.io/v1/namespaces/" + at + "/endpointslices/" + derived + "-ipv4",
+		} {
+			if err := b.API.Get(t.Context(), path, nil); err == nil {
+				return fmt.Errorf("%s is there", path)
+			}
+		}
+		return nil
+	})
+}
+
+// TestRefusals has each refusal told on the object that its owner looks at.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	b := startBalancer(t)
+	b.admit(t, "acme", `{nodes: {cidrs: [10.20.0.0/24, "fd00:20::/64"], ports: 31000-32767, probe: {protocol: None}}, quota: {services: 2}}`)
+	b.admit(t, "late", allowed)
+	c := startClient(t, b, "acme")
+
+	says := func(name, reason, message string) {
+		t.Helper()
+		s := c.becomes(t, name, reason)
+		if m := s.Status.Conditions[0].Message; !strings.Contains(m, message) || len(s.Status.LoadBalancer.Ingress) > 0 {
+			t.Errorf("%s says %q, want %q, and has %+v", name, m, message, s.Status.LoadBalancer)
+		}
+	}
+	c.Apply(t, servicesPath, `{apiVersion: v1, kind: Service, metadata: {name: low}, spec: {type: LoadBalancer, ports: [{port: 80, nodePort: 30080}]}}`)
+	says("low", tenant.ReasonRefused, "node port 30080 is not in the nodes.ports of the Tenant, 31000-32767")
+	c.expose(t, "mistyped", "herald.dev/adresses: 10.1.0.5", "")
+	says("mistyped", string(pool.InvalidClaim), "there is no annotation herald.dev/adresses")
+	c.expose(t, "nowhere", "herald.dev/pool: nowhere", "ports: [{port: 80, nodePort: 31080}]")
+	says("nowhere", string(pool.NoPool), "nowhere")
+	c.expose(t, "second", "", "ports: [{port: 80, nodePort: 31081}]")
+	c.becomes(t, "second", tenant.ReasonServed)
+	c.expose(t, "third", "", "ports: [{port: 80, nodePort: 31082}]")
+	says("third", tenant.ReasonRefused, "exceeded quota")
+
+	site.Eventually(t, site.Soon, func() error {
+		s := b.tenant(t, "acme").Status
+		return site.ErrorIf(len(s.Refused) != 1 || !strings.HasPrefix(s.Refused[0], "default.nowhere: "), "acme is refused %q", s.Refused)
+	})
+	site.Eventually(t, site.Soon, func() error {
+		conditions := fmt.Sprint(b.tenant(t, "late").Status.Conditions)
+		return site.ErrorIf(!strings.Contains(conditions, "overlaps 10.20.0.0/24 of the tenant acme"), "late has %s", conditions)
+	})
+}
