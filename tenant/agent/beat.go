@@ -41,13 +41,13 @@ const (
 	tokenLeft  = TokenLasts / 3
 )
 
-// renew renews the token by which the agent knows the load-balancing cluster, once a day from when a third of its time is left.
+// renew renews the token by which the load-balancing cluster knows the agent, when a third of its time is left.
 // The kubelet brings the new one to all agents.
 func (a *agent) renew(ctx context.Context) {
 	if a.opts.Secret == "" {
 		return
 	}
-	for wake.Pause(ctx, time.Hour) {
+	for ; ctx.Err() == nil; wake.Pause(ctx, time.Hour) {
 		ends, err := a.own.TokenEnds(ctx, a.opts.Namespace, a.opts.Secret)
 		if err == nil && time.Until(ends) > tokenLeft {
 			continue

@@ -36,9 +36,9 @@ type balancer struct {
 }
 
 // startBalancer starts it, with addresses to give away.
-func startBalancer(t *testing.T) *balancer {
+func startBalancer(t *testing.T, flags ...string) *balancer {
 	t.Helper()
-	b := &balancer{APIServer: site.StartAPIServer(t)}
+	b := &balancer{APIServer: site.StartAPIServer(t, flags...)}
 	b.Apply(t, "/api/v1/namespaces", "{apiVersion: v1, kind: Namespace, metadata: {name: herald-system}}")
 	b.install(t, "manager")
 	b.managerConfig = kubeconfigOf(t, b.APIServer, "herald-system", "herald-manager")
@@ -121,10 +121,18 @@ type client struct {
 	agent     *exec.Cmd
 }
 
-// startClient starts the cluster of a Tenant that is admitted, and three nodes in it.
+// startClient starts the cluster of a Tenant that is admitted, and an agent in it.
 func startClient(t *testing.T, b *balancer, name string) *client {
 	t.Helper()
-	c := &client{APIServer: site.StartAPIServer(t), name: name}
+	c := newClient(t, b, name)
+	c.startAgent(t)
+	return c
+}
+
+// newClient is such a cluster without an agent, and three nodes in it.
+func newClient(t *testing.T, b *balancer, name string, flags ...string) *client {
+	t.Helper()
+	c := &client{APIServer: site.StartAPIServer(t, flags...), name: name}
 	install(t, c.APIServer, "agent", "--cluster", name)
 	secret := b.secret(t, name)
 	c.Apply(t, "/api/v1/namespaces/herald-system/secrets", string(secret))
@@ -133,7 +141,6 @@ func startClient(t *testing.T, b *balancer, name string) *client {
 	for i := range 3 {
 		c.node(t, i+1)
 	}
-	c.startAgent(t)
 	return c
 }
 

@@ -1,0 +1,98 @@
+//go:build e2e
+
+package tenants
+
+import (
+	"os/exec"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/tenant"
+	"github.com/herald-vip/herald/testenv/e2e/site"
+)
+
+// The users that agents and managers are, in the tenant's cluster and in the load-balancing one.
+const (
+	managerUser = "system:serviceaccount:herald-system:herald-manager"
+	agentUser   = "system:serviceaccount:herald-system:herald-agent"
+	remoteUser  = "system:serviceaccount:tenant-acme:herald-agent"
+)
+
+// roles are those of a name that a manifest has.
+func roles(t *testing.T, name, kind string, flags ...string) (out []map[string]any) {
+	t.Helper()
+	text, err := exec.Command(binary, append([]string{"manifest", kind}, flags...)...).Output()
+	site.Must(t, err)
+	objects := site.ObjectsIn(t, text)
+	for _, role := range []string{"ClusterRole/" + name, "Role/" + name} {
+		if o, ok := objects[role]; ok {
+			out = append(out, o.Tree)
+		}
+	}
+	return out
+}
+
+// TestRightsAreUsed has a Service come and go, a token renewed, and the Tenant go. Agent and manager need no other rights than
+// those of their manifests, and each of these. It counts what they write, too.
+func TestRightsAreUsed(t *testing.T) {
+	t.Parallel()
+	here, there := site.NewAudit(t, agentUser), site.NewAudit(t, managerUser, remoteUser)
+	b := startBalancer(t, there.Flags()...)
+	b.admit(t, "acme", allowed)
+	c := newClient(t, b, "acme", here.Flags()...)
+	token, _, err := b.Connect(t).RequestToken(t.Context(), "tenant-acme", "herald-agent", time.Hour)
+	site.Must(t, err)
+	site.Must(t, c.API.Patch(t.Context(), "/api/v1/namespaces/herald-system/secrets/herald-load-balancer", map[string]any{"stringData": map[string]string{"token": token}}))
+	c.startAgent(t)
+	c.expose(t, "first", "", "")
+	c.becomes(t, "first", tenant.ReasonServed)
+
+	writes := func(a *site.Audit, user string) int {
+		n := 0
+		for _, r := range a.Requests(t, user) {
+			if r.ObjectRef != nil && slices.Contains([]string{"create", "update", "patch", "delete"}, r.Verb) && r.ObjectRef.Resource != "leases" && r.ObjectRef.Resource != "tenants" {
+				n++
+			}
+		}
+		return n
+	}
+	all := func() int { return writes(here, agentUser) + writes(there, remoteUser) + writes(there, managerUser) }
+	before := all()
+	c.expose(t, "web", "", "")
+	c.becomes(t, "web", tenant.ReasonServed)
+	// The sixth is the writer's.
+	if n := all() - before; n != 5 {
+		t.Errorf("a Service takes %d writes besides that of its addresses, want 5", n)
+	}
+
+	c.expose(t, "nodeport", tenant.AnnotationClass+": "+tenant.ClassKubeLB, "type: NodePort")
+	c.becomes(t, "nodeport", tenant.ReasonServed)
+	site.Must(t, c.API.Delete(t.Context(), servicesPath+"/web"))
+	b.gone(t, "acme", "web")
+	site.Must(t, b.API.Delete(t.Context(), site.HeraldPath("tenants")+"/acme"))
+
+	for _, who := range []struct {
+		user  string
+		audit *site.Audit
+		roles []map[string]any
+	}{
+		{agentUser, here, roles(t, "herald-agent", "agent", "--cluster", "acme")},
+		{remoteUser, there, roles(t, "herald-agent", "manager")},
+		{managerUser, there, roles(t, "herald-manager", "manager")},
+	} {
+		given := slices.DeleteFunc(site.RightsOf(t, who.roles...), func(right string) bool {
+			return right == "bind rbac.authorization.k8s.io/clusterroles" // which is no request
+		})
+		site.Eventually(t, site.Soon, func() error {
+			used, refused := who.audit.Used(t, who.user)
+			if who.user != remoteUser && len(refused) > 0 { // its account goes with the Tenant
+				t.Fatalf("refused to %s are %q", who.user, refused)
+			}
+			diff := cmp.Diff(given, used)
+			return site.ErrorIf(diff != "", "rights of %s (-given +used):\n%s", who.user, diff)
+		})
+	}
+}
