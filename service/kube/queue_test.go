@@ -1,0 +1,58 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// What failed is tried again after a pause that grows, what happened meanwhile is not lost, and the same is never worked
+// on twice at once.
+func TestQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := NewQueue()
+		var mu sync.Mutex
+		began, busy, times := time.Now(), make(map[string]bool), make(map[string][]time.Duration)
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() {
+			q.Run(ctx, func(_ context.Context, key string) error {
+				mu.Lock()
+				if busy[key] {
+					t.Errorf("%s is worked on twice at once", key)
+				}
+				busy[key] = true
+				times[key] = append(times[key], time.Since(began))
+				n := len(times[key])
+				mu.Unlock()
+				time.Sleep(time.Second)
+				mu.Lock()
+				defer mu.Unlock()
+				busy[key] = false
+				if key == "fails" && n < 3 {
+					return errors.New("it fails")
+				}
+				return nil
+			})
+		})
+		q.Add("fails")
+		q.Add("works")
+		synctest.Wait()
+		q.Add("works") // while it is worked on
+		q.AddAfter("later", 10*time.Second)
+		time.Sleep(time.Minute)
+		cancel()
+		running.Wait()
+		want := map[string][]time.Duration{
+			"fails": {0, time.Second + retryFirst, 2*time.Second + 3*retryFirst},
+			"works": {0, time.Second}, "later": {10 * time.Second},
+		}
+		if !maps.EqualFunc(times, want, func(a, b []time.Duration) bool { return len(a) == len(b) && a[0] == b[0] && a[len(a)-1] == b[len(b)-1] }) {
+			t.Errorf("worked at %v, want %v", times, want)
+		}
+	})
+}
