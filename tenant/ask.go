@@ -3,9 +3,7 @@ package tenant
 import (
 	"fmt"
 	"iter"
-	"net/netip"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -59,7 +57,7 @@ func Ask(s *corev1.Service, mode Mode, endpoints iter.Seq[service.Endpoints]) (*
 		return nil, err
 	}
 	spec := &v1alpha1.TCPLoadBalancerSpec{
-		Origin: v1alpha1.Origin{Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)},
+		Origin: v1alpha1.Origin{Namespace: s.Namespace, Name: s.Name},
 		Pool:   claim.Pool, Share: claim.Share, Partial: claim.Partial, SourceRanges: s.Spec.LoadBalancerSourceRanges,
 	}
 	for _, a := range claim.Addresses {
@@ -116,49 +114,4 @@ func endpointsMissing(s *corev1.Service) error {
 		}
 	}
 	return nil
-}
-
-// toBeDeleted is a taint that cluster autoscalers put on nodes that they are about to delete.
-const toBeDeleted = "ToBeDeletedByClusterAutoscaler"
-
-// NodesOf tells of nodes: the first address of each family that is of the type, and whether new connections may be sent
-// there. Nodes without an address are left out.
-func NodesOf(nodes iter.Seq[*corev1.Node], addressType corev1.NodeAddressType) []v1alpha1.TenantNode {
-	var out []v1alpha1.TenantNode
-	for n := range nodes {
-		told := v1alpha1.TenantNode{Name: n.Name, Zone: n.Labels[corev1.LabelTopologyZone], Ready: takesConnections(n)}
-		var has4, has6 bool
-		for _, a := range n.Status.Addresses {
-			addr, err := netip.ParseAddr(a.Address)
-			if err != nil || a.Type != addressType {
-				continue
-			}
-			if known := &has6; addr.Is4() || !*known {
-				if addr.Is4() {
-					known = &has4
-				}
-				if !*known {
-					*known = true
-					told.Addresses = append(told.Addresses, addr.String())
-				}
-			}
-		}
-		if len(told.Addresses) > 0 {
-			out = append(out, told)
-		}
-	}
-	slices.SortFunc(out, func(a, b v1alpha1.TenantNode) int { return strings.Compare(a.Name, b.Name) })
-	return out
-}
-
-func takesConnections(n *corev1.Node) bool {
-	if _, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]; excluded || n.DeletionTimestamp != nil {
-		return false
-	}
-	if slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == toBeDeleted }) {
-		return false
-	}
-	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
 }

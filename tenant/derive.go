@@ -29,8 +29,8 @@ type Backends struct {
 	Nodes []Node // by name
 	// Answers is whether a node of that name answers.
 	Answers func(node string) bool
-	// Most is how many nodes connections of one Service are sent to.
-	Most int
+	// Limit is how many nodes connections of one Service are sent to.
+	Limit int
 }
 
 // Derive makes the Service of a TCPLoadBalancer that its tenant's [Limits] allow, and its EndpointSlices: it has no
@@ -109,9 +109,6 @@ func annotationsOf(tenant string, spec *v1alpha1.TCPLoadBalancerSpec) map[string
 	if spec.Share != "" { // nobody shares the VIP of another tenant
 		out[service.AnnotationShare] = tenant + "/" + spec.Share
 	}
-	if len(out) == 0 {
-		return nil
-	}
 	return out
 }
 
@@ -137,7 +134,7 @@ func endpointsOf(lb *v1alpha1.TCPLoadBalancer, b Backends) []endpoint {
 	}
 	nodes = unlessEmpty(nodes, func(n Node) bool { return n.Ready })
 	nodes = unlessEmpty(nodes, func(n Node) bool { return b.Answers(n.Name) })
-	for _, n := range choose(nodes, lb.Name, b.Most) {
+	for _, n := range choose(nodes, lb.Name, b.Limit) {
 		for _, addr := range n.Addrs {
 			out = append(out, endpoint{addr, n.Zone})
 		}
@@ -158,10 +155,10 @@ func unlessEmpty(nodes []Node, keep func(Node) bool) []Node {
 	return nodes
 }
 
-// choose takes most of the nodes, from each zone as many as from the others if it has them, and else those with the largest
+// choose takes as many nodes as the limit allows, from each zone as many as from the others if it has them, and else those with the largest
 // weights (rendezvous hashing: Thaler and Ravishankar, 1998). When a node goes, one other takes its place. They are in the order of their names.
-func choose(nodes []Node, key string, most int) []Node {
-	if len(nodes) <= most {
+func choose(nodes []Node, key string, limit int) []Node {
+	if len(nodes) <= limit {
 		return nodes
 	}
 	byWeight := slices.Clone(nodes)
@@ -175,12 +172,12 @@ func choose(nodes []Node, key string, most int) []Node {
 		seen[n.Zone]++
 	}
 	slices.SortStableFunc(byWeight, func(a, b Node) int { return cmp.Compare(rank[a.Name], rank[b.Name]) })
-	chosen := byWeight[:most]
+	chosen := byWeight[:limit]
 	slices.SortFunc(chosen, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
 	return chosen
 }
 
-// SameService reports whether a Service that there is has all that a derived one has. The API server adds to it.
+// SameService reports whether a Service is as derived, apart from what the API server and the writer add.
 func SameService(is, want *corev1.Service) bool {
 	trimmed := &corev1.Service{ObjectMeta: sameMeta(is.ObjectMeta), Spec: corev1.ServiceSpec{
 		Type: is.Spec.Type, LoadBalancerClass: is.Spec.LoadBalancerClass, AllocateLoadBalancerNodePorts: is.Spec.AllocateLoadBalancerNodePorts,

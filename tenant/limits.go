@@ -43,7 +43,7 @@ func ReservedBy(nodes iter.Seq[*corev1.Node], pools iter.Seq[*v1alpha1.AddressPo
 	return out
 }
 
-// add reserves a range; what is none is told of where it stands.
+// add reserves a range. A text that is no range reserves nothing: the object that has it tells of it.
 func (r Reserved) add(text, what string) Reserved {
 	if parsed, err := pool.ParseRange(text); err == nil {
 		r = append(r, reservation{parsed, what})
@@ -124,34 +124,7 @@ func earlier(a, b *v1alpha1.Tenant) bool {
 	return a.Name < b.Name
 }
 
-// Node is a node of a tenant that connections may be sent to.
-type Node struct {
-	Name, Zone string
-	Addrs      []netip.Addr // of each family one at most
-	Ready      bool
-}
-
-// Nodes are those of a tenant within its limits, by name, and why the others are not.
-func (l Limits) Nodes(told []v1alpha1.TenantNode) (nodes []Node, refused []string) {
-	for _, n := range told {
-		node := Node{Name: n.Name, Zone: n.Zone, Ready: n.Ready}
-		for _, text := range n.Addresses {
-			addr, err := l.allowed(text, l.nodes, "nodes.cidrs")
-			if err != nil {
-				refused = append(refused, fmt.Sprintf("node %s: %v", n.Name, err))
-				continue
-			}
-			node.Addrs = append(node.Addrs, addr)
-		}
-		if len(node.Addrs) > 0 {
-			nodes = append(nodes, node)
-		}
-	}
-	slices.SortFunc(nodes, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
-	return nodes, refused
-}
-
-// allowed reads an address that has to be in one of within.
+// allowed reads an address, which has to be in a block of within.
 func (l Limits) allowed(text string, within []netip.Prefix, field string) (netip.Addr, error) {
 	addr, err := netip.ParseAddr(text)
 	if err != nil || addr.Zone() != "" {

@@ -1,14 +1,12 @@
 package tenant
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -46,11 +44,6 @@ func LoadBalancerStatus(lb *v1alpha1.TCPLoadBalancer, refused string, is *corev1
 	return s, true
 }
 
-// SameLoadBalancerStatus reports whether nothing would change but a time.
-func SameLoadBalancerStatus(a, b v1alpha1.TCPLoadBalancerStatus) bool {
-	return equality.Semantic.DeepEqual(a, b)
-}
-
 // Answer is what the agent writes of a Service of its own cluster.
 type Answer struct {
 	// Addresses are its VIPs.
@@ -63,7 +56,7 @@ type Answer struct {
 // there is none, and silent says who has not been heard, empty if all are.
 func AnswerTo(s *corev1.Service, refused error, lb *v1alpha1.TCPLoadBalancer, silent string, now time.Time) Answer {
 	c := metav1.Condition{
-		Type: service.ConditionAssigned, Status: metav1.ConditionFalse, ObservedGeneration: s.Generation, LastTransitionTime: metav1.NewTime(now),
+		Type: ConditionServed, Status: metav1.ConditionFalse, ObservedGeneration: s.Generation, LastTransitionTime: metav1.NewTime(now),
 	}
 	var out Answer
 	var ready *metav1.Condition
@@ -74,8 +67,7 @@ func AnswerTo(s *corev1.Service, refused error, lb *v1alpha1.TCPLoadBalancer, si
 		out.Addresses = lb.Status.Addresses
 	}
 	switch {
-	case refused != nil:
-		out.Addresses = nil
+	case refused != nil: // what it had before stays as it is
 		c.Reason, c.Message = ReasonRefused, refused.Error()
 		if r, ok := refused.(*pool.Refusal); ok {
 			c.Reason = string(r.Reason)
@@ -95,9 +87,10 @@ func AnswerTo(s *corev1.Service, refused error, lb *v1alpha1.TCPLoadBalancer, si
 // if the mode is NotServed.
 func (a Answer) Status(s *corev1.Service, mode Mode) (status corev1.ServiceStatus, assigned string) {
 	status = *s.Status.DeepCopy()
-	if mode == NotServed || a.Condition.Type == "" {
-		meta.RemoveStatusCondition(&status.Conditions, service.ConditionAssigned)
-	} else {
+	switch {
+	case mode == NotServed:
+		meta.RemoveStatusCondition(&status.Conditions, ConditionServed)
+	case a.Condition.Type != "":
 		meta.SetStatusCondition(&status.Conditions, a.Condition)
 	}
 	if mode == ByStatus {
@@ -171,7 +164,7 @@ func TenantStatus(t *v1alpha1.Tenant, r Report, now time.Time) v1alpha1.TenantSt
 	case r.Conflict != "":
 		set(ConditionReady, false, ReasonConflict, r.Conflict)
 	case len(r.Refused) > 0:
-		set(ConditionReady, false, ReasonRefused, cmp.Or(r.Refused[0], "something is refused"))
+		set(ConditionReady, false, ReasonRefused, r.Refused[0])
 	default:
 		set(ConditionReady, true, ReasonServed, "what the agent asks for is served")
 	}

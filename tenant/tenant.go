@@ -11,6 +11,7 @@ import (
 	"encoding/base32"
 	"fmt"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -21,13 +22,17 @@ import (
 const (
 	// NodesName is the name of the one TenantNodes of a namespace.
 	NodesName = "nodes"
-	// AgentName is that of an agent's account, and of the Lease that it renews, in its namespace of the load-balancing cluster.
+	// AgentName is that of an agent's account and of the Lease that it renews, in its namespace of the load-balancing cluster,
+	// of the Lease of agents in its own cluster, and of the owner of what an agent writes.
 	AgentName = "herald-agent"
-	// ManagerName is the manager's, as the owner of fields.
+	// ManagerName is that of the Lease of managers, and of the owner of what a manager writes.
 	ManagerName = "herald-manager"
 	// namespacePrefix comes before a tenant's name in that of its namespace.
 	namespacePrefix = "tenant-"
 )
+
+// SilentAfter is how long somebody is not heard before that is said.
+const SilentAfter = 90 * time.Second
 
 // Annotations of a Service in a tenant's cluster.
 const (
@@ -45,7 +50,10 @@ const (
 	classThere = v1alpha1.Group + "/vip"
 )
 
-// Conditions of a Tenant, and their reasons.
+// ConditionServed is the type of the condition on a tenant's Service that tells whether it has a VIP.
+const ConditionServed = v1alpha1.Group + "/Served"
+
+// Conditions of a Tenant, of which a TCPLoadBalancer has the first, and reasons of all.
 const (
 	ConditionReady      = "Ready"
 	ConditionAgentHeard = "AgentHeard"
@@ -67,7 +75,7 @@ func ValidName(name string) bool {
 // Namespace is that of a tenant in the load-balancing cluster.
 func Namespace(tenant string) string { return namespacePrefix + tenant }
 
-// OfNamespace is the tenant that a namespace is of, if it is one's.
+// OfNamespace is the tenant that a namespace was made for; it is not ok if the namespace was made for none.
 func OfNamespace(namespace string) (tenant string, ok bool) {
 	return strings.CutPrefix(namespace, namespacePrefix)
 }

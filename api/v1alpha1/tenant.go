@@ -70,7 +70,7 @@ type TenantNodesSpec struct {
 	MaxPerService int32 `json:"maxPerService,omitempty"`
 }
 
-// TenantProbe asks each node of a tenant, five times a second. A node that does not answer twice in a row is sent no new connections while others answer.
+// TenantProbe asks each node of a tenant, five times a second. A node that refuses, or does not answer twice in a row, is sent no new connections while others answer.
 type TenantProbe struct {
 	// Protocol is how: `HTTP` wants the status 200, `TCP` a connection, and `None` takes all nodes for healthy. Default: HTTP, which kube-proxy answers.
 	// +optional
@@ -284,10 +284,6 @@ type Origin struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
-	// UID tells it from one of the same name before it.
-	// +optional
-	// +kubebuilder:validation:MaxLength=64
-	UID string `json:"uid,omitempty"`
 }
 
 // LoadBalancerPort is one port of a VIP.

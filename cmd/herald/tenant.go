@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/yaml"
 
 	"github.com/herald-vip/herald/daemon"
@@ -21,7 +22,7 @@ import (
 // clusterFlags are those of what runs in a cluster, as a Deployment.
 type clusterFlags struct {
 	Kubeconfig string `placeholder:"FILE" help:"How to reach the cluster. Default: as the pod's service account."`
-	Namespace  string `placeholder:"NAME" help:"Where the Lease is. Default: where the pod is."`
+	Namespace  string `placeholder:"NAME" help:"Where the Lease is, and an agent's Secret. Default: where the pod is."`
 	PodName    string `env:"POD_NAME" placeholder:"NAME" help:"Who this is, for people. Default: the host's name."`
 	logFlags
 }
@@ -35,11 +36,12 @@ func connect(kubeconfig, as string) (*kube.Cluster, error) {
 	return cluster, nil
 }
 
-func (f *clusterFlags) identity() string {
-	if f.PodName == "" {
-		f.PodName, _ = os.Hostname() // a Lease says nobody's name, then
+func (f clusterFlags) identity() string {
+	if f.PodName != "" {
+		return f.PodName
 	}
-	return f.PodName
+	host, _ := os.Hostname() // without a name the Lease has none
+	return host
 }
 
 type managerCommand struct{ clusterFlags }
@@ -109,9 +111,11 @@ func (c tenantKubeconfigCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	token, _, err := cluster.RequestToken(ctx, tenant.Namespace(c.Name), tenant.AgentName, agent.TokenLasts)
-	if err != nil {
+	token, err := cluster.RequestToken(ctx, tenant.Namespace(c.Name), tenant.AgentName, agent.TokenLasts)
+	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("%w: the account is there once a manager has seen the Tenant %s", err, c.Name)
+	} else if err != nil {
+		return err
 	}
 	kubeconfig, err := cluster.Kubeconfig(c.Server)
 	if err != nil {

@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -41,8 +43,6 @@ func kindOf(o Object) (schema.GroupVersionKind, string) {
 		return v1alpha1.GroupVersion().WithKind("TCPLoadBalancer"), "tcploadbalancers"
 	case *v1alpha1.TenantNodes:
 		return v1alpha1.GroupVersion().WithKind("TenantNodes"), "tenantnodes"
-	case *v1alpha1.Tenant:
-		return v1alpha1.GroupVersion().WithKind("Tenant"), "tenants"
 	}
 	panic(fmt.Sprintf("no kind of %T", o)) // a mistake in the program, found by its first test
 }
@@ -96,21 +96,6 @@ func (c *Cluster) send(ctx context.Context, r *rest.Request) error {
 	return r.Do(ctx).Error()
 }
 
-// WriteTenantStatus replaces the status of a Tenant. It fails with a conflict if the Tenant is not the version that was read any more.
-func (c *Cluster) WriteTenantStatus(ctx context.Context, read *v1alpha1.Tenant, s v1alpha1.TenantStatus) error {
-	return writeStatus(ctx, c.herald, "tenants", read, map[string]any{
-		"observedGeneration": s.ObservedGeneration, "nodes": s.Nodes, "services": s.Services, "addresses": s.Addresses,
-		"refused": s.Refused, "conditions": s.Conditions,
-	}, new(v1alpha1.Tenant))
-}
-
-// WriteLoadBalancerStatus does so for a TCPLoadBalancer.
-func (c *Cluster) WriteLoadBalancerStatus(ctx context.Context, read *v1alpha1.TCPLoadBalancer, s v1alpha1.TCPLoadBalancerStatus) error {
-	return writeStatus(ctx, c.herald, "tcploadbalancers", read, map[string]any{
-		"observedGeneration": s.ObservedGeneration, "addresses": s.Addresses, "conditions": s.Conditions,
-	}, new(v1alpha1.TCPLoadBalancer))
-}
-
 // Annotate sets an annotation of a Service of the version that was read; an empty value removes it.
 func (c *Cluster) Annotate(ctx context.Context, read *corev1.Service, name, value string) error {
 	set := any(value)
@@ -127,4 +112,19 @@ func (c *Cluster) Annotate(ctx context.Context, read *corev1.Service, name, valu
 		return fmt.Errorf("annotate Service %s: %w", Key(read), err)
 	}
 	return nil
+}
+
+// Refuses reports whether an error is that a server takes no such request: for lack of a right, by a policy, beyond a
+// quota, or as the object is invalid.
+func Refuses(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) }
+
+// Refusal is why, without what comes before the server's own sentence or a policy's.
+func Refusal(err error) string {
+	text := err.Error()
+	for _, before := range []string{" is forbidden: ", " is invalid: ", "denied request: "} {
+		if _, after, ok := strings.Cut(text, before); ok {
+			text = after
+		}
+	}
+	return text
 }

@@ -169,7 +169,7 @@ func (l *elector) extend(ctx context.Context) {
 		l.sent = time.Time{} // the answer came too late
 		return
 	}
-	l.log.Info("this node is the "+l.role+" now", "identity", l.me)
+	l.log.Info("this process is the "+l.role+" now", "identity", l.me)
 	working, stop := context.WithCancel(ctx)
 	l.stop, l.ended, l.limit = stop, make(chan struct{}), time.AfterFunc(left, stop)
 	go func() {
@@ -188,7 +188,7 @@ func (l *elector) resign(why string) {
 	l.stop()
 	<-l.ended
 	l.stop, l.ended, l.limit = nil, nil, nil
-	l.log.Info("this node is no longer the "+l.role, "reason", why)
+	l.log.Info("this process is no longer the "+l.role, "reason", why)
 }
 
 // retire ends work, and gives the Lease back.

@@ -1,5 +1,5 @@
 // Package kube connects Herald to a Kubernetes API: the few kinds of objects that
-// announcing Services needs, and nothing of the full typed client, which would
+// announcing Services and serving tenants need, and nothing of the full typed client, which would
 // double the binary and its memory. It is the only package that imports client-go.
 package kube
 

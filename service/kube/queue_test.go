@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -51,7 +52,7 @@ func TestQueue(t *testing.T) {
 			"fails": {0, time.Second + retryFirst, 2*time.Second + 3*retryFirst},
 			"works": {0, time.Second}, "later": {10 * time.Second},
 		}
-		if !maps.EqualFunc(times, want, func(a, b []time.Duration) bool { return len(a) == len(b) && a[0] == b[0] && a[len(a)-1] == b[len(b)-1] }) {
+		if !maps.EqualFunc(times, want, slices.Equal) {
 			t.Errorf("worked at %v, want %v", times, want)
 		}
 	})

@@ -2,7 +2,6 @@ package kube
 
 import (
 	"log/slog"
-	"maps"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -15,7 +14,7 @@ import (
 
 // TenantInformers know what an agent tells of its own cluster.
 type TenantInformers struct {
-	// Services have their specification and status, their annotations of Herald and of extra.
+	// Services have their specification and status, and of their annotations those of Herald and one more.
 	Services *Informer[*corev1.Service]
 	// Slices are as those of [Informers].
 	Slices *Informer[*discoveryv1.EndpointSlice]
@@ -24,12 +23,17 @@ type TenantInformers struct {
 	group
 }
 
-// TenantInformers prepares them. Services keep these annotations besides Herald's.
-func (c *Cluster) TenantInformers(log *slog.Logger, extra ...string) *TenantInformers {
+// TenantInformers prepares them. Services keep this annotation besides Herald's.
+func (c *Cluster) TenantInformers(log *slog.Logger, annotation string) *TenantInformers {
 	i := &TenantInformers{
-		Services: newInformer(c.core, "services", metav1.ListOptions{}, func(s *corev1.Service) { trimAnnotated(&s.ObjectMeta, extra...) }),
-		Slices:   newInformer(c.discovery, "endpointslices", metav1.ListOptions{LabelSelector: "!" + corev1.IsHeadlessService}, trimSlice),
-		Nodes:    newInformer(c.core, "nodes", metav1.ListOptions{}, trimTenantNode),
+		Services: newInformer(c.core, "services", metav1.ListOptions{}, func(s *corev1.Service) {
+			value, ok := s.Annotations[annotation]
+			if trimMeta(&s.ObjectMeta); ok {
+				metav1.SetMetaDataAnnotation(&s.ObjectMeta, annotation, value)
+			}
+		}),
+		Slices: newInformer(c.discovery, "endpointslices", metav1.ListOptions{LabelSelector: "!" + corev1.IsHeadlessService}, trimSlice),
+		Nodes:  newInformer(c.core, "nodes", metav1.ListOptions{}, trimTenantNode),
 	}
 	i.group = c.group(log, i.Services, i.Slices, i.Nodes)
 	return i
@@ -85,28 +89,16 @@ func (c *Cluster) ManagerInformers(log *slog.Logger, lease string) *ManagerInfor
 			n.Labels, n.Annotations = nil, nil
 			n.Spec, n.Status = corev1.NodeSpec{PodCIDRs: n.Spec.PodCIDRs}, corev1.NodeStatus{Addresses: n.Status.Addresses}
 		}),
-		Pools:      newInformer(c.herald, "addresspools", metav1.ListOptions{}, func(o *v1alpha1.AddressPool) { trimMeta(&o.ObjectMeta) }),
+		Pools: newInformer(c.herald, "addresspools", metav1.ListOptions{}, func(o *v1alpha1.AddressPool) {
+			trimMeta(&o.ObjectMeta)
+			o.Status = v1alpha1.AddressPoolStatus{} // it changes with each address that is given
+		}),
 		Namespaces: newInformer(c.core, "namespaces", derived, trimNamespace),
 		Services:   newInformer(c.core, "services", derived, func(s *corev1.Service) { trimOwned(&s.ObjectMeta) }),
 		Slices:     newInformer(c.discovery, "endpointslices", derived, func(s *discoveryv1.EndpointSlice) { trimOwned(&s.ObjectMeta) }),
 	}
 	i.group = c.group(log, i.Tenants, i.LoadBalancers, i.TenantNodes, i.Leases, i.Nodes, i.Pools, i.Namespaces, i.Services, i.Slices)
 	return i
-}
-
-// trimAnnotated is trimMeta for objects with more annotations.
-func trimAnnotated(m *metav1.ObjectMeta, extra ...string) {
-	kept := make(map[string]string)
-	for _, name := range extra {
-		if value, ok := m.Annotations[name]; ok {
-			kept[name] = value
-		}
-	}
-	trimMeta(m)
-	if len(kept) > 0 {
-		maps.Copy(kept, m.Annotations)
-		m.Annotations = kept
-	}
 }
 
 // trimOwned is trimMeta for objects with owners.

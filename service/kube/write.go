@@ -41,6 +41,21 @@ func (c *Cluster) WritePoolStatus(ctx context.Context, read *v1alpha1.AddressPoo
 	}, new(v1alpha1.AddressPool))
 }
 
+// WriteTenantStatus replaces the status of a Tenant. It fails with a conflict if the Tenant is not the version that was read any more.
+func (c *Cluster) WriteTenantStatus(ctx context.Context, read *v1alpha1.Tenant, s v1alpha1.TenantStatus) error {
+	return writeStatus(ctx, c.herald, "tenants", read, map[string]any{
+		"observedGeneration": s.ObservedGeneration, "nodes": s.Nodes, "services": s.Services, "addresses": s.Addresses,
+		"refused": s.Refused, "conditions": s.Conditions,
+	}, new(v1alpha1.Tenant))
+}
+
+// WriteLoadBalancerStatus does so for a TCPLoadBalancer.
+func (c *Cluster) WriteLoadBalancerStatus(ctx context.Context, read *v1alpha1.TCPLoadBalancer, s v1alpha1.TCPLoadBalancerStatus) error {
+	return writeStatus(ctx, c.herald, "tcploadbalancers", read, map[string]any{
+		"observedGeneration": s.ObservedGeneration, "addresses": s.Addresses, "conditions": s.Conditions,
+	}, new(v1alpha1.TCPLoadBalancer))
+}
+
 // writeStatus merges a status into that of an object of the version that was read.
 func writeStatus(ctx context.Context, client rest.Interface, resource string, read metav1.Object, status any, now Object) error {
 	patch, err := json.Marshal(map[string]any{

@@ -19,16 +19,8 @@ import (
 	"github.com/herald-vip/herald/tenant"
 )
 
-// Times of an agent.
-const (
-	// beats is the time between two renewals of the Lease by which the manager knows that an agent is there.
-	beats = 30 * time.Second
-	// silentAfter is how long one who should answer does not before that is said.
-	silentAfter = 90 * time.Second
-)
-
-// LeaseName is the name of the Lease of agents, in the tenant's cluster.
-const LeaseName = "herald-agent"
+// beats is the time between two renewals of the Lease by which the manager knows that an agent is there.
+const beats = 30 * time.Second
 
 // nodesKey is the key of the work about nodes; those about Services are their namespaces and names with a slash between.
 const nodesKey = "nodes"
@@ -49,7 +41,7 @@ type Options struct {
 // Run has Services of the cluster own served from the cluster remote whenever this process is the one that does, until ctx ends.
 func Run(ctx context.Context, log *slog.Logger, own, remote *kube.Cluster, o Options) {
 	own.Lead(ctx, log, kube.Election{
-		Namespace: o.Namespace, Name: LeaseName, Node: o.Identity, Role: "agent", Heard: func(string) {},
+		Namespace: o.Namespace, Name: tenant.AgentName, Node: o.Identity, Role: "agent", Heard: func(string) {},
 	}, func(ctx context.Context) { newAgent(log, own, remote, o).run(ctx) })
 }
 
@@ -64,16 +56,16 @@ type agent struct {
 
 	mu        sync.Mutex
 	endpoints map[string]map[string]service.Endpoints // by the key of a Service and that of a slice
-	refused   map[string]error                        // why the load-balancing cluster takes no request for a Service
-	asked     map[string]time.Time                    // when a request was taken that is not answered yet
+	waiting   map[string]time.Time                    // since when the manager has had something to answer
 	heard     time.Time                               // when the load-balancing cluster last took a renewal
+	unheard   error                                   // why it did not since
 }
 
 func newAgent(log *slog.Logger, own, remote *kube.Cluster, o Options) *agent {
 	return &agent{
 		log: log, own: own, remote: remote, opts: o, queue: kube.NewQueue(),
 		here: own.TenantInformers(log, tenant.AnnotationClass), there: remote.AgentInformers(log, o.Remote),
-		endpoints: make(map[string]map[string]service.Endpoints), refused: make(map[string]error), asked: make(map[string]time.Time),
+		endpoints: make(map[string]map[string]service.Endpoints), waiting: make(map[string]time.Time),
 		heard: time.Now(),
 	}
 }

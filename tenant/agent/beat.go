@@ -14,17 +14,17 @@ import (
 // beat tells the manager that an agent is there, until ctx ends, and takes note of whether the load-balancing cluster is.
 func (a *agent) beat(ctx context.Context) {
 	for {
-		seconds := int32(silentAfter / time.Second)
+		seconds := int32(tenant.SilentAfter / time.Second)
 		err := a.remote.Apply(ctx, tenant.AgentName, &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Namespace: a.opts.Remote, Name: tenant.AgentName},
 			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &a.opts.Identity, LeaseDurationSeconds: &seconds, RenewTime: new(metav1.NowMicro())},
 		})
 		a.mu.Lock()
-		was := time.Since(a.heard) >= silentAfter
-		if err == nil {
+		was := time.Since(a.heard) >= tenant.SilentAfter
+		if a.unheard = err; err == nil {
 			a.heard = time.Now()
 		}
-		is := time.Since(a.heard) >= silentAfter
+		is := time.Since(a.heard) >= tenant.SilentAfter
 		a.mu.Unlock()
 		if was || is { // all Services say so
 			a.addAll()
@@ -54,7 +54,7 @@ func (a *agent) renew(ctx context.Context) {
 		}
 		var token string
 		if err == nil {
-			token, _, err = a.remote.RequestToken(ctx, a.opts.Remote, tenant.AgentName, TokenLasts)
+			token, err = a.remote.RequestToken(ctx, a.opts.Remote, tenant.AgentName, TokenLasts)
 		}
 		if err == nil {
 			err = a.own.WriteToken(ctx, a.opts.Namespace, a.opts.Secret, token)

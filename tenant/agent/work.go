@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
@@ -21,8 +22,8 @@ import (
 // work looks at one key. It logs what fails, but for what a Service tells.
 func (a *agent) work(ctx context.Context, key string) error {
 	err := a.attend(ctx, key)
-	if err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && (!refuses(err) || key == nodesKey) {
-		a.log.Warn("cannot have a Service served; trying again", "about", key, "reason", err)
+	if err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && (!kube.Refuses(err) || key == nodesKey) {
+		a.log.Warn("cannot tell the load-balancing cluster; trying again", "about", key, "reason", err)
 	}
 	return err
 }
@@ -41,12 +42,16 @@ func (a *agent) attend(ctx context.Context, key string) error {
 	if mode != tenant.NotServed {
 		want, refused = tenant.Ask(s, mode, slices.Values(a.endpointsOf(key)))
 	}
-	lb, denied, err := a.ask(ctx, key, want)
+	lb := a.asked(key)
+	var err error
+	if mode == tenant.NotServed || want != nil { // else what was asked for before stays
+		lb, err = a.ask(ctx, key, lb, want)
+	}
 	if !exists || mode == tenant.NotServed && !answered(s) {
 		return err
 	}
-	if refused == nil {
-		refused = denied
+	if refused == nil && kube.Refuses(err) {
+		refused = fmt.Errorf("the load-balancing cluster refuses it: %s", kube.Refusal(err))
 	}
 	answer := tenant.AnswerTo(s, refused, lb, a.silent(key, lb), time.Now())
 	if answerErr := a.answer(ctx, s, mode, answer); err == nil {
@@ -57,69 +62,56 @@ func (a *agent) attend(ctx context.Context, key string) error {
 
 // answered reports whether an agent has written of a Service.
 func answered(s *corev1.Service) bool {
-	return s.Annotations[service.AnnotationAssigned] != "" ||
-		slices.ContainsFunc(s.Status.Conditions, func(c metav1.Condition) bool { return c.Type == service.ConditionAssigned })
+	return s.Annotations[service.AnnotationAssigned] != "" || meta.FindStatusCondition(s.Status.Conditions, tenant.ConditionServed) != nil
 }
 
-// ask makes what is asked for a Service what is wanted, nil for nothing, and returns it as it is. It is denied if the
-// load-balancing cluster takes no such request, which err repeats.
-func (a *agent) ask(ctx context.Context, key string, want *v1alpha1.TCPLoadBalancerSpec) (lb *v1alpha1.TCPLoadBalancer, denied, err error) {
+// asked is what is asked for a Service so far, as it is; nil if nothing is.
+func (a *agent) asked(key string) *v1alpha1.TCPLoadBalancer {
 	namespace, name, _ := strings.Cut(key, "/")
-	lb, exists := a.there.LoadBalancers.Get(a.opts.Remote + "/" + tenant.LoadBalancerName(namespace, name))
+	lb, _ := a.there.LoadBalancers.Get(a.opts.Remote + "/" + tenant.LoadBalancerName(namespace, name))
+	return lb
+}
+
+// ask makes what is asked for a Service what is wanted, nil for nothing, and returns it as it is.
+func (a *agent) ask(ctx context.Context, key string, is *v1alpha1.TCPLoadBalancer, want *v1alpha1.TCPLoadBalancerSpec) (*v1alpha1.TCPLoadBalancer, error) {
+	namespace, name, _ := strings.Cut(key, "/")
 	select {
 	case <-a.there.Synced(): // before, what is not known may be there
 	default:
-		return lb, nil, nil
+		return is, nil
 	}
 	switch {
-	case want == nil && exists:
-		if err = a.remote.Delete(ctx, lb); apierrors.IsNotFound(err) {
-			err = nil
+	case want == nil && is != nil:
+		if err := a.remote.Delete(ctx, is); !apierrors.IsNotFound(err) {
+			return nil, err
 		}
-		lb = nil
-	case want != nil && (!exists || !equality.Semantic.DeepEqual(&lb.Spec, want)):
-		err = a.remote.Apply(ctx, tenant.AgentName, &v1alpha1.TCPLoadBalancer{
+		return nil, nil
+	case want != nil && (is == nil || !equality.Semantic.DeepEqual(&is.Spec, want)):
+		return is, a.remote.Apply(ctx, tenant.AgentName, &v1alpha1.TCPLoadBalancer{
 			ObjectMeta: metav1.ObjectMeta{Namespace: a.opts.Remote, Name: tenant.LoadBalancerName(namespace, name)}, Spec: *want,
 		})
-		if refuses(err) {
-			denied = fmt.Errorf("the load-balancing cluster refuses it: %s", reason(err))
-		}
 	}
-	return lb, denied, err
-}
-
-// refuses reports whether an error is that the server takes no such request.
-func refuses(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) }
-
-// reason is why a server has refused a request, without what comes before its own sentence or a policy's.
-func reason(err error) string {
-	text := err.Error()
-	for _, before := range []string{" is forbidden: ", " is invalid: ", "denied request: "} {
-		if _, after, ok := strings.Cut(text, before); ok {
-			text = after
-		}
-	}
-	return text
+	return is, nil
 }
 
 // silent says who should have answered and has not, empty if there is nobody.
 func (a *agent) silent(key string, lb *v1alpha1.TCPLoadBalancer) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if time.Since(a.heard) >= silentAfter {
-		return fmt.Sprintf("the load-balancing cluster has not answered since %s: what it serves stays as it is", a.heard.UTC().Format(time.RFC3339))
+	if time.Since(a.heard) >= tenant.SilentAfter {
+		return fmt.Sprintf("the load-balancing cluster has not answered since %s: %v", a.heard.UTC().Format(time.RFC3339), a.unheard)
 	}
 	if lb == nil || lb.Status.ObservedGeneration == lb.Generation {
-		delete(a.asked, key)
+		delete(a.waiting, key)
 		return ""
 	}
-	since, waits := a.asked[key]
+	since, waits := a.waiting[key]
 	if !waits {
-		a.asked[key] = time.Now()
-		a.queue.AddAfter(key, silentAfter)
+		a.waiting[key] = time.Now()
+		a.queue.AddAfter(key, tenant.SilentAfter)
 		return ""
 	}
-	if time.Since(since) < silentAfter {
+	if time.Since(since) < tenant.SilentAfter {
 		return ""
 	}
 	return fmt.Sprintf("the manager of the load-balancing cluster has not answered since %s", since.UTC().Format(time.RFC3339))
@@ -129,9 +121,7 @@ func (a *agent) silent(key string, lb *v1alpha1.TCPLoadBalancer) string {
 func (a *agent) answer(ctx context.Context, s *corev1.Service, mode tenant.Mode, answer tenant.Answer) error {
 	status, assigned := answer.Status(s, mode)
 	if s.Annotations[service.AnnotationAssigned] != assigned {
-		if err := a.own.Annotate(ctx, s, service.AnnotationAssigned, assigned); err != nil {
-			return err
-		}
+		return a.own.Annotate(ctx, s, service.AnnotationAssigned, assigned) // which brings the Service again
 	}
 	if equality.Semantic.DeepEqual(status, s.Status) {
 		return nil

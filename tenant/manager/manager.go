@@ -18,14 +18,8 @@ import (
 	"github.com/herald-vip/herald/tenant"
 )
 
-// LeaseName is the name of the Lease of managers.
-const LeaseName = "herald-manager"
-
-// silentAfter is how long an agent is not heard before that is said.
-const silentAfter = 90 * time.Second
-
-// settle is how long what was just written takes to come back: work on it that follows then finds all of it.
-const settle = 20 * time.Millisecond
+// echo is how long what was just written takes to come back: work that waits for it finds all that was written together.
+const echo = 20 * time.Millisecond
 
 // Options are those of a manager.
 type Options struct {
@@ -38,7 +32,7 @@ type Options struct {
 // Run serves tenants whenever this process is the one that does, until ctx ends.
 func Run(ctx context.Context, log *slog.Logger, cluster *kube.Cluster, o Options) {
 	cluster.Lead(ctx, log, kube.Election{
-		Namespace: o.Namespace, Name: LeaseName, Node: o.Identity, Role: "manager", Heard: func(string) {},
+		Namespace: o.Namespace, Name: tenant.ManagerName, Node: o.Identity, Role: "manager", Heard: func(string) {},
 	}, func(ctx context.Context) { newManager(log, cluster).run(ctx) })
 }
 
@@ -84,7 +78,10 @@ func (m *manager) run(ctx context.Context) {
 
 // listen has work done about what changes.
 func (m *manager) listen() {
-	handle(m.known.Tenants, func(t *v1alpha1.Tenant) { m.addTenant(t.Name) })
+	handle(m.known.Tenants, func(t *v1alpha1.Tenant) {
+		m.queue.Add(t.Name)
+		m.addAll() // others may overlap with it, or no more
+	})
 	handle(m.known.LoadBalancers, func(lb *v1alpha1.TCPLoadBalancer) {
 		m.queue.Add(kube.Key(lb))
 		m.addStatus(lb.Namespace)
@@ -98,7 +95,7 @@ func (m *manager) listen() {
 		if name, ok := tenant.OfNamespace(l.Namespace); ok {
 			m.hear(name, l)
 			m.queue.Add(name)
-			m.queue.AddAfter(name, silentAfter)
+			m.queue.AddAfter(name, tenant.SilentAfter)
 		}
 	})
 	handle(m.known.Nodes, func(*corev1.Node) { m.addAll() })
@@ -113,7 +110,7 @@ func (m *manager) hear(name string, l *coordinationv1.Lease) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	at := time.Now()
-	if renewed := l.Spec.RenewTime; m.heard[name].IsZero() && renewed != nil && at.Sub(renewed.Time) >= silentAfter {
+	if renewed := l.Spec.RenewTime; m.heard[name].IsZero() && renewed != nil && at.Sub(renewed.Time) >= tenant.SilentAfter {
 		at = renewed.Time
 	}
 	m.heard[name] = at
@@ -123,7 +120,7 @@ func handle[T kube.Object](i *kube.Informer[T], changed func(T)) {
 	i.Handle(kube.Handlers[T]{Set: changed, Delete: changed})
 }
 
-// addAll has everything looked at again: addresses of this cluster have changed.
+// addAll has everything looked at again, as what all of it depends on has changed.
 func (m *manager) addAll() {
 	m.mu.Lock()
 	m.reserved = nil
@@ -146,14 +143,14 @@ func (m *manager) addTenant(name string) {
 // addStatus has the tenant of a namespace looked at, when what it asks for has been.
 func (m *manager) addStatus(namespace string) {
 	if name, ok := tenant.OfNamespace(namespace); ok {
-		m.queue.AddAfter(name, 5*settle)
+		m.queue.AddAfter(name, 5*echo)
 	}
 }
 
 // addOwner has the TCPLoadBalancer looked at that something was derived from.
 func (m *manager) addOwner(o kube.Object) {
 	for _, owner := range o.GetOwnerReferences() {
-		m.queue.AddAfter(o.GetNamespace()+"/"+owner.Name, settle)
+		m.queue.AddAfter(o.GetNamespace()+"/"+owner.Name, echo)
 	}
 	m.addStatus(o.GetNamespace())
 }

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -26,70 +25,78 @@ const (
 
 // prober knows which nodes of tenants answer.
 type prober struct {
-	monitor *health.Monitor
+	log     *slog.Logger
 	changed func(tenant string)
 
-	mu     sync.Mutex
-	checks map[string][]health.Check // by tenant
-	known  map[string]bool           // whether a node answers, by the name of its check
-	// settled are the tenants all of whose nodes were known once: of those, what is not known yet does not answer.
-	settled map[string]bool
+	mu       sync.Mutex
+	monitors map[string]*health.Monitor // by tenant
+	known    map[string]map[string]bool // by tenant: whether a node answers
+	// complete are the tenants all of whose nodes were known once: of those, what is not known yet does not answer.
+	complete map[string]bool
 }
 
 // newProber probes nothing yet. It calls changed when a node of a tenant begins to answer, or ceases.
 func newProber(log *slog.Logger, changed func(tenant string)) *prober {
-	p := &prober{
-		changed: changed, checks: make(map[string][]health.Check), known: make(map[string]bool), settled: make(map[string]bool),
+	return &prober{
+		log: log, changed: changed, monitors: make(map[string]*health.Monitor), known: make(map[string]map[string]bool), complete: make(map[string]bool),
 	}
-	p.monitor = health.NewMonitor(log, p.heed)
-	return p
 }
 
-func (p *prober) close() { p.monitor.Close() }
-
-func checkName(tenant, node string) string { return tenant + "/" + node }
+// close ends all probes. Nobody calls probe any more.
+func (p *prober) close() {
+	for _, m := range p.monitors {
+		m.Close()
+	}
+}
 
 // heed takes note of a verdict. That this process stood still says nothing of nodes.
 func (p *prober) heed(v health.Verdict) {
 	if v.State == health.Unknown || v.Paused {
 		return
 	}
-	p.mu.Lock()
-	was, known := p.known[v.Check]
+	name, node, _ := strings.Cut(v.Check, "/")
 	answers := v.State == health.Healthy
-	p.known[v.Check] = answers
+	p.mu.Lock()
+	was, known := p.known[name][node]
+	if p.known[name] != nil {
+		p.known[name][node] = answers
+	}
 	p.mu.Unlock()
 	if !known || was != answers {
-		name, _, _ := strings.Cut(v.Check, "/")
 		p.changed(name)
 	}
 }
 
-// probe has these nodes of a tenant probed, and none that it had besides; nil ends its probes.
+// probe has these nodes of a tenant probed, and none that it had besides; none ends its probes. It is called for one tenant once at a time.
 func (p *prober) probe(name string, how v1alpha1.TenantProbe, nodes []tenant.Node) error {
 	var checks []health.Check
+	wanted := make(map[string]bool)
 	for _, n := range nodes {
 		if c, ok := checkOf(name, how, n); ok {
 			checks = append(checks, c)
+			wanted[n.Name] = true
 		}
 	}
 	p.mu.Lock()
-	p.checks[name] = checks
-	if len(checks) == 0 {
-		delete(p.checks, name)
-		delete(p.settled, name)
+	monitor := p.monitors[name]
+	switch {
+	case len(checks) == 0:
+		delete(p.monitors, name)
+		delete(p.known, name)
+		delete(p.complete, name)
+	case monitor == nil:
+		monitor = health.NewMonitor(p.log, p.heed)
+		p.monitors[name], p.known[name] = monitor, make(map[string]bool)
 	}
-	var all []health.Check
-	for _, of := range slices.Sorted(maps.Keys(p.checks)) {
-		all = append(all, p.checks[of]...)
-	}
-	wanted := make(map[string]bool)
-	for _, c := range all {
-		wanted[c.Name] = true
-	}
-	maps.DeleteFunc(p.known, func(check string, _ bool) bool { return !wanted[check] })
+	maps.DeleteFunc(p.known[name], func(node string, _ bool) bool { return !wanted[node] })
 	p.mu.Unlock()
-	if err := p.monitor.Apply(all); err != nil {
+	if len(checks) == 0 {
+		if monitor != nil {
+			monitor.Close()
+		}
+		return nil
+	}
+	if err := monitor.Apply(checks); err != nil {
 		return fmt.Errorf("probe the nodes of %s: %w", name, err)
 	}
 	return nil
@@ -97,7 +104,7 @@ func (p *prober) probe(name string, how v1alpha1.TenantProbe, nodes []tenant.Nod
 
 func checkOf(name string, how v1alpha1.TenantProbe, n tenant.Node) (health.Check, bool) {
 	to := netip.AddrPortFrom(n.Addrs[0], uint16(how.Port)).String()
-	c := health.Check{Name: checkName(name, n.Name), Interval: probeInterval, Timeout: probeTimeout, Rise: probeRise, Fall: probeFall}
+	c := health.Check{Name: name + "/" + n.Name, Interval: probeInterval, Timeout: probeTimeout, Rise: probeRise, Fall: probeFall}
 	switch how.Protocol {
 	case "HTTP":
 		c.HTTP = &health.HTTP{URL: "http://" + to + how.Path}
@@ -109,7 +116,7 @@ func checkOf(name string, how v1alpha1.TenantProbe, n tenant.Node) (health.Check
 	return c, true
 }
 
-// answers tells which nodes of a tenant answer. It is not ok while it is not known of all that there were at first.
+// answers tells which nodes of a tenant answer. It is not ok until it was known of all of them once.
 func (p *prober) answers(t *v1alpha1.Tenant, nodes []tenant.Node) (answers func(node string) bool, ok bool) {
 	if t.Spec.Nodes.Probe.Protocol == "None" {
 		return func(string) bool { return true }, true
@@ -119,14 +126,14 @@ func (p *prober) answers(t *v1alpha1.Tenant, nodes []tenant.Node) (answers func(
 	out := make(map[string]bool)
 	unknown := 0
 	for _, n := range nodes {
-		answers, known := p.known[checkName(t.Name, n.Name)]
+		answers, known := p.known[t.Name][n.Name]
 		out[n.Name] = answers
 		if !known {
 			unknown++
 		}
 	}
 	if unknown == 0 && len(nodes) > 0 {
-		p.settled[t.Name] = true
+		p.complete[t.Name] = true
 	}
-	return func(node string) bool { return out[node] }, unknown == 0 || p.settled[t.Name]
+	return func(node string) bool { return out[node] }, unknown == 0 || p.complete[t.Name]
 }

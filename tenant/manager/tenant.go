@@ -22,7 +22,6 @@ import (
 
 // Annotations of a tenant's namespace, by which the policies of manifests/tenants refuse what the Tenant does not allow.
 const (
-	annotationNodeCIDRs     = v1alpha1.Group + "/node-cidrs"
 	annotationNodePorts     = v1alpha1.Group + "/node-ports"
 	annotationEndpointCIDRs = v1alpha1.Group + "/endpoint-cidrs"
 )
@@ -64,9 +63,13 @@ func (m *manager) endTenant(ctx context.Context, name string) error {
 
 // furnish makes a tenant's namespace, with the limits that policies read there, the agent's account and rights, and a quota.
 func (m *manager) furnish(ctx context.Context, t *v1alpha1.Tenant) error {
-	limits := map[string]string{annotationNodeCIDRs: join(t.Spec.Nodes.CIDRs), annotationNodePorts: t.Spec.Nodes.Ports}
+	limits := map[string]string{annotationNodePorts: t.Spec.Nodes.Ports}
 	if t.Spec.Endpoints != nil {
-		limits[annotationEndpointCIDRs] = join(t.Spec.Endpoints.CIDRs)
+		var cidrs []string
+		for _, c := range t.Spec.Endpoints.CIDRs {
+			cidrs = append(cidrs, string(c))
+		}
+		limits[annotationEndpointCIDRs] = strings.Join(cidrs, ",")
 	}
 	ours := map[string]string{v1alpha1.LabelTenant: t.Name}
 	in := func(name string) metav1.ObjectMeta {
@@ -102,14 +105,6 @@ func (m *manager) furnish(ctx context.Context, t *v1alpha1.Tenant) error {
 	return nil
 }
 
-func join(cidrs []v1alpha1.CIDR) string {
-	var out []string
-	for _, c := range cidrs {
-		out = append(out, string(c))
-	}
-	return strings.Join(out, ",")
-}
-
 // report is what there is to tell of a tenant.
 func (m *manager) report(t *v1alpha1.Tenant, nodes []tenant.Node, refused []string) tenant.Report {
 	r := tenant.Report{Conflict: tenant.Conflict(t, m.known.Tenants.All()), Nodes: len(nodes), Refused: refused}
@@ -143,6 +138,6 @@ func (m *manager) report(t *v1alpha1.Tenant, nodes []tenant.Node, refused []stri
 	slices.Sort(sentences)
 	r.Refused, r.Addresses = append(r.Refused, sentences...), len(vips)
 	r.AgentLast = m.heard[t.Name]
-	r.AgentSilent = time.Since(r.AgentLast) >= silentAfter
+	r.AgentSilent = time.Since(r.AgentLast) >= tenant.SilentAfter
 	return r
 }

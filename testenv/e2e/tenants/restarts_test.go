@@ -142,6 +142,9 @@ func (b *balancer) follows(t *testing.T, c *client) error {
 		s := &all.Items[i]
 		mode := classes.ModeOf(s)
 		if mode == tenant.NotServed {
+			if len(s.Status.Conditions) > 0 {
+				return fmt.Errorf("%s, which is not served, has %+v", s.Name, s.Status.Conditions)
+			}
 			continue
 		}
 		served++
@@ -153,10 +156,11 @@ func (b *balancer) follows(t *testing.T, c *client) error {
 		}
 		lb := &asked.Items[at]
 		lb.Spec = *spec
-		want := tenant.Derive("acme", lb, tenant.Backends{Nodes: backends, Answers: func(string) bool { return true }, Most: int(acme.Spec.Nodes.MaxPerService)})
-		if !slices.ContainsFunc(derived.Items, func(is corev1.Service) bool {
+		want := tenant.Derive("acme", lb, tenant.Backends{Nodes: backends, Answers: func(string) bool { return true }, Limit: int(acme.Spec.Nodes.MaxPerService)})
+		at = slices.IndexFunc(derived.Items, func(is corev1.Service) bool {
 			return is.Name == want.Service.Name && tenant.SameService(&is, want.Service)
-		}) {
+		})
+		if at < 0 {
 			return fmt.Errorf("the Service derived from %s is not %+v", s.Name, want.Service)
 		}
 		for _, slice := range want.Slices {
@@ -164,8 +168,8 @@ func (b *balancer) follows(t *testing.T, c *client) error {
 				return fmt.Errorf("the slice derived from %s is not %+v", s.Name, slice)
 			}
 		}
-		if len(s.Status.LoadBalancer.Ingress) == 0 {
-			return fmt.Errorf("%s has no VIP", s.Name)
+		if has, there := service.StatusAddresses(s), service.StatusAddresses(&derived.Items[at]); len(there) == 0 || !slices.Equal(has, there) {
+			return fmt.Errorf("%s has %v, and what is derived from it %v", s.Name, has, there)
 		}
 	}
 	if len(derived.Items) != served || len(asked.Items) != served {

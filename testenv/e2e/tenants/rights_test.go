@@ -43,7 +43,7 @@ func TestRightsAreUsed(t *testing.T) {
 	b := startBalancer(t, there.Flags()...)
 	b.admit(t, "acme", allowed)
 	c := newClient(t, b, "acme", here.Flags()...)
-	token, _, err := b.Connect(t).RequestToken(t.Context(), "tenant-acme", "herald-agent", time.Hour)
+	token, err := b.Connect(t).RequestToken(t.Context(), "tenant-acme", "herald-agent", time.Hour)
 	site.Must(t, err)
 	site.Must(t, c.API.Patch(t.Context(), "/api/v1/namespaces/herald-system/secrets/herald-load-balancer", map[string]any{"stringData": map[string]string{"token": token}}))
 	c.startAgent(t)
@@ -60,18 +60,23 @@ func TestRightsAreUsed(t *testing.T) {
 		return n
 	}
 	all := func() int { return writes(here, agentUser) + writes(there, remoteUser) + writes(there, managerUser) }
-	before := all()
-	c.expose(t, "web", "", "")
-	c.becomes(t, "web", tenant.ReasonServed)
-	// The sixth is the writer's.
-	if n := all() - before; n != 5 {
-		t.Errorf("a Service takes %d writes besides that of its addresses, want 5", n)
+	// The sixth is the writer's, and an annotation is one more.
+	for _, service := range []struct {
+		name, annotations, spec string
+		writes                  int
+	}{{"web", "", "", 5}, {"nodeport", tenant.AnnotationClass + ": " + tenant.ClassKubeLB, "type: NodePort", 6}} {
+		before := all()
+		c.expose(t, service.name, service.annotations, service.spec)
+		c.becomes(t, service.name, tenant.ReasonServed)
+		if n := all() - before; n != service.writes {
+			t.Errorf("%s takes %d writes besides that of its addresses, want %d", service.name, n, service.writes)
+		}
 	}
-
-	c.expose(t, "nodeport", tenant.AnnotationClass+": "+tenant.ClassKubeLB, "type: NodePort")
-	c.becomes(t, "nodeport", tenant.ReasonServed)
 	site.Must(t, c.API.Delete(t.Context(), servicesPath+"/web"))
 	b.gone(t, "acme", "web")
+	if _, refused := there.Used(t, remoteUser); len(refused) > 0 {
+		t.Errorf("refused to the agent are %q", refused)
+	}
 	site.Must(t, b.API.Delete(t.Context(), site.HeraldPath("tenants")+"/acme"))
 
 	for _, who := range []struct {

@@ -55,8 +55,6 @@ func TestHostileTenant(t *testing.T) {
 		"its own Services":             {http.MethodPost, acme + "tcploadbalancers", balancer("default.web", "", ports), http.StatusCreated, ""},
 		"its own nodes":                {http.MethodPost, acme + "tenantnodes", nodes("10.20.0.1"), http.StatusCreated, ""},
 		"its own token":                {http.MethodPost, core + "serviceaccounts/herald-agent/token", "{}", http.StatusCreated, ""},
-		"nodes of another tenant":      {http.MethodPost, acme + "tenantnodes", nodes("10.21.0.1"), http.StatusUnprocessableEntity, "10.21.0.1 is not in the nodes.cidrs of the Tenant, 10.20.0.0/24"},
-		"the metadata service":         {http.MethodPost, acme + "tenantnodes", nodes("169.254.169.254"), http.StatusUnprocessableEntity, "169.254.169.254 is not in the nodes.cidrs"},
 		"an API server as endpoint":    {http.MethodPost, acme + "tcploadbalancers", balancer("default.web", "", "endpoints: [127.0.0.1], ports: [{protocol: TCP, port: 80, targetPort: 6443}]"), http.StatusUnprocessableEntity, "127.0.0.1 is not in the endpoints.cidrs"},
 		"a kubelet of its own node":    {http.MethodPost, acme + "tcploadbalancers", balancer("default.web", "", "ports: [{protocol: TCP, port: 80, targetPort: 10250}]"), http.StatusUnprocessableEntity, "node port 10250 is not in the nodes.ports of the Tenant, 30000-32767"},
 		"another name":                 {http.MethodPost, acme + "tcploadbalancers", balancer("default.db", "", ports), http.StatusUnprocessableEntity, "want the name of the Service that it is of"},
@@ -97,6 +95,18 @@ func TestHostileTenant(t *testing.T) {
 			}
 		})
 	}
+	t.Run("nodes that are not its own", func(t *testing.T) { // of which the manager takes those that it may have
+		site.Must(t, api.Create(t.Context(), acme+"tenantnodes", []byte(strings.Replace(nodes("10.20.0.1"), "]}]", "]}, {name: n2, addresses: [10.21.0.1, 169.254.169.254]}, {name: n3, addresses: [127.0.0.1]}]", 1))))
+		site.Must(t, api.Create(t.Context(), acme+"tcploadbalancers", []byte(balancer("default.web", "", ports))))
+		site.Eventually(t, site.Soon, func() error {
+			status := b.tenant(t, "acme").Status
+			refused := strings.Count(strings.Join(status.Refused, "; "), "is not in the nodes.cidrs of the Tenant")
+			return site.ErrorIf(refused != 3 || status.Services != "1/5", "acme has %+v", status)
+		})
+		if _, endpoints := b.derived(t, "acme", "web"); fmt.Sprint(endpoints) != "[10.20.0.1 30080]" {
+			t.Errorf("connections are sent to %q", endpoints)
+		}
+	})
 	t.Run("a stolen kubeconfig is revoked", func(t *testing.T) {
 		site.Must(t, b.API.Delete(t.Context(), core+"serviceaccounts/herald-agent"))
 		site.Eventually(t, site.Soon, func() error {

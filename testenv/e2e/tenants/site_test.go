@@ -23,7 +23,6 @@ import (
 	"github.com/herald-vip/herald/service/kube"
 	"github.com/herald-vip/herald/tenant"
 	"github.com/herald-vip/herald/testenv/e2e/site"
-	"github.com/herald-vip/herald/testenv/services"
 )
 
 const binary = "../../../bin/herald"
@@ -71,7 +70,7 @@ func install(t *testing.T, k *site.APIServer, kind string, flags ...string) {
 func kubeconfigOf(t *testing.T, k *site.APIServer, namespace, account string) string {
 	t.Helper()
 	admin := k.Connect(t)
-	token, _, err := admin.RequestToken(t.Context(), namespace, account, time.Hour)
+	token, err := admin.RequestToken(t.Context(), namespace, account, time.Hour)
 	site.Must(t, err)
 	text, err := admin.Kubeconfig("")
 	site.Must(t, err)
@@ -114,11 +113,10 @@ func (b *balancer) tenant(t *testing.T, name string) v1alpha1.Tenant {
 // client is a tenant's cluster: its API server, and an agent with the rights that it is given.
 type client struct {
 	*site.APIServer
-	name      string
-	own       string // kubeconfigs
-	remote    string
-	remoteAPI *services.API // the load-balancing cluster, as the agent may use it
-	agent     *exec.Cmd
+	name   string
+	own    string // kubeconfigs
+	remote string
+	agent  *exec.Cmd
 }
 
 // startClient starts the cluster of a Tenant that is admitted, and an agent in it.
@@ -137,7 +135,6 @@ func newClient(t *testing.T, b *balancer, name string, flags ...string) *client 
 	secret := b.secret(t, name)
 	c.Apply(t, "/api/v1/namespaces/herald-system/secrets", string(secret))
 	c.own, c.remote = kubeconfigOf(t, c.APIServer, "herald-system", "herald-agent"), mount(t, secret)
-	c.remoteAPI = as(t, c.remote)
 	for i := range 3 {
 		c.node(t, i+1)
 	}

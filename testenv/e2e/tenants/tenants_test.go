@@ -160,4 +160,18 @@ func TestRefusals(t *testing.T) {
 		conditions := fmt.Sprint(b.tenant(t, "late").Status.Conditions)
 		return site.ErrorIf(!strings.Contains(conditions, "overlaps 10.20.0.0/24 of the tenant acme"), "late has %s", conditions)
 	})
+
+	second, err := c.service(t.Context(), "second")
+	site.Must(t, err)
+	site.Must(t, c.API.Patch(t.Context(), servicesPath+"/second", map[string]any{"metadata": map[string]any{"annotations": map[string]string{"herald.dev/adresses": "10.1.0.5"}}}))
+	kept := c.becomes(t, "second", string(pool.InvalidClaim)) // a mistake takes nothing away
+	if s, _ := b.derived(t, "acme", "second"); len(s.Status.LoadBalancer.Ingress) == 0 || !slices.Equal(service.StatusAddresses(&kept), service.StatusAddresses(&second)) {
+		t.Errorf("a mistake left %+v there, and %+v here", s.Status.LoadBalancer, kept.Status.LoadBalancer)
+	}
+
+	site.Must(t, b.API.Delete(t.Context(), site.HeraldPath("tenants")+"/acme"))
+	site.Eventually(t, site.Soon, func() error {
+		conditions := fmt.Sprint(b.tenant(t, "late").Status.Conditions)
+		return site.ErrorIf(strings.Contains(conditions, "overlaps"), "without acme late has %s", conditions)
+	})
 }

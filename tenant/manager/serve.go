@@ -2,10 +2,12 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
@@ -43,29 +45,40 @@ func (m *manager) serve(ctx context.Context, namespace, name string) error {
 	default:
 		want, refused = m.derive(t, lb)
 	}
-	m.mu.Lock()
-	if refused == "" {
-		delete(m.refused, key)
-	} else {
-		m.refused[key] = refused
-	}
-	m.mu.Unlock()
+	m.note(key, refused)
 	if want.Service == nil && refused == "" && exists && lb.DeletionTimestamp == nil {
 		return nil // its nodes are not known yet: probes call again
 	}
 	is, err := m.apply(ctx, namespace, name, want)
-	if err != nil || !exists || lb.DeletionTimestamp != nil {
+	if kube.Refuses(err) {
+		refused = "the load-balancing cluster has no such Service: " + kube.Refusal(err)
+		m.note(key, refused)
+	} else if err != nil {
 		return err
+	}
+	if !exists || lb.DeletionTimestamp != nil {
+		return nil
 	}
 	endpoints := 0
 	for _, s := range want.Slices {
 		endpoints += len(s.Endpoints)
 	}
 	status, ok := tenant.LoadBalancerStatus(lb, refused, is, endpoints, time.Now())
-	if !ok || tenant.SameLoadBalancerStatus(status, lb.Status) {
-		return nil
+	if !ok || equality.Semantic.DeepEqual(status, lb.Status) {
+		return err
 	}
-	return m.cluster.WriteLoadBalancerStatus(ctx, lb, status)
+	return errors.Join(err, m.cluster.WriteLoadBalancerStatus(ctx, lb, status))
+}
+
+// note takes note of why a TCPLoadBalancer is not served, empty if it is.
+func (m *manager) note(key, refused string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if refused == "" {
+		delete(m.refused, key)
+	} else {
+		m.refused[key] = refused
+	}
 }
 
 // derive is what a TCPLoadBalancer makes of itself, or why nothing. Nothing without a reason is that nodes have not been probed yet.
@@ -81,7 +94,7 @@ func (m *manager) derive(t *v1alpha1.Tenant, lb *v1alpha1.TCPLoadBalancer) (tena
 	if !known {
 		return tenant.Derived{}, ""
 	}
-	return tenant.Derive(t.Name, lb, tenant.Backends{Nodes: nodes, Answers: answers, Most: int(t.Spec.Nodes.MaxPerService)}), ""
+	return tenant.Derive(t.Name, lb, tenant.Backends{Nodes: nodes, Answers: answers, Limit: int(t.Spec.Nodes.MaxPerService)}), ""
 }
 
 // apply makes what is derived from a TCPLoadBalancer as it should be, slices first, and returns the Service as it is.
