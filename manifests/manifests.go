@@ -1,5 +1,5 @@
-// Package manifests says how Herald is run on a node: as a static pod, as a
-// DaemonSet or as a systemd unit, each with the rights and files that a
+// Package manifests says how Herald is run: on a node as a static pod, as a
+// DaemonSet or as a systemd unit, and for tenants as a Deployment, each with the rights and files that a
 // configuration asks for and no more. `herald manifest` prints what it makes;
 // the files beside it are made by that command, for a configuration that has all
 // its files in one folder.
@@ -101,7 +101,7 @@ func Make(kind Kind, o Options) ([]byte, error) {
 	}
 	name, ok := map[Kind]string{StaticPod: "static-pod.yaml", DaemonSet: "daemonset.yaml", Systemd: "herald.service"}[kind]
 	if !ok {
-		return nil, fmt.Errorf("there is no manifest of kind %q, only %s, %s and %s", kind, StaticPod, DaemonSet, Systemd)
+		return nil, fmt.Errorf("there is no manifest of kind %q, only %s, %s, %s, %s and %s", kind, StaticPod, DaemonSet, Systemd, Agent, Manager)
 	}
 	if kind == Systemd {
 		if err := plain("the path of the binary", o.Binary, path); err != nil {

@@ -23,12 +23,14 @@ func TestCurrent(t *testing.T) {
 		"herald.service":                  manifests.Systemd,
 		servicesFolder + "daemonset.yaml": manifests.DaemonSet,
 		balancerFolder + "daemonset.yaml": manifests.DaemonSet,
+		"tenants/agent.yaml":              manifests.Agent,
+		"tenants/manager.yaml":            manifests.Manager,
 	} {
 		have, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var o manifests.Options
+		o := manifests.Options{Cluster: "acme"}
 		if folder, _ := filepath.Split(file); folder == servicesFolder || folder == balancerFolder {
 			o.Config = parseFile(t, folder+"herald.yaml", "worker")
 		}

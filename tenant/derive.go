@@ -37,6 +37,7 @@ type Backends struct {
 // selector, so nobody else writes slices of it. No endpoint has a node of this cluster, so that Kubernetes takes none for local,
 // and externalTrafficPolicy is Cluster.
 func Derive(tenant string, lb *v1alpha1.TCPLoadBalancer, b Backends) Derived {
+	lb = servable(lb, b)
 	meta := metav1.ObjectMeta{
 		Namespace: lb.Namespace, Name: derivedName(lb.Name), Labels: map[string]string{v1alpha1.LabelTenant: tenant},
 		OwnerReferences: []metav1.OwnerReference{{
@@ -51,6 +52,9 @@ func Derive(tenant string, lb *v1alpha1.TCPLoadBalancer, b Backends) Derived {
 	s.Annotations = annotationsOf(tenant, &lb.Spec)
 	for _, f := range lb.Spec.IPFamilies {
 		s.Spec.IPFamilies = append(s.Spec.IPFamilies, corev1.IPFamily(f))
+	}
+	if *s.Spec.IPFamilyPolicy == corev1.IPFamilyPolicyPreferDualStack { // the API server adds the other family, if its cluster has that
+		s.Spec.IPFamilies = s.Spec.IPFamilies[:1]
 	}
 	if seconds := lb.Spec.SessionAffinity; seconds > 0 {
 		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
@@ -88,6 +92,23 @@ func Derive(tenant string, lb *v1alpha1.TCPLoadBalancer, b Backends) Derived {
 	return out
 }
 
+// servable is a TCPLoadBalancer without a family that it can do without and no node has an address of: nobody could be served by that.
+func servable(lb *v1alpha1.TCPLoadBalancer, b Backends) *v1alpha1.TCPLoadBalancer {
+	has := func(family string) bool {
+		is4 := family == string(corev1.IPv4Protocol)
+		return slices.ContainsFunc(lb.Spec.Endpoints, func(text string) bool { return strings.Contains(text, ".") == is4 }) ||
+			slices.ContainsFunc(b.Nodes, func(n Node) bool {
+				return slices.ContainsFunc(n.Addrs, func(a netip.Addr) bool { return a.Is4() == is4 })
+			})
+	}
+	if !lb.Spec.Partial || !slices.ContainsFunc(lb.Spec.IPFamilies, has) {
+		return lb
+	}
+	out := lb.DeepCopy()
+	out.Spec.IPFamilies = slices.DeleteFunc(out.Spec.IPFamilies, func(f string) bool { return !has(f) })
+	return out
+}
+
 func policyOf(spec *v1alpha1.TCPLoadBalancerSpec) corev1.IPFamilyPolicy {
 	switch {
 	case len(spec.IPFamilies) < 2:
@@ -110,6 +131,20 @@ func annotationsOf(tenant string, spec *v1alpha1.TCPLoadBalancerSpec) map[string
 		out[service.AnnotationShare] = tenant + "/" + spec.Share
 	}
 	return out
+}
+
+// Unserved are the families that a TCPLoadBalancer asks for and has no endpoints of, but for one that it can do without.
+func (d Derived) Unserved(lb *v1alpha1.TCPLoadBalancer) string {
+	var without []string
+	for _, s := range d.Slices {
+		if len(s.Endpoints) == 0 {
+			without = append(without, string(s.AddressType))
+		}
+	}
+	if lb.Spec.Partial && len(without) < len(d.Slices) {
+		return ""
+	}
+	return strings.Join(without, " and ")
 }
 
 type endpoint struct {
@@ -184,6 +219,9 @@ func SameService(is, want *corev1.Service) bool {
 		ExternalTrafficPolicy: is.Spec.ExternalTrafficPolicy, SessionAffinity: is.Spec.SessionAffinity, SessionAffinityConfig: is.Spec.SessionAffinityConfig,
 		LoadBalancerSourceRanges: is.Spec.LoadBalancerSourceRanges, IPFamilyPolicy: is.Spec.IPFamilyPolicy, IPFamilies: is.Spec.IPFamilies, Ports: is.Spec.Ports,
 	}}
+	if *want.Spec.IPFamilyPolicy == corev1.IPFamilyPolicyPreferDualStack && len(is.Spec.IPFamilies) > 0 {
+		trimmed.Spec.IPFamilies = is.Spec.IPFamilies[:1]
+	}
 	return equality.Semantic.DeepEqual(trimmed, want)
 }
 

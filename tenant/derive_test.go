@@ -22,7 +22,7 @@ import (
 func acme(change ...func(*v1alpha1.Tenant)) *v1alpha1.Tenant {
 	t := &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "acme", CreationTimestamp: metav1.Time{Time: time.Unix(100, 0)}}}
 	t.Spec.Nodes = v1alpha1.TenantNodesSpec{CIDRs: []v1alpha1.CIDR{"10.20.0.0/24", "fd00:20::/64"}, Ports: "30000-32767", MaxPerService: 32}
-	t.Spec.Quota.Services = new(int32(100))
+	t.Spec.Quota.Services, t.Spec.Quota.Nodes = new(int32(100)), 3
 	for _, c := range change {
 		c(t)
 	}
@@ -75,6 +75,21 @@ func TestLimits(t *testing.T) {
 		}
 	}
 
+	told := func(addresses ...string) (nodes []v1alpha1.TenantNode) {
+		for i, a := range addresses {
+			nodes = append(nodes, v1alpha1.TenantNode{Name: fmt.Sprint("n", i+1), Addresses: []string{a}})
+		}
+		return nodes
+	}
+	for want, nodes := range map[string][]v1alpha1.TenantNode{
+		"node n2: 10.20.0.7 is another node's, too":                   told("10.20.0.7", "10.20.0.7"),
+		"it has 4 nodes, of which quota.nodes of the Tenant allows 3": told("10.20.0.7", "10.20.0.8", "10.20.0.9", "10.20.0.10"),
+	} {
+		if _, refused := l.Nodes(nodes); strings.Join(refused, "; ") != want {
+			t.Errorf("refused %q, want %q", refused, want)
+		}
+	}
+
 	endpoint := func(address string) func(*v1alpha1.TCPLoadBalancer) {
 		return func(lb *v1alpha1.TCPLoadBalancer) {
 			lb.Spec.Endpoints, lb.Spec.Ports[0].TargetPort = []string{address}, 80
@@ -110,10 +125,15 @@ func TestConflict(t *testing.T) {
 	}{
 		"itself":        {acme(), ""},
 		"another place": {other("b", 1, "10.21.0.0/24"), ""},
-		"an earlier":    {other("b", 1, "10.20.0.0/16"), "nodes.cidrs has 10.20.0.0/24, which overlaps 10.20.0.0/16 of the tenant b: give each tenant addresses of its own"},
+		"an earlier":    {other("b", 1, "10.20.0.0/16"), "it has 10.20.0.0/24, which overlaps 10.20.0.0/16 of the tenant b: give the nodes of each tenant addresses of their own"},
 		"a later":       {other("a", 200, "10.20.0.0/16"), ""},
-		"as old, a":     {other("a", 100, "10.20.0.8/29"), "nodes.cidrs has 10.20.0.0/24, which overlaps 10.20.0.8/29 of the tenant a: give each tenant addresses of its own"},
+		"as old, a":     {other("a", 100, "10.20.0.8/29"), "it has 10.20.0.0/24, which overlaps 10.20.0.8/29 of the tenant a: give the nodes of each tenant addresses of their own"},
 		"as old, b":     {other("b", 100, "10.20.0.8/29"), ""},
+		"endpoints over its nodes": {func() *v1alpha1.Tenant {
+			b := other("b", 1, "10.21.0.0/24")
+			b.Spec.Endpoints = &v1alpha1.TenantEndpoints{CIDRs: []v1alpha1.CIDR{"10.20.0.0/16"}}
+			return b
+		}(), "it has 10.20.0.0/24, which overlaps 10.20.0.0/16 of the tenant b: give the nodes of each tenant addresses of their own"},
 	} {
 		if got := Conflict(acme(), slices.Values([]*v1alpha1.Tenant{tt.other})); got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
@@ -140,7 +160,7 @@ func TestDerive(t *testing.T) {
 		t.Errorf("annotations (-want +got):\n%s", diff)
 	}
 	claim, err := service.ClaimOf(s)
-	if err != nil || claim.Share != "acme/dns" || !claim.Partial || len(claim.Families) != 2 || claim.Ports[0].Number != 80 {
+	if err != nil || claim.Share != "acme/dns" || !claim.Partial || len(claim.Families) != 1 || claim.Ports[0].Number != 80 {
 		t.Errorf("the writer understands %+v, %v", claim, err)
 	}
 	if !service.Ours(s, "herald.dev/vip", false) || s.Labels[v1alpha1.LabelTenant] != "acme" || *s.Spec.AllocateLoadBalancerNodePorts ||
@@ -204,6 +224,31 @@ func TestBackends(t *testing.T) {
 		}
 		if strings.Join(names, " ") != tt.want {
 			t.Errorf("%s: %q, want %q", name, names, tt.want)
+		}
+	}
+}
+
+// A family that one can do without, and that no node has, is not asked for; one that is wanted and has no endpoint is told of.
+func TestFamilies(t *testing.T) {
+	only4 := Backends{Nodes: []Node{nodeAt("n1", "", "10.20.0.1")}, Answers: func(string) bool { return true }, Limit: 32}
+	both := Backends{Nodes: []Node{nodeAt("n1", "", "10.20.0.1", "fd00:20::1")}, Answers: func(string) bool { return true }, Limit: 32}
+	families := func(partial bool, list ...string) *v1alpha1.TCPLoadBalancer {
+		return asked(func(lb *v1alpha1.TCPLoadBalancer) { lb.Spec.IPFamilies, lb.Spec.Partial = list, partial })
+	}
+	for name, tt := range map[string]struct {
+		lb   *v1alpha1.TCPLoadBalancer
+		b    Backends
+		want string // families, policy, slices, unserved
+	}{
+		"one":                       {families(false, "IPv4"), both, "[IPv4] SingleStack 1 "},
+		"both, one will do":         {families(true, "IPv4", "IPv6"), both, "[IPv4] PreferDualStack 2 "},
+		"both, one will do, one is": {families(true, "IPv6", "IPv4"), only4, "[IPv4] SingleStack 1 "},
+		"both wanted, one is":       {families(false, "IPv4", "IPv6"), only4, "[IPv4 IPv6] RequireDualStack 2 IPv6"},
+		"no nodes at all":           {families(true, "IPv4", "IPv6"), Backends{Answers: both.Answers, Limit: 32}, "[IPv4] PreferDualStack 2 IPv4 and IPv6"},
+	} {
+		d := Derive("acme", tt.lb, tt.b)
+		if got := fmt.Sprint(d.Service.Spec.IPFamilies, " ", *d.Service.Spec.IPFamilyPolicy, " ", len(d.Slices), " ", d.Unserved(tt.lb)); got != tt.want {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 	}
 }

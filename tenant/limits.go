@@ -68,15 +68,13 @@ func (r Reserved) refuse(addr netip.Addr) string {
 type Limits struct {
 	nodes, endpoints []netip.Prefix
 	first, last      int32 // node ports
+	mostNodes        int
 	reserved         Reserved
 }
 
 // LimitsOf are those of a Tenant. The API server has checked its form.
 func LimitsOf(t *v1alpha1.Tenant, reserved Reserved) Limits {
-	l := Limits{nodes: prefixes(t.Spec.Nodes.CIDRs), reserved: reserved}
-	if t.Spec.Endpoints != nil {
-		l.endpoints = prefixes(t.Spec.Endpoints.CIDRs)
-	}
+	l := Limits{nodes: prefixes(t.Spec.Nodes.CIDRs), endpoints: prefixes(endpointsOfTenant(t)), reserved: reserved, mostNodes: int(t.Spec.Quota.Nodes)}
 	first, last, _ := strings.Cut(t.Spec.Nodes.Ports, "-")
 	l.first, l.last = port(first), port(last)
 	return l
@@ -106,15 +104,26 @@ func Conflict(t *v1alpha1.Tenant, others iter.Seq[*v1alpha1.Tenant]) string {
 		if o.Name == t.Name || !earlier(o, t) {
 			continue
 		}
-		for _, a := range prefixes(t.Spec.Nodes.CIDRs) {
-			for _, b := range prefixes(o.Spec.Nodes.CIDRs) {
-				if a.Overlaps(b) {
-					return fmt.Sprintf("nodes.cidrs has %s, which overlaps %s of the tenant %s: give each tenant addresses of its own", a, b, o.Name)
+		for _, pair := range [][2][]v1alpha1.CIDR{
+			{t.Spec.Nodes.CIDRs, o.Spec.Nodes.CIDRs}, {t.Spec.Nodes.CIDRs, endpointsOfTenant(o)}, {endpointsOfTenant(t), o.Spec.Nodes.CIDRs},
+		} {
+			for _, a := range prefixes(pair[0]) {
+				for _, b := range prefixes(pair[1]) {
+					if a.Overlaps(b) {
+						return fmt.Sprintf("it has %s, which overlaps %s of the tenant %s: give the nodes of each tenant addresses of their own", a, b, o.Name)
+					}
 				}
 			}
 		}
 	}
 	return ""
+}
+
+func endpointsOfTenant(t *v1alpha1.Tenant) []v1alpha1.CIDR {
+	if t.Spec.Endpoints == nil {
+		return nil
+	}
+	return t.Spec.Endpoints.CIDRs
 }
 
 func earlier(a, b *v1alpha1.Tenant) bool {

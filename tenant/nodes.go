@@ -58,14 +58,23 @@ type Node struct {
 
 // Nodes are those of a tenant within its limits, by name, and a sentence about each address that is beyond them.
 func (l Limits) Nodes(told []v1alpha1.TenantNode) (nodes []Node, refused []string) {
+	if len(told) > l.mostNodes {
+		refused = append(refused, fmt.Sprintf("it has %d nodes, of which quota.nodes of the Tenant allows %d", len(told), l.mostNodes))
+		told = told[:l.mostNodes]
+	}
+	taken := make(map[netip.Addr]bool)
 	for _, n := range told {
 		node := Node{Name: n.Name, Zone: n.Zone, Ready: n.Ready}
 		for _, text := range n.Addresses {
 			addr, err := l.allowed(text, l.nodes, "nodes.cidrs")
+			if err == nil && taken[addr] {
+				err = fmt.Errorf("%s is another node's, too", addr)
+			}
 			if err != nil {
 				refused = append(refused, fmt.Sprintf("node %s: %v", n.Name, err))
 				continue
 			}
+			taken[addr] = true
 			node.Addrs = append(node.Addrs, addr)
 		}
 		if len(node.Addrs) > 0 {

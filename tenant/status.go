@@ -15,9 +15,10 @@ import (
 	"github.com/herald-vip/herald/service/pool"
 )
 
-// LoadBalancerStatus is what the manager reports of a TCPLoadBalancer: refused says why it is not served, is is the derived
-// Service as it is, nil if there is none yet, and endpoints is how many it has. It is not ok while there is nothing to say yet.
-func LoadBalancerStatus(lb *v1alpha1.TCPLoadBalancer, refused string, is *corev1.Service, endpoints int, now time.Time) (s v1alpha1.TCPLoadBalancerStatus, ok bool) {
+// LoadBalancerStatus is what the manager reports of a TCPLoadBalancer: refused says why it is not served as it asks, is is the derived
+// Service as it is, nil if there is none, and unserved names the families that have no endpoint, empty if all have. It is not ok
+// while there is nothing to say yet.
+func LoadBalancerStatus(lb *v1alpha1.TCPLoadBalancer, refused string, is *corev1.Service, unserved string, now time.Time) (s v1alpha1.TCPLoadBalancerStatus, ok bool) {
 	s = v1alpha1.TCPLoadBalancerStatus{ObservedGeneration: lb.Generation, Conditions: slices.Clone(lb.Status.Conditions)}
 	c := metav1.Condition{Type: ConditionReady, Status: metav1.ConditionFalse, LastTransitionTime: metav1.NewTime(now)}
 	var assigned *metav1.Condition
@@ -30,13 +31,15 @@ func LoadBalancerStatus(lb *v1alpha1.TCPLoadBalancer, refused string, is *corev1
 	switch {
 	case refused != "":
 		c.Reason, c.Message = ReasonRefused, refused
-		s.Addresses = nil
 	case assigned == nil:
 		return s, false
 	case assigned.Status != metav1.ConditionTrue:
 		c.Reason, c.Message = assigned.Reason, assigned.Message
-	case endpoints == 0:
-		c.Reason, c.Message = ReasonNoNodes, "no node has anything to serve it"
+		if c.Reason == string(pool.AddressConflict) { // whose it is, is nobody else's business
+			c.Message = "an address that it asks for is another's: ask for another one, or for none"
+		}
+	case unserved != "":
+		c.Reason, c.Message = ReasonNoNodes, "no node has anything to serve it by "+unserved
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonServed, "it has a VIP, and somewhere to send connections"
 	}
@@ -46,8 +49,9 @@ func LoadBalancerStatus(lb *v1alpha1.TCPLoadBalancer, refused string, is *corev1
 
 // Answer is what the agent writes of a Service of its own cluster.
 type Answer struct {
-	// Addresses are its VIPs.
+	// Addresses are its VIPs. Known is whether that is known: otherwise the Service keeps what it has.
 	Addresses []string
+	Known     bool
 	// Condition tells of them; of no type if there is nothing to say.
 	Condition metav1.Condition
 }
@@ -64,7 +68,7 @@ func AnswerTo(s *corev1.Service, refused error, lb *v1alpha1.TCPLoadBalancer, si
 		ready = meta.FindStatusCondition(lb.Status.Conditions, ConditionReady)
 	}
 	if lb != nil {
-		out.Addresses = lb.Status.Addresses
+		out.Addresses, out.Known = lb.Status.Addresses, lb.Status.ObservedGeneration > 0
 	}
 	switch {
 	case refused != nil: // what it had before stays as it is
@@ -93,23 +97,30 @@ func (a Answer) Status(s *corev1.Service, mode Mode) (status corev1.ServiceStatu
 	case a.Condition.Type != "":
 		meta.SetStatusCondition(&status.Conditions, a.Condition)
 	}
-	if mode == ByStatus {
-		status.LoadBalancer.Ingress = nil
+	is := &status.LoadBalancer.Ingress
+	switch {
+	case mode == NotServed:
+		*is = slices.DeleteFunc(*is, func(i corev1.LoadBalancerIngress) bool { return slices.Contains(a.Addresses, i.IP) })
+	case !a.Known:
+		assigned = s.Annotations[service.AnnotationAssigned]
+	case mode == ByStatus:
+		*is = nil
 		for _, addr := range a.Addresses {
-			status.LoadBalancer.Ingress = append(status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: addr, IPMode: new(corev1.LoadBalancerIPModeVIP)})
+			*is = append(*is, corev1.LoadBalancerIngress{IP: addr, IPMode: new(corev1.LoadBalancerIPModeVIP)})
 		}
-		return status, ""
+	default:
+		assigned = strings.Join(a.Addresses, ",")
 	}
-	return status, strings.Join(a.Addresses, ",")
+	return status, assigned
 }
 
 // Report is what a manager has found of a tenant.
 type Report struct {
 	Conflict      string
-	Nodes, Answer int // nodes that are told of and within limits, and those of them that answer
-	Services      int // TCPLoadBalancers
-	Served        int // those of them that are served
-	Addresses     int // different VIPs
+	Nodes, Answer int  // nodes that are told of and within limits, and those of them that answer
+	Probing       bool // it is not known yet which do
+	Served        int  // TCPLoadBalancers that are served
+	Addresses     int  // different VIPs
 	Refused       []string
 	AgentLast     time.Time // when the agent was last heard; zero if never
 	AgentSilent   bool
@@ -153,6 +164,8 @@ func TenantStatus(t *v1alpha1.Tenant, r Report, now time.Time) v1alpha1.TenantSt
 		set(ConditionAgentHeard, true, ReasonHeard, "the agent is heard")
 	}
 	switch {
+	case r.Probing:
+		s.Nodes = t.Status.Nodes
 	case r.Nodes == 0:
 		set(ConditionNodes, false, ReasonNoNodes, "the agent tells of no node that the Tenant allows")
 	case r.Answer == 0:

@@ -33,19 +33,21 @@ func TestLoadBalancerStatus(t *testing.T) {
 		return s
 	}
 	for name, tt := range map[string]struct {
-		refused   string
-		is        *corev1.Service
-		endpoints int
-		want      string // empty: nothing to say
+		refused  string
+		is       *corev1.Service
+		unserved string
+		want     string // empty: nothing to say
 	}{
-		"not derived yet":       {"", nil, 3, ""},
-		"no address yet":        {"", &corev1.Service{}, 3, ""},
-		"served":                {"", derived(metav1.ConditionTrue, "Assigned", "10.1.0.5"), 3, "[10.1.0.5] True Served it has a VIP, and somewhere to send connections"},
-		"no endpoints":          {"", derived(metav1.ConditionTrue, "Assigned", "10.1.0.5"), 0, "[10.1.0.5] False NoNodes no node has anything to serve it"},
-		"the pool is exhausted": {"", derived(metav1.ConditionFalse, "Exhausted"), 3, "[] False Exhausted says the writer"},
-		"refused":               {"no such port", derived(metav1.ConditionTrue, "Assigned", "10.1.0.5"), 0, "[] False Refused no such port"},
+		"not derived yet":       {"", nil, "", ""},
+		"no address yet":        {"", &corev1.Service{}, "", ""},
+		"served":                {"", derived(metav1.ConditionTrue, "Assigned", "10.1.0.5"), "", "[10.1.0.5] True Served it has a VIP, and somewhere to send connections"},
+		"no endpoints":          {"", derived(metav1.ConditionTrue, "Assigned", "10.1.0.5"), "IPv6", "[10.1.0.5] False NoNodes no node has anything to serve it by IPv6"},
+		"the pool is exhausted": {"", derived(metav1.ConditionFalse, "PoolExhausted"), "", "[] False PoolExhausted says the writer"},
+		"another tenant's":      {"", derived(metav1.ConditionFalse, "AddressConflict"), "", "[] False AddressConflict an address that it asks for is another's: ask for another one, or for none"},
+		"refused":               {"no such port", nil, "", "[] False Refused no such port"},
+		"a change is refused":   {"no such port", derived(metav1.ConditionTrue, "Assigned", "10.1.0.5"), "", "[10.1.0.5] False Refused no such port"},
 	} {
-		s, ok := LoadBalancerStatus(asked(), tt.refused, tt.is, tt.endpoints, now)
+		s, ok := LoadBalancerStatus(asked(), tt.refused, tt.is, tt.unserved, now)
 		got := ""
 		if ok {
 			got = fmt.Sprintf("%v %s", s.Addresses, brief(s.Conditions[0]))
@@ -74,18 +76,18 @@ func TestAnswer(t *testing.T) {
 		ingress  string
 		assigned string
 	}{
-		"nothing asked yet":        {ByStatus, nil, nil, "", before, "", ""},
-		"not answered yet":         {ByStatus, nil, lb(0, metav1.ConditionTrue, "10.1.0.5"), "", before, "10.1.0.5", ""},
+		"nothing asked yet":        {ByStatus, nil, nil, "", before, "192.0.2.1", "10.1.0.9"},
+		"not answered yet":         {ByStatus, nil, lb(0, metav1.ConditionTrue, "10.1.0.5"), "", before, "192.0.2.1", "10.1.0.9"},
 		"served":                   {ByStatus, nil, lb(1, metav1.ConditionTrue, "10.1.0.5", "fd00:1::5"), "", "True R it says", "10.1.0.5 fd00:1::5", ""},
 		"served in an annotation":  {ByNodePorts, nil, lb(1, metav1.ConditionTrue, "10.1.0.5", "fd00:1::5"), "", "True R it says", "192.0.2.1", "10.1.0.5,fd00:1::5"},
 		"its own balancer":         {ByEndpoints, nil, lb(1, metav1.ConditionTrue, "10.1.0.5"), "", "True R it says", "192.0.2.1", "10.1.0.5"},
 		"not served there":         {ByStatus, nil, lb(1, metav1.ConditionFalse), "", "False R it says", "", ""},
 		"mistyped while it served": {ByStatus, &pool.Refusal{Reason: pool.InvalidClaim, Message: "no such annotation"}, lb(1, metav1.ConditionTrue, "10.1.0.5"), "", "False InvalidClaim no such annotation", "10.1.0.5", ""},
-		"refused there":            {ByStatus, errors.New("exceeded quota"), nil, "", "False Refused exceeded quota", "", ""},
+		"refused there":            {ByStatus, errors.New("exceeded quota"), nil, "", "False Refused exceeded quota", "192.0.2.1", "10.1.0.9"},
 		"silence":                  {ByStatus, nil, lb(1, metav1.ConditionTrue, "10.1.0.5"), "not since 10:00", "Unknown Silent not since 10:00", "10.1.0.5", ""},
 		"not served any more":      {NotServed, nil, nil, "", "", "192.0.2.1", ""},
 	} {
-		s := web(func(s *corev1.Service) {
+		s := web(annotated(service.AnnotationAssigned, "10.1.0.9"), func(s *corev1.Service) {
 			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.1"}}
 			s.Status.Conditions = []metav1.Condition{
 				{Type: service.ConditionAssigned, Status: metav1.ConditionTrue, Reason: "Assigned", Message: "somebody else's"},

@@ -3,8 +3,9 @@
 
 // Package v1alpha1 is the Kubernetes API of the group herald.dev: [AddressPool],
 // the addresses that Services of type LoadBalancer are given and how they are
-// announced, and [BGPPeer], a router that hears of them. Both are of the whole
-// cluster, not of a namespace.
+// announced, [BGPPeer], a router that hears of them, and [Tenant], another cluster
+// that is given some; these are of the whole cluster. In the namespace of a tenant are
+// [TenantNodes] and [TCPLoadBalancer], what its agent tells of.
 //
 // The types are all there is: manifests/crds is generated from them, rules of
 // validation included, so that an API server refuses a mistake by itself. The

@@ -109,6 +109,12 @@ type TenantQuota struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10000
 	Services *int32 `json:"services,omitempty"`
+	// Nodes is how many nodes connections may be sent to and are probed, 1 to 1000. Default: 100.
+	// +optional
+	// +kubebuilder:default=100
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	Nodes int32 `json:"nodes,omitempty"`
 }
 
 // CIDR is an address block, such as 10.20.0.0/24 or fd00:20::/64.
@@ -157,7 +163,7 @@ type TenantNodes struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=name
-	// +kubebuilder:validation:MaxItems=5000
+	// +kubebuilder:validation:MaxItems=1000
 	Nodes []TenantNode `json:"nodes,omitempty"`
 }
 
@@ -223,7 +229,7 @@ type TCPLoadBalancerSpec struct {
 	// Nodes are the names of the nodes that have endpoints.
 	// +optional
 	// +listType=set
-	// +kubebuilder:validation:MaxItems=5000
+	// +kubebuilder:validation:MaxItems=1000
 	// +kubebuilder:validation:items:MaxLength=253
 	Nodes []string `json:"nodes,omitempty"`
 	// Endpoints are the addresses of the tenant's own load balancer, which connections are sent to in place of nodes.

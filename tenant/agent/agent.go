@@ -58,7 +58,6 @@ type agent struct {
 	endpoints map[string]map[string]service.Endpoints // by the key of a Service and that of a slice
 	waiting   map[string]time.Time                    // since when the manager has had something to answer
 	heard     time.Time                               // when the load-balancing cluster last took a renewal
-	unheard   error                                   // why it did not since
 }
 
 func newAgent(log *slog.Logger, own, remote *kube.Cluster, o Options) *agent {

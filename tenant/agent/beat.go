@@ -21,11 +21,14 @@ func (a *agent) beat(ctx context.Context) {
 		})
 		a.mu.Lock()
 		was := time.Since(a.heard) >= tenant.SilentAfter
-		if a.unheard = err; err == nil {
+		if err == nil {
 			a.heard = time.Now()
 		}
 		is := time.Since(a.heard) >= tenant.SilentAfter
 		a.mu.Unlock()
+		if err != nil && is && !was && ctx.Err() == nil {
+			a.log.Warn("the load-balancing cluster does not answer", "reason", err)
+		}
 		if was || is { // all Services say so
 			a.addAll()
 		}

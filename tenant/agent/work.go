@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -43,21 +44,23 @@ func (a *agent) attend(ctx context.Context, key string) error {
 		want, refused = tenant.Ask(s, mode, slices.Values(a.endpointsOf(key)))
 	}
 	lb := a.asked(key)
-	var err error
-	if mode == tenant.NotServed || want != nil { // else what was asked for before stays
-		lb, err = a.ask(ctx, key, lb, want)
+	if mode == tenant.NotServed { // the Service first, which knows its VIPs no other way
+		if exists && answered(s) {
+			if err := a.answer(ctx, s, mode, tenant.AnswerTo(s, nil, lb, "", time.Now())); err != nil {
+				return err
+			}
+		}
+		return a.ask(ctx, key, lb, nil)
 	}
-	if !exists || mode == tenant.NotServed && !answered(s) {
-		return err
+	var err error
+	if want != nil { // else what was asked for before stays
+		err = a.ask(ctx, key, lb, want)
 	}
 	if refused == nil && kube.Refuses(err) {
 		refused = fmt.Errorf("the load-balancing cluster refuses it: %s", kube.Refusal(err))
 	}
-	answer := tenant.AnswerTo(s, refused, lb, a.silent(key, lb), time.Now())
-	if answerErr := a.answer(ctx, s, mode, answer); err == nil {
-		err = answerErr
-	}
-	return err
+	answered := a.answer(ctx, s, mode, tenant.AnswerTo(s, refused, lb, a.silent(key, lb), time.Now()))
+	return cmp.Or(err, answered)
 }
 
 // answered reports whether an agent has written of a Service.
@@ -72,26 +75,25 @@ func (a *agent) asked(key string) *v1alpha1.TCPLoadBalancer {
 	return lb
 }
 
-// ask makes what is asked for a Service what is wanted, nil for nothing, and returns it as it is.
-func (a *agent) ask(ctx context.Context, key string, is *v1alpha1.TCPLoadBalancer, want *v1alpha1.TCPLoadBalancerSpec) (*v1alpha1.TCPLoadBalancer, error) {
+// ask makes what is asked for a Service what is wanted, nil for nothing.
+func (a *agent) ask(ctx context.Context, key string, is *v1alpha1.TCPLoadBalancer, want *v1alpha1.TCPLoadBalancerSpec) error {
 	namespace, name, _ := strings.Cut(key, "/")
 	select {
 	case <-a.there.Synced(): // before, what is not known may be there
 	default:
-		return is, nil
+		return nil
 	}
 	switch {
 	case want == nil && is != nil:
 		if err := a.remote.Delete(ctx, is); !apierrors.IsNotFound(err) {
-			return nil, err
+			return err
 		}
-		return nil, nil
 	case want != nil && (is == nil || !equality.Semantic.DeepEqual(&is.Spec, want)):
-		return is, a.remote.Apply(ctx, tenant.AgentName, &v1alpha1.TCPLoadBalancer{
+		return a.remote.Apply(ctx, tenant.AgentName, &v1alpha1.TCPLoadBalancer{
 			ObjectMeta: metav1.ObjectMeta{Namespace: a.opts.Remote, Name: tenant.LoadBalancerName(namespace, name)}, Spec: *want,
 		})
 	}
-	return is, nil
+	return nil
 }
 
 // silent says who should have answered and has not, empty if there is nobody.
@@ -99,7 +101,7 @@ func (a *agent) silent(key string, lb *v1alpha1.TCPLoadBalancer) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if time.Since(a.heard) >= tenant.SilentAfter {
-		return fmt.Sprintf("the load-balancing cluster has not answered since %s: %v", a.heard.UTC().Format(time.RFC3339), a.unheard)
+		return "the load-balancing cluster has not answered since " + a.heard.UTC().Format(time.RFC3339)
 	}
 	if lb == nil || lb.Status.ObservedGeneration == lb.Generation {
 		delete(a.waiting, key)
@@ -107,11 +109,11 @@ func (a *agent) silent(key string, lb *v1alpha1.TCPLoadBalancer) string {
 	}
 	since, waits := a.waiting[key]
 	if !waits {
-		a.waiting[key] = time.Now()
-		a.queue.AddAfter(key, tenant.SilentAfter)
-		return ""
+		since = time.Now()
+		a.waiting[key] = since
 	}
-	if time.Since(since) < tenant.SilentAfter {
+	if left := tenant.SilentAfter - time.Since(since); left > 0 {
+		a.queue.AddAfter(key, left)
 		return ""
 	}
 	return fmt.Sprintf("the manager of the load-balancing cluster has not answered since %s", since.UTC().Format(time.RFC3339))

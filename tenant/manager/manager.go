@@ -6,6 +6,8 @@ package manager
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,19 +46,21 @@ type manager struct {
 	queue   *kube.Queue
 	prober  *prober
 
-	mu        sync.Mutex
-	reserved  tenant.Reserved      // nil: to be found anew
-	heard     map[string]time.Time // when agents were, by tenant
-	furnished map[string]int64     // the generation that a tenant has all of
-	refused   map[string]string    // why TCPLoadBalancers are not served, by key
+	mu          sync.Mutex
+	reserved    tenant.Reserved            // nil: to be found anew
+	generations map[string]int64           // of Tenants
+	asked       map[string]map[string]bool // the keys of TCPLoadBalancers, by namespace
+	heard       map[string]time.Time       // when agents were, by tenant
+	furnished   map[string]int64           // the generation that a tenant has all of
+	refused     map[string]string          // why TCPLoadBalancers are not served, by key
 }
 
 func newManager(log *slog.Logger, cluster *kube.Cluster) *manager {
 	m := &manager{
 		log: log, cluster: cluster, known: cluster.ManagerInformers(log, tenant.AgentName), queue: kube.NewQueue(),
-		heard: make(map[string]time.Time), furnished: make(map[string]int64), refused: make(map[string]string),
+		generations: make(map[string]int64), asked: make(map[string]map[string]bool), heard: make(map[string]time.Time), furnished: make(map[string]int64), refused: make(map[string]string),
 	}
-	m.prober = newProber(log, m.addTenant)
+	m.prober = newProber(log, m.addProbed)
 	return m
 }
 
@@ -78,13 +82,17 @@ func (m *manager) run(ctx context.Context) {
 
 // listen has work done about what changes.
 func (m *manager) listen() {
-	handle(m.known.Tenants, func(t *v1alpha1.Tenant) {
-		m.queue.Add(t.Name)
-		m.addAll() // others may overlap with it, or no more
+	m.known.Tenants.Handle(kube.Handlers[*v1alpha1.Tenant]{
+		Set:    func(t *v1alpha1.Tenant) { m.setTenant(t.Name, t.Generation) },
+		Delete: func(t *v1alpha1.Tenant) { m.setTenant(t.Name, 0) },
 	})
-	handle(m.known.LoadBalancers, func(lb *v1alpha1.TCPLoadBalancer) {
+	asked := func(lb *v1alpha1.TCPLoadBalancer) {
 		m.queue.Add(kube.Key(lb))
 		m.addStatus(lb.Namespace)
+	}
+	m.known.LoadBalancers.Handle(kube.Handlers[*v1alpha1.TCPLoadBalancer]{
+		Set:    func(lb *v1alpha1.TCPLoadBalancer) { m.index(lb, true); asked(lb) },
+		Delete: func(lb *v1alpha1.TCPLoadBalancer) { m.index(lb, false); asked(lb) },
 	})
 	handle(m.known.TenantNodes, func(n *v1alpha1.TenantNodes) {
 		if name, ok := tenant.OfNamespace(n.Namespace); ok {
@@ -95,7 +103,6 @@ func (m *manager) listen() {
 		if name, ok := tenant.OfNamespace(l.Namespace); ok {
 			m.hear(name, l)
 			m.queue.Add(name)
-			m.queue.AddAfter(name, tenant.SilentAfter)
 		}
 	})
 	handle(m.known.Nodes, func(*corev1.Node) { m.addAll() })
@@ -103,6 +110,43 @@ func (m *manager) listen() {
 	handle(m.known.Namespaces, func(n *corev1.Namespace) { m.addStatus(n.Name) })
 	handle(m.known.Services, func(s *corev1.Service) { m.addOwner(s) })
 	handle(m.known.Slices, func(s *discoveryv1.EndpointSlice) { m.addOwner(s) })
+}
+
+// setTenant takes note of a Tenant, of generation 0 if there is none any more. A change of its status concerns nobody else.
+func (m *manager) setTenant(name string, generation int64) {
+	m.mu.Lock()
+	changed := m.generations[name] != generation
+	m.generations[name] = generation
+	if generation == 0 {
+		delete(m.generations, name)
+	}
+	m.mu.Unlock()
+	m.queue.Add(name)
+	if changed {
+		m.addAll() // others may overlap with it, or no more
+	}
+}
+
+// index knows the TCPLoadBalancers of each namespace.
+func (m *manager) index(lb *v1alpha1.TCPLoadBalancer, exists bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	of := m.asked[lb.Namespace]
+	switch {
+	case !exists:
+		delete(of, kube.Key(lb))
+	case of == nil:
+		m.asked[lb.Namespace] = map[string]bool{kube.Key(lb): true}
+	default:
+		of[kube.Key(lb)] = true
+	}
+}
+
+// askedBy are the keys of the TCPLoadBalancers of a tenant.
+func (m *manager) askedBy(name string) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Sorted(maps.Keys(m.asked[tenant.Namespace(name)]))
 }
 
 // hear takes note of an agent's Lease. The first that is seen of it may be old; whether it is depends on two clocks.
@@ -133,10 +177,27 @@ func (m *manager) addAll() {
 // addTenant has a tenant looked at, and all that it asks for.
 func (m *manager) addTenant(name string) {
 	m.queue.Add(name)
-	for lb := range m.known.LoadBalancers.All() {
-		if lb.Namespace == tenant.Namespace(name) {
-			m.queue.Add(kube.Key(lb))
-		}
+	for _, key := range m.askedBy(name) {
+		m.queue.Add(key)
+	}
+}
+
+// Of a network that fails and comes back, nodes cease to answer one after the other, and begin to. All that do so together are
+// acted on together, so that not all connections are sent to the first that is back.
+const (
+	gatherFalls = 100 * time.Millisecond
+	gatherRises = time.Second
+)
+
+// addProbed has what depends on the nodes of a tenant looked at again, of which one answers now, or ceases to.
+func (m *manager) addProbed(name string, answers bool) {
+	after := gatherFalls
+	if answers {
+		after = gatherRises
+	}
+	m.queue.AddAfter(name, after)
+	for _, key := range m.askedBy(name) {
+		m.queue.AddAfter(key, after)
 	}
 }
 

@@ -26,7 +26,7 @@ const (
 // prober knows which nodes of tenants answer.
 type prober struct {
 	log     *slog.Logger
-	changed func(tenant string)
+	changed func(tenant string, answers bool)
 
 	mu       sync.Mutex
 	monitors map[string]*health.Monitor // by tenant
@@ -36,7 +36,7 @@ type prober struct {
 }
 
 // newProber probes nothing yet. It calls changed when a node of a tenant begins to answer, or ceases.
-func newProber(log *slog.Logger, changed func(tenant string)) *prober {
+func newProber(log *slog.Logger, changed func(tenant string, answers bool)) *prober {
 	return &prober{
 		log: log, changed: changed, monitors: make(map[string]*health.Monitor), known: make(map[string]map[string]bool), complete: make(map[string]bool),
 	}
@@ -63,7 +63,7 @@ func (p *prober) heed(v health.Verdict) {
 	}
 	p.mu.Unlock()
 	if !known || was != answers {
-		p.changed(name)
+		p.changed(name, answers)
 	}
 }
 

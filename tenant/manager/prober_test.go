@@ -47,7 +47,7 @@ func TestProber(t *testing.T) {
 	port, stop := healthz(t, "127.0.0.1:0")
 	healthz(t, fmt.Sprintf("127.0.0.2:%d", port))
 	told := make(chan string, 100)
-	p := newProber(slog.New(slog.DiscardHandler), func(name string) { told <- name })
+	p := newProber(slog.New(slog.DiscardHandler), func(name string, _ bool) { told <- name })
 	defer p.close()
 	acme := &v1alpha1.Tenant{}
 	acme.Name = "acme"

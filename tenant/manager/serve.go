@@ -34,7 +34,10 @@ func (m *manager) work(ctx context.Context, key string) error {
 func (m *manager) serve(ctx context.Context, namespace, name string) error {
 	key := namespace + "/" + name
 	lb, exists := m.known.LoadBalancers.Get(key)
-	owner, _ := tenant.OfNamespace(namespace)
+	owner, ok := tenant.OfNamespace(namespace)
+	if !ok {
+		return nil // whoever made it there, it is no tenant's
+	}
 	t, allowed := m.known.Tenants.Get(owner)
 	var want tenant.Derived
 	refused := ""
@@ -51,7 +54,7 @@ func (m *manager) serve(ctx context.Context, namespace, name string) error {
 	}
 	is, err := m.apply(ctx, namespace, name, want)
 	if kube.Refuses(err) {
-		refused = "the load-balancing cluster has no such Service: " + kube.Refusal(err)
+		refused = "the load-balancing cluster does not serve it so: " + kube.Refusal(err)
 		m.note(key, refused)
 	} else if err != nil {
 		return err
@@ -59,11 +62,7 @@ func (m *manager) serve(ctx context.Context, namespace, name string) error {
 	if !exists || lb.DeletionTimestamp != nil {
 		return nil
 	}
-	endpoints := 0
-	for _, s := range want.Slices {
-		endpoints += len(s.Endpoints)
-	}
-	status, ok := tenant.LoadBalancerStatus(lb, refused, is, endpoints, time.Now())
+	status, ok := tenant.LoadBalancerStatus(lb, refused, is, want.Unserved(lb), time.Now())
 	if !ok || equality.Semantic.DeepEqual(status, lb.Status) {
 		return err
 	}
@@ -83,8 +82,8 @@ func (m *manager) note(key, refused string) {
 
 // derive is what a TCPLoadBalancer makes of itself, or why nothing. Nothing without a reason is that nodes have not been probed yet.
 func (m *manager) derive(t *v1alpha1.Tenant, lb *v1alpha1.TCPLoadBalancer) (tenant.Derived, string) {
-	if conflict := tenant.Conflict(t, m.known.Tenants.All()); conflict != "" {
-		return tenant.Derived{}, conflict
+	if tenant.Conflict(t, m.known.Tenants.All()) != "" { // with whom, is for the administrator
+		return tenant.Derived{}, "its Tenant is in conflict with another one: ask the administrator of the load-balancing cluster"
 	}
 	if err := m.limits(t).Check(lb); err != nil {
 		return tenant.Derived{}, err.Error()
@@ -97,7 +96,8 @@ func (m *manager) derive(t *v1alpha1.Tenant, lb *v1alpha1.TCPLoadBalancer) (tena
 	return tenant.Derive(t.Name, lb, tenant.Backends{Nodes: nodes, Answers: answers, Limit: int(t.Spec.Nodes.MaxPerService)}), ""
 }
 
-// apply makes what is derived from a TCPLoadBalancer as it should be, slices first, and returns the Service as it is.
+// apply makes what is derived from a TCPLoadBalancer as it should be, slices first, and returns the Service as it is, nil if there is
+// to be none. Where the first family of a Service would change, which cannot be, it goes and comes again.
 func (m *manager) apply(ctx context.Context, namespace, name string, want tenant.Derived) (is *corev1.Service, err error) {
 	service, slices := tenant.DerivedNames(name)
 	wanted := make(map[string]bool)
@@ -111,10 +111,12 @@ func (m *manager) apply(ctx context.Context, namespace, name string, want tenant
 	}
 	is, exists := m.known.Services.Get(namespace + "/" + service)
 	switch {
+	case want.Service != nil && exists && len(is.Spec.IPFamilies) > 0 && is.Spec.IPFamilies[0] != want.Service.Spec.IPFamilies[0]:
+		err = m.remove(ctx, is)
 	case want.Service != nil && (!exists || !tenant.SameService(is, want.Service)):
 		err = m.cluster.Apply(ctx, tenant.ManagerName, want.Service)
 	case want.Service == nil && exists:
-		err = m.remove(ctx, is)
+		err, is = m.remove(ctx, is), nil
 	}
 	for _, slice := range slices {
 		if known, ok := m.known.Slices.Get(namespace + "/" + slice); ok && !wanted[slice] && err == nil {

@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -32,18 +33,37 @@ func (m *manager) keepTenant(ctx context.Context, name string) error {
 	if !exists || t.DeletionTimestamp != nil {
 		return m.endTenant(ctx, name)
 	}
-	if err := m.furnish(ctx, t); err != nil {
-		return err
-	}
 	nodes, refused := m.nodes(t)
-	if err := m.prober.probe(name, t.Spec.Nodes.Probe, nodes); err != nil {
+	err := errors.Join(m.furnish(ctx, t), m.prober.probe(name, t.Spec.Nodes.Probe, nodes), m.sweep(ctx, name))
+	report := m.report(t, nodes, refused)
+	if left := tenant.SilentAfter - time.Since(report.AgentLast); left > 0 {
+		m.queue.AddAfter(name, left)
+	}
+	status := tenant.TenantStatus(t, report, time.Now())
+	if equality.Semantic.DeepEqual(status, t.Status) {
 		return err
 	}
-	status := tenant.TenantStatus(t, m.report(t, nodes, refused), time.Now())
-	if equality.Semantic.DeepEqual(status, t.Status) {
-		return nil
+	return errors.Join(err, m.cluster.WriteTenantStatus(ctx, t, status))
+}
+
+// sweep deletes what was derived for a tenant and has lost its owner: a TCPLoadBalancer may be deleted so that what it owns stays.
+func (m *manager) sweep(ctx context.Context, name string) error {
+	var orphans []kube.Object
+	for s := range m.known.Services.All() {
+		if s.Namespace == tenant.Namespace(name) && len(s.OwnerReferences) == 0 {
+			orphans = append(orphans, s)
+		}
 	}
-	return m.cluster.WriteTenantStatus(ctx, t, status)
+	for s := range m.known.Slices.All() {
+		if s.Namespace == tenant.Namespace(name) && len(s.OwnerReferences) == 0 {
+			orphans = append(orphans, s)
+		}
+	}
+	var errs []error
+	for _, o := range orphans {
+		errs = append(errs, m.remove(ctx, o))
+	}
+	return errors.Join(errs...)
 }
 
 // endTenant deletes a tenant's namespace, and with it all that is in there.
@@ -92,7 +112,8 @@ func (m *manager) furnish(ctx context.Context, t *v1alpha1.Tenant) error {
 		},
 		&corev1.ResourceQuota{ObjectMeta: in(tenant.AgentName), Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{
 			"count/tcploadbalancers." + v1alpha1.Group: *resource.NewQuantity(int64(tenant.Quota(t)), resource.DecimalSI),
-			"count/leases.coordination.k8s.io":         *resource.NewQuantity(1, resource.DecimalSI),
+			"count/services":                   *resource.NewQuantity(int64(tenant.Quota(t)), resource.DecimalSI),
+			"count/leases.coordination.k8s.io": *resource.NewQuantity(1, resource.DecimalSI),
 		}}},
 	} {
 		if err := m.cluster.Apply(ctx, tenant.ManagerName, o); err != nil {
@@ -108,7 +129,8 @@ func (m *manager) furnish(ctx context.Context, t *v1alpha1.Tenant) error {
 // report is what there is to tell of a tenant.
 func (m *manager) report(t *v1alpha1.Tenant, nodes []tenant.Node, refused []string) tenant.Report {
 	r := tenant.Report{Conflict: tenant.Conflict(t, m.known.Tenants.All()), Nodes: len(nodes), Refused: refused}
-	answers, _ := m.prober.answers(t, nodes)
+	answers, known := m.prober.answers(t, nodes)
+	r.Probing = !known
 	for _, n := range nodes {
 		if answers(n.Name) {
 			r.Answer++
@@ -116,10 +138,12 @@ func (m *manager) report(t *v1alpha1.Tenant, nodes []tenant.Node, refused []stri
 	}
 	vips := make(map[string]bool)
 	var sentences []string
+	asked := m.askedBy(t.Name)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for lb := range m.known.LoadBalancers.All() {
-		if lb.Namespace != tenant.Namespace(t.Name) {
+	for _, key := range asked {
+		lb, ok := m.known.LoadBalancers.Get(key)
+		if !ok {
 			continue
 		}
 		ready := meta.FindStatusCondition(lb.Status.Conditions, tenant.ConditionReady)
