@@ -248,7 +248,7 @@ func TestRefused(t *testing.T) {
 		o      manifests.Options
 		want   string
 	}{
-		{name: "kind", kind: "deployment", want: `there is no manifest of kind "deployment", only static-pod, daemonset and systemd`},
+		{name: "kind", kind: "deployment", want: `there is no manifest of kind "deployment", only static-pod, daemonset, systemd, agent and manager`},
 		{name: "image", o: manifests.Options{Image: "herald: dev"}, want: `the image is "herald: dev", which a manifest cannot name`},
 		{name: "binary", kind: manifests.Systemd, o: manifests.Options{Binary: "herald"}, want: `the path of the binary is "herald": want an absolute path of letters, digits and . _ - / @ +`},
 		{name: "path", o: manifests.Options{File: "herald.yaml"}, want: `the path of the configuration is "herald.yaml": want an absolute path of letters, digits and . _ - / @ +`},
