@@ -149,6 +149,26 @@ func TestAgreementIsOnDisk(t *testing.T) {
 	})
 }
 
+// A member that cannot write down what it agrees to holds nothing by it, even if nobody else has a vote.
+func TestHoldsNothingByWhatMayBeForgotten(t *testing.T) {
+	dir := t.TempDir()
+	virtually(t, 1, func(c *Config) { c.State = filepath.Join(dir, c.Self, "electorate") }, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
+		c.start("vip")
+		holder := c.holder("vip")
+		if err := os.RemoveAll(filepath.Join(dir, holder.name)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, holder.name), nil, 0o600); err != nil { // no folder can be made
+			t.Fatal(err)
+		}
+		holder.apply(func(config *Config) { config.Lease = 2 * config.Lease })
+		time.Sleep(10 * time.Second)
+		if s := holder.Status(); holder.holds("vip") || !strings.Contains(s.Lease.Problem, "cannot be written down") {
+			t.Errorf("it holds the lease: %t, and says %q", holder.holds("vip"), s.Lease.Problem)
+		}
+	})
+}
+
 func TestUnreadableAgreementIsRefused(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "electorate")
 	const good = `"Record": {"Number": 1, "Members": ["m1@192.0.2.1:7946"], "Duration": 1000000000}`

@@ -12,6 +12,20 @@ func of(names string) Electorate {
 	return Electorate{Members: strings.Fields(names), Duration: time.Second}
 }
 
+// All that makes electorates differ makes their digests differ.
+func TestDigest(t *testing.T) {
+	seen := make(map[uint64]Electorate)
+	for _, e := range []Electorate{
+		of("1 2 3"), of("1 2"), of("1 23"), of("12 3"), {Members: []string{"1", "2", "3"}, Duration: 2 * time.Second},
+		{Members: []string{"1", "2", "3"}, Duration: time.Second, Quorum: None},
+	} {
+		if other, ok := seen[e.Digest()]; ok || e.Digest() == 0 {
+			t.Errorf("%+v has the digest of %+v", e, other)
+		}
+		seen[e.Digest()] = e
+	}
+}
+
 // Each way is walked to its end: who is gone leaves first, and all others are a majority throughout.
 func TestStep(t *testing.T) {
 	for _, x := range []struct{ from, to, gone, way string }{

@@ -68,6 +68,12 @@ func TestAcceptor(t *testing.T) {
 		"a release of an old ballot leaves the promise": {
 			{0, "prepare", ballot{5, two}, true}, {1, "release", ballot{1, one}, true}, {2, "propose", ballot{5, two}, true},
 		},
+		"a claim replaces no grant": {
+			{0, "propose", ballot{1, one}, true}, {1, "see", ballot{9, two}, true}, {2, "prepare", ballot{10, two}, false}, {d - 1, "propose", ballot{10, two}, false},
+		},
+		"a claim forbids as a grant does": {
+			{0, "see", ballot{1, one}, true}, {d - 1, "propose", ballot{9, two}, false}, {d, "propose", ballot{9, two}, true},
+		},
 	} {
 		var a acceptor
 		for i, r := range requests {
@@ -80,6 +86,8 @@ func TestAcceptor(t *testing.T) {
 				v = a.propose(now, r.b, d)
 			case "propose briefly":
 				v = a.propose(now, r.b, d/10)
+			case "see":
+				a.see(now, r.b, d)
 			case "release":
 				a.release(now, r.b, "")
 			}

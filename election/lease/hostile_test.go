@@ -84,6 +84,7 @@ func TestStrangersAreIgnored(t *testing.T) {
 		"meant for another":       func(m *message.Message) { m.Receiver = message.Identity("m3", 1003) },
 		"meant for an earlier us": func(m *message.Message) { m.Receiver = message.Identity("m1", 900) },
 		"before the handshake":    func(m *message.Message) { m.Receiver = 0 },
+		"meant for any of us":     func(m *message.Message) { m.Receiver = message.Identity("m1", 0) },
 		"an old sequence number":  func(m *message.Message) { m.Sequence = 1 },
 		"no sequence number":      func(m *message.Message) { m.Sequence = 0 },
 	} {

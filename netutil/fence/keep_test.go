@@ -109,6 +109,54 @@ func TestKeepTellsWhatClosed(t *testing.T) {
 	})
 }
 
+// Who flushes between the two locks has both renewed once more: the first is in none of the new tables.
+func TestFlushedBetweenTheLocks(t *testing.T) {
+	addr := vip[0].Addr()
+	m := &model{time: time.Unix(1e9, 0), ended: func(netip.Addr, time.Time, time.Time) {}}
+	f, err := NewOver(slog.New(slog.DiscardHandler), m, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.now = m.now
+	if err := f.Guard(addr); err != nil {
+		t.Fatal(err)
+	}
+	for _, again := range []bool{false, true} { // what is open already, too
+		m.faults = []fault{{Lost: "flushed"}}
+		end := m.time.Add(600 * time.Millisecond)
+		if err := f.Open(end, addr); err != nil || m.opened(answer, addr).IsZero() || m.opened(answer, addr).After(end) {
+			t.Errorf("open again %t: %v, open until %v, want %v at most", again, err, m.opened(answer, addr), end)
+		}
+		m.time = m.time.Add(200 * time.Millisecond)
+	}
+}
+
+// Close ends the second lock, too: one that lasts too long must not be there when the first is renewed, which may take long as well.
+func TestCloseEndsTheLockThatLastsTooLong(t *testing.T) {
+	addr := vip[0].Addr()
+	m := &model{time: time.Unix(1e9, 0), ended: func(netip.Addr, time.Time, time.Time) {}}
+	f, err := NewOver(slog.New(slog.DiscardHandler), m, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.now = m.now
+	if err := f.Guard(addr); err != nil {
+		t.Fatal(err)
+	}
+	m.faults = []fault{{}, {Amid: 5 * time.Second}}
+	if err := f.Open(m.time.Add(600*time.Millisecond), addr); !errors.Is(err, ErrLate) {
+		t.Fatalf("the second lock took 5 s: %v", err)
+	}
+	if err := f.Close(addr); err != nil {
+		t.Fatal(err)
+	}
+	m.faults = []fault{{Amid: 300 * time.Millisecond}}
+	end := m.time.Add(200 * time.Millisecond)
+	if err := f.Open(end, addr); !errors.Is(err, ErrLate) || m.opened(answer, addr).After(end) {
+		t.Errorf("the first lock took too long: %v, open until %v after the end", err, m.opened(answer, addr).Sub(end))
+	}
+}
+
 // When the kernel reports a change Keep calls closed before it checks: an opening that finds the
 // tables gone puts them back and goes on, so that next to nothing is closed in between.
 func TestKeepOpensBeforeItChecks(t *testing.T) {

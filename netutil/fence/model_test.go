@@ -26,7 +26,7 @@ type model struct {
 type fault struct {
 	Before, Amid, After time.Duration // stalls: before the batch, after its begin, after its end
 	Late                time.Duration // of the kernel in ending timeouts
-	Lost                string        // "": nothing, "request", "answer", or "stuck": it is made at the next call
+	Lost                string        // "": nothing, "request", "answer", "stuck": it is made at the next call, or "flushed": all of it, after it was made
 }
 
 var eternity = time.Unix(1<<40, 0)
@@ -81,8 +81,11 @@ func (m *model) Apply(changes []Change) error {
 	m.time = m.time.Add(f.Amid)
 	m.commit(changes, f.Late)
 	m.time = m.time.Add(f.After)
-	if f.Lost == "answer" {
+	switch f.Lost {
+	case "answer":
 		return syscall.ENOBUFS
+	case "flushed":
+		m.sets = nil
 	}
 	return nil
 }

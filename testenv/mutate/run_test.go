@@ -52,20 +52,21 @@ func TestMutations(t *testing.T) {
 
 // killer is the first test that fails with a defect in place, or the package; empty if none does.
 func killer(file, overlay string) string {
+	try := [][]string{{"./" + filepath.Dir(file)}} // the tests of the file's own package, first
 	for _, t := range tests {
-		for _, packages := range t.in {
-			if !strings.HasPrefix(file, t.below) {
-				break
-			}
-			out, err := run("test", overlay, append([]string{"-failfast", "-timeout=5m"}, packages...)...)
-			if err == nil {
-				continue
-			}
-			if _, name, ok := strings.Cut(out, "--- FAIL: "); ok {
-				return strings.Fields(name)[0]
-			}
-			return strings.Join(packages, " ")
+		if strings.HasPrefix(file, t.below) {
+			try = append(try, t.in...)
 		}
+	}
+	for _, packages := range try {
+		out, err := run("test", overlay, append([]string{"-failfast", "-timeout=5m"}, packages...)...)
+		if err == nil {
+			continue
+		}
+		if _, name, ok := strings.Cut(out, "--- FAIL: "); ok {
+			return strings.Fields(name)[0]
+		}
+		return strings.Join(packages, " ")
 	}
 	return ""
 }
