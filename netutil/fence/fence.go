@@ -54,10 +54,12 @@ type Fence struct {
 	calls    ruleset.Calls    // to the kernel
 
 	mu       sync.Mutex
-	guarded  map[netip.Addr]bool // by Guard
-	served   map[netip.Addr]bool // by Serve
-	gated    map[netip.Addr]bool // either; true: the second lock may be open too long; nil: there are no tables
-	unsure   bool                // the kernel may not have what gated says
+	guarded  map[netip.Addr]bool      // by Guard
+	served   map[netip.Addr]bool      // by Serve
+	gated    map[netip.Addr]bool      // either; true: the second lock may be open too long; nil: there are no tables
+	open     map[netip.Addr]time.Time // until when those are that Open has opened
+	bare     map[netip.Addr]bool      // those of gated that the tables do not gate yet: see putBack
+	unsure   bool                     // the kernel may not have what gated says
 	restored uint64
 	late     uint64
 }
@@ -102,6 +104,7 @@ func NewOver(log *slog.Logger, k Kernel, o Options) (*Fence, error) {
 		now:      time.Now,
 		calls:    ruleset.NewCalls(ruleset.AnswerTimeout),
 		gated:    make(map[netip.Addr]bool),
+		open:     make(map[netip.Addr]time.Time),
 	}
 	var left []netip.Addr
 	if err := f.calls.Do(func() (err error) { left, err = k.Gated(); return err }); err != nil {
@@ -189,6 +192,8 @@ func (f *Fence) updateGated(served map[netip.Addr]bool) error {
 	}
 	changes := append(diffGated(f.gated, want), diffServed(f.served, served)...)
 	f.gated, f.served = want, served // before apply, which may have to put them back
+	maps.DeleteFunc(f.bare, func(addr netip.Addr, _ bool) bool { _, ok := want[addr]; return !ok })
+	maps.DeleteFunc(f.open, func(addr netip.Addr, _ time.Time) bool { _, ok := want[addr]; return !ok })
 	err := f.applyChanges(changes)
 	f.unsure = f.unsure || err != nil
 	return err
@@ -205,7 +210,10 @@ func (f *Fence) Close(addrs ...netip.Addr) error {
 		return nil // there is nothing to close
 	}
 	addrs = distinct(addrs)
-	if err := f.applyChanges(removals(addrs, answer, accept, until)); err != nil {
+	for _, addr := range addrs {
+		delete(f.open, addr) // first, or it would be left open if the tables are gone
+	}
+	if err := f.applyGating(addrs, removals(addrs, answer, accept, until)); err != nil {
 		return fmt.Errorf("close: %w", err)
 	}
 	for _, addr := range addrs {
@@ -217,11 +225,17 @@ func (f *Fence) Close(addrs ...netip.Addr) error {
 }
 
 // Check puts the tables back if another program removed them or a part of them, or made them
-// dormant. That closes every address until it is opened again.
+// dormant. That closes every address until it is opened again, except that after a flush those that were open are gated
+// when they have been, or at the next Check.
 func (f *Fence) Check() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.checkTables(); err != nil {
+	late := keys(f.bare) // nobody has opened them
+	err := f.checkTables()
+	if err == nil {
+		err = f.applyGating(late, nil)
+	}
+	if err != nil {
 		return fmt.Errorf("check kernel fence: %w", err)
 	}
 	return nil
@@ -234,10 +248,10 @@ func (f *Fence) Try() error {
 	defer f.mu.Unlock()
 	err := f.checkTables()
 	for addr := range f.gated {
-		if err == nil {
+		if err == nil && !f.bare[addr] {
 			err = f.applyChanges([]Change{{vips, addr, forever}})
+			break
 		}
-		break
 	}
 	if err != nil {
 		return fmt.Errorf("try kernel fence: %w", err)
@@ -252,7 +266,8 @@ func (f *Fence) Remove() error {
 	if err := f.calls.Do(f.kernel.Remove); err != nil {
 		return fmt.Errorf("remove kernel fence: %w", err)
 	}
-	f.guarded, f.served, f.gated, f.unsure = nil, nil, nil, false
+	f.guarded, f.served, f.gated, f.bare, f.unsure = nil, nil, nil, nil, false
+	clear(f.open)
 	return nil
 }
 
@@ -268,7 +283,8 @@ func (f *Fence) checkTables() error {
 	if f.gated == nil {
 		return nil
 	}
-	addrs, served := keys(f.gated), keys(f.served)
+	served := keys(f.served)
+	addrs := f.clothed()
 	for range 2 { // twice, as what is read while others change theirs may be incomplete
 		var ok bool
 		if err := f.calls.Do(func() (err error) { ok, err = f.kernel.Intact(addrs, served); return err }); err != nil {
@@ -279,6 +295,23 @@ func (f *Fence) checkTables() error {
 			return nil
 		}
 	}
+	return f.putBack(served)
+}
+
+// putBack makes the tables anew. What they held closes, until it is opened again, except where they were gone: then all addresses
+// have been open since, and to close those that are to be open would only lose packets. Their locks are renewed first, and then they
+// are gated, by renewLocks, or at the next Check if nobody opens them. Both locks are proven all the same. A process that
+// stops in between leaves them open, as one does that stops before it has put the tables back.
+func (f *Fence) putBack(served []netip.Addr) error {
+	var left []netip.Addr
+	err := f.calls.Do(func() (err error) { left, err = f.kernel.Gated(); return err })
+	f.bare = make(map[netip.Addr]bool)
+	for addr, end := range f.open {
+		if _, ok := f.gated[addr]; ok && err == nil && len(left) == 0 && end.Sub(f.now()) >= allowance+slack+shortest {
+			f.bare[addr] = true
+		}
+	}
+	addrs := f.clothed()
 	if err := f.calls.Do(func() error { return f.kernel.Rebuild(addrs, served) }); err != nil {
 		f.unsure = true
 		return err
@@ -288,7 +321,24 @@ func (f *Fence) checkTables() error {
 	}
 	f.unsure = false
 	f.restored++
-	f.log.Warn("put back Herald's nftables, which somebody had changed or made dormant; every address is closed until it is opened again", "addresses", len(addrs))
+	f.log.Warn("put back Herald's nftables, which somebody had changed or made dormant", "closed", len(addrs), "open", len(f.bare))
+	return nil
+}
+
+// clothed are the addresses that the tables gate.
+func (f *Fence) clothed() []netip.Addr {
+	return slices.DeleteFunc(keys(f.gated), func(addr netip.Addr) bool { return f.bare[addr] })
+}
+
+// applyGating makes all changes or none, and gates those of addrs that are not yet.
+func (f *Fence) applyGating(addrs []netip.Addr, changes []Change) error {
+	gating := slices.DeleteFunc(slices.Clone(addrs), func(addr netip.Addr) bool { return !f.bare[addr] })
+	if err := f.applyChanges(append(changes, insertions(forever, gating, vips)...)); err != nil {
+		return err
+	}
+	for _, addr := range gating {
+		delete(f.bare, addr)
+	}
 	return nil
 }
 

@@ -1,10 +1,17 @@
 package fence
 
 import (
+	"context"
+	"net"
+	"net/netip"
+	"os/exec"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/herald-vip/herald/netutil/ruleset"
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 // foreign are others' tables, of the same families and even with names like Herald's.
@@ -95,6 +102,7 @@ func TestVandals(t *testing.T) {
 		s.node.run(foreign, "nft", "-f", "-")
 		s.node.run(command, "nft", "-f", "-")
 		s.node.Must(f.Check())
+		s.node.Must(f.Check()) // nobody has opened what was open
 		restored++
 		if got := f.status(); got.Restored != restored {
 			t.Fatalf("after %q: status %+v, want %d restored", command, got, restored)
@@ -103,6 +111,68 @@ func TestVandals(t *testing.T) {
 	}
 	s.node.open(f.Open, vip.addrs()...)
 	s.expect("open again", true, true)
+}
+
+// A flush on the holder costs nobody a connection: what is open stays open until its locks are there again.
+func TestFlushCostsNothing(t *testing.T) {
+	s := newWire(t)
+	f := s.node.fence()
+	s.node.Must(f.Guard(vip.addrs()...))
+	s.node.open(f.Open, vip.addrs()...)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		f.Keep(ctx, func() { _ = f.Open(time.Now().Add(time.Hour), vip.addrs()...) }) // late on a busy machine: at the next change
+	})
+	t.Cleanup(func() { cancel(); running.Wait() })
+	var l net.Listener
+	var err error
+	s.node.In(func() { l, err = net.Listen("tcp", netip.AddrPortFrom(vip[0].Addr(), 0).String()) })
+	s.node.Must(err)
+	running.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.Close()
+		}
+	})
+	t.Cleanup(func() { l.Close() })
+
+	made := 0
+	connect := func() {
+		s.neighbour.In(func() {
+			var c net.Conn
+			if c, err = net.DialTimeout("tcp", l.Addr().String(), 900*time.Millisecond); err == nil { // less than until a SYN is sent again
+				c.Close()
+			}
+		})
+		if made++; err != nil {
+			t.Errorf("connection %d: %v", made, err)
+		}
+	}
+	for i := range 30 {
+		flush := exec.Command("nft", "flush", "ruleset")
+		s.node.In(func() { err = flush.Start() })
+		s.node.Must(err)
+		back := make(chan struct{}) // by somebody else: who asks the fence waits for it
+		go func() {
+			defer close(back)
+			wait.Until(t, "the tables are back, and all is gated", func() bool { return f.status().Restored == uint64(i+1) && len(f.ungated()) == 0 })
+		}()
+		for waiting := true; waiting; {
+			connect()
+			select {
+			case <-back:
+				waiting = false
+			default:
+			}
+		}
+		s.node.Must(flush.Wait())
+	}
+	t.Logf("%d connections", made)
+	s.expect("in the end", true, true)
 }
 
 // Neither what is received nor what is sent passes, even without the other.

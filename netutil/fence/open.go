@@ -1,6 +1,7 @@
 package fence
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -39,8 +40,12 @@ const (
 func (f *Fence) Open(until time.Time, addrs ...netip.Addr) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.openAddrs(until, distinct(addrs), answer, accept); err != nil {
+	addrs = distinct(addrs)
+	if err := f.openAddrs(until, addrs, answer, accept); err != nil {
 		return fmt.Errorf("open: %w", err)
+	}
+	for _, addr := range addrs {
+		f.open[addr] = until
 	}
 	return nil
 }
@@ -51,7 +56,10 @@ func (f *Fence) Accept(until time.Time, addrs ...netip.Addr) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	addrs = distinct(addrs)
-	err := f.applyChanges(removals(addrs, answer))
+	for _, addr := range addrs {
+		delete(f.open, addr)
+	}
+	err := f.applyGating(addrs, removals(addrs, answer))
 	if err == nil {
 		err = f.openAddrs(until, addrs, accept)
 	}
@@ -64,7 +72,7 @@ func (f *Fence) Accept(until time.Time, addrs ...netip.Addr) error {
 func (f *Fence) openAddrs(end time.Time, addrs []netip.Addr, permitted ...set) error {
 	for some := range slices.Chunk(addrs, batchSize) {
 		if err := f.renewLocks(end, some, permitted); err != nil {
-			return err
+			return errors.Join(err, f.applyGating(addrs, nil)) // what could not be opened is closed
 		}
 	}
 	return nil
@@ -99,7 +107,9 @@ func (f *Fence) renewLocks(end time.Time, addrs []netip.Addr, permitted []set) e
 			f.gated[addr] = !slices.Contains(permitted, answer)
 		}
 		if f.restored == restored {
-			return nil
+			if err := f.applyGating(addrs, nil); err != nil || f.restored == restored {
+				return err
+			}
 		}
 		doubtful = nil // the tables are new, and lack the first lock
 	}

@@ -39,7 +39,8 @@ type history struct {
 	wanted  map[netip.Addr]bool      // either
 	answers map[netip.Addr]time.Time // the latest it may answer, by any request so far
 	accepts map[netip.Addr]time.Time
-	ungated bool // by somebody else, which Check and Guard notice
+	wiped   time.Time // when the tables were, the last time
+	ungated bool      // by somebody else, which Check and Guard notice
 }
 
 func newHistory(t *rapid.T) *history {
@@ -88,6 +89,7 @@ func (h *history) deed() {
 	case "close":
 		if h.f.Close(addrs...) == nil {
 			for _, addr := range addrs {
+				h.hasGate(addr)
 				h.is(addr, answer, time.Time{})
 				h.is(addr, accept, time.Time{})
 			}
@@ -102,7 +104,7 @@ func (h *history) deed() {
 		}
 	case "wipe":
 		h.m.overdue()
-		h.m.sets = nil
+		h.m.sets, h.wiped = nil, h.m.time
 	case "ungate":
 		h.ungated = true
 		for _, addr := range addrs {
@@ -124,9 +126,7 @@ func (h *history) open(end time.Time, addrs []netip.Addr) {
 	}
 	if h.f.Open(end, addrs...) == nil {
 		for _, addr := range addrs {
-			if _, ok := h.m.sets[vips][addr]; !ok && !h.ungated {
-				h.Fatalf("%s is not gated", addr)
-			}
+			h.hasGate(addr)
 			h.is(addr, answer, end)
 			h.is(addr, accept, end)
 		}
@@ -143,6 +143,7 @@ func (h *history) accept(end time.Time, addrs []netip.Addr) {
 		return
 	}
 	for _, addr := range addrs {
+		h.hasGate(addr)
 		h.is(addr, answer, time.Time{})
 		if err == nil {
 			h.is(addr, accept, end)
@@ -196,9 +197,23 @@ func (h *history) is(addr netip.Addr, first set, end time.Time) {
 	}
 }
 
+// hasGate checks that an address that is to be gated is.
+func (h *history) hasGate(addr netip.Addr) {
+	if _, ok := h.m.sets[vips][addr]; !ok && !h.ungated && h.wanted[addr] && h.f.gated != nil {
+		h.Fatalf("%s is not gated", addr)
+	}
+}
+
+// isGated checks that all are gated but those that were open when somebody wiped the tables, and are to be still.
 func (h *history) isGated() {
-	if ok, _ := h.m.Intact(keys(h.wanted), keys(h.served)); !ok && h.f.gated != nil {
-		h.Fatalf("gated: %v and served: %v, want %v and %v", h.m.sets[vips], h.m.sets[services], h.wanted, h.served)
+	want := maps.Clone(h.wanted)
+	for addr := range h.f.bare {
+		if delete(want, addr); !h.answers[addr].After(h.wiped) {
+			h.Fatalf("%s is not gated, and was open until %v when the tables were wiped at %v", addr, h.answers[addr], h.wiped)
+		}
+	}
+	if ok, _ := h.m.Intact(keys(want), keys(h.served)); !ok && h.f.gated != nil {
+		h.Fatalf("gated: %v and served: %v, want %v and %v", h.m.sets[vips], h.m.sets[services], want, h.served)
 	}
 	h.ungated = false
 }
@@ -215,10 +230,14 @@ func (h *history) calm() {
 	if err := h.f.Serve(some[:1]...); err != nil {
 		h.Fatal(err)
 	}
-	if err := h.f.Check(); err != nil {
-		h.Fatal(err)
+	for range 2 { // what was open is gated by the second
+		if err := h.f.Check(); err != nil {
+			h.Fatal(err)
+		}
 	}
-	h.isGated()
+	if h.isGated(); len(h.f.bare) > 0 {
+		h.Fatalf("not gated are %v", h.f.bare)
+	}
 	before := h.f.status()
 	h.open(end, some)
 	h.m.time = h.m.time.Add(300 * time.Millisecond)

@@ -71,9 +71,20 @@ func (n nft) Rebuild(gated, _ []netip.Addr) error {
 		for _, a := range gated {
 			n.sets["vips"][a] = ever
 		}
-		n.flushed, n.node.altered = time.Time{}, n.node.altered+1
+		n.mended()
+		n.node.altered++
 		return nil
 	})
+}
+
+// mended takes note of whether all is in order again that somebody has flushed: what the node has bound is gated.
+func (n nft) mended() {
+	for a, end := range n.bound {
+		if time.Now().Before(end) && !n.gates(a) {
+			return
+		}
+	}
+	n.flushed = time.Time{}
 }
 
 func (n nft) Intact(gated, _ []netip.Addr) (ok bool, err error) {
@@ -99,6 +110,7 @@ func (n nft) Apply(changes []fence.Change) error {
 				set[c.Addr] = time.Now().Add(c.Lasts + noise(late))
 			}
 		}
+		n.mended()
 		return nil
 	})
 }
