@@ -157,6 +157,42 @@ func TestCloseEndsTheLockThatLastsTooLong(t *testing.T) {
 	}
 }
 
+// What was open before a flush and cannot be opened again is gated at once, and tables of which a part is gone are put back closed.
+func TestGatesWhatItDoesNotOpen(t *testing.T) {
+	m := &model{time: time.Unix(1e9, 0), ended: func(netip.Addr, time.Time, time.Time) {}}
+	f, err := NewOver(slog.New(slog.DiscardHandler), m, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.now = m.now
+	if err := errors.Join(f.Guard(vip.addrs()...), f.Open(m.time.Add(time.Minute), vip.addrs()...)); err != nil {
+		t.Fatal(err)
+	}
+	gated := func(when string) {
+		t.Helper()
+		for _, addr := range vip.addrs() {
+			if _, ok := m.sets[vips][addr]; !ok || !m.opened(answer, addr).IsZero() {
+				t.Errorf("%s: %s is gated: %t, open until %v", when, addr, ok, m.opened(answer, addr))
+			}
+		}
+	}
+	delete(m.sets[vips], vip[0].Addr())
+	if err := f.Check(); err != nil {
+		t.Fatal(err)
+	}
+	gated("a part was gone")
+
+	if err := f.Open(m.time.Add(time.Minute), vip.addrs()...); err != nil {
+		t.Fatal(err)
+	}
+	m.sets = nil
+	m.faults = []fault{{}, {After: time.Hour}} // the first finds no tables
+	if err := f.Open(m.time.Add(time.Minute), vip.addrs()...); !errors.Is(err, ErrLate) {
+		t.Fatalf("the first lock took an hour: %v", err)
+	}
+	gated("it could not be opened")
+}
+
 // When the kernel reports a change Keep calls closed before it checks: an opening that finds the
 // tables gone puts them back and goes on, so that next to nothing is closed in between.
 func TestKeepOpensBeforeItChecks(t *testing.T) {
