@@ -27,7 +27,7 @@ import (
 	"text/template"
 
 	"github.com/herald-vip/herald/config"
-	"github.com/herald-vip/herald/tenant"
+	"github.com/herald-vip/herald/service/tenant"
 )
 
 // Kind is a way to run Herald on a node.

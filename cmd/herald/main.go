@@ -16,7 +16,7 @@ import (
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/daemon"
 	"github.com/herald-vip/herald/manifests"
-	"github.com/herald-vip/herald/tenant"
+	"github.com/herald-vip/herald/service/tenant"
 )
 
 // version is set by the build.

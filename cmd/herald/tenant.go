@@ -14,9 +14,9 @@ import (
 	"github.com/herald-vip/herald/daemon"
 	"github.com/herald-vip/herald/manifests"
 	"github.com/herald-vip/herald/service/kube"
-	"github.com/herald-vip/herald/tenant"
-	"github.com/herald-vip/herald/tenant/agent"
-	"github.com/herald-vip/herald/tenant/manager"
+	"github.com/herald-vip/herald/service/tenant"
+	"github.com/herald-vip/herald/service/tenant/agent"
+	"github.com/herald-vip/herald/service/tenant/manager"
 )
 
 // clusterFlags are those of what runs in a cluster, as a Deployment.

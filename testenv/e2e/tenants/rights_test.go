@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/herald-vip/herald/tenant"
+	"github.com/herald-vip/herald/service/tenant"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 

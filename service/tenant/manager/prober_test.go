@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
-	"github.com/herald-vip/herald/tenant"
+	"github.com/herald-vip/herald/service/tenant"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/health"
-	"github.com/herald-vip/herald/tenant"
+	"github.com/herald-vip/herald/service/tenant"
 )
 
 // How nodes are probed: one that refuses is out at once, one that is silent after two probes. There is one probe of

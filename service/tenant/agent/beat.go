@@ -7,7 +7,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/herald-vip/herald/tenant"
+	"github.com/herald-vip/herald/service/tenant"
 	"github.com/herald-vip/herald/wake"
 )
 

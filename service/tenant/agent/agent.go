@@ -16,7 +16,7 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/kube"
-	"github.com/herald-vip/herald/tenant"
+	"github.com/herald-vip/herald/service/tenant"
 )
 
 // beats is the time between two renewals of the Lease by which the manager knows that an agent is there.

@@ -17,7 +17,7 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/kube"
-	"github.com/herald-vip/herald/tenant"
+	"github.com/herald-vip/herald/service/tenant"
 )
 
 // work looks at one key. It logs what fails, but for what a Service tells.

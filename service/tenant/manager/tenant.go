@@ -18,7 +18,7 @@ import (
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/service/kube"
-	"github.com/herald-vip/herald/tenant"
+	"github.com/herald-vip/herald/service/tenant"
 )
 
 // Annotations of a tenant's namespace, by which the policies of manifests/tenants refuse what the Tenant does not allow.
