@@ -269,23 +269,6 @@ func TestVotesForTheSameRecordOnly(t *testing.T) {
 	}
 }
 
-// A member that has no vote gives none, and where no quorum is asked for a voter gives its own to voters alone.
-func TestVotesOfAndForVotersOnly(t *testing.T) {
-	others, alone := voters("m1 m3"), voters("m1 m2 m3")
-	alone.Quorum = electorate.None
-	for from, e := range map[string]electorate.Electorate{"m1": others, "w1": alone} {
-		a := newAlone(t, atRecord(3, e), e, false)
-		a.Meet(a.now, from)
-		a.hear(from, func(*message.Message) {})
-		_, items := a.hear(from, func(m *message.Message) {
-			m.Items = []message.Item{{Kind: message.Prepare, Lease: 1, Counter: 1}}
-		})
-		if len(items) == 0 || items[0].Kind != message.Refuse {
-			t.Errorf("%s is answered %+v, want a refusal", from, items)
-		}
-	}
-}
-
 func TestLearnsNoOtherThan(t *testing.T) {
 	three, two := voters("m1 m2 m3"), voters("m1 m2")
 	for what, edit := range map[string]func(*message.Message){

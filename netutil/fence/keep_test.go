@@ -109,18 +109,25 @@ func TestKeepTellsWhatClosed(t *testing.T) {
 	})
 }
 
-// Who flushes between the two locks has both renewed once more: the first is in none of the new tables.
-func TestFlushedBetweenTheLocks(t *testing.T) {
-	addr := vip[0].Addr()
+// guarding is a fence over a model that gates addrs.
+func guarding(t *testing.T, addrs ...netip.Addr) (*Fence, *model) {
+	t.Helper()
 	m := &model{time: time.Unix(1e9, 0), ended: func(netip.Addr, time.Time, time.Time) {}}
 	f, err := NewOver(slog.New(slog.DiscardHandler), m, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.now = m.now
-	if err := f.Guard(addr); err != nil {
+	if err := f.Guard(addrs...); err != nil {
 		t.Fatal(err)
 	}
+	return f, m
+}
+
+// Who flushes between the two locks has both renewed once more: the first is in none of the new tables.
+func TestFlushedBetweenTheLocks(t *testing.T) {
+	addr := vip[0].Addr()
+	f, m := guarding(t, addr)
 	for _, again := range []bool{false, true} { // what is open already, too
 		m.faults = []fault{{Lost: "flushed"}}
 		end := m.time.Add(600 * time.Millisecond)
@@ -134,15 +141,7 @@ func TestFlushedBetweenTheLocks(t *testing.T) {
 // Close ends the second lock, too: one that lasts too long must not be there when the first is renewed, which may take long as well.
 func TestCloseEndsTheLockThatLastsTooLong(t *testing.T) {
 	addr := vip[0].Addr()
-	m := &model{time: time.Unix(1e9, 0), ended: func(netip.Addr, time.Time, time.Time) {}}
-	f, err := NewOver(slog.New(slog.DiscardHandler), m, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.now = m.now
-	if err := f.Guard(addr); err != nil {
-		t.Fatal(err)
-	}
+	f, m := guarding(t, addr)
 	m.faults = []fault{{}, {Amid: 5 * time.Second}}
 	if err := f.Open(m.time.Add(600*time.Millisecond), addr); !errors.Is(err, ErrLate) {
 		t.Fatalf("the second lock took 5 s: %v", err)
@@ -159,13 +158,8 @@ func TestCloseEndsTheLockThatLastsTooLong(t *testing.T) {
 
 // What was open before a flush and cannot be opened again is gated at once, and tables of which a part is gone are put back closed.
 func TestGatesWhatItDoesNotOpen(t *testing.T) {
-	m := &model{time: time.Unix(1e9, 0), ended: func(netip.Addr, time.Time, time.Time) {}}
-	f, err := NewOver(slog.New(slog.DiscardHandler), m, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.now = m.now
-	if err := errors.Join(f.Guard(vip.addrs()...), f.Open(m.time.Add(time.Minute), vip.addrs()...)); err != nil {
+	f, m := guarding(t, vip.addrs()...)
+	if err := f.Open(m.time.Add(time.Minute), vip.addrs()...); err != nil {
 		t.Fatal(err)
 	}
 	gated := func(when string) {
