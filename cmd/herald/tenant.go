@@ -111,7 +111,7 @@ func (c tenantKubeconfigCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	token, err := cluster.RequestToken(ctx, tenant.Namespace(c.Name), tenant.AgentName, agent.TokenLasts)
+	token, _, err := cluster.RequestToken(ctx, tenant.Namespace(c.Name), tenant.AgentName, agent.TokenLasts)
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("%w: the account is there once a manager has seen the Tenant %s", err, c.Name)
 	} else if err != nil {

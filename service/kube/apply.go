@@ -6,50 +6,28 @@ import (
 	"fmt"
 	"strings"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-
-	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
 // kindOf is what the server calls the kind of an object, and the name in paths.
-func kindOf(o Object) (schema.GroupVersionKind, string) {
-	switch o.(type) {
-	case *corev1.Namespace:
-		return corev1.SchemeGroupVersion.WithKind("Namespace"), "namespaces"
-	case *corev1.Service:
-		return corev1.SchemeGroupVersion.WithKind("Service"), "services"
-	case *corev1.Secret:
-		return corev1.SchemeGroupVersion.WithKind("Secret"), "secrets"
-	case *corev1.ServiceAccount:
-		return corev1.SchemeGroupVersion.WithKind("ServiceAccount"), "serviceaccounts"
-	case *corev1.ResourceQuota:
-		return corev1.SchemeGroupVersion.WithKind("ResourceQuota"), "resourcequotas"
-	case *discoveryv1.EndpointSlice:
-		return discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"), "endpointslices"
-	case *coordinationv1.Lease:
-		return coordinationv1.SchemeGroupVersion.WithKind("Lease"), "leases"
-	case *rbacv1.RoleBinding:
-		return rbacv1.SchemeGroupVersion.WithKind("RoleBinding"), "rolebindings"
-	case *v1alpha1.TCPLoadBalancer:
-		return v1alpha1.GroupVersion().WithKind("TCPLoadBalancer"), "tcploadbalancers"
-	case *v1alpha1.TenantNodes:
-		return v1alpha1.GroupVersion().WithKind("TenantNodes"), "tenantnodes"
+func (c *Cluster) kindOf(o Object) (schema.GroupVersionKind, string) {
+	kinds, _, err := c.scheme.ObjectKinds(o)
+	if err != nil {
+		panic(err) // a mistake in the program, found by its first test
 	}
-	panic(fmt.Sprintf("no kind of %T", o)) // a mistake in the program, found by its first test
+	resource := strings.ToLower(kinds[0].Kind)
+	return kinds[0], strings.TrimSuffix(resource, "s") + "s"
 }
 
 // path is where an object is.
-func path(o Object) []string {
-	kind, resource := kindOf(o)
+func (c *Cluster) path(o Object) []string {
+	kind, resource := c.kindOf(o)
 	at := []string{"/apis", kind.Group, kind.Version}
 	if kind.Group == "" {
 		at = []string{"/api", kind.Version}
@@ -61,13 +39,15 @@ func path(o Object) []string {
 }
 
 // Apply has the server make an object, or make it have the fields that o has (server-side apply), as owner.
-// Fields that o has no more go, those that others have set stay unless o has them, too.
+// Fields that o has no more go, those that others have set stay unless o has them, too. Then o is what the server has.
 func (c *Cluster) Apply(ctx context.Context, owner string, o Object) error {
-	kind, _ := kindOf(o)
+	kind, _ := c.kindOf(o)
 	o.GetObjectKind().SetGroupVersionKind(kind)
 	body, err := json.Marshal(o)
 	if err == nil {
-		err = c.send(ctx, c.core.Patch(types.ApplyPatchType).AbsPath(path(o)...).Param("fieldManager", owner).Param("force", "true").Body(body))
+		ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+		defer cancel()
+		err = c.core.Patch(types.ApplyPatchType).AbsPath(c.path(o)...).Param("fieldManager", owner).Param("force", "true").Body(body).Do(ctx).Into(o)
 	}
 	if err != nil {
 		return fmt.Errorf("write %s %s: %w", kind.Kind, Key(o), err)
@@ -77,11 +57,11 @@ func (c *Cluster) Apply(ctx context.Context, owner string, o Object) error {
 
 // Delete deletes an object, unless it is another one of that name than was read.
 func (c *Cluster) Delete(ctx context.Context, read Object) error {
-	kind, _ := kindOf(read)
+	kind, _ := c.kindOf(read)
 	uid := read.GetUID()
 	options, err := json.Marshal(metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	if err == nil {
-		err = c.send(ctx, c.herald.Delete().AbsPath(path(read)...).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(options))
+		err = c.send(ctx, c.herald.Delete().AbsPath(c.path(read)...).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(options))
 	}
 	if err != nil {
 		return fmt.Errorf("delete %s %s: %w", kind.Kind, Key(read), err)
@@ -106,7 +86,7 @@ func (c *Cluster) Annotate(ctx context.Context, read *corev1.Service, name, valu
 		"uid": read.UID, "resourceVersion": read.ResourceVersion, "annotations": map[string]any{name: set},
 	}})
 	if err == nil {
-		err = c.send(ctx, c.core.Patch(types.MergePatchType).AbsPath(path(read)...).Body(patch))
+		err = c.send(ctx, c.core.Patch(types.MergePatchType).AbsPath(c.path(read)...).Body(patch))
 	}
 	if err != nil {
 		return fmt.Errorf("annotate Service %s: %w", Key(read), err)

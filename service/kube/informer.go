@@ -7,6 +7,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -40,6 +41,14 @@ func Key(o metav1.Object) string {
 	return o.GetNamespace() + "/" + o.GetName()
 }
 
+// split is a [Key] in its parts.
+func split(key string) (namespace, name string) {
+	if namespace, name, ok := strings.Cut(key, "/"); ok {
+		return namespace, name
+	}
+	return "", key
+}
+
 // Handlers hear of the objects of one kind. They are called one after the other,
 // those of different kinds at the same time, and should return soon. The objects
 // belong to the [Informer]: they are to be read only.
@@ -66,7 +75,7 @@ type Informer[T Object] struct {
 	trim      func(T)
 
 	mu       sync.RWMutex
-	objects  map[string]T
+	objects  map[string]map[string]T // by namespace and name
 	handlers []Handlers[T]
 	listed   bool
 	synced   chan struct{}
@@ -75,7 +84,7 @@ type Informer[T Object] struct {
 func newInformer[T Object](client rest.Interface, resource string, only metav1.ListOptions, trim func(T)) *Informer[T] {
 	return &Informer[T]{
 		about: resource, client: client, resource: resource, only: only, trim: trim,
-		objects: make(map[string]T), synced: make(chan struct{}),
+		objects: make(map[string]map[string]T), synced: make(chan struct{}),
 	}
 }
 
@@ -112,17 +121,29 @@ func (i *Informer[T]) Synced() <-chan struct{} { return i.synced }
 
 // Get is the object with a [Key].
 func (i *Informer[T]) Get(key string) (T, bool) {
+	namespace, name := split(key)
 	i.mu.RLock()
 	defer i.mu.RUnlock()
-	o, ok := i.objects[key]
+	o, ok := i.objects[namespace][name]
 	return o, ok
+}
+
+// In are the objects of a namespace at the time of the call, in no order.
+func (i *Informer[T]) In(namespace string) iter.Seq[T] {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	return slices.Values(slices.Collect(maps.Values(i.objects[namespace])))
 }
 
 // All are the objects at the time of the call, in no order.
 func (i *Informer[T]) All() iter.Seq[T] {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
-	return slices.Values(slices.Collect(maps.Values(i.objects)))
+	var out []T
+	for _, of := range i.objects {
+		out = slices.AppendSeq(out, maps.Values(of))
+	}
+	return slices.Values(out)
 }
 
 func (i *Informer[T]) handled() bool {
@@ -185,7 +206,10 @@ func (i *Informer[T]) set(o T) {
 	was, known := i.Get(Key(o))
 	changed := !known || !same(was, o)
 	i.mu.Lock()
-	i.objects[Key(o)] = o
+	if i.objects[o.GetNamespace()] == nil {
+		i.objects[o.GetNamespace()] = make(map[string]T)
+	}
+	i.objects[o.GetNamespace()][o.GetName()] = o
 	i.mu.Unlock()
 	if !changed {
 		return
@@ -196,9 +220,12 @@ func (i *Informer[T]) set(o T) {
 }
 
 func (i *Informer[T]) remove(key string) {
+	namespace, name := split(key)
 	i.mu.Lock()
-	was, known := i.objects[key]
-	delete(i.objects, key)
+	was, known := i.objects[namespace][name]
+	if delete(i.objects[namespace], name); len(i.objects[namespace]) == 0 {
+		delete(i.objects, namespace)
+	}
 	i.mu.Unlock()
 	if !known {
 		return

@@ -17,6 +17,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -38,6 +39,7 @@ type Cluster struct {
 	core, discovery, coordination, herald rest.Interface
 
 	config   *rest.Config
+	scheme   *runtime.Scheme
 	said     *said
 	requests *counter
 }
@@ -77,7 +79,7 @@ func Connect(kubeconfig, agent string) (*Cluster, error) {
 		}
 		return rest.RESTClientForConfigAndClient(own, web)
 	}
-	out := &Cluster{config: c, said: newSaid(), requests: requests}
+	out := &Cluster{config: c, scheme: scheme, said: newSaid(), requests: requests}
 	for _, part := range []struct {
 		to      *rest.Interface
 		group   schema.GroupVersion
@@ -129,9 +131,11 @@ func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	s.AddKnownTypes(corev1.SchemeGroupVersion,
 		&corev1.Service{}, &corev1.ServiceList{}, &corev1.Node{}, &corev1.NodeList{},
-		&corev1.Namespace{}, &corev1.NamespaceList{}, &corev1.Secret{}, &corev1.SecretList{}, &corev1.Event{})
+		&corev1.Namespace{}, &corev1.NamespaceList{}, &corev1.Secret{}, &corev1.SecretList{}, &corev1.Event{},
+		&corev1.ServiceAccount{}, &corev1.ResourceQuota{})
 	s.AddKnownTypes(discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{})
 	s.AddKnownTypes(coordinationv1.SchemeGroupVersion, &coordinationv1.Lease{}, &coordinationv1.LeaseList{})
+	s.AddKnownTypes(rbacv1.SchemeGroupVersion, &rbacv1.RoleBinding{})
 	for _, group := range []schema.GroupVersion{
 		corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion, coordinationv1.SchemeGroupVersion,
 	} {

@@ -4,10 +4,8 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -49,8 +47,8 @@ func (c *Cluster) Kubeconfig(server string) (string, error) {
 	return string(out), err
 }
 
-// RequestToken has the server make a token of a service account, which lasts so long if the server lets it.
-func (c *Cluster) RequestToken(ctx context.Context, namespace, account string, lasts time.Duration) (string, error) {
+// RequestToken has the server make a token of a service account, which lasts so long if the server lets it, and tells when it ends.
+func (c *Cluster) RequestToken(ctx context.Context, namespace, account string, lasts time.Duration) (token string, ends time.Time, err error) {
 	seconds := int64(lasts / time.Second)
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -67,43 +65,9 @@ func (c *Cluster) RequestToken(ctx context.Context, namespace, account string, l
 		err = json.Unmarshal(answer, &made)
 	}
 	if err != nil {
-		return "", fmt.Errorf("request a token of %s/%s: %w", namespace, account, err)
+		return "", ends, fmt.Errorf("request a token of %s/%s: %w", namespace, account, err)
 	}
-	return made.Status.Token, nil
-}
-
-// TokenEnds is when the token in a Secret ends.
-func (c *Cluster) TokenEnds(ctx context.Context, namespace, name string) (time.Time, error) {
-	var s corev1.Secret
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	if err := c.core.Get().Namespace(namespace).Resource("secrets").Name(name).Do(ctx).Into(&s); err != nil {
-		return time.Time{}, fmt.Errorf("read Secret %s/%s: %w", namespace, name, err)
-	}
-	ends, err := tokenEnds(string(s.Data[KeyToken]))
-	if err != nil {
-		return ends, fmt.Errorf("the key %s of Secret %s/%s: %w", KeyToken, namespace, name, err)
-	}
-	return ends, nil
-}
-
-// tokenEnds reads the claim exp of a JSON Web Token (RFC 7519, section 4.1.4).
-func tokenEnds(token string) (time.Time, error) {
-	var claims struct {
-		Exp int64 `json:"exp"`
-	}
-	parts := strings.Split(strings.TrimSpace(token), ".")
-	if len(parts) != 3 {
-		return time.Time{}, errors.New("it is no token: want three parts with dots between")
-	}
-	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
-	if err == nil {
-		err = json.Unmarshal(payload, &claims)
-	}
-	if err != nil || claims.Exp == 0 {
-		return time.Time{}, errors.New("it is no token that says when it ends")
-	}
-	return time.Unix(claims.Exp, 0), nil
+	return made.Status.Token, made.Status.ExpirationTimestamp.Time, nil
 }
 
 // WriteToken puts a token into a Secret.
@@ -111,7 +75,7 @@ func (c *Cluster) WriteToken(ctx context.Context, namespace, name, token string)
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	patch, err := json.Marshal(map[string]any{"data": map[string][]byte{KeyToken: []byte(token)}})
 	if err == nil {
-		err = c.send(ctx, c.core.Patch(types.MergePatchType).AbsPath(path(s)...).Body(patch))
+		err = c.send(ctx, c.core.Patch(types.MergePatchType).AbsPath(c.path(s)...).Body(patch))
 	}
 	if err != nil {
 		return fmt.Errorf("write the token into Secret %s/%s: %w", namespace, name, err)

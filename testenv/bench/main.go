@@ -21,6 +21,7 @@ import (
 	"github.com/herald-vip/herald/testenv/bench/page"
 	"github.com/herald-vip/herald/testenv/bench/record"
 	"github.com/herald-vip/herald/testenv/bench/services"
+	"github.com/herald-vip/herald/testenv/bench/tenants"
 )
 
 type commands struct {
@@ -61,14 +62,14 @@ func (l *lab) dir(name string) (dir string, remove func() error, err error) {
 
 type runCmd struct {
 	lab
-	Bench     []string `default:"failover,flat,services,balancer" enum:"failover,flat,services,balancer" placeholder:"NAME,..." help:"What to measure: ${default}."`
-	Only      []string `placeholder:"TEXT,..." help:"Only the faults whose name has one of these texts; of services and balancer, the parts of these names."`
+	Bench     []string `default:"failover,flat,services,balancer,tenants" enum:"failover,flat,services,balancer,tenants" placeholder:"NAME,..." help:"What to measure: ${default}."`
+	Only      []string `placeholder:"TEXT,..." help:"Only the faults whose name has one of these texts; of services, balancer and tenants, the parts of these names."`
 	Trials    int      `default:"10" placeholder:"N" help:"Trials of each fault or change (${default})."`
 	Quick     bool     `help:"One trial, and not of what takes long: to see that all of it works; the figures mean little."`
 	Out       string   `default:"bin/bench" placeholder:"DIR" help:"Write the files into this folder (${default})."`
 	HAProxy   string   `name:"haproxy" default:"/usr/sbin/haproxy" placeholder:"FILE" help:"HAProxy (${default})."`
 	MetalLB   string   `name:"metallb" default:"testenv/realparts/bin/metallb" placeholder:"DIR" help:"The folder of MetalLB's programs (${default})."`
-	APIServer string   `name:"kube-apiserver" default:"testenv/realparts/bin/kube-apiserver" placeholder:"FILE" help:"The kube-apiserver to run (${default})."`
+	APIServer string   `name:"kube-apiserver" default:"testenv/realparts/bin/kube-apiserver" placeholder:"FILE" help:"The kube-apiserver to run, beside which Kubernetes' other programs are (${default})."`
 	Etcd      string   `default:"/usr/bin/etcd" placeholder:"FILE" help:"The etcd to run (${default})."`
 	CRDs      string   `name:"crds" default:"manifests/crds" placeholder:"DIR" help:"The folder of Herald's CRDs (${default})."`
 }
@@ -129,6 +130,17 @@ func (c *runCmd) measure(ctx context.Context, name string) error {
 		run = func(r *record.Recorder) error {
 			return balancer.Run(ctx, r, balancer.Options{Herald: c.Herald, Bench: self, HAProxy: c.HAProxy, Only: c.Only,
 				Trials: c.Trials, Quick: c.Quick, Dir: dir})
+		}
+	case "tenants":
+		add("frr", frr)
+		add("kubernetes", c.APIServer)
+		add("haproxy", c.HAProxy)
+		parts := map[string]string{"herald": c.Herald, "herald-testenv": c.Testenv, "etcd": c.Etcd, "kube-apiserver": c.APIServer}
+		for _, name := range []string{"kube-controller-manager", "kube-proxy", "kubectl"} {
+			parts[name] = filepath.Join(filepath.Dir(c.APIServer), name)
+		}
+		run = func(r *record.Recorder) error {
+			return tenants.Run(ctx, r, tenants.Options{Programs: parts, Repository: ".", HAProxy: c.HAProxy, Only: c.Only, Trials: c.Trials, Quick: c.Quick, Dir: dir})
 		}
 	}
 	r := record.New(io.MultiWriter(f, os.Stdout), record.Here(ctx, programs))

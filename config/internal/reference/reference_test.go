@@ -1,5 +1,5 @@
 // Package reference writes and checks docs/config.md, which says what is in the file of package
-// config, and docs/services-api.md, which says what is in the CRDs of package v1alpha1.
+// config, and docs/services-api.md and docs/tenants-api.md, which say what is in the CRDs of package v1alpha1.
 package reference
 
 import (
@@ -15,12 +15,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config"
 )
 
 const root = "../../.."
 
-var update = flag.Bool("update", false, "write docs/config.md and docs/services-api.md anew")
+var update = flag.Bool("update", false, "write docs/config.md, docs/services-api.md and docs/tenants-api.md anew")
 
 // Both pages are as what they are made of; -update writes them anew.
 func TestPages(t *testing.T) {
@@ -47,13 +48,9 @@ func TestPages(t *testing.T) {
 }
 
 // pages are docs/config.md, from the types of package config, their doc comments and the example, and
-// docs/services-api.md, from the CRDs in the order of the types of package v1alpha1.
+// docs/services-api.md and docs/tenants-api.md, from the CRDs in the order of the types of package v1alpha1.
 func pages() (map[string][]byte, error) {
 	source, err := readAll("config/config.go", "config/balancers.go", "config/example.yaml")
-	if err != nil {
-		return nil, err
-	}
-	crds, err := readAll("manifests/crds/herald.dev_addresspools.yaml", "manifests/crds/herald.dev_bgppeers.yaml", "api/v1alpha1/example.yaml")
 	if err != nil {
 		return nil, err
 	}
@@ -61,16 +58,31 @@ func pages() (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	pool, err := readSchema(crds[0])
+	var kinds []kind
+	for _, t := range []reflect.Type{
+		reflect.TypeFor[v1alpha1.AddressPool](), reflect.TypeFor[v1alpha1.BGPPeer](),
+		reflect.TypeFor[v1alpha1.Tenant](), reflect.TypeFor[v1alpha1.TenantNodes](), reflect.TypeFor[v1alpha1.TCPLoadBalancer](),
+	} {
+		crd, err := readAll("manifests/crds/herald.dev_" + strings.TrimSuffix(strings.ToLower(t.Name()), "s") + "s.yaml")
+		if err != nil {
+			return nil, err
+		}
+		schema, err := readSchema(crd[0])
+		if err != nil {
+			return nil, err
+		}
+		kinds = append(kinds, kind{t, schema})
+	}
+	example, err := readAll("api/v1alpha1/example.yaml")
 	if err != nil {
 		return nil, err
 	}
-	peer, err := readSchema(crds[1])
+	services, err := resourcesPage(servicesIntroduction, example[0], kinds[:2]...)
 	if err != nil {
 		return nil, err
 	}
-	services, err := servicesPage(crds[2], pool, peer)
-	return map[string][]byte{"config.md": file, "services-api.md": services}, err
+	tenants, err := resourcesPage(tenantsIntroduction, nil, kinds[2:]...)
+	return map[string][]byte{"config.md": file, "services-api.md": services, "tenants-api.md": tenants}, err
 }
 
 func readAll(names ...string) ([][]byte, error) {
@@ -173,7 +185,7 @@ func TestRefused(t *testing.T) {
 		{"Priority decides.", 0, "AddressPoolSpec.Priority is 0 by default, described as –"},
 	} {
 		priority.Description, priority.Default = test.description, test.fallback
-		if _, err := servicesPage(nil, pool, pool); err == nil || err.Error() != test.want {
+		if _, err := resourcesPage("", nil, kind{reflect.TypeFor[v1alpha1.AddressPool](), pool}); err == nil || err.Error() != test.want {
 			t.Errorf("error is %v, want %s", err, test.want)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 // beat tells the manager that an agent is there, until ctx ends, and takes note of whether the load-balancing cluster is.
 func (a *agent) beat(ctx context.Context) {
+	told := false
 	for {
 		seconds := int32(tenant.SilentAfter / time.Second)
 		err := a.remote.Apply(ctx, tenant.AgentName, &coordinationv1.Lease{
@@ -20,50 +21,41 @@ func (a *agent) beat(ctx context.Context) {
 			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &a.opts.Identity, LeaseDurationSeconds: &seconds, RenewTime: new(metav1.NowMicro())},
 		})
 		a.mu.Lock()
-		was := time.Since(a.heard) >= tenant.SilentAfter
+		silent := time.Since(a.heard) >= tenant.SilentAfter
 		if err == nil {
 			a.heard = time.Now()
 		}
-		is := time.Since(a.heard) >= tenant.SilentAfter
 		a.mu.Unlock()
-		if err != nil && is && !was && ctx.Err() == nil {
-			a.log.Warn("the load-balancing cluster does not answer", "reason", err)
-		}
-		if was || is { // all Services say so
+		if silent { // all Services say so, or no more
 			a.addAll()
 		}
+		if err != nil && silent && !told && ctx.Err() == nil {
+			a.log.Warn("the load-balancing cluster does not answer", "reason", err)
+		}
+		told = err != nil && silent
 		if !wake.Pause(ctx, beats) {
 			return
 		}
 	}
 }
 
-// Tokens of agents last so long if the server lets them, and are renewed when a third of that is left.
-const (
-	TokenLasts = 30 * 24 * time.Hour
-	tokenLeft  = TokenLasts / 3
-)
+// TokenLasts is how long tokens of agents last if the server lets them.
+const TokenLasts = 30 * 24 * time.Hour
 
-// renew renews the token by which the load-balancing cluster knows the agent, when a third of its time is left.
-// The kubelet brings the new one to all agents.
+// renew renews the token by which the load-balancing cluster knows the agent: at once, as nobody tells when the one that is there
+// ends, and whenever two thirds of its time have passed. The kubelet brings the new one to all agents.
 func (a *agent) renew(ctx context.Context) {
-	if a.opts.Secret == "" {
-		return
-	}
-	for ; ctx.Err() == nil; wake.Pause(ctx, time.Hour) {
-		ends, err := a.own.TokenEnds(ctx, a.opts.Namespace, a.opts.Secret)
-		if err == nil && time.Until(ends) > tokenLeft {
-			continue
-		}
-		var token string
-		if err == nil {
-			token, err = a.remote.RequestToken(ctx, a.opts.Remote, tenant.AgentName, TokenLasts)
-		}
+	for a.opts.Secret != "" && ctx.Err() == nil {
+		after := time.Minute
+		token, ends, err := a.remote.RequestToken(ctx, a.opts.Remote, tenant.AgentName, TokenLasts)
 		if err == nil {
 			err = a.own.WriteToken(ctx, a.opts.Namespace, a.opts.Secret, token)
 		}
-		if err != nil && ctx.Err() == nil {
-			a.log.Warn("cannot renew the token for the load-balancing cluster; trying again in an hour", "reason", err)
+		if err == nil {
+			after = time.Until(ends) * 2 / 3
+		} else if ctx.Err() == nil {
+			a.log.Warn("cannot renew the token for the load-balancing cluster; trying again in a minute", "reason", err)
 		}
+		wake.Pause(ctx, after)
 	}
 }

@@ -6,8 +6,6 @@ package manager
 import (
 	"context"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -47,18 +45,16 @@ type manager struct {
 	prober  *prober
 
 	mu          sync.Mutex
-	reserved    tenant.Reserved            // nil: to be found anew
-	generations map[string]int64           // of Tenants
-	asked       map[string]map[string]bool // the keys of TCPLoadBalancers, by namespace
-	heard       map[string]time.Time       // when agents were, by tenant
-	furnished   map[string]int64           // the generation that a tenant has all of
-	refused     map[string]string          // why TCPLoadBalancers are not served, by key
+	reserved    tenant.Reserved      // nil: to be found anew
+	generations map[string]int64     // of Tenants
+	heard       map[string]time.Time // when agents were, by tenant
+	furnished   map[string]int64     // the generation that a tenant has all of
 }
 
 func newManager(log *slog.Logger, cluster *kube.Cluster) *manager {
 	m := &manager{
 		log: log, cluster: cluster, known: cluster.ManagerInformers(log, tenant.AgentName), queue: kube.NewQueue(),
-		generations: make(map[string]int64), asked: make(map[string]map[string]bool), heard: make(map[string]time.Time), furnished: make(map[string]int64), refused: make(map[string]string),
+		generations: make(map[string]int64), heard: make(map[string]time.Time), furnished: make(map[string]int64),
 	}
 	m.prober = newProber(log, m.addProbed)
 	return m
@@ -86,13 +82,9 @@ func (m *manager) listen() {
 		Set:    func(t *v1alpha1.Tenant) { m.setTenant(t.Name, t.Generation) },
 		Delete: func(t *v1alpha1.Tenant) { m.setTenant(t.Name, 0) },
 	})
-	asked := func(lb *v1alpha1.TCPLoadBalancer) {
+	handle(m.known.LoadBalancers, func(lb *v1alpha1.TCPLoadBalancer) {
 		m.queue.Add(kube.Key(lb))
 		m.addStatus(lb.Namespace)
-	}
-	m.known.LoadBalancers.Handle(kube.Handlers[*v1alpha1.TCPLoadBalancer]{
-		Set:    func(lb *v1alpha1.TCPLoadBalancer) { m.index(lb, true); asked(lb) },
-		Delete: func(lb *v1alpha1.TCPLoadBalancer) { m.index(lb, false); asked(lb) },
 	})
 	handle(m.known.TenantNodes, func(n *v1alpha1.TenantNodes) {
 		if name, ok := tenant.OfNamespace(n.Namespace); ok {
@@ -127,28 +119,6 @@ func (m *manager) setTenant(name string, generation int64) {
 	}
 }
 
-// index knows the TCPLoadBalancers of each namespace.
-func (m *manager) index(lb *v1alpha1.TCPLoadBalancer, exists bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	of := m.asked[lb.Namespace]
-	switch {
-	case !exists:
-		delete(of, kube.Key(lb))
-	case of == nil:
-		m.asked[lb.Namespace] = map[string]bool{kube.Key(lb): true}
-	default:
-		of[kube.Key(lb)] = true
-	}
-}
-
-// askedBy are the keys of the TCPLoadBalancers of a tenant.
-func (m *manager) askedBy(name string) []string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.Sorted(maps.Keys(m.asked[tenant.Namespace(name)]))
-}
-
 // hear takes note of an agent's Lease. The first that is seen of it may be old; whether it is depends on two clocks.
 func (m *manager) hear(name string, l *coordinationv1.Lease) {
 	m.mu.Lock()
@@ -177,8 +147,8 @@ func (m *manager) addAll() {
 // addTenant has a tenant looked at, and all that it asks for.
 func (m *manager) addTenant(name string) {
 	m.queue.Add(name)
-	for _, key := range m.askedBy(name) {
-		m.queue.Add(key)
+	for lb := range m.known.LoadBalancers.In(tenant.Namespace(name)) {
+		m.queue.Add(kube.Key(lb))
 	}
 }
 
@@ -196,8 +166,8 @@ func (m *manager) addProbed(name string, answers bool) {
 		after = gatherRises
 	}
 	m.queue.AddAfter(name, after)
-	for _, key := range m.askedBy(name) {
-		m.queue.AddAfter(key, after)
+	for lb := range m.known.LoadBalancers.In(tenant.Namespace(name)) {
+		m.queue.AddAfter(kube.Key(lb), after)
 	}
 }
 

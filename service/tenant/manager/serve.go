@@ -48,14 +48,12 @@ func (m *manager) serve(ctx context.Context, namespace, name string) error {
 	default:
 		want, refused = m.derive(t, lb)
 	}
-	m.note(key, refused)
 	if want.Service == nil && refused == "" && exists && lb.DeletionTimestamp == nil {
 		return nil // its nodes are not known yet: probes call again
 	}
 	is, err := m.apply(ctx, namespace, name, want)
 	if kube.Refuses(err) {
 		refused = "the load-balancing cluster does not serve it so: " + kube.Refusal(err)
-		m.note(key, refused)
 	} else if err != nil {
 		return err
 	}
@@ -67,17 +65,6 @@ func (m *manager) serve(ctx context.Context, namespace, name string) error {
 		return err
 	}
 	return errors.Join(err, m.cluster.WriteLoadBalancerStatus(ctx, lb, status))
-}
-
-// note takes note of why a TCPLoadBalancer is not served, empty if it is.
-func (m *manager) note(key, refused string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if refused == "" {
-		delete(m.refused, key)
-	} else {
-		m.refused[key] = refused
-	}
 }
 
 // derive is what a TCPLoadBalancer makes of itself, or why nothing. Nothing without a reason is that nodes have not been probed yet.

@@ -48,20 +48,16 @@ func (m *manager) keepTenant(ctx context.Context, name string) error {
 
 // sweep deletes what was derived for a tenant and has lost its owner: a TCPLoadBalancer may be deleted so that what it owns stays.
 func (m *manager) sweep(ctx context.Context, name string) error {
-	var orphans []kube.Object
-	for s := range m.known.Services.All() {
-		if s.Namespace == tenant.Namespace(name) && len(s.OwnerReferences) == 0 {
-			orphans = append(orphans, s)
-		}
-	}
-	for s := range m.known.Slices.All() {
-		if s.Namespace == tenant.Namespace(name) && len(s.OwnerReferences) == 0 {
-			orphans = append(orphans, s)
-		}
-	}
 	var errs []error
-	for _, o := range orphans {
-		errs = append(errs, m.remove(ctx, o))
+	for s := range m.known.Services.In(tenant.Namespace(name)) {
+		if len(s.OwnerReferences) == 0 {
+			errs = append(errs, m.remove(ctx, s))
+		}
+	}
+	for s := range m.known.Slices.In(tenant.Namespace(name)) {
+		if len(s.OwnerReferences) == 0 {
+			errs = append(errs, m.remove(ctx, s))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -110,20 +106,46 @@ func (m *manager) furnish(ctx context.Context, t *v1alpha1.Tenant) error {
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: tenant.AgentName},
 			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: tenant.AgentName, Namespace: tenant.Namespace(t.Name)}},
 		},
-		&corev1.ResourceQuota{ObjectMeta: in(tenant.AgentName), Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{
-			"count/tcploadbalancers." + v1alpha1.Group: *resource.NewQuantity(int64(tenant.Quota(t)), resource.DecimalSI),
-			"count/services":                   *resource.NewQuantity(int64(tenant.Quota(t)), resource.DecimalSI),
-			"count/leases.coordination.k8s.io": *resource.NewQuantity(1, resource.DecimalSI),
-		}}},
 	} {
 		if err := m.cluster.Apply(ctx, tenant.ManagerName, o); err != nil {
 			return err
 		}
 	}
+	counted, err := m.limit(ctx, t, in(tenant.AgentName))
+	if err != nil {
+		return err
+	}
+	if !counted {
+		m.queue.AddAfter(t.Name, again)
+		return nil
+	}
 	m.mu.Lock()
 	m.furnished[t.Name] = t.Generation
 	m.mu.Unlock()
 	return nil
+}
+
+// again is how long after a quota was written it should be counted.
+const again = 2 * time.Second
+
+// limit gives a tenant its quota, and tells whether all of that is counted: until then the API server refuses what it limits. Kubernetes'
+// controller of quotas hears of new kinds every 30 s, and counts what it did not know before when the quota changes, or after five minutes. So
+// the quota changes, and back.
+func (m *manager) limit(ctx context.Context, t *v1alpha1.Tenant, meta metav1.ObjectMeta) (counted bool, err error) {
+	for _, leases := range []int64{1, 2, 1} {
+		q := &corev1.ResourceQuota{ObjectMeta: meta, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{
+			"count/tcploadbalancers." + v1alpha1.Group: *resource.NewQuantity(int64(tenant.Quota(t)), resource.DecimalSI),
+			"count/services":                   *resource.NewQuantity(int64(tenant.Quota(t)), resource.DecimalSI),
+			"count/leases.coordination.k8s.io": *resource.NewQuantity(leases, resource.DecimalSI),
+		}}}
+		if err := m.cluster.Apply(ctx, tenant.ManagerName, q); err != nil {
+			return false, err
+		}
+		if used := len(q.Status.Used); used == 0 || used == len(q.Spec.Hard) {
+			return used > 0, nil
+		}
+	}
+	return false, nil
 }
 
 // report is what there is to tell of a tenant.
@@ -138,18 +160,9 @@ func (m *manager) report(t *v1alpha1.Tenant, nodes []tenant.Node, refused []stri
 	}
 	vips := make(map[string]bool)
 	var sentences []string
-	asked := m.askedBy(t.Name)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, key := range asked {
-		lb, ok := m.known.LoadBalancers.Get(key)
-		if !ok {
-			continue
-		}
+	for lb := range m.known.LoadBalancers.In(tenant.Namespace(t.Name)) {
 		ready := meta.FindStatusCondition(lb.Status.Conditions, tenant.ConditionReady)
 		switch {
-		case m.refused[kube.Key(lb)] != "":
-			sentences = append(sentences, fmt.Sprintf("%s: %s", lb.Name, m.refused[kube.Key(lb)]))
 		case ready != nil && ready.Status == metav1.ConditionFalse:
 			sentences = append(sentences, fmt.Sprintf("%s: %s", lb.Name, ready.Message))
 		case ready != nil:
@@ -161,6 +174,8 @@ func (m *manager) report(t *v1alpha1.Tenant, nodes []tenant.Node, refused []stri
 	}
 	slices.Sort(sentences)
 	r.Refused, r.Addresses = append(r.Refused, sentences...), len(vips)
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	r.AgentLast = m.heard[t.Name]
 	r.AgentSilent = time.Since(r.AgentLast) >= tenant.SilentAfter
 	return r

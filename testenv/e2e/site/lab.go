@@ -147,6 +147,8 @@ func findPart(name string) (string, error) {
 		"TESTENV":                 "../../../bin/herald-testenv",
 		"KUBE_APISERVER":          "../../realparts/bin/kube-apiserver",
 		"KUBE_CONTROLLER_MANAGER": "../../realparts/bin/kube-controller-manager",
+		"KUBE_PROXY":              "../../realparts/bin/kube-proxy",
+		"KUBECTL":                 "../../realparts/bin/kubectl",
 		"ETCD":                    "/usr/bin/etcd",
 		"REGISTRY":                "/usr/bin/docker-registry",
 		"HELM":                    "../../realparts/bin/helm",

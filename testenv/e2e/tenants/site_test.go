@@ -70,7 +70,7 @@ func install(t *testing.T, k *site.APIServer, kind string, flags ...string) {
 func kubeconfigOf(t *testing.T, k *site.APIServer, namespace, account string) string {
 	t.Helper()
 	admin := k.Connect(t)
-	token, err := admin.RequestToken(t.Context(), namespace, account, time.Hour)
+	token, _, err := admin.RequestToken(t.Context(), namespace, account, time.Hour)
 	site.Must(t, err)
 	text, err := admin.Kubeconfig("")
 	site.Must(t, err)

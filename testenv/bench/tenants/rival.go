@@ -1,0 +1,53 @@
+package tenants
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"text/template"
+)
+
+// script is what somebody writes in an afternoon.
+//
+//go:embed rival.sh.tmpl
+var script string
+
+// rivalNet are the first three numbers of the addresses that the script gives.
+const rivalNet = "10.99.1"
+
+// startScript has the script serve the tenant from the first node of the load-balancing cluster, to which the router has a route.
+func (s *stage) startScript(ctx context.Context) error {
+	t, err := template.New("rival").Parse(script)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(s.dir, "rival")
+	if err != nil {
+		return err
+	}
+	kubectl, err := filepath.Abs(s.Programs["kubectl"])
+	if err != nil {
+		return err
+	}
+	var text bytes.Buffer
+	err = t.Execute(&text, map[string]string{
+		"Kubeconfig": filepath.Join(s.dir, s.acme.Name, "kubeconfig"), "Dir": dir, "Kubectl": kubectl, "HAProxy": s.HAProxy, "Net": rivalNet,
+	})
+	if err != nil {
+		return err
+	}
+	node := s.Balancing.Nodes()[0]
+	if _, err := s.Node("r1").Run(ctx, "ip", "route", "add", rivalNet+".0/24", "via", s.Balancing.Address(node).String()); err != nil {
+		return err
+	}
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	_, err = s.Node(node).Start(&exec.Cmd{Args: []string{"sh", "-c", text.String()}, Stdout: log, Stderr: log})
+	return err
+}

@@ -1,0 +1,103 @@
+package tenants
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/herald-vip/herald/manifests"
+	"github.com/herald-vip/herald/testenv/services"
+)
+
+// serverPort is that of the server on each node of a tenant.
+const serverPort = 8080
+
+// mountSecret puts the values of the agent's Secret where the agent reads them, as the kubelet does.
+func (c *Cluster) mountSecret(ctx context.Context) error {
+	var s struct{ Data map[string]string }
+	if err := c.API.Get(ctx, "/api/v1/namespaces/herald-system/secrets/"+manifests.LoadBalancerSecret, &s); err != nil {
+		return err
+	}
+	for key, value := range s.Data {
+		text, err := base64.StdEncoding.DecodeString(value)
+		if err := errors.Join(err, c.lab.write(string(text), c.Name+"-secret", key)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CreateNode creates a Node that is ready, as its kubelet would.
+func (c *Cluster) CreateNode(ctx context.Context, name string) error {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if err := c.API.Create(ctx, services.Nodes, n); err != nil {
+		return err
+	}
+	return c.API.Patch(ctx, services.Nodes+"/"+name+"/status", map[string]any{"status": corev1.NodeStatus{
+		Addresses:  []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: c.Address(name).String()}},
+		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+	}})
+}
+
+// Expose creates a Service of type LoadBalancer with ready endpoints on all nodes: a pod there is the node's server. Edit changes
+// it before; may be nil.
+func (c *Cluster) Expose(ctx context.Context, name string, edit func(*corev1.Service)) error {
+	s := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Name: "http", Port: services.Port, Protocol: corev1.ProtocolTCP}}},
+	}
+	if edit != nil {
+		edit(s)
+	}
+	var ports []discoveryv1.EndpointPort
+	for _, p := range s.Spec.Ports {
+		ports = append(ports, discoveryv1.EndpointPort{Name: &p.Name, Protocol: &p.Protocol, Port: new(int32(serverPort))})
+	}
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+		AddressType: discoveryv1.AddressTypeIPv4, Endpoints: c.endpoints(c.Nodes()...), Ports: ports,
+	}
+	return errors.Join(c.API.Create(ctx, services.Slices, slice), c.API.Create(ctx, services.Services, s))
+}
+
+func (c *Cluster) endpoints(nodes ...string) []discoveryv1.Endpoint {
+	out := []discoveryv1.Endpoint{}
+	for _, node := range nodes {
+		out = append(out, discoveryv1.Endpoint{
+			Addresses: []string{c.Address(node).String()}, NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: new(true), Serving: new(true)},
+		})
+	}
+	return out
+}
+
+// SetEndpoints has a Service's endpoints be on these nodes.
+func (c *Cluster) SetEndpoints(ctx context.Context, service string, nodes ...string) error {
+	return c.API.Patch(ctx, services.Slices+"/"+service, map[string]any{"endpoints": c.endpoints(nodes...)})
+}
+
+// Remove deletes a Service and its EndpointSlice.
+func (c *Cluster) Remove(ctx context.Context, name string) error {
+	return errors.Join(c.API.Delete(ctx, services.Services+"/"+name), c.API.Delete(ctx, services.Slices+"/"+name))
+}
+
+// VIP waits until a Service has one.
+func (c *Cluster) VIP(ctx context.Context, name string) (vip netip.Addr, err error) {
+	err = services.Eventually(ctx, func() error {
+		var s corev1.Service
+		if err := c.API.Get(ctx, services.Services+"/"+name, &s); err != nil {
+			return err
+		}
+		if len(s.Status.LoadBalancer.Ingress) == 0 {
+			return fmt.Errorf("%s has no VIP: %+v", name, s.Status.Conditions)
+		}
+		vip, err = netip.ParseAddr(s.Status.LoadBalancer.Ingress[0].IP)
+		return err
+	})
+	return vip, err
+}
