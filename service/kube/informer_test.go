@@ -208,11 +208,14 @@ func TestTrim(t *testing.T) {
 		Namespace: "default", Name: "a", UID: "u", ResourceVersion: "1", Labels: map[string]string{"l": "m"},
 		Annotations:   map[string]string{"kubectl.kubernetes.io/last-applied-configuration": "{}", "herald.dev/pool": "p"},
 		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}, Finalizers: []string{"f"},
+		OwnerReferences: []metav1.OwnerReference{{Name: "default.web"}},
 	}
 	kept := metav1.ObjectMeta{
 		Namespace: "default", Name: "a", UID: "u", ResourceVersion: "1", Labels: map[string]string{"l": "m"},
 		Annotations: map[string]string{"herald.dev/pool": "p"},
 	}
+	owned := kept // by which it is known what it was derived from
+	owned.OwnerReferences = meta.OwnerReferences
 	bare := kept
 	bare.Labels, bare.Annotations = nil, nil
 	sliced := kept
@@ -245,7 +248,7 @@ func TestTrim(t *testing.T) {
 		name      string
 		got, want any
 	}{
-		{"Service", service, &corev1.Service{ObjectMeta: kept, Spec: served}},
+		{"Service", service, &corev1.Service{ObjectMeta: owned, Spec: served}},
 		{"Service of another type", other, &corev1.Service{ObjectMeta: bare, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP}}},
 		{"EndpointSlice", slice, &discoveryv1.EndpointSlice{ObjectMeta: sliced, AddressType: discoveryv1.AddressTypeIPv4,
 			Endpoints: []discoveryv1.Endpoint{{NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: &yes}}}}},

@@ -14,7 +14,7 @@ import (
 
 // Informers know the objects of all kinds that somebody handles.
 type Informers struct {
-	// Services have their labels, their specification and status, and of their
+	// Services have their labels, owners, specification and status, and of their
 	// annotations only those of Herald. Of those that are not of type LoadBalancer
 	// and have no address of one there is only the type.
 	Services *Informer[*corev1.Service]

@@ -33,9 +33,9 @@ func trimMeta(m *metav1.ObjectMeta) {
 }
 
 func trimService(s *corev1.Service) {
-	trimMeta(&s.ObjectMeta)
+	trimOwned(&s.ObjectMeta)
 	if s.Spec.Type != corev1.ServiceTypeLoadBalancer && len(s.Status.LoadBalancer.Ingress) == 0 {
-		s.Labels, s.Annotations = nil, nil
+		s.Labels, s.Annotations, s.OwnerReferences = nil, nil, nil
 		s.Spec = corev1.ServiceSpec{Type: s.Spec.Type}
 	}
 }

@@ -298,3 +298,28 @@ func TestDerivedNames(t *testing.T) {
 		seen[name] = origin
 	}
 }
+
+// What is derived leads back to the Service that it was derived from, and what only looks like it leads nowhere.
+func TestOriginOf(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		change func(*corev1.Service)
+		want   Origin
+	}{
+		{"derived", func(*corev1.Service) {}, Origin{"acme", "default/web"}},
+		{"without the label", func(s *corev1.Service) { s.Labels = nil }, Origin{}},
+		{"with the label of another tenant", func(s *corev1.Service) { s.Labels[v1alpha1.LabelTenant] = "beta" }, Origin{}},
+		{"in a namespace of somebody else", func(s *corev1.Service) { s.Namespace = "shop" }, Origin{}},
+		{"without an owner", func(s *corev1.Service) { s.OwnerReferences = nil }, Origin{}},
+		{"with an owner that does not control it", func(s *corev1.Service) { s.OwnerReferences[0].Controller = nil }, Origin{}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := Derive("acme", asked(), Backends{}).Service
+			test.change(s)
+			got := OriginOf(s)
+			if got != test.want || (len(got.Attrs()) == 0) != (test.want == Origin{}) {
+				t.Errorf("it is of %+v, and a log says %v; want %+v", got, got.Attrs(), test.want)
+			}
+		})
+	}
+}

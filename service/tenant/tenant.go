@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
@@ -87,6 +89,31 @@ func LoadBalancerName(namespace, name string) string { return namespace + "." + 
 func ServiceOf(loadBalancer string) (namespace, name string) {
 	namespace, name, _ = strings.Cut(loadBalancer, ".")
 	return namespace, name
+}
+
+// Origin is the Service of a tenant that one was derived from; of one that is no tenant's, the zero value.
+type Origin struct {
+	Tenant  string
+	Service string // namespace/name, in the tenant's cluster
+}
+
+// OriginOf is what a Service was derived from. It takes a Service in another namespace than the tenant's for no tenant's, whatever its labels are.
+func OriginOf(s *corev1.Service) Origin {
+	tenant := s.Labels[v1alpha1.LabelTenant]
+	owner := metav1.GetControllerOfNoCopy(s)
+	if tenant == "" || s.Namespace != Namespace(tenant) || owner == nil {
+		return Origin{}
+	}
+	namespace, name := ServiceOf(owner.Name)
+	return Origin{tenant, namespace + "/" + name}
+}
+
+// Attrs are what a log line about the derived Service tells of its origin.
+func (o Origin) Attrs() []any {
+	if o.Tenant == "" {
+		return nil
+	}
+	return []any{"tenant", o.Tenant, "origin", o.Service}
 }
 
 // DerivedNames are those of the Service and of the EndpointSlices that can be derived from a TCPLoadBalancer.
