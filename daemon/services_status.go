@@ -122,7 +122,7 @@ func (s *services) list(flat []speaker.Status, holders map[string]string, sessio
 	}
 	sent := sentTo(sessions)
 	for _, known := range s.announcer.Services() {
-		one := admin.Service{Name: known.Key, Addresses: []admin.ServiceAddress{}}
+		one := admin.Service{Name: known.Key, Tenant: known.Origin.Tenant, Origin: known.Origin.Service, Addresses: []admin.ServiceAddress{}}
 		for _, a := range known.Addresses {
 			address := admin.ServiceAddress{
 				Address: a.Addr, Pool: a.Pool, Stage: admin.Stage(a.Stage.String()), Since: a.Since, Route: a.Route, Peers: a.Peers, Sent: sent[a.Route],

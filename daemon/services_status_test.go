@@ -96,6 +96,22 @@ func TestServicesStatus(t *testing.T) {
 	}
 }
 
+// Of a Service that was derived for a tenant it is told whose it is, and what it is called there.
+func TestServicesStatusOfTenants(t *testing.T) {
+	s := newServices(slog.New(slog.DiscardHandler), &config.Config{NodeName: "m1", Services: &config.Services{DefaultClass: true}}, routes{}, nil)
+	s.announcer.SetService(&corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "tenant-acme", Name: "web-default-4f2a", Labels: map[string]string{v1alpha1.LabelTenant: "acme"},
+			OwnerReferences: []metav1.OwnerReference{{Kind: "TCPLoadBalancer", Name: "default.web", Controller: new(true)}},
+		},
+		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer},
+	})
+	want := []admin.Service{{Name: "tenant-acme/web-default-4f2a", Tenant: "acme", Origin: "default/web", Addresses: []admin.ServiceAddress{}}}
+	if diff := cmp.Diff(want, s.list(nil, nil, nil)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // Without the section there is nothing, and nothing to fail.
 func TestNoServices(t *testing.T) {
 	s := newServices(slog.New(slog.DiscardHandler), &config.Config{}, routes{}, nil)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/pool"
+	"github.com/herald-vip/herald/service/tenant"
 	"github.com/herald-vip/herald/speaker/departure"
 	"github.com/herald-vip/herald/wake"
 )
@@ -23,6 +24,7 @@ type address struct {
 	since   time.Time // its stage
 	flat    *Address  // nil: this node may not hold it
 	service string    // whose it is, or was
+	origin  tenant.Origin
 }
 
 // parting is a route that an address is about to leave, and when.
@@ -116,7 +118,7 @@ func (a *Announcer) decide(x *address) {
 		return
 	}
 	if len(x.claims) > 0 {
-		x.service = x.claims[0].key
+		x.service, x.origin = x.claims[0].key, x.claims[0].wants.origin
 	}
 	now := time.Now()
 	before := x.stage()

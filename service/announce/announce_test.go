@@ -10,12 +10,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/bgp/community"
 	"github.com/herald-vip/herald/service/announce"
 	"github.com/herald-vip/herald/service/pool"
+	"github.com/herald-vip/herald/service/tenant"
 )
 
 const notice = 500 * time.Millisecond
@@ -512,5 +514,38 @@ func TestStop(t *testing.T) {
 		n.set(svc("b", nil, "10.1.0.2"))
 		wait(time.Minute)
 		n.did()
+	})
+}
+
+// Whose a tenant's Service is, and what it is called there, is in the status, and in the log when it comes and goes.
+func TestOriginIsTold(t *testing.T) {
+	derived := svc("web-default-4f2a", func(s *corev1.Service) {
+		s.Namespace, s.Labels = "tenant-acme", map[string]string{v1alpha1.LabelTenant: "acme"}
+		s.OwnerReferences = []metav1.OwnerReference{{Kind: "TCPLoadBalancer", Name: "default.web", Controller: new(true)}}
+	}, "10.1.0.1")
+	known := []any{machine("n1", nil), addressPool("p", nil, "10.1.0.0/24"), derived, svc("own", nil, "10.1.0.2")}
+	inVirtualTime(t, announce.Config{}, known, func(n *node) {
+		n.did("announce 10.1.0.1/32", "announce 10.1.0.2/32")
+		var got []tenant.Origin
+		for _, s := range n.Services() {
+			got = append(got, s.Origin)
+		}
+		if want := []tenant.Origin{{}, {Tenant: "acme", Service: "default/web"}}; !slices.Equal(got, want) {
+			t.Errorf("the status says %+v, want %+v", got, want)
+		}
+		n.DeleteService("tenant-acme/web-default-4f2a")
+		wait(notice)
+		n.did("mark 10.1.0.1/32", "withdraw 10.1.0.1/32")
+		lines := 0
+		for line := range strings.Lines(n.log.String()) {
+			if ours := strings.Contains(line, "service=tenant-acme/"); ours != strings.Contains(line, " tenant=acme origin=default/web") {
+				t.Errorf("the log says %s", line)
+			} else if ours {
+				lines++
+			}
+		}
+		if lines < 2 {
+			t.Errorf("the log has %d lines of it, want two or more:\n%s", lines, n.log)
+		}
 	})
 }

@@ -1,11 +1,16 @@
 package announce
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/herald-vip/herald/service/tenant"
+)
 
 // move is a change to be logged.
 type move struct {
 	stage   Stage
 	service string
+	origin  tenant.Origin
 	addr    netip.Addr
 	reason  string
 
@@ -16,7 +21,7 @@ type move struct {
 }
 
 func moveOf(x *address, reason string) move {
-	return move{stage: x.stage(), service: x.service, addr: x.addr, reason: reason}
+	return move{stage: x.stage(), service: x.service, origin: x.origin, addr: x.addr, reason: reason}
 }
 
 // say logs moves: each in a line of its own, unless they are many.
@@ -33,10 +38,12 @@ func (a *Announcer) say(moves []move) {
 			a.log.Info("no route of a Service is refused any more")
 		case len(moves) > many:
 			counts[m.stage]++
-		case m.reason == "":
-			a.log.Info("service "+m.stage.String(), "service", m.service, "address", m.addr)
 		default:
-			a.log.Info("service "+m.stage.String(), "service", m.service, "address", m.addr, "reason", m.reason)
+			attrs := append([]any{"service", m.service, "address", m.addr}, m.origin.Attrs()...)
+			if m.reason != "" {
+				attrs = append(attrs, "reason", m.reason)
+			}
+			a.log.Info("service "+m.stage.String(), attrs...)
 		}
 	}
 	for stage, n := range counts {

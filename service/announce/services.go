@@ -12,6 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/herald-vip/herald/service"
+	"github.com/herald-vip/herald/service/tenant"
 )
 
 // backing is what is known by the name of a Service: what it asks for, if it is
@@ -24,7 +25,7 @@ type backing struct {
 	slices    []slice
 }
 
-// wants is what of a Service decides where its addresses are announced.
+// wants is what of a Service decides where its addresses are announced, and who is said to have them.
 type wants struct {
 	created time.Time
 	local   bool // externalTrafficPolicy
@@ -32,6 +33,7 @@ type wants struct {
 	// others; without share, with nobody.
 	share, policy string
 	addrs         []netip.Addr // of its status, in order
+	origin        tenant.Origin
 }
 
 // slice is an EndpointSlice.
@@ -56,7 +58,7 @@ func older(x, y *backing) int {
 }
 
 // SetService takes in a Service that is new or has changed. Of it are needed: its
-// name, namespace, annotations, creation and deletion timestamps, its spec, and
+// name, namespace, labels, annotations, owner, creation and deletion timestamps, its spec, and
 // status.loadBalancer.
 func (a *Announcer) SetService(s *corev1.Service) {
 	if s == nil {
@@ -189,6 +191,7 @@ func wantsOf(s *corev1.Service) wants {
 	w := wants{
 		created: s.CreationTimestamp.Time,
 		local:   s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
+		origin:  tenant.OriginOf(s),
 	}
 	if claim, err := service.ClaimOf(s); err == nil { // who asks for nonsense shares with nobody
 		w.share, w.policy = claim.Share, claim.Policy

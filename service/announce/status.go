@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/herald-vip/herald/service/tenant"
 )
 
 // Stage is how far the announcement of an address by BGP has come.
@@ -35,6 +37,8 @@ func (s Stage) String() string {
 type ServiceStatus struct {
 	// Key is namespace/name.
 	Key string
+	// Origin is what it was derived from, if it is a tenant's.
+	Origin tenant.Origin
 	// Addresses are those that its status says it has.
 	Addresses []AddressStatus
 }
@@ -94,7 +98,7 @@ func (a *Announcer) Services() []ServiceStatus {
 		if !b.ours {
 			continue
 		}
-		one := ServiceStatus{Key: key}
+		one := ServiceStatus{Key: key, Origin: b.wants.origin}
 		for _, x := range b.addresses {
 			one.Addresses = append(one.Addresses, a.describe(x, b))
 		}

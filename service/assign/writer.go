@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/herald-vip/herald/service/tenant"
 	"github.com/herald-vip/herald/wake"
 )
 
@@ -100,15 +101,16 @@ func (d *writer) write(ctx context.Context, w *write) {
 
 // report logs what a Service was given, and sends the events about it.
 func (d *writer) report(ctx context.Context, w *write) {
+	about := append([]any{"service", w.key}, tenant.OriginOf(w.read).Attrs()...)
 	if w.refusal != "" {
-		d.log.Warn("a Service has not got what it asks for", "service", w.key, "reason", w.refusal)
+		d.log.Warn("a Service has not got what it asks for", append(about, "reason", w.refusal)...)
 	}
 	if w.assigns {
 		var addrs []string
 		for _, i := range w.status.LoadBalancer.Ingress {
 			addrs = append(addrs, i.IP)
 		}
-		d.log.Info("a Service has addresses", "service", w.key, "addresses", addrs)
+		d.log.Info("a Service has addresses", append(about, "addresses", addrs)...)
 	}
 	for _, e := range w.events {
 		e.Reporter = d.reporter

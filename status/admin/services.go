@@ -119,6 +119,10 @@ type LeftOut struct {
 type Service struct {
 	// Name is namespace/name.
 	Name string `json:"name"`
+	// Tenant is the one that it was derived for, and Origin the Service of that tenant which it
+	// was derived from, namespace/name; empty if it is no tenant's.
+	Tenant string `json:"tenant,omitempty"`
+	Origin string `json:"origin,omitempty"`
 	// Addresses are those that its status says it has.
 	Addresses []ServiceAddress `json:"addresses"`
 }
@@ -269,11 +273,15 @@ func WriteServices(w io.Writer, services []Service, now time.Time) error {
 	t := newTable(w, now)
 	t.row("SERVICE", "ADDRESS", "POOL", "BGP", "FLAT", "FOR", "WHY")
 	for _, s := range services {
+		name := s.Name
+		if s.Tenant != "" {
+			name += fmt.Sprintf(" (tenant %s: %s)", s.Tenant, s.Origin)
+		}
 		if len(s.Addresses) == 0 {
-			t.row(s.Name, "", "", "", "", "", "it has been given no address")
+			t.row(name, "", "", "", "", "", "it has been given no address")
 		}
 		for _, a := range s.Addresses {
-			t.row(s.Name, a.Address.String(), a.Pool, a.byBGP(), a.flat(), t.ago(a.Since), cmp.Or(a.Error, a.FlatReason, a.Reason))
+			t.row(name, a.Address.String(), a.Pool, a.byBGP(), a.flat(), t.ago(a.Since), cmp.Or(a.Error, a.FlatReason, a.Reason))
 		}
 	}
 	return t.Flush()

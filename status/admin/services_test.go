@@ -12,7 +12,7 @@ import (
 	"github.com/herald-vip/herald/status/admin"
 )
 
-// services are one with an address that is announced and one that is not, and one that has none.
+// services are one with an address that is announced and one that is not, one that has none, and two of a tenant.
 func services() []admin.Service {
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	return []admin.Service{
@@ -22,6 +22,10 @@ func services() []admin.Service {
 				FlatReason: "no holder:\nbeing elected", Reason: "pool flat is not announced by BGP"},
 		}},
 		{Name: "shop/other", Addresses: []admin.ServiceAddress{}},
+		{Name: "tenant-acme/web-default-4f2a", Tenant: "acme", Origin: "default/web", Addresses: []admin.ServiceAddress{
+			{Address: netip.MustParseAddr("10.1.0.2"), Pool: "public", Stage: "announced", Since: at, Sent: []string{"r1"}},
+		}},
+		{Name: "tenant-acme/blog-default-09c1", Tenant: "acme", Origin: "default/blog", Addresses: []admin.ServiceAddress{}},
 	}
 }
 
@@ -81,10 +85,12 @@ func TestWriteServices(t *testing.T) {
 	if err := admin.WriteServices(&out, services(), time.Date(2026, 11, 20, 12, 1, 0, 0, time.UTC)); err != nil {
 		t.Fatal(err)
 	}
-	want := `SERVICE      ADDRESS      POOL     BGP         FLAT       FOR    WHY
-shop/one     10.1.0.1     public   announced   -          1m0s   -
-shop/one     10.3.0.100   flat     -           not held   -      no holder: being elected
-shop/other   -            -        -           -          -      it has been given no address
+	want := `SERVICE                                                     ADDRESS      POOL     BGP         FLAT       FOR    WHY
+shop/one                                                    10.1.0.1     public   announced   -          1m0s   -
+shop/one                                                    10.3.0.100   flat     -           not held   -      no holder: being elected
+shop/other                                                  -            -        -           -          -      it has been given no address
+tenant-acme/web-default-4f2a (tenant acme: default/web)     10.1.0.2     public   announced   -          1m0s   -
+tenant-acme/blog-default-09c1 (tenant acme: default/blog)   -            -        -           -          -      it has been given no address
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
