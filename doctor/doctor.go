@@ -33,7 +33,7 @@ const (
 type Finding struct {
 	Severity Severity `json:"severity"`
 	// Topic is the kind of thing: herald, configuration, process, node, software, vip,
-	// balancer, port, member, peer, check or certificate.
+	// balancer, port, member, peer, check, certificate or tenant.
 	Topic string `json:"topic"`
 	// Subject is the thing itself, such as an address.
 	Subject string `json:"subject"`
@@ -113,6 +113,7 @@ func examine(c *config.Config, f *facts.Facts) []Finding {
 		{"peer", examinePeers},
 		{"check", examineChecks},
 		{"certificate", examineCertificates},
+		{"tenant", examineTenants},
 	} {
 		out.topic = section.topic
 		section.examine(c, f, &out)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/doctor/facts"
 )
 
@@ -78,6 +79,7 @@ func TestPageOnJSON(t *testing.T) {
 		c := parsed(t, file)
 		f := well(c)
 		f.Endpoints = map[string]facts.Endpoint{"apiserver": endpoint(t, certificate())}
+		f.Tenants = []v1alpha1.Tenant{acme()}
 		for _, finding := range examine(c, f) {
 			if !strings.Contains(string(page), "| `"+finding.Topic+"` |") {
 				t.Errorf("docs/doctor.md lacks the topic %s", finding.Topic)

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/link"
 	"github.com/herald-vip/herald/netutil/ruleset"
@@ -79,6 +80,10 @@ type Facts struct {
 	Absent map[string]bool
 	// Endpoints are the servers of https checks, by the check's name.
 	Endpoints map[string]Endpoint
+
+	// Tenants are those of the cluster whose Services this node announces, TenantsError why they are unknown.
+	Tenants      []v1alpha1.Tenant
+	TenantsError error
 }
 
 // Program is a process.

@@ -60,6 +60,7 @@ func Gather(ctx context.Context, c *config.Config, file string) (*config.Config,
 	parts.Go(func() { f.Checks = probeChecks(ctx, convert.HealthChecks(c)) })
 	parts.Go(func() { f.Endpoints = inspect(ctx, c) })
 	parts.Go(func() { f.Peers = f.askPeers(ctx, c) })
+	parts.Go(func() { f.Tenants, f.TenantsError = askTenants(ctx, c) })
 	parts.Go(func() {
 		f.Members = f.askMembers(ctx, c)
 		if again, err := link.ReadSurvey(); err == nil { // the kernel knows now where the members are

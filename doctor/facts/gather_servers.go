@@ -16,15 +16,17 @@ import (
 	"strings"
 	"time"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/service/kube"
 	"github.com/herald-vip/herald/wake"
 )
 
 const (
 	// checksTimeout is how long slow servers are waited for; checks may take up to a minute.
 	checksTimeout = 8 * time.Second
-	// inspectTimeout bounds a TLS handshake, resolveTimeout the questions to DNS after it.
+	// inspectTimeout bounds a TLS handshake, and a question to the API server; resolveTimeout those to DNS.
 	inspectTimeout = 3 * time.Second
 	resolveTimeout = 2 * time.Second
 	// maxNames is how many names of a certificate are asked for.
@@ -162,4 +164,22 @@ func parseCertificate(data []byte) *x509.Certificate {
 		}
 	}
 	return nil
+}
+
+// askTenants lists the Tenants of the cluster whose Services this node announces. Outside of the pod whose account may ask
+// there are none.
+func askTenants(ctx context.Context, c *config.Config) ([]v1alpha1.Tenant, error) {
+	if c.Services == nil {
+		return nil, nil
+	}
+	cluster, err := kube.Connect(c.Services.Kubeconfig, "herald-doctor/"+c.NodeName)
+	switch {
+	case err != nil && c.Services.Kubeconfig == "":
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
+	defer cancel()
+	return cluster.Tenants(ctx)
 }

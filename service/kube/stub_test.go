@@ -143,8 +143,11 @@ func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		kind, version := "SecretList", "v1"
-		if strings.HasSuffix(r.URL.Path, "/addresspools") {
+		switch filepath.Base(r.URL.Path) {
+		case "addresspools":
 			kind, version = "AddressPoolList", "herald.dev/v1alpha1"
+		case "tenants":
+			kind, version = "TenantList", "herald.dev/v1alpha1"
 		}
 		err := json.NewEncoder(w).Encode(map[string]any{
 			"kind": kind, "apiVersion": version, "metadata": map[string]string{"resourceVersion": strconv.Itoa(s.rv)}, "items": items,

@@ -1,11 +1,14 @@
 package kube
 
 import (
+	"context"
+	"fmt"
 	"log/slog"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
@@ -99,6 +102,16 @@ func (c *Cluster) ManagerInformers(log *slog.Logger, lease string) *ManagerInfor
 	}
 	i.group = c.group(log, i.Tenants, i.LoadBalancers, i.TenantNodes, i.Leases, i.Nodes, i.Pools, i.Namespaces, i.Services, i.Slices)
 	return i
+}
+
+// Tenants are all there are, asked for once; none if the server has no such kind, or does not let them be read.
+func (c *Cluster) Tenants(ctx context.Context) ([]v1alpha1.Tenant, error) {
+	var all v1alpha1.TenantList
+	err := c.herald.Get().Resource("tenants").Do(ctx).Into(&all)
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
+		return nil, fmt.Errorf("list Tenants: %w", err)
+	}
+	return all.Items, nil
 }
 
 // trimOwned is trimMeta for objects with owners.

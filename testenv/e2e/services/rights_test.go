@@ -5,6 +5,7 @@ package services
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -13,7 +14,7 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// TestRightsAreUsed has a speaker announce Services, and be the writer, with the rights
+// TestRightsAreUsed has a speaker announce Services, be the writer, and be examined, with the rights
 // of its manifests. It needs no other, and each of these.
 func TestRightsAreUsed(t *testing.T) {
 	audit := site.NewAudit(t, site.ServiceAccount)
@@ -32,6 +33,11 @@ func TestRightsAreUsed(t *testing.T) {
 	s.Path(t, "r2", serviceAddress) // by its password
 	createBalancer(t, k, "refused", "herald.dev/pool: nowhere", "")
 	becomes(t, k, "refused", "NoPool")
+	k.Apply(t, site.HeraldPath("tenants"), `{apiVersion: herald.dev/v1alpha1, kind: Tenant, metadata: {name: acme}, spec: {nodes: {cidrs: [10.20.0.0/24]}}}`)
+	report, _ := site.Run(t, s.Node("s"), "herald", "doctor", "--config", "/etc/herald/herald.yaml") // whatever else it finds here
+	if want := "tenant acme: no manager has acted on it"; !strings.Contains(report, want) {
+		t.Errorf("herald doctor does not say %q:\n%s", want, report)
+	}
 
 	given := rightsGiven(t)
 	site.Eventually(t, site.Soon, func() error {
