@@ -48,13 +48,13 @@ type manager struct {
 	reserved    tenant.Reserved      // nil: to be found anew
 	generations map[string]int64     // of Tenants
 	heard       map[string]time.Time // when agents were, by tenant
-	furnished   map[string]int64     // the generation that a tenant has all of
+	furnished   map[string]furnished // what tenants were given
 }
 
 func newManager(log *slog.Logger, cluster *kube.Cluster) *manager {
 	m := &manager{
 		log: log, cluster: cluster, known: cluster.ManagerInformers(log, tenant.AgentName), queue: kube.NewQueue(),
-		generations: make(map[string]int64), heard: make(map[string]time.Time), furnished: make(map[string]int64),
+		generations: make(map[string]int64), heard: make(map[string]time.Time), furnished: make(map[string]furnished),
 	}
 	m.prober = newProber(log, m.addProbed)
 	return m

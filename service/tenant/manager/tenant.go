@@ -95,7 +95,7 @@ func (m *manager) furnish(ctx context.Context, t *v1alpha1.Tenant) error {
 	m.mu.Lock()
 	done := m.furnished[t.Name]
 	m.mu.Unlock()
-	if exists && done == t.Generation && maps.Equal(is.Annotations, limits) && is.Labels[v1alpha1.LabelTenant] == t.Name {
+	if exists && done.generation == t.Generation && (done.counted || time.Since(done.at) < again) && maps.Equal(is.Annotations, limits) && is.Labels[v1alpha1.LabelTenant] == t.Name {
 		return nil
 	}
 	for _, o := range []kube.Object{
@@ -117,12 +117,18 @@ func (m *manager) furnish(ctx context.Context, t *v1alpha1.Tenant) error {
 	}
 	if !counted {
 		m.queue.AddAfter(t.Name, again)
-		return nil
 	}
 	m.mu.Lock()
-	m.furnished[t.Name] = t.Generation
+	m.furnished[t.Name] = furnished{t.Generation, counted, time.Now()}
 	m.mu.Unlock()
 	return nil
+}
+
+// furnished is what a tenant was given: all of a generation of the Tenant, at a time, and whether its quota is counted.
+type furnished struct {
+	generation int64
+	counted    bool
+	at         time.Time
 }
 
 // again is how long after a quota was written it should be counted.

@@ -24,18 +24,12 @@ func (s *stage) startScript(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp(s.dir, "rival")
-	if err != nil {
-		return err
-	}
-	kubectl, err := filepath.Abs(s.Programs["kubectl"])
-	if err != nil {
+	const work = "/root/admin" // of the machines of administrators, of which the first node is one here
+	if err := os.CopyFS(filepath.Join(s.dir, "admin", s.acme.Name), os.DirFS(filepath.Join(s.dir, s.acme.Name))); err != nil {
 		return err
 	}
 	var text bytes.Buffer
-	err = t.Execute(&text, map[string]string{
-		"Kubeconfig": filepath.Join(s.dir, s.acme.Name, "kubeconfig"), "Dir": dir, "Kubectl": kubectl, "HAProxy": s.HAProxy, "Net": rivalNet,
-	})
+	err = t.Execute(&text, map[string]string{"Kubeconfig": filepath.Join(work, s.acme.Name, "kubeconfig"), "Dir": work, "HAProxy": s.HAProxy, "Net": rivalNet})
 	if err != nil {
 		return err
 	}
@@ -43,7 +37,7 @@ func (s *stage) startScript(ctx context.Context) error {
 	if _, err := s.Node("r1").Run(ctx, "ip", "route", "add", rivalNet+".0/24", "via", s.Balancing.Address(node).String()); err != nil {
 		return err
 	}
-	log, err := os.Create(filepath.Join(dir, "log"))
+	log, err := os.Create(filepath.Join(s.dir, "logs", "script.log"))
 	if err != nil {
 		return err
 	}

@@ -193,7 +193,10 @@ func (s *stage) createTenants(ctx context.Context, z size) error {
 func (s *stage) ask(ctx context.Context, tenant int, name string) error {
 	object := fmt.Sprintf("{apiVersion: herald.dev/v1alpha1, kind: TCPLoadBalancer, metadata: {name: %s}, spec: {origin: {namespace: default, name: %s}, "+
 		"ipFamilies: [IPv4], ports: [{protocol: TCP, port: 80, targetPort: 30080}]}}", name, name[len("default."):])
-	return s.Balancing.API.Create(ctx, herald+"/namespaces/"+tenantName(tenant, "tenant-")+"/tcploadbalancers", []byte(object))
+	// The API server refuses it until it has counted the quota for the first time.
+	return services.Eventually(ctx, func() error {
+		return s.Balancing.API.Create(ctx, herald+"/namespaces/"+tenantName(tenant, "tenant-")+"/tcploadbalancers", []byte(object))
+	})
 }
 
 // awaitServed waits until that many have VIPs.

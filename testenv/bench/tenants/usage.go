@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 )
 
-// writes counts what was written in both clusters so far, Leases, Events and what the lab itself writes left out.
+// writes counts what agent, manager and the writer of addresses have written in both clusters so far, but for Leases, Events and the status of
+// the Tenant, which tells of many changes at once.
 func (s *stage) writes() (n int, err error) {
 	for _, cluster := range []string{s.Balancing.Name, s.acme.Name} {
 		text, err := os.ReadFile(filepath.Join(s.dir, cluster, "audit.log"))
@@ -16,11 +19,15 @@ func (s *stage) writes() (n int, err error) {
 			return 0, err
 		}
 		for line := range bytes.Lines(text[:bytes.LastIndexByte(text, '\n')+1]) {
-			var r struct{ ObjectRef struct{ Resource string } }
+			var r struct {
+				User, ImpersonatedUser struct{ Username string }
+				ObjectRef              struct{ Resource string }
+			}
 			if err := json.Unmarshal(line, &r); err != nil {
 				return 0, fmt.Errorf("audit log: %w", err)
 			}
-			if r.ObjectRef.Resource != "leases" && r.ObjectRef.Resource != "events" {
+			ours := strings.Contains(r.User.Username+r.ImpersonatedUser.Username, ":herald")
+			if ours && !slices.Contains([]string{"leases", "events", "tenants"}, r.ObjectRef.Resource) {
 				n++
 			}
 		}
