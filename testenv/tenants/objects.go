@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/herald-vip/herald/manifests"
+	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/testenv/services"
 )
 
@@ -40,7 +42,9 @@ func (c *Cluster) CreateNode(ctx context.Context, name string) error {
 		return err
 	}
 	return c.API.Patch(ctx, services.Nodes+"/"+name+"/status", map[string]any{"status": corev1.NodeStatus{
-		Addresses:  []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: c.Address(name).String()}},
+		Addresses: []corev1.NodeAddress{
+			{Type: corev1.NodeInternalIP, Address: c.Address(name).String()}, {Type: corev1.NodeInternalIP, Address: c.Address6(name).String()},
+		},
 		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
 	}})
 }
@@ -59,18 +63,33 @@ func (c *Cluster) Expose(ctx context.Context, name string, edit func(*corev1.Ser
 	for _, p := range s.Spec.Ports {
 		ports = append(ports, discoveryv1.EndpointPort{Name: &p.Name, Protocol: &p.Protocol, Port: new(int32(serverPort))})
 	}
-	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{discoveryv1.LabelServiceName: name}},
-		AddressType: discoveryv1.AddressTypeIPv4, Endpoints: c.endpoints(c.Nodes()...), Ports: ports,
+	var errs []error
+	for _, family := range families() {
+		errs = append(errs, c.API.Create(ctx, services.Slices, &discoveryv1.EndpointSlice{
+			ObjectMeta:  metav1.ObjectMeta{Name: sliceName(name, family), Namespace: "default", Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+			AddressType: family, Endpoints: c.endpoints(family, c.Nodes()...), Ports: ports,
+		}))
 	}
-	return errors.Join(c.API.Create(ctx, services.Slices, slice), c.API.Create(ctx, services.Services, s))
+	return errors.Join(append(errs, c.API.Create(ctx, services.Services, s))...)
 }
 
-func (c *Cluster) endpoints(nodes ...string) []discoveryv1.Endpoint {
+func families() []discoveryv1.AddressType {
+	return []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6}
+}
+
+func sliceName(service string, family discoveryv1.AddressType) string {
+	return service + "-" + strings.ToLower(string(family))
+}
+
+func (c *Cluster) endpoints(family discoveryv1.AddressType, nodes ...string) []discoveryv1.Endpoint {
 	out := []discoveryv1.Endpoint{}
 	for _, node := range nodes {
+		addr := c.Address(node)
+		if family == discoveryv1.AddressTypeIPv6 {
+			addr = c.Address6(node)
+		}
 		out = append(out, discoveryv1.Endpoint{
-			Addresses: []string{c.Address(node).String()}, NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: new(true), Serving: new(true)},
+			Addresses: []string{addr.String()}, NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: new(true), Serving: new(true)},
 		})
 	}
 	return out
@@ -78,16 +97,33 @@ func (c *Cluster) endpoints(nodes ...string) []discoveryv1.Endpoint {
 
 // SetEndpoints has a Service's endpoints be on these nodes.
 func (c *Cluster) SetEndpoints(ctx context.Context, service string, nodes ...string) error {
-	return c.API.Patch(ctx, services.Slices+"/"+service, map[string]any{"endpoints": c.endpoints(nodes...)})
+	var errs []error
+	for _, family := range families() {
+		errs = append(errs, c.API.Patch(ctx, services.Slices+"/"+sliceName(service, family), map[string]any{"endpoints": c.endpoints(family, nodes...)}))
+	}
+	return errors.Join(errs...)
 }
 
-// Remove deletes a Service and its EndpointSlice.
+// Remove deletes a Service and its EndpointSlices.
 func (c *Cluster) Remove(ctx context.Context, name string) error {
-	return errors.Join(c.API.Delete(ctx, services.Services+"/"+name), c.API.Delete(ctx, services.Slices+"/"+name))
+	errs := []error{c.API.Delete(ctx, services.Services+"/"+name)}
+	for _, family := range families() {
+		errs = append(errs, c.API.Delete(ctx, services.Slices+"/"+sliceName(name, family)))
+	}
+	return errors.Join(errs...)
 }
 
-// VIP waits until a Service has one.
-func (c *Cluster) VIP(ctx context.Context, name string) (vip netip.Addr, err error) {
+// VIP waits until a Service has one, and returns the first.
+func (c *Cluster) VIP(ctx context.Context, name string) (netip.Addr, error) {
+	all, err := c.VIPs(ctx, name)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	return all[0], nil
+}
+
+// VIPs waits until a Service has VIPs.
+func (c *Cluster) VIPs(ctx context.Context, name string) (vips []netip.Addr, err error) {
 	err = services.Eventually(ctx, func() error {
 		var s corev1.Service
 		if err := c.API.Get(ctx, services.Services+"/"+name, &s); err != nil {
@@ -96,8 +132,8 @@ func (c *Cluster) VIP(ctx context.Context, name string) (vip netip.Addr, err err
 		if len(s.Status.LoadBalancer.Ingress) == 0 {
 			return fmt.Errorf("%s has no VIP: %+v", name, s.Status.Conditions)
 		}
-		vip, err = netip.ParseAddr(s.Status.LoadBalancer.Ingress[0].IP)
-		return err
+		vips = service.StatusAddresses(&s)
+		return nil
 	})
-	return vip, err
+	return vips, err
 }

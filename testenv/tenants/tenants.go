@@ -31,8 +31,8 @@ import (
 	"github.com/herald-vip/herald/testenv/services"
 )
 
-// VIPs are the addresses of the pool.
-const VIPs = "10.99.0.0/16"
+// pool is what the addresses of Services are from.
+const pool = `{apiVersion: herald.dev/v1alpha1, kind: AddressPool, metadata: {name: public}, spec: {addresses: [10.99.0.0/16, "fd00:99::/112"], bgp: {}}}`
 
 // Options say what a lab is made of.
 type Options struct {
@@ -77,7 +77,7 @@ func Start(ctx context.Context, o Options) (_ *Lab, err error) {
 		}
 	}()
 	for i, name := range []string{"lb", "acme", "beta"} {
-		c := &Cluster{Name: name, Net: []string{"10.5.0", "10.20.0", "10.21.0"}[i], Port: i + 2, lab: l}
+		c := &Cluster{Name: name, Net: []string{"10.5.0", "10.20.0", "10.21.0"}[i], Net6: []string{"fd00:5", "fd00:20", "fd00:21"}[i], Port: i + 2, lab: l}
 		if i == 0 {
 			l.Balancing = c
 		} else {
@@ -174,7 +174,7 @@ services:
 bgp:
   asn: 64512
   peers:
-  - {address: %s.254, asn: 64500}
+  - {address: %s.254, asn: 64500, families: [ipv4, ipv6]}
 election:
   bind: %s:7946
   members: {%s}
@@ -212,7 +212,6 @@ func (l *Lab) boot(ctx context.Context) error {
 	if err := l.Balancing.Run(ctx, install); err != nil {
 		return err
 	}
-	pool := fmt.Sprintf("{apiVersion: herald.dev/v1alpha1, kind: AddressPool, metadata: {name: public}, spec: {addresses: [%s], bgp: {}}}", VIPs)
 	if err := services.Eventually(ctx, func() error {
 		return l.Balancing.API.Create(ctx, "/apis/herald.dev/v1alpha1/addresspools", []byte(pool))
 	}); err != nil {
@@ -259,7 +258,7 @@ func (l *Lab) Admit(ctx context.Context, c *Cluster, spec string) error {
 	if err != nil {
 		return err
 	}
-	own := strings.NewReplacer("acme", c.Name, "10.20.0", c.Net, "lb.example.com", l.Balancing.Address("api").String())
+	own := strings.NewReplacer("acme", c.Name, "10.20.0", c.Net, "fd00:20", c.Net6, "lb.example.com", l.Balancing.Address("api").String())
 	tenant := own.Replace(object[0])
 	if spec != "" {
 		tenant = fmt.Sprintf("{apiVersion: herald.dev/v1alpha1, kind: Tenant, metadata: {name: %s}, spec: %s}", c.Name, spec)
@@ -306,8 +305,8 @@ func (l *Lab) Close() error {
 type Cluster struct {
 	// Name of the cluster: lb, or that of the Tenant.
 	Name string
-	// Net are the first three numbers of its addresses.
-	Net string
+	// Net are the first three numbers of its IPv4 addresses, Net6 the first two of the others.
+	Net, Net6 string
 	// Port is the number of the router's link to it.
 	Port int
 	// API is its API server, spoken to as an administrator.
@@ -319,13 +318,18 @@ type Cluster struct {
 // Nodes are the names of its nodes.
 func (c *Cluster) Nodes() []string { return []string{c.Name + "1", c.Name + "2", c.Name + "3"} }
 
-// Address is that of a node, or of api.
+// Address is the IPv4 address of a node, or of api.
 func (c *Cluster) Address(node string) netip.Addr {
 	host := "250"
 	if slices.Contains(c.Nodes(), node) {
 		host = strings.TrimPrefix(node, c.Name)
 	}
 	return netip.MustParseAddr(c.Net + "." + host)
+}
+
+// Address6 is the IPv6 address of a node.
+func (c *Cluster) Address6(node string) netip.Addr {
+	return netip.MustParseAddr(c.Net6 + "::" + strings.TrimPrefix(node, c.Name))
 }
 
 // Node is the node of that part of it, such as api, apiserver or agent.

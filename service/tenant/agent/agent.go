@@ -5,8 +5,7 @@ package agent
 import (
 	"context"
 	"log/slog"
-	"maps"
-	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -54,18 +53,16 @@ type agent struct {
 	there       *kube.AgentInformers
 	queue       *kube.Queue
 
-	mu        sync.Mutex
-	endpoints map[string]map[string]service.Endpoints // by the key of a Service and that of a slice
-	waiting   map[string]time.Time                    // since when the manager has had something to answer
-	heard     time.Time                               // when the load-balancing cluster last took a renewal
+	mu      sync.Mutex
+	waiting map[string]time.Time // since when the manager has had something to answer
+	heard   time.Time            // when the load-balancing cluster last took a renewal
 }
 
 func newAgent(log *slog.Logger, own, remote *kube.Cluster, o Options) *agent {
 	return &agent{
 		log: log, own: own, remote: remote, opts: o, queue: kube.NewQueue(),
 		here: own.TenantInformers(log, tenant.AnnotationClass), there: remote.AgentInformers(log, o.Remote),
-		endpoints: make(map[string]map[string]service.Endpoints), waiting: make(map[string]time.Time),
-		heard: time.Now(),
+		waiting: make(map[string]time.Time), heard: time.Now(),
 	}
 }
 
@@ -96,10 +93,10 @@ func (a *agent) run(ctx context.Context) {
 func (a *agent) listen() {
 	service := func(s *corev1.Service) { a.queue.Add(kube.Key(s)) }
 	a.here.Services.Handle(kube.Handlers[*corev1.Service]{Set: service, Delete: service})
-	a.here.Slices.Handle(kube.Handlers[*discoveryv1.EndpointSlice]{
-		Set:    func(s *discoveryv1.EndpointSlice) { a.setSlice(s, true) },
-		Delete: func(s *discoveryv1.EndpointSlice) { a.setSlice(s, false) },
-	})
+	slice := func(s *discoveryv1.EndpointSlice) {
+		a.queue.Add(s.Namespace + "/" + s.Labels[discoveryv1.LabelServiceName])
+	}
+	a.here.Slices.Handle(kube.Handlers[*discoveryv1.EndpointSlice]{Set: slice, Delete: slice})
 	node := func(*corev1.Node) { a.queue.Add(nodesKey) }
 	a.here.Nodes.Handle(kube.Handlers[*corev1.Node]{Set: node, Delete: node})
 	a.there.LoadBalancers.Handle(kube.Handlers[*v1alpha1.TCPLoadBalancer]{Set: a.addAsked, Delete: a.addAsked})
@@ -113,31 +110,18 @@ func (a *agent) addAsked(lb *v1alpha1.TCPLoadBalancer) {
 	a.queue.Add(namespace + "/" + name)
 }
 
-// setSlice takes note of the endpoints of a Service.
-func (a *agent) setSlice(s *discoveryv1.EndpointSlice, exists bool) {
-	key := s.Namespace + "/" + s.Labels[discoveryv1.LabelServiceName]
-	e, ok := service.EndpointsOf(s)
-	a.mu.Lock()
-	of := a.endpoints[key]
-	switch {
-	case exists && ok && of == nil:
-		a.endpoints[key] = map[string]service.Endpoints{s.Name: e}
-	case exists && ok:
-		of[s.Name] = e
-	default:
-		delete(of, s.Name)
-		if len(of) == 0 {
-			delete(a.endpoints, key)
+// endpointsOf are those of a Service.
+func (a *agent) endpointsOf(key string) (out []service.Endpoints) {
+	namespace, name, _ := strings.Cut(key, "/")
+	for s := range a.here.Slices.In(namespace) {
+		if s.Labels[discoveryv1.LabelServiceName] != name {
+			continue
+		}
+		if e, ok := service.EndpointsOf(s); ok {
+			out = append(out, e)
 		}
 	}
-	a.mu.Unlock()
-	a.queue.Add(key)
-}
-
-func (a *agent) endpointsOf(key string) []service.Endpoints {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return slices.Collect(maps.Values(a.endpoints[key]))
+	return out
 }
 
 // addAll has everything looked at.

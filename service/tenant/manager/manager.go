@@ -44,17 +44,16 @@ type manager struct {
 	queue   *kube.Queue
 	prober  *prober
 
-	mu          sync.Mutex
-	reserved    tenant.Reserved      // nil: to be found anew
-	generations map[string]int64     // of Tenants
-	heard       map[string]time.Time // when agents were, by tenant
-	furnished   map[string]furnished // what tenants were given
+	mu        sync.Mutex
+	reserved  tenant.Reserved      // nil: to be found anew
+	heard     map[string]time.Time // when agents were, by tenant
+	furnished map[string]furnished // what tenants were given
 }
 
 func newManager(log *slog.Logger, cluster *kube.Cluster) *manager {
 	m := &manager{
 		log: log, cluster: cluster, known: cluster.ManagerInformers(log, tenant.AgentName), queue: kube.NewQueue(),
-		generations: make(map[string]int64), heard: make(map[string]time.Time), furnished: make(map[string]furnished),
+		heard: make(map[string]time.Time), furnished: make(map[string]furnished),
 	}
 	m.prober = newProber(log, m.addProbed)
 	return m
@@ -78,10 +77,10 @@ func (m *manager) run(ctx context.Context) {
 
 // listen has work done about what changes.
 func (m *manager) listen() {
-	m.known.Tenants.Handle(kube.Handlers[*v1alpha1.Tenant]{
-		Set:    func(t *v1alpha1.Tenant) { m.setTenant(t.Name, t.Generation) },
-		Delete: func(t *v1alpha1.Tenant) { m.setTenant(t.Name, 0) },
-	})
+	m.known.Tenants.Handle(kube.Handlers[*v1alpha1.Tenant]{Set: m.addChanged, Delete: func(t *v1alpha1.Tenant) {
+		m.queue.Add(t.Name)
+		m.addAll()
+	}})
 	handle(m.known.LoadBalancers, func(lb *v1alpha1.TCPLoadBalancer) {
 		m.queue.Add(kube.Key(lb))
 		m.addStatus(lb.Namespace)
@@ -104,18 +103,14 @@ func (m *manager) listen() {
 	handle(m.known.Slices, func(s *discoveryv1.EndpointSlice) { m.addOwner(s) })
 }
 
-// setTenant takes note of a Tenant, of generation 0 if there is none any more. A change of its status concerns nobody else.
-func (m *manager) setTenant(name string, generation int64) {
+// addChanged has a Tenant looked at, and if more of it has changed than its status all others, which may overlap with it, or no more.
+func (m *manager) addChanged(t *v1alpha1.Tenant) {
 	m.mu.Lock()
-	changed := m.generations[name] != generation
-	m.generations[name] = generation
-	if generation == 0 {
-		delete(m.generations, name)
-	}
+	known := m.furnished[t.Name].generation == t.Generation
 	m.mu.Unlock()
-	m.queue.Add(name)
-	if changed {
-		m.addAll() // others may overlap with it, or no more
+	m.queue.Add(t.Name)
+	if !known {
+		m.addAll()
 	}
 }
 

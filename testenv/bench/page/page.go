@@ -77,6 +77,8 @@ func show(folder, file, router string, charts map[string][]byte) (string, error)
 		faults(&b, run, router)
 	case strings.HasSuffix(file, "-services.txt"):
 		compare(&b, run, "announcer", "measure", "services")
+	case strings.HasSuffix(file, "-tenants.txt"):
+		compare(&b, run, "served by", "measure", "services")
 	default:
 		compare(&b, run, "balancer", "measure", "path")
 	}

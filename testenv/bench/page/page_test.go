@@ -31,8 +31,8 @@ func TestPage(t *testing.T) {
 			t.Errorf("%s: %s", name, anew)
 		}
 	}
-	if n := strings.Count(text, "<!-- results: "); n != 5 {
-		t.Errorf("%d runs are shown, want 5", n)
+	if n := strings.Count(text, "<!-- results: "); n != 6 {
+		t.Errorf("%d runs are shown, want 6", n)
 	}
 }
 

@@ -24,9 +24,9 @@ import (
 // and started: in the end there is what follows from what there is, and nothing else.
 func TestSameObjectsHoweverItGoes(t *testing.T) {
 	t.Parallel()
-	b := startBalancer(t)
+	b := startLBCluster(t)
 	b.admit(t, "acme", `{nodes: {cidrs: [10.20.0.0/24, "fd00:20::/64"], ports: 20000-32767, probe: {protocol: None}}, quota: {services: 50}}`)
-	c := startClient(t, b, "acme")
+	c := startTenant(t, b, "acme")
 	steps := 60
 	if site.Nightly() {
 		steps = 600
@@ -115,7 +115,7 @@ func TestSameObjectsHoweverItGoes(t *testing.T) {
 }
 
 // follows checks that what is derived is what follows from the tenant's objects.
-func (b *balancer) follows(t *testing.T, c *client) error {
+func (b *lbCluster) follows(t *testing.T, c *tenantCluster) error {
 	t.Helper()
 	var all corev1.ServiceList
 	var nodes corev1.NodeList

@@ -39,9 +39,9 @@ func roles(t *testing.T, name, kind string, flags ...string) (out []map[string]a
 func TestRightsAreUsed(t *testing.T) {
 	t.Parallel()
 	here, there := site.NewAudit(t, agentUser), site.NewAudit(t, managerUser, remoteUser)
-	b := startBalancer(t, there.Flags()...)
+	b := startLBCluster(t, there.Flags()...)
 	b.admit(t, "acme", allowed)
-	c := newClient(t, b, "acme", here.Flags()...)
+	c := newTenant(t, b, "acme", here.Flags()...)
 	c.startAgent(t)
 	c.expose(t, "first", "", "")
 	c.becomes(t, "first", tenant.ReasonServed)

@@ -29,7 +29,7 @@ func as(t *testing.T, kubeconfig string) *services.API {
 // TestHostileTenant tries what a tenant with the kubeconfig of its agent could try.
 func TestHostileTenant(t *testing.T) {
 	t.Parallel()
-	b := startBalancer(t)
+	b := startLBCluster(t)
 	b.admit(t, "acme", `{nodes: {cidrs: [10.20.0.0/24], probe: {protocol: None}}, endpoints: {cidrs: [203.0.113.0/24]}, quota: {services: 5}}`)
 	b.admit(t, "other", `{nodes: {cidrs: [10.21.0.0/24], probe: {protocol: None}}}`)
 	secret := b.secret(t, "acme")
@@ -118,7 +118,7 @@ func TestHostileTenant(t *testing.T) {
 }
 
 // secret is what `herald tenant kubeconfig` prints.
-func (b *balancer) secret(t *testing.T, name string) []byte {
+func (b *lbCluster) secret(t *testing.T, name string) []byte {
 	t.Helper()
 	out, err := exec.Command(binary, "tenant", "kubeconfig", name, "--kubeconfig", b.Kubeconfig).Output()
 	site.Must(t, err)

@@ -27,17 +27,17 @@ import (
 
 const binary = "../../../bin/herald"
 
-// balancer is the load-balancing cluster: its API server, controllers, writer and manager.
-type balancer struct {
+// lbCluster is the load-balancing cluster: its API server, controllers, writer and manager.
+type lbCluster struct {
 	*site.APIServer
 	managerConfig string
 	manager       *exec.Cmd
 }
 
-// startBalancer starts it, with addresses to give away.
-func startBalancer(t *testing.T, flags ...string) *balancer {
+// startLBCluster starts it, with addresses to give away.
+func startLBCluster(t *testing.T, flags ...string) *lbCluster {
 	t.Helper()
-	b := &balancer{APIServer: site.StartAPIServer(t, flags...)}
+	b := &lbCluster{APIServer: site.StartAPIServer(t, flags...)}
 	b.Apply(t, "/api/v1/namespaces", "{apiVersion: v1, kind: Namespace, metadata: {name: herald-system}}")
 	b.install(t, "manager")
 	b.managerConfig = kubeconfigOf(t, b.APIServer, "herald-system", "herald-manager")
@@ -51,7 +51,7 @@ spec: {addresses: [10.1.0.0/24, "fd00:1::/120"], bgp: {}, namespaceSelectors: [{
 }
 
 // install applies what `herald manifest` prints, but for the Deployment, whose program the test runs by itself.
-func (b *balancer) install(t *testing.T, kind string, flags ...string) {
+func (b *lbCluster) install(t *testing.T, kind string, flags ...string) {
 	install(t, b.APIServer, kind, flags...)
 }
 
@@ -82,20 +82,20 @@ func kubeconfigOf(t *testing.T, k *site.APIServer, namespace, account string) st
 }
 
 // startControllers starts Kubernetes' controllers that clean up and count.
-func (b *balancer) startControllers(t *testing.T) {
+func (b *lbCluster) startControllers(t *testing.T) {
 	t.Helper()
 	b.Start(t, "kube-controller-manager", site.Part(t, "KUBE_CONTROLLER_MANAGER"), "--kubeconfig="+b.Kubeconfig,
 		"--controllers=namespace-controller,garbage-collector-controller,resourcequota-controller,serviceaccount-controller",
 		"--leader-elect=false", "--secure-port=0")
 }
 
-func (b *balancer) startManager(t *testing.T) {
+func (b *lbCluster) startManager(t *testing.T) {
 	t.Helper()
 	b.manager = b.Start(t, "manager", binary, "manager", "--kubeconfig", b.managerConfig, "--namespace", "herald-system", "--pod-name", "manager")
 }
 
 // admit makes a Tenant, and waits for its account.
-func (b *balancer) admit(t *testing.T, name, spec string) {
+func (b *lbCluster) admit(t *testing.T, name, spec string) {
 	t.Helper()
 	b.Apply(t, site.HeraldPath("tenants"), fmt.Sprintf("{apiVersion: herald.dev/v1alpha1, kind: Tenant, metadata: {name: %s}, spec: %s}", name, spec))
 	site.Eventually(t, site.Soon, func() error {
@@ -103,15 +103,15 @@ func (b *balancer) admit(t *testing.T, name, spec string) {
 	})
 }
 
-func (b *balancer) tenant(t *testing.T, name string) v1alpha1.Tenant {
+func (b *lbCluster) tenant(t *testing.T, name string) v1alpha1.Tenant {
 	t.Helper()
 	var out v1alpha1.Tenant
 	b.Do(t, http.MethodGet, site.HeraldPath("tenants")+"/"+name, nil, &out)
 	return out
 }
 
-// client is a tenant's cluster: its API server, and an agent with the rights that it is given.
-type client struct {
+// tenantCluster is a tenant's cluster: its API server, and an agent with the rights that it is given.
+type tenantCluster struct {
 	*site.APIServer
 	name   string
 	own    string // kubeconfigs
@@ -119,18 +119,18 @@ type client struct {
 	agent  *exec.Cmd
 }
 
-// startClient starts the cluster of a Tenant that is admitted, and an agent in it.
-func startClient(t *testing.T, b *balancer, name string) *client {
+// startTenant starts the cluster of a Tenant that is admitted, and an agent in it.
+func startTenant(t *testing.T, b *lbCluster, name string) *tenantCluster {
 	t.Helper()
-	c := newClient(t, b, name)
+	c := newTenant(t, b, name)
 	c.startAgent(t)
 	return c
 }
 
-// newClient is such a cluster without an agent, and three nodes in it.
-func newClient(t *testing.T, b *balancer, name string, flags ...string) *client {
+// newTenant is such a cluster without an agent, and three nodes in it.
+func newTenant(t *testing.T, b *lbCluster, name string, flags ...string) *tenantCluster {
 	t.Helper()
-	c := &client{APIServer: site.StartAPIServer(t, flags...), name: name}
+	c := &tenantCluster{APIServer: site.StartAPIServer(t, flags...), name: name}
 	install(t, c.APIServer, "agent", "--cluster", name)
 	secret := b.secret(t, name)
 	c.Apply(t, "/api/v1/namespaces/herald-system/secrets", string(secret))
@@ -153,7 +153,7 @@ func mount(t *testing.T, secret []byte) string {
 	return filepath.Join(dir, kube.KeyKubeconfig)
 }
 
-func (c *client) node(t *testing.T, n int) {
+func (c *tenantCluster) node(t *testing.T, n int) {
 	t.Helper()
 	name := fmt.Sprintf("n%d", n)
 	c.Apply(t, "/api/v1/nodes", fmt.Sprintf("{apiVersion: v1, kind: Node, metadata: {name: %s}}", name))
@@ -163,7 +163,7 @@ func (c *client) node(t *testing.T, n int) {
 	}}))
 }
 
-func (c *client) startAgent(t *testing.T) {
+func (c *tenantCluster) startAgent(t *testing.T) {
 	t.Helper()
 	c.agent = c.Start(t, "agent", binary, "agent", "--cluster", c.name, "--kubeconfig", c.own, "--load-balancer", c.remote, "--namespace", "herald-system", "--pod-name", "agent")
 }
@@ -178,7 +178,7 @@ func stop(t *testing.T, cmd *exec.Cmd) {
 const servicesPath = "/api/v1/namespaces/default/services"
 
 // expose makes a Service of the tenant, with more of its specification.
-func (c *client) expose(t *testing.T, name, annotations, spec string) {
+func (c *tenantCluster) expose(t *testing.T, name, annotations, spec string) {
 	t.Helper()
 	for field, value := range map[string]string{"type": "LoadBalancer", "ports": "[{name: http, port: 80}]"} {
 		if !strings.Contains(spec, field+": ") {
@@ -188,14 +188,14 @@ func (c *client) expose(t *testing.T, name, annotations, spec string) {
 	c.Apply(t, servicesPath, fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: %s, annotations: {%s}}, spec: {selector: {app: web}, %s}}", name, annotations, strings.TrimPrefix(spec, ", ")))
 }
 
-func (c *client) service(ctx context.Context, name string) (corev1.Service, error) {
+func (c *tenantCluster) service(ctx context.Context, name string) (corev1.Service, error) {
 	var s corev1.Service
 	err := c.API.Get(ctx, servicesPath+"/"+name, &s)
 	return s, err
 }
 
 // becomes waits until the condition of a Service has a reason, and returns the Service.
-func (c *client) becomes(t *testing.T, name, reason string) (s corev1.Service) {
+func (c *tenantCluster) becomes(t *testing.T, name, reason string) (s corev1.Service) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() (err error) {
 		if s, err = c.service(t.Context(), name); err != nil {

@@ -21,7 +21,7 @@ import (
 const allowed = `{nodes: {cidrs: [10.20.0.0/24, "fd00:20::/64"], ports: 20000-32767, probe: {protocol: None}}, quota: {services: 5}}`
 
 // derived is what there is of a tenant's Service in the load-balancing cluster.
-func (b *balancer) derived(t *testing.T, name, of string) (s corev1.Service, endpoints []string) {
+func (b *lbCluster) derived(t *testing.T, name, of string) (s corev1.Service, endpoints []string) {
 	t.Helper()
 	derived, _ := tenant.DerivedNames("default." + of)
 	at := tenant.Namespace(name)
@@ -40,9 +40,9 @@ func (b *balancer) derived(t *testing.T, name, of string) (s corev1.Service, end
 // TestFlow goes the way of a Service from the tenant's cluster to the load-balancing one and back, and away.
 func TestFlow(t *testing.T) {
 	t.Parallel()
-	b := startBalancer(t)
+	b := startLBCluster(t)
 	b.admit(t, "acme", allowed)
-	c := startClient(t, b, "acme")
+	c := startTenant(t, b, "acme")
 
 	c.expose(t, "web", "", "ipFamilyPolicy: PreferDualStack, sessionAffinity: ClientIP, loadBalancerSourceRanges: [192.0.2.0/24]")
 	web := c.becomes(t, "web", tenant.ReasonServed)
@@ -108,7 +108,7 @@ func TestFlow(t *testing.T) {
 }
 
 // gone waits until nothing is left of a Service.
-func (b *balancer) gone(t *testing.T, name, of string) {
+func (b *lbCluster) gone(t *testing.T, name, of string) {
 	t.Helper()
 	derived, _ := tenant.DerivedNames("default." + of)
 	at := tenant.Namespace(name)
@@ -129,10 +129,10 @@ func (b *balancer) gone(t *testing.T, name, of string) {
 // TestRefusals has each refusal told on the object that its owner looks at.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	b := startBalancer(t)
+	b := startLBCluster(t)
 	b.admit(t, "acme", `{nodes: {cidrs: [10.20.0.0/24, "fd00:20::/64"], ports: 31000-32767, probe: {protocol: None}}, quota: {services: 2}}`)
 	b.admit(t, "late", allowed)
-	c := startClient(t, b, "acme")
+	c := startTenant(t, b, "acme")
 
 	says := func(name, reason, message string) {
 		t.Helper()

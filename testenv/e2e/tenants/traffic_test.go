@@ -224,13 +224,14 @@ func TestTraffic(t *testing.T) {
 		cidrs := func(list ...string) {
 			site.Must(t, c.Balancing.API.Patch(t.Context(), site.HeraldPath("tenants")+"/acme", map[string]any{"spec": map[string]any{"nodes": map[string]any{"cidrs": list}}}))
 		}
-		cidrs("10.20.0.2/31")
+		cidrs("10.20.0.2/31", "fd00:20::2/127")
 		c.sentTo(t, "acme2", "acme3")
 		c.says(t, tenant.ConditionReady, false, "node acme1: 10.20.0.1 is not in the nodes.cidrs of the Tenant")
 		c.client.GoesOn(t, 400)
-		cidrs("10.20.0.0/24")
+		cidrs("10.20.0.0/24", "fd00:20::/64")
 		c.sentTo(t, all...)
 	})
+	t.Run("both families", func(t *testing.T) { c.bothFamilies(t) })
 	t.Run("UDP", func(t *testing.T) { c.answersByUDP(t) })
 	t.Run("local endpoints", func(t *testing.T) { c.local(t) })
 	t.Run("a Service is deleted while the agent is away", func(t *testing.T) {
@@ -258,6 +259,25 @@ func TestTraffic(t *testing.T) {
 			return site.ErrorIf(c.Balancing.API.Get(t.Context(), services.Namespaces+"/tenant-acme", nil) == nil, "its namespace is there")
 		})
 	})
+}
+
+// bothFamilies has a Service of acme's with a VIP of each family, and connects to both.
+func (c *clusters) bothFamilies(t *testing.T) {
+	site.Must(t, c.acme.Expose(t.Context(), "both", func(s *corev1.Service) { s.Spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyRequireDualStack) }))
+	vips, err := c.acme.VIPs(soon(t), "both")
+	site.Must(t, err)
+	if len(vips) != 2 || vips[0].Is4() == vips[1].Is4() {
+		t.Fatalf("it has the VIPs %v, want one of each family", vips)
+	}
+	for _, vip := range vips {
+		site.Eventually(t, site.Soon, func() error {
+			conn, err := c.Node("c1").DialContext(t.Context(), "tcp", net.JoinHostPort(vip.String(), "80"))
+			if err != nil {
+				return err
+			}
+			return conn.Close()
+		})
+	}
 }
 
 // answersByUDP has a Service of beta's with the same port for TCP and UDP, and speaks to it by UDP.
