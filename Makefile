@@ -16,6 +16,7 @@ SCHEDULES  ?= 10000
 STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOBUILD     = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)'
 REALPARTS   = testenv/realparts
+KUBERNETES  = kube-apiserver kube-controller-manager kube-proxy kubectl
 TESTED_WITH = iproute2 nftables iptables procps prometheus w3m haproxy
 
 # What a release is made of. A build outside git has to be told all three.
@@ -51,7 +52,7 @@ test: root ## 4 min: run all tests that need no lab of real parts, with the race
 	go -C manifests/release test ./...
 	go -C testenv/bench test -race ./...
 
-e2e: root lab-binaries race-binary $(REALPARTS)/bin/kubectl $(REALPARTS)/bin/helm ## 12 min: run the tests on FRR, etcd, kube-apiserver and a registry
+e2e: root lab-binaries race-binary $(addprefix $(REALPARTS)/bin/,$(KUBERNETES)) $(REALPARTS)/bin/helm ## 12 min: run the tests on FRR, etcd, kube-apiserver and a registry
 	testenv/install iproute2 frr bird2 keepalived haproxy curl etcd-server docker-registry nftables procps systemd ansible-core
 	@# It is wanted for its schema, not to set this machine up at the next boot.
 	@command -v cloud-init >/dev/null || { mkdir -p /etc/cloud && touch /etc/cloud/cloud-init.disabled; }
@@ -59,12 +60,12 @@ e2e: root lab-binaries race-binary $(REALPARTS)/bin/kubectl $(REALPARTS)/bin/hel
 	@# Two packages at a time: their tests wait more than they work.
 	go test -tags e2e -count=1 -p 2 -timeout 60m ./testenv/...
 
-# What others wrote and it takes ten minutes to compile is in one archive, for a CI to keep: its name tells what it was compiled from.
+# Programs that take ten minutes to compile are kept in one archive; its name has a hash of what they were compiled from.
 PARTS = $(REALPARTS)/bin/kubeadm-$(shell cat $(REALPARTS)/go.sum $(REALPARTS)/machine/go.sum | sha256sum | cut -c 1-12).tgz
 e2e-kubeadm: root build ## 40 min: run clusters of kubeadm, kubelets and kube-proxy behind FRR and on a flat layer 2; TESTS=TestFlat chooses
 	[ ! -e $(PARTS) ] || [ -e $(REALPARTS)/bin/v1.36.4/kubeadm ] || tar -C $(REALPARTS)/bin -xmzf $(PARTS)
 	$(MAKE) $(REALPARTS)/bin/machine/containerd $(REALPARTS)/bin/v1.36.3/image.tar $(REALPARTS)/bin/v1.36.4/image.tar
-	[ -e $(PARTS) ] || tar -C $(REALPARTS)/bin --exclude image.tar -czf $(PARTS) machine v1.36.3 v1.36.4
+	[ -e $(PARTS) ] || tar -C $(REALPARTS)/bin --exclude image.tar -czf $(PARTS).part machine v1.36.3 v1.36.4 && mv $(PARTS).part $(PARTS)
 	testenv/install iproute2 frr runc containernetworking-plugins iptables nftables conntrack ethtool socat haproxy curl procps
 	$(MAKE) image ARCHS=$$(go env GOARCH)
 	go test -c -tags e2e,kubeadm -o bin/e2e-kubeadm.test ./testenv/e2e/kubeadm
@@ -198,7 +199,6 @@ race-binary: go
 	CGO_ENABLED=1 go build -race -trimpath -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o bin/race/herald ./cmd/herald
 
 # Five minutes of compiling, so only the end-to-end tests ask for it, once.
-KUBERNETES = kube-apiserver kube-controller-manager kube-proxy kubectl
 $(addprefix $(REALPARTS)/bin/,$(KUBERNETES)) &: $(REALPARTS)/go.mod $(REALPARTS)/go.sum
 	cd $(REALPARTS) && CGO_ENABLED=0 go build -ldflags '-s -w' -o bin/ $(addprefix k8s.io/kubernetes/cmd/,$(KUBERNETES))
 

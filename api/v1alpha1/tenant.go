@@ -10,7 +10,7 @@ const LabelTenant = Group + "/tenant"
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories=herald
 // +kubebuilder:subresource:status
-// +kubebuilder:printcolumn:name="Nodes",type=string,JSONPath=`.status.nodes`,description="nodes that answer, of those that the agent tells of"
+// +kubebuilder:printcolumn:name="Nodes",type=string,JSONPath=`.status.nodes`,description="nodes that answer, of those that the agent tells of and the Tenant allows"
 // +kubebuilder:printcolumn:name="Services",type=string,JSONPath=`.status.services`,description="Services that are served, of those that may be"
 // +kubebuilder:printcolumn:name="Addresses",type=integer,JSONPath=`.status.addresses`,description="VIPs that they have"
 // +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.status.conditions[?(@.type=="AgentHeard")].reason`,description="whether the agent is heard"
@@ -37,7 +37,7 @@ type TenantSpec struct {
 	Nodes TenantNodesSpec `json:"nodes"`
 	// Endpoints say where else the tenant's connections may be sent. Default: nowhere.
 	// +optional
-	Endpoints *TenantEndpoints `json:"endpoints,omitempty"`
+	Endpoints TenantEndpoints `json:"endpoints,omitzero"`
 	// Quota bounds what the tenant may have.
 	// +optional
 	// +kubebuilder:default={}
@@ -108,7 +108,7 @@ type TenantQuota struct {
 	// +kubebuilder:default=100
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10000
-	Services *int32 `json:"services,omitempty"`
+	Services int32 `json:"services"`
 	// Nodes is how many nodes connections may be sent to and are probed, 1 to 1000. Default: 100.
 	// +optional
 	// +kubebuilder:default=100
@@ -129,7 +129,7 @@ type TenantStatus struct {
 	// ObservedGeneration is the generation of the Tenant that this is about.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Nodes is how many nodes answer, of those that the agent tells of: `9/10`.
+	// Nodes is how many nodes answer, of those that the agent tells of and the Tenant allows: `9/10`.
 	// +optional
 	Nodes string `json:"nodes,omitempty"`
 	// Services is how many Services are served, of those that may be: `7/100`.

@@ -54,9 +54,7 @@ func (c managerCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	manager.Run(ctx, c.logger(os.Stderr), cluster, manager.Options{
-		Namespace: kube.Namespace(c.Namespace), Identity: c.identity(),
-	})
+	manager.Run(ctx, c.logger(os.Stderr), cluster, kube.Namespace(c.Namespace), c.identity())
 	return nil
 }
 
@@ -121,7 +119,7 @@ func (c tenantKubeconfigCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	secret := corev1.Secret{StringData: map[string]string{kube.KeyKubeconfig: kubeconfig, kube.KeyToken: token}}
+	secret := corev1.Secret{StringData: map[string]string{kube.KeyKubeconfig: string(kubeconfig), kube.KeyToken: token}}
 	secret.APIVersion, secret.Kind = "v1", "Secret"
 	secret.Namespace, secret.Name = "herald-system", manifests.LoadBalancerSecret
 	out, err := yaml.Marshal(secret)

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// kindOf is what the server calls the kind of an object, and the name in paths.
+// kindOf is what the server calls the kind of an object, and the name in paths: the kind in small letters and the plural, which TenantNodes is.
 func (c *Cluster) kindOf(o Object) (schema.GroupVersionKind, string) {
 	kinds, _, err := c.scheme.ObjectKinds(o)
 	if err != nil {

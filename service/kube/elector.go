@@ -22,7 +22,7 @@ type Election struct {
 	Node string
 	// Role is what the holder is, for the log.
 	Role string
-	// Heard is told the node of the holder whenever the Lease is heard of, empty if there is none.
+	// Heard is told the node of the holder whenever the Lease is heard of, empty if there is none. It may be nil.
 	Heard func(node string)
 }
 
@@ -41,6 +41,9 @@ func nodeOf(identity string) string {
 //
 // The holder sends a request every two seconds. The others send none: they watch.
 func (c *Cluster) Lead(ctx context.Context, log *slog.Logger, e Election, work func(context.Context)) {
+	if e.Heard == nil {
+		e.Heard = func(string) {}
+	}
 	l := &elector{
 		// A process that starts anew on the same node is another one.
 		view:   view{me: e.Node + "_" + crand.Text()[:8], patience: rand.N(leasePatience)},

@@ -116,6 +116,11 @@ func (i *Informer[T]) Handle(h Handlers[T]) {
 	i.handlers = append(i.handlers, h)
 }
 
+// HandleChanges adds one handler for objects that are set and for those that are gone.
+func (i *Informer[T]) HandleChanges(changed func(T)) {
+	i.Handle(Handlers[T]{Set: changed, Delete: changed})
+}
+
 // Synced is closed once the handlers have heard of all objects there were.
 func (i *Informer[T]) Synced() <-chan struct{} { return i.synced }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
-// TenantInformers know what an agent tells of its own cluster.
-type TenantInformers struct {
+// OwnInformers know what an agent tells of its own cluster.
+type OwnInformers struct {
 	// Services have their specification and status, and of their annotations those of Herald and one more.
 	Services *Informer[*corev1.Service]
 	// Slices are as those of [Informers].
@@ -26,9 +26,9 @@ type TenantInformers struct {
 	group
 }
 
-// TenantInformers prepares them. Services keep this annotation besides Herald's.
-func (c *Cluster) TenantInformers(log *slog.Logger, annotation string) *TenantInformers {
-	i := &TenantInformers{
+// OwnInformers prepares them. Services keep this annotation besides Herald's.
+func (c *Cluster) OwnInformers(log *slog.Logger, annotation string) *OwnInformers {
+	i := &OwnInformers{
 		Services: newInformer(c.core, "services", metav1.ListOptions{}, func(s *corev1.Service) {
 			value, ok := s.Annotations[annotation]
 			if trimMeta(&s.ObjectMeta); ok {
@@ -42,18 +42,18 @@ func (c *Cluster) TenantInformers(log *slog.Logger, annotation string) *TenantIn
 	return i
 }
 
-// AgentInformers know what an agent has told the load-balancing cluster.
-type AgentInformers struct {
+// RemoteInformers know what an agent has told the load-balancing cluster.
+type RemoteInformers struct {
 	LoadBalancers *Informer[*v1alpha1.TCPLoadBalancer]
 	Nodes         *Informer[*v1alpha1.TenantNodes]
 	group
 }
 
-// AgentInformers prepares them, of the agent's namespace.
-func (c *Cluster) AgentInformers(log *slog.Logger, namespace string) *AgentInformers {
-	i := &AgentInformers{
-		LoadBalancers: newInformer(c.herald, "tcploadbalancers", metav1.ListOptions{}, func(o *v1alpha1.TCPLoadBalancer) { trimMeta(&o.ObjectMeta) }),
-		Nodes:         newInformer(c.herald, "tenantnodes", metav1.ListOptions{}, func(o *v1alpha1.TenantNodes) { trimMeta(&o.ObjectMeta) }),
+// RemoteInformers prepares them, of the agent's namespace.
+func (c *Cluster) RemoteInformers(log *slog.Logger, namespace string) *RemoteInformers {
+	i := &RemoteInformers{
+		LoadBalancers: newInformer(c.herald, "tcploadbalancers", metav1.ListOptions{}, func(o *v1alpha1.TCPLoadBalancer) { trimAsked(&o.ObjectMeta) }),
+		Nodes:         newInformer(c.herald, "tenantnodes", metav1.ListOptions{}, func(o *v1alpha1.TenantNodes) { trimAsked(&o.ObjectMeta) }),
 	}
 	i.LoadBalancers.namespace, i.Nodes.namespace = namespace, namespace
 	i.group = c.group(log, i.LoadBalancers, i.Nodes)
@@ -83,8 +83,8 @@ func (c *Cluster) ManagerInformers(log *slog.Logger, lease string) *ManagerInfor
 	derived := metav1.ListOptions{LabelSelector: v1alpha1.LabelTenant}
 	i := &ManagerInformers{
 		Tenants:       newInformer(c.herald, "tenants", metav1.ListOptions{}, func(o *v1alpha1.Tenant) { trimMeta(&o.ObjectMeta) }),
-		LoadBalancers: newInformer(c.herald, "tcploadbalancers", metav1.ListOptions{}, func(o *v1alpha1.TCPLoadBalancer) { trimMeta(&o.ObjectMeta) }),
-		TenantNodes:   newInformer(c.herald, "tenantnodes", metav1.ListOptions{}, func(o *v1alpha1.TenantNodes) { trimMeta(&o.ObjectMeta) }),
+		LoadBalancers: newInformer(c.herald, "tcploadbalancers", metav1.ListOptions{}, func(o *v1alpha1.TCPLoadBalancer) { trimAsked(&o.ObjectMeta) }),
+		TenantNodes:   newInformer(c.herald, "tenantnodes", metav1.ListOptions{}, func(o *v1alpha1.TenantNodes) { trimAsked(&o.ObjectMeta) }),
 		Leases: newInformer(c.coordination, "leases", metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, lease).String()},
 			func(o *coordinationv1.Lease) { trimMeta(&o.ObjectMeta) }),
 		Nodes: newInformer(c.core, "nodes", metav1.ListOptions{}, func(n *corev1.Node) {
@@ -119,6 +119,12 @@ func trimOwned(m *metav1.ObjectMeta) {
 	owners := m.OwnerReferences
 	trimMeta(m)
 	m.OwnerReferences = owners
+}
+
+// trimAsked is trimMeta for what an agent writes, who may have put anything on it.
+func trimAsked(m *metav1.ObjectMeta) {
+	trimMeta(m)
+	m.Labels, m.Annotations = nil, nil
 }
 
 func trimTenantNode(n *corev1.Node) {

@@ -1,17 +1,19 @@
 package kube
 
 import (
+	"cmp"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"os"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // The keys of a Secret by which another cluster is reached: its kubeconfig names the token by a file beside it, which
@@ -23,51 +25,34 @@ const (
 
 // Kubeconfig is one for the server of c, with the token in a file of the name [KeyToken] beside it. server is the URL in place of that
 // by which c is connected, if it is not empty.
-func (c *Cluster) Kubeconfig(server string) (string, error) {
-	authorities := c.config.CAData
-	if len(authorities) == 0 && c.config.CAFile != "" {
-		var err error
-		if authorities, err = os.ReadFile(c.config.CAFile); err != nil {
-			return "", fmt.Errorf("read the CA of the server: %w", err)
-		}
+func (c *Cluster) Kubeconfig(server string) ([]byte, error) {
+	config := rest.CopyConfig(c.config)
+	if err := rest.LoadTLSFiles(config); err != nil {
+		return nil, fmt.Errorf("read the CA of the server: %w", err)
 	}
-	if server == "" {
-		server = c.config.Host
-	}
-	cluster := map[string]any{"server": server}
-	if len(authorities) > 0 {
-		cluster["certificate-authority-data"] = base64.StdEncoding.EncodeToString(authorities)
-	}
-	named := func(kind string, what any) []any { return []any{map[string]any{"name": "load-balancer", kind: what}} }
-	out, err := json.Marshal(map[string]any{ // which is YAML
-		"apiVersion": "v1", "kind": "Config", "current-context": "load-balancer",
-		"clusters": named("cluster", cluster), "users": named("user", map[string]string{"tokenFile": KeyToken}),
-		"contexts": named("context", map[string]string{"cluster": "load-balancer", "user": "load-balancer"}),
+	const name = "load-balancer"
+	return clientcmd.Write(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{name: {Server: cmp.Or(server, config.Host), CertificateAuthorityData: config.CAData}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{name: {TokenFile: KeyToken}},
+		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: name}},
+		CurrentContext: name,
 	})
-	return string(out), err
 }
 
-// RequestToken has the server make a token of a service account, which lasts so long if the server lets it, and tells when it ends.
-func (c *Cluster) RequestToken(ctx context.Context, namespace, account string, lasts time.Duration) (token string, ends time.Time, err error) {
-	seconds := int64(lasts / time.Second)
+// RequestToken has the server make a token of a service account, which lasts so long if the server lets it, and tells how long it does.
+func (c *Cluster) RequestToken(ctx context.Context, namespace, account string, wanted time.Duration) (token string, lasts time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	body, err := json.Marshal(authenticationv1.TokenRequest{
-		TypeMeta: metav1.TypeMeta{APIVersion: authenticationv1.SchemeGroupVersion.String(), Kind: "TokenRequest"},
-		Spec:     authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds},
-	})
-	var answer []byte
-	if err == nil {
-		answer, err = c.herald.Post().AbsPath("/api/v1/namespaces", namespace, "serviceaccounts", account, "token").Body(body).Do(ctx).Raw()
-	}
-	var made authenticationv1.TokenRequest
-	if err == nil {
-		err = json.Unmarshal(answer, &made)
-	}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(wanted / time.Second))}}
+	made := new(authenticationv1.TokenRequest)
+	err = c.core.Post().Namespace(namespace).Resource("serviceaccounts").Name(account).SubResource("token").Body(request).Do(ctx).Into(made)
 	if err != nil {
-		return "", ends, fmt.Errorf("request a token of %s/%s: %w", namespace, account, err)
+		return "", 0, fmt.Errorf("request a token of %s/%s: %w", namespace, account, err)
 	}
-	return made.Status.Token, made.Status.ExpirationTimestamp.Time, nil
+	if made.Spec.ExpirationSeconds != nil {
+		lasts = time.Duration(*made.Spec.ExpirationSeconds) * time.Second
+	}
+	return made.Status.Token, lasts, nil
 }
 
 // WriteToken puts a token into a Secret.

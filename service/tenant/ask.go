@@ -58,7 +58,7 @@ func Ask(s *corev1.Service, mode Mode, endpoints iter.Seq[service.Endpoints]) (*
 	}
 	spec := &v1alpha1.TCPLoadBalancerSpec{
 		Origin: v1alpha1.Origin{Namespace: s.Namespace, Name: s.Name},
-		Pool:   claim.Pool, Share: claim.Share, Partial: claim.Partial, SourceRanges: s.Spec.LoadBalancerSourceRanges,
+		Pool:   claim.Pool, Share: claim.Share, Partial: claim.Partial, SourceRanges: slices.Clone(s.Spec.LoadBalancerSourceRanges),
 	}
 	for _, a := range claim.Addresses {
 		spec.Addresses = append(spec.Addresses, a.String())

@@ -47,7 +47,7 @@ func Derive(tenant string, lb *v1alpha1.TCPLoadBalancer, b Backends) Derived {
 	s := &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
 		Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: new(string(classThere)), AllocateLoadBalancerNodePorts: new(false),
 		ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyCluster, SessionAffinity: corev1.ServiceAffinityNone,
-		LoadBalancerSourceRanges: lb.Spec.SourceRanges, IPFamilyPolicy: new(policyOf(&lb.Spec)),
+		LoadBalancerSourceRanges: slices.Clone(lb.Spec.SourceRanges), IPFamilyPolicy: new(policyOf(&lb.Spec)),
 	}}
 	s.Annotations = annotationsOf(tenant, &lb.Spec)
 	for _, f := range lb.Spec.IPFamilies {
@@ -75,17 +75,12 @@ func Derive(tenant string, lb *v1alpha1.TCPLoadBalancer, b Backends) Derived {
 		slice.Name = sliceName(meta.Name, family)
 		maps.Copy(slice.Labels, map[string]string{discoveryv1.LabelServiceName: meta.Name, discoveryv1.LabelManagedBy: ManagerName + "." + v1alpha1.Group})
 		for _, e := range endpoints {
-			if e.addr.Is4() != (family == string(corev1.IPv4Protocol)) {
-				continue
+			if e.Is4() == (family == string(corev1.IPv4Protocol)) {
+				slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+					Addresses:  []string{e.String()},
+					Conditions: discoveryv1.EndpointConditions{Ready: new(true), Serving: new(true), Terminating: new(false)},
+				})
 			}
-			endpoint := discoveryv1.Endpoint{
-				Addresses:  []string{e.addr.String()},
-				Conditions: discoveryv1.EndpointConditions{Ready: new(true), Serving: new(true), Terminating: new(false)},
-			}
-			if e.zone != "" {
-				endpoint.Zone = &e.zone
-			}
-			slice.Endpoints = append(slice.Endpoints, endpoint)
 		}
 		out.Slices = append(out.Slices, slice)
 	}
@@ -94,12 +89,14 @@ func Derive(tenant string, lb *v1alpha1.TCPLoadBalancer, b Backends) Derived {
 
 // servable is a TCPLoadBalancer without a family that it can do without and no node has an address of: nobody could be served by that.
 func servable(lb *v1alpha1.TCPLoadBalancer, b Backends) *v1alpha1.TCPLoadBalancer {
+	all := ownEndpoints(lb)
+	if len(lb.Spec.Endpoints) == 0 {
+		for _, n := range b.Nodes { // whether they answer or not
+			all = append(all, n.Addrs...)
+		}
+	}
 	has := func(family string) bool {
-		is4 := family == string(corev1.IPv4Protocol)
-		return slices.ContainsFunc(lb.Spec.Endpoints, func(text string) bool { return strings.Contains(text, ".") == is4 }) ||
-			slices.ContainsFunc(b.Nodes, func(n Node) bool {
-				return slices.ContainsFunc(n.Addrs, func(a netip.Addr) bool { return a.Is4() == is4 })
-			})
+		return slices.ContainsFunc(all, func(a netip.Addr) bool { return a.Is4() == (family == string(corev1.IPv4Protocol)) })
 	}
 	if !lb.Spec.Partial || !slices.ContainsFunc(lb.Spec.IPFamilies, has) {
 		return lb
@@ -147,21 +144,10 @@ func (d Derived) Unserved(lb *v1alpha1.TCPLoadBalancer) string {
 	return strings.Join(without, " and ")
 }
 
-type endpoint struct {
-	addr netip.Addr
-	zone string
-}
-
 // endpointsOf are the addresses that connections are sent to.
-func endpointsOf(lb *v1alpha1.TCPLoadBalancer, b Backends) []endpoint {
-	var out []endpoint
-	for _, text := range lb.Spec.Endpoints {
-		if addr, err := netip.ParseAddr(text); err == nil { // or Check has refused it
-			out = append(out, endpoint{addr: addr.Unmap()})
-		}
-	}
+func endpointsOf(lb *v1alpha1.TCPLoadBalancer, b Backends) (out []netip.Addr) {
 	if len(lb.Spec.Endpoints) > 0 {
-		return out
+		return ownEndpoints(lb)
 	}
 	nodes := b.Nodes
 	if lb.Spec.Local {
@@ -170,8 +156,16 @@ func endpointsOf(lb *v1alpha1.TCPLoadBalancer, b Backends) []endpoint {
 	nodes = unlessEmpty(nodes, func(n Node) bool { return n.Ready })
 	nodes = unlessEmpty(nodes, func(n Node) bool { return b.Answers(n.Name) })
 	for _, n := range choose(nodes, lb.Name, b.Limit) {
-		for _, addr := range n.Addrs {
-			out = append(out, endpoint{addr, n.Zone})
+		out = append(out, n.Addrs...)
+	}
+	return out
+}
+
+// ownEndpoints are the addresses of the tenant's own load balancer.
+func ownEndpoints(lb *v1alpha1.TCPLoadBalancer) (out []netip.Addr) {
+	for _, text := range lb.Spec.Endpoints {
+		if addr, err := netip.ParseAddr(text); err == nil { // or Check has refused it
+			out = append(out, addr.Unmap())
 		}
 	}
 	return out

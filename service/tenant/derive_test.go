@@ -22,7 +22,7 @@ import (
 func acme(change ...func(*v1alpha1.Tenant)) *v1alpha1.Tenant {
 	t := &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "acme", CreationTimestamp: metav1.Time{Time: time.Unix(100, 0)}}}
 	t.Spec.Nodes = v1alpha1.TenantNodesSpec{CIDRs: []v1alpha1.CIDR{"10.20.0.0/24", "fd00:20::/64"}, Ports: "30000-32767", MaxPerService: 32}
-	t.Spec.Quota.Services, t.Spec.Quota.Nodes = new(int32(100)), 3
+	t.Spec.Quota.Services, t.Spec.Quota.Nodes = 100, 3
 	for _, c := range change {
 		c(t)
 	}
@@ -56,7 +56,7 @@ func TestLimits(t *testing.T) {
 	here.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.20.0.1"}, {Type: corev1.NodeHostName, Address: "lb1"}}
 	pools := &v1alpha1.AddressPool{ObjectMeta: metav1.ObjectMeta{Name: "public"}, Spec: v1alpha1.AddressPoolSpec{Addresses: []v1alpha1.AddressRange{"10.20.0.200-10.20.0.210"}}}
 	l := LimitsOf(acme(func(t *v1alpha1.Tenant) {
-		t.Spec.Endpoints = &v1alpha1.TenantEndpoints{CIDRs: []v1alpha1.CIDR{"203.0.113.0/24", "169.254.0.0/16"}}
+		t.Spec.Endpoints = v1alpha1.TenantEndpoints{CIDRs: []v1alpha1.CIDR{"203.0.113.0/24", "169.254.0.0/16"}}
 	}), ReservedBy(slices.Values([]*corev1.Node{here}), slices.Values([]*v1alpha1.AddressPool{pools})))
 
 	for address, want := range map[string]string{
@@ -131,7 +131,7 @@ func TestConflict(t *testing.T) {
 		"as old, b":     {other("b", 100, "10.20.0.8/29"), ""},
 		"endpoints over its nodes": {func() *v1alpha1.Tenant {
 			b := other("b", 1, "10.21.0.0/24")
-			b.Spec.Endpoints = &v1alpha1.TenantEndpoints{CIDRs: []v1alpha1.CIDR{"10.20.0.0/16"}}
+			b.Spec.Endpoints = v1alpha1.TenantEndpoints{CIDRs: []v1alpha1.CIDR{"10.20.0.0/16"}}
 			return b
 		}(), "it has 10.20.0.0/24, which overlaps 10.20.0.0/16 of the tenant b: give the nodes of each tenant addresses of their own"},
 	} {
@@ -244,7 +244,12 @@ func TestFamilies(t *testing.T) {
 		"both, one will do":         {families(true, "IPv4", "IPv6"), both, "[IPv4] PreferDualStack 2 "},
 		"both, one will do, one is": {families(true, "IPv6", "IPv4"), only4, "[IPv4] SingleStack 1 "},
 		"both wanted, one is":       {families(false, "IPv4", "IPv6"), only4, "[IPv4 IPv6] RequireDualStack 2 IPv6"},
-		"no nodes at all":           {families(true, "IPv4", "IPv6"), Backends{Answers: both.Answers, Limit: 32}, "[IPv4] PreferDualStack 2 IPv4 and IPv6"},
+		"one endpoint of its own": {func() *v1alpha1.TCPLoadBalancer {
+			lb := families(true, "IPv4", "IPv6")
+			lb.Spec.Endpoints = []string{"203.0.113.7"}
+			return lb
+		}(), both, "[IPv4] SingleStack 1 "},
+		"no nodes at all": {families(true, "IPv4", "IPv6"), Backends{Answers: both.Answers, Limit: 32}, "[IPv4] PreferDualStack 2 IPv4 and IPv6"},
 	} {
 		d := Derive("acme", tt.lb, tt.b)
 		if got := fmt.Sprint(d.Service.Spec.IPFamilies, " ", *d.Service.Spec.IPFamilyPolicy, " ", len(d.Slices), " ", d.Unserved(tt.lb)); got != tt.want {

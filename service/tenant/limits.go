@@ -5,8 +5,6 @@ import (
 	"iter"
 	"net/netip"
 	"slices"
-	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -74,18 +72,9 @@ type Limits struct {
 
 // LimitsOf are those of a Tenant. The API server has checked its form.
 func LimitsOf(t *v1alpha1.Tenant, reserved Reserved) Limits {
-	l := Limits{nodes: prefixes(t.Spec.Nodes.CIDRs), endpoints: prefixes(endpointsOfTenant(t)), reserved: reserved, mostNodes: int(t.Spec.Quota.Nodes)}
-	first, last, _ := strings.Cut(t.Spec.Nodes.Ports, "-")
-	l.first, l.last = port(first), port(last)
+	l := Limits{nodes: prefixes(t.Spec.Nodes.CIDRs), endpoints: prefixes(t.Spec.Endpoints.CIDRs), reserved: reserved, mostNodes: int(t.Spec.Quota.Nodes)}
+	_, _ = fmt.Sscanf(t.Spec.Nodes.Ports, "%d-%d", &l.first, &l.last) // what is no range allows no port
 	return l
-}
-
-func port(text string) int32 {
-	n, err := strconv.ParseUint(text, 10, 16)
-	if err != nil {
-		return 0 // allows none
-	}
-	return int32(n)
 }
 
 func prefixes(texts []v1alpha1.CIDR) []netip.Prefix {
@@ -105,7 +94,7 @@ func Conflict(t *v1alpha1.Tenant, others iter.Seq[*v1alpha1.Tenant]) string {
 			continue
 		}
 		for _, pair := range [][2][]v1alpha1.CIDR{
-			{t.Spec.Nodes.CIDRs, o.Spec.Nodes.CIDRs}, {t.Spec.Nodes.CIDRs, endpointsOfTenant(o)}, {endpointsOfTenant(t), o.Spec.Nodes.CIDRs},
+			{t.Spec.Nodes.CIDRs, o.Spec.Nodes.CIDRs}, {t.Spec.Nodes.CIDRs, o.Spec.Endpoints.CIDRs}, {t.Spec.Endpoints.CIDRs, o.Spec.Nodes.CIDRs},
 		} {
 			for _, a := range prefixes(pair[0]) {
 				for _, b := range prefixes(pair[1]) {
@@ -117,13 +106,6 @@ func Conflict(t *v1alpha1.Tenant, others iter.Seq[*v1alpha1.Tenant]) string {
 		}
 	}
 	return ""
-}
-
-func endpointsOfTenant(t *v1alpha1.Tenant) []v1alpha1.CIDR {
-	if t.Spec.Endpoints == nil {
-		return nil
-	}
-	return t.Spec.Endpoints.CIDRs
 }
 
 func earlier(a, b *v1alpha1.Tenant) bool {
@@ -152,9 +134,9 @@ func (l Limits) allowed(text string, within []netip.Prefix, field string) (netip
 // Check says why a TCPLoadBalancer is not served: what of it the Tenant does not allow.
 func (l Limits) Check(lb *v1alpha1.TCPLoadBalancer) error {
 	spec := &lb.Spec
-	if lb.Name != LoadBalancerName(spec.Origin.Namespace, spec.Origin.Name) {
-		return fmt.Errorf("its name is not that of %s/%s: want %s", spec.Origin.Namespace, spec.Origin.Name,
-			LoadBalancerName(spec.Origin.Namespace, spec.Origin.Name))
+	origin := spec.Origin.Namespace + "/" + spec.Origin.Name
+	if want := LoadBalancerName(origin); lb.Name != want {
+		return fmt.Errorf("its name is not that of %s: want %s", origin, want)
 	}
 	for _, text := range spec.Endpoints {
 		if _, err := l.allowed(text, l.endpoints, "endpoints.cidrs"); err != nil {

@@ -15,16 +15,16 @@ import (
 	"github.com/herald-vip/herald/service/pool"
 )
 
-// LoadBalancerStatus is what the manager reports of a TCPLoadBalancer: refused says why it is not served as it asks, is is the derived
+// LoadBalancerStatus is what the manager reports of a TCPLoadBalancer: refused says why it is not served as it asks, derived is the
 // Service as it is, nil if there is none, and unserved names the families that have no endpoint, empty if all have. It is not ok
 // while there is nothing to say yet.
-func LoadBalancerStatus(lb *v1alpha1.TCPLoadBalancer, refused string, is *corev1.Service, unserved string, now time.Time) (s v1alpha1.TCPLoadBalancerStatus, ok bool) {
+func LoadBalancerStatus(lb *v1alpha1.TCPLoadBalancer, refused string, derived *corev1.Service, unserved string, now time.Time) (s v1alpha1.TCPLoadBalancerStatus, ok bool) {
 	s = v1alpha1.TCPLoadBalancerStatus{ObservedGeneration: lb.Generation, Conditions: slices.Clone(lb.Status.Conditions)}
 	c := metav1.Condition{Type: ConditionReady, Status: metav1.ConditionFalse, LastTransitionTime: metav1.NewTime(now)}
 	var assigned *metav1.Condition
-	if is != nil {
-		assigned = meta.FindStatusCondition(is.Status.Conditions, service.ConditionAssigned)
-		for _, a := range service.StatusAddresses(is) {
+	if derived != nil {
+		assigned = meta.FindStatusCondition(derived.Status.Conditions, service.ConditionAssigned)
+		for _, a := range service.StatusAddresses(derived) {
 			s.Addresses = append(s.Addresses, a.String())
 		}
 	}
@@ -47,28 +47,36 @@ func LoadBalancerStatus(lb *v1alpha1.TCPLoadBalancer, refused string, is *corev1
 	return s, true
 }
 
-// Answer is what the agent writes of a Service of its own cluster.
-type Answer struct {
-	// Addresses are its VIPs. Known is whether that is known: otherwise the Service keeps what it has.
-	Addresses []string
-	Known     bool
-	// Condition tells of them; of no type if there is nothing to say.
-	Condition metav1.Condition
-}
-
-// AnswerTo is what to write of a Service: refused says why it is not asked for, lb is what was asked for as it is, nil if
-// there is none, and silent says who has not been heard, empty if all are.
-func AnswerTo(s *corev1.Service, refused error, lb *v1alpha1.TCPLoadBalancer, silent string, now time.Time) Answer {
+// AnswerTo is the status to write of a Service in a tenant's cluster, and the value of [service.AnnotationAssigned]: refused says why it is not
+// asked for, lb is what was asked for as it is, nil if nothing is, and silent says who has not been heard, empty if all are. With the mode
+// NotServed it is that of a Service that is not served any more.
+func AnswerTo(s *corev1.Service, mode Mode, refused error, lb *v1alpha1.TCPLoadBalancer, silent string, now time.Time) (status corev1.ServiceStatus, assigned string) {
+	status, assigned = *s.Status.DeepCopy(), s.Annotations[service.AnnotationAssigned]
+	var addresses []string
+	if lb != nil {
+		addresses = lb.Status.Addresses
+	}
+	is := &status.LoadBalancer.Ingress
+	switch {
+	case mode == NotServed:
+		meta.RemoveStatusCondition(&status.Conditions, ConditionServed)
+		*is = slices.DeleteFunc(*is, func(i corev1.LoadBalancerIngress) bool { return slices.Contains(addresses, i.IP) })
+		return status, ""
+	case lb == nil || lb.Status.ObservedGeneration == 0: // it keeps what it has
+	case mode == ByStatus:
+		*is, assigned = nil, ""
+		for _, addr := range addresses {
+			*is = append(*is, corev1.LoadBalancerIngress{IP: addr, IPMode: new(corev1.LoadBalancerIPModeVIP)})
+		}
+	default:
+		assigned = strings.Join(addresses, ",")
+	}
 	c := metav1.Condition{
 		Type: ConditionServed, Status: metav1.ConditionFalse, ObservedGeneration: s.Generation, LastTransitionTime: metav1.NewTime(now),
 	}
-	var out Answer
 	var ready *metav1.Condition
 	if lb != nil && lb.Status.ObservedGeneration == lb.Generation {
 		ready = meta.FindStatusCondition(lb.Status.Conditions, ConditionReady)
-	}
-	if lb != nil {
-		out.Addresses, out.Known = lb.Status.Addresses, lb.Status.ObservedGeneration > 0
 	}
 	switch {
 	case refused != nil: // what it had before stays as it is
@@ -79,38 +87,11 @@ func AnswerTo(s *corev1.Service, refused error, lb *v1alpha1.TCPLoadBalancer, si
 	case silent != "":
 		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, ReasonSilent, silent
 	case ready == nil:
-		return out
+		return status, assigned
 	default:
 		c.Status, c.Reason, c.Message = ready.Status, ready.Reason, ready.Message
 	}
-	out.Condition = c
-	return out
-}
-
-// Status is the status of a Service after an answer, and the value of [service.AnnotationAssigned]: of one that is not served any more
-// if the mode is NotServed.
-func (a Answer) Status(s *corev1.Service, mode Mode) (status corev1.ServiceStatus, assigned string) {
-	status = *s.Status.DeepCopy()
-	switch {
-	case mode == NotServed:
-		meta.RemoveStatusCondition(&status.Conditions, ConditionServed)
-	case a.Condition.Type != "":
-		meta.SetStatusCondition(&status.Conditions, a.Condition)
-	}
-	is := &status.LoadBalancer.Ingress
-	switch {
-	case mode == NotServed:
-		*is = slices.DeleteFunc(*is, func(i corev1.LoadBalancerIngress) bool { return slices.Contains(a.Addresses, i.IP) })
-	case !a.Known:
-		assigned = s.Annotations[service.AnnotationAssigned]
-	case mode == ByStatus:
-		*is = nil
-		for _, addr := range a.Addresses {
-			*is = append(*is, corev1.LoadBalancerIngress{IP: addr, IPMode: new(corev1.LoadBalancerIPModeVIP)})
-		}
-	default:
-		assigned = strings.Join(a.Addresses, ",")
-	}
+	meta.SetStatusCondition(&status.Conditions, c)
 	return status, assigned
 }
 
@@ -129,18 +110,10 @@ type Report struct {
 // mostRefusals is how many sentences the status of a Tenant has at most.
 const mostRefusals = 10
 
-// Quota is how many Services of a tenant may have VIPs.
-func Quota(t *v1alpha1.Tenant) int32 {
-	if t.Spec.Quota.Services == nil { // the API server fills it in
-		return 0
-	}
-	return *t.Spec.Quota.Services
-}
-
 // TenantStatus is what the manager reports of a Tenant.
 func TenantStatus(t *v1alpha1.Tenant, r Report, now time.Time) v1alpha1.TenantStatus {
 	s := v1alpha1.TenantStatus{
-		ObservedGeneration: t.Generation, Nodes: fmt.Sprintf("%d/%d", r.Answer, r.Nodes), Services: fmt.Sprintf("%d/%d", r.Served, Quota(t)),
+		ObservedGeneration: t.Generation, Nodes: fmt.Sprintf("%d/%d", r.Answer, r.Nodes), Services: fmt.Sprintf("%d/%d", r.Served, t.Spec.Quota.Services),
 		Addresses: int32(r.Addresses), Refused: r.Refused, Conditions: slices.Clone(t.Status.Conditions),
 	}
 	if more := len(s.Refused) - mostRefusals; more > 0 {

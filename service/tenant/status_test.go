@@ -85,7 +85,8 @@ func TestAnswer(t *testing.T) {
 		"mistyped while it served": {ByStatus, &pool.Refusal{Reason: pool.InvalidClaim, Message: "no such annotation"}, lb(1, metav1.ConditionTrue, "10.1.0.5"), "", "False InvalidClaim no such annotation", "10.1.0.5", ""},
 		"refused there":            {ByStatus, errors.New("exceeded quota"), nil, "", "False Refused exceeded quota", "192.0.2.1", "10.1.0.9"},
 		"silence":                  {ByStatus, nil, lb(1, metav1.ConditionTrue, "10.1.0.5"), "not since 10:00", "Unknown Silent not since 10:00", "10.1.0.5", ""},
-		"not served any more":      {NotServed, nil, nil, "", "", "192.0.2.1", ""},
+		"not served any more":      {NotServed, nil, lb(1, metav1.ConditionTrue, "192.0.2.1"), "", "", "", ""},
+		"served by others now":     {NotServed, nil, lb(1, metav1.ConditionTrue, "10.1.0.5"), "", "", "192.0.2.1", ""},
 	} {
 		s := web(annotated(service.AnnotationAssigned, "10.1.0.9"), func(s *corev1.Service) {
 			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.1"}}
@@ -94,7 +95,7 @@ func TestAnswer(t *testing.T) {
 				{Type: ConditionServed, Status: metav1.ConditionTrue, Reason: "Served", Message: "before"},
 			}
 		})
-		status, assigned := AnswerTo(s, tt.refused, tt.lb, tt.silent, now).Status(s, tt.mode)
+		status, assigned := AnswerTo(s, tt.mode, tt.refused, tt.lb, tt.silent, now)
 		var conditions, ingress []string
 		for _, c := range status.Conditions[1:] {
 			conditions = append(conditions, brief(c))
@@ -120,6 +121,7 @@ func TestTenantStatus(t *testing.T) {
 		"all is well":  {Report{Nodes: 3, Answer: 2, Served: 7, Addresses: 5, AgentLast: now}, "2/3 7/100 5: True Heard; True Answer; True Served"},
 		"no agent yet": {Report{}, "0/0 0/100 0: False NeverHeard; False NoNodes; True Served"},
 		"all silent":   {Report{Nodes: 3, Served: 7, Addresses: 7, AgentLast: now, AgentSilent: true}, "0/3 7/100 7: False Silent; False NodesSilent; True Served"},
+		"probing":      {Report{Nodes: 3, Probing: true, AgentLast: now}, " 0/100 0: True Heard; True Served"},
 		"conflict":     {Report{Nodes: 1, Answer: 1, Conflict: "overlaps", Refused: []string{"x"}, AgentLast: now}, "1/1 0/100 0: True Heard; True Answer; False Conflict"},
 		"refused":      {Report{Nodes: 1, Answer: 1, Refused: many, AgentLast: now}, "1/1 0/100 0: True Heard; True Answer; False Refused"},
 	} {

@@ -82,14 +82,11 @@ func OfNamespace(namespace string) (tenant string, ok bool) {
 	return strings.CutPrefix(namespace, namespacePrefix)
 }
 
-// LoadBalancerName is that of the TCPLoadBalancer of a Service. A namespace has no dot in its name.
-func LoadBalancerName(namespace, name string) string { return namespace + "." + name }
+// LoadBalancerName is that of the TCPLoadBalancer of a Service, by its namespace and name with a slash between. A namespace has no dot in its name.
+func LoadBalancerName(service string) string { return strings.Replace(service, "/", ".", 1) }
 
 // ServiceOf is the Service that a TCPLoadBalancer is of, by its name.
-func ServiceOf(loadBalancer string) (namespace, name string) {
-	namespace, name, _ = strings.Cut(loadBalancer, ".")
-	return namespace, name
-}
+func ServiceOf(loadBalancer string) string { return strings.Replace(loadBalancer, ".", "/", 1) }
 
 // Origin is the Service of a tenant that one was derived from; of one that is no tenant's, the zero value.
 type Origin struct {
@@ -104,8 +101,7 @@ func OriginOf(s *corev1.Service) Origin {
 	if tenant == "" || s.Namespace != Namespace(tenant) || owner == nil {
 		return Origin{}
 	}
-	namespace, name := ServiceOf(owner.Name)
-	return Origin{tenant, namespace + "/" + name}
+	return Origin{tenant, ServiceOf(owner.Name)}
 }
 
 // Attrs are what a log line about the derived Service tells of its origin.
@@ -127,7 +123,7 @@ func sliceName(service, family string) string { return service + "-" + strings.T
 // derivedName is that of the Service derived from a TCPLoadBalancer. Names of Services have no dots and 63 characters at
 // most, so it begins with what people look for, and ends with 128 bits of a hash: nobody can have two of one name.
 func derivedName(loadBalancer string) string {
-	namespace, name := ServiceOf(loadBalancer)
+	namespace, name, _ := strings.Cut(loadBalancer, ".")
 	sum := sha256.Sum256([]byte(loadBalancer))
 	readable := fmt.Sprintf("%.35s", name+"-"+namespace)
 	return strings.TrimRight(readable, "-") + "-" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:16]))

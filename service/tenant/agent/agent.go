@@ -18,9 +18,6 @@ import (
 	"github.com/herald-vip/herald/service/tenant"
 )
 
-// beats is the time between two renewals of the Lease by which the manager knows that an agent is there.
-const beats = 30 * time.Second
-
 // nodesKey is the key of the work about nodes; those about Services are their namespaces and names with a slash between.
 const nodesKey = "nodes"
 
@@ -40,7 +37,7 @@ type Options struct {
 // Run has Services of the cluster own served from the cluster remote whenever this process is the one that does, until ctx ends.
 func Run(ctx context.Context, log *slog.Logger, own, remote *kube.Cluster, o Options) {
 	own.Lead(ctx, log, kube.Election{
-		Namespace: o.Namespace, Name: tenant.AgentName, Node: o.Identity, Role: "agent", Heard: func(string) {},
+		Namespace: o.Namespace, Name: tenant.AgentName, Node: o.Identity, Role: "agent",
 	}, func(ctx context.Context) { newAgent(log, own, remote, o).run(ctx) })
 }
 
@@ -49,8 +46,8 @@ type agent struct {
 	log         *slog.Logger
 	own, remote *kube.Cluster
 	opts        Options
-	here        *kube.TenantInformers
-	there       *kube.AgentInformers
+	here        *kube.OwnInformers
+	there       *kube.RemoteInformers
 	queue       *kube.Queue
 
 	mu      sync.Mutex
@@ -61,7 +58,7 @@ type agent struct {
 func newAgent(log *slog.Logger, own, remote *kube.Cluster, o Options) *agent {
 	return &agent{
 		log: log, own: own, remote: remote, opts: o, queue: kube.NewQueue(),
-		here: own.TenantInformers(log, tenant.AnnotationClass), there: remote.AgentInformers(log, o.Remote),
+		here: own.OwnInformers(log, tenant.AnnotationClass), there: remote.RemoteInformers(log, o.Remote),
 		waiting: make(map[string]time.Time), heard: time.Now(),
 	}
 }
@@ -91,23 +88,18 @@ func (a *agent) run(ctx context.Context) {
 
 // listen has work done about what changes.
 func (a *agent) listen() {
-	service := func(s *corev1.Service) { a.queue.Add(kube.Key(s)) }
-	a.here.Services.Handle(kube.Handlers[*corev1.Service]{Set: service, Delete: service})
-	slice := func(s *discoveryv1.EndpointSlice) {
+	a.here.Services.HandleChanges(func(s *corev1.Service) { a.queue.Add(kube.Key(s)) })
+	a.here.Slices.HandleChanges(func(s *discoveryv1.EndpointSlice) {
 		a.queue.Add(s.Namespace + "/" + s.Labels[discoveryv1.LabelServiceName])
-	}
-	a.here.Slices.Handle(kube.Handlers[*discoveryv1.EndpointSlice]{Set: slice, Delete: slice})
-	node := func(*corev1.Node) { a.queue.Add(nodesKey) }
-	a.here.Nodes.Handle(kube.Handlers[*corev1.Node]{Set: node, Delete: node})
-	a.there.LoadBalancers.Handle(kube.Handlers[*v1alpha1.TCPLoadBalancer]{Set: a.addAsked, Delete: a.addAsked})
-	told := func(*v1alpha1.TenantNodes) { a.queue.Add(nodesKey) }
-	a.there.Nodes.Handle(kube.Handlers[*v1alpha1.TenantNodes]{Set: told, Delete: told})
+	})
+	a.here.Nodes.HandleChanges(func(*corev1.Node) { a.queue.Add(nodesKey) })
+	a.there.LoadBalancers.HandleChanges(a.addAsked)
+	a.there.Nodes.HandleChanges(func(*v1alpha1.TenantNodes) { a.queue.Add(nodesKey) })
 }
 
 // addAsked has the Service looked at that something is asked for.
 func (a *agent) addAsked(lb *v1alpha1.TCPLoadBalancer) {
-	namespace, name := tenant.ServiceOf(lb.Name)
-	a.queue.Add(namespace + "/" + name)
+	a.queue.Add(tenant.ServiceOf(lb.Name))
 }
 
 // endpointsOf are those of a Service.

@@ -11,6 +11,9 @@ import (
 	"github.com/herald-vip/herald/wake"
 )
 
+// beats is the time between two renewals of the Lease by which the manager knows that an agent is there.
+const beats = 30 * time.Second
+
 // beat tells the manager that an agent is there, until ctx ends, and takes note of whether the load-balancing cluster is.
 func (a *agent) beat(ctx context.Context) {
 	told := false
@@ -39,20 +42,24 @@ func (a *agent) beat(ctx context.Context) {
 	}
 }
 
-// TokenLasts is how long tokens of agents last if the server lets them.
-const TokenLasts = 30 * 24 * time.Hour
+// TokenLasts is how long tokens of agents last if the server lets them, and renewals is how long one is used at most: somebody may put an old
+// one into the Secret again.
+const (
+	TokenLasts = 30 * 24 * time.Hour
+	renewals   = 6 * time.Hour
+)
 
 // renew renews the token by which the load-balancing cluster knows the agent: at once, as nobody tells when the one that is there
-// ends, and whenever two thirds of its time have passed. The kubelet brings the new one to all agents.
+// ends, and long before the new one does. The kubelet brings it to all agents.
 func (a *agent) renew(ctx context.Context) {
 	for a.opts.Secret != "" && ctx.Err() == nil {
 		after := time.Minute
-		token, ends, err := a.remote.RequestToken(ctx, a.opts.Remote, tenant.AgentName, TokenLasts)
+		token, lasts, err := a.remote.RequestToken(ctx, a.opts.Remote, tenant.AgentName, TokenLasts)
 		if err == nil {
 			err = a.own.WriteToken(ctx, a.opts.Namespace, a.opts.Secret, token)
 		}
 		if err == nil {
-			after = time.Until(ends) * 2 / 3
+			after = max(after, min(renewals, lasts/2))
 		} else if ctx.Err() == nil {
 			a.log.Warn("cannot renew the token for the load-balancing cluster; trying again in a minute", "reason", err)
 		}

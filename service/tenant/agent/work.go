@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -45,8 +44,11 @@ func (a *agent) attend(ctx context.Context, key string) error {
 	}
 	lb := a.asked(key)
 	if mode == tenant.NotServed { // the Service first, which knows its VIPs no other way
+		if !a.knowsAsked() {
+			return nil
+		}
 		if exists && answered(s) {
-			if err := a.answer(ctx, s, mode, tenant.AnswerTo(s, nil, lb, "", time.Now())); err != nil {
+			if err := a.answer(ctx, s, mode, nil, lb, ""); err != nil {
 				return err
 			}
 		}
@@ -59,8 +61,7 @@ func (a *agent) attend(ctx context.Context, key string) error {
 	if refused == nil && kube.Refuses(err) {
 		refused = fmt.Errorf("the load-balancing cluster refuses it: %s", kube.Refusal(err))
 	}
-	answered := a.answer(ctx, s, mode, tenant.AnswerTo(s, refused, lb, a.silent(key, lb), time.Now()))
-	return cmp.Or(err, answered)
+	return cmp.Or(err, a.answer(ctx, s, mode, refused, lb, a.silent(key, lb)))
 }
 
 // answered reports whether an agent has written of a Service.
@@ -70,27 +71,31 @@ func answered(s *corev1.Service) bool {
 
 // asked is what is asked for a Service so far, as it is; nil if nothing is.
 func (a *agent) asked(key string) *v1alpha1.TCPLoadBalancer {
-	namespace, name, _ := strings.Cut(key, "/")
-	lb, _ := a.there.LoadBalancers.Get(a.opts.Remote + "/" + tenant.LoadBalancerName(namespace, name))
+	lb, _ := a.there.LoadBalancers.Get(a.opts.Remote + "/" + tenant.LoadBalancerName(key))
 	return lb
+}
+
+// knowsAsked reports whether what is asked for is known: before, what is not known may be there.
+func (a *agent) knowsAsked() bool {
+	select {
+	case <-a.there.Synced():
+		return true
+	default:
+		return false
+	}
 }
 
 // ask makes what is asked for a Service what is wanted, nil for nothing.
 func (a *agent) ask(ctx context.Context, key string, is *v1alpha1.TCPLoadBalancer, want *v1alpha1.TCPLoadBalancerSpec) error {
-	namespace, name, _ := strings.Cut(key, "/")
-	select {
-	case <-a.there.Synced(): // before, what is not known may be there
-	default:
-		return nil
-	}
 	switch {
+	case !a.knowsAsked():
 	case want == nil && is != nil:
 		if err := a.remote.Delete(ctx, is); !apierrors.IsNotFound(err) {
 			return err
 		}
 	case want != nil && (is == nil || !equality.Semantic.DeepEqual(&is.Spec, want)):
 		return a.remote.Apply(ctx, tenant.AgentName, &v1alpha1.TCPLoadBalancer{
-			ObjectMeta: metav1.ObjectMeta{Namespace: a.opts.Remote, Name: tenant.LoadBalancerName(namespace, name)}, Spec: *want,
+			ObjectMeta: metav1.ObjectMeta{Namespace: a.opts.Remote, Name: tenant.LoadBalancerName(key)}, Spec: *want,
 		})
 	}
 	return nil
@@ -120,8 +125,8 @@ func (a *agent) silent(key string, lb *v1alpha1.TCPLoadBalancer) string {
 }
 
 // answer writes back what became of a Service.
-func (a *agent) answer(ctx context.Context, s *corev1.Service, mode tenant.Mode, answer tenant.Answer) error {
-	status, assigned := answer.Status(s, mode)
+func (a *agent) answer(ctx context.Context, s *corev1.Service, mode tenant.Mode, refused error, lb *v1alpha1.TCPLoadBalancer, silent string) error {
+	status, assigned := tenant.AnswerTo(s, mode, refused, lb, silent, time.Now())
 	if s.Annotations[service.AnnotationAssigned] != assigned {
 		return a.own.Annotate(ctx, s, service.AnnotationAssigned, assigned) // which brings the Service again
 	}
@@ -134,9 +139,7 @@ func (a *agent) answer(ctx context.Context, s *corev1.Service, mode tenant.Mode,
 
 // tellNodes tells of the nodes as they are.
 func (a *agent) tellNodes(ctx context.Context) error {
-	select {
-	case <-a.there.Synced():
-	default:
+	if !a.knowsAsked() {
 		return nil
 	}
 	told := &v1alpha1.TenantNodes{
@@ -145,6 +148,10 @@ func (a *agent) tellNodes(ctx context.Context) error {
 	}
 	is, exists := a.there.Nodes.Get(kube.Key(told))
 	if exists && equality.Semantic.DeepEqual(is.Nodes, told.Nodes) {
+		return nil
+	}
+	if exists && len(told.Nodes) == 0 { // more likely wrong than right, and it would end all connections
+		a.log.Warn("no node has an address of the type, so the nodes stay as they were: compare --address-type with the nodes", "type", a.opts.AddressType)
 		return nil
 	}
 	return a.remote.Apply(ctx, tenant.AgentName, told)

@@ -12,6 +12,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/service/kube"
@@ -21,18 +22,11 @@ import (
 // echo is how long what was just written takes to come back: work that waits for it finds all that was written together.
 const echo = 20 * time.Millisecond
 
-// Options are those of a manager.
-type Options struct {
-	// Namespace is that of its Lease.
-	Namespace string
-	// Identity is what people see in the Lease.
-	Identity string
-}
-
-// Run serves tenants whenever this process is the one that does, until ctx ends.
-func Run(ctx context.Context, log *slog.Logger, cluster *kube.Cluster, o Options) {
+// Run serves tenants whenever this process is the one that does, until ctx ends. Its Lease is in the namespace, and people see the
+// identity there.
+func Run(ctx context.Context, log *slog.Logger, cluster *kube.Cluster, namespace, identity string) {
 	cluster.Lead(ctx, log, kube.Election{
-		Namespace: o.Namespace, Name: tenant.ManagerName, Node: o.Identity, Role: "manager", Heard: func(string) {},
+		Namespace: namespace, Name: tenant.ManagerName, Node: identity, Role: "manager",
 	}, func(ctx context.Context) { newManager(log, cluster).run(ctx) })
 }
 
@@ -48,18 +42,24 @@ type manager struct {
 	reserved  tenant.Reserved      // nil: to be found anew
 	heard     map[string]time.Time // when agents were, by tenant
 	furnished map[string]furnished // what tenants were given
+
+	tenants map[string]tenantKey // those of the handler of Tenants alone
+}
+
+// tenantKey is a Tenant of a name, and what it says.
+type tenantKey struct {
+	uid        types.UID
+	generation int64
 }
 
 func newManager(log *slog.Logger, cluster *kube.Cluster) *manager {
 	m := &manager{
 		log: log, cluster: cluster, known: cluster.ManagerInformers(log, tenant.AgentName), queue: kube.NewQueue(),
-		heard: make(map[string]time.Time), furnished: make(map[string]furnished),
+		heard: make(map[string]time.Time), furnished: make(map[string]furnished), tenants: make(map[string]tenantKey),
 	}
 	m.prober = newProber(log, m.addProbed)
 	return m
 }
-
-// Keys of work: a tenant's name, or that of a TCPLoadBalancer after its namespace and a slash.
 
 func (m *manager) run(ctx context.Context) {
 	m.listen()
@@ -77,45 +77,46 @@ func (m *manager) run(ctx context.Context) {
 
 // listen has work done about what changes.
 func (m *manager) listen() {
-	m.known.Tenants.Handle(kube.Handlers[*v1alpha1.Tenant]{Set: m.addChanged, Delete: func(t *v1alpha1.Tenant) {
-		m.queue.Add(t.Name)
-		m.addAll()
-	}})
-	handle(m.known.LoadBalancers, func(lb *v1alpha1.TCPLoadBalancer) {
+	m.known.Tenants.Handle(kube.Handlers[*v1alpha1.Tenant]{
+		Set: func(t *v1alpha1.Tenant) {
+			m.queue.Add(t.Name)
+			if m.tenants[t.Name] != (tenantKey{t.UID, t.Generation}) { // or its status alone has changed
+				m.tenants[t.Name] = tenantKey{t.UID, t.Generation}
+				m.addAll() // others may overlap with it, or no more
+			}
+		},
+		Delete: func(t *v1alpha1.Tenant) {
+			delete(m.tenants, t.Name)
+			m.queue.Add(t.Name)
+			m.addAll()
+		},
+	})
+	m.known.LoadBalancers.HandleChanges(func(lb *v1alpha1.TCPLoadBalancer) {
 		m.queue.Add(kube.Key(lb))
 		m.addStatus(lb.Namespace)
 	})
-	handle(m.known.TenantNodes, func(n *v1alpha1.TenantNodes) {
-		if name, ok := tenant.OfNamespace(n.Namespace); ok {
-			m.addTenant(name)
+	m.known.TenantNodes.HandleChanges(func(n *v1alpha1.TenantNodes) {
+		if name, ok := tenant.OfNamespace(n.Namespace); ok { // whoever writes them often has all written often
+			m.addTenantAfter(name, gatherFalls)
 		}
 	})
-	handle(m.known.Leases, func(l *coordinationv1.Lease) {
-		if name, ok := tenant.OfNamespace(l.Namespace); ok {
-			m.hear(name, l)
-			m.queue.Add(name)
-		}
+	m.known.Leases.Handle(kube.Handlers[*coordinationv1.Lease]{
+		Set:    func(l *coordinationv1.Lease) { m.hear(l); m.addStatus(l.Namespace) },
+		Delete: func(l *coordinationv1.Lease) { m.addStatus(l.Namespace) },
 	})
-	handle(m.known.Nodes, func(*corev1.Node) { m.addAll() })
-	handle(m.known.Pools, func(*v1alpha1.AddressPool) { m.addAll() })
-	handle(m.known.Namespaces, func(n *corev1.Namespace) { m.addStatus(n.Name) })
-	handle(m.known.Services, func(s *corev1.Service) { m.addOwner(s) })
-	handle(m.known.Slices, func(s *discoveryv1.EndpointSlice) { m.addOwner(s) })
-}
-
-// addChanged has a Tenant looked at, and if more of it has changed than its status all others, which may overlap with it, or no more.
-func (m *manager) addChanged(t *v1alpha1.Tenant) {
-	m.mu.Lock()
-	known := m.furnished[t.Name].generation == t.Generation
-	m.mu.Unlock()
-	m.queue.Add(t.Name)
-	if !known {
-		m.addAll()
-	}
+	m.known.Nodes.HandleChanges(func(*corev1.Node) { m.addAll() })
+	m.known.Pools.HandleChanges(func(*v1alpha1.AddressPool) { m.addAll() })
+	m.known.Namespaces.HandleChanges(func(n *corev1.Namespace) { m.addStatus(n.Name) })
+	m.known.Services.HandleChanges(func(s *corev1.Service) { m.addOwner(s) })
+	m.known.Slices.HandleChanges(func(s *discoveryv1.EndpointSlice) { m.addOwner(s) })
 }
 
 // hear takes note of an agent's Lease. The first that is seen of it may be old; whether it is depends on two clocks.
-func (m *manager) hear(name string, l *coordinationv1.Lease) {
+func (m *manager) hear(l *coordinationv1.Lease) {
+	name, ok := tenant.OfNamespace(l.Namespace)
+	if !ok {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	at := time.Now()
@@ -125,25 +126,21 @@ func (m *manager) hear(name string, l *coordinationv1.Lease) {
 	m.heard[name] = at
 }
 
-func handle[T kube.Object](i *kube.Informer[T], changed func(T)) {
-	i.Handle(kube.Handlers[T]{Set: changed, Delete: changed})
-}
-
 // addAll has everything looked at again, as what all of it depends on has changed.
 func (m *manager) addAll() {
 	m.mu.Lock()
 	m.reserved = nil
 	m.mu.Unlock()
 	for t := range m.known.Tenants.All() {
-		m.addTenant(t.Name)
+		m.addTenantAfter(t.Name, 0)
 	}
 }
 
-// addTenant has a tenant looked at, and all that it asks for.
-func (m *manager) addTenant(name string) {
-	m.queue.Add(name)
+// addTenantAfter has a tenant looked at after a while, and all that it asks for.
+func (m *manager) addTenantAfter(name string, after time.Duration) {
+	m.queue.AddAfter(name, after)
 	for lb := range m.known.LoadBalancers.In(tenant.Namespace(name)) {
-		m.queue.Add(kube.Key(lb))
+		m.queue.AddAfter(kube.Key(lb), after)
 	}
 }
 
@@ -160,16 +157,13 @@ func (m *manager) addProbed(name string, answers bool) {
 	if answers {
 		after = gatherRises
 	}
-	m.queue.AddAfter(name, after)
-	for lb := range m.known.LoadBalancers.In(tenant.Namespace(name)) {
-		m.queue.AddAfter(kube.Key(lb), after)
-	}
+	m.addTenantAfter(name, after)
 }
 
 // addStatus has the tenant of a namespace looked at, when what it asks for has been.
 func (m *manager) addStatus(namespace string) {
 	if name, ok := tenant.OfNamespace(namespace); ok {
-		m.queue.AddAfter(name, 5*echo)
+		m.queue.AddAfter(name, gatherFalls)
 	}
 }
 

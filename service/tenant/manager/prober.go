@@ -3,8 +3,8 @@ package manager
 import (
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -28,75 +28,59 @@ type prober struct {
 	log     *slog.Logger
 	changed func(tenant string, answers bool)
 
-	mu       sync.Mutex
-	monitors map[string]*health.Monitor // by tenant
-	known    map[string]map[string]bool // by tenant: whether a node answers
-	// complete are the tenants all of whose nodes were known once: of those, what is not known yet does not answer.
-	complete map[string]bool
+	mu      sync.Mutex
+	tenants map[string]*probed
+}
+
+// probed are the nodes of one tenant. Once all of them were known it is complete: what is not known yet does not answer then, and
+// changes of the tenant need not wait for it.
+type probed struct {
+	monitor  *health.Monitor
+	complete bool
 }
 
 // newProber probes nothing yet. It calls changed when a node of a tenant begins to answer, or ceases.
 func newProber(log *slog.Logger, changed func(tenant string, answers bool)) *prober {
-	return &prober{
-		log: log, changed: changed, monitors: make(map[string]*health.Monitor), known: make(map[string]map[string]bool), complete: make(map[string]bool),
-	}
+	return &prober{log: log, changed: changed, tenants: make(map[string]*probed)}
 }
 
 // close ends all probes. Nobody calls probe any more.
 func (p *prober) close() {
-	for _, m := range p.monitors {
-		m.Close()
-	}
-}
-
-// heed takes note of a verdict. That this process stood still says nothing of nodes.
-func (p *prober) heed(v health.Verdict) {
-	if v.State == health.Unknown || v.Paused {
-		return
-	}
-	name, node, _ := strings.Cut(v.Check, "/")
-	answers := v.State == health.Healthy
-	p.mu.Lock()
-	was, known := p.known[name][node]
-	if p.known[name] != nil {
-		p.known[name][node] = answers
-	}
-	p.mu.Unlock()
-	if !known || was != answers {
-		p.changed(name, answers)
+	for _, of := range p.tenants {
+		of.monitor.Close()
 	}
 }
 
 // probe has these nodes of a tenant probed, and none that it had besides; none ends its probes. It is called for one tenant once at a time.
 func (p *prober) probe(name string, how v1alpha1.TenantProbe, nodes []tenant.Node) error {
 	var checks []health.Check
-	wanted := make(map[string]bool)
 	for _, n := range nodes {
 		if c, ok := checkOf(name, how, n); ok {
 			checks = append(checks, c)
-			wanted[n.Name] = true
 		}
 	}
 	p.mu.Lock()
-	monitor := p.monitors[name]
+	of := p.tenants[name]
 	switch {
 	case len(checks) == 0:
-		delete(p.monitors, name)
-		delete(p.known, name)
-		delete(p.complete, name)
-	case monitor == nil:
-		monitor = health.NewMonitor(p.log, p.heed)
-		p.monitors[name], p.known[name] = monitor, make(map[string]bool)
+		delete(p.tenants, name)
+	case of == nil:
+		of = &probed{monitor: health.NewMonitor(p.log, func(v health.Verdict) {
+			if v.State != health.Unknown && !v.Paused { // that this process stood still says nothing of nodes
+				p.changed(name, v.State == health.Healthy)
+			}
+		})}
+		p.tenants[name] = of
 	}
-	maps.DeleteFunc(p.known[name], func(node string, _ bool) bool { return !wanted[node] })
 	p.mu.Unlock()
-	if len(checks) == 0 {
-		if monitor != nil {
-			monitor.Close()
-		}
+	switch {
+	case of == nil:
+		return nil
+	case len(checks) == 0:
+		of.monitor.Close()
 		return nil
 	}
-	if err := monitor.Apply(checks); err != nil {
+	if err := of.monitor.Apply(checks); err != nil {
 		return fmt.Errorf("probe the nodes of %s: %w", name, err)
 	}
 	return nil
@@ -123,17 +107,17 @@ func (p *prober) answers(t *v1alpha1.Tenant, nodes []tenant.Node) (answers func(
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := make(map[string]bool)
-	unknown := 0
-	for _, n := range nodes {
-		answers, known := p.known[t.Name][n.Name]
-		out[n.Name] = answers
-		if !known {
-			unknown++
+	out := make(map[string]bool) // of those that are known
+	of := p.tenants[t.Name]
+	if of == nil {
+		return func(string) bool { return false }, len(nodes) == 0
+	}
+	for _, v := range of.monitor.Verdicts() {
+		if _, node, _ := strings.Cut(v.Check, "/"); v.State != health.Unknown {
+			out[node] = v.State == health.Healthy || v.Paused
 		}
 	}
-	if unknown == 0 && len(nodes) > 0 {
-		p.complete[t.Name] = true
-	}
-	return func(node string) bool { return out[node] }, unknown == 0 || p.complete[t.Name]
+	known := !slices.ContainsFunc(nodes, func(n tenant.Node) bool { _, known := out[n.Name]; return !known })
+	of.complete = of.complete || known && len(nodes) > 0
+	return func(node string) bool { return out[node] }, known || of.complete
 }

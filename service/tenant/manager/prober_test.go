@@ -87,7 +87,7 @@ func TestProber(t *testing.T) {
 	if got := says(nodes); got != "n1n2n3" {
 		t.Errorf("without probes: %s", got)
 	}
-	if err := p.probe("acme", acme.Spec.Nodes.Probe, nodes); err != nil || len(p.monitors) > 0 {
-		t.Errorf("without probes there are %v, %v", p.monitors, err)
+	if err := p.probe("acme", acme.Spec.Nodes.Probe, nodes); err != nil || len(p.tenants) > 0 {
+		t.Errorf("without probes there are %v, %v", p.tenants, err)
 	}
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/herald-vip/herald/service/tenant"
 )
 
-// work looks at one key. It logs what fails.
+// work looks at one key: a tenant's name, or that of a TCPLoadBalancer after its namespace and a slash. It logs what fails; what is refused
+// its status tells.
 func (m *manager) work(ctx context.Context, key string) error {
 	namespace, name, isLoadBalancer := strings.Cut(key, "/")
 	var err error
@@ -24,7 +25,7 @@ func (m *manager) work(ctx context.Context, key string) error {
 	} else {
 		err = m.keepTenant(ctx, key)
 	}
-	if err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) {
+	if err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !(isLoadBalancer && kube.Refuses(err)) {
 		m.log.Warn("cannot serve a tenant as it asks; trying again", "about", key, "reason", err)
 	}
 	return err

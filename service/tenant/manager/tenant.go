@@ -79,79 +79,80 @@ func (m *manager) endTenant(ctx context.Context, name string) error {
 
 // furnish makes a tenant's namespace, with the limits that policies read there, the agent's account and rights, and a quota.
 func (m *manager) furnish(ctx context.Context, t *v1alpha1.Tenant) error {
-	limits := map[string]string{annotationNodePorts: t.Spec.Nodes.Ports}
-	if t.Spec.Endpoints != nil {
-		var cidrs []string
-		for _, c := range t.Spec.Endpoints.CIDRs {
-			cidrs = append(cidrs, string(c))
-		}
-		limits[annotationEndpointCIDRs] = strings.Join(cidrs, ",")
+	var cidrs []string
+	for _, c := range t.Spec.Endpoints.CIDRs {
+		cidrs = append(cidrs, string(c))
 	}
-	ours := map[string]string{v1alpha1.LabelTenant: t.Name}
-	in := func(name string) metav1.ObjectMeta {
-		return metav1.ObjectMeta{Namespace: tenant.Namespace(t.Name), Name: name, Labels: ours}
-	}
+	limits := map[string]string{annotationNodePorts: t.Spec.Nodes.Ports, annotationEndpointCIDRs: strings.Join(cidrs, ",")}
 	is, exists := m.known.Namespaces.Get(tenant.Namespace(t.Name))
 	m.mu.Lock()
-	done := m.furnished[t.Name]
+	has := m.furnished[t.Name]
 	m.mu.Unlock()
-	if exists && done.generation == t.Generation && (done.counted || time.Since(done.at) < again) && maps.Equal(is.Annotations, limits) && is.Labels[v1alpha1.LabelTenant] == t.Name {
-		return nil
+	if exists && has.tenant == (tenantKey{t.UID, t.Generation}) && maps.Equal(is.Annotations, limits) && is.Labels[v1alpha1.LabelTenant] == t.Name {
+		if left := time.Until(has.recount); !has.counted && left > 0 {
+			m.queue.AddAfter(t.Name, left)
+			return nil
+		} else if has.counted {
+			return nil
+		}
+	} else {
+		has = furnished{tenant: tenantKey{t.UID, t.Generation}, tries: has.tries}
 	}
+	ours := map[string]string{v1alpha1.LabelTenant: t.Name}
+	in := metav1.ObjectMeta{Namespace: tenant.Namespace(t.Name), Name: tenant.AgentName, Labels: ours}
+	quota := quotaOf(t, in, has.tries)
 	for _, o := range []kube.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant.Namespace(t.Name), Labels: ours, Annotations: limits}},
-		&corev1.ServiceAccount{ObjectMeta: in(tenant.AgentName), AutomountServiceAccountToken: new(false)},
+		&corev1.ServiceAccount{ObjectMeta: in, AutomountServiceAccountToken: new(false)},
 		&rbacv1.RoleBinding{
-			ObjectMeta: in(tenant.AgentName),
+			ObjectMeta: in,
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: tenant.AgentName},
 			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: tenant.AgentName, Namespace: tenant.Namespace(t.Name)}},
 		},
+		quota,
 	} {
 		if err := m.cluster.Apply(ctx, tenant.ManagerName, o); err != nil {
 			return err
 		}
 	}
-	counted, err := m.limit(ctx, t, in(tenant.AgentName))
-	if err != nil {
-		return err
+	has.counted = true
+	for limited := range quotaOf(t, in, 0).Spec.Hard {
+		_, counted := quota.Status.Used[limited]
+		has.counted = has.counted && counted
 	}
-	if !counted {
-		m.queue.AddAfter(t.Name, again)
+	has.tries++
+	after := min(recountFirst<<min(has.tries, 10), recountLast)
+	has.recount = time.Now().Add(after)
+	if !has.counted {
+		m.queue.AddAfter(t.Name, after)
 	}
 	m.mu.Lock()
-	m.furnished[t.Name] = furnished{t.Generation, counted, time.Now()}
+	m.furnished[t.Name] = has
 	m.mu.Unlock()
 	return nil
 }
 
-// furnished is what a tenant was given: all of a generation of the Tenant, at a time, and whether its quota is counted.
+// furnished is what a tenant was given: all of a Tenant, and a quota, which is counted or is to be tried again.
 type furnished struct {
-	generation int64
-	counted    bool
-	at         time.Time
+	tenant  tenantKey
+	counted bool
+	tries   int
+	recount time.Time
 }
 
-// again is how long after a quota was written it should be counted.
-const again = 2 * time.Second
+// Pauses before a quota that is not counted is written again, which grow.
+const recountFirst, recountLast = time.Second, 5 * time.Minute
 
-// limit gives a tenant its quota, and tells whether all of that is counted: until then the API server refuses what it limits. Kubernetes'
-// controller of quotas hears of new kinds every 30 s, and counts what it did not know before when the quota changes, or after five minutes. So
-// the quota changes, and back.
-func (m *manager) limit(ctx context.Context, t *v1alpha1.Tenant, meta metav1.ObjectMeta) (counted bool, err error) {
-	for _, leases := range []int64{1, 2, 1} {
-		q := &corev1.ResourceQuota{ObjectMeta: meta, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{
-			"count/tcploadbalancers." + v1alpha1.Group: *resource.NewQuantity(int64(tenant.Quota(t)), resource.DecimalSI),
-			"count/services":                   *resource.NewQuantity(int64(tenant.Quota(t)), resource.DecimalSI),
-			"count/leases.coordination.k8s.io": *resource.NewQuantity(leases, resource.DecimalSI),
-		}}}
-		if err := m.cluster.Apply(ctx, tenant.ManagerName, q); err != nil {
-			return false, err
-		}
-		if used := len(q.Status.Used); used == 0 || used == len(q.Spec.Hard) {
-			return used > 0, nil
-		}
-	}
-	return false, nil
+// quotaOf is the quota of a tenant. Until all of it is counted the API server refuses what it limits. Kubernetes' controller of quotas hears of new
+// kinds every 30 s, and counts what it did not know before when the quota changes, or after five minutes. So each try is a change: the agent has
+// one Lease, whether it may have two or not.
+func quotaOf(t *v1alpha1.Tenant, meta metav1.ObjectMeta, tries int) *corev1.ResourceQuota {
+	services := *resource.NewQuantity(int64(t.Spec.Quota.Services), resource.DecimalSI)
+	return &corev1.ResourceQuota{ObjectMeta: meta, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{
+		"count/tcploadbalancers." + v1alpha1.Group: services,
+		"count/services":                   services,
+		"count/leases.coordination.k8s.io": *resource.NewQuantity(int64(1+tries%2), resource.DecimalSI),
+	}}}
 }
 
 // report is what there is to tell of a tenant.

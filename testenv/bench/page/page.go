@@ -78,7 +78,7 @@ func show(folder, file, router string, charts map[string][]byte) (string, error)
 	case strings.HasSuffix(file, "-services.txt"):
 		compare(&b, run, "announcer", "measure", "services")
 	case strings.HasSuffix(file, "-tenants.txt"):
-		compare(&b, run, "served by", "measure", "services")
+		compare(&b, run, "by", "measure", "services")
 	default:
 		compare(&b, run, "balancer", "measure", "path")
 	}

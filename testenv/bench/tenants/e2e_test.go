@@ -31,7 +31,7 @@ func TestRun(t *testing.T) {
 		if r.Discarded() {
 			continue
 		}
-		m := r.Get("served by") + ": " + r.Get("measure")
+		m := r.Get("by") + ": " + r.Get("measure")
 		seen[m] = true
 		if n, ok := r.Value("failed"); ok && n > 0 || strings.HasSuffix(m, "at rest: writes a minute") && r.Values[0].Value > 0 {
 			t.Errorf("%s: %v", r.Name, r.Values)
@@ -42,7 +42,7 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range kept.Results {
-		m := r.Get("served by") + ": " + r.Get("measure")
+		m := r.Get("by") + ": " + r.Get("measure")
 		if !seen[m] && !strings.Contains(m, "which probes") {
 			t.Errorf("nothing of %q", m)
 		}

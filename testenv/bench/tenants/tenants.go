@@ -50,8 +50,8 @@ const (
 	spare = "acme3"
 )
 
-// rival is the other way to serve Services.
-const rival = "kubectl and HAProxy"
+// byScript is the other way to serve Services.
+const byScript = "kubectl and HAProxy"
 
 // Run measures all there is to measure of both.
 func Run(ctx context.Context, rec *record.Recorder, o Options) (err error) {
@@ -60,7 +60,7 @@ func Run(ctx context.Context, rec *record.Recorder, o Options) (err error) {
 		run       func(*stage, context.Context) error
 	}{
 		{"speed", "herald", (*stage).speed},
-		{"speed", rival, (*stage).speed},
+		{"speed", byScript, (*stage).speed},
 		{"scale", "herald", (*stage).scale},
 	} {
 		if len(o.Only) > 0 && !slices.Contains(o.Only, part.name) {
@@ -106,12 +106,12 @@ func (s *stage) note(measure string, services int, unit string, value float64) {
 }
 
 func (s *stage) name(measure string, services int) string {
-	return record.Name("Tenants", "measure", measure, "served by", s.how, "services", strconv.Itoa(services))
+	return record.Name("Tenants", "measure", measure, "by", s.how, "services", strconv.Itoa(services))
 }
 
 // serve has what is measured serve the tenant.
 func (s *stage) serve(ctx context.Context) error {
-	if s.how == rival {
+	if s.how == byScript {
 		return s.startScript(ctx)
 	}
 	return errors.Join(s.Serve(ctx), s.Admit(ctx, s.acme, `{nodes: {cidrs: [10.20.0.0/24, "fd00:20::/64"]}, quota: {services: 200}}`))
@@ -155,7 +155,7 @@ func (s *stage) speed(ctx context.Context) error {
 			}
 		}
 	}
-	if s.how == rival { // it knows no local endpoints, and while it restarts nobody serves
+	if s.how == byScript { // it knows no local endpoints, and while it restarts nobody serves
 		return nil
 	}
 	return errors.Join(s.localEndpoints(ctx), s.restarts(ctx, vip), s.atRest(ctx))
@@ -237,7 +237,7 @@ func (s *stage) creations(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if s.how != rival {
+		if s.how != byScript {
 			s.note("writes for a Service that is created", s.have+1, "requests", float64(now-writes))
 		}
 		if err := s.acme.Remove(ctx, name); err != nil {
@@ -279,7 +279,7 @@ func (s *stage) fault(ctx context.Context, name string, vip netip.Addr, fault fu
 		}
 		done++
 		s.note(name+", until no connection fails", s.have+1, "ms", failing.Seconds()*1e3)
-		if s.how != rival {
+		if s.how != byScript {
 			s.note(name+", until no Service has it", s.have+1, "ms", out.Seconds()*1e3)
 		}
 	}
@@ -303,7 +303,7 @@ func (s *stage) trial(ctx context.Context, vip netip.Addr, fault func(context.Co
 		if err != nil {
 			return nil, err
 		}
-		if s.how != rival {
+		if s.how != byScript {
 			if err := s.awaitHolding(ctx, spare, 0); err != nil {
 				return nil, err
 			}
@@ -319,17 +319,22 @@ func (s *stage) trial(ctx context.Context, vip netip.Addr, fault func(context.Co
 		_, e := client.End()
 		return 0, 0, errors.Join(err, e)
 	}
+	return lastFailure(result, began), out, nil
+}
+
+// lastFailure is how long after a moment the last connection began that failed.
+func lastFailure(result *probe.Result, since time.Time) (after time.Duration) {
 	for _, a := range result.Attempts {
 		if a.Outcome.Failed() {
-			failing = max(failing, result.Began.Add(a.Start).Sub(began))
+			after = max(after, result.Began.Add(a.Start).Sub(since))
 		}
 	}
-	return failing, out, nil
+	return after
 }
 
 // awaitHealthy waits until all nodes serve.
 func (s *stage) awaitHealthy(ctx context.Context) error {
-	if s.how != rival {
+	if s.how != byScript {
 		return s.awaitHolding(ctx, spare, s.have+1)
 	}
 	var web corev1.Service
@@ -386,13 +391,7 @@ func (s *stage) localEndpoints(ctx context.Context) error {
 		if err := errors.Join(err, e, s.acme.SetEndpoints(ctx, "local", s.acme.Nodes()...)); err != nil {
 			return err
 		}
-		failing := time.Duration(0)
-		for _, a := range result.Attempts {
-			if a.Outcome.Failed() {
-				failing = max(failing, result.Began.Add(a.Start).Sub(began))
-			}
-		}
-		s.note("the last local endpoint of a node is gone, until no connection fails", s.have+1, "ms", failing.Seconds()*1e3)
+		s.note("the last local endpoint of a node is gone, until no connection fails", s.have+1, "ms", lastFailure(result, began).Seconds()*1e3)
 		if err := observe.Pause(ctx, 2*time.Second); err != nil {
 			return err
 		}

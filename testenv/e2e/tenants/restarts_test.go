@@ -142,15 +142,17 @@ func (b *lbCluster) follows(t *testing.T, c *tenantCluster) error {
 		s := &all.Items[i]
 		mode := classes.ModeOf(s)
 		if mode == tenant.NotServed {
-			if len(s.Status.Conditions) > 0 {
-				return fmt.Errorf("%s, which is not served, has %+v", s.Name, s.Status.Conditions)
+			if len(s.Status.Conditions) > 0 || len(s.Status.LoadBalancer.Ingress) > 0 {
+				return fmt.Errorf("%s, which is not served, has %+v", s.Name, s.Status)
 			}
 			continue
 		}
 		served++
 		spec, err := tenant.Ask(s, mode, slices.Values([]service.Endpoints{}))
 		site.Must(t, err)
-		at := slices.IndexFunc(asked.Items, func(lb v1alpha1.TCPLoadBalancer) bool { return lb.Name == tenant.LoadBalancerName(s.Namespace, s.Name) })
+		at := slices.IndexFunc(asked.Items, func(lb v1alpha1.TCPLoadBalancer) bool {
+			return lb.Name == tenant.LoadBalancerName(s.Namespace+"/"+s.Name)
+		})
 		if at < 0 {
 			return fmt.Errorf("nobody has asked for %s", s.Name)
 		}

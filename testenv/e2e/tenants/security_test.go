@@ -40,6 +40,7 @@ func TestHostileTenant(t *testing.T) {
 		core   = "/api/v1/namespaces/tenant-acme/"
 		leases = "/apis/coordination.k8s.io/v1/namespaces/tenant-acme/leases"
 	)
+	b.Apply(t, leases, "{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: herald-agent}}")
 	nodes := func(address string) string {
 		return fmt.Sprintf("{apiVersion: herald.dev/v1alpha1, kind: TenantNodes, metadata: {name: nodes}, nodes: [{name: n1, addresses: [%q]}]}", address)
 	}
@@ -59,7 +60,9 @@ func TestHostileTenant(t *testing.T) {
 		"a kubelet of its own node":    {http.MethodPost, acme + "tcploadbalancers", balancer("default.web", "", "ports: [{protocol: TCP, port: 80, targetPort: 10250}]"), http.StatusUnprocessableEntity, "node port 10250 is not in the nodes.ports of the Tenant, 30000-32767"},
 		"another name":                 {http.MethodPost, acme + "tcploadbalancers", balancer("default.db", "", ports), http.StatusUnprocessableEntity, "want the name of the Service that it is of"},
 		"finalizers":                   {http.MethodPost, acme + "tcploadbalancers", balancer("default.web", ", finalizers: [herald.dev/x]", ports), http.StatusUnprocessableEntity, "want no finalizers"},
-		"owners":                       {http.MethodPost, acme + "tenantnodes", strings.Replace(nodes("10.20.0.1"), "{name: nodes}", "{name: nodes, ownerReferences: [{apiVersion: v1, kind: Node, name: n1, uid: u}]}", 1), http.StatusUnprocessableEntity, "want no finalizers and no owners"},
+		"owners":                       {http.MethodPost, acme + "tenantnodes", strings.Replace(nodes("10.20.0.1"), "{name: nodes}", "{name: nodes, ownerReferences: [{apiVersion: v1, kind: Node, name: n1, uid: u}]}", 1), http.StatusUnprocessableEntity, "want no finalizers, no owners"},
+		"labels":                       {http.MethodPost, acme + "tenantnodes", strings.Replace(nodes("10.20.0.1"), "{name: nodes}", "{name: nodes, labels: {a: b}}", 1), http.StatusUnprocessableEntity, "and no labels"},
+		"a Lease that stays":           {http.MethodPatch, leases + "/herald-agent", `{"metadata": {"finalizers": ["herald.dev/x"]}}`, http.StatusUnprocessableEntity, "want no finalizers"},
 		"a status":                     {http.MethodPatch, acme + "tcploadbalancers/default.web/status", "{status: {addresses: [10.1.0.9]}}", http.StatusForbidden, ""},
 		"another tenant's Services":    {http.MethodGet, other + "tcploadbalancers", "", http.StatusForbidden, ""},
 		"a Service for another tenant": {http.MethodPost, other + "tcploadbalancers", balancer("default.web", "", ports), http.StatusForbidden, ""},
@@ -75,7 +78,7 @@ func TestHostileTenant(t *testing.T) {
 		"another Lease":                {http.MethodPost, leases, "{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: a}}", http.StatusForbidden, ""},
 		"Tenants":                      {http.MethodGet, "/apis/herald.dev/v1alpha1/tenants", "", http.StatusForbidden, ""},
 		"its own Tenant":               {http.MethodPatch, "/apis/herald.dev/v1alpha1/tenants/acme", "{spec: {quota: {services: 10000}}}", http.StatusForbidden, ""},
-		"the limits of its namespace":  {http.MethodPatch, "/api/v1/namespaces/tenant-acme", `{metadata: {annotations: {herald.dev/node-cidrs: "0.0.0.0/0"}}}`, http.StatusForbidden, ""},
+		"the limits of its namespace":  {http.MethodPatch, "/api/v1/namespaces/tenant-acme", `{metadata: {annotations: {herald.dev/node-ports: "1-65535"}}}`, http.StatusForbidden, ""},
 		"its quota":                    {http.MethodPatch, core + "resourcequotas/herald-agent", "{spec: {hard: {}}}", http.StatusForbidden, ""},
 		"pools":                        {http.MethodGet, "/apis/herald.dev/v1alpha1/addresspools", "", http.StatusForbidden, ""},
 	} {

@@ -39,7 +39,7 @@ func startLBCluster(t *testing.T, flags ...string) *lbCluster {
 	t.Helper()
 	b := &lbCluster{APIServer: site.StartAPIServer(t, flags...)}
 	b.Apply(t, "/api/v1/namespaces", "{apiVersion: v1, kind: Namespace, metadata: {name: herald-system}}")
-	b.install(t, "manager")
+	install(t, b.APIServer, "manager")
 	b.managerConfig = kubeconfigOf(t, b.APIServer, "herald-system", "herald-manager")
 	b.Apply(t, site.HeraldPath("addresspools"), `{apiVersion: herald.dev/v1alpha1, kind: AddressPool, metadata: {name: public},
 spec: {addresses: [10.1.0.0/24, "fd00:1::/120"], bgp: {}, namespaceSelectors: [{matchExpressions: [{key: herald.dev/tenant, operator: Exists}]}]}}`)
@@ -51,10 +51,6 @@ spec: {addresses: [10.1.0.0/24, "fd00:1::/120"], bgp: {}, namespaceSelectors: [{
 }
 
 // install applies what `herald manifest` prints, but for the Deployment, whose program the test runs by itself.
-func (b *lbCluster) install(t *testing.T, kind string, flags ...string) {
-	install(t, b.APIServer, kind, flags...)
-}
-
 func install(t *testing.T, k *site.APIServer, kind string, flags ...string) {
 	t.Helper()
 	out, err := exec.Command(binary, append([]string{"manifest", kind}, flags...)...).Output()

@@ -290,7 +290,6 @@ func (c *clusters) answersByUDP(t *testing.T) {
 	for _, name := range c.beta.Nodes() {
 		var socket net.PacketConn
 		site.Must(t, c.Node(name).Do(func() (err error) { socket, err = net.ListenPacket("udp4", ":8080"); return err }))
-		t.Cleanup(func() { socket.Close() })
 		site.Meanwhile(t, func(context.Context) {
 			buf := make([]byte, 64)
 			for {

@@ -12,15 +12,15 @@ import (
 
 // script is what somebody writes in an afternoon.
 //
-//go:embed rival.sh.tmpl
+//go:embed script.sh.tmpl
 var script string
 
-// rivalNet are the first three numbers of the addresses that the script gives.
-const rivalNet = "10.99.1"
+// scriptNet are the first three numbers of the addresses that the script gives.
+const scriptNet = "10.99.1"
 
 // startScript has the script serve the tenant from the first node of the load-balancing cluster, to which the router has a route.
 func (s *stage) startScript(ctx context.Context) error {
-	t, err := template.New("rival").Parse(script)
+	t, err := template.New("script").Parse(script)
 	if err != nil {
 		return err
 	}
@@ -29,12 +29,12 @@ func (s *stage) startScript(ctx context.Context) error {
 		return err
 	}
 	var text bytes.Buffer
-	err = t.Execute(&text, map[string]string{"Kubeconfig": filepath.Join(work, s.acme.Name, "kubeconfig"), "Dir": work, "HAProxy": s.HAProxy, "Net": rivalNet})
+	err = t.Execute(&text, map[string]string{"Kubeconfig": filepath.Join(work, s.acme.Name, "kubeconfig"), "Dir": work, "HAProxy": s.HAProxy, "Net": scriptNet})
 	if err != nil {
 		return err
 	}
 	node := s.Balancing.Nodes()[0]
-	if _, err := s.Node("r1").Run(ctx, "ip", "route", "add", rivalNet+".0/24", "via", s.Balancing.Address(node).String()); err != nil {
+	if _, err := s.Node("r1").Run(ctx, "ip", "route", "add", scriptNet+".0/24", "via", s.Balancing.Address(node).String()); err != nil {
 		return err
 	}
 	log, err := os.Create(filepath.Join(s.dir, "logs", "script.log"))
