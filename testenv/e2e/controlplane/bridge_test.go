@@ -130,7 +130,8 @@ func (c *controlPlane) testBridgedDrain(t *testing.T, hops *hops) {
 	site.MustRun(t, m.Speaker(), "herald", "undrain")
 	c.Announces(t, c.Masters...)
 	var moved time.Time
-	for _, s := range c.routes[r.Name()].Steps(site.VIP4) {
+	steps := c.routes[r.Name()].Steps(site.VIP4)
+	for _, s := range steps {
 		if !slices.Contains(s.NextHops, m.Hop(r, site.VIP4)) {
 			moved = s.At
 			break
@@ -140,7 +141,7 @@ func (c *controlPlane) testBridgedDrain(t *testing.T, hops *hops) {
 	failed := client.Failed(began)
 	for _, a := range failed {
 		if to := a.At.Add(a.Latency); moved.Before(a.At.Add(-late)) || moved.After(to.Add(late)) {
-			t.Errorf("a connection failed (%s) %v after the drain began; the router moved connections after %v", a.Outcome, a.At.Sub(drained), moved.Sub(drained))
+			site.FailTiming(t, client.Starved(a.At), "a connection failed (%v), the drain began at %s; the routes: %v", a, drained.Format("05.000"), steps)
 		}
 	}
 	t.Logf("%d of %d connections failed; %d were sent on", len(failed), len(client.Since(began)), hops.heard())

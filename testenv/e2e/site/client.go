@@ -81,6 +81,9 @@ func (c *Client) GoesOn(t *testing.T, many int) {
 	})
 }
 
+// Starved says how the machine has starved its processes since an instant, empty if it has not.
+func (c *Client) Starved(since time.Time) string { return c.witness.Starved(since) }
+
 // None wants no connection to have failed since an instant, of ten at least.
 func (c *Client) None(t *testing.T, since time.Time) {
 	t.Helper()
@@ -92,7 +95,7 @@ func (c *Client) Few(t *testing.T, since time.Time, most int) {
 	t.Helper()
 	all, failed := c.Since(since), c.Failed(since)
 	if len(failed) > most || len(all) < 10 {
-		FailTiming(t, c.witness.Starved(since), "of %d connections failed %d: %v", len(all), len(failed), failed)
+		FailTiming(t, c.Starved(since), "of %d connections failed %d: %v", len(all), len(failed), failed)
 	}
 }
 
