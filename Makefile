@@ -65,7 +65,7 @@ PARTS = $(REALPARTS)/bin/kubeadm-$(shell cat $(REALPARTS)/go.sum $(REALPARTS)/ma
 e2e-kubeadm: root build ## 40 min: run clusters of kubeadm, kubelets and kube-proxy behind FRR and on a flat layer 2; TESTS=TestFlat chooses
 	[ ! -e $(PARTS) ] || [ -e $(REALPARTS)/bin/v1.36.4/kubeadm ] || tar -C $(REALPARTS)/bin -xmzf $(PARTS)
 	$(MAKE) $(REALPARTS)/bin/machine/containerd $(REALPARTS)/bin/v1.36.3/image.tar $(REALPARTS)/bin/v1.36.4/image.tar
-	[ -e $(PARTS) ] || tar -C $(REALPARTS)/bin --exclude image.tar -czf $(PARTS).part machine v1.36.3 v1.36.4 && mv $(PARTS).part $(PARTS)
+	[ -e $(PARTS) ] || { tar -C $(REALPARTS)/bin --exclude image.tar -czf $(PARTS).part machine v1.36.3 v1.36.4 && mv $(PARTS).part $(PARTS); }
 	testenv/install iproute2 frr runc containernetworking-plugins iptables nftables conntrack ethtool socat haproxy curl procps
 	$(MAKE) image ARCHS=$$(go env GOARCH)
 	go test -c -tags e2e,kubeadm -o bin/e2e-kubeadm.test ./testenv/e2e/kubeadm

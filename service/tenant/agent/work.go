@@ -142,16 +142,17 @@ func (a *agent) tellNodes(ctx context.Context) error {
 	if !a.knowsAsked() {
 		return nil
 	}
+	nodes := slices.Collect(a.here.Nodes.All())
 	told := &v1alpha1.TenantNodes{
 		ObjectMeta: metav1.ObjectMeta{Namespace: a.opts.Remote, Name: tenant.NodesName},
-		Nodes:      tenant.NodesOf(a.here.Nodes.All(), a.opts.AddressType),
+		Nodes:      tenant.NodesOf(slices.Values(nodes), a.opts.AddressType),
 	}
 	is, exists := a.there.Nodes.Get(kube.Key(told))
 	if exists && equality.Semantic.DeepEqual(is.Nodes, told.Nodes) {
 		return nil
 	}
-	if exists && len(told.Nodes) == 0 { // more likely wrong than right, and it would end all connections
-		a.log.Warn("no node has an address of the type, so the nodes stay as they were: compare --address-type with the nodes", "type", a.opts.AddressType)
+	if exists && len(told.Nodes) == 0 && len(nodes) > 0 { // more likely wrong than right, and it would end all connections
+		a.log.Warn("no node has an address of the type, so what was told of nodes stays: compare --address-type with the nodes", "type", a.opts.AddressType)
 		return nil
 	}
 	return a.remote.Apply(ctx, tenant.AgentName, told)

@@ -107,8 +107,9 @@ func (m *manager) listen() {
 	m.known.Nodes.HandleChanges(func(*corev1.Node) { m.addAll() })
 	m.known.Pools.HandleChanges(func(*v1alpha1.AddressPool) { m.addAll() })
 	m.known.Namespaces.HandleChanges(func(n *corev1.Namespace) { m.addStatus(n.Name) })
-	m.known.Services.HandleChanges(func(s *corev1.Service) { m.addOwner(s) })
-	m.known.Slices.HandleChanges(func(s *discoveryv1.EndpointSlice) { m.addOwner(s) })
+	m.known.Services.HandleChanges(func(s *corev1.Service) { m.addOwner(s, echo) })
+	// Slices are written first: the Service is known by then, and not written twice.
+	m.known.Slices.HandleChanges(func(s *discoveryv1.EndpointSlice) { m.addOwner(s, 5*echo) })
 }
 
 // hear takes note of an agent's Lease. The first that is seen of it may be old; whether it is depends on two clocks.
@@ -167,10 +168,10 @@ func (m *manager) addStatus(namespace string) {
 	}
 }
 
-// addOwner has the TCPLoadBalancer looked at that something was derived from.
-func (m *manager) addOwner(o kube.Object) {
+// addOwner has the TCPLoadBalancer looked at after a while that something was derived from.
+func (m *manager) addOwner(o kube.Object, after time.Duration) {
 	for _, owner := range o.GetOwnerReferences() {
-		m.queue.AddAfter(o.GetNamespace()+"/"+owner.Name, echo)
+		m.queue.AddAfter(o.GetNamespace()+"/"+owner.Name, after)
 	}
 	m.addStatus(o.GetNamespace())
 }

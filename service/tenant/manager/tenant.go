@@ -88,15 +88,15 @@ func (m *manager) furnish(ctx context.Context, t *v1alpha1.Tenant) error {
 	m.mu.Lock()
 	has := m.furnished[t.Name]
 	m.mu.Unlock()
-	if exists && has.tenant == (tenantKey{t.UID, t.Generation}) && maps.Equal(is.Annotations, limits) && is.Labels[v1alpha1.LabelTenant] == t.Name {
-		if left := time.Until(has.recount); !has.counted && left > 0 {
-			m.queue.AddAfter(t.Name, left)
-			return nil
-		} else if has.counted {
-			return nil
-		}
-	} else {
-		has = furnished{tenant: tenantKey{t.UID, t.Generation}, tries: has.tries}
+	wants := tenantKey{t.UID, t.Generation}
+	switch left := time.Until(has.recount); {
+	case !exists || has.tenant != wants || !maps.Equal(is.Annotations, limits) || is.Labels[v1alpha1.LabelTenant] != t.Name:
+		has = furnished{tenant: wants, tries: has.tries}
+	case has.counted:
+		return nil
+	case left > 0: // an earlier event may have taken the place of the one that was to be
+		m.queue.AddAfter(t.Name, left)
+		return nil
 	}
 	ours := map[string]string{v1alpha1.LabelTenant: t.Name}
 	in := metav1.ObjectMeta{Namespace: tenant.Namespace(t.Name), Name: tenant.AgentName, Labels: ours}

@@ -114,7 +114,10 @@ func (s *stage) serve(ctx context.Context) error {
 	if s.how == byScript {
 		return s.startScript(ctx)
 	}
-	return errors.Join(s.Serve(ctx), s.Admit(ctx, s.acme, `{nodes: {cidrs: [10.20.0.0/24, "fd00:20::/64"]}, quota: {services: 200}}`))
+	if err := s.Serve(ctx); err != nil {
+		return err
+	}
+	return s.Admit(ctx, s.acme, `{nodes: {cidrs: [10.20.0.0/24, "fd00:20::/64"]}, quota: {services: 200}}`)
 }
 
 // speed measures how long changes of Services and nodes take to have an effect, among few Services and among many.

@@ -76,6 +76,28 @@ func TestFlow(t *testing.T) {
 			return site.ErrorIf(len(endpoints) != 4, "endpoints %q, want those of two nodes", endpoints)
 		})
 	})
+	t.Run("no node has an address", func(t *testing.T) {
+		addresses := func(kind string) {
+			for n := 1; n <= 2; n++ {
+				site.Must(t, c.API.Patch(t.Context(), fmt.Sprintf("/api/v1/nodes/n%d/status", n), map[string]any{"status": map[string]any{
+					"addresses": []map[string]string{{"type": kind, "address": fmt.Sprintf("10.20.0.%d", n)}, {"type": kind, "address": fmt.Sprintf("fd00:20::%d", n)}},
+				}}))
+			}
+		}
+		addresses("ExternalIP")
+		c.expose(t, "marker", "", "") // by when it is served, nodes have been told of as well
+		c.becomes(t, "marker", tenant.ReasonServed)
+		if _, endpoints := b.derived(t, "acme", "web"); len(endpoints) < 2 { // the one that lost its address first is out, and no more
+			t.Errorf("endpoints %q, want those of a node at least", endpoints)
+		}
+		addresses("InternalIP")
+		site.Must(t, c.API.Delete(t.Context(), servicesPath+"/marker"))
+		b.gone(t, "acme", "marker")
+		site.Eventually(t, site.Soon, func() error {
+			_, endpoints := b.derived(t, "acme", "web")
+			return site.ErrorIf(len(endpoints) != 4, "endpoints %q, want those of two nodes", endpoints)
+		})
+	})
 	t.Run("the tenant is told of", func(t *testing.T) {
 		site.Eventually(t, site.Soon, func() error {
 			s := b.tenant(t, "acme").Status
