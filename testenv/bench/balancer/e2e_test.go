@@ -22,9 +22,7 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := make(map[string]bool)
 	for _, r := range rec.Results {
-		seen[r.Name] = true
 		for _, v := range r.Values {
 			if v.Value < 0 {
 				t.Errorf("%s: %v", r.Name, v)
@@ -46,10 +44,7 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range kept.Results {
-		if !seen[r.Name] {
-			t.Errorf("nothing of %q", r.Name)
-			seen[r.Name] = true
-		}
+	if missing := rec.Missing(kept, func(r record.Result) string { return r.Name }); len(missing) > 0 {
+		t.Errorf("nothing of %q", missing)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -175,6 +176,26 @@ func Kept(docs, benchmark string) (*Run, error) {
 		return nil, errors.Join(fmt.Errorf("no run of %s is kept", benchmark), err)
 	}
 	return Read(slices.Max(paths))
+}
+
+// Missing are the keys of what kept has measured and r has not. What was discarded, or has the key "", does not count.
+func (r *Run) Missing(kept *Run, key func(Result) string) (list []string) {
+	keys := func(results []Result) map[string]bool {
+		out := make(map[string]bool)
+		for _, result := range results {
+			if k := key(result); k != "" && !result.Discarded() {
+				out[k] = true
+			}
+		}
+		return out
+	}
+	measured := keys(r.Results)
+	for _, k := range slices.Sorted(maps.Keys(keys(kept.Results))) {
+		if !measured[k] {
+			list = append(list, k)
+		}
+	}
+	return list
 }
 
 // Parse reads a run; path is where it is from, for errors.

@@ -66,3 +66,13 @@ func TestHere(t *testing.T) {
 		t.Errorf("%+v", list)
 	}
 }
+
+// TestMissing wants what was measured before and is not any more to be found, but for what was discarded.
+func TestMissing(t *testing.T) {
+	key := func(r Result) string { return r.Get("measure") }
+	kept := &Run{Results: []Result{{Name: "A/measure=a"}, {Name: "A/measure=b"}, {Name: "A/measure=b"}, {Name: "A/measure=c", Values: []Value{{1, Inconclusive}}}, {Name: "A"}}}
+	now := &Run{Results: []Result{{Name: "A/measure=a"}, {Name: "A/measure=b", Values: []Value{{1, Inconclusive}}}}}
+	if got := now.Missing(kept, key); len(got) != 1 || got[0] != "b" {
+		t.Errorf("missing are %q, want b", got)
+	}
+}
