@@ -52,8 +52,8 @@ test: root ## 4 min: run all tests that need no lab of real parts, with the race
 	go -C manifests/release test ./...
 	go -C testenv/bench test -race ./...
 
-e2e: root lab-binaries race-binary $(addprefix $(REALPARTS)/bin/,$(KUBERNETES)) $(REALPARTS)/bin/helm ## 12 min: run the tests on FRR, etcd, kube-apiserver and a registry
-	testenv/install iproute2 frr bird2 keepalived haproxy curl etcd-server docker-registry nftables procps systemd ansible-core
+e2e: root lab-binaries race-binary $(addprefix $(REALPARTS)/bin/,$(KUBERNETES)) $(addprefix $(REALPARTS)/bin/,helm traefik external-dns gateway-api) ## 12 min: run the tests on FRR, etcd, kube-apiserver and a registry
+	testenv/install iproute2 frr bird2 keepalived haproxy curl etcd-server docker-registry nftables procps systemd bind9 ansible-core
 	@# It is wanted for its schema, not to set this machine up at the next boot.
 	@command -v cloud-init >/dev/null || { mkdir -p /etc/cloud && touch /etc/cloud/cloud-init.disabled; }
 	testenv/install cloud-init
@@ -229,6 +229,32 @@ $(REALPARTS)/bin/metallb/speaker: $(REALPARTS)/metallb/go.mod $(REALPARTS)/metal
 # helm and kustomize, with which the chart and the overlays are tried.
 $(REALPARTS)/bin/helm: $(REALPARTS)/helm/go.mod $(REALPARTS)/helm/go.sum
 	CGO_ENABLED=0 go -C $(REALPARTS)/helm build -ldflags '-s -w' -o ../bin/ helm.sh/helm/v3/cmd/helm sigs.k8s.io/kustomize/kustomize/v5
+
+# What serves and names the Ingresses and routes of tenants. Traefik's module lacks the files of its web UI, which its package webui
+# embeds: it is built from a copy in which a page of its source stands for them.
+$(REALPARTS)/bin/traefik: $(REALPARTS)/traefik/go.mod $(REALPARTS)/traefik/go.sum
+	go -C $(REALPARTS)/traefik mod download github.com/traefik/traefik/v3
+	rm -rf $@-source && mkdir -p $(@D)
+	cp -r "$$(go -C $(REALPARTS)/traefik list -m -f '{{.Dir}}' github.com/traefik/traefik/v3)" $@-source
+	chmod -R u+w $@-source
+	install -D -m 644 $@-source/webui/index.html $@-source/webui/static/index.html
+	cp $(REALPARTS)/traefik/go.mod $@.mod && cp $(REALPARTS)/traefik/go.sum $@.sum
+	go mod edit -replace github.com/traefik/traefik/v3=$(CURDIR)/$@-source $@.mod
+	CGO_ENABLED=0 go -C $(REALPARTS)/traefik build -modfile $(CURDIR)/$@.mod -ldflags '-s -w' -o $(CURDIR)/$@ github.com/traefik/traefik/v3/cmd/traefik
+	rm -rf $@-source $@.mod $@.sum
+
+$(REALPARTS)/bin/external-dns: $(REALPARTS)/externaldns/go.mod $(REALPARTS)/externaldns/go.sum
+	CGO_ENABLED=0 go -C $(REALPARTS)/externaldns build -ldflags '-s -w' -o $(CURDIR)/$@ sigs.k8s.io/external-dns
+
+# The standard channel, but for two kinds: external-dns watches TLSRoutes, and Traefik TCPRoutes, too, in a version that only the
+# experimental one serves.
+$(REALPARTS)/bin/gateway-api: $(REALPARTS)/gatewayapi/go.mod $(REALPARTS)/gatewayapi/go.sum
+	go -C $(REALPARTS)/gatewayapi mod download sigs.k8s.io/gateway-api
+	rm -rf $@ $@.new && mkdir -p $@.new
+	crds=$$(go -C $(REALPARTS)/gatewayapi list -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd && \
+		install -m 644 -t $@.new $$crds/standard/*s.yaml && install -m 644 -t $@.new $$crds/experimental/*_t??routes.yaml
+	rm $@.new/*_vap_*
+	mv $@.new $@
 
 root: go
 	@test "$$(id -u)" = 0 || { echo 'this needs root, for network namespaces: run it with sudo' >&2; exit 1; }

@@ -153,6 +153,10 @@ func findPart(name string) (string, error) {
 		"REGISTRY":                "/usr/bin/docker-registry",
 		"HELM":                    "../../realparts/bin/helm",
 		"KUSTOMIZE":               "../../realparts/bin/kustomize",
+		"TRAEFIK":                 "../../realparts/bin/traefik",
+		"EXTERNAL_DNS":            "../../realparts/bin/external-dns",
+		"GATEWAY_API":             "../../realparts/bin/gateway-api",
+		"NAMED":                   "/usr/sbin/named",
 	}[name])
 	if _, err := os.Stat(path); err != nil {
 		return "", fmt.Errorf("%s: %w: run `make e2e`, which gets everything, or set %[1]s", name, err)
