@@ -6,6 +6,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/testenv/demo"
+	"github.com/herald-vip/herald/testenv/echo"
 	"github.com/herald-vip/herald/testenv/router"
 	"github.com/herald-vip/herald/testenv/stub"
 )
@@ -33,6 +35,7 @@ type commands struct {
 	Router    routerCmd    `cmd:"" help:"Run a BGP router that installs what it learns as ECMP routes in this network namespace."`
 	APIServer apiServerCmd `cmd:"" name:"apiserver" help:"Run a stub kube-apiserver: /readyz and /livez, controlled by /stub/readyz and /stub/livez."`
 	Hostile   hostileCmd   `cmd:"" help:"Be a BGP peer that does what no router should, for tests of a speaker."`
+	Echo      echoCmd      `cmd:"" help:"Answer HTTP/1.1, HTTP/2, gRPC and WebSockets with what was asked."`
 	Demo      demoCmd      `cmd:"" help:"Boot a lab, break it, and show what the routers and a client see. Needs root."`
 	Registry  registryCmd  `cmd:"" help:"Run a stub container registry: /v2/, controlled by /stub/v2."`
 	Soak      soakCmd      `cmd:"" help:"Let speakers live through random faults and check the VIP from outside. Needs root."`
@@ -109,7 +112,37 @@ func (c *demoCmd) Run(ctx context.Context) error {
 	})
 }
 
-// server are the flags that both stub servers have.
+type echoCmd struct {
+	server
+	ListenTLS   string `name:"listen-tls" placeholder:"HOST:PORT" help:"Address to answer by TLS on, too."`
+	Certificate string `type:"existingfile" placeholder:"FILE" help:"The certificate for that."`
+	Key         string `type:"existingfile" placeholder:"FILE" help:"Its key."`
+}
+
+// Run serves until ctx ends.
+func (c *echoCmd) Run(ctx context.Context) error {
+	host, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	var secure net.Listener
+	var certificate tls.Certificate
+	if c.ListenTLS != "" {
+		if certificate, err = tls.LoadX509KeyPair(c.Certificate, c.Key); err != nil {
+			return err
+		}
+		if secure, err = net.Listen("tcp", c.ListenTLS); err != nil {
+			return err
+		}
+	}
+	plain, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return err
+	}
+	return echo.Server{Name: cmp.Or(c.Name, host)}.Serve(ctx, plain, secure, certificate)
+}
+
+// server are the flags that all these servers have.
 type server struct {
 	Listen string `required:"" placeholder:"HOST:PORT" help:"Address to listen on."`
 	Name   string `placeholder:"NAME" help:"The server's name, sent in the header X-Served-By. Default: the host's name."`
