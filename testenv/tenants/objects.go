@@ -1,6 +1,7 @@
 package tenants
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -17,8 +18,12 @@ import (
 	"github.com/herald-vip/herald/testenv/services"
 )
 
-// serverPort is that of the server on each node of a tenant.
-const serverPort = 8080
+// The ports of the server on each node of a tenant, which package echo tells of.
+const (
+	serverPort = 8080
+	// ServerTLSPort is that by TLS.
+	ServerTLSPort = 8443
+)
 
 // mountSecret puts the values of the agent's Secret where the agent reads them, as the kubelet does.
 func (c *Cluster) mountSecret(ctx context.Context) error {
@@ -50,7 +55,7 @@ func (c *Cluster) CreateNode(ctx context.Context, name string) error {
 }
 
 // Expose creates a Service of type LoadBalancer with ready endpoints on all nodes: a pod there is the node's server. Edit changes
-// it before; may be nil.
+// it before, and may have targetPorts say that of the server which is not the usual one; may be nil.
 func (c *Cluster) Expose(ctx context.Context, name string, edit func(*corev1.Service)) error {
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
@@ -61,7 +66,7 @@ func (c *Cluster) Expose(ctx context.Context, name string, edit func(*corev1.Ser
 	}
 	var ports []discoveryv1.EndpointPort
 	for _, p := range s.Spec.Ports {
-		ports = append(ports, discoveryv1.EndpointPort{Name: &p.Name, Protocol: &p.Protocol, Port: new(int32(serverPort))})
+		ports = append(ports, discoveryv1.EndpointPort{Name: &p.Name, Protocol: &p.Protocol, Port: new(cmp.Or(p.TargetPort.IntVal, serverPort))})
 	}
 	var errs []error
 	for _, family := range families() {

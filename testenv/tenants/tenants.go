@@ -1,13 +1,15 @@
 // Package tenants is a lab of three clusters in namespaces: one that balances load for two others, its tenants. Each has a
 // real etcd, kube-apiserver and kube-proxies; an FRR router and a client are before the load-balancing one.
 //
-// [Lab.Serve] and [Lab.Admit] set up what makes tenants of them by the commands of docs/tenants.md. There is no kubelet and no
-// scheduler: the lab runs the programs of the Deployments, and writes Nodes and EndpointSlices as those would.
+// [Lab.Serve] and [Lab.Admit] set up what makes tenants of them by the commands of docs/tenants.md; [Lab.BootGateway] boots what
+// serves Ingresses and routes. There is no kubelet and no scheduler: the lab runs the programs of the Deployments, and writes Nodes
+// and EndpointSlices as those would.
 package tenants
 
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"embed"
 	"errors"
 	"fmt"
@@ -37,8 +39,10 @@ const pool = `{apiVersion: herald.dev/v1alpha1, kind: AddressPool, metadata: {na
 // Options say what a lab is made of.
 type Options struct {
 	// Programs are the paths of herald, herald-testenv, etcd, kube-apiserver, kube-controller-manager, kube-proxy and kubectl, by
-	// these names.
+	// these names. With a gateway there are traefik, external-dns and named, too.
 	Programs map[string]string
+	// GatewayAPI is the folder of gateway-api's CRDs. Without it the lab has no gateway.
+	GatewayAPI string
 	// Repository is the folder of Herald's manifests and docs.
 	Repository string
 	// Dir receives configurations and logs.
@@ -57,6 +61,7 @@ type Lab struct {
 
 	options Options
 	guide   string // docs/tenants.md
+	dnsKey  string // by which external-dns tells the name server names
 }
 
 // files are the topology and what the router has.
@@ -96,9 +101,13 @@ func Start(ctx context.Context, o Options) (_ *Lab, err error) {
 	if err != nil {
 		return nil, err
 	}
-	images := map[string]lab.Image{"frr": lab.FRR, "kubectl": l.kubectl, "herald-testenv": l.program("herald-testenv", "registry")}
+	images := map[string]lab.Image{"frr": lab.FRR, "kubectl": l.kubectl, "herald-testenv": l.program("herald-testenv", "echo")}
 	for _, name := range []string{"herald", "etcd", "kube-apiserver", "kube-controller-manager", "kube-proxy"} {
 		images[name] = l.program(name)
+	}
+	if l.hasGateway() {
+		images["traefik"], images["external-dns"] = l.program("traefik"), l.program("external-dns")
+		images["named"] = l.program("named", "-g", "-c", "/var/lib/bind/named.conf")
 	}
 	l.Lab, err = lab.Start(ctx, o.Log, topology, lab.Options{Hold: true, Images: images, Dir: filepath.Join(o.Dir, "logs")})
 	if err != nil {
@@ -130,7 +139,7 @@ func (l *Lab) topology() (*clab.Topology, error) {
 		return nil, err
 	}
 	var text bytes.Buffer
-	if err := t.Execute(&text, l.clusters()); err != nil {
+	if err := t.Execute(&text, map[string]any{"Clusters": l.clusters(), "Gateway": l.hasGateway(), "DNSKey": l.dnsKey}); err != nil {
 		return nil, err
 	}
 	return clab.Parse(filepath.Join(l.options.Dir, "tenants.clab.yml"), text.Bytes(), func(string) (string, bool) { return "", false })
@@ -144,6 +153,11 @@ func (l *Lab) configure() error {
 	}
 	for _, c := range l.clusters() {
 		if err := c.configure(); err != nil {
+			return err
+		}
+	}
+	if l.hasGateway() {
+		if err := l.configureGateway(); err != nil {
 			return err
 		}
 	}
@@ -318,10 +332,13 @@ type Cluster struct {
 // Nodes are the names of its nodes.
 func (c *Cluster) Nodes() []string { return []string{c.Name + "1", c.Name + "2", c.Name + "3"} }
 
-// Address is the IPv4 address of a node, or of api.
+// Address is the IPv4 address of a node, of api or, in the load-balancing cluster, of dns.
 func (c *Cluster) Address(node string) netip.Addr {
 	host := "250"
-	if slices.Contains(c.Nodes(), node) {
+	switch {
+	case node == "dns":
+		host = "253"
+	case slices.Contains(c.Nodes(), node):
 		host = strings.TrimPrefix(node, c.Name)
 	}
 	return netip.MustParseAddr(c.Net + "." + host)
@@ -341,6 +358,20 @@ func (c *Cluster) Run(ctx context.Context, script string) error {
 	return err
 }
 
+// CA is who has signed the certificates of its API server and of what runs in it. That of the load-balancing cluster has signed
+// the gateway's.
+func (c *Cluster) CA() (*x509.CertPool, error) {
+	text, err := os.ReadFile(c.lab.path(c.Name, "ca.crt"))
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("the CA of %s has no certificate", c.Name)
+	}
+	return pool, nil
+}
+
 // kubeconfig has the rights of an administrator, or of an account.
 const kubeconfig = `apiVersion: v1
 kind: Config
@@ -354,7 +385,11 @@ func (c *Cluster) configure() error {
 	if err := os.MkdirAll(c.lab.path(c.Name), 0o755); err != nil {
 		return err
 	}
-	if _, err := pki.New(c.lab.path(c.Name), "kubernetes", "localhost", "127.0.0.1", c.Address("api").String()); err != nil {
+	names := []string{"kubernetes", "localhost", "127.0.0.1", c.Address("api").String()}
+	for _, tenant := range c.lab.Tenants { // what servers and the gateway are called
+		names = append(names, "*."+tenant.Name+"."+Domain)
+	}
+	if _, err := pki.New(c.lab.path(c.Name), names...); err != nil {
 		return err
 	}
 	files := map[string]string{

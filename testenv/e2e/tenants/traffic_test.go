@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -34,16 +35,22 @@ type clusters struct {
 	client     *site.Client
 }
 
-func startClusters(t *testing.T) *clusters {
+// startLab starts the lab, with the parts of a gateway or without them.
+func startLab(t *testing.T, gateway bool) *tenants.Lab {
 	t.Helper()
-	programs := make(map[string]string)
-	for name, part := range map[string]string{
+	parts := map[string]string{
 		"herald": "HERALD_RACE", "herald-testenv": "TESTENV", "etcd": "ETCD", "kube-apiserver": "KUBE_APISERVER",
 		"kube-controller-manager": "KUBE_CONTROLLER_MANAGER", "kube-proxy": "KUBE_PROXY", "kubectl": "KUBECTL",
-	} {
-		programs[name] = site.Part(t, part)
 	}
-	l, err := tenants.Start(t.Context(), tenants.Options{Programs: programs, Repository: "../../..", Dir: t.TempDir(), Log: site.Log(t)})
+	o := tenants.Options{Programs: make(map[string]string), Repository: "../../..", Dir: t.TempDir(), Log: site.Log(t)}
+	if gateway {
+		maps.Copy(parts, map[string]string{"traefik": "TRAEFIK", "external-dns": "EXTERNAL_DNS", "named": "NAMED"})
+		o.GatewayAPI = site.Part(t, "GATEWAY_API")
+	}
+	for name, part := range parts {
+		o.Programs[name] = site.Part(t, part)
+	}
+	l, err := tenants.Start(t.Context(), o)
 	site.Must(t, err)
 	t.Cleanup(func() {
 		for _, n := range l.Nodes() {
@@ -54,13 +61,20 @@ func startClusters(t *testing.T) *clusters {
 		}
 		site.Must(t, l.Close())
 	})
+	return l
+}
+
+func startClusters(t *testing.T) *clusters {
+	t.Helper()
+	l := startLab(t, false)
 	c := &clusters{Lab: l, acme: l.Tenants[0], beta: l.Tenants[1]}
 	ctx := soon(t)
 	site.Must(t, l.Serve(ctx))
 	site.Must(t, errors.Join(l.Admit(ctx, c.acme, ""), l.Admit(ctx, c.beta, "")))
 	site.Must(t, c.acme.Expose(ctx, "web", nil))
-	c.vip, err = c.acme.VIP(ctx, "web")
+	vip, err := c.acme.VIP(ctx, "web")
 	site.Must(t, err)
+	c.vip = vip
 	c.client = site.Connect(t, &probe.Prober{
 		Target: net.JoinHostPort(c.vip.String(), "80"), Identify: true, Dial: l.Node("c1").DialContext, Timeout: 500 * time.Millisecond,
 	})

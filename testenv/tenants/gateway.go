@@ -1,0 +1,143 @@
+package tenants
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/herald-vip/herald/election"
+	"github.com/herald-vip/herald/service"
+	"github.com/herald-vip/herald/testenv/services"
+)
+
+// Domain is what the names of all that the gateway serves end in. Its certificate is for names with two more labels, of which the
+// second is a tenant's.
+const Domain = "lb.example.net"
+
+// Where the Service before the gateway is, and the Gateway.
+const (
+	gatewayService = "/api/v1/namespaces/gateways/services/traefik"
+	gateway        = "/apis/gateway.networking.k8s.io/v1/namespaces/gateways/gateways/shared"
+)
+
+const (
+	// defineRoutes has the kinds of gateway-api.
+	defineRoutes = `kubectl apply --server-side -f gateway-api
+kubectl wait --for=condition=Established --timeout=60s -f gateway-api
+`
+	// installGateway has what BootGateway boots find its objects.
+	installGateway = `kubectl apply -f gateway
+kubectl create secret tls -n gateways lb.example.net --cert=/etc/kubernetes/apiserver.crt --key=/etc/kubernetes/apiserver.key
+`
+)
+
+func (l *Lab) hasGateway() bool { return l.options.GatewayAPI != "" }
+
+// configureGateway writes the files of the gateway's machines.
+func (l *Lab) configureGateway() (err error) {
+	if l.dnsKey, err = election.NewKey(); err != nil {
+		return err
+	}
+	errs := []error{os.CopyFS(l.path("admin", "gateway-api"), os.DirFS(l.options.GatewayAPI))}
+	for from, to := range map[string]string{"topology/dns": l.path("dns"), "topology/gateway": l.path("admin", "gateway")} {
+		files, err := fs.Sub(files, from)
+		errs = append(errs, err, os.CopyFS(to, files))
+	}
+	key := fmt.Sprintf("key external-dns { algorithm hmac-sha256; secret %q; };\n", l.dnsKey)
+	return errors.Join(append(errs, l.write(key, "dns", "key.conf"))...)
+}
+
+// gatewayNodes are the nodes that Traefik runs on.
+func (l *Lab) gatewayNodes() []string { return l.Balancing.Nodes()[:2] }
+
+// BootGateway boots what serves Ingresses of the class traefik, and the routes of the Gateway shared in the namespace gateways, in
+// the load-balancing cluster: Traefik on two nodes behind one VIP, and the name server dns, which external-dns tells their names
+// below Domain. All clusters have the kinds of gateway-api then. It returns when there is all of that, but names.
+//
+// The VIP has the ports 80 and 443, and 9443 for TLSRoutes. Routes of namespaces that have the label herald.dev/tenant are served.
+func (l *Lab) BootGateway(ctx context.Context) error {
+	if !l.hasGateway() {
+		return errors.New("this lab has no gateway: start it with Options.GatewayAPI")
+	}
+	for _, c := range l.clusters() {
+		if err := c.Run(ctx, defineRoutes); err != nil {
+			return fmt.Errorf("cluster %s: %w", c.Name, err)
+		}
+	}
+	if err := l.Balancing.Run(ctx, installGateway); err != nil {
+		return err
+	}
+	nodes := []string{"dns", "lb-external-dns"}
+	for _, node := range l.gatewayNodes() {
+		nodes = append(nodes, node+"-traefik")
+	}
+	if err := l.Boot(ctx, nodes...); err != nil {
+		return err
+	}
+	return services.Eventually(ctx, func() error { return l.gatewayReady(ctx) })
+}
+
+// gatewayReady returns an error unless each Traefik listens and the Gateway has the VIP.
+func (l *Lab) gatewayReady(ctx context.Context) error {
+	for _, node := range l.gatewayNodes() {
+		conn, err := l.Balancing.Node("api").DialContext(ctx, "tcp", net.JoinHostPort(l.Balancing.Address(node).String(), "8000"))
+		if err != nil {
+			return fmt.Errorf("traefik on %s: %w", node, err)
+		}
+		if err := conn.Close(); err != nil {
+			return err
+		}
+	}
+	vips, err := l.GatewayVIPs(ctx)
+	if err != nil {
+		return err
+	}
+	var g struct {
+		Status struct {
+			Addresses  []struct{ Value string }
+			Conditions []metav1.Condition
+		}
+	}
+	if err := l.Balancing.API.Get(ctx, gateway, &g); err != nil {
+		return err
+	}
+	if len(vips) == 0 || len(g.Status.Addresses) != len(vips) || g.Status.Addresses[0].Value != vips[0].String() {
+		return fmt.Errorf("the Gateway shared has the status %+v, and Traefik's Service the VIPs %v", g.Status, vips)
+	}
+	return nil
+}
+
+// GatewayVIPs are the addresses of the gateway.
+func (l *Lab) GatewayVIPs(ctx context.Context) ([]netip.Addr, error) {
+	var s corev1.Service
+	err := l.Balancing.API.Get(ctx, gatewayService, &s)
+	return service.StatusAddresses(&s), err
+}
+
+// Resolver asks the lab's name server, from the client c1.
+func (l *Lab) Resolver() *net.Resolver {
+	server := net.JoinHostPort(l.Balancing.Address("dns").String(), "53")
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return l.Node("c1").DialContext(ctx, network, server)
+	}}
+}
+
+// DialName connects the client c1 to a port of a name that the lab's name server knows.
+func (l *Lab) DialName(ctx context.Context, network, address string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	found, err := l.Resolver().LookupNetIP(ctx, "ip", host+".")
+	if err != nil {
+		return nil, err
+	}
+	return l.Node("c1").DialContext(ctx, network, net.JoinHostPort(found[0].Unmap().String(), port))
+}
