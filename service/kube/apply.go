@@ -9,20 +9,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 )
 
-// kindOf is what the server calls the kind of an object, and the name in paths: the kind in small letters and the plural, which TenantNodes is.
+// kindOf is what the server calls the kind of an object, and the name in paths.
 func (c *Cluster) kindOf(o Object) (schema.GroupVersionKind, string) {
 	kinds, _, err := c.scheme.ObjectKinds(o)
 	if err != nil {
 		panic(err) // a mistake in the program, found by its first test
 	}
-	resource := strings.ToLower(kinds[0].Kind)
-	return kinds[0], strings.TrimSuffix(resource, "s") + "s"
+	return kinds[0], pluralOf(kinds[0].Kind)
 }
 
 // path is where an object is.
@@ -47,7 +47,11 @@ func (c *Cluster) Apply(ctx context.Context, owner string, o Object) error {
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 		defer cancel()
-		err = c.core.Patch(types.ApplyPatchType).AbsPath(c.path(o)...).Param("fieldManager", owner).Param("force", "true").Body(body).Do(ctx).Into(o)
+		client := c.core
+		if _, untyped := o.(*unstructured.Unstructured); untyped {
+			client = c.untyped(kind.GroupVersion())
+		}
+		err = client.Patch(types.ApplyPatchType).AbsPath(c.path(o)...).Param("fieldManager", owner).Param("force", "true").Body(body).Do(ctx).Into(o)
 	}
 	if err != nil {
 		return fmt.Errorf("write %s %s: %w", kind.Kind, Key(o), err)

@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -72,6 +73,7 @@ type Informer[T Object] struct {
 	resource  string
 	namespace string             // of all objects, if that is not empty
 	only      metav1.ListOptions // its selectors
+	optional  bool               // whether the server need not have the kind
 	trim      func(T)
 
 	mu       sync.RWMutex
@@ -167,6 +169,11 @@ func (i *Informer[T]) run(ctx context.Context, trouble *trouble) {
 				o.ResourceVersion = "" // as it is now, not as some server remembers it
 			}
 			list, err := i.request(o).Do(ctx).Get()
+			if i.optional && apierrors.IsNotFound(err) {
+				list, err = &unstructured.UnstructuredList{}, nil
+			} else if untyped, ok := list.(*unstructured.Unstructured); ok {
+				list, err = untyped.ToList()
+			}
 			trouble.note(ctx, i.about, err)
 			return list, err
 		},
@@ -174,6 +181,9 @@ func (i *Informer[T]) run(ctx context.Context, trouble *trouble) {
 			o.Watch = true
 			var unanswered error
 			w, err := i.request(o).Watch(observed(ctx, &unanswered))
+			if i.optional && apierrors.IsNotFound(err) && o.SendInitialEvents == nil { // else a list follows
+				w, err = absent(), nil
+			}
 			if err == nil && unanswered != nil { // which client-go takes for a watch that has ended
 				w.Stop()
 				err = unanswered

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"strings"
 	"syscall"
@@ -40,6 +41,7 @@ type Cluster struct {
 	core, discovery, coordination, herald rest.Interface
 
 	config   *rest.Config
+	web      *http.Client // of all groups: one connection
 	scheme   *runtime.Scheme
 	said     *said
 	requests *counter
@@ -62,7 +64,7 @@ func Connect(kubeconfig, agent string) (*Cluster, error) {
 	c.QPS = -1
 	c.WarningHandler = rest.NoWarnings{}
 	c.Dial = dialer().DialContext
-	web, err := rest.HTTPClientFor(c) // of all groups: one connection
+	web, err := rest.HTTPClientFor(c)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the Kubernetes API: %w", err)
 	}
@@ -80,7 +82,7 @@ func Connect(kubeconfig, agent string) (*Cluster, error) {
 		}
 		return rest.RESTClientForConfigAndClient(own, web)
 	}
-	out := &Cluster{config: c, scheme: scheme, said: newSaid(), requests: requests}
+	out := &Cluster{config: c, web: web, scheme: scheme, said: newSaid(), requests: requests}
 	for _, part := range []struct {
 		to      *rest.Interface
 		group   schema.GroupVersion

@@ -148,6 +148,8 @@ func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			kind, version = "AddressPoolList", "herald.dev/v1alpha1"
 		case "tenants":
 			kind, version = "TenantList", "herald.dev/v1alpha1"
+		case "ingresses":
+			kind, version = "IngressList", "networking.k8s.io/v1"
 		}
 		err := json.NewEncoder(w).Encode(map[string]any{
 			"kind": kind, "apiVersion": version, "metadata": map[string]string{"resourceVersion": strconv.Itoa(s.rv)}, "items": items,

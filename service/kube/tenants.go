@@ -10,7 +10,9 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 )
@@ -23,11 +25,15 @@ type OwnInformers struct {
 	Slices *Informer[*discoveryv1.EndpointSlice]
 	// Nodes have their labels, addresses, taints and condition Ready.
 	Nodes *Informer[*corev1.Node]
+	// Namespaces have their labels.
+	Namespaces *Informer[*corev1.Namespace]
+	// Routes are those of other kinds.
+	Routes UnstructuredInformers
 	group
 }
 
-// OwnInformers prepares them. Services keep this annotation besides Herald's.
-func (c *Cluster) OwnInformers(log *slog.Logger, annotation string) *OwnInformers {
+// OwnInformers prepares them. Services keep this annotation besides Herald's, and routes are of these kinds.
+func (c *Cluster) OwnInformers(log *slog.Logger, annotation string, routes []schema.GroupVersionKind) *OwnInformers {
 	i := &OwnInformers{
 		Services: newInformer(c.core, "services", metav1.ListOptions{}, func(s *corev1.Service) {
 			value, ok := s.Annotations[annotation]
@@ -35,16 +41,20 @@ func (c *Cluster) OwnInformers(log *slog.Logger, annotation string) *OwnInformer
 				metav1.SetMetaDataAnnotation(&s.ObjectMeta, annotation, value)
 			}
 		}),
-		Slices: newInformer(c.discovery, "endpointslices", metav1.ListOptions{LabelSelector: "!" + corev1.IsHeadlessService}, trimSlice),
-		Nodes:  newInformer(c.core, "nodes", metav1.ListOptions{}, trimTenantNode),
+		Slices:     newInformer(c.discovery, "endpointslices", metav1.ListOptions{LabelSelector: "!" + corev1.IsHeadlessService}, trimSlice),
+		Nodes:      newInformer(c.core, "nodes", metav1.ListOptions{}, trimTenantNode),
+		Namespaces: newInformer(c.core, "namespaces", metav1.ListOptions{}, trimNamespace),
 	}
-	i.group = c.group(log, i.Services, i.Slices, i.Nodes)
+	var kinds []informer
+	i.Routes, kinds = c.unstructured(routes, metav1.ListOptions{})
+	i.group = c.group(log, append(kinds, i.Services, i.Slices, i.Nodes, i.Namespaces)...)
 	return i
 }
 
 // RemoteInformers know what an agent has told the load-balancing cluster.
 type RemoteInformers struct {
 	LoadBalancers *Informer[*v1alpha1.TCPLoadBalancer]
+	Routes        *Informer[*v1alpha1.HTTPLoadBalancer]
 	Nodes         *Informer[*v1alpha1.TenantNodes]
 	group
 }
@@ -53,10 +63,11 @@ type RemoteInformers struct {
 func (c *Cluster) RemoteInformers(log *slog.Logger, namespace string) *RemoteInformers {
 	i := &RemoteInformers{
 		LoadBalancers: newInformer(c.herald, "tcploadbalancers", metav1.ListOptions{}, func(o *v1alpha1.TCPLoadBalancer) { trimAsked(&o.ObjectMeta) }),
+		Routes:        newInformer(c.herald, "httploadbalancers", metav1.ListOptions{}, func(o *v1alpha1.HTTPLoadBalancer) { trimAsked(&o.ObjectMeta) }),
 		Nodes:         newInformer(c.herald, "tenantnodes", metav1.ListOptions{}, func(o *v1alpha1.TenantNodes) { trimAsked(&o.ObjectMeta) }),
 	}
-	i.LoadBalancers.namespace, i.Nodes.namespace = namespace, namespace
-	i.group = c.group(log, i.LoadBalancers, i.Nodes)
+	i.LoadBalancers.namespace, i.Routes.namespace, i.Nodes.namespace = namespace, namespace, namespace
+	i.group = c.group(log, i.LoadBalancers, i.Routes, i.Nodes)
 	return i
 }
 
@@ -64,6 +75,7 @@ func (c *Cluster) RemoteInformers(log *slog.Logger, namespace string) *RemoteInf
 type ManagerInformers struct {
 	Tenants       *Informer[*v1alpha1.Tenant]
 	LoadBalancers *Informer[*v1alpha1.TCPLoadBalancer]
+	Routes        *Informer[*v1alpha1.HTTPLoadBalancer]
 	TenantNodes   *Informer[*v1alpha1.TenantNodes]
 	// Leases are those of agents.
 	Leases *Informer[*coordinationv1.Lease]
@@ -75,15 +87,20 @@ type ManagerInformers struct {
 	Namespaces *Informer[*corev1.Namespace]
 	Services   *Informer[*corev1.Service]
 	Slices     *Informer[*discoveryv1.EndpointSlice]
+	// Derived are objects of other kinds, in those namespaces.
+	Derived UnstructuredInformers
+	// Classes are the IngressClasses.
+	Classes *Informer[*unstructured.Unstructured]
 	group
 }
 
-// ManagerInformers prepares them. Leases of agents have the name lease.
-func (c *Cluster) ManagerInformers(log *slog.Logger, lease string) *ManagerInformers {
+// ManagerInformers prepares them. Leases of agents have the name lease, and routes are of these kinds.
+func (c *Cluster) ManagerInformers(log *slog.Logger, lease string, routes []schema.GroupVersionKind) *ManagerInformers {
 	derived := metav1.ListOptions{LabelSelector: v1alpha1.LabelTenant}
 	i := &ManagerInformers{
 		Tenants:       newInformer(c.herald, "tenants", metav1.ListOptions{}, func(o *v1alpha1.Tenant) { trimMeta(&o.ObjectMeta) }),
 		LoadBalancers: newInformer(c.herald, "tcploadbalancers", metav1.ListOptions{}, func(o *v1alpha1.TCPLoadBalancer) { trimAsked(&o.ObjectMeta) }),
+		Routes:        newInformer(c.herald, "httploadbalancers", metav1.ListOptions{}, func(o *v1alpha1.HTTPLoadBalancer) { trimAsked(&o.ObjectMeta) }),
 		TenantNodes:   newInformer(c.herald, "tenantnodes", metav1.ListOptions{}, func(o *v1alpha1.TenantNodes) { trimAsked(&o.ObjectMeta) }),
 		Leases: newInformer(c.coordination, "leases", metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, lease).String()},
 			func(o *coordinationv1.Lease) { trimMeta(&o.ObjectMeta) }),
@@ -100,7 +117,10 @@ func (c *Cluster) ManagerInformers(log *slog.Logger, lease string) *ManagerInfor
 		Services:   newInformer(c.core, "services", derived, func(s *corev1.Service) { trimOwned(&s.ObjectMeta) }),
 		Slices:     newInformer(c.discovery, "endpointslices", derived, func(s *discoveryv1.EndpointSlice) { trimOwned(&s.ObjectMeta) }),
 	}
-	i.group = c.group(log, i.Tenants, i.LoadBalancers, i.TenantNodes, i.Leases, i.Nodes, i.Pools, i.Namespaces, i.Services, i.Slices)
+	var kinds []informer
+	i.Derived, kinds = c.unstructured(routes, derived)
+	i.Classes = c.unstructuredOf(schema.GroupVersionKind{Group: "networking.k8s.io", Version: "v1", Kind: "IngressClass"}, metav1.ListOptions{})
+	i.group = c.group(log, append(kinds, i.Tenants, i.LoadBalancers, i.Routes, i.TenantNodes, i.Leases, i.Nodes, i.Pools, i.Namespaces, i.Services, i.Slices, i.Classes)...)
 	return i
 }
 

@@ -44,7 +44,7 @@ func (c *Cluster) WritePoolStatus(ctx context.Context, read *v1alpha1.AddressPoo
 // WriteTenantStatus replaces the status of a Tenant. It fails with a conflict if the Tenant is not the version that was read any more.
 func (c *Cluster) WriteTenantStatus(ctx context.Context, read *v1alpha1.Tenant, s v1alpha1.TenantStatus) error {
 	return writeStatus(ctx, c.herald, "tenants", read, map[string]any{
-		"observedGeneration": s.ObservedGeneration, "nodes": s.Nodes, "services": s.Services, "addresses": s.Addresses,
+		"observedGeneration": s.ObservedGeneration, "nodes": s.Nodes, "services": s.Services, "routes": s.Routes, "addresses": s.Addresses,
 		"refused": s.Refused, "conditions": s.Conditions,
 	}, new(v1alpha1.Tenant))
 }
@@ -54,6 +54,13 @@ func (c *Cluster) WriteLoadBalancerStatus(ctx context.Context, read *v1alpha1.TC
 	return writeStatus(ctx, c.herald, "tcploadbalancers", read, map[string]any{
 		"observedGeneration": s.ObservedGeneration, "addresses": s.Addresses, "conditions": s.Conditions,
 	}, new(v1alpha1.TCPLoadBalancer))
+}
+
+// WriteRouteStatus does so for an HTTPLoadBalancer.
+func (c *Cluster) WriteRouteStatus(ctx context.Context, read *v1alpha1.HTTPLoadBalancer, s v1alpha1.HTTPLoadBalancerStatus) error {
+	return writeStatus(ctx, c.herald, "httploadbalancers", read, map[string]any{
+		"observedGeneration": s.ObservedGeneration, "hostnames": s.Hostnames, "conditions": s.Conditions, "route": s.Route,
+	}, new(v1alpha1.HTTPLoadBalancer))
 }
 
 // writeStatus merges a status into that of an object of the version that was read.

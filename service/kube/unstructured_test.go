@@ -1,0 +1,53 @@
+package kube
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/herald-vip/herald/testenv/wait"
+)
+
+// Of kinds that a server need not have there are no objects where it has none, and those of others are known.
+func TestOptionalKinds(t *testing.T) {
+	s, c := newStub(t, "36")
+	s.set(func() { s.refuse["/apis/gateway.networking.k8s.io/v1/httproutes"] = http.StatusNotFound })
+	informers, all := c.unstructured([]schema.GroupVersionKind{
+		{Group: "gateway.networking.k8s.io", Version: "v1", Kind: "HTTPRoute"}, {Group: "networking.k8s.io", Version: "v1", Kind: "Ingress"},
+	}, metav1.ListOptions{})
+	listed := &unstructured.Unstructured{Object: map[string]any{}} // lists leave out the kind
+	listed.SetName("listed")
+	s.put("/apis/networking.k8s.io/v1/ingresses", listed)
+	for _, i := range informers {
+		i.HandleChanges(func(*unstructured.Unstructured) {})
+	}
+	g := c.group(slog.New(slog.DiscardHandler), all...)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { g.Run(ctx) })
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	wait.Until(t, "all is known", func() bool {
+		select {
+		case <-g.Synced():
+			return true
+		default:
+			return false
+		}
+	})
+	if known, ok := informers["Ingress"].Get("listed"); !ok || known.GetKind() != "Ingress" {
+		t.Errorf("%+v is not known for an Ingress", known)
+	}
+	in := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "networking.k8s.io/v1", "kind": "Ingress"}}
+	in.SetName("web")
+	s.put("/apis/networking.k8s.io/v1/ingresses", in)
+	wait.Until(t, "an Ingress is known", func() bool {
+		known, ok := informers["Ingress"].Get("web")
+		return ok && known.GetKind() == "Ingress"
+	})
+}
