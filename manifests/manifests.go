@@ -26,6 +26,8 @@ import (
 	"strings"
 	"text/template"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/service/tenant"
 )
@@ -74,6 +76,8 @@ type Options struct {
 	Binary string
 	// Cluster is the name of the tenant, for an agent.
 	Cluster string
+	// Domain is where all tenants' names are, for a manager. Empty has nothing served by name.
+	Domain string
 }
 
 //go:embed templates
@@ -138,6 +142,9 @@ func makeDeployment(kind Kind, o Options) ([]byte, error) {
 	}
 	if kind == Agent && !tenant.ValidName(o.Cluster) {
 		return nil, fmt.Errorf("the cluster is %q: want the name of its Tenant, as in --cluster acme", o.Cluster)
+	}
+	if o.Domain != "" && len(validation.IsDNS1123Subdomain(o.Domain)) > 0 {
+		return nil, fmt.Errorf("the domain is %q: want a name such as lb.example.net", o.Domain)
 	}
 	t, err := template.ParseFS(templates, "templates/deployment.tmpl", "templates/"+string(kind)+".yaml.tmpl")
 	if err != nil {

@@ -5,7 +5,7 @@
 // the addresses that Services of type LoadBalancer are given and how they are
 // announced, [BGPPeer], a router that hears of them, and [Tenant], another cluster
 // that is given some; these are of the whole cluster. In the namespace of a tenant are
-// [TenantNodes] and [TCPLoadBalancer], what its agent tells of.
+// [TenantNodes], [TCPLoadBalancer] and [HTTPLoadBalancer], what its agent tells of.
 //
 // The types are all there is: manifests/crds is generated from them, rules of
 // validation included, so that an API server refuses a mistake by itself. The

@@ -21,7 +21,8 @@ func GroupVersion() schema.GroupVersion {
 // the signature is that of a [runtime.SchemeBuilder]'s functions.
 func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion(), &AddressPool{}, &AddressPoolList{}, &BGPPeer{}, &BGPPeerList{},
-		&Tenant{}, &TenantList{}, &TenantNodes{}, &TenantNodesList{}, &TCPLoadBalancer{}, &TCPLoadBalancerList{})
+		&Tenant{}, &TenantList{}, &TenantNodes{}, &TenantNodesList{}, &TCPLoadBalancer{}, &TCPLoadBalancerList{},
+		&HTTPLoadBalancer{}, &HTTPLoadBalancerList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion())
 	return nil
 }

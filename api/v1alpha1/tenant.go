@@ -12,7 +12,8 @@ const LabelTenant = Group + "/tenant"
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Nodes",type=string,JSONPath=`.status.nodes`,description="nodes that answer, of those that the agent tells of and the Tenant allows"
 // +kubebuilder:printcolumn:name="Services",type=string,JSONPath=`.status.services`,description="Services that are served, of those that may be"
-// +kubebuilder:printcolumn:name="Addresses",type=integer,JSONPath=`.status.addresses`,description="VIPs that they have"
+// +kubebuilder:printcolumn:name="Routes",type=string,JSONPath=`.status.routes`,description="Ingresses, Gateways and routes that are served, of those that may be"
+// +kubebuilder:printcolumn:name="Addresses",type=integer,JSONPath=`.status.addresses`,description="VIPs that Services have"
 // +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.status.conditions[?(@.type=="AgentHeard")].reason`,description="whether the agent is heard"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="whether what the agent asks for is served"
 // +kubebuilder:printcolumn:name="Refused",type=string,JSONPath=`.status.refused[*]`,priority=1
@@ -38,6 +39,20 @@ type TenantSpec struct {
 	// Endpoints say where else the tenant's connections may be sent. Default: nowhere.
 	// +optional
 	Endpoints TenantEndpoints `json:"endpoints,omitzero"`
+	// Domains are those that hostnames of the tenant may be in, besides `TENANT.DOMAIN`, where DOMAIN is the manager's. No other tenant may have them.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=32
+	Domains []Domain `json:"domains,omitempty"`
+	// Ingress says how Ingresses of the tenant are served. Default: not at all.
+	// +optional
+	Ingress TenantIngress `json:"ingress,omitzero"`
+	// Gateway is the one that serves Gateways and routes of the tenant. Default: none.
+	// +optional
+	Gateway TenantGateway `json:"gateway,omitzero"`
+	// Certificates say who issues those of the tenant's Ingresses that bring none. Default: nobody.
+	// +optional
+	Certificates TenantCertificates `json:"certificates,omitzero"`
 	// Quota bounds what the tenant may have.
 	// +optional
 	// +kubebuilder:default={}
@@ -101,6 +116,50 @@ type TenantEndpoints struct {
 	CIDRs []CIDR `json:"cidrs"`
 }
 
+// Domain is a name of DNS in small letters.
+//
+// +kubebuilder:validation:MaxLength=200
+// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)+$')",message="want a domain of two labels or more, such as acme.example.com"
+type Domain string
+
+// TenantIngress is how Ingresses of a tenant are served.
+type TenantIngress struct {
+	// ClassName is the IngressClass, in this cluster.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	ClassName string `json:"className"`
+	// Annotations are the names of those that Ingresses of the tenant may have. Default: none.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=317
+	Annotations []string `json:"annotations,omitempty"`
+}
+
+// TenantGateway is a Gateway of this cluster, whose listeners allow routes of the tenant's namespace.
+type TenantGateway struct {
+	// Namespace is its namespace.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace"`
+	// Name is its name.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+}
+
+// TenantCertificates say who issues certificates.
+type TenantCertificates struct {
+	// Issuer is the name of a ClusterIssuer of cert-manager.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Issuer string `json:"issuer"`
+}
+
 // TenantQuota is how much a tenant may have.
 type TenantQuota struct {
 	// Services is how many Services may have VIPs, 0 to 10000. Default: 100.
@@ -109,6 +168,12 @@ type TenantQuota struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10000
 	Services int32 `json:"services"`
+	// Routes is how many Ingresses, Gateways and routes may be served, and how many Services for them, 0 to 10000. Default: 100.
+	// +optional
+	// +kubebuilder:default=100
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=10000
+	Routes int32 `json:"routes"`
 	// Nodes is how many nodes connections may be sent to and are probed, 1 to 1000. Default: 100.
 	// +optional
 	// +kubebuilder:default=100
@@ -135,7 +200,10 @@ type TenantStatus struct {
 	// Services is how many Services are served, of those that may be: `7/100`.
 	// +optional
 	Services string `json:"services,omitempty"`
-	// Addresses is how many VIPs they have.
+	// Routes is how many Ingresses, Gateways and routes are served, of those that may be: `7/100`.
+	// +optional
+	Routes string `json:"routes,omitempty"`
+	// Addresses is how many VIPs Services have.
 	// +optional
 	Addresses int32 `json:"addresses,omitempty"`
 	// Refused are sentences about what is not served, and why; the first ten.
@@ -191,7 +259,7 @@ type TenantNode struct {
 	Ready bool `json:"ready,omitempty"`
 }
 
-// TCPLoadBalancer is a Service of a tenant that is to have a VIP, as its agent tells of it. Its name is that of the Service after its namespace and a dot.
+// TCPLoadBalancer is a Service of a tenant that is to have a VIP or to be sent requests by name, as its agent tells of it. Its name is that of the Service after its namespace and a dot.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=tcploadbalancers,categories=herald
@@ -261,6 +329,9 @@ type TCPLoadBalancerSpec struct {
 	// +kubebuilder:validation:MaxItems=2
 	// +kubebuilder:validation:items:Enum=IPv4;IPv6
 	IPFamilies []string `json:"ipFamilies"`
+	// Internal has no VIP given: it is there for the HTTPLoadBalancers that refer to it. Default: it has one.
+	// +optional
+	Internal bool `json:"internal,omitempty"`
 	// Partial: an address of one of two families will do.
 	// +optional
 	Partial bool `json:"partial,omitempty"`
@@ -288,7 +359,7 @@ type Origin struct {
 	// Name is its name.
 	// +required
 	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 }
 
@@ -302,6 +373,10 @@ type LoadBalancerPort struct {
 	// +required
 	// +kubebuilder:validation:Enum=TCP;UDP;SCTP
 	Protocol string `json:"protocol"`
+	// AppProtocol is what is spoken there, as a Service says it: `kubernetes.io/h2c`.
+	// +optional
+	// +kubebuilder:validation:MaxLength=317
+	AppProtocol string `json:"appProtocol,omitempty"`
 	// Port is the port of the VIP.
 	// +required
 	// +kubebuilder:validation:Minimum=1

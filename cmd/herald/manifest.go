@@ -16,13 +16,14 @@ type manifestCommand struct {
 	Path    string         `placeholder:"FILE" help:"Where the configuration is on the node. Default: /etc/herald/herald.yaml."`
 	Image   string         `help:"The container image. Default: that of make image for this version of herald."`
 	Cluster string         `placeholder:"NAME" help:"The name of the tenant, for an agent."`
+	Domain  string         `placeholder:"DOMAIN" help:"Where tenants' Ingresses and Gateways have names, for a manager."`
 	Binary  string         `placeholder:"FILE" help:"Where herald is on the node, for systemd. Default: /usr/local/bin/herald."`
 }
 
 // Run prints a manifest. It reads the configuration and nothing that this names,
 // so that it can be run anywhere.
 func (c manifestCommand) Run() error {
-	o := manifests.Options{File: c.Path, Image: c.Image, Binary: c.Binary, Cluster: c.Cluster}
+	o := manifests.Options{File: c.Path, Image: c.Image, Binary: c.Binary, Cluster: c.Cluster, Domain: c.Domain}
 	if o.Image == "" && version != unstamped {
 		o.Image = "herald:" + version
 	}

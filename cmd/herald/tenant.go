@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
 	"github.com/herald-vip/herald/daemon"
@@ -44,7 +45,10 @@ func (f clusterFlags) identity() string {
 	return host
 }
 
-type managerCommand struct{ clusterFlags }
+type managerCommand struct {
+	clusterFlags
+	Domain string `placeholder:"DOMAIN" help:"Where tenants' Ingresses and Gateways have names: NAME.TENANT.DOMAIN. Default: none, and they are not served."`
+}
 
 // Run serves tenants until a signal.
 func (c managerCommand) Run(ctx context.Context) error {
@@ -54,7 +58,10 @@ func (c managerCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	manager.Run(ctx, c.logger(os.Stderr), cluster, kube.Namespace(c.Namespace), c.identity())
+	if c.Domain != "" && len(validation.IsDNS1123Subdomain(c.Domain)) > 0 {
+		return &daemon.ConfigError{Err: fmt.Errorf("the domain is %q: want a name such as lb.example.net", c.Domain)}
+	}
+	manager.Run(ctx, c.logger(os.Stderr), cluster, manager.Options{Domain: c.Domain, Namespace: kube.Namespace(c.Namespace), Identity: c.identity()})
 	return nil
 }
 

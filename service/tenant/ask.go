@@ -31,6 +31,8 @@ const (
 	ByNodePorts
 	// ByEndpoints: connections are sent to the load balancer that its own cluster gave it.
 	ByEndpoints
+	// ByRoute: it has no VIP, and requests that routes send to it arrive at its node ports, or at those of its copy.
+	ByRoute
 )
 
 // ModeOf is how a Service is served.
@@ -49,9 +51,15 @@ func (c Classes) ModeOf(s *corev1.Service) Mode {
 	return NotServed
 }
 
-// Ask is what is asked for a Service that is served, given its endpoints. The error is a [pool.Refusal] for who made the
+// NeedsCopy reports whether a Service that a route sends requests to has no node ports of its own.
+func NeedsCopy(s *corev1.Service) bool { return s.Spec.Type == corev1.ServiceTypeClusterIP }
+
+// Ask is what is asked for a Service that is served, given its endpoints, and its copy, if it has one. The error is a [pool.Refusal] for who made the
 // Service. Nil without an error is that there is nothing to ask for yet.
-func Ask(s *corev1.Service, mode Mode, endpoints iter.Seq[service.Endpoints]) (*v1alpha1.TCPLoadBalancerSpec, error) {
+func Ask(s *corev1.Service, mode Mode, copied *corev1.Service, endpoints iter.Seq[service.Endpoints]) (*v1alpha1.TCPLoadBalancerSpec, error) {
+	if mode == ByRoute {
+		return askInternal(s, copied, endpoints)
+	}
 	claim, err := service.ClaimOf(s)
 	if err != nil {
 		return nil, err
@@ -114,4 +122,51 @@ func endpointsMissing(s *corev1.Service) error {
 		}
 	}
 	return nil
+}
+
+// askInternal is what is asked for a Service that routes send requests to.
+func askInternal(s, copied *corev1.Service, endpoints iter.Seq[service.Endpoints]) (*v1alpha1.TCPLoadBalancerSpec, error) {
+	spec := &v1alpha1.TCPLoadBalancerSpec{Origin: v1alpha1.Origin{Namespace: s.Namespace, Name: s.Name}, Internal: true, Partial: true}
+	ports := make(map[string]int32) // node ports
+	switch {
+	case s.Spec.Type == corev1.ServiceTypeExternalName || s.Spec.ClusterIP == corev1.ClusterIPNone || len(s.Spec.Selector) == 0:
+		return nil, &pool.Refusal{Reason: pool.InvalidClaim, Message: "it has no cluster IP or no selector, so the load-balancing cluster cannot reach it"}
+	case NeedsCopy(s) && (copied == nil || copied.Labels[LabelCopy] != s.Name):
+		return nil, nil
+	case NeedsCopy(s):
+		for _, p := range copied.Spec.Ports {
+			ports[p.Name] = p.NodePort
+		}
+	default:
+		for _, p := range s.Spec.Ports {
+			ports[p.Name] = p.NodePort
+		}
+	}
+	for _, p := range s.Spec.Ports {
+		if ports[p.Name] != 0 {
+			told := v1alpha1.LoadBalancerPort{Name: p.Name, Protocol: string(p.Protocol), Port: p.Port, TargetPort: ports[p.Name]}
+			if p.AppProtocol != nil {
+				told.AppProtocol = *p.AppProtocol
+			}
+			spec.Ports = append(spec.Ports, told)
+		}
+	}
+	if len(spec.Ports) == 0 {
+		return nil, nil
+	}
+	for _, f := range s.Spec.IPFamilies {
+		spec.IPFamilies = append(spec.IPFamilies, string(f))
+	}
+	all := slices.Collect(endpoints)
+	for _, family := range []pool.Family{pool.IPv4, pool.IPv6} {
+		spec.Nodes = append(spec.Nodes, service.Nodes(family, slices.Values(all))...)
+	}
+	slices.Sort(spec.Nodes)
+	spec.Nodes = slices.DeleteFunc(slices.Compact(spec.Nodes), func(n string) bool { return n == "" })
+	// With pods anywhere all nodes lead there; with none the gateway says so at once.
+	spec.Local = len(spec.Nodes) == 0 || !NeedsCopy(s) && s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+	if !spec.Local {
+		spec.Nodes = nil
+	}
+	return spec, nil
 }

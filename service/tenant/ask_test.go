@@ -1,6 +1,7 @@
 package tenant
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/service"
@@ -121,7 +123,7 @@ func TestAsk(t *testing.T) {
 		"a mistyped address": {s: web(annotated(service.AnnotationAddresses, "10.1.0")), fails: `has "10.1.0": want an address`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := Ask(tt.s, tt.mode, slices.Values(endpoints))
+			got, err := Ask(tt.s, tt.mode, nil, slices.Values(endpoints))
 			if tt.fails != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.fails) {
 					t.Fatalf("error %v, want %q", err, tt.fails)
@@ -139,6 +141,64 @@ func TestAsk(t *testing.T) {
 				t.Errorf("error %v (-want +got):\n%s", err, diff)
 			}
 		})
+	}
+}
+
+// What routes send requests to is asked for by its own node ports, or by those of its copy.
+func TestAskByRoute(t *testing.T) {
+	within := func(change ...func(*corev1.Service)) *corev1.Service {
+		s := web(typed(corev1.ServiceTypeClusterIP))
+		s.Spec.Selector, s.Spec.Ports[0].NodePort = map[string]string{"app": "web"}, 0
+		for _, c := range change {
+			c(s)
+		}
+		return s
+	}
+	copied := CopyOf(within())
+	copied.Spec.Ports[0].NodePort = 30081
+	somewhere := []service.Endpoints{{Family: pool.IPv4, Ready: []string{"n2", "n1"}}}
+	local := func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal }
+	own := func(s *corev1.Service) { s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30080 }
+	for name, tt := range map[string]struct {
+		s, copied *corev1.Service
+		endpoints []service.Endpoints
+		want      string // the node port, whether it is local, and its nodes
+	}{
+		"by its copy":           {within(), copied, somewhere, "30081 false []"},
+		"no copy yet":           {within(), nil, somewhere, ""},
+		"another's copy":        {within(func(s *corev1.Service) { s.Name = "other" }), copied, somewhere, ""},
+		"no node port yet":      {within(), CopyOf(within()), somewhere, ""},
+		"no pod":                {within(), copied, nil, "30081 true []"},
+		"by its own node ports": {within(own), nil, somewhere, "30080 false []"},
+		"local":                 {within(own, local), nil, somewhere, "30080 true [n1 n2]"},
+		"headless":              {within(func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }), nil, somewhere, "it has no cluster IP or no selector, so the load-balancing cluster cannot reach it"},
+		"a name":                {within(typed(corev1.ServiceTypeExternalName)), nil, somewhere, "it has no cluster IP or no selector, so the load-balancing cluster cannot reach it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := ""
+			spec, err := Ask(tt.s, ByRoute, tt.copied, slices.Values(tt.endpoints))
+			switch {
+			case err != nil:
+				got = err.Error()
+			case spec != nil && (!spec.Internal || spec.Ports[0].Port != 80):
+				t.Errorf("%+v", spec)
+			case spec != nil:
+				got = fmt.Sprint(spec.Ports[0].TargetPort, spec.Local, spec.Nodes)
+			}
+			if got != tt.want {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestCopyName(t *testing.T) {
+	long := strings.Repeat("a", 63)
+	if got := CopyName("web"); got != "herald-web" {
+		t.Error(got)
+	}
+	if a, b := CopyName(long), CopyName(long[:62]+"b"); a == b || len(a) > 63 || len(validation.IsDNS1035Label(a)) > 0 {
+		t.Errorf("%q and %q", a, b)
 	}
 }
 

@@ -50,6 +50,10 @@ func Derive(tenant string, lb *v1alpha1.TCPLoadBalancer, b Backends) Derived {
 		LoadBalancerSourceRanges: slices.Clone(lb.Spec.SourceRanges), IPFamilyPolicy: new(policyOf(&lb.Spec)),
 	}}
 	s.Annotations = annotationsOf(tenant, &lb.Spec)
+	if lb.Spec.Internal {
+		s.Spec.Type, s.Spec.LoadBalancerClass, s.Spec.AllocateLoadBalancerNodePorts, s.Spec.ExternalTrafficPolicy = corev1.ServiceTypeClusterIP, nil, nil, ""
+		s.Spec.LoadBalancerSourceRanges, s.Annotations = nil, nil
+	}
 	for _, f := range lb.Spec.IPFamilies {
 		s.Spec.IPFamilies = append(s.Spec.IPFamilies, corev1.IPFamily(f))
 	}
@@ -63,10 +67,14 @@ func Derive(tenant string, lb *v1alpha1.TCPLoadBalancer, b Backends) Derived {
 	var ports []discoveryv1.EndpointPort
 	for _, p := range lb.Spec.Ports {
 		protocol := corev1.Protocol(p.Protocol)
+		var app *string
+		if p.AppProtocol != "" {
+			app = &p.AppProtocol
+		}
 		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{
-			Name: p.Name, Protocol: protocol, Port: p.Port, TargetPort: intstr.FromInt32(p.TargetPort),
+			Name: p.Name, Protocol: protocol, AppProtocol: app, Port: p.Port, TargetPort: intstr.FromInt32(p.TargetPort),
 		})
-		ports = append(ports, discoveryv1.EndpointPort{Name: &p.Name, Protocol: &protocol, Port: &p.TargetPort})
+		ports = append(ports, discoveryv1.EndpointPort{Name: &p.Name, Protocol: &protocol, AppProtocol: app, Port: &p.TargetPort})
 	}
 	endpoints := endpointsOf(lb, b)
 	out := Derived{Service: s}

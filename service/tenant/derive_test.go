@@ -135,9 +135,31 @@ func TestConflict(t *testing.T) {
 			return b
 		}(), "it has 10.20.0.0/24, which overlaps 10.20.0.0/16 of the tenant b: give the nodes of each tenant addresses of their own"},
 	} {
-		if got := Conflict(acme(), slices.Values([]*v1alpha1.Tenant{tt.other})); got != tt.want {
+		if got := Conflict(acme(), slices.Values([]*v1alpha1.Tenant{tt.other}), ""); got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
+	}
+}
+
+func TestConflictOfDomains(t *testing.T) {
+	other := acme(func(t *v1alpha1.Tenant) {
+		t.Name, t.CreationTimestamp.Time, t.Spec.Nodes.CIDRs, t.Spec.Domains = "b", time.Unix(1, 0), []v1alpha1.CIDR{"10.21.0.0/24"}, []v1alpha1.Domain{"shop.example.com"}
+	})
+	for domain, want := range map[v1alpha1.Domain]string{
+		"acme.example.com":   "",
+		"ashop.example.com":  "",
+		"shop.example.com":   "it has the domain shop.example.com, which overlaps shop.example.com of the tenant b: give each tenant domains of its own",
+		"a.shop.example.com": "it has the domain a.shop.example.com, which overlaps shop.example.com of the tenant b: give each tenant domains of its own",
+		"example.com":        "it has the domain example.com, which overlaps shop.example.com of the tenant b: give each tenant domains of its own",
+		"b.lb.example.net":   "it has the domain b.lb.example.net, which overlaps lb.example.net, of which each tenant has a part already: leave it out",
+		"example.net":        "it has the domain example.net, which overlaps lb.example.net, of which each tenant has a part already: leave it out",
+	} {
+		t.Run(string(domain), func(t *testing.T) {
+			is := acme(func(t *v1alpha1.Tenant) { t.Spec.Domains = []v1alpha1.Domain{domain} })
+			if got := Conflict(is, slices.Values([]*v1alpha1.Tenant{other, is}), "lb.example.net"); got != want {
+				t.Errorf("%q, want %q", got, want)
+			}
+		})
 	}
 }
 

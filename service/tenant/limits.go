@@ -87,11 +87,24 @@ func prefixes(texts []v1alpha1.CIDR) []netip.Prefix {
 	return out
 }
 
-// Conflict is why a Tenant cannot be served beside others: an earlier one has some of its addresses. Empty if it can.
-func Conflict(t *v1alpha1.Tenant, others iter.Seq[*v1alpha1.Tenant]) string {
+// Conflict is why a Tenant cannot be served beside others: an earlier one has some of its addresses or domains, or the load-balancing cluster
+// has that domain. Empty if it can.
+func Conflict(t *v1alpha1.Tenant, others iter.Seq[*v1alpha1.Tenant], domain string) string {
+	for _, d := range t.Spec.Domains {
+		if domain != "" && overlap(string(d), domain) {
+			return fmt.Sprintf("it has the domain %s, which overlaps %s, of which each tenant has a part already: leave it out", d, domain)
+		}
+	}
 	for o := range others {
 		if o.Name == t.Name || !earlier(o, t) {
 			continue
+		}
+		for _, a := range t.Spec.Domains {
+			for _, b := range o.Spec.Domains {
+				if overlap(string(a), string(b)) {
+					return fmt.Sprintf("it has the domain %s, which overlaps %s of the tenant %s: give each tenant domains of its own", a, b, o.Name)
+				}
+			}
 		}
 		for _, pair := range [][2][]v1alpha1.CIDR{
 			{t.Spec.Nodes.CIDRs, o.Spec.Nodes.CIDRs}, {t.Spec.Nodes.CIDRs, o.Spec.Endpoints.CIDRs}, {t.Spec.Endpoints.CIDRs, o.Spec.Nodes.CIDRs},
@@ -107,6 +120,8 @@ func Conflict(t *v1alpha1.Tenant, others iter.Seq[*v1alpha1.Tenant]) string {
 	}
 	return ""
 }
+
+func overlap(a, b string) bool { return within(a, b) || within(b, a) }
 
 func earlier(a, b *v1alpha1.Tenant) bool {
 	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {

@@ -31,15 +31,17 @@ func LoadBalancerStatus(lb *v1alpha1.TCPLoadBalancer, refused string, derived *c
 	switch {
 	case refused != "":
 		c.Reason, c.Message = ReasonRefused, refused
-	case assigned == nil:
+	case derived == nil, !lb.Spec.Internal && assigned == nil:
 		return s, false
-	case assigned.Status != metav1.ConditionTrue:
+	case !lb.Spec.Internal && assigned.Status != metav1.ConditionTrue:
 		c.Reason, c.Message = assigned.Reason, assigned.Message
 		if c.Reason == string(pool.AddressConflict) { // whose it is, is nobody else's business
 			c.Message = "an address that it asks for is another's: ask for another one, or for none"
 		}
 	case unserved != "":
 		c.Reason, c.Message = ReasonNoNodes, "no node has anything to serve it by "+unserved
+	case lb.Spec.Internal:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonServed, "there is somewhere to send requests"
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonServed, "it has a VIP, and somewhere to send connections"
 	}
@@ -100,7 +102,8 @@ type Report struct {
 	Conflict      string
 	Nodes, Answer int  // nodes that are told of and within limits, and those of them that answer
 	Probing       bool // it is not known yet which do
-	Served        int  // TCPLoadBalancers that are served
+	Served        int  // TCPLoadBalancers that have VIPs and are served
+	Routes        int  // HTTPLoadBalancers that are served
 	Addresses     int  // different VIPs
 	Refused       []string
 	AgentLast     time.Time // when the agent was last heard; zero if never
@@ -114,6 +117,7 @@ const mostRefusals = 10
 func TenantStatus(t *v1alpha1.Tenant, r Report, now time.Time) v1alpha1.TenantStatus {
 	s := v1alpha1.TenantStatus{
 		ObservedGeneration: t.Generation, Nodes: fmt.Sprintf("%d/%d", r.Answer, r.Nodes), Services: fmt.Sprintf("%d/%d", r.Served, t.Spec.Quota.Services),
+		Routes:    fmt.Sprintf("%d/%d", r.Routes, t.Spec.Quota.Routes),
 		Addresses: int32(r.Addresses), Refused: r.Refused, Conditions: slices.Clone(t.Status.Conditions),
 	}
 	if more := len(s.Refused) - mostRefusals; more > 0 {

@@ -67,6 +67,8 @@ const (
 	ReasonServed   = "Served"
 	ReasonRefused  = "Refused"
 	ReasonNoNodes  = "NoNodes"
+	// ReasonPending is that somebody else has not acted yet.
+	ReasonPending = "Pending"
 )
 
 // ValidName reports whether a tenant can have a name, which the API server checks as well.
@@ -120,11 +122,16 @@ func DerivedNames(loadBalancer string) (service string, slices []string) {
 
 func sliceName(service, family string) string { return service + "-" + strings.ToLower(family) }
 
-// derivedName is that of the Service derived from a TCPLoadBalancer. Names of Services have no dots and 63 characters at
+// derivedName is that of what is derived from a TCPLoadBalancer or a HTTPLoadBalancer. Names of Services have no dots and 63 characters at
 // most, so it begins with what people look for, and ends with 128 bits of a hash: nobody can have two of one name.
 func derivedName(loadBalancer string) string {
 	namespace, name, _ := strings.Cut(loadBalancer, ".")
-	sum := sha256.Sum256([]byte(loadBalancer))
-	readable := fmt.Sprintf("%.35s", name+"-"+namespace)
-	return strings.TrimRight(readable, "-") + "-" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:16]))
+	readable := strings.NewReplacer(".", "-", "/", "-").Replace(fmt.Sprintf("%.35s", name+"-"+namespace))
+	return strings.TrimRight(readable, "-") + "-" + hashOf(loadBalancer)
+}
+
+// hashOf are 128 bits of a hash, in 26 characters.
+func hashOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:16]))
 }

@@ -18,7 +18,8 @@ import (
 	"github.com/herald-vip/herald/service/tenant"
 )
 
-// nodesKey is the key of the work about nodes; those about Services are their namespaces and names with a slash between.
+// nodesKey is the key of the work about nodes; those about Services are their namespaces and names with a slash between, those about other
+// objects have the kind before that.
 const nodesKey = "nodes"
 
 // Options are those of an agent.
@@ -50,16 +51,18 @@ type agent struct {
 	there       *kube.RemoteInformers
 	queue       *kube.Queue
 
-	mu      sync.Mutex
-	waiting map[string]time.Time // since when the manager has had something to answer
-	heard   time.Time            // when the load-balancing cluster last took a renewal
+	mu       sync.Mutex
+	began    map[string]time.Time // since when something has been so
+	brought  map[string]string    // which versions of Secrets were, by their names there
+	troubled map[string]trouble   // Ingresses
+	heard    time.Time            // when the load-balancing cluster last took a renewal
 }
 
 func newAgent(log *slog.Logger, own, remote *kube.Cluster, o Options) *agent {
 	return &agent{
 		log: log, own: own, remote: remote, opts: o, queue: kube.NewQueue(),
-		here: own.OwnInformers(log, tenant.AnnotationClass), there: remote.RemoteInformers(log, o.Remote),
-		waiting: make(map[string]time.Time), heard: time.Now(),
+		here: own.OwnInformers(log, tenant.AnnotationClass, kinds()), there: remote.RemoteInformers(log, o.Remote),
+		began: make(map[string]time.Time), brought: make(map[string]string), troubled: make(map[string]trouble), heard: time.Now(),
 	}
 }
 
@@ -88,7 +91,13 @@ func (a *agent) run(ctx context.Context) {
 
 // listen has work done about what changes.
 func (a *agent) listen() {
-	a.here.Services.HandleChanges(func(s *corev1.Service) { a.queue.Add(kube.Key(s)) })
+	a.listenToRoutes()
+	a.here.Services.HandleChanges(func(s *corev1.Service) {
+		a.queue.Add(kube.Key(s))
+		if of := s.Labels[tenant.LabelCopy]; of != "" {
+			a.queue.Add(s.Namespace + "/" + of)
+		}
+	})
 	a.here.Slices.HandleChanges(func(s *discoveryv1.EndpointSlice) {
 		a.queue.Add(s.Namespace + "/" + s.Labels[discoveryv1.LabelServiceName])
 	})
@@ -125,4 +134,5 @@ func (a *agent) addAll() {
 	for s := range a.here.Services.All() {
 		a.queue.Add(kube.Key(s))
 	}
+	a.addRoutes()
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/kube"
+	"github.com/herald-vip/herald/service/pool"
 	"github.com/herald-vip/herald/service/tenant"
 )
 
@@ -32,17 +34,36 @@ func (a *agent) attend(ctx context.Context, key string) error {
 	if key == nodesKey {
 		return a.tellNodes(ctx)
 	}
+	if parts := strings.Split(key, "/"); len(parts) == 3 {
+		return a.attendRoute(ctx, parts[0], parts[1], parts[2])
+	}
 	s, exists := a.here.Services.Get(key)
 	mode := tenant.NotServed
 	if exists {
 		mode = a.opts.Classes.ModeOf(s)
 	}
-	var want *v1alpha1.TCPLoadBalancerSpec
-	var refused error
-	if mode != tenant.NotServed {
-		want, refused = tenant.Ask(s, mode, slices.Values(a.endpointsOf(key)))
+	var needsCopy *corev1.Service
+	if mode == tenant.NotServed && exists && s.DeletionTimestamp == nil && a.isBackend(s) {
+		mode = tenant.ByRoute
 	}
 	lb := a.asked(key)
+	a.known(key, lb)
+	unneeded := mode == tenant.NotServed && exists && lb != nil && lb.Spec.Internal // what routes sent requests to, and may still there
+	if left := lingers - a.lasts("unneeded "+key, unneeded); unneeded && left > 0 {
+		a.queue.AddAfter(key, left)
+		return nil
+	}
+	if mode == tenant.ByRoute && tenant.NeedsCopy(s) {
+		needsCopy = s
+	}
+	copied, refused := a.keepCopy(ctx, key, needsCopy)
+	if _, ok := refused.(*pool.Refusal); refused != nil && !ok {
+		return refused
+	}
+	var want *v1alpha1.TCPLoadBalancerSpec
+	if mode != tenant.NotServed && refused == nil {
+		want, refused = tenant.Ask(s, mode, copied, slices.Values(a.endpointsOf(key)))
+	}
 	if mode == tenant.NotServed { // the Service first, which knows its VIPs no other way
 		if !a.knowsAsked() {
 			return nil
@@ -61,7 +82,7 @@ func (a *agent) attend(ctx context.Context, key string) error {
 	if refused == nil && kube.Refuses(err) {
 		refused = fmt.Errorf("the load-balancing cluster refuses it: %s", kube.Refusal(err))
 	}
-	return cmp.Or(err, a.answer(ctx, s, mode, refused, lb, a.silent(key, lb)))
+	return cmp.Or(err, a.answer(ctx, s, mode, refused, lb, a.silent(key, lb == nil || lb.Status.ObservedGeneration == lb.Generation)))
 }
 
 // answered reports whether an agent has written of a Service.
@@ -101,27 +122,36 @@ func (a *agent) ask(ctx context.Context, key string, is *v1alpha1.TCPLoadBalance
 	return nil
 }
 
-// silent says who should have answered and has not, empty if there is nobody.
-func (a *agent) silent(key string, lb *v1alpha1.TCPLoadBalancer) string {
+// lasts is how long something has been so, as far as it was asked for; 0 if it is not.
+func (a *agent) lasts(what string, is bool) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if time.Since(a.heard) >= tenant.SilentAfter {
-		return "the load-balancing cluster has not answered since " + a.heard.UTC().Format(time.RFC3339)
+	if !is {
+		delete(a.began, what)
+		return 0
 	}
-	if lb == nil || lb.Status.ObservedGeneration == lb.Generation {
-		delete(a.waiting, key)
+	if a.began[what].IsZero() {
+		a.began[what] = time.Now()
+	}
+	return time.Since(a.began[what])
+}
+
+// silent says who should have answered and has not, empty if there is nobody: answered is whether the manager has.
+func (a *agent) silent(key string, answered bool) string {
+	a.mu.Lock()
+	heard := a.heard
+	a.mu.Unlock()
+	waits := a.lasts("unanswered "+key, !answered)
+	switch left := tenant.SilentAfter - waits; {
+	case time.Since(heard) >= tenant.SilentAfter:
+		return "the load-balancing cluster has not answered since " + heard.UTC().Format(time.RFC3339)
+	case answered:
 		return ""
-	}
-	since, waits := a.waiting[key]
-	if !waits {
-		since = time.Now()
-		a.waiting[key] = since
-	}
-	if left := tenant.SilentAfter - time.Since(since); left > 0 {
+	case left > 0:
 		a.queue.AddAfter(key, left)
 		return ""
 	}
-	return fmt.Sprintf("the manager of the load-balancing cluster has not answered since %s", since.UTC().Format(time.RFC3339))
+	return "the manager of the load-balancing cluster has not answered since " + time.Now().Add(-waits).UTC().Format(time.RFC3339)
 }
 
 // answer writes back what became of a Service.

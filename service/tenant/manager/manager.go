@@ -22,18 +22,26 @@ import (
 // echo is how long what was just written takes to come back: work that waits for it finds all that was written together.
 const echo = 20 * time.Millisecond
 
-// Run serves tenants whenever this process is the one that does, until ctx ends. Its Lease is in the namespace, and people see the
-// identity there.
-func Run(ctx context.Context, log *slog.Logger, cluster *kube.Cluster, namespace, identity string) {
+// Options are those of a manager.
+type Options struct {
+	// Domain is where all tenants' names are. Empty has nothing served by name.
+	Domain string
+	// Namespace is that of its Lease, and Identity is what people see there.
+	Namespace, Identity string
+}
+
+// Run serves tenants whenever this process is the one that does, until ctx ends.
+func Run(ctx context.Context, log *slog.Logger, cluster *kube.Cluster, o Options) {
 	cluster.Lead(ctx, log, kube.Election{
-		Namespace: namespace, Name: tenant.ManagerName, Node: identity, Role: "manager",
-	}, func(ctx context.Context) { newManager(log, cluster).run(ctx) })
+		Namespace: o.Namespace, Name: tenant.ManagerName, Node: o.Identity, Role: "manager",
+	}, func(ctx context.Context) { newManager(log, cluster, o.Domain).run(ctx) })
 }
 
 // manager is what one does while it holds the Lease.
 type manager struct {
 	log     *slog.Logger
 	cluster *kube.Cluster
+	domain  string
 	known   *kube.ManagerInformers
 	queue   *kube.Queue
 	prober  *prober
@@ -42,6 +50,7 @@ type manager struct {
 	reserved  tenant.Reserved      // nil: to be found anew
 	heard     map[string]time.Time // when agents were, by tenant
 	furnished map[string]furnished // what tenants were given
+	names     tenant.Names
 
 	tenants map[string]tenantKey // those of the handler of Tenants alone
 }
@@ -52,10 +61,10 @@ type tenantKey struct {
 	generation int64
 }
 
-func newManager(log *slog.Logger, cluster *kube.Cluster) *manager {
+func newManager(log *slog.Logger, cluster *kube.Cluster, domain string) *manager {
 	m := &manager{
-		log: log, cluster: cluster, known: cluster.ManagerInformers(log, tenant.AgentName), queue: kube.NewQueue(),
-		heard: make(map[string]time.Time), furnished: make(map[string]furnished), tenants: make(map[string]tenantKey),
+		log: log, cluster: cluster, domain: domain, known: cluster.ManagerInformers(log, tenant.AgentName, tenant.RouteKinds()), queue: kube.NewQueue(),
+		names: make(tenant.Names), heard: make(map[string]time.Time), furnished: make(map[string]furnished), tenants: make(map[string]tenantKey),
 	}
 	m.prober = newProber(log, m.addProbed)
 	return m
@@ -93,6 +102,9 @@ func (m *manager) listen() {
 	})
 	m.known.LoadBalancers.HandleChanges(func(lb *v1alpha1.TCPLoadBalancer) {
 		m.queue.Add(kube.Key(lb))
+		if lb.Spec.Internal {
+			m.addRoutesOf(lb.Namespace)
+		}
 		m.addStatus(lb.Namespace)
 	})
 	m.known.TenantNodes.HandleChanges(func(n *v1alpha1.TenantNodes) {
@@ -100,6 +112,7 @@ func (m *manager) listen() {
 			m.addTenantAfter(name, gatherFalls)
 		}
 	})
+	m.listenToRoutes()
 	m.known.Leases.Handle(kube.Handlers[*coordinationv1.Lease]{
 		Set:    func(l *coordinationv1.Lease) { m.hear(l); m.addStatus(l.Namespace) },
 		Delete: func(l *coordinationv1.Lease) { m.addStatus(l.Namespace) },
@@ -134,6 +147,7 @@ func (m *manager) addAll() {
 	m.mu.Unlock()
 	for t := range m.known.Tenants.All() {
 		m.addTenantAfter(t.Name, 0)
+		m.addRoutesOf(tenant.Namespace(t.Name))
 	}
 }
 
@@ -168,10 +182,14 @@ func (m *manager) addStatus(namespace string) {
 	}
 }
 
-// addOwner has the TCPLoadBalancer looked at after a while that something was derived from.
+// addOwner has that looked at after a while from which something was derived.
 func (m *manager) addOwner(o kube.Object, after time.Duration) {
 	for _, owner := range o.GetOwnerReferences() {
-		m.queue.AddAfter(o.GetNamespace()+"/"+owner.Name, after)
+		key := o.GetNamespace() + "/" + owner.Name
+		if owner.Kind == "HTTPLoadBalancer" {
+			key = routePrefix + key
+		}
+		m.queue.AddAfter(key, after)
 	}
 	m.addStatus(o.GetNamespace())
 }

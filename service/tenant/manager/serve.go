@@ -15,14 +15,18 @@ import (
 	"github.com/herald-vip/herald/service/tenant"
 )
 
-// work looks at one key: a tenant's name, or that of a TCPLoadBalancer after its namespace and a slash. It logs what fails; what is refused
+// work looks at one key: a tenant's name, or that of a TCPLoadBalancer after its namespace and a slash, or of an HTTPLoadBalancer after a prefix, too. It logs what fails; what is refused
 // its status tells.
 func (m *manager) work(ctx context.Context, key string) error {
-	namespace, name, isLoadBalancer := strings.Cut(key, "/")
+	rest, isRoute := strings.CutPrefix(key, routePrefix)
+	namespace, name, isLoadBalancer := strings.Cut(rest, "/")
 	var err error
-	if isLoadBalancer {
+	switch {
+	case isRoute:
+		err = m.serveRoute(ctx, namespace, name)
+	case isLoadBalancer:
 		err = m.serve(ctx, namespace, name)
-	} else {
+	default:
 		err = m.keepTenant(ctx, key)
 	}
 	if err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !(isLoadBalancer && kube.Refuses(err)) {
@@ -68,10 +72,13 @@ func (m *manager) serve(ctx context.Context, namespace, name string) error {
 	return errors.Join(err, m.cluster.WriteLoadBalancerStatus(ctx, lb, status))
 }
 
+// conflictElsewhere is what a tenant is told of its conflict.
+const conflictElsewhere = "its Tenant is in conflict with another one: ask the administrator of the load-balancing cluster"
+
 // derive is what a TCPLoadBalancer makes of itself, or why nothing. Nothing without a reason is that nodes have not been probed yet.
 func (m *manager) derive(t *v1alpha1.Tenant, lb *v1alpha1.TCPLoadBalancer) (tenant.Derived, string) {
-	if tenant.Conflict(t, m.known.Tenants.All()) != "" { // with whom, is for the administrator
-		return tenant.Derived{}, "its Tenant is in conflict with another one: ask the administrator of the load-balancing cluster"
+	if tenant.Conflict(t, m.known.Tenants.All(), m.domain) != "" { // with whom, is for the administrator
+		return tenant.Derived{}, conflictElsewhere
 	}
 	if err := m.limits(t).Check(lb); err != nil {
 		return tenant.Derived{}, err.Error()

@@ -25,6 +25,8 @@ import (
 const (
 	annotationNodePorts     = v1alpha1.Group + "/node-ports"
 	annotationEndpointCIDRs = v1alpha1.Group + "/endpoint-cidrs"
+	annotationDomains       = v1alpha1.Group + "/domains"
+	annotationAnnotations   = v1alpha1.Group + "/ingress-annotations"
 )
 
 // keepTenant gives a tenant what its agent needs, has its nodes probed, and tells of it. One that is gone leaves nothing.
@@ -59,6 +61,13 @@ func (m *manager) sweep(ctx context.Context, name string) error {
 			errs = append(errs, m.remove(ctx, s))
 		}
 	}
+	for _, derived := range m.known.Derived {
+		for o := range derived.In(tenant.Namespace(name)) {
+			if len(o.GetOwnerReferences()) == 0 {
+				errs = append(errs, m.remove(ctx, o))
+			}
+		}
+	}
 	return errors.Join(errs...)
 }
 
@@ -83,7 +92,10 @@ func (m *manager) furnish(ctx context.Context, t *v1alpha1.Tenant) error {
 	for _, c := range t.Spec.Endpoints.CIDRs {
 		cidrs = append(cidrs, string(c))
 	}
-	limits := map[string]string{annotationNodePorts: t.Spec.Nodes.Ports, annotationEndpointCIDRs: strings.Join(cidrs, ",")}
+	limits := map[string]string{
+		annotationNodePorts: t.Spec.Nodes.Ports, annotationEndpointCIDRs: strings.Join(cidrs, ","),
+		annotationDomains: strings.Join(tenant.DomainsOf(t, m.domain), ","), annotationAnnotations: strings.Join(t.Spec.Ingress.Annotations, ","),
+	}
 	is, exists := m.known.Namespaces.Get(tenant.Namespace(t.Name))
 	m.mu.Lock()
 	has := m.furnished[t.Name]
@@ -147,17 +159,20 @@ const recountFirst, recountLast = time.Second, 5 * time.Minute
 // kinds every 30 s, and counts what it did not know before when the quota changes, or after five minutes. So each try is a change: the agent has
 // one Lease, whether it may have two or not.
 func quotaOf(t *v1alpha1.Tenant, meta metav1.ObjectMeta, tries int) *corev1.ResourceQuota {
-	services := *resource.NewQuantity(int64(t.Spec.Quota.Services), resource.DecimalSI)
+	count := func(n int32) resource.Quantity { return *resource.NewQuantity(int64(n), resource.DecimalSI) }
+	of := t.Spec.Quota
 	return &corev1.ResourceQuota{ObjectMeta: meta, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{
-		"count/tcploadbalancers." + v1alpha1.Group: services,
-		"count/services":                   services,
-		"count/leases.coordination.k8s.io": *resource.NewQuantity(int64(1+tries%2), resource.DecimalSI),
+		"count/tcploadbalancers." + v1alpha1.Group:  count(of.Services + of.Routes),
+		"count/httploadbalancers." + v1alpha1.Group: count(of.Routes),
+		"count/services":                     count(of.Services + of.Routes),
+		corev1.ResourceServicesLoadBalancers: count(of.Services),
+		"count/leases.coordination.k8s.io":   count(int32(1 + tries%2)),
 	}}}
 }
 
 // report is what there is to tell of a tenant.
 func (m *manager) report(t *v1alpha1.Tenant, nodes []tenant.Node, refused []string) tenant.Report {
-	r := tenant.Report{Conflict: tenant.Conflict(t, m.known.Tenants.All()), Nodes: len(nodes), Refused: refused}
+	r := tenant.Report{Conflict: tenant.Conflict(t, m.known.Tenants.All(), m.domain), Nodes: len(nodes), Refused: refused}
 	answers, known := m.prober.answers(t, nodes)
 	r.Probing = !known
 	for _, n := range nodes {
@@ -167,12 +182,20 @@ func (m *manager) report(t *v1alpha1.Tenant, nodes []tenant.Node, refused []stri
 	}
 	vips := make(map[string]bool)
 	var sentences []string
+	for lb := range m.known.Routes.In(tenant.Namespace(t.Name)) {
+		switch ready := meta.FindStatusCondition(lb.Status.Conditions, tenant.ConditionReady); {
+		case ready != nil && ready.Status == metav1.ConditionFalse:
+			sentences = append(sentences, fmt.Sprintf("%s: %s", lb.Name, ready.Message))
+		case ready != nil:
+			r.Routes++
+		}
+	}
 	for lb := range m.known.LoadBalancers.In(tenant.Namespace(t.Name)) {
 		ready := meta.FindStatusCondition(lb.Status.Conditions, tenant.ConditionReady)
 		switch {
 		case ready != nil && ready.Status == metav1.ConditionFalse:
 			sentences = append(sentences, fmt.Sprintf("%s: %s", lb.Name, ready.Message))
-		case ready != nil:
+		case ready != nil && !lb.Spec.Internal:
 			r.Served++
 		}
 		for _, addr := range lb.Status.Addresses {

@@ -241,13 +241,14 @@ func tenantCases() []crdCase {
 		canonical = "want a CIDR in its canonical form, such as 10.20.0.0/24 or fd00:20::/64"
 		reachable = "want addresses that others can reach, and a length of 8 or more"
 		ports     = "spec.nodes.ports: want the first and the last port, such as 30000-32767"
+		domain    = "spec.domains[0]: want a domain of two labels or more, such as acme.example.com"
 		path      = "spec.nodes.probe.path: want a path such as /healthz"
 	)
 	cidr := func(sentence string) []string { return []string{"spec.nodes.cidrs[0]: " + sentence} }
 	of := func(nodes string) string { return "{nodes: {cidrs: [10.20.0.0/24], " + nodes + "}}" }
 	return []crdCase{
 		{name: "least", spec: `{nodes: {cidrs: [10.20.0.0/24]}}`},
-		{name: "everything", spec: `{nodes: {cidrs: [10.20.0.0/24, "fd00:20::/64"], ports: 31000-31999, probe: {protocol: TCP, port: 22, path: /}, maxPerService: 8}, endpoints: {cidrs: [203.0.113.0/24]}, quota: {services: 0}}`},
+		{name: "everything", spec: `{nodes: {cidrs: [10.20.0.0/24, "fd00:20::/64"], ports: 31000-31999, probe: {protocol: TCP, port: 22, path: /}, maxPerService: 8}, endpoints: {cidrs: [203.0.113.0/24]}, domains: [acme.example.com], ingress: {className: traefik, annotations: [a.example.com/b]}, gateway: {namespace: gateways, name: shared}, certificates: {issuer: ca}, quota: {services: 0, routes: 0}}`},
 		{name: "no nodes", spec: `{}`, want: []string{"spec.nodes: Required value"}},
 		{name: "host bits", spec: `{nodes: {cidrs: [10.20.0.1/24]}}`, want: cidr(canonical)},
 		{name: "an address", spec: `{nodes: {cidrs: [10.20.0.1]}}`, want: cidr(canonical)},
@@ -258,6 +259,8 @@ func tenantCases() []crdCase {
 		{name: "one port", spec: of("ports: \"30000\""), want: []string{ports}},
 		{name: "ports the other way", spec: of("ports: 32767-30000"), want: []string{ports}},
 		{name: "too high a port", spec: of("ports: 30000-70000"), want: []string{ports}},
+		{name: "all of a top-level domain", spec: `{nodes: {cidrs: [10.20.0.0/24]}, domains: [com]}`, want: []string{domain}},
+		{name: "a wildcard", spec: `{nodes: {cidrs: [10.20.0.0/24]}, domains: ["*.example.com"]}`, want: []string{domain}},
 		{name: "a query", spec: of("probe: {path: \"/healthz?x\"}"), want: []string{path}},
 	}
 }

@@ -41,8 +41,8 @@ func CrdFiles(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("../../../manifests/crds/*.yaml")
 	Must(t, err)
-	if len(files) != 5 {
-		t.Fatalf("the CRDs are %q, want five", files)
+	if len(files) != 6 {
+		t.Fatalf("the CRDs are %q, want six", files)
 	}
 	return files
 }
@@ -220,6 +220,7 @@ var collections = map[string]string{
 	"ValidatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
 	"PriorityLevelConfiguration":       "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations",
 	"FlowSchema":                       "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
+	"IngressClass":                     "/apis/networking.k8s.io/v1/ingressclasses",
 	"Deployment":                       "/apis/apps/v1/namespaces/%s/deployments",
 	"AddressPool":                      "/apis/herald.dev/v1alpha1/addresspools",
 	"BGPPeer":                          "/apis/herald.dev/v1alpha1/bgppeers",

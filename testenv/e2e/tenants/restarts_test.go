@@ -148,7 +148,7 @@ func (b *lbCluster) follows(t *testing.T, c *tenantCluster) error {
 			continue
 		}
 		served++
-		spec, err := tenant.Ask(s, mode, slices.Values([]service.Endpoints{}))
+		spec, err := tenant.Ask(s, mode, nil, slices.Values([]service.Endpoints{}))
 		site.Must(t, err)
 		at := slices.IndexFunc(asked.Items, func(lb v1alpha1.TCPLoadBalancer) bool {
 			return lb.Name == tenant.LoadBalancerName(s.Namespace+"/"+s.Name)

@@ -1,0 +1,376 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/service/kube"
+	"github.com/herald-vip/herald/service/pool"
+	"github.com/herald-vip/herald/service/tenant"
+)
+
+const (
+	// gather is how long a Gateway waits for other routes to change, whose number it tells.
+	gather = 100 * time.Millisecond
+	// secretsAgain is the time between two looks at the Secrets of an Ingress: the agent may read one that it can name, and watch none.
+	secretsAgain = time.Minute
+	// What a route sends requests to is there before the route changes, if it comes in time, and stays for a while after: settles is how
+	// long proxies take, of which kube-proxy acts once a second.
+	holds, settles, lingers = 5 * time.Second, 1500 * time.Millisecond, 15 * time.Second
+	// lasting is how long an Ingress is not served before an event says so.
+	lasting = 2 * time.Second
+)
+
+// kinds are those of what is served by name, and of what that refers to.
+func kinds() []schema.GroupVersionKind {
+	return append(tenant.RouteKinds(), tenant.GatewayKind(tenant.KindGateway), tenant.GatewayKind(tenant.KindGatewayClass))
+}
+
+// routeKey is the key of the work about an object of a kind.
+func routeKey(kind, namespace, name string) string { return kind + "/" + namespace + "/" + name }
+
+// listenToRoutes has work done about routes and Gateways that change, and about what depends on them.
+func (a *agent) listenToRoutes() {
+	generations := make(map[string]int64) // of Gateways, whose status changes with every route
+	for kind, informer := range a.here.Routes {
+		informer.Handle(kube.Handlers[*unstructured.Unstructured]{
+			Set: func(o *unstructured.Unstructured) {
+				a.queue.Add(routeKey(kind, o.GetNamespace(), o.GetName()))
+				switch {
+				case kind == tenant.KindGatewayClass:
+				case kind != tenant.KindGateway:
+					a.addNear(o)
+				case generations[kube.Key(o)] != o.GetGeneration():
+					generations[kube.Key(o)] = o.GetGeneration()
+					a.addRoutes()
+				}
+			},
+			Delete: func(o *unstructured.Unstructured) {
+				a.queue.Add(routeKey(kind, o.GetNamespace(), o.GetName()))
+				if kind == tenant.KindGateway {
+					delete(generations, kube.Key(o))
+					a.addRoutes()
+				} else if kind != tenant.KindGatewayClass {
+					a.addNear(o)
+				}
+			},
+		})
+	}
+	a.here.Namespaces.HandleChanges(func(*corev1.Namespace) { a.addRoutes() })
+	a.there.Routes.HandleChanges(a.addAskedRoute)
+}
+
+func (a *agent) addAskedRoute(lb *v1alpha1.HTTPLoadBalancer) {
+	a.queue.Add(routeKey(lb.Spec.Kind, lb.Spec.Origin.Namespace, lb.Spec.Origin.Name))
+}
+
+// addNear has the Services looked at that a route sends requests to, or did before, and all Gateways.
+func (a *agent) addNear(route *unstructured.Unstructured) {
+	names, _ := tenant.BackendsOf(route) // with an error as far as they are known
+	for _, name := range names {
+		a.queue.Add(route.GetNamespace() + "/" + name)
+	}
+	for lb := range a.there.LoadBalancers.All() {
+		if lb.Spec.Internal && lb.Spec.Origin.Namespace == route.GetNamespace() {
+			a.addAsked(lb)
+		}
+	}
+	for g := range a.here.Routes[tenant.KindGateway].All() {
+		a.queue.AddAfter(routeKey(tenant.KindGateway, g.GetNamespace(), g.GetName()), gather)
+	}
+}
+
+// addRoutes has all looked at that is served by name, and the Services that it needs.
+func (a *agent) addRoutes() {
+	for kind, informer := range a.here.Routes {
+		for o := range informer.All() {
+			a.queue.Add(routeKey(kind, o.GetNamespace(), o.GetName()))
+			names, _ := tenant.BackendsOf(o)
+			for _, name := range names {
+				a.queue.Add(o.GetNamespace() + "/" + name)
+			}
+		}
+	}
+	for lb := range a.there.Routes.All() {
+		a.addAskedRoute(lb)
+	}
+}
+
+func (a *agent) gateways() tenant.Gateways {
+	return tenant.Gateways{Get: a.here.Routes[tenant.KindGateway].Get, LabelsOf: func(namespace string) map[string]string {
+		if n, ok := a.here.Namespaces.Get(namespace); ok {
+			return n.Labels
+		}
+		return nil
+	}}
+}
+
+// routes are all of the Gateway API.
+func (a *agent) routes() iter.Seq[*unstructured.Unstructured] {
+	return func(yield func(*unstructured.Unstructured) bool) {
+		for _, kind := range tenant.RouteKinds() {
+			for o := range a.here.Routes[kind.Kind].All() {
+				if kind.Kind != tenant.KindIngress && !yield(o) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// isBackend reports whether a route that is served sends requests to a Service.
+func (a *agent) isBackend(s *corev1.Service) bool {
+	for _, kind := range tenant.RouteKinds() {
+		for o := range a.here.Routes[kind.Kind].In(s.Namespace) {
+			if names, _ := tenant.BackendsOf(o); slices.Contains(names, s.Name) && a.servesRoute(o) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (a *agent) servesRoute(o *unstructured.Unstructured) bool {
+	if o.GetKind() == tenant.KindIngress {
+		return tenant.ServesIngress(o)
+	}
+	return len(a.gateways().Parents(o)) > 0
+}
+
+// keepCopy makes the copy of a Service, or deletes it, and returns it as it is; nil if it is not there yet.
+func (a *agent) keepCopy(ctx context.Context, key string, s *corev1.Service) (*corev1.Service, error) {
+	namespace, name, _ := strings.Cut(key, "/")
+	is, exists := a.here.Services.Get(namespace + "/" + tenant.CopyName(name))
+	ours := exists && is.Labels[tenant.LabelCopy] == name
+	switch {
+	case s == nil && ours:
+		if err := a.own.Delete(ctx, is); !apierrors.IsNotFound(err) {
+			return nil, err
+		}
+		return nil, nil
+	case s == nil:
+		return nil, nil
+	case exists && !ours:
+		return nil, &pool.Refusal{Reason: pool.InvalidClaim, Message: fmt.Sprintf("the Service %s has the name of its copy: rename one of them", is.Name)}
+	case !exists || !tenant.SameCopy(is, tenant.CopyOf(s)):
+		return is, a.own.Apply(ctx, tenant.AgentName, tenant.CopyOf(s))
+	}
+	return is, nil
+}
+
+// attendRoute looks at an object that is served by name.
+func (a *agent) attendRoute(ctx context.Context, kind, namespace, name string) error {
+	key := namespace + "/" + name
+	o, exists := a.here.Routes[kind].Get(strings.TrimPrefix(key, "/"))
+	var parents, attached []tenant.Parent
+	served := false
+	switch {
+	case !exists:
+	case kind == tenant.KindGatewayClass:
+		if tenant.OursClass(o) {
+			return a.writeStatus(ctx, o, tenant.AnswerToClass(o, time.Now()))
+		}
+		return nil
+	case kind == tenant.KindIngress:
+		served = tenant.ServesIngress(o)
+	case kind == tenant.KindGateway:
+		served = tenant.ServesGateway(o)
+	default:
+		parents = a.gateways().Parents(o)
+		for _, p := range parents {
+			if p.Reason == "" {
+				attached = append(attached, p)
+			}
+		}
+		served = len(attached) > 0
+	}
+	asked, _ := a.there.Routes.Get(a.opts.Remote + "/" + tenant.RouteName(kind, namespace, name))
+	if !served {
+		var err error
+		if exists && a.knowsAsked() {
+			err = a.answerRoute(ctx, o, parents, nil, asked, "")
+		}
+		return cmp.Or(err, a.askRoute(ctx, asked, nil))
+	}
+	secrets, err := a.secretsOf(ctx, o)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, s := range secrets {
+		names = append(names, s.Name)
+	}
+	spec, refused := tenant.AskRoute(o, attached, names)
+	if refused == nil {
+		lb := &v1alpha1.HTTPLoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: a.opts.Remote, Name: tenant.RouteName(kind, namespace, name)}, Spec: *spec}
+		same := asked != nil && equality.Semantic.DeepEqual(asked.Spec, lb.Spec)
+		early := !same && !a.backendsKnown(o, asked != nil)
+		if held := a.lasts("early "+key, early); early && held < holds {
+			a.queue.AddAfter(routeKey(kind, namespace, name), gather)
+			return nil
+		}
+		if err = a.askRoute(ctx, asked, lb); kube.Refuses(err) {
+			refused = fmt.Errorf("the load-balancing cluster refuses it: %s", kube.Refusal(err))
+		} else if err == nil {
+			err = a.bring(ctx, lb, secrets)
+		}
+	}
+	silent := a.silent(routeKey(kind, namespace, name), asked == nil || asked.Status.ObservedGeneration == asked.Generation)
+	return cmp.Or(err, a.answerRoute(ctx, o, parents, refused, asked, silent))
+}
+
+// backendsKnown reports whether the load-balancing cluster has the Services that a route sends requests to, as far as there are any; settled is for
+// how long.
+func (a *agent) backendsKnown(route *unstructured.Unstructured, settled bool) bool {
+	names, _ := tenant.BackendsOf(route)
+	for _, name := range names {
+		key := route.GetNamespace() + "/" + name
+		_, exists := a.here.Services.Get(key)
+		if known := a.known(key, a.asked(key)); exists && (known == 0 || settled && known < settles) {
+			return false
+		}
+	}
+	return true
+}
+
+// known is for how long the manager has answered about a Service, 0 if it has not.
+func (a *agent) known(key string, lb *v1alpha1.TCPLoadBalancer) time.Duration {
+	answered := lb != nil && lb.Status.ObservedGeneration > 0
+	d := a.lasts("known "+key, answered)
+	if answered {
+		d++ // the first time, too
+	}
+	return d
+}
+
+// askRoute makes what is asked for the object that is wanted, nil for none. Then that has its UID.
+func (a *agent) askRoute(ctx context.Context, is, want *v1alpha1.HTTPLoadBalancer) error {
+	switch {
+	case !a.knowsAsked():
+	case want == nil && is != nil:
+		if err := a.remote.Delete(ctx, is); !apierrors.IsNotFound(err) {
+			return err
+		}
+	case want != nil && is != nil && equality.Semantic.DeepEqual(is.Spec, want.Spec):
+		want.UID = is.UID
+	case want != nil:
+		return a.remote.Apply(ctx, tenant.AgentName, want)
+	}
+	return nil
+}
+
+// secretsOf are the Secrets of type TLS that an Ingress names and that there are.
+func (a *agent) secretsOf(ctx context.Context, o *unstructured.Unstructured) (out []*corev1.Secret, err error) {
+	if o.GetKind() != tenant.KindIngress {
+		return nil, nil
+	}
+	for _, name := range tenant.SecretsOf(o) {
+		a.queue.AddAfter(routeKey(o.GetKind(), o.GetNamespace(), o.GetName()), secretsAgain)
+		s, err := a.own.Secret(ctx, o.GetNamespace(), name)
+		if err != nil {
+			return nil, err
+		}
+		if s != nil && s.Type == corev1.SecretTypeTLS {
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}
+
+// bring copies Secrets to where what was asked for refers to them. They go with that.
+func (a *agent) bring(ctx context.Context, lb *v1alpha1.HTTPLoadBalancer, secrets []*corev1.Secret) error {
+	for _, s := range secrets {
+		name, version := tenant.SecretName(lb.Name, s.Name), string(lb.UID)+"/"+s.ResourceVersion
+		a.mu.Lock()
+		has := a.brought[name]
+		a.mu.Unlock()
+		if lb.UID == "" || has == version {
+			continue
+		}
+		err := a.remote.Apply(ctx, tenant.AgentName, &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: a.opts.Remote, Name: name, OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: v1alpha1.GroupVersion().String(), Kind: "HTTPLoadBalancer", Name: lb.Name, UID: lb.UID,
+			}}},
+			Type: corev1.SecretTypeTLS,
+			Data: map[string][]byte{corev1.TLSCertKey: s.Data[corev1.TLSCertKey], corev1.TLSPrivateKeyKey: s.Data[corev1.TLSPrivateKeyKey]},
+		})
+		if err != nil {
+			return err
+		}
+		a.mu.Lock()
+		a.brought[name] = version
+		a.mu.Unlock()
+	}
+	return nil
+}
+
+// answerRoute writes back what became of an object: into its status, and of an Ingress, which has no conditions, by an event.
+func (a *agent) answerRoute(ctx context.Context, o *unstructured.Unstructured, parents []tenant.Parent, refused error, lb *v1alpha1.HTTPLoadBalancer, silent string) error {
+	switch o.GetKind() {
+	case tenant.KindIngress:
+		err := a.writeStatus(ctx, o, tenant.AnswerToIngress(o, lb))
+		return errors.Join(err, a.tellIngress(ctx, o, refused, lb, silent))
+	case tenant.KindGateway:
+		if !tenant.ServesGateway(o) {
+			return nil
+		}
+		attached := a.gateways().Attached(kube.Key(o), a.routes())
+		return a.writeStatus(ctx, o, tenant.AnswerToGateway(o, attached, lb, silent, time.Now()))
+	}
+	return a.writeStatus(ctx, o, tenant.AnswerToRoute(o, parents, refused, lb, silent, time.Now()))
+}
+
+func (a *agent) writeStatus(ctx context.Context, o *unstructured.Unstructured, status map[string]any) error {
+	if tenant.SameStatus(o, status) {
+		return nil
+	}
+	return a.own.WriteStatus(ctx, o, status)
+}
+
+// trouble is why an Ingress is not served, since when, and whether an event has said so.
+type trouble struct {
+	message string
+	since   time.Time
+	told    bool
+}
+
+// tellIngress says once by an event why an Ingress is not served, if that lasts.
+func (a *agent) tellIngress(ctx context.Context, o *unstructured.Unstructured, refused error, lb *v1alpha1.HTTPLoadBalancer, silent string) error {
+	reason, message := tenant.IngressTrouble(refused, lb, silent)
+	a.mu.Lock()
+	is := a.troubled[kube.Key(o)]
+	if is.message != message {
+		is = trouble{message: message, since: time.Now()}
+	}
+	left := lasting - time.Since(is.since)
+	tell := message != "" && !is.told && left <= 0
+	is.told = is.told || tell
+	a.troubled[kube.Key(o)] = is
+	if message == "" {
+		delete(a.troubled, kube.Key(o))
+	}
+	a.mu.Unlock()
+	if message != "" && left > 0 {
+		a.queue.AddAfter(routeKey(o.GetKind(), o.GetNamespace(), o.GetName()), left)
+	}
+	if !tell {
+		return nil
+	}
+	return a.own.WriteEvent(ctx, kube.Event{
+		About: o, Kind: o.GetKind(), APIVersion: o.GetAPIVersion(), Type: corev1.EventTypeWarning, Reason: reason, Message: message, Reporter: a.opts.Identity,
+	})
+}

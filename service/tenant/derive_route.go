@@ -1,0 +1,323 @@
+package tenant
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+)
+
+// annotationDerived has a hash of all that was derived, by which what is no more derived is known.
+const annotationDerived = v1alpha1.Group + "/derived"
+
+// annotationIssuer has cert-manager issue the certificates of an Ingress.
+const annotationIssuer = "cert-manager.io/cluster-issuer"
+
+// DomainOf is the domain of a tenant's own names, given that of the load-balancing cluster.
+func DomainOf(tenant, domain string) string { return tenant + "." + domain }
+
+// DomainsOf are those that a tenant's hostnames may be in, its own first.
+func DomainsOf(t *v1alpha1.Tenant, domain string) []string {
+	out := []string{DomainOf(t.Name, domain)}
+	for _, d := range t.Spec.Domains {
+		out = append(out, string(d))
+	}
+	return out
+}
+
+// within reports whether a hostname, which may be a wildcard, is in a domain.
+func within(host, domain string) bool {
+	return host == domain || strings.HasSuffix(host, "."+domain)
+}
+
+// Names are the hostnames that Ingresses and Gateways have of their own, and whose they are.
+type Names map[string]string
+
+// Claim is the name of an HTTPLoadBalancer in a tenant's domain: the one that it has, or the first label that nobody has of its origin's name,
+// that with the namespace, and that with a hash.
+func (n Names) Claim(lb *v1alpha1.HTTPLoadBalancer, domain string) string {
+	key := lb.Namespace + "/" + lb.Name
+	o := lb.Spec.Origin
+	candidates := []string{label(o.Name, 63), label(o.Name+"-"+o.Namespace, 63), label(o.Name, 36) + "-" + hashOf(lb.Name)}
+	for i := range candidates {
+		candidates[i] += "." + domain
+	}
+	if len(lb.Status.Hostnames) > 0 && slices.Contains(candidates, lb.Status.Hostnames[0]) {
+		candidates = slices.Insert(candidates, 0, lb.Status.Hostnames[0])
+	}
+	for _, host := range candidates {
+		if whose, taken := n[host]; !taken || whose == key {
+			n[host] = key
+			return host
+		}
+	}
+	return "" // two with one hash
+}
+
+// Release gives up what an HTTPLoadBalancer has, by its namespace and name with a slash between.
+func (n Names) Release(key string) {
+	maps.DeleteFunc(n, func(_, whose string) bool { return whose == key })
+}
+
+// label makes a label of DNS of a name.
+func label(name string, longest int) string {
+	return strings.Trim(strings.ReplaceAll(fmt.Sprintf("%.*s", longest, name), ".", "-"), "-")
+}
+
+// DerivedRoute is what an HTTPLoadBalancer makes of itself in its namespace.
+type DerivedRoute struct {
+	// Object is the Ingress or the route; of a Gateway there is none.
+	Object *unstructured.Unstructured
+	// Hostnames are those that it is served at.
+	Hostnames []string
+	// Backends are the TCPLoadBalancers that it needs, by the names of what is derived of those.
+	Backends map[string]string
+}
+
+// DeriveRoute makes what a tenant is served by name: domains are those of its hostnames, and own are the names of the HTTPLoadBalancer itself
+// or of its Gateways. The error is a [RouteRefusal].
+func DeriveRoute(t *v1alpha1.Tenant, lb *v1alpha1.HTTPLoadBalancer, domains, own []string) (DerivedRoute, error) {
+	d := DerivedRoute{Hostnames: slices.Clone(own), Backends: make(map[string]string)}
+	origin := lb.Spec.Origin
+	switch want := RouteName(lb.Spec.Kind, origin.Namespace, origin.Name); {
+	case lb.Name != want:
+		return d, refuse("its name is not that of its origin: want %s", want)
+	case lb.Spec.Kind == KindIngress && t.Spec.Ingress.ClassName == "":
+		return d, refuse("the Tenant has no ingress, so Ingresses are not served")
+	case lb.Spec.Kind != KindIngress && t.Spec.Gateway.Name == "":
+		return d, refuse("the Tenant has no gateway, so Gateways and routes are not served")
+	case lb.Spec.Kind == KindGateway:
+		return d, nil
+	case lb.Spec.Object == nil:
+		return d, refuse("it has no object")
+	}
+	var spec map[string]any
+	if err := utiljson.Unmarshal(lb.Spec.Object.Raw, &spec); err != nil { // with whole numbers, as apimachinery wants them
+		return d, refuse("its object is none: %v", err)
+	}
+	err := eachBackend(lb.Spec.Kind, spec, func(ref map[string]any) {
+		asked := LoadBalancerName(origin.Namespace + "/" + text(ref["name"]))
+		ref["name"] = derivedName(asked)
+		d.Backends[derivedName(asked)] = asked
+	})
+	if err != nil {
+		return d, err
+	}
+	hosts := &hostnames{domains: domains, own: own}
+	annotations := make(map[string]string)
+	if lb.Spec.Kind == KindIngress {
+		spec, err = deriveIngress(t, lb, spec, hosts, annotations)
+	} else {
+		spec, err = deriveGatewayRoute(t, spec, hosts)
+	}
+	if err != nil {
+		return d, err
+	}
+	d.Hostnames = append(d.Hostnames, hosts.seen...)
+	raw, err := json.Marshal([]any{spec, annotations})
+	if err != nil {
+		return d, refuse("its object cannot be written: %v", err)
+	}
+	annotations[annotationDerived] = hashOf(string(raw))
+	kinds := RouteKinds()
+	d.Object = &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+	d.Object.SetGroupVersionKind(kinds[slices.IndexFunc(kinds, func(k schema.GroupVersionKind) bool { return k.Kind == lb.Spec.Kind })])
+	d.Object.SetNamespace(lb.Namespace)
+	d.Object.SetName(DerivedRouteName(lb.Name))
+	d.Object.SetAnnotations(annotations)
+	d.Object.SetLabels(map[string]string{v1alpha1.LabelTenant: t.Name})
+	d.Object.SetOwnerReferences([]metav1.OwnerReference{{
+		APIVersion: v1alpha1.GroupVersion().String(), Kind: "HTTPLoadBalancer", Name: lb.Name, UID: lb.UID, Controller: new(true),
+	}})
+	return d, nil
+}
+
+// DerivedRouteName is that of the object that is derived from an HTTPLoadBalancer.
+func DerivedRouteName(loadBalancer string) string {
+	_, of, _ := strings.Cut(loadBalancer, ".")
+	return derivedName(of)
+}
+
+func refuse(format string, args ...any) error {
+	return &RouteRefusal{condAccepted, ReasonRefused, fmt.Sprintf(format, args...)}
+}
+
+// hostnames takes those that are asked for.
+type hostnames struct {
+	domains, own []string
+	seen         []string
+}
+
+// take is nil if a hostname may be served. The empty one is not: it would be everybody's.
+func (h *hostnames) take(host string) error {
+	bare := strings.TrimPrefix(host, "*.")
+	switch {
+	case len(validation.IsDNS1123Subdomain(bare)) > 0:
+		return refuse("%q is no hostname", host)
+	case !slices.ContainsFunc(h.domains, func(d string) bool { return within(bare, d) }):
+		return refuse("the hostname %s is not in the domains of the Tenant, %s", host, strings.Join(h.domains, " and "))
+	case !slices.Contains(h.own, host) && !slices.Contains(h.seen, host):
+		h.seen = append(h.seen, host)
+	}
+	return nil
+}
+
+// deriveIngress is the specification of the Ingress that the controller here serves; rules without a host, and the default backend, are those of its own name.
+func deriveIngress(t *v1alpha1.Tenant, lb *v1alpha1.HTTPLoadBalancer, spec map[string]any, hosts *hostnames, annotations map[string]string) (map[string]any, error) {
+	for _, name := range slices.Sorted(maps.Keys(lb.Spec.Annotations)) {
+		if !slices.Contains(t.Spec.Ingress.Annotations, name) {
+			return nil, refuse("the annotation %s is not in ingress.annotations of the Tenant", name)
+		}
+		annotations[name] = lb.Spec.Annotations[name]
+	}
+	var rules []any
+	rule := func(host string, http any) error {
+		if host == "" {
+			host = hosts.own[0]
+		}
+		rules = append(rules, map[string]any{"host": host, "http": http})
+		return hosts.take(host)
+	}
+	for _, r := range objects(spec["rules"]) {
+		if err := rule(text(r["host"]), r["http"]); err != nil {
+			return nil, err
+		}
+	}
+	if backend := spec["defaultBackend"]; backend != nil {
+		paths := []any{map[string]any{"path": "/", "pathType": "Prefix", "backend": backend}}
+		if err := rule("", map[string]any{"paths": paths}); err != nil {
+			return nil, err
+		}
+	}
+	out := map[string]any{"ingressClassName": t.Spec.Ingress.ClassName, "rules": rules}
+	var tls []any
+	for _, section := range objects(spec["tls"]) {
+		names := convert[[]string](section["hosts"])
+		for _, host := range names {
+			if err := hosts.take(host); err != nil {
+				return nil, err
+			}
+		}
+		of := map[string]any{"hosts": convert[[]any](names)}
+		switch secret := text(section["secretName"]); {
+		case slices.Contains(lb.Spec.Secrets, secret):
+			of["secretName"] = SecretName(lb.Name, secret)
+		case secret == "": // the controller's own
+		case t.Spec.Certificates.Issuer == "" || len(lb.Spec.Secrets) > 0: // cert-manager would write into the others, too
+			return nil, refuse("there is no Secret %s of the type kubernetes.io/tls", secret)
+		default:
+			of["secretName"], annotations[annotationIssuer] = "cert-"+derivedName(lb.Name+"/"+secret), t.Spec.Certificates.Issuer
+		}
+		tls = append(tls, of)
+	}
+	if len(tls) > 0 {
+		out["tls"] = tls
+	}
+	return out, nil
+}
+
+// deriveGatewayRoute is the specification of the route that the Gateway here serves.
+func deriveGatewayRoute(t *v1alpha1.Tenant, spec map[string]any, hosts *hostnames) (map[string]any, error) {
+	names := append(slices.Clone(hosts.own), convert[[]string](spec["hostnames"])...)
+	if len(names) == 0 {
+		return nil, refuse("it has no hostname, and its Gateway has no name yet")
+	}
+	for _, host := range names {
+		if err := hosts.take(host); err != nil {
+			return nil, err
+		}
+	}
+	slices.Sort(names)
+	return map[string]any{
+		"parentRefs": []any{map[string]any{"namespace": t.Spec.Gateway.Namespace, "name": t.Spec.Gateway.Name}},
+		"hostnames":  convert[[]any](slices.Compact(names)), "rules": spec["rules"],
+	}, nil
+}
+
+// SameRoute reports whether an object is as derived, apart from what the API server and others add.
+func SameRoute(is, want *unstructured.Unstructured) bool { return has(is.Object, want.Object) }
+
+// has reports whether a value of JSON has all that another has.
+func has(is, want any) bool {
+	switch w := want.(type) {
+	case map[string]any:
+		i := object(is)
+		for name, v := range w {
+			if !has(i[name], v) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		i, _ := is.([]any)
+		return slices.EqualFunc(i, w, has)
+	}
+	return is == want
+}
+
+// RouteStatus is what the manager reports of an HTTPLoadBalancer: refused says why it is not served as it asks, d is what was derived, is the
+// object as it is, nil if there is none, and missing is what its backends lack, empty if nothing.
+func RouteStatus(lb *v1alpha1.HTTPLoadBalancer, refused error, d DerivedRoute, is *unstructured.Unstructured, missing string, now time.Time) v1alpha1.HTTPLoadBalancerStatus {
+	s := v1alpha1.HTTPLoadBalancerStatus{ObservedGeneration: lb.Generation, Hostnames: d.Hostnames, Conditions: slices.Clone(lb.Status.Conditions)}
+	if is != nil && d.Object != nil {
+		s.Route = conditionsOf(is, d.Backends)
+	}
+	c := metav1.Condition{Type: ConditionReady, Status: metav1.ConditionFalse, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second))}
+	var why *RouteRefusal
+	switch rejected := firstFalse(s.Route); {
+	case errors.As(refused, &why):
+		c.Reason, c.Message = why.Reason, why.Message
+		s.Route = append(s.Route, metav1.Condition{Type: why.Condition, Status: c.Status, Reason: c.Reason, Message: c.Message, LastTransitionTime: c.LastTransitionTime})
+	case refused != nil:
+		c.Reason, c.Message = ReasonRefused, refused.Error()
+	case missing != "":
+		c.Reason, c.Message = ReasonNoNodes, missing
+	case rejected != nil:
+		c.Reason, c.Message = rejected.Reason, rejected.Message
+	case d.Object != nil && lb.Spec.Kind != KindIngress && len(s.Route) == 0:
+		c.Reason, c.Message = ReasonPending, "the Gateway of the load-balancing cluster has not taken it yet"
+	default:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonServed, "it is served"
+	}
+	meta.SetStatusCondition(&s.Conditions, c)
+	return s
+}
+
+func firstFalse(conditions []metav1.Condition) *metav1.Condition {
+	i := slices.IndexFunc(conditions, func(c metav1.Condition) bool { return c.Status == metav1.ConditionFalse })
+	if i < 0 {
+		return nil
+	}
+	return &conditions[i]
+}
+
+// conditionsOf is what the Gateway says of a derived route as it is, with the tenant's own words for backends.
+func conditionsOf(route *unstructured.Unstructured, backends map[string]string) []metav1.Condition {
+	parents := convert[[]parentStatus](object(route.Object["status"])["parents"])
+	if len(parents) == 0 {
+		return nil
+	}
+	var words []string
+	for derived, asked := range backends {
+		words = append(words, derived, ServiceOf(asked))
+	}
+	out := slices.DeleteFunc(parents[0].Conditions, func(c metav1.Condition) bool {
+		return c.ObservedGeneration != route.GetGeneration()
+	})
+	for i := range out {
+		out[i].Message, out[i].ObservedGeneration = strings.NewReplacer(words...).Replace(out[i].Message), 0
+	}
+	return out
+}

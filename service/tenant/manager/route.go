@@ -1,0 +1,175 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/service/kube"
+	"github.com/herald-vip/herald/service/tenant"
+)
+
+// routePrefix comes before the namespace and name of an HTTPLoadBalancer in its key.
+const routePrefix = "route/"
+
+// listenToRoutes has work done about HTTPLoadBalancers, and about what is derived from them.
+func (m *manager) listenToRoutes() {
+	m.known.Routes.Handle(kube.Handlers[*v1alpha1.HTTPLoadBalancer]{
+		Set: func(lb *v1alpha1.HTTPLoadBalancer) {
+			m.ownName(lb) // the name that it has is its own, before others ask for one
+			m.addRoute(lb)
+		},
+		Delete: func(lb *v1alpha1.HTTPLoadBalancer) {
+			m.mu.Lock()
+			m.names.Release(kube.Key(lb))
+			m.mu.Unlock()
+			m.addRoute(lb)
+		},
+	})
+	for _, informer := range m.known.Derived {
+		informer.HandleChanges(func(o *unstructured.Unstructured) { m.addOwner(o, echo) })
+	}
+	m.known.Classes.HandleChanges(func(*unstructured.Unstructured) { m.addAll() })
+}
+
+// addRoute has an HTTPLoadBalancer looked at, and those that are served at its name.
+func (m *manager) addRoute(lb *v1alpha1.HTTPLoadBalancer) {
+	m.queue.Add(routePrefix + kube.Key(lb))
+	if lb.Spec.Kind == tenant.KindGateway {
+		m.addRoutesOf(lb.Namespace)
+	}
+	m.addStatus(lb.Namespace)
+}
+
+// addRoutesOf has all looked at that a tenant is served by name, when what they depend on has been.
+func (m *manager) addRoutesOf(namespace string) {
+	for lb := range m.known.Routes.In(namespace) {
+		m.queue.AddAfter(routePrefix+kube.Key(lb), gatherFalls)
+	}
+}
+
+// ownName is the hostname that an Ingress or a Gateway has of its own; empty if it can have none.
+func (m *manager) ownName(lb *v1alpha1.HTTPLoadBalancer) string {
+	name, ok := tenant.OfNamespace(lb.Namespace)
+	if !ok || m.domain == "" || lb.Spec.Kind != tenant.KindIngress && lb.Spec.Kind != tenant.KindGateway {
+		return ""
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.names.Claim(lb, tenant.DomainOf(name, m.domain))
+}
+
+// ownNames are the hostnames that it is served at without asking for any.
+func (m *manager) ownNames(lb *v1alpha1.HTTPLoadBalancer) (out []string) {
+	if own := m.ownName(lb); own != "" {
+		return []string{own}
+	}
+	for _, of := range lb.Spec.Gateways {
+		namespace, name, _ := strings.Cut(of, "/")
+		gateway, ok := m.known.Routes.Get(lb.Namespace + "/" + tenant.RouteName(tenant.KindGateway, namespace, name))
+		if ok && gateway.Spec.Kind == tenant.KindGateway {
+			out = append(out, m.ownName(gateway))
+		}
+	}
+	return out
+}
+
+// serveRoute derives from an HTTPLoadBalancer what it asks for, and tells of it.
+func (m *manager) serveRoute(ctx context.Context, namespace, name string) error {
+	lb, exists := m.known.Routes.Get(namespace + "/" + name)
+	owner, ok := tenant.OfNamespace(namespace)
+	if !ok {
+		return nil // whoever made it there, it is no tenant's
+	}
+	var want tenant.DerivedRoute
+	var refused error
+	if exists = exists && lb.DeletionTimestamp == nil; exists {
+		want, refused = m.deriveRoute(owner, lb)
+	}
+	is, err := m.applyRoute(ctx, namespace, name, want.Object)
+	switch {
+	case kube.Refuses(err):
+		refused = errors.New("the load-balancing cluster does not serve it so: " + kube.Refusal(err))
+	case apierrors.IsNotFound(err):
+		refused = fmt.Errorf("the load-balancing cluster has no %s: ask its administrator", lb.Spec.Kind)
+	case err != nil:
+		return err
+	}
+	if !exists {
+		return nil
+	}
+	status := tenant.RouteStatus(lb, refused, want, is, m.missing(owner, lb, want), time.Now())
+	if equality.Semantic.DeepEqual(status, lb.Status) {
+		return err
+	}
+	return errors.Join(err, m.cluster.WriteRouteStatus(ctx, lb, status))
+}
+
+// deriveRoute is what an HTTPLoadBalancer makes of itself, or why nothing.
+func (m *manager) deriveRoute(owner string, lb *v1alpha1.HTTPLoadBalancer) (d tenant.DerivedRoute, refused error) {
+	t, allowed := m.known.Tenants.Get(owner)
+	switch {
+	case !allowed:
+		return d, fmt.Errorf("there is no Tenant %s any more", owner)
+	case m.domain == "":
+		return d, errors.New("the manager has no --domain, so nothing has a name: ask the administrator of the load-balancing cluster")
+	case tenant.Conflict(t, m.known.Tenants.All(), m.domain) != "":
+		return d, errors.New(conflictElsewhere)
+	}
+	d, refused = tenant.DeriveRoute(t, lb, tenant.DomainsOf(t, m.domain), m.ownNames(lb))
+	if refused != nil {
+		d.Object = nil
+	}
+	return d, refused
+}
+
+// missing is what the backends of something that is served by name lack, empty if nothing.
+func (m *manager) missing(owner string, lb *v1alpha1.HTTPLoadBalancer, d tenant.DerivedRoute) string {
+	var sentences []string
+	for _, asked := range d.Backends {
+		backend, ok := m.known.LoadBalancers.Get(lb.Namespace + "/" + asked)
+		if !ok {
+			sentences = append(sentences, fmt.Sprintf("the Service %s is not there, or cannot be reached", tenant.ServiceOf(asked)))
+			continue
+		}
+		if ready := meta.FindStatusCondition(backend.Status.Conditions, tenant.ConditionReady); ready != nil && ready.Status == metav1.ConditionFalse {
+			sentences = append(sentences, fmt.Sprintf("the Service %s: %s", tenant.ServiceOf(asked), ready.Message))
+		}
+	}
+	if t, ok := m.known.Tenants.Get(owner); ok && lb.Spec.Kind == tenant.KindIngress && d.Object != nil {
+		if _, there := m.known.Classes.Get(t.Spec.Ingress.ClassName); !there {
+			sentences = append(sentences, fmt.Sprintf("the load-balancing cluster has no IngressClass %s: ask its administrator", t.Spec.Ingress.ClassName))
+		}
+	}
+	slices.Sort(sentences)
+	return strings.Join(sentences, "; ")
+}
+
+// applyRoute makes what is derived from an HTTPLoadBalancer as it should be, and returns it as it is, nil if there is to be none.
+func (m *manager) applyRoute(ctx context.Context, namespace, name string, want *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	kind, _, _ := strings.Cut(name, ".")
+	for _, k := range tenant.RouteKinds() {
+		if strings.ToLower(k.Kind) != kind {
+			continue
+		}
+		is, exists := m.known.Derived[k.Kind].Get(namespace + "/" + tenant.DerivedRouteName(name))
+		switch {
+		case want == nil && exists:
+			return nil, m.remove(ctx, is)
+		case want != nil && (!exists || !tenant.SameRoute(is, want)):
+			return is, m.cluster.Apply(ctx, tenant.ManagerName, want.DeepCopy())
+		}
+		return is, nil
+	}
+	return nil, nil
+}

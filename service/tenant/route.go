@@ -1,0 +1,267 @@
+package tenant
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+)
+
+// What is served by name is called a route here: an Ingress, or a route of the Gateway API.
+const (
+	KindIngress      = "Ingress"
+	KindGateway      = "Gateway"
+	KindGatewayClass = "GatewayClass"
+
+	// RouteClass is the name of the IngressClass and of the GatewayClass of what is served from the load-balancing cluster.
+	RouteClass = "herald"
+	// Controller is whose that GatewayClass is.
+	Controller = v1alpha1.Group + "/agent"
+	// LabelCopy is on each copy of a Service; its value is the name of that.
+	LabelCopy = v1alpha1.Group + "/copy"
+)
+
+// Reasons of conditions of routes and Gateways (Gateway API v1).
+const (
+	condAccepted   = "Accepted"
+	condResolved   = "ResolvedRefs"
+	condProgrammed = "Programmed"
+)
+
+// RouteKinds are the kinds of routes.
+func RouteKinds() []schema.GroupVersionKind {
+	return []schema.GroupVersionKind{
+		{Group: "networking.k8s.io", Version: "v1", Kind: KindIngress}, GatewayKind("HTTPRoute"), GatewayKind("GRPCRoute"), GatewayKind("TLSRoute"),
+	}
+}
+
+// GatewayKind is a kind of the Gateway API.
+func GatewayKind(kind string) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: "gateway.networking.k8s.io", Version: "v1", Kind: kind}
+}
+
+// RouteName is that of the HTTPLoadBalancer of an object.
+func RouteName(kind, namespace, name string) string {
+	return strings.ToLower(kind) + "." + namespace + "." + name
+}
+
+// RouteRefusal is why a route is not served, for who made it: Condition is the one of the Gateway API that is false, for the reason.
+type RouteRefusal struct{ Condition, Reason, Message string }
+
+func (r *RouteRefusal) Error() string { return r.Message }
+
+func refuseRef(reason, format string, args ...any) error {
+	return &RouteRefusal{condResolved, reason, fmt.Sprintf(format, args...)}
+}
+
+// eachBackend calls visit with each reference to a Service in the specification of a route, which has its name in "name". The error is
+// about a reference to anything but a Service of the same namespace.
+func eachBackend(kind string, spec map[string]any, visit func(ref map[string]any)) error {
+	if kind == KindIngress {
+		backends := []map[string]any{object(spec["defaultBackend"])}
+		for _, rule := range objects(spec["rules"]) {
+			for _, path := range objects(object(rule["http"])["paths"]) {
+				backends = append(backends, object(path["backend"]))
+			}
+		}
+		for _, b := range backends {
+			if service := object(b["service"]); service != nil {
+				visit(service)
+			} else if b != nil {
+				return refuseRef("InvalidKind", "a backend is no Service: only Services can be reached from the load-balancing cluster")
+			}
+		}
+		return nil
+	}
+	for _, rule := range objects(spec["rules"]) {
+		filters, refs := objects(rule["filters"]), objects(rule["backendRefs"])
+		for _, ref := range refs {
+			filters = append(filters, objects(ref["filters"])...)
+		}
+		for _, f := range filters {
+			if kind := text(f["type"]); !slices.Contains([]string{
+				"RequestHeaderModifier", "ResponseHeaderModifier", "RequestMirror", "RequestRedirect", "URLRewrite", "CORS",
+			}, kind) { // others may refer to what is not the tenant's
+				return &RouteRefusal{condAccepted, "UnsupportedValue", fmt.Sprintf("a filter is of the type %q, which is not served", kind)}
+			}
+			if mirror := object(object(f["requestMirror"])["backendRef"]); mirror != nil {
+				refs = append(refs, mirror)
+			}
+		}
+		for _, ref := range refs {
+			switch group, kind := text(ref["group"]), text(ref["kind"]); {
+			case group != "" || kind != "" && kind != "Service":
+				return refuseRef("InvalidKind", "a backend is a %s: only Services can be reached from the load-balancing cluster", kind)
+			case ref["namespace"] != nil:
+				return refuseRef("RefNotPermitted", "the backend %s is given with a namespace: only Services of the route's own are served", text(ref["name"]))
+			}
+			visit(ref)
+		}
+	}
+	return nil
+}
+
+// BackendsOf are the names of the Services that a route sends requests to.
+func BackendsOf(route *unstructured.Unstructured) (names []string, err error) {
+	err = eachBackend(route.GetKind(), object(route.Object["spec"]), func(ref map[string]any) { names = append(names, text(ref["name"])) })
+	slices.Sort(names)
+	return slices.Compact(names), err
+}
+
+// ServesIngress reports whether an Ingress is of the class.
+func ServesIngress(o *unstructured.Unstructured) bool {
+	return o.GetDeletionTimestamp() == nil && text(object(o.Object["spec"])["ingressClassName"]) == RouteClass
+}
+
+// SecretsOf are the names of the Secrets that an Ingress names.
+func SecretsOf(ingress *unstructured.Unstructured) (out []string) {
+	for _, section := range objects(object(ingress.Object["spec"])["tls"]) {
+		if name := text(section["secretName"]); name != "" && !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// SecretName is that of the copy of a Secret of an Ingress in the load-balancing cluster, where agents may write others of no other kind of name.
+func SecretName(loadBalancer, secret string) string {
+	return "tls-" + derivedName(loadBalancer+"/"+secret)
+}
+
+// AskRoute is what is asked for a route: parents are those of a route of the Gateway API, secrets those Secrets of an Ingress that there are.
+// The error is a [RouteRefusal] for who made it.
+func AskRoute(o *unstructured.Unstructured, parents []Parent, secrets []string) (*v1alpha1.HTTPLoadBalancerSpec, error) {
+	spec := object(o.Object["spec"])
+	out := &v1alpha1.HTTPLoadBalancerSpec{Kind: o.GetKind(), Origin: v1alpha1.Origin{Namespace: o.GetNamespace(), Name: o.GetName()}}
+	told := make(map[string]any)
+	switch out.Kind {
+	case KindGateway:
+		return out, nil
+	case KindIngress:
+		out.Annotations, out.Secrets = annotationsToTell(o.GetAnnotations()), secrets
+		for _, field := range []string{"defaultBackend", "rules", "tls"} {
+			if v, ok := spec[field]; ok {
+				told[field] = v
+			}
+		}
+	default:
+		var hostnames []string
+		for _, p := range parents {
+			hostnames = append(hostnames, p.Hostnames...)
+			if p.ByName {
+				out.Gateways = append(out.Gateways, p.Gateway)
+			}
+		}
+		if len(hostnames) > 0 {
+			slices.Sort(hostnames)
+			told["hostnames"] = slices.Compact(hostnames)
+		}
+		if rules, ok := spec["rules"]; ok {
+			told["rules"] = rules
+		}
+		slices.Sort(out.Gateways)
+		out.Gateways = slices.Compact(out.Gateways)
+	}
+	if _, err := BackendsOf(o); err != nil {
+		return nil, err
+	}
+	raw, err := json.Marshal(told) // which sorts the fields
+	if err != nil {
+		return nil, fmt.Errorf("write the specification of %s %s/%s: %w", out.Kind, o.GetNamespace(), o.GetName(), err)
+	}
+	out.Object = &runtime.RawExtension{Raw: raw}
+	return out, nil
+}
+
+// annotationsToTell leaves out those by which tools know their own objects.
+func annotationsToTell(all map[string]string) map[string]string {
+	out := maps.Clone(all)
+	maps.DeleteFunc(out, func(name, _ string) bool {
+		of, _, _ := strings.Cut(name, "/")
+		return slices.ContainsFunc([]string{"kubernetes.io", "helm.sh", "fluxcd.io", "argoproj.io", "cattle.io", "cert-manager.io", v1alpha1.Group}, func(tool string) bool {
+			return of == tool || strings.HasSuffix(of, "."+tool)
+		}) && of != "ingress.kubernetes.io" && of != "nginx.ingress.kubernetes.io" && of != "haproxy-ingress.github.io"
+	})
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+// copyPrefix comes before the name of a Service in that of its copy.
+const copyPrefix = "herald-"
+
+// CopyName is that of the copy of a Service.
+func CopyName(service string) string {
+	if len(copyPrefix+service) <= 63 {
+		return copyPrefix + service
+	}
+	return strings.TrimRight(service[:63-len(copyPrefix)-27], "-") + "-" + hashOf(service)
+}
+
+// CopyOf is the Service of type NodePort by which the load-balancing cluster reaches the pods of one that has no node ports. It is owned
+// by that one, and goes with it.
+func CopyOf(s *corev1.Service) *corev1.Service {
+	out := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: s.Namespace, Name: CopyName(s.Name), Labels: map[string]string{LabelCopy: s.Name},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: s.Name, UID: s.UID, Controller: new(true)}},
+		},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeNodePort, Selector: s.Spec.Selector, PublishNotReadyAddresses: s.Spec.PublishNotReadyAddresses,
+			IPFamilyPolicy: s.Spec.IPFamilyPolicy, IPFamilies: s.Spec.IPFamilies,
+		},
+	}
+	for _, p := range s.Spec.Ports {
+		out.Spec.Ports = append(out.Spec.Ports, corev1.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Port, TargetPort: p.TargetPort})
+	}
+	return out
+}
+
+// SameCopy reports whether a copy is as wanted, apart from what the API server adds.
+func SameCopy(is, want *corev1.Service) bool {
+	ports := slices.Clone(is.Spec.Ports)
+	for i := range ports {
+		ports[i].NodePort, ports[i].AppProtocol = 0, nil
+	}
+	return is.Spec.Type == want.Spec.Type && maps.Equal(is.Spec.Selector, want.Spec.Selector) && slices.Equal(ports, want.Spec.Ports) &&
+		slices.Equal(is.Spec.IPFamilies, want.Spec.IPFamilies) && is.Spec.PublishNotReadyAddresses == want.Spec.PublishNotReadyAddresses
+}
+
+// object, objects and text are a value of JSON if it is of that form, and else empty.
+func object(v any) map[string]any {
+	m, _ := v.(map[string]any)
+	return m
+}
+
+func objects(v any) (out []map[string]any) {
+	list, _ := v.([]any)
+	for _, item := range list {
+		if m := object(item); m != nil {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+func text(v any) string {
+	s, _ := v.(string)
+	return s
+}
+
+// convert makes one form of JSON of another, as far as it has the fields.
+func convert[T any](v any) (out T) {
+	if raw, err := json.Marshal(v); err == nil {
+		_ = json.Unmarshal(raw, &out) // what has another form is taken for absent
+	}
+	return out
+}

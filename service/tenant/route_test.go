@@ -1,0 +1,332 @@
+package tenant
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+)
+
+// tree is an object as an API server has it, of YAML in which tabs are two spaces.
+func tree(t testing.TB, text string) *unstructured.Unstructured {
+	t.Helper()
+	out := new(unstructured.Unstructured)
+	raw, err := yaml.YAMLToJSON([]byte(strings.ReplaceAll(text, "\t", "  ")))
+	if err == nil {
+		err = out.UnmarshalJSON(raw)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// ask is what an agent asks for an object.
+func ask(t testing.TB, o *unstructured.Unstructured, parents []Parent, secrets ...string) *v1alpha1.HTTPLoadBalancer {
+	t.Helper()
+	spec, err := AskRoute(o, parents, secrets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &v1alpha1.HTTPLoadBalancer{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-acme", Name: RouteName(o.GetKind(), o.GetNamespace(), o.GetName()), UID: "lb", Generation: 1}, Spec: *spec,
+	}
+}
+
+const plainIngress = `
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {namespace: default, name: web}
+spec:
+	ingressClassName: herald
+	rules:
+	- http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {name: http}}}}]}
+`
+
+const plainRoute = `
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {namespace: default, name: web, generation: 3}
+spec:
+	parentRefs: [{name: front}]
+	hostnames: [www.acme.example.com]
+	rules:
+	- matches: [{path: {value: /a}}]
+	  filters: [{type: RequestMirror, requestMirror: {backendRef: {name: shadow, port: 80}}}]
+	  backendRefs: [{name: web, port: 80}, {name: old, port: 80, weight: 3}]
+`
+
+// served is a Tenant whose Ingresses and routes are served.
+func allowing(change ...func(*v1alpha1.Tenant)) *v1alpha1.Tenant {
+	return acme(append([]func(*v1alpha1.Tenant){func(t *v1alpha1.Tenant) {
+		t.Spec.Ingress = v1alpha1.TenantIngress{ClassName: "traefik", Annotations: []string{"example.com/timeout"}}
+		t.Spec.Gateway = v1alpha1.TenantGateway{Namespace: "gateways", Name: "shared"}
+		t.Spec.Domains = []v1alpha1.Domain{"acme.example.com"}
+	}}, change...)...)
+}
+
+const ownName = "web.acme.lb.example.net"
+
+func derive(t *v1alpha1.Tenant, lb *v1alpha1.HTTPLoadBalancer, own ...string) (DerivedRoute, error) {
+	return DeriveRoute(t, lb, DomainsOf(t, "lb.example.net"), own)
+}
+
+func TestDeriveIngress(t *testing.T) {
+	in := tree(t, plainIngress)
+	in.SetAnnotations(map[string]string{
+		"example.com/timeout": "3s", "kubectl.kubernetes.io/last-applied-configuration": "{}", "meta.helm.sh/release-name": "web", "herald.dev/pool": "x",
+	})
+	spec := in.Object["spec"].(map[string]any)
+	spec["defaultBackend"] = map[string]any{"service": map[string]any{"name": "rest", "port": map[string]any{"number": int64(8080)}}}
+	spec["tls"] = []any{map[string]any{"hosts": []any{"a.acme.example.com"}, "secretName": "own"}}
+	d, err := derive(allowing(), ask(t, in, nil, "own"), ownName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	web, rest := derivedName("default.web"), derivedName("default.rest")
+	paths := func(service, port string) string {
+		return fmt.Sprintf(`{"paths":[{"backend":{"service":{"name":%q,"port":%s}},"path":"/","pathType":"Prefix"}]}`, service, port)
+	}
+	want := fmt.Sprintf(`{"ingressClassName":"traefik","rules":[{"host":%q,"http":%s},{"host":%q,"http":%s}],"tls":[{"hosts":["a.acme.example.com"],"secretName":%q}]}`,
+		ownName, paths(web, `{"name":"http"}`), ownName, paths(rest, `{"number":8080}`), SecretName("ingress.default.web", "own"))
+	if got, _ := json.Marshal(d.Object.Object["spec"]); string(got) != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+	annotations := d.Object.GetAnnotations()
+	if annotations["example.com/timeout"] != "3s" || len(annotations) != 2 || annotations[annotationDerived] == "" {
+		t.Errorf("annotations %v", annotations)
+	}
+	if diff := cmp.Diff(map[string]string{web: "default.web", rest: "default.rest"}, d.Backends); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{ownName, "a.acme.example.com"}, d.Hostnames); diff != "" {
+		t.Error(diff)
+	}
+	if owner := metav1.GetControllerOf(d.Object); owner == nil || owner.Kind != "HTTPLoadBalancer" || owner.UID != "lb" || d.Object.GetNamespace() != "tenant-acme" {
+		t.Errorf("%+v", d.Object)
+	}
+	// What the server and others add is no change, what somebody undoes is.
+	is := d.Object.DeepCopy()
+	is.Object["status"] = map[string]any{}
+	is.SetResourceVersion("7")
+	if !SameRoute(is, d.Object) {
+		t.Error("not the same")
+	}
+	if err := unstructured.SetNestedField(is.Object, "nginx", "spec", "ingressClassName"); err != nil || SameRoute(is, d.Object) {
+		t.Error("the same with another class", err)
+	}
+}
+
+func TestDeriveHTTPRoute(t *testing.T) {
+	lb := ask(t, tree(t, plainRoute), []Parent{{Hostnames: []string{"www.acme.example.com"}}, {Gateway: "default/front", ByName: true}})
+	d, err := derive(allowing(), lb, "front.acme.lb.example.net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf(`{"hostnames":["front.acme.lb.example.net","www.acme.example.com"],"parentRefs":[{"name":"shared","namespace":"gateways"}],"rules":[{`+
+		`"backendRefs":[{"name":%q,"port":80},{"name":%q,"port":80,"weight":3}],"filters":[{"requestMirror":{"backendRef":{"name":%q,"port":80}},"type":"RequestMirror"}],`+
+		`"matches":[{"path":{"value":"/a"}}]}]}`, derivedName("default.web"), derivedName("default.old"), derivedName("default.shadow"))
+	if got, _ := json.Marshal(d.Object.Object["spec"]); string(got) != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+	if diff := cmp.Diff([]string{"default/front"}, lb.Spec.Gateways); diff != "" {
+		t.Error(diff)
+	}
+	if d.Object.GetKind() != "HTTPRoute" || len(d.Hostnames) != 2 {
+		t.Errorf("%+v", d)
+	}
+	// A rule that goes is a change, though all that is left is there.
+	less := lb.DeepCopy()
+	less.Spec.Object.Raw = []byte(strings.Replace(string(lb.Spec.Object.Raw), `"matches":[{"path":{"value":"/a"}}]`, `"matches":[]`, 1))
+	if shorter, err := derive(allowing(), less, "front.acme.lb.example.net"); err != nil || SameRoute(d.Object, shorter.Object) {
+		t.Error("the same with less", err)
+	}
+}
+
+// What a tenant may not have is refused, whatever its agent writes.
+func TestRefusedRoutes(t *testing.T) {
+	ingress, route := ask(t, tree(t, plainIngress), nil), ask(t, tree(t, plainRoute), []Parent{{Hostnames: []string{"www.acme.example.com"}}})
+	with := func(lb *v1alpha1.HTTPLoadBalancer, old, new string) *v1alpha1.HTTPLoadBalancer {
+		out := lb.DeepCopy()
+		raw := strings.Replace(string(lb.Spec.Object.Raw), old, new, 1)
+		if raw == string(lb.Spec.Object.Raw) {
+			t.Fatalf("no %s in %s", old, raw)
+		}
+		out.Spec.Object = &runtime.RawExtension{Raw: []byte(raw)}
+		return out
+	}
+	host := func(name string) *v1alpha1.HTTPLoadBalancer {
+		return with(ingress, `{"http"`, fmt.Sprintf(`{"host":%q,"http"`, name))
+	}
+	annotated := ingress.DeepCopy()
+	annotated.Spec.Annotations = map[string]string{"nginx.ingress.kubernetes.io/server-snippet": "x"}
+	misnamed := ingress.DeepCopy()
+	misnamed.Name = "ingress.default.other"
+	for name, tt := range map[string]struct {
+		t    *v1alpha1.Tenant
+		lb   *v1alpha1.HTTPLoadBalancer
+		want string // empty: served
+	}{
+		"its own subdomain":           {allowing(), host("x.acme.lb.example.net"), ""},
+		"a wildcard of its own":       {allowing(), host("*.acme.example.com"), ""},
+		"another's subdomain":         {allowing(), host("web.beta.lb.example.net"), "the hostname web.beta.lb.example.net is not in the domains of the Tenant, acme.lb.example.net and acme.example.com"},
+		"a name that ends alike":      {allowing(), host("xacme.example.com"), "the hostname xacme.example.com is not in"},
+		"a wildcard of all":           {allowing(), host("*.lb.example.net"), "the hostname *.lb.example.net is not in"},
+		"a wildcard within":           {allowing(), host("a.*.acme.example.com"), `"a.*.acme.example.com" is no hostname`},
+		"in capitals":                 {allowing(), host("WWW.acme.example.com"), `"WWW.acme.example.com" is no hostname`},
+		"any name":                    {allowing(), with(route, `"www.acme.example.com"`, `""`), `"" is no hostname`},
+		"a route of another's name":   {allowing(), with(route, `"www.acme.example.com"`, `"www.example.com"`), "the hostname www.example.com is not in"},
+		"a certificate for another":   {allowing(), with(ingress, `{"rules"`, `{"tls":[{"hosts":["example.com"]}],"rules"`), "the hostname example.com is not in"},
+		"another's Secret":            {allowing(), with(ingress, `{"rules"`, `{"tls":[{"secretName":"tls-beta"}],"rules"`), "there is no Secret tls-beta of the type kubernetes.io/tls"},
+		"a snippet":                   {allowing(), annotated, "the annotation nginx.ingress.kubernetes.io/server-snippet is not in ingress.annotations of the Tenant"},
+		"another's name":              {allowing(), misnamed, "its name is not that of its origin: want ingress.default.web"},
+		"another's Service":           {allowing(), with(route, `{"name":"web"`, `{"namespace":"tenant-beta","name":"web"`), "the backend web is given with a namespace: only Services of the route's own are served"},
+		"another's mirror":            {allowing(), with(route, `{"name":"shadow"`, `{"namespace":"tenant-beta","name":"shadow"`), "the backend shadow is given with a namespace"},
+		"a backend of another kind":   {allowing(), with(route, `{"name":"web"`, `{"kind":"Secret","name":"web"`), "a backend is a Secret: only Services can be reached"},
+		"a resource":                  {allowing(), with(ingress, `"service"`, `"resource"`), "a backend is no Service"},
+		"an extension":                {allowing(), with(route, `"type":"RequestMirror"`, `"type":"ExtensionRef","extensionRef":{"name":"x"}`), "a filter is of the type \"ExtensionRef\", which is not served"},
+		"Ingresses are not served":    {acme(), ingress, "the Tenant has no ingress, so Ingresses are not served"},
+		"routes are not served":       {acme(), route, "the Tenant has no gateway, so Gateways and routes are not served"},
+		"an object that is no object": {allowing(), with(ingress, string(ingress.Spec.Object.Raw), `[1]`), "its object is none"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, err := derive(tt.t, tt.lb, ownName)
+			var refusal *RouteRefusal
+			switch {
+			case tt.want == "" && err != nil:
+				t.Error(err)
+			case tt.want != "" && (!errors.As(err, &refusal) || !strings.HasPrefix(refusal.Message, tt.want) || d.Object != nil):
+				t.Errorf("error %v, want %s", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestIssuer(t *testing.T) {
+	in := tree(t, plainIngress)
+	in.Object["spec"].(map[string]any)["tls"] = []any{map[string]any{"hosts": []any{ownName}, "secretName": "web"}}
+	issuing := allowing(func(t *v1alpha1.Tenant) { t.Spec.Certificates.Issuer = "letsencrypt" })
+	d, err := derive(issuing, ask(t, in, nil), ownName)
+	if err != nil || d.Object.GetAnnotations()[annotationIssuer] != "letsencrypt" {
+		t.Errorf("%v, %v", d.Object, err)
+	}
+	name := text(objects(object(d.Object.Object["spec"])["tls"])[0]["secretName"])
+	if !strings.HasPrefix(name, "cert-") {
+		t.Errorf("the Secret is %s, where agents may write", name)
+	}
+}
+
+func TestNames(t *testing.T) {
+	names := make(Names)
+	lb := func(kind, namespace, name string, has ...string) *v1alpha1.HTTPLoadBalancer {
+		out := &v1alpha1.HTTPLoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-acme", Name: RouteName(kind, namespace, name)}}
+		out.Spec.Kind, out.Spec.Origin, out.Status.Hostnames = kind, v1alpha1.Origin{Namespace: namespace, Name: name}, has
+		return out
+	}
+	for _, tt := range []struct {
+		lb   *v1alpha1.HTTPLoadBalancer
+		want string
+	}{
+		{lb("Ingress", "b", "web", "web-b.acme.example.net"), "web-b.acme.example.net"}, // what it has, though web is free
+		{lb("Ingress", "a", "web"), "web.acme.example.net"},
+		{lb("Ingress", "a", "web"), "web.acme.example.net"},
+		{lb("Ingress", "c", "web"), "web-c.acme.example.net"},
+		{lb("Gateway", "c", "web"), "web-" + hashOf("gateway.c.web") + ".acme.example.net"},
+		{lb("Ingress", "a", "other", "web.acme.example.net"), "other.acme.example.net"}, // its status is of another's name
+		{lb("Ingress", "a", "a.b"), "a-b.acme.example.net"},
+	} {
+		if got := names.Claim(tt.lb, "acme.example.net"); got != tt.want {
+			t.Errorf("%s has %s, want %s", tt.lb.Name, got, tt.want)
+		}
+	}
+	names.Release("tenant-acme/ingress.a.web")
+	if got := names.Claim(lb("Ingress", "d", "web"), "acme.example.net"); got != "web.acme.example.net" {
+		t.Errorf("after another has gone it has %s", got)
+	}
+}
+
+func TestRouteStatus(t *testing.T) {
+	lb := ask(t, tree(t, plainRoute), []Parent{{Hostnames: []string{"www.acme.example.com"}}})
+	d, err := derive(allowing(), lb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := func(generation int64, conditions ...metav1.Condition) *unstructured.Unstructured {
+		is := d.Object.DeepCopy()
+		is.SetGeneration(2)
+		for i := range conditions {
+			conditions[i].ObservedGeneration = generation
+		}
+		is.Object["status"] = map[string]any{"parents": []any{map[string]any{"conditions": convert[any](conditions)}}}
+		return is
+	}
+	absent := metav1.Condition{Type: condResolved, Status: metav1.ConditionFalse, Reason: "BackendNotFound", Message: "no service tenant-acme/" + derivedName("default.web")}
+	accepted := metav1.Condition{Type: condAccepted, Status: metav1.ConditionTrue, Reason: "Accepted"}
+	for name, tt := range map[string]struct {
+		refused error
+		is      *unstructured.Unstructured
+		missing string
+		want    string
+		route   int
+	}{
+		"served":              {nil, said(2, accepted), "", "True Served it is served", 1},
+		"not yet":             {nil, d.Object, "", "False Pending the Gateway of the load-balancing cluster has not taken it yet", 0},
+		"of an earlier":       {nil, said(1, accepted), "", "False Pending the Gateway of the load-balancing cluster has not taken it yet", 0},
+		"no backend":          {nil, said(2, accepted, absent), "", "False BackendNotFound no service tenant-acme/default/web", 2},
+		"no pods":             {nil, said(2, accepted), "the Service default/web: none", "False NoNodes the Service default/web: none", 1},
+		"refused":             {refuse("no such host"), nil, "", "False Refused no such host", 1},
+		"refused by a server": {errors.New("no right"), nil, "", "False Refused no right", 0},
+	} {
+		s := RouteStatus(lb, tt.refused, d, tt.is, tt.missing, now)
+		if got := brief(s.Conditions[0]); got != tt.want || len(s.Route) != tt.route || s.ObservedGeneration != 1 {
+			t.Errorf("%s: %q and %v, want %q", name, got, s.Route, tt.want)
+		}
+	}
+}
+
+// Nothing that an agent can write makes a manager panic, or has a hostname or a backend derived that is not its tenant's.
+func FuzzDeriveRoute(f *testing.F) {
+	for _, lb := range []*v1alpha1.HTTPLoadBalancer{ask(f, tree(f, plainIngress), nil), ask(f, tree(f, plainRoute), nil)} {
+		f.Add(lb.Spec.Kind, string(lb.Spec.Object.Raw))
+	}
+	f.Fuzz(func(t *testing.T, kind, raw string) {
+		lb := &v1alpha1.HTTPLoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-acme", Name: RouteName(kind, "default", "web")}}
+		lb.Spec = v1alpha1.HTTPLoadBalancerSpec{Kind: kind, Origin: v1alpha1.Origin{Namespace: "default", Name: "web"}, Object: &runtime.RawExtension{Raw: []byte(raw)}}
+		if !slices.Contains([]string{"Ingress", "HTTPRoute", "GRPCRoute", "TLSRoute"}, kind) {
+			return // the API server knows no other
+		}
+		d, err := derive(allowing(), lb, ownName)
+		if err != nil {
+			return
+		}
+		spec := object(d.Object.Object["spec"])
+		hosts := append(d.Hostnames, convert[[]string](spec["hostnames"])...)
+		for _, rule := range objects(spec["rules"]) {
+			if kind == KindIngress {
+				hosts = append(hosts, text(rule["host"]))
+			}
+		}
+		for _, host := range hosts {
+			if !within(host, "acme.lb.example.net") && !within(host, "acme.example.com") {
+				t.Errorf("the hostname %s", host)
+			}
+		}
+		if err := eachBackend(kind, spec, func(ref map[string]any) {
+			if _, ours := d.Backends[text(ref["name"])]; !ours {
+				t.Errorf("the backend %v", ref)
+			}
+		}); err != nil {
+			t.Error(err)
+		}
+	})
+}
