@@ -246,14 +246,14 @@ $(REALPARTS)/bin/traefik: $(REALPARTS)/traefik/go.mod $(REALPARTS)/traefik/go.su
 $(REALPARTS)/bin/external-dns: $(REALPARTS)/externaldns/go.mod $(REALPARTS)/externaldns/go.sum
 	CGO_ENABLED=0 go -C $(REALPARTS)/externaldns build -ldflags '-s -w' -o $(CURDIR)/$@ sigs.k8s.io/external-dns
 
-# The standard channel, but for two kinds: external-dns watches TLSRoutes, and Traefik TCPRoutes, too, in a version that only the
-# experimental one serves.
+# The standard channel, and of the experimental one two kinds: external-dns watches TLSRoutes, and Traefik TCPRoutes, too, in a
+# version that only that one serves.
 $(REALPARTS)/bin/gateway-api: $(REALPARTS)/gatewayapi/go.mod $(REALPARTS)/gatewayapi/go.sum
 	go -C $(REALPARTS)/gatewayapi mod download sigs.k8s.io/gateway-api
-	rm -rf $@ $@.new && mkdir -p $@.new
+	rm -rf $@ $@.new && mkdir -p $@.new/standard $@.new/experimental
 	crds=$$(go -C $(REALPARTS)/gatewayapi list -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd && \
-		install -m 644 -t $@.new $$crds/standard/*s.yaml && install -m 644 -t $@.new $$crds/experimental/*_t??routes.yaml
-	rm $@.new/*_vap_*
+		install -m 644 -t $@.new/standard $$crds/standard/*s.yaml && install -m 644 -t $@.new/experimental $$crds/experimental/*_t??routes.yaml
+	rm $@.new/standard/*_vap_*
 	mv $@.new $@
 
 root: go

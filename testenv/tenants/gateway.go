@@ -29,11 +29,12 @@ const (
 
 const (
 	// defineRoutes has the kinds of gateway-api.
-	defineRoutes = `kubectl apply --server-side -f gateway-api
-kubectl wait --for=condition=Established --timeout=60s -f gateway-api
+	defineRoutes = `kubectl apply --server-side -f gateway-api/standard
+kubectl wait --for=condition=Established --timeout=60s -f gateway-api/standard
 `
 	// installGateway has what BootGateway boots find its objects.
-	installGateway = `kubectl apply -f gateway
+	installGateway = `kubectl apply --server-side -f gateway-api/experimental
+kubectl apply -f gateway
 kubectl create secret tls -n gateways lb.example.net --cert=/etc/kubernetes/apiserver.crt --key=/etc/kubernetes/apiserver.key
 `
 )

@@ -15,6 +15,7 @@ import (
 
 	"github.com/herald-vip/herald/manifests"
 	"github.com/herald-vip/herald/service"
+	"github.com/herald-vip/herald/service/tenant"
 	"github.com/herald-vip/herald/testenv/services"
 )
 
@@ -68,12 +69,18 @@ func (c *Cluster) Expose(ctx context.Context, name string, edit func(*corev1.Ser
 	for _, p := range s.Spec.Ports {
 		ports = append(ports, discoveryv1.EndpointPort{Name: &p.Name, Protocol: &p.Protocol, Port: new(cmp.Or(p.TargetPort.IntVal, serverPort))})
 	}
+	names := []string{name}
+	if len(s.Spec.Selector) > 0 { // which a copy of the Service has, too
+		names = append(names, tenant.CopyName(name))
+	}
 	var errs []error
-	for _, family := range families() {
-		errs = append(errs, c.API.Create(ctx, services.Slices, &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Name: sliceName(name, family), Namespace: "default", Labels: map[string]string{discoveryv1.LabelServiceName: name}},
-			AddressType: family, Endpoints: c.endpoints(family, c.Nodes()...), Ports: ports,
-		}))
+	for _, name := range names {
+		for _, family := range families() {
+			errs = append(errs, c.API.Create(ctx, services.Slices, &discoveryv1.EndpointSlice{
+				ObjectMeta:  metav1.ObjectMeta{Name: sliceName(name, family), Namespace: "default", Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+				AddressType: family, Endpoints: c.endpoints(family, c.Nodes()...), Ports: ports,
+			}))
+		}
 	}
 	return errors.Join(append(errs, c.API.Create(ctx, services.Services, s))...)
 }

@@ -3,13 +3,18 @@
 package tenants
 
 import (
+	"encoding/base64"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 
 	"github.com/herald-vip/herald/service/tenant"
 	"github.com/herald-vip/herald/testenv/e2e/site"
@@ -36,14 +41,64 @@ func roles(t *testing.T, name, kind string, flags ...string) (out []map[string]a
 	return out
 }
 
-// TestRightsAreUsed has a Service come and go, a token renewed, and the Tenant go. Agent and manager need no other rights than
+// defineRoutes has an API server know the kinds of gateway-api.
+func defineRoutes(t *testing.T, k *site.APIServer) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(site.Part(t, "GATEWAY_API"), "standard", "*.yaml"))
+	site.Must(t, err)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		site.Must(t, err)
+		k.Apply(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", string(text))
+	}
+	for _, kind := range []string{"gatewayclasses", "gateways", "httproutes", "grpcroutes", "tlsroutes"} {
+		site.Eventually(t, site.Soon, func() error { return k.API.Get(t.Context(), gatewayAPI+kind, nil) })
+	}
+}
+
+const (
+	gatewayAPI    = "/apis/gateway.networking.k8s.io/v1/"
+	routesPath    = gatewayAPI + "namespaces/default/"
+	ingressesPath = "/apis/networking.k8s.io/v1/namespaces/default/ingresses"
+)
+
+// askByName has a tenant ask for all that is served by name, and waits until it is told of that.
+func (c *tenantCluster) askByName(t *testing.T) {
+	t.Helper()
+	c.Apply(t, servicesPath, "{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {selector: {app: web}, ports: [{name: http, port: 80}, {name: grpc, port: 81}, {name: tls, port: 443}]}}")
+	c.Apply(t, "/api/v1/namespaces/default/secrets", fmt.Sprintf("{apiVersion: v1, kind: Secret, metadata: {name: web}, type: kubernetes.io/tls, data: {tls.crt: %[1]s, tls.key: %[1]s}}", base64.StdEncoding.EncodeToString([]byte("x"))))
+	c.Apply(t, ingressesPath, strings.Replace(ingress, "rules:", "tls: [{hosts: [web.acme.lb.example.net], secretName: web}]\n  rules:", 1))
+	for text := range strings.SplitSeq(asked, "---\n") {
+		var tree struct {
+			Kind     string
+			Metadata struct{ Namespace string }
+		}
+		site.Must(t, yaml.Unmarshal([]byte(text), &tree))
+		path := strings.ToLower(tree.Kind) + "s"
+		if tree.Kind == "GatewayClass" {
+			path = "gatewayclasses"
+		} else {
+			path = "namespaces/default/" + path
+		}
+		c.Apply(t, gatewayAPI+path, text)
+	}
+	for _, path := range []string{"httproutes/route", "grpcroutes/grpc", "tlsroutes/tls"} {
+		site.Eventually(t, site.Soon, func() error {
+			return conditioned(t, c.API, routesPath+path, tenant.ConditionServed, "False", tenant.ReasonNoNodes)
+		})
+	}
+}
+
+// TestRightsAreUsed has a Service and routes come and go, a token renewed, and the Tenant go. Agent and manager need no other rights than
 // those of their manifests, and each of these. It counts what they write, too.
 func TestRightsAreUsed(t *testing.T) {
 	t.Parallel()
 	here, there := site.NewAudit(t, agentUser), site.NewAudit(t, managerUser, remoteUser)
 	b := startLBCluster(t, there.Flags()...)
-	b.admit(t, "acme", allowed)
+	defineRoutes(t, b.APIServer)
+	b.admit(t, "acme", strings.Replace(allowed, "quota:", "ingress: {className: traefik}, gateway: {namespace: gateways, name: shared}, quota:", 1))
 	c := newTenant(t, b, "acme", here.Flags()...)
+	defineRoutes(t, c.APIServer)
 	c.startAgent(t)
 	c.expose(t, "first", "", "")
 	c.becomes(t, "first", tenant.ReasonServed)
@@ -82,12 +137,23 @@ func TestRightsAreUsed(t *testing.T) {
 	}
 	site.Must(t, c.API.Delete(t.Context(), servicesPath+"/web"))
 	b.gone(t, "acme", "web")
+	c.askByName(t)
 	if _, refused := there.Used(t, remoteUser); len(refused) > 0 {
 		t.Errorf("refused to the agent are %q", refused)
 	}
 	// What is not allowed any more the manager deletes; what is not asked for any more the garbage collector may, before it can.
-	site.Must(t, b.API.Patch(t.Context(), site.HeraldPath("tenants")+"/acme", map[string]any{"spec": map[string]any{"nodes": map[string]any{"ports": "1-2"}}}))
+	site.Must(t, b.API.Patch(t.Context(), site.HeraldPath("tenants")+"/acme", map[string]any{"spec": map[string]any{"nodes": map[string]any{"ports": "1-2"}, "ingress": nil, "gateway": nil}}))
 	c.becomes(t, "first", tenant.ReasonRefused)
+	for _, path := range []string{"httproutes/route", "grpcroutes/grpc", "tlsroutes/tls"} {
+		site.Eventually(t, site.Soon, func() error {
+			return conditioned(t, c.API, routesPath+path, tenant.ConditionServed, "False", tenant.ReasonRefused)
+		})
+		site.Must(t, c.API.Delete(t.Context(), routesPath+path))
+	}
+	site.Must(t, c.API.Delete(t.Context(), ingressesPath+"/web"))
+	site.Eventually(t, site.Soon, func() error {
+		return site.ErrorIf(c.API.Get(t.Context(), servicesPath+"/"+tenant.CopyName("web"), nil) == nil, "the copy of the Service web is there")
+	})
 	site.Must(t, b.API.Delete(t.Context(), site.HeraldPath("tenants")+"/acme"))
 
 	for _, who := range []struct {

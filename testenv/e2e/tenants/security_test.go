@@ -70,7 +70,7 @@ func TestHostileTenant(t *testing.T) {
 		"a Service here":               {http.MethodPost, core + "services", "{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [{port: 80}]}}", http.StatusForbidden, ""},
 		"slices here":                  {http.MethodPost, "/apis/discovery.k8s.io/v1/namespaces/tenant-acme/endpointslices", "{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: a}, addressType: IPv4, endpoints: []}", http.StatusForbidden, ""},
 		"Secrets":                      {http.MethodGet, core + "secrets", "", http.StatusForbidden, ""},
-		"a Secret":                     {http.MethodPost, core + "secrets", "{apiVersion: v1, kind: Secret, metadata: {name: a}}", http.StatusForbidden, ""},
+		"a Secret":                     {http.MethodPost, core + "secrets", "{apiVersion: v1, kind: Secret, metadata: {name: a}}", http.StatusUnprocessableEntity, "want a Secret of the type kubernetes.io/tls"},
 		"a token of another account":   {http.MethodPost, core + "serviceaccounts/default/token", "{}", http.StatusForbidden, ""},
 		"an account":                   {http.MethodPost, core + "serviceaccounts", "{apiVersion: v1, kind: ServiceAccount, metadata: {name: a}}", http.StatusForbidden, ""},
 		"rights":                       {http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/namespaces/tenant-acme/rolebindings", "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: a}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: admin}}", http.StatusForbidden, ""},
@@ -117,6 +117,102 @@ func TestHostileTenant(t *testing.T) {
 			site.Must(t, err)
 			return site.ErrorIf(status != http.StatusUnauthorized, "status %d", status)
 		})
+	})
+}
+
+// TestHostileRoutes tries what a tenant could have served by name that is not its own. The API server refuses it, and the manager does
+// where nothing else does.
+func TestHostileRoutes(t *testing.T) {
+	t.Parallel()
+	b := startLBCluster(t)
+	defineRoutes(t, b.APIServer)
+	b.admit(t, "acme", `{nodes: {cidrs: [10.20.0.0/24], probe: {protocol: None}}, domains: [acme.example.com], ingress: {className: traefik, annotations: [example.com/timeout]}, gateway: {namespace: gateways, name: shared}}`)
+	b.admit(t, "other", `{nodes: {cidrs: [10.21.0.0/24], probe: {protocol: None}}, domains: [shop.acme.example.com]}`)
+	b.says(t, "other", "it has the domain shop.acme.example.com, which overlaps acme.example.com of the tenant acme")
+	api := as(t, mount(t, b.secret(t, "acme")))
+	const (
+		acme = "/apis/herald.dev/v1alpha1/namespaces/tenant-acme/httploadbalancers"
+		core = "/api/v1/namespaces/tenant-acme/secrets"
+		path = "{path: /, pathType: Prefix, backend: {service: {name: web, port: {number: 80}}}}"
+	)
+	ask := func(kind, name, more, object string) string {
+		return fmt.Sprintf("{apiVersion: herald.dev/v1alpha1, kind: HTTPLoadBalancer, metadata: {name: %s.default.%s}, spec: {kind: %s, origin: {namespace: default, name: %[2]s}%[4]s, object: {%[5]s}}}", strings.ToLower(kind), name, kind, more, object)
+	}
+	route := func(name, hostname, ref, filter string) string {
+		return ask("HTTPRoute", name, "", fmt.Sprintf("hostnames: [%q], rules: [{filters: [%s], backendRefs: [{name: web, port: 80%s}]}]", hostname, filter, ref))
+	}
+	in := func(name, host, more string) string {
+		return ask("Ingress", name, more, fmt.Sprintf("rules: [{host: %q, http: {paths: [%s]}}]", host, path))
+	}
+	hostile := map[string]struct{ object, says string }{
+		"another's subdomain": {in("sub", "web.other.lb.example.net", ""), "the hostname web.other.lb.example.net is not in the domains of the Tenant"},
+		"a wildcard":          {in("wild", "*.lb.example.net", ""), "the hostname *.lb.example.net is not in the domains of the Tenant"},
+		"any host":            {route("any", "", "", ""), "in the domains of the Tenant"},
+		"another's route":     {route("route", "www.example.com", "", ""), "the hostname www.example.com is not in the domains of the Tenant"},
+		"a certificate":       {ask("Ingress", "tls", "", "tls: [{hosts: [www.example.com]}], rules: [{http: {paths: ["+path+"]}}]"), "the hostname www.example.com is not in the domains of the Tenant"},
+		"a snippet":           {in("snip", "a.acme.example.com", ", annotations: {nginx.ingress.kubernetes.io/server-snippet: x}"), "the annotation nginx.ingress.kubernetes.io/server-snippet is not in ingress.annotations of the Tenant"},
+		"another's Service":   {route("svc", "a.acme.example.com", ", namespace: tenant-other", ""), "of the route's own"},
+		"another's mirror":    {route("mirror", "a.acme.example.com", "", "{type: RequestMirror, requestMirror: {backendRef: {name: web, namespace: tenant-other, port: 80}}}"), "of the route's own"},
+		"an extension":        {route("ext", "a.acme.example.com", "", "{type: ExtensionRef, extensionRef: {group: traefik.io, kind: Middleware, name: x}}"), "filter"},
+		"a resource":          {ask("Ingress", "res", "", "defaultBackend: {resource: {kind: Secret, name: x}}"), "Services"},
+		"another's origin":    {strings.Replace(in("origin", "a.acme.example.com", ""), "name: ingress.default.origin", "name: ingress.default.web", 1), "its origin"},
+	}
+	for name, tt := range hostile {
+		t.Run(name, func(t *testing.T) {
+			status, answer, err := api.Ask(t.Context(), http.MethodPost, acme, []byte(tt.object))
+			if site.Must(t, err); status != http.StatusUnprocessableEntity || !strings.Contains(answer, tt.says) {
+				t.Errorf("%d %s, want %q", status, answer, tt.says)
+			}
+		})
+	}
+	b.Apply(t, core, "{apiVersion: v1, kind: Secret, metadata: {name: cert-web}, stringData: {tls.key: secret}}")
+	for name, tt := range map[string]struct {
+		method, path, object string
+		status               int
+	}{
+		"its own":               {http.MethodPost, acme + "?dryRun=All", in("own", "a.acme.example.com", ", annotations: {example.com/timeout: 3s}"), http.StatusCreated},
+		"a certificate's key":   {http.MethodGet, core + "/cert-web", "", http.StatusForbidden},
+		"a key by a patch":      {http.MethodPatch, core + "/cert-web", "{}", http.StatusUnprocessableEntity},
+		"a token":               {http.MethodPost, core, "{apiVersion: v1, kind: Secret, metadata: {name: tls-a, annotations: {kubernetes.io/service-account.name: default}}, type: kubernetes.io/service-account-token}", http.StatusUnprocessableEntity},
+		"an Ingress":            {http.MethodPost, "/apis/networking.k8s.io/v1/namespaces/tenant-acme/ingresses", "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: a}}", http.StatusForbidden},
+		"a route":               {http.MethodPost, gatewayAPI + "namespaces/tenant-acme/httproutes", "{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: a}}", http.StatusForbidden},
+		"the names that it has": {http.MethodPatch, acme + "/ingress.default.web/status", "{status: {hostnames: [a.example.com]}}", http.StatusForbidden},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var object any
+			if tt.object != "" {
+				object = []byte(tt.object)
+			}
+			status, answer, err := api.Ask(t.Context(), tt.method, tt.path, object)
+			if site.Must(t, err); status != tt.status || strings.Contains(answer, "c2VjcmV0") {
+				t.Errorf("%d %s, want %d", status, answer, tt.status)
+			}
+		})
+	}
+	t.Run("without the policy", func(t *testing.T) {
+		site.Must(t, b.API.Delete(t.Context(), "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/herald-httploadbalancers"))
+		for _, tt := range hostile {
+			site.Eventually(t, site.Soon, func() error { return api.Create(t.Context(), acme, []byte(tt.object)) }) // the server hears of it in a moment
+		}
+		site.Eventually(t, site.Soon, func() error {
+			status := b.tenant(t, "acme").Status
+			return site.ErrorIf(status.Routes != "0/100" || len(status.Refused) != 11 || status.Refused[10] != "and 1 more", "acme has %+v", status)
+		})
+		for _, path := range []string{"/apis/networking.k8s.io/v1/namespaces/tenant-acme/ingresses", gatewayAPI + "namespaces/tenant-acme/httproutes"} {
+			var list struct{ Items []any }
+			if site.Must(t, b.API.Get(t.Context(), path, &list)); len(list.Items) > 0 {
+				t.Errorf("derived are %v", list.Items)
+			}
+		}
+	})
+}
+
+// says waits until a Tenant's condition Ready says this.
+func (b *lbCluster) says(t *testing.T, name, message string) {
+	t.Helper()
+	site.Eventually(t, site.Soon, func() error {
+		conditions := fmt.Sprint(b.tenant(t, name).Status.Conditions)
+		return site.ErrorIf(!strings.Contains(conditions, message), "%s has %s", name, conditions)
 	})
 }
 

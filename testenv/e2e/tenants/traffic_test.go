@@ -207,9 +207,7 @@ func TestTraffic(t *testing.T) {
 			site.Shell(t, c.Node(node), "nft 'table ip silent { chain in { type filter hook input priority 0; tcp dport 10256 drop; }; }'")
 		}
 		c.says(t, tenant.ConditionNodes, false, "")
-		if is := c.nodesOf(t, "web"); !slices.Equal(is, all) {
-			t.Errorf("connections are sent to %v, want to all", is)
-		}
+		c.sentTo(t, all...) // which the manager may do a moment after
 		for _, node := range all {
 			site.Shell(t, c.Node(node), "nft delete table ip silent")
 		}

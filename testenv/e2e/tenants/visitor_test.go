@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 	"github.com/herald-vip/herald/testenv/echo"
 	"github.com/herald-vip/herald/testenv/tenants"
+	"github.com/herald-vip/herald/wake"
 )
 
 // visitor is a client of what the gateway serves. It asks the lab's name server for names, and trusts the gateway.
@@ -252,4 +254,65 @@ func (v visitor) page(ctx context.Context, version int, scheme, host string) (se
 		}
 	}
 	return reply.Server, nil
+}
+
+// visits are requests one after the other, 5 ms apart, each by a connection of its own.
+type visits struct {
+	mu     sync.Mutex
+	failed map[time.Time]error
+	starts []time.Time
+	stop   func()
+}
+
+// visit asks for a host's page until the test is over, or stop is called.
+func (v visitor) visit(t *testing.T, host string) *visits {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	out := &visits{failed: make(map[time.Time]error)}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			began := time.Now()
+			_, _, err := v.get(ctx, http1, "http://"+host+"/", http.Header{})
+			if ctx.Err() != nil {
+				return
+			}
+			out.mu.Lock()
+			out.starts = append(out.starts, began)
+			if err != nil {
+				out.failed[began] = err
+			}
+			out.mu.Unlock()
+			wake.Pause(ctx, 5*time.Millisecond)
+		}
+	})
+	out.stop = func() { cancel(); wg.Wait() }
+	t.Cleanup(out.stop)
+	return out
+}
+
+// since are how many requests began since a time, and why some of them failed.
+func (v *visits) since(began time.Time) (all int, failed []error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, at := range v.starts {
+		if at.Before(began) {
+			continue
+		}
+		all++
+		if err := v.failed[at]; err != nil {
+			failed = append(failed, fmt.Errorf("after %v: %w", at.Sub(began), err))
+		}
+	}
+	return all, failed
+}
+
+// goesOn waits for so many more requests.
+func (v *visits) goesOn(t *testing.T, more int) {
+	t.Helper()
+	began := time.Now()
+	site.Eventually(t, time.Minute, func() error {
+		all, _ := v.since(began)
+		return site.ErrorIf(all < more, "%d requests, want %d", all, more)
+	})
 }

@@ -1,0 +1,273 @@
+//go:build e2e
+
+package tenants
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/herald-vip/herald/testenv/e2e/site"
+	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/services"
+	"github.com/herald-vip/herald/testenv/tenants"
+)
+
+// served is a Tenant that has all that is served by name.
+const served = `{nodes: {cidrs: [10.20.0.0/24, "fd00:20::/64"]}, domains: [acme.example.com], ingress: {className: traefik}, gateway: {namespace: gateways, name: shared}}`
+
+// asked is what a tenant has served by name.
+const asked = `apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: herald}
+spec: {controllerName: herald.dev/agent}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: front, namespace: default}
+spec:
+  gatewayClassName: herald
+  listeners:
+  - {name: http, port: 80, protocol: HTTP}
+  - {name: tls, port: 9443, protocol: TLS, tls: {mode: Passthrough}}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: route, namespace: default}
+spec:
+  parentRefs: [{name: front}]
+  rules: [{backendRefs: [{name: web, port: 80}]}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: GRPCRoute
+metadata: {name: grpc, namespace: default}
+spec:
+  parentRefs: [{name: front}]
+  hostnames: [grpc.acme.lb.example.net]
+  rules: [{backendRefs: [{name: web, port: 81}]}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: TLSRoute
+metadata: {name: tls, namespace: default}
+spec:
+  parentRefs: [{name: front}]
+  hostnames: [tls.acme.lb.example.net]
+  rules: [{backendRefs: [{name: web, port: 443}]}]
+`
+
+const ingress = `apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {name: web, namespace: default}
+spec:
+  ingressClassName: herald
+  rules: [{http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {name: http}}}}]}}]
+`
+
+// startGateway starts the lab with its gateway, which serves nothing yet.
+func startGateway(t *testing.T) *tenants.Lab {
+	t.Helper()
+	l := startLab(t, true)
+	began := time.Now()
+	site.Must(t, l.BootGateway(soon(t)))
+	t.Logf("the gateway has taken %v to start", time.Since(began))
+	return l
+}
+
+// apply has kubectl in a cluster apply objects.
+func apply(t *testing.T, c *tenants.Cluster, objects string) {
+	t.Helper()
+	site.Must(t, c.Run(soon(t), "kubectl apply -f - <<'EOF'\n"+objects+"EOF\n"))
+}
+
+// backend has acme's servers behind a Service without node ports.
+func backend(s *corev1.Service) {
+	s.Spec.Type, s.Spec.Selector = corev1.ServiceTypeClusterIP, map[string]string{"app": "web"}
+	s.Spec.Ports = []corev1.ServicePort{
+		{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80},
+		{Name: "grpc", Protocol: corev1.ProtocolTCP, Port: 81, AppProtocol: new("kubernetes.io/h2c")},
+		{Name: "tls", Protocol: corev1.ProtocolTCP, Port: 443, TargetPort: intstr.FromInt32(tenants.ServerTLSPort)},
+	}
+}
+
+// conditioned returns an error unless a route of the tenant has a condition of such a status and reason about it as it is now.
+func conditioned(t *testing.T, api *services.API, path, condition, status, reason string) error {
+	t.Helper()
+	var r struct {
+		Metadata struct{ Generation int64 }
+		Status   struct {
+			Parents []struct {
+				Conditions []struct {
+					Type, Status, Reason, Message string
+					ObservedGeneration            int64
+				}
+			}
+		}
+	}
+	if err := api.Get(t.Context(), path, &r); err != nil {
+		return err
+	}
+	for _, p := range r.Status.Parents {
+		for _, is := range p.Conditions {
+			if is.Type == condition && is.Status == status && is.Reason == reason && is.ObservedGeneration == r.Metadata.Generation {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("%s has the status %+v, want %s to be %s for %s", path, r.Status, condition, status, reason)
+}
+
+// TestRoutes has a tenant's Ingress and routes of all kinds served by Traefik in the load-balancing cluster, with names that external-dns
+// gives a name server, to clients of all sorts; then it changes and breaks one thing after the other.
+func TestRoutes(t *testing.T) {
+	t.Parallel()
+	l := startGateway(t)
+	acme := l.Tenants[0]
+	site.Must(t, l.Serve(soon(t)))
+	site.Must(t, l.Admit(soon(t), acme, served))
+	site.Must(t, acme.Expose(t.Context(), "web", backend))
+	v := newVisitor(t, l)
+	const routes = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes"
+	h := hosts{ingress: "web.acme.lb.example.net", http: "front.acme.lb.example.net", grpc: "grpc.acme.lb.example.net", tls: "tls.acme.lb.example.net"}
+
+	site.Eventually(t, site.Soon, func() error { // a new cluster's controllers find kinds to count every 30 s
+		var quota corev1.ResourceQuota
+		err := l.Balancing.API.Get(t.Context(), "/api/v1/namespaces/tenant-acme/resourcequotas/herald-agent", &quota)
+		_, counted := quota.Status.Used["count/httploadbalancers.herald.dev"]
+		return errors.Join(err, site.ErrorIf(!counted, "the quota is used %v", quota.Status.Used))
+	})
+	began := time.Now()
+	apply(t, acme, ingress)
+	site.Eventually(t, site.Soon, func() error { return ingressNamed(t, acme, h.ingress) })
+	named := time.Since(began)
+	site.Eventually(t, site.Soon, func() error { return v.named(t.Context(), h.ingress) })
+	resolved := time.Since(began)
+	site.Eventually(t, site.Soon, func() error {
+		_, _, err := v.get(t.Context(), http1, "http://"+h.ingress+"/", http.Header{})
+		return err
+	})
+	t.Logf("an Ingress has its name after %v, the name server after %v, and a pod answers after %v", named, resolved, time.Since(began))
+
+	apply(t, acme, asked)
+	v.reaches(t, acme, h)
+	site.Eventually(t, site.Soon, func() error { return conditioned(t, acme.API, routes+"/route", "Accepted", "True", "Accepted") })
+
+	for name, of := range map[string]struct{ spec, condition, reason string }{
+		"a refused hostname":  {"hostnames: [www.example.com], rules: [{backendRefs: [{name: web, port: 80}]}]", "Accepted", "Refused"},
+		"a missing Service":   {"rules: [{matches: [{path: {value: /missing}}], backendRefs: [{name: missing, port: 80}]}]", "ResolvedRefs", "BackendNotFound"},
+		"a missing listener":  {"rules: [{backendRefs: [{name: web, port: 80}]}]", "Accepted", "NoMatchingParent"},
+		"another's namespace": {"rules: [{backendRefs: [{name: web, namespace: kube-system, port: 80}]}]", "ResolvedRefs", "RefNotPermitted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			id := strings.ToLower(strings.NewReplacer(" ", "-", "'", "").Replace(name))
+			parent := "{name: front}"
+			if name == "a missing listener" {
+				parent = "{name: front, sectionName: other}"
+			}
+			apply(t, acme, fmt.Sprintf("{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: %s, namespace: default}, spec: {parentRefs: [%s], %s}}\n", id, parent, of.spec))
+			site.Eventually(t, site.Soon, func() error { return conditioned(t, acme.API, routes+"/"+id, of.condition, "False", of.reason) })
+			site.Must(t, acme.API.Delete(t.Context(), routes+"/"+id))
+		})
+	}
+
+	visits := v.visit(t, h.ingress)
+	away := func(n *lab.Node, ready func()) func(*testing.T) {
+		return func(t *testing.T) {
+			site.Kill(t, n)
+			visits.goesOn(t, 200)
+			site.Start(t, n)
+			ready()
+			visits.goesOn(t, 200)
+		}
+	}
+	none := func() {}
+	for _, step := range []struct {
+		name string
+		do   func(*testing.T)
+	}{
+		{"the agent is away", away(acme.Node("agent"), none)},
+		{"the manager is away", away(l.Balancing.Node("manager"), none)},
+		{"the API server there is away", away(l.Balancing.Node("apiserver"), func() { site.Must(t, l.Balancing.Ready(soon(t))) })},
+		{"the tenant's API server is away", away(acme.Node("apiserver"), func() { site.Must(t, acme.Ready(soon(t))) })},
+		{"another host comes and goes", func(t *testing.T) {
+			more := strings.Replace(ingress, "rules: [", "rules: [{host: more.acme.lb.example.net, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {name: http}}}}]}}, ", 1)
+			apply(t, acme, more)
+			site.Eventually(t, site.Soon, func() error {
+				_, _, err := v.get(t.Context(), http1, "http://more.acme.lb.example.net/", http.Header{})
+				return err
+			})
+			apply(t, acme, ingress)
+			visits.goesOn(t, 100)
+		}},
+		{"the backend is another Service", func(t *testing.T) {
+			site.Must(t, acme.Expose(t.Context(), "other", backend))
+			apply(t, acme, strings.Replace(ingress, "service: {name: web", "service: {name: other", 1))
+			visits.goesOn(t, 200)
+			apply(t, acme, ingress)
+			visits.goesOn(t, 200)
+		}},
+	} {
+		t.Run(step.name, func(t *testing.T) {
+			began := time.Now()
+			step.do(t)
+			all, failed := visits.since(began)
+			t.Logf("failed: %d of %d requests", len(failed), all)
+			if len(failed) > 0 {
+				t.Errorf("%v", errors.Join(failed...))
+			}
+		})
+	}
+
+	t.Run("no pod", func(t *testing.T) {
+		visits.stop()
+		site.Must(t, errors.Join(acme.SetEndpoints(t.Context(), "web"), acme.SetEndpoints(t.Context(), "herald-web")))
+		site.Eventually(t, site.Soon, func() error {
+			return conditioned(t, acme.API, routes+"/route", "herald.dev/Served", "False", "NoNodes")
+		})
+		site.Must(t, errors.Join(acme.SetEndpoints(t.Context(), "web", acme.Nodes()...), acme.SetEndpoints(t.Context(), "herald-web", acme.Nodes()...)))
+		site.Eventually(t, site.Soon, func() error { return conditioned(t, acme.API, routes+"/route", "herald.dev/Served", "True", "Served") })
+	})
+	t.Run("all goes", func(t *testing.T) {
+		site.Must(t, acme.Run(soon(t), "kubectl delete --wait=false ingress/web httproute/route grpcroute/grpc tlsroute/tls gateway/front"))
+		site.Eventually(t, site.Soon, func() error {
+			var list struct{ Items []any }
+			err := acme.API.Get(t.Context(), "/api/v1/services?labelSelector=herald.dev/copy", &list)
+			var there struct{ Items []any }
+			err = errors.Join(err, l.Balancing.API.Get(t.Context(), "/api/v1/namespaces/tenant-acme/services", &there))
+			return errors.Join(err, v.nameless(t.Context(), h.ingress), site.ErrorIf(len(list.Items)+len(there.Items) > 0, "left are %v and %v", list.Items, there.Items))
+		})
+	})
+}
+
+// ingressNamed returns an error unless the Ingress web has that name of its own.
+func ingressNamed(t *testing.T, c *tenants.Cluster, want string) error {
+	t.Helper()
+	var in struct {
+		Status struct {
+			LoadBalancer struct{ Ingress []struct{ Hostname string } }
+		}
+	}
+	if err := c.API.Get(t.Context(), "/apis/networking.k8s.io/v1/namespaces/default/ingresses/web", &in); err != nil {
+		return err
+	}
+	is := in.Status.LoadBalancer.Ingress
+	return site.ErrorIf(len(is) != 1 || is[0].Hostname != want, "the Ingress has %+v, want %s, and its events say %q", is, want, events(t, c))
+}
+
+// events are what is told of Ingresses by events.
+func events(t *testing.T, c *tenants.Cluster) (out []string) {
+	t.Helper()
+	var list corev1.EventList
+	site.Must(t, c.API.Get(t.Context(), "/api/v1/namespaces/default/events", &list))
+	for _, e := range list.Items {
+		if e.InvolvedObject.Kind == "Ingress" {
+			out = append(out, e.Reason+": "+e.Message)
+		}
+	}
+	return out
+}
