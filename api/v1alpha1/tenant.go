@@ -50,7 +50,7 @@ type TenantSpec struct {
 	// Gateway is the one that serves Gateways and routes of the tenant. Default: none.
 	// +optional
 	Gateway TenantGateway `json:"gateway,omitzero"`
-	// Certificates say who issues those of the tenant's Ingresses that bring none. Default: nobody.
+	// Certificates say where those of the tenant's Ingresses come from. Default: from the controller.
 	// +optional
 	Certificates TenantCertificates `json:"certificates,omitzero"`
 	// Quota bounds what the tenant may have.
@@ -153,11 +153,13 @@ type TenantGateway struct {
 
 // TenantCertificates say who issues certificates.
 type TenantCertificates struct {
-	// Issuer is the name of a ClusterIssuer of cert-manager.
-	// +required
-	// +kubebuilder:validation:MinLength=1
+	// Issuer is the name of a ClusterIssuer of cert-manager, for those that bring none.
+	// +optional
 	// +kubebuilder:validation:MaxLength=253
-	Issuer string `json:"issuer"`
+	Issuer string `json:"issuer,omitempty"`
+	// Own lets Ingresses bring certificates of their own. A controller may show them to whoever asks for a name that they are for, whoever has that name.
+	// +optional
+	Own bool `json:"own,omitempty"`
 }
 
 // TenantQuota is how much a tenant may have.

@@ -22,6 +22,9 @@ import (
 // annotationDerived has a hash of all that was derived, by which what is no more derived is known.
 const annotationDerived = v1alpha1.Group + "/derived"
 
+// mostBytes is how large the specification of a route may be: many of the largest would fill the API server's store.
+const mostBytes = 100_000
+
 // annotationIssuer has cert-manager issue the certificates of an Ingress.
 const annotationIssuer = "cert-manager.io/cluster-issuer"
 
@@ -63,7 +66,7 @@ func (n Names) Claim(lb *v1alpha1.HTTPLoadBalancer, domain string) string {
 			return host
 		}
 	}
-	return "" // two with one hash
+	return "" // others were given such names
 }
 
 // Release gives up what an HTTPLoadBalancer has, by its namespace and name with a slash between.
@@ -84,6 +87,8 @@ type DerivedRoute struct {
 	Hostnames []string
 	// Backends are the TCPLoadBalancers that it needs, by the names of what is derived of those.
 	Backends map[string]string
+	// Lacks are sentences about what it is served without.
+	Lacks []string
 }
 
 // DeriveRoute makes what a tenant is served by name: domains are those of its hostnames, and own are the names of the HTTPLoadBalancer itself
@@ -96,12 +101,14 @@ func DeriveRoute(t *v1alpha1.Tenant, lb *v1alpha1.HTTPLoadBalancer, domains, own
 		return d, refuse("its name is not that of its origin: want %s", want)
 	case lb.Spec.Kind == KindIngress && t.Spec.Ingress.ClassName == "":
 		return d, refuse("the Tenant has no ingress, so Ingresses are not served")
+	case (lb.Spec.Kind == KindIngress || lb.Spec.Kind == KindGateway) && len(own) == 0:
+		return d, refuse("all names that it could have are others': give it another name")
 	case lb.Spec.Kind != KindIngress && t.Spec.Gateway.Name == "":
 		return d, refuse("the Tenant has no gateway, so Gateways and routes are not served")
 	case lb.Spec.Kind == KindGateway:
 		return d, nil
-	case lb.Spec.Object == nil:
-		return d, refuse("it has no object")
+	case lb.Spec.Object == nil || len(lb.Spec.Object.Raw) > mostBytes:
+		return d, refuse("its object is missing, or has more than %d bytes", mostBytes)
 	}
 	var spec map[string]any
 	if err := utiljson.Unmarshal(lb.Spec.Object.Raw, &spec); err != nil { // with whole numbers, as apimachinery wants them
@@ -118,7 +125,7 @@ func DeriveRoute(t *v1alpha1.Tenant, lb *v1alpha1.HTTPLoadBalancer, domains, own
 	hosts := &hostnames{domains: domains, own: own}
 	annotations := make(map[string]string)
 	if lb.Spec.Kind == KindIngress {
-		spec, err = deriveIngress(t, lb, spec, hosts, annotations)
+		spec, d.Lacks, err = deriveIngress(t, lb, spec, hosts, annotations)
 	} else {
 		spec, err = deriveGatewayRoute(t, spec, hosts)
 	}
@@ -142,6 +149,14 @@ func DeriveRoute(t *v1alpha1.Tenant, lb *v1alpha1.HTTPLoadBalancer, domains, own
 		APIVersion: v1alpha1.GroupVersion().String(), Kind: "HTTPLoadBalancer", Name: lb.Name, UID: lb.UID, Controller: new(true),
 	}})
 	return d, nil
+}
+
+// AskedBackends are the names of the Services that an HTTPLoadBalancer sends requests to.
+func AskedBackends(lb *v1alpha1.HTTPLoadBalancer) (names []string) {
+	if lb.Spec.Object != nil {
+		_ = eachBackend(lb.Spec.Kind, convert[map[string]any](lb.Spec.Object), func(ref map[string]any) { names = append(names, text(ref["name"])) })
+	}
+	return names
 }
 
 // DerivedRouteName is that of the object that is derived from an HTTPLoadBalancer.
@@ -175,10 +190,10 @@ func (h *hostnames) take(host string) error {
 }
 
 // deriveIngress is the specification of the Ingress that the controller here serves; rules without a host, and the default backend, are those of its own name.
-func deriveIngress(t *v1alpha1.Tenant, lb *v1alpha1.HTTPLoadBalancer, spec map[string]any, hosts *hostnames, annotations map[string]string) (map[string]any, error) {
+func deriveIngress(t *v1alpha1.Tenant, lb *v1alpha1.HTTPLoadBalancer, spec map[string]any, hosts *hostnames, annotations map[string]string) (out map[string]any, lacks []string, err error) {
 	for _, name := range slices.Sorted(maps.Keys(lb.Spec.Annotations)) {
 		if !slices.Contains(t.Spec.Ingress.Annotations, name) {
-			return nil, refuse("the annotation %s is not in ingress.annotations of the Tenant", name)
+			return nil, nil, refuse("the annotation %s is not in ingress.annotations of the Tenant", name)
 		}
 		annotations[name] = lb.Spec.Annotations[name]
 	}
@@ -192,31 +207,33 @@ func deriveIngress(t *v1alpha1.Tenant, lb *v1alpha1.HTTPLoadBalancer, spec map[s
 	}
 	for _, r := range objects(spec["rules"]) {
 		if err := rule(text(r["host"]), r["http"]); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if backend := spec["defaultBackend"]; backend != nil {
 		paths := []any{map[string]any{"path": "/", "pathType": "Prefix", "backend": backend}}
 		if err := rule("", map[string]any{"paths": paths}); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	out := map[string]any{"ingressClassName": t.Spec.Ingress.ClassName, "rules": rules}
+	out = map[string]any{"ingressClassName": t.Spec.Ingress.ClassName, "rules": rules}
 	var tls []any
 	for _, section := range objects(spec["tls"]) {
 		names := convert[[]string](section["hosts"])
 		for _, host := range names {
 			if err := hosts.take(host); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 		}
 		of := map[string]any{"hosts": convert[[]any](names)}
 		switch secret := text(section["secretName"]); {
-		case slices.Contains(lb.Spec.Secrets, secret):
+		case slices.Contains(lb.Spec.Secrets, secret) && t.Spec.Certificates.Own:
 			of["secretName"] = SecretName(lb.Name, secret)
 		case secret == "": // the controller's own
-		case t.Spec.Certificates.Issuer == "" || len(lb.Spec.Secrets) > 0: // cert-manager would write into the others, too
-			return nil, refuse("there is no Secret %s of the type kubernetes.io/tls", secret)
+		case slices.Contains(lb.Spec.Secrets, secret) && t.Spec.Certificates.Issuer == "":
+			lacks = append(lacks, fmt.Sprintf("the Secret %s is not used: the Tenant has no certificates.own", secret))
+		case t.Spec.Certificates.Issuer == "" || t.Spec.Certificates.Own && len(lb.Spec.Secrets) > 0: // cert-manager would write into the others, too
+			lacks = append(lacks, fmt.Sprintf("there is no Secret %s of the type kubernetes.io/tls", secret))
 		default:
 			of["secretName"], annotations[annotationIssuer] = "cert-"+derivedName(lb.Name+"/"+secret), t.Spec.Certificates.Issuer
 		}
@@ -225,7 +242,7 @@ func deriveIngress(t *v1alpha1.Tenant, lb *v1alpha1.HTTPLoadBalancer, spec map[s
 	if len(tls) > 0 {
 		out["tls"] = tls
 	}
-	return out, nil
+	return out, lacks, nil
 }
 
 // deriveGatewayRoute is the specification of the route that the Gateway here serves.
@@ -279,7 +296,10 @@ func RouteStatus(lb *v1alpha1.HTTPLoadBalancer, refused error, d DerivedRoute, i
 	switch rejected := firstFalse(s.Route); {
 	case errors.As(refused, &why):
 		c.Reason, c.Message = why.Reason, why.Message
-		s.Route = append(s.Route, metav1.Condition{Type: why.Condition, Status: c.Status, Reason: c.Reason, Message: c.Message, LastTransitionTime: c.LastTransitionTime})
+		if before := meta.FindStatusCondition(lb.Status.Route, why.Condition); before != nil {
+			s.Route = append(s.Route, *before) // with its time, if it says the same
+		}
+		meta.SetStatusCondition(&s.Route, metav1.Condition{Type: why.Condition, Status: c.Status, Reason: c.Reason, Message: c.Message, LastTransitionTime: c.LastTransitionTime})
 	case refused != nil:
 		c.Reason, c.Message = ReasonRefused, refused.Error()
 	case missing != "":
@@ -287,7 +307,7 @@ func RouteStatus(lb *v1alpha1.HTTPLoadBalancer, refused error, d DerivedRoute, i
 	case rejected != nil:
 		c.Reason, c.Message = rejected.Reason, rejected.Message
 	case d.Object != nil && lb.Spec.Kind != KindIngress && len(s.Route) == 0:
-		c.Reason, c.Message = ReasonPending, "the Gateway of the load-balancing cluster has not taken it yet"
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, ReasonPending, "the Gateway of the load-balancing cluster has not taken it yet"
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonServed, "it is served"
 	}

@@ -135,7 +135,7 @@ func TestConflict(t *testing.T) {
 			return b
 		}(), "it has 10.20.0.0/24, which overlaps 10.20.0.0/16 of the tenant b: give the nodes of each tenant addresses of their own"},
 	} {
-		if got := Conflict(acme(), slices.Values([]*v1alpha1.Tenant{tt.other}), ""); got != tt.want {
+		if got := Conflict(acme(), slices.Values([]*v1alpha1.Tenant{tt.other})); got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 	}
@@ -156,7 +156,7 @@ func TestConflictOfDomains(t *testing.T) {
 	} {
 		t.Run(string(domain), func(t *testing.T) {
 			is := acme(func(t *v1alpha1.Tenant) { t.Spec.Domains = []v1alpha1.Domain{domain} })
-			if got := Conflict(is, slices.Values([]*v1alpha1.Tenant{other, is}), "lb.example.net"); got != want {
+			if got := ConflictOfDomains(is, slices.Values([]*v1alpha1.Tenant{other, is}), "lb.example.net"); got != want {
 				t.Errorf("%q, want %q", got, want)
 			}
 		})

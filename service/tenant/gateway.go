@@ -256,13 +256,16 @@ func (t teller) tellParent(conditions *[]metav1.Condition, p Parent, refused err
 		own.Type = ConditionServed
 		t.pass(conditions, own)
 	}
-	if ready != nil && ready.Status != metav1.ConditionTrue && len(lb.Status.Route) == 0 {
+	if ready != nil && ready.Status == metav1.ConditionFalse && len(lb.Status.Route) == 0 {
 		t.set(conditions, condAccepted, false, ready.Reason, ready.Message)
 	}
 	if lb != nil && lb.Status.ObservedGeneration == lb.Generation {
 		for _, c := range lb.Status.Route {
 			t.pass(conditions, c)
 		}
+		*conditions = slices.DeleteFunc(*conditions, func(c metav1.Condition) bool { // what the gateway says no more
+			return c.Type != ConditionServed && c.Type != condAccepted && meta.FindStatusCondition(lb.Status.Route, c.Type) == nil
+		})
 	}
 }
 
@@ -276,7 +279,7 @@ func AnswerToGateway(g *unstructured.Unstructured, attached map[string]int, lb *
 	switch {
 	case programmed:
 		reason, message = condProgrammed, "the load-balancing cluster serves it"
-	case ready != nil:
+	case ready != nil && ready.Status == metav1.ConditionFalse:
 		reason, message = "Invalid", ready.Message
 	case silent != "":
 		message = silent
@@ -353,7 +356,7 @@ func IngressTrouble(refused error, lb *v1alpha1.HTTPLoadBalancer, silent string)
 		return ReasonRefused, refused.Error()
 	case silent != "":
 		return ReasonSilent, silent
-	case ready != nil && ready.Status != metav1.ConditionTrue:
+	case ready != nil && ready.Status == metav1.ConditionFalse:
 		return ready.Reason, ready.Message
 	}
 	return "", ""

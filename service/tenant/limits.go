@@ -87,24 +87,11 @@ func prefixes(texts []v1alpha1.CIDR) []netip.Prefix {
 	return out
 }
 
-// Conflict is why a Tenant cannot be served beside others: an earlier one has some of its addresses or domains, or the load-balancing cluster
-// has that domain. Empty if it can.
-func Conflict(t *v1alpha1.Tenant, others iter.Seq[*v1alpha1.Tenant], domain string) string {
-	for _, d := range t.Spec.Domains {
-		if domain != "" && overlap(string(d), domain) {
-			return fmt.Sprintf("it has the domain %s, which overlaps %s, of which each tenant has a part already: leave it out", d, domain)
-		}
-	}
+// Conflict is why a Tenant cannot be served beside others: an earlier one has some of its addresses. Empty if it can.
+func Conflict(t *v1alpha1.Tenant, others iter.Seq[*v1alpha1.Tenant]) string {
 	for o := range others {
 		if o.Name == t.Name || !earlier(o, t) {
 			continue
-		}
-		for _, a := range t.Spec.Domains {
-			for _, b := range o.Spec.Domains {
-				if overlap(string(a), string(b)) {
-					return fmt.Sprintf("it has the domain %s, which overlaps %s of the tenant %s: give each tenant domains of its own", a, b, o.Name)
-				}
-			}
 		}
 		for _, pair := range [][2][]v1alpha1.CIDR{
 			{t.Spec.Nodes.CIDRs, o.Spec.Nodes.CIDRs}, {t.Spec.Nodes.CIDRs, o.Spec.Endpoints.CIDRs}, {t.Spec.Endpoints.CIDRs, o.Spec.Nodes.CIDRs},
@@ -114,6 +101,23 @@ func Conflict(t *v1alpha1.Tenant, others iter.Seq[*v1alpha1.Tenant], domain stri
 					if a.Overlaps(b) {
 						return fmt.Sprintf("it has %s, which overlaps %s of the tenant %s: give the nodes of each tenant addresses of their own", a, b, o.Name)
 					}
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// ConflictOfDomains is why it cannot be served by names: an earlier one has some of its domains, or the load-balancing cluster has that domain.
+func ConflictOfDomains(t *v1alpha1.Tenant, others iter.Seq[*v1alpha1.Tenant], domain string) string {
+	for _, a := range t.Spec.Domains {
+		if domain != "" && overlap(string(a), domain) {
+			return fmt.Sprintf("it has the domain %s, which overlaps %s, of which each tenant has a part already: leave it out", a, domain)
+		}
+		for o := range others {
+			for _, b := range o.Spec.Domains {
+				if o.Name != t.Name && earlier(o, t) && overlap(string(a), string(b)) {
+					return fmt.Sprintf("it has the domain %s, which overlaps %s of the tenant %s: give each tenant domains of its own", a, b, o.Name)
 				}
 			}
 		}

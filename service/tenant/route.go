@@ -187,9 +187,9 @@ func annotationsToTell(all map[string]string) map[string]string {
 	out := maps.Clone(all)
 	maps.DeleteFunc(out, func(name, _ string) bool {
 		of, _, _ := strings.Cut(name, "/")
-		return slices.ContainsFunc([]string{"kubernetes.io", "helm.sh", "fluxcd.io", "argoproj.io", "cattle.io", "cert-manager.io", v1alpha1.Group}, func(tool string) bool {
+		return !strings.HasSuffix("."+of, ".ingress.kubernetes.io") && slices.ContainsFunc([]string{"kubernetes.io", "helm.sh", "fluxcd.io", "argoproj.io", "cattle.io", "cert-manager.io", v1alpha1.Group}, func(tool string) bool {
 			return of == tool || strings.HasSuffix(of, "."+tool)
-		}) && of != "ingress.kubernetes.io" && of != "nginx.ingress.kubernetes.io" && of != "haproxy-ingress.github.io"
+		})
 	})
 	if len(out) == 0 {
 		return nil

@@ -66,10 +66,10 @@ spec:
 	  backendRefs: [{name: web, port: 80}, {name: old, port: 80, weight: 3}]
 `
 
-// served is a Tenant whose Ingresses and routes are served.
+// allowing is a Tenant whose Ingresses and routes are served.
 func allowing(change ...func(*v1alpha1.Tenant)) *v1alpha1.Tenant {
 	return acme(append([]func(*v1alpha1.Tenant){func(t *v1alpha1.Tenant) {
-		t.Spec.Ingress = v1alpha1.TenantIngress{ClassName: "traefik", Annotations: []string{"example.com/timeout"}}
+		t.Spec.Ingress = v1alpha1.TenantIngress{ClassName: "traefik", Annotations: []string{"example.com/timeout", "traefik.ingress.kubernetes.io/router.middlewares"}}
 		t.Spec.Gateway = v1alpha1.TenantGateway{Namespace: "gateways", Name: "shared"}
 		t.Spec.Domains = []v1alpha1.Domain{"acme.example.com"}
 	}}, change...)...)
@@ -84,12 +84,13 @@ func derive(t *v1alpha1.Tenant, lb *v1alpha1.HTTPLoadBalancer, own ...string) (D
 func TestDeriveIngress(t *testing.T) {
 	in := tree(t, plainIngress)
 	in.SetAnnotations(map[string]string{
-		"example.com/timeout": "3s", "kubectl.kubernetes.io/last-applied-configuration": "{}", "meta.helm.sh/release-name": "web", "herald.dev/pool": "x",
+		"example.com/timeout": "3s", "traefik.ingress.kubernetes.io/router.middlewares": "a", "kubectl.kubernetes.io/last-applied-configuration": "{}", "meta.helm.sh/release-name": "web", "herald.dev/pool": "x",
 	})
 	spec := in.Object["spec"].(map[string]any)
 	spec["defaultBackend"] = map[string]any{"service": map[string]any{"name": "rest", "port": map[string]any{"number": int64(8080)}}}
 	spec["tls"] = []any{map[string]any{"hosts": []any{"a.acme.example.com"}, "secretName": "own"}}
-	d, err := derive(allowing(), ask(t, in, nil, "own"), ownName)
+	own := allowing(func(t *v1alpha1.Tenant) { t.Spec.Certificates.Own = true })
+	d, err := derive(own, ask(t, in, nil, "own"), ownName)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +104,7 @@ func TestDeriveIngress(t *testing.T) {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
 	annotations := d.Object.GetAnnotations()
-	if annotations["example.com/timeout"] != "3s" || len(annotations) != 2 || annotations[annotationDerived] == "" {
+	if annotations["example.com/timeout"] != "3s" || len(annotations) != 3 || annotations[annotationDerived] == "" {
 		t.Errorf("annotations %v", annotations)
 	}
 	if diff := cmp.Diff(map[string]string{web: "default.web", rest: "default.rest"}, d.Backends); diff != "" {
@@ -187,7 +188,6 @@ func TestRefusedRoutes(t *testing.T) {
 		"any name":                    {allowing(), with(route, `"www.acme.example.com"`, `""`), `"" is no hostname`},
 		"a route of another's name":   {allowing(), with(route, `"www.acme.example.com"`, `"www.example.com"`), "the hostname www.example.com is not in"},
 		"a certificate for another":   {allowing(), with(ingress, `{"rules"`, `{"tls":[{"hosts":["example.com"]}],"rules"`), "the hostname example.com is not in"},
-		"another's Secret":            {allowing(), with(ingress, `{"rules"`, `{"tls":[{"secretName":"tls-beta"}],"rules"`), "there is no Secret tls-beta of the type kubernetes.io/tls"},
 		"a snippet":                   {allowing(), annotated, "the annotation nginx.ingress.kubernetes.io/server-snippet is not in ingress.annotations of the Tenant"},
 		"another's name":              {allowing(), misnamed, "its name is not that of its origin: want ingress.default.web"},
 		"another's Service":           {allowing(), with(route, `{"name":"web"`, `{"namespace":"tenant-beta","name":"web"`), "the backend web is given with a namespace: only Services of the route's own are served"},
@@ -215,6 +215,12 @@ func TestRefusedRoutes(t *testing.T) {
 func TestIssuer(t *testing.T) {
 	in := tree(t, plainIngress)
 	in.Object["spec"].(map[string]any)["tls"] = []any{map[string]any{"hosts": []any{ownName}, "secretName": "web"}}
+	for secret, want := range map[string]string{"web": "the Secret web is not used: the Tenant has no certificates.own", "": "there is no Secret web of the type kubernetes.io/tls"} {
+		d, err := derive(allowing(), ask(t, in, nil, secret), ownName) // it is served, but for its certificate
+		if err != nil || !slices.Equal(d.Lacks, []string{want}) || objects(object(d.Object.Object["spec"])["tls"])[0]["secretName"] != nil {
+			t.Errorf("%+v, %v, want %q", d, err, want)
+		}
+	}
 	issuing := allowing(func(t *v1alpha1.Tenant) { t.Spec.Certificates.Issuer = "letsencrypt" })
 	d, err := derive(issuing, ask(t, in, nil), ownName)
 	if err != nil || d.Object.GetAnnotations()[annotationIssuer] != "letsencrypt" {
@@ -249,6 +255,13 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s has %s, want %s", tt.lb.Name, got, tt.want)
 		}
 	}
+	taken := Names{}
+	for _, host := range []string{"web", "web-c", "web-" + hashOf("ingress.c.web")} {
+		taken[host+".acme.example.net"] = "tenant-acme/ingress.x.y"
+	}
+	if got := taken.Claim(lb("Ingress", "c", "web"), "acme.example.net"); got != "" {
+		t.Errorf("it has %s, which is another's", got)
+	}
 	names.Release("tenant-acme/ingress.a.web")
 	if got := names.Claim(lb("Ingress", "d", "web"), "acme.example.net"); got != "web.acme.example.net" {
 		t.Errorf("after another has gone it has %s", got)
@@ -280,8 +293,8 @@ func TestRouteStatus(t *testing.T) {
 		route   int
 	}{
 		"served":              {nil, said(2, accepted), "", "True Served it is served", 1},
-		"not yet":             {nil, d.Object, "", "False Pending the Gateway of the load-balancing cluster has not taken it yet", 0},
-		"of an earlier":       {nil, said(1, accepted), "", "False Pending the Gateway of the load-balancing cluster has not taken it yet", 0},
+		"not yet":             {nil, d.Object, "", "Unknown Pending the Gateway of the load-balancing cluster has not taken it yet", 0},
+		"of an earlier":       {nil, said(1, accepted), "", "Unknown Pending the Gateway of the load-balancing cluster has not taken it yet", 0},
 		"no backend":          {nil, said(2, accepted, absent), "", "False BackendNotFound no service tenant-acme/default/web", 2},
 		"no pods":             {nil, said(2, accepted), "the Service default/web: none", "False NoNodes the Service default/web: none", 1},
 		"refused":             {refuse("no such host"), nil, "", "False Refused no such host", 1},
@@ -304,6 +317,9 @@ func FuzzDeriveRoute(f *testing.F) {
 		lb.Spec = v1alpha1.HTTPLoadBalancerSpec{Kind: kind, Origin: v1alpha1.Origin{Namespace: "default", Name: "web"}, Object: &runtime.RawExtension{Raw: []byte(raw)}}
 		if !slices.Contains([]string{"Ingress", "HTTPRoute", "GRPCRoute", "TLSRoute"}, kind) {
 			return // the API server knows no other
+		}
+		if _, err := derive(allowing(), lb); err == nil && kind == KindIngress {
+			t.Error("it is served without a name of its own")
 		}
 		d, err := derive(allowing(), lb, ownName)
 		if err != nil {

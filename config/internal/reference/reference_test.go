@@ -62,6 +62,7 @@ func pages() (map[string][]byte, error) {
 	for _, t := range []reflect.Type{
 		reflect.TypeFor[v1alpha1.AddressPool](), reflect.TypeFor[v1alpha1.BGPPeer](),
 		reflect.TypeFor[v1alpha1.Tenant](), reflect.TypeFor[v1alpha1.TenantNodes](), reflect.TypeFor[v1alpha1.TCPLoadBalancer](),
+		reflect.TypeFor[v1alpha1.HTTPLoadBalancer](),
 	} {
 		crd, err := readAll("manifests/crds/herald.dev_" + strings.TrimSuffix(strings.ToLower(t.Name()), "s") + "s.yaml")
 		if err != nil {

@@ -71,7 +71,10 @@ func (a *agent) listenToRoutes() {
 		})
 	}
 	a.here.Namespaces.HandleChanges(func(*corev1.Namespace) { a.addRoutes() })
-	a.there.Routes.HandleChanges(a.addAskedRoute)
+	a.there.Routes.HandleChanges(func(lb *v1alpha1.HTTPLoadBalancer) {
+		a.addAskedRoute(lb)
+		a.addInternal(lb.Spec.Origin.Namespace)
+	})
 }
 
 func (a *agent) addAskedRoute(lb *v1alpha1.HTTPLoadBalancer) {
@@ -84,13 +87,18 @@ func (a *agent) addNear(route *unstructured.Unstructured) {
 	for _, name := range names {
 		a.queue.Add(route.GetNamespace() + "/" + name)
 	}
-	for lb := range a.there.LoadBalancers.All() {
-		if lb.Spec.Internal && lb.Spec.Origin.Namespace == route.GetNamespace() {
-			a.addAsked(lb)
-		}
-	}
+	a.addInternal(route.GetNamespace())
 	for g := range a.here.Routes[tenant.KindGateway].All() {
 		a.queue.AddAfter(routeKey(tenant.KindGateway, g.GetNamespace(), g.GetName()), gather)
+	}
+}
+
+// addInternal has the Services of a namespace looked at that are asked for because routes need them.
+func (a *agent) addInternal(namespace string) {
+	for lb := range a.there.LoadBalancers.All() {
+		if lb.Spec.Internal && lb.Spec.Origin.Namespace == namespace {
+			a.addAsked(lb)
+		}
 	}
 }
 
@@ -141,6 +149,11 @@ func (a *agent) isBackend(s *corev1.Service) bool {
 			}
 		}
 	}
+	for lb := range a.there.Routes.All() { // or does so there still
+		if lb.Spec.Origin.Namespace == s.Namespace && (lb.Status.ObservedGeneration != lb.Generation || slices.Contains(tenant.AskedBackends(lb), s.Name)) {
+			return true
+		}
+	}
 	return false
 }
 
@@ -157,7 +170,7 @@ func (a *agent) keepCopy(ctx context.Context, key string, s *corev1.Service) (*c
 	is, exists := a.here.Services.Get(namespace + "/" + tenant.CopyName(name))
 	ours := exists && is.Labels[tenant.LabelCopy] == name
 	switch {
-	case s == nil && ours:
+	case s == nil && ours && a.knowsAsked():
 		if err := a.own.Delete(ctx, is); !apierrors.IsNotFound(err) {
 			return nil, err
 		}
@@ -201,13 +214,23 @@ func (a *agent) attendRoute(ctx context.Context, kind, namespace, name string) e
 	asked, _ := a.there.Routes.Get(a.opts.Remote + "/" + tenant.RouteName(kind, namespace, name))
 	if !served {
 		var err error
+		for _, what := range []string{"unanswered ", "early "} {
+			a.lasts(what+routeKey(kind, namespace, name), false)
+		}
+		a.mu.Lock()
+		if kind == tenant.KindIngress {
+			delete(a.troubled, key)
+		}
+		a.mu.Unlock()
 		if exists && a.knowsAsked() {
 			err = a.answerRoute(ctx, o, parents, nil, asked, "")
 		}
 		return cmp.Or(err, a.askRoute(ctx, asked, nil))
 	}
 	secrets, err := a.secretsOf(ctx, o)
-	if err != nil {
+	if kube.Refuses(err) {
+		return cmp.Or(a.answerRoute(ctx, o, parents, fmt.Errorf("the agent may not read the Secrets of its tls: %s", kube.Refusal(err)), asked, ""), err)
+	} else if err != nil {
 		return err
 	}
 	var names []string
@@ -219,7 +242,7 @@ func (a *agent) attendRoute(ctx context.Context, kind, namespace, name string) e
 		lb := &v1alpha1.HTTPLoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: a.opts.Remote, Name: tenant.RouteName(kind, namespace, name)}, Spec: *spec}
 		same := asked != nil && equality.Semantic.DeepEqual(asked.Spec, lb.Spec)
 		early := !same && !a.backendsKnown(o, asked != nil)
-		if held := a.lasts("early "+key, early); early && held < holds {
+		if held := a.lasts("early "+routeKey(kind, namespace, name), early); early && held < holds {
 			a.queue.AddAfter(routeKey(kind, namespace, name), gather)
 			return nil
 		}
@@ -326,6 +349,9 @@ func (a *agent) answerRoute(ctx context.Context, o *unstructured.Unstructured, p
 		return errors.Join(err, a.tellIngress(ctx, o, refused, lb, silent))
 	case tenant.KindGateway:
 		if !tenant.ServesGateway(o) {
+			return nil
+		}
+		if lb == nil && !a.knowsAsked() {
 			return nil
 		}
 		attached := a.gateways().Attached(kube.Key(o), a.routes())

@@ -57,7 +57,9 @@ func (a *agent) attend(ctx context.Context, key string) error {
 		needsCopy = s
 	}
 	copied, refused := a.keepCopy(ctx, key, needsCopy)
-	if _, ok := refused.(*pool.Refusal); refused != nil && !ok {
+	if _, ok := refused.(*pool.Refusal); kube.Refuses(refused) {
+		refused = fmt.Errorf("its copy is refused: %s", kube.Refusal(refused))
+	} else if refused != nil && !ok {
 		return refused
 	}
 	var want *v1alpha1.TCPLoadBalancerSpec

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -26,7 +27,9 @@ const routePrefix = "route/"
 func (m *manager) listenToRoutes() {
 	m.known.Routes.Handle(kube.Handlers[*v1alpha1.HTTPLoadBalancer]{
 		Set: func(lb *v1alpha1.HTTPLoadBalancer) {
-			m.ownName(lb) // the name that it has is its own, before others ask for one
+			if len(lb.Status.Hostnames) > 0 {
+				m.ownName(lb) // the name that it has is its own, before others ask for one
+			}
 			m.addRoute(lb)
 		},
 		Delete: func(lb *v1alpha1.HTTPLoadBalancer) {
@@ -102,17 +105,32 @@ func (m *manager) serveRoute(ctx context.Context, namespace, name string) error 
 		refused = errors.New("the load-balancing cluster does not serve it so: " + kube.Refusal(err))
 	case apierrors.IsNotFound(err):
 		refused = fmt.Errorf("the load-balancing cluster has no %s: ask its administrator", lb.Spec.Kind)
+	case rejects(err):
+		refused = fmt.Errorf("the load-balancing cluster cannot take it: %w", err)
 	case err != nil:
 		return err
 	}
 	if !exists {
-		return nil
+		return err
+	}
+	if want.Hostnames == nil { // refused, it keeps its name
+		want.Hostnames = lb.Status.Hostnames
 	}
 	status := tenant.RouteStatus(lb, refused, want, is, m.missing(owner, lb, want), time.Now())
 	if equality.Semantic.DeepEqual(status, lb.Status) {
 		return err
 	}
 	return errors.Join(err, m.cluster.WriteRouteStatus(ctx, lb, status))
+}
+
+// rejects reports whether an error is a server's answer that asking again does not change.
+func rejects(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	code := status.Status().Code
+	return code == http.StatusBadRequest || code == http.StatusRequestEntityTooLarge || code == http.StatusInternalServerError
 }
 
 // deriveRoute is what an HTTPLoadBalancer makes of itself, or why nothing.
@@ -123,7 +141,7 @@ func (m *manager) deriveRoute(owner string, lb *v1alpha1.HTTPLoadBalancer) (d te
 		return d, fmt.Errorf("there is no Tenant %s any more", owner)
 	case m.domain == "":
 		return d, errors.New("the manager has no --domain, so nothing has a name: ask the administrator of the load-balancing cluster")
-	case tenant.Conflict(t, m.known.Tenants.All(), m.domain) != "":
+	case m.conflict(t) != "":
 		return d, errors.New(conflictElsewhere)
 	}
 	d, refused = tenant.DeriveRoute(t, lb, tenant.DomainsOf(t, m.domain), m.ownNames(lb))
@@ -135,7 +153,7 @@ func (m *manager) deriveRoute(owner string, lb *v1alpha1.HTTPLoadBalancer) (d te
 
 // missing is what the backends of something that is served by name lack, empty if nothing.
 func (m *manager) missing(owner string, lb *v1alpha1.HTTPLoadBalancer, d tenant.DerivedRoute) string {
-	var sentences []string
+	sentences := slices.Clone(d.Lacks)
 	for _, asked := range d.Backends {
 		backend, ok := m.known.LoadBalancers.Get(lb.Namespace + "/" + asked)
 		if !ok {

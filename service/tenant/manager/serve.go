@@ -77,7 +77,7 @@ const conflictElsewhere = "its Tenant is in conflict with another one: ask the a
 
 // derive is what a TCPLoadBalancer makes of itself, or why nothing. Nothing without a reason is that nodes have not been probed yet.
 func (m *manager) derive(t *v1alpha1.Tenant, lb *v1alpha1.TCPLoadBalancer) (tenant.Derived, string) {
-	if tenant.Conflict(t, m.known.Tenants.All(), m.domain) != "" { // with whom, is for the administrator
+	if tenant.Conflict(t, m.known.Tenants.All()) != "" { // with whom, is for the administrator
 		return tenant.Derived{}, conflictElsewhere
 	}
 	if err := m.limits(t).Check(lb); err != nil {

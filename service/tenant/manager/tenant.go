@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -164,15 +165,21 @@ func quotaOf(t *v1alpha1.Tenant, meta metav1.ObjectMeta, tries int) *corev1.Reso
 	return &corev1.ResourceQuota{ObjectMeta: meta, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{
 		"count/tcploadbalancers." + v1alpha1.Group:  count(of.Services + of.Routes),
 		"count/httploadbalancers." + v1alpha1.Group: count(of.Routes),
+		"count/secrets":                      count(2*of.Routes + 10), // cert-manager has two of each
 		"count/services":                     count(of.Services + of.Routes),
 		corev1.ResourceServicesLoadBalancers: count(of.Services),
 		"count/leases.coordination.k8s.io":   count(int32(1 + tries%2)),
 	}}}
 }
 
+// conflict is why a tenant cannot be served, or not by names.
+func (m *manager) conflict(t *v1alpha1.Tenant) string {
+	return cmp.Or(tenant.Conflict(t, m.known.Tenants.All()), tenant.ConflictOfDomains(t, m.known.Tenants.All(), m.domain))
+}
+
 // report is what there is to tell of a tenant.
 func (m *manager) report(t *v1alpha1.Tenant, nodes []tenant.Node, refused []string) tenant.Report {
-	r := tenant.Report{Conflict: tenant.Conflict(t, m.known.Tenants.All(), m.domain), Nodes: len(nodes), Refused: refused}
+	r := tenant.Report{Conflict: m.conflict(t), Nodes: len(nodes), Refused: refused}
 	answers, known := m.prober.answers(t, nodes)
 	r.Probing = !known
 	for _, n := range nodes {
@@ -186,7 +193,7 @@ func (m *manager) report(t *v1alpha1.Tenant, nodes []tenant.Node, refused []stri
 		switch ready := meta.FindStatusCondition(lb.Status.Conditions, tenant.ConditionReady); {
 		case ready != nil && ready.Status == metav1.ConditionFalse:
 			sentences = append(sentences, fmt.Sprintf("%s: %s", lb.Name, ready.Message))
-		case ready != nil:
+		case ready != nil && ready.Status == metav1.ConditionTrue:
 			r.Routes++
 		}
 	}
