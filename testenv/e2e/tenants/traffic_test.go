@@ -23,6 +23,7 @@ import (
 	"github.com/herald-vip/herald/service/tenant"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/routes"
 	"github.com/herald-vip/herald/testenv/services"
 	"github.com/herald-vip/herald/testenv/tenants"
 )
@@ -115,6 +116,21 @@ func (c *clusters) costs(t *testing.T, what string, planned bool, step func(t *t
 	})
 }
 
+// respread wants no connection to have failed since an instant but those that were under way when the router spread connections anew: their packets
+// then reach a node whose kube-proxy does not know them. Of each change that can be one, of connections one after the other.
+func (c *clusters) respread(t *testing.T, watch *site.RouteWatcher, began time.Time) {
+	t.Helper()
+	changes, failed := watch.Since(), c.client.Failed(began)
+	for _, a := range failed {
+		if !slices.ContainsFunc(changes, func(r routes.Change) bool { return !r.At.Before(a.At) && !r.At.After(a.At.Add(a.Latency)) }) {
+			site.FailTiming(t, c.client.Starved(began), "the connection %v, which took %v, failed while no route changed: %v", a, a.Latency, changes)
+		}
+	}
+	if len(failed) > len(changes) {
+		site.FailTiming(t, c.client.Starved(began), "%d connections failed at %d changes of routes: %v", len(failed), len(changes), failed)
+	}
+}
+
 // nodesOf are the nodes of acme that connections to its Service are sent to.
 func (c *clusters) nodesOf(t *testing.T, service string) (out []string) {
 	t.Helper()
@@ -157,7 +173,7 @@ func (c *clusters) says(t *testing.T, condition string, status bool, message str
 // client connects every 5 ms.
 func TestTraffic(t *testing.T) {
 	c := startClusters(t)
-	routes := site.WatchRoutes(t, c.Node("r1"))
+	watch := site.WatchRoutes(t, c.Node("r1"))
 	away := func(n *lab.Node, ready func()) func(*testing.T) {
 		return func(t *testing.T) {
 			site.Kill(t, n)
@@ -176,7 +192,9 @@ func TestTraffic(t *testing.T) {
 	c.costs(t, "the tenant's API server is away", true, away(c.acme.Node("apiserver"), func() { site.Must(t, c.acme.Ready(soon(t))) }))
 	c.costs(t, "another tenant's agent is away", true, away(c.beta.Node("agent"), none))
 	for _, node := range c.Balancing.Nodes() {
-		c.costs(t, "the speaker of "+node+" restarts", true, func(t *testing.T) {
+		c.costs(t, "the speaker of "+node+" restarts", false, func(t *testing.T) {
+			watch.Mark()
+			began := time.Now()
 			site.Must(t, site.Stop(t, c.Node(node+"-speaker")))
 			c.client.GoesOn(t, 100)
 			site.Start(t, c.Node(node+"-speaker"))
@@ -184,6 +202,8 @@ func TestTraffic(t *testing.T) {
 				hops, err := site.Hops(c.Node("r1"), c.vip.String())
 				return errors.Join(err, site.ErrorIf(len(hops) != 3, "the route has the next hops %v", hops))
 			})
+			c.client.GoesOn(t, 100)
+			c.respread(t, watch, began)
 		})
 	}
 	c.costs(t, "a node is drained", true, func(t *testing.T) {
@@ -261,12 +281,12 @@ func TestTraffic(t *testing.T) {
 			t.Errorf("the route has the next hops %v: %v", hops, err)
 		}
 		site.Start(t, c.acme.Node("agent"))
-		site.Must(t, routes.Gone(t.Context(), vip))
+		site.Must(t, watch.Gone(t.Context(), vip))
 	})
 	t.Run("the Tenant is deleted", func(t *testing.T) {
 		c.client.End()
 		site.Must(t, c.Balancing.API.Delete(t.Context(), site.HeraldPath("tenants")+"/acme"))
-		site.Must(t, routes.Gone(t.Context(), c.vip))
+		site.Must(t, watch.Gone(t.Context(), c.vip))
 		site.Eventually(t, site.Soon, func() error {
 			return site.ErrorIf(c.Balancing.API.Get(t.Context(), services.Namespaces+"/tenant-acme", nil) == nil, "its namespace is there")
 		})
