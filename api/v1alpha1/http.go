@@ -68,16 +68,11 @@ type HTTPLoadBalancerStatus struct {
 	// +optional
 	// +listType=atomic
 	Hostnames []string `json:"hostnames,omitempty"`
-	// Conditions are its own; of type `Ready` is whether it is served.
+	// Conditions are what the gateway says of the derived route, and of type `Ready` whether it is served.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// Route is what the gateway says of the derived route.
-	// +optional
-	// +listType=map
-	// +listMapKey=type
-	Route []metav1.Condition `json:"route,omitempty"`
 }
 
 // HTTPLoadBalancerList is a list of them.

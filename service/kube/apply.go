@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -47,11 +46,7 @@ func (c *Cluster) Apply(ctx context.Context, owner string, o Object) error {
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 		defer cancel()
-		client := c.core
-		if _, untyped := o.(*unstructured.Unstructured); untyped {
-			client = c.untyped(kind.GroupVersion())
-		}
-		err = client.Patch(types.ApplyPatchType).AbsPath(c.path(o)...).Param("fieldManager", owner).Param("force", "true").Body(body).Do(ctx).Into(o)
+		err = c.herald.Patch(types.ApplyPatchType).AbsPath(c.path(o)...).Param("fieldManager", owner).Param("force", "true").Body(body).Do(ctx).Into(o)
 	}
 	if err != nil {
 		return fmt.Errorf("write %s %s: %w", kind.Kind, Key(o), err)
@@ -59,7 +54,7 @@ func (c *Cluster) Apply(ctx context.Context, owner string, o Object) error {
 	return nil
 }
 
-// Delete deletes an object, unless it is another one of that name than was read.
+// Delete deletes an object, unless it is another one of that name than was read, or gone.
 func (c *Cluster) Delete(ctx context.Context, read Object) error {
 	kind, _ := c.kindOf(read)
 	uid := read.GetUID()
@@ -67,7 +62,7 @@ func (c *Cluster) Delete(ctx context.Context, read Object) error {
 	if err == nil {
 		err = c.send(ctx, c.herald.Delete().AbsPath(c.path(read)...).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(options))
 	}
-	if err != nil {
+	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete %s %s: %w", kind.Kind, Key(read), err)
 	}
 	return nil

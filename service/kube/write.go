@@ -59,7 +59,7 @@ func (c *Cluster) WriteLoadBalancerStatus(ctx context.Context, read *v1alpha1.TC
 // WriteRouteStatus does so for an HTTPLoadBalancer.
 func (c *Cluster) WriteRouteStatus(ctx context.Context, read *v1alpha1.HTTPLoadBalancer, s v1alpha1.HTTPLoadBalancerStatus) error {
 	return writeStatus(ctx, c.herald, "httploadbalancers", read, map[string]any{
-		"observedGeneration": s.ObservedGeneration, "hostnames": s.Hostnames, "conditions": s.Conditions, "route": s.Route,
+		"observedGeneration": s.ObservedGeneration, "hostnames": s.Hostnames, "conditions": s.Conditions,
 	}, new(v1alpha1.HTTPLoadBalancer))
 }
 

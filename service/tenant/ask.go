@@ -52,7 +52,14 @@ func (c Classes) ModeOf(s *corev1.Service) Mode {
 }
 
 // NeedsCopy reports whether a Service that a route sends requests to has no node ports of its own.
-func NeedsCopy(s *corev1.Service) bool { return s.Spec.Type == corev1.ServiceTypeClusterIP }
+func NeedsCopy(s *corev1.Service) bool {
+	return s.Spec.Type == corev1.ServiceTypeClusterIP && reachable(s)
+}
+
+// reachable reports whether a Service can have node ports.
+func reachable(s *corev1.Service) bool {
+	return s.Spec.Type != corev1.ServiceTypeExternalName && s.Spec.ClusterIP != corev1.ClusterIPNone && len(s.Spec.Selector) > 0
+}
 
 // Ask is what is asked for a Service that is served, given its endpoints, and its copy, if it has one. The error is a [pool.Refusal] for who made the
 // Service. Nil without an error is that there is nothing to ask for yet.
@@ -127,29 +134,26 @@ func endpointsMissing(s *corev1.Service) error {
 // askInternal is what is asked for a Service that routes send requests to.
 func askInternal(s, copied *corev1.Service, endpoints iter.Seq[service.Endpoints]) (*v1alpha1.TCPLoadBalancerSpec, error) {
 	spec := &v1alpha1.TCPLoadBalancerSpec{Origin: v1alpha1.Origin{Namespace: s.Namespace, Name: s.Name}, Internal: true, Partial: true}
-	ports := make(map[string]int32) // node ports
+	reached := s
+	if NeedsCopy(s) {
+		reached = copied
+	}
 	switch {
-	case s.Spec.Type == corev1.ServiceTypeExternalName || s.Spec.ClusterIP == corev1.ClusterIPNone || len(s.Spec.Selector) == 0:
+	case !reachable(s):
 		return nil, &pool.Refusal{Reason: pool.InvalidClaim, Message: "it has no cluster IP or no selector, so the load-balancing cluster cannot reach it"}
-	case NeedsCopy(s) && (copied == nil || copied.Labels[LabelCopy] != s.Name):
+	case reached == nil:
 		return nil, nil
-	case NeedsCopy(s):
-		for _, p := range copied.Spec.Ports {
-			ports[p.Name] = p.NodePort
-		}
-	default:
-		for _, p := range s.Spec.Ports {
-			ports[p.Name] = p.NodePort
-		}
 	}
 	for _, p := range s.Spec.Ports {
-		if ports[p.Name] != 0 {
-			told := v1alpha1.LoadBalancerPort{Name: p.Name, Protocol: string(p.Protocol), Port: p.Port, TargetPort: ports[p.Name]}
-			if p.AppProtocol != nil {
-				told.AppProtocol = *p.AppProtocol
-			}
-			spec.Ports = append(spec.Ports, told)
+		i := slices.IndexFunc(reached.Spec.Ports, func(r corev1.ServicePort) bool { return r.Name == p.Name && r.NodePort != 0 })
+		if i < 0 {
+			continue
 		}
+		told := v1alpha1.LoadBalancerPort{Name: p.Name, Protocol: string(p.Protocol), Port: p.Port, TargetPort: reached.Spec.Ports[i].NodePort}
+		if p.AppProtocol != nil {
+			told.AppProtocol = *p.AppProtocol
+		}
+		spec.Ports = append(spec.Ports, told)
 	}
 	if len(spec.Ports) == 0 {
 		return nil, nil

@@ -166,7 +166,6 @@ func TestAskByRoute(t *testing.T) {
 	}{
 		"by its copy":           {within(), copied, somewhere, "30081 false []"},
 		"no copy yet":           {within(), nil, somewhere, ""},
-		"another's copy":        {within(func(s *corev1.Service) { s.Name = "other" }), copied, somewhere, ""},
 		"no node port yet":      {within(), CopyOf(within()), somewhere, ""},
 		"no pod":                {within(), copied, nil, "30081 true []"},
 		"by its own node ports": {within(own), nil, somewhere, "30080 false []"},

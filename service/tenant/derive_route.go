@@ -1,19 +1,18 @@
 package tenant
 
 import (
-	"encoding/json"
-	"errors"
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
@@ -92,27 +91,27 @@ type DerivedRoute struct {
 }
 
 // DeriveRoute makes what a tenant is served by name: domains are those of its hostnames, and own are the names of the HTTPLoadBalancer itself
-// or of its Gateways. The error is a [RouteRefusal].
+// or of its Gateways. The error is a [pool.Refusal].
 func DeriveRoute(t *v1alpha1.Tenant, lb *v1alpha1.HTTPLoadBalancer, domains, own []string) (DerivedRoute, error) {
 	d := DerivedRoute{Hostnames: slices.Clone(own), Backends: make(map[string]string)}
 	origin := lb.Spec.Origin
 	switch want := RouteName(lb.Spec.Kind, origin.Namespace, origin.Name); {
 	case lb.Name != want:
-		return d, refuse("its name is not that of its origin: want %s", want)
+		return d, refuse(ReasonRefused, "its name is not that of its origin: want %s", want)
 	case lb.Spec.Kind == KindIngress && t.Spec.Ingress.ClassName == "":
-		return d, refuse("the Tenant has no ingress, so Ingresses are not served")
+		return d, refuse(ReasonRefused, "the Tenant has no ingress, so Ingresses are not served")
 	case (lb.Spec.Kind == KindIngress || lb.Spec.Kind == KindGateway) && len(own) == 0:
-		return d, refuse("all names that it could have are others': give it another name")
+		return d, refuse(ReasonRefused, "all names that it could have are others': give it another name")
 	case lb.Spec.Kind != KindIngress && t.Spec.Gateway.Name == "":
-		return d, refuse("the Tenant has no gateway, so Gateways and routes are not served")
+		return d, refuse(ReasonRefused, "the Tenant has no gateway, so Gateways and routes are not served")
 	case lb.Spec.Kind == KindGateway:
 		return d, nil
 	case lb.Spec.Object == nil || len(lb.Spec.Object.Raw) > mostBytes:
-		return d, refuse("its object is missing, or has more than %d bytes", mostBytes)
+		return d, refuse(ReasonRefused, "its object is missing, or has more than %d bytes", mostBytes)
 	}
 	var spec map[string]any
 	if err := utiljson.Unmarshal(lb.Spec.Object.Raw, &spec); err != nil { // with whole numbers, as apimachinery wants them
-		return d, refuse("its object is none: %v", err)
+		return d, refuse(ReasonRefused, "its object is none: %v", err)
 	}
 	err := eachBackend(lb.Spec.Kind, spec, func(ref map[string]any) {
 		asked := LoadBalancerName(origin.Namespace + "/" + text(ref["name"]))
@@ -122,22 +121,32 @@ func DeriveRoute(t *v1alpha1.Tenant, lb *v1alpha1.HTTPLoadBalancer, domains, own
 	if err != nil {
 		return d, err
 	}
-	hosts := &hostnames{domains: domains, own: own}
+	var asked []string // hostnames
 	annotations := make(map[string]string)
 	if lb.Spec.Kind == KindIngress {
-		spec, d.Lacks, err = deriveIngress(t, lb, spec, hosts, annotations)
+		spec, asked, d.Lacks, err = deriveIngress(t, lb, spec, own[0], annotations)
 	} else {
-		spec, err = deriveGatewayRoute(t, spec, hosts)
+		asked = sets.List(sets.New(append(convert[[]string](spec["hostnames"]), own...)...))
+		if len(asked) == 0 {
+			err = refuse(ReasonRefused, "it has no hostname, and its Gateway has no name yet")
+		}
+		spec = map[string]any{
+			"parentRefs": []any{map[string]any{"namespace": t.Spec.Gateway.Namespace, "name": t.Spec.Gateway.Name}},
+			"hostnames":  convert[[]any](asked), "rules": spec["rules"],
+		}
 	}
 	if err != nil {
 		return d, err
 	}
-	d.Hostnames = append(d.Hostnames, hosts.seen...)
-	raw, err := json.Marshal([]any{spec, annotations})
-	if err != nil {
-		return d, refuse("its object cannot be written: %v", err)
+	for _, host := range asked {
+		if err := permitted(host, domains); err != nil {
+			return d, err
+		}
+		if !slices.Contains(d.Hostnames, host) {
+			d.Hostnames = append(d.Hostnames, host)
+		}
 	}
-	annotations[annotationDerived] = hashOf(string(raw))
+	annotations[annotationDerived] = hashOf(fmt.Sprint(spec, annotations))
 	kinds := RouteKinds()
 	d.Object = &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
 	d.Object.SetGroupVersionKind(kinds[slices.IndexFunc(kinds, func(k schema.GroupVersionKind) bool { return k.Kind == lb.Spec.Kind })])
@@ -159,72 +168,42 @@ func AskedBackends(lb *v1alpha1.HTTPLoadBalancer) (names []string) {
 	return names
 }
 
-// DerivedRouteName is that of the object that is derived from an HTTPLoadBalancer.
-func DerivedRouteName(loadBalancer string) string {
-	_, of, _ := strings.Cut(loadBalancer, ".")
-	return derivedName(of)
-}
+// DerivedRouteName is that of the object that is derived from an HTTPLoadBalancer, of whatever kind.
+func DerivedRouteName(loadBalancer string) string { return derivedName(loadBalancer) }
 
-func refuse(format string, args ...any) error {
-	return &RouteRefusal{condAccepted, ReasonRefused, fmt.Sprintf(format, args...)}
-}
-
-// hostnames takes those that are asked for.
-type hostnames struct {
-	domains, own []string
-	seen         []string
-}
-
-// take is nil if a hostname may be served. The empty one is not: it would be everybody's.
-func (h *hostnames) take(host string) error {
+// permitted is nil if a hostname is in one of the domains. The empty one is in none: it would be everybody's.
+func permitted(host string, domains []string) error {
 	bare := strings.TrimPrefix(host, "*.")
 	switch {
 	case len(validation.IsDNS1123Subdomain(bare)) > 0:
-		return refuse("%q is no hostname", host)
-	case !slices.ContainsFunc(h.domains, func(d string) bool { return within(bare, d) }):
-		return refuse("the hostname %s is not in the domains of the Tenant, %s", host, strings.Join(h.domains, " and "))
-	case !slices.Contains(h.own, host) && !slices.Contains(h.seen, host):
-		h.seen = append(h.seen, host)
+		return refuse(ReasonRefused, "%q is no hostname", host)
+	case !slices.ContainsFunc(domains, func(d string) bool { return within(bare, d) }):
+		return refuse(ReasonRefused, "the hostname %s is not in the domains of the Tenant, %s", host, strings.Join(domains, " and "))
 	}
 	return nil
 }
 
-// deriveIngress is the specification of the Ingress that the controller here serves; rules without a host, and the default backend, are those of its own name.
-func deriveIngress(t *v1alpha1.Tenant, lb *v1alpha1.HTTPLoadBalancer, spec map[string]any, hosts *hostnames, annotations map[string]string) (out map[string]any, lacks []string, err error) {
+// deriveIngress is the specification of the Ingress that the controller here serves, the hostnames that it has, and what it is served without. Rules
+// without a host, and the default backend, are those of its own name.
+func deriveIngress(t *v1alpha1.Tenant, lb *v1alpha1.HTTPLoadBalancer, spec map[string]any, own string, annotations map[string]string) (out map[string]any, hosts, lacks []string, err error) {
 	for _, name := range slices.Sorted(maps.Keys(lb.Spec.Annotations)) {
 		if !slices.Contains(t.Spec.Ingress.Annotations, name) {
-			return nil, nil, refuse("the annotation %s is not in ingress.annotations of the Tenant", name)
+			return nil, nil, nil, refuse(ReasonRefused, "the annotation %s is not in ingress.annotations of the Tenant", name)
 		}
 		annotations[name] = lb.Spec.Annotations[name]
 	}
-	var rules []any
-	rule := func(host string, http any) error {
-		if host == "" {
-			host = hosts.own[0]
-		}
-		rules = append(rules, map[string]any{"host": host, "http": http})
-		return hosts.take(host)
-	}
-	for _, r := range objects(spec["rules"]) {
-		if err := rule(text(r["host"]), r["http"]); err != nil {
-			return nil, nil, err
-		}
-	}
+	given := objects(spec["rules"])
 	if backend := spec["defaultBackend"]; backend != nil {
-		paths := []any{map[string]any{"path": "/", "pathType": "Prefix", "backend": backend}}
-		if err := rule("", map[string]any{"paths": paths}); err != nil {
-			return nil, nil, err
-		}
+		given = append(given, map[string]any{"http": map[string]any{"paths": []any{map[string]any{"path": "/", "pathType": "Prefix", "backend": backend}}}})
 	}
-	out = map[string]any{"ingressClassName": t.Spec.Ingress.ClassName, "rules": rules}
-	var tls []any
+	var rules, tls []any
+	for _, r := range given {
+		host := cmp.Or(text(r["host"]), own)
+		rules, hosts = append(rules, map[string]any{"host": host, "http": r["http"]}), append(hosts, host)
+	}
 	for _, section := range objects(spec["tls"]) {
 		names := convert[[]string](section["hosts"])
-		for _, host := range names {
-			if err := hosts.take(host); err != nil {
-				return nil, nil, err
-			}
-		}
+		hosts = append(hosts, names...)
 		of := map[string]any{"hosts": convert[[]any](names)}
 		switch secret := text(section["secretName"]); {
 		case slices.Contains(lb.Spec.Secrets, secret) && t.Spec.Certificates.Own:
@@ -239,28 +218,11 @@ func deriveIngress(t *v1alpha1.Tenant, lb *v1alpha1.HTTPLoadBalancer, spec map[s
 		}
 		tls = append(tls, of)
 	}
+	out = map[string]any{"ingressClassName": t.Spec.Ingress.ClassName, "rules": rules}
 	if len(tls) > 0 {
 		out["tls"] = tls
 	}
-	return out, lacks, nil
-}
-
-// deriveGatewayRoute is the specification of the route that the Gateway here serves.
-func deriveGatewayRoute(t *v1alpha1.Tenant, spec map[string]any, hosts *hostnames) (map[string]any, error) {
-	names := append(slices.Clone(hosts.own), convert[[]string](spec["hostnames"])...)
-	if len(names) == 0 {
-		return nil, refuse("it has no hostname, and its Gateway has no name yet")
-	}
-	for _, host := range names {
-		if err := hosts.take(host); err != nil {
-			return nil, err
-		}
-	}
-	slices.Sort(names)
-	return map[string]any{
-		"parentRefs": []any{map[string]any{"namespace": t.Spec.Gateway.Namespace, "name": t.Spec.Gateway.Name}},
-		"hostnames":  convert[[]any](slices.Compact(names)), "rules": spec["rules"],
-	}, nil
+	return out, hosts, lacks, nil
 }
 
 // SameRoute reports whether an object is as derived, apart from what the API server and others add.
@@ -287,31 +249,25 @@ func has(is, want any) bool {
 // RouteStatus is what the manager reports of an HTTPLoadBalancer: refused says why it is not served as it asks, d is what was derived, is the
 // object as it is, nil if there is none, and missing is what its backends lack, empty if nothing.
 func RouteStatus(lb *v1alpha1.HTTPLoadBalancer, refused error, d DerivedRoute, is *unstructured.Unstructured, missing string, now time.Time) v1alpha1.HTTPLoadBalancerStatus {
-	s := v1alpha1.HTTPLoadBalancerStatus{ObservedGeneration: lb.Generation, Hostnames: d.Hostnames, Conditions: slices.Clone(lb.Status.Conditions)}
+	s := v1alpha1.HTTPLoadBalancerStatus{ObservedGeneration: lb.Generation, Hostnames: d.Hostnames}
 	if is != nil && d.Object != nil {
-		s.Route = conditionsOf(is, d.Backends)
+		s.Conditions = conditionsOf(is, d.Backends)
 	}
-	c := metav1.Condition{Type: ConditionReady, Status: metav1.ConditionFalse, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second))}
-	var why *RouteRefusal
-	switch rejected := firstFalse(s.Route); {
-	case errors.As(refused, &why):
-		c.Reason, c.Message = why.Reason, why.Message
-		if before := meta.FindStatusCondition(lb.Status.Route, why.Condition); before != nil {
-			s.Route = append(s.Route, *before) // with its time, if it says the same
-		}
-		meta.SetStatusCondition(&s.Route, metav1.Condition{Type: why.Condition, Status: c.Status, Reason: c.Reason, Message: c.Message, LastTransitionTime: c.LastTransitionTime})
+	c := metav1.Condition{Status: metav1.ConditionFalse}
+	switch rejected := firstFalse(s.Conditions); {
 	case refused != nil:
-		c.Reason, c.Message = ReasonRefused, refused.Error()
+		c = *outcome(refused, "", nil)
 	case missing != "":
 		c.Reason, c.Message = ReasonNoNodes, missing
 	case rejected != nil:
 		c.Reason, c.Message = rejected.Reason, rejected.Message
-	case d.Object != nil && lb.Spec.Kind != KindIngress && len(s.Route) == 0:
+	case d.Object != nil && lb.Spec.Kind != KindIngress && len(s.Conditions) == 0:
 		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, ReasonPending, "the Gateway of the load-balancing cluster has not taken it yet"
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonServed, "it is served"
 	}
-	meta.SetStatusCondition(&s.Conditions, c)
+	c.Type = ConditionReady
+	s.Conditions = dated(lb.Status.Conditions, append(s.Conditions, c), 0, now)
 	return s
 }
 

@@ -1,6 +1,7 @@
 package tenant
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/service/pool"
 )
 
 // Parent is what a reference of a route to a Gateway of the class comes to.
@@ -33,11 +35,6 @@ type Gateways struct {
 	LabelsOf func(namespace string) map[string]string
 }
 
-// ServesGateway reports whether a Gateway is of the class.
-func ServesGateway(g *unstructured.Unstructured) bool {
-	return g.GetDeletionTimestamp() == nil && text(object(g.Object["spec"])["gatewayClassName"]) == RouteClass
-}
-
 // Parents are those of a route, which is not served if there are none.
 func (g Gateways) Parents(route *unstructured.Unstructured) (out []Parent) {
 	if route.GetDeletionTimestamp() != nil {
@@ -45,13 +42,9 @@ func (g Gateways) Parents(route *unstructured.Unstructured) (out []Parent) {
 	}
 	spec := object(route.Object["spec"])
 	for _, ref := range objects(spec["parentRefs"]) {
-		namespace := text(ref["namespace"])
-		if namespace == "" {
-			namespace = route.GetNamespace()
-		}
-		p := Parent{Ref: ref, Gateway: namespace + "/" + text(ref["name"])}
+		p := Parent{Ref: ref, Gateway: cmp.Or(text(ref["namespace"]), route.GetNamespace()) + "/" + text(ref["name"])}
 		gateway, ok := g.Get(p.Gateway)
-		if kind := text(ref["kind"]); !ok || !ServesGateway(gateway) || kind != "" && kind != KindGateway {
+		if kind := text(ref["kind"]); !ok || !Serves(gateway) || kind != "" && kind != KindGateway {
 			continue
 		}
 		g.attach(&p, gateway, route, convert[[]string](spec["hostnames"]))
@@ -172,24 +165,24 @@ type listenerStatus struct {
 	Conditions     []metav1.Condition `json:"conditions"`
 }
 
-// teller sets conditions of an object of a generation.
-type teller struct {
-	generation int64
-	now        time.Time
+// dated are conditions about an object of a generation, with the times of those before that said the same. What is not said any more goes.
+func dated(before, now []metav1.Condition, generation int64, at time.Time) []metav1.Condition {
+	for i := range now {
+		now[i].ObservedGeneration, now[i].LastTransitionTime = generation, metav1.NewTime(at.Truncate(time.Second))
+		if was := meta.FindStatusCondition(before, now[i].Type); was != nil && was.Status == now[i].Status {
+			now[i].LastTransitionTime = was.LastTransitionTime
+		}
+	}
+	return now
 }
 
-func (t teller) set(conditions *[]metav1.Condition, kind string, holds bool, reason, message string) {
+// condition is one that holds or does not.
+func condition(kind string, holds bool, reason, message string) metav1.Condition {
 	status := metav1.ConditionFalse
 	if holds {
 		status = metav1.ConditionTrue
 	}
-	t.pass(conditions, metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message})
-}
-
-// pass sets one that somebody else has found.
-func (t teller) pass(conditions *[]metav1.Condition, c metav1.Condition) {
-	c.ObservedGeneration, c.LastTransitionTime = t.generation, metav1.NewTime(t.now.Truncate(time.Second))
-	meta.SetStatusCondition(conditions, c)
+	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
 }
 
 // served is the condition Ready of what was asked for as it is; nil if there is none yet.
@@ -203,7 +196,6 @@ func served(lb *v1alpha1.HTTPLoadBalancer) *metav1.Condition {
 // AnswerToRoute is the status to write of a route of the Gateway API: refused says why it is not asked for, lb is what was asked for
 // as it is, nil if nothing is, and silent says who has not been heard. What other controllers tell stays.
 func AnswerToRoute(o *unstructured.Unstructured, parents []Parent, refused error, lb *v1alpha1.HTTPLoadBalancer, silent string, now time.Time) map[string]any {
-	t := teller{o.GetGeneration(), now}
 	before, out := []parentStatus{}, []parentStatus{}
 	for _, p := range convert[[]parentStatus](object(o.Object["status"])["parents"]) {
 		if p.ControllerName == Controller {
@@ -219,59 +211,43 @@ func AnswerToRoute(o *unstructured.Unstructured, parents []Parent, refused error
 		}); i >= 0 {
 			is.Conditions = before[i].Conditions
 		}
-		t.tellParent(&is.Conditions, p, refused, lb, silent)
+		is.Conditions = dated(is.Conditions, toldOf(is.Conditions, p, refused, lb, silent), o.GetGeneration(), now)
 		out = append(out, is)
 	}
 	return map[string]any{"parents": out}
 }
 
-func (t teller) tellParent(conditions *[]metav1.Condition, p Parent, refused error, lb *v1alpha1.HTTPLoadBalancer, silent string) {
-	ready := served(lb)
-	if p.Reason != "" || refused != nil {
-		accepted := &RouteRefusal{condAccepted, p.Reason, p.Message}
-		if p.Reason == "" {
-			why, ok := refused.(*RouteRefusal)
-			if !ok {
-				why = &RouteRefusal{condAccepted, ReasonRefused, refused.Error()}
-			}
-			accepted = why
-		}
-		for _, kind := range []string{condAccepted, condResolved} {
-			if kind == accepted.Condition {
-				t.set(conditions, kind, false, accepted.Reason, accepted.Message)
-			} else {
-				t.set(conditions, kind, true, kind, "")
-			}
-		}
-		t.set(conditions, ConditionServed, false, accepted.Reason, accepted.Message)
-		return
+// toldOf are the conditions of a route about one of its parents, which had others before.
+func toldOf(before []metav1.Condition, p Parent, refused error, lb *v1alpha1.HTTPLoadBalancer, silent string) []metav1.Condition {
+	if p.Reason != "" {
+		refused = refuse(pool.Reason(p.Reason), "%s", p.Message)
+	}
+	c := outcome(refused, silent, served(lb))
+	if c == nil {
+		return before
+	}
+	var theirs []metav1.Condition // the gateway's, but for those about an earlier generation
+	if served(lb) != nil && refused == nil {
+		theirs = slices.DeleteFunc(slices.Clone(lb.Status.Conditions), func(c metav1.Condition) bool { return c.Type == ConditionReady })
 	}
 	switch {
-	case silent != "":
-		t.pass(conditions, metav1.Condition{Type: ConditionServed, Status: metav1.ConditionUnknown, Reason: ReasonSilent, Message: silent})
-	case ready == nil:
-		return
-	default:
-		own := *ready
-		own.Type = ConditionServed
-		t.pass(conditions, own)
-	}
-	if ready != nil && ready.Status == metav1.ConditionFalse && len(lb.Status.Route) == 0 {
-		t.set(conditions, condAccepted, false, ready.Reason, ready.Message)
-	}
-	if lb != nil && lb.Status.ObservedGeneration == lb.Generation {
-		for _, c := range lb.Status.Route {
-			t.pass(conditions, c)
+	case len(theirs) > 0:
+	case c.Status == metav1.ConditionFalse:
+		refs := c.Reason == string(reasonKind) || c.Reason == string(reasonPermitted)
+		theirs = []metav1.Condition{condition(condAccepted, true, condAccepted, ""), condition(condResolved, true, condResolved, "")}
+		if refs {
+			theirs[1] = condition(condResolved, false, c.Reason, c.Message)
+		} else {
+			theirs[0] = condition(condAccepted, false, c.Reason, c.Message)
 		}
-		*conditions = slices.DeleteFunc(*conditions, func(c metav1.Condition) bool { // what the gateway says no more
-			return c.Type != ConditionServed && c.Type != condAccepted && meta.FindStatusCondition(lb.Status.Route, c.Type) == nil
-		})
+	default: // nobody says otherwise
+		theirs = slices.DeleteFunc(slices.Clone(before), func(c metav1.Condition) bool { return c.Type == ConditionServed })
 	}
+	return append(theirs, *c)
 }
 
 // AnswerToGateway is the status to write of a Gateway of the class: attached are how many routes each of its listeners has, by their names.
 func AnswerToGateway(g *unstructured.Unstructured, attached map[string]int, lb *v1alpha1.HTTPLoadBalancer, silent string, now time.Time) map[string]any {
-	t := teller{g.GetGeneration(), now}
 	is := object(g.Object["status"])
 	ready := served(lb)
 	programmed := ready != nil && ready.Status == metav1.ConditionTrue
@@ -284,30 +260,30 @@ func AnswerToGateway(g *unstructured.Unstructured, attached map[string]int, lb *
 	case silent != "":
 		message = silent
 	}
-	conditions := convert[[]metav1.Condition](is["conditions"])
-	t.set(&conditions, condAccepted, true, condAccepted, "the agent has told the load-balancing cluster")
-	t.set(&conditions, condProgrammed, programmed, reason, message)
+	conditions := dated(convert[[]metav1.Condition](is["conditions"]), []metav1.Condition{
+		condition(condAccepted, true, condAccepted, "the agent has told the load-balancing cluster"), condition(condProgrammed, programmed, reason, message),
+	}, g.GetGeneration(), now)
 	before, listeners := convert[[]listenerStatus](is["listeners"]), []listenerStatus{}
 	for _, l := range objects(object(g.Object["spec"])["listeners"]) {
 		s := listenerStatus{Name: text(l["name"]), SupportedKinds: []map[string]any{}, AttachedRoutes: attached[text(l["name"])]}
-		if i := slices.IndexFunc(before, func(b listenerStatus) bool { return b.Name == s.Name }); i >= 0 {
-			s.Conditions = before[i].Conditions
-		}
 		kinds, known := allowedKinds(l)
 		for _, kind := range kinds {
 			s.SupportedKinds = append(s.SupportedKinds, map[string]any{"group": GatewayKind("").Group, "kind": kind})
 		}
+		accepted, resolved := condition(condAccepted, true, condAccepted, ""), condition(condResolved, true, condResolved, "")
 		if kindsOf(l) == nil {
-			t.set(&s.Conditions, condAccepted, false, "UnsupportedProtocol", "want HTTP, HTTPS or TLS")
-		} else {
-			t.set(&s.Conditions, condAccepted, true, condAccepted, "")
+			accepted = condition(condAccepted, false, "UnsupportedProtocol", "want HTTP, HTTPS or TLS")
 		}
-		if known {
-			t.set(&s.Conditions, condResolved, true, condResolved, "")
-		} else {
-			t.set(&s.Conditions, condResolved, false, "InvalidRouteKinds", "it allows kinds of routes that its protocol does not have")
+		if !known {
+			resolved = condition(condResolved, false, "InvalidRouteKinds", "it allows kinds of routes that its protocol does not have")
 		}
-		t.set(&s.Conditions, condProgrammed, programmed && known && kindsOf(l) != nil, reason, message)
+		var was []metav1.Condition
+		if i := slices.IndexFunc(before, func(b listenerStatus) bool { return b.Name == s.Name }); i >= 0 {
+			was = before[i].Conditions
+		}
+		s.Conditions = dated(was, []metav1.Condition{
+			accepted, resolved, condition(condProgrammed, programmed && known && kindsOf(l) != nil, reason, message),
+		}, g.GetGeneration(), now)
 		listeners = append(listeners, s)
 	}
 	status := map[string]any{"conditions": conditions, "listeners": listeners, "addresses": is["addresses"]}
@@ -319,45 +295,30 @@ func AnswerToGateway(g *unstructured.Unstructured, attached map[string]int, lb *
 
 // AnswerToClass is the status of a GatewayClass of this controller.
 func AnswerToClass(c *unstructured.Unstructured, now time.Time) map[string]any {
-	conditions := convert[[]metav1.Condition](object(c.Object["status"])["conditions"])
-	teller{c.GetGeneration(), now}.set(&conditions, condAccepted, true, condAccepted, "the agent tells the load-balancing cluster of its Gateways")
-	return map[string]any{"conditions": conditions}
-}
-
-// OursClass reports whether a GatewayClass is of this controller.
-func OursClass(c *unstructured.Unstructured) bool {
-	return text(object(c.Object["spec"])["controllerName"]) == Controller
+	before := convert[[]metav1.Condition](object(c.Object["status"])["conditions"])
+	said := []metav1.Condition{condition(condAccepted, true, condAccepted, "the agent tells the load-balancing cluster of its Gateways")}
+	return map[string]any{"conditions": dated(before, said, c.GetGeneration(), now)}
 }
 
 // AnswerToIngress is the status to write of an Ingress, whose own name is an alias of what serves it. It keeps what others have written.
 func AnswerToIngress(o *unstructured.Unstructured, lb *v1alpha1.HTTPLoadBalancer) map[string]any {
 	is := object(object(o.Object["status"])["loadBalancer"])
-	switch names := ingressNames(lb); {
-	case ServesIngress(o) && len(names) > 0:
-		is = map[string]any{"ingress": names}
-	case !ServesIngress(o) && len(names) > 0 && equality.Semantic.DeepEqual(is["ingress"], names):
-		is = nil
+	if lb != nil && len(lb.Status.Hostnames) > 0 {
+		names := []any{map[string]any{"hostname": lb.Status.Hostnames[0]}}
+		switch {
+		case Serves(o):
+			is = map[string]any{"ingress": names}
+		case equality.Semantic.DeepEqual(is["ingress"], names):
+			is = nil
+		}
 	}
 	return map[string]any{"loadBalancer": is}
 }
 
-func ingressNames(lb *v1alpha1.HTTPLoadBalancer) []any {
-	if lb == nil || len(lb.Status.Hostnames) == 0 {
-		return nil
-	}
-	return []any{map[string]any{"hostname": lb.Status.Hostnames[0]}}
-}
-
 // IngressTrouble is why an Ingress is not served, as a reason and a sentence; empty if it is, or nobody knows yet.
 func IngressTrouble(refused error, lb *v1alpha1.HTTPLoadBalancer, silent string) (reason, message string) {
-	ready := served(lb)
-	switch {
-	case refused != nil:
-		return ReasonRefused, refused.Error()
-	case silent != "":
-		return ReasonSilent, silent
-	case ready != nil && ready.Status == metav1.ConditionFalse:
-		return ready.Reason, ready.Message
+	if c := outcome(refused, silent, served(lb)); c != nil && (c.Status == metav1.ConditionFalse || silent != "") {
+		return c.Reason, c.Message
 	}
 	return "", ""
 }

@@ -111,8 +111,8 @@ func briefs(t *testing.T, v any) map[string]string {
 func answered(status metav1.ConditionStatus, reason, message string, route ...metav1.Condition) *v1alpha1.HTTPLoadBalancer {
 	lb := &v1alpha1.HTTPLoadBalancer{ObjectMeta: metav1.ObjectMeta{Generation: 1}}
 	lb.Status = v1alpha1.HTTPLoadBalancerStatus{
-		ObservedGeneration: 1, Hostnames: []string{"front.acme.lb.example.net"}, Route: route,
-		Conditions: []metav1.Condition{{Type: ConditionReady, Status: status, Reason: reason, Message: message}},
+		ObservedGeneration: 1, Hostnames: []string{"front.acme.lb.example.net"},
+		Conditions: append(route, metav1.Condition{Type: ConditionReady, Status: status, Reason: reason, Message: message}),
 	}
 	return lb
 }
@@ -134,10 +134,10 @@ func TestAnswerToRoute(t *testing.T) {
 		"served": {parent: "name: front", lb: answered(metav1.ConditionTrue, ReasonServed, "it is served", accepted),
 			want: map[string]string{condAccepted: "True Accepted by it", ConditionServed: "True Served it is served"}},
 		"refused there": {parent: "name: front", lb: answered(metav1.ConditionFalse, "Refused", "no such name"),
-			want: map[string]string{condAccepted: "False Refused no such name", ConditionServed: "False Refused no such name"}},
+			want: map[string]string{condAccepted: "False Refused no such name", condResolved: "True ResolvedRefs", ConditionServed: "False Refused no such name"}},
 		"no pods": {parent: "name: front", lb: answered(metav1.ConditionFalse, ReasonNoNodes, "no pods", accepted),
 			want: map[string]string{condAccepted: "True Accepted by it", ConditionServed: "False NoNodes no pods"}},
-		"refused here": {parent: "name: front", refused: refuseRef("InvalidKind", "a Secret"),
+		"refused here": {parent: "name: front", refused: refuse(reasonKind, "a Secret"),
 			want: map[string]string{condAccepted: "True Accepted", condResolved: "False InvalidKind a Secret", ConditionServed: "False InvalidKind a Secret"}},
 		"refused by the server": {parent: "name: front", refused: errors.New("no quota"),
 			want: map[string]string{condAccepted: "False Refused no quota", condResolved: "True ResolvedRefs", ConditionServed: "False Refused no quota"}},

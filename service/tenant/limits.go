@@ -134,14 +134,14 @@ func earlier(a, b *v1alpha1.Tenant) bool {
 	return a.Name < b.Name
 }
 
-// allowed reads an address, which has to be in a block of within.
-func (l Limits) allowed(text string, within []netip.Prefix, field string) (netip.Addr, error) {
+// allowed reads an address, which has to be in one of the blocks.
+func (l Limits) allowed(text string, blocks []netip.Prefix, field string) (netip.Addr, error) {
 	addr, err := netip.ParseAddr(text)
 	if err != nil || addr.Zone() != "" {
 		return addr, fmt.Errorf("%q is no address", text)
 	}
 	addr = addr.Unmap()
-	if !slices.ContainsFunc(within, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+	if !slices.ContainsFunc(blocks, func(p netip.Prefix) bool { return p.Contains(addr) }) {
 		return addr, fmt.Errorf("%s is not in the %s of the Tenant", addr, field)
 	}
 	if why := l.reserved.refuse(addr); why != "" {

@@ -12,8 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/service/pool"
 )
 
 // What is served by name is called a route here: an Ingress, or a route of the Gateway API.
@@ -30,7 +32,7 @@ const (
 	LabelCopy = v1alpha1.Group + "/copy"
 )
 
-// Reasons of conditions of routes and Gateways (Gateway API v1).
+// Types of conditions of routes and Gateways (Gateway API v1).
 const (
 	condAccepted   = "Accepted"
 	condResolved   = "ResolvedRefs"
@@ -54,13 +56,15 @@ func RouteName(kind, namespace, name string) string {
 	return strings.ToLower(kind) + "." + namespace + "." + name
 }
 
-// RouteRefusal is why a route is not served, for who made it: Condition is the one of the Gateway API that is false, for the reason.
-type RouteRefusal struct{ Condition, Reason, Message string }
+// Reasons why a route is not served (Gateway API v1). The first two are of the condition ResolvedRefs, the others of Accepted.
+const (
+	reasonKind      pool.Reason = "InvalidKind"
+	reasonPermitted pool.Reason = "RefNotPermitted"
+	reasonValue     pool.Reason = "UnsupportedValue"
+)
 
-func (r *RouteRefusal) Error() string { return r.Message }
-
-func refuseRef(reason, format string, args ...any) error {
-	return &RouteRefusal{condResolved, reason, fmt.Sprintf(format, args...)}
+func refuse(reason pool.Reason, format string, args ...any) error {
+	return &pool.Refusal{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
 // eachBackend calls visit with each reference to a Service in the specification of a route, which has its name in "name". The error is
@@ -77,7 +81,7 @@ func eachBackend(kind string, spec map[string]any, visit func(ref map[string]any
 			if service := object(b["service"]); service != nil {
 				visit(service)
 			} else if b != nil {
-				return refuseRef("InvalidKind", "a backend is no Service: only Services can be reached from the load-balancing cluster")
+				return refuse(reasonKind, "a backend is no Service: only Services can be reached from the load-balancing cluster")
 			}
 		}
 		return nil
@@ -91,7 +95,7 @@ func eachBackend(kind string, spec map[string]any, visit func(ref map[string]any
 			if kind := text(f["type"]); !slices.Contains([]string{
 				"RequestHeaderModifier", "ResponseHeaderModifier", "RequestMirror", "RequestRedirect", "URLRewrite", "CORS",
 			}, kind) { // others may refer to what is not the tenant's
-				return &RouteRefusal{condAccepted, "UnsupportedValue", fmt.Sprintf("a filter is of the type %q, which is not served", kind)}
+				return refuse(reasonValue, "a filter is of the type %q, which is not served", kind)
 			}
 			if mirror := object(object(f["requestMirror"])["backendRef"]); mirror != nil {
 				refs = append(refs, mirror)
@@ -100,9 +104,9 @@ func eachBackend(kind string, spec map[string]any, visit func(ref map[string]any
 		for _, ref := range refs {
 			switch group, kind := text(ref["group"]), text(ref["kind"]); {
 			case group != "" || kind != "" && kind != "Service":
-				return refuseRef("InvalidKind", "a backend is a %s: only Services can be reached from the load-balancing cluster", kind)
+				return refuse(reasonKind, "a backend is a %s: only Services can be reached from the load-balancing cluster", kind)
 			case ref["namespace"] != nil:
-				return refuseRef("RefNotPermitted", "the backend %s is given with a namespace: only Services of the route's own are served", text(ref["name"]))
+				return refuse(reasonPermitted, "the backend %s is given with a namespace: only Services of the route's own are served", text(ref["name"]))
 			}
 			visit(ref)
 		}
@@ -113,13 +117,14 @@ func eachBackend(kind string, spec map[string]any, visit func(ref map[string]any
 // BackendsOf are the names of the Services that a route sends requests to.
 func BackendsOf(route *unstructured.Unstructured) (names []string, err error) {
 	err = eachBackend(route.GetKind(), object(route.Object["spec"]), func(ref map[string]any) { names = append(names, text(ref["name"])) })
-	slices.Sort(names)
-	return slices.Compact(names), err
+	return sets.List(sets.New(names...)), err
 }
 
-// ServesIngress reports whether an Ingress is of the class.
-func ServesIngress(o *unstructured.Unstructured) bool {
-	return o.GetDeletionTimestamp() == nil && text(object(o.Object["spec"])["ingressClassName"]) == RouteClass
+// Serves reports whether an Ingress or a Gateway is of the class, or a GatewayClass of this controller. A route is served if it has [Gateways.Parents].
+func Serves(o *unstructured.Unstructured) bool {
+	spec := object(o.Object["spec"])
+	return o.GetDeletionTimestamp() == nil &&
+		(text(spec["ingressClassName"]) == RouteClass || text(spec["gatewayClassName"]) == RouteClass || text(spec["controllerName"]) == Controller)
 }
 
 // SecretsOf are the names of the Secrets that an Ingress names.
@@ -138,8 +143,8 @@ func SecretName(loadBalancer, secret string) string {
 }
 
 // AskRoute is what is asked for a route: parents are those of a route of the Gateway API, secrets those Secrets of an Ingress that there are.
-// The error is a [RouteRefusal] for who made it.
-func AskRoute(o *unstructured.Unstructured, parents []Parent, secrets []string) (*v1alpha1.HTTPLoadBalancerSpec, error) {
+// The error is a [pool.Refusal] for who made it.
+func AskRoute(o *unstructured.Unstructured, parents []Parent, secrets []*corev1.Secret) (*v1alpha1.HTTPLoadBalancerSpec, error) {
 	spec := object(o.Object["spec"])
 	out := &v1alpha1.HTTPLoadBalancerSpec{Kind: o.GetKind(), Origin: v1alpha1.Origin{Namespace: o.GetNamespace(), Name: o.GetName()}}
 	told := make(map[string]any)
@@ -147,7 +152,10 @@ func AskRoute(o *unstructured.Unstructured, parents []Parent, secrets []string) 
 	case KindGateway:
 		return out, nil
 	case KindIngress:
-		out.Annotations, out.Secrets = annotationsToTell(o.GetAnnotations()), secrets
+		out.Annotations = annotationsToTell(o.GetAnnotations())
+		for _, s := range secrets {
+			out.Secrets = append(out.Secrets, s.Name)
+		}
 		for _, field := range []string{"defaultBackend", "rules", "tls"} {
 			if v, ok := spec[field]; ok {
 				told[field] = v
@@ -162,14 +170,12 @@ func AskRoute(o *unstructured.Unstructured, parents []Parent, secrets []string) 
 			}
 		}
 		if len(hostnames) > 0 {
-			slices.Sort(hostnames)
-			told["hostnames"] = slices.Compact(hostnames)
+			told["hostnames"] = sets.List(sets.New(hostnames...))
 		}
 		if rules, ok := spec["rules"]; ok {
 			told["rules"] = rules
 		}
-		slices.Sort(out.Gateways)
-		out.Gateways = slices.Compact(out.Gateways)
+		out.Gateways = sets.List(sets.New(out.Gateways...))
 	}
 	if _, err := BackendsOf(o); err != nil {
 		return nil, err
@@ -231,7 +237,7 @@ func CopyOf(s *corev1.Service) *corev1.Service {
 func SameCopy(is, want *corev1.Service) bool {
 	ports := slices.Clone(is.Spec.Ports)
 	for i := range ports {
-		ports[i].NodePort, ports[i].AppProtocol = 0, nil
+		ports[i].NodePort = 0
 	}
 	return is.Spec.Type == want.Spec.Type && maps.Equal(is.Spec.Selector, want.Spec.Selector) && slices.Equal(ports, want.Spec.Ports) &&
 		slices.Equal(is.Spec.IPFamilies, want.Spec.IPFamilies) && is.Spec.PublishNotReadyAddresses == want.Spec.PublishNotReadyAddresses

@@ -9,12 +9,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/service/pool"
 )
 
 // tree is an object as an API server has it, of YAML in which tabs are two spaces.
@@ -34,7 +36,11 @@ func tree(t testing.TB, text string) *unstructured.Unstructured {
 // ask is what an agent asks for an object.
 func ask(t testing.TB, o *unstructured.Unstructured, parents []Parent, secrets ...string) *v1alpha1.HTTPLoadBalancer {
 	t.Helper()
-	spec, err := AskRoute(o, parents, secrets)
+	var there []*corev1.Secret
+	for _, name := range secrets {
+		there = append(there, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	spec, err := AskRoute(o, parents, there)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +207,7 @@ func TestRefusedRoutes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, err := derive(tt.t, tt.lb, ownName)
-			var refusal *RouteRefusal
+			var refusal *pool.Refusal
 			switch {
 			case tt.want == "" && err != nil:
 				t.Error(err)
@@ -297,12 +303,13 @@ func TestRouteStatus(t *testing.T) {
 		"of an earlier":       {nil, said(1, accepted), "", "Unknown Pending the Gateway of the load-balancing cluster has not taken it yet", 0},
 		"no backend":          {nil, said(2, accepted, absent), "", "False BackendNotFound no service tenant-acme/default/web", 2},
 		"no pods":             {nil, said(2, accepted), "the Service default/web: none", "False NoNodes the Service default/web: none", 1},
-		"refused":             {refuse("no such host"), nil, "", "False Refused no such host", 1},
+		"refused":             {refuse(ReasonRefused, "no such host"), nil, "", "False Refused no such host", 0},
 		"refused by a server": {errors.New("no right"), nil, "", "False Refused no right", 0},
 	} {
 		s := RouteStatus(lb, tt.refused, d, tt.is, tt.missing, now)
-		if got := brief(s.Conditions[0]); got != tt.want || len(s.Route) != tt.route || s.ObservedGeneration != 1 {
-			t.Errorf("%s: %q and %v, want %q", name, got, s.Route, tt.want)
+		last := len(s.Conditions) - 1
+		if got := brief(s.Conditions[last]); got != tt.want || last != tt.route || s.ObservedGeneration != 1 {
+			t.Errorf("%s: %q and %v, want %q", name, got, s.Conditions, tt.want)
 		}
 	}
 }

@@ -73,28 +73,35 @@ func AnswerTo(s *corev1.Service, mode Mode, refused error, lb *v1alpha1.TCPLoadB
 	default:
 		assigned = strings.Join(addresses, ",")
 	}
-	c := metav1.Condition{
-		Type: ConditionServed, Status: metav1.ConditionFalse, ObservedGeneration: s.Generation, LastTransitionTime: metav1.NewTime(now),
-	}
 	var ready *metav1.Condition
 	if lb != nil && lb.Status.ObservedGeneration == lb.Generation {
 		ready = meta.FindStatusCondition(lb.Status.Conditions, ConditionReady)
 	}
+	if c := outcome(refused, silent, ready); c != nil {
+		c.ObservedGeneration, c.LastTransitionTime = s.Generation, metav1.NewTime(now)
+		meta.SetStatusCondition(&status.Conditions, *c)
+	}
+	return status, assigned
+}
+
+// outcome is what a tenant is told of what it asks for: refused says why it is not asked for, silent who has not been heard, and ready is the condition of what
+// was asked for as it is, nil if nobody knows yet. It is nil if there is nothing to tell.
+func outcome(refused error, silent string, ready *metav1.Condition) *metav1.Condition {
+	c := &metav1.Condition{Type: ConditionServed, Status: metav1.ConditionFalse, Reason: ReasonRefused}
 	switch {
 	case refused != nil: // what it had before stays as it is
-		c.Reason, c.Message = ReasonRefused, refused.Error()
+		c.Message = refused.Error()
 		if r, ok := refused.(*pool.Refusal); ok {
 			c.Reason = string(r.Reason)
 		}
 	case silent != "":
 		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, ReasonSilent, silent
 	case ready == nil:
-		return status, assigned
+		return nil
 	default:
 		c.Status, c.Reason, c.Message = ready.Status, ready.Reason, ready.Message
 	}
-	meta.SetStatusCondition(&status.Conditions, c)
-	return status, assigned
+	return c
 }
 
 // Report is what a manager has found of a tenant.

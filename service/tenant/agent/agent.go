@@ -51,18 +51,18 @@ type agent struct {
 	there       *kube.RemoteInformers
 	queue       *kube.Queue
 
-	mu       sync.Mutex
-	began    map[string]time.Time // since when something has been so
-	brought  map[string]string    // which versions of Secrets were, by their names there
-	troubled map[string]trouble   // Ingresses
-	heard    time.Time            // when the load-balancing cluster last took a renewal
+	mu      sync.Mutex
+	began   map[string]time.Time // since when something has been so
+	brought sync.Map             // versions of Secrets, by their names there
+	told    sync.Map             // what events have said of Ingresses, by their keys
+	heard   time.Time            // when the load-balancing cluster last took a renewal
 }
 
 func newAgent(log *slog.Logger, own, remote *kube.Cluster, o Options) *agent {
 	return &agent{
 		log: log, own: own, remote: remote, opts: o, queue: kube.NewQueue(),
 		here: own.OwnInformers(log, tenant.AnnotationClass, kinds()), there: remote.RemoteInformers(log, o.Remote),
-		began: make(map[string]time.Time), brought: make(map[string]string), troubled: make(map[string]trouble), heard: time.Now(),
+		began: make(map[string]time.Time), heard: time.Now(),
 	}
 }
 
@@ -134,5 +134,5 @@ func (a *agent) addAll() {
 	for s := range a.here.Services.All() {
 		a.queue.Add(kube.Key(s))
 	}
-	a.addRoutes()
+	a.addRoutes("")
 }

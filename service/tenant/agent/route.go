@@ -12,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -45,32 +44,31 @@ func routeKey(kind, namespace, name string) string { return kind + "/" + namespa
 
 // listenToRoutes has work done about routes and Gateways that change, and about what depends on them.
 func (a *agent) listenToRoutes() {
-	generations := make(map[string]int64) // of Gateways, whose status changes with every route
 	for kind, informer := range a.here.Routes {
+		generations := make(map[string]int64) // or the status alone has changed
+		changed := func(o *unstructured.Unstructured) {
+			if a.queue.Add(routeKey(kind, o.GetNamespace(), o.GetName())); kind == tenant.KindGateway {
+				a.addRoutes("")
+			} else {
+				a.addNear(o)
+			}
+		}
 		informer.Handle(kube.Handlers[*unstructured.Unstructured]{
 			Set: func(o *unstructured.Unstructured) {
-				a.queue.Add(routeKey(kind, o.GetNamespace(), o.GetName()))
-				switch {
-				case kind == tenant.KindGatewayClass:
-				case kind != tenant.KindGateway:
-					a.addNear(o)
-				case generations[kube.Key(o)] != o.GetGeneration():
-					generations[kube.Key(o)] = o.GetGeneration()
-					a.addRoutes()
+				if generation := o.GetGeneration(); generation == 0 || generations[kube.Key(o)] != generation {
+					generations[kube.Key(o)] = generation
+					changed(o)
+				} else {
+					a.queue.Add(routeKey(kind, o.GetNamespace(), o.GetName()))
 				}
 			},
 			Delete: func(o *unstructured.Unstructured) {
-				a.queue.Add(routeKey(kind, o.GetNamespace(), o.GetName()))
-				if kind == tenant.KindGateway {
-					delete(generations, kube.Key(o))
-					a.addRoutes()
-				} else if kind != tenant.KindGatewayClass {
-					a.addNear(o)
-				}
+				delete(generations, kube.Key(o))
+				changed(o)
 			},
 		})
 	}
-	a.here.Namespaces.HandleChanges(func(*corev1.Namespace) { a.addRoutes() })
+	a.here.Namespaces.HandleChanges(func(n *corev1.Namespace) { a.addRoutes(n.Name) })
 	a.there.Routes.HandleChanges(func(lb *v1alpha1.HTTPLoadBalancer) {
 		a.addAskedRoute(lb)
 		a.addInternal(lb.Spec.Origin.Namespace)
@@ -102,10 +100,13 @@ func (a *agent) addInternal(namespace string) {
 	}
 }
 
-// addRoutes has all looked at that is served by name, and the Services that it needs.
-func (a *agent) addRoutes() {
+// addRoutes has all of a namespace looked at that is served by name, and the Services that it needs; of all namespaces, if it is empty.
+func (a *agent) addRoutes(namespace string) {
 	for kind, informer := range a.here.Routes {
 		for o := range informer.All() {
+			if namespace != "" && o.GetNamespace() != namespace {
+				continue
+			}
 			a.queue.Add(routeKey(kind, o.GetNamespace(), o.GetName()))
 			names, _ := tenant.BackendsOf(o)
 			for _, name := range names {
@@ -140,8 +141,8 @@ func (a *agent) routes() iter.Seq[*unstructured.Unstructured] {
 	}
 }
 
-// isBackend reports whether a route that is served sends requests to a Service.
-func (a *agent) isBackend(s *corev1.Service) bool {
+// isBackend reports whether a route that is served sends requests to a Service, for which asked is what is asked for so far.
+func (a *agent) isBackend(s *corev1.Service, asked *v1alpha1.TCPLoadBalancer) bool {
 	for _, kind := range tenant.RouteKinds() {
 		for o := range a.here.Routes[kind.Kind].In(s.Namespace) {
 			if names, _ := tenant.BackendsOf(o); slices.Contains(names, s.Name) && a.servesRoute(o) {
@@ -150,7 +151,8 @@ func (a *agent) isBackend(s *corev1.Service) bool {
 		}
 	}
 	for lb := range a.there.Routes.All() { // or does so there still
-		if lb.Spec.Origin.Namespace == s.Namespace && (lb.Status.ObservedGeneration != lb.Generation || slices.Contains(tenant.AskedBackends(lb), s.Name)) {
+		unknown := asked != nil && asked.Spec.Internal && lb.Status.ObservedGeneration != lb.Generation // what is derived may be of an earlier one
+		if lb.Spec.Origin.Namespace == s.Namespace && (unknown || slices.Contains(tenant.AskedBackends(lb), s.Name)) {
 			return true
 		}
 	}
@@ -158,23 +160,17 @@ func (a *agent) isBackend(s *corev1.Service) bool {
 }
 
 func (a *agent) servesRoute(o *unstructured.Unstructured) bool {
-	if o.GetKind() == tenant.KindIngress {
-		return tenant.ServesIngress(o)
-	}
-	return len(a.gateways().Parents(o)) > 0
+	return tenant.Serves(o) || len(a.gateways().Parents(o)) > 0
 }
 
-// keepCopy makes the copy of a Service, or deletes it, and returns it as it is; nil if it is not there yet.
+// keepCopy makes the copy of a Service, or deletes it if s is nil, and returns it as it is; nil if it is not there yet.
 func (a *agent) keepCopy(ctx context.Context, key string, s *corev1.Service) (*corev1.Service, error) {
 	namespace, name, _ := strings.Cut(key, "/")
 	is, exists := a.here.Services.Get(namespace + "/" + tenant.CopyName(name))
 	ours := exists && is.Labels[tenant.LabelCopy] == name
 	switch {
 	case s == nil && ours && a.knowsAsked():
-		if err := a.own.Delete(ctx, is); !apierrors.IsNotFound(err) {
-			return nil, err
-		}
-		return nil, nil
+		return nil, a.own.Delete(ctx, is)
 	case s == nil:
 		return nil, nil
 	case exists && !ours:
@@ -190,38 +186,28 @@ func (a *agent) attendRoute(ctx context.Context, kind, namespace, name string) e
 	key := namespace + "/" + name
 	o, exists := a.here.Routes[kind].Get(strings.TrimPrefix(key, "/"))
 	var parents, attached []tenant.Parent
-	served := false
+	served := exists && tenant.Serves(o)
 	switch {
-	case !exists:
+	case kind == tenant.KindGatewayClass && served:
+		return a.writeStatus(ctx, o, tenant.AnswerToClass(o, time.Now()))
 	case kind == tenant.KindGatewayClass:
-		if tenant.OursClass(o) {
-			return a.writeStatus(ctx, o, tenant.AnswerToClass(o, time.Now()))
-		}
 		return nil
-	case kind == tenant.KindIngress:
-		served = tenant.ServesIngress(o)
-	case kind == tenant.KindGateway:
-		served = tenant.ServesGateway(o)
-	default:
-		parents = a.gateways().Parents(o)
+	case exists:
+		parents = a.gateways().Parents(o) // of routes alone
 		for _, p := range parents {
 			if p.Reason == "" {
 				attached = append(attached, p)
 			}
 		}
-		served = len(attached) > 0
+		served = served || len(attached) > 0
 	}
 	asked, _ := a.there.Routes.Get(a.opts.Remote + "/" + tenant.RouteName(kind, namespace, name))
 	if !served {
 		var err error
-		for _, what := range []string{"unanswered ", "early "} {
+		for _, what := range []string{"unanswered ", "early ", "troubled "} {
 			a.lasts(what+routeKey(kind, namespace, name), false)
 		}
-		a.mu.Lock()
-		if kind == tenant.KindIngress {
-			delete(a.troubled, key)
-		}
-		a.mu.Unlock()
+		a.told.Delete(routeKey(kind, namespace, name))
 		if exists && a.knowsAsked() {
 			err = a.answerRoute(ctx, o, parents, nil, asked, "")
 		}
@@ -233,11 +219,7 @@ func (a *agent) attendRoute(ctx context.Context, kind, namespace, name string) e
 	} else if err != nil {
 		return err
 	}
-	var names []string
-	for _, s := range secrets {
-		names = append(names, s.Name)
-	}
-	spec, refused := tenant.AskRoute(o, attached, names)
+	spec, refused := tenant.AskRoute(o, attached, secrets)
 	if refused == nil {
 		lb := &v1alpha1.HTTPLoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: a.opts.Remote, Name: tenant.RouteName(kind, namespace, name)}, Spec: *spec}
 		same := asked != nil && equality.Semantic.DeepEqual(asked.Spec, lb.Spec)
@@ -285,9 +267,7 @@ func (a *agent) askRoute(ctx context.Context, is, want *v1alpha1.HTTPLoadBalance
 	switch {
 	case !a.knowsAsked():
 	case want == nil && is != nil:
-		if err := a.remote.Delete(ctx, is); !apierrors.IsNotFound(err) {
-			return err
-		}
+		return a.remote.Delete(ctx, is)
 	case want != nil && is != nil && equality.Semantic.DeepEqual(is.Spec, want.Spec):
 		want.UID = is.UID
 	case want != nil:
@@ -318,10 +298,7 @@ func (a *agent) secretsOf(ctx context.Context, o *unstructured.Unstructured) (ou
 func (a *agent) bring(ctx context.Context, lb *v1alpha1.HTTPLoadBalancer, secrets []*corev1.Secret) error {
 	for _, s := range secrets {
 		name, version := tenant.SecretName(lb.Name, s.Name), string(lb.UID)+"/"+s.ResourceVersion
-		a.mu.Lock()
-		has := a.brought[name]
-		a.mu.Unlock()
-		if lb.UID == "" || has == version {
+		if has, _ := a.brought.Load(name); lb.UID == "" || has == version {
 			continue
 		}
 		err := a.remote.Apply(ctx, tenant.AgentName, &corev1.Secret{
@@ -334,9 +311,7 @@ func (a *agent) bring(ctx context.Context, lb *v1alpha1.HTTPLoadBalancer, secret
 		if err != nil {
 			return err
 		}
-		a.mu.Lock()
-		a.brought[name] = version
-		a.mu.Unlock()
+		a.brought.Store(name, version)
 	}
 	return nil
 }
@@ -348,10 +323,7 @@ func (a *agent) answerRoute(ctx context.Context, o *unstructured.Unstructured, p
 		err := a.writeStatus(ctx, o, tenant.AnswerToIngress(o, lb))
 		return errors.Join(err, a.tellIngress(ctx, o, refused, lb, silent))
 	case tenant.KindGateway:
-		if !tenant.ServesGateway(o) {
-			return nil
-		}
-		if lb == nil && !a.knowsAsked() {
+		if !tenant.Serves(o) || lb == nil && !a.knowsAsked() {
 			return nil
 		}
 		attached := a.gateways().Attached(kube.Key(o), a.routes())
@@ -367,33 +339,15 @@ func (a *agent) writeStatus(ctx context.Context, o *unstructured.Unstructured, s
 	return a.own.WriteStatus(ctx, o, status)
 }
 
-// trouble is why an Ingress is not served, since when, and whether an event has said so.
-type trouble struct {
-	message string
-	since   time.Time
-	told    bool
-}
-
 // tellIngress says once by an event why an Ingress is not served, if that lasts.
 func (a *agent) tellIngress(ctx context.Context, o *unstructured.Unstructured, refused error, lb *v1alpha1.HTTPLoadBalancer, silent string) error {
 	reason, message := tenant.IngressTrouble(refused, lb, silent)
-	a.mu.Lock()
-	is := a.troubled[kube.Key(o)]
-	if is.message != message {
-		is = trouble{message: message, since: time.Now()}
+	key := routeKey(o.GetKind(), o.GetNamespace(), o.GetName())
+	if left := lasting - a.lasts("troubled "+key, message != ""); message != "" && left > 0 {
+		a.queue.AddAfter(key, left)
+		return nil
 	}
-	left := lasting - time.Since(is.since)
-	tell := message != "" && !is.told && left <= 0
-	is.told = is.told || tell
-	a.troubled[kube.Key(o)] = is
-	if message == "" {
-		delete(a.troubled, kube.Key(o))
-	}
-	a.mu.Unlock()
-	if message != "" && left > 0 {
-		a.queue.AddAfter(routeKey(o.GetKind(), o.GetNamespace(), o.GetName()), left)
-	}
-	if !tell {
+	if said, _ := a.told.Swap(key, message); said == message || message == "" {
 		return nil
 	}
 	return a.own.WriteEvent(ctx, kube.Event{

@@ -42,17 +42,17 @@ func (a *agent) attend(ctx context.Context, key string) error {
 	if exists {
 		mode = a.opts.Classes.ModeOf(s)
 	}
-	var needsCopy *corev1.Service
-	if mode == tenant.NotServed && exists && s.DeletionTimestamp == nil && a.isBackend(s) {
-		mode = tenant.ByRoute
-	}
 	lb := a.asked(key)
 	a.known(key, lb)
+	if mode == tenant.NotServed && exists && s.DeletionTimestamp == nil && a.isBackend(s, lb) {
+		mode = tenant.ByRoute
+	}
 	unneeded := mode == tenant.NotServed && exists && lb != nil && lb.Spec.Internal // what routes sent requests to, and may still there
 	if left := lingers - a.lasts("unneeded "+key, unneeded); unneeded && left > 0 {
 		a.queue.AddAfter(key, left)
 		return nil
 	}
+	var needsCopy *corev1.Service
 	if mode == tenant.ByRoute && tenant.NeedsCopy(s) {
 		needsCopy = s
 	}
@@ -113,9 +113,7 @@ func (a *agent) ask(ctx context.Context, key string, is *v1alpha1.TCPLoadBalance
 	switch {
 	case !a.knowsAsked():
 	case want == nil && is != nil:
-		if err := a.remote.Delete(ctx, is); !apierrors.IsNotFound(err) {
-			return err
-		}
+		return a.remote.Delete(ctx, is)
 	case want != nil && (is == nil || !equality.Semantic.DeepEqual(&is.Spec, want)):
 		return a.remote.Apply(ctx, tenant.AgentName, &v1alpha1.TCPLoadBalancer{
 			ObjectMeta: metav1.ObjectMeta{Namespace: a.opts.Remote, Name: tenant.LoadBalancerName(key)}, Spec: *want,

@@ -81,6 +81,7 @@ func (m *manager) run(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
+	m.keepNames()
 	m.queue.Run(ctx, m.work)
 }
 

@@ -25,24 +25,20 @@ const routePrefix = "route/"
 
 // listenToRoutes has work done about HTTPLoadBalancers, and about what is derived from them.
 func (m *manager) listenToRoutes() {
-	m.known.Routes.Handle(kube.Handlers[*v1alpha1.HTTPLoadBalancer]{
-		Set: func(lb *v1alpha1.HTTPLoadBalancer) {
-			if len(lb.Status.Hostnames) > 0 {
-				m.ownName(lb) // the name that it has is its own, before others ask for one
-			}
-			m.addRoute(lb)
-		},
-		Delete: func(lb *v1alpha1.HTTPLoadBalancer) {
-			m.mu.Lock()
-			m.names.Release(kube.Key(lb))
-			m.mu.Unlock()
-			m.addRoute(lb)
-		},
-	})
+	m.known.Routes.HandleChanges(m.addRoute)
 	for _, informer := range m.known.Derived {
 		informer.HandleChanges(func(o *unstructured.Unstructured) { m.addOwner(o, echo) })
 	}
 	m.known.Classes.HandleChanges(func(*unstructured.Unstructured) { m.addAll() })
+}
+
+// keepNames has who has a name keep it, before others ask for one.
+func (m *manager) keepNames() {
+	for lb := range m.known.Routes.All() {
+		if len(lb.Status.Hostnames) > 0 {
+			m.ownName(lb)
+		}
+	}
 }
 
 // addRoute has an HTTPLoadBalancer looked at, and those that are served at its name.
@@ -98,6 +94,10 @@ func (m *manager) serveRoute(ctx context.Context, namespace, name string) error 
 	var refused error
 	if exists = exists && lb.DeletionTimestamp == nil; exists {
 		want, refused = m.deriveRoute(owner, lb)
+	} else {
+		m.mu.Lock()
+		m.names.Release(namespace + "/" + name)
+		m.mu.Unlock()
 	}
 	is, err := m.applyRoute(ctx, namespace, name, want.Object)
 	switch {
@@ -135,10 +135,10 @@ func rejects(err error) bool {
 
 // deriveRoute is what an HTTPLoadBalancer makes of itself, or why nothing.
 func (m *manager) deriveRoute(owner string, lb *v1alpha1.HTTPLoadBalancer) (d tenant.DerivedRoute, refused error) {
-	t, allowed := m.known.Tenants.Get(owner)
+	t, err := m.tenant(owner)
 	switch {
-	case !allowed:
-		return d, fmt.Errorf("there is no Tenant %s any more", owner)
+	case err != nil:
+		return d, err
 	case m.domain == "":
 		return d, errors.New("the manager has no --domain, so nothing has a name: ask the administrator of the load-balancing cluster")
 	case m.conflict(t) != "":
@@ -174,20 +174,18 @@ func (m *manager) missing(owner string, lb *v1alpha1.HTTPLoadBalancer, d tenant.
 }
 
 // applyRoute makes what is derived from an HTTPLoadBalancer as it should be, and returns it as it is, nil if there is to be none.
-func (m *manager) applyRoute(ctx context.Context, namespace, name string, want *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	kind, _, _ := strings.Cut(name, ".")
-	for _, k := range tenant.RouteKinds() {
-		if strings.ToLower(k.Kind) != kind {
-			continue
-		}
-		is, exists := m.known.Derived[k.Kind].Get(namespace + "/" + tenant.DerivedRouteName(name))
+func (m *manager) applyRoute(ctx context.Context, namespace, name string, want *unstructured.Unstructured) (is *unstructured.Unstructured, err error) {
+	for kind, derived := range m.known.Derived {
+		known, exists := derived.Get(namespace + "/" + tenant.DerivedRouteName(name))
 		switch {
-		case want == nil && exists:
-			return nil, m.remove(ctx, is)
-		case want != nil && (!exists || !tenant.SameRoute(is, want)):
-			return is, m.cluster.Apply(ctx, tenant.ManagerName, want.DeepCopy())
+		case want != nil && want.GetKind() == kind:
+			if is = known; !exists || !tenant.SameRoute(is, want) {
+				err = m.cluster.Apply(ctx, tenant.ManagerName, want)
+				is = want
+			}
+		case exists:
+			err = errors.Join(err, m.cluster.Delete(ctx, known))
 		}
-		return is, nil
 	}
-	return nil, nil
+	return is, err
 }

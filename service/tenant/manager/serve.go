@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -43,15 +44,10 @@ func (m *manager) serve(ctx context.Context, namespace, name string) error {
 	if !ok {
 		return nil // whoever made it there, it is no tenant's
 	}
-	t, allowed := m.known.Tenants.Get(owner)
 	var want tenant.Derived
 	refused := ""
-	switch {
-	case !exists || lb.DeletionTimestamp != nil:
-	case !allowed:
-		refused = "there is no Tenant " + owner + " any more"
-	default:
-		want, refused = m.derive(t, lb)
+	if exists && lb.DeletionTimestamp == nil {
+		want, refused = m.derive(owner, lb)
 	}
 	if want.Service == nil && refused == "" && exists && lb.DeletionTimestamp == nil {
 		return nil // its nodes are not known yet: probes call again
@@ -72,15 +68,27 @@ func (m *manager) serve(ctx context.Context, namespace, name string) error {
 	return errors.Join(err, m.cluster.WriteLoadBalancerStatus(ctx, lb, status))
 }
 
-// conflictElsewhere is what a tenant is told of its conflict.
+// tenant is the Tenant of a name, if it can be served.
+func (m *manager) tenant(name string) (*v1alpha1.Tenant, error) {
+	t, ok := m.known.Tenants.Get(name)
+	if !ok {
+		return nil, fmt.Errorf("there is no Tenant %s any more", name)
+	}
+	if tenant.Conflict(t, m.known.Tenants.All()) != "" { // with whom, is for the administrator
+		return nil, errors.New(conflictElsewhere)
+	}
+	return t, nil
+}
+
 const conflictElsewhere = "its Tenant is in conflict with another one: ask the administrator of the load-balancing cluster"
 
 // derive is what a TCPLoadBalancer makes of itself, or why nothing. Nothing without a reason is that nodes have not been probed yet.
-func (m *manager) derive(t *v1alpha1.Tenant, lb *v1alpha1.TCPLoadBalancer) (tenant.Derived, string) {
-	if tenant.Conflict(t, m.known.Tenants.All()) != "" { // with whom, is for the administrator
-		return tenant.Derived{}, conflictElsewhere
+func (m *manager) derive(owner string, lb *v1alpha1.TCPLoadBalancer) (tenant.Derived, string) {
+	t, err := m.tenant(owner)
+	if err == nil {
+		err = m.limits(t).Check(lb)
 	}
-	if err := m.limits(t).Check(lb); err != nil {
+	if err != nil {
 		return tenant.Derived{}, err.Error()
 	}
 	nodes, _ := m.nodes(t)
@@ -107,23 +115,16 @@ func (m *manager) apply(ctx context.Context, namespace, name string, want tenant
 	is, exists := m.known.Services.Get(namespace + "/" + service)
 	switch {
 	case want.Service != nil && exists && len(is.Spec.IPFamilies) > 0 && is.Spec.IPFamilies[0] != want.Service.Spec.IPFamilies[0]:
-		err = m.remove(ctx, is)
+		err = m.cluster.Delete(ctx, is)
 	case want.Service != nil && (!exists || !tenant.SameService(is, want.Service)):
 		err = m.cluster.Apply(ctx, tenant.ManagerName, want.Service)
 	case want.Service == nil && exists:
-		err, is = m.remove(ctx, is), nil
+		err, is = m.cluster.Delete(ctx, is), nil
 	}
 	for _, slice := range slices {
 		if known, ok := m.known.Slices.Get(namespace + "/" + slice); ok && !wanted[slice] && err == nil {
-			err = m.remove(ctx, known)
+			err = m.cluster.Delete(ctx, known)
 		}
 	}
 	return is, err
-}
-
-func (m *manager) remove(ctx context.Context, o kube.Object) error {
-	if err := m.cluster.Delete(ctx, o); !apierrors.IsNotFound(err) {
-		return err
-	}
-	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -52,21 +51,20 @@ func (m *manager) keepTenant(ctx context.Context, name string) error {
 // sweep deletes what was derived for a tenant and has lost its owner: a TCPLoadBalancer may be deleted so that what it owns stays.
 func (m *manager) sweep(ctx context.Context, name string) error {
 	var errs []error
-	for s := range m.known.Services.In(tenant.Namespace(name)) {
-		if len(s.OwnerReferences) == 0 {
-			errs = append(errs, m.remove(ctx, s))
+	lost := func(o kube.Object) {
+		if len(o.GetOwnerReferences()) == 0 {
+			errs = append(errs, m.cluster.Delete(ctx, o))
 		}
 	}
+	for s := range m.known.Services.In(tenant.Namespace(name)) {
+		lost(s)
+	}
 	for s := range m.known.Slices.In(tenant.Namespace(name)) {
-		if len(s.OwnerReferences) == 0 {
-			errs = append(errs, m.remove(ctx, s))
-		}
+		lost(s)
 	}
 	for _, derived := range m.known.Derived {
 		for o := range derived.In(tenant.Namespace(name)) {
-			if len(o.GetOwnerReferences()) == 0 {
-				errs = append(errs, m.remove(ctx, o))
-			}
+			lost(o)
 		}
 	}
 	return errors.Join(errs...)
@@ -82,7 +80,7 @@ func (m *manager) endTenant(ctx context.Context, name string) error {
 		return err
 	}
 	if n, ok := m.known.Namespaces.Get(tenant.Namespace(name)); ok && n.DeletionTimestamp == nil {
-		return m.remove(ctx, n)
+		return m.cluster.Delete(ctx, n)
 	}
 	return nil
 }
@@ -189,20 +187,20 @@ func (m *manager) report(t *v1alpha1.Tenant, nodes []tenant.Node, refused []stri
 	}
 	vips := make(map[string]bool)
 	var sentences []string
+	served := func(name string, conditions []metav1.Condition) bool {
+		ready := meta.FindStatusCondition(conditions, tenant.ConditionReady)
+		if ready != nil && ready.Status == metav1.ConditionFalse {
+			sentences = append(sentences, name+": "+ready.Message)
+		}
+		return ready != nil && ready.Status == metav1.ConditionTrue
+	}
 	for lb := range m.known.Routes.In(tenant.Namespace(t.Name)) {
-		switch ready := meta.FindStatusCondition(lb.Status.Conditions, tenant.ConditionReady); {
-		case ready != nil && ready.Status == metav1.ConditionFalse:
-			sentences = append(sentences, fmt.Sprintf("%s: %s", lb.Name, ready.Message))
-		case ready != nil && ready.Status == metav1.ConditionTrue:
+		if served(lb.Name, lb.Status.Conditions) {
 			r.Routes++
 		}
 	}
 	for lb := range m.known.LoadBalancers.In(tenant.Namespace(t.Name)) {
-		ready := meta.FindStatusCondition(lb.Status.Conditions, tenant.ConditionReady)
-		switch {
-		case ready != nil && ready.Status == metav1.ConditionFalse:
-			sentences = append(sentences, fmt.Sprintf("%s: %s", lb.Name, ready.Message))
-		case ready != nil && !lb.Spec.Internal:
+		if served(lb.Name, lb.Status.Conditions) && !lb.Spec.Internal {
 			r.Served++
 		}
 		for _, addr := range lb.Status.Addresses {

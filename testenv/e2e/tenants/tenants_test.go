@@ -3,6 +3,7 @@
 package tenants
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -127,6 +128,40 @@ func TestFlow(t *testing.T) {
 			return site.ErrorIf(b.API.Get(t.Context(), "/api/v1/namespaces/tenant-acme", nil) == nil, "the namespace is there")
 		})
 	})
+}
+
+// While the manager has not answered about a route, what it derived before may need any backend that there was, and no other Service has a copy made.
+func TestCopiesAreOfBackends(t *testing.T) {
+	t.Parallel()
+	b := startLBCluster(t)
+	b.admit(t, "acme", strings.Replace(allowed, "quota:", "ingress: {className: traefik}, quota:", 1))
+	c := startTenant(t, b, "acme")
+	const selects = "{apiVersion: v1, kind: Service, metadata: {name: %s}, spec: {selector: {app: web}, ports: [{name: http, port: 80}]}}"
+	c.Apply(t, servicesPath, fmt.Sprintf(selects, "web"))
+	c.Apply(t, ingressesPath, ingress)
+	copied := func(name string) error { return c.API.Get(t.Context(), servicesPath+"/"+tenant.CopyName(name), nil) }
+	site.Eventually(t, site.Soon, func() error { return copied("web") })
+	const asked = "/apis/herald.dev/v1alpha1/namespaces/tenant-acme/httploadbalancers/ingress.default.web"
+	generation := func() (g struct{ Metadata struct{ Generation int64 } }, err error) {
+		err = b.API.Get(t.Context(), asked, &g)
+		return g, err
+	}
+	site.Eventually(t, site.Soon, func() error { _, err := generation(); return err })
+	site.Must(t, b.manager.Process.Kill())
+	site.Must(t, c.API.Patch(t.Context(), ingressesPath+"/web", map[string]any{"spec": map[string]any{"rules": []any{map[string]any{"host": "a.acme.lb.example.net"}}}}))
+	site.Eventually(t, site.Soon, func() error {
+		g, err := generation()
+		return errors.Join(err, site.ErrorIf(g.Metadata.Generation < 2, "the generation is %d", g.Metadata.Generation))
+	})
+	c.Apply(t, servicesPath, fmt.Sprintf(selects, "other"))
+	c.expose(t, "later", "", "") // which is looked at after
+	site.Eventually(t, site.Soon, func() error {
+		return b.API.Get(t.Context(), "/apis/herald.dev/v1alpha1/namespaces/tenant-acme/tcploadbalancers/default.later", nil)
+	})
+	if copied("other") == nil {
+		t.Error("a Service that no route sends requests to has a copy")
+	}
+	site.Must(t, copied("web"))
 }
 
 // gone waits until nothing is left of a Service.
