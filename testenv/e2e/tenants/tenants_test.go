@@ -211,7 +211,7 @@ func TestRefusals(t *testing.T) {
 
 	site.Eventually(t, site.Soon, func() error {
 		s := b.tenant(t, "acme").Status
-		return site.ErrorIf(len(s.Refused) != 1 || !strings.HasPrefix(s.Refused[0], "default.nowhere: "), "acme is refused %q", s.Refused)
+		return site.ErrorIf(len(s.Refused) != 2 || !strings.HasPrefix(s.Refused[0], "default.nowhere: ") || !strings.HasPrefix(s.Refused[1], "default.third: "), "acme is refused %q", s.Refused)
 	})
 	site.Eventually(t, site.Soon, func() error {
 		conditions := fmt.Sprint(b.tenant(t, "late").Status.Conditions)
