@@ -73,7 +73,7 @@ type Informer[T Object] struct {
 	resource  string
 	namespace string             // of all objects, if that is not empty
 	only      metav1.ListOptions // its selectors
-	optional  bool               // whether the server need not have the kind
+	absentIf  func(error) bool   // whether the server says that there is no such kind; nil if there has to be
 	trim      func(T)
 
 	mu       sync.RWMutex
@@ -82,6 +82,8 @@ type Informer[T Object] struct {
 	listed   bool
 	synced   chan struct{}
 }
+
+func (i *Informer[T]) isAbsent(err error) bool { return i.absentIf != nil && i.absentIf(err) }
 
 func newInformer[T Object](client rest.Interface, resource string, only metav1.ListOptions, trim func(T)) *Informer[T] {
 	return &Informer[T]{
@@ -169,7 +171,7 @@ func (i *Informer[T]) run(ctx context.Context, trouble *trouble) {
 				o.ResourceVersion = "" // as it is now, not as some server remembers it
 			}
 			list, err := i.request(o).Do(ctx).Get()
-			if i.optional && apierrors.IsNotFound(err) {
+			if i.isAbsent(err) {
 				list, err = &unstructured.UnstructuredList{}, nil
 			} else if untyped, ok := list.(*unstructured.Unstructured); ok {
 				list, err = untyped.ToList()
@@ -181,7 +183,7 @@ func (i *Informer[T]) run(ctx context.Context, trouble *trouble) {
 			o.Watch = true
 			var unanswered error
 			w, err := i.request(o).Watch(observed(ctx, &unanswered))
-			if i.optional && apierrors.IsNotFound(err) && o.SendInitialEvents == nil { // else a list follows
+			if i.isAbsent(err) && o.SendInitialEvents == nil { // else a list follows
 				w, err = absent(), nil
 			}
 			if err == nil && unanswered != nil { // which client-go takes for a watch that has ended

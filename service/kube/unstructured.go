@@ -25,7 +25,7 @@ func (c *Cluster) unstructured(kinds []schema.GroupVersionKind, only metav1.List
 	var all []informer
 	for _, kind := range kinds {
 		i := c.unstructuredOf(kind, only)
-		i.optional = true
+		i.absentIf = apierrors.IsNotFound
 		out[kind.Kind], all = i, append(all, i)
 	}
 	return out, all

@@ -51,3 +51,24 @@ func TestOptionalKinds(t *testing.T) {
 		return ok && known.GetKind() == "Ingress"
 	})
 }
+
+// TestOlderCluster has an agent's Services served by a load-balancing cluster that knows no routes.
+func TestOlderCluster(t *testing.T) {
+	for _, status := range []int{http.StatusNotFound, http.StatusForbidden} {
+		s, c := newStub(t, "36")
+		s.set(func() { s.refuse["/apis/herald.dev/v1alpha1/namespaces/tenant-acme/httploadbalancers"] = status })
+		i := c.RemoteInformers(slog.New(slog.DiscardHandler), "tenant-acme")
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { i.Run(ctx) })
+		t.Cleanup(func() { cancel(); wg.Wait() })
+		wait.Until(t, "all is known", func() bool {
+			select {
+			case <-i.Synced():
+				return true
+			default:
+				return false
+			}
+		})
+	}
+}
