@@ -113,10 +113,11 @@ func DeriveRoute(t *v1alpha1.Tenant, lb *v1alpha1.HTTPLoadBalancer, domains, own
 	if err := utiljson.Unmarshal(lb.Spec.Object.Raw, &spec); err != nil { // with whole numbers, as apimachinery wants them
 		return d, refuse(ReasonRefused, "its object is none: %v", err)
 	}
-	err := eachBackend(lb.Spec.Kind, spec, func(ref map[string]any) {
+	err := eachBackend(lb.Spec.Kind, "", spec, func(ref map[string]any, refused error) error {
 		asked := LoadBalancerName(origin.Namespace + "/" + text(ref["name"]))
 		ref["name"] = derivedName(asked)
 		d.Backends[derivedName(asked)] = asked
+		return refused
 	})
 	if err != nil {
 		return d, err
@@ -161,11 +162,11 @@ func DeriveRoute(t *v1alpha1.Tenant, lb *v1alpha1.HTTPLoadBalancer, domains, own
 }
 
 // AskedBackends are the names of the Services that an HTTPLoadBalancer sends requests to.
-func AskedBackends(lb *v1alpha1.HTTPLoadBalancer) (names []string) {
-	if lb.Spec.Object != nil {
-		_ = eachBackend(lb.Spec.Kind, convert[map[string]any](lb.Spec.Object), func(ref map[string]any) { names = append(names, text(ref["name"])) })
+func AskedBackends(lb *v1alpha1.HTTPLoadBalancer) []string {
+	if lb.Spec.Object == nil {
+		return nil
 	}
-	return names
+	return backendsOf(lb.Spec.Kind, "", convert[map[string]any](lb.Spec.Object))
 }
 
 // DerivedRouteName is that of the object that is derived from an HTTPLoadBalancer, of whatever kind.

@@ -260,9 +260,7 @@ func AnswerToGateway(g *unstructured.Unstructured, attached map[string]int, lb *
 	case silent != "":
 		message = silent
 	}
-	conditions := dated(convert[[]metav1.Condition](is["conditions"]), []metav1.Condition{
-		condition(condAccepted, true, condAccepted, "the agent has told the load-balancing cluster"), condition(condProgrammed, programmed, reason, message),
-	}, g.GetGeneration(), now)
+	unsupported := 0
 	before, listeners := convert[[]listenerStatus](is["listeners"]), []listenerStatus{}
 	for _, l := range objects(object(g.Object["spec"])["listeners"]) {
 		s := listenerStatus{Name: text(l["name"]), SupportedKinds: []map[string]any{}, AttachedRoutes: attached[text(l["name"])]}
@@ -272,6 +270,7 @@ func AnswerToGateway(g *unstructured.Unstructured, attached map[string]int, lb *
 		}
 		accepted, resolved := condition(condAccepted, true, condAccepted, ""), condition(condResolved, true, condResolved, "")
 		if kindsOf(l) == nil {
+			unsupported++
 			accepted = condition(condAccepted, false, "UnsupportedProtocol", "want HTTP, HTTPS or TLS")
 		}
 		if !known {
@@ -286,6 +285,11 @@ func AnswerToGateway(g *unstructured.Unstructured, attached map[string]int, lb *
 		}, g.GetGeneration(), now)
 		listeners = append(listeners, s)
 	}
+	told := condition(condAccepted, unsupported == 0 || unsupported < len(listeners), condAccepted, "the agent has told the load-balancing cluster")
+	if unsupported > 0 {
+		told.Reason, told.Message = "ListenersNotValid", "a listener has a protocol that is not served"
+	}
+	conditions := dated(convert[[]metav1.Condition](is["conditions"]), []metav1.Condition{told, condition(condProgrammed, programmed, reason, message)}, g.GetGeneration(), now)
 	status := map[string]any{"conditions": conditions, "listeners": listeners, "addresses": is["addresses"]}
 	if lb != nil && len(lb.Status.Hostnames) > 0 {
 		status["addresses"] = []map[string]any{{"type": "Hostname", "value": lb.Status.Hostnames[0]}}

@@ -187,6 +187,16 @@ func TestAnswerToGateway(t *testing.T) {
 	if got := briefs(t, status["conditions"])[condProgrammed]; !strings.HasPrefix(got, "True Programmed") {
 		t.Error(got)
 	}
+	for listeners, want := range map[string]string{
+		"{name: a, port: 80, protocol: HTTP}":                                     "True Accepted ",
+		"{name: a, port: 80, protocol: HTTP}, {name: b, port: 53, protocol: UDP}": "True ListenersNotValid ",
+		"{name: a, port: 53, protocol: UDP}":                                      "False ListenersNotValid ",
+	} {
+		some := tree(t, "apiVersion: v1\nkind: Gateway\nmetadata: {generation: 1}\nspec: {listeners: ["+listeners+"]}")
+		if got := briefs(t, AnswerToGateway(some, nil, nil, "", now)["conditions"])[condAccepted]; !strings.HasPrefix(got, want) {
+			t.Errorf("with %s: %q, want %q", listeners, got, want)
+		}
+	}
 	var got []string
 	for _, l := range objects(status["listeners"]) {
 		c := briefs(t, l["conditions"])

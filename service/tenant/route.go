@@ -1,6 +1,7 @@
 package tenant
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -67,9 +68,10 @@ func refuse(reason pool.Reason, format string, args ...any) error {
 	return &pool.Refusal{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// eachBackend calls visit with each reference to a Service in the specification of a route, which has its name in "name". The error is
-// about a reference to anything but a Service of the same namespace.
-func eachBackend(kind string, spec map[string]any, visit func(ref map[string]any)) error {
+// eachBackend calls visit with each reference to a Service in the specification of a route, which has its name in "name", until it returns an error. One to
+// anything but a Service of the route's own namespace, which a reference may name if the route tells it, is visited as refused; of an Ingress,
+// and where a filter may refer to anything else, that is the error.
+func eachBackend(kind, namespace string, spec map[string]any, visit func(ref map[string]any, refused error) error) error {
 	if kind == KindIngress {
 		backends := []map[string]any{object(spec["defaultBackend"])}
 		for _, rule := range objects(spec["rules"]) {
@@ -78,10 +80,14 @@ func eachBackend(kind string, spec map[string]any, visit func(ref map[string]any
 			}
 		}
 		for _, b := range backends {
+			var err error
 			if service := object(b["service"]); service != nil {
-				visit(service)
+				err = visit(service, nil)
 			} else if b != nil {
-				return refuse(reasonKind, "a backend is no Service: only Services can be reached from the load-balancing cluster")
+				err = refuse(reasonKind, "a backend is no Service: only Services can be reached from the load-balancing cluster")
+			}
+			if err != nil {
+				return err
 			}
 		}
 		return nil
@@ -102,22 +108,35 @@ func eachBackend(kind string, spec map[string]any, visit func(ref map[string]any
 			}
 		}
 		for _, ref := range refs {
+			var refused error
 			switch group, kind := text(ref["group"]), text(ref["kind"]); {
 			case group != "" || kind != "" && kind != "Service":
-				return refuse(reasonKind, "a backend is a %s: only Services can be reached from the load-balancing cluster", kind)
-			case ref["namespace"] != nil:
-				return refuse(reasonPermitted, "the backend %s is given with a namespace: only Services of the route's own are served", text(ref["name"]))
+				refused = refuse(reasonKind, "a backend is a %s: only Services can be reached from the load-balancing cluster", kind)
+			case ref["namespace"] != nil && text(ref["namespace"]) != namespace:
+				refused = refuse(reasonPermitted, "the backend %s is in another namespace: only Services of the route's own are served", text(ref["name"]))
 			}
-			visit(ref)
+			if err := visit(ref, refused); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
 // BackendsOf are the names of the Services that a route sends requests to.
-func BackendsOf(route *unstructured.Unstructured) (names []string, err error) {
-	err = eachBackend(route.GetKind(), object(route.Object["spec"]), func(ref map[string]any) { names = append(names, text(ref["name"])) })
-	return sets.List(sets.New(names...)), err
+func BackendsOf(route *unstructured.Unstructured) []string {
+	return backendsOf(route.GetKind(), route.GetNamespace(), object(route.Object["spec"]))
+}
+
+func backendsOf(kind, namespace string, spec map[string]any) []string {
+	names := make(sets.Set[string])
+	_ = eachBackend(kind, namespace, spec, func(ref map[string]any, refused error) error { // as far as they are Services
+		if refused == nil {
+			names.Insert(text(ref["name"]))
+		}
+		return nil
+	})
+	return sets.List(names)
 }
 
 // Serves reports whether an Ingress or a Gateway is of the class, or a GatewayClass of this controller. A route is served if it has [Gateways.Parents].
@@ -142,10 +161,13 @@ func SecretName(loadBalancer, secret string) string {
 	return "tls-" + derivedName(loadBalancer+"/"+secret)
 }
 
+// nowhere is the name of the backend that is asked for instead of one that is refused, which no Service can have: a gateway answers 500.
+const nowhere = "refused." + v1alpha1.Group
+
 // AskRoute is what is asked for a route: parents are those of a route of the Gateway API, secrets those Secrets of an Ingress that there are.
-// The error is a [pool.Refusal] for who made it.
+// The error is a [pool.Refusal] for who made it. A route is asked for without the backends that are refused; nil is asked for if it is refused itself.
 func AskRoute(o *unstructured.Unstructured, parents []Parent, secrets []*corev1.Secret) (*v1alpha1.HTTPLoadBalancerSpec, error) {
-	spec := object(o.Object["spec"])
+	spec := object(o.DeepCopy().Object["spec"])
 	out := &v1alpha1.HTTPLoadBalancerSpec{Kind: o.GetKind(), Origin: v1alpha1.Origin{Namespace: o.GetNamespace(), Name: o.GetName()}}
 	told := make(map[string]any)
 	switch out.Kind {
@@ -177,7 +199,17 @@ func AskRoute(o *unstructured.Unstructured, parents []Parent, secrets []*corev1.
 		}
 		out.Gateways = sets.List(sets.New(out.Gateways...))
 	}
-	if _, err := BackendsOf(o); err != nil {
+	var without error
+	err := eachBackend(out.Kind, out.Origin.Namespace, spec, func(ref map[string]any, refused error) error {
+		if delete(ref, "namespace"); refused != nil {
+			without = cmp.Or(without, refused)
+			delete(ref, "group")
+			delete(ref, "kind")
+			ref["name"], ref["port"] = nowhere, cmp.Or(ref["port"], any(int64(80)))
+		}
+		return nil
+	})
+	if err != nil {
 		return nil, err
 	}
 	raw, err := json.Marshal(told) // which sorts the fields
@@ -185,7 +217,7 @@ func AskRoute(o *unstructured.Unstructured, parents []Parent, secrets []*corev1.
 		return nil, fmt.Errorf("write the specification of %s %s/%s: %w", out.Kind, o.GetNamespace(), o.GetName(), err)
 	}
 	out.Object = &runtime.RawExtension{Raw: raw}
-	return out, nil
+	return out, without
 }
 
 // annotationsToTell leaves out those by which tools know their own objects.

@@ -68,7 +68,7 @@ spec:
 	hostnames: [www.acme.example.com]
 	rules:
 	- matches: [{path: {value: /a}}]
-	  filters: [{type: RequestMirror, requestMirror: {backendRef: {name: shadow, port: 80}}}]
+	  filters: [{type: RequestMirror, requestMirror: {backendRef: {name: shadow, namespace: default, port: 80}}}]
 	  backendRefs: [{name: web, port: 80}, {name: old, port: 80, weight: 3}]
 `
 
@@ -134,6 +134,28 @@ func TestDeriveIngress(t *testing.T) {
 	}
 }
 
+// What a route may not refer to is asked for as what there is not, and so answered with 500, and the rest of the route is.
+func TestAskWithoutRefusedBackends(t *testing.T) {
+	for refused, reason := range map[string]pool.Reason{"namespace: other": reasonPermitted, "kind: Bucket, group: example.com": reasonKind} {
+		o := tree(t, strings.Replace(plainRoute, "{name: old,", "{name: old, "+refused+",", 1))
+		before := o.DeepCopy()
+		spec, err := AskRoute(o, []Parent{{Hostnames: []string{"www.acme.example.com"}}}, nil)
+		var why *pool.Refusal
+		if !errors.As(err, &why) || why.Reason != reason {
+			t.Errorf("%s: %v, want %s", refused, err, reason)
+		}
+		if want := `[{"name":"web","port":80},{"name":"refused.herald.dev","port":80,"weight":3}]`; !strings.Contains(string(spec.Object.Raw), want) {
+			t.Errorf("%s: %s, want %s", refused, spec.Object.Raw, want)
+		}
+		if diff := cmp.Diff(before, o); diff != "" {
+			t.Errorf("the route itself has changed: %s", diff)
+		}
+		if diff := cmp.Diff([]string{"shadow", "web"}, BackendsOf(o)); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
 func TestDeriveHTTPRoute(t *testing.T) {
 	lb := ask(t, tree(t, plainRoute), []Parent{{Hostnames: []string{"www.acme.example.com"}}, {Gateway: "default/front", ByName: true}})
 	d, err := derive(allowing(), lb, "front.acme.lb.example.net")
@@ -196,8 +218,8 @@ func TestRefusedRoutes(t *testing.T) {
 		"a certificate for another":   {allowing(), with(ingress, `{"rules"`, `{"tls":[{"hosts":["example.com"]}],"rules"`), "the hostname example.com is not in"},
 		"a snippet":                   {allowing(), annotated, "the annotation nginx.ingress.kubernetes.io/server-snippet is not in ingress.annotations of the Tenant"},
 		"another's name":              {allowing(), misnamed, "its name is not that of its origin: want ingress.default.web"},
-		"another's Service":           {allowing(), with(route, `{"name":"web"`, `{"namespace":"tenant-beta","name":"web"`), "the backend web is given with a namespace: only Services of the route's own are served"},
-		"another's mirror":            {allowing(), with(route, `{"name":"shadow"`, `{"namespace":"tenant-beta","name":"shadow"`), "the backend shadow is given with a namespace"},
+		"another's Service":           {allowing(), with(route, `{"name":"web"`, `{"namespace":"tenant-beta","name":"web"`), "the backend web is in another namespace: only Services of the route's own are served"},
+		"another's mirror":            {allowing(), with(route, `{"name":"shadow"`, `{"namespace":"tenant-beta","name":"shadow"`), "the backend shadow is in another namespace"},
 		"a backend of another kind":   {allowing(), with(route, `{"name":"web"`, `{"kind":"Secret","name":"web"`), "a backend is a Secret: only Services can be reached"},
 		"a resource":                  {allowing(), with(ingress, `"service"`, `"resource"`), "a backend is no Service"},
 		"an extension":                {allowing(), with(route, `"type":"RequestMirror"`, `"type":"ExtensionRef","extensionRef":{"name":"x"}`), "a filter is of the type \"ExtensionRef\", which is not served"},
@@ -344,10 +366,11 @@ func FuzzDeriveRoute(f *testing.F) {
 				t.Errorf("the hostname %s", host)
 			}
 		}
-		if err := eachBackend(kind, spec, func(ref map[string]any) {
+		if err := eachBackend(kind, "", spec, func(ref map[string]any, refused error) error {
 			if _, ours := d.Backends[text(ref["name"])]; !ours {
 				t.Errorf("the backend %v", ref)
 			}
+			return refused
 		}); err != nil {
 			t.Error(err)
 		}

@@ -81,7 +81,7 @@ func (a *agent) addAskedRoute(lb *v1alpha1.HTTPLoadBalancer) {
 
 // addNear has the Services looked at that a route sends requests to, or did before, and all Gateways.
 func (a *agent) addNear(route *unstructured.Unstructured) {
-	names, _ := tenant.BackendsOf(route) // with an error as far as they are known
+	names := tenant.BackendsOf(route)
 	for _, name := range names {
 		a.queue.Add(route.GetNamespace() + "/" + name)
 	}
@@ -108,7 +108,7 @@ func (a *agent) addRoutes(namespace string) {
 				continue
 			}
 			a.queue.Add(routeKey(kind, o.GetNamespace(), o.GetName()))
-			names, _ := tenant.BackendsOf(o)
+			names := tenant.BackendsOf(o)
 			for _, name := range names {
 				a.queue.Add(o.GetNamespace() + "/" + name)
 			}
@@ -145,7 +145,7 @@ func (a *agent) routes() iter.Seq[*unstructured.Unstructured] {
 func (a *agent) isBackend(s *corev1.Service, asked *v1alpha1.TCPLoadBalancer) bool {
 	for _, kind := range tenant.RouteKinds() {
 		for o := range a.here.Routes[kind.Kind].In(s.Namespace) {
-			if names, _ := tenant.BackendsOf(o); slices.Contains(names, s.Name) && a.servesRoute(o) {
+			if slices.Contains(tenant.BackendsOf(o), s.Name) && a.servesRoute(o) {
 				return true
 			}
 		}
@@ -220,7 +220,7 @@ func (a *agent) attendRoute(ctx context.Context, kind, namespace, name string) e
 		return err
 	}
 	spec, refused := tenant.AskRoute(o, attached, secrets)
-	if refused == nil {
+	if spec != nil {
 		lb := &v1alpha1.HTTPLoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: a.opts.Remote, Name: tenant.RouteName(kind, namespace, name)}, Spec: *spec}
 		same := asked != nil && equality.Semantic.DeepEqual(asked.Spec, lb.Spec)
 		early := !same && !a.backendsKnown(o, asked != nil)
@@ -241,7 +241,7 @@ func (a *agent) attendRoute(ctx context.Context, kind, namespace, name string) e
 // backendsKnown reports whether the load-balancing cluster has the Services that a route sends requests to, as far as there are any; settled is for
 // how long.
 func (a *agent) backendsKnown(route *unstructured.Unstructured, settled bool) bool {
-	names, _ := tenant.BackendsOf(route)
+	names := tenant.BackendsOf(route)
 	for _, name := range names {
 		key := route.GetNamespace() + "/" + name
 		_, exists := a.here.Services.Get(key)
