@@ -171,7 +171,7 @@ func Read(path string) (*Run, error) {
 
 // Kept reads the last run of a benchmark that docs/benchmarks has, by the path of docs.
 func Kept(docs, benchmark string) (*Run, error) {
-	paths, err := filepath.Glob(filepath.Join(docs, "benchmarks", "*-"+benchmark+".txt"))
+	paths, err := filepath.Glob(filepath.Join(docs, "benchmarks", "????-??-??-"+benchmark+".txt"))
 	if err != nil || len(paths) == 0 {
 		return nil, errors.Join(fmt.Errorf("no run of %s is kept", benchmark), err)
 	}

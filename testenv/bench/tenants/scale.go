@@ -15,29 +15,18 @@ import (
 
 const herald = "/apis/herald.dev/v1alpha1"
 
-// size is how much there is where there is much.
-type size struct{ tenants, services, nodes int }
+// size is how much there is where there is much: of Services, routes and nodes each tenant has so many.
+type size struct{ tenants, services, routes, nodes int }
 
 // scale measures what many tenants take. Their clusters are none: the lab writes what their agents would, and one machine has the addresses of
 // all their nodes, and a kube-proxy that answers the probes of all.
 func (s *stage) scale(ctx context.Context) error {
-	z := size{100, 100, 10}
+	z := size{tenants: 100, services: 100, nodes: 10}
 	if s.Quick {
-		z = size{3, 4, 2}
+		z = size{tenants: 3, services: 4, nodes: 2}
 	}
 	all := z.tenants * z.services
-	if err := s.Serve(ctx); err != nil {
-		return err
-	}
-	for _, node := range s.Balancing.Nodes() { // three that write the rules of ten thousand Services would leave nothing of two cores
-		if err := s.Node(node + "-proxy").Kill(); err != nil {
-			return err
-		}
-	}
-	if _, err := s.Node("acme1").Run(ctx, "ip", "route", "add", "local", "10.30.0.0/16", "dev", "lo"); err != nil {
-		return err
-	}
-	if _, err := s.Node("r1").Run(ctx, "ip", "route", "add", "10.30.0.0/16", "via", s.acme.Address("acme1").String()); err != nil {
+	if err := s.prepare(ctx); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -49,14 +38,7 @@ func (s *stage) scale(ctx context.Context) error {
 		return err
 	}
 	s.note("many tenants: until all Services have their VIPs", all, "s", time.Since(began).Seconds())
-	rest := 30 * time.Second
-	if s.Quick {
-		rest = time.Second
-	}
-	if err := observe.Pause(ctx, rest); err != nil {
-		return err
-	}
-	if err := s.sizes(ctx, all, z.tenants*z.nodes, rest); err != nil {
+	if err := s.sizes(ctx, "many tenants", all, z.tenants*z.nodes); err != nil {
 		return err
 	}
 	for i := range s.Trials {
@@ -65,7 +47,7 @@ func (s *stage) scale(ctx context.Context) error {
 		}
 		began := time.Now()
 		name := fmt.Sprintf("default.new%d", i)
-		if err := s.ask(ctx, 0, name); err != nil {
+		if err := s.ask(ctx, 0, name, false); err != nil {
 			return err
 		}
 		var lb v1alpha1.TCPLoadBalancer
@@ -89,33 +71,61 @@ func (s *stage) scale(ctx context.Context) error {
 	return s.vanishes(ctx, z, all)
 }
 
+// prepare has the load-balancing cluster serve tenants whose nodes are one machine.
+func (s *stage) prepare(ctx context.Context) error {
+	if err := s.Serve(ctx); err != nil {
+		return err
+	}
+	for _, node := range s.Balancing.Nodes() { // three that write the rules of ten thousand Services would leave nothing of two cores
+		if err := s.Node(node + "-proxy").Kill(); err != nil {
+			return err
+		}
+	}
+	if _, err := s.Node("acme1").Run(ctx, "ip", "route", "add", "local", "10.30.0.0/16", "dev", "lo"); err != nil {
+		return err
+	}
+	_, err := s.Node("r1").Run(ctx, "ip", "route", "add", "10.30.0.0/16", "via", s.acme.Address("acme1").String())
+	return err
+}
+
+// rest is how long nothing changes where that is measured.
+func (s *stage) rest() time.Duration {
+	if s.Quick {
+		return time.Second
+	}
+	return 30 * time.Second
+}
+
 // sizes notes memory, and what the manager computes while nothing changes.
-func (s *stage) sizes(ctx context.Context, all, nodes int, rest time.Duration) error {
+func (s *stage) sizes(ctx context.Context, what string, all, nodes int) error {
+	if err := observe.Pause(ctx, s.rest()); err != nil {
+		return err
+	}
 	manager := s.Node("lb-manager").Daemon("herald").Pid()
 	memory, err := observe.Resident(manager)
 	if err != nil {
 		return err
 	}
-	s.note("many tenants: memory of the manager", all, "MB", memory*1e-6)
+	s.note(what+": memory of the manager", all, "MB", memory*1e-6)
 	for _, node := range s.Balancing.Nodes() {
 		memory, err := observe.Resident(s.Node(node + "-speaker").Daemon("herald").Pid())
 		if err != nil {
 			return err
 		}
-		s.note("many tenants: memory of each speaker", all, "MB", memory*1e-6)
+		s.note(what+": memory of each speaker", all, "MB", memory*1e-6)
 	}
 	before, err := observe.CPUOf(manager)
 	if err != nil {
 		return err
 	}
-	if err := observe.Pause(ctx, rest); err != nil {
+	if err := observe.Pause(ctx, s.rest()); err != nil {
 		return err
 	}
 	after, err := observe.CPUOf(manager)
 	if err != nil {
 		return err
 	}
-	s.note(fmt.Sprintf("many tenants: CPU of the manager, which probes %d nodes", nodes), all, "%", 100*(after-before).Seconds()/rest.Seconds())
+	s.note(fmt.Sprintf("%s: CPU of the manager, which probes %d nodes", what, nodes), all, "%", 100*(after-before).Seconds()/s.rest().Seconds())
 	return nil
 }
 
@@ -166,8 +176,8 @@ func (s *stage) createTenants(ctx context.Context, z size) error {
 	g.SetLimit(8)
 	for n := range z.tenants {
 		g.Go(func() error {
-			object := fmt.Sprintf("{apiVersion: herald.dev/v1alpha1, kind: Tenant, metadata: {name: %s}, spec: {nodes: {cidrs: [10.30.%d.0/24]}, quota: {services: %d}}}",
-				tenantName(n, ""), n, z.services+1)
+			object := fmt.Sprintf("{apiVersion: herald.dev/v1alpha1, kind: Tenant, metadata: {name: %s}, spec: {nodes: {cidrs: [10.30.%d.0/24]}, ingress: {className: any}, quota: {services: %d, routes: %d}}}",
+				tenantName(n, ""), n, z.services+1, z.routes+1)
 			if err := s.Balancing.API.Create(ctx, herald+"/tenants", []byte(object)); err != nil {
 				return err
 			}
@@ -184,7 +194,12 @@ func (s *stage) createTenants(ctx context.Context, z size) error {
 				return err
 			}
 			for i := range z.services {
-				if err := s.ask(ctx, n, fmt.Sprintf("default.s%d", i)); err != nil {
+				if err := s.ask(ctx, n, fmt.Sprintf("default.s%d", i), z.routes > 0); err != nil {
+					return err
+				}
+			}
+			for i := range z.routes {
+				if err := s.route(ctx, n, fmt.Sprintf("r%d", i), fmt.Sprintf("s%d", i%z.services)); err != nil {
 					return err
 				}
 			}
@@ -194,10 +209,10 @@ func (s *stage) createTenants(ctx context.Context, z size) error {
 	return g.Wait()
 }
 
-// ask writes what an agent asks for a Service.
-func (s *stage) ask(ctx context.Context, tenant int, name string) error {
+// ask writes what an agent asks for a Service, or for one that only routes need.
+func (s *stage) ask(ctx context.Context, tenant int, name string, internal bool) error {
 	object := fmt.Sprintf("{apiVersion: herald.dev/v1alpha1, kind: TCPLoadBalancer, metadata: {name: %s}, spec: {origin: {namespace: default, name: %s}, "+
-		"ipFamilies: [IPv4], ports: [{protocol: TCP, port: 80, targetPort: 30080}]}}", name, name[len("default."):])
+		"internal: %t, ipFamilies: [IPv4], ports: [{protocol: TCP, port: 80, targetPort: 30080}]}}", name, name[len("default."):], internal)
 	// The API server refuses it until it has counted the quota for the first time.
 	return services.Eventually(ctx, func() error {
 		return s.Balancing.API.Create(ctx, herald+"/namespaces/"+tenantName(tenant, "tenant-")+"/tcploadbalancers", []byte(object))

@@ -62,6 +62,7 @@ func Run(ctx context.Context, rec *record.Recorder, o Options) (err error) {
 		{"speed", "herald", (*stage).speed},
 		{"speed", byScript, (*stage).speed},
 		{"scale", "herald", (*stage).scale},
+		{"routes", "herald", (*stage).routes},
 	} {
 		if len(o.Only) > 0 && !slices.Contains(o.Only, part.name) {
 			continue
