@@ -29,7 +29,7 @@ RUN                = --cmd='run --config /etc/herald/herald.yaml'
 PROGRAMS           = $(foreach a,$(ARCHS),$(a)=bin/linux-$(a)/herald)
 
 .DEFAULT_GOAL := help
-.PHONY: help build image release reproduce demo quick test e2e e2e-kubeadm containerlab clock soak bench guard nightly platforms e2e-all-orders microbench fuzz simulate mutate verify lint generate screenshot film clean lab-binaries lab-images release-programs bin/herald-release bin/herald-bench race-binary root go
+.PHONY: help build image release reproduce demo quick test e2e e2e-kubeadm containerlab conformance clock soak bench guard nightly platforms e2e-all-orders microbench fuzz simulate mutate verify lint generate screenshot film clean lab-binaries lab-images release-programs bin/herald-release bin/herald-bench race-binary root go
 
 help: ## 1 s: list the targets, and how long each takes on two cores with what it needs installed and compiled
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## ([^:]*): /\t\1\t/' | expand -t 14,23
@@ -71,6 +71,10 @@ e2e-kubeadm: root build ## 40 min: run clusters of kubeadm, kubelets and kube-pr
 	go test -c -tags e2e,kubeadm -o bin/e2e-kubeadm.test ./testenv/e2e/kubeadm
 	testenv/e2e/kubeadm/run -test.run '$(TESTS)'
 
+conformance: root lab-binaries race-binary $(addprefix $(REALPARTS)/bin/,$(KUBERNETES)) $(addprefix $(REALPARTS)/bin/,traefik external-dns gateway-api gateway-api-conformance/conformance) ## 10 min: run the conformance tests of Gateway API against a tenant
+	testenv/install iproute2 frr etcd-server bind9
+	go test -tags e2e,conformance -count=1 -timeout 40m -run 'TestConformance$$' ./testenv/e2e/tenants
+
 clock: root lab-binaries $(REALPARTS)/bin/kube-apiserver ## 5 s: set the host's clock an hour off for moments: not where others work
 	testenv/install iproute2 frr etcd-server docker-registry
 	go test -tags e2e,clock -count=1 -run TestClockJumps ./testenv/e2e/session
@@ -87,7 +91,7 @@ guard: root lab-binaries bin/herald-bench ## 20 s: fail if a withdrawal takes mu
 	testenv/install iproute2 frr bird2
 	bin/herald-bench guard
 
-nightly: e2e-all-orders e2e-kubeadm bench reproduce ## 6 h: what takes too long for each change: all boot orders, long soaks, fuzzing and simulation, benchmarks
+nightly: e2e-all-orders e2e-kubeadm conformance bench reproduce ## 6 h: what takes too long for each change: all boot orders, long soaks, fuzzing and simulation, benchmarks
 	$(MAKE) simulate SCHEDULES=100000
 	$(MAKE) mutate platforms
 	$(MAKE) fuzz FUZZTIME=60s
@@ -141,8 +145,8 @@ containerlab: root lab-images $(if $(CONTAINERLAB),,bin/containerlab) $(if $(FRR
 lint: go ## 40 s: check formatting, vet and staticcheck
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'gofmt would change the files above: run gofmt -w .' >&2; exit 1; }
 	go vet ./...
-	go vet -tags e2e,kubeadm,clock,containerlab ./...
-	$(STATICCHECK) -tags e2e,kubeadm,clock,containerlab ./...
+	go vet -tags e2e,kubeadm,clock,containerlab,conformance ./...
+	$(STATICCHECK) -tags e2e,kubeadm,clock,containerlab,conformance ./...
 	go -C manifests/release vet ./...
 	cd manifests/release && $(STATICCHECK) ./...
 	go -C testenv/bench vet -tags e2e ./...
@@ -255,6 +259,12 @@ $(REALPARTS)/bin/gateway-api: $(REALPARTS)/gatewayapi/go.mod $(REALPARTS)/gatewa
 		install -m 644 -t $@.new/standard $$crds/standard/*s.yaml && install -m 644 -t $@.new/experimental $$crds/experimental/*_t??routes.yaml
 	rm $@.new/standard/*_vap_*
 	mv $@.new $@
+
+# The conformance tests of gateway-api, and the server that they want pods to be.
+$(REALPARTS)/bin/gateway-api-conformance/conformance: $(REALPARTS)/gatewayapi/go.mod $(REALPARTS)/gatewayapi/go.sum
+	mkdir -p $(@D)
+	CGO_ENABLED=0 go -C $(REALPARTS)/gatewayapi build -ldflags '-s -w' -o $(CURDIR)/$(@D)/ sigs.k8s.io/gateway-api/conformance/echo-basic
+	CGO_ENABLED=0 go -C $(REALPARTS)/gatewayapi test -c -ldflags '-s -w' -o $(CURDIR)/$@ sigs.k8s.io/gateway-api/conformance
 
 root: go
 	@test "$$(id -u)" = 0 || { echo 'this needs root, for network namespaces: run it with sudo' >&2; exit 1; }

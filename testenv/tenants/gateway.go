@@ -19,7 +19,7 @@ import (
 
 // Domain is what the names of all that the gateway serves end in. Its certificate is for names with two more labels, of which the
 // second is a tenant's.
-const Domain = "lb.example.net"
+const Domain = "lb.example.test"
 
 // Where the Service before the gateway is, and the Gateway.
 const (
@@ -35,7 +35,7 @@ kubectl wait --for=condition=Established --timeout=60s -f gateway-api/standard
 	// installGateway has what BootGateway boots find its objects.
 	installGateway = `kubectl apply --server-side -f gateway-api/experimental
 kubectl apply -f gateway
-kubectl create secret tls -n gateways lb.example.net --cert=/etc/kubernetes/apiserver.crt --key=/etc/kubernetes/apiserver.key
+kubectl create secret tls -n gateways lb.example.test --cert=/etc/kubernetes/apiserver.crt --key=/etc/kubernetes/apiserver.key
 `
 )
 
@@ -52,7 +52,12 @@ func (l *Lab) configureGateway() (err error) {
 		errs = append(errs, err, os.CopyFS(to, files))
 	}
 	key := fmt.Sprintf("key external-dns { algorithm hmac-sha256; secret %q; };\n", l.dnsKey)
-	return errors.Join(append(errs, l.write(key, "dns", "key.conf"))...)
+	if l.hasPods() { // what they connect to are the names of Gateways, at which no route may be served
+		zone, err := files.ReadFile("topology/dns/lb.example.test.zone")
+		errs = append(errs, err, l.write(string(zone)+"*.acme	A 10.99.0.0\n", "dns", "lb.example.test.zone"))
+	}
+	errs = append(errs, l.write(key, "dns", "key.conf"), l.write("nameserver "+l.Balancing.Address("dns").String()+"\n", "conformance", "resolv.conf"))
+	return errors.Join(errs...)
 }
 
 // gatewayNodes are the nodes that Traefik runs on.

@@ -3,7 +3,7 @@
 //
 // [Lab.Serve] and [Lab.Admit] set up what makes tenants of them by the commands of docs/tenants.md; [Lab.BootGateway] boots what
 // serves Ingresses and routes. There is no kubelet and no scheduler: the lab runs the programs of the Deployments, and writes Nodes
-// and EndpointSlices as those would.
+// and EndpointSlices as those would; [Lab.RunPods] stands in for both where a test has Deployments of a tenant's own.
 package tenants
 
 import (
@@ -39,7 +39,8 @@ const pool = `{apiVersion: herald.dev/v1alpha1, kind: AddressPool, metadata: {na
 // Options say what a lab is made of.
 type Options struct {
 	// Programs are the paths of herald, herald-testenv, etcd, kube-apiserver, kube-controller-manager, kube-proxy and kubectl, by
-	// these names. With a gateway there are traefik, external-dns and named, too.
+	// these names. With a gateway there are traefik, external-dns and named, too,
+	// and where a tenant has pods echo-basic and conformance, which are gateway-api's.
 	Programs map[string]string
 	// GatewayAPI is the folder of gateway-api's CRDs. Without it the lab has no gateway.
 	GatewayAPI string
@@ -109,6 +110,9 @@ func Start(ctx context.Context, o Options) (_ *Lab, err error) {
 		images["traefik"], images["external-dns"] = l.program("traefik"), l.program("external-dns")
 		images["named"] = l.program("named", "-g", "-c", "/var/lib/bind/named.conf")
 	}
+	if l.hasPods() {
+		images["echo-basic"], images["conformance"] = l.program("echo-basic"), l.program("conformance")
+	}
 	l.Lab, err = lab.Start(ctx, o.Log, topology, lab.Options{Hold: true, Images: images, Dir: filepath.Join(o.Dir, "logs")})
 	if err != nil {
 		return nil, err
@@ -139,7 +143,7 @@ func (l *Lab) topology() (*clab.Topology, error) {
 		return nil, err
 	}
 	var text bytes.Buffer
-	if err := t.Execute(&text, map[string]any{"Clusters": l.clusters(), "Gateway": l.hasGateway(), "DNSKey": l.dnsKey}); err != nil {
+	if err := t.Execute(&text, map[string]any{"Clusters": l.clusters(), "Gateway": l.hasGateway(), "Pods": l.hasPods(), "DNSKey": l.dnsKey}); err != nil {
 		return nil, err
 	}
 	return clab.Parse(filepath.Join(l.options.Dir, "tenants.clab.yml"), text.Bytes(), func(string) (string, bool) { return "", false })

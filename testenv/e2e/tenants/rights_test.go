@@ -67,7 +67,7 @@ func (c *tenantCluster) askByName(t *testing.T) {
 	t.Helper()
 	c.Apply(t, servicesPath, "{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {selector: {app: web}, ports: [{name: http, port: 80}, {name: grpc, port: 81}, {name: tls, port: 443}]}}")
 	c.Apply(t, "/api/v1/namespaces/default/secrets", fmt.Sprintf("{apiVersion: v1, kind: Secret, metadata: {name: web}, type: kubernetes.io/tls, data: {tls.crt: %[1]s, tls.key: %[1]s}}", base64.StdEncoding.EncodeToString([]byte("x"))))
-	c.Apply(t, ingressesPath, strings.Replace(ingress, "rules:", "tls: [{hosts: [web.acme.lb.example.net], secretName: web}]\n  rules:", 1))
+	c.Apply(t, ingressesPath, strings.Replace(ingress, "rules:", "tls: [{hosts: [web.acme.lb.example.test], secretName: web}]\n  rules:", 1))
 	for text := range strings.SplitSeq(asked, "---\n") {
 		var tree struct {
 			Kind     string

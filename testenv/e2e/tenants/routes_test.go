@@ -49,7 +49,7 @@ kind: GRPCRoute
 metadata: {name: grpc, namespace: default}
 spec:
   parentRefs: [{name: front}]
-  hostnames: [grpc.acme.lb.example.net]
+  hostnames: [grpc.acme.lb.example.test]
   rules: [{backendRefs: [{name: web, port: 81}]}]
 ---
 apiVersion: gateway.networking.k8s.io/v1
@@ -57,7 +57,7 @@ kind: TLSRoute
 metadata: {name: tls, namespace: default}
 spec:
   parentRefs: [{name: front}]
-  hostnames: [tls.acme.lb.example.net]
+  hostnames: [tls.acme.lb.example.test]
   rules: [{backendRefs: [{name: web, port: 443}]}]
 `
 
@@ -69,10 +69,10 @@ spec:
   rules: [{http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {name: http}}}}]}}]
 `
 
-// startGateway starts the lab with its gateway, which serves nothing yet.
-func startGateway(t *testing.T) *tenants.Lab {
+// startGateway starts the lab with its gateway, which serves nothing yet, and with more parts.
+func startGateway(t *testing.T, more map[string]string) *tenants.Lab {
 	t.Helper()
-	l := startLab(t, true)
+	l := startLab(t, true, more)
 	began := time.Now()
 	site.Must(t, l.BootGateway(soon(t)))
 	t.Logf("the gateway has taken %v to start", time.Since(began))
@@ -126,14 +126,14 @@ func conditioned(t *testing.T, api *services.API, path, condition, status, reaso
 // gives a name server, to clients of all sorts; then it changes and breaks one thing after the other.
 func TestRoutes(t *testing.T) {
 	t.Parallel()
-	l := startGateway(t)
+	l := startGateway(t, nil)
 	acme := l.Tenants[0]
 	site.Must(t, l.Serve(soon(t)))
 	site.Must(t, l.Admit(soon(t), acme, served))
 	site.Must(t, acme.Expose(t.Context(), "web", backend))
 	v := newVisitor(t, l)
 	const routes = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes"
-	h := hosts{ingress: "web.acme.lb.example.net", http: "front.acme.lb.example.net", grpc: "grpc.acme.lb.example.net", tls: "tls.acme.lb.example.net"}
+	h := hosts{ingress: "web.acme.lb.example.test", http: "front.acme.lb.example.test", grpc: "grpc.acme.lb.example.test", tls: "tls.acme.lb.example.test"}
 
 	site.Eventually(t, site.Soon, func() error { // a new cluster's controllers find kinds to count every 30 s
 		var quota corev1.ResourceQuota
@@ -195,10 +195,10 @@ func TestRoutes(t *testing.T) {
 		{"the API server there is away", away(l.Balancing.Node("apiserver"), func() { site.Must(t, l.Balancing.Ready(soon(t))) })},
 		{"the tenant's API server is away", away(acme.Node("apiserver"), func() { site.Must(t, acme.Ready(soon(t))) })},
 		{"another host comes and goes", func(t *testing.T) {
-			more := strings.Replace(ingress, "rules: [", "rules: [{host: more.acme.lb.example.net, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {name: http}}}}]}}, ", 1)
+			more := strings.Replace(ingress, "rules: [", "rules: [{host: more.acme.lb.example.test, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {name: http}}}}]}}, ", 1)
 			apply(t, acme, more)
 			site.Eventually(t, site.Soon, func() error {
-				_, _, err := v.get(t.Context(), http1, "http://more.acme.lb.example.net/", http.Header{})
+				_, _, err := v.get(t.Context(), http1, "http://more.acme.lb.example.test/", http.Header{})
 				return err
 			})
 			apply(t, acme, ingress)

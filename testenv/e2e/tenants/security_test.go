@@ -145,8 +145,8 @@ func TestHostileRoutes(t *testing.T) {
 		return ask("Ingress", name, more, fmt.Sprintf("rules: [{host: %q, http: {paths: [%s]}}]", host, path))
 	}
 	hostile := map[string]struct{ object, says string }{
-		"another's subdomain": {in("sub", "web.other.lb.example.net", ""), "the hostname web.other.lb.example.net is not in the domains of the Tenant"},
-		"a wildcard":          {in("wild", "*.lb.example.net", ""), "the hostname *.lb.example.net is not in the domains of the Tenant"},
+		"another's subdomain": {in("sub", "web.other.lb.example.test", ""), "the hostname web.other.lb.example.test is not in the domains of the Tenant"},
+		"a wildcard":          {in("wild", "*.lb.example.test", ""), "the hostname *.lb.example.test is not in the domains of the Tenant"},
 		"any host":            {route("any", "", "", ""), "in the domains of the Tenant"},
 		"another's route":     {route("route", "www.example.com", "", ""), "the hostname www.example.com is not in the domains of the Tenant"},
 		"a certificate":       {ask("Ingress", "tls", "", "tls: [{hosts: [www.example.com]}], rules: [{http: {paths: ["+path+"]}}]"), "the hostname www.example.com is not in the domains of the Tenant"},

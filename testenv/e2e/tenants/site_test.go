@@ -87,7 +87,7 @@ func (b *lbCluster) startControllers(t *testing.T) {
 
 func (b *lbCluster) startManager(t *testing.T) {
 	t.Helper()
-	b.manager = b.Start(t, "manager", binary, "manager", "--kubeconfig", b.managerConfig, "--namespace", "herald-system", "--pod-name", "manager", "--domain", "lb.example.net")
+	b.manager = b.Start(t, "manager", binary, "manager", "--kubeconfig", b.managerConfig, "--namespace", "herald-system", "--pod-name", "manager", "--domain", "lb.example.test")
 }
 
 // admit makes a Tenant, and waits for its account.

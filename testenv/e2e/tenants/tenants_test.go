@@ -148,7 +148,7 @@ func TestCopiesAreOfBackends(t *testing.T) {
 	}
 	site.Eventually(t, site.Soon, func() error { _, err := generation(); return err })
 	site.Must(t, b.manager.Process.Kill())
-	site.Must(t, c.API.Patch(t.Context(), ingressesPath+"/web", map[string]any{"spec": map[string]any{"rules": []any{map[string]any{"host": "a.acme.lb.example.net"}}}}))
+	site.Must(t, c.API.Patch(t.Context(), ingressesPath+"/web", map[string]any{"spec": map[string]any{"rules": []any{map[string]any{"host": "a.acme.lb.example.test"}}}}))
 	site.Eventually(t, site.Soon, func() error {
 		g, err := generation()
 		return errors.Join(err, site.ErrorIf(g.Metadata.Generation < 2, "the generation is %d", g.Metadata.Generation))

@@ -36,8 +36,8 @@ type clusters struct {
 	client     *site.Client
 }
 
-// startLab starts the lab, with the parts of a gateway or without them.
-func startLab(t *testing.T, gateway bool) *tenants.Lab {
+// startLab starts the lab, with the parts of a gateway or without them, and with more parts.
+func startLab(t *testing.T, gateway bool, more map[string]string) *tenants.Lab {
 	t.Helper()
 	parts := map[string]string{
 		"herald": "HERALD_RACE", "herald-testenv": "TESTENV", "etcd": "ETCD", "kube-apiserver": "KUBE_APISERVER",
@@ -48,6 +48,7 @@ func startLab(t *testing.T, gateway bool) *tenants.Lab {
 		maps.Copy(parts, map[string]string{"traefik": "TRAEFIK", "external-dns": "EXTERNAL_DNS", "named": "NAMED"})
 		o.GatewayAPI = site.Part(t, "GATEWAY_API")
 	}
+	maps.Copy(parts, more)
 	for name, part := range parts {
 		o.Programs[name] = site.Part(t, part)
 	}
@@ -67,7 +68,7 @@ func startLab(t *testing.T, gateway bool) *tenants.Lab {
 
 func startClusters(t *testing.T) *clusters {
 	t.Helper()
-	l := startLab(t, false)
+	l := startLab(t, false, nil)
 	c := &clusters{Lab: l, acme: l.Tenants[0], beta: l.Tenants[1]}
 	ctx := soon(t)
 	site.Must(t, l.Serve(ctx))
