@@ -53,7 +53,7 @@ func (e *ear) has() []string {
 }
 
 // follow runs informers until the test is over.
-func follow(t *testing.T, i *Informers) {
+func follow(t *testing.T, i interface{ Run(context.Context) }) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup

@@ -1,16 +1,15 @@
 package kube
 
 import (
-	"context"
 	"log/slog"
 	"net/http"
-	"sync"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
@@ -28,18 +27,8 @@ func TestOptionalKinds(t *testing.T) {
 		i.HandleChanges(func(*unstructured.Unstructured) {})
 	}
 	g := c.group(slog.New(slog.DiscardHandler), all...)
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() { g.Run(ctx) })
-	t.Cleanup(func() { cancel(); wg.Wait() })
-	wait.Until(t, "all is known", func() bool {
-		select {
-		case <-g.Synced():
-			return true
-		default:
-			return false
-		}
-	})
+	follow(t, &g)
+	<-g.Synced()
 	if known, ok := informers["Ingress"].Get("listed"); !ok || known.GetKind() != "Ingress" {
 		t.Errorf("%+v is not known for an Ingress", known)
 	}
@@ -52,23 +41,14 @@ func TestOptionalKinds(t *testing.T) {
 	})
 }
 
-// TestOlderCluster has an agent's Services served by a load-balancing cluster that knows no routes.
+// TestOlderCluster has an agent's Services served by a load-balancing cluster that knows no routes, or lets no agent read them.
 func TestOlderCluster(t *testing.T) {
 	for _, status := range []int{http.StatusNotFound, http.StatusForbidden} {
 		s, c := newStub(t, "36")
 		s.set(func() { s.refuse["/apis/herald.dev/v1alpha1/namespaces/tenant-acme/httploadbalancers"] = status })
 		i := c.RemoteInformers(slog.New(slog.DiscardHandler), "tenant-acme")
-		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		wg.Go(func() { i.Run(ctx) })
-		t.Cleanup(func() { cancel(); wg.Wait() })
-		wait.Until(t, "all is known", func() bool {
-			select {
-			case <-i.Synced():
-				return true
-			default:
-				return false
-			}
-		})
+		i.Routes.HandleChanges(func(*v1alpha1.HTTPLoadBalancer) {})
+		follow(t, i)
+		<-i.Synced()
 	}
 }
