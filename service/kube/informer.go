@@ -73,7 +73,8 @@ type Informer[T Object] struct {
 	resource  string
 	namespace string             // of all objects, if that is not empty
 	only      metav1.ListOptions // its selectors
-	absentIf  func(error) bool   // whether the server says that there is no such kind; nil if there has to be
+	optional  bool               // whether the server need not have the kind
+	newer     bool               // nor let it be read, as one that is older than this program
 	trim      func(T)
 
 	mu       sync.RWMutex
@@ -83,7 +84,12 @@ type Informer[T Object] struct {
 	synced   chan struct{}
 }
 
-func (i *Informer[T]) isAbsent(err error) bool { return i.absentIf != nil && i.absentIf(err) }
+// isAbsent reports whether the answer of a server is that it does not have the kind.
+func (i *Informer[T]) isAbsent(err error) bool {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	return i.optional && apierrors.IsNotFound(err) || i.newer && !i.listed && apierrors.IsForbidden(err)
+}
 
 func newInformer[T Object](client rest.Interface, resource string, only metav1.ListOptions, trim func(T)) *Informer[T] {
 	return &Informer[T]{

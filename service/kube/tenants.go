@@ -66,8 +66,7 @@ func (c *Cluster) RemoteInformers(log *slog.Logger, namespace string) *RemoteInf
 		Routes:        newInformer(c.herald, "httploadbalancers", metav1.ListOptions{}, func(o *v1alpha1.HTTPLoadBalancer) { trimAsked(&o.ObjectMeta) }),
 		Nodes:         newInformer(c.herald, "tenantnodes", metav1.ListOptions{}, func(o *v1alpha1.TenantNodes) { trimAsked(&o.ObjectMeta) }),
 	}
-	// A load-balancing cluster that is older than the agent has no such kind, and refuses it before it says so.
-	i.Routes.absentIf = func(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }
+	i.Routes.optional, i.Routes.newer = true, true
 	i.LoadBalancers.namespace, i.Routes.namespace, i.Nodes.namespace = namespace, namespace, namespace
 	i.group = c.group(log, i.LoadBalancers, i.Routes, i.Nodes)
 	return i
@@ -119,7 +118,6 @@ func (c *Cluster) ManagerInformers(log *slog.Logger, lease string, routes []sche
 		Services:   newInformer(c.core, "services", derived, func(s *corev1.Service) { trimOwned(&s.ObjectMeta) }),
 		Slices:     newInformer(c.discovery, "endpointslices", derived, func(s *discoveryv1.EndpointSlice) { trimOwned(&s.ObjectMeta) }),
 	}
-	i.Routes.absentIf = apierrors.IsNotFound // whose definition is not there yet
 	var kinds []informer
 	i.Derived, kinds = c.unstructured(routes, derived)
 	i.Classes = c.unstructuredOf(schema.GroupVersionKind{Group: "networking.k8s.io", Version: "v1", Kind: "IngressClass"}, metav1.ListOptions{})

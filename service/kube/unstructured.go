@@ -25,7 +25,7 @@ func (c *Cluster) unstructured(kinds []schema.GroupVersionKind, only metav1.List
 	var all []informer
 	for _, kind := range kinds {
 		i := c.unstructuredOf(kind, only)
-		i.absentIf = apierrors.IsNotFound
+		i.optional = true
 		out[kind.Kind], all = i, append(all, i)
 	}
 	return out, all
