@@ -184,6 +184,21 @@ func permitted(host string, domains []string) error {
 	return nil
 }
 
+// Permitted reports whether all hostnames of a derived object are in the domains.
+func Permitted(derived *unstructured.Unstructured, domains []string) bool {
+	spec := object(derived.Object["spec"])
+	hosts := convert[[]string](spec["hostnames"])
+	for _, rule := range objects(spec["rules"]) {
+		if host, ok := rule["host"]; ok {
+			hosts = append(hosts, text(host))
+		}
+	}
+	for _, section := range objects(spec["tls"]) {
+		hosts = append(hosts, convert[[]string](section["hosts"])...)
+	}
+	return !slices.ContainsFunc(hosts, func(host string) bool { return permitted(host, domains) != nil })
+}
+
 // deriveIngress is the specification of the Ingress that the controller here serves, the hostnames that it has, and what it is served without. Rules
 // without a host, and the default backend, are those of its own name.
 func deriveIngress(t *v1alpha1.Tenant, lb *v1alpha1.HTTPLoadBalancer, spec map[string]any, own string, annotations map[string]string) (out map[string]any, hosts, lacks []string, err error) {

@@ -211,14 +211,14 @@ func AnswerToRoute(o *unstructured.Unstructured, parents []Parent, refused error
 		}); i >= 0 {
 			is.Conditions = before[i].Conditions
 		}
-		is.Conditions = dated(is.Conditions, toldOf(is.Conditions, p, refused, lb, silent), o.GetGeneration(), now)
+		is.Conditions = dated(is.Conditions, toldOf(is.Conditions, p, refused, refusedBackend(o), lb, silent), o.GetGeneration(), now)
 		out = append(out, is)
 	}
 	return map[string]any{"parents": out}
 }
 
-// toldOf are the conditions of a route about one of its parents, which had others before.
-func toldOf(before []metav1.Condition, p Parent, refused error, lb *v1alpha1.HTTPLoadBalancer, silent string) []metav1.Condition {
+// toldOf are the conditions of a route about one of its parents, which had others before: refused says why it is not served, without why one of its backends is not.
+func toldOf(before []metav1.Condition, p Parent, refused, without error, lb *v1alpha1.HTTPLoadBalancer, silent string) []metav1.Condition {
 	if p.Reason != "" {
 		refused = refuse(pool.Reason(p.Reason), "%s", p.Message)
 	}
@@ -230,10 +230,12 @@ func toldOf(before []metav1.Condition, p Parent, refused error, lb *v1alpha1.HTT
 	if served(lb) != nil && refused == nil {
 		theirs = slices.DeleteFunc(slices.Clone(lb.Status.Conditions), func(c metav1.Condition) bool { return c.Type == ConditionReady })
 	}
-	switch {
+	if without != nil && (c.Status != metav1.ConditionFalse || c.Reason == ReasonNoNodes) {
+		c = outcome(without, "", nil)
+	}
+	switch refs := c.Reason == string(reasonKind) || c.Reason == string(reasonPermitted); {
 	case len(theirs) > 0:
 	case c.Status == metav1.ConditionFalse:
-		refs := c.Reason == string(reasonKind) || c.Reason == string(reasonPermitted)
 		theirs = []metav1.Condition{condition(condAccepted, true, condAccepted, ""), condition(condResolved, true, condResolved, "")}
 		if refs {
 			theirs[1] = condition(condResolved, false, c.Reason, c.Message)
@@ -243,16 +245,22 @@ func toldOf(before []metav1.Condition, p Parent, refused error, lb *v1alpha1.HTT
 	default: // nobody says otherwise
 		theirs = slices.DeleteFunc(slices.Clone(before), func(c metav1.Condition) bool { return c.Type == ConditionServed })
 	}
+	if r := outcome(without, "", nil); r != nil {
+		theirs = append(slices.DeleteFunc(theirs, func(c metav1.Condition) bool { return c.Type == condResolved }), condition(condResolved, false, r.Reason, r.Message))
+	}
 	return append(theirs, *c)
 }
 
-// AnswerToGateway is the status to write of a Gateway of the class: attached are how many routes each of its listeners has, by their names.
-func AnswerToGateway(g *unstructured.Unstructured, attached map[string]int, lb *v1alpha1.HTTPLoadBalancer, silent string, now time.Time) map[string]any {
+// AnswerToGateway is the status to write of a Gateway of the class: attached are how many routes each of its listeners has, by their names, and the rest is as
+// in [AnswerToRoute].
+func AnswerToGateway(g *unstructured.Unstructured, attached map[string]int, refused error, lb *v1alpha1.HTTPLoadBalancer, silent string, now time.Time) map[string]any {
 	is := object(g.Object["status"])
 	ready := served(lb)
 	programmed := ready != nil && ready.Status == metav1.ConditionTrue
 	reason, message := "Pending", "the load-balancing cluster has not answered yet"
 	switch {
+	case refused != nil:
+		programmed, reason, message = false, "Invalid", refused.Error()
 	case programmed:
 		reason, message = condProgrammed, "the load-balancing cluster serves it"
 	case ready != nil && ready.Status == metav1.ConditionFalse:
@@ -280,16 +288,21 @@ func AnswerToGateway(g *unstructured.Unstructured, attached map[string]int, lb *
 		if i := slices.IndexFunc(before, func(b listenerStatus) bool { return b.Name == s.Name }); i >= 0 {
 			was = before[i].Conditions
 		}
-		s.Conditions = dated(was, []metav1.Condition{
-			accepted, resolved, condition(condProgrammed, programmed && known && kindsOf(l) != nil, reason, message),
-		}, g.GetGeneration(), now)
+		serves := condition(condProgrammed, programmed, reason, message)
+		if !known || kindsOf(l) == nil {
+			serves = condition(condProgrammed, false, "Invalid", "")
+		}
+		s.Conditions = dated(was, []metav1.Condition{accepted, resolved, serves}, g.GetGeneration(), now)
 		listeners = append(listeners, s)
 	}
-	told := condition(condAccepted, unsupported == 0 || unsupported < len(listeners), condAccepted, "the agent has told the load-balancing cluster")
+	accepted, serves := condition(condAccepted, true, condAccepted, ""), condition(condProgrammed, programmed, reason, message)
 	if unsupported > 0 {
-		told.Reason, told.Message = "ListenersNotValid", "a listener has a protocol that is not served"
+		accepted = condition(condAccepted, unsupported < len(listeners), "ListenersNotValid", "a listener has a protocol that is not served")
 	}
-	conditions := dated(convert[[]metav1.Condition](is["conditions"]), []metav1.Condition{told, condition(condProgrammed, programmed, reason, message)}, g.GetGeneration(), now)
+	if accepted.Status == metav1.ConditionFalse {
+		serves = condition(condProgrammed, false, "Invalid", accepted.Message)
+	}
+	conditions := dated(convert[[]metav1.Condition](is["conditions"]), []metav1.Condition{accepted, serves}, g.GetGeneration(), now)
 	status := map[string]any{"conditions": conditions, "listeners": listeners, "addresses": is["addresses"]}
 	if lb != nil && len(lb.Status.Hostnames) > 0 {
 		status["addresses"] = []map[string]any{{"type": "Hostname", "value": lb.Status.Hostnames[0]}}

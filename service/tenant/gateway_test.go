@@ -118,6 +118,7 @@ func answered(status metav1.ConditionStatus, reason, message string, route ...me
 }
 
 func TestAnswerToRoute(t *testing.T) {
+	const foreign = "the backend web is in another namespace: only Services of the route's own are served"
 	gateways := gatewaysOf(tree(t, frontGateway))
 	accepted := metav1.Condition{Type: condAccepted, Status: metav1.ConditionTrue, Reason: "Accepted", Message: "by it"}
 	older := answered(metav1.ConditionTrue, ReasonServed, "it is served", accepted)
@@ -139,6 +140,10 @@ func TestAnswerToRoute(t *testing.T) {
 			want: map[string]string{condAccepted: "True Accepted by it", ConditionServed: "False NoNodes no pods"}},
 		"refused here": {parent: "name: front", refused: refuse(reasonKind, "a Secret"),
 			want: map[string]string{condAccepted: "True Accepted", condResolved: "False InvalidKind a Secret", ConditionServed: "False InvalidKind a Secret"}},
+		"a backend refused": {parent: "name: front", lb: answered(metav1.ConditionFalse, ReasonNoNodes, "a backend is refused", accepted, condition(condResolved, false, "BackendNotFound", "")),
+			want: map[string]string{condAccepted: "True Accepted by it", condResolved: "False RefNotPermitted " + foreign, ConditionServed: "False RefNotPermitted " + foreign}},
+		"a backend refused, and its hostname": {parent: "name: front", lb: answered(metav1.ConditionFalse, "Refused", "no such name"),
+			want: map[string]string{condAccepted: "False Refused no such name", condResolved: "False RefNotPermitted " + foreign, ConditionServed: "False Refused no such name"}},
 		"refused by the server": {parent: "name: front", refused: errors.New("no quota"),
 			want: map[string]string{condAccepted: "False Refused no quota", condResolved: "True ResolvedRefs", ConditionServed: "False Refused no quota"}},
 		"not attached": {parent: "name: front, port: 81", want: map[string]string{
@@ -148,6 +153,9 @@ func TestAnswerToRoute(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := routeOf(t, "HTTPRoute", "default", tt.parent, "")
+			if strings.HasPrefix(name, "a backend refused") {
+				o.Object["spec"].(map[string]any)["rules"] = []any{map[string]any{"backendRefs": []any{map[string]any{"name": "web", "namespace": "other", "port": int64(80)}}}}
+			}
 			theirs := map[string]any{"controllerName": "example.com/other", "parentRef": map[string]any{"name": "other"}}
 			o.Object["status"] = map[string]any{"parents": []any{theirs}}
 			status := AnswerToRoute(o, gateways.Parents(o), tt.refused, tt.lb, tt.silent, now)
@@ -180,7 +188,7 @@ func TestAnswerToGateway(t *testing.T) {
 	if diff := cmp.Diff(map[string]int{"any": 2, "shop": 2}, attached); diff != "" {
 		t.Error(diff)
 	}
-	status := convert[map[string]any](AnswerToGateway(g, attached, answered(metav1.ConditionTrue, ReasonServed, "it is served"), "", now))
+	status := convert[map[string]any](AnswerToGateway(g, attached, nil, answered(metav1.ConditionTrue, ReasonServed, "it is served"), "", now))
 	if got := fmt.Sprint(status["addresses"]); got != "[map[type:Hostname value:front.acme.lb.example.net]]" {
 		t.Error(got)
 	}
@@ -188,12 +196,12 @@ func TestAnswerToGateway(t *testing.T) {
 		t.Error(got)
 	}
 	for listeners, want := range map[string]string{
-		"{name: a, port: 80, protocol: HTTP}":                                     "True Accepted ",
+		"{name: a, port: 80, protocol: HTTP}":                                     "True Accepted",
 		"{name: a, port: 80, protocol: HTTP}, {name: b, port: 53, protocol: UDP}": "True ListenersNotValid ",
 		"{name: a, port: 53, protocol: UDP}":                                      "False ListenersNotValid ",
 	} {
 		some := tree(t, "apiVersion: v1\nkind: Gateway\nmetadata: {generation: 1}\nspec: {listeners: ["+listeners+"]}")
-		if got := briefs(t, AnswerToGateway(some, nil, nil, "", now)["conditions"])[condAccepted]; !strings.HasPrefix(got, want) {
+		if got := briefs(t, AnswerToGateway(some, nil, nil, nil, "", now)["conditions"])[condAccepted]; !strings.HasPrefix(got, want) {
 			t.Errorf("with %s: %q, want %q", listeners, got, want)
 		}
 	}
@@ -205,7 +213,10 @@ func TestAnswerToGateway(t *testing.T) {
 	if diff := cmp.Diff([]string{"any 2 True  True  2", "shop 2 True  True  2", "own 0 True  True  2", "grpc 0 True  True  1", "none 0 False False 0"}, got); diff != "" {
 		t.Error(diff)
 	}
-	if got := briefs(t, AnswerToGateway(g, nil, nil, "silence", now)["conditions"])[condProgrammed]; got != "False Pending silence" {
+	if got := briefs(t, AnswerToGateway(g, nil, errors.New("no quota"), nil, "", now)["conditions"])[condProgrammed]; got != "False Invalid no quota" {
+		t.Error(got)
+	}
+	if got := briefs(t, AnswerToGateway(g, nil, nil, nil, "silence", now)["conditions"])[condProgrammed]; got != "False Pending silence" {
 		t.Error(got)
 	}
 }

@@ -69,7 +69,7 @@ func refuse(reason pool.Reason, format string, args ...any) error {
 }
 
 // eachBackend calls visit with each reference to a Service in the specification of a route, which has its name in "name", until it returns an error. One to
-// anything but a Service of the route's own namespace, which a reference may name if the route tells it, is visited as refused; of an Ingress,
+// anything but a Service of the route's own namespace, which a reference may name if that is not empty, is visited as refused; of an Ingress,
 // and where a filter may refer to anything else, that is the error.
 func eachBackend(kind, namespace string, spec map[string]any, visit func(ref map[string]any, refused error) error) error {
 	if kind == KindIngress {
@@ -112,7 +112,7 @@ func eachBackend(kind, namespace string, spec map[string]any, visit func(ref map
 			switch group, kind := text(ref["group"]), text(ref["kind"]); {
 			case group != "" || kind != "" && kind != "Service":
 				refused = refuse(reasonKind, "a backend is a %s: only Services can be reached from the load-balancing cluster", kind)
-			case ref["namespace"] != nil && text(ref["namespace"]) != namespace:
+			case ref["namespace"] != nil && (namespace == "" || ref["namespace"] != any(namespace)):
 				refused = refuse(reasonPermitted, "the backend %s is in another namespace: only Services of the route's own are served", text(ref["name"]))
 			}
 			if err := visit(ref, refused); err != nil {
@@ -161,11 +161,28 @@ func SecretName(loadBalancer, secret string) string {
 	return "tls-" + derivedName(loadBalancer+"/"+secret)
 }
 
-// nowhere is the name of the backend that is asked for instead of one that is refused, which no Service can have: a gateway answers 500.
+// refusedBackend is why a route is served without one of its backends, nil if it has all.
+func refusedBackend(route *unstructured.Unstructured) (first error) {
+	_ = eachBackend(route.GetKind(), route.GetNamespace(), object(route.Object["spec"]), func(_ map[string]any, refused error) error {
+		first = cmp.Or(first, refused)
+		return nil
+	})
+	return first
+}
+
+// nowhere is the name of the backend that is asked for instead of one that is refused, which no Service can have: an HTTPRoute's requests for it are answered with 500.
 const nowhere = "refused." + v1alpha1.Group
 
+// MissingBackend is the sentence about a backend of a route that is not there, by the name of its TCPLoadBalancer.
+func MissingBackend(asked string) string {
+	if strings.HasSuffix(asked, "."+nowhere) {
+		return "a backend is refused: the route in the tenant's cluster says why"
+	}
+	return fmt.Sprintf("the Service %s is not there, or cannot be reached", ServiceOf(asked))
+}
+
 // AskRoute is what is asked for a route: parents are those of a route of the Gateway API, secrets those Secrets of an Ingress that there are.
-// The error is a [pool.Refusal] for who made it. A route is asked for without the backends that are refused; nil is asked for if it is refused itself.
+// The error is a [pool.Refusal] for who made it. A route is asked for without the backends that are refused.
 func AskRoute(o *unstructured.Unstructured, parents []Parent, secrets []*corev1.Secret) (*v1alpha1.HTTPLoadBalancerSpec, error) {
 	spec := object(o.DeepCopy().Object["spec"])
 	out := &v1alpha1.HTTPLoadBalancerSpec{Kind: o.GetKind(), Origin: v1alpha1.Origin{Namespace: o.GetNamespace(), Name: o.GetName()}}
@@ -199,10 +216,8 @@ func AskRoute(o *unstructured.Unstructured, parents []Parent, secrets []*corev1.
 		}
 		out.Gateways = sets.List(sets.New(out.Gateways...))
 	}
-	var without error
 	err := eachBackend(out.Kind, out.Origin.Namespace, spec, func(ref map[string]any, refused error) error {
 		if delete(ref, "namespace"); refused != nil {
-			without = cmp.Or(without, refused)
 			delete(ref, "group")
 			delete(ref, "kind")
 			ref["name"], ref["port"] = nowhere, cmp.Or(ref["port"], any(int64(80)))
@@ -217,7 +232,7 @@ func AskRoute(o *unstructured.Unstructured, parents []Parent, secrets []*corev1.
 		return nil, fmt.Errorf("write the specification of %s %s/%s: %w", out.Kind, o.GetNamespace(), o.GetName(), err)
 	}
 	out.Object = &runtime.RawExtension{Raw: raw}
-	return out, without
+	return out, nil
 }
 
 // annotationsToTell leaves out those by which tools know their own objects.

@@ -141,8 +141,8 @@ func TestAskWithoutRefusedBackends(t *testing.T) {
 		before := o.DeepCopy()
 		spec, err := AskRoute(o, []Parent{{Hostnames: []string{"www.acme.example.com"}}}, nil)
 		var why *pool.Refusal
-		if !errors.As(err, &why) || why.Reason != reason {
-			t.Errorf("%s: %v, want %s", refused, err, reason)
+		if err != nil || !errors.As(refusedBackend(o), &why) || why.Reason != reason {
+			t.Errorf("%s: %v and %v, want %s", refused, err, why, reason)
 		}
 		if want := `[{"name":"web","port":80},{"name":"refused.herald.dev","port":80,"weight":3}]`; !strings.Contains(string(spec.Object.Raw), want) {
 			t.Errorf("%s: %s, want %s", refused, spec.Object.Raw, want)
@@ -152,6 +152,21 @@ func TestAskWithoutRefusedBackends(t *testing.T) {
 		}
 		if diff := cmp.Diff([]string{"shadow", "web"}, BackendsOf(o)); diff != "" {
 			t.Error(diff)
+		}
+	}
+}
+
+func TestPermitted(t *testing.T) {
+	for spec, want := range map[string]bool{
+		"{hostnames: [a.example.com]}":                                      true,
+		"{hostnames: [a.example.com, b.example.org]}":                       false,
+		"{rules: [{host: a.example.com}], tls: [{hosts: [b.example.com]}]}": true,
+		"{rules: [{host: b.example.org}]}":                                  false,
+		`{rules: [{host: ""}]}`:                                             false,
+		"{rules: [{host: a.example.com}], tls: [{hosts: [b.example.org]}]}": false,
+	} {
+		if got := Permitted(tree(t, "apiVersion: v1\nkind: Ingress\nspec: "+spec), []string{"example.com"}); got != want {
+			t.Errorf("%s: %t", spec, got)
 		}
 	}
 }
@@ -219,6 +234,7 @@ func TestRefusedRoutes(t *testing.T) {
 		"a snippet":                   {allowing(), annotated, "the annotation nginx.ingress.kubernetes.io/server-snippet is not in ingress.annotations of the Tenant"},
 		"another's name":              {allowing(), misnamed, "its name is not that of its origin: want ingress.default.web"},
 		"another's Service":           {allowing(), with(route, `{"name":"web"`, `{"namespace":"tenant-beta","name":"web"`), "the backend web is in another namespace: only Services of the route's own are served"},
+		"an empty namespace":          {allowing(), with(route, `{"name":"web"`, `{"namespace":"","name":"web"`), "the backend web is in another namespace"},
 		"another's mirror":            {allowing(), with(route, `{"name":"shadow"`, `{"namespace":"tenant-beta","name":"shadow"`), "the backend shadow is in another namespace"},
 		"a backend of another kind":   {allowing(), with(route, `{"name":"web"`, `{"kind":"Secret","name":"web"`), "a backend is a Secret: only Services can be reached"},
 		"a resource":                  {allowing(), with(ingress, `"service"`, `"resource"`), "a backend is no Service"},
@@ -367,7 +383,7 @@ func FuzzDeriveRoute(f *testing.F) {
 			}
 		}
 		if err := eachBackend(kind, "", spec, func(ref map[string]any, refused error) error {
-			if _, ours := d.Backends[text(ref["name"])]; !ours {
+			if _, ours := d.Backends[text(ref["name"])]; !ours || ref["namespace"] != nil {
 				t.Errorf("the backend %v", ref)
 			}
 			return refused

@@ -85,13 +85,11 @@ func (l *Lab) RunPods(ctx context.Context) error {
 				}
 				process, err := c.runPod(ctx, p, files, free[0])
 				free = free[1:]
-				if err != nil {
-					if ctx.Err() != nil {
-						return nil
-					}
+				if process != nil { // the pod may be gone before it is told of
+					running[p.UID] = process
+				} else if ctx.Err() == nil {
 					return fmt.Errorf("pod %s/%s: %w", p.Namespace, p.Name, err)
 				}
-				running[p.UID] = process
 			}
 		}
 	}

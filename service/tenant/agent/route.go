@@ -81,8 +81,7 @@ func (a *agent) addAskedRoute(lb *v1alpha1.HTTPLoadBalancer) {
 
 // addNear has the Services looked at that a route sends requests to, or did before, and all Gateways.
 func (a *agent) addNear(route *unstructured.Unstructured) {
-	names := tenant.BackendsOf(route)
-	for _, name := range names {
+	for _, name := range tenant.BackendsOf(route) {
 		a.queue.Add(route.GetNamespace() + "/" + name)
 	}
 	a.addInternal(route.GetNamespace())
@@ -108,8 +107,7 @@ func (a *agent) addRoutes(namespace string) {
 				continue
 			}
 			a.queue.Add(routeKey(kind, o.GetNamespace(), o.GetName()))
-			names := tenant.BackendsOf(o)
-			for _, name := range names {
+			for _, name := range tenant.BackendsOf(o) {
 				a.queue.Add(o.GetNamespace() + "/" + name)
 			}
 		}
@@ -220,7 +218,7 @@ func (a *agent) attendRoute(ctx context.Context, kind, namespace, name string) e
 		return err
 	}
 	spec, refused := tenant.AskRoute(o, attached, secrets)
-	if spec != nil {
+	if refused == nil {
 		lb := &v1alpha1.HTTPLoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: a.opts.Remote, Name: tenant.RouteName(kind, namespace, name)}, Spec: *spec}
 		same := asked != nil && equality.Semantic.DeepEqual(asked.Spec, lb.Spec)
 		early := !same && !a.backendsKnown(o, asked != nil)
@@ -241,8 +239,7 @@ func (a *agent) attendRoute(ctx context.Context, kind, namespace, name string) e
 // backendsKnown reports whether the load-balancing cluster has the Services that a route sends requests to, as far as there are any; settled is for
 // how long.
 func (a *agent) backendsKnown(route *unstructured.Unstructured, settled bool) bool {
-	names := tenant.BackendsOf(route)
-	for _, name := range names {
+	for _, name := range tenant.BackendsOf(route) {
 		key := route.GetNamespace() + "/" + name
 		_, exists := a.here.Services.Get(key)
 		if known := a.known(key, a.asked(key)); exists && (known == 0 || settled && known < settles) {
@@ -327,7 +324,7 @@ func (a *agent) answerRoute(ctx context.Context, o *unstructured.Unstructured, p
 			return nil
 		}
 		attached := a.gateways().Attached(kube.Key(o), a.routes())
-		return a.writeStatus(ctx, o, tenant.AnswerToGateway(o, attached, lb, silent, time.Now()))
+		return a.writeStatus(ctx, o, tenant.AnswerToGateway(o, attached, refused, lb, silent, time.Now()))
 	}
 	return a.writeStatus(ctx, o, tenant.AnswerToRoute(o, parents, refused, lb, silent, time.Now()))
 }

@@ -99,7 +99,7 @@ func (m *manager) serveRoute(ctx context.Context, namespace, name string) error 
 		m.names.Release(namespace + "/" + name)
 		m.mu.Unlock()
 	}
-	is, err := m.applyRoute(ctx, namespace, name, want.Object)
+	is, err := m.applyRoute(ctx, owner, namespace, name, want.Object)
 	switch {
 	case kube.Refuses(err):
 		refused = errors.New("the load-balancing cluster does not serve it so: " + kube.Refusal(err))
@@ -157,7 +157,7 @@ func (m *manager) missing(owner string, lb *v1alpha1.HTTPLoadBalancer, d tenant.
 	for _, asked := range d.Backends {
 		backend, ok := m.known.LoadBalancers.Get(lb.Namespace + "/" + asked)
 		if !ok {
-			sentences = append(sentences, fmt.Sprintf("the Service %s is not there, or cannot be reached", tenant.ServiceOf(asked)))
+			sentences = append(sentences, tenant.MissingBackend(asked))
 			continue
 		}
 		if ready := meta.FindStatusCondition(backend.Status.Conditions, tenant.ConditionReady); ready != nil && ready.Status == metav1.ConditionFalse {
@@ -174,7 +174,7 @@ func (m *manager) missing(owner string, lb *v1alpha1.HTTPLoadBalancer, d tenant.
 }
 
 // applyRoute makes what is derived from an HTTPLoadBalancer as it should be, and returns it as it is, nil if there is to be none.
-func (m *manager) applyRoute(ctx context.Context, namespace, name string, want *unstructured.Unstructured) (is *unstructured.Unstructured, err error) {
+func (m *manager) applyRoute(ctx context.Context, owner, namespace, name string, want *unstructured.Unstructured) (is *unstructured.Unstructured, err error) {
 	for kind, derived := range m.known.Derived {
 		known, exists := derived.Get(namespace + "/" + tenant.DerivedRouteName(name))
 		switch {
@@ -182,6 +182,9 @@ func (m *manager) applyRoute(ctx context.Context, namespace, name string, want *
 			if is = known; !exists || !tenant.SameRoute(is, want) {
 				err = m.cluster.Apply(ctx, tenant.ManagerName, want)
 				is = want
+				if t, ok := m.known.Tenants.Get(owner); ok && exists && err != nil && !tenant.Permitted(known, tenant.DomainsOf(t, m.domain)) {
+					err = errors.Join(err, m.cluster.Delete(ctx, known)) // what was served before stays, but for this
+				}
 			}
 		case exists:
 			err = errors.Join(err, m.cluster.Delete(ctx, known))

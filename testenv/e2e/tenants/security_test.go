@@ -3,14 +3,18 @@
 package tenants
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 	"github.com/herald-vip/herald/testenv/services"
 )
@@ -204,6 +208,37 @@ func TestHostileRoutes(t *testing.T) {
 				t.Errorf("derived are %v", list.Items)
 			}
 		}
+	})
+	t.Run("a domain that is another's by now", func(t *testing.T) {
+		const ingresses = "/apis/networking.k8s.io/v1/namespaces/tenant-acme/ingresses"
+		hosts := func() (out []string) {
+			var list networkingv1.IngressList
+			site.Must(t, b.API.Get(t.Context(), ingresses, &list))
+			for _, i := range list.Items {
+				out = append(out, i.Spec.Rules[0].Host)
+			}
+			return out
+		}
+		site.Must(t, api.Create(t.Context(), acme, []byte(in("kept", "kept.acme.example.com", ""))))
+		site.Eventually(t, site.Soon, func() error {
+			return site.ErrorIf(!slices.Equal(hosts(), []string{"kept.acme.example.com"}), "derived are %v", hosts())
+		})
+		// What the API server refuses to have in its place leaves it as it is.
+		site.Must(t, api.Patch(t.Context(), acme+"/ingress.default.kept", map[string]any{"spec": map[string]any{"object": map[string]any{"rules": []any{map[string]any{
+			"host": "kept.acme.lb.example.test", "http": map[string]any{"paths": []any{map[string]any{"path": "/", "pathType": "None",
+				"backend": map[string]any{"service": map[string]any{"name": "web", "port": map[string]any{"number": 80}}}}}},
+		}}}}}))
+		site.Eventually(t, site.Soon, func() error {
+			var lb v1alpha1.HTTPLoadBalancer
+			err := b.API.Get(t.Context(), acme+"/ingress.default.kept", &lb)
+			said := fmt.Sprint(lb.Status.Conditions)
+			return errors.Join(err, site.ErrorIf(lb.Status.ObservedGeneration != lb.Generation || !strings.Contains(said, "pathType"), "its conditions are %s", said))
+		})
+		if !slices.Equal(hosts(), []string{"kept.acme.example.com"}) {
+			t.Errorf("derived are %v", hosts())
+		}
+		site.Must(t, b.API.Patch(t.Context(), site.HeraldPath("tenants")+"/acme", map[string]any{"spec": map[string]any{"domains": nil}}))
+		site.Eventually(t, site.Soon, func() error { return site.ErrorIf(len(hosts()) > 0, "derived are %v", hosts()) })
 	})
 }
 
