@@ -71,7 +71,7 @@ e2e-kubeadm: root build ## 40 min: run clusters of kubeadm, kubelets and kube-pr
 	go test -c -tags e2e,kubeadm -o bin/e2e-kubeadm.test ./testenv/e2e/kubeadm
 	testenv/e2e/kubeadm/run -test.run '$(TESTS)'
 
-conformance: root lab-binaries race-binary $(addprefix $(REALPARTS)/bin/,$(KUBERNETES)) $(addprefix $(REALPARTS)/bin/,traefik external-dns gateway-api gateway-api-conformance/conformance) ## 10 min: run the conformance tests of Gateway API against a tenant
+conformance: root lab-binaries race-binary $(addprefix $(REALPARTS)/bin/,$(KUBERNETES)) $(addprefix $(REALPARTS)/bin/,traefik external-dns gateway-api gateway-api-conformance/conformance) ## 6 min: run the conformance tests of Gateway API against a tenant
 	testenv/install iproute2 frr etcd-server bind9
 	go test -tags e2e,conformance -count=1 -timeout 40m -run 'TestConformance$$' ./testenv/e2e/tenants
 

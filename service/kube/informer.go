@@ -86,8 +86,6 @@ type Informer[T Object] struct {
 
 // isAbsent reports whether the answer of a server is that it does not have the kind.
 func (i *Informer[T]) isAbsent(err error) bool {
-	i.mu.RLock()
-	defer i.mu.RUnlock()
 	return i.optional && apierrors.IsNotFound(err) || i.newer && !i.listed && apierrors.IsForbidden(err)
 }
 

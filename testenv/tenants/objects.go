@@ -107,13 +107,27 @@ func (c *Cluster) endpoints(family discoveryv1.AddressType, nodes ...string) []d
 	return out
 }
 
-// SetEndpoints has a Service's endpoints be on these nodes.
+// SetEndpoints has a Service's endpoints be on these nodes, once the server of each answers, as the kubelet's readiness probe wants it to.
 func (c *Cluster) SetEndpoints(ctx context.Context, service string, nodes ...string) error {
+	for _, node := range nodes {
+		if err := services.Eventually(ctx, func() error { return c.answers(ctx, node) }); err != nil {
+			return fmt.Errorf("the server of %s: %w", node, err)
+		}
+	}
 	var errs []error
 	for _, family := range families() {
 		errs = append(errs, c.API.Patch(ctx, services.Slices+"/"+sliceName(service, family), map[string]any{"endpoints": c.endpoints(family, nodes...)}))
 	}
 	return errors.Join(errs...)
+}
+
+// answers connects to the server of a node from the node.
+func (c *Cluster) answers(ctx context.Context, node string) error {
+	conn, err := c.lab.Node(node).DialContext(ctx, "tcp", netip.AddrPortFrom(c.Address(node), serverPort).String())
+	if err != nil {
+		return err
+	}
+	return conn.Close()
 }
 
 // Remove deletes a Service and its EndpointSlices.

@@ -225,11 +225,11 @@ func TestRoutes(t *testing.T) {
 
 	t.Run("no pod", func(t *testing.T) {
 		visits.stop()
-		site.Must(t, errors.Join(acme.SetEndpoints(t.Context(), "web"), acme.SetEndpoints(t.Context(), "herald-web")))
+		site.Must(t, errors.Join(acme.SetEndpoints(soon(t), "web"), acme.SetEndpoints(t.Context(), "herald-web")))
 		site.Eventually(t, site.Soon, func() error {
 			return conditioned(t, acme.API, routes+"/route", "herald.dev/Served", "False", "NoNodes")
 		})
-		site.Must(t, errors.Join(acme.SetEndpoints(t.Context(), "web", acme.Nodes()...), acme.SetEndpoints(t.Context(), "herald-web", acme.Nodes()...)))
+		site.Must(t, errors.Join(acme.SetEndpoints(soon(t), "web", acme.Nodes()...), acme.SetEndpoints(t.Context(), "herald-web", acme.Nodes()...)))
 		site.Eventually(t, site.Soon, func() error { return conditioned(t, acme.API, routes+"/route", "herald.dev/Served", "True", "Served") })
 	})
 	t.Run("all goes", func(t *testing.T) {

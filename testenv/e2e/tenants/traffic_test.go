@@ -214,12 +214,12 @@ func TestTraffic(t *testing.T) {
 		label("")
 		c.sentTo(t, "acme1", "acme3")
 		c.client.GoesOn(t, 400) // and each kube-proxy has heard of it
-		site.Must(t, c.acme.SetEndpoints(t.Context(), "web", "acme1", "acme3"))
+		site.Must(t, c.acme.SetEndpoints(soon(t), "web", "acme1", "acme3"))
 		c.client.GoesOn(t, 400)
 		site.Must(t, c.Node("acme2").PowerOff())
 		c.client.GoesOn(t, 400)
 		site.PowerOn(t, c.Node("acme2"))
-		site.Must(t, c.acme.SetEndpoints(t.Context(), "web", all...))
+		site.Must(t, c.acme.SetEndpoints(soon(t), "web", all...))
 		label(nil)
 		c.sentTo(t, all...)
 	})
@@ -236,11 +236,11 @@ func TestTraffic(t *testing.T) {
 	})
 	c.costs(t, "a node vanishes", false, func(t *testing.T) {
 		site.Must(t, c.Node("acme3").PowerOff())
-		site.Must(t, c.acme.SetEndpoints(t.Context(), "web", "acme1", "acme2")) // as the tenant's controllers do after a while
+		site.Must(t, c.acme.SetEndpoints(soon(t), "web", "acme1", "acme2")) // as the tenant's controllers do after a while
 		c.sentTo(t, "acme1", "acme2")
 		c.settles(t)
 		site.PowerOn(t, c.Node("acme3"))
-		site.Must(t, c.acme.SetEndpoints(t.Context(), "web", all...))
+		site.Must(t, c.acme.SetEndpoints(soon(t), "web", all...))
 		c.sentTo(t, all...)
 		c.settles(t)
 	})
@@ -362,7 +362,7 @@ func (c *clusters) local(t *testing.T) {
 	})
 	defer client.End()
 	for _, nodes := range [][]string{{"acme2"}, {"acme1", "acme3"}, {"acme1", "acme2"}} {
-		site.Must(t, c.acme.SetEndpoints(t.Context(), "local", nodes...))
+		site.Must(t, c.acme.SetEndpoints(soon(t), "local", nodes...))
 		site.Eventually(t, site.Soon, func() error {
 			is := c.nodesOf(t, "local")
 			if !slices.Equal(is, nodes) {
