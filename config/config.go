@@ -63,6 +63,8 @@ const (
 	AnnounceBGP Announce = "bgp"
 	// AnnounceARP has one elected node answer for the VIP on a flat layer 2, by ARP and neighbour discovery.
 	AnnounceARP Announce = "arp"
+	// AnnounceKernel keeps a route in a table of the kernel, which a routing daemon of the node redistributes.
+	AnnounceKernel Announce = "kernel"
 )
 
 // OnFailure is what a failing check does to an announced VIP.
@@ -82,9 +84,15 @@ type VIP struct {
 	Name string `yaml:"name"`
 	// Addresses are the VIP's addresses; /32 and /128 are implied. Required.
 	Addresses []netip.Addr `yaml:"addresses"`
-	// Announce is how the VIP reaches the network: `bgp`, as a route from every healthy node, or `arp`, on a flat layer 2 from the one that holds its lease. Required.
-	Announce Announce `yaml:"announce" want:"bgp or arp"`
-	// Interface is the link that carries the address. Default: `lo` with `announce: bgp`; with `announce: arp` the link whose subnet holds the address.
+	// Announce is how the VIP reaches the network: `bgp`, as a route from every healthy node; `kernel`, likewise, as a route in a table of the kernel that FRR, BIRD or another routing daemon of the node redistributes; or `arp`, on a flat layer 2 from the one that holds its lease. Required.
+	Announce Announce `yaml:"announce" want:"bgp, kernel or arp"`
+	// Kernel is where the route is with `announce: kernel`.
+	Kernel *Table `yaml:"kernel"`
+	// Prefixes are announced in place of those addresses that they cover, while these are healthy, as the Internet takes no route longer than /24 or /48. VIPs may share one. Default: none.
+	Prefixes []netip.Prefix `yaml:"prefixes"`
+	// PrefixWhile is what has to be healthy for a prefix to be announced: `any` address behind it, of whichever VIP, or `all` of them. Default: any.
+	PrefixWhile PrefixWhile `yaml:"prefixWhile" default:"any" want:"any or all"`
+	// Interface is the link that carries the address. Default: `lo`; with `announce: arp` the link whose subnet holds the address.
 	Interface string `yaml:"interface"`
 	// Checks name the checks that must all pass before the VIP is announced. Required.
 	Checks []string `yaml:"checks"`
@@ -107,6 +115,23 @@ type VIP struct {
 	// Attributes are added to those of the `bgp` section for this VIP's routes.
 	Attributes `yaml:",inline"`
 }
+
+// Table is where the routes to a VIP are in the kernel (`ip route show table N`).
+type Table struct {
+	// Table is its number, 1 to 65535 but for 255, which is the kernel's own; 254 is the main table, which every routing daemon reads. Default: 201.
+	Table int `yaml:"table" default:"201" want:"1 to 65535"`
+	// Metric is the routes' priority, 1 to 16777214: lower is better. A route that is about to leave, or that is demoted, has 16777215. Default: 100.
+	Metric int `yaml:"metric" default:"100" want:"1 to 16777214"`
+}
+
+// PrefixWhile is what has to be healthy for a prefix to be announced.
+type PrefixWhile string
+
+// What may have to be healthy.
+const (
+	WhileAny PrefixWhile = "any"
+	WhileAll PrefixWhile = "all"
+)
 
 // OnConflict is what the holder of a VIP does about a foreign machine that uses it.
 type OnConflict string

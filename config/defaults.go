@@ -18,8 +18,12 @@ func (c *Config) derive(o options) {
 	}
 	for i := range c.VIPs {
 		v := &c.VIPs[i]
-		if v.Interface == "" && v.Announce == AnnounceBGP {
+		if v.Interface == "" && v.Announce != AnnounceARP {
 			v.Interface = "lo"
+		}
+		if v.Kernel == nil && v.Announce == AnnounceKernel {
+			v.Kernel = new(Table)
+			yaml.SetDefaults(v.Kernel)
 		}
 		if v.Bridge == nil {
 			v.Bridge = new(c.Election != nil)

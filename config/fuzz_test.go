@@ -162,12 +162,16 @@ func checkPromises(t *testing.T, c *config.Config) {
 		require(vip.Name != "" && !names[vip.Name], "names of VIPs are unique")
 		names[vip.Name] = true
 		arp := vip.Announce == config.AnnounceARP
-		require(arp && c.Election != nil || vip.Announce == config.AnnounceBGP && c.BGP != nil, "a VIP can be announced")
+		kernel := vip.Announce == config.AnnounceKernel
+		require(arp && c.Election != nil || kernel && vip.Kernel != nil || vip.Announce == config.AnnounceBGP && c.BGP != nil, "a VIP can be announced")
 		require(len(vip.Addresses) > 0 && len(vip.Checks) > 0, "a VIP has addresses and checks")
 		for _, addr := range vip.Addresses {
 			require(addr.IsValid() && !owned[addr] && addr.IsGlobalUnicast() && addr == addr.Unmap(), "a VIP's addresses are its own and can be reached")
-			require(arp || addr.Is4() && families[config.IPv4] || addr.Is6() && families[config.IPv6], "an address is carried")
+			require(arp || kernel || addr.Is4() && families[config.IPv4] || addr.Is6() && families[config.IPv6], "an address is carried")
 			owned[addr] = true
+		}
+		for _, prefix := range vip.Prefixes {
+			require(prefix == prefix.Masked() && slices.ContainsFunc(vip.Addresses, prefix.Contains), "a prefix covers an address")
 		}
 		for _, name := range vip.Checks {
 			require(slices.Contains(checks, name), "a VIP's checks exist")

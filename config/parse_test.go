@@ -16,7 +16,7 @@ import (
 	"github.com/herald-vip/herald/config"
 )
 
-var addresses = cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})
+var addresses = cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{})
 
 func mustParse(t *testing.T, file string, opts ...config.Option) *config.Config {
 	t.Helper()
@@ -42,14 +42,15 @@ func TestParseDefaults(t *testing.T) {
 		Kind:       "Speaker",
 		NodeName:   "m1",
 		VIPs: []config.VIP{{
-			Name:      "web",
-			Addresses: []netip.Addr{netip.MustParseAddr("10.99.0.10")},
-			Announce:  config.AnnounceBGP,
-			Interface: "lo",
-			Checks:    []string{"apiserver"},
-			Linger:    time.Second,
-			HoldDown:  time.Minute,
-			OnFailure: config.Withdraw,
+			Name:        "web",
+			Addresses:   []netip.Addr{netip.MustParseAddr("10.99.0.10")},
+			Announce:    config.AnnounceBGP,
+			PrefixWhile: config.WhileAny,
+			Interface:   "lo",
+			Checks:      []string{"apiserver"},
+			Linger:      time.Second,
+			HoldDown:    time.Minute,
+			OnFailure:   config.Withdraw,
 
 			Priority: 100, OnConflict: config.Defend, Bridge: new(false),
 		}},
@@ -323,7 +324,7 @@ func TestExample(t *testing.T) {
 		for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Slice || typ.Kind() == reflect.Map {
 			typ = typ.Elem()
 		}
-		if typ.Kind() != reflect.Struct || typ == reflect.TypeFor[netip.Addr]() {
+		if typ.Kind() != reflect.Struct || typ == reflect.TypeFor[netip.Addr]() || typ == reflect.TypeFor[netip.Prefix]() {
 			return
 		}
 		for f := range typ.Fields() {

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/herald-vip/herald/config/yaml"
 )
 
@@ -157,7 +159,42 @@ func (v validator) vip(p yaml.Path, vip *VIP, owner map[netip.Addr]yaml.Path) {
 	if *vip.Bridge && v.config.Election == nil && v.WasRead("election") {
 		v.Errorf(p.Field("bridge"), "needs an election section, by which healthy masters are known: add one")
 	}
+	if vip.Kernel != nil && vip.Kernel.Table == unix.RT_TABLE_LOCAL {
+		v.Errorf(p.Field("kernel").Field("table"), "255 has the kernel's own routes to this host: take another, such as 201")
+	}
+	v.prefixes(p.Field("prefixes"), vip)
 	v.idleFields(p, vip)
+}
+
+// prefixes validates what is announced in place of addresses.
+func (v validator) prefixes(p yaml.Path, vip *VIP) {
+	for i, prefix := range vip.Prefixes {
+		p := p.Item(i)
+		covers := func(addr netip.Addr) bool { return prefix.Contains(addr) }
+		twice := func(other netip.Prefix) bool { return other.Overlaps(prefix) }
+		other := slices.IndexFunc(v.config.VIPs, func(other VIP) bool {
+			return slices.Contains(other.Prefixes, prefix) && !alike(other, *vip)
+		})
+		switch {
+		case !prefix.IsValid(): // could not be decoded
+		case prefix.Bits() == 0:
+			v.Errorf(p, "a default route is not one to VIPs: give the prefix that covers them")
+		case !slices.ContainsFunc(vip.Addresses, covers):
+			v.Errorf(p, "covers none of the addresses: add one in %s, or remove it", prefix)
+		case slices.ContainsFunc(vip.Prefixes[:i], twice):
+			v.Errorf(p, "overlaps another of the prefixes: remove one")
+		case other >= 0:
+			v.Errorf(p, "%s announces it in another way: have them the same announce, kernel, peers, prefixWhile and attributes", v.config.VIPs[other].Name)
+		}
+	}
+}
+
+// alike reports whether two VIPs announce a prefix in the same way.
+func alike(a, b VIP) bool {
+	way := func(v VIP) VIP {
+		return VIP{Announce: v.Announce, Kernel: v.Kernel, Peers: v.Peers, PrefixWhile: v.PrefixWhile, Attributes: v.Attributes}
+	}
+	return reflect.DeepEqual(way(a), way(b))
 }
 
 // vipLink validates the link of a VIP, which may be left open only on a flat layer 2.
@@ -165,19 +202,23 @@ func (v validator) vipLink(p yaml.Path, vip *VIP) {
 	switch {
 	case vip.Announce == AnnounceARP && vip.Interface == "lo":
 		v.Errorf(p, "nobody hears a VIP on lo: name the link of its network, or remove it")
-	case vip.Interface != "" || vip.Announce == AnnounceBGP:
+	case vip.Interface != "" || vip.Announce != AnnounceARP:
 		v.link(p, vip.Interface)
 	}
 }
 
 // idleFields refuses what a VIP asks for in vain, given its way of announcing.
 func (v validator) idleFields(p yaml.Path, vip *VIP) {
+	ofLease := []string{"priority", "preempt", "onConflict"}
+	ofRoutes := []string{"peers", "communities", "largeCommunities", "med", "localPref", "prepend"}
 	var idle []string
 	switch vip.Announce {
 	case AnnounceBGP:
-		idle = []string{"priority", "preempt", "onConflict"}
+		idle = append(ofLease, "kernel")
+	case AnnounceKernel:
+		idle = append(ofLease, ofRoutes...)
 	case AnnounceARP:
-		idle = []string{"peers", "onFailure", "communities", "largeCommunities", "med", "localPref", "prepend"}
+		idle = append(ofRoutes, "kernel", "prefixes", "prefixWhile", "onFailure")
 	}
 	var plain VIP
 	yaml.SetDefaults(&plain)

@@ -31,6 +31,7 @@ import (
 	"github.com/herald-vip/herald/netutil/address"
 	"github.com/herald-vip/herald/netutil/arrivals"
 	"github.com/herald-vip/herald/netutil/link"
+	"github.com/herald-vip/herald/netutil/route"
 	"github.com/herald-vip/herald/netutil/rtnetlink"
 	"github.com/herald-vip/herald/service/peering"
 	"github.com/herald-vip/herald/speaker"
@@ -67,6 +68,7 @@ type Daemon struct {
 
 	addresses *address.Binder
 	bgp       *bgp.Server
+	routes    *route.Keeper
 	speaker   *speaker.Speaker
 	monitor   *health.Monitor
 	flat      *flat.Flat
@@ -155,6 +157,8 @@ func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...co
 	}
 	d.arrivals = arrivals.New(log, 0)
 	d.bgp = bgp.New(log, bgp.Options{NextHop6: link.GlobalAddr6})
+	d.routes = route.New()
+	defer d.routes.Close()
 	d.peering = peering.New(log, d.bgp, peering.Options{Realtime: d.realtime == admin.RealtimeOn, RouterID: link.RouterID})
 	node.Clear(log, c)
 	d.kernel = nft.New(log, nft.Options{Node: c.NodeName})
@@ -193,7 +197,7 @@ func (d *Daemon) newSpeaker(c *config.Config) error {
 		o.Services = d.services.onLayer2
 	}
 	d.flat, d.speaker = flat.New(o, func(parts speaker.FlatParts) *speaker.Speaker {
-		return speaker.New(d.log, d.bgp, d.addresses, parts, d.balancers.Bridge())
+		return speaker.New(d.log, d.bgp, d.routes, d.addresses, parts, d.balancers.Bridge())
 	})
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/netutil/route"
 	"github.com/herald-vip/herald/service/announce"
 	"github.com/herald-vip/herald/service/peering"
 	"github.com/herald-vip/herald/speaker"
@@ -69,7 +70,7 @@ func TestNoRouteToAFlatVIP(t *testing.T) {
 	}
 
 	d := &Daemon{bgp: s, services: &services{announcer: a}}
-	d.speaker = speaker.New(slog.New(slog.DiscardHandler), s, nil, speaker.FlatParts{}, nil)
+	d.speaker = speaker.New(slog.New(slog.DiscardHandler), s, route.New(), nil, speaker.FlatParts{}, nil)
 	d.peering = peering.New(d.log, s, peering.Options{})
 	if err := d.peering.Apply(t.Context(), peering.Set{Names: map[string]string{"127.0.0.2": "127.0.0.2"}}); err != nil {
 		t.Fatal(err)

@@ -144,7 +144,7 @@ func (d *Daemon) Status() admin.Status {
 	strays := d.addresses.Strays()
 	vips := make(map[netip.Prefix]bool) // whose routes are told of one by one
 	for _, a := range own {
-		vips[netip.PrefixFrom(a.Address, a.Address.BitLen())] = true
+		vips[a.Prefix] = true
 	}
 	sessions := d.bgp.Sessions()
 	sent := sentTo(sessions)
@@ -152,7 +152,7 @@ func (d *Daemon) Status() admin.Status {
 		s.Peers = append(s.Peers, adminPeer(p, vips))
 	}
 	for _, a := range own {
-		v := adminVIP(a, links[address.Binding{Interface: a.Interface, Addr: a.Address}], conflicts[a.Address], sessions, s.Peers, sent[netip.PrefixFrom(a.Address, a.Address.BitLen())])
+		v := adminVIP(a, links[address.Binding{Interface: a.Interface, Addr: a.Address}], conflicts[a.Address], sessions, s.Peers, sent[a.Prefix])
 		v.Error = cmp.Or(v.Error, text(strays[a.Address]))
 		v.Checks = vipChecks(c, a.VIP)
 		if n, known := d.arrivals.Count(a.Address); known {
@@ -188,13 +188,19 @@ func adminVIP(a speaker.Status, link address.Status, conflict arp.Finding, sessi
 	if link.Err != nil && !link.Bound && blocked.IsZero() {
 		blocked = link.Since
 	}
-	if a.Flat {
+	if a.Prefix.Bits() < a.Address.BitLen() {
+		v.Prefix = a.Prefix
+	}
+	switch {
+	case a.Kernel != nil:
+		v.Announce, v.Table = admin.ByKernel, a.Kernel.Table
+	case a.Flat:
 		v.Announce, v.Conflicts = admin.ByARP, conflict.Count
 		if conflict.State == arp.Taken {
 			v.Conflict = conflict.MAC.String()
 		}
 		v.Rival = conflict.Rival.String()
-	} else {
+	default:
 		for _, p := range sessions {
 			if slices.Contains(a.Peers, p.Peer) && (a.Address.Is4() && p.IPv4 || a.Address.Is6() && p.IPv6) {
 				v.Peers = append(v.Peers, p.Peer)

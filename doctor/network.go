@@ -43,7 +43,7 @@ func examineIPv6(c *config.Config, f *facts.Facts, out *findings) {
 func examineReversePath(c *config.Config, f *facts.Facts, out *findings) {
 	const name, strict = "rp_filter", 1
 	why := "A connection to the VIP that comes in by one link while the way back is by another is dropped without a word."
-	if !slices.ContainsFunc(facts.Addresses(c, config.AnnounceBGP), netip.Addr.Is4) {
+	if !slices.ContainsFunc(facts.Addresses(c, config.AnnounceBGP, config.AnnounceKernel), netip.Addr.Is4) {
 		if len(facts.Places(c, config.Kernel)) == 0 {
 			return
 		}
@@ -74,7 +74,7 @@ func examineReversePath(c *config.Config, f *facts.Facts, out *findings) {
 // would answer ARP for them.
 func examineARPAnswers(c *config.Config, f *facts.Facts, out *findings) {
 	const name = "arp_ignore"
-	for _, addr := range facts.Addresses(c, config.AnnounceBGP) {
+	for _, addr := range facts.Addresses(c, config.AnnounceBGP, config.AnnounceKernel) {
 		link, err := f.Host.For(addr)
 		switch {
 		case err != nil || !addr.Is4():

@@ -10,6 +10,7 @@ import (
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/doctor/facts"
 	"github.com/herald-vip/herald/netutil/link"
+	"github.com/herald-vip/herald/netutil/route"
 	"github.com/herald-vip/herald/status/admin"
 )
 
@@ -63,6 +64,11 @@ func examineAddress(c *config.Config, f *facts.Facts, v config.VIP, addr netip.A
 		out.blocker(subject, fmt.Sprintf("%s is on %s already, and Herald did not put it there", a.Prefix, a.Link),
 			"Herald leaves an address alone that somebody else manages: it could neither announce it nor take it back.",
 			fmt.Sprintf("ip address del %s dev %s, and stop what adds it", a.Prefix, a.Link))
+	case v.Announce == config.AnnounceKernel && f.TunError != nil:
+		out.blocker(subject, fmt.Sprintf("%s cannot be opened: %v", route.TunDevice, f.TunError),
+			"The VIP's route needs a link that goes with Herald, and that is made there.", "modprobe tun; in a container, mount "+route.TunDevice)
+	case v.Announce == config.AnnounceKernel:
+		out.fine(subject, fmt.Sprintf("goes on %s; a routing daemon of this node has to announce it from table %d, which cannot be seen from here", on, v.Kernel.Table))
 	case v.Announce != config.AnnounceARP:
 		out.fine(subject, "goes on "+on+", where nobody else has put it")
 	case !reaches(l, addr):

@@ -43,6 +43,8 @@ type needs struct {
 	Name, Component string
 	// Folder is that of the configuration, and SocketFolder that of the control socket.
 	Folder, SocketFolder string
+	// Tun is whether routes are kept in tables of the kernel, which takes /dev/net/tun.
+	Tun bool
 	// Files are those that the configuration names outside of Folder.
 	Files []file
 	// ProbeHost and ProbePort are where metrics and health are served; the port is 0 if nowhere.
@@ -79,6 +81,7 @@ func needsOf(kind Kind, o Options) (needs, error) {
 		c = usual()
 	}
 	n.Capabilities, n.Realtime = capabilities(c), c.Realtime
+	n.Tun = slices.ContainsFunc(c.VIPs, func(v config.VIP) bool { return v.Announce == config.AnnounceKernel })
 	if c.Services != nil {
 		n.Services, n.Account = true, c.Services.Kubeconfig == ""
 		n.Namespace = cmp.Or(c.Services.Namespace, servicesNamespace)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/netutil/route"
 	"github.com/herald-vip/herald/speaker"
 )
 
@@ -129,7 +130,7 @@ func runFlat(t *testing.T, unfenced bool, f func(t *testing.T, s *speaker.Speake
 		if !unfenced {
 			parts.Fence = l
 		}
-		s := speaker.New(slog.New(slog.NewTextHandler(&l.log, nil)), l.node, l.node, parts, bridge{l.node})
+		s := speaker.New(slog.New(slog.NewTextHandler(&l.log, nil)), l.node, route.New(), l.node, parts, bridge{l.node})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { s.Run(ctx); close(done) }()
@@ -278,7 +279,7 @@ func TestFlatOpensInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &flat{node: newNode()}
 		leases := apart{l, make(map[string]time.Time)}
-		s := speaker.New(slog.New(slog.DiscardHandler), l.node, l.node, speaker.FlatParts{Leases: leases, Announcer: announcer{l}, Fence: l}, nil)
+		s := speaker.New(slog.New(slog.DiscardHandler), l.node, route.New(), l.node, speaker.FlatParts{Leases: leases, Announcer: announcer{l}, Fence: l}, nil)
 		var vips []speaker.VIP
 		var want []string
 		for i := range 8 {
@@ -322,7 +323,7 @@ func TestFlatClosesWhatMayBeOpen(t *testing.T) {
 func TestFlatRestartTakesAwayWhatItFinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &flat{node: newNode()}
-		s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), l.node, l.node,
+		s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), l.node, route.New(), l.node,
 			speaker.FlatParts{Leases: l, Announcer: announcer{l}, Fence: l}, nil)
 		s.Apply([]speaker.VIP{flatVIP()}, nil, unknown())
 		expect(t, l.node, "guard 10.99.0.10", "unbind 10.99.0.10")

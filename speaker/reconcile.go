@@ -8,9 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/health"
-	"github.com/herald-vip/herald/speaker/departure"
 	"github.com/herald-vip/herald/wake"
 )
 
@@ -150,28 +148,11 @@ func (s *Speaker) wakeAt(t time.Time) {
 // the new link, which comes first in the order, once the address is there.
 func (s *Speaker) applyStages() {
 	now := time.Now()
-	var withdraw []netip.Prefix
-	var announce []bgp.Route
-	announcing := make(map[netip.Prefix]*unit)
-	serving := make(map[netip.Addr]bool)
 	for _, u := range s.order {
 		u.err = nil
-		serving[u.Addr] = serving[u.Addr] || u.vip.Flat == nil && u.at.stage.advertised() && u.bound == present && !u.astray(now)
 	}
-	for _, u := range s.order {
-		// The address of a Service may be on a flat layer 2 and have a route, too, which
-		// is not the speaker's to withdraw.
-		_, told := s.told[u.Addr]
-		if (u.vip.Flat != nil && told || u.vip.Flat == nil && (!u.at.stage.advertised() || u.astray(now))) && !serving[u.Addr] {
-			withdraw = append(withdraw, hostPrefix(u.Addr))
-		}
-	}
-	withdrawn := s.routes.Withdraw(withdraw...)
-	if withdrawn == nil {
-		for _, prefix := range withdraw {
-			delete(s.told, prefix.Addr())
-		}
-	}
+	prefixes := s.covers()
+	withdrawn := s.withdrawRoutes(now, prefixes)
 	s.unbindAddresses()
 	s.closeFence()
 	s.closeBridge()
@@ -186,35 +167,8 @@ func (s *Speaker) applyStages() {
 		if u.at.stage == Withdrawn && u.err == nil && u.last != nil && u.last.Done.IsZero() {
 			u.last.Done = time.Now()
 		}
-		prefix := hostPrefix(u.Addr)
-		if u.vip.Flat != nil {
-			continue
-		}
-		if u.at.stage.advertised() && u.err == nil && announcing[prefix] == nil {
-			announcing[prefix] = u
-			announce = append(announce, s.route(prefix, u))
-		}
 	}
-	if err := s.routes.Announce(announce...); err != nil {
-		for _, u := range announcing {
-			s.recordObstacle(u, err)
-		}
-	}
-}
-
-// route is what to announce of a unit, and to whom.
-func (s *Speaker) route(prefix netip.Prefix, u *unit) bgp.Route {
-	told, ok := s.told[prefix.Addr()]
-	if !ok {
-		told = departure.Audience{Peers: u.vip.Peers}
-	}
-	told, again := told.Next(time.Now(), u.vip.Peers, s.peers)
-	s.wakeAt(again)
-	s.told[prefix.Addr()] = told
-	return bgp.Route{
-		Prefix: prefix, Attributes: u.vip.Attributes, Draining: u.at.stage.marked(),
-		Peers: told.Peers, Leaving: told.Leaving(),
-	}
+	s.announceRoutes(prefixes)
 }
 
 // bindAddress puts the address on its link if it is not there and the stage says so.
@@ -347,5 +301,3 @@ func addressesOf(units []*unit) []netip.Addr {
 	}
 	return addrs
 }
-
-func hostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

@@ -21,13 +21,20 @@ import (
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/address"
+	"github.com/herald-vip/herald/netutil/route"
 	"github.com/herald-vip/herald/speaker/departure"
 	"github.com/herald-vip/herald/wake"
 )
 
-// Routes announces host routes; [bgp.Server] does.
+// Routes announces routes to peers; [bgp.Server] does.
 type Routes interface {
 	Announce(...bgp.Route) error
+	Withdraw(...netip.Prefix) error
+}
+
+// KernelRoutes keeps routes in tables of the kernel while Announce goes on being called; [route.Keeper] does.
+type KernelRoutes interface {
+	Announce(...route.Route) error
 	Withdraw(...netip.Prefix) error
 }
 
@@ -65,13 +72,22 @@ type VIP struct {
 	// that serve it, if the speaker has a [Bridge].
 	Bridge bool
 	// Flat makes one node at a time answer for the VIP on its link, by lease; nil
-	// announces it by BGP from every healthy node.
+	// announces it from every healthy node, by BGP or in a table of the kernel.
 	Flat *Flat
+	// Kernel is the table to announce the VIP in, for other routing daemons of the node; nil is BGP.
+	Kernel *Kernel
+	// Prefixes are announced in place of the addresses that they cover.
+	Prefixes []netip.Prefix
+	// All says that a prefix is announced while all addresses behind it are, those of other VIPs too; otherwise one is enough.
+	All bool
 	// Attributes are those of the VIP's routes.
 	Attributes bgp.Attributes
 	// Peers are the names of the peers to announce to ([bgp.Peer.Name]); nil is all.
 	Peers []string
 }
+
+// Kernel is a table of the kernel, and the metric of routes in it, as in [route.Route].
+type Kernel struct{ Table, Metric int }
 
 // OnFailure is what becomes of an announced address when a check fails.
 type OnFailure int
@@ -108,6 +124,7 @@ const retryAfter = time.Second
 type Speaker struct {
 	log       *slog.Logger
 	routes    Routes
+	kernel    KernelRoutes
 	addresses Addresses
 	flat      FlatParts
 	bridge    Bridge // nil if there is none
@@ -115,14 +132,14 @@ type Speaker struct {
 
 	mu        sync.Mutex
 	verdicts  map[string]health.Verdict
-	order     []*unit                           // those that are configured come first, as they are there
-	peers     []string                          // all there are
-	told      map[netip.Addr]departure.Audience // of what is announced
-	stands    map[string]Flat                   // VIPs that this node is a candidate for
-	lapsed    map[string]bool                   // VIPs whose lease ended while this node answered
-	backoffs  map[string]backoff                // by VIP
-	unguarded error                             // why the fence does not know all addresses
-	unable    error                             // why this node could answer for no address when it last tried
+	order     []*unit                             // those that are configured come first, as they are there
+	peers     []string                            // all there are
+	told      map[netip.Prefix]departure.Audience // of what is announced by BGP
+	stands    map[string]Flat                     // VIPs that this node is a candidate for
+	lapsed    map[string]bool                     // VIPs whose lease ended while this node answered
+	backoffs  map[string]backoff                  // by VIP
+	unguarded error                               // why the fence does not know all addresses
+	unable    error                               // why this node could answer for no address when it last tried
 	tried     time.Time
 	drain     departure.Drain
 	again     time.Time // when time alone will change a decision; zero is never
@@ -173,16 +190,17 @@ type Withdrawal struct {
 // New returns a speaker with no VIPs. [Speaker.Run] must run for planned
 // changes to proceed and for failures to be retried. flat is for VIPs on
 // a flat layer 2, and may be empty if there will be none; bridge may be nil.
-func New(log *slog.Logger, routes Routes, addresses Addresses, flat FlatParts, bridge Bridge) *Speaker {
+func New(log *slog.Logger, routes Routes, kernel KernelRoutes, addresses Addresses, flat FlatParts, bridge Bridge) *Speaker {
 	return &Speaker{
 		log:       log,
 		routes:    routes,
+		kernel:    kernel,
 		addresses: addresses,
 		flat:      flat,
 		bridge:    bridge,
 		wake:      make(chan struct{}, 1),
 		verdicts:  make(map[string]health.Verdict),
-		told:      make(map[netip.Addr]departure.Audience),
+		told:      make(map[netip.Prefix]departure.Audience),
 		stands:    make(map[string]Flat),
 		lapsed:    make(map[string]bool),
 		backoffs:  make(map[string]backoff),

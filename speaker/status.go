@@ -15,8 +15,12 @@ type Status struct {
 	// Service says that the address is a Service's.
 	Service bool
 	// Flat says whether it is announced on a flat layer 2, by lease.
-	Flat  bool
-	Stage Stage
+	Flat bool
+	// Kernel is the table that it is announced in; nil if by BGP.
+	Kernel *Kernel
+	// Prefix is what is announced for it.
+	Prefix netip.Prefix
+	Stage  Stage
 	// Decided says whether the checks have spoken.
 	Decided bool
 	// Since is when the stage was reached.
@@ -57,9 +61,9 @@ func (s *Speaker) Summary() Summary {
 		st := Status{
 			VIP: u.vip.Name, Service: u.vip.Service, Address: u.Addr, Interface: u.Interface, Flat: u.vip.Flat != nil,
 			Stage: u.at.stage, Decided: s.assessChecks(u).health != health.Unknown, Since: u.at.since, Reason: u.reason, Error: u.err,
-			Blocked: u.blocked, Peers: u.vip.Peers,
+			Blocked: u.blocked, Peers: u.vip.Peers, Kernel: u.vip.Kernel, Prefix: u.prefix(),
 		}
-		if st.Peers == nil {
+		if st.Peers == nil && st.Kernel == nil {
 			st.Peers = s.peers
 		}
 		if u.vip.Flat != nil && u.claims && u.at.stage == Withdrawn {

@@ -99,6 +99,9 @@ func (d *decoder) decode(p Path, n ast.Node, v reflect.Value) {
 	case *time.Duration:
 		d.duration(p, n, v)
 		return
+	case *netip.Prefix:
+		d.prefix(p, n, v)
+		return
 	case *netip.AddrPort:
 		d.addressPort(p, n, v)
 		return
@@ -330,6 +333,23 @@ func (d *decoder) address(p Path, n ast.Node, v *netip.Addr) {
 		d.refuse(p, "only a link-local address has a zone: remove %%%s", addr.Zone())
 	default:
 		*v = addr
+	}
+}
+
+func (d *decoder) prefix(p Path, n ast.Node, v *netip.Prefix) {
+	const want = "a prefix such as 10.99.0.0/24"
+	s, ok := d.text(p, n, want)
+	if !ok {
+		return
+	}
+	prefix, err := netip.ParsePrefix(s)
+	switch {
+	case err != nil || prefix.Addr().Is4In6():
+		d.refuse(p, "want %s, got %s", want, describe(n))
+	case prefix != prefix.Masked():
+		d.refuse(p, "%s has bits beyond its length: did you mean %s?", s, prefix.Masked())
+	default:
+		*v = prefix
 	}
 }
 

@@ -96,10 +96,10 @@ func Others(c *config.Config) []string {
 }
 
 // Addresses are those of the VIPs that are announced like this.
-func Addresses(c *config.Config, how config.Announce) []netip.Addr {
+func Addresses(c *config.Config, how ...config.Announce) []netip.Addr {
 	var out []netip.Addr
 	for _, v := range c.VIPs {
-		if v.Announce == how {
+		if slices.Contains(how, v.Announce) {
 			out = append(out, v.Addresses...)
 		}
 	}

@@ -43,6 +43,9 @@ type Facts struct {
 	// ReadOnlySettings says that this process cannot change them.
 	ReadOnlySettings bool
 
+	// TunError is why no link can be made for routes in the kernel, if there are to be any.
+	TunError error
+
 	// Host is what the node has of links and addresses.
 	Host link.Survey
 	// HostError is why Host is unknown, RouterIDError why the node has no BGP identifier.

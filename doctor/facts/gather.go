@@ -17,6 +17,7 @@ import (
 	"github.com/herald-vip/herald/config/convert"
 	"github.com/herald-vip/herald/netutil/fence"
 	"github.com/herald-vip/herald/netutil/link"
+	"github.com/herald-vip/herald/netutil/route"
 	"github.com/herald-vip/herald/status/admin"
 )
 
@@ -39,7 +40,7 @@ func Gather(ctx context.Context, c *config.Config, file string) (*config.Config,
 	f.Host, f.HostError = link.ReadSurvey()
 	c = f.withMembers(c)
 	if c.BGP != nil && !c.BGP.RouterID.IsValid() {
-		f.routerID, f.RouterIDError = link.RouterID(c.NodeName, append(Addresses(c, config.AnnounceBGP), Addresses(c, config.AnnounceARP)...)...)
+		f.routerID, f.RouterIDError = link.RouterID(c.NodeName, Addresses(c, config.AnnounceBGP, config.AnnounceARP, config.AnnounceKernel)...)
 	}
 	f.lookAtKernel(root)
 	f.lookAtSoftware(root, c)
@@ -124,6 +125,9 @@ func (f *Facts) lookAtProcess(c *config.Config) {
 		if info, err := os.Stat(path); err == nil {
 			f.Modes[path] = info.Mode()
 		}
+	}
+	if len(Addresses(c, config.AnnounceKernel)) > 0 {
+		f.TunError = unix.Access(route.TunDevice, unix.R_OK|unix.W_OK)
 	}
 	err := unix.Access("/proc/sys/net/ipv4/conf/all/arp_announce", unix.W_OK)
 	f.ReadOnlySettings = errors.Is(err, unix.EROFS) || errors.Is(err, unix.EACCES)

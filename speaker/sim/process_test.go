@@ -21,6 +21,7 @@ import (
 	"github.com/herald-vip/herald/election/transport"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/fence"
+	"github.com/herald-vip/herald/netutil/route"
 	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/speaker/flat"
 	"github.com/herald-vip/herald/testenv/fabric"
@@ -195,7 +196,7 @@ func (p *process) assemble() (err error) {
 	}
 	p.election = election.NewOver(log, listen, handler{l})
 	l.Election = p.election
-	p.speaker = speaker.New(log, routes{}, links{p}, parts, nil)
+	p.speaker = speaker.New(log, routes{}, route.New(), links{p}, parts, nil)
 	return p.apply()
 }
 

@@ -57,8 +57,9 @@ const (
 // Announcement is the way in which a VIP is announced.
 type Announcement string
 
-// The ways: by routes, and on a flat layer 2.
+// The ways: by routes to peers, on a flat layer 2, and by routes in a table of the kernel.
 const (
-	ByBGP Announcement = "bgp"
-	ByARP Announcement = "arp"
+	ByBGP    Announcement = "bgp"
+	ByARP    Announcement = "arp"
+	ByKernel Announcement = "kernel"
 )

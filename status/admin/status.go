@@ -80,6 +80,10 @@ type VIP struct {
 	// Decided says whether the checks have spoken.
 	Decided  bool         `json:"decided"`
 	Announce Announcement `json:"announce"`
+	// Table is the kernel's that has its route, which another daemon redistributes; 0 if none does.
+	Table int `json:"table,omitempty"`
+	// Prefix is what is announced in its place, if anything.
+	Prefix netip.Prefix `json:"prefix,omitzero"`
 	// Restored counts how often the address was put back after something removed it.
 	Restored int `json:"restored"`
 	// Conflict is a foreign machine seen using the address, and Conflicts how often.
@@ -256,7 +260,7 @@ func (s Status) Ready() (bool, string) {
 			return false, fmt.Sprintf("vip %s %s: %s", v.Name, v.Address, v.Error)
 		}
 		announced = announced || v.Stage == Announced
-		routed = routed || v.Stage == Announced && v.Announce != ByARP
+		routed = routed || v.Stage == Announced && v.Announce == ByBGP
 	}
 	if s.Services != nil {
 		if ready, why := s.Services.ready(); !ready {

@@ -82,6 +82,12 @@ func (v VIP) Quiet(now time.Time) time.Duration {
 // Why is why v is in its state, for people, and what is odd about it now.
 func (v VIP) Why(now time.Time) string {
 	why := cmp.Or(v.Error, v.Reason)
+	if v.Prefix.IsValid() {
+		why += "; announced as " + v.Prefix.String()
+	}
+	if v.Table != 0 {
+		why += fmt.Sprintf("; by the kernel's table %d", v.Table)
+	}
 	if v.Restored > 0 {
 		why += fmt.Sprintf(" (put back %d×)", v.Restored)
 	}

@@ -262,6 +262,8 @@ func scalar(t reflect.Type) string {
 	switch t {
 	case reflect.TypeFor[netip.Addr]():
 		return "address"
+	case reflect.TypeFor[netip.Prefix]():
+		return "prefix"
 	case reflect.TypeFor[netip.AddrPort]():
 		return "address:port"
 	case reflect.TypeFor[time.Duration](), reflect.TypeFor[metav1.Duration]():
@@ -283,7 +285,7 @@ func scalar(t reflect.Type) string {
 }
 
 func plural(name string) string {
-	return name + map[string]string{"address": "es", "number": "s"}[name]
+	return name + map[string]string{"address": "es", "prefix": "es", "number": "s"}[name]
 }
 
 // fieldName is how a file spells a field; Go's name of one whose fields are among the others.

@@ -1,0 +1,169 @@
+// Package route keeps routes in tables of the kernel, from which other routing daemons on the node take them up. They lead to a device
+// that lives as long as this process: whatever ends it, the kernel removes the device and all routes with it. A process that stands still is
+// ended by the kernel, see deadline.go.
+package route
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// Device is the name of the link that the routes lead to.
+	Device = "herald0"
+	// TunDevice is by which the link is made.
+	TunDevice = "/dev/net/tun"
+	// Protocol is what rtnetlink(7) calls the origin of a route: Herald's are those that have this number.
+	Protocol = 213
+	// Worst is the metric of a route that others are to be preferred to: zebra takes what is above for an administrative distance.
+	Worst = 1<<24 - 1
+	// Patience is how long a process may stand still that has routes.
+	Patience = 5 * time.Second
+)
+
+// Route is a route to this node.
+type Route struct {
+	Prefix netip.Prefix
+	// Table is the number of the kernel's table, and Metric the route's priority there, 1 to Worst: lower is better.
+	Table, Metric int
+}
+
+// Keeper keeps routes. Its methods are safe for concurrent use.
+type Keeper struct {
+	mu       sync.Mutex
+	device   *os.File // nil if there is none
+	index    int
+	routes   map[netip.Prefix]Route
+	deadline deadline
+}
+
+// New returns a Keeper of no routes.
+func New() *Keeper { return &Keeper{routes: make(map[netip.Prefix]Route)} }
+
+// Announce makes routes, and puts back what is missing of those that it made. If it is not called within Patience
+// while there are any, the kernel ends the process. A route that differs from the one before it to the same prefix is
+// made before that goes. After an error some may be made.
+func (k *Keeper) Announce(routes ...Route) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(routes) == 0 && len(k.routes) == 0 {
+		return nil
+	}
+	if err := k.deadline.extend(); err != nil {
+		return err
+	}
+	if err := k.open(); err != nil {
+		return err
+	}
+	for _, r := range routes {
+		if err := k.add(r); err != nil {
+			return fmt.Errorf("route to %s in table %d: %w", r.Prefix, r.Table, err)
+		}
+	}
+	return nil
+}
+
+func (k *Keeper) add(r Route) error {
+	was, known := k.routes[r.Prefix]
+	err := netlink.RouteAdd(k.message(r))
+	switch {
+	case errors.Is(err, unix.EEXIST) && known && was == r:
+		return nil
+	case errors.Is(err, unix.EEXIST):
+		return fmt.Errorf("there is one with metric %d that is not Herald's: remove it, or choose another metric", r.Metric)
+	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENETDOWN):
+		k.close()
+		return fmt.Errorf("somebody removed %s or set it down, it is made anew: %w", Device, err)
+	case err != nil:
+		return err
+	}
+	k.routes[r.Prefix] = r
+	if known && was != r {
+		return k.remove(was)
+	}
+	return nil
+}
+
+// Withdraw removes the routes to prefixes; one that is not kept is passed over. After an error some may be removed.
+func (k *Keeper) Withdraw(prefixes ...netip.Prefix) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.routes) == 0 {
+		return nil
+	}
+	for _, prefix := range prefixes {
+		r, known := k.routes[prefix]
+		if !known {
+			continue
+		}
+		if err := k.remove(r); err != nil {
+			return fmt.Errorf("remove the route to %s from table %d: %w", prefix, r.Table, err)
+		}
+		delete(k.routes, prefix)
+	}
+	if len(k.routes) == 0 {
+		return k.deadline.end()
+	}
+	return nil
+}
+
+func (k *Keeper) remove(r Route) error {
+	err := netlink.RouteDel(k.message(r))
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	return err
+}
+
+// Close removes all routes.
+func (k *Keeper) Close() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.close()
+	return k.deadline.end()
+}
+
+func (k *Keeper) close() {
+	if k.device != nil {
+		k.device.Close() // with which the kernel removes the link, and with that the routes
+		k.device = nil
+	}
+	clear(k.routes)
+}
+
+// open makes the device, if it is not there.
+func (k *Keeper) open() error {
+	if k.device != nil {
+		return nil
+	}
+	tun := &netlink.Tuntap{
+		LinkAttrs: netlink.LinkAttrs{Name: Device}, Mode: netlink.TUNTAP_MODE_TUN, Flags: netlink.TUNTAP_NO_PI | netlink.TUNTAP_TUN_EXCL, Queues: 1, NonPersist: true,
+	}
+	if err := netlink.LinkAdd(tun); err != nil {
+		return fmt.Errorf("make the link %s, for which herald needs CAP_NET_ADMIN and %s, and to be alone: %w", Device, TunDevice, err)
+	}
+	k.device, k.index = tun.Fds[0], tun.Attrs().Index
+	// FRR 10.7.0 forgets routes by links without an IPv4 address when any other link goes down (its issue 23164). RFC 7600 has one for such a link.
+	dummy := &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(192, 0, 0, 8), Mask: net.CIDRMask(32, 32)}, Scope: unix.RT_SCOPE_LINK}
+	if err := errors.Join(netlink.LinkSetUp(tun), netlink.AddrReplace(tun, dummy)); err != nil {
+		k.close()
+		return fmt.Errorf("set up %s: %w", Device, err)
+	}
+	return nil
+}
+
+func (k *Keeper) message(r Route) *netlink.Route {
+	bits := r.Prefix.Addr().BitLen()
+	return &netlink.Route{
+		LinkIndex: k.index, Dst: &net.IPNet{IP: r.Prefix.Addr().AsSlice(), Mask: net.CIDRMask(r.Prefix.Bits(), bits)},
+		Table: r.Table, Priority: r.Metric, Protocol: Protocol,
+	}
+}

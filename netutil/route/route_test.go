@@ -1,0 +1,228 @@
+package route_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/netutil/route"
+
+	"github.com/herald-vip/herald/testenv/nettest"
+	"github.com/herald-vip/herald/testenv/wait"
+)
+
+// keeperEnv makes the test binary a process that keeps routes, to be stopped and killed.
+const keeperEnv = "HERALD_TEST_KEEP_ROUTES"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(keeperEnv) != "" {
+		if err := keep(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// keep announces vip4 and vip6 whenever a line comes by stdin, and answers it.
+func keep() error {
+	k := route.New()
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		if err := k.Announce(host(vip4), host(vip6)); err != nil {
+			return err
+		}
+		fmt.Println("announced")
+	}
+	return k.Close()
+}
+
+const table = 201
+
+var (
+	vip4 = netip.MustParseAddr("10.99.0.10")
+	vip6 = netip.MustParseAddr("fd00:99::10")
+)
+
+func host(addr netip.Addr) route.Route {
+	return route.Route{Prefix: netip.PrefixFrom(addr, addr.BitLen()), Table: table, Metric: 100}
+}
+
+// routes are those of the table, as METRIC PREFIX.
+func routes(h *nettest.Host) (out []string) {
+	h.T.Helper()
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		list, err := h.NL.RouteListFiltered(family, &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
+		h.Must(err)
+		for _, r := range list {
+			out = append(out, strconv.Itoa(r.Priority)+" "+r.Dst.String())
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func want(h *nettest.Host, routesWanted ...string) {
+	h.T.Helper()
+	if got := routes(h); !slices.Equal(got, routesWanted) {
+		h.T.Errorf("the table has %q, want %q", got, routesWanted)
+	}
+}
+
+func TestKeeper(t *testing.T) {
+	t.Parallel()
+	h := nettest.NewHost(t)
+	k := route.New()
+	announce := func(routes ...route.Route) (err error) {
+		h.In(func() { err = k.Announce(routes...) })
+		return err
+	}
+	withdraw := func(addrs ...netip.Addr) {
+		h.In(func() {
+			for _, a := range addrs {
+				h.Must(k.Withdraw(host(a).Prefix))
+			}
+		})
+	}
+	h.Must(announce())
+	if _, err := h.NL.LinkByName(route.Device); err == nil {
+		t.Error("there is a link without routes")
+	}
+	h.Must(announce(host(vip4), host(vip6)))
+	h.Must(announce(host(vip4), host(vip6)))
+	want(h, "100 10.99.0.10/32", "100 fd00:99::10/128")
+
+	worst := host(vip4)
+	worst.Metric = route.Worst
+	h.Must(announce(worst))
+	want(h, "100 fd00:99::10/128", "16777215 10.99.0.10/32")
+	h.Must(announce(host(vip4)))
+
+	// What somebody removes is put back, and that of others stays.
+	h.Must(h.NL.RouteDel(&netlink.Route{Dst: network(vip4), Table: table, Priority: 100}))
+	h.Must(announce(host(vip4)))
+	other := host(vip4.Next())
+	h.Must(h.NL.RouteAdd(&netlink.Route{Dst: network(vip4.Next()), Table: table, Priority: 100, LinkIndex: h.Link("lo").Attrs().Index}))
+	if err := announce(other); err == nil || err.Error() != "route to 10.99.0.11/32 in table 201: there is one with metric 100 that is not Herald's: remove it, or choose another metric" {
+		t.Errorf("the route of somebody else: %v", err)
+	}
+	withdraw(vip4.Next(), vip4, vip6)
+	want(h, "100 10.99.0.11/32")
+
+	// The link is made anew.
+	h.Must(announce(host(vip4)))
+	h.SetDown(route.Device)
+	if err := announce(host(vip4)); err == nil {
+		t.Error("announced by a link that is down")
+	}
+	h.Must(announce(host(vip4)))
+	want(h, "100 10.99.0.10/32", "100 10.99.0.11/32")
+	h.In(func() { h.Must(k.Close()) })
+	want(h, "100 10.99.0.11/32")
+}
+
+func TestOneKeeperAtATime(t *testing.T) {
+	t.Parallel()
+	h := nettest.NewHost(t)
+	first, second := route.New(), route.New()
+	h.In(func() {
+		h.Must(first.Announce(host(vip4)))
+		if err := second.Announce(host(vip6)); err == nil {
+			t.Error("two keepers have one link")
+		}
+		h.Must(second.Close())
+		h.Must(first.Close())
+		h.Must(second.Announce(host(vip6)))
+		h.Must(second.Close())
+	})
+}
+
+// keeper is a process that keeps the routes.
+type keeper struct {
+	cmd     *exec.Cmd
+	ask     io.Writer
+	answers chan string
+}
+
+// announce has it announce, and waits until it has.
+func (k *keeper) announce(t *testing.T) {
+	t.Helper()
+	_, err := fmt.Fprintln(k.ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nettest.Receive(t, k.answers)
+}
+
+func startKeeper(h *nettest.Host, t *testing.T) *keeper {
+	t.Helper()
+	exe, err := os.Executable()
+	h.Must(err)
+	k := &keeper{cmd: exec.Command(exe), answers: make(chan string)}
+	k.cmd.Env = append(os.Environ(), keeperEnv+"=1")
+	k.cmd.Stderr = os.Stderr
+	stdin, err := k.cmd.StdinPipe()
+	h.Must(err)
+	stdout, err := k.cmd.StdoutPipe()
+	h.Must(err)
+	k.ask = stdin
+	h.In(func() { h.Must(k.cmd.Start()) })
+	go func() {
+		defer close(k.answers)
+		for lines := bufio.NewScanner(stdout); lines.Scan(); {
+			k.answers <- lines.Text()
+		}
+	}()
+	t.Cleanup(func() {
+		stdin.Close()
+		_ = k.cmd.Process.Kill()
+		for range k.answers {
+		}
+		_ = k.cmd.Wait()
+	})
+	k.announce(t)
+	want(h, "100 10.99.0.10/32", "100 fd00:99::10/128")
+	return k
+}
+
+// The routes of a process that is killed go with it.
+func TestKilledKeeper(t *testing.T) {
+	t.Parallel()
+	h := nettest.NewHost(t)
+	k := startKeeper(h, t)
+	h.Must(k.cmd.Process.Kill())
+	wait.Until(t, "the routes are gone", func() bool { return len(routes(h)) == 0 })
+}
+
+// A process that is stopped, and one that goes on without announcing, is killed by the kernel.
+func TestFrozenKeeper(t *testing.T) {
+	for name, freeze := range map[string]unix.Signal{"stopped": unix.SIGSTOP, "silent": unix.SIGCONT} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := nettest.NewHost(t)
+			k := startKeeper(h, t)
+			h.Must(k.cmd.Process.Signal(freeze))
+			began := time.Now()
+			wait.Until(t, "the routes are gone", func() bool { return len(routes(h)) == 0 })
+			if took := time.Since(began); took < route.Patience/2 {
+				t.Errorf("gone after %v already", took)
+			}
+		})
+	}
+}
+
+func network(addr netip.Addr) *net.IPNet {
+	return &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(addr.BitLen(), addr.BitLen())}
+}
