@@ -92,7 +92,7 @@ type VIP struct {
 	Prefixes []netip.Prefix `yaml:"prefixes"`
 	// PrefixWhile is what has to be healthy for a prefix to be announced: `any` address behind it, of whichever VIP, or `all` of them. Default: any.
 	PrefixWhile PrefixWhile `yaml:"prefixWhile" default:"any" want:"any or all"`
-	// Interface is the link that carries the address. Default: `lo`; with `announce: arp` the link whose subnet holds the address.
+	// Interface is the link that carries the address. Default: `lo` with `announce: bgp`; with `announce: arp` the link whose subnet holds the address. With `announce: kernel` none does.
 	Interface string `yaml:"interface"`
 	// Checks name the checks that must all pass before the VIP is announced. Required.
 	Checks []string `yaml:"checks"`

@@ -18,7 +18,7 @@ func (c *Config) derive(o options) {
 	}
 	for i := range c.VIPs {
 		v := &c.VIPs[i]
-		if v.Interface == "" && v.Announce != AnnounceARP {
+		if v.Interface == "" && v.Announce == AnnounceBGP {
 			v.Interface = "lo"
 		}
 		if v.Kernel == nil && v.Announce == AnnounceKernel {

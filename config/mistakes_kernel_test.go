@@ -20,7 +20,7 @@ checks:
 - name: dns
   tcp: {address: "127.0.0.1:53"}
 `
-	if c := mustParse(t, kernel); c.VIPs[0].Interface != "lo" || c.VIPs[0].Kernel.Table != 201 || c.VIPs[0].Kernel.Metric != 100 || c.BGP != nil {
+	if c := mustParse(t, kernel); c.VIPs[0].Kernel.Table != 201 || c.VIPs[0].Kernel.Metric != 100 || c.BGP != nil {
 		t.Errorf("defaults are %+v", c.VIPs[0])
 	}
 	checkMistakesIn(t, kernel, []mistake{
@@ -28,8 +28,8 @@ checks:
 			"8:19: vips[0].kernel.table: want 1 to 65535, got 0\n8:30: vips[0].kernel.metric: want 1 to 16777214, got 16777215"},
 		{"announce: kernel\n  checks: [dns]\n- name", "announce: kernel\n  kernel: {table: 255}\n  checks: [dns]\n- name",
 			"8:19: vips[0].kernel.table: 255 has the kernel's own routes to this host: take another, such as 201"},
-		{"announce: kernel\n  checks: [dns]\n- name", "announce: kernel\n  med: 5\n  priority: 5\n  checks: [dns]\n- name",
-			"8:8: vips[0].med: has no effect with announce: kernel: remove it\n9:13: vips[0].priority: has no effect with announce: kernel: remove it"},
+		{"announce: kernel\n  checks: [dns]\n- name", "announce: kernel\n  med: 5\n  priority: 5\n  interface: lo\n  checks: [dns]\n- name",
+			"8:8: vips[0].med: has no effect with announce: kernel: remove it\n9:13: vips[0].priority: has no effect with announce: kernel: remove it\n10:14: vips[0].interface: has no effect with announce: kernel: remove it"},
 		{"announce: kernel\n  checks: [dns]\n- name", "announce: kernle\n  checks: [dns]\n- name", `7:13: vips[0].announce: want bgp, kernel or arp, got "kernle"`},
 		{"prefixes: [192.0.2.0/24]", "prefixes: [192.0.2.53/24]", "11:14: vips[1].prefixes[0]: 192.0.2.53/24 has bits beyond its length: did you mean 192.0.2.0/24?"},
 		{"prefixes: [192.0.2.0/24]", "prefixes: [192.0.2.0]", `11:14: vips[1].prefixes[0]: want a prefix such as 10.99.0.0/24, got the text "192.0.2.0"`},

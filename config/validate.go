@@ -202,7 +202,7 @@ func (v validator) vipLink(p yaml.Path, vip *VIP) {
 	switch {
 	case vip.Announce == AnnounceARP && vip.Interface == "lo":
 		v.Errorf(p, "nobody hears a VIP on lo: name the link of its network, or remove it")
-	case vip.Interface != "" || vip.Announce != AnnounceARP:
+	case vip.Interface != "" || vip.Announce == AnnounceBGP:
 		v.link(p, vip.Interface)
 	}
 }
@@ -216,7 +216,7 @@ func (v validator) idleFields(p yaml.Path, vip *VIP) {
 	case AnnounceBGP:
 		idle = append(ofLease, "kernel")
 	case AnnounceKernel:
-		idle = append(ofLease, ofRoutes...)
+		idle = append(append(ofLease, ofRoutes...), "interface")
 	case AnnounceARP:
 		idle = append(ofRoutes, "kernel", "prefixes", "prefixWhile", "onFailure")
 	}

@@ -192,8 +192,8 @@ func adminVIP(a speaker.Status, link address.Status, conflict arp.Finding, sessi
 		v.Prefix = a.Prefix
 	}
 	switch {
-	case a.Kernel != nil:
-		v.Announce, v.Table = admin.ByKernel, a.Kernel.Table
+	case a.Table != nil:
+		v.Announce, v.Table = admin.ByKernel, a.Table.Number
 	case a.Flat:
 		v.Announce, v.Conflicts = admin.ByARP, conflict.Count
 		if conflict.State == arp.Taken {

@@ -140,3 +140,35 @@ func TestNoFalseAlarm(t *testing.T) {
 		})
 	}
 }
+
+// What a VIP needs whose route is in a table of the kernel.
+func TestRoutesInTheKernel(t *testing.T) {
+	const file = `apiVersion: herald.dev/v1alpha1
+kind: Speaker
+nodeName: m1
+vips: [{name: dns, addresses: [10.99.0.53, "fd00:99::53"], announce: kernel, checks: [apiserver]}]
+checks: [{name: apiserver, tcp: {address: "127.0.0.1:53"}}]
+`
+	for _, tt := range []struct {
+		name, subject string
+		change        func(*facts.Facts)
+		severity      Severity
+		seen          string
+	}{
+		{"well", "dns 10.99.0.53", func(*facts.Facts) {}, OK, "has to announce it from table 201"},
+		{"no device", "dns 10.99.0.53", func(f *facts.Facts) { f.TunError = syscall.ENOENT }, Blocker, "/dev/net/tun cannot be opened: no such file"},
+		{"servers cannot bind it", "dns fd00:99::53", func(f *facts.Facts) { f.Settings[nonlocalBind] = "0" }, Warning, "net.ipv6.ip_nonlocal_bind is 0"},
+		{"on a link", "dns 10.99.0.53", func(f *facts.Facts) {
+			f.Host.Addresses = append(f.Host.Addresses, link.Address{Link: "lo", Prefix: netip.MustParsePrefix("10.99.0.53/32")})
+		}, Blocker, "on lo already"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := parsed(t, file)
+			f := well(c)
+			tt.change(f)
+			if got := finding(t, examine(c, f), "vip", tt.subject); got.Severity != tt.severity || !strings.Contains(got.Seen, tt.seen) {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}

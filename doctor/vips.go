@@ -45,30 +45,38 @@ func examineArrivals(f *facts.Facts, out *findings) {
 	}
 }
 
+// nonlocalBind lets servers bind addresses of IPv6 that are on no link.
+const nonlocalBind = "net/ipv6/ip_nonlocal_bind"
+
 func examineAddress(c *config.Config, f *facts.Facts, v config.VIP, addr netip.Addr, out *findings) {
 	subject := v.Name + " " + addr.String()
 	on, err := f.Carrier(v, addr)
 	l, there := f.Host.Links[on]
+	inTable := v.Announce == config.AnnounceKernel
 	foreign := slices.IndexFunc(f.Host.Addresses, func(a link.Address) bool { return a.Prefix.Addr() == addr && !a.Herald })
 	switch {
 	case err != nil:
 		out.blocker(subject, strings.TrimPrefix(err.Error(), "find the link for "+addr.String()+": "),
 			"On a flat layer 2 a VIP belongs to the subnet of its clients' link.",
 			"an address of a subnet below, or interface: "+subnets(f))
-	case !there:
+	case inTable && f.TunError != nil:
+		out.blocker(subject, fmt.Sprintf("%s cannot be opened: %v", route.TunDevice, f.TunError),
+			"The VIP's route needs a link that goes with Herald, and that is made there.", "modprobe tun; in a container, mount "+route.TunDevice)
+	case !there && !inTable:
 		out.blocker(subject, "there is no link "+on, "The VIP has nowhere to go.", "ip link; then interface: NAME")
-	case !l.Up && !(on == "lo" || l.Kind == "dummy"):
+	case there && !l.Up && !(on == "lo" || l.Kind == "dummy"):
 		out.blocker(subject, "link "+on+" is down or has no carrier", "The VIP stays away until it is up.", "ip link set "+on+" up; look at cable, switch port and bond")
 	case foreign >= 0:
 		a := f.Host.Addresses[foreign]
 		out.blocker(subject, fmt.Sprintf("%s is on %s already, and Herald did not put it there", a.Prefix, a.Link),
 			"Herald leaves an address alone that somebody else manages: it could neither announce it nor take it back.",
 			fmt.Sprintf("ip address del %s dev %s, and stop what adds it", a.Prefix, a.Link))
-	case v.Announce == config.AnnounceKernel && f.TunError != nil:
-		out.blocker(subject, fmt.Sprintf("%s cannot be opened: %v", route.TunDevice, f.TunError),
-			"The VIP's route needs a link that goes with Herald, and that is made there.", "modprobe tun; in a container, mount "+route.TunDevice)
-	case v.Announce == config.AnnounceKernel:
-		out.fine(subject, fmt.Sprintf("goes on %s; a routing daemon of this node has to announce it from table %d, which cannot be seen from here", on, v.Kernel.Table))
+	case inTable && addr.Is6() && f.Settings[nonlocalBind] == "0":
+		out.warning(subject, dotted(nonlocalBind)+" is 0",
+			"A server that binds the VIP, or answers datagrams in its name, cannot: it is no address of a link. One that listens on all addresses by TCP can.",
+			"sysctl -w "+dotted(nonlocalBind)+"=1, or have the server ask for IPV6_FREEBIND")
+	case inTable:
+		out.fine(subject, fmt.Sprintf("a routing daemon of this node has to announce it from table %d, which cannot be seen from here", v.Kernel.Table))
 	case v.Announce != config.AnnounceARP:
 		out.fine(subject, "goes on "+on+", where nobody else has put it")
 	case !reaches(l, addr):

@@ -125,6 +125,32 @@ func staticPod(t *testing.T, o manifests.Options) spec {
 	return p.Spec
 }
 
+// TestTun checks that Herald can make a link for routes in the kernel where it needs one, and nowhere else.
+func TestTun(t *testing.T) {
+	const kernel = `apiVersion: herald.dev/v1alpha1
+kind: Speaker
+nodeName: m1
+vips: [{name: web, addresses: [10.99.0.10], announce: kernel, checks: [web]}]
+checks: [{name: web, tcp: {address: "127.0.0.1:80"}}]
+`
+	for config, want := range map[string]bool{kernel: true, arp: false} {
+		o := manifests.Options{Config: parse(t, config)}
+		pod := staticPod(t, o)
+		mounted := slices.ContainsFunc(pod.Volumes, func(v volume) bool { return v.Host.Path == "/dev/net/tun" && v.Host.Type == "CharDevice" }) &&
+			slices.ContainsFunc(pod.Containers[0].Mounts, func(m mount) bool { return m.Path == "/dev/net/tun" && !m.ReadOnly })
+		if mounted != want {
+			t.Errorf("the pod has the device: %t, want %t", mounted, want)
+		}
+		unit, err := manifests.Make(manifests.Systemd, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(unit), "DeviceAllow=/dev/net/tun rw\n") != want || strings.Contains(string(unit), "PrivateDevices=yes\n") == want {
+			t.Errorf("the unit has the device: %t, want %t:\n%s", !want, want, unit)
+		}
+	}
+}
+
 // TestCapabilities checks that each configuration gets what it takes and no more.
 func TestCapabilities(t *testing.T) {
 	for _, test := range []struct{ name, config, want string }{

@@ -180,7 +180,7 @@ func (s *Speaker) bindAddress(u *unit) {
 	if flat := u.vip.Flat; flat != nil {
 		err = s.addresses.BindFor(u.Interface, u.Addr, flat.Lifetime)
 	} else {
-		err = s.addresses.Bind(u.Interface, u.Addr)
+		err = s.binder(u).Bind(u.Interface, u.Addr)
 	}
 	if err != nil {
 		u.bound = perhaps // it goes on being wanted, and may yet get there
@@ -189,6 +189,14 @@ func (s *Speaker) bindAddress(u *unit) {
 		return
 	}
 	u.bound, u.served = present, true
+}
+
+// binder has the host answer for u's address.
+func (s *Speaker) binder(u *unit) Binder {
+	if u.vip.Table != nil {
+		return s.kernel
+	}
+	return s.addresses
 }
 
 // checkBound makes sure that an address is there still while this node announces it. When it has not been
@@ -202,7 +210,7 @@ func (s *Speaker) checkBound(now time.Time, u *unit) {
 	if u.err != nil {
 		return
 	}
-	err := s.addresses.Try(u.Interface, u.Addr)
+	err := s.binder(u).Try(u.Interface, u.Addr)
 	switch {
 	case err == nil:
 		u.lost = time.Time{}
@@ -234,10 +242,11 @@ func (s *Speaker) unbindAddresses() {
 		}
 	}
 	for link, units := range links {
-		err := s.addresses.Unbind(link, addressesOf(units)...)
+		binder := s.binder(units[0])
+		err := binder.Unbind(link, addressesOf(units)...)
 		for _, u := range units {
 			if err != nil { // which one is it?
-				if err := s.addresses.Unbind(link, u.Addr); err != nil {
+				if err := binder.Unbind(link, u.Addr); err != nil {
 					s.recordObstacle(u, err)
 					continue
 				}

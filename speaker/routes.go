@@ -67,8 +67,8 @@ func (c *cover) holds(ok func(*unit) bool) bool {
 	return true
 }
 
-// kernel is the table that the route is in; nil if it goes to peers.
-func (c *cover) kernel() *Kernel { return c.units[0].vip.Kernel }
+// table is the table that the route is in; nil if it goes to peers.
+func (c *cover) table() *Table { return c.units[0].vip.Table }
 
 // withdrawRoutes takes away the routes that nothing stands behind any more.
 func (s *Speaker) withdrawRoutes(now time.Time, all []*cover) error {
@@ -106,9 +106,9 @@ func (s *Speaker) announceRoutes(all []*cover) {
 			continue
 		}
 		marked := !c.holds(func(u *unit) bool { return u.ready() && !u.at.stage.marked() })
-		if k := c.kernel(); k != nil {
+		if t := c.table(); t != nil {
 			s.told[c.prefix] = departure.Audience{}
-			kernel = append(kernel, k.route(c.prefix, marked))
+			kernel = append(kernel, t.route(c.prefix, marked))
 		} else {
 			peers = append(peers, s.route(c.prefix, c.units[i].vip, marked))
 		}
@@ -116,7 +116,7 @@ func (s *Speaker) announceRoutes(all []*cover) {
 	toPeers, toKernel := s.routes.Announce(peers...), s.kernel.Announce(kernel...)
 	for _, c := range all {
 		err := toPeers
-		if c.kernel() != nil {
+		if c.table() != nil {
 			err = toKernel
 		}
 		for _, u := range c.units {
@@ -135,7 +135,7 @@ func (s *Speaker) withdrawReplaced(all []*cover) {
 	stale := maps.Clone(s.told)
 	var peers, kernel []netip.Prefix
 	for _, c := range all {
-		if delete(stale, c.prefix); c.kernel() != nil {
+		if delete(stale, c.prefix); c.table() != nil {
 			peers = append(peers, c.prefix)
 		} else {
 			kernel = append(kernel, c.prefix)
@@ -151,8 +151,8 @@ func (s *Speaker) withdrawReplaced(all []*cover) {
 }
 
 // route is a route in the table; one that others are to be preferred to, if it is marked.
-func (k *Kernel) route(prefix netip.Prefix, marked bool) route.Route {
-	r := route.Route{Prefix: prefix, Table: k.Table, Metric: k.Metric}
+func (t *Table) route(prefix netip.Prefix, marked bool) route.Route {
+	r := route.Route{Prefix: prefix, Table: t.Number, Metric: t.Metric}
 	if marked {
 		r.Metric = route.Worst
 	}

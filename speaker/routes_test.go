@@ -73,7 +73,7 @@ func runTables(t *testing.T, f func(t *testing.T, s *speaker.Speaker, k *tables)
 
 func inTable() speaker.VIP {
 	v := vip()
-	v.Kernel = &speaker.Kernel{Table: 201, Metric: 100}
+	v.Table = &speaker.Table{Number: 201, Metric: 100}
 	return v
 }
 

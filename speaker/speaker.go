@@ -32,22 +32,28 @@ type Routes interface {
 	Withdraw(...netip.Prefix) error
 }
 
-// KernelRoutes keeps routes in tables of the kernel while Announce goes on being called; [route.Keeper] does.
-type KernelRoutes interface {
+// Kernel keeps routes in its tables while Announce goes on being called; [route.Keeper] does.
+type Kernel interface {
+	Binder
 	Announce(...route.Route) error
 	Withdraw(...netip.Prefix) error
 }
 
-// Addresses puts addresses on links; [address.Binder] does.
-type Addresses interface {
+// Binder has the host answer for addresses, at links.
+type Binder interface {
 	Bind(link string, addr netip.Addr) error
-	// BindFor is Bind of an address that outlives this process by a lifetime of its own.
-	BindFor(link string, addr netip.Addr, lifetime time.Duration) error
 	// Unbind takes many away at once, since a node that fails may have a
 	// thousand. On error each is tried by itself.
 	Unbind(link string, addrs ...netip.Addr) error
 	// Try says why Bind would fail now, and of what was bound why it is not there any more.
 	Try(link string, addr netip.Addr) error
+}
+
+// Addresses puts addresses on links; [address.Binder] does.
+type Addresses interface {
+	Binder
+	// BindFor is Bind of an address that outlives this process by a lifetime of its own.
+	BindFor(link string, addr netip.Addr, lifetime time.Duration) error
 }
 
 // VIP is one virtual IP as configured.
@@ -74,8 +80,8 @@ type VIP struct {
 	// Flat makes one node at a time answer for the VIP on its link, by lease; nil
 	// announces it from every healthy node, by BGP or in a table of the kernel.
 	Flat *Flat
-	// Kernel is the table to announce the VIP in, for other routing daemons of the node; nil is BGP.
-	Kernel *Kernel
+	// Table is where to announce the VIP in the kernel, for other routing daemons of the node; nil is BGP.
+	Table *Table
 	// Prefixes are announced in place of the addresses that they cover.
 	Prefixes []netip.Prefix
 	// All says that a prefix is announced while all addresses behind it are, those of other VIPs too; otherwise one is enough.
@@ -86,8 +92,8 @@ type VIP struct {
 	Peers []string
 }
 
-// Kernel is a table of the kernel, and the metric of routes in it, as in [route.Route].
-type Kernel struct{ Table, Metric int }
+// Table is a table of the kernel, and the metric of routes in it, as in [route.Route].
+type Table struct{ Number, Metric int }
 
 // OnFailure is what becomes of an announced address when a check fails.
 type OnFailure int
@@ -124,7 +130,7 @@ const retryAfter = time.Second
 type Speaker struct {
 	log       *slog.Logger
 	routes    Routes
-	kernel    KernelRoutes
+	kernel    Kernel
 	addresses Addresses
 	flat      FlatParts
 	bridge    Bridge // nil if there is none
@@ -190,7 +196,7 @@ type Withdrawal struct {
 // New returns a speaker with no VIPs. [Speaker.Run] must run for planned
 // changes to proceed and for failures to be retried. flat is for VIPs on
 // a flat layer 2, and may be empty if there will be none; bridge may be nil.
-func New(log *slog.Logger, routes Routes, kernel KernelRoutes, addresses Addresses, flat FlatParts, bridge Bridge) *Speaker {
+func New(log *slog.Logger, routes Routes, kernel Kernel, addresses Addresses, flat FlatParts, bridge Bridge) *Speaker {
 	return &Speaker{
 		log:       log,
 		routes:    routes,

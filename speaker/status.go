@@ -16,8 +16,8 @@ type Status struct {
 	Service bool
 	// Flat says whether it is announced on a flat layer 2, by lease.
 	Flat bool
-	// Kernel is the table that it is announced in; nil if by BGP.
-	Kernel *Kernel
+	// Table is where it is announced in the kernel; nil if by BGP.
+	Table *Table
 	// Prefix is what is announced for it.
 	Prefix netip.Prefix
 	Stage  Stage
@@ -61,9 +61,9 @@ func (s *Speaker) Summary() Summary {
 		st := Status{
 			VIP: u.vip.Name, Service: u.vip.Service, Address: u.Addr, Interface: u.Interface, Flat: u.vip.Flat != nil,
 			Stage: u.at.stage, Decided: s.assessChecks(u).health != health.Unknown, Since: u.at.since, Reason: u.reason, Error: u.err,
-			Blocked: u.blocked, Peers: u.vip.Peers, Kernel: u.vip.Kernel, Prefix: u.prefix(),
+			Blocked: u.blocked, Peers: u.vip.Peers, Table: u.vip.Table, Prefix: u.prefix(),
 		}
-		if st.Peers == nil && st.Kernel == nil {
+		if st.Peers == nil && st.Table == nil {
 			st.Peers = s.peers
 		}
 		if u.vip.Flat != nil && u.claims && u.at.stage == Withdrawn {

@@ -12,6 +12,7 @@ import (
 	"github.com/herald-vip/herald/config/yaml"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/address"
+	"github.com/herald-vip/herald/netutil/route"
 	"github.com/herald-vip/herald/speaker"
 )
 
@@ -31,7 +32,7 @@ func VIPs(c *config.Config) []speaker.VIP {
 			vip.OnFailure = speaker.Demote
 		}
 		if v.Announce == config.AnnounceKernel {
-			vip.Kernel = (*speaker.Kernel)(v.Kernel)
+			vip.Table, vip.Interface = &speaker.Table{Number: v.Kernel.Table, Metric: v.Kernel.Metric}, route.Device
 		}
 		if v.Announce == config.AnnounceARP {
 			vip.Flat = &speaker.Flat{Priority: v.Priority, Preempt: v.Preempt, Lifetime: Lifetime(c.Election.Lease)}
@@ -50,11 +51,11 @@ func Lifetime(lease time.Duration) time.Duration {
 }
 
 // Bindings are the addresses that a predecessor may have left for this process to
-// adopt: not those on a flat layer 2, whose leases have ended with it.
+// adopt: not those on a flat layer 2, whose leases have ended with it, nor those of the kernel's tables, which went with it.
 func Bindings(c *config.Config) []address.Binding {
 	var out []address.Binding
 	for _, v := range c.VIPs {
-		if v.Announce == config.AnnounceARP {
+		if v.Announce == config.AnnounceARP || v.Announce == config.AnnounceKernel {
 			continue
 		}
 		for _, a := range v.Addresses {

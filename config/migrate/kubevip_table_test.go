@@ -39,6 +39,7 @@ func TestEachSetting(t *testing.T) {
 		"bgp_peerpass": "s3cret", "bgp_multihop": "true", "bgp_sourceip": "10.0.0.1", "bgp_hold_time": "9",
 		"mpbgp_nexthop": "auto_sourceif", "mpbgp_ipv4": "10.0.0.7", "mpbgp_ipv6": "fd00::7",
 		"lb_enable": "true", "lb_port": "8443", "cp_enable": "false", "vip_arp": "true", "bgp_enable": "false", "vip_leaderelection": "",
+		"vip_routingtable": "true", "vip_routingtableid": "77",
 	}
 	names := map[string]bool{}
 	for _, row := range kubevip.Table() {
@@ -53,6 +54,8 @@ func TestEachSetting(t *testing.T) {
 			case "vip_arpRate", "lb_enable", "lb_port":
 				delete(env, "bgp_enable")
 				env["vip_arp"] = "true"
+			case "vip_routingtable", "vip_routingtableid":
+				delete(env, "bgp_enable")
 			case "control_plane_health_check_ca_path":
 				env["control_plane_health_check_address"] = "https://127.0.0.1/"
 			case "mpbgp_ipv4", "mpbgp_ipv6":

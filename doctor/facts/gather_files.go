@@ -167,7 +167,7 @@ func (f *Facts) findOwners(root fs.FS) {
 // settings are those of the kernel that matter, by their path below /proc/sys.
 func settings(links []string) []string {
 	out := []string{
-		"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/netfilter/nf_conntrack_count", "net/netfilter/nf_conntrack_max",
+		"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/netfilter/nf_conntrack_count", "net/netfilter/nf_conntrack_max", "net/ipv6/ip_nonlocal_bind",
 		"kernel/sched_rt_runtime_us", "net/ipv4/neigh/default/gc_thresh3", "net/ipv6/neigh/default/gc_thresh3",
 	}
 	for _, link := range append([]string{"all"}, links...) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/netutil/link"
+	"github.com/herald-vip/herald/netutil/route"
 )
 
 // String names the owner of the socket.
@@ -48,7 +49,10 @@ func (f *Facts) Links() []link.Link {
 
 // Carrier is the link that a VIP's address goes on, as the daemon chooses it.
 func (f *Facts) Carrier(v config.VIP, addr netip.Addr) (string, error) {
-	if v.Interface != "" {
+	switch {
+	case v.Announce == config.AnnounceKernel:
+		return route.Device, nil
+	case v.Interface != "":
 		return v.Interface, nil
 	}
 	return f.Host.For(addr)

@@ -1,6 +1,6 @@
-// Package route keeps routes in tables of the kernel, from which other routing daemons on the node take them up. They lead to a device
-// that lives as long as this process: whatever ends it, the kernel removes the device and all routes with it. A process that stands still is
-// ended by the kernel, see deadline.go.
+// Package route keeps routes in tables of the kernel, from which other routing daemons on the node take them up, and has the host
+// answer for addresses. All of it goes by a device that lives as long as this process: whatever ends that, the kernel removes the device and its
+// routes. A process that stands still is ended by the kernel, see deadline.go.
 package route
 
 import (
@@ -42,11 +42,60 @@ type Keeper struct {
 	device   *os.File // nil if there is none
 	index    int
 	routes   map[netip.Prefix]Route
+	answers  map[netip.Addr]bool
 	deadline deadline
 }
 
 // New returns a Keeper of no routes.
-func New() *Keeper { return &Keeper{routes: make(map[netip.Prefix]Route)} }
+func New() *Keeper {
+	return &Keeper{routes: make(map[netip.Prefix]Route), answers: make(map[netip.Addr]bool)}
+}
+
+// Bind has the host answer for an address, by a route of type local: FRR would take an address on a link for a connected route, and prefer
+// it to that of a table. The link is Device.
+func (k *Keeper) Bind(_ string, addr netip.Addr) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.open(); err != nil {
+		return err
+	}
+	err := netlink.RouteAdd(k.local(addr))
+	if errors.Is(err, unix.EEXIST) && k.answers[addr] {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("have the host answer for %s: %w", addr, k.explain(err))
+	}
+	k.answers[addr] = true
+	return nil
+}
+
+// Try says why Bind would fail now. What somebody took away it puts back.
+func (k *Keeper) Try(link string, addr netip.Addr) error { return k.Bind(link, addr) }
+
+// Unbind has the host no longer answer for addresses; one for which it does not is passed over.
+func (k *Keeper) Unbind(_ string, addrs ...netip.Addr) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var errs []error
+	for _, addr := range addrs {
+		if !k.answers[addr] {
+			continue
+		}
+		if err := remove(k.local(addr)); err != nil {
+			errs = append(errs, fmt.Errorf("have the host no longer answer for %s: %w", addr, err))
+			continue
+		}
+		delete(k.answers, addr)
+	}
+	return errors.Join(errs...)
+}
+
+func (k *Keeper) local(addr netip.Addr) *netlink.Route {
+	r := k.message(Route{Prefix: netip.PrefixFrom(addr, addr.BitLen()), Table: unix.RT_TABLE_LOCAL})
+	r.Type, r.Scope = unix.RTN_LOCAL, unix.RT_SCOPE_HOST
+	return r
+}
 
 // Announce makes routes, and puts back what is missing of those that it made. If it is not called within Patience
 // while there are any, the kernel ends the process. A route that differs from the one before it to the same prefix is
@@ -77,19 +126,26 @@ func (k *Keeper) add(r Route) error {
 	switch {
 	case errors.Is(err, unix.EEXIST) && known && was == r:
 		return nil
-	case errors.Is(err, unix.EEXIST):
-		return fmt.Errorf("there is one with metric %d that is not Herald's: remove it, or choose another metric", r.Metric)
-	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENETDOWN):
-		k.close()
-		return fmt.Errorf("somebody removed %s or set it down, it is made anew: %w", Device, err)
 	case err != nil:
-		return err
+		return k.explain(err)
 	}
 	k.routes[r.Prefix] = r
 	if known && was != r {
-		return k.remove(was)
+		return remove(k.message(was))
 	}
 	return nil
+}
+
+// explain is an error of the kernel's, with what to do. If the device is gone, it will be made anew.
+func (k *Keeper) explain(err error) error {
+	switch {
+	case errors.Is(err, unix.EEXIST):
+		return errors.New("there is one that is not Herald's: remove it, or choose another metric")
+	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENETDOWN):
+		k.close()
+		return fmt.Errorf("somebody removed %s or set it down, it is made anew: %w", Device, err)
+	}
+	return err
 }
 
 // Withdraw removes the routes to prefixes; one that is not kept is passed over. After an error some may be removed.
@@ -104,7 +160,7 @@ func (k *Keeper) Withdraw(prefixes ...netip.Prefix) error {
 		if !known {
 			continue
 		}
-		if err := k.remove(r); err != nil {
+		if err := remove(k.message(r)); err != nil {
 			return fmt.Errorf("remove the route to %s from table %d: %w", prefix, r.Table, err)
 		}
 		delete(k.routes, prefix)
@@ -115,8 +171,8 @@ func (k *Keeper) Withdraw(prefixes ...netip.Prefix) error {
 	return nil
 }
 
-func (k *Keeper) remove(r Route) error {
-	err := netlink.RouteDel(k.message(r))
+func remove(r *netlink.Route) error {
+	err := netlink.RouteDel(r)
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENODEV) {
 		return nil
 	}
@@ -137,6 +193,7 @@ func (k *Keeper) close() {
 		k.device = nil
 	}
 	clear(k.routes)
+	clear(k.answers)
 }
 
 // open makes the device, if it is not there.

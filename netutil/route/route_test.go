@@ -2,6 +2,7 @@ package route_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -41,7 +42,7 @@ func TestMain(m *testing.M) {
 func keep() error {
 	k := route.New()
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-		if err := k.Announce(host(vip4), host(vip6)); err != nil {
+		if err := errors.Join(k.Bind("", vip4), k.Bind("", vip6), k.Announce(host(vip4), host(vip6))); err != nil {
 			return err
 		}
 		fmt.Println("announced")
@@ -115,7 +116,7 @@ func TestKeeper(t *testing.T) {
 	h.Must(announce(host(vip4)))
 	other := host(vip4.Next())
 	h.Must(h.NL.RouteAdd(&netlink.Route{Dst: network(vip4.Next()), Table: table, Priority: 100, LinkIndex: h.Link("lo").Attrs().Index}))
-	if err := announce(other); err == nil || err.Error() != "route to 10.99.0.11/32 in table 201: there is one with metric 100 that is not Herald's: remove it, or choose another metric" {
+	if err := announce(other); err == nil || err.Error() != "route to 10.99.0.11/32 in table 201: there is one that is not Herald's: remove it, or choose another metric" {
 		t.Errorf("the route of somebody else: %v", err)
 	}
 	withdraw(vip4.Next(), vip4, vip6)
@@ -131,6 +132,59 @@ func TestKeeper(t *testing.T) {
 	want(h, "100 10.99.0.10/32", "100 10.99.0.11/32")
 	h.In(func() { h.Must(k.Close()) })
 	want(h, "100 10.99.0.11/32")
+}
+
+// answers reports whether the host takes a connection to an address.
+func answers(h *nettest.Host, addr netip.Addr) (yes bool) {
+	h.T.Helper()
+	h.In(func() {
+		l, err := net.Listen("tcp", ":0")
+		h.Must(err)
+		defer l.Close()
+		c, err := net.Dial("tcp", netip.AddrPortFrom(addr, uint16(l.Addr().(*net.TCPAddr).Port)).String())
+		if yes = err == nil; yes {
+			c.Close()
+		}
+	})
+	return yes
+}
+
+// The host answers for what is bound, until it is not any more, or the link is gone.
+func TestBind(t *testing.T) {
+	t.Parallel()
+	h := nettest.NewHost(t)
+	k := route.New()
+	bind := func(addr netip.Addr) (err error) {
+		h.In(func() { err = k.Try(route.Device, addr) })
+		return err
+	}
+	for _, addr := range []netip.Addr{vip4, vip6} {
+		h.Must(bind(addr))
+		h.Must(bind(addr))
+		if !answers(h, addr) {
+			t.Errorf("the host does not answer for %s", addr)
+		}
+	}
+	h.Add("lo", "10.99.0.11/32")
+	if err := bind(vip4.Next()); err == nil {
+		t.Error("bound what is on lo already")
+	}
+	h.In(func() { h.Must(k.Unbind(route.Device, vip4, vip4.Next())) })
+	if answers(h, vip4) || !answers(h, vip6) || !answers(h, vip4.Next()) {
+		t.Error("the wrong one is unbound")
+	}
+	h.Must(h.NL.LinkDel(h.Link(route.Device)))
+	if err := bind(vip6); err == nil {
+		t.Error("bound to a link that is gone")
+	}
+	h.Must(bind(vip6))
+	if !answers(h, vip6) {
+		t.Errorf("the host does not answer for %s again", vip6)
+	}
+	h.In(func() { h.Must(k.Close()) })
+	if answers(h, vip6) {
+		t.Error("the host answers for what is closed")
+	}
 }
 
 func TestOneKeeperAtATime(t *testing.T) {

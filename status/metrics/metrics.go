@@ -155,7 +155,7 @@ func collectVIP(v admin.VIP, t teller) {
 		t.flag("vip_conflict", "1 while a host that is not a member uses the address.", v.Conflict != "")
 		t.flag("vip_rival", "1 while another member is seen to hold the address that this node holds.", v.Rival != "")
 		t.count("vip_conflicts_total", "Times that a host that is not a member was seen using the address.", v.Conflicts)
-	} else if v.Announce == admin.ByBGP {
+	} else if v.Announce != admin.ByKernel {
 		t.gauge("vip_peers", "BGP peers that were sent the address's route; none for a VIP that is announced in another way.", float64(len(v.Sent)))
 	}
 	t.flag("vip_announced", "1 while this node announces the address as one in good health, by BGP to one peer at least, in a table of the kernel, or on a flat layer 2; vip_stage tells of draining and demoted ones.",

@@ -18,6 +18,8 @@ import (
 const (
 	// defaultASN is kube-vip's own and its peers', unless set.
 	defaultASN = "65000"
+	// usualTable is where kube-vip puts its routes, unless another is set.
+	usualTable = 198
 	// multihopTTL is that of kube-vip's multihop sessions.
 	multihopTTL = 50
 )
@@ -56,7 +58,7 @@ func (k *converter) bgp() {
 		missing = "the routers: none could be read"
 	}
 	if len(k.BGP.Peers) == 0 {
-		k.Leave("bgp.peers", cmp.Or(k.line("bgp_enable"), k.line("vip_routingtable")), missing, "peers:", "- {address: ADDRESS, asn: ASN}")
+		k.Leave("bgp.peers", k.line("bgp_enable"), missing, "peers:", "- {address: ADDRESS, asn: ASN}")
 	}
 	if k.on("svc_enable") {
 		k.toDo("bgp_enable", "a router takes one session from a node: kube-vip for Services and Herald beside it need different routers, or Services another announcer")

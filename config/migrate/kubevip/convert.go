@@ -154,13 +154,19 @@ func (k *converter) convert() {
 		if k.on("bgp_enable") {
 			k.toDo("bgp_enable", "kube-vip takes one of vip_arp and bgp_enable, and this has both: announce: arp is written")
 		}
-	case k.on("bgp_enable") || k.on("vip_routingtable"):
+	case k.on("bgp_enable"):
 		v.Announce = config.AnnounceBGP
 		if v.Interface == "lo" {
 			v.Interface = "" // the default
 		}
+	case k.on("vip_routingtable"):
+		v.Announce, v.Interface, v.Kernel = config.AnnounceKernel, "", new(config.Table)
+		yaml.SetDefaults(v.Kernel)
+		if v.Kernel.Table = usualTable; k.get("vip_routingtableid") != "" {
+			v.Kernel.Table = int(k.number("vip_routingtableid", 1, 16, "%s is no table that Herald can use: fill in vips[0].kernel.table"))
+		}
 	default:
-		k.Leave("vips[0].announce", k.line("cp_enable"), "bgp or arp: neither vip_arp nor bgp_enable is true", "announce: arp")
+		k.Leave("vips[0].announce", k.line("cp_enable"), "bgp, kernel or arp: none of vip_arp, vip_routingtable and bgp_enable is true", "announce: arp")
 	}
 	v.Addresses = k.addresses(source)
 	path := k.AddVIP(v, k.line(source))

@@ -8,7 +8,6 @@ func Table() []migrate.Row {
 		services = "only the control plane is converted: set Services up with Herald, from AddressPools, or keep kube-vip for them, with cp_enable false"
 		ofSvc    = "belongs to Services, which are not converted"
 		lease    = "Herald's leases are its own, between the nodes and not in the Kubernetes API: see election.lease"
-		table    = "Herald writes no routing tables: announce by BGP from each node, to the router that read the table"
 		zebra    = "Herald speaks BGP by itself and sets no routes: leave it out"
 		noDNS    = "Herald announces addresses, not names: it asks neither DNS nor DHCP"
 	)
@@ -79,11 +78,11 @@ func Table() []migrate.Row {
 		{Names: []string{"dns_mode"}, Flag: "dnsMode", Idle: []string{"first"}, Text: noDNS},
 		{Names: []string{"dhcp_mode"}, Flag: "dhcpMode", Needs: "vip_ddns", Text: noDNS},
 		{Names: []string{"dhcp_backoff_attempts"}, Flag: "dhcpBackoffAttempts", Needs: "vip_ddns", Text: noDNS},
-		{Names: []string{"vip_routingtable"}, Flag: "table", Boolean: true, Text: table, ToDo: true},
-		{Names: []string{"vip_routingtableid"}, Flag: "tableID", Needs: "vip_routingtable", Text: table},
-		{Names: []string{"vip_routingtabletype"}, Flag: "tableType", Needs: "vip_routingtable", Text: table},
-		{Names: []string{"vip_routingprotocol"}, Flag: "routingProtocol", Needs: "vip_routingtable", Text: table},
-		{Names: []string{"vip_cleanroutingtable"}, Flag: "cleanRoutingTable", Boolean: true, Needs: "vip_routingtable", Text: table},
+		{Names: []string{"vip_routingtable"}, Flag: "table", Boolean: true, Becomes: "`vips[].announce: kernel`", Text: "what reads the table finds the same routes there, by the link herald0"},
+		{Names: []string{"vip_routingtableid"}, Flag: "tableID", Needs: "vip_routingtable", Becomes: "`vips[].kernel.table`", Text: "198 unless set, as with kube-vip"},
+		{Names: []string{"vip_routingtabletype"}, Flag: "tableType", Needs: "vip_routingtable", Idle: []string{"1"}, Text: "Herald's routes are of type unicast: routing daemons learn no others"},
+		{Names: []string{"vip_routingprotocol"}, Flag: "routingProtocol", Needs: "vip_routingtable", Text: "Herald's routes have the protocol 213: change what filters by it, such as krt_source in BIRD"},
+		{Names: []string{"vip_cleanroutingtable"}, Flag: "cleanRoutingTable", Boolean: true, Needs: "vip_routingtable", Text: "a Herald that ends leaves no routes behind"},
 		{Names: []string{"vip_wireguard"}, Flag: "wireguard", Boolean: true, Text: "Herald brings no WireGuard: it announces on the links that there are", ToDo: true},
 
 		{Names: []string{"lb_enable"}, Flag: "enableLoadBalancer", Boolean: true, Becomes: "`balancers[]`", Text: "at the VIP, over the members whose apiserver is healthy; with `announce: bgp` the routers spread connections"},

@@ -1,0 +1,201 @@
+//go:build e2e
+
+package session
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/e2e/site"
+	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/stub"
+)
+
+// kernelSite is the lab of e2e-kernel.clab.yml.
+type kernelSite struct {
+	*lab.Lab
+	site.Speaker
+	vips          []string // by the kernel; own is by Herald's session
+	r1, r2        *site.RouteWatcher
+	apiserverDies func()
+}
+
+const own = "10.99.0.20"
+
+func (k *kernelSite) Node(name string) *lab.Node { return k.Lab.Node(name) }
+
+// newKernelSite has a routing daemon, configured by a file of manifests/redistribute, announce these VIPs from a table to r1.
+func newKernelSite(t *testing.T, daemon, file string, table int, vips ...string) *kernelSite {
+	t.Helper()
+	dir := t.TempDir()
+	files := map[string]string{
+		"frr.conf": "", "bird.conf": "",
+		"r1.conf": site.RouterConf(64500, " neighbor 10.0.1.1 remote-as 64512\n neighbor fd00:1::1 remote-as 64512\n"+
+			" address-family ipv6 unicast\n  neighbor fd00:1::1 activate\n exit-address-family"),
+		"r2.conf": site.RouterConf(64500, " neighbor 10.0.2.1 remote-as 64512"),
+		"herald/herald.yaml": fmt.Sprintf(`apiVersion: herald.dev/v1alpha1
+kind: Speaker
+nodeName: s
+vips:
+- {name: control-plane, addresses: ["%s"], announce: kernel, kernel: {table: %d}, checks: [apiserver]}
+- {name: own, addresses: [%s], announce: bgp, checks: [apiserver]}
+checks:
+- {name: apiserver, http: {url: "http://127.0.0.1:6443/readyz"}}
+bgp:
+  asn: 64512
+  peers: [{address: 10.0.2.254, asn: 64500}]
+`, strings.Join(vips, `", "`), table, own),
+	}
+	files[daemon+".conf"] = site.ReadFile(t, "../../../manifests/redistribute/"+file)
+	for name, content := range files {
+		site.Must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		site.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
+	}
+	images := maps.Clone(site.Images())
+	images["bird"] = lab.BIRD
+	k := &kernelSite{
+		Lab:  site.StartTopology(t, "../../topologies/e2e-kernel.clab.yml", map[string]string{"KERNEL_DIR": dir}, images),
+		vips: vips,
+	}
+	k.Speaker = site.Speaker{Node: k.Node("s-speaker")}
+	k.apiserverStarts(t)
+	k.r1, k.r2 = site.WatchRoutes(t, k.Node("r1")), site.WatchRoutes(t, k.Node("r2"))
+	site.Boot(t, k.Lab, "s", "r1", "r2", "s-"+daemon, "s-speaker")
+	k.announced(t)
+	return k
+}
+
+func (k *kernelSite) apiserverStarts(t *testing.T) {
+	t.Helper()
+	k.apiserverDies = site.Serve(t, k.Node("s"), ":6443", stub.APIServer("s"))
+}
+
+// routed waits until both routers have the routes to their VIPs, or none.
+func (k *kernelSite) routed(t *testing.T, want bool) {
+	t.Helper()
+	for vip, router := range k.all() {
+		site.Eventually(t, site.Soon, func() error {
+			list, err := site.KernelRoutes(k.Node(router), vip)
+			if err != nil {
+				return err
+			}
+			return site.ErrorIf(len(list) > 0 != want, "%s has the routes %v to %s", router, list, vip)
+		})
+	}
+}
+
+// all are the VIPs and who is to have their routes.
+func (k *kernelSite) all() map[string]string {
+	out := map[string]string{own: "r2"}
+	for _, vip := range k.vips {
+		out[vip] = "r1"
+	}
+	return out
+}
+
+func (k *kernelSite) announced(t *testing.T) {
+	t.Helper()
+	k.routed(t, true)
+	k.Shows(t, func(s admin.Status) error {
+		v := s.VIPs[0]
+		return site.ErrorIf(v.Told() != "announced" || v.Announce != admin.ByKernel || v.Table == 0, "status says %+v", v)
+	})
+	ready, err := site.Run(t, k.Node("s-speaker"), "herald", "status")
+	if err != nil || !strings.Contains(ready, "by the kernel's table") {
+		t.Errorf("%v: herald status says nothing of the table:\n%s", err, ready)
+	}
+}
+
+// tableEmpty waits until the kernel of s has no route of Herald's.
+func (k *kernelSite) tableEmpty(t *testing.T) {
+	t.Helper()
+	site.Eventually(t, site.Soon, func() error {
+		out, err := site.Run(t, k.Node("s"), "sh", "-c", "ip route show table all proto 213; ip -6 route show table all proto 213")
+		return site.ErrorIf(err != nil || out != "", "%v: there is\n%s", err, out)
+	})
+}
+
+// TestKernelRoutes has FRR and BIRD announce a VIP from a table of the kernel, with the files that users get, while a session of Herald's
+// announces another, and takes the VIPs' server, their node's leave, and Herald itself away.
+func TestKernelRoutes(t *testing.T) {
+	for _, tt := range []struct {
+		name, daemon, file string
+		table              int
+		vips               []string
+	}{
+		{"FRR", "frr", "frr.conf", 254, []string{site.VIP4, site.VIP6}},
+		{"BIRD", "bird", "bird.conf", 201, []string{site.VIP4, site.VIP6}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			k := newKernelSite(t, tt.daemon, tt.file, tt.table, tt.vips...)
+			gone := func(what string, cause time.Time) {
+				t.Helper()
+				k.routed(t, false)
+				t.Logf("%s: the route by the kernel is gone after %s, that by Herald's session after %s", what,
+					k.r1.GoneAfter(cause), goneAfter(k.r2, own, cause))
+				k.tableEmpty(t)
+			}
+
+			k.mark()
+			cause := time.Now()
+			k.apiserverDies()
+			gone("apiserver dead", cause)
+			k.apiserverStarts(t)
+			k.announced(t)
+
+			// The metric says first that the route is about to leave.
+			k.mark()
+			site.MustRun(t, k.Node("s-speaker"), "herald", "drain")
+			k.routed(t, false)
+			log := site.ReadFile(t, k.Node("r1").Log())
+			for _, vip := range k.vips {
+				k.once(t, vip)
+				if !strings.Contains(log, "metric 16777215") {
+					t.Errorf("r1 has not heard that %s was about to leave:\n%s", vip, log)
+				}
+			}
+			site.MustRun(t, k.Node("s-speaker"), "herald", "undrain")
+			k.announced(t)
+
+			k.mark()
+			cause = time.Now()
+			site.Kill(t, k.Node("s-speaker"))
+			gone("Herald killed", cause)
+			site.Start(t, k.Node("s-speaker"))
+			k.announced(t)
+
+			k.mark()
+			cause = time.Now()
+			site.Must(t, k.Node("s-speaker").Daemon("herald").Signal(unix.SIGSTOP))
+			gone("Herald stopped", cause)
+		})
+	}
+}
+
+func (k *kernelSite) mark() { k.r1.Mark(); k.r2.Mark() }
+
+// once checks that the route to a VIP went once since the last mark, and did not come again.
+func (k *kernelSite) once(t *testing.T, vip string) {
+	t.Helper()
+	if steps := k.r1.Steps(vip); len(steps) != 1 || len(steps[0].NextHops) != 0 {
+		t.Errorf("the route to %s changed so: %v", vip, steps)
+	}
+}
+
+func goneAfter(r *site.RouteWatcher, vip string, cause time.Time) string {
+	for _, s := range r.Steps(vip) {
+		if len(s.NextHops) == 0 {
+			return s.At.Sub(cause).Round(time.Millisecond).String()
+		}
+	}
+	return "unknown"
+}
