@@ -144,7 +144,7 @@ const (
 	Yield OnConflict = "yield"
 )
 
-// Check is one health check; exactly one of `http` and `tcp` is set.
+// Check is one health check; exactly one of its kinds is set: `http`, `tcp` or `file`.
 type Check struct {
 	// Name is what VIPs refer to: at most 63 lower-case letters and digits, with `-` and `.` between. Required.
 	Name string `yaml:"name"`
@@ -152,6 +152,10 @@ type Check struct {
 	HTTP *HTTPCheck `yaml:"http"`
 	// TCP checks that a port accepts connections. It cannot see a frozen server: the kernel completes the handshake.
 	TCP *TCPCheck `yaml:"tcp"`
+	// File checks that a file is there; with `not: true` that it is not, as for a flag that takes the node out of service.
+	File *File `yaml:"file"`
+	// Not turns around what is proven: the check passes when an answer is another than the wanted one, or a connection is refused, and fails when it would pass. What proves nothing fails either way: no answer in time, a connection cut off, a fault of this node or of the check's own. Default: false.
+	Not bool `yaml:"not"`
 	// Interval is the time between the starts of two probes, 10ms to 1m. Default: 200ms.
 	Interval time.Duration `yaml:"interval" default:"200ms" want:"10ms to 1m"`
 	// Timeout bounds one probe, body included, 10ms to 1m. Default: 300ms.
@@ -186,6 +190,12 @@ type HTTPCheck struct {
 type TCPCheck struct {
 	// Address is host:port. Required.
 	Address string `yaml:"address"`
+}
+
+// File is a file, folder or anything else with a path that must be there. If that cannot be known, as in a folder that may not be read, the check fails, with `not: true` as well.
+type File struct {
+	// Path is that of the file, on a local file system: one that hangs holds up the check. Required.
+	Path string `yaml:"path"`
 }
 
 // Services are the VIPs of Kubernetes Services. What announces them is in the API: address pools, and peers besides those of the file.

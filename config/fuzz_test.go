@@ -126,7 +126,14 @@ func checkPromises(t *testing.T, c *config.Config) {
 	for _, check := range c.Checks {
 		require(!slices.Contains(checks, check.Name), "names of checks are unique")
 		checks = append(checks, check.Name)
-		require((check.HTTP == nil) != (check.TCP == nil), "a check is http or tcp")
+		given := 0
+		for _, is := range []bool{check.HTTP != nil, check.TCP != nil, check.File != nil} {
+			if is {
+				given++
+			}
+		}
+		require(given == 1, "a check is of one kind")
+		require(check.File == nil || strings.HasPrefix(check.File.Path, "/"), "a file has an absolute path")
 		require(check.Interval >= 10*time.Millisecond && check.Timeout >= 10*time.Millisecond, "a check has a pace")
 		require(check.Rise >= 1 && check.Fall >= 1, "a check counts")
 		require(check.HTTP == nil || len(check.HTTP.Status) > 0 && strings.HasPrefix(strings.ToLower(check.HTTP.URL), "http"), "an HTTP check can be done")

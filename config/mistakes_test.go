@@ -178,8 +178,10 @@ func TestChecksMistakes(t *testing.T) {
 	checkMistakes(t, []mistake{
 		{"- name: apiserver", "- rise: 2", "10:3: checks[0].name: missing: give it a name"},
 		{"bgp:\n", "- {name: apiserver, tcp: {address: \"127.0.0.1:1\"}}\nbgp:\n", "12:10: checks[1].name: apiserver is the name of checks[0] already"},
-		{"bgp:\n", "- {name: b, http: {url: \"http://127.0.0.1\"}, tcp: {address: \"127.0.0.1:1\"}}\nbgp:\n", "12:3: checks[1]: has both http and tcp: make them two checks"},
-		{"bgp:\n", "- {name: b}\nbgp:\n", "12:3: checks[1]: give it http or tcp"},
+		{"bgp:\n", "- {name: b, http: {url: \"http://127.0.0.1\"}, tcp: {address: \"127.0.0.1:1\"}}\nbgp:\n", "12:3: checks[1]: has http and tcp: make each a check of its own"},
+		{"bgp:\n", "- {name: b, file: {}}\nbgp:\n", "12:19: checks[1].file.path: missing: give the absolute path of a file"},
+		{"bgp:\n", "- {name: b, file: {path: flag}}\nbgp:\n", "12:26: checks[1].file.path: want the absolute path of a file"},
+		{"bgp:\n", "- {name: b}\nbgp:\n", "12:3: checks[1]: give it one of http, tcp, file"},
 		{"bgp:\n", "- {name: b, tcp: {}}\nbgp:\n", "12:18: checks[1].tcp.address: missing: give host:port"},
 		{"bgp:\n", "- {name: b, tcp: {address: localhost}}\nbgp:\n", `12:28: checks[1].tcp.address: want host:port such as 127.0.0.1:5001, got "localhost"`},
 		{"bgp:\n", "- {name: b, tcp: {address: \":80\"}}\nbgp:\n", `12:28: checks[1].tcp.address: want host:port such as 127.0.0.1:5001, got ":80"`},

@@ -5,18 +5,21 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/herald-vip/herald/config/yaml"
 )
 
 func (v validator) check(p yaml.Path, c *Check) {
-	switch {
-	case c.HTTP == nil && c.TCP == nil:
-		v.Errorf(p, "give it http or tcp")
-	case c.HTTP != nil && c.TCP != nil:
-		v.Errorf(p, "has both http and tcp: make them two checks")
+	switch all, given := kinds(c); len(given) {
+	case 0:
+		v.Errorf(p, "give it one of %s", strings.Join(all, ", "))
+	case 1:
+	default:
+		v.Errorf(p, "has %s: make each a check of its own", strings.Join(given, " and "))
 	}
 	if c.HTTP != nil {
 		v.http(p.Field("http"), c.HTTP)
@@ -24,6 +27,32 @@ func (v validator) check(p yaml.Path, c *Check) {
 	if c.TCP != nil {
 		v.tcp(p.Field("tcp"), c.TCP)
 	}
+	if c.File != nil {
+		v.requiredFile(p.Field("file").Field("path"), c.File.Path)
+	}
+}
+
+// kinds are the names of all kinds of checks, and of those that c has.
+func kinds(c *Check) (all, given []string) {
+	for f := range reflect.TypeFor[Check]().Fields() {
+		if f.Type.Kind() != reflect.Pointer {
+			continue
+		}
+		name := f.Tag.Get("yaml")
+		all = append(all, name)
+		if !reflect.ValueOf(c).Elem().FieldByIndex(f.Index).IsNil() {
+			given = append(given, name)
+		}
+	}
+	return all, given
+}
+
+// requiredFile is file for one that has to be given.
+func (v validator) requiredFile(p yaml.Path, name string) {
+	if name == "" {
+		v.Errorf(p, "missing: give the absolute path of a file")
+	}
+	v.file(p, name)
 }
 
 func (v validator) tcp(p yaml.Path, c *TCPCheck) {

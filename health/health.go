@@ -1,5 +1,5 @@
-// Package health watches HTTP, HTTPS and TCP endpoints and says, within
-// milliseconds of a change, whether each is healthy.
+// Package health watches endpoints, of HTTP, HTTPS, TCP and other kinds, and says
+// whether each is healthy, within milliseconds of a change where a connection can tell.
 //
 // A [Monitor] runs one goroutine per [Check]. It probes at a fixed interval,
 // with one deadline over the whole answer, and counts: Rise passes in a row
@@ -27,8 +27,8 @@ import (
 	"time"
 )
 
-// Check is one endpoint to watch; exactly one of HTTP and TCP is set. Package config
-// has refused what would make no sense, such as an interval of 0.
+// Check is one endpoint to watch; exactly one of its kinds, HTTP to File, is set. Package
+// config has refused what would make no sense, such as an interval of 0.
 type Check struct {
 	// Name tells checks apart; it must be unique within one [Monitor.Apply].
 	Name string
@@ -36,6 +36,11 @@ type Check struct {
 	HTTP *HTTP
 	// TCP asks only that a port accepts connections.
 	TCP *TCP
+	// File asks whether a file is there.
+	File *File
+	// Not turns what the endpoint proves around: an answer that would pass fails, and one that would not, or a refused
+	// connection, passes. What proves nothing fails as ever, such as silence and faults of this node.
+	Not bool
 	// Interval is the time between the starts of two probes. A probe that takes longer delays the next one: probes never overlap.
 	Interval time.Duration
 	// Timeout bounds one probe as a whole, from the dial to the end of the body.
@@ -77,6 +82,13 @@ type HTTP struct {
 type TCP struct {
 	// Address is host:port.
 	Address string
+}
+
+// File is a file that must be there, of any type, such as a flag that an administrator sets. Nothing is read of it. It is
+// to be on a local file system: one that hangs holds up the check.
+type File struct {
+	// Path is absolute.
+	Path string
 }
 
 // State is what a check knows about its endpoint.
@@ -133,17 +145,19 @@ type Verdict struct {
 
 // clone makes a check safe from later changes by the caller, with the default status filled in.
 func (c Check) clone() Check {
-	if c.TCP != nil {
-		t := *c.TCP
-		c.TCP = &t
-	}
-	if c.HTTP != nil {
-		h := *c.HTTP
+	c.HTTP, c.TCP, c.File = copied(c.HTTP), copied(c.TCP), copied(c.File)
+	if h := c.HTTP; h != nil {
 		h.Status = slices.Clone(h.Status)
 		if len(h.Status) == 0 {
 			h.Status = []int{http.StatusOK}
 		}
-		c.HTTP = &h
 	}
 	return c
+}
+
+func copied[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	return new(*p)
 }

@@ -213,9 +213,9 @@ func (p *httpProber) outcomeOf(a answer, took time.Duration) outcome {
 	case a.status == http.StatusUnauthorized, a.status == http.StatusForbidden:
 		return p.creds.denied(a.status, time.Now())
 	case a.status >= 300 && a.status < 400:
-		return failure(fmt.Sprintf("%d: redirects are not followed (to %s)", a.status, text.Short(a.location, maxText)))
+		return wrongAnswer(fmt.Sprintf("%d: redirects are not followed (to %s)", a.status, text.Short(a.location, maxText)))
 	default:
-		return failure(bodyReason(a.status, a.body))
+		return wrongAnswer(bodyReason(a.status, a.body))
 	}
 }
 

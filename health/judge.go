@@ -11,7 +11,8 @@ type kind int
 const (
 	passed     kind = iota
 	overloaded      // it answered, but only to say that it is busy
-	failed          // it gave no answer in time, or a bad one
+	failed          // it gave no answer in time, or none that can be understood or trusted
+	negative        // it gave an answer, which is not the wanted one
 	cut             // it accepted the connection, then ended it without a full answer
 	refused         // nobody listens
 )

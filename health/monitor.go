@@ -102,8 +102,19 @@ func (m *Monitor) Apply(checks []Check) error {
 }
 
 func (m *Monitor) newProber(c Check) (prober, error) {
-	if c.TCP != nil {
+	p, err := m.proberOf(c)
+	if err == nil && c.Not {
+		p = inverted{p}
+	}
+	return p, err
+}
+
+func (m *Monitor) proberOf(c Check) (prober, error) {
+	switch {
+	case c.TCP != nil:
 		return &tcpProber{address: c.TCP.Address, timeout: c.Timeout, dial: m.dial}, nil
+	case c.File != nil:
+		return &fileProber{path: c.File.Path}, nil
 	}
 	return newHTTPProber(*c.HTTP, c.Timeout, m.dial)
 }

@@ -22,6 +22,9 @@ import (
 // failure is a failed probe.
 func failure(reason string) outcome { return outcome{kind: failed, reason: reason} }
 
+// wrongAnswer is an answer that is not the wanted one.
+func wrongAnswer(reason string) outcome { return outcome{kind: negative, reason: reason} }
+
 // ownFailure is one that lies with the check and says nothing about the server.
 func ownFailure(reason string) outcome {
 	return outcome{kind: failed, own: true, reason: "check's own: " + reason}
@@ -145,9 +148,9 @@ func (c *credentials) denied(status int, now time.Time) outcome {
 	anonymous := c.check.ClientCertFile == "" && c.check.TokenFile == ""
 	switch {
 	case anonymous && status == http.StatusUnauthorized:
-		return failure("401: anonymous access is off, set clientCertFile or tokenFile")
+		return wrongAnswer("401: anonymous access is off, set clientCertFile or tokenFile")
 	case anonymous:
-		return failure("403: anonymous access is forbidden, set clientCertFile or tokenFile")
+		return wrongAnswer("403: anonymous access is forbidden, set clientCertFile or tokenFile")
 	case c.check.ClientCertFile != "" && now.After(c.client().until):
 		return ownFailure(fmt.Sprintf("client certificate expired on %s (%d)", date(c.client().until), status))
 	case status == http.StatusUnauthorized:

@@ -287,6 +287,7 @@ func TestRefused(t *testing.T) {
 		{name: "socket among the files, as a service", kind: manifests.Systemd, config: bgp + peer + "admin: {socket: /etc/herald//herald.sock}", want: "admin.socket is in /etc/herald, as the configuration is, which Herald only reads: put it into another folder, such as /run/herald"},
 		{name: "file", config: strings.Replace(arp, "/etc/herald/c.crt", "/etc/herald/%i", 1), want: `a file of the configuration is "/etc/herald/%i": want an absolute path of letters, digits and . _ - / @ +`},
 		{name: "folder in a Secret", kind: manifests.DaemonSet, config: strings.Replace(arp, "/etc/herald/c.crt", "/etc/herald/pki/c.crt", 1), want: "/etc/herald/pki/c.crt is in a folder below /etc/herald, which comes from a ConfigMap and a Secret without any: put it into /etc/herald itself"},
+		{name: "flag", config: strings.Replace(bgp+peer, `tcp: {address: "127.0.0.1:6443"}`, "file: {path: /run/flag}", 1), want: "the check c looks for /run/flag, which a pod does not see: of the node's flags it sees those in /etc/herald"},
 		{name: "port", config: bgp + peer + `metrics: {listen: ":0"}`, want: `metrics.listen is ":0": a probe needs to know the port, want one of 1 to 65535`},
 		{name: "zone", config: bgp + peer + `metrics: {listen: "[fe80::1%eth0]:9474"}`, want: `metrics.listen is "[fe80::1%eth0]:9474": a probe needs an address without a zone`},
 	} {

@@ -101,6 +101,11 @@ func needsOf(kind Kind, o Options) (needs, error) {
 			return needs{}, fmt.Errorf("%s is in a folder below %s, which comes from a ConfigMap and a Secret without any: put it into %s itself", name, n.Folder, n.Folder)
 		}
 	}
+	for _, k := range c.Checks {
+		if k.File != nil && kind != Systemd && !strings.HasPrefix(filepath.Clean(k.File.Path), n.Folder+"/") {
+			return needs{}, fmt.Errorf("the check %s looks for %s, which a pod does not see: of the node's flags it sees those in %s", k.Name, k.File.Path, n.Folder)
+		}
+	}
 	if err := plain("admin.socket", c.Admin.Socket, path); err != nil {
 		return needs{}, err
 	}
