@@ -144,7 +144,7 @@ const (
 	Yield OnConflict = "yield"
 )
 
-// Check is one health check; exactly one of its kinds is set: `http`, `tcp` or `file`.
+// Check is one health check; exactly one of its kinds is set: `http`, `tcp`, `dns` or `file`.
 type Check struct {
 	// Name is what VIPs refer to: at most 63 lower-case letters and digits, with `-` and `.` between. Required.
 	Name string `yaml:"name"`
@@ -152,6 +152,8 @@ type Check struct {
 	HTTP *HTTPCheck `yaml:"http"`
 	// TCP checks that a port accepts connections. It cannot see a frozen server: the kernel completes the handshake.
 	TCP *TCPCheck `yaml:"tcp"`
+	// DNS checks that a name server answers.
+	DNS *DNSCheck `yaml:"dns"`
 	// File checks that a file is there; with `not: true` that it is not, as for a flag that takes the node out of service.
 	File *File `yaml:"file"`
 	// Not turns around what is proven: the check passes when an answer is another than the wanted one, or a connection is refused, and fails when it would pass. What proves nothing fails either way: no answer in time, a connection cut off, a fault of this node or of the check's own. Default: false.
@@ -190,6 +192,20 @@ type HTTPCheck struct {
 type TCPCheck struct {
 	// Address is host:port. Required.
 	Address string `yaml:"address"`
+}
+
+// DNSCheck is a question that a name server must answer. That it does not know, as in SERVFAIL, is no answer; NXDOMAIN is one.
+type DNSCheck struct {
+	// Server is host:port, such as `127.0.0.1:53`. Required.
+	Server string `yaml:"server"`
+	// Name is what to look up, such as `kubernetes.default.svc.cluster.local`. Required.
+	Name string `yaml:"name"`
+	// Type is that of the record. Default: A.
+	Type string `yaml:"type" default:"A" want:"A, AAAA, CNAME, MX, NS, PTR, SOA, SRV or TXT"`
+	// Answer is a record that must be in the answer, as in a zone file: `192.0.2.1`, or `10 mail.example.org.`. Default: any of the type.
+	Answer string `yaml:"answer"`
+	// TCP asks over TCP instead of UDP. Default: false.
+	TCP bool `yaml:"tcp"`
 }
 
 // File is a file, folder or anything else with a path that must be there. If that cannot be known, as in a folder that may not be read, the check fails, with `not: true` as well.

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/miekg/dns"
+
 	"github.com/herald-vip/herald/config/yaml"
 )
 
@@ -26,6 +28,9 @@ func (v validator) check(p yaml.Path, c *Check) {
 	}
 	if c.TCP != nil {
 		v.tcp(p.Field("tcp"), c.TCP)
+	}
+	if c.DNS != nil {
+		v.dns(p.Field("dns"), c.DNS)
 	}
 	if c.File != nil {
 		v.requiredFile(p.Field("file").Field("path"), c.File.Path)
@@ -55,13 +60,25 @@ func (v validator) requiredFile(p yaml.Path, name string) {
 	v.file(p, name)
 }
 
-func (v validator) tcp(p yaml.Path, c *TCPCheck) {
-	p = p.Field("address")
+func (v validator) tcp(p yaml.Path, c *TCPCheck) { v.hostPort(p.Field("address"), c.Address) }
+
+func (v validator) hostPort(p yaml.Path, address string) {
 	switch {
-	case c.Address == "":
+	case address == "":
 		v.Errorf(p, "missing: give host:port")
-	case !isHostPort(c.Address, false):
-		v.Errorf(p, "want host:port such as 127.0.0.1:5001, got %s", yaml.Quote(c.Address))
+	case !isHostPort(address, false):
+		v.Errorf(p, "want host:port such as 127.0.0.1:5001, got %s", yaml.Quote(address))
+	}
+}
+
+func (v validator) dns(p yaml.Path, c *DNSCheck) {
+	v.hostPort(p.Field("server"), c.Server)
+	if _, ok := dns.IsDomainName(c.Name); c.Name == "" || !ok || strings.ContainsAny(c.Name, " \t;()\"") {
+		v.Errorf(p.Field("name"), "want the name to look up, such as example.org, got %s", yaml.Quote(c.Name))
+		return
+	}
+	if rr, err := dns.NewRR(dns.Fqdn(c.Name) + " IN " + c.Type + " " + c.Answer); c.Answer != "" && (err != nil || rr == nil) {
+		v.Errorf(p.Field("answer"), "want a record of type %s as in a zone file, got %s", c.Type, yaml.Quote(c.Answer))
 	}
 }
 

@@ -36,6 +36,8 @@ type Check struct {
 	HTTP *HTTP
 	// TCP asks only that a port accepts connections.
 	TCP *TCP
+	// DNS asks a name server.
+	DNS *DNS
 	// File asks whether a file is there.
 	File *File
 	// Not turns what the endpoint proves around: an answer that would pass fails, and one that would not, or a refused
@@ -82,6 +84,20 @@ type HTTP struct {
 type TCP struct {
 	// Address is host:port.
 	Address string
+}
+
+// DNS is a question to a name server (RFC 1035), with recursion desired.
+type DNS struct {
+	// Server is host:port.
+	Server string
+	// Name is what to look up; it is taken for absolute, with or without the dot at its end.
+	Name string
+	// Type is that of the record, such as "A".
+	Type string
+	// Answer is the data of a record that must be among those of the answer, as in a zone file; any will do if it is empty.
+	Answer string
+	// TCP asks over TCP, else over UDP.
+	TCP bool
 }
 
 // File is a file that must be there, of any type, such as a flag that an administrator sets. Nothing is read of it. It is
@@ -145,7 +161,7 @@ type Verdict struct {
 
 // clone makes a check safe from later changes by the caller, with the default status filled in.
 func (c Check) clone() Check {
-	c.HTTP, c.TCP, c.File = copied(c.HTTP), copied(c.TCP), copied(c.File)
+	c.HTTP, c.TCP, c.DNS, c.File = copied(c.HTTP), copied(c.TCP), copied(c.DNS), copied(c.File)
 	if h := c.HTTP; h != nil {
 		h.Status = slices.Clone(h.Status)
 		if len(h.Status) == 0 {

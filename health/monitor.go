@@ -113,6 +113,8 @@ func (m *Monitor) proberOf(c Check) (prober, error) {
 	switch {
 	case c.TCP != nil:
 		return &tcpProber{address: c.TCP.Address, timeout: c.Timeout, dial: m.dial}, nil
+	case c.DNS != nil:
+		return newDNSProber(*c.DNS, c.Timeout, m.dial)
 	case c.File != nil:
 		return &fileProber{path: c.File.Path}, nil
 	}

@@ -2,6 +2,7 @@ package health_test
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -124,7 +125,7 @@ func probeOnce(t *testing.T, c health.Check) (passes bool, reason string) {
 	if c.Timeout == 0 {
 		c.Timeout = time.Second
 	}
-	probe, stop, err := health.Probe(c, nil)
+	probe, stop, err := health.Probe(c, new(net.Dialer).DialContext)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,121 @@
+package health
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/herald-vip/herald/status/text"
+)
+
+// dnsProber asks a name server, over a connection of its own for each probe.
+type dnsProber struct {
+	what    string // "A of example.org. at 127.0.0.1:53", the subject of every reason
+	server  string
+	network string // "tcp" or "udp"
+	asked   dns.Question
+	want    dns.RR // nil for any of the type
+	timeout time.Duration
+	dial    dialFunc
+	kept    // none
+}
+
+func newDNSProber(check DNS, timeout time.Duration, dial dialFunc) (*dnsProber, error) {
+	name := dns.Fqdn(check.Name)
+	p := &dnsProber{
+		what:   fmt.Sprintf("%s of %s at %s", check.Type, name, check.Server),
+		server: check.Server, network: "udp", timeout: timeout, dial: dial,
+		asked: dns.Question{Name: name, Qtype: dns.StringToType[check.Type], Qclass: dns.ClassINET},
+	}
+	if check.TCP {
+		p.network = "tcp"
+	}
+	if check.Answer == "" {
+		return p, nil
+	}
+	var err error
+	if p.want, err = dns.NewRR(name + " IN " + check.Type + " " + check.Answer); err != nil {
+		return nil, fmt.Errorf("dns answer: %w", err)
+	}
+	return p, nil
+}
+
+func (p *dnsProber) probe(ctx context.Context) outcome {
+	out := p.ask(ctx)
+	out.reason = p.what + ": " + out.reason
+	return out
+}
+
+func (p *dnsProber) ask(ctx context.Context) outcome {
+	start := time.Now()
+	raw, err := p.dial(ctx, p.network, p.server)
+	if err != nil {
+		return explain(&stageError{"no connection", err}, p.timeout)
+	}
+	query := new(dns.Msg).SetQuestion(p.asked.Name, p.asked.Qtype)
+	var reply *dns.Msg
+	w := newWire(raw)
+	defer w.close()
+	err = w.during(ctx, func() (err error) {
+		reply, _, err = (&dns.Client{Timeout: p.timeout}).ExchangeWithConnContext(ctx, query, &dns.Conn{Conn: raw})
+		return err
+	})
+	if err != nil {
+		return explain(&stageError{"no answer", err}, p.timeout)
+	}
+	out := judgeReply(reply, p.asked, p.want)
+	if out.kind == passed {
+		out.reason += fmt.Sprintf(" in %v", round(time.Since(start)))
+	}
+	return out
+}
+
+// judgeReply judges a name server's reply to a question that wants a record, or any of its type if
+// that is nil; the name it is of does not count, as it may be an alias. What the server knows of the
+// name is an answer; that it knows nothing now (SERVFAIL, REFUSED and the like) is none.
+func judgeReply(reply *dns.Msg, asked dns.Question, want dns.RR) outcome {
+	if len(reply.Question) != 1 || !reply.Response || reply.Question[0].Qtype != asked.Qtype || !strings.EqualFold(reply.Question[0].Name, asked.Name) {
+		return failure("a reply to another question")
+	}
+	switch rcode := dns.RcodeToString[reply.Rcode]; {
+	case reply.Rcode == dns.RcodeNameError:
+		return wrongAnswer(rcode)
+	case reply.Rcode != dns.RcodeSuccess && rcode != "":
+		return failure(rcode)
+	case reply.Rcode != dns.RcodeSuccess:
+		return failure(fmt.Sprintf("response code %d", reply.Rcode))
+	}
+	var found []string
+	for _, rr := range reply.Answer {
+		data := recordData(rr)
+		if rr.Header().Rrtype != asked.Qtype || data == "" {
+			continue
+		}
+		if want == nil || equalData(rr, want) {
+			return outcome{kind: passed, reason: data}
+		}
+		found = append(found, data)
+	}
+	switch {
+	case reply.Truncated:
+		return failure("truncated: set tcp: true")
+	case len(found) == 0:
+		return wrongAnswer("no such record")
+	}
+	return wrongAnswer(text.Short(strings.Join(found, ", "), maxText) + ", want " + recordData(want))
+}
+
+// recordData is a record as in a zone file, less its name, lifetime, class and type.
+func recordData(rr dns.RR) string {
+	return text.Short(strings.TrimPrefix(rr.String(), rr.Header().String()), maxText)
+}
+
+// equalData compares two records of a type, whatever names they are of.
+func equalData(a, b dns.RR) bool {
+	b = dns.Copy(b)
+	b.Header().Name = a.Header().Name
+	return dns.IsDuplicate(a, b)
+}
