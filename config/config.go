@@ -144,7 +144,7 @@ const (
 	Yield OnConflict = "yield"
 )
 
-// Check is one health check; exactly one of its kinds is set: `http`, `tcp`, `dns` or `file`.
+// Check is one health check; exactly one of its kinds is set: `http`, `tcp`, `exec`, `dns` or `file`.
 type Check struct {
 	// Name is what VIPs refer to: at most 63 lower-case letters and digits, with `-` and `.` between. Required.
 	Name string `yaml:"name"`
@@ -152,6 +152,8 @@ type Check struct {
 	HTTP *HTTPCheck `yaml:"http"`
 	// TCP checks that a port accepts connections. It cannot see a frozen server: the kernel completes the handshake.
 	TCP *TCPCheck `yaml:"tcp"`
+	// Exec checks that a command exits with status 0.
+	Exec *Exec `yaml:"exec"`
 	// DNS checks that a name server answers.
 	DNS *DNSCheck `yaml:"dns"`
 	// File checks that a file is there; with `not: true` that it is not, as for a flag that takes the node out of service.
@@ -192,6 +194,16 @@ type HTTPCheck struct {
 type TCPCheck struct {
 	// Address is host:port. Required.
 	Address string `yaml:"address"`
+}
+
+// Exec is a command that is run for each probe, in `/`, as a user without privileges or a way to any; it is killed at the timeout with all that it has started. Status 0 passes. Status 1 is an answer, which `not: true` turns around; other statuses, signals and the timeout are none. The first line that it writes is shown.
+type Exec struct {
+	// Command is the absolute path of a program, and its arguments; no shell reads it. Required.
+	Command []string `yaml:"command"`
+	// User runs it, by name or number, with its primary group only; `root` may not. Default: 65534, which is nobody.
+	User string `yaml:"user" default:"65534"`
+	// Environment is all of the command's, each as in `NAME=value`. Default: none.
+	Environment []string `yaml:"environment"`
 }
 
 // DNSCheck is a question that a name server must answer. That it does not know, as in SERVFAIL, is no answer; NXDOMAIN is one.

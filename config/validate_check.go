@@ -29,6 +29,9 @@ func (v validator) check(p yaml.Path, c *Check) {
 	if c.TCP != nil {
 		v.tcp(p.Field("tcp"), c.TCP)
 	}
+	if c.Exec != nil {
+		v.exec(p.Field("exec"), c.Exec)
+	}
 	if c.DNS != nil {
 		v.dns(p.Field("dns"), c.DNS)
 	}
@@ -68,6 +71,31 @@ func (v validator) hostPort(p yaml.Path, address string) {
 		v.Errorf(p, "missing: give host:port")
 	case !isHostPort(address, false):
 		v.Errorf(p, "want host:port such as 127.0.0.1:5001, got %s", yaml.Quote(address))
+	}
+}
+
+func (v validator) exec(p yaml.Path, c *Exec) {
+	switch {
+	case len(c.Command) == 0:
+		v.Errorf(p.Field("command"), "missing: list the absolute path of a program, and its arguments")
+	default:
+		v.requiredFile(p.Field("command").Item(0), c.Command[0])
+	}
+	if c.User == "" || c.User == "root" || strings.Trim(c.User, "0") == "" {
+		v.Errorf(p.Field("user"), "want the name or number of a user other than root, got %s", yaml.Quote(c.User))
+	}
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_"
+	names := map[string]bool{}
+	for i, s := range c.Environment {
+		p := p.Field("environment").Item(i)
+		name, _, ok := strings.Cut(s, "=")
+		switch {
+		case !ok || name == "" || strings.Trim(name, letters+"0123456789") != "" || !strings.ContainsAny(name[:1], letters):
+			v.Errorf(p, "want NAME=value, with a name of letters, digits and _") // not repeated: it may be a secret
+		case names[name]:
+			v.Errorf(p, "%s is given twice", name)
+		}
+		names[name] = true
 	}
 }
 

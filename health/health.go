@@ -36,6 +36,8 @@ type Check struct {
 	HTTP *HTTP
 	// TCP asks only that a port accepts connections.
 	TCP *TCP
+	// Exec runs a command.
+	Exec *Exec
 	// DNS asks a name server.
 	DNS *DNS
 	// File asks whether a file is there.
@@ -84,6 +86,19 @@ type HTTP struct {
 type TCP struct {
 	// Address is host:port.
 	Address string
+}
+
+// Exec is a command that must exit with status 0. It is started anew for each probe, in / and without an input, as a
+// user without capabilities, and killed at the timeout with all that it has started. A status of 1 is another answer; any
+// other, a signal and the timeout are none. The first line that it writes, to either output, is the reason. This process
+// must have CAP_SETUID and CAP_SETGID.
+type Exec struct {
+	// Command is the absolute path of a program, and its arguments. No shell reads it.
+	Command []string
+	// User is the name or the number of a user other than root, whose primary group is the only one.
+	User string
+	// Environment is all of the command's, each as in NAME=value.
+	Environment []string
 }
 
 // DNS is a question to a name server (RFC 1035), with recursion desired.
@@ -161,7 +176,10 @@ type Verdict struct {
 
 // clone makes a check safe from later changes by the caller, with the default status filled in.
 func (c Check) clone() Check {
-	c.HTTP, c.TCP, c.DNS, c.File = copied(c.HTTP), copied(c.TCP), copied(c.DNS), copied(c.File)
+	c.HTTP, c.TCP, c.Exec, c.DNS, c.File = copied(c.HTTP), copied(c.TCP), copied(c.Exec), copied(c.DNS), copied(c.File)
+	if e := c.Exec; e != nil {
+		e.Command, e.Environment = slices.Clone(e.Command), slices.Clone(e.Environment)
+	}
 	if h := c.HTTP; h != nil {
 		h.Status = slices.Clone(h.Status)
 		if len(h.Status) == 0 {

@@ -21,6 +21,8 @@ type Monitor struct {
 	notify func(Verdict)
 	dial   dialFunc
 
+	sandbox *sandbox
+
 	applying sync.Mutex // one Apply or Close at a time
 	closed   bool       // guarded by applying
 
@@ -40,7 +42,7 @@ func NewMonitor(log *slog.Logger, notify func(Verdict)) *Monitor {
 	}
 	// Without keep-alive: the probes themselves notice a peer that went silent.
 	dialer := &net.Dialer{KeepAlive: -1}
-	return &Monitor{log: log, notify: notify, dial: dialer.DialContext}
+	return &Monitor{log: log, notify: notify, dial: dialer.DialContext, sandbox: newSandbox()}
 }
 
 // Apply makes the given checks the ones that run. An unchanged check, known by
@@ -113,6 +115,8 @@ func (m *Monitor) proberOf(c Check) (prober, error) {
 	switch {
 	case c.TCP != nil:
 		return &tcpProber{address: c.TCP.Address, timeout: c.Timeout, dial: m.dial}, nil
+	case c.Exec != nil:
+		return &execProber{check: *c.Exec, timeout: c.Timeout, sandbox: m.sandbox}, nil
 	case c.DNS != nil:
 		return newDNSProber(*c.DNS, c.Timeout, m.dial)
 	case c.File != nil:

@@ -160,6 +160,7 @@ func TestCapabilities(t *testing.T) {
 		{"metrics on a low port", bgp + peer + `metrics: {listen: ":80"}`, "NET_ADMIN NET_BIND_SERVICE"},
 		{"unnumbered", bgp + strings.Replace(peer, "address: 10.0.1.254", "interface: eth0", 1), "NET_ADMIN NET_RAW"},
 		{"ARP", arp, "NET_ADMIN NET_RAW"},
+		{"command", strings.Replace(bgp+peer, `tcp: {address: "127.0.0.1:6443"}`, "exec: {command: [/usr/local/bin/check]}", 1), "NET_ADMIN SETGID SETUID"},
 		{"real time", arp + "realtime: true", "IPC_LOCK NET_ADMIN NET_RAW SYS_NICE"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -30,6 +30,8 @@ type needs struct {
 	// Capabilities without the CAP_ in front.
 	Capabilities []string
 	Realtime     bool
+	// Exec is whether checks run commands.
+	Exec bool
 	// Services is whether VIPs of Services are announced, which takes the API, and
 	// Account whether that is by the pod's service account. Namespace is where a
 	// DaemonSet is.
@@ -80,7 +82,7 @@ func needsOf(kind Kind, o Options) (needs, error) {
 	if c == nil {
 		c = usual()
 	}
-	n.Capabilities, n.Realtime = capabilities(c), c.Realtime
+	n.Capabilities, n.Realtime, n.Exec = capabilities(c), c.Realtime, hasExec(c)
 	n.Tun = slices.ContainsFunc(c.VIPs, func(v config.VIP) bool { return v.Announce == config.AnnounceKernel })
 	if c.Services != nil {
 		n.Services, n.Account = true, c.Services.Kubeconfig == ""
@@ -168,9 +170,16 @@ func capabilities(c *config.Config) []string {
 	}
 	if c.Realtime {
 		out = append(out, "IPC_LOCK", "SYS_NICE")
-		slices.Sort(out)
 	}
+	if hasExec(c) {
+		out = append(out, "SETGID", "SETUID") // to be another user
+	}
+	slices.Sort(out)
 	return out
+}
+
+func hasExec(c *config.Config) bool {
+	return slices.ContainsFunc(c.Checks, func(k config.Check) bool { return k.Exec != nil })
 }
 
 // lowPort reports whether Herald listens on one.
@@ -191,6 +200,11 @@ func filesOf(c *config.Config) []string {
 	var names []string
 	for _, h := range c.HTTPChecks() {
 		names = append(names, h.Files()...)
+	}
+	for _, k := range c.Checks {
+		if k.Exec != nil {
+			names = append(names, k.Exec.Command[0])
+		}
 	}
 	if c.BGP != nil {
 		for _, p := range c.BGP.Peers {
