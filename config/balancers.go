@@ -159,11 +159,11 @@ func (c *Config) placesOf(l Listener) []Place {
 	return out
 }
 
-// HTTPChecks are those of checks and of balancers.
+// HTTPChecks are those of checks and of balancers. One over gRPC is among them for its files, without a URL.
 func (c *Config) HTTPChecks() []*HTTPCheck {
 	var out []*HTTPCheck
 	for _, k := range c.Checks {
-		out = append(out, k.HTTP)
+		out = append(out, k.HTTP, k.GRPC.files())
 	}
 	for _, b := range c.Balancers {
 		if b.Check != nil {
@@ -171,6 +171,26 @@ func (c *Config) HTTPChecks() []*HTTPCheck {
 		}
 	}
 	return slices.DeleteFunc(out, func(h *HTTPCheck) bool { return h == nil })
+}
+
+// files are those of the check as one over HTTP has them; nil if there is none.
+func (g *GRPCCheck) files() *HTTPCheck {
+	if g == nil {
+		return nil
+	}
+	return &HTTPCheck{
+		CAFile: g.CAFile, ServerName: g.ServerName, InsecureSkipVerify: g.InsecureSkipVerify,
+		ClientCertFile: g.ClientCertFile, ClientKeyFile: g.ClientKeyFile,
+	}
+}
+
+// Files are those that the check reads while it runs.
+func (k *Check) Files() []string {
+	var out []string
+	for _, h := range (&Config{Checks: []Check{*k}}).HTTPChecks() {
+		out = append(out, h.Files()...)
+	}
+	return out
 }
 
 // Files are those that the check reads while it runs.

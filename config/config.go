@@ -144,7 +144,7 @@ const (
 	Yield OnConflict = "yield"
 )
 
-// Check is one health check; exactly one of its kinds is set: `http`, `tcp`, `exec`, `dns` or `file`.
+// Check is one health check; exactly one of its kinds is set: `http`, `tcp`, `exec`, `dns`, `grpc` or `file`.
 type Check struct {
 	// Name is what VIPs refer to: at most 63 lower-case letters and digits, with `-` and `.` between. Required.
 	Name string `yaml:"name"`
@@ -156,6 +156,8 @@ type Check struct {
 	Exec *Exec `yaml:"exec"`
 	// DNS checks that a name server answers.
 	DNS *DNSCheck `yaml:"dns"`
+	// GRPC checks what a server says by gRPC's health protocol.
+	GRPC *GRPCCheck `yaml:"grpc"`
 	// File checks that a file is there; with `not: true` that it is not, as for a flag that takes the node out of service.
 	File *File `yaml:"file"`
 	// Not turns around what is proven: the check passes when an answer is another than the wanted one, or a connection is refused, and fails when it would pass. What proves nothing fails either way: no answer in time, a connection cut off, a fault of this node or of the check's own. Default: false.
@@ -218,6 +220,26 @@ type DNSCheck struct {
 	Answer string `yaml:"answer"`
 	// TCP asks over TCP instead of UDP. Default: false.
 	TCP bool `yaml:"tcp"`
+}
+
+// GRPCCheck is a question by gRPC's health protocol (`grpc.health.v1.Health/Check`), over TLS, whose answer must be SERVING. That the server does not know the service is no answer; NOT_SERVING is one.
+type GRPCCheck struct {
+	// Address is host:port. Required.
+	Address string `yaml:"address"`
+	// Service is what is asked about. Default: the server as a whole.
+	Service string `yaml:"service"`
+	// Plaintext asks without TLS. Default: false.
+	Plaintext bool `yaml:"plaintext"`
+	// CAFile holds the PEM certificates that may have signed the server's. Default: the system's.
+	CAFile string `yaml:"caFile"`
+	// ServerName is the name the server's certificate must carry. Default: the host of `address`.
+	ServerName string `yaml:"serverName"`
+	// InsecureSkipVerify accepts any server certificate. Default: false.
+	InsecureSkipVerify bool `yaml:"insecureSkipVerify"`
+	// ClientCertFile is a PEM client certificate, read again when it changes.
+	ClientCertFile string `yaml:"clientCertFile"`
+	// ClientKeyFile is the key of ClientCertFile.
+	ClientKeyFile string `yaml:"clientKeyFile"`
 }
 
 // File is a file, folder or anything else with a path that must be there. If that cannot be known, as in a folder that may not be read, the check fails, with `not: true` as well.

@@ -127,7 +127,7 @@ func checkPromises(t *testing.T, c *config.Config) {
 		require(!slices.Contains(checks, check.Name), "names of checks are unique")
 		checks = append(checks, check.Name)
 		given := 0
-		for _, is := range []bool{check.HTTP != nil, check.TCP != nil, check.Exec != nil, check.DNS != nil, check.File != nil} {
+		for _, is := range []bool{check.HTTP != nil, check.TCP != nil, check.Exec != nil, check.DNS != nil, check.GRPC != nil, check.File != nil} {
 			if is {
 				given++
 			}

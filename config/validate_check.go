@@ -35,6 +35,9 @@ func (v validator) check(p yaml.Path, c *Check) {
 	if c.DNS != nil {
 		v.dns(p.Field("dns"), c.DNS)
 	}
+	if c.GRPC != nil {
+		v.grpc(p.Field("grpc"), c.GRPC)
+	}
 	if c.File != nil {
 		v.requiredFile(p.Field("file").Field("path"), c.File.Path)
 	}
@@ -115,7 +118,11 @@ func (v validator) http(p yaml.Path, c *HTTPCheck) {
 	if err != nil {
 		v.Errorf(p.Field("url"), "%v", err)
 	}
-	v.tls(p, c, scheme)
+	without := ""
+	if scheme == "http" {
+		without = "an http url has no certificates: use https or remove it"
+	}
+	v.tls(p, c, without)
 	v.file(p.Field("tokenFile"), c.TokenFile)
 	if len(c.Status) == 0 {
 		v.Errorf(p.Field("status"), "list at least one status")
@@ -127,15 +134,24 @@ func (v validator) http(p yaml.Path, c *HTTPCheck) {
 	}
 }
 
-// tls validates the fields of c that only https uses.
-func (v validator) tls(p yaml.Path, c *HTTPCheck, scheme string) {
-	if scheme == "http" {
+func (v validator) grpc(p yaml.Path, c *GRPCCheck) {
+	v.hostPort(p.Field("address"), c.Address)
+	without := ""
+	if c.Plaintext {
+		without = "plaintext has no certificates: remove one"
+	}
+	v.tls(p, c.files(), without)
+}
+
+// tls validates the fields of c that only TLS uses, or refuses them with a sentence, if there is none.
+func (v validator) tls(p yaml.Path, c *HTTPCheck, without string) {
+	if without != "" {
 		for name, given := range map[string]bool{
 			"caFile": c.CAFile != "", "serverName": c.ServerName != "", "insecureSkipVerify": c.InsecureSkipVerify,
 			"clientCertFile": c.ClientCertFile != "", "clientKeyFile": c.ClientKeyFile != "",
 		} {
 			if given {
-				v.Errorf(p.Field(name), "an http url has no certificates: use https or remove it")
+				v.Errorf(p.Field(name), "%s", without)
 			}
 		}
 		return

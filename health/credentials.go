@@ -21,6 +21,7 @@ type credentials struct {
 	ca    rotated[authorities]
 	pair  rotated[tls.Certificate]
 	token rotated[string]
+	alpn  string // the protocol that the connection is for
 
 	tls     *tls.Config // nil until refresh has succeeded once
 	request []byte      // as it goes over the wire, token included
@@ -34,11 +35,12 @@ type authorities struct {
 	last validity // of the one that expires last
 }
 
-func newCredentials(check HTTP, u *url.URL) *credentials {
+func newCredentials(check HTTP, u *url.URL, protocol string) *credentials {
 	pair := func(data [][]byte) (tls.Certificate, error) { return tls.X509KeyPair(data[0], data[1]) }
 	return &credentials{
 		check: check,
 		url:   u,
+		alpn:  protocol,
 		ca:    rotated[authorities]{what: "caFile", paths: []string{check.CAFile}, parse: parseAuthorities},
 		pair:  rotated[tls.Certificate]{what: "client certificate", paths: []string{check.ClientCertFile, check.ClientKeyFile}, parse: pair},
 		token: rotated[string]{what: "tokenFile", paths: []string{check.TokenFile}, parse: parseToken},
@@ -47,7 +49,7 @@ func newCredentials(check HTTP, u *url.URL) *credentials {
 
 // TryAuthorities says why a check could not use the certificates in a caFile.
 func TryAuthorities(caFile string) error {
-	c := newCredentials(HTTP{CAFile: caFile}, nil)
+	c := newCredentials(HTTP{CAFile: caFile}, nil, "")
 	c.ca.refresh()
 	return c.ca.missing()
 }
@@ -75,7 +77,7 @@ func (c *credentials) refresh() error {
 		RootCAs:            c.ca.value.pool, // nil means the system's
 		ServerName:         cmp.Or(c.check.ServerName, c.url.Hostname()),
 		InsecureSkipVerify: c.check.InsecureSkipVerify,
-		NextProtos:         []string{"http/1.1"},
+		NextProtos:         []string{c.alpn},
 		// Left to itself, crypto/tls offers no certificate to a server that does
 		// not list its issuer, and the complaint would be about a missing one.
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {

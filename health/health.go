@@ -40,6 +40,8 @@ type Check struct {
 	Exec *Exec
 	// DNS asks a name server.
 	DNS *DNS
+	// GRPC asks a gRPC server for its health.
+	GRPC *GRPC
 	// File asks whether a file is there.
 	File *File
 	// Not turns what the endpoint proves around: an answer that would pass fails, and one that would not, or a refused
@@ -115,6 +117,21 @@ type DNS struct {
 	TCP bool
 }
 
+// GRPC is a call of grpc.health.v1.Health/Check, which must say SERVING. NOT_SERVING is another answer, that the
+// service is not known is none.
+type GRPC struct {
+	// Address is host:port.
+	Address string
+	// Service is the name to ask for; empty means the server as a whole.
+	Service string
+	// Plaintext does without TLS; then the other fields are empty. They are as those of [HTTP].
+	Plaintext                     bool
+	CAFile                        string
+	ServerName                    string
+	InsecureSkipVerify            bool
+	ClientCertFile, ClientKeyFile string
+}
+
 // File is a file that must be there, of any type, such as a flag that an administrator sets. Nothing is read of it. It is
 // to be on a local file system: one that hangs holds up the check.
 type File struct {
@@ -177,6 +194,7 @@ type Verdict struct {
 // clone makes a check safe from later changes by the caller, with the default status filled in.
 func (c Check) clone() Check {
 	c.HTTP, c.TCP, c.Exec, c.DNS, c.File = copied(c.HTTP), copied(c.TCP), copied(c.Exec), copied(c.DNS), copied(c.File)
+	c.GRPC = copied(c.GRPC)
 	if e := c.Exec; e != nil {
 		e.Command, e.Environment = slices.Clone(e.Command), slices.Clone(e.Environment)
 	}

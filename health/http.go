@@ -1,13 +1,10 @@
 package health
 
 import (
-	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -32,13 +29,9 @@ const (
 // http.Transport because the idle connection has to be the tripwire, and
 // because a probe has to know whether its connection was a reused one.
 type httpProber struct {
-	check   HTTP
-	what    string // "GET https://…", the subject of every reason
-	address string // host:port to dial
-	secure  bool
-	timeout time.Duration
-	dial    dialFunc
-	creds   *credentials
+	opener
+	check HTTP
+	what  string // "GET https://…", the subject of every reason
 	kept
 }
 
@@ -47,18 +40,10 @@ func newHTTPProber(check HTTP, timeout time.Duration, dial dialFunc) (*httpProbe
 	if err != nil {
 		return nil, fmt.Errorf("http url: %w", err)
 	}
-	secure, port := u.Scheme == "https", "80"
-	if secure {
-		port = "443"
-	}
 	return &httpProber{
-		check:   check,
-		what:    http.MethodGet + " " + u.Redacted(),
-		address: net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), port)),
-		secure:  secure,
-		timeout: timeout,
-		dial:    dial,
-		creds:   newCredentials(check, u),
+		opener: newOpener(check, u, "http/1.1", timeout, dial),
+		check:  check,
+		what:   http.MethodGet + " " + u.Redacted(),
 	}, nil
 }
 
@@ -99,25 +84,6 @@ func (p *httpProber) reuse() *wire {
 		return nil
 	}
 	return w
-}
-
-// open dials a fresh connection, and for https secures it.
-func (p *httpProber) open(ctx context.Context) (*wire, error) {
-	raw, err := p.dial(ctx, "tcp", p.address)
-	if err != nil {
-		return nil, &stageError{"no connection", err}
-	}
-	w := newWire(raw)
-	if !p.secure {
-		return w, nil
-	}
-	conn := tls.Client(raw, p.creds.tls)
-	if err := w.during(ctx, conn.Handshake); err != nil {
-		return nil, &stageError{"no TLS handshake", err}
-	}
-	w.use(conn)
-	p.creds.sawServer(conn.ConnectionState())
-	return w, nil
 }
 
 // ask sends the request over w, judges the answer, and keeps w if it can carry another one.
@@ -217,12 +183,4 @@ func (p *httpProber) outcomeOf(a answer, took time.Duration) outcome {
 	default:
 		return wrongAnswer(bodyReason(a.status, a.body))
 	}
-}
-
-// explain turns a fault of the connection into an outcome.
-func (p *httpProber) explain(err error) outcome {
-	if out := p.creds.explainTLS(err, time.Now()); out.reason != "" {
-		return out
-	}
-	return explain(err, p.timeout)
 }

@@ -119,6 +119,8 @@ func (m *Monitor) proberOf(c Check) (prober, error) {
 		return &execProber{check: *c.Exec, timeout: c.Timeout, sandbox: m.sandbox}, nil
 	case c.DNS != nil:
 		return newDNSProber(*c.DNS, c.Timeout, m.dial)
+	case c.GRPC != nil:
+		return newGRPCProber(*c.GRPC, c.Timeout, m.dial), nil
 	case c.File != nil:
 		return &fileProber{path: c.File.Path}, nil
 	}

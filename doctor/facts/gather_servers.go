@@ -68,11 +68,9 @@ func probeChecks(ctx context.Context, checks []health.Check) []health.Verdict {
 func absentFiles(c *config.Config) map[string]bool {
 	out := make(map[string]bool)
 	for _, k := range c.Checks {
-		if h := k.HTTP; h != nil {
-			for _, file := range h.Files() {
-				if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-					out[k.Name] = true
-				}
+		for _, file := range k.Files() {
+			if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+				out[k.Name] = true
 			}
 		}
 	}

@@ -1,0 +1,138 @@
+package health
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	transport "google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/herald-vip/herald/status/text"
+)
+
+// grpcProber asks by gRPC's health protocol, over a connection of its own for each probe: one
+// that is kept would hide that the server accepts nobody any more, and the library that reads it
+// leaves no tripwire.
+type grpcProber struct {
+	opener
+	service string
+	what    string // "etcdserverpb.KV at 127.0.0.1:2379", the subject of every reason
+	kept           // none
+}
+
+func newGRPCProber(check GRPC, timeout time.Duration, dial dialFunc) *grpcProber {
+	u := &url.URL{Scheme: "https", Host: check.Address}
+	if check.Plaintext {
+		u.Scheme = "http"
+	}
+	files := HTTP{
+		CAFile: check.CAFile, ServerName: check.ServerName, InsecureSkipVerify: check.InsecureSkipVerify,
+		ClientCertFile: check.ClientCertFile, ClientKeyFile: check.ClientKeyFile,
+	}
+	return &grpcProber{
+		opener:  newOpener(files, u, "h2", timeout, dial),
+		service: check.Service,
+		what:    cmp.Or(check.Service, "the server") + " at " + check.Address,
+	}
+}
+
+func (p *grpcProber) probe(ctx context.Context) outcome {
+	out := p.ask(ctx)
+	out.reason = p.what + ": " + out.reason
+	out.warning = p.creds.warning(time.Now())
+	return out
+}
+
+func (p *grpcProber) ask(ctx context.Context) outcome {
+	if err := p.creds.refresh(); err != nil {
+		return ownFailure(err.Error())
+	}
+	start := time.Now()
+	w, err := p.open(ctx)
+	if err != nil {
+		return p.explain(err)
+	}
+	defer w.close()
+	// The connection is made and secured here, where errors can be told apart.
+	conn := &listened{Conn: w.conn}
+	client, err := grpc.NewClient("passthrough:///"+p.address,
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return conn, nil }),
+		grpc.WithTransportCredentials(made{insecure.NewCredentials(), p.secure}),
+		grpc.WithDisableRetry(), grpc.WithDisableServiceConfig())
+	if err != nil {
+		return failure(text.Short(err.Error(), maxText))
+	}
+	defer client.Close()
+	reply, err := healthpb.NewHealthClient(client).Check(ctx, &healthpb.HealthCheckRequest{Service: p.service})
+	if err != nil {
+		return p.explainStatus(ctx, conn, err)
+	}
+	switch s := reply.GetStatus(); s {
+	case healthpb.HealthCheckResponse_SERVING:
+		return outcome{kind: passed, reason: fmt.Sprintf("%v in %v", s, round(time.Since(start)))}
+	case healthpb.HealthCheckResponse_NOT_SERVING:
+		return wrongAnswer(s.String())
+	default:
+		return failure(s.String())
+	}
+}
+
+// explainStatus explains an error of the library's, which is the server's or says that there was no answer.
+func (p *grpcProber) explainStatus(ctx context.Context, conn *listened, err error) outcome {
+	said := status.Convert(err)
+	ended := conn.end.Load()
+	switch {
+	case ctx.Err() != nil:
+		return failure(fmt.Sprintf("no answer within %v", p.timeout))
+	case said.Code() == codes.Unavailable && ended != nil:
+		return p.explain(&stageError{"no answer", *ended})
+	case said.Code() == codes.NotFound:
+		return failure("the server does not know the service")
+	case said.Code() == codes.Unimplemented:
+		return failure("the server does not speak gRPC's health protocol")
+	}
+	return failure(fmt.Sprintf("%v: %s", said.Code(), text.Short(said.Message(), maxText)))
+}
+
+// listened is a connection that remembers why it ended. What a server says before it hangs up is worth more
+// than that a write failed, and a broken connection fails the read as well.
+type listened struct {
+	net.Conn
+	end atomic.Pointer[error]
+}
+
+func (c *listened) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err != nil {
+		c.end.CompareAndSwap(nil, &err)
+	}
+	return n, err
+}
+
+func (c *listened) Write(p []byte) (int, error) {
+	_, _ = c.Conn.Write(p)
+	return len(p), nil
+}
+
+// made are the credentials of a connection that is secured already, if it is to be.
+type made struct {
+	transport.TransportCredentials
+	secure bool
+}
+
+// Info has requests say https where that is so.
+func (m made) Info() transport.ProtocolInfo {
+	if m.secure {
+		return transport.ProtocolInfo{SecurityProtocol: "tls"}
+	}
+	return m.TransportCredentials.Info()
+}
