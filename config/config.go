@@ -144,7 +144,7 @@ const (
 	Yield OnConflict = "yield"
 )
 
-// Check is one health check; exactly one of its kinds is set: `http`, `tcp`, `exec`, `dns`, `grpc` or `file`.
+// Check is one health check; exactly one of its kinds is set: `http`, `tcp`, `exec`, `dns`, `grpc`, `icmp` or `file`.
 type Check struct {
 	// Name is what VIPs refer to: at most 63 lower-case letters and digits, with `-` and `.` between. Required.
 	Name string `yaml:"name"`
@@ -158,6 +158,8 @@ type Check struct {
 	DNS *DNSCheck `yaml:"dns"`
 	// GRPC checks what a server says by gRPC's health protocol.
 	GRPC *GRPCCheck `yaml:"grpc"`
+	// ICMP checks that a host, such as a gateway, answers an echo request.
+	ICMP *ICMPCheck `yaml:"icmp"`
 	// File checks that a file is there; with `not: true` that it is not, as for a flag that takes the node out of service.
 	File *File `yaml:"file"`
 	// Not turns around what is proven: the check passes when an answer is another than the wanted one, or a connection is refused, and fails when it would pass. What proves nothing fails either way: no answer in time, a connection cut off, a fault of this node or of the check's own. Default: false.
@@ -240,6 +242,12 @@ type GRPCCheck struct {
 	ClientCertFile string `yaml:"clientCertFile"`
 	// ClientKeyFile is the key of ClientCertFile.
 	ClientKeyFile string `yaml:"clientKeyFile"`
+}
+
+// ICMPCheck is an echo request that must be replied to. There is no `not: true` for it, as silence proves nothing.
+type ICMPCheck struct {
+	// Address is the host's; a link-local one needs a zone, `fe80::1%eth0`. Required.
+	Address netip.Addr `yaml:"address"`
 }
 
 // File is a file, folder or anything else with a path that must be there. If that cannot be known, as in a folder that may not be read, the check fails, with `not: true` as well.

@@ -127,13 +127,14 @@ func checkPromises(t *testing.T, c *config.Config) {
 		require(!slices.Contains(checks, check.Name), "names of checks are unique")
 		checks = append(checks, check.Name)
 		given := 0
-		for _, is := range []bool{check.HTTP != nil, check.TCP != nil, check.Exec != nil, check.DNS != nil, check.GRPC != nil, check.File != nil} {
+		for _, is := range []bool{check.HTTP != nil, check.TCP != nil, check.Exec != nil, check.DNS != nil, check.GRPC != nil, check.ICMP != nil, check.File != nil} {
 			if is {
 				given++
 			}
 		}
 		require(given == 1, "a check is of one kind")
 		require(check.Exec == nil || len(check.Exec.Command) > 0 && strings.HasPrefix(check.Exec.Command[0], "/") && check.Exec.User != "", "a command can be run")
+		require(check.ICMP == nil || check.ICMP.Address.IsValid() && !check.Not, "an echo request has a target")
 		require(check.File == nil || strings.HasPrefix(check.File.Path, "/"), "a file has an absolute path")
 		require(check.Interval >= 10*time.Millisecond && check.Timeout >= 10*time.Millisecond, "a check has a pace")
 		require(check.Rise >= 1 && check.Fall >= 1, "a check counts")

@@ -195,7 +195,7 @@ admin: *n
 		`11:18: checks[0].tcp.address: want host:port such as 127.0.0.1:5001, got "127.0.0.1"`,
 		`11:29: checks[0].tcp.port: unknown field`,
 		`12:9: checks[0].rise: want 1 to 100, got 0`,
-		`13:3: checks[1]: give it one of http, tcp, exec, dns, grpc, file`,
+		`13:3: checks[1]: give it one of http, tcp, exec, dns, grpc, icmp, file`,
 		`13:9: checks[1].name: a is the name of checks[0] already`,
 		`15:8: bgp.asn: want a decimal number, got 0x10`,
 		`17:5: bgp.peers[0].address: missing: give the peer's address, or its interface if unnumbered`,

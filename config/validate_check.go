@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"path/filepath"
 	"reflect"
@@ -37,6 +38,12 @@ func (v validator) check(p yaml.Path, c *Check) {
 	}
 	if c.GRPC != nil {
 		v.grpc(p.Field("grpc"), c.GRPC)
+	}
+	if c.ICMP != nil {
+		v.icmp(p.Field("icmp").Field("address"), c.ICMP.Address)
+		if c.Not {
+			v.Errorf(p.Field("not"), "has no effect with icmp: that a host is silent proves nothing, remove it")
+		}
 	}
 	if c.File != nil {
 		v.requiredFile(p.Field("file").Field("path"), c.File.Path)
@@ -141,6 +148,17 @@ func (v validator) grpc(p yaml.Path, c *GRPCCheck) {
 		without = "plaintext has no certificates: remove one"
 	}
 	v.tls(p, c.files(), without)
+}
+
+func (v validator) icmp(p yaml.Path, addr netip.Addr) {
+	switch {
+	case !addr.IsValid():
+		v.Errorf(p, "missing: give the address of a host")
+	case !isUnicast(addr):
+		v.Errorf(p, "want the address of a host, got %s", addr)
+	case addr.Is6() && addr.IsLinkLocalUnicast() && addr.Zone() == "":
+		v.Errorf(p, "a link-local address needs a zone: write %s%%eth0 with the link's name", addr)
+	}
 }
 
 // tls validates the fields of c that only TLS uses, or refuses them with a sentence, if there is none.

@@ -23,6 +23,7 @@ package health
 
 import (
 	"net/http"
+	"net/netip"
 	"slices"
 	"time"
 )
@@ -42,6 +43,8 @@ type Check struct {
 	DNS *DNS
 	// GRPC asks a gRPC server for its health.
 	GRPC *GRPC
+	// ICMP asks whether a host answers.
+	ICMP *ICMP
 	// File asks whether a file is there.
 	File *File
 	// Not turns what the endpoint proves around: an answer that would pass fails, and one that would not, or a refused
@@ -132,6 +135,12 @@ type GRPC struct {
 	ClientCertFile, ClientKeyFile string
 }
 
+// ICMP is an echo request that must be replied to. It takes CAP_NET_RAW.
+type ICMP struct {
+	// Address is the host's; a link-local one has a zone.
+	Address netip.Addr
+}
+
 // File is a file that must be there, of any type, such as a flag that an administrator sets. Nothing is read of it. It is
 // to be on a local file system: one that hangs holds up the check.
 type File struct {
@@ -194,7 +203,7 @@ type Verdict struct {
 // clone makes a check safe from later changes by the caller, with the default status filled in.
 func (c Check) clone() Check {
 	c.HTTP, c.TCP, c.Exec, c.DNS, c.File = copied(c.HTTP), copied(c.TCP), copied(c.Exec), copied(c.DNS), copied(c.File)
-	c.GRPC = copied(c.GRPC)
+	c.GRPC, c.ICMP = copied(c.GRPC), copied(c.ICMP)
 	if e := c.Exec; e != nil {
 		e.Command, e.Environment = slices.Clone(e.Command), slices.Clone(e.Environment)
 	}

@@ -121,6 +121,8 @@ func (m *Monitor) proberOf(c Check) (prober, error) {
 		return newDNSProber(*c.DNS, c.Timeout, m.dial)
 	case c.GRPC != nil:
 		return newGRPCProber(*c.GRPC, c.Timeout, m.dial), nil
+	case c.ICMP != nil:
+		return &icmpProber{address: c.ICMP.Address, timeout: c.Timeout, dial: m.dial}, nil
 	case c.File != nil:
 		return &fileProber{path: c.File.Path}, nil
 	}

@@ -161,6 +161,7 @@ func TestCapabilities(t *testing.T) {
 		{"unnumbered", bgp + strings.Replace(peer, "address: 10.0.1.254", "interface: eth0", 1), "NET_ADMIN NET_RAW"},
 		{"ARP", arp, "NET_ADMIN NET_RAW"},
 		{"command", strings.Replace(bgp+peer, `tcp: {address: "127.0.0.1:6443"}`, "exec: {command: [/usr/local/bin/check]}", 1), "NET_ADMIN SETGID SETUID"},
+		{"ping", strings.Replace(bgp+peer, `tcp: {address: "127.0.0.1:6443"}`, "icmp: {address: 10.0.1.254}", 1), "NET_ADMIN NET_RAW"},
 		{"real time", arp + "realtime: true", "IPC_LOCK NET_ADMIN NET_RAW SYS_NICE"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -165,8 +165,8 @@ func capabilities(c *config.Config) []string {
 	if lowPort(c) {
 		out = append(out, "NET_BIND_SERVICE")
 	}
-	if c.Services != nil || c.Flat() || c.BGP != nil && slices.ContainsFunc(c.BGP.Peers, func(p config.Peer) bool { return p.Interface != "" }) {
-		out = append(out, "NET_RAW") // ARP and neighbour discovery, which pools and peers in the API may ask for
+	if c.Services != nil || c.Flat() || slices.ContainsFunc(c.Checks, func(k config.Check) bool { return k.ICMP != nil }) || c.BGP != nil && slices.ContainsFunc(c.BGP.Peers, func(p config.Peer) bool { return p.Interface != "" }) {
+		out = append(out, "NET_RAW") // ICMP, ARP and neighbour discovery, which pools and peers in the API may ask for
 	}
 	if c.Realtime {
 		out = append(out, "IPC_LOCK", "SYS_NICE")

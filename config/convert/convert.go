@@ -71,7 +71,7 @@ func HealthChecks(c *config.Config) []health.Check {
 	for _, k := range c.Checks {
 		out = append(out, health.Check{
 			Name: k.Name, HTTP: (*health.HTTP)(k.HTTP), TCP: (*health.TCP)(k.TCP),
-			Exec: (*health.Exec)(k.Exec), DNS: (*health.DNS)(k.DNS), GRPC: (*health.GRPC)(k.GRPC), File: (*health.File)(k.File), Not: k.Not,
+			Exec: (*health.Exec)(k.Exec), DNS: (*health.DNS)(k.DNS), GRPC: (*health.GRPC)(k.GRPC), ICMP: (*health.ICMP)(k.ICMP), File: (*health.File)(k.File), Not: k.Not,
 			Interval: k.Interval, Timeout: k.Timeout, Rise: k.Rise, Fall: k.Fall,
 		})
 	}

@@ -1,0 +1,91 @@
+package health
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+	"golang.org/x/sys/unix"
+)
+
+// icmpProber sends an echo request and waits for the reply to it.
+type icmpProber struct {
+	address netip.Addr
+	seq     int
+	timeout time.Duration
+	dial    dialFunc
+	kept    // none
+}
+
+func (p *icmpProber) probe(ctx context.Context) outcome {
+	start := time.Now()
+	out := outcome{kind: passed}
+	if err := p.ping(ctx); errors.Is(err, unix.EPERM) {
+		out = ownFailure("no raw socket: give the process CAP_NET_RAW")
+	} else if err != nil {
+		out = explain(&stageError{"no reply", err}, p.timeout)
+	} else {
+		out.reason = fmt.Sprintf("reply in %v", round(time.Since(start)))
+	}
+	out.reason = "ping " + p.address.String() + ": " + out.reason
+	return out
+}
+
+// ping returns when the reply has come. The kernel passes on only what comes from the address.
+func (p *icmpProber) ping(ctx context.Context) error {
+	request := icmp.Message{Type: ipv4.ICMPTypeEcho}
+	network := "ip4:icmp"
+	if p.address.Is6() {
+		request.Type, network = ipv6.ICMPTypeEchoRequest, "ip6:ipv6-icmp"
+	}
+	data := make([]byte, 18)
+	_, _ = rand.Read(data) // never fails
+	p.seq = (p.seq + 1) & 0xffff
+	echo := &icmp.Echo{ID: int(binary.BigEndian.Uint16(data)), Seq: p.seq, Data: data[2:]}
+	request.Body = echo
+	packet, err := request.Marshal(nil)
+	if err != nil {
+		return err
+	}
+	conn, err := p.dial(ctx, network, p.address.String())
+	if err != nil {
+		return err
+	}
+	w := newWire(conn)
+	defer w.close()
+	return w.during(ctx, func() error {
+		if _, err := conn.Write(packet); err != nil {
+			return err
+		}
+		buf := make([]byte, 1500)
+		for {
+			n, _, err := conn.(net.PacketConn).ReadFrom(buf) // less the IPv4 header, unlike Read
+			if err != nil || isReply(buf[:n], p.address.Is6(), echo) {
+				return err
+			}
+		}
+	})
+}
+
+// isReply reports whether packet is the reply to an echo request (RFC 792, RFC 4443 section 4.2).
+func isReply(packet []byte, six bool, echo *icmp.Echo) bool {
+	protocol, want := unix.IPPROTO_ICMP, icmp.Type(ipv4.ICMPTypeEchoReply)
+	if six {
+		protocol, want = unix.IPPROTO_ICMPV6, ipv6.ICMPTypeEchoReply
+	}
+	m, err := icmp.ParseMessage(protocol, packet)
+	if err != nil || m.Type != want {
+		return false
+	}
+	reply, ok := m.Body.(*icmp.Echo)
+	return ok && reply.ID == echo.ID && reply.Seq == echo.Seq && bytes.Equal(reply.Data, echo.Data)
+}
