@@ -1,4 +1,4 @@
-// Package config is Herald's configuration file: one YAML document, parsed
+// Package config is Herald's configuration file, and what drop-ins add to it: YAML, parsed
 // strictly, filled with defaults and validated as a whole. Every mistake in a
 // file is reported at once, each as one sentence with file, line, column and
 // field, so that a bad file can be mended in one go and never replaces a

@@ -70,6 +70,31 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
+// Whatever drop-ins there are, the whole keeps the promises, or is refused at places in one of the files.
+func FuzzDropIns(f *testing.F) {
+	f.Add(registry, "checks: [{name: apiserver, file: {path: /f}}]")
+	f.Add("vips: [{name: web}]\nbgp: {}", "vips: 5\nchecks: [7, {rise: x}]")
+	f.Add("&a vips: [*a, {addresses: [10.99.0.10]}]", "\"vips[0]\": []\n\"checks[\": 1")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		files := map[string]string{"f.d/": "a\x00b\x00", "a": a, "b": b}
+		read := func(name string) ([]byte, error) { return []byte(files[name]), nil }
+		c, err := config.Parse("f", []byte(base), config.ReadBy(read))
+		if err == nil {
+			checkPromises(t, c)
+			return
+		}
+		var all config.Errors
+		if !errors.As(err, &all) {
+			t.Fatalf("error is %T %v, want config.Errors", err, err)
+		}
+		for _, e := range all {
+			if e.File == "f" || files[e.File] == "" && e.Line != 1 || strings.ContainsAny(e.Error(), "\r\n") {
+				t.Errorf("%v is not a mistake in a drop-in, in one line", e)
+			}
+		}
+	})
+}
+
 // Whatever the key file, it is read or refused in one sentence; what is read has keys to encrypt with.
 func FuzzParseKeys(f *testing.F) {
 	f.Add([]byte(key(1, 16) + "\n" + key(2, 32)))

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 
 	"github.com/herald-vip/herald/config/yaml"
 )
@@ -33,30 +34,34 @@ func NodeName(name string) Option {
 	return func(o *options) { o.nodeName = name }
 }
 
-// ReadBy has [Load] read each file, once, with read instead of [ReadFile].
+// ReadBy has [Load] read each file, once, with read instead of [ReadFile]; and [Parse] the drop-ins, which it leaves out else.
 func ReadBy(read func(name string) ([]byte, error)) Option {
 	return func(o *options) { o.read = read }
 }
 
 // Parse reads a configuration from data; name is what errors call the file. It
-// touches no other file: passwords and keys stay empty. The error is of type [Errors].
+// touches no other file unless [ReadBy] says how: passwords and keys stay empty. The error is of type [Errors].
 func Parse(name string, data []byte, opts ...Option) (*Config, error) {
 	var o options
 	for _, opt := range opts {
 		opt(&o)
 	}
 	r := yaml.NewReport(name)
-	c := parse(r, data, o)
+	c := parse(r, name, data, o)
 	if err := r.Err(); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
-// parse reports what is wrong with data and returns what could be read of it.
-func parse(r *yaml.Report, data []byte, o options) *Config {
+// parse reports what is wrong with data, and with the drop-ins to it, and returns what could be read of them.
+func parse(r *yaml.Report, name string, data []byte, o options) *Config {
 	c := new(Config)
-	if yaml.Decode(r, data, c) {
+	whole := yaml.Decode(r, data, c)
+	if o.read != nil {
+		whole = c.addDropIns(r, dropInsOf(name), o.read) && whole
+	}
+	if whole {
 		c.derive(o)
 		validate(r, c, o)
 	}
@@ -71,8 +76,8 @@ func (c *Config) YAML() []byte {
 	return []byte(w.String())
 }
 
-// Load reads the configuration in the file at path, and the passwords and keys
-// in the files it names. Files of health checks may appear later and are not looked
+// Load reads the configuration in the file at path, what the drop-ins in the folder
+// path.d add to it, and the passwords and keys in the files it names. Files of health checks may appear later and are not looked
 // at. The error is of type [Errors] unless the file itself cannot be read.
 func Load(path string, opts ...Option) (*Config, error) {
 	o := options{read: ReadFile}
@@ -87,7 +92,7 @@ func Load(path string, opts ...Option) (*Config, error) {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
 	r := yaml.NewReport(path)
-	c := parse(r, data, o)
+	c := parse(r, path, data, o)
 	c.readPasswords(r, o.read)
 	c.readKeys(r, o.read)
 	if err := r.Err(); err != nil {
@@ -141,8 +146,12 @@ func ParsePassword(data []byte) (string, error) {
 	return string(data), nil
 }
 
-// ReadFile reads a file up to a size that no configuration or password has.
+// ReadFile reads a file up to a size that no configuration or password has. Of a folder, whose name
+// ends in /, it is the paths of the drop-ins in it, for [Names].
 func ReadFile(name string) ([]byte, error) {
+	if strings.HasSuffix(name, "/") {
+		return list(name)
+	}
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err

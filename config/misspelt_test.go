@@ -17,7 +17,7 @@ func TestMisspeltSections(t *testing.T) {
 		{"  backends:", "  servers:", "9:3: balancers[0].servers: unknown field"},
 		{"    members:", "    masters:", "10:5: balancers[0].backends.masters: unknown field"},
 		{"  members: {m1", "  voters: {m1", "4:3: election.voters: unknown field"},
-		{"checks: [", "healthy: [", "10:27: balancers[0].backends.members.healthy: unknown field"},
+		{"checks: [", "healthy: [", "10:27: balancers[0].backends.members.healthy: unknown field, want port or checks"},
 	})
 	checkMistakesIn(t, base, []mistake{
 		{"vips:\n", "addresses:\n", "4:1: addresses: unknown field"},
@@ -32,7 +32,7 @@ func TestMissingBesideMisspelt(t *testing.T) {
 	listen := worker[strings.Index(worker, "listen:"):strings.Index(worker, "\n  backends")]
 	checkMistakesIn(t, worker, []mistake{
 		{listen, "place: {}", "8:3: balancers[0].place: unknown field"},
-		{"port: 6443", "p: 6443", "10:14: balancers[0].backends.members.port: want 1 to 65535, got 0\n10:15: balancers[0].backends.members.p: unknown field"},
+		{"port: 6443", "p: 6443", "10:14: balancers[0].backends.members.port: want 1 to 65535, got 0\n10:15: balancers[0].backends.members.p: unknown field, want port or checks"},
 		{"apiVersion: herald.dev/v1alpha1", "comment: hi", "1:1: apiVersion: missing: write apiVersion: herald.dev/v1alpha1\n1:1: comment: unknown field"},
 		{"election:", "gossip: on\nelections:", "3:1: gossip: unknown field\n4:1: elections: unknown field, did you mean election?"},
 		{"kind: Speaker", "metrics: [9474]", "1:1: kind: missing: write kind: Speaker\n2:10: metrics: want fields (name: value), got a list"},

@@ -193,7 +193,7 @@ admin: *n
 		`7:11: vips[0].linger: want a duration such as 200ms, got the number 1`,
 		`8:1: want the name of a field, got the number 1`,
 		`11:18: checks[0].tcp.address: want host:port such as 127.0.0.1:5001, got "127.0.0.1"`,
-		`11:29: checks[0].tcp.port: unknown field`,
+		`11:29: checks[0].tcp.port: unknown field, want address`,
 		`12:9: checks[0].rise: want 1 to 100, got 0`,
 		`13:3: checks[1]: give it one of http, tcp, exec, dns, grpc, icmp, file`,
 		`13:9: checks[1].name: a is the name of checks[0] already`,

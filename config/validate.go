@@ -97,7 +97,7 @@ func (v validator) names(kind string, p yaml.Path, count int, name func(int) str
 		case !isName(name):
 			v.Errorf(p, "want at most %d lower-case letters and digits, with '-' and '.' between, got %s", maxName, yaml.Quote(name))
 		case taken:
-			v.Errorf(p, "%s is the name of %s already", name, p.Parent().Parent().Item(j))
+			v.Errorf(p, "%s is the name of %s already", name, v.Name(p.Parent().Parent().Item(j), p))
 		default:
 			first[name] = i
 		}
@@ -129,7 +129,7 @@ func (v validator) vip(p yaml.Path, vip *VIP, owner map[netip.Addr]yaml.Path) {
 		case !isUnicast(addr) || addr.IsLoopback() || addr.IsLinkLocalUnicast():
 			v.Errorf(p, "want a unicast address that others can reach, got %s", addr)
 		case taken:
-			v.Errorf(p, "%s is an address of %s already", addr, first)
+			v.Errorf(p, "%s is an address of %s already", addr, v.Name(first, p))
 		default:
 			owner[addr] = p.Parent().Parent()
 			if vip.Announce == AnnounceBGP {

@@ -290,7 +290,7 @@ func (v validator) checksPassBy(places map[netip.AddrPort]yaml.Path) {
 		}
 		at, err := netip.ParseAddrPort(net.JoinHostPort(host, port))
 		if listener, ok := places[at]; ok && err == nil {
-			v.Errorf(p, "%s is where %s listens, and any backend may answer: check this node's own server", at, listener)
+			v.Errorf(p, "%s is where %s listens, and any backend may answer: check this node's own server", at, v.Name(listener, p))
 		}
 	}
 }

@@ -20,7 +20,7 @@ type manifestCommand struct {
 	Binary  string         `placeholder:"FILE" help:"Where herald is on the node, for systemd. Default: /usr/local/bin/herald."`
 }
 
-// Run prints a manifest. It reads the configuration and nothing that this names,
+// Run prints a manifest. It reads the configuration, with its drop-ins, and nothing that this names,
 // so that it can be run anywhere.
 func (c manifestCommand) Run() error {
 	o := manifests.Options{File: c.Path, Image: c.Image, Binary: c.Binary, Cluster: c.Cluster, Domain: c.Domain}
@@ -51,5 +51,5 @@ func (c manifestCommand) parse() (*config.Config, error) {
 	if node == "" {
 		node, _ = os.Hostname() // that there is none is reported, if it matters
 	}
-	return config.Parse(name, data, config.Hostname(node))
+	return config.Parse(name, data, config.Hostname(node), config.ReadBy(config.ReadFile))
 }

@@ -84,7 +84,7 @@ func (w *Watcher) Load() (*config.Config, error) {
 	return c, err
 }
 
-// Run calls notify each time the content of the configuration file, or of a
+// Run calls notify each time the content of the configuration file, of a drop-in to it or of a
 // password file that it names, has changed and come to rest: written in place,
 // renamed over, or swapped by symbolic links as Kubernetes does with a
 // ConfigMap. A file that somebody has open for writing is given ten seconds to be
@@ -120,7 +120,14 @@ func (w *Watcher) notifyOnce(ctx context.Context, t *trail, notify func(rested b
 // lease to read it. Some network file systems never grant one. Of a file of another user the kernel tells
 // nothing, and it counts as closed.
 func (w *Watcher) beingWritten() bool {
-	return slices.ContainsFunc(w.files(), func(name string) bool {
+	files := w.files()
+	for _, name := range files {
+		if isFolder(name) {
+			list, _ := config.ReadFile(name)
+			files = append(files, config.Names(list)...) // those that are new
+		}
+	}
+	return slices.ContainsFunc(files, func(name string) bool {
 		f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would wait for its writer
 		if err != nil {
 			return false
@@ -130,6 +137,9 @@ func (w *Watcher) beingWritten() bool {
 		return errors.Is(err, unix.EAGAIN)
 	})
 }
+
+// isFolder reports whether a name that was read is that of a folder, of which the drop-ins are listed.
+func isFolder(name string) bool { return strings.HasSuffix(name, "/") }
 
 func (w *Watcher) files() []string {
 	w.mu.Lock()
@@ -153,6 +163,7 @@ func (w *Watcher) changed() bool {
 // trail is every path that is passed on the way to some files: a change to any of them may change what is read.
 type trail struct {
 	paths  map[string]bool
+	all    map[string]bool // folders of which every entry counts
 	events <-chan fsnotify.Event
 	errors <-chan error
 	close  func()
@@ -160,7 +171,7 @@ type trail struct {
 
 // follow watches the trail to files. Where the kernel refuses, there is still the rescan.
 func follow(files []string) *trail {
-	t := &trail{paths: map[string]bool{}, close: func() {}}
+	t := &trail{paths: map[string]bool{}, all: map[string]bool{}, close: func() {}}
 	watch := func(string) {}
 	if fs, err := fsnotify.NewWatcher(); err == nil {
 		t.events, t.errors = fs.Events, fs.Errors
@@ -172,6 +183,7 @@ func follow(files []string) *trail {
 			t.paths[step] = true
 			watch(filepath.Dir(step))
 		})
+		t.all[end] = isFolder(file)
 		watch(end) // a file that is a mount of its own has its events elsewhere than its folder
 	}
 	return t
@@ -223,7 +235,7 @@ func (t *trail) wait(ctx context.Context, loaded <-chan struct{}, limit time.Dur
 		case <-t.errors: // events were lost
 			return false
 		case event := <-t.events:
-			if t.paths[event.Name] {
+			if t.paths[event.Name] || t.all[filepath.Dir(event.Name)] {
 				return false
 			}
 		}

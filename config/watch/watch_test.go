@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -230,6 +231,45 @@ func TestWatchFolderReplaced(t *testing.T) {
 	r.waitNode("m2")
 	write(t, dir+"/a/b/herald.yaml", named("m3"))
 	r.waitNode("m3")
+}
+
+// Drop-ins come, change and go, be they the first or the last, and one that is bad is noticed, too.
+func TestWatchDropIns(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "herald.yaml")
+	write(t, file, named("m1"))
+	r := startReloader(t, file)
+	checks := func(want ...string) {
+		t.Helper()
+		r.wait(fmt.Sprint("checks ", want), func(c *config.Config) bool {
+			var got []string
+			if c != nil {
+				for _, k := range c.Checks {
+					got = append(got, k.Name)
+				}
+			}
+			return slices.Equal(got, append([]string{"apiserver"}, want...))
+		})
+	}
+	check := func(name string) string { return "checks: [{name: " + name + ", file: {path: /flag}}]\n" }
+	mkdir(t, file+".d")
+	checks()
+	write(t, file+".d/b.yaml", check("b"))
+	checks("b")
+	write(t, file+".d/a.yaml.new", check("a"))
+	rename(t, file+".d/a.yaml.new", file+".d/a.yaml")
+	checks("a", "b")
+	write(t, file+".d/b.yaml", check("c"))
+	checks("a", "c")
+	write(t, file+".d/b.yaml", "bgp: {}\n")
+	r.waitFailure("a section that a drop-in may not have")
+	if err := os.Remove(file + ".d/b.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	checks("a")
+	if err := os.RemoveAll(file + ".d"); err != nil {
+		t.Fatal(err)
+	}
+	checks()
 }
 
 func TestWatchBadFile(t *testing.T) {

@@ -192,6 +192,8 @@ func (d *decoder) unknownField(p Path, key *ast.StringNode, names, missing []str
 	hint := ""
 	if meant = cmp.Or(Closest(key.Value, missing), Closest(key.Value, names)); meant != "" {
 		hint = ", did you mean " + meant + "?"
+	} else if len(names) <= 2 {
+		hint = ", want " + strings.Join(names, " or ")
 	}
 	d.errorAt(PositionOf(key), p.Field(shown), "unknown field%s", hint)
 	return meant

@@ -30,6 +30,11 @@ that takes longer. A file that takes away an address of a VIP, a peer, a balance
 a member may be half of one: it applies once it has not changed for ten seconds, or
 at SIGHUP at once. All else applies at once.
 
+Drop-ins add to it, so that packages can bring their own: the files ` + "`herald.yaml.d/*.yaml`" + ` beside ` + "`herald.yaml`" + `, or
+those of another file by its name, in the order of their names, hidden ones left out. Each has ` + "`vips` and `checks`" + ` and
+nothing else. Names and addresses are unique among all of them. A mistake in one refuses the whole, and one that comes,
+changes or goes is noticed like a change of the file.
+
 A duration is written as in ` + "`200ms`, `3s` or `1m`" + `. The path of a file is
 absolute. Anchors and aliases work; tags, merge keys and further documents do
 not.

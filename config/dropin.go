@@ -1,0 +1,61 @@
+package config
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/herald-vip/herald/config/yaml"
+)
+
+// dropIn is what a file beside the configuration's may add to it.
+type dropIn struct {
+	VIPs   []VIP   `yaml:"vips"`
+	Checks []Check `yaml:"checks"`
+}
+
+// dropInsOf is the folder of the files that add to the configuration in the file at path, as [ReadFile] takes it.
+func dropInsOf(path string) string { return path + ".d/" }
+
+// addDropIns adds what the files in folder have. It returns false if judging the whole would mislead.
+func (c *Config) addDropIns(r *yaml.Report, folder string, read func(string) ([]byte, error)) bool {
+	list, err := read(folder)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			r.Errorf("", "%v", err)
+		}
+		return true
+	}
+	whole := true
+	for _, name := range Names(list) {
+		part, add := yaml.NewReport(name), dropIn{}
+		if data, err := read(name); err != nil {
+			part.Errorf("", "%v", err)
+			whole = false
+		} else if !yaml.Decode(part, data, &add) {
+			whole = false
+		}
+		r.Append(part, map[yaml.Path]int{"vips": len(c.VIPs), "checks": len(c.Checks)})
+		c.VIPs, c.Checks = append(c.VIPs, add.VIPs...), append(c.Checks, add.Checks...)
+	}
+	return whole
+}
+
+// list are the paths of the drop-ins in folder: all that end in .yaml and are not hidden, in order, each ended by a zero.
+func list(folder string) ([]byte, error) {
+	entries, err := os.ReadDir(folder) // in order
+	var out []byte
+	for _, e := range entries {
+		if name := e.Name(); strings.HasSuffix(name, ".yaml") && name[0] != '.' {
+			out = append(append(out, filepath.Join(folder, name)...), 0)
+		}
+	}
+	return out, err
+}
+
+// Names are the paths that [ReadFile] found in a folder.
+func Names(list []byte) []string {
+	return strings.FieldsFunc(string(list), func(r rune) bool { return r == 0 })
+}
