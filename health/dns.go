@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -80,13 +81,12 @@ func judgeReply(reply *dns.Msg, asked dns.Question, want dns.RR) outcome {
 	if len(reply.Question) != 1 || !reply.Response || reply.Question[0].Qtype != asked.Qtype || !strings.EqualFold(reply.Question[0].Name, asked.Name) {
 		return failure("a reply to another question")
 	}
-	switch rcode := dns.RcodeToString[reply.Rcode]; {
-	case reply.Rcode == dns.RcodeNameError:
-		return wrongAnswer(rcode)
-	case reply.Rcode != dns.RcodeSuccess && rcode != "":
-		return failure(rcode)
-	case reply.Rcode != dns.RcodeSuccess:
-		return failure(fmt.Sprintf("response code %d", reply.Rcode))
+	switch reply.Rcode {
+	case dns.RcodeSuccess:
+	case dns.RcodeNameError:
+		return wrongAnswer("NXDOMAIN")
+	default:
+		return failure(cmp.Or(dns.RcodeToString[reply.Rcode], "an unknown response code"))
 	}
 	var found []string
 	for _, rr := range reply.Answer {

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/herald-vip/herald/health/sandbox"
 	"github.com/herald-vip/herald/status/text"
 )
 
@@ -16,7 +17,7 @@ import (
 type execProber struct {
 	check   Exec
 	timeout time.Duration
-	sandbox *sandbox
+	sandbox *sandbox.Sandbox
 	running chan outcome // of the run that has not been heard of yet; nil if there is none
 	kept                 // none
 }
@@ -38,7 +39,12 @@ func (p *execProber) run(ctx context.Context) outcome {
 	}
 	p.running = make(chan outcome, 1)
 	go func(ended chan<- outcome) {
-		ended <- p.sandbox.run(ctx, p.check)
+		state, output, err := p.sandbox.Run(ctx, sandbox.Command{Args: p.check.Command, User: p.check.User, Environment: p.check.Environment})
+		if err != nil {
+			ended <- ownFailure(bare(err).Error())
+			return
+		}
+		ended <- judgeExit(state, output)
 	}(p.running)
 	select {
 	case out := <-p.running:

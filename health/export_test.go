@@ -4,11 +4,13 @@ import (
 	"context"
 	"log/slog"
 	"net"
+
+	"github.com/herald-vip/herald/health/sandbox"
 )
 
 // Probe makes one probe of c after another until stop is called.
 func Probe(c Check, dial func(ctx context.Context, network, address string) (net.Conn, error)) (probe func(context.Context) (passes bool, reason string), stop func(), err error) {
-	p, err := (&Monitor{dial: dial, sandbox: newSandbox()}).newProber(c.clone())
+	p, err := (&Monitor{dial: dial, sandbox: sandbox.New()}).newProber(c.clone())
 	if err != nil {
 		return nil, nil, err
 	}

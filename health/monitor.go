@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/herald-vip/herald/health/sandbox"
 )
 
 // ErrClosed is returned by [Monitor.Apply] after [Monitor.Close].
@@ -21,7 +23,7 @@ type Monitor struct {
 	notify func(Verdict)
 	dial   dialFunc
 
-	sandbox *sandbox
+	sandbox *sandbox.Sandbox
 
 	applying sync.Mutex // one Apply or Close at a time
 	closed   bool       // guarded by applying
@@ -42,7 +44,7 @@ func NewMonitor(log *slog.Logger, notify func(Verdict)) *Monitor {
 	}
 	// Without keep-alive: the probes themselves notice a peer that went silent.
 	dialer := &net.Dialer{KeepAlive: -1}
-	return &Monitor{log: log, notify: notify, dial: dialer.DialContext, sandbox: newSandbox()}
+	return &Monitor{log: log, notify: notify, dial: dialer.DialContext, sandbox: sandbox.New()}
 }
 
 // Apply makes the given checks the ones that run. An unchanged check, known by

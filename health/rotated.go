@@ -114,10 +114,13 @@ func readSmall(path string) ([]byte, error) {
 }
 
 // pathError drops the name of the system call, which means nothing to the reader.
-func pathError(path string, err error) error {
+func pathError(path string, err error) error { return fmt.Errorf("%s: %w", path, bare(err)) }
+
+// bare is err less the path and the system call.
+func bare(err error) error {
 	var pe *os.PathError
 	if errors.As(err, &pe) {
-		err = pe.Err
+		return pe.Err
 	}
-	return fmt.Errorf("%s: %w", path, err)
+	return err
 }

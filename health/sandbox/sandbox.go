@@ -1,4 +1,13 @@
-package health
+// Package sandbox runs commands that are trusted with little. Each runs as a user of its own,
+// without capabilities or a way to any, in a session of its own with nothing open but its output.
+// When it ends, or at the end of its context, it is killed with all that it started, be that in
+// another session or a daemon: this process is the one that orphans are given to
+// (PR_SET_CHILD_SUBREAPER), so what remains of a command ends up as a child of this process. Only
+// if this process is killed itself may something remain; a unit and a pod end with all of theirs.
+//
+// This process needs CAP_SETUID and CAP_SETGID, and no right to kill: it does that as the command's
+// user, so that the kernel refuses what is not the command's.
+package sandbox
 
 import (
 	"context"
@@ -21,35 +30,48 @@ import (
 // maxOutput is how much of what a command writes is kept; what is beyond it is read and forgotten.
 const maxOutput = 4 << 10
 
-// sandbox runs the commands of checks. Each runs as a user of its own, without capabilities or a way to any, in a session
-// of its own with nothing open but its output. When it ends, or at the end of its context, it is killed with all that it
-// started, be that in another session or a daemon: this process is the one that orphans are given to (PR_SET_CHILD_SUBREAPER),
-// so what remains of a command ends up as a child of this process. Only while this process is killed itself may something
-// remain; the unit and the pod end with all of theirs.
-type sandbox struct {
+// Command is what to run.
+type Command struct {
+	// Args are the absolute path of a program, and its arguments.
+	Args []string
+	// User is the name or the number of a user other than root.
+	User string
+	// Environment is all of the command's, each as in NAME=value.
+	Environment []string
+}
+
+// Sandbox runs commands, several at a time. It kills every child of this process that runs as the user of one of its
+// commands and was not started by it: a process has one sandbox.
+type Sandbox struct {
 	mu      sync.Mutex // held while a command is started, so that each child is known to be one or an orphan
 	started map[*os.Process]bool
 }
 
-func newSandbox() *sandbox { return &sandbox{started: make(map[*os.Process]bool)} }
+// New makes a sandbox, in which nothing runs.
+func New() *Sandbox { return &Sandbox{started: make(map[*os.Process]bool)} }
 
-// run runs a command to its end. What it needs of the kernel is said of a thread, which ends with it.
-func (s *sandbox) run(ctx context.Context, check Exec) (out outcome) {
-	onOwnThread(func() { out = s.runHere(ctx, check) })
-	return out
+// Run runs a command until it ends, or is killed at the end of ctx, and has left nothing. It returns how the command
+// ended and the first 4 KiB that it wrote; or an error if it could not be run.
+func (s *Sandbox) Run(ctx context.Context, c Command) (state *os.ProcessState, output []byte, err error) {
+	onOwnThread(func() { state, output, err = s.run(ctx, c) })
+	return state, output, err
 }
 
-func (s *sandbox) runHere(ctx context.Context, check Exec) outcome {
-	uid, gid, err := account(check.User)
+// run is Run on a thread that ends with it, of which is said what the command is to have of the kernel.
+func (s *Sandbox) run(ctx context.Context, c Command) (*os.ProcessState, []byte, error) {
+	uid, gid, err := account(c.User)
 	if err != nil {
-		return ownFailure(err.Error())
+		return nil, nil, err
+	}
+	if _, err := children(); err != nil { // before there are some that could not be found
+		return nil, nil, err
 	}
 	if err := confine(uid, gid); err != nil {
-		return ownFailure(fmt.Sprintf("cannot run as the user %s: %v", check.User, err))
+		return nil, nil, fmt.Errorf("cannot run as the user %s: %w", c.User, err)
 	}
-	r, process, err := s.start(check)
+	r, process, err := s.start(c)
 	if err != nil {
-		return ownFailure(pathError(check.Command[0], err).Error())
+		return nil, nil, err
 	}
 	defer r.Close()
 	said, ended := make(chan []byte, 1), make(chan *os.ProcessState, 1)
@@ -75,14 +97,11 @@ func (s *sandbox) runHere(ctx context.Context, check Exec) outcome {
 	err = s.sweep()
 	_ = r.SetReadDeadline(time.Now().Add(time.Second)) // the other end may have been handed to a stranger
 	output := <-said
-	if err != nil {
-		return ownFailure(err.Error())
-	}
-	return judgeExit(state, output)
+	return state, output, err
 }
 
 // start starts a command, whose output can be read from r.
-func (s *sandbox) start(check Exec) (r *os.File, _ *os.Process, err error) {
+func (s *Sandbox) start(c Command) (r *os.File, _ *os.Process, err error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return nil, nil, err
@@ -95,8 +114,8 @@ func (s *sandbox) start(check Exec) (r *os.File, _ *os.Process, err error) {
 	defer w.Close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	process, err := os.StartProcess(check.Command[0], check.Command, &os.ProcAttr{
-		Dir: "/", Env: append([]string{}, check.Environment...), Files: []*os.File{null, w, w},
+	process, err := os.StartProcess(c.Args[0], c.Args, &os.ProcAttr{
+		Dir: "/", Env: append([]string{}, c.Environment...), Files: []*os.File{null, w, w},
 		Sys: &unix.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL},
 	})
 	if err != nil {
@@ -110,7 +129,7 @@ func (s *sandbox) start(check Exec) (r *os.File, _ *os.Process, err error) {
 }
 
 // sweep kills what commands of this thread's user have left, until nothing is.
-func (s *sandbox) sweep() error {
+func (s *Sandbox) sweep() error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		if left, err := s.killOrphans(); err != nil || !left {
 			return err
@@ -119,7 +138,7 @@ func (s *sandbox) sweep() error {
 	}
 }
 
-func (s *sandbox) killOrphans() (found bool, err error) {
+func (s *Sandbox) killOrphans() (found bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	commands := make(map[int]bool)
@@ -160,22 +179,22 @@ func children() (pids []int, err error) {
 // account are the IDs of a user, by name or number. A number that nobody has is that of its group, too.
 func account(name string) (uid, gid int, err error) {
 	u, err := user.Lookup(name)
-	if n, notNumber := strconv.ParseUint(name, 10, 31); err != nil && notNumber == nil {
-		if u, err = user.LookupId(name); err != nil {
-			return int(n), int(n), nil
-		}
-	}
 	if err != nil {
-		return 0, 0, err
+		if u, err = user.LookupId(name); err != nil {
+			u = &user.User{Uid: name, Gid: name}
+		}
 	}
 	uid, err = strconv.Atoi(u.Uid)
 	if err == nil {
 		gid, err = strconv.Atoi(u.Gid)
 	}
-	if err == nil && uid == 0 {
-		err = fmt.Errorf("the user %s is root: give the check one of its own", name)
+	switch {
+	case err != nil:
+		return 0, 0, fmt.Errorf("there is no user %s", name)
+	case uid <= 0 || uid > math.MaxInt32 || gid < 0 || gid > math.MaxInt32: // -1 would stand for no change
+		return 0, 0, fmt.Errorf("the user %s is root, or has no proper number: give the check another one", name)
 	}
-	return uid, gid, err
+	return uid, gid, nil
 }
 
 // confine has this thread, and what it starts, be a user without privileges for good, and take no turns before others.
@@ -187,20 +206,23 @@ func confine(uid, gid int) error {
 	}
 	// What this process was given open by its own parent; since Linux 5.11.
 	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return err
+	for _, err := range []error{
+		unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0),
+		unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
+		unix.Setgroups(nil),
+		setIDs(unix.SYS_SETRESGID, gid),
+		setIDs(unix.SYS_SETRESUID, uid),
+	} {
+		if err != nil {
+			return err
+		}
 	}
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return err
-	}
-	if err := unix.Setgroups(nil); err != nil {
-		return err
-	}
-	// Not by package unix, which does it to all threads.
-	if _, _, e := unix.RawSyscall(unix.SYS_SETRESGID, uintptr(gid), uintptr(gid), uintptr(gid)); e != 0 {
-		return e
-	}
-	if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); e != 0 {
+	return nil
+}
+
+// setIDs sets the real, effective and saved ID of this thread. Package unix would set those of all threads.
+func setIDs(call uintptr, id int) error {
+	if _, _, e := unix.RawSyscall(call, uintptr(id), uintptr(id), uintptr(id)); e != 0 {
 		return e
 	}
 	return nil
