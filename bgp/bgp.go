@@ -16,10 +16,12 @@ package bgp
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
 
+	"github.com/herald-vip/herald/bgp/asn"
 	"github.com/herald-vip/herald/bgp/bfd"
 	"github.com/herald-vip/herald/bgp/community"
 )
@@ -47,7 +49,8 @@ type Peer struct {
 	// Interface names the link of an unnumbered peer, whose address is learnt
 	// from its router advertisements.
 	Interface string
-	// ASN is the peer's; equal to the own one it makes the session iBGP.
+	// ASN is the peer's; equal to the own one it makes the session iBGP. 0 is any but the
+	// own one: that which the peer's OPEN has.
 	ASN uint32
 	// LocalASN is the own ASN on this session, in the place of [Config.ASN]; 0 is
 	// that one. What a [Route] itself prepends stays the latter.
@@ -87,6 +90,19 @@ func (p Peer) Name() string {
 
 // own is the own ASN on the session with p, of a speaker whose ASN is asn.
 func (p Peer) own(asn uint32) uint32 { return cmp.Or(p.LocalASN, asn) }
+
+// mismatch says why p is not the peer whose OPEN has an ASN, on a session where the own one is given; empty if it is.
+func (p Peer) mismatch(own, heard uint32) string {
+	switch err := asn.Check(heard); {
+	case p.ASN != 0 && heard != p.ASN:
+		return fmt.Sprintf("the peer's ASN is %d, not %d as configured", heard, p.ASN)
+	case p.ASN == 0 && heard == own:
+		return fmt.Sprintf("the peer's ASN is %d like this node's, and asn: external takes any other: give its number for iBGP", heard)
+	case p.ASN == 0 && err != nil:
+		return fmt.Sprintf("the peer's ASN is %d: %v", heard, err)
+	}
+	return ""
+}
 
 // leastTTL is the least TTL that packets of the peer may arrive with which were
 // sent with 255 and lost one per router passed (RFC 5082 section 3): those of
@@ -184,7 +200,7 @@ type Session struct {
 	Address netip.Addr
 	// LocalAddress is the session's own end, unset unless established.
 	LocalAddress netip.Addr
-	// ASN is the peer's.
+	// ASN is the peer's, as it was last heard if [Peer.ASN] leaves it open; 0 until then.
 	ASN uint32
 	// IPv4 and IPv6 are the address families that it is to carry.
 	IPv4, IPv6 bool

@@ -55,7 +55,7 @@ func encodePeer(c Config, p Peer, addr netip.Addr) *api.Peer {
 	out := &api.Peer{
 		Conf: &api.PeerConf{
 			NeighborAddress: addr.String(),
-			PeerAsn:         p.ASN,
+			PeerAsn:         p.ASN, // 0 leaves it open here, too
 			LocalAsn:        p.own(c.ASN),
 			AuthPassword:    p.Password,
 		},

@@ -82,8 +82,8 @@ func converse(r io.Reader, c Config, p Peer) (string, error) {
 		}
 		switch body := m.Body.(type) {
 		case *bgp.BGPOpen:
-			if asn := openASN(body); asn != p.ASN {
-				return fmt.Sprintf("the peer's ASN is %d, not %d as configured", asn, p.ASN), nil
+			if reason := p.mismatch(c.ASN, openASN(body)); reason != "" {
+				return reason, nil
 			}
 			if body.ID == c.RouterID {
 				return fmt.Sprintf("the peer has this node's router ID %s: set bgp.routerID", c.RouterID), nil

@@ -2,6 +2,7 @@ package bgp
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"net"
@@ -41,16 +42,22 @@ func TestConverse(t *testing.T) {
 	c := Config{ASN: 64512, RouterID: addr("10.0.1.1")}
 	p := Peer{ASN: 4200000000}
 	keepalive := serialize(t, bgp.NewBGPKeepAliveMessage(), nil)
+	open := &Peer{}
 	shutdown := append([]byte{11}, "maintenance\x1b["...)
 	tests := []struct {
 		name   string
 		answer [][]byte
+		peer   *Peer // p if it is nil
 		want   string
 		err    error
 	}{
 		{name: "agrees", answer: [][]byte{openFrom(t, p.ASN, "10.0.1.254"), keepalive}},
 		{name: "wrong ASN there", answer: [][]byte{openFrom(t, 64501, "10.0.1.254")}, want: "the peer's ASN is 64501, not 4200000000 as configured"},
 		{name: "own router ID", answer: [][]byte{openFrom(t, p.ASN, "10.0.1.1")}, want: "this node's router ID 10.0.1.1"},
+		{name: "open ASN", peer: open, answer: [][]byte{openFrom(t, 64501, "10.0.1.254"), keepalive}},
+		{name: "open ASN is the own", peer: open, answer: [][]byte{openFrom(t, 64512, "10.0.1.254")}, want: "the peer's ASN is 64512 like this node's"},
+		{name: "open ASN is none", peer: open, answer: [][]byte{openFrom(t, 0, "10.0.1.254")}, want: "the peer's ASN is 0: give a number from 1 to 4294967294"},
+		{name: "open ASN stands for another", peer: open, answer: [][]byte{openFrom(t, 23456, "10.0.1.254")}, want: "the peer's ASN is 23456: 23456 is reserved"},
 		{name: "wrong ASN here", answer: [][]byte{openFrom(t, p.ASN, "10.0.1.254"), notification(t, 2, 2, nil)}, want: "the peer expects another ASN than 64512"},
 		{name: "shut down there", answer: [][]byte{notification(t, 6, 2, shutdown)}, want: `the peer says "maintenance"`},
 		{name: "shut down with a lie about the length", answer: [][]byte{notification(t, 6, 2, []byte{200, 'x'})}, want: `the peer says "x"`},
@@ -62,7 +69,7 @@ func TestConverse(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := converse(bytes.NewReader(bytes.Join(tt.answer, nil)), c, p)
+			got, err := converse(bytes.NewReader(bytes.Join(tt.answer, nil)), c, *cmp.Or(tt.peer, &p))
 			if !errors.Is(err, tt.err) {
 				t.Fatalf("error %v, want %v", err, tt.err)
 			}
@@ -84,11 +91,13 @@ func FuzzConverse(f *testing.F) {
 	f.Add(append(openFrom(f, 64500, "10.0.1.254"), serialize(f, bgp.NewBGPKeepAliveMessage(), nil)...))
 	f.Add([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, answer []byte) {
-		reason, err := converse(bytes.NewReader(answer), Config{ASN: 64512, RouterID: addr("10.0.1.1")}, Peer{ASN: 64500})
-		if len(reason) > 512 {
-			t.Errorf("a reason of %d bytes", len(reason))
+		for _, p := range []Peer{{ASN: 64500}, {}} {
+			reason, err := converse(bytes.NewReader(answer), Config{ASN: 64512, RouterID: addr("10.0.1.1")}, p)
+			if len(reason) > 512 {
+				t.Errorf("a reason of %d bytes", len(reason))
+			}
+			_ = err
 		}
-		_ = err
 	})
 }
 

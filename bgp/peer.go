@@ -24,6 +24,7 @@ type peer struct {
 	Peer
 	number  uint32     // in marks
 	addr    netip.Addr // where the peer is: configured or discovered
+	heard   uint32     // the ASN of the peer's last OPEN
 	present bool       // GoBGP knows it
 	added   time.Time  // when GoBGP was last given it
 
@@ -69,7 +70,7 @@ func newPeer(conf Peer, number uint32) *peer {
 
 func (p *peer) session(path *bfd.Status) Session {
 	s := Session{
-		Peer: p.Name(), Address: p.addr, ASN: p.ASN, State: p.state, Since: p.since, Drops: p.drops,
+		Peer: p.Name(), Address: p.addr, ASN: cmp.Or(p.ASN, p.heard), State: p.state, Since: p.since, Drops: p.drops,
 		IPv4: p.IPv4, IPv6: p.IPv6, BFD: p.path(path),
 	}
 	if p.state == Established {

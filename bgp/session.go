@@ -66,7 +66,11 @@ func (s *Server) handle(e apiutil.PeerState) {
 	p.epoch++
 	was, state := p.state, stateOf(e.SessionState)
 	if state == Established {
-		p.state = OpenConfirm
+		p.state, p.heard = OpenConfirm, e.PeerASN
+		if reason := p.mismatch(p.own(s.config.ASN), e.PeerASN); reason != "" { // an open ASN is whatever it is for GoBGP
+			s.expel(p, reason)
+			return
+		}
 		s.confirm(p, offersOf(e.RemoteCap))
 		return
 	}
@@ -120,7 +124,7 @@ func (s *Server) confirmed(p *peer, epoch uint64, o offers) bool {
 	s.findNextHop(p)
 	s.told.take(p.addr) // what was said before is of no interest now
 	s.export()
-	s.log.Info("session established", "peer", p.Name(), "asn", p.ASN)
+	s.log.Info("session established", "peer", p.Name(), "asn", p.heard)
 	if p.wait.on() {
 		s.log.Info("routes wait for BFD", "peer", p.Name(), "limit", patience)
 	}

@@ -14,6 +14,8 @@ package config
 import (
 	"net/netip"
 	"time"
+
+	"github.com/herald-vip/herald/bgp/asn"
 )
 
 // The only API version and kind this build reads.
@@ -331,8 +333,8 @@ type Peer struct {
 	Address netip.Addr `yaml:"address"`
 	// Interface makes the peer unnumbered: the router at the far end of this link, found by its IPv6 router advertisements.
 	Interface string `yaml:"interface"`
-	// ASN is the peer's autonomous system number; the same as the own one makes the session iBGP. Required.
-	ASN uint32 `yaml:"asn"`
+	// ASN is the peer's autonomous system number; the same as the own one makes the session iBGP. `external` is any but the own one, as the peer tells it. Required.
+	ASN asn.Peer `yaml:"asn"`
 	// Port is the peer's TCP port. Default: 179.
 	Port uint16 `yaml:"port" default:"179" want:"1 to 65535"`
 	// LocalAddress is the source address of the session. Default: the kernel's choice.

@@ -1,11 +1,12 @@
 package config
 
 import (
-	"github.com/herald-vip/herald/bgp/community"
 	"net/netip"
 	"slices"
 	"time"
 
+	"github.com/herald-vip/herald/bgp/asn"
+	"github.com/herald-vip/herald/bgp/community"
 	"github.com/herald-vip/herald/config/yaml"
 )
 
@@ -39,11 +40,8 @@ func (v validator) bgp(p yaml.Path, b *BGP) {
 }
 
 func (v validator) asn(p yaml.Path, n uint32) {
-	switch n {
-	case 0: // RFC 7607
-		v.Errorf(p, "give a number from 1 to 4294967294")
-	case 23456, 65535, 4294967295: // RFC 6793, RFC 7300
-		v.Errorf(p, "%d is reserved: give the number of an autonomous system", n)
+	if err := asn.Check(n); err != nil {
+		v.Errorf(p, "%v", err)
 	}
 }
 
@@ -78,7 +76,9 @@ func (v validator) peer(p yaml.Path, peer *Peer) {
 	default:
 		v.Errorf(p.Field("address"), "missing: give the peer's address, or its interface if unnumbered")
 	}
-	v.asn(p.Field("asn"), peer.ASN)
+	if peer.ASN != asn.External {
+		v.asn(p.Field("asn"), uint32(peer.ASN))
+	}
 	v.localAddress(p.Field("localAddress"), peer)
 	v.file(p.Field("passwordFile"), peer.PasswordFile)
 	v.wholeSeconds(p.Field("holdTime"), peer.HoldTime)
@@ -156,11 +156,11 @@ func (v validator) bfd(p yaml.Path, peer *Peer) {
 
 // isInternal and isExternal report whether the session with peer is iBGP or eBGP; neither if an ASN is missing.
 func (v validator) isInternal(peer *Peer) bool {
-	return peer.ASN == v.config.BGP.ASN && peer.ASN != 0
+	return uint32(peer.ASN) == v.config.BGP.ASN && peer.ASN != 0
 }
 
 func (v validator) isExternal(peer *Peer) bool {
-	return peer.ASN != v.config.BGP.ASN && peer.ASN != 0 && v.config.BGP.ASN != 0
+	return uint32(peer.ASN) != v.config.BGP.ASN && peer.ASN != 0 && v.config.BGP.ASN != 0
 }
 
 func (v validator) families(p yaml.Path, families []Family) {

@@ -146,7 +146,7 @@ func (s *services) listen(i *kube.Informers) {
 	})
 }
 
-// nodeChanged: which peers are for this node depends on its labels.
+// nodeChanged: which peers are for this node depends on its labels, and its ASN may be among them.
 func (s *services) nodeChanged(n *corev1.Node) {
 	if n.Name == s.node {
 		s.peersChanged()
@@ -192,7 +192,7 @@ func (s *services) peers() peering.Resources {
 	}
 	out := peering.Resources{Peers: slices.Collect(informers.Peers.All()), Password: s.secrets.Password}
 	if node, ok := informers.Nodes.Get(s.node); ok {
-		out.Labels = node.Labels
+		out.Labels, out.Annotations = node.Labels, node.Annotations
 	}
 	s.secrets.Keep(out.Peers)
 	return out

@@ -21,7 +21,7 @@ func examinePeers(c *config.Config, f *facts.Facts, out *findings) {
 		}
 	}
 	for _, p := range c.BGP.Peers {
-		subject := fmt.Sprintf("%s AS %d", p.Name(), p.ASN)
+		subject := fmt.Sprintf("%s AS %v", p.Name(), p.ASN)
 		problem, asked := f.Peers[p.Name()]
 		switch {
 		case asked && problem != "":

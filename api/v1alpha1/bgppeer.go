@@ -1,6 +1,10 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/herald-vip/herald/bgp/asn"
+)
 
 // BGPPeer is a router that nodes have a BGP session with, besides those of their own files. It has no status: each node has a session of its own, and tells of it by `herald status` and metrics.
 //
@@ -8,7 +12,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:resource:scope=Cluster,categories=herald
 // +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.spec.address`
 // +kubebuilder:printcolumn:name="Interface",type=string,JSONPath=`.spec.interface`
-// +kubebuilder:printcolumn:name="ASN",type=integer,JSONPath=`.spec.asn`
+// +kubebuilder:printcolumn:name="ASN",type=string,JSONPath=`.spec.asn`
 // +kubebuilder:printcolumn:name="Hold time",type=string,JSONPath=`.spec.holdTime`,priority=1
 // +kubebuilder:printcolumn:name="BFD",type=string,JSONPath=`.spec.bfd.interval`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -30,12 +34,14 @@ type BGPPeer struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.interface) || !has(self.multihop) || self.multihop == 0",fieldPath=".multihop",message="an unnumbered peer is always on the link: remove it"
 // +kubebuilder:validation:XValidation:rule="!has(self.interface) || !has(self.ttlSecurity) || self.ttlSecurity == 0",fieldPath=".ttlSecurity",message="an unnumbered peer is always on the link: remove it"
 // +kubebuilder:validation:XValidation:rule="!has(self.multihop) || !has(self.ttlSecurity) || self.multihop == 0 || self.ttlSecurity == 0",fieldPath=".ttlSecurity",message="multihop and ttlSecurity exclude each other: keep one"
-// +kubebuilder:validation:XValidation:rule="!has(self.localASN) || self.localASN != self.asn || !has(self.multihop) || self.multihop == 0",fieldPath=".multihop",message="an iBGP session is not limited to one hop: remove it"
-// +kubebuilder:validation:XValidation:rule="!has(self.localASN) || self.localASN == self.asn || !has(self.localPref)",fieldPath=".localPref",message="only an iBGP peer hears it: remove it"
+// +kubebuilder:validation:XValidation:rule="!has(self.localASN) || !has(self.asn) || self.localASN != self.asn || !has(self.multihop) || self.multihop == 0",fieldPath=".multihop",message="an iBGP session is not limited to one hop: remove it"
+// +kubebuilder:validation:XValidation:rule="!has(self.localASN) || !has(self.asn) || self.localASN == self.asn || !has(self.localPref)",fieldPath=".localPref",message="only an iBGP peer hears it: remove it"
 // +kubebuilder:validation:XValidation:rule="!has(self.bfd) || !has(self.bfd.multihop) || !self.bfd.multihop || has(self.address) && !self.address.startsWith('fe80:')",fieldPath=".bfd.multihop",message="a peer with a link-local address is always on the link: remove it"
 // +kubebuilder:validation:XValidation:rule="!has(self.bfd) || !has(self.bfd.multihop) || self.bfd.multihop || !(has(self.multihop) && self.multihop > 1 || has(self.ttlSecurity) && self.ttlSecurity > 1)",fieldPath=".bfd.multihop",message="the peer may be several hops away: remove it"
 // +kubebuilder:validation:XValidation:rule="!has(self.nextHop4) || (has(self.families) ? 'ipv4' in self.families : has(self.interface) || has(self.address) && !self.address.contains(':'))",fieldPath=".nextHop4",message="the session carries no ipv4 routes: add ipv4 to families or remove it"
 // +kubebuilder:validation:XValidation:rule="!has(self.nextHop6) || (has(self.families) ? 'ipv6' in self.families : has(self.interface) || has(self.address) && self.address.contains(':'))",fieldPath=".nextHop6",message="the session carries no ipv6 routes: add ipv6 to families or remove it"
+// +kubebuilder:validation:XValidation:rule="has(self.asn) != has(self.asnFrom)",message="want either asn or asnFrom, and one of them"
+// +kubebuilder:validation:XValidation:rule="!has(self.localASN) || !has(self.localASNFrom)",fieldPath=".localASNFrom",message="localASN and localASNFrom exclude each other: keep one"
 type BGPPeerSpec struct {
 	// Address is the peer's address; a link-local one needs a zone, `fe80::1%eth0`. Either this or `interface` is required, and it stays as it is.
 	// +optional
@@ -47,12 +53,22 @@ type BGPPeerSpec struct {
 	// Interface makes the peer unnumbered: the router at the far end of this link, found by its IPv6 router advertisements. It stays as it is.
 	// +optional
 	Interface Link `json:"interface,omitempty"`
-	// ASN is the peer's autonomous system number; the same as the own one makes the session iBGP.
-	// +required
-	ASN ASN `json:"asn"`
-	// LocalASN is the own autonomous system number on this session. Default: the one of the node's own file; a node without one needs it.
+	// ASN is the peer's autonomous system number; the same as the own one makes the session iBGP. `external` is any but the own one, as the peer tells it. Either this or `asnFrom` is required.
+	// +optional
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=8
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 4294967294 && !(self in [23456, 65535]) : self == 'external'",message="want the number of an autonomous system, 1 to 4294967294 and not a reserved one, or external"
+	ASN asn.Peer `json:"asn,omitempty"`
+	// ASNFrom says where each node has the peer's autonomous system number.
+	// +optional
+	ASNFrom *NodeValue `json:"asnFrom,omitempty"`
+	// LocalASN is the own autonomous system number on this session. Default: the one of the node's own file; a node without one needs it, or `localASNFrom`.
 	// +optional
 	LocalASN *ASN `json:"localASN,omitempty"`
+	// LocalASNFrom says where each node has its own autonomous system number on this session.
+	// +optional
+	LocalASNFrom *NodeValue `json:"localASNFrom,omitempty"`
 	// Port is the peer's TCP port. Default: 179.
 	// +optional
 	// +kubebuilder:default=179
@@ -118,6 +134,22 @@ type BGPPeerSpec struct {
 // +kubebuilder:validation:Maximum=4294967294
 // +kubebuilder:validation:XValidation:rule="!(self in [23456, 65535])",message="the number is reserved: want that of an autonomous system"
 type ASN int64
+
+// NodeValue is a value that each node has for itself, in a label or in an annotation of its Node.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.label) != has(self.annotation)",message="want either label or annotation, and one of them"
+type NodeValue struct {
+	// Label is the label's name, `example.com/asn`.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=317
+	Label string `json:"label,omitempty"`
+	// Annotation is the annotation's name, which begins with `herald.dev/`: a node knows of no others.
+	// +optional
+	// +kubebuilder:validation:MaxLength=317
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('herald.dev/')",message="want an annotation whose name begins with herald.dev/"
+	Annotation string `json:"annotation,omitempty"`
+}
 
 // Family is an address family of BGP routes.
 //

@@ -7,6 +7,7 @@ import (
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/bgp/asn"
 	"github.com/herald-vip/herald/bgp/community"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/yaml"
@@ -109,9 +110,12 @@ func BGP(c *config.Config) bgp.Config {
 // Peer is a peer of the file.
 func Peer(p config.Peer) bgp.Peer {
 	peer := bgp.Peer{
-		Address: p.Address, Interface: p.Interface, ASN: p.ASN, Port: p.Port, LocalAddress: p.LocalAddress,
+		Address: p.Address, Interface: p.Interface, ASN: uint32(p.ASN), Port: p.Port, LocalAddress: p.LocalAddress,
 		Password: p.Password, HoldTime: p.HoldTime, Multihop: p.Multihop, TTLSecurity: p.TTLSecurity,
 		NextHop4: p.NextHop4, NextHop6: p.NextHop6, Attributes: Attributes(p.Attributes),
+	}
+	if p.ASN == asn.External {
+		peer.ASN = 0
 	}
 	if p.BFD != nil {
 		peer.BFD = &bgp.BFD{Interval: p.BFD.Interval, Multiplier: p.BFD.Multiplier, Multihop: *p.BFD.Multihop}

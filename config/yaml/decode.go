@@ -2,6 +2,7 @@ package yaml
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"math"
 	"net/netip"
@@ -104,6 +105,9 @@ func (d *decoder) decode(p Path, n ast.Node, v reflect.Value) {
 		return
 	case *netip.AddrPort:
 		d.addressPort(p, n, v)
+		return
+	case json.Unmarshaler:
+		d.numberOrWord(p, n, v)
 		return
 	}
 	switch v.Kind() {
@@ -293,6 +297,20 @@ func (d *decoder) number(p Path, n ast.Node, v reflect.Value) {
 		return
 	}
 	v.SetUint(uint64(i))
+}
+
+// numberOrWord reads what is one or the other, as it is in JSON.
+func (d *decoder) numberOrWord(p Path, n ast.Node, v json.Unmarshaler) {
+	var text []byte
+	switch n := n.(type) {
+	case *ast.IntegerNode:
+		text = []byte(n.GetToken().Value)
+	case *ast.StringNode:
+		text, _ = json.Marshal(n.Value) // cannot fail
+	}
+	if err := v.UnmarshalJSON(text); err != nil {
+		d.refuse(p, "%v, got %s", err, describe(n))
+	}
 }
 
 func decimal(s string) bool {

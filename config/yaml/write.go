@@ -1,6 +1,7 @@
 package yaml
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -119,6 +120,9 @@ func inline(v reflect.Value) (string, bool) {
 	switch v := v.Interface().(type) {
 	case time.Duration:
 		return v.String(), true
+	case json.Marshaler: // a number or a word
+		text, err := v.MarshalJSON()
+		return string(text), err == nil
 	case fmt.Stringer: // an address, with or without a port
 		return scalar(v.String()), true
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/bgp/asn"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/convert"
 )
@@ -21,32 +22,60 @@ func nameOf(r *v1alpha1.BGPPeer) string {
 	return string(r.Spec.Interface)
 }
 
-// resourcePeer is r as a peer of a node whose file has the ASN asn, 0 for none. It
+// asn reads an ASN of this node for a field of a BGPPeer.
+func (r Resources) asn(field string, from *v1alpha1.NodeValue) (uint32, error) {
+	kind, name, values := "label", from.Label, map[string]string(r.Labels)
+	if name == "" {
+		kind, name, values = "annotation", from.Annotation, r.Annotations
+	}
+	value, ok := values[name]
+	if !ok {
+		return 0, fmt.Errorf("%s: the Node has no %s %s: add it", field, kind, name)
+	}
+	n, err := asn.Parse(value)
+	if err != nil {
+		return 0, fmt.Errorf("%s: the Node's %s %s: %w", field, kind, name, err)
+	}
+	return n, nil
+}
+
+// resourcePeer is r as a peer of a node whose file has the ASN file, 0 for none. It
 // obeys the rules of peers in the file.
-func resourcePeer(c *config.Config, asn uint32, r *v1alpha1.BGPPeer, password func(v1alpha1.SecretReference) (string, error)) (bgp.Peer, error) {
-	own := asn
-	if r.Spec.LocalASN != nil {
-		own = uint32(*r.Spec.LocalASN)
-	}
-	if own == 0 {
-		return bgp.Peer{}, errors.New("it has no localASN, and the file of this node no bgp.asn: add one of them")
-	}
+func resourcePeer(c *config.Config, file uint32, r *v1alpha1.BGPPeer, api Resources) (bgp.Peer, error) {
 	written, err := filePeer(&r.Spec)
 	if err != nil {
 		return bgp.Peer{}, err
+	}
+	var local uint32
+	if r.Spec.LocalASN != nil {
+		local = uint32(*r.Spec.LocalASN)
+	}
+	if from := r.Spec.LocalASNFrom; from != nil {
+		if local, err = api.asn("localASNFrom", from); err != nil {
+			return bgp.Peer{}, err
+		}
+	}
+	own := cmp.Or(local, file)
+	if own == 0 {
+		return bgp.Peer{}, errors.New("it has no localASN, and the file of this node no bgp.asn: add one of them")
+	}
+	if from := r.Spec.ASNFrom; from != nil {
+		n, err := api.asn("asnFrom", from)
+		if err != nil {
+			return bgp.Peer{}, err
+		}
+		written.ASN = asn.Peer(n)
 	}
 	if err := c.CheckPeer(own, &written); err != nil {
 		return bgp.Peer{}, err
 	}
 	if ref := r.Spec.PasswordSecretRef; ref != nil {
-		if written.Password, err = password(*ref); err != nil {
+		if written.Password, err = api.Password(*ref); err != nil {
 			return bgp.Peer{}, err
 		}
 	}
 	peer := convert.Peer(written)
-	if r.Spec.LocalASN != nil {
-		peer.LocalASN = own
-	}
+	peer.LocalASN = local
 	return peer, nil
 }
 
@@ -54,7 +83,7 @@ func resourcePeer(c *config.Config, asn uint32, r *v1alpha1.BGPPeer, password fu
 // server sets, should it not have.
 func filePeer(s *v1alpha1.BGPPeerSpec) (config.Peer, error) {
 	p := config.Peer{
-		Interface: string(s.Interface), ASN: uint32(s.ASN), Port: uint16(cmp.Or(s.Port, 179)),
+		Interface: string(s.Interface), ASN: s.ASN, Port: uint16(cmp.Or(s.Port, 179)),
 		HoldTime: cmp.Or(s.HoldTime.Duration, 3*time.Second), Multihop: uint8(s.Multihop), TTLSecurity: uint8(s.TTLSecurity),
 		Attributes: convert.FileAttributes(s.Attributes),
 	}

@@ -17,8 +17,9 @@ import (
 
 // Resources is what the API has about the peers of this node.
 type Resources struct {
-	Peers  []*v1alpha1.BGPPeer // all of them
-	Labels labels.Set          // of this node
+	Peers       []*v1alpha1.BGPPeer // all of them
+	Labels      labels.Set          // of this node
+	Annotations map[string]string   // of this node, as far as they are Herald's
 	// Password reads the one in a Secret; see [Secrets.Password].
 	Password func(v1alpha1.SecretReference) (string, error)
 }
@@ -95,7 +96,7 @@ func newSet(c *config.Config, file bgp.Config, api Resources, running map[string
 			refuse(r, "the file of this node has a peer of this name: a pool could mean either, so give it another name")
 			continue
 		}
-		peer, err := resourcePeer(c, file.ASN, r, api.Password)
+		peer, err := resourcePeer(c, file.ASN, r, api)
 		if err != nil {
 			before, runs := running[r.Name]
 			if !runs || before.Name() != name {

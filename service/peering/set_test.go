@@ -14,6 +14,7 @@ import (
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/bgp/asn"
 	"github.com/herald-vip/herald/bgp/community"
 	"github.com/herald-vip/herald/config"
 )
@@ -49,8 +50,16 @@ func TestSet(t *testing.T) {
 	in := func(zone string) v1alpha1.LabelSelector {
 		return v1alpha1.LabelSelector{MatchLabels: map[string]string{"zone": zone}}
 	}
-	own := func(asn v1alpha1.ASN) func(*v1alpha1.BGPPeerSpec) {
-		return func(s *v1alpha1.BGPPeerSpec) { s.Address, s.LocalASN = "10.0.1.254", &asn }
+	own := func(n v1alpha1.ASN) func(*v1alpha1.BGPPeerSpec) {
+		return func(s *v1alpha1.BGPPeerSpec) { s.Address, s.LocalASN = "10.0.1.254", &n }
+	}
+	from := func(own v1alpha1.NodeValue) func(*v1alpha1.BGPPeerSpec) {
+		return func(s *v1alpha1.BGPPeerSpec) { s.Address, s.ASN, s.LocalASNFrom = "10.0.1.254", asn.External, &own }
+	}
+	node := Resources{
+		Labels:      labels.Set{"zone": "a", "asn": "4200000001"},
+		Annotations: map[string]string{"herald.dev/tor-asn": "64501", "herald.dev/reserved": "65535"},
+		Password:    passwordOf,
 	}
 	for _, tt := range []struct {
 		name      string
@@ -117,6 +126,34 @@ func TestSet(t *testing.T) {
 			want: []string{"10.0.1.254 local 64999"}, names: map[string]string{"rack": "10.0.1.254"},
 		},
 		{
+			name: "its ASNs on this node", noFile: true, resources: []*v1alpha1.BGPPeer{router("rack", 0, func(s *v1alpha1.BGPPeerSpec) {
+				s.Address, s.ASN = "10.0.1.254", 0
+				s.ASNFrom, s.LocalASNFrom = &v1alpha1.NodeValue{Annotation: "herald.dev/tor-asn"}, &v1alpha1.NodeValue{Label: "asn"}
+			})},
+			want: []string{"10.0.1.254 AS 64501 local 4200000001"}, names: map[string]string{"rack": "10.0.1.254"},
+		},
+		{
+			name: "any ASN", resources: []*v1alpha1.BGPPeer{router("rack", 0, from(v1alpha1.NodeValue{Label: "asn"}))},
+			want: []string{"10.0.1.254 AS 0 local 4200000001"}, names: map[string]string{"rack": "10.0.1.254"},
+		},
+		{
+			name: "no such label", resources: []*v1alpha1.BGPPeer{router("rack", 0, from(v1alpha1.NodeValue{Label: "example.com/asn"}))}, names: map[string]string{},
+			leftOut: []LeftOut{{Peer: "rack", Reason: "localASNFrom: the Node has no label example.com/asn: add it"}},
+		},
+		{
+			name: "no such annotation", resources: []*v1alpha1.BGPPeer{router("rack", 0, from(v1alpha1.NodeValue{Annotation: "herald.dev/asn"}))}, names: map[string]string{},
+			leftOut: []LeftOut{{Peer: "rack", Reason: "localASNFrom: the Node has no annotation herald.dev/asn: add it"}},
+		},
+		{
+			name: "a label that is no ASN", resources: []*v1alpha1.BGPPeer{router("rack", 0, from(v1alpha1.NodeValue{Label: "zone"}))}, names: map[string]string{},
+			leftOut: []LeftOut{{Peer: "rack", Reason: `localASNFrom: the Node's label zone: give a number from 1 to 4294967294, got "a"`}},
+		},
+		{
+			name: "a reserved one while the session is up", resources: []*v1alpha1.BGPPeer{router("rack", 0, from(v1alpha1.NodeValue{Annotation: "herald.dev/reserved"}))},
+			running: []string{"rack"}, want: []string{"10.0.1.254 password old"}, names: map[string]string{"rack": "10.0.1.254"},
+			leftOut: []LeftOut{{Peer: "rack", Reason: "localASNFrom: the Node's annotation herald.dev/reserved: 65535 is reserved: give the number of an autonomous system; until then the session stays as it was"}},
+		},
+		{
 			name: "BFD that needs real time", resources: []*v1alpha1.BGPPeer{router("rack", 0, fast), router("other", 1, at("10.0.1.2"))},
 			want: []string{"10.0.1.2"}, names: map[string]string{"other": "10.0.1.2"},
 			leftOut: []LeftOut{{Peer: "rack", Reason: "bfd.interval: below 50ms a busy node looks like a dead one: set realtime: true, or a longer interval"}},
@@ -164,7 +201,8 @@ func TestSet(t *testing.T) {
 			for _, name := range tt.running {
 				running[name] = bgp.Peer{Address: netip.MustParseAddr("10.0.1.254"), ASN: 64500, Password: "old"}
 			}
-			got := newSet(c, file, Resources{Peers: tt.resources, Labels: labels.Set{"zone": "a"}, Password: passwordOf}, running)
+			node.Peers = tt.resources
+			got := newSet(c, file, node, running)
 			var peers []string
 			for _, p := range got.BGP.Peers {
 				peers = append(peers, inShort(p))
@@ -203,6 +241,9 @@ func passwordOf(ref v1alpha1.SecretReference) (string, error) {
 
 func inShort(p bgp.Peer) string {
 	out := p.Name()
+	if p.ASN != 64500 {
+		out += fmt.Sprintf(" AS %d", p.ASN)
+	}
 	if p.LocalASN != 0 {
 		out += fmt.Sprintf(" local %d", p.LocalASN)
 	}
@@ -228,7 +269,7 @@ func TestResourceBecomesPeer(t *testing.T) {
 			},
 		}
 	})
-	got, err := resourcePeer(&config.Config{}, 64512, r, nil)
+	got, err := resourcePeer(&config.Config{}, 64512, r, Resources{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +285,7 @@ func TestResourceBecomesPeer(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	least, err := resourcePeer(&config.Config{}, 64512, router("least", 0, at("10.0.1.254")), nil)
+	least, err := resourcePeer(&config.Config{}, 64512, router("least", 0, at("10.0.1.254")), Resources{})
 	if err != nil || least.Port != 179 || least.HoldTime != 3*time.Second || !least.IPv4 || least.IPv6 || least.LocalASN != 0 {
 		t.Errorf("the least there can be: %+v, %v", least, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -129,7 +130,7 @@ type Peer struct {
 	Name         string       `json:"name"`
 	Address      netip.Addr   `json:"address,omitzero"`
 	LocalAddress netip.Addr   `json:"localAddress,omitzero"`
-	ASN          uint32       `json:"asn"`
+	ASN          uint32       `json:"asn"` // 0 while it is open
 	State        SessionState `json:"state"`
 	Since        time.Time    `json:"since,omitzero"`
 	Reason       string       `json:"reason,omitempty"`
@@ -140,6 +141,14 @@ type Peer struct {
 	Advertised []netip.Prefix `json:"advertised"`
 	Routes     int            `json:"routes"`
 	BFD        *BFD           `json:"bfd,omitempty"`
+}
+
+// AS is the peer's autonomous system as it is shown.
+func (p Peer) AS() string {
+	if p.ASN == 0 {
+		return "external"
+	}
+	return strconv.FormatUint(uint64(p.ASN), 10)
 }
 
 // Sent is how many routes the peer was sent.

@@ -108,7 +108,7 @@ func (s Status) WriteText(w io.Writer, now time.Time) error {
 				why = "BFD: " + p.BFD.Reason
 			}
 		}
-		t.row(p.Name, fmt.Sprint(p.ASN), string(p.State), t.ago(p.Since), path, strings.Join(sent, ", "), why)
+		t.row(p.Name, p.AS(), string(p.State), t.ago(p.Since), path, strings.Join(sent, ", "), why)
 	}
 	return t.Flush()
 }

@@ -183,7 +183,7 @@ func collectPeer(p admin.Peer, t teller) {
 		t.counts("bfd_packets_total", "BFD packets by direction; discarded are those received that broke a rule.",
 			"direction", map[string]uint64{"in": b.In, "out": b.Out, "discarded": b.Discarded})
 	}
-	t = t.of("asn", fmt.Sprint(p.ASN))
+	t = t.of("asn", p.AS())
 	t.flag("bgp_session_up", "1 while the session is established.", p.State == admin.Established)
 	t.time("bgp_session_since_timestamp_seconds", "When the session came up or went down.", p.Since)
 	t.count("bgp_session_drops_total", "Established sessions that were lost.", p.Drops)

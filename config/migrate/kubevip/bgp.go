@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/herald-vip/herald/bgp/asn"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/migrate"
 	"github.com/herald-vip/herald/config/yaml"
@@ -51,7 +52,7 @@ func (k *converter) bgp() {
 	switch {
 	case addr.IsValid():
 		k.addPeer(peer{
-			Peer:     config.Peer{Address: addr, ASN: k.asn(yaml.Path("bgp.peers").Item(len(k.BGP.Peers)).Field("asn"), "bgp_peeras")},
+			Peer:     config.Peer{Address: addr, ASN: asn.Peer(k.asn(yaml.Path("bgp.peers").Item(len(k.BGP.Peers)).Field("asn"), "bgp_peeras"))},
 			password: k.get("bgp_peerpass") != "", multihop: k.on("bgp_multihop"),
 		}, "bgp_peeraddress")
 	case k.get("bgp_peeraddress") != "":
@@ -70,13 +71,13 @@ func (k *converter) bgp() {
 
 // asn is the number in a setting; kube-vip's default if it is not set.
 func (k *converter) asn(path yaml.Path, name string) uint32 {
-	n, err := strconv.ParseUint(cmp.Or(k.get(name), defaultASN), 10, 32)
+	n, err := asn.Parse(cmp.Or(k.get(name), defaultASN))
 	if err != nil {
 		k.Leave(path, k.line(name), "an autonomous system: "+migrate.Quoted(k.get(name))+" is none", "asn: ASN")
 		return 0
 	}
 	k.at(path, name)
-	return uint32(n)
+	return n
 }
 
 // addPeer adds a peer with what applies to all of them.
@@ -92,7 +93,7 @@ func (k *converter) addPeer(p peer, source string) {
 		k.Comment(path+".passwordFile", "Write the peer's password into it, mode 0600.")
 		k.toDo(source, "write the password of %s into %s, mode 0600: it is not printed here", p.Name(), p.PasswordFile)
 	}
-	if p.multihop && p.ASN == k.BGP.ASN {
+	if p.multihop && uint32(p.ASN) == k.BGP.ASN {
 		k.note(source, "%s is iBGP, which is not limited to one hop: multihop is left out", p.Name())
 	} else if p.multihop {
 		p.Multihop = multihopTTL
@@ -153,12 +154,11 @@ func parsePeer(s string) (peer, error) {
 		p.Address = addr
 	}
 	parts := append(strings.Split(s, ":"), make([]string, 7)...)
-	asn, err := strconv.ParseUint(parts[1], 10, 32)
-	if err != nil {
+	if p.ASN.UnmarshalJSON([]byte(parts[1])) != nil {
 		return p, errors.New("want the number of an autonomous system after the address")
 	}
-	p.ASN = uint32(asn)
 	p.password = parts[2] != ""
+	var err error
 	if p.multihop, err = strconv.ParseBool(cmp.Or(parts[3], "false")); err != nil {
 		return p, errors.New("multihop is neither true nor false")
 	}

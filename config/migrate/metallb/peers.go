@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/bgp/asn"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/migrate"
 	"github.com/herald-vip/herald/config/yaml"
@@ -47,17 +48,14 @@ func (m *converter) peer(o *object) {
 	if own > 0 {
 		p.spec.LocalASN = new(v1alpha1.ASN(own))
 	}
-	p.spec.ASN = v1alpha1.ASN(f.number("peerASN", 1<<32-1, 0))
-	missing := ""
+	p.spec.ASN = asn.Peer(f.number("peerASN", 1<<32-2, 0))
 	switch dynamic := f.text("dynamicASN"); {
 	case dynamic == "internal":
-		p.spec.ASN = v1alpha1.ASN(own)
+		p.spec.ASN = asn.Peer(own)
 	case dynamic == "external":
-		missing = "the router's autonomous system: it was external, whichever it is"
+		p.spec.ASN = asn.External
 	case p.spec.ASN == 0:
-		missing = "the router's autonomous system"
-	}
-	if missing != "" {
+		const missing = "the router's autonomous system"
 		m.LeaveSilently(path.Field("asn"), missing, "asn: ASN")
 		o.ToDo(o.line, o.about("asn"), "fill in %s", missing)
 	}

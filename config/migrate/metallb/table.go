@@ -39,7 +39,7 @@ func Table() []migrate.Row {
 		{In: kindPeer, Names: []string{"peerAddress"}, Becomes: "`address`"},
 		{In: kindPeer, Names: []string{"interface"}, Becomes: "`interface`"},
 		{In: kindPeer, Names: []string{"peerASN"}, Becomes: "`asn`"},
-		{In: kindPeer, Names: []string{"dynamicASN"}, Becomes: "`asn`", Text: "internal is the own one; external is to be filled in"},
+		{In: kindPeer, Names: []string{"dynamicASN"}, Becomes: "`asn`", Text: "internal is the own one"},
 		{In: kindPeer, Names: []string{"myASN"}, Becomes: "`localASN`"},
 		{In: kindPeer, Names: []string{"localASN"}, Becomes: "`localASN`", Text: "instead of `myASN`: the router sees no other"},
 		{In: kindPeer, Names: []string{"peerPort"}, Becomes: "`port`"},

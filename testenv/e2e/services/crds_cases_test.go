@@ -129,6 +129,9 @@ func peerCases() []crdCase {
 	const (
 		router    = "spec.address: want the unicast address of a router"
 		either    = "spec: want either address or interface, and one of them"
+		number    = "spec.asn: want the number of an autonomous system, 1 to 4294967294 and not a reserved one, or external"
+		oneASN    = "spec: want either asn or asnFrom, and one of them"
+		oneValue  = "want either label or annotation, and one of them"
 		reserved  = "the number is reserved: want that of an autonomous system"
 		node      = "spec.localAddress: want an address of the node"
 		hold      = "spec.holdTime: want whole seconds from 3s to 65535s"
@@ -164,11 +167,21 @@ func peerCases() []crdCase {
 		{name: "IPv4 with zone", spec: `{address: "169.254.0.1%eth0", asn: 64500}`, want: []string{"spec.address: an IPv4 address has no zone: remove it"}},
 		{name: "link", spec: `{interface: "eth 1", asn: 64500}`, want: []string{"spec.interface: want the name of a link, such as eth0"}},
 
-		{name: "no ASN", spec: `{address: 10.0.1.254}`, want: []string{"spec.asn: Required value"}},
-		{name: "ASN 0", spec: `{address: 10.0.1.254, asn: 0}`, want: []string{out("spec.asn", "0", "greater than or equal to 1")}},
-		{name: "ASN too high", spec: `{address: 10.0.1.254, asn: 4294967295}`, want: []string{out("spec.asn", "4294967295", "less than or equal to 4294967294")}},
-		{name: "ASN 23456", spec: `{address: 10.0.1.254, asn: 23456}`, want: []string{"spec.asn: " + reserved}},
-		{name: "ASN 65535", spec: `{address: 10.0.1.254, asn: 65535}`, want: []string{"spec.asn: " + reserved}},
+		{name: "any other ASN", spec: `{address: 10.0.1.254, asn: external}`},
+		{name: "the node's ASNs", spec: `{address: 10.0.1.254, asnFrom: {label: example.com/tor-asn}, localASNFrom: {annotation: herald.dev/asn}}`, notInFile: true},
+		{name: "no ASN", spec: `{address: 10.0.1.254}`, want: []string{oneASN}},
+		{name: "ASN 0", spec: `{address: 10.0.1.254, asn: 0}`, want: []string{number}},
+		{name: "ASN too high", spec: `{address: 10.0.1.254, asn: 4294967295}`, want: []string{number}},
+		{name: "ASN 23456", spec: `{address: 10.0.1.254, asn: 23456}`, want: []string{number}},
+		{name: "ASN 65535", spec: `{address: 10.0.1.254, asn: 65535}`, want: []string{number}},
+		{name: "a word for the ASN", spec: `{address: 10.0.1.254, asn: internal}`, want: []string{number}},
+		{name: "two ASNs", spec: `{address: 10.0.1.254, asn: 64500, asnFrom: {label: asn}}`, want: []string{oneASN}, notInFile: true},
+		{name: "two own ASNs", spec: `{address: 10.0.1.254, asn: 64500, localASN: 64512, localASNFrom: {label: asn}}`, want: []string{
+			"spec.localASNFrom: localASN and localASNFrom exclude each other: keep one"}, notInFile: true},
+		{name: "label and annotation", spec: `{address: 10.0.1.254, asnFrom: {}, localASNFrom: {label: asn, annotation: herald.dev/asn}}`, want: []string{
+			"spec.asnFrom: " + oneValue, "spec.localASNFrom: " + oneValue}, notInFile: true},
+		{name: "an annotation of others", spec: `{address: 10.0.1.254, asnFrom: {annotation: example.com/asn}}`, want: []string{
+			"spec.asnFrom.annotation: want an annotation whose name begins with herald.dev/"}, notInFile: true},
 		{name: "own ASN", spec: `{address: 10.0.1.254, asn: 64500, localASN: 23456}`, want: []string{"spec.localASN: " + reserved}, notInFile: true},
 		{name: "port 0", spec: `{address: 10.0.1.254, asn: 64500, port: 0}`, want: []string{out("spec.port", "0", "greater than or equal to 1")}},
 		{name: "port", spec: `{address: 10.0.1.254, asn: 64500, port: 65536}`, want: []string{out("spec.port", "65536", "less than or equal to 65535")}},

@@ -1,0 +1,49 @@
+package bgp_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/osrg/gobgp/v4/api"
+
+	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/testenv/wait"
+)
+
+// A peer whose ASN is open has the one that it tells, and has another when it tells another.
+func TestOpenASN(t *testing.T) {
+	s := newServer(t)
+	for _, asn := range []uint32{64500, 4200000000} {
+		r := startRouter(t, "127.0.0.2", asn, 64512)
+		must(t, s.Apply(t.Context(), config(r.peer(0))))
+		must(t, s.Announce(bgp.Route{Prefix: prefix(1)}))
+		wait.Until(t, "the route arrives", func() bool { s.Retry("127.0.0.2"); return r.attributes(t, prefix(1)) != "" })
+		if x := session(s, "127.0.0.2"); x.ASN != asn || x.State != bgp.Established || x.Reason != "" {
+			t.Errorf("session: %+v, want it up with ASN %d", x, asn)
+		}
+		if got, want := r.attributes(t, prefix(1)), "{Origin: i} {AsPath: 64512} {Nexthop: 127.0.0.1}"; got != want {
+			t.Errorf("the route has %s, want %s", got, want)
+		}
+		r.server.Stop()
+	}
+}
+
+// A peer whose ASN is open, but that has the own one, is told no route and left alone for a while.
+func TestOpenASNIsNotTheOwn(t *testing.T) {
+	const reason = "the peer's ASN is 64512 like this node's, and asn: external takes any other: give its number for iBGP"
+	r := startRouter(t, "127.0.0.2", 64512, 64512)
+	s := newServer(t)
+	must(t, s.Apply(t.Context(), config(r.peer(0))))
+	must(t, s.Announce(bgp.Route{Prefix: prefix(1)}))
+	wait.Until(t, "it is left alone", func() bool {
+		return strings.HasPrefix(session(s, "127.0.0.2").Reason, reason+", tried again at ")
+	})
+	wait.Until(t, "its session has ended", func() bool {
+		state := api.PeerState_SESSION_STATE_ESTABLISHED
+		must(t, r.server.ListPeer(t.Context(), &api.ListPeerRequest{}, func(p *api.Peer) { state = p.GetState().GetSessionState() }))
+		return state != api.PeerState_SESSION_STATE_ESTABLISHED
+	})
+	if updates, downs := r.history(); len(updates) != 0 || session(s, "127.0.0.2").Drops != 0 {
+		t.Errorf("it heard %q in %d sessions, and the speaker counts %d, want nothing", updates, downs, session(s, "127.0.0.2").Drops)
+	}
+}
