@@ -137,6 +137,7 @@ func (a *Binder) applyEvent(e event) {
 			}
 		}
 		a.lookForStray(e.Address.IP)
+	case e.Link == nil:
 	case e.Gone:
 		changed = a.view.dropLink(*e.Link)
 	default:

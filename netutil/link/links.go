@@ -128,8 +128,10 @@ func (t linkTable) byName() map[string]Link {
 // apply updates the table by an event and returns whether that may have changed a link.
 func (t linkTable) apply(e rtnetlink.Event) bool {
 	switch {
-	case e.Link == nil:
+	case e.Address != nil:
 		return t.setAddress(*e.Address, e.Gone)
+	case e.Link == nil:
+		return false
 	case e.Gone:
 		delete(t.links, e.Link.Index)
 		delete(t.addrs, e.Link.Index)

@@ -1,4 +1,4 @@
-// Package rtnetlink reads, changes and watches the links and addresses of a host.
+// Package rtnetlink reads, changes and watches the links and addresses of a host, and says when its default routes change.
 package rtnetlink
 
 import (
@@ -41,12 +41,16 @@ type Address struct {
 // Infinite is the lifetime of a permanent address.
 const Infinite = ^uint32(0)
 
-// Event is a link or an address that appeared, changed or went.
+// Event is a link or an address that appeared, changed or went. One with neither says that a
+// default route did; IPv4 routes that go with a link or an address go without.
 type Event struct {
 	Gone    bool
 	Link    *Link
 	Address *Address
 }
+
+// lengthInRoute is where a rtmsg has the length of its destination.
+const lengthInRoute = 1
 
 // attrProto is IFA_PROTO, known since Linux 5.18; older kernels ignore it.
 const attrProto = 11
@@ -213,6 +217,8 @@ func DecodeEvent(m netlink.Message) (e Event, ok bool, err error) {
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
 		a, ok, err := decodeAddress(m.Data)
 		return Event{Gone: m.Header.Type == unix.RTM_DELADDR, Address: &a}, ok, err
+	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
+		return Event{Gone: m.Header.Type == unix.RTM_DELROUTE}, len(m.Data) >= unix.SizeofRtMsg && m.Data[lengthInRoute] == 0, nil
 	}
 	return Event{}, false, nil
 }

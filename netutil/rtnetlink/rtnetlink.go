@@ -231,16 +231,24 @@ func (r *Conn) Close() {
 }
 
 // except is a socket filter that drops RTM_NEWADDR with a mark: each refresh causes
-// one, which would cost far more than the refresh itself.
+// one, which would cost far more than the refresh itself. It drops routes that are not
+// default ones: a router's daemon may change a million of them.
 func except(mark uint8) ([]bpf.RawInstruction, error) {
 	const (
-		typeOffset  = 4 // in struct nlmsghdr, in host byte order; BPF loads in network byte order
-		attrsOffset = unix.SizeofNlMsghdr + unix.SizeofIfAddrmsg
+		typeOffset   = 4 // in struct nlmsghdr, in host byte order; BPF loads in network byte order
+		lengthOffset = unix.SizeofNlMsghdr + lengthInRoute
+		attrsOffset  = unix.SizeofNlMsghdr + unix.SizeofIfAddrmsg
 	)
-	newAddr := binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, unix.RTM_NEWADDR))
+	loaded := func(typ uint16) uint32 {
+		return uint32(binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, typ)))
+	}
 	return bpf.Assemble([]bpf.Instruction{
 		bpf.LoadAbsolute{Off: typeOffset, Size: 2},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(newAddr), SkipTrue: 7},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: loaded(unix.RTM_NEWADDR), SkipTrue: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: loaded(unix.RTM_NEWROUTE), SkipTrue: 1},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: loaded(unix.RTM_DELROUTE), SkipTrue: 9},
+		bpf.LoadAbsolute{Off: lengthOffset, Size: 1},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 7, SkipFalse: 8},
 		bpf.LoadConstant{Dst: bpf.RegA, Val: attrsOffset},
 		bpf.LoadConstant{Dst: bpf.RegX, Val: attrProto},
 		bpf.LoadExtension{Num: bpf.ExtNetlinkAttr}, // the attribute's offset, or 0

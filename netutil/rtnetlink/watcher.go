@@ -20,7 +20,7 @@ const (
 
 var errQueueFull = fmt.Errorf("a subscriber was too slow for its queue of %d changes: %w", maxEvents, unix.ENOBUFS)
 
-// Watcher reports changes of links and addresses to subscribers, from one socket, which is open while
+// Watcher reports changes of links, addresses and default routes to subscribers, from one socket, which is open while
 // there are any. Each subscriber reads everything itself once it has subscribed.
 type Watcher struct {
 	// NetNS is a file descriptor of a network namespace; 0 is that of the thread that subscribes first.
@@ -72,7 +72,7 @@ func (w *Watcher) Subscribe() (*Subscription, error) {
 func (w *Watcher) open() (*netlink.Conn, error) {
 	conn, err := netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{
 		NetNS:  w.NetNS,
-		Groups: unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR,
+		Groups: unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open netlink socket: %w", err)

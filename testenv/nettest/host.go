@@ -16,7 +16,7 @@ import (
 )
 
 // Host is a fresh network namespace and an administrator in it, who works with
-// another netlink library than the package under test.
+// another netlink library than package rtnetlink.
 type Host struct {
 	T  testing.TB
 	NS netns.NsHandle

@@ -1,0 +1,128 @@
+package link
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/netutil/rtnetlink"
+	"github.com/herald-vip/herald/wake"
+)
+
+// Gateways are the next hops of this host's default routes of a family, those of the main table
+// with the lowest metric, in order: several if the kernel spreads packets over them. One with a
+// link-local address has its link as zone.
+func Gateways(ipv6 bool) ([]netip.Addr, error) {
+	family := netlink.FAMILY_V4
+	if ipv6 {
+		family = netlink.FAMILY_V6
+	}
+	const of = netlink.RT_FILTER_TABLE | netlink.RT_FILTER_TYPE | netlink.RT_FILTER_DST // none: the default
+	routes, err := netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN, Type: unix.RTN_UNICAST}, of)
+	if err != nil {
+		return nil, fmt.Errorf("read default routes: %w", err)
+	}
+	var out []netip.Addr
+	for _, h := range nextHops(routes) {
+		addr, ok := h.gateway()
+		if !ok {
+			continue
+		}
+		if addr.Is6() && addr.IsLinkLocalUnicast() {
+			l, err := net.InterfaceByIndex(h.LinkIndex)
+			if err != nil {
+				return nil, fmt.Errorf("find the link of the default gateway %s: %w", addr, err)
+			}
+			addr = addr.WithZone(l.Name)
+		}
+		out = append(out, addr)
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out), nil
+}
+
+// nextHop is one of a route's.
+type nextHop netlink.NexthopInfo
+
+// nextHops are those of the routes with the lowest metric that have a gateway.
+func nextHops(routes []netlink.Route) []nextHop {
+	var out []nextHop
+	lowest := 0
+	for _, r := range routes {
+		paths := r.MultiPath
+		if len(paths) == 0 {
+			paths = []*netlink.NexthopInfo{{LinkIndex: r.LinkIndex, Flags: r.Flags, Gw: r.Gw, Via: r.Via}}
+		}
+		for _, p := range paths {
+			hop := nextHop(*p)
+			if _, ok := hop.gateway(); !ok || len(out) > 0 && r.Priority > lowest {
+				continue
+			}
+			if r.Priority < lowest {
+				out = nil
+			}
+			out, lowest = append(out, hop), r.Priority
+		}
+	}
+	return out
+}
+
+// gateway is the address of a next hop that has one and is alive.
+func (h nextHop) gateway() (netip.Addr, bool) {
+	ip := h.Gw
+	if via, ok := h.Via.(*netlink.Via); ok { // of the other family
+		ip = via.Addr
+	}
+	addr, ok := netip.AddrFromSlice(ip)
+	return addr.Unmap(), ok && h.Flags&unix.RTNH_F_DEAD == 0
+}
+
+// WatchGateways calls changed, on this goroutine, when [Gateways] may say something else, and again when that has
+// not been so for as long as given, until ctx is done; it returns nil then. An error means that it could not begin.
+func WatchGateways(ctx context.Context, watcher *rtnetlink.Watcher, rest time.Duration, changed func()) error {
+	for begun := false; ctx.Err() == nil; begun = true {
+		sub, err := watcher.Subscribe()
+		switch {
+		case err == nil:
+			changed()
+			heedRoutes(ctx, sub, rest, changed)
+			sub.Close()
+		case !begun:
+			return fmt.Errorf("watch default routes: %w", err)
+		}
+		// Changes were lost (ENOBUFS), or the kernel is short of memory.
+		wake.Pause(ctx, rtnetlink.Pause)
+	}
+	return nil
+}
+
+// heedRoutes calls changed until the subscription fails or ctx is done.
+func heedRoutes(ctx context.Context, sub *rtnetlink.Subscription, rest time.Duration, changed func()) {
+	rested := time.NewTimer(rest)
+	defer rested.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-rested.C:
+			changed()
+			continue
+		case <-sub.Ready():
+		}
+		events, err := sub.Take()
+		if err != nil {
+			return
+		}
+		if slices.ContainsFunc(events, func(e rtnetlink.Event) bool { return e.Address == nil || e.Gone }) {
+			changed()
+			rested.Reset(rest)
+			wake.Pause(ctx, rtnetlink.Pause) // links of pods come and go
+		}
+	}
+}
