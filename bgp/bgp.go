@@ -44,8 +44,12 @@ type Config struct {
 
 // Peer is a router to have a session with.
 type Peer struct {
-	// Address is the peer's; unset for an unnumbered peer.
+	// Address is the peer's; unset for an unnumbered peer, and for a default gateway while
+	// there is none, whose session waits.
 	Address netip.Addr
+	// Gateway says which default gateway the peer is, and names it while it has no address;
+	// empty if it is none.
+	Gateway string
 	// Interface names the link of an unnumbered peer, whose address is learnt
 	// from its router advertisements.
 	Interface string
@@ -79,13 +83,16 @@ type Peer struct {
 	Attributes Attributes
 }
 
-// Name identifies the peer in status, logs and metrics: its address, or its
-// interface when unnumbered.
+// Name identifies the peer in status, logs and metrics: its address, its
+// interface when unnumbered, or what default gateway it would be.
 func (p Peer) Name() string {
-	if p.Interface != "" {
+	switch {
+	case p.Interface != "":
 		return p.Interface
+	case p.Address.IsValid():
+		return p.Address.String()
 	}
-	return p.Address.String()
+	return p.Gateway
 }
 
 // own is the own ASN on the session with p, of a speaker whose ASN is asn.
@@ -181,8 +188,8 @@ func (r Route) isFor(peer string) bool {
 // State is a BGP session's state (RFC 4271 section 8.2.2).
 type State string
 
-// The states of a session. Waiting is Herald's own: an unnumbered peer whose
-// address is not known yet.
+// The states of a session. Waiting is Herald's own: a peer whose address is not
+// known yet.
 const (
 	Waiting     State = "waiting"
 	Idle        State = "idle"
@@ -196,8 +203,10 @@ const (
 type Session struct {
 	// Peer is the peer's name in the configuration.
 	Peer string
-	// Address is the peer's, unset while an unnumbered peer has not been heard.
+	// Address is the peer's, unset while an unnumbered peer has not been heard, or there is no default gateway.
 	Address netip.Addr
+	// Gateway is [Peer.Gateway].
+	Gateway string
 	// LocalAddress is the session's own end, unset unless established.
 	LocalAddress netip.Addr
 	// ASN is the peer's, as it was last heard if [Peer.ASN] leaves it open; 0 until then.

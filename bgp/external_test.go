@@ -28,6 +28,24 @@ func TestOpenASN(t *testing.T) {
 	}
 }
 
+// A default gateway that is not there yet is waited for, and has a session when it is.
+func TestGatewayIsWaitedFor(t *testing.T) {
+	r := startRouter(t, "127.0.0.2", 64500, 64512)
+	s := newServer(t)
+	must(t, s.Apply(t.Context(), config(bgp.Peer{Gateway: "default-ipv4", ASN: 64500, IPv4: true})))
+	if x := session(s, "default-ipv4"); x.State != bgp.Waiting || x.Address.IsValid() || !strings.Contains(x.Reason, "no default route") {
+		t.Errorf("session: %+v, want it to wait", x)
+	}
+	there := r.peer(64500)
+	there.Gateway = "default-ipv4"
+	must(t, s.Apply(t.Context(), config(there)))
+	wait.Until(t, "the session is up", func() bool { return session(s, "127.0.0.2").State == bgp.Established })
+	must(t, s.Apply(t.Context(), config(r.peer(64500)))) // the same router, but no longer as the gateway
+	if all := s.Sessions(); len(all) != 1 || all[0].Drops != 0 || all[0].Gateway != "" {
+		t.Errorf("sessions: %+v, want the one that was up", all)
+	}
+}
+
 // A peer whose ASN is open, but that has the own one, is told no route and left alone for a while.
 func TestOpenASNIsNotTheOwn(t *testing.T) {
 	const reason = "the peer's ASN is 64512 like this node's, and asn: external takes any other: give its number for iBGP"

@@ -63,6 +63,9 @@ func newPeer(conf Peer, number uint32) *peer {
 	if conf.Interface != "" {
 		p.state = Waiting
 		p.reason = fmt.Sprintf("no router advertisement heard on %s yet", conf.Interface)
+	} else if !conf.Address.IsValid() {
+		p.state = Waiting
+		p.reason = "no default route of the main routing table has a gateway: it is the one that comes"
 	}
 	p.examineSoon()
 	return p
@@ -70,7 +73,7 @@ func newPeer(conf Peer, number uint32) *peer {
 
 func (p *peer) session(path *bfd.Status) Session {
 	s := Session{
-		Peer: p.Name(), Address: p.addr, ASN: cmp.Or(p.ASN, p.heard), State: p.state, Since: p.since, Drops: p.drops,
+		Peer: p.Name(), Address: p.addr, Gateway: p.Gateway, ASN: cmp.Or(p.ASN, p.heard), State: p.state, Since: p.since, Drops: p.drops,
 		IPv4: p.IPv4, IPv6: p.IPv6, BFD: p.path(path),
 	}
 	if p.state == Established {

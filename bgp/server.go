@@ -151,6 +151,7 @@ func sessionChanged(old, new Peer) bool {
 	old.NextHop4, new.NextHop4 = netip.Addr{}, netip.Addr{}
 	old.NextHop6, new.NextHop6 = netip.Addr{}, netip.Addr{}
 	old.BFD, new.BFD = nil, nil
+	old.Gateway, new.Gateway = "", ""
 	return !reflect.DeepEqual(old, new)
 }
 

@@ -100,7 +100,7 @@ type VIP struct {
 	Checks []string `yaml:"checks"`
 	// Linger is how long this node still answers for the VIP after a planned withdrawal, 0s to 5m. Default: 1s.
 	Linger time.Duration `yaml:"linger" default:"1s" want:"0s to 5m"`
-	// Peers name the BGP peers that hear of the VIP, by their address or interface. A VIP that moves is announced to the new ones half a second before it leaves the old ones; a peer that is new itself needs to be up before. Default: all.
+	// Peers name the BGP peers that hear of the VIP, by their address or interface, or as `default-ipv4` and `default-ipv6`. A VIP that moves is announced to the new ones half a second before it leaves the old ones; a peer that is new itself needs to be up before. Default: all.
 	Peers []string `yaml:"peers"`
 	// HoldDown is the longest that a VIP whose checks flap stays withdrawn after they pass again, 0s to 1h: the first return is at once, each further one within a short time waits twice as long. 0s turns it off. Default: 1m.
 	HoldDown time.Duration `yaml:"holdDown" default:"1m" want:"0s to 1h"`
@@ -327,12 +327,14 @@ const (
 	IPv6 Family = "ipv6"
 )
 
-// Peer is one BGP neighbour, named by its address or, unnumbered, by the interface it is reached through.
+// Peer is one BGP neighbour, named by its address or, unnumbered, by the interface it is reached through; the default gateway is `default-ipv4` or `default-ipv6`.
 type Peer struct {
-	// Address is the peer's address; a link-local one needs a zone, `fe80::1%eth0`. Either this or `interface` is required.
+	// Address is the peer's address; a link-local one needs a zone, `fe80::1%eth0`. Either this, `interface` or `defaultGateway` is required.
 	Address netip.Addr `yaml:"address"`
 	// Interface makes the peer unnumbered: the router at the far end of this link, found by its IPv6 router advertisements.
 	Interface string `yaml:"interface"`
+	// DefaultGateway makes the peer the default gateway of a family, `ipv4` or `ipv6`: the next hop of the default route with the lowest metric in the main routing table, or each of them if there are several, wherever the route leads at the time. A gateway that is none any more keeps its session for five seconds, in which that with the new one comes up.
+	DefaultGateway Family `yaml:"defaultGateway"`
 	// ASN is the peer's autonomous system number; the same as the own one makes the session iBGP. `external` is any but the own one, as the peer tells it. Required.
 	ASN asn.Peer `yaml:"asn"`
 	// Port is the peer's TCP port. Default: 179.
@@ -351,7 +353,7 @@ type Peer struct {
 	TTLSecurity uint8 `yaml:"ttlSecurity" want:"0 to 254"`
 	// BFD watches the path to the peer (RFC 5880), which is to be configured for it too. Routes wait for BFD when a session comes up, for 5s at most. Default: off.
 	BFD *BFD `yaml:"bfd"`
-	// Families are the address families of the session: `ipv4`, `ipv6`. Default: the one of the peer's address; both if unnumbered.
+	// Families are the address families of the session: `ipv4`, `ipv6`. Default: the one of the peer's address or of `defaultGateway`; both if unnumbered.
 	Families []Family `yaml:"families" want:"ipv4 or ipv6"`
 	// NextHop4 is the next hop of IPv4 routes sent to this peer. Default: the session's own local address.
 	NextHop4 netip.Addr `yaml:"nextHop4"`
@@ -374,13 +376,20 @@ type BFD struct {
 	Multihop *bool `yaml:"multihop"`
 }
 
-// Name is how logs, status and metrics call the peer, which no other shares: its address or its interface.
+// Name is how a VIP calls the peer, which no other shares: its address, its interface, or what gateway it is.
+// Logs, status and metrics call it so, too, except that they know gateways by their addresses.
 func (p *Peer) Name() string {
-	if p.Address.IsValid() {
+	switch {
+	case p.Address.IsValid():
 		return p.Address.String()
+	case p.DefaultGateway != "":
+		return GatewayName(p.DefaultGateway)
 	}
 	return p.Interface
 }
+
+// GatewayName is that of the peers that are the default gateways of a family.
+func GatewayName(f Family) string { return "default-" + string(f) }
 
 // Quorum is how many members a holder needs the votes of.
 type Quorum string

@@ -70,6 +70,8 @@ func (p *Peer) derive() {
 	case p.Families != nil:
 	case p.Interface != "":
 		p.Families = []Family{IPv4, IPv6}
+	case p.DefaultGateway != "":
+		p.Families = []Family{p.DefaultGateway}
 	case p.Address.IsValid():
 		p.Families = []Family{familyOf(p.Address)}
 	}

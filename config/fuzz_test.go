@@ -169,7 +169,13 @@ func checkPromises(t *testing.T, c *config.Config) {
 	if c.BGP != nil {
 		require(c.BGP.ASN != 0 && len(c.BGP.Peers) > 0, "a BGP speaker has an ASN and peers")
 		for _, p := range c.BGP.Peers {
-			require(p.Address.IsValid() != (p.Interface != ""), "a peer has address or interface")
+			ways := 0
+			for _, given := range []bool{p.Address.IsValid(), p.Interface != "", p.DefaultGateway != ""} {
+				if given {
+					ways++
+				}
+			}
+			require(ways == 1, "a peer has address, interface or default gateway")
 			require(p.ASN != 0 && p.Port != 0 && len(p.Families) > 0 && p.Password == "", "a peer is complete")
 			require(p.HoldTime >= 3*time.Second && p.HoldTime%time.Second == 0, "a hold time is what BGP can say")
 			require(p.Multihop == 0 || p.TTLSecurity == 0, "multihop and ttlSecurity exclude each other")

@@ -198,7 +198,7 @@ admin: *n
 		`13:3: checks[1]: give it one of http, tcp, exec, dns, grpc, icmp, file`,
 		`13:9: checks[1].name: a is the name of checks[0] already`,
 		`15:8: bgp.asn: want a decimal number, got 0x10`,
-		`17:5: bgp.peers[0].address: missing: give the peer's address, or its interface if unnumbered`,
+		`17:5: bgp.peers[0].address: missing: give the peer's address, its interface if unnumbered, or defaultGateway`,
 		`18:5: bgp.peers[1].asn: give a number from 1 to 4294967294`,
 		`18:16: bgp.peers[1].holdTime: want a duration such as 200ms, got the number 5`,
 		`18:28: bgp.peers[1].address: 10.0.0.1 is a VIP of this speaker, want the address of a router`,

@@ -65,16 +65,21 @@ func (v validator) wholeSeconds(p yaml.Path, d time.Duration) {
 }
 
 func (v validator) peer(p yaml.Path, peer *Peer) {
-	unnumbered := peer.Interface != ""
+	unnumbered, gateway := peer.Interface != "", peer.DefaultGateway != ""
 	switch {
 	case unnumbered && peer.Address.IsValid():
 		v.Errorf(p, "has both address and interface: keep one")
+	case gateway && (unnumbered || peer.Address.IsValid()):
+		v.Errorf(p.Field("defaultGateway"), "excludes address and interface: keep one")
+	case gateway && !peer.DefaultGateway.valid():
+		v.Errorf(p.Field("defaultGateway"), "want ipv4 or ipv6, got %s", yaml.Quote(string(peer.DefaultGateway)))
+	case gateway:
 	case unnumbered:
 		v.link(p.Field("interface"), peer.Interface)
 	case peer.Address.IsValid():
 		v.peerAddress(p.Field("address"), peer.Address)
-	default:
-		v.Errorf(p.Field("address"), "missing: give the peer's address, or its interface if unnumbered")
+	case v.WasRead(p.Field("defaultGateway")):
+		v.Errorf(p.Field("address"), "missing: give the peer's address, its interface if unnumbered, or defaultGateway")
 	}
 	if peer.ASN != asn.External {
 		v.asn(p.Field("asn"), uint32(peer.ASN))
@@ -114,6 +119,8 @@ func (v validator) localAddress(p yaml.Path, peer *Peer) {
 		v.Errorf(p, "want an address of this host, got %s", addr)
 	case peer.Address.IsValid() && familyOf(addr) != familyOf(peer.Address):
 		v.Errorf(p, "want an %s address like the peer's, got %s", familyOf(peer.Address), addr)
+	case peer.DefaultGateway.valid() && familyOf(addr) != peer.DefaultGateway:
+		v.Errorf(p, "want an %s address like the gateway's, got %s", peer.DefaultGateway, addr)
 	}
 }
 

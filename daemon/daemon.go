@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"os/signal"
 	"runtime"
@@ -159,7 +160,10 @@ func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...co
 	d.bgp = bgp.New(log, bgp.Options{NextHop6: link.GlobalAddr6})
 	d.routes = route.New()
 	defer d.routes.Close()
-	d.peering = peering.New(log, d.bgp, peering.Options{Realtime: d.realtime == admin.RealtimeOn, RouterID: link.RouterID})
+	d.peering = peering.New(log, d.bgp, peering.Options{
+		Realtime: d.realtime == admin.RealtimeOn, RouterID: link.RouterID,
+		Gateways: func(f config.Family) ([]netip.Addr, error) { return link.Gateways(f == config.IPv6) },
+	})
 	node.Clear(log, c)
 	d.kernel = nft.New(log, nft.Options{Node: c.NodeName})
 	d.balancers = node.New(log, d.kernel, proxy.New(proxy.Options{Log: log, Seed: c.NodeName, Linger: proxyLinger}), d.kernel.Bridge())
@@ -254,6 +258,9 @@ func (d *Daemon) serve(ctx context.Context, c *config.Config, servers []server, 
 	group.Go(func() error { d.balancers.Run(background); return nil })
 	group.Go(func() error { d.kernel.Run(background); return nil })
 	group.Go(func() error { d.runServices(background); return nil })
+	group.Go(func() error {
+		return link.WatchGateways(background, d.links, peering.Linger, func() { d.renewGateways(background) })
+	})
 	group.Go(func() error {
 		d.watcher.Run(background, func(rested bool) bool { return d.reload(background, "the file changed", rested) })
 		return nil

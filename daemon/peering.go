@@ -17,7 +17,7 @@ import (
 // reconcileInterval is the time between two attempts at what Services wait for.
 const reconcileInterval = time.Second
 
-// renewPeers puts in force what has changed of the peers in the API.
+// renewPeers puts in force what has changed of the peers in the API, and of those that are default gateways.
 func (d *Daemon) renewPeers(ctx context.Context) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -28,6 +28,16 @@ func (d *Daemon) renewPeers(ctx context.Context) {
 		d.log.Error("Services are not announced to the new peers; trying again", "err", err)
 	}
 	d.applyVIPs()
+}
+
+// renewGateways puts in force what may have changed of the peers that are default gateways, if there are any.
+func (d *Daemon) renewGateways(ctx context.Context) {
+	d.mu.Lock()
+	follows := len(d.peering.InForce().Gateways) > 0
+	d.mu.Unlock()
+	if follows {
+		d.renewPeers(ctx)
+	}
 }
 
 // announceBy has Services announced as c has it: with its attributes, to the peers
@@ -45,7 +55,7 @@ func (d *Daemon) announceBy(c *config.Config) error {
 	next := announce.Config{
 		Node: c.NodeName, Class: c.Services.LoadBalancerClass, DefaultClass: c.Services.DefaultClass,
 		RequireEndpoints: c.Services.RequireEndpoints, ExcludeCordoned: c.Services.ExcludeCordoned,
-		Attributes: base, Peers: peers.Names, Only: peers.OneFamily(), Reserved: d.reserved(c),
+		Attributes: base, Peers: peers.ByName(), Only: peers.OneFamily(), Reserved: d.reserved(c),
 	}
 	if reflect.DeepEqual(next, d.services.applied) {
 		return nil

@@ -50,7 +50,7 @@ func TestNoRouteToAFlatVIP(t *testing.T) {
 	advertised := func() []netip.Prefix { return s.Sessions()[0].Advertised }
 	const class = "herald.dev/vip"
 	a := announce.New(announce.Options{Log: slog.New(slog.DiscardHandler), Routes: s},
-		announce.Config{Node: "n1", Class: class, DefaultClass: true, Peers: map[string]string{"127.0.0.2": "127.0.0.2"}})
+		announce.Config{Node: "n1", Class: class, DefaultClass: true, Peers: map[string][]string{"127.0.0.2": {"127.0.0.2"}}})
 	a.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
 	a.SetPool(&v1alpha1.AddressPool{
 		ObjectMeta: metav1.ObjectMeta{Name: "p"},

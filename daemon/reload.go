@@ -102,8 +102,12 @@ func (d *Daemon) apply(ctx context.Context, c *config.Config) error {
 // applyVIPs tells the speaker of the VIPs where they are now.
 func (d *Daemon) applyVIPs() {
 	vips, verdicts := d.flat.VIPs()
+	set := d.peering.InForce()
+	for i := range vips {
+		vips[i].Peers = set.Called(vips[i].Peers)
+	}
 	var peers []string
-	for _, p := range d.peering.InForce().BGP.Peers {
+	for _, p := range set.BGP.Peers {
 		peers = append(peers, p.Name())
 	}
 	d.speaker.Apply(vips, peers, append(d.monitor.Verdicts(), verdicts...))

@@ -220,7 +220,7 @@ func adminVIP(a speaker.Status, link address.Status, conflict arp.Finding, sessi
 // adminPeer is a session, with those of its routes that are of vips.
 func adminPeer(p bgp.Session, vips map[netip.Prefix]bool) admin.Peer {
 	peer := admin.Peer{
-		Name: p.Peer, Address: p.Address, LocalAddress: p.LocalAddress, ASN: p.ASN, State: admin.SessionState(p.State), Since: p.Since,
+		Name: p.Peer, Gateway: p.Gateway, Address: p.Address, LocalAddress: p.LocalAddress, ASN: p.ASN, State: admin.SessionState(p.State), Since: p.Since,
 		Reason: p.Reason, Drops: p.Drops, HoldTime: p.HoldTime.Seconds(), Advertised: []netip.Prefix{}, Routes: len(p.Advertised),
 	}
 	for _, prefix := range p.Advertised {

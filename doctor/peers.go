@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/doctor/facts"
@@ -53,7 +54,11 @@ func silence(p config.Peer) string {
 
 // cure is where to look for what keeps a session from coming up.
 func cure(c *config.Config, f *facts.Facts, p config.Peer) string {
-	return fmt.Sprintf("ip route get %s; see that the address in bgp.peers is right; then on the router: neighbor %s remote-as %d%s, and TCP port %d open to it", p.Address, sourceFor(f, p), c.BGP.ASN, password(p), p.Port)
+	find := fmt.Sprintf("ip route get %s; see that the address in bgp.peers is right", p.Address)
+	if p.DefaultGateway != "" {
+		find = fmt.Sprintf("ip -%s route show default", strings.TrimPrefix(string(p.DefaultGateway), "ipv"))
+	}
+	return fmt.Sprintf("%s; then on the router: neighbor %s remote-as %d%s, and TCP port %d open to it", find, sourceFor(f, p), c.BGP.ASN, password(p), p.Port)
 }
 
 // sourceFor is the address from which this node speaks to the peer, as far as that is plain.

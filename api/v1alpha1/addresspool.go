@@ -110,7 +110,7 @@ type PoolBGP struct {
 	// +kubebuilder:validation:Minimum=8
 	// +kubebuilder:validation:Maximum=128
 	AggregationLengthV6 int32 `json:"aggregationLengthV6,omitempty"`
-	// Peers name the peers that hear of the addresses: a BGPPeer by its name, a peer of a node's own file by its address or interface. Default: all.
+	// Peers name the peers that hear of the addresses: a BGPPeer by its name, a peer of a node's own file by its address or interface, or as `default-ipv4` and `default-ipv6`. Default: all.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1

@@ -12,6 +12,7 @@ import (
 // +kubebuilder:resource:scope=Cluster,categories=herald
 // +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.spec.address`
 // +kubebuilder:printcolumn:name="Interface",type=string,JSONPath=`.spec.interface`
+// +kubebuilder:printcolumn:name="Gateway",type=string,JSONPath=`.spec.defaultGateway`,priority=1
 // +kubebuilder:printcolumn:name="ASN",type=string,JSONPath=`.spec.asn`
 // +kubebuilder:printcolumn:name="Hold time",type=string,JSONPath=`.spec.holdTime`,priority=1
 // +kubebuilder:printcolumn:name="BFD",type=string,JSONPath=`.spec.bfd.interval`,priority=1
@@ -25,25 +26,26 @@ type BGPPeer struct {
 	Spec BGPPeerSpec `json:"spec"`
 }
 
-// BGPPeerSpec is one BGP neighbour, named by its address or, unnumbered, by the interface it is reached through. Its fields are those of `bgp.peers[]` in a node's own file.
+// BGPPeerSpec is one BGP neighbour, named by its address or, unnumbered, by the interface it is reached through, or the default gateway of each node. Its fields are those of `bgp.peers[]` in a node's own file.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.address) != has(self.interface)",message="want either address or interface, and one of them"
-// +kubebuilder:validation:XValidation:rule="has(self.address) == has(oldSelf.address) && (!has(self.address) || self.address == oldSelf.address) && (!has(self.interface) || !has(oldSelf.interface) || self.interface == oldSelf.interface)",message="address and interface stay as they are: create a BGPPeer for the other router, then delete this one"
+// +kubebuilder:validation:XValidation:rule="[has(self.address), has(self.interface), has(self.defaultGateway)].exists_one(given, given)",message="want one of address, interface and defaultGateway"
+// +kubebuilder:validation:XValidation:rule="has(self.address) == has(oldSelf.address) && has(self.interface) == has(oldSelf.interface) && (!has(self.address) || self.address == oldSelf.address) && (!has(self.interface) || self.interface == oldSelf.interface) && (!has(self.defaultGateway) || !has(oldSelf.defaultGateway) || self.defaultGateway == oldSelf.defaultGateway)",message="address, interface and defaultGateway stay as they are: create a BGPPeer for the other router, then delete this one"
 // +kubebuilder:validation:XValidation:rule="!has(self.interface) || !has(self.localAddress)",fieldPath=".localAddress",message="an unnumbered session uses the link-local address: remove it"
 // +kubebuilder:validation:XValidation:rule="!has(self.localAddress) || !has(self.address) || self.localAddress.contains(':') == self.address.contains(':')",fieldPath=".localAddress",message="want an address of the same family as the peer's"
+// +kubebuilder:validation:XValidation:rule="!has(self.localAddress) || !has(self.defaultGateway) || self.localAddress.contains(':') == (self.defaultGateway == 'ipv6')",fieldPath=".localAddress",message="want an address of the same family as the gateway's"
 // +kubebuilder:validation:XValidation:rule="!has(self.interface) || !has(self.multihop) || self.multihop == 0",fieldPath=".multihop",message="an unnumbered peer is always on the link: remove it"
 // +kubebuilder:validation:XValidation:rule="!has(self.interface) || !has(self.ttlSecurity) || self.ttlSecurity == 0",fieldPath=".ttlSecurity",message="an unnumbered peer is always on the link: remove it"
 // +kubebuilder:validation:XValidation:rule="!has(self.multihop) || !has(self.ttlSecurity) || self.multihop == 0 || self.ttlSecurity == 0",fieldPath=".ttlSecurity",message="multihop and ttlSecurity exclude each other: keep one"
 // +kubebuilder:validation:XValidation:rule="!has(self.localASN) || !has(self.asn) || self.localASN != self.asn || !has(self.multihop) || self.multihop == 0",fieldPath=".multihop",message="an iBGP session is not limited to one hop: remove it"
 // +kubebuilder:validation:XValidation:rule="!has(self.localASN) || !has(self.asn) || self.localASN == self.asn || !has(self.localPref)",fieldPath=".localPref",message="only an iBGP peer hears it: remove it"
-// +kubebuilder:validation:XValidation:rule="!has(self.bfd) || !has(self.bfd.multihop) || !self.bfd.multihop || has(self.address) && !self.address.startsWith('fe80:')",fieldPath=".bfd.multihop",message="a peer with a link-local address is always on the link: remove it"
+// +kubebuilder:validation:XValidation:rule="!has(self.bfd) || !has(self.bfd.multihop) || !self.bfd.multihop || has(self.defaultGateway) || has(self.address) && !self.address.startsWith('fe80:')",fieldPath=".bfd.multihop",message="a peer with a link-local address is always on the link: remove it"
 // +kubebuilder:validation:XValidation:rule="!has(self.bfd) || !has(self.bfd.multihop) || self.bfd.multihop || !(has(self.multihop) && self.multihop > 1 || has(self.ttlSecurity) && self.ttlSecurity > 1)",fieldPath=".bfd.multihop",message="the peer may be several hops away: remove it"
-// +kubebuilder:validation:XValidation:rule="!has(self.nextHop4) || (has(self.families) ? 'ipv4' in self.families : has(self.interface) || has(self.address) && !self.address.contains(':'))",fieldPath=".nextHop4",message="the session carries no ipv4 routes: add ipv4 to families or remove it"
-// +kubebuilder:validation:XValidation:rule="!has(self.nextHop6) || (has(self.families) ? 'ipv6' in self.families : has(self.interface) || has(self.address) && self.address.contains(':'))",fieldPath=".nextHop6",message="the session carries no ipv6 routes: add ipv6 to families or remove it"
+// +kubebuilder:validation:XValidation:rule="!has(self.nextHop4) || (has(self.families) ? 'ipv4' in self.families : has(self.interface) || has(self.defaultGateway) && self.defaultGateway == 'ipv4' || has(self.address) && !self.address.contains(':'))",fieldPath=".nextHop4",message="the session carries no ipv4 routes: add ipv4 to families or remove it"
+// +kubebuilder:validation:XValidation:rule="!has(self.nextHop6) || (has(self.families) ? 'ipv6' in self.families : has(self.interface) || has(self.defaultGateway) && self.defaultGateway == 'ipv6' || has(self.address) && self.address.contains(':'))",fieldPath=".nextHop6",message="the session carries no ipv6 routes: add ipv6 to families or remove it"
 // +kubebuilder:validation:XValidation:rule="has(self.asn) != has(self.asnFrom)",message="want either asn or asnFrom, and one of them"
 // +kubebuilder:validation:XValidation:rule="!has(self.localASN) || !has(self.localASNFrom)",fieldPath=".localASNFrom",message="localASN and localASNFrom exclude each other: keep one"
 type BGPPeerSpec struct {
-	// Address is the peer's address; a link-local one needs a zone, `fe80::1%eth0`. Either this or `interface` is required, and it stays as it is.
+	// Address is the peer's address; a link-local one needs a zone, `fe80::1%eth0`. Either this, `interface` or `defaultGateway` is required, and it stays as it is.
 	// +optional
 	// +kubebuilder:validation:MaxLength=61
 	// +kubebuilder:validation:XValidation:rule="isIP(self.find('^[^%]+')) && self.matches('^[^%]+(%[^%/: ]+)?$') && (ip(self.find('^[^%]+')).isGlobalUnicast() || ip(self.find('^[^%]+')).isLoopback() || ip(self.find('^[^%]+')).isLinkLocalUnicast())",message="want the unicast address of a router"
@@ -53,6 +55,9 @@ type BGPPeerSpec struct {
 	// Interface makes the peer unnumbered: the router at the far end of this link, found by its IPv6 router advertisements. It stays as it is.
 	// +optional
 	Interface Link `json:"interface,omitempty"`
+	// DefaultGateway makes the peer the default gateway of a family on each node, `ipv4` or `ipv6`: the next hop of the default route with the lowest metric in the main routing table, or each of them if there are several, wherever the route leads at the time. A gateway that is none any more keeps its session for five seconds, in which that with the new one comes up. It stays as it is.
+	// +optional
+	DefaultGateway Family `json:"defaultGateway,omitempty"`
 	// ASN is the peer's autonomous system number; the same as the own one makes the session iBGP. `external` is any but the own one, as the peer tells it. Either this or `asnFrom` is required.
 	// +optional
 	// +kubebuilder:validation:Schemaless
@@ -103,7 +108,7 @@ type BGPPeerSpec struct {
 	// BFD watches the path to the peer (RFC 5880), which is to be configured for it too. Routes wait for BFD when a session comes up, for 5s at most. Default: off.
 	// +optional
 	BFD *BFD `json:"bfd,omitempty"`
-	// Families are the address families of the session: `ipv4`, `ipv6`. Default: the one of the peer's address; both if unnumbered.
+	// Families are the address families of the session: `ipv4`, `ipv6`. Default: the one of the peer's address or of `defaultGateway`; both if unnumbered.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1

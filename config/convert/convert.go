@@ -114,6 +114,9 @@ func Peer(p config.Peer) bgp.Peer {
 		Password: p.Password, HoldTime: p.HoldTime, Multihop: p.Multihop, TTLSecurity: p.TTLSecurity,
 		NextHop4: p.NextHop4, NextHop6: p.NextHop6, Attributes: Attributes(p.Attributes),
 	}
+	if p.DefaultGateway != "" {
+		peer.Gateway = p.Name()
+	}
 	if p.ASN == asn.External {
 		peer.ASN = 0
 	}

@@ -142,7 +142,7 @@ func Ports(c *config.Config) []Port {
 			continue
 		}
 		addr, port := netip.IPv6Unspecified(), uint16(3784) // RFC 5881, section 4
-		if p.Address.Is4() {
+		if p.Address.Is4() || p.DefaultGateway == config.IPv4 {
 			addr = netip.IPv4Unspecified()
 		}
 		if *p.BFD.Multihop {

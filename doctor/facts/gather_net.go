@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/convert"
+	"github.com/herald-vip/herald/netutil/link"
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/wake"
 )
@@ -31,12 +31,14 @@ func (f *Facts) askPeers(ctx context.Context, c *config.Config) map[string]strin
 	}
 	if f.Running != nil {
 		for _, p := range f.Running.Peers {
-			switch out[p.Name] = p.Reason; {
+			name, problem := cmp.Or(p.Gateway, p.Name), p.Reason
+			switch {
 			case p.State != admin.Established:
-				out[p.Name] = cmp.Or(p.Reason, "the session is "+string(p.State))
+				problem = cmp.Or(p.Reason, "the session is "+string(p.State))
 			case p.BFD != nil && p.BFD.State != admin.BFDUp: // of which the wait of its routes is only a consequence
-				out[p.Name] = "BFD is " + string(p.BFD.State) + ": " + p.BFD.Reason
+				problem = "BFD is " + string(p.BFD.State) + ": " + p.BFD.Reason
 			}
+			out[name] = cmp.Or(out[name], problem) // there may be several gateways
 		}
 		return out
 	}
@@ -45,8 +47,26 @@ func (f *Facts) askPeers(ctx context.Context, c *config.Config) map[string]strin
 	}
 	sessions := convert.BGP(c)
 	sessions.RouterID = cmp.Or(sessions.RouterID, f.routerID)
-	numbered := slices.DeleteFunc(slices.Clone(sessions.Peers), func(p bgp.Peer) bool { return !p.Address.IsValid() })
-	return together(numbered, bgp.Peer.Name, func(p bgp.Peer) string { return askPeer(ctx, sessions, p) })
+	var numbered []bgp.Peer
+	for _, p := range sessions.Peers {
+		addrs := []netip.Addr{p.Address}
+		if p.Gateway != "" {
+			if addrs, _ = link.Gateways(p.Gateway == config.GatewayName(config.IPv6)); len(addrs) == 0 {
+				out[p.Gateway] = "no default route of the main routing table has a gateway"
+			}
+		}
+		for _, p.Address = range addrs {
+			if p.Address.IsValid() {
+				numbered = append(numbered, p)
+			}
+		}
+	}
+	answers := together(numbered, bgp.Peer.Name, func(p bgp.Peer) string { return askPeer(ctx, sessions, p) })
+	for _, p := range numbered {
+		name := cmp.Or(p.Gateway, p.Name())
+		out[name] = cmp.Or(out[name], answers[p.Name()])
+	}
+	return out
 }
 
 // askAgain is how long a router may turn connections away between two attempts of its own.

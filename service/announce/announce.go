@@ -56,10 +56,10 @@ type Config struct {
 	// Attributes are the node's own; a pool's are laid over them.
 	Attributes bgp.Attributes
 	// Peers are the peers that this node has: by the names that pools use for
-	// them (of a BGPPeer; the address or interface of a peer in the file), their
-	// names in package bgp ([bgp.Peer.Name]). The bgp server has to know them
-	// already.
-	Peers map[string]string
+	// them (of a BGPPeer; the address or interface of a peer in the file, or `default-ipv4`), their
+	// names in package bgp ([bgp.Peer.Name]), of default gateways there may be
+	// several. The bgp server has to know them already.
+	Peers map[string][]string
 	// Only are the peers, by their names in package bgp, whose sessions carry the
 	// routes of one family only.
 	Only map[string]pool.Family

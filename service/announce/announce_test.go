@@ -306,7 +306,7 @@ func TestAggregatesKeepToTheirPool(t *testing.T) {
 // A node without peers has no BGP that could take a route.
 func TestNoPeers(t *testing.T) {
 	known := []any{machine("n1", nil), addressPool("p", nil, "10.1.0.0/24"), svc("a", nil, "10.1.0.1")}
-	inVirtualTime(t, announce.Config{Peers: map[string]string{}}, known, func(n *node) {
+	inVirtualTime(t, announce.Config{Peers: map[string][]string{}}, known, func(n *node) {
 		n.did()
 		n.reason("default/a", "this node has no BGP peer")
 		n.Apply(announce.Config{Peers: somebody()})
@@ -318,7 +318,7 @@ func TestNoPeers(t *testing.T) {
 func TestFamilies(t *testing.T) {
 	known := []any{machine("n1", nil), addressPool("p", nil, "10.1.0.0/24", "fd00::/64"), svc("a", nil, "10.1.0.1", "fd00::1")}
 	config := announce.Config{
-		Peers: map[string]string{"a": "10.0.0.1", "b": "10.0.0.2"},
+		Peers: map[string][]string{"a": {"10.0.0.1"}, "b": {"10.0.0.2"}},
 		Only:  map[string]pool.Family{"10.0.0.1": pool.IPv4, "10.0.0.2": pool.IPv4},
 	}
 	inVirtualTime(t, config, known, func(n *node) {
@@ -389,7 +389,7 @@ func TestAttributesAndPeers(t *testing.T) {
 	}
 	config := announce.Config{
 		Attributes: bgp.Attributes{Communities: []community.Community{64512<<16 + 9}},
-		Peers:      map[string]string{"rack-a": "10.0.0.1", "10.0.0.1": "10.0.0.1", "rack-b": "10.0.0.2"},
+		Peers:      map[string][]string{"rack-a": {"10.0.0.1"}, "10.0.0.1": {"10.0.0.1"}, "rack-b": {"10.0.0.2"}},
 	}
 	inVirtualTime(t, config, []any{machine("n1", nil), svc("a", nil, "10.1.0.1"), pool()}, func(n *node) {
 		n.did("announce 10.1.0.1/32")
@@ -403,7 +403,7 @@ func TestAttributesAndPeers(t *testing.T) {
 		n.did("announce 10.1.0.1/32 to [10.0.0.1]")
 		n.set(pool("rack-a", "rack-b"))
 		n.did("announce 10.1.0.1/32 to [10.0.0.1 10.0.0.2]")
-		config.Peers = map[string]string{"rack-a": "10.0.0.1"}
+		config.Peers = map[string][]string{"rack-a": {"10.0.0.1"}}
 		n.Apply(config)
 		n.did("announce 10.1.0.1/32 to [10.0.0.1]") // a peer that is gone has nothing to be told
 		n.Apply(config)

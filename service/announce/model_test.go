@@ -125,14 +125,13 @@ func (m *model) routes() map[netip.Prefix]bgp.Route {
 		}
 		r := bgp.Route{Prefix: m.network(addr, p), Attributes: m.config.Attributes.Merge(convert.Attributes(convert.FileAttributes(p.Spec.BGP.Attributes)))}
 		for _, name := range p.Spec.BGP.Peers {
-			if peer, ok := m.config.Peers[name]; ok {
-				r.Peers = append(r.Peers, peer)
-			}
+			r.Peers = append(r.Peers, m.config.Peers[name]...)
 		}
 		slices.Sort(r.Peers)
+		r.Peers = slices.Compact(r.Peers)
 		carriers := r.Peers
 		if p.Spec.BGP.Peers == nil {
-			carriers = slices.Collect(maps.Values(m.config.Peers))
+			carriers = slices.Concat(slices.Collect(maps.Values(m.config.Peers))...)
 		}
 		if slices.ContainsFunc(carriers, func(peer string) bool {
 			only, limited := m.config.Only[peer]

@@ -204,7 +204,7 @@ func (a *Announcer) appraiseAll() {
 func (a *Announcer) heard(p *addressPool, family pool.Family) service.Verdict {
 	peers := p.bgp.terms.peers
 	if peers == nil {
-		peers = slices.Collect(maps.Values(a.config.Peers))
+		peers = a.everyPeer()
 	}
 	switch {
 	case len(a.config.Peers) == 0:
@@ -215,6 +215,13 @@ func (a *Announcer) heard(p *addressPool, family pool.Family) service.Verdict {
 		return service.Planned("none of this node's peers that pool %s is for carries %s: add it to their families", p.name, family)
 	}
 	return service.Verdict{}
+}
+
+// everyPeer names all peers of this node, in order.
+func (a *Announcer) everyPeer() []string {
+	all := slices.Concat(slices.Collect(maps.Values(a.config.Peers))...)
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // carries says whether the session with a peer carries routes of a family.
@@ -230,17 +237,15 @@ func (a *Announcer) agree(b *poolBGP) {
 	if b.peers != nil {
 		next.peers = []string{}
 		for _, name := range b.peers {
-			if peer, ok := a.config.Peers[name]; ok && !slices.Contains(next.peers, peer) {
-				next.peers = append(next.peers, peer)
-			}
+			next.peers = append(next.peers, a.config.Peers[name]...)
 		}
 		slices.Sort(next.peers)
+		next.peers = slices.Compact(next.peers)
 	}
 	if b.terms == nil {
 		b.audience = departure.Audience{Peers: next.peers}
 	}
-	all := slices.Compact(slices.Sorted(maps.Values(a.config.Peers)))
-	b.audience, b.again = b.audience.Next(time.Now(), next.peers, all)
+	b.audience, b.again = b.audience.Next(time.Now(), next.peers, a.everyPeer())
 	next.leaving = b.audience.Leaving()
 	if !reflect.DeepEqual(b.terms, next) {
 		b.terms = next

@@ -245,8 +245,8 @@ func (w *world) deletePool() {
 func (w *world) apply() {
 	w.config.ExcludeCordoned = w.chance(2)
 	w.config.RequireEndpoints = w.chance(2)
-	w.config.Peers = pick(w, "known peers", map[string]string{"x": "10.0.0.1", "y": "10.0.0.2"}, map[string]string{"x": "10.0.0.1"},
-		map[string]string{"y": "10.0.0.2", "z": "10.0.0.3"}, nil)
+	w.config.Peers = pick(w, "known peers", map[string][]string{"x": {"10.0.0.1"}, "y": {"10.0.0.2"}}, map[string][]string{"x": {"10.0.0.1"}},
+		map[string][]string{"y": {"10.0.0.2", "10.0.0.1"}, "z": {"10.0.0.3"}}, nil)
 	w.config.Only = pick(w, "families", nil, map[string]pool.Family{"10.0.0.1": pool.IPv4}, map[string]pool.Family{"10.0.0.1": pool.IPv6, "10.0.0.2": pool.IPv4})
 	w.config.Attributes = pick(w, "attributes", bgp.Attributes{}, bgp.Attributes{Prepend: 1})
 	before := w.config.Reserved

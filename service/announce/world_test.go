@@ -152,7 +152,7 @@ func inVirtualTime(t *testing.T, config announce.Config, known []any, f func(*no
 }
 
 // somebody is a peer, for a node that has to have one.
-func somebody() map[string]string { return map[string]string{"tor": "10.0.0.254"} }
+func somebody() map[string][]string { return map[string][]string{"tor": {"10.0.0.254"}} }
 
 func newNode(t *testing.T, config announce.Config) *node {
 	n := &node{t: t, router: newRouter(t), log: &strings.Builder{}}

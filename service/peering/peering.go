@@ -28,6 +28,8 @@ type Options struct {
 	Realtime bool
 	// RouterID guesses one for a node that is none of the given VIPs.
 	RouterID func(node string, vips ...netip.Addr) (netip.Addr, error)
+	// Gateways finds the default gateways of a family.
+	Gateways func(config.Family) ([]netip.Addr, error)
 }
 
 // Peering has the peers of a node in force. It is not safe for concurrent use.
@@ -36,6 +38,7 @@ type Peering struct {
 	server   Server
 	options  Options
 	routerID netip.Addr // as guessed
+	gateways map[string]following
 	inForce  Set
 	err      error
 }
@@ -48,7 +51,7 @@ func New(log *slog.Logger, server Server, options Options) *Peering {
 // InForce are the peers there are.
 func (p *Peering) InForce() Set { return p.inForce }
 
-// Err is why the last change in the API is not in force; nil if it is.
+// Err is why the last change in the API, or of the default gateways, is not in force; nil if it is.
 func (p *Peering) Err() error { return p.err }
 
 // Plan is the peers of c and of the API as they should be now.
@@ -72,6 +75,9 @@ func (p *Peering) Plan(c *config.Config, api Resources) (Set, error) {
 			}
 		}
 		set.BGP.RouterID = p.routerID
+	}
+	if err := p.follow(&set); err != nil {
+		return Set{}, err
 	}
 	if c.Realtime && !p.options.Realtime {
 		slowDown(set.BGP.Peers)
@@ -100,11 +106,20 @@ func (p *Peering) Apply(ctx context.Context, set Set) error {
 			p.log.Warn("BGPPeer is not in force", "peer", l.Peer, "reason", l.Reason)
 		}
 	}
+	for name, peers := range set.Gateways {
+		switch {
+		case slices.Equal(peers, p.inForce.Gateways[name]):
+		case slices.Equal(peers, []string{name}):
+			p.log.Warn("there is no default gateway to have a session with", "peer", name)
+		default:
+			p.log.Info("default gateways", "peer", name, "now", peers)
+		}
+	}
 	p.inForce, p.err = set, nil
 	return nil
 }
 
-// Renew puts in force what has changed in the API. It reports whether anything has changed and is in force;
+// Renew puts in force what has changed in the API, or of the default gateways. It reports whether anything has changed and is in force;
 // what is not is in [Peering.Err].
 func (p *Peering) Renew(ctx context.Context, c *config.Config, api Resources) (changed bool) {
 	set, err := p.Plan(c, api)
@@ -119,7 +134,7 @@ func (p *Peering) Renew(ctx context.Context, c *config.Config, api Resources) (c
 		return true
 	}
 	if p.err == nil || p.err.Error() != err.Error() {
-		p.log.Error("the BGP peers in the API are not in force; trying again", "err", err)
+		p.log.Error("the BGP peers as they should be now are not in force; trying again", "err", err)
 	}
 	p.err = err
 	return false

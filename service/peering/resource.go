@@ -19,6 +19,9 @@ func nameOf(r *v1alpha1.BGPPeer) string {
 	if addr, err := netip.ParseAddr(r.Spec.Address); err == nil {
 		return addr.String()
 	}
+	if r.Spec.DefaultGateway != "" {
+		return config.GatewayName(config.Family(r.Spec.DefaultGateway))
+	}
 	return string(r.Spec.Interface)
 }
 
@@ -83,7 +86,7 @@ func resourcePeer(c *config.Config, file uint32, r *v1alpha1.BGPPeer, api Resour
 // server sets, should it not have.
 func filePeer(s *v1alpha1.BGPPeerSpec) (config.Peer, error) {
 	p := config.Peer{
-		Interface: string(s.Interface), ASN: s.ASN, Port: uint16(cmp.Or(s.Port, 179)),
+		Interface: string(s.Interface), DefaultGateway: config.Family(s.DefaultGateway), ASN: s.ASN, Port: uint16(cmp.Or(s.Port, 179)),
 		HoldTime: cmp.Or(s.HoldTime.Duration, 3*time.Second), Multihop: uint8(s.Multihop), TTLSecurity: uint8(s.TTLSecurity),
 		Attributes: convert.FileAttributes(s.Attributes),
 	}

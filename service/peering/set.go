@@ -31,11 +31,43 @@ type Set struct {
 	// resources are those that are from BGPPeers, by the names of these.
 	resources map[string]bgp.Peer
 	// Names are the names that address pools use for peers, with those in BGP: of a
-	// BGPPeer its own, of a peer in the file its address or interface.
+	// BGPPeer its own, of a peer in the file [config.Peer.Name].
 	Names map[string]string
+	// Gateways are the peers that are default gateways, by [bgp.Peer.Gateway]; one that waits for a gateway if there is none.
+	Gateways map[string][]string
 	// LeftOut are the BGPPeers that are for this node and not, or not as they are
 	// now, in force.
 	LeftOut []LeftOut
+}
+
+// Called are the names in BGP of the peers with the given names, among which there may be those of [Set.Gateways];
+// nil, which stands for all, is what it is.
+func (s Set) Called(names []string) []string {
+	var out []string
+	if names != nil {
+		out = []string{}
+	}
+	for _, name := range names {
+		peers, ok := s.Gateways[name]
+		if !ok {
+			peers = []string{name}
+		}
+		for _, peer := range peers {
+			if !slices.Contains(out, peer) {
+				out = append(out, peer)
+			}
+		}
+	}
+	return out
+}
+
+// ByName has, by the names that address pools use, the peers in BGP.
+func (s Set) ByName() map[string][]string {
+	out := make(map[string][]string)
+	for name, peer := range s.Names {
+		out[name] = s.Called([]string{peer})
+	}
+	return out
 }
 
 // OneFamily has the peers whose sessions carry the routes of one family only.

@@ -127,7 +127,9 @@ type Check struct {
 
 // Peer is one BGP session.
 type Peer struct {
-	Name         string       `json:"name"`
+	Name string `json:"name"`
+	// Gateway is what the peer is called in the configuration, if it is a default gateway.
+	Gateway      string       `json:"gateway,omitempty"`
 	Address      netip.Addr   `json:"address,omitzero"`
 	LocalAddress netip.Addr   `json:"localAddress,omitzero"`
 	ASN          uint32       `json:"asn"` // 0 while it is open

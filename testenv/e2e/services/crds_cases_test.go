@@ -128,7 +128,7 @@ func poolCases() []crdCase {
 func peerCases() []crdCase {
 	const (
 		router    = "spec.address: want the unicast address of a router"
-		either    = "spec: want either address or interface, and one of them"
+		either    = "spec: want one of address, interface and defaultGateway"
 		number    = "spec.asn: want the number of an autonomous system, 1 to 4294967294 and not a reserved one, or external"
 		oneASN    = "spec: want either asn or asnFrom, and one of them"
 		oneValue  = "want either label or annotation, and one of them"
@@ -156,6 +156,14 @@ func peerCases() []crdCase {
 		{name: "iBGP", spec: `{address: 10.0.1.254, asn: 64512, localASN: 64512, localPref: 4294967295}`},
 		{name: "multihop", spec: `{address: 10.0.1.254, asn: 64500, multihop: 255, bfd: {interval: 10s, multiplier: 2, multihop: true}}`},
 
+		{name: "default gateway", spec: `{defaultGateway: ipv4, asn: external, localAddress: 10.0.1.1, ttlSecurity: 1, bfd: {multihop: true}, nextHop4: 10.0.1.1}`},
+		{name: "IPv6 default gateway", spec: `{defaultGateway: ipv6, asn: external, localAddress: "fd00:1::1", nextHop6: "fd00:1::1"}`},
+		{name: "address and default gateway", spec: `{address: 10.0.1.254, defaultGateway: ipv4, asn: 64500}`, want: []string{either}},
+		{name: "interface and default gateway", spec: `{interface: eth1, defaultGateway: ipv4, asn: 64500}`, want: []string{either}},
+		{name: "default gateway of a family", spec: `{defaultGateway: ipv5, asn: 64500}`, want: []string{`spec.defaultGateway: Unsupported value: "ipv5": supported values: "ipv4", "ipv6"`}},
+		{name: "local address of another family than the gateway", spec: `{defaultGateway: ipv6, asn: 64500, localAddress: 10.0.1.1}`, want: []string{"spec.localAddress: want an address of the same family as the gateway's"}},
+		{name: "next hop of another family than the gateway", spec: `{defaultGateway: ipv6, asn: 64500, nextHop4: 10.0.1.1}`, want: []string{"spec.nextHop4: the session carries no ipv4 routes: add ipv4 to families or remove it"}},
+		{name: "next hop of IPv6 with an IPv4 gateway", spec: `{defaultGateway: ipv4, asn: 64500, nextHop6: "fd00::1"}`, want: []string{"spec.nextHop6: the session carries no ipv6 routes: add ipv6 to families or remove it"}},
 		{name: "no router", spec: `{asn: 64500}`, want: []string{either}},
 		{name: "address and interface", spec: `{address: 10.0.1.254, interface: eth1, asn: 64500}`, want: []string{either}},
 		{name: "a name", spec: `{address: example.com, asn: 64500}`, want: []string{router}},

@@ -15,7 +15,7 @@ import (
 )
 
 // sameRouter is what is said of a peer that becomes another.
-const sameRouter = "spec: address and interface stay as they are: create a BGPPeer for the other router, then delete this one"
+const sameRouter = "spec: address, interface and defaultGateway stay as they are: create a BGPPeer for the other router, then delete this one"
 
 // sentences are the messages of all rules of the CRDs.
 func sentences(t *testing.T) []string {

@@ -98,6 +98,7 @@ func (a *crdAPI) testOtherRouter(t *testing.T) {
 		"{address: 10.0.1.254, asn: 64501, port: 1179}": nil,
 		"{address: 10.0.1.253, asn: 64500}":             {sameRouter},
 		"{interface: eth1, asn: 64500}":                 {sameRouter},
+		"{defaultGateway: ipv4, asn: 64500}":            {sameRouter},
 	} {
 		changed := fmt.Appendf(nil, "{apiVersion: herald.dev/v1alpha1, kind: BGPPeer, metadata: {name: a, resourceVersion: %q}, spec: %s}", have.ResourceVersion, spec)
 		status, answer, err := a.API.Ask(t.Context(), http.MethodPut, path+"?dryRun=All", changed)

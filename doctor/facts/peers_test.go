@@ -1,0 +1,41 @@
+package facts
+
+import (
+	"maps"
+	"testing"
+
+	"github.com/herald-vip/herald/bgp/asn"
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/nettest"
+)
+
+// A default gateway is asked where the default routes lead, and a Herald that runs knows of each.
+func TestAskGateways(t *testing.T) {
+	h := nettest.NewHost(t)
+	h.AddVeth("there0", "there1")
+	h.Route("::/0", "there0", "fe80::1") // on a link that only this host has: nobody else is asked
+	c := parsed(t, routedFile)
+	c.BGP.Peers = []config.Peer{{DefaultGateway: config.IPv4, ASN: asn.External, Port: 179}, {DefaultGateway: config.IPv6, ASN: 64500, Port: 179}}
+	for _, tt := range []struct {
+		name    string
+		running *admin.Status
+		want    map[string]string
+	}{
+		{name: "no Herald", want: map[string]string{
+			"default-ipv4": "no default route of the main routing table has a gateway",
+			"default-ipv6": "cannot connect to fe80::1%there0: dial tcp [fe80::1%there0]:179: connect: invalid argument",
+		}},
+		{name: "a Herald", running: &admin.Status{Peers: []admin.Peer{
+			{Name: "10.0.1.253", Gateway: "default-ipv4", State: admin.Established},
+			{Name: "10.0.1.254", Gateway: "default-ipv4", State: "idle", Reason: "no answer yet"},
+			{Name: "fe80::1%eth0", Gateway: "default-ipv6", State: admin.Established},
+		}}, want: map[string]string{"default-ipv4": "no answer yet", "default-ipv6": ""}},
+	} {
+		var got map[string]string
+		h.In(func() { got = (&Facts{Running: tt.running}).askPeers(t.Context(), c) })
+		if !maps.Equal(got, tt.want) {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}

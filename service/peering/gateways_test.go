@@ -1,0 +1,154 @@
+package peering
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/bgp/asn"
+	"github.com/herald-vip/herald/config"
+)
+
+func addrs(list string) []netip.Addr {
+	var out []netip.Addr
+	for _, s := range strings.Fields(list) {
+		out = append(out, netip.MustParseAddr(s))
+	}
+	return out
+}
+
+// A gateway that is none any more keeps its session for a while, and one that returns forgets that it was gone.
+func TestFollowing(t *testing.T) {
+	begin := time.Now()
+	var f following
+	for i, step := range []struct {
+		after    time.Duration // the beginning
+		gateways string
+		want     string
+	}{
+		{0, "10.0.0.1", "10.0.0.1"},
+		{time.Minute, "10.0.0.1 10.0.0.2", "10.0.0.1 10.0.0.2"},
+		{2 * time.Minute, "10.0.0.2", "10.0.0.2 10.0.0.1"},
+		{2*time.Minute + Linger - 1, "10.0.0.2", "10.0.0.2 10.0.0.1"},
+		{2*time.Minute + Linger, "10.0.0.2", "10.0.0.2"},
+		{3 * time.Minute, "", "10.0.0.2"},
+		{3*time.Minute + 1, "10.0.0.2", "10.0.0.2"},
+		{3*time.Minute + Linger, "10.0.0.2", "10.0.0.2"},
+		{4 * time.Minute, "10.0.0.3", "10.0.0.3 10.0.0.2"},
+		{4*time.Minute + 1, "10.0.0.4", "10.0.0.4 10.0.0.3 10.0.0.2"},
+		{4*time.Minute + Linger, "10.0.0.4", "10.0.0.4 10.0.0.3"},
+		{5 * time.Minute, "", "10.0.0.4"},
+		{6 * time.Minute, "", ""},
+	} {
+		if f = f.next(begin.Add(step.after), addrs(step.gateways)); !slices.EqualFunc(f, addrs(step.want), func(g gateway, a netip.Addr) bool { return g.addr == a }) {
+			t.Errorf("step %d: sessions with %v, want %s", i, f, step.want)
+		}
+	}
+}
+
+func TestPlace(t *testing.T) {
+	gateway := func(name string) bgp.Peer { return bgp.Peer{Gateway: name, ASN: 64500} }
+	of := func(list string) following { return following(nil).next(time.Now(), addrs(list)) }
+	fixed := bgp.Peer{Address: netip.MustParseAddr("10.0.0.2"), ASN: 64501}
+	watched := gateway("default-ipv6")
+	watched.BFD = &bgp.BFD{Multihop: true}
+	for _, tt := range []struct {
+		name     string
+		peers    []bgp.Peer
+		gateways map[string]following
+		want     string // peers, and which of these have multihop BFD
+		vip      string // the peers of a VIP whose peers are the default gateways
+	}{
+		{name: "none", peers: []bgp.Peer{fixed}, want: "10.0.0.2", vip: "default-ipv4 default-ipv6"},
+		{name: "one waits", peers: []bgp.Peer{gateway("default-ipv4"), fixed}, want: "10.0.0.2 default-ipv4", vip: "default-ipv4 default-ipv6"},
+		{
+			name: "two of one family, one of them a peer by itself", peers: []bgp.Peer{gateway("default-ipv4"), fixed, gateway("default-ipv6")},
+			gateways: map[string]following{"default-ipv4": of("10.0.0.1 10.0.0.2"), "default-ipv6": of("fe80::1%eth0")},
+			want:     "10.0.0.2 10.0.0.1 fe80::1%eth0", vip: "10.0.0.1 10.0.0.2 fe80::1%eth0",
+		},
+		{
+			name: "BFD on the link and beyond", peers: []bgp.Peer{watched},
+			gateways: map[string]following{"default-ipv6": of("fe80::1%eth0 fd00::1")},
+			want:     "fe80::1%eth0 fd00::1+multihop", vip: "default-ipv4 fe80::1%eth0 fd00::1",
+		},
+	} {
+		s := Set{BGP: bgp.Config{Peers: tt.peers}}
+		s.place(tt.gateways)
+		var got []string
+		for _, p := range s.BGP.Peers {
+			name := p.Name()
+			if p.BFD != nil && p.BFD.Multihop {
+				name += "+multihop"
+			}
+			got = append(got, name)
+			if (p.Gateway == "") != (p.Name() == fixed.Name()) {
+				t.Errorf("%s: %s is the gateway %q", tt.name, p.Name(), p.Gateway)
+			}
+		}
+		if strings.Join(got, " ") != tt.want {
+			t.Errorf("%s: %q, want %s", tt.name, got, tt.want)
+		}
+		if got := s.Called([]string{"default-ipv4", "default-ipv6"}); strings.Join(got, " ") != tt.vip {
+			t.Errorf("%s: a VIP's peers are %q, want %s", tt.name, got, tt.vip)
+		}
+	}
+	if got := (Set{}).Called(nil); got != nil {
+		t.Errorf("all peers are %q, want nil", got)
+	}
+}
+
+// The gateways of a file and of a BGPPeer follow the routing table, the new before the old one goes.
+func TestRenewFollowsGateways(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		table := map[config.Family]string{config.IPv4: "10.0.0.1"}
+		var unreadable error
+		p := New(slog.New(slog.NewTextHandler(t.Output(), nil)), s, Options{Gateways: func(f config.Family) ([]netip.Addr, error) {
+			return addrs(table[f]), unreadable
+		}})
+		file := config.Peer{DefaultGateway: config.IPv4, ASN: asn.External, Port: 179, HoldTime: 3 * time.Second, Families: []config.Family{config.IPv4}}
+		c := &config.Config{BGP: &config.BGP{ASN: 64512, RouterID: netip.MustParseAddr("10.0.0.9"), Peers: []config.Peer{file}}}
+		resources := Resources{Peers: []*v1alpha1.BGPPeer{router("six", 0, func(s *v1alpha1.BGPPeerSpec) { s.DefaultGateway = v1alpha1.IPv6 })}}
+		renewed := func(changed bool, want string) {
+			t.Helper()
+			if got := p.Renew(context.Background(), c, resources); got != changed || p.Err() != nil {
+				t.Errorf("renewed: %t (%v), want %t", got, p.Err(), changed)
+			}
+			last := s.applied[len(s.applied)-1]
+			last.Peers = slices.Clone(last.Peers)
+			slices.SortFunc(last.Peers, func(a, b bgp.Peer) int { return cmp.Compare(a.Name(), b.Name()) })
+			var names []string
+			for _, peer := range last.Peers {
+				names = append(names, peer.Name())
+			}
+			if got := strings.Join(names, " "); got != want {
+				t.Errorf("peers %s, want %s", got, want)
+			}
+		}
+		renewed(true, "10.0.0.1 default-ipv6")
+		if got := p.InForce().ByName(); !slices.Equal(got["default-ipv4"], []string{"10.0.0.1"}) || !slices.Equal(got["six"], []string{"default-ipv6"}) {
+			t.Errorf("pools may name %v", got)
+		}
+		table[config.IPv4], table[config.IPv6] = "10.0.0.2 10.0.0.3", "fe80::1%eth0"
+		renewed(true, "10.0.0.1 10.0.0.2 10.0.0.3 fe80::1%eth0")
+		renewed(false, "10.0.0.1 10.0.0.2 10.0.0.3 fe80::1%eth0")
+		time.Sleep(Linger)
+		renewed(true, "10.0.0.2 10.0.0.3 fe80::1%eth0")
+		unreadable = errors.New("out of memory")
+		if p.Renew(context.Background(), c, resources) || !errors.Is(p.Err(), unreadable) {
+			t.Errorf("the routes cannot be read: %v", p.Err())
+		}
+		if got := len(p.InForce().BGP.Peers); got != 3 {
+			t.Errorf("%d peers stay, want 3", got)
+		}
+	})
+}
