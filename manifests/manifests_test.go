@@ -225,6 +225,24 @@ func TestFilesByDetours(t *testing.T) {
 	}
 }
 
+// TestCommand checks that a pod gets the program of a check, and a unit the calls that make it another user's.
+func TestCommand(t *testing.T) {
+	with := parse(t, strings.Replace(bgp+peer, `tcp: {address: "127.0.0.1:6443"}`, "exec: {command: [/usr/local/bin/check, --fast]}", 1))
+	mounts := staticPod(t, manifests.Options{Config: with}).Containers[0].Mounts
+	if !slices.ContainsFunc(mounts, func(m mount) bool { return m.Path == "/usr/local/bin/check" && m.ReadOnly }) {
+		t.Errorf("the program is not among %v", mounts)
+	}
+	for c, want := range map[*config.Config]bool{with: true, parse(t, bgp+peer): false} {
+		unit, err := manifests.Make(manifests.Systemd, manifests.Options{Config: c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(string(unit), "\nSystemCallFilter=@setuid\n"); got != want {
+			t.Errorf("setuid is let through: %v, want %v:\n%s", got, want, unit)
+		}
+	}
+}
+
 // TestSocketFolder checks that the unit makes the folder of the socket, which has
 // to be there again after each boot.
 func TestSocketFolder(t *testing.T) {
