@@ -165,7 +165,7 @@ func sortedSet[T comparable](a, b []T, order func(T, T) int) []T {
 	return slices.Compact(all)
 }
 
-// Route is a host route to announce.
+// Route is a route to announce.
 type Route struct {
 	Prefix     netip.Prefix
 	Attributes Attributes

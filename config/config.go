@@ -61,7 +61,7 @@ type Announce string
 
 // The ways a VIP may reach the network.
 const (
-	// AnnounceBGP advertises the VIP as a host route to BGP peers.
+	// AnnounceBGP advertises the VIP as a route to BGP peers.
 	AnnounceBGP Announce = "bgp"
 	// AnnounceARP has one elected node answer for the VIP on a flat layer 2, by ARP and neighbour discovery.
 	AnnounceARP Announce = "arp"

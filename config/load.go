@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 
 	"github.com/herald-vip/herald/config/yaml"
 )
@@ -152,7 +153,7 @@ func ReadFile(name string) ([]byte, error) {
 	if strings.HasSuffix(name, "/") {
 		return list(name)
 	}
-	f, err := os.Open(name)
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // or a pipe that nobody writes to is waited for
 	if err != nil {
 		return nil, err
 	}

@@ -33,6 +33,7 @@ checks:
 		{"announce: kernel\n  checks: [dns]\n- name", "announce: kernle\n  checks: [dns]\n- name", `7:13: vips[0].announce: want bgp, kernel or arp, got "kernle"`},
 		{"prefixes: [192.0.2.0/24]", "prefixes: [192.0.2.53/24]", "11:14: vips[1].prefixes[0]: 192.0.2.53/24 has bits beyond its length: did you mean 192.0.2.0/24?"},
 		{"prefixes: [192.0.2.0/24]", "prefixes: [192.0.2.0]", `11:14: vips[1].prefixes[0]: want a prefix such as 10.99.0.0/24, got the text "192.0.2.0"`},
+		{"prefixes: [192.0.2.0/24]", "prefixes: [192.0.2.0/24]\n  kernel: {table: 254}", "11:14: vips[1].prefixes[0]: in the main table it would take this node's own packets for its other addresses: give kernel.table another number"},
 		{"prefixes: [192.0.2.0/24]", "prefixes: [0.0.0.0/0]", "11:14: vips[1].prefixes[0]: a default route is not one to VIPs: give the prefix that covers them"},
 		{"prefixes: [192.0.2.0/24]", "prefixes: [192.0.3.0/24]", "11:14: vips[1].prefixes[0]: covers none of the addresses: add one in 192.0.3.0/24, or remove it"},
 		{"prefixes: [192.0.2.0/24]", "prefixes: [192.0.2.0/24, 192.0.0.0/16]", "11:28: vips[1].prefixes[1]: overlaps another of the prefixes: remove one"},

@@ -76,6 +76,14 @@ func (c *Config) parts() (parts []part) {
 			if len(v.Peers) > 0 {
 				parts = append(parts, part{"peers", vip})
 			}
+			for _, prefix := range v.Prefixes {
+				parts = append(parts, part{"prefix " + prefix.String(), vip})
+			}
+		}
+	}
+	for _, check := range c.Checks {
+		if check.Not {
+			parts = append(parts, part{"not: true", "check " + check.Name})
 		}
 	}
 	if c.BGP != nil {

@@ -177,6 +177,8 @@ func (v validator) prefixes(p yaml.Path, vip *VIP) {
 		})
 		switch {
 		case !prefix.IsValid(): // could not be decoded
+		case vip.Kernel != nil && vip.Kernel.Table == unix.RT_TABLE_MAIN:
+			v.Errorf(p, "in the main table it would take this node's own packets for its other addresses: give kernel.table another number")
 		case prefix.Bits() == 0:
 			v.Errorf(p, "a default route is not one to VIPs: give the prefix that covers them")
 		case !slices.ContainsFunc(vip.Addresses, covers):

@@ -60,9 +60,9 @@ func TestExec(t *testing.T) {
 		{name: "no privileges", text: `sed -n '/NoNewPrivs\|CapEff\|CapPrm\|CapAmb/s/[^0-9a-f]*[A-Z][A-Za-z]*:.//p' /proc/self/status | tr '\n' ' '`, passes: true, reason: "0000000000000000 0000000000000000 0000000000000000 1"},
 		{name: "nothing inherited", check: health.Exec{Command: []string{"/bin/ls", "-x", "/proc/self/fd"}}, passes: true, reason: "/bin/ls: 0 1 2 3"}, // which is the folder itself
 		{name: "no such user", check: health.Exec{User: "no-such-user"}, reason: "check's own: there is no user no-such-user"},
-		{name: "no change", check: health.Exec{User: "4294967295"}, reason: "check's own: the user 4294967295 is root, or has no proper number"},
-		{name: "no change, either", check: health.Exec{User: "-1"}, reason: "check's own: the user -1 is root, or has no proper number"},
-		{name: "root", check: health.Exec{User: "root"}, reason: "check's own: the user root is root, or has no proper number: give the check another one"},
+		{name: "no change", check: health.Exec{User: "4294967295"}, reason: "check's own: the user 4294967295 is root, of its group, or has no proper number"},
+		{name: "no change, either", check: health.Exec{User: "-1"}, reason: "check's own: the user -1 is root, of its group, or has no proper number"},
+		{name: "root", check: health.Exec{User: "root"}, reason: "check's own: the user root is root, of its group, or has no proper number: give the check another one"},
 		{name: "not there", check: health.Exec{Command: []string{"/no/such/check"}}, reason: "/no/such/check: check's own: no such file or directory"},
 		{name: "no program", check: health.Exec{Command: []string{plain}}, reason: "permission denied"},
 		{name: "no interpreter", text: "\n", check: health.Exec{Command: []string{"/etc/passwd"}}, reason: "permission denied"},

@@ -141,8 +141,7 @@ type ICMP struct {
 	Address netip.Addr
 }
 
-// File is a file that must be there, of any type, such as a flag that an administrator sets. Nothing is read of it. It is
-// to be on a local file system: one that hangs holds up the check.
+// File is a file that must be there, of any type, such as a flag that an administrator sets. Nothing is read of it.
 type File struct {
 	// Path is absolute.
 	Path string

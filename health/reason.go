@@ -148,9 +148,9 @@ func (c *credentials) denied(status int, now time.Time) outcome {
 	anonymous := c.check.ClientCertFile == "" && c.check.TokenFile == ""
 	switch {
 	case anonymous && status == http.StatusUnauthorized:
-		return wrongAnswer("401: anonymous access is off, set clientCertFile or tokenFile")
+		return failure("401: anonymous access is off, set clientCertFile or tokenFile")
 	case anonymous:
-		return wrongAnswer("403: anonymous access is forbidden, set clientCertFile or tokenFile")
+		return failure("403: anonymous access is forbidden, set clientCertFile or tokenFile")
 	case c.check.ClientCertFile != "" && now.After(c.client().until):
 		return ownFailure(fmt.Sprintf("client certificate expired on %s (%d)", date(c.client().until), status))
 	case status == http.StatusUnauthorized:

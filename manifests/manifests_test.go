@@ -77,7 +77,8 @@ type pod struct {
 }
 
 type spec struct {
-	Grace      int `yaml:"terminationGracePeriodSeconds"`
+	Shared     bool `yaml:"shareProcessNamespace"`
+	Grace      int  `yaml:"terminationGracePeriodSeconds"`
 	Containers []struct {
 		Security struct {
 			Capabilities struct{ Add, Drop []string }
@@ -138,8 +139,8 @@ checks: [{name: web, tcp: {address: "127.0.0.1:80"}}]
 		pod := staticPod(t, o)
 		mounted := slices.ContainsFunc(pod.Volumes, func(v volume) bool { return v.Host.Path == "/dev/net/tun" && v.Host.Type == "CharDevice" }) &&
 			slices.ContainsFunc(pod.Containers[0].Mounts, func(m mount) bool { return m.Path == "/dev/net/tun" && !m.ReadOnly })
-		if mounted != want {
-			t.Errorf("the pod has the device: %t, want %t", mounted, want)
+		if mounted != want || pod.Shared != want {
+			t.Errorf("the pod has the device: %t, and another first process: %t; want %t", mounted, pod.Shared, want)
 		}
 		unit, err := manifests.Make(manifests.Systemd, o)
 		if err != nil {

@@ -148,11 +148,12 @@ func (s *Speaker) wakeAt(t time.Time) {
 // the new link, which comes first in the order, once the address is there.
 func (s *Speaker) applyStages() {
 	now := time.Now()
+	_ = s.kernel.Announce() // this process goes on, whatever takes its time below; an error comes again with each route
 	for _, u := range s.order {
 		u.err = nil
 	}
-	prefixes := s.covers()
-	withdrawn := s.withdrawRoutes(now, prefixes)
+	covers := s.covers()
+	withdrawn := s.withdrawRoutes(now, covers)
 	s.unbindAddresses()
 	s.closeFence()
 	s.closeBridge()
@@ -168,7 +169,7 @@ func (s *Speaker) applyStages() {
 			u.last.Done = time.Now()
 		}
 	}
-	s.announceRoutes(prefixes)
+	s.announceRoutes(covers)
 }
 
 // bindAddress puts the address on its link if it is not there and the stage says so.

@@ -70,18 +70,22 @@ func (c *cover) holds(ok func(*unit) bool) bool {
 // table is the table that the route is in; nil if it goes to peers.
 func (c *cover) table() *Table { return c.units[0].vip.Table }
 
-// withdrawRoutes takes away the routes that nothing stands behind any more.
+// withdrawRoutes takes away the routes that nothing stands behind any more. Of all addresses behind a prefix, those count that have been there, or
+// have failed: one that is new does not take the prefix from the others.
 func (s *Speaker) withdrawRoutes(now time.Time, all []*cover) error {
 	serves := func(u *unit) bool {
 		return u.vip.Flat == nil && u.at.stage.advertised() && u.bound == present && !u.astray(now)
 	}
+	comes := func(u *unit) bool {
+		return s.undecided(u) || u.at.stage.advertised() && u.bound != present && u.blocked.IsZero()
+	}
 	var prefixes []netip.Prefix
 	for _, c := range all {
-		if !c.holds(serves) {
+		if !slices.ContainsFunc(c.units, serves) || !c.holds(func(u *unit) bool { return serves(u) || comes(u) }) {
 			prefixes = append(prefixes, c.prefix)
 		}
 	}
-	err := errors.Join(s.routes.Withdraw(prefixes...), s.kernel.Withdraw(prefixes...))
+	err := errors.Join(s.kernel.Withdraw(prefixes...), s.routes.Withdraw(prefixes...))
 	if err == nil {
 		for _, prefix := range prefixes {
 			delete(s.told, prefix)
@@ -96,37 +100,41 @@ func (u *unit) ready() bool { return u.vip.Flat == nil && u.at.stage.advertised(
 // announceRoutes makes the routes whose addresses are there, and then takes away what they replace.
 func (s *Speaker) announceRoutes(all []*cover) {
 	var peers []bgp.Route
-	var kernel []route.Route
+	var byPeers []*cover
 	for _, c := range all {
 		i := slices.IndexFunc(c.units, (*unit).ready)
-		if i >= 0 && !c.holds((*unit).ready) {
+		_, told := s.told[c.prefix]
+		switch {
+		case i < 0:
+		case !c.holds((*unit).ready) && told:
+		case !c.holds((*unit).ready):
 			s.recordObstacle(c.units[i], fmt.Errorf("%s waits for the other addresses behind it", c.prefix))
-			continue
-		} else if i < 0 {
-			continue
-		}
-		marked := !c.holds(func(u *unit) bool { return u.ready() && !u.at.stage.marked() })
-		if t := c.table(); t != nil {
-			s.told[c.prefix] = departure.Audience{}
-			kernel = append(kernel, t.route(c.prefix, marked))
-		} else {
-			peers = append(peers, s.route(c.prefix, c.units[i].vip, marked))
+		case c.table() != nil:
+			s.told[c.prefix] = departure.Audience{Peers: []string{}}
+			s.recordUnannounced(c, s.kernel.Announce(c.table().route(c.prefix, c.marked())))
+		default:
+			peers, byPeers = append(peers, s.route(c.prefix, c.units[i].vip, c.marked())), append(byPeers, c)
 		}
 	}
-	toPeers, toKernel := s.routes.Announce(peers...), s.kernel.Announce(kernel...)
-	for _, c := range all {
-		err := toPeers
-		if c.table() != nil {
-			err = toKernel
-		}
-		for _, u := range c.units {
-			if err != nil && u.ready() {
-				s.recordObstacle(u, err)
-			}
+	if err := s.routes.Announce(peers...); err != nil {
+		for _, c := range byPeers {
+			s.recordUnannounced(c, err)
 		}
 	}
-	if toPeers == nil && toKernel == nil {
-		s.withdrawReplaced(all)
+	s.withdrawReplaced(all)
+}
+
+// marked reports whether others are to be preferred to the route.
+func (c *cover) marked() bool {
+	return !c.holds(func(u *unit) bool { return u.ready() && !u.at.stage.marked() })
+}
+
+// recordUnannounced records that the route could not be made, if it could not.
+func (s *Speaker) recordUnannounced(c *cover, err error) {
+	for _, u := range c.units {
+		if err != nil && u.ready() {
+			s.recordObstacle(u, err)
+		}
 	}
 }
 
@@ -142,7 +150,7 @@ func (s *Speaker) withdrawReplaced(all []*cover) {
 		}
 	}
 	peers, kernel = slices.AppendSeq(peers, maps.Keys(stale)), slices.AppendSeq(kernel, maps.Keys(stale))
-	if err := errors.Join(s.routes.Withdraw(peers...), s.kernel.Withdraw(kernel...)); err != nil {
+	if err := errors.Join(s.kernel.Withdraw(kernel...), s.routes.Withdraw(peers...)); err != nil {
 		s.log.Error("cannot withdraw what is announced in another way by now", "err", err)
 		s.wakeAt(time.Now().Add(retryAfter))
 		return

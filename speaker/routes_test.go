@@ -22,6 +22,8 @@ type tables struct {
 	routes map[netip.Prefix]route.Route
 	last   time.Time
 	full   error
+	// foreign is that of a route which is not Herald's.
+	foreign netip.Prefix
 }
 
 func (k *tables) setFull(err error) {
@@ -39,6 +41,9 @@ func (k *tables) Announce(routes ...route.Route) error {
 		return full
 	}
 	for _, r := range routes {
+		if r.Prefix == k.foreign {
+			return errors.New("there is one that is not Herald's")
+		}
 		if k.routes[r.Prefix] != r {
 			k.record("table %d: %s metric %d", r.Table, r.Prefix, r.Metric)
 		}
@@ -73,7 +78,7 @@ func runTables(t *testing.T, f func(t *testing.T, s *speaker.Speaker, k *tables)
 
 func inTable() speaker.VIP {
 	v := vip()
-	v.Table = &speaker.Table{Number: 201, Metric: 100}
+	v.Table, v.Interface = &speaker.Table{Number: 201, Metric: 100}, route.Device
 	return v
 }
 
@@ -123,11 +128,19 @@ func TestOtherWayReplacesTheRoute(t *testing.T) {
 		s.Apply([]speaker.VIP{vip()}, peers(), passing())
 		k.took()
 		s.Apply([]speaker.VIP{inTable()}, peers(), passing())
-		expect(t, k.node, "table 201: 10.99.0.10/32 metric 100", "withdraw 10.99.0.10")
+		expect(t, k.node, "bind 10.99.0.10", "table 201: 10.99.0.10/32 metric 100", "withdraw 10.99.0.10")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		expect(t, k.node, "unbind 10.99.0.10") // on lo
 		s.Apply([]speaker.VIP{prefixed}, peers(), passing())
 		expect(t, k.node, "table 201: 10.99.0.0/24 metric 100", "table 201: no 10.99.0.10/32")
-		s.Apply([]speaker.VIP{vip()}, peers(), passing())
-		expect(t, k.node, "announce 10.99.0.10", "table 201: no 10.99.0.0/24")
+		few := vip()
+		few.Peers = peers()[:1]
+		s.Apply([]speaker.VIP{few}, peers(), passing())
+		expect(t, k.node, "bind 10.99.0.10", "table 201: 10.99.0.0/24 metric 16777215", "announce 10.99.0.10 to [r1]")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		expect(t, k.node, "table 201: no 10.99.0.0/24", "unbind 10.99.0.10")
 	})
 }
 
@@ -187,6 +200,53 @@ func TestPrefix(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An address that is new behind a prefix, be it bound yet or not known to be healthy, does not take the prefix from the others.
+func TestPrefixOfAllAwaitsAnAddress(t *testing.T) {
+	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
+		v, other := vip(), vip()
+		v.Prefixes, v.All = []netip.Prefix{netip.MustParsePrefix("10.99.0.0/24")}, true
+		s.Apply([]speaker.VIP{v}, peers(), passing())
+		n.took()
+		v.Addresses = []netip.Addr{v4, v4.Next()}
+		s.Apply([]speaker.VIP{v}, peers(), passing())
+		expect(t, n, "bind 10.99.0.11")
+
+		other.Name, other.Addresses, other.Checks = "other", []netip.Addr{v4.Next().Next()}, []string{"other"}
+		other.Prefixes, other.All = v.Prefixes, true
+		s.Apply([]speaker.VIP{v, other}, peers(), append(passing(), health.Verdict{Check: "other"}))
+		expect(t, n)
+		s.Observe(verdict("other", health.Unhealthy))
+		expect(t, n, "withdraw 10.99.0.0", "unbind 10.99.0.12") // which a predecessor may have bound
+		s.Observe(verdict("other", health.Healthy))
+		expect(t, n, "bind 10.99.0.12", "announce 10.99.0.0")
+
+		n.setRefuse(errors.New("no link"))
+		v.Addresses = append(v.Addresses, v4.Next().Next().Next())
+		s.Apply([]speaker.VIP{v, other}, peers(), append(passing(), verdict("other", health.Healthy)))
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		expect(t, n, "withdraw 10.99.0.0") // it cannot be bound
+	})
+}
+
+// What hinders one route in the kernel hinders no other.
+func TestKernelRefusesOne(t *testing.T) {
+	runTables(t, func(t *testing.T, s *speaker.Speaker, k *tables) {
+		first, second, prefixed := inTable(), inTable(), vip()
+		second.Name, second.Addresses = "second", []netip.Addr{v4.Next()}
+		prefixed.Name, prefixed.Addresses, prefixed.Prefixes = "prefixed", []netip.Addr{v6}, []netip.Prefix{netip.MustParsePrefix("fd00:99::/48")}
+		k.foreign = netip.PrefixFrom(v4, 32)
+		s.Apply([]speaker.VIP{first, second, prefixed}, peers(), passing())
+		expect(t, k.node, "bind 10.99.0.10", "bind 10.99.0.11", "bind fd00:99::10", "table 201: 10.99.0.11/32 metric 100", "announce fd00:99::")
+		if all := s.Summary().Addresses; all[0].Error == nil || all[1].Error != nil {
+			t.Errorf("hindered by %v and %v", all[0].Error, all[1].Error)
+		}
+		prefixed.Prefixes = nil
+		s.Apply([]speaker.VIP{first, second, prefixed}, peers(), passing())
+		expect(t, k.node, "announce fd00:99::10", "withdraw fd00:99::")
+	})
 }
 
 // An address that leaves the file does not take the prefix of those that stay with it.

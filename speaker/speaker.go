@@ -140,7 +140,7 @@ type Speaker struct {
 	verdicts  map[string]health.Verdict
 	order     []*unit                             // those that are configured come first, as they are there
 	peers     []string                            // all there are
-	told      map[netip.Prefix]departure.Audience // of what is announced by BGP
+	told      map[netip.Prefix]departure.Audience // of what is announced; to nobody, if in a table
 	stands    map[string]Flat                     // VIPs that this node is a candidate for
 	lapsed    map[string]bool                     // VIPs whose lease ended while this node answered
 	backoffs  map[string]backoff                  // by VIP

@@ -191,8 +191,8 @@ func account(name string) (uid, gid int, err error) {
 	switch {
 	case err != nil:
 		return 0, 0, fmt.Errorf("there is no user %s", name)
-	case uid <= 0 || uid > math.MaxInt32 || gid < 0 || gid > math.MaxInt32: // -1 would stand for no change
-		return 0, 0, fmt.Errorf("the user %s is root, or has no proper number: give the check another one", name)
+	case uid <= 0 || uid > math.MaxInt32 || gid <= 0 || gid > math.MaxInt32: // -1 would stand for no change
+		return 0, 0, fmt.Errorf("the user %s is root, of its group, or has no proper number: give the check another one", name)
 	}
 	return uid, gid, nil
 }

@@ -1,14 +1,17 @@
 package route
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
 // deadline is a timer in the kernel that kills this process when it goes off, even if it is stopped (timer_create(2) with
-// SIGKILL), unless it is extended. The kernel has no such thing for IPv4 routes.
+// SIGKILL), unless it is extended. The kernel has no such thing for IPv4 routes, and does not kill the first process of a
+// namespace like this.
 type deadline struct {
 	id  int32
 	set bool
@@ -16,6 +19,9 @@ type deadline struct {
 
 // extend puts the deadline off until Patience from now.
 func (d *deadline) extend() error {
+	if os.Getpid() == 1 {
+		return errors.New("the kernel does not end process 1 when it stands still: give the pod shareProcessNamespace: true, or herald an init")
+	}
 	if !d.set {
 		event := sigevent{signal: int32(unix.SIGKILL)}
 		if _, _, errno := unix.Syscall(unix.SYS_TIMER_CREATE, unix.CLOCK_MONOTONIC, uintptr(unsafe.Pointer(&event)), uintptr(unsafe.Pointer(&d.id))); errno != 0 {

@@ -4,11 +4,13 @@
 package route
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,6 +44,7 @@ type Keeper struct {
 	device   *os.File // nil if there is none
 	index    int
 	routes   map[netip.Prefix]Route
+	stale    []Route // that are to be removed
 	answers  map[netip.Addr]bool
 	deadline deadline
 }
@@ -59,18 +62,15 @@ func (k *Keeper) Bind(_ string, addr netip.Addr) error {
 	if err := k.open(); err != nil {
 		return err
 	}
-	err := netlink.RouteAdd(k.local(addr))
-	if errors.Is(err, unix.EEXIST) && k.answers[addr] {
-		return nil
-	}
-	if err != nil {
+	// Beside the kernel's own while the address is still on a link, since the VIP was announced by BGP before.
+	if err := netlink.RouteAppend(k.local(addr)); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("have the host answer for %s: %w", addr, k.explain(err))
 	}
 	k.answers[addr] = true
 	return nil
 }
 
-// Try says why Bind would fail now. What somebody took away it puts back.
+// Try is Bind, which puts back what somebody took away.
 func (k *Keeper) Try(link string, addr netip.Addr) error { return k.Bind(link, addr) }
 
 // Unbind has the host no longer answer for addresses; one for which it does not is passed over.
@@ -103,37 +103,60 @@ func (k *Keeper) local(addr netip.Addr) *netlink.Route {
 func (k *Keeper) Announce(routes ...Route) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(routes) == 0 && len(k.routes) == 0 {
+	if len(routes)+len(k.routes)+len(k.stale) == 0 {
 		return nil
 	}
-	if err := k.deadline.extend(); err != nil {
-		return err
+	if err := cmp.Or(k.deadline.extend(), k.open()); err != nil {
+		return errors.Join(err, k.settle())
 	}
-	if err := k.open(); err != nil {
-		return err
-	}
+	var errs []error
 	for _, r := range routes {
 		if err := k.add(r); err != nil {
-			return fmt.Errorf("route to %s in table %d: %w", r.Prefix, r.Table, err)
+			errs = append(errs, fmt.Errorf("route to %s in table %d: %w", r.Prefix, r.Table, err))
 		}
 	}
-	return nil
+	return errors.Join(append(errs, k.settle())...)
 }
 
 func (k *Keeper) add(r Route) error {
 	was, known := k.routes[r.Prefix]
-	err := netlink.RouteAdd(k.message(r))
-	switch {
-	case errors.Is(err, unix.EEXIST) && known && was == r:
-		return nil
-	case err != nil:
+	if err := netlink.RouteAdd(k.message(r)); err != nil && !(errors.Is(err, unix.EEXIST) && known && was == r) {
 		return k.explain(err)
 	}
-	k.routes[r.Prefix] = r
 	if known && was != r {
-		return remove(k.message(was))
+		k.stale = append(k.stale, was)
 	}
+	k.routes[r.Prefix] = r
 	return nil
+}
+
+// Withdraw removes the routes to prefixes; one that is not kept is passed over. What cannot be removed is tried again at each call.
+func (k *Keeper) Withdraw(prefixes ...netip.Prefix) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, prefix := range prefixes {
+		if r, known := k.routes[prefix]; known {
+			k.stale = append(k.stale, r)
+			delete(k.routes, prefix)
+		}
+	}
+	return k.settle()
+}
+
+// settle removes the routes that are to go, and the deadline if none is left.
+func (k *Keeper) settle() error {
+	var errs []error
+	k.stale = slices.DeleteFunc(k.stale, func(r Route) bool {
+		err := remove(k.message(r))
+		if err != nil {
+			errs = append(errs, fmt.Errorf("remove the route to %s from table %d: %w", r.Prefix, r.Table, err))
+		}
+		return err == nil
+	})
+	if len(k.routes)+len(k.stale) == 0 {
+		errs = append(errs, k.deadline.end())
+	}
+	return errors.Join(errs...)
 }
 
 // explain is an error of the kernel's, with what to do. If the device is gone, it will be made anew.
@@ -148,29 +171,7 @@ func (k *Keeper) explain(err error) error {
 	return err
 }
 
-// Withdraw removes the routes to prefixes; one that is not kept is passed over. After an error some may be removed.
-func (k *Keeper) Withdraw(prefixes ...netip.Prefix) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if len(k.routes) == 0 {
-		return nil
-	}
-	for _, prefix := range prefixes {
-		r, known := k.routes[prefix]
-		if !known {
-			continue
-		}
-		if err := remove(k.message(r)); err != nil {
-			return fmt.Errorf("remove the route to %s from table %d: %w", prefix, r.Table, err)
-		}
-		delete(k.routes, prefix)
-	}
-	if len(k.routes) == 0 {
-		return k.deadline.end()
-	}
-	return nil
-}
-
+// remove removes a route, if it is there.
 func remove(r *netlink.Route) error {
 	err := netlink.RouteDel(r)
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENODEV) {
@@ -194,6 +195,7 @@ func (k *Keeper) close() {
 	}
 	clear(k.routes)
 	clear(k.answers)
+	k.stale = nil
 }
 
 // open makes the device, if it is not there.

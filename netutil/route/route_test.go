@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,14 +39,25 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// keep announces vip4 and vip6 whenever a line comes by stdin, and answers it.
+// keep announces or withdraws vip4 and vip6, as the lines of stdin say, and answers each.
 func keep() error {
 	k := route.New()
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-		if err := errors.Join(k.Bind("", vip4), k.Bind("", vip6), k.Announce(host(vip4), host(vip6))); err != nil {
+		var err error
+		switch lines.Text() {
+		case "announce":
+			err = errors.Join(k.Bind("", vip4), k.Bind("", vip6), k.Announce(host(vip4), host(vip6)))
+		case "withdraw":
+			err = k.Withdraw(host(vip4).Prefix, host(vip6).Prefix)
+		case "be refused":
+			if k.Announce(host(vip4.Next())) == nil {
+				err = errors.New("there was no other route")
+			}
+		}
+		if err != nil {
 			return err
 		}
-		fmt.Println("announced")
+		fmt.Println("done")
 	}
 	return k.Close()
 }
@@ -165,11 +177,14 @@ func TestBind(t *testing.T) {
 			t.Errorf("the host does not answer for %s", addr)
 		}
 	}
+	// What is on a link still, since it was announced by BGP before, may go from there.
 	h.Add("lo", "10.99.0.11/32")
-	if err := bind(vip4.Next()); err == nil {
-		t.Error("bound what is on lo already")
+	h.Must(bind(vip4.Next()))
+	h.Remove("lo", "10.99.0.11/32")
+	if !answers(h, vip4.Next()) {
+		t.Error("the host does not answer for what was on lo")
 	}
-	h.In(func() { h.Must(k.Unbind(route.Device, vip4, vip4.Next())) })
+	h.In(func() { h.Must(k.Unbind(route.Device, vip4)) })
 	if answers(h, vip4) || !answers(h, vip6) || !answers(h, vip4.Next()) {
 		t.Error("the wrong one is unbound")
 	}
@@ -203,6 +218,38 @@ func TestOneKeeperAtATime(t *testing.T) {
 	})
 }
 
+// A healthy process is not killed when its last route is gone, or none could be made.
+func TestNoRoutesNoDeadline(t *testing.T) {
+	t.Parallel()
+	h := nettest.NewHost(t)
+	k := startKeeper(h, t)
+	h.Must(h.NL.RouteAdd(&netlink.Route{Dst: network(vip4.Next()), Table: table, Priority: 100, LinkIndex: h.Link("lo").Attrs().Index}))
+	k.tell(t, "withdraw")
+	k.tell(t, "be refused")
+	select {
+	case <-time.After(route.Patience + time.Second):
+	case _, alive := <-k.answers:
+		t.Errorf("the process said something, or ended: %t", !alive)
+	}
+}
+
+// The kernel does not kill the first process of a namespace.
+func TestFirstProcess(t *testing.T) {
+	t.Parallel()
+	h := nettest.NewHost(t)
+	exe, err := os.Executable()
+	h.Must(err)
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), keeperEnv+"=1")
+	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWPID, Pdeathsig: unix.SIGKILL}
+	cmd.Stdin = strings.NewReader("announce\n")
+	h.In(func() {
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "shareProcessNamespace: true") {
+			t.Errorf("%v: it says %s", err, out)
+		}
+	})
+}
+
 // keeper is a process that keeps the routes.
 type keeper struct {
 	cmd     *exec.Cmd
@@ -210,11 +257,10 @@ type keeper struct {
 	answers chan string
 }
 
-// announce has it announce, and waits until it has.
-func (k *keeper) announce(t *testing.T) {
+// tell has it do something, and waits until it has.
+func (k *keeper) tell(t *testing.T, what string) {
 	t.Helper()
-	_, err := fmt.Fprintln(k.ask)
-	if err != nil {
+	if _, err := fmt.Fprintln(k.ask, what); err != nil {
 		t.Fatal(err)
 	}
 	nettest.Receive(t, k.answers)
@@ -246,7 +292,7 @@ func startKeeper(h *nettest.Host, t *testing.T) *keeper {
 		}
 		_ = k.cmd.Wait()
 	})
-	k.announce(t)
+	k.tell(t, "announce")
 	want(h, "100 10.99.0.10/32", "100 fd00:99::10/128")
 	return k
 }

@@ -23,6 +23,7 @@ import (
 type kernelSite struct {
 	*lab.Lab
 	site.Speaker
+	file          string
 	vips          []string // by the kernel; own is by Herald's session
 	r1, r2        *site.RouteWatcher
 	apiserverDies func()
@@ -40,19 +41,8 @@ func newKernelSite(t *testing.T, daemon, file string, table int, vips ...string)
 		"frr.conf": "", "bird.conf": "",
 		"r1.conf": site.RouterConf(64500, " neighbor 10.0.1.1 remote-as 64512\n neighbor fd00:1::1 remote-as 64512\n"+
 			" address-family ipv6 unicast\n  neighbor fd00:1::1 activate\n exit-address-family"),
-		"r2.conf": site.RouterConf(64500, " neighbor 10.0.2.1 remote-as 64512"),
-		"herald/herald.yaml": fmt.Sprintf(`apiVersion: herald.dev/v1alpha1
-kind: Speaker
-nodeName: s
-vips:
-- {name: control-plane, addresses: ["%s"], announce: kernel, kernel: {table: %d}, checks: [apiserver]}
-- {name: own, addresses: [%s], announce: bgp, checks: [apiserver]}
-checks:
-- {name: apiserver, http: {url: "http://127.0.0.1:6443/readyz"}}
-bgp:
-  asn: 64512
-  peers: [{address: 10.0.2.254, asn: 64500}]
-`, strings.Join(vips, `", "`), table, own),
+		"r2.conf":            site.RouterConf(64500, " neighbor 10.0.2.1 remote-as 64512"),
+		"herald/herald.yaml": kernelConf(fmt.Sprintf("announce: kernel, kernel: {table: %d}", table), vips...),
 	}
 	files[daemon+".conf"] = site.ReadFile(t, "../../../manifests/redistribute/"+file)
 	for name, content := range files {
@@ -62,6 +52,7 @@ bgp:
 	images := maps.Clone(site.Images())
 	images["bird"] = lab.BIRD
 	k := &kernelSite{
+		file: filepath.Join(dir, "herald", "herald.yaml"),
 		Lab:  site.StartTopology(t, "../../topologies/e2e-kernel.clab.yml", map[string]string{"KERNEL_DIR": dir}, images),
 		vips: vips,
 	}
@@ -71,6 +62,48 @@ bgp:
 	site.Boot(t, k.Lab, "s", "r1", "r2", "s-"+daemon, "s-speaker")
 	k.announced(t)
 	return k
+}
+
+// kernelConf has the VIPs announced this way, and own by Herald's session.
+func kernelConf(how string, vips ...string) string {
+	return fmt.Sprintf(`apiVersion: herald.dev/v1alpha1
+kind: Speaker
+nodeName: s
+vips:
+- {name: control-plane, addresses: ["%s"], %s, checks: [apiserver]}
+- {name: own, addresses: [%s], announce: bgp, checks: [apiserver]}
+checks:
+- {name: apiserver, http: {url: "http://127.0.0.1:6443/readyz"}}
+bgp:
+  asn: 64512
+  peers: [{address: 10.0.2.254, asn: 64500}]
+`, strings.Join(vips, `", "`), how, own)
+}
+
+// byOwnSession has the first VIP announced by Herald's session for a while, and then as it was.
+func (k *kernelSite) byOwnSession(t *testing.T) {
+	t.Helper()
+	before := site.ReadFile(t, k.file)
+	reload := func(text string) {
+		site.Must(t, os.WriteFile(k.file, []byte(text), 0o644))
+		site.Must(t, k.Node("s-speaker").Daemon("herald").Signal(unix.SIGHUP))
+	}
+	has := func(router string, want bool) {
+		site.Eventually(t, site.Soon, func() error {
+			list, err := site.KernelRoutes(k.Node(router), k.vips[0])
+			return site.ErrorIf(err != nil || len(list) > 0 != want, "%v: %s has the routes %v to %s", err, router, list, k.vips[0])
+		})
+	}
+	reload(kernelConf("announce: bgp, linger: 3s", k.vips[0]))
+	has("r2", true)
+	has("r1", false)
+	k.mark()
+	reload(before) // the address is on lo for a while
+	k.announced(t)
+	has("r2", false)
+	if steps := k.r1.Steps(k.vips[0]); len(steps) != 1 {
+		t.Errorf("the route to %s changed so: %v", k.vips[0], steps)
+	}
 }
 
 func (k *kernelSite) apiserverStarts(t *testing.T) {
@@ -151,6 +184,8 @@ func TestKernelRoutes(t *testing.T) {
 			gone("apiserver dead", cause)
 			k.apiserverStarts(t)
 			k.announced(t)
+
+			k.byOwnSession(t)
 
 			// The metric says first that the route is about to leave.
 			k.mark()
