@@ -10,6 +10,7 @@ import (
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/migrate"
+	"github.com/herald-vip/herald/config/migrate/healthchecker"
 	"github.com/herald-vip/herald/config/migrate/keepalived"
 	"github.com/herald-vip/herald/config/migrate/kubevip"
 	"github.com/herald-vip/herald/config/migrate/metallb"
@@ -23,6 +24,7 @@ type migrateCommand struct {
 	KubeVIP    migrateKubeVIP    `cmd:"" name:"kube-vip" help:"Convert a manifest that runs kube-vip, or a listing of its environment."`
 	Keepalived migrateKeepalived `cmd:"" help:"Convert a keepalived.conf."`
 	MetalLB    migrateMetalLB    `cmd:"" name:"metallb" help:"Convert the resources of MetalLB, or its old ConfigMap, and Services that it serves."`
+	Anycast    migrateAnycast    `cmd:"" name:"anycast-healthchecker" help:"Convert anycast-healthchecker.conf and the files of its services."`
 }
 
 type migrateFlags struct {
@@ -79,11 +81,45 @@ func (c migrateFlags) run(convert func([]byte, migrate.Options) (*migrate.Result
 	return write(result, name)
 }
 
+// migrateFiles are several of one program.
+type migrateFiles struct {
+	Files []string `arg:"" name:"file" placeholder:"FILE" help:"What to convert, all that belongs together; - is standard input."`
+}
+
+func (c migrateFiles) read() ([]migrate.File, error) {
+	var files []migrate.File
+	for _, file := range c.Files {
+		data, name, err := read(file)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, migrate.File{Name: name, Data: data})
+	}
+	return files, nil
+}
+
+// run converts the files.
+func (c migrateFiles) run(convert func([]migrate.File, migrate.Options) (*migrate.Result, error)) error {
+	files, err := c.read()
+	if err != nil {
+		return err
+	}
+	result, err := convert(files, migrate.Options{File: files[0].Name})
+	if err != nil {
+		return err
+	}
+	return write(result, strings.Join(c.Files, ", "))
+}
+
+type migrateAnycast struct{ migrateFiles }
+
+func (c migrateAnycast) Run() error { return c.run(healthchecker.Convert) }
+
 type migrateMetalLB struct {
-	Files    []string `arg:"" name:"file" placeholder:"FILE" help:"What to convert, all that belongs together; - is standard input."`
-	Services bool     `help:"Print the commands that give the Services in the files Herald's annotations, and nothing else."`
-	LBClass  string   `name:"lb-class" placeholder:"CLASS" help:"What MetalLB was told by its --lb-class, if it was."`
-	To       string   `placeholder:"NAMESPACE" help:"The namespace that Herald runs in. Default: herald-system."`
+	migrateFiles
+	Services bool   `help:"Print the commands that give the Services in the files Herald's annotations, and nothing else."`
+	LBClass  string `name:"lb-class" placeholder:"CLASS" help:"What MetalLB was told by its --lb-class, if it was."`
+	To       string `placeholder:"NAMESPACE" help:"The namespace that Herald runs in. Default: herald-system."`
 	electionFlags
 }
 
@@ -93,13 +129,9 @@ func (c migrateMetalLB) Run() error {
 	if o.Members, err = c.members(); err != nil {
 		return err
 	}
-	var files []metallb.File
-	for _, file := range c.Files {
-		data, name, err := read(file)
-		if err != nil {
-			return err
-		}
-		files = append(files, metallb.File{Name: name, Data: data})
+	files, err := c.read()
+	if err != nil {
+		return err
 	}
 	o.File = files[0].Name
 	result, err := metallb.Convert(files, o)

@@ -62,6 +62,17 @@ func (d *Draft) LeaveSilently(path yaml.Path, what string, template ...string) {
 	d.holes[path] = append([]string{"FILL IN: " + what}, template...)
 }
 
+// LeaveChecks leaves the checks of the VIP at path to be filled in if it has none; lost are those that could not be made.
+func (d *Draft) LeaveChecks(path yaml.Path, line int, checks, lost []string) {
+	switch {
+	case len(checks) == 0:
+		d.Leave(path+".checks", line, "what has to be healthy for the VIP to be announced, as Herald announces nothing unchecked",
+			"checks: [NAME]  # of the checks at the top level, {name: NAME, tcp: {address: 127.0.0.1:PORT}} or http: {url: URL}")
+	case len(lost) > 0:
+		d.Comment(path+".checks", "TO DO: checks of what these asked: "+strings.Join(lost, ", "))
+	}
+}
+
 // Writer writes what is of the draft, its resources among them, whose fields have tags of that key.
 func (d *Draft) Writer(tag string) *yaml.Writer {
 	return &yaml.Writer{Tag: tag, Comments: d.comments, Holes: d.holes, Omit: func(value, usual reflect.Value) bool {
@@ -138,13 +149,23 @@ func (d *Draft) Judge() {
 
 // asksVIP reports whether a check leads to a VIP.
 func (d *Draft) asksVIP(c *config.Check) bool {
-	var host string
-	if c.TCP != nil {
-		host, _, _ = net.SplitHostPort(c.TCP.Address)
-	} else if u, err := url.Parse(c.HTTP.URL); err == nil {
-		host = u.Hostname()
+	switch {
+	case c.TCP != nil:
+		return d.leadsToVIP(c.TCP.Address)
+	case c.HTTP != nil:
+		return d.leadsToVIP(c.HTTP.URL)
 	}
-	addr, err := netip.ParseAddr(host)
+	return c.Exec != nil && slices.ContainsFunc(c.Exec.Command, d.leadsToVIP)
+}
+
+// leadsToVIP reports whether s is an address, with or without a port, or a URL of a VIP.
+func (d *Draft) leadsToVIP(s string) bool {
+	if u, err := url.Parse(s); err == nil && u.Host != "" {
+		s = u.Hostname()
+	} else if host, _, err := net.SplitHostPort(s); err == nil {
+		s = host
+	}
+	addr, err := netip.ParseAddr(strings.TrimPrefix(s, "@")) // as dig has it
 	return err == nil && d.VIPAddrs[addr]
 }
 
@@ -194,6 +215,22 @@ func (d *Draft) AddVIP(v config.VIP, line int) yaml.Path {
 		d.VIPAddrs[addr] = true
 	}
 	return path
+}
+
+// Place has v announce an address, or the prefix of several, each once.
+func (d *Draft) Place(v *config.VIP, line int, subject, s string) {
+	addr, bits := ParseAddr(s)
+	switch {
+	case !addr.IsValid():
+		d.ToDo(line, subject, "%s is no address: write it into the VIP by hand", Quoted(s))
+	case bits < addr.BitLen():
+		v.Prefixes = append(v.Prefixes, netip.PrefixFrom(addr, bits).Masked())
+	case d.VIPAddrs[addr]:
+		d.Note(line, subject, "%s is a VIP already: taken once", addr)
+	default:
+		d.VIPAddrs[addr] = true
+		v.Addresses = append(v.Addresses, addr)
+	}
 }
 
 // AddCheck adds c under a name that no other has, and returns its path.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/migrate"
+	"github.com/herald-vip/herald/config/migrate/healthchecker"
 	"github.com/herald-vip/herald/config/migrate/keepalived"
 	"github.com/herald-vip/herald/config/migrate/kubevip"
 	"github.com/herald-vip/herald/config/migrate/metallb"
@@ -34,10 +35,19 @@ type converter struct {
 var (
 	fromKubeVIP    = converter{"kubevip", kubevip.Convert, checkHonest}
 	fromKeepalived = converter{"keepalived", keepalived.Convert, checkHonest}
-	fromMetalLB    = converter{"metallb", func(data []byte, o migrate.Options) (*migrate.Result, error) {
-		return metallb.Convert([]metallb.File{{Name: o.File, Data: data}}, o)
-	}, checkHonestResources}
+	fromMetalLB    = converter{"metallb", alone(metallb.Convert), checkHonestResources}
+	fromAnycast    = converter{"healthchecker", alone(healthchecker.Convert), checkHonest}
 )
+
+// all are the converters.
+func all() []converter { return []converter{fromKubeVIP, fromKeepalived, fromMetalLB, fromAnycast} }
+
+// alone has a converter of several files convert one.
+func alone(convert func([]migrate.File, migrate.Options) (*migrate.Result, error)) func([]byte, migrate.Options) (*migrate.Result, error) {
+	return func(data []byte, o migrate.Options) (*migrate.Result, error) {
+		return convert([]migrate.File{{Name: o.File, Data: data}}, o)
+	}
+}
 
 // read converts a file.
 func (c converter) read(t *testing.T, file string, o migrate.Options) *migrate.Result {
@@ -83,7 +93,7 @@ func (c converter) inputs(t testing.TB) []string {
 
 // Each input's configuration, notes and commands are as they were; -update writes them anew.
 func TestGolden(t *testing.T) {
-	for _, c := range []converter{fromKubeVIP, fromKeepalived, fromMetalLB} {
+	for _, c := range all() {
 		for _, file := range c.inputs(t) {
 			t.Run(file, func(t *testing.T) {
 				r := c.read(t, file, migrate.Options{})
@@ -97,7 +107,7 @@ func TestGolden(t *testing.T) {
 
 // What is left of an input that is cut off, in fifty places, is read or refused, honestly.
 func TestTruncated(t *testing.T) {
-	for _, c := range []converter{fromKubeVIP, fromKeepalived, fromMetalLB} {
+	for _, c := range all() {
 		for _, file := range c.inputs(t) {
 			data, err := os.ReadFile(file)
 			if err != nil {
@@ -117,18 +127,17 @@ func TestTruncated(t *testing.T) {
 
 // What is no text, or too much of it, is refused with one sentence; without one there is nothing to announce.
 func TestRefused(t *testing.T) {
-	all := []converter{fromKubeVIP, fromKeepalived, fromMetalLB}
 	ofYAML := []converter{fromKubeVIP, fromMetalLB}
 	definitions := "$A=x\n" + strings.Repeat("$A=${A}${A}\n", 50) + strings.Repeat("router_id ${A}\n", 1000)
 	for _, test := range []struct {
 		name, input, want string
 		by                []converter
 	}{
-		{"binary", "\x7fELF\x00\x01\xff", "not UTF-8", all},
-		{"a zero byte", "kind: Pod\x00", "not UTF-8", all},
-		{"10 MB", strings.Repeat("0123456789\n", 1<<20), "larger than 1 MiB", all},
-		{"empty", "", "", all},
-		{"a comment", "# nothing\n", "", all},
+		{"binary", "\x7fELF\x00\x01\xff", "not UTF-8", all()},
+		{"a zero byte", "kind: Pod\x00", "not UTF-8", all()},
+		{"10 MB", strings.Repeat("0123456789\n", 1<<20), "larger than 1 MiB", all()},
+		{"empty", "", "", all()},
+		{"a comment", "# nothing\n", "", all()},
 		{"deep brackets", strings.Repeat("[", 1000), "line 1: nested too deeply", ofYAML},
 		{"deep entries", strings.Repeat("- ", 1000) + "a", "nested too deeply", ofYAML},
 		{"many tokens", strings.Repeat("- a\n", 80_000), "beyond 150000 YAML tokens", ofYAML},
@@ -142,7 +151,7 @@ func TestRefused(t *testing.T) {
 		{"deep brackets", strings.Repeat("[", 1000), "", []converter{fromKeepalived}},
 		{"deep braces", strings.Repeat("a {\n", 1000), "line 65 is nested too deeply", []converter{fromKeepalived}},
 		{"many lines", strings.Repeat("- a\n", 60_000), "more than 10000 statements", []converter{fromKeepalived}},
-		{"no blocks", "a: b: c\n", "", []converter{fromKeepalived}},
+		{"no blocks", "a: b: c\n", "", []converter{fromKeepalived, fromAnycast}},
 		{"definitions of definitions", definitions, "", []converter{fromKeepalived}},
 		{"many statements", strings.Repeat("a\n", 20_000), "more than 10000 statements", []converter{fromKeepalived}},
 	} {

@@ -122,9 +122,9 @@ func TestMetalLBFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	documents := strings.Split(string(data), "\n---\n")
-	var files []metallb.File
+	var files []migrate.File
 	for i, d := range documents {
-		files = append(files, metallb.File{Name: fmt.Sprintf("%d.yaml", i), Data: []byte(d)})
+		files = append(files, migrate.File{Name: fmt.Sprintf("%d.yaml", i), Data: []byte(d)})
 	}
 	whole := fromMetalLB.text(t, string(data), migrate.Options{})
 	for range documents {
@@ -151,7 +151,7 @@ func TestMetalLBFiles(t *testing.T) {
 			t.Errorf("%d notes, want %d as of one file:\n%s", len(r.Notes), len(whole.Notes), lines(r.Notes))
 		}
 	}
-	if _, err := metallb.Convert([]metallb.File{{Name: "good", Data: data}, {Name: "bad", Data: []byte("a: b: c")}}, migrate.Options{}); err == nil || !strings.HasPrefix(err.Error(), "bad: line 1: not valid YAML") {
+	if _, err := metallb.Convert([]migrate.File{{Name: "good", Data: data}, {Name: "bad", Data: []byte("a: b: c")}}, migrate.Options{}); err == nil || !strings.HasPrefix(err.Error(), "bad: line 1: not valid YAML") {
 		t.Errorf("a bad file among good ones: %v", err)
 	}
 }

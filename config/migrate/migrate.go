@@ -17,6 +17,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/herald-vip/herald/config/yaml"
 )
 
 // GossipPort is the port of election members unless another is given.
@@ -122,12 +124,38 @@ func (n Note) String() string {
 	return b.String()
 }
 
-// Notes collects the notes of one file, each once.
+// File is one of several.
+type File struct {
+	// Name is what notes call it.
+	Name string
+	Data []byte
+}
+
+// Notes collects the notes of one file, or of several whose lines are counted on, each once.
 type Notes struct {
 	File    string
+	parts   []part
+	lines   int
 	notes   []Note
 	seen    map[Note]bool
 	omitted int
+}
+
+// part is where the lines of one of several files begin.
+type part struct {
+	file  string
+	above int
+}
+
+// Text is what the next file says, whose lines are counted on from those of the files before it, which are above.
+func (l *Notes) Text(f File) (text string, above int, err error) {
+	if text, err = yaml.Text(f.Data); err != nil {
+		return "", 0, fmt.Errorf("%s: %w", Printable(f.Name), err)
+	}
+	above = l.lines
+	l.parts = append(l.parts, part{Shown(f.Name), above})
+	l.lines += strings.Count(text, "\n") + 1
+	return text, above, nil
 }
 
 // Add says something about a setting on a line.
@@ -164,6 +192,14 @@ func (l *Notes) Sorted() []Note {
 		}
 		return cmp.Compare(a.Line, b.Line)
 	})
+	for i := range l.notes {
+		for _, p := range slices.Backward(l.parts) {
+			if n := &l.notes[i]; n.Line > p.above {
+				n.File, n.Line = p.file, n.Line-p.above
+				break
+			}
+		}
+	}
 	if l.omitted > 0 {
 		l.notes = append(l.notes, Note{File: l.File, ToDo: true, Text: fmt.Sprintf("%d more notes are not shown: is this the right file?", l.omitted)})
 	}

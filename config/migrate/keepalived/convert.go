@@ -121,13 +121,7 @@ func (k *converter) instance(s *statement) {
 		if len(v.Addresses) == 0 {
 			k.Leave(path+".addresses", s.line, "the VIP's addresses: the instance has none that could be read", "addresses: [ADDRESS]")
 		}
-		switch {
-		case len(v.Checks) == 0:
-			k.Leave(path+".checks", s.line, "what has to be healthy for the VIP to be announced, as Herald announces nothing unchecked",
-				"checks: [NAME]  # of the checks at the top level, {name: NAME, tcp: {address: 127.0.0.1:PORT}} or http: {url: URL}")
-		case len(lost) > 0:
-			k.Comment(path+".checks", "TO DO: checks of what these asked: "+strings.Join(lost, ", "))
-		}
+		k.LeaveChecks(path, s.line, v.Checks, lost)
 	}
 }
 
@@ -218,23 +212,19 @@ func (k *converter) script(s *statement) string {
 		return ""
 	}
 	b := commands[0]
-	command := strings.Join(b.args(), " ")
-	found, ok := readScript(command)
-	if !ok {
-		program, _, _ := strings.Cut(command, " ") // its arguments may hold a password
-		k.ToDo(b.line, "script", "%s is here none of curl, nc, /dev/tcp or a check of the apiserver that can be read: write a check, http or tcp, of what it asked", migrate.Quoted(program))
+	check := k.AddCommand(s.arg(0), b.command(), b.line, "script")
+	if check == nil {
 		return ""
 	}
-	found.check.Name = migrate.DNSName(s.arg(0), "check")
-	path, name := k.AddCheck(found.check, b.line)
-	for field, remark := range found.remarks {
-		k.Comment(path.Field(field), remark)
+	interval, timeout := s.setting("interval", "1"), s.setting("timeout", "")
+	if timeout.Value == "" {
+		timeout = interval
 	}
-	if found.doubt != "" {
-		k.Comment(path, "Compare with the script "+migrate.Shown(found.file)+", which was not read.")
-		k.ToDo(b.line, "script", "%s", found.doubt)
+	k.SetPace(check, interval, timeout, s.setting("rise", "1"), s.setting("fall", "1"))
+	if check.Exec != nil {
+		check.Exec.User = s.last("user").arg(0)
 	}
-	return name
+	return check.Name
 }
 
 // refresh carries the time between announcements over.

@@ -1,6 +1,7 @@
 package keepalived
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -53,6 +54,26 @@ func (s *statement) last(keyword string) *statement {
 		return &statement{}
 	}
 	return found[len(found)-1]
+}
+
+// setting is what the last of them says, or is usual.
+func (s *statement) setting(keyword, usual string) migrate.Setting {
+	last := s.last(keyword)
+	return migrate.Setting{Line: last.line, Name: keyword, Value: cmp.Or(last.arg(0), usual)}
+}
+
+// command is what s runs: one word that was quoted, or all of them.
+func (s *statement) command() string {
+	if strings.Contains(s.arg(0), " ") {
+		return s.arg(0)
+	}
+	args := slices.Clone(s.args())
+	for i, w := range args {
+		if strings.Contains(w, " ") {
+			args[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(args, " ")
 }
 
 // lineParser reads keepalived.conf. Like keepalived itself it goes line by line: a

@@ -32,11 +32,11 @@ func Table() []migrate.Row {
 		process = "is about keepalived's own process"
 		announc = "Herald has its own rhythm: seven announcements in three seconds, then every arp.refresh"
 		link    = "Herald uses the link as it is, with the node's own MAC"
-		tracks  = "a VIP hangs on its own link and its checks: make it a check, http or tcp, of what it stands for"
+		tracks  = "a VIP hangs on its own link and its checks: make it a check, such as http, exec or file, of what it stands for"
 	)
 	return []migrate.Row{
 		{In: atTop, Names: []string{"vrrp_instance"}, Becomes: "`vips[].announce: arp`", Text: "one for each link (`dev`) of its addresses; the name has to be the same on all nodes"},
-		{In: atTop, Names: []string{"vrrp_script"}, Becomes: "`checks[]`", Text: "if a VIP tracks it, and it is curl, nc, `/dev/tcp` or a check of the apiserver by its name"},
+		{In: atTop, Names: []string{"vrrp_script"}, Becomes: "`checks[]`", Text: "if a VIP tracks it, and it is curl, nc, `/dev/tcp`, a check of the apiserver by its name, or a program with an absolute path"},
 		{In: atTop, Names: []string{"vrrp_sync_group"}, Text: "each VIP has a lease of its own, so that those of a group may be on different nodes: give what has to stay together one VIP with several addresses", ToDo: true},
 		{In: atTop, Names: []string{"global_defs"}, Becomes: "`arp.refresh`", Text: "of `vrrp_garp_master_refresh`"},
 		{In: atTop, Names: []string{"include*"}, Text: "the file was not followed: put its contents here and migrate again", ToDo: true},
@@ -72,10 +72,11 @@ func Table() []migrate.Row {
 		{In: inInstance, Names: []string{"lvs_sync_daemon*"}, Text: lvs},
 		{In: inInstance, Names: []string{"version", "native_ipv6", "mcast_*", "unicast_*", "check_unicast_src", "old_unicast_checksum", "v3_checksum_as_v2", "strict_mode", "skip_check_adv_addr", "lower_prio_no_advert", "higher_prio_send_advert", "owner_ignore_adverts", "timer_expired_backup", "thread_timer_expired", "no_virtual_ipaddress", "kernel_rx_buf_size", "debug"}, Text: votes},
 
-		{In: inScript, Names: []string{"script"}, Becomes: "`checks[].http`, `checks[].tcp`"},
-		{In: inScript, Names: []string{"interval", "timeout", "rise", "fall"}, Text: "Herald checks every 200ms and waits 300ms, and two failures decide, or one refused connection: to keep the pace, set interval, timeout, rise and fall in checks"},
+		{In: inScript, Names: []string{"script"}, Becomes: "`checks[].http`, `checks[].tcp`, `checks[].exec`", Text: "without a shell: a line with pipes or variables is to be made a script"},
+		{In: inScript, Names: []string{"interval", "timeout", "rise", "fall"}, Becomes: "`checks[].interval`, `checks[].timeout`, `checks[].rise`, `checks[].fall`", Text: "of an exec check; others have Herald's own pace"},
 		{In: inScript, Names: []string{"weight"}, Text: "a failing check takes the VIP away: it does not lower a priority"},
-		{In: inScript, Names: []string{"user", "init_fail"}, Text: "Herald runs no scripts, and begins unhealthy"},
+		{In: inScript, Names: []string{"user"}, Becomes: "`checks[].exec.user`", Text: "root is refused"},
+		{In: inScript, Names: []string{"init_fail"}, Text: "Herald begins unhealthy"},
 
 		{In: inServer, Names: []string{"real_server"}, Becomes: "`balancers[].backends.static.addresses`"},
 		{In: inServer, Names: []string{"lb_algo", "lvs_sched"}, Becomes: "`balancers[].method`", Text: "`source-hash` of `sh`; the others become `round-robin`, without weights"},
@@ -121,7 +122,7 @@ func Table() []migrate.Row {
 		{In: inGlobals, Names: []string{"vrrp_garp_master_refresh"}, Becomes: "`arp.refresh`", Text: "1s to 1h"},
 		{In: inGlobals, Names: []string{"router_id"}, Text: "logs and metrics name a node by nodeName, the host's name unless set"},
 		{In: inGlobals, Names: []string{"notification_email*", "smtp_*", "no_email_faults", "no_checker_emails"}, Text: mail},
-		{In: inGlobals, Names: []string{"script_user", "enable_script_security", "startup_script*", "shutdown_script*", "max_auto_priority", "set_supplementary_groups", "use_symlink_paths"}, Text: "Herald runs no scripts"},
+		{In: inGlobals, Names: []string{"script_user", "enable_script_security", "startup_script*", "shutdown_script*", "max_auto_priority", "set_supplementary_groups", "use_symlink_paths"}, Text: "Herald runs no scripts but checks, as nobody unless exec.user says otherwise"},
 		{In: inGlobals, Names: []string{"vrrp_garp_*", "vrrp_gna_*", "vrrp_min_garp", "vrrp_vmac_garp_*"}, Text: announc},
 		{In: inGlobals, Names: []string{"*notify_fifo*", "vrrp_notify_*", "lvs_notify_*"}, Text: scripts, ToDo: true},
 		{In: inGlobals, Names: []string{"lvs_*", "nftables_ipvs*"}, Text: lvs},

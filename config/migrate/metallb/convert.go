@@ -28,13 +28,6 @@ const (
 // maxObjects is more than a cluster has of a kind, except Services.
 const maxObjects = 1000
 
-// File is one of several.
-type File struct {
-	// Name is what notes call it.
-	Name string
-	Data []byte
-}
-
 // converter converts all of it, since its objects name each other.
 type converter struct {
 	*migrate.Draft
@@ -54,7 +47,7 @@ type converter struct {
 // Herald's: a ConfigMap with the speakers' file, AddressPools and BGPPeers. Of
 // Services it makes the commands that give them Herald's annotations. The error
 // says which file cannot be read, and why.
-func Convert(files []File, o migrate.Options) (*migrate.Result, error) {
+func Convert(files []migrate.File, o migrate.Options) (*migrate.Result, error) {
 	o.Namespace = cmp.Or(o.Namespace, migrate.DefaultNamespace)
 	m := &converter{Draft: migrate.NewDraft(o.File), options: o, aliases: map[string]string{}, profiles: map[string]v1alpha1.BFD{}}
 	var lists []*migrate.Notes

@@ -28,7 +28,7 @@ func (o *object) about(setting string) string {
 }
 
 // readObjects are the objects of a file, and of Lists in it.
-func (m *converter) readObjects(file File, notes *migrate.Notes) ([]*object, error) {
+func (m *converter) readObjects(file migrate.File, notes *migrate.Notes) ([]*object, error) {
 	s, err := yaml.Text(file.Data)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,288 @@
+package migrate
+
+import (
+	"net"
+	"net/url"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/herald-vip/herald/config"
+)
+
+// Setting is one of another program's, with its line; 0 if its value is the usual one.
+type Setting struct {
+	Line        int
+	Name, Value string
+}
+
+// AddCommand adds the check that does what a command did, under a name that no other has. What curl and nc ask
+// Herald asks by itself. Without such a check it returns nil, and says why.
+func (d *Draft) AddCommand(name, command string, line int, subject string) *config.Check {
+	found, problem := readCommand(command)
+	if problem != "" {
+		program, _, _ := strings.Cut(strings.TrimSpace(command), " ") // its arguments may hold a password
+		d.ToDo(line, subject, "%s %s", Quoted(program), problem)
+		return nil
+	}
+	found.check.Name = DNSName(name, "check")
+	path, _ := d.AddCheck(found.check, line)
+	for field, remark := range found.remarks {
+		d.Comment(path.Field(field), remark)
+	}
+	switch {
+	case found.doubt != "":
+		d.Comment(path, "Compare with the script "+Shown(found.file)+", which was not read.")
+		d.ToDo(line, subject, "%s", found.doubt)
+	case found.check.Exec != nil:
+		d.Note(line, subject, "runs in a sandbox: as nobody unless exec.user says otherwise, without privileges and environment; herald doctor tries it")
+	}
+	return &d.Checks[len(d.Checks)-1]
+}
+
+// SetPace gives a check the pace of the command that it was, if it still is one, in seconds and probes in a row.
+func (d *Draft) SetPace(c *config.Check, interval, timeout, rise, fall Setting) {
+	if c.Exec != nil {
+		c.Interval, c.Timeout, c.Rise, c.Fall = d.Seconds(interval), d.Seconds(timeout), d.times(rise), d.times(fall)
+		return
+	}
+	for _, s := range []Setting{interval, timeout, rise, fall} {
+		if s.Line > 0 {
+			d.Note(s.Line, s.Name, "Herald checks every 200ms and waits 300ms, and two failures decide, or one refused connection: to keep the pace, set interval, timeout, rise and fall in checks")
+		}
+	}
+}
+
+// Seconds is the time that a setting says; 0 if it says none, which is noted.
+func (d *Draft) Seconds(s Setting) time.Duration {
+	n, err := strconv.ParseFloat(s.Value, 64)
+	if err != nil || !(n >= 0.001 && n < 1e6) {
+		d.ToDo(s.Line, s.Name, "%s is no number of seconds above 0: Herald's default is left, see checks", Quoted(s.Value))
+		return 0
+	}
+	return time.Duration(n * float64(time.Second)).Round(time.Millisecond)
+}
+
+func (d *Draft) times(s Setting) int {
+	n, err := strconv.Atoi(s.Value)
+	if err != nil || n < 1 {
+		d.ToDo(s.Line, s.Name, "%s is no number above 0: Herald's default is left, see checks", Quoted(s.Value))
+		return 0
+	}
+	return n
+}
+
+var (
+	// deviceTCP is bash's way to connect: </dev/tcp/127.0.0.1/6443.
+	deviceTCP = regexp.MustCompile(`^<\s*/dev/tcp/([^/\s]+)/([0-9]+)$`)
+	// silenced is output that goes nowhere.
+	silenced = regexp.MustCompile(`\s+(?:[12]?>+\s*/dev/null|2>&1|&>\s*/dev/null)`)
+)
+
+// script is what a command asks, in Herald's terms.
+type script struct {
+	check   config.Check
+	remarks map[string]string // by field of the check
+	doubt   string            // what has to be compared with the script, if it could not be read
+	file    string            // its file then, without arguments, which may hold a password
+}
+
+// readCommand recognises a command; the problem says why it is none that Herald's checks can do.
+func readCommand(command string) (s script, problem string) {
+	command = strings.TrimSpace(command)
+	for _, suffix := range []string{"|| exit 1", "|| exit 2", "|| false"} {
+		command = strings.TrimSpace(strings.TrimSuffix(command, suffix))
+	}
+	if args, _ := Words(command); len(args) == 3 && isShell(args[0]) && args[1] == "-c" {
+		command = args[2]
+	}
+	if m := deviceTCP.FindStringSubmatch(command); m != nil {
+		return tcpScript(m[1], m[2]), ""
+	}
+	args, plain := Words(silenced.ReplaceAllString(command, ""))
+	if !plain || len(args) == 0 {
+		return script{}, "begins a line for a shell, and Herald runs none: make the line a script that begins with #!/bin/sh, and its path an exec check"
+	}
+	ok := false
+	switch path.Base(args[0]) {
+	case "curl":
+		s, ok = curlScript(args[1:])
+	case "nc", "ncat", "netcat":
+		s, ok = ncScript(args[1:])
+	default:
+		file := args[0]
+		if isShell(file) && len(args) > 1 {
+			file = args[1]
+		}
+		s, ok = apiserverScript(file), isApiserverScript(file)
+	}
+	switch {
+	case ok:
+		return s, ""
+	case !path.IsAbs(args[0]):
+		return script{}, "is no absolute path, and no curl or nc that can be read: write an exec check with the program's path, or one of what it asks"
+	}
+	return script{check: config.Check{Exec: &config.Exec{Command: args}}}, ""
+}
+
+// Words are those of a command as a shell reads it. It is not plain if a shell does more with it than to start a
+// program with its arguments, or a quote is open at its end.
+func Words(command string) (words []string, plain bool) {
+	var (
+		word  strings.Builder
+		begun bool // word is one, perhaps an empty one in quotes
+		quote byte
+	)
+	plain = true
+	flush := func() {
+		if begun {
+			words = append(words, word.String())
+		}
+		word.Reset()
+		begun = false
+	}
+	for i := 0; i < len(command); i++ {
+		c := command[i]
+		if quote != '\'' && strings.IndexByte("$`", c) >= 0 || quote == 0 && strings.IndexByte("|&;<>()*~#\n", c) >= 0 {
+			plain = false
+		}
+		switch {
+		case c == '\\' && quote != '\'' && i+1 < len(command):
+			i++
+			if quote != 0 && strings.IndexByte("\"\\$`", command[i]) < 0 {
+				word.WriteByte(c)
+			}
+			begun = true
+			word.WriteByte(command[i])
+		case quote != 0 && c == quote:
+			quote = 0
+		case quote == 0 && (c == '"' || c == '\''):
+			quote, begun = c, true
+		case quote == 0 && strings.IndexByte(" \t\r\n\v\f", c) >= 0:
+			flush()
+		default:
+			begun = true
+			word.WriteByte(c)
+		}
+	}
+	flush()
+	return words, plain && quote == 0
+}
+
+// apiserverScript takes a script by its name for one that asks the apiserver.
+func apiserverScript(file string) script {
+	return script{
+		check:   DefaultCheck("6443"),
+		remarks: map[string]string{"http.caFile": KubeadmPaths},
+		doubt:   "the script was not read; by its name it asks the apiserver, and so does the check at https://127.0.0.1:6443: compare the two",
+		file:    file,
+	}
+}
+
+func isShell(s string) bool {
+	switch path.Base(s) {
+	case "sh", "bash", "dash":
+		return true
+	}
+	return false
+}
+
+// isApiserverScript goes by the name, check_apiserver.sh in kubeadm's documentation.
+func isApiserverScript(s string) bool {
+	base := strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(path.Base(s)))
+	return strings.Contains(base, "apiserver") || strings.Contains(base, "kubeapi")
+}
+
+func tcpScript(host, port string) script {
+	return script{check: config.Check{TCP: &config.TCPCheck{Address: net.JoinHostPort(strings.Trim(host, "[]"), port)}}}
+}
+
+// ncScript is nc -z HOST PORT, with or without a timeout.
+func ncScript(args []string) (script, bool) {
+	var rest []string
+	connects := false
+	for i := 0; i < len(args); i++ {
+		switch a := args[i]; {
+		case a == "-w" || a == "-G" || a == "-i":
+			i++
+		case strings.HasPrefix(a, "-") && strings.Trim(a, "-zvnNtw4610235789") == "":
+			connects = connects || strings.Contains(a, "z")
+		case strings.HasPrefix(a, "-"):
+			return script{}, false
+		default:
+			rest = append(rest, a)
+		}
+	}
+	if len(rest) != 2 || !connects {
+		return script{}, false
+	}
+	return tcpScript(rest[0], rest[1]), true
+}
+
+// curlScript is a GET of one URL.
+func curlScript(args []string) (script, bool) {
+	h := &config.HTTPCheck{}
+	s := script{check: config.Check{HTTP: h}, remarks: map[string]string{}}
+	fails := false
+	for i := 0; i < len(args); i++ {
+		a := args[i]
+		next := func() string {
+			if i++; i < len(args) {
+				return args[i]
+			}
+			return ""
+		}
+		switch {
+		case a == "--max-time" || a == "-m" || a == "--connect-timeout" || a == "-o" || a == "--output" || a == "-w" || a == "--write-out":
+			next()
+		case a == "--cacert":
+			h.CAFile = next()
+		case a == "--cert" || a == "-E":
+			h.ClientCertFile = next()
+		case a == "--key":
+			h.ClientKeyFile = next()
+		case a == "--silent" || a == "--show-error" || a == "--ipv4" || a == "--ipv6" || a == "--compressed":
+		case a == "--fail" || a == "--fail-with-body":
+			fails = true
+		case a == "--insecure":
+			h.InsecureSkipVerify = true
+		case strings.HasPrefix(a, "--"):
+			return script{}, false
+		case strings.HasPrefix(a, "-"):
+			flags := a[1:]
+			if last := len(flags) - 1; last > 0 && (flags[last] == 'o' || flags[last] == 'm' || flags[last] == 'w') {
+				next()
+				flags = flags[:last]
+			}
+			if strings.Trim(flags, "sSfk46Nv") != "" {
+				return script{}, false
+			}
+			fails = fails || strings.Contains(flags, "f")
+			h.InsecureSkipVerify = h.InsecureSkipVerify || strings.Contains(flags, "k")
+		case h.URL == "":
+			h.URL = a
+		default:
+			return script{}, false
+		}
+	}
+	if !strings.Contains(h.URL, "://") {
+		h.URL = "http://" + h.URL
+	}
+	u, err := url.Parse(h.URL)
+	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https" {
+		return script{}, false
+	}
+	if u.Scheme == "http" {
+		h.InsecureSkipVerify, h.CAFile, h.ClientCertFile, h.ClientKeyFile = false, "", "", ""
+	}
+	if h.InsecureSkipVerify {
+		h.CAFile = ""
+		s.remarks["http.insecureSkipVerify"] = "As it was. Safer: caFile and serverName instead."
+	}
+	if !fails {
+		s.remarks["http.url"] = "curl without -f took every status for an answer: Herald wants 200, or what status lists."
+	}
+	return s, h.URL != ""
+}

@@ -1,0 +1,51 @@
+package migrate
+
+import (
+	"slices"
+	"testing"
+)
+
+// A command is split as a shell does it, and is not plain where a shell would do more.
+func TestWords(t *testing.T) {
+	for _, test := range []struct {
+		command string
+		words   []string
+		plain   bool
+	}{
+		{"", nil, true},
+		{" /bin/a  b\tc ", []string{"/bin/a", "b", "c"}, true},
+		{`a "b c" 'd  e'"f" ""`, []string{"a", "b c", "d  ef", ""}, true},
+		{`a b\ c "d\"e\f" '\'`, []string{"a", "b c", `d"e\f`, `\`}, true},
+		{`a '$b|*' "c;d"`, []string{"a", "$b|*", "c;d"}, true},
+		{`a "$b"`, []string{"a", "$b"}, false},
+		{"a | b", []string{"a", "|", "b"}, false},
+		{"a *.b", []string{"a", "*.b"}, false},
+		{"a 'b", []string{"a", "b"}, false},
+	} {
+		if words, plain := Words(test.command); !slices.Equal(words, test.words) || plain != test.plain {
+			t.Errorf("%s: %q, plain %t, want %q, %t", test.command, words, plain, test.words, test.plain)
+		}
+	}
+}
+
+// Whatever the command, it becomes a check that Herald takes, or none.
+func FuzzCommand(f *testing.F) {
+	for _, s := range []string{
+		"curl -sf http://127.0.0.1/", "curl -o", "curl http://u:p@h/", "nc -z h 1", "nc -w", "</dev/tcp/::1/1", "bash -c '</dev/tcp/a/1'", "check_apiserver.sh", "sh -c", "curl -k https://[::1", "curl --cacert",
+		`/bin/a "b c" '$d' \\e`, "/bin/a $b", "/bin/a 'b", "/usr/bin/curl -H a http://b/",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, command string) {
+		s, problem := readCommand(command)
+		kinds := 0
+		for _, has := range []bool{s.check.HTTP != nil, s.check.TCP != nil, s.check.Exec != nil} {
+			if has {
+				kinds++
+			}
+		}
+		if kinds > 1 || (kinds == 0) == (problem == "") {
+			t.Errorf("%d kinds of checks, and the problem %q: %+v", kinds, problem, s.check)
+		}
+	})
+}
