@@ -41,7 +41,7 @@ type commands struct {
 	Member   memberCommand   `cmd:"" help:"List who takes part in the election, or remove a member that is gone."`
 	Probe    probeCommand    `cmd:"" help:"Connect to an address every few milliseconds and report outages."`
 	Keygen   keygenCommand   `cmd:"" help:"Make a key for the members of an election, the same for all of them."`
-	Migrate  migrateCommand  `cmd:"" help:"Convert the configuration of kube-vip, keepalived, MetalLB or anycast-healthchecker."`
+	Migrate  migrateCommand  `cmd:"" help:"Convert the configuration of kube-vip, keepalived, MetalLB, ExaBGP or anycast-healthchecker."`
 	Manifest manifestCommand `cmd:"" help:"Print how to run Herald: as a static pod, a DaemonSet or a systemd unit, or as an agent or a manager of tenants."`
 	Manager  managerCommand  `cmd:"" help:"Serve Services of other clusters, tenants, in this one."`
 	Agent    agentCommand    `cmd:"" help:"Have Services of this cluster served from another one."`

@@ -10,6 +10,7 @@ import (
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/migrate"
+	"github.com/herald-vip/herald/config/migrate/exabgp"
 	"github.com/herald-vip/herald/config/migrate/healthchecker"
 	"github.com/herald-vip/herald/config/migrate/keepalived"
 	"github.com/herald-vip/herald/config/migrate/kubevip"
@@ -24,6 +25,7 @@ type migrateCommand struct {
 	KubeVIP    migrateKubeVIP    `cmd:"" name:"kube-vip" help:"Convert a manifest that runs kube-vip, or a listing of its environment."`
 	Keepalived migrateKeepalived `cmd:"" help:"Convert a keepalived.conf."`
 	MetalLB    migrateMetalLB    `cmd:"" name:"metallb" help:"Convert the resources of MetalLB, or its old ConfigMap, and Services that it serves."`
+	ExaBGP     migrateExaBGP     `cmd:"" name:"exabgp" help:"Convert a configuration of ExaBGP's whose processes run its healthcheck, and the files that their --config names."`
 	Anycast    migrateAnycast    `cmd:"" name:"anycast-healthchecker" help:"Convert anycast-healthchecker.conf and the files of its services."`
 }
 
@@ -110,6 +112,10 @@ func (c migrateFiles) run(convert func([]migrate.File, migrate.Options) (*migrat
 	}
 	return write(result, strings.Join(c.Files, ", "))
 }
+
+type migrateExaBGP struct{ migrateFiles }
+
+func (c migrateExaBGP) Run() error { return c.run(exabgp.Convert) }
 
 type migrateAnycast struct{ migrateFiles }
 

@@ -36,6 +36,7 @@ func TestMigrate(t *testing.T) {
 		{"nothing to announce", "global_defs { }\n", []string{"keepalived", "FILE"}, exitFailed, "", "no vrrp_instance"},
 		{"another configuration identifier", "@x " + keepalivedConf, []string{"keepalived", "FILE", "--config-id", "x"}, exitByHand, "vi-1", "FILE:6"},
 		{"kube-vip", "cp_enable=true\nbgp_enable=true\naddress=10.99.0.10\nbgp_peers=10.0.0.1:65001\n", []string{"kube-vip", "FILE"}, 0, "asn: 65001", ""},
+		{"ExaBGP's", "neighbor 10.0.0.1 { local-as 1; peer-as 2; api { processes [ a ]; } }\nprocess a { run healthcheck --cmd 'nc -z 127.0.0.1 53' --ip 10.3.0.1; }\n", []string{"exabgp", "FILE"}, 0, "onFailure: demote", ""},
 		{"several files", "[a]\nip_prefix = 10.3.0.1\ncheck_cmd = /bin/a\ncheck_disabled = no\n", []string{"anycast-healthchecker", "FILE", "FILE"}, exitByHand, "announce: kernel", "have BIRD read table 201"},
 		{"binary", "\x00", []string{"kube-vip", "FILE"}, exitFailed, "", ""},
 	} {

@@ -59,7 +59,7 @@ func (d *Draft) SetPace(c *config.Check, interval, timeout, rise, fall Setting) 
 func (d *Draft) Seconds(s Setting) time.Duration {
 	n, err := strconv.ParseFloat(s.Value, 64)
 	if err != nil || !(n >= 0.001 && n < 1e6) {
-		d.ToDo(s.Line, s.Name, "%s is no number of seconds above 0: Herald's default is left, see checks", Quoted(s.Value))
+		d.ToDo(s.Line, s.Name, "%s is no number of seconds above 0: Herald's default is left", Quoted(s.Value))
 		return 0
 	}
 	return time.Duration(n * float64(time.Second)).Round(time.Millisecond)
@@ -68,7 +68,7 @@ func (d *Draft) Seconds(s Setting) time.Duration {
 func (d *Draft) times(s Setting) int {
 	n, err := strconv.Atoi(s.Value)
 	if err != nil || n < 1 {
-		d.ToDo(s.Line, s.Name, "%s is no number above 0: Herald's default is left, see checks", Quoted(s.Value))
+		d.ToDo(s.Line, s.Name, "%s is no number above 0: Herald's default is left", Quoted(s.Value))
 		return 0
 	}
 	return n
@@ -77,6 +77,9 @@ func (d *Draft) times(s Setting) int {
 var (
 	// deviceTCP is bash's way to connect: </dev/tcp/127.0.0.1/6443.
 	deviceTCP = regexp.MustCompile(`^<\s*/dev/tcp/([^/\s]+)/([0-9]+)$`)
+	// shellWords is what makes a command more than one program with its arguments, and singleQuoted where it does not.
+	shellWords   = regexp.MustCompile("[|&;<>`$()*~#\n]")
+	singleQuoted = regexp.MustCompile(`'[^']*'`)
 	// silenced is output that goes nowhere.
 	silenced = regexp.MustCompile(`\s+(?:[12]?>+\s*/dev/null|2>&1|&>\s*/dev/null)`)
 )
@@ -128,47 +131,13 @@ func readCommand(command string) (s script, problem string) {
 }
 
 // Words are those of a command as a shell reads it. It is not plain if a shell does more with it than to start a
-// program with its arguments, or a quote is open at its end.
+// program with its arguments, or may.
 func Words(command string) (words []string, plain bool) {
-	var (
-		word  strings.Builder
-		begun bool // word is one, perhaps an empty one in quotes
-		quote byte
-	)
-	plain = true
-	flush := func() {
-		if begun {
-			words = append(words, word.String())
-		}
-		word.Reset()
-		begun = false
+	parts, closed := split(command, "", "")
+	for _, w := range parts {
+		words = append(words, w.text)
 	}
-	for i := 0; i < len(command); i++ {
-		c := command[i]
-		if quote != '\'' && strings.IndexByte("$`", c) >= 0 || quote == 0 && strings.IndexByte("|&;<>()*~#\n", c) >= 0 {
-			plain = false
-		}
-		switch {
-		case c == '\\' && quote != '\'' && i+1 < len(command):
-			i++
-			if quote != 0 && strings.IndexByte("\"\\$`", command[i]) < 0 {
-				word.WriteByte(c)
-			}
-			begun = true
-			word.WriteByte(command[i])
-		case quote != 0 && c == quote:
-			quote = 0
-		case quote == 0 && (c == '"' || c == '\''):
-			quote, begun = c, true
-		case quote == 0 && strings.IndexByte(" \t\r\n\v\f", c) >= 0:
-			flush()
-		default:
-			begun = true
-			word.WriteByte(c)
-		}
-	}
-	flush()
-	return words, plain && quote == 0
+	return words, closed && !shellWords.MatchString(singleQuoted.ReplaceAllString(command, ""))
 }
 
 // apiserverScript takes a script by its name for one that asks the apiserver.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/migrate"
+	"github.com/herald-vip/herald/config/migrate/exabgp"
 	"github.com/herald-vip/herald/config/migrate/healthchecker"
 	"github.com/herald-vip/herald/config/migrate/keepalived"
 	"github.com/herald-vip/herald/config/migrate/kubevip"
@@ -36,11 +37,14 @@ var (
 	fromKubeVIP    = converter{"kubevip", kubevip.Convert, checkHonest}
 	fromKeepalived = converter{"keepalived", keepalived.Convert, checkHonest}
 	fromMetalLB    = converter{"metallb", alone(metallb.Convert), checkHonestResources}
+	fromExaBGP     = converter{"exabgp", alone(exabgp.Convert), checkHonest}
 	fromAnycast    = converter{"healthchecker", alone(healthchecker.Convert), checkHonest}
 )
 
 // all are the converters.
-func all() []converter { return []converter{fromKubeVIP, fromKeepalived, fromMetalLB, fromAnycast} }
+func all() []converter {
+	return []converter{fromKubeVIP, fromKeepalived, fromMetalLB, fromExaBGP, fromAnycast}
+}
 
 // alone has a converter of several files convert one.
 func alone(convert func([]migrate.File, migrate.Options) (*migrate.Result, error)) func([]byte, migrate.Options) (*migrate.Result, error) {
@@ -149,9 +153,10 @@ func TestRefused(t *testing.T) {
 		{"an alias of nothing", "spec: *nothing\n", "", ofYAML},
 		{"aliases within", "kind: ConfigMap\ndata:\n  config: |\n    " + strings.ReplaceAll(bomb(), "\n", "\n    "), "aliases of aliases", []converter{fromMetalLB}},
 		{"deep brackets", strings.Repeat("[", 1000), "", []converter{fromKeepalived}},
-		{"deep braces", strings.Repeat("a {\n", 1000), "line 65 is nested too deeply", []converter{fromKeepalived}},
+		{"deep braces", strings.Repeat("a {\n", 1000), "line 65 is nested too deeply", []converter{fromKeepalived, fromExaBGP}},
 		{"many lines", strings.Repeat("- a\n", 60_000), "more than 10000 statements", []converter{fromKeepalived}},
-		{"no blocks", "a: b: c\n", "", []converter{fromKeepalived, fromAnycast}},
+		{"no blocks", "a: b: c\n", "", []converter{fromKeepalived, fromExaBGP, fromAnycast}},
+		{"many statements", strings.Repeat("a;\n", 20_000), "more than 10000 statements", []converter{fromExaBGP}},
 		{"definitions of definitions", definitions, "", []converter{fromKeepalived}},
 		{"many statements", strings.Repeat("a\n", 20_000), "more than 10000 statements", []converter{fromKeepalived}},
 	} {

@@ -14,52 +14,52 @@ import (
 )
 
 // virtualServer makes a balancer of a virtual_server of LVS, if it is one of TCP.
-func (k *converter) virtualServer(s *statement) {
+func (k *converter) virtualServer(s *migrate.Statement) {
 	const without = "write a balancer by hand, or keep keepalived for it"
-	at, ok := place(s.arg(0), s.arg(1), 0)
+	at, ok := place(s.Arg(0), s.Arg(1), 0)
 	switch {
 	case !ok:
-		k.ToDo(s.line, "virtual_server", "Herald balances an address and a port, and this is neither: %s", without)
+		k.ToDo(s.Line, "virtual_server", "Herald balances an address and a port, and this is neither: %s", without)
 		return
-	case slices.ContainsFunc(s.all("protocol"), func(b *statement) bool { return !strings.EqualFold(b.arg(0), "tcp") }):
-		k.ToDo(s.line, "virtual_server", "Herald balances TCP alone: keep keepalived for it")
+	case slices.ContainsFunc(s.All("protocol"), func(b *migrate.Statement) bool { return !strings.EqualFold(b.Arg(0), "tcp") }):
+		k.ToDo(s.Line, "virtual_server", "Herald balances TCP alone: keep keepalived for it")
 		return
 	}
-	k.leftOut(inServer, s.block)
+	k.LeftOut(k.table, inServer, s.Block)
 	b := config.Balancer{Name: fmt.Sprintf("%s-%d", migrate.DNSName(strings.ReplaceAll(at.Addr().String(), ":", "-"), "server"), at.Port())}
 	b.Listen = []config.Listener{{Address: at}}
 	if i := slices.IndexFunc(k.VIPs, func(v config.VIP) bool { return slices.Contains(v.Addresses, at.Addr()) }); i >= 0 {
 		b.Name = fmt.Sprintf("%s-%d", k.VIPs[i].Name, at.Port())
 		b.Listen = []config.Listener{{VIP: k.VIPs[i].Name, Port: at.Port()}}
 	}
-	sourceHash := func(b *statement) bool { return b.arg(0) == "sh" }
-	if len(s.all("persistence_timeout")) > 0 || slices.ContainsFunc(s.all("lb_algo", "lvs_sched"), sourceHash) {
+	sourceHash := func(b *migrate.Statement) bool { return b.Arg(0) == "sh" }
+	if len(s.All("persistence_timeout")) > 0 || slices.ContainsFunc(s.All("lb_algo", "lvs_sched"), sourceHash) {
 		b.Method = config.SourceHash
 	}
 	servers := new(config.Static)
 	checked := false
-	for _, line := range s.all("real_server") {
-		k.leftOut(inReal, line.block)
-		addr, ok := place(line.arg(0), line.arg(1), at.Port())
+	for _, line := range s.All("real_server") {
+		k.LeftOut(k.table, inReal, line.Block)
+		addr, ok := place(line.Arg(0), line.Arg(1), at.Port())
 		if !ok {
-			k.ToDo(line.line, "real_server", "is no address: write it into the backends by hand")
+			k.ToDo(line.Line, "real_server", "is no address: write it into the backends by hand")
 			continue
 		}
 		if slices.Contains(servers.Addresses, addr) {
-			k.Note(line.line, "real_server", "%s is a backend already: taken once", addr)
+			k.Note(line.Line, "real_server", "%s is a backend already: taken once", addr)
 			continue
 		}
 		servers.Addresses = append(servers.Addresses, addr)
 		check := k.realCheck(line)
 		if checked && !reflect.DeepEqual(check, b.Check) {
-			k.ToDo(line.line, "real_server", "is checked in another way than the first: a balancer has one check for all, and the first one's is written")
+			k.ToDo(line.Line, "real_server", "is checked in another way than the first: a balancer has one check for all, and the first one's is written")
 			continue
 		}
 		b.Check, checked = check, true
 	}
-	path := k.AddBalancer(b, s.line)
+	path := k.AddBalancer(b, s.Line)
 	if len(servers.Addresses) == 0 {
-		k.Leave(path+".backends", s.line, "the servers: it has none that could be read", "backends: {static: {addresses: [\"ADDRESS:PORT\"]}}")
+		k.Leave(path+".backends", s.Line, "the servers: it has none that could be read", "backends: {static: {addresses: [\"ADDRESS:PORT\"]}}")
 		return
 	}
 	k.Balancers[len(k.Balancers)-1].Backends.Static = servers
@@ -76,23 +76,23 @@ func place(addr, port string, otherwise uint16) (netip.AddrPort, bool) {
 }
 
 // realCheck is the check of a real_server, the first if it has several; nil asks whether its own port accepts connections.
-func (k *converter) realCheck(server *statement) *config.Probe {
-	checks := server.all("TCP_CHECK", "HTTP_GET", "SSL_GET")
+func (k *converter) realCheck(server *migrate.Statement) *config.Probe {
+	checks := server.All("TCP_CHECK", "HTTP_GET", "SSL_GET")
 	if len(checks) == 0 {
 		return nil
 	}
 	s := checks[0]
 	for _, other := range checks[1:] {
-		k.ToDo(other.line, other.keyword(), "is another check of the same server: a balancer has one, and the first is written")
+		k.ToDo(other.Line, other.Keyword(), "is another check of the same server: a balancer has one, and the first is written")
 	}
-	k.leftOut(inCheck, s.block)
+	k.LeftOut(k.table, inCheck, s.Block)
 	host := config.BackendHost
 	port := k.connectPort(s)
 	if port != "" {
 		host = net.JoinHostPort(host, port)
 	}
 	switch {
-	case s.keyword() != "TCP_CHECK":
+	case s.Keyword() != "TCP_CHECK":
 		return k.get(s, host)
 	case port != "":
 		return &config.Probe{TCP: &config.TCPCheck{Address: host}}
@@ -101,43 +101,43 @@ func (k *converter) realCheck(server *statement) *config.Probe {
 }
 
 // connectPort is the port that a checker asks instead of the server's, empty if it asks that.
-func (k *converter) connectPort(checker *statement) string {
-	s := checker.last("connect_port")
-	if n, err := strconv.ParseUint(s.arg(0), 10, 16); s.line > 0 && (err != nil || n == 0) {
-		k.ToDo(s.line, "connect_port", "%s is no port: the server's own is asked", migrate.Quoted(s.arg(0)))
+func (k *converter) connectPort(checker *migrate.Statement) string {
+	s := checker.Last("connect_port")
+	if n, err := strconv.ParseUint(s.Arg(0), 10, 16); s.Line > 0 && (err != nil || n == 0) {
+		k.ToDo(s.Line, "connect_port", "%s is no port: the server's own is asked", migrate.Quoted(s.Arg(0)))
 		return ""
 	}
-	return s.arg(0)
+	return s.Arg(0)
 }
 
 // get makes a check of HTTP_GET or SSL_GET: of its first url.
-func (k *converter) get(s *statement, host string) *config.Probe {
+func (k *converter) get(s *migrate.Statement, host string) *config.Probe {
 	h := &config.HTTPCheck{}
 	path := "/"
-	for i, u := range s.all("url") {
+	for i, u := range s.All("url") {
 		if i > 0 {
-			k.ToDo(u.line, "url", "a check asks one url, and the first is written")
+			k.ToDo(u.Line, "url", "a check asks one url, and the first is written")
 			continue
 		}
-		k.leftOut(inURL, u.block)
-		path += strings.TrimPrefix(u.last("path").arg(0), "/")
-		h.Status = k.statuses(u.last("status_code"))
+		k.LeftOut(k.table, inURL, u.Block)
+		path += strings.TrimPrefix(u.Last("path").Arg(0), "/")
+		h.Status = k.statuses(u.Last("status_code"))
 	}
 	h.URL = "http://" + host + path
-	if s.keyword() == "SSL_GET" {
+	if s.Keyword() == "SSL_GET" {
 		h.URL, h.InsecureSkipVerify = "https://"+host+path, true // as keepalived, which verifies nothing
-		k.Note(s.line, "SSL_GET", "any certificate is accepted, as keepalived does: better give the check a caFile and a serverName")
+		k.Note(s.Line, "SSL_GET", "any certificate is accepted, as keepalived does: better give the check a caFile and a serverName")
 	}
 	return &config.Probe{HTTP: h}
 }
 
 // statuses are the numbers of a status_code; ranges have no counterpart.
-func (k *converter) statuses(s *statement) []int {
+func (k *converter) statuses(s *migrate.Statement) []int {
 	var out []int
-	for _, w := range s.args() {
+	for _, w := range s.Args() {
 		n, err := strconv.Atoi(w)
 		if err != nil {
-			k.ToDo(s.line, "status_code", "%s is no number: list the statuses that are accepted, in check.http.status", migrate.Quoted(w))
+			k.ToDo(s.Line, "status_code", "%s is no number: list the statuses that are accepted, in check.http.status", migrate.Quoted(w))
 			continue
 		}
 		out = append(out, n)

@@ -1,10 +1,6 @@
 package keepalived
 
-import (
-	"path"
-
-	"github.com/herald-vip/herald/config/migrate"
-)
+import "github.com/herald-vip/herald/config/migrate"
 
 // Where in keepalived.conf a keyword is.
 const (
@@ -134,12 +130,4 @@ func Table() []migrate.Row {
 		{In: inGlobals, Names: []string{"vrrp_version", "vrrp_strict", "vrrp_mcast_*", "vrrp_check_unicast_src", "vrrp_skip_check_adv_addr", "vrrp_lower_prio_no_advert", "vrrp_higher_prio_send_advert", "vrrp_down_timer_adverts", "vrrp_owner_ignore_adverts", "vrrp_startup_delay", "vrrp_delay_after_boot", "disable_local_igmp", "log_unknown_vrids", "v3_checksum_as_v2"}, Text: votes},
 		{In: inGlobals, Names: []string{"*process*", "*_no_swap", "*_priority", "*_rlimit_*", "*_cpu_affinity", "*_rcv_bufs*", "vrrp_rx_bufs_*", "reload_*", "*dump_file", "*_directory", "config_save_dir", "json_version", "data_use_instance", "iproute_*", "umask", "full_command", "param_match", "include_check", "dynamic_interfaces", "linkbeat_use_polling", "random_seed", "checker_log_all_failures", "rs_init_notifies", "min_auto_priority_delay", "fifo_write_vrrp_states_on_reload", "timer_expired_backup", "thread_timer_expired", "debug", "use_pid_dir", "instance", "net_namespace*", "namespace_with_ipsets", "child_wait_time"}, Text: process},
 	}
-}
-
-// row is the first that is about a keyword.
-func (k *converter) row(in, keyword string) (migrate.Row, bool) {
-	return migrate.Find(k.table, in, func(pattern string) bool {
-		fits, err := path.Match(pattern, keyword)
-		return fits && err == nil
-	})
 }

@@ -71,13 +71,7 @@ func (k *converter) bgp() {
 
 // asn is the number in a setting; kube-vip's default if it is not set.
 func (k *converter) asn(path yaml.Path, name string) uint32 {
-	n, err := asn.Parse(cmp.Or(k.get(name), defaultASN))
-	if err != nil {
-		k.Leave(path, k.line(name), "an autonomous system: "+migrate.Quoted(k.get(name))+" is none", "asn: ASN")
-		return 0
-	}
-	k.at(path, name)
-	return n
+	return k.ASN(path, migrate.Setting{Line: k.line(name), Value: cmp.Or(k.get(name), defaultASN)})
 }
 
 // addPeer adds a peer with what applies to all of them.
@@ -89,9 +83,7 @@ func (k *converter) addPeer(p peer, source string) {
 	path := yaml.Path("bgp.peers").Item(len(k.BGP.Peers))
 	k.at(path, source)
 	if p.password {
-		p.PasswordFile = "/etc/herald/bgp-" + migrate.DNSName(p.Name(), "peer") + ".password"
-		k.Comment(path+".passwordFile", "Write the peer's password into it, mode 0600.")
-		k.toDo(source, "write the password of %s into %s, mode 0600: it is not printed here", p.Name(), p.PasswordFile)
+		k.LeavePassword(&p.Peer, path, k.line(source), source)
 	}
 	if p.multihop && uint32(p.ASN) == k.BGP.ASN {
 		k.note(source, "%s is iBGP, which is not limited to one hop: multihop is left out", p.Name())

@@ -1,0 +1,226 @@
+package migrate
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/herald-vip/herald/config/yaml"
+)
+
+// maxStatements is more than any node's file has, and few enough to compare each with each.
+const maxStatements = 10_000
+
+// Statement is a keyword of a configuration with its words, and perhaps a block.
+type Statement struct {
+	Line, End int // of its last line
+	Words     []string
+	Block     []*Statement
+	HasBlock  bool
+}
+
+// Keyword is the first word.
+func (s *Statement) Keyword() string { return s.Words[0] }
+
+// Args are the words after the keyword.
+func (s *Statement) Args() []string { return s.Words[min(1, len(s.Words)):] }
+
+// Arg is the i-th of them, empty if there is none.
+func (s *Statement) Arg(i int) string {
+	if args := s.Args(); i < len(args) {
+		return args[i]
+	}
+	return ""
+}
+
+// All are the statements of s's block that have one of the keywords.
+func (s *Statement) All(keywords ...string) []*Statement {
+	var found []*Statement
+	for _, b := range s.Block {
+		if slices.Contains(keywords, b.Keyword()) {
+			found = append(found, b)
+		}
+	}
+	return found
+}
+
+// Last is the last of them, an empty one if there is none.
+func (s *Statement) Last(keyword string) *Statement {
+	found := s.All(keyword)
+	if len(found) == 0 {
+		return &Statement{}
+	}
+	return found[len(found)-1]
+}
+
+// Setting is what the last of them says, or what is usual.
+func (s *Statement) Setting(keyword, usual string) Setting {
+	last := s.Last(keyword)
+	return Setting{Line: last.Line, Name: keyword, Value: cmp.Or(last.Arg(0), usual)}
+}
+
+// LeftOut notes the statements that are not carried over, a block as one. Names of rows may have a * for the rest.
+func (d *Draft) LeftOut(table []Row, in string, statements []*Statement) {
+	for _, s := range statements {
+		row, known := Find(table, in, func(pattern string) bool {
+			fits, err := path.Match(pattern, s.Keyword())
+			return fits && err == nil
+		})
+		subject := s.Keyword()
+		if s.HasBlock && s.End > s.Line {
+			subject += fmt.Sprintf(" (to line %d)", s.End)
+		}
+		switch {
+		case subject == "{": // said by the parser
+		case !known:
+			d.ToDo(s.Line, subject, "is not known here: not carried over")
+		case row.Becomes == "" && !slices.Contains(row.Idle, s.Arg(0)):
+			d.Add(s.Line, row.ToDo, subject, "%s", row.Text)
+		}
+	}
+}
+
+// Parser reads statements with blocks in braces, line by line.
+type Parser struct {
+	*Notes
+	// Comments are the characters that begin one; Marks are words of their own, beside braces.
+	Comments, Marks string
+	// End is the mark that ends a statement; without one it ends with its line.
+	End string
+
+	open  []*Statement // the file, and the blocks within, the innermost last
+	s     *Statement   // that is being read
+	count int
+}
+
+// Line adds the statements of one line.
+func (p *Parser) Line(line string, number int) error {
+	words, closed := split(line, p.Comments, "{}"+p.Marks)
+	if !closed {
+		p.Note(number, "", "a quote is not closed: it is taken to end with the line")
+	}
+	if p.open == nil {
+		p.open = []*Statement{{}}
+	}
+	if p.End == "" {
+		p.s = nil
+	}
+	for _, w := range words {
+		switch {
+		case w.text == "{" && !w.quoted:
+			if p.s == nil && p.End == "" {
+				if before := p.open[len(p.open)-1].Block; len(before) > 0 {
+					p.s = before[len(before)-1] // the brace may be on a line of its own
+				}
+			}
+			if p.s == nil || p.s.HasBlock {
+				p.ToDo(number, "{", "begins a block without a name: its contents are not read")
+				p.add(number, "{")
+			}
+			p.s.HasBlock = true
+			p.open = append(p.open, p.s)
+			if len(p.open) > 1+yaml.MaxNesting {
+				return fmt.Errorf("line %d is nested too deeply", number)
+			}
+			p.s = nil
+		case w.text == "}" && !w.quoted:
+			p.s = nil
+			if len(p.open) == 1 {
+				p.ToDo(number, "}", "closes no block: is the file complete?")
+				continue
+			}
+			p.open[len(p.open)-1].End = number
+			p.open = p.open[:len(p.open)-1]
+		case p.End != "" && w.text == p.End && !w.quoted:
+			p.s = nil
+		case p.s == nil:
+			p.add(number, w.text)
+		default:
+			p.s.Words = append(p.s.Words, w.text)
+		}
+	}
+	if p.count > maxStatements {
+		return fmt.Errorf("the file has more than %d statements", maxStatements)
+	}
+	return nil
+}
+
+func (p *Parser) add(number int, word string) {
+	p.count++
+	p.s = &Statement{Line: number, End: number, Words: []string{word}}
+	in := p.open[len(p.open)-1]
+	in.Block = append(in.Block, p.s)
+}
+
+// File is what was read, as the block of a statement; number is that of the last line.
+func (p *Parser) File(number int) *Statement {
+	if p.open == nil {
+		return &Statement{}
+	}
+	for _, s := range p.open[1:] {
+		p.ToDo(s.Line, s.Keyword(), "the block is not closed: is the file complete?")
+		s.End = number
+	}
+	return p.open[0]
+}
+
+// quotable is a word and whether a part of it was quoted.
+type quotable struct {
+	text   string
+	quoted bool
+}
+
+// split splits a line as a shell does at white space, and at marks, which are words of their own but for ${}, outside of
+// quotes and up to a comment; closed is false if a quote is open at its end.
+func split(line, comments, marks string) (words []quotable, closed bool) {
+	var (
+		word  strings.Builder
+		begun bool // word is one, perhaps an empty one in quotes
+		mark  bool
+		quote byte
+		depth int // of ${
+	)
+	flush := func() {
+		if begun {
+			words = append(words, quotable{word.String(), mark})
+		}
+		word.Reset()
+		begun, mark = false, false
+	}
+	for i := 0; i < len(line); i++ {
+		c := line[i]
+		switch {
+		case c == '\\' && quote != '\'' && i+1 < len(line):
+			i++
+			begun = true
+			word.WriteByte(line[i])
+		case quote != 0 && c == quote:
+			quote = 0
+		case quote != 0:
+			word.WriteByte(c)
+		case c == '"' || c == '\'':
+			quote, begun, mark = c, true, true
+		case strings.IndexByte(comments, c) >= 0:
+			flush()
+			return words, true
+		case strings.IndexByte(" \t\r\n\v\f", c) >= 0:
+			flush()
+		case c == '{' && (depth > 0 || i > 0 && line[i-1] == '$'):
+			depth++
+			word.WriteByte(c)
+		case c == '}' && depth > 0:
+			depth--
+			word.WriteByte(c)
+		case strings.IndexByte(marks, c) >= 0:
+			flush()
+			words = append(words, quotable{string(c), false})
+		default:
+			begun = true
+			word.WriteByte(c)
+		}
+	}
+	flush()
+	return words, quote == 0
+}
