@@ -98,13 +98,13 @@ func readCommand(command string) (s script, problem string) {
 	for _, suffix := range []string{"|| exit 1", "|| exit 2", "|| false"} {
 		command = strings.TrimSpace(strings.TrimSuffix(command, suffix))
 	}
-	if args, _ := Words(command); len(args) == 3 && isShell(args[0]) && args[1] == "-c" {
+	if args, _ := words(command); len(args) == 3 && isShell(args[0]) && args[1] == "-c" {
 		command = args[2]
 	}
 	if m := deviceTCP.FindStringSubmatch(command); m != nil {
 		return tcpScript(m[1], m[2]), ""
 	}
-	args, plain := Words(silenced.ReplaceAllString(command, ""))
+	args, plain := words(silenced.ReplaceAllString(command, ""))
 	if !plain || len(args) == 0 {
 		return script{}, "begins a line for a shell, and Herald runs none: make the line a script that begins with #!/bin/sh, and its path an exec check"
 	}
@@ -130,14 +130,14 @@ func readCommand(command string) (s script, problem string) {
 	return script{check: config.Check{Exec: &config.Exec{Command: args}}}, ""
 }
 
-// Words are those of a command as a shell reads it. It is not plain if a shell does more with it than to start a
+// words are those of a command as a shell reads it. It is not plain if a shell does more with it than to start a
 // program with its arguments, or may.
-func Words(command string) (words []string, plain bool) {
+func words(command string) (list []string, plain bool) {
 	parts, closed := split(command, "", "")
 	for _, w := range parts {
-		words = append(words, w.text)
+		list = append(list, w.text)
 	}
-	return words, closed && !shellWords.MatchString(singleQuoted.ReplaceAllString(command, ""))
+	return list, closed && !shellWords.MatchString(singleQuoted.ReplaceAllString(command, ""))
 }
 
 // apiserverScript takes a script by its name for one that asks the apiserver.

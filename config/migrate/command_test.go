@@ -6,7 +6,7 @@ import (
 )
 
 // A command is split as a shell does it, and is not plain where a shell would do more.
-func TestWords(t *testing.T) {
+func TestCommandWords(t *testing.T) {
 	for _, test := range []struct {
 		command string
 		words   []string
@@ -22,8 +22,8 @@ func TestWords(t *testing.T) {
 		{"a *.b", []string{"a", "*.b"}, false},
 		{"a 'b", []string{"a", "b"}, false},
 	} {
-		if words, plain := Words(test.command); !slices.Equal(words, test.words) || plain != test.plain {
-			t.Errorf("%s: %q, plain %t, want %q, %t", test.command, words, plain, test.words, test.plain)
+		if list, plain := words(test.command); !slices.Equal(list, test.words) || plain != test.plain {
+			t.Errorf("%s: %q, plain %t, want %q, %t", test.command, list, plain, test.words, test.plain)
 		}
 	}
 }
