@@ -32,14 +32,19 @@ func unitOf(t *testing.T, folder string) []byte {
 // TestUnitVerified has systemd-analyze judge units: nothing is wrong with them, and
 // what is open to them is little.
 func TestUnitVerified(t *testing.T) {
-	const mostExposed = 30 // of 100; a service without any sandbox has 96
+	// Of 100; a service without any sandbox has 96. What runs commands as other users, and opens /dev/net/tun, is exposed to more.
+	const usual, every = 30, 31
 	binary, err := filepath.Abs(site.Part(t, "HERALD"))
 	site.Must(t, err)
-	for name, config := range map[string]*config.Config{
-		"any": nil, "every field, in real time": parseConfig(t, "../../../config/example.yaml"),
+	for _, tt := range []struct {
+		name        string
+		config      *config.Config
+		mostExposed int
+	}{
+		{"any", nil, usual}, {"every field, in real time", parseConfig(t, "../../../config/example.yaml"), every},
 	} {
-		t.Run(name, func(t *testing.T) {
-			unit, err := manifests.Make(manifests.Systemd, manifests.Options{Config: config, Binary: binary})
+		t.Run(tt.name, func(t *testing.T) {
+			unit, err := manifests.Make(manifests.Systemd, manifests.Options{Config: tt.config, Binary: binary})
 			site.Must(t, err)
 			file := filepath.Join(t.TempDir(), "herald.service")
 			site.Must(t, os.WriteFile(file, unit, 0o644))
@@ -54,7 +59,7 @@ func TestUnitVerified(t *testing.T) {
 			if complaint := analyze("verify"); complaint != "" {
 				t.Error(complaint)
 			}
-			rows := strings.Split(analyze("security", "--offline=true", fmt.Sprintf("--threshold=%d", mostExposed)), "\n")
+			rows := strings.Split(analyze("security", "--offline=true", fmt.Sprintf("--threshold=%d", tt.mostExposed)), "\n")
 			t.Log(rows[len(rows)-1])
 		})
 	}
