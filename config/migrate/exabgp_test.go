@@ -1,7 +1,6 @@
 package migrate_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -55,18 +54,8 @@ func FuzzExaBGP(f *testing.F) {
 
 // The table of docs/migrating.md is the one of the code, of fields that Herald has.
 func TestExaBGPTable(t *testing.T) {
-	var b strings.Builder
-	var all []string
-	b.WriteString("| in | setting | becomes | |\n|---|---|---|---|\n")
-	for _, row := range exabgp.Table() {
-		in := "the file"
-		if row.In != "" {
-			in = "`" + row.In + "`"
-		}
-		fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", in, strings.Join(row.Names, "`, `"), orNothing(row.Becomes), row.Text)
-		all = append(all, row.Becomes)
-	}
-	manual(t, "ExaBGP", b.String())
+	table, all := tableOf("setting", exabgp.Table())
+	manual(t, "ExaBGP", table)
 	checkFields(t, 30, all)
 }
 

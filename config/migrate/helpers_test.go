@@ -345,6 +345,21 @@ func manual(t *testing.T, name, table string) {
 	}
 }
 
+// tableOf is the table of the manual of rows that are in sections, and what they become. word is what is in them.
+func tableOf(word string, rows []migrate.Row) (table string, becomes []string) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "| in | %s | becomes | |\n|---|---|---|---|\n", word)
+	for _, row := range rows {
+		in := "the file"
+		if row.In != "" {
+			in = "`" + row.In + "`"
+		}
+		fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", in, strings.Join(row.Names, "`, `"), orNothing(row.Becomes), row.Text)
+		becomes = append(becomes, row.Becomes)
+	}
+	return b.String(), becomes
+}
+
 // orNothing is a dash for what becomes nothing.
 func orNothing(becomes string) string {
 	if becomes == "" {

@@ -1,7 +1,6 @@
 package migrate_test
 
 import (
-	"fmt"
 	"net/netip"
 	"os"
 	"strings"
@@ -62,18 +61,8 @@ func FuzzKeepalived(f *testing.F) {
 
 // The table of docs/migrating.md is the one of the code, of fields that Herald has.
 func TestKeepalivedTable(t *testing.T) {
-	var b strings.Builder
-	var all []string
-	b.WriteString("| in | keyword | becomes | |\n|---|---|---|---|\n")
-	for _, row := range keepalived.Table() {
-		in := "the file"
-		if row.In != "" {
-			in = "`" + row.In + "`"
-		}
-		fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", in, strings.Join(row.Names, "`, `"), orNothing(row.Becomes), row.Text)
-		all = append(all, row.Becomes)
-	}
-	manual(t, "keepalived", b.String())
+	table, all := tableOf("keyword", keepalived.Table())
+	manual(t, "keepalived", table)
 	checkFields(t, 10, all)
 }
 
