@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -124,18 +125,26 @@ func TestExecIsKilledWithItsChildren(t *testing.T) {
 			path := script(t, family+tt.last)
 			probe, stop, err := health.Probe(health.Check{Exec: &health.Exec{Command: []string{path}, User: nobody}, Timeout: patience}, new(net.Dialer).DialContext)
 			must.Do(t, err)
+			var watching sync.WaitGroup
+			defer watching.Wait()
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			if !tt.passes {
-				go func() {
-					for { // until it has started all
-						if _, err := os.Stat(filepath.Join(filepath.Dir(path), "ready")); err == nil || ctx.Err() != nil {
-							cancel()
+				watching.Go(func() { // until it has started all
+					defer cancel()
+					poll := time.NewTicker(10 * time.Millisecond)
+					defer poll.Stop()
+					for {
+						if _, err := os.Stat(filepath.Join(filepath.Dir(path), "ready")); err == nil {
 							return
 						}
-						time.Sleep(10 * time.Millisecond)
+						select {
+						case <-poll.C:
+						case <-ctx.Done():
+							return
+						}
 					}
-				}()
+				})
 			}
 			passes, reason := probe(ctx)
 			if passes != tt.passes || !strings.Contains(reason, tt.reason) {
