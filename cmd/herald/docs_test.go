@@ -20,7 +20,7 @@ import (
 func guides() []string {
 	return []string{
 		"../../docs/kubeadm.md", "../../docs/k3s.md", "../../docs/services.md",
-		"../../docs/balancing.md", balancingKubeadm, balancingRegistry,
+		"../../docs/balancing.md", balancingKubeadm, balancingRegistry, "../../docs/anycast.md",
 	}
 }
 
