@@ -210,6 +210,34 @@ func TestUnit(t *testing.T) {
 	d.becomes(t, "Result", "success")
 }
 
+// TestUnitStopsFirst has a systemd stop Herald and unbound at once, as at a reboot: with the drop-in of docs/anycast.md unbound is there until
+// Herald has drained.
+func TestUnitStopsFirst(t *testing.T) {
+	const guide = "../../../docs/anycast.md"
+	s := site.NewSession(t, site.Files{"herald/herald.yaml": site.Blocks(t, guide, "Herald", "yaml")[0] + "nodeName: s\n"})
+	n := s.Node("s")
+	for file, text := range map[string]string{
+		"/etc/unbound/unbound.conf.d/anycast.conf":          site.Blocks(t, guide, "unbound", "unbound")[0],
+		"/etc/systemd/system/herald.service.d/unbound.conf": site.Blocks(t, guide, "The service", "ini")[0],
+		"/etc/systemd/system/unbound.service.d/lab.conf":    "[Service]\nExecStop=sh -c 'ip address show dev lo >/run/lo'\n",
+	} {
+		site.MustRun(t, n, "sh", "-c", `mkdir -p "$(dirname "$0")" && printf %s "$1" >"$0"`, file, text)
+	}
+	d := bootSystemd(t, n, unitOf(t, s.Config))
+	d.becomes(t, "ActiveState", "active")
+	_, err := d.ctl(t, "start", "unbound")
+	site.Must(t, err)
+	s.HasAddress(t, "10.99.0.53", true)
+
+	_, err = d.ctl(t, "stop", "--no-block")
+	site.Must(t, err)
+	_, err = d.ctl(t, "stop", "unbound")
+	site.Must(t, err)
+	if lo := site.MustRun(t, n, "cat", "/run/lo"); strings.Contains(lo, "10.99.0.53") || !strings.Contains(lo, "127.0.0.1") {
+		t.Errorf("when unbound was stopped lo was\n%s", lo)
+	}
+}
+
 // TestUnitARP elects a holder of three services, in real time and with the fence,
 // and has it stopped.
 func TestUnitARP(t *testing.T) {
