@@ -64,7 +64,7 @@ func Command(argv ...string) func(*testing.T, *lab.Node) {
 // Daemonise runs a program in a node for the time of the test.
 func Daemonise(t *testing.T, n *lab.Node, argv ...string) {
 	t.Helper()
-	p, err := n.Start(&exec.Cmd{Args: argv})
+	p, err := n.Start(&exec.Cmd{Args: argv, Stdout: t.Output(), Stderr: t.Output()})
 	Must(t, err)
 	t.Cleanup(func() {
 		if t.Failed() && !p.Running() {
