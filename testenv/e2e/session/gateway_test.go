@@ -66,6 +66,9 @@ func TestDefaultGateway(t *testing.T) {
 			t.Errorf("r2 has %s by the path %q, want 64512", vip, p.ASPath)
 		}
 		s.NoPath(t, "r1", vip)
+		site.Eventually(t, site.Soon, func() error { // bgpd knows before the kernel does
+			return site.ErrorIf(len(from.Steps(vip)) == 0, "r1 has not changed its route to %s", vip)
+		})
 		lost, got := from.Steps(vip), to.Steps(vip)
 		if len(lost) != 1 || len(got) != 1 || got[0].At.After(lost[0].At) {
 			t.Errorf("%s: r1 changed its route %v, r2 %v: want r2 to have it, then r1 to lose it", vip, lost, got)
