@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/herald-vip/herald/netutil/rtnetlink"
 )
 
 const (
@@ -26,14 +24,12 @@ func AwaitLocal(addr netip.Addr) error {
 	if addr.Is4() {
 		return nil
 	}
-	k := &rtnetlink.Conn{}
-	defer k.Close()
 	tick := time.NewTicker(localEvery)
 	defer tick.Stop()
 	for end := time.Now().Add(localWithin); time.Now().Before(end); <-tick.C {
-		r, err := routeTo(k, addr)
+		r, err := routeTo(addr)
 		unreachable := errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH)
-		if r.local || err != nil && !unreachable {
+		if r.Type == unix.RTN_LOCAL || err != nil && !unreachable {
 			return err
 		}
 	}

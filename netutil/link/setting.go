@@ -1,14 +1,11 @@
 package link
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net"
 
-	"github.com/mdlayher/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
-
-	"github.com/herald-vip/herald/netutil/rtnetlink"
 )
 
 // Setting is one of the kernel's settings of IPv4 on a link, by its number in
@@ -38,25 +35,13 @@ func (s Setting) set(link string, value uint32) error {
 	if err != nil {
 		return unix.ENODEV // of IPv4 it could be no other
 	}
-	setting := netlink.NewAttributeEncoder()
-	setting.Nested(unix.IFLA_AF_SPEC, func(families *netlink.AttributeEncoder) error {
-		families.Nested(unix.AF_INET, func(family *netlink.AttributeEncoder) error {
-			family.Nested(unix.IFLA_INET_CONF, func(conf *netlink.AttributeEncoder) error {
-				conf.Uint32(uint16(s), value)
-				return nil
-			})
-			return nil
-		})
-		return nil
-	})
-	data, err := setting.Encode()
-	if err != nil {
-		return err
-	}
-	message := make([]byte, unix.SizeofIfInfomsg)
-	binary.NativeEndian.PutUint32(message[4:], uint32(i.Index)) // ifi_index
-	k := &rtnetlink.Conn{}
-	defer k.Close()
-	_, err = k.Execute(unix.RTM_SETLINK, netlink.Acknowledge, append(message, data...))
+	header := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	header.Index = int32(i.Index)
+	families := nl.NewRtAttr(unix.IFLA_AF_SPEC, nil)
+	families.AddRtAttr(unix.AF_INET, nil).AddRtAttr(unix.IFLA_INET_CONF, nil).AddRtAttr(int(s), nl.Uint32Attr(value))
+	request := nl.NewNetlinkRequest(unix.RTM_SETLINK, unix.NLM_F_ACK)
+	request.AddData(header)
+	request.AddData(families)
+	_, err = request.Execute(unix.NETLINK_ROUTE, 0)
 	return err
 }

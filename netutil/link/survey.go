@@ -1,14 +1,12 @@
 package link
 
 import (
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
 
-	"github.com/mdlayher/netlink"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/netutil/address"
@@ -48,12 +46,12 @@ func ReadSurvey() (Survey, error) {
 	if err != nil {
 		return Survey{}, fmt.Errorf("survey the node: %w", err)
 	}
-	neighbours, err := rtnetlink.Dump(k, unix.RTM_GETNEIGH, make([]byte, unix.SizeofNdMsg), decodeNeighbour)
+	neighbours, err := netlink.NeighList(0, netlink.FAMILY_ALL)
 	if err != nil {
 		return Survey{}, fmt.Errorf("survey the node: read neighbours: %w", err)
 	}
 	t := newLinkTable(links, addrs)
-	s := Survey{Links: t.byName(), Neighbours: neighbours}
+	s := Survey{Links: t.byName(), Neighbours: resolved(neighbours)}
 	marks := slices.ContainsFunc(addrs, func(a rtnetlink.Address) bool { return a.Proto != 0 })
 	for _, a := range addrs {
 		name := t.links[a.Link].Name
@@ -79,31 +77,14 @@ func (s Survey) Has(addr netip.Addr) (link string, ok bool) {
 	return "", false
 }
 
-// decodeNeighbour reads an ndmsg; ok is false for entries without a hardware address and
-// for other families.
-func decodeNeighbour(b []byte) (n Neighbour, ok bool, err error) {
-	if len(b) < unix.SizeofNdMsg {
-		return Neighbour{}, false, errors.New("neighbour message is too short")
-	}
-	if b[0] != unix.AF_INET && b[0] != unix.AF_INET6 {
-		return Neighbour{}, false, nil
-	}
+// resolved are the neighbours that have a hardware address.
+func resolved(entries []netlink.Neigh) []Neighbour {
 	const unresolved = unix.NUD_INCOMPLETE | unix.NUD_FAILED | unix.NUD_NOARP
-	state := binary.NativeEndian.Uint16(b[8:10])
-	attrs, err := netlink.NewAttributeDecoder(b[unix.SizeofNdMsg:])
-	if err != nil {
-		return Neighbour{}, false, fmt.Errorf("neighbour message: %w", err)
-	}
-	for attrs.Next() {
-		switch attrs.Type() {
-		case unix.NDA_DST:
-			n.Addr, _ = netip.AddrFromSlice(attrs.Bytes())
-		case unix.NDA_LLADDR:
-			n.MAC = slices.Clone(attrs.Bytes())
+	var out []Neighbour
+	for _, n := range entries {
+		if addr, ok := netip.AddrFromSlice(n.IP); ok && n.State&unresolved == 0 && len(n.HardwareAddr) > 0 {
+			out = append(out, Neighbour{addr, n.HardwareAddr})
 		}
 	}
-	if err := attrs.Err(); err != nil {
-		return Neighbour{}, false, fmt.Errorf("neighbour message: %w", err)
-	}
-	return n, state&unresolved == 0 && n.Addr.IsValid() && len(n.MAC) > 0, nil
+	return out
 }

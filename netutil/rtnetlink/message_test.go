@@ -150,7 +150,7 @@ func TestInterruptedDump(t *testing.T) {
 				{Header: netlink.Header{Type: netlink.Done, Sequence: req[0].Header.Sequence, PID: nltest.PID}},
 			})
 		})}
-		got, err := Dump(r, unix.RTM_GETLINK, make([]byte, unix.SizeofIfInfomsg), decodeLink)
+		got, err := dump(r, unix.RTM_GETLINK, make([]byte, unix.SizeofIfInfomsg), decodeLink)
 		if (err == nil) != tt.ok {
 			t.Errorf("%d interruptions: error %v", tt.interruptions, err)
 		}

@@ -37,11 +37,11 @@ const (
 
 // Dump reads every link and address of the host.
 func (r *Conn) Dump() ([]Link, []Address, error) {
-	links, err := Dump(r, unix.RTM_GETLINK, make([]byte, unix.SizeofIfInfomsg), decodeLink)
+	links, err := dump(r, unix.RTM_GETLINK, make([]byte, unix.SizeofIfInfomsg), decodeLink)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read links: %w", err)
 	}
-	addrs, err := Dump(r, unix.RTM_GETADDR, make([]byte, unix.SizeofIfAddrmsg), decodeAddress)
+	addrs, err := dump(r, unix.RTM_GETADDR, make([]byte, unix.SizeofIfAddrmsg), decodeAddress)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read addresses: %w", err)
 	}
@@ -51,8 +51,8 @@ func (r *Conn) Dump() ([]Link, []Address, error) {
 // errInterrupted is NLM_F_DUMP_INTR: the table changed while it was read, entries may be missing.
 var errInterrupted = errors.New("changed again and again while it was read")
 
-// Dump reads a table, again if it changes meanwhile, without entries for which decode returns false.
-func Dump[T any](r *Conn, typ netlink.HeaderType, filter []byte, decode func([]byte) (T, bool, error)) ([]T, error) {
+// dump reads a table, again if it changes meanwhile, without entries for which decode returns false.
+func dump[T any](r *Conn, typ netlink.HeaderType, filter []byte, decode func([]byte) (T, bool, error)) ([]T, error) {
 	for range dumpAttempts {
 		out, err := dumpOnce(r, typ, filter, decode)
 		if !errors.Is(err, errInterrupted) {
@@ -63,7 +63,7 @@ func Dump[T any](r *Conn, typ netlink.HeaderType, filter []byte, decode func([]b
 }
 
 func dumpOnce[T any](r *Conn, typ netlink.HeaderType, filter []byte, decode func([]byte) (T, bool, error)) ([]T, error) {
-	replies, err := r.Execute(typ, netlink.Dump, filter)
+	replies, err := r.execute(typ, netlink.Dump, filter)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func dumpOnce[T any](r *Conn, typ netlink.HeaderType, filter []byte, decode func
 func (r *Conn) Link(index int) (Link, error) {
 	filter := make([]byte, unix.SizeofIfInfomsg)
 	binary.NativeEndian.PutUint32(filter[4:], uint32(index))
-	replies, err := r.Execute(unix.RTM_GETLINK, 0, filter)
+	replies, err := r.execute(unix.RTM_GETLINK, 0, filter)
 	if err != nil {
 		return Link{}, err
 	}
@@ -111,7 +111,7 @@ func (r *Conn) Add(a Address) error {
 	if err != nil {
 		return err
 	}
-	if _, err := r.Execute(unix.RTM_DELNEIGH, netlink.Acknowledge, neighbour); err != nil && !errors.Is(err, unix.ENOENT) {
+	if _, err := r.execute(unix.RTM_DELNEIGH, netlink.Acknowledge, neighbour); err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("forget the neighbour %s: %w", a.IP, err)
 	}
 	return nil
@@ -183,8 +183,8 @@ func request(typ netlink.HeaderType, flags netlink.HeaderFlags, data []byte) net
 	return netlink.Message{Header: netlink.Header{Type: typ, Flags: netlink.Request | flags}, Data: data}
 }
 
-// Execute makes a request of the kernel and returns its answers.
-func (r *Conn) Execute(typ netlink.HeaderType, flags netlink.HeaderFlags, data []byte) (replies []netlink.Message, err error) {
+// execute makes a request of the kernel and returns its answers.
+func (r *Conn) execute(typ netlink.HeaderType, flags netlink.HeaderFlags, data []byte) (replies []netlink.Message, err error) {
 	err = r.do(func() error {
 		replies, err = r.conn.Execute(request(typ, flags, data))
 		return err
