@@ -51,11 +51,9 @@ type Options struct {
 // Row is what becomes of a setting of another program's.
 type Row struct {
 	// In is the section or kind of object that it is in; Names are those of it and of others
-	// that it is true for.
-	In    string
-	Names []string
-	// Flag sets the same as the first of the names.
-	Flag    string
+	// that it is true for. Behind a variable of kube-vip's is the flag that sets the same.
+	In      string
+	Names   []string
 	Boolean bool
 	// Without Needs the setting does nothing, and nor does it in Herald; its values
 	// that are Idle ask for nothing Herald lacks.

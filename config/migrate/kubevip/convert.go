@@ -3,6 +3,7 @@ package kubevip
 
 import (
 	"cmp"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -55,24 +56,28 @@ type converter struct {
 	*migrate.Draft
 	options migrate.Options
 	table   []migrate.Row
-	given   map[string]setting // by the first name of its row; the last one counts
+	given   map[string]setting // by name; the last one counts
 }
 
 // read keeps the settings by name. What is none of kube-vip's is noted, except in a listing, which has more.
 func (k *converter) read(in instance) {
 	for _, s := range in.settings {
-		row, known := migrate.Find(k.table, "", func(name string) bool { return name == s.name })
+		row, known := k.row(s.name)
 		switch {
 		case known && s.value == "" && s.from == "":
 			// as good as absent
 		case known && row.Boolean && s.from == "" && !isBool(s.value):
 			k.ToDo(s.line, s.name, "%s is neither true nor false", migrate.Quoted(s.value))
 		case known:
-			k.given[row.Names[0]] = s
+			k.given[s.name] = s
 		case !in.listing || strings.HasPrefix(s.name, "vip_") || strings.HasPrefix(s.name, "bgp_"):
 			k.Note(s.line, s.name, "is no setting that is known here: not carried over")
 		}
 	}
+}
+
+func (k *converter) row(name string) (row migrate.Row, known bool) {
+	return migrate.Find(k.table, "", func(n string) bool { return n == name })
 }
 
 func isBool(s string) bool {
@@ -124,14 +129,15 @@ func (k *converter) at(path yaml.Path, name string) { k.Origins[path] = k.line(n
 
 // leftOver notes the settings that have no counterpart.
 func (k *converter) leftOver() {
-	for _, row := range k.table {
-		s, ok := k.given[row.Names[0]]
+	for _, name := range slices.Sorted(maps.Keys(k.given)) {
+		s := k.given[name]
+		row, _ := k.row(name)
 		switch {
-		case ok && s.from != "" && row.Names[0] != "vip_nodename":
-			k.ToDo(s.line, s.name, "its value is not in the file: %s", migrate.Shown(s.from))
-		case !ok || row.Becomes != "" || row.Boolean && !k.on(row.Names[0]) || slices.Contains(row.Idle, s.value):
+		case s.from != "" && name != "vip_nodename":
+			k.ToDo(s.line, name, "its value is not in the file: %s", migrate.Shown(s.from))
+		case row.Becomes != "" || row.Boolean && !k.on(name) || slices.Contains(row.Idle, s.value):
 		case row.Needs == "" || k.in(row.Needs):
-			k.Add(s.line, row.ToDo, s.name, "%s", row.Text)
+			k.Add(s.line, row.ToDo, name, "%s", row.Text)
 		}
 	}
 }

@@ -10,21 +10,25 @@ import (
 // Each flag is read as its variable is.
 func TestFlags(t *testing.T) {
 	for _, row := range Table() {
-		if row.Flag == "" {
-			continue
-		}
 		value := "10.3.0.9"
 		if row.Boolean {
 			value = "true"
 		}
-		var notes migrate.Notes
-		for _, words := range [][]*migrate.Tree{
-			{{Scalar: "manager", Line: 1}, {Scalar: "--" + row.Flag + "=" + value, Line: 2}},
-			{{Scalar: "manager", Line: 1}, {Scalar: "--" + strings.ToUpper(row.Flag), Line: 2}, {Scalar: value, Line: 3}},
-		} {
-			got := readFlags(words, Table(), &notes)
-			if len(got) != 1 || got[0].name != row.Names[0] || got[0].value != value || got[0].line != 2 {
-				t.Errorf("%v is read as %v", words, got)
+		var variable string
+		for _, flag := range row.Names {
+			if flag[0] != '-' {
+				variable = flag
+				continue
+			}
+			var notes migrate.Notes
+			for _, words := range [][]*migrate.Tree{
+				{{Scalar: "manager", Line: 1}, {Scalar: flag + "=" + value, Line: 2}},
+				{{Scalar: "manager", Line: 1}, {Scalar: strings.ToUpper(flag), Line: 2}, {Scalar: value, Line: 3}},
+			} {
+				got := readFlags(words, Table(), &notes)
+				if len(got) != 1 || got[0].name != variable || got[0].value != value || got[0].line != 2 {
+					t.Errorf("%v is read as %v", words, got)
+				}
 			}
 		}
 	}

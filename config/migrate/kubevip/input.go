@@ -113,23 +113,26 @@ func readFlags(words []*migrate.Tree, table []migrate.Row, notes *migrate.Notes)
 		if !strings.HasPrefix(flag, "-") {
 			continue // the program, or its subcommand
 		}
-		if flag == "-n" {
-			flag = "--namespace"
-		}
-		row := slices.IndexFunc(table, func(r migrate.Row) bool { return r.Flag != "" && strings.EqualFold("--"+r.Flag, flag) })
+		var variable string // behind which the flag is
+		row, known := migrate.Find(table, "", func(name string) bool {
+			if name[0] != '-' {
+				variable = name
+			}
+			return strings.EqualFold(name, flag)
+		})
 		switch {
 		case given:
-		case row >= 0 && table[row].Boolean:
+		case row.Boolean:
 			value = "true"
 		case i+1 < len(words) && !strings.HasPrefix(words[i+1].Text(), "--"):
 			i++
 			value = words[i].Text()
 		}
-		if row < 0 {
+		if !known {
 			notes.Note(line, flag, "is no flag that is known here: not carried over")
 			continue
 		}
-		settings = append(settings, setting{name: table[row].Names[0], value: value, line: line})
+		settings = append(settings, setting{name: variable, value: value, line: line})
 	}
 	return settings
 }
