@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"math"
 	"net"
 	"net/url"
 	"path"
@@ -45,7 +46,8 @@ func (d *Draft) AddCommand(name, command string, line int, subject string) *conf
 // SetPace gives a check the pace of the command that it was, if it still is one, in seconds and probes in a row.
 func (d *Draft) SetPace(c *config.Check, interval, timeout, rise, fall Setting) {
 	if c.Exec != nil {
-		c.Interval, c.Timeout, c.Rise, c.Fall = d.Seconds(interval), d.Seconds(timeout), d.times(rise), d.times(fall)
+		c.Interval, c.Timeout = d.Seconds(interval), d.Seconds(timeout)
+		c.Rise, c.Fall = int(d.Number(rise, 1, math.MaxInt32, 0)), int(d.Number(fall, 1, math.MaxInt32, 0))
 		return
 	}
 	for _, s := range []Setting{interval, timeout, rise, fall} {
@@ -65,13 +67,17 @@ func (d *Draft) Seconds(s Setting) time.Duration {
 	return time.Duration(n * float64(time.Second)).Round(time.Millisecond)
 }
 
-func (d *Draft) times(s Setting) int {
-	n, err := strconv.Atoi(s.Value)
-	if err != nil || n < 1 {
-		d.ToDo(s.Line, s.Name, "%s is no number above 0: Herald's default is left", Quoted(s.Value))
-		return 0
+// Number is the one that a setting says, from least to most; otherwise if it says none, which is noted, or nothing.
+func (l *Notes) Number(s Setting, least, most, otherwise uint32) uint32 {
+	n, err := strconv.ParseUint(s.Value, 10, 32)
+	switch {
+	case s == Setting{Name: s.Name}:
+		return otherwise
+	case err != nil || uint32(n) < least || uint32(n) > most:
+		l.ToDo(s.Line, s.Name, "%s is no number from %d to %d: not carried over", Quoted(s.Value), least, most)
+		return otherwise
 	}
-	return n
+	return uint32(n)
 }
 
 var (

@@ -62,17 +62,6 @@ func (d *Draft) LeaveSilently(path yaml.Path, what string, template ...string) {
 	d.holes[path] = append([]string{"FILL IN: " + what}, template...)
 }
 
-// LeaveChecks leaves the checks of the VIP at path to be filled in if it has none; lost are those that could not be made.
-func (d *Draft) LeaveChecks(path yaml.Path, line int, checks, lost []string) {
-	switch {
-	case len(checks) == 0:
-		d.Leave(path+".checks", line, "what has to be healthy for the VIP to be announced, as Herald announces nothing unchecked",
-			"checks: [NAME]  # of the checks at the top level, {name: NAME, tcp: {address: 127.0.0.1:PORT}} or http: {url: URL}")
-	case len(lost) > 0:
-		d.Comment(path+".checks", "TO DO: checks of what these asked: "+strings.Join(lost, ", "))
-	}
-}
-
 // Writer writes what is of the draft, its resources among them, whose fields have tags of that key.
 func (d *Draft) Writer(tag string) *yaml.Writer {
 	return &yaml.Writer{Tag: tag, Comments: d.comments, Holes: d.holes, Omit: func(value, usual reflect.Value) bool {
@@ -207,12 +196,23 @@ func (d *Draft) origin(field yaml.Path) int {
 	return 0
 }
 
-// AddVIP adds v under a name that no other has, and returns its path.
-func (d *Draft) AddVIP(v config.VIP, line int) yaml.Path {
+// AddVIP adds v under a name that no other has, and returns its path. Addresses and checks are left to be filled in if it
+// has none; lost are the checks that could not be made.
+func (d *Draft) AddVIP(v config.VIP, line int, lost ...string) yaml.Path {
 	path := d.add("vips", len(d.VIPs), &v.Name, line)
 	d.VIPs = append(d.VIPs, v)
 	for _, addr := range v.Addresses {
 		d.VIPAddrs[addr] = true
+	}
+	if len(v.Addresses) == 0 {
+		d.Leave(path+".addresses", line, "the VIP's addresses, in its prefixes if it has any, that clients use: none could be read", "addresses: [ADDRESS]")
+	}
+	switch {
+	case len(v.Checks) == 0:
+		d.Leave(path+".checks", line, "what has to be healthy for the VIP to be announced, as Herald announces nothing unchecked",
+			"checks: [NAME]  # of the checks at the top level, {name: NAME, tcp: {address: 127.0.0.1:PORT}} or http: {url: URL}")
+	case len(lost) > 0:
+		d.Comment(path+".checks", "TO DO: checks of what these asked: "+strings.Join(lost, ", "))
 	}
 	return path
 }

@@ -2,6 +2,7 @@
 package exabgp
 
 import (
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -133,8 +134,8 @@ func (e *converter) session(p *config.Peer, path yaml.Path, s *migrate.Statement
 	if password := s.Last("md5-password"); password.Line > 0 {
 		e.LeavePassword(p, path, password.Line, "md5-password")
 	}
-	p.Port = uint16(e.number(s.Setting("connect", "0"), 16))
-	ttl, least := e.number(s.Setting("outgoing-ttl", "1"), 8), e.number(s.Setting("incoming-ttl", "0"), 8)
+	p.Port = uint16(e.Number(s.Setting("connect", ""), 0, math.MaxUint16, 0))
+	ttl, least := e.Number(s.Setting("outgoing-ttl", ""), 0, 255, 1), e.Number(s.Setting("incoming-ttl", ""), 0, 255, 0)
 	switch {
 	case least > 1:
 		p.TTLSecurity = uint8(256 - least)
@@ -152,14 +153,4 @@ func (e *converter) session(p *config.Peer, path yaml.Path, s *migrate.Statement
 			e.Note(b.Line, name, "Herald has routes of unicast alone")
 		}
 	}
-}
-
-// number is the one in a setting, of so many bits; 0 if it is none, which is said.
-func (e *converter) number(s migrate.Setting, bits int) uint32 {
-	n, err := strconv.ParseUint(s.Value, 10, bits)
-	if err != nil {
-		e.ToDo(s.Line, s.Name, "%s is no number of %d bits: 0 is taken", migrate.Quoted(s.Value), bits)
-		return 0
-	}
-	return uint32(n)
 }

@@ -1,6 +1,7 @@
 package exabgp
 
 import (
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,9 +29,10 @@ func (e *converter) process(s *migrate.Statement) {
 	var lost []string
 	v.Checks, lost = e.checks(o, v.Name)
 
-	ips, med, increase := o.All("--ip"), e.number(o.Setting("--up-metric", "100"), 32), e.number(o.Setting("--increase", "1"), 32)
+	med, increase := e.Number(o.Setting("--up-metric", ""), 0, math.MaxUint32, 100), e.Number(o.Setting("--increase", ""), 0, math.MaxUint32, 1)
+	ips := o.All("--ip")
 	if n := len(ips); n > 0 {
-		start := int(e.number(o.Setting("--start-ip", "0"), 16)) % n
+		start := int(e.Number(o.Setting("--start-ip", ""), 0, math.MaxUint16, 0)) % n
 		ips = slices.Concat(ips[start:], ips[:start])
 	}
 	groups := [][]*migrate.Statement{ips}
@@ -44,11 +46,7 @@ func (e *converter) process(s *migrate.Statement) {
 		for _, ip := range group {
 			e.Place(&v, ip.Line, "--ip", ip.Arg(0))
 		}
-		path := e.AddVIP(v, run.Line)
-		if len(v.Addresses) == 0 {
-			e.Leave(path+".addresses", run.Line, "the VIP's addresses: those of its prefixes, or on lo, with --label, that clients use", "addresses: [ADDRESS]")
-		}
-		e.LeaveChecks(path, run.Line, v.Checks, lost)
+		e.AddVIP(v, run.Line, lost...)
 	}
 }
 
@@ -96,7 +94,7 @@ func (e *converter) attributes(v *config.VIP, o *migrate.Statement) {
 	}
 	v.Communities, v.LargeCommunities = list("--community"), list("--large-community")
 	if preference := o.Setting("--local-preference", ""); preference.Line > 0 {
-		v.LocalPref = new(e.number(preference, 32))
+		v.LocalPref = new(e.Number(preference, 0, math.MaxUint32, 100))
 	}
 	path, own := list("--as-path"), strconv.FormatUint(uint64(e.BGP.ASN), 10)
 	if slices.ContainsFunc(path, func(asn string) bool { return asn != own }) {

@@ -113,9 +113,5 @@ func (h *converter) service(s *migrate.Statement) {
 			v.Checks = []string{check.Name}
 		}
 	}
-	path := h.AddVIP(v, s.Line)
-	if len(v.Addresses) == 0 {
-		h.Leave(path+".addresses", s.Line, "the VIP's addresses: the service has none that could be read", "addresses: [ADDRESS]")
-	}
-	h.LeaveChecks(path, s.Line, v.Checks, nil)
+	h.AddVIP(v, s.Line)
 }

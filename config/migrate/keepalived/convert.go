@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -58,12 +57,8 @@ type converter struct {
 // instance converts a vrrp_instance: a VIP for each link that its addresses are on.
 func (k *converter) instance(s *migrate.Statement) {
 	v := config.VIP{Announce: config.AnnounceARP, Preempt: len(s.All("nopreempt")) == 0}
-	priority := s.Last("priority")
-	if n, err := strconv.Atoi(priority.Arg(0)); err == nil && 1 <= n && n <= 255 {
-		v.Priority = n
-	} else if priority.Line > 0 {
-		k.ToDo(priority.Line, "priority", "%s is no number from 1 to 255: 100, the default of both, is left", migrate.Quoted(priority.Arg(0)))
-	}
+	priority := s.Setting("priority", "")
+	v.Priority = int(k.Number(priority, 1, 255, 0))
 	for _, b := range s.All("unicast_src_ip", "unicast_peer") {
 		k.unicast(b)
 	}
@@ -95,14 +90,10 @@ func (k *converter) instance(s *migrate.Statement) {
 			v.Name = migrate.DNSName(s.Arg(0)+"-"+link, "vip")
 		}
 		v.Interface, v.Addresses = link, addrs[link]
-		path := k.AddVIP(v, s.Line)
+		path := k.AddVIP(v, s.Line, lost...)
 		if priority.Line > 0 {
 			k.Origins[path+".priority"] = priority.Line
 		}
-		if len(v.Addresses) == 0 {
-			k.Leave(path+".addresses", s.Line, "the VIP's addresses: the instance has none that could be read", "addresses: [ADDRESS]")
-		}
-		k.LeaveChecks(path, s.Line, v.Checks, lost)
 	}
 }
 
@@ -210,12 +201,8 @@ func (k *converter) script(s *migrate.Statement) string {
 
 // refresh carries the time between announcements over.
 func (k *converter) refresh(s *migrate.Statement) {
-	seconds, err := strconv.ParseUint(s.Arg(0), 10, 31)
-	refresh := time.Duration(seconds) * time.Second
-	switch {
-	case err != nil || refresh > time.Hour:
-		k.Note(s.Line, s.Keyword(), "Herald takes 1s to 1h: every 60s, its default, is left")
-	case refresh > 0 && (k.ARP.Refresh == 0 || refresh < k.ARP.Refresh):
+	refresh := time.Duration(k.Number(migrate.Setting{Line: s.Line, Name: s.Keyword(), Value: s.Arg(0)}, 0, 3600, 0)) * time.Second
+	if refresh > 0 && (k.ARP.Refresh == 0 || refresh < k.ARP.Refresh) {
 		k.ARP.Refresh = refresh
 		k.Origins["arp.refresh"] = s.Line
 	}

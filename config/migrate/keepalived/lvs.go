@@ -2,7 +2,7 @@ package keepalived
 
 import (
 	"fmt"
-	"net"
+	"math"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -87,27 +87,17 @@ func (k *converter) realCheck(server *migrate.Statement) *config.Probe {
 	}
 	k.LeftOut(k.table, inCheck, s.Block)
 	host := config.BackendHost
-	port := k.connectPort(s)
-	if port != "" {
-		host = net.JoinHostPort(host, port)
+	port := k.Number(s.Setting("connect_port", ""), 1, math.MaxUint16, 0)
+	if port > 0 {
+		host = fmt.Sprintf("%s:%d", host, port)
 	}
 	switch {
 	case s.Keyword() != "TCP_CHECK":
 		return k.get(s, host)
-	case port != "":
+	case port > 0:
 		return &config.Probe{TCP: &config.TCPCheck{Address: host}}
 	}
 	return nil
-}
-
-// connectPort is the port that a checker asks instead of the server's, empty if it asks that.
-func (k *converter) connectPort(checker *migrate.Statement) string {
-	s := checker.Last("connect_port")
-	if n, err := strconv.ParseUint(s.Arg(0), 10, 16); s.Line > 0 && (err != nil || n == 0) {
-		k.ToDo(s.Line, "connect_port", "%s is no port: the server's own is asked", migrate.Quoted(s.Arg(0)))
-		return ""
-	}
-	return s.Arg(0)
 }
 
 // get makes a check of HTTP_GET or SSL_GET: of its first url.
@@ -135,12 +125,9 @@ func (k *converter) get(s *migrate.Statement, host string) *config.Probe {
 func (k *converter) statuses(s *migrate.Statement) []int {
 	var out []int
 	for _, w := range s.Args() {
-		n, err := strconv.Atoi(w)
-		if err != nil {
-			k.ToDo(s.Line, "status_code", "%s is no number: list the statuses that are accepted, in check.http.status", migrate.Quoted(w))
-			continue
+		if n := k.Number(migrate.Setting{Line: s.Line, Name: "status_code", Value: w}, 100, 599, 0); n > 0 {
+			out = append(out, int(n))
 		}
-		out = append(out, n)
 	}
 	return out
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -95,7 +96,7 @@ func (k *converter) addPeer(p peer, source string) {
 	} else if k.get("bgp_sourceip") != "" {
 		k.note("bgp_sourceip", "is no address that a session with %s can begin at: left out there", p.Name())
 	}
-	p.HoldTime = time.Second * time.Duration(k.number("bgp_hold_time", 3, 16, "Herald takes 3 to 65535 seconds, and %s is none of them: 3s, its default, is left"))
+	p.HoldTime = time.Second * time.Duration(k.number("bgp_hold_time", 3, math.MaxUint16, 0))
 	k.nextHops(&p)
 	k.BGP.Peers = append(k.BGP.Peers, p.Peer)
 }

@@ -4,6 +4,7 @@ package kubevip
 import (
 	"cmp"
 	"maps"
+	"math"
 	"net"
 	"net/netip"
 	"slices"
@@ -109,14 +110,13 @@ func (k *converter) addr(name, value, complaint string) netip.Addr {
 	return addr
 }
 
-// number is the one in a setting, of so many bits; 0 if there is none, or less than the least, which the complaint says.
-func (k *converter) number(name string, least uint64, bits int, complaint string) uint64 {
-	n, err := strconv.ParseUint(k.get(name), 10, bits)
-	if k.get(name) != "" && (err != nil || n < least) {
-		k.note(name, complaint, migrate.Quoted(k.get(name)))
-		return 0
+// number is the one in a setting, as [migrate.Notes.Number].
+func (k *converter) number(name string, least, most, otherwise uint32) uint32 {
+	s := migrate.Setting{Name: name, Value: k.get(name)}
+	if s.Value != "" {
+		s.Line = k.line(name)
 	}
-	return n
+	return k.Number(s, least, most, otherwise)
 }
 
 func (k *converter) on(name string) bool {
@@ -168,9 +168,7 @@ func (k *converter) convert() {
 	case k.on("vip_routingtable"):
 		v.Announce, v.Interface, v.Kernel = config.AnnounceKernel, "", new(config.Table)
 		yaml.SetDefaults(v.Kernel)
-		if v.Kernel.Table = usualTable; k.get("vip_routingtableid") != "" {
-			v.Kernel.Table = int(k.number("vip_routingtableid", 1, 16, "%s is no table that Herald can use: fill in vips[0].kernel.table"))
-		}
+		v.Kernel.Table = int(k.number("vip_routingtableid", 1, math.MaxUint16, usualTable))
 	default:
 		k.Leave("vips[0].announce", k.line("cp_enable"), "bgp, kernel or arp: none of vip_arp, vip_routingtable and bgp_enable is true", "announce: arp")
 	}
@@ -205,14 +203,7 @@ func (k *converter) balance() {
 	if !k.on("lb_enable") {
 		return
 	}
-	port := func(name string) uint16 {
-		n, err := strconv.ParseUint(cmp.Or(k.get(name), "6443"), 10, 16)
-		if err != nil || n == 0 {
-			k.toDo(name, "%s is no port: 6443 is written for the balancer", migrate.Quoted(k.get(name)))
-			return 6443
-		}
-		return uint16(n)
-	}
+	port := func(name string) uint16 { return uint16(k.number(name, 1, math.MaxUint16, 6443)) }
 	path := k.AddBalancer(config.Balancer{
 		Name:     "apiserver",
 		Listen:   []config.Listener{{VIP: k.VIPs[0].Name, Port: port("lb_port")}},
@@ -273,7 +264,7 @@ func (k *converter) nodeName() {
 
 // refresh carries the rate of gratuitous ARP over, if it was asked for, within what Herald takes.
 func (k *converter) refresh() {
-	rate := time.Duration(k.number("vip_arpRate", 1, 31, "%s is no number of milliseconds: not carried over")) * time.Millisecond
+	rate := time.Duration(k.number("vip_arpRate", 1, math.MaxInt32, 0)) * time.Millisecond
 	if rate == 0 {
 		return
 	}

@@ -97,12 +97,7 @@ func (f *fields) number(key string, most uint32, otherwise uint32) uint32 {
 	if t.Scalar == "" {
 		return otherwise
 	}
-	n, err := strconv.ParseUint(t.Scalar, 10, 32)
-	if err != nil || n > uint64(most) {
-		f.ToDo(t.Line, f.about(f.path+key), "%s is no number from 0 to %d", migrate.Quoted(t.Scalar), most)
-		return otherwise
-	}
-	return uint32(n)
+	return f.Number(migrate.Setting{Line: t.Line, Name: f.about(f.path + key), Value: t.Scalar}, 0, most, otherwise)
 }
 
 // duration is a field that is a time such as 90s; nothing if there is none.
