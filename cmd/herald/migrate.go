@@ -88,7 +88,8 @@ type migrateFiles struct {
 	Files []string `arg:"" name:"file" placeholder:"FILE" help:"What to convert, all that belongs together; - is standard input."`
 }
 
-func (c migrateFiles) read() ([]migrate.File, error) {
+// convert converts the files.
+func (c migrateFiles) convert(convert func([]migrate.File, migrate.Options) (*migrate.Result, error), o migrate.Options) (*migrate.Result, error) {
 	var files []migrate.File
 	for _, file := range c.Files {
 		data, name, err := read(file)
@@ -97,16 +98,13 @@ func (c migrateFiles) read() ([]migrate.File, error) {
 		}
 		files = append(files, migrate.File{Name: name, Data: data})
 	}
-	return files, nil
+	o.File = files[0].Name
+	return convert(files, o)
 }
 
-// run converts the files.
-func (c migrateFiles) run(convert func([]migrate.File, migrate.Options) (*migrate.Result, error)) error {
-	files, err := c.read()
-	if err != nil {
-		return err
-	}
-	result, err := convert(files, migrate.Options{File: files[0].Name})
+// run converts the files and writes what came of it.
+func (c migrateFiles) run(convert func([]migrate.File, migrate.Options) (*migrate.Result, error), o migrate.Options) error {
+	result, err := c.convert(convert, o)
 	if err != nil {
 		return err
 	}
@@ -115,11 +113,11 @@ func (c migrateFiles) run(convert func([]migrate.File, migrate.Options) (*migrat
 
 type migrateExaBGP struct{ migrateFiles }
 
-func (c migrateExaBGP) Run() error { return c.run(exabgp.Convert) }
+func (c migrateExaBGP) Run() error { return c.run(exabgp.Convert, migrate.Options{}) }
 
 type migrateAnycast struct{ migrateFiles }
 
-func (c migrateAnycast) Run() error { return c.run(healthchecker.Convert) }
+func (c migrateAnycast) Run() error { return c.run(healthchecker.Convert, migrate.Options{}) }
 
 type migrateMetalLB struct {
 	migrateFiles
@@ -135,17 +133,12 @@ func (c migrateMetalLB) Run() error {
 	if o.Members, err = c.members(); err != nil {
 		return err
 	}
-	files, err := c.read()
-	if err != nil {
-		return err
-	}
-	o.File = files[0].Name
-	result, err := metallb.Convert(files, o)
-	if err != nil {
-		return err
-	}
 	if !c.Services {
-		return write(result, strings.Join(c.Files, ", "))
+		return c.run(metallb.Convert, o)
+	}
+	result, err := c.convert(metallb.Convert, o)
+	if err != nil {
+		return err
 	}
 	for _, command := range result.Commands {
 		fmt.Println(command)

@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -89,20 +90,42 @@ type Parser struct {
 	Comments, Marks string
 	// End is the mark that ends a statement; without one it ends with its line.
 	End string
+	// Expand is what to read in place of a line, if that is something else.
+	Expand func(line string, number int) string
 
 	open  []*Statement // the file, and the blocks within, the innermost last
 	s     *Statement   // that is being read
 	count int
 }
 
-// Line adds the statements of one line.
-func (p *Parser) Line(line string, number int) error {
+// Read reads a text, as the block of a statement.
+func (p *Parser) Read(text string) (*Statement, error) {
+	p.open = []*Statement{{}}
+	number, budget := 0, 4*yaml.MaxSize // of what lines may be expanded to
+	for line := range strings.Lines(text) {
+		number++
+		if p.Expand != nil {
+			line = p.Expand(line, number)
+		}
+		if budget -= len(line); budget < 0 {
+			return nil, errors.New("its definitions make the file too large")
+		}
+		if err := p.line(line, number); err != nil {
+			return nil, err
+		}
+	}
+	for _, s := range p.open[1:] {
+		p.ToDo(s.Line, s.Keyword(), "the block is not closed: is the file complete?")
+		s.End = number
+	}
+	return p.open[0], nil
+}
+
+// line adds the statements of one line.
+func (p *Parser) line(line string, number int) error {
 	words, closed := split(line, p.Comments, "{}"+p.Marks)
 	if !closed {
 		p.Note(number, "", "a quote is not closed: it is taken to end with the line")
-	}
-	if p.open == nil {
-		p.open = []*Statement{{}}
 	}
 	if p.End == "" {
 		p.s = nil
@@ -152,18 +175,6 @@ func (p *Parser) add(number int, word string) {
 	p.s = &Statement{Line: number, End: number, Words: []string{word}}
 	in := p.open[len(p.open)-1]
 	in.Block = append(in.Block, p.s)
-}
-
-// File is what was read, as the block of a statement; number is that of the last line.
-func (p *Parser) File(number int) *Statement {
-	if p.open == nil {
-		return &Statement{}
-	}
-	for _, s := range p.open[1:] {
-		p.ToDo(s.Line, s.Keyword(), "the block is not closed: is the file complete?")
-		s.End = number
-	}
-	return p.open[0]
 }
 
 // quotable is a word and whether a part of it was quoted.

@@ -39,14 +39,10 @@ func Convert(files []migrate.File, o migrate.Options) (*migrate.Result, error) {
 		e.files = append(e.files, text{f.Name, s, above})
 	}
 	p := migrate.Parser{Notes: &e.Notes, Comments: "#", Marks: ";[],", End: ";"}
-	number := 0
-	for line := range strings.Lines(e.files[0].text) {
-		number++
-		if err := p.Line(line, number); err != nil {
-			return nil, err
-		}
+	file, err := p.Read(e.files[0].text)
+	if err != nil {
+		return nil, err
 	}
-	file := p.File(number)
 	e.LeftOut(e.table, atTop, file.Block)
 	e.BGP = new(config.BGP)
 	processes, templates := file.All("process"), map[string][]*migrate.Statement{}

@@ -29,15 +29,16 @@ type expander struct {
 	matched     bool // one of them was for this one
 }
 
-// expand is the line with the values of definitions; ok is false if it says nothing to this node.
-func (e *expander) expand(line string, number int) (expanded string, ok bool) {
+// expand is the line with the values of definitions; nothing if it says nothing to this node.
+func (e *expander) expand(line string, number int) string {
 	line = strings.TrimSpace(line)
 	if e.continued {
 		e.continued = strings.HasSuffix(line, `\`)
-		return "", false
+		return ""
 	}
-	if line, ok = e.condition(line, number); !ok {
-		return "", false
+	line, ok := e.condition(line, number)
+	if !ok {
+		return ""
 	}
 	if m := definition.FindStringSubmatch(line); m != nil {
 		if strings.HasSuffix(m[2], `\`) {
@@ -46,17 +47,17 @@ func (e *expander) expand(line string, number int) (expanded string, ok bool) {
 		} else {
 			e.definitions[m[1]] = m[2]
 		}
-		return "", false
+		return ""
 	}
 	if line, ok = e.condition(e.substitute(line, number), number); !ok {
-		return "", false
+		return ""
 	}
 	if strings.HasPrefix(line, "~SEQ") || strings.HasPrefix(line, "~LST") {
 		keyword, _, _ := strings.Cut(line, "(")
 		e.ToDo(number, keyword, "lists are not unrolled here: write the lines out and migrate again")
-		return "", false
+		return ""
 	}
-	return line, true
+	return line
 }
 
 // condition takes a leading @identifier off; ok is false if the line is for other nodes.

@@ -1,7 +1,6 @@
 package keepalived
 
 import (
-	"errors"
 	"slices"
 	"strings"
 
@@ -31,24 +30,10 @@ func parseLines(data []byte, configID string, notes *migrate.Notes) (*migrate.St
 		return nil, err
 	}
 	e := expander{Notes: notes, configID: configID, definitions: map[string]string{}}
-	p := migrate.Parser{Notes: notes, Comments: "#!"}
-	budget := 4 * yaml.MaxSize // characters that definitions may still bring about
-	number := 0
-	for line := range strings.Lines(s) {
-		number++
-		line, ok := e.expand(strings.TrimRight(line, "\n"), number)
-		if !ok {
-			continue
-		}
-		if budget -= len(line); budget < 0 {
-			return nil, errors.New("its definitions make the file too large")
-		}
-		if err := p.Line(line, number); err != nil {
-			return nil, err
-		}
-	}
+	p := migrate.Parser{Notes: notes, Comments: "#!", Expand: e.expand}
+	file, err := p.Read(s)
 	if e.asked > 0 && !e.matched {
 		notes.ToDo(e.asked, "@", "no line that is for certain nodes is for %q: give --config-id as keepalived is started with, or is the host's name there", migrate.Shown(configID))
 	}
-	return p.File(number), nil
+	return file, err
 }
