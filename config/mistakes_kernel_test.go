@@ -32,6 +32,7 @@ checks:
 			"8:8: vips[0].med: has no effect with announce: kernel: remove it\n9:13: vips[0].priority: has no effect with announce: kernel: remove it\n10:14: vips[0].interface: has no effect with announce: kernel: remove it"},
 		{"announce: kernel\n  checks: [dns]\n- name", "announce: kernle\n  checks: [dns]\n- name", `7:13: vips[0].announce: want bgp, kernel or arp, got "kernle"`},
 		{"prefixes: [192.0.2.0/24]", "prefixes: [192.0.2.53/24]", "11:14: vips[1].prefixes[0]: 192.0.2.53/24 has bits beyond its length: did you mean 192.0.2.0/24?"},
+		{"prefixes: [192.0.2.0/24]", `prefixes: ["::ffff:192.0.2.0/120"]`, `11:14: vips[1].prefixes[0]: want a prefix such as 10.99.0.0/24, got the text "::ffff:192.0.2.0/120"`},
 		{"prefixes: [192.0.2.0/24]", "prefixes: [192.0.2.0]", `11:14: vips[1].prefixes[0]: want a prefix such as 10.99.0.0/24, got the text "192.0.2.0"`},
 		{"prefixes: [192.0.2.0/24]", "prefixes: [192.0.2.0/24]\n  kernel: {table: 254}", "11:14: vips[1].prefixes[0]: in the main table it would take this node's own packets for its other addresses: give kernel.table another number"},
 		{"prefixes: [192.0.2.0/24]", "prefixes: [0.0.0.0/0]", "11:14: vips[1].prefixes[0]: a default route is not one to VIPs: give the prefix that covers them"},

@@ -98,13 +98,13 @@ func (d *decoder) decode(p Path, n ast.Node, v reflect.Value) {
 		d.address(p, n, v)
 		return
 	case *time.Duration:
-		d.duration(p, n, v)
+		parsed(d, p, n, v, "a duration such as 200ms", time.ParseDuration)
 		return
 	case *netip.Prefix:
 		d.prefix(p, n, v)
 		return
 	case *netip.AddrPort:
-		d.addressPort(p, n, v)
+		parsed(d, p, n, v, "an IP address with a port such as 10.0.1.1:7946", addressPort)
 		return
 	case json.Unmarshaler:
 		d.numberOrWord(p, n, v)
@@ -318,17 +318,18 @@ func decimal(s string) bool {
 	return s == "0" || s != "" && s[0] != '0' && strings.Trim(s, "0123456789") == ""
 }
 
-func (d *decoder) duration(p Path, n ast.Node, v *time.Duration) {
-	s, ok := d.text(p, n, "a duration such as 200ms")
+// parsed reads what is wanted by parse.
+func parsed[T any](d *decoder, p Path, n ast.Node, v *T, want string, parse func(string) (T, error)) {
+	s, ok := d.text(p, n, want)
 	if !ok {
 		return
 	}
-	parsed, err := time.ParseDuration(s)
+	value, err := parse(s)
 	if err != nil {
-		d.refuse(p, "want a duration such as 200ms, got %s", describe(n))
+		d.refuse(p, "want %s, got %s", want, describe(n))
 		return
 	}
-	*v = parsed
+	*v = value
 }
 
 func (d *decoder) address(p Path, n ast.Node, v *netip.Addr) {
@@ -357,34 +358,25 @@ func (d *decoder) address(p Path, n ast.Node, v *netip.Addr) {
 }
 
 func (d *decoder) prefix(p Path, n ast.Node, v *netip.Prefix) {
-	const want = "a prefix such as 10.99.0.0/24"
-	s, ok := d.text(p, n, want)
-	if !ok {
-		return
-	}
-	prefix, err := netip.ParsePrefix(s)
-	switch {
-	case err != nil || prefix.Addr().Is4In6():
-		d.refuse(p, "want %s, got %s", want, describe(n))
-	case prefix != prefix.Masked():
-		d.refuse(p, "%s has bits beyond its length: did you mean %s?", s, prefix.Masked())
-	default:
-		*v = prefix
+	parsed(d, p, n, v, "a prefix such as 10.99.0.0/24", func(s string) (netip.Prefix, error) {
+		prefix, err := netip.ParsePrefix(s)
+		if prefix.Addr().Is4In6() {
+			err = strconv.ErrRange
+		}
+		return prefix, err
+	})
+	if *v != v.Masked() {
+		d.refuse(p, "%s has bits beyond its length: did you mean %s?", v, v.Masked())
+		*v = netip.Prefix{}
 	}
 }
 
-func (d *decoder) addressPort(p Path, n ast.Node, v *netip.AddrPort) {
-	const want = "an IP address with a port such as 10.0.1.1:7946"
-	s, ok := d.text(p, n, want)
-	if !ok {
-		return
+func addressPort(s string) (netip.AddrPort, error) {
+	a, err := netip.ParseAddrPort(s)
+	if a.Port() == 0 || a.Addr().Is4In6() {
+		err = strconv.ErrRange
 	}
-	parsed, err := netip.ParseAddrPort(s)
-	if err != nil || parsed.Port() == 0 || parsed.Addr().Is4In6() {
-		d.refuse(p, "want %s, got %s", want, describe(n))
-		return
-	}
-	*v = parsed
+	return a, err
 }
 
 // describe names the value of n in an error.
