@@ -30,10 +30,7 @@ func Gateways(ipv6 bool) ([]netip.Addr, error) {
 	}
 	var out []netip.Addr
 	for _, h := range nextHops(routes) {
-		addr, ok := h.gateway()
-		if !ok {
-			continue
-		}
+		addr, _ := h.gateway()
 		if addr.Is6() && addr.IsLinkLocalUnicast() {
 			l, err := net.InterfaceByIndex(h.LinkIndex)
 			if err != nil {

@@ -78,7 +78,7 @@ func TestPlace(t *testing.T) {
 		{
 			name: "BFD on the link and beyond", peers: []bgp.Peer{watched},
 			gateways: map[string]following{"default-ipv6": of("fe80::1%eth0 fd00::1")},
-			want:     "fe80::1%eth0 fd00::1+multihop", vip: "default-ipv4 fe80::1%eth0 fd00::1",
+			want:     "fe80::1%eth0 fd00::1+multihop", vip: "default-ipv4 fd00::1 fe80::1%eth0",
 		},
 	} {
 		s := Set{BGP: bgp.Config{Peers: tt.peers}}

@@ -40,25 +40,19 @@ type Set struct {
 	LeftOut []LeftOut
 }
 
-// Called are the names in BGP of the peers with the given names, among which there may be those of [Set.Gateways];
-// nil, which stands for all, is what it is.
+// Called are the names in BGP of the peers with the given names, among which there may be those of [Set.Gateways], in
+// order; nil, which stands for all, is what it is.
 func (s Set) Called(names []string) []string {
-	var out []string
-	if names != nil {
-		out = []string{}
-	}
+	out := names[:0:0] // nil if names is
 	for _, name := range names {
-		peers, ok := s.Gateways[name]
-		if !ok {
-			peers = []string{name}
-		}
-		for _, peer := range peers {
-			if !slices.Contains(out, peer) {
-				out = append(out, peer)
-			}
+		if peers, ok := s.Gateways[name]; ok {
+			out = append(out, peers...)
+		} else {
+			out = append(out, name)
 		}
 	}
-	return out
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // ByName has, by the names that address pools use, the peers in BGP.

@@ -5,11 +5,13 @@
 package admin
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 	"time"
+
+	"github.com/herald-vip/herald/bgp/asn"
 )
 
 // Status is everything a speaker tells of itself. Its JSON form is what
@@ -146,12 +148,7 @@ type Peer struct {
 }
 
 // AS is the peer's autonomous system as it is shown.
-func (p Peer) AS() string {
-	if p.ASN == 0 {
-		return "external"
-	}
-	return strconv.FormatUint(uint64(p.ASN), 10)
-}
+func (p Peer) AS() string { return cmp.Or(asn.Peer(p.ASN), asn.External).String() }
 
 // Sent is how many routes the peer was sent.
 func (p Peer) Sent() int { return max(p.Routes, len(p.Advertised)) }
