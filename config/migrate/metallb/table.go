@@ -61,11 +61,9 @@ func Table() []migrate.Row {
 
 		{In: kindCommunity, Names: []string{"communities"}, Becomes: "`bgp.communities`", Text: "names are replaced by what they stand for"},
 
-		{In: kindBFD, Names: []string{"receiveInterval"}, Becomes: "`bfd.interval`", Text: "the longer of both; 300ms unless set, as FRR has it"},
-		{In: kindBFD, Names: []string{"transmitInterval"}, Becomes: "`bfd.interval`"},
+		{In: kindBFD, Names: []string{"receiveInterval", "transmitInterval"}, Becomes: "`bfd.interval`", Text: "the longer of both; 300ms unless set, as FRR has it"},
 		{In: kindBFD, Names: []string{"detectMultiplier"}, Becomes: "`bfd.multiplier`", Text: "3 unless set; 2 to 50"},
-		{In: kindBFD, Names: []string{"echoMode"}, Idle: []string{"false"}, Text: "Herald sends no echoes: its control packets are as fast as those would be"},
-		{In: kindBFD, Names: []string{"echoInterval"}, Text: "Herald sends no echoes: its control packets are as fast as those would be"},
+		{In: kindBFD, Names: []string{"echoMode", "echoInterval"}, Idle: []string{"false"}, Text: "Herald sends no echoes: its control packets are as fast as those would be"},
 		{In: kindBFD, Names: []string{"passiveMode"}, Idle: []string{"false"}, Text: "Herald begins sessions by itself: the router may be passive"},
 		{In: kindBFD, Names: []string{"minimumTtl"}, Text: "the least TTL that Herald takes follows from multihop or ttlSecurity of the peer: lower that to raise it"},
 
