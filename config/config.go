@@ -80,6 +80,20 @@ const (
 	Demote OnFailure = "demote"
 )
 
+// WhenAllFail is what becomes of a VIP that all members fail to serve in time.
+type WhenAllFail string
+
+// What may become of it.
+const (
+	// Nowhere is that nobody has it.
+	Nowhere WhenAllFail = "withdraw"
+	// Keep has the last ones keep it.
+	Keep WhenAllFail = "keep"
+)
+
+// OfferedVIP is what the name of a VIP has before it among what members offer: no name of a check does.
+const OfferedVIP = "vip:"
+
 // VIP is one virtual IP, or several (dual stack) that live and die together.
 type VIP struct {
 	// Name identifies the VIP in logs, status and metrics: at most 63 lower-case letters and digits, with `-` and `.` between. Required.
@@ -106,6 +120,8 @@ type VIP struct {
 	HoldDown time.Duration `yaml:"holdDown" default:"1m" want:"0s to 1h"`
 	// OnFailure is what a failing check does to an announced VIP: `withdraw` it or `demote` it to the worst route there is, which routers use only when no other node has a better one. Default: withdraw.
 	OnFailure OnFailure `yaml:"onFailure" default:"withdraw" want:"withdraw or demote"`
+	// WhenAllFail is what becomes of a VIP whose checks fail slowly (no answer in time, or one of 5xx or 429) on all members of the `election`: `withdraw` it, or `keep` it where it was announced until a member is well, with `announce: arp` by its lease, otherwise as the worst route there is. A refused connection is never kept. It is to be the same on all members. Default: withdraw.
+	WhenAllFail WhenAllFail `yaml:"whenAllFail" default:"withdraw" want:"withdraw or keep"`
 	// Priority is the node's claim to the VIP with `announce: arp`, 0 to 1000: of the healthy nodes the one with the highest gets a VIP that is free. Default: 100.
 	Priority int `yaml:"priority" default:"100" want:"0 to 1000"`
 	// Preempt has the VIP move to this node, without loss, once it has been healthy for a while and its priority is higher than the holder's. Default: false, the VIP stays where it is.

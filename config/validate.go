@@ -159,6 +159,16 @@ func (v validator) vip(p yaml.Path, vip *VIP, owner map[netip.Addr]yaml.Path) {
 	if *vip.Bridge && v.config.Election == nil && v.WasRead("election") {
 		v.Errorf(p.Field("bridge"), "needs an election section, by which healthy masters are known: add one")
 	}
+	keep := p.Field("whenAllFail")
+	switch {
+	case vip.WhenAllFail != Keep:
+	case v.config.Election == nil && v.WasRead("election"):
+		v.Errorf(keep, "keep needs an election section, by which members tell each other what they serve: add one")
+	case len(OfferedVIP+vip.Name) > maxName:
+		v.Errorf(keep, "members can tell each other only of a VIP whose name has at most %d characters: give it a shorter one", maxName-len(OfferedVIP))
+	case vip.OnFailure == Demote:
+		v.Errorf(keep, "has no effect with onFailure: demote, which keeps every failure: remove one of the two")
+	}
 	if vip.Kernel != nil && vip.Kernel.Table == unix.RT_TABLE_LOCAL {
 		v.Errorf(p.Field("kernel").Field("table"), "255 has the kernel's own routes to this host: take another, such as 201")
 	}

@@ -173,7 +173,7 @@ func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...co
 	}
 	d.monitor = health.NewMonitor(log, d.observe)
 	defer d.monitor.Close()
-	d.offer = &nodeOffer{offer: d.flat.Election().Offer, verdicts: d.monitor.Verdicts}
+	d.offer.verdicts = d.monitor.Verdicts
 	if reason := d.drained.resume(); reason != "" {
 		log.Warn("drained until undrain, as before the start", "reason", reason)
 		if err := d.Drain(ctx, reason, false); err != nil { // of nothing yet, and the file is there
@@ -196,13 +196,15 @@ func (d *Daemon) newSpeaker(c *config.Config) error {
 		return err
 	}
 	d.fence = unfenced
-	o := flat.Options{Log: d.log, Watcher: d.links, Node: c.NodeName, Refresh: c.ARP.Refresh, Fence: guard, Moved: d.replace, Offered: d.balancers.SetOffers}
+	o := flat.Options{Log: d.log, Watcher: d.links, Node: c.NodeName, Refresh: c.ARP.Refresh, Fence: guard, Moved: d.replace, Offered: d.takeOffers}
 	if d.services != nil {
 		o.Services = d.services.onLayer2
 	}
+	d.offer = &nodeOffer{}
 	d.flat, d.speaker = flat.New(o, func(parts speaker.FlatParts) *speaker.Speaker {
-		return speaker.New(d.log, d.bgp, d.routes, d.addresses, parts, d.balancers.Bridge())
+		return speaker.New(d.log, d.bgp, d.routes, d.addresses, parts, d.balancers.Bridge(), d.offer)
 	})
+	d.offer.offer, d.offer.offers = d.flat.Election().Offer, d.flat.Election().Offers
 	return nil
 }
 

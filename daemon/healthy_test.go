@@ -73,7 +73,7 @@ func idle(tb testing.TB, c *config.Config, plane balancer.Plane, observe func(he
 	d.peering = peering.New(log, d.bgp, peering.Options{})
 	d.balancers = node.New(log, plane, &countingPlane{}, nft.New(log, nft.Options{}).Bridge())
 	d.flat, d.speaker = flat.New(flat.Options{Log: log, Node: c.NodeName}, func(parts speaker.FlatParts) *speaker.Speaker {
-		return speaker.New(log, d.bgp, route.New(), addresses, parts, nil)
+		return speaker.New(log, d.bgp, route.New(), addresses, parts, nil, nil)
 	})
 	d.offer = &nodeOffer{offer: func(election.Offer) {}, verdicts: func() []health.Verdict { return nil }}
 	d.monitor = health.NewMonitor(log, observe)

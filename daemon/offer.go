@@ -3,19 +3,24 @@ package daemon
 import (
 	"maps"
 	"sync"
+	"time"
 
+	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/election"
 	"github.com/herald-vip/herald/health"
 )
 
 // nodeOffer tells the members of the election what this node serves: what its checks say,
-// on the goroutine of the verdict, and whether it drains.
+// on the goroutine of the verdict, whether it drains, and which VIPs it serves that the others
+// may have to keep.
 type nodeOffer struct {
-	offer    func(election.Offer)    // to all members
-	verdicts func() []health.Verdict // of all checks
+	offer    func(election.Offer)      // to all members
+	offers   func() []election.Offered // of all members
+	verdicts func() []health.Verdict   // of all checks
 
 	mu       sync.Mutex
 	draining bool
+	serves   map[string]bool
 	last     *election.Offer // nil if there was none
 }
 
@@ -25,6 +30,24 @@ func (o *nodeOffer) setDraining(draining bool) {
 	o.draining = draining
 	o.mu.Unlock()
 	o.publish()
+}
+
+// Tell implements [speaker.Members].
+func (o *nodeOffer) Tell(serves map[string]bool) {
+	o.mu.Lock()
+	o.serves = serves
+	o.mu.Unlock()
+	o.publish()
+}
+
+// Heard implements [speaker.Members].
+func (o *nodeOffer) Heard(vip string) (last time.Time) {
+	for _, of := range o.offers() {
+		if !of.Self && !of.Silent && !of.Offer.Draining && of.Offer.Checks[config.OfferedVIP+vip] && of.Heard.After(last) {
+			last = of.Heard
+		}
+	}
+	return last
 }
 
 // publish offers what is to be offered now, if that is something new. A node that has never
@@ -43,11 +66,20 @@ func (o *nodeOffer) publish() {
 			next.Checks[v.Check] = v.State == health.Healthy
 		}
 	}
+	for name, ok := range o.serves {
+		next.Checks[config.OfferedVIP+name] = ok
+	}
 	if o.last != nil && next.Draining == o.last.Draining && maps.Equal(next.Checks, o.last.Checks) {
 		return
 	}
 	o.last = &next
 	o.offer(election.Offer{Draining: next.Draining, Checks: maps.Clone(next.Checks)})
+}
+
+// takeOffers takes in what members offer.
+func (d *Daemon) takeOffers(offered []election.Offered) {
+	d.balancers.SetOffers(offered)
+	d.speaker.MembersChanged()
 }
 
 // observe acts on a verdict before it returns: this node's own VIPs come first.

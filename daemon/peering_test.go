@@ -70,7 +70,7 @@ func TestNoRouteToAFlatVIP(t *testing.T) {
 	}
 
 	d := &Daemon{bgp: s, services: &services{announcer: a}}
-	d.speaker = speaker.New(slog.New(slog.DiscardHandler), s, route.New(), nil, speaker.FlatParts{}, nil)
+	d.speaker = speaker.New(slog.New(slog.DiscardHandler), s, route.New(), nil, speaker.FlatParts{}, nil, nil)
 	d.peering = peering.New(d.log, s, peering.Options{})
 	if err := d.peering.Apply(t.Context(), peering.Set{Names: map[string]string{"127.0.0.2": "127.0.0.2"}}); err != nil {
 		t.Fatal(err)

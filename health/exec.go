@@ -34,7 +34,7 @@ func (p *execProber) run(ctx context.Context) outcome {
 		select {
 		case <-p.running:
 		case <-ctx.Done():
-			return failure("the last run is still there: the kernel does not let it die")
+			return tooSlow("the last run is still there: the kernel does not let it die")
 		}
 	}
 	p.running = make(chan outcome, 1)
@@ -51,7 +51,7 @@ func (p *execProber) run(ctx context.Context) outcome {
 		p.running = nil
 		return out
 	case <-ctx.Done(): // it is being killed
-		return failure(fmt.Sprintf("did not end within %v", p.timeout))
+		return tooSlow(fmt.Sprintf("did not end within %v", p.timeout))
 	}
 }
 

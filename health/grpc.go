@@ -92,7 +92,7 @@ func (p *grpcProber) explainStatus(ctx context.Context, conn *listened, err erro
 	ended := conn.end.Load()
 	switch {
 	case ctx.Err() != nil:
-		return failure(fmt.Sprintf("no answer within %v", p.timeout))
+		return tooSlow(fmt.Sprintf("no answer within %v", p.timeout))
 	case said.Code() == codes.Unavailable && ended != nil:
 		return p.explain(&stageError{"no answer", *ended})
 	case said.Code() == codes.NotFound:

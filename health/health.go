@@ -188,6 +188,10 @@ type Verdict struct {
 	Warning string
 	// Paused says that State is Unhealthy only because this process stood still, which is no fault of the endpoint's.
 	Paused bool
+	// Slow says that State is Unhealthy and that the endpoint may be alive nevertheless, with too much to do: the last probe
+	// that did not pass had no answer in time, or one with a status of 5xx or 429. A refused or broken connection, a wrong
+	// answer and a fault of this node's are not slow.
+	Slow bool
 	// Since is when State last changed, or when the check started.
 	Since time.Time
 	// Cause is when the first evidence of the last state change was seen: the tripwire's close, or the start of the first

@@ -175,12 +175,12 @@ func (p *httpProber) outcomeOf(a answer, took time.Duration) outcome {
 	}
 	switch {
 	case a.status == http.StatusTooManyRequests:
-		return outcome{kind: overloaded, reason: bodyReason(a.status, a.body)}
+		return outcome{kind: overloaded, reason: bodyReason(a.status, a.body), slow: true}
 	case a.status == http.StatusUnauthorized, a.status == http.StatusForbidden:
 		return p.creds.denied(a.status, time.Now())
 	case a.status >= 300 && a.status < 400:
 		return wrongAnswer(fmt.Sprintf("%d: redirects are not followed (to %s)", a.status, text.Short(a.location, maxText)))
 	default:
-		return wrongAnswer(bodyReason(a.status, a.body))
+		return outcome{kind: negative, reason: bodyReason(a.status, a.body), slow: a.status >= http.StatusInternalServerError}
 	}
 }

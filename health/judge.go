@@ -23,6 +23,7 @@ type outcome struct {
 	reason  string // for people; never empty
 	warning string // empty if there is none
 	own     bool   // the fault is the check's, and says nothing about the server
+	slow    bool   // the server may be alive, and have too much to do
 }
 
 // judge counts outcomes. It is a value: observe returns its successor, so that

@@ -22,6 +22,9 @@ import (
 // failure is a failed probe.
 func failure(reason string) outcome { return outcome{kind: failed, reason: reason} }
 
+// tooSlow is a probe that has failed as its time was over.
+func tooSlow(reason string) outcome { return outcome{kind: failed, reason: reason, slow: true} }
+
 // wrongAnswer is an answer that is not the wanted one.
 func wrongAnswer(reason string) outcome { return outcome{kind: negative, reason: reason} }
 
@@ -65,7 +68,7 @@ func explain(err error, timeout time.Duration) outcome {
 		if errors.As(err, &stage) {
 			out.reason = stage.missing
 		}
-		out.reason += fmt.Sprintf(" within %v", timeout)
+		out.reason, out.slow = out.reason+fmt.Sprintf(" within %v", timeout), true
 	case inDNS:
 		out.reason = text.Short(dns.Error(), maxText)
 	case errors.Is(err, syscall.ECONNREFUSED):

@@ -176,7 +176,7 @@ func (r *runner) stoodStill(due time.Time) bool {
 	}
 	r.mu.Lock()
 	v := &r.verdict
-	v.State, v.Reason, v.Paused = r.judge.state, pauseReason(pause), true
+	v.State, v.Reason, v.Paused, v.Slow = r.judge.state, pauseReason(pause), true, false
 	v.Since, v.Cause = now, now
 	verdict := *v
 	r.mu.Unlock()
@@ -194,10 +194,11 @@ func (r *runner) observe(out outcome, began, evidence time.Time) {
 
 	r.mu.Lock()
 	v := &r.verdict
-	before, why := v.Warning, v.Reason
+	before, why, slow := v.Warning, v.Reason, v.Slow
 	v.State = next.state
 	v.Reason = next.reason(out, v.Reason)
 	v.OwnFault = out.own
+	v.Slow = next.state == Unhealthy && (out.slow || slow && out.kind == passed)
 	v.Warning = warning
 	v.Latency = now.Sub(began)
 	switch out.kind {
@@ -217,7 +218,7 @@ func (r *runner) observe(out outcome, began, evidence time.Time) {
 	r.mu.Unlock()
 
 	// What depends on the verdict comes first: a log may be slow, or stuck.
-	if changed || verdict.Warning != before || next.state == Unhealthy && verdict.Reason != why {
+	if changed || verdict.Warning != before || next.state == Unhealthy && (verdict.Reason != why || verdict.Slow != slow) {
 		r.notify(verdict)
 	}
 	if changed {

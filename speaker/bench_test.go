@@ -34,7 +34,7 @@ func BenchmarkThousand(b *testing.B) {
 		vips = append(vips, v)
 		addr = addr.Next()
 	}
-	s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), nothing{}, route.New(), nothing{}, speaker.FlatParts{}, nil)
+	s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), nothing{}, route.New(), nothing{}, speaker.FlatParts{}, nil, nil)
 	verdicts := []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)}
 	s.Apply(vips, peers(), verdicts)
 	b.Run("FailAndRecover", func(b *testing.B) {
@@ -86,7 +86,7 @@ func BenchmarkThousandFlat(b *testing.B) {
 		addr = addr.Next()
 	}
 	leases := &held{until: time.Now().Add(time.Hour)}
-	s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), nothing{}, route.New(), nothing{}, speaker.FlatParts{Leases: leases, Announcer: open{}, Fence: open{}}, nil)
+	s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), nothing{}, route.New(), nothing{}, speaker.FlatParts{Leases: leases, Announcer: open{}, Fence: open{}}, nil, nil)
 	verdicts := []health.Verdict{verdict("link eth0", health.Healthy)}
 	s.Apply(vips[:1000], nil, verdicts)
 	b.Run("Renew", func(b *testing.B) {

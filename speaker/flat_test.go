@@ -130,7 +130,7 @@ func runFlat(t *testing.T, unfenced bool, f func(t *testing.T, s *speaker.Speake
 		if !unfenced {
 			parts.Fence = l
 		}
-		s := speaker.New(slog.New(slog.NewTextHandler(&l.log, nil)), l.node, route.New(), l.node, parts, bridge{l.node})
+		s := speaker.New(slog.New(slog.NewTextHandler(&l.log, nil)), l.node, route.New(), l.node, parts, bridge{l.node}, nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { s.Run(ctx); close(done) }()
@@ -279,7 +279,7 @@ func TestFlatOpensInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &flat{node: newNode()}
 		leases := apart{l, make(map[string]time.Time)}
-		s := speaker.New(slog.New(slog.DiscardHandler), l.node, route.New(), l.node, speaker.FlatParts{Leases: leases, Announcer: announcer{l}, Fence: l}, nil)
+		s := speaker.New(slog.New(slog.DiscardHandler), l.node, route.New(), l.node, speaker.FlatParts{Leases: leases, Announcer: announcer{l}, Fence: l}, nil, nil)
 		var vips []speaker.VIP
 		var want []string
 		for i := range 8 {
@@ -324,7 +324,7 @@ func TestFlatRestartTakesAwayWhatItFinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &flat{node: newNode()}
 		s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), l.node, route.New(), l.node,
-			speaker.FlatParts{Leases: l, Announcer: announcer{l}, Fence: l}, nil)
+			speaker.FlatParts{Leases: l, Announcer: announcer{l}, Fence: l}, nil, nil)
 		s.Apply([]speaker.VIP{flatVIP()}, nil, unknown())
 		expect(t, l.node, "guard 10.99.0.10", "unbind 10.99.0.10")
 		s.Apply(nil, nil, nil)

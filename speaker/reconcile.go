@@ -26,6 +26,12 @@ func (s *Speaker) reconcile() {
 		if u.vip.Flat != nil {
 			in, is = s.applyLease(now, u, in, is)
 		}
+		if u.vip.Keep {
+			var began bool
+			if in, is, began = s.applyKeeping(now, u, in, is); began {
+				moved = append(moved, move{u, "kept", slog.LevelWarn, is.reason})
+			}
+		}
 		to, again := decide(now, u.at, in)
 		s.wakeAt(again)
 		if is.health == health.Healthy && !in.leave && !in.unleased && to.stage != Announced {
@@ -43,7 +49,7 @@ func (s *Speaker) reconcile() {
 			}
 			u.logged = ""
 		}
-		if is.health == health.Unhealthy && to.stage != u.at.stage && u.at.stage != Demoted {
+		if is.health == health.Unhealthy && to.stage != u.at.stage && (u.at.stage != Demoted || u.vip.Keep) {
 			if to.stage == Withdrawn {
 				u.last = &Withdrawal{Cause: is.cause, Reason: is.reason}
 			}
@@ -79,6 +85,7 @@ func (s *Speaker) reconcile() {
 		}
 	}
 	s.openBridge()
+	s.tellMembers()
 	for _, m := range moved { // a log that is slow, or stuck, must not hold up a withdrawal
 		s.log.Log(context.Background(), m.level, m.of.vip.kind()+" "+m.what, "vip", m.of.vip.Name, "address", m.of.Addr, "reason", m.reason)
 	}
@@ -103,21 +110,27 @@ type assessment struct {
 	reason string
 	cause  time.Time // when the failure was first seen
 	paused bool      // it is this process that failed, by standing still
+	slow   bool      // each check that fails is slow
 }
 
 func (s *Speaker) assessChecks(u *unit) assessment {
 	var waiting []string
+	var a assessment
 	for _, name := range u.vip.Checks {
 		v, ok := s.verdicts[name]
 		switch {
 		case ok && v.State == health.Unhealthy:
-			return assessment{health: health.Unhealthy, reason: name + ": " + v.Reason, cause: v.Cause, paused: v.Paused}
+			if a.health != health.Unhealthy || a.slow && !v.Slow {
+				a = assessment{health: health.Unhealthy, reason: name + ": " + v.Reason, cause: v.Cause, paused: v.Paused, slow: v.Slow}
+			}
 		case !ok || v.State == health.Unknown:
 			waiting = append(waiting, name)
 		}
 	}
-	a := assessment{health: health.Healthy}
-	if len(waiting) > 0 {
+	if a.health == health.Unhealthy {
+		return a
+	}
+	if a.health = health.Healthy; len(waiting) > 0 {
 		a.health = health.Unknown
 	}
 	switch {

@@ -66,7 +66,7 @@ func (k *tables) Withdraw(prefixes ...netip.Prefix) error {
 func runTables(t *testing.T, f func(t *testing.T, s *speaker.Speaker, k *tables)) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &tables{node: newNode(), routes: make(map[netip.Prefix]route.Route)}
-		s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), k.node, k, k.node, speaker.FlatParts{}, bridge{k.node})
+		s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), k.node, k, k.node, speaker.FlatParts{}, bridge{k.node}, nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { s.Run(ctx); close(done) }()

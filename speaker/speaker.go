@@ -74,6 +74,9 @@ type VIP struct {
 	HoldDown time.Duration
 	// OnFailure is what becomes of an announced address when a check fails.
 	OnFailure OnFailure
+	// Keep has an announced address that fails slowly ([health.Verdict]) stay as the last resort while no other node is known
+	// to serve the VIP: its route as with [Demote], or its lease.
+	Keep bool
 	// Bridge has new connections that still arrive when the VIP leaves sent on to nodes
 	// that serve it, if the speaker has a [Bridge].
 	Bridge bool
@@ -133,7 +136,8 @@ type Speaker struct {
 	kernel    Kernel
 	addresses Addresses
 	flat      FlatParts
-	bridge    Bridge // nil if there is none
+	bridge    Bridge  // nil if there is none
+	members   Members // nil if there are none
 	wake      chan struct{}
 
 	mu        sync.Mutex
@@ -142,6 +146,7 @@ type Speaker struct {
 	peers     []string                            // all there are
 	told      map[netip.Prefix]departure.Audience // of what is announced; to nobody, if in a table
 	stands    map[string]Flat                     // VIPs that this node is a candidate for
+	serves    map[string]bool                     // what the other members were told
 	lapsed    map[string]bool                     // VIPs whose lease ended while this node answered
 	backoffs  map[string]backoff                  // by VIP
 	unguarded error                               // why the fence does not know all addresses
@@ -166,6 +171,8 @@ type unit struct {
 	fence    fencing
 	lease    time.Time // when it ends, if this node holds the VIP's
 	claims   bool      // fit to hold it
+	kept     bool      // it is announced though it fails, as the last resort
+	relief   time.Time // since when another member is known to serve it, while it is kept
 	reason   string
 	err      error     // what stands in the way of the decided stage
 	blocked  time.Time // since when; zero if nothing does
@@ -195,8 +202,8 @@ type Withdrawal struct {
 
 // New returns a speaker with no VIPs. [Speaker.Run] must run for planned
 // changes to proceed and for failures to be retried. flat is for VIPs on
-// a flat layer 2, and may be empty if there will be none; bridge may be nil.
-func New(log *slog.Logger, routes Routes, kernel Kernel, addresses Addresses, flat FlatParts, bridge Bridge) *Speaker {
+// a flat layer 2, and may be empty if there will be none; bridge may be nil, and so may members if no VIP has Keep.
+func New(log *slog.Logger, routes Routes, kernel Kernel, addresses Addresses, flat FlatParts, bridge Bridge, members Members) *Speaker {
 	return &Speaker{
 		log:       log,
 		routes:    routes,
@@ -204,6 +211,7 @@ func New(log *slog.Logger, routes Routes, kernel Kernel, addresses Addresses, fl
 		addresses: addresses,
 		flat:      flat,
 		bridge:    bridge,
+		members:   members,
 		wake:      make(chan struct{}, 1),
 		verdicts:  make(map[string]health.Verdict),
 		told:      make(map[netip.Prefix]departure.Audience),
@@ -291,6 +299,15 @@ func (s *Speaker) Observe(v health.Verdict) {
 	defer s.mu.Unlock()
 	s.verdicts[v.Check] = v
 	s.reconcile()
+}
+
+// MembersChanged says that other members may serve something else, and acts on it before it returns.
+func (s *Speaker) MembersChanged() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slices.ContainsFunc(s.order, func(u *unit) bool { return u.kept }) {
+		s.reconcile()
+	}
 }
 
 // LeasesChanged says that leases were granted, renewed or lost, and acts on it before it returns.

@@ -191,7 +191,7 @@ func unknown() []health.Verdict {
 func run(t *testing.T, f func(t *testing.T, s *speaker.Speaker, n *node)) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
-		s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), n, route.New(), n, speaker.FlatParts{}, bridge{n})
+		s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), n, route.New(), n, speaker.FlatParts{}, bridge{n}, nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { s.Run(ctx); close(done) }()
@@ -328,7 +328,7 @@ func TestAnnouncingIsLoggedWhenItIsTrue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		var log bytes.Buffer
-		s := speaker.New(slog.New(slog.NewTextHandler(&log, nil)), n, route.New(), n, speaker.FlatParts{}, bridge{n})
+		s := speaker.New(slog.New(slog.NewTextHandler(&log, nil)), n, route.New(), n, speaker.FlatParts{}, bridge{n}, nil)
 		n.setRefuse(errors.New("no right"))
 		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
 		healthy(s)
@@ -352,7 +352,7 @@ func TestLogOfAServicesAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		var log bytes.Buffer
-		s := speaker.New(slog.New(slog.NewTextHandler(&log, nil)), n, route.New(), n, speaker.FlatParts{}, bridge{n})
+		s := speaker.New(slog.New(slog.NewTextHandler(&log, nil)), n, route.New(), n, speaker.FlatParts{}, bridge{n}, nil)
 		v := vip()
 		v.Service = true
 		s.Apply([]speaker.VIP{v}, peers(), unknown())
@@ -531,7 +531,7 @@ func (l *lateLog) Handle(_ context.Context, r slog.Record) error {
 func TestWithdrawsBeforeItLogs(t *testing.T) {
 	n := newNode()
 	log := &lateLog{Handler: slog.NewTextHandler(io.Discard, nil), node: n}
-	s := speaker.New(slog.New(log), n, route.New(), n, speaker.FlatParts{}, bridge{n})
+	s := speaker.New(slog.New(log), n, route.New(), n, speaker.FlatParts{}, bridge{n}, nil)
 	dual := vip()
 	dual.Addresses = []netip.Addr{v4, v6}
 	s.Apply([]speaker.VIP{dual}, peers(), unknown())

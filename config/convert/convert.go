@@ -27,7 +27,7 @@ func VIPs(c *config.Config) []speaker.VIP {
 	for _, v := range c.VIPs {
 		vip := speaker.VIP{
 			Name: v.Name, Addresses: v.Addresses, Interface: v.Interface, Checks: v.Checks, Peers: v.Peers,
-			Linger: v.Linger, HoldDown: v.HoldDown, Bridge: *v.Bridge, Prefixes: v.Prefixes, All: v.PrefixWhile == config.WhileAll, Attributes: base.Merge(Attributes(v.Attributes)),
+			Linger: v.Linger, HoldDown: v.HoldDown, Bridge: *v.Bridge, Prefixes: v.Prefixes, All: v.PrefixWhile == config.WhileAll, Keep: v.WhenAllFail == config.Keep, Attributes: base.Merge(Attributes(v.Attributes)),
 		}
 		if v.OnFailure == config.Demote {
 			vip.OnFailure = speaker.Demote

@@ -196,7 +196,7 @@ func (p *process) assemble() (err error) {
 	}
 	p.election = election.NewOver(log, listen, handler{l})
 	l.Election = p.election
-	p.speaker = speaker.New(log, routes{}, route.New(), links{p}, parts, nil)
+	p.speaker = speaker.New(log, routes{}, route.New(), links{p}, parts, nil, nil)
 	return p.apply()
 }
 

@@ -1,0 +1,89 @@
+package speaker
+
+import (
+	"maps"
+	"time"
+
+	"github.com/herald-vip/herald/health"
+)
+
+// Members are the other nodes that may serve a VIP; the daemon builds it on what they offer. None of
+// its methods waits for the network, or calls the speaker. When what Heard says may have changed,
+// [Speaker.MembersChanged] is to be called.
+type Members interface {
+	// Tell tells them which VIPs this node serves, in good health, of those with [VIP.Keep].
+	Tell(serves map[string]bool)
+	// Heard is when one of them last said that it serves a VIP; zero if none of those that are heard does.
+	Heard(vip string) time.Time
+}
+
+const (
+	// relieve is how long another member has to have said that it serves a VIP before this one, which fails, leaves it. It is
+	// longer than what was said before may be on its way: of two that fail at once neither is to rely on the other. And
+	// routers have the other's route by then.
+	relieve = 500 * time.Millisecond
+	// listenAgain is how soon what members say is looked at anew while this one is about to leave: what they repeat wakes nobody.
+	listenAgain = 100 * time.Millisecond
+)
+
+// relieved says whether another member has been serving a VIP for long enough to leave it to that one. since is when
+// one was first known to, zero if none was yet, and heard is as [Members] has it.
+func relieved(now, since, heard time.Time) (from time.Time, ok bool) {
+	switch {
+	case heard.IsZero():
+		return time.Time{}, false
+	case since.IsZero():
+		return now, false
+	}
+	return since, heard.Sub(since) >= relieve
+}
+
+// applyKeeping has an address that fails slowly stay while no other member is known to serve it, if it is announced: by its
+// route, demoted, or by its lease. It says whether
+// that has just begun, if nothing else tells of it.
+func (s *Speaker) applyKeeping(now time.Time, u *unit, in input, is assessment) (_ input, _ assessment, began bool) {
+	was := u.kept
+	u.kept = is.health == health.Unhealthy && is.slow && u.at.stage.advertised() && !in.leave && !in.unleased
+	if u.kept {
+		var left bool
+		if u.relief, left = relieved(now, u.relief, s.members.Heard(u.vip.Name)); !u.relief.IsZero() {
+			s.wakeAt(now.Add(listenAgain))
+		}
+		u.kept = !left
+	}
+	switch {
+	case !u.kept:
+		u.relief = time.Time{}
+	case u.relief.IsZero():
+		is.reason = "kept though failing slowly, as no other member is known to serve it: " + is.reason
+	default:
+		is.reason = "kept though failing slowly, until another member is sure to serve it: " + is.reason
+	}
+	switch {
+	case !in.flat:
+		in.demote = in.demote || u.kept || is.health != health.Unhealthy // which may be held down
+	case u.kept:
+		in.health, u.claims = health.Healthy, true
+	}
+	return in, is, in.flat && u.kept && !was
+}
+
+// tellMembers tells the others what this node serves, if that has changed.
+func (s *Speaker) tellMembers() {
+	serves := make(map[string]bool)
+	for _, u := range s.order {
+		if !u.vip.Keep || u.gone {
+			continue
+		}
+		ok := u.at.stage == Announced
+		if u.vip.Flat != nil {
+			_, ok = s.stands[u.vip.Name]
+		}
+		before, several := serves[u.vip.Name]
+		serves[u.vip.Name] = ok && u.err == nil && !u.kept && (before || !several)
+	}
+	if !maps.Equal(serves, s.serves) {
+		s.serves = serves
+		s.members.Tell(serves)
+	}
+}
