@@ -51,6 +51,7 @@ func TestParseDefaults(t *testing.T) {
 			Linger:      time.Second,
 			HoldDown:    time.Minute,
 			OnFailure:   config.Withdraw,
+			WhenAllFail: config.Nowhere,
 
 			Priority: 100, OnConflict: config.Defend, Bridge: new(false),
 		}},

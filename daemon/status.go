@@ -181,7 +181,7 @@ func sentTo(sessions []bgp.Session) map[netip.Prefix][]string {
 func adminVIP(a speaker.Status, link address.Status, conflict arp.Finding, sessions []bgp.Session, peers []admin.Peer, sent []string) admin.VIP {
 	v := admin.VIP{
 		Name: a.VIP, Address: a.Address, Interface: a.Interface, Stage: admin.Stage(a.Stage.String()), Since: a.Since,
-		Reason: a.Reason, Decided: a.Decided, Announce: admin.ByBGP,
+		Reason: a.Reason, Kept: a.Kept, Decided: a.Decided, Announce: admin.ByBGP,
 		Restored: link.Restored, Error: cmp.Or(text(a.Error), text(link.Err)),
 	}
 	blocked := a.Blocked

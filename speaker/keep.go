@@ -38,13 +38,17 @@ func relieved(now, since, heard time.Time) (from time.Time, ok bool) {
 	return since, heard.Sub(since) >= relieve
 }
 
-// applyKeeping has an address that fails slowly stay while no other member is known to serve it, if it is announced: by its
-// route, demoted, or by its lease. It says whether
-// that has just begun, if nothing else tells of it.
+// applyKeeping has an address that fails slowly stay while no other member is known to serve it: demoted if it is announced by
+// a route, and on a flat layer 2 as a candidate if this node stands for its lease. It says whether that has just begun, if
+// nothing else tells of it.
 func (s *Speaker) applyKeeping(now time.Time, u *unit, in input, is assessment) (_ input, _ assessment, began bool) {
+	there := u.at.stage.advertised()
+	if in.flat {
+		_, stands := s.stands[u.vip.Name]
+		there = stands && !now.Before(s.backoffs[u.vip.Name].until)
+	}
 	was := u.kept
-	u.kept = is.health == health.Unhealthy && is.slow && u.at.stage.advertised() && !in.leave && !in.unleased
-	if u.kept {
+	if u.kept = is.health == health.Unhealthy && is.slow && there && !in.leave; u.kept {
 		var left bool
 		if u.relief, left = relieved(now, u.relief, s.members.Heard(u.vip.Name)); !u.relief.IsZero() {
 			s.wakeAt(now.Add(listenAgain))
@@ -65,7 +69,7 @@ func (s *Speaker) applyKeeping(now time.Time, u *unit, in input, is assessment) 
 	case u.kept:
 		in.health, u.claims = health.Healthy, true
 	}
-	return in, is, in.flat && u.kept && !was
+	return in, is, u.kept && !was && in.flat && u.at.stage == Announced
 }
 
 // tellMembers tells the others what this node serves, if that has changed.

@@ -75,7 +75,7 @@ type VIP struct {
 	// OnFailure is what becomes of an announced address when a check fails.
 	OnFailure OnFailure
 	// Keep has an announced address that fails slowly ([health.Verdict]) stay as the last resort while no other node is known
-	// to serve the VIP: its route as with [Demote], or its lease.
+	// to serve the VIP: its route as with [Demote], or its candidacy.
 	Keep bool
 	// Bridge has new connections that still arrive when the VIP leaves sent on to nodes
 	// that serve it, if the speaker has a [Bridge].

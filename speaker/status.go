@@ -62,7 +62,7 @@ func (s *Speaker) Summary() Summary {
 	for _, u := range s.order {
 		st := Status{
 			VIP: u.vip.Name, Service: u.vip.Service, Address: u.Addr, Interface: u.Interface, Flat: u.vip.Flat != nil,
-			Stage: u.at.stage, Kept: u.kept, Decided: s.assessChecks(u).health != health.Unknown, Since: u.at.since, Reason: u.reason, Error: u.err,
+			Stage: u.at.stage, Kept: u.kept && u.at.stage != Withdrawn, Decided: s.assessChecks(u).health != health.Unknown, Since: u.at.since, Reason: u.reason, Error: u.err,
 			Blocked: u.blocked, Peers: u.vip.Peers, Table: u.vip.Table, Prefix: u.prefix(),
 		}
 		if st.Peers == nil && st.Table == nil {

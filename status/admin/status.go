@@ -80,6 +80,8 @@ type VIP struct {
 	BridgedTo []string `json:"bridgedTo,omitempty"`
 	// Bridged is when they last began to be sent on.
 	Bridged time.Time `json:"bridged,omitzero"`
+	// Kept says that it is announced as the last resort though its checks fail, as no other member is known to serve it.
+	Kept bool `json:"kept,omitempty"`
 	// Decided says whether the checks have spoken.
 	Decided  bool         `json:"decided"`
 	Announce Announcement `json:"announce"`

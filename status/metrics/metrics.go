@@ -158,12 +158,13 @@ func collectVIP(v admin.VIP, t teller) {
 	} else if v.Announce != admin.ByKernel {
 		t.gauge("vip_peers", "BGP peers that were sent the address's route; none for a VIP that is announced in another way.", float64(len(v.Sent)))
 	}
-	t.flag("vip_announced", "1 while this node announces the address as one in good health, by BGP to one peer at least, in a table of the kernel, or on a flat layer 2; vip_stage tells of draining and demoted ones.",
+	t.flag("vip_announced", "1 while this node announces the address as one in good health, by BGP to one peer at least, in a table of the kernel, or on a flat layer 2; vip_stage tells of draining and demoted ones, vip_kept of a holder in bad health.",
 		v.State == admin.Announced)
 	t.of("stage", string(v.Stage)).gauge("vip_stage", "1 for the stage that was decided for the address.", 1)
 	t.time("vip_since_timestamp_seconds", "Since when the address is in the state that status shows.", v.Since)
 	t.flag("vip_error", "1 while something stands in the way of the address's stage.", v.State == admin.Blocked)
 	t.count("vip_restored_total", "Times the address was put back after something removed it.", uint64(v.Restored))
+	t.flag("vip_kept", "1 while the address stays as the last resort though its checks fail, as no other member is known to serve it.", v.Kept)
 	t.flag("vip_bridged", "1 while new connections to the address are sent on to other nodes, since it is on its way out.", len(v.BridgedTo) > 0)
 	if a := v.Arrivals; a != nil {
 		t.count("vip_arrivals_total", "Connections of TCP that others began to the address on this node, counted by their first packets.", a.Count)

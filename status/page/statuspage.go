@@ -105,7 +105,7 @@ func vipMood(v admin.VIP, e *admin.Election) string {
 	switch {
 	case v.State == admin.Blocked || v.State == admin.Unsent || v.Conflict != "" || v.Rival != "":
 		return bad
-	case v.Stage == admin.Announced && len(v.Sent) == len(v.Peers) && v.Error == "":
+	case v.Stage == admin.Announced && !v.Kept && len(v.Sent) == len(v.Peers) && v.Error == "":
 		return good
 	case v.Stage != admin.Withdrawn:
 		return odd
