@@ -80,6 +80,11 @@ func TestFlatMistakes(t *testing.T) {
 		{"announce: arp", "announce: arp\n  onConflict: fight", `8:15: vips[0].onConflict: want defend or yield, got "fight"`},
 		{"announce: arp", "announce: arp\n  med: 1", "8:8: vips[0].med: has no effect with announce: arp: remove it"},
 		{"announce: arp", "announce: arp\n  onFailure: demote", "8:14: vips[0].onFailure: has no effect with announce: arp: remove it"},
+		{"announce: arp", "announce: kernel\n  onFailure: demote\n  whenAllFail: keep", "9:16: vips[0].whenAllFail: has no effect with onFailure: demote, which keeps every failure: remove one of the two"},
+		{
+			"name: web\n", "name: " + strings.Repeat("x", 60) + "\n  whenAllFail: keep\n",
+			"6:16: vips[0].whenAllFail: members can tell each other only of a VIP whose name has at most 59 characters: give it a shorter one",
+		},
 		{"announce: arp", "announce: bgp", "7:13: vips[0].announce: bgp needs a bgp section: add one"},
 		{"m1: \"10.0.1.1:7946\", ", "", "13:12: election.members: lacks this node, m1: add it with its address, or give it a bind if it is not to vote"},
 		{"10.0.1.2:7946", "10.0.1.1:7946", "13:38: election.members.m2: 10.0.1.1:7946 is the address of m1 already"},

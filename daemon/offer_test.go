@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -29,12 +30,45 @@ func TestNodeOffer(t *testing.T) {
 		{"unhealthy", []health.Verdict{{Check: "a", State: health.Unhealthy}, {Check: "b"}}, o.publish, []election.Offer{{Checks: checks{"a": false}}}},
 		{"draining", []health.Verdict{{Check: "a", State: health.Healthy}}, func() { o.setDraining(true) }, []election.Offer{{Draining: true, Checks: checks{"a": true}}}},
 		{"stood still", []health.Verdict{{Check: "a", State: health.Unhealthy, Paused: true}}, o.publish, []election.Offer{{Draining: true, Checks: checks{}}}},
+		{"a VIP", nil, func() { o.Tell(checks{"cp": true}) }, []election.Offer{{Draining: true, Checks: checks{"vip:cp": true}}}},
+		{"which fails", nil, func() { o.Tell(checks{"cp": false}) }, []election.Offer{{Draining: true, Checks: checks{"vip:cp": false}}}},
+		{"no VIP any more", nil, func() { o.Tell(nil) }, []election.Offer{{Draining: true, Checks: checks{}}}},
 		{"no checks any more", nil, func() { o.setDraining(false) }, []election.Offer{{Checks: checks{}}}},
 	} {
 		verdicts, told = step.verdicts, nil
 		step.act()
 		if diff := cmp.Diff(step.want, told); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", step.what, diff)
+		}
+	}
+}
+
+// Another member serves a VIP that says so, is heard and does not drain; the last word counts.
+func TestHeard(t *testing.T) {
+	at := time.Unix(1000, 0)
+	of := func(after time.Duration, change func(*election.Offered)) election.Offered {
+		o := election.Offered{Member: "m2", Offer: election.Offer{Checks: map[string]bool{"vip:cp": true, "cp": true}}, Heard: at.Add(after)}
+		change(&o)
+		return o
+	}
+	serves := func(*election.Offered) {}
+	for name, tt := range map[string]struct {
+		offers []election.Offered
+		want   time.Time
+	}{
+		"nobody":   {},
+		"one":      {[]election.Offered{of(0, serves)}, at},
+		"the last": {[]election.Offered{of(1, serves), of(2, serves), of(0, serves)}, at.Add(2)},
+		"no other": {[]election.Offered{
+			of(1, func(o *election.Offered) { o.Self = true }),
+			of(2, func(o *election.Offered) { o.Silent = true }),
+			of(3, func(o *election.Offered) { o.Offer.Draining = true }),
+			of(4, func(o *election.Offered) { o.Offer.Checks = map[string]bool{"vip:cp": false, "cp": true} }),
+		}, time.Time{}},
+	} {
+		o := &nodeOffer{offers: func() []election.Offered { return tt.offers }}
+		if got := o.Heard("cp"); !got.Equal(tt.want) {
+			t.Errorf("%s: heard at %v, want %v", name, got, tt.want)
 		}
 	}
 }

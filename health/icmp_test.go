@@ -65,7 +65,7 @@ func TestICMPSilence(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
 			want := "ping " + addr + ": no reply within 1s"
-			if out := ping(ctx, addr, new(net.Dialer).DialContext); out.kind != failed || out.own || out.reason != want {
+			if out := ping(ctx, addr, new(net.Dialer).DialContext); out.kind != failed || out.own || !out.slow || out.reason != want {
 				t.Errorf("%v %q, want %q", out.kind, out.reason, want)
 			}
 		}

@@ -72,6 +72,9 @@ func TestExplain(t *testing.T) {
 			if out.kind != tt.kind || out.reason != tt.want {
 				t.Errorf("got %d %q, want %d %q", out.kind, out.reason, tt.kind, tt.want)
 			}
+			if slow := strings.HasPrefix(tt.want, "no ") && strings.HasSuffix(tt.want, "within 500ms"); out.slow != slow {
+				t.Errorf("%q is slow: %t, want %t", out.reason, out.slow, slow)
+			}
 		})
 	}
 }

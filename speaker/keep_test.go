@@ -448,7 +448,7 @@ func TestSomebodyKeepsIt(t *testing.T) {
 					for seed := range uint64(15) {
 						rng := rand.New(rand.NewPCG(seed, 2))
 						var alone []int
-						s := runSite(t, seed, flat, loss, 5*time.Millisecond, func(s *site) {
+						s := runSite(t, seed, flat, loss, time.Duration(5+seed%3*150)*time.Millisecond, func(s *site) {
 							wait := func(most time.Duration) { time.Sleep(time.Duration(rng.Int64N(int64(most) + 1))) }
 							if kind == "one cut off" {
 								s.mu.Lock()
