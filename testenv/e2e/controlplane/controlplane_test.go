@@ -44,6 +44,7 @@ func TestControlPlane(t *testing.T) {
 	t.Run("bridge", c.testBridge)
 	t.Run("registry answers", c.testRegistryAnswers)
 	t.Run("all down", c.testAllDown)
+	t.Run("all slow", c.testAllSlow)
 	// TestBootOrders has all the orders, with stubs for apiserver and registry.
 	for _, order := range []string{"m3 r1 m1 m2", "m2 m1 m3 r1"} {
 		t.Run("power returns to "+order, func(t *testing.T) { c.testPower(t, strings.Fields(order)) })
@@ -307,6 +308,107 @@ func (c *controlPlane) testAllDown(t *testing.T) {
 		}
 	}
 	c.Serves(t, c.pki.Client(t))
+}
+
+// testAllSlow freezes all etcds, so that each apiserver says 500 or nothing: the last keep the VIP, and no router is ever without a
+// route, until one is well, which has it alone. An apiserver that is killed meanwhile takes the route with it.
+func (c *controlPlane) testAllSlow(t *testing.T) {
+	for _, m := range c.Masters {
+		c.steady(t, m)
+	}
+	c.acquainted(t)
+	c.mark()
+	for _, m := range c.Masters {
+		site.Freeze(t, m.Etcd())
+	}
+	defer func() {
+		for _, m := range c.Masters {
+			site.Thaw(t, m.Etcd())
+		}
+	}()
+	c.keep(t)
+	first := c.Masters[0]
+	site.Thaw(t, first.Etcd())
+	c.Announces(t, first)
+	c.steadyAlone(t, first)
+	c.neverWithout(t)
+
+	site.Freeze(t, first.Etcd())
+	c.keep(t, c.Others(first)...)
+	c.Announces(t, first)
+	c.neverWithout(t)
+	c.mark()
+	killed := time.Now()
+	site.Kill(t, first.Apiserver())
+	c.Announces(t)
+	for _, r := range c.Routers {
+		t.Logf("%s: the last route gone %v after its apiserver was killed", r.Name(), c.gone(r, first).Sub(killed).Round(time.Millisecond))
+	}
+	for _, m := range c.Masters {
+		site.Thaw(t, m.Etcd())
+	}
+	site.Start(t, first.Apiserver())
+	c.Announces(t, c.Masters...)
+	c.Serves(t, c.pki.Client(t))
+}
+
+// keep waits until no master is well, and somebody keeps the VIP for a while, but not those that are gone.
+func (c *controlPlane) keep(t *testing.T, gone ...site.Master) {
+	t.Helper()
+	var since time.Time
+	site.Eventually(t, site.Soon, func() error {
+		kept := 0
+		for _, m := range c.Masters {
+			status, err := m.Status(t)
+			if err != nil {
+				return err
+			}
+			for _, v := range status.VIPs {
+				if !v.Kept && v.Stage != admin.Withdrawn || v.Kept && slices.Contains(gone, m) {
+					since = time.Time{}
+					return fmt.Errorf("%s has %s %s, kept %t: %s", m, v.Address, v.Stage, v.Kept, v.Reason)
+				}
+				if v.Kept {
+					kept++
+				}
+			}
+		}
+		switch {
+		case kept == 0:
+			t.Fatal("nobody keeps the VIP")
+		case since.IsZero():
+			since = time.Now()
+		}
+		const calm = 3 * time.Second // what members say is no older
+		return site.ErrorIf(time.Since(since) < calm, "kept since %v", since)
+	})
+}
+
+// steadyAlone waits until a master alone has been well for a while.
+func (c *controlPlane) steadyAlone(t *testing.T, m site.Master) {
+	t.Helper()
+	since := time.Now()
+	site.Eventually(t, site.Soon, func() error {
+		if err := c.Check(m); err != nil {
+			since = time.Now()
+			return err
+		}
+		return site.ErrorIf(time.Since(since) < 2*time.Second, "alone since %v", since)
+	})
+}
+
+// neverWithout checks that no router has been without a route since the mark.
+func (c *controlPlane) neverWithout(t *testing.T) {
+	t.Helper()
+	for _, r := range c.Routers {
+		for _, vip := range []string{site.VIP4, site.VIP6} {
+			for _, s := range c.routes[r.Name()].Steps(vip) {
+				if len(s.NextHops) == 0 {
+					t.Errorf("%s had no route to %s: %v", r.Name(), vip, c.routes[r.Name()].Steps(vip))
+				}
+			}
+		}
+	}
 }
 
 // wantMonotonic checks that a route only lost next hops, or only gained some.
