@@ -55,6 +55,61 @@ func TestARPHolderFails(t *testing.T) {
 	}
 }
 
+// TestARPKept freezes all apiservers, with whenAllFail: keep: one goes on answering all the while, until another is well, and
+// then that one. An apiserver that is killed takes the VIP with it.
+func TestARPKept(t *testing.T) {
+	t.Parallel()
+	f := site.NewFlat(t)
+	for _, m := range site.FlatMasters() {
+		f.Rewrite(t, m, "herald.yaml", func(file string) string {
+			return strings.Replace(file, "announce: arp\n", "announce: arp\n  whenAllFail: keep\n", 1)
+		})
+	}
+	f.Elect(t)
+	apiserver := func(m string) *lab.Node { return f.Node(m + "-apiserver") }
+	shows := func(m string, stage admin.Stage, kept bool) {
+		t.Helper()
+		site.Eventually(t, site.Soon, func() error {
+			status, err := f.Speaker(m).Status(t)
+			if err != nil {
+				return err
+			}
+			for _, v := range status.VIPs {
+				if v.Stage != stage || v.Kept != kept {
+					return fmt.Errorf("%s has %s %s, kept %t: %s", m, v.Address, v.Stage, v.Kept, v.Reason)
+				}
+			}
+			return nil
+		})
+	}
+
+	from := f.Mark(t)
+	for _, m := range site.FlatMasters() {
+		site.Freeze(t, apiserver(m))
+	}
+	f.Asked(t, 300)
+	holder := f.Held(t)
+	shows(holder, admin.Announced, true)
+	well := f.Others(holder)[0]
+	site.Thaw(t, apiserver(well))
+	f.Held(t, well)
+	shows(well, admin.Announced, false)
+	shows(holder, admin.Withdrawn, false)
+	f.Asked(t, 100)
+	site.Freeze(t, apiserver(well))
+	shows(well, admin.Announced, true)
+	f.Asked(t, 300)
+	f.Held(t, well)
+	f.Answered(t, from)
+
+	site.Kill(t, apiserver(well))
+	shows(well, admin.Withdrawn, false)
+	for _, m := range f.Others(well) {
+		site.Thaw(t, apiserver(m))
+	}
+	f.Held(t, f.Others(well)...)
+}
+
 // TestARPLeftover kills the holder's speaker and flushes its nftables, and so leaves
 // nobody and nothing to keep its kernel from answering. The address goes by itself.
 func TestARPLeftover(t *testing.T) {

@@ -150,17 +150,24 @@ func (f *Flat) Stays(t *testing.T, holder string, since Mark) {
 			break
 		}
 	}
-	for _, vip := range f.Vips() {
-		for _, s := range trace.Silences(vip, int(Lease/(10*time.Millisecond))) {
-			if s.To > since.At {
-				FailTiming(t, starved(), "nobody answered for %s from %v to %v", vip, s.From, s.To)
-			}
-		}
-	}
+	f.Answered(t, since)
 	e, err := f.Election(t, holder)
 	Must(t, err)
 	if l := e.Leases[0]; l.Holder != holder || l.Epoch != since.epoch {
 		FailTiming(t, starved(), "%s says that %s has the VIP in epoch %d, want itself in epoch %d", holder, l.Holder, l.Epoch, since.epoch)
+	}
+}
+
+// Answered checks that since a mark the segment has not been without the VIP for as long as a lease.
+func (f *Flat) Answered(t *testing.T, since Mark) {
+	t.Helper()
+	trace := f.Seen.Trace()
+	for _, vip := range f.Vips() {
+		for _, s := range trace.Silences(vip, int(Lease/(10*time.Millisecond))) {
+			if s.To > since.At {
+				FailTiming(t, f.witness.Starved(since.Time), "nobody answered for %s from %v to %v", vip, s.From, s.To)
+			}
+		}
 	}
 }
 
