@@ -66,6 +66,12 @@ var faults = []fault{
 		w.after(0, func() { n.judge(false) })
 		w.after(w.leases(0, 4), func() { n.judge(true) })
 	}},
+	{"overload", func(w *world, _ *node) {
+		for _, n := range w.nodes {
+			w.after(w.leases(0, 1), func() { n.speak(false, true) })
+			w.after(w.leases(2, 6), func() { n.judge(true) })
+		}
+	}},
 	{"drain", func(w *world, n *node) {
 		w.after(0, func() { n.with(func(p *process) { p.speaker.Drain("for a while") }) })
 		w.after(w.leases(0, 6), func() { n.with(func(p *process) { p.speaker.Undrain() }) })

@@ -277,10 +277,13 @@ func (l leases) Resign(name string) {
 }
 
 // handler has the leases learn of events.
-type handler struct{ *flat.Leases }
+type handler struct {
+	*flat.Leases
+	of *process
+}
 
-func (handler) Met([]string)               {}
-func (handler) Offered([]election.Offered) {}
+func (handler) Met([]string)                 {}
+func (h handler) Offered([]election.Offered) { h.of.do(func() { h.of.speaker.MembersChanged() }) }
 
 // routes are none.
 type routes struct{}

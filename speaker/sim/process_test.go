@@ -50,6 +50,7 @@ type node struct {
 	state       string          // the file of its election
 	installed   bool            // it is to run
 	sound       bool            // its checks pass
+	overloaded  bool            // otherwise they fail slowly
 	ends        [vips]time.Time // its leases
 	undisturbed time.Time       // since when its process runs, and is not frozen
 	proc        *process
@@ -119,6 +120,19 @@ func (p *process) do(what func()) {
 
 // LeasesChanged is the speaker's, as the leases call it.
 func (p *process) LeasesChanged() { p.do(func() { p.speaker.LeasesChanged() }) }
+
+// Tell implements [speaker.Members], as package daemon does.
+func (p *process) Tell(serves map[string]bool) { p.election.Offer(election.Offer{Checks: serves}) }
+
+// Heard implements [speaker.Members].
+func (p *process) Heard(vip string) (last time.Time) {
+	for _, o := range p.election.Offers() {
+		if !o.Self && !o.Silent && o.Offer.Checks[vip] && o.Heard.After(last) {
+			last = o.Heard
+		}
+	}
+	return last
+}
 
 // work is what the process does by itself. Its loops run for a moment at a time.
 func (p *process) work() {
@@ -194,9 +208,9 @@ func (p *process) assemble() (err error) {
 		}
 		return o, err
 	}
-	p.election = election.NewOver(log, listen, handler{l})
+	p.election = election.NewOver(log, listen, handler{l, p})
 	l.Election = p.election
-	p.speaker = speaker.New(log, routes{}, route.New(), links{p}, parts, nil, nil)
+	p.speaker = speaker.New(log, routes{}, route.New(), links{p}, parts, nil, p)
 	return p.apply()
 }
 
@@ -215,7 +229,7 @@ func (p *process) apply() error {
 		for v := range vips {
 			all = append(all, speaker.VIP{
 				Name: fmt.Sprintf("vip%d", v), Addresses: addressesOf(v)[p.file.at[v] : p.file.at[v]+1], Interface: "eth0", Checks: []string{"check"},
-				Linger: p.file.linger, Flat: &speaker.Flat{Priority: p.file.priority, Preempt: p.file.preempt, Lifetime: convert.Lifetime(p.file.lease)},
+				Linger: p.file.linger, Keep: true, Flat: &speaker.Flat{Priority: p.file.priority, Preempt: p.file.preempt, Lifetime: convert.Lifetime(p.file.lease)},
 			})
 		}
 	})
@@ -260,6 +274,7 @@ func (n *node) newState() {
 func (n *node) verdict() health.Verdict {
 	v := health.Verdict{Check: "check", State: health.Unhealthy, Reason: "it fails", Since: time.Now(), Cause: time.Now()}
 	n.w.locked(func() {
+		v.Slow = n.overloaded && !n.sound
 		if n.sound {
 			v.State = health.Healthy
 		}
@@ -276,8 +291,11 @@ func (n *node) with(what func(p *process)) {
 }
 
 // judge has the checks speak.
-func (n *node) judge(sound bool) {
-	n.w.locked(func() { n.sound = sound })
+func (n *node) judge(sound bool) { n.speak(sound, false) }
+
+// speak is judge, of a node that may be overloaded.
+func (n *node) speak(sound, overloaded bool) {
+	n.w.locked(func() { n.sound, n.overloaded = sound, overloaded })
 	n.with(func(p *process) { p.speaker.Observe(p.verdict()) })
 }
 
