@@ -208,10 +208,8 @@ func (a *anycastSite) since(t *testing.T, at time.Time) (all, failed []question)
 // moved is whether the router changed the route to the VIP during a question over TCP. The other server, which may get its rest, knows no
 // such connection and resets it: nobody can help that.
 func (a *anycastSite) moved(one question) bool {
-	const late = 100 * time.Millisecond // of the news
-	return one.network == "tcp" && slices.ContainsFunc(a.routes.Since(), func(c routes.Change) bool {
-		return c.Prefix == site.HostPrefix(one.vip) && c.At.After(one.at) && c.At.Before(one.ended.Add(late))
-	})
+	changes := slices.DeleteFunc(a.routes.Since(), func(c routes.Change) bool { return c.Prefix != site.HostPrefix(one.vip) })
+	return one.network == "tcp" && site.Cuts(changes, one.at, one.ended)
 }
 
 // answered wants an answer to all questions from an instant on but those that moved, and since another one by these servers in each way.

@@ -84,6 +84,16 @@ func (r *RouteWatcher) GoneAfter(cause time.Time) string {
 	return "unknown"
 }
 
+// lag is how long after the kernel has changed a route the change may bear its time at most: that is taken when the watcher has read of it, and on a
+// busy machine the watcher has to wait for a processor first.
+const lag = 100 * time.Millisecond
+
+// Cuts is whether one of the changes may have happened while something went on from one instant to another. Who excuses by it what was cut bounds
+// how much that may be.
+func Cuts(changes []routes.Change, from, to time.Time) bool {
+	return slices.ContainsFunc(changes, func(c routes.Change) bool { return !c.At.Before(from) && !c.At.After(to.Add(lag)) })
+}
+
 // Untouched checks that nothing has changed since the last mark.
 func (r *RouteWatcher) Untouched(t *testing.T) {
 	t.Helper()

@@ -23,7 +23,6 @@ import (
 	"github.com/herald-vip/herald/service/tenant"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 	"github.com/herald-vip/herald/testenv/lab"
-	"github.com/herald-vip/herald/testenv/routes"
 	"github.com/herald-vip/herald/testenv/services"
 	"github.com/herald-vip/herald/testenv/tenants"
 )
@@ -123,7 +122,7 @@ func (c *clusters) respread(t *testing.T, watch *site.RouteWatcher, began time.T
 	t.Helper()
 	changes, failed := watch.Since(), c.client.Failed(began)
 	for _, a := range failed {
-		if !slices.ContainsFunc(changes, func(r routes.Change) bool { return !r.At.Before(a.At) && !r.At.After(a.At.Add(a.Latency)) }) {
+		if !site.Cuts(changes, a.At, a.At.Add(a.Latency)) {
 			site.FailTiming(t, c.client.Starved(began), "the connection %v, which took %v, failed while no route changed: %v", a, a.Latency, changes)
 		}
 	}
