@@ -184,17 +184,23 @@ func (k *APIServer) Connect(t *testing.T) *kube.Cluster {
 }
 
 // freePorts are TCP ports of the loopback that nobody has, of those that nobody is given who
-// connects to somewhere: the servers do, and one of them is started again.
+// connects to somewhere: the servers do, and one of them is started again. No other test is
+// given them until this one is over: a server takes a while until it listens.
 func freePorts(t *testing.T, n int) []int {
 	t.Helper()
 	var ports []int
 	for range 100 {
 		port := 10_000 + rand.IntN(10_000)
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		claim, err := net.Listen("unix", fmt.Sprintf("@herald-e2e-port-%d", port))
 		if err != nil {
 			continue
 		}
-		defer l.Close() // later, so that it is not it is found twice
+		t.Cleanup(func() { claim.Close() })
+		// To listen there would be in the way: a child that is not yet another program keeps a listener for a moment.
+		if conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			conn.Close()
+			continue
+		}
 		if ports = append(ports, port); len(ports) == n {
 			return ports
 		}
