@@ -110,9 +110,10 @@ func TestHostileTenant(t *testing.T) {
 			refused := strings.Count(strings.Join(status.Refused, "; "), "is not in the nodes.cidrs of the Tenant")
 			return site.ErrorIf(refused != 3 || status.Services != "1/5", "acme has %+v", status)
 		})
-		if _, endpoints := b.derived(t, "acme", "web"); fmt.Sprint(endpoints) != "[10.20.0.1 30080]" {
-			t.Errorf("connections are sent to %q", endpoints)
-		}
+		site.Eventually(t, site.Soon, func() error {
+			_, endpoints := b.derived(t, "acme", "web")
+			return site.ErrorIf(fmt.Sprint(endpoints) != "[10.20.0.1 30080]", "connections are sent to %q", endpoints)
+		})
 	})
 	t.Run("a stolen kubeconfig is revoked", func(t *testing.T) {
 		site.Must(t, b.API.Delete(t.Context(), core+"serviceaccounts/herald-agent"))

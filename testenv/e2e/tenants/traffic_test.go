@@ -155,6 +155,22 @@ func (c *clusters) sentTo(t *testing.T, nodes ...string) {
 	})
 }
 
+// takes waits until a node of acme's takes connections to its Service: one whose kube-proxy has just started says that it is well before that has written
+// a rule, and refuses them.
+func (c *clusters) takes(t *testing.T, node string) {
+	t.Helper()
+	var s corev1.Service
+	site.Must(t, c.acme.API.Get(t.Context(), services.Services+"/web", &s))
+	address := netip.AddrPortFrom(c.acme.Address(node), uint16(s.Spec.Ports[0].NodePort))
+	site.Eventually(t, site.Soon, func() error {
+		conn, err := c.acme.Node("api").DialContext(t.Context(), "tcp", address.String())
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	})
+}
+
 // says waits until a condition of acme's Tenant has a status and a message with this in it.
 func (c *clusters) says(t *testing.T, condition string, status bool, message string) {
 	t.Helper()
@@ -219,6 +235,7 @@ func TestTraffic(t *testing.T) {
 		c.client.GoesOn(t, 400)
 		site.PowerOn(t, c.Node("acme2"))
 		site.Must(t, c.acme.SetEndpoints(soon(t), "web", all...))
+		c.takes(t, "acme2")
 		label(nil)
 		c.sentTo(t, all...)
 	})
