@@ -179,7 +179,7 @@ func TestBFD(t *testing.T) {
 	for _, test := range bfdSessions {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			s := newBFDSite(t)
+			s, began, w := newBFDSite(t), time.Now(), site.StartWitness(t)
 			r := test.router(s.Node(test.node))
 			peer, c := test.config.Peer.String(), test.config
 			view := func(what string, holds func(bfdView) bool) {
@@ -222,9 +222,12 @@ func TestBFD(t *testing.T) {
 			c.Interval = 100 * time.Millisecond
 			site.Must(t, s.Apply([]bfd.Config{c}))
 			r.configure(t, 100*time.Millisecond)
-			s.status(peer, "fast again, and never down", func(st bfd.Status) bool {
-				return st.TxInterval == 100*time.Millisecond && st.DetectionTime == 300*time.Millisecond && st.Downs == 0
+			s.status(peer, "fast again", func(st bfd.Status) bool {
+				return st.TxInterval == 100*time.Millisecond && st.DetectionTime == 300*time.Millisecond
 			})
+			if st := s.Statuses()[c.Peer]; st.Downs > 0 {
+				site.FailTiming(t, w.Starved(began), "a change of an interval took the session down: %+v", *st)
+			}
 
 			link := s.Link(test.link[0], test.link[1])
 			for _, cut := range []struct {

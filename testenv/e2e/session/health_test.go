@@ -30,7 +30,7 @@ func because(t *testing.T, s *site.Session, reason string) {
 func TestSlowAPIServer(t *testing.T) {
 	t.Parallel()
 	s := newAnnouncingSite(t, nil)
-	routes := site.WatchRoutes(t, s.Node("r1"))
+	calm, routes := watchBystander(t, s), site.WatchRoutes(t, s.Node("r1"))
 	answer := func(a stub.Answer) time.Time {
 		routes.Mark()
 		s.Readyz.Set("/readyz", a)
@@ -46,7 +46,7 @@ func TestSlowAPIServer(t *testing.T) {
 	})
 	s.Readyz.Set("/readyz", stub.Answer{})
 	probed(t, s, 3)
-	routes.Untouched(t)
+	calm.untouched(t)
 	for _, fault := range []struct {
 		answer stub.Answer
 		reason string

@@ -64,11 +64,9 @@ func TestRouteFiltered(t *testing.T) {
 	s.Established(t, "r1", "10.0.1.1", "10.0.1.254")
 	s.Established(t, "r2", "10.0.2.1", "10.0.2.254")
 	onlyOn(t, s, "r2")
-	p, err := s.Peer(t, "10.0.1.254")
-	site.Must(t, err)
-	if !slices.Contains(p.Advertised, site.HostPrefix(site.VIP4)) {
-		t.Errorf("status says that r1 was sent %v, want the VIP among them", p.Advertised)
-	}
+	s.ShowsPeer(t, "10.0.1.254", func(p admin.Peer) error {
+		return site.ErrorIf(!slices.Contains(p.Advertised, site.HostPrefix(site.VIP4)), "status says that r1 was sent %v, want the VIP among them", p.Advertised)
+	})
 	for router, want := range map[string]bool{"r1": false, "r2": true} {
 		conn, err := s.Node(router).DialContext(t.Context(), "tcp", site.VIP4+":6443")
 		if (err == nil) != want {
