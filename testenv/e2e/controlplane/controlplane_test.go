@@ -13,6 +13,7 @@ import (
 
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/e2e/site"
+	"github.com/herald-vip/herald/testenv/e2e/witness"
 	"github.com/herald-vip/herald/testenv/lab"
 	"github.com/herald-vip/herald/testenv/stub"
 )
@@ -22,6 +23,9 @@ type controlPlane struct {
 	*site.Cluster
 	pki    *site.PKI
 	routes map[string]*site.RouteWatcher // by router
+
+	witness *witness.Witness
+	marked  time.Time
 }
 
 // TestControlPlane has three masters with real apiservers, etcds and
@@ -30,7 +34,7 @@ func TestControlPlane(t *testing.T) {
 	p := site.NewPKI(t)
 	c := &controlPlane{
 		Cluster: site.NewCluster(site.StartLab(t, "e2e-control-plane.clab.yml", map[string]string{"PKI_DIR": p.Dir})),
-		pki:     p, routes: make(map[string]*site.RouteWatcher),
+		pki:     p, routes: make(map[string]*site.RouteWatcher), witness: site.StartWitness(t),
 	}
 	for _, r := range c.Routers {
 		c.routes[r.Name()] = site.WatchRoutes(t, r.Node) // from before anything runs
@@ -221,6 +225,7 @@ func (c *controlPlane) gone(r site.Router, m site.Master) (at time.Time) {
 }
 
 func (c *controlPlane) mark() {
+	c.marked = time.Now()
 	for _, routes := range c.routes {
 		routes.Mark()
 	}
@@ -234,7 +239,7 @@ func (c *controlPlane) untouched(t *testing.T, masters ...site.Master) {
 			for _, s := range c.routes[r.Name()].Steps(vip) {
 				for _, m := range masters {
 					if !slices.Contains(s.NextHops, m.Hop(r, vip)) {
-						t.Errorf("%s had no route to %s by way of %s: %v", r.Name(), vip, m, s)
+						site.FailTiming(t, c.witness.Starved(c.marked), "%s had no route to %s by way of %s: %v", r.Name(), vip, m, s)
 					}
 				}
 			}
@@ -291,7 +296,7 @@ func (c *controlPlane) testAllDown(t *testing.T) {
 	c.Tables(t)
 	for _, r := range c.Routers {
 		for _, vip := range []string{site.VIP4, site.VIP6} {
-			wantMonotonic(t, r, c.routes[r.Name()].Steps(vip), contains)
+			c.wantMonotonic(t, r, vip, contains)
 		}
 	}
 
@@ -304,7 +309,7 @@ func (c *controlPlane) testAllDown(t *testing.T) {
 	for _, r := range c.Routers {
 		c.neverBeforeReady(t, r, c.routes[r.Name()], observers)
 		for _, vip := range []string{site.VIP4, site.VIP6} {
-			wantMonotonic(t, r, c.routes[r.Name()].Steps(vip), func(before, after []netip.Addr) bool { return contains(after, before) })
+			c.wantMonotonic(t, r, vip, func(before, after []netip.Addr) bool { return contains(after, before) })
 		}
 	}
 	c.Serves(t, c.pki.Client(t))
@@ -411,12 +416,13 @@ func (c *controlPlane) neverWithout(t *testing.T) {
 	}
 }
 
-// wantMonotonic checks that a route only lost next hops, or only gained some.
-func wantMonotonic(t *testing.T, r site.Router, steps []site.Step, follows func(before, after []netip.Addr) bool) {
+// wantMonotonic checks that since the mark a route only lost next hops, or only gained some.
+func (c *controlPlane) wantMonotonic(t *testing.T, r site.Router, vip string, follows func(before, after []netip.Addr) bool) {
 	t.Helper()
+	steps := c.routes[r.Name()].Steps(vip)
 	for i := 1; i < len(steps); i++ {
 		if !follows(steps[i-1].NextHops, steps[i].NextHops) {
-			t.Errorf("the route on %s flapped: %v", r.Name(), steps)
+			site.FailTiming(t, c.witness.Starved(c.marked), "the route on %s flapped: %v", r.Name(), steps)
 		}
 	}
 }
