@@ -155,11 +155,10 @@ func TestServiceVIP(t *testing.T) {
 
 	t.Run("the API away at the start is no obstacle to a VIP", func(t *testing.T) {
 		s.Path(t, "r1", site.VIP4)
-		status, err := s.Status(t)
-		site.Must(t, err)
-		if v := status.Services; v == nil || v.Synced || len(v.Kubernetes.Troubles) == 0 {
-			t.Errorf("nothing can have been heard from the API: %+v", v)
-		}
+		s.Shows(t, func(status admin.Status) error {
+			v := status.Services
+			return site.ErrorIf(v == nil || v.Synced || len(v.Kubernetes.Troubles) == 0, "nothing can have been heard from the API: %+v", v)
+		})
 	})
 
 	s.create(t)
