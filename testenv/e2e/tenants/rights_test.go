@@ -4,6 +4,7 @@ package tenants
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/herald-vip/herald/service/tenant"
@@ -162,6 +164,11 @@ func TestRightsAreUsed(t *testing.T) {
 		})
 		site.Must(t, c.API.Delete(t.Context(), routesPath+path))
 	}
+	site.Eventually(t, site.Soon, func() error { // which tells of an Ingress what has lasted
+		var list corev1.EventList
+		err := c.API.Get(t.Context(), "/api/v1/namespaces/default/events?fieldSelector=involvedObject.kind=Ingress", &list)
+		return errors.Join(err, site.ErrorIf(len(list.Items) == 0, "no event tells that the Ingress is not served"))
+	})
 	site.Must(t, c.API.Delete(t.Context(), ingressesPath+"/web"))
 	site.Eventually(t, site.Soon, func() error {
 		return site.ErrorIf(c.API.Get(t.Context(), servicesPath+"/"+tenant.CopyName("web"), nil) == nil, "the copy of the Service web is there")
