@@ -89,7 +89,7 @@ current-context: a
 		k.Apply(t, services.Definitions, ReadFile(t, file))
 	}
 	Must(t, k.API.Define(t.Context()))
-	for _, resource := range []string{"addresspools", "bgppeers", "tenants", "tenantnodes", "tcploadbalancers"} {
+	for _, resource := range []string{"addresspools", "bgppeers", "tenants", "tenantnodes", "tcploadbalancers", "httploadbalancers"} {
 		Eventually(t, Soon, func() error { return k.API.Get(t.Context(), HeraldPath(resource), nil) })
 	}
 	return k
