@@ -113,6 +113,7 @@ func (c *runCmd) measure(ctx context.Context, name string) error {
 	case "failover":
 		add("frr", frr)
 		add("bird", "/usr/sbin/bird")
+		add("exabgp", "/usr/sbin/exabgp")
 		run = func(r *record.Recorder) error { return failover.RunBGP(ctx, r, options) }
 	case "flat":
 		add("keepalived", "/usr/sbin/keepalived")

@@ -1,6 +1,6 @@
 // Package failover measures how long a control-plane VIP is out of reach after a
-// fault: for Herald and for FRR as a speaker with a health script, both behind
-// BGP routers, and for Herald and keepalived on a flat layer 2, in one run, on
+// fault: for Herald, by its own session and by a FRR beside it, for FRR as a speaker with a
+// health script and for ExaBGP with its healthcheck, all behind BGP routers, and for Herald and keepalived on a flat layer 2, in one run, on
 // one machine, with one prober.
 //
 // The networks are labs of namespaces. In one (bench-bgp.clab.yml) two routers
@@ -73,9 +73,16 @@ func RunBGP(ctx context.Context, rec *record.Recorder, o Options) error {
 			part{speaker: s, bfd: 50, faults: named(speakerFrozen+byBFD50, powerLoss+byBFD50, cutOff+byBFD50)},
 			part{speaker: s, bfd: 10, faults: named(powerLoss + byBFD10)})
 	}
-	parts = append(parts, part{speaker: bridge, faults: named(slices.Concat(healthFaults(), plannedFaults())...)})
+	parts = append(parts,
+		part{speaker: bridge, faults: named(slices.Concat(healthFaults(), plannedFaults())...)},
+		part{speaker: heraldAndFRR(o.Herald), faults: named(healthFaults()...)},
+		part{speaker: exabgp(asHerald()), faults: named(healthFaults()...)})
 	if !o.Quick {
-		parts = append(parts, part{speaker: frr(usual()), faults: named(healthFaults()...)})
+		slowly := part{speaker: exabgp(asShipped()), faults: named(healthFaults()...)}
+		for i := range slowly.faults {
+			slowly.faults[i].limit = slowLimit
+		}
+		parts = append(parts, part{speaker: frr(usual()), faults: named(healthFaults()...)}, slowly)
 	}
 	return run(ctx, rec, o, parts)
 }
@@ -147,7 +154,7 @@ func (b *bench) measure(ctx context.Context, p part) (err error) {
 		if p.flat {
 			name = f.result(p.speaker.name, layer2)
 		}
-		if f.limit > usualLimit {
+		if f.limit >= documentedLimit {
 			trials = min(trials, fewTrials)
 		}
 		for number := 1; number <= trials; {

@@ -1,6 +1,6 @@
 //go:build e2e
 
-// These tests need FRR, BIRD, keepalived and curl on the host and the binaries
+// These tests need FRR, BIRD, ExaBGP, keepalived and curl on the host and the binaries
 // in bin, as `make e2e` installs and builds them.
 
 package failover
@@ -63,9 +63,9 @@ func TestRun(t *testing.T) {
 		}
 	}
 	// Herald and FRR: registry, drain, three power losses; Herald with a bridge: registry, drain;
-	// FRR's slow script: registry. Herald on
+	// Herald beside FRR, ExaBGP, twice, and FRR's slow script: registry. Herald on
 	// the flat layer 2, twice: drain, power loss; keepalived, twice: power loss.
-	if seen["FRR"] != 13 || seen["BIRD"] != 13 || seen[layer2] != 6 {
+	if seen["FRR"] != 16 || seen["BIRD"] != 16 || seen[layer2] != 6 {
 		t.Errorf("the trials are %v", seen)
 	}
 }

@@ -70,6 +70,10 @@ type conf struct {
 	Tuned bool
 	// Script is FRR's.
 	Script script
+	// Kernel has FRR announce the route that Herald keeps in the kernel.
+	Kernel bool
+	// Check is ExaBGP's.
+	Check healthcheck
 }
 
 // open boots the lab, its configurations and logs in dir. The caller closes it.

@@ -29,6 +29,9 @@ type speaker struct {
 	conf  conf
 	// home is the master that has the VIP on a flat layer 2 whenever it can; empty if there is no such.
 	home string
+	// interval is its check's where that is long or fixed: faults come at any time of it. A lab's trials
+	// fall into step with the check otherwise, and all meet it at the same few moments.
+	interval time.Duration
 
 	// drain takes the VIP off a master on purpose and in peace, or puts it back.
 	drain func(ctx context.Context, n *lab.Node, off bool) error
@@ -73,6 +76,28 @@ func electing(binary, name string) (speaker, error) {
 	h.name, h.conf.Key = name, key
 	h.files = append(h.files, file{"gossip.key.tmpl", "gossip.key", 0o600})
 	return h, err
+}
+
+// heraldAndFRR is Herald that keeps its route in the main table, and FRR beside it that announces it.
+func heraldAndFRR(binary string) speaker {
+	h := herald(binary)
+	h.name, h.conf.Kernel, h.image = "herald, kernel and FRR", true, func(n clab.Node) (lab.Program, error) {
+		var binds []clab.Bind
+		for _, b := range n.Binds { // the folder /etc/herald
+			for _, name := range []string{"daemons", "frr.conf"} {
+				binds = append(binds, clab.Bind{Source: filepath.Join(b.Source, name), Target: "/etc/frr/" + name})
+			}
+		}
+		p, err := lab.FRR(clab.Node{Binds: binds})
+		if err != nil {
+			return p, err
+		}
+		own, err := lab.Binary(binary)(n)
+		p.Binds, p.Daemons = append(binds, own.Binds...), append(p.Daemons, own.Daemons...)
+		return p, err
+	}
+	h.files = append(h.files, file{"frr-speaker.conf.tmpl", "frr.conf", 0o644}, file{"daemons", "daemons", 0o644})
+	return h
 }
 
 // bridging is Herald behind routers, with a bridge; nothing else differs.
@@ -137,7 +162,8 @@ func frr(s script) speaker {
 	const family = "address-family ipv4 unicast"
 	return speaker{
 		name: fmt.Sprintf("FRR, script %g s", s.Interval), program: "frr", image: scriptedFRR, conf: conf{Script: s},
-		files: []file{{"frr-speaker.conf.tmpl", "frr.conf", 0o644}, {"health.sh.tmpl", "health.sh", 0o755}, {"daemons", "daemons", 0o644}},
+		interval: time.Duration(s.Interval * float64(time.Second)),
+		files:    []file{{"frr-speaker.conf.tmpl", "frr.conf", 0o644}, {"health.sh.tmpl", "health.sh", 0o755}, {"daemons", "daemons", 0o644}},
 		drain: func(ctx context.Context, n *lab.Node, off bool) error { // and the address stays
 			redistribute := "redistribute connected route-map vip"
 			if off {
@@ -189,6 +215,37 @@ func vtysh(ctx context.Context, n *lab.Node, commands ...string) error {
 	}
 	_, err := n.Run(ctx, argv...)
 	return err
+}
+
+// healthcheck is how ExaBGP's goes about it.
+type healthcheck struct {
+	Interval float64 // seconds
+	Timeout  float64 // of a request, in seconds
+	Pace     string  // are its options for that
+}
+
+// asShipped is ExaBGP's healthcheck with its defaults, and the bound of its example; asHerald has
+// what Herald's checks have by default, except that to healthcheck a refused connection is a failure as any other.
+func asShipped() healthcheck { return healthcheck{Interval: 5, Timeout: 2} }
+func asHerald() healthcheck {
+	return healthcheck{Interval: 0.2, Timeout: 0.3, Pace: " --interval 0.2 --fast-interval 0.2 --rise 2 --fall 2"}
+}
+
+// exabgp is ExaBGP with its own healthcheck, as Debian ships both.
+func exabgp(c healthcheck) speaker {
+	return speaker{
+		name: fmt.Sprintf("ExaBGP, check %g s", c.Interval), program: "exabgp", conf: conf{Check: c},
+		interval: time.Duration(c.Interval * float64(time.Second)),
+		image: func(clab.Node) (lab.Program, error) {
+			return lab.Program{
+				Prepare: [][]string{{"ip", "address", "replace", vip + "/32", "dev", "lo"}},
+				// It becomes another user, as its unit has it. The pipes for its command line are not wanted.
+				Daemons: []lab.Daemon{{Name: "exabgp", Argv: []string{"env", "exabgp_daemon_user=exabgp", "exabgp_api_cli=false", "exabgp", "/etc/exabgp/exabgp.conf"}}},
+			}, nil
+		},
+		files: []file{{"exabgp.conf.tmpl", "exabgp.conf", 0o644}},
+		stop:  func(ctx context.Context, n *lab.Node) error { return n.Stop(ctx) }, freeze: (*lab.Node).Freeze,
+	}
 }
 
 // keepalived is VRRP, tuned for speed or as kubeadm's documentation has it. The

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/herald-vip/herald/config"
 )
 
@@ -72,6 +74,24 @@ func TestConfigurations(t *testing.T) {
 			if text := read(t, filepath.Join(dir, file)); strings.Contains(text, "bfd") != (bfd > 0) {
 				t.Errorf("BFD %d: %s:\n%s", bfd, file, text)
 			}
+		}
+	}
+}
+
+// TestRivals wants Herald to take what is made for it beside FRR, FRR to redistribute that, and ExaBGP's healthcheck to have
+// its defaults or Herald's.
+func TestRivals(t *testing.T) {
+	dir := written(t, heraldAndFRR("herald"), "bench-bgp", 0, false)
+	if cfg := taken(t, dir); cfg.BGP != nil || cfg.VIPs[0].Announce != config.AnnounceKernel || cfg.VIPs[0].Kernel.Table != unix.RT_TABLE_MAIN {
+		t.Errorf("the VIP is %+v, BGP %+v", cfg.VIPs[0], cfg.BGP)
+	}
+	if text := read(t, filepath.Join(dir, "m2/frr.conf")); !strings.Contains(text, " redistribute kernel route-map vip\n") || !strings.Contains(text, " match interface herald0\n") {
+		t.Errorf("FRR has\n%s", text)
+	}
+	for c, own := range map[healthcheck]bool{asShipped(): false, asHerald(): true} {
+		text := read(t, filepath.Join(written(t, exabgp(c), "bench-bgp", 0, false), "m2/exabgp.conf"))
+		if strings.Contains(text, "--interval") != own || strings.Count(text, "neighbor 10.") != 2 {
+			t.Errorf("ExaBGP has\n%s", text)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/herald-vip/herald/doctor/probe"
@@ -117,7 +118,7 @@ func (s *site) try(ctx context.Context, f fault, number, connections int) (trial
 
 // measure makes the fault, undoes it, and returns when all is as before.
 func (s *site) measure(ctx context.Context, f fault, number, connections int, w *watch) ([]trial, error) {
-	if err := observe.Pause(ctx, observe.LeadIn); err != nil {
+	if err := observe.Pause(ctx, observe.LeadIn+rand.N(s.speaker.interval+1)); err != nil {
 		return nil, err
 	}
 	master := s.victim(w, number)

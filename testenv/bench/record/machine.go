@@ -27,7 +27,7 @@ func Here(ctx context.Context, programs map[string]string) []Setting {
 	if unix.Uname(&uts) == nil {
 		list = append(list, Setting{"kernel", unix.ByteSliceToString(uts.Release[:])})
 	}
-	for _, name := range []string{"herald", "frr", "bird", "keepalived", "haproxy", "kubernetes", "metallb"} {
+	for _, name := range []string{"herald", "frr", "bird", "exabgp", "keepalived", "haproxy", "kubernetes", "metallb"} {
 		if path, ok := programs[name]; ok {
 			if v := version(ctx, name, path); v != "" {
 				list = append(list, Setting{name, v})
