@@ -83,7 +83,7 @@ soak: root lab-binaries race-binary ## 30 min: let speakers live through SOAK_TI
 	testenv/install iproute2 frr nftables
 	bin/herald-testenv soak --time $(SOAK_TIME)
 
-bench: root lab-binaries bin/herald-bench $(if $(findstring services,$(BENCH)),$(REALPARTS)/bin/metallb/speaker) $(if $(findstring services,$(BENCH))$(findstring tenants,$(BENCH)),$(REALPARTS)/bin/kubectl) ## 170 min: measure Herald beside others; BENCH=failover,flat,services,balancer,tenants chooses, QUICK=1 takes 12 min
+bench: root lab-binaries bin/herald-bench $(if $(findstring services,$(BENCH)),$(REALPARTS)/bin/metallb/speaker) $(if $(findstring services,$(BENCH))$(findstring tenants,$(BENCH)),$(REALPARTS)/bin/kubectl) ## 180 min: measure Herald beside others; BENCH=failover,flat,services,balancer,tenants chooses, QUICK=1 takes 12 min
 	testenv/install iproute2 frr bird2 exabgp keepalived curl etcd-server nftables haproxy
 	bin/herald-bench run --bench $(BENCH) $(if $(QUICK),--quick)
 
