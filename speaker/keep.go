@@ -48,6 +48,9 @@ func (s *Speaker) applyKeeping(now time.Time, u *unit, in input, is assessment) 
 		there = stands && !now.Before(s.backoffs[u.vip.Name].until)
 	}
 	was := u.kept
+	if !was {
+		u.relief = time.Time{}
+	}
 	if u.kept = is.health == health.Unhealthy && is.slow && there && !in.leave; u.kept {
 		var left bool
 		if u.relief, left = relieved(now, u.relief, s.members.Heard(u.vip.Name)); !u.relief.IsZero() {
@@ -57,7 +60,6 @@ func (s *Speaker) applyKeeping(now time.Time, u *unit, in input, is assessment) 
 	}
 	switch {
 	case !u.kept:
-		u.relief = time.Time{}
 	case u.relief.IsZero():
 		is.reason = "kept though failing slowly, as no other member is known to serve it: " + is.reason
 	default:

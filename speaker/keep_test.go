@@ -132,6 +132,21 @@ func TestKeep(t *testing.T) {
 	})
 }
 
+// A reload that ends the policy ends what it keeps.
+func TestKeepingIsTakenBack(t *testing.T) {
+	runKeeping(t, func(t *testing.T, s *speaker.Speaker, n *node, _ *others) {
+		healthy(s)
+		s.Observe(slow("apiserver"))
+		n.took()
+		s.Apply([]speaker.VIP{vip()}, peers(), []health.Verdict{slow("apiserver"), verdict("registry", health.Healthy)})
+		expect(t, n, "withdraw 10.99.0.10", "unbind 10.99.0.10")
+		healthy(s)
+		if st := s.Summary().Addresses[0]; st.Stage != speaker.Announced || st.Kept {
+			t.Errorf("%s, kept %t", st.Stage, st.Kept)
+		}
+	})
+}
+
 // It is slow only if all that fails is, and not kept by a drain, nor for a pause of this process.
 func TestNotKept(t *testing.T) {
 	for name, fail := range map[string]func(s *speaker.Speaker){

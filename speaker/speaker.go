@@ -262,7 +262,7 @@ func (s *Speaker) Apply(vips []VIP, peers []string, checks []health.Verdict) {
 			if u.vip.Flat != nil && vip.Flat != nil && u.vip.Flat.Lifetime != vip.Flat.Lifetime && u.bound == present {
 				u.bound = perhaps // binding it once more tells the kernel
 			}
-			u.vip, u.gone = vip, false
+			u.vip, u.gone, u.kept = vip, false, u.kept && vip.Keep
 		}
 	}
 	for _, u := range slices.SortedFunc(maps.Values(known), compareUnits) {
