@@ -42,7 +42,7 @@ type Config struct {
 	Services *Services `yaml:"services"`
 	// BGP configures the embedded BGP speaker. Required by a VIP with `announce: bgp`.
 	BGP *BGP `yaml:"bgp"`
-	// Election configures how nodes know each other, what each serves, and on a flat layer 2 who holds a VIP. Required by a VIP with `announce: arp` and by `balancers` with `members`.
+	// Election configures how nodes know each other, what each serves, and on a flat layer 2 who holds a VIP. Required by a VIP with `announce: arp` or `whenAllFail: keep` and by `balancers` with `members`.
 	Election *Election `yaml:"election"`
 	// ARP configures how a holder makes itself known on a flat layer 2, and what keeps it from answering for longer than it may.
 	ARP ARP `yaml:"arp"`
