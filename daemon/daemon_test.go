@@ -102,7 +102,7 @@ func TestTellsOfAddressesAddedByHand(t *testing.T) {
 		s, err := n.status()
 		return err == nil && len(s.VIPs) == len(both()) && s.VIPs[0].Stage == admin.Withdrawn && strings.Contains(s.VIPs[0].Error, "not put there by Herald")
 	}
-	wait.Until(t, "the check has spoken", func() bool { s, err := n.status(); return err == nil && s.Checks[0].State == admin.Unhealthy })
+	wait.Until(t, "the speaker has heard the check", func() bool { s, err := n.status(); return err == nil && len(s.VIPs) > 0 && s.VIPs[0].Decided })
 	n.addAddress("lo", "10.99.0.10/32")
 	logged := func() int { return strings.Count(h.log.String(), "not put there by Herald") }
 	wait.Until(t, "status and log tell", func() bool { return told() && logged() > 0 })
