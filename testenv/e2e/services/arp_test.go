@@ -15,6 +15,7 @@ import (
 	"github.com/herald-vip/herald/doctor/probe"
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/e2e/site"
+	"github.com/herald-vip/herald/testenv/e2e/witness"
 	"github.com/herald-vip/herald/testenv/holders"
 	"github.com/herald-vip/herald/testenv/services"
 )
@@ -23,8 +24,9 @@ import (
 // one node each answers for, and an observer who judges to the end who does.
 type flat struct {
 	*services.Lab
-	vips []netip.Addr
-	seen *holders.Observer
+	vips    []netip.Addr
+	seen    *holders.Observer
+	witness *witness.Witness
 }
 
 // newFlat boots the cluster, creates so many Services and waits until each has a holder.
@@ -47,7 +49,7 @@ func newFlat(t *testing.T, many int) *flat {
 	}
 	judge := &site.Flat{Lab: f.Lab.Lab, Blind: []holders.Rule{holders.Trespass}} // any node may take packets to a Service
 	judge.Observe(t, holders.On(f.Lab.Lab, f.Members(), f.vips, netip.MustParseAddr("10.5.0.128")))
-	f.seen = judge.Seen
+	f.seen, f.witness = judge.Seen, site.StartWitness(t)
 	f.held(t, f.Members()...)
 	return f
 }
@@ -112,12 +114,12 @@ func (f *flat) busiest(t *testing.T) string {
 // to stay. It returns how long the longest of them was answered for by nobody.
 func (f *flat) leaves(t *testing.T, node string, do func() error) time.Duration {
 	t.Helper()
-	before, from := f.held(t, f.Members()...), f.seen.Clock()
+	began, before, from := time.Now(), f.held(t, f.Members()...), f.seen.Clock()
 	site.Must(t, do())
 	after := f.held(t, f.without(node)...)
 	for i, n := range before {
 		if n != node && after[i] != n {
-			t.Errorf("%s went from %s to %s, though nothing happened to %s", f.vips[i], n, after[i], n)
+			site.FailTiming(t, f.witness.Starved(began), "%s went from %s to %s, though nothing happened to %s", f.vips[i], n, after[i], n)
 		}
 	}
 	var longest time.Duration
