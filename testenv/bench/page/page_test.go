@@ -31,8 +31,8 @@ func TestPage(t *testing.T) {
 			t.Errorf("%s: %s", name, anew)
 		}
 	}
-	if n := strings.Count(text, "<!-- results: "); n != 8 {
-		t.Errorf("%d runs are shown, want 8", n)
+	if n := strings.Count(text, "<!-- results: "); n != 9 {
+		t.Errorf("%d runs are shown, want 9", n)
 	}
 }
 
