@@ -286,10 +286,16 @@ type Services struct {
 	Assign bool `yaml:"assign" default:"true"`
 	// Namespace is where those that stand for it have their Lease, and where Secrets with the passwords of BGP peers are. Default: the pod's own, else `kube-system`.
 	Namespace string `yaml:"namespace"`
-	// RequireEndpoints announces a Service with `externalTrafficPolicy: Cluster` only while some endpoint of it, on any node, is ready. Default: false.
-	RequireEndpoints bool `yaml:"requireEndpoints"`
+	// Compatibility names the load balancers whose annotations of Services count where there is none of Herald's: `metallb`, `kube-vip`, `cilium`. It is the same on all nodes. Default: none.
+	Compatibility []string `yaml:"compatibility"`
+	// RequireEndpoints announces a Service with `externalTrafficPolicy: Cluster` only while it has an endpoint that is ready: on `any` node, on the `node` itself, or `none` is needed. Default: any.
+	RequireEndpoints string `yaml:"requireEndpoints" default:"any" want:"none, any or node"`
 	// ExcludeCordoned has a node that is cordoned (`spec.unschedulable`) withdraw. Default: false.
 	ExcludeCordoned bool `yaml:"excludeCordoned"`
+	// IgnoreExcludeLabel has nodes with the label `node.kubernetes.io/exclude-from-external-load-balancers` announce, too, for clusters whose every node is a master. Default: false.
+	IgnoreExcludeLabel bool `yaml:"ignoreExcludeLabel"`
+	// ExcludeTaints are the keys of taints that have a node withdraw, such as `node.kubernetes.io/out-of-service`. Default: none.
+	ExcludeTaints []string `yaml:"excludeTaints"`
 	// Linger is how long a node on a flat layer 2 still answers for an address after it has withdrawn it on purpose, 0s to 5m. Default: 1s.
 	Linger time.Duration `yaml:"linger" default:"1s" want:"0s to 5m"`
 	// HostPorts lets clients that use a Service's address on a flat layer 2 reach what listens on the node that has it, at ports which no Service has there. Default: false, they are refused.

@@ -118,7 +118,7 @@ func servicesChanged(old, new *Services) string {
 	}
 	was, is := reflect.ValueOf(*old), reflect.ValueOf(*new)
 	for f := range was.Type().Fields() {
-		if !was.FieldByIndex(f.Index).Equal(is.FieldByIndex(f.Index)) {
+		if !reflect.DeepEqual(was.FieldByIndex(f.Index).Interface(), is.FieldByIndex(f.Index).Interface()) {
 			return "services." + f.Tag.Get("yaml")
 		}
 	}

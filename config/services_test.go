@@ -22,7 +22,7 @@ election:
 
 func TestServicesDefaults(t *testing.T) {
 	c := mustParse(t, served, config.NodeName("worker-7"))
-	want := &config.Services{LoadBalancerClass: "herald.dev/vip", DefaultClass: true, Assign: true, Linger: time.Second}
+	want := &config.Services{LoadBalancerClass: "herald.dev/vip", DefaultClass: true, Assign: true, RequireEndpoints: "any", Linger: time.Second}
 	if diff := cmp.Diff(want, c.Services); diff != "" {
 		t.Errorf("services (-want +got):\n%s", diff)
 	}
@@ -75,6 +75,10 @@ func TestServicesMistakes(t *testing.T) {
 		{"services: {}", "services: {loadBalancerClass: a/b/c}", `3:31: services.loadBalancerClass: want a name such as herald.dev/vip, got "a/b/c"`},
 		{"services: {}", "services: {loadBalancerClass: /vip}", `3:31: services.loadBalancerClass: want a name such as herald.dev/vip, got "/vip"`},
 		{"services: {}", "services: {namespace: a.b}", `3:23: services.namespace: want the name of a namespace: lower-case letters and digits, with '-' between, got "a.b"`},
+		{"services: {}", "services: {requireEndpoints: true}", "3:30: services.requireEndpoints: want text, got true: put it in quotes"},
+		{"services: {}", "services: {requireEndpoints: local}", `3:30: services.requireEndpoints: want none, any or node, got "local"`},
+		{"services: {}", "services: {compatibility: [metallb, purelb]}", `3:37: services.compatibility[1]: want metallb, kube-vip or cilium, got "purelb"`},
+		{"services: {}", "services: {excludeTaints: [\"a b\"]}", `3:28: services.excludeTaints[0]: want the key of a taint, such as node.kubernetes.io/out-of-service, got "a b"`},
 		{"services: {}", "services: {linger: 6m}", "3:20: services.linger: want 0s to 5m, got 6m0s"},
 		{"services: {}", "services: {assign: 1}", "3:20: services.assign: want true or false, got the number 1"},
 	} {

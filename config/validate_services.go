@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/herald-vip/herald/config/yaml"
@@ -16,6 +17,16 @@ func (v validator) services(p yaml.Path, s *Services) {
 	}
 	if s.Namespace != "" && (!isName(s.Namespace) || strings.Contains(s.Namespace, ".")) {
 		v.Errorf(p.Field("namespace"), "want the name of a namespace: lower-case letters and digits, with '-' between, got %s", yaml.Quote(s.Namespace))
+	}
+	for i, product := range s.Compatibility {
+		if !slices.Contains([]string{"metallb", "kube-vip", "cilium"}, product) {
+			v.Errorf(p.Field("compatibility").Item(i), "want metallb, kube-vip or cilium, got %s", yaml.Quote(product))
+		}
+	}
+	for i, key := range s.ExcludeTaints {
+		if !isClass(key) {
+			v.Errorf(p.Field("excludeTaints").Item(i), "want the key of a taint, such as node.kubernetes.io/out-of-service, got %s", yaml.Quote(key))
+		}
 	}
 }
 

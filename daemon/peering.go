@@ -11,6 +11,7 @@ import (
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/convert"
+	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/announce"
 )
 
@@ -53,8 +54,10 @@ func (d *Daemon) announceBy(c *config.Config) error {
 	}
 	peers := d.peering.InForce()
 	next := announce.Config{
-		Node: c.NodeName, Class: c.Services.LoadBalancerClass, DefaultClass: c.Services.DefaultClass,
-		RequireEndpoints: c.Services.RequireEndpoints, ExcludeCordoned: c.Services.ExcludeCordoned,
+		Node: c.NodeName, Scope: scope(c.Services), RequireEndpoints: service.Rule(c.Services.RequireEndpoints),
+		Fitness: service.Fitness{
+			ExcludeCordoned: c.Services.ExcludeCordoned, IgnoreExcludeLabel: c.Services.IgnoreExcludeLabel, ExcludeTaints: c.Services.ExcludeTaints,
+		},
 		Attributes: base, Peers: peers.ByName(), Only: peers.OneFamily(), Reserved: d.reserved(c),
 	}
 	if reflect.DeepEqual(next, d.services.applied) {

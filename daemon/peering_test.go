@@ -14,6 +14,7 @@ import (
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/netutil/route"
+	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/announce"
 	"github.com/herald-vip/herald/service/peering"
 	"github.com/herald-vip/herald/speaker"
@@ -50,15 +51,15 @@ func TestNoRouteToAFlatVIP(t *testing.T) {
 	advertised := func() []netip.Prefix { return s.Sessions()[0].Advertised }
 	const class = "herald.dev/vip"
 	a := announce.New(announce.Options{Log: slog.New(slog.DiscardHandler), Routes: s},
-		announce.Config{Node: "n1", Class: class, DefaultClass: true, Peers: map[string][]string{"127.0.0.2": {"127.0.0.2"}}})
+		announce.Config{Node: "n1", Scope: service.Scope{Class: class, Default: true}, Peers: map[string][]string{"127.0.0.2": {"127.0.0.2"}}})
 	a.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
 	a.SetPool(&v1alpha1.AddressPool{
 		ObjectMeta: metav1.ObjectMeta{Name: "p"},
 		Spec:       v1alpha1.AddressPoolSpec{Addresses: []v1alpha1.AddressRange{"10.4.0.0/24"}, BGP: &v1alpha1.PoolBGP{}},
 	})
-	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer}}
-	service.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "10.4.0.9"}}
-	a.SetService(service)
+	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer}}
+	svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "10.4.0.9"}}
+	a.SetService(svc)
 	a.Synced()
 	deadline := time.After(30 * time.Second)
 	for len(advertised()) == 0 {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/announce"
 	"github.com/herald-vip/herald/service/assign"
 	"github.com/herald-vip/herald/service/kube"
@@ -58,9 +59,14 @@ func newServices(log *slog.Logger, c *config.Config, routes announce.Routes, fla
 	}
 	s.announcer = announce.New(
 		announce.Options{Log: log, Routes: routes, FlatChanged: flatChanged},
-		announce.Config{Node: c.NodeName, Class: c.Services.LoadBalancerClass, DefaultClass: c.Services.DefaultClass})
+		announce.Config{Node: c.NodeName, Scope: scope(c.Services)})
 	s.secrets = peering.NewSecrets(s.namespace, func() { wake.Up(s.changed) })
 	return s
+}
+
+// scope is which Services are Herald's.
+func scope(c *config.Services) service.Scope {
+	return service.Scope{Class: c.LoadBalancerClass, Default: c.DefaultClass, Compatibility: c.Compatibility}
 }
 
 // run does the background work until ctx is done.
@@ -82,7 +88,7 @@ func (s *services) run(ctx context.Context) {
 	var assigner *assign.Assigner
 	if s.config.Assign {
 		assigner = assign.New(s.log, cluster, assign.Options{
-			Class: s.config.LoadBalancerClass, Default: s.config.DefaultClass, Namespace: s.namespace, Identity: s.node,
+			Scope: scope(&s.config), Namespace: s.namespace, Identity: s.node,
 		})
 		parts.Go(func() { assigner.Run(ctx) })
 	}
@@ -210,7 +216,7 @@ func (s *services) flat() []announce.Address {
 func (s *services) onLayer2() []flat.Address {
 	var out []flat.Address
 	for _, a := range s.announcer.Flat() {
-		out = append(out, flat.Address{Addr: a.Addr, Interfaces: a.Interfaces, Nodes: a.Nodes})
+		out = append(out, flat.Address{Addr: a.Addr, Interfaces: a.Interfaces, Nodes: a.Nodes, Preferred: a.Preferred, Preempt: a.Preempt})
 	}
 	return out
 }

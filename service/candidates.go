@@ -36,6 +36,15 @@ func WeightOf(node string, key []byte) int {
 	return int(x >> (64 - weightBits))
 }
 
+// MostPreferred is the greatest preference that there is: with the weight in the lower bits it makes a priority of 31.
+const MostPreferred = 1<<11 - 1
+
+// Priority is that of a node as the holder of addr: of two, that of the one that is preferred is higher, and
+// of those that are preferred alike, that of the one with the higher [Weight].
+func Priority(addr netip.Addr, node string, preference int) int {
+	return preference<<weightBits | Weight(addr, node)
+}
+
 // Candidacy is what decides whether a node stands for an address.
 type Candidacy struct {
 	Addr netip.Addr
@@ -43,6 +52,8 @@ type Candidacy struct {
 	Self string
 	// Qualified are all nodes that may hold the address.
 	Qualified []string
+	// Preferred is how much nodes are preferred to those that are not in it, up to [MostPreferred].
+	Preferred map[string]int
 	// Fit says which of the others are alive and able to hold addresses.
 	Fit map[string]bool
 	// Holds is whether this node has the address now.
@@ -61,12 +72,12 @@ func (c Candidacy) Stands() bool {
 	if !c.Met && slices.ContainsFunc(c.Qualified, func(n string) bool { return n != c.Self && !c.Fit[n] }) {
 		return false
 	}
-	mine, before := Weight(c.Addr, c.Self), 0
+	mine, before := Priority(c.Addr, c.Self, c.Preferred[c.Self]), 0
 	for _, n := range c.Qualified {
 		if n == c.Self || !c.Fit[n] {
 			continue
 		}
-		if w := Weight(c.Addr, n); w > mine || w == mine && n < c.Self {
+		if p := Priority(c.Addr, n, c.Preferred[n]); p > mine || p == mine && n < c.Self {
 			if before++; before == standing {
 				return false
 			}

@@ -3,6 +3,7 @@ package service_test
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"net/netip"
 	"slices"
@@ -154,16 +155,37 @@ func TestSomebodyStands(t *testing.T) {
 				fit[nodes[i]] = true
 			}
 		}
+		preferred := make(map[string]int)
+		for _, node := range nodes {
+			if p := rapid.IntRange(-2, service.MostPreferred).Draw(t, "preference"); p > 0 {
+				preferred[node] = p
+			}
+		}
+		most := func(a, b string) bool { return preferred[a] >= preferred[b] }
 		stand := 0
 		for node := range fit {
-			if (service.Candidacy{Addr: addr, Self: node, Qualified: nodes, Fit: fit, Met: true}).Stands() {
+			if (service.Candidacy{Addr: addr, Self: node, Qualified: nodes, Preferred: preferred, Fit: fit, Met: true}).Stands() {
 				stand++
+			} else if before := len(slices.DeleteFunc(slices.Collect(maps.Keys(fit)), func(n string) bool { return n == node || !most(n, node) })); before < 3 {
+				t.Errorf("%s does not stand, and only %d are preferred as much", node, before)
 			}
 		}
 		if want := min(3, len(fit)); stand != want {
 			t.Errorf("%d of %d stand, want %d", stand, len(fit), want)
 		}
 	})
+}
+
+// A priority is a number of 31 bits, of which the preference has the upper ones.
+func TestPriority(t *testing.T) {
+	addr := netip.MustParseAddr("192.0.2.1")
+	most := service.Priority(addr, "n1", service.MostPreferred)
+	if most > math.MaxInt32 || most <= service.Priority(addr, "n2", service.MostPreferred-1) {
+		t.Errorf("the one that is most preferred has the priority %d", most)
+	}
+	if got := service.Priority(addr, "n1", 0); got != service.Weight(addr, "n1") {
+		t.Errorf("without a preference the priority is %d, and not the weight", got)
+	}
 }
 
 // What a node with a thousand addresses works out whenever somebody comes or goes.

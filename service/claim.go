@@ -32,6 +32,10 @@ const (
 	AnnotationShare = v1alpha1.Group + "/share"
 )
 
+// AnnotationPrefer names the nodes that are to hold the addresses of a Service on a flat layer 2 rather than
+// others, the first most, with commas between.
+const AnnotationPrefer = v1alpha1.Group + "/prefer-nodes"
+
 // AnnotationAssigned is one that Herald writes: the addresses of a Service that cannot have them in its status.
 const AnnotationAssigned = v1alpha1.Group + "/assigned"
 
@@ -39,41 +43,92 @@ const AnnotationAssigned = v1alpha1.Group + "/assigned"
 // it has the addresses that it asks for. Its reason is `Assigned` if it has, and else a [pool.Reason].
 const ConditionAssigned = v1alpha1.Group + "/AddressAssigned"
 
+// mostPreferred is how many nodes a Service may prefer.
+const mostPreferred = 64
+
 // longestName is the most bytes of a pool's name or a sharing key.
 const longestName = 253
 
+// Scope says which Services are Herald's, and whose annotations count.
+type Scope struct {
+	// Class is their loadBalancerClass; Default makes those without one Herald's, too.
+	Class   string
+	Default bool
+	// Compatibility names the load balancers whose annotations count where Herald's own, which mean the
+	// same, are not there.
+	Compatibility []string
+}
+
 // Ours reports whether Herald gives a Service addresses: it is of type
 // LoadBalancer and of the class, or of none and none is the class by default.
-func Ours(s *corev1.Service, class string, isDefault bool) bool {
+func (c Scope) Ours(s *corev1.Service) bool {
 	if s.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		return false
 	}
 	if s.Spec.LoadBalancerClass == nil {
-		return isDefault
+		return c.Default
 	}
-	return *s.Spec.LoadBalancerClass == class
+	return *s.Spec.LoadBalancerClass == c.Class
+}
+
+// synonyms are annotations that mean the same as Herald's, by the load balancer whose they are. The first that
+// a Service has counts.
+func synonyms(product, annotation string) []string {
+	return map[[2]string][]string{
+		{"metallb", AnnotationAddresses}:  {"metallb.io/loadBalancerIPs", "metallb.universe.tf/loadBalancerIPs"},
+		{"metallb", AnnotationPool}:       {"metallb.io/address-pool", "metallb.universe.tf/address-pool"},
+		{"metallb", AnnotationShare}:      {"metallb.io/allow-shared-ip", "metallb.universe.tf/allow-shared-ip"},
+		{"kube-vip", AnnotationAddresses}: {"kube-vip.io/loadbalancerIPs"},
+		{"cilium", AnnotationAddresses}:   {"lbipam.cilium.io/ips", "io.cilium/lb-ipam-ips"},
+		{"cilium", AnnotationShare}:       {"lbipam.cilium.io/sharing-key", "io.cilium/lb-ipam-sharing-key"},
+	}[[2]string{product, annotation}]
+}
+
+// find is the annotation that says what one of Herald's would, and its value; Herald's own and no value if there is none.
+func (c Scope) find(s *corev1.Service, annotation string) (name, value string) {
+	if value := strings.TrimSpace(s.Annotations[annotation]); value != "" {
+		return annotation, value
+	}
+	for _, product := range c.Compatibility {
+		for _, name := range synonyms(product, annotation) {
+			if value := strings.TrimSpace(s.Annotations[name]); value != "" {
+				return name, value
+			}
+		}
+	}
+	return annotation, ""
+}
+
+// Reads reports whether an annotation may be one that says what a Service asks for, Herald's or another's.
+func Reads(annotation string) bool {
+	domain, _, _ := strings.Cut(annotation, "/")
+	switch domain {
+	case v1alpha1.Group, "metallb.io", "metallb.universe.tf", "kube-vip.io", "lbipam.cilium.io", "io.cilium":
+		return true
+	}
+	return false
 }
 
 // ClaimOf is what a Service asks for by its specification and annotations. The
 // error is a [pool.Refusal] that says what is wrong with them. Which pools select
 // the Service is for the caller to add.
-func ClaimOf(s *corev1.Service) (pool.Claim, error) {
-	c := pool.Claim{Key: s.Namespace + "/" + s.Name, Policy: policyOf(s), Ports: portsOf(s)}
-	c.Families, c.Partial = familiesOf(s)
+func (c Scope) ClaimOf(s *corev1.Service) (pool.Claim, error) {
+	out := pool.Claim{Key: s.Namespace + "/" + s.Name, Policy: policyOf(s), Ports: portsOf(s)}
+	out.Families, out.Partial = familiesOf(s)
 	if err := known(s.Annotations); err != nil {
-		return c, err
+		return out, err
 	}
 	var err error
-	if c.Pool, err = named(s, AnnotationPool, "the name of a pool"); err != nil {
-		return c, err
+	if out.Pool, err = c.named(s, AnnotationPool, "the name of a pool"); err != nil {
+		return out, err
 	}
-	if c.Share, err = named(s, AnnotationShare, "a sharing key"); err != nil {
-		return c, err
+	if out.Share, err = c.named(s, AnnotationShare, "a sharing key"); err != nil {
+		return out, err
 	}
-	if c.Addresses, err = addressesOf(s); err != nil {
-		return c, err
+	if out.Addresses, err = c.addressesOf(s); err != nil {
+		return out, err
 	}
-	return c, nil
+	return out, nil
 }
 
 // familiesOf are the families of the Service, and whether one of two will do. The
@@ -121,7 +176,7 @@ func portsOf(s *corev1.Service) []pool.Port {
 // known reports an annotation that is Herald's by its name, and none that it reads:
 // who mistypes one would be given what he did not ask for.
 func known(annotations map[string]string) error {
-	read := []string{AnnotationAddresses, AnnotationPool, AnnotationShare}
+	read := []string{AnnotationAddresses, AnnotationPool, AnnotationShare, AnnotationPrefer}
 	for _, name := range slices.Sorted(maps.Keys(annotations)) {
 		if strings.HasPrefix(name, v1alpha1.Group+"/") && !slices.Contains(read, name) && name != AnnotationAssigned {
 			return invalid("there is no annotation %s: want one of %s", short(name), strings.Join(read, ", "))
@@ -131,8 +186,8 @@ func known(annotations map[string]string) error {
 }
 
 // named is the value of an annotation that names something.
-func named(s *corev1.Service, annotation, what string) (string, error) {
-	value := strings.TrimSpace(s.Annotations[annotation])
+func (c Scope) named(s *corev1.Service, annotation, what string) (string, error) {
+	annotation, value := c.find(s, annotation)
 	if len(value) > longestName {
 		return "", invalid("%s is %d bytes long: want %s of %d at most", annotation, len(value), what, longestName)
 	}
@@ -143,7 +198,7 @@ func named(s *corev1.Service, annotation, what string) (string, error) {
 }
 
 // addressesOf are those that the Service asks for by value.
-func addressesOf(s *corev1.Service) ([]netip.Addr, error) {
+func (c Scope) addressesOf(s *corev1.Service) ([]netip.Addr, error) {
 	var addrs []netip.Addr
 	const field = "spec.loadBalancerIP"
 	if asked := strings.TrimSpace(s.Spec.LoadBalancerIP); asked != "" {
@@ -153,13 +208,13 @@ func addressesOf(s *corev1.Service) ([]netip.Addr, error) {
 		}
 		addrs = append(addrs, addr)
 	}
-	list := strings.TrimSpace(s.Annotations[AnnotationAddresses])
+	annotation, list := c.find(s, AnnotationAddresses)
 	if list == "" {
 		return addrs, nil
 	}
 	var annotated []netip.Addr
 	for part := range strings.SplitSeq(list, ",") {
-		addr, err := parse(AnnotationAddresses, strings.TrimSpace(part))
+		addr, err := parse(annotation, strings.TrimSpace(part))
 		if err != nil {
 			return nil, err
 		}
@@ -167,13 +222,24 @@ func addressesOf(s *corev1.Service) ([]netip.Addr, error) {
 			annotated = append(annotated, addr)
 		}
 		if len(annotated) > 2 {
-			return nil, invalid("%s has more than two addresses: want one of each family at most", AnnotationAddresses)
+			return nil, invalid("%s has more than two addresses: want one of each family at most", annotation)
 		}
 	}
 	if len(addrs) > 0 && !slices.Contains(annotated, addrs[0]) {
-		return nil, invalid("%s asks for %s, which is not among those of %s: keep one of the two", field, addrs[0], AnnotationAddresses)
+		return nil, invalid("%s asks for %s, which is not among those of %s: keep one of the two", field, addrs[0], annotation)
 	}
 	return annotated, nil
+}
+
+// Prefers are the nodes that a Service prefers.
+func Prefers(s *corev1.Service) []string {
+	var out []string
+	for name := range strings.SplitSeq(s.Annotations[AnnotationPrefer], ",") {
+		if name = strings.TrimSpace(name); name != "" && len(out) < mostPreferred {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 // StatusAddresses are the addresses that a Service has by its status, in its order.

@@ -36,7 +36,7 @@ func TestOurs(t *testing.T) {
 		{"of another type", corev1.ServiceSpec{Type: "NodePort"}, true, false},
 		{"of another type, with the class", corev1.ServiceSpec{Type: "ClusterIP", LoadBalancerClass: pointer(mine)}, true, false},
 	} {
-		if got := service.Ours(&corev1.Service{Spec: c.spec}, mine, c.isDefault); got != c.want {
+		if got := (service.Scope{Class: mine, Default: c.isDefault}).Ours(&corev1.Service{Spec: c.spec}); got != c.want {
 			t.Errorf("%s: %t", c.name, got)
 		}
 	}
@@ -46,8 +46,8 @@ func TestOurs(t *testing.T) {
 // not its business.
 func TestUnknownAnnotation(t *testing.T) {
 	for name, want := range map[string]string{
-		"herald.dev/address":         "there is no annotation herald.dev/address: want one of herald.dev/addresses, herald.dev/pool, herald.dev/share",
-		"herald.dev/Pool":            "there is no annotation herald.dev/Pool: want one of herald.dev/addresses, herald.dev/pool, herald.dev/share",
+		"herald.dev/address":         "there is no annotation herald.dev/address: want one of herald.dev/addresses, herald.dev/pool, herald.dev/share, herald.dev/prefer-nodes",
+		"herald.dev/Pool":            "there is no annotation herald.dev/Pool: want one of herald.dev/addresses, herald.dev/pool, herald.dev/share, herald.dev/prefer-nodes",
 		"herald.dev/share":           "",
 		"example.herald.dev/address": "",
 		"metallb.io/loadBalancerIPs": "",
@@ -55,7 +55,7 @@ func TestUnknownAnnotation(t *testing.T) {
 		"prometheus.io/scrape":       "",
 	} {
 		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{name: "x", service.AnnotationPool: "p"}}}
-		_, err := service.ClaimOf(s)
+		_, err := service.Scope{}.ClaimOf(s)
 		if got := text(err); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
@@ -122,7 +122,7 @@ func TestClaimOf(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: c.spec}
 			s.Annotations = map[string]string{service.AnnotationAddresses: c.addresses, service.AnnotationPool: c.pool, service.AnnotationShare: c.share}
-			got, err := service.ClaimOf(s)
+			got, err := service.Scope{}.ClaimOf(s)
 			if c.err != "" {
 				var refusal *pool.Refusal
 				if !errors.As(err, &refusal) || refusal.Reason != pool.InvalidClaim || refusal.Message != c.err {
@@ -135,6 +135,60 @@ func TestClaimOf(t *testing.T) {
 				t.Errorf("error %v (-want +got):\n%s", err, diff)
 			}
 		})
+	}
+}
+
+// TestCompatibility has the annotations of others count, where they are to and there is none of Herald's.
+func TestCompatibility(t *testing.T) {
+	type claim struct{ Address, Pool, Share string }
+	all := []string{"metallb", "kube-vip", "cilium"}
+	for _, c := range []struct {
+		name          string
+		compatibility []string
+		annotations   map[string]string
+		want          claim
+		err           string
+	}{
+		{"not asked for", nil, map[string]string{"metallb.io/loadBalancerIPs": "10.0.0.1", "kube-vip.io/loadbalancerIPs": "x"}, claim{}, ""},
+		{"another's", []string{"cilium"}, map[string]string{"metallb.io/loadBalancerIPs": "10.0.0.1"}, claim{}, ""},
+		{"MetalLB's", []string{"metallb"}, map[string]string{
+			"metallb.io/loadBalancerIPs": "10.0.0.1", "metallb.io/address-pool": "p", "metallb.io/allow-shared-ip": "k"}, claim{"10.0.0.1", "p", "k"}, ""},
+		{"MetalLB's of before", []string{"metallb"}, map[string]string{
+			"metallb.universe.tf/loadBalancerIPs": "10.0.0.1", "metallb.universe.tf/address-pool": "p", "metallb.universe.tf/allow-shared-ip": "k"},
+			claim{"10.0.0.1", "p", "k"}, ""},
+		{"both of MetalLB's", []string{"metallb"}, map[string]string{
+			"metallb.universe.tf/loadBalancerIPs": "10.0.0.2", "metallb.io/loadBalancerIPs": "10.0.0.1"}, claim{Address: "10.0.0.1"}, ""},
+		{"kube-vip's", all, map[string]string{"kube-vip.io/loadbalancerIPs": "10.0.0.1"}, claim{Address: "10.0.0.1"}, ""},
+		{"Cilium's", all, map[string]string{"lbipam.cilium.io/ips": "10.0.0.1", "lbipam.cilium.io/sharing-key": "k"}, claim{Address: "10.0.0.1", Share: "k"}, ""},
+		{"Cilium's of before", all, map[string]string{"io.cilium/lb-ipam-ips": "10.0.0.1", "io.cilium/lb-ipam-sharing-key": "k"}, claim{Address: "10.0.0.1", Share: "k"}, ""},
+		{"the first that counts", []string{"cilium", "metallb"}, map[string]string{
+			"metallb.io/loadBalancerIPs": "10.0.0.1", "lbipam.cilium.io/ips": "10.0.0.2"}, claim{Address: "10.0.0.2"}, ""},
+		{"Herald's before others'", all, map[string]string{"metallb.io/loadBalancerIPs": "x", "herald.dev/addresses": "10.0.0.3"}, claim{Address: "10.0.0.3"}, ""},
+		{"a mistake", all, map[string]string{"metallb.io/loadBalancerIPs": "x"}, claim{},
+			`metallb.io/loadBalancerIPs has "x": want an address such as 10.1.0.1 or fd00::1`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", Annotations: c.annotations}}
+			for name := range c.annotations {
+				if !service.Reads(name) {
+					t.Errorf("%s is said not to be read", name)
+				}
+			}
+			is, err := service.Scope{Compatibility: c.compatibility}.ClaimOf(s)
+			if text(err) != c.err {
+				t.Fatalf("error %v, want %q", err, c.err)
+			}
+			got := claim{Pool: is.Pool, Share: is.Share}
+			if len(is.Addresses) > 0 {
+				got.Address = is.Addresses[0].String()
+			}
+			if got != c.want {
+				t.Errorf("asks for %+v, want %+v", got, c.want)
+			}
+		})
+	}
+	if service.Reads("kubectl.kubernetes.io/last-applied-configuration") {
+		t.Error("every annotation is said to be read")
 	}
 }
 
@@ -167,7 +221,7 @@ func FuzzClaimOf(f *testing.F) {
 				t.Fatalf("no sentence for an event: %q", text)
 			}
 		}
-		c, err := service.ClaimOf(s)
+		c, err := service.Scope{}.ClaimOf(s)
 		if err != nil {
 			says(err)
 			return

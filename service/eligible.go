@@ -47,19 +47,34 @@ func Failed(format string, args ...any) Verdict {
 	return Verdict{Reason: fmt.Sprintf(format, args...), Failed: true}
 }
 
+// Fitness says what makes a node unfit to announce any Service, besides that it has no route to the pods of others.
+type Fitness struct {
+	// ExcludeCordoned: that it is cordoned.
+	ExcludeCordoned bool
+	// IgnoreExcludeLabel: not the label by which Kubernetes excludes nodes from load balancers.
+	IgnoreExcludeLabel bool
+	// ExcludeTaints are the keys of the taints that do, whatever their values and effects.
+	ExcludeTaints []string
+}
+
 // Fit is whether a node may announce any Service at all.
-func Fit(n *corev1.Node, excludeCordoned bool) Verdict {
+func (f Fitness) Fit(n *corev1.Node) Verdict {
 	// It has no route to the pods of others.
 	if slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeNetworkUnavailable && c.Status == corev1.ConditionTrue
 	}) {
 		return Failed("node %s has the condition %s", n.Name, corev1.NodeNetworkUnavailable)
 	}
-	if _, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]; excluded { // whatever its value
+	if _, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]; excluded && !f.IgnoreExcludeLabel { // whatever its value
 		return Planned("node %s has the label %s", n.Name, corev1.LabelNodeExcludeBalancers)
 	}
-	if n.Spec.Unschedulable && excludeCordoned {
+	if n.Spec.Unschedulable && f.ExcludeCordoned {
 		return Planned("node %s is cordoned", n.Name)
+	}
+	for _, taint := range n.Spec.Taints {
+		if slices.Contains(f.ExcludeTaints, taint.Key) {
+			return Planned("node %s has the taint %s", n.Name, taint.Key)
+		}
 	}
 	return Verdict{}
 }
@@ -125,20 +140,22 @@ func EndpointsOf(s *discoveryv1.EndpointSlice) (e Endpoints, ok bool) {
 	return e, true
 }
 
-// Rule is what is wanted of a Service's endpoints for its addresses to be announced.
-type Rule struct {
-	// Local: there has to be one on the node itself (externalTrafficPolicy).
-	Local bool
-	// Require: there has to be one somewhere.
-	Require bool
-}
+// Rule is where a Service is to have an endpoint for its addresses to be announced. The zero value is None.
+type Rule string
+
+// The rules. That of a Service with the traffic policy Local is OnNode.
+const (
+	None   Rule = "none" // nowhere
+	Any    Rule = "any"  // on any node
+	OnNode Rule = "node" // on the node that announces
+)
 
 // Backed is whether the endpoints of a Service let a node announce its addresses of a family. The proxies
 // fall back to endpoints that terminate and go on serving while none is ready (KEP-1669), those of a node while it has
-// none that is ready. So with Local, and others ready elsewhere, a node has them to leave by: what still comes is
+// none that is ready. So with OnNode, and others ready elsewhere, a node has them to leave by: what still comes is
 // served until the routers have acted.
 func (r Rule) Backed(node string, family pool.Family, endpoints iter.Seq[Endpoints]) Verdict {
-	if !r.Local && !r.Require {
+	if r != Any && r != OnNode {
 		return Verdict{}
 	}
 	var ready, ending, readyHere, endingHere bool
@@ -150,9 +167,9 @@ func (r Rule) Backed(node string, family pool.Family, endpoints iter.Seq[Endpoin
 		readyHere, endingHere = readyHere || slices.Contains(e.Ready, node), endingHere || slices.Contains(e.Ending, node)
 	}
 	switch {
-	case readyHere, !ready && endingHere, !r.Local && (ready || ending):
+	case readyHere, !ready && endingHere, r == Any && (ready || ending):
 		return Verdict{}
-	case !r.Local:
+	case r == Any:
 		return Failed("no ready %s endpoint on any node", family)
 	case endingHere:
 		return Planned("the last %s endpoint on this node is ending", family)
@@ -160,7 +177,7 @@ func (r Rule) Backed(node string, family pool.Family, endpoints iter.Seq[Endpoin
 	return Failed("no ready %s endpoint on this node", family)
 }
 
-// Nodes are those that endpoints let announce a Service's addresses of a family with Local.
+// Nodes are those that endpoints let announce a Service's addresses of a family with OnNode.
 func Nodes(family pool.Family, endpoints iter.Seq[Endpoints]) []string {
 	var ready, ending []string
 	for e := range endpoints {

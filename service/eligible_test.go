@@ -23,14 +23,17 @@ func TestNodeFit(t *testing.T) {
 	label := func(value string) func(*corev1.Node) {
 		return func(n *corev1.Node) { n.Labels = map[string]string{corev1.LabelNodeExcludeBalancers: value} }
 	}
+	taint := func(n *corev1.Node) {
+		n.Spec.Taints = []corev1.Taint{{Key: "broken", Effect: corev1.TaintEffectNoExecute}}
+	}
 	cordon := func(n *corev1.Node) { n.Spec.Unschedulable = true }
 	const excluded = "node n has the label node.kubernetes.io/exclude-from-external-load-balancers"
 	const cutOff = "node n has the condition NetworkUnavailable"
 	for _, c := range []struct {
-		name            string
-		changes         []func(*corev1.Node)
-		excludeCordoned bool
-		want            service.Verdict
+		name    string
+		changes []func(*corev1.Node)
+		rules   service.Fitness
+		want    service.Verdict
 	}{
 		{name: "plain"},
 		{name: "excluded", changes: []func(*corev1.Node){label("")}, want: service.Verdict{Reason: excluded}},
@@ -42,7 +45,11 @@ func TestNodeFit(t *testing.T) {
 		// A kubelet that is away says nothing about the pods, and kube-proxy goes on.
 		{name: "not ready", changes: []func(*corev1.Node){condition(corev1.NodeReady, corev1.ConditionUnknown)}},
 		{name: "cordoned", changes: []func(*corev1.Node){cordon}},
-		{name: "cordoned, which matters", changes: []func(*corev1.Node){cordon}, excludeCordoned: true, want: service.Verdict{Reason: "node n is cordoned"}},
+		{name: "cordoned, which matters", changes: []func(*corev1.Node){cordon}, rules: service.Fitness{ExcludeCordoned: true}, want: service.Verdict{Reason: "node n is cordoned"}},
+		{name: "excluded, which does not matter", changes: []func(*corev1.Node){label("")}, rules: service.Fitness{IgnoreExcludeLabel: true}},
+		{name: "tainted", changes: []func(*corev1.Node){taint}, rules: service.Fitness{ExcludeTaints: []string{"gpu"}}},
+		{name: "tainted, which matters", changes: []func(*corev1.Node){taint}, rules: service.Fitness{ExcludeTaints: []string{"gpu", "broken"}},
+			want: service.Verdict{Reason: "node n has the taint broken"}},
 		{name: "excluded and cut off", changes: []func(*corev1.Node){label(""), condition(corev1.NodeNetworkUnavailable, corev1.ConditionTrue)},
 			want: service.Verdict{Reason: cutOff, Failed: true}},
 	} {
@@ -50,7 +57,7 @@ func TestNodeFit(t *testing.T) {
 		for _, change := range c.changes {
 			change(n)
 		}
-		if got := service.Fit(n, c.excludeCordoned); got != c.want {
+		if got := c.rules.Fit(n); got != c.want {
 			t.Errorf("%s: got %+v, want %+v", c.name, got, c.want)
 		}
 	}
@@ -107,12 +114,12 @@ func TestBacked(t *testing.T) {
 	down := service.Endpoints{Family: pool.IPv4}
 	other := service.Endpoints{Family: pool.IPv6, Ready: []string{"n1"}}
 	var (
-		cluster       = service.Rule{}
-		clusterStrict = service.Rule{Require: true}
-		local         = service.Rule{Local: true}
-		notHere       = service.Verdict{Reason: "no ready IPv4 endpoint on this node", Failed: true}
-		nowhere       = service.Verdict{Reason: "no ready IPv4 endpoint on any node", Failed: true}
-		leaves        = service.Verdict{Reason: "the last IPv4 endpoint on this node is ending"}
+		cluster   = service.None
+		somewhere = service.Any
+		local     = service.OnNode
+		notHere   = service.Verdict{Reason: "no ready IPv4 endpoint on this node", Failed: true}
+		nowhere   = service.Verdict{Reason: "no ready IPv4 endpoint on any node", Failed: true}
+		leaves    = service.Verdict{Reason: "the last IPv4 endpoint on this node is ending"}
 	)
 	for _, c := range []struct {
 		rule      service.Rule
@@ -120,14 +127,14 @@ func TestBacked(t *testing.T) {
 		want      service.Verdict
 	}{
 		{cluster, nil, service.Verdict{}},
-		{clusterStrict, nil, nowhere},
-		{clusterStrict, []service.Endpoints{down, other}, nowhere},
-		{clusterStrict, []service.Endpoints{down, there}, service.Verdict{}},
+		{somewhere, nil, nowhere},
+		{somewhere, []service.Endpoints{down, other}, nowhere},
+		{somewhere, []service.Endpoints{down, there}, service.Verdict{}},
 		{local, nil, notHere},
 		{local, []service.Endpoints{there, other}, notHere},
 		{local, []service.Endpoints{there, down, here}, service.Verdict{}},
-		{service.Rule{Local: true, Require: true}, []service.Endpoints{there}, notHere},
-		{clusterStrict, []service.Endpoints{endingThere}, service.Verdict{}},
+		{service.Rule(""), nil, service.Verdict{}},
+		{somewhere, []service.Endpoints{endingThere}, service.Verdict{}},
 		{local, []service.Endpoints{endingHere, here}, service.Verdict{}},
 		{local, []service.Endpoints{endingHere, there}, leaves},
 		{local, []service.Endpoints{endingHere, endingThere, down, other}, service.Verdict{}},

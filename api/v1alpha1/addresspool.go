@@ -140,6 +140,34 @@ type PoolARP struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	NodeSelectors []LabelSelector `json:"nodeSelectors,omitempty"`
+	// Preferences say which of these nodes are to hold an address rather than others: of those that are fit, the one whose preferences weigh most together gets it when it is free. Default: each address goes by a hash, evenly.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Preferences []Preference `json:"preferences,omitempty"`
+	// Preempt moves an address to a node that is preferred to its holder as soon as that node is fit. Default: false, it stays where it is.
+	// +optional
+	Preempt bool `json:"preempt,omitempty"`
+}
+
+// Preference is for the nodes that it selects.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.nodeSelectors) || has(self.endpoints) && self.endpoints",message="want nodeSelectors, endpoints: true, or both: it is for all nodes otherwise, and so for none"
+type Preference struct {
+	// Weight is how much it counts, 1 to 100.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100
+	Weight int32 `json:"weight"`
+	// NodeSelectors select the nodes by their labels: those that one of them selects. Default: all.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	NodeSelectors []LabelSelector `json:"nodeSelectors,omitempty"`
+	// Endpoints selects only nodes that have an endpoint of the Service. Default: false.
+	// +optional
+	Endpoints bool `json:"endpoints,omitempty"`
 }
 
 // Link is the name of a link of a node.

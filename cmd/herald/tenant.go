@@ -14,6 +14,7 @@ import (
 
 	"github.com/herald-vip/herald/daemon"
 	"github.com/herald-vip/herald/manifests"
+	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/kube"
 	"github.com/herald-vip/herald/service/tenant"
 	"github.com/herald-vip/herald/service/tenant/agent"
@@ -91,7 +92,7 @@ func (c agentCommand) Run(ctx context.Context) error {
 		return err
 	}
 	agent.Run(ctx, c.logger(os.Stderr), own, remote, agent.Options{
-		Classes: tenant.Classes{Name: c.Class, Default: c.DefaultClass}, AddressType: c.AddressType,
+		Scope: service.Scope{Class: c.Class, Default: c.DefaultClass}, AddressType: c.AddressType,
 		Namespace: kube.Namespace(c.Namespace), Remote: tenant.Namespace(c.Cluster), Secret: c.Secret, Identity: c.identity(),
 	})
 	return nil

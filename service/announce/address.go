@@ -59,12 +59,19 @@ func (a *Announcer) backed(x *address) service.Verdict {
 		if !x.served(b) {
 			continue
 		}
-		rule := service.Rule{Local: b.wants.local, Require: a.config.RequireEndpoints}
-		if out = rule.Backed(a.config.Node, family, b.endpoints()); out.OK() {
+		if out = a.rule(b).Backed(a.config.Node, family, b.endpoints()); out.OK() {
 			break
 		}
 	}
 	return out
+}
+
+// rule is where a Service is to have an endpoint.
+func (a *Announcer) rule(b *backing) service.Rule {
+	if b.wants.local {
+		return service.OnNode
+	}
+	return a.config.RequireEndpoints
 }
 
 // mayAnnounce says whether this node announces an address by BGP, and whether it may hold it

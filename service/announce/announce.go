@@ -28,6 +28,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/pool"
 	"github.com/herald-vip/herald/speaker/departure"
 	"github.com/herald-vip/herald/wake"
@@ -44,15 +45,13 @@ type Routes interface {
 type Config struct {
 	// Node is this node's name in Kubernetes. It stays as it is.
 	Node string
-	// Class is the loadBalancerClass of Services that are Herald's. It stays as it is.
-	Class string
-	// DefaultClass: those without a class are, too. It stays as it is.
-	DefaultClass bool
-	// RequireEndpoints: addresses of Services with the traffic policy Cluster are
-	// announced only while there is an endpoint somewhere.
-	RequireEndpoints bool
-	// ExcludeCordoned: nodes that are cordoned announce nothing.
-	ExcludeCordoned bool
+	// Scope is which Services are Herald's, and whose annotations count. It stays as it is.
+	Scope service.Scope
+	// RequireEndpoints is where Services with the traffic policy Cluster are to have an
+	// endpoint for their addresses to be announced.
+	RequireEndpoints service.Rule
+	// Fitness is what keeps a node from announcing anything.
+	Fitness service.Fitness
 	// Attributes are the node's own; a pool's are laid over them.
 	Attributes bgp.Attributes
 	// Peers are the peers that this node has: by the names that pools use for
@@ -92,6 +91,10 @@ type Address struct {
 	// Nodes are the nodes that may hold it by what the API says, this one among
 	// them, in order. They are not to be changed.
 	Nodes []string
+	// Preferred is how much nodes are preferred ([service.Candidacy]).
+	Preferred map[string]int
+	// Preempt: it moves to a node that is preferred to its holder.
+	Preempt bool
 }
 
 // Announcer announces the Services of a cluster from this node. Its methods are
@@ -154,10 +157,10 @@ func New(options Options, config Config) *Announcer {
 // degree is that of the tree of addresses.
 const degree = 32
 
-// Apply makes config the running configuration. Node and the class of Services stay.
+// Apply makes config the running configuration. Node and Scope stay.
 func (a *Announcer) Apply(config Config) {
 	a.event(func() {
-		config.Node, config.Class, config.DefaultClass = a.config.Node, a.config.Class, a.config.DefaultClass
+		config.Node, config.Scope = a.config.Node, a.config.Scope
 		a.configure(config)
 		a.appraiseAll()
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/bgp/community"
+	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/announce"
 	"github.com/herald-vip/herald/service/pool"
 	"github.com/herald-vip/herald/service/tenant"
@@ -70,7 +71,7 @@ func TestWithdrawal(t *testing.T) {
 		{"node excluded", announce.Config{}, func(n *node) {
 			n.set(machine("n1", func(n *corev1.Node) { n.Labels[corev1.LabelNodeExcludeBalancers] = "" }))
 		}, planned, "node n1 has the label node.kubernetes.io/exclude-from-external-load-balancers"},
-		{"node cordoned", announce.Config{ExcludeCordoned: true}, func(n *node) {
+		{"node cordoned", announce.Config{Fitness: service.Fitness{ExcludeCordoned: true}}, func(n *node) {
 			n.set(machine("n1", func(n *corev1.Node) { n.Spec.Unschedulable = true }))
 		}, planned, "node n1 is cordoned"},
 		{"node cordoned, which is no matter", announce.Config{}, func(n *node) {
@@ -208,7 +209,7 @@ func TestEndpointsBeforeTheService(t *testing.T) {
 
 func TestRequireEndpoints(t *testing.T) {
 	known := []any{machine("n1", nil), addressPool("p", nil, "10.1.0.0/24"), svc("web", nil, "10.1.0.1")}
-	inVirtualTime(t, announce.Config{RequireEndpoints: true}, known, func(n *node) {
+	inVirtualTime(t, announce.Config{RequireEndpoints: service.Any}, known, func(n *node) {
 		n.did()
 		n.reason("default/web", "no ready IPv4 endpoint on any node")
 		n.set(slice("web-1", "web", "IPv4", "n2"))
@@ -245,7 +246,7 @@ func TestTwoServicesWithOneAddress(t *testing.T) {
 func TestSharedAddressNeedsOneThatServesIt(t *testing.T) {
 	known := []any{machine("n1", nil), addressPool("p", nil, "10.1.0.0/24")}
 	share := func(s *corev1.Service) { s.Annotations = map[string]string{"herald.dev/share": "key"} }
-	inVirtualTime(t, announce.Config{RequireEndpoints: true}, known, func(n *node) {
+	inVirtualTime(t, announce.Config{RequireEndpoints: service.Any}, known, func(n *node) {
 		n.set(svc("a", share, "10.1.0.1"))
 		n.set(svc("b", share, "10.1.0.1"))
 		n.did()

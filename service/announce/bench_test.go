@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/announce"
 )
 
@@ -22,7 +23,7 @@ func (nothing) Withdraw(...netip.Prefix) error { return nil }
 // full is an announcer with so many Services, each with an endpoint here and one on another node.
 func full(services int) *announce.Announcer {
 	a := announce.New(announce.Options{Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Routes: nothing{}},
-		announce.Config{Node: "n1", Peers: somebody(), Class: class, DefaultClass: true})
+		announce.Config{Node: "n1", Peers: somebody(), Scope: service.Scope{Class: class, Default: true}})
 	a.SetNode(machine("n1", nil))
 	a.SetPool(addressPool("p", nil, "10.0.0.0/8"))
 	addr := netip.MustParseAddr("10.1.0.0")

@@ -28,8 +28,10 @@ func (a *Announcer) offer(x *address, may bool) {
 	var next *Address
 	if may {
 		next = &Address{
-			Addr: x.addr, Pool: x.pool.name, Interfaces: x.pool.arp.interfaces, Service: x.service, Nodes: holders(x),
+			Addr: x.addr, Pool: x.pool.name, Interfaces: x.pool.arp.interfaces, Service: x.service, Nodes: a.holders(x),
+			Preempt: x.pool.arp.preempt,
 		}
+		next.Preferred = a.preferred(x, next.Nodes)
 	}
 	if !reflect.DeepEqual(x.flat, next) {
 		x.flat = next
@@ -38,14 +40,14 @@ func (a *Announcer) offer(x *address, may bool) {
 }
 
 // holders are the nodes that may hold an address: those that its pool selects, and of
-// these, with the traffic policy Local, those that have an endpoint.
-func holders(x *address) []string {
+// these, if an endpoint has to be on the node itself, those that have one.
+func (a *Announcer) holders(x *address) []string {
 	var backed []string
 	for _, b := range x.claims {
 		if !x.served(b) {
 			continue
 		}
-		if !b.wants.local {
+		if a.rule(b) != service.OnNode {
 			return x.pool.arp.nodes
 		}
 		backed = append(backed, service.Nodes(pool.FamilyOf(x.addr), b.endpoints())...)
@@ -56,4 +58,27 @@ func holders(x *address) []string {
 		_, selected := slices.BinarySearch(x.pool.arp.nodes, node)
 		return !selected
 	})
+}
+
+// preferred is how much each of the nodes is preferred as the holder of an address: the first that its Service names
+// most, and then by the preferences of the pool.
+func (a *Announcer) preferred(x *address, nodes []string) map[string]int {
+	wants, preferences := x.claims[0].wants, x.pool.arp.preferences
+	if len(preferences) == 0 && len(wants.prefers) == 0 {
+		return nil
+	}
+	backed := service.Nodes(pool.FamilyOf(x.addr), x.claims[0].endpoints())
+	out := make(map[string]int)
+	for _, name := range nodes {
+		if i := slices.Index(wants.prefers, name); i >= 0 {
+			out[name] = service.MostPreferred - i
+			continue
+		}
+		for _, p := range preferences {
+			if p.selectors.Match(a.nodes[name].Labels) && (!p.endpoints || slices.Contains(backed, name)) {
+				out[name] += p.weight
+			}
+		}
+	}
+	return out
 }

@@ -12,6 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/announce"
 )
 
@@ -37,10 +38,10 @@ func FuzzObjects(f *testing.F) {
 	f.Add([]byte(`{"status":{"loadBalancer":{"ingress":[{"ip":"fe80::1%eth0"},{"ip":"::ffff:10.1.0.1"},{"hostname":"x"}]}}}`),
 		[]byte(`{"endpoints":[{"nodeName":null}]}`), []byte(`{"metadata":{"name":"n1"}}`), []byte(`{"spec":{"addresses":["10.1.0.0/33"],"bgp":{"med":-1}}}`))
 	reserved := netip.MustParseAddr("10.1.0.5")
-	f.Fuzz(func(t *testing.T, service, endpoints, node, pool []byte) {
+	f.Fuzz(func(t *testing.T, svc, endpoints, node, pool []byte) {
 		r := newRouter(t)
 		a := announce.New(announce.Options{Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Routes: r},
-			announce.Config{Node: "n1", Peers: somebody(), Class: class, DefaultClass: true, Reserved: []netip.Addr{reserved}})
+			announce.Config{Node: "n1", Peers: somebody(), Scope: service.Scope{Class: class, Default: true}, Reserved: []netip.Addr{reserved}})
 		a.SetNode(machine("n1", nil))
 		a.SetPool(addressPool("all", nil, "10.0.0.0/8", "fd00::/16"))
 		a.Synced()
@@ -51,7 +52,7 @@ func FuzzObjects(f *testing.F) {
 			p  *v1alpha1.AddressPool
 			do []func()
 		)
-		if json.Unmarshal(service, &s) == nil {
+		if json.Unmarshal(svc, &s) == nil {
 			do = append(do, func() { a.SetService(s) })
 		}
 		if json.Unmarshal(endpoints, &e) == nil {

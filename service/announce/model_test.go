@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -58,9 +59,14 @@ func isLocal(s *corev1.Service) bool {
 	return s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
+// onNode says whether a Service is to have an endpoint on the node that announces it.
+func (m *model) onNode(s *corev1.Service) bool {
+	return isLocal(s) || m.config.RequireEndpoints == service.OnNode
+}
+
 // backed says whether a node has what it takes to serve an address of a Service.
 func (m *model) backed(s *corev1.Service, addr netip.Addr, node string) bool {
-	if !isLocal(s) && !m.config.RequireEndpoints {
+	if !m.onNode(s) && m.config.RequireEndpoints != service.Any {
 		return true
 	}
 	var ready, ending []string // nodes
@@ -84,7 +90,7 @@ func (m *model) backed(s *corev1.Service, addr netip.Addr, node string) bool {
 	if len(ready) == 0 {
 		ready = ending
 	}
-	return len(ready) > 0 && !isLocal(s) || slices.Contains(ready, node)
+	return len(ready) > 0 && !m.onNode(s) || slices.Contains(ready, node)
 }
 
 // poolOf is the oldest that has an address, or nil.
@@ -104,7 +110,7 @@ func (m *model) poolOf(addr netip.Addr) *v1alpha1.AddressPool {
 
 func (m *model) fit(node string, selectors []v1alpha1.LabelSelector) bool {
 	n, ok := m.nodes[node]
-	if !ok || !service.Fit(n, m.config.ExcludeCordoned).OK() {
+	if !ok || !m.config.Fitness.Fit(n).OK() {
 		return false
 	}
 	list, _ := service.SelectorsOf(selectors)
@@ -175,10 +181,35 @@ func (m *model) flat() []announce.Address {
 		}
 		if slices.Contains(a.Nodes, m.config.Node) {
 			slices.Sort(a.Nodes)
+			a.Preempt, a.Preferred = p.Spec.ARP.Preempt, m.preferred(addr, p.Spec.ARP.Preferences, services[0], a.Nodes)
 			out = append(out, a)
 		}
 	}
 	slices.SortFunc(out, func(x, y announce.Address) int { return x.Addr.Compare(y.Addr) })
+	return out
+}
+
+// preferred is how much each of the nodes is preferred as the holder of an address.
+func (m *model) preferred(addr netip.Addr, preferences []v1alpha1.Preference, s *corev1.Service, nodes []string) map[string]int {
+	named := strings.FieldsFunc(s.Annotations["herald.dev/prefer-nodes"], func(r rune) bool { return r == ',' })
+	if len(preferences)+len(named) == 0 {
+		return nil
+	}
+	strict := *m
+	strict.config.RequireEndpoints = service.OnNode
+	out := make(map[string]int)
+	for _, node := range nodes {
+		if i := slices.Index(named, node); i >= 0 {
+			out[node] = 2047 - i
+			continue
+		}
+		for _, p := range preferences {
+			selectors, _ := service.SelectorsOf(p.NodeSelectors)
+			if selectors.Match(m.nodes[node].Labels) && (!p.Endpoints || strict.backed(s, addr, node)) {
+				out[node] += int(p.Weight)
+			}
+		}
+	}
 	return out
 }
 

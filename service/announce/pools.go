@@ -52,7 +52,16 @@ type poolBGP struct {
 type poolARP struct {
 	interfaces []string
 	selectors  service.Selectors
-	nodes      []string // that may hold its addresses, in order; shared, so never changed in place
+	// preferences are for nodes that are to hold an address rather than others; with preempt these take it from others.
+	preferences []preference
+	preempt     bool
+	nodes       []string // that may hold its addresses, in order; shared, so never changed in place
+}
+
+type preference struct {
+	weight    int
+	selectors service.Selectors
+	endpoints bool
 }
 
 // SetPool takes in a pool that is new or has changed. One that makes no sense is
@@ -124,6 +133,14 @@ func parsePool(o *v1alpha1.AddressPool) (*addressPool, error) {
 		if p.arp.selectors, err = service.SelectorsOf(arp.NodeSelectors); err != nil {
 			return nil, fmt.Errorf("arp: label selector: %w", err)
 		}
+		p.arp.preempt = arp.Preempt
+		for _, o := range arp.Preferences {
+			selectors, err := service.SelectorsOf(o.NodeSelectors)
+			if err != nil {
+				return nil, fmt.Errorf("arp: preferences: label selector: %w", err)
+			}
+			p.arp.preferences = append(p.arp.preferences, preference{weight: int(o.Weight), selectors: selectors, endpoints: o.Endpoints})
+		}
 		for _, link := range arp.Interfaces {
 			p.arp.interfaces = append(p.arp.interfaces, string(link))
 		}
@@ -168,7 +185,7 @@ func (a *Announcer) appraise(p *addressPool) {
 	node := a.nodes[a.config.Node]
 	self := service.Planned("the cluster has no node %s: set nodeName", a.config.Node)
 	if node != nil {
-		self = service.Fit(node, a.config.ExcludeCordoned)
+		self = a.config.Fitness.Fit(node)
 	}
 	selects := func(s service.Selectors) service.Verdict {
 		if node != nil && s.Match(node.Labels) {
@@ -259,8 +276,9 @@ func (a *Announcer) SetNode(n *corev1.Node) {
 		return
 	}
 	a.event(func() {
+		known := a.nodes[n.Name]
 		a.nodes[n.Name] = n
-		a.nodeChanged(n.Name)
+		a.nodeChanged(n.Name, known == nil || !maps.Equal(known.Labels, n.Labels))
 	})
 }
 
@@ -269,18 +287,21 @@ func (a *Announcer) DeleteNode(name string) {
 	a.event(func() {
 		if _, ok := a.nodes[name]; ok {
 			delete(a.nodes, name)
-			a.nodeChanged(name)
+			a.nodeChanged(name, true)
 		}
 	})
 }
 
-func (a *Announcer) nodeChanged(name string) {
+// nodeChanged decides for what a node bears on: the addresses of pools that it may announce by now, or may not any
+// more, and if its labels are others, of those that prefer nodes by them.
+func (a *Announcer) nodeChanged(name string, labels bool) {
 	for _, p := range a.pools {
 		before := p.verdict
 		if name == a.config.Node {
 			a.appraise(p)
 		}
-		if a.enlist(p, name) || p.verdict != before {
+		preferred := labels && p.arp != nil && len(p.arp.preferences) > 0
+		if a.enlist(p, name) || preferred || p.verdict != before {
 			a.within(p.ranges, func(x *address) { a.affected = append(a.affected, x) })
 		}
 	}
@@ -319,7 +340,7 @@ func (a *Announcer) qualified(p *poolARP) []string {
 }
 
 func (a *Announcer) mayHold(p *poolARP, n *corev1.Node) bool {
-	return service.Fit(n, a.config.ExcludeCordoned).OK() && p.selectors.Match(n.Labels)
+	return a.config.Fitness.Fit(n).OK() && p.selectors.Match(n.Labels)
 }
 
 // poolOf is the pool that an address is in, or nil. What is in two of them, which nothing

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/announce"
 	"github.com/herald-vip/herald/service/pool"
 )
@@ -86,7 +88,7 @@ func newWorld(rt *rapid.T, done map[string]int) *world {
 		services: make(map[string]*corev1.Service), slices: make(map[string]*discoveryv1.EndpointSlice),
 		nodes: make(map[string]*corev1.Node), pools: make(map[string]*v1alpha1.AddressPool),
 	}}
-	w.config = announce.Config{Node: "n1", Class: class, DefaultClass: true, Peers: somebody()}
+	w.config = announce.Config{Node: "n1", Scope: service.Scope{Class: class, Default: true}, Peers: somebody()}
 	w.announcer, w.router, w.end = w.start(func() { w.changed = true })
 	for range 4 {
 		w.setService()
@@ -125,6 +127,16 @@ func some[T any](w *world, what string, most int, from ...T) []T {
 	return rapid.SliceOfN(rapid.SampledFrom(from), 0, most).Draw(w.T, what)
 }
 
+// merged are annotations with another.
+func merged(annotations map[string]string, name, value string) map[string]string {
+	out := maps.Clone(annotations)
+	if out == nil {
+		out = make(map[string]string)
+	}
+	out[name] = value
+	return out
+}
+
 func (w *world) setService() {
 	name := pick(w, "service", "a", "b", "c", "d")
 	s := svc(name, func(s *corev1.Service) {
@@ -135,6 +147,9 @@ func (w *world) setService() {
 		if w.chance(2) {
 			s.Annotations = map[string]string{"herald.dev/share": "key"}
 			s.Spec.Selector = map[string]string{"app": "all"}
+		}
+		if w.chance(3) {
+			s.Annotations = merged(s.Annotations, "herald.dev/prefer-nodes", pick(w, "prefers", "n1", "n2,n1", "n9,n1"))
 		}
 		if w.chance(10) {
 			s.Spec.Type = corev1.ServiceTypeClusterIP
@@ -180,6 +195,9 @@ func (w *world) setNode() {
 	}
 	n := machine(name, func(n *corev1.Node) {
 		n.Spec.Unschedulable = w.chance(4)
+		if w.chance(6) {
+			n.Labels["name"] = "n1" // as of now, by which it may be selected or preferred
+		}
 		if w.chance(15) {
 			n.Labels[corev1.LabelNodeExcludeBalancers] = ""
 		}
@@ -216,7 +234,12 @@ func (w *world) setPool() {
 			s.BGP = nil
 		}
 		if w.chance(2) {
-			s.ARP = &v1alpha1.PoolARP{NodeSelectors: selectors()}
+			s.ARP = &v1alpha1.PoolARP{NodeSelectors: selectors(), Preempt: w.chance(2)}
+			for range rapid.IntRange(0, 2).Draw(w.T, "preferences") {
+				s.ARP.Preferences = append(s.ARP.Preferences, v1alpha1.Preference{
+					Weight: pick[int32](w, "weight", 1, 2, 100), NodeSelectors: selectors(), Endpoints: w.chance(2),
+				})
+			}
 		}
 	}, ranges...)
 	p.CreationTimestamp = aged(pick(w, "age", 1, 2))
@@ -243,8 +266,9 @@ func (w *world) deletePool() {
 }
 
 func (w *world) apply() {
-	w.config.ExcludeCordoned = w.chance(2)
-	w.config.RequireEndpoints = w.chance(2)
+	w.config.Fitness.ExcludeCordoned = w.chance(2)
+	w.config.Fitness.IgnoreExcludeLabel = w.chance(2)
+	w.config.RequireEndpoints = pick(w, "rule", service.None, service.Any, service.OnNode)
 	w.config.Peers = pick(w, "known peers", map[string][]string{"x": {"10.0.0.1"}, "y": {"10.0.0.2"}}, map[string][]string{"x": {"10.0.0.1"}},
 		map[string][]string{"y": {"10.0.0.2", "10.0.0.1"}, "z": {"10.0.0.3"}}, nil)
 	w.config.Only = pick(w, "families", nil, map[string]pool.Family{"10.0.0.1": pool.IPv4}, map[string]pool.Family{"10.0.0.1": pool.IPv6, "10.0.0.2": pool.IPv4})

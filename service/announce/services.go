@@ -33,6 +33,7 @@ type wants struct {
 	// others; without share, with nobody.
 	share, policy string
 	addrs         []netip.Addr // of its status, in order
+	prefers       []string     // nodes that are to hold them on a flat layer 2, the first most
 	origin        tenant.Origin
 }
 
@@ -66,12 +67,12 @@ func (a *Announcer) SetService(s *corev1.Service) {
 	}
 	key := s.Namespace + "/" + s.Name
 	a.event(func() {
-		if s.DeletionTimestamp != nil || !service.Ours(s, a.config.Class, a.config.DefaultClass) {
+		if s.DeletionTimestamp != nil || !a.config.Scope.Ours(s) {
 			a.dismiss(key)
 			return
 		}
 		b := a.backing(key)
-		next := wantsOf(s)
+		next := wantsOf(s, a.config.Scope)
 		if b.ours && reflect.DeepEqual(b.wants, next) {
 			return
 		}
@@ -187,15 +188,16 @@ func (a *Announcer) forget(b *backing) {
 }
 
 // wantsOf reads a Service.
-func wantsOf(s *corev1.Service) wants {
+func wantsOf(s *corev1.Service, scope service.Scope) wants {
 	w := wants{
 		created: s.CreationTimestamp.Time,
 		local:   s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
 		origin:  tenant.OriginOf(s),
 	}
-	if claim, err := service.ClaimOf(s); err == nil { // who asks for nonsense shares with nobody
+	if claim, err := scope.ClaimOf(s); err == nil { // who asks for nonsense shares with nobody
 		w.share, w.policy = claim.Share, claim.Policy
 	}
+	w.prefers = service.Prefers(s)
 	w.addrs = service.StatusAddresses(s)
 	slices.SortFunc(w.addrs, netip.Addr.Compare)
 	w.addrs = slices.Clip(slices.Compact(w.addrs))

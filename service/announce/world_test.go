@@ -21,6 +21,7 @@ import (
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/announce"
 )
 
@@ -162,7 +163,7 @@ func newNode(t *testing.T, config announce.Config) *node {
 	if config.Peers == nil {
 		config.Peers = somebody()
 	}
-	config.Class, config.DefaultClass = class, true
+	config.Scope = service.Scope{Class: class, Default: true}
 	n.Announcer = announce.New(announce.Options{
 		Log: slog.New(slog.NewTextHandler(n.log, nil)), Routes: n.router, FlatChanged: func() { n.flat++ },
 	}, config)

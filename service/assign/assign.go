@@ -30,6 +30,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/kube"
 )
 
@@ -38,10 +39,8 @@ const LeaseName = "herald-writer"
 
 // Options are those of an [Assigner].
 type Options struct {
-	// Class is the loadBalancerClass of the Services that are Herald's; Default
-	// makes those without a class Herald's, too.
-	Class   string
-	Default bool
+	// Scope is which Services are Herald's, and whose annotations count.
+	Scope service.Scope
 	// Namespace is that of the writer's Lease.
 	Namespace string
 	// Identity is the name of this node, for people.

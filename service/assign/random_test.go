@@ -75,7 +75,7 @@ func random(t *testing.T, seed uint64, late bool) {
 	for key, o := range s.services {
 		s.check(nil, o)
 		c := conditionOf(o)
-		switch ours := service.Ours(o, options.Class, options.Default); {
+		switch ours := options.Scope.Ours(o); {
 		case ours && c == nil, !ours && (c != nil || len(service.StatusAddresses(o)) > 0):
 			t.Errorf("seed %d: %s has %v, and the condition %v", seed, key, service.StatusAddresses(o), c)
 		case ours && c.Status == metav1.ConditionTrue && len(service.StatusAddresses(o)) == 0:

@@ -58,7 +58,7 @@ func newServer(t *testing.T) *server {
 	}
 }
 
-var options = Options{Class: "herald.dev/vip", Default: true, Identity: "n1"}
+var options = Options{Scope: service.Scope{Class: "herald.dev/vip", Default: true}, Identity: "n1"}
 
 // start has a writer work until the function that is returned is called. It hears
 // of changes in their order, and a little late.
@@ -145,8 +145,8 @@ func (s *server) check(was, o *corev1.Service) {
 // collide reports whether two Services cannot have the same address, not even while
 // one of them is about to get another.
 func collide(a, b *corev1.Service) bool {
-	x, _ := service.ClaimOf(a)
-	y, _ := service.ClaimOf(b)
+	x, _ := service.Scope{}.ClaimOf(a)
+	y, _ := service.Scope{}.ClaimOf(b)
 	return x.Share == "" && y.Share == "" || slices.ContainsFunc(x.Ports, func(p pool.Port) bool { return slices.Contains(y.Ports, p) })
 }
 

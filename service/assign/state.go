@@ -22,8 +22,7 @@ import (
 // state knows who has which address, and what the server has been told of it. It has
 // no clock and sends nothing. It is not safe for concurrent use.
 type state struct {
-	class     string
-	isDefault bool
+	scope service.Scope
 
 	addresses  *pool.Allocator
 	pools      *pools
@@ -51,7 +50,7 @@ type entry struct {
 
 func newState(o Options) *state {
 	return &state{
-		class: o.Class, isDefault: o.Default, addresses: pool.New(), pools: newPools(),
+		scope: o.Scope, addresses: pool.New(), pools: newPools(),
 		namespaces: make(map[string]labels.Set), entries: make(map[string]*entry),
 		changed: make(map[string]bool), refused: make(map[string]bool),
 	}
@@ -73,7 +72,7 @@ func (st *state) count() (services int, refused map[string]int) {
 	return services, refused
 }
 
-func (st *state) ours(s *corev1.Service) bool { return service.Ours(s, st.class, st.isDefault) }
+func (st *state) ours(s *corev1.Service) bool { return st.scope.Ours(s) }
 
 // setService is told of a Service that is new or has changed.
 func (st *state) setService(s *corev1.Service, now time.Time) {
@@ -186,7 +185,7 @@ func (st *state) replacePools() {
 
 // claimOf is what a Service asks for, and of which pools.
 func (st *state) claimOf(s *corev1.Service) (pool.Claim, error) {
-	c, err := service.ClaimOf(s)
+	c, err := st.scope.ClaimOf(s)
 	c.SelectedBy = func(name string) bool { return st.pools.selects(name, s, st.namespaces[s.Namespace]) }
 	return c, err
 }

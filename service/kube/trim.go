@@ -1,24 +1,23 @@
 package kube
 
 import (
-	"strings"
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/service"
 )
 
 // What follows drops what Herald has no use for. It may see an object twice.
 
 // trimMeta keeps the names, version, age and labels of an object, and of its
-// annotations those of Herald.
+// annotations those that Herald reads.
 func trimMeta(m *metav1.ObjectMeta) {
 	var annotations map[string]string
 	for name, value := range m.Annotations {
-		if strings.HasPrefix(name, v1alpha1.Group+"/") {
+		if service.Reads(name) {
 			if annotations == nil {
 				annotations = make(map[string]string)
 			}
@@ -41,9 +40,9 @@ func trimService(s *corev1.Service) {
 }
 
 func trimSlice(s *discoveryv1.EndpointSlice) {
-	service := s.Labels[discoveryv1.LabelServiceName]
+	name := s.Labels[discoveryv1.LabelServiceName]
 	trimMeta(&s.ObjectMeta)
-	s.Labels = map[string]string{discoveryv1.LabelServiceName: service}
+	s.Labels = map[string]string{discoveryv1.LabelServiceName: name}
 	s.Ports = nil
 	for n := range s.Endpoints {
 		e := &s.Endpoints[n]
@@ -64,7 +63,7 @@ func detached[T comparable](value *T) *T {
 
 func trimNode(n *corev1.Node) {
 	trimMeta(&n.ObjectMeta)
-	n.Spec = corev1.NodeSpec{Unschedulable: n.Spec.Unschedulable}
+	n.Spec = corev1.NodeSpec{Unschedulable: n.Spec.Unschedulable, Taints: n.Spec.Taints}
 	var conditions []corev1.NodeCondition
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeNetworkUnavailable && c.Status == corev1.ConditionTrue {

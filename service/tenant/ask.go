@@ -12,13 +12,6 @@ import (
 	"github.com/herald-vip/herald/service/pool"
 )
 
-// Classes say which Services are served from the load-balancing cluster.
-type Classes struct {
-	// Name is the loadBalancerClass; Default makes Services without one served, too.
-	Name    string
-	Default bool
-}
-
 // Mode is how a Service is served.
 type Mode int
 
@@ -35,15 +28,15 @@ const (
 	ByRoute
 )
 
-// ModeOf is how a Service is served.
-func (c Classes) ModeOf(s *corev1.Service) Mode {
+// ModeOf is how a Service is served, if those in scope are served from the load-balancing cluster.
+func ModeOf(s *corev1.Service, scope service.Scope) Mode {
 	annotated := s.Annotations[AnnotationClass] == ClassKubeLB
 	switch {
 	case s.DeletionTimestamp != nil:
 		return NotServed
 	case s.Spec.Type == corev1.ServiceTypeLoadBalancer && annotated:
 		return ByEndpoints
-	case service.Ours(s, c.Name, c.Default):
+	case scope.Ours(s):
 		return ByStatus
 	case s.Spec.Type == corev1.ServiceTypeNodePort && annotated:
 		return ByNodePorts
@@ -67,7 +60,7 @@ func Ask(s *corev1.Service, mode Mode, copied *corev1.Service, endpoints iter.Se
 	if mode == ByRoute {
 		return askInternal(s, copied, endpoints)
 	}
-	claim, err := service.ClaimOf(s)
+	claim, err := service.Scope{}.ClaimOf(s)
 	if err != nil {
 		return nil, err
 	}

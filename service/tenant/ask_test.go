@@ -62,7 +62,7 @@ func TestModeOf(t *testing.T) {
 		"about to be deleted":   {web(func(s *corev1.Service) { s.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }), true, NotServed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := (Classes{Class, tt.byDefault}).ModeOf(tt.s); got != tt.want {
+			if got := ModeOf(tt.s, service.Scope{Class: Class, Default: tt.byDefault}); got != tt.want {
 				t.Errorf("%v, want %v", got, tt.want)
 			}
 		})

@@ -181,11 +181,11 @@ func TestDerive(t *testing.T) {
 	}, s.Annotations); diff != "" {
 		t.Errorf("annotations (-want +got):\n%s", diff)
 	}
-	claim, err := service.ClaimOf(s)
+	claim, err := service.Scope{}.ClaimOf(s)
 	if err != nil || claim.Share != "acme/dns" || !claim.Partial || len(claim.Families) != 1 || claim.Ports[0].Number != 80 {
 		t.Errorf("the writer understands %+v, %v", claim, err)
 	}
-	if !service.Ours(s, "herald.dev/vip", false) || s.Labels[v1alpha1.LabelTenant] != "acme" || *s.Spec.AllocateLoadBalancerNodePorts ||
+	if !(service.Scope{Class: "herald.dev/vip"}).Ours(s) || s.Labels[v1alpha1.LabelTenant] != "acme" || *s.Spec.AllocateLoadBalancerNodePorts ||
 		len(s.Spec.Selector) > 0 || *s.Spec.SessionAffinityConfig.ClientIP.TimeoutSeconds != 60 {
 		t.Errorf("the Service is %+v", s)
 	}

@@ -54,6 +54,10 @@ type Address struct {
 	Interfaces []string
 	// Nodes are the nodes that may hold it, this one among them.
 	Nodes []string
+	// Preferred is how much nodes are preferred ([service.Candidacy]), and with Preempt it moves to one that is
+	// preferred to its holder.
+	Preferred map[string]int
+	Preempt   bool
 }
 
 // Options are what does not change while the process runs.
@@ -239,8 +243,8 @@ func (f *Flat) takeFinding(finding arp.Finding) {
 
 // decide finds the links of all addresses anew and has the addresses watched. The mutex is held.
 func (f *Flat) decide() {
-	places := append(placeVIPs(f.config, f.places, link.For), placeServices(f.config, f.chosen, f.links)...)
-	if !slices.EqualFunc(places, f.places, place.sameLink) {
+	places := append(placeVIPs(f.config, f.places, link.For), placeServices(f.config, f.Node, f.chosen, f.links)...)
+	if !slices.EqualFunc(places, f.places, place.same) {
 		f.moved = true
 	}
 	f.places = places
@@ -370,7 +374,7 @@ func (f *Flat) standForServices(met bool) {
 	chosen := f.candidacies.choose(f.Node, holds, met)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !slices.EqualFunc(chosen, f.chosen, Address.sameLinks) {
+	if !slices.EqualFunc(chosen, f.chosen, Address.sameClaim) {
 		f.chosen = chosen
 		f.decide()
 	}

@@ -24,9 +24,15 @@ type place struct {
 	lost    error  // why it belongs nowhere
 	yield   bool   // it is given up when another host uses it
 	service bool   // it is a Service's
+
+	preference int  // of this node, as the holder of a Service's
+	preempt    bool // it is to have it rather than one that is preferred less
 }
 
-func (p place) sameLink(o place) bool { return p.addr == o.addr && p.link == o.link }
+// same says whether two places make the same VIP.
+func (p place) same(o place) bool {
+	return p.addr == o.addr && p.link == o.link && p.preference == o.preference && p.preempt == o.preempt
+}
 
 func (p place) linkCheck() string {
 	if p.link == "" {
@@ -78,7 +84,7 @@ func placeVIPs(c Config, before []place, find func(netip.Addr) (string, error)) 
 
 // placeServices places addresses of Services, none while links is nil. An address that the file
 // has is no Service's.
-func placeServices(c Config, chosen []Address, links map[string]link.Link) []place {
+func placeServices(c Config, node string, chosen []Address, links map[string]link.Link) []place {
 	if links == nil {
 		return nil
 	}
@@ -93,7 +99,7 @@ func placeServices(c Config, chosen []Address, links map[string]link.Link) []pla
 		if len(a.Interfaces) > 0 {
 			among = links
 		}
-		p := place{addr: a.Addr, service: true}
+		p := place{addr: a.Addr, service: true, preference: a.Preferred[node], preempt: a.Preempt}
 		p.link, p.lost = link.Among(among, a.Interfaces, a.Addr)
 		out = append(out, p)
 	}
@@ -174,7 +180,7 @@ func vips(c Config, node string, places []place) []speaker.VIP {
 		if p.service {
 			out = append(out, speaker.VIP{
 				Name: p.addr.String(), Addresses: []netip.Addr{p.addr}, Service: true, Interface: p.link, Checks: p.checks(), Linger: c.Linger,
-				Flat: &speaker.Flat{Priority: service.Weight(p.addr, node), Lifetime: c.Lifetime},
+				Flat: &speaker.Flat{Priority: service.Priority(p.addr, node, p.preference), Preempt: p.preempt, Lifetime: c.Lifetime},
 			})
 		}
 	}

@@ -1,6 +1,7 @@
 package flat
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -62,7 +63,7 @@ func (c candidacies) next(now time.Time, self string, linger time.Duration, offe
 func (c candidacies) choose(self string, holds map[string]bool, met bool) []Address {
 	var out []Address
 	for _, a := range c.offered {
-		one := service.Candidacy{Addr: a.Addr, Self: self, Qualified: a.Nodes, Fit: c.fit, Holds: holds[a.Addr.String()], Met: met}
+		one := service.Candidacy{Addr: a.Addr, Self: self, Qualified: a.Nodes, Preferred: a.Preferred, Fit: c.fit, Holds: holds[a.Addr.String()], Met: met}
 		if one.Stands() {
 			out = append(out, a)
 		}
@@ -82,7 +83,7 @@ func (c candidacies) addresses() map[netip.Addr]bool {
 	return out
 }
 
-// sameLinks says whether two addresses are the same, and may be on the same links.
-func (a Address) sameLinks(b Address) bool {
-	return a.Addr == b.Addr && slices.Equal(a.Interfaces, b.Interfaces)
+// sameClaim says whether two addresses are the same, may be on the same links, and are claimed alike by this node.
+func (a Address) sameClaim(b Address) bool {
+	return a.Addr == b.Addr && slices.Equal(a.Interfaces, b.Interfaces) && a.Preempt == b.Preempt && maps.Equal(a.Preferred, b.Preferred)
 }

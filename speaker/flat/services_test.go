@@ -165,6 +165,21 @@ func TestFirstAddress(t *testing.T) {
 	}
 }
 
+// TestPreferred has the claim to an address follow what its nodes are preferred by.
+func TestPreferred(t *testing.T) {
+	f := newFlat(t, "n1")
+	offered := offers([]string{"n1", "n2"}, "10.4.0.9")
+	for _, preference := range []map[string]int{nil, {"n1": 7}, {"n1": 9, "n2": 7}, {"n2": 7}} {
+		offered[0].Preferred, offered[0].Preempt = preference, preference != nil
+		f.moved = false
+		vips := stand(f, time.Now(), offered, nil, nil, true)
+		want := speaker.Flat{Priority: service.Priority(offered[0].Addr, "n1", preference["n1"]), Preempt: preference != nil}
+		if len(vips) != 1 || *vips[0].Flat != want || !f.moved {
+			t.Errorf("with %v it is claimed as %+v, and the speaker is told: %v", preference, vips, f.moved)
+		}
+	}
+}
+
 // Where links are not known yet nobody stands, whatever comes first.
 func TestStandBeforeLinks(t *testing.T) {
 	f := newFlat(t, "n1")

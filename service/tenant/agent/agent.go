@@ -24,7 +24,8 @@ const nodesKey = "nodes"
 
 // Options are those of an agent.
 type Options struct {
-	Classes tenant.Classes
+	// Scope is which Services are served from the load-balancing cluster.
+	Scope service.Scope
 	// AddressType is the type of the nodes' addresses that the load-balancing cluster reaches.
 	AddressType corev1.NodeAddressType
 	// Namespace is that of its Lease, in its own cluster; Remote is the tenant's in the load-balancing cluster.

@@ -40,7 +40,7 @@ func (a *agent) attend(ctx context.Context, key string) error {
 	s, exists := a.here.Services.Get(key)
 	mode := tenant.NotServed
 	if exists {
-		mode = a.opts.Classes.ModeOf(s)
+		mode = tenant.ModeOf(s, a.opts.Scope)
 	}
 	lb := a.asked(key)
 	a.known(key, lb)

@@ -136,11 +136,11 @@ func (b *lbCluster) follows(t *testing.T, c *tenantCluster) error {
 	}, corev1.NodeInternalIP)
 	acme := b.tenant(t, "acme")
 	backends, _ := tenant.LimitsOf(&acme, nil).Nodes(told)
-	classes := tenant.Classes{Name: tenant.Class, Default: true}
+	scope := service.Scope{Class: tenant.Class, Default: true}
 	served := 0
 	for i := range all.Items {
 		s := &all.Items[i]
-		mode := classes.ModeOf(s)
+		mode := tenant.ModeOf(s, scope)
 		if mode == tenant.NotServed {
 			if len(s.Status.Conditions) > 0 || len(s.Status.LoadBalancer.Ingress) > 0 {
 				return fmt.Errorf("%s, which is not served, has %+v", s.Name, s.Status)
