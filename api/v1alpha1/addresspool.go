@@ -125,6 +125,36 @@ type PoolBGP struct {
 	NodeSelectors []LabelSelector `json:"nodeSelectors,omitempty"`
 	// Attributes are those of the pool's routes.
 	Attributes `json:",inline"`
+	// Exceptions are for Services that are announced otherwise. The first that selects the Service of an address says by what nodes, to which peers and with what attributes, in place of the above, and the address has a route of its own.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Exceptions []PoolBGPException `json:"exceptions,omitempty"`
+}
+
+// PoolBGPException is how the addresses of some Services are announced by BGP. Of an address that several share, the oldest Service counts.
+type PoolBGPException struct {
+	// ServiceSelectors say for which Services it is, by their labels: those that one of them selects.
+	// +required
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	ServiceSelectors []LabelSelector `json:"serviceSelectors"`
+	// Peers are as in `bgp`.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
+	Peers []string `json:"peers,omitempty"`
+	// NodeSelectors are as in `bgp`.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	NodeSelectors []LabelSelector `json:"nodeSelectors,omitempty"`
+	// Attributes are those of the routes.
+	Attributes `json:",inline"`
 }
 
 // PoolARP is how the addresses of a pool are announced on a flat layer 2.

@@ -87,7 +87,11 @@ func (a *Announcer) mayAnnounce(x *address) (route, flat service.Verdict) {
 		common = service.Planned("it is in no address pool")
 	default:
 		backed := a.backed(x)
-		route, flat = x.pool.verdict.route[pool.FamilyOf(x.addr)].And(backed), x.pool.verdict.flat.And(backed)
+		route, flat = x.pool.unrouted, x.pool.flat.And(backed)
+		if b := x.bgp(); b != nil {
+			route = b.verdict[pool.FamilyOf(x.addr)]
+		}
+		route = route.And(backed)
 		if reason := a.drain.Reason(); reason != "" {
 			route = service.Planned("%s", reason).And(route)
 		}
@@ -102,12 +106,22 @@ func (a *Announcer) reservedIn(network netip.Prefix) bool {
 	return i < len(a.reserved) && network.Contains(a.reserved[i])
 }
 
+// bgp is how the address is announced by BGP; nil if it is not.
+func (x *address) bgp() *poolBGP {
+	for _, b := range x.pool.exceptions {
+		if b.services.Match(x.claims[0].wants.labels) {
+			return b
+		}
+	}
+	return x.pool.bgp
+}
+
 // network is what to announce for an address of a pool with BGP: its aggregate, or the
 // address alone if the aggregate has addresses that are another pool's, nobody's,
 // or a VIP of this node.
 func (a *Announcer) network(x *address) netip.Prefix {
 	host := netip.PrefixFrom(x.addr, x.addr.BitLen())
-	length := x.pool.bgp.lengths[pool.FamilyOf(x.addr)]
+	length := x.bgp().lengths[pool.FamilyOf(x.addr)]
 	if length <= 0 || length >= x.addr.BitLen() {
 		return host
 	}
@@ -150,7 +164,7 @@ func (a *Announcer) decide(x *address) {
 // enter has a route lead here for an address. The one that did so before leaves
 // with notice.
 func (a *Announcer) enter(x *address, r *route, now time.Time) {
-	r.terms = x.pool.bgp.terms
+	r.terms = x.bgp().terms
 	a.touch(r)
 	if x.route == r {
 		return
@@ -236,8 +250,8 @@ func (a *Announcer) next() time.Time {
 		next = wake.Earlier(next, a.departures[0].at) // all are of the same length, so they are in order
 	}
 	for _, p := range a.pools {
-		if p.bgp != nil {
-			next = wake.Earlier(next, p.bgp.again)
+		for _, b := range p.routed() {
+			next = wake.Earlier(next, b.again)
 		}
 	}
 	return next
@@ -254,9 +268,11 @@ func (a *Announcer) elapse() {
 		a.departures = nil // and what it has grown to
 	}
 	for _, p := range a.pools {
-		if p.bgp != nil && wake.Due(now, p.bgp.again) {
-			a.agree(p.bgp)
-			a.within(p.ranges, func(x *address) { a.affected = append(a.affected, x) })
+		for _, b := range p.routed() {
+			if wake.Due(now, b.again) {
+				a.agree(b)
+				a.within(p.ranges, func(x *address) { a.affected = append(a.affected, x) })
+			}
 		}
 	}
 	a.decideAffected()

@@ -125,18 +125,22 @@ func (m *model) routes() map[netip.Prefix]bgp.Route {
 	}
 	for addr, services := range m.claims() {
 		p := m.poolOf(addr)
-		if p == nil || p.Spec.BGP == nil || slices.Contains(m.config.Reserved, addr) || !m.fit(m.config.Node, p.Spec.BGP.NodeSelectors) ||
+		if p == nil || p.Spec.BGP == nil {
+			continue
+		}
+		how, _ := announcement(p, services[0])
+		if slices.Contains(m.config.Reserved, addr) || !m.fit(m.config.Node, how.NodeSelectors) ||
 			!slices.ContainsFunc(services, func(s *corev1.Service) bool { return m.backed(s, addr, m.config.Node) }) {
 			continue
 		}
-		r := bgp.Route{Prefix: m.network(addr, p), Attributes: m.config.Attributes.Merge(convert.Attributes(convert.FileAttributes(p.Spec.BGP.Attributes)))}
-		for _, name := range p.Spec.BGP.Peers {
+		r := bgp.Route{Prefix: m.network(addr, p, services[0]), Attributes: m.config.Attributes.Merge(convert.Attributes(convert.FileAttributes(how.Attributes)))}
+		for _, name := range how.Peers {
 			r.Peers = append(r.Peers, m.config.Peers[name]...)
 		}
 		slices.Sort(r.Peers)
 		r.Peers = slices.Compact(r.Peers)
 		carriers := r.Peers
-		if p.Spec.BGP.Peers == nil {
+		if how.Peers == nil {
 			carriers = slices.Concat(slices.Collect(maps.Values(m.config.Peers))...)
 		}
 		if slices.ContainsFunc(carriers, func(peer string) bool {
@@ -149,8 +153,21 @@ func (m *model) routes() map[netip.Prefix]bgp.Route {
 	return out
 }
 
-func (m *model) network(addr netip.Addr, p *v1alpha1.AddressPool) netip.Prefix {
+// announcement is how a pool has the addresses of a Service announced, and whether that is an exception.
+func announcement(p *v1alpha1.AddressPool, s *corev1.Service) (how v1alpha1.PoolBGPException, exception bool) {
+	for _, e := range p.Spec.BGP.Exceptions {
+		if selectors, _ := service.SelectorsOf(e.ServiceSelectors); selectors.Match(s.Labels) {
+			return e, true
+		}
+	}
+	return v1alpha1.PoolBGPException{Peers: p.Spec.BGP.Peers, NodeSelectors: p.Spec.BGP.NodeSelectors, Attributes: p.Spec.BGP.Attributes}, false
+}
+
+func (m *model) network(addr netip.Addr, p *v1alpha1.AddressPool, s *corev1.Service) netip.Prefix {
 	host := netip.PrefixFrom(addr, addr.BitLen())
+	if _, exception := announcement(p, s); exception {
+		return host
+	}
 	length := int(p.Spec.BGP.AggregationLength)
 	if addr.Is6() {
 		length = int(p.Spec.BGP.AggregationLengthV6)
@@ -216,10 +233,10 @@ func (m *model) preferred(addr netip.Addr, preferences []v1alpha1.Preference, s 
 // withdrawn counts the addresses of Services that no route leads here for, and the others.
 func (m *model) counts() (announced, withdrawn int) {
 	routes := m.routes()
-	for addr := range m.claims() {
+	for addr, services := range m.claims() {
 		p := m.poolOf(addr)
 		if p != nil && p.Spec.BGP != nil {
-			if _, ok := routes[m.network(addr, p)]; ok && m.announces(addr) {
+			if _, ok := routes[m.network(addr, p, services[0])]; ok && m.announces(addr) {
 				announced++
 				continue
 			}

@@ -28,19 +28,19 @@ type addressPool struct {
 	err     error // why its latest change cannot be used
 	ranges  []pool.Range
 
-	bgp     *poolBGP
-	arp     *poolARP
-	verdict verdict
+	bgp        *poolBGP
+	exceptions []*poolBGP
+	arp        *poolARP
+	// flat is whether this node may hold the addresses, unrouted why it announces none of them by BGP if that is not
+	// for a poolBGP to say.
+	flat, unrouted service.Verdict
 }
 
-// verdict is what this node may do for the addresses of a pool.
-type verdict struct {
-	route [2]service.Verdict // by family
-	flat  service.Verdict
-}
-
+// poolBGP is how addresses of a pool are announced by BGP: all, or those of the Services for which there is an exception.
 type poolBGP struct {
-	lengths    [2]int // of routes, by family
+	services   service.Selectors // of an exception
+	lengths    [2]int            // of routes, by family
+	verdict    [2]service.Verdict
 	selectors  service.Selectors
 	peers      []string // as the pool names them; nil is all
 	attributes bgp.Attributes
@@ -89,8 +89,11 @@ func (a *Announcer) SetPool(o *v1alpha1.AddressPool) {
 			return
 		}
 		before := p.ranges
-		if next.bgp != nil && p.bgp != nil {
-			next.bgp.terms, next.bgp.audience, next.bgp.again = p.bgp.terms, p.bgp.audience, p.bgp.again
+		was := p.routed()
+		for i, b := range next.routed() {
+			if i < len(was) {
+				b.terms, b.audience, b.again = was[i].terms, was[i].audience, was[i].again
+			}
 		}
 		*p = *next
 		a.appraise(p)
@@ -119,14 +122,18 @@ func parsePool(o *v1alpha1.AddressPool) (*addressPool, error) {
 	}
 	var err error
 	if b := o.Spec.BGP; b != nil {
-		p.bgp = &poolBGP{lengths: [2]int{pool.IPv4: int(b.AggregationLength), pool.IPv6: int(b.AggregationLengthV6)}, peers: b.Peers}
-		if p.bgp.selectors, err = service.SelectorsOf(b.NodeSelectors); err != nil {
-			return nil, fmt.Errorf("bgp: label selector: %w", err)
+		all := v1alpha1.PoolBGPException{Peers: b.Peers, NodeSelectors: b.NodeSelectors, Attributes: b.Attributes}
+		if p.bgp, err = parseBGP(all); err != nil {
+			return nil, err
 		}
-		if _, _, err := community.ParseLists(b.Communities, b.LargeCommunities); err != nil {
-			return nil, fmt.Errorf("bgp: %w", err)
+		p.bgp.lengths = [2]int{pool.IPv4: int(b.AggregationLength), pool.IPv6: int(b.AggregationLengthV6)}
+		for _, e := range b.Exceptions {
+			exception, err := parseBGP(e)
+			if err != nil {
+				return nil, err
+			}
+			p.exceptions = append(p.exceptions, exception)
 		}
-		p.bgp.attributes = convert.Attributes(convert.FileAttributes(b.Attributes))
 	}
 	if arp := o.Spec.ARP; arp != nil {
 		p.arp = &poolARP{}
@@ -146,6 +153,39 @@ func parsePool(o *v1alpha1.AddressPool) (*addressPool, error) {
 		}
 	}
 	return p, nil
+}
+
+func parseBGP(e v1alpha1.PoolBGPException) (*poolBGP, error) {
+	b := &poolBGP{peers: e.Peers}
+	var err error
+	if b.services, err = service.SelectorsOf(e.ServiceSelectors); err != nil {
+		return nil, fmt.Errorf("bgp: label selector: %w", err)
+	}
+	if b.selectors, err = service.SelectorsOf(e.NodeSelectors); err != nil {
+		return nil, fmt.Errorf("bgp: label selector: %w", err)
+	}
+	if _, _, err := community.ParseLists(e.Communities, e.LargeCommunities); err != nil {
+		return nil, fmt.Errorf("bgp: %w", err)
+	}
+	b.attributes = convert.Attributes(convert.FileAttributes(e.Attributes))
+	return b, nil
+}
+
+// routed are the ways in which addresses of the pool are announced by BGP.
+func (p *addressPool) routed() []*poolBGP {
+	if p.bgp == nil {
+		return nil
+	}
+	return append([]*poolBGP{p.bgp}, p.exceptions...)
+}
+
+// verdicts are what this node may do for the addresses of the pool.
+func (p *addressPool) verdicts() []service.Verdict {
+	out := []service.Verdict{p.flat, p.unrouted}
+	for _, b := range p.routed() {
+		out = append(out, b.verdict[:]...)
+	}
+	return out
 }
 
 // rearrange decides for the addresses in ranges, whose pools may have changed, and for
@@ -193,18 +233,19 @@ func (a *Announcer) appraise(p *addressPool) {
 		}
 		return service.Planned("pool %s does not select this node", p.name)
 	}
-	for _, family := range []pool.Family{pool.IPv4, pool.IPv6} {
-		if p.bgp == nil {
-			p.verdict.route[family] = service.Planned("pool %s is not announced by BGP", p.name).And(self)
-			continue
+	if p.bgp == nil {
+		p.unrouted = service.Planned("pool %s is not announced by BGP", p.name).And(self)
+	}
+	for _, b := range p.routed() {
+		a.agree(b)
+		for _, family := range []pool.Family{pool.IPv4, pool.IPv6} {
+			b.verdict[family] = self.And(selects(b.selectors)).And(a.heard(p, b, family))
 		}
-		a.agree(p.bgp)
-		p.verdict.route[family] = self.And(selects(p.bgp.selectors)).And(a.heard(p, family))
 	}
 	if p.arp == nil {
-		p.verdict.flat = service.Planned("pool %s is not announced on a flat layer 2", p.name).And(self)
+		p.flat = service.Planned("pool %s is not announced on a flat layer 2", p.name).And(self)
 	} else {
-		p.verdict.flat = self.And(selects(p.arp.selectors))
+		p.flat = self.And(selects(p.arp.selectors))
 		p.arp.nodes = a.qualified(p.arp)
 	}
 }
@@ -218,8 +259,8 @@ func (a *Announcer) appraiseAll() {
 }
 
 // heard says whether any peer of this node takes routes of a family from a pool.
-func (a *Announcer) heard(p *addressPool, family pool.Family) service.Verdict {
-	peers := p.bgp.terms.peers
+func (a *Announcer) heard(p *addressPool, b *poolBGP, family pool.Family) service.Verdict {
+	peers := b.terms.peers
 	if peers == nil {
 		peers = a.everyPeer()
 	}
@@ -296,12 +337,12 @@ func (a *Announcer) DeleteNode(name string) {
 // more, and if its labels are others, of those that prefer nodes by them.
 func (a *Announcer) nodeChanged(name string, labels bool) {
 	for _, p := range a.pools {
-		before := p.verdict
+		before := p.verdicts()
 		if name == a.config.Node {
 			a.appraise(p)
 		}
 		preferred := labels && p.arp != nil && len(p.arp.preferences) > 0
-		if a.enlist(p, name) || preferred || p.verdict != before {
+		if a.enlist(p, name) || preferred || !slices.Equal(p.verdicts(), before) {
 			a.within(p.ranges, func(x *address) { a.affected = append(a.affected, x) })
 		}
 	}

@@ -148,6 +148,9 @@ func (w *world) setService() {
 			s.Annotations = map[string]string{"herald.dev/share": "key"}
 			s.Spec.Selector = map[string]string{"app": "all"}
 		}
+		if tier := pick(w, "tier", "", "gold", "iron"); tier != "" {
+			s.Labels = map[string]string{"tier": tier}
+		}
 		if w.chance(3) {
 			s.Annotations = merged(s.Annotations, "herald.dev/prefer-nodes", pick(w, "prefers", "n1", "n2,n1", "n9,n1"))
 		}
@@ -229,6 +232,14 @@ func (w *world) setPool() {
 		s.BGP.Peers = pick(w, "peers", nil, nil, []string{"x"}, []string{"x", "y"}, []string{"z"})
 		if med := int64(1); w.chance(2) {
 			s.BGP.MED = &med
+		}
+		for range rapid.IntRange(0, 2).Draw(w.T, "exceptions") {
+			e := v1alpha1.PoolBGPException{
+				ServiceSelectors: []v1alpha1.LabelSelector{{MatchLabels: map[string]string{"tier": pick(w, "tier", "gold", "iron")}}},
+				NodeSelectors:    selectors(), Peers: pick(w, "peers", nil, []string{"x"}, []string{"y"}),
+			}
+			e.Prepend = pick[int32](w, "prepend", 0, 3)
+			s.BGP.Exceptions = append(s.BGP.Exceptions, e)
 		}
 		if w.chance(5) {
 			s.BGP = nil

@@ -35,6 +35,7 @@ type wants struct {
 	addrs         []netip.Addr // of its status, in order
 	prefers       []string     // nodes that are to hold them on a flat layer 2, the first most
 	origin        tenant.Origin
+	labels        map[string]string
 }
 
 // slice is an EndpointSlice.
@@ -193,6 +194,7 @@ func wantsOf(s *corev1.Service, scope service.Scope) wants {
 		created: s.CreationTimestamp.Time,
 		local:   s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
 		origin:  tenant.OriginOf(s),
+		labels:  s.Labels,
 	}
 	if claim, err := scope.ClaimOf(s); err == nil { // who asks for nonsense shares with nobody
 		w.share, w.policy = claim.Share, claim.Policy

@@ -29,7 +29,7 @@ const (
 )
 
 func assignOptions(identity string) assign.Options {
-	return assign.Options{Class: "herald.dev/vip", Default: true, Namespace: "default", Identity: identity}
+	return assign.Options{Scope: service.Scope{Class: "herald.dev/vip", Default: true}, Namespace: "default", Identity: identity}
 }
 
 // startAssigner has an Assigner work until the test is over.

@@ -29,8 +29,9 @@ func poolCases() []crdCase {
 		{name: "everything", spec: `{addresses: [10.1.0.0/24, 10.3.0.0/28, "fd00::/120"], autoAssign: false, priority: 10, avoidBuggyIPs: true,
 			serviceSelectors: [{matchLabels: {app: web}}, {matchExpressions: [{key: example.com/tier, operator: In, values: [front, back]}, {key: internal, operator: DoesNotExist}]}],
 			namespaces: [a, b-2], namespaceSelectors: [{}],
-			bgp: {communities: ["64512:100", no-export], largeCommunities: ["64512:1:2"], localPref: 100, med: 4294967295, prepend: 10, aggregationLength: 28, aggregationLengthV6: 120, peers: [r1, 10.0.1.254], nodeSelectors: [{matchLabels: {rack: a}}]},
-			arp: {interfaces: [eth0, bond0.100], nodeSelectors: [{}]}}`},
+			bgp: {communities: ["64512:100", no-export], largeCommunities: ["64512:1:2"], localPref: 100, med: 4294967295, prepend: 10, aggregationLength: 28, aggregationLengthV6: 120, peers: [r1, 10.0.1.254], nodeSelectors: [{matchLabels: {rack: a}}],
+				exceptions: [{serviceSelectors: [{matchLabels: {tier: gold}}], peers: [r2], nodeSelectors: [{}], communities: ["64512:7"], prepend: 2}]},
+			arp: {interfaces: [eth0, bond0.100], nodeSelectors: [{}], preempt: true, preferences: [{weight: 100, nodeSelectors: [{}]}, {weight: 1, endpoints: true}]}}`},
 		{name: "nothing", spec: `{}`, want: []string{"spec.addresses: Required value"}},
 		{name: "no address", spec: `{addresses: []}`, want: []string{"spec.addresses: Invalid value: 0: spec.addresses in body should have at least 1 items"}},
 
@@ -104,6 +105,15 @@ func poolCases() []crdCase {
 			"spec.priority: Invalid value: 1001: spec.priority in body should be less than or equal to 1000"}},
 		{name: "link", spec: `{addresses: [10.1.0.0/24], arp: {interfaces: [eth/0, ".."]}}`, want: []string{
 			"spec.arp.interfaces[0]: want the name of a link, such as eth0", "spec.arp.interfaces[1]: want the name of a link, such as eth0"}},
+		{name: "preference for nobody", spec: `{addresses: [10.1.0.0/24], arp: {preferences: [{weight: 1}, {weight: 1, endpoints: false}]}}`, want: []string{
+			"spec.arp.preferences[0]: want nodeSelectors, endpoints: true, or both: it is for all nodes otherwise, and so for none",
+			"spec.arp.preferences[1]: want nodeSelectors, endpoints: true, or both: it is for all nodes otherwise, and so for none"}},
+		{name: "weights", spec: `{addresses: [10.1.0.0/24], arp: {preferences: [{weight: 0, endpoints: true}, {weight: 101, endpoints: true}]}}`, want: []string{
+			"spec.arp.preferences[0].weight: Invalid value: 0: spec.arp.preferences[0].weight in body should be greater than or equal to 1",
+			"spec.arp.preferences[1].weight: Invalid value: 101: spec.arp.preferences[1].weight in body should be less than or equal to 100"}},
+		{name: "exception for nobody", spec: `{addresses: [10.1.0.0/24], bgp: {exceptions: [{peers: [r1]}, {serviceSelectors: []}]}}`, want: []string{
+			"spec.bgp.exceptions[0].serviceSelectors: Required value",
+			"spec.bgp.exceptions[1].serviceSelectors: Invalid value: 0: spec.bgp.exceptions[1].serviceSelectors in body should have at least 1 items"}},
 		{name: "long link", spec: `{addresses: [10.1.0.0/24], arp: {interfaces: [abcdefghijklmnop]}}`, want: []string{
 			"spec.arp.interfaces[0]: Too long: may not be more than 15 bytes"}},
 		{name: "no link", spec: `{addresses: [10.1.0.0/24], arp: {interfaces: []}}`, want: []string{

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/assign"
 	"github.com/herald-vip/herald/service/kube"
 	"github.com/herald-vip/herald/service/tenant"
@@ -43,7 +44,7 @@ func startLBCluster(t *testing.T, flags ...string) *lbCluster {
 	b.managerConfig = kubeconfigOf(t, b.APIServer, "herald-system", "herald-manager")
 	b.Apply(t, site.HeraldPath("addresspools"), `{apiVersion: herald.dev/v1alpha1, kind: AddressPool, metadata: {name: public},
 spec: {addresses: [10.1.0.0/24, "fd00:1::/120"], bgp: {}, namespaceSelectors: [{matchExpressions: [{key: herald.dev/tenant, operator: Exists}]}]}}`)
-	writer := assign.New(site.Log(t), b.Connect(t), assign.Options{Class: "herald.dev/vip", Default: true, Namespace: "default", Identity: "n1"})
+	writer := assign.New(site.Log(t), b.Connect(t), assign.Options{Scope: service.Scope{Class: "herald.dev/vip", Default: true}, Namespace: "default", Identity: "n1"})
 	site.Meanwhile(t, writer.Run)
 	b.startControllers(t)
 	b.startManager(t)
