@@ -80,14 +80,18 @@ func (b *balancers) testTerminating(t *testing.T) {
 	site.Must(t, b.RemoveEndpoint(ctx, "ends", "n2"))
 	b.leads(t, vip)
 
-	// Under the policy Cluster kube-proxy sees to that, on every node.
+	// Under the policy Cluster kube-proxy sees to that on every node, as long as there is one that serves.
 	anywhere := b.led(t, balancer("ends-cluster"), "n1")
 	b.routes.Mark()
-	for _, c := range []services.Conditions{services.Draining(), {Terminating: true}, services.NotReady(), services.Ready()} {
-		site.Must(t, b.SetEndpoint(ctx, "ends-cluster", "n1", c))
-	}
+	site.Must(t, b.SetEndpoint(ctx, "ends-cluster", "n1", services.Draining()))
 	b.settled(t)
 	b.unmoved(t, anywhere)
+	for _, c := range []services.Conditions{{Terminating: true}, services.NotReady()} {
+		site.Must(t, b.SetEndpoint(ctx, "ends-cluster", "n1", c))
+		b.leads(t, anywhere)
+	}
+	site.Must(t, b.SetEndpoint(ctx, "ends-cluster", "n1", services.Ready()))
+	b.leads(t, anywhere, b.Members()...)
 }
 
 // testSource: a node sees the client's own address, since nothing between the two

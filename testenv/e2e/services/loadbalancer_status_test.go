@@ -14,17 +14,12 @@ import (
 	"github.com/herald-vip/herald/testenv/services"
 )
 
-// testDeleted: a Service that is gone leaves no route, with and without endpoints, and
-// its address is free.
+// testDeleted: a Service that is gone leaves no route, and its address is free.
 func (b *balancers) testDeleted(t *testing.T) {
-	for name, nodes := range map[string][]string{"with endpoints": {"n1", "n2"}, "without endpoints": nil} {
-		t.Run(name, func(t *testing.T) {
-			vip := b.led(t, balancer("goes", annotated("addresses", "10.99.8.8")), nodes...)
-			site.Must(t, b.Remove(t.Context(), "goes"))
-			b.leads(t, vip)
-			b.led(t, balancer("heir", annotated("addresses", "10.99.8.8")))
-		})
-	}
+	vip := b.led(t, balancer("goes", annotated("addresses", "10.99.8.8")), "n1", "n2")
+	site.Must(t, b.Remove(t.Context(), "goes"))
+	b.leads(t, vip)
+	b.led(t, balancer("heir", annotated("addresses", "10.99.8.8")), "n1")
 }
 
 // testFinalizer: Herald adds no finalizer, since it has nothing to clean up outside the
@@ -47,7 +42,7 @@ func (b *balancers) testFinalizer(t *testing.T) {
 	b.leads(t, vip, b.Members()...)
 	site.Must(t, b.API.Delete(t.Context(), services.Services+"/plain"))
 	b.leads(t, vip)
-	b.create(t, balancer("heir", annotated("addresses", vip.String())))
+	b.create(t, balancer("heir", annotated("addresses", vip.String())), "n1")
 	b.awaits(t, "heir", "AddressConflict")
 	b.keepsStatus(t, "plain", vip)
 	site.Must(t, release())

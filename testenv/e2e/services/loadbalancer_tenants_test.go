@@ -145,7 +145,8 @@ func (b *balancers) testWanted(t *testing.T) {
 	for i := range many {
 		s := balancer(fmt.Sprintf("wants-%d", i), annotated("addresses", want.String()), label)
 		all.Go(func() {
-			if err := b.API.Create(t.Context(), services.Services, s); err != nil {
+			one := services.Service{Name: s.Name, Endpoints: []string{"n1"}, Edit: func(o *corev1.Service) { *o = *s }}
+			if err := b.Create(t.Context(), one); err != nil {
 				t.Error(err)
 			}
 		})
