@@ -92,18 +92,28 @@ func (s *Server) withdraw(prefixes []netip.Prefix) error {
 	return nil
 }
 
-// Sessions is every peer as it stands, sorted by name.
-func (s *Server) Sessions() []Session {
+// Peers is every peer as it stands, sorted by name, without what it was sent.
+func (s *Server) Peers() []Session {
+	return s.sessions(func(*peer) []netip.Prefix { return nil })
+}
+
+func (s *Server) sessions(advertised func(*peer) []netip.Prefix) []Session {
 	paths := s.bfd.Statuses()
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	out := make([]Session, 0, len(s.peers))
 	for _, name := range slices.Sorted(maps.Keys(s.peers)) {
 		p := s.peers[name]
 		session := p.session(paths[p.addr])
-		session.Advertised = s.advertised(p)
+		session.Advertised = advertised(p)
 		out = append(out, session)
 	}
-	s.mu.Unlock()
+	return out
+}
+
+// Sessions is the same, with what each was sent.
+func (s *Server) Sessions() []Session {
+	out := s.sessions(s.advertised)
 	for _, session := range out {
 		slices.SortFunc(session.Advertised, netip.Prefix.Compare)
 	}

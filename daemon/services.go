@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config"
@@ -17,6 +18,7 @@ import (
 	"github.com/herald-vip/herald/service/assign"
 	"github.com/herald-vip/herald/service/kube"
 	"github.com/herald-vip/herald/service/peering"
+	"github.com/herald-vip/herald/service/report"
 	"github.com/herald-vip/herald/speaker/flat"
 	"github.com/herald-vip/herald/wake"
 )
@@ -69,8 +71,8 @@ func scope(c *config.Services) service.Scope {
 	return service.Scope{Class: c.LoadBalancerClass, Default: c.DefaultClass, Compatibility: c.Compatibility}
 }
 
-// run does the background work until ctx is done.
-func (s *services) run(ctx context.Context) {
+// run does the background work until ctx is done, and tells the API of the node, of which sketch and reported are.
+func (s *services) run(ctx context.Context, sketch func() any, reported func() v1alpha1.NodeState) {
 	var parts sync.WaitGroup
 	defer parts.Wait()
 	parts.Go(func() { s.announcer.Run(ctx) })
@@ -96,6 +98,25 @@ func (s *services) run(ctx context.Context) {
 	s.cluster, s.informers, s.assigner = cluster, informers, assigner
 	s.mu.Unlock()
 	parts.Go(func() { informers.Run(ctx) })
+	reporter := report.New(report.Options{
+		Node: s.node, Sketch: sketch, State: reported,
+		Owner: func() (types.UID, bool) {
+			node, ok := informers.Nodes.Get(s.node)
+			if !ok {
+				return "", false
+			}
+			return node.UID, true
+		},
+		Apply: func(ctx context.Context, n *v1alpha1.NodeStatus) error { return cluster.ApplyNodeStatus(ctx, s.log, n) },
+	})
+	parts.Go(func() { reporter.Run(ctx) })
+	parts.Go(func() {
+		cluster.WatchNodeStatus(ctx, s.log, s.node, func(n *v1alpha1.NodeStatus) {
+			if n == nil {
+				reporter.Lost()
+			}
+		})
+	})
 	parts.Go(func() { s.awaitPeers(ctx, informers) })
 	select {
 	case <-informers.Synced():

@@ -15,6 +15,7 @@ import (
 	"github.com/herald-vip/herald/service/assign"
 	"github.com/herald-vip/herald/service/kube"
 	"github.com/herald-vip/herald/service/peering"
+	"github.com/herald-vip/herald/service/report"
 	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
 )
@@ -120,7 +121,7 @@ func (s *services) list(flat []speaker.Status, holders map[string]string, sessio
 	for _, a := range flat {
 		stands[a.Address] = a
 	}
-	sent := sentTo(sessions)
+	sent := sentTo(sessions, nil)
 	for _, known := range s.announcer.Services() {
 		one := admin.Service{Name: known.Key, Tenant: known.Origin.Tenant, Origin: known.Origin.Service, Addresses: []admin.ServiceAddress{}}
 		for _, a := range known.Addresses {
@@ -142,6 +143,32 @@ func (s *services) list(flat []speaker.Status, holders map[string]string, sessio
 	}
 	return out
 }
+
+// addresses are those of Services for the node's report, by the same.
+func (s *services) addresses(flat []speaker.Status, holders map[string]string, sessions []bgp.Session) iter.Seq[report.Address] {
+	stands := make(map[netip.Addr]speaker.Status, len(flat))
+	for _, a := range flat {
+		stands[a.Address] = a
+	}
+	return func(yield func(report.Address) bool) {
+		for a := range s.announcer.Addresses() {
+			u := stands[a.Addr]
+			out := report.Address{Addr: a.Addr, Held: holds(u), Announced: a.Err == nil && slices.ContainsFunc(sessions, func(p bgp.Session) bool {
+				_, sent := slices.BinarySearchFunc(p.Advertised, a.Route, netip.Prefix.Compare)
+				return sent && a.Stage == announce.Announced
+			})}
+			if holder := holders[a.Addr.String()]; !a.Flat || holder == "" || holder == s.node {
+				out.Reason = cmp.Or(text(a.Err), text(u.Error), u.Reason, a.Reason, "no peer was sent a route to it")
+			}
+			if !yield(out) {
+				return
+			}
+		}
+	}
+}
+
+// holds is whether this node answers for an address on a flat layer 2.
+func holds(a speaker.Status) bool { return a.Stage == speaker.Announced && a.Error == nil }
 
 // text is what err says; nothing if there is none.
 func text(err error) string {

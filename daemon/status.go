@@ -7,11 +7,13 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/arp"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/address"
+	"github.com/herald-vip/herald/service/report"
 	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
 )
@@ -129,14 +131,54 @@ func (d *Daemon) Status() admin.Status {
 	}
 
 	conflicts := d.flat.Conflicts()
-	sum := d.speaker.Summary()
-	own, services := divide(sum.Addresses)
+	own, services := d.stand(&s, d.bgp.Sessions(), conflicts)
 	s.Election = d.electionStatus(c, own)
 	s.Services = d.services.status(leftOut, unpeered, services, conflicts)
-	if s.Draining = sum.Draining; s.Draining != "" {
+	if s.Draining != "" {
 		s.DrainingSince, s.UntilUndrain = d.drained.status()
 	}
 	s.Balancers = d.balancers.Status(c)
+	for i := range s.VIPs {
+		v := &s.VIPs[i]
+		v.Checks = vipChecks(c, v.Name)
+		if n, known := d.arrivals.Count(v.Address); known {
+			v.Arrivals = &admin.Arrivals{Count: n.Arrived, Since: n.Since, Last: n.Last}
+		}
+		v.BridgedTo, v.Bridged, v.Bridge = d.balancers.BridgeStatus(v.Address)
+	}
+	s.Checks = append(s.Checks, adminChecks(d.monitor.Verdicts())...)
+	return s
+}
+
+// reported is what this node tells the API of itself.
+func (d *Daemon) reported() v1alpha1.NodeState {
+	s, sessions := admin.Status{Version: d.version}, d.bgp.Sessions()
+	_, services := d.stand(&s, sessions, d.flat.Conflicts())
+	var holding map[string]string
+	if len(services) > 0 {
+		holding = holders(d.flat.Election().Status().Lease.Leases)
+	}
+	return report.Of(s, d.services.addresses(services, holding, sessions))
+}
+
+// sketch is another if reported may be, and cheaper where there are many Services.
+func (d *Daemon) sketch() any {
+	var s admin.Status
+	_, services := d.stand(&s, d.bgp.Peers(), d.flat.Conflicts())
+	var held []netip.Addr
+	for _, a := range services {
+		if holds(a) {
+			held = append(held, a.Address)
+		}
+	}
+	return []any{d.services.announcer.Changes(), held, report.Of(s, func(func(report.Address) bool) {})}
+}
+
+// stand has s say how peers and VIPs stand, and whether these are drained.
+func (d *Daemon) stand(s *admin.Status, sessions []bgp.Session, conflicts map[netip.Addr]arp.Finding) (own, services []speaker.Status) {
+	sum := d.speaker.Summary()
+	s.Draining = sum.Draining
+	own, services = divide(sum.Addresses)
 	links := make(map[address.Binding]address.Status)
 	for _, l := range d.addresses.Status() {
 		links[l.Binding] = l
@@ -146,31 +188,26 @@ func (d *Daemon) Status() admin.Status {
 	for _, a := range own {
 		vips[a.Prefix] = true
 	}
-	sessions := d.bgp.Sessions()
-	sent := sentTo(sessions)
+	sent := sentTo(sessions, vips)
 	for _, p := range sessions {
 		s.Peers = append(s.Peers, adminPeer(p, vips))
 	}
 	for _, a := range own {
 		v := adminVIP(a, links[address.Binding{Interface: a.Interface, Addr: a.Address}], conflicts[a.Address], sessions, s.Peers, sent[a.Prefix])
 		v.Error = cmp.Or(v.Error, text(strays[a.Address]))
-		v.Checks = vipChecks(c, a.VIP)
-		if n, known := d.arrivals.Count(a.Address); known {
-			v.Arrivals = &admin.Arrivals{Count: n.Arrived, Since: n.Since, Last: n.Last}
-		}
-		v.BridgedTo, v.Bridged, v.Bridge = d.balancers.BridgeStatus(a.Address)
 		s.VIPs = append(s.VIPs, v)
 	}
-	s.Checks = append(s.Checks, adminChecks(d.monitor.Verdicts())...)
-	return s
+	return own, services
 }
 
-// sentTo are the peers that were sent each route.
-func sentTo(sessions []bgp.Session) map[netip.Prefix][]string {
+// sentTo are the peers that were sent each route, or each of some.
+func sentTo(sessions []bgp.Session, only map[netip.Prefix]bool) map[netip.Prefix][]string {
 	sent := make(map[netip.Prefix][]string)
 	for _, p := range sessions {
 		for _, prefix := range p.Advertised {
-			sent[prefix] = append(sent[prefix], p.Peer)
+			if only == nil || only[prefix] {
+				sent[prefix] = append(sent[prefix], p.Peer)
+			}
 		}
 	}
 	return sent

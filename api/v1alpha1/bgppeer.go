@@ -6,7 +6,7 @@ import (
 	"github.com/herald-vip/herald/bgp/asn"
 )
 
-// BGPPeer is a router that nodes have a BGP session with, besides those of their own files. It has no status: each node has a session of its own, and tells of it by `herald status` and metrics.
+// BGPPeer is a router that nodes have a BGP session with, besides those of their own files. It has no status: each node has a session of its own, and tells of it in its NodeStatus, by `herald status` and metrics.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories=herald

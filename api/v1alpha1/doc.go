@@ -3,8 +3,8 @@
 
 // Package v1alpha1 is the Kubernetes API of the group herald.dev: [AddressPool],
 // the addresses that Services of type LoadBalancer are given and how they are
-// announced, [BGPPeer], a router that hears of them, and [Tenant], another cluster
-// that is given some; these are of the whole cluster. In the namespace of a tenant are
+// announced, [BGPPeer], a router that hears of them, [NodeStatus], how a node stands, and
+// [Tenant], another cluster that is given some; these are of the whole cluster. In the namespace of a tenant are
 // [TenantNodes], [TCPLoadBalancer] and [HTTPLoadBalancer], what its agent tells of.
 //
 // The types are all there is: manifests/crds is generated from them, rules of

@@ -20,7 +20,7 @@ func GroupVersion() schema.GroupVersion {
 // AddToScheme has scheme know the types of this package. The error is always nil:
 // the signature is that of a [runtime.SchemeBuilder]'s functions.
 func AddToScheme(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(GroupVersion(), &AddressPool{}, &AddressPoolList{}, &BGPPeer{}, &BGPPeerList{},
+	scheme.AddKnownTypes(GroupVersion(), &AddressPool{}, &AddressPoolList{}, &BGPPeer{}, &BGPPeerList{}, &NodeStatus{}, &NodeStatusList{},
 		&Tenant{}, &TenantList{}, &TenantNodes{}, &TenantNodesList{}, &TCPLoadBalancer{}, &TCPLoadBalancerList{},
 		&HTTPLoadBalancer{}, &HTTPLoadBalancerList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion())

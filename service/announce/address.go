@@ -135,6 +135,7 @@ func (a *Announcer) network(x *address) netip.Prefix {
 // decide brings an address to where it ought to be. The deltas that follow from it are
 // sent at the end of the event.
 func (a *Announcer) decide(x *address) {
+	a.changes++
 	if !a.synced {
 		return
 	}

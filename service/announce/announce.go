@@ -128,6 +128,8 @@ type Announcer struct {
 	moves    []move // to be logged
 	moved    bool   // Flat has changed
 
+	changes uint64 // how often an address or a route was looked at
+
 	departures []due               // in order
 	failing    map[*route]struct{} // refused by the router
 	retry      time.Time           // when these are tried again

@@ -125,6 +125,7 @@ func (a *Announcer) send(routes []*route, how func([]*route) error) {
 
 // sent records how it went.
 func (a *Announcer) sent(r *route, err error) {
+	a.changes++
 	if r.err = err; err != nil {
 		if len(a.failing) == 0 {
 			a.moves = append(a.moves, move{err: err, route: r.prefix})

@@ -2,6 +2,7 @@ package announce
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -107,6 +108,23 @@ func (a *Announcer) Services() []ServiceStatus {
 	return out
 }
 
+// Changes counts what may have changed what [Announcer.Addresses] tells.
+func (a *Announcer) Changes() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.changes
+}
+
+// Addresses are those that Services have, in order, each as the oldest that has it stands. Nothing is announced or
+// withdrawn while they are told.
+func (a *Announcer) Addresses() iter.Seq[AddressStatus] {
+	return func(yield func(AddressStatus) bool) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.addresses.Ascend(func(x *address) bool { return len(x.claims) == 0 || yield(a.describe(x, x.claims[0])) })
+	}
+}
+
 // describe tells how an address of a Service stands.
 func (a *Announcer) describe(x *address, b *backing) AddressStatus {
 	out := AddressStatus{Addr: x.addr, Pool: x.poolName(), Since: x.since}
@@ -127,9 +145,12 @@ func (a *Announcer) describe(x *address, b *backing) AddressStatus {
 		out.Route, out.Err = r.prefix, r.err
 		out.Peers = r.terms.peers
 	}
+	if out.Stage == Announced {
+		return out
+	}
 	route, flat := a.mayAnnounce(x)
 	switch {
-	case out.Stage == Announced, out.Flat && x.pool.bgp == nil:
+	case out.Flat && x.pool.bgp == nil:
 	case x.pool != nil && x.pool.bgp == nil && x.pool.arp != nil:
 		out.Reason = flat.Reason
 	default:

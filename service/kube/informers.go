@@ -22,12 +22,14 @@ type Informers struct {
 	// are of. Those of headless Services are left out.
 	Slices *Informer[*discoveryv1.EndpointSlice]
 	// Nodes have their labels, addresses, whether they are cordoned, and of their
-	// conditions those that are true of NetworkUnavailable.
+	// conditions NetworkUnavailable if it is true and Ready if it is not.
 	Nodes *Informer[*corev1.Node]
 	// Namespaces have their labels.
 	Namespaces *Informer[*corev1.Namespace]
 	Pools      *Informer[*v1alpha1.AddressPool]
 	Peers      *Informer[*v1alpha1.BGPPeer]
+	// States are what the nodes tell of themselves. A server need not have the kind.
+	States *Informer[*v1alpha1.NodeStatus]
 	group
 }
 
@@ -41,7 +43,9 @@ func (c *Cluster) Informers(log *slog.Logger) *Informers {
 		Pools:      newInformer(c.herald, "addresspools", metav1.ListOptions{}, func(p *v1alpha1.AddressPool) { trimMeta(&p.ObjectMeta) }),
 		Peers:      newInformer(c.herald, "bgppeers", metav1.ListOptions{}, func(p *v1alpha1.BGPPeer) { trimMeta(&p.ObjectMeta) }),
 	}
-	i.group = c.group(log, i.Services, i.Slices, i.Nodes, i.Namespaces, i.Pools, i.Peers)
+	i.States = newInformer(c.herald, nodeStatuses, metav1.ListOptions{}, func(s *v1alpha1.NodeStatus) { trimMeta(&s.ObjectMeta) })
+	i.States.about, i.States.optional, i.States.newer = "NodeStatuses", true, true
+	i.group = c.group(log, i.Services, i.Slices, i.Nodes, i.Namespaces, i.Pools, i.Peers, i.States)
 	return i
 }
 

@@ -66,7 +66,7 @@ func trimNode(n *corev1.Node) {
 	n.Spec = corev1.NodeSpec{Unschedulable: n.Spec.Unschedulable, Taints: n.Spec.Taints}
 	var conditions []corev1.NodeCondition
 	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeNetworkUnavailable && c.Status == corev1.ConditionTrue {
+		if c.Type == corev1.NodeNetworkUnavailable && c.Status == corev1.ConditionTrue || c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
 			conditions = append(conditions, corev1.NodeCondition{Type: c.Type, Status: c.Status})
 		}
 	}

@@ -100,7 +100,7 @@ func (s *said) replace(now time.Time, about, words string) (changed, over bool) 
 // explain says what an error of the server means to an administrator.
 func explain(resource string, err error) string {
 	switch {
-	case apierrors.IsNotFound(err) && slices.Contains([]string{"addresspools", "bgppeers", "tenants", "tenantnodes", "tcploadbalancers", "httploadbalancers"}, resource):
+	case apierrors.IsNotFound(err) && slices.Contains([]string{"addresspools", "bgppeers", nodeStatuses, "tenants", "tenantnodes", "tcploadbalancers", "httploadbalancers"}, resource):
 		return fmt.Sprintf("the server does not know %s: apply Herald's CRDs", resource)
 	case apierrors.IsForbidden(err):
 		return fmt.Sprintf("the server forbids it: give Herald's service account the rights of its manifests (%v)", err)

@@ -54,7 +54,7 @@ func (c *Cluster) untyped(group schema.GroupVersion) rest.Interface {
 // pluralOf is the name of a kind in paths: in small letters and the plural, which TenantNodes is.
 func pluralOf(kind string) string {
 	resource := strings.ToLower(kind)
-	if strings.HasSuffix(resource, "ss") {
+	if strings.HasSuffix(resource, "ss") || strings.HasSuffix(resource, "us") {
 		return resource + "es"
 	}
 	return strings.TrimSuffix(resource, "s") + "s"

@@ -1,0 +1,25 @@
+package kube
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+)
+
+const nodeStatuses = "nodestatuses"
+
+// WatchNodeStatus calls set with the NodeStatus of a node, at first and whenever it changes, and with nil while there
+// is none, until ctx ends.
+func (c *Cluster) WatchNodeStatus(ctx context.Context, log *slog.Logger, node string, set func(*v1alpha1.NodeStatus)) {
+	i := newInformerOfOne(c.herald, nodeStatuses, "", node, func(*v1alpha1.NodeStatus) {}, set)
+	i.about, i.optional, i.newer = "NodeStatus "+node, true, true
+	i.run(ctx, c.trouble(log))
+}
+
+// ApplyNodeStatus has the server have that, and nothing else, of a node. What keeps it from that is in [Cluster.Health].
+func (c *Cluster) ApplyNodeStatus(ctx context.Context, log *slog.Logger, s *v1alpha1.NodeStatus) error {
+	err := c.Apply(ctx, v1alpha1.Group+"/node", s)
+	c.trouble(log).note(ctx, nodeStatuses, err)
+	return err
+}
