@@ -43,6 +43,10 @@ const AnnotationAssigned = v1alpha1.Group + "/assigned"
 // it has the addresses that it asks for. Its reason is `Assigned` if it has, and else a [pool.Reason].
 const ConditionAssigned = v1alpha1.Group + "/AddressAssigned"
 
+// ConditionAnnounced is the type of the condition on a Service that tells which nodes announce its addresses, or why
+// none does.
+const ConditionAnnounced = v1alpha1.Group + "/Announced"
+
 // mostPreferred is how many nodes a Service may prefer.
 const mostPreferred = 64
 

@@ -26,8 +26,10 @@ const (
 type delivery struct {
 	waiting  bool // it is among those of the state
 	busy     bool // a write is under way
+	telling  bool // it waits to, as others announce it
 	failures int  // in a row
 	after    time.Time
+	patience time.Time // until when that nobody announces it is not told
 
 	wrote   []netip.Addr // by the last write that the server took
 	spoiled int          // how often somebody else changed that

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -27,6 +28,8 @@ type state struct {
 	addresses  *pool.Allocator
 	pools      *pools
 	namespaces map[string]labels.Set
+	nodes      *nodes
+	events     *rate.Limiter     // of who announces
 	entries    map[string]*entry // by the key of the Service
 
 	open    bool            // all there was is known and taken over
@@ -51,6 +54,7 @@ type entry struct {
 func newState(o Options) *state {
 	return &state{
 		scope: o.Scope, addresses: pool.New(), pools: newPools(),
+		nodes: newNodes(), events: rate.NewLimiter(eventsAgain, mostEvents),
 		namespaces: make(map[string]labels.Set), entries: make(map[string]*entry),
 		changed: make(map[string]bool), refused: make(map[string]bool),
 	}
@@ -221,10 +225,14 @@ func (st *state) decide(key string, e *entry) {
 	if st.lacks(key, e) {
 		st.refused[key] = true
 	}
-	if st.differs(key, e) {
+	told := !st.ours(e.service) || e.service.DeletionTimestamp != nil || sameCondition(announcedOf(e.service), st.announced(key))
+	switch {
+	case st.differs(key, e):
 		st.enqueue(key, e)
-	} else {
-		e.waiting = false
+	case !told:
+		st.tell(key, e)
+	default:
+		e.waiting, e.telling, e.patience = false, false, time.Time{}
 		if !st.ours(e.service) && len(after) == 0 && !e.busy {
 			delete(st.entries, key)
 		}

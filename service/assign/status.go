@@ -30,6 +30,10 @@ func conditionOf(s *corev1.Service) *metav1.Condition {
 	return meta.FindStatusCondition(s.Status.Conditions, service.ConditionAssigned)
 }
 
+func announcedOf(s *corev1.Service) *metav1.Condition {
+	return meta.FindStatusCondition(s.Status.Conditions, service.ConditionAnnounced)
+}
+
 // differs reports whether the status of a Service is not as it should be.
 func (st *state) differs(key string, e *entry) bool {
 	s := e.service
@@ -40,7 +44,7 @@ func (st *state) differs(key string, e *entry) bool {
 		return hasCondition(s)
 	}
 	is, want := conditionOf(s), st.condition(key, e)
-	return is == nil || is.Status != want.Status || is.Reason != want.Reason || is.Message != want.Message ||
+	return !sameCondition(is, &want) ||
 		!sameIngress(s.Status.LoadBalancer.Ingress, ingress(st.addresses.Addresses(key)))
 }
 
@@ -90,6 +94,7 @@ func (st *state) statusWrite(key string, e *entry, now time.Time) write {
 	w.status.Conditions = slices.Clone(s.Status.Conditions)
 	if !st.ours(s) {
 		meta.RemoveStatusCondition(&w.status.Conditions, service.ConditionAssigned)
+		meta.RemoveStatusCondition(&w.status.Conditions, service.ConditionAnnounced)
 		return w
 	}
 	addrs := st.addresses.Addresses(key)
@@ -115,6 +120,7 @@ func (st *state) statusWrite(key string, e *entry, now time.Time) write {
 	case was != nil && was.Status == metav1.ConditionFalse && c.Status == metav1.ConditionTrue:
 		tell(corev1.EventTypeNormal, c.Reason, "it has "+enumerate(addrs))
 	}
+	st.tellAnnounced(&w, now, tell)
 	return w
 }
 

@@ -61,7 +61,9 @@ func (d *writer) run(ctx context.Context) {
 func (d *writer) reconcile(ctx context.Context, now time.Time) time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	heard := d.state.hear(now)
 	d.state.assign()
+	portions := d.state.portions(now)
 	writes, next := d.state.due(now, mostWrites-d.writes)
 	for _, w := range writes {
 		d.writes++
@@ -71,7 +73,7 @@ func (d *writer) reconcile(ctx context.Context, now time.Time) time.Time {
 	for _, w := range poolWrites {
 		d.wg.Go(func() { d.writePool(ctx, w) })
 	}
-	return wake.Earlier(next, nextPools)
+	return wake.Earlier(wake.Earlier(next, nextPools), wake.Earlier(heard, portions))
 }
 
 // write writes the status of a Service, and tells of it.
