@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 
 	"github.com/alecthomas/kong"
@@ -55,6 +56,9 @@ type commands struct {
 
 func main() {
 	parser := newParser()
+	if filepath.Base(os.Args[0]) == pluginName {
+		parser = newPluginParser()
+	}
 	kongcompletion.Register(parser) // ends the process if it is a shell that asks
 	command, err := parser.Parse(os.Args[1:])
 	if err == nil {

@@ -26,8 +26,8 @@ type Election struct {
 	Heard func(node string)
 }
 
-// nodeOf is the node of an identity, which is followed by what tells its processes apart.
-func nodeOf(identity string) string {
+// NodeOf is the node of an identity in a Lease, which is followed by what tells its processes apart.
+func NodeOf(identity string) string {
 	if i := strings.LastIndexByte(identity, '_'); i >= 0 {
 		return identity[:i]
 	}
@@ -111,7 +111,7 @@ func (l *elector) run(ctx context.Context) {
 func (l *elector) hear(lease *coordinationv1.Lease) {
 	l.deleted = lease == nil && (l.lease != nil || l.deleted)
 	l.lease, l.heard = lease, time.Now()
-	l.heardOf(nodeOf(l.holder()))
+	l.heardOf(NodeOf(l.holder()))
 }
 
 // act does a step, and returns when to look again.

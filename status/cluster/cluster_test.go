@@ -1,0 +1,162 @@
+package cluster_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/service"
+	"github.com/herald-vip/herald/service/kube"
+	"github.com/herald-vip/herald/status/cluster"
+)
+
+const why = "no ready IPv4 endpoint on this node"
+
+// three are three nodes, of which n1 and n2 announce 198.51.100.1 and n3 holds 10.3.0.100.
+func three(now time.Time) *cluster.Cluster {
+	node := func(name, established string, state v1alpha1.NodeState) v1alpha1.NodeStatus {
+		state.Established, state.Version = established, "v0.1.0"
+		return v1alpha1.NodeStatus{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: state}
+	}
+	session := func(peer, state, reason string) v1alpha1.NodeSession {
+		return v1alpha1.NodeSession{Peer: peer, ASN: "64500", State: state, Reason: reason, Since: metav1.NewTime(now.Add(-time.Minute))}
+	}
+	announces := v1alpha1.NodeServices{Announced: []string{"198.51.100.1"}}
+	holds := v1alpha1.NodeServices{Held: []string{"10.3.0.100-10.3.0.101"}, Withdrawn: []v1alpha1.NodeWithdrawn{{Reason: why, Addresses: []string{"198.51.100.0/30"}}}}
+	vip := func(state, reason string) []v1alpha1.NodeVIP {
+		return []v1alpha1.NodeVIP{{Name: "control-plane", Address: "10.99.0.10", State: state, Reason: reason}}
+	}
+	holder, lasts, renewed := "n2_1234", int32(15), metav1.NewMicroTime(now.Add(-5*time.Second))
+	public := v1alpha1.AddressPool{ObjectMeta: metav1.ObjectMeta{Name: "public"}}
+	public.Spec.Addresses, public.Spec.BGP = []v1alpha1.AddressRange{"198.51.100.0/24"}, &v1alpha1.PoolBGP{}
+	quiet := v1alpha1.AddressPool{ObjectMeta: metav1.ObjectMeta{Name: "quiet"}}
+	quiet.Spec.Addresses = []v1alpha1.AddressRange{"203.0.113.0/24"}
+	return &cluster.Cluster{Now: now, Snapshot: &kube.Snapshot{
+		Nodes: []v1alpha1.NodeStatus{
+			node("n1", "1/1", v1alpha1.NodeState{Up: "1/1", Announced: 1, Services: announces, Sessions: []v1alpha1.NodeSession{session("10.0.1.254", "established", "")}, VIPs: vip("announced", "")}),
+			node("n2", "1/2", v1alpha1.NodeState{Up: "0/1", Announced: 1, Services: announces, VIPs: vip("withdrawn", "apiserver: connection refused"),
+				Sessions: []v1alpha1.NodeSession{session("10.0.1.254", "established", ""), session("10.0.2.254", "down", "no route to host")}}),
+			node("n3", "0/0", v1alpha1.NodeState{Held: 2, Draining: "memory", Services: holds}),
+		},
+		Pools:    []v1alpha1.AddressPool{public, quiet},
+		Services: []corev1.Service{*balancer("198.51.100.1")},
+		Writer:   &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &lasts, RenewTime: &renewed}},
+	}}
+}
+
+// balancer is a Service that has these addresses.
+func balancer(addrs ...string) *corev1.Service {
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "shop"}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer}}
+	for _, a := range addrs {
+		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: a})
+	}
+	s.Status.Conditions = []metav1.Condition{{
+		Type: service.ConditionAssigned, Status: metav1.ConditionTrue, Message: "the Service has the addresses that it asks for",
+	}}
+	return s
+}
+
+func TestTables(t *testing.T) {
+	c := three(time.Now())
+	for _, tt := range []struct {
+		name  string
+		write func(*strings.Builder) error
+		want  string
+	}{
+		{"status", func(w *strings.Builder) error { return c.WriteStatus(w) }, `NODE   SESSIONS   VIPS   ANNOUNCED   HELD   VERSION   DRAINING
+n1     1/1        1/1    1           0      v0.1.0    -
+n2     1/2        0/1    1           0      v0.1.0    -
+n3     0/0        -      0           2      v0.1.0    memory
+
+VIP             ADDRESS      NODES
+control-plane   10.99.0.10   n1 announced, n2 withdrawn
+`},
+		{"peers", func(w *strings.Builder) error { return c.WritePeers(w) }, `NODE   PEER         ASN     STATE         FOR    BFD   WHY
+n1     10.0.1.254   64500   established   1m0s   -     -
+n2     10.0.1.254   64500   established   1m0s   -     -
+n2     10.0.2.254   64500   down          1m0s   -     no route to host
+`},
+		{"who has an address of a Service", func(w *strings.Builder) error { return c.WriteWho(w, netip.MustParseAddr("198.51.100.1")) },
+			`198.51.100.1 is of Service default/shop
+NODE   STATE       WHY
+n1     announced   -
+n2     announced   -
+n3     withdrawn   no ready IPv4 endpoint on this node
+`},
+		{"who has a VIP", func(w *strings.Builder) error { return c.WriteWho(w, netip.MustParseAddr("10.99.0.10")) }, `NODE   STATE                            WHY
+n1     announced as VIP control-plane   -
+n2     withdrawn as VIP control-plane   apiserver: connection refused
+`},
+	} {
+		var out strings.Builder
+		if err := tt.write(&out); err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		if diff := cmp.Diff(tt.want, out.String()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+	if err := c.WriteWho(new(strings.Builder), netip.MustParseAddr("192.0.2.1")); err == nil || !strings.Contains(err.Error(), "no Service has 192.0.2.1") {
+		t.Errorf("nobody's address: %v", err)
+	}
+}
+
+func TestWhy(t *testing.T) {
+	refused := balancer()
+	refused.Status.Conditions[0] = metav1.Condition{Type: service.ConditionAssigned, Status: metav1.ConditionFalse, Message: "no pool is for it"}
+	plain, unheard, class := &corev1.Service{}, balancer(), "example.com/other"
+	unheard.Status.Conditions, unheard.Spec.LoadBalancerClass = nil, &class
+	for _, tt := range []struct {
+		name    string
+		service *corev1.Service
+		change  func(*cluster.Cluster)
+		links   string // the names of those that hold, and of the one that does not
+		last    string
+	}{
+		{"announced", balancer("198.51.100.1"), nil, "type writer claim pool node session", "n1 to 10.0.1.254, n2 to 10.0.1.254"},
+		{"another type", plain, nil, "type!", "it is of type ClusterIP"},
+		{"no writer", balancer(), func(c *cluster.Cluster) { c.Writer = nil }, "type writer!", "no node gives addresses: nobody holds the Lease herald-writer"},
+		{"a dead writer", balancer(), func(c *cluster.Cluster) { c.Now = c.Now.Add(time.Minute) }, "type writer!", "no node gives addresses: n2 has not renewed the Lease herald-writer since "},
+		{"another class", unheard, nil, "type writer claim!", "nobody has answered it: is example.com/other the loadBalancerClass in Herald's file?"},
+		{"no pool", refused, nil, "type writer claim!", "no pool is for it"},
+		{"no address", balancer(), nil, "type writer claim address!", "it has no address in its status yet"},
+		{"in no pool", balancer("192.0.2.1"), nil, "type writer claim pool!", "192.0.2.1 is in no AddressPool"},
+		{"a pool that nobody announces", balancer("203.0.113.1"), nil, "type writer claim pool!", "203.0.113.1 is of pool quiet, which is not announced: add bgp: {} or arp: {} to it"},
+		{"no node", balancer("198.51.100.1"), func(c *cluster.Cluster) { c.Nodes = nil }, "type writer claim pool node!", "no node tells of itself: does Herald run, and may it write NodeStatuses?"},
+		{"withdrawn", balancer("198.51.100.2"), nil, "type writer claim pool node!", "no node announces it; n3: " + why},
+		{"one of two", balancer("198.51.100.1", "198.51.100.9"), nil, "type writer claim pool node session pool node!", "no node tells of it"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := three(time.Now())
+			if tt.change != nil {
+				tt.change(c)
+			}
+			chain := c.Why(tt.service)
+			var names []string
+			for _, l := range chain {
+				if !l.OK {
+					l.Name += "!"
+				}
+				names = append(names, l.Name)
+			}
+			last := chain[len(chain)-1]
+			if got := strings.Join(names, " "); got != tt.links || !strings.HasPrefix(last.Text, tt.last) {
+				t.Errorf("the chain is %s, and ends with %q; want %s, and %q", got, last.Text, tt.links, tt.last)
+			}
+			var out strings.Builder
+			if err := cluster.WriteWhy(&out, "default/shop", chain); err != nil {
+				t.Fatal(err)
+			}
+			if announced := strings.Contains(out.String(), "default/shop is announced:"); announced != last.OK {
+				t.Errorf("it is announced: %t, by this text:\n%s", last.OK, &out)
+			}
+		})
+	}
+}
