@@ -22,7 +22,7 @@ func (d *Daemon) electionStatus(c *config.Config, addresses []speaker.Status) *a
 	}
 	out := &admin.Election{
 		Problem: cmp.Or(st.Lease.Problem, st.Lease.Lag), Insecure: !st.Encrypted, Exposed: election.Exposed(c.Election.KeyFile),
-		AsksAsVIP: d.flat.AsksAsVIP(), Fence: d.fence,
+		Fence:     d.fence,
 		Strangers: st.Dropped.Unknown, Undecipherable: st.Dropped.Unreadable,
 		Ignored: st.Dropped.Ignored + st.Dropped.Malformed + st.Dropped.Refused,
 	}

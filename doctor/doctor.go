@@ -98,7 +98,6 @@ func examine(c *config.Config, f *facts.Facts) []Finding {
 		{"node", examineReversePath},
 		{"node", examineARPAnswers},
 		{"node", examineStrictARP},
-		{"node", examineARPQuestions},
 		{"node", examineNeighbourTable},
 		{"node", examineFence},
 		{"software", examineSoftware},

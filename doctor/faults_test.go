@@ -152,11 +152,6 @@ func TestFaults(t *testing.T) {
 				f.Running.Election.Fence = "no nf_tables"
 			}, Warning, "node", "runs without: no nf_tables"},
 			{"IPVS", func(_ *config.Config, f *facts.Facts) { f.Host.Links["kube-ipvs0"] = link.Link{Name: "kube-ipvs0"} }, Warning, "node", "without strictARP"},
-			{"settings of a container", func(_ *config.Config, f *facts.Facts) { f.ReadOnlySettings = true }, Warning, "node", "arp_announce: not 2 on eth0"},
-			{"Herald without settings", func(_ *config.Config, f *facts.Facts) {
-				f.Running = running1(f.File)
-				f.Running.Election.AsksAsVIP = "set arp_announce of eth0: read-only file system"
-			}, Warning, "node", "arp_announce: Herald cannot: set arp_announce of eth0"},
 			{"neighbour table", func(_ *config.Config, f *facts.Facts) { f.Settings["net/ipv4/neigh/default/gc_thresh3"] = "4" }, Warning, "node", "gc_thresh3: 4, and 3 neighbours and VIPs"},
 			{"gossip's port taken", func(_ *config.Config, f *facts.Facts) { f.Ports[gossip] = syscall.EADDRINUSE }, Blocker, "port", "gossip 10.0.1.1:7946/udp: in use by a program that cannot be seen"},
 			{"gossip's port forbidden", func(_ *config.Config, f *facts.Facts) { f.Ports[gossip] = syscall.EACCES }, Blocker, "port", "may not open it"},

@@ -104,35 +104,6 @@ func examineStrictARP(c *config.Config, f *facts.Facts, out *findings) {
 	}
 }
 
-// examineARPQuestions is about what Herald sets for links with VIPs, or cannot.
-func examineARPQuestions(c *config.Config, f *facts.Facts, out *findings) {
-	const name, wanted = "arp_announce", 2
-	const why = "The kernel may ask for neighbours in the name of a VIP, which tells them that it is here."
-	if f.Running != nil && f.Running.Election != nil {
-		if asks := f.Running.Election.AsksAsVIP; asks != "" {
-			out.warning(name, "Herald cannot: "+asks, why, "run that on the host, and keep it in /etc/sysctl.d")
-		}
-		return
-	}
-	if !f.ReadOnlySettings {
-		return
-	}
-	seen := map[string]bool{}
-	for _, v := range c.VIPs {
-		i := slices.IndexFunc(v.Addresses, netip.Addr.Is4)
-		if v.Announce != config.AnnounceARP || i < 0 {
-			continue
-		}
-		link, err := f.Carrier(v, v.Addresses[i])
-		if err != nil || seen[link] || effective(f, name, link) == wanted {
-			continue
-		}
-		seen[link] = true
-		out.warning(name, fmt.Sprintf("not %d on %s, and /proc/sys cannot be written", wanted, link),
-			why, "sysctl -w net/ipv4/conf/"+link+"/arp_announce=2 on the host")
-	}
-}
-
 // examineNeighbourTable compares the room for neighbours with how many there are.
 func examineNeighbourTable(c *config.Config, f *facts.Facts, out *findings) {
 	for _, family := range []struct {

@@ -171,7 +171,7 @@ func settings(links []string) []string {
 		"kernel/sched_rt_runtime_us", "net/ipv4/neigh/default/gc_thresh3", "net/ipv6/neigh/default/gc_thresh3",
 	}
 	for _, link := range append([]string{"all"}, links...) {
-		for _, name := range []string{"rp_filter", "arp_ignore", "arp_announce"} {
+		for _, name := range []string{"rp_filter", "arp_ignore"} {
 			out = append(out, "net/ipv4/conf/"+link+"/"+name)
 		}
 		out = append(out, "net/ipv6/conf/"+link+"/disable_ipv6")

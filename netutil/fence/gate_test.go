@@ -9,6 +9,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/herald-vip/herald/netutil/link"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
@@ -159,21 +160,14 @@ func TestSender(t *testing.T) {
 
 	s.node.open(f.Open, vip[0].Addr())
 	s.node.In(func() {
-		s.node.Must(AnnounceOwn(linkName))
-		for _, wrong := range []string{"nosuch0", "", "..", "../all"} {
-			if err := AnnounceOwn(wrong); err == nil {
-				t.Errorf("AnnounceOwn(%q) has no error", wrong)
-			} else {
-				t.Log(err)
-			}
-		}
+		s.node.Must(link.ARPAnnounce.Set(linkName, link.AnnounceOwn))
 	})
 	unknown := netip.MustParseAddr("10.9.0.99")
 	s.node.sends(vip[0].Addr(), unknown)
 	for {
 		if f := s.next(); f.kind == askingFrame && f.target == unknown {
 			if f.sender != nodeOwn[0].Addr() {
-				t.Errorf("asks with %s in spite of AnnounceOwn", f.sender)
+				t.Errorf("asks with %s in spite of ARPAnnounce", f.sender)
 			}
 			return
 		}

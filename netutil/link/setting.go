@@ -16,9 +16,15 @@ type Setting uint16
 const (
 	// Forwarding lets packets pass that came by the link (forwarding).
 	Forwarding Setting = 1
+	// ARPAnnounce says from which of the node's addresses the kernel asks for neighbours (arp_announce); with
+	// [AnnounceOwn] from one in the subnet that it asks about.
+	ARPAnnounce Setting = 18
 	// RouteLocalnet lets 127.0.0.0/8 be routed on the link (route_localnet).
 	RouteLocalnet Setting = 26
 )
+
+// AnnounceOwn is for [ARPAnnounce].
+const AnnounceOwn = 2
 
 // Set gives a setting of link a value. It asks rtnetlink, which needs no more than
 // CAP_NET_ADMIN: containers and sandboxed services can only read /proc/sys. The error is

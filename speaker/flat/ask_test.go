@@ -14,22 +14,16 @@ import (
 	"github.com/herald-vip/herald/testenv/netns"
 )
 
-// Where /proc/sys is read-only that is said once, and in the status until it is right.
-func TestAsksAsVIP(t *testing.T) {
+// TestAsksAsNode has the kernel told from where to ask, also where /proc/sys is read-only, as in a pod; that it cannot be without the
+// capability is said once.
+func TestAsksAsNode(t *testing.T) {
 	ns, _ := netns.New(t)
-	const setting = "/proc/sys/net/ipv4/conf/lo/arp_announce"
 	var log bytes.Buffer
 	f := &Flat{Options: Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, places: []place{
 		{addr: netip.MustParseAddr("10.4.0.10"), link: "lo"}, {addr: netip.MustParseAddr("10.4.0.11"), link: "lo"},
 		{addr: netip.MustParseAddr("10.5.0.10"), link: "nolink0"}, {addr: netip.MustParseAddr("fd00:4::10"), link: "lo"},
 	}}
-	in := func(do func() error) {
-		t.Helper()
-		if err := netns.In(ns, do); err != nil {
-			t.Fatal(err)
-		}
-	}
-	in(func() error {
+	err := netns.In(ns, func() error {
 		const settings = "/proc/sys"
 		err := errors.Join(
 			unix.Unshare(unix.CLONE_NEWNS),
@@ -37,19 +31,38 @@ func TestAsksAsVIP(t *testing.T) {
 			unix.Mount(settings, settings, "", unix.MS_BIND, ""),
 			unix.Mount("", settings, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""),
 		)
+		had, all := capabilities(t), capabilities(t)
+		had[0].Effective &^= 1 << unix.CAP_NET_ADMIN
+		setCapabilities(t, had)
 		f.askAsNode()
 		f.askAsNode()
+		setCapabilities(t, all)
+		if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "operation not permitted") {
+			t.Errorf("without the capability the log is:\n%s", got)
+		}
+		f.askAsNode()
+		if is, err := os.ReadFile(settings + "/net/ipv4/conf/lo/arp_announce"); err != nil || string(is) != "2\n" || f.asksAsVIP {
+			t.Errorf("arp_announce is %q, %v; the kernel asks as a VIP: %t", is, err, f.asksAsVIP)
+		}
 		return err
 	})
-	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "level=WARN") || !strings.Contains(got, "sysctl -w net/ipv4/conf/lo/arp_announce=2") {
-		t.Errorf("the log is:\n%s", got)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if said := f.AsksAsVIP(); !strings.Contains(said, "arp_announce of lo: read-only file system") {
-		t.Errorf("the status has %q", said)
+}
+
+// capabilities are those of the thread.
+func capabilities(t *testing.T) (data [2]unix.CapUserData) {
+	t.Helper()
+	if err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0]); err != nil {
+		t.Fatal(err)
 	}
-	in(func() error { return os.WriteFile(setting, []byte("2"), 0) })
-	in(func() error { f.askAsNode(); return nil })
-	if said := f.AsksAsVIP(); said != "" {
-		t.Errorf("it is right, and the status has %q", said)
+	return data
+}
+
+func setCapabilities(t *testing.T, data [2]unix.CapUserData) {
+	t.Helper()
+	if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0]); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -116,7 +116,7 @@ type Flat struct {
 	verdicts   map[string]health.Verdict
 	untold     map[string]bool // verdicts that the speaker is yet to be told
 	moved      bool            // places are others, and Moved is yet to be called
-	refused    map[string]string
+	asksAsVIP  bool
 }
 
 // New returns a Flat that has yet to run, and the speaker that newSpeaker makes of its parts.
@@ -405,18 +405,9 @@ func (f *Flat) guardServices() {
 func (f *Flat) askAsNode() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	refused := askAsNode(f.places)
-	for link, reason := range refused {
-		if f.refused[link] != reason {
-			f.Log.Warn("the kernel may ask for neighbours in the name of a VIP", "link", link, "err", reason)
-		}
+	err := askAsNode(f.places)
+	if err != nil && !f.asksAsVIP {
+		f.Log.Warn("the kernel may ask for neighbours in the name of a VIP", "err", err)
 	}
-	f.refused = refused
-}
-
-// AsksAsVIP says where the kernel may ask for neighbours in the name of a VIP.
-func (f *Flat) AsksAsVIP() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return strings.Join(slices.Sorted(maps.Values(f.refused)), "; ")
+	f.asksAsVIP = err != nil
 }

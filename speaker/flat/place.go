@@ -3,14 +3,17 @@ package flat
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"net/netip"
+	"os"
 	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/arp"
 	"github.com/herald-vip/herald/health"
-	"github.com/herald-vip/herald/netutil/fence"
 	"github.com/herald-vip/herald/netutil/link"
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/speaker"
@@ -187,19 +190,22 @@ func vips(c Config, node string, places []place) []speaker.VIP {
 	return out
 }
 
-// askAsNode has the kernel ask for IPv4 neighbours in the node's own name on the links of
-// places, and returns why it does not, by link.
-func askAsNode(places []place) map[string]string {
-	asked := make(map[string]bool)
-	refused := make(map[string]string)
+// askAsNode has the kernel ask for IPv4 neighbours in the node's own name on the links of places: in
+// that of a VIP it would tell them that the VIP is here. A link that has it so already is left alone.
+func askAsNode(places []place) error {
+	asked := map[string]bool{"": true}
 	for _, p := range places {
-		if asked[p.link] || p.link == "" || !p.addr.Is4() {
+		if asked[p.link] || !p.addr.Is4() {
 			continue
 		}
 		asked[p.link] = true
-		if err := fence.AnnounceOwn(p.link); err != nil && !errors.Is(err, fs.ErrNotExist) { // a missing link has a verdict of its own
-			refused[p.link] = err.Error()
+		if is, err := os.ReadFile("/proc/sys/net/ipv4/conf/" + p.link + "/arp_announce"); err == nil && strings.TrimSpace(string(is)) == strconv.Itoa(link.AnnounceOwn) {
+			continue
+		}
+		err := link.ARPAnnounce.Set(p.link, link.AnnounceOwn)
+		if err != nil && !errors.Is(err, unix.ENODEV) { // which has a verdict of its own
+			return err
 		}
 	}
-	return refused
+	return nil
 }

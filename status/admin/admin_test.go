@@ -186,8 +186,7 @@ func flat() admin.Status {
 		}},
 		Election: &admin.Election{
 			Quorum: "majority", Lease: 0.6, Fence: "the kernel has no nftables",
-			Exposed:   "/etc/herald/gossip.key has mode 0644",
-			AsksAsVIP: "set arp_announce of eth0: read-only file system",
+			Exposed: "/etc/herald/gossip.key has mode 0644",
 			Members: []admin.Member{
 				{Name: "m1", Address: netip.MustParseAddrPort("10.3.0.1:7946"), Voter: true, Self: true, Alive: true, Stands: 1},
 				{Name: "m2", Address: netip.MustParseAddrPort("10.3.0.2:7946"), Voter: true, Alive: true, Heard: at.Add(59 * time.Second), Stands: 1},
@@ -213,7 +212,6 @@ VIP             ADDRESS      LINK   STATE       FOR    WHY
 control-plane   10.3.0.100   eth0   announced   1m0s   apiserver healthy; ALSO USED BY 02:00:00:00:00:09
 
 KEY EXPOSED: /etc/herald/gossip.key has mode 0644
-ASKS AS A VIP: set arp_announce of eth0: read-only file system
 NO FENCE: the kernel has no nftables
 LEASE           HOLDER   EPOCH   VOTES              LEFT    WHY
 control-plane   m1       7       m1 m2 (2 needed)   432ms   -

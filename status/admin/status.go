@@ -186,9 +186,6 @@ type Election struct {
 	Insecure bool `json:"insecure,omitempty"`
 	// Exposed says that others may read the key file, and what to do; empty if they may not.
 	Exposed string `json:"exposed,omitempty"`
-	// AsksAsVIP says that the kernel may ask for neighbours in the name of a VIP, and what
-	// to set; empty if it may not.
-	AsksAsVIP string `json:"asksAsVIP,omitempty"`
 	// Fence is [FenceOn], or why the kernel does not guard against answers after the end of a lease.
 	Fence   string   `json:"fence"`
 	Members []Member `json:"members"`

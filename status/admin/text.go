@@ -126,7 +126,6 @@ func (s Status) writeElection(t table) {
 		fmt.Fprintln(t, "INSECURE: anybody on the network can take the VIPs, set election.keyFile")
 	}
 	t.warn("KEY EXPOSED", e.Exposed)
-	t.warn("ASKS AS A VIP", e.AsksAsVIP)
 	if e.Fence != FenceOn && s.answers() {
 		t.warn("NO FENCE", e.Fence)
 	}
