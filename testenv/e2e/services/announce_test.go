@@ -127,6 +127,16 @@ func (s *served) endpoint(t *testing.T, ready bool) {
 		`{"endpoints": [{"addresses": ["10.244.0.1"], "nodeName": "s", "conditions": {"ready": %t, "serving": %[1]t}}]}`, ready), nil)
 }
 
+// plugin waits until `kubectl herald` says something: what nodes tell the API is up to five seconds late.
+func (s *served) plugin(t *testing.T, says string, args ...string) {
+	t.Helper()
+	command := "exec -a kubectl-herald herald --kubeconfig /etc/herald/kubeconfig --system kube-system " + strings.Join(args, " ")
+	site.Eventually(t, site.Soon, func() error {
+		out, err := site.Run(t, s.Node("s"), "bash", "-c", command)
+		return site.ErrorIf(err != nil || !strings.Contains(out, says), "kubectl herald %v says, with %v:\n%s", args, err, out)
+	})
+}
+
 // create makes all that is to be announced.
 func (s *served) create(t *testing.T) {
 	t.Helper()
@@ -167,6 +177,10 @@ func TestServiceVIP(t *testing.T) {
 		if p := s.Path(t, "r1", serviceAddress); p.Communities != "64512:7" {
 			t.Errorf("the route has the communities %q, want those of the pool", p.Communities)
 		}
+		s.plugin(t, "default/web is announced", "why", "default/web")
+		s.plugin(t, serviceAddress+" is of Service default/web", "who", serviceAddress)
+		s.plugin(t, "control-plane", "status")
+		s.plugin(t, "established", "peers")
 	})
 	t.Run("a BGPPeer waits for its Secret, and nothing else does", func(t *testing.T) {
 		s.Shows(t, func(status admin.Status) error {
@@ -184,6 +198,7 @@ func TestServiceVIP(t *testing.T) {
 		s.endpoint(t, false)
 		s.NoPath(t, "r1", serviceAddress)
 		s.NoPath(t, "r2", serviceAddress)
+		s.plugin(t, "default/web is not announced: no node announces it; s: no ready IPv4 endpoint on this node", "why", "default/web")
 		s.endpoint(t, true)
 		s.Path(t, "r1", serviceAddress)
 		s.Path(t, "r2", serviceAddress)
@@ -196,6 +211,13 @@ func TestServiceVIP(t *testing.T) {
 		site.MustRun(t, s.Speaker.Node, "herald", "undrain")
 		s.Path(t, "r1", serviceAddress)
 		s.Path(t, "r1", site.VIP4)
+	})
+	t.Run("drained from a workstation", func(t *testing.T) {
+		s.plugin(t, "s is to announce no Services any more", "drain", "s")
+		s.NoPath(t, "r1", serviceAddress)
+		s.Path(t, "r1", site.VIP4) // which is no Service's
+		s.plugin(t, "s may announce Services again", "undrain", "s")
+		s.Path(t, "r1", serviceAddress)
 	})
 	t.Run("the node is another rack's", func(t *testing.T) {
 		routes.Mark()
