@@ -46,8 +46,8 @@ func TestCurrent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(made) != 7 || len(current) != 7 {
-		t.Errorf("generated %v, there are %q: want six CRDs and a Go file", made, current)
+	if len(made) != 8 || len(current) != 8 {
+		t.Errorf("generated %v, there are %q: want seven CRDs and a Go file", made, current)
 	}
 	for _, file := range current {
 		want, err := os.ReadFile(filepath.Join(dir, filepath.Base(file)))

@@ -54,6 +54,10 @@ func random(t *testing.T, seed uint64, late bool) {
 		case n == 3:
 			stop()
 			stop = s.start()
+		case n == 6:
+			s.node(fmt.Sprint("n", r.IntN(3)), []corev1.ConditionStatus{"True", "True", "Unknown"}[r.IntN(3)])
+		case n == 7:
+			s.tells(fmt.Sprint("n", r.IntN(3)), someTelling(r.IntN(4)))
 		case n == 4:
 			s.createPool("a", nil, v1alpha1.AddressRange(fmt.Sprintf("10.0.0.%d-10.0.0.9", 1+r.IntN(5))), "fd00::1-fd00::5")
 		case n == 5:
@@ -88,6 +92,9 @@ func random(t *testing.T, seed uint64, late bool) {
 	}
 	if len(s.doubles) > 0 {
 		t.Errorf("seed %d: two Services have %v in the end", seed, s.doubles)
+	}
+	if wrong := s.checkAnnounced(); len(wrong) > 0 {
+		t.Errorf("seed %d: who announces Services is said otherwise than told: %q", seed, wrong)
 	}
 	if served < 1 {
 		t.Errorf("seed %d: %d Services are served, %d refused: little is shown", seed, served, refused)

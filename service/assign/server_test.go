@@ -37,6 +37,8 @@ type server struct {
 	edited   map[string]time.Time // by those that use it
 	pools    map[string]*v1alpha1.AddressPool
 	spaces   map[string]*corev1.Namespace
+	nodes    map[string]*corev1.Node
+	states   map[string]*v1alpha1.NodeStatus // of nodes
 	events   []string
 	writes   map[string]int // of a status, by the key of the Service or "pool " and its name
 	watch    func(func(*state))
@@ -54,6 +56,7 @@ func newServer(t *testing.T) *server {
 	return &server{
 		t: t, random: rand.New(rand.NewPCG(1, 2)), services: make(map[string]*corev1.Service), edited: make(map[string]time.Time),
 		pools: make(map[string]*v1alpha1.AddressPool), spaces: make(map[string]*corev1.Namespace),
+		nodes: make(map[string]*corev1.Node), states: make(map[string]*v1alpha1.NodeStatus),
 		writes: make(map[string]int), watch: func(func(*state)) {},
 	}
 }
@@ -77,6 +80,12 @@ func (s *server) start() (stop func()) {
 	}
 	for _, o := range s.spaces {
 		d.state.setNamespace(o, now)
+	}
+	for _, o := range s.nodes {
+		d.state.setNode(o, now)
+	}
+	for _, o := range s.states {
+		d.state.setNodeStatus(o, now)
 	}
 	s.watch = func(f func(*state)) {
 		select {

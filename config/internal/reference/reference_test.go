@@ -60,11 +60,11 @@ func pages() (map[string][]byte, error) {
 	}
 	var kinds []kind
 	for _, t := range []reflect.Type{
-		reflect.TypeFor[v1alpha1.AddressPool](), reflect.TypeFor[v1alpha1.BGPPeer](),
+		reflect.TypeFor[v1alpha1.AddressPool](), reflect.TypeFor[v1alpha1.BGPPeer](), reflect.TypeFor[v1alpha1.NodeStatus](),
 		reflect.TypeFor[v1alpha1.Tenant](), reflect.TypeFor[v1alpha1.TenantNodes](), reflect.TypeFor[v1alpha1.TCPLoadBalancer](),
 		reflect.TypeFor[v1alpha1.HTTPLoadBalancer](),
 	} {
-		crd, err := readAll("manifests/crds/herald.dev_" + strings.TrimSuffix(strings.ToLower(t.Name()), "s") + "s.yaml")
+		crd, err := readAll("manifests/crds/herald.dev_" + strings.Replace(strings.TrimSuffix(strings.ToLower(t.Name()), "s")+"s", "status", "statuses", 1) + ".yaml")
 		if err != nil {
 			return nil, err
 		}
@@ -78,11 +78,11 @@ func pages() (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	services, err := resourcesPage(servicesIntroduction, example[0], kinds[:2]...)
+	services, err := resourcesPage(servicesIntroduction, example[0], kinds[:3]...)
 	if err != nil {
 		return nil, err
 	}
-	tenants, err := resourcesPage(tenantsIntroduction, nil, kinds[2:]...)
+	tenants, err := resourcesPage(tenantsIntroduction, nil, kinds[3:]...)
 	return map[string][]byte{"config.md": file, "services-api.md": services, "tenants-api.md": tenants}, err
 }
 

@@ -363,21 +363,31 @@ func (b *balancers) connects(t *testing.T, address netip.Addr, port int) {
 }
 
 // writes counts the announcer's requests that the API server has noted and that
-// change anything but the writer's Lease, by verb and resource.
+// change anything but the writer's Lease and what is said of who announces what, by verb and resource.
 func (b *balancers) writes(t *testing.T) map[string]int {
 	t.Helper()
 	counts := make(map[string]int)
+	wrote := make(map[string]string) // by Service, all but who announces it
 	for line := range strings.Lines(site.ReadFile(t, filepath.Join(b.dir, "api", "audit.log"))) {
 		var e struct {
-			Verb      string
-			ObjectRef struct{ Resource, Subresource string }
+			Verb          string
+			ObjectRef     struct{ Resource, Subresource, Name string }
+			RequestObject corev1.Service
 		}
 		if json.Unmarshal([]byte(line), &e) != nil {
 			continue // the last one may be in the making
 		}
-		if !slices.Contains([]string{"get", "list", "watch"}, e.Verb) && e.ObjectRef.Resource != "leases" {
-			counts[e.Verb+" "+e.ObjectRef.Resource]++
+		if slices.Contains([]string{"get", "list", "watch"}, e.Verb) || slices.Contains([]string{"leases", "nodestatuses", "events"}, e.ObjectRef.Resource) {
+			continue
 		}
+		if e.ObjectRef.Resource == "services" {
+			is := fmt.Sprint(addressesOf(&e.RequestObject), conditionOf(&e.RequestObject))
+			if wrote[e.ObjectRef.Name] == is {
+				continue
+			}
+			wrote[e.ObjectRef.Name] = is
+		}
+		counts[e.Verb+" "+e.ObjectRef.Resource]++
 	}
 	return counts
 }

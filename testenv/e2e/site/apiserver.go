@@ -41,8 +41,8 @@ func CrdFiles(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("../../../manifests/crds/*.yaml")
 	Must(t, err)
-	if len(files) != 6 {
-		t.Fatalf("the CRDs are %q, want six", files)
+	if len(files) != 7 {
+		t.Fatalf("the CRDs are %q, want seven", files)
 	}
 	return files
 }
@@ -89,7 +89,7 @@ current-context: a
 		k.Apply(t, services.Definitions, ReadFile(t, file))
 	}
 	Must(t, k.API.Define(t.Context()))
-	for _, resource := range []string{"addresspools", "bgppeers", "tenants", "tenantnodes", "tcploadbalancers", "httploadbalancers"} {
+	for _, resource := range []string{"addresspools", "bgppeers", "nodestatuses", "tenants", "tenantnodes", "tcploadbalancers", "httploadbalancers"} {
 		Eventually(t, Soon, func() error { return k.API.Get(t.Context(), HeraldPath(resource), nil) })
 	}
 	return k
@@ -246,12 +246,13 @@ func ObjectPath(t *testing.T, tree map[string]any) string {
 }
 
 // AccountObjects are Herald's namespace, its service account and all that gives this
-// rights, each by where it is created, in order.
+// rights or bounds them, each by where it is created, in order.
 func AccountObjects(t *testing.T) iter.Seq2[string, []byte] {
 	t.Helper()
 	base := Kustomized(t, "services")
 	return func(yield func(string, []byte) bool) {
-		for _, kind := range []string{"Namespace/herald-system", "ServiceAccount/herald", "ClusterRole/herald", "ClusterRoleBinding/herald", "Role/herald", "RoleBinding/herald"} {
+		for _, kind := range []string{"Namespace/herald-system", "ServiceAccount/herald", "ClusterRole/herald", "ClusterRoleBinding/herald", "Role/herald", "RoleBinding/herald",
+			"ValidatingAdmissionPolicy/herald-nodestatuses", "ValidatingAdmissionPolicyBinding/herald-nodestatuses"} {
 			if o := base[kind]; !yield(ObjectPath(t, o.Tree), o.Text) {
 				return
 			}

@@ -1,0 +1,223 @@
+package report
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/status/admin"
+)
+
+func ip(text string) netip.Addr { return netip.MustParseAddr(text) }
+
+// TestOf reads what is told of a node with a bit of everything.
+func TestOf(t *testing.T) {
+	since := time.Date(2026, 11, 27, 12, 0, 0, 123, time.UTC)
+	got := Of(admin.Status{
+		Version: "v1", Draining: "memory",
+		Peers: []admin.Peer{
+			{Name: "10.0.1.254", ASN: 64500, State: admin.Established, Since: since, Drops: 7, BFD: &admin.BFD{State: admin.BFDUp, In: 9}},
+			{Name: "eth1", State: "active", Reason: "connection refused"},
+		},
+		VIPs: []admin.VIP{
+			{Name: "cp", Address: ip("10.99.0.10"), Stage: admin.Announced, State: admin.Announced, Since: since, Reason: "all checks pass"},
+			{Name: "cp", Address: ip("fd00::10"), Stage: admin.Announced, State: admin.Blocked, Reason: "all checks pass", Error: "no such link"},
+		},
+	}, slices.Values([]Address{
+		{Addr: ip("10.0.0.255"), Announced: true}, {Addr: ip("10.0.1.0"), Announced: true}, {Addr: ip("10.0.1.1"), Announced: true},
+		{Addr: ip("10.0.1.2"), Reason: "no endpoint"},
+		{Addr: ip("10.0.1.3"), Held: true}, {Addr: ip("10.0.1.4"), Held: true, Announced: true},
+		{Addr: ip("10.0.1.5")}, // another's
+		{Addr: ip("10.0.1.6"), Reason: "no endpoint"}, {Addr: ip("10.0.1.7"), Reason: "no endpoint"},
+		{Addr: ip("fd00::4"), Announced: true}, {Addr: ip("fd00::5"), Announced: true}, {Addr: ip("fd00::6"), Announced: true}, {Addr: ip("fd00::7"), Announced: true},
+	}))
+	at := metav1.NewTime(since.Truncate(time.Second))
+	want := v1alpha1.NodeState{
+		Version: "v1", Draining: "memory", Established: "1/2", Up: "1/2", Announced: 8, Held: 2,
+		Sessions: []v1alpha1.NodeSession{
+			{Peer: "10.0.1.254", ASN: "64500", State: "established", Since: at, BFD: "up"},
+			{Peer: "eth1", ASN: "external", State: "down", Reason: "connection refused"},
+		},
+		VIPs: []v1alpha1.NodeVIP{
+			{Name: "cp", Address: "10.99.0.10", State: "announced", Since: at, Reason: "all checks pass"},
+			{Name: "cp", Address: "fd00::10", State: "blocked", Reason: "no such link"},
+		},
+		Services: v1alpha1.NodeServices{
+			Announced: []string{"10.0.0.255-10.0.1.1", "10.0.1.4", "fd00::4/126"}, Held: []string{"10.0.1.3-10.0.1.4"},
+			Withdrawn: []v1alpha1.NodeWithdrawn{{Reason: "no endpoint", Addresses: []string{"10.0.1.2", "10.0.1.6/31"}}},
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Ten thousand addresses in a row are a range; those with gaps between them, or a reason each, find no room.
+func TestBounds(t *testing.T) {
+	tell := func(step, n int, of func(i int, a *Address)) v1alpha1.NodeServices {
+		return Of(admin.Status{}, func(yield func(Address) bool) {
+			a := Address{Addr: ip("10.0.0.0")}
+			for i := range n {
+				of(i, &a)
+				yield(a)
+				for range step {
+					a.Addr = a.Addr.Next()
+				}
+			}
+		}).Services
+	}
+	announced := func(_ int, a *Address) { a.Announced = true }
+	if got := tell(1, 10000, announced); !slices.Equal(got.Announced, []string{"10.0.0.0-10.0.39.15"}) || got.More != 0 {
+		t.Errorf("told of %v and %d more", got.Announced, got.More)
+	}
+	if got := tell(2, 10000, announced); len(got.Announced) != mostRanges || got.More != 9000 {
+		t.Errorf("told of %d ranges and %d more", len(got.Announced), got.More)
+	}
+	got := tell(1, 100, func(i int, a *Address) { a.Reason = fmt.Sprint("reason ", i) })
+	if len(got.Withdrawn) != mostReasons || got.More != 36 {
+		t.Errorf("told of %d reasons and %d more", len(got.Withdrawn), got.More)
+	}
+	got = tell(2, 1500, func(i int, a *Address) { a.Reason = fmt.Sprint("reason ", i%2) })
+	if len(got.Withdrawn) != 2 || len(got.Withdrawn[0].Addresses)+len(got.Withdrawn[1].Addresses) != mostRanges || got.More != 500 {
+		t.Errorf("told of %d reasons and %d more", len(got.Withdrawn), got.More)
+	}
+}
+
+// TestRead asks what was told, of each address.
+func TestRead(t *testing.T) {
+	told := Read(v1alpha1.NodeServices{
+		Announced: []string{"fd00::4/126", "10.0.0.1-10.0.0.9", "nonsense", "10.0.0.20"}, Held: []string{"10.0.0.9"},
+		Withdrawn: []v1alpha1.NodeWithdrawn{{Reason: "b", Addresses: []string{"10.0.0.30/31"}}, {Reason: "a", Addresses: []string{"10.0.0.10", "10.0.0.40"}}},
+	})
+	for addr, want := range map[string]Answer{
+		"10.0.0.1": {Address: Address{Announced: true}}, "10.0.0.5": {Address: Address{Announced: true}}, "fd00::6": {Address: Address{Announced: true}},
+		"10.0.0.20": {Address: Address{Announced: true}}, "10.0.0.9": {Address: Address{Announced: true, Held: true}},
+		"10.0.0.10": {Address: Address{Reason: "a"}}, "10.0.0.31": {Address: Address{Reason: "b"}}, "10.0.0.40": {Address: Address{Reason: "a"}},
+		"10.0.0.0": {}, "10.0.0.41": {}, "fd00::8": {},
+	} {
+		want.Addr = ip(addr)
+		if got := told.Of(ip(addr)); got != want {
+			t.Errorf("%s: %+v, want %+v", addr, got, want)
+		}
+	}
+	told.partial = true
+	if got := told.Of(ip("10.0.0.0")); !got.Unknown {
+		t.Errorf("%+v, want that it may have been left out", got)
+	}
+	if got := (*Told)(nil).Of(ip("10.0.0.0")); got != (Answer{Address: Address{Addr: ip("10.0.0.0")}}) {
+		t.Errorf("nobody says %+v", got)
+	}
+}
+
+// desk is a node and a server in virtual time.
+type desk struct {
+	*Reporter
+	mu     sync.Mutex
+	uid    types.UID
+	state  v1alpha1.NodeState
+	fails  error
+	writes []string // when, and what
+	began  time.Time
+}
+
+func start(t *testing.T, fails error, test func(d *desk, stop func())) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &desk{uid: "u", state: v1alpha1.NodeState{Version: "1"}, began: time.Now(), fails: fails}
+		d.Reporter = New(Options{
+			Node: "n1", Owner: func() (uid types.UID, ok bool) { d.set(func() { uid = d.uid }); return uid, uid != "" },
+			Sketch: func() any { return d.now() }, State: d.now,
+			Apply: func(_ context.Context, s *v1alpha1.NodeStatus) error {
+				d.mu.Lock()
+				defer d.mu.Unlock()
+				d.writes = append(d.writes, fmt.Sprint(time.Since(d.began).Seconds(), " ", s.Status.Version, " ", s.OwnerReferences[0].UID))
+				return d.fails
+			},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); d.Run(ctx) }()
+		test(d, func() { cancel(); <-ended })
+	})
+}
+
+// set does something that nobody looks at meanwhile.
+func (d *desk) set(f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f()
+}
+
+func (d *desk) now() (s v1alpha1.NodeState) {
+	d.set(func() { s = d.state })
+	return s
+}
+
+func (d *desk) want(t *testing.T, writes ...string) {
+	t.Helper()
+	synctest.Wait()
+	if diff := cmp.Diff(writes, d.writes); diff != "" {
+		t.Errorf("writes (-want +got):\n%s", diff)
+	}
+}
+
+// TestRate: what changes is told within a second, and then every five seconds at most; at rest nothing is.
+func TestRate(t *testing.T) {
+	start(t, nil, func(d *desk, stop func()) {
+		time.Sleep(24*time.Hour - 500*time.Millisecond)
+		d.want(t, "0 1 u")
+		d.set(func() { d.writes, d.began = nil, time.Now() })
+		for _, v := range strings.Split("23456789", "") {
+			d.set(func() { d.state.Version = v })
+			time.Sleep(time.Second)
+		}
+		time.Sleep(time.Hour)
+		d.want(t, "0.5 2 u", "5.5 7 u", "10.5 9 u")
+		d.Lost() // somebody has deleted it
+		time.Sleep(time.Hour)
+		d.want(t, "0.5 2 u", "5.5 7 u", "10.5 9 u", "3608.5 9 u")
+		d.set(func() { d.uid, d.state.Version = "", "10" }) // the node is gone
+		time.Sleep(time.Hour)
+		d.set(func() { d.uid = "v" })
+		time.Sleep(2 * time.Second)
+		d.want(t, "0.5 2 u", "5.5 7 u", "10.5 9 u", "3608.5 9 u", "10808.5 10 v")
+		d.set(func() { d.state.Version = "11" })
+		stop()
+		d.want(t, "0.5 2 u", "5.5 7 u", "10.5 9 u", "3608.5 9 u", "10808.5 10 v", "10810 11 v")
+	})
+}
+
+// TestRefused: a server that takes nothing is asked ever more seldom.
+func TestRefused(t *testing.T) {
+	start(t, errors.New("no"), func(d *desk, stop func()) {
+		time.Sleep(time.Minute + time.Millisecond)
+		d.want(t, "0 1 u", "5 1 u", "15 1 u", "35 1 u")
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		n := 0
+		d.set(func() { n = len(d.writes) })
+		if n > 20 {
+			t.Errorf("%d requests in an hour", n)
+		}
+		d.set(func() { d.fails = nil })
+		time.Sleep(most)
+		d.set(func() { n = len(d.writes) })
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if len(d.writes) != n {
+			t.Errorf("%d requests after one was taken", len(d.writes)-n)
+		}
+		stop()
+	})
+}

@@ -1,0 +1,103 @@
+//go:build e2e
+
+package services
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/herald-vip/herald/service"
+	"github.com/herald-vip/herald/testenv/e2e/site"
+	"github.com/herald-vip/herald/testenv/services"
+)
+
+// cost is what five speakers take: memory in bytes, and processor time in clock ticks.
+type cost struct{ memory, grow, rest int }
+
+// TestNodeStatusCost has five nodes announce ten thousand Services, nightly, and a few otherwise, with an API server that
+// knows no NodeStatus and with one that does: what is told costs a tenth at most, and nothing is written at rest.
+func TestNodeStatusCost(t *testing.T) {
+	count := 200
+	if site.Nightly() {
+		count = 10000
+	}
+	var without, with cost
+	t.Run("untold", func(t *testing.T) { without = costOf(t, count, false) })
+	t.Run("told", func(t *testing.T) { with = costOf(t, count, true) })
+	t.Logf("%d Services on five nodes: untold %+v, told %+v", count, without, with)
+	if with.memory > without.memory*11/10 {
+		t.Errorf("the memory of five speakers grew from %d to %d", without.memory, with.memory)
+	}
+}
+
+func costOf(t *testing.T, count int, told bool) (c cost) {
+	crds := t.TempDir()
+	for _, file := range site.CrdFiles(t) {
+		if told || !strings.Contains(file, "nodestatuses") {
+			site.Must(t, os.WriteFile(filepath.Join(crds, filepath.Base(file)), []byte(site.ReadFile(t, file)), 0o600))
+		}
+	}
+	dir := t.TempDir()
+	l, err := services.Start(t.Context(), services.Options{
+		Nodes: 5, Dir: dir, Announcer: &services.Herald{Binary: site.Part(t, "HERALD"), CRDs: crds},
+		APIServer: site.Part(t, "KUBE_APISERVER"), Etcd: site.Part(t, "ETCD"), Testenv: site.Part(t, "TESTENV"), Log: site.Log(t),
+	})
+	site.Must(t, err)
+	defer func() { site.Must(t, l.Close()) }()
+	b := &balancers{Lab: l, dir: dir}
+	began := b.ticks(t)
+	var list []services.Service
+	for i := range count {
+		list = append(list, services.Service{Name: fmt.Sprintf("s%05d", i), Pool: services.PoolBGP, Endpoints: b.Members()})
+	}
+	site.Must(t, b.Create(t.Context(), list...))
+	site.Eventually(t, 10*time.Minute, func() error {
+		time.Sleep(time.Second) // the list is long
+		var list corev1.ServiceList
+		site.Must(t, b.API.Get(t.Context(), services.Services, &list))
+		lacks := 0
+		for _, s := range list.Items {
+			said := !told
+			for _, c := range s.Status.Conditions {
+				said = said || c.Type == service.ConditionAnnounced && c.Message == "announced by n1, n2, n3, n4 and n5"
+			}
+			if len(addressesOf(&s)) == 0 || !said {
+				lacks++
+			}
+		}
+		return site.ErrorIf(lacks > 0, "%d Services lack something", lacks)
+	})
+	time.Sleep(15 * time.Second)
+	c.grow = b.ticks(t) - began
+	writes, began := b.allWrites(t), b.ticks(t)
+	time.Sleep(30 * time.Second)
+	c.rest = b.ticks(t) - began
+	if n := b.allWrites(t) - writes; n > 0 && told {
+		t.Errorf("%d writes at rest", n)
+	}
+	for _, node := range b.Members() {
+		c.memory += site.Memory(t, b.Speaker(node).Daemon("herald").Pid(), "VmRSS")
+	}
+	return c
+}
+
+// ticks is how much processor time all speakers have taken.
+func (b *balancers) ticks(t *testing.T) (sum int) {
+	t.Helper()
+	for _, node := range b.Members() {
+		fields := strings.Fields(site.ReadFile(t, fmt.Sprintf("/proc/%d/stat", b.Speaker(node).Daemon("herald").Pid())))
+		for _, field := range fields[13:15] {
+			n, err := strconv.Atoi(field)
+			site.Must(t, err)
+			sum += n
+		}
+	}
+	return sum
+}

@@ -1,0 +1,219 @@
+//go:build e2e
+
+package services
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/service"
+	"github.com/herald-vip/herald/testenv/e2e/site"
+	"github.com/herald-vip/herald/testenv/services"
+)
+
+const states = "/apis/herald.dev/v1alpha1/nodestatuses"
+
+// TestNodeStatus reads what three nodes tell of themselves, and what is said of a Service by that, while speakers stop,
+// are killed and return.
+func TestNodeStatus(t *testing.T) {
+	b := startBalancers(t)
+	vip := b.led(t, balancer("told"), "n1")
+	for _, node := range b.Members() {
+		b.tells(t, node, func(s v1alpha1.NodeState) error {
+			return site.ErrorIf(s.Established != "1/1" || s.Up != "0/0" || s.Announced != 1 || !slices.Equal(s.Services.Announced, []string{vip.String()}) ||
+				s.Draining != "" || s.Sessions[0].State != "established" || s.Sessions[0].Peer != services.RouterAddress || s.Sessions[0].Since.IsZero(), "told is %+v", s)
+		})
+	}
+	b.says(t, "told", "True", "announced by n1, n2 and n3")
+	table, err := b.API.Table(t.Context(), states)
+	site.Must(t, err)
+	var columns []string
+	for _, c := range table.ColumnDefinitions {
+		columns = append(columns, c.Name)
+	}
+	if got, want := fmt.Sprint(columns, table.Rows[1].Cells[:6]), "[Name Sessions VIPs Announced Held Draining Version Age] [n2 1/1 0/0 1 0 <nil>]"; got != want {
+		t.Errorf("kubectl shows %s, want %s", got, want)
+	}
+
+	t.Run("at rest nothing is written", func(t *testing.T) {
+		before := b.allWrites(t)
+		time.Sleep(12 * time.Second) // two of the least pauses, and more than what is said of nobody takes
+		if after := b.allWrites(t); after != before {
+			t.Errorf("%d writes", after-before)
+		}
+	})
+	t.Run("a speaker stops", func(t *testing.T) {
+		site.Must(t, site.Stop(t, b.Speaker("n3")))
+		b.tells(t, "n3", func(s v1alpha1.NodeState) error {
+			return site.ErrorIf(s.Announced != 0 || s.Draining != "herald is stopping" || len(s.Services.Announced) > 0, "told is %+v", s)
+		})
+		b.says(t, "told", "True", "announced by n1 and n2")
+		site.Start(t, b.Speaker("n3"))
+		b.says(t, "told", "True", "announced by n1, n2 and n3")
+	})
+	t.Run("a node is silent", func(t *testing.T) {
+		ready := func(status string) {
+			b.patch(t, services.Nodes+"/n2/status", `{"status": {"conditions": [{"type": "Ready", "status": "`+status+`"}]}}`)
+		}
+		site.Kill(t, b.Speaker("n2"))
+		ready("Unknown")
+		b.says(t, "told", "True", "announced by n1 and n3")
+		site.Start(t, b.Speaker("n2"))
+		ready("True")
+		b.says(t, "told", "True", "announced by n1, n2 and n3")
+	})
+	t.Run("there is no endpoint", func(t *testing.T) {
+		site.Must(t, b.SetEndpoint(t.Context(), "told", "n1", services.NotReady()))
+		b.says(t, "told", "False", "announced by no node: no ready IPv4 endpoint on any node (n1, n2 and n3)")
+		site.Must(t, b.SetEndpoint(t.Context(), "told", "n1", services.Ready()))
+		b.says(t, "told", "True", "announced by n1, n2 and n3")
+	})
+	t.Run("what is told is deleted", func(t *testing.T) {
+		site.Must(t, b.API.Delete(t.Context(), states+"/n1"))
+		b.tells(t, "n1", func(s v1alpha1.NodeState) error { return site.ErrorIf(s.Announced != 1, "told is %+v", s) })
+	})
+	site.Eventually(t, site.Soon, func() error {
+		var list corev1.EventList
+		site.Must(t, b.API.Get(t.Context(), "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name=told", &list))
+		var said []string
+		for _, e := range list.Items {
+			said = append(said, fmt.Sprintf("%s %s: %s", e.Type, e.Reason, e.Message))
+		}
+		for _, want := range []string{
+			"Normal AnnouncersMoved: announced by n1 and n2; before: announced by n1, n2 and n3",
+			"Warning NotAnnounced: announced by no node: no ready IPv4 endpoint on any node (n1, n2 and n3)",
+		} {
+			if !slices.Contains(said, want) {
+				return fmt.Errorf("events %q, want %q among them", said, want)
+			}
+		}
+		return nil
+	})
+	t.Run("a holder stops", b.testHolder)
+}
+
+// testHolder has the holder of an address on a flat layer 2 stop.
+func (b *balancers) testHolder(t *testing.T) {
+	b.create(t, balancer("flat", annotated("pool", services.PoolARP)), "n1")
+	b.address(t, "flat")
+	holder := ""
+	site.Eventually(t, 2*site.Soon, func() error {
+		_, message := b.said(t, "flat")
+		holder = strings.TrimPrefix(message, "held by ")
+		return site.ErrorIf(!slices.Contains(b.Members(), holder), "it is said %q", message)
+	})
+	b.tells(t, holder, func(s v1alpha1.NodeState) error { return site.ErrorIf(s.Held != 1, "told is %+v", s) })
+	site.Must(t, site.Stop(t, b.Speaker(holder)))
+	site.Eventually(t, 2*site.Soon, func() error {
+		_, message := b.said(t, "flat")
+		next, held := strings.CutPrefix(message, "held by ")
+		return site.ErrorIf(!held || next == holder, "it is said %q", message)
+	})
+	site.Start(t, b.Speaker(holder))
+}
+
+// tells waits until what a node tells is as it should be.
+func (b *balancers) tells(t *testing.T, node string, check func(v1alpha1.NodeState) error) {
+	t.Helper()
+	site.Eventually(t, 2*site.Soon, func() error {
+		var s v1alpha1.NodeStatus
+		if err := b.API.Get(t.Context(), states+"/"+node, &s); err != nil {
+			return err
+		}
+		if len(s.OwnerReferences) != 1 || s.OwnerReferences[0].Kind != "Node" || s.OwnerReferences[0].Name != node {
+			return fmt.Errorf("the owners are %+v, want the node", s.OwnerReferences)
+		}
+		return check(s.Status)
+	})
+}
+
+// said is the status and the message of the condition of who announces a Service.
+func (b *balancers) said(t *testing.T, name string) (status, message string) {
+	t.Helper()
+	for _, c := range b.get(t, name).Status.Conditions {
+		if c.Type == service.ConditionAnnounced {
+			return string(c.Status), c.Message
+		}
+	}
+	return "", ""
+}
+
+// says waits until it is as it should be.
+func (b *balancers) says(t *testing.T, name, status, message string) {
+	t.Helper()
+	site.Eventually(t, 2*site.Soon, func() error {
+		s, m := b.said(t, name)
+		return site.ErrorIf(s != status || m != message, "of %s it is said %s: %s; want %s: %s", name, s, m, status, message)
+	})
+}
+
+// allWrites counts the announcer's requests that change anything but Leases.
+func (b *balancers) allWrites(t *testing.T) (n int) {
+	t.Helper()
+	for line := range strings.Lines(site.ReadFile(t, filepath.Join(b.dir, "api", "audit.log"))) {
+		if !strings.Contains(line, `"resource":"leases"`) && (strings.Contains(line, `"verb":"patch"`) || strings.Contains(line, `"verb":"create"`)) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestNodeWritesItsOwn shows the policy of the manifests: the token of a pod writes what its node tells, and nothing else.
+func TestNodeWritesItsOwn(t *testing.T) {
+	k := site.StartAPIServer(t)
+	for path, object := range site.AccountObjects(t) {
+		k.Apply(t, path, string(object))
+	}
+	for _, node := range []string{"n1", "n2"} {
+		k.Apply(t, "/api/v1/nodes", "{apiVersion: v1, kind: Node, metadata: {name: "+node+"}}")
+	}
+	const account = "/api/v1/namespaces/herald-system/"
+	k.Apply(t, account+"pods", "{apiVersion: v1, kind: Pod, metadata: {name: herald-a}, spec: {nodeName: n1, serviceAccountName: herald, automountServiceAccountToken: false, containers: [{name: herald, image: herald}]}}")
+	var token struct{ Status struct{ Token string } }
+	k.Do(t, http.MethodPost, account+"serviceaccounts/herald/token", []byte(
+		`{apiVersion: authentication.k8s.io/v1, kind: TokenRequest, spec: {boundObjectRef: {apiVersion: v1, kind: Pod, name: herald-a}}}`), &token)
+	c := &rest.Config{Host: fmt.Sprintf("https://127.0.0.1:%d", k.Port), BearerToken: token.Status.Token}
+	c.CAFile, c.ServerName = filepath.Join(k.Pki.Dir, "ca.crt"), "kubernetes"
+	pod, err := services.NewAPI(c)
+	site.Must(t, err)
+	t.Cleanup(pod.Close)
+	k.Pki.IssueAccount(t)
+	master := k.As(t, "services")
+
+	told := func(node string) []byte {
+		return []byte("{apiVersion: herald.dev/v1alpha1, kind: NodeStatus, metadata: {name: " + node + "}, status: {announced: 0, held: 0}}")
+	}
+	site.Eventually(t, site.Soon, func() error { // a policy takes a moment to be in force
+		status, answer, err := pod.Ask(t.Context(), http.MethodPost, states+"?dryRun=All", told("n2"))
+		site.Must(t, err)
+		return site.ErrorIf(status != http.StatusUnprocessableEntity || !strings.Contains(answer, "want the NodeStatus of the node that the pod is on"), "%d %s", status, answer)
+	})
+	for _, test := range []struct {
+		who          *services.API
+		method, path string
+		body         []byte
+		want         int
+	}{
+		{pod, http.MethodPost, states, told("n1"), http.StatusCreated},
+		{pod, http.MethodPatch, states + "/n1", []byte(`{"status": {"draining": "a"}}`), http.StatusOK},
+		{master, http.MethodPost, states, told("n2"), http.StatusCreated}, // a client certificate has no node
+		{pod, http.MethodPatch, states + "/n2", []byte(`{"status": {"draining": "a"}}`), http.StatusUnprocessableEntity},
+		{pod, http.MethodDelete, states + "/n2", nil, http.StatusForbidden},
+		{pod, http.MethodDelete, states + "/n1", nil, http.StatusForbidden},
+	} {
+		status, answer, err := test.who.Ask(t.Context(), test.method, test.path, test.body)
+		site.Must(t, err)
+		if status != test.want {
+			t.Errorf("%s %s: %d, want %d: %s", test.method, test.path, status, test.want, answer)
+		}
+	}
+}
