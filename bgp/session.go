@@ -124,7 +124,7 @@ func (s *Server) confirmed(p *peer, epoch uint64, o offers) bool {
 	s.findNextHop(p)
 	s.told.take(p.addr) // what was said before is of no interest now
 	s.export()
-	s.log.Info("session established", "peer", p.Name(), "asn", p.heard)
+	s.log.Info("session established", "peer", p.Name(), "state", "established", "asn", p.heard)
 	if p.wait.on() {
 		s.log.Info("routes wait for BFD", "peer", p.Name(), "limit", patience)
 	}
@@ -188,7 +188,7 @@ func (s *Server) expel(p *peer, reason string) {
 	if p.closed != nil {
 		return // its session is about to end anyway
 	}
-	s.log.Warn("session ended", "peer", p.Name(), "reason", reason, "for", ban)
+	s.log.Warn("session ended", "peer", p.Name(), "state", "down", "reason", reason, "for", ban)
 	s.drop(p)
 	p.reason, p.banned = reason, time.Now().Add(ban)
 	s.export()

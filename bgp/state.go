@@ -160,11 +160,11 @@ func (s *Server) lose(p *peer, reason string) {
 	p.down(reason)
 	s.export()
 	if p.closed != nil {
-		s.log.Info("session closed", "peer", p.Name())
+		s.log.Info("session closed", "peer", p.Name(), "state", "down")
 		close(p.closed)
 		p.closed = nil
 		return
 	}
-	s.log.Warn("session lost", "peer", p.Name(), "reason", reason)
+	s.log.Warn("session lost", "peer", p.Name(), "state", "down", "reason", reason)
 	s.renew(p)
 }

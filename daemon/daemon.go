@@ -55,7 +55,7 @@ const (
 	// through the kernel do not need it.
 	proxyLinger = 2 * time.Second
 	// rememberedEvents is how many events the status tells of.
-	rememberedEvents = 50
+	rememberedEvents = 200
 )
 
 // Daemon is one speaker process.

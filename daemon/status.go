@@ -127,7 +127,7 @@ func (d *Daemon) Status() admin.Status {
 	c := d.config
 	d.mu.Unlock()
 	for _, e := range d.events.Events() {
-		s.Events = append(s.Events, admin.Event{At: e.At, Level: e.Level.String(), What: e.What, About: e.About, Why: e.Why})
+		s.Events = append(s.Events, admin.Event{At: e.At, Level: e.Level.String(), What: e.What, About: e.About, Why: e.Why, Of: e.Of, State: e.State})
 	}
 
 	conflicts := d.flat.Conflicts()

@@ -245,6 +245,9 @@ type Event struct {
 	What  string `json:"what"`
 	About string `json:"about,omitempty"`
 	Why   string `json:"why,omitempty"`
+	// Of and State are, of a change of state, what has it (`vip NAME ADDRESS`, `check NAME` or `peer NAME`) and what it is now.
+	Of    string `json:"of,omitempty"`
+	State string `json:"state,omitempty"`
 }
 
 // Ready says whether the speaker does its job as well as the node's health

@@ -21,6 +21,9 @@ type Event struct {
 	// What is the line's message, About its attributes as key=value, Why the one
 	// that gives a reason. Each is one line of [longest] characters at most.
 	What, About, Why string
+	// Of and State are, of a change of state, what has it (`vip`, `check` or `peer`, and its name) and what it is now; empty of
+	// any other event.
+	Of, State string
 }
 
 // longest bounds what a single event takes of memory: a refused file lists every
@@ -105,14 +108,22 @@ func (h handler) WithGroup(name string) slog.Handler {
 
 func (h handler) event(r slog.Record) Event {
 	var about, why []string
+	var of, state string
 	take := func(key string, v slog.Value) {
 		value := v.Resolve().String()
 		switch key {
 		case "reason", "err":
 			why = append(why, value)
-		default:
-			about = append(about, key+"="+value)
+			return
+		case "state":
+			state = value
+			return
+		case "vip", "check", "peer":
+			of = key + " " + value
+		case "address":
+			of += " " + value
 		}
+		about = append(about, key+"="+value)
 	}
 	for _, a := range h.attrs {
 		take(a.Key, a.Value)
@@ -121,7 +132,11 @@ func (h handler) event(r slog.Record) Event {
 		take(h.group+a.Key, a.Value)
 		return true
 	})
+	if state == "" {
+		of = ""
+	}
 	return Event{
+		Of: text.Short(of, longest), State: text.Short(state, longest),
 		At: r.Time, Level: r.Level,
 		What: text.Short(r.Message, longest), About: text.Short(strings.Join(about, " "), longest), Why: text.Short(strings.Join(why, "; "), longest),
 	}

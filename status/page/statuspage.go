@@ -28,7 +28,7 @@ type Page struct{ template *template.Template }
 // New returns the page.
 func New() *Page {
 	return &Page{template.Must(template.New("page").Funcs(template.FuncMap{
-		"ago": ago, "at": at, "day": day, "duration": duration, "join": strings.Join,
+		"ago": ago, "at": at, "row": func(i int) int { return 24*i + 20 }, "day": day, "duration": duration, "join": strings.Join,
 		"peer": peerMood, "vip": vipMood, "balancer": balancerMood, "offer": offerMood,
 	}).Parse(page))}
 }
@@ -61,7 +61,8 @@ func (p *Page) Write(w io.Writer, s admin.Status, now time.Time) error {
 		Because  string
 		Unfenced bool
 		Unreal   bool
-	}{s, now, ready, why, s.Election != nil && s.Election.Fence != admin.FenceOn, s.Realtime != "" && s.Realtime != admin.RealtimeOn})
+		Lanes    []lane
+	}{s, now, ready, why, s.Election != nil && s.Election.Fence != admin.FenceOn, s.Realtime != "" && s.Realtime != admin.RealtimeOn, lanes(s, now)})
 	if err != nil {
 		return fmt.Errorf("status page: %w", err)
 	}

@@ -1,0 +1,103 @@
+package page
+
+import (
+	"time"
+
+	"github.com/herald-vip/herald/status/admin"
+)
+
+const (
+	// window is what the picture shows of the past, width how wide that is, and mostLanes how many rows there are.
+	window    = time.Hour
+	width     = 720
+	mostLanes = 30
+)
+
+// lane is what a VIP's address, a check or a session has been in the window.
+type lane struct {
+	Name  string
+	Spans []span
+}
+
+// span is a time in one state.
+type span struct {
+	X, Width    float64
+	Mood, State string
+	From        time.Time
+}
+
+// lanes are the rows of the picture. What was before the oldest event that is remembered is not known, and blank.
+func lanes(s admin.Status, now time.Time) []lane {
+	var out []lane
+	add := func(of, name, state string, since time.Time, mood func(state string) string) {
+		if len(out) < mostLanes {
+			out = append(out, lane{name, spans(s.Events, of, state, since, now, mood)})
+		}
+	}
+	for _, v := range s.VIPs {
+		add("vip "+v.Name+" "+v.Address.String(), v.Name+" "+v.Address.String(), string(v.Stage), v.Since, stageMood)
+	}
+	for _, c := range s.Checks {
+		add("check "+c.Name, "check "+c.Name, string(c.State), c.Since, checkMood)
+	}
+	for _, p := range s.Peers {
+		state := "down"
+		if p.State == admin.Established {
+			state = string(p.State)
+		}
+		add("peer "+p.Name, "peer "+p.Name, state, p.Since, checkMood)
+	}
+	return out
+}
+
+// spans are the states of one thing, the latest first: the one that it has since a time, and by its events, of
+// which the newest is the first, those of before.
+func spans(events []admin.Event, of, state string, since, now time.Time, mood func(string) string) []span {
+	from := []admin.Event{{At: since, State: state}}
+	for _, e := range events {
+		last := &from[len(from)-1]
+		switch {
+		case e.Of != of:
+		case e.State == last.State && e.At.Before(last.At):
+			last.At = e.At
+		case e.At.Before(last.At):
+			from = append(from, e)
+		}
+	}
+	begin, end := now.Add(-window), now
+	var out []span
+	for _, e := range from {
+		at := e.At
+		if at.Before(begin) {
+			at = begin
+		}
+		if at.Before(end) {
+			out = append(out, span{X: place(at, now), Width: place(end, now) - place(at, now), Mood: mood(e.State), State: e.State, From: e.At})
+			end = at
+		}
+	}
+	return out
+}
+
+// place is where a time is in the picture.
+func place(t, now time.Time) float64 { return width * (1 - now.Sub(t).Seconds()/window.Seconds()) }
+
+func stageMood(state string) string {
+	switch admin.Stage(state) {
+	case admin.Announced:
+		return good
+	case admin.Withdrawn:
+		return idle
+	}
+	return odd
+}
+
+func checkMood(state string) string {
+	switch state {
+	case string(admin.Healthy), string(admin.Established):
+		return good
+	case string(admin.Unknown):
+		return odd
+	}
+	return bad
+}
