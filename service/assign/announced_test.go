@@ -37,7 +37,9 @@ func (s *server) tells(name string, told v1alpha1.NodeServices) {
 	s.watch(func(st *state) { st.setNodeStatus(o, time.Now()) })
 }
 
-func announces(ranges ...string) v1alpha1.NodeServices { return v1alpha1.NodeServices{Announced: ranges} }
+func announces(ranges ...string) v1alpha1.NodeServices {
+	return v1alpha1.NodeServices{Announced: ranges}
+}
 
 func holds(ranges ...string) v1alpha1.NodeServices { return v1alpha1.NodeServices{Held: ranges} }
 
