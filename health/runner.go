@@ -181,7 +181,7 @@ func (r *runner) stoodStill(due time.Time) bool {
 	verdict := *v
 	r.mu.Unlock()
 	r.notify(verdict)
-	r.log.Warn("check is unhealthy", "check", verdict.Check, "state", verdict.State.String(), "reason", verdict.Reason)
+	r.log.Warn("check is unhealthy", "check", verdict.Check, "reason", verdict.Reason, "state", verdict.State.String())
 	return true
 }
 
@@ -227,7 +227,7 @@ func (r *runner) observe(out outcome, began, evidence time.Time) {
 			level = slog.LevelWarn
 		}
 		r.log.Log(context.Background(), level, "check is "+next.state.String(),
-			"check", verdict.Check, "state", next.state.String(), "reason", verdict.Reason, "after", now.Sub(verdict.Cause))
+			"check", verdict.Check, "reason", verdict.Reason, "after", now.Sub(verdict.Cause), "state", next.state.String())
 	}
 	switch {
 	case verdict.Warning == before:

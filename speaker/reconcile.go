@@ -87,7 +87,7 @@ func (s *Speaker) reconcile() {
 	s.openBridge()
 	s.tellMembers()
 	for _, m := range moved { // a log that is slow, or stuck, must not hold up a withdrawal
-		s.log.Log(context.Background(), m.level, m.of.vip.kind()+" "+m.what, "vip", m.of.vip.Name, "address", m.of.Addr, "state", m.of.at.stage.String(), "reason", m.reason)
+		s.log.Log(context.Background(), m.level, m.of.vip.kind()+" "+m.what, "vip", m.of.vip.Name, "address", m.of.Addr, "reason", m.reason, "state", m.of.at.stage.String())
 	}
 	s.forgetGone()
 	if s.allWithdrawn() {

@@ -98,7 +98,7 @@ func TestNodeStatus(t *testing.T) {
 		}
 		return nil
 	})
-	t.Run("a holder stops", b.testHolder)
+	t.Run("a holder stops", func(t *testing.T) { b.testHolder(t) })
 }
 
 // testHolder has the holder of an address on a flat layer 2 stop.
