@@ -19,8 +19,7 @@ REALPARTS   = testenv/realparts
 KUBERNETES  = kube-apiserver kube-controller-manager kube-proxy kubectl
 TESTED_WITH = iproute2 nftables iptables procps prometheus w3m haproxy
 
-# What a release is made of. A build outside git has to be told all three.
-ARCHS             ?= amd64 arm64
+# What a release is made of. A build outside git has to be told all three. ARCHS are the architectures, SIGNING_KEY the key that signs.
 COMMIT            ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 IMAGE             ?= herald:$(VERSION)
@@ -52,7 +51,7 @@ test: root ## 4 min: run all tests that need no lab of real parts, with the race
 	go -C manifests/release test ./...
 	go -C testenv/bench test -race ./...
 
-e2e: root lab-binaries race-binary $(addprefix $(REALPARTS)/bin/,$(KUBERNETES)) $(addprefix $(REALPARTS)/bin/,helm traefik external-dns gateway-api) ## 12 min: run the tests on FRR, etcd, kube-apiserver and a registry
+e2e: root lab-binaries race-binary bin/herald-release $(addprefix $(REALPARTS)/bin/,$(KUBERNETES)) $(addprefix $(REALPARTS)/bin/,helm traefik external-dns gateway-api) ## 12 min: run the tests on FRR, etcd, kube-apiserver and a registry
 	testenv/install iproute2 frr bird2 keepalived haproxy curl etcd-server docker-registry nftables procps systemd bind9 bind9-dnsutils unbound ansible-core
 	@# It is wanted for its schema, not to set this machine up at the next boot.
 	@command -v cloud-init >/dev/null || { mkdir -p /etc/cloud && touch /etc/cloud/cloud-init.disabled; }
@@ -124,15 +123,20 @@ simulate: go ## 6 min: run leases through SCHEDULES (10000) random schedules of 
 mutate: go ## 25 min: make each defect of testenv/mutate/mutations.txt in lease, fence and speaker, and see that a test finds it
 	go test -count=1 -v -tags mutate -timeout 3h -run TestMutations$$ ./testenv/mutate
 
+image: ARCHS ?= amd64 arm64
 image: release-programs ## 15 s: write container images: bin/herald_image.tar for all architectures, one of each for docker load
 	bin/herald-release image $(PACK) $(RUN) --reference $(IMAGE) --out bin/herald_image.tar $(PROGRAMS)
 	for a in $(ARCHS); do bin/herald-release image $(PACK) $(RUN) --reference $(IMAGE) --out bin/herald_image_$$a.tar $$a=bin/linux-$$a/herald || exit; done
 
-release: release-programs ## 30 s: write the files of a release to bin/release: programs, images, bills of materials, checksums
+# Five architectures take five minutes to compile once; CI makes two.
+release: ARCHS ?= amd64 arm64 arm riscv64 s390x
+release: release-programs ## 1 min: write the files of a release to bin/release: programs, packages, chart, images, bills of materials, checksums
 	@case "$(VERSION) $(COMMIT)" in *unknown*) echo 'this is no git checkout: say VERSION=… COMMIT=… SOURCE_DATE_EPOCH=…' >&2; exit 1;; esac
 	rm -rf bin/release
 	bin/herald-release release $(PACK) $(RUN) --reference $(IMAGE) --out bin/release --talos manifests/talos/service.yaml \
+		--chart manifests/helm/herald --packages manifests/package/nfpm.yaml \
 		$(addprefix --with ,README.md LICENSE CHANGELOG.md $(wildcard manifests/herald.service)) $(PROGRAMS)
+	$(if $(SIGNING_KEY),bin/herald-release sign --key '$(SIGNING_KEY)' --time $(SOURCE_DATE_EPOCH) --reference $(IMAGE) bin/release)
 	ls -l bin/release
 
 reproduce: go ## 3 min: make the release of HEAD twice, in two places, and compare
@@ -177,7 +181,7 @@ lab-binaries: build
 
 # Nothing of the environment may change what comes out.
 release-programs: bin/herald-release
-	for a in $(ARCHS); do GOFLAGS= GOWORK=off GOEXPERIMENT= GOFIPS140=off GOOS=linux GOARCH=$$a GOAMD64=v1 GOARM64=v8.0 $(GOBUILD) -o bin/linux-$$a/herald ./cmd/herald || exit; done
+	for a in $(ARCHS); do GOFLAGS= GOWORK=off GOEXPERIMENT= GOFIPS140=off GOOS=linux GOARCH=$$a GOAMD64=v1 GOARM64=v8.0 GOARM=7 $(GOBUILD) -o bin/linux-$$a/herald ./cmd/herald || exit; done
 
 bin/herald-bench: go
 	CGO_ENABLED=0 go -C testenv/bench build -trimpath -buildvcs=false -ldflags '-s -w' -o ../../$@ .

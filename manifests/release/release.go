@@ -6,9 +6,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/herald-vip/herald/manifests/release/archive"
+	"github.com/herald-vip/herald/manifests/release/chart"
 	"github.com/herald-vip/herald/manifests/release/oci"
 	"github.com/herald-vip/herald/manifests/release/talos"
 )
@@ -21,11 +23,13 @@ type releaseCommand struct {
 	Cmd       string            `help:"Arguments of the program, unless its container gets others."`
 	With      []string          `help:"Files that come with the program."`
 	Talos     string            `required:"" help:"The extension service of Talos: manifests/talos/service.yaml."`
+	Chart     string            `required:"" help:"The chart: manifests/helm/herald."`
+	Packages  string            `required:"" help:"What packages are made of, for nfpm: manifests/package/nfpm.yaml."`
 	Programs  map[string]string `arg:"" help:"The program by architecture: amd64=bin/linux-amd64/herald."`
 }
 
-// Run writes an image of all architectures, and one that is a system extension of Talos; for each an archive of the program,
-// its bill of materials and an image; and the checksums of all of it.
+// Run writes the chart; an image of all architectures, and one that is a system extension of Talos; for each an archive of the
+// program, its bill of materials, an image and packages; and the checksums of all of it.
 func (c releaseCommand) Run() error {
 	programs, err := readPrograms(c.Programs)
 	if err != nil {
@@ -39,6 +43,10 @@ func (c releaseCommand) Run() error {
 	if err != nil {
 		return err
 	}
+	tgz, artifact, err := chart.Pack(os.DirFS(c.Chart), c.semver(), c.Version, c.time())
+	if err != nil {
+		return fmt.Errorf("chart: %w", err)
+	}
 	if err := os.MkdirAll(c.Out, 0o755); err != nil {
 		return err
 	}
@@ -48,11 +56,21 @@ func (c releaseCommand) Run() error {
 	out.write(name+"_"+c.Version+"_image.tar", func(w io.Writer) error {
 		return oci.Write(w, image, executables(programs)...)
 	})
-	out.write(name+"_"+c.Version+"_talos.tar", func(w io.Writer) error {
-		return oci.Write(w, talos.Extension(image, name, c.Version, service), executables(programs)...)
+	if runs := slices.DeleteFunc(executables(programs), func(p oci.Program) bool { return !talos.Runs(p.Arch) }); len(runs) > 0 {
+		out.write(name+"_"+c.Version+"_talos.tar", func(w io.Writer) error {
+			return oci.Write(w, talos.Extension(image, name, c.Version, service), runs...)
+		})
+	}
+	out.write(name+"_"+c.Version+"_chart.tar", func(w io.Writer) error { return oci.WriteArtifacts(w, c.time(), artifact) })
+	out.write(name+"-"+c.semver()+".tgz", func(w io.Writer) error {
+		_, err := w.Write(tgz)
+		return err
 	})
 	for _, p := range programs {
 		stem := fmt.Sprintf("%s_%s_linux_%s", name, c.Version, p.Arch)
+		if p.Arch == "arm" {
+			stem += "v7"
+		}
 		out.write(stem+".tar.gz", func(w io.Writer) error {
 			files := []archive.File{{Name: stem + "/" + name, Mode: 0o755, Data: p.Data}}
 			for _, f := range with {
@@ -63,6 +81,9 @@ func (c releaseCommand) Run() error {
 		})
 		out.write(stem+".cdx.json", func(w io.Writer) error { return writeBOM(w, c.build, p) })
 		out.write(stem+"_image.tar", func(w io.Writer) error { return oci.Write(w, image, p.Program) })
+		for _, format := range []string{"deb", "rpm"} {
+			out.writePackage(c.build, c.Packages, format, p)
+		}
 	}
 	return out.close()
 }

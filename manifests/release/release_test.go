@@ -34,7 +34,7 @@ func compile(t *testing.T, arch string, flags ...string) string {
 	return path
 }
 
-// TestRelease makes a release of a program, twice, and reads what is in it.
+// TestRelease makes a release of a program, twice, and reads what is in it; then it signs it.
 func TestRelease(t *testing.T) {
 	license := filepath.Join(t.TempDir(), "LICENSE")
 	if err := os.WriteFile(license, []byte("as you like"), 0o600); err != nil {
@@ -42,9 +42,11 @@ func TestRelease(t *testing.T) {
 	}
 	c := releaseCommand{
 		build:     build{Version: "v1", Commit: "c0ffee", Time: 1795000000},
-		Reference: "herald:v1", Cmd: "run --config x", With: []string{license}, Talos: "../talos/service.yaml",
-		Programs: map[string]string{"amd64": compile(t, "amd64"), "arm64": compile(t, "arm64")},
+		Reference: "herald:v1", Cmd: "run --config x", With: []string{license}, Talos: "manifests/talos/service.yaml",
+		Chart: "manifests/helm/herald", Packages: "manifests/package/nfpm.yaml",
+		Programs: map[string]string{"amd64": compile(t, "amd64"), "arm": compile(t, "arm"), "arm64": compile(t, "arm64")},
 	}
+	t.Chdir("../..")
 	var sums [2]string
 	for i := range sums {
 		c.Out = filepath.Join(t.TempDir(), "out")
@@ -57,8 +59,13 @@ func TestRelease(t *testing.T) {
 		}
 		sums[i] = string(data)
 	}
-	if sums[0] != sums[1] || strings.Count(sums[0], "\n") != 8 {
-		t.Errorf("checksums of two releases of the same, want eight files:\n%s\n%s", sums[0], sums[1])
+	if sums[0] != sums[1] || strings.Count(sums[0], "\n") != 4+3*5 {
+		t.Errorf("checksums of two releases of the same, want four files and five for each architecture:\n%s\n%s", sums[0], sums[1])
+	}
+	for _, name := range []string{"herald_v1_linux_armv7.tar.gz", "herald_0.0.0~g1_armhf.deb", "herald-0.0.0~g1-1.armv7hl.rpm", "herald-0.0.0-g1.tgz"} {
+		if !strings.Contains(sums[0], "  "+name+"\n") {
+			t.Errorf("there is no %s in\n%s", name, sums[0])
+		}
 	}
 	check := exec.CommandContext(t.Context(), "sha256sum", "--check", "--strict", "SHA256SUMS")
 	check.Dir = c.Out
@@ -70,6 +77,46 @@ func TestRelease(t *testing.T) {
 		t.Errorf("the archive has %q, want %q", got, want)
 	}
 	bom(t, filepath.Join(c.Out, "herald_v1_linux_arm64.cdx.json"))
+	deb(t, filepath.Join(c.Out, "herald_0.0.0~g1_arm64.deb"))
+	signed(t, c)
+}
+
+// deb checks what dpkg finds in a package: whose it is, and what may do what with it.
+func deb(t *testing.T, path string) {
+	t.Helper()
+	dpkg := func(args ...string) string {
+		out, err := exec.CommandContext(t.Context(), "dpkg-deb", append(args, path)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return string(out)
+	}
+	about := dpkg("--field")
+	for _, want := range []string{"Package: herald\n", "Version: 0.0.0~g1\n", "Architecture: arm64\n", "Description: virtual IPs for Kubernetes"} {
+		if !strings.Contains(about, want) {
+			t.Errorf("there is no %q in\n%s", want, about)
+		}
+	}
+	modes := make(map[string]string)
+	for line := range strings.Lines(dpkg("--contents")) {
+		fields := strings.Fields(line) // -rwxr-xr-x root/root 123 2026-11-21 12:00 ./usr/bin/herald
+		modes[fields[5]] = fields[0] + " " + fields[1]
+	}
+	for name, want := range map[string]string{
+		"./usr/bin/herald":                           "-rwxr-xr-x root/root",
+		"./usr/lib/systemd/system/herald.service":    "-rw-r--r-- root/root",
+		"./etc/herald/":                              "drwxr-xr-x root/root",
+		"./etc/herald/herald.yaml":                   "-rw-r--r-- root/root",
+		"./usr/share/man/man1/herald-status.1":       "-rw-r--r-- root/root",
+		"./usr/share/zsh/vendor-completions/_herald": "-rw-r--r-- root/root",
+	} {
+		if modes[name] != want {
+			t.Errorf("%s is %q, want %q", name, modes[name], want)
+		}
+	}
+	if _, ok := modes["./usr/share/zsh/site-functions/_herald"]; ok {
+		t.Error("the deb has what is the rpm's")
+	}
 }
 
 // TestTalosExtension checks that each folder of the extension is there before what is in it, and open to all, and
@@ -157,6 +204,21 @@ func TestCheckStatic(t *testing.T) {
 	} {
 		if err := checkStatic(tt.path, tt.arch); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("checkStatic(%s, %s) = %v, want %q", tt.path, tt.arch, err, tt.want)
+		}
+	}
+}
+
+// TestVersion tells what versions of the source become those of charts and packages.
+func TestVersion(t *testing.T) {
+	for version, want := range map[string]string{
+		"v0.1.0":            "0.1.0",
+		"v0.2.0-rc.1":       "0.2.0-rc.1",
+		"v0.1.0-5-g57dc0a3": "0.1.0-5-g57dc0a3",
+		"57dc0a3-dirty":     "0.0.0-g57dc0a3-dirty",
+		"0123456":           "0.0.0-g0123456",
+	} {
+		if got := (build{Version: version}).semver(); got != want {
+			t.Errorf("%s is %s, want %s", version, got, want)
 		}
 	}
 }

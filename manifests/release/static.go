@@ -7,7 +7,9 @@ import (
 
 // machines are the architectures of Linux that releases are made for, by Go's names.
 func machines() map[string]elf.Machine {
-	return map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
+	return map[string]elf.Machine{
+		"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "arm": elf.EM_ARM, "riscv64": elf.EM_RISCV, "s390x": elf.EM_S390,
+	}
 }
 
 // checkStatic returns an error unless the file at path is a program for the

@@ -45,7 +45,7 @@ func Write(w io.Writer, t time.Time, files []File) error {
 
 // WriteGzip is Write, compressed.
 func WriteGzip(w io.Writer, t time.Time, files []File) error {
-	z, err := gzip.NewWriterLevel(w, gzip.BestCompression) // with no name and no time in its header
+	z, err := gzip.NewWriterLevel(w, gzip.DefaultCompression) // with no name and no time in its header
 	if err != nil {
 		return err
 	}

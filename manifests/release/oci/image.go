@@ -37,7 +37,7 @@ type Image struct {
 
 // Program is the program of an image for one architecture of Linux.
 type Program struct {
-	// Arch is the architecture as Go calls it, "amd64".
+	// Arch is the architecture as Go calls it, "amd64"; "arm" is version 7.
 	Arch string
 	// Data is the executable.
 	Data []byte
@@ -57,7 +57,7 @@ func Write(w io.Writer, image Image, programs ...Program) error {
 	if !ok {
 		return fmt.Errorf("reference %q: want a name and a tag, as in herald:v0.1.0", image.Reference)
 	}
-	l := &layout{blobs: make(map[digest.Digest][]byte)}
+	l := newLayout()
 	var manifests []v1.Descriptor
 	for _, p := range programs {
 		d, err := l.addImage(image, p)
@@ -91,6 +91,9 @@ func (l *layout) addImage(image Image, p Program) (v1.Descriptor, error) {
 	layer := l.add(v1.MediaTypeImageLayerGzip, packed.Bytes())
 
 	platform := v1.Platform{OS: "linux", Architecture: p.Arch}
+	if p.Arch == "arm" {
+		platform.Variant = "v7"
+	}
 	created := image.Created.UTC()
 	config, err := l.addJSON(v1.MediaTypeImageConfig, v1.Image{
 		Created:  &created,

@@ -165,6 +165,18 @@ func TestSameBytes(t *testing.T) {
 	}
 }
 
+// TestVariant wants an image for arm to say that it is for version 7, without which nobody runs it there.
+func TestVariant(t *testing.T) {
+	layout := files(t, bytes.NewReader(write(t, image(), oci.Program{Arch: "arm"}, oci.Program{Arch: "s390x"})))
+	list := decode[v1.Index](t, blob(t, layout, decode[v1.Index](t, layout["index.json"]).Manifests[0])).Manifests
+	for i, want := range []v1.Platform{{OS: "linux", Architecture: "arm", Variant: "v7"}, {OS: "linux", Architecture: "s390x"}} {
+		config := decode[v1.Image](t, blob(t, layout, decode[v1.Manifest](t, blob(t, layout, list[i])).Config))
+		if got := *list[i].Platform; got.Architecture != want.Architecture || got.Variant != want.Variant || config.Variant != want.Variant {
+			t.Errorf("image %d is for %+v and says %q, want %+v", i, got, config.Variant, want)
+		}
+	}
+}
+
 func TestBadReference(t *testing.T) {
 	for _, reference := range []string{"", "Herald:v1", "herald@sha256:" + digest.FromString("").Encoded()} {
 		bad := image()

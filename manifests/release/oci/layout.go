@@ -32,6 +32,8 @@ type dockerImage struct {
 	Layers   []string
 }
 
+func newLayout() *layout { return &layout{blobs: make(map[digest.Digest][]byte)} }
+
 // add stores a blob.
 func (l *layout) add(mediaType string, data []byte) v1.Descriptor {
 	d := digest.FromBytes(data)

@@ -27,6 +27,9 @@ metadata:
       version: ">= v1.7.0"
 `
 
+// Runs says whether there is a Talos for an architecture.
+func Runs(arch string) bool { return arch == "amd64" || arch == "arm64" }
+
 // Extension makes of the image of the program of this name a system extension that runs it as the service, which is
 // the file of Talos that describes it.
 func Extension(image oci.Image, name, version string, service []byte) oci.Image {

@@ -1,0 +1,95 @@
+// Package cosign signs files and container images in the forms that cosign checks with a public key
+// (https://github.com/sigstore/cosign/blob/main/specs/SIGNATURE_SPEC.md).
+package cosign
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/herald-vip/herald/manifests/release/oci"
+)
+
+// What cosign calls the parts of a signature in a registry.
+const (
+	payloadType = "application/vnd.dev.cosign.simplesigning.v1+json"
+	annotation  = "dev.cosignproject.cosign/signature"
+	claim       = "cosign container image signature"
+)
+
+// Key is a private key.
+type Key struct{ key *ecdsa.PrivateKey }
+
+// ParseKey reads a private key: PKCS#8 in PEM, ECDSA on the curve P-256, without a password.
+func ParseKey(data []byte) (Key, error) {
+	block, _ := pem.Decode(data)
+	if block == nil {
+		return Key{}, errors.New("want a private key in PEM")
+	}
+	if block.Type != "PRIVATE KEY" {
+		return Key{}, errors.New("this is an " + strings.ToLower(block.Type) + ": want a PRIVATE KEY without a password, as openssl genpkey writes it")
+	}
+	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return Key{}, err
+	}
+	key, ok := parsed.(*ecdsa.PrivateKey)
+	if !ok || key.Curve != elliptic.P256() {
+		return Key{}, errors.New("want a key for ECDSA on the curve P-256")
+	}
+	return Key{key}, nil
+}
+
+// Sign returns the signature of data in base64, as a .sig file has it. The same key and data give the same one.
+func (k Key) Sign(data []byte) (string, error) {
+	sum := sha256.Sum256(data)
+	signature, err := k.key.Sign(nil, sum[:], crypto.SHA256) // without randomness: RFC 6979
+	return base64.StdEncoding.EncodeToString(signature), err
+}
+
+// SignManifest returns what a registry is to have beside a manifest, so that cosign finds its signature. The name is that of its
+// repository.
+func (k Key) SignManifest(name string, d digest.Digest) (oci.Artifact, error) {
+	var p payload
+	p.Critical.Identity.Reference = name
+	p.Critical.Image.Digest = d.String()
+	p.Critical.Type = claim
+	data, err := json.Marshal(p)
+	if err != nil {
+		return oci.Artifact{}, err
+	}
+	signature, err := k.Sign(data)
+	if err != nil {
+		return oci.Artifact{}, err
+	}
+	config, err := json.Marshal(v1.Image{RootFS: v1.RootFS{Type: "layers", DiffIDs: []digest.Digest{digest.FromBytes(data)}}})
+	return oci.Artifact{
+		Tag:    d.Algorithm().String() + "-" + d.Encoded() + ".sig",
+		Config: oci.Blob{MediaType: v1.MediaTypeImageConfig, Data: config},
+		Layers: []oci.Blob{{MediaType: payloadType, Data: data, Annotations: map[string]string{annotation: signature}}},
+	}, err
+}
+
+// payload is what is signed of a manifest: simple signing, of Red Hat's.
+type payload struct {
+	Critical struct {
+		Identity struct {
+			Reference string `json:"docker-reference"`
+		} `json:"identity"`
+		Image struct {
+			Digest string `json:"docker-manifest-digest"`
+		} `json:"image"`
+		Type string `json:"type"`
+	} `json:"critical"`
+	Optional map[string]string `json:"optional"`
+}

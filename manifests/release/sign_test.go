@@ -1,0 +1,179 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/herald-vip/herald/manifests/release/cosign"
+)
+
+// throwaway is a key that was made for a test, and where it is.
+func throwaway(t *testing.T, curve elliptic.Curve, kind string) (*ecdsa.PrivateKey, string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(curve, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "key.pem")
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return key, path
+}
+
+// verified is the bytes that a signature in base64 is of, as `cosign verify-blob --key` judges it.
+func verified(t *testing.T, key crypto.PublicKey, signature string, data []byte) {
+	t.Helper()
+	raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(signature))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(data)
+	if !ecdsa.VerifyASN1(key.(*ecdsa.PublicKey), sum[:], raw) {
+		t.Errorf("the signature %s is not of %.80q", signature, data)
+	}
+}
+
+// layoutOf reads the archive of an OCI layout.
+func layoutOf(t *testing.T, path string) (files map[string][]byte, index v1.Index) {
+	t.Helper()
+	data := read(t, path)
+	files = make(map[string][]byte)
+	for archive := tar.NewReader(bytes.NewReader(data)); ; {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil {
+			files[header.Name], err = io.ReadAll(archive)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	into(t, files["index.json"], &index)
+	return files, index
+}
+
+func into(t *testing.T, data []byte, v any) {
+	t.Helper()
+	if err := json.Unmarshal(data, v); err != nil {
+		t.Fatalf("%v: %s", err, data)
+	}
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// signed signs a release with a throwaway key, twice, and checks with the public one what came of it: the checksums, and of
+// each layout what a registry is to have beside it.
+func signed(t *testing.T, release releaseCommand) {
+	t.Helper()
+	key, path := throwaway(t, elliptic.P256(), "PRIVATE KEY")
+	c := signCommand{Key: path, Reference: release.Reference, Time: release.Time, Folder: release.Out}
+	signatures := filepath.Join(c.Folder, "signatures.tar")
+	var first []byte
+	for range 2 {
+		if err := c.Run(); err != nil {
+			t.Fatal(err)
+		}
+		if now := read(t, signatures); first == nil {
+			first = now
+		} else if !bytes.Equal(first, now) {
+			t.Error("signed again, the same key gives other signatures")
+		}
+	}
+	sums := filepath.Join(c.Folder, "SHA256SUMS")
+	verified(t, key.Public(), string(read(t, sums+".sig")), read(t, sums))
+
+	blobs, index := layoutOf(t, signatures)
+	blob := func(d v1.Descriptor) []byte { return blobs["blobs/sha256/"+d.Digest.Encoded()] }
+	tags := make(map[string]v1.Descriptor)
+	for _, m := range index.Manifests {
+		tags[m.Annotations[v1.AnnotationRefName]] = m
+	}
+	for _, layout := range []string{"herald_v1_image.tar", "herald_v1_talos.tar", "herald_v1_chart.tar", "herald_v1_linux_armv7_image.tar"} {
+		_, of := layoutOf(t, filepath.Join(c.Folder, layout))
+		digest := of.Manifests[0].Digest
+		var m v1.Manifest
+		into(t, blob(tags["sha256-"+digest.Encoded()+".sig"]), &m)
+		verified(t, key.Public(), m.Layers[0].Annotations["dev.cosignproject.cosign/signature"], blob(m.Layers[0]))
+		const want = `{"critical":{"identity":{"docker-reference":"docker.io/library/herald"},"image":{"docker-manifest-digest":"DIGEST"},"type":"cosign container image signature"},"optional":null}`
+		if got := string(blob(m.Layers[0])); got != strings.Replace(want, "DIGEST", digest.String(), 1) {
+			t.Errorf("of %s was signed %s", layout, got)
+		}
+		var config v1.Image
+		into(t, blob(m.Config), &config)
+		if config.RootFS.DiffIDs[0] != m.Layers[0].Digest {
+			t.Errorf("the configuration of the signature names %s", config.RootFS.DiffIDs)
+		}
+	}
+	charted(t, filepath.Join(c.Folder, "herald_v1_chart.tar"))
+}
+
+// charted checks that a layout has the chart as Helm has it in a registry, and the versions of the release in it.
+func charted(t *testing.T, path string) {
+	t.Helper()
+	blobs, index := layoutOf(t, path)
+	var m v1.Manifest
+	into(t, blobs["blobs/sha256/"+index.Manifests[0].Digest.Encoded()], &m)
+	var about struct{ Name, Version, AppVersion, KubeVersion string }
+	into(t, blobs["blobs/sha256/"+m.Config.Digest.Encoded()], &about)
+	if about.Name != "herald" || about.Version != "0.0.0-g1" || about.AppVersion != "v1" || about.KubeVersion == "" ||
+		index.Manifests[0].Annotations[v1.AnnotationRefName] != about.Version || m.Config.MediaType != "application/vnd.cncf.helm.config.v1+json" ||
+		m.Layers[0].MediaType != "application/vnd.cncf.helm.chart.content.v1.tar+gzip" {
+		t.Errorf("the chart says of itself %+v; its manifest is %+v", about, m)
+	}
+	tgz := filepath.Join(t.TempDir(), "chart.tgz")
+	if err := os.WriteFile(tgz, blobs["blobs/sha256/"+m.Layers[0].Digest.Encoded()], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(contents(t, tgz), "\n"); !strings.Contains(got, "herald/Chart.yaml -rw-r--r--\n") || !strings.Contains(got, "\nherald/templates/daemonset.yaml ") {
+		t.Errorf("the chart has\n%s", got)
+	}
+}
+
+// TestKeys wants every key refused that cosign would not check, with what to do.
+func TestKeys(t *testing.T) {
+	_, long := throwaway(t, elliptic.P384(), "PRIVATE KEY")
+	_, locked := throwaway(t, elliptic.P256(), "ENCRYPTED SIGSTORE PRIVATE KEY")
+	for _, tt := range []struct {
+		key  []byte
+		want string
+	}{
+		{[]byte("secret"), "want a private key in PEM"},
+		{read(t, locked), "this is an encrypted sigstore private key: want a PRIVATE KEY without a password"},
+		{read(t, long), "P-256"},
+	} {
+		if _, err := cosign.ParseKey(tt.key); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("ParseKey = %v, want %q", err, tt.want)
+		}
+	}
+}
