@@ -71,7 +71,7 @@ type systemd struct {
 }
 
 // bootSystemd runs a systemd of the node's own as the first process of a PID
-// namespace. Only what the unit writes to its standard output goes elsewhere than
+// namespace, and the unit, if there is one yet. Only what that writes to its standard output goes elsewhere than
 // on a host, since there is no journal.
 func bootSystemd(t *testing.T, n *lab.Node, unit []byte) systemd {
 	t.Helper()
@@ -83,11 +83,15 @@ func bootSystemd(t *testing.T, n *lab.Node, unit []byte) systemd {
 	for _, target := range []string{"sysinit.target", "basic.target", "shutdown.target"} {
 		write(units+target, "[Unit]\nDefaultDependencies=no\n")
 	}
-	write(units+"herald.service", string(unit))
+	first := "basic.target"
+	if unit != nil {
+		first = "herald.service"
+		write(units+first, string(unit))
+	}
 	write(units+"herald.service.d/lab.conf", "[Service]\nStandardOutput=append:/run/herald.log\nStandardError=append:/run/herald.log\n")
 	p, err := n.Start(&exec.Cmd{
 		Args: []string{"unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc",
-			"/lib/systemd/systemd", "--system", "--unit=herald.service", "--show-status=false"},
+			"/lib/systemd/systemd", "--system", "--unit=" + first, "--show-status=false"},
 		Env: []string{"container=lab", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
 	})
 	site.Must(t, err)
@@ -131,10 +135,15 @@ func (s systemd) ctl(t *testing.T, verb string, flags ...string) (string, error)
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), site.Soon)
 	defer cancel()
-	args := append([]string{"--target", strconv.Itoa(s.pid), "--pid", "--mount", "systemctl", verb}, flags...)
-	out, err := exec.CommandContext(ctx, "nsenter", append(args, "herald")...).CombinedOutput()
+	return s.run(ctx, append(append([]string{"systemctl", verb}, flags...), "herald")...)
+}
+
+// run runs a command beside that systemd.
+func (s systemd) run(ctx context.Context, argv ...string) (string, error) {
+	args := append([]string{"--target", strconv.Itoa(s.pid), "--pid", "--mount", "--net"}, argv...)
+	out, err := exec.CommandContext(ctx, "nsenter", args...).CombinedOutput()
 	if err != nil {
-		err = fmt.Errorf("systemctl %s: %w: %s", verb, err, out)
+		err = fmt.Errorf("%q: %w: %s", argv, err, out)
 	}
 	return strings.TrimSpace(string(out)), err
 }

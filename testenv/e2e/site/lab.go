@@ -145,6 +145,7 @@ func findPart(name string) (string, error) {
 		"HERALD":                  "../../../bin/herald",
 		"HERALD_RACE":             "../../../bin/race/herald",
 		"TESTENV":                 "../../../bin/herald-testenv",
+		"HERALD_RELEASE":          "../../../bin/herald-release",
 		"KUBE_APISERVER":          "../../realparts/bin/kube-apiserver",
 		"KUBE_CONTROLLER_MANAGER": "../../realparts/bin/kube-controller-manager",
 		"KUBE_PROXY":              "../../realparts/bin/kube-proxy",

@@ -1,0 +1,190 @@
+//go:build e2e
+
+package install
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/testenv/e2e/site"
+	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/stub"
+)
+
+// makeDebs has the program that makes releases pack herald as two versions, and returns the packages.
+func makeDebs(t *testing.T, versions ...string) (debs []string) {
+	t.Helper()
+	release, err := filepath.Abs(site.Part(t, "HERALD_RELEASE"))
+	site.Must(t, err)
+	herald, err := filepath.Abs(site.Part(t, "HERALD"))
+	site.Must(t, err)
+	// A node has a /tmp of its own.
+	dir, err := os.MkdirTemp("/var/tmp", "herald-debs-")
+	site.Must(t, err)
+	t.Cleanup(func() { site.Must(t, os.RemoveAll(dir)) })
+	for _, version := range versions {
+		cmd := exec.CommandContext(t.Context(), release, "package", "--version", version, "--commit", "none", "--time", "1795800000",
+			"--packages", "manifests/package/nfpm.yaml", "--formats", "deb", "--out", dir, runtime.GOARCH+"="+herald)
+		cmd.Dir = "../../.."
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		debs = append(debs, filepath.Join(dir, fmt.Sprintf("herald_%s_%s.deb", strings.TrimPrefix(version, "v"), runtime.GOARCH)))
+	}
+	return debs
+}
+
+// packaged is a node with a systemd that runs what its package manager has installed.
+type packaged struct {
+	systemd
+	node    *lab.Node
+	address netip.Addr // as the router knows it
+}
+
+// dpkg has the package manager do something. The trigger of man-db would index the manual pages of the whole host.
+func (p packaged) dpkg(t *testing.T, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), site.Soon)
+	defer cancel()
+	_, err := p.run(ctx, append([]string{"env", "DEBIAN_FRONTEND=noninteractive", "dpkg", "--no-triggers", "--force-confold"}, args...)...)
+	site.Must(t, err)
+}
+
+// files are all files and folders where packages and services put them, except what the package manager keeps of its own, and
+// others than Herald in /run.
+func (p packaged) files(t *testing.T) []string {
+	t.Helper()
+	return strings.Fields(site.MustRun(t, p.node, "sh", "-c",
+		`find /etc /usr /var /opt -xdev \( -path /var/lib/dpkg -o -path /var/log \) -prune -o -print; ls -d /run/herald 2>/dev/null || true`))
+}
+
+// left are those files that were not there before.
+func (p packaged) left(t *testing.T, before []string) (left []string) {
+	t.Helper()
+	known := make(map[string]bool)
+	for _, file := range before {
+		known[file] = true
+	}
+	for _, file := range p.files(t) {
+		if !known[file] {
+			left = append(left, file)
+		}
+	}
+	slices.Sort(left)
+	return left
+}
+
+// TestPackage installs a deb on two nodes under a systemd each. Herald does not start before its file is edited. While the nodes
+// are upgraded one after the other, and then one is downgraded, the router always has a route. A file that the other version refuses
+// keeps Herald from being restarted. After the removal from one node nothing is left there but the file, after a purge nothing.
+func TestPackage(t *testing.T) {
+	debs := makeDebs(t, "v0.1.0", "v0.2.0")
+	s := site.NewSession(t, site.Files{"r1.conf": site.RouterConf(64500,
+		" neighbor 10.0.1.1 remote-as 64512\n neighbor 10.0.1.1 timers connect 1\n neighbor 10.0.3.1 remote-as 64512\n neighbor 10.0.3.1 timers connect 1")})
+	site.Boot(t, s.Lab, "r1")
+	site.Serve(t, s.Node("far"), ":6443", stub.APIServer("far"))
+	site.MustRun(t, s.Node("s"), "sh", "-c", "umount /etc/herald && rmdir /etc/herald") // the site's; the package brings its own
+
+	// The balancer has a table in the kernel, and takes route_localnet.
+	conf := func(node, id, router, backend string) string {
+		conf := strings.NewReplacer("nodeName: s", "nodeName: "+node, "10.255.0.2", id).Replace(
+			site.SpeakerConf([]string{site.VIP4}, "peers: [{address: "+router+", asn: 64500}]"))
+		return conf + "balancers: [{name: b, listen: [{address: \"127.0.0.1:9443\"}], backends: {static: {addresses: [\"" + backend + ":6443\"]}}}]\n"
+	}
+	nodes := []packaged{
+		{node: s.Node("s"), address: netip.MustParseAddr("10.0.1.1")},
+		{node: s.Node("far"), address: netip.MustParseAddr("10.0.3.1")},
+	}
+	files := []string{conf("s", "10.255.0.2", "10.0.1.254", "10.0.3.1"), conf("far", "10.255.0.3", "10.0.3.254", "10.0.1.1")}
+	routed := func(hops ...netip.Addr) {
+		t.Helper()
+		site.Eventually(t, site.Soon, func() error {
+			got, err := site.Hops(s.Node("r1"), site.VIP4)
+			if err == nil && !slices.Equal(got, hops) {
+				err = fmt.Errorf("r1 has the VIP by %v, want %v", got, hops)
+			}
+			return err
+		})
+	}
+
+	var before [][]string
+	for i := range nodes {
+		p := &nodes[i]
+		p.systemd = bootSystemd(t, p.node, nil)
+		p.becomes(t, "LoadState", "not-found")
+		before = append(before, p.files(t))
+
+		p.dpkg(t, "--install", debs[0])
+		p.becomes(t, "UnitFileState", "disabled")
+		if _, err := p.ctl(t, "start"); err == nil {
+			t.Error("it starts with a file that nobody has edited")
+		}
+		_, err := p.ctl(t, "stop")
+		site.Must(t, err)
+		site.MustRun(t, p.node, "sh", "-c", `printf %s "$1" >"$0"`, "/etc/herald/herald.yaml", files[i])
+		_, err = p.ctl(t, "enable", "--now")
+		site.Must(t, err)
+	}
+	routed(nodes[0].address, nodes[1].address)
+
+	routes := site.WatchRoutes(t, s.Node("r1"))
+	for _, step := range []struct {
+		node packaged
+		deb  string
+		want string
+	}{{nodes[0], debs[1], "0.2.0"}, {nodes[1], debs[1], "0.2.0"}, {nodes[0], debs[0], "0.1.0"}} {
+		pid := child(t, step.node.pid, "herald")
+		step.node.dpkg(t, "--install", step.deb)
+		if got := site.MustRun(t, step.node.node, "dpkg-query", "--show", "--showformat=${Version} ${db:Status-Status}", "herald"); got != step.want+" installed" {
+			t.Errorf("%s has %s, want %s", step.node.node.Name(), got, step.want)
+		}
+		if child(t, step.node.pid, "herald") == pid {
+			t.Errorf("%s still runs what it ran before %s", step.node.node.Name(), step.want)
+		}
+		routed(nodes[0].address, nodes[1].address)
+	}
+	// This version refuses the file, so what ran runs on.
+	far, pid := nodes[1], child(t, nodes[1].pid, "herald")
+	site.MustRun(t, far.node, "sh", "-c", "echo nonsense >>/etc/herald/herald.yaml")
+	far.dpkg(t, "--install", debs[0])
+	if child(t, far.pid, "herald") != pid {
+		t.Error("it was restarted with a file that it refuses")
+	}
+	routes.Kept(t)
+	if len(routes.Since()) < 6 {
+		t.Errorf("three restarts, and the router has seen %v", routes.Since())
+	}
+
+	p := nodes[0]
+	kernel := func() string {
+		return site.MustRun(t, p.node, "sh", "-c", "nft list tables && cat /proc/sys/net/ipv4/conf/eth1/route_localnet")
+	}
+	if got := kernel(); !strings.Contains(got, "table inet herald_balancer\n") || !strings.HasSuffix(got, "\n1\n") {
+		t.Fatalf("there is no balancer to remove, but %q", got)
+	}
+	p.dpkg(t, "--remove", "herald")
+	routed(nodes[1].address)
+	routes.Kept(t)
+	s.HasAddress(t, site.VIP4, false)
+	p.becomes(t, "LoadState", "not-found")
+	if got := kernel(); got != "0\n" {
+		t.Errorf("left in the kernel is %q", got)
+	}
+	if diff := cmp.Diff([]string{"/etc/herald", "/etc/herald/herald.yaml"}, p.left(t, before[0])); diff != "" {
+		t.Errorf("after the removal (-want +left):\n%s", diff)
+	}
+	p.dpkg(t, "--purge", "herald")
+	if left := p.left(t, before[0]); len(left) > 0 {
+		t.Errorf("after a purge there is %q", left)
+	}
+}
