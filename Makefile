@@ -128,9 +128,9 @@ image: release-programs ## 15 s: write container images: bin/herald_image.tar fo
 	bin/herald-release image $(PACK) $(RUN) --reference $(IMAGE) --out bin/herald_image.tar $(PROGRAMS)
 	for a in $(ARCHS); do bin/herald-release image $(PACK) $(RUN) --reference $(IMAGE) --out bin/herald_image_$$a.tar $$a=bin/linux-$$a/herald || exit; done
 
-# Five architectures take five minutes to compile once; CI makes two.
+# Each architecture takes a minute to compile once; CI makes two.
 release: ARCHS ?= amd64 arm64 arm riscv64 s390x
-release: release-programs ## 1 min: write the files of a release to bin/release: programs, packages, chart, images, bills of materials, checksums
+release: release-programs ## 5 min: write the files of a release to bin/release: programs, packages, chart, images, bills of materials, checksums
 	@case "$(VERSION) $(COMMIT)" in *unknown*) echo 'this is no git checkout: say VERSION=… COMMIT=… SOURCE_DATE_EPOCH=…' >&2; exit 1;; esac
 	rm -rf bin/release
 	bin/herald-release release $(PACK) $(RUN) --reference $(IMAGE) --out bin/release --talos manifests/talos/service.yaml \
@@ -139,7 +139,7 @@ release: release-programs ## 1 min: write the files of a release to bin/release:
 	$(if $(SIGNING_KEY),bin/herald-release sign --key '$(SIGNING_KEY)' --time $(SOURCE_DATE_EPOCH) --reference $(IMAGE) bin/release)
 	ls -l bin/release
 
-reproduce: go ## 3 min: make the release of HEAD twice, in two places, and compare
+reproduce: go ## 9 min: make the release of HEAD twice, in two places, and compare
 	manifests/release/reproduce
 
 containerlab: root lab-images $(if $(CONTAINERLAB),,bin/containerlab) $(if $(FRR_IMAGE),,bin/frr.tar) ## 5 min: test image and topologies with Docker and containerlab
