@@ -104,6 +104,7 @@ func deb(t *testing.T, path string) {
 	}
 	for name, want := range map[string]string{
 		"./usr/bin/herald":                           "-rwxr-xr-x root/root",
+		"./usr/bin/kubectl-herald":                   "lrwxrwxrwx root/root",
 		"./usr/lib/systemd/system/herald.service":    "-rw-r--r-- root/root",
 		"./etc/herald/":                              "drwxr-xr-x root/root",
 		"./etc/herald/herald.yaml":                   "-rw-r--r-- root/root",
