@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/herald-vip/herald/testenv/e2e/site"
 	"github.com/herald-vip/herald/testenv/services"
@@ -34,6 +35,7 @@ func familiesOf(list []netip.Addr) (out []corev1.IPFamily) {
 // testFamilies: a Service has an address of each of its families, in their order.
 func (b *balancers) testFamilies(t *testing.T) {
 	const v4, v6 = corev1.IPv4Protocol, corev1.IPv6Protocol
+	b.slice(t, "stack-ipv6", "stack", discoveryv1.AddressTypeIPv6, discoveryv1.Endpoint{Addresses: []string{"fd00:5::1"}})
 	for _, c := range []struct {
 		name string
 		edit func(*corev1.Service)
@@ -74,6 +76,7 @@ func (b *balancers) testFamilies(t *testing.T) {
 // testFamiliesChange: the first address of a Service stays when a second one comes and goes.
 func (b *balancers) testFamiliesChange(t *testing.T) {
 	const v4, v6 = corev1.IPv4Protocol, corev1.IPv6Protocol
+	b.slice(t, "grows-ipv6", "grows", discoveryv1.AddressTypeIPv6, discoveryv1.Endpoint{Addresses: []string{"fd00:5::1"}})
 	b.create(t, balancer("grows", families(corev1.IPFamilyPolicySingleStack, v4)), "n1")
 	first := b.address(t, "grows")
 	b.settled(t) // a Service that had the address before is withdrawn

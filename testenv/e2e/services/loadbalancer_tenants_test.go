@@ -198,6 +198,22 @@ func (b *balancers) testThief(t *testing.T) {
 	b.unmoved(t, vip)
 }
 
+// slice makes a slice of a Service, which is there until the test is over.
+func (b *balancers) slice(t *testing.T, name, service string, kind discoveryv1.AddressType, endpoints ...discoveryv1.Endpoint) {
+	t.Helper()
+	s := &discoveryv1.EndpointSlice{
+		TypeMeta:    metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
+		ObjectMeta:  metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+		AddressType: kind, Endpoints: endpoints,
+	}
+	site.Must(t, b.API.Create(t.Context(), services.Slices, s))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), site.Soon)
+		defer cancel()
+		_ = b.API.Delete(ctx, services.Slices+"/"+name) // the test may have done so
+	})
+}
+
 // testSlices: slices that make no sense are nobody's endpoints, and those that make sense
 // twice are there until both are gone.
 func (b *balancers) testSlices(t *testing.T) {
@@ -209,17 +225,7 @@ func (b *balancers) testSlices(t *testing.T) {
 	ready := discoveryv1.EndpointConditions{Ready: &yes}
 	slice := func(name, service string, kind discoveryv1.AddressType, endpoints ...discoveryv1.Endpoint) {
 		t.Helper()
-		s := &discoveryv1.EndpointSlice{
-			TypeMeta:    metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
-			ObjectMeta:  metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{discoveryv1.LabelServiceName: service}},
-			AddressType: kind, Endpoints: endpoints,
-		}
-		site.Must(t, b.API.Create(ctx, services.Slices, s))
-		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), site.Soon)
-			defer cancel()
-			_ = b.API.Delete(ctx, services.Slices+"/"+name) // the test may have done so
-		})
+		b.slice(t, name, service, kind, endpoints...)
 	}
 	at := func(address string, node *string) discoveryv1.Endpoint {
 		return discoveryv1.Endpoint{Addresses: []string{address}, NodeName: node, Conditions: ready}
