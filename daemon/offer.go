@@ -41,13 +41,31 @@ func (o *nodeOffer) Tell(serves map[string]bool) {
 }
 
 // Heard implements [speaker.Members].
-func (o *nodeOffer) Heard(vip string) (last time.Time) {
+func (o *nodeOffer) Heard(vip string, checks []string) (last time.Time) {
 	for _, of := range o.offers() {
-		if !of.Self && !of.Silent && !of.Offer.Draining && of.Offer.Checks[config.OfferedVIP+vip] && of.Heard.After(last) {
+		if !of.Self && !of.Silent && !of.Offer.Draining && serves(of.Offer, vip, checks) && of.Heard.After(last) {
 			last = of.Heard
 		}
 	}
 	return last
+}
+
+// serves reports whether a member serves a VIP by its offer. One that says nothing of the VIP, as its file or its version knows no
+// whenAllFail, does if it has some of the VIP's checks and they pass.
+func serves(o election.Offer, vip string, checks []string) bool {
+	if ok, told := o.Checks[config.OfferedVIP+vip]; told {
+		return ok
+	}
+	known := 0
+	for _, name := range checks {
+		if passes, told := o.Checks[name]; told {
+			known++
+			if !passes {
+				return false
+			}
+		}
+	}
+	return known > 0
 }
 
 // publish offers what is to be offered now, if that is something new. A node that has never

@@ -59,6 +59,15 @@ func TestHeard(t *testing.T) {
 		"nobody":   {},
 		"one":      {[]election.Offered{of(0, serves)}, at},
 		"the last": {[]election.Offered{of(1, serves), of(2, serves), of(0, serves)}, at.Add(2)},
+		"one that knows of no VIPs, whose checks pass": {[]election.Offered{
+			of(1, func(o *election.Offered) { o.Offer.Checks = map[string]bool{"apiserver": true, "other": false} }),
+		}, at.Add(1)},
+		"one that knows of no VIPs, a check of which fails": {[]election.Offered{
+			of(1, func(o *election.Offered) { o.Offer.Checks = map[string]bool{"apiserver": true, "registry": false} }),
+		}, time.Time{}},
+		"one that has none of the checks": {[]election.Offered{
+			of(1, func(o *election.Offered) { o.Offer.Checks = map[string]bool{"other": true} }),
+		}, time.Time{}},
 		"no other": {[]election.Offered{
 			of(1, func(o *election.Offered) { o.Self = true }),
 			of(2, func(o *election.Offered) { o.Silent = true }),
@@ -67,7 +76,7 @@ func TestHeard(t *testing.T) {
 		}, time.Time{}},
 	} {
 		o := &nodeOffer{offers: func() []election.Offered { return tt.offers }}
-		if got := o.Heard("cp"); !got.Equal(tt.want) {
+		if got := o.Heard("cp", []string{"apiserver", "registry", "link eth1"}); !got.Equal(tt.want) {
 			t.Errorf("%s: heard at %v, want %v", name, got, tt.want)
 		}
 	}

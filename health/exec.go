@@ -49,6 +49,9 @@ func (p *execProber) run(ctx context.Context) outcome {
 	select {
 	case out := <-p.running:
 		p.running = nil
+		if ctx.Err() != nil && out.kind != passed { // it was killed for that
+			return tooSlow(fmt.Sprintf("did not end within %v", p.timeout))
+		}
 		return out
 	case <-ctx.Done(): // it is being killed
 		return tooSlow(fmt.Sprintf("did not end within %v", p.timeout))

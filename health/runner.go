@@ -34,6 +34,7 @@ type runner struct {
 
 	// Of run alone:
 	judge      judge
+	quick      int // failures in a row that were not slow
 	pauses     pauses
 	overloaded time.Time // the last 429
 	overload   string    // what it said, at the start of the hold
@@ -190,6 +191,9 @@ func (r *runner) observe(out outcome, began, evidence time.Time) {
 	now := time.Now()
 	next, changed := r.judge.observe(out.kind, evidence)
 	r.judge = next
+	if r.quick++; out.slow || out.kind == passed {
+		r.quick = 0
+	}
 	warning := r.warning(out, now)
 
 	r.mu.Lock()
@@ -198,7 +202,7 @@ func (r *runner) observe(out outcome, began, evidence time.Time) {
 	v.State = next.state
 	v.Reason = next.reason(out, v.Reason)
 	v.OwnFault = out.own
-	v.Slow = next.state == Unhealthy && (out.slow || slow && out.kind == passed)
+	v.Slow = next.state == Unhealthy && (out.slow || slow && (out.kind == passed || out.kind != refused && r.quick < next.fall))
 	v.Warning = warning
 	v.Latency = now.Sub(began)
 	switch out.kind {

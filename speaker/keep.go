@@ -13,8 +13,9 @@ import (
 type Members interface {
 	// Tell tells them which VIPs this node serves, in good health, of those with [VIP.Keep].
 	Tell(serves map[string]bool)
-	// Heard is when one of them last said that it serves a VIP; zero if none of those that are heard does.
-	Heard(vip string) time.Time
+	// Heard is when one of them last said that it serves a VIP, or if it says nothing of that, that the VIP's checks, by their
+	// names, pass there; zero if none of those that are heard does.
+	Heard(vip string, checks []string) time.Time
 }
 
 const (
@@ -45,7 +46,7 @@ func (s *Speaker) applyKeeping(now time.Time, u *unit, in input, is assessment) 
 	there := u.at.stage.advertised()
 	if in.flat {
 		_, stands := s.stands[u.vip.Name]
-		there = stands && !now.Before(s.backoffs[u.vip.Name].until)
+		there = stands || u.kept
 	}
 	was := u.kept
 	if !was {
@@ -53,7 +54,7 @@ func (s *Speaker) applyKeeping(now time.Time, u *unit, in input, is assessment) 
 	}
 	if u.kept = is.health == health.Unhealthy && is.slow && there && !in.leave; u.kept {
 		var left bool
-		if u.relief, left = relieved(now, u.relief, s.members.Heard(u.vip.Name)); !u.relief.IsZero() {
+		if u.relief, left = relieved(now, u.relief, s.members.Heard(u.vip.Name, u.vip.Checks)); !u.relief.IsZero() {
 			s.wakeAt(now.Add(listenAgain))
 		}
 		u.kept = !left
@@ -69,13 +70,13 @@ func (s *Speaker) applyKeeping(now time.Time, u *unit, in input, is assessment) 
 	case !in.flat:
 		in.demote = in.demote || u.kept || is.health != health.Unhealthy // which may be held down
 	case u.kept:
-		in.health, u.claims = health.Healthy, true
+		in.health, u.claims = health.Healthy, !now.Before(s.backoffs[u.vip.Name].until)
 	}
 	return in, is, u.kept && !was && in.flat && u.at.stage == Announced
 }
 
-// tellMembers tells the others what this node serves, if that has changed.
-func (s *Speaker) tellMembers() {
+// tellMembers tells the others what this node serves, if that has changed; of what it did not serve before only with more.
+func (s *Speaker) tellMembers(more bool) {
 	serves := make(map[string]bool)
 	for _, u := range s.order {
 		if !u.vip.Keep || u.gone {
@@ -86,7 +87,7 @@ func (s *Speaker) tellMembers() {
 			_, ok = s.stands[u.vip.Name]
 		}
 		before, several := serves[u.vip.Name]
-		serves[u.vip.Name] = ok && u.err == nil && !u.kept && (before || !several)
+		serves[u.vip.Name] = ok && u.err == nil && !u.kept && (before || !several) && (more || s.serves[u.vip.Name])
 	}
 	if !maps.Equal(serves, s.serves) {
 		s.serves = serves

@@ -34,7 +34,7 @@ func (o *others) Tell(serves map[string]bool) {
 	o.serves = maps.Clone(serves)
 }
 
-func (o *others) Heard(string) time.Time {
+func (o *others) Heard(string, []string) time.Time {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.serve {
@@ -248,7 +248,7 @@ func (m *member) hear(from int, w word) {
 	}
 }
 
-func (m *member) Heard(string) (last time.Time) {
+func (m *member) Heard(string, []string) (last time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, w := range m.heard {

@@ -26,6 +26,7 @@ func (s *Speaker) reconcile() {
 		if u.vip.Flat != nil {
 			in, is = s.applyLease(now, u, in, is)
 		}
+		wasKept := u.kept
 		if u.vip.Keep {
 			var began bool
 			if in, is, began = s.applyKeeping(now, u, in, is); began {
@@ -52,6 +53,9 @@ func (s *Speaker) reconcile() {
 		if is.health == health.Unhealthy && to.stage != u.at.stage && (u.at.stage != Demoted || u.vip.Keep) {
 			if to.stage == Withdrawn {
 				u.last = &Withdrawal{Cause: is.cause, Reason: is.reason}
+				if wasKept { // until now, on purpose
+					u.last.Cause = now
+				}
 			}
 			if u.at.stage == Announced && !in.leave && !is.paused {
 				u.damp = u.damp.failed(now, u.vip.HoldDown)
@@ -68,6 +72,7 @@ func (s *Speaker) reconcile() {
 		}
 		u.at, u.reason = to, is.reason
 	}
+	s.tellMembers(false) // what the kernel takes long to do is over already
 	s.applyStages()
 	for _, u := range s.order {
 		if u.unsaid && u.err == nil {
@@ -85,7 +90,7 @@ func (s *Speaker) reconcile() {
 		}
 	}
 	s.openBridge()
-	s.tellMembers()
+	s.tellMembers(true)
 	for _, m := range moved { // a log that is slow, or stuck, must not hold up a withdrawal
 		s.log.Log(context.Background(), m.level, m.of.vip.kind()+" "+m.what, "vip", m.of.vip.Name, "address", m.of.Addr, "reason", m.reason, "state", m.of.at.stage.String())
 	}

@@ -125,7 +125,7 @@ func (p *process) LeasesChanged() { p.do(func() { p.speaker.LeasesChanged() }) }
 func (p *process) Tell(serves map[string]bool) { p.election.Offer(election.Offer{Checks: serves}) }
 
 // Heard implements [speaker.Members].
-func (p *process) Heard(vip string) (last time.Time) {
+func (p *process) Heard(vip string, _ []string) (last time.Time) {
 	for _, o := range p.election.Offers() {
 		if !o.Self && !o.Silent && o.Offer.Checks[vip] && o.Heard.After(last) {
 			last = o.Heard
