@@ -2,6 +2,7 @@ package health
 
 import (
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -139,5 +140,26 @@ func TestHunt(t *testing.T) {
 	}
 	if n != maxHunt || total != 31*time.Millisecond {
 		t.Errorf("%d probes within %v, want %d within 31ms", n, total, maxHunt)
+	}
+}
+
+// What is neither slow nor refused ends that once it has come as often in a row as a check takes to fail.
+func TestSlowScatters(t *testing.T) {
+	const fall = 3
+	for _, tt := range []struct {
+		probes string // s slow, w a wrong answer, r refused, p passed
+		want   bool
+	}{
+		{"sss", true}, {"wws", true}, {"ssw", false}, {"sssw", true}, {"sssww", true}, {"ssswww", false}, {"sssr", false}, {"ssswwsww", true},
+		{"sssp", true}, {"ssswpww", true}, {"www", false}, {"ssswwws", true},
+	} {
+		r := &runner{log: slog.New(slog.DiscardHandler), judge: judge{rise: 3, fall: fall, state: Healthy}, notify: func(Verdict) {}}
+		for _, c := range tt.probes {
+			out := map[rune]outcome{'s': tooSlow("no answer"), 'w': wrongAnswer("404"), 'r': {kind: refused}, 'p': {kind: passed}}[c]
+			r.observe(out, time.Now(), time.Now())
+		}
+		if got := r.verdict.Slow; got != tt.want {
+			t.Errorf("after %s it is slow: %t, want %t", tt.probes, got, tt.want)
+		}
 	}
 }
