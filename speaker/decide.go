@@ -54,7 +54,7 @@ type input struct {
 	flat     bool          // a flat layer 2: nobody is to be told before it leaves
 	unleased bool          // it needs a lease that this node does not hold
 	held     time.Time     // not to be announced anew before; zero is no matter
-	demote   bool          // OnFailure is Demote
+	demote   bool          // what peers have is demoted, not withdrawn
 	unbound  bool          // the address never got onto its link, so nobody has been told of it
 }
 

@@ -147,7 +147,7 @@ func TestKeepingIsTakenBack(t *testing.T) {
 	})
 }
 
-// It is slow only if all that fails is, and not kept by a drain, nor for a pause of this process.
+// It is slow only if all that fails is, and not kept by a drain.
 func TestNotKept(t *testing.T) {
 	for name, fail := range map[string]func(s *speaker.Speaker){
 		"refused": func(s *speaker.Speaker) { s.Observe(verdict("apiserver", health.Unhealthy)) },
