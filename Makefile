@@ -51,7 +51,7 @@ test: root ## 4 min: run all tests that need no lab of real parts, with the race
 	go -C manifests/release test ./...
 	go -C testenv/bench test -race ./...
 
-e2e: root lab-binaries race-binary bin/herald-release $(addprefix $(REALPARTS)/bin/,$(KUBERNETES)) $(addprefix $(REALPARTS)/bin/,helm traefik external-dns gateway-api) ## 12 min: run the tests on FRR, etcd, kube-apiserver and a registry
+e2e: root lab-binaries race-binary bin/herald-release $(addprefix $(REALPARTS)/bin/,$(KUBERNETES)) $(addprefix $(REALPARTS)/bin/,helm traefik external-dns gateway-api contour/contour) ## 12 min: run the tests on FRR, etcd, kube-apiserver and a registry
 	testenv/install iproute2 frr bird2 keepalived haproxy curl etcd-server docker-registry nftables procps systemd bind9 bind9-dnsutils unbound ansible-core
 	@# It is wanted for its schema, not to set this machine up at the next boot.
 	@command -v cloud-init >/dev/null || { mkdir -p /etc/cloud && touch /etc/cloud/cloud-init.disabled; }
@@ -253,6 +253,11 @@ $(REALPARTS)/bin/traefik: $(REALPARTS)/traefik/go.mod $(REALPARTS)/traefik/go.su
 
 $(REALPARTS)/bin/external-dns: $(REALPARTS)/externaldns/go.mod $(REALPARTS)/externaldns/go.sum
 	CGO_ENABLED=0 go -C $(REALPARTS)/externaldns build -ldflags '-s -w' -o $(CURDIR)/$@ sigs.k8s.io/external-dns
+
+# Contour as its authors build it, pinned, and its CRDs.
+$(REALPARTS)/bin/contour/contour: $(REALPARTS)/contour/go.mod $(REALPARTS)/contour/go.sum
+	CGO_ENABLED=0 go -C $(REALPARTS)/contour build -ldflags '-s -w' -o ../bin/contour/ github.com/projectcontour/contour/cmd/contour
+	install -m 644 "$$(go -C $(REALPARTS)/contour list -m -f '{{.Dir}}' github.com/projectcontour/contour)/examples/contour/01-crds.yaml" $(@D)/crds.yaml
 
 # The standard channel, and of the experimental one two kinds: external-dns watches TLSRoutes, and Traefik TCPRoutes, too, in a
 # version that only that one serves.

@@ -45,10 +45,15 @@ type balancers struct {
 }
 
 // startCluster starts a cluster whose Heralds have the race detector, and files that edit
-// changes.
+// changes. In the options there may be an announcer, which the Heralds are part of.
 func startCluster(t *testing.T, o services.Options, edit func(node, file string) string) *services.Lab {
 	t.Helper()
-	o.Announcer = &services.Herald{Binary: site.Part(t, "HERALD_RACE"), CRDs: "../../../manifests/crds", Edit: edit}
+	herald := services.Herald{Binary: site.Part(t, "HERALD_RACE"), CRDs: "../../../manifests/crds", Edit: edit}
+	if beside, ok := o.Announcer.(*contour); ok {
+		beside.Herald = herald
+	} else {
+		o.Announcer = &herald
+	}
 	o.APIServer, o.Etcd, o.Testenv = site.Part(t, "KUBE_APISERVER"), site.Part(t, "ETCD"), site.Part(t, "TESTENV")
 	o.Log = site.Log(t)
 	l, err := services.Start(t.Context(), o)
@@ -62,10 +67,13 @@ func startCluster(t *testing.T, o services.Options, edit func(node, file string)
 	return l
 }
 
-func startBalancers(t *testing.T) *balancers {
+func startBalancers(t *testing.T) *balancers { return startBalancersAs(t, nil) }
+
+// startBalancersAs is startBalancers with that announcer.
+func startBalancersAs(t *testing.T, a services.Announcer) *balancers {
 	t.Helper()
 	b := &balancers{dir: t.TempDir()}
-	b.Lab = startCluster(t, services.Options{Dir: b.dir}, func(node, file string) string { return b.restrict(t, node, file) })
+	b.Lab = startCluster(t, services.Options{Dir: b.dir, Announcer: a}, func(node, file string) string { return b.restrict(t, node, file) })
 	t.Cleanup(func() { b.healthy(t) })
 	b.grant(t)
 	b.routes = site.WatchRoutes(t, b.Node("r1"))

@@ -157,6 +157,7 @@ func findPart(name string) (string, error) {
 		"TRAEFIK":                 "../../realparts/bin/traefik",
 		"EXTERNAL_DNS":            "../../realparts/bin/external-dns",
 		"GATEWAY_API":             "../../realparts/bin/gateway-api",
+		"CONTOUR":                 "../../realparts/bin/contour",
 		"ECHO_BASIC":              "../../realparts/bin/gateway-api-conformance/echo-basic",
 		"CONFORMANCE":             "../../realparts/bin/gateway-api-conformance/conformance",
 		"NAMED":                   "/usr/sbin/named",
