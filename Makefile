@@ -11,6 +11,7 @@ SOAK_TIME  ?= 30m
 MODE       ?= bgp
 TESTS      ?= .
 ROUTER     ?= embedded
+FILMS      ?= demo why
 
 SCHEDULES  ?= 10000
 STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -36,8 +37,8 @@ help: ## 1 s: list the targets, and how long each takes on two cores with what i
 build: go ## 10 s: build the static binary bin/herald
 	$(GOBUILD) -o bin/herald ./cmd/herald
 
-demo: root lab-binaries ## 15 s: watch a VIP move between three masters in a lab of namespaces; ROUTER=frr with FRR, MODE=arp without routers
-	testenv/install iproute2 $(filter frr,$(ROUTER))
+demo: root lab-binaries $(if $(filter services,$(MODE)),$(REALPARTS)/bin/kube-apiserver) ## 15 s: watch a VIP move between three masters in a lab of namespaces; ROUTER=frr with FRR, MODE=arp without routers, MODE=services for kubectl herald
+	testenv/install iproute2 $(filter frr,$(ROUTER)) $(if $(filter services,$(MODE)),frr etcd-server nftables)
 	bin/herald-testenv demo --mode $(MODE) --router $(ROUTER)
 
 quick: root ## 2 min: run the tests of test without the race detector, less the longest
@@ -166,12 +167,18 @@ screenshot: ## 10 s: take docs/status-page.png anew
 	convert bin/status-page.png -colors 64 -strip docs/status-page.png
 
 # One picture in 0.8 seconds, or the file has megabytes.
-film: root lab-binaries ## 1 min: record docs/demo.svg anew
-	testenv/install iproute2 asciinema jq
+define record
+	LC_ALL=C.UTF-8 asciinema rec --quiet --overwrite --cols 118 --rows 27 --command 'bin/herald-testenv $(FILM_$(1))' bin/$(1).cast
+	jq -cs '.[0], (.[1:] | group_by(.[0] / 0.8 | floor)[] | [.[-1][0], "o", (map(.[2]) | add)]), [.[-1][0] + 8, "o", " "]' bin/$(1).cast >bin/film.cast
+	npx --yes svg-term-cli@2.1.1 --in bin/film.cast --out docs/$(1).svg
+
+endef
+FILM_demo = demo
+FILM_why  = demo --mode services
+film: root lab-binaries $(REALPARTS)/bin/kube-apiserver ## 2 min: record docs/demo.svg and docs/why.svg anew; FILMS=why chooses
+	testenv/install iproute2 asciinema jq frr etcd-server nftables
 	command -v npx >/dev/null || testenv/install npm
-	LC_ALL=C.UTF-8 asciinema rec --quiet --overwrite --cols 118 --rows 27 --command 'bin/herald-testenv demo' bin/demo.cast
-	jq -cs '.[0], (.[1:] | group_by(.[0] / 0.8 | floor)[] | [.[-1][0], "o", (map(.[2]) | add)]), [.[-1][0] + 8, "o", " "]' bin/demo.cast >bin/film.cast
-	npx --yes svg-term-cli@2.1.1 --in bin/film.cast --out docs/demo.svg
+	$(foreach film,$(FILMS),$(call record,$(film)))
 
 clean: ## 1 s: remove what was built
 	rm -rf bin $(REALPARTS)/bin

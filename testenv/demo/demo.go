@@ -1,6 +1,7 @@
 // Package demo shows Herald at work: it boots a topology in a lab of namespaces,
 // bgp with routers or flat, breaks one thing after the other, and tells what the
-// routers, or an observer on the link, and a client saw.
+// routers, or an observer on the link, and a client saw. Of Services, on a real API
+// server, it tells what `kubectl herald` says.
 package demo
 
 import (
@@ -25,6 +26,10 @@ import (
 type Options struct {
 	// Flat chooses the flat topology, and the elected VIP.
 	Flat bool
+	// Services chooses the cluster of package services, which needs the folder of the
+	// CRDs and the paths of kube-apiserver and etcd.
+	Services              bool
+	CRDs, APIServer, Etcd string
 	// Topology is the path of bgp.clab.yml or flat.clab.yml.
 	Topology string
 	// Herald and Testenv are the paths of the two binaries.
@@ -123,6 +128,11 @@ type show struct {
 
 // Run runs the demo and returns an error if the VIP did not behave.
 func Run(ctx context.Context, out io.Writer, o Options) (err error) {
+	if o.Services {
+		v := newView(out, o.Live, o.Width)
+		defer v.close()
+		return runServices(ctx, v, o)
+	}
 	began := time.Now()
 	s := &show{pace: brisk}
 	if o.Live {

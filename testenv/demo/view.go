@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -17,7 +18,7 @@ import (
 type view struct {
 	live  bool
 	width int      // no line is longer
-	names []string // of the lines that show masters
+	names []string // of the lines that show masters; without any there is no foot
 
 	mu     sync.Mutex
 	out    io.Writer
@@ -148,6 +149,19 @@ func (v *view) close() {
 	v.live = false
 }
 
+// pause gives who looks time to read.
+func (v *view) pause(ctx context.Context) error {
+	if !v.live {
+		return nil
+	}
+	select {
+	case <-time.After(reading):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 func (v *view) paint(colour, text string) string {
 	if !v.live {
 		return text
@@ -169,7 +183,7 @@ func (v *view) erase() {
 }
 
 func (v *view) draw() {
-	if !v.live {
+	if !v.live || len(v.names) == 0 {
 		return
 	}
 	foot := "\n"

@@ -80,7 +80,7 @@ func (c *routerCmd) Run(ctx context.Context) error {
 }
 
 type demoCmd struct {
-	Mode     string `default:"bgp" enum:"bgp,arp" help:"What to show: VIPs announced by BGP, or held by an elected master that answers ARP and NDP (${enum})."`
+	Mode     string `default:"bgp" enum:"bgp,arp,services" help:"What to show: VIPs announced by BGP, or held by an elected master that answers ARP and NDP; or what kubectl herald says of Services (${enum})."`
 	Router   string `default:"embedded" enum:"embedded,frr" help:"What the routers run: the one in this program, or the host's FRR (${enum})."`
 	Topology string `type:"existingfile" placeholder:"FILE" help:"The topology to boot. Default: bgp.clab.yml or flat.clab.yml in testenv/topologies."`
 	Herald   string `default:"bin/herald" type:"existingfile" placeholder:"FILE" help:"The herald binary to show."`
@@ -108,6 +108,7 @@ func (c *demoCmd) Run(ctx context.Context) error {
 		width = int(size.Col)
 	}
 	return demo.Run(ctx, os.Stdout, demo.Options{
+		Services: c.Mode == "services", CRDs: "manifests/crds", APIServer: "testenv/realparts/bin/kube-apiserver", Etcd: "/usr/bin/etcd",
 		Flat: c.Mode == "arp", Topology: cmp.Or(c.Topology, topology), Herald: c.Herald, Testenv: self, FRR: c.Router == "frr", Logs: c.Logs, Live: terminal && !c.Plain, Width: width,
 	})
 }

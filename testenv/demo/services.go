@@ -1,0 +1,112 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/herald-vip/herald/testenv/services"
+)
+
+// reading is how long somebody is given to read what a command says.
+const reading = 5 * time.Second
+
+// tour is the demo of Services: what `kubectl herald` says of a cluster while one thing after the other goes wrong in it.
+type tour struct {
+	*services.Lab
+	view *view
+}
+
+// runServices runs it.
+func runServices(ctx context.Context, v *view, o Options) (err error) {
+	began := time.Now()
+	dir, err := os.MkdirTemp("", "herald-demo-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	v.say("Booting a real API server, three nodes with Herald, and a router with FRR, in network namespaces.")
+	l, err := services.Start(ctx, services.Options{
+		Announcer: &services.Herald{Binary: o.Herald, CRDs: o.CRDs, Edit: inSystem}, APIServer: o.APIServer, Etcd: o.Etcd, Testenv: o.Testenv, Dir: dir,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	t := &tour{l, v}
+	if err := t.perform(ctx); err != nil {
+		return err
+	}
+	v.printf("\nDone in %s.\n", since(began))
+	return nil
+}
+
+// inSystem has Herald's Lease where its DaemonSet usually is, which is where `kubectl herald` looks for it.
+func inSystem(_, file string) string {
+	return strings.Replace(file, "services:\n", "services:\n  namespace: herald-system\n", 1)
+}
+
+func (t *tour) perform(ctx context.Context) error {
+	if err := t.API.Create(ctx, services.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "herald-system"}}); err != nil {
+		return err
+	}
+	if err := t.Create(ctx, services.Service{Name: "shop", Pool: services.PoolBGP, Endpoints: []string{"n2"}}); err != nil {
+		return err
+	}
+	nothing := func() error { return nil }
+	for _, a := range []struct {
+		title   string
+		do      func() error
+		command string
+		says    string // what it comes to
+	}{
+		{"A Service has an address, and all nodes announce it", nothing, "why shop", "announced by n1, n2, n3"},
+		{"", nothing, "status", "n3     1/1        0/0    1"},
+		{"Its pod fails", func() error { return t.SetEndpoint(ctx, "shop", "n2", services.NotReady()) }, "why shop", "FAILS"},
+		{"The pod is well again, and n1 is to have no traffic", func() error { return t.SetEndpoint(ctx, "shop", "n2", services.Ready()) }, "drain n1", "n1"},
+		{"", nothing, "why shop", "announced by n2, n3; not by n1"},
+		{"", nothing, "undrain n1", "n1"},
+		{"A Service asks for an address that no pool has", func() error {
+			return t.Create(ctx, services.Service{Name: "blog", Pool: services.PoolBGP, Endpoints: []string{"n2"}, Edit: func(s *corev1.Service) {
+				s.Annotations = map[string]string{"herald.dev/addresses": "192.0.2.1"}
+			}})
+		}, "why blog", "FAILS"},
+	} {
+		if a.title != "" {
+			t.view.title(a.title)
+		}
+		if err := a.do(); err != nil {
+			return err
+		}
+		if err := t.ask(ctx, a.command, a.says); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ask runs `kubectl herald` on a node until it says what a change has come to, which is up to some seconds later, and shows that.
+func (t *tour) ask(ctx context.Context, command, says string) error {
+	t.view.print("\n" + t.view.paint(green, "$") + " kubectl herald " + command + "\n")
+	within, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	argv := fmt.Sprintf("exec -a kubectl-herald herald --kubeconfig /etc/herald/kubeconfig %s", command)
+	out := ""
+	err := services.Eventually(within, func() (err error) {
+		if out, err = t.Speaker("n1").Run(within, "bash", "-c", argv); err == nil && !strings.Contains(out, says) {
+			err = fmt.Errorf("kubectl herald %s says:\n%s", command, out)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	t.view.printf("%s", out)
+	return t.view.pause(ctx)
+}
