@@ -43,41 +43,88 @@ func sources(t *testing.T, tests bool, take func(folder string, source []byte)) 
 	must.Do(t, err)
 }
 
-// TestFaultsPage checks that docs/faults.md names no test that does not exist where it
-// says, and that each of its rows names one.
-func TestFaultsPage(t *testing.T) {
-	const e2e = "testenv/e2e"
-	tests := make(map[string][]string) // folders by test
+// namedTests has a page's rows name tests.
+type namedTests struct {
+	folders map[string][]string // by test
+}
+
+func newNamedTests(t *testing.T) namedTests {
+	n := namedTests{folders: make(map[string][]string)}
 	declared := regexp.MustCompile(`(?m)^func (Test\w+|Fuzz\w+)\(`)
 	sources(t, true, func(folder string, source []byte) {
 		for _, name := range declared.FindAllSubmatch(source, -1) {
-			tests[string(name[1])] = append(tests[string(name[1])], "/"+folder+"/")
+			n.folders[string(name[1])] = append(n.folders[string(name[1])], "/"+folder+"/")
 		}
 	})
-	rows := 0
+	return n
+}
+
+// check checks that each test that the last cell of a row names is where it says, below testenv/e2e if it does not, and returns
+// how many it names.
+func (n namedTests) check(t *testing.T, row string) (named int) {
+	t.Helper()
+	cells := cellsOf(row)
+	folder := "testenv/e2e"
 	words := regexp.MustCompile("`([\\w/]+)`:|`((?:Test|Fuzz)\\w+)`")
+	for _, word := range words.FindAllStringSubmatch(cells[len(cells)-1], -1) {
+		if word[1] != "" {
+			folder = word[1]
+			continue
+		}
+		named++
+		if !slices.ContainsFunc(n.folders[word[2]], func(f string) bool { return strings.Contains(f, "/"+folder+"/") }) {
+			t.Errorf("there is no %s in %s: %s", word[2], folder, row)
+		}
+	}
+	return named
+}
+
+// cellsOf are the cells of a table's row, without the spaces around them.
+func cellsOf(row string) []string {
+	cells := strings.Split(strings.Trim(strings.TrimSpace(row), "|"), "|")
+	for i := range cells {
+		cells[i] = strings.TrimSpace(cells[i])
+	}
+	return cells
+}
+
+// TestFaultsPage checks that docs/faults.md names no test that does not exist where it
+// says, and that each of its rows names one.
+func TestFaultsPage(t *testing.T) {
+	tests, rows := newNamedTests(t), 0
 	for line := range strings.Lines(string(read(t, "docs/faults.md"))) {
 		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| fault |") {
 			continue
 		}
 		rows++
-		cells := strings.Split(strings.TrimSpace(line), "|")
-		folder, named := e2e, 0
-		for _, word := range words.FindAllStringSubmatch(cells[len(cells)-2], -1) {
-			if word[1] != "" {
-				folder = word[1]
-				continue
-			}
-			named++
-			if !slices.ContainsFunc(tests[word[2]], func(f string) bool { return strings.Contains(f, "/"+folder+"/") }) {
-				t.Errorf("there is no %s in %s: %s", word[2], folder, line)
-			}
-		}
-		if named == 0 {
+		if tests.check(t, line) == 0 {
 			t.Errorf("the row names no test: %s", line)
 		}
 	}
 	if rows < 40 {
+		t.Errorf("the page has %d rows only", rows)
+	}
+}
+
+// TestComparisonPage checks the same of the tables of docs/comparison.md that say what they are shown by: a row names none only if
+// Herald does not have what it is about.
+func TestComparisonPage(t *testing.T) {
+	tests, rows, shown := newNamedTests(t), 0, false
+	for line := range strings.Lines(string(read(t, "docs/comparison.md"))) {
+		cells := cellsOf(line)
+		switch {
+		case !strings.HasPrefix(line, "|"):
+			shown = false // the table is over
+		case strings.HasPrefix(line, "| |"):
+			shown = cells[len(cells)-1] == "shown by"
+		case shown && strings.HasPrefix(line, "| "):
+			rows++
+			if herald := cells[1]; tests.check(t, line) == 0 && herald != "no" && herald != "few" {
+				t.Errorf("the row names no test: %s", line)
+			}
+		}
+	}
+	if rows < 30 {
 		t.Errorf("the page has %d rows only", rows)
 	}
 }
