@@ -237,7 +237,9 @@ func (s *services) flat() []announce.Address {
 func (s *services) onLayer2() []flat.Address {
 	var out []flat.Address
 	for _, a := range s.announcer.Flat() {
-		out = append(out, flat.Address{Addr: a.Addr, Interfaces: a.Interfaces, Nodes: a.Nodes, Preferred: a.Preferred, Preempt: a.Preempt})
+		out = append(out, flat.Address{
+			Addr: a.Addr, Interfaces: a.Interfaces, Nodes: a.Nodes, Preferred: a.Preferred, Preempt: a.Preempt, Apart: a.Apart,
+		})
 	}
 	return out
 }

@@ -45,6 +45,15 @@ func Priority(addr netip.Addr, node string, preference int) int {
 	return preference<<weightBits | Weight(addr, node)
 }
 
+// Apart is the priority of a node as the holder of one of two addresses that different nodes are to hold: of nodes that are
+// preferred alike the one that is the last to hold it, as it holds the other, comes after the rest, which are equal.
+func Apart(preference int, last bool) int {
+	if last {
+		return preference << weightBits
+	}
+	return preference<<weightBits | 1
+}
+
 // Candidacy is what decides whether a node stands for an address.
 type Candidacy struct {
 	Addr netip.Addr

@@ -188,6 +188,14 @@ func TestPriority(t *testing.T) {
 	}
 }
 
+// Of those that are preferred alike only the last is another.
+func TestApart(t *testing.T) {
+	first, last := service.Apart(7, false), service.Apart(7, true)
+	if last >= first || last <= service.Apart(6, false) || service.Apart(service.MostPreferred, false) > math.MaxInt32 {
+		t.Errorf("with a preference of 7 the priority is %d, as the last %d", first, last)
+	}
+}
+
 // What a node with a thousand addresses works out whenever somebody comes or goes.
 func BenchmarkStands(b *testing.B) {
 	for _, size := range []int{5, 100, 1000} {

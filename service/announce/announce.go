@@ -93,6 +93,8 @@ type Address struct {
 	Nodes []string
 	// Preferred is how much nodes are preferred ([service.Candidacy]).
 	Preferred map[string]int
+	// Apart is the address of the Service that another node is to hold, if it has two.
+	Apart netip.Addr
 	// Preempt: it moves to a node that is preferred to its holder.
 	Preempt bool
 }

@@ -32,6 +32,10 @@ func (a *Announcer) offer(x *address, may bool) {
 			Preempt: x.pool.arp.preempt,
 		}
 		next.Preferred = a.preferred(x, next.Nodes)
+		addrs := x.claims[0].wants.addrs
+		if i := slices.Index(addrs, x.addr) ^ 1; i < len(addrs) { // by twos, if somebody else has written more
+			next.Apart = addrs[i]
+		}
 	}
 	if !reflect.DeepEqual(x.flat, next) {
 		x.flat = next

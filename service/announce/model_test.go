@@ -199,11 +199,24 @@ func (m *model) flat() []announce.Address {
 		if slices.Contains(a.Nodes, m.config.Node) {
 			slices.Sort(a.Nodes)
 			a.Preempt, a.Preferred = p.Spec.ARP.Preempt, m.preferred(addr, p.Spec.ARP.Preferences, services[0], a.Nodes)
+			if own := slices.Compact(slices.SortedFunc(slices.Values(service.StatusAddresses(services[0])), netip.Addr.Compare)); len(own) > 1 {
+				a.Apart = apart(own, addr)
+			}
 			out = append(out, a)
 		}
 	}
 	slices.SortFunc(out, func(x, y announce.Address) int { return x.Addr.Compare(y.Addr) })
 	return out
+}
+
+// apart is what is to be held by another node than addr: the other one of two.
+func apart(own []netip.Addr, addr netip.Addr) netip.Addr {
+	for two := range slices.Chunk(own, 2) {
+		if i := slices.Index(two, addr); i >= 0 && len(two) == 2 {
+			return two[1-i]
+		}
+	}
+	return netip.Addr{}
 }
 
 // preferred is how much each of the nodes is preferred as the holder of an address.

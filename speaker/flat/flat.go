@@ -57,6 +57,10 @@ type Address struct {
 	// preferred to its holder.
 	Preferred map[string]int
 	Preempt   bool
+	// Apart is the address of the Service that another node is to hold; the zero Addr if there is none.
+	Apart netip.Addr
+
+	last bool // this node holds that one, so that others are to have this before it
 }
 
 // Options are what does not change while the process runs.
@@ -207,7 +211,7 @@ func (f *Flat) Apply(c Config) {
 func (f *Flat) VIPs() ([]speaker.VIP, []health.Verdict) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return vips(f.config, f.Node, f.places), slices.Collect(maps.Values(f.verdicts))
+	return vips(f.config, f.places), slices.Collect(maps.Values(f.verdicts))
 }
 
 // Conflicts are what the wire says of each address.

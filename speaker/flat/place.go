@@ -15,7 +15,6 @@ import (
 	"github.com/herald-vip/herald/arp"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/link"
-	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/speaker"
 )
 
@@ -28,13 +27,13 @@ type place struct {
 	yield   bool   // it is given up when another host uses it
 	service bool   // it is a Service's
 
-	preference int  // of this node, as the holder of a Service's
-	preempt    bool // it is to have it rather than one that is preferred less
+	priority int  // of this node, as the holder of a Service's
+	preempt  bool // it is to have it rather than one of a lower priority
 }
 
 // same says whether two places make the same VIP.
 func (p place) same(o place) bool {
-	return p.addr == o.addr && p.link == o.link && p.preference == o.preference && p.preempt == o.preempt
+	return p.addr == o.addr && p.link == o.link && p.priority == o.priority && p.preempt == o.preempt
 }
 
 func (p place) linkCheck() string {
@@ -102,7 +101,8 @@ func placeServices(c Config, node string, chosen []Address, links map[string]lin
 		if len(a.Interfaces) > 0 {
 			among = links
 		}
-		p := place{addr: a.Addr, service: true, preference: a.Preferred[node], preempt: a.Preempt}
+		p := place{addr: a.Addr, service: true}
+		p.priority, p.preempt = a.claim(node)
 		p.link, p.lost = link.Among(among, a.Interfaces, a.Addr)
 		out = append(out, p)
 	}
@@ -151,7 +151,7 @@ func verdictsOf(places []place, links map[string]link.Link, found map[netip.Addr
 // vips are the VIPs of c where they are placed, and addresses of Services. A VIP whose
 // addresses are on several links is there once for each, with the checks of all, so that it
 // lives and dies as one.
-func vips(c Config, node string, places []place) []speaker.VIP {
+func vips(c Config, places []place) []speaker.VIP {
 	var out []speaker.VIP
 	byAddr := make(map[netip.Addr]place)
 	for _, p := range places {
@@ -183,7 +183,7 @@ func vips(c Config, node string, places []place) []speaker.VIP {
 		if p.service {
 			out = append(out, speaker.VIP{
 				Name: p.addr.String(), Addresses: []netip.Addr{p.addr}, Service: true, Interface: p.link, Checks: p.checks(), Linger: c.Linger,
-				Flat: &speaker.Flat{Priority: service.Priority(p.addr, node, p.preference), Preempt: p.preempt, Lifetime: c.Lifetime},
+				Flat: &speaker.Flat{Priority: p.priority, Preempt: p.preempt, Lifetime: c.Lifetime},
 			})
 		}
 	}

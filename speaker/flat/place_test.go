@@ -96,7 +96,7 @@ func TestVIPsOfTwoLinks(t *testing.T) {
 		{Name: "routed", Interface: "lo", Addresses: []netip.Addr{netip.MustParseAddr("10.99.0.10")}},
 		{Name: "cp", Checks: []string{"apiserver"}, Addresses: []netip.Addr{addr, other}, Flat: &speaker.Flat{}},
 	}}
-	got := describe(vips(c, "n1", []place{{addr: addr, link: "eth1"}, {addr: other, link: "eth0", yield: true}}))
+	got := describe(vips(c, []place{{addr: addr, link: "eth1"}, {addr: other, link: "eth0", yield: true}}))
 	const checks = "[apiserver link eth1 link eth0 address 10.4.0.11]"
 	if want := "10.99.0.10 on lo by [], 10.4.0.11 on eth0 by " + checks + ", 10.4.0.10 on eth1 by " + checks; got != want {
 		t.Errorf("the VIPs are %s\nwant %s", got, want)

@@ -2,11 +2,14 @@ package flat
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/herald-vip/herald/election"
 	"github.com/herald-vip/herald/election/lease"
@@ -178,6 +181,107 @@ func TestPreferred(t *testing.T) {
 			t.Errorf("with %v it is claimed as %+v, and the speaker is told: %v", preference, vips, f.moved)
 		}
 	}
+}
+
+// TestApart has a node stand last for the address beside the one that it holds. Of both it is the higher that it hands over.
+func TestApart(t *testing.T) {
+	f := newFlat(t, "n1")
+	offered := offers([]string{"n1", "n2"}, "10.4.0.8", "10.4.0.9")
+	low, high := &offered[0], &offered[1]
+	low.Apart, high.Apart = high.Addr, low.Addr
+	for _, tt := range []struct {
+		holds     []netip.Addr
+		preferred map[string]int
+		low, high speaker.Flat
+		moved     bool
+	}{
+		{low: speaker.Flat{Priority: 1, Preempt: true}, high: speaker.Flat{Priority: 1, Preempt: true}, moved: true},
+		{holds: []netip.Addr{low.Addr}, low: speaker.Flat{Priority: 1, Preempt: true}, high: speaker.Flat{Preempt: true}, moved: true},
+		{holds: []netip.Addr{low.Addr, high.Addr}, low: speaker.Flat{Priority: 1, Preempt: true}, high: speaker.Flat{Preempt: true}},
+		{holds: []netip.Addr{high.Addr}, low: speaker.Flat{Preempt: true}, high: speaker.Flat{Priority: 1, Preempt: true}, moved: true},
+		{
+			holds: []netip.Addr{high.Addr}, preferred: map[string]int{"n1": 3},
+			low: speaker.Flat{Priority: 3 << 20}, high: speaker.Flat{Priority: 3<<20 | 1}, moved: true,
+		},
+	} {
+		holds := make(map[string]bool)
+		for _, addr := range tt.holds {
+			holds[addr.String()] = true
+		}
+		low.Preferred, high.Preferred = tt.preferred, tt.preferred
+		f.moved = false
+		vips := stand(f, time.Now(), offered, nil, holds, true)
+		if len(vips) != 2 || *vips[0].Flat != tt.low || *vips[1].Flat != tt.high || f.moved != tt.moved {
+			t.Errorf("with %v it stands for %+v and %+v, and the speaker is told: %v", tt.holds, vips[0].Flat, vips[1].Flat, f.moved)
+		}
+	}
+}
+
+// Nodes come and go, and whatever they do at the same time: soon the two addresses of a Service are on different nodes
+// if two are fit, and one moves only if its holder goes, or has both.
+func TestStaysApart(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		nodes := []string{"n0", "n1"}
+		for i := range rapid.IntRange(0, 8).Draw(t, "more nodes") {
+			nodes = append(nodes, fmt.Sprint("more-", i))
+		}
+		offered := offers(nodes, "10.4.0.8", "fd00::8")
+		offered[0].Apart, offered[1].Apart = offered[1].Addr, offered[0].Addr
+		fit := make(map[string]bool)
+		holders := make([]string, 2)
+		// elected are who holds the addresses next.
+		elected := func() []string {
+			out, best := slices.Clone(holders), []int{-1, -1}
+			claims := func(node string) (out [2]int) {
+				others := maps.Clone(fit)
+				delete(others, node)
+				holds := map[string]bool{offered[0].Addr.String(): holders[0] == node, offered[1].Addr.String(): holders[1] == node}
+				out = [2]int{-1, -1}
+				for _, a := range (candidacies{offered: offered, fit: others}).choose(node, holds, true) {
+					out[slices.IndexFunc(offered, func(o Address) bool { return o.Addr == a.Addr })], _ = a.claim(node)
+				}
+				return out
+			}
+			for i, holder := range holders {
+				if holder != "" {
+					best[i] = claims(holder)[i]
+				}
+			}
+			for _, node := range rapid.Permutation(slices.Sorted(maps.Keys(fit))).Draw(t, "order") {
+				for i, priority := range claims(node) {
+					if priority > best[i] {
+						best[i], out[i] = priority, node
+					}
+				}
+			}
+			return out
+		}
+		for range rapid.IntRange(1, 30).Draw(t, "events") {
+			node := rapid.SampledFrom(nodes).Draw(t, "node")
+			if fit[node] {
+				delete(fit, node)
+				for i := range holders {
+					if holders[i] == node {
+						holders[i] = ""
+					}
+				}
+			} else {
+				fit[node] = true
+			}
+			for range 2 {
+				next := elected()
+				for i := range next {
+					if before := holders[i]; before != "" && before != next[i] && (i == 0 || holders[0] != before) {
+						t.Fatalf("the addresses move from %q to %q", holders, next)
+					}
+				}
+				holders = next
+			}
+			if len(fit) > 0 && slices.Contains(holders, "") || len(fit) > 1 && holders[0] == holders[1] {
+				t.Fatalf("of %v the addresses are with %q", fit, holders)
+			}
+		}
+	})
 }
 
 // Where links are not known yet nobody stands, whatever comes first.

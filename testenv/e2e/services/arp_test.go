@@ -4,6 +4,7 @@ package services
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/netip"
@@ -11,6 +12,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/herald-vip/herald/doctor/probe"
 	"github.com/herald-vip/herald/status/admin"
@@ -186,6 +191,7 @@ func TestServiceARP(t *testing.T) {
 			}
 		}
 	})
+	t.Run("apart", f.testApart)
 	t.Run("drain", func(t *testing.T) {
 		n, none := f.busiest(t), f.load(t)
 		f.leaves(t, n, func() error { f.herald(t, n, "drain"); return nil })
@@ -233,4 +239,65 @@ func TestServiceARP(t *testing.T) {
 		f.leaves(t, n, f.Node(n).PowerOff)
 		site.Must(t, f.Node(n).PowerOn(ctx))
 	})
+}
+
+// testApart: the two addresses of a Service are on different nodes, also after these have left one by one.
+func (f *flat) testApart(t *testing.T) {
+	ctx := t.Context()
+	site.Must(t, f.API.Patch(ctx, pools+"/"+services.PoolARP, json.RawMessage(`{"spec": {"addresses": ["`+services.ByARP+`", "fd00:5::100-fd00:5::1ff"]}}`)))
+	var names []string
+	for i := range 6 {
+		name := fmt.Sprintf("pair-%d", i)
+		names = append(names, name)
+		site.Must(t, f.Create(ctx, services.Service{
+			Name: name, Pool: services.PoolARP, Endpoints: f.Members(), Edit: families(corev1.IPFamilyPolicyRequireDualStack),
+		}))
+		site.Must(t, f.API.Create(ctx, services.Slices, &discoveryv1.EndpointSlice{
+			TypeMeta:    metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
+			ObjectMeta:  metav1.ObjectMeta{Name: name + "-ipv6", Namespace: "default", Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+			AddressType: discoveryv1.AddressTypeIPv6,
+			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"fd00:5::1"}}},
+		}))
+	}
+	var pairs [][2]string // who has the addresses of each
+	apart := func(nodes ...string) {
+		t.Helper()
+		site.Eventually(t, site.Soon, func() error {
+			pairs = nil
+			bound := make(map[string]string)
+			for _, n := range nodes {
+				bound[n] = site.MustRun(t, f.Node(n), "ip", "-o", "addr")
+			}
+			for _, name := range names {
+				s := new(corev1.Service)
+				site.Must(t, f.API.Get(ctx, services.Services+"/"+name, s))
+				var pair [2]string
+				for j, vip := range addressesOf(s) {
+					for _, n := range nodes {
+						if strings.Contains(bound[n], " "+vip.String()+"/") {
+							pair[j] += n
+						}
+					}
+				}
+				pairs = append(pairs, pair)
+			}
+			one := func(p [2]string) bool {
+				return slices.Contains(nodes, p[0]) && slices.Contains(nodes, p[1]) && p[0] != p[1]
+			}
+			return site.ErrorIf(slices.ContainsFunc(pairs, func(p [2]string) bool { return !one(p) }), "the addresses are with %q, of %q", pairs, nodes)
+		})
+		t.Logf("of %q: %q", nodes, pairs)
+	}
+	apart(f.Members()...)
+	for range 3 {
+		n := pairs[0][1]
+		f.herald(t, n, "drain")
+		apart(f.without(n)...)
+		f.herald(t, n, "undrain")
+		f.acquainted(t, n)
+	}
+	site.Must(t, f.Remove(ctx, names...))
+	for _, name := range names {
+		site.Must(t, f.API.Delete(ctx, services.Slices+"/"+name+"-ipv6"))
+	}
 }
