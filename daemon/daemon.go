@@ -40,6 +40,7 @@ import (
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/status/eventlog"
 	"github.com/herald-vip/herald/status/metrics"
+	"github.com/herald-vip/herald/status/page"
 )
 
 const (
@@ -142,7 +143,7 @@ func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...co
 	defer control.Close()
 	servers := []server{control}
 	if c.Metrics.Listen != "" {
-		web, err := metrics.Listen(c.Metrics.Listen, log, d.Status, d.Healthy)
+		web, err := metrics.Listen(c.Metrics.Listen, log, d.Status, d.Healthy, func() *page.Nodes { return d.services.nodes() })
 		if err != nil {
 			return err
 		}

@@ -48,7 +48,7 @@ func scrape(t *testing.T) string {
 	s.Node, s.Election, s.VIPs = flat.Node, flat.Election, append(s.VIPs, flat.VIPs...)
 	s.Election.Offers = worker.Election.Offers
 	w := httptest.NewRecorder()
-	metrics.NewHandler(func() admin.Status { return s }, nil).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	metrics.NewHandler(func() admin.Status { return s }, nil, nil).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	return w.Body.String()
 }
 

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
@@ -22,4 +23,13 @@ func (c *Cluster) ApplyNodeStatus(ctx context.Context, log *slog.Logger, s *v1al
 	err := c.Apply(ctx, v1alpha1.Group+"/node", s)
 	c.trouble(log).note(ctx, nodeStatuses, err)
 	return err
+}
+
+// NodeStatuses are what all nodes have told, as some server remembers it, which costs it little.
+func (c *Cluster) NodeStatuses(ctx context.Context) ([]v1alpha1.NodeStatus, error) {
+	var list v1alpha1.NodeStatusList
+	if err := c.herald.Get().Resource(nodeStatuses).Param("resourceVersion", "0").Do(ctx).Into(&list); err != nil {
+		return nil, errors.New(explain(nodeStatuses, err))
+	}
+	return list.Items, nil
 }

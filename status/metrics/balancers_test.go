@@ -28,7 +28,7 @@ func balancing() admin.Status {
 }
 
 func TestBalancerMetrics(t *testing.T) {
-	_, body := get(t, metrics.NewHandler(balancing, nil), "/metrics")
+	_, body := get(t, metrics.NewHandler(balancing, nil, nil), "/metrics")
 	for _, want := range []string{
 		`herald_balancer_in_force{balancer="api"} 1`,
 		`herald_balancer_in_force{balancer="web"} 0`,
@@ -60,7 +60,7 @@ func TestBalancerMetrics(t *testing.T) {
 
 // A load balancer of the user's own asks by name.
 func TestHealthOfOne(t *testing.T) {
-	h := metrics.NewHandler(balancing, balancing().Healthy)
+	h := metrics.NewHandler(balancing, balancing().Healthy, nil)
 	for path, want := range map[string]struct {
 		code int
 		body string

@@ -23,8 +23,8 @@ type Healthy func(name string) (known, healthy bool, why string)
 
 // NewHandler serves /metrics, /healthz (the process works), /healthz/NAME (see
 // [Healthy]) and /readyz (see [admin.Status.Ready]), and at / a page for
-// people. healthy is asked for each request of /healthz/NAME, and status for each other one.
-func NewHandler(status func() admin.Status, healthy Healthy) http.Handler {
+// people. healthy is asked for each request of /healthz/NAME, nodes for each of the page, and status for each other one.
+func NewHandler(status func() admin.Status, healthy Healthy, nodes func() *page.Nodes) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(),
@@ -32,7 +32,7 @@ func NewHandler(status func() admin.Status, healthy Healthy) http.Handler {
 		collector(status),
 	)
 	mux := http.NewServeMux()
-	mux.Handle("GET /{$}", page.New().Handler(status))
+	mux.Handle("GET /{$}", page.New().Handler(status, nodes))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		// Status takes every lock there is: if it returns, nothing is wedged.

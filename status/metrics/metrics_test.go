@@ -11,6 +11,7 @@ import (
 
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/status/metrics"
+	"github.com/herald-vip/herald/status/page"
 )
 
 func status() admin.Status {
@@ -41,7 +42,7 @@ func get(t *testing.T, h http.Handler, path string) (int, string) {
 }
 
 func TestMetrics(t *testing.T) {
-	code, body := get(t, metrics.NewHandler(status, nil), "/metrics")
+	code, body := get(t, metrics.NewHandler(status, nil, nil), "/metrics")
 	if code != http.StatusOK {
 		t.Fatalf("%d: %s", code, body)
 	}
@@ -90,7 +91,7 @@ func TestElectionMetrics(t *testing.T) {
 				Leases:  []admin.Lease{{VIP: "cp", Holder: "m1", Epoch: 9, Stands: true}, {VIP: "other", Holder: "m2"}, {VIP: "none"}},
 			},
 		}
-	}, nil), "/metrics")
+	}, nil, nil), "/metrics")
 	for _, want := range []string{
 		`herald_vip_conflict{address="10.3.0.100",vip="cp"} 1`,
 		`herald_vip_rival{address="10.3.0.100",vip="cp"} 1`,
@@ -136,7 +137,7 @@ func TestServiceMetrics(t *testing.T) {
 			{Name: "a", Error: "x", Announced: 1, Draining: 2, Withdrawn: 3, Flat: 4, IPv4: &admin.Usage{Capacity: 254, Used: 9}, Conflicts: 5},
 		},
 	}
-	_, body := get(t, metrics.NewHandler(func() admin.Status { return admin.Status{Services: services} }, nil), "/metrics")
+	_, body := get(t, metrics.NewHandler(func() admin.Status { return admin.Status{Services: services} }, nil, nil), "/metrics")
 	for _, want := range []string{
 		"herald_services 3", "herald_services_synced 1", "herald_service_routes 2", "herald_service_routes_failing 1",
 		"herald_service_addresses_standing 6", "herald_service_addresses_held 4", "herald_service_addresses_obstructed 5",
@@ -158,7 +159,7 @@ func TestServiceMetrics(t *testing.T) {
 			t.Errorf("there is %s", unwanted)
 		}
 	}
-	if _, body := get(t, metrics.NewHandler(status, nil), "/metrics"); strings.Contains(body, "herald_service") || strings.Contains(body, "herald_kube") {
+	if _, body := get(t, metrics.NewHandler(status, nil, nil), "/metrics"); strings.Contains(body, "herald_service") || strings.Contains(body, "herald_kube") {
 		t.Error("metrics of Services without any")
 	}
 }
@@ -171,7 +172,7 @@ func TestLeaseThatNobodyStoodFor(t *testing.T) {
 			{Name: "cp", Address: netip.MustParseAddr("fd00:3::100"), Announce: "arp"},
 			{Name: "routed", Address: netip.MustParseAddr("10.99.0.10"), Announce: "bgp"},
 		}}
-	}, nil), "/metrics")
+	}, nil, nil), "/metrics")
 	for _, want := range []string{`herald_lease_held{vip="cp"} 0`, `herald_lease_standing{vip="cp"} 0`, `herald_vip_conflict{address="fd00:3::100",vip="cp"} 0`} {
 		if !strings.Contains(body, "\n"+want) {
 			t.Errorf("no %q in:\n%s", want, body)
@@ -184,7 +185,7 @@ func TestLeaseThatNobodyStoodFor(t *testing.T) {
 
 func TestProbes(t *testing.T) {
 	s := status()
-	h := metrics.NewHandler(func() admin.Status { return s }, nil)
+	h := metrics.NewHandler(func() admin.Status { return s }, nil, func() *page.Nodes { return nil })
 	if code, _ := get(t, h, "/healthz"); code != http.StatusOK {
 		t.Errorf("/healthz: %d", code)
 	}
@@ -205,5 +206,5 @@ func TestProbes(t *testing.T) {
 
 // A daemon listens before there is a status to tell.
 func TestStatusIsNotAskedForBeforeARequest(t *testing.T) {
-	metrics.NewHandler(func() admin.Status { t.Error("asked"); return admin.Status{} }, nil)
+	metrics.NewHandler(func() admin.Status { t.Error("asked"); return admin.Status{} }, nil, nil)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/status/page"
 )
 
 // Strangers may reach the listener; they must not use up the speaker's memory
@@ -19,17 +20,17 @@ const (
 
 // Listen opens address, host:port, for [NewHandler]. What goes wrong with single connections is
 // logged at debug level.
-func Listen(address string, log *slog.Logger, status func() admin.Status, healthy Healthy) (*admin.Server, error) {
+func Listen(address string, log *slog.Logger, status func() admin.Status, healthy Healthy, nodes func() *page.Nodes) (*admin.Server, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("metrics.listen: %w", err)
 	}
-	return newServer(l, log, status, healthy), nil
+	return newServer(l, log, status, healthy, nodes), nil
 }
 
-func newServer(l net.Listener, log *slog.Logger, status func() admin.Status, healthy Healthy) *admin.Server {
+func newServer(l net.Listener, log *slog.Logger, status func() admin.Status, healthy Healthy, nodes func() *page.Nodes) *admin.Server {
 	return admin.NewServer("metrics.listen", &listener{Listener: l}, &http.Server{
-		Handler:     NewHandler(status, healthy),
+		Handler:     NewHandler(status, healthy, nodes),
 		ReadTimeout: timeout, WriteTimeout: timeout, IdleTimeout: timeout,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	})

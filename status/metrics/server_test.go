@@ -17,7 +17,7 @@ func TestServesBesideClientsThatNeverFinish(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newServer(l, slog.New(slog.DiscardHandler), func() admin.Status { return admin.Status{} }, nil)
+	s := newServer(l, slog.New(slog.DiscardHandler), func() admin.Status { return admin.Status{} }, nil, nil)
 	served := make(chan error)
 	go func() { served <- s.Serve() }()
 	defer func() {

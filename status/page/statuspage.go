@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/status/admin"
 )
 
@@ -22,6 +23,15 @@ var page string
 // into it, and keeps it out of other sites' frames.
 const policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
+// Nodes are what the nodes of a cluster tell its API of themselves.
+type Nodes struct {
+	List []v1alpha1.NodeStatus
+	// Unready are those that are not, by Kubernetes: nobody withdraws what they told.
+	Unready map[string]bool
+	// Unknown is why there is no list; empty if there is one.
+	Unknown string
+}
+
 // Page renders the status page.
 type Page struct{ template *template.Template }
 
@@ -30,14 +40,15 @@ func New() *Page {
 	return &Page{template.Must(template.New("page").Funcs(template.FuncMap{
 		"ago": ago, "at": at, "row": func(i int) int { return 24*i + 20 }, "day": day, "duration": duration, "join": strings.Join,
 		"peer": peerMood, "vip": vipMood, "balancer": balancerMood, "offer": offerMood,
+		"session": checkMood, "stage": stageMood, "few": few, "told": told,
 	}).Parse(page))}
 }
 
-// Handler serves the page. status is called for each request.
-func (p *Page) Handler(status func() admin.Status) http.Handler {
+// Handler serves the page. status and nodes are called for each request.
+func (p *Page) Handler(status func() admin.Status, nodes func() *Nodes) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		var out bytes.Buffer
-		if err := p.Write(&out, status(), time.Now()); err != nil {
+		if err := p.Write(&out, status(), nodes(), time.Now()); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
@@ -51,8 +62,8 @@ func (p *Page) Handler(status func() admin.Status) http.Handler {
 	})
 }
 
-// Write renders s as of now.
-func (p *Page) Write(w io.Writer, s admin.Status, now time.Time) error {
+// Write renders s as of now, with the nodes of the cluster if they are not nil.
+func (p *Page) Write(w io.Writer, s admin.Status, nodes *Nodes, now time.Time) error {
 	ready, why := s.Ready()
 	err := p.template.Execute(w, struct {
 		admin.Status
@@ -62,7 +73,8 @@ func (p *Page) Write(w io.Writer, s admin.Status, now time.Time) error {
 		Unfenced bool
 		Unreal   bool
 		Lanes    []lane
-	}{s, now, ready, why, s.Election != nil && s.Election.Fence != admin.FenceOn, s.Realtime != "" && s.Realtime != admin.RealtimeOn, lanes(s, now)})
+		Nodes    *Nodes
+	}{s, now, ready, why, s.Election != nil && s.Election.Fence != admin.FenceOn, s.Realtime != "" && s.Realtime != admin.RealtimeOn, lanes(s, now), nodes})
 	if err != nil {
 		return fmt.Errorf("status page: %w", err)
 	}
@@ -81,6 +93,24 @@ func ago(t, now time.Time) string {
 		return "–"
 	}
 	return max(0, now.Sub(t)).Truncate(time.Second).String()
+}
+
+// few are the first of a list.
+func few(list []string) string {
+	if len(list) > 4 {
+		list = append(list[:4:4], "…")
+	}
+	return strings.Join(list, ", ")
+}
+
+// told is when a node last told anything new.
+func told(n v1alpha1.NodeStatus) (at time.Time) {
+	for _, f := range n.ManagedFields {
+		if f.Time != nil && f.Time.After(at) {
+			at = f.Time.Time
+		}
+	}
+	return at
 }
 
 // duration is seconds to three digits or so.

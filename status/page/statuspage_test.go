@@ -17,7 +17,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/net/html"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/status/page"
 )
@@ -43,8 +45,13 @@ func load(t *testing.T, name string) admin.Status {
 
 func render(t *testing.T, s admin.Status, now time.Time) string {
 	t.Helper()
+	return renderAll(t, s, nil, now)
+}
+
+func renderAll(t *testing.T, s admin.Status, nodes *page.Nodes, now time.Time) string {
+	t.Helper()
 	var out bytes.Buffer
-	if err := page.New().Write(&out, s, now); err != nil {
+	if err := page.New().Write(&out, s, nodes, now); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()
@@ -72,7 +79,12 @@ func TestSilentMember(t *testing.T) {
 func TestGolden(t *testing.T) {
 	for _, name := range []string{"bgp", "flat", "services", "worker"} {
 		s := load(t, name)
-		page := render(t, s, s.Events[0].At.Add(time.Second))
+		now := s.Events[0].At.Add(time.Second)
+		var nodes *page.Nodes
+		if name == "services" {
+			nodes = threeNodes(now)
+		}
+		page := renderAll(t, s, nodes, now)
 		golden(t, name+".html", page)
 		golden(t, name+".txt", dump(t, page))
 	}
@@ -112,8 +124,10 @@ func TestEscapesEverything(t *testing.T) {
 	const hostile = `<script>x</script><img src=x onerror=x>"'>&`
 	var s admin.Status
 	texts := fill(reflect.ValueOf(&s).Elem(), hostile)
-	page := render(t, s, time.Now())
-	root, err := html.Parse(strings.NewReader(page))
+	nodes := &page.Nodes{List: make([]v1alpha1.NodeStatus, 1)}
+	texts += fill(reflect.ValueOf(&nodes.List[0].Status).Elem(), hostile)
+	shows := renderAll(t, s, nodes, time.Now()) + renderAll(t, s, &page.Nodes{Unknown: hostile}, time.Now())
+	root, err := html.Parse(strings.NewReader(shows))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +236,7 @@ func TestVIPMood(t *testing.T) {
 
 func TestHandler(t *testing.T) {
 	w := httptest.NewRecorder()
-	page.New().Handler(func() admin.Status { return admin.Status{Node: "m1"} }).
+	page.New().Handler(func() admin.Status { return admin.Status{Node: "m1"} }, func() *page.Nodes { return nil }).
 		ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 	if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "Herald on m1") {
 		t.Errorf("%d: %s", w.Code, w.Body)
@@ -235,6 +249,63 @@ func TestHandler(t *testing.T) {
 	} {
 		if got := w.Header().Get(name); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
+// threeNodes are one that is well, one that has a bit of everything, and one of which nobody hears any more.
+func threeNodes(now time.Time) *page.Nodes {
+	ago := func(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
+	node := func(name string, told time.Duration, s v1alpha1.NodeState) v1alpha1.NodeStatus {
+		at := ago(told)
+		s.Version = "v0.1.0"
+		return v1alpha1.NodeStatus{ObjectMeta: metav1.ObjectMeta{Name: name, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "herald.dev/node", Time: &at}}}, Status: s}
+	}
+	session := func(peer, state, reason string, since time.Duration) v1alpha1.NodeSession {
+		return v1alpha1.NodeSession{Peer: peer, State: state, Reason: reason, Since: ago(since)}
+	}
+	vip := func(state, reason string, since time.Duration) []v1alpha1.NodeVIP {
+		return []v1alpha1.NodeVIP{{Name: "control-plane", Address: "10.99.0.10", State: state, Reason: reason, Since: ago(since)}}
+	}
+	return &page.Nodes{
+		List: []v1alpha1.NodeStatus{
+			node("s", 5*time.Second, v1alpha1.NodeState{
+				Sessions: []v1alpha1.NodeSession{session("10.0.1.254", "established", "", time.Minute), session("10.0.2.254", "established", "", time.Minute)},
+				VIPs:     vip("announced", "apiserver healthy", time.Minute), Announced: 1, Services: v1alpha1.NodeServices{Announced: []string{"10.99.1.1"}},
+			}),
+			node("t", 3*time.Minute, v1alpha1.NodeState{
+				Draining: "memory", Announced: 46, Held: 1,
+				Sessions: []v1alpha1.NodeSession{session("10.0.1.254", "established", "", time.Hour), session("10.0.2.254", "down", "connection refused", 3*time.Minute)},
+				VIPs:     vip("withdrawn", "draining: memory", 3*time.Minute),
+				Services: v1alpha1.NodeServices{
+					Announced: []string{"10.99.1.1", "10.99.1.4-10.99.1.9", "10.99.1.12", "10.99.1.16/28", "10.99.2.0/28", "10.99.3.0/29"}, Held: []string{"10.3.0.100"},
+					Withdrawn: []v1alpha1.NodeWithdrawn{{Reason: "no ready IPv4 endpoint on any node", Addresses: []string{"10.99.1.2-10.99.1.3"}}},
+				},
+			}),
+			node("u", time.Hour, v1alpha1.NodeState{
+				Sessions: []v1alpha1.NodeSession{session("10.0.1.254", "established", "", 2*time.Hour)}, Announced: 1, Services: v1alpha1.NodeServices{Announced: []string{"10.99.1.1"}},
+			}),
+		},
+		Unready: map[string]bool{"u": true},
+	}
+}
+
+// TestNodes: in place of nodes that are not known is why, and where none are asked for is nothing.
+func TestNodes(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		nodes     *page.Nodes
+		has, lack string
+	}{
+		{"no services section", nil, "Last events", "Nodes"},
+		{"the API is away", &page.Nodes{Unknown: "connection refused"}, `<p class="odd">NODES NOT KNOWN: connection refused</p>`, "Sessions"},
+		{"nobody tells", new(page.Nodes), `<th scope="col">Why</tr>
+<tr><td colspan="6">none</tr>`, "NOT KNOWN"},
+		{"all is well", &page.Nodes{List: threeNodes(time.Now()).List[:1]}, `<div class="good">10.0.2.254 established 1m0s</div>`, "NOT READY"},
+		{"not ready", threeNodes(time.Now()), `<tr class="stale"><td class="bad">u<td>`, "NOT KNOWN"},
+	} {
+		if page := renderAll(t, admin.Status{}, tt.nodes, time.Now()); !strings.Contains(page, tt.has) || strings.Contains(page, tt.lack) {
+			t.Errorf("%s: want %q and no %q in:\n%s", tt.name, tt.has, tt.lack, page)
 		}
 	}
 }

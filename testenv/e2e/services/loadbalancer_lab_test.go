@@ -82,7 +82,7 @@ func startBalancersAs(t *testing.T, a services.Announcer) *balancers {
 	return b
 }
 
-// restrict has a node speak to the API server as Herald's service account.
+// restrict has a node speak to the API server as Herald's service account, and show its page.
 func (b *balancers) restrict(t *testing.T, node, file string) string {
 	t.Helper()
 	path := filepath.Join(b.dir, node, "kubeconfig")
@@ -92,7 +92,7 @@ func (b *balancers) restrict(t *testing.T, node, file string) string {
 		t.Fatalf("no token in %s", text)
 	}
 	site.Must(t, os.WriteFile(path, []byte(before+`announcer-token, as: "system:serviceaccount:herald-system:herald"}`+after), 0o600))
-	return strings.Replace(file, "services:\n", "services:\n  namespace: herald-system\n", 1)
+	return strings.Replace(file, "services:\n", "services:\n  namespace: herald-system\n", 1) + "metrics: {listen: \"127.0.0.1:9474\"}\n"
 }
 
 // grant gives that account its rights, all of them or those of some kinds.

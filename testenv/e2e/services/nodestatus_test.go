@@ -4,6 +4,7 @@ package services
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -51,11 +52,13 @@ func TestNodeStatus(t *testing.T) {
 			t.Errorf("%d writes", after-before)
 		}
 	})
+	t.Run("every node shows all", func(t *testing.T) { b.testPage(t, vip.String()) })
 	t.Run("a speaker stops", func(t *testing.T) {
 		site.Must(t, site.Stop(t, b.Speaker("n3")))
 		b.tells(t, "n3", func(s v1alpha1.NodeState) error {
 			return site.ErrorIf(s.Announced != 0 || s.Draining != "herald is stopping" || len(s.Services.Announced) > 0, "told is %+v", s)
 		})
+		b.shows(t, "n2", "<td>n3<td>", ">DRAINING: herald is stopping<")
 		b.says(t, "told", "True", "announced by n1 and n2")
 		site.Start(t, b.Speaker("n3"))
 		b.says(t, "told", "True", "announced by n1, n2 and n3")
@@ -67,6 +70,7 @@ func TestNodeStatus(t *testing.T) {
 		site.Kill(t, b.Speaker("n2"))
 		ready("Unknown")
 		b.says(t, "told", "True", "announced by n1 and n3")
+		b.shows(t, "n1", `<td class="bad">n2<td>`, "NOT READY")
 		site.Start(t, b.Speaker("n2"))
 		ready("True")
 		b.says(t, "told", "True", "announced by n1, n2 and n3")
@@ -99,6 +103,70 @@ func TestNodeStatus(t *testing.T) {
 		return nil
 	})
 	t.Run("a holder stops", func(t *testing.T) { b.testHolder(t) })
+}
+
+// testPage looks at the page while the API server answers, hangs, is gone, and is back.
+func (b *balancers) testPage(t *testing.T, vip string) {
+	for _, node := range b.Members() {
+		b.shows(t, node, "<td>"+node+` <span class="faint">this node</span><td>`)
+		_, table, _ := strings.Cut(b.page(t, node), `<h2 id="nodes">`)
+		for _, of := range b.Members() {
+			_, row, _ := strings.Cut(table, "<tr><td>"+of)
+			row, _, _ = strings.Cut(row, "</tr>")
+			for _, want := range []string{`<div class="good">` + services.RouterAddress + " established ", "<div>1 announced: " + vip + "</div>"} {
+				if !strings.Contains(row, want) {
+					t.Errorf("%s shows no %q of %s: %s", node, want, of, row)
+				}
+			}
+		}
+	}
+	reads := func() uint64 {
+		s, err := b.admin("n1").Status(t.Context())
+		site.Must(t, err)
+		return s.Services.Kubernetes.Reads
+	}
+	before, began := reads(), time.Now()
+	for range 20 {
+		b.page(t, "n1")
+	}
+	if n, most := reads()-before, uint64(time.Since(began)/(5*time.Second))+1; n > most {
+		t.Errorf("20 views in %v took %d requests, want %d at most", time.Since(began), n, most)
+	}
+	server := b.Node("api-apiserver")
+	site.Freeze(t, server)
+	b.shows(t, "n1", ">NODES NOT KNOWN: context deadline exceeded<")
+	site.Thaw(t, server)
+	site.Kill(t, server)
+	b.shows(t, "n1", ">NODES NOT KNOWN: ", "connection refused<")
+	site.Start(t, server)
+	b.answering(t)
+	b.shows(t, "n1", "<td>n3<td>")
+}
+
+// page is what a node shows.
+func (b *balancers) page(t *testing.T, node string) string {
+	t.Helper()
+	client := http.Client{Transport: &http.Transport{DialContext: b.Speaker(node).DialContext, DisableKeepAlives: true}, Timeout: site.Soon}
+	response, err := client.Get("http://127.0.0.1:9474/")
+	site.Must(t, err)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	site.Must(t, err)
+	return string(body)
+}
+
+// shows waits until a node shows all of these.
+func (b *balancers) shows(t *testing.T, node string, texts ...string) {
+	t.Helper()
+	site.Eventually(t, 2*site.Soon, func() error {
+		page := b.page(t, node)
+		for _, text := range texts {
+			if !strings.Contains(page, text) {
+				return fmt.Errorf("%s shows no %q: %s", node, text, page)
+			}
+		}
+		return nil
+	})
 }
 
 // testHolder has the holder of an address on a flat layer 2 stop.
