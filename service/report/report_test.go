@@ -167,9 +167,11 @@ func (d *desk) now() (s v1alpha1.NodeState) {
 func (d *desk) want(t *testing.T, writes ...string) {
 	t.Helper()
 	synctest.Wait()
-	if diff := cmp.Diff(writes, d.writes); diff != "" {
-		t.Errorf("writes (-want +got):\n%s", diff)
-	}
+	d.set(func() {
+		if diff := cmp.Diff(writes, d.writes); diff != "" {
+			t.Errorf("writes (-want +got):\n%s", diff)
+		}
+	})
 }
 
 // TestRate: what changes is told within a second, and then every five seconds at most; at rest nothing is.
@@ -215,9 +217,11 @@ func TestRefused(t *testing.T) {
 		d.set(func() { n = len(d.writes) })
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if len(d.writes) != n {
-			t.Errorf("%d requests after one was taken", len(d.writes)-n)
-		}
+		d.set(func() {
+			if len(d.writes) != n {
+				t.Errorf("%d requests after one was taken", len(d.writes)-n)
+			}
+		})
 		stop()
 	})
 }
