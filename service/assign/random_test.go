@@ -18,20 +18,28 @@ import (
 // and writers die, and looks at every version of every Service: none ever has an
 // address that is another's.
 func TestRandom(t *testing.T) {
-	for seed := range uint64(15) {
-		synctest.Test(t, func(t *testing.T) { random(t, seed, false) })
-	}
+	randomly(t, false)
 }
 
 // TestRandomLate is TestRandom with requests that are done a second after their
 // writer died: what that breaks is mended.
 func TestRandomLate(t *testing.T) {
-	for seed := range uint64(15) {
-		synctest.Test(t, func(t *testing.T) { random(t, seed, true) })
+	randomly(t, true)
+}
+
+func randomly(t *testing.T, late bool) {
+	const seeds = 15
+	served := 0
+	for seed := range uint64(seeds) {
+		synctest.Test(t, func(t *testing.T) { served += random(t, seed, late) })
+	}
+	if served < seeds {
+		t.Errorf("%d Services are served in %d runs: little is shown", served, seeds)
 	}
 }
 
-func random(t *testing.T, seed uint64, late bool) {
+// random returns how many Services are served in the end.
+func random(t *testing.T, seed uint64, late bool) (served int) {
 	s, r := newServer(t), rand.New(rand.NewPCG(seed, 3))
 	s.createPool("a", nil, "10.0.0.1-10.0.0.9", "fd00::1-fd00::5")
 	stop := s.start()
@@ -75,7 +83,6 @@ func random(t *testing.T, seed uint64, late bool) {
 	}
 	s.mu.Lock()
 	s.doubles = nil
-	served, refused := 0, 0
 	for key, o := range s.services {
 		s.check(nil, o)
 		c := conditionOf(o)
@@ -86,8 +93,6 @@ func random(t *testing.T, seed uint64, late bool) {
 			t.Errorf("seed %d: %s has no address, and is said to have", seed, key)
 		case ours && c.Status == metav1.ConditionTrue:
 			served++
-		default:
-			refused++
 		}
 	}
 	if len(s.doubles) > 0 {
@@ -95,9 +100,6 @@ func random(t *testing.T, seed uint64, late bool) {
 	}
 	if wrong := s.checkAnnounced(); len(wrong) > 0 {
 		t.Errorf("seed %d: who announces Services is said otherwise than told: %q", seed, wrong)
-	}
-	if served < 1 {
-		t.Errorf("seed %d: %d Services are served, %d refused: little is shown", seed, served, refused)
 	}
 	s.mu.Unlock()
 
@@ -110,6 +112,7 @@ func random(t *testing.T, seed uint64, late bool) {
 		t.Errorf("seed %d: the next writer made %d requests", seed, n)
 	}
 	stop()
+	return served
 }
 
 // someEdit changes something about a Service.
