@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,6 +43,7 @@ func (o *nodeOffer) Tell(serves map[string]bool) {
 
 // Heard implements [speaker.Members].
 func (o *nodeOffer) Heard(vip string, checks []string) (last time.Time) {
+	checks = o.offered(checks)
 	for _, of := range o.offers() {
 		if !of.Self && !of.Silent && !of.Offer.Draining && serves(of.Offer, vip, checks) && of.Heard.After(last) {
 			last = of.Heard
@@ -50,22 +52,23 @@ func (o *nodeOffer) Heard(vip string, checks []string) (last time.Time) {
 	return last
 }
 
+// offered are those of some checks that this node offers the verdicts of: of its links it offers none.
+func (o *nodeOffer) offered(checks []string) []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.last == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(checks), func(name string) bool { _, ok := o.last.Checks[name]; return !ok })
+}
+
 // serves reports whether a member serves a VIP by its offer. One that says nothing of the VIP, as its file or its version knows no
-// whenAllFail, does if it has some of the VIP's checks and they pass.
+// whenAllFail, does if it has all of the VIP's checks and they pass: with some of them it may be a worker without the VIP.
 func serves(o election.Offer, vip string, checks []string) bool {
 	if ok, told := o.Checks[config.OfferedVIP+vip]; told {
 		return ok
 	}
-	known := 0
-	for _, name := range checks {
-		if passes, told := o.Checks[name]; told {
-			known++
-			if !passes {
-				return false
-			}
-		}
-	}
-	return known > 0
+	return len(checks) > 0 && !slices.ContainsFunc(checks, func(name string) bool { return !o.Checks[name] })
 }
 
 // publish offers what is to be offered now, if that is something new. A node that has never

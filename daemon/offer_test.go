@@ -60,10 +60,15 @@ func TestHeard(t *testing.T) {
 		"one":      {[]election.Offered{of(0, serves)}, at},
 		"the last": {[]election.Offered{of(1, serves), of(2, serves), of(0, serves)}, at.Add(2)},
 		"one that knows of no VIPs, whose checks pass": {[]election.Offered{
-			of(1, func(o *election.Offered) { o.Offer.Checks = map[string]bool{"apiserver": true, "other": false} }),
+			of(1, func(o *election.Offered) {
+				o.Offer.Checks = map[string]bool{"apiserver": true, "registry": true, "other": false}
+			}),
 		}, at.Add(1)},
 		"one that knows of no VIPs, a check of which fails": {[]election.Offered{
 			of(1, func(o *election.Offered) { o.Offer.Checks = map[string]bool{"apiserver": true, "registry": false} }),
+		}, time.Time{}},
+		"one that has some of the checks, as a worker without the VIP": {[]election.Offered{
+			of(1, func(o *election.Offered) { o.Offer.Checks = map[string]bool{"registry": true} }),
 		}, time.Time{}},
 		"one that has none of the checks": {[]election.Offered{
 			of(1, func(o *election.Offered) { o.Offer.Checks = map[string]bool{"other": true} }),
@@ -75,7 +80,10 @@ func TestHeard(t *testing.T) {
 			of(4, func(o *election.Offered) { o.Offer.Checks = map[string]bool{"vip:cp": false, "cp": true} }),
 		}, time.Time{}},
 	} {
-		o := &nodeOffer{offers: func() []election.Offered { return tt.offers }}
+		o := &nodeOffer{
+			offers: func() []election.Offered { return tt.offers },
+			last:   &election.Offer{Checks: map[string]bool{"apiserver": false, "registry": true}},
+		}
 		if got := o.Heard("cp", []string{"apiserver", "registry", "link eth1"}); !got.Equal(tt.want) {
 			t.Errorf("%s: heard at %v, want %v", name, got, tt.want)
 		}

@@ -13,8 +13,8 @@ import (
 type Members interface {
 	// Tell tells them which VIPs this node serves, in good health, of those with [VIP.Keep].
 	Tell(serves map[string]bool)
-	// Heard is when one of them last said that it serves a VIP, or if it says nothing of that, that the VIP's checks, by their
-	// names, pass there; zero if none of those that are heard does.
+	// Heard is when one of them last said that it serves a VIP, or if it says nothing of that, that all of the VIP's checks, by
+	// their names, pass there; zero if none of those that are heard does.
 	Heard(vip string, checks []string) time.Time
 }
 
