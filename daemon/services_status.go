@@ -158,7 +158,10 @@ func (s *services) addresses(flat []speaker.Status, holders map[string]string, s
 				return sent && a.Stage == announce.Announced
 			})}
 			if holder := holders[a.Addr.String()]; !a.Flat || holder == "" || holder == s.node {
-				out.Reason = cmp.Or(text(a.Err), text(u.Error), u.Reason, a.Reason, "no peer was sent a route to it")
+				out.Reason = cmp.Or(text(a.Err), text(u.Error), u.Reason, a.Reason)
+				if out.Reason == "" && !a.Flat {
+					out.Reason = "no peer was sent a route to it"
+				}
 			}
 			if !yield(out) {
 				return

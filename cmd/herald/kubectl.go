@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/herald-vip/herald/service/assign"
 	"github.com/herald-vip/herald/service/kube"
@@ -121,10 +120,17 @@ type pluginDrain struct {
 	Node string `arg:"" help:"The node."`
 }
 
-// Run sets the label by which Kubernetes excludes nodes from load balancers: all that heed it are drained.
+// Run excludes the node from load balancers, for all that heed it.
 func (p pluginDrain) Run(ctx context.Context, a *clusterAccess) error {
-	value := ""
-	return exclude(ctx, a, p.Node, &value, "is to announce no Services any more: kubectl herald status shows when it does not")
+	c, err := a.connect()
+	if err == nil {
+		err = c.ExcludeNode(ctx, p.Node)
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Println(p.Node, "is excluded from load balancers: it announces no Services soon, unless its file says ignoreExcludeLabel")
+	return nil
 }
 
 type pluginUndrain struct {
@@ -132,17 +138,13 @@ type pluginUndrain struct {
 }
 
 func (p pluginUndrain) Run(ctx context.Context, a *clusterAccess) error {
-	return exclude(ctx, a, p.Node, nil, "may announce Services again")
-}
-
-func exclude(ctx context.Context, a *clusterAccess, node string, value *string, done string) error {
 	c, err := a.connect()
+	if err == nil {
+		err = c.IncludeNode(ctx, p.Node)
+	}
 	if err != nil {
 		return err
 	}
-	if err := c.LabelNode(ctx, node, corev1.LabelNodeExcludeBalancers, value); err != nil {
-		return err
-	}
-	fmt.Println(node, done)
+	fmt.Println(p.Node, "may announce Services again")
 	return nil
 }

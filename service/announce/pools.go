@@ -89,10 +89,9 @@ func (a *Announcer) SetPool(o *v1alpha1.AddressPool) {
 			return
 		}
 		before := p.ranges
-		was := p.routed()
-		for i, b := range next.routed() {
-			if i < len(was) {
-				b.terms, b.audience, b.again = was[i].terms, was[i].audience, was[i].again
+		for _, b := range next.routed() {
+			if was := p.sameFor(b); was != nil {
+				b.terms, b.audience, b.again = was.terms, was.audience, was.again
 			}
 		}
 		*p = *next
@@ -177,6 +176,17 @@ func (p *addressPool) routed() []*poolBGP {
 		return nil
 	}
 	return append([]*poolBGP{p.bgp}, p.exceptions...)
+}
+
+// sameFor is the one of them that is for the same Services, whatever its place; nil if there is none: peers that have routes by
+// another are not to have those of this one, be it for a moment.
+func (p *addressPool) sameFor(b *poolBGP) *poolBGP {
+	for _, was := range p.routed() {
+		if reflect.DeepEqual(was.services, b.services) {
+			return was
+		}
+	}
+	return nil
 }
 
 // verdicts are what this node may do for the addresses of the pool.

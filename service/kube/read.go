@@ -2,9 +2,10 @@ package kube
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,8 @@ type Snapshot struct {
 	Nodes    []v1alpha1.NodeStatus
 	Pools    []v1alpha1.AddressPool
 	Services []corev1.Service
+	// Unready are the nodes of Nodes that are not ready, or gone: nobody withdraws what they told.
+	Unready map[string]bool
 	// Writer is the Lease of that name; nil if there is none.
 	Writer *coordinationv1.Lease
 }
@@ -30,11 +33,13 @@ func (c *Cluster) Snapshot(ctx context.Context, namespace, lease string) (*Snaps
 	var nodes v1alpha1.NodeStatusList
 	var pools v1alpha1.AddressPoolList
 	var services corev1.ServiceList
-	out := &Snapshot{Writer: new(coordinationv1.Lease)}
+	var all corev1.NodeList
+	out := &Snapshot{Writer: new(coordinationv1.Lease), Unready: make(map[string]bool)}
 	err := errors.Join(
 		c.herald.Get().Resource(nodeStatuses).Do(ctx).Into(&nodes),
 		c.herald.Get().Resource("addresspools").Do(ctx).Into(&pools),
 		c.core.Get().Resource("services").Do(ctx).Into(&services),
+		c.core.Get().Resource("nodes").Do(ctx).Into(&all),
 	)
 	held := c.coordination.Get().Namespace(namespace).Resource("leases").Name(lease).Do(ctx).Into(out.Writer)
 	if apierrors.IsNotFound(held) {
@@ -44,17 +49,33 @@ func (c *Cluster) Snapshot(ctx context.Context, namespace, lease string) (*Snaps
 		return nil, fmt.Errorf("ask the Kubernetes API: %w", err)
 	}
 	out.Nodes, out.Pools, out.Services = nodes.Items, pools.Items, services.Items
+	for _, n := range out.Nodes {
+		i := slices.IndexFunc(all.Items, func(o corev1.Node) bool { return o.Name == n.Name })
+		out.Unready[n.Name] = i < 0 || slices.ContainsFunc(all.Items[i].Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
+		})
+	}
 	return out, nil
 }
 
-// LabelNode gives a node a label; a nil value takes it away.
-func (c *Cluster) LabelNode(ctx context.Context, node, label string, value *string) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{label: value}}})
-	if err == nil {
-		err = c.send(ctx, c.core.Patch(types.MergePatchType).Resource("nodes").Name(node).Body(patch))
-	}
-	if err != nil {
+// excludedBy is the value of the label that is this program's to take away.
+const excludedBy = "kubectl-herald"
+
+// ExcludeNode gives a node the label by which Kubernetes excludes it from load balancers.
+func (c *Cluster) ExcludeNode(ctx context.Context, node string) error {
+	patch := fmt.Sprintf(`{"metadata": {"labels": {%q: %q}}}`, corev1.LabelNodeExcludeBalancers, excludedBy)
+	if err := c.send(ctx, c.core.Patch(types.MergePatchType).Resource("nodes").Name(node).Body([]byte(patch))); err != nil {
 		return fmt.Errorf("label node %s: %w", node, err)
+	}
+	return nil
+}
+
+// IncludeNode takes that away, and leaves the label of somebody else, such as kubeadm's on masters.
+func (c *Cluster) IncludeNode(ctx context.Context, node string) error {
+	path := "/metadata/labels/" + strings.ReplaceAll(corev1.LabelNodeExcludeBalancers, "/", "~1")
+	patch := fmt.Sprintf(`[{"op": "test", "path": %q, "value": %q}, {"op": "remove", "path": %[1]q}]`, path, excludedBy)
+	if err := c.send(ctx, c.core.Patch(types.JSONPatchType).Resource("nodes").Name(node).Body([]byte(patch))); err != nil {
+		return fmt.Errorf("node %s has no label %s=%s to take away: %w", node, corev1.LabelNodeExcludeBalancers, excludedBy, err)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,8 +19,8 @@ import (
 	"github.com/herald-vip/herald/status/admin"
 )
 
-// Bounds of what is told of Services: ranges of addresses in a list, and reasons.
-const mostRanges, mostReasons = 1000, 64
+// Bounds of what is told of Services: ranges of addresses in a list, reasons, and bytes of one that is read.
+const mostRanges, mostReasons, longestReason = 4000, 64, 512
 
 // Address is one that Services have.
 type Address struct {
@@ -164,6 +165,7 @@ type withdrawn struct {
 func Read(s v1alpha1.NodeServices) *Told {
 	t := &Told{announced: read(s.Announced), held: read(s.Held), partial: s.More > 0}
 	for _, w := range s.Withdrawn {
+		w.Reason = strings.ToValidUTF8(w.Reason[:min(len(w.Reason), longestReason)], "") // it goes into the status of Services
 		for _, r := range read(w.Addresses) {
 			t.withdrawn = append(t.withdrawn, withdrawn{r, w.Reason})
 		}

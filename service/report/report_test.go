@@ -82,14 +82,14 @@ func TestBounds(t *testing.T) {
 	if got := tell(1, 10000, announced); !slices.Equal(got.Announced, []string{"10.0.0.0-10.0.39.15"}) || got.More != 0 {
 		t.Errorf("told of %v and %d more", got.Announced, got.More)
 	}
-	if got := tell(2, 10000, announced); len(got.Announced) != mostRanges || got.More != 9000 {
+	if got := tell(2, 10000, announced); len(got.Announced) != mostRanges || got.More != 10000-mostRanges {
 		t.Errorf("told of %d ranges and %d more", len(got.Announced), got.More)
 	}
 	got := tell(1, 100, func(i int, a *Address) { a.Reason = fmt.Sprint("reason ", i) })
 	if len(got.Withdrawn) != mostReasons || got.More != 36 {
 		t.Errorf("told of %d reasons and %d more", len(got.Withdrawn), got.More)
 	}
-	got = tell(2, 1500, func(i int, a *Address) { a.Reason = fmt.Sprint("reason ", i%2) })
+	got = tell(2, mostRanges+500, func(i int, a *Address) { a.Reason = fmt.Sprint("reason ", i%2) })
 	if len(got.Withdrawn) != 2 || len(got.Withdrawn[0].Addresses)+len(got.Withdrawn[1].Addresses) != mostRanges || got.More != 500 {
 		t.Errorf("told of %d reasons and %d more", len(got.Withdrawn), got.More)
 	}
@@ -111,6 +111,10 @@ func TestRead(t *testing.T) {
 		if got := told.Of(ip(addr)); got != want {
 			t.Errorf("%s: %+v, want %+v", addr, got, want)
 		}
+	}
+	long := Read(v1alpha1.NodeServices{Withdrawn: []v1alpha1.NodeWithdrawn{{Reason: strings.Repeat("é", 1000), Addresses: []string{"10.0.0.1"}}}})
+	if got := long.Of(ip("10.0.0.1")).Reason; got != strings.Repeat("é", longestReason/2) {
+		t.Errorf("a reason of 2,000 bytes is read as %d: %q", len(got), got)
 	}
 	told.partial = true
 	if got := told.Of(ip("10.0.0.0")); !got.Unknown {

@@ -33,16 +33,30 @@ type Cluster struct {
 	Now time.Time
 }
 
+// Why a node is not believed, or tells nothing.
+const (
+	notReady = "not Ready, says Kubernetes"
+	noRoom   = "it had no room to tell: see herald status --services there"
+)
+
+// nameOf is a node's name, with a mark if what it told may be no longer so.
+func (c Cluster) nameOf(n v1alpha1.NodeStatus) string {
+	if c.Unready[n.Name] {
+		return n.Name + " (not Ready)"
+	}
+	return n.Name
+}
+
 // WriteStatus tells of each node, and of the addresses of the nodes' own VIPs.
 func (c Cluster) WriteStatus(w io.Writer) error {
 	t := newTable(w, "NODE", "SESSIONS", "VIPS", "ANNOUNCED", "HELD", "VERSION", "DRAINING")
 	vips := make(map[string][]string) // lines by the name and address of the VIP
 	for _, n := range c.Nodes {
 		s := n.Status
-		t.row(n.Name, s.Established, s.Up, fmt.Sprint(s.Announced), fmt.Sprint(s.Held), s.Version, s.Draining)
+		t.row(c.nameOf(n), s.Established, s.Up, fmt.Sprint(s.Announced), fmt.Sprint(s.Held), s.Version, s.Draining)
 		for _, v := range s.VIPs {
 			key := v.Name + "\t" + v.Address
-			vips[key] = append(vips[key], strings.TrimSpace(n.Name+" "+v.State))
+			vips[key] = append(vips[key], strings.TrimSpace(c.nameOf(n)+" "+v.State))
 		}
 	}
 	if len(vips) > 0 {
@@ -65,7 +79,7 @@ func (c Cluster) WritePeers(w io.Writer) error {
 			if !s.Since.IsZero() {
 				since = c.Now.Sub(s.Since.Time).Truncate(time.Second).String()
 			}
-			t.row(n.Name, s.Peer, s.ASN, s.State, since, s.BFD, s.Reason)
+			t.row(c.nameOf(n), s.Peer, s.ASN, s.State, since, s.BFD, s.Reason)
 		}
 	}
 	return t.Flush()
@@ -85,14 +99,16 @@ func (c Cluster) WriteWho(w io.Writer, addr netip.Addr) error {
 		for _, v := range n.Status.VIPs {
 			if a, err := netip.ParseAddr(v.Address); err == nil && a == addr {
 				found = true
-				t.row(n.Name, v.State+" as VIP "+v.Name, v.Reason)
+				t.row(c.nameOf(n), v.State+" as VIP "+v.Name, v.Reason)
 			}
 		}
 		switch told := report.Read(n.Status.Services).Of(addr); {
 		case told.Announced, told.Held:
-			t.row(n.Name, stateOf(told), "")
+			t.row(c.nameOf(n), stateOf(told), "")
+		case told.Unknown:
+			t.row(c.nameOf(n), "unknown", noRoom)
 		case told.Reason != "":
-			t.row(n.Name, "withdrawn", told.Reason)
+			t.row(c.nameOf(n), "withdrawn", told.Reason)
 		}
 	}
 	if !found {
@@ -118,7 +134,8 @@ type Link struct {
 	Text string // a sentence
 }
 
-// Why follows the chain of a Service until a link fails, which is the last one then.
+// Why follows the chain of a Service until a link fails without which it is not announced, which is the last one then.
+// Who gives addresses, and whether all that it asks for is granted, does not matter to one that has some.
 func (c Cluster) Why(s *corev1.Service) []Link {
 	var chain []Link
 	link := func(name string, ok bool, format string, args ...any) bool {
@@ -128,22 +145,23 @@ func (c Cluster) Why(s *corev1.Service) []Link {
 	if !link("type", s.Spec.Type == corev1.ServiceTypeLoadBalancer, "it is of type %s", cmp.Or(s.Spec.Type, corev1.ServiceTypeClusterIP)) {
 		return chain
 	}
-	if holder, ok := c.writer(); !link("writer", ok, "%s", holder) {
-		return chain
-	}
-	assigned := meta.FindStatusCondition(s.Status.Conditions, service.ConditionAssigned)
-	switch {
-	case assigned == nil && s.Spec.LoadBalancerClass != nil:
-		link("claim", false, "nobody has answered it: is %s the loadBalancerClass in Herald's file?", *s.Spec.LoadBalancerClass)
-		return chain
-	case assigned == nil:
-		link("claim", false, "nobody has answered it: does Herald's file say defaultClass: false, or assign: false on all nodes?")
-		return chain
-	case !link("claim", assigned.Status == metav1.ConditionTrue, "%s", assigned.Message):
-		return chain
-	}
 	addrs := service.StatusAddresses(s)
-	if len(addrs) == 0 {
+	assigned := meta.FindStatusCondition(s.Status.Conditions, service.ConditionAssigned)
+	if len(addrs) == 0 || assigned == nil {
+		holder, ok := c.writer()
+		if ok = link("writer", ok, "%s", holder); !ok && len(addrs) == 0 {
+			return chain
+		}
+	}
+	switch {
+	case assigned != nil: // of a Service that keeps what it has it may be a refusal
+		link("claim", assigned.Status == metav1.ConditionTrue, "%s", assigned.Message)
+	case s.Spec.LoadBalancerClass != nil:
+		link("claim", false, "nobody has answered it: is %s the loadBalancerClass in Herald's file?", *s.Spec.LoadBalancerClass)
+	default:
+		link("claim", false, "nobody has answered it: does Herald's file say defaultClass: false, or assign: false on all nodes?")
+	}
+	if len(addrs) == 0 && chain[len(chain)-1].OK {
 		link("address", false, "it has no address in its status yet")
 	}
 	for _, addr := range addrs {
@@ -167,56 +185,44 @@ func (c Cluster) follow(addr netip.Addr, link func(name string, ok bool, format 
 	if len(c.Nodes) == 0 {
 		return link("node", false, "no node tells of itself: does Herald run, and may it write NodeStatuses?")
 	}
-	var by []string
-	why := make(map[string][]string) // nodes by the reason
-	var sessions []string
+	by, why := make(map[string][]string), make(map[string][]string) // nodes by what they do, and by why they do not
+	var down []string
 	for _, n := range c.Nodes {
 		switch told := report.Read(n.Status.Services).Of(addr); {
+		case c.Unready[n.Name]:
+			why[notReady] = append(why[notReady], n.Name)
+			continue
 		case told.Announced, told.Held:
-			by = append(by, n.Name)
-			if told.Announced {
-				sessions = append(sessions, established(n)...)
-			}
+			by[stateOf(told)] = append(by[stateOf(told)], n.Name)
+		case told.Unknown:
+			why[noRoom] = append(why[noRoom], n.Name)
 		case told.Reason != "":
 			why[told.Reason] = append(why[told.Reason], n.Name)
 		}
+		for _, s := range n.Status.Sessions {
+			if s.State != "established" {
+				down = append(down, fmt.Sprintf("session of %s to %s is down: %s", n.Name, s.Peer, cmp.Or(s.Reason, "no reason is known")))
+			}
+		}
 	}
-	var not []string
+	var do, not []string
+	for _, state := range slices.Sorted(maps.Keys(by)) {
+		do = append(do, state+" by "+strings.Join(by[state], ", "))
+	}
 	for _, reason := range slices.Sorted(maps.Keys(why)) {
 		not = append(not, strings.Join(why[reason], ", ")+": "+reason)
 	}
 	switch {
-	case len(by) == 0 && len(not) == 0:
+	case len(do) > 0 && len(not) > 0:
+		return link("node", true, "%s; not by %s", strings.Join(do, ", "), strings.Join(not, "; "))
+	case len(do) > 0:
+		return link("node", true, "%s", strings.Join(do, ", "))
+	case len(not) == 0:
 		return link("node", false, "no node tells of it")
-	case len(by) == 0:
-		return link("node", false, "no node announces it; %s", strings.Join(not, "; "))
-	case len(not) > 0:
-		link("node", true, "%s by %s; not by %s", howOf(p), strings.Join(by, ", "), strings.Join(not, "; "))
-	default:
-		link("node", true, "%s by %s", howOf(p), strings.Join(by, ", "))
+	case p.Spec.BGP == nil:
+		down = nil
 	}
-	if len(sessions) > 0 {
-		return link("session", true, "%s", strings.Join(sessions, ", "))
-	}
-	return true
-}
-
-// howOf is what nodes do with addresses of a pool.
-func howOf(p *v1alpha1.AddressPool) string {
-	if p.Spec.BGP == nil {
-		return "held"
-	}
-	return "announced"
-}
-
-// established are the sessions of a node by which it announces.
-func established(n v1alpha1.NodeStatus) (out []string) {
-	for _, s := range n.Status.Sessions {
-		if s.State == "established" {
-			out = append(out, n.Name+" to "+s.Peer)
-		}
-	}
-	return out
+	return link("node", false, "no node announces it; %s", strings.Join(append(not, down...), "; "))
 }
 
 // writer says who gives addresses, and whether anybody does.

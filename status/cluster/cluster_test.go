@@ -113,6 +113,9 @@ func TestWhy(t *testing.T) {
 	refused.Status.Conditions[0] = metav1.Condition{Type: service.ConditionAssigned, Status: metav1.ConditionFalse, Message: "no pool is for it"}
 	plain, unheard, class := &corev1.Service{}, balancer(), "example.com/other"
 	unheard.Status.Conditions, unheard.Spec.LoadBalancerClass = nil, &class
+	foreign, keeps := balancer("198.51.100.1"), balancer("198.51.100.1")
+	foreign.Status.Conditions = nil
+	keeps.Status.Conditions[0] = refused.Status.Conditions[0]
 	for _, tt := range []struct {
 		name    string
 		service *corev1.Service
@@ -120,18 +123,29 @@ func TestWhy(t *testing.T) {
 		links   string // the names of those that hold, and of the one that does not
 		last    string
 	}{
-		{"announced", balancer("198.51.100.1"), nil, "type writer claim pool node session", "n1 to 10.0.1.254, n2 to 10.0.1.254"},
+		{"announced", balancer("198.51.100.1"), nil, "type claim pool node", "announced by n1, n2; not by n3: " + why},
+		{"announced, though nobody gives addresses", balancer("198.51.100.1"), func(c *cluster.Cluster) { c.Writer = nil }, "type claim pool node", "announced by n1, n2"},
+		{"announced, and given by another program", foreign, func(c *cluster.Cluster) { c.Writer = nil }, "type writer! claim! pool node", "announced by n1, n2"},
+		{"announced, and refused what it asks for now", keeps, nil, "type claim! pool node", "announced by n1, n2"},
+		{"its nodes are dead", balancer("198.51.100.1"), func(c *cluster.Cluster) { c.Unready = map[string]bool{"n1": true, "n2": true} }, "type claim pool node!",
+			"no node announces it; n3: " + why + "; n1, n2: not Ready, says Kubernetes"},
+		{"no session", balancer("198.51.100.1"), func(c *cluster.Cluster) {
+			c.Nodes = c.Nodes[1:2]
+			c.Nodes[0].Status.Services = v1alpha1.NodeServices{Withdrawn: []v1alpha1.NodeWithdrawn{{Reason: "no peer was sent a route to it", Addresses: []string{"198.51.100.1"}}}}
+		}, "type claim pool node!", "no node announces it; n2: no peer was sent a route to it; session of n2 to 10.0.2.254 is down: no route to host"},
+		{"no room", balancer("198.51.100.9"), func(c *cluster.Cluster) { c.Nodes[0].Status.Services.More = 7 }, "type claim pool node!",
+			"no node announces it; n1: it had no room to tell"},
 		{"another type", plain, nil, "type!", "it is of type ClusterIP"},
 		{"no writer", balancer(), func(c *cluster.Cluster) { c.Writer = nil }, "type writer!", "no node gives addresses: nobody holds the Lease herald-writer"},
 		{"a dead writer", balancer(), func(c *cluster.Cluster) { c.Now = c.Now.Add(time.Minute) }, "type writer!", "no node gives addresses: n2 has not renewed the Lease herald-writer since "},
 		{"another class", unheard, nil, "type writer claim!", "nobody has answered it: is example.com/other the loadBalancerClass in Herald's file?"},
 		{"no pool", refused, nil, "type writer claim!", "no pool is for it"},
 		{"no address", balancer(), nil, "type writer claim address!", "it has no address in its status yet"},
-		{"in no pool", balancer("192.0.2.1"), nil, "type writer claim pool!", "192.0.2.1 is in no AddressPool"},
-		{"a pool that nobody announces", balancer("203.0.113.1"), nil, "type writer claim pool!", "203.0.113.1 is of pool quiet, which is not announced: add bgp: {} or arp: {} to it"},
-		{"no node", balancer("198.51.100.1"), func(c *cluster.Cluster) { c.Nodes = nil }, "type writer claim pool node!", "no node tells of itself: does Herald run, and may it write NodeStatuses?"},
-		{"withdrawn", balancer("198.51.100.2"), nil, "type writer claim pool node!", "no node announces it; n3: " + why},
-		{"one of two", balancer("198.51.100.1", "198.51.100.9"), nil, "type writer claim pool node session pool node!", "no node tells of it"},
+		{"in no pool", balancer("192.0.2.1"), nil, "type claim pool!", "192.0.2.1 is in no AddressPool"},
+		{"a pool that nobody announces", balancer("203.0.113.1"), nil, "type claim pool!", "203.0.113.1 is of pool quiet, which is not announced: add bgp: {} or arp: {} to it"},
+		{"no node", balancer("198.51.100.1"), func(c *cluster.Cluster) { c.Nodes = nil }, "type claim pool node!", "no node tells of itself: does Herald run, and may it write NodeStatuses?"},
+		{"withdrawn", balancer("198.51.100.2"), nil, "type claim pool node!", "no node announces it; n3: " + why},
+		{"one of two", balancer("198.51.100.1", "198.51.100.9"), nil, "type claim pool node pool node!", "no node tells of it"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := three(time.Now())

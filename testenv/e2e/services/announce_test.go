@@ -213,7 +213,7 @@ func TestServiceVIP(t *testing.T) {
 		s.Path(t, "r1", site.VIP4)
 	})
 	t.Run("drained from a workstation", func(t *testing.T) {
-		s.plugin(t, "s is to announce no Services any more", "drain", "s")
+		s.plugin(t, "s is excluded from load balancers", "drain", "s")
 		s.NoPath(t, "r1", serviceAddress)
 		s.Path(t, "r1", site.VIP4) // which is no Service's
 		s.plugin(t, "s may announce Services again", "undrain", "s")
