@@ -130,7 +130,7 @@ func runFlat(t *testing.T, unfenced bool, f func(t *testing.T, s *speaker.Speake
 		if !unfenced {
 			parts.Fence = l
 		}
-		s := speaker.New(slog.New(slog.NewTextHandler(&l.log, nil)), l.node, route.New(), l.node, parts, bridge{l.node}, nil)
+		s := speaker.New(slog.New(slog.NewTextHandler(&l.log, nil)), l.node, route.New(), l.node, parts, bridge{l.node}, &others{})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { s.Run(ctx); close(done) }()

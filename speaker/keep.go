@@ -8,7 +8,7 @@ import (
 )
 
 // Members are the other nodes that may serve a VIP; the daemon builds it on what they offer. None of
-// its methods waits for the network, or calls the speaker. When what Heard says may have changed,
+// its methods waits for the network, or for the speaker. When what Heard says may have changed,
 // [Speaker.MembersChanged] is to be called.
 type Members interface {
 	// Tell tells them which VIPs this node serves, in good health, of those with [VIP.Keep].
@@ -19,24 +19,24 @@ type Members interface {
 }
 
 const (
-	// relieve is how long another member has to have said that it serves a VIP before this one, which fails, leaves it. It is
+	// sureAfter is how long another member has to have said that it serves a VIP before this one, which fails, leaves it to that one. It is
 	// longer than what was said before may be on its way: of two that fail at once neither is to rely on the other. And
 	// routers have the other's route by then.
-	relieve = 500 * time.Millisecond
+	sureAfter = 500 * time.Millisecond
 	// listenAgain is how soon what members say is looked at anew while this one is about to leave: what they repeat wakes nobody.
 	listenAgain = 100 * time.Millisecond
 )
 
-// relieved says whether another member has been serving a VIP for long enough to leave it to that one. since is when
+// sure says whether another member has been serving a VIP for long enough to leave it to that one. since is when
 // one was first known to, zero if none was yet, and heard is as [Members] has it.
-func relieved(now, since, heard time.Time) (from time.Time, ok bool) {
+func sure(now, since, heard time.Time) (from time.Time, ok bool) {
 	switch {
 	case heard.IsZero():
 		return time.Time{}, false
 	case since.IsZero():
 		return now, false
 	}
-	return since, heard.Sub(since) >= relieve
+	return since, heard.Sub(since) >= sureAfter
 }
 
 // applyKeeping has an address that fails slowly stay while no other member is known to serve it: demoted if it is announced by
@@ -50,18 +50,18 @@ func (s *Speaker) applyKeeping(now time.Time, u *unit, in input, is assessment) 
 	}
 	was := u.kept
 	if !was {
-		u.relief = time.Time{}
+		u.other = time.Time{}
 	}
 	if u.kept = is.health == health.Unhealthy && is.slow && there && !in.leave; u.kept {
 		var left bool
-		if u.relief, left = relieved(now, u.relief, s.members.Heard(u.vip.Name, u.vip.Checks)); !u.relief.IsZero() {
+		if u.other, left = sure(now, u.other, s.members.Heard(u.vip.Name, u.vip.Checks)); !u.other.IsZero() {
 			s.wakeAt(now.Add(listenAgain))
 		}
 		u.kept = !left
 	}
 	switch {
 	case !u.kept:
-	case u.relief.IsZero():
+	case u.other.IsZero():
 		is.reason = "kept though failing slowly, as no other member is known to serve it: " + is.reason
 	default:
 		is.reason = "kept though failing slowly, until another member is sure to serve it: " + is.reason

@@ -26,12 +26,16 @@ type others struct {
 	mu     sync.Mutex
 	serve  bool
 	serves map[string]bool // what this one told
+	busy   func()          // what the speaker is told meanwhile, if anything
 }
 
 func (o *others) Tell(serves map[string]bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.serves = maps.Clone(serves)
+	if o.busy != nil {
+		o.busy()
+	}
 }
 
 func (o *others) Heard(string, []string) time.Time {
@@ -109,6 +113,7 @@ func TestKeep(t *testing.T) {
 
 		o.set(true)
 		s.MembersChanged()
+		synctest.Wait()
 		stage(speaker.Demoted, true, "kept though failing slowly, until another member is sure to serve it")
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -129,6 +134,18 @@ func TestKeep(t *testing.T) {
 		if last := s.Summary().Addresses[0].LastWithdrawal; last == nil || last.Reason != "apiserver: because" {
 			t.Errorf("last withdrawal %+v", last)
 		}
+	})
+}
+
+// Who tells of other members does not wait for the speaker, which may be busy for long: here it is until that has been told.
+func TestMembersChangedWaitsForNobody(t *testing.T) {
+	runKeeping(t, func(t *testing.T, s *speaker.Speaker, n *node, o *others) {
+		o.mu.Lock()
+		o.busy = s.MembersChanged
+		o.mu.Unlock()
+		healthy(s)
+		s.Observe(slow("apiserver"))
+		expect(t, n, "bind 10.99.0.10", "announce 10.99.0.10", "mark 10.99.0.10")
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/herald-vip/herald/bgp"
@@ -139,6 +140,7 @@ type Speaker struct {
 	bridge    Bridge  // nil if there is none
 	members   Members // nil if there are none
 	wake      chan struct{}
+	changed   atomic.Bool // other members may serve something else
 
 	mu        sync.Mutex
 	verdicts  map[string]health.Verdict
@@ -172,7 +174,7 @@ type unit struct {
 	lease    time.Time // when it ends, if this node holds the VIP's
 	claims   bool      // fit to hold it
 	kept     bool      // it is announced though it fails, as the last resort
-	relief   time.Time // since when another member is known to serve it, while it is kept
+	other    time.Time // since when another member is known to serve it, while it is kept
 	reason   string
 	err      error     // what stands in the way of the decided stage
 	blocked  time.Time // since when; zero if nothing does
@@ -227,7 +229,7 @@ func (s *Speaker) Run(ctx context.Context) {
 	wake.Loop(ctx, s.wake, func() time.Time {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if wake.Due(time.Now(), s.again) {
+		if s.changed.Swap(false) || wake.Due(time.Now(), s.again) {
 			s.reconcile()
 		}
 		return s.again
@@ -301,13 +303,10 @@ func (s *Speaker) Observe(v health.Verdict) {
 	s.reconcile()
 }
 
-// MembersChanged says that other members may serve something else, and acts on it before it returns.
+// MembersChanged says that other members may serve something else, which [Speaker.Run] acts on. It never waits.
 func (s *Speaker) MembersChanged() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if slices.ContainsFunc(s.order, func(u *unit) bool { return u.kept }) {
-		s.reconcile()
-	}
+	s.changed.Store(true)
+	wake.Up(s.wake)
 }
 
 // LeasesChanged says that leases were granted, renewed or lost, and acts on it before it returns.

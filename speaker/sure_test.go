@@ -6,7 +6,7 @@ import (
 )
 
 // Another member's word counts once it was said long enough after it was first known, and this one fails.
-func TestRelieved(t *testing.T) {
+func TestSure(t *testing.T) {
 	now := time.Unix(1000, 0)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
 	for _, tt := range []struct {
@@ -17,12 +17,12 @@ func TestRelieved(t *testing.T) {
 		{name: "nobody serves"},
 		{name: "nobody any more", since: ago(time.Hour)},
 		{name: "somebody does, as ever", heard: now, from: now},
-		{name: "not for long", since: ago(relieve - 1), heard: now, from: ago(relieve - 1)},
+		{name: "not for long", since: ago(sureAfter - 1), heard: now, from: ago(sureAfter - 1)},
 		{name: "for long, by an old word", since: ago(time.Hour), heard: ago(time.Hour), from: ago(time.Hour)},
-		{name: "for long, by a word that may have been on its way", since: ago(time.Hour), heard: ago(time.Hour - relieve + 1), from: ago(time.Hour)},
-		{name: "for long", since: ago(relieve), heard: now, from: ago(relieve), ok: true},
+		{name: "for long, by a word that may have been on its way", since: ago(time.Hour), heard: ago(time.Hour - sureAfter + 1), from: ago(time.Hour)},
+		{name: "for long", since: ago(sureAfter), heard: now, from: ago(sureAfter), ok: true},
 	} {
-		if from, ok := relieved(now, tt.since, tt.heard); !from.Equal(tt.from) || ok != tt.ok {
+		if from, ok := sure(now, tt.since, tt.heard); !from.Equal(tt.from) || ok != tt.ok {
 			t.Errorf("%s: since %v, %t; want %v, %t", tt.name, from, ok, tt.from, tt.ok)
 		}
 	}
