@@ -19,8 +19,8 @@ type Members interface {
 }
 
 const (
-	// sureAfter is how long another member has to have said that it serves a VIP before this one, which fails, leaves it to that one. It is
-	// longer than what was said before may be on its way: of two that fail at once neither is to rely on the other. And
+	// sureAfter is how long another member has to have said that it serves a VIP before this one, which fails, leaves it to that one.
+	// It is longer than what was said before may be on its way: of two that fail at once neither is to rely on the other. And
 	// routers have the other's route by then.
 	sureAfter = 500 * time.Millisecond
 	// listenAgain is how soon what members say is looked at anew while this one is about to leave: what they repeat wakes nobody.
@@ -40,16 +40,14 @@ func sure(now, since, heard time.Time) (from time.Time, ok bool) {
 }
 
 // applyKeeping has an address that fails slowly stay while no other member is known to serve it: demoted if it is announced by
-// a route, and on a flat layer 2 as a candidate if this node stands for its lease. It says whether that has just begun, if
-// nothing else tells of it.
-func (s *Speaker) applyKeeping(now time.Time, u *unit, in input, is assessment) (_ input, _ assessment, began bool) {
+// a route, and on a flat layer 2 as a candidate if this node stands for its lease, for each address that it was fit to hold.
+func (s *Speaker) applyKeeping(now time.Time, u *unit, fit bool, in input, is assessment) (input, assessment) {
 	there := u.at.stage.advertised()
 	if in.flat {
 		_, stands := s.stands[u.vip.Name]
-		there = stands || u.kept
+		there = u.kept || stands && (there || fit)
 	}
-	was := u.kept
-	if !was {
+	if !u.kept {
 		u.other = time.Time{}
 	}
 	if u.kept = is.health == health.Unhealthy && is.slow && there && !in.leave; u.kept {
@@ -72,7 +70,7 @@ func (s *Speaker) applyKeeping(now time.Time, u *unit, in input, is assessment) 
 	case u.kept:
 		in.health, u.claims = health.Healthy, !now.Before(s.backoffs[u.vip.Name].until)
 	}
-	return in, is, u.kept && !was && in.flat && u.at.stage == Announced
+	return in, is
 }
 
 // tellMembers tells the others what this node serves, if that has changed; of what it did not serve before only with more.

@@ -23,18 +23,22 @@ func (s *Speaker) reconcile() {
 			health: is.health, leave: u.gone || s.drain.Reason() != "", linger: u.vip.Linger,
 			held: u.damp.until(u.vip.HoldDown), demote: u.vip.OnFailure == Demote, unbound: !u.served,
 		}
+		wasKept, fit := u.kept, u.claims
 		if u.vip.Flat != nil {
 			in, is = s.applyLease(now, u, in, is)
 		}
-		wasKept := u.kept
 		if u.vip.Keep {
-			var began bool
-			if in, is, began = s.applyKeeping(now, u, in, is); began {
-				moved = append(moved, move{u, "kept", slog.LevelWarn, is.reason})
-			}
+			in, is = s.applyKeeping(now, u, fit, in, is)
 		}
 		to, again := decide(now, u.at, in)
 		s.wakeAt(again)
+		switch {
+		case !in.flat || u.at.stage != Announced || to.stage != Announced: // which is logged by its stage
+		case u.kept && !wasKept:
+			moved = append(moved, move{u, "kept", slog.LevelWarn, is.reason})
+		case wasKept && !u.kept:
+			moved = append(moved, move{u, "no longer kept", slog.LevelInfo, is.reason})
+		}
 		if is.health == health.Healthy && !in.leave && !in.unleased && to.stage != Announced {
 			if is.reason = u.damp.reason(in.held); is.reason != u.reason {
 				moved = append(moved, move{u, "held down", slog.LevelInfo, is.reason})
@@ -50,7 +54,7 @@ func (s *Speaker) reconcile() {
 			}
 			u.logged = ""
 		}
-		if is.health == health.Unhealthy && to.stage != u.at.stage && (u.at.stage != Demoted || u.vip.Keep) {
+		if in.health == health.Unhealthy && to.stage != u.at.stage && (u.at.stage != Demoted || u.vip.Keep) {
 			if to.stage == Withdrawn {
 				u.last = &Withdrawal{Cause: is.cause, Reason: is.reason}
 				if wasKept { // until now, on purpose
