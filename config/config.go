@@ -83,13 +83,8 @@ const (
 // WhenAllFail is what becomes of a VIP that all members fail to serve in time.
 type WhenAllFail string
 
-// What may become of it.
-const (
-	// Nowhere is that nobody has it.
-	Nowhere WhenAllFail = "withdraw"
-	// Keep has the last ones keep it.
-	Keep WhenAllFail = "keep"
-)
+// Keep has the last ones keep it.
+const Keep WhenAllFail = "keep"
 
 // OfferedVIP is what the name of a VIP has before it among what members offer: no name of a check does.
 const OfferedVIP = "vip:"

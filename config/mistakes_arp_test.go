@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -65,6 +66,14 @@ func TestMembersThatComeAndGo(t *testing.T) {
 	}
 }
 
+// manyChecks are more checks than anybody has.
+func manyChecks(count int) (file string) {
+	for i := range count {
+		file += fmt.Sprintf("- {name: c%d, file: {path: /c}}\n", i)
+	}
+	return file
+}
+
 func TestFlatMistakes(t *testing.T) {
 	for _, m := range []mistake{
 		{named, "join: []", "13:3: election.members: list all nodes that vote, or use join or bootstrap"},
@@ -84,6 +93,10 @@ func TestFlatMistakes(t *testing.T) {
 		{
 			"name: web\n", "name: " + strings.Repeat("x", 60) + "\n  whenAllFail: keep\n",
 			"6:16: vips[0].whenAllFail: members can tell each other only of a VIP whose name has at most 59 characters: give it a shorter one",
+		},
+		{
+			"announce: arp\n  checks: [apiserver]\nchecks:\n", "announce: arp\n  whenAllFail: keep\n  checks: [apiserver]\nchecks:\n" + manyChecks(31),
+			"5:1: vips: members tell each other of all checks, and of VIPs with whenAllFail: keep: 32 fit, with 834 bytes of names, not 33 with 131: have fewer, or shorter names",
 		},
 		{"announce: arp", "announce: bgp", "7:13: vips[0].announce: bgp needs a bgp section: add one"},
 		{"m1: \"10.0.1.1:7946\", ", "", "13:12: election.members: lacks this node, m1: add it with its address, or give it a bind if it is not to vote"},

@@ -51,7 +51,7 @@ func TestParseDefaults(t *testing.T) {
 			Linger:      time.Second,
 			HoldDown:    time.Minute,
 			OnFailure:   config.Withdraw,
-			WhenAllFail: config.Nowhere,
+			WhenAllFail: "withdraw",
 
 			Priority: 100, OnConflict: config.Defend, Bridge: new(false),
 		}},

@@ -16,6 +16,9 @@ import (
 // maxName is the longest name of a VIP or check, in bytes: a label of the DNS (RFC 1035).
 const maxName = 63
 
+// What fits an offer, by which members tell each other: so many names, and so many bytes of these and of the node's name.
+const maxOffered, maxOfferedBytes = 32, 836
+
 // validator validates a decoded configuration. Each method reports the mistakes of one section.
 type validator struct {
 	*yaml.Report
@@ -114,6 +117,22 @@ func (v validator) vips() {
 	owner := map[netip.Addr]yaml.Path{}
 	for i := range c.VIPs {
 		v.vip(yaml.Path("vips").Item(i), &c.VIPs[i], owner)
+	}
+	v.offer()
+}
+
+// offer has all that members are to tell each other fit their offers, if they may have to keep a VIP by it.
+func (v validator) offer() {
+	names := slices.Clone(v.checkNames.names)
+	for _, vip := range v.config.VIPs {
+		if vip.WhenAllFail == Keep {
+			names = append(names, OfferedVIP+vip.Name)
+		}
+	}
+	count, bytes, most := len(names), len(strings.Join(names, " ")), maxOfferedBytes-len(v.config.NodeName)
+	if count > len(v.config.Checks) && (count > maxOffered || bytes > most) {
+		v.Errorf("vips", "members tell each other of all checks, and of VIPs with whenAllFail: keep: %d fit, with %d bytes of names, not %d with %d: have fewer, or shorter names",
+			maxOffered, most, count, bytes)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/herald-vip/herald/config"
 )
 
 func TestOfferMessages(t *testing.T) {
@@ -51,6 +53,38 @@ func TestOfferMessagesAreBounded(t *testing.T) {
 		m, err := parse(b)
 		if err != nil || len(b) > maxOffer || omitted != test.omitted || len(m.Offer.Checks) < test.least || !m.Offer.Checks[test.first] {
 			t.Errorf("%d bytes with %d checks, %d omitted: %v", len(b), len(m.Offer.Checks), omitted, err)
+		}
+	}
+}
+
+// A configuration that is accepted though it has VIPs to be kept fits an offer, whatever else that says.
+func TestOffersOfConfigurationsFit(t *testing.T) {
+	for name, test := range map[string]struct {
+		checks, length, last int // how many, and how long their names are
+		fits                 bool
+	}{
+		"many":     {maxChecks - 1, 3, 3, true},
+		"too many": {maxChecks, 3, 3, false},
+		"long":     {13, maxCheckName, 48, true},
+		"too long": {13, maxCheckName, 49, false},
+	} {
+		file := "apiVersion: herald.dev/v1alpha1\nkind: Speaker\nnodeName: m1\nelection: {insecure: true, members: {m1: \"10.0.1.1:7946\"}}\n" +
+			"vips: [{name: control-plane, addresses: [10.0.1.100], announce: arp, whenAllFail: keep, checks: [0" + strings.Repeat("x", test.length-1) + "]}]\nchecks:\n"
+		offer := Offer{Checks: map[string]bool{config.OfferedVIP + "control-plane": true}}
+		for i := range test.checks {
+			length := test.length
+			if i == test.checks-1 {
+				length = test.last
+			}
+			check := fmt.Sprint(i)
+			check += strings.Repeat("x", length-len(check))
+			offer.Checks[check] = true
+			file += fmt.Sprintf("- {name: %s, tcp: {address: \"127.0.0.1:6443\"}}\n", check)
+		}
+		_, err := config.Parse("herald.yaml", []byte(file))
+		_, omitted := message{From: "m1", Run: 1, Sequence: 1<<64 - 1, Hold: maxHold, Hears: make([]uint32, maxHears), Offer: offer}.append(nil)
+		if (err == nil) != test.fits || (omitted == 0) != test.fits {
+			t.Errorf("%s: %d names have no room; %v", name, omitted, err)
 		}
 	}
 }
