@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -520,6 +521,41 @@ func TestSomebodyKeepsIt(t *testing.T) {
 					}
 				})
 			}
+		}
+	}
+}
+
+// Members that keep it give up one by one: the others go on, on a flat layer 2 with one of them as the holder, and who gave up keeps
+// nothing. The last leaves nobody, until one is well.
+func TestKeepersGiveUp(t *testing.T) {
+	for _, flat := range []bool{false, true} {
+		for seed := range uint64(5) {
+			runSite(t, seed, flat, 0, 50*time.Millisecond, func(s *site) {
+				for i := range s.members {
+					s.set(i, slow("apiserver"))
+				}
+				for _, step := range []struct {
+					who  int
+					says health.Verdict
+					keep []int // those that may
+				}{
+					{0, slow("apiserver"), []int{0, 1, 2}},
+					{0, verdict("apiserver", health.Unhealthy), []int{1, 2}},
+					{0, slow("apiserver"), []int{1, 2}},
+					{1, verdict("apiserver", health.Unhealthy), []int{2}},
+					{2, verdict("apiserver", health.Unhealthy), nil},
+					{2, slow("apiserver"), nil},
+					{1, verdict("apiserver", health.Healthy), []int{1}},
+					{1, slow("apiserver"), []int{1}},
+				} {
+					s.set(step.who, step.says)
+					time.Sleep(20 * time.Second) // which is longer than any is held down
+					got := s.serving()
+					if flat && (len(got) != min(len(step.keep), 1) || len(got) == 1 && !slices.Contains(step.keep, got[0])) || !flat && !slices.Equal(got, step.keep) {
+						t.Errorf("flat %t, seed %d: after %d says %s, slow %t: %v, want of %v", flat, seed, step.who, step.says.State, step.says.Slow, got, step.keep)
+					}
+				}
+			})
 		}
 	}
 }
