@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -22,7 +21,7 @@ type nodeOffer struct {
 	mu       sync.Mutex
 	draining bool
 	serves   map[string]bool
-	last     *election.Offer // nil if there was none
+	last     election.Offer // without a map if there was none
 }
 
 // setDraining says that the node drains, or no longer does.
@@ -56,9 +55,6 @@ func (o *nodeOffer) Heard(vip string, checks []string) (last time.Time) {
 func (o *nodeOffer) offered(checks []string) []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.last == nil {
-		return nil
-	}
 	return slices.DeleteFunc(slices.Clone(checks), func(name string) bool { _, ok := o.last.Checks[name]; return !ok })
 }
 
@@ -71,30 +67,26 @@ func serves(o election.Offer, vip string, checks []string) bool {
 	return len(checks) > 0 && !slices.ContainsFunc(checks, func(name string) bool { return !o.Checks[name] })
 }
 
-// publish offers what is to be offered now, if that is something new. A node that has never
-// had a check has nothing to offer. A verdict that only this process is to blame for, since it
+// publish offers what is to be offered now, which is told if it is something new. A node that has
+// never had a check has nothing to offer. A verdict that only this process is to blame for, since it
 // stood still, is none.
 func (o *nodeOffer) publish() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	verdicts := o.verdicts()
-	if len(verdicts) == 0 && o.last == nil {
+	if len(verdicts) == 0 && o.last.Checks == nil {
 		return
 	}
-	next := election.Offer{Draining: o.draining, Checks: make(map[string]bool)}
+	o.last = election.Offer{Draining: o.draining, Checks: make(map[string]bool)}
 	for _, v := range verdicts {
 		if v.State != health.Unknown && !v.Paused {
-			next.Checks[v.Check] = v.State == health.Healthy
+			o.last.Checks[v.Check] = v.State == health.Healthy
 		}
 	}
 	for name, ok := range o.serves {
-		next.Checks[config.OfferedVIP+name] = ok
+		o.last.Checks[config.OfferedVIP+name] = ok
 	}
-	if o.last != nil && next.Draining == o.last.Draining && maps.Equal(next.Checks, o.last.Checks) {
-		return
-	}
-	o.last = &next
-	o.offer(election.Offer{Draining: next.Draining, Checks: maps.Clone(next.Checks)})
+	o.offer(o.last)
 }
 
 // takeOffers takes in what members offer.

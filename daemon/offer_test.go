@@ -10,7 +10,7 @@ import (
 	"github.com/herald-vip/herald/health"
 )
 
-// What is new is told, once; what is no verdict is not.
+// What there is to say is offered; what is no verdict is not.
 func TestNodeOffer(t *testing.T) {
 	var verdicts []health.Verdict
 	var told []election.Offer
@@ -26,7 +26,7 @@ func TestNodeOffer(t *testing.T) {
 		{"a worker drains", nil, func() { o.setDraining(true); o.setDraining(false) }, nil},
 		{"no verdicts", []health.Verdict{{Check: "a"}, {Check: "b"}}, o.publish, []election.Offer{{Checks: checks{}}}},
 		{"the first", []health.Verdict{{Check: "a", State: health.Healthy}, {Check: "b"}}, o.publish, []election.Offer{{Checks: checks{"a": true}}}},
-		{"again, slower", []health.Verdict{{Check: "a", State: health.Healthy, Latency: 1}, {Check: "b"}}, o.publish, nil},
+		{"again, slower", []health.Verdict{{Check: "a", State: health.Healthy, Latency: 1}, {Check: "b"}}, o.publish, []election.Offer{{Checks: checks{"a": true}}}},
 		{"unhealthy", []health.Verdict{{Check: "a", State: health.Unhealthy}, {Check: "b"}}, o.publish, []election.Offer{{Checks: checks{"a": false}}}},
 		{"draining", []health.Verdict{{Check: "a", State: health.Healthy}}, func() { o.setDraining(true) }, []election.Offer{{Draining: true, Checks: checks{"a": true}}}},
 		{"stood still", []health.Verdict{{Check: "a", State: health.Unhealthy, Paused: true}}, o.publish, []election.Offer{{Draining: true, Checks: checks{}}}},
@@ -82,7 +82,7 @@ func TestHeard(t *testing.T) {
 	} {
 		o := &nodeOffer{
 			offers: func() []election.Offered { return tt.offers },
-			last:   &election.Offer{Checks: map[string]bool{"apiserver": false, "registry": true}},
+			last:   election.Offer{Checks: map[string]bool{"apiserver": false, "registry": true}},
 		}
 		if got := o.Heard("cp", []string{"apiserver", "registry", "link eth1"}); !got.Equal(tt.want) {
 			t.Errorf("%s: heard at %v, want %v", name, got, tt.want)

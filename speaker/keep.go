@@ -27,16 +27,16 @@ const (
 	listenAgain = 100 * time.Millisecond
 )
 
-// sure says whether another member has been serving a VIP for long enough to leave it to that one. since is when
+// alone says whether no other member has been serving a VIP for long enough to leave it to that one. since is when
 // one was first known to, zero if none was yet, and heard is as [Members] has it.
-func sure(now, since, heard time.Time) (from time.Time, ok bool) {
+func alone(now, since, heard time.Time) (from time.Time, ok bool) {
 	switch {
 	case heard.IsZero():
-		return time.Time{}, false
+		return time.Time{}, true
 	case since.IsZero():
-		return now, false
+		return now, true
 	}
-	return since, heard.Sub(since) >= sureAfter
+	return since, heard.Sub(since) < sureAfter
 }
 
 // applyKeeping has an address that fails slowly stay while no other member is known to serve it: demoted if it is announced by
@@ -51,11 +51,9 @@ func (s *Speaker) applyKeeping(now time.Time, u *unit, fit bool, in input, is as
 		u.other = time.Time{}
 	}
 	if u.kept = is.health == health.Unhealthy && is.slow && there && !in.leave; u.kept {
-		var left bool
-		if u.other, left = sure(now, u.other, s.members.Heard(u.vip.Name, u.vip.Checks)); !u.other.IsZero() {
+		if u.other, u.kept = alone(now, u.other, s.members.Heard(u.vip.Name, u.vip.Checks)); !u.other.IsZero() {
 			s.wakeAt(now.Add(listenAgain))
 		}
-		u.kept = !left
 	}
 	switch {
 	case !u.kept:

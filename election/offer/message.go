@@ -1,14 +1,12 @@
 package offer
 
 import (
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/herald-vip/herald/election/wire"
@@ -106,7 +104,7 @@ func (m message) append(b []byte) (_ []byte, omitted int) {
 	}
 	count := len(b)
 	b = append(b, 0)
-	for _, name := range slices.SortedFunc(maps.Keys(m.Offer.Checks), checksFirst) {
+	for _, name := range slices.Sorted(maps.Keys(m.Offer.Checks)) {
 		if name == "" || len(name) > maxCheckName || b[count] == maxChecks || len(b)-start+1+len(name) > maxOffer {
 			omitted++
 			continue
@@ -119,12 +117,6 @@ func (m message) append(b []byte) (_ []byte, omitted int) {
 		b[count]++
 	}
 	return b, omitted
-}
-
-// checksFirst orders names: those of checks, which balancers go by, and then what has a colon, which no name of a check has.
-func checksFirst(a, b string) int {
-	rank := func(s string) int { return strings.Count(s, ":") }
-	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b))
 }
 
 var errMalformed = errors.New("an offer is cut short or malformed")
