@@ -163,9 +163,16 @@ func (a *Announcer) decide(x *address) {
 }
 
 // enter has a route lead here for an address. The one that did so before leaves
-// with notice.
+// with notice, and so does this one leave peers that it was for.
 func (a *Announcer) enter(x *address, r *route, now time.Time) {
 	r.terms = x.bgp().terms
+	if r.sent.terms == nil { // nobody has it
+		r.audience = departure.Audience{Peers: r.terms.peers}
+	}
+	var again time.Time
+	if r.audience, again = r.audience.Next(now, r.terms.peers, a.peers); !again.IsZero() {
+		a.look(x, now)
+	}
 	a.touch(r)
 	if x.route == r {
 		return
@@ -183,10 +190,14 @@ func (a *Announcer) part(x *address, now time.Time) {
 	x.route = nil
 	r.entered--
 	r.parting++
-	until := now.Add(departure.Notice)
-	x.parting = append(x.parting, parting{r, until})
-	a.departures = append(a.departures, due{x, until})
+	x.parting = append(x.parting, parting{r, now.Add(departure.Notice)})
+	a.look(x, now)
 	a.touch(r)
+}
+
+// look has an address decided about again when what leaves now has left.
+func (a *Announcer) look(x *address, now time.Time) {
+	a.departures = append(a.departures, due{x, now.Add(departure.Notice)})
 }
 
 // leave has all routes of an address leave at once.
@@ -238,7 +249,7 @@ func (a *Announcer) decideAffected() {
 	a.affected = a.affected[:0]
 }
 
-// due is when an address leaves a route.
+// due is when an address leaves a route, or its route a peer.
 type due struct {
 	address *address
 	at      time.Time
@@ -246,16 +257,10 @@ type due struct {
 
 // next is when time alone will change something; zero is never.
 func (a *Announcer) next() time.Time {
-	next := a.retry
-	if len(a.departures) > 0 {
-		next = wake.Earlier(next, a.departures[0].at) // all are of the same length, so they are in order
+	if len(a.departures) == 0 {
+		return a.retry
 	}
-	for _, p := range a.pools {
-		for _, b := range p.routed() {
-			next = wake.Earlier(next, b.again)
-		}
-	}
-	return next
+	return wake.Earlier(a.retry, a.departures[0].at) // all are of the same length, so they are in order
 }
 
 // elapse does what was due.
@@ -267,14 +272,6 @@ func (a *Announcer) elapse() {
 	}
 	if len(a.departures) == 0 {
 		a.departures = nil // and what it has grown to
-	}
-	for _, p := range a.pools {
-		for _, b := range p.routed() {
-			if wake.Due(now, b.again) {
-				a.agree(b)
-				a.within(p.ranges, func(x *address) { a.affected = append(a.affected, x) })
-			}
-		}
 	}
 	a.decideAffected()
 	if wake.Due(now, a.retry) {

@@ -19,6 +19,7 @@ package announce
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -112,6 +113,7 @@ type Announcer struct {
 
 	mu       sync.Mutex
 	config   Config
+	peers    []string     // all of this node, sorted
 	reserved []netip.Addr // sorted
 	synced   bool
 	drain    departure.Drain
@@ -172,6 +174,9 @@ func (a *Announcer) Apply(config Config) {
 
 func (a *Announcer) configure(config Config) {
 	a.config = config
+	a.peers = slices.Concat(slices.Collect(maps.Values(config.Peers))...)
+	slices.Sort(a.peers)
+	a.peers = slices.Compact(a.peers)
 	a.reserved = nil
 	for _, addr := range config.Reserved {
 		a.reserved = append(a.reserved, addr.Unmap())

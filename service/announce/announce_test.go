@@ -415,6 +415,70 @@ func TestAttributesAndPeers(t *testing.T) {
 	})
 }
 
+// TestExceptions has a Service move between exceptions of its pool, of which one is then removed. Peers that are not to have its
+// route any more have it for the notice, and no other route becomes theirs.
+func TestExceptions(t *testing.T) {
+	exception := func(tier, peer string) v1alpha1.PoolBGPException {
+		return v1alpha1.PoolBGPException{
+			ServiceSelectors: []v1alpha1.LabelSelector{{MatchLabels: map[string]string{"tier": tier}}}, Peers: []string{peer},
+		}
+	}
+	pool := func(exceptions ...v1alpha1.PoolBGPException) *v1alpha1.AddressPool {
+		return addressPool("p", func(s *v1alpha1.AddressPoolSpec) {
+			s.BGP.Peers, s.BGP.Exceptions = []string{"rack-a"}, exceptions
+		}, "10.1.0.0/24")
+	}
+	of := func(name, tier, addr string) *corev1.Service {
+		return svc(name, func(s *corev1.Service) { s.Labels = map[string]string{"tier": tier} }, addr)
+	}
+	gold, iron := exception("gold", "rack-b"), exception("iron", "rack-c")
+	config := announce.Config{Peers: map[string][]string{"rack-a": {"10.0.0.1"}, "rack-b": {"10.0.0.2"}, "rack-c": {"10.0.0.3"}}}
+	known := []any{machine("n1", nil), pool(gold, iron), of("a", "gold", "10.1.0.1"), of("b", "iron", "10.1.0.2")}
+	inVirtualTime(t, config, known, func(n *node) {
+		n.did("announce 10.1.0.1/32 to [10.0.0.2]", "announce 10.1.0.2/32 to [10.0.0.3]")
+		for _, step := range []struct {
+			what     any
+			to, from string
+		}{
+			{of("a", "iron", "10.1.0.1"), "10.0.0.3", "10.0.0.2"},
+			{of("a", "none", "10.1.0.1"), "10.0.0.1", "10.0.0.3"},
+			{of("a", "gold", "10.1.0.1"), "10.0.0.2", "10.0.0.1"},
+			{pool(iron), "10.0.0.1", "10.0.0.2"},
+			{pool(iron, gold), "10.0.0.2", "10.0.0.1"},
+		} {
+			n.set(step.what)
+			n.did("announce 10.1.0.1/32 to [" + step.to + "] leaving [" + step.from + "]")
+			wait(notice - 1)
+			n.did()
+			wait(1)
+			n.did("announce 10.1.0.1/32 to [" + step.to + "]")
+		}
+	})
+}
+
+// An address that another pool is to announce leaves the peers of the one before with notice.
+func TestPoolOfOtherPeers(t *testing.T) {
+	pool := func(name string, age int, peer string) *v1alpha1.AddressPool {
+		p := addressPool(name, func(s *v1alpha1.AddressPoolSpec) { s.BGP.Peers = []string{peer} }, "10.1.0.0/24")
+		p.CreationTimestamp = aged(age)
+		return p
+	}
+	config := announce.Config{Peers: map[string][]string{"rack-a": {"10.0.0.1"}, "rack-b": {"10.0.0.2"}}}
+	known := []any{machine("n1", nil), svc("a", nil, "10.1.0.1"), pool("young", 2, "rack-a")}
+	inVirtualTime(t, config, known, func(n *node) {
+		n.did("announce 10.1.0.1/32 to [10.0.0.1]")
+		n.set(pool("old", 1, "rack-b"))
+		n.did("announce 10.1.0.1/32 to [10.0.0.2] leaving [10.0.0.1]")
+		wait(notice / 2)
+		n.DeletePool("old")
+		n.did("announce 10.1.0.1/32 to [10.0.0.1] leaving [10.0.0.2]")
+		wait(notice)
+		n.did("announce 10.1.0.1/32 to [10.0.0.1]")
+		wait(time.Minute)
+		n.did()
+	})
+}
+
 func TestPoolThatMakesNoSense(t *testing.T) {
 	known := []any{machine("n1", nil), svc("a", nil, "10.1.0.1"), addressPool("p", nil, "10.1.0.0/24")}
 	inVirtualTime(t, announce.Config{}, known, func(n *node) {

@@ -17,7 +17,6 @@ import (
 	"github.com/herald-vip/herald/config/convert"
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/pool"
-	"github.com/herald-vip/herald/speaker/departure"
 )
 
 // addressPool is an AddressPool as this node uses it.
@@ -45,8 +44,6 @@ type poolBGP struct {
 	peers      []string // as the pool names them; nil is all
 	attributes bgp.Attributes
 	terms      *terms
-	audience   departure.Audience // whose peers are those of the terms
-	again      time.Time          // when time alone changes the audience
 }
 
 type poolARP struct {
@@ -89,11 +86,6 @@ func (a *Announcer) SetPool(o *v1alpha1.AddressPool) {
 			return
 		}
 		before := p.ranges
-		for _, b := range next.routed() {
-			if was := p.sameFor(b); was != nil {
-				b.terms, b.audience, b.again = was.terms, was.audience, was.again
-			}
-		}
 		*p = *next
 		a.appraise(p)
 		a.rearrange(slices.Concat(before, p.ranges))
@@ -176,17 +168,6 @@ func (p *addressPool) routed() []*poolBGP {
 		return nil
 	}
 	return append([]*poolBGP{p.bgp}, p.exceptions...)
-}
-
-// sameFor is the one of them that is for the same Services, whatever its place; nil if there is none: peers that have routes by
-// another are not to have those of this one, be it for a moment.
-func (p *addressPool) sameFor(b *poolBGP) *poolBGP {
-	for _, was := range p.routed() {
-		if reflect.DeepEqual(was.services, b.services) {
-			return was
-		}
-	}
-	return nil
 }
 
 // verdicts are what this node may do for the addresses of the pool.
@@ -272,7 +253,7 @@ func (a *Announcer) appraiseAll() {
 func (a *Announcer) heard(p *addressPool, b *poolBGP, family pool.Family) service.Verdict {
 	peers := b.terms.peers
 	if peers == nil {
-		peers = a.everyPeer()
+		peers = a.peers
 	}
 	switch {
 	case len(a.config.Peers) == 0:
@@ -285,21 +266,13 @@ func (a *Announcer) heard(p *addressPool, b *poolBGP, family pool.Family) servic
 	return service.Verdict{}
 }
 
-// everyPeer names all peers of this node, in order.
-func (a *Announcer) everyPeer() []string {
-	all := slices.Concat(slices.Collect(maps.Values(a.config.Peers))...)
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
 // carries says whether the session with a peer carries routes of a family.
 func (a *Announcer) carries(peer string, family pool.Family) bool {
 	only, limited := a.config.Only[peer]
 	return !limited || only == family
 }
 
-// agree brings the terms of a pool's routes up to date. Peers that are no longer
-// to have them keep them for the notice, marked as going.
+// agree brings the terms of a pool's routes up to date.
 func (a *Announcer) agree(b *poolBGP) {
 	next := &terms{attributes: a.config.Attributes.Merge(b.attributes)}
 	if b.peers != nil {
@@ -310,11 +283,6 @@ func (a *Announcer) agree(b *poolBGP) {
 		slices.Sort(next.peers)
 		next.peers = slices.Compact(next.peers)
 	}
-	if b.terms == nil {
-		b.audience = departure.Audience{Peers: next.peers}
-	}
-	b.audience, b.again = b.audience.Next(time.Now(), next.peers, a.everyPeer())
-	next.leaving = b.audience.Leaving()
 	if !reflect.DeepEqual(b.terms, next) {
 		b.terms = next
 	}

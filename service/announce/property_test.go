@@ -76,8 +76,9 @@ type world struct {
 	announcer *announce.Announcer
 	router    *router
 	broken    bool
-	flat      []announce.Address // as of the last event
-	changed   bool               // FlatChanged was called in this one
+	flat      []announce.Address        // as of the last event
+	had       map[netip.Prefix][]string // the peers that are to have a route, as of then; none while the router refuses
+	changed   bool                      // FlatChanged was called in this one
 	events    int
 	done      map[string]int
 	end       func()
@@ -365,10 +366,23 @@ func (w *world) check() {
 	}
 	w.flat, w.changed = flat, false
 	w.done["flat"] += len(flat)
+	before := w.had
+	w.had = make(map[netip.Prefix][]string)
 	if w.broken {
 		return
 	}
 	want, has := w.model.routes(), w.router.has()
+	all := slices.Concat(slices.Collect(maps.Values(w.config.Peers))...)
+	for prefix, r := range has {
+		if w.had[prefix] = r.Peers; r.Peers == nil {
+			w.had[prefix] = all
+		}
+		for _, peer := range before[prefix] {
+			if slices.Contains(all, peer) && !slices.Contains(w.had[prefix], peer) && !slices.Contains(r.Leaving, peer) {
+				w.Fatalf("%s had %s and lost it without notice", peer, prefix)
+			}
+		}
+	}
 	for prefix, r := range has {
 		if r.Draining {
 			w.done["draining"]++

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/speaker/departure"
 )
 
 // retryAfter is how soon what the router refused is tried again.
@@ -17,21 +18,23 @@ type route struct {
 	// entered is how many addresses it leads here for, parting how many it is
 	// about to be taken from.
 	entered, parting int
-	terms            *terms // of the pool
+	terms            *terms             // of the pool, or of an exception
+	audience         departure.Audience // whose peers are those of the terms
 	sent             offer
 	touched          bool
 	err              error
 }
 
-// terms are what the routes of a pool have in common.
+// terms are what the routes of a pool, or of an exception, have in common.
 type terms struct {
-	attributes     bgp.Attributes
-	peers, leaving []string // as in [bgp.Route]
+	attributes bgp.Attributes
+	peers      []string // as in [bgp.Route]
 }
 
 // offer is what is announced for a route; without terms nothing is.
 type offer struct {
 	terms    *terms
+	leaving  []string // peers, as in [bgp.Route]
 	draining bool
 }
 
@@ -39,9 +42,9 @@ type offer struct {
 func (r *route) wanted() offer {
 	switch {
 	case r.entered > 0:
-		return offer{terms: r.terms}
+		return offer{terms: r.terms, leaving: r.audience.Leaving()}
 	case r.parting > 0:
-		return offer{terms: r.terms, draining: true}
+		return offer{terms: r.terms, leaving: r.audience.Leaving(), draining: true}
 	}
 	return offer{}
 }
@@ -91,10 +94,8 @@ func (a *Announcer) flush() {
 	a.send(announce, func(routes []*route) error {
 		out := make([]bgp.Route, len(routes))
 		for i, r := range routes {
-			terms := r.terms
-			out[i] = bgp.Route{
-				Prefix: r.prefix, Attributes: terms.attributes, Draining: r.wanted().draining, Peers: terms.peers, Leaving: terms.leaving,
-			}
+			o := r.wanted()
+			out[i] = bgp.Route{Prefix: r.prefix, Attributes: o.terms.attributes, Draining: o.draining, Peers: o.terms.peers, Leaving: o.leaving}
 		}
 		return a.routes.Announce(out...)
 	})
