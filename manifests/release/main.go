@@ -5,6 +5,7 @@
 package main
 
 import (
+	"regexp"
 	"strings"
 	"time"
 
@@ -26,13 +27,19 @@ type build struct {
 	Time    int64  `required:"" help:"Time of that commit in seconds since 1970; everything is said to be made then."`
 }
 
-// semver is the version as charts and packages want it. What has no tag yet is before all releases.
+// semver is the version as charts and packages want it. What was made after a tag, as git describes it, is between that and the
+// next; what has no tag yet is before all releases.
 func (b build) semver() string {
-	v := strings.TrimPrefix(b.Version, "v")
-	if _, err := semver.StrictNewVersion(v); err != nil {
-		return "0.0.0-g" + v
+	described := regexp.MustCompile(`^v?(.*?)((?:-\d+-g[0-9a-f]+)?(?:-dirty)?)$`).FindStringSubmatch(b.Version)
+	tag, err := semver.StrictNewVersion(described[1])
+	after := strings.ReplaceAll(described[2], "-", ".")
+	switch {
+	case err != nil:
+		return "0.0.0-g" + strings.TrimPrefix(b.Version, "v")
+	case after != "" && tag.Prerelease() == "":
+		return tag.IncPatch().String() + "-0" + after
 	}
-	return v
+	return described[1] + after
 }
 
 func (b build) time() time.Time { return time.Unix(b.Time, 0).UTC() }

@@ -209,17 +209,31 @@ func TestCheckStatic(t *testing.T) {
 	}
 }
 
-// TestVersion tells what versions of the source become those of charts and packages.
+// TestVersion tells what versions of the source become those of charts and packages, in which order dpkg has them, and rpm by the
+// same rules.
 func TestVersion(t *testing.T) {
-	for version, want := range map[string]string{
-		"v0.1.0":            "0.1.0",
-		"v0.2.0-rc.1":       "0.2.0-rc.1",
-		"v0.1.0-5-g57dc0a3": "0.1.0-5-g57dc0a3",
-		"57dc0a3-dirty":     "0.0.0-g57dc0a3-dirty",
-		"0123456":           "0.0.0-g0123456",
+	before := ""
+	for _, tt := range [][2]string{
+		{"57dc0a3-dirty", "0.0.0-g57dc0a3-dirty"},
+		{"0123456", "0.0.0-g0123456"},
+		{"v0.1.0-rc.1", "0.1.0-rc.1"},
+		{"v0.1.0-rc.1-2-g57dc0a3", "0.1.0-rc.1.2.g57dc0a3"},
+		{"v0.1.0-rc.2", "0.1.0-rc.2"},
+		{"v0.1.0", "0.1.0"},
+		{"v0.1.0-3-gabc", "0.1.1-0.3.gabc"},
+		{"v0.1.0-12-g57dc0a3-dirty", "0.1.1-0.12.g57dc0a3.dirty"},
+		{"v0.1.0-dirty", "0.1.1-0.dirty"},
+		{"v0.1.1-rc.1", "0.1.1-rc.1"},
+		{"v0.1.1", "0.1.1"},
 	} {
-		if got := (build{Version: version}).semver(); got != want {
-			t.Errorf("%s is %s, want %s", version, got, want)
+		got := (build{Version: tt[0]}).semver()
+		if got != tt[1] {
+			t.Errorf("%s is %s, want %s", tt[0], got, tt[1])
 		}
+		packaged := strings.Replace(got, "-", "~", 1) // as nfpm has it
+		if err := exec.CommandContext(t.Context(), "dpkg", "--compare-versions", before, "lt", packaged).Run(); err != nil {
+			t.Errorf("%s is not before %s: %v", before, packaged, err)
+		}
+		before = packaged
 	}
 }

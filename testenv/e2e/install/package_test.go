@@ -86,7 +86,8 @@ func (p packaged) left(t *testing.T, before []string) (left []string) {
 
 // TestPackage installs a deb on two nodes under a systemd each. Herald does not start before its file is edited. While the nodes
 // are upgraded one after the other, and then one is downgraded, the router always has a route. A file that the other version refuses
-// keeps Herald from being restarted. After the removal from one node nothing is left there but the file, after a purge nothing.
+// keeps Herald from being restarted. After the removal from one node nothing is left there but the file, after a purge nothing. On
+// the other one a Herald that no package has, such as that of a pod, has taken over by then, and keeps what it has.
 func TestPackage(t *testing.T) {
 	debs := makeDebs(t, "v0.1.0", "v0.2.0")
 	s := site.NewSession(t, site.Files{"r1.conf": site.RouterConf(64500,
@@ -166,10 +167,10 @@ func TestPackage(t *testing.T) {
 	}
 
 	p := nodes[0]
-	kernel := func() string {
+	kernel := func(p packaged) string {
 		return site.MustRun(t, p.node, "sh", "-c", "nft list tables && cat /proc/sys/net/ipv4/conf/eth1/route_localnet")
 	}
-	if got := kernel(); !strings.Contains(got, "table inet herald_balancer\n") || !strings.HasSuffix(got, "\n1\n") {
+	if got := kernel(p); !strings.Contains(got, "table inet herald_balancer\n") || !strings.HasSuffix(got, "\n1\n") {
 		t.Fatalf("there is no balancer to remove, but %q", got)
 	}
 	p.dpkg(t, "--remove", "herald")
@@ -177,7 +178,7 @@ func TestPackage(t *testing.T) {
 	routes.Kept(t)
 	s.HasAddress(t, site.VIP4, false)
 	p.becomes(t, "LoadState", "not-found")
-	if got := kernel(); got != "0\n" {
+	if got := kernel(p); got != "0\n" {
 		t.Errorf("left in the kernel is %q", got)
 	}
 	if diff := cmp.Diff([]string{"/etc/herald", "/etc/herald/herald.yaml"}, p.left(t, before[0])); diff != "" {
@@ -187,4 +188,22 @@ func TestPackage(t *testing.T) {
 	if left := p.left(t, before[0]); len(left) > 0 {
 		t.Errorf("after a purge there is %q", left)
 	}
+
+	_, err := far.ctl(t, "disable", "--now")
+	site.Must(t, err)
+	site.MustRun(t, far.node, "sh", "-c", `cp /usr/bin/herald /opt/herald && printf %s "$1" >"$0"`, "/opt/herald.yaml", files[1])
+	site.Daemonise(t, far.node, "/opt/herald", "run", "--config", "/opt/herald.yaml")
+	routed(far.address)
+	routes = site.WatchRoutes(t, s.Node("r1"))
+	balancer := func() string { // with the number of the table, which one made anew in its place has not
+		return kernel(far) + site.MustRun(t, far.node, "sh", "-c", "nft --handle list table inet herald_balancer | head -1")
+	}
+	has := balancer()
+	far.dpkg(t, "--purge", "herald")
+	if got := balancer(); got != has {
+		t.Errorf("the other Herald had in the kernel %q, and has %q", has, got)
+	}
+	site.MustRun(t, far.node, "/opt/herald", "status") // by its socket
+	site.MustRun(t, far.node, "ls", "/var/lib/herald")
+	routes.Kept(t)
 }
