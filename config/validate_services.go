@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/service"
 )
 
 // mayServe reports whether there is a services section, or one with mistakes.
@@ -19,8 +20,8 @@ func (v validator) services(p yaml.Path, s *Services) {
 		v.Errorf(p.Field("namespace"), "want the name of a namespace: lower-case letters and digits, with '-' between, got %s", yaml.Quote(s.Namespace))
 	}
 	for i, product := range s.Compatibility {
-		if !slices.Contains([]string{"metallb", "kube-vip", "cilium"}, product) {
-			v.Errorf(p.Field("compatibility").Item(i), "want metallb, kube-vip or cilium, got %s", yaml.Quote(product))
+		if known := service.Products(); !slices.Contains(known, product) {
+			v.Errorf(p.Field("compatibility").Item(i), "want one of %s, got %s", strings.Join(known, ", "), yaml.Quote(product))
 		}
 	}
 	for i, key := range s.ExcludeTaints {

@@ -47,8 +47,8 @@ const ConditionAssigned = v1alpha1.Group + "/AddressAssigned"
 // none does.
 const ConditionAnnounced = v1alpha1.Group + "/Announced"
 
-// mostPreferred is how many nodes a Service may prefer.
-const mostPreferred = 64
+// mostNodes is how many nodes a Service may prefer by their names.
+const mostNodes = 64
 
 // longestName is the most bytes of a pool's name or a sharing key.
 const longestName = 253
@@ -75,17 +75,33 @@ func (c Scope) Ours(s *corev1.Service) bool {
 	return *s.Spec.LoadBalancerClass == c.Class
 }
 
-// synonyms are annotations that mean the same as Herald's, by the load balancer whose they are. The first that
-// a Service has counts.
-func synonyms(product, annotation string) []string {
-	return map[[2]string][]string{
-		{"metallb", AnnotationAddresses}:  {"metallb.io/loadBalancerIPs", "metallb.universe.tf/loadBalancerIPs"},
-		{"metallb", AnnotationPool}:       {"metallb.io/address-pool", "metallb.universe.tf/address-pool"},
-		{"metallb", AnnotationShare}:      {"metallb.io/allow-shared-ip", "metallb.universe.tf/allow-shared-ip"},
-		{"kube-vip", AnnotationAddresses}: {"kube-vip.io/loadbalancerIPs"},
-		{"cilium", AnnotationAddresses}:   {"lbipam.cilium.io/ips", "io.cilium/lb-ipam-ips"},
-		{"cilium", AnnotationShare}:       {"lbipam.cilium.io/sharing-key", "io.cilium/lb-ipam-sharing-key"},
-	}[[2]string{product, annotation}]
+// synonym is an annotation of another load balancer, and that of Herald's which means the same.
+type synonym struct{ product, name, annotation string }
+
+// synonyms are all that count. Of two that one product has for the same, the first does.
+func synonyms() [11]synonym {
+	return [...]synonym{
+		{"metallb", "metallb.io/loadBalancerIPs", AnnotationAddresses},
+		{"metallb", "metallb.universe.tf/loadBalancerIPs", AnnotationAddresses},
+		{"metallb", "metallb.io/address-pool", AnnotationPool},
+		{"metallb", "metallb.universe.tf/address-pool", AnnotationPool},
+		{"metallb", "metallb.io/allow-shared-ip", AnnotationShare},
+		{"metallb", "metallb.universe.tf/allow-shared-ip", AnnotationShare},
+		{"kube-vip", "kube-vip.io/loadbalancerIPs", AnnotationAddresses},
+		{"cilium", "lbipam.cilium.io/ips", AnnotationAddresses},
+		{"cilium", "io.cilium/lb-ipam-ips", AnnotationAddresses},
+		{"cilium", "lbipam.cilium.io/sharing-key", AnnotationShare},
+		{"cilium", "io.cilium/lb-ipam-sharing-key", AnnotationShare},
+	}
+}
+
+// Products are the load balancers whose annotations may count.
+func Products() []string {
+	var out []string
+	for _, o := range synonyms() {
+		out = append(out, o.product)
+	}
+	return slices.Compact(out)
 }
 
 // find is the annotation that says what one of Herald's would, and its value; Herald's own and no value if there is none.
@@ -94,9 +110,9 @@ func (c Scope) find(s *corev1.Service, annotation string) (name, value string) {
 		return annotation, value
 	}
 	for _, product := range c.Compatibility {
-		for _, name := range synonyms(product, annotation) {
-			if value := strings.TrimSpace(s.Annotations[name]); value != "" {
-				return name, value
+		for _, o := range synonyms() {
+			if value := strings.TrimSpace(s.Annotations[o.name]); o.product == product && o.annotation == annotation && value != "" {
+				return o.name, value
 			}
 		}
 	}
@@ -105,12 +121,8 @@ func (c Scope) find(s *corev1.Service, annotation string) (name, value string) {
 
 // Reads reports whether an annotation may be one that says what a Service asks for, Herald's or another's.
 func Reads(annotation string) bool {
-	domain, _, _ := strings.Cut(annotation, "/")
-	switch domain {
-	case v1alpha1.Group, "metallb.io", "metallb.universe.tf", "kube-vip.io", "lbipam.cilium.io", "io.cilium":
-		return true
-	}
-	return false
+	all := synonyms()
+	return strings.HasPrefix(annotation, v1alpha1.Group+"/") || slices.ContainsFunc(all[:], func(o synonym) bool { return o.name == annotation })
 }
 
 // ClaimOf is what a Service asks for by its specification and annotations. The
@@ -129,10 +141,11 @@ func (c Scope) ClaimOf(s *corev1.Service) (pool.Claim, error) {
 	if out.Share, err = c.named(s, AnnotationShare, "a sharing key"); err != nil {
 		return out, err
 	}
-	if out.Addresses, err = c.addressesOf(s); err != nil {
-		return out, err
+	if n := len(Prefers(s)); n > mostNodes {
+		return out, invalid("%s names %d nodes: want %d at most", AnnotationPrefer, n, mostNodes)
 	}
-	return out, nil
+	out.Addresses, err = c.addressesOf(s)
+	return out, err
 }
 
 // familiesOf are the families of the Service, and whether one of two will do. The
@@ -239,7 +252,7 @@ func (c Scope) addressesOf(s *corev1.Service) ([]netip.Addr, error) {
 func Prefers(s *corev1.Service) []string {
 	var out []string
 	for name := range strings.SplitSeq(s.Annotations[AnnotationPrefer], ",") {
-		if name = strings.TrimSpace(name); name != "" && len(out) < mostPreferred {
+		if name = strings.TrimSpace(name); name != "" {
 			out = append(out, name)
 		}
 	}

@@ -81,10 +81,10 @@ func TestClaimOf(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		spec corev1.ServiceSpec
-		// annotations in their order: addresses, pool, share
-		addresses, pool, share string
-		want                   pool.Claim
-		err                    string
+		// annotations in their order: addresses, pool, share, prefer-nodes
+		addresses, pool, share, nodes string
+		want                          pool.Claim
+		err                           string
 	}{
 		{name: "nothing asked for", spec: corev1.ServiceSpec{IPFamilies: v4, Ports: []corev1.ServicePort{{Port: 53, Protocol: "UDP"}, {Port: 53}}},
 			want: pool.Claim{Families: []pool.Family{pool.IPv4}, Policy: "Cluster", Ports: []pool.Port{{Protocol: "UDP", Number: 53}, {Protocol: "TCP", Number: 53}}}},
@@ -117,11 +117,15 @@ func TestClaimOf(t *testing.T) {
 		{name: "a novel", addresses: strings.Repeat("é", 1000), err: `herald.dev/addresses has "` + strings.Repeat("é", 25) + `…": want an address such as 10.1.0.1 or fd00::1`},
 		{name: "a long name", pool: strings.Repeat("p", 254), err: "herald.dev/pool is 254 bytes long: want the name of a pool of 253 at most"},
 		{name: "a key of two lines", share: "a\nb", err: "herald.dev/share has characters that cannot be read: want a sharing key"},
+		{name: "as many nodes as may be", nodes: strings.Repeat("n,", 64), want: pool.Claim{Families: []pool.Family{pool.IPv4}, Policy: "Cluster"}},
+		{name: "too many nodes", nodes: strings.Repeat("n,", 65), err: "herald.dev/prefer-nodes names 65 nodes: want 64 at most"},
 		{name: "a long key", share: strings.Repeat("k", 254), err: "herald.dev/share is 254 bytes long: want a sharing key of 253 at most"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: c.spec}
-			s.Annotations = map[string]string{service.AnnotationAddresses: c.addresses, service.AnnotationPool: c.pool, service.AnnotationShare: c.share}
+			s.Annotations = map[string]string{
+				service.AnnotationAddresses: c.addresses, service.AnnotationPool: c.pool, service.AnnotationShare: c.share, service.AnnotationPrefer: c.nodes,
+			}
 			got, err := service.Scope{}.ClaimOf(s)
 			if c.err != "" {
 				var refusal *pool.Refusal

@@ -32,9 +32,10 @@ func (a *Announcer) offer(x *address, may bool) {
 			Preempt: x.pool.arp.preempt,
 		}
 		next.Preferred = a.preferred(x, next.Nodes)
-		addrs := x.claims[0].wants.addrs
-		if i := slices.Index(addrs, x.addr) ^ 1; i < len(addrs) { // by twos, if somebody else has written more
-			next.Apart = addrs[i]
+		for two := range slices.Chunk(x.claims[0].wants.addrs, 2) { // more than one if somebody else has written them
+			if i := slices.Index(two, x.addr); i >= 0 && len(two) == 2 {
+				next.Apart = two[1-i]
+			}
 		}
 	}
 	if !reflect.DeepEqual(x.flat, next) {
@@ -75,7 +76,7 @@ func (a *Announcer) preferred(x *address, nodes []string) map[string]int {
 	out := make(map[string]int)
 	for _, name := range nodes {
 		if i := slices.Index(wants.prefers, name); i >= 0 {
-			out[name] = service.MostPreferred - i
+			out[name] = max(service.MostPreferred-i, 0)
 			continue
 		}
 		for _, p := range preferences {
