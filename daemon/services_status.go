@@ -117,10 +117,7 @@ func (s *services) list(flat []speaker.Status, holders map[string]string, sessio
 	if s == nil {
 		return out
 	}
-	stands := make(map[netip.Addr]speaker.Status, len(flat))
-	for _, a := range flat {
-		stands[a.Address] = a
-	}
+	stands := byAddress(flat)
 	sent := sentTo(sessions, nil)
 	for _, known := range s.announcer.Services() {
 		one := admin.Service{Name: known.Key, Tenant: known.Origin.Tenant, Origin: known.Origin.Service, Addresses: []admin.ServiceAddress{}}
@@ -146,10 +143,7 @@ func (s *services) list(flat []speaker.Status, holders map[string]string, sessio
 
 // addresses are those of Services for the node's report, by the same.
 func (s *services) addresses(flat []speaker.Status, holders map[string]string, sessions []bgp.Session) iter.Seq[report.Address] {
-	stands := make(map[netip.Addr]speaker.Status, len(flat))
-	for _, a := range flat {
-		stands[a.Address] = a
-	}
+	stands := byAddress(flat)
 	return func(yield func(report.Address) bool) {
 		for a := range s.announcer.Addresses() {
 			u := stands[a.Addr]
@@ -168,6 +162,14 @@ func (s *services) addresses(flat []speaker.Status, holders map[string]string, s
 			}
 		}
 	}
+}
+
+func byAddress(flat []speaker.Status) map[netip.Addr]speaker.Status {
+	out := make(map[netip.Addr]speaker.Status, len(flat))
+	for _, a := range flat {
+		out[a.Address] = a
+	}
+	return out
 }
 
 // holds is whether this node answers for an address on a flat layer 2.

@@ -131,7 +131,7 @@ func (d *Daemon) Status() admin.Status {
 	}
 
 	conflicts := d.flat.Conflicts()
-	own, services := d.stand(&s, d.bgp.Sessions(), conflicts)
+	own, services := d.fillPeersAndVIPs(&s, d.bgp.Sessions(), conflicts)
 	s.Election = d.electionStatus(c, own)
 	s.Services = d.services.status(leftOut, unpeered, services, conflicts)
 	if s.Draining != "" {
@@ -153,7 +153,7 @@ func (d *Daemon) Status() admin.Status {
 // reported is what this node tells the API of itself.
 func (d *Daemon) reported() v1alpha1.NodeState {
 	s, sessions := admin.Status{Version: d.version}, d.bgp.Sessions()
-	_, services := d.stand(&s, sessions, d.flat.Conflicts())
+	_, services := d.fillPeersAndVIPs(&s, sessions, d.flat.Conflicts())
 	var holding map[string]string
 	if len(services) > 0 {
 		holding = holders(d.flat.Election().Status().Lease.Leases)
@@ -164,7 +164,7 @@ func (d *Daemon) reported() v1alpha1.NodeState {
 // sketch is another if reported may be, and cheaper where there are many Services.
 func (d *Daemon) sketch() any {
 	var s admin.Status
-	_, services := d.stand(&s, d.bgp.Peers(), d.flat.Conflicts())
+	_, services := d.fillPeersAndVIPs(&s, d.bgp.Peers(), d.flat.Conflicts())
 	var held []netip.Addr
 	for _, a := range services {
 		if holds(a) {
@@ -174,8 +174,8 @@ func (d *Daemon) sketch() any {
 	return []any{d.services.announcer.Changes(), held, report.Of(s, func(func(report.Address) bool) {})}
 }
 
-// stand has s say how peers and VIPs stand, and whether these are drained.
-func (d *Daemon) stand(s *admin.Status, sessions []bgp.Session, conflicts map[netip.Addr]arp.Finding) (own, services []speaker.Status) {
+// fillPeersAndVIPs has s say how peers and VIPs stand, and whether these are drained.
+func (d *Daemon) fillPeersAndVIPs(s *admin.Status, sessions []bgp.Session, conflicts map[netip.Addr]arp.Finding) (own, services []speaker.Status) {
 	sum := d.speaker.Summary()
 	s.Draining = sum.Draining
 	own, services = divide(sum.Addresses)

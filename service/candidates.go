@@ -45,9 +45,9 @@ func Priority(addr netip.Addr, node string, preference int) int {
 	return preference<<weightBits | Weight(addr, node)
 }
 
-// Apart is the priority of a node as the holder of one of two addresses that different nodes are to hold: of nodes that are
+// PriorityApart is the priority of a node as the holder of one of two addresses that different nodes are to hold: of nodes that are
 // preferred alike the one that is the last to hold it, as it holds the other, comes after the rest, which are equal.
-func Apart(preference int, last bool) int {
+func PriorityApart(preference int, last bool) int {
 	if last {
 		return preference << weightBits
 	}

@@ -190,8 +190,8 @@ func TestPriority(t *testing.T) {
 
 // Of those that are preferred alike only the last is another.
 func TestApart(t *testing.T) {
-	first, last := service.Apart(7, false), service.Apart(7, true)
-	if last >= first || last <= service.Apart(6, false) || service.Apart(service.MostPreferred, false) > math.MaxInt32 {
+	first, last := service.PriorityApart(7, false), service.PriorityApart(7, true)
+	if last >= first || last <= service.PriorityApart(6, false) || service.PriorityApart(service.MostPreferred, false) > math.MaxInt32 {
 		t.Errorf("with a preference of 7 the priority is %d, as the last %d", first, last)
 	}
 }

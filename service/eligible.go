@@ -140,7 +140,7 @@ func EndpointsOf(s *discoveryv1.EndpointSlice) (e Endpoints, ok bool) {
 	return e, true
 }
 
-// Rule is where a Service is to have an endpoint for its addresses to be announced. The zero value is None.
+// Rule is where a Service is to have an endpoint for its addresses to be announced. The zero value says the same as None.
 type Rule string
 
 // The rules. That of a Service with the traffic policy Local is OnNode.

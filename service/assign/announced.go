@@ -28,13 +28,8 @@ const (
 )
 
 const (
-	// settle is how long what nodes tell may settle before it is acted on.
-	settle = time.Second
-	// patience is how long nobody has to announce a Service before that is told: where an address moves, who has
-	// it tells so up to five seconds after who had it.
-	patience = 6 * time.Second
-	// Of the statuses that differ in who announces alone, portion are written every portionEvery.
-	portion, portionEvery = 20, 200 * time.Millisecond
+	// gatherFor is how long what nodes tell is gathered before it is acted on.
+	gatherFor = time.Second
 	// mostEvents is how many events of who announces there are at once, and eventsAgain how many a second after these.
 	mostEvents, eventsAgain = 100, 1
 	// mostNamed is how many nodes a sentence names.
@@ -85,11 +80,11 @@ func (st *state) deleteNodeStatus(s *v1alpha1.NodeStatus, now time.Time) {
 
 func (n *nodes) changed(now time.Time) {
 	if n.after.IsZero() {
-		n.after = now.Add(settle)
+		n.after = now.Add(gatherFor)
 	}
 }
 
-// hear puts in force what nodes have told, once that has settled, and returns when to look again. A node that is not
+// hear puts in force what nodes have told, once that is gathered, and returns when to look again. A node that is not
 // ready, or gone, is believed nothing: nobody withdraws what it told.
 func (st *state) hear(now time.Time) time.Time {
 	n := st.nodes
@@ -208,56 +203,8 @@ func sameCondition(a, b *metav1.Condition) bool {
 	return a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message
 }
 
-// tell has the status of a Service written because others announce it, when that is due.
-func (st *state) tell(key string, e *entry) {
-	if !e.telling {
-		e.telling = true
-		st.nodes.waiting = append(st.nodes.waiting, key)
-	}
-}
-
-// portions has some of those written that are waiting, and returns when to look again. All at once they would keep a
-// server busy whenever a node that announces ten thousand leaves and returns.
-func (st *state) portions(now time.Time) time.Time {
-	n := st.nodes
-	switch {
-	case len(n.waiting) == 0:
-		return time.Time{}
-	case now.Before(n.next):
-		return n.next
-	}
-	left := portion
-	n.waiting = slices.DeleteFunc(n.waiting, func(key string) bool {
-		e := st.entries[key]
-		switch {
-		case e == nil || !e.telling:
-			return true
-		case left == 0 || now.Before(e.patience):
-			return false
-		case e.patience.IsZero() && st.lost(key, e):
-			e.patience = now.Add(patience)
-			return false
-		}
-		left--
-		e.telling, e.patience = false, time.Time{}
-		st.enqueue(key, e)
-		return true
-	})
-	n.next = now.Add(portionEvery)
-	if len(n.waiting) == 0 {
-		return time.Time{}
-	}
-	return n.next
-}
-
-// lost is whether somebody announces a Service by its status, and nobody any more.
-func (st *state) lost(key string, e *entry) bool {
-	is, want := announcedOf(e.service), st.announced(key)
-	return is != nil && is.Status == metav1.ConditionTrue && want != nil && want.Status == metav1.ConditionFalse
-}
-
-// tellAnnounced sets the condition of who announces a Service in the status that w writes, and has it told of by an event.
-func (st *state) tellAnnounced(w *write, now time.Time, tell func(kind, reason, message string)) {
+// tellAnnounced sets the condition of who announces a Service in the status that w writes, and emits an event of it.
+func (st *state) tellAnnounced(w *write, now time.Time, emit func(kind, reason, message string)) {
 	is, want := announcedOf(w.read), st.announced(w.key)
 	if want == nil {
 		meta.RemoveStatusCondition(&w.status.Conditions, service.ConditionAnnounced)
@@ -270,10 +217,10 @@ func (st *state) tellAnnounced(w *write, now time.Time, tell func(kind, reason, 
 	}
 	switch {
 	case want.Status != metav1.ConditionTrue:
-		tell(corev1.EventTypeWarning, ReasonNotAnnounced, want.Message)
+		emit(corev1.EventTypeWarning, ReasonNotAnnounced, want.Message)
 	case is != nil && is.Status == metav1.ConditionTrue:
-		tell(corev1.EventTypeNormal, ReasonAnnouncersMoved, want.Message+"; before: "+is.Message)
+		emit(corev1.EventTypeNormal, ReasonAnnouncersMoved, want.Message+"; before: "+is.Message)
 	default:
-		tell(corev1.EventTypeNormal, ReasonAnnounced, want.Message)
+		emit(corev1.EventTypeNormal, ReasonAnnounced, want.Message)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/kube"
@@ -22,11 +23,19 @@ const (
 	spoiledFirst, spoiledLast, spoiledPeace = time.Second, time.Minute, 10 * time.Minute
 )
 
+const (
+	// patience is how long nobody has to announce a Service before that is told: where an address moves, who has
+	// it tells so up to five seconds after who had it.
+	patience = 6 * time.Second
+	// Of the statuses that differ in who announces alone, portion are written every portionEvery.
+	portion, portionEvery = 20, 200 * time.Millisecond
+)
+
 // delivery is how the writing of one status goes on.
 type delivery struct {
 	waiting  bool // it is among those of the state
 	busy     bool // a write is under way
-	telling  bool // it waits to, as others announce it
+	awaiting bool // it is among those of the nodes, as others announce it
 	failures int  // in a row
 	after    time.Time
 	patience time.Time // until when that nobody announces it is not told
@@ -42,6 +51,54 @@ func (st *state) enqueue(key string, e *entry) {
 		e.waiting = true
 		st.waiting = append(st.waiting, key)
 	}
+}
+
+// await has the status of a Service written because others announce it, when that is due.
+func (st *state) await(key string, e *entry) {
+	if !e.awaiting {
+		e.awaiting = true
+		st.nodes.waiting = append(st.nodes.waiting, key)
+	}
+}
+
+// portions has some of those written that are waiting, and returns when to look again. All at once they would keep a
+// server busy whenever a node that announces ten thousand leaves and returns.
+func (st *state) portions(now time.Time) time.Time {
+	n := st.nodes
+	switch {
+	case len(n.waiting) == 0:
+		return time.Time{}
+	case now.Before(n.next):
+		return n.next
+	}
+	left := portion
+	n.waiting = slices.DeleteFunc(n.waiting, func(key string) bool {
+		e := st.entries[key]
+		switch {
+		case e == nil || !e.awaiting:
+			return true
+		case left == 0 || now.Before(e.patience):
+			return false
+		case e.patience.IsZero() && st.lost(key, e):
+			e.patience = now.Add(patience)
+			return false
+		}
+		left--
+		e.awaiting, e.patience = false, time.Time{}
+		st.enqueue(key, e)
+		return true
+	})
+	n.next = now.Add(portionEvery)
+	if len(n.waiting) == 0 {
+		return time.Time{}
+	}
+	return n.next
+}
+
+// lost is whether somebody announces a Service by its status, and nobody any more.
+func (st *state) lost(key string, e *entry) bool {
+	is, want := announcedOf(e.service), st.announced(key)
+	return is != nil && is.Status == metav1.ConditionTrue && want != nil && want.Status == metav1.ConditionFalse
 }
 
 // write is a status to be written, and what to tell of it.

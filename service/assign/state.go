@@ -230,9 +230,9 @@ func (st *state) decide(key string, e *entry) {
 	case st.differs(key, e):
 		st.enqueue(key, e)
 	case !told:
-		st.tell(key, e)
+		st.await(key, e)
 	default:
-		e.waiting, e.telling, e.patience = false, false, time.Time{}
+		e.waiting, e.awaiting, e.patience = false, false, time.Time{}
 		if !st.ours(e.service) && len(after) == 0 && !e.busy {
 			delete(st.entries, key)
 		}

@@ -108,19 +108,19 @@ func (st *state) statusWrite(key string, e *entry, now time.Time) write {
 	if c.Status == metav1.ConditionFalse && (was == nil || was.Reason != c.Reason || was.Message != c.Message) {
 		w.refusal = c.Message
 	}
-	tell := func(kind, reason, message string) {
+	emit := func(kind, reason, message string) {
 		w.events = append(w.events, kube.Event{About: s, Kind: "Service", APIVersion: "v1", Type: kind, Reason: reason, Message: message})
 	}
 	if len(had) > 0 && slices.ContainsFunc(had, func(a netip.Addr) bool { return !slices.Contains(addrs, a) }) {
-		tell(corev1.EventTypeNormal, ReasonMoved, fmt.Sprintf("it has %s in place of %s", enumerate(addrs), enumerate(had)))
+		emit(corev1.EventTypeNormal, ReasonMoved, fmt.Sprintf("it has %s in place of %s", enumerate(addrs), enumerate(had)))
 	}
 	switch {
 	case w.refusal != "":
-		tell(corev1.EventTypeWarning, c.Reason, c.Message)
+		emit(corev1.EventTypeWarning, c.Reason, c.Message)
 	case was != nil && was.Status == metav1.ConditionFalse && c.Status == metav1.ConditionTrue:
-		tell(corev1.EventTypeNormal, c.Reason, "it has "+enumerate(addrs))
+		emit(corev1.EventTypeNormal, c.Reason, "it has "+enumerate(addrs))
 	}
-	st.tellAnnounced(&w, now, tell)
+	st.tellAnnounced(&w, now, emit)
 	return w
 }
 

@@ -60,7 +60,7 @@ type Address struct {
 	// Apart is the address of the Service that another node is to hold; the zero Addr if there is none.
 	Apart netip.Addr
 
-	last bool // this node holds that one, so that others are to have this before it
+	holdsApart bool // this node holds that one, so that others are to have this before it
 }
 
 // Options are what does not change while the process runs.

@@ -65,7 +65,7 @@ func (c candidacies) choose(self string, holds map[string]bool, met bool) []Addr
 	for _, a := range c.offered {
 		one := service.Candidacy{Addr: a.Addr, Self: self, Qualified: a.Nodes, Preferred: a.Preferred, Fit: c.fit, Holds: holds[a.Addr.String()], Met: met}
 		if one.Stands() {
-			a.last = holds[a.Apart.String()] && (!one.Holds || a.Apart.Less(a.Addr))
+			a.holdsApart = holds[a.Apart.String()] && (!one.Holds || a.Apart.Less(a.Addr))
 			out = append(out, a)
 		}
 	}
@@ -86,7 +86,7 @@ func (c candidacies) addresses() map[netip.Addr]bool {
 
 // sameClaim says whether two addresses are the same, may be on the same links, and are claimed alike by this node.
 func (a Address) sameClaim(b Address) bool {
-	return a.Addr == b.Addr && slices.Equal(a.Interfaces, b.Interfaces) && a.Preempt == b.Preempt && a.Apart == b.Apart && a.last == b.last &&
+	return a.Addr == b.Addr && slices.Equal(a.Interfaces, b.Interfaces) && a.Preempt == b.Preempt && a.Apart == b.Apart && a.holdsApart == b.holdsApart &&
 		maps.Equal(a.Preferred, b.Preferred)
 }
 
@@ -94,7 +94,7 @@ func (a Address) sameClaim(b Address) bool {
 // two addresses that are to be apart hands one over, and only he does.
 func (a Address) claim(node string) (priority int, preempt bool) {
 	if a.Apart.IsValid() {
-		return service.Apart(a.Preferred[node], a.last), a.Preempt || len(a.Preferred) == 0
+		return service.PriorityApart(a.Preferred[node], a.holdsApart), a.Preempt || len(a.Preferred) == 0
 	}
 	return service.Priority(a.Addr, node, a.Preferred[node]), a.Preempt
 }
