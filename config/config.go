@@ -283,7 +283,7 @@ type Services struct {
 	Namespace string `yaml:"namespace"`
 	// Compatibility names the load balancers whose annotations of Services count where there is none of Herald's: `metallb`, `kube-vip`, `cilium`. It is the same on all nodes. Default: none.
 	Compatibility []string `yaml:"compatibility"`
-	// RequireEndpoints announces a Service with `externalTrafficPolicy: Cluster` only while it has an endpoint that is ready: on `any` node, on the `node` itself, or `none` is needed. Default: any.
+	// RequireEndpoints says where a Service with `externalTrafficPolicy: Cluster` has to have a ready endpoint for a node to announce it: on `any` node, on that `node` itself, or, with `none`, nowhere. Default: any.
 	RequireEndpoints string `yaml:"requireEndpoints" default:"any" want:"none, any or node"`
 	// ExcludeCordoned has a node that is cordoned (`spec.unschedulable`) withdraw. Default: false.
 	ExcludeCordoned bool `yaml:"excludeCordoned"`
