@@ -15,7 +15,6 @@ import (
 
 type commands struct {
 	Image   imageCommand   `cmd:"" help:"Write the archive of a container image that holds one program."`
-	Package packageCommand `cmd:"" help:"Write packages of programs, deb and rpm."`
 	Release releaseCommand `cmd:"" help:"Write all files of a release."`
 	Sign    signCommand    `cmd:"" help:"Sign the files of a release."`
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/herald-vip/herald/testenv/stub"
 )
 
-// makeDebs has the program that makes releases pack herald as two versions, and returns the packages.
-func makeDebs(t *testing.T, versions ...string) (debs []string) {
+// makeDebs has the program that makes releases pack herald as a version, and makes packages of others of that.
+func makeDebs(t *testing.T, version string, others ...string) (debs []string) {
 	t.Helper()
 	release, err := filepath.Abs(site.Part(t, "HERALD_RELEASE"))
 	site.Must(t, err)
@@ -32,14 +32,26 @@ func makeDebs(t *testing.T, versions ...string) (debs []string) {
 	dir, err := os.MkdirTemp("/var/tmp", "herald-debs-")
 	site.Must(t, err)
 	t.Cleanup(func() { site.Must(t, os.RemoveAll(dir)) })
-	for _, version := range versions {
-		cmd := exec.CommandContext(t.Context(), release, "package", "--version", version, "--commit", "none", "--time", "1795800000",
-			"--packages", "manifests/package/nfpm.yaml", "--formats", "deb", "--out", dir, runtime.GOARCH+"="+herald)
+	run := func(argv ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
 		cmd.Dir = "../../.."
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		debs = append(debs, filepath.Join(dir, fmt.Sprintf("herald_%s_%s.deb", strings.TrimPrefix(version, "v"), runtime.GOARCH)))
+	}
+	deb := func(version string) string {
+		debs = append(debs, filepath.Join(dir, fmt.Sprintf("herald_%s_%s.deb", version, runtime.GOARCH)))
+		return debs[len(debs)-1]
+	}
+	run(release, "release", "--version", "v"+version, "--commit", "none", "--time", "1795800000", "--reference", "herald:"+version,
+		"--talos", "manifests/talos/service.yaml", "--chart", "manifests/helm/herald", "--packages", "manifests/package/nfpm.yaml",
+		"--out", dir, runtime.GOARCH+"="+herald)
+	first, content := deb(version), filepath.Join(dir, "content")
+	run("dpkg-deb", "--raw-extract", first, content)
+	for _, other := range others {
+		run("sed", "-i", "s/^Version: .*/Version: "+other+"/", filepath.Join(content, "DEBIAN/control"))
+		run("dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "--build", content, deb(other))
 	}
 	return debs
 }
@@ -89,7 +101,7 @@ func (p packaged) left(t *testing.T, before []string) (left []string) {
 // keeps Herald from being restarted. After the removal from one node nothing is left there but the file, after a purge nothing. On
 // the other one a Herald that no package has, such as that of a pod, has taken over by then, and keeps what it has.
 func TestPackage(t *testing.T) {
-	debs := makeDebs(t, "v0.1.0", "v0.2.0")
+	debs := makeDebs(t, "0.1.0", "0.2.0")
 	s := site.NewSession(t, site.Files{"r1.conf": site.RouterConf(64500,
 		" neighbor 10.0.1.1 remote-as 64512\n neighbor 10.0.1.1 timers connect 1\n neighbor 10.0.3.1 remote-as 64512\n neighbor 10.0.3.1 timers connect 1")})
 	site.Boot(t, s.Lab, "r1")
