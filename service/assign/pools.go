@@ -129,14 +129,11 @@ func read(o *v1alpha1.AddressPool) (pool.Pool, selection, error) {
 // pool that is in force.
 func (p *pools) selects(name string, s *corev1.Service, namespace labels.Set) bool {
 	by, ok := p.chosen[name]
-	if !ok {
+	if !ok || !by.services.Match(s.Labels) {
 		return false
 	}
-	if !by.services.Match(s.Labels) {
-		return false
+	if len(by.namespaces) == 0 {
+		return len(by.names) == 0 || slices.Contains(by.names, v1alpha1.Namespace(s.Namespace))
 	}
-	if len(by.names) == 0 && len(by.namespaces) == 0 {
-		return true
-	}
-	return slices.Contains(by.names, v1alpha1.Namespace(s.Namespace)) || len(by.namespaces) > 0 && by.namespaces.Match(namespace)
+	return slices.Contains(by.names, v1alpha1.Namespace(s.Namespace)) || by.namespaces.Match(namespace)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/pool"
 )
 
@@ -101,10 +102,10 @@ func newSet(c *config.Config, file bgp.Config, api Resources, running map[string
 		out.LeftOut = append(out.LeftOut, LeftOut{Peer: r.Name, Reason: err.Error(), unread: errors.Is(err, errUnread)})
 	}
 	for _, r := range oldestFirst(api.Peers) {
-		if ours, err := selects(r.Spec.NodeSelectors, api.Labels); err != nil {
+		if nodes, err := service.SelectorsOf(r.Spec.NodeSelectors); err != nil {
 			refuse(r, "nodeSelectors: %w", err)
 			continue
-		} else if !ours {
+		} else if !nodes.Match(api.Labels) {
 			continue
 		}
 		name := nameOf(r)
@@ -146,18 +147,4 @@ func oldestFirst(peers []*v1alpha1.BGPPeer) []*v1alpha1.BGPPeer {
 	return slices.SortedFunc(slices.Values(peers), func(a, b *v1alpha1.BGPPeer) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
-}
-
-// selects reports whether there are no selectors, or one selects.
-func selects(selectors []v1alpha1.LabelSelector, of labels.Set) (bool, error) {
-	for i := range selectors {
-		s, err := selectors[i].Selector()
-		if err != nil {
-			return false, err
-		}
-		if s.Matches(of) {
-			return true, nil
-		}
-	}
-	return len(selectors) == 0, nil
 }
