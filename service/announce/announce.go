@@ -41,8 +41,7 @@ type Routes interface {
 	Withdraw(...netip.Prefix) error
 }
 
-// Config is what the node's own file says. The zero value of each is its default
-// except for Node, which is required.
+// Config is what the node's own file says. Node is required.
 type Config struct {
 	// Node is this node's name in Kubernetes. It stays as it is.
 	Node string
