@@ -107,7 +107,7 @@ func (d *Daemon) runServices(ctx context.Context) {
 	}
 	var running sync.WaitGroup
 	defer running.Wait()
-	running.Go(func() { d.services.run(ctx, d.sketch, d.reported) })
+	running.Go(func() { d.services.run(ctx, d.fingerprint, d.reported) })
 	tick := time.NewTicker(reconcileInterval)
 	defer tick.Stop()
 	for {

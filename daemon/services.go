@@ -72,8 +72,8 @@ func scope(c *config.Services) service.Scope {
 	return service.Scope{Class: c.LoadBalancerClass, Default: c.DefaultClass, Compatibility: c.Compatibility}
 }
 
-// run does the background work until ctx is done, and tells the API of the node, of which sketch and reported are.
-func (s *services) run(ctx context.Context, sketch func() any, reported func() v1alpha1.NodeState) {
+// run does the background work until ctx is done, and tells the API of the node, of which fingerprint and reported are.
+func (s *services) run(ctx context.Context, fingerprint func() any, reported func() v1alpha1.NodeState) {
 	var parts sync.WaitGroup
 	defer parts.Wait()
 	parts.Go(func() { s.announcer.Run(ctx) })
@@ -100,7 +100,7 @@ func (s *services) run(ctx context.Context, sketch func() any, reported func() v
 	s.mu.Unlock()
 	parts.Go(func() { informers.Run(ctx) })
 	reporter := report.New(report.Options{
-		Node: s.node, Sketch: sketch, State: reported,
+		Node: s.node, Fingerprint: fingerprint, State: reported,
 		Owner: func() (types.UID, bool) {
 			node, ok := informers.Nodes.Get(s.node)
 			if !ok {
@@ -111,13 +111,7 @@ func (s *services) run(ctx context.Context, sketch func() any, reported func() v
 		Apply: func(ctx context.Context, n *v1alpha1.NodeStatus) error { return cluster.ApplyNodeStatus(ctx, s.log, n) },
 	})
 	parts.Go(func() { reporter.Run(ctx) })
-	parts.Go(func() {
-		cluster.WatchNodeStatus(ctx, s.log, s.node, func(n *v1alpha1.NodeStatus) {
-			if n == nil {
-				reporter.Lost()
-			}
-		})
-	})
+	parts.Go(func() { cluster.WatchNodeStatus(ctx, s.log, s.node, reporter.Seen) })
 	parts.Go(func() { s.awaitPeers(ctx, informers) })
 	select {
 	case <-informers.Synced():

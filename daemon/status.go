@@ -161,8 +161,8 @@ func (d *Daemon) reported() v1alpha1.NodeState {
 	return report.Of(s, d.services.addresses(services, holding, sessions))
 }
 
-// sketch is another if reported may be, and cheaper where there are many Services.
-func (d *Daemon) sketch() any {
+// fingerprint is another if reported may be, and cheaper where there are many Services.
+func (d *Daemon) fingerprint() any {
 	var s admin.Status
 	_, services := d.fillPeersAndVIPs(&s, d.bgp.Peers(), d.flat.Conflicts())
 	var held []netip.Addr

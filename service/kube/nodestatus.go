@@ -18,14 +18,14 @@ func (c *Cluster) WatchNodeStatus(ctx context.Context, log *slog.Logger, node st
 	i.run(ctx, c.trouble(log))
 }
 
-// ApplyNodeStatus has the server have that, and nothing else, of a node. What keeps it from that is in [Cluster.Health].
+// ApplyNodeStatus has the server have that of a node, and of all fields of its status nothing else. What keeps it from that is in [Cluster.Health].
 func (c *Cluster) ApplyNodeStatus(ctx context.Context, log *slog.Logger, s *v1alpha1.NodeStatus) error {
 	err := c.Apply(ctx, v1alpha1.Group+"/node", s)
 	c.trouble(log).note(ctx, nodeStatuses, err)
 	return err
 }
 
-// NodeStatuses are what all nodes have told, as some server remembers it, which costs it little.
+// NodeStatuses are what all nodes report, as some server remembers it, which costs it little.
 func (c *Cluster) NodeStatuses(ctx context.Context) ([]v1alpha1.NodeStatus, error) {
 	var list v1alpha1.NodeStatusList
 	if err := c.herald.Get().Resource(nodeStatuses).Param("resourceVersion", "0").Do(ctx).Into(&list); err != nil {

@@ -1,5 +1,5 @@
-// Package report tells the Kubernetes API how a node stands, in the [v1alpha1.NodeStatus] of its name: when that
-// changes, and within bounds. At rest it sends nothing.
+// Package report writes how a node stands to the Kubernetes API, in the [v1alpha1.NodeStatus] of its name: when that
+// changes or somebody else has changed it, and within bounds. At rest it sends nothing.
 package report
 
 import (
@@ -9,7 +9,6 @@ import (
 	"math"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,10 +16,12 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/service/pool"
 	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/status/text"
 )
 
-// Bounds of what is told of Services: ranges of addresses in a list, reasons, and bytes of one that is read.
-const mostRanges, mostReasons, longestReason = 4000, 64, 512
+// Bounds, which the CRD has, too: of a list the sessions or VIPs, the ranges of Services' addresses and the reasons, and
+// the characters of a sentence. All together are less than etcd takes.
+const mostListed, mostRanges, mostReasons, longest = 256, 4000, 64, 256
 
 // Address is one that Services have.
 type Address struct {
@@ -33,12 +34,16 @@ type Address struct {
 	Reason string
 }
 
-// Of is how a node stands, of which draining, VIPs and peers of s are told, and the addresses of Services, in order.
+// Of is how a node stands, by version, draining, VIPs and peers of s and the addresses of Services, in order. No list is nil:
+// the server would keep what somebody else has set.
 func Of(s admin.Status, addresses iter.Seq[Address]) v1alpha1.NodeState {
-	out := v1alpha1.NodeState{Version: s.Version, Draining: s.Draining}
+	out := v1alpha1.NodeState{
+		Version: s.Version, Draining: text.Cut(s.Draining, longest), Sessions: []v1alpha1.NodeSession{}, VIPs: []v1alpha1.NodeVIP{},
+		Services: v1alpha1.NodeServices{Withdrawn: []v1alpha1.NodeWithdrawn{}},
+	}
 	up := 0
 	for _, p := range s.Peers {
-		one := v1alpha1.NodeSession{Peer: p.Name, ASN: p.AS(), State: "down", Since: at(p.Since), Reason: p.Reason}
+		one := v1alpha1.NodeSession{Peer: p.Name, ASN: p.AS(), State: "down", Since: at(p.Since), Reason: text.Cut(p.Reason, longest)}
 		if p.State == admin.Established {
 			one.State = string(p.State)
 			up++
@@ -55,15 +60,17 @@ func Of(s admin.Status, addresses iter.Seq[Address]) v1alpha1.NodeState {
 			up++
 		}
 		out.VIPs = append(out.VIPs, v1alpha1.NodeVIP{
-			Name: v.Name, Address: v.Address.String(), State: string(v.State), Since: at(v.Since), Reason: cmp.Or(v.Error, v.Reason),
+			Name: v.Name, Address: v.Address.String(), State: string(v.State), Since: at(v.Since),
+			Reason: text.Cut(cmp.Or(v.Error, v.Reason), longest),
 		})
 	}
 	out.Up = fmt.Sprintf("%d/%d", up, len(s.VIPs))
+	out.Sessions, out.VIPs = out.Sessions[:min(len(s.Peers), mostListed)], out.VIPs[:min(len(s.VIPs), mostListed)]
 
-	var announced, held ranges
+	announced, held, room := ranges{room: new(mostRanges)}, ranges{room: new(mostRanges)}, new(mostRanges)
 	var withdrawn []*ranges
 	reasons := make(map[string]*ranges)
-	left := 0 // of those withdrawn
+	left := 0
 	for a := range addresses {
 		if a.Announced {
 			announced.add(a.Addr)
@@ -75,146 +82,135 @@ func Of(s admin.Status, addresses iter.Seq[Address]) v1alpha1.NodeState {
 			continue
 		}
 		r := reasons[a.Reason]
-		if r == nil && len(reasons) < mostReasons {
-			r = &ranges{reason: a.Reason}
+		if r == nil {
+			if *room == 0 || len(reasons) == mostReasons {
+				left++
+				continue
+			}
+			r = &ranges{reason: a.Reason, room: room}
 			reasons[a.Reason], withdrawn = r, append(withdrawn, r)
 		}
-		if r == nil {
-			left++
-		} else {
-			r.add(a.Addr)
-		}
+		r.add(a.Addr)
 	}
 	out.Announced, out.Held = count(announced.count), count(held.count)
-	room := mostRanges
+	out.Services.Announced, out.Services.Held = announced.texts(), held.texts()
 	for _, r := range withdrawn {
-		list, more := r.texts(room)
-		room -= len(list)
-		left += more
-		if len(list) > 0 {
-			out.Services.Withdrawn = append(out.Services.Withdrawn, v1alpha1.NodeWithdrawn{Reason: r.reason, Addresses: list})
-		}
+		left += r.left
+		out.Services.Withdrawn = append(out.Services.Withdrawn, v1alpha1.NodeWithdrawn{Reason: text.Cut(r.reason, longest), Addresses: r.texts()})
 	}
-	var more int
-	out.Services.Announced, more = announced.texts(mostRanges)
-	left += more
-	out.Services.Held, more = held.texts(mostRanges)
-	out.Services.More = count(left + more)
+	out.Services.More = count(left + announced.left + held.left)
 	return out
 }
 
 // at is a time as the API has it: to the second.
-func at(t time.Time) metav1.Time {
-	if t.IsZero() {
-		return metav1.Time{}
-	}
-	return metav1.NewTime(t.Truncate(time.Second))
-}
+func at(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
 
 func count(n int) int32 { return int32(min(n, math.MaxInt32)) }
 
 // ranges are addresses that were added in order.
 type ranges struct {
 	reason string
-	list   []counted
+	list   []pool.Range
+	room   *int // for how many more ranges there is
 	count  int
-}
-
-type counted struct {
-	pool.Range
-	count int
+	left   int // of them, for which there was no room
 }
 
 func (r *ranges) add(a netip.Addr) {
 	r.count++
-	if n := len(r.list); n > 0 && r.list[n-1].Last.Next() == a {
+	switch n := len(r.list); {
+	case n > 0 && r.list[n-1].Last.Next() == a:
 		r.list[n-1].Last = a
-		r.list[n-1].count++
-		return
+	case *r.room > 0:
+		r.list = append(r.list, pool.Range{First: a, Last: a})
+		*r.room--
+	default:
+		r.left++
 	}
-	r.list = append(r.list, counted{pool.Range{First: a, Last: a}, 1})
 }
 
-// texts are the first n of the ranges, and how many addresses the others have.
-func (r *ranges) texts(n int) (out []string, more int) {
-	more = r.count
-	for _, one := range r.list[:min(n, len(r.list))] {
-		text := one.String()
-		if one.First == one.Last {
-			text = one.First.String()
+func (r *ranges) texts() []string {
+	out := make([]string, len(r.list))
+	for i, one := range r.list {
+		if out[i] = one.String(); one.First == one.Last {
+			out[i] = one.First.String()
 		}
-		out = append(out, text)
-		more -= one.count
 	}
-	return out, more
+	return out
 }
 
-// Told is what a node has told of the addresses of Services.
+// Told is what a node reports of the addresses of Services.
 type Told struct {
-	announced, held []pool.Range
-	withdrawn       []withdrawn
-	partial         bool
+	announced, held, withdrawn []stated
+	partial                    bool
 }
 
-type withdrawn struct {
+type stated struct {
 	pool.Range
 	reason string
 }
 
-// Read reads what a node tells, and passes over what makes no sense.
+// Read reads what a node reports, and passes over what makes no sense.
 func Read(s v1alpha1.NodeServices) *Told {
-	t := &Told{announced: read(s.Announced), held: read(s.Held), partial: s.More > 0}
+	t := &Told{announced: read(nil, s.Announced, ""), held: read(nil, s.Held, ""), partial: s.More > 0}
 	for _, w := range s.Withdrawn {
-		w.Reason = strings.ToValidUTF8(w.Reason[:min(len(w.Reason), longestReason)], "") // it goes into the status of Services
-		for _, r := range read(w.Addresses) {
-			t.withdrawn = append(t.withdrawn, withdrawn{r, w.Reason})
-		}
+		t.withdrawn = read(t.withdrawn, w.Addresses, text.Cut(w.Reason, longest)) // it goes into the status of Services
 	}
-	slices.SortFunc(t.withdrawn, func(a, b withdrawn) int { return a.First.Compare(b.First) })
 	return t
 }
 
-func read(texts []string) []pool.Range {
-	var out []pool.Range
+// read adds ranges to a list, which is in order.
+func read(to []stated, texts []string, reason string) []stated {
 	for _, text := range texts {
 		if addr, err := netip.ParseAddr(text); err == nil {
-			out = append(out, pool.Range{First: addr, Last: addr})
+			to = append(to, stated{pool.Range{First: addr, Last: addr}, reason})
 		} else if r, err := pool.ParseRange(text); err == nil {
-			out = append(out, r)
+			to = append(to, stated{r, reason})
 		}
 	}
-	slices.SortFunc(out, func(a, b pool.Range) int { return a.First.Compare(b.First) })
-	return out
+	slices.SortFunc(to, func(a, b stated) int { return a.First.Compare(b.First) })
+	return to
 }
 
 // Answer is what a node says of an address.
 type Answer struct {
 	Address
-	// Unknown: what it told had no room for all.
+	// Unknown: what it reports has no room for all.
 	Unknown bool
 }
 
-// Of is what is told of an address; nothing by nobody.
+// Of is what is reported of an address; nothing by nobody.
 func (t *Told) Of(a netip.Addr) Answer {
 	out := Answer{Address: Address{Addr: a}}
 	if t == nil {
 		return out
 	}
-	_, out.Announced = find(t.announced, a, func(r pool.Range) pool.Range { return r })
-	_, out.Held = find(t.held, a, func(r pool.Range) pool.Range { return r })
-	if out.Announced || out.Held {
-		return out
+	_, out.Announced = find(t.announced, a)
+	_, out.Held = find(t.held, a)
+	if !out.Announced && !out.Held {
+		w, ok := find(t.withdrawn, a)
+		out.Reason, out.Unknown = w.reason, !ok && t.partial
 	}
-	w, ok := find(t.withdrawn, a, func(w withdrawn) pool.Range { return w.Range })
-	out.Reason, out.Unknown = w.reason, !ok && t.partial
 	return out
 }
 
 // find is the one of a list, in order, that has an address.
-func find[T any](list []T, a netip.Addr, of func(T) pool.Range) (one T, ok bool) {
-	i, _ := slices.BinarySearchFunc(list, a, func(x T, a netip.Addr) int { return of(x).Last.Compare(a) })
-	if i < len(list) && of(list[i]).Contains(a) {
+func find(list []stated, a netip.Addr) (one stated, ok bool) {
+	i, _ := slices.BinarySearchFunc(list, a, func(x stated, a netip.Addr) int { return x.Last.Compare(a) })
+	if i < len(list) && list[i].Contains(a) {
 		return list[i], true
 	}
 	return one, false
+}
+
+// Stale is why what a node reports is not believed, by the Nodes there are and whether they are ready, or nil if that is
+// not known: nobody withdraws what another one reported. It is empty if there is no reason.
+func Stale(node string, ready map[string]bool) string {
+	switch is, exists := ready[node]; {
+	case ready == nil, is:
+		return ""
+	case !exists:
+		return "gone, says Kubernetes"
+	}
+	return "not Ready, says Kubernetes"
 }

@@ -2,19 +2,24 @@ package report
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/status/admin"
@@ -95,6 +100,111 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// TestFits: the CRD bounds every text and list, and takes what is written of a node that has too much of everything.
+func TestFits(t *testing.T) {
+	data, err := os.ReadFile("../../manifests/crds/herald.dev_nodestatuses.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var crd struct {
+		Spec struct {
+			Versions []struct {
+				Schema struct{ OpenAPIV3Schema schema }
+			}
+		}
+	}
+	if err := yaml.Unmarshal(data, &crd); err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("é", 10*longest)
+	s := admin.Status{Version: "v0.1.0-1234-g0123456789ab-dirty", Draining: long}
+	for range 2 * mostListed {
+		since := time.Now()
+		s.Peers = append(s.Peers, admin.Peer{
+			Name: "fe80:1111:2222:3333:4444:5555:6666:7777%interface-of-15", ASN: math.MaxUint32, State: admin.Established, Since: since,
+			Reason: long, BFD: &admin.BFD{State: "admin-down"},
+		})
+		s.VIPs = append(s.VIPs, admin.VIP{
+			Name: long[:62], Address: ip("fd00:1111:2222:3333:4444:5555:6666:7777"), State: admin.Lingering, Since: since, Error: long,
+		})
+	}
+	state := Of(s, func(yield func(Address) bool) {
+		a := Address{Addr: ip("fd00:1111:2222:3333:4444:5555:6666:7001")}
+		for i := range 12 * mostRanges {
+			a.Announced, a.Held, a.Reason = i%12 < 3, i%12 < 6, fmt.Sprint(min(i/12, mostReasons-1), long)
+			yield(a)
+			if a.Addr = a.Addr.Next(); i%3 == 2 {
+				a.Addr = a.Addr.Next()
+			}
+		}
+	})
+	if r := state.Services; len(state.Sessions) != mostListed || len(state.VIPs) != mostListed || len(r.Announced) != mostRanges ||
+		len(r.Held) != mostRanges || len(r.Withdrawn) != mostReasons || r.More == 0 {
+		t.Errorf("%d sessions, %d VIPs, ranges: %d announced, %d held, %d reasons, %d more: not all that there is room for",
+			len(state.Sessions), len(state.VIPs), len(r.Announced), len(r.Held), len(r.Withdrawn), r.More)
+	}
+	for name, state := range map[string]v1alpha1.NodeState{"too much": state, "nothing": Of(admin.Status{}, func(func(Address) bool) {})} {
+		text, err := json.Marshal(state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if most := 1 << 20 * 3 / 2; len(text) > most {
+			t.Errorf("%s: %d bytes, of which etcd takes %d", name, len(text), most)
+		}
+		var value map[string]any
+		if err := json.Unmarshal(text, &value); err != nil {
+			t.Fatal(err)
+		}
+		status := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["status"]
+		status.judge(t, name, value)
+		for _, of := range []string{"", "services"} { // which are not replaced as a whole
+			one, is := status, value
+			if of != "" {
+				one, is = status.Properties[of], value[of].(map[string]any)
+			}
+			for field := range one.Properties {
+				if is[field] == nil {
+					t.Errorf("%s: no %s of %q is written, and what somebody else writes there stays", name, field, of)
+				}
+			}
+		}
+	}
+}
+
+// schema is what of a CRD bounds values.
+type schema struct {
+	Type, Format        string
+	MaxLength, MaxItems int
+	Items               *schema
+	Properties          map[string]schema
+}
+
+// judge fails where there is no bound, or the value is beyond it.
+func (s schema) judge(t *testing.T, at string, value any) {
+	switch v := value.(type) {
+	case string:
+		if n := utf8.RuneCountInString(v); s.Type != "string" || s.Format == "" && (s.MaxLength == 0 || n > s.MaxLength) {
+			t.Errorf("%s: %d characters are no %+v", at, n, s)
+		}
+	case []any:
+		if s.Type != "array" || s.MaxItems == 0 || len(v) > s.MaxItems {
+			t.Errorf("%s: %d items are no %+v", at, len(v), s)
+			return
+		}
+		for _, one := range v {
+			s.Items.judge(t, at+"[]", one)
+		}
+	case map[string]any:
+		for name, one := range v {
+			of, ok := s.Properties[name]
+			if !ok {
+				t.Errorf("%s has no %s", at, name)
+			}
+			of.judge(t, at+"."+name, one)
+		}
+	}
+}
+
 // TestRead asks what was told, of each address.
 func TestRead(t *testing.T) {
 	told := Read(v1alpha1.NodeServices{
@@ -113,8 +223,8 @@ func TestRead(t *testing.T) {
 		}
 	}
 	long := Read(v1alpha1.NodeServices{Withdrawn: []v1alpha1.NodeWithdrawn{{Reason: strings.Repeat("é", 1000), Addresses: []string{"10.0.0.1"}}}})
-	if got := long.Of(ip("10.0.0.1")).Reason; got != strings.Repeat("é", longestReason/2) {
-		t.Errorf("a reason of 2,000 bytes is read as %d: %q", len(got), got)
+	if got := long.Of(ip("10.0.0.1")).Reason; got != strings.Repeat("é", longest-1)+"…" {
+		t.Errorf("a reason of 1,000 characters is read as %d: %q", len(got), got)
 	}
 	told.partial = true
 	if got := told.Of(ip("10.0.0.0")); !got.Unknown {
@@ -132,7 +242,8 @@ type desk struct {
 	uid    types.UID
 	state  v1alpha1.NodeState
 	fails  error
-	writes []string // when, and what
+	has    *v1alpha1.NodeStatus // what the server took
+	writes []string             // when, and what
 	began  time.Time
 }
 
@@ -141,11 +252,15 @@ func start(t *testing.T, fails error, test func(d *desk, stop func())) {
 		d := &desk{uid: "u", state: v1alpha1.NodeState{Version: "1"}, began: time.Now(), fails: fails}
 		d.Reporter = New(Options{
 			Node: "n1", Owner: func() (uid types.UID, ok bool) { d.set(func() { uid = d.uid }); return uid, uid != "" },
-			Sketch: func() any { return d.now() }, State: d.now,
+			Fingerprint: func() any { return d.now() }, State: d.now,
 			Apply: func(_ context.Context, s *v1alpha1.NodeStatus) error {
 				d.mu.Lock()
 				defer d.mu.Unlock()
 				d.writes = append(d.writes, fmt.Sprint(time.Since(d.began).Seconds(), " ", s.Status.Version, " ", s.OwnerReferences[0].UID))
+				if d.fails == nil {
+					d.has = s
+					d.Seen(s)
+				}
 				return d.fails
 			},
 		})
@@ -190,7 +305,7 @@ func TestRate(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		d.want(t, "0.5 2 u", "5.5 7 u", "10.5 9 u")
-		d.Lost() // somebody has deleted it
+		d.Seen(nil) // somebody has deleted it
 		time.Sleep(time.Hour)
 		d.want(t, "0.5 2 u", "5.5 7 u", "10.5 9 u", "3608.5 9 u")
 		d.set(func() { d.uid, d.state.Version = "", "10" }) // the node is gone
@@ -201,6 +316,47 @@ func TestRate(t *testing.T) {
 		d.set(func() { d.state.Version = "11" })
 		stop()
 		d.want(t, "0.5 2 u", "5.5 7 u", "10.5 9 u", "3608.5 9 u", "10808.5 10 v", "10810 11 v")
+	})
+}
+
+// TestSpoiled: what somebody else has changed is written again within a second, ever more seldom if he does so again and
+// again, and what changes is written meanwhile as ever.
+func TestSpoiled(t *testing.T) {
+	start(t, nil, func(d *desk, stop func()) {
+		see := func(edit func(*v1alpha1.NodeStatus)) {
+			var s *v1alpha1.NodeStatus
+			d.set(func() { s = d.has.DeepCopy() })
+			edit(s)
+			d.Seen(s)
+		}
+		spoil := func() { see(func(s *v1alpha1.NodeStatus) { s.Status.Draining = "not by Herald" }) }
+		time.Sleep(time.Hour - 500*time.Millisecond)
+		d.want(t, "0 1 u")
+		see(func(s *v1alpha1.NodeStatus) { s.Labels = map[string]string{"not": "Heralds"} })
+		time.Sleep(time.Hour)
+		d.want(t, "0 1 u")
+		spoil()
+		time.Sleep(time.Hour)
+		see(func(s *v1alpha1.NodeStatus) { s.OwnerReferences = nil })
+		time.Sleep(time.Hour)
+		d.want(t, "0 1 u", "7200 1 u", "10800 1 u")
+
+		d.set(func() { d.writes, d.began = nil, time.Now() })
+		for range 3600 {
+			spoil()
+			time.Sleep(time.Second)
+		}
+		n := 0
+		d.set(func() { n = len(d.writes) })
+		if n < 12 || n > 20 {
+			t.Errorf("%d writes in an hour of somebody else's every second: %s", n, d.writes)
+		}
+		time.Sleep(least)
+		d.set(func() { d.writes, d.began, d.state.Version = nil, time.Now(), "2" })
+		spoil()
+		time.Sleep(time.Second)
+		d.want(t, "0.5 2 u")
+		stop()
 	})
 }
 

@@ -41,7 +41,7 @@ func TestNodeStatus(t *testing.T) {
 	for _, c := range table.ColumnDefinitions {
 		columns = append(columns, c.Name)
 	}
-	if got, want := fmt.Sprint(columns, table.Rows[1].Cells[:6]), "[Name Sessions VIPs Announced Held Draining Version Age] [n2 1/1 0/0 1 0 <nil>]"; got != want {
+	if got, want := fmt.Sprint(columns, table.Rows[1].Cells[:6]), "[Name Sessions VIPs Announced Held Draining Version Age] [n2 1/1 0/0 1 0 ]"; got != want {
 		t.Errorf("kubectl shows %s, want %s", got, want)
 	}
 
@@ -80,6 +80,20 @@ func TestNodeStatus(t *testing.T) {
 	t.Run("what is told is deleted", func(t *testing.T) {
 		site.Must(t, b.API.Delete(t.Context(), states+"/n1"))
 		b.tells(t, "n1", func(s v1alpha1.NodeState) error { return site.ErrorIf(s.Announced != 1, "told is %+v", s) })
+	})
+	t.Run("what is told is changed by others", func(t *testing.T) {
+		for _, edit := range []string{
+			`{"announced": 0, "services": {"announced": null}}`,
+			`{"draining": "not by Herald", "vips": [{"name": "a", "address": "10.0.0.1", "state": "announced"}], "services": {"held": ["10.0.0.1"], "more": 7}}`,
+			`null`,
+		} {
+			b.patch(t, states+"/n3", `{"status": `+edit+`}`)
+			b.tells(t, "n3", func(s v1alpha1.NodeState) error {
+				return site.ErrorIf(s.Announced != 1 || !slices.Equal(s.Services.Announced, []string{vip.String()}) || s.Draining != "" ||
+					len(s.VIPs) > 0 || len(s.Services.Held) > 0 || s.Services.More > 0, "after %s told is %+v", edit, s)
+			})
+		}
+		b.rests(t, 12*time.Second)
 	})
 	site.Eventually(t, site.Soon, func() error {
 		var list corev1.EventList
