@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,11 +12,11 @@ import (
 	"github.com/herald-vip/herald/status/page"
 )
 
-// What nodes tell is read for the page once in nodesFor, however many look at it, and within nodesWithin.
+// What nodes report is read for the page once in nodesFor, however many look at it, and within nodesWithin.
 const nodesFor, nodesWithin = 5 * time.Second, 2 * time.Second
 
-// told is what all nodes told when that was last read.
-type told struct {
+// reports are what all nodes reported when that was last read.
+type reports struct {
 	mu   sync.Mutex
 	at   time.Time
 	list []v1alpha1.NodeStatus
@@ -23,17 +24,17 @@ type told struct {
 }
 
 // get is that, read anew if it is old. Whoever looks meanwhile waits for the answer.
-func (t *told) get(read func(context.Context) ([]v1alpha1.NodeStatus, error)) ([]v1alpha1.NodeStatus, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if time.Since(t.at) >= nodesFor {
+func (r *reports) get(read func(context.Context) ([]v1alpha1.NodeStatus, error)) ([]v1alpha1.NodeStatus, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Since(r.at) >= nodesFor {
 		// Not that of a browser, which may go while others wait.
 		ctx, cancel := context.WithTimeout(context.Background(), nodesWithin)
 		defer cancel()
-		t.list, t.err = read(ctx)
-		t.at = time.Now()
+		r.list, r.err = read(ctx)
+		r.at = time.Now()
 	}
-	return t.list, t.err
+	return r.list, r.err
 }
 
 // nodes are those of the cluster, for the page; nil where none are asked for, or there is no connection.
@@ -47,14 +48,17 @@ func (s *services) nodes() *page.Nodes {
 	if cluster == nil {
 		return nil
 	}
-	list, err := s.told.get(cluster.NodeStatuses)
-	out := &page.Nodes{List: list, Unready: make(map[string]bool), Unknown: text(err)}
-	for n := range informers.Nodes.All() {
-		for _, c := range n.Status.Conditions {
-			if c.Type == corev1.NodeReady { // which is kept where it is not true
-				out.Unready[n.Name] = true
-			}
+	list, err := s.reports.get(cluster.NodeStatuses)
+	out := &page.Nodes{List: list, Unknown: text(err)}
+	select {
+	case <-informers.Nodes.Synced():
+		out.Ready = make(map[string]bool)
+		for n := range informers.Nodes.All() {
+			out.Ready[n.Name] = !slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+				return c.Type == corev1.NodeReady // which is kept where it is not true
+			})
 		}
+	default: // which Nodes there are is not known yet
 	}
 	return out
 }

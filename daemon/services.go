@@ -38,7 +38,7 @@ type services struct {
 	namespace string // of the Lease, and of Secrets
 	announcer *announce.Announcer
 	secrets   *peering.Secrets
-	told      told
+	reports   reports
 	changed   chan struct{}   // receives when peers may return something else
 	applied   announce.Config // guarded by the daemon's mutex
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/service/report"
 	"github.com/herald-vip/herald/status/admin"
 )
 
@@ -26,8 +27,8 @@ const policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; 
 // Nodes are what the nodes of a cluster tell its API of themselves.
 type Nodes struct {
 	List []v1alpha1.NodeStatus
-	// Unready are those that are not, by Kubernetes: nobody withdraws what they told.
-	Unready map[string]bool
+	// Ready are the Nodes there are, and whether they are ready; nil if that is not known.
+	Ready map[string]bool
 	// Unknown is why there is no list; empty if there is one.
 	Unknown string
 }
@@ -40,7 +41,7 @@ func New() *Page {
 	return &Page{template.Must(template.New("page").Funcs(template.FuncMap{
 		"ago": ago, "at": at, "row": func(i int) int { return 24*i + 20 }, "day": day, "duration": duration, "join": strings.Join,
 		"peer": peerMood, "vip": vipMood, "balancer": balancerMood, "offer": offerMood,
-		"session": checkMood, "stage": stageMood, "few": few, "told": told,
+		"session": checkMood, "stage": stageMood, "few": few, "reported": reported, "stale": report.Stale, "upper": strings.ToUpper,
 	}).Parse(page))}
 }
 
@@ -65,6 +66,7 @@ func (p *Page) Handler(status func() admin.Status, nodes func() *Nodes) http.Han
 // Write renders s as of now, with the nodes of the cluster if they are not nil.
 func (p *Page) Write(w io.Writer, s admin.Status, nodes *Nodes, now time.Time) error {
 	ready, why := s.Ready()
+	lanes, left := lanes(s, now)
 	err := p.template.Execute(w, struct {
 		admin.Status
 		Now      time.Time
@@ -73,8 +75,9 @@ func (p *Page) Write(w io.Writer, s admin.Status, nodes *Nodes, now time.Time) e
 		Unfenced bool
 		Unreal   bool
 		Lanes    []lane
+		Left     int // lanes, that are not drawn
 		Nodes    *Nodes
-	}{s, now, ready, why, s.Election != nil && s.Election.Fence != admin.FenceOn, s.Realtime != "" && s.Realtime != admin.RealtimeOn, lanes(s, now), nodes})
+	}{s, now, ready, why, s.Election != nil && s.Election.Fence != admin.FenceOn, s.Realtime != "" && s.Realtime != admin.RealtimeOn, lanes, left, nodes})
 	if err != nil {
 		return fmt.Errorf("status page: %w", err)
 	}
@@ -103,8 +106,8 @@ func few(list []string) string {
 	return strings.Join(list, ", ")
 }
 
-// told is when a node last told anything new.
-func told(n v1alpha1.NodeStatus) (at time.Time) {
+// reported is when a node last reported anything new.
+func reported(n v1alpha1.NodeStatus) (at time.Time) {
 	for _, f := range n.ManagedFields {
 		if f.Time != nil && f.Time.After(at) {
 			at = f.Time.Time

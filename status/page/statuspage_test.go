@@ -253,6 +253,31 @@ func TestHandler(t *testing.T) {
 	}
 }
 
+// What there is no room for is said to be left out: rows of the picture, and events.
+func TestLeftOut(t *testing.T) {
+	var s admin.Status
+	shows := func(want string, is bool) {
+		t.Helper()
+		if page := render(t, s, time.Now()); strings.Contains(page, want) != is {
+			t.Errorf("with %d checks and %d events it shows %q: %t", len(s.Checks), len(s.Events), want, !is)
+		}
+	}
+	for i := range 50 {
+		s.Events = append(s.Events, admin.Event{What: fmt.Sprintf("event %d.", i)})
+	}
+	for range 30 {
+		s.Checks = append(s.Checks, admin.Check{Name: "a"})
+	}
+	shows(" more, for which there is no room", false)
+	shows("event 49.", true)
+	shows("the last 50 of", false)
+	s.Checks, s.Events = append(s.Checks, s.Checks[:7]...), append(s.Events, admin.Event{What: "event 50."})
+	shows("and 7 more, for which there is no room", true)
+	shows("event 49.", true)
+	shows("event 50.", false)
+	shows("the last 50 of 51", true)
+}
+
 // threeNodes are one that is well, one that has a bit of everything, and one of which nobody hears any more.
 func threeNodes(now time.Time) *page.Nodes {
 	ago := func(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
@@ -286,7 +311,7 @@ func threeNodes(now time.Time) *page.Nodes {
 				Sessions: []v1alpha1.NodeSession{session("10.0.1.254", "established", "", 2*time.Hour)}, Announced: 1, Services: v1alpha1.NodeServices{Announced: []string{"10.99.1.1"}},
 			}),
 		},
-		Unready: map[string]bool{"u": true},
+		Ready: map[string]bool{"s": true, "t": true, "u": false},
 	}
 }
 
@@ -302,6 +327,7 @@ func TestNodes(t *testing.T) {
 		{"nobody tells", new(page.Nodes), `<th scope="col">Why</tr>
 <tr><td colspan="6">none</tr>`, "NOT KNOWN"},
 		{"all is well", &page.Nodes{List: threeNodes(time.Now()).List[:1]}, `<div class="good">10.0.2.254 established 1m0s</div>`, "NOT READY"},
+		{"gone", &page.Nodes{List: threeNodes(time.Now()).List, Ready: map[string]bool{"s": true, "t": true}}, `<strong class="bad">GONE, SAYS KUBERNETES`, "NOT READY"},
 		{"not ready", threeNodes(time.Now()), `<tr class="stale"><td class="bad">u<td>`, "NOT KNOWN"},
 	} {
 		if page := renderAll(t, admin.Status{}, tt.nodes, time.Now()); !strings.Contains(page, tt.has) || strings.Contains(page, tt.lack) {

@@ -26,13 +26,15 @@ type span struct {
 	From        time.Time
 }
 
-// lanes are the rows of the picture. What was before the oldest event that is remembered is not known, and blank.
-func lanes(s admin.Status, now time.Time) []lane {
-	var out []lane
+// lanes are the rows of the picture, and how many there is no room for. What was before the oldest event that is remembered
+// is not known, and blank.
+func lanes(s admin.Status, now time.Time) (out []lane, left int) {
 	add := func(of, name, state string, since time.Time, mood func(state string) string) {
-		if len(out) < mostLanes {
-			out = append(out, lane{name, spans(s.Events, of, state, since, now, mood)})
+		if len(out) == mostLanes {
+			left++
+			return
 		}
+		out = append(out, lane{name, spans(s.Events, of, state, since, now, mood)})
 	}
 	for _, v := range s.VIPs {
 		add("vip "+v.Name+" "+v.Address.String(), v.Name+" "+v.Address.String(), string(v.Stage), v.Since, stageMood)
@@ -47,7 +49,7 @@ func lanes(s admin.Status, now time.Time) []lane {
 		}
 		add("peer "+p.Name, "peer "+p.Name, state, p.Since, checkMood)
 	}
-	return out
+	return out, left
 }
 
 // spans are the states of one thing, the latest first: the one that it has since a time, and by its events, of
