@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/herald-vip/herald/daemon"
 	"github.com/herald-vip/herald/service/assign"
 	"github.com/herald-vip/herald/service/kube"
 	"github.com/herald-vip/herald/status/cluster"
@@ -33,7 +35,7 @@ type pluginCommands struct {
 
 // clusterAccess is how the cluster is reached.
 type clusterAccess struct {
-	Kubeconfig string `env:"KUBECONFIG" default:"~/.kube/config" type:"path" placeholder:"FILE" help:"How to reach the cluster (${default})."`
+	Kubeconfig string `type:"path" placeholder:"FILE" help:"How to reach the cluster. Default: as kubectl does, by KUBECONFIG or ~/.kube/config."`
 	System     string `default:"herald-system" placeholder:"NAMESPACE" help:"Where Herald's DaemonSet is (${default})."`
 }
 
@@ -47,39 +49,37 @@ func newPluginParser() *kong.Kong {
 	)
 }
 
-func (a *clusterAccess) connect() (*kube.Cluster, error) { return connect(a.Kubeconfig, "kubectl") }
+func (a *clusterAccess) connect() (*kube.Cluster, error) {
+	c, err := kube.ConnectAsUser(a.Kubeconfig, "herald-kubectl")
+	if err != nil {
+		return nil, &daemon.ConfigError{Err: err}
+	}
+	return c, nil
+}
 
-// read is the cluster as it is now.
-func (a *clusterAccess) read(ctx context.Context) (*cluster.Cluster, error) {
+// view shows the cluster as it is now, or without the name of a Lease its nodes alone.
+func (a *clusterAccess) view(ctx context.Context, lease string, write func(cluster.View, io.Writer) error) error {
 	c, err := a.connect()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	is, err := c.Snapshot(ctx, a.System, assign.LeaseName)
+	is, err := c.Snapshot(ctx, a.System, lease)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return &cluster.Cluster{Snapshot: is, Now: time.Now()}, nil
+	return write(cluster.View{Snapshot: is, Now: time.Now()}, os.Stdout)
 }
 
 type pluginStatus struct{}
 
 func (pluginStatus) Run(ctx context.Context, a *clusterAccess) error {
-	c, err := a.read(ctx)
-	if err != nil {
-		return err
-	}
-	return c.WriteStatus(os.Stdout)
+	return a.view(ctx, "", cluster.View.WriteStatus)
 }
 
 type pluginPeers struct{}
 
 func (pluginPeers) Run(ctx context.Context, a *clusterAccess) error {
-	c, err := a.read(ctx)
-	if err != nil {
-		return err
-	}
-	return c.WritePeers(os.Stdout)
+	return a.view(ctx, "", cluster.View.WritePeers)
 }
 
 type pluginWho struct {
@@ -87,11 +87,7 @@ type pluginWho struct {
 }
 
 func (p pluginWho) Run(ctx context.Context, a *clusterAccess) error {
-	c, err := a.read(ctx)
-	if err != nil {
-		return err
-	}
-	return c.WriteWho(os.Stdout, p.Address.Unmap())
+	return a.view(ctx, assign.LeaseName, func(v cluster.View, w io.Writer) error { return v.WriteWho(w, p.Address.Unmap()) })
 }
 
 type pluginWhy struct {
@@ -100,20 +96,11 @@ type pluginWhy struct {
 }
 
 func (p pluginWhy) Run(ctx context.Context, a *clusterAccess) error {
-	c, err := a.read(ctx)
-	if err != nil {
-		return err
+	name := p.Service
+	if !strings.Contains(name, "/") {
+		name = p.Namespace + "/" + name
 	}
-	namespace, name, found := strings.Cut(p.Service, "/")
-	if !found {
-		namespace, name = p.Namespace, p.Service
-	}
-	for i := range c.Services {
-		if s := &c.Services[i]; s.Namespace == namespace && s.Name == name {
-			return cluster.WriteWhy(os.Stdout, namespace+"/"+name, c.Why(s))
-		}
-	}
-	return fmt.Errorf("there is no Service %s/%s", namespace, name)
+	return a.view(ctx, assign.LeaseName, func(v cluster.View, w io.Writer) error { return v.WriteWhy(w, name) })
 }
 
 type pluginDrain struct {
@@ -122,15 +109,8 @@ type pluginDrain struct {
 
 // Run excludes the node from load balancers, for all that heed it.
 func (p pluginDrain) Run(ctx context.Context, a *clusterAccess) error {
-	c, err := a.connect()
-	if err == nil {
-		err = c.ExcludeNode(ctx, p.Node)
-	}
-	if err != nil {
-		return err
-	}
-	fmt.Println(p.Node, "is excluded from load balancers: it announces no Services soon, unless its file says ignoreExcludeLabel")
-	return nil
+	return a.label(ctx, (*kube.Cluster).ExcludeNode, p.Node,
+		"is excluded from load balancers: it announces no Services soon, unless its file says ignoreExcludeLabel")
 }
 
 type pluginUndrain struct {
@@ -138,13 +118,17 @@ type pluginUndrain struct {
 }
 
 func (p pluginUndrain) Run(ctx context.Context, a *clusterAccess) error {
+	return a.label(ctx, (*kube.Cluster).IncludeNode, p.Node, "may announce Services again")
+}
+
+// label changes a node's label, and says what that comes to.
+func (a *clusterAccess) label(ctx context.Context, change func(*kube.Cluster, context.Context, string) error, node, says string) error {
 	c, err := a.connect()
 	if err == nil {
-		err = c.IncludeNode(ctx, p.Node)
+		err = change(c, ctx, node)
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		fmt.Println(node, says)
 	}
-	fmt.Println(p.Node, "may announce Services again")
-	return nil
+	return err
 }

@@ -51,10 +51,21 @@ type Cluster struct {
 // pod's service account. agent names the program to the API server. It sends
 // nothing: a server that cannot be reached is no error.
 func Connect(kubeconfig, agent string) (*Cluster, error) {
-	load := rest.InClusterConfig
-	if kubeconfig != "" {
-		load = func() (*rest.Config, error) { return clientcmd.BuildConfigFromFlags("", kubeconfig) }
+	if kubeconfig == "" {
+		return connect(rest.InClusterConfig, agent)
 	}
+	return connect(func() (*rest.Config, error) { return clientcmd.BuildConfigFromFlags("", kubeconfig) }, agent)
+}
+
+// ConnectAsUser prepares a connection by a kubeconfig file or, if that is empty, as kubectl does: by the files in
+// KUBECONFIG or, without that, by ~/.kube/config.
+func ConnectAsUser(kubeconfig, agent string) (*Cluster, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = kubeconfig
+	return connect(clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig, agent)
+}
+
+func connect(load func() (*rest.Config, error), agent string) (*Cluster, error) {
 	c, err := load()
 	if err != nil {
 		return nil, fmt.Errorf("connect to the Kubernetes API: %w", err)

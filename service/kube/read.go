@@ -20,38 +20,41 @@ type Snapshot struct {
 	Nodes    []v1alpha1.NodeStatus
 	Pools    []v1alpha1.AddressPool
 	Services []corev1.Service
-	// Unready are the nodes of Nodes that are not ready, or gone: nobody withdraws what they told.
-	Unready map[string]bool
+	// Ready are the Nodes there are, and whether they are ready: what another one reported nobody withdraws.
+	Ready map[string]bool
 	// Writer is the Lease of that name; nil if there is none.
 	Writer *coordinationv1.Lease
 }
 
-// Snapshot reads that, once, with the Lease of a name in a namespace.
+// Snapshot reads that, once, with the Lease of a name in a namespace, or without a name how the nodes stand and no more.
 func (c *Cluster) Snapshot(ctx context.Context, namespace, lease string) (*Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	var nodes v1alpha1.NodeStatusList
+	var reports v1alpha1.NodeStatusList
+	var nodes corev1.NodeList
 	var pools v1alpha1.AddressPoolList
 	var services corev1.ServiceList
-	var all corev1.NodeList
-	out := &Snapshot{Writer: new(coordinationv1.Lease), Unready: make(map[string]bool)}
+	out := &Snapshot{Writer: new(coordinationv1.Lease), Ready: make(map[string]bool)}
 	err := errors.Join(
-		c.herald.Get().Resource(nodeStatuses).Do(ctx).Into(&nodes),
-		c.herald.Get().Resource("addresspools").Do(ctx).Into(&pools),
-		c.core.Get().Resource("services").Do(ctx).Into(&services),
-		c.core.Get().Resource("nodes").Do(ctx).Into(&all),
+		c.herald.Get().Resource(nodeStatuses).Do(ctx).Into(&reports),
+		c.core.Get().Resource("nodes").Do(ctx).Into(&nodes),
 	)
-	held := c.coordination.Get().Namespace(namespace).Resource("leases").Name(lease).Do(ctx).Into(out.Writer)
-	if apierrors.IsNotFound(held) {
-		out.Writer, held = nil, nil
+	if lease != "" {
+		held := c.coordination.Get().Namespace(namespace).Resource("leases").Name(lease).Do(ctx).Into(out.Writer)
+		if apierrors.IsNotFound(held) {
+			out.Writer, held = nil, nil
+		}
+		err = errors.Join(err, held,
+			c.herald.Get().Resource("addresspools").Do(ctx).Into(&pools),
+			c.core.Get().Resource("services").Do(ctx).Into(&services),
+		)
 	}
-	if err = errors.Join(err, held); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("ask the Kubernetes API: %w", err)
 	}
-	out.Nodes, out.Pools, out.Services = nodes.Items, pools.Items, services.Items
-	for _, n := range out.Nodes {
-		i := slices.IndexFunc(all.Items, func(o corev1.Node) bool { return o.Name == n.Name })
-		out.Unready[n.Name] = i < 0 || slices.ContainsFunc(all.Items[i].Status.Conditions, func(c corev1.NodeCondition) bool {
+	out.Nodes, out.Pools, out.Services = reports.Items, pools.Items, services.Items
+	for _, n := range nodes.Items {
+		out.Ready[n.Name] = !slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 			return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
 		})
 	}

@@ -146,6 +146,8 @@ func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		switch filepath.Base(r.URL.Path) {
 		case "addresspools":
 			kind, version = "AddressPoolList", "herald.dev/v1alpha1"
+		case "nodes":
+			kind = "NodeList"
 		case "nodestatuses":
 			kind, version = "NodeStatusList", "herald.dev/v1alpha1"
 		case "tenants":

@@ -1,5 +1,5 @@
 // Package cluster tells of a whole cluster by what is in its API: how its nodes stand, who announces an address, and why a
-// Service is not announced. It asks no node. What a node tells of itself ([v1alpha1.NodeStatus]) is up to five seconds old, and
+// Service is not announced. It asks no node. What a node reports ([v1alpha1.NodeStatus]) is up to five seconds old, and
 // older if the node is cut off.
 package cluster
 
@@ -14,7 +14,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,36 +26,45 @@ import (
 	"github.com/herald-vip/herald/status/text"
 )
 
-// Cluster is what the API has, as of now.
-type Cluster struct {
+// View is what the API has, as of now.
+type View struct {
 	*kube.Snapshot
 	Now time.Time
 }
 
-// Why a node is not believed, or tells nothing.
+// What a node does that does not announce, and why that is not known.
 const (
-	notReady = "not Ready, says Kubernetes"
-	noRoom   = "it had no room to tell: see herald status --services there"
+	withdrawn, unknown = "withdrawn", "unknown"
+
+	noRoom   = "it had no room to report: see herald status --services there"
+	noReport = "it has no NodeStatus: does Herald run there, and may it write that?"
 )
 
-// nameOf is a node's name, with a mark if what it told may be no longer so.
-func (c Cluster) nameOf(n v1alpha1.NodeStatus) string {
-	if c.Unready[n.Name] {
-		return n.Name + " (not Ready)"
+// nameOf is a node's name, with a mark if it is not believed.
+func (v View) nameOf(n v1alpha1.NodeStatus) string {
+	if why, _, stale := strings.Cut(report.Stale(n.Name, v.Ready), ","); stale {
+		return n.Name + " (" + why + ")"
 	}
 	return n.Name
 }
 
-// WriteStatus tells of each node, and of the addresses of the nodes' own VIPs.
-func (c Cluster) WriteStatus(w io.Writer) error {
+// silent are the nodes that are ready, and report nothing.
+func (v View) silent() []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(v.Ready)), func(node string) bool {
+		return !v.Ready[node] || slices.ContainsFunc(v.Nodes, func(n v1alpha1.NodeStatus) bool { return n.Name == node })
+	})
+}
+
+// WriteStatus writes how each node stands, and the addresses of the nodes' own VIPs.
+func (v View) WriteStatus(w io.Writer) error {
 	t := newTable(w, "NODE", "SESSIONS", "VIPS", "ANNOUNCED", "HELD", "VERSION", "DRAINING")
 	vips := make(map[string][]string) // lines by the name and address of the VIP
-	for _, n := range c.Nodes {
+	for _, n := range v.Nodes {
 		s := n.Status
-		t.row(c.nameOf(n), s.Established, s.Up, fmt.Sprint(s.Announced), fmt.Sprint(s.Held), s.Version, s.Draining)
-		for _, v := range s.VIPs {
-			key := v.Name + "\t" + v.Address
-			vips[key] = append(vips[key], strings.TrimSpace(c.nameOf(n)+" "+v.State))
+		t.row(v.nameOf(n), s.Established, s.Up, fmt.Sprint(s.Announced), fmt.Sprint(s.Held), s.Version, s.Draining)
+		for _, p := range s.VIPs {
+			key := p.Name + "\t" + p.Address
+			vips[key] = append(vips[key], strings.TrimSpace(v.nameOf(n)+" "+p.State))
 		}
 	}
 	if len(vips) > 0 {
@@ -70,134 +78,150 @@ func (c Cluster) WriteStatus(w io.Writer) error {
 	return t.Flush()
 }
 
-// WritePeers tells of each session.
-func (c Cluster) WritePeers(w io.Writer) error {
+// WritePeers writes each session.
+func (v View) WritePeers(w io.Writer) error {
 	t := newTable(w, "NODE", "PEER", "ASN", "STATE", "FOR", "BFD", "WHY")
-	for _, n := range c.Nodes {
+	for _, n := range v.Nodes {
 		for _, s := range n.Status.Sessions {
 			since := ""
 			if !s.Since.IsZero() {
-				since = c.Now.Sub(s.Since.Time).Truncate(time.Second).String()
+				since = v.Now.Sub(s.Since.Time).Truncate(time.Second).String()
 			}
-			t.row(c.nameOf(n), s.Peer, s.ASN, s.State, since, s.BFD, s.Reason)
+			t.row(v.nameOf(n), s.Peer, s.ASN, s.State, since, s.BFD, s.Reason)
 		}
 	}
 	return t.Flush()
 }
 
-// WriteWho tells whose an address is, and how each node stands to it. The error is that nobody has it.
-func (c Cluster) WriteWho(w io.Writer, addr netip.Addr) error {
+// WriteWho writes whose an address is, and how each node stands to it. The error is that nobody has it.
+func (v View) WriteWho(w io.Writer, addr netip.Addr) error {
 	found := false
-	for _, s := range c.Services {
+	for _, s := range v.Services {
 		if slices.Contains(service.StatusAddresses(&s), addr) {
 			found = true
 			fmt.Fprintf(w, "%s is of Service %s/%s\n", addr, s.Namespace, s.Name)
 		}
 	}
 	t := newTable(w, "NODE", "STATE", "WHY")
-	for _, n := range c.Nodes {
-		for _, v := range n.Status.VIPs {
-			if a, err := netip.ParseAddr(v.Address); err == nil && a == addr {
+	for _, n := range v.Nodes {
+		for _, p := range n.Status.VIPs {
+			if a, err := netip.ParseAddr(p.Address); err == nil && a == addr {
 				found = true
-				t.row(c.nameOf(n), v.State+" as VIP "+v.Name, v.Reason)
+				t.row(v.nameOf(n), p.State+" as VIP "+p.Name, p.Reason)
 			}
 		}
-		switch told := report.Read(n.Status.Services).Of(addr); {
-		case told.Announced, told.Held:
-			t.row(c.nameOf(n), stateOf(told), "")
-		case told.Unknown:
-			t.row(c.nameOf(n), "unknown", noRoom)
-		case told.Reason != "":
-			t.row(c.nameOf(n), "withdrawn", told.Reason)
+		if state, why := stateOf(n, addr); state != "" {
+			t.row(v.nameOf(n), state, why)
 		}
 	}
+	for _, node := range v.silent() {
+		t.row(node, unknown, noReport)
+	}
 	if !found {
-		return fmt.Errorf("no Service has %s, and no node has it as a VIP", addr)
+		return fmt.Errorf("no Service has %s, and no node reports it as a VIP", addr)
 	}
 	return t.Flush()
 }
 
-func stateOf(t report.Answer) string {
-	switch {
-	case t.Announced && t.Held:
-		return "announced and held"
-	case t.Held:
-		return "held"
+// stateOf is what a node does with an address of Services, and why; empty if it does not say.
+func stateOf(n v1alpha1.NodeStatus, addr netip.Addr) (state, why string) {
+	switch is := report.Read(n.Status.Services).Of(addr); {
+	case is.Announced && is.Held:
+		return "announced and held", ""
+	case is.Announced:
+		return "announced", ""
+	case is.Held:
+		return "held", ""
+	case is.Unknown:
+		return unknown, noRoom
+	case is.Reason != "":
+		return withdrawn, is.Reason
 	}
-	return "announced"
+	return "", ""
 }
 
-// Link is one of the links of the chain from what a Service asks for to the routers.
-type Link struct {
-	Name string // one word
-	OK   bool
-	Text string // a sentence
+// Step is one of those from what a Service asks for to the routers.
+type Step struct {
+	Name  string // one word
+	State State
+	Text  string // a sentence
 }
 
-// Why follows the chain of a Service until a link fails without which it is not announced, which is the last one then.
+// State is whether a step is as it should be.
+type State string
+
+// States of a step. Of an unknown one some nodes do not say.
+const (
+	OK      State = "ok"
+	Fails   State = "FAILS"
+	Unknown State = unknown
+)
+
+// Why follows a Service until a step is not OK without which it is not announced, which is the last one then.
 // Who gives addresses, and whether all that it asks for is granted, does not matter to one that has some.
-func (c Cluster) Why(s *corev1.Service) []Link {
-	var chain []Link
-	link := func(name string, ok bool, format string, args ...any) bool {
-		chain = append(chain, Link{name, ok, fmt.Sprintf(format, args...)})
-		return ok
+func (v View) Why(s *corev1.Service) []Step {
+	var steps []Step
+	step := func(name string, state State, format string, args ...any) bool {
+		steps = append(steps, Step{name, state, fmt.Sprintf(format, args...)})
+		return state == OK
 	}
-	if !link("type", s.Spec.Type == corev1.ServiceTypeLoadBalancer, "it is of type %s", cmp.Or(s.Spec.Type, corev1.ServiceTypeClusterIP)) {
-		return chain
+	judge := map[bool]State{true: OK, false: Fails}
+	if !step("type", judge[s.Spec.Type == corev1.ServiceTypeLoadBalancer], "it is of type %s", cmp.Or(s.Spec.Type, corev1.ServiceTypeClusterIP)) {
+		return steps
 	}
 	addrs := service.StatusAddresses(s)
 	assigned := meta.FindStatusCondition(s.Status.Conditions, service.ConditionAssigned)
 	if len(addrs) == 0 || assigned == nil {
-		holder, ok := c.writer()
-		if ok = link("writer", ok, "%s", holder); !ok && len(addrs) == 0 {
-			return chain
+		holder, ok := v.writer()
+		if !step("writer", judge[ok], "%s", holder) && len(addrs) == 0 {
+			return steps
 		}
 	}
 	switch {
 	case assigned != nil: // of a Service that keeps what it has it may be a refusal
-		link("claim", assigned.Status == metav1.ConditionTrue, "%s", assigned.Message)
+		step("claim", judge[assigned.Status == metav1.ConditionTrue], "%s", assigned.Message)
 	case s.Spec.LoadBalancerClass != nil:
-		link("claim", false, "nobody has answered it: is %s the loadBalancerClass in Herald's file?", *s.Spec.LoadBalancerClass)
+		step("claim", Fails, "nobody has answered it: is %s the loadBalancerClass in Herald's file?", *s.Spec.LoadBalancerClass)
 	default:
-		link("claim", false, "nobody has answered it: does Herald's file say defaultClass: false, or assign: false on all nodes?")
+		step("claim", Fails, "nobody has answered it: does Herald's file say defaultClass: false, or assign: false on all nodes?")
 	}
-	if len(addrs) == 0 && chain[len(chain)-1].OK {
-		link("address", false, "it has no address in its status yet")
+	if len(addrs) == 0 && steps[len(steps)-1].State == OK {
+		step("address", Fails, "it has no address in its status yet")
 	}
 	for _, addr := range addrs {
-		if !c.follow(addr, link) {
+		if !v.follow(addr, step) {
 			break
 		}
 	}
-	return chain
+	return steps
 }
 
-// follow follows the chain of one address.
-func (c Cluster) follow(addr netip.Addr, link func(name string, ok bool, format string, args ...any) bool) bool {
-	p := c.poolOf(addr)
+// follow follows one address.
+func (v View) follow(addr netip.Addr, step func(name string, state State, format string, args ...any) bool) bool {
+	p := v.poolOf(addr)
 	switch {
 	case p == nil:
-		return link("pool", false, "%s is in no AddressPool", addr)
+		return step("pool", Fails, "%s is in no AddressPool", addr)
 	case p.Spec.BGP == nil && p.Spec.ARP == nil:
-		return link("pool", false, "%s is of pool %s, which is not announced: add bgp: {} or arp: {} to it", addr, p.Name)
+		return step("pool", Fails, "%s is of pool %s, which is not announced: add bgp: {} or arp: {} to it", addr, p.Name)
 	}
-	link("pool", true, "%s is of pool %s", addr, p.Name)
-	if len(c.Nodes) == 0 {
-		return link("node", false, "no node tells of itself: does Herald run, and may it write NodeStatuses?")
-	}
-	by, why := make(map[string][]string), make(map[string][]string) // nodes by what they do, and by why they do not
+	step("pool", OK, "%s is of pool %s", addr, p.Name)
+	// Nodes by what they do, by why they do not, and by why that is not known.
+	by, why, whyNot := make(map[string][]string), make(map[string][]string), make(map[string][]string)
 	var down []string
-	for _, n := range c.Nodes {
-		switch told := report.Read(n.Status.Services).Of(addr); {
-		case c.Unready[n.Name]:
-			why[notReady] = append(why[notReady], n.Name)
+	for _, n := range v.Nodes {
+		if stale := report.Stale(n.Name, v.Ready); stale != "" {
+			whyNot[stale] = append(whyNot[stale], n.Name)
 			continue
-		case told.Announced, told.Held:
-			by[stateOf(told)] = append(by[stateOf(told)], n.Name)
-		case told.Unknown:
-			why[noRoom] = append(why[noRoom], n.Name)
-		case told.Reason != "":
-			why[told.Reason] = append(why[told.Reason], n.Name)
+		}
+		switch state, reason := stateOf(n, addr); state {
+		case "":
+		case unknown:
+			why[reason] = append(why[reason], n.Name)
+		case withdrawn:
+			whyNot[reason] = append(whyNot[reason], n.Name)
+		default:
+			by[state] = append(by[state], n.Name)
 		}
 		for _, s := range n.Status.Sessions {
 			if s.State != "established" {
@@ -205,72 +229,84 @@ func (c Cluster) follow(addr netip.Addr, link func(name string, ok bool, format 
 			}
 		}
 	}
-	var do, not []string
-	for _, state := range slices.Sorted(maps.Keys(by)) {
-		do = append(do, state+" by "+strings.Join(by[state], ", "))
+	if silent := v.silent(); len(silent) > 0 {
+		why[noReport] = silent
 	}
-	for _, reason := range slices.Sorted(maps.Keys(why)) {
-		not = append(not, strings.Join(why[reason], ", ")+": "+reason)
-	}
+	do, not, unsaid := list(by, "%[2]s by %[1]s"), list(whyNot, "%s: %s"), list(why, "not known of %s: %s")
+	state, sentence := Fails, "no node announces it"
 	switch {
-	case len(do) > 0 && len(not) > 0:
-		return link("node", true, "%s; not by %s", strings.Join(do, ", "), strings.Join(not, "; "))
 	case len(do) > 0:
-		return link("node", true, "%s", strings.Join(do, ", "))
+		state, sentence, down = OK, strings.Join(do, ", "), nil
+		if len(not) > 0 {
+			not[0] = "not by " + not[0]
+		}
+	case len(unsaid) > 0:
+		state, sentence = Unknown, "no node is known to announce it"
 	case len(not) == 0:
-		return link("node", false, "no node tells of it")
-	case p.Spec.BGP == nil:
+		sentence = "no node reports it"
+	}
+	if p.Spec.BGP == nil {
 		down = nil
 	}
-	return link("node", false, "no node announces it; %s", strings.Join(append(not, down...), "; "))
+	return step("node", state, "%s", strings.Join(slices.Concat([]string{sentence}, not, down, unsaid), "; "))
+}
+
+// list writes nodes by what they have in common.
+func list(by map[string][]string, format string) (out []string) {
+	for _, what := range slices.Sorted(maps.Keys(by)) {
+		out = append(out, fmt.Sprintf(format, strings.Join(by[what], ", "), what))
+	}
+	return out
 }
 
 // writer says who gives addresses, and whether anybody does.
-func (c Cluster) writer() (sentence string, ok bool) {
-	l := c.Writer
-	switch {
-	case l == nil || l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "" || l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil:
+func (v View) writer() (sentence string, ok bool) {
+	l := v.Writer
+	if l == nil || l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "" || l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil {
 		return "no node gives addresses: nobody holds the Lease herald-writer", false
-	case c.Now.After(l.Spec.RenewTime.Add(time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second)):
-		return fmt.Sprintf("no node gives addresses: %s has not renewed the Lease herald-writer since %s", nodeOf(l), l.Spec.RenewTime.Format(time.DateTime)), false
 	}
-	return nodeOf(l) + " gives addresses", true
+	node := kube.NodeOf(*l.Spec.HolderIdentity)
+	if v.Now.After(l.Spec.RenewTime.Add(time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second)) {
+		return fmt.Sprintf("no node gives addresses: %s has not renewed the Lease herald-writer since %s", node, l.Spec.RenewTime.Format(time.DateTime)), false
+	}
+	return node + " gives addresses", true
 }
 
-// nodeOf is the node that holds a Lease.
-func nodeOf(l *coordinationv1.Lease) string { return kube.NodeOf(*l.Spec.HolderIdentity) }
-
 // poolOf is the pool that an address is in.
-func (c Cluster) poolOf(addr netip.Addr) *v1alpha1.AddressPool {
-	for i := range c.Pools {
-		if slices.ContainsFunc(c.Pools[i].Spec.Addresses, func(s v1alpha1.AddressRange) bool {
+func (v View) poolOf(addr netip.Addr) *v1alpha1.AddressPool {
+	for i := range v.Pools {
+		if slices.ContainsFunc(v.Pools[i].Spec.Addresses, func(s v1alpha1.AddressRange) bool {
 			r, err := pool.ParseRange(string(s))
 			return err == nil && r.Contains(addr)
 		}) {
-			return &c.Pools[i]
+			return &v.Pools[i]
 		}
 	}
 	return nil
 }
 
-// WriteWhy writes a chain, and what it comes to.
-func WriteWhy(w io.Writer, service string, chain []Link) error {
-	t := table{tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)}
-	for _, l := range chain {
-		mark := "ok"
-		if !l.OK {
-			mark = "FAILS"
-		}
-		t.row(l.Name, mark, l.Text)
+// WriteWhy writes the steps of a Service, NAMESPACE/NAME, and what they come to.
+func (v View) WriteWhy(w io.Writer, service string) error {
+	i := slices.IndexFunc(v.Services, func(s corev1.Service) bool { return kube.Key(&s) == service })
+	if i < 0 {
+		return fmt.Errorf("there is no Service %s", service)
+	}
+	t, steps := table{tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)}, v.Why(&v.Services[i])
+	for _, s := range steps {
+		t.row(s.Name, string(s.State), s.Text)
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	if last := chain[len(chain)-1]; !last.OK {
-		_, err := fmt.Fprintf(w, "%s is not announced: %s\n", service, text.OneLine(last.Text))
-		return err
+	last := steps[len(steps)-1]
+	sum, why := "is not announced", text.OneLine(last.Text)
+	switch last.State {
+	case OK:
+		sum, why = "is announced", "where it does not answer, see the routers, kube-proxy and the pods"
+	case Unknown:
+		sum = "may be announced"
 	}
-	_, err := fmt.Fprintf(w, "%s is announced: where it does not answer, see the routers, kube-proxy and the pods\n", service)
+	_, err := fmt.Fprintf(w, "%s %s: %s\n", service, sum, why)
 	return err
 }
 

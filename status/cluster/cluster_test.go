@@ -20,7 +20,7 @@ import (
 const why = "no ready IPv4 endpoint on this node"
 
 // three are three nodes, of which n1 and n2 announce 198.51.100.1 and n3 holds 10.3.0.100.
-func three(now time.Time) *cluster.Cluster {
+func three(now time.Time) *cluster.View {
 	node := func(name, established string, state v1alpha1.NodeState) v1alpha1.NodeStatus {
 		state.Established, state.Version = established, "v0.1.0"
 		return v1alpha1.NodeStatus{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: state}
@@ -38,13 +38,14 @@ func three(now time.Time) *cluster.Cluster {
 	public.Spec.Addresses, public.Spec.BGP = []v1alpha1.AddressRange{"198.51.100.0/24"}, &v1alpha1.PoolBGP{}
 	quiet := v1alpha1.AddressPool{ObjectMeta: metav1.ObjectMeta{Name: "quiet"}}
 	quiet.Spec.Addresses = []v1alpha1.AddressRange{"203.0.113.0/24"}
-	return &cluster.Cluster{Now: now, Snapshot: &kube.Snapshot{
+	return &cluster.View{Now: now, Snapshot: &kube.Snapshot{
 		Nodes: []v1alpha1.NodeStatus{
 			node("n1", "1/1", v1alpha1.NodeState{Up: "1/1", Announced: 1, Services: announces, Sessions: []v1alpha1.NodeSession{session("10.0.1.254", "established", "")}, VIPs: vip("announced", "")}),
 			node("n2", "1/2", v1alpha1.NodeState{Up: "0/1", Announced: 1, Services: announces, VIPs: vip("withdrawn", "apiserver: connection refused"),
 				Sessions: []v1alpha1.NodeSession{session("10.0.1.254", "established", ""), session("10.0.2.254", "down", "no route to host")}}),
 			node("n3", "0/0", v1alpha1.NodeState{Held: 2, Draining: "memory", Services: holds}),
 		},
+		Ready:    map[string]bool{"n1": true, "n2": true, "n3": true},
 		Pools:    []v1alpha1.AddressPool{public, quiet},
 		Services: []corev1.Service{*balancer("198.51.100.1")},
 		Writer:   &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &lasts, RenewTime: &renewed}},
@@ -94,6 +95,15 @@ n3     withdrawn   no ready IPv4 endpoint on this node
 n1     announced as VIP control-plane   -
 n2     withdrawn as VIP control-plane   apiserver: connection refused
 `},
+		{"who has a VIP, of which some nodes say nothing", func(w *strings.Builder) error {
+			c := three(time.Now())
+			c.Ready = map[string]bool{"n1": true, "n2": false, "n4": true, "n5": false}
+			return c.WriteWho(w, netip.MustParseAddr("10.99.0.10"))
+		}, `NODE             STATE                            WHY
+n1               announced as VIP control-plane   -
+n2 (not Ready)   withdrawn as VIP control-plane   apiserver: connection refused
+n4               unknown                          it has no NodeStatus: does Herald run there, and may it write that?
+`},
 	} {
 		var out strings.Builder
 		if err := tt.write(&out); err != nil {
@@ -119,57 +129,61 @@ func TestWhy(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		service *corev1.Service
-		change  func(*cluster.Cluster)
-		links   string // the names of those that hold, and of the one that does not
+		change  func(*cluster.View)
+		steps   string // their names, with a mark if they are not OK
 		last    string
 	}{
 		{"announced", balancer("198.51.100.1"), nil, "type claim pool node", "announced by n1, n2; not by n3: " + why},
-		{"announced, though nobody gives addresses", balancer("198.51.100.1"), func(c *cluster.Cluster) { c.Writer = nil }, "type claim pool node", "announced by n1, n2"},
-		{"announced, and given by another program", foreign, func(c *cluster.Cluster) { c.Writer = nil }, "type writer! claim! pool node", "announced by n1, n2"},
+		{"announced, though nobody gives addresses", balancer("198.51.100.1"), func(c *cluster.View) { c.Writer = nil }, "type claim pool node", "announced by n1, n2"},
+		{"announced, and given by another program", foreign, func(c *cluster.View) { c.Writer = nil }, "type writer! claim! pool node", "announced by n1, n2"},
 		{"announced, and refused what it asks for now", keeps, nil, "type claim! pool node", "announced by n1, n2"},
-		{"its nodes are dead", balancer("198.51.100.1"), func(c *cluster.Cluster) { c.Unready = map[string]bool{"n1": true, "n2": true} }, "type claim pool node!",
-			"no node announces it; n3: " + why + "; n1, n2: not Ready, says Kubernetes"},
-		{"no session", balancer("198.51.100.1"), func(c *cluster.Cluster) {
-			c.Nodes = c.Nodes[1:2]
+		{"its nodes are dead", balancer("198.51.100.1"), func(c *cluster.View) { c.Ready["n1"] = false; delete(c.Ready, "n2") }, "type claim pool node!",
+			"no node announces it; n2: gone, says Kubernetes; n3: " + why + "; n1: not Ready, says Kubernetes"},
+		{"no session", balancer("198.51.100.1"), func(c *cluster.View) {
+			c.Nodes, c.Ready = c.Nodes[1:2], map[string]bool{"n2": true}
 			c.Nodes[0].Status.Services = v1alpha1.NodeServices{Withdrawn: []v1alpha1.NodeWithdrawn{{Reason: "no peer was sent a route to it", Addresses: []string{"198.51.100.1"}}}}
 		}, "type claim pool node!", "no node announces it; n2: no peer was sent a route to it; session of n2 to 10.0.2.254 is down: no route to host"},
-		{"no room", balancer("198.51.100.9"), func(c *cluster.Cluster) { c.Nodes[0].Status.Services.More = 7 }, "type claim pool node!",
-			"no node announces it; n1: it had no room to tell"},
+		{"no room", balancer("198.51.100.9"), func(c *cluster.View) { c.Nodes[0].Status.Services.More = 7 }, "type claim pool node?",
+			"no node is known to announce it; session of n2 to 10.0.2.254 is down: no route to host; not known of n1: it had no room to report"},
+		{"announced, and a node is silent", balancer("198.51.100.1"), func(c *cluster.View) { c.Ready["n4"] = true }, "type claim pool node",
+			"announced by n1, n2; not by n3: " + why + "; not known of n4: it has no NodeStatus"},
+		{"announced by nobody, and a node is silent", balancer("198.51.100.2"), func(c *cluster.View) { c.Ready["n4"], c.Ready["n5"] = true, false }, "type claim pool node?",
+			"no node is known to announce it; n3: " + why + "; session of n2 to 10.0.2.254 is down: no route to host; not known of n4: it has no NodeStatus"},
 		{"another type", plain, nil, "type!", "it is of type ClusterIP"},
-		{"no writer", balancer(), func(c *cluster.Cluster) { c.Writer = nil }, "type writer!", "no node gives addresses: nobody holds the Lease herald-writer"},
-		{"a dead writer", balancer(), func(c *cluster.Cluster) { c.Now = c.Now.Add(time.Minute) }, "type writer!", "no node gives addresses: n2 has not renewed the Lease herald-writer since "},
+		{"no writer", balancer(), func(c *cluster.View) { c.Writer = nil }, "type writer!", "no node gives addresses: nobody holds the Lease herald-writer"},
+		{"a dead writer", balancer(), func(c *cluster.View) { c.Now = c.Now.Add(time.Minute) }, "type writer!", "no node gives addresses: n2 has not renewed the Lease herald-writer since "},
 		{"another class", unheard, nil, "type writer claim!", "nobody has answered it: is example.com/other the loadBalancerClass in Herald's file?"},
 		{"no pool", refused, nil, "type writer claim!", "no pool is for it"},
 		{"no address", balancer(), nil, "type writer claim address!", "it has no address in its status yet"},
 		{"in no pool", balancer("192.0.2.1"), nil, "type claim pool!", "192.0.2.1 is in no AddressPool"},
 		{"a pool that nobody announces", balancer("203.0.113.1"), nil, "type claim pool!", "203.0.113.1 is of pool quiet, which is not announced: add bgp: {} or arp: {} to it"},
-		{"no node", balancer("198.51.100.1"), func(c *cluster.Cluster) { c.Nodes = nil }, "type claim pool node!", "no node tells of itself: does Herald run, and may it write NodeStatuses?"},
+		{"no node", balancer("198.51.100.1"), func(c *cluster.View) { c.Nodes = nil }, "type claim pool node?", "no node is known to announce it; not known of n1, n2, n3: it has no NodeStatus: does Herald run there, and may it write that?"},
 		{"withdrawn", balancer("198.51.100.2"), nil, "type claim pool node!", "no node announces it; n3: " + why},
-		{"one of two", balancer("198.51.100.1", "198.51.100.9"), nil, "type claim pool node pool node!", "no node tells of it"},
+		{"one of two", balancer("198.51.100.1", "198.51.100.9"), nil, "type claim pool node pool node!", "no node reports it"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := three(time.Now())
 			if tt.change != nil {
 				tt.change(c)
 			}
-			chain := c.Why(tt.service)
+			steps := c.Why(tt.service)
+			marks := map[cluster.State]string{cluster.Fails: "!", cluster.Unknown: "?"}
 			var names []string
-			for _, l := range chain {
-				if !l.OK {
-					l.Name += "!"
-				}
-				names = append(names, l.Name)
+			for _, s := range steps {
+				names = append(names, s.Name+marks[s.State])
 			}
-			last := chain[len(chain)-1]
-			if got := strings.Join(names, " "); got != tt.links || !strings.HasPrefix(last.Text, tt.last) {
-				t.Errorf("the chain is %s, and ends with %q; want %s, and %q", got, last.Text, tt.links, tt.last)
+			last := steps[len(steps)-1]
+			if got := strings.Join(names, " "); got != tt.steps || !strings.HasPrefix(last.Text, tt.last) {
+				t.Errorf("the steps are %s, and end with %q; want %s, and %q", got, last.Text, tt.steps, tt.last)
 			}
 			var out strings.Builder
-			if err := cluster.WriteWhy(&out, "default/shop", chain); err != nil {
+			c.Services = []corev1.Service{*tt.service}
+			if err := c.WriteWhy(&out, kube.Key(tt.service)); err != nil {
 				t.Fatal(err)
 			}
-			if announced := strings.Contains(out.String(), "default/shop is announced:"); announced != last.OK {
-				t.Errorf("it is announced: %t, by this text:\n%s", last.OK, &out)
+			sum := map[cluster.State]string{cluster.OK: "is", cluster.Fails: "is not", cluster.Unknown: "may be"}[last.State]
+			if !strings.Contains(out.String(), kube.Key(tt.service)+" "+sum+" announced: ") {
+				t.Errorf("the node is %s, and that comes to:\n%s", last.State, &out)
 			}
 		})
 	}
