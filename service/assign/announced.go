@@ -186,7 +186,7 @@ func (n *nodes) say(a netip.Addr) (status metav1.ConditionStatus, reason, senten
 // enumerateNodes lists nodes as prose, the first of them if they are many.
 func enumerateNodes(names []string) string {
 	if more := len(names) - mostNamed; more > 1 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:mostNamed], ", "), more)
+		return strings.Join(names[:mostNamed], ", ") + " and more" // a number would have it written anew for every restart
 	}
 	last := len(names) - 1
 	if last == 0 {

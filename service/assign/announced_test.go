@@ -79,7 +79,7 @@ func TestSay(t *testing.T) {
 		{"False NotTold: no node tells of it", nil},
 		{"True Announced: announced by n1", map[string]v1alpha1.NodeServices{"n1": announces(a), "n2": announces("10.0.0.2")}},
 		{"True Announced: announced by n1 and n2", map[string]v1alpha1.NodeServices{"n2": announces(a), "n1": announces("10.0.0.0/30"), "n3": withdraws("why", a)}},
-		{"True Announced: announced by n0, n1, n2, n3, n4 and 4 more", many},
+		{"True Announced: announced by n0, n1, n2, n3, n4 and more", many},
 		{"True Announced: held by n2", map[string]v1alpha1.NodeServices{"n1": {}, "n2": holds(a)}},
 		{"True Announced: announced by n1, held by n2", map[string]v1alpha1.NodeServices{"n1": announces(a), "n2": holds(a)}},
 		{"False NotAnnounced: announced by no node: b (n2 and n3)", map[string]v1alpha1.NodeServices{"n1": withdraws("a", a), "n2": withdraws("b", a), "n3": withdraws("b", a)}},
@@ -146,6 +146,59 @@ func TestAnnounced(t *testing.T) {
 		s.sleep(24 * time.Hour)
 		if n := s.total() - before; n != 0 {
 			t.Errorf("%d requests in a day in which nothing happened", n)
+		}
+	})
+}
+
+// TestRestartOfOneOfMany: where many announce a Service nothing is written of it when one that is not named leaves and returns.
+func TestRestartOfOneOfMany(t *testing.T) {
+	world(t, func(s *server) {
+		s.create("web")
+		for i := range 20 {
+			s.node(fmt.Sprintf("n%02d", i), corev1.ConditionTrue)
+			s.tells(fmt.Sprintf("n%02d", i), announces("10.0.0.1"))
+		}
+		s.wait()
+		s.says("web", "True Announced: announced by n00, n01, n02, n03, n04 and more")
+		before := s.total()
+		s.tells("n15", announces())
+		s.sleep(time.Minute)
+		s.tells("n15", announces("10.0.0.1"))
+		s.sleep(time.Minute)
+		if n := s.total() - before; n > 0 {
+			t.Errorf("%d requests", n)
+		}
+	})
+}
+
+// TestForeignConditions: a condition that somebody else changes is written again, at first at once, and ever more seldom.
+func TestForeignConditions(t *testing.T) {
+	world(t, func(s *server) {
+		s.create("web")
+		s.node("n1", corev1.ConditionTrue)
+		s.tells("n1", announces("10.0.0.1"))
+		s.wait()
+		for name, edit := range map[string]func(*corev1.Service){
+			"none":         func(o *corev1.Service) { o.Status.Conditions = nil },
+			"assigned":     func(o *corev1.Service) { o.Status.Conditions[0].Message = "not by Herald" },
+			"announced":    func(o *corev1.Service) { o.Status.Conditions[1].Message = "not by Herald" },
+			"of the other": func(o *corev1.Service) { o.Status.Conditions[1].Status = metav1.ConditionFalse },
+		} {
+			before := s.written("default/web")
+			for range 600 {
+				s.create("web", func(o *corev1.Service) {
+					if len(o.Status.Conditions) == 2 {
+						edit(o)
+					}
+				})
+				s.sleep(time.Second)
+			}
+			if n := s.written("default/web") - before; n < 10 || n > 30 {
+				t.Errorf("%s: %d writes in ten minutes of somebody else's", name, n)
+			}
+			s.sleep(spoiledLast + spoiledPeace)
+			s.says("web", "True Announced: announced by n1")
+			s.want("web", "10.0.0.1 Assigned")
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package assign
 
 import (
-	"net/netip"
 	"slices"
 	"time"
 
@@ -40,9 +39,9 @@ type delivery struct {
 	after    time.Time
 	patience time.Time // until when that nobody announces it is not told
 
-	wrote   []netip.Addr // by the last write that the server took
-	spoiled int          // how often somebody else changed that
-	last    time.Time    // when that was
+	wrote   *corev1.Service // as it was after the last write that the server took
+	spoiled int             // how often somebody else changed that
+	last    time.Time       // when that was
 }
 
 // enqueue has the status of a Service written.
@@ -149,7 +148,7 @@ func (st *state) done(w *write, err error, is, latest *corev1.Service, now time.
 	st.changed[w.key] = true
 	switch {
 	case err == nil:
-		e.failures, e.wrote = 0, service.StatusAddresses(is)
+		e.failures, e.wrote = 0, is
 		if e.service.ResourceVersion == w.read.ResourceVersion {
 			e.service = is
 		}
@@ -171,8 +170,7 @@ func (d *delivery) retry(now time.Time) {
 // observeVersion takes in a newer version, in which somebody else may have changed what
 // was written.
 func (e *entry) observeVersion(s *corev1.Service, now time.Time) {
-	intact := slices.Equal(service.StatusAddresses(e.service), e.wrote)
-	if e.wrote == nil || e.busy || !intact || slices.Equal(service.StatusAddresses(s), e.wrote) || s.Spec.Type != corev1.ServiceTypeLoadBalancer {
+	if e.wrote == nil || e.busy || !e.intact(e.service) || e.intact(s) || s.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		return
 	}
 	if now.Sub(e.last) > spoiledPeace {
@@ -181,4 +179,10 @@ func (e *entry) observeVersion(s *corev1.Service, now time.Time) {
 	e.last = now
 	e.after = now.Add(min(spoiledFirst<<min(e.spoiled, 16), spoiledLast))
 	e.spoiled++
+}
+
+// intact reports whether s has what was written.
+func (e *entry) intact(s *corev1.Service) bool {
+	return slices.Equal(service.StatusAddresses(s), service.StatusAddresses(e.wrote)) &&
+		sameCondition(conditionOf(s), conditionOf(e.wrote)) && sameCondition(announcedOf(s), announcedOf(e.wrote))
 }
