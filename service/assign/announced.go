@@ -22,13 +22,13 @@ import (
 const (
 	ReasonAnnounced    = "Announced"
 	ReasonNotAnnounced = "NotAnnounced"
-	reasonUntold       = "NotTold" // by any node
+	reasonUnreported   = "NotReported" // by any node
 	// ReasonAnnouncersMoved is that of an event: other nodes announce it than before.
 	ReasonAnnouncersMoved = "AnnouncersMoved"
 )
 
 const (
-	// gatherFor is how long what nodes tell is gathered before it is acted on.
+	// gatherFor is how long what nodes report is gathered before it is acted on.
 	gatherFor = time.Second
 	// mostEvents is how many events of who announces there are at once, and eventsAgain how many a second after these.
 	mostEvents, eventsAgain = 100, 1
@@ -36,21 +36,21 @@ const (
 	mostNamed = 5
 )
 
-// nodes is what nodes tell.
+// nodes is what nodes report.
 type nodes struct {
-	told  map[string]*report.Told // by the name of the node
-	ready map[string]bool         // the nodes there are, and whether they are heard
-	// inForce is what was told, of the nodes that are ready, and names are these in order.
-	inForce map[string]*report.Told
+	reports map[string]*report.Report // by the name of the node
+	ready   map[string]bool           // the nodes there are, and whether they are heard
+	// inForce is what was reported, of the nodes that are ready, and names are these in order.
+	inForce map[string]*report.Report
 	names   []string
-	after   time.Time // when what was told since is put in force; zero if nothing was
+	after   time.Time // when what was reported since is put in force; zero if nothing was
 
 	waiting []string  // whose status is to be written because of that
 	next    time.Time // when the next of them are
 }
 
 func newNodes() *nodes {
-	return &nodes{told: make(map[string]*report.Told), ready: make(map[string]bool), inForce: make(map[string]*report.Told)}
+	return &nodes{reports: make(map[string]*report.Report), ready: make(map[string]bool), inForce: make(map[string]*report.Report)}
 }
 
 func (st *state) setNode(n *corev1.Node, now time.Time) {
@@ -69,12 +69,12 @@ func (st *state) deleteNode(n *corev1.Node, now time.Time) {
 }
 
 func (st *state) setNodeStatus(s *v1alpha1.NodeStatus, now time.Time) {
-	st.nodes.told[s.Name] = report.Read(s.Status.Services)
+	st.nodes.reports[s.Name] = report.Read(s.Status.Services)
 	st.nodes.changed(now)
 }
 
 func (st *state) deleteNodeStatus(s *v1alpha1.NodeStatus, now time.Time) {
-	delete(st.nodes.told, s.Name)
+	delete(st.nodes.reports, s.Name)
 	st.nodes.changed(now)
 }
 
@@ -84,8 +84,8 @@ func (n *nodes) changed(now time.Time) {
 	}
 }
 
-// hear puts in force what nodes have told, once that is gathered, and returns when to look again. A node that is not
-// ready, or gone, is believed nothing: nobody withdraws what it told.
+// hear puts in force what nodes have reported, once that is gathered, and returns when to look again. A node that is not
+// ready, or gone, is believed nothing: nobody withdraws what it reported.
 func (st *state) hear(now time.Time) time.Time {
 	n := st.nodes
 	if n.after.IsZero() || st.open && now.Before(n.after) {
@@ -93,8 +93,8 @@ func (st *state) hear(now time.Time) time.Time {
 	}
 	n.after = time.Time{}
 	was := n.inForce
-	n.inForce = maps.Clone(n.told)
-	maps.DeleteFunc(n.inForce, func(name string, _ *report.Told) bool { return !n.ready[name] })
+	n.inForce = maps.Clone(n.reports)
+	maps.DeleteFunc(n.inForce, func(name string, _ *report.Report) bool { return !n.ready[name] })
 	n.names = slices.Sorted(maps.Keys(n.inForce))
 	known := maps.Clone(was)
 	maps.Copy(known, n.inForce)
@@ -120,7 +120,7 @@ func (st *state) hear(now time.Time) time.Time {
 // announced tells who announces a Service; nil if there is nothing to tell: it has no address, or no node tells of any.
 func (st *state) announced(key string) *metav1.Condition {
 	addrs := st.addresses.Addresses(key)
-	if len(addrs) == 0 || len(st.nodes.told) == 0 {
+	if len(addrs) == 0 || len(st.nodes.reports) == 0 {
 		return nil
 	}
 	c := &metav1.Condition{Type: service.ConditionAnnounced, Status: metav1.ConditionTrue, Reason: ReasonAnnounced}
@@ -173,9 +173,9 @@ func (n *nodes) say(a netip.Addr) (status metav1.ConditionStatus, reason, senten
 	case len(by) > 0:
 		return metav1.ConditionTrue, ReasonAnnounced, strings.Join(by, ", ")
 	case len(unknown) > 0:
-		return metav1.ConditionUnknown, reasonUntold, enumerateNodes(unknown) + " had no room to tell: see herald status --services there"
+		return metav1.ConditionUnknown, reasonUnreported, enumerateNodes(unknown) + " had no room to report: see herald status --services there"
 	case len(withdrawn) == 0:
-		return metav1.ConditionFalse, reasonUntold, "no node tells of it"
+		return metav1.ConditionFalse, reasonUnreported, "no node reports it"
 	}
 	why := slices.MinFunc(slices.Collect(maps.Keys(withdrawn)), func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(withdrawn[b]), len(withdrawn[a])), cmp.Compare(a, b))
@@ -212,7 +212,7 @@ func (st *state) tellAnnounced(w *write, now time.Time, emit func(kind, reason, 
 	}
 	want.LastTransitionTime = metav1.NewTime(now)
 	meta.SetStatusCondition(&w.status.Conditions, *want)
-	if sameCondition(is, want) || want.Reason == reasonUntold || !st.events.AllowN(now, 1) {
+	if sameCondition(is, want) || want.Reason == reasonUnreported || !st.events.AllowN(now, 1) {
 		return
 	}
 	switch {

@@ -76,14 +76,14 @@ func TestSay(t *testing.T) {
 		want string
 		told map[string]v1alpha1.NodeServices
 	}{
-		{"False NotTold: no node tells of it", nil},
+		{"False NotReported: no node reports it", nil},
 		{"True Announced: announced by n1", map[string]v1alpha1.NodeServices{"n1": announces(a), "n2": announces("10.0.0.2")}},
 		{"True Announced: announced by n1 and n2", map[string]v1alpha1.NodeServices{"n2": announces(a), "n1": announces("10.0.0.0/30"), "n3": withdraws("why", a)}},
 		{"True Announced: announced by n0, n1, n2, n3, n4 and more", many},
 		{"True Announced: held by n2", map[string]v1alpha1.NodeServices{"n1": {}, "n2": holds(a)}},
 		{"True Announced: announced by n1, held by n2", map[string]v1alpha1.NodeServices{"n1": announces(a), "n2": holds(a)}},
 		{"False NotAnnounced: announced by no node: b (n2 and n3)", map[string]v1alpha1.NodeServices{"n1": withdraws("a", a), "n2": withdraws("b", a), "n3": withdraws("b", a)}},
-		{"Unknown NotTold: n1 had no room to tell: see herald status --services there", map[string]v1alpha1.NodeServices{"n1": {More: 3}, "n2": withdraws("b", a)}},
+		{"Unknown NotReported: n1 had no room to report: see herald status --services there", map[string]v1alpha1.NodeServices{"n1": {More: 3}, "n2": withdraws("b", a)}},
 		{"True Announced: announced by n2", map[string]v1alpha1.NodeServices{"n1": {More: 3}, "n2": announces(a)}},
 	} {
 		n := newNodes()

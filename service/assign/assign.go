@@ -79,7 +79,7 @@ func (a *Assigner) work(ctx context.Context) {
 	handle(informers.Namespaces, d, (*state).setNamespace, (*state).deleteNamespace)
 	handle(informers.Pools, d, (*state).setPool, (*state).deletePool)
 	handle(informers.Nodes, d, (*state).setNode, (*state).deleteNode)
-	handle(informers.States, d, (*state).setNodeStatus, (*state).deleteNodeStatus)
+	handle(informers.NodeStatuses, d, (*state).setNodeStatus, (*state).deleteNodeStatus)
 
 	var wg sync.WaitGroup
 	defer wg.Wait()

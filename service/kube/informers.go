@@ -28,8 +28,8 @@ type Informers struct {
 	Namespaces *Informer[*corev1.Namespace]
 	Pools      *Informer[*v1alpha1.AddressPool]
 	Peers      *Informer[*v1alpha1.BGPPeer]
-	// States are what the nodes tell of the addresses of Services. A server need not have the kind.
-	States *Informer[*v1alpha1.NodeStatus]
+	// NodeStatuses are what the nodes report of the addresses of Services. A server need not have the kind.
+	NodeStatuses *Informer[*v1alpha1.NodeStatus]
 	group
 }
 
@@ -43,12 +43,12 @@ func (c *Cluster) Informers(log *slog.Logger) *Informers {
 		Pools:      newInformer(c.herald, "addresspools", metav1.ListOptions{}, func(p *v1alpha1.AddressPool) { trimMeta(&p.ObjectMeta) }),
 		Peers:      newInformer(c.herald, "bgppeers", metav1.ListOptions{}, func(p *v1alpha1.BGPPeer) { trimMeta(&p.ObjectMeta) }),
 	}
-	i.States = newInformer(c.herald, nodeStatuses, metav1.ListOptions{}, func(s *v1alpha1.NodeStatus) {
+	i.NodeStatuses = newInformer(c.herald, nodeStatuses, metav1.ListOptions{}, func(s *v1alpha1.NodeStatus) {
 		trimMeta(&s.ObjectMeta)
 		s.Status = v1alpha1.NodeState{Services: s.Status.Services}
 	})
-	i.States.about, i.States.optional, i.States.newer = "NodeStatuses", true, true
-	i.group = c.group(log, i.Services, i.Slices, i.Nodes, i.Namespaces, i.Pools, i.Peers, i.States)
+	i.NodeStatuses.about, i.NodeStatuses.optional, i.NodeStatuses.newer = "NodeStatuses", true, true
+	i.group = c.group(log, i.Services, i.Slices, i.Nodes, i.Namespaces, i.Pools, i.Peers, i.NodeStatuses)
 	return i
 }
 

@@ -139,8 +139,8 @@ func (r *ranges) texts() []string {
 	return out
 }
 
-// Told is what a node reports of the addresses of Services.
-type Told struct {
+// Report is what a node reports of the addresses of Services.
+type Report struct {
 	announced, held, withdrawn []stated
 	partial                    bool
 }
@@ -151,12 +151,12 @@ type stated struct {
 }
 
 // Read reads what a node reports, and passes over what makes no sense.
-func Read(s v1alpha1.NodeServices) *Told {
-	t := &Told{announced: read(nil, s.Announced, ""), held: read(nil, s.Held, ""), partial: s.More > 0}
+func Read(s v1alpha1.NodeServices) *Report {
+	r := &Report{announced: read(nil, s.Announced, ""), held: read(nil, s.Held, ""), partial: s.More > 0}
 	for _, w := range s.Withdrawn {
-		t.withdrawn = read(t.withdrawn, w.Addresses, text.Cut(w.Reason, longest)) // it goes into the status of Services
+		r.withdrawn = read(r.withdrawn, w.Addresses, text.Cut(w.Reason, longest)) // it goes into the status of Services
 	}
-	return t
+	return r
 }
 
 // read adds ranges to a list, which is in order.
@@ -180,16 +180,16 @@ type Answer struct {
 }
 
 // Of is what is reported of an address; nothing by nobody.
-func (t *Told) Of(a netip.Addr) Answer {
+func (r *Report) Of(a netip.Addr) Answer {
 	out := Answer{Address: Address{Addr: a}}
-	if t == nil {
+	if r == nil {
 		return out
 	}
-	_, out.Announced = find(t.announced, a)
-	_, out.Held = find(t.held, a)
+	_, out.Announced = find(r.announced, a)
+	_, out.Held = find(r.held, a)
 	if !out.Announced && !out.Held {
-		w, ok := find(t.withdrawn, a)
-		out.Reason, out.Unknown = w.reason, !ok && t.partial
+		w, ok := find(r.withdrawn, a)
+		out.Reason, out.Unknown = w.reason, !ok && r.partial
 	}
 	return out
 }

@@ -207,7 +207,7 @@ func (s schema) judge(t *testing.T, at string, value any) {
 
 // TestRead asks what was told, of each address.
 func TestRead(t *testing.T) {
-	told := Read(v1alpha1.NodeServices{
+	is := Read(v1alpha1.NodeServices{
 		Announced: []string{"fd00::4/126", "10.0.0.1-10.0.0.9", "nonsense", "10.0.0.20"}, Held: []string{"10.0.0.9"},
 		Withdrawn: []v1alpha1.NodeWithdrawn{{Reason: "b", Addresses: []string{"10.0.0.30/31"}}, {Reason: "a", Addresses: []string{"10.0.0.10", "10.0.0.40"}}},
 	})
@@ -218,7 +218,7 @@ func TestRead(t *testing.T) {
 		"10.0.0.0": {}, "10.0.0.41": {}, "fd00::8": {},
 	} {
 		want.Addr = ip(addr)
-		if got := told.Of(ip(addr)); got != want {
+		if got := is.Of(ip(addr)); got != want {
 			t.Errorf("%s: %+v, want %+v", addr, got, want)
 		}
 	}
@@ -226,11 +226,11 @@ func TestRead(t *testing.T) {
 	if got := long.Of(ip("10.0.0.1")).Reason; got != strings.Repeat("é", longest-1)+"…" {
 		t.Errorf("a reason of 1,000 characters is read as %d: %q", len(got), got)
 	}
-	told.partial = true
-	if got := told.Of(ip("10.0.0.0")); !got.Unknown {
+	is.partial = true
+	if got := is.Of(ip("10.0.0.0")); !got.Unknown {
 		t.Errorf("%+v, want that it may have been left out", got)
 	}
-	if got := (*Told)(nil).Of(ip("10.0.0.0")); got != (Answer{Address: Address{Addr: ip("10.0.0.0")}}) {
+	if got := (*Report)(nil).Of(ip("10.0.0.0")); got != (Answer{Address: Address{Addr: ip("10.0.0.0")}}) {
 		t.Errorf("nobody says %+v", got)
 	}
 }
