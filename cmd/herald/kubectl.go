@@ -11,7 +11,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/herald-vip/herald/daemon"
 	"github.com/herald-vip/herald/service/assign"
 	"github.com/herald-vip/herald/service/kube"
 	"github.com/herald-vip/herald/status/cluster"
@@ -50,11 +49,7 @@ func newPluginParser() *kong.Kong {
 }
 
 func (a *clusterAccess) connect() (*kube.Cluster, error) {
-	c, err := kube.ConnectAsUser(a.Kubeconfig, "herald-kubectl")
-	if err != nil {
-		return nil, &daemon.ConfigError{Err: err}
-	}
-	return c, nil
+	return connectAsUser(a.Kubeconfig, "kubectl")
 }
 
 // view shows the cluster as it is now, or without the name of a Lease its nodes alone.

@@ -31,11 +31,19 @@ type clusterFlags struct {
 
 // connect prepares a connection by a kubeconfig. What is wrong with that is a mistake of who wrote it.
 func connect(kubeconfig, as string) (*kube.Cluster, error) {
-	cluster, err := kube.Connect(kubeconfig, "herald-"+as)
+	return connected(kube.Connect(kubeconfig, "herald-"+as))
+}
+
+// connectAsUser is connect of somebody who has a kubeconfig for kubectl.
+func connectAsUser(kubeconfig, as string) (*kube.Cluster, error) {
+	return connected(kube.ConnectAsUser(kubeconfig, "herald-"+as))
+}
+
+func connected(c *kube.Cluster, err error) (*kube.Cluster, error) {
 	if err != nil {
 		return nil, &daemon.ConfigError{Err: err}
 	}
-	return cluster, nil
+	return c, nil
 }
 
 func (f clusterFlags) identity() string {
@@ -104,7 +112,7 @@ type tenantCommand struct {
 
 type tenantKubeconfigCommand struct {
 	Name       string `arg:"" help:"The tenant."`
-	Kubeconfig string `env:"KUBECONFIG" default:"~/.kube/config" type:"path" placeholder:"FILE" help:"How to reach the cluster that serves tenants (${default})."`
+	Kubeconfig string `type:"path" placeholder:"FILE" help:"How to reach the cluster that serves tenants. Default: as kubectl does, by KUBECONFIG or ~/.kube/config."`
 	Server     string `placeholder:"URL" help:"Where the agent reaches it. Default: where this command does."`
 }
 
@@ -113,7 +121,7 @@ func (c tenantKubeconfigCommand) Run(ctx context.Context) error {
 	if !tenant.ValidName(c.Name) {
 		return &daemon.ConfigError{Err: fmt.Errorf("the tenant is %q: want the name of a Tenant", c.Name)}
 	}
-	cluster, err := connect(c.Kubeconfig, "tenant")
+	cluster, err := connectAsUser(c.Kubeconfig, "tenant")
 	if err != nil {
 		return err
 	}

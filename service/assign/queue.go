@@ -39,7 +39,7 @@ type delivery struct {
 	after    time.Time
 	patience time.Time // until when that nobody announces it is not told
 
-	wrote   *corev1.Service // as it was after the last write that the server took
+	wrote   *corev1.Service // its status after the last write that the server took
 	spoiled int             // how often somebody else changed that
 	last    time.Time       // when that was
 }
@@ -148,7 +148,7 @@ func (st *state) done(w *write, err error, is, latest *corev1.Service, now time.
 	st.changed[w.key] = true
 	switch {
 	case err == nil:
-		e.failures, e.wrote = 0, is
+		e.failures, e.wrote = 0, &corev1.Service{Status: is.Status}
 		if e.service.ResourceVersion == w.read.ResourceVersion {
 			e.service = is
 		}
