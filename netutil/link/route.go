@@ -10,8 +10,11 @@ import (
 )
 
 // To names the link by which this host would send a packet to addr now. To its own
-// addresses that is lo.
+// addresses that is lo, and to one with a zone that.
 func To(addr netip.Addr) (string, error) {
+	if addr.Zone() != "" {
+		return addr.Zone(), nil
+	}
 	r, err := routeTo(addr)
 	if err != nil {
 		return "", err

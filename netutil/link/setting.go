@@ -16,6 +16,8 @@ type Setting uint16
 const (
 	// Forwarding lets packets pass that came by the link (forwarding).
 	Forwarding Setting = 1
+	// ReversePath says whether packets are dropped whose sender is not reached by the link that they came by (rp_filter).
+	ReversePath Setting = 8
 	// ARPAnnounce says from which of the node's addresses the kernel asks for neighbours (arp_announce); with
 	// [AnnounceOwn] from one in the subnet that it asks about.
 	ARPAnnounce Setting = 18
