@@ -8,7 +8,6 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
-	"github.com/google/nftables/userdata"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
@@ -185,19 +184,14 @@ func queue(c *nftables.Conn, p plan, want table) error {
 	for _, name := range p.addChains {
 		add := &nftables.Chain{Table: ours(), Name: name}
 		if h := want.chains[name].hook; h != nil {
-			accept := nftables.ChainPolicyAccept
-			add.Type, add.Hooknum, add.Priority, add.Policy = h.kind, &h.at, &h.priority, &accept
+			add = ruleset.BaseChain(ours(), name, h.kind, &h.at, h.priority)
 		}
 		c.AddChain(add)
 	}
 	for _, name := range p.fill {
 		in := &nftables.Chain{Table: ours(), Name: name}
 		c.FlushChain(in)
-		for _, r := range want.chains[name].rules {
-			c.AddRule(&nftables.Rule{
-				Table: ours(), Chain: in, Exprs: r.Exprs, UserData: userdata.AppendString(nil, userdata.TypeComment, r.Comment),
-			})
-		}
+		ruleset.AddRules(c, in, want.chains[name].rules)
 	}
 	if err := queueElements(c, p.put, want, false); err != nil {
 		return err
@@ -277,14 +271,6 @@ func (s set) define(name string, id uint32) *nftables.Set {
 		out.DataType = nftables.TypeVerdict
 	}
 	return out
-}
-
-// remove deletes the table.
-func (k *kernel) remove() error {
-	return k.Batch(func(c *nftables.Conn) error {
-		ruleset.Delete(c, ours())
-		return nil
-	})
 }
 
 // watch sends to told whenever the table may not be as it was.

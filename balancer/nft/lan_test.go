@@ -185,7 +185,7 @@ func (m *machine) plane(o Options) *Plane {
 func (m *machine) idlePlane(o Options) *Plane {
 	m.t.Helper()
 	o.timeout = patience // however busy the machine is
-	p := newPlane(slog.New(slog.NewTextHandler(testLog{m.t}, nil)), o, int(m.ns))
+	p := newPlane(slog.New(slog.NewTextHandler(m.t.Output(), nil)), o, int(m.ns))
 	m.t.Cleanup(p.kernel.Close)
 	m.must(p.open())
 	return p
@@ -199,13 +199,6 @@ func (m *machine) runs(p *Plane) (stop func()) {
 	stop = func() { cancel(); <-done }
 	m.t.Cleanup(stop)
 	return stop
-}
-
-type testLog struct{ t testing.TB }
-
-func (l testLog) Write(b []byte) (int, error) {
-	l.t.Log(strings.TrimSpace(string(b)))
-	return len(b), nil
 }
 
 // conn is a client's connection, and who answers it.

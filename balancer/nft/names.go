@@ -9,6 +9,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
 // tableName is the table's, of the family inet.
@@ -130,8 +132,6 @@ func addrKey(addrs ...netip.Addr) string {
 
 func bucketKey(i int) string { return string(binary.NativeEndian.AppendUint32(nil, uint32(i))) }
 
-func linkKey(link string) string {
-	return string(append([]byte(link), make([]byte, unix.IFNAMSIZ)...)[:unix.IFNAMSIZ])
-}
+func linkKey(link string) string { return string(ruleset.LinkName(link)) }
 
 func linkOf(key string) string { return strings.TrimRight(key, "\x00") }

@@ -355,7 +355,7 @@ func (p *Plane) change(have, want table) (err error) {
 	switch {
 	case todo.empty():
 	case len(want.chains) == 0:
-		err = p.calls.Do(p.kernel.remove)
+		err = p.calls.Do(func() error { return p.kernel.RemoveTables(ours()) })
 	default:
 		err = p.calls.Do(func() error { return p.kernel.apply(todo, want) })
 	}

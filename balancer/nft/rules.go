@@ -37,25 +37,24 @@ func baseChains() map[string]chain {
 	var leaving, outside []ruleset.Rule
 	// The kernel tracks connections while some rule asks it to, and forgets how to translate them in
 	// between: as the table is made anew, the rest of what asks comes later than this.
-	arriving := []ruleset.Rule{newRule("connections are tracked", []expr.Any{&expr.Ct{Key: expr.CtKeySTATUS, Register: reg1}})}
+	arriving := []ruleset.Rule{ruleset.NewRule("connections are tracked", []expr.Any{&expr.Ct{Key: expr.CtKeySTATUS, Register: reg1}})}
 	for _, f := range families {
-		arriving = append(arriving, newRule("new connections to what is listened at, IPv"+f.version,
+		arriving = append(arriving, ruleset.NewRule("new connections to what is listened at, IPv"+f.version,
 			f.is(), ruleset.TCP(), ruleset.SYN(), ruleset.Load(ruleset.Network, f.dest, f.length), loadTo(words+f.length/4, ruleset.Transport, 2, 2), to(listen+f.version),
 		))
 	}
 	for _, f := range families {
-		arriving = append(arriving, newRule("new connections to what is bridged, IPv"+f.version,
+		arriving = append(arriving, ruleset.NewRule("new connections to what is bridged, IPv"+f.version,
 			f.is(), ruleset.TCP(), ruleset.SYN(), ruleset.Load(ruleset.Network, f.dest, f.length), to(bridge+f.version),
 		))
 		translated := ruleset.Join(
 			// Nobody but this host is at lo: there the client's address is as good.
-			ruleset.Meta(expr.MetaKeyOIFTYPE), ruleset.NotEqual(ruleset.Loopback()...), f.is(), ruleset.TCP(),
-			[]expr.Any{&expr.Ct{Key: expr.CtKeySTATUS, Register: reg1}}, bits(translatedDest()), ruleset.NotEqual(0, 0, 0, 0),
+			ruleset.Meta(expr.MetaKeyOIFTYPE), ruleset.NotEqual(ruleset.Loopback()...), f.is(), ruleset.TCP(), ruleset.Translated(ruleset.Destination),
 			connection(f.ctDest, reg1, false),
 		)
-		leaving = append(leaving, newRule("source of what is listened at, IPv"+f.version,
+		leaving = append(leaving, ruleset.NewRule("source of what is listened at, IPv"+f.version,
 			translated, connection(expr.CtKeyPROTODST, words+f.length/4, false), ruleset.In(masquerade+f.version), []expr.Any{&expr.Masq{}},
-		), newRule("source of what is bridged, IPv"+f.version,
+		), ruleset.NewRule("source of what is bridged, IPv"+f.version,
 			translated, connection(f.ctSource, words+f.length/4, true), ruleset.In(bridged+f.version), []expr.Any{&expr.Masq{}},
 		))
 	}
@@ -67,7 +66,7 @@ func baseChains() map[string]chain {
 		name string
 		at   uint32
 	}{{"to", v4.dest}, {"from", v4.source}} {
-		outside = append(outside, newRule("from outside "+field.name+" 127.0.0.0/8",
+		outside = append(outside, ruleset.NewRule("from outside "+field.name+" 127.0.0.0/8",
 			v4.is(), ruleset.Meta(expr.MetaKeyIIFTYPE), ruleset.NotEqual(ruleset.Loopback()...),
 			ruleset.Load(ruleset.Network, field.at, 1), ruleset.Equal(127), []expr.Any{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}},
 		))
@@ -91,14 +90,14 @@ func serviceRule(f family, s balancer.Service) ruleset.Rule {
 	} else {
 		bucket = []expr.Any{&expr.Numgen{Register: reg2, Modulus: balancer.Buckets, Type: unix.NFT_NG_INCREMENTAL}}
 	}
-	return newRule(s.Method.String(), bucket, []expr.Any{
+	return ruleset.NewRule(s.Method.String(), bucket, []expr.Any{
 		&expr.Lookup{SourceRegister: reg2, IsDestRegSet: true, SetName: bucketName(f, s.Name)},
 	})
 }
 
 // backendRule sends connections to a backend. It has counted so many before.
 func backendRule(to netip.AddrPort, count uint64, brief []expr.Any) ruleset.Rule {
-	return newRule("to "+to.String(), []expr.Any{&expr.Counter{Packets: count}}, brief, []expr.Any{
+	return ruleset.NewRule("to "+to.String(), []expr.Any{&expr.Counter{Packets: count}}, brief, []expr.Any{
 		&expr.Immediate{Register: reg1, Data: to.Addr().AsSlice()},
 		&expr.Immediate{Register: reg2, Data: binary.BigEndian.AppendUint16(nil, to.Port())},
 		&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(familyOf(to.Addr()).protocol), RegAddrMin: reg1, RegProtoMin: reg2},
@@ -107,7 +106,7 @@ func backendRule(to netip.AddrPort, count uint64, brief []expr.Any) ruleset.Rule
 
 // bridgeRule counts connections to a VIP, and sends them to its masters.
 func bridgeRule(vip netip.Addr) ruleset.Rule {
-	return newRule("to "+vip.String(), []expr.Any{
+	return ruleset.NewRule("to "+vip.String(), []expr.Any{
 		&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictJump, Chain: masterChain + dashed(vip)},
 	})
 }
@@ -123,7 +122,7 @@ func masterRules(masters []netip.Addr, brief []expr.Any) []ruleset.Rule {
 				&expr.Numgen{Register: reg1, Modulus: uint32(rest), Type: unix.NFT_NG_INCREMENTAL},
 			}, ruleset.Equal(0, 0, 0, 0)...)
 		}
-		rules = append(rules, newRule(fmt.Sprintf("one of %d to %s", len(masters)-i, master), turn, brief, []expr.Any{
+		rules = append(rules, ruleset.NewRule(fmt.Sprintf("one of %d to %s", len(masters)-i, master), turn, brief, []expr.Any{
 			&expr.Immediate{Register: reg1, Data: master.AsSlice()},
 			&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(familyOf(master).protocol), RegAddrMin: reg1},
 		}))
@@ -138,18 +137,6 @@ func connection(key expr.CtKey, register uint32, reply bool) []expr.Any {
 
 func (f family) is() []expr.Any {
 	return ruleset.Join(ruleset.Meta(expr.MetaKeyNFPROTO), ruleset.Equal(f.protocol))
-}
-
-// bits keeps some bits of a number.
-func bits(mask []byte) []expr.Any {
-	return []expr.Any{&expr.Bitwise{
-		SourceRegister: reg1, DestRegister: reg1, Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask)),
-	}}
-}
-
-func translatedDest() []byte {
-	const destTranslated = 1 << 5 // IPS_DST_NAT
-	return binary.NativeEndian.AppendUint32(nil, destTranslated)
 }
 
 func loadTo(register uint32, base expr.PayloadBase, offset, length uint32) []expr.Any {

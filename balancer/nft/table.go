@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/google/nftables"
-	"github.com/google/nftables/expr"
 
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
@@ -29,12 +28,6 @@ type hook struct {
 	kind     nftables.ChainType
 	at       nftables.ChainHook
 	priority nftables.ChainPriority
-}
-
-// newRule has a comment that tells what it does: two of the same comment do the same.
-func newRule(comment string, exprs ...[]expr.Any) ruleset.Rule {
-	all := ruleset.Join(exprs...)
-	return ruleset.Rule{Comment: comment, Size: len(all), Exprs: all}
 }
 
 // set is a set or map of nftables.
@@ -94,7 +87,7 @@ func change(have, want table) plan {
 		if !ok {
 			p.addChains = append(p.addChains, name)
 		}
-		if !ok || !slices.EqualFunc(c.rules, there.rules, sameRule) {
+		if !ok || !slices.EqualFunc(c.rules, there.rules, ruleset.Rule.Same) {
 			p.fill = append(p.fill, name)
 		}
 	}
@@ -146,10 +139,6 @@ func sorted[V any](m map[string]V) func(yield func(string, V) bool) {
 func (h *hook) equal(other *hook) bool {
 	return h == other || h != nil && other != nil && *h == *other
 }
-
-// sameRule is whether two rules are the same as far as can be told: the kernel may write
-// expressions in another way than it was told them.
-func sameRule(x, y ruleset.Rule) bool { return x.Comment == y.Comment && x.Size == y.Size }
 
 // packets is what a chain has counted.
 func (c chain) packets() uint64 {

@@ -1,7 +1,7 @@
 // Package arrivals counts the connections that others begin to addresses of this node. What a
 // router does with a route that it was sent shows in them, and in nothing else here. They are
 // counted by rules of nftables in a table of their own, which change no packet. Others are all
-// whose packets come by a link other than lo: pods of this node, too.
+// whose packets come by a link other than lo and [link.TunnelName]: pods of this node, too.
 package arrivals
 
 import (
@@ -108,7 +108,7 @@ func (c *Counter) look(now time.Time) error {
 		if err != nil {
 			return err
 		}
-		if slices.EqualFunc(have, want, same) {
+		if slices.EqualFunc(have, want, func(a, b ruleset.Rule) bool { return a.Chain == b.Chain && a.Same(b) }) {
 			c.note(have, now)
 			c.count(now)
 			return nil

@@ -3,11 +3,12 @@ package arrivals
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
-	"github.com/google/nftables/userdata"
 
+	"github.com/herald-vip/herald/netutil/link"
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
@@ -22,30 +23,27 @@ func table() *nftables.Table {
 }
 
 func chains() []*nftables.Chain {
-	accept := nftables.ChainPolicyAccept
 	return []*nftables.Chain{
 		{Name: arrivals, Table: table()},
-		{
-			Name: prerouting, Table: table(), Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookPrerouting,
-			Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityRaw + 1), Policy: &accept, // what the fence drops has not arrived
-		},
+		// What the fence drops has not arrived.
+		ruleset.BaseChain(table(), prerouting, nftables.ChainTypeFilter, nftables.ChainHookPrerouting, *nftables.ChainPriorityRaw+1),
 	}
 }
 
 // rules are those of the table that counts for addrs. The comment of one that counts is its address.
 func rules(addrs []netip.Addr) (out []ruleset.Rule) {
-	for _, addr := range addrs {
-		exprs := ruleset.Join(ruleset.To(addr), []expr.Any{&expr.Counter{}})
-		out = append(out, ruleset.Rule{Chain: arrivals, Comment: addr.String(), Exprs: exprs, Size: len(exprs)})
+	add := func(chain, comment string, exprs ...[]expr.Any) {
+		r := ruleset.NewRule(comment, exprs...)
+		r.Chain = chain
+		out = append(out, r)
 	}
-	begins := ruleset.Join(ruleset.TCP(), ruleset.SYN(), ruleset.Meta(expr.MetaKeyIIFTYPE), ruleset.NotEqual(ruleset.Loopback()...), ruleset.Local(),
+	for _, addr := range addrs {
+		add(arrivals, addr.String(), ruleset.To(addr), []expr.Any{&expr.Counter{}})
+	}
+	add(prerouting, "from elsewhere", ruleset.TCP(), ruleset.SYN(), ruleset.Meta(expr.MetaKeyIIFTYPE), ruleset.NotEqual(ruleset.Loopback()...),
+		ruleset.Meta(expr.MetaKeyIIFNAME), ruleset.NotEqual(ruleset.LinkName(link.TunnelName)...), ruleset.Local(), // nor from a member
 		[]expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: arrivals}})
-	return append(out, ruleset.Rule{Chain: prerouting, Comment: "from elsewhere", Exprs: begins, Size: len(begins)})
-}
-
-// same is whether two rules are the same as far as can be told.
-func same(a, b ruleset.Rule) bool {
-	return a.Chain == b.Chain && a.Comment == b.Comment && a.Size == b.Size
+	return out
 }
 
 // read reads the rules; there are none if the table is not in force.
@@ -67,11 +65,7 @@ func (c *Counter) replace(rules []ruleset.Rule) error {
 		ruleset.Replace(conn, table())
 		for _, chain := range chains() {
 			conn.AddChain(chain)
-			for _, r := range rules {
-				if r.Chain == chain.Name {
-					conn.AddRule(&nftables.Rule{Table: table(), Chain: chain, Exprs: r.Exprs, UserData: userdata.AppendString(nil, userdata.TypeComment, r.Comment)})
-				}
-			}
+			ruleset.AddRules(conn, chain, slices.DeleteFunc(slices.Clone(rules), func(r ruleset.Rule) bool { return r.Chain != chain.Name }))
 		}
 		return nil
 	})
@@ -87,8 +81,7 @@ func (c *Counter) remove() error {
 		return nil
 	}
 	c.made = false
-	err := c.socket.Batch(func(conn *nftables.Conn) error { ruleset.Delete(conn, table()); return nil })
-	if err != nil {
+	if err := c.socket.RemoveTables(table()); err != nil {
 		return fmt.Errorf("remove the table of nftables %s: %w", table().Name, err)
 	}
 	return nil

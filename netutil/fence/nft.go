@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/google/nftables"
-	"github.com/google/nftables/userdata"
 
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
@@ -80,15 +79,8 @@ func (o Options) queueTables(c *nftables.Conn, gated, served []netip.Addr) error
 		return err
 	}
 	for _, ch := range o.chains() {
-		accept := nftables.ChainPolicyAccept
-		to := c.AddChain(&nftables.Chain{
-			Table: table(ch.table), Name: ch.name, Type: nftables.ChainTypeFilter, Hooknum: ch.hook, Priority: ch.priority, Policy: &accept,
-		})
-		for _, r := range ch.rules {
-			c.AddRule(&nftables.Rule{
-				Table: to.Table, Chain: to, Exprs: r.exprs, UserData: userdata.AppendString(nil, userdata.TypeComment, r.comment),
-			})
-		}
+		to := c.AddChain(ruleset.BaseChain(table(ch.table), ch.name, nftables.ChainTypeFilter, ch.hook, *ch.priority))
+		ruleset.AddRules(c, to, ch.rules)
 	}
 	return nil
 }
@@ -115,8 +107,8 @@ func (o Options) complete(c *nftables.Conn) (bool, error) {
 		if err != nil {
 			return false, fmt.Errorf("read rules: %w", err)
 		}
-		if !slices.EqualFunc(rules, ch.rules, func(got *nftables.Rule, want rule) bool {
-			return ruleset.ReadComment(got.UserData) == want.comment && len(got.Exprs) == len(want.exprs)
+		if !slices.EqualFunc(rules, ch.rules, func(got *nftables.Rule, want ruleset.Rule) bool {
+			return ruleset.ReadComment(got.UserData) == want.Comment && len(got.Exprs) == want.Size
 		}) {
 			return false, nil
 		}
@@ -220,10 +212,5 @@ func (k *nft) hasTables() (yes bool, err error) {
 
 func (k *nft) Remove() error {
 	defer k.Close()
-	return k.Batch(func(c *nftables.Conn) error {
-		for _, family := range families {
-			ruleset.Delete(c, table(family))
-		}
-		return nil
-	})
+	return k.RemoveTables(table(nftables.TableFamilyARP), table(nftables.TableFamilyINet))
 }

@@ -16,13 +16,7 @@ type chain struct {
 	name     string
 	hook     *nftables.ChainHook
 	priority *nftables.ChainPriority
-	rules    []rule
-}
-
-// rule decides on what its expressions match. The comment tells it from the others of its chain.
-type rule struct {
-	comment string
-	exprs   []expr.Any
+	rules    []ruleset.Rule
 }
 
 // families that tables of Herald's are in. All have the same name.
@@ -147,36 +141,33 @@ const unclaimedPriority = 110
 
 // refuseUnclaimed makes rules that refuse what matches, except ICMP and answers to what
 // this host itself has sent from a Service's address.
-func refuseUnclaimed(matching []expr.Any, version string, icmp byte) []rule {
+func refuseUnclaimed(matching []expr.Any, version string, icmp byte) []ruleset.Rule {
 	const what = "to " + string(services)
 	other := []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, &expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: []byte{icmp}}}
 	const ctReply = 1 // IP_CT_DIR_REPLY
-	return []rule{
-		{what + version + ": answers", ruleset.Join(matching, []expr.Any{
+	return []ruleset.Rule{
+		ruleset.NewRule(what+version+": answers", matching, []expr.Any{
 			&expr.Ct{Register: 1, Key: expr.CtKeyDIRECTION}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{ctReply}},
 			&expr.Verdict{Kind: expr.VerdictAccept},
-		})},
-		{what + version + ": TCP that no Service claims", ruleset.Join(matching, ruleset.TCP(), []expr.Any{
+		}),
+		ruleset.NewRule(what+version+": TCP that no Service claims", matching, ruleset.TCP(), []expr.Any{
 			&expr.Counter{}, &expr.Reject{Type: unix.NFT_REJECT_TCP_RST},
-		})},
-		{what + version + ": what no Service claims", ruleset.Join(matching, other, []expr.Any{
+		}),
+		ruleset.NewRule(what+version+": what no Service claims", matching, other, []expr.Any{
 			&expr.Counter{}, &expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_PORT_UNREACH},
-		})},
+		}),
 	}
 }
 
 // dropClosed makes rules that drop what matches before and after, and has a gated
 // address in the field for which either lock is closed.
-func dropClosed(what string, before, field []expr.Any, version string, first set, after []expr.Any) []rule {
-	var rules []rule
+func dropClosed(what string, before, field []expr.Any, version string, first set, after []expr.Any) []ruleset.Rule {
+	var rules []ruleset.Rule
 	for _, lock := range []set{first, until} {
-		rules = append(rules, rule{
-			comment: what + ": " + string(vips) + version + " without " + string(lock) + version,
-			exprs: ruleset.Join(
-				before, field, ruleset.In(string(vips)+version), field, ruleset.NotIn(string(lock)+version), after,
-				[]expr.Any{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}},
-			),
-		})
+		rules = append(rules, ruleset.NewRule(what+": "+string(vips)+version+" without "+string(lock)+version,
+			before, field, ruleset.In(string(vips)+version), field, ruleset.NotIn(string(lock)+version), after,
+			[]expr.Any{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}},
+		))
 	}
 	return rules
 }

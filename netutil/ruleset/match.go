@@ -65,8 +65,27 @@ func Local() []expr.Any {
 		Equal(binary.NativeEndian.AppendUint32(nil, unix.RTN_LOCAL)...))
 }
 
+// What the kernel translates of a connection (IPS_SRC_NAT and IPS_DST_NAT of linux/netfilter/nf_conntrack_common.h).
+const (
+	Source      = 1 << 4
+	Destination = 1 << 5
+)
+
+// Translated goes on if the packet is of a connection of which the kernel translates any of what.
+func Translated(what uint32) []expr.Any {
+	return Join([]expr.Any{
+		&expr.Ct{Register: 1, Key: expr.CtKeySTATUS},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binary.NativeEndian.AppendUint32(nil, what), Xor: make([]byte, 4)},
+	}, NotEqual(0, 0, 0, 0))
+}
+
 // Loopback is the type of the link lo, as [Meta] loads it.
 func Loopback() []byte { return binary.NativeEndian.AppendUint16(nil, unix.ARPHRD_LOOPBACK) }
+
+// LinkName is the name of a link, as [Meta] loads it.
+func LinkName(name string) []byte {
+	return append([]byte(name), make([]byte, unix.IFNAMSIZ)...)[:unix.IFNAMSIZ]
+}
 
 // Join concatenates expressions.
 func Join(parts ...[]expr.Any) []expr.Any { return slices.Concat(parts...) }

@@ -24,6 +24,25 @@ type Rule struct {
 	Packets uint64     // what its first counter has counted
 }
 
+// NewRule returns a rule with a comment that tells what it does.
+func NewRule(comment string, exprs ...[]expr.Any) Rule {
+	all := Join(exprs...)
+	return Rule{Comment: comment, Size: len(all), Exprs: all}
+}
+
+// Same reports whether two rules of a chain are the same as far as can be told: the kernel may write expressions in another way
+// than it was told them.
+func (r Rule) Same(other Rule) bool { return r.Comment == other.Comment && r.Size == other.Size }
+
+// AddRules adds to a batch that a chain has rules, behind those that it has.
+func AddRules(c *nftables.Conn, in *nftables.Chain, rules []Rule) {
+	for _, r := range rules {
+		c.AddRule(&nftables.Rule{
+			Table: in.Table, Chain: in, Exprs: r.Exprs, UserData: userdata.AppendString(nil, userdata.TypeComment, r.Comment),
+		})
+	}
+}
+
 // Ct loads a part of the addresses of a connection, in one of its directions. Only
 // [Socket.Fill] can write it.
 type Ct struct {

@@ -125,13 +125,26 @@ func flush(c *nftables.Conn) error {
 	return err
 }
 
-// Delete adds to a batch that a table goes, if it is there.
-func Delete(c *nftables.Conn, t *nftables.Table) { c.DelTable(c.AddTable(t)) } // added so that deleting cannot fail
+// RemoveTables removes tables, if they are there.
+func (s *Socket) RemoveTables(tables ...*nftables.Table) error {
+	return s.Batch(func(c *nftables.Conn) error {
+		for _, t := range tables {
+			c.DelTable(c.AddTable(t)) // added so that deleting cannot fail
+		}
+		return nil
+	})
+}
 
 // Replace adds to a batch that a table is there, empty.
 func Replace(c *nftables.Conn, t *nftables.Table) {
-	Delete(c, t)
+	c.DelTable(c.AddTable(t))
 	c.AddTable(t)
+}
+
+// BaseChain is a chain that packets come to by themselves, and pass unless a rule says otherwise.
+func BaseChain(in *nftables.Table, name string, kind nftables.ChainType, at *nftables.ChainHook, priority nftables.ChainPriority) *nftables.Chain {
+	accept := nftables.ChainPolicyAccept
+	return &nftables.Chain{Table: in, Name: name, Type: kind, Hooknum: at, Priority: &priority, Policy: &accept}
 }
 
 // FindTable reports whether a table is there, and whether its chains are in force, which those of a
