@@ -3,6 +3,7 @@ package conntrack_test
 import (
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"os/exec"
@@ -10,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink"
 
 	"github.com/herald-vip/herald/netutil/conntrack"
 	"github.com/herald-vip/herald/netutil/link"
@@ -117,13 +120,72 @@ func TestEndConnections(t *testing.T) {
 	})
 }
 
+// Held counts what clients elsewhere have with sockets of either family, by each address: clients on the host itself are none.
+func TestHeld(t *testing.T) {
+	h, elsewhere := nettest.NewHost(t), nettest.NewHost(t)
+	h.Must(h.NL.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "eth0", PeerNamespace: netlink.NsFd(elsewhere.NS)}))
+	h.SetUp("eth0")
+	elsewhere.SetUp("eth0")
+	h.Add("eth0", "10.0.0.1/24")
+	elsewhere.Add("eth0", "10.0.0.2/24")
+	h.Add("eth0", "fd00::1/64")
+	elsewhere.Add("eth0", "fd00::2/64")
+	h.Add("lo", "10.0.0.9/32")
+	v4, v6 := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")
+	want := map[netip.Addr]int{v4: 0, v6: 0}
+	expect := func(after string) {
+		t.Helper()
+		h.In(func() {
+			if held, err := conntrack.Held(v4, v6); err != nil || !maps.Equal(held, want) {
+				t.Errorf("after %s they hold %v, %v; want %v", after, held, err, want)
+			}
+		})
+	}
+	for i, at := range []string{"10.0.0.1:3000", "[::]:3001", "[fd00::1]:3002", "10.0.0.9:3003"} {
+		var l net.Listener
+		h.In(func() {
+			var err error
+			l, err = net.Listen("tcp", at)
+			h.Must(err)
+		})
+		defer l.Close()
+		meet := func(from *nettest.Host, source net.Addr, to netip.Addr) {
+			from.In(func() {
+				client, err := (&net.Dialer{LocalAddr: source}).Dial("tcp", netip.AddrPortFrom(to, uint16(3000+i)).String())
+				from.Must(err)
+				t.Cleanup(func() { _ = client.Close() })
+			})
+			served, err := l.Accept()
+			h.Must(err)
+			t.Cleanup(func() { _ = served.Close() })
+		}
+		expect("listening at " + at)
+		switch at {
+		case "10.0.0.1:3000", "[::]:3001":
+			meet(elsewhere, nil, v4)
+			want[v4]++
+			expect("an IPv4 client of " + at)
+			meet(h, nil, v4)
+			meet(h, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 9)}, v4)
+		case "[fd00::1]:3002":
+			meet(elsewhere, nil, v6)
+			want[v6]++
+			expect("an IPv6 client of " + at)
+			meet(h, nil, v6)
+		default:
+			meet(elsewhere, nil, netip.MustParseAddr("10.0.0.9"))
+		}
+		expect("clients on the host of " + at)
+	}
+}
+
 func TestLinkTo(t *testing.T) {
 	h := nettest.NewHost(t)
 	h.AddVeth("eth0", "eth1")
 	h.Add("eth0", "10.8.0.1/24")
 	h.Add("eth0", "fd00:8::1/64")
 	h.In(func() {
-		for addr, want := range map[string]string{"10.8.0.2": "eth0", "fd00:8::2": "eth0", "10.8.0.1": "lo", "127.0.0.1": "lo"} {
+		for addr, want := range map[string]string{"10.8.0.2": "eth0", "fd00:8::2": "eth0", "fe80::1%eth1": "eth1", "10.8.0.1": "lo", "127.0.0.1": "lo"} {
 			if got, err := link.To(netip.MustParseAddr(addr)); err != nil || got != want {
 				t.Errorf("to %s: %q, %v; want %s", addr, got, err, want)
 			}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
@@ -19,62 +20,91 @@ type socket struct {
 // ends are the addresses and ports of a connection, seen from one of its ends.
 type ends struct{ local, remote netip.AddrPort }
 
-// connected are the states of TCP (net/tcp_states.h) in which both sides know each other.
-// Without them the kernel would choose the listener at the local port if no socket has
-// the addresses.
-const connected = 1<<1 | 1<<4 | 1<<5 | 1<<8 | 1<<9 | 1<<11 // ESTABLISHED, FIN_WAIT1, FIN_WAIT2, CLOSE_WAIT, LAST_ACK, CLOSING
+// States of TCP (net/tcp_states.h).
+const (
+	// connected are those in which both sides know each other. Without them the kernel would choose the
+	// listener at the local port if no socket has the addresses.
+	connected = 1<<1 | 1<<4 | 1<<5 | 1<<8 | 1<<9 | 1<<11 // ESTABLISHED, FIN_WAIT1, FIN_WAIT2, CLOSE_WAIT, LAST_ACK, CLOSING
+	listening = 1 << 10                                  // LISTEN
+)
 
 // endSockets ends those sockets of this host by which it opened connections that are established.
 func endSockets(connections []Connection) error {
 	wanted := make(map[ends]bool)
-	ports := make(map[socketQuery]bool)
+	ports := make(map[uint16]bool)
 	for _, c := range connections {
 		if c.Phase != Established {
 			continue
 		}
 		wanted[ends{c.Client, c.To}] = true
-		ports[socketQuery{unix.AF_INET6, c.To.Port()}] = true // which may carry IPv4, too
-		if c.To.Addr().Is4() {
-			ports[socketQuery{unix.AF_INET, c.To.Port()}] = true
-		}
+		ports[c.To.Port()] = true
 	}
 	var found []socket
-	for q := range ports {
-		sockets, err := q.find(wanted)
+	for port := range ports {
+		err := eachSocket(connected, port, func(s socket, at ends) {
+			if wanted[at] {
+				found = append(found, s)
+			}
+		})
 		if err != nil {
 			return err
 		}
-		found = append(found, sockets...)
 	}
 	return requestAll(unix.NETLINK_SOCK_DIAG, unix.SOCK_DESTROY, found, socket.encode)
 }
 
-// socketQuery asks for sockets that are connected to a port.
-type socketQuery struct {
-	family byte
-	port   uint16
+// Held is how many connections clients elsewhere have with sockets of this host by each of addrs.
+func Held(addrs ...netip.Addr) (map[netip.Addr]int, error) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("list addresses of this host: %w", err)
+	}
+	here := make(map[netip.Addr]bool)
+	for _, a := range all {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			here[p.Addr()] = true
+		}
+	}
+	held := make(map[netip.Addr]int)
+	for _, a := range addrs {
+		held[a], here[a] = 0, true
+	}
+	err = eachSocket(connected, 0, func(_ socket, at ends) {
+		if _, asked := held[at.local.Addr()]; asked && !here[at.remote.Addr()] {
+			held[at.local.Addr()]++
+		}
+	})
+	return held, err
 }
 
-// find returns those whose ends are wanted.
-func (q socketQuery) find(wanted map[ends]bool) ([]socket, error) {
-	s := socket{family: q.family}
-	binary.BigEndian.PutUint16(s.id[2:], q.port)
-	request, err := s.encode()
-	if err != nil {
-		return nil, err
-	}
-	var out []socket
-	err = dump(unix.NETLINK_SOCK_DIAG, unix.SOCK_DIAG_BY_FAMILY, request, func(b []byte) error {
-		s, at, err := decodeSocket(b)
-		if wanted[at] {
-			out = append(out, s)
+// Listening is where servers of this host listen by TCP, in either family.
+func Listening() (out []netip.AddrPort, err error) {
+	err = eachSocket(listening, 0, func(_ socket, at ends) { out = append(out, at.local) })
+	return out, err
+}
+
+// eachSocket calls f with the sockets in some states that are connected to a port, 0 for any, and with their ends.
+func eachSocket(states uint32, port uint16, f func(socket, ends)) error {
+	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} { // which may carry IPv4, too
+		s := socket{family: family}
+		binary.BigEndian.PutUint16(s.id[2:], port)
+		request, err := s.encode()
+		if err != nil {
+			return err
 		}
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list sockets: %w", err)
+		binary.NativeEndian.PutUint32(request[4:], states)
+		err = dump(unix.NETLINK_SOCK_DIAG, unix.SOCK_DIAG_BY_FAMILY, request, func(b []byte) error {
+			s, at, err := decodeSocket(b)
+			if err == nil {
+				f(s, at)
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("list sockets: %w", err)
+		}
 	}
-	return out, nil
+	return nil
 }
 
 // encode names the socket in a request: a struct inet_diag_req_v2.
