@@ -29,7 +29,7 @@ import (
 //	hears    number in 1 byte, each: the FNV-1a hash of a member's name in 4 bytes
 //	checks   number in 1 byte, each: its name's length and, in the highest bit, its verdict in 1 byte, name
 //
-// What a later release appends is left unread by an earlier one.
+// What a later release appends is left unread by an earlier one, and so are flags that it does not know.
 const (
 	magic   = 0xb0
 	version = 1
@@ -37,6 +37,7 @@ const (
 	flagQuestion = 1 << 0
 	flagDraining = 1 << 1
 	flagLeft     = 1 << 2
+	flagPassing  = 1 << 3
 
 	healthyBit = 1 << 7
 
@@ -86,6 +87,9 @@ func (m message) append(b []byte) (_ []byte, omitted int) {
 	}
 	if m.Left {
 		flags |= flagLeft
+	}
+	if m.Offer.Passing {
+		flags |= flagPassing
 	}
 	start := len(b)
 	b = append(b, magic, version, flags, byte(len(m.From)))
@@ -142,7 +146,7 @@ func parse(b []byte) (message, error) {
 		}
 		return m, nil
 	}
-	m.Left, m.Offer.Draining = flags&flagLeft != 0, flags&flagDraining != 0
+	m.Left, m.Offer.Draining, m.Offer.Passing = flags&flagLeft != 0, flags&flagDraining != 0, flags&flagPassing != 0
 	m.Run, m.Sequence, m.Answer = r.Uint64(), r.Uvarint(), r.Uint64()
 	m.Hold = time.Duration(min(r.Uvarint(), uint64(maxHold/time.Millisecond))) * time.Millisecond
 	hears := int(r.Byte())

@@ -16,7 +16,8 @@ func TestOfferMessages(t *testing.T) {
 		"question": {From: "w1", Question: 1 << 63},
 		"nothing":  {From: "m1", Run: 1, Offer: Offer{Checks: map[string]bool{}}},
 		"all": {From: strings.Repeat("m", 255), Run: 1<<64 - 1, Sequence: 1<<64 - 1, Answer: 7, Hold: maxHold, Left: true, Hears: []uint32{0, 1<<32 - 1},
-			Offer: Offer{Draining: true, Checks: map[string]bool{"apiserver": true, "registry": false, strings.Repeat("x", maxCheckName): true}}},
+			Offer: Offer{Draining: true, Passing: true, Checks: map[string]bool{"apiserver": true, "registry": false, strings.Repeat("x", maxCheckName): true}}},
+		"passes on": {From: "m1", Run: 1, Offer: Offer{Passing: true, Checks: map[string]bool{}}},
 	} {
 		b, omitted := m.append([]byte("before"))
 		b = b[len("before"):]
@@ -30,6 +31,10 @@ func TestOfferMessages(t *testing.T) {
 		}
 		if got, err := parse(append(b, "of a later release"...)); err != nil || !reflect.DeepEqual(got, m) {
 			t.Errorf("%s, and more: %+v, %v", name, got, err)
+		}
+		b[2] |= ^byte(flagQuestion | flagDraining | flagLeft | flagPassing)
+		if got, err := parse(b); err != nil || !reflect.DeepEqual(got, m) {
+			t.Errorf("%s, with flags of a later release: %+v, %v", name, got, err)
 		}
 	}
 }
@@ -126,7 +131,7 @@ func TestMalformedOffers(t *testing.T) {
 func FuzzOffers(f *testing.F) {
 	for _, m := range []message{
 		{From: "w1", Question: 1},
-		{From: "m1", Run: 1, Sequence: 2, Answer: 3, Hold: time.Second, Offer: Offer{Draining: true, Checks: map[string]bool{"apiserver": true, "registry": false}}},
+		{From: "m1", Run: 1, Sequence: 2, Answer: 3, Hold: time.Second, Offer: Offer{Draining: true, Passing: true, Checks: map[string]bool{"apiserver": true, "registry": false}}},
 		{From: "m1", Run: 1, Sequence: 3, Left: true},
 	} {
 		b, _ := m.append(nil)

@@ -11,6 +11,7 @@ import (
 // Offer is what a member serves, as it says itself.
 type Offer struct {
 	Draining bool            // it keeps the connections that it has, and wants no new ones
+	Passing  bool            // it passes packets of others' connections on
 	Checks   map[string]bool // by name; false is unhealthy; one without a verdict yet is left out
 }
 
@@ -30,7 +31,7 @@ type Offered struct {
 }
 
 func (o Offer) equal(other Offer) bool {
-	return o.Draining == other.Draining && maps.Equal(o.Checks, other.Checks)
+	return o.Draining == other.Draining && o.Passing == other.Passing && maps.Equal(o.Checks, other.Checks)
 }
 
 // same reports whether two say the same, whenever each was heard.

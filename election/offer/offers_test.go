@@ -96,6 +96,10 @@ func TestOffersTakesOnlyWhatIsNewer(t *testing.T) {
 	if a.receive(now, b.nextMessage()).changed {
 		t.Error("a repetition is news")
 	}
+	b.setOwn(now, Offer{Passing: true, Checks: map[string]bool{"apiserver": false}})
+	if !a.receive(now, b.nextMessage()).changed || !only(t, a, now).Offer.Passing {
+		t.Error("that a member passes packets on is no news")
+	}
 	if a.receive(now, message{From: "a", Run: 5, Sequence: 1}).reply != nil || len(a.list(now)) > 1 {
 		t.Error("it believes somebody who calls himself by its name")
 	}
