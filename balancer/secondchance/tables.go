@@ -1,0 +1,183 @@
+package secondchance
+
+import (
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/netutil/conntrack"
+	"github.com/herald-vip/herald/netutil/ruleset"
+)
+
+const tableName = "herald_second_chance"
+
+// lasts is for how long the map of VIPs leads anywhere if nobody renews it.
+const lasts = 10 * time.Second
+
+// tables are the kernel's nftables, one of each family as dup has no other, for one call at a time.
+type tables struct {
+	ruleset.Socket
+	limits limits
+	lasts  time.Duration
+	built  built
+}
+
+// built is what the tables that there are were made for; nothing if zero.
+type built struct {
+	self   Member
+	tunnel uint32
+}
+
+func (f family) in() *nftables.Table { return &nftables.Table{Name: tableName, Family: f.table} }
+
+// write changes the tables, which remember connections, or makes them anew if they are not there or for something else.
+func (k *tables) write(w Wanted, tunnel uint32) error {
+	err := error(unix.ENOENT)
+	if k.built == (built{w.Self, tunnel}) {
+		err = k.Batch(func(c *nftables.Conn) error { return k.change(c, w, tunnel) })
+	}
+	if errors.Is(err, unix.ENOENT) {
+		if err = k.build(w, tunnel); err == nil {
+			k.built = built{w.Self, tunnel}
+		}
+	}
+	return err
+}
+
+func (k *tables) build(w Wanted, tunnel uint32) error {
+	return k.Batch(func(c *nftables.Conn) error {
+		for _, f := range families() {
+			ruleset.Replace(c, f.in())
+			for i, s := range f.sets(k.limits.memory) {
+				s.ID = uint32(i + 1)
+				if err := c.AddSet(s, nil); err != nil {
+					return err
+				}
+			}
+			for _, name := range []string{passed, answered, refused} {
+				c.AddObj(&nftables.CounterObj{Table: f.in(), Name: name})
+			}
+			chains := f.fixed(w.Self, tunnel, k.limits)
+			for _, ch := range chains {
+				add := &nftables.Chain{Table: f.in(), Name: ch.name}
+				if ch.hook != nil {
+					add = ruleset.BaseChain(f.in(), ch.name, nftables.ChainTypeFilter, ch.hook, ch.priority)
+				}
+				c.AddChain(add)
+			}
+			for _, ch := range chains {
+				f.fill(c, ch)
+			}
+		}
+		return k.change(c, w, tunnel)
+	})
+}
+
+func (k *tables) change(c *nftables.Conn, w Wanted, tunnel uint32) error {
+	for _, f := range families() {
+		f.fill(c, chain{name: "on", rules: f.on(w, tunnel)})
+		elements := make(map[string][]nftables.SetElement)
+		for vip, leaves := range w.VIPs {
+			to := &expr.Verdict{Kind: expr.VerdictJump, Chain: serving}
+			if leaves {
+				to.Chain = leaving
+			}
+			if f.has(vip) {
+				elements[vips] = append(elements[vips], nftables.SetElement{Key: vip.AsSlice(), Timeout: k.lasts, VerdictData: to})
+			}
+		}
+		for _, m := range w.Others {
+			if f.has(m.Addr) {
+				elements[members] = append(elements[members], nftables.SetElement{Key: m.Addr.AsSlice()})
+			}
+		}
+		for _, name := range w.Links {
+			elements[links] = append(elements[links], nftables.SetElement{Key: ruleset.LinkName(name)})
+		}
+		for _, s := range f.sets(k.limits.memory) {
+			if s.Dynamic {
+				continue
+			}
+			c.FlushSet(s)
+			if err := c.SetAddElements(s, elements[s.Name]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// fill replaces the rules of a chain.
+func (f family) fill(c *nftables.Conn, ch chain) {
+	in := &nftables.Chain{Table: f.in(), Name: ch.name}
+	c.FlushChain(in)
+	for _, exprs := range ch.rules {
+		c.AddRule(&nftables.Rule{Table: f.in(), Chain: in, Exprs: exprs})
+	}
+}
+
+func (f family) sets(memory uint32) []*nftables.Set {
+	connection, _ := nftables.ConcatSetType(f.address, f.address, nftables.TypeMark) // an error only of more than five
+	remembers := func(name string, of nftables.SetDatatype) *nftables.Set {
+		return &nftables.Set{
+			Table: f.in(), Name: name, KeyType: of, Concatenation: of.Name == connection.Name, Dynamic: true, HasTimeout: true, Size: memory,
+		}
+	}
+	return []*nftables.Set{
+		{Table: f.in(), Name: vips, KeyType: f.address, DataType: nftables.TypeVerdict, IsMap: true, HasTimeout: true},
+		{Table: f.in(), Name: members, KeyType: f.address},
+		{Table: f.in(), Name: links, KeyType: nftables.TypeIFName, KeyByteOrder: binaryutil.NativeEndian},
+		remembers(opening, connection), remembers(moved, connection), remembers(strays, f.address), remembers(full, f.address),
+	}
+}
+
+// counts reads the counters: the sum of both families.
+func (k *tables) counts() (Counts, error) {
+	all := make(map[string]uint64)
+	err := k.Do(func(c *nftables.Conn) error {
+		for _, f := range families() {
+			found, err := c.GetObjects(f.in())
+			if err != nil {
+				return err
+			}
+			for _, o := range found {
+				if counter, ok := o.(*nftables.CounterObj); ok {
+					all[counter.Name] += counter.Packets
+				}
+			}
+		}
+		return nil
+	})
+	return Counts{all[passed], all[answered], all[refused]}, err
+}
+
+func (k *tables) listener(vips map[netip.Addr]bool) (netip.AddrPort, error) {
+	listening, err := conntrack.Listening()
+	for _, at := range listening {
+		if _, is := vips[at.Addr()]; is {
+			return at, nil
+		}
+	}
+	return netip.AddrPort{}, err
+}
+
+// watch is told of what this process removes, too: to make tables anew is to remove those that are there.
+func (k *tables) watch(gone chan<- struct{}) (stop func(), err error) {
+	return ruleset.Watch(k.NetNS, gone, func(m netlink.Message) bool {
+		change, ok := ruleset.Read(m)
+		return ok && change.Table == tableName && m.Header.Type&0xff == unix.NFT_MSG_DELTABLE
+	})
+}
+
+// remove removes the tables, if they are there.
+func (k *tables) remove() error {
+	defer k.Close()
+	k.built = built{}
+	return k.RemoveTables(families()[0].in(), families()[1].in())
+}
