@@ -2,6 +2,7 @@ package balancer
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/herald-vip/herald/health"
@@ -78,6 +79,11 @@ type Member struct {
 	Draining bool
 	// Silent: it has not been heard of for as long as what it said holds, or has left.
 	Silent bool
+}
+
+// Serves reports whether the member serves what takes these checks to pass.
+func (m Member) Serves(checks []string) bool {
+	return !m.Silent && !m.Draining && !slices.ContainsFunc(checks, func(name string) bool { return !m.Checks[name] })
 }
 
 // Status is a balancer as it is.

@@ -123,7 +123,7 @@ type VIP struct {
 	Preempt bool `yaml:"preempt"`
 	// OnConflict is what the holder does when a machine that is no member uses the VIP: `defend` it, by announcing it again, or `yield` and give it up until the other is gone. Either is reported. Default: defend.
 	OnConflict OnConflict `yaml:"onConflict" default:"defend" want:"defend or yield"`
-	// Bridge has a node whose checks have failed, or that drains, send new connections for the VIP on to healthy masters while routers and neighbours still bring them here. It needs an `election` section, by which the masters are known. Default: whether there is an `election` section.
+	// Bridge has a node whose checks have failed, or that drains, send new connections for the VIP on to healthy masters while routers and neighbours still bring them here, and has packets of established connections passed on to the master that owns them, unless `announce` is `arp`. It needs an `election` section, by which the masters are known. Default: whether there is an `election` section.
 	Bridge *bool `yaml:"bridge"`
 	// Attributes are added to those of the `bgp` section for this VIP's routes.
 	Attributes `yaml:",inline"`

@@ -23,6 +23,7 @@ import (
 	"github.com/herald-vip/herald/balancer/nft"
 	"github.com/herald-vip/herald/balancer/node"
 	"github.com/herald-vip/herald/balancer/proxy"
+	"github.com/herald-vip/herald/balancer/secondchance"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/convert"
@@ -167,7 +168,8 @@ func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...co
 	})
 	node.Clear(log, c)
 	d.kernel = nft.New(log, nft.Options{Node: c.NodeName})
-	d.balancers = node.New(log, d.kernel, proxy.New(proxy.Options{Log: log, Seed: c.NodeName, Linger: proxyLinger}), d.kernel.Bridge())
+	chance := secondchance.New(log, link.Tunnel{}, func(able bool) { d.offer.setPassing(able) })
+	d.balancers = node.New(log, d.kernel, proxy.New(proxy.Options{Log: log, Seed: c.NodeName, Linger: proxyLinger}), d.kernel.Bridge(), chance)
 	d.services = newServices(log, c, d.bgp, func() { d.flat.Look() })
 	if err := d.newSpeaker(c); err != nil {
 		return err
@@ -177,11 +179,11 @@ func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...co
 	d.offer.verdicts = d.monitor.Verdicts
 	if reason := d.drained.resume(); reason != "" {
 		log.Warn("drained until undrain, as before the start", "reason", reason)
-		if err := d.Drain(ctx, reason, false); err != nil { // of nothing yet, and the file is there
+		if err := d.Drain(ctx, reason, false, 0); err != nil { // of nothing yet, and the file is there
 			return err
 		}
 	}
-	defer d.balancers.Close() // last, as what it leaves serves until a successor is there
+	defer d.balancers.End() // last, as what it leaves serves until a successor is there
 	if err := d.apply(ctx, c); err != nil {
 		d.closeBGP("failed to start")
 		d.flat.Close(true)
@@ -203,7 +205,7 @@ func (d *Daemon) newSpeaker(c *config.Config) error {
 	}
 	d.offer = &nodeOffer{}
 	d.flat, d.speaker = flat.New(o, func(parts speaker.FlatParts) *speaker.Speaker {
-		return speaker.New(d.log, d.bgp, d.routes, d.addresses, parts, d.balancers.Bridge(), d.offer)
+		return speaker.New(d.log, d.bgp, d.routes, d.addresses, parts, d.balancers, d.offer)
 	})
 	d.offer.offer, d.offer.offers = d.flat.Election().Offer, d.flat.Election().Offers
 	return nil
@@ -327,7 +329,7 @@ func (d *Daemon) stop(ctx context.Context, signals <-chan os.Signal) {
 		}
 	})
 	clean := true
-	if err := d.Drain(ctx, "herald is stopping", false); err != nil {
+	if err := d.Drain(ctx, "herald is stopping", false, 0); err != nil {
 		if err := errors.Join(d.speaker.Stop(), d.services.stop()); err != nil {
 			d.log.Error("cannot withdraw everything", "err", err)
 			clean = false

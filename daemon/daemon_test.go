@@ -195,7 +195,7 @@ func TestStopsAfterADrain(t *testing.T) {
 	n.awaitVIPs(both()...)
 	c := admin.NewClient(filepath.Join(n.dir, "herald.sock"))
 	for range 2 {
-		if err := c.Drain(t.Context(), "kernel upgrade", false, 0); err != nil {
+		if err := c.Drain(t.Context(), "kernel upgrade", false, 0, 0); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -20,7 +20,7 @@ func TestDrainByHand(t *testing.T) {
 	n.start()
 	n.awaitVIPs(both()...)
 	c := admin.NewClient(filepath.Join(n.dir, "herald.sock"))
-	if err := c.Drain(t.Context(), "kernel upgrade", false, 0); err != nil {
+	if err := c.Drain(t.Context(), "kernel upgrade", false, 0, 0); err != nil {
 		t.Fatal(err)
 	}
 	if got := n.vips(); len(got) != 0 {
@@ -73,7 +73,7 @@ func TestDrainAndUndrainAtOnce(t *testing.T) {
 	c := admin.NewClient(filepath.Join(n.dir, "herald.sock"))
 	for range 300 {
 		var both sync.WaitGroup
-		both.Go(func() { _ = c.Drain(t.Context(), "kernel upgrade", true, 0) }) // the other may end it
+		both.Go(func() { _ = c.Drain(t.Context(), "kernel upgrade", true, 0, 0) }) // the other may end it
 		both.Go(func() {
 			if err := c.Undrain(t.Context()); err != nil {
 				t.Error(err)

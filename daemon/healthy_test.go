@@ -9,6 +9,7 @@ import (
 	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/balancer/nft"
 	"github.com/herald-vip/herald/balancer/node"
+	"github.com/herald-vip/herald/balancer/secondchance"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/convert"
@@ -16,6 +17,7 @@ import (
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/address"
 	"github.com/herald-vip/herald/netutil/arrivals"
+	"github.com/herald-vip/herald/netutil/link"
 	"github.com/herald-vip/herald/netutil/route"
 	"github.com/herald-vip/herald/service/peering"
 	"github.com/herald-vip/herald/speaker"
@@ -71,7 +73,7 @@ func idle(tb testing.TB, c *config.Config, plane balancer.Plane, observe func(he
 	}
 	d := &Daemon{log: log, config: c, events: eventlog.New(rememberedEvents), addresses: addresses, arrivals: arrivals.New(log, 0), bgp: bgp.New(log, bgp.Options{})}
 	d.peering = peering.New(log, d.bgp, peering.Options{})
-	d.balancers = node.New(log, plane, &countingPlane{}, nft.New(log, nft.Options{}).Bridge())
+	d.balancers = node.New(log, plane, &countingPlane{}, nft.New(log, nft.Options{}).Bridge(), secondchance.New(log, link.Tunnel{}, func(bool) {}))
 	d.flat, d.speaker = flat.New(flat.Options{Log: log, Node: c.NodeName}, func(parts speaker.FlatParts) *speaker.Speaker {
 		return speaker.New(log, d.bgp, route.New(), addresses, parts, nil, nil)
 	})
@@ -109,7 +111,7 @@ func TestHealthyIsThatOfTheStatus(t *testing.T) {
 	}
 	for _, drain := range []bool{false, true} {
 		if drain {
-			if err := d.Drain(t.Context(), "upgrade", false); err != nil {
+			if err := d.Drain(t.Context(), "upgrade", false, 0); err != nil {
 				t.Fatal(err)
 			}
 		}

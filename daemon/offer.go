@@ -20,6 +20,7 @@ type nodeOffer struct {
 
 	mu       sync.Mutex
 	draining bool
+	passing  bool
 	serves   map[string]bool
 	last     election.Offer // without a map if there was none
 }
@@ -28,6 +29,14 @@ type nodeOffer struct {
 func (o *nodeOffer) setDraining(draining bool) {
 	o.mu.Lock()
 	o.draining = draining
+	o.mu.Unlock()
+	o.publish()
+}
+
+// setPassing says whether this node passes packets of others' connections on.
+func (o *nodeOffer) setPassing(passing bool) {
+	o.mu.Lock()
+	o.passing = passing
 	o.mu.Unlock()
 	o.publish()
 }
@@ -77,7 +86,7 @@ func (o *nodeOffer) publish() {
 	if len(verdicts) == 0 && o.last.Checks == nil {
 		return
 	}
-	o.last = election.Offer{Draining: o.draining, Checks: make(map[string]bool)}
+	o.last = election.Offer{Draining: o.draining, Passing: o.passing, Checks: make(map[string]bool)}
 	for _, v := range verdicts {
 		if v.State != health.Unknown && !v.Paused {
 			o.last.Checks[v.Check] = v.State == health.Healthy

@@ -34,6 +34,7 @@ func TestNodeOffer(t *testing.T) {
 		{"which fails", nil, func() { o.Tell(checks{"cp": false}) }, []election.Offer{{Draining: true, Checks: checks{"vip:cp": false}}}},
 		{"no VIP any more", nil, func() { o.Tell(nil) }, []election.Offer{{Draining: true, Checks: checks{}}}},
 		{"no checks any more", nil, func() { o.setDraining(false) }, []election.Offer{{Checks: checks{}}}},
+		{"passes on", nil, func() { o.setPassing(true) }, []election.Offer{{Passing: true, Checks: checks{}}}},
 	} {
 		verdicts, told = step.verdicts, nil
 		step.act()

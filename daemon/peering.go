@@ -11,6 +11,7 @@ import (
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/convert"
+	"github.com/herald-vip/herald/netutil/link"
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/announce"
 )
@@ -35,10 +36,35 @@ func (d *Daemon) renewPeers(ctx context.Context) {
 func (d *Daemon) renewGateways(ctx context.Context) {
 	d.mu.Lock()
 	follows := len(d.peering.InForce().Gateways) > 0
+	d.balancers.SetLinks(routerLinks(d.peering.InForce().BGP.Peers))
 	d.mu.Unlock()
 	if follows {
 		d.renewPeers(ctx)
 	}
+}
+
+// routerLinks are the links by which routers bring packets: those of the peers and of default gateways.
+func routerLinks(peers []bgp.Peer) []string {
+	var out []string
+	var routers []netip.Addr
+	for _, p := range peers {
+		if p.Interface != "" {
+			out = append(out, p.Interface)
+		} else if p.Address.IsValid() {
+			routers = append(routers, p.Address)
+		}
+	}
+	for _, ipv6 := range []bool{false, true} {
+		gateways, _ := link.Gateways(ipv6) // peers, too, say where routers are
+		routers = append(routers, gateways...)
+	}
+	for _, r := range routers {
+		if name, err := link.To(r); err == nil && name != "lo" { // else it is not reached now, and is looked at again
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // announceBy has Services announced as c has it: with its attributes, to the peers

@@ -110,6 +110,7 @@ func (d *Daemon) applyVIPs() {
 	for _, p := range set.BGP.Peers {
 		peers = append(peers, p.Name())
 	}
+	d.balancers.SetLinks(routerLinks(set.BGP.Peers))
 	d.speaker.Apply(vips, peers, append(d.monitor.Verdicts(), verdicts...))
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/arp"
@@ -22,14 +23,14 @@ var _ admin.Daemon = (*Daemon)(nil)
 
 // Drain implements [admin.Daemon]. Others hear of it first, so that balancers send new
 // connections elsewhere. Services and VIPs do not wait for each other.
-func (d *Daemon) Drain(ctx context.Context, reason string, untilUndrain bool) error {
+func (d *Daemon) Drain(ctx context.Context, reason string, untilUndrain bool, deadline time.Duration) error {
 	d.draining.Lock()
 	if err := d.drained.begin(reason, untilUndrain); err != nil {
 		d.draining.Unlock()
 		return err
 	}
 	d.offer.setDraining(true)
-	services, vips := d.services.drain(reason), d.speaker.Drain(reason)
+	services, vips := d.services.drain(reason), d.speaker.Drain(reason, deadline)
 	d.draining.Unlock()
 	return errors.Join(vips(ctx), services(ctx))
 }
@@ -137,7 +138,7 @@ func (d *Daemon) Status() admin.Status {
 	if s.Draining != "" {
 		s.DrainingSince, s.UntilUndrain = d.drained.status()
 	}
-	s.Balancers = d.balancers.Status(c)
+	s.Balancers, s.Passing = d.balancers.Status(c), d.balancers.Passing()
 	for i := range s.VIPs {
 		v := &s.VIPs[i]
 		v.Checks = vipChecks(c, v.Name)

@@ -179,7 +179,7 @@ func TestWorker(t *testing.T) {
 			w.wantKept(kept)
 
 			// The master is drained, and nobody else is there.
-			if err := admin.NewClient(filepath.Join(n.dir, "herald.sock")).Drain(t.Context(), "upgrade", false, 0); err != nil {
+			if err := admin.NewClient(filepath.Join(n.dir, "herald.sock")).Drain(t.Context(), "upgrade", false, 0, 0); err != nil {
 				t.Fatal(err)
 			}
 			n.awaitGet(onMaster, healthz+"apiserver", http.StatusServiceUnavailable)

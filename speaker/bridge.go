@@ -8,7 +8,7 @@ import (
 
 // Bridge sends new connections to a VIP on to other nodes that serve it, for as long as
 // routers, or neighbours, still send them to this one. Its methods do not wait for
-// anything, as a withdrawal calls them, and do their work in the order of the calls. What
+// anything but Held, as a withdrawal calls them, and do their work in the order of the calls. What
 // stands in their way is for the bridge to tell: nothing here depends on it.
 type Bridge interface {
 	// Open sends new connections to addrs on, while there are any and until a time at the
@@ -16,6 +16,9 @@ type Bridge interface {
 	Open(until time.Time, addrs ...netip.Addr)
 	// Close ends that. It is called before addrs are served here again.
 	Close(addrs ...netip.Addr)
+	// Held is how many connections clients elsewhere have with this node by each of addrs of which others pass packets on to it.
+	// It asks the kernel for all sockets, and is called in a drain with a deadline, once a second.
+	Held(addrs ...netip.Addr) (map[netip.Addr]int, error)
 }
 
 // longestBridge is how long new connections are sent on at most after a step of a

@@ -18,6 +18,17 @@ func (b bridge) Open(until time.Time, addrs ...netip.Addr) {
 }
 func (b bridge) Close(addrs ...netip.Addr) { b.record("keep %s", list(addrs)) }
 
+func (b bridge) Held(addrs ...netip.Addr) (map[netip.Addr]int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.counts = append(b.counts, len(addrs))
+	held := make(map[netip.Addr]int)
+	for _, a := range addrs {
+		held[a] = b.held
+	}
+	return held, b.silent
+}
+
 func bridged() speaker.VIP {
 	v := vip()
 	v.Bridge = true
@@ -73,7 +84,7 @@ func TestBridgeOfADrain(t *testing.T) {
 		s.Apply([]speaker.VIP{bridged()}, peers(), unknown())
 		healthy(s)
 		n.took()
-		if err := s.Drain("herald drain")(t.Context()); err != nil {
+		if err := s.Drain("herald drain", 0)(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		expect(t, n, "mark 10.99.0.10", "send 10.99.0.10 on for 1m0s",

@@ -40,7 +40,7 @@ func TestDemote(t *testing.T) {
 		// On purpose it goes, and does not come back unhealthy.
 		s.Observe(verdict("apiserver", health.Unhealthy))
 		n.took()
-		if err := s.Drain("herald drain")(t.Context()); err != nil {
+		if err := s.Drain("herald drain", 0)(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		expect(t, n, "withdraw 10.99.0.10", "unbind 10.99.0.10")

@@ -68,7 +68,7 @@ func TestPlannedChangesAreNoFlaps(t *testing.T) {
 		healthy(s)
 		verdicts := []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)}
 		for range 3 {
-			if err := s.Drain("herald drain")(t.Context()); err != nil {
+			if err := s.Drain("herald drain", 0)(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			s.Undrain()
@@ -76,7 +76,7 @@ func TestPlannedChangesAreNoFlaps(t *testing.T) {
 			s.Apply([]speaker.VIP{v}, peers(), verdicts)
 
 			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-			_ = s.Drain("the apiserver is about to be replaced")(ctx)
+			_ = s.Drain("the apiserver is about to be replaced", 0)(ctx)
 			cancel()
 			s.Observe(verdict("apiserver", health.Unhealthy))
 			s.Undrain()

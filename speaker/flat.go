@@ -259,7 +259,7 @@ func (s *Speaker) closeFence() {
 			u.fence = fencing{}
 		case u.at.stage == Withdrawn && u.fence.state != closed:
 			closing = append(closing, u)
-		case u.at.stage == Lingering && u.fence.state != accepting: // it was answering, or the fence was made anew
+		case u.vip.Flat != nil && u.at.stage == Lingering && u.fence.state != accepting: // it was answering, or the fence was made anew
 			leaving = append(leaving, u)
 			if end := u.at.since.Add(u.vip.Linger + afterLinger); end.After(until) {
 				until = end

@@ -88,7 +88,7 @@ func TestFlatDrainHandsOverAndLingers(t *testing.T) {
 	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
 		l.grant(s)
 		l.took()
-		if err := s.Drain("herald drain")(t.Context()); err != nil {
+		if err := s.Drain("herald drain", 0)(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		expect(t, l.node, "silence 10.99.0.10", "accept 10.99.0.10 for 1.5s", "resign from control-plane",
@@ -133,7 +133,7 @@ func TestFlatWithoutFenceDoesNotLinger(t *testing.T) {
 	runFlat(t, true, func(t *testing.T, s *speaker.Speaker, l *flat) {
 		l.grant(s)
 		expect(t, l.node, "bind 10.99.0.10", "proclaim 10.99.0.10")
-		if err := s.Drain("herald drain")(t.Context()); err != nil {
+		if err := s.Drain("herald drain", 0)(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		expect(t, l.node, "unbind 10.99.0.10", "silence 10.99.0.10", "resign from control-plane")

@@ -177,7 +177,7 @@ func TestNotKept(t *testing.T) {
 			s.Observe(slow("apiserver"))
 			s.Observe(verdict("registry", health.Unhealthy))
 		},
-		"drained": func(s *speaker.Speaker) { s.Observe(slow("apiserver")); s.Drain("herald drain") },
+		"drained": func(s *speaker.Speaker) { s.Observe(slow("apiserver")); s.Drain("herald drain", 0) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			runKeeping(t, func(t *testing.T, s *speaker.Speaker, n *node, _ *others) {

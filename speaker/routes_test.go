@@ -96,7 +96,7 @@ func TestKernelRouteComesAfterTheAddressAndGoesBefore(t *testing.T) {
 		expect(t, k.node, "table 201: no 10.99.0.10/32", "unbind 10.99.0.10")
 		s.Observe(verdict("registry", health.Healthy))
 		k.took()
-		if err := s.Drain("herald drain")(t.Context()); err != nil {
+		if err := s.Drain("herald drain", 0)(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		expect(t, k.node, "table 201: 10.99.0.10/32 metric 16777215", "table 201: no 10.99.0.10/32", "unbind 10.99.0.10")
@@ -273,7 +273,7 @@ func TestPrefixIsMarkedWithTheLast(t *testing.T) {
 		v.Prefixes = []netip.Prefix{netip.MustParsePrefix("10.99.0.0/24")}
 		s.Apply([]speaker.VIP{v}, peers(), passing())
 		n.took()
-		if err := s.Drain("herald drain")(t.Context()); err != nil {
+		if err := s.Drain("herald drain", 0)(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		expect(t, n, "mark 10.99.0.0", "withdraw 10.99.0.0", "unbind 10.99.0.10", "unbind 10.99.0.11")

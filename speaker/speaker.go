@@ -155,7 +155,11 @@ type Speaker struct {
 	unable    error                               // why this node could answer for no address when it last tried
 	tried     time.Time
 	drain     departure.Drain
-	again     time.Time // when time alone will change a decision; zero is never
+	deadline  time.Time          // of a drain that waits for connections to end
+	held      map[netip.Addr]int // these connections, as they were when last counted
+	uncounted error              // why they could not be
+	counted   time.Time          // zero is not yet in this drain
+	again     time.Time          // when time alone will change a decision; zero is never
 }
 
 // binding is one address on one link, the unit of every decision.
@@ -333,12 +337,14 @@ func (s *Speaker) FenceClosed() {
 }
 
 // Drain starts a planned withdrawal of every VIP; wait returns when it is
-// complete: routes withdrawn, addresses gone. The VIPs stay withdrawn until
+// complete: routes withdrawn, addresses gone. An address lingers longer while clients have connections
+// by it of which others pass packets on to this node, until the deadline; each Drain sets that anew. The VIPs stay withdrawn until
 // [Speaker.Undrain], which makes a wait under way return an error. reason is
 // for people.
-func (s *Speaker) Drain(reason string) (wait func(context.Context) error) {
+func (s *Speaker) Drain(reason string, deadline time.Duration) (wait func(context.Context) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.deadline, s.uncounted, s.counted = time.Now().Add(deadline), nil, time.Time{}
 	if s.drain.Begin(reason) {
 		s.log.Info("draining", "reason", reason)
 	}
@@ -354,6 +360,7 @@ func (s *Speaker) Undrain() {
 	if !s.drain.End() {
 		return
 	}
+	s.deadline = time.Time{}
 	s.log.Info("drain ended")
 	s.reconcile()
 }

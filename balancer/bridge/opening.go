@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/herald-vip/herald/balancer"
@@ -60,10 +59,7 @@ func healthy(checks []string, vip netip.Addr, members []balancer.Member) []targe
 	var out []target
 	for _, m := range members {
 		own := m.Addr.Unmap()
-		if m.Silent || m.Draining || own.Is4() != vip.Is4() || !own.IsGlobalUnicast() || own.Zone() != "" {
-			continue
-		}
-		if !slices.ContainsFunc(checks, func(name string) bool { return !m.Checks[name] }) {
+		if m.Serves(checks) && own.Is4() == vip.Is4() && own.IsGlobalUnicast() && own.Zone() == "" {
 			out = append(out, target{m.Name, own})
 		}
 	}

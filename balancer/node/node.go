@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/balancer/bridge"
@@ -15,23 +17,52 @@ import (
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/convert"
 	"github.com/herald-vip/herald/election"
+	"github.com/herald-vip/herald/netutil/conntrack"
 )
 
 // Node is the balancers and the bridge of this node. Its methods may be called from any goroutine.
 type Node struct {
-	log    *slog.Logger
-	set    *balancer.Set
-	bridge *bridge.Bridge
+	log     *slog.Logger
+	set     *balancer.Set
+	bridge  *bridge.Bridge
+	passing passing
 }
 
-// New returns a Node without balancers, which is to be closed. The planes are closed with it; they run
+// New returns a Node without balancers, which is to be ended. The planes are closed with it; they run
 // and are made elsewhere.
-func New(log *slog.Logger, kernel, proxy balancer.Plane, forwarder bridge.Kernel) *Node {
-	return &Node{log: log, set: balancer.New(log, kernel, proxy), bridge: bridge.New(log, forwarder)}
+func New(log *slog.Logger, kernel, proxy balancer.Plane, forwarder bridge.Kernel, chance Chance) *Node {
+	return &Node{
+		log: log, set: balancer.New(log, kernel, proxy), bridge: bridge.New(log, forwarder),
+		passing: passing{chance: chance, passed: passed{leaving: make(map[netip.Addr]departing)}},
+	}
 }
 
-// Bridge is for those who withdraw VIPs.
-func (n *Node) Bridge() *bridge.Bridge { return n.bridge }
+// Open sends new connections to addrs on to members that serve them, until a time at the latest: the bridge those that are not
+// passed on unchanged, which the kernel looks at first.
+func (n *Node) Open(until time.Time, addrs ...netip.Addr) {
+	n.passing.leave(until, addrs)
+	n.bridge.Open(until, addrs...)
+}
+
+// Close ends that. It is called before addrs are served here again.
+func (n *Node) Close(addrs ...netip.Addr) {
+	n.passing.serve(addrs)
+	n.bridge.Close(addrs...)
+}
+
+// Held is how many connections clients elsewhere have with this node by each of addrs of which members pass packets on to it.
+func (n *Node) Held(addrs ...netip.Addr) (map[netip.Addr]int, error) {
+	if is := n.passing.chance.Status(); !is.Able || len(is.To) == 0 {
+		return nil, nil // routers' silence ends them
+	}
+	n.passing.mu.Lock()
+	addrs = slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return !n.passing.has(a) })
+	n.passing.mu.Unlock()
+	if len(addrs) == 0 {
+		return nil, nil
+	}
+	return conntrack.Held(addrs...)
+}
 
 // SetBalancers makes the balancers of c the ones that run.
 func (n *Node) SetBalancers(c *config.Config) error { return n.set.Apply(balancers(c)) }
@@ -47,20 +78,30 @@ func (n *Node) SetVIPs(c *config.Config) {
 		}
 	}
 	n.bridge.SetVIPs(bridged, all)
+	n.passing.setVIPs(c)
 }
+
+// SetLinks says by which links routers bring packets.
+func (n *Node) SetLinks(names []string) { n.passing.change(func(of *passed) { of.links = names }) }
 
 // SetOffers takes in what members offer.
 func (n *Node) SetOffers(offered []election.Offered) {
 	all, others := members(offered)
 	n.set.SetMembers(all)
 	n.bridge.SetMembers(others)
+	n.passing.change(func(of *passed) { of.offered = offered })
 }
 
-// Run runs the bridge until ctx is done.
-func (n *Node) Run(ctx context.Context) { n.bridge.Run(ctx) }
+// Run runs the bridge, and passes packets on, until ctx is done.
+func (n *Node) Run(ctx context.Context) {
+	var chance sync.WaitGroup
+	chance.Go(func() { n.passing.chance.Run(ctx) })
+	n.bridge.Run(ctx)
+	chance.Wait()
+}
 
-// Close ends balancing such that a successor loses no connection. Nothing runs any more.
-func (n *Node) Close() {
+// End ends balancing such that a successor loses no connection. Nothing runs any more.
+func (n *Node) End() {
 	if err := n.set.Close(); err != nil {
 		n.log.Warn("cannot leave the balancers to a successor", "err", err)
 	}
@@ -116,13 +157,10 @@ func listeners(c *config.Config, b config.Balancer) []netip.AddrPort {
 	return out
 }
 
-// members are all members, and those besides this node. One that left, for an upgrade perhaps, drains.
+// members are all members, and those besides this node.
 func members(offered []election.Offered) (all, others []balancer.Member) {
 	for _, o := range offered {
-		m := balancer.Member{
-			Name: o.Member, Addr: o.Address.Addr(), Checks: o.Offer.Checks,
-			Draining: o.Offer.Draining || o.Left, Silent: o.Silent,
-		}
+		m := member(o)
 		all = append(all, m)
 		if !o.Self {
 			others = append(others, m)

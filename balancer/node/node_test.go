@@ -162,8 +162,8 @@ func TestOffersAreCarried(t *testing.T) { synctest.Test(t, offersAreCarried) }
 
 func offersAreCarried(t *testing.T) {
 	plane := &fakePlane{}
-	n := New(slog.New(slog.DiscardHandler), plane, &fakePlane{}, nil)
-	defer n.Close()
+	n := New(slog.New(slog.DiscardHandler), plane, &fakePlane{}, nil, &fakeChance{})
+	defer n.End()
 	carried := func() []balancer.Service {
 		synctest.Wait()
 		return plane.carried

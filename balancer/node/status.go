@@ -55,14 +55,35 @@ func (n *Node) Health(c *config.Config, name string) []admin.Balancer {
 // that last began, and says so, or says why nothing could be done with them; it is empty if there
 // is nothing to say.
 func (n *Node) BridgeStatus(addr netip.Addr) (to []string, began time.Time, said string) {
-	to, began, fault := n.bridge.Status(addr)
-	switch {
-	case fault != "":
-		said = "no bridge when it leaves: " + fault
-	case len(to) > 0:
+	if to, began = n.passing.status(addr); len(to) == 0 {
+		bridged, opened, fault := n.bridge.Status(addr)
+		if to = bridged; opened.After(began) {
+			began = opened
+		}
+		if fault != "" {
+			return to, began, "no bridge when it leaves: " + fault
+		}
+	}
+	if len(to) > 0 {
 		said = "forwards new connections to " + strings.Join(to, ", ")
 	}
 	return to, began, said
+}
+
+// Passing is how packets of others' connections are passed on; nil if they are not to be.
+func (n *Node) Passing() *admin.Passing {
+	p := &n.passing
+	is := p.chance.Status()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.vips) == 0 {
+		return nil
+	}
+	out := &admin.Passing{Members: is.To, Passed: is.Passed, Answered: is.Answered, Refused: is.Refused, Error: is.Lacks}
+	if is.Err != nil {
+		out.Error = is.Err.Error()
+	}
+	return out
 }
 
 func find(c *config.Config, name string) (config.Balancer, bool) {

@@ -180,7 +180,8 @@ const answerTimeout = 5 * time.Second
 type drainCommand struct {
 	socketFlag
 	Reason       string        `default:"herald drain" help:"Shown in status and log."`
-	Timeout      time.Duration `default:"30s" help:"How long to wait for the end of the drain."`
+	Timeout      time.Duration `default:"30s" help:"How long to wait for the end of the drain, after the deadline."`
+	Deadline     time.Duration `help:"How long to wait at most for connections by VIPs to end, which other members pass on to this node. Another drain without it ends the wait."`
 	UntilUndrain bool          `help:"Stay drained over restarts and reboots, until undrain."`
 }
 
@@ -190,9 +191,10 @@ func (c drainCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	waiting, cancel := context.WithTimeout(ctx, c.Timeout+answerTimeout)
+	limit := c.Deadline + c.Timeout
+	waiting, cancel := context.WithTimeout(ctx, limit+answerTimeout)
 	defer cancel()
-	if err := client.Drain(waiting, c.Reason, c.UntilUndrain, c.Timeout); err != nil {
+	if err := client.Drain(waiting, c.Reason, c.UntilUndrain, c.Deadline, limit); err != nil {
 		return err
 	}
 	after, err := statusSoon(ctx, client)
@@ -203,7 +205,7 @@ func (c drainCommand) Run(ctx context.Context) error {
 		return err
 	}
 	if left := after.Left(); len(left) > 0 {
-		return fmt.Errorf("the drain goes on, and has left after %v: %s", c.Timeout, strings.Join(left, ", "))
+		return fmt.Errorf("the drain goes on, and has left after %v: %s", limit, strings.Join(left, ", "))
 	}
 	return nil
 }

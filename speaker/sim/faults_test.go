@@ -73,7 +73,7 @@ var faults = []fault{
 		}
 	}},
 	{"drain", func(w *world, n *node) {
-		w.after(0, func() { n.with(func(p *process) { p.speaker.Drain("for a while") }) })
+		w.after(0, func() { n.with(func(p *process) { p.speaker.Drain("for a while", 0) }) })
 		w.after(w.leases(0, 6), func() { n.with(func(p *process) { p.speaker.Undrain() }) })
 	}},
 	{"flush of nftables", func(w *world, n *node) {

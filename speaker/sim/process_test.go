@@ -349,7 +349,7 @@ func (n *node) stop() {
 	defer func() { <-n.busy }()
 	var p *process
 	var wait func(context.Context) error
-	if n.with(func(of *process) { p, wait = of, of.speaker.Drain("herald is stopping") }); wait == nil {
+	if n.with(func(of *process) { p, wait = of, of.speaker.Drain("herald is stopping", 0) }); wait == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

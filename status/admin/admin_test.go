@@ -33,7 +33,7 @@ func (d *daemon) Status() admin.Status { return d.status }
 
 func (d *daemon) Services() []admin.Service { return d.services }
 
-func (d *daemon) Drain(ctx context.Context, reason string, untilUndrain bool) error {
+func (d *daemon) Drain(ctx context.Context, reason string, untilUndrain bool, deadline time.Duration) error {
 	if untilUndrain {
 		reason += ", until undrain"
 	}
@@ -113,10 +113,10 @@ func TestDrainAndUndrain(t *testing.T) {
 	d := &daemon{}
 	serve(t, path, d)
 	c := admin.NewClient(path)
-	if err := c.Drain(t.Context(), "kernel upgrade", true, 0); err != nil {
+	if err := c.Drain(t.Context(), "kernel upgrade", true, 0, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Drain(t.Context(), "", false, 0); err != nil {
+	if err := c.Drain(t.Context(), "", false, 0, 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Undrain(t.Context()); err != nil {
@@ -130,11 +130,11 @@ func TestDrainAndUndrain(t *testing.T) {
 	}
 	// However short the time is that a drain is waited for, it has begun.
 	d.drained, d.lingers = nil, true
-	if err := c.Drain(t.Context(), "kernel upgrade", false, time.Nanosecond); err != nil || len(d.drained) != 1 {
+	if err := c.Drain(t.Context(), "kernel upgrade", false, 0, time.Nanosecond); err != nil || len(d.drained) != 1 {
 		t.Errorf("%v after one that lingers: %v", d.drained, err)
 	}
 	d.lingers, d.refuse = false, errors.New("link eth9 is stuck")
-	for what, err := range map[string]error{"drain": c.Drain(t.Context(), "x", false, 0), "undrain": c.Undrain(t.Context()), "removal": c.RemoveMember(t.Context(), "m3")} {
+	for what, err := range map[string]error{"drain": c.Drain(t.Context(), "x", false, 0, 0), "undrain": c.Undrain(t.Context()), "removal": c.RemoveMember(t.Context(), "m3")} {
 		if err == nil || !strings.Contains(err.Error(), "link eth9 is stuck") {
 			t.Errorf("a failed %s says %v", what, err)
 		}

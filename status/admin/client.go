@@ -58,9 +58,9 @@ func (c *Client) get(ctx context.Context, path string, to any) error {
 }
 
 // Drain withdraws every VIP in good order, and returns when that is done or, unless it is 0, limit is
-// over: the drain goes on then. It ends with the process, or lasts until undrain.
-func (c *Client) Drain(ctx context.Context, reason string, untilUndrain bool, limit time.Duration) error {
-	form := url.Values{"reason": {reason}, "untilUndrain": {strconv.FormatBool(untilUndrain)}, "limit": {limit.String()}}
+// over: the drain goes on then. It ends with the process, or lasts until undrain, and waits for connections to end until the deadline.
+func (c *Client) Drain(ctx context.Context, reason string, untilUndrain bool, deadline, limit time.Duration) error {
+	form := url.Values{"reason": {reason}, "untilUndrain": {strconv.FormatBool(untilUndrain)}, "deadline": {deadline.String()}, "limit": {limit.String()}}
 	_, err := c.do(ctx, http.MethodPost, "/drain", form)
 	return err
 }

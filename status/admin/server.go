@@ -18,9 +18,10 @@ type Daemon interface {
 	Status() Status
 	// Services tells of each Service that is Herald's, in the order of their names.
 	Services() []Service
-	// Drain returns when every VIP is withdrawn and unbound. One that lasts until undrain outlasts the
-	// process; the error may be that this cannot be, and then nothing is drained.
-	Drain(ctx context.Context, reason string, untilUndrain bool) error
+	// Drain returns when every VIP is withdrawn and unbound, which waits for connections to end until the deadline, whatever an
+	// earlier one said. One that lasts until undrain outlasts the process; the error may be that this cannot be, and then
+	// nothing is drained.
+	Drain(ctx context.Context, reason string, untilUndrain bool, deadline time.Duration) error
 	// Undrain announces again what is healthy. The error is why a restart would drain again.
 	Undrain() error
 	// RemoveMember takes the vote of a silent member, and returns when the others have agreed on that.
@@ -82,12 +83,13 @@ func handler(d Daemon) http.Handler {
 	mux.HandleFunc("GET /services", func(w http.ResponseWriter, _ *http.Request) { answer(w, d.Services()) })
 	mux.HandleFunc("POST /drain", func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
+		deadline, _ := time.ParseDuration(r.FormValue("deadline")) // an older client asks for none
 		if limit, err := time.ParseDuration(r.FormValue("limit")); err == nil && limit > 0 {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, limit)
 			defer cancel()
 		}
-		err := d.Drain(ctx, cmp.Or(r.FormValue("reason"), "herald drain"), r.FormValue("untilUndrain") == "true")
+		err := d.Drain(ctx, cmp.Or(r.FormValue("reason"), "herald drain"), r.FormValue("untilUndrain") == "true", deadline)
 		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 		}

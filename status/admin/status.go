@@ -32,6 +32,8 @@ type Status struct {
 	VIPs          []VIP     `json:"vips"`
 	Checks        []Check   `json:"checks"`
 	Peers         []Peer    `json:"peers"`
+	// Passing is how packets of others' connections are passed on; nil if they are not to be.
+	Passing *Passing `json:"passing,omitempty"`
 	// Balancers spread the connections that arrive at this node; none if there are to be none.
 	Balancers []Balancer `json:"balancers,omitempty"`
 	// Election is how the members of a flat layer 2 agree on holders; nil if there is none.
@@ -99,6 +101,19 @@ type VIP struct {
 	LastWithdrawal *Withdrawal `json:"lastWithdrawal,omitempty"`
 	// Arrivals are the connections that others began to the address here; nil if they are not counted.
 	Arrivals *Arrivals `json:"arrivals,omitempty"`
+}
+
+// Passing is how packets that routers bring to this node are passed on to the members that own their connections.
+type Passing struct {
+	// Members are the others that take part.
+	Members []string `json:"members"`
+	// Passed are packets that went on to the next member, Answered those that nobody was left for, so that this node
+	// answered, and Refused those that it answered as there were too many.
+	Passed   uint64 `json:"passed"`
+	Answered uint64 `json:"answered"`
+	Refused  uint64 `json:"refused"`
+	// Error is what stands in the way.
+	Error string `json:"error,omitempty"`
 }
 
 // Arrivals are the connections of TCP that came to an address, by their first packets.

@@ -69,6 +69,11 @@ func (s Status) WriteText(w io.Writer, now time.Time) error {
 		t.row(v.Name, v.Address.String(), v.Interface, v.Told(), t.ago(v.Since), v.Why(now))
 	}
 
+	if p := s.Passing; p != nil {
+		t.head("PASSES ON TO", "PACKETS", "ANSWERED", "REFUSED", "WHY")
+		t.row(strings.Join(p.Members, ", "), fmt.Sprint(p.Passed), fmt.Sprint(p.Answered), fmt.Sprint(p.Refused), p.Error)
+	}
+
 	if len(s.Checks) > 0 {
 		t.head("CHECK", "STATE", "FOR", "LATENCY", "WHY")
 	}

@@ -134,6 +134,7 @@ func collect(s admin.Status, t teller) {
 	}
 	collectElection(s, t)
 	collectBalancers(s, t)
+	collectPassing(s.Passing, t)
 	if s.Services != nil {
 		collectServices(s.Services, t)
 	}
@@ -216,6 +217,15 @@ func collectElection(s admin.Status, t teller) {
 	t.counts("election_packets_total", "Packets that did not count: from strangers, undecipherable, or ignored for what they say.",
 		"kind", map[string]uint64{"stranger": e.Strangers, "undecipherable": e.Undecipherable, "ignored": e.Ignored})
 	t.flag("fence_on", "1 while the kernel guards against answers after the end of a lease.", e.Fence == admin.FenceOn)
+}
+
+func collectPassing(p *admin.Passing, t teller) {
+	if p == nil {
+		return
+	}
+	t.flag("passing", "1 while packets of others' connections are passed on to other members, until they come to the one that owns them.", p.Error == "" && len(p.Members) > 0)
+	t.counts("passing_packets_total", "Packets of others' connections: passed on, answered here as no member was left, or refused as there were too many.",
+		"what", map[string]uint64{"passed": p.Passed, "answered": p.Answered, "refused": p.Refused})
 }
 
 // leases has one for each VIP on a flat layer 2, an empty one if this node knows of

@@ -1,0 +1,108 @@
+package node
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/balancer/secondchance"
+	"github.com/herald-vip/herald/election"
+)
+
+// fakeChance remembers what it is to do.
+type fakeChance struct {
+	wanted secondchance.Wanted
+	status secondchance.Status
+}
+
+func (f *fakeChance) Set(w secondchance.Wanted)   { f.wanted = w }
+func (f *fakeChance) Status() secondchance.Status { return f.status }
+func (f *fakeChance) Run(ctx context.Context)     { <-ctx.Done() }
+
+// fakeBridge remembers what it has opened.
+type fakeBridge struct{ opened []netip.Addr }
+
+func (f *fakeBridge) Prepare(map[netip.Addr][]netip.Addr) error { return nil }
+func (f *fakeBridge) Open(_ time.Duration, vips ...netip.Addr)  { f.opened = append(f.opened, vips...) }
+func (f *fakeBridge) Close(...netip.Addr) error                 { return nil }
+func (f *fakeBridge) Received(netip.Addr) (uint64, error)       { return 0, nil }
+
+// Packets go to the members that pass on themselves and are alive, drained or not. New connections of a VIP that leaves do, too, while one of them
+// serves it; the bridge has those that do not.
+func TestPassing(t *testing.T) {
+	chance, forwarder := &fakeChance{}, &fakeBridge{}
+	n := New(slog.New(slog.DiscardHandler), &fakePlane{}, &fakePlane{}, forwarder, chance)
+	c := parseBalancing(t, "announce: arp, checks: [apiserver]}", `announce: kernel, kernel: {table: 100}, checks: [apiserver]}
+- {name: flat, addresses: [10.0.1.9], announce: arp, checks: [apiserver]}
+- {name: plain, addresses: [10.99.0.11], announce: kernel, kernel: {table: 100}, bridge: false, checks: [apiserver]}`)
+	of := func(name, at string, passes bool) election.Offered {
+		return election.Offered{Member: name, Address: netip.MustParseAddrPort(at), Offer: election.Offer{Passing: passes, Checks: map[string]bool{"apiserver": true}}}
+	}
+	self, m2, older, silent := of("m1", "10.0.1.1:7946", false), of("m2", "10.0.1.2:7946", true), of("m3", "10.0.1.3:7946", false), of("m4", "10.0.1.4:7946", true)
+	self.Self, silent.Silent = true, true
+	v4, v6 := netip.MustParseAddr("10.99.0.10"), netip.MustParseAddr("fd00:99::10")
+	other := netip.MustParseAddr("10.99.0.11")
+
+	n.SetVIPs(c)
+	n.SetLinks([]string{"eth0"})
+	n.SetOffers([]election.Offered{self, m2, older, silent})
+	member := func(name, at string) secondchance.Member {
+		return secondchance.Member{Name: name, Number: secondchance.NumberOf(name), Addr: netip.MustParseAddr(at)}
+	}
+	want := secondchance.Wanted{
+		Self: member("m1", "10.0.1.1"), Others: []secondchance.Member{member("m2", "10.0.1.2")}, Links: []string{"eth0"},
+		VIPs: map[netip.Addr]bool{v4: false, v6: false},
+	}
+	expect := func(after string, leaves bool) {
+		t.Helper()
+		want.VIPs[v4] = leaves
+		if diff := cmp.Diff(want, chance.wanted, ports); diff != "" {
+			t.Errorf("after %s (-want +got):\n%s", after, diff)
+		}
+	}
+	goTo := func(after string, names ...string) {
+		t.Helper()
+		if to, _, _ := n.BridgeStatus(v4); !cmp.Equal(to, names) {
+			t.Errorf("after %s new connections go to %v, want %v", after, to, names)
+		}
+	}
+	expect("the beginning", false)
+
+	n.Open(time.Now().Add(time.Hour), v4, other) // which is not bridged
+	expect("it leaves", true)
+	if diff := cmp.Diff([]netip.Addr{v4}, forwarder.opened, ports); diff != "" {
+		t.Errorf("the bridge is open for (-want +got):\n%s", diff)
+	}
+	goTo("leaving while nothing is passed on", "m2", "m3")
+	chance.status = secondchance.Status{Able: true, To: []string{"m2"}}
+	goTo("leaving", "m2")
+	m2.Offer.Draining = true
+	n.SetOffers([]election.Offered{self, m2, older, silent})
+	expect("all others leave, too", false)
+	goTo("all others leave, too", "m3")
+	m2.Offer.Draining = false
+	n.SetOffers([]election.Offered{self, m2, older, silent})
+	expect("one serves again", true)
+	n.Close(v4)
+	expect("it is here again", false)
+
+	if got, err := n.Held(v4, other); err != nil || !cmp.Equal(got, map[netip.Addr]int{v4: 0}, ports) {
+		t.Errorf("held are %v, %v", got, err)
+	}
+	chance.status.Lacks = "something"
+	if p := n.Passing(); p == nil || !cmp.Equal(p.Members, []string{"m2"}) || p.Error != "something" {
+		t.Errorf("status: %+v", p)
+	}
+
+	n.Open(time.Now().Add(time.Hour), v4)
+	n.SetVIPs(parseBalancing(t))
+	if len(chance.wanted.VIPs) > 0 || n.Passing() != nil {
+		t.Errorf("VIPs on a flat layer 2 only: %+v, %+v", chance.wanted, n.Passing())
+	}
+	n.SetVIPs(c)
+	expect("the VIP is new", false)
+}
