@@ -109,6 +109,7 @@ func examine(c *config.Config, f *facts.Facts) []Finding {
 		{"port", examinePorts},
 		{"port", examineOwnAddresses},
 		{"member", examineMembers},
+		{"member", examinePassing},
 		{"peer", examinePeers},
 		{"check", examineChecks},
 		{"certificate", examineCertificates},

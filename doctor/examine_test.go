@@ -120,6 +120,9 @@ func TestNoFalseAlarm(t *testing.T) {
 			f.Running = running1(f.File)
 			f.Running.VIPs = []admin.VIP{{Name: "held", State: admin.Announced, Announce: admin.ByARP, Arrivals: &admin.Arrivals{Last: f.Now.Add(-2 * time.Minute)}}}
 		}, "vip", "held", "the switch or a gateway sends its packets elsewhere"},
+		{"passed on", passingFile(), passing(&admin.Passing{Members: []string{"m2", "m3"}}), "member", "second chance", "are passed on to m2 and m3"},
+		{"nobody passes on yet", passingFile(), passing(&admin.Passing{}), "member", "second chance", "no other member says"},
+		{"the tunnel's own port", passingFile(), tunnelLink("vxlan", true), "port", "second chance 0.0.0.0:7947/udp", "the link herald-tunnel has it"},
 		{"unnumbered", routedFile, func(c *config.Config, f *facts.Facts) {
 			c.BGP.Peers[1].Address, c.BGP.Peers[1].Interface = netip.Addr{}, "eth1"
 		}, "peer", "eth1", "the link is up"},

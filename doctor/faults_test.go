@@ -21,7 +21,7 @@ import (
 )
 
 func TestNoFault(t *testing.T) {
-	for _, file := range []string{routedFile, flatFile, balancedFile, workerFile} {
+	for _, file := range []string{routedFile, passingFile(), flatFile, balancedFile, workerFile} {
 		c := parsed(t, file)
 		for _, f := range examine(c, well(c)) {
 			if f.Severity != OK {
@@ -52,8 +52,9 @@ func TestFaults(t *testing.T) {
 		f.Host.Links[name] = l
 	}
 	for kind, faults := range map[string][]fault{
-		balancedFile: balancerFaults(),
-		workerFile:   workerFaults(),
+		balancedFile:  balancerFaults(),
+		workerFile:    workerFaults(),
+		passingFile(): passingFaults(),
 		routedFile: {
 			{"no right to addresses", drop(unix.CAP_NET_ADMIN), Blocker, "process", "CAP_NET_ADMIN: this process does not have it"},
 			{"no right to port 179", drop(unix.CAP_NET_BIND_SERVICE), Blocker, "process", "CAP_NET_BIND_SERVICE"},

@@ -74,3 +74,19 @@ func membersHeard(c *config.Config, e *admin.Election, out *findings) {
 		}
 	}
 }
+
+// examinePassing looks at whether packets of others' connections are passed on, which only a running Herald knows.
+func examinePassing(_ *config.Config, f *facts.Facts, out *findings) {
+	if f.Running == nil || f.Running.Passing == nil {
+		return
+	}
+	const subject = "second chance"
+	switch p := f.Running.Passing; {
+	case p.Error != "":
+		out.warning(subject, p.Error, "Packets of others' connections that are not passed on are answered with a reset.", "as it says; docs/second-chance.md has what it takes")
+	case len(p.Members) == 0:
+		out.fine(subject, "no other member says that it passes packets on")
+	default:
+		out.fine(subject, "packets of others' connections are passed on to "+list(p.Members))
+	}
+}

@@ -9,10 +9,12 @@ import (
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/doctor/facts"
+	"github.com/herald-vip/herald/netutil/link"
 )
 
 // examinePorts looks at whether Herald can open its ports.
 func examinePorts(c *config.Config, f *facts.Facts, out *findings) {
+	tunnel := f.Host.Links[link.TunnelName]
 	for _, p := range facts.Ports(c) {
 		subject := fmt.Sprintf("%s %s/%s", p.Use, p.Local, p.Network)
 		err, tried := f.Ports[p]
@@ -20,10 +22,14 @@ func examinePorts(c *config.Config, f *facts.Facts, out *findings) {
 		case !tried:
 		case err == nil:
 			out.fine(subject, "free")
+		case p.Use == "second chance" && tunnel.Kind == "vxlan" && tunnel.Up:
+			out.fine(subject, "the link "+link.TunnelName+" has it, which is Herald's")
 		case errors.Is(err, syscall.EADDRINUSE) && (f.Running != nil || stuck(f)) && owner.Program == "herald":
 			out.fine(subject, fmt.Sprintf("Herald's own, process %d", owner.PID))
 		case errors.Is(err, syscall.EADDRINUSE) && f.Running != nil && owner.PID == 0:
 			out.fine(subject, "in use, and Herald runs; whose it is cannot be seen from here")
+		case errors.Is(err, syscall.EADDRINUSE) && p.Use == "second chance":
+			out.warning(subject, "in use by "+owner.String(), without(p.Use), "stop that program, as no other port will do: ss -lnp 'sport = :"+strconv.Itoa(int(p.Local.Port()))+"'")
 		case errors.Is(err, syscall.EADDRINUSE):
 			out.blocker(subject, "in use by "+owner.String(), without(p.Use),
 				"stop that program, or choose another port: ss -lnp 'sport = :"+strconv.Itoa(int(p.Local.Port()))+"'")
@@ -44,6 +50,8 @@ func without(use string) string {
 		return "A dead router is noticed when the hold time has run out, not before."
 	case "metrics":
 		return "Herald does not start."
+	case "second chance":
+		return "Connections that routers bring to another master are reset there, not passed on."
 	case "balancer":
 		return "The balancer takes no connections there."
 	}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/netutil/link"
 )
 
 // Places are where the balancers of a mode listen; none if connections are left to another balancer.
@@ -126,6 +127,9 @@ func Ports(c *config.Config) []Port {
 	for _, p := range Places(c, config.Proxy) {
 		add(Port{"balancer", "tcp", p.AddrPort})
 	}
+	if passes := func(v config.VIP) bool { return *v.Bridge && v.Announce != config.AnnounceARP }; c.Election != nil && slices.ContainsFunc(c.VIPs, passes) {
+		add(Port{"second chance", "udp", netip.AddrPortFrom(unspecified(c.Election.Bind.Addr().Is4()), link.TunnelPort)})
+	}
 	if c.BGP == nil {
 		return out
 	}
@@ -141,16 +145,20 @@ func Ports(c *config.Config) []Port {
 		if p.BFD == nil {
 			continue
 		}
-		addr, port := netip.IPv6Unspecified(), uint16(3784) // RFC 5881, section 4
-		if p.Address.Is4() || p.DefaultGateway == config.IPv4 {
-			addr = netip.IPv4Unspecified()
-		}
+		port := uint16(3784) // RFC 5881, section 4
 		if *p.BFD.Multihop {
 			port = 4784 // RFC 5883, section 5
 		}
-		add(Port{"BFD", "udp", netip.AddrPortFrom(addr, port)})
+		add(Port{"BFD", "udp", netip.AddrPortFrom(unspecified(p.Address.Is4() || p.DefaultGateway == config.IPv4), port)})
 	}
 	return out
+}
+
+func unspecified(v4 bool) netip.Addr {
+	if v4 {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
 }
 
 // Front is a VIP or a balancer, by whose addresses clients reach a server.

@@ -117,7 +117,7 @@ type Socket struct {
 
 // Port is one that Herald needs.
 type Port struct {
-	Use     string // gossip, metrics, BGP, BFD or balancer
+	Use     string // gossip, metrics, BGP, BFD, balancer or second chance
 	Network string // tcp or udp
 	Local   netip.AddrPort
 }

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/config"
 )
 
 const tcpTable = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
@@ -126,7 +129,17 @@ func TestPorts(t *testing.T) {
 	if diff := cmp.Diff(want, strings.Join(got, ", ")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	c := parsed(t, flatFile)
+	c := parsed(t, routedFile)
+	for bind, want := range map[string]string{"10.0.1.1:7946": "0.0.0.0:7947", "[fd00:1::1]:7946": "[::]:7947"} {
+		c.Election = &config.Election{Bind: netip.MustParseAddrPort(bind)}
+		for _, bridge := range []bool{true, false} {
+			*c.VIPs[0].Bridge = bridge
+			if got := slices.Contains(Ports(c), Port{"second chance", "udp", netip.MustParseAddrPort(want)}); got != bridge {
+				t.Errorf("a member at %s, bridge: %t: is %s among the ports: %t", bind, bridge, want, got)
+			}
+		}
+	}
+	c = parsed(t, flatFile)
 	for _, listen := range []string{"", "localhost:9474", "127.0.0.1:0"} { // off, only known to a resolver, any
 		c.Metrics.Listen = listen
 		for _, p := range Ports(c) {
