@@ -3,9 +3,11 @@
 package controlplane
 
 import (
+	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -33,15 +35,16 @@ const apiPort = 6443
 // testBridge has masters send new connections on while the routers have not acted yet.
 func (c *controlPlane) testBridge(t *testing.T) {
 	c.Announces(t, c.Masters...)
-	c.acquainted(t)
+	acquainted(t, c.Cluster)
 	hops := c.listen(t)
 	t.Run("apiservers killed one by one", func(t *testing.T) { c.testBridgedKills(t, hops) })
 	t.Run("two killed at once", func(t *testing.T) { c.testTwoSick(t, hops) })
 	t.Run("drain", func(t *testing.T) { c.testBridgedDrain(t, hops) })
+	t.Run("established", c.testEstablished)
 }
 
 // acquainted waits until every master knows what all of them serve.
-func (c *controlPlane) acquainted(t *testing.T) {
+func acquainted(t *testing.T, c *site.Cluster) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
 		for _, m := range c.Masters {
@@ -52,8 +55,11 @@ func (c *controlPlane) acquainted(t *testing.T) {
 			if status.Election == nil || len(status.Election.Offers) != len(c.Masters) {
 				return fmt.Errorf("%s has the offers %+v", m, status.Election)
 			}
+			if p := status.Passing; p == nil || p.Error != "" || len(p.Members) != len(c.Masters)-1 {
+				return fmt.Errorf("%s passes packets on: %+v", m, p)
+			}
 			for _, o := range status.Election.Offers {
-				if o.State() != "serving" || !o.Checks["apiserver"] || !o.Checks["registry"] {
+				if o.State() != "serving" || len(o.Checks) == 0 || slices.Contains(slices.Collect(maps.Values(o.Checks)), false) {
 					return fmt.Errorf("%s has of %s that it is %s and offers %s", m, o.Member, o.State(), o.Said())
 				}
 			}
@@ -82,7 +88,7 @@ func (c *controlPlane) testBridgedKills(t *testing.T, hops *hops) {
 		outages = append(outages, outage)
 		site.Start(t, m.Apiserver())
 		c.Announces(t, c.Masters...)
-		c.acquainted(t)
+		acquainted(t, c.Cluster)
 	}
 	slices.Sort(outages)
 	t.Logf("median of %d: %v, from %v to %v; %d connections were sent on", len(outages), outages[len(outages)/2], outages[0], outages[len(outages)-1], hops.heard())
@@ -110,7 +116,7 @@ func (c *controlPlane) testTwoSick(t *testing.T, hops *hops) {
 	}
 	hops.check(t)
 	c.Announces(t, c.Masters...)
-	c.acquainted(t)
+	acquainted(t, c.Cluster)
 }
 
 // testBridgedDrain drains a master. No connection fails except one that was being made at the
@@ -205,50 +211,58 @@ func outage(all []site.Attempt) time.Duration {
 	return all[min(last+1, len(all)-1)].At.Sub(all[first].At)
 }
 
-// hops hears the beginnings of connections to the apiservers' port that masters send to
-// r1, which all that they send on passes.
+// hops hears the beginnings of connections to the apiservers' port that masters pass on by way
+// of r1.
 type hops struct {
 	own map[netip.Addr]site.Master // where masters are reached
 
-	mu   sync.Mutex
-	sent int
-	odd  []error
+	mu     sync.Mutex
+	sent   int
+	passed map[string][]pass // by the packet
+	odd    []error
 }
+
+// pass is a packet's way from one master to another.
+type pass struct{ from, to site.Master }
 
 // listen listens until the end of the test.
 func (c *controlPlane) listen(t *testing.T) *hops {
 	t.Helper()
-	h := &hops{own: make(map[netip.Addr]site.Master)}
+	h := &hops{own: make(map[netip.Addr]site.Master), passed: make(map[string][]pass)}
 	r := c.Routers[0]
 	for _, m := range c.Masters {
 		h.own[m.Hop(r, site.VIP4)] = m
 	}
 	for _, m := range c.Masters {
-		ear, err := tap.Open(r.Node, fmt.Sprintf("eth%d", m.Number), synTo(apiPort), func(f tap.Frame) { h.take(m, f) })
+		ear, err := tap.Open(r.Node, fmt.Sprintf("eth%d", m.Number), passedOn(), func(f tap.Frame) { h.take(m, f) })
 		site.Must(t, err)
 		t.Cleanup(func() { site.Must(t, ear.Close()) })
 	}
 	return h
 }
 
-// take takes the first packet of a connection. The client sends packets with a TTL of 64; r1 and each
-// node that sends one on take one off.
+// take takes what a master passes on, in VXLAN.
 func (h *hops) take(m site.Master, f tap.Frame) {
-	if f.Outgoing {
+	const ethernet, ip, udp, vxlan = 14, 20, 8, 8
+	const outer, inner = ethernet, ethernet + ip + udp + vxlan + ethernet
+	const syn, synAck = 0x02, 0x12
+	if f.Outgoing || len(f.Data) < inner+ip+ip || f.Data[inner+9] != unix.IPPROTO_TCP {
 		return
 	}
-	const ip = 14
-	ttl := f.Data[ip+8]
-	to := netip.AddrFrom4([4]byte(f.Data[ip+16:]))
+	tcp := f.Data[inner+ip:]
+	if tcp[13]&synAck != syn || binary.BigEndian.Uint16(tcp[2:]) != apiPort {
+		return
+	}
+	to := netip.AddrFrom4([4]byte(f.Data[outer+16:]))
+	packet := string(f.Data[inner+4:inner+6]) + string(tcp[:8]) // its number, ports and sequence number
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.sent++
-	if _, ok := h.own[to]; !ok {
-		h.odd = append(h.odd, fmt.Errorf("%s sent a connection on to %s, which is no master's own address", m, to))
+	next, ok := h.own[to]
+	if !ok {
+		h.odd = append(h.odd, fmt.Errorf("%s passed a connection on to %s, which is no master's own address", m, to))
 	}
-	if ttl != 62 {
-		h.odd = append(h.odd, fmt.Errorf("%s sent a connection on to %s with a TTL of %d: it was not the first to do so", m, to, ttl))
-	}
+	h.passed[packet] = append(h.passed[packet], pass{m, next}) // not in order: each link has its own ear
 }
 
 func (h *hops) mark() {
@@ -264,7 +278,7 @@ func (h *hops) heard() int {
 	return h.sent
 }
 
-// check reports connections that went more than one hop, or to a VIP. None at all prove nothing.
+// check reports connections that came to a master twice, or elsewhere. None at all prove nothing.
 func (h *hops) check(t *testing.T) {
 	t.Helper()
 	h.mu.Lock()
@@ -272,25 +286,39 @@ func (h *hops) check(t *testing.T) {
 	if h.sent == 0 {
 		t.Error("no connection was sent on")
 	}
+	for _, passes := range h.passed {
+		came := make(map[site.Master]int) // how often it came to a master, but for the first
+		first := 0
+		for _, p := range passes {
+			came[p.to]++
+			if !slices.ContainsFunc(passes, func(before pass) bool { return before.to == p.from }) {
+				first++
+			}
+			if came[p.to] > 1 {
+				first = -1
+				break
+			}
+		}
+		if first != 1 {
+			h.odd = append(h.odd, fmt.Errorf("a connection came to a master twice: %v", passes))
+		}
+	}
+	clear(h.passed)
 	if err := errors.Join(h.odd...); err != nil {
 		t.Error(err)
 	}
 	h.odd = nil
 }
 
-// synTo lets the first packets of TCP connections over IPv4 to a port pass.
-func synTo(port uint32) []bpf.Instruction {
-	const synAck = 0x12
+// passedOn lets pass what members pass on to each other.
+func passedOn() []bpf.Instruction {
 	return []bpf.Instruction{
 		bpf.LoadAbsolute{Off: 12, Size: 2},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.ETH_P_IP, SkipTrue: 8},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.ETH_P_IP, SkipTrue: 5},
 		bpf.LoadAbsolute{Off: 23, Size: 1},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_TCP, SkipTrue: 6},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_UDP, SkipTrue: 3},
 		bpf.LoadAbsolute{Off: 36, Size: 2}, // no options precede it in a lab
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: port, SkipTrue: 4},
-		bpf.LoadAbsolute{Off: 47, Size: 1},
-		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: synAck},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 2, SkipTrue: 1},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 7947, SkipTrue: 1},
 		bpf.RetConstant{Val: 128},
 		bpf.RetConstant{Val: 0},
 	}

@@ -321,7 +321,7 @@ func (c *controlPlane) testAllSlow(t *testing.T) {
 	for _, m := range c.Masters {
 		c.steady(t, m)
 	}
-	c.acquainted(t)
+	acquainted(t, c.Cluster)
 	c.mark()
 	for _, m := range c.Masters {
 		site.Freeze(t, m.Etcd())

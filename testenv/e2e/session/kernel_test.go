@@ -4,7 +4,6 @@ package session
 
 import (
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -49,11 +48,9 @@ func newKernelSite(t *testing.T, daemon, file string, table int, vips ...string)
 		site.Must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
 		site.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
 	}
-	images := maps.Clone(site.Images())
-	images["bird"] = lab.BIRD
 	k := &kernelSite{
 		file: filepath.Join(dir, "herald", "herald.yaml"),
-		Lab:  site.StartTopology(t, "../../topologies/e2e-kernel.clab.yml", map[string]string{"KERNEL_DIR": dir}, images),
+		Lab:  site.StartLab(t, "e2e-kernel.clab.yml", map[string]string{"KERNEL_DIR": dir}),
 		vips: vips,
 	}
 	k.Speaker = site.Speaker{Node: k.Node("s-speaker")}

@@ -181,6 +181,7 @@ func Images() map[string]lab.Image {
 	}
 	return map[string]lab.Image{
 		"quay.io/frrouting/frr":          lab.FRR,
+		"bird":                           lab.BIRD,
 		"herald":                         part("HERALD"),
 		"herald-testenv":                 part("TESTENV"),
 		"registry.k8s.io/etcd":           part("ETCD"),

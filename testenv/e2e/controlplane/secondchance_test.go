@@ -1,0 +1,285 @@
+//go:build e2e
+
+package controlplane
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/e2e/site"
+	"github.com/herald-vip/herald/testenv/lab"
+)
+
+// TestSecondChance counts the connections that a client loses as a router, FRR or BIRD, spreads anew: none but those of a server that
+// is dead, where masters pass packets on, and some in every row where they do not.
+func TestSecondChance(t *testing.T) {
+	columns := []*column{{router: "frr"}, {router: "frr", on: true}, {router: "bird"}, {router: "bird", on: true}}
+	t.Run("routers", func(t *testing.T) {
+		for _, c := range columns {
+			t.Run(c.String(), func(t *testing.T) { t.Parallel(); c.fill(t) })
+		}
+	})
+	var table strings.Builder
+	w := tabwriter.NewWriter(&table, 0, 0, 3, ' ', 0)
+	fmt.Fprint(w, "lost")
+	for _, c := range columns {
+		fmt.Fprintf(w, "\t%s", c)
+	}
+	for i, r := range columns[0].rows {
+		fmt.Fprintf(w, "\n%s", r.event)
+		for _, c := range columns {
+			if i < len(c.rows) {
+				fmt.Fprintf(w, "\t%d of %d", c.rows[i].lost, c.rows[i].of)
+			}
+		}
+	}
+	site.Must(t, w.Flush())
+	t.Logf("\n%s", &table)
+}
+
+// column is what becomes of connections in one lab, that of e2e-second-chance.clab.yml.
+type column struct {
+	router string
+	on     bool // masters pass packets on
+
+	*site.Cluster
+	conns []*conn // that are open
+	rows  []row
+}
+
+type row struct {
+	event    string
+	lost, of int
+}
+
+func (c *column) String() string { return c.router + map[bool]string{false: " off", true: " on"}[c.on] }
+
+// routing is the container of the router's daemons.
+func (c *column) routing() *lab.Node { return c.Node("r1-" + c.router) }
+
+// fill boots a lab, and has happen in it what the rows say.
+func (c *column) fill(t *testing.T) {
+	variables := make(map[string]string)
+	if !c.on {
+		text := site.ReadFile(t, "../../topologies/e2e-second-chance/herald.yaml")
+		// The address is to be there for as long as the router brings connections.
+		text = strings.Replace(text, "announce: bgp,", "announce: bgp, bridge: false, linger: 1m,", 1)
+		variables["SPEAKER_FILE"] = filepath.Join(t.TempDir(), "herald.yaml")
+		site.Must(t, os.WriteFile(variables["SPEAKER_FILE"], []byte(text), 0o644))
+	}
+	l := site.StartLab(t, "e2e-second-chance.clab.yml", variables)
+	t.Cleanup(c.close)
+	c.Cluster = &site.Cluster{Lab: l, Routers: []site.Router{{Node: l.Node("r1")}}}
+	site.Boot(t, l, c.routing().Name())
+	for i := 1; i <= 4; i++ {
+		m := site.Master{Number: i, Lab: l}
+		c.Masters = append(c.Masters, m)
+		site.Boot(t, l, m.Speaker().Name(), m.Apiserver().Name())
+	}
+	n := 300
+	if site.Nightly() {
+		n = 3000
+	}
+	for _, event := range []func(*testing.T, int){c.fourthAnnounces, c.serverDies, c.drained, c.openedMeanwhile} {
+		c.Announces(t, c.Masters...)
+		if c.on {
+			acquainted(t, c.Cluster)
+		}
+		event(t, n)
+		c.close()
+	}
+	if passed, _ := counts(t, c.Cluster); passed > 0 != c.on {
+		t.Errorf("%d packets have been passed on", passed)
+	}
+}
+
+func (c *column) fourthAnnounces(t *testing.T, n int) {
+	comes := c.Masters[3]
+	undrain := c.drain(t, comes)
+	c.leadsTo(t, c.Others(comes)...)
+	conns := c.open(t, n)
+	undrain()
+	c.leadsTo(t, c.Masters...)
+	c.add(t, "a fourth master announces", use(conns), conns)
+}
+
+func (c *column) serverDies(t *testing.T, n int) {
+	dies := c.Masters[1]
+	conns := c.open(t, n)
+	site.Kill(t, dies.Apiserver())
+	c.leadsTo(t, c.Others(dies)...)
+	lost := use(conns)
+	c.add(t, "a server dies: others'", others(lost, dies), others(conns, dies))
+	own := row{"a server dies: its own", len(lost) - len(others(lost, dies)), len(conns) - len(others(conns, dies))}
+	if c.rows = append(c.rows, own); own.lost != own.of {
+		t.Errorf("%s: lost are %d of %d", own.event, own.lost, own.of)
+	}
+	site.Start(t, dies.Apiserver())
+}
+
+func (c *column) drained(t *testing.T, n int) {
+	goes := c.Masters[0]
+	conns := c.open(t, n)
+	undrain := c.drain(t, goes)
+	c.leadsTo(t, c.Others(goes)...)
+	if c.on {
+		goes.Shows(t, func(status admin.Status) error {
+			const longer = 3 * time.Second // than it lingers for nothing
+			for _, v := range status.VIPs {
+				if v.Stage != admin.Lingering || time.Since(v.Since) < longer {
+					return fmt.Errorf("%s has %s %s since %v", goes, v.Address, v.Stage, v.Since)
+				}
+			}
+			return nil
+		})
+	}
+	c.add(t, "a master is drained", use(conns), conns)
+	c.close()
+	undrain()
+}
+
+// openedMeanwhile has the router stand still while a master is drained, and so bring it new connections.
+func (c *column) openedMeanwhile(t *testing.T, n int) {
+	goes := c.Masters[2]
+	site.Freeze(t, c.routing())
+	undrain := c.drain(t, goes)
+	goes.Shows(t, func(status admin.Status) error {
+		return site.ErrorIf(status.VIPs[0].Stage == admin.Announced || status.VIPs[1].Stage == admin.Announced, "%s announces still", goes)
+	})
+	if c.on {
+		site.Eventually(t, site.Soon, func() error {
+			conns := c.open(t, 40)
+			return site.ErrorIf(len(others(conns, goes)) < len(conns), "%s takes connections itself", goes)
+		})
+	}
+	conns := c.open(t, n)
+	site.Thaw(t, c.routing())
+	c.leadsTo(t, c.Others(goes)...)
+	c.add(t, "opened while a master leaves", use(conns), conns)
+	c.close()
+	undrain()
+}
+
+// drain begins to drain a master. Where it keeps connections for others, undrain waits for the end of the last one first.
+func (c *column) drain(t *testing.T, m site.Master) (undrain func()) {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := m.Speaker().Run(t.Context(), "herald", "drain", "--deadline", "10m")
+		ended <- err
+	}()
+	m.Shows(t, func(status admin.Status) error { return site.ErrorIf(status.Draining == "", "%s is not drained", m) })
+	return func() {
+		t.Helper()
+		if c.on {
+			site.Must(t, <-ended) // long before its deadline
+		}
+		site.MustRun(t, m.Speaker(), "herald", "undrain")
+		if !c.on {
+			<-ended
+		}
+	}
+}
+
+// leadsTo waits until the router spreads over exactly these masters.
+func (c *column) leadsTo(t *testing.T, masters ...site.Master) {
+	t.Helper()
+	site.Eventually(t, site.Soon, func() error { return site.LeadsTo(c.Routers[0], masters...) })
+}
+
+// add adds a row.
+func (c *column) add(t *testing.T, event string, lost, of []*conn) {
+	t.Helper()
+	c.rows = append(c.rows, row{event, len(lost), len(of)})
+	if len(lost) > 0 == c.on {
+		t.Errorf("%s: lost are %v of %v", event, owners(lost), owners(of))
+	}
+}
+
+// conn is a client's connection, and the name of the server.
+type conn struct {
+	net.Conn
+	in    *bufio.Reader
+	owner string
+}
+
+// open opens connections, half of them in IPv6, until close.
+func (c *column) open(t *testing.T, n int) (conns []*conn) {
+	t.Helper()
+	for i := range n {
+		dialed, err := c.Node("client").DialContext(t.Context(), "tcp", net.JoinHostPort([]string{site.VIP4, site.VIP6}[i%2], fmt.Sprint(apiPort)))
+		site.Must(t, err)
+		conn := &conn{Conn: dialed, in: bufio.NewReader(dialed)}
+		conn.owner, err = conn.ask()
+		site.Must(t, err)
+		conns = append(conns, conn)
+	}
+	c.conns = append(c.conns, conns...)
+	return conns
+}
+
+func (c *column) close() {
+	for _, conn := range c.conns {
+		_ = conn.Close()
+	}
+	c.conns = nil
+}
+
+// ask asks for the name of the server, and leaves the connection as it is.
+func (c *conn) ask() (string, error) {
+	const patience = 30 * time.Second           // that of TCP: what is lost is mostly reset at once
+	_ = c.SetDeadline(time.Now().Add(patience)) // a closed one tells when it is written to
+	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: vip\r\n\r\n"); err != nil {
+		return "", err
+	}
+	answer, err := http.ReadResponse(c.in, nil)
+	if err != nil {
+		return "", err
+	}
+	defer answer.Body.Close()
+	name, err := io.ReadAll(answer.Body)
+	return strings.TrimSpace(string(name)), err
+}
+
+// use uses all connections at once, and returns those that are lost.
+func use(conns []*conn) (lost []*conn) {
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	for _, c := range conns {
+		all.Go(func() {
+			if owner, err := c.ask(); err != nil || owner != c.owner {
+				mu.Lock()
+				defer mu.Unlock()
+				lost = append(lost, c)
+			}
+		})
+	}
+	all.Wait()
+	return lost
+}
+
+// others are those of other masters.
+func others(conns []*conn, than site.Master) []*conn {
+	return slices.DeleteFunc(slices.Clone(conns), func(c *conn) bool { return c.owner == than.String() })
+}
+
+// owners counts connections by their owners.
+func owners(conns []*conn) map[string]int {
+	out := make(map[string]int)
+	for _, c := range conns {
+		out[c.owner]++
+	}
+	return out
+}
