@@ -79,8 +79,6 @@ func TestOffersReachAll(t *testing.T) {
 		if all := c.members[0].Offers(); len(all) > 0 {
 			t.Fatalf("before anybody offers anything: %v", all)
 		}
-		var sent []netip.AddrPort
-		f.Sent = func(from, _ netip.AddrPort, _ []byte) { sent = append(sent, from) }
 		for _, m := range voters {
 			m.Offer(serves())
 		}
