@@ -250,113 +250,6 @@ func TestFailureWithdrawsAtOnceAndRecovers(t *testing.T) {
 	})
 }
 
-func TestDrainGoesInOrder(t *testing.T) {
-	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
-		healthy(s)
-		n.took()
-		start := time.Now()
-		if err := s.Drain("herald drain", 0)(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		expect(t, n, "mark 10.99.0.10", "withdraw 10.99.0.10", "unbind 10.99.0.10")
-		if took := time.Since(start); took != 1500*time.Millisecond {
-			t.Errorf("drain took %v, want notice and linger", took)
-		}
-		s.Observe(verdict("apiserver", health.Healthy))
-		expect(t, n)
-		s.Undrain()
-		expect(t, n, "bind 10.99.0.10", "announce 10.99.0.10")
-	})
-}
-
-// A drain with a deadline keeps an address while a connection by it is left whose packets are passed on, and no longer than that.
-func TestDrainWaitsForConnections(t *testing.T) {
-	type drain struct{ after, wait time.Duration }
-	for name, tt := range map[string]struct {
-		linger    time.Duration
-		unbridged bool
-		silent    error
-		ends      time.Duration // the connection
-		again     *drain
-		took      time.Duration
-	}{
-		"no connection":              {linger: time.Second, took: 1500 * time.Millisecond},
-		"one that ends":              {linger: time.Second, ends: 10 * time.Second, took: 10500 * time.Millisecond},
-		"one that ends before":       {linger: 20 * time.Second, ends: 10 * time.Second, took: 20500 * time.Millisecond},
-		"one that does not":          {linger: time.Second, ends: time.Hour, took: time.Minute},
-		"no linger, no connection":   {took: 500 * time.Millisecond},
-		"no linger":                  {ends: 10 * time.Second, took: 10500 * time.Millisecond},
-		"nobody passes on":           {linger: time.Second, unbridged: true, ends: time.Hour, took: 1500 * time.Millisecond},
-		"it cannot be known":         {linger: time.Second, silent: errors.New("no right"), took: time.Minute},
-		"nobody passes on for sure":  {linger: time.Second, unbridged: true, silent: errors.New("no right"), took: 1500 * time.Millisecond},
-		"drained again":              {linger: time.Second, ends: time.Hour, again: &drain{after: 10 * time.Second}, took: 10 * time.Second},
-		"drained again, for shorter": {linger: time.Second, ends: time.Hour, again: &drain{10 * time.Second, 20 * time.Second}, took: 30 * time.Second},
-		"drained again, for longer":  {linger: time.Second, ends: time.Hour, again: &drain{10 * time.Second, time.Minute}, took: 70 * time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-				v := bridged()
-				v.Bridge, v.Linger = !tt.unbridged, tt.linger
-				s.Apply([]speaker.VIP{v}, peers(), unknown())
-				healthy(s)
-				n.hold(1, tt.silent)
-				ended := time.AfterFunc(tt.ends, func() { n.hold(0, tt.silent) })
-				defer ended.Stop()
-				if tt.again != nil {
-					time.AfterFunc(tt.again.after, func() { s.Drain("herald is stopping", tt.again.wait) })
-				}
-				start := time.Now()
-				if err := s.Drain("herald drain", time.Minute)(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				if took := time.Since(start); took != tt.took {
-					t.Errorf("drain took %v, want %v", took, tt.took)
-				}
-			})
-		})
-	}
-}
-
-// Sockets may be many: they are looked through once a second for all addresses, however often there is something to decide.
-func TestDrainCountsConnectionsOnceASecond(t *testing.T) {
-	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		v := bridged()
-		v.Addresses = []netip.Addr{v4, v6}
-		s.Apply([]speaker.VIP{v}, peers(), unknown())
-		healthy(s)
-		n.hold(1, nil)
-		drained := s.Drain("herald drain", 10*time.Second)
-		for range 99 {
-			time.Sleep(100 * time.Millisecond)
-			healthy(s)
-		}
-		if err := drained(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if len(n.counts) > 10 || slices.Max(n.counts) != 2 {
-			t.Errorf("connections were counted %d times, of so many addresses each: %v", len(n.counts), n.counts)
-		}
-	})
-}
-
-func TestUndrainMidwayTakesTheMarkOff(t *testing.T) {
-	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
-		healthy(s)
-		n.took()
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		if err := s.Drain("herald drain", 0)(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatalf("drain: %v", err)
-		}
-		s.Undrain()
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		expect(t, n, "mark 10.99.0.10", "announce 10.99.0.10")
-	})
-}
-
 func TestApplyTouchesOnlyWhatChanged(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
@@ -444,26 +337,6 @@ func TestLogOfAServicesAddress(t *testing.T) {
 	})
 }
 
-// There is nothing to wait for in a drain of what could not be bound.
-func TestDrainOfWhatWasNeverBound(t *testing.T) {
-	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		n.setRefuse(errors.New("no right"))
-		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
-		healthy(s)
-		start := time.Now()
-		if err := s.Drain("upgrade", 0)(t.Context()); err != nil || time.Since(start) != 0 {
-			t.Errorf("drained after %v: %v", time.Since(start), err)
-		}
-		expect(t, n, "unbind 10.99.0.10")
-		n.setRefuse(nil)
-		s.Undrain()
-		expect(t, n, "bind 10.99.0.10", "announce 10.99.0.10")
-		if err := s.Drain("upgrade", 0)(t.Context()); err != nil || time.Since(start) < vip().Linger {
-			t.Errorf("drained after %v: %v; want it to linger", time.Since(start), err)
-		}
-	})
-}
-
 // After a crash the address of the predecessor is left alone until the checks
 // have spoken, then adopted or removed.
 func TestLeftoverIsRemovedWhenUnhealthy(t *testing.T) {
@@ -508,26 +381,6 @@ func TestWithdrawsRoutesBeforeUnbindingAny(t *testing.T) {
 	})
 }
 
-// There is nothing to wait for: everything is withdrawn already, by failed
-// checks or by an earlier drain.
-func TestDrainOfNothingReturnsAtOnce(t *testing.T) {
-	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
-		s.Observe(verdict("apiserver", health.Unhealthy))
-		start := time.Now()
-		for range 2 {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			if err := s.Drain("herald drain", 0)(ctx); err != nil {
-				t.Error(err)
-			}
-		}
-		if took := time.Since(start); took != 0 {
-			t.Errorf("drain took %v", took)
-		}
-	})
-}
-
 // The old link keeps the address until the new one has it, and the route, which
 // is the same for both, is neither marked nor withdrawn.
 func TestMoveToAnotherLinkKeepsTheRoute(t *testing.T) {
@@ -557,23 +410,6 @@ func TestMoveToABrokenLinkWithdrawsTheRoute(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		expect(t, n, "mark 10.99.0.10", "withdraw 10.99.0.10", "unbind 10.99.0.10")
-	})
-}
-
-// A drain that is undone ends the waiting for it, with an error.
-func TestUndrainEndsTheWaitForADrain(t *testing.T) {
-	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
-		healthy(s)
-		drained := make(chan error, 1)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		go func() { drained <- s.Drain("herald drain", 0)(ctx) }()
-		synctest.Wait()
-		s.Undrain()
-		if err := <-drained; err == nil || errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("drain: %v", err)
-		}
 	})
 }
 

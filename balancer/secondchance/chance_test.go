@@ -1,13 +1,11 @@
 package secondchance
 
 import (
-	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
 	"os/exec"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -148,87 +146,6 @@ func TestPortElsewhere(t *testing.T) {
 	}
 }
 
-// What nobody owns comes to each node once, and not at all to one that is somebody else than the sender believes.
-func TestStrays(t *testing.T) {
-	l := newLab(t, 3)
-	l.run()
-	l.routes(1)
-	visits := func(want ...uint64) {
-		t.Helper()
-		var got []uint64
-		wait.Until(t, "all packets have ended", func() bool {
-			got = nil
-			for _, m := range l.nodes {
-				c := m.counts()
-				got = append(got, c.Passed+c.Answered+c.Refused)
-			}
-			return slices.Equal(got, want)
-		})
-	}
-	const n = 50
-	l.strays(0, n)
-	visits(2*n, 2*n, 2*n)
-	if c := l.node(3).counts(); c.Answered != 2*n {
-		t.Errorf("of what nobody owns the last node answers %v", c)
-	}
-
-	believes := func(i int, others ...Member) {
-		w := l.node(i).wanted
-		w.Others = others
-		l.node(i).believes(w)
-	}
-	m1, m2, m3 := l.node(1), l.node(2), l.node(3)
-	// Nodes that do not agree. m1 takes m3's address for m2's.
-	believes(1, Member{Name: "m2", Number: m2.member.Number, Addr: m3.member.Addr})
-	before := m3.received()
-	l.strays(n, n)
-	wait.Until(t, "packets come to m3", func() bool { return m3.received() >= before+2*n })
-	visits(4*n, 2*n, 2*n)
-	// m2 knows m1 only: it would be the origin.
-	believes(1, m2.member, m3.member)
-	believes(2, m1.member)
-	l.strays(2*n, n)
-	visits(6*n, 4*n, 2*n)
-	// m2 does not know m1, and takes nothing from it.
-	believes(2, m3.member)
-	before = m2.arrived()
-	l.strays(3*n, n)
-	visits(8*n, 4*n, 2*n)
-	if after := m2.arrived(); after != before {
-		t.Errorf("m2 takes %d packets of a tunnel from who is no member", after-before)
-	}
-}
-
-// However many strays come, no more are passed on than the limits let. A connection counts once, whatever it sends.
-func TestFlood(t *testing.T) {
-	l := newLab(t, 3)
-	const burst, n = 100, 2000
-	for _, m := range l.nodes {
-		m.tables.limits.source = limit{1, burst}
-	}
-	l.run()
-	l.routes(1)
-	conns := l.connect(l.client, 10)
-	l.routes(2)
-	for range 2 * burst {
-		if _, lost := use(conns); len(lost) > 0 {
-			t.Fatalf("lost %v", owners(lost))
-		}
-	}
-
-	l.routes(1)
-	begun := time.Now()
-	l.strays(0, n)
-	wait.Until(t, "all packets have come", func() bool { c := l.node(1).counts(); return c.Passed+c.Refused == 2*n })
-	passed, most := l.node(1).counts().Passed, 2*(burst+1+uint64(time.Since(begun)/time.Second)) // of a source in each family
-	if passed < 2*burst || passed > most {
-		t.Errorf("m1 passes %d on, of each source %d may be", passed, burst)
-	}
-	if c := l.node(3).counts(); c.Answered > most {
-		t.Errorf("m3 answers %+v, at most %d may come there", c, most)
-	}
-}
-
 // The mark that a packet has had on its way leads it by no rule at its owner.
 func TestMark(t *testing.T) {
 	l := newLab(t, 2)
@@ -298,36 +215,6 @@ func TestUnbound(t *testing.T) {
 	l.routes(1, 2)
 	if got := owners(l.connect(l.client, 100)); got["m1"] != 100 {
 		t.Errorf("connections come to %v", got)
-	}
-}
-
-// Where a filter stands between members nothing vanishes: what comes to the wrong one is answered as without this package.
-func TestFiltered(t *testing.T) {
-	l := newLab(t, 2)
-	m2 := l.node(2)
-	m2.nft(`table inet filter {
-		chain p { type filter hook prerouting priority -310; udp dport 7947 drop; }
-	}`)
-	l.start()
-	l.routes(1)
-	conns := l.connect(l.client, 20)
-	l.routes(2)
-	if work, _ := use(conns[:10]); len(work) > 0 {
-		t.Errorf("%d connections go on", len(work))
-	}
-	if c := m2.counts(); c.Passed > 0 {
-		t.Errorf("m2 passes on: %+v", c)
-	}
-	if is := m2.chance.Status(); !is.Able || len(is.To) > 0 || !strings.Contains(is.Lacks, "no answer by the tunnel from m1:") {
-		t.Errorf("status of m2: %+v", is)
-	}
-	m2.nft("delete table inet filter")
-	for _, m := range l.nodes {
-		m.believes(m.wanted) // sooner than by and by
-	}
-	wait.Until(t, "a member that answers", func() bool { return len(m2.chance.Status().To) > 0 })
-	if _, lost := use(conns[10:]); len(lost) > 0 {
-		t.Errorf("without the filter %d are lost", len(lost))
 	}
 }
 
@@ -461,54 +348,6 @@ func TestMended(t *testing.T) {
 	}
 }
 
-// A VIP that a node does not have, or has no more, is no obstacle between those that have it, nor to what it still serves.
-func TestUnknown(t *testing.T) {
-	l := newLab(t, 3)
-	l.run()
-	m2 := l.node(2)
-	l.routes(2, 3)
-	conns := l.connect(l.client, 100)
-	other := map[netip.Addr]bool{netip.MustParseAddr("10.99.0.11"): false}
-	m2.believes(Wanted{Self: m2.member, Others: m2.wanted.Others, Links: m2.wanted.Links, VIPs: other})
-	l.routes(1)
-	if _, lost := use(conns); len(lost) > 0 || m2.counts().Passed == 0 {
-		t.Errorf("lost %v of %v; m2 %+v", owners(lost), owners(conns), m2.counts())
-	}
-	m2.unbind()
-	_, lost := use(conns)
-	if got := owners(lost); got["m3"] > 0 {
-		t.Errorf("with the VIP gone from m2: lost %v", got)
-	}
-	fresh := l.connect(l.client, 20)
-	if got := owners(fresh); got["m1"] != 20 {
-		t.Errorf("new connections come to %v", got)
-	}
-}
-
-// A connection whose server is a pod of the node goes on, too, when its packets come by the tunnel.
-func TestPod(t *testing.T) {
-	l := newLab(t, 2)
-	m1 := l.node(1)
-	m1.die()
-	pod := &machine{Host: m1.pod(), name: "pod", open: make(map[net.Conn]bool)}
-	pod.serve()
-	m1.nft(`table ip t { chain p { type nat hook prerouting priority -100; ip daddr 10.99.0.10 tcp dport 6443 dnat to 10.244.0.2:6443; }
-		}`)
-	l.run()
-	l.routes(1)
-	var conns []*conn
-	for range 20 {
-		c, err := dial(l.client, vipAddrs()[0])
-		m1.Must(err)
-		t.Cleanup(func() { _ = c.Close() })
-		conns = append(conns, c)
-	}
-	l.routes(2)
-	if _, lost := use(conns); len(lost) > 0 || l.node(2).counts().Passed == 0 {
-		t.Errorf("lost %d of %d", len(lost), len(conns))
-	}
-}
-
 // A server at the VIP itself owns all connections, as the kernel sees it: then none are passed on, and it is said why.
 func TestListener(t *testing.T) {
 	l := newLab(t, 2)
@@ -526,126 +365,6 @@ func TestListener(t *testing.T) {
 	if links, err := m1.NL.LinkList(); err != nil || len(links) != 2 {
 		t.Errorf("there are links %v, %v", links, err)
 	}
-}
-
-// Nothing comes to the tunnel's port but from a member to this node's own address.
-func TestOutsiders(t *testing.T) {
-	l := newLab(t, 2)
-	m1, m2, pod := l.node(1), l.node(2), l.node(1).pod()
-	pod.Add("lo", "10.0.2.1/32") // it pretends to be m2
-	for _, name := range []string{"all", "pod"} {
-		sysctl(m1.Host, "ipv4/conf/"+name+"/rp_filter", "2")
-	}
-	l.run()
-	m1.Add("eth0", "10.0.1.9/24") // another address of the node
-	guarded, open := m1.hear("[fd00:1::1]:7947"), m1.hear(":9000")
-	before := m1.arrived()
-	frame := inTunnel(append(append([]byte{6 << 4, 0, 0, 0, 0, 0, 59, 64}, link.TunnelAddr(200, false).AsSlice()...), vipAddrs()[1].AsSlice()...))
-	for _, tt := range []struct {
-		from *nettest.Host
-		at   string
-		to   []string
-	}{
-		{l.client, "", []string{"10.0.1.1:7947", "10.0.1.9:7947", "[fd00:1::1]:7947"}},
-		{m2.Host, "", []string{"10.0.1.9:7947", "[fd00:1::1]:7947"}},
-		{m1.Host, "", []string{"10.0.1.1:7947", "[fd00:1::1]:7947"}},
-		{pod, "10.0.2.1", []string{"10.0.1.1:7947"}},
-	} {
-		for _, to := range append(tt.to, "10.0.1.1:9000") { // where it comes to, after all others
-			send(tt.from, tt.at, to, frame)
-		}
-		if _, _, err := open.ReadFrom(make([]byte, 100)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	m1.Must(guarded.SetReadDeadline(time.Now()))
-	if _, from, err := guarded.ReadFrom(make([]byte, 100)); err == nil {
-		t.Errorf("the tunnel's port has heard %s", from)
-	}
-	if got := m1.arrived() - before; got > 0 {
-		t.Errorf("%d packets have come by the tunnel from others than members", got)
-	}
-	send(m2.Host, "", "10.0.1.1:7947", frame)
-	wait.Until(t, "a member's packet comes by the tunnel", func() bool { return m1.arrived() == before+1 })
-}
-
-// What a member sends by the tunnel comes to connections that there are, and to no server.
-func TestServersAreNotReached(t *testing.T) {
-	l := newLab(t, 2)
-	l.run()
-	m1, m2 := l.node(1), l.node(2)
-	server := m1.hear("10.0.1.1:5000")
-	m1.nft(`table inet answered { counter answers {}
-		chain o { type filter hook output priority 0; ip daddr 10.0.0.1 tcp sport 6443 counter name answers; }
-	}`)
-	before := m1.arrived()
-	v4 := func(protocol byte, payload ...byte) []byte {
-		p := []byte{0x45, 0, 0, byte(20 + len(payload)), 0, 1, 0, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 1, 1}
-		binary.BigEndian.PutUint16(p[10:], checksum(p))
-		return append(p, payload...)
-	}
-	syn := []byte{0x30, 0, port >> 8, port & 0xff, 0, 0, 0, 1, 0, 0, 0, 0, 5 << 4, 2, 255, 255, 0, 0, 0, 0}
-	binary.BigEndian.PutUint16(syn[16:], checksum(append([]byte{10, 0, 0, 1, 10, 0, 1, 1, 0, 6, 0, byte(len(syn))}, syn...)))
-	datagram := []byte{0x20, 0, 5000 >> 8, 5000 & 0xff, 0, 9, 0, 0, '!'}
-	for _, frame := range [][]byte{v4(17, datagram...), v4(6, syn...)} {
-		send(m2.Host, "", "10.0.1.1:7947", inTunnel(frame))
-	}
-	wait.Until(t, "both come by the tunnel", func() bool { return m1.arrived() >= before+2 })
-	send(l.client, "", "10.0.1.1:5000", []byte("?")) // is what is heard first
-	b := make([]byte, 9)
-	n, _, err := server.ReadFrom(b)
-	if m1.Must(err); string(b[:n]) != "?" {
-		t.Errorf("a server of UDP has heard %q by the tunnel", b[:n])
-	}
-	if n := m1.counter("answered"); n > 0 {
-		t.Errorf("a server of TCP has answered %d times what came by the tunnel", n)
-	}
-}
-
-// checksum is that of the Internet (RFC 1071).
-func checksum(b []byte) uint16 {
-	var sum uint32
-	for i := 0; i+1 < len(b); i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(b[i:]))
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	return ^uint16(sum)
-}
-
-// inTunnel is a packet as the tunnel has it, from m2 to m1, of which m1 is the last to be visited.
-func inTunnel(packet []byte) []byte {
-	of := []byte{0x86, 0xdd}
-	if packet[0]>>4 == 4 {
-		of = []byte{8, 0}
-	}
-	return append(append([]byte{0x88, 0, 0, 200, 0, 0, 1, 0, 2, 0x68, 0, 0, 0, 100, 2, 0x68, 0, 0, 0, 200}, of...), packet...)
-}
-
-// send sends a datagram, from an address of the host if one is given.
-func send(from *nettest.Host, at, to string, b []byte) {
-	from.T.Helper()
-	from.Must(namespace.In(from.NS, func() error {
-		d := net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(at)}}
-		c, err := d.Dial("udp", to)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		_, err = c.Write(b)
-		return err
-	}))
-}
-
-// hear listens for datagrams.
-func (m *machine) hear(at string) net.PacketConn {
-	m.T.Helper()
-	var c net.PacketConn
-	m.Must(namespace.In(m.NS, func() (err error) { c, err = net.ListenPacket("udp", at); return err }))
-	m.T.Cleanup(func() { _ = c.Close() })
-	m.Must(c.SetDeadline(time.Now().Add(patience)))
-	return c
 }
 
 // pod is one of the machine's, at 10.244.0.2.
@@ -678,94 +397,6 @@ func TestEgress(t *testing.T) {
 		t.Fatalf("%v; m1 %+v", err, m1.counts())
 	}
 	m1.Must(c.Close())
-}
-
-// An ICMP error about an answer by UDP is for the node whose server has sent it: nothing else learns the path's MTU.
-func TestErrorAboutUDP(t *testing.T) {
-	l := newLab(t, 2)
-	m1 := l.node(1)
-	server := m1.hear("0.0.0.0:53").(*net.UDPConn)
-	l.run()
-	l.routes(1)
-	l.router.Must(l.router.NL.LinkSetMTU(l.router.Link("port0"), 1300))
-	var client net.Conn
-	m1.Must(namespace.In(l.client.NS, func() (err error) { client, err = net.Dial("udp4", "10.99.0.10:53"); return err }))
-	defer client.Close()
-	_, err := client.Write([]byte("?"))
-	m1.Must(err)
-	_, from, err := server.ReadFromUDP(make([]byte, 9))
-	m1.Must(err)
-	wait.Until(t, "m1 sends what the path takes", func() bool {
-		vip := unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: vipAddrs()[0].As4()})
-		_, _, err := server.WriteMsgUDP(make([]byte, 1400), vip, from)
-		m1.Must(err)
-		_ = client.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
-		_, err = client.Read(make([]byte, 2000))
-		return err == nil
-	})
-}
-
-// Where so many strays have been passed on that there is no place to remember more, connections go on nevertheless.
-func TestMemoryFull(t *testing.T) {
-	l := newLab(t, 2)
-	for _, m := range l.nodes {
-		m.tables.limits.memory = 500
-	}
-	l.run()
-	l.routes(1)
-	conns := l.connect(l.client, 20)
-	l.routes(2)
-	l.strays(0, 600)
-	if _, lost := use(conns); len(lost) > 0 {
-		t.Errorf("lost %d of %d; m2 %+v", len(lost), len(conns), l.node(2).counts())
-	}
-}
-
-// strays sends n segments in each family that are of no connection, from ports of their own.
-func (l *lab) strays(from, n int) {
-	l.t.Helper()
-	for _, vip := range vipAddrs() {
-		var c net.Conn
-		l.router.Must(namespace.In(l.client.NS, func() (err error) {
-			network := map[bool]string{true: "ip4:tcp", false: "ip6:tcp"}[vip.Is4()]
-			c, err = net.Dial(network, vip.String())
-			return err
-		}))
-		for i := range n {
-			const ack = 0x10
-			segment := binary.BigEndian.AppendUint16(nil, uint16(20000+from+i))
-			segment = binary.BigEndian.AppendUint16(segment, port)
-			segment = append(segment, 1, 2, 3, 4, 5, 6, 7, 8, 5<<4, ack, 1, 0, 0, 0, 0, 0) // nobody looks at the checksum so far
-			_, err := c.Write(segment)
-			l.router.Must(err)
-		}
-		l.router.Must(c.Close())
-	}
-}
-
-// received is how many packets have come by the tunnel, greetings and what is for another MAC among them.
-func (m *machine) received() uint64 {
-	m.T.Helper()
-	return m.Link("herald-tunnel").Attrs().Statistics.RxPackets
-}
-
-// arrived is how many packets for this node have come by the tunnel, without greetings.
-func (m *machine) arrived() uint64 { return m.counter("seen") }
-
-// counter is the one that a table has.
-func (m *machine) counter(table string) (n uint64) {
-	m.T.Helper()
-	in := &nftables.Table{Name: table, Family: nftables.TableFamilyINet}
-	m.chance.calling.Lock()
-	defer m.chance.calling.Unlock()
-	m.Must(m.tables.Do(func(c *nftables.Conn) error {
-		found, err := c.GetObjects(in)
-		if err == nil && len(found) == 1 {
-			n = found[0].(*nftables.CounterObj).Packets
-		}
-		return err
-	}))
-	return n
 }
 
 func (m *machine) nft(rules string) {
