@@ -87,6 +87,8 @@ func TestCommandLine(t *testing.T) {
 		{args: "completion zsh", out: "bashcompinit\ncomplete -o"},
 		{args: "completion fish", out: "complete -c herald -f"},
 		{args: "run", code: exitUsage, stderr: "herald: missing flags: --config=FILE: see herald run --help\n"},
+		{args: "drain --deadline=-5m", code: exitUsage, stderr: "herald: drain: --deadline and --timeout cannot be negative: see herald drain --help\n"},
+		{args: "drain --timeout=-1s", code: exitUsage, stderr: "herald: drain: --deadline and --timeout cannot be negative: see herald drain --help\n"},
 		{args: "run --config -", code: exitUsage, stderr: "herald: run: a configuration on standard input cannot be watched: give --config a file: see herald run --help\n"},
 
 		{args: "validate FILE", out: file + " is valid\n"},

@@ -185,6 +185,14 @@ type drainCommand struct {
 	UntilUndrain bool          `help:"Stay drained over restarts and reboots, until undrain."`
 }
 
+// Validate is called by the parser.
+func (c drainCommand) Validate() error {
+	if c.Deadline < 0 || c.Timeout < 0 {
+		return errors.New("--deadline and --timeout cannot be negative")
+	}
+	return nil
+}
+
 func (c drainCommand) Run(ctx context.Context) error {
 	client := admin.NewClient(c.Socket)
 	before, err := statusSoon(ctx, client)
