@@ -12,9 +12,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/netutil/link"
 	"github.com/herald-vip/herald/netutil/rtnetlink"
-	"github.com/herald-vip/herald/wake"
 )
 
 const defaultRefresh = time.Minute

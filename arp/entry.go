@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/herald-vip/herald/wake"
+	"github.com/herald-vip/herald/internal/wake"
 )
 
 // memberGrace is how long to wait before a member's statement is contradicted. If this process

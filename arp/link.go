@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/netutil/link"
-	"github.com/herald-vip/herald/wake"
 )
 
 // reopenEvery is the time between attempts to open a socket.

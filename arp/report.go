@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/herald-vip/herald/wake"
+	"github.com/herald-vip/herald/internal/wake"
 )
 
 // What is to be logged, and what the observer is to be told, goes through a queue to a

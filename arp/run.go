@@ -6,8 +6,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/netutil/link"
-	"github.com/herald-vip/herald/wake"
 )
 
 // sendsInARow is for how many addresses the loop sends before it lets others in.

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/herald-vip/herald/wake"
+	"github.com/herald-vip/herald/internal/wake"
 )
 
 const (

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/health"
-	"github.com/herald-vip/herald/wake"
+	"github.com/herald-vip/herald/internal/wake"
 )
 
 // Set runs balancers: it knows the state of their backends, and has planes carry their connections

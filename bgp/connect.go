@@ -8,7 +8,7 @@ import (
 
 	gobgp "github.com/osrg/gobgp/v4/pkg/server"
 
-	"github.com/herald-vip/herald/wake"
+	"github.com/herald-vip/herald/internal/wake"
 )
 
 // GoBGP waits for one and a half to two seconds before it connects to a peer, the first time

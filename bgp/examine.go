@@ -15,7 +15,7 @@ import (
 
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
-	"github.com/herald-vip/herald/status/text"
+	"github.com/herald-vip/herald/internal/text"
 )
 
 // Examine opens a connection of its own to the peer, as a session of c would with

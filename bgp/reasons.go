@@ -10,7 +10,7 @@ import (
 
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
-	"github.com/herald-vip/herald/status/text"
+	"github.com/herald-vip/herald/internal/text"
 )
 
 // longestText bounds what is told of a text that a peer sent.

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/herald-vip/herald/election/disk"
+	"github.com/herald-vip/herald/internal/disk"
 )
 
 // drained is why and since when the node is drained. The zero value is not. A file remembers a drain that

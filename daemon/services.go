@@ -13,6 +13,7 @@ import (
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/announce"
 	"github.com/herald-vip/herald/service/assign"
@@ -20,7 +21,6 @@ import (
 	"github.com/herald-vip/herald/service/peering"
 	"github.com/herald-vip/herald/service/report"
 	"github.com/herald-vip/herald/speaker/flat"
-	"github.com/herald-vip/herald/wake"
 )
 
 // reconnect is how soon a connection that cannot even be prepared, as a

@@ -10,7 +10,7 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/doctor/facts"
-	"github.com/herald-vip/herald/service/tenant"
+	"github.com/herald-vip/herald/tenant"
 )
 
 // examineTenants repeats what the manager tells of each tenant. None of it is this node's fault.

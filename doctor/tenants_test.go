@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
-	"github.com/herald-vip/herald/service/tenant"
+	"github.com/herald-vip/herald/tenant"
 )
 
 // acme is a tenant that is well.

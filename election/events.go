@@ -8,7 +8,7 @@ import (
 
 	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/election/offer"
-	"github.com/herald-vip/herald/wake"
+	"github.com/herald-vip/herald/internal/wake"
 )
 
 // Handler learns who holds what. It is called on a goroutine of its own, one

@@ -16,7 +16,7 @@ import (
 	"github.com/herald-vip/herald/election/members"
 	"github.com/herald-vip/herald/election/offer"
 	"github.com/herald-vip/herald/election/transport"
-	"github.com/herald-vip/herald/wake"
+	"github.com/herald-vip/herald/internal/wake"
 )
 
 // maxWaiting is how many messages wait for the handler to learn of a loss.

@@ -9,9 +9,9 @@ import (
 	"os"
 	"time"
 
-	"github.com/herald-vip/herald/election/disk"
 	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/internal/disk"
 )
 
 // saveAgain is how long after a failure the state is written once more.

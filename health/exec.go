@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/health/sandbox"
-	"github.com/herald-vip/herald/status/text"
+	"github.com/herald-vip/herald/internal/text"
 )
 
 // execProber runs a command for each probe, one at a time.

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/herald-vip/herald/status/text"
+	"github.com/herald-vip/herald/internal/text"
 )
 
 const (

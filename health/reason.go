@@ -16,7 +16,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/herald-vip/herald/status/text"
+	"github.com/herald-vip/herald/internal/text"
 )
 
 // failure is a failed probe.

@@ -29,7 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/herald-vip/herald/config"
-	"github.com/herald-vip/herald/service/tenant"
+	"github.com/herald-vip/herald/tenant"
 )
 
 // Kind is a way to run Herald on a node.

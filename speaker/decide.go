@@ -3,8 +3,8 @@ package speaker
 import (
 	"time"
 
+	"github.com/herald-vip/herald/bgp/gracefulshutdown"
 	"github.com/herald-vip/herald/health"
-	"github.com/herald-vip/herald/speaker/departure"
 )
 
 // Stage is how far the announcement of an address has come.
@@ -111,9 +111,9 @@ func decide(now time.Time, at position, in input) (to position, again time.Time)
 		if in.flat {
 			return depart(now, in)
 		}
-		return move(Draining), now.Add(departure.Notice)
+		return move(Draining), now.Add(gracefulshutdown.Notice)
 	case Draining:
-		if end := at.since.Add(departure.Notice); now.Before(end) {
+		if end := at.since.Add(gracefulshutdown.Notice); now.Before(end) {
 			return at, end
 		}
 		return depart(now, in)

@@ -7,8 +7,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/herald-vip/herald/bgp/gracefulshutdown"
 	"github.com/herald-vip/herald/health"
-	"github.com/herald-vip/herald/speaker/departure"
 )
 
 func TestDecide(t *testing.T) {
@@ -35,9 +35,9 @@ func TestDecide(t *testing.T) {
 		{name: "failure cuts a drain short", at: Draining, health: health.Unhealthy, leave: true, want: Withdrawn},
 		{name: "failure cuts linger short", at: Lingering, health: health.Unhealthy, leave: true, want: Withdrawn},
 		{name: "a new check without verdict does not withdraw", at: Announced, health: health.Unknown, want: Announced},
-		{name: "drain marks the route first", at: Announced, health: health.Healthy, leave: true, want: Draining, again: later(departure.Notice)},
-		{name: "and waits for the routers", at: Draining, after: departure.Notice - 1, health: health.Healthy, leave: true, want: Draining, again: later(departure.Notice)},
-		{name: "then withdraws", at: Draining, after: departure.Notice, health: health.Healthy, leave: true, want: Lingering, again: later(departure.Notice + linger)},
+		{name: "drain marks the route first", at: Announced, health: health.Healthy, leave: true, want: Draining, again: later(gracefulshutdown.Notice)},
+		{name: "and waits for the routers", at: Draining, after: gracefulshutdown.Notice - 1, health: health.Healthy, leave: true, want: Draining, again: later(gracefulshutdown.Notice)},
+		{name: "then withdraws", at: Draining, after: gracefulshutdown.Notice, health: health.Healthy, leave: true, want: Lingering, again: later(gracefulshutdown.Notice + linger)},
 		{name: "and lingers", at: Lingering, after: linger - 1, health: health.Healthy, leave: true, want: Lingering, again: later(linger)},
 		{name: "and is gone", at: Lingering, after: linger, health: health.Healthy, leave: true, want: Withdrawn},
 		{name: "drained stays withdrawn", at: Withdrawn, health: health.Healthy, leave: true, want: Withdrawn},
@@ -97,7 +97,7 @@ func TestDecideEverywhere(t *testing.T) {
 		{Demoted, "waww dddw", "mamm dddw"},
 	} {
 		start := time.Unix(1000, 0)
-		at, now := position{stage: tt.at, since: start}, start.Add(departure.Notice/2)
+		at, now := position{stage: tt.at, since: start}, start.Add(gracefulshutdown.Notice/2)
 		for demote, row := range map[bool]string{false: tt.withdraw, true: tt.demote} {
 			for i, want := range []byte(strings.ReplaceAll(row, " ", "")) {
 				in := input{health: []health.State{health.Unknown, health.Healthy, health.Healthy, health.Unhealthy}[i%4], leave: i >= 4, linger: time.Second, demote: demote}
@@ -159,7 +159,7 @@ func TestDecideInvariants(t *testing.T) {
 			if in.health != health.Unhealthy && !in.flat && at.stage == Announced && to.stage != Announced && to.stage != Draining {
 				t.Fatalf("planned change went from %s to %s", at.stage, to.stage)
 			}
-			if in.health != health.Unhealthy && at.stage == Draining && to.stage == Lingering && now.Sub(at.since) < departure.Notice {
+			if in.health != health.Unhealthy && at.stage == Draining && to.stage == Lingering && now.Sub(at.since) < gracefulshutdown.Notice {
 				t.Fatalf("withdrawn %v after notice", now.Sub(at.since))
 			}
 			if to.stage == Withdrawn {

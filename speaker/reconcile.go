@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/health"
-	"github.com/herald-vip/herald/wake"
+	"github.com/herald-vip/herald/internal/wake"
 )
 
 // reconcile decides for every address anew and brings the changes about.

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/bgp/gracefulshutdown"
 	"github.com/herald-vip/herald/netutil/route"
-	"github.com/herald-vip/herald/speaker/departure"
 )
 
 // cover is what is announced for addresses: the route to each, or to a prefix that covers several.
@@ -110,7 +110,7 @@ func (s *Speaker) announceRoutes(all []*cover) {
 		case !c.holds((*unit).ready):
 			s.recordObstacle(c.units[i], fmt.Errorf("%s waits for the other addresses behind it", c.prefix))
 		case c.table() != nil:
-			s.told[c.prefix] = departure.Audience{Peers: []string{}}
+			s.told[c.prefix] = gracefulshutdown.Audience{Peers: []string{}}
 			s.recordUnannounced(c, s.kernel.Announce(c.table().route(c.prefix, c.marked())))
 		default:
 			peers, byPeers = append(peers, s.route(c.prefix, c.units[i].vip, c.marked())), append(byPeers, c)
@@ -155,7 +155,7 @@ func (s *Speaker) withdrawReplaced(all []*cover) {
 		s.wakeAt(time.Now().Add(retryAfter))
 		return
 	}
-	maps.DeleteFunc(s.told, func(prefix netip.Prefix, _ departure.Audience) bool { _, is := stale[prefix]; return is })
+	maps.DeleteFunc(s.told, func(prefix netip.Prefix, _ gracefulshutdown.Audience) bool { _, is := stale[prefix]; return is })
 }
 
 // route is a route in the table; one that others are to be preferred to, if it is marked.
@@ -171,7 +171,7 @@ func (t *Table) route(prefix netip.Prefix, marked bool) route.Route {
 func (s *Speaker) route(prefix netip.Prefix, vip VIP, marked bool) bgp.Route {
 	told, ok := s.told[prefix]
 	if !ok {
-		told = departure.Audience{Peers: vip.Peers}
+		told = gracefulshutdown.Audience{Peers: vip.Peers}
 	}
 	told, again := told.Next(time.Now(), vip.Peers, s.peers)
 	s.wakeAt(again)

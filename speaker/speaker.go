@@ -20,11 +20,11 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/bgp/gracefulshutdown"
 	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/netutil/address"
 	"github.com/herald-vip/herald/netutil/route"
-	"github.com/herald-vip/herald/speaker/departure"
-	"github.com/herald-vip/herald/wake"
 )
 
 // Routes announces routes to peers; [bgp.Server] does.
@@ -144,17 +144,17 @@ type Speaker struct {
 
 	mu        sync.Mutex
 	verdicts  map[string]health.Verdict
-	order     []*unit                             // those that are configured come first, as they are there
-	peers     []string                            // all there are
-	told      map[netip.Prefix]departure.Audience // of what is announced; to nobody, if in a table
-	stands    map[string]Flat                     // VIPs that this node is a candidate for
-	serves    map[string]bool                     // what the other members were told
-	lapsed    map[string]bool                     // VIPs whose lease ended while this node answered
-	backoffs  map[string]backoff                  // by VIP
-	unguarded error                               // why the fence does not know all addresses
-	unable    error                               // why this node could answer for no address when it last tried
+	order     []*unit                                    // those that are configured come first, as they are there
+	peers     []string                                   // all there are
+	told      map[netip.Prefix]gracefulshutdown.Audience // of what is announced; to nobody, if in a table
+	stands    map[string]Flat                            // VIPs that this node is a candidate for
+	serves    map[string]bool                            // what the other members were told
+	lapsed    map[string]bool                            // VIPs whose lease ended while this node answered
+	backoffs  map[string]backoff                         // by VIP
+	unguarded error                                      // why the fence does not know all addresses
+	unable    error                                      // why this node could answer for no address when it last tried
 	tried     time.Time
-	drain     departure.Drain
+	drain     gracefulshutdown.Drain
 	deadline  time.Time          // of a drain that waits for connections to end
 	held      map[netip.Addr]int // these connections, as they were when last counted
 	uncounted error              // why they could not be
@@ -220,7 +220,7 @@ func New(log *slog.Logger, routes Routes, kernel Kernel, addresses Addresses, fl
 		members:   members,
 		wake:      make(chan struct{}, 1),
 		verdicts:  make(map[string]health.Verdict),
-		told:      make(map[netip.Prefix]departure.Audience),
+		told:      make(map[netip.Prefix]gracefulshutdown.Audience),
 		stands:    make(map[string]Flat),
 		lapsed:    make(map[string]bool),
 		backoffs:  make(map[string]backoff),

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/balancer"
-	"github.com/herald-vip/herald/wake"
+	"github.com/herald-vip/herald/internal/wake"
 )
 
 // Kernel sends new connections on. All methods except Open may take their time.

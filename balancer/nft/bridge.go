@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/herald-vip/herald/wake"
+	"github.com/herald-vip/herald/internal/wake"
 )
 
 // Bridge sends new TCP connections to a VIP, at any port, on to healthy masters. They go to a

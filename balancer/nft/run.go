@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/balancer"
+	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/netutil/conntrack"
 	"github.com/herald-vip/herald/netutil/ruleset"
-	"github.com/herald-vip/herald/wake"
 )
 
 const (

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/netutil/ruleset"
-	"github.com/herald-vip/herald/wake"
 )
 
 // Tunnel is the link that packets are passed on by, [link.Tunnel].

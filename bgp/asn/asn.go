@@ -8,7 +8,7 @@ import (
 	"math"
 	"strconv"
 
-	"github.com/herald-vip/herald/status/text"
+	"github.com/herald-vip/herald/internal/text"
 )
 
 var errRange = errors.New("give a number from 1 to 4294967294")

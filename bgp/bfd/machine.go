@@ -3,7 +3,7 @@ package bfd
 import (
 	"time"
 
-	"github.com/herald-vip/herald/wake"
+	"github.com/herald-vip/herald/internal/wake"
 )
 
 // slow is the shortest interval of a session that is not up (RFC 5880 section 6.8.3).

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/herald-vip/herald/wake"
+	"github.com/herald-vip/herald/internal/wake"
 )
 
 // reporter passes changes of sessions on to the log and the server's user, who may

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/herald-vip/herald/status/text"
+	"github.com/herald-vip/herald/internal/text"
 )
 
 // Community is an RFC 1997 community.

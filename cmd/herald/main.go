@@ -17,7 +17,7 @@ import (
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/daemon"
 	"github.com/herald-vip/herald/manifests"
-	"github.com/herald-vip/herald/service/tenant"
+	"github.com/herald-vip/herald/tenant"
 )
 
 // version is set by the build.

@@ -9,13 +9,13 @@ import (
 	"strings"
 
 	"github.com/herald-vip/herald/config"
-	"github.com/herald-vip/herald/config/migrate"
-	"github.com/herald-vip/herald/config/migrate/exabgp"
-	"github.com/herald-vip/herald/config/migrate/healthchecker"
-	"github.com/herald-vip/herald/config/migrate/keepalived"
-	"github.com/herald-vip/herald/config/migrate/kubevip"
-	"github.com/herald-vip/herald/config/migrate/metallb"
 	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/migrate"
+	"github.com/herald-vip/herald/migrate/exabgp"
+	"github.com/herald-vip/herald/migrate/healthchecker"
+	"github.com/herald-vip/herald/migrate/keepalived"
+	"github.com/herald-vip/herald/migrate/kubevip"
+	"github.com/herald-vip/herald/migrate/metallb"
 )
 
 // errByHand makes `herald migrate` exit with 3: there is a configuration, but not all of it.

@@ -11,7 +11,7 @@ import (
 	"os/signal"
 	"time"
 
-	"github.com/herald-vip/herald/doctor/probe"
+	"github.com/herald-vip/herald/internal/probe"
 )
 
 // errOutage makes `herald probe` exit with 1, so that a drill can be scripted.

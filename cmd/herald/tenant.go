@@ -16,9 +16,9 @@ import (
 	"github.com/herald-vip/herald/manifests"
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/kube"
-	"github.com/herald-vip/herald/service/tenant"
-	"github.com/herald-vip/herald/service/tenant/agent"
-	"github.com/herald-vip/herald/service/tenant/manager"
+	"github.com/herald-vip/herald/tenant"
+	"github.com/herald-vip/herald/tenant/agent"
+	"github.com/herald-vip/herald/tenant/manager"
 )
 
 // clusterFlags are those of what runs in a cluster, as a Deployment.

@@ -18,9 +18,9 @@ import (
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/convert"
+	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/netutil/link"
 	"github.com/herald-vip/herald/status/admin"
-	"github.com/herald-vip/herald/wake"
 )
 
 // askPeers says what keeps sessions from coming up; a running Herald knows.

@@ -19,8 +19,8 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/service/kube"
-	"github.com/herald-vip/herald/wake"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/election/lease/message"
 	"github.com/herald-vip/herald/election/wire"
-	"github.com/herald-vip/herald/wake"
+	"github.com/herald-vip/herald/internal/wake"
 )
 
 // phase is how far a candidate's ballot has come.

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/election/electorate"
-	"github.com/herald-vip/herald/wake"
+	"github.com/herald-vip/herald/internal/wake"
 )
 
 // Candidacy is the wish to hold a lease.

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/herald-vip/herald/wake"
+	"github.com/herald-vip/herald/internal/wake"
 )
 
 // maxBids is for how many leases this member bids at a time. Where thousands are

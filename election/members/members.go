@@ -15,7 +15,7 @@ import (
 	"github.com/hashicorp/memberlist"
 	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/election/transport"
-	"github.com/herald-vip/herald/wake"
+	"github.com/herald-vip/herald/internal/wake"
 )
 
 const (

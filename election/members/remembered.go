@@ -14,7 +14,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/herald-vip/herald/election/disk"
+	"github.com/herald-vip/herald/internal/disk"
 )
 
 const (

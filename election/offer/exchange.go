@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/election/members"
-	"github.com/herald-vip/herald/wake"
+	"github.com/herald-vip/herald/internal/wake"
 )
 
 // Network reaches other members.

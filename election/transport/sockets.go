@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
-	"github.com/herald-vip/herald/wake"
+	"github.com/herald-vip/herald/internal/wake"
 	"golang.org/x/sys/unix"
 )
 

@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/netutil/rtnetlink"
-	"github.com/herald-vip/herald/wake"
 )
 
 // fakeKernel is a host's links and addresses in memory. Addresses expire, changes are

@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/netutil/ruleset"
-	"github.com/herald-vip/herald/wake"
 )
 
 // interval is how often the kernel's counters are read.

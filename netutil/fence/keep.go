@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/netutil/ruleset"
-	"github.com/herald-vip/herald/wake"
 )
 
 const (

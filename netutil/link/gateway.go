@@ -11,8 +11,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/netutil/rtnetlink"
-	"github.com/herald-vip/herald/wake"
 )
 
 // Gateways are the next hops of this host's default routes of a family, those of the main table

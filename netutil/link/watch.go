@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"maps"
 
+	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/netutil/rtnetlink"
-	"github.com/herald-vip/herald/wake"
 )
 
 // Watch calls changed with all links by name, at once and after each change,

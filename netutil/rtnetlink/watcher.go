@@ -10,7 +10,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/herald-vip/herald/wake"
+	"github.com/herald-vip/herald/internal/wake"
 )
 
 const (

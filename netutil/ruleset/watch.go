@@ -9,7 +9,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/herald-vip/herald/wake"
+	"github.com/herald-vip/herald/internal/wake"
 )
 
 // Watch subscribes to changes of nftables, and sends to changed, without waiting, after

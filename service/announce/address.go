@@ -6,11 +6,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/herald-vip/herald/bgp/gracefulshutdown"
+	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/pool"
-	"github.com/herald-vip/herald/service/tenant"
-	"github.com/herald-vip/herald/speaker/departure"
-	"github.com/herald-vip/herald/wake"
+	"github.com/herald-vip/herald/tenant"
 )
 
 // address is one that Services have, or had until a moment ago.
@@ -167,7 +167,7 @@ func (a *Announcer) decide(x *address) {
 func (a *Announcer) enter(x *address, r *route, now time.Time) {
 	r.terms = x.bgp().terms
 	if r.sent.terms == nil { // nobody has it
-		r.audience = departure.Audience{Peers: r.terms.peers}
+		r.audience = gracefulshutdown.Audience{Peers: r.terms.peers}
 	}
 	var again time.Time
 	if r.audience, again = r.audience.Next(now, r.terms.peers, a.peers); !again.IsZero() {
@@ -190,14 +190,14 @@ func (a *Announcer) part(x *address, now time.Time) {
 	x.route = nil
 	r.entered--
 	r.parting++
-	x.parting = append(x.parting, parting{r, now.Add(departure.Notice)})
+	x.parting = append(x.parting, parting{r, now.Add(gracefulshutdown.Notice)})
 	a.look(x, now)
 	a.touch(r)
 }
 
 // look has an address decided about again when what leaves now has left.
 func (a *Announcer) look(x *address, now time.Time) {
-	a.departures = append(a.departures, due{x, now.Add(departure.Notice)})
+	a.departures = append(a.departures, due{x, now.Add(gracefulshutdown.Notice)})
 }
 
 // leave has all routes of an address leave at once.

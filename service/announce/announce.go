@@ -29,10 +29,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/bgp/gracefulshutdown"
+	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/pool"
-	"github.com/herald-vip/herald/speaker/departure"
-	"github.com/herald-vip/herald/wake"
 )
 
 // Routes announces routes; [bgp.Server] does.
@@ -91,7 +91,7 @@ type Address struct {
 	// Nodes are the nodes that may hold it by what the API says, this one among
 	// them, in order. They are not to be changed.
 	Nodes []string
-	// Preferred is how much nodes are preferred ([service.Candidacy]).
+	// Preferred is how much nodes are preferred (see rendezvous.Candidacy).
 	Preferred map[string]int
 	// Apart is the address of the Service that another node is to hold, if it has two.
 	Apart netip.Addr
@@ -115,7 +115,7 @@ type Announcer struct {
 	peers    []string     // all of this node, sorted
 	reserved []netip.Addr // sorted
 	synced   bool
-	drain    departure.Drain
+	drain    gracefulshutdown.Drain
 
 	nodes     map[string]*corev1.Node
 	pools     map[string]*addressPool

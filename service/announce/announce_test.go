@@ -17,7 +17,7 @@ import (
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/announce"
 	"github.com/herald-vip/herald/service/pool"
-	"github.com/herald-vip/herald/service/tenant"
+	"github.com/herald-vip/herald/tenant"
 )
 
 const notice = 500 * time.Millisecond

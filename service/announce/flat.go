@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/herald-vip/herald/internal/rendezvous"
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/pool"
 )
@@ -76,7 +77,7 @@ func (a *Announcer) preferred(x *address, nodes []string) map[string]int {
 	out := make(map[string]int)
 	for _, name := range nodes {
 		if i := slices.Index(wants.prefers, name); i >= 0 {
-			out[name] = max(service.MostPreferred-i, 0)
+			out[name] = max(rendezvous.MostPreferred-i, 0)
 			continue
 		}
 		for _, p := range preferences {

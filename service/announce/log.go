@@ -3,7 +3,7 @@ package announce
 import (
 	"net/netip"
 
-	"github.com/herald-vip/herald/service/tenant"
+	"github.com/herald-vip/herald/tenant"
 )
 
 // move is a change to be logged.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/bgp"
-	"github.com/herald-vip/herald/speaker/departure"
+	"github.com/herald-vip/herald/bgp/gracefulshutdown"
 )
 
 // retryAfter is how soon what the router refused is tried again.
@@ -18,8 +18,8 @@ type route struct {
 	// entered is how many addresses it leads here for, parting how many it is
 	// about to be taken from.
 	entered, parting int
-	terms            *terms             // of the pool, or of an exception
-	audience         departure.Audience // whose peers are those of the terms
+	terms            *terms                    // of the pool, or of an exception
+	audience         gracefulshutdown.Audience // whose peers are those of the terms
 	sent             offer
 	touched          bool
 	err              error

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/herald-vip/herald/service/tenant"
+	"github.com/herald-vip/herald/tenant"
 )
 
 // Stage is how far the announcement of an address by BGP has come.

@@ -8,9 +8,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/kube"
-	"github.com/herald-vip/herald/wake"
 )
 
 // Pauses between writes of one status.

@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/herald-vip/herald/service/tenant"
-	"github.com/herald-vip/herald/wake"
+	"github.com/herald-vip/herald/internal/wake"
+	"github.com/herald-vip/herald/tenant"
 )
 
 // mostWrites is how many requests are under way at once.

@@ -14,9 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/internal/text"
 	"github.com/herald-vip/herald/service/pool"
 	"github.com/herald-vip/herald/status/admin"
-	"github.com/herald-vip/herald/status/text"
 )
 
 // Bounds, which the CRD has, too: of a list the sessions or VIPs, the ranges of Services' addresses and the reasons, and

@@ -24,11 +24,11 @@ import (
 	"github.com/herald-vip/herald/arp"
 	"github.com/herald-vip/herald/election"
 	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/netutil/fence"
 	"github.com/herald-vip/herald/netutil/link"
 	"github.com/herald-vip/herald/netutil/rtnetlink"
 	"github.com/herald-vip/herald/speaker"
-	"github.com/herald-vip/herald/wake"
 )
 
 const (
@@ -53,7 +53,7 @@ type Address struct {
 	Interfaces []string
 	// Nodes are the nodes that may hold it, this one among them.
 	Nodes []string
-	// Preferred is how much nodes are preferred ([service.Candidacy]), and with Preempt it moves to one that is
+	// Preferred is how much nodes are preferred ([rendezvous.Candidacy]), and with Preempt it moves to one that is
 	// preferred to its holder.
 	Preferred map[string]int
 	Preempt   bool

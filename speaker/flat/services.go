@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/election"
-	"github.com/herald-vip/herald/service"
+	"github.com/herald-vip/herald/internal/rendezvous"
 )
 
 const (
@@ -63,7 +63,7 @@ func (c candidacies) next(now time.Time, self string, linger time.Duration, offe
 func (c candidacies) choose(self string, holds map[string]bool, met bool) []Address {
 	var out []Address
 	for _, a := range c.offered {
-		one := service.Candidacy{Addr: a.Addr, Self: self, Qualified: a.Nodes, Preferred: a.Preferred, Fit: c.fit, Holds: holds[a.Addr.String()], Met: met}
+		one := rendezvous.Candidacy{Addr: a.Addr, Self: self, Qualified: a.Nodes, Preferred: a.Preferred, Fit: c.fit, Holds: holds[a.Addr.String()], Met: met}
 		if one.Stands() {
 			a.holdsApart = holds[a.Apart.String()] && (!one.Holds || a.Apart.Less(a.Addr))
 			out = append(out, a)
@@ -94,7 +94,7 @@ func (a Address) sameClaim(b Address) bool {
 // two addresses that are to be apart hands one over, and only he does.
 func (a Address) claim(node string) (priority int, preempt bool) {
 	if a.Apart.IsValid() {
-		return service.PriorityApart(a.Preferred[node], a.holdsApart), a.Preempt || len(a.Preferred) == 0
+		return rendezvous.PriorityApart(a.Preferred[node], a.holdsApart), a.Preempt || len(a.Preferred) == 0
 	}
-	return service.Priority(a.Addr, node, a.Preferred[node]), a.Preempt
+	return rendezvous.Priority(a.Addr, node, a.Preferred[node]), a.Preempt
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/herald-vip/herald/election"
 	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/health"
-	"github.com/herald-vip/herald/service"
+	"github.com/herald-vip/herald/internal/rendezvous"
 	"github.com/herald-vip/herald/speaker"
 )
 
@@ -65,7 +65,7 @@ func TestServiceVIPs(t *testing.T) {
 		t.Errorf("the VIPs are %s\nwant %s", got, want)
 	}
 	for _, v := range vips {
-		if v.Flat == nil || v.Flat.Priority != service.Weight(v.Addresses[0], "n1") || v.Flat.Preempt || v.Flat.Lifetime != 2*time.Second || v.Linger != time.Second {
+		if v.Flat == nil || v.Flat.Priority != rendezvous.Weight(v.Addresses[0], "n1") || v.Flat.Preempt || v.Flat.Lifetime != 2*time.Second || v.Linger != time.Second {
 			t.Errorf("%s is claimed by %+v and lingers for %v", v.Name, v.Flat, v.Linger)
 		}
 	}
@@ -142,7 +142,7 @@ func TestStand(t *testing.T) {
 
 // candidates are nodes in the order in which they are preferred.
 func candidates(addr netip.Addr, nodes []string) []string {
-	return slices.SortedFunc(slices.Values(nodes), func(a, b string) int { return service.Weight(addr, b) - service.Weight(addr, a) })
+	return slices.SortedFunc(slices.Values(nodes), func(a, b string) int { return rendezvous.Weight(addr, b) - rendezvous.Weight(addr, a) })
 }
 
 // TestFirstAddress has a member that stood for nothing while there was nothing to stand for come
@@ -176,7 +176,7 @@ func TestPreferred(t *testing.T) {
 		offered[0].Preferred, offered[0].Preempt = preference, preference != nil
 		f.moved = false
 		vips := stand(f, time.Now(), offered, nil, nil, true)
-		want := speaker.Flat{Priority: service.Priority(offered[0].Addr, "n1", preference["n1"]), Preempt: preference != nil}
+		want := speaker.Flat{Priority: rendezvous.Priority(offered[0].Addr, "n1", preference["n1"]), Preempt: preference != nil}
 		if len(vips) != 1 || *vips[0].Flat != want || !f.moved {
 			t.Errorf("with %v it is claimed as %+v, and the speaker is told: %v", preference, vips, f.moved)
 		}

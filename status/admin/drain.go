@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/herald-vip/herald/status/text"
+	"github.com/herald-vip/herald/internal/text"
 )
 
 // lasts says what ends the drain, and since when there is one.

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/herald-vip/herald/status/text"
+	"github.com/herald-vip/herald/internal/text"
 )
 
 // Services is what a node does for the VIPs of Kubernetes Services: in short, as

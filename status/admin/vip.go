@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/herald-vip/herald/status/text"
+	"github.com/herald-vip/herald/internal/text"
 )
 
 // Assess works out what is so of v, of which Stage, Since (when it was decided), Error and Peers

@@ -19,11 +19,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/internal/text"
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/kube"
 	"github.com/herald-vip/herald/service/pool"
 	"github.com/herald-vip/herald/service/report"
-	"github.com/herald-vip/herald/status/text"
 )
 
 // View is what the API has, as of now.

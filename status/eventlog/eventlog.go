@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/herald-vip/herald/status/text"
+	"github.com/herald-vip/herald/internal/text"
 )
 
 // Event is one line of the log, at level info or above.

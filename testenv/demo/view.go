@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/herald-vip/herald/doctor/probe"
+	"github.com/herald-vip/herald/internal/probe"
 )
 
 // view tells the story. Live, a few lines at the foot of the screen show which

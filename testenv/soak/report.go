@@ -11,7 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/herald-vip/herald/doctor/probe"
+	"github.com/herald-vip/herald/internal/probe"
 	"github.com/herald-vip/herald/testenv/holders"
 )
 

@@ -15,7 +15,7 @@ import (
 
 	"github.com/herald-vip/herald/manifests"
 	"github.com/herald-vip/herald/service"
-	"github.com/herald-vip/herald/service/tenant"
+	"github.com/herald-vip/herald/tenant"
 	"github.com/herald-vip/herald/testenv/services"
 )
 

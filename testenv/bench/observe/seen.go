@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/herald-vip/herald/doctor/probe"
+	"github.com/herald-vip/herald/internal/probe"
 	"github.com/herald-vip/herald/testenv/bench/record"
 	"github.com/herald-vip/herald/testenv/holders"
 )

@@ -7,7 +7,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/herald-vip/herald/doctor/probe"
+	"github.com/herald-vip/herald/internal/probe"
 	"github.com/herald-vip/herald/testenv/lab"
 )
 

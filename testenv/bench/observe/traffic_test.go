@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/herald-vip/herald/doctor/probe"
+	"github.com/herald-vip/herald/internal/probe"
 )
 
 // TestOutage has attempts as text, one every 50 ms: . is good, x failed, ? inconclusive.

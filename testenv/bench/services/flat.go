@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/herald-vip/herald/doctor/probe"
+	"github.com/herald-vip/herald/internal/probe"
 	"github.com/herald-vip/herald/testenv/bench/observe"
 	"github.com/herald-vip/herald/testenv/holders"
 	cluster "github.com/herald-vip/herald/testenv/services"

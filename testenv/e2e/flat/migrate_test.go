@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/herald-vip/herald/config/migrate"
-	"github.com/herald-vip/herald/config/migrate/keepalived"
+	"github.com/herald-vip/herald/migrate"
+	"github.com/herald-vip/herald/migrate/keepalived"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 	"github.com/herald-vip/herald/testenv/lab"
 )

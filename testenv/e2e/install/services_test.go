@@ -114,7 +114,7 @@ func testRights(t *testing.T, k *site.APIServer) {
 // testFromMetalLB has the API server judge every object that the tests of package metallb have
 // herald migrate metallb make, except those that are to be completed by hand.
 func testFromMetalLB(t *testing.T, k *site.APIServer) {
-	files, err := filepath.Glob("../../../config/migrate/metallb/testdata/*.herald")
+	files, err := filepath.Glob("../../../migrate/metallb/testdata/*.herald")
 	site.Must(t, err)
 	judged := 0
 	for _, file := range files {

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/herald-vip/herald/doctor/probe"
+	"github.com/herald-vip/herald/internal/probe"
 	"github.com/herald-vip/herald/testenv/e2e/witness"
 )
 

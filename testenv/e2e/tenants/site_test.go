@@ -22,7 +22,7 @@ import (
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/assign"
 	"github.com/herald-vip/herald/service/kube"
-	"github.com/herald-vip/herald/service/tenant"
+	"github.com/herald-vip/herald/tenant"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 

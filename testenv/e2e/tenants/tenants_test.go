@@ -15,7 +15,7 @@ import (
 
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/pool"
-	"github.com/herald-vip/herald/service/tenant"
+	"github.com/herald-vip/herald/tenant"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 

@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
-	"github.com/herald-vip/herald/doctor/probe"
-	"github.com/herald-vip/herald/service/tenant"
+	"github.com/herald-vip/herald/internal/probe"
+	"github.com/herald-vip/herald/tenant"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 	"github.com/herald-vip/herald/testenv/lab"
 	"github.com/herald-vip/herald/testenv/services"

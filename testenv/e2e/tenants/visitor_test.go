@@ -22,10 +22,10 @@ import (
 
 	"golang.org/x/net/websocket"
 
+	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 	"github.com/herald-vip/herald/testenv/echo"
 	"github.com/herald-vip/herald/testenv/tenants"
-	"github.com/herald-vip/herald/wake"
 )
 
 // visitor is a client of what the gateway serves. It asks the lab's name server for names, and trusts the gateway.

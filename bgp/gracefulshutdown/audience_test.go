@@ -1,0 +1,112 @@
+package gracefulshutdown
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// names writes peers as letters; "*" is all.
+func names(s string) []string {
+	if s == "*" {
+		return nil
+	}
+	return append([]string{}, strings.Split(s, "")...)
+}
+
+func TestAudience(t *testing.T) {
+	const half = Notice / 2
+	for _, tt := range []struct {
+		name  string
+		steps string // wanted, one word each half notice; it begins as the first says
+		told  string // peers-leaving after each
+	}{
+		{"nothing changes", "ab ab ab", "ab- ab- ab-"},
+		{"one comes", "a ab", "a- ab-"},
+		{"one goes", "ab a a a", "ab- a-b a-b a-"},
+		{"one takes the other's place", "a b b b", "a- b-a b-a b-"},
+		{"all to some", "* a a a", "*- a-bc a-bc a-"},
+		{"some to all", "a * *", "a- *- *-"},
+		{"some to all and back", "a * a a a", "a- *- a-bc a-bc a-"},
+		{"undone in the middle", "a b a a a", "a- b-a a-b a-b a-"},
+		{"all to some undone in the middle", "* a * *", "*- a-bc *- *-"},
+		{"two leave one after the other", "abc bc c c c", "abc- bc-a c-ab c-b c-"},
+		{"leaving for one, wanted by the next", "ab b ac ac ac", "ab- b-a ac-b ac-b ac-"},
+		{"a peer that is no more", "ax a", "ax- a-"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			all := names("abc")
+			now := time.Unix(1000, 0)
+			var a Audience
+			var got []string
+			for i, step := range strings.Fields(tt.steps) {
+				if i == 0 {
+					a = Audience{Peers: names(step)}
+				}
+				var again time.Time
+				a, again = a.Next(now, names(step), all)
+				if again.IsZero() != (len(a.leaving) == 0) || !again.IsZero() && !again.After(now) {
+					t.Errorf("step %d: again at %v", i, again)
+				}
+				peers := "*"
+				if a.Peers != nil {
+					peers = strings.Join(a.Peers, "")
+				}
+				got = append(got, peers+"-"+strings.Join(a.Leaving(), ""))
+				now = now.Add(half)
+			}
+			if got := strings.Join(got, " "); got != tt.told {
+				t.Errorf("told %s, want %s", got, tt.told)
+			}
+		})
+	}
+}
+
+// However it changes: who is wanted has the route at once, nobody loses it
+// without notice, nobody is both, and in the end only the wanted have it.
+func TestAudienceProperties(t *testing.T) {
+	all := names("abc")
+	peers := rapid.SampledFrom([]string{"*", "a", "b", "c", "ab", "bc", "abc"})
+	has := func(list []string, peer string) bool { return list == nil || slices.Contains(list, peer) }
+	rapid.Check(t, func(t *rapid.T) {
+		now := time.Unix(1000, 0)
+		a := Audience{Peers: names(peers.Draw(t, "first"))}
+		lost := make(map[string]time.Time) // since when a peer that has the route is not wanted
+		var want []string
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			before := a
+			want = names(peers.Draw(t, "want"))
+			a, _ = a.Next(now, want, all)
+			for _, peer := range all {
+				wanted, leaving := has(want, peer), slices.Contains(a.Leaving(), peer)
+				had := has(before.Peers, peer) || slices.Contains(before.Leaving(), peer)
+				switch {
+				case wanted != has(a.Peers, peer):
+					t.Fatalf("%s wanted: %t, told: %+v", peer, wanted, a)
+				case wanted && leaving:
+					t.Fatalf("%s stays and leaves", peer)
+				case !had && leaving:
+					t.Fatalf("%s leaves without having come", peer)
+				}
+				if wanted || !had {
+					delete(lost, peer)
+					continue
+				}
+				if _, ok := lost[peer]; !ok {
+					lost[peer] = now
+				}
+				if leaving != (now.Sub(lost[peer]) < Notice) {
+					t.Fatalf("%v after it was last wanted, %s is leaving: %t", now.Sub(lost[peer]), peer, leaving)
+				}
+			}
+			now = now.Add(time.Duration(rapid.IntRange(0, 700).Draw(t, "wait")) * time.Millisecond)
+		}
+		a, _ = a.Next(now.Add(Notice), want, all)
+		if len(a.leaving) > 0 {
+			t.Fatalf("%v never leave", a.Leaving())
+		}
+	})
+}

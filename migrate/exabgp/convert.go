@@ -1,0 +1,152 @@
+// Package exabgp converts configurations of ExaBGP whose processes run its healthcheck.
+package exabgp
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/herald-vip/herald/bgp/asn"
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/migrate"
+)
+
+// text is what a file says, and how many lines are above it.
+type text struct {
+	name, text string
+	above      int
+}
+
+// converter converts one configuration.
+type converter struct {
+	*migrate.Draft
+	table []migrate.Row
+	files []text              // the first one, and those that healthchecks may name
+	heard map[string][]string // by the name of a process, the peers that hear of what it announces
+}
+
+// Convert converts a configuration of ExaBGP 4 or 5. The files after the first are those that --config of healthchecks
+// names. The error says which file cannot be read, and why.
+func Convert(files []migrate.File, o migrate.Options) (*migrate.Result, error) {
+	e := converter{Draft: migrate.NewDraft(o.File), table: Table(), heard: map[string][]string{}}
+	for _, f := range files {
+		s, above, err := e.Text(f)
+		if err != nil {
+			return nil, err
+		}
+		e.files = append(e.files, text{f.Name, s, above})
+	}
+	p := migrate.Parser{Notes: &e.Notes, Comments: "#", Marks: ";[],", End: ";"}
+	file, err := p.Read(e.files[0].text)
+	if err != nil {
+		return nil, err
+	}
+	e.LeftOut(e.table, atTop, file.Block)
+	e.BGP = new(config.BGP)
+	processes, templates := file.All("process"), map[string][]*migrate.Statement{}
+	for _, t := range file.All("template") {
+		for _, s := range t.All("neighbor") {
+			e.LeftOut(e.table, inNeighbor, s.Block)
+			templates[s.Arg(0)] = s.Block
+		}
+	}
+	for _, s := range file.All("neighbor") {
+		e.neighbor(s, templates, processes)
+	}
+	for _, s := range processes {
+		e.process(s)
+	}
+	switch {
+	case len(e.VIPs) == 0:
+		e.ToDo(0, "", "no process runs ExaBGP's healthcheck: there is no VIP to announce")
+	case len(e.BGP.Peers) == 0:
+		e.BGP = nil
+		e.Leave("bgp", 0, "the routers: the file has no neighbor that could be read", "bgp: {asn: ASN, peers: [{address: ADDRESS, asn: ASN}]}")
+	}
+	return e.Result("exabgp"), nil
+}
+
+// neighbor makes a peer of one, with what it inherits from templates.
+func (e *converter) neighbor(s *migrate.Statement, templates map[string][]*migrate.Statement, processes []*migrate.Statement) {
+	e.LeftOut(e.table, inNeighbor, s.Block)
+	addr, bits := migrate.ParseAddr(s.Arg(0))
+	switch {
+	case !addr.IsValid() || bits < addr.BitLen():
+		e.ToDo(s.Line, "neighbor", "%s is no address of one router: write the peers into bgp.peers by hand", migrate.Quoted(s.Arg(0)))
+		return
+	case slices.ContainsFunc(e.BGP.Peers, func(p config.Peer) bool { return p.Address == addr }):
+		e.Note(s.Line, "neighbor", "%s is a peer already: taken once", addr)
+		return
+	}
+	var block []*migrate.Statement
+	for _, inherit := range s.All("inherit") {
+		for _, name := range inherit.Args() {
+			block = append(block, templates[name]...)
+		}
+	}
+	s = &migrate.Statement{Line: s.Line, Words: s.Words, Block: append(block, s.Block...)}
+	path := yaml.Path("bgp.peers").Item(len(e.BGP.Peers))
+	e.Origins[path] = s.Line
+	e.local(s)
+	p := config.Peer{Address: addr, ASN: asn.Peer(e.ASN(path+".asn", s.Setting("peer-as", "")))}
+	e.session(&p, path, s)
+	e.BGP.Peers = append(e.BGP.Peers, p)
+	for _, process := range processes {
+		name := process.Arg(0)
+		if slices.ContainsFunc(s.All("api"), func(api *migrate.Statement) bool {
+			return api.Last("processes-match").Line > 0 || slices.Contains(api.Last("processes").Args(), name)
+		}) {
+			e.heard[name] = append(e.heard[name], p.Name())
+		}
+	}
+}
+
+// local carries over what is the node's own, which Herald has once.
+func (e *converter) local(s *migrate.Statement) {
+	as, id := s.Setting("local-as", ""), s.Setting("router-id", "")
+	addr, _ := migrate.ParseAddr(id.Value)
+	if len(e.BGP.Peers) == 0 {
+		e.BGP.ASN, e.BGP.RouterID = e.ASN("bgp.asn", as), addr
+		e.Origins["bgp.routerID"] = id.Line
+		e.Comment("bgp.routerID", "Another on each node.")
+		return
+	}
+	if as.Value != strconv.FormatUint(uint64(e.BGP.ASN), 10) {
+		e.ToDo(as.Line, as.Name, "Herald has one autonomous system for all peers, that of the first")
+	}
+	if addr != e.BGP.RouterID {
+		e.Note(id.Line, id.Name, "Herald has one identifier for all peers, that of the first")
+	}
+}
+
+// session carries over how the session is made.
+func (e *converter) session(p *config.Peer, path yaml.Path, s *migrate.Statement) {
+	p.LocalAddress, _ = migrate.ParseAddr(s.Setting("local-address", "").Value) // or auto
+	if hold := s.Setting("hold-time", ""); hold.Line > 0 {
+		p.HoldTime = e.Seconds(hold)
+	}
+	if password := s.Last("md5-password"); password.Line > 0 {
+		e.LeavePassword(p, path, password.Line, "md5-password")
+	}
+	p.Port = uint16(e.Number(s.Setting("connect", ""), 0, math.MaxUint16, 0))
+	ttl, least := e.Number(s.Setting("outgoing-ttl", ""), 0, 255, 1), e.Number(s.Setting("incoming-ttl", ""), 0, 255, 0)
+	switch {
+	case least > 1:
+		p.TTLSecurity = uint8(256 - least)
+	case ttl > 1 && uint32(p.ASN) != e.BGP.ASN:
+		p.Multihop = uint8(ttl)
+	}
+	family := s.Last("family")
+	if family.Line == 0 {
+		p.Families = []config.Family{config.IPv4, config.IPv6}
+	}
+	for _, b := range family.Block {
+		if name := strings.Join(b.Words, " "); name == "ipv4 unicast" || name == "ipv6 unicast" {
+			p.Families = append(p.Families, config.Family(b.Keyword()))
+		} else {
+			e.Note(b.Line, name, "Herald has routes of unicast alone")
+		}
+	}
+}

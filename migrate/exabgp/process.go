@@ -1,0 +1,105 @@
+package exabgp
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/migrate"
+)
+
+// process makes VIPs and their checks of one that runs a healthcheck.
+func (e *converter) process(s *migrate.Statement) {
+	e.LeftOut(e.table, inProcess, s.Block)
+	run := s.Last("run")
+	words, ok := healthcheck(run.Args())
+	if !ok {
+		e.ToDo(s.Line, s.Arg(0), "does not run ExaBGP's healthcheck, not by itself: write VIPs and checks of what it announces")
+		return
+	}
+	o := e.options(words, run.Line)
+	v := config.VIP{Name: migrate.DNSName(o.Setting("--name", s.Arg(0)).Value, "vip"), Announce: config.AnnounceBGP, OnFailure: config.Demote}
+	if o.Last("--withdraw-on-down").Line > 0 {
+		v.OnFailure = config.Withdraw
+	}
+	v.Peers = e.peers(o, s.Arg(0))
+	e.attributes(&v, o)
+	var lost []string
+	v.Checks, lost = e.checks(o, v.Name)
+
+	med, increase := e.Number(o.Setting("--up-metric", ""), 0, math.MaxUint32, 100), e.Number(o.Setting("--increase", ""), 0, math.MaxUint32, 1)
+	ips := o.All("--ip")
+	if n := len(ips); n > 0 {
+		start := int(e.Number(o.Setting("--start-ip", ""), 0, math.MaxUint16, 0)) % n
+		ips = slices.Concat(ips[start:], ips[:start])
+	}
+	groups := [][]*migrate.Statement{ips}
+	if increase > 0 && len(ips) > 0 {
+		groups = slices.Collect(slices.Chunk(ips, 1))
+	}
+	for _, group := range groups {
+		v := v
+		v.MED = new(med)
+		med += increase
+		for _, ip := range group {
+			e.Place(&v, ip.Line, "--ip", ip.Arg(0))
+		}
+		e.AddVIP(v, run.Line, lost...)
+	}
+}
+
+// checks makes those of a healthcheck: its command, and the file that disables it. Lost is the command that none could be made of.
+func (e *converter) checks(o *migrate.Statement, name string) (names, lost []string) {
+	if command := o.Setting("--command", ""); command.Line > 0 {
+		check := e.AddCommand(name, command.Value, command.Line, command.Name)
+		if check == nil {
+			lost = []string{"the command"}
+		} else {
+			names = []string{check.Name}
+			e.SetPace(check, o.Setting("--fast-interval", "1"), o.Setting("--timeout", "5"), o.Setting("--rise", "3"), o.Setting("--fall", "3"))
+			if check.Exec != nil {
+				check.Exec.User = o.Setting("--user", "").Value
+			}
+		}
+	}
+	if file := o.Setting("--disable", ""); file.Line > 0 {
+		_, added := e.AddCheck(config.Check{Name: name + "-enabled", File: &config.File{Path: file.Value}, Not: true}, file.Line)
+		names = append(names, added)
+	}
+	return names, lost
+}
+
+// peers are those that hear of a VIP: whose neighbor names the process, and which the healthcheck does; nil is all.
+func (e *converter) peers(o *migrate.Statement, process string) []string {
+	wanted := o.All("--neighbor")
+	peers := slices.DeleteFunc(slices.Clone(e.heard[process]), func(peer string) bool {
+		return len(wanted) > 0 && !slices.ContainsFunc(wanted, func(n *migrate.Statement) bool { return n.Arg(0) == peer || n.Arg(0) == "*" })
+	})
+	switch len(peers) {
+	case 0:
+		e.ToDo(o.Line, process, "no neighbor hears of it in ExaBGP, by its api and --neighbor: here all peers do")
+		return nil
+	case len(e.BGP.Peers):
+		return nil
+	}
+	return peers
+}
+
+// attributes carries over those that the VIP's routes have while it is up, but for the metric.
+func (e *converter) attributes(v *config.VIP, o *migrate.Statement) {
+	list := func(name string) []string {
+		return strings.Fields(strings.NewReplacer("[", " ", "]", " ", ",", " ").Replace(o.Setting(name, "").Value))
+	}
+	v.Communities, v.LargeCommunities = list("--community"), list("--large-community")
+	if preference := o.Setting("--local-preference", ""); preference.Line > 0 {
+		v.LocalPref = new(e.Number(preference, 0, math.MaxUint32, 100))
+	}
+	path, own := list("--as-path"), strconv.FormatUint(uint64(e.BGP.ASN), 10)
+	if slices.ContainsFunc(path, func(asn string) bool { return asn != own }) {
+		e.ToDo(o.Line, "--as-path", "Herald puts its own ASN before a path and no other: see vips[].prepend")
+		return
+	}
+	v.Prepend = max(0, len(path)-1) // one is there anyway
+}

@@ -1,0 +1,117 @@
+// Package healthchecker converts the files of anycast-healthchecker, which has BIRD announce services.
+package healthchecker
+
+import (
+	"strings"
+
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/migrate"
+)
+
+// converter converts all files, as one.
+type converter struct {
+	*migrate.Draft
+	table    []migrate.Row
+	sections []*migrate.Statement // each with its settings, in the order of the files
+	byName   map[string]*migrate.Statement
+}
+
+// Convert converts anycast-healthchecker.conf and the files of its services, which are read as one. The error says
+// which file cannot be read, and why.
+func Convert(files []migrate.File, o migrate.Options) (*migrate.Result, error) {
+	h := converter{Draft: migrate.NewDraft(o.File), table: Table(), byName: map[string]*migrate.Statement{}}
+	for _, f := range files {
+		text, above, err := h.Text(f)
+		if err != nil {
+			return nil, err
+		}
+		h.read(text, above)
+	}
+	for _, s := range h.sections {
+		if s.Keyword() == inDaemon {
+			h.LeftOut(h.table, inDaemon, s.Block)
+			continue
+		}
+		h.LeftOut(h.table, inService, s.Block)
+		if s.Keyword() != inDefault {
+			h.service(s)
+		}
+	}
+	if len(h.VIPs) > 0 {
+		h.ToDo(0, "", "have BIRD read table 201, as manifests/redistribute/bird.conf does, in place of the addresses on a link and the list of prefixes in bird_conf")
+	} else {
+		h.ToDo(0, "", "has no service whose ip_prefix is advertised: is check_disabled false, and are the files of the services there, too?")
+	}
+	return h.Result("anycast-healthchecker"), nil
+}
+
+// read adds the sections of a file, as Python's configparser reads them: a line that is indented continues the value above.
+func (h *converter) read(text string, above int) {
+	var in *migrate.Statement
+	var last *migrate.Statement // of in, which may continue
+	for line := range strings.Lines(text) {
+		above++
+		words := strings.TrimSpace(line)
+		i := strings.IndexAny(words, "=:")
+		switch {
+		case words == "" || words[0] == '#' || words[0] == ';':
+		case last != nil && strings.IndexByte(" \t", line[0]) >= 0:
+			last.Words[1] += " " + words
+		case words[0] == '[':
+			name, _, closed := strings.Cut(words[1:], "]")
+			if !closed {
+				h.ToDo(above, "", "a section's name is not closed: is the file complete?")
+			}
+			if in = h.byName[name]; in == nil {
+				in = &migrate.Statement{Line: above, Words: []string{name}}
+				h.byName[name] = in
+				h.sections = append(h.sections, in)
+			}
+			last = nil
+		case i <= 0 || in == nil:
+			h.ToDo(above, "", "is no setting of a section: not carried over")
+		default:
+			last = &migrate.Statement{Line: above, Words: []string{strings.ToLower(strings.TrimSpace(words[:i])), strings.TrimSpace(words[i+1:])}}
+			in.Block = append(in.Block, last)
+		}
+	}
+}
+
+// get is what is set for a service, for all of them, or usual. A percent sign is there twice.
+func (h *converter) get(s *migrate.Statement, name, usual string) migrate.Setting {
+	found := s.Setting(name, usual)
+	if all := h.byName[inDefault]; found.Line == 0 && all != nil {
+		found = all.Setting(name, usual)
+	}
+	found.Value = strings.ReplaceAll(found.Value, "%%", "%")
+	if strings.Contains(found.Value, "%(") {
+		h.ToDo(found.Line, name, "values of other settings are not filled in here: write it out and migrate again")
+	}
+	return found
+}
+
+// service converts the section of one.
+func (h *converter) service(s *migrate.Statement) {
+	v := config.VIP{Name: migrate.DNSName(s.Keyword(), "vip"), Announce: config.AnnounceKernel}
+	disabled := h.get(s, "check_disabled", "true")
+	on, known := map[string]bool{"1": true, "yes": true, "true": true, "on": true, "0": false, "no": false, "false": false, "off": false}[strings.ToLower(disabled.Value)]
+	advertised := h.get(s, "on_disabled", "withdraw").Value == "advertise"
+	switch {
+	case !known:
+		h.ToDo(disabled.Line, disabled.Name, "%s is neither true nor false: the service is left out", migrate.Quoted(disabled.Value))
+		return
+	case on && !advertised:
+		h.Note(s.Line, s.Keyword(), "its check is disabled, as it is unless check_disabled is false, and it is withdrawn: left out")
+		return
+	}
+	if prefix := h.get(s, "ip_prefix", ""); prefix.Value != "" {
+		h.Place(&v, prefix.Line, prefix.Name, prefix.Value)
+	}
+	if command := h.get(s, "check_cmd", ""); !on && command.Value != "" {
+		if check := h.AddCommand(s.Keyword(), command.Value, command.Line, command.Name); check != nil {
+			h.SetPace(check, h.get(s, "check_interval", "10"), h.get(s, "check_timeout", "2"), h.get(s, "check_rise", "2"), h.get(s, "check_fail", "2"))
+			v.Checks = []string{check.Name}
+		}
+	}
+	h.AddVIP(v, s.Line)
+}

@@ -1,0 +1,84 @@
+package migrate_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/herald-vip/herald/migrate"
+	"github.com/herald-vip/herald/migrate/healthchecker"
+)
+
+// The files are read as one, and a note names the one that it is about.
+func TestAnycastFiles(t *testing.T) {
+	files := []migrate.File{
+		{Name: "main.conf", Data: []byte("[DEFAULT]\ncheck_disabled = false\ncheck_rise = 7\n[daemon]\nloglevel = info")},
+		{Name: "a.conf", Data: []byte("[a]\nip_prefix = 10.3.0.1\ncheck_cmd = /bin/a\n")},
+		{Name: "b.conf", Data: []byte("[b]\nip_prefix = 10.3.0.1/32\ninterface = eth0\ncheck_cmd = /bin/b")},
+	}
+	r, err := healthchecker.Convert(files, migrate.Options{File: "main.conf"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"main.conf:5: loglevel: ", "a.conf:3: check_cmd: runs in a sandbox", "b.conf:2: ip_prefix: 10.3.0.1 is a VIP already",
+		"b.conf:1: vips[1].addresses: to do: ", "b.conf:3: interface: ", "main.conf: to do: have BIRD read table 201",
+	} {
+		if !strings.Contains(lines(r.Notes), want) {
+			t.Errorf("no note %s:\n%s", want, lines(r.Notes))
+		}
+	}
+	if n := strings.Count(string(r.Config), "rise: 7"); n != 2 {
+		t.Errorf("%d checks have what is set for all:\n%s", n, r.Config)
+	}
+	files[2].Data = []byte("\xff")
+	if _, err := healthchecker.Convert(files, migrate.Options{}); err == nil || !strings.HasPrefix(err.Error(), "b.conf: ") {
+		t.Errorf("a file that is none: %v", err)
+	}
+}
+
+func FuzzAnycast(f *testing.F) {
+	fromAnycast.fuzz(f, "[", "[a]", "[DEFAULT]\n[a]\n b", "[a]\nip_prefix: ::1\ncheck_disabled: no\ncheck_cmd: /bin/a\n b", "[daemon]\nx\n=\n:")
+}
+
+// The table of docs/migrating.md is the one of the code, of fields that Herald has.
+func TestAnycastTable(t *testing.T) {
+	var b strings.Builder
+	var all []string
+	b.WriteString("| in | setting | becomes | |\n|---|---|---|---|\n")
+	for _, row := range healthchecker.Table() {
+		fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", row.In, strings.Join(row.Names, "`, `"), orNothing(row.Becomes), row.Text)
+		all = append(all, row.Becomes)
+	}
+	manual(t, "anycast-healthchecker", b.String())
+	checkFields(t, 9, all)
+}
+
+// Each setting of anycast-healthchecker's is noted with its row's words, or changes the configuration.
+func TestEachAnycastSetting(t *testing.T) {
+	const service = "[a]\nip_prefix = 10.3.0.1\ncheck_cmd = /bin/a\ncheck_disabled = off\n"
+	before := fromAnycast.text(t, service, migrate.Options{})
+	values := map[string]string{"ip_prefix": "10.3.0.2", "check_cmd": "/bin/b", "check_disabled": "yes", "on_disabled": "advertise"}
+	for _, row := range healthchecker.Table() {
+		for _, name := range row.Names {
+			line := name + " = 7\n"
+			if value := values[name]; value != "" {
+				line = name + ": " + value + "\n"
+			}
+			if name == "on_disabled" {
+				line += "check_disabled = true\n"
+			}
+			if row.In == "daemon" {
+				line = "[daemon]\n" + line
+			}
+			after := fromAnycast.text(t, service+line, migrate.Options{})
+			text, todo := noteOn(after, name)
+			switch changed := string(before.Config) != string(after.Config); {
+			case changed != (row.Becomes != ""):
+				t.Errorf("%s: changes the configuration: %t\n%s", name, changed, after.Config)
+			case !changed && (text != row.Text || todo != row.ToDo):
+				t.Errorf("%s: noted as %q, %t, want %q, %t", name, text, todo, row.Text, row.ToDo)
+			}
+		}
+	}
+}

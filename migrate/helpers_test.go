@@ -1,0 +1,427 @@
+package migrate_test
+
+import (
+	"cmp"
+	"errors"
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/migrate"
+	"github.com/herald-vip/herald/migrate/exabgp"
+	"github.com/herald-vip/herald/migrate/healthchecker"
+	"github.com/herald-vip/herald/migrate/keepalived"
+	"github.com/herald-vip/herald/migrate/kubevip"
+	"github.com/herald-vip/herald/migrate/metallb"
+)
+
+var update = flag.Bool("update", false, "write the golden files and docs/migrating.md anew")
+
+// converter is one of a file.
+type converter struct {
+	name    string
+	convert func([]byte, migrate.Options) (*migrate.Result, error)
+	honest  func(*testing.T, *migrate.Result)
+}
+
+var (
+	fromKubeVIP    = converter{"kubevip", kubevip.Convert, checkHonest}
+	fromKeepalived = converter{"keepalived", keepalived.Convert, checkHonest}
+	fromMetalLB    = converter{"metallb", alone(metallb.Convert), checkHonestResources}
+	fromExaBGP     = converter{"exabgp", alone(exabgp.Convert), checkHonest}
+	fromAnycast    = converter{"healthchecker", alone(healthchecker.Convert), checkHonest}
+)
+
+// all are the converters.
+func all() []converter {
+	return []converter{fromKubeVIP, fromKeepalived, fromMetalLB, fromExaBGP, fromAnycast}
+}
+
+// alone has a converter of several files convert one.
+func alone(convert func([]migrate.File, migrate.Options) (*migrate.Result, error)) func([]byte, migrate.Options) (*migrate.Result, error) {
+	return func(data []byte, o migrate.Options) (*migrate.Result, error) {
+		return convert([]migrate.File{{Name: o.File, Data: data}}, o)
+	}
+}
+
+// read converts a file.
+func (c converter) read(t *testing.T, file string, o migrate.Options) *migrate.Result {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.File = filepath.Base(file)
+	if o.ConfigID == "" {
+		o.ConfigID = "m1"
+	}
+	return c.text(t, string(data), o)
+}
+
+// text converts what a file says, which is called f unless it has a name.
+func (c converter) text(t *testing.T, input string, o migrate.Options) *migrate.Result {
+	t.Helper()
+	o.File = cmp.Or(o.File, "f")
+	r, err := c.convert([]byte(input), o)
+	if err != nil {
+		t.Fatalf("%s: %v", o.File, err)
+	}
+	return r
+}
+
+// inputs are the files in testdata, of which there are some at least.
+func (c converter) inputs(t testing.TB) []string {
+	t.Helper()
+	var files []string
+	for _, ending := range []string{"yaml", "env", "conf"} {
+		found, err := filepath.Glob(c.name + "/testdata/*." + ending)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, found...)
+	}
+	if len(files) < 4 {
+		t.Fatalf("only %d inputs in testdata", len(files))
+	}
+	return files
+}
+
+// Each input's configuration, notes and commands are as they were; -update writes them anew.
+func TestGolden(t *testing.T) {
+	for _, c := range all() {
+		for _, file := range c.inputs(t) {
+			t.Run(file, func(t *testing.T) {
+				r := c.read(t, file, migrate.Options{})
+				golden(t, file+".herald", string(r.Config))
+				golden(t, file+".notes", lines(r.Notes)+strings.Join(append(r.Commands, ""), "\n"))
+				c.honest(t, r)
+			})
+		}
+	}
+}
+
+// What is left of an input that is cut off, in fifty places, is read or refused, honestly.
+func TestTruncated(t *testing.T) {
+	for _, c := range all() {
+		for _, file := range c.inputs(t) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for n := 0; n < len(data); n += 1 + len(data)/50 {
+				if r, err := c.convert(data[:n], migrate.Options{File: "f"}); err == nil {
+					c.honest(t, r)
+				}
+				if t.Failed() {
+					t.Fatalf("%s cut off after %d bytes:\n%s", file, n, data[:n])
+				}
+			}
+		}
+	}
+}
+
+// What is no text, or too much of it, is refused with one sentence; without one there is nothing to announce.
+func TestRefused(t *testing.T) {
+	ofYAML := []converter{fromKubeVIP, fromMetalLB}
+	definitions := "$A=x\n" + strings.Repeat("$A=${A}${A}\n", 50) + strings.Repeat("router_id ${A}\n", 1000)
+	for _, test := range []struct {
+		name, input, want string
+		by                []converter
+	}{
+		{"binary", "\x7fELF\x00\x01\xff", "not UTF-8", all()},
+		{"a zero byte", "kind: Pod\x00", "not UTF-8", all()},
+		{"10 MB", strings.Repeat("0123456789\n", 1<<20), "larger than 1 MiB", all()},
+		{"empty", "", "", all()},
+		{"a comment", "# nothing\n", "", all()},
+		{"deep brackets", strings.Repeat("[", 1000), "line 1: nested too deeply", ofYAML},
+		{"deep entries", strings.Repeat("- ", 1000) + "a", "nested too deeply", ofYAML},
+		{"many tokens", strings.Repeat("- a\n", 80_000), "beyond 150000 YAML tokens", ofYAML},
+		{"no YAML", "a: b: c\n", "line 1: not valid YAML", ofYAML},
+		{"tabs", "a:\n\tb: c\n", "not valid YAML", ofYAML},
+		{"aliases of aliases", bomb(), "aliases of aliases", ofYAML},
+		{"an alias of itself", "kind: &a Pod\nspec: &s\n  containers: *s\n", "aliases of aliases", ofYAML},
+		{"an alias of itself in a list", "spec: &a [*a]\n", "aliases of aliases", ofYAML},
+		{"an alias of nothing", "spec: *nothing\n", "", ofYAML},
+		{"aliases within", "kind: ConfigMap\ndata:\n  config: |\n    " + strings.ReplaceAll(bomb(), "\n", "\n    "), "aliases of aliases", []converter{fromMetalLB}},
+		{"deep brackets", strings.Repeat("[", 1000), "", []converter{fromKeepalived}},
+		{"deep braces", strings.Repeat("a {\n", 1000), "line 65 is nested too deeply", []converter{fromKeepalived, fromExaBGP}},
+		{"many lines", strings.Repeat("- a\n", 60_000), "more than 10000 statements", []converter{fromKeepalived}},
+		{"no blocks", "a: b: c\n", "", []converter{fromKeepalived, fromExaBGP, fromAnycast}},
+		{"many statements", strings.Repeat("a;\n", 20_000), "more than 10000 statements", []converter{fromExaBGP}},
+		{"definitions of definitions", definitions, "", []converter{fromKeepalived}},
+		{"many statements", strings.Repeat("a\n", 20_000), "more than 10000 statements", []converter{fromKeepalived}},
+	} {
+		for _, c := range test.by {
+			t.Run(c.name+" "+test.name, func(t *testing.T) {
+				r, err := c.convert([]byte(test.input), migrate.Options{File: "f"})
+				switch {
+				case err != nil && (test.want == "" || !strings.Contains(err.Error(), test.want)):
+					t.Errorf("error %q, want %q", err, test.want)
+				case err != nil && strings.Contains(err.Error(), "\n"):
+					t.Errorf("an error of several lines: %q", err)
+				case err == nil && test.want != "":
+					t.Errorf("read, want an error: %s", test.want)
+				case err == nil && (r.Config != nil || r.Complete() || len(r.Notes) == 0):
+					t.Errorf("nothing to announce, and this is what came of it: %v\n%s", r.Notes, r.Config)
+				}
+			})
+		}
+	}
+}
+
+// fuzz converts whatever comes honestly or refuses it, twice the same, with and without members.
+func (c converter) fuzz(f *testing.F, seeds ...string) {
+	for _, file := range c.inputs(f) {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(data))
+	}
+	for _, s := range seeds {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, input string) {
+		o := migrate.Options{File: "f", ConfigID: "m1"}
+		r, err := c.convert([]byte(input), o)
+		if err != nil {
+			if strings.ContainsAny(err.Error(), "\n\r") {
+				t.Errorf("an error of several lines: %q", err)
+			}
+			return
+		}
+		if !strings.Contains(input, "s3cret") { // it may be a name here
+			c.honest(t, r)
+		}
+		o.Members = members("m1=10.3.0.1:7946")
+		o.KeyFile = "/key"
+		with := c.text(t, input, o)
+		if again := c.text(t, input, o); gocmp.Diff(with, again) != "" {
+			t.Errorf("the same input becomes something else the second time:\n%s", gocmp.Diff(with, again))
+		}
+		if !strings.Contains(input, "s3cret") {
+			c.honest(t, with)
+		}
+	})
+}
+
+// members are NAME=ADDRESS:PORT each.
+func members(list ...string) map[string]netip.AddrPort {
+	out := map[string]netip.AddrPort{}
+	for _, s := range list {
+		name, addr, _ := strings.Cut(s, "=")
+		out[name] = netip.MustParseAddrPort(addr)
+	}
+	return out
+}
+
+// lines are notes as they are printed.
+func lines(notes []migrate.Note) string {
+	var b strings.Builder
+	for _, n := range notes {
+		b.WriteString(n.String() + "\n")
+	}
+	return b.String()
+}
+
+// golden compares what a file is to have.
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := gocmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got), go test ./migrate -update writes it anew:\n%s", file, diff)
+	}
+}
+
+// checkSaid checks that each note and command is one line, and no password is printed.
+func checkSaid(t *testing.T, r *migrate.Result) {
+	t.Helper()
+	if strings.Contains(string(r.Config)+lines(r.Notes)+strings.Join(r.Commands, "\n"), "s3cret") {
+		t.Error("a password is printed")
+	}
+	for _, n := range r.Notes {
+		if strings.ContainsAny(n.String(), "\n\r") {
+			t.Errorf("a note of several lines: %q", n)
+		}
+	}
+	for _, c := range r.Commands {
+		if strings.ContainsAny(c, "\n\r") {
+			t.Errorf("a command of several lines: %q", c)
+		}
+	}
+}
+
+// checkHonest checks what holds for every input: what is complete is accepted,
+// and what Herald refuses has been said to be left open or wrong.
+func checkHonest(t *testing.T, r *migrate.Result) {
+	t.Helper()
+	out := string(r.Config)
+	checkSaid(t, r)
+	if r.Config == nil {
+		if r.Complete() {
+			t.Error("complete without a configuration")
+		}
+		return
+	}
+	mistakes := migrate.Validate(r.Config, node(r))
+	if r.Complete() && len(mistakes) > 0 {
+		t.Errorf("said to be complete, and refused: %v\n%s", mistakes, out)
+	}
+	for _, m := range mistakes {
+		if !said(r, m) {
+			t.Errorf("refused without a word: %v\n%s", m, out)
+		}
+	}
+	if strings.Contains(out, "# FILL IN: ") && (r.Complete() || len(mistakes) == 0) {
+		t.Errorf("is to be filled in, and accepted:\n%s", out)
+	}
+}
+
+// said reports whether a note is about the field that a mistake is in, or what it belongs to.
+func said(r *migrate.Result, m *config.Error) bool {
+	for _, n := range r.Notes {
+		if n.ToDo && n.Subject != "" && (strings.HasPrefix(m.Field, n.Subject) || n.Subject == migrate.Shown(m.Field)) || strings.Contains(n.Text, "more notes") {
+			return true
+		}
+	}
+	return false
+}
+
+// node is a member's name, if there are members.
+func node(r *migrate.Result) string {
+	c, err := config.Parse("", r.Config, config.Hostname("node"))
+	if err == nil {
+		return c.NodeName
+	}
+	var mistakes config.Errors
+	if errors.As(err, &mistakes) {
+		for _, m := range mistakes {
+			if m.Field == "election.members" && strings.HasPrefix(m.Message, "lacks this node") {
+				return "m1"
+			}
+		}
+	}
+	return "node"
+}
+
+// manual compares a table of docs/migrating.md with the one of the code; -update writes it anew.
+func manual(t *testing.T, name, table string) {
+	t.Helper()
+	const manual = "../docs/migrating.md"
+	data, err := os.ReadFile(manual)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := "<!-- The table of " + name + " is written by go test ./migrate -update. -->\n"
+	before, rest, ok := strings.Cut(string(data), begin)
+	old, after, ok2 := strings.Cut(rest, "<!-- end -->")
+	if !ok || !ok2 {
+		t.Fatalf("no place for the table of %s in %s", name, manual)
+	}
+	if *update {
+		if err := os.WriteFile(manual, []byte(before+begin+table+"<!-- end -->"+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if diff := gocmp.Diff(table, old); diff != "" {
+		t.Errorf("the table of %s is another (-code +manual), go test ./migrate -update writes it anew:\n%s", name, diff)
+	}
+}
+
+// tableOf is the table of the manual of rows that are in sections, and what they become. word is what is in them.
+func tableOf(word string, rows []migrate.Row) (table string, becomes []string) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "| in | %s | becomes | |\n|---|---|---|---|\n", word)
+	for _, row := range rows {
+		in := "the file"
+		if row.In != "" {
+			in = "`" + row.In + "`"
+		}
+		fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", in, strings.Join(row.Names, "`, `"), orNothing(row.Becomes), row.Text)
+		becomes = append(becomes, row.Becomes)
+	}
+	return b.String(), becomes
+}
+
+// orNothing is a dash for what becomes nothing.
+func orNothing(becomes string) string {
+	if becomes == "" {
+		return "–"
+	}
+	return becomes
+}
+
+// checkFields checks that what settings become are fields that Herald has, some at least.
+func checkFields(t *testing.T, least int, all []string) {
+	t.Helper()
+	quoted := regexp.MustCompile("`([^`]+)`")
+	found := 0
+	for _, becomes := range all {
+		for _, m := range quoted.FindAllStringSubmatch(becomes, -1) {
+			path, _, _ := strings.Cut(m[1], ":")
+			if !hasField(reflect.TypeFor[config.Config](), "yaml", strings.Split(strings.ReplaceAll(path, "[]", ""), ".")) {
+				t.Errorf("Herald has no field %s", m[1])
+			}
+			found++
+		}
+	}
+	if found < least {
+		t.Errorf("only %d fields in the tables", found)
+	}
+}
+
+// hasField reports whether t has a field of that path, by the names of its tags.
+func hasField(t reflect.Type, tag string, path []string) bool {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	if len(path) == 0 {
+		return true
+	}
+	if t.Kind() != reflect.Struct {
+		return false
+	}
+	for f := range t.Fields() {
+		name, options, _ := strings.Cut(f.Tag.Get(tag), ",")
+		if options == "inline" && hasField(f.Type, tag, path) || name == path[0] && hasField(f.Type, tag, path[1:]) {
+			return true
+		}
+	}
+	return false
+}
+
+// noteOn is what is noted on a subject.
+func noteOn(r *migrate.Result, subject string) (text string, todo bool) {
+	for _, n := range r.Notes {
+		if n.Subject == subject {
+			return n.Text, n.ToDo
+		}
+	}
+	return "", false
+}
+
+// bomb is a small document whose aliases stand for billions of values.
+func bomb() string {
+	bomb := "a: &a [x, x, x, x, x, x, x, x, x]\n"
+	for c := 'b'; c < 'k'; c++ {
+		bomb += fmt.Sprintf("%c: &%[1]c [%s*%[3]c]\n", c, strings.Repeat(fmt.Sprintf("*%c, ", c-1), 8), c-1)
+	}
+	return bomb
+}

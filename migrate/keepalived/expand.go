@@ -1,0 +1,106 @@
+package keepalived
+
+import (
+	"cmp"
+	"regexp"
+	"strings"
+
+	"github.com/herald-vip/herald/migrate"
+)
+
+const (
+	maxExpansions = 100     // references in one line
+	maxLine       = 1 << 14 // characters of a line that definitions bring about
+)
+
+var (
+	definition = regexp.MustCompile(`^\$([A-Za-z_][A-Za-z0-9_]*)=(.*)$`)
+	reference  = regexp.MustCompile(`\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))`)
+)
+
+// expander does what keepalived does with a line before it looks at its words:
+// definitions, their values, and conditions.
+type expander struct {
+	*migrate.Notes
+	configID    string
+	definitions map[string]string
+	continued   bool // the previous line was part of a definition of several
+	asked       int  // the first line for a certain node
+	matched     bool // one of them was for this one
+}
+
+// expand is the line with the values of definitions; nothing if it says nothing to this node.
+func (e *expander) expand(line string, number int) string {
+	line = strings.TrimSpace(line)
+	if e.continued {
+		e.continued = strings.HasSuffix(line, `\`)
+		return ""
+	}
+	line, ok := e.condition(line, number)
+	if !ok {
+		return ""
+	}
+	if m := definition.FindStringSubmatch(line); m != nil {
+		if strings.HasSuffix(m[2], `\`) {
+			e.continued = true
+			e.ToDo(number, "$"+m[1], "definitions of several lines are not unrolled here: write them out where they are used and migrate again")
+		} else {
+			e.definitions[m[1]] = m[2]
+		}
+		return ""
+	}
+	if line, ok = e.condition(e.substitute(line, number), number); !ok {
+		return ""
+	}
+	if strings.HasPrefix(line, "~SEQ") || strings.HasPrefix(line, "~LST") {
+		keyword, _, _ := strings.Cut(line, "(")
+		e.ToDo(number, keyword, "lists are not unrolled here: write the lines out and migrate again")
+		return ""
+	}
+	return line
+}
+
+// condition takes a leading @identifier off; ok is false if the line is for other nodes.
+func (e *expander) condition(line string, number int) (rest string, ok bool) {
+	for strings.HasPrefix(line, "@") {
+		word, rest := line[1:], ""
+		if end := strings.IndexAny(word, " \t"); end >= 0 {
+			word, rest = word[:end], word[end:]
+		}
+		id, negated := strings.CutPrefix(word, "^")
+		if !negated {
+			e.asked = cmp.Or(e.asked, number)
+			e.matched = e.matched || id == e.configID
+		}
+		if (id == e.configID) == negated {
+			e.Note(number, "@"+word, "is for other nodes than %q: left out (--config-id chooses)", migrate.Shown(e.configID))
+			return "", false
+		}
+		line = strings.TrimSpace(rest)
+	}
+	return line, true
+}
+
+// substitute puts the values of definitions in, those within values too.
+func (e *expander) substitute(line string, number int) string {
+	from := 0 // what is before it is done
+	for range maxExpansions {
+		m := reference.FindStringSubmatchIndex(line[from:])
+		if m == nil {
+			return line
+		}
+		name := line[from+max(m[2], m[4]) : from+max(m[3], m[5])]
+		value, known := e.definitions[name]
+		if !known {
+			from += m[1]
+			continue
+		}
+		from += m[0] // where the value may refer to others
+		line = line[:from] + value + line[from+m[1]-m[0]:]
+		if len(line) > maxLine {
+			break
+		}
+	}
+	e.ToDo(number, "", "its definitions refer to themselves, or make the line too long: it is left out")
+	return ""
+}

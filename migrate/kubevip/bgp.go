@@ -1,0 +1,207 @@
+package kubevip
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/herald-vip/herald/bgp/asn"
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/migrate"
+)
+
+const (
+	// defaultASN is kube-vip's own and its peers', unless set.
+	defaultASN = "65000"
+	// usualTable is where kube-vip puts its routes, unless another is set.
+	usualTable = 198
+	// multihopTTL is that of kube-vip's multihop sessions.
+	multihopTTL = 50
+)
+
+// bgp converts the BGP section, the peers of which are in two places.
+func (k *converter) bgp() {
+	k.BGP = &config.BGP{ASN: k.asn("bgp.asn", "bgp_as")}
+	k.Origins["bgp"] = k.line("bgp_enable")
+	k.Origins["bgp.peers"] = k.line("bgp_peers")
+	if id := k.addr("bgp_routerid", k.get("bgp_routerid"), "%s is no IPv4 address: Herald takes the node's first global one unless bgp.routerID is set"); id.IsValid() {
+		k.BGP.RouterID = id
+		k.at("bgp.routerID", "bgp_routerid")
+		k.Comment("bgp.routerID", "Another on each node.")
+	}
+	missing := "the routers: the file names none"
+	for i, s := range strings.SplitN(k.get("bgp_peers"), ",", maxList) {
+		if s = strings.TrimSpace(s); s == "" {
+			continue
+		}
+		p, err := parsePeer(s)
+		if err != nil {
+			k.toDo("bgp_peers", "peer %d of the list: %v", i+1, err) // not quoted: it may hold a password
+			missing = "the routers: none could be read"
+			continue
+		}
+		k.addPeer(p, "bgp_peers")
+	}
+	addr := k.addr("bgp_peeraddress", k.get("bgp_peeraddress"), "%s is no address: write the peer into bgp.peers by hand")
+	switch {
+	case addr.IsValid():
+		k.addPeer(peer{
+			Peer:     config.Peer{Address: addr, ASN: asn.Peer(k.asn(yaml.Path("bgp.peers").Item(len(k.BGP.Peers)).Field("asn"), "bgp_peeras"))},
+			password: k.get("bgp_peerpass") != "", multihop: k.on("bgp_multihop"),
+		}, "bgp_peeraddress")
+	case k.get("bgp_peeraddress") != "":
+		missing = "the routers: none could be read"
+	}
+	if len(k.BGP.Peers) == 0 {
+		k.Leave("bgp.peers", k.line("bgp_enable"), missing, "peers:", "- {address: ADDRESS, asn: ASN}")
+	}
+	if k.on("svc_enable") {
+		k.toDo("bgp_enable", "a router takes one session from a node: kube-vip for Services and Herald beside it need different routers, or Services another announcer")
+	}
+	if k.on("vip_leaderelection") {
+		k.note("vip_leaderelection", "with announce: bgp nobody is elected: every healthy node announces, and the routers choose or share")
+	}
+}
+
+// asn is the number in a setting; kube-vip's default if it is not set.
+func (k *converter) asn(path yaml.Path, name string) uint32 {
+	return k.ASN(path, migrate.Setting{Line: k.line(name), Value: cmp.Or(k.get(name), defaultASN)})
+}
+
+// addPeer adds a peer with what applies to all of them.
+func (k *converter) addPeer(p peer, source string) {
+	if slices.ContainsFunc(k.BGP.Peers, func(other config.Peer) bool { return other.Name() == p.Name() }) {
+		k.note(source, "%s is a peer already: taken once", p.Name())
+		return
+	}
+	path := yaml.Path("bgp.peers").Item(len(k.BGP.Peers))
+	k.at(path, source)
+	if p.password {
+		k.LeavePassword(&p.Peer, path, k.line(source), source)
+	}
+	if p.multihop && uint32(p.ASN) == k.BGP.ASN {
+		k.note(source, "%s is iBGP, which is not limited to one hop: multihop is left out", p.Name())
+	} else if p.multihop {
+		p.Multihop = multihopTTL
+	}
+	if local, err := netip.ParseAddr(k.get("bgp_sourceip")); err == nil && p.Address.IsValid() && local.Is4() == p.Address.Is4() {
+		p.LocalAddress = local
+	} else if k.get("bgp_sourceip") != "" {
+		k.note("bgp_sourceip", "is no address that a session with %s can begin at: left out there", p.Name())
+	}
+	p.HoldTime = time.Second * time.Duration(k.number("bgp_hold_time", 3, math.MaxUint16, 0))
+	k.nextHops(&p)
+	k.BGP.Peers = append(k.BGP.Peers, p.Peer)
+}
+
+// nextHops makes the session carry both families if kube-vip's did.
+func (k *converter) nextHops(p *peer) {
+	mode := cmp.Or(p.mode, k.get("mpbgp_nexthop"))
+	if mode == "" {
+		return
+	}
+	p.Families = []config.Family{config.IPv4, config.IPv6}
+	if mode == "fixed" {
+		const complaint = "%s is no address: the next hop is left to Herald"
+		p.NextHop4 = k.addr("mpbgp_ipv4", cmp.Or(p.hop4, k.get("mpbgp_ipv4")), complaint)
+		p.NextHop6 = k.addr("mpbgp_ipv6", cmp.Or(p.hop6, k.get("mpbgp_ipv6")), complaint)
+	}
+}
+
+// peer is one of kube-vip's.
+type peer struct {
+	config.Peer
+	password, multihop bool
+	mode, hop4, hop6   string // of mpbgp
+}
+
+// parsePeer reads address:as:password:multihop:port:mpbgp:bfd, the last four of
+// which, and the password, may be missing. An IPv6 address is in brackets, and
+// unnumbered: precedes an interface.
+func parsePeer(s string) (peer, error) {
+	var p peer
+	switch {
+	case strings.HasPrefix(s, "["):
+		inner, rest, ok := strings.Cut(s[1:], "]")
+		addr, err := netip.ParseAddr(inner)
+		if !ok || err != nil {
+			return p, errors.New("no IPv6 address in brackets")
+		}
+		p.Address, s = addr, rest
+	case strings.HasPrefix(s, "unnumbered:"):
+		p.Interface, _, _ = strings.Cut(strings.TrimPrefix(s, "unnumbered:"), ":")
+		s = strings.TrimPrefix(s, "unnumbered:")
+	default:
+		before, _, _ := strings.Cut(s, ":")
+		addr, err := netip.ParseAddr(before)
+		if err != nil {
+			return p, errors.New("it does not begin with an address, and kube-vip takes IPv6 in brackets only")
+		}
+		p.Address = addr
+	}
+	parts := append(strings.Split(s, ":"), make([]string, 7)...)
+	if p.ASN.UnmarshalJSON([]byte(parts[1])) != nil {
+		return p, errors.New("want the number of an autonomous system after the address")
+	}
+	p.password = parts[2] != ""
+	var err error
+	if p.multihop, err = strconv.ParseBool(cmp.Or(parts[3], "false")); err != nil {
+		return p, errors.New("multihop is neither true nor false")
+	}
+	port, err := strconv.ParseUint(cmp.Or(parts[4], "0"), 10, 16)
+	if err != nil {
+		return p, errors.New("its port is none")
+	}
+	if port != 179 {
+		p.Port = uint16(port)
+	}
+	for _, option := range strings.Split(parts[5], ";") {
+		key, value, _ := strings.Cut(option, "=")
+		switch key {
+		case "":
+		case "mpbgp_nexthop":
+			p.mode = value
+		case "mpbgp_ipv4":
+			p.hop4 = value
+		case "mpbgp_ipv6":
+			p.hop6 = value
+		default:
+			return p, fmt.Errorf("%s is no option of a peer", migrate.Quoted(key))
+		}
+	}
+	p.BFD, err = parseBFD(parts[6])
+	return p, err
+}
+
+// parseBFD reads enabled;receive;transmit;multiplier, intervals in milliseconds.
+func parseBFD(s string) (*config.BFD, error) {
+	if s == "" {
+		return nil, nil
+	}
+	parts := strings.Split(s, ";")
+	if len(parts) < 4 {
+		return nil, errors.New("BFD wants enabled;receive;transmit;multiplier")
+	}
+	on, err := strconv.ParseBool(parts[0])
+	if err != nil || !on {
+		return nil, err
+	}
+	var numbers [3]uint64
+	for i, usual := range []string{"300", "300", "3"} {
+		numbers[i], err = strconv.ParseUint(cmp.Or(parts[i+1], usual), 10, 16)
+		if err != nil || numbers[i] == 0 {
+			return nil, errors.New("a number of BFD is none")
+		}
+	}
+	return &config.BFD{
+		Interval:   time.Duration(max(numbers[0], numbers[1])) * time.Millisecond,
+		Multiplier: uint8(min(numbers[2], 255)),
+	}, nil
+}

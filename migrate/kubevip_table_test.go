@@ -1,0 +1,100 @@
+package migrate_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/migrate"
+	"github.com/herald-vip/herald/migrate/kubevip"
+)
+
+// The table of docs/migrating.md is the one of the code, of fields that Herald has.
+func TestKubeVIPTable(t *testing.T) {
+	var b strings.Builder
+	var all []string
+	b.WriteString("| setting | becomes | |\n|---|---|---|\n")
+	for _, row := range kubevip.Table() {
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", strings.Join(row.Names, "`, `"), orNothing(row.Becomes), row.Text)
+		all = append(all, row.Becomes)
+	}
+	manual(t, "kube-vip", b.String())
+	checkFields(t, 15, all)
+}
+
+// Each setting of kube-vip's does what its row says: it changes the
+// configuration, or it is noted with the row's words.
+func TestEachSetting(t *testing.T) {
+	values := map[string]string{ // of those that change the configuration, unlike the base's
+		"address": "10.3.0.9", "vip_address": "10.3.0.8", "vip_interface": "eth9", "port": "7443",
+		"kubernetes_addr": "https://127.0.0.1:6444", "control_plane_health_check_address": "https://127.0.0.1:6445/livez",
+		"control_plane_health_check_ca_path": "/ca", "vip_nodename": "m7", "prometheus_server": ":9", "vip_arpRate": "2000",
+		"bgp_as": "1", "bgp_routerid": "1.2.3.4", "bgp_peers": "10.0.0.9:65000", "bgp_peeraddress": "10.0.0.8", "bgp_peeras": "2",
+		"bgp_peerpass": "s3cret", "bgp_multihop": "true", "bgp_sourceip": "10.0.0.1", "bgp_hold_time": "9",
+		"mpbgp_nexthop": "auto_sourceif", "mpbgp_ipv4": "10.0.0.7", "mpbgp_ipv6": "fd00::7",
+		"lb_enable": "true", "lb_port": "8443", "cp_enable": "false", "vip_arp": "true", "bgp_enable": "false", "vip_leaderelection": "",
+		"vip_routingtable": "true", "vip_routingtableid": "77",
+	}
+	names := map[string]bool{}
+	for _, row := range kubevip.Table() {
+		names[row.Names[0]] = true
+	}
+	for _, row := range kubevip.Table() {
+		for _, name := range row.Names {
+			if name[0] == '-' {
+				continue
+			}
+			env := map[string]string{"cp_enable": "true", "bgp_enable": "true", "address": "10.3.0.100", "bgp_peeraddress": "10.0.0.254", "bgp_as": "65001"}
+			switch name {
+			case "vip_address":
+				delete(env, "address")
+			case "vip_arpRate", "lb_enable", "lb_port":
+				delete(env, "bgp_enable")
+				env["vip_arp"] = "true"
+			case "vip_routingtable", "vip_routingtableid":
+				delete(env, "bgp_enable")
+			case "control_plane_health_check_ca_path":
+				env["control_plane_health_check_address"] = "https://127.0.0.1/"
+			case "mpbgp_ipv4", "mpbgp_ipv6":
+				env["mpbgp_nexthop"] = "fixed"
+			}
+			if row.Needs != "" {
+				if !names[row.Needs] {
+					t.Fatalf("%s needs %s, which is no setting", name, row.Needs)
+				}
+				env[row.Needs] = "true"
+			}
+			before := fromEnv(t, env)
+			value, ok := values[name]
+			if !ok && row.Becomes != "" {
+				t.Fatalf("no value for %s in this test", name)
+			}
+			if !ok {
+				value = "true"
+			}
+			env[name] = value
+			after := fromEnv(t, env)
+			text, todo := noteOn(after, name)
+			switch changed := string(before.Config) != string(after.Config); {
+			case row.Becomes != "" && !changed && name != "vip_leaderelection":
+				t.Errorf("%s changes nothing:\n%s", name, after.Config)
+			case row.Becomes == "" && changed:
+				t.Errorf("%s is said not to be carried over, and changes the configuration:\n%s", name, cmp.Diff(string(before.Config), string(after.Config)))
+			case row.Becomes == "" && (text != row.Text || todo != row.ToDo):
+				t.Errorf("%s: noted as %q, %t, want %q, %t", name, text, todo, row.Text, row.ToDo)
+			}
+		}
+	}
+}
+
+func fromEnv(t *testing.T, env map[string]string) *migrate.Result {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("PATH=/bin\n")
+	for name, value := range env {
+		fmt.Fprintf(&b, "%s=%s\n", name, value)
+	}
+	return fromKubeVIP.text(t, b.String(), migrate.Options{})
+}

@@ -1,0 +1,131 @@
+// Package metallb converts the resources of MetalLB, and its ConfigMap from before 0.13.
+package metallb
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/migrate"
+)
+
+// The kinds of MetalLB that say something. There were AddressPools in 0.13.
+const (
+	kindPool      = "IPAddressPool"
+	kindOldPool   = "AddressPool"
+	kindL2        = "L2Advertisement"
+	kindBGP       = "BGPAdvertisement"
+	kindPeer      = "BGPPeer"
+	kindCommunity = "Community"
+	kindBFD       = "BFDProfile"
+	kindService   = "Service"
+)
+
+// maxObjects is more than a cluster has of a kind, except Services.
+const maxObjects = 1000
+
+// converter converts all of it, since its objects name each other.
+type converter struct {
+	*migrate.Draft
+	options  migrate.Options
+	pools    []*lbPool
+	routed   []*advertisement
+	onLink   []*advertisement
+	peers    []*lbPeer
+	aliases  map[string]string // of communities
+	pending  []pendingCommunity
+	profiles map[string]v1alpha1.BFD
+	commands []string
+	served   int // Services
+}
+
+// Convert converts the resources of MetalLB, or its ConfigMap from before 0.13, into
+// Herald's: a ConfigMap with the speakers' file, AddressPools and BGPPeers. Of
+// Services it makes the commands that give them Herald's annotations. The error
+// says which file cannot be read, and why.
+func Convert(files []migrate.File, o migrate.Options) (*migrate.Result, error) {
+	o.Namespace = cmp.Or(o.Namespace, migrate.DefaultNamespace)
+	m := &converter{Draft: migrate.NewDraft(o.File), options: o, aliases: map[string]string{}, profiles: map[string]v1alpha1.BFD{}}
+	var lists []*migrate.Notes
+	var services []*object
+	for _, file := range files {
+		notes := &migrate.Notes{File: migrate.Printable(file.Name)}
+		lists = append(lists, notes)
+		objects, err := m.readObjects(file, notes)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", migrate.Printable(file.Name), err)
+		}
+		for _, o := range objects {
+			if o.kind == kindService {
+				services = append(services, o)
+			} else {
+				m.convert(o)
+			}
+		}
+	}
+	m.resolve()
+	m.announce()
+	m.watch()
+	m.prioritise()
+	m.validatePools()
+	m.validatePeers()
+	for _, o := range services { // which need to know the pools
+		m.service(o)
+	}
+	r := &migrate.Result{Commands: m.commands}
+	if len(m.pools)+len(m.peers) > 0 {
+		m.speaker()
+		r.Config = m.manifests()
+	} else if len(m.commands) == 0 {
+		m.ToDo(0, "", "there is no IPAddressPool and no BGPPeer in these files, and no Service that asks MetalLB for anything")
+	}
+	if len(m.commands) > 0 {
+		m.ToDo(0, "", "%d of %d Services have annotations of MetalLB: herald migrate metallb --services prints the commands that give them Herald's", len(m.commands), m.served)
+	}
+	for _, l := range append(lists, &m.Notes) {
+		r.Notes = append(r.Notes, l.Sorted()...)
+	}
+	return r, nil
+}
+
+// convert converts one object that is no Service.
+func (m *converter) convert(o *object) {
+	kinds := map[string]func(*object){
+		kindPool: m.pool, kindOldPool: m.pool, kindL2: m.advertisement, kindBGP: m.advertisement,
+		kindPeer: m.peer, kindCommunity: m.community, kindBFD: m.profile,
+	}
+	switch convert, known := kinds[o.kind]; {
+	case !known && o.kind == "":
+		o.Note(o.line, "", "is no object of Kubernetes: not carried over")
+	case !known:
+		o.Note(o.line, o.about(""), "says nothing of addresses and routers: not carried over")
+	case max(len(m.pools), len(m.routed), len(m.onLink), len(m.peers)) >= maxObjects:
+		o.ToDo(o.line, o.about(""), "is one of more than %d: convert it by itself", maxObjects)
+	default:
+		for _, f := range o.metadata.At("annotations").Fields {
+			if !strings.HasPrefix(f.Key, "kubectl.kubernetes.io/") {
+				o.Note(f.Line, o.about(f.Key), "annotations are not carried over")
+			}
+		}
+		convert(o)
+	}
+}
+
+// speaker drafts the file that all nodes have.
+func (m *converter) speaker() {
+	m.Services = new(config.Services)
+	yaml.SetDefaults(m.Services)
+	m.Services.LoadBalancerClass, m.Services.DefaultClass = m.options.Class, m.options.Class == "" // Services of a class are not those without
+	m.Services.Assign = false                                                                      // it is applied beside MetalLB's controller, which goes on to assign
+	m.Services.Linger = 0
+	m.Comment("services.assign", "Remove this when MetalLB's controller is gone, then restart Herald's pods.")
+	if !slices.ContainsFunc(m.pools, func(p *lbPool) bool { return p.spec.ARP != nil }) {
+		return
+	}
+	m.Elect(0, m.options.Members, m.options)
+	m.Judge()
+}

@@ -1,0 +1,136 @@
+package metallb
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/migrate"
+)
+
+// object is a Kubernetes object, or a part of MetalLB's old ConfigMap that became
+// an object of its own later.
+type object struct {
+	*migrate.Notes // of its file
+	line           int
+	kind           string
+	namespace      string
+	name           string
+	labels         map[string]string
+	metadata       *migrate.Tree
+	body           *migrate.Tree
+}
+
+// about is what notes on the object begin with.
+func (o *object) about(setting string) string {
+	return strings.TrimSpace(o.kind + "/" + o.name + " " + setting)
+}
+
+// readObjects are the objects of a file, and of Lists in it.
+func (m *converter) readObjects(file migrate.File, notes *migrate.Notes) ([]*object, error) {
+	s, err := yaml.Text(file.Data)
+	if err != nil {
+		return nil, err
+	}
+	documents, err := migrate.Trees(s, 0)
+	if err != nil {
+		return nil, err
+	}
+	var out []*object
+	for _, d := range documents {
+		items := []*migrate.Tree{d}
+		if strings.HasSuffix(d.At("kind").Scalar, "List") {
+			items = d.At("items").Items
+		}
+		for _, t := range items {
+			o := &object{
+				Notes: notes, line: t.Line, kind: t.At("kind").Scalar,
+				namespace: t.At("metadata", "namespace").Scalar, name: t.At("metadata", "name").Scalar,
+				labels: t.At("metadata", "labels").Strings(), metadata: t.At("metadata"), body: t,
+			}
+			switch {
+			case o.kind == "ConfigMap":
+				parts, err := m.parts(o)
+				if err != nil {
+					return nil, err
+				}
+				out = append(out, parts...)
+			case o.kind == "" && (!t.At("peers").Empty() || !t.At("address-pools").Empty()):
+				out = append(out, m.split(o, t)...)
+			default:
+				out = append(out, o)
+			}
+		}
+	}
+	return out, nil
+}
+
+// parts are the objects that a ConfigMap of MetalLB before 0.13 stands for.
+func (m *converter) parts(o *object) ([]*object, error) {
+	var out []*object
+	for _, f := range o.body.At("data").Fields {
+		switch f.Key {
+		case "config":
+			documents, err := migrate.Trees(f.Value.Scalar, f.Line) // the text of a block begins on the line after its key's
+			if err != nil {
+				return nil, err
+			}
+			for _, d := range documents {
+				out = append(out, m.split(o, d)...)
+			}
+		case "extras":
+			o.ToDo(f.Line, o.about(f.Key), "Herald speaks BGP by itself: what this says to FRR has to be said in bgp, BGPPeer and AddressPool, or to the router")
+		default:
+			o.Note(f.Line, o.about(f.Key), "is none of MetalLB's: not carried over")
+		}
+	}
+	return out, nil
+}
+
+// split makes objects of the sections of the old file.
+func (m *converter) split(o *object, config *migrate.Tree) []*object {
+	kinds := map[string]string{"peers": kindPeer, "address-pools": kindOldPool, "bfd-profiles": kindBFD}
+	var out []*object
+	for _, f := range config.Fields {
+		kind, known := kinds[f.Key]
+		switch {
+		case known:
+			for _, item := range f.Value.Items {
+				out = append(out, o.part(kind, item))
+			}
+		case f.Key == "bgp-communities":
+			maps.Copy(m.aliases, f.Value.Strings())
+		default:
+			o.Note(f.Line, o.about(f.Key), "is no field that is known here: not carried over")
+		}
+	}
+	return out
+}
+
+// part makes an object of an item of the old file.
+func (o *object) part(kind string, item *migrate.Tree) *object {
+	part := *o
+	part.kind, part.line, part.labels = kind, item.Line, nil
+	name := item.At("name").Scalar
+	switch kind {
+	case kindPeer:
+		part.name = "peer-" + migrate.DNSName(item.At("peer-address").Scalar, "unknown")
+	case kindOldPool:
+		if part.name = migrate.DNSName(name, "pool"); part.name != name {
+			part.Note(item.Line, part.about("name"), "was %s, which no object can be called: change what names it, such as annotations of Services", migrate.Quoted(name))
+		}
+	default:
+		part.name = name
+	}
+	if kind != kindPeer {
+		item.Fields = slices.DeleteFunc(item.Fields, func(f migrate.Field) bool { return f.Key == "name" })
+	}
+	part.body = &migrate.Tree{Fields: []migrate.Field{{Key: "spec", Value: item}}}
+	return &part
+}
+
+// same reports whether a field is called so: the old file has my-asn for myASN and localpref for localPref.
+func same(field, name string) bool {
+	return strings.EqualFold(strings.ReplaceAll(field, "-", ""), name)
+}

@@ -1,0 +1,203 @@
+package metallb
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/bgp/asn"
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/migrate"
+	"github.com/herald-vip/herald/service/peering"
+)
+
+// What MetalLB has FRR do unless it is told otherwise.
+const (
+	bfdInterval   = 300 // ms
+	bfdMultiplier = 3
+	frrMultihop   = 255 // the TTL of ebgp-multihop without a number
+)
+
+// lbPeer is a peer, and what is known of it besides what is written.
+type lbPeer struct {
+	spec v1alpha1.BGPPeerSpec
+	*object
+	profile     string // of BFD
+	profileLine int
+}
+
+// peer converts a BGPPeer.
+func (m *converter) peer(o *object) {
+	p := &lbPeer{object: o}
+	path := yaml.Path("peers").Item(len(m.peers)).Field("spec")
+	f := o.fields()
+	p.spec.Address = f.text("peerAddress")
+	p.spec.Interface = v1alpha1.Link(f.text("interface"))
+	if addr, err := netip.ParseAddr(p.spec.Address); err == nil {
+		p.spec.Address = addr.Unmap().String()
+	} else if p.spec.Address != "" {
+		o.ToDo(o.line, o.about("peerAddress"), "%s is no address", migrate.Quoted(p.spec.Address))
+	}
+	own := f.number("myASN", 1<<32-1, 0)
+	if other := f.number("localASN", 1<<32-1, 0); other > 0 { // the only one that the router sees
+		own = other
+	}
+	if own > 0 {
+		p.spec.LocalASN = new(v1alpha1.ASN(own))
+	}
+	p.spec.ASN = asn.Peer(f.number("peerASN", 1<<32-2, 0))
+	switch dynamic := f.text("dynamicASN"); {
+	case dynamic == "internal":
+		p.spec.ASN = asn.Peer(own)
+	case dynamic == "external":
+		p.spec.ASN = asn.External
+	case p.spec.ASN == 0:
+		const missing = "the router's autonomous system"
+		m.LeaveSilently(path.Field("asn"), missing, "asn: ASN")
+		o.ToDo(o.line, o.about("asn"), "fill in %s", missing)
+	}
+	p.spec.LocalAddress = f.text("sourceAddress")
+	if n := f.number("peerPort", 1<<16-1, 0); n != 179 {
+		p.spec.Port = int32(n)
+	}
+	p.timers(f)
+	m.password(p, path, f)
+	p.spec.NodeSelectors = f.selectors("nodeSelectors")
+	switch {
+	case !f.boolean("ebgpMultiHop", false):
+	case own != 0 && int64(own) == int64(p.spec.ASN):
+		o.Note(o.line, o.about("ebgpMultiHop"), "iBGP is not limited to one hop: it is left out")
+	default:
+		p.spec.Multihop = frrMultihop
+	}
+	if f.boolean("dualStackAddressFamily", false) {
+		p.spec.Families = []v1alpha1.Family{v1alpha1.IPv4, v1alpha1.IPv6}
+	}
+	profile := f.take("bfdProfile")
+	p.profile, p.profileLine = profile.Text(), profile.Line
+	f.done()
+	if slices.ContainsFunc(m.peers, func(other *lbPeer) bool { return other.name == p.name }) {
+		o.ToDo(o.line, o.about(""), "there is a peer of this name already: give one of them another, and say so where pools name it")
+	}
+	m.peers = append(m.peers, p)
+}
+
+// timers carries the hold time over, the third of which is the pace of keepalives.
+func (p *lbPeer) timers(f *fields) {
+	hold, line := f.duration("holdTime")
+	alive, aliveLine := f.duration("keepaliveTime")
+	if line == 0 && aliveLine == 0 {
+		p.Note(p.line, p.about("holdTime"), "is not set, and Herald's is 3s then: set one if the router does not take that")
+		return
+	}
+	if line == 0 {
+		hold, line = 3*alive, aliveLine
+	}
+	switch hold = hold.Truncate(time.Second); {
+	case hold < 3*time.Second || hold > 65535*time.Second:
+		p.Note(line, p.about("holdTime"), "Herald takes 3s to 65535s, and %v is none of them: 3s, its default, is left", hold)
+	default:
+		p.spec.HoldTime.Duration = hold
+		if aliveLine != 0 && alive != hold/3 {
+			p.Note(aliveLine, p.about("keepaliveTime"), "Herald's keepalives are sent at a third of holdTime")
+		}
+	}
+}
+
+// password has the Secret named that holds it. It is never printed.
+func (m *converter) password(p *lbPeer, path yaml.Path, f *fields) {
+	password, in := f.take("password"), f.within("passwordSecret")
+	secret, namespace := in.text("name"), in.text("namespace")
+	in.done()
+	switch {
+	case secret != "":
+		p.spec.PasswordSecretRef = &v1alpha1.SecretReference{Name: secret}
+		m.Comment(path.Field("passwordSecretRef"), "Copied from the namespace "+migrate.Shown(cmp.Or(namespace, p.namespace, "metallb-system"))+".")
+		p.ToDo(p.line, p.about("passwordSecret"), "copy the Secret %s into the namespace %s, where Herald looks for it: its key password is the same", migrate.Shown(secret), m.options.Namespace)
+	case password.Scalar != "":
+		name := "bgp-" + migrate.DNSName(p.name, "peer")
+		p.spec.PasswordSecretRef = &v1alpha1.SecretReference{Name: name}
+		p.ToDo(password.Line, p.about("password"), "it is not printed here: kubectl -n %s create secret generic %s --from-literal=password=PASSWORD", m.options.Namespace, name)
+	}
+}
+
+// profile converts a BFDProfile, which every peer has for itself in Herald.
+func (m *converter) profile(o *object) {
+	f := o.fields()
+	receive, transmit := f.number("receiveInterval", 60_000, bfdInterval), f.number("transmitInterval", 60_000, bfdInterval)
+	interval := time.Duration(max(receive, transmit)) * time.Millisecond
+	multiplier := f.number("detectMultiplier", 255, bfdMultiplier)
+	if receive != transmit {
+		o.Note(o.line, o.about("transmitInterval"), "Herald has one interval for both ways, the longer of them: %v", interval)
+	}
+	if low, high := 10*time.Millisecond, 10*time.Second; interval < low || interval > high {
+		o.Note(o.line, o.about("receiveInterval"), "Herald takes 10ms to 10s, and %v is none of them: the nearest is taken", interval)
+		interval = min(max(interval, low), high)
+	}
+	if interval < 50*time.Millisecond {
+		o.ToDo(o.line, o.about("receiveInterval"), "below 50ms nodes need realtime: true in herald.yaml, and the rights that herald manifest daemonset gives them then")
+	}
+	if low, high := uint32(2), uint32(50); multiplier < low || multiplier > high {
+		o.Note(o.line, o.about("detectMultiplier"), "Herald takes 2 to 50, and %d is none of them: the nearest is taken", multiplier)
+		multiplier = min(max(multiplier, low), high)
+	}
+	f.done()
+	b := v1alpha1.BFD{Multiplier: int32(multiplier)}
+	b.Interval.Duration = interval
+	m.profiles[o.name] = b
+}
+
+// watch gives peers the BFD that they name.
+func (m *converter) watch() {
+	for _, p := range m.peers {
+		if p.profile == "" {
+			continue
+		}
+		b, ok := m.profiles[p.profile]
+		if !ok {
+			p.ToDo(p.profileLine, p.about("bfdProfile"), "there is no BFDProfile %s in these files: write its times into bfd, or BFD is off", migrate.Quoted(p.profile))
+			continue
+		}
+		p.spec.BFD = &b
+	}
+}
+
+// validatePeers says what a node would refuse of the peers as they are.
+func (m *converter) validatePeers() {
+	node := peering.New(nil, nil, peering.Options{RouterID: func(string, ...netip.Addr) (netip.Addr, error) { return netip.IPv4Unspecified(), nil }})
+	c := &config.Config{Realtime: true} // which BFD below 50ms needs, as has been said
+	password := func(v1alpha1.SecretReference) (string, error) { return "password", nil }
+	names := map[string]bool{}
+	for i, p := range m.peers {
+		names[p.name] = true
+		peer := v1alpha1.BGPPeer{Spec: p.spec}
+		peer.Spec.NodeSelectors = nil // it is one of those
+		if peer.Spec.LocalASN == nil {
+			p.ToDo(p.line, p.about("localASN"), "Herald refuses what came of it: give a number from 1 to 4294967294")
+			peer.Spec.LocalASN = new(v1alpha1.ASN(2)) // as if it was given
+		}
+		if m.IsHole(yaml.Path("peers").Item(i).Field("spec.asn")) {
+			peer.Spec.ASN = 1 // as if it was filled in
+		}
+		set, err := node.Plan(c, peering.Resources{Peers: []*v1alpha1.BGPPeer{&peer}, Password: password})
+		if err != nil {
+			p.ToDo(p.line, p.about(""), "Herald refuses what came of it: %s", sentence(err))
+		}
+		for _, l := range set.LeftOut {
+			p.ToDo(p.line, p.about(""), "Herald refuses what came of it: %s", migrate.Printable(l.Reason))
+		}
+	}
+	for _, p := range m.pools {
+		if p.spec.BGP == nil {
+			continue
+		}
+		for _, name := range p.spec.BGP.Peers {
+			if !names[name] {
+				p.ToDo(p.line, p.about(""), "there is no BGPPeer %s in these files, and the pool is announced to it", migrate.Quoted(name))
+			}
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package migrate_test
+
+import (
+	"fmt"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/migrate"
+	"github.com/herald-vip/herald/migrate/metallb"
+)
+
+func TestMetalLBTable(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("| of | field | becomes | |\n|---|---|---|---|\n")
+	for _, row := range metallb.Table() {
+		fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", row.In, row.Names[0], orNothing(row.Becomes), row.Text)
+	}
+	manual(t, "MetalLB", b.String())
+}
+
+// What fields of MetalLB's become are fields of Herald's resources, or annotations.
+func TestMetalLBFieldsExist(t *testing.T) {
+	spec := map[string]reflect.Type{"BGPPeer": reflect.TypeFor[v1alpha1.BGPPeerSpec](), "BFDProfile": reflect.TypeFor[v1alpha1.BGPPeerSpec]()}
+	found := 0
+	for _, row := range metallb.Table() {
+		if row.In == "Service" {
+			continue
+		}
+		of, ok := spec[row.In]
+		if !ok {
+			of = reflect.TypeFor[v1alpha1.AddressPoolSpec]()
+		}
+		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row.Becomes, -1) {
+			path, _, _ := strings.Cut(m[1], ":")
+			if !hasField(of, "json", strings.Split(path, ".")) {
+				t.Errorf("%s has no field %s", of, path)
+			}
+			found++
+		}
+	}
+	if found < 30 {
+		t.Errorf("only %d fields in the table", found)
+	}
+}
+
+// Each field of MetalLB's does what its row says: it changes what comes out, or it
+// is noted with the row's words.
+func TestEachFieldOfMetalLB(t *testing.T) {
+	values := map[string]string{ // unlike those of the base
+		"addresses": "[10.7.0.0/24]", "autoAssign": "false", "avoidBuggyIPs": "true", "priority": "7", "namespaces": "[n]",
+		"namespaceSelectors": "[{matchLabels: {a: b}}]", "serviceSelectors": "[{matchLabels: {a: b}}]", "protocol": "layer2",
+		"bgpAdvertisements": "[{localPref: 7}]", "ipAddressPools": "[other]", "ipAddressPoolSelectors": "[{matchLabels: {is: other}}]",
+		"aggregationLength": "24", "aggregationLengthV6": "64", "localPref": "7", "communities": `["1:2"]`, "peers": "[x]",
+		"nodeSelectors": "[{matchLabels: {a: b}}]", "interfaces": "[eth7]",
+		"peerAddress": "10.0.0.7", "interface": "eth7", "peerASN": "7", "dynamicASN": "internal", "myASN": "7", "localASN": "7", "peerPort": "7",
+		"sourceAddress": "10.0.0.8", "holdTime": "7s", "keepaliveTime": "7s", "password": "s3cret", "passwordSecret": "{name: x, namespace: y}",
+		"bfdProfile": "b", "ebgpMultiHop": "true", "dualStackAddressFamily": "true", "connectTime": "7s", "routerID": "7.7.7.7", "vrf": "red",
+		"receiveInterval": "777", "transmitInterval": "777", "detectMultiplier": "7", "echoInterval": "7", "minimumTtl": "7",
+	}
+	base := func(kind, spec string) *migrate.Result {
+		t.Helper()
+		specs := map[string]string{
+			"IPAddressPool": "{addresses: [10.1.0.0/24, \"fd00::/64\"]}", "BGPPeer": "{myASN: 1, peerASN: 2, peerAddress: 10.0.0.1}", "BGPAdvertisement": "{}", "L2Advertisement": "{}", "BFDProfile": "{}",
+			"AddressPool": "{addresses: [10.1.0.0/24], protocol: bgp}", "Community": "{}",
+		}
+		var b strings.Builder
+		for _, k := range []string{"IPAddressPool", "BGPAdvertisement", "L2Advertisement", "BGPPeer", "BFDProfile", "AddressPool", "Community"} {
+			s := specs[k]
+			switch {
+			case k == kind:
+				s = spec
+			case k == "IPAddressPool" && kind == "AddressPool" || k == "AddressPool" && kind != "AddressPool":
+				continue
+			case (k == "BGPAdvertisement" || k == "L2Advertisement") && kind == "AddressPool":
+				continue
+			case k == "BGPPeer" && kind == "BFDProfile":
+				s = "{myASN: 1, peerASN: 2, peerAddress: 10.0.0.1, bfdProfile: b}"
+			case k == "BGPAdvertisement" && kind == "Community":
+				s = "{communities: [known]}"
+			}
+			name := map[string]string{"BFDProfile": "b", "BGPPeer": "x"}[k]
+			if name == "" {
+				name = "p"
+			}
+			fmt.Fprintf(&b, "kind: %s\nmetadata: {name: %s}\nspec: %s\n---\n", k, name, s)
+		}
+		return fromMetalLB.text(t, b.String(), migrate.Options{})
+	}
+	start := map[string]string{
+		"IPAddressPool": "addresses: [10.1.0.0/24, \"fd00::/64\"]", "BGPPeer": "myASN: 1, peerASN: 2, peerAddress: 10.0.0.1", "AddressPool": "addresses: [10.1.0.0/24], protocol: bgp",
+	}
+	for _, row := range metallb.Table() {
+		if row.In == "Service" {
+			continue
+		}
+		path := strings.Split(row.Names[0], ".")
+		value, ok := values[path[len(path)-1]]
+		switch {
+		case path[0] == "passwordSecret":
+			path, value = path[:1], values["passwordSecret"]
+		case row.In == "Community":
+			value = `[{name: known, value: "1:2"}]`
+		case !ok && row.Becomes != "":
+			t.Fatalf("no value for %s in this test", row.Names[0])
+		case !ok:
+			value = "true"
+		}
+		for i := len(path) - 1; i > 0; i-- {
+			value = fmt.Sprintf("{%s: %s}", path[i], value)
+		}
+		before := base(row.In, "{"+start[row.In]+"}")
+		after := base(row.In, fmt.Sprintf("{%s, %s: %s}", start[row.In], path[0], value))
+		if start[row.In] == "" {
+			after = base(row.In, fmt.Sprintf("{%s: %s}", path[0], value))
+		}
+		noted := strings.Contains(lines(after.Notes), row.Text)
+		switch changed := string(before.Config) != string(after.Config); {
+		case row.Becomes != "" && !changed:
+			t.Errorf("%s of %s changes nothing:\n%s%s", row.Names[0], row.In, after.Config, lines(after.Notes))
+		case row.Becomes == "" && changed:
+			t.Errorf("%s of %s is said not to be carried over, and changes what comes out", row.Names[0], row.In)
+		case row.Becomes == "" && len(row.Idle) < 2 && !noted:
+			t.Errorf("%s of %s is not noted:\n%s", row.Names[0], row.In, lines(after.Notes))
+		}
+	}
+}

@@ -1,0 +1,189 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/service"
+	"github.com/herald-vip/herald/service/kube"
+	"github.com/herald-vip/herald/service/pool"
+	"github.com/herald-vip/herald/tenant"
+)
+
+// work looks at one key. It logs what fails, but for what a Service tells.
+func (a *agent) work(ctx context.Context, key string) error {
+	err := a.attend(ctx, key)
+	if err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && (!kube.Refuses(err) || key == nodesKey) {
+		a.log.Warn("cannot tell the load-balancing cluster; trying again", "about", key, "reason", err)
+	}
+	return err
+}
+
+func (a *agent) attend(ctx context.Context, key string) error {
+	if key == nodesKey {
+		return a.tellNodes(ctx)
+	}
+	if parts := strings.Split(key, "/"); len(parts) == 3 {
+		return a.attendRoute(ctx, parts[0], parts[1], parts[2])
+	}
+	s, exists := a.here.Services.Get(key)
+	mode := tenant.NotServed
+	if exists {
+		mode = tenant.ModeOf(s, a.opts.Scope)
+	}
+	lb := a.asked(key)
+	a.known(key, lb)
+	if mode == tenant.NotServed && exists && s.DeletionTimestamp == nil && a.isBackend(s, lb) {
+		mode = tenant.ByRoute
+	}
+	unneeded := mode == tenant.NotServed && exists && lb != nil && lb.Spec.Internal // what routes sent requests to, and may still there
+	if left := lingers - a.lasts("unneeded "+key, unneeded); unneeded && left > 0 {
+		a.queue.AddAfter(key, left)
+		return nil
+	}
+	var needsCopy *corev1.Service
+	if mode == tenant.ByRoute && tenant.NeedsCopy(s) {
+		needsCopy = s
+	}
+	copied, refused := a.keepCopy(ctx, key, needsCopy)
+	if _, ok := refused.(*pool.Refusal); kube.Refuses(refused) {
+		refused = fmt.Errorf("its copy is refused: %s", kube.Refusal(refused))
+	} else if refused != nil && !ok {
+		return refused
+	}
+	var want *v1alpha1.TCPLoadBalancerSpec
+	if mode != tenant.NotServed && refused == nil {
+		want, refused = tenant.Ask(s, mode, copied, slices.Values(a.endpointsOf(key)))
+	}
+	if mode == tenant.NotServed { // the Service first, which knows its VIPs no other way
+		if !a.knowsAsked() {
+			return nil
+		}
+		if exists && answered(s) {
+			if err := a.answer(ctx, s, mode, nil, lb, ""); err != nil {
+				return err
+			}
+		}
+		return a.ask(ctx, key, lb, nil)
+	}
+	var err error
+	if want != nil { // else what was asked for before stays
+		err = a.ask(ctx, key, lb, want)
+	}
+	if refused == nil && kube.Refuses(err) {
+		refused = fmt.Errorf("the load-balancing cluster refuses it: %s", kube.Refusal(err))
+	}
+	return cmp.Or(err, a.answer(ctx, s, mode, refused, lb, a.silent(key, lb == nil || lb.Status.ObservedGeneration == lb.Generation)))
+}
+
+// answered reports whether an agent has written of a Service.
+func answered(s *corev1.Service) bool {
+	return s.Annotations[service.AnnotationAssigned] != "" || meta.FindStatusCondition(s.Status.Conditions, tenant.ConditionServed) != nil
+}
+
+// asked is what is asked for a Service so far, as it is; nil if nothing is.
+func (a *agent) asked(key string) *v1alpha1.TCPLoadBalancer {
+	lb, _ := a.there.LoadBalancers.Get(a.opts.Remote + "/" + tenant.LoadBalancerName(key))
+	return lb
+}
+
+// knowsAsked reports whether what is asked for is known: before, what is not known may be there.
+func (a *agent) knowsAsked() bool {
+	select {
+	case <-a.there.Synced():
+		return true
+	default:
+		return false
+	}
+}
+
+// ask makes what is asked for a Service what is wanted, nil for nothing.
+func (a *agent) ask(ctx context.Context, key string, is *v1alpha1.TCPLoadBalancer, want *v1alpha1.TCPLoadBalancerSpec) error {
+	switch {
+	case !a.knowsAsked():
+	case want == nil && is != nil:
+		return a.remote.Delete(ctx, is)
+	case want != nil && (is == nil || !equality.Semantic.DeepEqual(&is.Spec, want)):
+		return a.remote.Apply(ctx, tenant.AgentName, &v1alpha1.TCPLoadBalancer{
+			ObjectMeta: metav1.ObjectMeta{Namespace: a.opts.Remote, Name: tenant.LoadBalancerName(key)}, Spec: *want,
+		})
+	}
+	return nil
+}
+
+// lasts is how long something has been so, as far as it was asked for; 0 if it is not.
+func (a *agent) lasts(what string, is bool) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !is {
+		delete(a.began, what)
+		return 0
+	}
+	if a.began[what].IsZero() {
+		a.began[what] = time.Now()
+	}
+	return time.Since(a.began[what])
+}
+
+// silent says who should have answered and has not, empty if there is nobody: answered is whether the manager has.
+func (a *agent) silent(key string, answered bool) string {
+	a.mu.Lock()
+	heard := a.heard
+	a.mu.Unlock()
+	waits := a.lasts("unanswered "+key, !answered)
+	switch left := tenant.SilentAfter - waits; {
+	case time.Since(heard) >= tenant.SilentAfter:
+		return "the load-balancing cluster has not answered since " + heard.UTC().Format(time.RFC3339)
+	case answered:
+		return ""
+	case left > 0:
+		a.queue.AddAfter(key, left)
+		return ""
+	}
+	return "the manager of the load-balancing cluster has not answered since " + time.Now().Add(-waits).UTC().Format(time.RFC3339)
+}
+
+// answer writes back what became of a Service.
+func (a *agent) answer(ctx context.Context, s *corev1.Service, mode tenant.Mode, refused error, lb *v1alpha1.TCPLoadBalancer, silent string) error {
+	status, assigned := tenant.AnswerTo(s, mode, refused, lb, silent, time.Now())
+	if s.Annotations[service.AnnotationAssigned] != assigned {
+		return a.own.Annotate(ctx, s, service.AnnotationAssigned, assigned) // which brings the Service again
+	}
+	if equality.Semantic.DeepEqual(status, s.Status) {
+		return nil
+	}
+	_, err := a.own.WriteServiceStatus(ctx, s, status)
+	return err
+}
+
+// tellNodes tells of the nodes as they are.
+func (a *agent) tellNodes(ctx context.Context) error {
+	if !a.knowsAsked() {
+		return nil
+	}
+	nodes := slices.Collect(a.here.Nodes.All())
+	told := &v1alpha1.TenantNodes{
+		ObjectMeta: metav1.ObjectMeta{Namespace: a.opts.Remote, Name: tenant.NodesName},
+		Nodes:      tenant.NodesOf(slices.Values(nodes), a.opts.AddressType),
+	}
+	is, exists := a.there.Nodes.Get(kube.Key(told))
+	if exists && equality.Semantic.DeepEqual(is.Nodes, told.Nodes) {
+		return nil
+	}
+	if exists && len(told.Nodes) == 0 && len(nodes) > 0 { // more likely wrong than right, and it would end all connections
+		a.log.Warn("no node has an address of the type, so what was told of nodes stays: compare --address-type with the nodes", "type", a.opts.AddressType)
+		return nil
+	}
+	return a.remote.Apply(ctx, tenant.AgentName, told)
+}
