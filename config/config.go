@@ -86,8 +86,8 @@ type WhenAllFail string
 // Keep has the last ones keep it.
 const Keep WhenAllFail = "keep"
 
-// OfferedVIP is what the name of a VIP has before it among what members offer: no name of a check does.
-const OfferedVIP = "vip:"
+// AdvertisedVIP is what the name of a VIP has before it among what members offer: no name of a check does.
+const AdvertisedVIP = "vip:"
 
 // VIP is one virtual IP, or several (dual stack) that live and die together.
 type VIP struct {

@@ -126,7 +126,7 @@ func (v validator) offer() {
 	names := slices.Clone(v.checkNames.names)
 	for _, vip := range v.config.VIPs {
 		if vip.WhenAllFail == Keep {
-			names = append(names, OfferedVIP+vip.Name)
+			names = append(names, AdvertisedVIP+vip.Name)
 		}
 	}
 	count, bytes, most := len(names), len(strings.Join(names, " ")), maxOfferedBytes-len(v.config.NodeName)
@@ -183,8 +183,8 @@ func (v validator) vip(p yaml.Path, vip *VIP, owner map[netip.Addr]yaml.Path) {
 	case vip.WhenAllFail != Keep:
 	case v.config.Election == nil && v.WasRead("election"):
 		v.Errorf(keep, "keep needs an election section, by which members tell each other what they serve: add one")
-	case len(OfferedVIP+vip.Name) > maxName:
-		v.Errorf(keep, "members can tell each other only of a VIP whose name has at most %d characters: give it a shorter one", maxName-len(OfferedVIP))
+	case len(AdvertisedVIP+vip.Name) > maxName:
+		v.Errorf(keep, "members can tell each other only of a VIP whose name has at most %d characters: give it a shorter one", maxName-len(AdvertisedVIP))
 	case vip.OnFailure == Demote:
 		v.Errorf(keep, "has no effect with onFailure: demote, which keeps every failure: remove one of the two")
 	}

@@ -69,19 +69,19 @@ type Daemon struct {
 	links   *rtnetlink.Watcher
 	events  *eventlog.Log
 
-	addresses *address.Binder
-	bgp       *bgp.Server
-	routes    *route.Keeper
-	speaker   *speaker.Speaker
-	monitor   *health.Monitor
-	flat      *flat.Flat
-	offer     *nodeOffer
-	arrivals  *arrivals.Counter
-	balancers *node.Node
-	kernel    *nft.Plane // the plane of balancers in the kernel
-	services  *services  // nil without a services section
-	draining  sync.Mutex // for one Drain or Undrain to begin at a time
-	drained   drained
+	addresses  *address.Binder
+	bgp        *bgp.Server
+	routes     *route.Keeper
+	speaker    *speaker.Speaker
+	monitor    *health.Monitor
+	flat       *flat.Flat
+	advertiser *advertiser
+	arrivals   *arrivals.Counter
+	balancers  *node.Node
+	kernel     *nft.Plane // the plane of balancers in the kernel
+	services   *services  // nil without a services section
+	draining   sync.Mutex // for one Drain or Undrain to begin at a time
+	drained    drained
 
 	fence    string // as in [admin.Election]
 	realtime string // as in [admin.Status]
@@ -168,7 +168,7 @@ func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...co
 	})
 	node.Clear(log, c)
 	d.kernel = nft.New(log, nft.Options{Node: c.NodeName})
-	chance := secondchance.New(log, link.Tunnel{}, func(able bool) { d.offer.setPassing(able) })
+	chance := secondchance.New(log, link.Tunnel{}, func(able bool) { d.advertiser.setPassing(able) })
 	d.balancers = node.New(log, d.kernel, proxy.New(proxy.Options{Log: log, Seed: c.NodeName, Linger: proxyLinger}), d.kernel.Bridge(), chance)
 	d.services = newServices(log, c, d.bgp, func() { d.flat.Look() })
 	if err := d.newSpeaker(c); err != nil {
@@ -176,7 +176,7 @@ func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...co
 	}
 	d.monitor = health.NewMonitor(log, d.observe)
 	defer d.monitor.Close()
-	d.offer.verdicts = d.monitor.Verdicts
+	d.advertiser.verdicts = d.monitor.Verdicts
 	if reason := d.drained.resume(); reason != "" {
 		log.Warn("drained until undrain, as before the start", "reason", reason)
 		if err := d.Drain(ctx, reason, false, 0); err != nil { // of nothing yet, and the file is there
@@ -199,15 +199,15 @@ func (d *Daemon) newSpeaker(c *config.Config) error {
 		return err
 	}
 	d.fence = unfenced
-	o := flat.Options{Log: d.log, Watcher: d.links, Node: c.NodeName, Refresh: c.ARP.Refresh, Fence: guard, Moved: d.replace, Offered: d.takeOffers}
+	o := flat.Options{Log: d.log, Watcher: d.links, Node: c.NodeName, Refresh: c.ARP.Refresh, Fence: guard, Moved: d.replace, MemberStates: d.takeMemberStates}
 	if d.services != nil {
 		o.Services = d.services.onLayer2
 	}
-	d.offer = &nodeOffer{}
+	d.advertiser = &advertiser{}
 	d.flat, d.speaker = flat.New(o, func(parts speaker.FlatParts) *speaker.Speaker {
-		return speaker.New(d.log, d.bgp, d.routes, d.addresses, parts, d.balancers, d.offer)
+		return speaker.New(d.log, d.bgp, d.routes, d.addresses, parts, d.balancers, d.advertiser)
 	})
-	d.offer.offer, d.offer.offers = d.flat.Election().Offer, d.flat.Election().Offers
+	d.advertiser.advertise, d.advertiser.states = d.flat.Election().Advertise, d.flat.Election().MemberStates
 	return nil
 }
 

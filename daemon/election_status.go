@@ -38,10 +38,10 @@ func (d *Daemon) electionStatus(c *config.Config, addresses []speaker.Status) *a
 	configured := vipNames(c)
 	known := slices.DeleteFunc(st.Lease.Leases, func(l lease.LeaseStatus) bool { return !configured[l.Lease] && isAddress(l.Lease) })
 	out.Leases = adminLeases(time.Now(), known, addresses, d.flat.Election().Lease)
-	for _, o := range d.flat.Election().Offers() {
+	for _, o := range d.flat.Election().MemberStates() {
 		out.Offers = append(out.Offers, admin.Offer{
-			Member: o.Member, Self: o.Self, Draining: o.Offer.Draining, Silent: o.Silent, Left: o.Left,
-			Heard: o.Heard, Checks: o.Offer.Checks,
+			Member: o.Member, Self: o.Self, Draining: o.Advertisement.Draining, Silent: o.TimedOut, Left: o.Left,
+			Heard: o.Received, Checks: o.Advertisement.Checks,
 		})
 	}
 	return out

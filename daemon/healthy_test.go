@@ -77,7 +77,7 @@ func idle(tb testing.TB, c *config.Config, plane balancer.Plane, observe func(he
 	d.flat, d.speaker = flat.New(flat.Options{Log: log, Node: c.NodeName}, func(parts speaker.FlatParts) *speaker.Speaker {
 		return speaker.New(log, d.bgp, route.New(), addresses, parts, nil, nil)
 	})
-	d.offer = &nodeOffer{offer: func(election.Offer) {}, verdicts: func() []health.Verdict { return nil }}
+	d.advertiser = &advertiser{advertise: func(election.Advertisement) {}, verdicts: func() []health.Verdict { return nil }}
 	d.monitor = health.NewMonitor(log, observe)
 	tb.Cleanup(func() {
 		d.monitor.Close()
@@ -126,8 +126,8 @@ func TestHealthyIsThatOfTheStatus(t *testing.T) {
 				t.Errorf("%s: %t %t %q, want %t %t %q", name, known, healthy, why, wantKnown, wantHealthy, wantWhy)
 			}
 		}
-		d.balancers.SetOffers([]election.Offered{{
-			Member: "m2", Address: netip.MustParseAddrPort("10.0.1.2:7946"), Offer: election.Offer{Checks: map[string]bool{"registry": true}},
+		d.balancers.SetMemberStates([]election.MemberState{{
+			Member: "m2", Address: netip.MustParseAddrPort("10.0.1.2:7946"), Advertisement: election.Advertisement{Checks: map[string]bool{"registry": true}},
 		}})
 	}
 	if plane.counted.Load() == 0 {

@@ -29,7 +29,7 @@ func (d *Daemon) Drain(ctx context.Context, reason string, untilUndrain bool, de
 		d.draining.Unlock()
 		return err
 	}
-	d.offer.setDraining(true)
+	d.advertiser.setDraining(true)
 	services, vips := d.services.drain(reason), d.speaker.Drain(reason, deadline)
 	d.draining.Unlock()
 	return errors.Join(vips(ctx), services(ctx))
@@ -42,7 +42,7 @@ func (d *Daemon) Undrain() error {
 	err := d.drained.end()
 	d.speaker.Undrain()
 	d.services.undrain()
-	d.offer.setDraining(false)
+	d.advertiser.setDraining(false)
 	return err
 }
 

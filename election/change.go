@@ -44,7 +44,7 @@ func (n *node) reconfigure(c *Config) error {
 		}
 		n.log.Info("election messages are encrypted with other keys", "keys", len(c.Keys))
 	}
-	n.offers.SetLease(c.Lease)
+	n.exchange.SetLease(c.Lease)
 	n.warn(was)
 	n.flush()
 	return nil

@@ -11,8 +11,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/herald-vip/herald/election/advertisement"
 	"github.com/herald-vip/herald/election/lease"
-	"github.com/herald-vip/herald/election/offer"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
@@ -42,8 +42,8 @@ type member struct {
 	story []string // what the handler was told, without renewals
 	seen  []string // who is alive, as the handler was told last
 	on    func(event lease.Event)
-	given [][]offer.Offered // what is offered, each time that the handler was told
-	offer func()            // is called when it is
+	given [][]advertisement.MemberState // what is offered, each time that the handler was told
+	offer func()                        // is called when it is
 }
 
 // newCluster makes a cluster at these addresses, which does not run yet. It is
@@ -219,7 +219,7 @@ func (m *member) Met(alive []string) {
 }
 
 // Offered serves Handler.
-func (m *member) Offered(all []offer.Offered) {
+func (m *member) MemberStatesChanged(all []advertisement.MemberState) {
 	m.mu.Lock()
 	m.given = append(m.given, all)
 	offered := m.offer

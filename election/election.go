@@ -22,10 +22,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/herald-vip/herald/election/advertisement"
 	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/election/members"
-	"github.com/herald-vip/herald/election/offer"
 	"github.com/herald-vip/herald/election/transport"
 )
 
@@ -34,8 +34,8 @@ var ErrClosed = errors.New("the election is closed")
 
 // What members offer is a package of its own, which users of an election need not know.
 type (
-	Offer   = offer.Offer
-	Offered = offer.Offered
+	Advertisement = advertisement.Advertisement
+	MemberState   = advertisement.MemberState
 )
 
 // Election takes part in an election, once it has a configuration.
@@ -46,13 +46,13 @@ type Election struct {
 
 	applying sync.Mutex // one Apply or Close at a time
 
-	mu          sync.Mutex // guards what follows; held while the machine is told, never while the handler is
-	node        *node      // nil while there is no configuration
-	candidacies map[string]lease.Candidacy
-	resigned    map[string]bool // leases of interest that this member is no candidate for
-	hardware    []net.HardwareAddr
-	offer       *offer.Offer // nil: none yet
-	closed      bool
+	mu            sync.Mutex // guards what follows; held while the machine is told, never while the handler is
+	node          *node      // nil while there is no configuration
+	candidacies   map[string]lease.Candidacy
+	resigned      map[string]bool // leases of interest that this member is no candidate for
+	hardware      []net.HardwareAddr
+	advertisement *advertisement.Advertisement // nil: none yet
+	closed        bool
 }
 
 // New makes an election that does nothing until Apply.
@@ -119,8 +119,8 @@ func (e *Election) Apply(c *Config) error {
 	started.resign(slices.Collect(maps.Keys(e.resigned)))
 	started.stand(slices.Collect(maps.Values(e.candidacies)))
 	started.describe(e.describe)
-	if e.offer != nil {
-		started.offers.Offer(*e.offer)
+	if e.advertisement != nil {
+		started.exchange.Advertise(*e.advertisement)
 	}
 	return nil
 }
@@ -186,27 +186,26 @@ func (e *Election) Describe(hardware []net.HardwareAddr) {
 	}
 }
 
-// Offer tells all members that are alive what this one serves, at once, again and
-// again, and whenever somebody joins. It replaces what was offered before, and holds
-// across Apply; until it is called, nothing is told. At most 32 checks are told of, by
-// the order of their names, whose names have up to 63 bytes, and no more than fit one
-// packet. Offer never blocks.
-func (e *Election) Offer(o offer.Offer) {
-	o.Checks = maps.Clone(o.Checks)
+// Advertise sends a to all members that are alive: at once, periodically, and whenever a member joins.
+// It replaces the previous advertisement and survives Apply; before the first call, the member advertises nothing.
+// An advertisement carries at most 32 checks, in the order of their names, with names of up to 63 bytes, as far as they
+// fit into one packet. Advertise never blocks.
+func (e *Election) Advertise(a advertisement.Advertisement) {
+	a.Checks = maps.Clone(a.Checks)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.offer = &o
+	e.advertisement = &a
 	if e.node != nil {
-		e.node.offers.Offer(o)
+		e.node.exchange.Advertise(a)
 	}
 }
 
-// Offers lists what members have offered, this one included, by their sorted names. It
-// is empty while there is no configuration. The handler is told when it changes. The
-// maps of checks are not to be changed.
-func (e *Election) Offers() []offer.Offered {
+// MemberStates lists the last advertisement of each member, this one included, sorted by name. It is empty
+// while the election has no configuration. [Handler.MemberStatesChanged] reports changes. The caller must not modify the
+// maps of checks.
+func (e *Election) MemberStates() []advertisement.MemberState {
 	if n := e.running(); n != nil {
-		return n.offers.List()
+		return n.exchange.List()
 	}
 	return nil
 }

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/herald-vip/herald/election/advertisement"
 	"github.com/herald-vip/herald/election/lease"
-	"github.com/herald-vip/herald/election/offer"
 	"github.com/herald-vip/herald/internal/wake"
 )
 
@@ -30,9 +30,9 @@ type Handler interface {
 	// names, each time that this changes: those that are heard, and this one itself.
 	Met(alive []string)
 	// Offered tells what members offer, each time that this changes: what
-	// [Election.Offers] says. It is called on another goroutine than the rest, so that
+	// [Election.MemberStates] says. It is called on another goroutine than the rest, so that
 	// neither waits for the other.
-	Offered([]offer.Offered)
+	MemberStatesChanged([]advertisement.MemberState)
 }
 
 // eventQueue is what the handler is yet to be told. Of each lease it keeps the last of

@@ -167,7 +167,7 @@ func (n *node) rememberMembers() {
 		return
 	}
 	offering := make(map[string]netip.AddrPort)
-	for _, o := range n.offers.List() {
+	for _, o := range n.exchange.List() {
 		if !o.Self && !o.Left && len(offering) < members.MaxRemembered {
 			offering[o.Member] = o.Address
 		}

@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+	"github.com/herald-vip/herald/election/advertisement"
 	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/election/lease/message"
 	"github.com/herald-vip/herald/election/members"
-	"github.com/herald-vip/herald/election/offer"
 	"github.com/herald-vip/herald/election/transport"
 	"github.com/herald-vip/herald/internal/wake"
 )
@@ -31,7 +31,7 @@ type node struct {
 	ring      *memberlist.Keyring // nil: no encryption
 	network   network
 	events    *eventQueue
-	offers    *offer.Exchange
+	exchange  *advertisement.Exchange
 	handler   Handler
 	unjoined  atomic.Uint64 // lease messages of such that are not known at the address that they name
 	malformed atomic.Uint64 // messages that are decrypted, and yet no lease messages
@@ -149,8 +149,8 @@ func (n *node) send(messages []message.Outgoing) {
 // receive takes a message. What is none, from a later version perhaps, is counted.
 func (n *node) receive(b []byte) {
 	<-n.opened
-	if offer.IsMessage(b) {
-		n.offers.Receive(b)
+	if advertisement.IsMessage(b) {
+		n.exchange.Receive(b)
 		return
 	}
 	m, err := message.Parse(b)

@@ -29,7 +29,7 @@ func settings(c *Config, ring *memberlist.Keyring, m *members.Members) *memberli
 	s.Name = c.Self
 	s.BindPort = int(c.home().Port())
 	s.Keyring = ring
-	s.DelegateProtocolMax = members.OffersProtocol
+	s.DelegateProtocolMax = members.AdvertisementProtocol
 	s.Delegate, s.Events, s.Alive, s.Merge = m, m, m, m
 
 	s.ProbeInterval = 2 * time.Second

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+	"github.com/herald-vip/herald/election/advertisement"
 	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/election/members"
-	"github.com/herald-vip/herald/election/offer"
 	"github.com/herald-vip/herald/election/transport"
 )
 
@@ -35,7 +35,7 @@ func start(c *Config, log *slog.Logger, handler Handler, listen Listener) (*node
 	n.cancel = cancel
 	n.work.Go(func() { n.runMachine(ctx) })
 	n.work.Go(func() { n.runMembership(ctx) })
-	n.work.Go(func() { n.offers.Run(ctx) })
+	n.work.Go(func() { n.exchange.Run(ctx) })
 	n.notifying.Go(func() { n.runEvents(ctx) })
 	return n, nil
 }
@@ -63,7 +63,7 @@ func (n *node) assemble(c *Config, listen Listener) error {
 	arrived := make(chan struct{}, 1)
 	n.members = members.New(c.Self, n.admission, n.receive, n.arrived, arrived)
 	n.members.Describe(func(d *members.Description) { d.Identity = c.identity })
-	n.offers = offer.NewExchange(c.Self, incarnation, c.Lease, n.members, &n.network, arrived, n.handler.Offered)
+	n.exchange = advertisement.NewExchange(c.Self, incarnation, c.Lease, n.members, &n.network, arrived, n.handler.MemberStatesChanged)
 	if n.remembered, err = members.ReadRemembered(c.Remember); err != nil {
 		n.log.Warn("only the configured members are asked to join", "err", err)
 	}
@@ -106,7 +106,7 @@ func (n *node) stop(leases []string) error {
 	n.notifying.Wait()
 
 	n.resign(leases)
-	n.offers.Leave()
+	n.exchange.Leave()
 	n.mu.Lock()
 	n.over = true
 	n.mu.Unlock()

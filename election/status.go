@@ -62,7 +62,7 @@ func (n *node) status() Status {
 		of.Lag = "" // its list is only where it looks for the others
 	}
 
-	malformed, ignored := n.offers.Dropped()
+	malformed, ignored := n.exchange.Dropped()
 	s := Status{
 		Running: true, Address: config.home(), Encrypted: !config.Insecure, Lease: of,
 		Dropped: Dropped{

@@ -20,7 +20,7 @@ func workers(t *testing.T, n int, test func(t *testing.T, f *fabric.Fabric, c *c
 		}
 		c.start()
 		for _, m := range c.members[:3] {
-			m.Offer(serves())
+			m.Advertise(serves())
 		}
 		within(t, 3*time.Second, "m1 m2 m3", c.members...)
 		test(t, f, c, c.members[:3:3], slices.Clone(c.members[3:]))
@@ -38,7 +38,7 @@ func (c *cluster) master(name string, site int, with ...*member) *member {
 	for _, m := range append(with, added) {
 		m.apply(nil)
 	}
-	added.Offer(serves())
+	added.Advertise(serves())
 	return added
 }
 
@@ -150,7 +150,7 @@ func TestWorkerRemembersMasters(t *testing.T) {
 		forgetful.apply(nil)
 		within(t, time.Second, "m4 m5 m6", w)
 		time.Sleep(10 * time.Second)
-		if all := forgetful.Offers(); len(all) > 0 {
+		if all := forgetful.MemberStates(); len(all) > 0 {
 			t.Errorf("who remembers nobody knows %v", all)
 		}
 		if members, err := members.ReadRemembered(file); err != nil || len(members) != 3 || members["m6"] != now[2].home {

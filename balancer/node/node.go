@@ -84,8 +84,8 @@ func (n *Node) SetVIPs(c *config.Config) {
 // SetLinks says by which links routers bring packets.
 func (n *Node) SetLinks(names []string) { n.passing.change(func(of *passed) { of.links = names }) }
 
-// SetOffers takes in what members offer.
-func (n *Node) SetOffers(offered []election.Offered) {
+// SetMemberStates takes in what members offer.
+func (n *Node) SetMemberStates(offered []election.MemberState) {
 	all, others := members(offered)
 	n.set.SetMembers(all)
 	n.bridge.SetMembers(others)
@@ -158,7 +158,7 @@ func listeners(c *config.Config, b config.Balancer) []netip.AddrPort {
 }
 
 // members are all members, and those besides this node.
-func members(offered []election.Offered) (all, others []balancer.Member) {
+func members(offered []election.MemberState) (all, others []balancer.Member) {
 	for _, o := range offered {
 		m := member(o)
 		all = append(all, m)

@@ -108,12 +108,12 @@ func TestOwnChecks(t *testing.T) {
 
 func TestMembers(t *testing.T) {
 	checks := map[string]bool{"apiserver": true}
-	of := func(name string) election.Offered {
-		return election.Offered{Member: name, Address: netip.MustParseAddrPort("10.0.1.1:7946"), Offer: election.Offer{Checks: checks}}
+	of := func(name string) election.MemberState {
+		return election.MemberState{Member: name, Address: netip.MustParseAddrPort("10.0.1.1:7946"), Advertisement: election.Advertisement{Checks: checks}}
 	}
 	self, draining, silent, left := of("self"), of("draining"), of("silent"), of("left")
-	self.Self, draining.Offer.Draining, silent.Silent = true, true, true
-	left.Silent, left.Left = true, true
+	self.Self, draining.Advertisement.Draining, silent.TimedOut = true, true, true
+	left.TimedOut, left.Left = true, true
 	addr := netip.MustParseAddr("10.0.1.1")
 	want := []balancer.Member{
 		{Name: "self", Addr: addr, Checks: checks},
@@ -121,7 +121,7 @@ func TestMembers(t *testing.T) {
 		{Name: "silent", Addr: addr, Checks: checks, Silent: true},
 		{Name: "left", Addr: addr, Checks: checks, Silent: true, Draining: true},
 	}
-	all, others := members([]election.Offered{self, draining, silent, left})
+	all, others := members([]election.MemberState{self, draining, silent, left})
 	if diff := cmp.Diff(want, all, ports); diff != "" {
 		t.Errorf("all (-want +got):\n%s", diff)
 	}
@@ -173,8 +173,8 @@ func offersAreCarried(t *testing.T) {
 	if err := n.SetBalancers(c); err != nil {
 		t.Fatal(err)
 	}
-	offered := func(member, address string, healthy bool) election.Offered {
-		return election.Offered{Member: member, Address: netip.MustParseAddrPort(address), Offer: election.Offer{Checks: map[string]bool{"apiserver": true, "ready": healthy}}}
+	offered := func(member, address string, healthy bool) election.MemberState {
+		return election.MemberState{Member: member, Address: netip.MustParseAddrPort(address), Advertisement: election.Advertisement{Checks: map[string]bool{"apiserver": true, "ready": healthy}}}
 	}
 	if got, want := n.Status(c)[0].Why(), "no backend is known: no member is heard that offers apiserver or ready"; got != want {
 		t.Errorf("before, status says %q, want %q", got, want)
@@ -182,7 +182,7 @@ func offersAreCarried(t *testing.T) {
 	if got, want := unknown(parseBalancing(t).Balancers[3].Backends), "mirror.example.org has no address yet"; got != want {
 		t.Errorf("of a name, status says %q, want %q", got, want)
 	}
-	n.SetOffers([]election.Offered{offered("m1", "10.0.1.1:7946", true), offered("m2", "10.0.1.2:7946", false)})
+	n.SetMemberStates([]election.MemberState{offered("m1", "10.0.1.1:7946", true), offered("m2", "10.0.1.2:7946", false)})
 	if s := carried(); len(s) != 1 || len(s[0].Listen) != 3 || len(s[0].Backends) != 2 {
 		t.Fatalf("carried is %+v", plane.carried)
 	}

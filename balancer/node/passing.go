@@ -33,7 +33,7 @@ type passing struct {
 type passed struct {
 	vips    map[netip.Addr][]string // and the checks of who serves them
 	leaving map[netip.Addr]departing
-	offered []election.Offered
+	offered []election.MemberState
 	links   []string
 }
 
@@ -90,7 +90,7 @@ func (p passed) wanted() secondchance.Wanted {
 }
 
 // passes reports whether packets may be passed on to a member. One that drains keeps its connections.
-func passes(o election.Offered) bool { return !o.Self && !o.Silent && o.Offer.Passing }
+func passes(o election.MemberState) bool { return !o.Self && !o.TimedOut && o.Advertisement.Passing }
 
 // servers are the others, by name, that are passed new connections to a VIP and serve it.
 func (p passed) servers(addr netip.Addr) (names []string) {
@@ -135,9 +135,9 @@ func (p *passing) status(addr netip.Addr) (to []string, began time.Time) {
 }
 
 // member is o as balancers know it. One that left, for an upgrade perhaps, drains.
-func member(o election.Offered) balancer.Member {
+func member(o election.MemberState) balancer.Member {
 	return balancer.Member{
-		Name: o.Member, Addr: o.Address.Addr(), Checks: o.Offer.Checks,
-		Draining: o.Offer.Draining || o.Left, Silent: o.Silent,
+		Name: o.Member, Addr: o.Address.Addr(), Checks: o.Advertisement.Checks,
+		Draining: o.Advertisement.Draining || o.Left, Silent: o.TimedOut,
 	}
 }

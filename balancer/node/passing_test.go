@@ -39,17 +39,17 @@ func TestPassing(t *testing.T) {
 	c := parseBalancing(t, "announce: arp, checks: [apiserver]}", `announce: kernel, kernel: {table: 100}, checks: [apiserver]}
 - {name: flat, addresses: [10.0.1.9], announce: arp, checks: [apiserver]}
 - {name: plain, addresses: [10.99.0.11], announce: kernel, kernel: {table: 100}, bridge: false, checks: [apiserver]}`)
-	of := func(name, at string, passes bool) election.Offered {
-		return election.Offered{Member: name, Address: netip.MustParseAddrPort(at), Offer: election.Offer{Passing: passes, Checks: map[string]bool{"apiserver": true}}}
+	of := func(name, at string, passes bool) election.MemberState {
+		return election.MemberState{Member: name, Address: netip.MustParseAddrPort(at), Advertisement: election.Advertisement{Passing: passes, Checks: map[string]bool{"apiserver": true}}}
 	}
 	self, m2, older, silent := of("m1", "10.0.1.1:7946", false), of("m2", "10.0.1.2:7946", true), of("m3", "10.0.1.3:7946", false), of("m4", "10.0.1.4:7946", true)
-	self.Self, silent.Silent = true, true
+	self.Self, silent.TimedOut = true, true
 	v4, v6 := netip.MustParseAddr("10.99.0.10"), netip.MustParseAddr("fd00:99::10")
 	other := netip.MustParseAddr("10.99.0.11")
 
 	n.SetVIPs(c)
 	n.SetLinks([]string{"eth0"})
-	n.SetOffers([]election.Offered{self, m2, older, silent})
+	n.SetMemberStates([]election.MemberState{self, m2, older, silent})
 	member := func(name, at string) secondchance.Member {
 		return secondchance.Member{Name: name, Number: secondchance.NumberOf(name), Addr: netip.MustParseAddr(at)}
 	}
@@ -80,12 +80,12 @@ func TestPassing(t *testing.T) {
 	goTo("leaving while nothing is passed on", "m2", "m3")
 	chance.status = secondchance.Status{Able: true, To: []string{"m2"}}
 	goTo("leaving", "m2")
-	m2.Offer.Draining = true
-	n.SetOffers([]election.Offered{self, m2, older, silent})
+	m2.Advertisement.Draining = true
+	n.SetMemberStates([]election.MemberState{self, m2, older, silent})
 	expect("all others leave, too", false)
 	goTo("all others leave, too", "m3")
-	m2.Offer.Draining = false
-	n.SetOffers([]election.Offered{self, m2, older, silent})
+	m2.Advertisement.Draining = false
+	n.SetMemberStates([]election.MemberState{self, m2, older, silent})
 	expect("one serves again", true)
 	n.Close(v4)
 	expect("it is here again", false)

@@ -21,10 +21,10 @@ import (
 const (
 	// MaxObservers is how many observers there may be.
 	MaxObservers = 1024
-	// OffersProtocol is the least version of the members' own messages, the highest that
+	// AdvertisementProtocol is the least version of the members' own messages, the highest that
 	// a member says it understands, which includes offers: to others, of earlier
 	// releases, none is sent.
-	OffersProtocol = 1
+	AdvertisementProtocol = 1
 )
 
 // Members is who should be in the election and who is. It serves memberlist's
@@ -222,7 +222,7 @@ func (r *Members) NotifyAlive(n *memberlist.Node) error {
 		r.admission.CountRefused(n.Name, at, err)
 		return err
 	}
-	if n.DMax >= OffersProtocol { // a release that has replaced another at once does not join anew
+	if n.DMax >= AdvertisementProtocol { // a release that has replaced another at once does not join anew
 		r.mu.Lock()
 		r.hearing[n.Name] = true
 		r.mu.Unlock()
@@ -288,7 +288,7 @@ func (r *Members) check(name string, at netip.AddrPort) error {
 // NotifyJoin serves memberlist.EventDelegate.
 func (r *Members) NotifyJoin(n *memberlist.Node) {
 	r.mu.Lock()
-	r.hearing[n.Name] = n.DMax >= OffersProtocol
+	r.hearing[n.Name] = n.DMax >= AdvertisementProtocol
 	r.joining[n.Name] = true
 	delete(r.leaving, n.Name)
 	r.mu.Unlock()

@@ -96,7 +96,7 @@ func TestSeeds(t *testing.T) {
 		if err := r.NotifyAlive(n); err != nil {
 			t.Error(err)
 		}
-		n.DMax = OffersProtocol
+		n.DMax = AdvertisementProtocol
 		r.NotifyJoin(n)
 		if at := where(n); r.Address(n.Name) != at || !r.admission.Knows(at) || !r.Joined(electorate.Member(n.Name, at, "")) {
 			t.Errorf("%s is at %v", n.Name, r.Address(n.Name))

@@ -79,7 +79,7 @@ type Options struct {
 	// Moved is called when [Flat.VIPs] returns something else.
 	Moved func()
 	// Offered is called with what members offer, each time that this changes.
-	Offered func([]election.Offered)
+	MemberStates func([]election.MemberState)
 }
 
 // Config is what a reload may change.

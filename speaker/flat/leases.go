@@ -75,8 +75,8 @@ type handler struct {
 func (h handler) Met([]string) { h.Look() }
 
 // Offered implements [election.Handler].
-func (h handler) Offered(all []election.Offered) {
+func (h handler) MemberStatesChanged(all []election.MemberState) {
 	if !h.leaving.Load() {
-		h.Options.Offered(all)
+		h.Options.MemberStates(all)
 	}
 }

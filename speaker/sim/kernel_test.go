@@ -282,8 +282,10 @@ type handler struct {
 	of *process
 }
 
-func (handler) Met([]string)                 {}
-func (h handler) Offered([]election.Offered) { h.of.do(func() { h.of.speaker.MembersChanged() }) }
+func (handler) Met([]string) {}
+func (h handler) MemberStatesChanged([]election.MemberState) {
+	h.of.do(func() { h.of.speaker.MembersChanged() })
+}
 
 // routes are none.
 type routes struct{}

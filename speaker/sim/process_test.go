@@ -122,13 +122,15 @@ func (p *process) do(what func()) {
 func (p *process) LeasesChanged() { p.do(func() { p.speaker.LeasesChanged() }) }
 
 // Tell implements [speaker.Members], as package daemon does.
-func (p *process) Tell(serves map[string]bool) { p.election.Offer(election.Offer{Checks: serves}) }
+func (p *process) Tell(serves map[string]bool) {
+	p.election.Advertise(election.Advertisement{Checks: serves})
+}
 
 // Heard implements [speaker.Members].
 func (p *process) Heard(vip string, _ []string) (last time.Time) {
-	for _, o := range p.election.Offers() {
-		if !o.Self && !o.Silent && o.Offer.Checks[vip] && o.Heard.After(last) {
-			last = o.Heard
+	for _, o := range p.election.MemberStates() {
+		if !o.Self && !o.TimedOut && o.Advertisement.Checks[vip] && o.Received.After(last) {
+			last = o.Received
 		}
 	}
 	return last

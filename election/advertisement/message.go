@@ -1,4 +1,4 @@
-package offer
+package advertisement
 
 import (
 	"encoding/binary"
@@ -45,25 +45,25 @@ const (
 	// name of one.
 	maxChecks    = 32
 	maxCheckName = 63
-	// maxHears is of how many members an offer says that its sender hears them.
-	maxHears = 32
-	// maxOffer is how many bytes a message takes at most.
-	maxOffer = 1000
+	// maxPeers is of how many members an offer says that its sender hears them.
+	maxPeers = 32
+	// maxMessage is how many bytes a message takes at most.
+	maxMessage = 1000
 	// maxHold bounds how long a message may hold, whatever it says.
 	maxHold = time.Minute
 )
 
 // message is one datagram: an offer, or the question for one.
 type message struct {
-	From     string
-	Question uint64 // if not 0, it is one: the answer is to repeat this number, by which it is known to be no older
-	Run      uint64 // of the sender's process: its incarnation
-	Sequence uint64 // of the messages of this run, from 1
-	Answer   uint64 // the number of the question that it answers, or 0
-	Hold     time.Duration
-	Left     bool     // the sender leaves, nothing more is to come
-	Hears    []uint32 // the hashed names of other members that offer something, which the sender hears
-	Offer    Offer
+	From          string
+	Question      uint64 // if not 0, it is one: the answer is to repeat this number, by which it is known to be no older
+	Run           uint64 // of the sender's process: its incarnation
+	Sequence      uint64 // of the messages of this run, from 1
+	Answer        uint64 // the number of the question that it answers, or 0
+	Hold          time.Duration
+	Left          bool     // the sender leaves, nothing more is to come
+	Peers         []uint32 // the hashed names of other members that offer something, which the sender hears
+	Advertisement Advertisement
 }
 
 func hashed(member string) uint32 {
@@ -82,13 +82,13 @@ func (m message) append(b []byte) (_ []byte, omitted int) {
 	if m.Question != 0 {
 		flags |= flagQuestion
 	}
-	if m.Offer.Draining {
+	if m.Advertisement.Draining {
 		flags |= flagDraining
 	}
 	if m.Left {
 		flags |= flagLeft
 	}
-	if m.Offer.Passing {
+	if m.Advertisement.Passing {
 		flags |= flagPassing
 	}
 	start := len(b)
@@ -101,20 +101,20 @@ func (m message) append(b []byte) (_ []byte, omitted int) {
 	b = binary.AppendUvarint(b, m.Sequence)
 	b = binary.BigEndian.AppendUint64(b, m.Answer)
 	b = binary.AppendUvarint(b, uint64(m.Hold/time.Millisecond))
-	hears := m.Hears[:min(len(m.Hears), maxHears)]
+	hears := m.Peers[:min(len(m.Peers), maxPeers)]
 	b = append(b, byte(len(hears)))
 	for _, name := range hears {
 		b = binary.BigEndian.AppendUint32(b, name)
 	}
 	count := len(b)
 	b = append(b, 0)
-	for _, name := range slices.Sorted(maps.Keys(m.Offer.Checks)) {
-		if name == "" || len(name) > maxCheckName || b[count] == maxChecks || len(b)-start+1+len(name) > maxOffer {
+	for _, name := range slices.Sorted(maps.Keys(m.Advertisement.Checks)) {
+		if name == "" || len(name) > maxCheckName || b[count] == maxChecks || len(b)-start+1+len(name) > maxMessage {
 			omitted++
 			continue
 		}
 		length := byte(len(name))
-		if m.Offer.Checks[name] {
+		if m.Advertisement.Checks[name] {
 			length |= healthyBit
 		}
 		b = append(append(b, length), name...)
@@ -127,8 +127,8 @@ var errMalformed = errors.New("an offer is cut short or malformed")
 
 // parse decodes a message. Only its form has been checked: what it says may be wrong.
 func parse(b []byte) (message, error) {
-	if len(b) > maxOffer {
-		return message{}, fmt.Errorf("an offer has %d bytes, at most %d may come", len(b), maxOffer)
+	if len(b) > maxMessage {
+		return message{}, fmt.Errorf("an offer has %d bytes, at most %d may come", len(b), maxMessage)
 	}
 	if len(b) < 3 || !IsMessage(b) {
 		return message{}, errMalformed
@@ -146,28 +146,28 @@ func parse(b []byte) (message, error) {
 		}
 		return m, nil
 	}
-	m.Left, m.Offer.Draining, m.Offer.Passing = flags&flagLeft != 0, flags&flagDraining != 0, flags&flagPassing != 0
+	m.Left, m.Advertisement.Draining, m.Advertisement.Passing = flags&flagLeft != 0, flags&flagDraining != 0, flags&flagPassing != 0
 	m.Run, m.Sequence, m.Answer = r.Uint64(), r.Uvarint(), r.Uint64()
 	m.Hold = time.Duration(min(r.Uvarint(), uint64(maxHold/time.Millisecond))) * time.Millisecond
 	hears := int(r.Byte())
-	if hears > maxHears {
+	if hears > maxPeers {
 		return message{}, errMalformed
 	}
 	for range hears {
-		m.Hears = append(m.Hears, r.Uint32())
+		m.Peers = append(m.Peers, r.Uint32())
 	}
 	count := int(r.Byte())
 	if r.Err != nil || m.From == "" || m.Run == 0 || count > maxChecks {
 		return message{}, errMalformed
 	}
-	m.Offer.Checks = make(map[string]bool, count)
+	m.Advertisement.Checks = make(map[string]bool, count)
 	for range count {
 		healthy := len(r.Rest) > 0 && r.Rest[0]&healthyBit != 0
 		name := string(r.Bytes(int(r.Byte() &^ healthyBit)))
-		if _, twice := m.Offer.Checks[name]; r.Err != nil || twice || name == "" || len(name) > maxCheckName {
+		if _, twice := m.Advertisement.Checks[name]; r.Err != nil || twice || name == "" || len(name) > maxCheckName {
 			return message{}, errMalformed
 		}
-		m.Offer.Checks[name] = healthy
+		m.Advertisement.Checks[name] = healthy
 	}
 	return m, nil
 }

@@ -1,4 +1,4 @@
-package offer
+package advertisement
 
 import (
 	"context"
@@ -28,24 +28,24 @@ type Network interface {
 type Exchange struct {
 	members *members.Members
 	network Network
-	offered func([]Offered)
+	updated func([]MemberState)
 
 	wake      chan struct{}       // holds a token if there is something to be sent or found sooner than it was
 	missing   chan netip.AddrPort // where to ask who else is there
 	changed   chan struct{}       // holds a token if there may be something that has not been passed on
 	malformed atomic.Uint64
 
-	mu     sync.Mutex
-	offers *offers
+	mu    sync.Mutex
+	table *table
 }
 
 // NewExchange makes the exchange of a member, whose process has that number, that
-// offers nothing yet. A token in wake says that somebody has joined or left. Offered
+// offers nothing yet. A token in wake says that somebody has joined or left. MemberState
 // is called on a goroutine of its own with what [Exchange.List] says, each time that
 // it has changed.
-func NewExchange(self string, process uint64, lease time.Duration, m *members.Members, n Network, wake chan struct{}, offered func([]Offered)) *Exchange {
-	return &Exchange{members: m, network: n, offered: offered, wake: wake, missing: make(chan netip.AddrPort, 1),
-		changed: make(chan struct{}, 1), offers: newOffers(self, process, lease, rand.Uint64)}
+func NewExchange(self string, process uint64, lease time.Duration, m *members.Members, n Network, wake chan struct{}, updated func([]MemberState)) *Exchange {
+	return &Exchange{members: m, network: n, updated: updated, wake: wake, missing: make(chan netip.AddrPort, 1),
+		changed: make(chan struct{}, 1), table: newTable(self, process, lease, rand.Uint64)}
 }
 
 // Run sends what is due, finds who is silent, seeks who is missing, and passes on what
@@ -65,16 +65,16 @@ func (e *Exchange) sendDue() (due time.Time) {
 
 	e.mu.Lock()
 	now := time.Now()
-	e.offers.retain(func(name string) bool { return e.members.Address(name).IsValid() })
+	e.table.retain(func(name string) bool { return e.members.Address(name).IsValid() })
 	for _, name := range left {
-		e.offers.markLeft(name)
+		e.table.markLeft(name)
 	}
-	e.offers.expire(now)
-	m, ok := e.offers.broadcast(now, len(audience))
-	if !ok && len(joined) > 0 && e.offers.own != nil {
-		m, ok, audience = e.offers.nextMessage(), true, joined
+	e.table.expire(now)
+	m, ok := e.table.broadcast(now, len(audience))
+	if !ok && len(joined) > 0 && e.table.own != nil {
+		m, ok, audience = e.table.nextMessage(), true, joined
 	}
-	due = e.offers.due()
+	due = e.table.due()
 	e.mu.Unlock()
 
 	wake.Up(e.changed)
@@ -89,7 +89,7 @@ func (e *Exchange) send(m message, to map[string]netip.AddrPort) {
 	if omitted > 0 {
 		e.network.Warn(fmt.Sprintf(
 			"the others are not told of all checks of this node: %d of %d have no room, or names of more than %d bytes: give them shorter names",
-			omitted, len(m.Offer.Checks), maxCheckName))
+			omitted, len(m.Advertisement.Checks), maxCheckName))
 	}
 	for name, at := range to {
 		if err := e.network.Send(name, at, b); err != nil {
@@ -98,10 +98,10 @@ func (e *Exchange) send(m message, to map[string]netip.AddrPort) {
 	}
 }
 
-// Offer makes this what the member offers. It never blocks.
-func (e *Exchange) Offer(own Offer) {
+// Advertisement makes this what the member offers. It never blocks.
+func (e *Exchange) Advertise(own Advertisement) {
 	e.mu.Lock()
-	changed := e.offers.setOwn(time.Now(), own)
+	changed := e.table.setOwn(time.Now(), own)
 	e.mu.Unlock()
 	if changed {
 		wake.Up(e.wake)
@@ -112,7 +112,7 @@ func (e *Exchange) Offer(own Offer) {
 // SetLease takes another length of leases.
 func (e *Exchange) SetLease(lease time.Duration) {
 	e.mu.Lock()
-	e.offers.setLease(time.Now(), lease)
+	e.table.setLease(time.Now(), lease)
 	e.mu.Unlock()
 	wake.Up(e.wake)
 }
@@ -128,11 +128,11 @@ func (e *Exchange) Receive(b []byte) {
 	at := e.members.Address(m.From)
 	e.mu.Lock()
 	if !at.IsValid() {
-		e.offers.ignored++
+		e.table.ignored++
 		e.mu.Unlock()
 		return
 	}
-	is := e.offers.receive(time.Now(), m)
+	is := e.table.receive(time.Now(), m)
 	e.mu.Unlock()
 	if is.changed {
 		wake.Up(e.changed)
@@ -171,14 +171,14 @@ func (e *Exchange) seek(ctx context.Context) {
 func (e *Exchange) Dropped() (malformed, ignored uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.malformed.Load(), e.offers.ignored
+	return e.malformed.Load(), e.table.ignored
 }
 
 // Leave tells the others that no more is to come.
 func (e *Exchange) Leave() {
 	audience := e.members.Listeners()
 	e.mu.Lock()
-	m, ok := e.offers.farewell()
+	m, ok := e.table.farewell()
 	e.mu.Unlock()
 	if ok {
 		e.send(m, audience)
@@ -187,22 +187,22 @@ func (e *Exchange) Leave() {
 
 // List is what all members offer, this one included, by their sorted names. The maps
 // of checks are not to be changed.
-func (e *Exchange) List() []Offered {
+func (e *Exchange) List() []MemberState {
 	e.mu.Lock()
-	all := e.offers.list(time.Now())
+	all := e.table.list(time.Now())
 	e.mu.Unlock()
 	for i := range all {
 		all[i].Address = e.members.Address(all[i].Member)
 	}
-	return slices.DeleteFunc(all, func(of Offered) bool { return !of.Address.IsValid() })
+	return slices.DeleteFunc(all, func(of MemberState) bool { return !of.Address.IsValid() })
 }
 
 func (e *Exchange) passOn(ctx context.Context) {
-	var last []Offered
+	var last []MemberState
 	wake.Loop(ctx, e.changed, func() (never time.Time) {
-		if all := e.List(); !slices.EqualFunc(all, last, Offered.same) {
+		if all := e.List(); !slices.EqualFunc(all, last, MemberState.same) {
 			last = all
-			e.offered(slices.Clone(all))
+			e.updated(slices.Clone(all))
 		}
 		return never
 	})

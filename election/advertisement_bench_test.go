@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/herald-vip/herald/election/offer"
+	"github.com/herald-vip/herald/election/advertisement"
 	"github.com/herald-vip/herald/testenv/nettest"
 	"github.com/herald-vip/herald/testenv/wait"
 )
@@ -40,7 +40,7 @@ func BenchmarkOffers(b *testing.B) {
 			masters, workers := offerings(b, m, n)
 			for _, master := range masters {
 				if offer {
-					master.Offer(serves())
+					master.Advertise(serves())
 				}
 			}
 			for _, w := range workers {
@@ -65,7 +65,7 @@ func BenchmarkOfferLatency(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			masters, workers := offerings(b, new(meter), n)
 			heard := make(chan bool, n)
-			masters[0].Offer(serves())
+			masters[0].Advertise(serves())
 			for _, w := range workers {
 				wait.Until(b, w.name+" knows the offer", func() bool { return w.rotation() == "m1" })
 				w.mu.Lock()
@@ -76,7 +76,7 @@ func BenchmarkOfferLatency(b *testing.B) {
 			for healthy := false; b.Loop(); healthy = !healthy {
 				<-time.After(max(100, 6*time.Duration(n)) * time.Millisecond) // within the rate
 				began := time.Now()
-				masters[0].Offer(offer.Offer{Checks: map[string]bool{"apiserver": healthy}})
+				masters[0].Advertise(advertisement.Advertisement{Checks: map[string]bool{"apiserver": healthy}})
 				for range workers {
 					if now := nettest.Receive(b, heard); now != healthy {
 						b.Fatal("a worker was told something else")

@@ -16,9 +16,9 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
+	"github.com/herald-vip/herald/election/advertisement"
 	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/election/members"
-	"github.com/herald-vip/herald/election/offer"
 	"github.com/herald-vip/herald/election/transport"
 	"github.com/herald-vip/herald/testenv/fabric"
 	"github.com/herald-vip/herald/testenv/nettest"
@@ -26,19 +26,21 @@ import (
 )
 
 // serves is an offer whose apiserver is healthy.
-func serves() offer.Offer { return offer.Offer{Checks: map[string]bool{"apiserver": true}} }
+func serves() advertisement.Advertisement {
+	return advertisement.Advertisement{Checks: map[string]bool{"apiserver": true}}
+}
 
 // offered is what the handler was told last of another's offer.
-func (m *member) offered(other string) (offer.Offered, bool) {
+func (m *member) offered(other string) (advertisement.MemberState, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.given) == 0 {
-		return offer.Offered{}, false
+		return advertisement.MemberState{}, false
 	}
 	last := m.given[len(m.given)-1]
-	i := slices.IndexFunc(last, func(o offer.Offered) bool { return o.Member == other })
+	i := slices.IndexFunc(last, func(o advertisement.MemberState) bool { return o.Member == other })
 	if i < 0 {
-		return offer.Offered{}, false
+		return advertisement.MemberState{}, false
 	}
 	return last[i], true
 }
@@ -52,7 +54,7 @@ func (m *member) rotation() string {
 	}
 	var names []string
 	for _, o := range m.given[len(m.given)-1] {
-		if o.Offer.Checks["apiserver"] && !o.Offer.Draining && !o.Silent {
+		if o.Advertisement.Checks["apiserver"] && !o.Advertisement.Draining && !o.TimedOut {
 			names = append(names, o.Member)
 		}
 	}
@@ -76,28 +78,28 @@ func TestOffersReachAll(t *testing.T) {
 	mixed(t, func(t *testing.T, f *fabric.Fabric, c *cluster, voters, observers []*member) {
 		c.start()
 		c.met()
-		if all := c.members[0].Offers(); len(all) > 0 {
+		if all := c.members[0].MemberStates(); len(all) > 0 {
 			t.Fatalf("before anybody offers anything: %v", all)
 		}
 		for _, m := range voters {
-			m.Offer(serves())
+			m.Advertise(serves())
 		}
 		within(t, 5*time.Millisecond, "m1 m2 m3", c.members...)
-		observers[0].Offer(serves()) // anybody may
+		observers[0].Advertise(serves()) // anybody may
 		within(t, 5*time.Millisecond, "m1 m2 m3 w1", c.members...)
 		for _, m := range c.members {
-			for i, o := range m.Offers() {
+			for i, o := range m.MemberStates() {
 				of := append(slices.Clone(voters), observers[0])[i]
-				if o.Member != of.name || o.Address != of.home || o.Self != (of == m) || time.Since(o.Heard) > time.Second {
+				if o.Member != of.name || o.Address != of.home || o.Self != (of == m) || time.Since(o.Received) > time.Second {
 					t.Errorf("%s says %+v", m.name, o)
 				}
 			}
 		}
-		voters[1].Offer(offer.Offer{Checks: map[string]bool{"apiserver": false}})
+		voters[1].Advertise(advertisement.Advertisement{Checks: map[string]bool{"apiserver": false}})
 		within(t, 5*time.Millisecond, "m1 m3 w1", c.members...)
-		voters[1].Offer(offer.Offer{Draining: true, Checks: map[string]bool{"apiserver": true}})
+		voters[1].Advertise(advertisement.Advertisement{Draining: true, Checks: map[string]bool{"apiserver": true}})
 		for _, m := range c.members {
-			wait.Until(t, m.name+" knows that m2 drains", func() bool { o, _ := m.offered("m2"); return o.Offer.Draining })
+			wait.Until(t, m.name+" knows that m2 drains", func() bool { o, _ := m.offered("m2"); return o.Advertisement.Draining })
 		}
 
 		for _, m := range c.members {
@@ -124,13 +126,13 @@ func TestWhoIsGoneIsSilentAfterOneLease(t *testing.T) {
 		c.start()
 		c.met()
 		for _, m := range voters {
-			m.Offer(serves())
+			m.Advertise(serves())
 		}
 		within(t, 5*time.Millisecond, "m1 m2 m3", c.members...)
 		rest := c.others(voters[0])
 		voters[0].crash()
 		within(t, 610*time.Millisecond, "m2 m3", rest...)
-		if o, _ := observers[0].offered("m1"); !o.Silent || o.Left || !o.Offer.Checks["apiserver"] {
+		if o, _ := observers[0].offered("m1"); !o.TimedOut || o.Left || !o.Advertisement.Checks["apiserver"] {
 			t.Errorf("of who has crashed: %+v", o)
 		}
 		voters[0].apply(nil)
@@ -155,10 +157,10 @@ func TestWhoIsGoneIsSilentAfterOneLease(t *testing.T) {
 			t.Errorf("leaving took %v", took)
 		}
 		within(t, 0, "m1 m3", c.others(voters[1])...)
-		if o, _ := observers[0].offered("m2"); !o.Silent || !o.Left {
+		if o, _ := observers[0].offered("m2"); !o.TimedOut || !o.Left {
 			t.Errorf("of who has left: %+v", o)
 		}
-		if all := voters[1].Offers(); all != nil {
+		if all := voters[1].MemberStates(); all != nil {
 			t.Errorf("without an election: %v", all)
 		}
 		voters[1].apply(nil) // what it offers outlives the configuration
@@ -170,7 +172,7 @@ func TestWhoJoinsIsToldAtOnce(t *testing.T) {
 	mixed(t, func(t *testing.T, _ *fabric.Fabric, c *cluster, voters, observers []*member) {
 		for _, m := range voters {
 			m.apply(nil)
-			m.Offer(serves())
+			m.Advertise(serves())
 		}
 		within(t, 3*time.Second, "m1 m2 m3", voters...)
 		for _, g := range observers {
@@ -185,7 +187,7 @@ func TestOffersHoldForTheLeaseInForce(t *testing.T) {
 	virtually(t, 3, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		c.start()
 		for _, m := range c.members {
-			m.Offer(serves())
+			m.Advertise(serves())
 		}
 		within(t, 3*time.Second, "m1 m2 m3", c.members...)
 		for _, of := range []time.Duration{300 * time.Millisecond, 3 * time.Second} {
@@ -214,9 +216,9 @@ func TestOffersInABadNetwork(t *testing.T) {
 		f.Delay, f.Loss, f.Twice = 20*time.Millisecond, 0.5, 0.2
 		f.Unlock()
 		for healthy := true; healthy || time.Now().Second() < 20; healthy = !healthy {
-			voters[0].Offer(offer.Offer{Checks: map[string]bool{"apiserver": healthy}})
+			voters[0].Advertise(advertisement.Advertisement{Checks: map[string]bool{"apiserver": healthy}})
 			for _, m := range c.members {
-				wait.Until(t, m.name+" knows it", func() bool { o, ok := m.offered("m1"); return ok && o.Offer.Checks["apiserver"] == healthy })
+				wait.Until(t, m.name+" knows it", func() bool { o, ok := m.offered("m1"); return ok && o.Advertisement.Checks["apiserver"] == healthy })
 			}
 		}
 	})
@@ -232,7 +234,7 @@ func TestSlowHandlersKeepNobodyWaiting(t *testing.T) {
 		holder.react(func(lease.Event) { time.Sleep(30 * time.Second) })
 		time.Sleep(time.Second)
 		for _, m := range c.members {
-			m.Offer(serves())
+			m.Advertise(serves())
 		}
 		within(t, 5*time.Millisecond, "m1 m2 m3", c.members...)
 		holder.react(nil)
@@ -242,9 +244,9 @@ func TestSlowHandlersKeepNobodyWaiting(t *testing.T) {
 		slow.offer = func() { time.Sleep(30 * time.Second) }
 		slow.mu.Unlock()
 		for range 10 {
-			first.Offer(offer.Offer{Draining: true})
+			first.Advertise(advertisement.Advertisement{Draining: true})
 			within(t, 5*time.Millisecond, "m2 m3", c.members[2])
-			first.Offer(serves())
+			first.Advertise(serves())
 			within(t, 5*time.Millisecond, "m1 m2 m3", c.members[2])
 		}
 		time.Sleep(time.Minute)
@@ -292,7 +294,7 @@ func TestEarlierReleasesAreToldNoOffers(t *testing.T) {
 		}()
 		c.start()
 		for _, m := range c.members {
-			m.Offer(serves())
+			m.Advertise(serves())
 		}
 		wait.Until(t, "it has joined", func() bool {
 			return c.members[0].node.members.Joined("m3@10.0.0.3:7946") && r.Joined("m1@10.0.0.1:7946") && r.Joined("m2@10.0.0.2:7946")
@@ -311,7 +313,7 @@ func TestNonsenseOffersAreCounted(t *testing.T) {
 		c.start()
 		c.met()
 		first, second := c.members[0], c.members[1]
-		first.Offer(serves())
+		first.Advertise(serves())
 		within(t, 5*time.Millisecond, "m1", second)
 		before := second.Status().Dropped
 		// As offer/message.go says: an offer without checks, and a question.
@@ -365,18 +367,18 @@ func TestOffersOverSockets(t *testing.T) {
 				flooder.Go(func() { flood(ctx, conn) })
 			}
 			for _, m := range c.members[:3] {
-				m.Offer(serves())
+				m.Advertise(serves())
 			}
 			for range 10 {
 				wait.Until(t, "w1 knows that all serve", func() bool { return w.rotation() == "m1 m2 m3" })
-				c.members[0].Offer(offer.Offer{Draining: true})
+				c.members[0].Advertise(advertisement.Advertisement{Draining: true})
 				wait.Until(t, "w1 knows that m1 drains", func() bool { return w.rotation() == "m2 m3" })
-				c.members[0].Offer(serves())
+				c.members[0].Advertise(serves())
 			}
 			if err := c.members[1].Close(); err != nil {
 				t.Fatal(err)
 			}
-			wait.Until(t, "w1 knows that m2 has left", func() bool { o, _ := w.offered("m2"); return o.Silent && o.Left })
+			wait.Until(t, "w1 knows that m2 has left", func() bool { o, _ := w.offered("m2"); return o.TimedOut && o.Left })
 		})
 	}
 }

@@ -1,4 +1,4 @@
-package offer
+package advertisement
 
 import (
 	"slices"
@@ -7,19 +7,19 @@ import (
 )
 
 // fair is a offers of a member, at the beginning of time, whose questions are 1, 2 and so on.
-func fair(self string, run uint64) *offers {
+func fair(self string, run uint64) *table {
 	asked := uint64(0)
-	return newOffers(self, run, 600*time.Millisecond, func() uint64 { asked++; return asked })
+	return newTable(self, run, 600*time.Millisecond, func() uint64 { asked++; return asked })
 }
 
 // with makes an offer its own.
-func (o *offers) with(own Offer) *offers {
-	o.setOwn(time.Unix(1000, 0), own)
-	return o
+func (t *table) with(own Advertisement) *table {
+	t.setOwn(time.Unix(1000, 0), own)
+	return t
 }
 
 // meet has one offers believe what the other offers, by a question and its answer.
-func meet(t *testing.T, now time.Time, c, other *offers) {
+func meet(t *testing.T, now time.Time, c, other *table) {
 	t.Helper()
 	question := c.receive(now, other.nextMessage()).reply
 	if question == nil {
@@ -35,7 +35,7 @@ func meet(t *testing.T, now time.Time, c, other *offers) {
 }
 
 // only is what a offers knows of the one other member that it knows.
-func only(t *testing.T, c *offers, now time.Time) Offered {
+func only(t *testing.T, c *table, now time.Time) MemberState {
 	t.Helper()
 	for _, o := range c.list(now) {
 		if !o.Self {
@@ -43,13 +43,13 @@ func only(t *testing.T, c *offers, now time.Time) Offered {
 		}
 	}
 	t.Fatal("nothing is offered")
-	return Offered{}
+	return MemberState{}
 }
 
 func TestOffersBelievesAnswers(t *testing.T) {
 	now := time.Unix(1000, 0)
 	a, b := fair("a", 1), fair("b", 9)
-	b.setOwn(now, Offer{Checks: map[string]bool{"apiserver": true}})
+	b.setOwn(now, Advertisement{Checks: map[string]bool{"apiserver": true}})
 	m := b.nextMessage()
 	is := a.receive(now, m)
 	if is.reply == nil || is.reply.Question == 0 || is.reply.From != "a" || is.changed || len(a.list(now)) > 0 {
@@ -69,7 +69,7 @@ func TestOffersBelievesAnswers(t *testing.T) {
 		t.Fatal("somebody is answered again at once")
 	}
 	meet(t, now.Add(time.Second), a, b)
-	if o := only(t, a, now); o.Member != "b" || !o.Offer.Checks["apiserver"] || o.Silent || o.Left {
+	if o := only(t, a, now); o.Member != "b" || !o.Advertisement.Checks["apiserver"] || o.TimedOut || o.Left {
 		t.Fatalf("%+v", o)
 	}
 }
@@ -78,7 +78,7 @@ func TestOffersTakesOnlyWhatIsNewer(t *testing.T) {
 	now := time.Unix(1000, 0)
 	a, b := fair("a", 1), fair("b", 9)
 	offer := func(healthy bool) message {
-		b.setOwn(now, Offer{Checks: map[string]bool{"apiserver": healthy}})
+		b.setOwn(now, Advertisement{Checks: map[string]bool{"apiserver": healthy}})
 		return b.nextMessage()
 	}
 	first := offer(true)
@@ -89,15 +89,15 @@ func TestOffersTakesOnlyWhatIsNewer(t *testing.T) {
 	}
 	for name, old := range map[string]message{"recorded": first, "overtaken": late, "repeated": last} {
 		ignored := a.ignored
-		if is := a.receive(now, old); is.reply != nil || is.changed || only(t, a, now).Offer.Checks["apiserver"] || a.ignored != ignored+1 {
+		if is := a.receive(now, old); is.reply != nil || is.changed || only(t, a, now).Advertisement.Checks["apiserver"] || a.ignored != ignored+1 {
 			t.Errorf("what was %s is taken", name)
 		}
 	}
 	if a.receive(now, b.nextMessage()).changed {
 		t.Error("a repetition is news")
 	}
-	b.setOwn(now, Offer{Passing: true, Checks: map[string]bool{"apiserver": false}})
-	if !a.receive(now, b.nextMessage()).changed || !only(t, a, now).Offer.Passing {
+	b.setOwn(now, Advertisement{Passing: true, Checks: map[string]bool{"apiserver": false}})
+	if !a.receive(now, b.nextMessage()).changed || !only(t, a, now).Advertisement.Passing {
 		t.Error("that a member passes packets on is no news")
 	}
 	if a.receive(now, message{From: "a", Run: 5, Sequence: 1}).reply != nil || len(a.list(now)) > 1 {
@@ -110,7 +110,7 @@ func TestOffersTakesOnlyWhatIsNewer(t *testing.T) {
 func TestOffersTakesTheRunThatAnswers(t *testing.T) {
 	now := time.Unix(1000, 0)
 	a, b := fair("a", 1), fair("b", 9)
-	b.setOwn(now, Offer{Checks: map[string]bool{"apiserver": true}})
+	b.setOwn(now, Advertisement{Checks: map[string]bool{"apiserver": true}})
 	question := a.receive(now, b.nextMessage()).reply
 	answer := b.receive(now, *question).reply
 	a.receive(now, *answer)
@@ -118,15 +118,15 @@ func TestOffersTakesTheRunThatAnswers(t *testing.T) {
 	a.receive(now, said)
 
 	again := fair("b", 3) // with a clock that was set back
-	again.setOwn(now, Offer{Draining: true})
+	again.setOwn(now, Advertisement{Draining: true})
 	meet(t, now, a, again)
-	if o := only(t, a, now); !o.Offer.Draining {
+	if o := only(t, a, now); !o.Advertisement.Draining {
 		t.Fatalf("%+v", o)
 	}
 	for name, old := range map[string]message{"said": said, "answered": *answer} {
 		now = now.Add(time.Second)
 		is := a.receive(now, old)
-		if is.changed || is.reply == nil || is.reply.Question <= 2 || !only(t, a, now).Offer.Draining {
+		if is.changed || is.reply == nil || is.reply.Question <= 2 || !only(t, a, now).Advertisement.Draining {
 			t.Errorf("what an earlier run %s is believed: %+v", name, is)
 		}
 		if a.receive(now, *again.receive(now, *is.reply).reply).changed || a.entries["b"].question != 0 {
@@ -138,11 +138,11 @@ func TestOffersTakesTheRunThatAnswers(t *testing.T) {
 func TestOffersFindsWhoIsSilent(t *testing.T) {
 	began := time.Unix(1000, 0)
 	a, b := fair("a", 1), fair("b", 9)
-	b.setOwn(began, Offer{})
+	b.setOwn(began, Advertisement{})
 	meet(t, began, a, b)
 	silent := func(after time.Duration) bool {
 		a.expire(began.Add(after))
-		return only(t, a, began).Silent
+		return only(t, a, began).TimedOut
 	}
 	if due := a.due(); !due.Equal(began.Add(b.lease)) {
 		t.Errorf("somebody is silent at %v", due)
@@ -153,16 +153,16 @@ func TestOffersFindsWhoIsSilent(t *testing.T) {
 	if !a.due().IsZero() {
 		t.Error("there is more to find")
 	}
-	if !a.receive(began.Add(time.Second), b.nextMessage()).changed || only(t, a, began).Silent || only(t, a, began).Left {
+	if !a.receive(began.Add(time.Second), b.nextMessage()).changed || only(t, a, began).TimedOut || only(t, a, began).Left {
 		t.Error("who is heard again is silent")
 	}
 	m, _ := b.farewell()
-	if !a.receive(began.Add(time.Second), m).changed || !only(t, a, began).Silent || !only(t, a, began).Left {
+	if !a.receive(began.Add(time.Second), m).changed || !only(t, a, began).TimedOut || !only(t, a, began).Left {
 		t.Error("who has left is not silent")
 	}
-	meet(t, began, a, fair("b", 10).with(Offer{}))
+	meet(t, began, a, fair("b", 10).with(Advertisement{}))
 	a.markLeft("b")
-	if o := only(t, a, began); !o.Silent || !o.Left {
+	if o := only(t, a, began); !o.TimedOut || !o.Left {
 		t.Error("of whom it is said that it has left is not silent")
 	}
 	a.markLeft("nobody")
@@ -176,15 +176,15 @@ func TestOffersFindsWhoIsSilent(t *testing.T) {
 func TestOffersDoesNotTakeItsOwnPauseForSilence(t *testing.T) {
 	began := time.Unix(1000, 0)
 	a, b := fair("a", 1), fair("b", 9)
-	b.setOwn(began, Offer{})
+	b.setOwn(began, Advertisement{})
 	meet(t, began, a, b)
 	resumed := began.Add(10 * time.Second)
 	a.expire(resumed)
-	if only(t, a, resumed).Silent || !a.due().Equal(resumed.Add(reprieve)) {
+	if only(t, a, resumed).TimedOut || !a.due().Equal(resumed.Add(reprieve)) {
 		t.Errorf("the other is silent at once; next at %v", a.due())
 	}
 	a.expire(resumed.Add(time.Hour)) // again too late: once is enough
-	if !only(t, a, resumed).Silent {
+	if !only(t, a, resumed).TimedOut {
 		t.Error("the other is never silent")
 	}
 }
@@ -202,8 +202,8 @@ func TestOffersRepeats(t *testing.T) {
 		if _, ok := c.farewell(); ok {
 			t.Fatal("who has told nothing says that it leaves")
 		}
-		c.setOwn(began, Offer{})
-		if c.setOwn(began, Offer{}) {
+		c.setOwn(began, Advertisement{})
+		if c.setOwn(began, Advertisement{}) {
 			t.Error("the same offer is new")
 		}
 		var said []time.Duration
@@ -221,7 +221,7 @@ func TestOffersRepeats(t *testing.T) {
 				break
 			}
 		}
-		if sent := float64(len(said)*test.listeners) / 20; sent > offerRate {
+		if sent := float64(len(said)*test.listeners) / 20; sent > packetRate {
 			t.Errorf("%d listeners: %v packets a second", test.listeners, sent)
 		}
 	}
@@ -234,7 +234,7 @@ func TestOffersIsBounded(t *testing.T) {
 		c := fair("a", 1)
 		sent, last := 0, began
 		for now := began; now.Before(began.Add(10 * time.Second)); now = now.Add(time.Millisecond) {
-			c.setOwn(now, Offer{Checks: map[string]bool{"apiserver": now.UnixMilli()%2 == 0}})
+			c.setOwn(now, Advertisement{Checks: map[string]bool{"apiserver": now.UnixMilli()%2 == 0}})
 			if _, ok := c.broadcast(now, listeners); ok {
 				sent, last = sent+listeners, now
 			}
@@ -245,7 +245,7 @@ func TestOffersIsBounded(t *testing.T) {
 				t.Fatalf("%d listeners: nothing is said for %v", listeners, silence)
 			}
 		}
-		if most := 10*offerRate + max(minBurst, burstRounds*listeners); sent > most || sent < most/2 {
+		if most := 10*packetRate + max(minBurst, burstRounds*listeners); sent > most || sent < most/2 {
 			t.Errorf("%d listeners: %d packets", listeners, sent)
 		}
 	}
@@ -256,8 +256,8 @@ func TestOffersIsBounded(t *testing.T) {
 func TestOffersSeeksWhomOthersHear(t *testing.T) {
 	began := time.Unix(1000, 0)
 	a, b, far := fair("a", 1), fair("b", 9), fair("far", 5)
-	b.setOwn(began, Offer{})
-	far.setOwn(began, Offer{})
+	b.setOwn(began, Advertisement{})
+	far.setOwn(began, Advertisement{})
 	meet(t, began, b, far)
 	meet(t, began, a, b)
 	search := func(limit time.Duration) (sought []time.Duration) {
@@ -279,11 +279,11 @@ func TestOffersSeeksWhomOthersHear(t *testing.T) {
 	if sought := search(time.Second); len(sought) > 0 || len(a.missing) > 0 {
 		t.Errorf("who is heard is sought at %v", sought)
 	}
-	claims := make([]uint32, 10*maxHears)
+	claims := make([]uint32, 10*maxPeers)
 	for i := range claims {
 		claims[i] = uint32(i)
 	}
-	if a.findMissing(began, claims); len(a.missing) > maxHears {
+	if a.findMissing(began, claims); len(a.missing) > maxPeers {
 		t.Errorf("%d members are missed", len(a.missing))
 	}
 	if a.findMissing(began.Add(forgetAfter), nil); len(a.missing) > 0 {
@@ -294,7 +294,7 @@ func TestOffersSeeksWhomOthersHear(t *testing.T) {
 // Who hears of a new one says so at once, for those that have not.
 func TestOffersTellsOfWhomItHears(t *testing.T) {
 	now := time.Unix(1000, 0)
-	a, b := fair("a", 1).with(Offer{}), fair("b", 9).with(Offer{})
+	a, b := fair("a", 1).with(Advertisement{}), fair("b", 9).with(Advertisement{})
 	for range again {
 		a.broadcast(now, 5)
 		now = a.due()
@@ -304,7 +304,7 @@ func TestOffersTellsOfWhomItHears(t *testing.T) {
 		t.Fatalf("at %v, the next is due at %v", now, a.due())
 	}
 	meet(t, now, a, b)
-	if m, ok := a.broadcast(now, 5); !ok || !slices.Equal(m.Hears, []uint32{hashed("b")}) {
+	if m, ok := a.broadcast(now, 5); !ok || !slices.Equal(m.Peers, []uint32{hashed("b")}) {
 		t.Errorf("it says %+v, %v", m, ok)
 	}
 }

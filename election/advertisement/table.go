@@ -1,4 +1,4 @@
-package offer
+package advertisement
 
 import (
 	"cmp"
@@ -14,10 +14,10 @@ const (
 	// perHold is how often an offer is repeated while it holds: so many less one may be
 	// lost or late.
 	perHold = 4
-	// offerRate is how many packets a second this member's offer is told with, on the
+	// packetRate is how many packets a second this member's offer is told with, on the
 	// whole, and repeatRate how many of them repeat it: beyond these it is repeated less
 	// often, and holds longer.
-	offerRate, repeatRate = 1000, 800
+	packetRate, repeatRate = 1000, 800
 	// minBurst is how many packets may go at once, and burstRounds how often all are told
 	// at once, if that is more.
 	minBurst, burstRounds = 100, 6
@@ -48,16 +48,16 @@ var again = []time.Duration{20 * time.Millisecond, 40 * time.Millisecond}
 // first offer of a run is believed only as the answer to a question, which has a number
 // that nobody can guess or has used before: so what was recorded can be played back to no
 // effect, and clocks, which may be set back between two runs, do not matter.
-type offers struct {
+type table struct {
 	self   string
 	run    uint64
 	lease  time.Duration
 	number func() uint64 // of a question: any, as long as nobody can guess it
 
-	own       *Offer // nil: nothing is told
-	listeners int    // how many it is told to
-	sequence  uint64 // of the last message
-	repeats   int    // how often the last change has been repeated
+	own       *Advertisement // nil: nothing is told
+	listeners int            // how many it is told to
+	sequence  uint64         // of the last message
+	repeats   int            // how often the last change has been repeated
 	next      time.Time
 	budget    float64 // packets that may be sent
 	counted   time.Time
@@ -69,14 +69,14 @@ type offers struct {
 
 // entry is what is known of another member.
 type entry struct {
-	offer    Offer
-	run      uint64 // 0: nothing is believed yet
-	sequence uint64
-	heard    time.Time
-	until    time.Time // when it is silent
-	silent   bool
-	left     bool
-	spared   bool // it has got more time, as this process was late
+	advertisement Advertisement
+	run           uint64 // 0: nothing is believed yet
+	sequence      uint64
+	received      time.Time
+	until         time.Time // when it is silent
+	timedOut      bool
+	left          bool
+	spared        bool // it has got more time, as this process was late
 
 	question uint64 // that waits for an answer; 0: none
 	asked    time.Time
@@ -85,48 +85,48 @@ type entry struct {
 
 // missed is a member that another hears and this one does not.
 type missed struct {
-	heard time.Time     // of it, last
-	seek  time.Time     // when it is to be sought
-	pause time.Duration // until it is sought again
+	received time.Time     // of it, last
+	seek     time.Time     // when it is to be sought
+	pause    time.Duration // until it is sought again
 }
 
-func newOffers(self string, run uint64, lease time.Duration, number func() uint64) *offers {
-	return &offers{self: self, run: run, lease: lease, number: number,
+func newTable(self string, run uint64, lease time.Duration, number func() uint64) *table {
+	return &table{self: self, run: run, lease: lease, number: number,
 		entries: make(map[string]*entry), missing: make(map[uint32]*missed)}
 }
 
 // setOwn makes this what the member offers. It reports whether that is new.
-func (o *offers) setOwn(now time.Time, own Offer) bool {
-	if o.own != nil && o.own.equal(own) {
+func (t *table) setOwn(now time.Time, own Advertisement) bool {
+	if t.own != nil && t.own.equal(own) {
 		return false
 	}
-	o.own = &own
-	o.repeats = 0
-	o.next = now
+	t.own = &own
+	t.repeats = 0
+	t.next = now
 	return true
 }
 
-func (o *offers) setLease(now time.Time, lease time.Duration) {
-	if lease < o.lease {
-		o.next = now
+func (t *table) setLease(now time.Time, lease time.Duration) {
+	if lease < t.lease {
+		t.next = now
 	}
-	o.lease = lease
+	t.lease = lease
 }
 
 // interval is how long it takes from one repetition to the next.
-func (o *offers) interval() time.Duration {
-	return max(o.lease/perHold, time.Duration(o.listeners)*time.Second/repeatRate)
+func (t *table) interval() time.Duration {
+	return max(t.lease/perHold, time.Duration(t.listeners)*time.Second/repeatRate)
 }
 
 // nextMessage is what is said next, once there is an offer.
-func (o *offers) nextMessage() message {
-	o.sequence++
-	m := message{From: o.self, Run: o.run, Sequence: o.sequence, Hold: max(o.lease, perHold*o.interval()), Offer: *o.own}
-	for name, e := range o.entries {
-		if e.heard.IsZero() || e.silent {
+func (t *table) nextMessage() message {
+	t.sequence++
+	m := message{From: t.self, Run: t.run, Sequence: t.sequence, Hold: max(t.lease, perHold*t.interval()), Advertisement: *t.own}
+	for name, e := range t.entries {
+		if e.received.IsZero() || e.timedOut {
 			continue
 		}
-		if m.Hears = append(m.Hears, hashed(name)); len(m.Hears) == maxHears {
+		if m.Peers = append(m.Peers, hashed(name)); len(m.Peers) == maxPeers {
 			break
 		}
 	}
@@ -134,36 +134,36 @@ func (o *offers) nextMessage() message {
 }
 
 // broadcast returns what all listeners are to be told now, if anything.
-func (o *offers) broadcast(now time.Time, listeners int) (m message, ok bool) {
-	o.listeners = listeners
-	if o.own == nil || now.Before(o.next) {
+func (t *table) broadcast(now time.Time, listeners int) (m message, ok bool) {
+	t.listeners = listeners
+	if t.own == nil || now.Before(t.next) {
 		return m, false
 	}
 	burst := float64(max(minBurst, burstRounds*listeners))
-	if o.counted.IsZero() {
-		o.budget = burst
+	if t.counted.IsZero() {
+		t.budget = burst
 	}
-	o.budget = min(burst, o.budget+now.Sub(o.counted).Seconds()*offerRate)
-	o.counted = now
-	if missing := math.Ceil(float64(listeners) - o.budget); missing > 0 {
-		o.next = now.Add(time.Duration(missing) * time.Second / offerRate)
+	t.budget = min(burst, t.budget+now.Sub(t.counted).Seconds()*packetRate)
+	t.counted = now
+	if missing := math.Ceil(float64(listeners) - t.budget); missing > 0 {
+		t.next = now.Add(time.Duration(missing) * time.Second / packetRate)
 		return m, false
 	}
-	o.budget -= float64(listeners)
-	o.next = now.Add(o.interval())
-	if o.repeats < len(again) {
-		o.next = now.Add(again[o.repeats])
-		o.repeats++
+	t.budget -= float64(listeners)
+	t.next = now.Add(t.interval())
+	if t.repeats < len(again) {
+		t.next = now.Add(again[t.repeats])
+		t.repeats++
 	}
-	return o.nextMessage(), true
+	return t.nextMessage(), true
 }
 
 // farewell is the last that all listeners are to be told, if they were told anything.
-func (o *offers) farewell() (m message, ok bool) {
-	if o.own == nil || o.sequence == 0 {
+func (t *table) farewell() (m message, ok bool) {
+	if t.own == nil || t.sequence == 0 {
 		return m, false
 	}
-	m = o.nextMessage()
+	m = t.nextMessage()
 	m.Left = true
 	return m, true
 }
@@ -175,29 +175,29 @@ type reaction struct {
 	seek    []uint32 // members that its sender hears and this one does not, by the hashes of their names
 }
 
-func (o *offers) receive(now time.Time, m message) reaction {
-	if m.From == o.self {
-		o.ignored++
+func (t *table) receive(now time.Time, m message) reaction {
+	if m.From == t.self {
+		t.ignored++
 		return reaction{}
 	}
-	e := o.entries[m.From]
+	e := t.entries[m.From]
 	if e == nil {
 		e = new(entry)
-		o.entries[m.From] = e
+		t.entries[m.From] = e
 	}
 	if m.Question != 0 {
-		if o.own == nil || now.Sub(e.answered) < answerAgain {
+		if t.own == nil || now.Sub(e.answered) < answerAgain {
 			return reaction{}
 		}
 		e.answered = now
-		answer := o.nextMessage()
+		answer := t.nextMessage()
 		answer.Answer = m.Question
 		return reaction{reply: &answer}
 	}
 	answers := m.Answer != 0 && m.Answer == e.question
 	switch {
 	case m.Run != e.run && !answers:
-		return reaction{reply: o.ask(now, e)}
+		return reaction{reply: t.ask(now, e)}
 	case m.Run != e.run:
 		e.run, e.sequence = m.Run, 0
 	}
@@ -205,89 +205,89 @@ func (o *offers) receive(now time.Time, m message) reaction {
 		e.question = 0
 	}
 	if m.Sequence <= e.sequence {
-		o.ignored++
+		t.ignored++
 		return reaction{}
 	}
-	if e.heard.IsZero() || e.silent && !m.Left {
-		o.next = now // the others may not know of it
+	if e.received.IsZero() || e.timedOut && !m.Left {
+		t.next = now // the others may not know of it
 	}
-	changed := e.heard.IsZero() || e.silent != m.Left || e.left != m.Left || !e.offer.equal(m.Offer)
-	e.offer, e.sequence, e.heard, e.until, e.spared = m.Offer, m.Sequence, now, now.Add(m.Hold), false
-	e.silent, e.left = m.Left, m.Left
-	return reaction{changed: changed, seek: o.findMissing(now, m.Hears)}
+	changed := e.received.IsZero() || e.timedOut != m.Left || e.left != m.Left || !e.advertisement.equal(m.Advertisement)
+	e.advertisement, e.sequence, e.received, e.until, e.spared = m.Advertisement, m.Sequence, now, now.Add(m.Hold), false
+	e.timedOut, e.left = m.Left, m.Left
+	return reaction{changed: changed, seek: t.findMissing(now, m.Peers)}
 }
 
 // ask returns the question for what a member offers, unless it has been asked just now.
-func (o *offers) ask(now time.Time, e *entry) *message {
+func (t *table) ask(now time.Time, e *entry) *message {
 	if e.question != 0 && now.Sub(e.asked) < askAgain {
 		return nil
 	}
 	for e.question == 0 {
-		e.question = o.number()
+		e.question = t.number()
 	}
 	e.asked = now
-	return &message{From: o.self, Question: e.question}
+	return &message{From: t.self, Question: e.question}
 }
 
 // findMissing returns those members, by the hashes of their names, that somebody else hears and
 // this one does not, and that are to be sought by now, as neither have heard of the
 // other.
-func (o *offers) findMissing(now time.Time, hears []uint32) (lost []uint32) {
-	heard := map[uint32]bool{hashed(o.self): true}
-	for name, e := range o.entries {
-		if !e.heard.IsZero() && !e.silent {
+func (t *table) findMissing(now time.Time, hears []uint32) (lost []uint32) {
+	heard := map[uint32]bool{hashed(t.self): true}
+	for name, e := range t.entries {
+		if !e.received.IsZero() && !e.timedOut {
 			heard[hashed(name)] = true
 		}
 	}
-	maps.DeleteFunc(o.missing, func(name uint32, m *missed) bool { return heard[name] || now.Sub(m.heard) >= forgetAfter })
+	maps.DeleteFunc(t.missing, func(name uint32, m *missed) bool { return heard[name] || now.Sub(m.received) >= forgetAfter })
 	for _, name := range hears {
-		m := o.missing[name]
+		m := t.missing[name]
 		switch {
-		case heard[name] || m == nil && len(o.missing) >= maxHears:
+		case heard[name] || m == nil && len(t.missing) >= maxPeers:
 			continue
 		case m == nil:
 			m = &missed{seek: now.Add(seekAfter), pause: seekAgain}
-			o.missing[name] = m
+			t.missing[name] = m
 		case !now.Before(m.seek):
 			m.seek, m.pause = now.Add(m.pause), min(2*m.pause, maxSeek)
 			lost = append(lost, name)
 		}
-		m.heard = now
+		m.received = now
 	}
 	return lost
 }
 
-func (o *offers) markLeft(member string) {
-	if e := o.entries[member]; e != nil {
-		e.silent, e.left = true, true
+func (t *table) markLeft(member string) {
+	if e := t.entries[member]; e != nil {
+		e.timedOut, e.left = true, true
 	}
 }
 
-func (o *offers) retain(member func(string) bool) {
-	maps.DeleteFunc(o.entries, func(name string, _ *entry) bool { return !member(name) })
+func (t *table) retain(member func(string) bool) {
+	maps.DeleteFunc(t.entries, func(name string, _ *entry) bool { return !member(name) })
 }
 
-func (o *offers) expire(now time.Time) {
-	for _, e := range o.entries {
+func (t *table) expire(now time.Time) {
+	for _, e := range t.entries {
 		late := now.Sub(e.until)
 		switch {
-		case e.silent || e.heard.IsZero() || late < 0:
+		case e.timedOut || e.received.IsZero() || late < 0:
 		case late > lateness && !e.spared:
 			e.spared, e.until = true, now.Add(reprieve)
 		default:
-			e.silent = true
+			e.timedOut = true
 		}
 	}
 }
 
 // due is when broadcast or expire have something to do next; the zero time is never.
-func (o *offers) due() time.Time {
+func (t *table) due() time.Time {
 	var due time.Time
-	if o.own != nil {
-		due = o.next
+	if t.own != nil {
+		due = t.next
 	}
-	for _, e := range o.entries {
-		if !e.silent && !e.heard.IsZero() {
+	for _, e := range t.entries {
+		if !e.timedOut && !e.received.IsZero() {
 			due = wake.Earlier(due, e.until)
 		}
 	}
@@ -295,16 +295,16 @@ func (o *offers) due() time.Time {
 }
 
 // list is what is offered now, except addresses, by the members' sorted names.
-func (o *offers) list(now time.Time) []Offered {
-	var all []Offered
-	if o.own != nil {
-		all = append(all, Offered{Member: o.self, Self: true, Offer: *o.own, Heard: now})
+func (t *table) list(now time.Time) []MemberState {
+	var all []MemberState
+	if t.own != nil {
+		all = append(all, MemberState{Member: t.self, Self: true, Advertisement: *t.own, Received: now})
 	}
-	for name, e := range o.entries {
-		if !e.heard.IsZero() {
-			all = append(all, Offered{Member: name, Offer: e.offer, Silent: e.silent, Left: e.left, Heard: e.heard})
+	for name, e := range t.entries {
+		if !e.received.IsZero() {
+			all = append(all, MemberState{Member: name, Advertisement: e.advertisement, TimedOut: e.timedOut, Left: e.left, Received: e.received})
 		}
 	}
-	slices.SortFunc(all, func(a, b Offered) int { return cmp.Compare(a.Member, b.Member) })
+	slices.SortFunc(all, func(a, b MemberState) int { return cmp.Compare(a.Member, b.Member) })
 	return all
 }

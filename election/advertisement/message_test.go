@@ -1,4 +1,4 @@
-package offer
+package advertisement
 
 import (
 	"bytes"
@@ -14,10 +14,10 @@ import (
 func TestOfferMessages(t *testing.T) {
 	for name, m := range map[string]message{
 		"question": {From: "w1", Question: 1 << 63},
-		"nothing":  {From: "m1", Run: 1, Offer: Offer{Checks: map[string]bool{}}},
-		"all": {From: strings.Repeat("m", 255), Run: 1<<64 - 1, Sequence: 1<<64 - 1, Answer: 7, Hold: maxHold, Left: true, Hears: []uint32{0, 1<<32 - 1},
-			Offer: Offer{Draining: true, Passing: true, Checks: map[string]bool{"apiserver": true, "registry": false, strings.Repeat("x", maxCheckName): true}}},
-		"passes on": {From: "m1", Run: 1, Offer: Offer{Passing: true, Checks: map[string]bool{}}},
+		"nothing":  {From: "m1", Run: 1, Advertisement: Advertisement{Checks: map[string]bool{}}},
+		"all": {From: strings.Repeat("m", 255), Run: 1<<64 - 1, Sequence: 1<<64 - 1, Answer: 7, Hold: maxHold, Left: true, Peers: []uint32{0, 1<<32 - 1},
+			Advertisement: Advertisement{Draining: true, Passing: true, Checks: map[string]bool{"apiserver": true, "registry": false, strings.Repeat("x", maxCheckName): true}}},
+		"passes on": {From: "m1", Run: 1, Advertisement: Advertisement{Passing: true, Checks: map[string]bool{}}},
 	} {
 		b, omitted := m.append([]byte("before"))
 		b = b[len("before"):]
@@ -54,10 +54,10 @@ func TestOfferMessagesAreBounded(t *testing.T) {
 		{long, "00" + strings.Repeat("x", maxCheckName-2), 10, 100 - 11},
 		{map[string]bool{"": true, strings.Repeat("x", maxCheckName+1): true, "short": true}, "short", 1, 2},
 	} {
-		b, omitted := message{From: strings.Repeat("m", 253), Run: 1, Offer: Offer{Checks: test.checks}}.append(nil)
+		b, omitted := message{From: strings.Repeat("m", 253), Run: 1, Advertisement: Advertisement{Checks: test.checks}}.append(nil)
 		m, err := parse(b)
-		if err != nil || len(b) > maxOffer || omitted != test.omitted || len(m.Offer.Checks) < test.least || !m.Offer.Checks[test.first] {
-			t.Errorf("%d bytes with %d checks, %d omitted: %v", len(b), len(m.Offer.Checks), omitted, err)
+		if err != nil || len(b) > maxMessage || omitted != test.omitted || len(m.Advertisement.Checks) < test.least || !m.Advertisement.Checks[test.first] {
+			t.Errorf("%d bytes with %d checks, %d omitted: %v", len(b), len(m.Advertisement.Checks), omitted, err)
 		}
 	}
 }
@@ -75,7 +75,7 @@ func TestOffersOfConfigurationsFit(t *testing.T) {
 	} {
 		file := "apiVersion: herald.dev/v1alpha1\nkind: Speaker\nnodeName: m1\nelection: {insecure: true, members: {m1: \"10.0.1.1:7946\"}}\n" +
 			"vips: [{name: control-plane, addresses: [10.0.1.100], announce: arp, whenAllFail: keep, checks: [0" + strings.Repeat("x", test.length-1) + "]}]\nchecks:\n"
-		offer := Offer{Checks: map[string]bool{config.OfferedVIP + "control-plane": true}}
+		offer := Advertisement{Checks: map[string]bool{config.AdvertisedVIP + "control-plane": true}}
 		for i := range test.checks {
 			length := test.length
 			if i == test.checks-1 {
@@ -87,7 +87,7 @@ func TestOffersOfConfigurationsFit(t *testing.T) {
 			file += fmt.Sprintf("- {name: %s, tcp: {address: \"127.0.0.1:6443\"}}\n", check)
 		}
 		_, err := config.Parse("herald.yaml", []byte(file))
-		_, omitted := message{From: "m1", Run: 1, Sequence: 1<<64 - 1, Hold: maxHold, Hears: make([]uint32, maxHears), Offer: offer}.append(nil)
+		_, omitted := message{From: "m1", Run: 1, Sequence: 1<<64 - 1, Hold: maxHold, Peers: make([]uint32, maxPeers), Advertisement: offer}.append(nil)
 		if (err == nil) != test.fits || (omitted == 0) != test.fits {
 			t.Errorf("%s: %d names have no room; %v", name, omitted, err)
 		}
@@ -95,7 +95,7 @@ func TestOffersOfConfigurationsFit(t *testing.T) {
 }
 
 func TestMalformedOffers(t *testing.T) {
-	good, _ := message{From: "m1", Run: 1, Sequence: 1, Hold: time.Second, Offer: Offer{Checks: map[string]bool{"a": true, "b": true}}}.append(nil)
+	good, _ := message{From: "m1", Run: 1, Sequence: 1, Hold: time.Second, Advertisement: Advertisement{Checks: map[string]bool{"a": true, "b": true}}}.append(nil)
 	change := func(at int, to byte) []byte {
 		b := bytes.Clone(good)
 		b[at] = to
@@ -112,9 +112,9 @@ func TestMalformedOffers(t *testing.T) {
 		"a check twice":       change(end-1, 'a'),
 		"a check of no name":  change(end-2, healthyBit),
 		"a check too long":    append(change(end-2, 64), make([]byte, 64)...),
-		"hears too many":      append(change(end-6, maxHears+1), make([]byte, 4*maxHears+100)...),
+		"hears too many":      append(change(end-6, maxPeers+1), make([]byte, 4*maxPeers+100)...),
 		"too many checks":     append(change(end-5, maxChecks+1), make([]byte, 100)...),
-		"far too long":        append(bytes.Clone(good), make([]byte, maxOffer)...),
+		"far too long":        append(bytes.Clone(good), make([]byte, maxMessage)...),
 		"an endless sequence": append([]byte{magic, version, 0, 1, 'a', 0, 0, 0, 0, 0, 0, 0, 1}, bytes.Repeat([]byte{0xff}, 20)...),
 	} {
 		if m, err := parse(b); err == nil {
@@ -131,7 +131,7 @@ func TestMalformedOffers(t *testing.T) {
 func FuzzOffers(f *testing.F) {
 	for _, m := range []message{
 		{From: "w1", Question: 1},
-		{From: "m1", Run: 1, Sequence: 2, Answer: 3, Hold: time.Second, Offer: Offer{Draining: true, Passing: true, Checks: map[string]bool{"apiserver": true, "registry": false}}},
+		{From: "m1", Run: 1, Sequence: 2, Answer: 3, Hold: time.Second, Advertisement: Advertisement{Draining: true, Passing: true, Checks: map[string]bool{"apiserver": true, "registry": false}}},
 		{From: "m1", Run: 1, Sequence: 3, Left: true},
 	} {
 		b, _ := m.append(nil)
@@ -144,18 +144,18 @@ func FuzzOffers(f *testing.F) {
 			return
 		}
 		again, omitted := m.append(nil)
-		if got, err := parse(again); err != nil || omitted > 0 || !reflect.DeepEqual(got, m) || len(again) > maxOffer {
+		if got, err := parse(again); err != nil || omitted > 0 || !reflect.DeepEqual(got, m) || len(again) > maxMessage {
 			t.Fatalf("%+v becomes %+v, %d omitted: %v", m, got, omitted, err)
 		}
 		c := fair("a", 1)
-		c.setOwn(now, Offer{Checks: map[string]bool{"apiserver": true}})
+		c.setOwn(now, Advertisement{Checks: map[string]bool{"apiserver": true}})
 		c.receive(now, m)
 		m.Answer = 1
 		c.receive(now, m)
 		c.expire(now.Add(maxHold)) // it may take itself for late
 		c.expire(now.Add(2 * maxHold))
 		for _, o := range c.list(now) {
-			if !o.Self && !o.Silent {
+			if !o.Self && !o.TimedOut {
 				t.Fatalf("%+v is heard for ever", o)
 			}
 		}

@@ -1,0 +1,94 @@
+package daemon
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/election"
+	"github.com/herald-vip/herald/health"
+)
+
+// What there is to say is offered; what is no verdict is not.
+func TestAdvertiser(t *testing.T) {
+	var verdicts []health.Verdict
+	var told []election.Advertisement
+	o := &advertiser{advertise: func(a election.Advertisement) { told = append(told, a) }, verdicts: func() []health.Verdict { return verdicts }}
+	type checks = map[string]bool
+	for _, step := range []struct {
+		what     string
+		verdicts []health.Verdict
+		act      func()
+		want     []election.Advertisement
+	}{
+		{"no checks", nil, o.publish, nil},
+		{"a worker drains", nil, func() { o.setDraining(true); o.setDraining(false) }, nil},
+		{"no verdicts", []health.Verdict{{Check: "a"}, {Check: "b"}}, o.publish, []election.Advertisement{{Checks: checks{}}}},
+		{"the first", []health.Verdict{{Check: "a", State: health.Healthy}, {Check: "b"}}, o.publish, []election.Advertisement{{Checks: checks{"a": true}}}},
+		{"again, slower", []health.Verdict{{Check: "a", State: health.Healthy, Latency: 1}, {Check: "b"}}, o.publish, []election.Advertisement{{Checks: checks{"a": true}}}},
+		{"unhealthy", []health.Verdict{{Check: "a", State: health.Unhealthy}, {Check: "b"}}, o.publish, []election.Advertisement{{Checks: checks{"a": false}}}},
+		{"draining", []health.Verdict{{Check: "a", State: health.Healthy}}, func() { o.setDraining(true) }, []election.Advertisement{{Draining: true, Checks: checks{"a": true}}}},
+		{"stood still", []health.Verdict{{Check: "a", State: health.Unhealthy, Paused: true}}, o.publish, []election.Advertisement{{Draining: true, Checks: checks{}}}},
+		{"a VIP", nil, func() { o.Tell(checks{"cp": true}) }, []election.Advertisement{{Draining: true, Checks: checks{"vip:cp": true}}}},
+		{"which fails", nil, func() { o.Tell(checks{"cp": false}) }, []election.Advertisement{{Draining: true, Checks: checks{"vip:cp": false}}}},
+		{"no VIP any more", nil, func() { o.Tell(nil) }, []election.Advertisement{{Draining: true, Checks: checks{}}}},
+		{"no checks any more", nil, func() { o.setDraining(false) }, []election.Advertisement{{Checks: checks{}}}},
+		{"passes on", nil, func() { o.setPassing(true) }, []election.Advertisement{{Passing: true, Checks: checks{}}}},
+	} {
+		verdicts, told = step.verdicts, nil
+		step.act()
+		if diff := cmp.Diff(step.want, told); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", step.what, diff)
+		}
+	}
+}
+
+// Another member serves a VIP that says so, is heard and does not drain; the last word counts.
+func TestHeard(t *testing.T) {
+	at := time.Unix(1000, 0)
+	of := func(after time.Duration, change func(*election.MemberState)) election.MemberState {
+		o := election.MemberState{Member: "m2", Advertisement: election.Advertisement{Checks: map[string]bool{"vip:cp": true, "cp": true}}, Received: at.Add(after)}
+		change(&o)
+		return o
+	}
+	serves := func(*election.MemberState) {}
+	for name, tt := range map[string]struct {
+		offers []election.MemberState
+		want   time.Time
+	}{
+		"nobody":   {},
+		"one":      {[]election.MemberState{of(0, serves)}, at},
+		"the last": {[]election.MemberState{of(1, serves), of(2, serves), of(0, serves)}, at.Add(2)},
+		"one that knows of no VIPs, whose checks pass": {[]election.MemberState{
+			of(1, func(o *election.MemberState) {
+				o.Advertisement.Checks = map[string]bool{"apiserver": true, "registry": true, "other": false}
+			}),
+		}, at.Add(1)},
+		"one that knows of no VIPs, a check of which fails": {[]election.MemberState{
+			of(1, func(o *election.MemberState) {
+				o.Advertisement.Checks = map[string]bool{"apiserver": true, "registry": false}
+			}),
+		}, time.Time{}},
+		"one that has some of the checks, as a worker without the VIP": {[]election.MemberState{
+			of(1, func(o *election.MemberState) { o.Advertisement.Checks = map[string]bool{"registry": true} }),
+		}, time.Time{}},
+		"one that has none of the checks": {[]election.MemberState{
+			of(1, func(o *election.MemberState) { o.Advertisement.Checks = map[string]bool{"other": true} }),
+		}, time.Time{}},
+		"no other": {[]election.MemberState{
+			of(1, func(o *election.MemberState) { o.Self = true }),
+			of(2, func(o *election.MemberState) { o.TimedOut = true }),
+			of(3, func(o *election.MemberState) { o.Advertisement.Draining = true }),
+			of(4, func(o *election.MemberState) { o.Advertisement.Checks = map[string]bool{"vip:cp": false, "cp": true} }),
+		}, time.Time{}},
+	} {
+		o := &advertiser{
+			states: func() []election.MemberState { return tt.offers },
+			last:   election.Advertisement{Checks: map[string]bool{"apiserver": false, "registry": true}},
+		}
+		if got := o.Heard("cp", []string{"apiserver", "registry", "link eth1"}); !got.Equal(tt.want) {
+			t.Errorf("%s: heard at %v, want %v", name, got, tt.want)
+		}
+	}
+}
