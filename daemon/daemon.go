@@ -201,7 +201,7 @@ func (d *Daemon) newSpeaker(c *config.Config) error {
 	d.fence = unfenced
 	o := flat.Options{Log: d.log, Watcher: d.links, Node: c.NodeName, Refresh: c.ARP.Refresh, Fence: guard, Moved: d.replace, MemberStates: d.takeMemberStates}
 	if d.services != nil {
-		o.Services = d.services.onLayer2
+		o.Services = d.services.flat
 	}
 	d.advertiser = &advertiser{}
 	d.flat, d.speaker = flat.New(o, func(parts speaker.FlatParts) *speaker.Speaker {

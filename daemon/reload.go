@@ -10,7 +10,7 @@ import (
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/convert"
-	"github.com/herald-vip/herald/service/announce"
+	"github.com/herald-vip/herald/speaker/flat"
 )
 
 // reload puts the file as it is now in force, or keeps the configuration that
@@ -131,11 +131,11 @@ func vipAddresses(c *config.Config) []netip.Addr {
 
 // untaken refuses a new VIP on a flat layer 2 whose address a node may hold as one of a
 // Service, by another lease.
-func untaken(old, new *config.Config, held []announce.Address) error {
+func untaken(old, new *config.Config, held []flat.Address) error {
 	had := vipAddresses(old)
 	for _, v := range new.VIPs {
 		for _, addr := range v.Addresses {
-			i := slices.IndexFunc(held, func(a announce.Address) bool { return a.Addr == addr })
+			i := slices.IndexFunc(held, func(a flat.Address) bool { return a.Addr == addr })
 			if i < 0 || v.Announce != config.AnnounceARP || slices.Contains(had, addr) {
 				continue
 			}

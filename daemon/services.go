@@ -220,23 +220,12 @@ func (s *services) peers() peering.Resources {
 	return out
 }
 
-// flat are the addresses that this node may hold on a flat layer 2.
-func (s *services) flat() []announce.Address {
+// flat returns the addresses that this node may hold on a flat layer 2.
+func (s *services) flat() []flat.Address {
 	if s == nil {
 		return nil
 	}
 	return s.announcer.Flat()
-}
-
-// onLayer2 are the same for package flat.
-func (s *services) onLayer2() []flat.Address {
-	var out []flat.Address
-	for _, a := range s.announcer.Flat() {
-		out = append(out, flat.Address{
-			Addr: a.Addr, Interfaces: a.Interfaces, Nodes: a.Nodes, Preferred: a.Preferred, Preempt: a.Preempt, Apart: a.Apart,
-		})
-	}
-	return out
 }
 
 // drain withdraws all that is announced for Services, with notice.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/herald-vip/herald/config"
-	"github.com/herald-vip/herald/service/announce"
+	"github.com/herald-vip/herald/speaker/flat"
 )
 
 // An address that nodes hold as a Service's has another lease than a VIP of the file.
@@ -14,11 +14,11 @@ func TestUntaken(t *testing.T) {
 	of := func(a config.Announce) *config.Config {
 		return &config.Config{VIPs: []config.VIP{{Name: "cp", Announce: a, Addresses: []netip.Addr{addr}}}}
 	}
-	held := []announce.Address{{Addr: addr, Service: "default/web", Pool: "lan"}}
+	held := []flat.Address{{Addr: addr, Service: "default/web", Pool: "lan"}}
 	for _, tt := range []struct {
 		name     string
 		old, new *config.Config
-		held     []announce.Address
+		held     []flat.Address
 		want     string
 	}{
 		{name: "free", old: new(config.Config), new: of(config.AnnounceARP)},

@@ -10,6 +10,7 @@ import (
 	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/pool"
+	"github.com/herald-vip/herald/speaker/flat"
 	"github.com/herald-vip/herald/tenant"
 )
 
@@ -19,11 +20,11 @@ type address struct {
 	pool   *addressPool // nil: it is in none
 	claims []*backing   // the Services that have it, the oldest first
 
-	route   *route    // that leads here for it; nil if it is not announced
-	parting []parting // what else still leads here, as going
-	since   time.Time // its stage
-	flat    *Address  // nil: this node may not hold it
-	service string    // whose it is, or was
+	route   *route        // that leads here for it; nil if it is not announced
+	parting []parting     // what else still leads here, as going
+	since   time.Time     // its stage
+	flat    *flat.Address // nil: this node may not hold it
+	service string        // whose it is, or was
 	origin  tenant.Origin
 }
 

@@ -78,27 +78,6 @@ type Options struct {
 	FlatChanged func()
 }
 
-// Address is one that this node may hold on a flat layer 2, by what the API says.
-type Address struct {
-	Addr netip.Addr
-	// Pool is the name of the pool that it is in.
-	Pool string
-	// Interfaces are the links on which it may be; if none, the one whose subnet
-	// holds it.
-	Interfaces []string
-	// Service is the key of the one that it is for, the oldest of those that share it.
-	Service string
-	// Nodes are the nodes that may hold it by what the API says, this one among
-	// them, in order. They are not to be changed.
-	Nodes []string
-	// Preferred is how much nodes are preferred (see rendezvous.Candidacy).
-	Preferred map[string]int
-	// Apart is the address of the Service that another node is to hold, if it has two.
-	Apart netip.Addr
-	// Preempt: it moves to a node that is preferred to its holder.
-	Preempt bool
-}
-
 // Announcer announces the Services of a cluster from this node. Its methods are
 // safe for concurrent use; those that bring events are made to be called straight
 // from the handlers of informers. It keeps nodes and the specifications of pools, which

@@ -7,14 +7,15 @@ import (
 	"github.com/herald-vip/herald/internal/rendezvous"
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/pool"
+	"github.com/herald-vip/herald/speaker/flat"
 )
 
 // Flat is the addresses that this node may hold on a flat layer 2, in order. A drain
 // does not change it: that is for package speaker, which has the addresses, to do.
-func (a *Announcer) Flat() []Address {
+func (a *Announcer) Flat() []flat.Address {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var out []Address
+	var out []flat.Address
 	a.addresses.Ascend(func(x *address) bool {
 		if x.flat != nil {
 			out = append(out, *x.flat)
@@ -26,9 +27,9 @@ func (a *Announcer) Flat() []Address {
 
 // offer brings what Flat says of an address up to date.
 func (a *Announcer) offer(x *address, may bool) {
-	var next *Address
+	var next *flat.Address
 	if may {
-		next = &Address{
+		next = &flat.Address{
 			Addr: x.addr, Pool: x.pool.name, Interfaces: x.pool.arp.interfaces, Service: x.service, Nodes: a.holders(x),
 			Preempt: x.pool.arp.preempt,
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/announce"
 	"github.com/herald-vip/herald/service/pool"
+	"github.com/herald-vip/herald/speaker/flat"
 )
 
 // model is all that was told, and finds out from scratch, looking at everything,
@@ -182,14 +183,14 @@ func (m *model) network(addr netip.Addr, p *v1alpha1.AddressPool, s *corev1.Serv
 }
 
 // flat is what this node may hold.
-func (m *model) flat() []announce.Address {
-	var out []announce.Address
+func (m *model) flat() []flat.Address {
+	var out []flat.Address
 	for addr, services := range m.claims() {
 		p := m.poolOf(addr)
 		if p == nil || p.Spec.ARP == nil || slices.Contains(m.config.Reserved, addr) {
 			continue
 		}
-		a := announce.Address{Addr: addr, Pool: p.Name, Service: "default/" + services[0].Name}
+		a := flat.Address{Addr: addr, Pool: p.Name, Service: "default/" + services[0].Name}
 		for name := range m.nodes {
 			if m.fit(name, p.Spec.ARP.NodeSelectors) &&
 				slices.ContainsFunc(services, func(s *corev1.Service) bool { return m.backed(s, addr, name) }) {
@@ -205,7 +206,7 @@ func (m *model) flat() []announce.Address {
 			out = append(out, a)
 		}
 	}
-	slices.SortFunc(out, func(x, y announce.Address) int { return x.Addr.Compare(y.Addr) })
+	slices.SortFunc(out, func(x, y flat.Address) int { return x.Addr.Compare(y.Addr) })
 	return out
 }
 

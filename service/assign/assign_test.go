@@ -106,7 +106,7 @@ func TestConflict(t *testing.T) {
 		for _, addr := range []string{"10.9.0.1", "10.9.0.2"} {
 			s.create("c", ask(addr))
 			s.wait()
-			if got, want := s.message("c"), addr+" is in no pool that is ready: ask for an address of one, or add it to one"; got != want {
+			if got, want := s.message("c"), addr+" is in no ready pool: ask for an address of a ready pool, or add this one to a pool"; got != want {
 				t.Errorf("message %q, want %q", got, want)
 			}
 		}

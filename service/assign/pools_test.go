@@ -36,7 +36,7 @@ func TestPools(t *testing.T) {
 		s.wait()
 		s.want("c", "10.2.0.0 Assigned")
 
-		const overlap = `pool "B" (10.1.0.200-10.1.0.210) and pool "b" (10.1.0.0/24) overlap: leave the addresses that both have to one of them`
+		const overlap = `pool "B" (10.1.0.200-10.1.0.210) and pool "b" (10.1.0.0/24) overlap: remove the common addresses from one of them`
 		for name, want := range map[string]struct{ usage, ready, message string }{
 			"a": {"1/2", "True", "Services are given addresses of it"},
 			"b": {"1/256, 0/2^64", "True", "Services are given addresses of it"},

@@ -7,46 +7,44 @@ import (
 	"slices"
 )
 
-// Allocator knows who has which address. It is not safe for concurrent use.
+// Allocator assigns the addresses of pools to claims. It is not safe for concurrent use.
 type Allocator struct {
 	pools    *layout
 	slots    map[netip.Addr]*slot
 	holdings map[string]*holding
-	commons  [2]map[terms]*commons // by Family
-	steps    int                   // comparisons and candidates so far, which tests bound
+	commons  [2]map[sharingKey]*commons // by Family
+	steps    int                        // comparisons and candidates so far; bounded by tests
 }
 
-// holding is what a claim has.
+// holding is a claim with its addresses.
 type holding struct {
 	key   string
-	terms terms
+	share sharingKey
 	ports []Port
-	first Family // the more important
+	first Family // the more important one
 	addrs pair
 }
 
-// Usage is how many addresses of one family a pool has and how many of these are
-// in use, shared ones once.
+// Usage counts the addresses of one family in a pool, and those in use. A shared
+// address counts once.
 type Usage struct {
-	Capacity *big.Int // not to be changed
+	Capacity *big.Int // read-only
 	Used     int64
 }
 
-// New is an Allocator without pools and claims.
+// New returns an Allocator without pools and claims.
 func New() *Allocator {
 	return &Allocator{
 		pools:    &layout{},
 		slots:    make(map[netip.Addr]*slot),
 		holdings: make(map[string]*holding),
-		commons:  [2]map[terms]*commons{IPv4: {}, IPv6: {}},
+		commons:  [2]map[sharingKey]*commons{IPv4: {}, IPv6: {}},
 	}
 }
 
-// Replace has addresses assigned from these pools and no others from now on. All
-// claims keep their addresses, in a pool or not. If two pools overlap ([OverlapError])
-// or have the same name, or one has a range that is none, nothing changes.
-//
-// It looks at every claim.
+// Replace replaces the pools. All claims keep their addresses, in a pool or not. It
+// changes nothing and returns an error if two pools overlap ([OverlapError]) or have
+// the same name, or if a range is invalid. It visits every claim.
 func (a *Allocator) Replace(pools []Pool) error {
 	l, err := newLayout(pools, &a.steps)
 	if err != nil {
@@ -59,14 +57,13 @@ func (a *Allocator) Replace(pools []Pool) error {
 	return nil
 }
 
-// Adopt takes over what a claim has already, as it was written down: all that
-// was is to be adopted before anything is assigned, the oldest claims first. It
-// asks no pool: the claim has those of the addresses that are in none, too, and
-// keeps them ([Allocator.Assign]).
+// Adopt takes over the addresses that a claim has by a stored answer. The caller
+// adopts all claims before it assigns any, the oldest claims first. Adopt ignores
+// the pools: the claim also gets, and keeps, addresses that no pool contains.
 //
-// An address that belongs to another claim, or a second one of a family, is not
-// taken over: the error is one [Refusal] for each, joined, and Assign finds
-// another address in its place. What the claim had before is released.
+// Adopt rejects an address that belongs to another claim, and a second address of a
+// family. The error joins one [Refusal] for each of them; Assign finds another
+// address instead. Adopt releases the previous addresses of the claim.
 func (a *Allocator) Adopt(c Claim, addrs []netip.Addr) error {
 	if err := c.check(); err != nil {
 		return err
@@ -77,7 +74,7 @@ func (a *Allocator) Adopt(c Claim, addrs []netip.Addr) error {
 	for _, addr := range addrs {
 		addr = addr.Unmap()
 		if !addr.IsValid() || addr.Zone() != "" {
-			refused = append(refused, refuse(InvalidClaim, "%s cannot be adopted: remove what is no address that a Service can have", addr))
+			refused = append(refused, refuse(InvalidClaim, "%s cannot be adopted: remove it, as no Service can have this address", addr))
 			continue
 		}
 		f := FamilyOf(addr)
@@ -95,11 +92,11 @@ func (a *Allocator) Adopt(c Claim, addrs []netip.Addr) error {
 	return errors.Join(refused...)
 }
 
-// Assign gives a claim addresses, or tells why not by a [Refusal]. It is for new
-// claims and for those that may have changed: those who have what they want keep
-// it. The addresses are what the claim has now, that of its first family before
-// the other. After a refusal these are what it had before, as far as it wants
-// the family and nobody rules it out by sharing the address.
+// Assign gives addresses to a new or changed claim, or returns a [Refusal]. A claim
+// that has the addresses it wants keeps them. Assign returns the addresses that the
+// claim has now, its first family first. After a refusal these are its previous
+// addresses, without families that it no longer wants and without addresses that
+// the sharing rules now deny to it.
 func (a *Allocator) Assign(c Claim) ([]netip.Addr, error) {
 	if err := c.check(); err != nil {
 		return a.Addresses(c.Key), err
@@ -119,8 +116,8 @@ func (a *Allocator) Assign(c Claim) ([]netip.Addr, error) {
 	return a.Addresses(c.Key), err
 }
 
-// Release ends a claim and returns the addresses it had, none if it is unknown.
-// Somebody who was refused may be given them now.
+// Release ends a claim and returns its addresses; nil if the claim is unknown. A
+// claim that was refused may succeed now.
 func (a *Allocator) Release(key string) []netip.Addr {
 	had := a.Addresses(key)
 	if h := a.holdings[key]; h != nil {
@@ -130,7 +127,7 @@ func (a *Allocator) Release(key string) []netip.Addr {
 	return had
 }
 
-// Addresses are what a claim has, that of its first family before the other.
+// Addresses returns the addresses of a claim, its first family first.
 func (a *Allocator) Addresses(key string) []netip.Addr {
 	h := a.holdings[key]
 	if h == nil {
@@ -145,7 +142,7 @@ func (a *Allocator) Addresses(key string) []netip.Addr {
 	return addrs
 }
 
-// PoolOf is the name of the pool that an address belongs to, in use or not.
+// PoolOf returns the name of the pool that an address belongs to, in use or not.
 func (a *Allocator) PoolOf(addr netip.Addr) (name string, ok bool) {
 	if s := a.pools.of(addr); s != nil {
 		return s.Name, true
@@ -153,7 +150,7 @@ func (a *Allocator) PoolOf(addr netip.Addr) (name string, ok bool) {
 	return "", false
 }
 
-// Usage counts the addresses of a pool, none if there is no such pool.
+// Usage counts the addresses of a pool; zero if there is no such pool.
 func (a *Allocator) Usage(pool string, f Family) Usage {
 	s := a.pools.byName[pool]
 	if s == nil {
@@ -162,12 +159,12 @@ func (a *Allocator) Usage(pool string, f Family) Usage {
 	return Usage{Capacity: s.capacity[f], Used: s.used[f]}
 }
 
-// hold gives a claim addresses that it may have.
+// hold records the addresses of a claim, without any check.
 func (a *Allocator) hold(c *Claim, addrs pair) {
 	if addrs == (pair{}) {
 		return
 	}
-	h := &holding{key: c.Key, terms: terms{c.Share, c.Policy}, first: c.Families[0], addrs: addrs}
+	h := &holding{key: c.Key, share: sharingKey{c.Share, c.Policy}, first: c.Families[0], addrs: addrs}
 	for _, p := range c.Ports {
 		if !slices.Contains(h.ports, p) {
 			h.ports = append(h.ports, p)
@@ -176,31 +173,31 @@ func (a *Allocator) hold(c *Claim, addrs pair) {
 	a.holdings[h.key] = h
 	for f, addr := range addrs {
 		if addr.IsValid() {
-			a.enter(h, a.slot(addr, h.terms), addrs[Family(f).other()])
+			a.enter(h, a.slot(addr, h.share), addrs[Family(f).other()])
 		}
 	}
 }
 
-// slot is that of an address, which is put to use on these terms if it is free.
-func (a *Allocator) slot(addr netip.Addr, t terms) *slot {
+// slot returns the slot of an address; it makes one with the sharing key k if the address is free.
+func (a *Allocator) slot(addr netip.Addr, k sharingKey) *slot {
 	if s := a.slots[addr]; s != nil {
 		return s
 	}
-	s := &slot{addr: addr, terms: t, holders: make(map[string]bool)}
+	s := &slot{addr: addr, share: k, holders: make(map[string]bool)}
 	a.slots[addr] = s
 	a.place(s)
-	if t.share != "" {
-		of := a.commons[FamilyOf(addr)]
-		if of[t] == nil {
-			of[t] = newCommons(&a.steps)
+	if k.key != "" {
+		byKey := a.commons[FamilyOf(addr)]
+		if byKey[k] == nil {
+			byKey[k] = newCommons(&a.steps)
 		}
-		of[t].slots.ReplaceOrInsert(s)
-		s.common, s.ports, s.partners = of[t], make(map[Port]string), make(map[netip.Addr]int)
+		byKey[k].slots.ReplaceOrInsert(s)
+		s.common, s.ports, s.partners = byKey[k], make(map[Port]string), make(map[netip.Addr]int)
 	}
 	return s
 }
 
-// place finds the pool of a slot and takes its address out of what is free there.
+// place finds the pool of a slot and removes its address from the free addresses.
 func (a *Allocator) place(s *slot) {
 	if s.pool = a.pools.of(s.addr); s.pool != nil {
 		s.pool.free.take(s.addr)
@@ -222,7 +219,7 @@ func (a *Allocator) enter(h *holding, s *slot, partner netip.Addr) {
 	}
 }
 
-// drop takes all addresses from a claim.
+// drop removes a claim from the slots of its addresses.
 func (a *Allocator) drop(h *holding) {
 	for f, addr := range h.addrs {
 		if addr.IsValid() {
@@ -252,7 +249,7 @@ func (a *Allocator) leave(h *holding, s *slot, partner netip.Addr) {
 	}
 }
 
-// remove makes the address of a slot free.
+// remove frees the address of a slot.
 func (a *Allocator) remove(s *slot) {
 	delete(a.slots, s.addr)
 	if s.pool != nil {
@@ -261,7 +258,7 @@ func (a *Allocator) remove(s *slot) {
 	}
 	if s.common != nil {
 		if s.common.slots.Delete(s); s.common.slots.Len() == 0 {
-			delete(a.commons[FamilyOf(s.addr)], s.terms)
+			delete(a.commons[FamilyOf(s.addr)], s.share)
 		}
 	}
 }

@@ -26,15 +26,15 @@ func TestAdopt(t *testing.T) {
 		{name: "both families", claim: pool.Claim{Families: dual}, addrs: "fd00::1 10.0.0.1", want: "10.0.0.1 fd00::1"},
 		{name: "nothing", claim: pool.Claim{Families: dual}},
 		{name: "an address twice", claim: pool.Claim{Families: v4}, addrs: "10.0.0.1 ::ffff:10.0.0.1", want: "10.0.0.1"},
-		{name: "of no pool", claim: pool.Claim{Families: dual}, addrs: "10.0.0.9 fd00::1", want: "10.0.0.9 fd00::1", strays: "10.0.0.9"},
-		{name: "that the pool avoids", claim: pool.Claim{Families: v4}, addrs: "10.1.0.0", want: "10.1.0.0", strays: "10.1.0.0"},
+		{name: "outside all pools", claim: pool.Claim{Families: dual}, addrs: "10.0.0.9 fd00::1", want: "10.0.0.9 fd00::1", strays: "10.0.0.9"},
+		{name: "avoided by the pool", claim: pool.Claim{Families: v4}, addrs: "10.1.0.0", want: "10.1.0.0", strays: "10.1.0.0"},
 		{name: "in place of another", others: []given{owner("web", "10.0.0.1")}, claim: pool.Claim{Families: v4}, addrs: "10.0.0.2", want: "10.0.0.2"},
 		{name: "shared", others: []given{sharer("b", "10.0.0.1", 80)}, claim: sharer("", "10.0.0.1", 443).Claim, addrs: "10.0.0.1", want: "10.0.0.1"},
 		{name: "beside another address than others", others: []given{sharer("b", "10.0.0.1 fd00::1", 80)},
 			claim: sharer("", "10.0.0.1 fd00::2", 443).Claim, addrs: "10.0.0.1 fd00::2", want: "10.0.0.1 fd00::2"},
-		{name: "of somebody else", others: []given{owner("b", "10.0.0.1")}, claim: pool.Claim{Families: dual}, addrs: "10.0.0.1 fd00::1", want: "fd00::1",
+		{name: "of another claim", others: []given{owner("b", "10.0.0.1")}, claim: pool.Claim{Families: dual}, addrs: "10.0.0.1 fd00::1", want: "fd00::1",
 			errs: []string{"AddressConflict: 10.0.0.1 belongs to b: ask for another address, or give both the same sharing key"}},
-		{name: "in no pool and of somebody else", others: []given{owner("b", "10.0.0.9")}, claim: pool.Claim{Families: v4}, addrs: "10.0.0.9",
+		{name: "in no pool and of another claim", others: []given{owner("b", "10.0.0.9")}, claim: pool.Claim{Families: v4}, addrs: "10.0.0.9",
 			errs: []string{"AddressConflict: 10.0.0.9 belongs to b: ask for another address, or give both the same sharing key"}},
 		{name: "with a port in use", others: []given{sharer("b", "10.0.0.1 fd00::1", 80)}, claim: sharer("", "10.0.0.1", 80).Claim, addrs: "10.0.0.1 fd00::1",
 			errs: []string{"AddressConflict: port 80/TCP of 10.0.0.1 belongs to b: use another port, or ask for another address",
@@ -42,9 +42,9 @@ func TestAdopt(t *testing.T) {
 		{name: "two of a family", claim: pool.Claim{Families: v4}, addrs: "10.0.0.1 10.0.0.2", want: "10.0.0.1",
 			errs: []string{"InvalidClaim: web has a second IPv4 address, 10.0.0.2, beside 10.0.0.1: remove one of them"}},
 		{name: "with a zone", claim: pool.Claim{Families: v6}, addrs: "fe80::1%eth0",
-			errs: []string{"InvalidClaim: fe80::1%eth0 cannot be adopted: remove what is no address that a Service can have"}},
+			errs: []string{"InvalidClaim: fe80::1%eth0 cannot be adopted: remove it, as no Service can have this address"}},
 		{name: "without families", addrs: "10.0.0.1",
-			errs: []string{"InvalidClaim: web names no families of addresses that there are: ask for IPv4, IPv6 or both"}},
+			errs: []string{"InvalidClaim: web names no valid address families: ask for IPv4, IPv6 or both"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			buggy := of("b", "10.1.0.0/24")
@@ -70,7 +70,7 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// strays are the addresses of a claim that are in no pool.
+// strays returns the addresses of a claim that are in no pool.
 func strays(a *pool.Allocator, key string) []netip.Addr {
 	return slices.DeleteFunc(a.Addresses(key), func(addr netip.Addr) bool {
 		_, ok := a.PoolOf(addr)
@@ -78,7 +78,7 @@ func strays(a *pool.Allocator, key string) []netip.Addr {
 	})
 }
 
-// refusals are the reasons and messages of an error.
+// refusals returns the reasons and messages of an error.
 func refusals(err error) []string {
 	var all []string
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
@@ -91,7 +91,7 @@ func refusals(err error) []string {
 	return all
 }
 
-// TestNoKey has nobody claim anything.
+// TestNoKey uses claims without a key.
 func TestNoKey(t *testing.T) {
 	a := allocator(t, of("a", "10.0.0.0/24"))
 	const want = "[InvalidClaim: the claim has no key: give it the namespace and name of its Service]"
@@ -101,12 +101,12 @@ func TestNoKey(t *testing.T) {
 	if err := a.Adopt(pool.Claim{Families: v4}, addresses("10.0.0.1")); fmt.Sprint(refusals(err)) != want {
 		t.Errorf("Adopt = %v", err)
 	}
-	if addrs := a.Release("nobody"); addrs != nil {
+	if addrs := a.Release("absent"); addrs != nil {
 		t.Errorf("Release = %v", addrs)
 	}
 }
 
-// TestReplace edits pools under the claims.
+// TestReplace edits pools while claims hold addresses.
 func TestReplace(t *testing.T) {
 	a := allocator(t, of("a", "10.0.0.0/29", "fd00::/125"))
 	claim := func(key, share string, port uint16) pool.Claim {
@@ -158,13 +158,13 @@ func TestReplace(t *testing.T) {
 	assign(claim("six", "", 80), "10.0.0.2 fd00::2")
 	replace("one fd00::, two fd00::1, three fd00::1, five fd00::3, six fd00::2", of("c", "10.0.0.0/30"))
 
-	// What is wrong changes nothing.
+	// Invalid pools change nothing.
 	for _, c := range []struct {
 		pools []pool.Pool
 		want  string
 	}{
 		{[]pool.Pool{of("a", "10.0.0.0/24"), of("b", "fd00::/64", "10.0.0.250-10.0.1.5")},
-			`pool "a" (10.0.0.0/24) and pool "b" (10.0.0.250-10.0.1.5) overlap: leave the addresses that both have to one of them`},
+			`pool "a" (10.0.0.0/24) and pool "b" (10.0.0.250-10.0.1.5) overlap: remove the common addresses from one of them`},
 		{[]pool.Pool{of("a", "10.0.0.0/24"), of("a", "10.0.1.0/24")}, `two pools are called "a": rename one of them`},
 		{[]pool.Pool{{Name: "a", Ranges: []pool.Range{{}}}}, `pool "a": invalid IP-invalid IP: a range needs a first and a last address`},
 	} {
@@ -173,15 +173,15 @@ func TestReplace(t *testing.T) {
 			t.Errorf("Replace = %v, want %s", err, c.want)
 		}
 		if name, _ := a.PoolOf(netip.MustParseAddr("10.0.0.1")); name != "c" {
-			t.Errorf("pools were replaced in spite of: %v", err)
+			t.Errorf("pools were replaced despite the error: %v", err)
 		}
 	}
 	if u := a.Usage("a", pool.IPv4); !same(u, 0, 0) {
-		t.Errorf("usage of a pool that is gone: %+v", u)
+		t.Errorf("usage of a deleted pool: %+v", u)
 	}
 }
 
-// TestPoolsAreCopied changes what it handed in.
+// TestPoolsAreCopied changes pools and claims after the call.
 func TestPoolsAreCopied(t *testing.T) {
 	p := of("a", "10.0.0.0/24")
 	a := allocator(t, p)
@@ -219,7 +219,7 @@ func TestOverlaps(t *testing.T) {
 	}
 }
 
-// same says whether u is so much, of which so much is used.
+// same reports whether u has this capacity and this usage.
 func same(u pool.Usage, capacity, used int64) bool {
 	return u.Capacity.Cmp(big.NewInt(capacity)) == 0 && u.Used == used
 }
@@ -255,8 +255,8 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestGapsClose takes every address and gives it back in any order: what is free
-// is one range again.
+// TestGapsClose takes every address and returns them in random order: the free
+// addresses form one range again.
 func TestGapsClose(t *testing.T) {
 	p := of("a", "10.0.0.0/22")
 	p.AvoidBuggyIPs = true

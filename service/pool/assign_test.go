@@ -16,7 +16,7 @@ var (
 	dual = []pool.Family{pool.IPv4, pool.IPv6}
 )
 
-// of is a pool of these ranges that assigns by itself.
+// of returns a pool of these ranges with AutoAssign.
 func of(name string, ranges ...string) pool.Pool {
 	p := pool.Pool{Name: name, AutoAssign: true}
 	for _, s := range ranges {
@@ -70,7 +70,7 @@ type given struct {
 	has string
 }
 
-// sharer is somebody who has addresses by the key x.
+// sharer is a claim that holds addresses with the sharing key x.
 func sharer(key, has string, ports ...uint16) given {
 	families := dual
 	switch first := addresses(has); {
@@ -89,8 +89,8 @@ func owner(key, has string) given {
 	return g
 }
 
-// TestAssign assigns to default/web what can be had beside others. What it has
-// itself already is given like that of others.
+// TestAssign assigns addresses to default/web while other claims hold some. The
+// addresses that default/web itself already holds are listed among others.
 func TestAssign(t *testing.T) {
 	const web = "default/web"
 	small := of("small", "10.0.0.1-10.0.0.2", "fd00::1-fd00::2")
@@ -132,10 +132,10 @@ func TestAssign(t *testing.T) {
 		// Asking for a pool.
 		{name: "a pool by name", pools: []pool.Pool{of("a", "10.0.0.0/30"), manual(of("b", "10.0.1.0/30"))},
 			claim: pool.Claim{Families: v4, Pool: "b"}, want: "10.0.1.0"},
-		{name: "a pool that is not there", pools: []pool.Pool{small},
+		{name: "an unknown pool", pools: []pool.Pool{small},
 			claim: pool.Claim{Families: v4, Pool: "b"}, reason: pool.NoPool,
 			err: `there is no pool "b": create it, or ask for another`},
-		{name: "a pool of others", pools: []pool.Pool{small},
+		{name: "a pool that does not select the claim", pools: []pool.Pool{small},
 			claim: pool.Claim{Families: v4, Pool: "small", SelectedBy: only("b")}, reason: pool.NoPool,
 			err: `the selectors of pool "small" do not choose default/web: ask for another pool`},
 		{name: "a pool without the family", pools: []pool.Pool{of("a", "10.0.0.0/30")},
@@ -161,16 +161,16 @@ func TestAssign(t *testing.T) {
 			claim: pool.Claim{Families: dual, Addresses: addresses("fd00::2")}, want: "10.0.0.1 fd00::2"},
 		{name: "two addresses, the first family first", pools: []pool.Pool{small},
 			claim: pool.Claim{Families: []pool.Family{pool.IPv6, pool.IPv4}, Addresses: addresses("10.0.0.2 fd00::2")}, want: "fd00::2 10.0.0.2"},
-		{name: "an address of no pool", pools: []pool.Pool{small},
+		{name: "an address outside all pools", pools: []pool.Pool{small},
 			claim: pool.Claim{Families: v4, Addresses: addresses("10.0.0.9")}, reason: pool.AddressNotInPool,
-			err: "10.0.0.9 is in no pool that is ready: ask for an address of one, or add it to one"},
+			err: "10.0.0.9 is in no ready pool: ask for an address of a ready pool, or add this one to a pool"},
 		{name: "an address of another pool", pools: []pool.Pool{small, of("b", "10.0.1.0/30")},
 			claim: pool.Claim{Families: v4, Addresses: addresses("10.0.1.0"), Pool: "small"}, reason: pool.AddressNotInPool,
 			err: `10.0.1.0 is in pool "b", not in pool "small": ask for only one of address and pool`},
 		{name: "a buggy address", pools: []pool.Pool{{Name: "a", AvoidBuggyIPs: true, Ranges: of("", "10.0.0.0/24").Ranges}},
 			claim: pool.Claim{Families: v4, Addresses: addresses("10.0.0.255")}, reason: pool.AddressNotInPool,
 			err: `10.0.0.255 ends in .0 or .255, which pool "a" avoids: ask for another address`},
-		{name: "an address of the pool of others", pools: []pool.Pool{small},
+		{name: "an address of a pool that does not select the claim", pools: []pool.Pool{small},
 			claim: pool.Claim{Families: v4, Addresses: addresses("10.0.0.2"), SelectedBy: only("b")}, reason: pool.AddressNotInPool,
 			err: `10.0.0.2 is in pool "small", whose selectors do not choose default/web: ask for an address of another pool`},
 		{name: "an address of another family", pools: []pool.Pool{small},
@@ -182,27 +182,27 @@ func TestAssign(t *testing.T) {
 		{name: "an address with a zone", pools: []pool.Pool{small},
 			claim: pool.Claim{Families: v6, Addresses: addresses("fe80::1%eth0")}, reason: pool.InvalidClaim,
 			err: "fe80::1%eth0 cannot be assigned: ask for an address without a zone"},
-		{name: "the address of somebody else", pools: []pool.Pool{small}, others: []given{owner("b", "10.0.0.2")},
+		{name: "the address of another claim", pools: []pool.Pool{small}, others: []given{owner("b", "10.0.0.2")},
 			claim: pool.Claim{Families: v4, Addresses: addresses("10.0.0.2")}, reason: pool.AddressConflict,
 			err: "10.0.0.2 belongs to b: ask for another address, or give both the same sharing key"},
-		{name: "an address asked for is a must", pools: []pool.Pool{small}, others: []given{owner("b", "10.0.0.2")},
+		{name: "a requested address is mandatory", pools: []pool.Pool{small}, others: []given{owner("b", "10.0.0.2")},
 			claim: pool.Claim{Families: dual, Partial: true, Addresses: addresses("10.0.0.2")}, reason: pool.AddressConflict,
 			err: "10.0.0.2 belongs to b: ask for another address, or give both the same sharing key"},
 
 		// Both families.
-		{name: "both of different pools", pools: []pool.Pool{of("a", "10.0.0.0/30"), of("b", "fd00::/126")},
+		{name: "both, from different pools", pools: []pool.Pool{of("a", "10.0.0.0/30"), of("b", "fd00::/126")},
 			claim: pool.Claim{Families: dual}, want: "10.0.0.0 fd00::"},
 		{name: "both or none", pools: []pool.Pool{of("a", "10.0.0.0/30")},
 			claim: pool.Claim{Families: dual}, reason: pool.NoPool,
 			err: "no pool assigns IPv6 addresses to default/web: create one that does, or ask for a pool by name"},
-		{name: "one will do", pools: []pool.Pool{of("a", "10.0.0.0/30")},
+		{name: "one is enough", pools: []pool.Pool{of("a", "10.0.0.0/30")},
 			claim: pool.Claim{Families: []pool.Family{pool.IPv6, pool.IPv4}, Partial: true}, want: "10.0.0.0"},
 		{name: "not even one", pools: []pool.Pool{manual(small)},
 			claim: pool.Claim{Families: dual, Partial: true}, reason: pool.NoPool,
 			err: "no pool assigns IPv4 addresses to default/web: create one that does, or ask for a pool by name"},
-		{name: "the other when it can be had", pools: []pool.Pool{small}, others: []given{owner(web, "10.0.0.2")},
+		{name: "the other when it is available", pools: []pool.Pool{small}, others: []given{owner(web, "10.0.0.2")},
 			claim: pool.Claim{Families: dual, Partial: true}, want: "10.0.0.2 fd00::1"},
-		{name: "only one any more", pools: []pool.Pool{small}, others: []given{owner(web, "10.0.0.2 fd00::2")},
+		{name: "only one family left", pools: []pool.Pool{small}, others: []given{owner(web, "10.0.0.2 fd00::2")},
 			claim: pool.Claim{Families: v6}, want: "fd00::2"},
 
 		// Sharing.
@@ -228,7 +228,7 @@ func TestAssign(t *testing.T) {
 		{name: "asking with another policy", pools: []pool.Pool{small}, others: []given{sharer("b", "10.0.0.2", 80)},
 			claim: pool.Claim{Families: v4, Share: "x", Policy: "local", Ports: tcp(443), Addresses: addresses("10.0.0.2")}, reason: pool.AddressConflict,
 			err: `10.0.0.2 is shared by the key "x" with another policy for its traffic: ask for another address, or use the same policy`},
-		{name: "not in a pool of others", pools: []pool.Pool{small, of("b", "10.0.1.0/30")}, others: []given{sharer("b", "10.0.1.2", 80)},
+		{name: "not in a pool that does not select the claim", pools: []pool.Pool{small, of("b", "10.0.1.0/30")}, others: []given{sharer("b", "10.0.1.2", 80)},
 			claim: pool.Claim{Families: v4, Share: "x", Ports: tcp(443), SelectedBy: only("small")}, want: "10.0.0.1"},
 		{name: "when nothing is free", pools: []pool.Pool{of("a", "10.0.0.1/32")}, others: []given{sharer("b", "10.0.0.1", 80)},
 			claim: pool.Claim{Families: v4, Share: "x", Ports: tcp(443)}, want: "10.0.0.1"},
@@ -236,74 +236,74 @@ func TestAssign(t *testing.T) {
 		// Sharing both families.
 		{name: "a pair", pools: []pool.Pool{small}, others: []given{sharer("b", "10.0.0.2 fd00::2", 80)},
 			claim: pool.Claim{Families: dual, Share: "x", Ports: tcp(443)}, want: "10.0.0.2 fd00::2"},
-		{name: "a pair rather than halves of others", pools: []pool.Pool{small}, others: []given{sharer("b", "10.0.0.2 fd00::2", 80), sharer("c", "10.0.0.1", 81), sharer("d", "fd00::1", 82)},
+		{name: "a pair rather than two single addresses", pools: []pool.Pool{small}, others: []given{sharer("b", "10.0.0.2 fd00::2", 80), sharer("c", "10.0.0.1", 81), sharer("d", "fd00::1", 82)},
 			claim: pool.Claim{Families: dual, Share: "x", Ports: tcp(443)}, want: "10.0.0.2 fd00::2"},
-		{name: "two halves", pools: []pool.Pool{small}, others: []given{sharer("b", "10.0.0.2", 80), sharer("c", "fd00::2", 80)},
+		{name: "two single addresses", pools: []pool.Pool{small}, others: []given{sharer("b", "10.0.0.2", 80), sharer("c", "fd00::2", 80)},
 			claim: pool.Claim{Families: dual, Share: "x", Ports: tcp(443)}, want: "10.0.0.2 fd00::2"},
-		{name: "one half", pools: []pool.Pool{small}, others: []given{sharer("b", "fd00::2", 80)},
+		{name: "one single address", pools: []pool.Pool{small}, others: []given{sharer("b", "fd00::2", 80)},
 			claim: pool.Claim{Families: dual, Share: "x", Ports: tcp(443)}, want: "10.0.0.1 fd00::2"},
 		{name: "half a pair", pools: []pool.Pool{small}, others: []given{sharer("b", "10.0.0.2 fd00::2", 80)},
 			claim: pool.Claim{Families: v6, Share: "x", Ports: tcp(443)}, want: "fd00::2"},
-		{name: "a pair of which one half has the port in use", pools: []pool.Pool{small}, others: []given{sharer("b", "10.0.0.2 fd00::2", 80), sharer("c", "fd00::2", 443)},
+		{name: "a pair with the port in use on one address", pools: []pool.Pool{small}, others: []given{sharer("b", "10.0.0.2 fd00::2", 80), sharer("c", "fd00::2", 443)},
 			claim: pool.Claim{Families: dual, Share: "x", Ports: tcp(443)}, want: "10.0.0.1 fd00::1"},
 		{name: "one address of a pair brings the other", pools: []pool.Pool{manual(small)}, others: []given{sharer("b", "10.0.0.2 fd00::2", 80)},
 			claim: pool.Claim{Families: dual, Share: "x", Ports: tcp(443), Pool: "small", Addresses: addresses("fd00::2")}, want: "10.0.0.2 fd00::2"},
-		{name: "which may be nobody's to bring", pools: []pool.Pool{of("a", "10.0.0.0/30"), of("b", "fd00::/126")}, others: []given{sharer("b", "10.0.0.2 fd00::2", 80)},
+		{name: "the other address of the pair is in no usable pool", pools: []pool.Pool{of("a", "10.0.0.0/30"), of("b", "fd00::/126")}, others: []given{sharer("b", "10.0.0.2 fd00::2", 80)},
 			claim: pool.Claim{Families: dual, Share: "x", Ports: tcp(443), SelectedBy: only("a"), Addresses: addresses("10.0.0.2")}, reason: pool.AddressConflict,
-			err: "fd00::2 goes with 10.0.0.2 for those who share it, but no pool assigns it to default/web: ask for both addresses, or use another sharing key"},
-		{name: "or has the port in use", pools: []pool.Pool{small}, others: []given{sharer("b", "10.0.0.2 fd00::2", 80), sharer("c", "fd00::2", 443)},
+			err: "fd00::2 is the second address of Services that share 10.0.0.2, but no pool assigns it to default/web: ask for both addresses, or use another sharing key"},
+		{name: "the other address of the pair has the port in use", pools: []pool.Pool{small}, others: []given{sharer("b", "10.0.0.2 fd00::2", 80), sharer("c", "fd00::2", 443)},
 			claim: pool.Claim{Families: dual, Share: "x", Ports: tcp(443), Addresses: addresses("10.0.0.2")}, reason: pool.AddressConflict,
 			err: "port 443/TCP of fd00::2 belongs to c: use another port, or ask for another address"},
-		{name: "asking for halves of different pairs", pools: []pool.Pool{small}, others: []given{sharer("b", "10.0.0.2 fd00::2", 80)},
+		{name: "asking for addresses of different pairs", pools: []pool.Pool{small}, others: []given{sharer("b", "10.0.0.2 fd00::2", 80)},
 			claim: pool.Claim{Families: dual, Share: "x", Ports: tcp(443), Addresses: addresses("10.0.0.2 fd00::1")}, reason: pool.AddressConflict,
-			err: "10.0.0.2 and fd00::1 do not go together: those who share one of them have another address beside it"},
-		{name: "those who share disagree already", pools: []pool.Pool{small}, others: []given{sharer("b", "10.0.0.2 fd00::2", 80), sharer("c", "10.0.0.2 fd00::1", 81)},
+			err: "10.0.0.2 and fd00::1 cannot be assigned together: Services that share one of them have a different second address"},
+		{name: "the sharing claims disagree already", pools: []pool.Pool{small}, others: []given{sharer("b", "10.0.0.2 fd00::2", 80), sharer("c", "10.0.0.2 fd00::1", 81)},
 			claim: pool.Claim{Families: dual, Share: "x", Ports: tcp(443), Addresses: addresses("10.0.0.2")}, reason: pool.AddressConflict,
-			err: "those who share 10.0.0.2 have different addresses beside it: ask for another address, or use another sharing key"},
+			err: "Services that share 10.0.0.2 have different second addresses: ask for another address, or use another sharing key"},
 
-		// What stays.
+		// Addresses stay.
 		{name: "its address", pools: []pool.Pool{small}, others: []given{owner(web, "10.0.0.2")},
 			claim: pool.Claim{Families: v4}, want: "10.0.0.2"},
 		{name: "its address in a pool that would not be used now", pools: []pool.Pool{manual(small), of("b", "10.0.1.0/30")}, others: []given{owner(web, "10.0.0.2")},
 			claim: pool.Claim{Families: v4, SelectedBy: only("b")}, want: "10.0.0.2"},
 		{name: "its address in no pool", pools: []pool.Pool{small}, others: []given{owner(web, "10.0.0.9")},
 			claim: pool.Claim{Families: v4, Pool: "small"}, want: "10.0.0.9"},
-		{name: "its address in no pool, asked for", pools: []pool.Pool{small}, others: []given{owner(web, "10.0.0.9")},
+		{name: "its address in no pool, requested", pools: []pool.Pool{small}, others: []given{owner(web, "10.0.0.9")},
 			claim: pool.Claim{Families: v4, Addresses: addresses("10.0.0.9")}, want: "10.0.0.9"},
 		{name: "its address with another key", pools: []pool.Pool{small}, others: []given{owner(web, "10.0.0.2"), sharer("b", "10.0.0.1", 80)},
 			claim: pool.Claim{Families: v4, Share: "x", Ports: tcp(443)}, want: "10.0.0.2"},
-		{name: "one when it asks for another of the other family", pools: []pool.Pool{small}, others: []given{owner(web, "10.0.0.2 fd00::2")},
+		{name: "its address, when it asks for another of the other family", pools: []pool.Pool{small}, others: []given{owner(web, "10.0.0.2 fd00::2")},
 			claim: pool.Claim{Families: dual, Addresses: addresses("fd00::1")}, want: "10.0.0.2 fd00::1"},
-		{name: "one when another pool has none of the family", pools: []pool.Pool{small, of("b", "10.0.1.0/30")}, others: []given{owner(web, "10.0.0.2 fd00::2")},
+		{name: "one family of another pool", pools: []pool.Pool{small, of("b", "10.0.1.0/30")}, others: []given{owner(web, "10.0.0.2 fd00::2")},
 			claim: pool.Claim{Families: v4, Pool: "b"}, want: "10.0.1.0"},
-		{name: "all when what it asks for is taken", pools: []pool.Pool{small}, others: []given{owner(web, "10.0.0.1"), owner("b", "10.0.0.2")},
+		{name: "all when the requested address is taken", pools: []pool.Pool{small}, others: []given{owner(web, "10.0.0.1"), owner("b", "10.0.0.2")},
 			claim: pool.Claim{Families: v4, Addresses: addresses("10.0.0.2")}, want: "10.0.0.1", reason: pool.AddressConflict,
 			err: "10.0.0.2 belongs to b: ask for another address, or give both the same sharing key"},
-		{name: "all when the other family cannot be had", pools: []pool.Pool{of("a", "10.0.0.0/30")}, others: []given{owner(web, "10.0.0.2")},
+		{name: "all when the other family is unavailable", pools: []pool.Pool{of("a", "10.0.0.0/30")}, others: []given{owner(web, "10.0.0.2")},
 			claim: pool.Claim{Families: dual}, want: "10.0.0.2", reason: pool.NoPool,
 			err: "no pool assigns IPv6 addresses to default/web: create one that does, or ask for a pool by name"},
 
-		// What moves.
+		// Addresses move.
 		{name: "with a new port that is in use", pools: []pool.Pool{small}, others: []given{sharer("b", "10.0.0.1", 80), sharer(web, "10.0.0.1", 443)},
 			claim: pool.Claim{Families: v4, Share: "x", Ports: tcp(80)}, want: "10.0.0.2"},
-		{name: "with the key given up", pools: []pool.Pool{small}, others: []given{sharer("b", "10.0.0.1", 80), sharer(web, "10.0.0.1", 443)},
+		{name: "with the sharing key removed", pools: []pool.Pool{small}, others: []given{sharer("b", "10.0.0.1", 80), sharer(web, "10.0.0.1", 443)},
 			claim: pool.Claim{Families: v4, Ports: tcp(443)}, want: "10.0.0.2"},
-		{name: "with nowhere to go", pools: []pool.Pool{of("a", "10.0.0.1/32")}, others: []given{sharer("b", "10.0.0.1", 80), sharer(web, "10.0.0.1", 443)},
+		{name: "with no free address left", pools: []pool.Pool{of("a", "10.0.0.1/32")}, others: []given{sharer("b", "10.0.0.1", 80), sharer(web, "10.0.0.1", 443)},
 			claim: pool.Claim{Families: v4, Share: "x", Ports: tcp(80)}, reason: pool.PoolExhausted,
 			err: `no IPv4 address is free in pool "a": add addresses, or release some`},
-		{name: "with the pair that it asks for", pools: []pool.Pool{small}, others: []given{sharer("b", "10.0.0.2 fd00::2", 80), sharer(web, "10.0.0.1 fd00::1", 443)},
+		{name: "with the requested pair", pools: []pool.Pool{small}, others: []given{sharer("b", "10.0.0.2 fd00::2", 80), sharer(web, "10.0.0.1 fd00::1", 443)},
 			claim: pool.Claim{Families: dual, Share: "x", Ports: tcp(443), Addresses: addresses("fd00::2")}, want: "10.0.0.2 fd00::2"},
 		{name: "to a pair if there is no other address", pools: []pool.Pool{of("a", "10.0.0.1-10.0.0.2", "fd00::2/128")}, others: []given{sharer("b", "10.0.0.2 fd00::2", 80), sharer(web, "10.0.0.1", 443)},
 			claim: pool.Claim{Families: dual, Share: "x", Ports: tcp(443)}, want: "10.0.0.2 fd00::2"},
-		{name: "but not if one will do", pools: []pool.Pool{of("a", "10.0.0.1-10.0.0.2", "fd00::2/128")}, others: []given{sharer("b", "10.0.0.2 fd00::2", 80), sharer(web, "10.0.0.1", 443)},
+		{name: "but not if one is enough", pools: []pool.Pool{of("a", "10.0.0.1-10.0.0.2", "fd00::2/128")}, others: []given{sharer("b", "10.0.0.2 fd00::2", 80), sharer(web, "10.0.0.1", 443)},
 			claim: pool.Claim{Families: dual, Share: "x", Partial: true, Ports: tcp(443)}, want: "10.0.0.1"},
 
 		{name: "no family", claim: pool.Claim{}, reason: pool.InvalidClaim,
-			err: "default/web names no families of addresses that there are: ask for IPv4, IPv6 or both"},
+			err: "default/web names no valid address families: ask for IPv4, IPv6 or both"},
 		{name: "one family twice", claim: pool.Claim{Families: []pool.Family{pool.IPv4, pool.IPv4}}, reason: pool.InvalidClaim,
-			err: "default/web names no families of addresses that there are: ask for IPv4, IPv6 or both"},
+			err: "default/web names no valid address families: ask for IPv4, IPv6 or both"},
 		{name: "a third family", claim: pool.Claim{Families: []pool.Family{2}}, reason: pool.InvalidClaim,
-			err: "default/web names no families of addresses that there are: ask for IPv4, IPv6 or both"},
+			err: "default/web names no valid address families: ask for IPv4, IPv6 or both"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := allocator(t, c.pools...)
@@ -318,7 +318,7 @@ func TestAssign(t *testing.T) {
 				t.Errorf("got %v, want %s", got, c.want)
 			}
 			if held := a.Addresses(web); fmt.Sprint(held) != fmt.Sprint(got) {
-				t.Errorf("was told of %v, but has %v", got, held)
+				t.Errorf("Assign returned %v, but the claim has %v", got, held)
 			}
 			var refusal *pool.Refusal
 			switch {
@@ -329,7 +329,7 @@ func TestAssign(t *testing.T) {
 			}
 			for _, o := range c.others {
 				if held := a.Addresses(o.Key); o.Key != web && fmt.Sprint(held) != fmt.Sprint(addresses(o.has)) {
-					t.Errorf("%s had %s and has %v now", o.Key, o.has, held)
+					t.Errorf("%s had %s and now has %v", o.Key, o.has, held)
 				}
 			}
 			if again, _ := a.Assign(c.claim); fmt.Sprint(again) != fmt.Sprint(got) {

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// choose decides which addresses a claim gets. It has none now; kept are those
-// that it had and may have again.
+// choose returns the addresses that a claim gets. The claim holds none now; kept
+// are its previous addresses that it may have again.
 func (a *Allocator) choose(c *Claim, kept pair) (pair, error) {
 	asked, err := a.grant(c, kept)
 	if err != nil {
@@ -19,27 +19,27 @@ func (a *Allocator) choose(c *Claim, kept pair) (pair, error) {
 		}
 	}
 	if settled != kept && !a.together(settled) {
-		settled = asked // what it had does not go with what it asks for
+		settled = asked // its previous addresses cannot be paired with the requested ones
 	}
 	chosen, err := a.complete(c, settled)
 	if err == nil || settled == asked {
 		return chosen, err
 	}
-	// Elsewhere there may be addresses for both families.
+	// Without its previous addresses there may be room for both families.
 	if moved, err := a.complete(c, asked); err == nil {
 		return moved, nil
 	}
 	return pair{}, err
 }
 
-// serves reports whether an address that the claim has will do for the pool that
-// it asks for. One that is in no pool will: the pool was changed, not the claim.
+// serves reports whether a held address satisfies the pool that the claim asks
+// for. An address outside all pools does: the pool was changed, not the claim.
 func (a *Allocator) serves(c *Claim, addr netip.Addr) bool {
 	p := a.pools.of(addr)
 	return addr.IsValid() && (c.Pool == "" || p == nil || p.Name == c.Pool)
 }
 
-// grant returns the addresses that the claim asks for, if it may have them.
+// grant returns the addresses that the claim asks for by value, or a [Refusal].
 func (a *Allocator) grant(c *Claim, kept pair) (pair, error) {
 	asked, err := c.asked()
 	if err != nil {
@@ -52,7 +52,7 @@ func (a *Allocator) grant(c *Claim, kept pair) (pair, error) {
 		p := a.pools.around(addr)
 		switch {
 		case p == nil:
-			return pair{}, refuse(AddressNotInPool, "%s is in no pool that is ready: ask for an address of one, or add it to one", addr)
+			return pair{}, refuse(AddressNotInPool, "%s is in no ready pool: ask for an address of a ready pool, or add this one to a pool", addr)
 		case c.Pool != "" && c.Pool != p.Name:
 			return pair{}, refuse(AddressNotInPool, "%s is in pool %q, not in pool %q: ask for only one of address and pool", addr, p.Name, c.Pool)
 		case p.free.skip(addr):
@@ -66,7 +66,7 @@ func (a *Allocator) grant(c *Claim, kept pair) (pair, error) {
 		}
 	}
 	if asked != kept && !a.together(asked) {
-		return pair{}, refuse(AddressConflict, "%s and %s do not go together: those who share one of them have another address beside it",
+		return pair{}, refuse(AddressConflict, "%s and %s cannot be assigned together: Services that share one of them have a different second address",
 			asked[IPv4], asked[IPv6])
 	}
 	return asked, nil
@@ -77,7 +77,7 @@ func (a *Allocator) together(p pair) bool {
 	return !p.both() || a.goes(p[IPv4], p[IPv6]) && a.goes(p[IPv6], p[IPv4])
 }
 
-// goes reports whether all who have addr, and one of the other family, have partner.
+// goes reports whether partner is the second address of every claim that holds addr and an address of the other family.
 func (a *Allocator) goes(addr, partner netip.Addr) bool {
 	s := a.slots[addr]
 	if s == nil || len(s.partners) == 0 {
@@ -87,7 +87,7 @@ func (a *Allocator) goes(addr, partner netip.Addr) bool {
 	return only && addr == partner
 }
 
-// complete finds what is missing of the addresses that the claim is to have.
+// complete adds the addresses that the claim still lacks to the settled ones.
 func (a *Allocator) complete(c *Claim, settled pair) (pair, error) {
 	chosen, err := a.fill(c, settled, c.Families)
 	if err == nil || !c.Partial {
@@ -97,14 +97,14 @@ func (a *Allocator) complete(c *Claim, settled pair) (pair, error) {
 		return settled, nil
 	}
 	for _, f := range c.Families {
-		if one, err := a.fill(c, settled, []Family{f}); err == nil {
-			return one, nil
+		if single, err := a.fill(c, settled, []Family{f}); err == nil {
+			return single, nil
 		}
 	}
 	return pair{}, err
 }
 
-// fill finds an address of each of the families, where there is none yet.
+// fill finds an address for each family that has none yet.
 func (a *Allocator) fill(c *Claim, chosen pair, families []Family) (pair, error) {
 	for _, f := range families {
 		if chosen[f].IsValid() {
@@ -119,8 +119,8 @@ func (a *Allocator) fill(c *Claim, chosen pair, families []Family) (pair, error)
 	return chosen, nil
 }
 
-// find finds an address beside that of the other family, if there is one already.
-// The claim shares an address if it can, and else gets a free one.
+// find finds an address of one family. beside is the claim's address of the other
+// family, if chosen already. A shared address takes precedence over a free one.
 func (a *Allocator) find(c *Claim, f Family, beside netip.Addr, both bool) (netip.Addr, error) {
 	if s := a.slots[beside]; s != nil && len(s.partners) > 0 {
 		return a.follow(c, s)
@@ -131,25 +131,24 @@ func (a *Allocator) find(c *Claim, f Family, beside netip.Addr, both bool) (neti
 	return a.lowest(c, f)
 }
 
-// follow is the address that goes with one that the claim is to share.
+// follow returns the partner of an address that the claim shares.
 func (a *Allocator) follow(c *Claim, s *slot) (netip.Addr, error) {
 	partner, only := s.partner()
 	if !only || !a.goes(partner, s.addr) {
-		return netip.Addr{}, refuse(AddressConflict, "those who share %s have different addresses beside it: ask for another address, or use another sharing key", s.addr)
+		return netip.Addr{}, refuse(AddressConflict, "Services that share %s have different second addresses: ask for another address, or use another sharing key", s.addr)
 	}
 	if !c.draws(a.slots[partner].pool) {
-		return netip.Addr{}, refuse(AddressConflict, "%s goes with %s for those who share it, but no pool assigns it to %s: ask for both addresses, or use another sharing key",
+		return netip.Addr{}, refuse(AddressConflict, "%s is the second address of Services that share %s, but no pool assigns it to %s: ask for both addresses, or use another sharing key",
 			partner, s.addr, c.Key)
 	}
 	return partner, a.slots[partner].admits(c)
 }
 
-// join is the lowest address that the claim can share, nil if there is none. For
-// both families a pair that others have already is the best; if there is none,
-// or the other address of the claim is settled, it is an address that nobody has
-// as a part of a pair.
+// join returns the lowest address that the claim can share; nil if there is none.
+// A claim of both families prefers an existing pair. Without a pair, or with its
+// other address settled, it gets an address that has no partner.
 func (a *Allocator) join(c *Claim, f Family, both, settled bool) *slot {
-	common := a.commons[f][terms{c.Share, c.Policy}]
+	common := a.commons[f][sharingKey{c.Share, c.Policy}]
 	if c.Share == "" || common == nil || common.full(c.Ports) {
 		return nil
 	}
@@ -174,7 +173,7 @@ func (a *Allocator) join(c *Claim, f Family, both, settled bool) *slot {
 	return cmp.Or(found, alone)
 }
 
-// lowest is the lowest free address of the first pool that has one for the claim.
+// lowest returns the lowest free address of the first pool that has one for the claim.
 func (a *Allocator) lowest(c *Claim, f Family) (netip.Addr, error) {
 	var exhausted []string
 	for _, p := range a.pools.byPriority {

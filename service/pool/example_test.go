@@ -7,7 +7,7 @@ import (
 	"github.com/herald-vip/herald/service/pool"
 )
 
-// After a restart, what was assigned is taken over before anything new is.
+// After a restart the allocator adopts stored addresses before it assigns new ones.
 func Example() {
 	addresses, err := pool.ParseRange("10.1.0.0/24")
 	if err != nil {

@@ -1,7 +1,7 @@
 package pool
 
-// Steps is how many comparisons and candidates it took so far.
+// Steps counts the comparisons and candidates so far.
 func (a *Allocator) Steps() int { return a.steps }
 
-// Fragments is how many ranges the free addresses of a pool are.
+// Fragments counts the ranges of free addresses in a pool.
 func (a *Allocator) Fragments(pool string) int { return a.pools.byName[pool].free.ranges.Len() }

@@ -9,15 +9,15 @@ import (
 // degree of the trees: nodes of up to 31 entries.
 const degree = 16
 
-// free is the free addresses of a pool, as few ranges as can be.
+// free is the free addresses of a pool, in as few ranges as possible.
 type free struct {
-	// avoid leaves out buggy addresses. No range begins or ends with one; in the
-	// middle of a range they are passed over.
+	// avoid excludes buggy addresses. No range begins or ends with one; inside a
+	// range they are skipped.
 	avoid  bool
-	ranges *btree.BTreeG[Range] // by their first address; they do not overlap
+	ranges *btree.BTreeG[Range] // by first address, without overlaps
 }
 
-// newFree counts the comparisons that it takes in steps.
+// newFree returns an empty set that adds its comparisons to steps.
 func newFree(avoid bool, steps *int) *free {
 	return &free{avoid: avoid, ranges: btree.NewG(degree, func(a, b Range) bool {
 		*steps++
@@ -25,7 +25,7 @@ func newFree(avoid bool, steps *int) *free {
 	})}
 }
 
-// add is for ranges that do not overlap.
+// add adds a range that overlaps none of the others.
 func (f *free) add(r Range) {
 	if f.skip(r.First) {
 		r.First = f.after(r.First)
@@ -38,17 +38,17 @@ func (f *free) add(r Range) {
 	}
 }
 
-// lowest is the lowest free address of the family.
-func (f *free) lowest(of Family) (netip.Addr, bool) {
-	from := netip.Addr{} // before all there are
-	if of == IPv6 {
-		from = netip.IPv6Unspecified() // behind all of IPv4
+// lowest returns the lowest free address of the family.
+func (f *free) lowest(family Family) (netip.Addr, bool) {
+	from := netip.Addr{} // sorts before all addresses
+	if family == IPv6 {
+		from = netip.IPv6Unspecified() // sorts after all of IPv4
 	}
 	r, ok := f.ceiling(from)
-	return r.First, ok && r.family() == of
+	return r.First, ok && r.family() == family
 }
 
-// take makes a free address one that is not.
+// take removes a free address.
 func (f *free) take(addr netip.Addr) {
 	r, _ := f.floor(addr)
 	f.ranges.Delete(r)
@@ -60,7 +60,7 @@ func (f *free) take(addr netip.Addr) {
 	}
 }
 
-// give takes back what was taken.
+// give returns a taken address.
 func (f *free) give(addr netip.Addr) {
 	whole := Range{addr, addr}
 	if r, ok := f.floor(addr); ok && r.Last == f.before(addr) {
@@ -74,7 +74,7 @@ func (f *free) give(addr netip.Addr) {
 	f.ranges.ReplaceOrInsert(whole)
 }
 
-// floor is the last range that does not begin behind addr.
+// floor returns the last range that begins at or before addr.
 func (f *free) floor(addr netip.Addr) (found Range, ok bool) {
 	f.ranges.DescendLessOrEqual(Range{First: addr}, func(r Range) bool {
 		found, ok = r, true
@@ -83,7 +83,7 @@ func (f *free) floor(addr netip.Addr) (found Range, ok bool) {
 	return found, ok
 }
 
-// ceiling is the first range that does not begin before addr.
+// ceiling returns the first range that begins at or after addr.
 func (f *free) ceiling(addr netip.Addr) (found Range, ok bool) {
 	f.ranges.AscendGreaterOrEqual(Range{First: addr}, func(r Range) bool {
 		found, ok = r, true
@@ -92,14 +92,14 @@ func (f *free) ceiling(addr netip.Addr) (found Range, ok bool) {
 	return found, ok
 }
 
-// after is the next address that may be used, the zero Addr behind the last.
+// after returns the next usable address; the zero Addr after the last.
 func (f *free) after(addr netip.Addr) netip.Addr {
 	for addr = addr.Next(); f.skip(addr); addr = addr.Next() {
 	}
 	return addr
 }
 
-// before is the address before that may be used, the zero Addr before the first.
+// before returns the previous usable address; the zero Addr before the first.
 func (f *free) before(addr netip.Addr) netip.Addr {
 	for addr = addr.Prev(); f.skip(addr); addr = addr.Prev() {
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/herald-vip/herald/service/pool"
 )
 
-// universe is all the addresses there are, in order, on both sides of those
-// that avoidBuggyIPs is about.
+// universe is all addresses of the model, in order. It contains buggy addresses and
+// their neighbours.
 var universe = func() []netip.Addr {
 	var all []netip.Addr
 	for addr, n := netip.MustParseAddr("10.0.0.252"), 0; n < 8; addr, n = addr.Next(), n+1 {
@@ -20,17 +20,17 @@ var universe = func() []netip.Addr {
 	return all
 }()
 
-// pair is the address of each family that somebody has.
+// pair is the addresses of a claim, by family.
 type pair [2]netip.Addr
 
 func full(p pair) bool { return p[0].IsValid() && p[1].IsValid() }
 
-// whole reports whether p is all that the claim wants.
+// whole reports whether p has all families that the claim wants.
 func whole(c pool.Claim, p pair) bool {
 	return !slices.ContainsFunc(c.Families, func(f pool.Family) bool { return !p[f].IsValid() })
 }
 
-// within reports whether b has all that a has.
+// within reports whether b has all addresses of a.
 func within(a, b pair) bool {
 	for f, addr := range a {
 		if addr.IsValid() && b[f] != addr {
@@ -40,7 +40,7 @@ func within(a, b pair) bool {
 	return true
 }
 
-// model is what an allocator does, with no thought of how long it takes.
+// model is a simple allocator without regard to cost.
 type model struct {
 	pools  []pool.Pool
 	claims map[string]pool.Claim
@@ -63,7 +63,7 @@ func (m *model) pair(c pool.Claim, addrs []netip.Addr) pair {
 	return p
 }
 
-// addresses are in the order of the families of the claim.
+// addresses returns the addresses of a claim, its first family first.
 func (m *model) addresses(key string) []netip.Addr {
 	p, ok := m.has[key]
 	if !ok {
@@ -94,7 +94,7 @@ func (m *model) poolOf(addr netip.Addr) *pool.Pool {
 	return nil
 }
 
-// users is how many others have an address.
+// users counts the other claims that hold an address.
 func (m *model) users(key string, addr netip.Addr) int {
 	n := 0
 	for other, p := range m.has {
@@ -105,7 +105,7 @@ func (m *model) users(key string, addr netip.Addr) int {
 	return n
 }
 
-// clash reports whether somebody who has the address cannot share it with the claim.
+// clash reports whether a holder of the address cannot share it with the claim.
 func (m *model) clash(c pool.Claim, addr netip.Addr) bool {
 	for key, p := range m.has {
 		if key == c.Key || !slices.Contains(p[:], addr) {
@@ -124,7 +124,7 @@ func (m *model) clash(c pool.Claim, addr netip.Addr) bool {
 	return false
 }
 
-// kept is what the claim had and may have again.
+// kept returns the previous addresses of the claim that it may have again.
 func (m *model) kept(c pool.Claim) pair {
 	var kept pair
 	for _, f := range c.Families {
@@ -135,7 +135,7 @@ func (m *model) kept(c pool.Claim) pair {
 	return kept
 }
 
-// asked are the addresses the claim asks for, if that makes sense.
+// asked returns the addresses that the claim asks for; not ok if they contradict its families.
 func (m *model) asked(c pool.Claim) (p pair, ok bool) {
 	for _, addr := range c.Addresses {
 		f := pool.FamilyOf(addr)
@@ -147,7 +147,7 @@ func (m *model) asked(c pool.Claim) (p pair, ok bool) {
 	return p, true
 }
 
-// settled is what an answer keeps or grants before anything is chosen.
+// settled returns the addresses that are kept or granted before any are chosen.
 func (m *model) settled(c pool.Claim, kept pair) (settled, asked pair) {
 	asked, _ = m.asked(c)
 	settled = asked
@@ -162,7 +162,7 @@ func (m *model) settled(c pool.Claim, kept pair) (settled, asked pair) {
 	return settled, asked
 }
 
-// suits reports whether the claim may keep an address in spite of the pool it asks for.
+// suits reports whether the claim may keep an address, given the pool that it asks for.
 func (m *model) suits(c pool.Claim, addr netip.Addr) bool {
 	p := m.poolOf(addr)
 	return c.Pool == "" || p == nil || p.Name == c.Pool
@@ -177,8 +177,8 @@ func (m *model) draws(c pool.Claim, addr netip.Addr) bool {
 	return m.may(c, addr) && (c.Pool != "" || m.poolOf(addr).AutoAssign)
 }
 
-// together reports whether all who have both families, and an address of these
-// two, have the other too.
+// together reports whether every dual-stack claim that holds one address of p also
+// holds the other.
 func (m *model) together(key string, p pair) bool {
 	for other, o := range m.has {
 		if other != key && full(p) && full(o) && (p[0] == o[0]) != (p[1] == o[1]) {
@@ -188,7 +188,7 @@ func (m *model) together(key string, p pair) bool {
 	return true
 }
 
-// valid reports whether p would do for the claim.
+// valid reports whether p is a correct answer for the claim.
 func (m *model) valid(c pool.Claim, kept, p pair) bool {
 	asked, ok := m.asked(c)
 	if !ok || !within(asked, p) || p == (pair{}) || !c.Partial && !whole(c, p) {
@@ -212,7 +212,7 @@ func (m *model) valid(c pool.Claim, kept, p pair) bool {
 	return p == kept || m.together(c.Key, p)
 }
 
-// find looks for addresses that would do, and have all of those in floor.
+// find searches for a correct answer that includes all addresses of floor.
 func (m *model) find(c pool.Claim, kept, floor pair) (pair, bool) {
 	candidates := append([]netip.Addr{{}}, universe...)
 	for _, v4 := range candidates {

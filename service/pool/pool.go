@@ -1,39 +1,37 @@
-// Package pool gives addresses from pools to those that claim them: the Services
-// of a cluster. It is pure: it has no clock, goroutine, network, log or
-// randomness, and knows nothing of Kubernetes. The caller says what is claimed,
-// writes down what an [Allocator] answers, and tells it after a restart what
-// was written down ([Allocator.Adopt]).
+// Package pool assigns addresses from pools to claims: the Services of a cluster.
+// It is pure: it has no clock, goroutine, network, log or randomness, and does not
+// know Kubernetes. The caller states the claims and stores the answers of an
+// [Allocator]. After a restart it hands them back ([Allocator.Adopt]).
 //
-// # What is always true
+// # Invariants
 //
-//  1. No address has two claims, unless these share it: they have the same
+//  1. No address has two claims, unless they share it: they have the same
 //     sharing key, the same policy and no port in common.
 //  2. A claim is given addresses only from pools that it may use.
-//  3. Claims that are given the same address of one family, and have one of the
-//     other family too, are given the same of that as well.
+//  3. Dual-stack claims that are given the same address of one family are given
+//     the same address of the other family too.
 //  4. A claim is refused only if no choice of addresses would satisfy it. A
-//     refusal takes nothing away that is not somebody else's.
-//  5. What is chosen depends on the pools and on who has which addresses now, and
-//     not on how that came about: a restart changes no decision.
+//     refusal takes away only addresses that belong to other claims.
+//  5. The choice depends on the pools and on the addresses that are held now, not
+//     on their history: a restart changes no decision.
 //
-// # What stays
+// # Stability
 //
-// Who has an address keeps it. Ranges, AutoAssign, priorities and selectors of
-// pools decide who is given an address, never who loses one: an operator who
-// edits a pool moves no Service. [Allocator.Replace] and [Allocator.Adopt]
-// report the addresses that are in no pool now. They stay with their claims, for
-// whatever pool these ask, and nobody else gets them; to move such a claim the
-// caller releases it and assigns it anew. [Allocator.Assign] changes an address
-// only if the claim asks for another one, for a pool other than the one that the
-// address is in, or for ports or terms that other claims on the address rule out.
+// A claim keeps its addresses. Ranges, AutoAssign, priorities and selectors of
+// pools govern new assignments only: editing a pool moves no Service. Addresses
+// that no pool contains any more stay with their claims, even if these ask for a
+// pool, and no other claim gets them. To move such a claim the caller releases it
+// and assigns it anew. [Allocator.Assign] changes an address in three cases only:
+// the claim asks for another address, for a pool that does not contain it, or for
+// ports or a sharing key that other claims on the address rule out.
 //
-// # What it costs
+// # Cost
 //
-// Free addresses are kept as ranges in order, so that the size of a pool does not
-// matter. Assigning and releasing take a number of steps that grows with the
-// logarithm of the fragments of a pool, the number of pools, the ports of the
-// claim and, with a sharing key, the number of addresses that were given out for
-// that key; not with the number of claims. Only Replace looks at every claim.
+// Free addresses are stored as ordered ranges, so the size of a pool does not
+// matter. The steps of assigning and releasing grow with the logarithm of a pool's
+// fragments, with the number of pools and with the ports of the claim. With a
+// sharing key they also grow with the addresses given out for that key. They do
+// not grow with the number of claims. Only Replace visits every claim.
 package pool
 
 import (
@@ -45,29 +43,28 @@ import (
 type Pool struct {
 	// Name is unique among the pools.
 	Name string
-	// Ranges are of either family. Those of different pools must not overlap.
+	// Ranges may be of both families. Ranges of different pools must not overlap.
 	Ranges []Range
-	// AutoAssign: its addresses are assigned also to claims that ask for neither
-	// the pool nor the address.
+	// AutoAssign lets claims use the pool that ask for neither the pool nor an
+	// address of it.
 	AutoAssign bool
-	// Priority decides which of several pools is used: the highest first, equal
-	// ones in the order of their names.
+	// Priority orders the pools: highest first, equal priorities by name.
 	Priority int
-	// AvoidBuggyIPs leaves out the IPv4 addresses that end in .0 and .255: some
-	// devices take them for a network and its broadcast address.
+	// AvoidBuggyIPs excludes IPv4 addresses that end in .0 and .255: some devices
+	// take them for a network and its broadcast address.
 	AvoidBuggyIPs bool
 }
 
-// Family is that of an address.
+// Family is an address family.
 type Family int
 
-// The families, which also index what is kept for each of them.
+// The families, usable as array indexes.
 const (
 	IPv4 Family = iota
 	IPv6
 )
 
-// FamilyOf is the family of a valid address.
+// FamilyOf returns the family of a valid address.
 func FamilyOf(addr netip.Addr) Family {
 	if addr.Unmap().Is4() {
 		return IPv4
@@ -75,7 +72,7 @@ func FamilyOf(addr netip.Addr) Family {
 	return IPv6
 }
 
-// String is the name as Kubernetes writes it.
+// String returns the family's name as in Kubernetes' API: IPv4 or IPv6.
 func (f Family) String() string {
 	if f == IPv4 {
 		return "IPv4"
@@ -91,35 +88,35 @@ type Port struct {
 	Number   uint16
 }
 
-// String is such as 443/TCP.
+// String returns the port in the form 443/TCP.
 func (p Port) String() string { return fmt.Sprintf("%d/%s", p.Number, p.Protocol) }
 
-// Claim says which addresses somebody wants, and on what terms.
+// Claim states which addresses a Service wants, and with which Services it shares them.
 type Claim struct {
-	// Key tells claims apart: the namespace and name of a Service.
+	// Key identifies the claim: namespace and name of a Service.
 	Key string
-	// Families are one or both, the more important first. One address of each is
-	// wanted.
+	// Families are one or both, the more important first. The claim wants one
+	// address of each.
 	Families []Family
-	// Partial: an address of one family will do if not both can be had.
+	// Partial accepts an address of one family if the other is unavailable.
 	Partial bool
-	// Addresses are asked for by value, at most one of each family. The claim is
-	// given these or none, also if Partial.
+	// Addresses are requested by value, at most one of each family. The claim gets
+	// all of them or none, even if Partial.
 	Addresses []netip.Addr
-	// Pool is asked for by name. If empty, any pool with AutoAssign will do.
+	// Pool is the name of the requested pool; empty means any pool with AutoAssign.
 	Pool string
-	// SelectedBy reports whether the selectors of a pool choose this claim; nil:
-	// those of all do. It is called during [Allocator.Assign] only.
+	// SelectedBy reports whether the selectors of a pool choose this claim; nil
+	// means that all do. Only [Allocator.Assign] calls it.
 	SelectedBy func(pool string) bool
-	// Share is the sharing key. Claims with the same key are given the same
-	// addresses where their ports and policies permit. If empty, the claim shares
-	// with nobody. A key has no owner: a caller that trusts its namespaces less
-	// makes the namespace a part of it.
+	// Share is the sharing key. Claims with the same key get the same addresses
+	// where their ports and policies permit. Empty means that the claim shares with
+	// no other. Keys span namespaces: a caller that wants otherwise adds the
+	// namespace to the key.
 	Share string
-	// Policy must be the same for all who share: what decides where the traffic
-	// of an address is accepted.
+	// Policy decides which nodes accept the traffic of an address. It must be the
+	// same for all claims that share.
 	Policy string
-	// Ports are what the claim uses of its addresses.
+	// Ports are the ports that the claim uses on its addresses.
 	Ports []Port
 }
 
@@ -128,12 +125,12 @@ func (c *Claim) mayUse(p *space) bool {
 	return p != nil && (c.Pool == "" || c.Pool == p.Name) && (c.SelectedBy == nil || c.SelectedBy(p.Name))
 }
 
-// draws reports whether a pool serves the claim of its own accord.
+// draws reports whether a pool may serve the claim without being asked for an address.
 func (c *Claim) draws(p *space) bool {
 	return c.mayUse(p) && (p.AutoAssign || c.Pool != "")
 }
 
-// check refuses what is no claim.
+// check returns a [Refusal] if the claim has no key or invalid families.
 func (c *Claim) check() error {
 	if c.Key == "" {
 		return refuse(InvalidClaim, "the claim has no key: give it the namespace and name of its Service")
@@ -143,17 +140,17 @@ func (c *Claim) check() error {
 		ok = ok && (f == IPv4 || f == IPv6)
 	}
 	if !ok {
-		return refuse(InvalidClaim, "%s names no families of addresses that there are: ask for IPv4, IPv6 or both", c.Key)
+		return refuse(InvalidClaim, "%s names no valid address families: ask for IPv4, IPv6 or both", c.Key)
 	}
 	return nil
 }
 
-// pair is at most one address of each family; the zero Addr stands for none.
+// pair holds at most one address of each family; the zero Addr means none.
 type pair [2]netip.Addr
 
 func (p pair) both() bool { return p[IPv4].IsValid() && p[IPv6].IsValid() }
 
-// asked are the addresses that the claim asks for by value.
+// asked returns the addresses that the claim asks for by value.
 func (c *Claim) asked() (pair, error) {
 	var asked pair
 	for _, addr := range c.Addresses {

@@ -15,11 +15,11 @@ import (
 	"github.com/herald-vip/herald/service/pool"
 )
 
-// perCheck operations are done at least in each of the 100 checks of rapid.
+// perCheck is the minimum of operations in each of the 100 checks of rapid.
 const perCheck = 1000
 
-// TestRandomOperations does whatever can be done, in any order, and judges each
-// answer by a model that knows all addresses and looks at all claims.
+// TestRandomOperations performs random operations and compares each answer with a
+// model that knows all addresses and visits all claims.
 func TestRandomOperations(t *testing.T) {
 	done := make(map[string]int)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -28,7 +28,7 @@ func TestRandomOperations(t *testing.T) {
 		actions := map[string]func(*rapid.T){
 			"assign":  func(*rapid.T) { m.assign(m.claim()) },
 			"again":   func(*rapid.T) { m.again() },
-			"another": func(*rapid.T) { m.assign(m.claim()) }, // assigning is most of it
+			"another": func(*rapid.T) { m.assign(m.claim()) }, // assigning is the most frequent operation
 			"release": func(*rapid.T) { m.release() },
 			"adopt":   func(*rapid.T) { m.adopt() },
 			"restart": func(*rapid.T) { m.allocator = m.restart() },
@@ -43,10 +43,10 @@ func TestRandomOperations(t *testing.T) {
 			rt.Repeat(actions)
 		}
 	})
-	for _, what := range []string{"assigned", "kept", "shared", "paired", "partial", "moved", "stray", "restart",
+	for _, event := range []string{"assigned", "kept", "shared", "paired", "partial", "moved", "stray", "restart",
 		"AddressConflict", "PoolExhausted", "NoPool", "AddressNotInPool", "InvalidClaim"} {
-		if done[what] == 0 {
-			t.Errorf("%s never came about", what)
+		if done[event] == 0 {
+			t.Errorf("%s never happened", event)
 		}
 	}
 	t.Log(done)
@@ -64,7 +64,7 @@ type machine struct {
 func (m *machine) below(n int) int   { return rapid.IntRange(0, n-1).Draw(m.T, "n") }
 func (m *machine) chance(n int) bool { return m.below(n) == 0 }
 
-// claim is one of few, so that they are in each other's way.
+// claim makes one of a few claims, so that they conflict.
 func (m *machine) claim() pool.Claim {
 	c := pool.Claim{Key: string(rune('p' + m.below(9)))}
 	c.Families = [][]pool.Family{{pool.IPv4}, {pool.IPv6}, {pool.IPv4, pool.IPv6}, {pool.IPv6, pool.IPv4}}[m.below(4)]
@@ -122,7 +122,7 @@ func (m *machine) assign(c pool.Claim) {
 	}
 }
 
-// judge holds an answer against what was possible. The model has the claim already.
+// judge compares an answer with the possible ones. The model has the claim already.
 func (m *machine) judge(c pool.Claim, before, kept, got pair, err error) {
 	rest, asked := m.settled(c, kept)
 	if err != nil {
@@ -141,7 +141,7 @@ func (m *machine) judge(c pool.Claim, before, kept, got pair, err error) {
 		return
 	}
 	if !m.valid(c, kept, got) {
-		m.Errorf("Assign(%+v) = %v, which it must not have; before %v, kept %v", c, got, before, kept)
+		m.Errorf("Assign(%+v) = %v, which is not permitted; before %v, kept %v", c, got, before, kept)
 		return
 	}
 	m.done["assigned"]++
@@ -178,8 +178,8 @@ func (m *machine) judge(c pool.Claim, before, kept, got pair, err error) {
 	}
 }
 
-// judgeChoice wants an address that the claim left to the allocator to be the
-// right one of those that were free, or to be shared where that is possible.
+// judgeChoice checks an address that the allocator chose: the first free one in
+// order, or a shared one where sharing is possible.
 func (m *machine) judgeChoice(c pool.Claim, f pool.Family, got pair) {
 	if m.users(c.Key, got[f]) > 0 {
 		m.done["shared"]++
@@ -234,7 +234,7 @@ func (m *machine) release() {
 	delete(m.has, key)
 }
 
-// adopt takes over what somebody else wrote down, whatever that is.
+// adopt adopts random addresses, as if another writer had stored them.
 func (m *machine) adopt() {
 	if !m.chance(4) {
 		return
@@ -278,11 +278,11 @@ func (m *machine) strays(key string) {
 	}
 }
 
-// restart is an allocator that has been told what the model has, in any order.
+// restart returns an allocator that has adopted the addresses of the model in random order.
 func (m *machine) restart() *pool.Allocator {
 	m.done["restart"]++
 	a := pool.New()
-	if m.chance(2) { // the pools may be known first or later
+	if m.chance(2) { // the pools may become known before or after the claims
 		if err := a.Replace(m.pools); err != nil {
 			m.Fatal(err)
 		}
@@ -301,7 +301,7 @@ func (m *machine) restart() *pool.Allocator {
 	return a
 }
 
-// replace gives each address to a pool or to none.
+// replace distributes the addresses among random pools; some stay outside all pools.
 func (m *machine) replace() {
 	m.steps++
 	m.pools = nil
@@ -334,7 +334,7 @@ func (m *machine) replace() {
 	}
 }
 
-// check holds all that the allocator says against the model.
+// check compares the state of the allocator with the model.
 func (m *machine) check() {
 	for key := range m.claims {
 		if got, want := m.allocator.Addresses(key), m.addresses(key); !slices.Equal(got, want) {

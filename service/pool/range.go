@@ -10,25 +10,25 @@ import (
 	"strings"
 )
 
-// Range is the addresses from First to Last, both included, of one family.
+// Range is the addresses of one family from First to Last, both included.
 type Range struct{ First, Last netip.Addr }
 
-// ParseRange reads a network such as 10.1.0.0/24 or fd00::/120, or the first and
-// last address of a range such as 10.2.0.10-10.2.0.50.
+// ParseRange parses a network such as 10.1.0.0/24 or fd00::/120, or a range such as
+// 10.2.0.10-10.2.0.50.
 func ParseRange(s string) (Range, error) {
 	first, last, found := strings.Cut(s, "-")
 	if !found {
 		return parseNetwork(s)
 	}
-	from, err := netip.ParseAddr(strings.TrimSpace(first))
-	to, errTo := netip.ParseAddr(strings.TrimSpace(last))
-	if err != nil || errTo != nil {
-		return Range{}, fmt.Errorf("%q is no range of addresses: write it like 10.2.0.10-10.2.0.50", s)
+	start, err := netip.ParseAddr(strings.TrimSpace(first))
+	end, errEnd := netip.ParseAddr(strings.TrimSpace(last))
+	if err != nil || errEnd != nil {
+		return Range{}, fmt.Errorf("%q is not a range of addresses: write it like 10.2.0.10-10.2.0.50", s)
 	}
-	return checked(s, Range{from, to})
+	return checked(s, Range{start, end})
 }
 
-// checked is r, as which s was read, unless no Service could have such a range.
+// checked returns r, parsed from s, or an error if it is no range for Services.
 func checked(s string, r Range) (Range, error) {
 	if err := r.check(); err != nil {
 		return Range{}, fmt.Errorf("%q: %w", s, err)
@@ -40,9 +40,9 @@ func parseNetwork(s string) (Range, error) {
 	p, err := netip.ParsePrefix(strings.TrimSpace(s))
 	if err != nil {
 		if addr, err := netip.ParseAddr(strings.TrimSpace(s)); err == nil && addr.Zone() == "" {
-			return Range{}, fmt.Errorf("%q is an address without a length: write %s/%d for it alone", s, addr, addr.BitLen())
+			return Range{}, fmt.Errorf("%q is an address without a length: write %s/%d for the single address", s, addr, addr.BitLen())
 		}
-		return Range{}, fmt.Errorf("%q is no network: write it like 10.1.0.0/24 or fd00::/120", s)
+		return Range{}, fmt.Errorf("%q is not a network: write it like 10.1.0.0/24 or fd00::/120", s)
 	}
 	if p != p.Masked() {
 		return Range{}, fmt.Errorf("%q has bits set beyond its length: write %s for the network or %s/%d for the address",
@@ -51,7 +51,7 @@ func parseNetwork(s string) (Range, error) {
 	return checked(s, Range{First: p.Addr(), Last: lastOf(p)})
 }
 
-// check refuses what is no range of addresses that a Service could have.
+// check returns an error if r is no range of addresses that a Service can have.
 func (r Range) check() error {
 	switch {
 	case !r.First.IsValid() || !r.Last.IsValid():
@@ -67,7 +67,7 @@ func (r Range) check() error {
 	}
 	for _, s := range reserved() {
 		if r.Overlaps(s.Range) {
-			return fmt.Errorf("it contains %s addresses (%s), which cannot be announced: leave them out", s.what, s.Range)
+			return fmt.Errorf("it contains %s addresses (%s), which cannot be announced: leave them out", s.kind, s.Range)
 		}
 	}
 	return nil
@@ -75,14 +75,14 @@ func (r Range) check() error {
 
 type reservation struct {
 	Range
-	what string
+	kind string
 }
 
-// reserved are the addresses that no Service can have.
+// reserved returns the ranges that no Service can have.
 func reserved() []reservation {
-	of := func(what, network string) reservation {
+	of := func(kind, network string) reservation {
 		p := netip.MustParsePrefix(network)
-		return reservation{Range{p.Addr(), lastOf(p)}, what}
+		return reservation{Range{p.Addr(), lastOf(p)}, kind}
 	}
 	return []reservation{
 		of("unspecified", "0.0.0.0/32"), of("loopback", "127.0.0.0/8"), of("link-local", "169.254.0.0/16"),
@@ -104,32 +104,32 @@ func (r Range) String() string {
 
 func (r Range) family() Family { return FamilyOf(r.First) }
 
-// Contains reports whether addr is one of them.
+// Contains reports whether addr is in r.
 func (r Range) Contains(addr netip.Addr) bool {
 	return r.First.BitLen() == addr.BitLen() && !addr.Less(r.First) && !r.Last.Less(addr)
 }
 
-// Overlaps reports whether some address is in both.
+// Overlaps reports whether r and o have an address in common.
 func (r Range) Overlaps(o Range) bool { return r.Contains(o.First) || o.Contains(r.First) }
 
-// size is how many addresses r has.
+// size counts the addresses of r.
 func (r Range) size() *big.Int {
 	first, last := new(big.Int).SetBytes(r.First.AsSlice()), new(big.Int).SetBytes(r.Last.AsSlice())
 	return last.Add(last.Sub(last, first), big.NewInt(1))
 }
 
-// buggies is how many addresses of r are [buggy].
+// buggies counts the [buggy] addresses of r.
 func (r Range) buggies() int64 {
 	if r.family() != IPv4 {
 		return 0
 	}
-	below := func(n int64) int64 { return (n+255)/256 + n/256 } // of the n lowest addresses of all
+	below := func(n int64) int64 { return (n+255)/256 + n/256 } // among the n lowest IPv4 addresses
 	first, last := r.First.As4(), r.Last.As4()
 	return below(int64(binary.BigEndian.Uint32(last[:]))+1) - below(int64(binary.BigEndian.Uint32(first[:])))
 }
 
-// buggy reports whether some devices would take addr for that of a network or
-// for a broadcast address.
+// buggy reports whether addr ends in .0 or .255: some devices take it for a network
+// or a broadcast address.
 func buggy(addr netip.Addr) bool {
 	if !addr.Is4() {
 		return false
@@ -147,7 +147,7 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return last
 }
 
-// merge is the same addresses as ranges in order with gaps between them.
+// merge returns the same addresses as sorted ranges with gaps between them.
 func merge(ranges []Range) []Range {
 	var merged []Range
 	for _, r := range slices.SortedFunc(slices.Values(ranges), func(a, b Range) int { return a.First.Compare(b.First) }) {

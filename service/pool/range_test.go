@@ -21,15 +21,15 @@ func TestParseRange(t *testing.T) {
 		{in: "fd00::1-fd00::1:0", want: "fd00::1-fd00::1:0"},
 		{in: "240.0.0.0-255.255.255.254", want: "240.0.0.0-255.255.255.254"},
 
-		{in: "", err: `"" is no network` + network},
-		{in: "10.1.0.0/33", err: `"10.1.0.0/33" is no network` + network},
-		{in: "ten/8", err: `"ten/8" is no network` + network},
-		{in: "-", err: `"-" is no range of addresses` + spec},
-		{in: "10.1.0.0-", err: `"10.1.0.0-" is no range of addresses` + spec},
-		{in: "10.1.0.0/24-10.2.0.0/24", err: `"10.1.0.0/24-10.2.0.0/24" is no range of addresses` + spec},
-		{in: "10.1.0.1-10.1.0.2-10.1.0.3", err: `"10.1.0.1-10.1.0.2-10.1.0.3" is no range of addresses` + spec},
-		{in: "10.1.0.5", err: `"10.1.0.5" is an address without a length: write 10.1.0.5/32 for it alone`},
-		{in: "fd00::5", err: `"fd00::5" is an address without a length: write fd00::5/128 for it alone`},
+		{in: "", err: `"" is not a network` + network},
+		{in: "10.1.0.0/33", err: `"10.1.0.0/33" is not a network` + network},
+		{in: "ten/8", err: `"ten/8" is not a network` + network},
+		{in: "-", err: `"-" is not a range of addresses` + spec},
+		{in: "10.1.0.0-", err: `"10.1.0.0-" is not a range of addresses` + spec},
+		{in: "10.1.0.0/24-10.2.0.0/24", err: `"10.1.0.0/24-10.2.0.0/24" is not a range of addresses` + spec},
+		{in: "10.1.0.1-10.1.0.2-10.1.0.3", err: `"10.1.0.1-10.1.0.2-10.1.0.3" is not a range of addresses` + spec},
+		{in: "10.1.0.5", err: `"10.1.0.5" is an address without a length: write 10.1.0.5/32 for the single address`},
+		{in: "fd00::5", err: `"fd00::5" is an address without a length: write fd00::5/128 for the single address`},
 		{in: "10.1.0.5/24", err: `"10.1.0.5/24" has bits set beyond its length: write 10.1.0.0/24 for the network or 10.1.0.5/32 for the address`},
 		{in: "10.1.0.5-10.1.0.4", err: `"10.1.0.5-10.1.0.4": the last address is before the first: exchange them`},
 		{in: "10.1.0.5-fd00::1", err: `"10.1.0.5-fd00::1": the addresses are of different families: write a range for each`},
@@ -58,7 +58,7 @@ func TestParseRange(t *testing.T) {
 	}
 }
 
-// FuzzParseRange reads what it has written and assigns its ends.
+// FuzzParseRange parses the output of String again and assigns addresses of the range.
 func FuzzParseRange(f *testing.F) {
 	for _, s := range []string{"10.1.0.0/24", "10.2.0.10-10.2.0.50", "fd00::/120", "::2-::ffff:0:0", "10.0.0.5/24", "fe80::1%a-fe80::2", "1.2.3.4 -\t1.2.3.4", "255.255.255.254/32"} {
 		f.Add(s)

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Reason is why a claim is refused, as one word for conditions and events.
+// Reason is the reason of a refusal, one CamelCase word for conditions and events.
 type Reason string
 
 // The reasons.
@@ -14,30 +14,30 @@ const (
 	AddressConflict Reason = "AddressConflict"
 	// PoolExhausted: the pools that serve the claim have no free address.
 	PoolExhausted Reason = "PoolExhausted"
-	// NoPool: no pool serves the claim, or the one that it asks for does not.
+	// NoPool: no pool serves the claim, or the requested pool does not.
 	NoPool Reason = "NoPool"
-	// AddressNotInPool: an address asked for is in no pool that the claim may use.
+	// AddressNotInPool: a requested address is in no pool that the claim may use.
 	AddressNotInPool Reason = "AddressNotInPool"
-	// InvalidClaim: the claim contradicts itself.
+	// InvalidClaim: the claim is malformed or contradicts itself.
 	InvalidClaim Reason = "InvalidClaim"
 )
 
-// Refusal is the error of an [Allocator] that does not give an address. The same
-// situation has the same words, so that the caller can tell what it has said.
+// Refusal is the error of an [Allocator] that assigns no address. Its message is
+// the same for the same situation, so that callers can detect repetitions.
 type Refusal struct {
 	Reason Reason
-	// Message is one sentence that says what is wrong and what to do.
+	// Message is one sentence: the fault and its cure.
 	Message string
 }
 
-// Error is the message.
+// Error returns the message.
 func (r *Refusal) Error() string { return r.Message }
 
 func refuse(reason Reason, format string, args ...any) error {
 	return &Refusal{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// enumerate lists names as prose.
+// enumerate lists names of pools in a phrase.
 func enumerate(names []string) string {
 	quoted := make([]string, len(names))
 	for i, name := range names {

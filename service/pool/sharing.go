@@ -7,41 +7,41 @@ import (
 	"github.com/google/btree"
 )
 
-// terms are what all who share an address agree upon.
-type terms struct{ share, policy string }
+// sharingKey is equal for all claims that share an address. An empty key means that the address is not shared.
+type sharingKey struct{ key, policy string }
 
-// slot is an address that is in use.
+// slot is an address in use.
 type slot struct {
 	addr    netip.Addr
-	pool    *space // nil: it is in none now
-	terms   terms
-	holders map[string]bool // by key
+	pool    *space // nil: no pool contains it now
+	share   sharingKey
+	holders map[string]bool // by the key of the claim
 
-	// What follows is of an address that may be shared, and else nil.
+	// The following fields are nil unless the address may be shared.
 
 	common *commons
-	ports  map[Port]string // that are in use, and whose they are
-	// partners are the addresses of the other family that its holders have, and
-	// how many have each. There is one at most unless more were adopted.
+	ports  map[Port]string // ports in use, and the key of the claim that uses each
+	// partners counts, per address of the other family, the holders that have both.
+	// There is at most one partner, unless more were adopted.
 	partners map[netip.Addr]int
 }
 
-// admits refuses a claim that cannot have the address beside those who have it.
-// A nil slot is a free address.
+// admits returns a [Refusal] if the claim cannot share the address with its
+// holders. A nil slot is a free address.
 func (s *slot) admits(c *Claim) error {
 	if s == nil {
 		return nil
 	}
 	switch {
-	case s.terms.share == "":
+	case s.share.key == "":
 		for holder := range s.holders { // the only one
 			return refuse(AddressConflict, "%s belongs to %s: ask for another address, or give both the same sharing key", s.addr, holder)
 		}
-	case s.terms.share != c.Share:
-		return refuse(AddressConflict, "%s is shared by the key %q: ask for another address, or use that key", s.addr, s.terms.share)
-	case s.terms.policy != c.Policy:
+	case s.share.key != c.Share:
+		return refuse(AddressConflict, "%s is shared by the key %q: ask for another address, or use that key", s.addr, s.share.key)
+	case s.share.policy != c.Policy:
 		return refuse(AddressConflict, "%s is shared by the key %q with another policy for its traffic: ask for another address, or use the same policy",
-			s.addr, s.terms.share)
+			s.addr, s.share.key)
 	}
 	if port, taken := s.taken(c); taken {
 		return refuse(AddressConflict, "port %s of %s belongs to %s: use another port, or ask for another address", port, s.addr, s.ports[port])
@@ -49,7 +49,7 @@ func (s *slot) admits(c *Claim) error {
 	return nil
 }
 
-// taken is the first port of the claim that others use on a shared address.
+// taken returns the first port of the claim that another claim uses on a shared address.
 func (s *slot) taken(c *Claim) (Port, bool) {
 	for _, p := range c.Ports {
 		if _, taken := s.ports[p]; taken {
@@ -59,18 +59,18 @@ func (s *slot) taken(c *Claim) (Port, bool) {
 	return Port{}, false
 }
 
-// partner is the address that goes with s for a Service that has both families, if
-// there is just one.
+// partner returns the second address of dual-stack holders of s. only reports
+// whether there is exactly one.
 func (s *slot) partner() (addr netip.Addr, only bool) {
 	for addr = range s.partners {
 	}
 	return addr, len(s.partners) == 1
 }
 
-// commons is the slots of one family and the same terms.
+// commons is the slots of one family with the same sharing key.
 type commons struct {
 	slots *btree.BTreeG[*slot] // by address
-	users map[Port]int         // how many slots have a port in use
+	users map[Port]int         // number of slots with the port in use
 }
 
 func newCommons(steps *int) *commons {
@@ -83,8 +83,8 @@ func newCommons(steps *int) *commons {
 	}
 }
 
-// full reports that a port of the claim is in use on every slot. It spares those
-// who all use one key and one port a look at all their addresses.
+// full reports whether a port of the claim is in use on every slot. It spares
+// claims with one key and one port a scan of all their addresses.
 func (c *commons) full(ports []Port) bool {
 	return slices.ContainsFunc(ports, func(p Port) bool { return c.users[p] == c.slots.Len() })
 }

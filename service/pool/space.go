@@ -8,22 +8,22 @@ import (
 	"slices"
 )
 
-// OverlapError says that two pools have an address in common.
+// OverlapError reports that two pools have an address in common.
 type OverlapError struct {
-	// Pools are their names, in order.
+	// Pools are the names, sorted.
 	Pools [2]string
-	// Ranges are the range of each that has it.
+	// Ranges are the overlapping ranges, one of each pool.
 	Ranges [2]Range
 }
 
 // Error names the pools and ranges.
 func (e *OverlapError) Error() string {
-	return fmt.Sprintf("pool %q (%s) and pool %q (%s) overlap: leave the addresses that both have to one of them",
+	return fmt.Sprintf("pool %q (%s) and pool %q (%s) overlap: remove the common addresses from one of them",
 		e.Pools[0], e.Ranges[0], e.Pools[1], e.Ranges[1])
 }
 
-// Overlaps finds the pairs of pools that have addresses in common, each once, in
-// the order of the addresses. The ranges have to be valid.
+// Overlaps returns each pair of pools with common addresses once, in the order of
+// the addresses. The ranges must be valid.
 func Overlaps(pools []Pool) []*OverlapError {
 	type named struct {
 		Range
@@ -43,7 +43,7 @@ func Overlaps(pools []Pool) []*OverlapError {
 	for i, a := range all {
 		for _, b := range all[i+1:] {
 			if !a.Contains(b.First) {
-				break // and none of those behind
+				break // later ranges begin even further on
 			}
 			e := &OverlapError{Pools: [2]string{a.pool, b.pool}, Ranges: [2]Range{a.Range, b.Range}}
 			if b.pool < a.pool {
@@ -58,7 +58,7 @@ func Overlaps(pools []Pool) []*OverlapError {
 	return found
 }
 
-// space is a pool and how much of it is in use.
+// space is a pool and its usage.
 type space struct {
 	Pool
 	free     *free
@@ -79,13 +79,13 @@ func newSpace(p Pool, steps *int) *space {
 	return s
 }
 
-// layout is the pools, none of which overlap.
+// layout is a set of pools that do not overlap.
 type layout struct {
 	byName     map[string]*space
 	byPriority []*space
 }
 
-// newLayout refuses pools with the same name, ranges that are none, and overlaps.
+// newLayout returns an error for duplicate names, invalid ranges and overlaps.
 func newLayout(pools []Pool, steps *int) (*layout, error) {
 	l := &layout{byName: make(map[string]*space)}
 	for _, p := range pools {
@@ -111,7 +111,7 @@ func newLayout(pools []Pool, steps *int) (*layout, error) {
 	return l, nil
 }
 
-// around is the pool with addr in its ranges, whether it avoids it or not; nil if there is none.
+// around returns the pool whose ranges contain addr, even if it avoids addr; nil if there is none.
 func (l *layout) around(addr netip.Addr) *space {
 	for _, s := range l.byPriority {
 		if slices.ContainsFunc(s.Ranges, func(r Range) bool { return r.Contains(addr) }) {
@@ -121,7 +121,7 @@ func (l *layout) around(addr netip.Addr) *space {
 	return nil
 }
 
-// of is the pool that addr belongs to; nil if there is none.
+// of returns the pool that addr belongs to; nil if there is none.
 func (l *layout) of(addr netip.Addr) *space {
 	s := l.around(addr)
 	if s == nil || s.free.skip(addr) {

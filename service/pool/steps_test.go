@@ -8,7 +8,7 @@ import (
 	"github.com/herald-vip/herald/service/pool"
 )
 
-// crowds are n claims, each the worst of its kind.
+// crowds make the i-th of many claims, each a worst case.
 var crowds = map[string]func(i int) pool.Claim{
 	"alone": func(int) pool.Claim { return pool.Claim{Families: dual} },
 	"sharing one address": func(i int) pool.Claim {
@@ -20,7 +20,7 @@ var crowds = map[string]func(i int) pool.Claim{
 	"one key and port for everyone": func(int) pool.Claim { return pool.Claim{Families: dual, Share: "x", Ports: tcp(443)} },
 }
 
-// crowd is an allocator with n claims, and as many gaps.
+// crowd returns an allocator with n claims and as many gaps between them.
 func crowd(n int, of func(i int) pool.Claim) (*pool.Allocator, []pool.Claim, error) {
 	a := pool.New()
 	if err := a.Replace(large()); err != nil {
@@ -44,8 +44,8 @@ func large() []pool.Pool {
 	return []pool.Pool{{Name: "large", AutoAssign: true, AvoidBuggyIPs: true, Ranges: of("", "10.0.0.0/8", "fd00::/64").Ranges}}
 }
 
-// TestSteps counts the steps of operations among 100 claims and among the square
-// of that: what grows like a logarithm doubles.
+// TestSteps counts the steps of operations among 100 and 100² claims: a logarithmic
+// cost at most doubles.
 func TestSteps(t *testing.T) {
 	for name, of := range crowds {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +99,7 @@ func BenchmarkAssign(b *testing.B) {
 	}
 }
 
-// BenchmarkReplace gives 10,000 claims the pools that they have.
+// BenchmarkReplace replaces the pools of 10,000 claims by the same pools.
 func BenchmarkReplace(b *testing.B) {
 	a, _, err := crowd(10_000, crowds["alone"])
 	if err != nil {

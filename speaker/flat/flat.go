@@ -46,18 +46,22 @@ type Speaker interface {
 	FenceClosed()
 }
 
-// Address is one of a Service.
+// Address is an address of a Service that this node may hold on a flat layer 2. Its lists and maps are read-only.
 type Address struct {
 	Addr netip.Addr
-	// Interfaces are the links on which it may be; if none, the one whose subnet has it.
+	// Pool is the name of its address pool.
+	Pool string
+	// Service is the key of the Service that has it: the oldest, if several share it.
+	Service string
+	// Interfaces are the links that may carry it; empty means the link whose subnet contains it.
 	Interfaces []string
-	// Nodes are the nodes that may hold it, this one among them.
+	// Nodes are the names of the nodes that may hold it, in order, this node included.
 	Nodes []string
-	// Preferred is how much nodes are preferred ([rendezvous.Candidacy]), and with Preempt it moves to one that is
+	// Preferred maps nodes to their preference ([rendezvous.Candidacy]). With Preempt the address moves to a node that is
 	// preferred to its holder.
 	Preferred map[string]int
 	Preempt   bool
-	// Apart is the address of the Service that another node is to hold; the zero Addr if there is none.
+	// Apart is the other address of the Service, which another node should hold; the zero Addr means none.
 	Apart netip.Addr
 
 	holdsApart bool // this node holds that one, so that others are to have this before it
