@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/herald-vip/herald/health"
 )
 
 // LoadBalancerType says whose load balancer the nodes use.
@@ -115,9 +117,9 @@ const BackendHost = "backend"
 // Probe is a health check of each backend, as in `checks`, but without a name: the host `backend` stands for the backend's address, and without a port it is the backend's own.
 type Probe struct {
 	// HTTP checks an HTTP or HTTPS endpoint, such as `https://backend/readyz`.
-	HTTP *HTTPCheck `yaml:"http"`
+	HTTP *health.HTTP `yaml:"http"`
 	// TCP checks that a port accepts connections. Default: the backend's own, unless there is `http`.
-	TCP *TCPCheck `yaml:"tcp"`
+	TCP *health.TCP `yaml:"tcp"`
 	// Interval is the time between the starts of two probes, 10ms to 1m. Default: 200ms.
 	Interval time.Duration `yaml:"interval" default:"200ms" want:"10ms to 1m"`
 	// Timeout bounds one probe, body included, 10ms to 1m. Default: 300ms.
@@ -126,6 +128,14 @@ type Probe struct {
 	Rise int `yaml:"rise" default:"2" want:"1 to 100"`
 	// Fall is how many probes in a row must fail to become unhealthy, 1 to 100; a refused connection needs only one. Default: 2.
 	Fall int `yaml:"fall" default:"2" want:"1 to 100"`
+}
+
+// HealthCheck returns p as a check without a name; nil if p is nil.
+func (p *Probe) HealthCheck() *health.Check {
+	if p == nil {
+		return nil
+	}
+	return &health.Check{HTTP: p.HTTP, TCP: p.TCP, Interval: p.Interval, Timeout: p.Timeout, Rise: p.Rise, Fall: p.Fall}
 }
 
 // Place is where a balancer listens, and by which VIP if it is one's address.
@@ -159,43 +169,18 @@ func (c *Config) placesOf(l Listener) []Place {
 	return out
 }
 
-// HTTPChecks are those of checks and of balancers. One over gRPC is among them for its files, without a URL.
-func (c *Config) HTTPChecks() []*HTTPCheck {
-	var out []*HTTPCheck
+// HTTPChecks returns the HTTP checks of checks and balancers, and for its files each gRPC check as one without a URL.
+func (c *Config) HTTPChecks() []*health.HTTP {
+	var out []*health.HTTP
 	for _, k := range c.Checks {
-		out = append(out, k.HTTP, k.GRPC.files())
+		out = append(out, k.HTTP, k.GRPC.TLS())
 	}
 	for _, b := range c.Balancers {
 		if b.Check != nil {
 			out = append(out, b.Check.HTTP)
 		}
 	}
-	return slices.DeleteFunc(out, func(h *HTTPCheck) bool { return h == nil })
-}
-
-// files are those of the check as one over HTTP has them; nil if there is none.
-func (g *GRPCCheck) files() *HTTPCheck {
-	if g == nil {
-		return nil
-	}
-	return &HTTPCheck{
-		CAFile: g.CAFile, ServerName: g.ServerName, InsecureSkipVerify: g.InsecureSkipVerify,
-		ClientCertFile: g.ClientCertFile, ClientKeyFile: g.ClientKeyFile,
-	}
-}
-
-// Files are those that the check reads while it runs.
-func (k *Check) Files() []string {
-	var out []string
-	for _, h := range (&Config{Checks: []Check{*k}}).HTTPChecks() {
-		out = append(out, h.Files()...)
-	}
-	return out
-}
-
-// Files are those that the check reads while it runs.
-func (h *HTTPCheck) Files() []string {
-	return slices.DeleteFunc([]string{h.CAFile, h.ClientCertFile, h.ClientKeyFile, h.TokenFile}, func(name string) bool { return name == "" })
+	return slices.DeleteFunc(out, func(h *health.HTTP) bool { return h == nil })
 }
 
 // Flat reports whether a VIP is announced on a flat layer 2.

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/health"
 )
 
 // worker is the file of a node that has no VIP and no vote, and wants the masters' API at hand.
@@ -47,7 +48,7 @@ func TestBalancerDefaults(t *testing.T) {
 	if c.LoadBalancer.Type != config.Internal || c.Election.Bind.IsValid() {
 		t.Errorf("type is %s and bind %s, want internal and none", c.LoadBalancer.Type, c.Election.Bind)
 	}
-	probe := &config.Probe{TCP: &config.TCPCheck{Address: "backend"}, Interval: 200 * time.Millisecond, Timeout: 300 * time.Millisecond, Rise: 2, Fall: 2}
+	probe := &config.Probe{TCP: &health.TCP{Address: "backend"}, Interval: 200 * time.Millisecond, Timeout: 300 * time.Millisecond, Rise: 2, Fall: 2}
 	for name, file := range map[string]string{
 		"no check":      static,
 		"check of pace": static + "  check: {interval: 200ms}\n",

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/bgp/asn"
+	"github.com/herald-vip/herald/health"
 )
 
 // The only API version and kind this build reads.
@@ -35,7 +36,7 @@ type Config struct {
 	// VIPs are the virtual IPs this speaker announces while their checks pass; there is at least one, unless there are `balancers`, a `services` section, or an `election` with `checks` to tell the others of. Default: none.
 	VIPs []VIP `yaml:"vips"`
 	// Checks are the health checks that VIPs refer to by name. With an `election` section every member is told what they say. Default: none.
-	Checks []Check `yaml:"checks"`
+	Checks []health.Check `yaml:"checks"`
 	// Realtime runs the process under real-time scheduling (SCHED_RR) with its memory locked, so that a busy node does not delay it; what the host does not permit is reported in status. BFD intervals below 50ms need it. Default: false.
 	Realtime bool `yaml:"realtime"`
 	// Services has the node announce the VIPs of Kubernetes Services of `type: LoadBalancer` from the address pools in Kubernetes; `services: {}` is enough in a pod. It cannot change while running. Default: none of them.
@@ -157,118 +158,6 @@ const (
 	Yield OnConflict = "yield"
 )
 
-// Check is one health check; exactly one of its kinds is set: `http`, `tcp`, `exec`, `dns`, `grpc`, `icmp` or `file`.
-type Check struct {
-	// Name is what VIPs refer to: at most 63 lower-case letters and digits, with `-` and `.` between. Required.
-	Name string `yaml:"name"`
-	// HTTP checks an HTTP or HTTPS endpoint: the whole answer must arrive in time.
-	HTTP *HTTPCheck `yaml:"http"`
-	// TCP checks that a port accepts connections. It cannot see a frozen server: the kernel completes the handshake.
-	TCP *TCPCheck `yaml:"tcp"`
-	// Exec checks that a command exits with status 0.
-	Exec *Exec `yaml:"exec"`
-	// DNS checks that a name server answers.
-	DNS *DNSCheck `yaml:"dns"`
-	// GRPC checks what a server says by gRPC's health protocol.
-	GRPC *GRPCCheck `yaml:"grpc"`
-	// ICMP checks that a host, such as a gateway, answers an echo request.
-	ICMP *ICMPCheck `yaml:"icmp"`
-	// File checks that a file is there; with `not: true` that it is not, as for a flag that takes the node out of service.
-	File *File `yaml:"file"`
-	// Not turns around what is proven: the check passes when an answer is another than the wanted one, or a connection is refused, and fails when it would pass. What proves nothing fails either way: no answer in time, a connection cut off, a fault of this node or of the check's own. Default: false.
-	Not bool `yaml:"not"`
-	// Interval is the time between the starts of two probes, 10ms to 1m. Default: 200ms.
-	Interval time.Duration `yaml:"interval" default:"200ms" want:"10ms to 1m"`
-	// Timeout bounds one probe, body included, 10ms to 1m. Default: 300ms.
-	Timeout time.Duration `yaml:"timeout" default:"300ms" want:"10ms to 1m"`
-	// Rise is how many probes in a row must pass to become healthy, 1 to 100. Default: 2.
-	Rise int `yaml:"rise" default:"2" want:"1 to 100"`
-	// Fall is how many probes in a row must fail to become unhealthy, 1 to 100; a refused connection needs only one. Default: 2.
-	Fall int `yaml:"fall" default:"2" want:"1 to 100"`
-}
-
-// HTTPCheck is a GET that must answer with an accepted status.
-type HTTPCheck struct {
-	// URL is what to GET, http or https, with an answer of less than 1 MiB. Required.
-	URL string `yaml:"url"`
-	// CAFile holds the PEM certificates that may have signed the server's. Default: the system's.
-	CAFile string `yaml:"caFile"`
-	// ServerName is the name the server's certificate must carry. Default: the URL's host.
-	ServerName string `yaml:"serverName"`
-	// InsecureSkipVerify accepts any server certificate. Default: false.
-	InsecureSkipVerify bool `yaml:"insecureSkipVerify"`
-	// ClientCertFile is a PEM client certificate, read again when it changes.
-	ClientCertFile string `yaml:"clientCertFile"`
-	// ClientKeyFile is the key of ClientCertFile.
-	ClientKeyFile string `yaml:"clientKeyFile"`
-	// TokenFile holds a bearer token, read again when it changes.
-	TokenFile string `yaml:"tokenFile"`
-	// Status lists the accepted HTTP statuses. Default: [200].
-	Status []int `yaml:"status" default:"200" want:"200 to 599"`
-}
-
-// TCPCheck is a connection that must be accepted.
-type TCPCheck struct {
-	// Address is host:port. Required.
-	Address string `yaml:"address"`
-}
-
-// Exec is a command that is run for each probe, in `/`, as a user without privileges or a way to any; it is killed at the timeout with all that it has started. Status 0 passes. Status 1 is an answer, which `not: true` turns around; other statuses, signals and the timeout are none. The first line that it writes is shown.
-type Exec struct {
-	// Command is the absolute path of a program, and its arguments; no shell reads it. Required.
-	Command []string `yaml:"command"`
-	// User runs it, by name or number, with its primary group only; `root` may not. Default: 65534, which is nobody.
-	User string `yaml:"user" default:"65534"`
-	// Environment is all of the command's, each as in `NAME=value`. Default: none.
-	Environment []string `yaml:"environment"`
-}
-
-// DNSCheck is a question that a name server must answer. That it does not know, as in SERVFAIL, is no answer; NXDOMAIN is one.
-type DNSCheck struct {
-	// Server is host:port, such as `127.0.0.1:53`. Required.
-	Server string `yaml:"server"`
-	// Name is what to look up, such as `kubernetes.default.svc.cluster.local`. Required.
-	Name string `yaml:"name"`
-	// Type is that of the record. Default: A.
-	Type string `yaml:"type" default:"A" want:"A, AAAA, CNAME, MX, NS, PTR, SOA, SRV or TXT"`
-	// Answer is a record that must be in the answer, as in a zone file: `192.0.2.1`, or `10 mail.example.org.`. Default: any of the type.
-	Answer string `yaml:"answer"`
-	// TCP asks over TCP instead of UDP. Default: false.
-	TCP bool `yaml:"tcp"`
-}
-
-// GRPCCheck is a question by gRPC's health protocol (`grpc.health.v1.Health/Check`), over TLS, whose answer must be SERVING. That the server does not know the service is no answer; NOT_SERVING is one.
-type GRPCCheck struct {
-	// Address is host:port. Required.
-	Address string `yaml:"address"`
-	// Service is what is asked about. Default: the server as a whole.
-	Service string `yaml:"service"`
-	// Plaintext asks without TLS. Default: false.
-	Plaintext bool `yaml:"plaintext"`
-	// CAFile holds the PEM certificates that may have signed the server's. Default: the system's.
-	CAFile string `yaml:"caFile"`
-	// ServerName is the name the server's certificate must carry. Default: the host of `address`.
-	ServerName string `yaml:"serverName"`
-	// InsecureSkipVerify accepts any server certificate. Default: false.
-	InsecureSkipVerify bool `yaml:"insecureSkipVerify"`
-	// ClientCertFile is a PEM client certificate, read again when it changes.
-	ClientCertFile string `yaml:"clientCertFile"`
-	// ClientKeyFile is the key of ClientCertFile.
-	ClientKeyFile string `yaml:"clientKeyFile"`
-}
-
-// ICMPCheck is an echo request that must be replied to. There is no `not: true` for it, as silence proves nothing.
-type ICMPCheck struct {
-	// Address is the host's; a link-local one needs a zone, `fe80::1%eth0`. Required.
-	Address netip.Addr `yaml:"address"`
-}
-
-// File is a file, folder or anything else with a path that must be there. If that cannot be known, as in a folder that may not be read, the check fails, with `not: true` as well.
-type File struct {
-	// Path is that of the file, on a local file system: one that hangs holds up the check. Required.
-	Path string `yaml:"path"`
-}
-
 // Services are the VIPs of Kubernetes Services. What announces them is in the API: address pools, and peers besides those of the file.
 type Services struct {
 	// Kubeconfig is the file that says where the Kubernetes API is and how to log in. Default: the pod's service account.
@@ -282,7 +171,7 @@ type Services struct {
 	// Namespace is where those that stand for it have their Lease, and where Secrets with the passwords of BGP peers are. Default: the pod's own, else `kube-system`.
 	Namespace string `yaml:"namespace"`
 	// Compatibility names the load balancers whose annotations of Services count where there is none of Herald's: `metallb`, `kube-vip`, `cilium`. It is the same on all nodes. Default: none.
-	Compatibility []string `yaml:"compatibility"`
+	Compatibility []string `yaml:"compatibility" want:"metallb, kube-vip or cilium"`
 	// RequireEndpoints says where a Service with `externalTrafficPolicy: Cluster` has to have a ready endpoint for a node to announce it: on `any` node, on that `node` itself, or, with `none`, nowhere. Default: any.
 	RequireEndpoints string `yaml:"requireEndpoints" default:"any" want:"none, any or node"`
 	// ExcludeCordoned has a node that is cordoned (`spec.unschedulable`) withdraw. Default: false.

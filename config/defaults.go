@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/health"
 )
 
 // derive sets the defaults that depend on the host or on other fields.
@@ -60,7 +61,7 @@ func (b *Balancer) derive() {
 		yaml.SetDefaults(b.Check)
 	}
 	if b.Check != nil && b.Check.HTTP == nil && b.Check.TCP == nil {
-		b.Check.TCP = &TCPCheck{Address: BackendHost}
+		b.Check.TCP = &health.TCP{Address: BackendHost}
 	}
 }
 

@@ -8,12 +8,13 @@ import (
 	"strings"
 
 	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/health"
 )
 
 // dropIn is what a file beside the configuration's may add to it.
 type dropIn struct {
-	VIPs   []VIP   `yaml:"vips"`
-	Checks []Check `yaml:"checks"`
+	VIPs   []VIP          `yaml:"vips"`
+	Checks []health.Check `yaml:"checks"`
 }
 
 // dropInsOf is the folder of the files that add to the configuration in the file at path, as [ReadFile] takes it.

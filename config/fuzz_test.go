@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -15,7 +16,6 @@ import (
 	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/bgp/community"
 	"github.com/herald-vip/herald/config"
-	"github.com/herald-vip/herald/config/convert"
 )
 
 // Whatever the file, it is read or refused, never a panic; what is read keeps
@@ -151,13 +151,13 @@ func checkPromises(t *testing.T, c *config.Config) {
 	for _, check := range c.Checks {
 		require(!slices.Contains(checks, check.Name), "names of checks are unique")
 		checks = append(checks, check.Name)
-		given := 0
-		for _, is := range []bool{check.HTTP != nil, check.TCP != nil, check.Exec != nil, check.DNS != nil, check.GRPC != nil, check.ICMP != nil, check.File != nil} {
-			if is {
-				given++
+		kinds := 0
+		for _, field := range reflect.ValueOf(check).Fields() {
+			if field.Kind() == reflect.Pointer && !field.IsNil() {
+				kinds++
 			}
 		}
-		require(given == 1, "a check is of one kind")
+		require(kinds == 1, "a check is of one kind")
 		require(check.Exec == nil || len(check.Exec.Command) > 0 && strings.HasPrefix(check.Exec.Command[0], "/") && check.Exec.User != "", "a command can be run")
 		require(check.ICMP == nil || check.ICMP.Address.IsValid() && !check.Not, "an echo request has a target")
 		require(check.File == nil || strings.HasPrefix(check.File.Path, "/"), "a file has an absolute path")
@@ -235,7 +235,7 @@ func checkBalancers(c *config.Config, require func(bool, string)) {
 			require(dns != nil && dns.Name != "" && dns.Port != 0 && dns.Interval >= time.Second, "backends can be looked up")
 		}
 		if b.Check != nil {
-			at := balancer.CheckAt(*convert.BackendCheck(b.Check), netip.MustParseAddrPort("10.0.0.1:1"), nil)
+			at := balancer.CheckAt(*b.Check.HealthCheck(), netip.MustParseAddrPort("10.0.0.1:1"), nil)
 			require((at.HTTP == nil) != (at.TCP == nil) && at.Interval > 0 && at.Rise > 0, "a backend has a check")
 			require(at.HTTP == nil || strings.Contains(at.HTTP.URL, "://10.0.0.1:"), "the check is at the backend")
 		}

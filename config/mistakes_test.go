@@ -198,7 +198,7 @@ func TestChecksMistakes(t *testing.T) {
 		{"bgp:\n", "- {name: b, icmp: {address: gateway}}\nbgp:\n", `12:29: checks[1].icmp.address: want an IP address, got the text "gateway"`},
 		{"bgp:\n", "- {name: b, icmp: {address: 224.0.0.1}}\nbgp:\n", "12:29: checks[1].icmp.address: want the address of a host, got 224.0.0.1"},
 		{"bgp:\n", "- {name: b, icmp: {address: \"fe80::1\"}}\nbgp:\n", "12:29: checks[1].icmp.address: a link-local address needs a zone: write fe80::1%eth0 with the link's name"},
-		{"bgp:\n", "- {name: b, icmp: {address: 10.0.0.1}, not: true}\nbgp:\n", "12:45: checks[1].not: has no effect with icmp: that a host is silent proves nothing, remove it"},
+		{"bgp:\n", "- {name: b, icmp: {address: 10.0.0.1}, not: true}\nbgp:\n", "12:45: checks[1].not: has no effect with icmp, as the silence of a host proves nothing: remove it"},
 		{"bgp:\n", "- {name: b, file: {}}\nbgp:\n", "12:19: checks[1].file.path: missing: give the absolute path of a file"},
 		{"bgp:\n", "- {name: b, file: {path: flag}}\nbgp:\n", "12:26: checks[1].file.path: want the absolute path of a file"},
 		{"bgp:\n", "- {name: b}\nbgp:\n", "12:3: checks[1]: give it one of http, tcp, exec, dns, grpc, icmp, file"},
@@ -231,7 +231,7 @@ func TestChecksMistakes(t *testing.T) {
 		{`readyz"}`, `readyz", clientCertFile: /c}`, "11:9: checks[0].http.clientKeyFile: missing: clientCertFile needs its key"},
 		{`readyz"}`, `readyz", clientKeyFile: /k}`, "11:9: checks[0].http.clientCertFile: missing: clientKeyFile needs its certificate"},
 		{`readyz"}`, `readyz", clientCertFile: c, clientKeyFile: k, caFile: ca, tokenFile: t}`, "11:64: checks[0].http.clientCertFile: want the absolute path of a file\n11:82: checks[0].http.clientKeyFile: want the absolute path of a file\n11:93: checks[0].http.caFile: want the absolute path of a file\n11:108: checks[0].http.tokenFile: want the absolute path of a file"},
-		{`readyz"}`, `readyz", caFile: /ca, insecureSkipVerify: true}`, "11:56: checks[0].http.caFile: insecureSkipVerify makes no use of it: remove one"},
+		{`readyz"}`, `readyz", caFile: /ca, insecureSkipVerify: true}`, "11:56: checks[0].http.caFile: has no effect with insecureSkipVerify: remove one of the two"},
 		{`readyz"}`, `readyz", insecureSkipVerify: yes}`, `11:68: checks[0].http.insecureSkipVerify: want true or false, got the text "yes"`},
 		{`"https://127.0.0.1:6443/readyz"`, `"http://[::1]:80", caFile: /ca, serverName: x, insecureSkipVerify: true, clientCertFile: /c, clientKeyFile: /k`, `11:42: checks[0].http.caFile: an http url has no certificates: use https or remove it
 11:59: checks[0].http.serverName: an http url has no certificates: use https or remove it

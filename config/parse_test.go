@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/health"
 )
 
 var addresses = cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{})
@@ -55,9 +56,9 @@ func TestParseDefaults(t *testing.T) {
 
 			Priority: 100, OnConflict: config.Defend, Bridge: new(false),
 		}},
-		Checks: []config.Check{{
+		Checks: []health.Check{{
 			Name:     "apiserver",
-			HTTP:     &config.HTTPCheck{URL: "https://127.0.0.1:6443/readyz", Status: []int{200}},
+			HTTP:     &health.HTTP{URL: "https://127.0.0.1:6443/readyz", Status: []int{200}},
 			Interval: 200 * time.Millisecond,
 			Timeout:  300 * time.Millisecond,
 			Rise:     2,

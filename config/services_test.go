@@ -77,7 +77,7 @@ func TestServicesMistakes(t *testing.T) {
 		{"services: {}", "services: {namespace: a.b}", `3:23: services.namespace: want the name of a namespace: lower-case letters and digits, with '-' between, got "a.b"`},
 		{"services: {}", "services: {requireEndpoints: true}", "3:30: services.requireEndpoints: want text, got true: put it in quotes"},
 		{"services: {}", "services: {requireEndpoints: local}", `3:30: services.requireEndpoints: want none, any or node, got "local"`},
-		{"services: {}", "services: {compatibility: [metallb, purelb]}", `3:37: services.compatibility[1]: want one of metallb, kube-vip, cilium, got "purelb"`},
+		{"services: {}", "services: {compatibility: [metallb, purelb]}", `3:37: services.compatibility[1]: want metallb, kube-vip or cilium, got "purelb"`},
 		{"services: {}", "services: {excludeTaints: [\"a b\"]}", `3:28: services.excludeTaints[0]: want the key of a taint, such as node.kubernetes.io/out-of-service, got "a b"`},
 		{"services: {}", "services: {linger: 6m}", "3:20: services.linger: want 0s to 5m, got 6m0s"},
 		{"services: {}", "services: {assign: 1}", "3:20: services.assign: want true or false, got the number 1"},

@@ -1,11 +1,9 @@
 package config
 
 import (
-	"net"
 	"net/netip"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -42,7 +40,7 @@ func validate(r *yaml.Report, c *Config, o options) {
 	v.Limits("", c)
 	v.nodeName()
 	for i := range c.Checks {
-		v.check(yaml.Path("checks").Item(i), &c.Checks[i])
+		c.Checks[i].Validate(v.Report, yaml.Path("checks").Item(i))
 	}
 	v.vips()
 	if c.Services != nil {
@@ -56,7 +54,7 @@ func validate(r *yaml.Report, c *Config, o options) {
 	}
 	v.balancers()
 	v.socket("admin.socket", c.Admin.Socket)
-	if c.Metrics.Listen != "" && !isHostPort(c.Metrics.Listen, true) {
+	if c.Metrics.Listen != "" && !yaml.IsHostPort(c.Metrics.Listen, true) {
 		v.Errorf("metrics.listen", `want host:port, or "" to turn it off, got %s`, yaml.Quote(c.Metrics.Listen))
 	}
 }
@@ -145,7 +143,7 @@ func (v validator) vip(p yaml.Path, vip *VIP, owner map[netip.Addr]yaml.Path) {
 		p := p.Field("addresses").Item(i)
 		switch first, taken := owner[addr]; {
 		case !addr.IsValid(): // could not be decoded
-		case !isUnicast(addr) || addr.IsLoopback() || addr.IsLinkLocalUnicast():
+		case !yaml.IsUnicast(addr) || addr.IsLoopback() || addr.IsLinkLocalUnicast():
 			v.Errorf(p, "want a unicast address that others can reach, got %s", addr)
 		case taken:
 			v.Errorf(p, "%s is an address of %s already", addr, v.Name(first, p))
@@ -328,24 +326,9 @@ func (v validator) link(p yaml.Path, name string) {
 // isName reports whether s is the name of a VIP, check or the like.
 func isName(s string) bool { return len(s) <= maxName && yaml.IsName(s) }
 
-// isHostPort reports whether s is host:port; to listen on, the host may be empty and the port 0.
-func isHostPort(s string, listen bool) bool {
-	host, port, err := net.SplitHostPort(s)
-	if err != nil || strings.ContainsAny(host, " /") {
-		return false
-	}
-	n, err := strconv.ParseUint(port, 10, 16)
-	return err == nil && (listen || host != "" && n > 0)
-}
-
 // isVIP reports whether addr is an address of a VIP.
 func (v validator) isVIP(addr netip.Addr) bool {
 	return addr.IsValid() && slices.ContainsFunc(v.config.VIPs, func(vip VIP) bool { return slices.Contains(vip.Addresses, addr) })
-}
-
-// isUnicast reports whether addr can be the address of one host.
-func isUnicast(addr netip.Addr) bool {
-	return !addr.IsUnspecified() && !addr.IsMulticast() && addr != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
 func (f Family) valid() bool { return f == IPv4 || f == IPv6 }

@@ -26,7 +26,7 @@ func (v validator) election(p yaml.Path, e *Election) {
 	case e.Insecure && e.KeyFile != "":
 		v.Errorf(p.Field("insecure"), "a key is given, with which nothing is sent in the clear: keep one of the two")
 	case e.KeyFile != "":
-		v.file(keyFile, e.KeyFile)
+		v.File(keyFile, e.KeyFile)
 	case e.Insecure && !v.votes(e):
 		v.Errorf(p.Field("insecure"), "a node that does not vote can join only with a key: set keyFile on all members")
 	case !e.Insecure && v.WasRead(keyFile) && v.WasRead(p.Field("insecure")):
@@ -49,7 +49,7 @@ func (v validator) join(p yaml.Path, join []netip.AddrPort) {
 	for i, at := range join {
 		switch {
 		case !at.IsValid(): // reported
-		case !isUnicast(at.Addr()):
+		case !yaml.IsUnicast(at.Addr()):
 			v.Errorf(p.Item(i), "want the address of a host, got %s", at.Addr())
 		case v.isVIP(at.Addr()):
 			v.Errorf(p.Item(i), "%s is a VIP of this speaker, want a node's own address", at.Addr())
@@ -91,7 +91,7 @@ func (v validator) members(p yaml.Path, e *Election) {
 		addr, p := e.Members[name], p.Field(name)
 		switch other, taken := owner[addr]; {
 		case !addr.IsValid(): // reported
-		case !isUnicast(addr.Addr()):
+		case !yaml.IsUnicast(addr.Addr()):
 			v.Errorf(p, "want the address of a host, got %s", addr.Addr())
 		case taken:
 			v.Errorf(p, "%s is the address of %s already", addr, other)

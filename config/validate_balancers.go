@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/health"
 )
 
 // mayBalance reports whether there are balancers, or some with mistakes.
@@ -95,7 +96,7 @@ func (v validator) listenAddress(p yaml.Path, b *Balancer, at netip.AddrPort) bo
 	addr := at.Addr()
 	of := slices.IndexFunc(v.config.Balancers, func(b Balancer) bool { return v.isMember(at, b.Backends.Members) })
 	switch {
-	case !isUnicast(addr):
+	case !yaml.IsUnicast(addr):
 		v.Errorf(p, "want one address of this node, got %s", addr)
 	case addr.Is6() && (addr.IsLinkLocalUnicast() || addr.Zone() != ""):
 		v.Errorf(p, "want an address that is not link-local and has no zone, got %s", addr)
@@ -205,7 +206,7 @@ func (v validator) staticBackends(p yaml.Path, b *Balancer, s *Static, places ma
 		families[familyOf(at.Addr())] = true
 		listener, balanced := places[at]
 		switch {
-		case !isUnicast(at.Addr()) || at.Addr().Is6() && at.Addr().IsLinkLocalUnicast():
+		case !yaml.IsUnicast(at.Addr()) || at.Addr().Is6() && at.Addr().IsLinkLocalUnicast():
 			v.Errorf(p, "want the address of a server, got %s", at.Addr())
 		case slices.Contains(s.Addresses[:i], at):
 			v.Errorf(p, "%s is listed twice", at)
@@ -248,9 +249,9 @@ func (v validator) backendCheck(p yaml.Path, c *Probe) {
 		v.Errorf(p, "has both http and tcp: make them two checks")
 	}
 	if c.HTTP != nil {
-		v.http(p.Field("http"), c.HTTP)
+		c.HTTP.Validate(v.Report, p.Field("http"))
 		u, err := url.Parse(c.HTTP.URL)
-		if _, bad := checkURL(c.HTTP.URL); err == nil && bad == nil && u.Hostname() != BackendHost {
+		if _, bad := health.CheckURL(c.HTTP.URL); err == nil && bad == nil && u.Hostname() != BackendHost {
 			v.Errorf(p.Field("http").Field("url"), "want the host backend, which stands for each backend's address, got %s", yaml.Quote(u.Hostname()))
 		}
 	}
@@ -259,7 +260,7 @@ func (v validator) backendCheck(p yaml.Path, c *Probe) {
 		host, _, err := net.SplitHostPort(c.TCP.Address)
 		switch {
 		case c.TCP.Address == BackendHost:
-		case err != nil || !isHostPort(c.TCP.Address, false):
+		case err != nil || !yaml.IsHostPort(c.TCP.Address, false):
 			v.Errorf(at, "want backend, or backend:port, got %s", yaml.Quote(c.TCP.Address))
 		case host != BackendHost:
 			v.Errorf(at, "want the host backend, which stands for each backend's address, got %s", yaml.Quote(host))

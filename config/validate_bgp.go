@@ -85,7 +85,7 @@ func (v validator) peer(p yaml.Path, peer *Peer) {
 		v.asn(p.Field("asn"), uint32(peer.ASN))
 	}
 	v.localAddress(p.Field("localAddress"), peer)
-	v.file(p.Field("passwordFile"), peer.PasswordFile)
+	v.File(p.Field("passwordFile"), peer.PasswordFile)
 	v.wholeSeconds(p.Field("holdTime"), peer.HoldTime)
 	v.distance(p, peer)
 	if peer.BFD != nil {
@@ -99,7 +99,7 @@ func (v validator) peer(p yaml.Path, peer *Peer) {
 
 func (v validator) peerAddress(p yaml.Path, addr netip.Addr) {
 	switch {
-	case !isUnicast(addr):
+	case !yaml.IsUnicast(addr):
 		v.Errorf(p, "want the unicast address of a router, got %s", addr)
 	case addr.Is6() && addr.IsLinkLocalUnicast() && addr.Zone() == "":
 		v.Errorf(p, "a link-local address needs a zone: write %s%%eth0 with the link's name", addr)
@@ -115,7 +115,7 @@ func (v validator) localAddress(p yaml.Path, peer *Peer) {
 	case !addr.IsValid():
 	case peer.Interface != "":
 		v.Errorf(p, "an unnumbered session uses the link-local address: remove it")
-	case !isUnicast(addr):
+	case !yaml.IsUnicast(addr):
 		v.Errorf(p, "want an address of this host, got %s", addr)
 	case peer.Address.IsValid() && familyOf(addr) != familyOf(peer.Address):
 		v.Errorf(p, "want an %s address like the peer's, got %s", familyOf(peer.Address), addr)
@@ -184,7 +184,7 @@ func (v validator) families(p yaml.Path, families []Family) {
 func (v validator) nextHop(p yaml.Path, addr netip.Addr, family Family, peer *Peer) {
 	switch {
 	case !addr.IsValid():
-	case familyOf(addr) != family || !isUnicast(addr) || addr.Zone() != "":
+	case familyOf(addr) != family || !yaml.IsUnicast(addr) || addr.Zone() != "":
 		v.Errorf(p, "want an %s address of this host, got %s", family, addr)
 	case !slices.Contains(peer.Families, family) && v.WasRead(p.Parent().Field("families")):
 		v.Errorf(p, "the session carries no %s routes: add %[1]s to families or remove it", family)

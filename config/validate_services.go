@@ -1,28 +1,21 @@
 package config
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/herald-vip/herald/config/yaml"
-	"github.com/herald-vip/herald/service"
 )
 
 // mayServe reports whether there is a services section, or one with mistakes.
 func (v validator) mayServe() bool { return v.config.Services != nil || !v.WasRead("services") }
 
 func (v validator) services(p yaml.Path, s *Services) {
-	v.file(p.Field("kubeconfig"), s.Kubeconfig)
+	v.File(p.Field("kubeconfig"), s.Kubeconfig)
 	if !isClass(s.LoadBalancerClass) {
 		v.Errorf(p.Field("loadBalancerClass"), "want a name such as herald.dev/vip, got %s", yaml.Quote(s.LoadBalancerClass))
 	}
 	if s.Namespace != "" && (!isName(s.Namespace) || strings.Contains(s.Namespace, ".")) {
 		v.Errorf(p.Field("namespace"), "want the name of a namespace: lower-case letters and digits, with '-' between, got %s", yaml.Quote(s.Namespace))
-	}
-	for i, product := range s.Compatibility {
-		if known := service.Products(); !slices.Contains(known, product) {
-			v.Errorf(p.Field("compatibility").Item(i), "want one of %s, got %s", strings.Join(known, ", "), yaml.Quote(product))
-		}
 	}
 	for i, key := range s.ExcludeTaints {
 		if !isClass(key) {

@@ -103,7 +103,7 @@ func TestHealthyIsThatOfTheStatus(t *testing.T) {
 		default:
 		}
 	})
-	if err := d.monitor.Apply(convert.HealthChecks(c)); err != nil {
+	if err := d.monitor.Apply(c.Checks); err != nil {
 		t.Fatal(err)
 	}
 	if v := <-spoken; v.State != health.Unhealthy {

@@ -73,7 +73,7 @@ func (d *Daemon) apply(ctx context.Context, c *config.Config) error {
 	if err := d.elect(c); err != nil { // first, as it may well refuse what a file asks for
 		return err
 	}
-	if err := d.monitor.Apply(convert.HealthChecks(c)); err != nil {
+	if err := d.monitor.Apply(c.Checks); err != nil {
 		return err
 	}
 	if err := d.balancers.SetBalancers(c); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/doctor/facts"
+	"github.com/herald-vip/herald/health"
 )
 
 // examineCertificates looks at the certificates of https checks: their servers' as
@@ -94,7 +95,7 @@ func examineChain(subject, caFile string, e facts.Endpoint, now time.Time, out *
 
 // examineNames looks for the VIPs, and where balancers listen, among those whom a certificate
 // is for, be it by a DNS name that resolves to them.
-func examineNames(c *config.Config, k config.Check, subject string, e facts.Endpoint, out *findings) {
+func examineNames(c *config.Config, k health.Check, subject string, e facts.Endpoint, out *findings) {
 	for _, front := range facts.Fronts(c, k) {
 		var by, missing []string
 		for _, addr := range front.Addresses {
@@ -123,7 +124,7 @@ func examineNames(c *config.Config, k config.Check, subject string, e facts.Endp
 }
 
 // apiserver says whether a check looks at a kube-apiserver: by the paths of its health endpoints.
-func apiserver(k config.Check) bool {
+func apiserver(k health.Check) bool {
 	u, err := url.Parse(k.HTTP.URL)
 	if err != nil {
 		return false

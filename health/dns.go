@@ -9,8 +9,35 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/herald-vip/herald/config/yaml"
 	"github.com/herald-vip/herald/internal/text"
 )
+
+// DNS is a question that a name server must answer (RFC 1035). A failure of the server, such as SERVFAIL, is no answer; NXDOMAIN is a wrong one.
+type DNS struct {
+	// Server is host:port, such as `127.0.0.1:53`. Required.
+	Server string `yaml:"server"`
+	// Name is the absolute name to look up, such as `kubernetes.default.svc.cluster.local`. Required.
+	Name string `yaml:"name"`
+	// Type is the record's type. Default: A.
+	Type string `yaml:"type" default:"A" want:"A, AAAA, CNAME, MX, NS, PTR, SOA, SRV or TXT"`
+	// Answer is a record that must be in the answer, as in a zone file: `192.0.2.1`, or `10 mail.example.org.`. Default: any of the type.
+	Answer string `yaml:"answer"`
+	// TCP asks over TCP instead of UDP. Default: false.
+	TCP bool `yaml:"tcp"`
+}
+
+// Validate implements [Check.Validate] for this kind.
+func (d *DNS) Validate(r *yaml.Report, p yaml.Path) {
+	r.HostPort(p.Field("server"), d.Server)
+	if _, ok := dns.IsDomainName(d.Name); d.Name == "" || !ok || strings.ContainsAny(d.Name, " \t;()\"") {
+		r.Errorf(p.Field("name"), "want the name to look up, such as example.org, got %s", yaml.Quote(d.Name))
+		return
+	}
+	if rr, err := dns.NewRR(dns.Fqdn(d.Name) + " IN " + d.Type + " " + d.Answer); d.Answer != "" && (err != nil || rr == nil) {
+		r.Errorf(p.Field("answer"), "want a record of type %s as in a zone file, got %s", d.Type, yaml.Quote(d.Answer))
+	}
+}
 
 // dnsProber asks a name server, over a connection of its own for each probe.
 type dnsProber struct {
@@ -24,21 +51,21 @@ type dnsProber struct {
 	kept    // none
 }
 
-func newDNSProber(check DNS, timeout time.Duration, dial dialFunc) (*dnsProber, error) {
-	name := dns.Fqdn(check.Name)
+func (d *DNS) prober(m *Monitor, timeout time.Duration) (prober, error) {
+	name := dns.Fqdn(d.Name)
 	p := &dnsProber{
-		what:   fmt.Sprintf("%s of %s at %s", check.Type, name, check.Server),
-		server: check.Server, network: "udp", timeout: timeout, dial: dial,
-		asked: dns.Question{Name: name, Qtype: dns.StringToType[check.Type], Qclass: dns.ClassINET},
+		what:   fmt.Sprintf("%s of %s at %s", d.Type, name, d.Server),
+		server: d.Server, network: "udp", timeout: timeout, dial: m.dial,
+		asked: dns.Question{Name: name, Qtype: dns.StringToType[d.Type], Qclass: dns.ClassINET},
 	}
-	if check.TCP {
+	if d.TCP {
 		p.network = "tcp"
 	}
-	if check.Answer == "" {
+	if d.Answer == "" {
 		return p, nil
 	}
 	var err error
-	if p.want, err = dns.NewRR(name + " IN " + check.Type + " " + check.Answer); err != nil {
+	if p.want, err = dns.NewRR(name + " IN " + d.Type + " " + d.Answer); err != nil {
 		return nil, fmt.Errorf("dns answer: %w", err)
 	}
 	return p, nil

@@ -9,9 +9,50 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/herald-vip/herald/config/yaml"
 	"github.com/herald-vip/herald/health/sandbox"
 	"github.com/herald-vip/herald/internal/text"
 )
+
+// Exec is a command that is run for each probe, in `/`, as a user without privileges or a way to any; it is killed at the timeout with all that it has started. Status 0 passes. Status 1 is a wrong answer, which `not: true` inverts; other statuses, signals and the timeout are no answer. The first line that it writes is shown.
+type Exec struct {
+	// Command is the absolute path of a program, and its arguments; no shell reads it. Required.
+	Command []string `yaml:"command"`
+	// User runs it, by name or number, with its primary group only; `root` may not. Default: 65534, which is nobody.
+	User string `yaml:"user" default:"65534"`
+	// Environment is the command's whole environment, each entry as in `NAME=value`. Default: none.
+	Environment []string `yaml:"environment"`
+}
+
+// Validate implements [Check.Validate] for this kind.
+func (e *Exec) Validate(r *yaml.Report, p yaml.Path) {
+	switch {
+	case len(e.Command) == 0:
+		r.Errorf(p.Field("command"), "missing: list the absolute path of a program, and its arguments")
+	default:
+		r.RequiredFile(p.Field("command").Item(0), e.Command[0])
+	}
+	if e.User == "" || e.User == "root" || strings.Trim(e.User, "0") == "" {
+		r.Errorf(p.Field("user"), "want the name or number of a user other than root, got %s", yaml.Quote(e.User))
+	}
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_"
+	names := map[string]bool{}
+	for i, s := range e.Environment {
+		p := p.Field("environment").Item(i)
+		name, _, ok := strings.Cut(s, "=")
+		switch {
+		case !ok || name == "" || strings.Trim(name, letters+"0123456789") != "" || !strings.ContainsAny(name[:1], letters):
+			r.Errorf(p, "want NAME=value, with a name of letters, digits and _") // not repeated: it may be a secret
+		case names[name]:
+			r.Errorf(p, "%s is given twice", name)
+		}
+		names[name] = true
+	}
+}
+
+func (e *Exec) prober(m *Monitor, timeout time.Duration) (prober, error) {
+	return &execProber{check: *e, timeout: timeout, sandbox: m.sandbox}, nil
+}
 
 // execProber runs a command for each probe, one at a time.
 type execProber struct {

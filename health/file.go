@@ -5,7 +5,23 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"time"
+
+	"github.com/herald-vip/herald/config/yaml"
 )
+
+// File is a file, folder or anything else with a path that must exist. The check fails, with `not: true` as well, if that cannot be found out, as in a folder without read permission.
+type File struct {
+	// Path is the absolute path of a file on a local file system: one that hangs holds up the check. Required.
+	Path string `yaml:"path"`
+}
+
+// Validate implements [Check.Validate] for this kind.
+func (f *File) Validate(r *yaml.Report, p yaml.Path) { r.RequiredFile(p.Field("path"), f.Path) }
+
+func (f *File) prober(*Monitor, time.Duration) (prober, error) {
+	return &fileProber{path: f.Path}, nil
+}
 
 // fileProber looks whether a file is there.
 type fileProber struct {

@@ -16,8 +16,50 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/herald-vip/herald/config/yaml"
 	"github.com/herald-vip/herald/internal/text"
 )
+
+// GRPC is a question by gRPC's health protocol (`grpc.health.v1.Health/Check`), over TLS; the answer must be SERVING. NOT_SERVING is a wrong answer; an unknown service is no answer.
+type GRPC struct {
+	// Address is host:port. Required.
+	Address string `yaml:"address"`
+	// Service is the service to ask for. Default: the server as a whole.
+	Service string `yaml:"service"`
+	// Plaintext asks without TLS. Default: false.
+	Plaintext bool `yaml:"plaintext"`
+	// CAFile holds the PEM certificates that may have signed the server's. Default: the system's.
+	CAFile string `yaml:"caFile"`
+	// ServerName is the name the server's certificate must carry. Default: the host of `address`.
+	ServerName string `yaml:"serverName"`
+	// InsecureSkipVerify accepts any server certificate. Default: false.
+	InsecureSkipVerify bool `yaml:"insecureSkipVerify"`
+	// ClientCertFile is a PEM client certificate, read again when it changes.
+	ClientCertFile string `yaml:"clientCertFile"`
+	// ClientKeyFile is the key of ClientCertFile.
+	ClientKeyFile string `yaml:"clientKeyFile"`
+}
+
+// Validate implements [Check.Validate] for this kind.
+func (g *GRPC) Validate(r *yaml.Report, p yaml.Path) {
+	r.HostPort(p.Field("address"), g.Address)
+	without := ""
+	if g.Plaintext {
+		without = "plaintext has no certificates: remove one"
+	}
+	validateTLS(r, p, g.TLS(), without)
+}
+
+// TLS returns the fields of g that only TLS uses, as those of an HTTP check; nil if g is nil.
+func (g *GRPC) TLS() *HTTP {
+	if g == nil {
+		return nil
+	}
+	return &HTTP{
+		CAFile: g.CAFile, ServerName: g.ServerName, InsecureSkipVerify: g.InsecureSkipVerify,
+		ClientCertFile: g.ClientCertFile, ClientKeyFile: g.ClientKeyFile,
+	}
+}
 
 // grpcProber asks by gRPC's health protocol, over a connection of its own for each probe: one
 // that is kept would hide that the server accepts nobody any more, and the library that reads it
@@ -29,20 +71,16 @@ type grpcProber struct {
 	kept           // none
 }
 
-func newGRPCProber(check GRPC, timeout time.Duration, dial dialFunc) *grpcProber {
-	u := &url.URL{Scheme: "https", Host: check.Address}
-	if check.Plaintext {
+func (g *GRPC) prober(m *Monitor, timeout time.Duration) (prober, error) {
+	u := &url.URL{Scheme: "https", Host: g.Address}
+	if g.Plaintext {
 		u.Scheme = "http"
 	}
-	files := HTTP{
-		CAFile: check.CAFile, ServerName: check.ServerName, InsecureSkipVerify: check.InsecureSkipVerify,
-		ClientCertFile: check.ClientCertFile, ClientKeyFile: check.ClientKeyFile,
-	}
 	return &grpcProber{
-		opener:  newOpener(files, u, "h2", timeout, dial),
-		service: check.Service,
-		what:    cmp.Or(check.Service, "the server") + " at " + check.Address,
-	}
+		opener:  newOpener(*g.TLS(), u, "h2", timeout, m.dial),
+		service: g.Service,
+		what:    cmp.Or(g.Service, "the server") + " at " + g.Address,
+	}, nil
 }
 
 func (p *grpcProber) probe(ctx context.Context) outcome {

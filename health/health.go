@@ -22,129 +22,97 @@
 package health
 
 import (
-	"net/http"
-	"net/netip"
+	"reflect"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/herald-vip/herald/config/yaml"
 )
 
-// Check is one endpoint to watch; exactly one of its kinds, HTTP to File, is set. Package
-// config has refused what would make no sense, such as an interval of 0.
+// Check is one health check; exactly one of its kinds is set: `http`, `tcp`, `exec`, `dns`, `grpc`, `icmp` or `file`.
 type Check struct {
-	// Name tells checks apart; it must be unique within one [Monitor.Apply].
-	Name string
-	// HTTP asks an HTTP or HTTPS endpoint and judges its answer.
-	HTTP *HTTP
-	// TCP asks only that a port accepts connections.
-	TCP *TCP
-	// Exec runs a command.
-	Exec *Exec
-	// DNS asks a name server.
-	DNS *DNS
-	// GRPC asks a gRPC server for its health.
-	GRPC *GRPC
-	// ICMP asks whether a host answers.
-	ICMP *ICMP
-	// File asks whether a file is there.
-	File *File
-	// Not turns what the endpoint proves around: an answer that would pass fails, and one that would not, or a refused
-	// connection, passes. What proves nothing fails as ever, such as silence and faults of this node.
-	Not bool
-	// Interval is the time between the starts of two probes. A probe that takes longer delays the next one: probes never overlap.
-	Interval time.Duration
-	// Timeout bounds one probe as a whole, from the dial to the end of the body.
-	Timeout time.Duration
-	// Rise is how many probes in a row must pass to become healthy, at least 1.
-	Rise int
-	// Fall is how many probes in a row must fail to become unhealthy, at least 1. A refused connection needs no second one.
-	Fall int
+	// Name is what VIPs refer to: at most 63 lower-case letters and digits, with `-` and `.` between. Required.
+	Name string `yaml:"name"`
+	// HTTP checks an HTTP or HTTPS endpoint: the whole answer must arrive in time.
+	HTTP *HTTP `yaml:"http"`
+	// TCP checks that a port accepts connections. It cannot detect a frozen server: the kernel completes the handshake.
+	TCP *TCP `yaml:"tcp"`
+	// Exec checks that a command exits with status 0.
+	Exec *Exec `yaml:"exec"`
+	// DNS checks that a name server answers.
+	DNS *DNS `yaml:"dns"`
+	// GRPC asks a server for its status by gRPC's health protocol.
+	GRPC *GRPC `yaml:"grpc"`
+	// ICMP checks that a host, such as a gateway, answers an echo request.
+	ICMP *ICMP `yaml:"icmp"`
+	// File checks that a file exists; with `not: true`, that it does not. Such a file can be a flag that takes the node out of service.
+	File *File `yaml:"file"`
+	// Not inverts the result: the check passes on a wrong answer or a refused connection, and fails when it would pass. It still fails on a timeout, a broken connection, and a fault of this node or of the check itself, as these prove nothing. Default: false.
+	Not bool `yaml:"not"`
+	// Interval is the time between the starts of two probes, 10ms to 1m. Probes never overlap: a slow one delays the next. Default: 200ms.
+	Interval time.Duration `yaml:"interval" default:"200ms" want:"10ms to 1m"`
+	// Timeout bounds one probe, from connecting to the end of the answer, 10ms to 1m. Default: 300ms.
+	Timeout time.Duration `yaml:"timeout" default:"300ms" want:"10ms to 1m"`
+	// Rise is how many probes in a row must pass to become healthy, 1 to 100. Default: 2.
+	Rise int `yaml:"rise" default:"2" want:"1 to 100"`
+	// Fall is how many probes in a row must fail to become unhealthy, 1 to 100; a refused connection needs only one. Default: 2.
+	Fall int `yaml:"fall" default:"2" want:"1 to 100"`
 }
 
-// HTTP is a GET over HTTP/1.1. Redirects are not followed and the proxies of
-// the environment are not used: the answer has to come from the endpoint. A
-// connection serves several probes, for at most a second, and is the tripwire
-// in between; a server that ends it after each answer is only polled.
-//
-// A 429 is overload, not death: it does not make a healthy endpoint unhealthy,
-// nor any other healthy, and shows as a warning.
-type HTTP struct {
-	// URL is what to GET, http or https. An answer of 1 MiB or more fails.
-	URL string
-	// CAFile holds the PEM certificates that may have signed the server's; empty means the system's.
-	CAFile string
-	// ServerName is the name the server's certificate must carry; empty means the URL's host.
-	ServerName string
-	// InsecureSkipVerify accepts any server certificate.
-	InsecureSkipVerify bool
-	// ClientCertFile and ClientKeyFile are a PEM client certificate and its key. Like CAFile and TokenFile they are read
-	// again when they change, and may appear after the check has started.
-	ClientCertFile, ClientKeyFile string
-	// TokenFile holds a bearer token (RFC 6750).
-	TokenFile string
-	// Status lists the statuses that pass; empty means 200 only.
-	Status []int
+// checkKind is one kind of check. Each pointer field of [Check] implements it.
+type checkKind interface {
+	// Validate reports the mistakes in the kind's fields; p is its own path.
+	Validate(r *yaml.Report, p yaml.Path)
+	// prober returns a prober whose probes end within timeout.
+	prober(m *Monitor, timeout time.Duration) (prober, error)
 }
 
-// TCP is a connection that must be accepted. It stays open, as the tripwire,
-// until the next probe. It cannot see a frozen server: the kernel completes the
-// handshake on its behalf.
-type TCP struct {
-	// Address is host:port.
-	Address string
+// kinds returns the names of all kinds of checks, and the kinds that c has by name.
+func (c *Check) kinds() (all []string, set map[string]checkKind) {
+	set = make(map[string]checkKind)
+	for f, v := range reflect.ValueOf(c).Elem().Fields() {
+		k, ok := v.Interface().(checkKind)
+		if !ok {
+			continue
+		}
+		name := f.Tag.Get("yaml")
+		all = append(all, name)
+		if !v.IsNil() {
+			set[name] = k
+		}
+	}
+	return all, set
 }
 
-// Exec is a command that must exit with status 0. It is started anew for each probe, in / and without an input, as a
-// user without capabilities, and killed at the timeout with all that it has started. A status of 1 is another answer; any
-// other, a signal and the timeout are none. The first line that it writes, to either output, is the reason. This process
-// must have CAP_SETUID and CAP_SETGID.
-type Exec struct {
-	// Command is the absolute path of a program, and its arguments. No shell reads it.
-	Command []string
-	// User is the name or the number of a user other than root, whose primary group is the only one.
-	User string
-	// Environment is all of the command's, each as in NAME=value.
-	Environment []string
+// Validate reports the mistakes in c, which is at path p, except those of its name and of the ranges in its tags.
+func (c *Check) Validate(r *yaml.Report, p yaml.Path) {
+	all, set := c.kinds()
+	given := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return set[name] == nil })
+	switch len(given) {
+	case 0:
+		r.Errorf(p, "give it one of %s", strings.Join(all, ", "))
+	case 1:
+	default:
+		r.Errorf(p, "has %s: make each a check of its own", strings.Join(given, " and "))
+	}
+	for name, k := range set {
+		k.Validate(r, p.Field(name))
+	}
+	if c.ICMP != nil && c.Not {
+		r.Errorf(p.Field("not"), "has no effect with icmp, as the silence of a host proves nothing: remove it")
+	}
 }
 
-// DNS is a question to a name server (RFC 1035), with recursion desired.
-type DNS struct {
-	// Server is host:port.
-	Server string
-	// Name is what to look up; it is taken for absolute, with or without the dot at its end.
-	Name string
-	// Type is that of the record, such as "A".
-	Type string
-	// Answer is the data of a record that must be among those of the answer, as in a zone file; any will do if it is empty.
-	Answer string
-	// TCP asks over TCP, else over UDP.
-	TCP bool
-}
-
-// GRPC is a call of grpc.health.v1.Health/Check, which must say SERVING. NOT_SERVING is another answer, that the
-// service is not known is none.
-type GRPC struct {
-	// Address is host:port.
-	Address string
-	// Service is the name to ask for; empty means the server as a whole.
-	Service string
-	// Plaintext does without TLS; then the other fields are empty. They are as those of [HTTP].
-	Plaintext                     bool
-	CAFile                        string
-	ServerName                    string
-	InsecureSkipVerify            bool
-	ClientCertFile, ClientKeyFile string
-}
-
-// ICMP is an echo request that must be replied to. It takes CAP_NET_RAW.
-type ICMP struct {
-	// Address is the host's; a link-local one has a zone.
-	Address netip.Addr
-}
-
-// File is a file that must be there, of any type, such as a flag that an administrator sets. Nothing is read of it.
-type File struct {
-	// Path is absolute.
-	Path string
+// Files returns the files that the check reads while it runs.
+func (c *Check) Files() []string {
+	switch {
+	case c.HTTP != nil:
+		return c.HTTP.Files()
+	case c.GRPC != nil:
+		return c.GRPC.TLS().Files()
+	}
+	return nil
 }
 
 // State is what a check knows about its endpoint.
@@ -203,25 +171,20 @@ type Verdict struct {
 	Passes, Failures uint64
 }
 
-// clone makes a check safe from later changes by the caller, with the default status filled in.
+// clone returns a copy of c that later changes by the caller do not affect.
 func (c Check) clone() Check {
-	c.HTTP, c.TCP, c.Exec, c.DNS, c.File = copied(c.HTTP), copied(c.TCP), copied(c.Exec), copied(c.DNS), copied(c.File)
-	c.GRPC, c.ICMP = copied(c.GRPC), copied(c.ICMP)
-	if e := c.Exec; e != nil {
-		e.Command, e.Environment = slices.Clone(e.Command), slices.Clone(e.Environment)
-	}
-	if h := c.HTTP; h != nil {
-		h.Status = slices.Clone(h.Status)
-		if len(h.Status) == 0 {
-			h.Status = []int{http.StatusOK}
+	for _, v := range reflect.ValueOf(&c).Elem().Fields() {
+		if v.Kind() != reflect.Pointer || v.IsNil() {
+			continue
+		}
+		copied := reflect.New(v.Type().Elem())
+		copied.Elem().Set(v.Elem())
+		v.Set(copied)
+		for _, list := range copied.Elem().Fields() {
+			if list.Kind() == reflect.Slice {
+				list.Set(reflect.AppendSlice(reflect.Zero(list.Type()), list))
+			}
 		}
 	}
 	return c
-}
-
-func copied[T any](p *T) *T {
-	if p == nil {
-		return nil
-	}
-	return new(*p)
 }

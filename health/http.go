@@ -8,8 +8,10 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"time"
 
+	"github.com/herald-vip/herald/config/yaml"
 	"github.com/herald-vip/herald/internal/text"
 )
 
@@ -25,24 +27,126 @@ const (
 	maxKept   = 64 << 10  // of a body, for its words
 )
 
+// HTTP is a GET over HTTP/1.1 that must answer with an accepted status. Redirects are not followed, and the environment's proxies are not used. A 429 is overload: it changes no state and shows as a warning.
+type HTTP struct {
+	// URL is the http or https URL to GET, with an answer of less than 1 MiB. Required.
+	URL string `yaml:"url"`
+	// CAFile holds the PEM certificates that may have signed the server's. Default: the system's.
+	CAFile string `yaml:"caFile"`
+	// ServerName is the name the server's certificate must carry. Default: the URL's host.
+	ServerName string `yaml:"serverName"`
+	// InsecureSkipVerify accepts any server certificate. Default: false.
+	InsecureSkipVerify bool `yaml:"insecureSkipVerify"`
+	// ClientCertFile is a PEM client certificate, read again when it changes.
+	ClientCertFile string `yaml:"clientCertFile"`
+	// ClientKeyFile is the key of ClientCertFile.
+	ClientKeyFile string `yaml:"clientKeyFile"`
+	// TokenFile holds a bearer token (RFC 6750), read again when it changes.
+	TokenFile string `yaml:"tokenFile"`
+	// Status lists the accepted HTTP statuses. Default: [200].
+	Status []int `yaml:"status" default:"200" want:"200 to 599"`
+}
+
+// Validate implements [Check.Validate] for this kind.
+func (h *HTTP) Validate(r *yaml.Report, p yaml.Path) {
+	scheme, err := CheckURL(h.URL)
+	if err != nil {
+		r.Errorf(p.Field("url"), "%v", err)
+	}
+	without := ""
+	if scheme == "http" {
+		without = "an http url has no certificates: use https or remove it"
+	}
+	validateTLS(r, p, h, without)
+	r.File(p.Field("tokenFile"), h.TokenFile)
+	if len(h.Status) == 0 {
+		r.Errorf(p.Field("status"), "list at least one status")
+	}
+	for i, status := range h.Status {
+		if slices.Contains(h.Status[:i], status) {
+			r.Errorf(p.Field("status").Item(i), "%d is listed twice", status)
+		}
+	}
+}
+
+// Files returns the files that the check reads while it runs.
+func (h *HTTP) Files() []string {
+	return slices.DeleteFunc([]string{h.CAFile, h.ClientCertFile, h.ClientKeyFile, h.TokenFile}, func(name string) bool { return name == "" })
+}
+
+// validateTLS reports mistakes in the fields of h that only TLS uses. If without is not empty, there is no
+// TLS, and without is the sentence that refuses each of these fields.
+func validateTLS(r *yaml.Report, p yaml.Path, h *HTTP, without string) {
+	if without != "" {
+		for name, given := range map[string]bool{
+			"caFile": h.CAFile != "", "serverName": h.ServerName != "", "insecureSkipVerify": h.InsecureSkipVerify,
+			"clientCertFile": h.ClientCertFile != "", "clientKeyFile": h.ClientKeyFile != "",
+		} {
+			if given {
+				r.Errorf(p.Field(name), "%s", without)
+			}
+		}
+		return
+	}
+	r.File(p.Field("caFile"), h.CAFile)
+	r.File(p.Field("clientCertFile"), h.ClientCertFile)
+	r.File(p.Field("clientKeyFile"), h.ClientKeyFile)
+	switch {
+	case h.ClientCertFile != "" && h.ClientKeyFile == "":
+		r.Errorf(p.Field("clientKeyFile"), "missing: clientCertFile needs its key")
+	case h.ClientCertFile == "" && h.ClientKeyFile != "":
+		r.Errorf(p.Field("clientCertFile"), "missing: clientKeyFile needs its certificate")
+	}
+	if h.InsecureSkipVerify && h.CAFile != "" {
+		r.Errorf(p.Field("caFile"), "has no effect with insecureSkipVerify: remove one of the two")
+	}
+}
+
+// CheckURL returns the scheme of a URL that a check can GET. Errors do not repeat the URL, as it may hold a secret.
+func CheckURL(s string) (scheme string, err error) {
+	if s == "" {
+		return "", errors.New("missing: give the URL to GET")
+	}
+	u, err := url.Parse(s)
+	if err != nil {
+		return "", errors.New("want a URL such as https://127.0.0.1:6443/readyz")
+	}
+	port, portErr := strconv.ParseUint(u.Port(), 10, 16)
+	switch {
+	case u.Scheme != "http" && u.Scheme != "https":
+		return "", errors.New("want a URL that begins with http:// or https://")
+	case u.User != nil:
+		return u.Scheme, errors.New("a URL may hold no user or password: use tokenFile")
+	case u.Hostname() == "":
+		return u.Scheme, errors.New("has no host, want a URL such as https://127.0.0.1:6443/readyz")
+	case u.Port() != "" && (portErr != nil || port == 0):
+		return u.Scheme, fmt.Errorf("want a port from 1 to 65535, got %s", u.Port())
+	}
+	return u.Scheme, nil
+}
+
 // httpProber speaks HTTP/1.1 over one connection at a time. It does without
 // http.Transport because the idle connection has to be the tripwire, and
 // because a probe has to know whether its connection was a reused one.
 type httpProber struct {
 	opener
-	check HTTP
-	what  string // "GET https://…", the subject of every reason
+	status []int  // the accepted ones
+	what   string // "GET https://…", the subject of every reason
 	kept
 }
 
-func newHTTPProber(check HTTP, timeout time.Duration, dial dialFunc) (*httpProber, error) {
-	u, err := url.Parse(check.URL)
+func (h *HTTP) prober(m *Monitor, timeout time.Duration) (prober, error) {
+	u, err := url.Parse(h.URL)
 	if err != nil {
 		return nil, fmt.Errorf("http url: %w", err)
 	}
+	status := h.Status
+	if len(status) == 0 {
+		status = []int{http.StatusOK}
+	}
 	return &httpProber{
-		opener: newOpener(check, u, "http/1.1", timeout, dial),
-		check:  check,
+		opener: newOpener(*h, u, "http/1.1", timeout, m.dial),
+		status: status,
 		what:   http.MethodGet + " " + u.Redacted(),
 	}, nil
 }
@@ -170,7 +274,7 @@ func readFinal(w *wire) (*http.Response, error) {
 
 // outcomeOf turns an answer into an outcome.
 func (p *httpProber) outcomeOf(a answer, took time.Duration) outcome {
-	if slices.Contains(p.check.Status, a.status) {
+	if slices.Contains(p.status, a.status) {
 		return outcome{kind: passed, reason: fmt.Sprintf("%d in %v", a.status, round(took))}
 	}
 	switch {

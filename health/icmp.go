@@ -15,7 +15,32 @@ import (
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/config/yaml"
 )
+
+// ICMP is an echo request that must be replied to. It needs CAP_NET_RAW. It cannot have `not: true`, as silence proves nothing.
+type ICMP struct {
+	// Address is the host's; a link-local one needs a zone, `fe80::1%eth0`. Required.
+	Address netip.Addr `yaml:"address"`
+}
+
+// Validate implements [Check.Validate] for this kind.
+func (i *ICMP) Validate(r *yaml.Report, p yaml.Path) {
+	p = p.Field("address")
+	switch addr := i.Address; {
+	case !addr.IsValid():
+		r.Errorf(p, "missing: give the address of a host")
+	case !yaml.IsUnicast(addr):
+		r.Errorf(p, "want the address of a host, got %s", addr)
+	case addr.Is6() && addr.IsLinkLocalUnicast() && addr.Zone() == "":
+		r.Errorf(p, "a link-local address needs a zone: write %s%%eth0 with the link's name", addr)
+	}
+}
+
+func (i *ICMP) prober(m *Monitor, timeout time.Duration) (prober, error) {
+	return &icmpProber{address: i.Address, timeout: timeout, dial: m.dial}, nil
+}
 
 // icmpProber sends an echo request and waits for the reply to it.
 type icmpProber struct {

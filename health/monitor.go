@@ -106,29 +106,15 @@ func (m *Monitor) Apply(checks []Check) error {
 }
 
 func (m *Monitor) newProber(c Check) (prober, error) {
-	p, err := m.proberOf(c)
-	if err == nil && c.Not {
-		p = inverted{p}
+	_, set := c.kinds()
+	for _, k := range set {
+		p, err := k.prober(m, c.Timeout)
+		if err == nil && c.Not {
+			p = inverted{p}
+		}
+		return p, err
 	}
-	return p, err
-}
-
-func (m *Monitor) proberOf(c Check) (prober, error) {
-	switch {
-	case c.TCP != nil:
-		return &tcpProber{address: c.TCP.Address, timeout: c.Timeout, dial: m.dial}, nil
-	case c.Exec != nil:
-		return &execProber{check: *c.Exec, timeout: c.Timeout, sandbox: m.sandbox}, nil
-	case c.DNS != nil:
-		return newDNSProber(*c.DNS, c.Timeout, m.dial)
-	case c.GRPC != nil:
-		return newGRPCProber(*c.GRPC, c.Timeout, m.dial), nil
-	case c.ICMP != nil:
-		return &icmpProber{address: c.ICMP.Address, timeout: c.Timeout, dial: m.dial}, nil
-	case c.File != nil:
-		return &fileProber{path: c.File.Path}, nil
-	}
-	return newHTTPProber(*c.HTTP, c.Timeout, m.dial)
+	return nil, errors.New("it is of no kind")
 }
 
 // Verdicts returns the present verdict of each check, in the order of the last Apply.

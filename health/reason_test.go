@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"strings"
 	"syscall"
@@ -178,7 +177,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, says string) {
 		conn := &scripted{says: strings.NewReader(says)}
 		dial := func(context.Context, string, string) (net.Conn, error) { return conn, nil }
-		p, err := newHTTPProber(HTTP{URL: "http://127.0.0.1/x", Status: []int{http.StatusOK}}, time.Second, dial)
+		p, err := (&HTTP{URL: "http://127.0.0.1/x"}).prober(&Monitor{dial: dial}, time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}

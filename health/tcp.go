@@ -4,7 +4,22 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/herald-vip/herald/config/yaml"
 )
+
+// TCP is a connection that must be accepted. It stays open until the next probe, so that its end is noticed at once.
+type TCP struct {
+	// Address is host:port. Required.
+	Address string `yaml:"address"`
+}
+
+// Validate implements [Check.Validate] for this kind.
+func (t *TCP) Validate(r *yaml.Report, p yaml.Path) { r.HostPort(p.Field("address"), t.Address) }
+
+func (t *TCP) prober(m *Monitor, timeout time.Duration) (prober, error) {
+	return &tcpProber{address: t.Address, timeout: timeout, dial: m.dial}, nil
+}
 
 // tcpProber opens a connection for each probe and leaves it open, as the tripwire, until the next.
 type tcpProber struct {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/health"
 )
 
 // kubeadmCA has signed the certificate of kubeadm's API servers.
@@ -63,7 +64,7 @@ type file struct{ Name, Path string }
 func usual() *config.Config {
 	c := &config.Config{
 		VIPs:   []config.VIP{{Announce: config.AnnounceARP, Linger: 10 * time.Second}},
-		Checks: []config.Check{{HTTP: &config.HTTPCheck{CAFile: kubeadmCA}}},
+		Checks: []health.Check{{HTTP: &health.HTTP{CAFile: kubeadmCA}}},
 		BGP:    &config.BGP{Listen: &config.Listen{Port: 179}},
 	}
 	yaml.SetDefaults(c)
@@ -165,7 +166,7 @@ func capabilities(c *config.Config) []string {
 	if lowPort(c) {
 		out = append(out, "NET_BIND_SERVICE")
 	}
-	if c.Services != nil || c.Flat() || slices.ContainsFunc(c.Checks, func(k config.Check) bool { return k.ICMP != nil }) || c.BGP != nil && slices.ContainsFunc(c.BGP.Peers, func(p config.Peer) bool { return p.Interface != "" }) {
+	if c.Services != nil || c.Flat() || slices.ContainsFunc(c.Checks, func(k health.Check) bool { return k.ICMP != nil }) || c.BGP != nil && slices.ContainsFunc(c.BGP.Peers, func(p config.Peer) bool { return p.Interface != "" }) {
 		out = append(out, "NET_RAW") // ICMP, ARP and neighbour discovery, which pools and peers in the API may ask for
 	}
 	if c.Realtime {
@@ -179,7 +180,7 @@ func capabilities(c *config.Config) []string {
 }
 
 func hasExec(c *config.Config) bool {
-	return slices.ContainsFunc(c.Checks, func(k config.Check) bool { return k.Exec != nil })
+	return slices.ContainsFunc(c.Checks, func(k health.Check) bool { return k.Exec != nil })
 }
 
 // lowPort reports whether Herald listens on one.

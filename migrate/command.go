@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/health"
 )
 
 // Setting is one of another program's, with its line; 0 if its value is the usual one.
@@ -21,7 +21,7 @@ type Setting struct {
 
 // AddCommand adds the check that does what a command did, under a name that no other has. What curl and nc ask
 // Herald asks by itself. Without such a check it returns nil, and says why.
-func (d *Draft) AddCommand(name, command string, line int, subject string) *config.Check {
+func (d *Draft) AddCommand(name, command string, line int, subject string) *health.Check {
 	found, problem := readCommand(command)
 	if problem != "" {
 		program, _, _ := strings.Cut(strings.TrimSpace(command), " ") // its arguments may hold a password
@@ -44,7 +44,7 @@ func (d *Draft) AddCommand(name, command string, line int, subject string) *conf
 }
 
 // SetPace gives a check the pace of the command that it was, if it still is one, in seconds and probes in a row.
-func (d *Draft) SetPace(c *config.Check, interval, timeout, rise, fall Setting) {
+func (d *Draft) SetPace(c *health.Check, interval, timeout, rise, fall Setting) {
 	if c.Exec != nil {
 		c.Interval, c.Timeout = d.Seconds(interval), d.Seconds(timeout)
 		c.Rise, c.Fall = int(d.Number(rise, 1, math.MaxInt32, 0)), int(d.Number(fall, 1, math.MaxInt32, 0))
@@ -92,7 +92,7 @@ var (
 
 // script is what a command asks, in Herald's terms.
 type script struct {
-	check   config.Check
+	check   health.Check
 	remarks map[string]string // by field of the check
 	doubt   string            // what has to be compared with the script, if it could not be read
 	file    string            // its file then, without arguments, which may hold a password
@@ -133,7 +133,7 @@ func readCommand(command string) (s script, problem string) {
 	case !path.IsAbs(args[0]):
 		return script{}, "is no absolute path, and no curl or nc that can be read: write an exec check with the program's path, or one of what it asks"
 	}
-	return script{check: config.Check{Exec: &config.Exec{Command: args}}}, ""
+	return script{check: health.Check{Exec: &health.Exec{Command: args}}}, ""
 }
 
 // words are those of a command as a shell reads it. It is not plain if a shell does more with it than to start a
@@ -171,7 +171,7 @@ func isApiserverScript(s string) bool {
 }
 
 func tcpScript(host, port string) script {
-	return script{check: config.Check{TCP: &config.TCPCheck{Address: net.JoinHostPort(strings.Trim(host, "[]"), port)}}}
+	return script{check: health.Check{TCP: &health.TCP{Address: net.JoinHostPort(strings.Trim(host, "[]"), port)}}}
 }
 
 // ncScript is nc -z HOST PORT, with or without a timeout.
@@ -198,8 +198,8 @@ func ncScript(args []string) (script, bool) {
 
 // curlScript is a GET of one URL.
 func curlScript(args []string) (script, bool) {
-	h := &config.HTTPCheck{}
-	s := script{check: config.Check{HTTP: h}, remarks: map[string]string{}}
+	h := &health.HTTP{}
+	s := script{check: health.Check{HTTP: h}, remarks: map[string]string{}}
 	fails := false
 	for i := 0; i < len(args); i++ {
 		a := args[i]

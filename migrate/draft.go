@@ -14,6 +14,7 @@ import (
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/health"
 )
 
 // Draft is the configuration as far as it is known. A zero field is not
@@ -93,8 +94,8 @@ func (d *Draft) Elect(line int, members map[string]netip.AddrPort, o Options) {
 }
 
 // DefaultCheck asks the local apiserver where kubeadm has it listen.
-func DefaultCheck(port string) config.Check {
-	return config.Check{Name: "apiserver", HTTP: &config.HTTPCheck{
+func DefaultCheck(port string) health.Check {
+	return health.Check{Name: "apiserver", HTTP: &health.HTTP{
 		URL:        "https://127.0.0.1:" + port + "/readyz",
 		CAFile:     "/etc/kubernetes/pki/ca.crt",
 		ServerName: "kubernetes",
@@ -137,7 +138,7 @@ func (d *Draft) Judge() {
 }
 
 // asksVIP reports whether a check leads to a VIP.
-func (d *Draft) asksVIP(c *config.Check) bool {
+func (d *Draft) asksVIP(c *health.Check) bool {
 	switch {
 	case c.TCP != nil:
 		return d.leadsToVIP(c.TCP.Address)
@@ -234,7 +235,7 @@ func (d *Draft) Place(v *config.VIP, line int, subject, s string) {
 }
 
 // AddCheck adds c under a name that no other has, and returns its path.
-func (d *Draft) AddCheck(c config.Check, line int) (path yaml.Path, name string) {
+func (d *Draft) AddCheck(c health.Check, line int) (path yaml.Path, name string) {
 	path = d.add("checks", len(d.Checks), &c.Name, line)
 	d.Checks = append(d.Checks, c)
 	return path, c.Name

@@ -95,15 +95,6 @@ func synonyms() [11]synonym {
 	}
 }
 
-// Products are the load balancers whose annotations may count.
-func Products() []string {
-	var out []string
-	for _, o := range synonyms() {
-		out = append(out, o.product)
-	}
-	return slices.Compact(out)
-}
-
 // find is the annotation that says what one of Herald's would, and its value; Herald's own and no value if there is none.
 func (c Scope) find(s *corev1.Service, annotation string) (name, value string) {
 	if value := strings.TrimSpace(s.Annotations[annotation]); value != "" {

@@ -15,7 +15,6 @@ import (
 	"github.com/herald-vip/herald/balancer/bridge"
 	"github.com/herald-vip/herald/balancer/nft"
 	"github.com/herald-vip/herald/config"
-	"github.com/herald-vip/herald/config/convert"
 	"github.com/herald-vip/herald/election"
 	"github.com/herald-vip/herald/netutil/conntrack"
 )
@@ -142,7 +141,7 @@ func balancers(c *config.Config) []balancer.Config {
 		case from.DNS != nil:
 			one.DNS = (*balancer.DNS)(from.DNS)
 		}
-		one.Check = convert.BackendCheck(b.Check)
+		one.Check = b.Check.HealthCheck()
 		out = append(out, one)
 	}
 	return out

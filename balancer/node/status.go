@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/status/admin"
 )
 
@@ -109,7 +110,7 @@ func unknown(of config.Backends) string {
 // is one itself.
 func ownChecks(c *config.Config, b config.Balancer) []string {
 	m := b.Backends.Members
-	if m == nil || !slices.ContainsFunc(c.Checks, func(k config.Check) bool { return slices.Contains(m.Checks, k.Name) }) {
+	if m == nil || !slices.ContainsFunc(c.Checks, func(k health.Check) bool { return slices.Contains(m.Checks, k.Name) }) {
 		return nil
 	}
 	return m.Checks

@@ -11,7 +11,6 @@ import (
 	"github.com/herald-vip/herald/bgp/community"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/yaml"
-	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/address"
 	"github.com/herald-vip/herald/netutil/route"
 	"github.com/herald-vip/herald/speaker"
@@ -64,30 +63,6 @@ func Bindings(c *config.Config) []address.Binding {
 		}
 	}
 	return out
-}
-
-// HealthChecks are the checks of c.
-func HealthChecks(c *config.Config) []health.Check {
-	var out []health.Check
-	for _, k := range c.Checks {
-		out = append(out, health.Check{
-			Name: k.Name, HTTP: (*health.HTTP)(k.HTTP), TCP: (*health.TCP)(k.TCP),
-			Exec: (*health.Exec)(k.Exec), DNS: (*health.DNS)(k.DNS), GRPC: (*health.GRPC)(k.GRPC), ICMP: (*health.ICMP)(k.ICMP), File: (*health.File)(k.File), Not: k.Not,
-			Interval: k.Interval, Timeout: k.Timeout, Rise: k.Rise, Fall: k.Fall,
-		})
-	}
-	return out
-}
-
-// BackendCheck is the check of a balancer's backends, which has no name; nil if there is none.
-func BackendCheck(p *config.Probe) *health.Check {
-	if p == nil {
-		return nil
-	}
-	return &health.Check{
-		HTTP: (*health.HTTP)(p.HTTP), TCP: (*health.TCP)(p.TCP),
-		Interval: p.Interval, Timeout: p.Timeout, Rise: p.Rise, Fall: p.Fall,
-	}
 }
 
 // BGP is the bgp section of c. It has no ASN if there is none, and no router ID if c sets none.

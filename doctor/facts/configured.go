@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/link"
 )
 
@@ -168,7 +169,7 @@ type Front struct {
 }
 
 // Fronts are those of the server that a check asks.
-func Fronts(c *config.Config, k config.Check) []Front {
+func Fronts(c *config.Config, k health.Check) []Front {
 	var out []Front
 	for _, v := range c.VIPs {
 		if slices.Contains(v.Checks, k.Name) {

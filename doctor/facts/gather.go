@@ -14,7 +14,6 @@ import (
 
 	"github.com/herald-vip/herald/balancer/nft"
 	"github.com/herald-vip/herald/config"
-	"github.com/herald-vip/herald/config/convert"
 	"github.com/herald-vip/herald/netutil/fence"
 	"github.com/herald-vip/herald/netutil/link"
 	"github.com/herald-vip/herald/netutil/route"
@@ -58,7 +57,7 @@ func Gather(ctx context.Context, c *config.Config, file string) (*config.Config,
 	parts.Go(func() { f.tryKernel(c) })
 	parts.Go(func() { f.lookAtFilters(c) })
 	parts.Go(func() { f.Backends = f.askBackends(ctx, c) })
-	parts.Go(func() { f.Checks = probeChecks(ctx, convert.HealthChecks(c)) })
+	parts.Go(func() { f.Checks = probeChecks(ctx, c.Checks) })
 	parts.Go(func() { f.Endpoints = inspect(ctx, c) })
 	parts.Go(func() { f.Peers = f.askPeers(ctx, c) })
 	parts.Go(func() { f.Tenants, f.TenantsError = askTenants(ctx, c) })

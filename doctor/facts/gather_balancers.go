@@ -12,7 +12,6 @@ import (
 
 	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/config"
-	"github.com/herald-vip/herald/config/convert"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/ruleset"
 	"github.com/herald-vip/herald/status/admin"
@@ -53,7 +52,7 @@ func told(b admin.Balancer) Backends {
 func askEach(ctx context.Context, c *config.Config, b config.Balancer) Backends {
 	check := health.Check{Interval: time.Minute, Timeout: connectTimeout, Rise: 1, Fall: 1, TCP: &health.TCP{Address: config.BackendHost}}
 	if b.Check != nil {
-		check = *convert.BackendCheck(b.Check)
+		check = *b.Check.HealthCheck()
 	}
 	var (
 		out    Backends

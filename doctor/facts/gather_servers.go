@@ -80,12 +80,12 @@ func absentFiles(c *config.Config) map[string]bool {
 // inspect takes the certificates of https checks: of their servers, and those that
 // they show to them.
 func inspect(ctx context.Context, c *config.Config) map[string]Endpoint {
-	asking := slices.DeleteFunc(slices.Clone(c.Checks), func(k config.Check) bool { return k.HTTP == nil })
-	return together(asking, func(k config.Check) string { return k.Name }, func(k config.Check) Endpoint { return inspectServer(ctx, c, k) })
+	asking := slices.DeleteFunc(slices.Clone(c.Checks), func(k health.Check) bool { return k.HTTP == nil })
+	return together(asking, func(k health.Check) string { return k.Name }, func(k health.Check) Endpoint { return inspectServer(ctx, c, k) })
 }
 
 // inspectServer takes the certificate of a server by https, whether or not it can be trusted.
-func inspectServer(ctx context.Context, c *config.Config, k config.Check) Endpoint {
+func inspectServer(ctx context.Context, c *config.Config, k health.Check) Endpoint {
 	u, err := url.Parse(k.HTTP.URL)
 	if err != nil || u.Scheme != "https" {
 		return Endpoint{}
@@ -118,7 +118,7 @@ func inspectServer(ctx context.Context, c *config.Config, k config.Check) Endpoi
 }
 
 // missing says whether a certificate lacks an address of the VIPs that depend on the check.
-func missing(c *config.Config, k config.Check, e Endpoint) bool {
+func missing(c *config.Config, k health.Check, e Endpoint) bool {
 	return slices.ContainsFunc(Fronts(c, k), func(front Front) bool {
 		return slices.ContainsFunc(front.Addresses, func(addr netip.Addr) bool { return e.NameOf(addr) == "" })
 	})

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/migrate"
 )
 
@@ -65,7 +66,7 @@ func (e *converter) checks(o *migrate.Statement, name string) (names, lost []str
 		}
 	}
 	if file := o.Setting("--disable", ""); file.Line > 0 {
-		_, added := e.AddCheck(config.Check{Name: name + "-enabled", File: &config.File{Path: file.Value}, Not: true}, file.Line)
+		_, added := e.AddCheck(health.Check{Name: name + "-enabled", File: &health.File{Path: file.Value}, Not: true}, file.Line)
 		names = append(names, added)
 	}
 	return names, lost

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/migrate"
 )
 
@@ -95,14 +96,14 @@ func (k *converter) realCheck(server *migrate.Statement) *config.Probe {
 	case s.Keyword() != "TCP_CHECK":
 		return k.get(s, host)
 	case port > 0:
-		return &config.Probe{TCP: &config.TCPCheck{Address: host}}
+		return &config.Probe{TCP: &health.TCP{Address: host}}
 	}
 	return nil
 }
 
 // get makes a check of HTTP_GET or SSL_GET: of its first url.
 func (k *converter) get(s *migrate.Statement, host string) *config.Probe {
-	h := &config.HTTPCheck{}
+	h := &health.HTTP{}
 	path := "/"
 	for i, u := range s.All("url") {
 		if i > 0 {

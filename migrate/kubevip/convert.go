@@ -14,6 +14,7 @@ import (
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/migrate"
 )
 
@@ -239,7 +240,7 @@ func (k *converter) check() {
 	c, source := migrate.DefaultCheck(cmp.Or(k.get("port"), "6443")), "port"
 	switch {
 	case k.get(url) != "":
-		c.HTTP = &config.HTTPCheck{URL: k.get(url), CAFile: k.get("control_plane_health_check_ca_path")}
+		c.HTTP = &health.HTTP{URL: k.get(url), CAFile: k.get("control_plane_health_check_ca_path")}
 		source = url
 	case k.get("kubernetes_addr") != "":
 		c.HTTP.URL = strings.TrimSuffix(k.get("kubernetes_addr"), "/") + "/readyz"

@@ -69,7 +69,7 @@ its agent's. How to set all of it up is in [tenants.md](tenants.md). What each s
 below its table.
 `
 
-// filePage is the page of the configuration file, from the source files of package config and the example.
+// filePage makes the page of the configuration file from the example and the source files of its types.
 func filePage(example []byte, source ...[]byte) ([]byte, error) {
 	comments, err := parse(source...)
 	if err != nil {
@@ -77,10 +77,10 @@ func filePage(example []byte, source ...[]byte) ([]byte, error) {
 	}
 	file := reflect.TypeFor[config.Config]()
 	p := page{tag: "yaml", spell: spell, attributes: "path attributes", last: map[reflect.Type]section{
-		reflect.TypeFor[config.Attributes](): {title: "Path attributes", text: comments["Attributes"]},
+		reflect.TypeFor[config.Attributes](): {title: "Path attributes", text: comments["config.Attributes"]},
 	}}
 	p.WriteString(fileIntroduction)
-	if err := p.section(section{title: "The file", text: comments["Config"], t: file, schema: schemaOf(file, comments)}); err != nil {
+	if err := p.section(section{title: "The file", text: comments["config.Config"], t: file, schema: schemaOf(file, comments)}); err != nil {
 		return nil, err
 	}
 	return p.end(example)
@@ -200,7 +200,7 @@ func (p *page) section(s section) error {
 		if field.Items != nil {
 			of, path, typeName = field.Items, path+"[]", "list of "
 		}
-		elem := structOf(f.Type, s.t.PkgPath())
+		elem := structOf(f.Type)
 		_, shared := p.last[elem]
 		switch {
 		case elem == nil && field.Items != nil:
@@ -252,12 +252,12 @@ func refuse(list *bytes.Buffer, field, message string) {
 	fmt.Fprintf(list, "- %s%s\n", field, message)
 }
 
-// structOf is the struct of a package that t is, points to or lists; nil if it is something else.
-func structOf(t reflect.Type, pkg string) reflect.Type {
+// structOf returns the struct of this module that t is, points to or lists; nil if it is something else.
+func structOf(t reflect.Type) reflect.Type {
 	for t.Kind() == reflect.Slice || t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if t.Kind() != reflect.Struct || t.PkgPath() != pkg {
+	if t.Kind() != reflect.Struct || !strings.HasPrefix(t.PkgPath(), "github.com/herald-vip/herald/") {
 		return nil
 	}
 	return t

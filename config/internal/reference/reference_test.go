@@ -50,11 +50,15 @@ func TestPages(t *testing.T) {
 // pages are docs/config.md, from the types of package config, their doc comments and the example, and
 // docs/services-api.md and docs/tenants-api.md, from the CRDs in the order of the types of package v1alpha1.
 func pages() (map[string][]byte, error) {
-	source, err := readAll("config/config.go", "config/balancers.go", "config/example.yaml")
+	source, err := readSource()
 	if err != nil {
 		return nil, err
 	}
-	file, err := filePage(source[2], source[:2]...)
+	fileExample, err := readAll("config/example.yaml")
+	if err != nil {
+		return nil, err
+	}
+	file, err := filePage(fileExample[0], source...)
 	if err != nil {
 		return nil, err
 	}
@@ -86,6 +90,21 @@ func pages() (map[string][]byte, error) {
 	return map[string][]byte{"config.md": file, "services-api.md": services, "tenants-api.md": tenants}, err
 }
 
+// readSource reads the Go files that declare the types of the configuration file.
+func readSource() ([][]byte, error) {
+	names := []string{"config/config.go", "config/balancers.go"}
+	paths, err := filepath.Glob(filepath.Join(root, "health", "*.go"))
+	for _, path := range paths {
+		if !strings.HasSuffix(path, "_test.go") {
+			names = append(names, "health/"+filepath.Base(path))
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return readAll(names...)
+}
+
 func readAll(names ...string) ([][]byte, error) {
 	var out [][]byte
 	for _, name := range names {
@@ -114,7 +133,7 @@ balancers: [{name: b, listen: [{address: "127.0.0.1:2"}], backends: {dns: {name:
 	if err != nil {
 		t.Fatal(err)
 	}
-	source, err := readAll("config/config.go", "config/balancers.go")
+	source, err := readSource()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +145,7 @@ balancers: [{name: b, listen: [{address: "127.0.0.1:2"}], backends: {dns: {name:
 	for _, s := range []any{*c, c.VIPs[0], c.VIPs[0].Attributes, c.Checks[0], *c.Checks[0].HTTP, *c.Services, *c.BGP, *c.BGP.Listen, c.BGP.Peers[0], *c.BGP.Peers[0].BFD, c.LoadBalancer, c.Balancers[0], *c.Balancers[0].Backends.DNS, *c.Balancers[0].Check, c.Admin, c.Metrics} {
 		v := reflect.ValueOf(s)
 		for f := range v.Type().Fields() {
-			_, fallback := split(comments[v.Type().Name()+"."+f.Name])
+			_, fallback := split(comments[v.Type().String()+"."+f.Name])
 			fallback = strings.Trim(fallback, "`")
 			if d, err := time.ParseDuration(fallback); err == nil && f.Type == reflect.TypeFor[time.Duration]() {
 				fallback = d.String()
@@ -151,7 +170,7 @@ balancers: [{name: b, listen: [{address: "127.0.0.1:2"}], backends: {dns: {name:
 }
 
 func TestUndocumentedFieldIsRefused(t *testing.T) {
-	source, err := readAll("config/config.go", "config/balancers.go")
+	source, err := readSource()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +178,8 @@ func TestUndocumentedFieldIsRefused(t *testing.T) {
 	if !strings.Contains(string(source[0]), comment) {
 		t.Fatalf("no comment %q", comment)
 	}
-	_, err = filePage(nil, []byte(strings.Replace(string(source[0]), comment, "", 1)), source[1])
+	source[0] = []byte(strings.Replace(string(source[0]), comment, "", 1))
+	_, err = filePage(nil, source...)
 	if err == nil || err.Error() != "Peer.Port is not described" {
 		t.Errorf("error is %v", err)
 	}

@@ -10,28 +10,29 @@ import (
 	"strings"
 )
 
-// parse collects the doc comments of the types, as VIP, and of their fields, as VIP.Name.
+// parse collects the doc comments of types, under keys such as config.VIP, and of their fields, such as config.VIP.Name.
 func parse(source ...[]byte) (map[string]string, error) {
 	comments := map[string]string{}
 	for _, text := range source {
-		file, err := parser.ParseFile(token.NewFileSet(), "config.go", text, parser.ParseComments)
+		file, err := parser.ParseFile(token.NewFileSet(), "", text, parser.ParseComments)
 		if err != nil {
 			return nil, err
 		}
 		for _, decl := range file.Decls {
 			if group, ok := decl.(*ast.GenDecl); ok && group.Tok == token.TYPE {
-				collect(comments, group)
+				collect(comments, file.Name.Name, group)
 			}
 		}
 	}
 	return comments, nil
 }
 
-// collect adds the doc comments of the types that group declares.
-func collect(comments map[string]string, group *ast.GenDecl) {
+// collect adds the doc comments of the types that group declares in package pkg.
+func collect(comments map[string]string, pkg string, group *ast.GenDecl) {
 	for _, spec := range group.Specs {
 		spec := spec.(*ast.TypeSpec)
-		comments[spec.Name.Name] = group.Doc.Text()
+		typeName := pkg + "." + spec.Name.Name
+		comments[typeName] = group.Doc.Text()
 		s, ok := spec.Type.(*ast.StructType)
 		if !ok {
 			continue
@@ -41,14 +42,14 @@ func collect(comments map[string]string, group *ast.GenDecl) {
 			if len(f.Names) > 0 {
 				name = f.Names[0].Name
 			}
-			comments[spec.Name.Name+"."+name] = f.Doc.Text()
+			comments[typeName+"."+name] = f.Doc.Text()
 		}
 	}
 }
 
 // schemaOf is what comments say of a value of type t.
 func schemaOf(t reflect.Type, comments map[string]string) *schema {
-	s := &schema{about: comments[t.Name()]}
+	s := &schema{about: comments[t.String()]}
 	switch {
 	case t.Kind() == reflect.Slice:
 		s.Items = schemaOf(t.Elem(), comments)
@@ -59,7 +60,7 @@ func schemaOf(t reflect.Type, comments map[string]string) *schema {
 		for f := range t.Fields() {
 			name := fieldName(f, "yaml")
 			s.Properties[name] = schemaOf(f.Type, comments)
-			s.Properties[name].Description = comments[t.Name()+"."+f.Name]
+			s.Properties[name].Description = comments[t.String()+"."+f.Name]
 		}
 	}
 	return s
