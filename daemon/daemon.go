@@ -21,13 +21,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/herald-vip/herald/balancer/nft"
-	"github.com/herald-vip/herald/balancer/node"
 	"github.com/herald-vip/herald/balancer/proxy"
 	"github.com/herald-vip/herald/balancer/secondchance"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/convert"
 	"github.com/herald-vip/herald/config/watch"
+	"github.com/herald-vip/herald/daemon/balance"
 	"github.com/herald-vip/herald/daemon/priority"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/address"
@@ -77,7 +77,7 @@ type Daemon struct {
 	flat       *flat.Flat
 	advertiser *advertiser
 	arrivals   *arrivals.Counter
-	balancers  *node.Node
+	balancers  *balance.Node
 	kernel     *nft.Plane // the plane of balancers in the kernel
 	services   *services  // nil without a services section
 	draining   sync.Mutex // for one Drain or Undrain to begin at a time
@@ -166,10 +166,10 @@ func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...co
 		Realtime: d.realtime == admin.RealtimeOn, RouterID: link.RouterID,
 		Gateways: func(f config.Family) ([]netip.Addr, error) { return link.Gateways(f == config.IPv6) },
 	})
-	node.Clear(log, c)
+	balance.Clear(log, c)
 	d.kernel = nft.New(log, nft.Options{Node: c.NodeName})
-	chance := secondchance.New(log, link.Tunnel{}, func(able bool) { d.advertiser.setPassing(able) })
-	d.balancers = node.New(log, d.kernel, proxy.New(proxy.Options{Log: log, Seed: c.NodeName, Linger: proxyLinger}), d.kernel.Bridge(), chance)
+	chance := secondchance.New(log, func(able bool) { d.advertiser.setPassing(able) })
+	d.balancers = balance.New(log, d.kernel, proxy.New(proxy.Options{Log: log, Seed: c.NodeName, Linger: proxyLinger}), d.kernel.Bridge(), chance)
 	d.services = newServices(log, c, d.bgp, func() { d.flat.Look() })
 	if err := d.newSpeaker(c); err != nil {
 		return err

@@ -8,16 +8,15 @@ import (
 
 	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/balancer/nft"
-	"github.com/herald-vip/herald/balancer/node"
 	"github.com/herald-vip/herald/balancer/secondchance"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/convert"
+	"github.com/herald-vip/herald/daemon/balance"
 	"github.com/herald-vip/herald/election"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/address"
 	"github.com/herald-vip/herald/netutil/arrivals"
-	"github.com/herald-vip/herald/netutil/link"
 	"github.com/herald-vip/herald/netutil/route"
 	"github.com/herald-vip/herald/service/peering"
 	"github.com/herald-vip/herald/speaker"
@@ -73,7 +72,7 @@ func idle(tb testing.TB, c *config.Config, plane balancer.Plane, observe func(he
 	}
 	d := &Daemon{log: log, config: c, events: eventlog.New(rememberedEvents), addresses: addresses, arrivals: arrivals.New(log, 0), bgp: bgp.New(log, bgp.Options{})}
 	d.peering = peering.New(log, d.bgp, peering.Options{})
-	d.balancers = node.New(log, plane, &countingPlane{}, nft.New(log, nft.Options{}).Bridge(), secondchance.New(log, link.Tunnel{}, func(bool) {}))
+	d.balancers = balance.New(log, plane, &countingPlane{}, nft.New(log, nft.Options{}).Bridge(), secondchance.New(log, func(bool) {}))
 	d.flat, d.speaker = flat.New(flat.Options{Log: log, Node: c.NodeName}, func(parts speaker.FlatParts) *speaker.Speaker {
 		return speaker.New(log, d.bgp, route.New(), addresses, parts, nil, nil)
 	})

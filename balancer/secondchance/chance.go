@@ -14,98 +14,95 @@ import (
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
-// Tunnel is the link that packets are passed on by, [link.Tunnel].
-type Tunnel interface {
-	// Ensure has the link be there, for a node of that number and address, and returns its index. A new one takes in nothing
-	// before Reach.
-	Ensure(number uint16, local netip.Addr) (index int, err error)
-	// Reach has packets taken in by the link, and others be reached, by their numbers and addresses.
-	Reach(self uint16, others map[uint16]netip.Addr, v6 bool) error
-	// Greet answers nodes that ask whether this one is there, until stop, and calls heard with the number of each that
-	// has answered ask.
-	Greet(self uint16, heard func(number uint16)) (ask func(number uint16) error, stop func(), err error)
-	Remove() error
+// tunnel is the link that packets are passed on by; [vxlan] implements it.
+type tunnel interface {
+	// ensure creates the link for a member's number and address and returns its index. A new link receives nothing before reach.
+	ensure(number uint16, local netip.Addr) (index int, err error)
+	// reach sets the link up and makes others reachable, by number and address.
+	reach(self uint16, others map[uint16]netip.Addr, v6 bool) error
+	// probe answers probes until stop, and calls received with the number of each member that answers ask.
+	probe(self uint16, received func(number uint16)) (ask func(number uint16) error, stop func(), err error)
+	removeLink() error
 }
 
-// kernel are the rules.
+// kernel writes the nftables rules; [tables] implements it.
 type kernel interface {
-	// write makes the rules what is wanted now, and renews what ends by itself.
+	// write makes the rules match w, and renews the elements that expire.
 	write(w Wanted, tunnel uint32) error
 	counts() (Counts, error)
-	// listener is a server that listens at one of the VIPs itself; not valid if there is none.
+	// listener returns the address of a server that is bound to one of the VIPs itself; the zero value if there is none.
 	listener(vips map[netip.Addr]bool) (netip.AddrPort, error)
 	remove() error
-	// watch sends to gone, without waiting, when the rules have been removed.
+	// watch sends to gone, without blocking, when the rules were removed.
 	watch(gone chan<- struct{}) (stop func(), err error)
 }
 
-// Chance passes packets on.
+// Chance passes misrouted packets on.
 type Chance struct {
 	log     *slog.Logger
-	tunnel  Tunnel
-	every   time.Duration // what ends by itself is renewed
-	lasts   time.Duration // and lasts if it is not
+	tunnel  tunnel
+	every   time.Duration // between two renewals
+	lasts   time.Duration // lifetime of rules without renewal
 	able    func(bool)
 	changed chan struct{}
 
-	mu     sync.Mutex
-	wanted *Wanted // nil: nobody has said
-	state  Status
-	heard  map[Number]time.Time // when members last answered by the tunnel
+	mu         sync.Mutex
+	wanted     *Wanted // nil before the first Set
+	state      Status
+	lastAnswer map[Number]time.Time // of members, to probes
 
-	calling sync.Mutex // for what follows, which is Run's, and that of tests
+	calling sync.Mutex // guards the fields below, which Run uses, and tests
 	kernel  kernel
-	greeter greeter
-	written time.Time // when the kernel was last told
-	removed bool      // all that there was
+	prober  prober
+	written time.Time // of the last successful write
+	removed bool      // nothing is left in the kernel
 }
 
-// greeter greets by a link, as a node.
-type greeter struct {
-	tunnel int // its index; 0 if there is none
-	self   Number
-	ask    func(number uint16) error
-	stop   func()
+// prober probes members by a link, as a member.
+type prober struct {
+	link int // its index; 0 if it does not run
+	self Number
+	ask  func(number uint16) error
+	stop func()
 }
 
-// New returns a Chance by a tunnel. It touches nothing until it is told what is wanted. Run calls able when
-// this node has become able to pass packets on, or no longer is.
-func New(log *slog.Logger, tunnel Tunnel, able func(bool)) *Chance {
-	return newChance(log, tunnel, &tables{limits: usual(), lasts: lasts}, lasts, able)
+// New returns a Chance that changes nothing before Set. Run calls able when this node becomes able to pass packets on, or unable.
+func New(log *slog.Logger, able func(bool)) *Chance {
+	return newChance(log, vxlan{}, &tables{limits: usual(), lasts: lasts}, lasts, able)
 }
 
-func newChance(log *slog.Logger, tunnel Tunnel, k kernel, lasts time.Duration, able func(bool)) *Chance {
+func newChance(log *slog.Logger, t tunnel, k kernel, lasts time.Duration, able func(bool)) *Chance {
 	return &Chance{
-		log: log, tunnel: tunnel, kernel: k, every: lasts / 3, lasts: lasts, able: able,
-		changed: make(chan struct{}, 1), heard: make(map[Number]time.Time),
+		log: log, tunnel: t, kernel: k, every: lasts / 3, lasts: lasts, able: able,
+		changed: make(chan struct{}, 1), lastAnswer: make(map[Number]time.Time),
 	}
 }
 
-// Status is how passing on goes.
+// Status is the state of passing on.
 type Status struct {
-	// Able says that what others pass on is taken in here, and passed on again.
+	// Able reports whether this node receives packets from other members and passes them on.
 	Able bool
-	// To are the members that packets are passed on to, one after the other, by their names.
+	// To names the members that packets are passed on to, in the order of the ring.
 	To []string
-	// Lacks is what stands in the way of passing on to all others, for people; empty if nothing does.
+	// Lacks says why some members get no packets; empty if all do.
 	Lacks string
-	// Err is why nothing is passed on, though it is wanted.
+	// Err is why no packets are passed on although they should be.
 	Err error
 	Counts
 }
 
-// Counts are packets: passed on to the next member; that nobody was left for, so that this node has answered; and
-// that were answered here as there were too many. They begin anew when the tables do.
+// Counts count packets since the tables were made: Passed on to the next member, Answered here because no member was left, and
+// Refused, answered here because of the limits.
 type Counts struct{ Passed, Answered, Refused uint64 }
 
-// Status is that as it was last brought about.
+// Status returns the state after the last attempt.
 func (c *Chance) Status() Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.state
 }
 
-// Set says what is wanted from now on. It does not wait.
+// Set sets the desired state. It does not block.
 func (c *Chance) Set(w Wanted) {
 	c.mu.Lock()
 	c.wanted = &w
@@ -113,30 +110,30 @@ func (c *Chance) Set(w Wanted) {
 	wake.Up(c.changed)
 }
 
-// Run does what is wanted, and goes on renewing it, until ctx ends. Then it removes all.
+// Run applies and renews the desired state until ctx ends. Then it removes the rules and the link.
 func (c *Chance) Run(ctx context.Context) {
 	c.run(ctx)
 	c.Set(Wanted{})
 	if err := c.apply(); err != nil {
-		c.log.Warn("what has passed packets of others' connections on is left", "err", err)
+		c.log.Warn("cannot remove the second-chance rules", "err", err)
 	}
 }
 
 func (c *Chance) run(ctx context.Context) {
 	stop, err := c.kernel.watch(c.changed)
 	if err != nil {
-		c.log.Warn("what somebody else removes of nftables is found only by renewing it", "every", c.every, "err", err)
+		c.log.Warn("cannot watch nftables: second-chance rules that are removed come back with the next renewal", "every", c.every, "err", err)
 	} else {
 		defer stop()
 	}
 	var fault ruleset.Fault
 	wake.Loop(ctx, c.changed, func() (next time.Time) {
-		was := c.Status().Able
+		before := c.Status().Able
 		err := c.apply()
-		if is := c.Status().Able; is != was {
-			c.able(is)
+		if able := c.Status().Able; able != before {
+			c.able(able)
 		}
-		fault.Log(c.log, err, "packets of others' connections are not passed on", "packets of others' connections are passed on again")
+		fault.Log(c.log, err, "second chance failed: misrouted packets are not passed on", "second chance works again: misrouted packets are passed on")
 		if err != nil {
 			return time.Now().Add(min(c.every, time.Second))
 		}
@@ -144,7 +141,7 @@ func (c *Chance) run(ctx context.Context) {
 	})
 }
 
-// apply brings about what is wanted. Who wants nothing has all removed that there is, once.
+// apply makes the kernel match the desired state. Without VIPs it removes the rules and the link once.
 func (c *Chance) apply() error {
 	c.calling.Lock()
 	defer c.calling.Unlock()
@@ -154,110 +151,108 @@ func (c *Chance) apply() error {
 	if wanted == nil {
 		return nil
 	}
-	var is Status
+	var state Status
 	w := *wanted
 	switch none := len(w.VIPs) == 0; {
 	case none && !c.removed:
 		had := !c.written.IsZero()
 		if err := c.remove(); had {
-			is.Err = err // else it may never have been possible here
+			state.Err = err // otherwise the kernel may not support the rules at all
 		}
-		c.removed = is.Err == nil
-	case !none && w.Self.Addr.IsValid(): // else what an earlier Herald has left goes on
-		if w.Others, is.Err = c.pass(w); is.Err == nil {
+		c.removed = state.Err == nil
+	case !none && w.Self.Addr.IsValid(): // until the address is known a predecessor's rules stay
+		if w.Others, state.Err = c.pass(w); state.Err == nil {
 			c.written = time.Now()
-			is.Counts, _ = c.kernel.counts() // next time perhaps
+			state.Counts, _ = c.kernel.counts() // read again at the next renewal
 		}
 		c.removed = false
-		// What has failed once goes on in the kernel, for a while.
-		is.Able = time.Since(c.written) < c.lasts
-		is.To, is.Lacks = names(way(w.Self, w.Others)), w.lacks()
+		// After a failure the kernel keeps the rules until they expire.
+		state.Able = time.Since(c.written) < c.lasts
+		state.To, state.Lacks = names(ring(w.Self, w.Others)), w.lacks()
 	}
 	c.mu.Lock()
-	c.state = is
+	c.state = state
 	c.mu.Unlock()
-	return is.Err
+	return state.Err
 }
 
-// pass has packets passed on. The kernel knows what to do before any come by the tunnel, and they go to a member that has answered by it.
-// It returns the others as they are.
+// pass writes the rules, and sets the link up after them. Packets go only to members that answered a probe by the link. It returns
+// the other members with TimedOut set.
 func (c *Chance) pass(w Wanted) ([]Member, error) {
-	at, err := c.kernel.listener(w.VIPs)
-	if err == nil && at.IsValid() {
-		err = fmt.Errorf("a server listens at %s itself, so that the kernel cannot tell its connections from others': have it listen at all addresses, or set bridge: false", at)
+	addr, err := c.kernel.listener(w.VIPs)
+	if err == nil && addr.IsValid() {
+		err = fmt.Errorf("a server listens at %s itself, so the kernel cannot recognise misrouted packets: have it listen at all addresses, or set bridge: false", addr)
 	}
 	if err != nil {
 		return w.Others, err
 	}
-	index, err := c.tunnel.Ensure(uint16(w.Self.Number), w.Self.Addr)
+	index, err := c.tunnel.ensure(uint16(w.Self.Number), w.Self.Addr)
 	if err != nil {
 		return w.Others, err
 	}
 	c.mu.Lock()
 	w.Others = slices.Clone(w.Others)
 	for i := range w.Others {
-		w.Others[i].Silent = !c.hears(w.Others[i].Number)
+		w.Others[i].TimedOut = !c.answers(w.Others[i].Number)
 	}
 	c.mu.Unlock()
 	if err := c.kernel.write(w, uint32(index)); err != nil {
-		if c.written.IsZero() { // nobody guards it
-			err = errors.Join(err, c.tunnel.Remove())
+		if c.written.IsZero() { // no rules filter the link
+			err = errors.Join(err, c.tunnel.removeLink())
 		}
 		return w.Others, fmt.Errorf("write nftables: %w", err)
 	}
-	if err := c.tunnel.Reach(uint16(w.Self.Number), w.reachable(), w.ipv6()); err != nil {
+	if err := c.tunnel.reach(uint16(w.Self.Number), w.reachable(), w.ipv6()); err != nil {
 		return w.Others, err
 	}
-	return w.Others, c.greet(index, w)
+	return w.Others, c.probe(index, w)
 }
 
-// greet asks all others whether they are there. A filter between members, or a wrong address, would have packets vanish where
-// a reset is due.
-func (c *Chance) greet(index int, w Wanted) error {
-	if c.greeter.tunnel != index || c.greeter.self != w.Self.Number {
-		c.silence()
-		ask, stop, err := c.tunnel.Greet(uint16(w.Self.Number), c.hear)
+// probe probes all other members. Behind a filter or at a wrong address packets would be lost, where the client should get a reset.
+func (c *Chance) probe(index int, w Wanted) error {
+	if c.prober.link != index || c.prober.self != w.Self.Number {
+		c.stopProber()
+		ask, stop, err := c.tunnel.probe(uint16(w.Self.Number), c.receive)
 		if err != nil {
 			return err
 		}
-		c.greeter = greeter{index, w.Self.Number, ask, stop}
+		c.prober = prober{index, w.Self.Number, ask, stop}
 	}
 	for number := range w.reachable() {
-		if err := c.greeter.ask(number); err != nil {
-			c.silence() // and begin anew
+		if err := c.prober.ask(number); err != nil {
+			c.stopProber() // the next attempt starts a new one
 			return err
 		}
 	}
 	return nil
 }
 
-// hear notes that a member has answered.
-func (c *Chance) hear(number uint16) {
+// receive notes an answer of a member.
+func (c *Chance) receive(number uint16) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.hears(Number(number)) {
+	if !c.answers(Number(number)) {
 		wake.Up(c.changed)
 	}
-	c.heard[Number(number)] = time.Now()
+	c.lastAnswer[Number(number)] = time.Now()
 }
 
-// hears reports whether a member has answered one of the last questions.
-func (c *Chance) hears(n Number) bool {
-	at, ok := c.heard[n]
-	return ok && time.Since(at) < 3*c.every+c.every/2
+// answers reports whether a member answered one of the last three probes. c.mu is held.
+func (c *Chance) answers(n Number) bool {
+	last, ok := c.lastAnswer[n]
+	return ok && time.Since(last) < 3*c.every+c.every/2
 }
 
-// silence ends greeting.
-func (c *Chance) silence() {
-	if c.greeter.tunnel != 0 {
-		c.greeter.stop()
+func (c *Chance) stopProber() {
+	if c.prober.link != 0 {
+		c.prober.stop()
 	}
-	c.greeter = greeter{}
+	c.prober = prober{}
 }
 
-// remove removes all that this or another Herald has left.
+// remove removes the rules and the link, a predecessor's too.
 func (c *Chance) remove() error {
 	c.written = time.Time{}
-	c.silence()
-	return errors.Join(c.tunnel.Remove(), c.kernel.remove())
+	c.stopProber()
+	return errors.Join(c.tunnel.removeLink(), c.kernel.remove())
 }

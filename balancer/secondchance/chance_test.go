@@ -14,25 +14,24 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/herald-vip/herald/netutil/link"
 	namespace "github.com/herald-vip/herald/testenv/netns"
 	"github.com/herald-vip/herald/testenv/nettest"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// Connections outlive whatever the router does as long as their owner lives: a fourth node announces, the first is
-// drained, the server of the second dies. In IPv4 and IPv6; without this package they do not.
+// Established connections survive as long as their owning member lives: a fourth node announces, the first is
+// drained, the server of the second dies. Over IPv4 and IPv6. Without this package they are lost.
 func TestEstablishedGoOn(t *testing.T) {
 	l := newLab(t, 4)
 	l.routes(1, 2, 3)
 	conns := l.connect(l.client, 300)
 	l.routes(1, 2, 3, 4)
 	if _, lost := use(conns); len(lost) == 0 {
-		t.Fatal("without this package a fourth announces, and nothing is lost")
+		t.Fatal("without this package no connection is lost when a fourth node announces")
 	} else {
-		t.Logf("without this package a fourth announces: lost %v of %v", owners(lost), owners(conns))
+		t.Logf("without this package, when a fourth node announces: lost %v of %v", owners(lost), owners(conns))
 	}
-	// What nodes believe in still would take the packets of new connections from the same ports.
+	// Nodes that still have the old connections would take packets of new ones from the same ports.
 	for _, m := range l.nodes {
 		m.forget()
 	}
@@ -43,7 +42,7 @@ func TestEstablishedGoOn(t *testing.T) {
 	if got := owners(conns); len(got) != 3 {
 		t.Fatalf("the router does not spread: %v", got)
 	}
-	stay := func(after string) {
+	survive := func(after string) {
 		t.Helper()
 		work, lost := use(conns)
 		if len(lost) > 0 {
@@ -51,70 +50,70 @@ func TestEstablishedGoOn(t *testing.T) {
 		}
 		conns = work
 	}
-	stay("nothing")
+	survive("the start")
 	l.routes(1, 2, 3, 4)
-	stay("a fourth announces")
+	survive("a fourth node announces")
 	if got := l.passed(); got == 0 {
-		t.Error("the router has moved nothing")
+		t.Error("the router moved no connection")
 	}
 
-	l.node(1).is(leaving)
+	l.node(1).setVIP(leaving)
 	fresh := l.connect(l.client, 100)
 	if got := owners(fresh); got["m1"] > 0 || len(got) != 3 {
-		t.Errorf("while m1 is leaving new connections come to %v", got)
+		t.Errorf("while m1 is leaving, new connections go to %v", got)
 	}
 	if got := owners(l.connect(l.node(1).Host, 2)); got["m1"] != 2 {
-		t.Errorf("m1 has its own clients' connections come to %v", got)
+		t.Errorf("connections from m1 itself go to %v", got)
 	}
 	conns = append(conns, fresh...)
-	stay("m1 is leaving")
+	survive("m1 is leaving")
 	l.routes(2, 3, 4)
-	stay("m1 is drained")
+	survive("m1 is drained")
 
 	l.node(2).die()
 	l.node(2).unbind()
-	l.node(2).is(leaving)
+	l.node(2).setVIP(leaving)
 	fresh = l.connect(l.client, 100)
 	if got := owners(fresh); got["m2"] > 0 {
-		t.Errorf("while m2 is gone new connections come to %v", got)
+		t.Errorf("while m2 is gone, new connections go to %v", got)
 	}
 	l.routes(3, 4)
 	work, lost := use(append(conns, fresh...))
 	if got := owners(lost); got["m2"] != len(lost) || len(lost) == 0 {
-		t.Errorf("as the server of m2 has died, connections of %v are lost", got)
+		t.Errorf("after the server of m2 died: lost connections of %v", got)
 	}
 	conns = work
-	stay("m2 is gone")
+	survive("m2 is gone")
 
 	for _, m := range l.nodes {
 		m.stop()
 		m.Must(m.chance.remove())
 		if links, err := m.NL.LinkList(); err != nil || len(links) != 2 {
-			t.Errorf("%s has the links %v, %v", m.name, links, err)
+			t.Errorf("%s: links %v, error %v", m.name, links, err)
 		}
 	}
 	if _, lost := use(conns); owners(lost)["m1"] != owners(conns)["m1"] {
-		t.Errorf("when all is removed, %v are lost of %v", owners(lost), owners(conns))
+		t.Errorf("with the rules removed: lost %v of %v", owners(lost), owners(conns))
 	}
 }
 
-// A client begins anew from a port whose last connection the server believes in still: neither node takes what is
-// the other's.
+// A client connects again from a local port while the server still has the port's last connection open: no node takes
+// packets of the other's connection.
 func TestSamePort(t *testing.T) {
 	l := newLab(t, 2)
 	l.run()
 	for i, vip := range vipAddrs() {
-		l.node(1).is(serving)
+		l.node(1).setVIP(serving)
 		l.routes(1)
 		before, err := dialBy(l.client, vip, 30000+i)
 		l.router.Must(err)
 		client := l.router.Link("port0")
-		l.router.Must(l.router.NL.LinkSetDown(client)) // what ends it is lost
+		l.router.Must(l.router.NL.LinkSetDown(client)) // the reset is lost
 		l.router.Must(before.Conn.(*net.TCPConn).SetLinger(0))
 		l.router.Must(before.Close())
 		l.router.Must(l.router.NL.LinkSetUp(client))
 		l.router.Add("port0", "fd00:0::254/64")
-		l.node(1).is(leaving)
+		l.node(1).setVIP(leaving)
 		c, err := dialBy(l.client, vip, 30000+i)
 		l.router.Must(err)
 		if !c.does("anything") {
@@ -124,8 +123,8 @@ func TestSamePort(t *testing.T) {
 	}
 }
 
-// A client begins anew, with another node, from a port whose last connection has just been with this one: that this one has seen a SYN
-// from there does not make the next connection its own.
+// A client connects to another node from the port of its last connection to this node. The SYN that this node remembers does
+// not make it the owning member of the next connection.
 func TestPortElsewhere(t *testing.T) {
 	l := newLab(t, 2)
 	l.run()
@@ -146,7 +145,7 @@ func TestPortElsewhere(t *testing.T) {
 	}
 }
 
-// The mark that a packet has had on its way leads it by no rule at its owner.
+// The mark of a packet in the tunnel matches no routing rule at the owning member.
 func TestMark(t *testing.T) {
 	l := newLab(t, 2)
 	l.run()
@@ -168,7 +167,7 @@ func TestMark(t *testing.T) {
 	}
 }
 
-// When nobody renews it nothing is passed on any more, and a successor takes over.
+// Rules that are not renewed stop passing packets on, and a successor takes over.
 func TestKilled(t *testing.T) {
 	l := newLab(t, 2)
 	for _, m := range l.nodes {
@@ -183,7 +182,7 @@ func TestKilled(t *testing.T) {
 	}
 	m2 := l.node(2)
 	m2.stop()
-	wait.Until(t, "nothing is passed on", func() bool {
+	wait.Until(t, "the map of VIPs is empty", func() bool {
 		var left int
 		m2.Must(m2.tables.Do(func(c *nftables.Conn) error {
 			for _, f := range families() {
@@ -198,27 +197,27 @@ func TestKilled(t *testing.T) {
 	})
 	before := m2.counts()
 	if work, _ := use(conns[:10]); len(work) > 0 || m2.counts() != before {
-		t.Errorf("it still passes on: %d work, %+v, before it was %+v", len(work), m2.counts(), before)
+		t.Errorf("expired rules pass packets on: %d connections work, %+v, before %+v", len(work), m2.counts(), before)
 	}
 	m2.start()
 	wait.Until(t, "a member that answers", func() bool { return len(m2.chance.Status().To) > 0 })
 	if _, lost := use(conns[10:]); len(lost) > 0 {
-		t.Errorf("with a successor %v are lost", owners(lost))
+		t.Errorf("with a successor: lost %v", owners(lost))
 	}
 }
 
-// A node where the VIP is not bound, as its server has never been well, passes new connections on.
+// A node on which the VIP is not bound, as its server was never healthy, passes new connections on.
 func TestUnbound(t *testing.T) {
 	l := newLab(t, 2)
 	l.node(2).unbind()
 	l.run()
 	l.routes(1, 2)
 	if got := owners(l.connect(l.client, 100)); got["m1"] != 100 {
-		t.Errorf("connections come to %v", got)
+		t.Errorf("connections go to %v", got)
 	}
 }
 
-// A connection whose destination the node translates, as to a pod, is its own, though it has no socket for it.
+// The node is the owning member of connections that it translates, to a pod for instance, though it has no socket for them.
 func TestTranslated(t *testing.T) {
 	l := newLab(t, 2)
 	m1 := l.node(1)
@@ -237,17 +236,17 @@ func TestTranslated(t *testing.T) {
 			t.Fatalf("lost %d of %d", len(lost), len(conns))
 		}
 		if got := m1.counts(); got.Passed+got.Answered > 0 {
-			t.Errorf("m1 does not know its own: %+v", got)
+			t.Errorf("m1 passes its own connections on: %+v", got)
 		}
-		l.routes(2) // and then
+		l.routes(2) // for the second round
 	}
 	if l.node(2).counts().Passed == 0 {
-		t.Error("nothing was passed on")
+		t.Error("no packet was passed on")
 	}
 }
 
-// What is long comes to a connection that has moved, though the tunnel makes it longer; and the owner learns what
-// the path to the client can take, though routers tell another node. Members may reach each other by either family.
+// Full-size packets of a moved connection get through, though the tunnel makes them longer. The owning member learns
+// the path MTU to the client, though routers send the ICMP error to another node. The underlay is IPv4 or IPv6.
 func TestLong(t *testing.T) {
 	for _, members := range []string{"10.0.%d.1", "fd00:%d::1"} {
 		l := newLab(t, 2)
@@ -269,12 +268,12 @@ func TestLong(t *testing.T) {
 			t.Errorf("with a smaller MTU: lost %v", owners(lost))
 		}
 		if got := l.node(2).counts(); got.Answered+got.Refused > 0 {
-			t.Errorf("m2 keeps packets that are not its own: %+v", got)
+			t.Errorf("m2 answers misrouted packets: %+v", got)
 		}
 	}
 }
 
-// The answer to a SYN cookie is the server's, even when it cannot remember to whom it has given one.
+// The answer to a SYN cookie belongs to the node that sent the cookie, even when its memory of SYNs is full.
 func TestCookies(t *testing.T) {
 	for name, memory := range map[string]uint32{"remembered": 1000, "memory full": 4} {
 		t.Run(name, func(t *testing.T) {
@@ -288,15 +287,15 @@ func TestCookies(t *testing.T) {
 			if _, lost := use(l.connect(l.client, 100)); len(lost) > 0 {
 				t.Errorf("lost %v", owners(lost))
 			}
-			// Another node of this kernel would take the cookie for its own.
+			// The nodes share a kernel, so each would accept the other's cookies.
 			if got := l.passed(); got > 0 {
-				t.Errorf("passed %d on of what has not moved", got)
+				t.Errorf("passed %d packets on though no connection moved", got)
 			}
 		})
 	}
 }
 
-// When somebody flushes nftables they are made anew, before anything would be renewed.
+// Flushed tables are made anew at once, before the next renewal.
 func TestFlushed(t *testing.T) {
 	l := newLab(t, 2)
 	for _, m := range l.nodes {
@@ -309,7 +308,7 @@ func TestFlushed(t *testing.T) {
 	m2.chance.calling.Lock()
 	m2.Must(m2.tables.Batch(func(c *nftables.Conn) error { c.FlushRuleset(); return nil }))
 	m2.chance.calling.Unlock()
-	wait.Until(t, "its counters are there", func() bool {
+	wait.Until(t, "its counters exist", func() bool {
 		m2.chance.calling.Lock()
 		defer m2.chance.calling.Unlock()
 		var objects []nftables.Obj
@@ -322,15 +321,15 @@ func TestFlushed(t *testing.T) {
 	}
 }
 
-// What others remove is made anew with what is renewed.
+// A renewal restores links and settings that other programs removed.
 func TestMended(t *testing.T) {
 	l := newLab(t, 2)
 	l.run()
 	m1, m2 := l.node(1), l.node(2)
 	for what, remove := range map[string]func(){
-		"nothing":                   func() {},
-		"the link of who passes on": func() { m2.Must(m2.NL.LinkDel(m2.Link("herald-tunnel"))) },
-		"the link of the owner":     func() { m1.Must(m1.NL.LinkDel(m1.Link("herald-tunnel"))) },
+		"nothing":                        func() {},
+		"the link of the ingress member": func() { m2.Must(m2.NL.LinkDel(m2.Link("herald-tunnel"))) },
+		"the link of the owning member":  func() { m1.Must(m1.NL.LinkDel(m1.Link("herald-tunnel"))) },
 		"rp_filter": func() {
 			sysctl(m1.Host, "ipv4/conf/all/rp_filter", "1")
 			sysctl(m1.Host, "ipv4/conf/herald-tunnel/rp_filter", "0")
@@ -339,8 +338,8 @@ func TestMended(t *testing.T) {
 		l.routes(1)
 		conns := l.connect(l.client, 20)
 		remove()
-		m1.believes(m1.wanted)
-		m2.believes(m2.wanted)
+		m1.set(m1.wanted)
+		m2.set(m2.wanted)
 		l.routes(2)
 		if _, lost := use(conns); len(lost) > 0 {
 			t.Errorf("without %s: lost %v", what, owners(lost))
@@ -348,7 +347,7 @@ func TestMended(t *testing.T) {
 	}
 }
 
-// A server at the VIP itself owns all connections, as the kernel sees it: then none are passed on, and it is said why.
+// With a server bound to the VIP itself the kernel finds a socket for all packets: none are passed on, and the error says why.
 func TestListener(t *testing.T) {
 	l := newLab(t, 2)
 	m1 := l.node(1)
@@ -357,17 +356,17 @@ func TestListener(t *testing.T) {
 		m1.listener, err = net.Listen("tcp", "10.99.0.10:6443")
 		return err
 	}))
-	c := newChance(slog.New(slog.DiscardHandler), inside{m1.NS, link.Tunnel{}}, tablesInside{m1.tables, m1.NS}, lasts, nil)
+	c := newChance(slog.New(slog.DiscardHandler), inside{m1.NS, vxlan{}}, tablesInside{m1.tables, m1.NS}, lasts, nil)
 	c.Set(Wanted{Self: m1.member, Links: []string{"eth0"}, VIPs: map[netip.Addr]bool{vipAddrs()[0]: false}})
 	if err := c.apply(); err == nil || !strings.Contains(err.Error(), "10.99.0.10:6443") || c.Status().Able {
 		t.Errorf("%v, %+v", err, c.Status())
 	}
 	if links, err := m1.NL.LinkList(); err != nil || len(links) != 2 {
-		t.Errorf("there are links %v, %v", links, err)
+		t.Errorf("links %v, error %v", links, err)
 	}
 }
 
-// pod is one of the machine's, at 10.244.0.2.
+// pod adds a pod at 10.244.0.2 to the node.
 func (m *machine) pod() *nettest.Host {
 	m.T.Helper()
 	pod := nettest.NewHost(m.T)
@@ -381,7 +380,7 @@ func (m *machine) pod() *nettest.Host {
 	return pod
 }
 
-// What a pod asks for elsewhere, with the VIP as its address there, comes back to it.
+// Answers to connections of a pod that are masqueraded as the VIP reach the pod.
 func TestEgress(t *testing.T) {
 	l := newLab(t, 2)
 	m1 := l.node(1)
@@ -419,7 +418,7 @@ func (m *machine) counts() Counts {
 	return c
 }
 
-// passed is how many packets nodes have passed on.
+// passed returns how many packets the nodes passed on.
 func (l *lab) passed() (sum uint64) {
 	l.t.Helper()
 	for _, m := range l.nodes {

@@ -19,7 +19,6 @@ import (
 	"github.com/vishvananda/netns"
 	"go.uber.org/goleak"
 
-	"github.com/herald-vip/herald/netutil/link"
 	"github.com/herald-vip/herald/netutil/ruleset"
 	namespace "github.com/herald-vip/herald/testenv/netns"
 	"github.com/herald-vip/herald/testenv/nettest"
@@ -31,26 +30,26 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const (
 	port = 6443
 
-	noDAD = "ipv6/conf/default/accept_dad" // of links to come, whose addresses are usable at once
+	noDAD = "ipv6/conf/default/accept_dad" // addresses of new links are usable at once
 
-	// patience is how long a test waits for what is to come at once.
+	// patience is how long a test waits for an event that should happen at once.
 	patience = 15 * time.Second
 )
 
-// vipAddrs are the VIP's.
+// vipAddrs returns the addresses of the VIP.
 func vipAddrs() []netip.Addr {
 	return []netip.Addr{netip.MustParseAddr("10.99.0.10"), netip.MustParseAddr("fd00:99::10")}
 }
 
-// lab is a client behind a router, which spreads connections over nodes by their addresses and ports. Each node
-// is on a link of its own.
+// lab is a client behind a router that spreads connections over nodes by addresses and ports (ECMP). Each node
+// has its own link.
 type lab struct {
 	t              testing.TB
 	client, router *nettest.Host
 	nodes          []*machine
 }
 
-// machine is a node that serves at the VIP.
+// machine is a node that serves the VIP.
 type machine struct {
 	*nettest.Host
 	name   string
@@ -58,7 +57,7 @@ type machine struct {
 	tables *tables
 	chance *Chance
 	wanted Wanted
-	stop   func() // ends it, and leaves what there is
+	stop   func() // ends Run and leaves the rules and the link
 
 	mu       sync.Mutex
 	listener net.Listener
@@ -76,7 +75,7 @@ func newLab(t testing.TB, n int) *lab {
 	for i := 1; i <= n; i++ {
 		m := &machine{Host: nettest.NewHost(t), name: fmt.Sprintf("m%d", i), open: make(map[net.Conn]bool), stop: func() {}}
 		l.attach(m.Host, i)
-		m.member = Member{Name: m.name, Number: Number(100 * i), Addr: at(i)} // in the order of their names
+		m.member = Member{Name: m.name, Number: Number(100 * i), Addr: at(i)} // in the order of the names
 		m.bind()
 		m.serve()
 		m.tables = &tables{Socket: ruleset.Socket{NetNS: int(m.NS), Timeout: patience}, limits: usual(), lasts: lasts}
@@ -87,7 +86,7 @@ func newLab(t testing.TB, n int) *lab {
 	}
 	for _, m := range l.nodes {
 		for _, addr := range []netip.Addr{m.member.Addr, netip.MustParseAddr(fmt.Sprintf("fd00:%d::1", m.member.Addr.As4()[2]))} {
-			// A router that does not know a neighbour yet may choose another, and then this one.
+			// A router may avoid a neighbour that it has not resolved yet, and move connections to it later.
 			wait.Until(t, "neighbours known", func() bool { c, err := dial(l.client, addr); return err == nil && c.Close() == nil })
 		}
 	}
@@ -118,12 +117,12 @@ func sysctl(h *nettest.Host, path, value string) {
 	h.Must(err)
 }
 
-// routes has the router bring what is for the VIP to those nodes, as if they alone announced it.
-func (l *lab) routes(to ...int) {
+// routes makes the router send packets for the VIP to these nodes, as if they alone announced it.
+func (l *lab) routes(nodes ...int) {
 	l.t.Helper()
 	for _, vip := range vipAddrs() {
 		r := &netlink.Route{Dst: &net.IPNet{IP: vip.AsSlice(), Mask: net.CIDRMask(vip.BitLen(), vip.BitLen())}}
-		for _, i := range to {
+		for _, i := range nodes {
 			gateway := fmt.Sprintf("10.0.%d.1", i)
 			if vip.Is6() {
 				gateway = fmt.Sprintf("fd00:%d::1", i)
@@ -134,22 +133,22 @@ func (l *lab) routes(to ...int) {
 	}
 }
 
-// node is m1, m2 and so on.
+// node returns m1, m2 and so on.
 func (l *lab) node(i int) *machine { return l.nodes[i-1] }
 
-// run has all nodes know of all, and hear each other.
+// run starts all nodes and waits until they answer probes.
 func (l *lab) run() {
 	l.t.Helper()
 	l.start()
 	for _, m := range l.nodes {
-		m.believes(m.wanted) // now that all others are there
+		m.set(m.wanted) // now that all are running
 	}
 	wait.Until(l.t, "members that answer", func() bool {
 		return !slices.ContainsFunc(l.nodes, func(m *machine) bool { return len(m.chance.Status().To) < len(l.nodes)-1 })
 	})
 }
 
-// start has all nodes know of all.
+// start starts all nodes as members of each other.
 func (l *lab) start() {
 	l.t.Helper()
 	for _, m := range l.nodes {
@@ -163,37 +162,37 @@ func (l *lab) start() {
 	}
 }
 
-// start runs it, from what is wanted.
+// start runs a Chance with m.wanted.
 func (m *machine) start() {
 	m.T.Helper()
-	m.chance = newChance(slog.New(slog.NewTextHandler(m.T.Output(), nil)), inside{m.NS, link.Tunnel{}}, tablesInside{m.tables, m.NS}, m.tables.lasts, func(bool) {})
-	m.is(serving)
+	m.chance = newChance(slog.New(slog.NewTextHandler(m.T.Output(), nil)), inside{m.NS, vxlan{}}, tablesInside{m.tables, m.NS}, m.tables.lasts, func(bool) {})
+	m.setVIP(serving)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	chance := m.chance
 	go func() { chance.run(ctx); close(done) }()
-	m.stop = func() { cancel(); <-done; chance.silence() } // as if it was killed
+	m.stop = func() { cancel(); <-done; chance.stopProber() } // as if the process was killed
 	m.T.Cleanup(func() { m.stop(); m.tables.Close() })
 }
 
-// is has the VIP be in a state on the node, at once.
-func (m *machine) is(what string) {
+// setVIP sets whether the node is serving or leaving the VIP, at once.
+func (m *machine) setVIP(state string) {
 	m.T.Helper()
 	m.wanted.VIPs = make(map[netip.Addr]bool)
 	for _, vip := range vipAddrs() {
-		m.wanted.VIPs[vip] = what == leaving
+		m.wanted.VIPs[vip] = state == leaving
 	}
-	m.believes(m.wanted)
+	m.set(m.wanted)
 }
 
-// believes tells the node something, at once.
-func (m *machine) believes(w Wanted) {
+// set applies a desired state at once.
+func (m *machine) set(w Wanted) {
 	m.T.Helper()
 	m.chance.Set(w)
 	m.Must(m.chance.apply())
 }
 
-// bind and unbind are of the VIP.
+// bind and unbind add and remove the VIP.
 func (m *machine) bind() {
 	m.T.Helper()
 	m.Add("lo", "10.99.0.10/32")
@@ -206,8 +205,8 @@ func (m *machine) unbind() {
 	m.Remove("lo", "fd00:99::10/128")
 }
 
-// serve has a server tell connections the machine's name, and echo lines; after "get n" and before that it sends n
-// bytes, and after "put n" it takes as many.
+// serve starts a server that sends the machine's name and echoes lines. Before it echoes "get n" it sends n bytes, and before
+// "put n" it reads n bytes.
 func (m *machine) serve() {
 	m.T.Helper()
 	m.serveAt(port)
@@ -252,7 +251,7 @@ func (m *machine) serveAt(port int) {
 	m.T.Cleanup(func() { m.die(); running.Wait() })
 }
 
-// die ends the server and its connections, as its kernel does.
+// die closes the server and its connections.
 func (m *machine) die() {
 	_ = m.listener.Close()
 	m.mu.Lock()
@@ -262,7 +261,7 @@ func (m *machine) die() {
 	}
 }
 
-// forget has the server forget its connections without a word.
+// forget resets all connections of the server.
 func (m *machine) forget() {
 	m.T.Helper()
 	m.mu.Lock()
@@ -273,29 +272,29 @@ func (m *machine) forget() {
 	}
 }
 
-// inside is a tunnel in another network namespace than the process's.
+// inside is a tunnel in another network namespace.
 type inside struct {
 	ns     netns.NsHandle
-	tunnel link.Tunnel
+	tunnel vxlan
 }
 
-func (i inside) Ensure(number uint16, local netip.Addr) (index int, err error) {
-	err = namespace.In(i.ns, func() (err error) { index, err = i.tunnel.Ensure(number, local); return err })
+func (i inside) ensure(number uint16, local netip.Addr) (index int, err error) {
+	err = namespace.In(i.ns, func() (err error) { index, err = i.tunnel.ensure(number, local); return err })
 	return index, err
 }
 
-func (i inside) Reach(self uint16, others map[uint16]netip.Addr, v6 bool) error {
-	return namespace.In(i.ns, func() error { return i.tunnel.Reach(self, others, v6) })
+func (i inside) reach(self uint16, others map[uint16]netip.Addr, v6 bool) error {
+	return namespace.In(i.ns, func() error { return i.tunnel.reach(self, others, v6) })
 }
 
-func (i inside) Greet(self uint16, heard func(uint16)) (ask func(uint16) error, stop func(), err error) {
-	err = namespace.In(i.ns, func() (err error) { ask, stop, err = i.tunnel.Greet(self, heard); return err })
+func (i inside) probe(self uint16, received func(uint16)) (ask func(uint16) error, stop func(), err error) {
+	err = namespace.In(i.ns, func() (err error) { ask, stop, err = i.tunnel.probe(self, received); return err })
 	return ask, stop, err
 }
 
-func (i inside) Remove() error { return namespace.In(i.ns, i.tunnel.Remove) }
+func (i inside) removeLink() error { return namespace.In(i.ns, i.tunnel.removeLink) }
 
-// tablesInside are tables in another network namespace than the process's.
+// tablesInside are tables in another network namespace.
 type tablesInside struct {
 	*tables
 	ns netns.NsHandle
@@ -306,14 +305,14 @@ func (i tablesInside) listener(vips map[netip.Addr]bool) (at netip.AddrPort, err
 	return at, err
 }
 
-// conn is a client's connection, and who answers it.
+// conn is a client's connection and the name of its owning member.
 type conn struct {
 	net.Conn
 	in    *bufio.Reader
 	owner string
 }
 
-// connect opens connections from a host, half of them in IPv6.
+// connect opens n connections from a host, every second one over IPv6.
 func (l *lab) connect(from *nettest.Host, n int) []*conn {
 	l.t.Helper()
 	out := make([]*conn, n)
@@ -326,14 +325,14 @@ func (l *lab) connect(from *nettest.Host, n int) []*conn {
 	return out
 }
 
-func dial(from *nettest.Host, to netip.Addr) (*conn, error) { return dialBy(from, to, 0) }
+func dial(from *nettest.Host, dst netip.Addr) (*conn, error) { return dialBy(from, dst, 0) }
 
-// dialBy dials from a port.
-func dialBy(from *nettest.Host, to netip.Addr, local int) (*conn, error) {
+// dialBy dials from a local port.
+func dialBy(from *nettest.Host, dst netip.Addr, local int) (*conn, error) {
 	var c net.Conn
 	err := namespace.In(from.NS, func() (err error) {
 		d := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{Port: local}}
-		c, err = d.Dial("tcp", netip.AddrPortFrom(to, port).String())
+		c, err = d.Dial("tcp", netip.AddrPortFrom(dst, port).String())
 		return err
 	})
 	if err != nil {
@@ -351,7 +350,7 @@ func dialBy(from *nettest.Host, to netip.Addr, local int) (*conn, error) {
 	return out, nil
 }
 
-// does is whether the connection works: the server does what it is asked.
+// does reports whether the server carries out a command and echoes it.
 func (c *conn) does(what string) bool {
 	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		return false
@@ -374,7 +373,7 @@ func (c *conn) does(what string) bool {
 	return err == nil && line == what+"\n"
 }
 
-// owners counts connections by their owners.
+// owners counts connections by owning member.
 func owners(conns []*conn) map[string]int {
 	out := make(map[string]int)
 	for _, c := range conns {
@@ -383,7 +382,7 @@ func owners(conns []*conn) map[string]int {
 	return out
 }
 
-// use uses all connections at once, and returns those that work, and the others.
+// use sends on all connections at once and separates working from lost ones.
 func use(conns []*conn) (work, lost []*conn) { return ask(conns, "still there") }
 
 func ask(conns []*conn, what string) (work, lost []*conn) {

@@ -14,37 +14,37 @@ import (
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
-// Sets, and the map of VIPs to chains.
+// Names of sets, and of the map of VIPs to chains.
 const (
 	vips    = "vips"
-	members = "members" // that the tunnel's packets come from and go to
-	links   = "links"   // that routers bring packets by
-	opening = "opening" // connections of whom a SYN has come lately: an ACK may answer a SYN cookie
-	full    = "full"    // VIPs that have had a SYN which did not find place in opening
+	members = "members" // addresses of members, for packets from and to the tunnel
+	links   = "links"   // links to routers
+	opening = "opening" // connections with a recent SYN: their ACK may answer a SYN cookie
+	full    = "full"    // VIPs with a SYN that did not fit in opening
 	moved   = "moved"   // connections that are passed on
-	strays  = "strays"  // who sends what is passed on, with the rate of it
+	sources = "strays"  // clients of misrouted packets, with a rate limit each
 )
 
-// Counters of packets.
+// Names of packet counters.
 const (
-	passed   = "passed"   // to the next member
-	answered = "answered" // by this node, as nobody was left
-	refused  = "refused"  // as there were too many
+	passed   = "passed"   // on to the next member
+	answered = "answered" // by this node, as no member was left
+	refused  = "refused"  // because of the limits
 )
 
-// limits bound what a node passes on of what routers bring, by new connections, and what it remembers: so many
-// elements of each set.
+// limits limit the connections that a node begins to pass on from routers, per client and in total, and the elements
+// of each set.
 type limits struct {
 	source, all limit
 	memory      uint32
 }
 
 type limit struct {
-	rate  uint64 // a second
+	rate  uint64 // per second
 	burst uint32
 }
 
-// usual is more than a client has open: they may all move at once.
+// usual returns the limits in production. The burst exceeds the connections of one client: all may move at once.
 func usual() limits {
 	return limits{source: limit{1000, 5000}, all: limit{20000, 20000}, memory: 65535}
 }
@@ -60,20 +60,20 @@ const (
 	openingLasts = 10 * time.Second
 	movedLasts   = time.Minute
 
-	// outer is where the tunnel's own packets are taken in: behind the fence, and before conntrack, which is not to see them.
+	// outer is the priority of chains for the tunnel's own packets: after the fence, and before conntrack, which must not see them.
 	outer = nftables.ChainPriority(-295)
-	// inner is behind conntrack, which knows what is translated, and before others do with packets what they like.
+	// inner is the priority after conntrack, which knows translated connections, and before other programs' rules.
 	inner = nftables.ChainPriority(-195)
 )
 
-// family is what differs between IPv4 and IPv6.
+// family holds the differences between IPv4 and IPv6.
 type family struct {
 	table              nftables.TableFamily
 	address            nftables.SetDatatype
-	source, dest, size uint32 // in the header
+	source, dest, size uint32 // offsets and length of addresses in the header
 	icmp               byte
-	errors             [][2]byte // ICMP's, that are about a connection
-	about              uint32    // where such an error has the protocol of the packet that it is about
+	errors             [][2]byte // ranges of ICMP types of errors about a connection
+	about              uint32    // offset of the protocol of the packet that caused the error
 }
 
 func families() []family {
@@ -83,7 +83,7 @@ func families() []family {
 	}
 }
 
-// chain is a chain of a table. If it has a hook, packets come to it by themselves.
+// chain is a chain of a table. With a hook it is a base chain.
 type chain struct {
 	name     string
 	hook     *nftables.ChainHook
@@ -91,15 +91,15 @@ type chain struct {
 	rules    [][]expr.Any
 }
 
-// serving and leaving are the chains that packets for a VIP come to.
+// serving and leaving are the chains for packets to a VIP.
 const serving, leaving = "serving", "leaving"
 
-// fixed are the chains that stay as they are, but for the chain "on": that is of on.
+// fixed returns all chains. Only the rules of the chain "on" change later, see [family.on].
 func (f family) fixed(self Member, tunnel uint32, l limits) []chain {
 	return slices.Concat(f.ends(tunnel, l), f.owned(), f.hooked(self, tunnel))
 }
 
-// ends are the chains that packets leave by.
+// ends returns the last chains of each path.
 func (f family) ends(tunnel uint32, l limits) []chain {
 	byTunnel := f.by(tunnel, expr.CmpOpEq)
 	return []chain{
@@ -116,29 +116,29 @@ func (f family) ends(tunnel uint32, l limits) []chain {
 		{name: "stray", rules: [][]expr.Any{
 			ruleset.Join(byTunnel, jump("on")),
 			ruleset.Join(ruleset.TCP(), f.connection(), ruleset.In(moved), update(moved, movedLasts), jump("on")),
-			ruleset.Join(f.from(), update(strays, openingLasts, l.source.over()), count(refused), jump("mine")),
+			ruleset.Join(f.from(), update(sources, openingLasts, l.source.over()), count(refused), jump("mine")),
 			ruleset.Join([]expr.Any{l.all.over()}, count(refused), jump("mine")),
 			ruleset.Join(ruleset.TCP(), f.connection(), add(moved, movedLasts), jump("on")),
-			jump("on"), // an error, or what moved has no place for
+			jump("on"), // an ICMP error, or a connection that does not fit in moved
 		}},
 	}
 }
 
-// owned are the chains that find out whether a packet for a VIP is this node's.
+// owned returns the chains that decide whether this node is the owning member of a packet to a VIP.
 func (f family) owned() []chain {
-	socket := func(key expr.SocketKey, cond []expr.Any, to string) []expr.Any {
-		return ruleset.Join([]expr.Any{&expr.Socket{Key: key, Register: reg1}}, cond, jump(to))
+	socket := func(key expr.SocketKey, cond []expr.Any, chain string) []expr.Any {
+		return ruleset.Join([]expr.Any{&expr.Socket{Key: key, Register: reg1}}, cond, jump(chain))
 	}
 	unlessOwned := func(listener, none string) [][]expr.Any {
 		return [][]expr.Any{
 			socket(expr.SocketKeyWildcard, ruleset.Equal(0), "mine"),
 			translated(),
 			socket(expr.SocketKeyWildcard, ruleset.Equal(1), listener),
-			socket(expr.SocketKeyTransparent, nil, "opened"), // half-open, or waiting for what is late
+			socket(expr.SocketKeyTransparent, nil, "opened"), // half-open, or in TIME_WAIT
 			jump(none),
 		}
 	}
-	syn := func(to string) []expr.Any { return ruleset.Join(ruleset.TCP(), ruleset.SYN(), jump(to)) }
+	syn := func(chain string) []expr.Any { return ruleset.Join(ruleset.TCP(), ruleset.SYN(), jump(chain)) }
 	gone := ruleset.Join(f.unbound(), jump("gone"))
 	segments := [][]expr.Any{ruleset.Join(ruleset.TCP(), jump("segment"))}
 	for _, e := range f.errors {
@@ -152,13 +152,13 @@ func (f family) owned() []chain {
 			ruleset.Join(f.to(), ruleset.In(full), jump("mine")),
 			jump("stray"),
 		}},
-		// What is remembered of a SYN is for one answer to it: the next connection from the same port may be another's.
+		// Each SYN is remembered for one answer: the next connection from the same port may belong to another member.
 		{name: "opened", rules: [][]expr.Any{
 			ruleset.Join(ruleset.TCP(), f.connection(), remove(opening)),
 			jump("mine"),
 		}},
 		{name: "segment", rules: unlessOwned("listener", "stray")},
-		// What is left of an earlier connection from the same port would keep what comes after the SYN.
+		// The entry of an earlier connection from the same port would keep the packets after the SYN here.
 		{name: "elsewhere", rules: append([][]expr.Any{ruleset.Join(f.connection(), remove(opening))}, unlessOwned("on", "on")...)},
 		{name: "syn", rules: [][]expr.Any{
 			ruleset.Join(f.connection(), update(opening, openingLasts), jump("mine")),
@@ -167,19 +167,21 @@ func (f family) owned() []chain {
 		}},
 		{name: serving, rules: append([][]expr.Any{gone, syn("syn")}, segments...)},
 		{name: leaving, rules: append([][]expr.Any{gone, syn("elsewhere")}, segments...)},
-		// A VIP that others have, or had: perhaps it is bound still, or the address has never been a VIP. No connection is begun.
+		// Packets from the tunnel to an address that is no VIP here: other members may have it, or it is still bound. New connections are dropped.
 		{name: "unknown", rules: append([][]expr.Any{
 			gone, ruleset.Join(ruleset.TCP(), ruleset.SYN(), verdict(expr.VerdictDrop)),
 		}, segments...)},
-		{name: "gone", rules: [][]expr.Any{syn("on"), translated(), ruleset.Join(ruleset.TCP(), jump("stray"))}}, // whose sockets are of no use any more
+		// The VIP is not bound: its sockets cannot receive.
+		{name: "gone", rules: [][]expr.Any{syn("on"), translated(), ruleset.Join(ruleset.TCP(), jump("stray"))}},
 	}
 }
 
-// hooked are the chains that packets come to by themselves.
+// hooked returns the base chains.
 func (f family) hooked(self Member, tunnel uint32) []chain {
 	byTunnel := f.by(tunnel, expr.CmpOpEq)
 	udp := udpTo(link.TunnelPort)
-	// Whoever sends as a member by the tunnel is taken for it, but no pod: it is not where the route to the member leads.
+	// A packet with a member's source address is accepted as the member's, unless it came by another link than the route to the
+	// member: pods cannot pose as members.
 	routed := ruleset.Join([]expr.Any{&expr.Fib{Register: reg1, FlagSADDR: true, FlagIIF: true, ResultOIF: true}}, ruleset.NotEqual(0, 0, 0, 0))
 	arriving := [][]expr.Any{ruleset.Join(byTunnel, verdict(expr.VerdictAccept))}
 	if f.has(self.Addr) {
@@ -193,37 +195,37 @@ func (f family) hooked(self Member, tunnel uint32) []chain {
 		ruleset.Join(byTunnel, verdict(expr.VerdictDrop)),
 	}
 	if f.size == 4 {
-		greeting := ruleset.Join(byTunnel, udpTo(link.GreetingPort), f.to(), ruleset.Equal(f.gateway(self.Number)...), jump("mine"))
-		inside = append([][]expr.Any{greeting}, inside...)
+		probe := ruleset.Join(byTunnel, udpTo(probePort), f.to(), ruleset.Equal(f.gateway(self.Number)...), jump("mine"))
+		inside = append([][]expr.Any{probe}, inside...)
 	}
 	return []chain{
 		{name: "outer", hook: nftables.ChainHookPrerouting, priority: outer, rules: arriving},
 		{name: "prerouting", hook: nftables.ChainHookPrerouting, priority: inner, rules: inside},
 		{name: "forward", hook: nftables.ChainHookForward, priority: inner, rules: [][]expr.Any{
-			ruleset.Join(udp, f.to(), ruleset.In(members), verdict(expr.VerdictDrop)), // of a pod, with this node's address soon
+			ruleset.Join(udp, f.to(), ruleset.In(members), verdict(expr.VerdictDrop)), // from a pod, before it is masqueraded
 			ruleset.Join(byTunnel, translated()),
 			ruleset.Join(byTunnel, verdict(expr.VerdictDrop)),
 		}},
-		// The tunnel's own packets have the mark of what is in them.
+		// The tunnel's own packets inherit the mark of the packet inside.
 		{name: "output", hook: nftables.ChainHookOutput, priority: outer, rules: [][]expr.Any{
 			ruleset.Join(udp, f.to(), ruleset.In(members), setMark(0), []expr.Any{&expr.Notrack{}}),
 		}},
 	}
 }
 
-// on are the rules of the chain "on", which pass a packet on to the next member. One batch writes to whom and which
-// origins stop.
+// on returns the rules of the chain "on", which passes a packet on to the next member. The next member and the arc of ingress
+// members that stop the packet change in one batch.
 func (f family) on(w Wanted, tunnel uint32) [][]expr.Any {
 	routers := f.by(tunnel, expr.CmpOpNeq)
 	rules := [][]expr.Any{
 		ruleset.Join(routers, ruleset.Meta(expr.MetaKeyIIFNAME), ruleset.NotIn(links), jump("mine")),
 	}
-	path := way(w.Self, w.Others)
+	path := ring(w.Self, w.Others)
 	if len(path) == 0 {
-		return append(rules, ruleset.Join(routers, jump("mine")), jump("last")) // and the bridge's, perhaps
+		return append(rules, ruleset.Join(routers, jump("mine")), jump("last")) // the bridge may still forward them
 	}
-	to := path[0]
-	a := stops(w.Self.Number, to.Number)
+	next := path[0]
+	a := stops(w.Self.Number, next.Number)
 	op := expr.CmpOpEq
 	if a.outside {
 		op = expr.CmpOpNeq
@@ -236,15 +238,15 @@ func (f family) on(w Wanted, tunnel uint32) [][]expr.Any {
 		}, jump("last")),
 		ruleset.Join(routers, setMark(uint32(w.Self.Number))),
 		ruleset.Join(count(passed), []expr.Any{
-			&expr.Immediate{Register: reg1, Data: f.gateway(to.Number)},
+			&expr.Immediate{Register: reg1, Data: f.gateway(next.Number)},
 			&expr.Immediate{Register: reg2, Data: binary.NativeEndian.AppendUint32(nil, tunnel)},
 			&expr.Dup{RegAddr: reg1, RegDev: reg2, IsRegDevSet: true},
 		}, verdict(expr.VerdictDrop)),
 	)
 }
 
-// gateway is the next member's address on the tunnel's link.
-func (f family) gateway(n Number) []byte { return link.TunnelAddr(uint16(n), f.size == 4).AsSlice() }
+// gateway returns a member's address on the tunnel's link.
+func (f family) gateway(n Number) []byte { return tunnelAddr(uint16(n), f.size == 4).AsSlice() }
 
 // has reports whether addr is of the family.
 func (f family) has(addr netip.Addr) bool { return addr.Is4() == (f.size == 4) }
@@ -252,7 +254,7 @@ func (f family) has(addr netip.Addr) bool { return addr.Is4() == (f.size == 4) }
 func (f family) from() []expr.Any { return ruleset.Load(ruleset.Network, f.source, f.size) }
 func (f family) to() []expr.Any   { return ruleset.Load(ruleset.Network, f.dest, f.size) }
 
-// unbound goes on if the address that a packet is for is not on this node.
+// unbound matches packets to an address that this node does not have.
 func (family) unbound() []expr.Any {
 	return ruleset.Join([]expr.Any{&expr.Fib{Register: reg1, FlagDADDR: true, ResultADDRTYPE: true}},
 		ruleset.NotEqual(binary.NativeEndian.AppendUint32(nil, unix.RTN_LOCAL)...))
@@ -267,7 +269,7 @@ func (f family) connection() []expr.Any {
 	}
 }
 
-// by goes on if the packet came by a link, or by another.
+// by compares the index of the packet's ingress link.
 func (f family) by(index uint32, op expr.CmpOp) []expr.Any {
 	return append(ruleset.Meta(expr.MetaKeyIIF), &expr.Cmp{Op: op, Register: reg1, Data: binary.NativeEndian.AppendUint32(nil, index)})
 }
@@ -279,7 +281,7 @@ func setMark(mark uint32) []expr.Any {
 	}
 }
 
-// translated takes in what is of or to a pod perhaps: that has no socket here.
+// translated accepts packets of translated connections, such as a pod's, which have no socket on the node.
 func translated() []expr.Any {
 	return ruleset.Join(ruleset.Translated(ruleset.Source|ruleset.Destination), jump("mine"))
 }
@@ -289,7 +291,7 @@ func udpTo(port uint16) []expr.Any {
 		ruleset.Load(ruleset.Transport, 2, 2), ruleset.Equal(binary.BigEndian.AppendUint16(nil, port)...))
 }
 
-// add, update and remove change a set by what is loaded. The first two go on if there was place for it, and over is so.
+// add, update and remove change a set by the loaded key. After add and update the rule continues if the set had room and over matches.
 func add(name string, lasts time.Duration) []expr.Any {
 	return set(name, unix.NFT_DYNSET_OP_ADD, lasts)
 }
@@ -303,16 +305,16 @@ func remove(name string) []expr.Any {
 	return set(name, dynsetDelete, 0)
 }
 
-func set(name string, do uint32, lasts time.Duration, exprs ...expr.Any) []expr.Any {
-	return []expr.Any{&expr.Dynset{SrcRegKey: reg1, SetName: name, Operation: do, Timeout: lasts, Exprs: exprs}}
+func set(name string, operation uint32, lasts time.Duration, exprs ...expr.Any) []expr.Any {
+	return []expr.Any{&expr.Dynset{SrcRegKey: reg1, SetName: name, Operation: operation, Timeout: lasts, Exprs: exprs}}
 }
 
 func count(name string) []expr.Any {
 	return []expr.Any{&expr.Objref{Type: unix.NFT_OBJECT_COUNTER, Name: name}}
 }
 
-func jump(to string) []expr.Any {
-	return []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: to}}
+func jump(chain string) []expr.Any {
+	return []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}}
 }
 
 func verdict(kind expr.VerdictKind) []expr.Any { return []expr.Any{&expr.Verdict{Kind: kind}} }

@@ -17,10 +17,10 @@ import (
 
 const tableName = "herald_second_chance"
 
-// lasts is for how long the map of VIPs leads anywhere if nobody renews it.
+// lasts is the lifetime of the elements of the map of VIPs without renewal.
 const lasts = 10 * time.Second
 
-// tables are the kernel's nftables, one of each family as dup has no other, for one call at a time.
+// tables writes the kernel's nftables, one of each family because dup needs one. Only one call may run at a time.
 type tables struct {
 	ruleset.Socket
 	limits limits
@@ -28,7 +28,7 @@ type tables struct {
 	built  built
 }
 
-// built is what the tables that there are were made for; nothing if zero.
+// built holds the parameters of the existing tables; zero without tables.
 type built struct {
 	self   Member
 	tunnel uint32
@@ -36,7 +36,8 @@ type built struct {
 
 func (f family) in() *nftables.Table { return &nftables.Table{Name: tableName, Family: f.table} }
 
-// write changes the tables, which remember connections, or makes them anew if they are not there or for something else.
+// write changes the tables in place, as they remember connections. It makes them anew if they are missing or made for another
+// member or link.
 func (k *tables) write(w Wanted, tunnel uint32) error {
 	err := error(unix.ENOENT)
 	if k.built == (built{w.Self, tunnel}) {
@@ -84,12 +85,12 @@ func (k *tables) change(c *nftables.Conn, w Wanted, tunnel uint32) error {
 		f.fill(c, chain{name: "on", rules: f.on(w, tunnel)})
 		elements := make(map[string][]nftables.SetElement)
 		for vip, leaves := range w.VIPs {
-			to := &expr.Verdict{Kind: expr.VerdictJump, Chain: serving}
+			target := &expr.Verdict{Kind: expr.VerdictJump, Chain: serving}
 			if leaves {
-				to.Chain = leaving
+				target.Chain = leaving
 			}
 			if f.has(vip) {
-				elements[vips] = append(elements[vips], nftables.SetElement{Key: vip.AsSlice(), Timeout: k.lasts, VerdictData: to})
+				elements[vips] = append(elements[vips], nftables.SetElement{Key: vip.AsSlice(), Timeout: k.lasts, VerdictData: target})
 			}
 		}
 		for _, m := range w.Others {
@@ -123,21 +124,21 @@ func (f family) fill(c *nftables.Conn, ch chain) {
 }
 
 func (f family) sets(memory uint32) []*nftables.Set {
-	connection, _ := nftables.ConcatSetType(f.address, f.address, nftables.TypeMark) // an error only of more than five
-	remembers := func(name string, of nftables.SetDatatype) *nftables.Set {
+	connection, _ := nftables.ConcatSetType(f.address, f.address, nftables.TypeMark) // fails only for more than five
+	remembers := func(name string, key nftables.SetDatatype) *nftables.Set {
 		return &nftables.Set{
-			Table: f.in(), Name: name, KeyType: of, Concatenation: of.Name == connection.Name, Dynamic: true, HasTimeout: true, Size: memory,
+			Table: f.in(), Name: name, KeyType: key, Concatenation: key.Name == connection.Name, Dynamic: true, HasTimeout: true, Size: memory,
 		}
 	}
 	return []*nftables.Set{
 		{Table: f.in(), Name: vips, KeyType: f.address, DataType: nftables.TypeVerdict, IsMap: true, HasTimeout: true},
 		{Table: f.in(), Name: members, KeyType: f.address},
 		{Table: f.in(), Name: links, KeyType: nftables.TypeIFName, KeyByteOrder: binaryutil.NativeEndian},
-		remembers(opening, connection), remembers(moved, connection), remembers(strays, f.address), remembers(full, f.address),
+		remembers(opening, connection), remembers(moved, connection), remembers(sources, f.address), remembers(full, f.address),
 	}
 }
 
-// counts reads the counters: the sum of both families.
+// counts reads the counters of both families.
 func (k *tables) counts() (Counts, error) {
 	all := make(map[string]uint64)
 	err := k.Do(func(c *nftables.Conn) error {
@@ -159,15 +160,15 @@ func (k *tables) counts() (Counts, error) {
 
 func (k *tables) listener(vips map[netip.Addr]bool) (netip.AddrPort, error) {
 	listening, err := conntrack.Listening()
-	for _, at := range listening {
-		if _, is := vips[at.Addr()]; is {
-			return at, nil
+	for _, addr := range listening {
+		if _, ok := vips[addr.Addr()]; ok {
+			return addr, nil
 		}
 	}
 	return netip.AddrPort{}, err
 }
 
-// watch is told of what this process removes, too: to make tables anew is to remove those that are there.
+// watch also reports removals by this process, as making the tables anew removes the old ones.
 func (k *tables) watch(gone chan<- struct{}) (stop func(), err error) {
 	return ruleset.Watch(k.NetNS, gone, func(m netlink.Message) bool {
 		change, ok := ruleset.Read(m)
@@ -175,7 +176,7 @@ func (k *tables) watch(gone chan<- struct{}) (stop func(), err error) {
 	})
 }
 
-// remove removes the tables, if they are there.
+// remove removes the tables if they exist.
 func (k *tables) remove() error {
 	defer k.Close()
 	k.built = built{}

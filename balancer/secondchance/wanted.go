@@ -10,24 +10,24 @@ import (
 	"github.com/herald-vip/herald/netutil/link"
 )
 
-// Wanted is what a node is to do.
+// Wanted is the desired state of a node. Without VIPs nothing is passed on.
 type Wanted struct {
 	Self   Member
-	Others []Member // that are alive, whether or not they serve
-	// VIPs are those whose packets are passed on. New connections are this node's, unless it is leaving the VIP: then
-	// they go on, too. While a VIP is not bound here all goes on.
+	Others []Member // members that are alive, serving or not
+	// VIPs are the addresses to pass misrouted packets on for. If the value is true this node is leaving the VIP, and new
+	// connections are passed on too. While a VIP is not bound here, all its packets are.
 	VIPs map[netip.Addr]bool
-	// Links are those by which routers bring packets. What comes by others, from pods or from this node itself,
-	// takes its way as without this package: others could not answer it directly.
+	// Links are the links to routers. Packets that arrive by other links, from pods for instance, are not passed on:
+	// another member could not answer them directly.
 	Links []string
 }
 
-// ipv6 reports whether there is a VIP of IPv6.
+// ipv6 reports whether there is an IPv6 VIP.
 func (w Wanted) ipv6() bool {
 	return slices.ContainsFunc(slices.Collect(maps.Keys(w.VIPs)), netip.Addr.Is6)
 }
 
-// reachable are the addresses of the others that packets may be passed on to, by their numbers.
+// reachable returns the addresses of the members that packets can be passed on to, by number.
 func (w Wanted) reachable() map[uint16]netip.Addr {
 	out := make(map[uint16]netip.Addr)
 	for _, m := range w.Others {
@@ -38,17 +38,17 @@ func (w Wanted) reachable() map[uint16]netip.Addr {
 	return out
 }
 
-// lacks is what stands in the way of passing packets on to others; empty if nothing does.
+// lacks says why packets cannot be passed on to some members; empty if they can.
 func (w Wanted) lacks() string {
 	if len(w.VIPs) == 0 {
 		return ""
 	}
-	var out, silent []string
+	var out, timedOut []string
 	if len(w.Links) == 0 {
-		out = append(out, "no route leads to a router: packets are known as routers' by their link")
+		out = append(out, "no route leads to a router: its link tells which packets come from routers")
 	}
-	if len(w.Others) >= most {
-		out = append(out, fmt.Sprintf("%d members are more than may pass packets on, %d: set bridge: false on some", len(w.Others)+1, most))
+	if len(w.Others) >= maxMembers {
+		out = append(out, fmt.Sprintf("%d members are more than may pass packets on, %d: set bridge: false on some", len(w.Others)+1, maxMembers))
 	}
 	for _, m := range w.Others {
 		switch {
@@ -56,12 +56,12 @@ func (w Wanted) lacks() string {
 			out = append(out, m.Name+" has the same number as this node: give one of them another nodeName")
 		case !m.reachableFrom(w.Self):
 			out = append(out, m.Name+" is at "+m.Addr.String()+", of another family than this node's address")
-		case m.Silent:
-			silent = append(silent, m.Name)
+		case m.TimedOut:
+			timedOut = append(timedOut, m.Name)
 		}
 	}
-	if slices.Sort(silent); len(silent) > 0 {
-		out = append(out, fmt.Sprintf("no answer by the tunnel from %s: let UDP port %d and fragments through between the members, and all by the link %s", strings.Join(silent, ", "), link.TunnelPort, link.TunnelName))
+	if slices.Sort(timedOut); len(timedOut) > 0 {
+		out = append(out, fmt.Sprintf("no answer by the tunnel from %s: let UDP port %d and fragments through between the members, and all by the link %s", strings.Join(timedOut, ", "), link.TunnelPort, link.TunnelName))
 	}
 	return strings.Join(out, "; ")
 }

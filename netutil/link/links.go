@@ -15,6 +15,13 @@ import (
 	"github.com/herald-vip/herald/netutil/rtnetlink"
 )
 
+const (
+	// TunnelName is the link by which members pass on packets of established connections, see balancer/secondchance.
+	TunnelName = "herald-tunnel"
+	// TunnelPort is the link's UDP port.
+	TunnelPort = 7947
+)
+
 // Link is a network interface and what it is attached to.
 type Link struct {
 	Name  string

@@ -1,7 +1,7 @@
 // Package node has the balancers and the bridge of one node: what its configuration asks for, and
 // what members of the election offer, in the terms of packages balancer and bridge, and what
 // becomes of it in those of the status.
-package node
+package balance
 
 import (
 	"context"

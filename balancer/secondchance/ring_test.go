@@ -12,56 +12,56 @@ func at(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(i), 1}) }
 
 func (a arc) has(n Number) bool { return (a.from <= n && n <= a.to) != a.outside }
 
-func TestWay(t *testing.T) {
+func TestRing(t *testing.T) {
 	m := func(number Number) Member { return Member{Number: number, Addr: at(int(number))} }
 	for name, tt := range map[string]struct {
 		self   Number
 		others []Member
-		to     Number // 0: none
+		next   Number // 0: none
 		stop   []Number
 		pass   []Number
 	}{
-		"alone":                {self: 5},
-		"the nearest ahead":    {self: 5, others: []Member{m(9), m(3), m(7)}, to: 7, stop: []Number{6, 7}, pass: []Number{5, 3, 9, 1, numbers - 1}},
-		"round the end":        {self: 9, others: []Member{m(7), m(3)}, to: 3, stop: []Number{10, numbers - 1, 1, 3}, pass: []Number{9, 7, 4}},
-		"of two":               {self: 5, others: []Member{m(9)}, to: 9, stop: []Number{6, 8, 9}, pass: []Number{5, 4, 10}},
-		"the same number":      {self: 5, others: []Member{{Number: 5, Addr: at(9)}}},
-		"none of IPv6":         {self: 5, others: []Member{{Number: 7, Addr: netip.MustParseAddr("fd00::7")}, m(9)}, to: 9},
-		"one that is silent":   {self: 5, others: []Member{{Number: 7, Addr: at(7), Silent: true}, m(9)}, to: 9},
-		"as many as there may": {self: 1, others: []Member{m(2), m(3), m(4), m(5), m(6), m(7), m(8)}, to: 2},
-		"too many":             {self: 1, others: []Member{m(2), m(3), m(4), m(5), m(6), m(7), m(8), m(9)}},
+		"alone":               {self: 5},
+		"the nearest ahead":   {self: 5, others: []Member{m(9), m(3), m(7)}, next: 7, stop: []Number{6, 7}, pass: []Number{5, 3, 9, 1, numbers - 1}},
+		"round the end":       {self: 9, others: []Member{m(7), m(3)}, next: 3, stop: []Number{10, numbers - 1, 1, 3}, pass: []Number{9, 7, 4}},
+		"of two members":      {self: 5, others: []Member{m(9)}, next: 9, stop: []Number{6, 8, 9}, pass: []Number{5, 4, 10}},
+		"the same number":     {self: 5, others: []Member{{Number: 5, Addr: at(9)}}},
+		"no IPv6 member":      {self: 5, others: []Member{{Number: 7, Addr: netip.MustParseAddr("fd00::7")}, m(9)}, next: 9},
+		"no timed-out member": {self: 5, others: []Member{{Number: 7, Addr: at(7), TimedOut: true}, m(9)}, next: 9},
+		"the most members":    {self: 1, others: []Member{m(2), m(3), m(4), m(5), m(6), m(7), m(8)}, next: 2},
+		"too many members":    {self: 1, others: []Member{m(2), m(3), m(4), m(5), m(6), m(7), m(8), m(9)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var to Member
-			if path := way(m(tt.self), tt.others); len(path) > 0 {
-				to = path[0]
+			var next Member
+			if path := ring(m(tt.self), tt.others); len(path) > 0 {
+				next = path[0]
 			}
-			if to.Number != tt.to {
-				t.Fatalf("next is %v", to)
+			if next.Number != tt.next {
+				t.Fatalf("next member %v", next)
 			}
-			a := stops(tt.self, to.Number)
+			a := stops(tt.self, next.Number)
 			for _, n := range tt.stop {
 				if !a.has(n) {
-					t.Errorf("what came to %d goes on to %d", n, to.Number)
+					t.Errorf("packets of ingress member %d go on to %d", n, next.Number)
 				}
 			}
 			for _, n := range tt.pass {
 				if a.has(n) {
-					t.Errorf("what came to %d does not go on to %d", n, to.Number)
+					t.Errorf("packets of ingress member %d do not go on to %d", n, next.Number)
 				}
 			}
 		})
 	}
 }
 
-// The circle's rule by distances, as the package's comment has it, is that of arcs, which the kernel is told.
+// The rule by distances of the package comment equals the rule by arcs in the kernel.
 func TestStopsAreDistances(t *testing.T) {
 	number := rapid.Custom(func(t *rapid.T) Number { return Number(rapid.IntRange(1, numbers-1).Draw(t, "number")) })
 	rapid.Check(t, func(t *rapid.T) {
-		self, to, origin := number.Draw(t, "self"), number.Draw(t, "to"), number.Draw(t, "origin")
-		distance := func(n Number) Number { return (n - origin) % numbers }
-		if self != to && stops(self, to).has(origin) != (distance(to) <= distance(self)) {
-			t.Fatalf("origin %d at %d before %d", origin, self, to)
+		self, next, ingress := number.Draw(t, "self"), number.Draw(t, "next"), number.Draw(t, "ingress")
+		distance := func(n Number) Number { return (n - ingress) % numbers }
+		if self != next && stops(self, next).has(ingress) != (distance(next) <= distance(self)) {
+			t.Fatalf("ingress member %d at %d before %d", ingress, self, next)
 		}
 	})
 }
@@ -71,7 +71,7 @@ func TestNumberOf(t *testing.T) {
 	for _, name := range []string{"m1", "m2", "m3", ""} {
 		got[name] = NumberOf(name)
 	}
-	// Others' versions have to come to the same.
+	// All versions have to agree.
 	if diff := cmp.Diff(map[string]Number{"m1": 205, "m2": 8304, "m3": 20, "": 4097}, got); diff != "" {
 		t.Error(diff)
 	}
@@ -82,40 +82,40 @@ func TestNumberOf(t *testing.T) {
 	})
 }
 
-// end is what becomes of a packet.
+// end is the fate of a packet.
 type end int
 
 const (
 	taken end = iota
-	reset     // by a node that does not own it: with a reset
-	lost      // sent to an address where nobody is, or somebody else
+	reset     // answered with a reset by a node that is not the owning member
+	lost      // sent to an address without a node, or with a node of another number
 )
 
-// node is what decides at one.
+// node holds the inputs of a node's decision.
 type node struct {
 	Member
 	owns    bool
-	refuses func() bool     // it limits what it passes on
-	view    func() []Member // what it believes just now
+	refuses func() bool     // whether a limit applies
+	view    func() []Member // the members that it knows at the moment
 }
 
-// follow brings a packet to the first node, and returns those that it visits. It carries the origin's number and the addressee's.
+// follow sends a packet to the first node, its ingress member, and returns the nodes that it visits.
 func follow(nodes []node, first int) (visited []int, how end) {
-	origin, at := nodes[first].Number, first
+	ingress, at := nodes[first].Number, first
 	for len(visited) <= len(nodes) {
 		n := nodes[at]
 		visited = append(visited, at)
 		if n.owns {
 			return visited, taken
 		}
-		path := way(n.Member, n.view())
-		if len(path) == 0 || stops(n.Number, path[0].Number).has(origin) || n.refuses() {
+		path := ring(n.Member, n.view())
+		if len(path) == 0 || stops(n.Number, path[0].Number).has(ingress) || n.refuses() {
 			return visited, reset
 		}
-		to := path[0]
+		next := path[0]
 		at = -1
 		for i, other := range nodes {
-			if other.Number == to.Number && other.Addr == to.Addr { // its kernel drops what has another number
+			if other.Number == next.Number && other.Addr == next.Addr { // its kernel drops packets for another number
 				at = i
 			}
 		}
@@ -126,14 +126,14 @@ func follow(nodes []node, first int) (visited []int, how end) {
 	return visited, lost
 }
 
-// Whatever nodes believe, of whom there is, who is where and who has which number, and however that changes while a
-// packet is on its way: it visits no node twice.
+// A packet visits no node twice, even if the nodes know wrong members, addresses and numbers, and even if these change
+// while it is on its way.
 func TestNoNodeTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		// Few numbers, so that many are the same, at both ends of the circle.
+		// Few numbers, so that many are equal, at both ends of the ring.
 		number := rapid.SampledFrom([]Number{1, 2, 3, 4, 5, numbers - 3, numbers - 2, numbers - 1})
 		anyMember := rapid.Custom(func(t *rapid.T) Member {
-			return Member{Number: number.Draw(t, "number"), Addr: at(rapid.IntRange(0, 9).Draw(t, "address")), Silent: rapid.Bool().Draw(t, "silent")}
+			return Member{Number: number.Draw(t, "number"), Addr: at(rapid.IntRange(0, 9).Draw(t, "address")), TimedOut: rapid.Bool().Draw(t, "timed out")}
 		})
 		var real []Member
 		view := func() []Member {
@@ -159,10 +159,10 @@ func TestNoNodeTwice(t *testing.T) {
 	})
 }
 
-// If each node knows the owner, and knows nothing wrong, a packet ends there wherever it came in; without an owner, one node answers.
+// If each node knows the owning member and has no wrong information, each packet reaches it. Without an owning member one node answers.
 func TestOwnerIsFound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		held := rapid.SliceOfNDistinct(rapid.IntRange(1, numbers-1), 1, most, rapid.ID[int]).Draw(t, "numbers")
+		held := rapid.SliceOfNDistinct(rapid.IntRange(1, numbers-1), 1, maxMembers, rapid.ID[int]).Draw(t, "numbers")
 		owner := rapid.IntRange(-1, len(held)-1).Draw(t, "owner")
 		nodes := make([]node, len(held))
 		for i, number := range held {
@@ -181,9 +181,9 @@ func TestOwnerIsFound(t *testing.T) {
 		visited, how := follow(nodes, rapid.IntRange(0, len(nodes)-1).Draw(t, "first"))
 		switch {
 		case owner < 0 && how != reset:
-			t.Fatalf("nobody answers what nobody owns: %v", visited)
+			t.Fatalf("no node answers a packet without an owning member: %v", visited)
 		case owner >= 0 && how != taken:
-			t.Fatalf("the owner %d is not found: %v", owner, visited)
+			t.Fatalf("the owning member %d is not found: %v", owner, visited)
 		}
 	})
 }

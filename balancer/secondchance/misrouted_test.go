@@ -12,21 +12,20 @@ import (
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 
-	"github.com/herald-vip/herald/netutil/link"
 	namespace "github.com/herald-vip/herald/testenv/netns"
 	"github.com/herald-vip/herald/testenv/nettest"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// What nobody owns comes to each node once, and not at all to one that is somebody else than the sender believes.
-func TestStrays(t *testing.T) {
+// Packets without an owning member visit each node once. A node drops packets that are meant for another member at its address.
+func TestMisrouted(t *testing.T) {
 	l := newLab(t, 3)
 	l.run()
 	l.routes(1)
 	visits := func(want ...uint64) {
 		t.Helper()
 		var got []uint64
-		wait.Until(t, "all packets have ended", func() bool {
+		wait.Until(t, "all packets are counted", func() bool {
 			got = nil
 			for _, m := range l.nodes {
 				c := m.counts()
@@ -36,40 +35,40 @@ func TestStrays(t *testing.T) {
 		})
 	}
 	const n = 50
-	l.strays(0, n)
+	l.sendMisrouted(0, n)
 	visits(2*n, 2*n, 2*n)
 	if c := l.node(3).counts(); c.Answered != 2*n {
-		t.Errorf("of what nobody owns the last node answers %v", c)
+		t.Errorf("the last node of the ring has answered %v", c)
 	}
 
-	believes := func(i int, others ...Member) {
+	setOthers := func(i int, others ...Member) {
 		w := l.node(i).wanted
 		w.Others = others
-		l.node(i).believes(w)
+		l.node(i).set(w)
 	}
 	m1, m2, m3 := l.node(1), l.node(2), l.node(3)
-	// Nodes that do not agree. m1 takes m3's address for m2's.
-	believes(1, Member{Name: "m2", Number: m2.member.Number, Addr: m3.member.Addr})
+	// The nodes disagree: m1 takes m3's address for m2's.
+	setOthers(1, Member{Name: "m2", Number: m2.member.Number, Addr: m3.member.Addr})
 	before := m3.received()
-	l.strays(n, n)
+	l.sendMisrouted(n, n)
 	wait.Until(t, "packets come to m3", func() bool { return m3.received() >= before+2*n })
 	visits(4*n, 2*n, 2*n)
-	// m2 knows m1 only: it would be the origin.
-	believes(1, m2.member, m3.member)
-	believes(2, m1.member)
-	l.strays(2*n, n)
+	// m2 knows only m1, the ingress member.
+	setOthers(1, m2.member, m3.member)
+	setOthers(2, m1.member)
+	l.sendMisrouted(2*n, n)
 	visits(6*n, 4*n, 2*n)
-	// m2 does not know m1, and takes nothing from it.
-	believes(2, m3.member)
+	// m2 does not know m1, and drops its packets.
+	setOthers(2, m3.member)
 	before = m2.arrived()
-	l.strays(3*n, n)
+	l.sendMisrouted(3*n, n)
 	visits(8*n, 4*n, 2*n)
 	if after := m2.arrived(); after != before {
-		t.Errorf("m2 takes %d packets of a tunnel from who is no member", after-before)
+		t.Errorf("m2 receives %d tunnel packets from an address that is no member's", after-before)
 	}
 }
 
-// However many strays come, no more are passed on than the limits let. A connection counts once, whatever it sends.
+// A flood of misrouted packets is passed on up to the limits. Each connection counts once.
 func TestFlood(t *testing.T) {
 	l := newLab(t, 3)
 	const burst, n = 100, 2000
@@ -88,18 +87,18 @@ func TestFlood(t *testing.T) {
 
 	l.routes(1)
 	begun := time.Now()
-	l.strays(0, n)
-	wait.Until(t, "all packets have come", func() bool { c := l.node(1).counts(); return c.Passed+c.Refused == 2*n })
-	passed, most := l.node(1).counts().Passed, 2*(burst+1+uint64(time.Since(begun)/time.Second)) // of a source in each family
+	l.sendMisrouted(0, n)
+	wait.Until(t, "all packets are counted", func() bool { c := l.node(1).counts(); return c.Passed+c.Refused == 2*n })
+	passed, most := l.node(1).counts().Passed, 2*(burst+1+uint64(time.Since(begun)/time.Second)) // per client in each family
 	if passed < 2*burst || passed > most {
-		t.Errorf("m1 passes %d on, of each source %d may be", passed, burst)
+		t.Errorf("m1 passes %d packets on, the limit is %d per client", passed, burst)
 	}
 	if c := l.node(3).counts(); c.Answered > most {
-		t.Errorf("m3 answers %+v, at most %d may come there", c, most)
+		t.Errorf("m3 answers %+v, at most %d packets may reach it", c, most)
 	}
 }
 
-// Where a filter stands between members nothing vanishes: what comes to the wrong one is answered as without this package.
+// With a filter between members no packet is lost: misrouted packets are answered as without this package.
 func TestFiltered(t *testing.T) {
 	l := newLab(t, 2)
 	m2 := l.node(2)
@@ -111,25 +110,25 @@ func TestFiltered(t *testing.T) {
 	conns := l.connect(l.client, 20)
 	l.routes(2)
 	if work, _ := use(conns[:10]); len(work) > 0 {
-		t.Errorf("%d connections go on", len(work))
+		t.Errorf("%d connections work", len(work))
 	}
 	if c := m2.counts(); c.Passed > 0 {
-		t.Errorf("m2 passes on: %+v", c)
+		t.Errorf("m2 passes packets on: %+v", c)
 	}
-	if is := m2.chance.Status(); !is.Able || len(is.To) > 0 || !strings.Contains(is.Lacks, "no answer by the tunnel from m1:") {
-		t.Errorf("status of m2: %+v", is)
+	if st := m2.chance.Status(); !st.Able || len(st.To) > 0 || !strings.Contains(st.Lacks, "no answer by the tunnel from m1:") {
+		t.Errorf("status of m2: %+v", st)
 	}
 	m2.nft("delete table inet filter")
 	for _, m := range l.nodes {
-		m.believes(m.wanted) // sooner than by and by
+		m.set(m.wanted) // without waiting for the renewal
 	}
 	wait.Until(t, "a member that answers", func() bool { return len(m2.chance.Status().To) > 0 })
 	if _, lost := use(conns[10:]); len(lost) > 0 {
-		t.Errorf("without the filter %d are lost", len(lost))
+		t.Errorf("without the filter: lost %d", len(lost))
 	}
 }
 
-// A VIP that a node does not have, or has no more, is no obstacle between those that have it, nor to what it still serves.
+// A node without the VIP in its configuration still passes its packets on between other members, and keeps its own connections.
 func TestUnknown(t *testing.T) {
 	l := newLab(t, 3)
 	l.run()
@@ -137,7 +136,7 @@ func TestUnknown(t *testing.T) {
 	l.routes(2, 3)
 	conns := l.connect(l.client, 100)
 	other := map[netip.Addr]bool{netip.MustParseAddr("10.99.0.11"): false}
-	m2.believes(Wanted{Self: m2.member, Others: m2.wanted.Others, Links: m2.wanted.Links, VIPs: other})
+	m2.set(Wanted{Self: m2.member, Others: m2.wanted.Others, Links: m2.wanted.Links, VIPs: other})
 	l.routes(1)
 	if _, lost := use(conns); len(lost) > 0 || m2.counts().Passed == 0 {
 		t.Errorf("lost %v of %v; m2 %+v", owners(lost), owners(conns), m2.counts())
@@ -145,15 +144,15 @@ func TestUnknown(t *testing.T) {
 	m2.unbind()
 	_, lost := use(conns)
 	if got := owners(lost); got["m3"] > 0 {
-		t.Errorf("with the VIP gone from m2: lost %v", got)
+		t.Errorf("with the VIP unbound on m2: lost %v", got)
 	}
 	fresh := l.connect(l.client, 20)
 	if got := owners(fresh); got["m1"] != 20 {
-		t.Errorf("new connections come to %v", got)
+		t.Errorf("new connections go to %v", got)
 	}
 }
 
-// A connection whose server is a pod of the node goes on, too, when its packets come by the tunnel.
+// A connection to a pod of the node survives when its packets arrive by the tunnel.
 func TestPod(t *testing.T) {
 	l := newLab(t, 2)
 	m1 := l.node(1)
@@ -177,7 +176,7 @@ func TestPod(t *testing.T) {
 	}
 }
 
-// Nothing comes to the tunnel's port but from a member to this node's own address.
+// The tunnel's port receives only packets from members to this node's own address.
 func TestOutsiders(t *testing.T) {
 	l := newLab(t, 2)
 	m1, m2, pod := l.node(1), l.node(2), l.node(1).pod()
@@ -187,21 +186,21 @@ func TestOutsiders(t *testing.T) {
 	}
 	l.run()
 	m1.Add("eth0", "10.0.1.9/24") // another address of the node
-	guarded, open := m1.hear("[fd00:1::1]:7947"), m1.hear(":9000")
+	guarded, open := m1.listen("[fd00:1::1]:7947"), m1.listen(":9000")
 	before := m1.arrived()
-	frame := inTunnel(append(append([]byte{6 << 4, 0, 0, 0, 0, 0, 59, 64}, link.TunnelAddr(200, false).AsSlice()...), vipAddrs()[1].AsSlice()...))
+	frame := inTunnel(append(append([]byte{6 << 4, 0, 0, 0, 0, 0, 59, 64}, tunnelAddr(200, false).AsSlice()...), vipAddrs()[1].AsSlice()...))
 	for _, tt := range []struct {
 		from *nettest.Host
 		at   string
-		to   []string
+		dst  []string
 	}{
 		{l.client, "", []string{"10.0.1.1:7947", "10.0.1.9:7947", "[fd00:1::1]:7947"}},
 		{m2.Host, "", []string{"10.0.1.9:7947", "[fd00:1::1]:7947"}},
 		{m1.Host, "", []string{"10.0.1.1:7947", "[fd00:1::1]:7947"}},
 		{pod, "10.0.2.1", []string{"10.0.1.1:7947"}},
 	} {
-		for _, to := range append(tt.to, "10.0.1.1:9000") { // where it comes to, after all others
-			send(tt.from, tt.at, to, frame)
+		for _, dst := range append(tt.dst, "10.0.1.1:9000") { // the last one is received, after all others
+			send(tt.from, tt.at, dst, frame)
 		}
 		if _, _, err := open.ReadFrom(make([]byte, 100)); err != nil {
 			t.Fatal(err)
@@ -209,21 +208,21 @@ func TestOutsiders(t *testing.T) {
 	}
 	m1.Must(guarded.SetReadDeadline(time.Now()))
 	if _, from, err := guarded.ReadFrom(make([]byte, 100)); err == nil {
-		t.Errorf("the tunnel's port has heard %s", from)
+		t.Errorf("the tunnel's port received a packet from %s", from)
 	}
 	if got := m1.arrived() - before; got > 0 {
-		t.Errorf("%d packets have come by the tunnel from others than members", got)
+		t.Errorf("%d tunnel packets received that are not from members", got)
 	}
 	send(m2.Host, "", "10.0.1.1:7947", frame)
-	wait.Until(t, "a member's packet comes by the tunnel", func() bool { return m1.arrived() == before+1 })
+	wait.Until(t, "a member's packet arrives by the tunnel", func() bool { return m1.arrived() == before+1 })
 }
 
-// What a member sends by the tunnel comes to connections that there are, and to no server.
+// Packets from the tunnel reach established connections, and no server that begins one.
 func TestServersAreNotReached(t *testing.T) {
 	l := newLab(t, 2)
 	l.run()
 	m1, m2 := l.node(1), l.node(2)
-	server := m1.hear("10.0.1.1:5000")
+	server := m1.listen("10.0.1.1:5000")
 	m1.nft(`table inet answered { counter answers {}
 		chain o { type filter hook output priority 0; ip daddr 10.0.0.1 tcp sport 6443 counter name answers; }
 	}`)
@@ -239,19 +238,19 @@ func TestServersAreNotReached(t *testing.T) {
 	for _, frame := range [][]byte{v4(17, datagram...), v4(6, syn...)} {
 		send(m2.Host, "", "10.0.1.1:7947", inTunnel(frame))
 	}
-	wait.Until(t, "both come by the tunnel", func() bool { return m1.arrived() >= before+2 })
-	send(l.client, "", "10.0.1.1:5000", []byte("?")) // is what is heard first
+	wait.Until(t, "both arrive by the tunnel", func() bool { return m1.arrived() >= before+2 })
+	send(l.client, "", "10.0.1.1:5000", []byte("?")) // is received first
 	b := make([]byte, 9)
 	n, _, err := server.ReadFrom(b)
 	if m1.Must(err); string(b[:n]) != "?" {
-		t.Errorf("a server of UDP has heard %q by the tunnel", b[:n])
+		t.Errorf("a UDP server received %q by the tunnel", b[:n])
 	}
 	if n := m1.counter("answered"); n > 0 {
-		t.Errorf("a server of TCP has answered %d times what came by the tunnel", n)
+		t.Errorf("a TCP server answered %d packets of the tunnel", n)
 	}
 }
 
-// checksum is that of the Internet (RFC 1071).
+// checksum returns the Internet checksum (RFC 1071).
 func checksum(b []byte) uint16 {
 	var sum uint32
 	for i := 0; i+1 < len(b); i += 2 {
@@ -263,21 +262,21 @@ func checksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// inTunnel is a packet as the tunnel has it, from m2 to m1, of which m1 is the last to be visited.
+// inTunnel returns a VXLAN packet from m2 to m1 with a packet inside. m1 is the last node that it visits.
 func inTunnel(packet []byte) []byte {
-	of := []byte{0x86, 0xdd}
+	etherType := []byte{0x86, 0xdd}
 	if packet[0]>>4 == 4 {
-		of = []byte{8, 0}
+		etherType = []byte{8, 0}
 	}
-	return append(append([]byte{0x88, 0, 0, 200, 0, 0, 1, 0, 2, 0x68, 0, 0, 0, 100, 2, 0x68, 0, 0, 0, 200}, of...), packet...)
+	return append(append([]byte{0x88, 0, 0, 200, 0, 0, 1, 0, 2, 0x68, 0, 0, 0, 100, 2, 0x68, 0, 0, 0, 200}, etherType...), packet...)
 }
 
-// send sends a datagram, from an address of the host if one is given.
-func send(from *nettest.Host, at, to string, b []byte) {
+// send sends a datagram from a host, with a source address unless at is empty.
+func send(from *nettest.Host, at, dst string, b []byte) {
 	from.T.Helper()
 	from.Must(namespace.In(from.NS, func() error {
 		d := net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(at)}}
-		c, err := d.Dial("udp", to)
+		c, err := d.Dial("udp", dst)
 		if err != nil {
 			return err
 		}
@@ -287,8 +286,8 @@ func send(from *nettest.Host, at, to string, b []byte) {
 	}))
 }
 
-// hear listens for datagrams.
-func (m *machine) hear(at string) net.PacketConn {
+// listen listens for datagrams.
+func (m *machine) listen(at string) net.PacketConn {
 	m.T.Helper()
 	var c net.PacketConn
 	m.Must(namespace.In(m.NS, func() (err error) { c, err = net.ListenPacket("udp", at); return err }))
@@ -297,11 +296,11 @@ func (m *machine) hear(at string) net.PacketConn {
 	return c
 }
 
-// An ICMP error about an answer by UDP is for the node whose server has sent it: nothing else learns the path's MTU.
+// An ICMP error about a UDP answer reaches the node that sent the answer, which thereby learns the path MTU.
 func TestErrorAboutUDP(t *testing.T) {
 	l := newLab(t, 2)
 	m1 := l.node(1)
-	server := m1.hear("0.0.0.0:53").(*net.UDPConn)
+	server := m1.listen("0.0.0.0:53").(*net.UDPConn)
 	l.run()
 	l.routes(1)
 	l.router.Must(l.router.NL.LinkSetMTU(l.router.Link("port0"), 1300))
@@ -312,7 +311,7 @@ func TestErrorAboutUDP(t *testing.T) {
 	m1.Must(err)
 	_, from, err := server.ReadFromUDP(make([]byte, 9))
 	m1.Must(err)
-	wait.Until(t, "m1 sends what the path takes", func() bool {
+	wait.Until(t, "m1 sends packets of the path MTU", func() bool {
 		vip := unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: vipAddrs()[0].As4()})
 		_, _, err := server.WriteMsgUDP(make([]byte, 1400), vip, from)
 		m1.Must(err)
@@ -322,7 +321,7 @@ func TestErrorAboutUDP(t *testing.T) {
 	})
 }
 
-// Where so many strays have been passed on that there is no place to remember more, connections go on nevertheless.
+// Connections survive when the set of moved connections is full.
 func TestMemoryFull(t *testing.T) {
 	l := newLab(t, 2)
 	for _, m := range l.nodes {
@@ -332,14 +331,14 @@ func TestMemoryFull(t *testing.T) {
 	l.routes(1)
 	conns := l.connect(l.client, 20)
 	l.routes(2)
-	l.strays(0, 600)
+	l.sendMisrouted(0, 600)
 	if _, lost := use(conns); len(lost) > 0 {
 		t.Errorf("lost %d of %d; m2 %+v", len(lost), len(conns), l.node(2).counts())
 	}
 }
 
-// strays sends n segments in each family that are of no connection, from ports of their own.
-func (l *lab) strays(from, n int) {
+// sendMisrouted sends n segments in each family, each from its own port and of no connection.
+func (l *lab) sendMisrouted(from, n int) {
 	l.t.Helper()
 	for _, vip := range vipAddrs() {
 		var c net.Conn
@@ -352,7 +351,7 @@ func (l *lab) strays(from, n int) {
 			const ack = 0x10
 			segment := binary.BigEndian.AppendUint16(nil, uint16(20000+from+i))
 			segment = binary.BigEndian.AppendUint16(segment, port)
-			segment = append(segment, 1, 2, 3, 4, 5, 6, 7, 8, 5<<4, ack, 1, 0, 0, 0, 0, 0) // nobody looks at the checksum so far
+			segment = append(segment, 1, 2, 3, 4, 5, 6, 7, 8, 5<<4, ack, 1, 0, 0, 0, 0, 0) // no one checks the checksum on the way
 			_, err := c.Write(segment)
 			l.router.Must(err)
 		}
@@ -360,16 +359,16 @@ func (l *lab) strays(from, n int) {
 	}
 }
 
-// received is how many packets have come by the tunnel, greetings and what is for another MAC among them.
+// received returns how many packets arrived by the tunnel, with probes and packets for another MAC.
 func (m *machine) received() uint64 {
 	m.T.Helper()
 	return m.Link("herald-tunnel").Attrs().Statistics.RxPackets
 }
 
-// arrived is how many packets for this node have come by the tunnel, without greetings.
+// arrived returns how many packets for this node arrived by the tunnel, without probes.
 func (m *machine) arrived() uint64 { return m.counter("seen") }
 
-// counter is the one that a table has.
+// counter reads the only counter of a table.
 func (m *machine) counter(table string) (n uint64) {
 	m.T.Helper()
 	in := &nftables.Table{Name: table, Family: nftables.TableFamilyINet}
