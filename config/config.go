@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/bgp/asn"
+	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/health"
 )
 
@@ -44,7 +45,7 @@ type Config struct {
 	// BGP configures the embedded BGP speaker. Required by a VIP with `announce: bgp`.
 	BGP *BGP `yaml:"bgp"`
 	// Election configures how nodes know each other, what each serves, and on a flat layer 2 who holds a VIP. Required by a VIP with `announce: arp` or `whenAllFail: keep` and by `balancers` with `members`.
-	Election *Election `yaml:"election"`
+	Election *electorate.Settings `yaml:"election"`
 	// ARP configures how a holder makes itself known on a flat layer 2, and what keeps it from answering for longer than it may.
 	ARP ARP `yaml:"arp"`
 	// LoadBalancer says whether the balancers are in force.
@@ -296,44 +297,6 @@ func (p *Peer) Name() string {
 
 // GatewayName is that of the peers that are the default gateways of a family.
 func GatewayName(f Family) string { return "default-" + string(f) }
-
-// Quorum is how many members a holder needs the votes of.
-type Quorum string
-
-// The quorums there are.
-const (
-	// Majority is more than half of the members, whether they are up or not.
-	Majority Quorum = "majority"
-	// None is all members that can be reached, be it none: two nodes that do not hear each other both hold the VIP.
-	None Quorum = "none"
-)
-
-// Election is how members find each other, tell what they serve, and agree on who holds each VIP with `announce: arp`, by leases that a majority grants.
-type Election struct {
-	// Bind is the address and port of this node's gossip and votes, UDP and TCP. Default: its own of `members`; of a node that is not among them the one it reaches them from, with their port.
-	Bind netip.AddrPort `yaml:"bind"`
-	// Members are all nodes that vote, by nodeName, each with its address and port; the same on every node. A node that is not among them, and has a `services` section, `balancers` or a `bind`, takes part without a vote. The members agree on a change when all that the new list names have it. Required unless `join` or `bootstrap` is given.
-	Members map[string]netip.AddrPort `yaml:"members"`
-	// Join is where this node looks for members, each an address and port, in place of `members`: the voters then come and go by themselves. A node with VIPs by `announce: arp` is given a vote once it stands for one, as its checks pass, if that makes an odd number of voters, up to seven.
-	Join []netip.AddrPort `yaml:"join"`
-	// Bootstrap has this node begin the cluster that others join, if it has never been in one and finds none at `join`: on one node only. Default: false.
-	Bootstrap bool `yaml:"bootstrap"`
-	// Forget is how long a voter may be silent before it loses its vote, 1m to 720h, a minute if another member stands by; it keeps it while an even number would be left. `herald member remove` does not wait. With `join` or `bootstrap` only. Default: 4h.
-	Forget *time.Duration `yaml:"forget" want:"1m to 720h"`
-	// KeyFile holds the key that the members' messages are encrypted with, as `herald keygen` writes it: base64 of 16, 24 or 32 bytes. Of several lines the first encrypts and all decrypt: a new key becomes the second line on all nodes, then the first, then the only one. It is read again when it changes. Required unless `insecure: true`.
-	KeyFile string `yaml:"keyFile"`
-	// Keys are the content of KeyFile, never part of the file itself.
-	Keys [][]byte `yaml:"-"`
-	// Insecure sends all messages in the clear and believes every sender: anybody on the network can take the VIP. Default: false.
-	Insecure bool `yaml:"insecure"`
-	// Lease is how long a holder that falls silent keeps its VIP, 150ms to 10s, the same on every node. It is renewed at a third of it; below 500ms with `realtime: true`. Default: 600ms.
-	Lease time.Duration `yaml:"lease" default:"600ms" want:"150ms to 10s"`
-	// Quorum is whose votes a holder needs: `majority`, more than half of all members, or `none`, of all that it can reach. With `none` two nodes that do not hear each other both hold the VIP: it is for sites of two that prefer that to no holder. Default: majority.
-	Quorum Quorum `yaml:"quorum" default:"majority" want:"majority or none"`
-}
-
-// Open reports whether members come and go by themselves.
-func (e *Election) Open() bool { return len(e.Join) > 0 || e.Bootstrap }
 
 // Fence says whether the kernel is to keep a node from answering for a VIP it does not hold.
 type Fence string

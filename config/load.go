@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/election/electorate"
 )
 
 // maxPassword is the longest TCP MD5 password Linux takes (TCP_MD5SIG_MAXKEYLEN), in bytes.
@@ -72,7 +73,9 @@ func parse(r *yaml.Report, name string, data []byte, o options) *Config {
 // YAML writes c as a configuration file with all defaults filled in. Parsing
 // it gives c again, less the passwords.
 func (c *Config) YAML() []byte {
-	w := yaml.Writer{Tag: "yaml", Omit: func(value, usual reflect.Value) bool { return value.IsZero() && usual.IsZero() }}
+	w := yaml.Writer{Tag: "yaml", Omit: func(value, usual reflect.Value) bool {
+		return value.IsZero() && usual.IsZero() && value.Type() != reflect.TypeFor[electorate.Quorum]()
+	}}
 	w.Struct("", c)
 	return []byte(w.String())
 }

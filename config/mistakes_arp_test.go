@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/election/electorate"
 )
 
 // flat is a valid file of a node on a flat layer 2.
@@ -36,7 +37,7 @@ func TestFlatDefaults(t *testing.T) {
 		t.Errorf("got %+v", c.VIPs[0])
 	}
 	e := c.Election
-	if e.Bind.String() != "10.0.1.1:7946" || len(e.Members) != 3 || e.Lease.String() != "600ms" || e.Quorum != config.Majority || e.Insecure {
+	if e.Bind.String() != "10.0.1.1:7946" || len(e.Members) != 3 || e.Lease.String() != "600ms" || e.Quorum != electorate.Majority || e.Insecure {
 		t.Errorf("got %+v", e)
 	}
 	if c.ARP.Refresh.String() != "1m0s" || c.ARP.Fence != config.FenceAuto {
@@ -114,7 +115,7 @@ func TestFlatMistakes(t *testing.T) {
 		{"/etc/herald/gossip.key", "/etc/herald/gossip.key\n  insecure: true", "15:13: election.insecure: a key is given, with which nothing is sent in the clear: keep one of the two"},
 		{"/etc/herald/gossip.key", "/etc/herald/gossip.key\n  lease: 149ms\nrealtime: true", "15:10: election.lease: want 150ms to 10s, got 149ms"},
 		{"/etc/herald/gossip.key", "/etc/herald/gossip.key\n  lease: 200ms", "15:10: election.lease: below 500ms a busy node loses it: set realtime: true, or a longer lease"},
-		{"/etc/herald/gossip.key", "/etc/herald/gossip.key\n  quorum: half", `15:11: election.quorum: want majority or none, got "half"`},
+		{"/etc/herald/gossip.key", "/etc/herald/gossip.key\n  quorum: half", `15:11: election.quorum: want majority or none, got the text "half"`},
 		{"/etc/herald/gossip.key", "/etc/herald/gossip.key\narp: {refresh: 0s}", "15:16: arp.refresh: want 1s to 1h, got 0s"},
 		{"/etc/herald/gossip.key", "/etc/herald/gossip.key\narp: {fence: on}", `15:14: arp.fence: want auto, required or off, got "on"`},
 	} {

@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/election/electorate"
 )
 
 // calmLease is the shortest lease that a busy node renews in time without real-time scheduling.
 const calmLease = 500 * time.Millisecond
 
-func (v validator) election(p yaml.Path, e *Election) {
+func (v validator) election(p yaml.Path, e *electorate.Settings) {
 	v.members(p.Field("members"), e)
 	bind := p.Field("bind")
 	if e.Bind.IsValid() && (e.Bind.Addr().IsMulticast() || e.Bind.Addr().IsUnspecified()) {
@@ -39,7 +40,7 @@ func (v validator) election(p yaml.Path, e *Election) {
 }
 
 // votes reports whether this node is among those that vote, as far as can be told.
-func (v validator) votes(e *Election) bool {
+func (v validator) votes(e *electorate.Settings) bool {
 	_, votes := e.Members[v.config.NodeName]
 	return votes || len(e.Members) == 0 || v.config.NodeName == "" || !v.WasRead("election.members")
 }
@@ -57,7 +58,7 @@ func (v validator) join(p yaml.Path, join []netip.AddrPort) {
 	}
 }
 
-func (v validator) members(p yaml.Path, e *Election) {
+func (v validator) members(p yaml.Path, e *electorate.Settings) {
 	if !v.WasRead(p) {
 		return
 	}
@@ -68,7 +69,7 @@ func (v validator) members(p yaml.Path, e *Election) {
 		v.Errorf(forget, "no member of a list is forgotten: leave it out, or use join in place of members")
 	case len(e.Members) == 0 && !e.Open() && v.WasRead(join):
 		v.Errorf(p, "list all nodes that vote, or use join or bootstrap")
-	case e.Open() && e.Quorum == None:
+	case e.Open() && e.Quorum == electorate.None:
 		v.Errorf(p.Parent().Field("quorum"), "join and bootstrap need a majority: remove this, or list the members")
 	case e.Open() && e.Insecure:
 		v.Errorf(p.Parent().Field("insecure"), "join and bootstrap need a key: set keyFile, or list the members")

@@ -12,7 +12,6 @@ import (
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/convert"
 	"github.com/herald-vip/herald/election"
-	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/netutil/fence"
 	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/speaker/flat"
@@ -65,15 +64,8 @@ func (d *Daemon) elect(c *config.Config) error {
 		return nil
 	}
 	e := &election.Config{
-		Self: c.NodeName, Bind: c.Election.Bind, Members: c.Election.Members, Join: c.Election.Join, Bootstrap: c.Election.Bootstrap,
-		Observer: !c.Flat(), Keys: c.Election.Keys, Insecure: c.Election.Insecure, Lease: c.Election.Lease,
+		Settings: *c.Election, Self: c.NodeName, Observer: !c.Flat(),
 		Remember: memory(c), State: filepath.Join(stateDir(), "electorate"),
-	}
-	if forget := c.Election.Forget; forget != nil {
-		e.Forget = *forget
-	}
-	if c.Election.Quorum == config.None {
-		e.Quorum = electorate.None
 	}
 	if err := d.flat.Election().Apply(e); err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/doctor/facts"
+	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/link"
 	"github.com/herald-vip/herald/status/admin"
@@ -48,7 +49,7 @@ func TestAllOthersGone(t *testing.T) {
 		t.Errorf("a member that has the VIP without Herald: %+v", got)
 	}
 	f.Members["m2"] = facts.Reach{TCP: facts.Silent, UDP: facts.Silent}
-	c.Election.Quorum = config.None
+	c.Election.Quorum = electorate.None
 	if got := finding(t, examine(c, f), "member", "m2"); got.Severity != Warning {
 		t.Errorf("without a quorum: %+v", got)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/doctor/facts"
+	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/status/admin"
 )
 
@@ -27,7 +28,7 @@ func examineMembers(c *config.Config, f *facts.Facts, out *findings) {
 		if there == 1 && len(others) > 0 {
 			cutOff, why = Blocker, "This node is told by nobody who serves."
 		}
-	} else if members := len(others) + 1; c.Election != nil && !c.Election.Open() && c.Election.Quorum == config.Majority && there < members/2+1 {
+	} else if members := len(others) + 1; c.Election != nil && !c.Election.Open() && c.Election.Quorum == electorate.Majority && there < members/2+1 {
 		cutOff = Blocker
 		why = fmt.Sprintf("Of %d members %d can be reached, this one among them, and %d have to vote: nobody can hold the VIP.", members, there, members/2+1)
 	}

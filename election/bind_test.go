@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
+	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/election/transport"
 	"github.com/herald-vip/herald/testenv/netns"
 )
@@ -17,7 +18,7 @@ import (
 // A node without a vote takes part from the address that it reaches a member from.
 func TestBindWithoutAVote(t *testing.T) {
 	config := func(members ...string) *Config {
-		c := &Config{Self: "w1", Lease: time.Second, Keys: [][]byte{make([]byte, 16)}, Members: make(map[string]netip.AddrPort)}
+		c := &Config{Self: "w1", Settings: electorate.Settings{Lease: time.Second, Keys: [][]byte{make([]byte, 16)}, Members: make(map[string]netip.AddrPort)}}
 		for i, m := range members {
 			c.Members[fmt.Sprintf("m%d", i)] = netip.MustParseAddrPort(m)
 		}

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/herald-vip/herald/election/advertisement"
+	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/testenv/wait"
 )
@@ -55,7 +56,7 @@ func newCluster(t testing.TB, listen Listener, at []netip.AddrPort, change func(
 		all[fmt.Sprintf("m%d", i+1)] = a
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		config := &Config{Self: name, Members: all, Keys: [][]byte{key(1)}, Lease: 600 * time.Millisecond}
+		config := &Config{Self: name, Settings: electorate.Settings{Members: all, Keys: [][]byte{key(1)}, Lease: 600 * time.Millisecond}}
 		if change != nil {
 			change(config)
 		}

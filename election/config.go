@@ -1,7 +1,6 @@
 package election
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,45 +8,20 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/election/members"
 )
 
-// Config is one member's view of an election. It is the same on all members,
-// except Self and Bind.
+// Config is one member's view of an election. Settings, Bind excepted, are the same on all members, and package config
+// has validated them.
 type Config struct {
-	// Self is this member's name. If it is none of Members, this one has no vote: it
-	// stands for leases, and those vote that have one.
+	electorate.Settings
+	// Self is this member's name. A member that is not in Members has no vote: it campaigns, and the voters decide.
 	Self string
-	// Bind is where this member listens, by UDP and TCP. With a vote, that is its address
-	// in Members, which is also what the zero value stands for; without one, its own
-	// address, at the members' port unless it says another, or for the zero value the one that it
-	// reaches a member from at the start.
-	Bind netip.AddrPort
-	// Members are all who vote, and where they are reached. Without any, members come and go by themselves: those
-	// that vote are agreed on.
-	Members map[string]netip.AddrPort
-	// Join is where this member, if there are no Members, looks for others.
-	Join []netip.AddrPort
-	// Bootstrap has this member begin a cluster if it has been in none before and finds none at Join.
-	Bootstrap bool
 	// Observer has this member, if there are no Members, ask for no vote.
 	Observer bool
-	// Forget is how long a voter may be silent before it loses its vote.
-	Forget time.Duration
-	// Keys encrypt and decrypt all messages, by AES with 16, 24 or 32 bytes; no two are
-	// the same. The first encrypts.
-	Keys [][]byte
-	// Insecure allows to have no Keys: anybody who can send from a member's
-	// address then decides who holds what.
-	Insecure bool
-	// Lease is how long a lease is granted for. It is renewed after a third.
-	Lease time.Duration
-	// Quorum is how many members must agree.
-	Quorum electorate.Quorum
 	// Remember is a file in which an observer keeps the addresses of those that
 	// offer something, to join by them when it is started again, beside Members, which may
 	// all be gone by then. Empty is none.
@@ -83,7 +57,11 @@ func (c *Config) member() string { return electorate.Member(c.Self, c.home(), c.
 func (c *Config) open() bool { return len(c.Members) == 0 }
 
 func (c *Config) openElectorate() lease.Open {
-	return lease.Open{Bootstrap: c.Bootstrap, Observer: c.Observer, Forget: c.Forget}
+	open := lease.Open{Bootstrap: c.Bootstrap, Observer: c.Observer}
+	if c.Forget != nil {
+		open.Forget = *c.Forget
+	}
+	return open
 }
 
 // votes reports whether this member is named as one that votes.
@@ -179,7 +157,7 @@ func (c *Config) clone() *Config {
 	return &copied
 }
 
-// check says in one sentence what is wrong with a configuration.
+// check returns an error about the first mistake that shows only at the start, when the address of this member is known.
 func (c *Config) check() error {
 	if err := c.checkObserver(); err != nil {
 		return err
@@ -190,8 +168,8 @@ func (c *Config) check() error {
 	if self := c.home(); c.votes() && c.Bind.IsValid() && c.Bind != self {
 		return fmt.Errorf("bind is %v, but the members expect %q at %v: make them the same", c.Bind, c.Self, self)
 	}
-	if err := c.checkKeys(); err != nil {
-		return err
+	if len(c.Keys) == 0 && !c.Insecure { // the file of the keys is not part of the settings
+		return errors.New("there is no key: set keyFile to a file that `herald keygen` wrote, the same on all members")
 	}
 	return c.electorate(nil).Validate()
 }
@@ -208,8 +186,6 @@ func (c *Config) checkObserver() error {
 			c.Self, strings.Join(slices.Sorted(maps.Keys(c.Members)), ", "))
 	case self.Port() == 0:
 		return fmt.Errorf("bind, %v, needs a port: the members have several", self.Addr())
-	case c.Insecure:
-		return fmt.Errorf("this node, %q, is not among the members and can join them only with the key: set keyFile, or make it a member", c.Self)
 	case c.Quorum == electorate.None:
 		return fmt.Errorf("this node, %q, is not among the members and gets no lease with quorum none: make it a member, or set quorum to majority", c.Self)
 	}
@@ -218,18 +194,10 @@ func (c *Config) checkObserver() error {
 
 func (c *Config) checkOpen() error {
 	switch self := c.home(); {
-	case len(c.Join) == 0 && !c.Bootstrap:
-		return errors.New("there are no members: list them, or use join or bootstrap")
 	case !self.Addr().IsValid() || self.Addr().IsUnspecified() || self.Port() == 0:
 		return fmt.Errorf("bind is %v: members that come and go by themselves need to know the address and port of this node", self)
-	case slices.ContainsFunc(c.Join, func(at netip.AddrPort) bool { return !at.IsValid() || at.Port() == 0 || at.Addr().Is4In6() }):
-		return fmt.Errorf("join wants plain addresses with ports, got %v", c.Join)
 	case slices.ContainsFunc(c.Join, func(at netip.AddrPort) bool { return at.Addr().Is4() != self.Addr().Is4() }):
 		return fmt.Errorf("join has %v and this node %v: an election is either IPv4 or IPv6", c.Join, self.Addr())
-	case c.Insecure:
-		return errors.New("members come and go by themselves only with the key: set keyFile, or name the members")
-	case c.Quorum == electorate.None:
-		return errors.New("members come and go by themselves only with a majority: set quorum to majority, or name the members")
 	}
 	return nil
 }
@@ -247,12 +215,6 @@ func (c *Config) checkMembers() error {
 			at = self
 		}
 		switch addr := at.Addr(); {
-		case !at.IsValid() || at.Port() == 0:
-			return fmt.Errorf("member %q needs an address and a port, it has %v", name, at)
-		case addr.IsUnspecified() || addr.IsMulticast():
-			return fmt.Errorf("member %q has the address %v, which nobody can be reached at", name, addr)
-		case addr.Is4In6():
-			return fmt.Errorf("member %q has the address %v: write it as %v", name, addr, addr.Unmap())
 		case addr.Zone() != "" || addr.IsLinkLocalUnicast() && addr.Is6():
 			return fmt.Errorf("member %q has the link-local address %v: give it another", name, addr)
 		case addr.Is4() != self.Addr().Is4():
@@ -262,24 +224,6 @@ func (c *Config) checkMembers() error {
 			return fmt.Errorf("members %q and %q have the same address, %v", other, name, at)
 		}
 		taken[at] = name
-	}
-	return nil
-}
-
-func (c *Config) checkKeys() error {
-	switch {
-	case len(c.Keys) == 0 && !c.Insecure:
-		return errors.New("there is no key: set keyFile to a file that `herald keygen` wrote, the same on all members")
-	case len(c.Keys) > 0 && c.Insecure:
-		return errors.New("insecure does not go with a key: remove the one or the other")
-	}
-	for i, key := range c.Keys {
-		if err := checkKey(key); err != nil {
-			return err
-		}
-		if slices.ContainsFunc(c.Keys[:i], func(other []byte) bool { return bytes.Equal(key, other) }) {
-			return fmt.Errorf("key %d is there twice: remove one", i+1)
-		}
 	}
 	return nil
 }

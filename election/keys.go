@@ -34,14 +34,6 @@ func Exposed(file string) string {
 	return fmt.Sprintf("%s has mode %04o, and anyone who reads the key in it can take every VIP: chmod 600 %s", file, info.Mode().Perm(), file)
 }
 
-func checkKey(key []byte) error {
-	switch len(key) {
-	case 16, 24, 32:
-		return nil
-	}
-	return fmt.Errorf("a key has 16, 24 or 32 bytes, this one has %d; `herald keygen` writes one", len(key))
-}
-
 func sameKeys(a, b [][]byte) bool { return slices.EqualFunc(a, b, bytes.Equal) }
 
 // rotateKeys makes these the ring's keys. Memberlist decrypts meanwhile, with a list

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/testenv/fabric"
 	"github.com/herald-vip/herald/testenv/wait"
@@ -174,7 +175,7 @@ func TestObserverBecomesVoterByReload(t *testing.T) {
 		if told := w.told(); len(told) > 0 || !w.holds("vip") {
 			t.Errorf("the lease moved: %v %+v", told, w.Lease("vip"))
 		}
-		if err := w.Apply(&Config{Self: "w1", Members: w.config.Members, Keys: w.config.Keys, Lease: w.config.Lease}); err != nil {
+		if err := w.Apply(&Config{Self: "w1", Settings: electorate.Settings{Members: w.config.Members, Keys: w.config.Keys, Lease: w.config.Lease}}); err != nil {
 			t.Errorf("it does not stay where it is: %v", err)
 		}
 	})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/health"
 )
 
@@ -75,7 +76,7 @@ func (d *Draft) Writer(tag string) *yaml.Writer {
 
 // Elect writes the election section, with the members that are known, or none.
 func (d *Draft) Elect(line int, members map[string]netip.AddrPort, o Options) {
-	d.Election = &config.Election{Members: members, KeyFile: cmp.Or(o.KeyFile, "/etc/herald/gossip.key")}
+	d.Election = &electorate.Settings{Members: members, KeyFile: cmp.Or(o.KeyFile, "/etc/herald/gossip.key")}
 	if len(members) == 0 {
 		voters := "all nodes that vote, this one among them, by the names of the hosts; the same on every node"
 		if o.Namespace != "" {

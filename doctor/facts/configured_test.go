@@ -6,14 +6,15 @@ import (
 	"testing"
 
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/netutil/link"
 	"github.com/herald-vip/herald/status/admin"
 )
 
 func TestWithMembers(t *testing.T) {
 	at := netip.MustParseAddrPort
-	named := &config.Config{NodeName: "m1", Election: &config.Election{Members: map[string]netip.AddrPort{"m1": at("10.0.0.1:7946"), "m2": at("10.0.0.2:7946")}}}
-	joins := &config.Config{NodeName: "m1", Election: &config.Election{
+	named := &config.Config{NodeName: "m1", Election: &electorate.Settings{Members: map[string]netip.AddrPort{"m1": at("10.0.0.1:7946"), "m2": at("10.0.0.2:7946")}}}
+	joins := &config.Config{NodeName: "m1", Election: &electorate.Settings{
 		Join: []netip.AddrPort{at("10.0.0.1:7946"), at("10.0.0.2:7946")}}}
 	running := &admin.Status{Election: &admin.Election{Members: []admin.Member{
 		{Name: "m1", Address: at("10.0.0.1:7946"), Self: true, Voter: true}, {Name: "m3", Address: at("10.0.0.3:7946"), Voter: true}, {Name: "w1"}}}}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/election/electorate"
 )
 
 const tcpTable = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
@@ -131,7 +131,7 @@ func TestPorts(t *testing.T) {
 	}
 	c := parsed(t, routedFile)
 	for bind, want := range map[string]string{"10.0.1.1:7946": "0.0.0.0:7947", "[fd00:1::1]:7946": "[::]:7947"} {
-		c.Election = &config.Election{Bind: netip.MustParseAddrPort(bind)}
+		c.Election = &electorate.Settings{Bind: netip.MustParseAddrPort(bind)}
 		for _, bridge := range []bool{true, false} {
 			*c.VIPs[0].Bridge = bridge
 			if got := slices.Contains(Ports(c), Port{"second chance", "udp", netip.MustParseAddrPort(want)}); got != bridge {

@@ -247,9 +247,9 @@ func (p *process) apply() error {
 
 // config is what the file says of the election. The mutex is held.
 func (n *node) config() *election.Config {
-	c := &election.Config{Self: n.name, Keys: [][]byte{make([]byte, 16)}, Lease: n.file.lease, State: n.state}
+	c := &election.Config{Self: n.name, Settings: electorate.Settings{Keys: [][]byte{make([]byte, 16)}, Lease: n.file.lease}, State: n.state}
 	if c.Members = maps.Clone(n.file.members); c.Members == nil {
-		c.Join, c.Bootstrap, c.Forget = homes(), n.name == "m1" && n.w.latest().Number == 0, forget*n.file.lease
+		c.Join, c.Bootstrap, c.Forget = homes(), n.name == "m1" && n.w.latest().Number == 0, new(forget*n.file.lease)
 	}
 	if !c.Members[n.name].IsValid() {
 		c.Bind = n.home
