@@ -7,17 +7,17 @@ import (
 )
 
 // Bridge sends new connections to a VIP on to other nodes that serve it, for as long as
-// routers, or neighbours, still send them to this one. Its methods do not wait for
-// anything but Held, as a withdrawal calls them, and do their work in the order of the calls. What
-// stands in their way is for the bridge to tell: nothing here depends on it.
+// routers, or neighbours, still send them to this one. Open and Close never wait, since a
+// withdrawal calls them, and take effect in the order of the calls. The bridge itself reports
+// its errors: nothing here depends on it.
 type Bridge interface {
 	// Open sends new connections to addrs on, while there are any and until a time at the
 	// latest. Those for which no other node is known to serve are left as they are.
 	Open(until time.Time, addrs ...netip.Addr)
 	// Close ends that. It is called before addrs are served here again.
 	Close(addrs ...netip.Addr)
-	// Held is how many connections clients elsewhere have with this node by each of addrs of which others pass packets on to it.
-	// It asks the kernel for all sockets, and is called in a drain with a deadline, once a second.
+	// Held counts, per VIP, the established connections from remote clients that other members forward here. It lists all
+	// sockets of the node, which can take a second: it is called once a second in a drain with a deadline, without a lock.
 	Held(addrs ...netip.Addr) (map[netip.Addr]int, error)
 }
 

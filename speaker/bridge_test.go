@@ -19,6 +19,9 @@ func (b bridge) Open(until time.Time, addrs ...netip.Addr) {
 func (b bridge) Close(addrs ...netip.Addr) { b.record("keep %s", list(addrs)) }
 
 func (b bridge) Held(addrs ...netip.Addr) (map[netip.Addr]int, error) {
+	b.listings.Add(1)
+	defer b.listings.Add(-1)
+	time.Sleep(b.listing)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.counts = append(b.counts, len(addrs))

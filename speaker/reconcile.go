@@ -16,7 +16,6 @@ import (
 func (s *Speaker) reconcile() {
 	now := time.Now()
 	s.again = time.Time{}
-	s.countHeld(now)
 	var moved []move
 	for _, u := range s.order {
 		is := s.assessChecks(u)
@@ -104,45 +103,9 @@ func (s *Speaker) reconcile() {
 		s.drain.Complete()
 	}
 	wake.Up(s.wake)
-}
-
-// countEvery is how often connections are counted that a drain waits for.
-const countEvery = time.Second
-
-// countHeld counts the connections that a drain with a deadline waits for.
-func (s *Speaker) countHeld(now time.Time) {
-	var addrs []netip.Addr
-	for _, u := range s.order {
-		if s.waits(now, u) {
-			addrs = append(addrs, u.Addr)
-		}
+	if slices.ContainsFunc(s.order, func(u *unit) bool { return s.waits(now, u) }) {
+		wake.Up(s.count)
 	}
-	if len(addrs) == 0 || now.Before(s.counted.Add(countEvery)) {
-		return
-	}
-	var err error
-	if s.held, err = s.bridge.Held(addrs...); err != nil && s.uncounted == nil {
-		s.log.Warn("cannot count connections: the drain waits until its deadline", "err", err)
-	}
-	s.uncounted, s.counted = err, now
-}
-
-// waits says whether u stays while somebody has a connection by it, in a drain with a deadline: other members may pass on packets
-// of such a connection to this node, but on a flat layer 2.
-func (s *Speaker) waits(now time.Time, u *unit) bool {
-	return s.bridge != nil && u.vip.Bridge && u.vip.Flat == nil && (u.at.stage == Draining || u.at.stage == Lingering) && now.Before(s.deadline)
-}
-
-// linger is how long u is to stay in [Lingering]: until connections are counted again, if there were any.
-func (s *Speaker) linger(now time.Time, u *unit) time.Duration {
-	if !s.waits(now, u) || s.held[u.Addr] == 0 && s.uncounted == nil { // what cannot be counted may be there
-		return u.vip.Linger
-	}
-	since := now
-	if u.at.stage == Lingering {
-		since = u.at.since
-	}
-	return max(u.vip.Linger, wake.Earlier(s.counted.Add(countEvery), s.deadline).Sub(since))
 }
 
 // move is a change to be logged.

@@ -140,26 +140,25 @@ type Speaker struct {
 	bridge    Bridge  // nil if there is none
 	members   Members // nil if there are none
 	wake      chan struct{}
-	changed   atomic.Bool // other members may serve something else
+	count     chan struct{} // wakes countConnections
+	changed   atomic.Bool   // other members may serve something else
 
-	mu        sync.Mutex
-	verdicts  map[string]health.Verdict
-	order     []*unit                                    // those that are configured come first, as they are there
-	peers     []string                                   // all there are
-	told      map[netip.Prefix]gracefulshutdown.Audience // of what is announced; to nobody, if in a table
-	stands    map[string]Flat                            // VIPs that this node is a candidate for
-	serves    map[string]bool                            // what the other members were told
-	lapsed    map[string]bool                            // VIPs whose lease ended while this node answered
-	backoffs  map[string]backoff                         // by VIP
-	unguarded error                                      // why the fence does not know all addresses
-	unable    error                                      // why this node could answer for no address when it last tried
-	tried     time.Time
-	drain     gracefulshutdown.Drain
-	deadline  time.Time          // of a drain that waits for connections to end
-	held      map[netip.Addr]int // these connections, as they were when last counted
-	uncounted error              // why they could not be
-	counted   time.Time          // zero is not yet in this drain
-	again     time.Time          // when time alone will change a decision; zero is never
+	mu          sync.Mutex
+	verdicts    map[string]health.Verdict
+	order       []*unit                                    // those that are configured come first, as they are there
+	peers       []string                                   // all there are
+	told        map[netip.Prefix]gracefulshutdown.Audience // of what is announced; to nobody, if in a table
+	stands      map[string]Flat                            // VIPs that this node is a candidate for
+	serves      map[string]bool                            // what the other members were told
+	lapsed      map[string]bool                            // VIPs whose lease ended while this node answered
+	backoffs    map[string]backoff                         // by VIP
+	unguarded   error                                      // why the fence does not know all addresses
+	unable      error                                      // why this node could answer for no address when it last tried
+	tried       time.Time
+	drain       gracefulshutdown.Drain
+	deadline    time.Time // of a drain that waits for connections to end
+	connections connections
+	again       time.Time // when time alone will change a decision; zero is never
 }
 
 // binding is one address on one link, the unit of every decision.
@@ -219,6 +218,7 @@ func New(log *slog.Logger, routes Routes, kernel Kernel, addresses Addresses, fl
 		bridge:    bridge,
 		members:   members,
 		wake:      make(chan struct{}, 1),
+		count:     make(chan struct{}, 1),
 		verdicts:  make(map[string]health.Verdict),
 		told:      make(map[netip.Prefix]gracefulshutdown.Audience),
 		stands:    make(map[string]Flat),
@@ -230,6 +230,9 @@ func New(log *slog.Logger, routes Routes, kernel Kernel, addresses Addresses, fl
 // Run moves planned changes on and retries what failed, until ctx is done. It
 // withdraws nothing at its end: that is [Speaker.Drain]'s.
 func (s *Speaker) Run(ctx context.Context) {
+	var counting sync.WaitGroup
+	defer counting.Wait()
+	counting.Go(func() { s.countConnections(ctx) })
 	wake.Loop(ctx, s.wake, func() time.Time {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -344,7 +347,7 @@ func (s *Speaker) FenceClosed() {
 func (s *Speaker) Drain(reason string, deadline time.Duration) (wait func(context.Context) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.deadline, s.uncounted, s.counted = time.Now().Add(deadline), nil, time.Time{}
+	s.deadline, s.connections = time.Now().Add(deadline), connections{}
 	if s.drain.Begin(reason) {
 		s.log.Info("draining", "reason", reason)
 	}

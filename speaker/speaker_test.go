@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,6 +39,8 @@ type node struct {
 	held     int           // connections by each address that is passed on
 	counts   []int         // of so many addresses each
 	silent   error         // of a count
+	listing  time.Duration // how long a count takes
+	listings atomic.Int32  // counts under way
 	taken    bool          // what was bound is not there any more
 }
 

@@ -3,7 +3,9 @@ package conntrack
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -37,9 +39,9 @@ func requestAll[T any](family int, typ netlink.HeaderType, about []T, encode fun
 	if len(about) == 0 {
 		return nil
 	}
-	conn, err := netlink.Dial(family, nil)
+	conn, err := dial(family)
 	if err != nil {
-		return fmt.Errorf("open netlink socket: %w", err)
+		return err
 	}
 	defer conn.Close()
 	_ = conn.SetOption(netlink.CapAcknowledge, true) // errors need not repeat the request
@@ -55,11 +57,18 @@ func requestAll[T any](family int, typ netlink.HeaderType, about []T, encode fun
 				Header: netlink.Header{Type: typ, Flags: netlink.Request | netlink.Acknowledge}, Data: data,
 			})
 		}
+		if err := conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
+			return err
+		}
 		if _, err := conn.SendMessages(messages); err != nil {
 			return err
 		}
 		for range messages {
-			if _, err := conn.Receive(); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ESTALE) && first == nil {
+			_, err := conn.Receive()
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				return err
+			}
+			if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ESTALE) && first == nil {
 				first = err
 			}
 		}
