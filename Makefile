@@ -209,6 +209,10 @@ bin/frr.tar: testenv/containerlab/frr-image
 	testenv/install debootstrap debian-archive-keyring
 	testenv/containerlab/frr-image $@
 
+bin/vale: testenv/vale/go.mod testenv/vale/go.sum
+	testenv/install gcc libc6-dev
+	CGO_ENABLED=1 go -C testenv/vale build -o ../../bin/vale github.com/vale-cli/vale/v3/cmd/vale
+
 race-binary: go
 	testenv/install gcc libc6-dev
 	CGO_ENABLED=1 go build -race -trimpath -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o bin/race/herald ./cmd/herald
