@@ -84,7 +84,7 @@ func examinePassing(_ *config.Config, f *facts.Facts, out *findings) {
 	const subject = "second chance"
 	switch p := f.Running.Passing; {
 	case p.Error != "":
-		out.warning(subject, p.Error, "Packets of others' connections that are not passed on are answered with a reset.", "as it says; docs/second-chance.md has what it takes")
+		out.warning(subject, p.Error, "Packets of others' connections that are not passed on are answered with a reset.", "as it says; docs/connections.md has what it takes")
 	case len(p.Members) == 0:
 		out.fine(subject, "no other member says that it passes packets on")
 	default:

@@ -15,7 +15,7 @@ import (
 	"github.com/herald-vip/herald/doctor/facts"
 )
 
-// sample is the report that docs/doctor.md shows: of a master before Herald is started there.
+// sample is the report that docs/troubleshooting.md shows: of a master before Herald is started there.
 func sample(t testing.TB) Report {
 	t.Helper()
 	c := parsed(t, strings.Replace(flatFile, `tcp: {address: "127.0.0.1:6443"}`,
@@ -50,20 +50,20 @@ func TestSubjectIsPrintable(t *testing.T) {
 
 // The page shows what the command prints.
 func TestPage(t *testing.T) {
-	page, err := os.ReadFile("../docs/doctor.md")
+	page, err := os.ReadFile("../docs/troubleshooting.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, shown, _ := strings.Cut(string(page), "```\n$ herald doctor --config /etc/herald/herald.yaml\n")
 	shown, _, _ = strings.Cut(shown, "```")
 	if diff := cmp.Diff(rendered(t, sample(t)), shown); diff != "" {
-		t.Errorf("docs/doctor.md shows another report (-printed +shown):\n%s", diff)
+		t.Errorf("docs/troubleshooting.md shows another report (-printed +shown):\n%s", diff)
 	}
 }
 
 // The page names every field of the JSON form and every topic.
 func TestPageOnJSON(t *testing.T) {
-	page, err := os.ReadFile("../docs/doctor.md")
+	page, err := os.ReadFile("../docs/troubleshooting.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestPageOnJSON(t *testing.T) {
 		for i := range s.NumField() {
 			name, _, _ := strings.Cut(s.Field(i).Tag.Get("json"), ",")
 			if !strings.Contains(string(page), "| `"+name+"` |") {
-				t.Errorf("docs/doctor.md lacks the field %s", name)
+				t.Errorf("docs/troubleshooting.md lacks the field %s", name)
 			}
 		}
 	}
@@ -82,7 +82,7 @@ func TestPageOnJSON(t *testing.T) {
 		f.Tenants = []v1alpha1.Tenant{acme()}
 		for _, finding := range examine(c, f) {
 			if !strings.Contains(string(page), "| `"+finding.Topic+"` |") {
-				t.Errorf("docs/doctor.md lacks the topic %s", finding.Topic)
+				t.Errorf("docs/troubleshooting.md lacks the topic %s", finding.Topic)
 			}
 		}
 	}

@@ -52,7 +52,7 @@ func FuzzExaBGP(f *testing.F) {
 		"process a { run healthcheck --ip ::1 --ip; }", "process a { run healthcheck --start-ip 3 --ip ::1 --increase 4294967295 --up-metric 4294967295 --ip ::2; }")
 }
 
-// The table of docs/migrating.md is the one of the code, of fields that Herald has.
+// The table of TABLES.md is the one of the code, of fields that Herald has.
 func TestExaBGPTable(t *testing.T) {
 	table, all := tableOf("setting", exabgp.Table())
 	manual(t, "ExaBGP", table)

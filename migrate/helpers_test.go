@@ -24,7 +24,7 @@ import (
 	"github.com/herald-vip/herald/migrate/metallb"
 )
 
-var update = flag.Bool("update", false, "write the golden files and docs/migrating.md anew")
+var update = flag.Bool("update", false, "write the golden files and TABLES.md anew")
 
 // converter is one of a file.
 type converter struct {
@@ -322,10 +322,10 @@ func node(r *migrate.Result) string {
 	return "node"
 }
 
-// manual compares a table of docs/migrating.md with the one of the code; -update writes it anew.
+// manual compares a table of TABLES.md with the one of the code; -update writes it anew.
 func manual(t *testing.T, name, table string) {
 	t.Helper()
-	const manual = "../docs/migrating.md"
+	const manual = "TABLES.md"
 	data, err := os.ReadFile(manual)
 	if err != nil {
 		t.Fatal(err)
@@ -350,22 +350,17 @@ func tableOf(word string, rows []migrate.Row) (table string, becomes []string) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| in | %s | becomes | |\n|---|---|---|---|\n", word)
 	for _, row := range rows {
+		if row.Becomes == "" {
+			continue // reported by the command
+		}
 		in := "the file"
 		if row.In != "" {
 			in = "`" + row.In + "`"
 		}
-		fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", in, strings.Join(row.Names, "`, `"), orNothing(row.Becomes), row.Text)
+		fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", in, strings.Join(row.Names, "`, `"), row.Becomes, row.Text)
 		becomes = append(becomes, row.Becomes)
 	}
 	return b.String(), becomes
-}
-
-// orNothing is a dash for what becomes nothing.
-func orNothing(becomes string) string {
-	if becomes == "" {
-		return "–"
-	}
-	return becomes
 }
 
 // checkFields checks that what settings become are fields that Herald has, some at least.

@@ -59,7 +59,7 @@ func FuzzKeepalived(f *testing.F) {
 		"vrrp_script a { script \"curl -o\" }\nvrrp_instance a { track_script { a } virtual_ipaddress { ::1 } }")
 }
 
-// The table of docs/migrating.md is the one of the code, of fields that Herald has.
+// The table of TABLES.md is the one of the code, of fields that Herald has.
 func TestKeepalivedTable(t *testing.T) {
 	table, all := tableOf("keyword", keepalived.Table())
 	manual(t, "keepalived", table)

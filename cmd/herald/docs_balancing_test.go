@@ -2,7 +2,6 @@ package main
 
 import (
 	"net"
-	"os"
 	"path"
 	"regexp"
 	"slices"
@@ -15,10 +14,10 @@ import (
 	"github.com/herald-vip/herald/config"
 )
 
-// The guides to what is behind a balancer.
+// The two guides in the page on balancing.
 const (
-	balancingKubeadm  = "../../docs/balancing-kubeadm.md"
-	balancingRegistry = "../../docs/balancing-registry.md"
+	balancingKubeadm  = "../../docs/balancing.md#A control plane behind 127.0.0.1:9443"
+	balancingRegistry = "../../docs/balancing.md#A registry behind 127.0.0.1:5000"
 )
 
 // guideBalancer is the balancer of a name in the first configuration of a page, and its
@@ -132,11 +131,7 @@ func TestRegistryGuide(t *testing.T) {
 	if configs != 2 || hosts != 2 {
 		t.Errorf("there are %d config.toml and %d hosts.toml, want two of each", configs, hosts)
 	}
-	text, err := os.ReadFile(balancingRegistry)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if name := path.Join("/etc/containerd/certs.d", at, "hosts.toml"); !strings.Contains(string(text), name) {
+	if name := path.Join("/etc/containerd/certs.d", at, "hosts.toml"); !strings.Contains(section(t, balancingRegistry), name) {
 		t.Errorf("the guide does not name %s", name)
 	}
 }

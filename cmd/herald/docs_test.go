@@ -19,27 +19,41 @@ import (
 // guides are the pages whose commands and configurations are to be copied.
 func guides() []string {
 	return []string{
-		"../../docs/kubeadm.md", "../../docs/k3s.md", "../../docs/services.md",
-		"../../docs/balancing.md", balancingKubeadm, balancingRegistry, "../../docs/anycast.md",
+		"../../docs/kubeadm.md", "../../docs/platforms/README.md", "../../docs/services.md", "../../docs/balancing.md", "../../docs/anycast.md",
 	}
 }
 
-// blocks are the code blocks of a page in a language.
+// blocks returns the code blocks of a page, or of one section of it, in a language. page is FILE or FILE#HEADING.
 func blocks(t *testing.T, page, language string) []string {
 	t.Helper()
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var out []string
-	for _, m := range regexp.MustCompile("(?ms)^( *)```"+language+"\n(.*?)^ *```$").FindAllSubmatch(text, -1) {
-		indent := regexp.MustCompile("(?m)^" + string(m[1])) // of a block in a list
-		out = append(out, indent.ReplaceAllString(string(m[2]), ""))
+	for _, m := range regexp.MustCompile("(?ms)^( *)```"+language+"\n(.*?)^ *```$").FindAllStringSubmatch(section(t, page), -1) {
+		indent := regexp.MustCompile("(?m)^" + m[1]) // of a block in a list
+		out = append(out, indent.ReplaceAllString(m[2], ""))
 	}
 	if len(out) == 0 {
 		t.Errorf("%s has no %s blocks", page, language)
 	}
 	return out
+}
+
+// section returns the text of FILE, or of the section below its HEADING of level 2 if page is FILE#HEADING.
+func section(t *testing.T, page string) string {
+	t.Helper()
+	file, heading, part := strings.Cut(page, "#")
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(data)
+	if part {
+		var ok bool
+		if _, text, ok = strings.Cut(text, "\n## "+heading+"\n"); !ok {
+			t.Fatalf("%s has no section %q", file, heading)
+		}
+		text, _, _ = strings.Cut(text, "\n## ")
+	}
+	return text
 }
 
 // shared is the configuration that the guides start from.
@@ -91,7 +105,7 @@ func configurations(t *testing.T, page string) (out []string) {
 // the shared one by their changes, is valid and can be made a manifest of.
 func TestGuidesConfigurations(t *testing.T) {
 	all := map[string][]string{}
-	for _, page := range append(guides(), "../../README.md", "../../docs/bridge.md", "../../docs/flat-layer-2.md", "../../docs/routers.md") {
+	for _, page := range append(guides(), "../../README.md", "../../docs/connections.md", "../../docs/flat-layer-2.md", "../../docs/routers.md") {
 		all[page] = configurations(t, page)
 	}
 	for _, file := range []string{shared, "../../docs/herald-worker.yaml"} {
@@ -122,7 +136,7 @@ func TestGuidesConfigurations(t *testing.T) {
 
 // TestGuidesCommands checks that herald has the commands and flags of the guides.
 func TestGuidesCommands(t *testing.T) {
-	for _, page := range append(guides(), "../../docs/cluster-api.md", "../../docs/k0s.md") {
+	for _, page := range append(guides(), "../../docs/platforms/machines.md", "../../docs/platforms/README.md#k0s") {
 		found := 0
 		for _, block := range blocks(t, page, "sh") {
 			for line := range strings.Lines(block) {

@@ -10,7 +10,7 @@ const (
 	inOption   = "healthcheck"
 )
 
-// Table is all settings that are known, in the order of docs/migrating.md. Of an option that becomes something the first name is its own.
+// Table is all settings that are known, in the order of TABLES.md. Of an option that becomes something the first name is its own.
 func Table() []migrate.Row {
 	const (
 		own     = "is about ExaBGP's own process"

@@ -9,7 +9,7 @@ const (
 	inService = "a service"
 )
 
-// Table is all settings that are known, in the order of docs/migrating.md.
+// Table is all settings that are known, in the order of TABLES.md.
 func Table() []migrate.Row {
 	const (
 		list    = "BIRD learns the VIPs from table 201 of the kernel, and no file is written for it"

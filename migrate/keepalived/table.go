@@ -15,7 +15,7 @@ const (
 	inURL      = "url"
 )
 
-// Table is all keywords that are known, in the order of docs/migrating.md. The first row that fits counts.
+// Table is all keywords that are known, in the order of TABLES.md. The first row that fits counts.
 func Table() []migrate.Row {
 	const (
 		network = "Herald configures VIPs and nothing else: leave it to the system's network configuration"

@@ -2,7 +2,7 @@ package kubevip
 
 import "github.com/herald-vip/herald/migrate"
 
-// Table is all of kube-vip's settings, in the order of docs/migrating.md.
+// Table is all of kube-vip's settings, in the order of TABLES.md.
 func Table() []migrate.Row {
 	const (
 		services = "only the control plane is converted: set Services up with Herald, from AddressPools, or keep kube-vip for them, with cp_enable false"

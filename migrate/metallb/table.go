@@ -2,7 +2,7 @@ package metallb
 
 import "github.com/herald-vip/herald/migrate"
 
-// Table is all of MetalLB's fields, in the order of docs/migrating.md.
+// Table is all of MetalLB's fields, in the order of TABLES.md.
 func Table() []migrate.Row {
 	const (
 		byLabels   = "an advertisement of a part of a pool's Services: give these a pool of their own, with serviceSelectors, and addresses that only it has"

@@ -1,5 +1,5 @@
-// Package reference writes and checks docs/config.md, which says what is in the file of package
-// config, and docs/services-api.md and docs/tenants-api.md, which say what is in the CRDs of package v1alpha1.
+// Package reference writes and checks docs/config.md, the reference of the file of package
+// config, and docs/resources.md, the reference of the CRDs of package v1alpha1.
 package reference
 
 import (
@@ -21,7 +21,7 @@ import (
 
 const root = "../../.."
 
-var update = flag.Bool("update", false, "write docs/config.md, docs/services-api.md and docs/tenants-api.md anew")
+var update = flag.Bool("update", false, "write docs/config.md and docs/resources.md")
 
 // Both pages are as what they are made of; -update writes them anew.
 func TestPages(t *testing.T) {
@@ -47,8 +47,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// pages are docs/config.md, from the types of package config, their doc comments and the example, and
-// docs/services-api.md and docs/tenants-api.md, from the CRDs in the order of the types of package v1alpha1.
+// pages returns docs/config.md, from the types of package config, their doc comments and the example, and
+// docs/resources.md, from the CRDs in the order of the types of package v1alpha1.
 func pages() (map[string][]byte, error) {
 	source, err := readSource()
 	if err != nil {
@@ -82,12 +82,8 @@ func pages() (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	services, err := resourcesPage(servicesIntroduction, example[0], kinds[:3]...)
-	if err != nil {
-		return nil, err
-	}
-	tenants, err := resourcesPage(tenantsIntroduction, nil, kinds[3:]...)
-	return map[string][]byte{"config.md": file, "services-api.md": services, "tenants-api.md": tenants}, err
+	resources, err := resourcesPage(resourcesIntroduction, example[0], kinds...)
+	return map[string][]byte{"config.md": file, "resources.md": resources}, err
 }
 
 // readSource reads the Go files that declare the types of the configuration file.

@@ -13,16 +13,8 @@ type schema struct {
 	Items       *schema            `yaml:"items"`
 	Required    []string           `yaml:"required"`
 	Default     any                `yaml:"default"`
-	Rules       []rule             `yaml:"x-kubernetes-validations"`
 
 	about string // what its type is, where that is not the description
-}
-
-// rule is one that a value has to keep.
-type rule struct {
-	Message string `yaml:"message"`
-	// FieldPath is the field that it is about, such as .bgp.communities; empty if it is the value as a whole.
-	FieldPath string `yaml:"fieldPath"`
 }
 
 // readSchema reads that of the only version of a CRD.

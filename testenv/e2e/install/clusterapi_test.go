@@ -27,7 +27,7 @@ type kinds struct {
 	files []string
 }
 
-// clusterAPIModules are at the versions that docs/cluster-api.md names. No code of them is compiled.
+// clusterAPIModules are at the versions that docs/platforms/machines.md names. No code of them is compiled.
 var clusterAPIModules = map[string]kinds{
 	"sigs.k8s.io/cluster-api@v1.14.2": {"h1:o3GFNaeNFAOEEMpDPfhCK+2CjmV6gtQ8yLEcUwCg7bA=", []string{
 		"cluster.x-k8s.io_clusters.yaml",
@@ -72,19 +72,19 @@ func definitions(t *testing.T, module string, of kinds) (files []string) {
 }
 
 // TestClusterAPI has a kube-apiserver that knows the kinds of Cluster API and three
-// providers judge manifests/cluster-api, its words filled in as docs/cluster-api.md says.
+// providers judge manifests/cluster-api, its words filled in as docs/platforms/machines.md says.
 func TestClusterAPI(t *testing.T) {
 	k := site.StartAPIServer(t)
-	page := site.ReadFile(t, "../../../docs/cluster-api.md")
+	page := site.ReadFile(t, "../../../docs/platforms/machines.md")
 	for module, of := range clusterAPIModules {
 		if _, version, _ := strings.Cut(module, "@"); !strings.Contains(page, version) {
-			t.Errorf("docs/cluster-api.md does not name %s", module)
+			t.Errorf("docs/platforms/machines.md does not name %s", module)
 		}
 		site.Must(t, k.API.Define(t.Context(), definitions(t, module, of)...))
 	}
 	rows := regexp.MustCompile("(?m)^ *\\| (CAP\\w+) \\| `(\\w+)` \\| `(\\[.*\\])` \\|$").FindAllStringSubmatch(page, -1)
 	if len(rows) != 3 {
-		t.Fatalf("docs/cluster-api.md has words for %d providers, want three", len(rows))
+		t.Fatalf("docs/platforms/machines.md has words for %d providers, want three", len(rows))
 	}
 	for _, row := range rows {
 		words := map[string]string{

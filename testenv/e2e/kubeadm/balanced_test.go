@@ -10,10 +10,7 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-const (
-	balancingGuide = "../../../docs/balancing-kubeadm.md"
-	balancing      = "../../../docs/balancing.md"
-)
+const balancingGuide = "../../../docs/balancing.md"
 
 // TestBalanced is a cluster without a VIP, whose endpoint is 127.0.0.1:9443 on each node, by Herald as a service; a client
 // on the worker connects to it all the time. At the end its worker changes to a balancer of the site's own, and back.

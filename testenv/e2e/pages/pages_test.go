@@ -129,7 +129,7 @@ func TestComparisonPage(t *testing.T) {
 	}
 }
 
-// TestConformancePage checks that docs/conformance-services.md names no test that does
+// TestConformancePage checks that the section of testenv/e2e/README.md on Kubernetes' own tests names no test that does
 // not exist, and leaves none out.
 func TestConformancePage(t *testing.T) {
 	var tests []string
@@ -150,7 +150,12 @@ func TestConformancePage(t *testing.T) {
 		"manifests/kustomize/services", "type and ports change", services.Excluded,
 	}
 	named := make(map[string]bool)
-	for _, word := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(string(read(t, "docs/conformance-services.md")), -1) {
+	_, section, ok := strings.Cut(string(read(t, "testenv/e2e/README.md")), "\n## Kubernetes' own tests of load balancers\n")
+	section, _, end := strings.Cut(section, "\n## ")
+	if !ok || !end {
+		t.Fatal("the page has no section on Kubernetes' own tests")
+	}
+	for _, word := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(section, -1) {
 		named[word[1]] = true
 		if !slices.Contains(tests, word[1]) && !slices.Contains(others, word[1]) {
 			t.Errorf("there is no test %q", word[1])

@@ -124,7 +124,7 @@ func (a *crdAPI) testUnknownField(t *testing.T) {
 	}
 }
 
-// testExample has the server judge the example of docs/services-api.md.
+// testExample has the server judge the example of docs/resources.md.
 func (a *crdAPI) testExample(t *testing.T) {
 	example := site.ReadFile(t, "../../../api/v1alpha1/example.yaml")
 	for object := range strings.SplitSeq(example, "\n---\n") {

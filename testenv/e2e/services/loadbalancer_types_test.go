@@ -16,7 +16,7 @@ import (
 )
 
 // TestLoadBalancer re-expresses what Kubernetes tests of Services of type LoadBalancer,
-// as far as it is not kube-proxy's: docs/conformance-services.md has the list.
+// as far as it is not kube-proxy's: testenv/e2e/README.md has the list.
 func TestLoadBalancer(t *testing.T) {
 	b := startBalancers(t)
 	for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP} {
