@@ -18,17 +18,17 @@ type Mode int
 // The modes of a Service.
 const (
 	NotServed Mode = iota
-	// ByStatus: it is of type LoadBalancer, and has its VIPs in its status.
+	// ByStatus: a Service of type LoadBalancer, with its VIPs in its status.
 	ByStatus
-	// ByNodePorts: it is of another type that has node ports, and has its VIPs in an annotation.
+	// ByNodePorts: a Service of type NodePort, with its VIPs in an annotation.
 	ByNodePorts
-	// ByEndpoints: connections are sent to the load balancer that its own cluster gave it.
+	// ByEndpoints: connections go to the load balancer that its own cluster provides.
 	ByEndpoints
-	// ByRoute: it has no VIP, and requests that routes send to it arrive at its node ports, or at those of its copy.
+	// ByRoute: a backend of a route, without a VIP. Requests arrive at its node ports or at the node ports of its copy.
 	ByRoute
 )
 
-// ModeOf is how a Service is served, if those in scope are served from the load-balancing cluster.
+// ModeOf returns the mode of a Service. The load-balancing cluster serves all Services in scope.
 func ModeOf(s *corev1.Service, scope service.Scope) Mode {
 	annotated := s.Annotations[AnnotationClass] == ClassKubeLB
 	switch {
@@ -44,7 +44,7 @@ func ModeOf(s *corev1.Service, scope service.Scope) Mode {
 	return NotServed
 }
 
-// NeedsCopy reports whether a Service that a route sends requests to has no node ports of its own.
+// NeedsCopy reports whether a backend of a route lacks node ports and so needs a copy.
 func NeedsCopy(s *corev1.Service) bool {
 	return s.Spec.Type == corev1.ServiceTypeClusterIP && reachable(s)
 }
@@ -54,8 +54,8 @@ func reachable(s *corev1.Service) bool {
 	return s.Spec.Type != corev1.ServiceTypeExternalName && s.Spec.ClusterIP != corev1.ClusterIPNone && len(s.Spec.Selector) > 0
 }
 
-// Ask is what is asked for a Service that is served, given its endpoints, and its copy, if it has one. The error is a [pool.Refusal] for who made the
-// Service. Nil without an error is that there is nothing to ask for yet.
+// Ask returns the specification of the TCPLoadBalancer of a Service, given its endpoints and its copy, if any. The error
+// is a [pool.Refusal] for the Service's author. Nil without an error means that the data is not complete yet.
 func Ask(s *corev1.Service, mode Mode, copied *corev1.Service, endpoints iter.Seq[service.Endpoints]) (*v1alpha1.TCPLoadBalancerSpec, error) {
 	if mode == ByRoute {
 		return askInternal(s, copied, endpoints)
@@ -87,7 +87,7 @@ func Ask(s *corev1.Service, mode Mode, copied *corev1.Service, endpoints iter.Se
 		}
 		if target == 0 {
 			return nil, &pool.Refusal{Reason: pool.InvalidClaim, Message: fmt.Sprintf(
-				"port %d has no node port, by which the load-balancing cluster would reach it: set allocateLoadBalancerNodePorts: true", p.Port)}
+				"port %d has no node port, which the load-balancing cluster needs to reach it: set allocateLoadBalancerNodePorts: true", p.Port)}
 		}
 		spec.Ports = append(spec.Ports, v1alpha1.LoadBalancerPort{
 			Name: p.Name, Protocol: claim.Ports[i].Protocol, Port: p.Port, TargetPort: target,
@@ -113,18 +113,18 @@ func Ask(s *corev1.Service, mode Mode, copied *corev1.Service, endpoints iter.Se
 	return spec, nil
 }
 
-// endpointsMissing is why a Service has no endpoints to send connections to, nil if it may have some soon.
+// endpointsMissing returns why the Service has no usable load balancer of its own; nil if it may get one soon.
 func endpointsMissing(s *corev1.Service) error {
 	for _, i := range s.Status.LoadBalancer.Ingress {
 		if i.Hostname != "" {
 			return &pool.Refusal{Reason: pool.InvalidClaim, Message: fmt.Sprintf(
-				"its own load balancer is %s, which is a name: want one with an address, or a Service of type NodePort", i.Hostname)}
+				"its own load balancer is the name %s, not an address: want a load balancer with an address, or a Service of type NodePort", i.Hostname)}
 		}
 	}
 	return nil
 }
 
-// askInternal is what is asked for a Service that routes send requests to.
+// askInternal returns the specification of the TCPLoadBalancer of a backend of routes.
 func askInternal(s, copied *corev1.Service, endpoints iter.Seq[service.Endpoints]) (*v1alpha1.TCPLoadBalancerSpec, error) {
 	spec := &v1alpha1.TCPLoadBalancerSpec{Origin: v1alpha1.Origin{Namespace: s.Namespace, Name: s.Name}, Internal: true, Partial: true}
 	reached := s
@@ -142,11 +142,11 @@ func askInternal(s, copied *corev1.Service, endpoints iter.Seq[service.Endpoints
 		if i < 0 {
 			continue
 		}
-		told := v1alpha1.LoadBalancerPort{Name: p.Name, Protocol: string(p.Protocol), Port: p.Port, TargetPort: reached.Spec.Ports[i].NodePort}
+		port := v1alpha1.LoadBalancerPort{Name: p.Name, Protocol: string(p.Protocol), Port: p.Port, TargetPort: reached.Spec.Ports[i].NodePort}
 		if p.AppProtocol != nil {
-			told.AppProtocol = *p.AppProtocol
+			port.AppProtocol = *p.AppProtocol
 		}
-		spec.Ports = append(spec.Ports, told)
+		spec.Ports = append(spec.Ports, port)
 	}
 	if len(spec.Ports) == 0 {
 		return nil, nil
@@ -160,7 +160,7 @@ func askInternal(s, copied *corev1.Service, endpoints iter.Seq[service.Endpoints
 	}
 	slices.Sort(spec.Nodes)
 	spec.Nodes = slices.DeleteFunc(slices.Compact(spec.Nodes), func(n string) bool { return n == "" })
-	// With pods anywhere all nodes lead there; with none the gateway says so at once.
+	// If any node has pods, all nodes forward to them; if none has, the gateway answers with an error at once.
 	spec.Local = len(spec.Nodes) == 0 || !NeedsCopy(s) && s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 	if !spec.Local {
 		spec.Nodes = nil

@@ -17,7 +17,7 @@ import (
 	"github.com/herald-vip/herald/service/pool"
 )
 
-// web is a Service of a tenant as its API server has it, changed by each of change.
+// web returns a Service of a tenant as its API server stores it, modified by change.
 func web(change ...func(*corev1.Service)) *corev1.Service {
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u", Generation: 1},
@@ -82,10 +82,10 @@ func TestAsk(t *testing.T) {
 		s      *corev1.Service
 		mode   Mode
 		change func(*v1alpha1.TCPLoadBalancerSpec)
-		fails  string // or else
+		fails  string // a part of the expected error
 	}{
 		"plain": {s: web()},
-		"all that can be asked": {
+		"all fields": {
 			s: web(func(s *corev1.Service) {
 				s.Annotations = map[string]string{service.AnnotationPool: "public", service.AnnotationShare: "dns", service.AnnotationAddresses: "10.1.0.5"}
 				s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
@@ -98,7 +98,7 @@ func TestAsk(t *testing.T) {
 				w.SessionAffinity, w.IPFamilies, w.Partial = 10800, []string{"IPv4", "IPv6"}, true
 			},
 		},
-		"what an agent has written before": {s: web(annotated(service.AnnotationAssigned, "10.1.0.5"))},
+		"written by an agent before": {s: web(annotated(service.AnnotationAssigned, "10.1.0.5"))},
 		"local": {
 			s:      web(func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal }),
 			change: func(w *v1alpha1.TCPLoadBalancerSpec) { w.Local, w.Nodes = true, []string{"n1", "n2"} },
@@ -112,12 +112,12 @@ func TestAsk(t *testing.T) {
 				w.Endpoints, w.Ports[0].TargetPort = []string{"203.0.113.8", "203.0.113.9"}, 80
 			},
 		},
-		"its own balancer is not there yet": {s: web(), mode: ByEndpoints, change: func(w *v1alpha1.TCPLoadBalancerSpec) { *w = v1alpha1.TCPLoadBalancerSpec{} }},
+		"its own balancer does not exist yet": {s: web(), mode: ByEndpoints, change: func(w *v1alpha1.TCPLoadBalancerSpec) { *w = v1alpha1.TCPLoadBalancerSpec{} }},
 		"its own balancer has a name": {
 			s: web(func(s *corev1.Service) {
 				s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{Hostname: "a.example.com"}}
 			}),
-			mode: ByEndpoints, fails: "its own load balancer is a.example.com, which is a name",
+			mode: ByEndpoints, fails: "its own load balancer is the name a.example.com, not an address",
 		},
 		"no node port":       {s: web(func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 0 }), fails: "port 80 has no node port"},
 		"a mistyped address": {s: web(annotated(service.AnnotationAddresses, "10.1.0")), fails: `has "10.1.0": want an address`},
@@ -144,7 +144,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// What routes send requests to is asked for by its own node ports, or by those of its copy.
+// A backend of routes is requested by its own node ports or by the node ports of its copy.
 func TestAskByRoute(t *testing.T) {
 	within := func(change ...func(*corev1.Service)) *corev1.Service {
 		s := web(typed(corev1.ServiceTypeClusterIP))

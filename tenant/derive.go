@@ -18,25 +18,25 @@ import (
 	"github.com/herald-vip/herald/service"
 )
 
-// Derived is what a TCPLoadBalancer makes of itself in its namespace.
+// Derived holds the objects derived from a TCPLoadBalancer.
 type Derived struct {
 	Service *corev1.Service
-	// Slices have the endpoints, of each family one slice.
+	// Slices hold the endpoints, one slice per family.
 	Slices []*discoveryv1.EndpointSlice
 }
 
-// Backends are where connections can be sent.
+// Backends are the possible targets of connections.
 type Backends struct {
 	Nodes []Node // by name
-	// Answers is whether a node of that name answers.
+	// Answers reports whether a node answers probes.
 	Answers func(node string) bool
-	// Limit is how many nodes connections of one Service are sent to.
+	// Limit is the maximum of nodes per Service.
 	Limit int
 }
 
-// Derive makes the Service of a TCPLoadBalancer that its tenant's [Limits] allow, and its EndpointSlices: it has no
-// selector, so nobody else writes slices of it. No endpoint has a node of this cluster, so that Kubernetes takes none for local,
-// and externalTrafficPolicy is Cluster.
+// Derive returns the Service and the EndpointSlices of a TCPLoadBalancer that [Limits.Check] accepts. The Service has no
+// selector, so no other controller writes slices for it. Endpoints name no node and externalTrafficPolicy is Cluster,
+// so that Kubernetes takes no endpoint for a local one.
 func Derive(tenant string, lb *v1alpha1.TCPLoadBalancer, b Backends) Derived {
 	lb = servable(lb, b)
 	meta := metav1.ObjectMeta{
@@ -46,7 +46,7 @@ func Derive(tenant string, lb *v1alpha1.TCPLoadBalancer, b Backends) Derived {
 		}},
 	}
 	s := &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
-		Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: new(string(classThere)), AllocateLoadBalancerNodePorts: new(false),
+		Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: new(string(derivedClass)), AllocateLoadBalancerNodePorts: new(false),
 		ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyCluster, SessionAffinity: corev1.ServiceAffinityNone,
 		LoadBalancerSourceRanges: slices.Clone(lb.Spec.SourceRanges), IPFamilyPolicy: new(policyOf(&lb.Spec)),
 	}}
@@ -58,7 +58,7 @@ func Derive(tenant string, lb *v1alpha1.TCPLoadBalancer, b Backends) Derived {
 	for _, f := range lb.Spec.IPFamilies {
 		s.Spec.IPFamilies = append(s.Spec.IPFamilies, corev1.IPFamily(f))
 	}
-	if *s.Spec.IPFamilyPolicy == corev1.IPFamilyPolicyPreferDualStack { // the API server adds the other family, if its cluster has that
+	if *s.Spec.IPFamilyPolicy == corev1.IPFamilyPolicyPreferDualStack { // the API server adds the other family if the cluster has it
 		s.Spec.IPFamilies = s.Spec.IPFamilies[:1]
 	}
 	if seconds := lb.Spec.SessionAffinity; seconds > 0 {
@@ -96,22 +96,22 @@ func Derive(tenant string, lb *v1alpha1.TCPLoadBalancer, b Backends) Derived {
 	return out
 }
 
-// servable is a TCPLoadBalancer without a family that it can do without and no node has an address of: nobody could be served by that.
+// servable returns lb without the families that no endpoint has, if lb accepts a part of its families.
 func servable(lb *v1alpha1.TCPLoadBalancer, b Backends) *v1alpha1.TCPLoadBalancer {
 	all := ownEndpoints(lb)
 	if len(lb.Spec.Endpoints) == 0 {
-		for _, n := range b.Nodes { // whether they answer or not
+		for _, n := range b.Nodes { // including nodes that do not answer
 			all = append(all, n.Addrs...)
 		}
 	}
-	has := func(family string) bool {
+	available := func(family string) bool {
 		return slices.ContainsFunc(all, func(a netip.Addr) bool { return a.Is4() == (family == string(corev1.IPv4Protocol)) })
 	}
-	if !lb.Spec.Partial || !slices.ContainsFunc(lb.Spec.IPFamilies, has) {
+	if !lb.Spec.Partial || !slices.ContainsFunc(lb.Spec.IPFamilies, available) {
 		return lb
 	}
 	out := lb.DeepCopy()
-	out.Spec.IPFamilies = slices.DeleteFunc(out.Spec.IPFamilies, func(f string) bool { return !has(f) })
+	out.Spec.IPFamilies = slices.DeleteFunc(out.Spec.IPFamilies, func(f string) bool { return !available(f) })
 	return out
 }
 
@@ -133,13 +133,14 @@ func annotationsOf(tenant string, spec *v1alpha1.TCPLoadBalancerSpec) map[string
 	if spec.Pool != "" {
 		out[service.AnnotationPool] = spec.Pool
 	}
-	if spec.Share != "" { // nobody shares the VIP of another tenant
+	if spec.Share != "" { // tenants do not share VIPs with one another
 		out[service.AnnotationShare] = tenant + "/" + spec.Share
 	}
 	return out
 }
 
-// Unserved are the families that a TCPLoadBalancer asks for and has no endpoints of, but for one that it can do without.
+// Unserved names the families that a TCPLoadBalancer asks for but has no endpoints of; empty if lb accepts a part of
+// its families and has endpoints of one.
 func (d Derived) Unserved(lb *v1alpha1.TCPLoadBalancer) string {
 	var without []string
 	for _, s := range d.Slices {
@@ -153,14 +154,14 @@ func (d Derived) Unserved(lb *v1alpha1.TCPLoadBalancer) string {
 	return strings.Join(without, " and ")
 }
 
-// endpointsOf are the addresses that connections are sent to.
+// endpointsOf returns the addresses that receive connections.
 func endpointsOf(lb *v1alpha1.TCPLoadBalancer, b Backends) (out []netip.Addr) {
 	if len(lb.Spec.Endpoints) > 0 {
 		return ownEndpoints(lb)
 	}
 	nodes := b.Nodes
 	if lb.Spec.Local {
-		nodes = filter(nodes, func(n Node) bool { _, has := slices.BinarySearch(lb.Spec.Nodes, n.Name); return has })
+		nodes = filter(nodes, func(n Node) bool { _, found := slices.BinarySearch(lb.Spec.Nodes, n.Name); return found })
 	}
 	nodes = unlessEmpty(nodes, func(n Node) bool { return n.Ready })
 	nodes = unlessEmpty(nodes, func(n Node) bool { return b.Answers(n.Name) })
@@ -170,10 +171,10 @@ func endpointsOf(lb *v1alpha1.TCPLoadBalancer, b Backends) (out []netip.Addr) {
 	return out
 }
 
-// ownEndpoints are the addresses of the tenant's own load balancer.
+// ownEndpoints returns the addresses of the tenant's own load balancer.
 func ownEndpoints(lb *v1alpha1.TCPLoadBalancer) (out []netip.Addr) {
 	for _, text := range lb.Spec.Endpoints {
-		if addr, err := netip.ParseAddr(text); err == nil { // or Check has refused it
+		if addr, err := netip.ParseAddr(text); err == nil { // Check refuses invalid ones
 			out = append(out, addr.Unmap())
 		}
 	}
@@ -184,8 +185,8 @@ func filter(nodes []Node, keep func(Node) bool) []Node {
 	return slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool { return !keep(n) })
 }
 
-// unlessEmpty keeps those nodes, or all if that would leave none: what says that all are gone is more likely wrong, and
-// nothing is lost by trying.
+// unlessEmpty filters nodes, or returns all if none would be left. A report that all nodes are down is more likely wrong
+// than right, and trying them costs nothing.
 func unlessEmpty(nodes []Node, keep func(Node) bool) []Node {
 	if kept := filter(nodes, keep); len(kept) > 0 {
 		return kept
@@ -193,8 +194,8 @@ func unlessEmpty(nodes []Node, keep func(Node) bool) []Node {
 	return nodes
 }
 
-// choose takes as many nodes as the limit allows, from each zone as many as from the others if it has them, and else those with the largest
-// weights (rendezvous hashing: Thaler and Ravishankar, 1998). When a node goes, one other takes its place. They are in the order of their names.
+// choose returns at most limit nodes, sorted by name. It spreads them evenly over the zones, and within a zone takes the
+// largest weights (rendezvous hashing: Thaler and Ravishankar, 1998). When a node disappears, one other replaces it.
 func choose(nodes []Node, key string, limit int) []Node {
 	if len(nodes) <= limit {
 		return nodes
@@ -203,7 +204,7 @@ func choose(nodes []Node, key string, limit int) []Node {
 	slices.SortFunc(byWeight, func(a, b Node) int {
 		return cmp.Or(-cmp.Compare(rendezvous.WeightOf(a.Name, []byte(key)), rendezvous.WeightOf(b.Name, []byte(key))), cmp.Compare(a.Name, b.Name))
 	})
-	// The first of each zone come before the second ones.
+	// The first node of every zone comes before the second of any.
 	rank, seen := make(map[string]int), make(map[string]int)
 	for _, n := range byWeight {
 		rank[n.Name] = seen[n.Zone]
@@ -215,22 +216,22 @@ func choose(nodes []Node, key string, limit int) []Node {
 	return chosen
 }
 
-// SameService reports whether a Service is as derived, apart from what the API server and the writer add.
-func SameService(is, want *corev1.Service) bool {
-	trimmed := &corev1.Service{ObjectMeta: sameMeta(is.ObjectMeta), Spec: corev1.ServiceSpec{
-		Type: is.Spec.Type, LoadBalancerClass: is.Spec.LoadBalancerClass, AllocateLoadBalancerNodePorts: is.Spec.AllocateLoadBalancerNodePorts,
-		ExternalTrafficPolicy: is.Spec.ExternalTrafficPolicy, SessionAffinity: is.Spec.SessionAffinity, SessionAffinityConfig: is.Spec.SessionAffinityConfig,
-		LoadBalancerSourceRanges: is.Spec.LoadBalancerSourceRanges, IPFamilyPolicy: is.Spec.IPFamilyPolicy, IPFamilies: is.Spec.IPFamilies, Ports: is.Spec.Ports,
+// SameService reports whether a Service equals the derived one, ignoring additions by the API server and the writer.
+func SameService(current, want *corev1.Service) bool {
+	trimmed := &corev1.Service{ObjectMeta: sameMeta(current.ObjectMeta), Spec: corev1.ServiceSpec{
+		Type: current.Spec.Type, LoadBalancerClass: current.Spec.LoadBalancerClass, AllocateLoadBalancerNodePorts: current.Spec.AllocateLoadBalancerNodePorts,
+		ExternalTrafficPolicy: current.Spec.ExternalTrafficPolicy, SessionAffinity: current.Spec.SessionAffinity, SessionAffinityConfig: current.Spec.SessionAffinityConfig,
+		LoadBalancerSourceRanges: current.Spec.LoadBalancerSourceRanges, IPFamilyPolicy: current.Spec.IPFamilyPolicy, IPFamilies: current.Spec.IPFamilies, Ports: current.Spec.Ports,
 	}}
-	if *want.Spec.IPFamilyPolicy == corev1.IPFamilyPolicyPreferDualStack && len(is.Spec.IPFamilies) > 0 {
-		trimmed.Spec.IPFamilies = is.Spec.IPFamilies[:1]
+	if *want.Spec.IPFamilyPolicy == corev1.IPFamilyPolicyPreferDualStack && len(current.Spec.IPFamilies) > 0 {
+		trimmed.Spec.IPFamilies = current.Spec.IPFamilies[:1]
 	}
 	return equality.Semantic.DeepEqual(trimmed, want)
 }
 
-// SameSlice does so for slices.
-func SameSlice(is, want *discoveryv1.EndpointSlice) bool {
-	return equality.Semantic.DeepEqual(&discoveryv1.EndpointSlice{ObjectMeta: sameMeta(is.ObjectMeta), AddressType: is.AddressType, Ports: is.Ports, Endpoints: is.Endpoints}, want)
+// SameSlice reports whether a slice equals the derived one, ignoring additions by the API server.
+func SameSlice(current, want *discoveryv1.EndpointSlice) bool {
+	return equality.Semantic.DeepEqual(&discoveryv1.EndpointSlice{ObjectMeta: sameMeta(current.ObjectMeta), AddressType: current.AddressType, Ports: current.Ports, Endpoints: current.Endpoints}, want)
 }
 
 func sameMeta(m metav1.ObjectMeta) metav1.ObjectMeta {

@@ -18,19 +18,19 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
-// annotationDerived has a hash of all that was derived, by which what is no more derived is known.
+// annotationDerived holds a hash of the derived fields. It reveals fields that are no longer derived.
 const annotationDerived = v1alpha1.Group + "/derived"
 
-// mostBytes is how large the specification of a route may be: many of the largest would fill the API server's store.
+// mostBytes limits the specification of a route: many large ones would fill the API server's store.
 const mostBytes = 100_000
 
-// annotationIssuer has cert-manager issue the certificates of an Ingress.
+// annotationIssuer makes cert-manager issue the certificates of an Ingress.
 const annotationIssuer = "cert-manager.io/cluster-issuer"
 
-// DomainOf is the domain of a tenant's own names, given that of the load-balancing cluster.
+// DomainOf returns the domain of a tenant's own names within the domain of the load-balancing cluster.
 func DomainOf(tenant, domain string) string { return tenant + "." + domain }
 
-// DomainsOf are those that a tenant's hostnames may be in, its own first.
+// DomainsOf returns the domains that a tenant's hostnames may be in, its own first.
 func DomainsOf(t *v1alpha1.Tenant, domain string) []string {
 	out := []string{DomainOf(t.Name, domain)}
 	for _, d := range t.Spec.Domains {
@@ -44,11 +44,11 @@ func within(host, domain string) bool {
 	return host == domain || strings.HasSuffix(host, "."+domain)
 }
 
-// Names are the hostnames that Ingresses and Gateways have of their own, and whose they are.
+// Names maps the assigned hostnames of Ingresses and Gateways to the key of their HTTPLoadBalancer.
 type Names map[string]string
 
-// Claim is the name of an HTTPLoadBalancer in a tenant's domain: the one that it has, or the first label that nobody has of its origin's name,
-// that with the namespace, and that with a hash.
+// Claim assigns a name in a tenant's domain to an HTTPLoadBalancer and returns it; empty if none is free. It returns the
+// name of its status, or the first free one of: the origin's name, name and namespace, name and hash.
 func (n Names) Claim(lb *v1alpha1.HTTPLoadBalancer, domain string) string {
 	key := lb.Namespace + "/" + lb.Name
 	o := lb.Spec.Origin
@@ -60,48 +60,48 @@ func (n Names) Claim(lb *v1alpha1.HTTPLoadBalancer, domain string) string {
 		candidates = slices.Insert(candidates, 0, lb.Status.Hostnames[0])
 	}
 	for _, host := range candidates {
-		if whose, taken := n[host]; !taken || whose == key {
+		if owner, taken := n[host]; !taken || owner == key {
 			n[host] = key
 			return host
 		}
 	}
-	return "" // others were given such names
+	return "" // all candidates belong to others
 }
 
-// Release gives up what an HTTPLoadBalancer has, by its namespace and name with a slash between.
+// Release frees the names of an HTTPLoadBalancer, given as namespace/name.
 func (n Names) Release(key string) {
-	maps.DeleteFunc(n, func(_, whose string) bool { return whose == key })
+	maps.DeleteFunc(n, func(_, owner string) bool { return owner == key })
 }
 
-// label makes a label of DNS of a name.
+// label converts a name to a DNS label.
 func label(name string, longest int) string {
 	return strings.Trim(strings.ReplaceAll(fmt.Sprintf("%.*s", longest, name), ".", "-"), "-")
 }
 
-// DerivedRoute is what an HTTPLoadBalancer makes of itself in its namespace.
+// DerivedRoute is the result of deriving an HTTPLoadBalancer.
 type DerivedRoute struct {
-	// Object is the Ingress or the route; of a Gateway there is none.
+	// Object is the Ingress or the route; nil for a Gateway.
 	Object *unstructured.Unstructured
-	// Hostnames are those that it is served at.
+	// Hostnames are the hostnames that reach it.
 	Hostnames []string
-	// Backends are the TCPLoadBalancers that it needs, by the names of what is derived of those.
+	// Backends are the TCPLoadBalancers that it needs, by the names of their derived Services.
 	Backends map[string]string
-	// Lacks are sentences about what it is served without.
-	Lacks []string
+	// Missing are sentences about Secrets that it is served without.
+	Missing []string
 }
 
-// DeriveRoute makes what a tenant is served by name: domains are those of its hostnames, and own are the names of the HTTPLoadBalancer itself
-// or of its Gateways. The error is a [pool.Refusal].
+// DeriveRoute derives the Ingress or route of an HTTPLoadBalancer. domains are the permitted domains of hostnames; own are
+// the assigned names of the HTTPLoadBalancer or of its Gateways. The error is a [pool.Refusal].
 func DeriveRoute(t *v1alpha1.Tenant, lb *v1alpha1.HTTPLoadBalancer, domains, own []string) (DerivedRoute, error) {
 	d := DerivedRoute{Hostnames: slices.Clone(own), Backends: make(map[string]string)}
 	origin := lb.Spec.Origin
 	switch want := RouteName(lb.Spec.Kind, origin.Namespace, origin.Name); {
 	case lb.Name != want:
-		return d, refuse(ReasonRefused, "its name is not that of its origin: want %s", want)
+		return d, refuse(ReasonRefused, "its name does not match its origin: want %s", want)
 	case lb.Spec.Kind == KindIngress && t.Spec.Ingress.ClassName == "":
 		return d, refuse(ReasonRefused, "the Tenant has no ingress, so Ingresses are not served")
 	case (lb.Spec.Kind == KindIngress || lb.Spec.Kind == KindGateway) && len(own) == 0:
-		return d, refuse(ReasonRefused, "all names that it could have are others': give it another name")
+		return d, refuse(ReasonRefused, "other objects have all names that it could get': give it another name")
 	case lb.Spec.Kind != KindIngress && t.Spec.Gateway.Name == "":
 		return d, refuse(ReasonRefused, "the Tenant has no gateway, so Gateways and routes are not served")
 	case lb.Spec.Kind == KindGateway:
@@ -110,8 +110,8 @@ func DeriveRoute(t *v1alpha1.Tenant, lb *v1alpha1.HTTPLoadBalancer, domains, own
 		return d, refuse(ReasonRefused, "its object is missing, or has more than %d bytes", mostBytes)
 	}
 	var spec map[string]any
-	if err := utiljson.Unmarshal(lb.Spec.Object.Raw, &spec); err != nil { // with whole numbers, as apimachinery wants them
-		return d, refuse(ReasonRefused, "its object is none: %v", err)
+	if err := utiljson.Unmarshal(lb.Spec.Object.Raw, &spec); err != nil { // keeps whole numbers, as apimachinery needs them
+		return d, refuse(ReasonRefused, "its object is invalid: %v", err)
 	}
 	err := eachBackend(lb.Spec.Kind, "", spec, func(ref map[string]any, refused error) error {
 		asked := LoadBalancerName(origin.Namespace + "/" + text(ref["name"]))
@@ -125,7 +125,7 @@ func DeriveRoute(t *v1alpha1.Tenant, lb *v1alpha1.HTTPLoadBalancer, domains, own
 	var asked []string // hostnames
 	annotations := make(map[string]string)
 	if lb.Spec.Kind == KindIngress {
-		spec, asked, d.Lacks, err = deriveIngress(t, lb, spec, own[0], annotations)
+		spec, asked, d.Missing, err = deriveIngress(t, lb, spec, own[0], annotations)
 	} else {
 		asked = sets.List(sets.New(append(convert[[]string](spec["hostnames"]), own...)...))
 		if len(asked) == 0 {
@@ -161,7 +161,7 @@ func DeriveRoute(t *v1alpha1.Tenant, lb *v1alpha1.HTTPLoadBalancer, domains, own
 	return d, nil
 }
 
-// AskedBackends are the names of the Services that an HTTPLoadBalancer sends requests to.
+// AskedBackends returns the names of the Services that an HTTPLoadBalancer sends requests to.
 func AskedBackends(lb *v1alpha1.HTTPLoadBalancer) []string {
 	if lb.Spec.Object == nil {
 		return nil
@@ -169,15 +169,16 @@ func AskedBackends(lb *v1alpha1.HTTPLoadBalancer) []string {
 	return backendsOf(lb.Spec.Kind, "", convert[map[string]any](lb.Spec.Object))
 }
 
-// DerivedRouteName is that of the object that is derived from an HTTPLoadBalancer, of whatever kind.
+// DerivedRouteName returns the name of the object derived from an HTTPLoadBalancer of any kind.
 func DerivedRouteName(loadBalancer string) string { return derivedName(loadBalancer) }
 
-// permitted is nil if a hostname is in one of the domains. The empty one is in none: it would be everybody's.
+// permitted returns a refusal unless a hostname is in one of the domains. It refuses the empty hostname, which matches
+// the requests of all tenants.
 func permitted(host string, domains []string) error {
 	bare := strings.TrimPrefix(host, "*.")
 	switch {
 	case len(validation.IsDNS1123Subdomain(bare)) > 0:
-		return refuse(ReasonRefused, "%q is no hostname", host)
+		return refuse(ReasonRefused, "%q is not a hostname", host)
 	case !slices.ContainsFunc(domains, func(d string) bool { return within(bare, d) }):
 		return refuse(ReasonRefused, "the hostname %s is not in the domains of the Tenant, %s", host, strings.Join(domains, " and "))
 	}
@@ -199,9 +200,9 @@ func Permitted(derived *unstructured.Unstructured, domains []string) bool {
 	return !slices.ContainsFunc(hosts, func(host string) bool { return permitted(host, domains) != nil })
 }
 
-// deriveIngress is the specification of the Ingress that the controller here serves, the hostnames that it has, and what it is served without. Rules
-// without a host, and the default backend, are those of its own name.
-func deriveIngress(t *v1alpha1.Tenant, lb *v1alpha1.HTTPLoadBalancer, spec map[string]any, own string, annotations map[string]string) (out map[string]any, hosts, lacks []string, err error) {
+// deriveIngress returns the specification of the derived Ingress, its hostnames, and sentences about missing Secrets.
+// Rules without a host, and the default backend, apply to its own name.
+func deriveIngress(t *v1alpha1.Tenant, lb *v1alpha1.HTTPLoadBalancer, spec map[string]any, own string, annotations map[string]string) (out map[string]any, hosts, missing []string, err error) {
 	for _, name := range slices.Sorted(maps.Keys(lb.Spec.Annotations)) {
 		if !slices.Contains(t.Spec.Ingress.Annotations, name) {
 			return nil, nil, nil, refuse(ReasonRefused, "the annotation %s is not in ingress.annotations of the Tenant", name)
@@ -220,54 +221,56 @@ func deriveIngress(t *v1alpha1.Tenant, lb *v1alpha1.HTTPLoadBalancer, spec map[s
 	for _, section := range objects(spec["tls"]) {
 		names := convert[[]string](section["hosts"])
 		hosts = append(hosts, names...)
-		of := map[string]any{"hosts": convert[[]any](names)}
+		derived := map[string]any{"hosts": convert[[]any](names)}
 		switch secret := text(section["secretName"]); {
 		case slices.Contains(lb.Spec.Secrets, secret) && t.Spec.Certificates.Own:
-			of["secretName"] = SecretName(lb.Name, secret)
-		case secret == "": // the controller's own
+			derived["secretName"] = SecretName(lb.Name, secret)
+		case secret == "": // the controller uses its own certificate
 		case slices.Contains(lb.Spec.Secrets, secret) && t.Spec.Certificates.Issuer == "":
-			lacks = append(lacks, fmt.Sprintf("the Secret %s is not used: the Tenant has no certificates.own", secret))
-		case t.Spec.Certificates.Issuer == "" || t.Spec.Certificates.Own && len(lb.Spec.Secrets) > 0: // cert-manager would write into the others, too
-			lacks = append(lacks, fmt.Sprintf("there is no Secret %s of the type kubernetes.io/tls", secret))
+			missing = append(missing, fmt.Sprintf("the Secret %s is not used: the Tenant has no certificates.own", secret))
+		case t.Spec.Certificates.Issuer == "" || t.Spec.Certificates.Own && len(lb.Spec.Secrets) > 0: // else cert-manager would overwrite the other Secrets, too
+			missing = append(missing, fmt.Sprintf("there is no Secret %s of the type kubernetes.io/tls", secret))
 		default:
-			of["secretName"], annotations[annotationIssuer] = "cert-"+derivedName(lb.Name+"/"+secret), t.Spec.Certificates.Issuer
+			derived["secretName"], annotations[annotationIssuer] = "cert-"+derivedName(lb.Name+"/"+secret), t.Spec.Certificates.Issuer
 		}
-		tls = append(tls, of)
+		tls = append(tls, derived)
 	}
 	out = map[string]any{"ingressClassName": t.Spec.Ingress.ClassName, "rules": rules}
 	if len(tls) > 0 {
 		out["tls"] = tls
 	}
-	return out, hosts, lacks, nil
+	return out, hosts, missing, nil
 }
 
-// SameRoute reports whether an object is as derived, apart from what the API server and others add.
-func SameRoute(is, want *unstructured.Unstructured) bool { return has(is.Object, want.Object) }
+// SameRoute reports whether an object equals the derived one, ignoring additions by the API server and others.
+func SameRoute(current, want *unstructured.Unstructured) bool {
+	return includes(current.Object, want.Object)
+}
 
-// has reports whether a value of JSON has all that another has.
-func has(is, want any) bool {
+// includes reports whether a JSON value contains all fields of another.
+func includes(current, want any) bool {
 	switch w := want.(type) {
 	case map[string]any:
-		i := object(is)
+		m := object(current)
 		for name, v := range w {
-			if !has(i[name], v) {
+			if !includes(m[name], v) {
 				return false
 			}
 		}
 		return true
 	case []any:
-		i, _ := is.([]any)
-		return slices.EqualFunc(i, w, has)
+		list, _ := current.([]any)
+		return slices.EqualFunc(list, w, includes)
 	}
-	return is == want
+	return current == want
 }
 
-// RouteStatus is what the manager reports of an HTTPLoadBalancer: refused says why it is not served as it asks, d is what was derived, is the
-// object as it is, nil if there is none, and missing is what its backends lack, empty if nothing.
-func RouteStatus(lb *v1alpha1.HTTPLoadBalancer, refused error, d DerivedRoute, is *unstructured.Unstructured, missing string, now time.Time) v1alpha1.HTTPLoadBalancerStatus {
+// RouteStatus returns the status of an HTTPLoadBalancer. refused is the reason that it is not served as requested, d the
+// derivation, current the derived object (nil if none), and missing the faults of its backends (empty if none).
+func RouteStatus(lb *v1alpha1.HTTPLoadBalancer, refused error, d DerivedRoute, current *unstructured.Unstructured, missing string, now time.Time) v1alpha1.HTTPLoadBalancerStatus {
 	s := v1alpha1.HTTPLoadBalancerStatus{ObservedGeneration: lb.Generation, Hostnames: d.Hostnames}
-	if is != nil && d.Object != nil {
-		s.Conditions = conditionsOf(is, d.Backends)
+	if current != nil && d.Object != nil {
+		s.Conditions = conditionsOf(current, d.Backends)
 	}
 	c := metav1.Condition{Status: metav1.ConditionFalse}
 	switch rejected := firstFalse(s.Conditions); {
@@ -278,7 +281,7 @@ func RouteStatus(lb *v1alpha1.HTTPLoadBalancer, refused error, d DerivedRoute, i
 	case rejected != nil:
 		c.Reason, c.Message = rejected.Reason, rejected.Message
 	case d.Object != nil && lb.Spec.Kind != KindIngress && len(s.Conditions) == 0:
-		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, ReasonPending, "the Gateway of the load-balancing cluster has not taken it yet"
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, ReasonPending, "the Gateway of the load-balancing cluster has not accepted it yet"
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonServed, "it is served"
 	}
@@ -295,21 +298,21 @@ func firstFalse(conditions []metav1.Condition) *metav1.Condition {
 	return &conditions[i]
 }
 
-// conditionsOf is what the Gateway says of a derived route as it is, with the tenant's own words for backends.
+// conditionsOf returns the Gateway's conditions of the current generation of a derived route, with the tenant's names of backends.
 func conditionsOf(route *unstructured.Unstructured, backends map[string]string) []metav1.Condition {
 	parents := convert[[]parentStatus](object(route.Object["status"])["parents"])
 	if len(parents) == 0 {
 		return nil
 	}
-	var words []string
+	var names []string
 	for derived, asked := range backends {
-		words = append(words, derived, ServiceOf(asked))
+		names = append(names, derived, ServiceOf(asked))
 	}
 	out := slices.DeleteFunc(parents[0].Conditions, func(c metav1.Condition) bool {
 		return c.ObservedGeneration != route.GetGeneration()
 	})
 	for i := range out {
-		out[i].Message, out[i].ObservedGeneration = strings.NewReplacer(words...).Replace(out[i].Message), 0
+		out[i].Message, out[i].ObservedGeneration = strings.NewReplacer(names...).Replace(out[i].Message), 0
 	}
 	return out
 }

@@ -29,7 +29,7 @@ func acme(change ...func(*v1alpha1.Tenant)) *v1alpha1.Tenant {
 	return t
 }
 
-// asked is a TCPLoadBalancer as an agent makes it.
+// asked returns a TCPLoadBalancer as an agent makes it.
 func asked(change ...func(*v1alpha1.TCPLoadBalancer)) *v1alpha1.TCPLoadBalancer {
 	lb := &v1alpha1.TCPLoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-acme", Name: "default.web", UID: "lb", Generation: 1}}
 	lb.Spec = v1alpha1.TCPLoadBalancerSpec{
@@ -62,12 +62,12 @@ func TestLimits(t *testing.T) {
 	for address, want := range map[string]string{
 		"10.20.0.7":     "",
 		"10.20.0.1":     "node n: 10.20.0.1 is an address of the node lb1",
-		"10.20.0.130":   "node n: 10.20.0.130 is of the pods on node lb1",
-		"10.20.0.205":   "node n: 10.20.0.205 is of the pool public",
+		"10.20.0.130":   "node n: 10.20.0.130 is in the pod range of node lb1",
+		"10.20.0.205":   "node n: 10.20.0.205 is in the pool public",
 		"10.21.0.7":     "node n: 10.21.0.7 is not in the nodes.cidrs of the Tenant",
 		"fd00:20::7":    "",
-		"fd00:20::7%lo": `node n: "fd00:20::7%lo" is no address`,
-		"n1":            `node n: "n1" is no address`,
+		"fd00:20::7%lo": `node n: "fd00:20::7%lo" is not an address`,
+		"n1":            `node n: "n1" is not an address`,
 	} {
 		nodes, refused := l.Nodes([]v1alpha1.TenantNode{{Name: "n", Addresses: []string{address}}})
 		if got := strings.Join(refused, "; "); got != want || (len(nodes) == 1) != (want == "") {
@@ -82,8 +82,8 @@ func TestLimits(t *testing.T) {
 		return nodes
 	}
 	for want, nodes := range map[string][]v1alpha1.TenantNode{
-		"node n2: 10.20.0.7 is another node's, too":                   told("10.20.0.7", "10.20.0.7"),
-		"it has 4 nodes, of which quota.nodes of the Tenant allows 3": told("10.20.0.7", "10.20.0.8", "10.20.0.9", "10.20.0.10"),
+		"node n2: 10.20.0.7 also belongs to another node":        told("10.20.0.7", "10.20.0.7"),
+		"it has 4 nodes, but quota.nodes of the Tenant allows 3": told("10.20.0.7", "10.20.0.8", "10.20.0.9", "10.20.0.10"),
 	} {
 		if _, refused := l.Nodes(nodes); strings.Join(refused, "; ") != want {
 			t.Errorf("refused %q, want %q", refused, want)
@@ -97,10 +97,10 @@ func TestLimits(t *testing.T) {
 	}
 	for want, lb := range map[string]*v1alpha1.TCPLoadBalancer{
 		"": asked(endpoint("203.0.113.9")),
-		"node port 22 is not in the nodes.ports of the Tenant, 30000-32767":               asked(func(lb *v1alpha1.TCPLoadBalancer) { lb.Spec.Ports[0].TargetPort = 22 }),
-		"an endpoint is refused: 10.20.0.7 is not in the endpoints.cidrs of the Tenant":   asked(endpoint("10.20.0.7")),
-		"an endpoint is refused: 169.254.169.254 is not an address that others can reach": asked(endpoint("169.254.169.254")),
-		"its name is not that of default/web: want default.web":                           asked(func(lb *v1alpha1.TCPLoadBalancer) { lb.Name = "default.db" }),
+		"node port 22 is not in the nodes.ports of the Tenant, 30000-32767":             asked(func(lb *v1alpha1.TCPLoadBalancer) { lb.Spec.Ports[0].TargetPort = 22 }),
+		"an endpoint is refused: 10.20.0.7 is not in the endpoints.cidrs of the Tenant": asked(endpoint("10.20.0.7")),
+		"an endpoint is refused: 169.254.169.254 is not a global unicast address":       asked(endpoint("169.254.169.254")),
+		"its name does not match its origin default/web: want default.web":              asked(func(lb *v1alpha1.TCPLoadBalancer) { lb.Name = "default.db" }),
 	} {
 		got := ""
 		if err := l.Check(lb); err != nil {
@@ -112,7 +112,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// Of two tenants that overlap the earlier one is served, by their names if they are as old.
+// Of two overlapping tenants the earlier one is served; equally old ones are ordered by name.
 func TestConflict(t *testing.T) {
 	other := func(name string, age int64, cidr v1alpha1.CIDR) *v1alpha1.Tenant {
 		return acme(func(t *v1alpha1.Tenant) {
@@ -151,12 +151,12 @@ func TestConflictOfDomains(t *testing.T) {
 		"shop.example.com":   "it has the domain shop.example.com, which overlaps shop.example.com of the tenant b: give each tenant domains of its own",
 		"a.shop.example.com": "it has the domain a.shop.example.com, which overlaps shop.example.com of the tenant b: give each tenant domains of its own",
 		"example.com":        "it has the domain example.com, which overlaps shop.example.com of the tenant b: give each tenant domains of its own",
-		"b.lb.example.net":   "it has the domain b.lb.example.net, which overlaps lb.example.net, of which each tenant has a part already: leave it out",
-		"example.net":        "it has the domain example.net, which overlaps lb.example.net, of which each tenant has a part already: leave it out",
+		"b.lb.example.net":   "it has the domain b.lb.example.net, which overlaps lb.example.net, the domain of the load-balancing cluster: remove it",
+		"example.net":        "it has the domain example.net, which overlaps lb.example.net, the domain of the load-balancing cluster: remove it",
 	} {
 		t.Run(string(domain), func(t *testing.T) {
-			is := acme(func(t *v1alpha1.Tenant) { t.Spec.Domains = []v1alpha1.Domain{domain} })
-			if got := ConflictOfDomains(is, slices.Values([]*v1alpha1.Tenant{other, is}), "lb.example.net"); got != want {
+			tenant := acme(func(t *v1alpha1.Tenant) { t.Spec.Domains = []v1alpha1.Domain{domain} })
+			if got := ConflictOfDomains(tenant, slices.Values([]*v1alpha1.Tenant{other, tenant}), "lb.example.net"); got != want {
 				t.Errorf("%q, want %q", got, want)
 			}
 		})
@@ -183,7 +183,7 @@ func TestDerive(t *testing.T) {
 	}
 	claim, err := service.Scope{}.ClaimOf(s)
 	if err != nil || claim.Share != "acme/dns" || !claim.Partial || len(claim.Families) != 1 || claim.Ports[0].Number != 80 {
-		t.Errorf("the writer understands %+v, %v", claim, err)
+		t.Errorf("the writer parses %+v, %v", claim, err)
 	}
 	if !(service.Scope{Class: "herald.dev/vip"}).Ours(s) || s.Labels[v1alpha1.LabelTenant] != "acme" || *s.Spec.AllocateLoadBalancerNodePorts ||
 		len(s.Spec.Selector) > 0 || *s.Spec.SessionAffinityConfig.ClientIP.TimeoutSeconds != 60 {
@@ -194,7 +194,7 @@ func TestDerive(t *testing.T) {
 		for _, e := range slice.Endpoints {
 			got = append(got, fmt.Sprintf("%s %s:%d %v", slice.AddressType, e.Addresses[0], *slice.Ports[0].Port, *e.Conditions.Ready && *e.Conditions.Serving))
 			if e.NodeName != nil {
-				t.Errorf("the endpoint %v is of a node here", e)
+				t.Errorf("the endpoint %v names a node of this cluster", e)
 			}
 		}
 		if slice.Labels["kubernetes.io/service-name"] != s.Name || *slice.Ports[0].Name != "http" {
@@ -208,18 +208,18 @@ func TestDerive(t *testing.T) {
 	if names != s.Name || slices[0] != d.Slices[0].Name || slices[1] != d.Slices[1].Name {
 		t.Errorf("DerivedNames are %s, %s", names, slices)
 	}
-	is := s.DeepCopy()
-	is.UID, is.Spec.ClusterIP, is.Spec.InternalTrafficPolicy = "x", "10.96.0.9", new(corev1.ServiceInternalTrafficPolicyCluster)
-	if !SameService(is, s) || !SameSlice(d.Slices[0].DeepCopy(), d.Slices[0]) {
-		t.Error("what the server adds makes another of it")
+	current := s.DeepCopy()
+	current.UID, current.Spec.ClusterIP, current.Spec.InternalTrafficPolicy = "x", "10.96.0.9", new(corev1.ServiceInternalTrafficPolicyCluster)
+	if !SameService(current, s) || !SameSlice(d.Slices[0].DeepCopy(), d.Slices[0]) {
+		t.Error("a field set by the server counts as a change")
 	}
-	is.Spec.LoadBalancerSourceRanges = nil
-	if SameService(is, s) {
-		t.Error("a change is not seen")
+	current.Spec.LoadBalancerSourceRanges = nil
+	if SameService(current, s) {
+		t.Error("a change is not detected")
 	}
 }
 
-// Which nodes connections are sent to.
+// TestBackends checks which nodes receive connections.
 func TestBackends(t *testing.T) {
 	nodes := []Node{nodeAt("n1", "", "10.20.0.1"), nodeAt("n2", "", "10.20.0.2"), nodeAt("n3", "", "10.20.0.3")}
 	nodes[2].Ready = false
@@ -231,10 +231,10 @@ func TestBackends(t *testing.T) {
 		silent string
 		want   string
 	}{
-		"those that are ready":                     {asked(), "", "n1 n2"},
-		"those that answer":                        {asked(), "n1", "n2"},
+		"ready nodes":                              {asked(), "", "n1 n2"},
+		"answering nodes":                          {asked(), "n1", "n2"},
 		"none answers":                             {asked(), "n1 n2 n3", "n1 n2"},
-		"those with endpoints":                     {asked(local("n1")), "", "n1"},
+		"nodes with endpoints":                     {asked(local("n1")), "", "n1"},
 		"the only one with endpoints is silent":    {asked(local("n1")), "n1", "n1"},
 		"the only one with endpoints is not ready": {asked(local("n3")), "", "n3"},
 		"no endpoints at all":                      {asked(local()), "", ""},
@@ -250,7 +250,7 @@ func TestBackends(t *testing.T) {
 	}
 }
 
-// A family that one can do without, and that no node has, is not asked for; one that is wanted and has no endpoint is told of.
+// An optional family that no node has is not requested; a required family without endpoints is reported.
 func TestFamilies(t *testing.T) {
 	only4 := Backends{Nodes: []Node{nodeAt("n1", "", "10.20.0.1")}, Answers: func(string) bool { return true }, Limit: 32}
 	both := Backends{Nodes: []Node{nodeAt("n1", "", "10.20.0.1", "fd00:20::1")}, Answers: func(string) bool { return true }, Limit: 32}
@@ -262,10 +262,10 @@ func TestFamilies(t *testing.T) {
 		b    Backends
 		want string // families, policy, slices, unserved
 	}{
-		"one":                       {families(false, "IPv4"), both, "[IPv4] SingleStack 1 "},
-		"both, one will do":         {families(true, "IPv4", "IPv6"), both, "[IPv4] PreferDualStack 2 "},
-		"both, one will do, one is": {families(true, "IPv6", "IPv4"), only4, "[IPv4] SingleStack 1 "},
-		"both wanted, one is":       {families(false, "IPv4", "IPv6"), only4, "[IPv4 IPv6] RequireDualStack 2 IPv6"},
+		"one":                             {families(false, "IPv4"), both, "[IPv4] SingleStack 1 "},
+		"both, one is enough":             {families(true, "IPv4", "IPv6"), both, "[IPv4] PreferDualStack 2 "},
+		"both, one is enough, one exists": {families(true, "IPv6", "IPv4"), only4, "[IPv4] SingleStack 1 "},
+		"both required, one exists":       {families(false, "IPv4", "IPv6"), only4, "[IPv4 IPv6] RequireDualStack 2 IPv6"},
 		"one endpoint of its own": {func() *v1alpha1.TCPLoadBalancer {
 			lb := families(true, "IPv4", "IPv6")
 			lb.Spec.Endpoints = []string{"203.0.113.7"}
@@ -280,7 +280,7 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// Of many nodes as many are chosen as may be, from all zones alike; when one goes, one other comes.
+// As many nodes as permitted are chosen, evenly from all zones; a node that disappears is replaced by one other.
 func TestChoose(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
@@ -298,23 +298,23 @@ func TestChoose(t *testing.T) {
 		}
 		counts := slices.Sorted(maps.Values(per))
 		if len(chosen) != most || len(per) != zones || counts[len(counts)-1]-counts[0] > 1 {
-			t.Fatalf("%d of %d zones are chosen: %v", len(chosen), zones, per)
+			t.Fatalf("%d nodes of %d zones are chosen: %v", len(chosen), zones, per)
 		}
 		gone := chosen[rng.IntN(most)]
 		after := choose(filter(nodes, func(n Node) bool { return n.Name != gone.Name }), key, most)
-		came := 0
+		added := 0
 		for _, n := range after {
 			if !slices.ContainsFunc(chosen, func(c Node) bool { return c.Name == n.Name }) {
-				came++
+				added++
 			}
 		}
-		if came != 1 {
-			t.Fatalf("without %s %d others are chosen", gone.Name, came)
+		if added != 1 {
+			t.Fatalf("without %s %d other nodes are chosen", gone.Name, added)
 		}
 	}
 }
 
-// Names of derived Services are their own, whatever the names that they are of.
+// Names of derived Services are unique.
 func TestDerivedNames(t *testing.T) {
 	seen := make(map[string]string)
 	for _, origin := range []string{"a.b-c", "a-b.c", "b.a-c", strings.Repeat("n", 63) + "." + strings.Repeat("s", 63), strings.Repeat("n", 63) + "." + strings.Repeat("s", 62) + "x"} {
@@ -326,7 +326,7 @@ func TestDerivedNames(t *testing.T) {
 	}
 }
 
-// What is derived leads back to the Service that it was derived from, and what only looks like it leads nowhere.
+// A derived Service leads back to its origin; a Service that only looks derived has none.
 func TestOriginOf(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -336,7 +336,7 @@ func TestOriginOf(t *testing.T) {
 		{"derived", func(*corev1.Service) {}, Origin{"acme", "default/web"}},
 		{"without the label", func(s *corev1.Service) { s.Labels = nil }, Origin{}},
 		{"with the label of another tenant", func(s *corev1.Service) { s.Labels[v1alpha1.LabelTenant] = "beta" }, Origin{}},
-		{"in a namespace of somebody else", func(s *corev1.Service) { s.Namespace = "shop" }, Origin{}},
+		{"in another namespace", func(s *corev1.Service) { s.Namespace = "shop" }, Origin{}},
 		{"without an owner", func(s *corev1.Service) { s.OwnerReferences = nil }, Origin{}},
 		{"with an owner that does not control it", func(s *corev1.Service) { s.OwnerReferences[0].Controller = nil }, Origin{}},
 	} {
@@ -345,7 +345,7 @@ func TestOriginOf(t *testing.T) {
 			test.change(s)
 			got := OriginOf(s)
 			if got != test.want || (len(got.Attrs()) == 0) != (test.want == Origin{}) {
-				t.Errorf("it is of %+v, and a log says %v; want %+v", got, got.Attrs(), test.want)
+				t.Errorf("origin %+v, log attributes %v; want %+v", got, got.Attrs(), test.want)
 			}
 		})
 	}

@@ -18,24 +18,24 @@ import (
 	"github.com/herald-vip/herald/service/pool"
 )
 
-// Parent is what a reference of a route to a Gateway of the class comes to.
+// Parent is a resolved reference of a route to a Gateway of the class.
 type Parent struct {
 	Ref       map[string]any
-	Gateway   string   // its namespace and name, with a slash between
-	Listeners []string // the names of those that take the route
-	Hostnames []string // at which it is served
-	ByName    bool     // at the name of the Gateway, too
-	// Reason is why no listener takes it, empty if one does, and Message a sentence.
+	Gateway   string   // namespace/name
+	Listeners []string // names of the listeners that accept the route
+	Hostnames []string // hostnames that reach the route
+	ByName    bool     // the name of the Gateway also reaches it
+	// Reason and Message say why no listener accepts it; empty if one does.
 	Reason, Message string
 }
 
-// Gateways are those of the class in a tenant's cluster, by namespace and name with a slash between, and labelsOf are the labels of a namespace.
+// Gateways looks up the Gateways of a tenant's cluster by namespace/name, and the labels of namespaces.
 type Gateways struct {
 	Get      func(key string) (*unstructured.Unstructured, bool)
 	LabelsOf func(namespace string) map[string]string
 }
 
-// Parents are those of a route, which is not served if there are none.
+// Parents returns the parents of a route. A route without parents is not served.
 func (g Gateways) Parents(route *unstructured.Unstructured) (out []Parent) {
 	if route.GetDeletionTimestamp() != nil {
 		return nil
@@ -53,7 +53,7 @@ func (g Gateways) Parents(route *unstructured.Unstructured) (out []Parent) {
 	return out
 }
 
-// attach finds the listeners that take a route.
+// attach finds the listeners that accept a route.
 func (g Gateways) attach(p *Parent, gateway, route *unstructured.Unstructured, hostnames []string) {
 	p.Reason, p.Message = "NoMatchingParent", "the Gateway has no such listener"
 	if len(hostnames) == 0 {
@@ -91,7 +91,7 @@ func (g Gateways) attach(p *Parent, gateway, route *unstructured.Unstructured, h
 	}
 }
 
-// kindsOf are the kinds of routes that a listener can have, by its protocol.
+// kindsOf returns the route kinds that the protocol of a listener supports.
 func kindsOf(listener map[string]any) []string {
 	switch text(listener["protocol"]) {
 	case "HTTP", "HTTPS":
@@ -102,22 +102,22 @@ func kindsOf(listener map[string]any) []string {
 	return nil
 }
 
-// allowedKinds are those of them that it allows; it is not ok if it asks for others.
+// allowedKinds returns the supported route kinds that a listener allows; not ok if it allows unsupported ones.
 func allowedKinds(listener map[string]any) (kinds []string, ok bool) {
-	can := kindsOf(listener)
+	supported := kindsOf(listener)
 	asked := objects(object(listener["allowedRoutes"])["kinds"])
 	if len(asked) == 0 {
-		return can, true
+		return supported, true
 	}
 	for _, k := range asked {
-		if kind := text(k["kind"]); slices.Contains(can, kind) {
+		if kind := text(k["kind"]); slices.Contains(supported, kind) {
 			kinds = append(kinds, kind)
 		}
 	}
 	return kinds, len(kinds) == len(asked)
 }
 
-// allows reports whether a listener takes routes of such a kind and namespace.
+// allows reports whether a listener accepts routes of this kind from this namespace.
 func (g Gateways) allows(listener map[string]any, gateway, route *unstructured.Unstructured) bool {
 	if kinds, _ := allowedKinds(listener); !slices.Contains(kinds, route.GetKind()) {
 		return false
@@ -136,7 +136,8 @@ func (g Gateways) allows(listener map[string]any, gateway, route *unstructured.U
 	return false
 }
 
-// intersection is the hostname that two have in common, of which one may be a wildcard, and the empty one is any. It is not ok if there is none.
+// intersection returns the hostname that matches both a and b; not ok if there is none. Either may be a wildcard, and an
+// empty one matches any hostname.
 func intersection(a, b string) (string, bool) {
 	covers := func(wide, narrow string) bool {
 		suffix, wild := strings.CutPrefix(wide, "*")
@@ -151,7 +152,7 @@ func intersection(a, b string) (string, bool) {
 	return "", false
 }
 
-// parentStatus is what a route is told of one of its parents, and listenerStatus what a Gateway is of one of its listeners.
+// parentStatus is an entry of a route's status.parents, listenerStatus one of a Gateway's status.listeners.
 type parentStatus struct {
 	ParentRef      map[string]any     `json:"parentRef"`
 	ControllerName string             `json:"controllerName"`
@@ -165,18 +166,18 @@ type listenerStatus struct {
 	Conditions     []metav1.Condition `json:"conditions"`
 }
 
-// dated are conditions about an object of a generation, with the times of those before that said the same. What is not said any more goes.
+// dated sets generation and time of the conditions now. A condition with unchanged status keeps its time from before.
 func dated(before, now []metav1.Condition, generation int64, at time.Time) []metav1.Condition {
 	for i := range now {
 		now[i].ObservedGeneration, now[i].LastTransitionTime = generation, metav1.NewTime(at.Truncate(time.Second))
-		if was := meta.FindStatusCondition(before, now[i].Type); was != nil && was.Status == now[i].Status {
-			now[i].LastTransitionTime = was.LastTransitionTime
+		if prev := meta.FindStatusCondition(before, now[i].Type); prev != nil && prev.Status == now[i].Status {
+			now[i].LastTransitionTime = prev.LastTransitionTime
 		}
 	}
 	return now
 }
 
-// condition is one that holds or does not.
+// condition returns a condition with the status True or False.
 func condition(kind string, holds bool, reason, message string) metav1.Condition {
 	status := metav1.ConditionFalse
 	if holds {
@@ -185,7 +186,7 @@ func condition(kind string, holds bool, reason, message string) metav1.Condition
 	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
 }
 
-// served is the condition Ready of what was asked for as it is; nil if there is none yet.
+// served returns the condition Ready of the current generation; nil if there is none yet.
 func served(lb *v1alpha1.HTTPLoadBalancer) *metav1.Condition {
 	if lb == nil || lb.Status.ObservedGeneration != lb.Generation {
 		return nil
@@ -193,8 +194,8 @@ func served(lb *v1alpha1.HTTPLoadBalancer) *metav1.Condition {
 	return meta.FindStatusCondition(lb.Status.Conditions, ConditionReady)
 }
 
-// AnswerToRoute is the status to write of a route of the Gateway API: refused says why it is not asked for, lb is what was asked for
-// as it is, nil if nothing is, and silent says who has not been heard. What other controllers tell stays.
+// AnswerToRoute returns the status of a route of the Gateway API. refused is the reason that it is not requested, lb its
+// HTTPLoadBalancer (nil if none), and silent names the party that does not answer. Entries of other controllers stay.
 func AnswerToRoute(o *unstructured.Unstructured, parents []Parent, refused error, lb *v1alpha1.HTTPLoadBalancer, silent string, now time.Time) map[string]any {
 	before, out := []parentStatus{}, []parentStatus{}
 	for _, p := range convert[[]parentStatus](object(o.Object["status"])["parents"]) {
@@ -205,20 +206,21 @@ func AnswerToRoute(o *unstructured.Unstructured, parents []Parent, refused error
 		}
 	}
 	for _, p := range parents {
-		is := parentStatus{ParentRef: p.Ref, ControllerName: Controller}
+		status := parentStatus{ParentRef: p.Ref, ControllerName: Controller}
 		if i := slices.IndexFunc(before, func(b parentStatus) bool {
 			return equality.Semantic.DeepEqual(b.ParentRef, convert[map[string]any](p.Ref))
 		}); i >= 0 {
-			is.Conditions = before[i].Conditions
+			status.Conditions = before[i].Conditions
 		}
-		is.Conditions = dated(is.Conditions, toldOf(is.Conditions, p, refused, refusedBackend(o), lb, silent), o.GetGeneration(), now)
-		out = append(out, is)
+		status.Conditions = dated(status.Conditions, conditionsFor(status.Conditions, p, refused, refusedBackend(o), lb, silent), o.GetGeneration(), now)
+		out = append(out, status)
 	}
 	return map[string]any{"parents": out}
 }
 
-// toldOf are the conditions of a route about one of its parents, which had others before: refused says why it is not served, without why one of its backends is not.
-func toldOf(before []metav1.Condition, p Parent, refused, without error, lb *v1alpha1.HTTPLoadBalancer, silent string) []metav1.Condition {
+// conditionsFor returns the conditions of a route for one of its parents, given the previous ones. refused is the reason
+// that the route is not served, without the reason that one of its backends is not.
+func conditionsFor(before []metav1.Condition, p Parent, refused, without error, lb *v1alpha1.HTTPLoadBalancer, silent string) []metav1.Condition {
 	if p.Reason != "" {
 		refused = refuse(pool.Reason(p.Reason), "%s", p.Message)
 	}
@@ -226,7 +228,7 @@ func toldOf(before []metav1.Condition, p Parent, refused, without error, lb *v1a
 	if c == nil {
 		return before
 	}
-	var theirs []metav1.Condition // the gateway's, but for those about an earlier generation
+	var theirs []metav1.Condition // the gateway's, of the current generation
 	if served(lb) != nil && refused == nil {
 		theirs = slices.DeleteFunc(slices.Clone(lb.Status.Conditions), func(c metav1.Condition) bool { return c.Type == ConditionReady })
 	}
@@ -242,7 +244,7 @@ func toldOf(before []metav1.Condition, p Parent, refused, without error, lb *v1a
 		} else {
 			theirs[0] = condition(condAccepted, false, c.Reason, c.Message)
 		}
-	default: // nobody says otherwise
+	default: // the gateway has not reported
 		theirs = slices.DeleteFunc(slices.Clone(before), func(c metav1.Condition) bool { return c.Type == ConditionServed })
 	}
 	if r := outcome(without, "", nil); r != nil {
@@ -251,10 +253,10 @@ func toldOf(before []metav1.Condition, p Parent, refused, without error, lb *v1a
 	return append(theirs, *c)
 }
 
-// AnswerToGateway is the status to write of a Gateway of the class: attached are how many routes each of its listeners has, by their names, and the rest is as
-// in [AnswerToRoute].
+// AnswerToGateway returns the status of a Gateway of the class. attached counts the routes per listener name; the other
+// parameters are those of [AnswerToRoute].
 func AnswerToGateway(g *unstructured.Unstructured, attached map[string]int, refused error, lb *v1alpha1.HTTPLoadBalancer, silent string, now time.Time) map[string]any {
-	is := object(g.Object["status"])
+	current := object(g.Object["status"])
 	ready := served(lb)
 	programmed := ready != nil && ready.Status == metav1.ConditionTrue
 	reason, message := "Pending", "the load-balancing cluster has not answered yet"
@@ -269,7 +271,7 @@ func AnswerToGateway(g *unstructured.Unstructured, attached map[string]int, refu
 		message = silent
 	}
 	unsupported := 0
-	before, listeners := convert[[]listenerStatus](is["listeners"]), []listenerStatus{}
+	before, listeners := convert[[]listenerStatus](current["listeners"]), []listenerStatus{}
 	for _, l := range objects(object(g.Object["spec"])["listeners"]) {
 		s := listenerStatus{Name: text(l["name"]), SupportedKinds: []map[string]any{}, AttachedRoutes: attached[text(l["name"])]}
 		kinds, known := allowedKinds(l)
@@ -282,57 +284,58 @@ func AnswerToGateway(g *unstructured.Unstructured, attached map[string]int, refu
 			accepted = condition(condAccepted, false, "UnsupportedProtocol", "want HTTP, HTTPS or TLS")
 		}
 		if !known {
-			resolved = condition(condResolved, false, "InvalidRouteKinds", "it allows kinds of routes that its protocol does not have")
+			resolved = condition(condResolved, false, "InvalidRouteKinds", "it allows route kinds that its protocol does not support")
 		}
-		var was []metav1.Condition
+		var prev []metav1.Condition
 		if i := slices.IndexFunc(before, func(b listenerStatus) bool { return b.Name == s.Name }); i >= 0 {
-			was = before[i].Conditions
+			prev = before[i].Conditions
 		}
 		serves := condition(condProgrammed, programmed, reason, message)
 		if !known || kindsOf(l) == nil {
 			serves = condition(condProgrammed, false, "Invalid", "")
 		}
-		s.Conditions = dated(was, []metav1.Condition{accepted, resolved, serves}, g.GetGeneration(), now)
+		s.Conditions = dated(prev, []metav1.Condition{accepted, resolved, serves}, g.GetGeneration(), now)
 		listeners = append(listeners, s)
 	}
 	accepted, serves := condition(condAccepted, true, condAccepted, ""), condition(condProgrammed, programmed, reason, message)
 	if unsupported > 0 {
-		accepted = condition(condAccepted, unsupported < len(listeners), "ListenersNotValid", "a listener has a protocol that is not served")
+		accepted = condition(condAccepted, unsupported < len(listeners), "ListenersNotValid", "a listener has an unsupported protocol")
 	}
 	if accepted.Status == metav1.ConditionFalse {
 		serves = condition(condProgrammed, false, "Invalid", accepted.Message)
 	}
-	conditions := dated(convert[[]metav1.Condition](is["conditions"]), []metav1.Condition{accepted, serves}, g.GetGeneration(), now)
-	status := map[string]any{"conditions": conditions, "listeners": listeners, "addresses": is["addresses"]}
+	conditions := dated(convert[[]metav1.Condition](current["conditions"]), []metav1.Condition{accepted, serves}, g.GetGeneration(), now)
+	status := map[string]any{"conditions": conditions, "listeners": listeners, "addresses": current["addresses"]}
 	if lb != nil && len(lb.Status.Hostnames) > 0 {
 		status["addresses"] = []map[string]any{{"type": "Hostname", "value": lb.Status.Hostnames[0]}}
 	}
 	return status
 }
 
-// AnswerToClass is the status of a GatewayClass of this controller.
+// AnswerToClass returns the status of a GatewayClass of this controller.
 func AnswerToClass(c *unstructured.Unstructured, now time.Time) map[string]any {
 	before := convert[[]metav1.Condition](object(c.Object["status"])["conditions"])
-	said := []metav1.Condition{condition(condAccepted, true, condAccepted, "the agent tells the load-balancing cluster of its Gateways")}
-	return map[string]any{"conditions": dated(before, said, c.GetGeneration(), now)}
+	accepted := []metav1.Condition{condition(condAccepted, true, condAccepted, "the agent reports its Gateways to the load-balancing cluster")}
+	return map[string]any{"conditions": dated(before, accepted, c.GetGeneration(), now)}
 }
 
-// AnswerToIngress is the status to write of an Ingress, whose own name is an alias of what serves it. It keeps what others have written.
+// AnswerToIngress returns the status of an Ingress: its assigned name as the load balancer's hostname. Without a name the
+// status does not change; an Ingress that has left the class loses the name.
 func AnswerToIngress(o *unstructured.Unstructured, lb *v1alpha1.HTTPLoadBalancer) map[string]any {
-	is := object(object(o.Object["status"])["loadBalancer"])
+	current := object(object(o.Object["status"])["loadBalancer"])
 	if lb != nil && len(lb.Status.Hostnames) > 0 {
 		names := []any{map[string]any{"hostname": lb.Status.Hostnames[0]}}
 		switch {
 		case Serves(o):
-			is = map[string]any{"ingress": names}
-		case equality.Semantic.DeepEqual(is["ingress"], names):
-			is = nil
+			current = map[string]any{"ingress": names}
+		case equality.Semantic.DeepEqual(current["ingress"], names):
+			current = nil
 		}
 	}
-	return map[string]any{"loadBalancer": is}
+	return map[string]any{"loadBalancer": current}
 }
 
-// IngressTrouble is why an Ingress is not served, as a reason and a sentence; empty if it is, or nobody knows yet.
+// IngressTrouble returns reason and message why an Ingress is not served; empty if it is served or not answered yet.
 func IngressTrouble(refused error, lb *v1alpha1.HTTPLoadBalancer, silent string) (reason, message string) {
 	if c := outcome(refused, silent, served(lb)); c != nil && (c.Status == metav1.ConditionFalse || silent != "") {
 		return c.Reason, c.Message
@@ -340,12 +343,12 @@ func IngressTrouble(refused error, lb *v1alpha1.HTTPLoadBalancer, silent string)
 	return "", ""
 }
 
-// SameStatus reports whether an object has a status as is to be written.
+// SameStatus reports whether an object already has this status.
 func SameStatus(o *unstructured.Unstructured, status map[string]any) bool {
-	return has(convert[any](o.Object["status"]), convert[any](status))
+	return includes(convert[any](o.Object["status"]), convert[any](status))
 }
 
-// Attached are how many of routes each listener of a Gateway takes.
+// Attached counts the routes that each listener of a Gateway accepts.
 func (g Gateways) Attached(gateway string, routes iter.Seq[*unstructured.Unstructured]) map[string]int {
 	out := make(map[string]int)
 	for r := range routes {

@@ -46,7 +46,7 @@ func gatewaysOf(all ...*unstructured.Unstructured) Gateways {
 	}
 }
 
-// routeOf is a route with one parent and hostnames, in YAML.
+// routeOf returns a route with one parent and hostnames.
 func routeOf(t *testing.T, kind, namespace, parent, hostnames string) *unstructured.Unstructured {
 	return tree(t, fmt.Sprintf(`
 apiVersion: gateway.networking.k8s.io/v1
@@ -94,7 +94,7 @@ func TestParents(t *testing.T) {
 	}
 }
 
-// conditions are those of a list in short, by their types.
+// briefs returns short forms of conditions, by type.
 func briefs(t *testing.T, v any) map[string]string {
 	t.Helper()
 	out := make(map[string]string)
@@ -107,7 +107,7 @@ func briefs(t *testing.T, v any) map[string]string {
 	return out
 }
 
-// answered is an HTTPLoadBalancer with a status.
+// answered returns an HTTPLoadBalancer with a status.
 func answered(status metav1.ConditionStatus, reason, message string, route ...metav1.Condition) *v1alpha1.HTTPLoadBalancer {
 	lb := &v1alpha1.HTTPLoadBalancer{ObjectMeta: metav1.ObjectMeta{Generation: 1}}
 	lb.Status = v1alpha1.HTTPLoadBalancerStatus{
@@ -118,7 +118,7 @@ func answered(status metav1.ConditionStatus, reason, message string, route ...me
 }
 
 func TestAnswerToRoute(t *testing.T) {
-	const foreign = "the backend web is in another namespace: only Services of the route's own are served"
+	const foreign = "the backend web is in another namespace: only Services in the namespace of the route are served"
 	gateways := gatewaysOf(tree(t, frontGateway))
 	accepted := metav1.Condition{Type: condAccepted, Status: metav1.ConditionTrue, Reason: "Accepted", Message: "by it"}
 	older := answered(metav1.ConditionTrue, ReasonServed, "it is served", accepted)
@@ -149,7 +149,7 @@ func TestAnswerToRoute(t *testing.T) {
 		"not attached": {parent: "name: front, port: 81", want: map[string]string{
 			condAccepted: "False NoMatchingParent the Gateway has no such listener", condResolved: "True ResolvedRefs",
 			ConditionServed: "False NoMatchingParent the Gateway has no such listener"}},
-		"nobody answers": {parent: "name: front", silent: "silence", lb: older, want: map[string]string{ConditionServed: "Unknown Silent silence"}},
+		"no answer": {parent: "name: front", silent: "silence", lb: older, want: map[string]string{ConditionServed: "Unknown Silent silence"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := routeOf(t, "HTTPRoute", "default", tt.parent, "")
@@ -167,14 +167,14 @@ func TestAnswerToRoute(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			if SameStatus(o, status) {
-				t.Error("the same as before")
+				t.Error("SameStatus reports no change")
 			}
 			o.Object["status"] = convert[map[string]any](status)
 			if !SameStatus(o, AnswerToRoute(o, gateways.Parents(o), tt.refused, tt.lb, tt.silent, now.Add(1e10))) {
-				t.Error("it is written again")
+				t.Error("the status is written again")
 			}
 			if left := convert[[]any](AnswerToRoute(o, nil, nil, nil, "", now)["parents"]); len(left) != 1 {
-				t.Errorf("of what is not served any more is left %v", left)
+				t.Errorf("a route that is no longer served keeps %v", left)
 			}
 		})
 	}
@@ -224,7 +224,7 @@ func TestAnswerToGateway(t *testing.T) {
 func TestAnswerToIngress(t *testing.T) {
 	o := tree(t, plainIngress)
 	if !SameStatus(o, AnswerToIngress(o, nil)) {
-		t.Error("a status of nothing")
+		t.Error("a status is written without an answer")
 	}
 	lb := answered(metav1.ConditionTrue, ReasonServed, "it is served")
 	status := AnswerToIngress(o, lb)
@@ -233,11 +233,11 @@ func TestAnswerToIngress(t *testing.T) {
 	}
 	o.Object["status"] = convert[map[string]any](status)
 	if !SameStatus(o, AnswerToIngress(o, lb)) || !SameStatus(o, AnswerToIngress(o, nil)) {
-		t.Error("it is written again")
+		t.Error("the status is written again")
 	}
 	o.Object["spec"].(map[string]any)["ingressClassName"] = "other"
 	if SameStatus(o, AnswerToIngress(o, lb)) {
-		t.Error("it keeps its name")
+		t.Error("an Ingress that left the class keeps its name")
 	}
 	if _, message := IngressTrouble(nil, answered(metav1.ConditionFalse, "NoNodes", "no pods"), ""); message != "no pods" {
 		t.Error(message)

@@ -12,57 +12,57 @@ import (
 	"github.com/herald-vip/herald/service/pool"
 )
 
-// Reserved are addresses of the load-balancing cluster itself, to which no tenant may have connections sent.
+// Reserved are addresses of the load-balancing cluster itself. No tenant may direct connections to them.
 type Reserved []reservation
 
 type reservation struct {
 	pool.Range
-	what string
+	owner string
 }
 
-// ReservedBy are the addresses of nodes and of their pods, and those of pools.
+// ReservedBy returns the addresses of nodes, pods and pools.
 func ReservedBy(nodes iter.Seq[*corev1.Node], pools iter.Seq[*v1alpha1.AddressPool]) Reserved {
 	var out Reserved
 	for n := range nodes {
 		for _, a := range n.Status.Addresses {
-			if addr, err := netip.ParseAddr(a.Address); err == nil { // others are names
+			if addr, err := netip.ParseAddr(a.Address); err == nil { // else it is a name
 				out = append(out, reservation{pool.Range{First: addr, Last: addr}, "an address of the node " + n.Name})
 			}
 		}
 		for _, block := range n.Spec.PodCIDRs {
-			out = out.add(block, "of the pods on node "+n.Name)
+			out = out.add(block, "in the pod range of node "+n.Name)
 		}
 	}
 	for p := range pools {
 		for _, text := range p.Spec.Addresses {
-			out = out.add(string(text), "of the pool "+p.Name)
+			out = out.add(string(text), "in the pool "+p.Name)
 		}
 	}
 	return out
 }
 
-// add reserves a range. A text that is no range reserves nothing: the object that has it tells of it.
-func (r Reserved) add(text, what string) Reserved {
+// add reserves a range. It ignores invalid text, which the status of its object reports.
+func (r Reserved) add(text, owner string) Reserved {
 	if parsed, err := pool.ParseRange(text); err == nil {
-		r = append(r, reservation{parsed, what})
+		r = append(r, reservation{parsed, owner})
 	}
 	return r
 }
 
-// refuse is why no connections may be sent to an address, empty if they may.
+// refuse returns why an address may not receive connections; empty if it may.
 func (r Reserved) refuse(addr netip.Addr) string {
 	if !addr.IsGlobalUnicast() {
-		return "not an address that others can reach"
+		return "not a global unicast address"
 	}
 	for _, taken := range r {
 		if taken.Contains(addr) {
-			return taken.what
+			return taken.owner
 		}
 	}
 	return ""
 }
 
-// Limits are what a tenant may ask for.
+// Limits are the limits of a tenant's requests.
 type Limits struct {
 	nodes, endpoints []netip.Prefix
 	first, last      int32 // node ports
@@ -70,10 +70,10 @@ type Limits struct {
 	reserved         Reserved
 }
 
-// LimitsOf are those of a Tenant. The API server has checked its form.
+// LimitsOf returns the limits of a Tenant. The API server has validated the Tenant.
 func LimitsOf(t *v1alpha1.Tenant, reserved Reserved) Limits {
 	l := Limits{nodes: prefixes(t.Spec.Nodes.CIDRs), endpoints: prefixes(t.Spec.Endpoints.CIDRs), reserved: reserved, mostNodes: int(t.Spec.Quota.Nodes)}
-	_, _ = fmt.Sscanf(t.Spec.Nodes.Ports, "%d-%d", &l.first, &l.last) // what is no range allows no port
+	_, _ = fmt.Sscanf(t.Spec.Nodes.Ports, "%d-%d", &l.first, &l.last) // an invalid range allows no port
 	return l
 }
 
@@ -87,7 +87,7 @@ func prefixes(texts []v1alpha1.CIDR) []netip.Prefix {
 	return out
 }
 
-// Conflict is why a Tenant cannot be served beside others: an earlier one has some of its addresses. Empty if it can.
+// Conflict returns why a Tenant cannot be served: an earlier Tenant has some of its addresses. Empty if it can.
 func Conflict(t *v1alpha1.Tenant, others iter.Seq[*v1alpha1.Tenant]) string {
 	for o := range others {
 		if o.Name == t.Name || !earlier(o, t) {
@@ -108,11 +108,12 @@ func Conflict(t *v1alpha1.Tenant, others iter.Seq[*v1alpha1.Tenant]) string {
 	return ""
 }
 
-// ConflictOfDomains is why it cannot be served by names: an earlier one has some of its domains, or the load-balancing cluster has that domain.
+// ConflictOfDomains returns why a Tenant's routes cannot be served: an earlier Tenant, or the load-balancing cluster
+// itself, has one of its domains. Empty if they can.
 func ConflictOfDomains(t *v1alpha1.Tenant, others iter.Seq[*v1alpha1.Tenant], domain string) string {
 	for _, a := range t.Spec.Domains {
 		if domain != "" && overlap(string(a), domain) {
-			return fmt.Sprintf("it has the domain %s, which overlaps %s, of which each tenant has a part already: leave it out", a, domain)
+			return fmt.Sprintf("it has the domain %s, which overlaps %s, the domain of the load-balancing cluster: remove it", a, domain)
 		}
 		for o := range others {
 			for _, b := range o.Spec.Domains {
@@ -134,11 +135,11 @@ func earlier(a, b *v1alpha1.Tenant) bool {
 	return a.Name < b.Name
 }
 
-// allowed reads an address, which has to be in one of the blocks.
+// allowed parses an address and checks that one of the blocks contains it.
 func (l Limits) allowed(text string, blocks []netip.Prefix, field string) (netip.Addr, error) {
 	addr, err := netip.ParseAddr(text)
 	if err != nil || addr.Zone() != "" {
-		return addr, fmt.Errorf("%q is no address", text)
+		return addr, fmt.Errorf("%q is not an address", text)
 	}
 	addr = addr.Unmap()
 	if !slices.ContainsFunc(blocks, func(p netip.Prefix) bool { return p.Contains(addr) }) {
@@ -150,12 +151,12 @@ func (l Limits) allowed(text string, blocks []netip.Prefix, field string) (netip
 	return addr, nil
 }
 
-// Check says why a TCPLoadBalancer is not served: what of it the Tenant does not allow.
+// Check returns the first part of a TCPLoadBalancer that the Tenant does not allow; nil if it allows all.
 func (l Limits) Check(lb *v1alpha1.TCPLoadBalancer) error {
 	spec := &lb.Spec
 	origin := spec.Origin.Namespace + "/" + spec.Origin.Name
 	if want := LoadBalancerName(origin); lb.Name != want {
-		return fmt.Errorf("its name is not that of %s: want %s", origin, want)
+		return fmt.Errorf("its name does not match its origin %s: want %s", origin, want)
 	}
 	for _, text := range spec.Endpoints {
 		if _, err := l.allowed(text, l.endpoints, "endpoints.cidrs"); err != nil {

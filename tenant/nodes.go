@@ -12,25 +12,25 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
-// toBeDeleted is a taint that cluster autoscalers put on nodes that they are about to delete.
+// toBeDeleted is the taint of nodes that a cluster autoscaler is about to delete.
 const toBeDeleted = "ToBeDeletedByClusterAutoscaler"
 
-// NodesOf tells of nodes: the first address of each family that is of the type, and whether new connections may be sent
-// there. Nodes without an address are left out.
+// NodesOf reports nodes: the first address of the type of each family, and whether the node accepts new connections. It
+// omits nodes without an address.
 func NodesOf(nodes iter.Seq[*corev1.Node], addressType corev1.NodeAddressType) []v1alpha1.TenantNode {
 	var out []v1alpha1.TenantNode
 	for n := range nodes {
-		told := v1alpha1.TenantNode{Name: n.Name, Zone: n.Labels[corev1.LabelTopologyZone], Ready: takesConnections(n)}
-		has := make(map[bool]bool) // an address of IPv4, or of IPv6
+		node := v1alpha1.TenantNode{Name: n.Name, Zone: n.Labels[corev1.LabelTopologyZone], Ready: takesConnections(n)}
+		found := make(map[bool]bool) // by whether the family is IPv4
 		for _, a := range n.Status.Addresses {
 			addr, err := netip.ParseAddr(a.Address)
-			if err == nil && addr.Zone() == "" && a.Type == addressType && !has[addr.Is4()] {
-				has[addr.Is4()] = true
-				told.Addresses = append(told.Addresses, addr.String())
+			if err == nil && addr.Zone() == "" && a.Type == addressType && !found[addr.Is4()] {
+				found[addr.Is4()] = true
+				node.Addresses = append(node.Addresses, addr.String())
 			}
 		}
-		if len(told.Addresses) > 0 {
-			out = append(out, told)
+		if len(node.Addresses) > 0 {
+			out = append(out, node)
 		}
 	}
 	slices.SortFunc(out, func(a, b v1alpha1.TenantNode) int { return strings.Compare(a.Name, b.Name) })
@@ -49,17 +49,17 @@ func takesConnections(n *corev1.Node) bool {
 	})
 }
 
-// Node is a node of a tenant that connections may be sent to.
+// Node is a node of a tenant that may receive connections.
 type Node struct {
 	Name, Zone string
-	Addrs      []netip.Addr // of each family one at most
+	Addrs      []netip.Addr // at most one per family
 	Ready      bool
 }
 
-// Nodes are those of a tenant within its limits, by name, and a sentence about each address that is beyond them.
+// Nodes returns the nodes of a tenant within its limits, sorted by name, and a sentence about each refused address.
 func (l Limits) Nodes(told []v1alpha1.TenantNode) (nodes []Node, refused []string) {
 	if len(told) > l.mostNodes {
-		refused = append(refused, fmt.Sprintf("it has %d nodes, of which quota.nodes of the Tenant allows %d", len(told), l.mostNodes))
+		refused = append(refused, fmt.Sprintf("it has %d nodes, but quota.nodes of the Tenant allows %d", len(told), l.mostNodes))
 		told = told[:l.mostNodes]
 	}
 	taken := make(map[netip.Addr]bool)
@@ -68,7 +68,7 @@ func (l Limits) Nodes(told []v1alpha1.TenantNode) (nodes []Node, refused []strin
 		for _, text := range n.Addresses {
 			addr, err := l.allowed(text, l.nodes, "nodes.cidrs")
 			if err == nil && taken[addr] {
-				err = fmt.Errorf("%s is another node's, too", addr)
+				err = fmt.Errorf("%s also belongs to another node", addr)
 			}
 			if err != nil {
 				refused = append(refused, fmt.Sprintf("node %s: %v", n.Name, err))

@@ -19,45 +19,45 @@ import (
 	"github.com/herald-vip/herald/service/pool"
 )
 
-// What is served by name is called a route here: an Ingress, or a route of the Gateway API.
+// A route is an Ingress or a route of the Gateway API: an object that is reached by hostname.
 const (
 	KindIngress      = "Ingress"
 	KindGateway      = "Gateway"
 	KindGatewayClass = "GatewayClass"
 
-	// RouteClass is the name of the IngressClass and of the GatewayClass of what is served from the load-balancing cluster.
+	// RouteClass is the name of the IngressClass and of the GatewayClass that the load-balancing cluster serves.
 	RouteClass = "herald"
-	// Controller is whose that GatewayClass is.
+	// Controller is the controllerName of that GatewayClass.
 	Controller = v1alpha1.Group + "/agent"
-	// LabelCopy is on each copy of a Service; its value is the name of that.
+	// LabelCopy marks the copy of a Service; its value is the Service's name.
 	LabelCopy = v1alpha1.Group + "/copy"
 )
 
-// Types of conditions of routes and Gateways (Gateway API v1).
+// Condition types of routes and Gateways (Gateway API v1).
 const (
 	condAccepted   = "Accepted"
 	condResolved   = "ResolvedRefs"
 	condProgrammed = "Programmed"
 )
 
-// RouteKinds are the kinds of routes.
+// RouteKinds returns the kinds of routes.
 func RouteKinds() []schema.GroupVersionKind {
 	return []schema.GroupVersionKind{
 		{Group: "networking.k8s.io", Version: "v1", Kind: KindIngress}, GatewayKind("HTTPRoute"), GatewayKind("GRPCRoute"), GatewayKind("TLSRoute"),
 	}
 }
 
-// GatewayKind is a kind of the Gateway API.
+// GatewayKind returns a kind of the Gateway API.
 func GatewayKind(kind string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "gateway.networking.k8s.io", Version: "v1", Kind: kind}
 }
 
-// RouteName is that of the HTTPLoadBalancer of an object.
+// RouteName returns the name of the HTTPLoadBalancer of an object.
 func RouteName(kind, namespace, name string) string {
 	return strings.ToLower(kind) + "." + namespace + "." + name
 }
 
-// Reasons why a route is not served (Gateway API v1). The first two are of the condition ResolvedRefs, the others of Accepted.
+// Reasons of refused routes (Gateway API v1). The first two belong to the condition ResolvedRefs, the last to Accepted.
 const (
 	reasonKind      pool.Reason = "InvalidKind"
 	reasonPermitted pool.Reason = "RefNotPermitted"
@@ -68,9 +68,10 @@ func refuse(reason pool.Reason, format string, args ...any) error {
 	return &pool.Refusal{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// eachBackend calls visit with each reference to a Service in the specification of a route, which has its name in "name", until it returns an error. One to
-// anything but a Service of the route's own namespace, which a reference may name if that is not empty, is visited as refused; of an Ingress,
-// and where a filter may refer to anything else, that is the error.
+// eachBackend calls visit for each backend reference of a route until visit returns an error. ref["name"] is the name of
+// the Service. refused is set if the reference names another kind of object or another namespace. An empty namespace
+// forbids references to any namespace. An Ingress with a backend of another kind, and a filter that may refer to other
+// objects, are an error.
 func eachBackend(kind, namespace string, spec map[string]any, visit func(ref map[string]any, refused error) error) error {
 	if kind == KindIngress {
 		backends := []map[string]any{object(spec["defaultBackend"])}
@@ -84,7 +85,7 @@ func eachBackend(kind, namespace string, spec map[string]any, visit func(ref map
 			if service := object(b["service"]); service != nil {
 				err = visit(service, nil)
 			} else if b != nil {
-				err = refuse(reasonKind, "a backend is no Service: only Services can be reached from the load-balancing cluster")
+				err = refuse(reasonKind, "a backend is not a Service: only Services can be reached from the load-balancing cluster")
 			}
 			if err != nil {
 				return err
@@ -100,8 +101,8 @@ func eachBackend(kind, namespace string, spec map[string]any, visit func(ref map
 		for _, f := range filters {
 			if kind := text(f["type"]); !slices.Contains([]string{
 				"RequestHeaderModifier", "ResponseHeaderModifier", "RequestMirror", "RequestRedirect", "URLRewrite", "CORS",
-			}, kind) { // others may refer to what is not the tenant's
-				return refuse(reasonValue, "a filter is of the type %q, which is not served", kind)
+			}, kind) { // other types may refer to objects that are not the tenant's
+				return refuse(reasonValue, "a filter has the unsupported type %q", kind)
 			}
 			if mirror := object(object(f["requestMirror"])["backendRef"]); mirror != nil {
 				refs = append(refs, mirror)
@@ -113,7 +114,7 @@ func eachBackend(kind, namespace string, spec map[string]any, visit func(ref map
 			case group != "" || kind != "" && kind != "Service":
 				refused = refuse(reasonKind, "a backend is a %s: only Services can be reached from the load-balancing cluster", kind)
 			case ref["namespace"] != nil && (namespace == "" || ref["namespace"] != any(namespace)):
-				refused = refuse(reasonPermitted, "the backend %s is in another namespace: only Services of the route's own are served", text(ref["name"]))
+				refused = refuse(reasonPermitted, "the backend %s is in another namespace: only Services in the namespace of the route are served", text(ref["name"]))
 			}
 			if err := visit(ref, refused); err != nil {
 				return err
@@ -123,14 +124,14 @@ func eachBackend(kind, namespace string, spec map[string]any, visit func(ref map
 	return nil
 }
 
-// BackendsOf are the names of the Services that a route sends requests to.
+// BackendsOf returns the names of the Services that a route sends requests to.
 func BackendsOf(route *unstructured.Unstructured) []string {
 	return backendsOf(route.GetKind(), route.GetNamespace(), object(route.Object["spec"]))
 }
 
 func backendsOf(kind, namespace string, spec map[string]any) []string {
 	names := make(sets.Set[string])
-	_ = eachBackend(kind, namespace, spec, func(ref map[string]any, refused error) error { // as far as they are Services
+	_ = eachBackend(kind, namespace, spec, func(ref map[string]any, refused error) error { // an error ends the list early
 		if refused == nil {
 			names.Insert(text(ref["name"]))
 		}
@@ -139,14 +140,15 @@ func backendsOf(kind, namespace string, spec map[string]any) []string {
 	return sets.List(names)
 }
 
-// Serves reports whether an Ingress or a Gateway is of the class, or a GatewayClass of this controller. A route is served if it has [Gateways.Parents].
+// Serves reports whether an Ingress or a Gateway has the class, or a GatewayClass this controller. Routes of the Gateway
+// API are served if they have [Gateways.Parents].
 func Serves(o *unstructured.Unstructured) bool {
 	spec := object(o.Object["spec"])
 	return o.GetDeletionTimestamp() == nil &&
 		(text(spec["ingressClassName"]) == RouteClass || text(spec["gatewayClassName"]) == RouteClass || text(spec["controllerName"]) == Controller)
 }
 
-// SecretsOf are the names of the Secrets that an Ingress names.
+// SecretsOf returns the names of the Secrets that an Ingress refers to.
 func SecretsOf(ingress *unstructured.Unstructured) (out []string) {
 	for _, section := range objects(object(ingress.Object["spec"])["tls"]) {
 		if name := text(section["secretName"]); name != "" && !slices.Contains(out, name) {
@@ -156,12 +158,13 @@ func SecretsOf(ingress *unstructured.Unstructured) (out []string) {
 	return out
 }
 
-// SecretName is that of the copy of a Secret of an Ingress in the load-balancing cluster, where agents may write others of no other kind of name.
+// SecretName returns the name of the copy of an Ingress's Secret in the load-balancing cluster. The policies there let
+// agents write only Secrets with this prefix.
 func SecretName(loadBalancer, secret string) string {
 	return "tls-" + derivedName(loadBalancer+"/"+secret)
 }
 
-// refusedBackend is why a route is served without one of its backends, nil if it has all.
+// refusedBackend returns why the route is served without one of its backends; nil if it has all.
 func refusedBackend(route *unstructured.Unstructured) (first error) {
 	_ = eachBackend(route.GetKind(), route.GetNamespace(), object(route.Object["spec"]), func(_ map[string]any, refused error) error {
 		first = cmp.Or(first, refused)
@@ -170,34 +173,36 @@ func refusedBackend(route *unstructured.Unstructured) (first error) {
 	return first
 }
 
-// nowhere is the name of the backend that is asked for instead of one that is refused, which no Service can have: an HTTPRoute's requests for it are answered with 500.
+// nowhere replaces the name of a refused backend. No Service can have this name, so the gateway answers an HTTPRoute's
+// requests for it with 500.
 const nowhere = "refused." + v1alpha1.Group
 
-// MissingBackend is the sentence about a backend of a route that is not there, by the name of its TCPLoadBalancer.
+// MissingBackend returns the sentence about a missing backend, given the name of its TCPLoadBalancer.
 func MissingBackend(asked string) string {
 	if strings.HasSuffix(asked, "."+nowhere) {
-		return "a backend is refused: the route in the tenant's cluster says why"
+		return "a backend is refused: see the status of the route in the tenant's cluster"
 	}
-	return fmt.Sprintf("the Service %s is not there, or cannot be reached", ServiceOf(asked))
+	return fmt.Sprintf("the Service %s does not exist or cannot be reached", ServiceOf(asked))
 }
 
-// AskRoute is what is asked for a route: parents are those of a route of the Gateway API, secrets those Secrets of an Ingress that there are.
-// The error is a [pool.Refusal] for who made it. A route is asked for without the backends that are refused.
+// AskRoute returns the specification of a route's HTTPLoadBalancer. parents are the parents of a route of the Gateway API,
+// secrets the existing Secrets of an Ingress. The error is a [pool.Refusal] for the route's author. Refused backends are
+// renamed to a Service that cannot exist.
 func AskRoute(o *unstructured.Unstructured, parents []Parent, secrets []*corev1.Secret) (*v1alpha1.HTTPLoadBalancerSpec, error) {
 	spec := object(o.DeepCopy().Object["spec"])
 	out := &v1alpha1.HTTPLoadBalancerSpec{Kind: o.GetKind(), Origin: v1alpha1.Origin{Namespace: o.GetNamespace(), Name: o.GetName()}}
-	told := make(map[string]any)
+	fields := make(map[string]any)
 	switch out.Kind {
 	case KindGateway:
 		return out, nil
 	case KindIngress:
-		out.Annotations = annotationsToTell(o.GetAnnotations())
+		out.Annotations = annotationsToSend(o.GetAnnotations())
 		for _, s := range secrets {
 			out.Secrets = append(out.Secrets, s.Name)
 		}
 		for _, field := range []string{"defaultBackend", "rules", "tls"} {
 			if v, ok := spec[field]; ok {
-				told[field] = v
+				fields[field] = v
 			}
 		}
 	default:
@@ -209,10 +214,10 @@ func AskRoute(o *unstructured.Unstructured, parents []Parent, secrets []*corev1.
 			}
 		}
 		if len(hostnames) > 0 {
-			told["hostnames"] = sets.List(sets.New(hostnames...))
+			fields["hostnames"] = sets.List(sets.New(hostnames...))
 		}
 		if rules, ok := spec["rules"]; ok {
-			told["rules"] = rules
+			fields["rules"] = rules
 		}
 		out.Gateways = sets.List(sets.New(out.Gateways...))
 	}
@@ -227,7 +232,7 @@ func AskRoute(o *unstructured.Unstructured, parents []Parent, secrets []*corev1.
 	if err != nil {
 		return nil, err
 	}
-	raw, err := json.Marshal(told) // which sorts the fields
+	raw, err := json.Marshal(fields) // sorts the fields
 	if err != nil {
 		return nil, fmt.Errorf("write the specification of %s %s/%s: %w", out.Kind, o.GetNamespace(), o.GetName(), err)
 	}
@@ -235,13 +240,13 @@ func AskRoute(o *unstructured.Unstructured, parents []Parent, secrets []*corev1.
 	return out, nil
 }
 
-// annotationsToTell leaves out those by which tools know their own objects.
-func annotationsToTell(all map[string]string) map[string]string {
+// annotationsToSend omits the bookkeeping annotations of tools.
+func annotationsToSend(all map[string]string) map[string]string {
 	out := maps.Clone(all)
 	maps.DeleteFunc(out, func(name, _ string) bool {
-		of, _, _ := strings.Cut(name, "/")
-		return !strings.HasSuffix("."+of, ".ingress.kubernetes.io") && slices.ContainsFunc([]string{"kubernetes.io", "helm.sh", "fluxcd.io", "argoproj.io", "cattle.io", "cert-manager.io", v1alpha1.Group}, func(tool string) bool {
-			return of == tool || strings.HasSuffix(of, "."+tool)
+		domain, _, _ := strings.Cut(name, "/")
+		return !strings.HasSuffix("."+domain, ".ingress.kubernetes.io") && slices.ContainsFunc([]string{"kubernetes.io", "helm.sh", "fluxcd.io", "argoproj.io", "cattle.io", "cert-manager.io", v1alpha1.Group}, func(tool string) bool {
+			return domain == tool || strings.HasSuffix(domain, "."+tool)
 		})
 	})
 	if len(out) == 0 {
@@ -250,10 +255,10 @@ func annotationsToTell(all map[string]string) map[string]string {
 	return out
 }
 
-// copyPrefix comes before the name of a Service in that of its copy.
+// copyPrefix plus a Service's name is the name of its copy.
 const copyPrefix = "herald-"
 
-// CopyName is that of the copy of a Service.
+// CopyName returns the name of the copy of a Service.
 func CopyName(service string) string {
 	if len(copyPrefix+service) <= 63 {
 		return copyPrefix + service
@@ -261,8 +266,8 @@ func CopyName(service string) string {
 	return strings.TrimRight(service[:63-len(copyPrefix)-27], "-") + "-" + hashOf(service)
 }
 
-// CopyOf is the Service of type NodePort by which the load-balancing cluster reaches the pods of one that has no node ports. It is owned
-// by that one, and goes with it.
+// CopyOf returns a copy of type NodePort of a Service without node ports: through it the load-balancing cluster reaches
+// the pods. The Service owns its copy, so both are deleted together.
 func CopyOf(s *corev1.Service) *corev1.Service {
 	out := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{
@@ -280,17 +285,17 @@ func CopyOf(s *corev1.Service) *corev1.Service {
 	return out
 }
 
-// SameCopy reports whether a copy is as wanted, apart from what the API server adds.
-func SameCopy(is, want *corev1.Service) bool {
-	ports := slices.Clone(is.Spec.Ports)
+// SameCopy reports whether a copy equals the wanted one, ignoring additions by the API server.
+func SameCopy(current, want *corev1.Service) bool {
+	ports := slices.Clone(current.Spec.Ports)
 	for i := range ports {
 		ports[i].NodePort = 0
 	}
-	return is.Spec.Type == want.Spec.Type && maps.Equal(is.Spec.Selector, want.Spec.Selector) && slices.Equal(ports, want.Spec.Ports) &&
-		slices.Equal(is.Spec.IPFamilies, want.Spec.IPFamilies) && is.Spec.PublishNotReadyAddresses == want.Spec.PublishNotReadyAddresses
+	return current.Spec.Type == want.Spec.Type && maps.Equal(current.Spec.Selector, want.Spec.Selector) && slices.Equal(ports, want.Spec.Ports) &&
+		slices.Equal(current.Spec.IPFamilies, want.Spec.IPFamilies) && current.Spec.PublishNotReadyAddresses == want.Spec.PublishNotReadyAddresses
 }
 
-// object, objects and text are a value of JSON if it is of that form, and else empty.
+// object, objects and text return a JSON value of that type, or the zero value if it has another type.
 func object(v any) map[string]any {
 	m, _ := v.(map[string]any)
 	return m
@@ -311,10 +316,10 @@ func text(v any) string {
 	return s
 }
 
-// convert makes one form of JSON of another, as far as it has the fields.
+// convert converts a value by way of JSON. Fields of other types are dropped.
 func convert[T any](v any) (out T) {
 	if raw, err := json.Marshal(v); err == nil {
-		_ = json.Unmarshal(raw, &out) // what has another form is taken for absent
+		_ = json.Unmarshal(raw, &out) // a value of another type counts as absent
 	}
 	return out
 }

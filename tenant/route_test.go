@@ -19,7 +19,7 @@ import (
 	"github.com/herald-vip/herald/service/pool"
 )
 
-// tree is an object as an API server has it, of YAML in which tabs are two spaces.
+// tree parses an object from YAML in which a tab means two spaces.
 func tree(t testing.TB, text string) *unstructured.Unstructured {
 	t.Helper()
 	out := new(unstructured.Unstructured)
@@ -33,7 +33,7 @@ func tree(t testing.TB, text string) *unstructured.Unstructured {
 	return out
 }
 
-// ask is what an agent asks for an object.
+// ask returns the HTTPLoadBalancer that an agent makes for an object.
 func ask(t testing.TB, o *unstructured.Unstructured, parents []Parent, secrets ...string) *v1alpha1.HTTPLoadBalancer {
 	t.Helper()
 	var there []*corev1.Secret
@@ -72,7 +72,7 @@ spec:
 	  backendRefs: [{name: web, port: 80}, {name: old, port: 80, weight: 3}]
 `
 
-// allowing is a Tenant whose Ingresses and routes are served.
+// allowing returns a Tenant that may have Ingresses and routes.
 func allowing(change ...func(*v1alpha1.Tenant)) *v1alpha1.Tenant {
 	return acme(append([]func(*v1alpha1.Tenant){func(t *v1alpha1.Tenant) {
 		t.Spec.Ingress = v1alpha1.TenantIngress{ClassName: "traefik", Annotations: []string{"example.com/timeout", "traefik.ingress.kubernetes.io/router.middlewares"}}
@@ -122,19 +122,19 @@ func TestDeriveIngress(t *testing.T) {
 	if owner := metav1.GetControllerOf(d.Object); owner == nil || owner.Kind != "HTTPLoadBalancer" || owner.UID != "lb" || d.Object.GetNamespace() != "tenant-acme" {
 		t.Errorf("%+v", d.Object)
 	}
-	// What the server and others add is no change, what somebody undoes is.
-	is := d.Object.DeepCopy()
-	is.Object["status"] = map[string]any{}
-	is.SetResourceVersion("7")
-	if !SameRoute(is, d.Object) {
-		t.Error("not the same")
+	// Additions by the server and others are no change; removals are.
+	current := d.Object.DeepCopy()
+	current.Object["status"] = map[string]any{}
+	current.SetResourceVersion("7")
+	if !SameRoute(current, d.Object) {
+		t.Error("additions count as a change")
 	}
-	if err := unstructured.SetNestedField(is.Object, "nginx", "spec", "ingressClassName"); err != nil || SameRoute(is, d.Object) {
-		t.Error("the same with another class", err)
+	if err := unstructured.SetNestedField(current.Object, "nginx", "spec", "ingressClassName"); err != nil || SameRoute(current, d.Object) {
+		t.Error("another class does not count as a change", err)
 	}
 }
 
-// What a route may not refer to is asked for as what there is not, and so answered with 500, and the rest of the route is.
+// A forbidden backend is requested under a name that does not exist, and so answered with 500; the rest of the route is served.
 func TestAskWithoutRefusedBackends(t *testing.T) {
 	for refused, reason := range map[string]pool.Reason{"namespace: other": reasonPermitted, "kind: Bucket, group: example.com": reasonKind} {
 		o := tree(t, strings.Replace(plainRoute, "{name: old,", "{name: old, "+refused+",", 1))
@@ -189,15 +189,15 @@ func TestDeriveHTTPRoute(t *testing.T) {
 	if d.Object.GetKind() != "HTTPRoute" || len(d.Hostnames) != 2 {
 		t.Errorf("%+v", d)
 	}
-	// A rule that goes is a change, though all that is left is there.
+	// A removed rule is a change, although all remaining fields are equal.
 	less := lb.DeepCopy()
 	less.Spec.Object.Raw = []byte(strings.Replace(string(lb.Spec.Object.Raw), `"matches":[{"path":{"value":"/a"}}]`, `"matches":[]`, 1))
 	if shorter, err := derive(allowing(), less, "front.acme.lb.example.net"); err != nil || SameRoute(d.Object, shorter.Object) {
-		t.Error("the same with less", err)
+		t.Error("a removed rule does not count as a change", err)
 	}
 }
 
-// What a tenant may not have is refused, whatever its agent writes.
+// The manager refuses forbidden requests even if a malicious agent writes them.
 func TestRefusedRoutes(t *testing.T) {
 	ingress, route := ask(t, tree(t, plainIngress), nil), ask(t, tree(t, plainRoute), []Parent{{Hostnames: []string{"www.acme.example.com"}}})
 	with := func(lb *v1alpha1.HTTPLoadBalancer, old, new string) *v1alpha1.HTTPLoadBalancer {
@@ -221,27 +221,27 @@ func TestRefusedRoutes(t *testing.T) {
 		lb   *v1alpha1.HTTPLoadBalancer
 		want string // empty: served
 	}{
-		"its own subdomain":           {allowing(), host("x.acme.lb.example.net"), ""},
-		"a wildcard of its own":       {allowing(), host("*.acme.example.com"), ""},
-		"another's subdomain":         {allowing(), host("web.beta.lb.example.net"), "the hostname web.beta.lb.example.net is not in the domains of the Tenant, acme.lb.example.net and acme.example.com"},
-		"a name that ends alike":      {allowing(), host("xacme.example.com"), "the hostname xacme.example.com is not in"},
-		"a wildcard of all":           {allowing(), host("*.lb.example.net"), "the hostname *.lb.example.net is not in"},
-		"a wildcard within":           {allowing(), host("a.*.acme.example.com"), `"a.*.acme.example.com" is no hostname`},
-		"in capitals":                 {allowing(), host("WWW.acme.example.com"), `"WWW.acme.example.com" is no hostname`},
-		"any name":                    {allowing(), with(route, `"www.acme.example.com"`, `""`), `"" is no hostname`},
-		"a route of another's name":   {allowing(), with(route, `"www.acme.example.com"`, `"www.example.com"`), "the hostname www.example.com is not in"},
-		"a certificate for another":   {allowing(), with(ingress, `{"rules"`, `{"tls":[{"hosts":["example.com"]}],"rules"`), "the hostname example.com is not in"},
-		"a snippet":                   {allowing(), annotated, "the annotation nginx.ingress.kubernetes.io/server-snippet is not in ingress.annotations of the Tenant"},
-		"another's name":              {allowing(), misnamed, "its name is not that of its origin: want ingress.default.web"},
-		"another's Service":           {allowing(), with(route, `{"name":"web"`, `{"namespace":"tenant-beta","name":"web"`), "the backend web is in another namespace: only Services of the route's own are served"},
-		"an empty namespace":          {allowing(), with(route, `{"name":"web"`, `{"namespace":"","name":"web"`), "the backend web is in another namespace"},
-		"another's mirror":            {allowing(), with(route, `{"name":"shadow"`, `{"namespace":"tenant-beta","name":"shadow"`), "the backend shadow is in another namespace"},
-		"a backend of another kind":   {allowing(), with(route, `{"name":"web"`, `{"kind":"Secret","name":"web"`), "a backend is a Secret: only Services can be reached"},
-		"a resource":                  {allowing(), with(ingress, `"service"`, `"resource"`), "a backend is no Service"},
-		"an extension":                {allowing(), with(route, `"type":"RequestMirror"`, `"type":"ExtensionRef","extensionRef":{"name":"x"}`), "a filter is of the type \"ExtensionRef\", which is not served"},
-		"Ingresses are not served":    {acme(), ingress, "the Tenant has no ingress, so Ingresses are not served"},
-		"routes are not served":       {acme(), route, "the Tenant has no gateway, so Gateways and routes are not served"},
-		"an object that is no object": {allowing(), with(ingress, string(ingress.Spec.Object.Raw), `[1]`), "its object is none"},
+		"its own subdomain":                   {allowing(), host("x.acme.lb.example.net"), ""},
+		"a wildcard of its own":               {allowing(), host("*.acme.example.com"), ""},
+		"another's subdomain":                 {allowing(), host("web.beta.lb.example.net"), "the hostname web.beta.lb.example.net is not in the domains of the Tenant, acme.lb.example.net and acme.example.com"},
+		"a name that ends alike":              {allowing(), host("xacme.example.com"), "the hostname xacme.example.com is not in"},
+		"a wildcard of all":                   {allowing(), host("*.lb.example.net"), "the hostname *.lb.example.net is not in"},
+		"a wildcard within":                   {allowing(), host("a.*.acme.example.com"), `"a.*.acme.example.com" is not a hostname`},
+		"in capitals":                         {allowing(), host("WWW.acme.example.com"), `"WWW.acme.example.com" is not a hostname`},
+		"any name":                            {allowing(), with(route, `"www.acme.example.com"`, `""`), `"" is not a hostname`},
+		"a route of another's name":           {allowing(), with(route, `"www.acme.example.com"`, `"www.example.com"`), "the hostname www.example.com is not in"},
+		"a certificate for another":           {allowing(), with(ingress, `{"rules"`, `{"tls":[{"hosts":["example.com"]}],"rules"`), "the hostname example.com is not in"},
+		"a snippet":                           {allowing(), annotated, "the annotation nginx.ingress.kubernetes.io/server-snippet is not in ingress.annotations of the Tenant"},
+		"another's name":                      {allowing(), misnamed, "its name does not match its origin: want ingress.default.web"},
+		"another's Service":                   {allowing(), with(route, `{"name":"web"`, `{"namespace":"tenant-beta","name":"web"`), "the backend web is in another namespace: only Services in the namespace of the route are served"},
+		"an empty namespace":                  {allowing(), with(route, `{"name":"web"`, `{"namespace":"","name":"web"`), "the backend web is in another namespace"},
+		"another's mirror":                    {allowing(), with(route, `{"name":"shadow"`, `{"namespace":"tenant-beta","name":"shadow"`), "the backend shadow is in another namespace"},
+		"a backend of another kind":           {allowing(), with(route, `{"name":"web"`, `{"kind":"Secret","name":"web"`), "a backend is a Secret: only Services can be reached"},
+		"a resource":                          {allowing(), with(ingress, `"service"`, `"resource"`), "a backend is not a Service"},
+		"an extension":                        {allowing(), with(route, `"type":"RequestMirror"`, `"type":"ExtensionRef","extensionRef":{"name":"x"}`), "a filter has the unsupported type \"ExtensionRef\""},
+		"Ingresses are not served":            {acme(), ingress, "the Tenant has no ingress, so Ingresses are not served"},
+		"routes are not served":               {acme(), route, "the Tenant has no gateway, so Gateways and routes are not served"},
+		"an object that is not a JSON object": {allowing(), with(ingress, string(ingress.Spec.Object.Raw), `[1]`), "its object is invalid"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, err := derive(tt.t, tt.lb, ownName)
@@ -260,8 +260,8 @@ func TestIssuer(t *testing.T) {
 	in := tree(t, plainIngress)
 	in.Object["spec"].(map[string]any)["tls"] = []any{map[string]any{"hosts": []any{ownName}, "secretName": "web"}}
 	for secret, want := range map[string]string{"web": "the Secret web is not used: the Tenant has no certificates.own", "": "there is no Secret web of the type kubernetes.io/tls"} {
-		d, err := derive(allowing(), ask(t, in, nil, secret), ownName) // it is served, but for its certificate
-		if err != nil || !slices.Equal(d.Lacks, []string{want}) || objects(object(d.Object.Object["spec"])["tls"])[0]["secretName"] != nil {
+		d, err := derive(allowing(), ask(t, in, nil, secret), ownName) // it is served without its certificate
+		if err != nil || !slices.Equal(d.Missing, []string{want}) || objects(object(d.Object.Object["spec"])["tls"])[0]["secretName"] != nil {
 			t.Errorf("%+v, %v, want %q", d, err, want)
 		}
 	}
@@ -278,21 +278,21 @@ func TestIssuer(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	names := make(Names)
-	lb := func(kind, namespace, name string, has ...string) *v1alpha1.HTTPLoadBalancer {
+	lb := func(kind, namespace, name string, hostnames ...string) *v1alpha1.HTTPLoadBalancer {
 		out := &v1alpha1.HTTPLoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-acme", Name: RouteName(kind, namespace, name)}}
-		out.Spec.Kind, out.Spec.Origin, out.Status.Hostnames = kind, v1alpha1.Origin{Namespace: namespace, Name: name}, has
+		out.Spec.Kind, out.Spec.Origin, out.Status.Hostnames = kind, v1alpha1.Origin{Namespace: namespace, Name: name}, hostnames
 		return out
 	}
 	for _, tt := range []struct {
 		lb   *v1alpha1.HTTPLoadBalancer
 		want string
 	}{
-		{lb("Ingress", "b", "web", "web-b.acme.example.net"), "web-b.acme.example.net"}, // what it has, though web is free
+		{lb("Ingress", "b", "web", "web-b.acme.example.net"), "web-b.acme.example.net"}, // it keeps its name, although web is free
 		{lb("Ingress", "a", "web"), "web.acme.example.net"},
 		{lb("Ingress", "a", "web"), "web.acme.example.net"},
 		{lb("Ingress", "c", "web"), "web-c.acme.example.net"},
 		{lb("Gateway", "c", "web"), "web-" + hashOf("gateway.c.web") + ".acme.example.net"},
-		{lb("Ingress", "a", "other", "web.acme.example.net"), "other.acme.example.net"}, // its status is of another's name
+		{lb("Ingress", "a", "other", "web.acme.example.net"), "other.acme.example.net"}, // its status has the name of another
 		{lb("Ingress", "a", "a.b"), "a-b.acme.example.net"},
 	} {
 		if got := names.Claim(tt.lb, "acme.example.net"); got != tt.want {
@@ -304,11 +304,11 @@ func TestNames(t *testing.T) {
 		taken[host+".acme.example.net"] = "tenant-acme/ingress.x.y"
 	}
 	if got := taken.Claim(lb("Ingress", "c", "web"), "acme.example.net"); got != "" {
-		t.Errorf("it has %s, which is another's", got)
+		t.Errorf("it has %s, which belongs to another", got)
 	}
 	names.Release("tenant-acme/ingress.a.web")
 	if got := names.Claim(lb("Ingress", "d", "web"), "acme.example.net"); got != "web.acme.example.net" {
-		t.Errorf("after another has gone it has %s", got)
+		t.Errorf("after the deletion of the other it has %s", got)
 	}
 }
 
@@ -319,32 +319,32 @@ func TestRouteStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	said := func(generation int64, conditions ...metav1.Condition) *unstructured.Unstructured {
-		is := d.Object.DeepCopy()
-		is.SetGeneration(2)
+		current := d.Object.DeepCopy()
+		current.SetGeneration(2)
 		for i := range conditions {
 			conditions[i].ObservedGeneration = generation
 		}
-		is.Object["status"] = map[string]any{"parents": []any{map[string]any{"conditions": convert[any](conditions)}}}
-		return is
+		current.Object["status"] = map[string]any{"parents": []any{map[string]any{"conditions": convert[any](conditions)}}}
+		return current
 	}
 	absent := metav1.Condition{Type: condResolved, Status: metav1.ConditionFalse, Reason: "BackendNotFound", Message: "no service tenant-acme/" + derivedName("default.web")}
 	accepted := metav1.Condition{Type: condAccepted, Status: metav1.ConditionTrue, Reason: "Accepted"}
 	for name, tt := range map[string]struct {
 		refused error
-		is      *unstructured.Unstructured
+		current *unstructured.Unstructured
 		missing string
 		want    string
 		route   int
 	}{
 		"served":              {nil, said(2, accepted), "", "True Served it is served", 1},
-		"not yet":             {nil, d.Object, "", "Unknown Pending the Gateway of the load-balancing cluster has not taken it yet", 0},
-		"of an earlier":       {nil, said(1, accepted), "", "Unknown Pending the Gateway of the load-balancing cluster has not taken it yet", 0},
+		"not yet":             {nil, d.Object, "", "Unknown Pending the Gateway of the load-balancing cluster has not accepted it yet", 0},
+		"of an earlier":       {nil, said(1, accepted), "", "Unknown Pending the Gateway of the load-balancing cluster has not accepted it yet", 0},
 		"no backend":          {nil, said(2, accepted, absent), "", "False BackendNotFound no service tenant-acme/default/web", 2},
 		"no pods":             {nil, said(2, accepted), "the Service default/web: none", "False NoNodes the Service default/web: none", 1},
 		"refused":             {refuse(ReasonRefused, "no such host"), nil, "", "False Refused no such host", 0},
 		"refused by a server": {errors.New("no right"), nil, "", "False Refused no right", 0},
 	} {
-		s := RouteStatus(lb, tt.refused, d, tt.is, tt.missing, now)
+		s := RouteStatus(lb, tt.refused, d, tt.current, tt.missing, now)
 		last := len(s.Conditions) - 1
 		if got := brief(s.Conditions[last]); got != tt.want || last != tt.route || s.ObservedGeneration != 1 {
 			t.Errorf("%s: %q and %v, want %q", name, got, s.Conditions, tt.want)
@@ -352,7 +352,7 @@ func TestRouteStatus(t *testing.T) {
 	}
 }
 
-// Nothing that an agent can write makes a manager panic, or has a hostname or a backend derived that is not its tenant's.
+// No input from an agent makes a manager panic, or derives a hostname or backend of another tenant.
 func FuzzDeriveRoute(f *testing.F) {
 	for _, lb := range []*v1alpha1.HTTPLoadBalancer{ask(f, tree(f, plainIngress), nil), ask(f, tree(f, plainRoute), nil)} {
 		f.Add(lb.Spec.Kind, string(lb.Spec.Object.Raw))
@@ -361,7 +361,7 @@ func FuzzDeriveRoute(f *testing.F) {
 		lb := &v1alpha1.HTTPLoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-acme", Name: RouteName(kind, "default", "web")}}
 		lb.Spec = v1alpha1.HTTPLoadBalancerSpec{Kind: kind, Origin: v1alpha1.Origin{Namespace: "default", Name: "web"}, Object: &runtime.RawExtension{Raw: []byte(raw)}}
 		if !slices.Contains([]string{"Ingress", "HTTPRoute", "GRPCRoute", "TLSRoute"}, kind) {
-			return // the API server knows no other
+			return // the API server refuses other kinds
 		}
 		if _, err := derive(allowing(), lb); err == nil && kind == KindIngress {
 			t.Error("it is served without a name of its own")

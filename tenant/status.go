@@ -15,9 +15,9 @@ import (
 	"github.com/herald-vip/herald/service/pool"
 )
 
-// LoadBalancerStatus is what the manager reports of a TCPLoadBalancer: refused says why it is not served as it asks, derived is the
-// Service as it is, nil if there is none, and unserved names the families that have no endpoint, empty if all have. It is not ok
-// while there is nothing to say yet.
+// LoadBalancerStatus returns the status of a TCPLoadBalancer; not ok while there is nothing to report yet. refused is the
+// reason that it is not served as requested (empty if it is), derived its current Service (nil if none), and unserved
+// names the families without an endpoint.
 func LoadBalancerStatus(lb *v1alpha1.TCPLoadBalancer, refused string, derived *corev1.Service, unserved string, now time.Time) (s v1alpha1.TCPLoadBalancerStatus, ok bool) {
 	s = v1alpha1.TCPLoadBalancerStatus{ObservedGeneration: lb.Generation, Conditions: slices.Clone(lb.Status.Conditions)}
 	c := metav1.Condition{Type: ConditionReady, Status: metav1.ConditionFalse, LastTransitionTime: metav1.NewTime(now)}
@@ -35,40 +35,40 @@ func LoadBalancerStatus(lb *v1alpha1.TCPLoadBalancer, refused string, derived *c
 		return s, false
 	case !lb.Spec.Internal && assigned.Status != metav1.ConditionTrue:
 		c.Reason, c.Message = assigned.Reason, assigned.Message
-		if c.Reason == string(pool.AddressConflict) { // whose it is, is nobody else's business
-			c.Message = "an address that it asks for is another's: ask for another one, or for none"
+		if c.Reason == string(pool.AddressConflict) { // do not reveal other tenants' Services
+			c.Message = "an address that it asks for belongs to another Service: ask for another address, or for none"
 		}
 	case unserved != "":
-		c.Reason, c.Message = ReasonNoNodes, "no node has anything to serve it by "+unserved
+		c.Reason, c.Message = ReasonNoNodes, "no node has an endpoint for "+unserved
 	case lb.Spec.Internal:
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonServed, "there is somewhere to send requests"
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonServed, "it has endpoints"
 	default:
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonServed, "it has a VIP, and somewhere to send connections"
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonServed, "it has a VIP and endpoints"
 	}
 	meta.SetStatusCondition(&s.Conditions, c)
 	return s, true
 }
 
-// AnswerTo is the status to write of a Service in a tenant's cluster, and the value of [service.AnnotationAssigned]: refused says why it is not
-// asked for, lb is what was asked for as it is, nil if nothing is, and silent says who has not been heard, empty if all are. With the mode
-// NotServed it is that of a Service that is not served any more.
+// AnswerTo returns the status of a Service in a tenant's cluster and its value of [service.AnnotationAssigned]. refused is
+// the reason that it is not requested, lb its TCPLoadBalancer (nil if none), and silent names the party that does not
+// answer (empty if all do). With the mode NotServed it removes what an agent wrote before.
 func AnswerTo(s *corev1.Service, mode Mode, refused error, lb *v1alpha1.TCPLoadBalancer, silent string, now time.Time) (status corev1.ServiceStatus, assigned string) {
 	status, assigned = *s.Status.DeepCopy(), s.Annotations[service.AnnotationAssigned]
 	var addresses []string
 	if lb != nil {
 		addresses = lb.Status.Addresses
 	}
-	is := &status.LoadBalancer.Ingress
+	ingress := &status.LoadBalancer.Ingress
 	switch {
 	case mode == NotServed:
 		meta.RemoveStatusCondition(&status.Conditions, ConditionServed)
-		*is = slices.DeleteFunc(*is, func(i corev1.LoadBalancerIngress) bool { return slices.Contains(addresses, i.IP) })
+		*ingress = slices.DeleteFunc(*ingress, func(i corev1.LoadBalancerIngress) bool { return slices.Contains(addresses, i.IP) })
 		return status, ""
-	case lb == nil || lb.Status.ObservedGeneration == 0: // it keeps what it has
+	case lb == nil || lb.Status.ObservedGeneration == 0: // the addresses stay
 	case mode == ByStatus:
-		*is, assigned = nil, ""
+		*ingress, assigned = nil, ""
 		for _, addr := range addresses {
-			*is = append(*is, corev1.LoadBalancerIngress{IP: addr, IPMode: new(corev1.LoadBalancerIPModeVIP)})
+			*ingress = append(*ingress, corev1.LoadBalancerIngress{IP: addr, IPMode: new(corev1.LoadBalancerIPModeVIP)})
 		}
 	default:
 		assigned = strings.Join(addresses, ",")
@@ -84,12 +84,13 @@ func AnswerTo(s *corev1.Service, mode Mode, refused error, lb *v1alpha1.TCPLoadB
 	return status, assigned
 }
 
-// outcome is what a tenant is told of what it asks for: refused says why it is not asked for, silent who has not been heard, and ready is the condition of what
-// was asked for as it is, nil if nobody knows yet. It is nil if there is nothing to tell.
+// outcome returns the condition Served of a tenant's object; nil if there is nothing to report. refused is the reason that
+// the object is not requested, silent names the party that does not answer, and ready is the condition that the manager
+// reports (nil if none yet).
 func outcome(refused error, silent string, ready *metav1.Condition) *metav1.Condition {
 	c := &metav1.Condition{Type: ConditionServed, Status: metav1.ConditionFalse, Reason: ReasonRefused}
 	switch {
-	case refused != nil: // what it had before stays as it is
+	case refused != nil: // its previous VIPs stay
 		c.Message = refused.Error()
 		if r, ok := refused.(*pool.Refusal); ok {
 			c.Reason = string(r.Reason)
@@ -104,23 +105,23 @@ func outcome(refused error, silent string, ready *metav1.Condition) *metav1.Cond
 	return c
 }
 
-// Report is what a manager has found of a tenant.
+// Report is the state of a tenant as a manager sees it.
 type Report struct {
 	Conflict      string
-	Nodes, Answer int  // nodes that are told of and within limits, and those of them that answer
-	Probing       bool // it is not known yet which do
-	Served        int  // TCPLoadBalancers that have VIPs and are served
-	Routes        int  // HTTPLoadBalancers that are served
-	Addresses     int  // different VIPs
+	Nodes, Answer int  // reported nodes within limits, and how many of them answer
+	Probing       bool // the probes have no result yet
+	Served        int  // served TCPLoadBalancers with VIPs
+	Routes        int  // served HTTPLoadBalancers
+	Addresses     int  // distinct VIPs
 	Refused       []string
-	AgentLast     time.Time // when the agent was last heard; zero if never
+	AgentLast     time.Time // the agent's last heartbeat; zero if none
 	AgentSilent   bool
 }
 
-// mostRefusals is how many sentences the status of a Tenant has at most.
+// mostRefusals limits the sentences in the status of a Tenant.
 const mostRefusals = 10
 
-// TenantStatus is what the manager reports of a Tenant.
+// TenantStatus returns the status of a Tenant.
 func TenantStatus(t *v1alpha1.Tenant, r Report, now time.Time) v1alpha1.TenantStatus {
 	s := v1alpha1.TenantStatus{
 		ObservedGeneration: t.Generation, Nodes: fmt.Sprintf("%d/%d", r.Answer, r.Nodes), Services: fmt.Sprintf("%d/%d", r.Served, t.Spec.Quota.Services),
@@ -141,17 +142,17 @@ func TenantStatus(t *v1alpha1.Tenant, r Report, now time.Time) v1alpha1.TenantSt
 	}
 	switch {
 	case r.AgentLast.IsZero():
-		set(ConditionAgentHeard, false, "NeverHeard", "no agent has been heard: give it what `herald tenant kubeconfig` prints")
+		set(ConditionAgentHeard, false, "NeverHeard", "no agent has reported yet: give it the output of `herald tenant kubeconfig`")
 	case r.AgentSilent:
-		set(ConditionAgentHeard, false, ReasonSilent, fmt.Sprintf("the agent was last heard at %s: what is served stays as it is", r.AgentLast.UTC().Format(time.RFC3339)))
+		set(ConditionAgentHeard, false, ReasonSilent, fmt.Sprintf("the agent last reported at %s: its Services stay as they are", r.AgentLast.UTC().Format(time.RFC3339)))
 	default:
-		set(ConditionAgentHeard, true, ReasonHeard, "the agent is heard")
+		set(ConditionAgentHeard, true, ReasonHeard, "the agent reports")
 	}
 	switch {
 	case r.Probing:
 		s.Nodes = t.Status.Nodes
 	case r.Nodes == 0:
-		set(ConditionNodes, false, ReasonNoNodes, "the agent tells of no node that the Tenant allows")
+		set(ConditionNodes, false, ReasonNoNodes, "the agent reports no node that the Tenant allows")
 	case r.Answer == 0:
 		set(ConditionNodes, false, "NodesSilent", "no node answers: connections are sent to all of them as before")
 	default:
@@ -163,7 +164,7 @@ func TenantStatus(t *v1alpha1.Tenant, r Report, now time.Time) v1alpha1.TenantSt
 	case len(r.Refused) > 0:
 		set(ConditionReady, false, ReasonRefused, r.Refused[0])
 	default:
-		set(ConditionReady, true, ReasonServed, "what the agent asks for is served")
+		set(ConditionReady, true, ReasonServed, "all requests of the agent are served")
 	}
 	return s
 }

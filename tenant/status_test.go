@@ -18,7 +18,7 @@ import (
 
 var now = time.Unix(1e9, 0)
 
-// brief is a condition in short.
+// brief returns a short form of a condition.
 func brief(c metav1.Condition) string {
 	return fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message)
 }
@@ -34,20 +34,20 @@ func TestLoadBalancerStatus(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		refused  string
-		is       *corev1.Service
+		current  *corev1.Service
 		unserved string
-		want     string // empty: nothing to say
+		want     string // empty: nothing to report
 	}{
 		"not derived yet":       {"", nil, "", ""},
 		"no address yet":        {"", &corev1.Service{}, "", ""},
-		"served":                {"", derived(metav1.ConditionTrue, "Assigned", "10.1.0.5"), "", "[10.1.0.5] True Served it has a VIP, and somewhere to send connections"},
-		"no endpoints":          {"", derived(metav1.ConditionTrue, "Assigned", "10.1.0.5"), "IPv6", "[10.1.0.5] False NoNodes no node has anything to serve it by IPv6"},
+		"served":                {"", derived(metav1.ConditionTrue, "Assigned", "10.1.0.5"), "", "[10.1.0.5] True Served it has a VIP and endpoints"},
+		"no endpoints":          {"", derived(metav1.ConditionTrue, "Assigned", "10.1.0.5"), "IPv6", "[10.1.0.5] False NoNodes no node has an endpoint for IPv6"},
 		"the pool is exhausted": {"", derived(metav1.ConditionFalse, "PoolExhausted"), "", "[] False PoolExhausted says the writer"},
-		"another tenant's":      {"", derived(metav1.ConditionFalse, "AddressConflict"), "", "[] False AddressConflict an address that it asks for is another's: ask for another one, or for none"},
+		"another tenant's":      {"", derived(metav1.ConditionFalse, "AddressConflict"), "", "[] False AddressConflict an address that it asks for belongs to another Service: ask for another address, or for none"},
 		"refused":               {"no such port", nil, "", "[] False Refused no such port"},
 		"a change is refused":   {"no such port", derived(metav1.ConditionTrue, "Assigned", "10.1.0.5"), "", "[10.1.0.5] False Refused no such port"},
 	} {
-		s, ok := LoadBalancerStatus(asked(), tt.refused, tt.is, tt.unserved, now)
+		s, ok := LoadBalancerStatus(asked(), tt.refused, tt.current, tt.unserved, now)
 		got := ""
 		if ok {
 			got = fmt.Sprintf("%v %s", s.Addresses, brief(s.Conditions[0]))
@@ -58,7 +58,7 @@ func TestLoadBalancerStatus(t *testing.T) {
 	}
 }
 
-// What a Service of a tenant is told, and what that makes of one that somebody else has told of something, too.
+// TestAnswer checks the status of a tenant's Service, and that the entries of other controllers stay.
 func TestAnswer(t *testing.T) {
 	lb := func(observed int64, status metav1.ConditionStatus, addrs ...string) *v1alpha1.TCPLoadBalancer {
 		return asked(func(lb *v1alpha1.TCPLoadBalancer) {
@@ -72,7 +72,7 @@ func TestAnswer(t *testing.T) {
 		refused  error
 		lb       *v1alpha1.TCPLoadBalancer
 		silent   string
-		status   string // the condition; what there was before otherwise
+		status   string // the condition
 		ingress  string
 		assigned string
 	}{
@@ -104,7 +104,7 @@ func TestAnswer(t *testing.T) {
 			ingress = append(ingress, i.IP)
 		}
 		if status.Conditions[0].Message != "somebody else's" {
-			t.Errorf("%s: somebody else's condition is %+v", name, status.Conditions[0])
+			t.Errorf("%s: the condition of another controller is %+v", name, status.Conditions[0])
 		}
 		if got := strings.Join(conditions, "; "); got != tt.status || strings.Join(ingress, " ") != tt.ingress || assigned != tt.assigned {
 			t.Errorf("%s: %q, %q, %q, want %q, %q, %q", name, got, ingress, assigned, tt.status, tt.ingress, tt.assigned)
@@ -134,7 +134,7 @@ func TestTenantStatus(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 		if len(tt.Refused) == len(many) && (len(s.Refused) != 11 || s.Refused[10] != "and 2 more") {
-			t.Errorf("of many refusals there are %q", s.Refused)
+			t.Errorf("many refusals are shortened to %q", s.Refused)
 		}
 	}
 }

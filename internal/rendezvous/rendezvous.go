@@ -1,3 +1,4 @@
+// Package rendezvous orders nodes as holders of addresses by rendezvous hashing, without communication.
 package rendezvous
 
 import (
@@ -7,46 +8,45 @@ import (
 )
 
 const (
-	// standing is how many nodes stand for an address: its holder, if it is one of them, and
-	// two to follow it at once. Every candidate costs messages, whether it holds or not.
-	standing = 3
-	// weightBits keeps a weight within three bytes on the wire, and two nodes with the same
-	// weight for an address a curiosity.
+	// campaigning is the number of candidates of an address: one to hold it and two to take
+	// over at once. Every candidate costs messages, even if it does not hold the address.
+	campaigning = 3
+	// weightBits keeps a weight within three bytes on the wire and makes equal weights of two
+	// nodes rare.
 	weightBits = 20
 )
 
-// Weight is how much a node is preferred as the holder of addr, from 0 to 1<<20 - 1; of two with
-// the same weight the first by name is. When a node goes, only what it was the first for
-// has another first, and of those each of the others is the next for as many (rendezvous
-// hashing: Thaler and Ravishankar, 1998). It
-// depends on nothing else, and never changes with a version of Herald: nodes of
-// different versions must agree. It is the upper 20 bits of SplitMix64's finalizer
-// of the 64 bit FNV-1a hash of the node's name followed by the address's 4 or 16 bytes.
+// Weight returns the weight of a node as the holder of addr, from 0 to 1<<20 - 1. The largest
+// weight is preferred; among equals, the first name. Removing a node moves only its own
+// addresses, spread evenly over the rest (rendezvous hashing: Thaler and Ravishankar, 1998).
+// The weight is the upper 20 bits of SplitMix64's finalizer of the 64-bit FNV-1a hash of the
+// node's name followed by the address's 4 or 16 bytes. It must never change: nodes of
+// different versions must agree.
 func Weight(addr netip.Addr, node string) int { return WeightOf(node, addr.Unmap().AsSlice()) }
 
-// WeightOf is [Weight] for what has another key than an address.
+// WeightOf is [Weight] for keys other than addresses.
 func WeightOf(node string, key []byte) int {
 	h := fnv.New64a()
 	h.Write([]byte(node))
 	h.Write(key)
-	x := h.Sum64() // FNV leaves similar names with similar high bits
+	x := h.Sum64() // FNV gives similar names similar high bits
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	x ^= x >> 31
 	return int(x >> (64 - weightBits))
 }
 
-// MostPreferred is the greatest preference that there is: with the weight in the lower bits it makes a priority of 31.
+// MostPreferred is the greatest preference. With the weight in the lower bits, a priority has 31 bits.
 const MostPreferred = 1<<11 - 1
 
-// Priority is that of a node as the holder of addr: of two, that of the one that is preferred is higher, and
-// of those that are preferred alike, that of the one with the higher [Weight].
+// Priority returns the priority of a node as the holder of addr: the preference decides, and among equal preferences
+// the [Weight].
 func Priority(addr netip.Addr, node string, preference int) int {
 	return preference<<weightBits | Weight(addr, node)
 }
 
-// PriorityApart is the priority of a node as the holder of one of two addresses that different nodes are to hold: of nodes that are
-// preferred alike the one that is the last to hold it, as it holds the other, comes after the rest, which are equal.
+// PriorityApart returns the priority of a node for one of two addresses that different nodes should hold. Among nodes of
+// equal preference, last puts the holder of the other address behind the rest, which are equal.
 func PriorityApart(preference int, last bool) int {
 	if last {
 		return preference << weightBits
@@ -54,27 +54,27 @@ func PriorityApart(preference int, last bool) int {
 	return preference<<weightBits | 1
 }
 
-// Candidacy is what decides whether a node stands for an address.
+// Candidacy is the input of the decision whether a node campaigns for an address.
 type Candidacy struct {
 	Addr netip.Addr
-	// Self is this node, which qualifies.
+	// Self is the name of this node, which is qualified.
 	Self string
-	// Qualified are all nodes that may hold the address.
+	// Qualified are the names of all nodes that may hold the address.
 	Qualified []string
-	// Preferred is how much nodes are preferred to those that are not in it, up to [MostPreferred].
+	// Preferred maps nodes to their preference, up to [MostPreferred]; absent means 0.
 	Preferred map[string]int
-	// Fit says which of the others are alive and able to hold addresses.
+	// Fit marks the other nodes that are alive and able to hold addresses.
 	Fit map[string]bool
-	// Holds is whether this node has the address now.
+	// Holds reports whether this node holds the address now.
 	Holds bool
-	// Met is whether this node has had the time to hear of all that are alive.
+	// Met reports whether this node has had time to discover all living members.
 	Met bool
 }
 
-// Stands reports whether this node stands for the address: as its holder, or as one of the
-// first three candidates that are fit. A node that has just started waits for those
-// that it has not heard of yet: otherwise the first node to boot would take everything.
-func (c Candidacy) Stands() bool {
+// Campaigns reports whether this node campaigns for the address: as its holder, or as one of
+// the first three fit candidates. A node that has just started waits until it has discovered
+// the other nodes: otherwise the first node to boot would take all addresses.
+func (c Candidacy) Campaigns() bool {
 	if c.Holds {
 		return true
 	}
@@ -87,7 +87,7 @@ func (c Candidacy) Stands() bool {
 			continue
 		}
 		if p := Priority(c.Addr, n, c.Preferred[n]); p > mine || p == mine && n < c.Self {
-			if before++; before == standing {
+			if before++; before == campaigning {
 				return false
 			}
 		}

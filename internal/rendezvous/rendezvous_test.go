@@ -14,7 +14,7 @@ import (
 	"github.com/herald-vip/herald/internal/rendezvous"
 )
 
-// The weights of other versions and processes, worked out by another program.
+// The weights equal the results of an independent implementation.
 func TestWeight(t *testing.T) {
 	for _, tt := range []struct {
 		addr, node string
@@ -32,12 +32,12 @@ func TestWeight(t *testing.T) {
 		{"::ffff:192.0.2.1", "n1", 101870},
 	} {
 		if got := rendezvous.Weight(netip.MustParseAddr(tt.addr), tt.node); got != tt.want {
-			t.Errorf("%s on %s weighs %d, want %d", tt.addr, tt.node, got, tt.want)
+			t.Errorf("%s on %s: weight %d, want %d", tt.addr, tt.node, got, tt.want)
 		}
 	}
 }
 
-// candidates are nodes in the order in which they are preferred.
+// candidates returns nodes in the order of preference.
 func candidates(addr netip.Addr, nodes []string) []string {
 	return slices.SortedFunc(slices.Values(nodes), func(a, b string) int {
 		return cmp.Or(cmp.Compare(rendezvous.Weight(addr, b), rendezvous.Weight(addr, a)), cmp.Compare(a, b))
@@ -52,8 +52,7 @@ func TestCandidates(t *testing.T) {
 	}
 }
 
-// Whatever nodes there are, and whichever goes, the others stay in their order: only what
-// the one that goes was the first for gets another first.
+// Removing a node keeps the order of the others: only its own addresses move.
 func TestCandidatesKeepTheirOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		addr := netip.AddrFrom4([4]byte(rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(t, "address")))
@@ -67,8 +66,8 @@ func TestCandidatesKeepTheirOrder(t *testing.T) {
 	})
 }
 
-// Neighbouring addresses spread over nodes with similar names as if by dice, and so do
-// those of one that goes over the others.
+// Neighbouring addresses spread evenly over nodes with similar names, and the addresses of
+// a removed node over the rest.
 func TestCandidatesSpread(t *testing.T) {
 	for _, tt := range []struct{ first, node string }{
 		{"10.0.0.0", "node-%d"}, {"192.168.1.0", "ip-10-0-0-%d.eu-west-1.compute.internal"}, {"fd00:1::", "w%02d"},
@@ -88,12 +87,12 @@ func TestCandidatesSpread(t *testing.T) {
 			}
 			addr = addr.Next()
 		}
-		even := func(what string, counts map[string]int, over []string, total int) {
+		even := func(label string, counts map[string]int, over []string, total int) {
 			mean := float64(total) / float64(len(over))
-			far := 4 * math.Sqrt(mean) // of 28 counts one would be outside by chance in 600 runs; this one is always the same
+			far := 4 * math.Sqrt(mean) // four standard deviations; the input is fixed
 			for _, n := range over {
 				if math.Abs(float64(counts[n])-mean) > far {
-					t.Errorf("%s: %s has %d of %d, want %.0f ± %.0f", what, n, counts[n], total, mean, far)
+					t.Errorf("%s: %s has %d of %d, want %.0f ± %.0f", label, n, counts[n], total, mean, far)
 				}
 			}
 		}
@@ -102,7 +101,7 @@ func TestCandidatesSpread(t *testing.T) {
 	}
 }
 
-func TestStands(t *testing.T) {
+func TestCampaigns(t *testing.T) {
 	addr := netip.MustParseAddr("192.0.2.1")
 	var nodes []string
 	for i := range 13 {
@@ -112,7 +111,7 @@ func TestStands(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		rank  int // of this node, from 1
-		unfit int // so many of those before it
+		unfit int // number of unfit nodes before it
 		holds bool
 		unmet bool
 		want  bool
@@ -120,30 +119,30 @@ func TestStands(t *testing.T) {
 		{name: "the first", rank: 1, want: true},
 		{name: "the third", rank: 3, want: true},
 		{name: "the fourth", rank: 4},
-		{name: "the fourth, of whom one before is unfit", rank: 4, unfit: 1, want: true},
-		{name: "the fifth, of whom one before is unfit", rank: 5, unfit: 1},
-		{name: "the last, and only one", rank: 13, unfit: 12, want: true},
-		{name: "the holder stays when others come", rank: 13, holds: true, want: true},
+		{name: "the fourth, with one unfit node before it", rank: 4, unfit: 1, want: true},
+		{name: "the fifth, with one unfit node before it", rank: 5, unfit: 1},
+		{name: "the last, and only fit one", rank: 13, unfit: 12, want: true},
+		{name: "the holder, when other nodes join", rank: 13, holds: true, want: true},
 		{name: "the holder, before it knows the others", rank: 13, holds: true, unmet: true, unfit: 12, want: true},
 		{name: "just started, with all the others", rank: 1, unmet: true, want: true},
-		{name: "just started, and one is missing", rank: 2, unmet: true, unfit: 1},
+		{name: "just started, with one node missing", rank: 2, unmet: true, unfit: 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			fit := make(map[string]bool)
 			for _, n := range order[tt.unfit:] {
 				fit[n] = true
 			}
-			delete(fit, order[tt.rank-1]) // it counts itself in any case
+			delete(fit, order[tt.rank-1]) // it always counts itself
 			c := rendezvous.Candidacy{Addr: addr, Self: order[tt.rank-1], Qualified: nodes, Fit: fit, Holds: tt.holds, Met: !tt.unmet}
-			if got := c.Stands(); got != tt.want {
-				t.Errorf("stands: %v, want %v", got, tt.want)
+			if got := c.Campaigns(); got != tt.want {
+				t.Errorf("campaigns: %v, want %v", got, tt.want)
 			}
 		})
 	}
 }
 
-// Among those that are fit, and agree on who is, at least one stands for each address, and three at most.
-func TestSomebodyStands(t *testing.T) {
+// Of the fit nodes, at least one and at most three campaign for each address.
+func TestNumberOfCandidates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		addr := netip.AddrFrom4([4]byte(rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(t, "address")))
 		n := rapid.IntRange(1, 40).Draw(t, "nodes")
@@ -162,42 +161,42 @@ func TestSomebodyStands(t *testing.T) {
 			}
 		}
 		most := func(a, b string) bool { return preferred[a] >= preferred[b] }
-		stand := 0
+		campaigning := 0
 		for node := range fit {
-			if (rendezvous.Candidacy{Addr: addr, Self: node, Qualified: nodes, Preferred: preferred, Fit: fit, Met: true}).Stands() {
-				stand++
+			if (rendezvous.Candidacy{Addr: addr, Self: node, Qualified: nodes, Preferred: preferred, Fit: fit, Met: true}).Campaigns() {
+				campaigning++
 			} else if before := len(slices.DeleteFunc(slices.Collect(maps.Keys(fit)), func(n string) bool { return n == node || !most(n, node) })); before < 3 {
-				t.Errorf("%s does not stand, and only %d are preferred as much", node, before)
+				t.Errorf("%s does not campaign, but only %d nodes have an equal or higher preference", node, before)
 			}
 		}
-		if want := min(3, len(fit)); stand != want {
-			t.Errorf("%d of %d stand, want %d", stand, len(fit), want)
+		if want := min(3, len(fit)); campaigning != want {
+			t.Errorf("%d of %d campaign, want %d", campaigning, len(fit), want)
 		}
 	})
 }
 
-// A priority is a number of 31 bits, of which the preference has the upper ones.
+// A priority has 31 bits; the preference is in the upper ones.
 func TestPriority(t *testing.T) {
 	addr := netip.MustParseAddr("192.0.2.1")
 	most := rendezvous.Priority(addr, "n1", rendezvous.MostPreferred)
 	if most > math.MaxInt32 || most <= rendezvous.Priority(addr, "n2", rendezvous.MostPreferred-1) {
-		t.Errorf("the one that is most preferred has the priority %d", most)
+		t.Errorf("the most preferred node has the priority %d", most)
 	}
 	if got := rendezvous.Priority(addr, "n1", 0); got != rendezvous.Weight(addr, "n1") {
-		t.Errorf("without a preference the priority is %d, and not the weight", got)
+		t.Errorf("without a preference the priority is %d instead of the weight", got)
 	}
 }
 
-// Of those that are preferred alike only the last is another.
+// Among equal preferences only the last node has another priority.
 func TestApart(t *testing.T) {
 	first, last := rendezvous.PriorityApart(7, false), rendezvous.PriorityApart(7, true)
 	if last >= first || last <= rendezvous.PriorityApart(6, false) || rendezvous.PriorityApart(rendezvous.MostPreferred, false) > math.MaxInt32 {
-		t.Errorf("with a preference of 7 the priority is %d, as the last %d", first, last)
+		t.Errorf("with a preference of 7 the priority is %d, and %d for the last node", first, last)
 	}
 }
 
-// What a node with a thousand addresses works out whenever somebody comes or goes.
-func BenchmarkStands(b *testing.B) {
+// BenchmarkCampaigns measures the work of a node with a thousand addresses after a change of the members.
+func BenchmarkCampaigns(b *testing.B) {
 	for _, size := range []int{5, 100, 1000} {
 		b.Run(fmt.Sprintf("thousand addresses, %d nodes", size), func(b *testing.B) {
 			fit := make(map[string]bool)
@@ -209,7 +208,7 @@ func BenchmarkStands(b *testing.B) {
 			for b.Loop() {
 				addr := netip.MustParseAddr("10.0.0.1")
 				for range 1000 {
-					rendezvous.Candidacy{Addr: addr, Self: nodes[0], Qualified: nodes, Fit: fit, Met: true}.Stands()
+					rendezvous.Candidacy{Addr: addr, Self: nodes[0], Qualified: nodes, Fit: fit, Met: true}.Campaigns()
 					addr = addr.Next()
 				}
 			}

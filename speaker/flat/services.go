@@ -64,7 +64,7 @@ func (c candidacies) choose(self string, holds map[string]bool, met bool) []Addr
 	var out []Address
 	for _, a := range c.offered {
 		one := rendezvous.Candidacy{Addr: a.Addr, Self: self, Qualified: a.Nodes, Preferred: a.Preferred, Fit: c.fit, Holds: holds[a.Addr.String()], Met: met}
-		if one.Stands() {
+		if one.Campaigns() {
 			a.holdsApart = holds[a.Apart.String()] && (!one.Holds || a.Apart.Less(a.Addr))
 			out = append(out, a)
 		}

@@ -1,5 +1,5 @@
-// Package agent has Services of its cluster, a tenant, served from the load-balancing cluster: of all processes that run it,
-// the one that holds a Lease in the tenant's cluster tells of Services and nodes there, and writes back the VIPs that they have.
+// Package agent connects a tenant's cluster to the load-balancing cluster. Of all processes that run it, the holder of a
+// Kubernetes Lease in the tenant's cluster reports Services, routes and nodes, and writes the assigned VIPs back.
 package agent
 
 import (
@@ -18,32 +18,32 @@ import (
 	"github.com/herald-vip/herald/tenant"
 )
 
-// nodesKey is the key of the work about nodes; those about Services are their namespaces and names with a slash between, those about other
-// objects have the kind before that.
+// nodesKey is the queue's key of the nodes. Services have the key namespace/name, routes and Gateways kind/namespace/name.
 const nodesKey = "nodes"
 
-// Options are those of an agent.
+// Options configure an agent.
 type Options struct {
-	// Scope is which Services are served from the load-balancing cluster.
+	// Scope selects the Services that the load-balancing cluster serves.
 	Scope service.Scope
-	// AddressType is the type of the nodes' addresses that the load-balancing cluster reaches.
+	// AddressType is the type of the node addresses that the load-balancing cluster can reach.
 	AddressType corev1.NodeAddressType
-	// Namespace is that of its Lease, in its own cluster; Remote is the tenant's in the load-balancing cluster.
+	// Namespace is the namespace of its leader Lease in its own cluster; Remote is the tenant's namespace in the
+	// load-balancing cluster.
 	Namespace, Remote string
-	// Secret is the name of the Secret in Namespace whose key token is renewed; empty is none.
+	// Secret is the name of the Secret in Namespace that holds the renewed token under the key token; empty means none.
 	Secret string
-	// Identity is what people see in the Leases.
+	// Identity is the holder's name in the Leases.
 	Identity string
 }
 
-// Run has Services of the cluster own served from the cluster remote whenever this process is the one that does, until ctx ends.
+// Run requests VIPs for Services of the cluster own from the cluster remote while this process leads, until ctx ends.
 func Run(ctx context.Context, log *slog.Logger, own, remote *kube.Cluster, o Options) {
 	own.Lead(ctx, log, kube.Election{
 		Namespace: o.Namespace, Name: tenant.AgentName, Node: o.Identity, Role: "agent",
 	}, func(ctx context.Context) { newAgent(log, own, remote, o).run(ctx) })
 }
 
-// agent is what one does while it holds the Lease.
+// agent is the state of a leading agent.
 type agent struct {
 	log         *slog.Logger
 	own, remote *kube.Cluster
@@ -53,10 +53,10 @@ type agent struct {
 	queue       *kube.Queue
 
 	mu      sync.Mutex
-	began   map[string]time.Time // since when something has been so
-	brought sync.Map             // versions of Secrets, by their names there
-	told    sync.Map             // what events have said of Ingresses, by their keys
-	heard   time.Time            // when the load-balancing cluster last took a renewal
+	began   map[string]time.Time // start of each lasting condition
+	brought sync.Map             // versions of copied Secrets, by the names of the copies
+	told    sync.Map             // messages of the last events of Ingresses, by key
+	heard   time.Time            // time of the last heartbeat that the load-balancing cluster accepted
 }
 
 func newAgent(log *slog.Logger, own, remote *kube.Cluster, o Options) *agent {
@@ -77,7 +77,7 @@ func (a *agent) run(ctx context.Context) {
 	wg.Go(func() { a.renew(ctx) })
 	wg.Go(func() {
 		select {
-		case <-a.there.Synced(): // until then nothing was asked for
+		case <-a.there.Synced(): // no requests are written before
 			a.addAll()
 		case <-ctx.Done():
 		}
@@ -90,13 +90,13 @@ func (a *agent) run(ctx context.Context) {
 	a.queue.Run(ctx, a.work)
 }
 
-// listen has work done about what changes.
+// listen enqueues work for changed objects.
 func (a *agent) listen() {
 	a.listenToRoutes()
 	a.here.Services.HandleChanges(func(s *corev1.Service) {
 		a.queue.Add(kube.Key(s))
-		if of := s.Labels[tenant.LabelCopy]; of != "" {
-			a.queue.Add(s.Namespace + "/" + of)
+		if original := s.Labels[tenant.LabelCopy]; original != "" {
+			a.queue.Add(s.Namespace + "/" + original)
 		}
 	})
 	a.here.Slices.HandleChanges(func(s *discoveryv1.EndpointSlice) {
@@ -107,12 +107,12 @@ func (a *agent) listen() {
 	a.there.Nodes.HandleChanges(func(*v1alpha1.TenantNodes) { a.queue.Add(nodesKey) })
 }
 
-// addAsked has the Service looked at that something is asked for.
+// addAsked enqueues the Service of a TCPLoadBalancer.
 func (a *agent) addAsked(lb *v1alpha1.TCPLoadBalancer) {
 	a.queue.Add(tenant.ServiceOf(lb.Name))
 }
 
-// endpointsOf are those of a Service.
+// endpointsOf returns the endpoints of a Service.
 func (a *agent) endpointsOf(key string) (out []service.Endpoints) {
 	namespace, name, _ := strings.Cut(key, "/")
 	for s := range a.here.Slices.In(namespace) {
@@ -126,7 +126,7 @@ func (a *agent) endpointsOf(key string) (out []service.Endpoints) {
 	return out
 }
 
-// addAll has everything looked at.
+// addAll enqueues all work.
 func (a *agent) addAll() {
 	a.queue.Add(nodesKey)
 	for lb := range a.there.LoadBalancers.All() {

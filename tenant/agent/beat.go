@@ -11,12 +11,12 @@ import (
 	"github.com/herald-vip/herald/tenant"
 )
 
-// beats is the time between two renewals of the Lease by which the manager knows that an agent is there.
+// beats is the interval of the heartbeat Lease that shows the manager a living agent.
 const beats = 30 * time.Second
 
-// beat tells the manager that an agent is there, until ctx ends, and takes note of whether the load-balancing cluster is.
+// beat renews the heartbeat Lease until ctx ends, and records whether the load-balancing cluster answers.
 func (a *agent) beat(ctx context.Context) {
-	told := false
+	logged := false
 	for {
 		seconds := int32(tenant.SilentAfter / time.Second)
 		err := a.remote.Apply(ctx, tenant.AgentName, &coordinationv1.Lease{
@@ -29,28 +29,28 @@ func (a *agent) beat(ctx context.Context) {
 			a.heard = time.Now()
 		}
 		a.mu.Unlock()
-		if silent { // all Services say so, or no more
+		if silent { // update the conditions of all Services
 			a.addAll()
 		}
-		if err != nil && silent && !told && ctx.Err() == nil {
+		if err != nil && silent && !logged && ctx.Err() == nil {
 			a.log.Warn("the load-balancing cluster does not answer", "reason", err)
 		}
-		told = err != nil && silent
+		logged = err != nil && silent
 		if !wake.Pause(ctx, beats) {
 			return
 		}
 	}
 }
 
-// TokenLasts is how long tokens of agents last if the server lets them, and renewals is how long one is used at most: somebody may put an old
-// one into the Secret again.
+// TokenLasts is the requested lifetime of agents' tokens, which the server may shorten. renewals is the longest time between
+// two renewals: an administrator may restore an old token in the Secret.
 const (
 	TokenLasts = 30 * 24 * time.Hour
 	renewals   = 6 * time.Hour
 )
 
-// renew renews the token by which the load-balancing cluster knows the agent: at once, as nobody tells when the one that is there
-// ends, and long before the new one does. The kubelet brings it to all agents.
+// renew renews the agent's token for the load-balancing cluster: at once, as the end of the present token is unknown, and
+// then long before each new token ends. The kubelet delivers the Secret to all agents.
 func (a *agent) renew(ctx context.Context) {
 	for a.opts.Secret != "" && ctx.Err() == nil {
 		after := time.Minute
@@ -61,7 +61,7 @@ func (a *agent) renew(ctx context.Context) {
 		if err == nil {
 			after = max(after, min(renewals, lasts/2))
 		} else if ctx.Err() == nil {
-			a.log.Warn("cannot renew the token for the load-balancing cluster; trying again in a minute", "reason", err)
+			a.log.Warn("cannot renew the token for the load-balancing cluster; retrying in a minute", "reason", err)
 		}
 		wake.Pause(ctx, after)
 	}

@@ -23,29 +23,29 @@ import (
 )
 
 const (
-	// gather is how long a Gateway waits for other routes to change, whose number it tells.
+	// gather delays work on a Gateway until other routes have changed too: its status counts them.
 	gather = 100 * time.Millisecond
-	// secretsAgain is the time between two looks at the Secrets of an Ingress: the agent may read one that it can name, and watch none.
+	// secretsAgain is the polling interval of an Ingress's Secrets: the agent may read Secrets by name, but not watch them.
 	secretsAgain = time.Minute
-	// What a route sends requests to is there before the route changes, if it comes in time, and stays for a while after: settles is how
-	// long proxies take, of which kube-proxy acts once a second.
+	// A route waits for its new backends, at most for holds. settles is the time that proxies take to use a new backend:
+	// kube-proxy acts once a second. A backend that no route needs stays for lingers.
 	holds, settles, lingers = 5 * time.Second, 1500 * time.Millisecond, 15 * time.Second
-	// lasting is how long an Ingress is not served before an event says so.
+	// lasting is how long an Ingress must be unserved before an event says so.
 	lasting = 2 * time.Second
 )
 
-// kinds are those of what is served by name, and of what that refers to.
+// kinds returns the kinds of routes, Gateways and GatewayClasses.
 func kinds() []schema.GroupVersionKind {
 	return append(tenant.RouteKinds(), tenant.GatewayKind(tenant.KindGateway), tenant.GatewayKind(tenant.KindGatewayClass))
 }
 
-// routeKey is the key of the work about an object of a kind.
+// routeKey returns the queue's key of a route, Gateway or GatewayClass.
 func routeKey(kind, namespace, name string) string { return kind + "/" + namespace + "/" + name }
 
-// listenToRoutes has work done about routes and Gateways that change, and about what depends on them.
+// listenToRoutes enqueues changed routes and Gateways, and the objects that depend on them.
 func (a *agent) listenToRoutes() {
 	for kind, informer := range a.here.Routes {
-		generations := make(map[string]int64) // or the status alone has changed
+		generations := make(map[string]int64) // detects changes of the status alone
 		changed := func(o *unstructured.Unstructured) {
 			if a.queue.Add(routeKey(kind, o.GetNamespace(), o.GetName())); kind == tenant.KindGateway {
 				a.addRoutes("")
@@ -79,7 +79,7 @@ func (a *agent) addAskedRoute(lb *v1alpha1.HTTPLoadBalancer) {
 	a.queue.Add(routeKey(lb.Spec.Kind, lb.Spec.Origin.Namespace, lb.Spec.Origin.Name))
 }
 
-// addNear has the Services looked at that a route sends requests to, or did before, and all Gateways.
+// addNear enqueues the present and former backends of a route, and all Gateways.
 func (a *agent) addNear(route *unstructured.Unstructured) {
 	for _, name := range tenant.BackendsOf(route) {
 		a.queue.Add(route.GetNamespace() + "/" + name)
@@ -90,7 +90,7 @@ func (a *agent) addNear(route *unstructured.Unstructured) {
 	}
 }
 
-// addInternal has the Services of a namespace looked at that are asked for because routes need them.
+// addInternal enqueues the Services of a namespace that are requested as backends of routes.
 func (a *agent) addInternal(namespace string) {
 	for lb := range a.there.LoadBalancers.All() {
 		if lb.Spec.Internal && lb.Spec.Origin.Namespace == namespace {
@@ -99,7 +99,7 @@ func (a *agent) addInternal(namespace string) {
 	}
 }
 
-// addRoutes has all of a namespace looked at that is served by name, and the Services that it needs; of all namespaces, if it is empty.
+// addRoutes enqueues the routes of a namespace and their backends; an empty namespace means all.
 func (a *agent) addRoutes(namespace string) {
 	for kind, informer := range a.here.Routes {
 		for o := range informer.All() {
@@ -126,7 +126,7 @@ func (a *agent) gateways() tenant.Gateways {
 	}}
 }
 
-// routes are all of the Gateway API.
+// routes iterates over all routes of the Gateway API.
 func (a *agent) routes() iter.Seq[*unstructured.Unstructured] {
 	return func(yield func(*unstructured.Unstructured) bool) {
 		for _, kind := range tenant.RouteKinds() {
@@ -139,7 +139,7 @@ func (a *agent) routes() iter.Seq[*unstructured.Unstructured] {
 	}
 }
 
-// isBackend reports whether a route that is served sends requests to a Service, for which asked is what is asked for so far.
+// isBackend reports whether a served route sends requests to a Service. asked is the Service's TCPLoadBalancer, if any.
 func (a *agent) isBackend(s *corev1.Service, asked *v1alpha1.TCPLoadBalancer) bool {
 	for _, kind := range tenant.RouteKinds() {
 		for o := range a.here.Routes[kind.Kind].In(s.Namespace) {
@@ -148,8 +148,8 @@ func (a *agent) isBackend(s *corev1.Service, asked *v1alpha1.TCPLoadBalancer) bo
 			}
 		}
 	}
-	for lb := range a.there.Routes.All() { // or does so there still
-		unknown := asked != nil && asked.Spec.Internal && lb.Status.ObservedGeneration != lb.Generation // what is derived may be of an earlier one
+	for lb := range a.there.Routes.All() { // the load-balancing cluster may still have an earlier route
+		unknown := asked != nil && asked.Spec.Internal && lb.Status.ObservedGeneration != lb.Generation // the derived route may stem from an earlier generation
 		if lb.Spec.Origin.Namespace == s.Namespace && (unknown || slices.Contains(tenant.AskedBackends(lb), s.Name)) {
 			return true
 		}
@@ -161,25 +161,25 @@ func (a *agent) servesRoute(o *unstructured.Unstructured) bool {
 	return tenant.Serves(o) || len(a.gateways().Parents(o)) > 0
 }
 
-// keepCopy makes the copy of a Service, or deletes it if s is nil, and returns it as it is; nil if it is not there yet.
+// keepCopy creates or updates the copy of a Service, or deletes it if s is nil. It returns the present copy; nil if there is none yet.
 func (a *agent) keepCopy(ctx context.Context, key string, s *corev1.Service) (*corev1.Service, error) {
 	namespace, name, _ := strings.Cut(key, "/")
-	is, exists := a.here.Services.Get(namespace + "/" + tenant.CopyName(name))
-	ours := exists && is.Labels[tenant.LabelCopy] == name
+	current, exists := a.here.Services.Get(namespace + "/" + tenant.CopyName(name))
+	ours := exists && current.Labels[tenant.LabelCopy] == name
 	switch {
 	case s == nil && ours && a.knowsAsked():
-		return nil, a.own.Delete(ctx, is)
+		return nil, a.own.Delete(ctx, current)
 	case s == nil:
 		return nil, nil
 	case exists && !ours:
-		return nil, &pool.Refusal{Reason: pool.InvalidClaim, Message: fmt.Sprintf("the Service %s has the name of its copy: rename one of them", is.Name)}
-	case !exists || !tenant.SameCopy(is, tenant.CopyOf(s)):
-		return is, a.own.Apply(ctx, tenant.AgentName, tenant.CopyOf(s))
+		return nil, &pool.Refusal{Reason: pool.InvalidClaim, Message: fmt.Sprintf("the Service %s has the name that its copy needs: rename one of them", current.Name)}
+	case !exists || !tenant.SameCopy(current, tenant.CopyOf(s)):
+		return current, a.own.Apply(ctx, tenant.AgentName, tenant.CopyOf(s))
 	}
-	return is, nil
+	return current, nil
 }
 
-// attendRoute looks at an object that is served by name.
+// attendRoute reconciles a route, Gateway or GatewayClass.
 func (a *agent) attendRoute(ctx context.Context, kind, namespace, name string) error {
 	key := namespace + "/" + name
 	o, exists := a.here.Routes[kind].Get(strings.TrimPrefix(key, "/"))
@@ -191,7 +191,7 @@ func (a *agent) attendRoute(ctx context.Context, kind, namespace, name string) e
 	case kind == tenant.KindGatewayClass:
 		return nil
 	case exists:
-		parents = a.gateways().Parents(o) // of routes alone
+		parents = a.gateways().Parents(o) // empty unless it is a route
 		for _, p := range parents {
 			if p.Reason == "" {
 				attached = append(attached, p)
@@ -202,8 +202,8 @@ func (a *agent) attendRoute(ctx context.Context, kind, namespace, name string) e
 	asked, _ := a.there.Routes.Get(a.opts.Remote + "/" + tenant.RouteName(kind, namespace, name))
 	if !served {
 		var err error
-		for _, what := range []string{"unanswered ", "early ", "troubled "} {
-			a.lasts(what+routeKey(kind, namespace, name), false)
+		for _, prefix := range []string{"unanswered ", "early ", "troubled "} {
+			a.lasts(prefix+routeKey(kind, namespace, name), false)
 		}
 		a.told.Delete(routeKey(kind, namespace, name))
 		if exists && a.knowsAsked() {
@@ -213,7 +213,7 @@ func (a *agent) attendRoute(ctx context.Context, kind, namespace, name string) e
 	}
 	secrets, err := a.secretsOf(ctx, o)
 	if kube.Refuses(err) {
-		return cmp.Or(a.answerRoute(ctx, o, parents, fmt.Errorf("the agent may not read the Secrets of its tls: %s", kube.Refusal(err)), asked, ""), err)
+		return cmp.Or(a.answerRoute(ctx, o, parents, fmt.Errorf("the agent may not read the Secrets of its tls section: %s", kube.Refusal(err)), asked, ""), err)
 	} else if err != nil {
 		return err
 	}
@@ -236,8 +236,8 @@ func (a *agent) attendRoute(ctx context.Context, kind, namespace, name string) e
 	return cmp.Or(err, a.answerRoute(ctx, o, parents, refused, asked, silent))
 }
 
-// backendsKnown reports whether the load-balancing cluster has the Services that a route sends requests to, as far as there are any; settled is for
-// how long.
+// backendsKnown reports whether the load-balancing cluster has all existing backends of a route. With settled it must have
+// had them for the time that proxies need.
 func (a *agent) backendsKnown(route *unstructured.Unstructured, settled bool) bool {
 	for _, name := range tenant.BackendsOf(route) {
 		key := route.GetNamespace() + "/" + name
@@ -249,31 +249,31 @@ func (a *agent) backendsKnown(route *unstructured.Unstructured, settled bool) bo
 	return true
 }
 
-// known is for how long the manager has answered about a Service, 0 if it has not.
+// known returns how long the manager has answered for a Service; 0 if it has not.
 func (a *agent) known(key string, lb *v1alpha1.TCPLoadBalancer) time.Duration {
 	answered := lb != nil && lb.Status.ObservedGeneration > 0
 	d := a.lasts("known "+key, answered)
 	if answered {
-		d++ // the first time, too
+		d++ // positive from the first call on
 	}
 	return d
 }
 
-// askRoute makes what is asked for the object that is wanted, nil for none. Then that has its UID.
-func (a *agent) askRoute(ctx context.Context, is, want *v1alpha1.HTTPLoadBalancer) error {
+// askRoute creates, updates or (want is nil) deletes an HTTPLoadBalancer, and sets the UID of want.
+func (a *agent) askRoute(ctx context.Context, current, want *v1alpha1.HTTPLoadBalancer) error {
 	switch {
 	case !a.knowsAsked():
-	case want == nil && is != nil:
-		return a.remote.Delete(ctx, is)
-	case want != nil && is != nil && equality.Semantic.DeepEqual(is.Spec, want.Spec):
-		want.UID = is.UID
+	case want == nil && current != nil:
+		return a.remote.Delete(ctx, current)
+	case want != nil && current != nil && equality.Semantic.DeepEqual(current.Spec, want.Spec):
+		want.UID = current.UID
 	case want != nil:
 		return a.remote.Apply(ctx, tenant.AgentName, want)
 	}
 	return nil
 }
 
-// secretsOf are the Secrets of type TLS that an Ingress names and that there are.
+// secretsOf returns the existing Secrets of type TLS that an Ingress refers to.
 func (a *agent) secretsOf(ctx context.Context, o *unstructured.Unstructured) (out []*corev1.Secret, err error) {
 	if o.GetKind() != tenant.KindIngress {
 		return nil, nil
@@ -291,11 +291,11 @@ func (a *agent) secretsOf(ctx context.Context, o *unstructured.Unstructured) (ou
 	return out, nil
 }
 
-// bring copies Secrets to where what was asked for refers to them. They go with that.
+// bring copies Secrets to the load-balancing cluster. The HTTPLoadBalancer owns the copies.
 func (a *agent) bring(ctx context.Context, lb *v1alpha1.HTTPLoadBalancer, secrets []*corev1.Secret) error {
 	for _, s := range secrets {
 		name, version := tenant.SecretName(lb.Name, s.Name), string(lb.UID)+"/"+s.ResourceVersion
-		if has, _ := a.brought.Load(name); lb.UID == "" || has == version {
+		if copied, _ := a.brought.Load(name); lb.UID == "" || copied == version {
 			continue
 		}
 		err := a.remote.Apply(ctx, tenant.AgentName, &corev1.Secret{
@@ -313,7 +313,7 @@ func (a *agent) bring(ctx context.Context, lb *v1alpha1.HTTPLoadBalancer, secret
 	return nil
 }
 
-// answerRoute writes back what became of an object: into its status, and of an Ingress, which has no conditions, by an event.
+// answerRoute writes the result into an object's status. An Ingress has no conditions, so an event reports its faults.
 func (a *agent) answerRoute(ctx context.Context, o *unstructured.Unstructured, parents []tenant.Parent, refused error, lb *v1alpha1.HTTPLoadBalancer, silent string) error {
 	switch o.GetKind() {
 	case tenant.KindIngress:
@@ -336,7 +336,7 @@ func (a *agent) writeStatus(ctx context.Context, o *unstructured.Unstructured, s
 	return a.own.WriteStatus(ctx, o, status)
 }
 
-// tellIngress says once by an event why an Ingress is not served, if that lasts.
+// tellIngress writes one event with the reason that an Ingress is not served, once that has lasted.
 func (a *agent) tellIngress(ctx context.Context, o *unstructured.Unstructured, refused error, lb *v1alpha1.HTTPLoadBalancer, silent string) error {
 	reason, message := tenant.IngressTrouble(refused, lb, silent)
 	key := routeKey(o.GetKind(), o.GetNamespace(), o.GetName())

@@ -21,11 +21,11 @@ import (
 	"github.com/herald-vip/herald/tenant"
 )
 
-// work looks at one key. It logs what fails, but for what a Service tells.
+// work reconciles one key. It logs failures, except refusals, which a Service's condition reports.
 func (a *agent) work(ctx context.Context, key string) error {
 	err := a.attend(ctx, key)
 	if err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && (!kube.Refuses(err) || key == nodesKey) {
-		a.log.Warn("cannot tell the load-balancing cluster; trying again", "about", key, "reason", err)
+		a.log.Warn("cannot update the load-balancing cluster; retrying", "about", key, "reason", err)
 	}
 	return err
 }
@@ -47,7 +47,7 @@ func (a *agent) attend(ctx context.Context, key string) error {
 	if mode == tenant.NotServed && exists && s.DeletionTimestamp == nil && a.isBackend(s, lb) {
 		mode = tenant.ByRoute
 	}
-	unneeded := mode == tenant.NotServed && exists && lb != nil && lb.Spec.Internal // what routes sent requests to, and may still there
+	unneeded := mode == tenant.NotServed && exists && lb != nil && lb.Spec.Internal // a former backend, which the load-balancing cluster may still use
 	if left := lingers - a.lasts("unneeded "+key, unneeded); unneeded && left > 0 {
 		a.queue.AddAfter(key, left)
 		return nil
@@ -58,7 +58,7 @@ func (a *agent) attend(ctx context.Context, key string) error {
 	}
 	copied, refused := a.keepCopy(ctx, key, needsCopy)
 	if _, ok := refused.(*pool.Refusal); kube.Refuses(refused) {
-		refused = fmt.Errorf("its copy is refused: %s", kube.Refusal(refused))
+		refused = fmt.Errorf("the API server refuses its copy: %s", kube.Refusal(refused))
 	} else if refused != nil && !ok {
 		return refused
 	}
@@ -66,7 +66,7 @@ func (a *agent) attend(ctx context.Context, key string) error {
 	if mode != tenant.NotServed && refused == nil {
 		want, refused = tenant.Ask(s, mode, copied, slices.Values(a.endpointsOf(key)))
 	}
-	if mode == tenant.NotServed { // the Service first, which knows its VIPs no other way
+	if mode == tenant.NotServed { // clear the Service first: only the TCPLoadBalancer knows which VIPs to remove
 		if !a.knowsAsked() {
 			return nil
 		}
@@ -78,7 +78,7 @@ func (a *agent) attend(ctx context.Context, key string) error {
 		return a.ask(ctx, key, lb, nil)
 	}
 	var err error
-	if want != nil { // else what was asked for before stays
+	if want != nil { // else the previous request stays
 		err = a.ask(ctx, key, lb, want)
 	}
 	if refused == nil && kube.Refuses(err) {
@@ -87,18 +87,18 @@ func (a *agent) attend(ctx context.Context, key string) error {
 	return cmp.Or(err, a.answer(ctx, s, mode, refused, lb, a.silent(key, lb == nil || lb.Status.ObservedGeneration == lb.Generation)))
 }
 
-// answered reports whether an agent has written of a Service.
+// answered reports whether an agent has written to a Service.
 func answered(s *corev1.Service) bool {
 	return s.Annotations[service.AnnotationAssigned] != "" || meta.FindStatusCondition(s.Status.Conditions, tenant.ConditionServed) != nil
 }
 
-// asked is what is asked for a Service so far, as it is; nil if nothing is.
+// asked returns the present TCPLoadBalancer of a Service; nil if there is none.
 func (a *agent) asked(key string) *v1alpha1.TCPLoadBalancer {
 	lb, _ := a.there.LoadBalancers.Get(a.opts.Remote + "/" + tenant.LoadBalancerName(key))
 	return lb
 }
 
-// knowsAsked reports whether what is asked for is known: before, what is not known may be there.
+// knowsAsked reports whether the objects of the load-balancing cluster are known completely.
 func (a *agent) knowsAsked() bool {
 	select {
 	case <-a.there.Synced():
@@ -108,13 +108,13 @@ func (a *agent) knowsAsked() bool {
 	}
 }
 
-// ask makes what is asked for a Service what is wanted, nil for nothing.
-func (a *agent) ask(ctx context.Context, key string, is *v1alpha1.TCPLoadBalancer, want *v1alpha1.TCPLoadBalancerSpec) error {
+// ask creates, updates or (want is nil) deletes the TCPLoadBalancer of a Service.
+func (a *agent) ask(ctx context.Context, key string, current *v1alpha1.TCPLoadBalancer, want *v1alpha1.TCPLoadBalancerSpec) error {
 	switch {
 	case !a.knowsAsked():
-	case want == nil && is != nil:
-		return a.remote.Delete(ctx, is)
-	case want != nil && (is == nil || !equality.Semantic.DeepEqual(&is.Spec, want)):
+	case want == nil && current != nil:
+		return a.remote.Delete(ctx, current)
+	case want != nil && (current == nil || !equality.Semantic.DeepEqual(&current.Spec, want)):
 		return a.remote.Apply(ctx, tenant.AgentName, &v1alpha1.TCPLoadBalancer{
 			ObjectMeta: metav1.ObjectMeta{Namespace: a.opts.Remote, Name: tenant.LoadBalancerName(key)}, Spec: *want,
 		})
@@ -122,21 +122,21 @@ func (a *agent) ask(ctx context.Context, key string, is *v1alpha1.TCPLoadBalance
 	return nil
 }
 
-// lasts is how long something has been so, as far as it was asked for; 0 if it is not.
-func (a *agent) lasts(what string, is bool) time.Duration {
+// lasts returns how long the condition of a key has held, counted from the first call that saw it; 0 if it does not hold.
+func (a *agent) lasts(key string, holds bool) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !is {
-		delete(a.began, what)
+	if !holds {
+		delete(a.began, key)
 		return 0
 	}
-	if a.began[what].IsZero() {
-		a.began[what] = time.Now()
+	if a.began[key].IsZero() {
+		a.began[key] = time.Now()
 	}
-	return time.Since(a.began[what])
+	return time.Since(a.began[key])
 }
 
-// silent says who should have answered and has not, empty if there is nobody: answered is whether the manager has.
+// silent returns a sentence about the party that does not answer; empty if all do. answered reports whether the manager has.
 func (a *agent) silent(key string, answered bool) string {
 	a.mu.Lock()
 	heard := a.heard
@@ -154,11 +154,11 @@ func (a *agent) silent(key string, answered bool) string {
 	return "the manager of the load-balancing cluster has not answered since " + time.Now().Add(-waits).UTC().Format(time.RFC3339)
 }
 
-// answer writes back what became of a Service.
+// answer writes the result into a Service's annotation, then its status.
 func (a *agent) answer(ctx context.Context, s *corev1.Service, mode tenant.Mode, refused error, lb *v1alpha1.TCPLoadBalancer, silent string) error {
 	status, assigned := tenant.AnswerTo(s, mode, refused, lb, silent, time.Now())
 	if s.Annotations[service.AnnotationAssigned] != assigned {
-		return a.own.Annotate(ctx, s, service.AnnotationAssigned, assigned) // which brings the Service again
+		return a.own.Annotate(ctx, s, service.AnnotationAssigned, assigned) // the change of the Service enqueues it again
 	}
 	if equality.Semantic.DeepEqual(status, s.Status) {
 		return nil
@@ -167,7 +167,7 @@ func (a *agent) answer(ctx context.Context, s *corev1.Service, mode tenant.Mode,
 	return err
 }
 
-// tellNodes tells of the nodes as they are.
+// tellNodes reports the nodes to the load-balancing cluster.
 func (a *agent) tellNodes(ctx context.Context) error {
 	if !a.knowsAsked() {
 		return nil
@@ -177,12 +177,12 @@ func (a *agent) tellNodes(ctx context.Context) error {
 		ObjectMeta: metav1.ObjectMeta{Namespace: a.opts.Remote, Name: tenant.NodesName},
 		Nodes:      tenant.NodesOf(slices.Values(nodes), a.opts.AddressType),
 	}
-	is, exists := a.there.Nodes.Get(kube.Key(told))
-	if exists && equality.Semantic.DeepEqual(is.Nodes, told.Nodes) {
+	current, exists := a.there.Nodes.Get(kube.Key(told))
+	if exists && equality.Semantic.DeepEqual(current.Nodes, told.Nodes) {
 		return nil
 	}
-	if exists && len(told.Nodes) == 0 && len(nodes) > 0 { // more likely wrong than right, and it would end all connections
-		a.log.Warn("no node has an address of the type, so what was told of nodes stays: compare --address-type with the nodes", "type", a.opts.AddressType)
+	if exists && len(told.Nodes) == 0 && len(nodes) > 0 { // likely a mistake, and an empty list would end all connections
+		a.log.Warn("no node has an address of this type; the nodes reported before stay: compare --address-type with the nodes", "type", a.opts.AddressType)
 		return nil
 	}
 	return a.remote.Apply(ctx, tenant.AgentName, told)

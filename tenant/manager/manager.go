@@ -1,6 +1,6 @@
-// Package manager serves tenants: of all processes that run it in the load-balancing cluster, the one that holds a
-// Lease probes tenants' nodes, derives Services and EndpointSlices from what agents ask for, and tells tenants
-// what became of that. What it derives follows from what is in the API and which nodes answer, so it may end and begin at any moment.
+// Package manager serves tenants from the load-balancing cluster. Of all processes that run it, the holder of a Kubernetes
+// Lease probes the tenants' nodes, derives Services, EndpointSlices and routes from the agents' requests, and reports the
+// results. The derived objects depend only on the API and on the probes, so it may stop and start at any moment.
 package manager
 
 import (
@@ -19,25 +19,25 @@ import (
 	"github.com/herald-vip/herald/tenant"
 )
 
-// echo is how long what was just written takes to come back: work that waits for it finds all that was written together.
+// echo is the time for own writes to return through the watch. Work that waits for it sees all objects written together.
 const echo = 20 * time.Millisecond
 
-// Options are those of a manager.
+// Options configure a manager.
 type Options struct {
-	// Domain is where all tenants' names are. Empty has nothing served by name.
+	// Domain is the parent domain of all tenants' names. Empty disables routes.
 	Domain string
-	// Namespace is that of its Lease, and Identity is what people see there.
+	// Namespace is the namespace of its leader Lease, and Identity the holder's name in it.
 	Namespace, Identity string
 }
 
-// Run serves tenants whenever this process is the one that does, until ctx ends.
+// Run serves tenants while this process leads, until ctx ends.
 func Run(ctx context.Context, log *slog.Logger, cluster *kube.Cluster, o Options) {
 	cluster.Lead(ctx, log, kube.Election{
 		Namespace: o.Namespace, Name: tenant.ManagerName, Node: o.Identity, Role: "manager",
 	}, func(ctx context.Context) { newManager(log, cluster, o.Domain).run(ctx) })
 }
 
-// manager is what one does while it holds the Lease.
+// manager is the state of a leading manager.
 type manager struct {
 	log     *slog.Logger
 	cluster *kube.Cluster
@@ -47,15 +47,15 @@ type manager struct {
 	prober  *prober
 
 	mu        sync.Mutex
-	reserved  tenant.Reserved      // nil: to be found anew
-	heard     map[string]time.Time // when agents were, by tenant
-	furnished map[string]furnished // what tenants were given
+	reserved  tenant.Reserved      // nil means outdated
+	heard     map[string]time.Time // last heartbeat of agents, by tenant
+	furnished map[string]furnished // by tenant
 	names     tenant.Names
 
-	tenants map[string]tenantKey // those of the handler of Tenants alone
+	tenants map[string]tenantKey // used only by the handler of Tenants
 }
 
-// tenantKey is a Tenant of a name, and what it says.
+// tenantKey identifies a version of a Tenant's specification.
 type tenantKey struct {
 	uid        types.UID
 	generation int64
@@ -85,14 +85,14 @@ func (m *manager) run(ctx context.Context) {
 	m.queue.Run(ctx, m.work)
 }
 
-// listen has work done about what changes.
+// listen enqueues work for changed objects.
 func (m *manager) listen() {
 	m.known.Tenants.Handle(kube.Handlers[*v1alpha1.Tenant]{
 		Set: func(t *v1alpha1.Tenant) {
 			m.queue.Add(t.Name)
-			if m.tenants[t.Name] != (tenantKey{t.UID, t.Generation}) { // or its status alone has changed
+			if m.tenants[t.Name] != (tenantKey{t.UID, t.Generation}) { // ignore changes of the status alone
 				m.tenants[t.Name] = tenantKey{t.UID, t.Generation}
-				m.addAll() // others may overlap with it, or no more
+				m.addAll() // overlaps with other Tenants may begin or end
 			}
 		},
 		Delete: func(t *v1alpha1.Tenant) {
@@ -109,7 +109,7 @@ func (m *manager) listen() {
 		m.addStatus(lb.Namespace)
 	})
 	m.known.TenantNodes.HandleChanges(func(n *v1alpha1.TenantNodes) {
-		if name, ok := tenant.OfNamespace(n.Namespace); ok { // whoever writes them often has all written often
+		if name, ok := tenant.OfNamespace(n.Namespace); ok { // limits the work that frequent writes cause
 			m.addTenantAfter(name, gatherFalls)
 		}
 	})
@@ -122,11 +122,11 @@ func (m *manager) listen() {
 	m.known.Pools.HandleChanges(func(*v1alpha1.AddressPool) { m.addAll() })
 	m.known.Namespaces.HandleChanges(func(n *corev1.Namespace) { m.addStatus(n.Name) })
 	m.known.Services.HandleChanges(func(s *corev1.Service) { m.addOwner(s, echo) })
-	// Slices are written first: the Service is known by then, and not written twice.
+	// Slices are written before their Service. The longer delay avoids writing the Service twice.
 	m.known.Slices.HandleChanges(func(s *discoveryv1.EndpointSlice) { m.addOwner(s, 5*echo) })
 }
 
-// hear takes note of an agent's Lease. The first that is seen of it may be old; whether it is depends on two clocks.
+// hear records an agent's heartbeat Lease. The first Lease seen may be old; comparing its time involves two clocks.
 func (m *manager) hear(l *coordinationv1.Lease) {
 	name, ok := tenant.OfNamespace(l.Namespace)
 	if !ok {
@@ -141,7 +141,7 @@ func (m *manager) hear(l *coordinationv1.Lease) {
 	m.heard[name] = at
 }
 
-// addAll has everything looked at again, as what all of it depends on has changed.
+// addAll enqueues all tenants and their objects after a change that may affect all.
 func (m *manager) addAll() {
 	m.mu.Lock()
 	m.reserved = nil
@@ -152,7 +152,7 @@ func (m *manager) addAll() {
 	}
 }
 
-// addTenantAfter has a tenant looked at after a while, and all that it asks for.
+// addTenantAfter enqueues a tenant and its TCPLoadBalancers after a delay.
 func (m *manager) addTenantAfter(name string, after time.Duration) {
 	m.queue.AddAfter(name, after)
 	for lb := range m.known.LoadBalancers.In(tenant.Namespace(name)) {
@@ -160,14 +160,14 @@ func (m *manager) addTenantAfter(name string, after time.Duration) {
 	}
 }
 
-// Of a network that fails and comes back, nodes cease to answer one after the other, and begin to. All that do so together are
-// acted on together, so that not all connections are sent to the first that is back.
+// When a network fails and recovers, nodes go down and up one after another. These delays handle them together, so that the
+// first node to recover does not receive all connections.
 const (
 	gatherFalls = 100 * time.Millisecond
 	gatherRises = time.Second
 )
 
-// addProbed has what depends on the nodes of a tenant looked at again, of which one answers now, or ceases to.
+// addProbed enqueues a tenant after one of its nodes began or ceased to answer.
 func (m *manager) addProbed(name string, answers bool) {
 	after := gatherFalls
 	if answers {
@@ -176,14 +176,14 @@ func (m *manager) addProbed(name string, answers bool) {
 	m.addTenantAfter(name, after)
 }
 
-// addStatus has the tenant of a namespace looked at, when what it asks for has been.
+// addStatus enqueues the tenant of a namespace, after its requests.
 func (m *manager) addStatus(namespace string) {
 	if name, ok := tenant.OfNamespace(namespace); ok {
 		m.queue.AddAfter(name, gatherFalls)
 	}
 }
 
-// addOwner has that looked at after a while from which something was derived.
+// addOwner enqueues the owner of a derived object after a delay.
 func (m *manager) addOwner(o kube.Object, after time.Duration) {
 	for _, owner := range o.GetOwnerReferences() {
 		key := o.GetNamespace() + "/" + owner.Name
@@ -195,7 +195,7 @@ func (m *manager) addOwner(o kube.Object, after time.Duration) {
 	m.addStatus(o.GetNamespace())
 }
 
-// limits are those of a tenant.
+// limits returns the limits of a tenant.
 func (m *manager) limits(t *v1alpha1.Tenant) tenant.Limits {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -205,7 +205,7 @@ func (m *manager) limits(t *v1alpha1.Tenant) tenant.Limits {
 	return tenant.LimitsOf(t, m.reserved)
 }
 
-// nodes are those of a tenant that it may have, and what to say of the others.
+// nodes returns the permitted nodes of a tenant, and sentences about refused addresses.
 func (m *manager) nodes(t *v1alpha1.Tenant) (nodes []tenant.Node, refused []string) {
 	told, ok := m.known.TenantNodes.Get(tenant.Namespace(t.Name) + "/" + tenant.NodesName)
 	if !ok {

@@ -14,7 +14,7 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// nodesOf are nodes of a tenant on the loopback, all at one port.
+// nodesOf returns nodes of a tenant at these addresses.
 func nodesOf(hosts ...string) (nodes []tenant.Node) {
 	for i, host := range hosts {
 		nodes = append(nodes, tenant.Node{Name: fmt.Sprint("n", i+1), Addrs: []netip.Addr{netip.MustParseAddr(host)}})
@@ -22,7 +22,7 @@ func nodesOf(hosts ...string) (nodes []tenant.Node) {
 	return nodes
 }
 
-// healthz serves the health of a node; stop refuses connections from then on.
+// healthz serves the health of a node; after stop, connections are refused.
 func healthz(t *testing.T, address string) (port int32, stop func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", address)
@@ -41,7 +41,7 @@ func healthz(t *testing.T, address string) (port int32, stop func()) {
 	return int32(l.Addr().(*net.TCPAddr).Port), s.Close
 }
 
-// It is not known which nodes answer until it is of all; from then on a new one does not until it has.
+// The prober has no result until all nodes have one; from then on a new node counts as not answering until it has answered.
 func TestProber(t *testing.T) {
 	t.Parallel()
 	port, stop := healthz(t, "127.0.0.1:0")
@@ -72,22 +72,22 @@ func TestProber(t *testing.T) {
 	if err := p.probe("acme", acme.Spec.Nodes.Probe, nodes); err != nil {
 		t.Fatal(err)
 	}
-	wait.Until(t, "it is known who answers", func() bool { return says(nodes) == "n1n2" })
+	wait.Until(t, "the answering nodes are known", func() bool { return says(nodes) == "n1n2" })
 	if name := <-told; name != "acme" {
-		t.Errorf("told of %s", name)
+		t.Errorf("changed is called for %s", name)
 	}
 	more := append(nodes, tenant.Node{Name: "n4", Addrs: nodes[0].Addrs})
 	if got := says(more); got != "n1n2" {
-		t.Errorf("with a node that was not probed yet: %s", got)
+		t.Errorf("with an unprobed node: %s", got)
 	}
 	stop()
-	wait.Until(t, "one refuses", func() bool { return says(nodes) == "n2" })
+	wait.Until(t, "one node refuses", func() bool { return says(nodes) == "n2" })
 
 	acme.Spec.Nodes.Probe.Protocol = "None"
 	if got := says(nodes); got != "n1n2n3" {
 		t.Errorf("without probes: %s", got)
 	}
 	if err := p.probe("acme", acme.Spec.Nodes.Probe, nodes); err != nil || len(p.tenants) > 0 {
-		t.Errorf("without probes there are %v, %v", p.tenants, err)
+		t.Errorf("without probes: tenants %v, error %v", p.tenants, err)
 	}
 }

@@ -20,10 +20,10 @@ import (
 	"github.com/herald-vip/herald/tenant"
 )
 
-// routePrefix comes before the namespace and name of an HTTPLoadBalancer in its key.
+// routePrefix begins the queue's key of an HTTPLoadBalancer, before its namespace and name.
 const routePrefix = "route/"
 
-// listenToRoutes has work done about HTTPLoadBalancers, and about what is derived from them.
+// listenToRoutes enqueues work for changed HTTPLoadBalancers and their derived objects.
 func (m *manager) listenToRoutes() {
 	m.known.Routes.HandleChanges(m.addRoute)
 	for _, informer := range m.known.Derived {
@@ -32,7 +32,7 @@ func (m *manager) listenToRoutes() {
 	m.known.Classes.HandleChanges(func(*unstructured.Unstructured) { m.addAll() })
 }
 
-// keepNames has who has a name keep it, before others ask for one.
+// keepNames reserves the names in the statuses of HTTPLoadBalancers before others ask for one.
 func (m *manager) keepNames() {
 	for lb := range m.known.Routes.All() {
 		if len(lb.Status.Hostnames) > 0 {
@@ -41,7 +41,7 @@ func (m *manager) keepNames() {
 	}
 }
 
-// addRoute has an HTTPLoadBalancer looked at, and those that are served at its name.
+// addRoute enqueues an HTTPLoadBalancer and, for a Gateway, the routes of its namespace.
 func (m *manager) addRoute(lb *v1alpha1.HTTPLoadBalancer) {
 	m.queue.Add(routePrefix + kube.Key(lb))
 	if lb.Spec.Kind == tenant.KindGateway {
@@ -50,14 +50,14 @@ func (m *manager) addRoute(lb *v1alpha1.HTTPLoadBalancer) {
 	m.addStatus(lb.Namespace)
 }
 
-// addRoutesOf has all looked at that a tenant is served by name, when what they depend on has been.
+// addRoutesOf enqueues all HTTPLoadBalancers of a namespace, after the objects that they depend on.
 func (m *manager) addRoutesOf(namespace string) {
 	for lb := range m.known.Routes.In(namespace) {
 		m.queue.AddAfter(routePrefix+kube.Key(lb), gatherFalls)
 	}
 }
 
-// ownName is the hostname that an Ingress or a Gateway has of its own; empty if it can have none.
+// ownName returns the assigned hostname of an Ingress or a Gateway; empty if it cannot have one.
 func (m *manager) ownName(lb *v1alpha1.HTTPLoadBalancer) string {
 	name, ok := tenant.OfNamespace(lb.Namespace)
 	if !ok || m.domain == "" || lb.Spec.Kind != tenant.KindIngress && lb.Spec.Kind != tenant.KindGateway {
@@ -68,13 +68,13 @@ func (m *manager) ownName(lb *v1alpha1.HTTPLoadBalancer) string {
 	return m.names.Claim(lb, tenant.DomainOf(name, m.domain))
 }
 
-// ownNames are the hostnames that it is served at without asking for any.
+// ownNames returns the hostnames that reach a route without being requested: its own name, or the names of its Gateways.
 func (m *manager) ownNames(lb *v1alpha1.HTTPLoadBalancer) (out []string) {
 	if own := m.ownName(lb); own != "" {
 		return []string{own}
 	}
-	for _, of := range lb.Spec.Gateways {
-		namespace, name, _ := strings.Cut(of, "/")
+	for _, key := range lb.Spec.Gateways {
+		namespace, name, _ := strings.Cut(key, "/")
 		gateway, ok := m.known.Routes.Get(lb.Namespace + "/" + tenant.RouteName(tenant.KindGateway, namespace, name))
 		if ok && gateway.Spec.Kind == tenant.KindGateway {
 			out = append(out, m.ownName(gateway))
@@ -83,12 +83,12 @@ func (m *manager) ownNames(lb *v1alpha1.HTTPLoadBalancer) (out []string) {
 	return out
 }
 
-// serveRoute derives from an HTTPLoadBalancer what it asks for, and tells of it.
+// serveRoute derives the route of an HTTPLoadBalancer and reports the result.
 func (m *manager) serveRoute(ctx context.Context, namespace, name string) error {
 	lb, exists := m.known.Routes.Get(namespace + "/" + name)
 	owner, ok := tenant.OfNamespace(namespace)
 	if !ok {
-		return nil // whoever made it there, it is no tenant's
+		return nil // no tenant's namespace
 	}
 	var want tenant.DerivedRoute
 	var refused error
@@ -99,31 +99,31 @@ func (m *manager) serveRoute(ctx context.Context, namespace, name string) error 
 		m.names.Release(namespace + "/" + name)
 		m.mu.Unlock()
 	}
-	is, err := m.applyRoute(ctx, owner, namespace, name, want.Object)
+	current, err := m.applyRoute(ctx, owner, namespace, name, want.Object)
 	switch {
 	case kube.Refuses(err):
-		refused = errors.New("the load-balancing cluster does not serve it so: " + kube.Refusal(err))
+		refused = errors.New("the load-balancing cluster refuses the derived object: " + kube.Refusal(err))
 	case apierrors.IsNotFound(err):
 		refused = fmt.Errorf("the load-balancing cluster has no %s: ask its administrator", lb.Spec.Kind)
 	case rejects(err):
-		refused = fmt.Errorf("the load-balancing cluster cannot take it: %w", err)
+		refused = fmt.Errorf("the load-balancing cluster does not accept it: %w", err)
 	case err != nil:
 		return err
 	}
 	if !exists {
 		return err
 	}
-	if want.Hostnames == nil { // refused, it keeps its name
+	if want.Hostnames == nil { // a refused one keeps its name
 		want.Hostnames = lb.Status.Hostnames
 	}
-	status := tenant.RouteStatus(lb, refused, want, is, m.missing(owner, lb, want), time.Now())
+	status := tenant.RouteStatus(lb, refused, want, current, m.missing(owner, lb, want), time.Now())
 	if equality.Semantic.DeepEqual(status, lb.Status) {
 		return err
 	}
 	return errors.Join(err, m.cluster.WriteRouteStatus(ctx, lb, status))
 }
 
-// rejects reports whether an error is a server's answer that asking again does not change.
+// rejects reports whether an error is a permanent refusal by the API server.
 func rejects(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -133,14 +133,14 @@ func rejects(err error) bool {
 	return code == http.StatusBadRequest || code == http.StatusRequestEntityTooLarge || code == http.StatusInternalServerError
 }
 
-// deriveRoute is what an HTTPLoadBalancer makes of itself, or why nothing.
+// deriveRoute derives the route of an HTTPLoadBalancer, or returns the reason that there is none.
 func (m *manager) deriveRoute(owner string, lb *v1alpha1.HTTPLoadBalancer) (d tenant.DerivedRoute, refused error) {
 	t, err := m.tenant(owner)
 	switch {
 	case err != nil:
 		return d, err
 	case m.domain == "":
-		return d, errors.New("the manager has no --domain, so nothing has a name: ask the administrator of the load-balancing cluster")
+		return d, errors.New("the manager has no --domain, so it serves no routes: ask the administrator of the load-balancing cluster")
 	case m.conflict(t) != "":
 		return d, errors.New(conflictElsewhere)
 	}
@@ -151,9 +151,9 @@ func (m *manager) deriveRoute(owner string, lb *v1alpha1.HTTPLoadBalancer) (d te
 	return d, refused
 }
 
-// missing is what the backends of something that is served by name lack, empty if nothing.
+// missing describes missing backends, Secrets and classes of a route in one sentence; empty if there are none.
 func (m *manager) missing(owner string, lb *v1alpha1.HTTPLoadBalancer, d tenant.DerivedRoute) string {
-	sentences := slices.Clone(d.Lacks)
+	sentences := slices.Clone(d.Missing)
 	for _, asked := range d.Backends {
 		backend, ok := m.known.LoadBalancers.Get(lb.Namespace + "/" + asked)
 		if !ok {
@@ -173,22 +173,22 @@ func (m *manager) missing(owner string, lb *v1alpha1.HTTPLoadBalancer, d tenant.
 	return strings.Join(sentences, "; ")
 }
 
-// applyRoute makes what is derived from an HTTPLoadBalancer as it should be, and returns it as it is, nil if there is to be none.
-func (m *manager) applyRoute(ctx context.Context, owner, namespace, name string, want *unstructured.Unstructured) (is *unstructured.Unstructured, err error) {
+// applyRoute writes or deletes the object derived from an HTTPLoadBalancer. It returns the present object; nil if want is nil.
+func (m *manager) applyRoute(ctx context.Context, owner, namespace, name string, want *unstructured.Unstructured) (current *unstructured.Unstructured, err error) {
 	for kind, derived := range m.known.Derived {
 		known, exists := derived.Get(namespace + "/" + tenant.DerivedRouteName(name))
 		switch {
 		case want != nil && want.GetKind() == kind:
-			if is = known; !exists || !tenant.SameRoute(is, want) {
+			if current = known; !exists || !tenant.SameRoute(current, want) {
 				err = m.cluster.Apply(ctx, tenant.ManagerName, want)
-				is = want
+				current = want
 				if t, ok := m.known.Tenants.Get(owner); ok && exists && err != nil && !tenant.Permitted(known, tenant.DomainsOf(t, m.domain)) {
-					err = errors.Join(err, m.cluster.Delete(ctx, known)) // what was served before stays, but for this
+					err = errors.Join(err, m.cluster.Delete(ctx, known)) // a refused update keeps the previous object, unless its hostnames are forbidden now
 				}
 			}
 		case exists:
 			err = errors.Join(err, m.cluster.Delete(ctx, known))
 		}
 	}
-	return is, err
+	return current, err
 }

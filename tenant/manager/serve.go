@@ -16,8 +16,8 @@ import (
 	"github.com/herald-vip/herald/tenant"
 )
 
-// work looks at one key: a tenant's name, or that of a TCPLoadBalancer after its namespace and a slash, or of an HTTPLoadBalancer after a prefix, too. It logs what fails; what is refused
-// its status tells.
+// work reconciles one key: a tenant's name, namespace/name of a TCPLoadBalancer, or [routePrefix] plus namespace/name of an
+// HTTPLoadBalancer. It logs failures; refusals are reported in the status.
 func (m *manager) work(ctx context.Context, key string) error {
 	rest, isRoute := strings.CutPrefix(key, routePrefix)
 	namespace, name, isLoadBalancer := strings.Cut(rest, "/")
@@ -31,18 +31,18 @@ func (m *manager) work(ctx context.Context, key string) error {
 		err = m.keepTenant(ctx, key)
 	}
 	if err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !(isLoadBalancer && kube.Refuses(err)) {
-		m.log.Warn("cannot serve a tenant as it asks; trying again", "about", key, "reason", err)
+		m.log.Warn("cannot serve a request of a tenant; retrying", "about", key, "reason", err)
 	}
 	return err
 }
 
-// serve derives from a TCPLoadBalancer what it asks for, and tells of it.
+// serve derives the Service of a TCPLoadBalancer and reports the result.
 func (m *manager) serve(ctx context.Context, namespace, name string) error {
 	key := namespace + "/" + name
 	lb, exists := m.known.LoadBalancers.Get(key)
 	owner, ok := tenant.OfNamespace(namespace)
 	if !ok {
-		return nil // whoever made it there, it is no tenant's
+		return nil // no tenant's namespace
 	}
 	var want tenant.Derived
 	refused := ""
@@ -50,31 +50,31 @@ func (m *manager) serve(ctx context.Context, namespace, name string) error {
 		want, refused = m.derive(owner, lb)
 	}
 	if want.Service == nil && refused == "" && exists && lb.DeletionTimestamp == nil {
-		return nil // its nodes are not known yet: probes call again
+		return nil // the nodes have not been probed yet; the prober enqueues it again
 	}
-	is, err := m.apply(ctx, namespace, name, want)
+	current, err := m.apply(ctx, namespace, name, want)
 	if kube.Refuses(err) {
-		refused = "the load-balancing cluster does not serve it so: " + kube.Refusal(err)
+		refused = "the load-balancing cluster refuses the derived object: " + kube.Refusal(err)
 	} else if err != nil {
 		return err
 	}
 	if !exists || lb.DeletionTimestamp != nil {
 		return nil
 	}
-	status, ok := tenant.LoadBalancerStatus(lb, refused, is, want.Unserved(lb), time.Now())
+	status, ok := tenant.LoadBalancerStatus(lb, refused, current, want.Unserved(lb), time.Now())
 	if !ok || equality.Semantic.DeepEqual(status, lb.Status) {
 		return err
 	}
 	return errors.Join(err, m.cluster.WriteLoadBalancerStatus(ctx, lb, status))
 }
 
-// tenant is the Tenant of a name, if it can be served.
+// tenant returns the Tenant of a name, or an error if it cannot be served.
 func (m *manager) tenant(name string) (*v1alpha1.Tenant, error) {
 	t, ok := m.known.Tenants.Get(name)
 	if !ok {
-		return nil, fmt.Errorf("there is no Tenant %s any more", name)
+		return nil, fmt.Errorf("the Tenant %s does not exist any more", name)
 	}
-	if tenant.Conflict(t, m.known.Tenants.All()) != "" { // with whom, is for the administrator
+	if tenant.Conflict(t, m.known.Tenants.All()) != "" { // do not reveal the other tenant
 		return nil, errors.New(conflictElsewhere)
 	}
 	return t, nil
@@ -82,7 +82,8 @@ func (m *manager) tenant(name string) (*v1alpha1.Tenant, error) {
 
 const conflictElsewhere = "its Tenant is in conflict with another one: ask the administrator of the load-balancing cluster"
 
-// derive is what a TCPLoadBalancer makes of itself, or why nothing. Nothing without a reason is that nodes have not been probed yet.
+// derive derives the objects of a TCPLoadBalancer, or returns the reason that there are none. Neither objects nor a reason
+// means that the nodes have not been probed yet.
 func (m *manager) derive(owner string, lb *v1alpha1.TCPLoadBalancer) (tenant.Derived, string) {
 	t, err := m.tenant(owner)
 	if err == nil {
@@ -99,9 +100,10 @@ func (m *manager) derive(owner string, lb *v1alpha1.TCPLoadBalancer) (tenant.Der
 	return tenant.Derive(t.Name, lb, tenant.Backends{Nodes: nodes, Answers: answers, Limit: int(t.Spec.Nodes.MaxPerService)}), ""
 }
 
-// apply makes what is derived from a TCPLoadBalancer as it should be, slices first, and returns the Service as it is, nil if there is
-// to be none. Where the first family of a Service would change, which cannot be, it goes and comes again.
-func (m *manager) apply(ctx context.Context, namespace, name string, want tenant.Derived) (is *corev1.Service, err error) {
+// apply writes or deletes the objects derived from a TCPLoadBalancer, slices first. It returns the present Service; nil if
+// there should be none. The first family of a Service is immutable: if it changes, apply deletes the Service, and a later
+// call creates it again.
+func (m *manager) apply(ctx context.Context, namespace, name string, want tenant.Derived) (current *corev1.Service, err error) {
 	service, slices := tenant.DerivedNames(name)
 	wanted := make(map[string]bool)
 	for _, s := range want.Slices {
@@ -112,19 +114,19 @@ func (m *manager) apply(ctx context.Context, namespace, name string, want tenant
 			}
 		}
 	}
-	is, exists := m.known.Services.Get(namespace + "/" + service)
+	current, exists := m.known.Services.Get(namespace + "/" + service)
 	switch {
-	case want.Service != nil && exists && len(is.Spec.IPFamilies) > 0 && is.Spec.IPFamilies[0] != want.Service.Spec.IPFamilies[0]:
-		err = m.cluster.Delete(ctx, is)
-	case want.Service != nil && (!exists || !tenant.SameService(is, want.Service)):
+	case want.Service != nil && exists && len(current.Spec.IPFamilies) > 0 && current.Spec.IPFamilies[0] != want.Service.Spec.IPFamilies[0]:
+		err = m.cluster.Delete(ctx, current)
+	case want.Service != nil && (!exists || !tenant.SameService(current, want.Service)):
 		err = m.cluster.Apply(ctx, tenant.ManagerName, want.Service)
 	case want.Service == nil && exists:
-		err, is = m.cluster.Delete(ctx, is), nil
+		err, current = m.cluster.Delete(ctx, current), nil
 	}
 	for _, slice := range slices {
 		if known, ok := m.known.Slices.Get(namespace + "/" + slice); ok && !wanted[slice] && err == nil {
 			err = m.cluster.Delete(ctx, known)
 		}
 	}
-	return is, err
+	return current, err
 }

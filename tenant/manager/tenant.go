@@ -21,7 +21,7 @@ import (
 	"github.com/herald-vip/herald/tenant"
 )
 
-// Annotations of a tenant's namespace, by which the policies of manifests/tenants refuse what the Tenant does not allow.
+// Annotations of a tenant's namespace: the limits that the policies of manifests/tenants enforce.
 const (
 	annotationNodePorts     = v1alpha1.Group + "/node-ports"
 	annotationEndpointCIDRs = v1alpha1.Group + "/endpoint-cidrs"
@@ -29,7 +29,8 @@ const (
 	annotationAnnotations   = v1alpha1.Group + "/ingress-annotations"
 )
 
-// keepTenant gives a tenant what its agent needs, has its nodes probed, and tells of it. One that is gone leaves nothing.
+// keepTenant creates the objects that a tenant's agent needs, probes its nodes and reports its status. It removes all
+// objects of a deleted tenant.
 func (m *manager) keepTenant(ctx context.Context, name string) error {
 	t, exists := m.known.Tenants.Get(name)
 	if !exists || t.DeletionTimestamp != nil {
@@ -48,7 +49,7 @@ func (m *manager) keepTenant(ctx context.Context, name string) error {
 	return errors.Join(err, m.cluster.WriteTenantStatus(ctx, t, status))
 }
 
-// sweep deletes what was derived for a tenant and has lost its owner: a TCPLoadBalancer may be deleted so that what it owns stays.
+// sweep deletes derived objects without an owner: deleting a TCPLoadBalancer with --cascade=orphan leaves them behind.
 func (m *manager) sweep(ctx context.Context, name string) error {
 	var errs []error
 	lost := func(o kube.Object) {
@@ -70,7 +71,7 @@ func (m *manager) sweep(ctx context.Context, name string) error {
 	return errors.Join(errs...)
 }
 
-// endTenant deletes a tenant's namespace, and with it all that is in there.
+// endTenant deletes a tenant's namespace with all its objects.
 func (m *manager) endTenant(ctx context.Context, name string) error {
 	m.mu.Lock()
 	delete(m.heard, name)
@@ -85,7 +86,7 @@ func (m *manager) endTenant(ctx context.Context, name string) error {
 	return nil
 }
 
-// furnish makes a tenant's namespace, with the limits that policies read there, the agent's account and rights, and a quota.
+// furnish creates a tenant's namespace with the annotations of its limits, the agent's account and rights, and a quota.
 func (m *manager) furnish(ctx context.Context, t *v1alpha1.Tenant) error {
 	var cidrs []string
 	for _, c := range t.Spec.Endpoints.CIDRs {
@@ -95,23 +96,23 @@ func (m *manager) furnish(ctx context.Context, t *v1alpha1.Tenant) error {
 		annotationNodePorts: t.Spec.Nodes.Ports, annotationEndpointCIDRs: strings.Join(cidrs, ","),
 		annotationDomains: strings.Join(tenant.DomainsOf(t, m.domain), ","), annotationAnnotations: strings.Join(t.Spec.Ingress.Annotations, ","),
 	}
-	is, exists := m.known.Namespaces.Get(tenant.Namespace(t.Name))
+	current, exists := m.known.Namespaces.Get(tenant.Namespace(t.Name))
 	m.mu.Lock()
-	has := m.furnished[t.Name]
+	given := m.furnished[t.Name]
 	m.mu.Unlock()
 	wants := tenantKey{t.UID, t.Generation}
-	switch left := time.Until(has.recount); {
-	case !exists || has.tenant != wants || !maps.Equal(is.Annotations, limits) || is.Labels[v1alpha1.LabelTenant] != t.Name:
-		has = furnished{tenant: wants, tries: has.tries}
-	case has.counted:
+	switch left := time.Until(given.recount); {
+	case !exists || given.tenant != wants || !maps.Equal(current.Annotations, limits) || current.Labels[v1alpha1.LabelTenant] != t.Name:
+		given = furnished{tenant: wants, tries: given.tries}
+	case given.counted:
 		return nil
-	case left > 0: // an earlier event may have taken the place of the one that was to be
+	case left > 0: // an earlier event may have replaced the scheduled one
 		m.queue.AddAfter(t.Name, left)
 		return nil
 	}
 	ours := map[string]string{v1alpha1.LabelTenant: t.Name}
 	in := metav1.ObjectMeta{Namespace: tenant.Namespace(t.Name), Name: tenant.AgentName, Labels: ours}
-	quota := quotaOf(t, in, has.tries)
+	quota := quotaOf(t, in, given.tries)
 	for _, o := range []kube.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant.Namespace(t.Name), Labels: ours, Annotations: limits}},
 		&corev1.ServiceAccount{ObjectMeta: in, AutomountServiceAccountToken: new(false)},
@@ -126,24 +127,24 @@ func (m *manager) furnish(ctx context.Context, t *v1alpha1.Tenant) error {
 			return err
 		}
 	}
-	has.counted = true
+	given.counted = true
 	for limited := range quotaOf(t, in, 0).Spec.Hard {
 		_, counted := quota.Status.Used[limited]
-		has.counted = has.counted && counted
+		given.counted = given.counted && counted
 	}
-	has.tries++
-	after := min(recountFirst<<min(has.tries, 10), recountLast)
-	has.recount = time.Now().Add(after)
-	if !has.counted {
+	given.tries++
+	after := min(recountFirst<<min(given.tries, 10), recountLast)
+	given.recount = time.Now().Add(after)
+	if !given.counted {
 		m.queue.AddAfter(t.Name, after)
 	}
 	m.mu.Lock()
-	m.furnished[t.Name] = has
+	m.furnished[t.Name] = given
 	m.mu.Unlock()
 	return nil
 }
 
-// furnished is what a tenant was given: all of a Tenant, and a quota, which is counted or is to be tried again.
+// furnished records the version of a Tenant that was furnished, and whether its quota is counted or is retried.
 type furnished struct {
 	tenant  tenantKey
 	counted bool
@@ -151,31 +152,31 @@ type furnished struct {
 	recount time.Time
 }
 
-// Pauses before a quota that is not counted is written again, which grow.
+// Growing pauses before a quota that is not counted is written again.
 const recountFirst, recountLast = time.Second, 5 * time.Minute
 
-// quotaOf is the quota of a tenant. Until all of it is counted the API server refuses what it limits. Kubernetes' controller of quotas hears of new
-// kinds every 30 s, and counts what it did not know before when the quota changes, or after five minutes. So each try is a change: the agent has
-// one Lease, whether it may have two or not.
+// quotaOf returns the quota of a tenant. The API server refuses the limited objects until the quota counts them all.
+// Kubernetes' quota controller discovers new kinds every 30 s, but counts them only when the quota changes, or after five
+// minutes. So each try changes the quota: it alternates the limit of Leases (the agent has one).
 func quotaOf(t *v1alpha1.Tenant, meta metav1.ObjectMeta, tries int) *corev1.ResourceQuota {
 	count := func(n int32) resource.Quantity { return *resource.NewQuantity(int64(n), resource.DecimalSI) }
-	of := t.Spec.Quota
+	limit := t.Spec.Quota
 	return &corev1.ResourceQuota{ObjectMeta: meta, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{
-		"count/tcploadbalancers." + v1alpha1.Group:  count(of.Services + of.Routes),
-		"count/httploadbalancers." + v1alpha1.Group: count(of.Routes),
-		"count/secrets":                      count(2*of.Routes + 10), // cert-manager has two of each
-		"count/services":                     count(of.Services + of.Routes),
-		corev1.ResourceServicesLoadBalancers: count(of.Services),
+		"count/tcploadbalancers." + v1alpha1.Group:  count(limit.Services + limit.Routes),
+		"count/httploadbalancers." + v1alpha1.Group: count(limit.Routes),
+		"count/secrets":                      count(2*limit.Routes + 10), // cert-manager has two of each
+		"count/services":                     count(limit.Services + limit.Routes),
+		corev1.ResourceServicesLoadBalancers: count(limit.Services),
 		"count/leases.coordination.k8s.io":   count(int32(1 + tries%2)),
 	}}}
 }
 
-// conflict is why a tenant cannot be served, or not by names.
+// conflict returns why a tenant, or its routes, cannot be served; empty if they can.
 func (m *manager) conflict(t *v1alpha1.Tenant) string {
 	return cmp.Or(tenant.Conflict(t, m.known.Tenants.All()), tenant.ConflictOfDomains(t, m.known.Tenants.All(), m.domain))
 }
 
-// report is what there is to tell of a tenant.
+// report returns the state of a tenant.
 func (m *manager) report(t *v1alpha1.Tenant, nodes []tenant.Node, refused []string) tenant.Report {
 	r := tenant.Report{Conflict: m.conflict(t), Nodes: len(nodes), Refused: refused}
 	answers, known := m.prober.answers(t, nodes)
