@@ -26,12 +26,12 @@ func (d *Daemon) electionStatus(c *config.Config, addresses []speaker.Status) *a
 		Strangers: st.Dropped.Unknown, Undecipherable: st.Dropped.Unreadable,
 		Ignored: st.Dropped.Ignored + st.Dropped.Malformed + st.Dropped.Refused,
 	}
-	electorate := cmp.Or(st.Lease.Active, st.Lease.Wish)
+	electorate := cmp.Or(st.Lease.Active, st.Lease.Desired)
 	out.Change = st.Change()
 	out.Quorum, out.Lease = electorate.Quorum.String(), electorate.Duration.Seconds()
 	for _, m := range st.Members {
 		out.Members = append(out.Members, admin.Member{
-			Name: m.Name, Address: m.Address, Self: m.Self, Voter: m.Voter, Alive: m.Alive, Heard: m.Heard, Stands: m.Standing,
+			Name: m.Name, Address: m.Address, Self: m.Self, Voter: m.Voter, Alive: m.Alive, Heard: m.Received, Stands: m.Campaigns,
 			Reason: cmp.Or(m.Problem, st.Ahead(m)),
 		})
 	}
@@ -79,9 +79,9 @@ func adminLeases(now time.Time, known []lease.LeaseStatus, addresses []speaker.S
 	for _, l := range known {
 		row := admin.Lease{
 			VIP: l.Lease, Holder: l.Holder, Reason: l.Reason(), Epoch: l.Epoch, Votes: l.Votes, Needed: l.Needed,
-			Left: max(0, l.Until.Sub(now).Seconds()), Stands: l.Standing,
+			Left: max(0, l.Until.Sub(now).Seconds()), Stands: l.Campaigning,
 		}
-		if here := reasons[l.Lease]; here != "" && l.Holder == "" && !l.Standing {
+		if here := reasons[l.Lease]; here != "" && l.Holder == "" && !l.Campaigning {
 			row.Reason += "; here " + here
 		}
 		out = append(out, row)

@@ -16,7 +16,7 @@ import (
 func TestLeasesOfAllVIPs(t *testing.T) {
 	known := []lease.LeaseStatus{
 		{Lease: "held", Holder: "m2", Needed: 2},
-		{Lease: "stood-for", Why: "being elected", Needed: 2, Standing: true},
+		{Lease: "stood-for", Why: "being elected", Needed: 2, Campaigning: true},
 		{Lease: "free", Why: "no member stands for it", Needed: 2},
 	}
 	got := adminLeases(time.Now(), known, []speaker.Status{

@@ -65,7 +65,7 @@ func BenchmarkLeases(b *testing.B) {
 				}
 			}
 			for i, node := range c.members {
-				node.Stand(all[i]...)
+				node.Campaign(all[i]...)
 			}
 			for i := range n {
 				c.holder(fmt.Sprint("vip-", i))

@@ -88,7 +88,7 @@ func (c *cluster) start(leases ...string) {
 	for _, m := range c.members {
 		m.apply(nil)
 		for _, name := range leases {
-			m.Stand(lease.Candidacy{Lease: name})
+			m.Campaign(lease.Candidacy{Lease: name})
 		}
 	}
 }
@@ -185,7 +185,7 @@ func (m *member) tell(e lease.Event) {
 	case lease.Lost:
 		delete(m.held, e.Lease)
 		m.story = append(m.story, "lost "+e.Lease)
-	case lease.Yield:
+	case lease.Transfer:
 		m.story = append(m.story, "yield "+e.Lease+" to "+e.To)
 	}
 	on := m.on
@@ -196,9 +196,11 @@ func (m *member) tell(e lease.Event) {
 }
 
 // Granted serves Handler.
-func (m *member) Granted(all []lease.Granted) {
-	for _, e := range all {
-		m.tell(e)
+func (m *member) Granted() {
+	for _, l := range m.Status().Lease.Leases {
+		if l.Holder == m.name && l.Campaigning {
+			m.tell(lease.Granted{Lease: l.Lease, Epoch: l.Epoch, Until: l.Until})
+		}
 	}
 }
 
@@ -210,10 +212,10 @@ func (m *member) Lost(all []lease.Lost) {
 }
 
 // Yield serves Handler.
-func (m *member) Yield(e lease.Yield) { m.tell(e) }
+func (m *member) Transfer(e lease.Transfer) { m.tell(e) }
 
 // Met serves Handler.
-func (m *member) Met(alive []string) {
+func (m *member) AliveChanged(alive []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.seen = alive
@@ -238,11 +240,14 @@ func (m *member) sees() []string {
 }
 
 // resign gives up a lease as a speaker does: first it ends its service.
-func (m *member) resign(name string) {
+func (m *member) stepDown(name string) {
 	m.mu.Lock()
 	delete(m.held, name)
 	m.mu.Unlock()
-	m.Resign(name)
+	m.StepDown(name)
+	m.mu.Lock()
+	delete(m.held, name) // again: Granted may have read the status before
+	m.mu.Unlock()
 }
 
 // react has the handler do something at each event.

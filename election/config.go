@@ -132,7 +132,7 @@ func (c *Config) homeBefore() netip.AddrPort {
 	if err != nil {
 		return netip.AddrPort{}
 	}
-	for _, member := range s.Record.Members {
+	for _, member := range s.Committed.Members {
 		at := electorate.Address(member)
 		mine := member == electorate.Member(c.Self, at, s.Identity) || member == electorate.Member(c.Self, at, "")
 		if mine && present(at.Addr()) {

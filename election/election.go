@@ -4,7 +4,7 @@
 //
 // Lease messages go straight to the address by which the electorate has a member, whatever
 // memberlist believes of it. The machine has no clock: before each message and each
-// wish it is told the time, so that a process that was paused learns what it has lost
+// desired it is told the time, so that a process that was paused learns what it has lost
 // before it acts on what was waiting for it.
 //
 // Below it, transport carries packets and connections, members knows who takes part,
@@ -49,7 +49,7 @@ type Election struct {
 	mu            sync.Mutex // guards what follows; held while the machine is told, never while the handler is
 	node          *node      // nil while there is no configuration
 	candidacies   map[string]lease.Candidacy
-	resigned      map[string]bool // leases of interest that this member is no candidate for
+	steppedDown   map[string]bool // leases of interest that this member is no candidate for
 	hardware      []net.HardwareAddr
 	advertisement *advertisement.Advertisement // nil: none yet
 	closed        bool
@@ -64,7 +64,7 @@ func New(log *slog.Logger, handler Handler) *Election {
 func NewOver(log *slog.Logger, listen Listener, handler Handler) *Election {
 	return &Election{
 		log: log, handler: handler, listen: listen,
-		candidacies: make(map[string]lease.Candidacy), resigned: make(map[string]bool),
+		candidacies: make(map[string]lease.Candidacy), steppedDown: make(map[string]bool),
 	}
 }
 
@@ -116,8 +116,8 @@ func (e *Election) Apply(c *Config) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.node = started
-	started.resign(slices.Collect(maps.Keys(e.resigned)))
-	started.stand(slices.Collect(maps.Values(e.candidacies)))
+	started.stepDown(slices.Collect(maps.Keys(e.steppedDown)))
+	started.campaign(slices.Collect(maps.Values(e.candidacies)))
 	started.describe(e.describe)
 	if e.advertisement != nil {
 		started.exchange.Advertise(*e.advertisement)
@@ -128,15 +128,15 @@ func (e *Election) Apply(c *Config) error {
 // Stand makes this member a candidate, for which it must be able to serve. A
 // candidacy for a lease that it stands for replaces the one before. It holds
 // across Apply. Stand never blocks.
-func (e *Election) Stand(candidacies ...lease.Candidacy) {
+func (e *Election) Campaign(candidacies ...lease.Candidacy) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, c := range candidacies {
 		e.candidacies[c.Lease] = c
-		delete(e.resigned, c.Lease)
+		delete(e.steppedDown, c.Lease)
 	}
 	if e.node != nil {
-		e.node.stand(candidacies)
+		e.node.campaign(candidacies)
 		e.node.describe(e.describe)
 	}
 }
@@ -144,28 +144,28 @@ func (e *Election) Stand(candidacies ...lease.Candidacy) {
 // Resign ends candidacies. A lease that is held is released at once: when Resign
 // returns, the messages that say so have been given to the kernel, so whatever
 // must end before somebody else may begin is to be ended before. The handler is
-// told nothing of what it has resigned, but a call that is already under way may
+// told nothing of what it has steppedDown, but a call that is already under way may
 // still tell of a grant. The lease remains in the status, which it enters by this
 // if it was not there, until Forget. Resign never blocks.
-func (e *Election) Resign(leases ...string) {
+func (e *Election) StepDown(leases ...string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, name := range leases {
 		delete(e.candidacies, name)
-		e.resigned[name] = true
+		e.steppedDown[name] = true
 	}
 	if e.node != nil {
-		e.node.resign(leases)
+		e.node.stepDown(leases)
 		e.node.describe(e.describe)
 	}
 }
 
 // Forget is Resign, and removes the leases from the status.
 func (e *Election) Forget(leases ...string) {
-	e.Resign(leases...)
+	e.StepDown(leases...)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	maps.DeleteFunc(e.resigned, func(name string, _ bool) bool { return slices.Contains(leases, name) })
+	maps.DeleteFunc(e.steppedDown, func(name string, _ bool) bool { return slices.Contains(leases, name) })
 	if e.node != nil {
 		e.node.step(func(m *lease.Machine, now time.Time) {
 			for _, name := range leases {
@@ -294,16 +294,16 @@ func (e *Election) leave() error {
 	e.mu.Lock()
 	running := e.node
 	e.node = nil
-	standing := slices.Sorted(maps.Keys(e.candidacies))
+	campaigning := slices.Sorted(maps.Keys(e.candidacies))
 	e.mu.Unlock()
 	if running == nil {
 		return nil
 	}
-	return running.stop(standing)
+	return running.stop(campaigning)
 }
 
 // describe fills in what the others may know of this member. The mutex is held.
 func (e *Election) describe(d *members.Description) {
 	d.Hardware = e.hardware
-	d.Standing = len(e.candidacies)
+	d.Campaigns = len(e.candidacies)
 }

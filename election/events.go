@@ -20,15 +20,15 @@ import (
 type Handler interface {
 	// Granted tells of leases that this member holds, until a time at the latest;
 	// also each time that one is renewed.
-	Granted([]lease.Granted)
+	Granted()
 	// Lost tells of leases that this member holds no more.
 	Lost([]lease.Lost)
 	// Yield tells that somebody is to be preferred: when the handler is ready, it
 	// should hand over by Resign.
-	Yield(lease.Yield)
+	Transfer(lease.Transfer)
 	// Met tells which members are alive, with or without a vote, by their sorted
 	// names, each time that this changes: those that are heard, and this one itself.
-	Met(alive []string)
+	AliveChanged(alive []string)
 	// Offered tells what members offer, each time that this changes: what
 	// [Election.MemberStates] says. It is called on another goroutine than the rest, so that
 	// neither waits for the other.
@@ -40,13 +40,13 @@ type Handler interface {
 type eventQueue struct {
 	some chan struct{} // holds a token if there may be some
 
-	mu      sync.Mutex
-	telling bool // of what is lost
-	lost    map[string]lease.Lost
-	granted map[string]lease.Granted
-	yield   map[string]lease.Yield
-	alive   []string // sorted
-	met     bool     // the handler does not know that these are alive
+	mu           sync.Mutex
+	tellingLoss  bool // of what is lost
+	lost         map[string]lease.Lost
+	granted      bool
+	transfers    map[string]lease.Transfer
+	alive        []string // sorted
+	aliveChanged bool     // the handler does not know that these are alive
 }
 
 func newEventQueue() *eventQueue {
@@ -64,12 +64,11 @@ func (q *eventQueue) add(events []lease.Event) {
 		switch e := event.(type) {
 		case lease.Lost:
 			q.lost[e.Lease] = e
-			delete(q.granted, e.Lease)
-			delete(q.yield, e.Lease)
+			delete(q.transfers, e.Lease)
 		case lease.Granted:
-			q.granted[e.Lease] = e
-		case lease.Yield:
-			q.yield[e.Lease] = e
+			q.granted = true
+		case lease.Transfer:
+			q.transfers[e.Lease] = e
 		}
 	}
 	q.mu.Unlock()
@@ -80,59 +79,58 @@ func (q *eventQueue) add(events []lease.Event) {
 func (q *eventQueue) setAlive(alive []string) {
 	q.mu.Lock()
 	same := slices.Equal(q.alive, alive)
-	q.alive, q.met = alive, q.met || !same
+	q.alive, q.aliveChanged = alive, q.aliveChanged || !same
 	q.mu.Unlock()
 	if !same {
 		wake.Up(q.some)
 	}
 }
 
-// drop forgets what was granted of a lease that this member has resigned since.
+// drop forgets what was granted of a lease that this member has steppedDown since.
 func (q *eventQueue) drop(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	delete(q.granted, name)
-	delete(q.yield, name)
+	delete(q.transfers, name)
 }
 
 // hasLoss reports whether the handler is yet to learn, or just learns, of a loss.
 func (q *eventQueue) hasLoss() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.telling || len(q.lost) > 0
+	return q.tellingLoss || len(q.lost) > 0
 }
 
-func (q *eventQueue) take() (lost map[string]lease.Lost, granted map[string]lease.Granted, yield map[string]lease.Yield) {
+func (q *eventQueue) take() (lost map[string]lease.Lost, granted bool, transfers map[string]lease.Transfer) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	lost, granted, yield = q.lost, q.granted, q.yield
-	q.lost, q.granted, q.yield = make(map[string]lease.Lost), make(map[string]lease.Granted), make(map[string]lease.Yield)
-	q.telling = len(lost) > 0
-	return lost, granted, yield
+	lost, granted, transfers = q.lost, q.granted, q.transfers
+	q.lost, q.granted, q.transfers = make(map[string]lease.Lost), false, make(map[string]lease.Transfer)
+	q.tellingLoss = len(lost) > 0
+	return lost, granted, transfers
 }
 
 // deliver tells the handler what there is, and calls told when it knows what is lost.
 func (q *eventQueue) deliver(h Handler, told func()) {
-	lost, granted, yield := q.take()
+	lost, granted, transfers := q.take()
 	if len(lost) > 0 {
 		h.Lost(sorted(lost))
 		q.mu.Lock()
-		q.telling = false
+		q.tellingLoss = false
 		q.mu.Unlock()
 		told()
 	}
-	if len(granted) > 0 {
-		h.Granted(sorted(granted))
+	if granted {
+		h.Granted()
 	}
-	for _, y := range sorted(yield) {
-		h.Yield(y)
+	for _, t := range sorted(transfers) {
+		h.Transfer(t)
 	}
 	q.mu.Lock()
-	alive, met := q.alive, q.met
-	q.met = false
+	alive, changed := q.alive, q.aliveChanged
+	q.aliveChanged = false
 	q.mu.Unlock()
-	if met {
-		h.Met(slices.Clone(alive))
+	if changed {
+		h.AliveChanged(slices.Clone(alive))
 	}
 }
 

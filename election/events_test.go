@@ -10,27 +10,44 @@ import (
 	"github.com/herald-vip/herald/testenv/fabric"
 )
 
-func TestEventQueueKeepsWhatMatters(t *testing.T) {
-	granted := func(name string, epoch uint64) lease.Event { return lease.Granted{Lease: name, Epoch: epoch} }
+// recorder is a handler that notes its calls.
+type recorder struct {
+	Handler
+	calls []string
+}
+
+func (r *recorder) Granted() { r.calls = append(r.calls, "granted") }
+func (r *recorder) Transfer(e lease.Transfer) {
+	r.calls = append(r.calls, "transfer "+e.Lease+" to "+e.To)
+}
+
+func (r *recorder) Lost(all []lease.Lost) {
+	for _, e := range all {
+		r.calls = append(r.calls, "lost "+e.Lease)
+	}
+}
+
+func TestEventQueueMergesEvents(t *testing.T) {
+	granted := func(name string) lease.Event { return lease.Granted{Lease: name} }
 	for name, test := range map[string]struct {
 		events []lease.Event
 		drop   string
 		want   []string
 	}{
-		"nothing":              {},
-		"a grant":              {events: []lease.Event{granted("a", 1)}, want: []string{"granted a"}},
-		"renewals are one":     {events: []lease.Event{granted("a", 1), granted("a", 1), granted("a", 1)}, want: []string{"granted a"}},
-		"lost again":           {events: []lease.Event{granted("a", 1), lease.Yield{Lease: "a", To: "m2"}, lease.Lost{Lease: "a"}}, want: []string{"lost a"}},
-		"won again":            {events: []lease.Event{lease.Lost{Lease: "a"}, granted("a", 3)}, want: []string{"lost a", "granted a"}},
-		"in the leases' order": {events: []lease.Event{granted("b", 1), granted("a", 1), lease.Yield{Lease: "b", To: "m2"}}, want: []string{"granted a", "granted b", "yield b to m2"}},
-		"resigned":             {events: []lease.Event{granted("a", 1), lease.Yield{Lease: "a", To: "m2"}, granted("b", 1)}, drop: "a", want: []string{"granted b"}},
+		"no events":          {},
+		"grant":              {events: []lease.Event{granted("a")}, want: []string{"granted"}},
+		"renewals merge":     {events: []lease.Event{granted("a"), granted("a"), granted("b")}, want: []string{"granted"}},
+		"loss ends transfer": {events: []lease.Event{lease.Transfer{Lease: "a", To: "m2"}, lease.Lost{Lease: "a"}}, want: []string{"lost a"}},
+		"loss before grant":  {events: []lease.Event{granted("a"), lease.Lost{Lease: "a"}}, want: []string{"lost a", "granted"}},
+		"order of leases":    {events: []lease.Event{lease.Transfer{Lease: "b", To: "m2"}, lease.Transfer{Lease: "a", To: "m3"}}, want: []string{"transfer a to m3", "transfer b to m2"}},
+		"stepped down":       {events: []lease.Event{lease.Transfer{Lease: "a", To: "m2"}}, drop: "a"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n, m := newEventQueue(), &member{held: make(map[string]lease.Granted)}
-			n.add(test.events)
-			n.drop(test.drop)
-			n.deliver(m, func() {})
-			if diff := cmp.Diff(test.want, m.told()); diff != "" {
+			q, r := newEventQueue(), new(recorder)
+			q.add(test.events)
+			q.drop(test.drop)
+			q.deliver(r, func() {})
+			if diff := cmp.Diff(test.want, r.calls); diff != "" {
 				t.Fatal(diff)
 			}
 		})

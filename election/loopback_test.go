@@ -41,12 +41,12 @@ func TestOneHoldsOverSockets(t *testing.T) {
 			c.start("vip")
 			first := c.holder("vip")
 			c.met()
-			first.resign("vip")
+			first.stepDown("vip")
 			second := c.holder("vip", c.others(first)...)
 			if err := second.Close(); err != nil {
 				t.Fatal(err)
 			}
-			first.Stand(lease.Candidacy{Lease: "vip"})
+			first.Campaign(lease.Candidacy{Lease: "vip"})
 			c.holder("vip", c.others(second)...)
 			for _, m := range c.members {
 				if m.log.count("level=WARN") > 1 || m.log.count("level=ERROR") > 0 { // of the one that closed
@@ -286,10 +286,10 @@ func TestManyCallers(t *testing.T) {
 		for i := range 4 {
 			callers.Go(func() {
 				for n := range 50 {
-					m.Stand(lease.Candidacy{Lease: "vip", Priority: n % 3}, lease.Candidacy{Lease: "other"})
+					m.Campaign(lease.Candidacy{Lease: "vip", Priority: n % 3}, lease.Candidacy{Lease: "other"})
 					m.Describe([]net.HardwareAddr{{2, 0, 0, 0, byte(i), byte(n)}})
 					m.Status()
-					m.resign("vip")
+					m.stepDown("vip")
 					m.Forget("other")
 				}
 			})
@@ -304,7 +304,7 @@ func TestManyCallers(t *testing.T) {
 	}
 	callers.Wait()
 	for _, m := range c.members {
-		m.Stand(lease.Candidacy{Lease: "vip"})
+		m.Campaign(lease.Candidacy{Lease: "vip"})
 	}
 	c.holder("vip")
 }

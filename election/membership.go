@@ -73,7 +73,7 @@ func (n *node) askToJoin(ctx context.Context, s Status) {
 // updateMembers tells the machine and the handler who is there.
 func (n *node) updateMembers() {
 	n.step(func(m *lease.Machine, now time.Time) {
-		m.Meet(now, n.members.Observers()...)
+		m.AddObservers(now, n.members.Observers()...)
 		n.renameMembers(m, now)
 		n.admit(now)
 	})

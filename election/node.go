@@ -41,7 +41,7 @@ type node struct {
 	remembered map[string]netip.AddrPort // members that were there when this node ran last
 	written    map[string]netip.AddrPort // who is in the file of those; the membership goroutine's own
 	identity   string                    // on the disk, empty: none
-	named      []string                  // the voters by which a list was made the wish; under the mutex
+	named      []string                  // the voters by which a list was made the desired; under the mutex
 
 	wake      chan struct{} // holds a token if the machine is due sooner than it was
 	described chan struct{} // holds a token if this member describes itself anew
@@ -186,20 +186,20 @@ func (n *node) resume() {
 	}
 }
 
-func (n *node) stand(candidacies []lease.Candidacy) {
+func (n *node) campaign(candidacies []lease.Candidacy) {
 	n.step(func(m *lease.Machine, now time.Time) {
 		for _, c := range candidacies {
-			m.Stand(now, c)
+			m.Campaign(now, c)
 		}
 	})
 }
 
 // resign ends candidacies and releases what is held, and says so at once.
-func (n *node) resign(leases []string) {
+func (n *node) stepDown(leases []string) {
 	n.step(func(m *lease.Machine, now time.Time) {
 		n.flush()
 		for _, name := range leases {
-			m.Resign(now, name)
+			m.StepDown(now, name)
 			n.events.drop(name)
 		}
 		messages, _ := m.Take()

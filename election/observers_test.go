@@ -49,7 +49,7 @@ func TestObserversJoinAndHold(t *testing.T) {
 			}
 		}
 		for i, g := range observers {
-			g.Stand(lease.Candidacy{Lease: "vip", Priority: 10 - i})
+			g.Campaign(lease.Candidacy{Lease: "vip", Priority: 10 - i})
 		}
 		c.holder("vip", observers[0])
 		time.Sleep(5 * time.Second)
@@ -62,10 +62,10 @@ func TestObserversJoinAndHold(t *testing.T) {
 			}
 		}
 
-		resigned := time.Now()
-		observers[0].resign("vip")
+		steppedDown := time.Now()
+		observers[0].stepDown("vip")
 		c.holder("vip", observers[1])
-		if took := time.Since(resigned); took > 100*time.Millisecond { // virtual time: exact
+		if took := time.Since(steppedDown); took > 100*time.Millisecond { // virtual time: exact
 			t.Errorf("handing over took %v", took)
 		}
 		crashed := time.Now()
@@ -87,7 +87,7 @@ func TestObserversComeBackToVotersThatForgot(t *testing.T) {
 		defer c.watch("vip")()
 		c.start()
 		for _, g := range observers {
-			g.Stand(lease.Candidacy{Lease: "vip"})
+			g.Campaign(lease.Candidacy{Lease: "vip"})
 		}
 		c.holder("vip")
 		c.met()
@@ -114,7 +114,7 @@ func TestObserversInAPartition(t *testing.T) {
 		defer c.watch("vip")()
 		c.start()
 		for i, g := range observers {
-			g.Stand(lease.Candidacy{Lease: "vip", Priority: 10 - i})
+			g.Campaign(lease.Candidacy{Lease: "vip", Priority: 10 - i})
 		}
 		first := c.holder("vip")
 		c.met()
@@ -148,7 +148,7 @@ func TestObserverBecomesVoterByReload(t *testing.T) {
 		three := slices.Clone(c.members)
 		w := c.observer("w1", sites(4)[3])
 		c.start()
-		w.Stand(lease.Candidacy{Lease: "vip"})
+		w.Campaign(lease.Candidacy{Lease: "vip"})
 		c.holder("vip", w)
 		c.met()
 		w.told()
@@ -198,7 +198,7 @@ func TestManyObserversShareManyLeases(t *testing.T) {
 		choice := func(i, k int) *member { return c.members[3+(i*7+k*13)%observers] }
 		for i := range leases {
 			for k := range 3 {
-				choice(i, k).Stand(lease.Candidacy{Lease: name(i), Priority: 3 - k})
+				choice(i, k).Campaign(lease.Candidacy{Lease: name(i), Priority: 3 - k})
 			}
 		}
 		began := time.Now()

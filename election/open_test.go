@@ -31,7 +31,7 @@ func openly(t *testing.T, n int, test func(t *testing.T, f *fabric.Fabric, c *cl
 func enter(members ...*member) {
 	for _, m := range members {
 		m.apply(nil)
-		m.Stand(lease.Candidacy{Lease: "vip"})
+		m.Campaign(lease.Candidacy{Lease: "vip"})
 	}
 }
 
@@ -96,7 +96,7 @@ func TestMemberIsInstalledAnew(t *testing.T) {
 				before := m[0].Status().Lease.Active.Members
 				m[2].crash()
 				m[2].apply(change)
-				m[2].Stand(lease.Candidacy{Lease: "vip"})
+				m[2].Campaign(lease.Candidacy{Lease: "vip"})
 				wait.Until(t, "m3 is another member", func() bool {
 					active := m[0].Status().Lease.Active.Members
 					return len(active) == 3 && active[2] != before[2] && slices.Equal(active[:2], before[:2])
@@ -176,7 +176,7 @@ func listAndJoin(t *testing.T, listed bool) {
 			for _, one := range m {
 				one.crash()
 				one.apply(change)
-				one.Stand(lease.Candidacy{Lease: "vip"})
+				one.Campaign(lease.Candidacy{Lease: "vip"})
 				c.met()
 				c.holder("vip")
 			}
@@ -199,7 +199,7 @@ func TestIslandsMeet(t *testing.T) {
 			enter(m[1], m[2])
 			c.met(m[1], m[2])
 			m[0].apply(func(c *Config) { c.Join = nil })
-			m[0].Stand(lease.Candidacy{Lease: "vip"})
+			m[0].Campaign(lease.Candidacy{Lease: "vip"})
 			c.voters("m1", "m2", "m3")
 		})
 	})
@@ -235,7 +235,7 @@ func TestReplacedVoterIsTold(t *testing.T) {
 		c.voters("m1", "m2", "m3")
 		m[2].crash()
 		wait.Until(t, "m3 is silent", func() bool { return !m[0].alive("m3") })
-		m[2].Resign("vip") // its checks fail
+		m[2].StepDown("vip") // its checks fail
 		m[2].apply(func(c *Config) { _ = os.Remove(c.State) })
 		c.met()
 		time.Sleep(30 * time.Second)
@@ -270,7 +270,7 @@ func TestListGrowsAfterJoin(t *testing.T) {
 		for _, one := range m[:3] {
 			one.crash()
 			one.apply(named)
-			one.Stand(lease.Candidacy{Lease: "vip"})
+			one.Campaign(lease.Candidacy{Lease: "vip"})
 			c.met(m[:3]...)
 		}
 		list["m4"] = m[3].home

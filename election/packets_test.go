@@ -20,11 +20,11 @@ func TestDescriptionsSpread(t *testing.T) {
 		c.met()
 		mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
 		c.members[0].Describe([]net.HardwareAddr{mac})
-		c.members[0].Stand(lease.Candidacy{Lease: "vip"}, lease.Candidacy{Lease: "other"})
+		c.members[0].Campaign(lease.Candidacy{Lease: "vip"}, lease.Candidacy{Lease: "other"})
 		for _, m := range c.members {
 			wait.Until(t, m.name+" knows the description", func() bool {
 				s := m.Status().Members
-				return len(s) == 3 && s[0].Standing == 2 && len(s[0].Hardware) == 1 && s[0].Hardware[0].String() == mac.String()
+				return len(s) == 3 && s[0].Campaigns == 2 && len(s[0].Hardware) == 1 && s[0].Hardware[0].String() == mac.String()
 			})
 		}
 	})

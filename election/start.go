@@ -53,7 +53,7 @@ func (n *node) assemble(c *Config, listen Listener) error {
 	if err != nil {
 		return err
 	}
-	options := lease.Options{Self: c.member(), Incarnation: incarnation, Electorate: c.electorate(state.Record.Members), State: state.State, Observers: c.observers()}
+	options := lease.Options{Self: c.member(), Incarnation: incarnation, Electorate: c.electorate(state.Committed.Members), State: state.State, Observers: c.observers()}
 	if c.open() {
 		options.Open = new(c.openElectorate())
 	}
@@ -105,7 +105,7 @@ func (n *node) stop(leases []string) error {
 	n.cancel()
 	n.notifying.Wait()
 
-	n.resign(leases)
+	n.stepDown(leases)
 	n.exchange.Leave()
 	n.mu.Lock()
 	n.over = true

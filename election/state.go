@@ -29,7 +29,7 @@ type saved struct {
 // with an identity or without, as files named the members then.
 func (n *node) identify(s *saved) error {
 	c := n.config
-	if c.open() && s.Identity == "" && !s.Record.Has(c.member()) {
+	if c.open() && s.Identity == "" && !s.Committed.Has(c.member()) {
 		s.Identity = fmt.Sprintf("%08x", rand.Uint32())
 		if err := s.write(c.State); err != nil {
 			return err
@@ -37,7 +37,7 @@ func (n *node) identify(s *saved) error {
 	}
 	n.identity = s.Identity
 	known := electorate.Member(c.Self, c.home(), s.Identity)
-	if !s.Record.Has(c.member()) && (c.open() || s.Record.Has(known)) {
+	if !s.Committed.Has(c.member()) && (c.open() || s.Committed.Has(known)) {
 		c.identity = s.Identity
 	}
 	return nil
@@ -67,7 +67,7 @@ func readState(file string) (s saved, err error) {
 	if err == nil {
 		err = json.Unmarshal(b, &s)
 	}
-	if err == nil && (s.Identity == "" || s.Record.Number > 0) {
+	if err == nil && (s.Identity == "" || s.Committed.Number > 0) {
 		err = s.Validate()
 	}
 	if err != nil {

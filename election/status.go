@@ -29,12 +29,12 @@ type Status struct {
 // without a vote that have been heard.
 type Member struct {
 	lease.MemberStatus
-	Self     bool // it is this one; another that its node was before is not
-	Address  netip.AddrPort
-	Alive    bool               // it is heard; always true for this member itself
-	TCPOnly  bool               // it is not alive and yet answers by TCP: something on the way drops UDP
-	Hardware []net.HardwareAddr // where its VIPs may be seen, as it says itself
-	Standing int                // how many leases it stands for, as it says itself
+	Self      bool // it is this one; another that its node was before is not
+	Address   netip.AddrPort
+	Alive     bool               // it is heard; always true for this member itself
+	TCPOnly   bool               // it is not alive and yet answers by TCP: something on the way drops UDP
+	Hardware  []net.HardwareAddr // where its VIPs may be seen, as it says itself
+	Campaigns int                // how many leases it stands for, as it says itself
 }
 
 // Dropped counts what this member did not take, or could not send, since the
@@ -58,7 +58,7 @@ func (n *node) status() Status {
 		of.Problem = n.mute
 	}
 	n.mu.Unlock()
-	if !config.votes() && n.members.Standing() == 0 {
+	if !config.votes() && n.members.Campaigns() == 0 {
 		of.Lag = "" // its list is only where it looks for the others
 	}
 
@@ -74,10 +74,10 @@ func (n *node) status() Status {
 	for _, m := range of.Members {
 		c, answers := n.members.Last(m.Name)
 		at := electorate.Address(m.Member)
-		alive := n.isAlive(now, m, votes, patienceWith(of.Active, of.Wish))
-		tcpOnly := !alive && !answers.IsZero() && now.Sub(answers) >= patienceWith(of.Active, of.Wish)
+		alive := n.isAlive(now, m, votes, patienceWith(of.Active, of.Desired))
+		tcpOnly := !alive && !answers.IsZero() && now.Sub(answers) >= patienceWith(of.Active, of.Desired)
 		if !alive {
-			c.Standing = 0
+			c.Campaigns = 0
 		}
 		switch {
 		case m.Problem == "":
@@ -91,7 +91,7 @@ func (n *node) status() Status {
 		}
 		alone = alone && (m.Member == config.member() || !alive)
 		s.Members = append(s.Members, Member{
-			MemberStatus: m, Self: m.Member == config.member(), Address: at, Alive: alive, TCPOnly: tcpOnly, Hardware: c.Hardware, Standing: c.Standing,
+			MemberStatus: m, Self: m.Member == config.member(), Address: at, Alive: alive, TCPOnly: tcpOnly, Hardware: c.Hardware, Campaigns: c.Campaigns,
 		})
 	}
 	if home := config.home().Addr(); alone && !present(home) {
@@ -104,7 +104,7 @@ func (n *node) status() Status {
 // isAlive reports whether a member is alive. Those that vote tell so all the time; one
 // without a vote and the others need not, and then memberlist knows.
 func (n *node) isAlive(now time.Time, m lease.MemberStatus, votes bool, patience time.Duration) bool {
-	return now.Sub(m.Heard) < patience || !(votes && m.Voter) && n.members.Joined(m.Member)
+	return now.Sub(m.Received) < patience || !(votes && m.Voter) && n.members.Joined(m.Member)
 }
 
 // patienceWith is how long a member may be silent that is alive, by the electorates in
@@ -123,11 +123,11 @@ func (n *node) alive() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	now := time.Now()
-	active, wish := n.machine.Electorates()
+	active, desired := n.machine.Electorates()
 	votes := n.config.votesIn(active)
 	var names []string
 	for _, m := range n.machine.Members(now) {
-		if n.isAlive(now, m, votes, patienceWith(active, wish)) && !slices.Contains(names, m.Name) {
+		if n.isAlive(now, m, votes, patienceWith(active, desired)) && !slices.Contains(names, m.Name) {
 			names = append(names, m.Name)
 		}
 	}
@@ -151,26 +151,26 @@ func (s Status) hearsMajority() bool {
 // Change says what the electorate is about to become, and who keeps it waiting;
 // empty if it stays as it is.
 func (s Status) Change() string {
-	active, wish := s.Lease.Active, s.Lease.Wish
-	if active == nil || wish == nil {
+	active, desired := s.Lease.Active, s.Lease.Desired
+	if active == nil || desired == nil {
 		return ""
 	}
 	var to, missing []string
-	if was, is := electorate.Names(active.Members), electorate.Names(wish.Members); !slices.Equal(was, is) {
+	if was, is := electorate.Names(active.Members), electorate.Names(desired.Members); !slices.Equal(was, is) {
 		to = append(to, "members "+strings.Join(is, ", "))
-	} else if !slices.Equal(active.Members, wish.Members) { // one is elsewhere
-		to = append(to, "members "+strings.Join(wish.Members, ", "))
+	} else if !slices.Equal(active.Members, desired.Members) { // one is elsewhere
+		to = append(to, "members "+strings.Join(desired.Members, ", "))
 	}
-	if active.Duration != wish.Duration {
-		to = append(to, "lease "+wish.Duration.String())
+	if active.Duration != desired.Duration {
+		to = append(to, "lease "+desired.Duration.String())
 	}
-	if active.Quorum != wish.Quorum {
-		to = append(to, "quorum "+wish.Quorum.String())
+	if active.Quorum != desired.Quorum {
+		to = append(to, "quorum "+desired.Quorum.String())
 	}
-	digest := wish.Digest()
+	digest := desired.Digest()
 	for _, m := range s.Members {
-		has := m.Problem == "" && m.Wish == digest
-		if !m.Self && !has && wish.Has(m.Member) {
+		has := m.Problem == "" && m.Desired == digest
+		if !m.Self && !has && desired.Has(m.Member) {
 			missing = append(missing, m.Name)
 		}
 	}
@@ -186,7 +186,7 @@ func (s Status) Ahead(m Member) string {
 	if m.Self || m.Problem != "" || !m.Voter || s.Lease.Active == nil {
 		return ""
 	}
-	if m.Wish == s.Lease.Active.Digest() || s.Lease.Wish != nil && m.Wish == s.Lease.Wish.Digest() {
+	if m.Desired == s.Lease.Active.Digest() || s.Lease.Desired != nil && m.Desired == s.Lease.Desired.Digest() {
 		return ""
 	}
 	return "was given other members, lease or quorum than this node"

@@ -18,7 +18,7 @@ type statusLog struct {
 	problem string
 	lag     string
 	active  uint64
-	wish    uint64
+	desired uint64
 	alive   map[string]bool
 	parted  map[string]bool // members that were said to answer by TCP only, and are not alive since
 	odd     map[string]bool // members of another electorate
@@ -59,7 +59,7 @@ func (l *statusLog) logMember(m Member) {
 	}
 	l.parted[m.Member] = !m.Alive && (m.TCPOnly || l.parted[m.Member])
 	if m.Alive && m.Voter { // else what it is like now is not known, or no matter
-		odd := m.Apart && l.active != 0
+		odd := m.Divergent && l.active != 0
 		if odd && !l.odd[m.Member] {
 			l.to.Warn("a member has another electorate: its votes do not count here, nor ours there", "member", m.Name, "reason", m.Problem)
 		}
@@ -76,17 +76,17 @@ func (l *statusLog) logElectorate(s lease.Status) {
 		l.to.Warn("this node has no vote and follows the others, whose electorate is another", "reason", s.Lag)
 	}
 	l.lag = s.Lag
-	active, wish := digest(s.Active), digest(s.Wish)
+	active, desired := digest(s.Active), digest(s.Desired)
 	switch {
 	case active != l.active && active != 0:
 		l.to.Info("the electorate is in force", describe(s.Active)...)
-	case l.wish != 0 && wish == 0 && active != 0:
+	case l.desired != 0 && desired == 0 && active != 0:
 		l.to.Info("the change of the electorate was taken back", describe(s.Active)...)
 	}
-	if wish != l.wish && wish != 0 && active != 0 {
-		l.to.Info("the electorate changes when all of its members have the new one, and most of the present voters", describe(s.Wish)...)
+	if desired != l.desired && desired != 0 && active != 0 {
+		l.to.Info("the electorate changes when all of its members have the new one, and most of the present voters", describe(s.Desired)...)
 	}
-	l.active, l.wish = active, wish
+	l.active, l.desired = active, desired
 }
 
 func digest(e *electorate.Electorate) uint64 {

@@ -17,21 +17,21 @@ func TestStatusLogTellsChangesOnce(t *testing.T) {
 		m.Name, m.Member, m.Voter = "m2", "m2", true
 		return Status{Lease: lease.Status{Self: "m1", Active: three}, Members: []Member{{MemberStatus: lease.MemberStatus{Name: "m1", Member: "m1"}, Self: true, Alive: true}, m}}
 	}
-	odd := with(Member{Alive: true, MemberStatus: lease.MemberStatus{Apart: true, Problem: "its electorate is another"}})
+	odd := with(Member{Alive: true, MemberStatus: lease.MemberStatus{Divergent: true, Problem: "its electorate is another"}})
 	even := with(Member{Alive: true, MemberStatus: lease.MemberStatus{}})
 	gone := with(Member{MemberStatus: lease.MemberStatus{Problem: "silent for 1m"}})
 	parted := with(Member{TCPOnly: true, MemberStatus: lease.MemberStatus{Problem: "silent for 1m"}})
 	lags := lease.Status{Active: longer, Lag: "it is configured with another"}
 	observer, observerGone := Status{Lease: lags}, Status{Lease: lags}
-	observer.Members = []Member{{Alive: true, MemberStatus: lease.MemberStatus{Name: "w1", Member: "w1", Apart: true, Problem: "its electorate is another"}}}
+	observer.Members = []Member{{Alive: true, MemberStatus: lease.MemberStatus{Name: "w1", Member: "w1", Divergent: true, Problem: "its electorate is another"}}}
 	observerGone.Members = []Member{{MemberStatus: lease.MemberStatus{Name: "w1", Member: "w1"}}}
 	for i, step := range []struct {
 		say  Status
 		line string // empty: none
 	}{
-		{Status{Lease: lease.Status{Wish: three, Problem: "waiting for a majority"}}, "takes no part"},
+		{Status{Lease: lease.Status{Desired: three, Problem: "waiting for a majority"}}, "takes no part"},
 		{Status{Lease: lease.Status{Active: three}}, "in force"},
-		{Status{Lease: lease.Status{Active: three, Wish: longer}}, "changes when all"},
+		{Status{Lease: lease.Status{Active: three, Desired: longer}}, "changes when all"},
 		{Status{Lease: lease.Status{Active: three}}, "taken back"},
 		{even, "is alive"},
 		{odd, "another electorate"},

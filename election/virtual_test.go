@@ -103,7 +103,7 @@ func TestResignHandsOver(t *testing.T) {
 			}
 		}
 		f.Unlock()
-		first.resign("vip")
+		first.stepDown("vip")
 		f.Lock()
 		n := len(sent)
 		f.Sent = nil
@@ -111,9 +111,9 @@ func TestResignHandsOver(t *testing.T) {
 		if n < 2 {
 			t.Fatalf("%d messages were sent before Resign returned", n)
 		}
-		resigned := time.Now()
+		steppedDown := time.Now()
 		c.holder("vip", c.others(first)...)
-		if took := time.Since(resigned); took > 100*time.Millisecond { // virtual time: exact
+		if took := time.Since(steppedDown); took > 100*time.Millisecond { // virtual time: exact
 			t.Fatalf("handing over took %v", took)
 		}
 		if told := first.told(); len(told) != 1 {
@@ -127,18 +127,18 @@ func TestHandlerMayActAtOnce(t *testing.T) {
 		for _, m := range c.members {
 			m.react(func(e lease.Event) {
 				if g, ok := e.(lease.Granted); ok && g.Lease == "vip" {
-					m.resign("vip")
+					m.stepDown("vip")
 					m.Describe(nil)
 					m.Status()
-					m.Stand(lease.Candidacy{Lease: "other"})
+					m.Campaign(lease.Candidacy{Lease: "other"})
 				}
 			})
 		}
 		c.start("vip")
 		c.holder("other")
 		for _, m := range c.members {
-			wait.Until(t, "each has held and resigned", func() bool {
-				return slices.ContainsFunc(m.Status().Lease.Leases, func(l lease.LeaseStatus) bool { return l.Lease == "vip" && !l.Standing })
+			wait.Until(t, "each has held the lease and stepped down", func() bool {
+				return slices.ContainsFunc(m.Status().Lease.Leases, func(l lease.LeaseStatus) bool { return l.Lease == "vip" && !l.Campaigning })
 			})
 		}
 	})
@@ -343,14 +343,14 @@ func TestOffAndOn(t *testing.T) {
 		second := c.holder("vip", c.others(first)...)
 		first.apply(nil)
 		c.met()
-		for _, m := range c.others(second) { // its wish to stand has outlived the configuration
-			m.Resign("nothing")
+		for _, m := range c.others(second) { // its desired to stand has outlived the configuration
+			m.StepDown("nothing")
 		}
-		second.resign("vip")
+		second.stepDown("vip")
 		third := c.others(second)
-		third[0].resign("vip")
-		third[1].resign("vip")
-		first.Stand(lease.Candidacy{Lease: "vip"})
+		third[0].stepDown("vip")
+		third[1].stepDown("vip")
+		first.Campaign(lease.Candidacy{Lease: "vip"})
 		c.holder("vip", first)
 	})
 }

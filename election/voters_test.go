@@ -195,7 +195,7 @@ func TestUnreadableAgreementIsRefused(t *testing.T) {
 	if err := os.WriteFile(file, []byte("{"+good+"}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := readState(file); err != nil || s.Record.Number != 1 {
+	if s, err := readState(file); err != nil || s.Committed.Number != 1 {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
@@ -274,7 +274,7 @@ func TestMemberElsewhereIsAnother(t *testing.T) {
 		f.Part(old.home, m2.home, true)
 		m2.apply(func(c *Config) { c.Members["m3"] = moved.home })
 		moved.apply(nil)
-		moved.Stand(lease.Candidacy{Lease: "vip"})
+		moved.Campaign(lease.Candidacy{Lease: "vip"})
 		time.Sleep(10 * time.Second)
 		c.holder("vip", m1, old)
 		if s := moved.Status(); moved.holds("vip") || m2.holds("vip") || s.Lease.Number > 1 {
@@ -319,7 +319,7 @@ func TestRemovedMemberVotesUntilAllKnow(t *testing.T) {
 		defer c.watch("vip")()
 		c.start()
 		for _, m := range c.members[:2] {
-			m.Stand(lease.Candidacy{Lease: "vip"})
+			m.Campaign(lease.Candidacy{Lease: "vip"})
 		}
 		holder := c.holder("vip", c.members[:2]...)
 		c.met()
@@ -336,7 +336,7 @@ func TestRemovedMemberVotesUntilAllKnow(t *testing.T) {
 		c.members[2].apply(nil)
 		time.Sleep(10 * time.Second)
 		for _, m := range stay {
-			if s := m.Status(); voters(s) != 3 || s.Lease.Wish != nil {
+			if s := m.Status(); voters(s) != 3 || s.Lease.Desired != nil {
 				t.Errorf("%s is in the election %+v", m.name, s.Lease)
 			}
 			wait.Until(t, "the one that left is heard no more", func() bool { return m.Status().Members[0].Alive && len(m.heard()) == 3 })

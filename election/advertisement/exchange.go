@@ -60,7 +60,7 @@ func (e *Exchange) Run(ctx context.Context) {
 
 // sendDue sends and finds what is due now, and returns when something is next.
 func (e *Exchange) sendDue() (due time.Time) {
-	audience := e.members.Listeners()
+	recipients := e.members.Recipients()
 	joined, left := e.members.TakeChanges()
 
 	e.mu.Lock()
@@ -70,16 +70,16 @@ func (e *Exchange) sendDue() (due time.Time) {
 		e.table.markLeft(name)
 	}
 	e.table.expire(now)
-	m, ok := e.table.broadcast(now, len(audience))
+	m, ok := e.table.broadcast(now, len(recipients))
 	if !ok && len(joined) > 0 && e.table.own != nil {
-		m, ok, audience = e.table.nextMessage(), true, joined
+		m, ok, recipients = e.table.nextMessage(), true, joined
 	}
 	due = e.table.due()
 	e.mu.Unlock()
 
 	wake.Up(e.changed)
 	if ok {
-		e.send(m, audience)
+		e.send(m, recipients)
 	}
 	return due
 }
@@ -176,12 +176,12 @@ func (e *Exchange) Dropped() (malformed, ignored uint64) {
 
 // Leave tells the others that no more is to come.
 func (e *Exchange) Leave() {
-	audience := e.members.Listeners()
+	recipients := e.members.Recipients()
 	e.mu.Lock()
 	m, ok := e.table.farewell()
 	e.mu.Unlock()
 	if ok {
-		e.send(m, audience)
+		e.send(m, recipients)
 	}
 }
 

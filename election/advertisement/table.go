@@ -54,13 +54,13 @@ type table struct {
 	lease  time.Duration
 	number func() uint64 // of a question: any, as long as nobody can guess it
 
-	own       *Advertisement // nil: nothing is told
-	listeners int            // how many it is told to
-	sequence  uint64         // of the last message
-	repeats   int            // how often the last change has been repeated
-	next      time.Time
-	budget    float64 // packets that may be sent
-	counted   time.Time
+	own        *Advertisement // nil: nothing is told
+	recipients int            // how many it is told to
+	sequence   uint64         // of the last message
+	repeats    int            // how often the last change has been repeated
+	next       time.Time
+	budget     float64 // packets that may be sent
+	counted    time.Time
 
 	entries map[string]*entry
 	missing map[uint32]*missed // by the hashed name
@@ -115,7 +115,7 @@ func (t *table) setLease(now time.Time, lease time.Duration) {
 
 // interval is how long it takes from one repetition to the next.
 func (t *table) interval() time.Duration {
-	return max(t.lease/perHold, time.Duration(t.listeners)*time.Second/repeatRate)
+	return max(t.lease/perHold, time.Duration(t.recipients)*time.Second/repeatRate)
 }
 
 // nextMessage is what is said next, once there is an offer.
@@ -133,23 +133,23 @@ func (t *table) nextMessage() message {
 	return m
 }
 
-// broadcast returns what all listeners are to be told now, if anything.
-func (t *table) broadcast(now time.Time, listeners int) (m message, ok bool) {
-	t.listeners = listeners
+// broadcast returns what all recipients are to be told now, if anything.
+func (t *table) broadcast(now time.Time, recipients int) (m message, ok bool) {
+	t.recipients = recipients
 	if t.own == nil || now.Before(t.next) {
 		return m, false
 	}
-	burst := float64(max(minBurst, burstRounds*listeners))
+	burst := float64(max(minBurst, burstRounds*recipients))
 	if t.counted.IsZero() {
 		t.budget = burst
 	}
 	t.budget = min(burst, t.budget+now.Sub(t.counted).Seconds()*packetRate)
 	t.counted = now
-	if missing := math.Ceil(float64(listeners) - t.budget); missing > 0 {
+	if missing := math.Ceil(float64(recipients) - t.budget); missing > 0 {
 		t.next = now.Add(time.Duration(missing) * time.Second / packetRate)
 		return m, false
 	}
-	t.budget -= float64(listeners)
+	t.budget -= float64(recipients)
 	t.next = now.Add(t.interval())
 	if t.repeats < len(again) {
 		t.next = now.Add(again[t.repeats])
@@ -158,7 +158,7 @@ func (t *table) broadcast(now time.Time, listeners int) (m message, ok bool) {
 	return t.nextMessage(), true
 }
 
-// farewell is the last that all listeners are to be told, if they were told anything.
+// farewell is the last that all recipients are to be told, if they were told anything.
 func (t *table) farewell() (m message, ok bool) {
 	if t.own == nil || t.sequence == 0 {
 		return m, false

@@ -192,11 +192,11 @@ func TestOffersDoesNotTakeItsOwnPauseForSilence(t *testing.T) {
 func TestOffersRepeats(t *testing.T) {
 	began := time.Unix(1000, 0)
 	for _, test := range []struct {
-		listeners int
-		interval  time.Duration
+		recipients int
+		interval   time.Duration
 	}{{0, 150 * time.Millisecond}, {5, 150 * time.Millisecond}, {100, 150 * time.Millisecond}, {400, 500 * time.Millisecond}, {1024, 1280 * time.Millisecond}} {
 		c := fair("a", 1)
-		if _, ok := c.broadcast(began, test.listeners); ok || !c.due().IsZero() {
+		if _, ok := c.broadcast(began, test.recipients); ok || !c.due().IsZero() {
 			t.Fatal("something is said before there is an offer")
 		}
 		if _, ok := c.farewell(); ok {
@@ -208,21 +208,21 @@ func TestOffersRepeats(t *testing.T) {
 		}
 		var said []time.Duration
 		for now := began; now.Before(began.Add(20 * time.Second)); now = c.due() {
-			if m, ok := c.broadcast(now, test.listeners); ok {
+			if m, ok := c.broadcast(now, test.recipients); ok {
 				said = append(said, now.Sub(began))
 				if m.Hold != perHold*test.interval || m.Sequence != uint64(len(said)) {
-					t.Fatalf("%d listeners, after %v: %+v", test.listeners, now.Sub(began), m)
+					t.Fatalf("%d recipients, after %v: %+v", test.recipients, now.Sub(began), m)
 				}
 			}
 		}
 		for i, want := range []time.Duration{0, again[0], again[0] + again[1], again[0] + again[1] + test.interval} {
 			if said[i] != want {
-				t.Errorf("%d listeners: said at %v", test.listeners, said[:4])
+				t.Errorf("%d recipients: said at %v", test.recipients, said[:4])
 				break
 			}
 		}
-		if sent := float64(len(said)*test.listeners) / 20; sent > packetRate {
-			t.Errorf("%d listeners: %v packets a second", test.listeners, sent)
+		if sent := float64(len(said)*test.recipients) / 20; sent > packetRate {
+			t.Errorf("%d recipients: %v packets a second", test.recipients, sent)
 		}
 	}
 }
@@ -230,23 +230,23 @@ func TestOffersRepeats(t *testing.T) {
 // Somebody whose checks come and go all the time is heard, at a rate that is bounded.
 func TestOffersIsBounded(t *testing.T) {
 	began := time.Unix(1000, 0)
-	for _, listeners := range []int{3, 100, 1000} {
+	for _, recipients := range []int{3, 100, 1000} {
 		c := fair("a", 1)
 		sent, last := 0, began
 		for now := began; now.Before(began.Add(10 * time.Second)); now = now.Add(time.Millisecond) {
 			c.setOwn(now, Advertisement{Checks: map[string]bool{"apiserver": now.UnixMilli()%2 == 0}})
-			if _, ok := c.broadcast(now, listeners); ok {
-				sent, last = sent+listeners, now
+			if _, ok := c.broadcast(now, recipients); ok {
+				sent, last = sent+recipients, now
 			}
 			if !c.due().After(now) {
-				t.Fatalf("%d listeners: nothing was done at %v that was due at %v", listeners, now, c.due())
+				t.Fatalf("%d recipients: nothing was done at %v that was due at %v", recipients, now, c.due())
 			}
 			if silence := now.Sub(last); silence > c.nextMessage().Hold/2 {
-				t.Fatalf("%d listeners: nothing is said for %v", listeners, silence)
+				t.Fatalf("%d recipients: nothing is said for %v", recipients, silence)
 			}
 		}
-		if most := 10*packetRate + max(minBurst, burstRounds*listeners); sent > most || sent < most/2 {
-			t.Errorf("%d listeners: %d packets", listeners, sent)
+		if most := 10*packetRate + max(minBurst, burstRounds*recipients); sent > most || sent < most/2 {
+			t.Errorf("%d recipients: %d packets", recipients, sent)
 		}
 	}
 }

@@ -87,9 +87,9 @@ type Electorate struct {
 	Quorum   Quorum
 }
 
-// Record is an electorate that its members have agreed on. Numbers grow by one: of two records of a
+// Committed is an electorate that its members have agreed on. Numbers grow by one: of two records of a
 // cluster the one with the greater number is in force, and no two have the same one.
-type Record struct {
+type Committed struct {
 	// Cluster is the digest of its first electorate, so it differs between clusters that were begun apart. With
 	// quorum None, whose members go on alone, it is 0.
 	Cluster uint64
@@ -99,8 +99,8 @@ type Record struct {
 
 // First is the record that a cluster begins with. Members that were given the same electorate make the
 // same record of it, so that they need not agree on it.
-func First(e Electorate) Record {
-	r := Record{Number: 1, Electorate: e}
+func First(e Electorate) Committed {
+	r := Committed{Number: 1, Electorate: e}
 	if e.Quorum == Majority {
 		r.Cluster = e.Digest()
 	}
@@ -108,12 +108,12 @@ func First(e Electorate) Record {
 }
 
 // Leads reports whether the record may be followed by one of e: their majorities meet.
-func (r Record) Leads(e Electorate) bool { return e.Validate() == nil && r.Adjacent(e) }
+func (r Committed) Leads(e Electorate) bool { return e.Validate() == nil && r.Adjacent(e) }
 
 // Next is the record that replaces r when its members have chosen e. Without a quorum others may have chosen
 // otherwise: what comes to have one is a cluster of its own.
-func (r Record) Next(e Electorate) Record {
-	next := Record{Cluster: r.Cluster, Number: r.Number + 1, Electorate: e}
+func (r Committed) Next(e Electorate) Committed {
+	next := Committed{Cluster: r.Cluster, Number: r.Number + 1, Electorate: e}
 	if r.Quorum == None && e.Quorum == Majority {
 		next.Cluster = wire.Mix(e.Digest() + next.Number) // others may have come here by another number
 	}
@@ -122,7 +122,7 @@ func (r Record) Next(e Electorate) Record {
 
 // Replaces reports whether who has the record o is to take r instead. Without a quorum there may be several by one
 // number, and any with a quorum comes before them.
-func (r Record) Replaces(o Record) bool {
+func (r Committed) Replaces(o Committed) bool {
 	switch {
 	case o.Number == 0:
 		return true

@@ -75,10 +75,10 @@ func TestReplaces(t *testing.T) {
 		t.Error("two that came from none by different numbers are one cluster")
 	}
 	for name, x := range map[string]struct {
-		has, heard Record
+		has, heard Committed
 		want       bool
 	}{
-		"no record":                 {Record{}, first, true},
+		"no record":                 {Committed{}, first, true},
 		"the same":                  {first, first, false},
 		"the next":                  {first, second, true},
 		"the one before":            {second, first, false},

@@ -73,7 +73,7 @@ func (a *acceptor) release(now time.Time, b ballot, successor string) {
 
 // see notes that a process holds the lease, as it says itself, unless it has said
 // since that it released it. It only adds to what a grant forbids, and never replaces one.
-func (a *acceptor) see(now time.Time, b ballot, d time.Duration) {
+func (a *acceptor) noteHolder(now time.Time, b ballot, d time.Duration) {
 	over := !a.released.IsZero() && a.accepted.owner == b.owner && b.counter <= a.accepted.counter
 	if !over && (!now.Before(a.expires) || a.accepted.owner == b.owner) {
 		a.accepted, a.expires, a.touched = b, later(a.expires, now.Add(d)), now

@@ -87,7 +87,7 @@ func TestAcceptor(t *testing.T) {
 			case "propose briefly":
 				v = a.propose(now, r.b, d/10)
 			case "see":
-				a.see(now, r.b, d)
+				a.noteHolder(now, r.b, d)
 			case "release":
 				a.release(now, r.b, "")
 			}

@@ -22,9 +22,9 @@ type attempt struct {
 	ends     time.Time
 }
 
-// change has the wish of this member chosen as the next record, when that is possible.
+// change has the desired of this member chosen as the next record, when that is possible.
 func (m *Machine) change() {
-	ready := m.wishIsReady()
+	ready := m.desiredIsReady()
 	if !ready && (m.state.Value == nil && m.removing == "" || !m.voter() || m.now.Before(m.settled)) {
 		m.attempt, m.attemptAt = nil, time.Time{}
 		return
@@ -50,7 +50,7 @@ func (m *Machine) change() {
 	case m.removing != "":
 		value.Members = slices.DeleteFunc(slices.Clone(value.Members), func(name string) bool { return name == m.removing })
 	case ready:
-		value = value.Step(m.wish.Electorate, m.gone())
+		value = value.Step(m.desired.Electorate, m.unavailable())
 	}
 	m.highestAttempt = max(m.highestAttempt, m.state.Promised.Counter) + 1
 	m.attempt = &attempt{ballot: message.Ballot{Counter: m.highestAttempt, Owner: message.Identity(m.self.member, m.self.incarnation)}, value: &value, ends: m.now.Add(m.duration() / 3)}
@@ -58,40 +58,40 @@ func (m *Machine) change() {
 	m.sendChange(message.Change{Phase: message.Asked, Ballot: m.attempt.ballot})
 }
 
-// wishIsReady reports whether the record may change towards what this member wishes for: all of its
-// members wish for it, and a majority of the voters, so that the change leaves nobody behind who does not
+// desiredIsReady reports whether the record may change towards what this member wishes for: all of its
+// members desired for it, and a majority of the voters, so that the change leaves nobody behind who does not
 // know. Without a quorum, all that are heard do. This member's own promise is on its disk before it asks others: so
 // it asks when it may promise.
-func (m *Machine) wishIsReady() bool {
-	if !m.voter() || m.now.Before(m.settled) || m.wish.digest == m.digest {
+func (m *Machine) desiredIsReady() bool {
+	if !m.voter() || m.now.Before(m.settled) || m.desired.digest == m.digest {
 		return false
 	}
 	agree := []string{m.self.member}
 	for _, p := range m.peers {
 		switch {
 		case p.observer || !p.fresh(m.now, m.duration()):
-		case m.shares(p):
-			if m.alike(p) {
+		case m.ready(p):
+			if m.agrees(p) {
 				agree = append(agree, p.name)
 			}
 		case m.active().Quorum == electorate.None:
 			return false
 		}
 	}
-	return m.elected(agree) && (m.active().Quorum == electorate.None || len(m.waiting()) == 0)
+	return m.elected(agree) && (m.active().Quorum == electorate.None || len(m.notReady()) == 0)
 }
 
 // gone lists the voters whose votes may be missing: they are silent, or know nothing of the change.
-func (m *Machine) gone() []string {
+func (m *Machine) unavailable() []string {
 	return slices.DeleteFunc(slices.Clone(m.active().Members), func(name string) bool {
 		p := m.peer(name)
-		return p == nil || m.shares(p)
+		return p == nil || m.ready(p)
 	})
 }
 
 // livable reports whether a majority of the electorate that is to be proposed is there: voters have promised, as one that
 // was heard a moment ago may be dead.
-func (m *Machine) livable(b *attempt) bool {
+func (m *Machine) viable(b *attempt) bool {
 	count := 0
 	for _, name := range b.value.Members {
 		p := m.peer(name)
@@ -103,8 +103,8 @@ func (m *Machine) livable(b *attempt) bool {
 }
 
 // alike reports whether a peer has the same record.
-func (m *Machine) alike(p *peer) bool {
-	return p.number == m.state.Record.Number && p.cluster == m.state.Record.Cluster && p.active == m.digest
+func (m *Machine) agrees(p *peer) bool {
+	return p.number == m.state.Committed.Number && p.cluster == m.state.Committed.Cluster && p.active == m.digest
 }
 
 // sendChange sends the voters what is to be said of the next record. This member answers it at once.
@@ -124,7 +124,7 @@ func (m *Machine) sendChange(c message.Change) {
 // receiveChange takes what a voter says of the record after one that is in force here.
 func (m *Machine) receiveChange(p *peer, msg *message.Message) {
 	value := msg.Change.Value
-	if !m.voter() || !m.sameRecord(msg) || !m.active().Has(p.name) || value != nil && !m.state.Record.Leads(*value) {
+	if !m.voter() || !m.sameCommitted(msg) || !m.active().Has(p.name) || value != nil && !m.state.Committed.Leads(*value) {
 		m.ignored++
 		return
 	}
@@ -155,7 +155,7 @@ func (m *Machine) considerChange(c message.Change) *message.Change {
 }
 
 // countChange counts an answer as a proposer. What somebody has accepted may have been chosen: it is proposed
-// instead of the wish.
+// instead of the desired.
 func (m *Machine) countChange(from string, c message.Change) {
 	b := m.attempt
 	switch {
@@ -172,8 +172,8 @@ func (m *Machine) countChange(from string, c message.Change) {
 	switch {
 	case !m.elected(b.votes):
 	case b.proposed:
-		m.adopt(m.state.Record.Next(*b.value))
-	case !m.livable(b): // the present record does, and those who may have chosen that one are silent
+		m.adopt(m.state.Committed.Next(*b.value))
+	case !m.viable(b): // the present record does, and those who may have chosen that one are silent
 	default:
 		b.proposed, b.votes = true, nil
 		m.sendChange(message.Change{Phase: message.Proposed, Ballot: b.ballot, Value: b.value})

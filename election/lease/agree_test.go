@@ -15,7 +15,7 @@ type alone struct {
 	*lease.Machine
 	t        *testing.T
 	now      time.Time
-	record   electorate.Record
+	record   electorate.Committed
 	sequence map[string]uint64
 	sent     []message.Outgoing // by the last call
 }
@@ -23,7 +23,7 @@ type alone struct {
 // newAlone starts m2 with a state, and no vote of it is left unless early.
 func newAlone(t *testing.T, s lease.State, e electorate.Electorate, early bool) *alone {
 	t.Helper()
-	a := &alone{t: t, now: time.Unix(1_000_000, 0), record: s.Record, sequence: map[string]uint64{}}
+	a := &alone{t: t, now: time.Unix(1_000_000, 0), record: s.Committed, sequence: map[string]uint64{}}
 	m, err := lease.New(a.now, lease.Options{Self: "m2", Incarnation: 1, Electorate: e, State: s, Observers: 8})
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func newAlone(t *testing.T, s lease.State, e electorate.Electorate, early bool) 
 func atRecord(number uint64, e electorate.Electorate) lease.State {
 	r := electorate.First(e)
 	r.Number = number
-	return lease.State{Record: r, Longest: e.Duration}
+	return lease.State{Committed: r, Longest: e.Duration}
 }
 
 func (a *alone) wait(d time.Duration) {
@@ -61,7 +61,7 @@ func (a *alone) message(from string) message.Message {
 	a.sequence[from]++
 	return message.Message{
 		From: from, Incarnation: 1, Receiver: message.Identity("m2", 1), Sequence: a.sequence[from],
-		Cluster: a.record.Cluster, Number: a.record.Number, Active: a.record.Electorate.Digest(), Wish: a.record.Electorate.Digest(),
+		Cluster: a.record.Cluster, Number: a.record.Number, Active: a.record.Electorate.Digest(), Desired: a.record.Electorate.Digest(),
 	}
 }
 
@@ -215,7 +215,7 @@ func TestChangeOfAnotherRecord(t *testing.T) {
 	a.wait(2 * duration)
 	a.hear("m1", func(*message.Message) {})
 	a.Receive(a.now, late)
-	if s, _ := a.Unsaved(); s.Promised.Counter != 0 || s.Record.Number != 4 {
+	if s, _ := a.Unsaved(); s.Promised.Counter != 0 || s.Committed.Number != 4 {
 		t.Errorf("%+v: a question of record 3 was answered for 4", s)
 	}
 }
@@ -286,8 +286,8 @@ func TestLearnsNoOtherThan(t *testing.T) {
 			m.Active, m.Electorate = two.Digest(), &two
 			edit(m)
 		})
-		if s, _ := a.Unsaved(); s.Record.Number != 3 || len(s.Record.Members) != 3 {
-			t.Errorf("%s: it is record %+v", what, s.Record)
+		if s, _ := a.Unsaved(); s.Committed.Number != 3 || len(s.Committed.Members) != 3 {
+			t.Errorf("%s: it is record %+v", what, s.Committed)
 		}
 	}
 }
@@ -328,13 +328,13 @@ func TestWithoutRecord(t *testing.T) {
 // proposer is m2 of five that wishes to remove m5, as all say that the others name, and the question that it has asked.
 func proposer(t *testing.T, s lease.State, sharing string) (*alone, *message.Change) {
 	t.Helper()
-	a := newAlone(t, s, s.Record.Electorate, false)
-	wish := voters("m1 m2 m3 m4")
-	if err := a.Reconfigure(a.now, wish); err != nil {
+	a := newAlone(t, s, s.Committed.Electorate, false)
+	desired := voters("m1 m2 m3 m4")
+	if err := a.Reconfigure(a.now, desired); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range strings.Fields(sharing) {
-		a.hear(name, func(m *message.Message) { m.Wish = wish.Digest() })
+		a.hear(name, func(m *message.Message) { m.Desired = desired.Digest() })
 	}
 	a.sent = nil
 	a.wait(duration / 5)
@@ -343,8 +343,8 @@ func proposer(t *testing.T, s lease.State, sharing string) (*alone, *message.Cha
 }
 
 func (a *alone) answer(from string, c message.Change) *message.Change {
-	wish := voters("m1 m2 m3 m4")
-	a.hear(from, func(m *message.Message) { m.Wish, m.Change = wish.Digest(), &c })
+	desired := voters("m1 m2 m3 m4")
+	a.hear(from, func(m *message.Message) { m.Desired, m.Change = desired.Digest(), &c })
 	said, _ := a.said("m1")
 	return said
 }
@@ -410,8 +410,8 @@ func TestProposesNothingOdd(t *testing.T) {
 	for _, from := range []string{"m1", "m3", "m4"} {
 		a.answer(from, message.Change{Phase: message.Accepted, Ballot: c.Ballot, Accepted: ballot(1<<40, "m1"), Value: &other})
 	}
-	if s, _ := a.Unsaved(); s.Record.Number != 2 || s.Record.Has("m5") {
-		t.Errorf("%v is in force", s.Record)
+	if s, _ := a.Unsaved(); s.Committed.Number != 2 || s.Committed.Has("m5") {
+		t.Errorf("%v is in force", s.Committed)
 	}
 }
 
@@ -436,7 +436,7 @@ func TestAdoptTakesProposalsBack(t *testing.T) {
 	a, c := proposer(t, atRecord(1, voters("m1 m2 m3 m4 m5")), "m1 m3 m4")
 	for _, name := range []string{"m1", "m4"} {
 		m := a.message(name)
-		m.Wish, m.Change = voters("m1 m2 m3 m4").Digest(), &message.Change{Phase: message.Promised, Ballot: c.Ballot}
+		m.Desired, m.Change = voters("m1 m2 m3 m4").Digest(), &message.Change{Phase: message.Promised, Ballot: c.Ballot}
 		a.Receive(a.now, m)
 	}
 	six, news := voters("m1 m2 m3 m4 m5 m6"), a.message("m3")
@@ -459,7 +459,7 @@ func TestAsksForNoChange(t *testing.T) {
 	// all of the new ones, and no majority of the present
 	a := newAlone(t, atRecord(1, voters("m1 m2 m3 m4 m5")), voters("m1 m2"), false)
 	two := voters("m1 m2")
-	a.hear("m1", func(m *message.Message) { m.Wish = two.Digest() })
+	a.hear("m1", func(m *message.Message) { m.Desired = two.Digest() })
 	a.wait(duration / 2)
 	if c, _ := a.said("m1"); c != nil {
 		t.Errorf("two of five ask %+v", c)
@@ -467,10 +467,10 @@ func TestAsksForNoChange(t *testing.T) {
 	// one is silent
 	a = newAlone(t, atRecord(1, voters("m1 m2 m3 m4 m5")), voters("m1 m2 m3 m4"), false)
 	four := voters("m1 m2 m3 m4")
-	a.hear("m4", func(m *message.Message) { m.Wish = four.Digest() })
+	a.hear("m4", func(m *message.Message) { m.Desired = four.Digest() })
 	a.wait(duration)
-	a.hear("m3", func(m *message.Message) { m.Wish = four.Digest() })
-	a.hear("m1", func(m *message.Message) { m.Wish = four.Digest() })
+	a.hear("m3", func(m *message.Message) { m.Desired = four.Digest() })
+	a.hear("m1", func(m *message.Message) { m.Desired = four.Digest() })
 	a.wait(duration / 2)
 	if c, _ := a.said("m1"); c != nil {
 		t.Errorf("m4 is silent: asks %+v", c)
@@ -478,7 +478,7 @@ func TestAsksForNoChange(t *testing.T) {
 	// its own votes have not ended
 	a = newAlone(t, atRecord(1, voters("m1 m2")), voters("m2"), true)
 	one := voters("m2")
-	a.hear("m1", func(m *message.Message) { m.Wish = one.Digest() })
+	a.hear("m1", func(m *message.Message) { m.Desired = one.Digest() })
 	a.wait(duration / 2)
 	if c, _ := a.said("m1"); c != nil {
 		t.Errorf("started lately: asks %+v", c)
@@ -502,7 +502,7 @@ func TestBallotsGrow(t *testing.T) {
 	for range 4 {
 		for _, name := range []string{"m1", "m3", "m4"} {
 			m := a.message(name)
-			m.Wish = voters("m1 m2 m3 m4").Digest()
+			m.Desired = voters("m1 m2 m3 m4").Digest()
 			a.Receive(a.now, m)
 		}
 		a.wait(duration / 6)
@@ -538,7 +538,7 @@ func TestHolderKeepsItsOwnVote(t *testing.T) {
 	if err := a.Reconfigure(a.now, short); err != nil {
 		t.Fatal(err)
 	}
-	a.Stand(a.now, lease.Candidacy{Lease: vip})
+	a.Campaign(a.now, lease.Candidacy{Lease: vip})
 	var until time.Time
 	for range 400 {
 		a.now = a.now.Add(step)

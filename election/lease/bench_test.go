@@ -21,7 +21,7 @@ func BenchmarkThousandLeases(b *testing.B) {
 			b.Fatal(err)
 		}
 		for i := range 1000 {
-			m.Stand(now, lease.Candidacy{Lease: fmt.Sprint("vip-", i), Priority: len(machines)})
+			m.Campaign(now, lease.Candidacy{Lease: fmt.Sprint("vip-", i), Priority: len(machines)})
 		}
 		machines[name] = m
 	}
@@ -75,7 +75,7 @@ func TestBatches(t *testing.T) {
 	for i := range 1000 {
 		names = append(names, fmt.Sprintf("vip-%d", i))
 	}
-	c.stand(names...)
+	c.campaign(names...)
 	c.await(2*duration, "all held", func() bool {
 		for _, name := range names {
 			if c.holder(name) == "" {

@@ -43,21 +43,21 @@ func (c *cluster) awaitActive(d time.Duration, e electorate.Electorate, names ..
 
 func TestGrowsAndShrinks(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
-	c.stand(vip)
+	c.campaign(vip)
 	holder := c.awaitHolder(2 * duration)
 	lost := func() bool {
 		return slices.ContainsFunc(c.nodes[holder].events, func(e lease.Event) bool { _, is := e.(lease.Lost); return is })
 	}
 
 	four := voters("m1 m2 m3 m4")
-	c.start("m4", four).Stand(c.now, lease.Candidacy{Lease: vip})
+	c.start("m4", four).Campaign(c.now, lease.Candidacy{Lease: vip})
 	c.run(3 * duration)
 	if p := c.nodes["m4"].Status(c.now).Problem; p == "" {
 		t.Error("m4 was not configured elsewhere, and has no problem")
 	}
 	c.reconfigure(four, "m1", "m2")
 	c.run(3 * duration)
-	if p := c.nodes["m1"].Status(c.now).Wish; p == nil || p.Digest() != four.Digest() {
+	if p := c.nodes["m1"].Status(c.now).Desired; p == nil || p.Digest() != four.Digest() {
 		t.Errorf("m1 has pending %v, want to wait for m3", p)
 	}
 	c.reconfigure(four, "m3")
@@ -78,7 +78,7 @@ func TestGrowsAndShrinks(t *testing.T) {
 // The first member holds the lease alone, and goes on while others come that have just been started and do not vote yet.
 func TestGrowsFromOne(t *testing.T) {
 	c := newCluster(t, "m1")
-	c.stand(vip)
+	c.campaign(vip)
 	c.awaitHolder(2 * duration)
 	for _, names := range []string{"m1 m2", "m1 m2 m3"} {
 		next := voters(names)
@@ -94,7 +94,7 @@ func TestGrowsFromOne(t *testing.T) {
 
 func TestDeadMemberIsReplaced(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
-	c.stand(vip)
+	c.campaign(vip)
 	c.awaitHolder(2 * duration)
 	c.kill("m3")
 	two := voters("m1 m2")
@@ -102,7 +102,7 @@ func TestDeadMemberIsReplaced(t *testing.T) {
 	c.awaitActive(3*duration, two, "m1", "m2")
 	three := voters("m1 m2 m4")
 	c.reconfigure(three, "m1", "m2")
-	c.start("m4", three).Stand(c.now, lease.Candidacy{Lease: vip})
+	c.start("m4", three).Campaign(c.now, lease.Candidacy{Lease: vip})
 	c.awaitActive(6*duration, three, "m1", "m2", "m4")
 	c.run(duration)
 	c.kill("m2")
@@ -118,12 +118,12 @@ func TestReconfigureRefuses(t *testing.T) {
 			t.Errorf("%q: error %v, want %q", e, err, want)
 		}
 	}
-	for _, e := range []string{"m1 m2 m3 m4", "m1 m2", "m1 m2 m3"} { // another wish, and none
+	for _, e := range []string{"m1 m2 m3 m4", "m1 m2", "m1 m2 m3"} { // another desired, and none
 		if err := m.Reconfigure(c.now, voters(e)); err != nil {
 			t.Errorf("%q: %v", e, err)
 		}
 	}
-	if m.Status(c.now).Wish != nil {
+	if m.Status(c.now).Desired != nil {
 		t.Error("a change that was taken back is pending")
 	}
 }
@@ -135,14 +135,14 @@ func TestAllAreReplaced(t *testing.T) {
 	for _, name := range c.names {
 		c.start(name, c.electorate)
 	}
-	c.stand(vip)
+	c.campaign(vip)
 	holder := c.awaitHolder(3 * duration)
 	next := voters("m4 m5 m6 m7")
 	for _, name := range next.Members {
 		c.start(name, next)
 	}
 	for _, name := range c.names {
-		c.nodes[name].Meet(c.now, c.names...)
+		c.nodes[name].AddObservers(c.now, c.names...)
 	}
 	c.reconfigure(next, "m1", "m2", "m3")
 	c.awaitActive(20*duration, next, c.names...)
@@ -153,7 +153,7 @@ func TestAllAreReplaced(t *testing.T) {
 
 func TestDurationChanges(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
-	c.stand(vip)
+	c.campaign(vip)
 	holder := c.awaitHolder(2 * duration)
 	for _, d := range []time.Duration{200 * time.Millisecond, 2 * time.Second} {
 		e := voters("m1 m2 m3")
@@ -171,11 +171,11 @@ func TestDurationChanges(t *testing.T) {
 // if that says so.
 func TestStartsAmidAnother(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
-	c.stand(vip)
+	c.campaign(vip)
 	c.awaitHolder(2 * duration)
 	for _, names := range []string{"m1 m2 m3 m4", "m1 m2 m4 m5"} {
 		delete(c.disks, "m2")
-		c.start("m2", voters(names)).Stand(c.now, lease.Candidacy{Lease: vip})
+		c.start("m2", voters(names)).Campaign(c.now, lease.Candidacy{Lease: vip})
 		c.awaitActive(duration, c.electorate, "m2")
 		c.run(2 * duration)
 		if p := c.nodes["m1"].Status(c.now).Members[1].Problem; p != "" {
@@ -215,12 +215,12 @@ func TestAddedAgainAfterItMissedAll(t *testing.T) {
 	c.awaitActive(6*duration, voters("m1 m3 m5"), "m1", "m3", "m5")
 	all := voters("m1 m2 m3 m5")
 	c.reconfigure(all, "m1", "m3", "m5")
-	c.stand(vip)
+	c.campaign(vip)
 	c.awaitHolder(2 * duration)
 	c.isolate("m1", true)
 	c.oneWay(false, "m1", "m2")
 	c.oneWay(false, "m2", "m1")
-	c.start("m1", all).Stand(c.now, lease.Candidacy{Lease: vip})
+	c.start("m1", all).Campaign(c.now, lease.Candidacy{Lease: vip})
 	c.run(5 * duration)
 	if s := c.nodes["m1"].Status(c.now); s.Number != 3 || c.holder(vip) == "m1" || c.holder(vip) == "m2" {
 		t.Errorf("m1 is at record %d, %q holds the lease", s.Number, c.holder(vip))
@@ -242,7 +242,7 @@ func TestRecordOutlivesRestarts(t *testing.T) {
 		c.start(name, c.electorate)
 	}
 	c.awaitActive(6*duration, four, four.Members...)
-	c.stand(vip)
+	c.campaign(vip)
 	c.awaitHolder(3 * duration)
 }
 
@@ -255,7 +255,7 @@ func TestOneHolderAcrossChanges(t *testing.T) {
 		c := newCluster(t, all[:rapid.IntRange(1, 5).Draw(rt, "members")]...)
 		c.fail = rt.Fatalf
 		c.observers = 8
-		c.stand(vip)
+		c.campaign(vip)
 		c.awaitHolder(3 * duration)
 		files := map[string]electorate.Electorate{} // the others have the first
 		file := func(name string) electorate.Electorate {
@@ -309,7 +309,7 @@ func TestOneHolderAcrossChanges(t *testing.T) {
 			"give all": func(rt *rapid.T) {
 				for _, x := range next.Members {
 					if _, known := c.disks[x]; !known && c.nodes[x] == nil && !apart(next) {
-						c.start(x, next).Stand(c.now, lease.Candidacy{Lease: vip})
+						c.start(x, next).Campaign(c.now, lease.Candidacy{Lease: vip})
 						files[x] = next
 					}
 				}
@@ -327,13 +327,13 @@ func TestOneHolderAcrossChanges(t *testing.T) {
 			},
 			"restart": func(rt *rapid.T) {
 				name := name()
-				c.start(name, file(name)).Stand(c.now, lease.Candidacy{Lease: vip})
+				c.start(name, file(name)).Campaign(c.now, lease.Candidacy{Lease: vip})
 				wait()
 			},
 		})
 		rt.Repeat(actions)
 		for _, d := range c.disks {
-			changes = max(changes, int(d.Record.Number)-1)
+			changes = max(changes, int(d.Committed.Number)-1)
 		}
 	})
 	if changes < 2 {
@@ -358,7 +358,7 @@ func TestNextChangeWaitsForVotes(t *testing.T) {
 		c.oneWay(true, name, "m4")
 		c.oneWay(true, "m4", name)
 	}
-	c.nodes["m4"].Stand(c.now, lease.Candidacy{Lease: vip})
+	c.nodes["m4"].Campaign(c.now, lease.Candidacy{Lease: vip})
 	c.awaitHolder(duration)
 	c.run(2 * duration)
 	until := c.nodes["m4"].until[vip]
@@ -372,7 +372,7 @@ func TestNextChangeWaitsForVotes(t *testing.T) {
 	c.awaitActive(30*step, four, "m1", "m2", "m3")
 	c.oneWay(true, "m4", "m1", "m2", "m3")
 	c.reconfigure(voters("m1 m2 m3"), "m1", "m2", "m3")
-	c.nodes["m3"].Stand(c.now, lease.Candidacy{Lease: vip})
+	c.nodes["m3"].Campaign(c.now, lease.Candidacy{Lease: vip})
 	if c.holder(vip) != "m4" {
 		t.Fatal("m4 should hold the lease still")
 	}
@@ -389,13 +389,13 @@ func TestChangeNeedsThePresentMajority(t *testing.T) {
 	c.run(2 * duration)
 	c.oneWay(true, "m1", "m2", "m3")
 	c.oneWay(true, "m3", "m1")
-	c.nodes["m2"].Stand(c.now, lease.Candidacy{Lease: vip})
+	c.nodes["m2"].Campaign(c.now, lease.Candidacy{Lease: vip})
 	c.awaitHolder(duration)
 	two := voters("m1 m2")
 	c.reconfigure(two, "m1", "m2")
 	c.run(2 * duration)
 	c.reconfigure(voters("m1"), "m1")
-	c.nodes["m1"].Stand(c.now, lease.Candidacy{Lease: vip})
+	c.nodes["m1"].Campaign(c.now, lease.Candidacy{Lease: vip})
 	c.run(5 * duration)
 	if got := c.holder(vip); got != "m2" || c.nodes["m1"].Status(c.now).Number != 1 {
 		t.Errorf("%q holds the lease, want m2, and m1 has record %d", got, c.nodes["m1"].Status(c.now).Number)
@@ -405,7 +405,7 @@ func TestChangeNeedsThePresentMajority(t *testing.T) {
 // A member that leaves and comes back, without a restart of anybody, is heard.
 func TestComesBack(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
-	c.stand(vip)
+	c.campaign(vip)
 	c.run(20 * duration)
 	for _, e := range []electorate.Electorate{voters("m1 m2"), voters("m1 m2 m3")} {
 		c.reconfigure(e, "m1", "m2", "m3")
@@ -426,9 +426,9 @@ func TestShorterLeasesAndRestart(t *testing.T) {
 	}
 	c.run(3 * time.Second)
 	c.drop = func(from, to string, m message.Message) bool { // m3 knows nothing of the lease
-		return from == "m1" && to == "m3" && slices.ContainsFunc(m.Items, func(it message.Item) bool { return it.Kind != message.Stand })
+		return from == "m1" && to == "m3" && slices.ContainsFunc(m.Items, func(it message.Item) bool { return it.Kind != message.Campaign })
 	}
-	c.nodes["m1"].Stand(c.now, lease.Candidacy{Lease: vip})
+	c.nodes["m1"].Campaign(c.now, lease.Candidacy{Lease: vip})
 	c.awaitHolder(2 * time.Second)
 	c.run(time.Second)
 	short := voters("m1 m2 m3")
@@ -437,7 +437,7 @@ func TestShorterLeasesAndRestart(t *testing.T) {
 	c.awaitActive(6*time.Second, short, "m2", "m3")
 	c.isolate("m1", true)
 	c.start("m2", short)
-	c.nodes["m3"].Stand(c.now, lease.Candidacy{Lease: vip})
+	c.nodes["m3"].Campaign(c.now, lease.Candidacy{Lease: vip})
 	c.await(3*time.Second, "m3", func() bool { return c.holder(vip) == "m3" })
 }
 
@@ -446,7 +446,7 @@ func TestShorterLeasesAndRestart(t *testing.T) {
 func TestTakenBackThenTheNext(t *testing.T) {
 	for _, hidden := range []bool{true, false} {
 		c := newCluster(t, "m1", "m2", "m3", "m4")
-		c.stand(vip)
+		c.campaign(vip)
 		c.awaitHolder(3 * duration)
 		five, three := voters("m1 m2 m3 m4 m5"), voters("m1 m2 m3")
 		c.drop = func(_, _ string, m message.Message) bool {
@@ -475,9 +475,9 @@ func TestTakenBackThenTheNext(t *testing.T) {
 func TestRemovedAndMadeShorterAtOnce(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
 	c.run(2 * duration)
-	c.nodes["m1"].Stand(c.now, lease.Candidacy{Lease: vip})
+	c.nodes["m1"].Campaign(c.now, lease.Candidacy{Lease: vip})
 	c.awaitHolder(duration)
-	c.stand(vip)
+	c.campaign(vip)
 	c.oneWay(true, "m1", "m3")
 	c.oneWay(true, "m3", "m1")
 	c.run(duration)
@@ -487,6 +487,6 @@ func TestRemovedAndMadeShorterAtOnce(t *testing.T) {
 	c.reconfigure(next, "m2", "m3")
 	c.awaitActive(3*duration, next, "m3")
 	c.isolate("m1", true)
-	c.start("m2", next).Stand(c.now, lease.Candidacy{Lease: vip})
+	c.start("m2", next).Campaign(c.now, lease.Candidacy{Lease: vip})
 	c.await(2*duration, "a holder of those who stay", func() bool { h := c.holder(vip); return h != "" && h != "m1" })
 }

@@ -100,10 +100,10 @@ func (c *cluster) kill(name string) {
 }
 
 // stand makes all members candidates.
-func (c *cluster) stand(leases ...string) {
+func (c *cluster) campaign(leases ...string) {
 	for _, name := range c.names {
 		for _, l := range leases {
-			c.nodes[name].Stand(c.now, lease.Candidacy{Lease: l})
+			c.nodes[name].Campaign(c.now, lease.Candidacy{Lease: l})
 		}
 	}
 }
@@ -184,9 +184,9 @@ func (c *cluster) take(n *node) {
 			n.until[e.Lease] = e.Until
 		case lease.Lost:
 			delete(n.until, e.Lease)
-		case lease.Yield:
+		case lease.Transfer:
 			if n.yield {
-				c.resign(n.name, e.Lease)
+				c.stepDown(n.name, e.Lease)
 			}
 		}
 	}
@@ -211,10 +211,10 @@ func (c *cluster) take(n *node) {
 	}
 }
 
-func (c *cluster) resign(name, l string) {
+func (c *cluster) stepDown(name, l string) {
 	n := c.nodes[name]
 	delete(n.until, l)
-	n.Resign(c.now, l)
+	n.StepDown(c.now, l)
 	c.take(n)
 }
 

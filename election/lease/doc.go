@@ -46,7 +46,7 @@
 //
 // In an open electorate ([Open]) a member has an identity, which it loses with its disk. It comes back as another member,
 // so nobody counts on votes that it has forgotten; a restored snapshot of the disk is another matter. 7 and 8 hold whatever
-// members wish for.
+// members desired for.
 //
 // Unlike in the paper, a greater ballot does not displace a grant; so 1 and 3 need
 // no promises. Ballots remain for what they do best: of candidates that start at
@@ -59,7 +59,7 @@
 //   - Use a lease no longer than the last [Granted] says, on a monotonic clock
 //     that does not stop while the machine runs, and act upon [Lost] before
 //     anything is sent.
-//   - Stop using a lease before [Machine.Resign].
+//   - Stop using a lease before [Machine.StepDown].
 //   - Have the state of [Machine.Unsaved] on disk before what [Machine.Take] returns is
 //     sent or acted upon, and start the next process with it. Who lost its disk may have
 //     forgotten a vote: give it another address or name. Nothing else happens

@@ -2,7 +2,7 @@ package lease
 
 import "time"
 
-// Event is what became of a lease: [Granted], [Lost] or [Yield].
+// Event is what became of a lease: [Granted], [Lost] or [Transfer].
 type Event interface{ event() }
 
 // Granted says that this member holds the lease, until a time on its own clock.
@@ -14,20 +14,20 @@ type Granted struct {
 }
 
 // Lost says that this member holds the lease no longer. There is none after a
-// [Machine.Resign]: the caller knows.
+// [Machine.StepDown]: the caller knows.
 type Lost struct {
 	Lease  string
 	Reason string // for a person, without the lease's name
 }
 
 // Yield asks the holder to hand the lease over to a better candidate, by
-// [Machine.Resign] once it has prepared for that.
-type Yield struct {
+// [Machine.StepDown] once it has prepared for that.
+type Transfer struct {
 	Lease  string
 	To     string // the better candidate
 	Reason string // for a person, without the lease's name
 }
 
-func (Granted) event() {}
-func (Lost) event()    {}
-func (Yield) event()   {}
+func (Granted) event()  {}
+func (Lost) event()     {}
+func (Transfer) event() {}

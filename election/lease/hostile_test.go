@@ -14,7 +14,7 @@ func (c *cluster) forge(from, to string, sequence uint64, items ...message.Item)
 	f, t := c.nodes[from].Status(c.now), c.nodes[to].Status(c.now)
 	return message.Message{
 		From: from, Incarnation: f.Incarnation, Receiver: message.Identity(to, t.Incarnation), Sequence: sequence,
-		Cluster: f.Active.Digest(), Number: f.Number, Active: f.Active.Digest(), Wish: f.Active.Digest(), Items: items,
+		Cluster: f.Active.Digest(), Number: f.Number, Active: f.Active.Digest(), Desired: f.Active.Digest(), Items: items,
 	}
 }
 
@@ -44,7 +44,7 @@ func TestAbsurdCountersAreIgnored(t *testing.T) {
 			t.Errorf("kind %d: not counted", kind)
 		}
 	}
-	c.stand(vip)
+	c.campaign(vip)
 	c.awaitHolder(duration)
 }
 
@@ -56,13 +56,13 @@ func TestForeignLeasesAreBounded(t *testing.T) {
 	for i := range 9000 {
 		m.Receive(c.now, c.forge("m2", "m1", uint64(1000+i),
 			message.Item{Kind: message.Propose, Lease: uint64(i), Counter: 1},
-			message.Item{Kind: message.Stand, Lease: uint64(i), Standing: true}))
+			message.Item{Kind: message.Campaign, Lease: uint64(i), Campaigning: true}))
 		granted += len(answers(m, "m2"))
 	}
 	if granted != 8192 {
 		t.Errorf("%d leases are voted on, want 8192", granted)
 	}
-	c.stand(vip) // one's own is always possible
+	c.campaign(vip) // one's own is always possible
 	c.awaitHolder(duration)
 	c.run(4 * duration) // idle ones are forgotten
 	m.Receive(c.now, c.forge("m2", "m1", 19000, message.Item{Kind: message.Propose, Lease: 77, Counter: 1}))
@@ -111,7 +111,7 @@ func TestStrangersAreIgnored(t *testing.T) {
 // given: one to an earlier round must not extend the lease.
 func TestAnswersToEarlierRounds(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
-	c.stand(vip)
+	c.campaign(vip)
 	holder := c.awaitHolder(2 * duration)
 	c.run(duration)
 	n, voter := c.nodes[holder], c.others(holder)[0]
@@ -148,7 +148,7 @@ type bidder struct {
 func bids(t *testing.T, c *cluster) (*bidder, message.Item) {
 	c.run(2 * duration)
 	b := &bidder{c, c.nodes["m1"], 1000}
-	b.Stand(c.now, lease.Candidacy{Lease: vip})
+	b.Campaign(c.now, lease.Candidacy{Lease: vip})
 	for range duration / step {
 		if it := b.asks(message.Prepare); it.Counter > 0 {
 			return b, it
@@ -240,7 +240,7 @@ func TestRefusalWithoutAVote(t *testing.T) {
 // nobody takes any notice.
 func TestReplay(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
-	c.stand(vip)
+	c.campaign(vip)
 	var tape []packet
 	record := func(d time.Duration) {
 		for end := c.now.Add(d); c.now.Before(end); {
@@ -250,9 +250,9 @@ func TestReplay(t *testing.T) {
 	}
 	record(2 * duration)
 	first := c.holder(vip)
-	c.resign(first, vip)
+	c.stepDown(first, vip)
 	record(2 * duration)
-	c.start(first, c.electorate).Stand(c.now, lease.Candidacy{Lease: vip})
+	c.start(first, c.electorate).Campaign(c.now, lease.Candidacy{Lease: vip})
 	record(2 * duration)
 	c.kill(c.holder(vip))
 	record(2 * duration)
@@ -285,7 +285,7 @@ func TestReplay(t *testing.T) {
 func TestDeterministic(t *testing.T) {
 	run := func() (sent, bytes int, holder string) {
 		c := newCluster(t, "m1", "m2", "m3")
-		c.stand("a", "b", "c", "d", vip)
+		c.campaign("a", "b", "c", "d", vip)
 		c.run(3 * duration)
 		c.kill(c.holder(vip))
 		c.run(3 * duration)
@@ -323,7 +323,7 @@ func TestMistakenIdentities(t *testing.T) {
 		}
 		c.nodes[name].Receive(c.now, msg)
 	}
-	c.stand(vip)
+	c.campaign(vip)
 	c.awaitHolder(2 * duration)
 }
 
@@ -333,10 +333,10 @@ func first(out []message.Outgoing, _ []lease.Event) []message.Outgoing { return 
 // has an effect, and no one message grants a lease: that takes two promises.
 func FuzzReceive(f *testing.F) {
 	list := voters("m1 m2 m3")
-	b, err := message.Message{From: "m1", Incarnation: 1, Receiver: 1<<64 - 1, Sequence: 300, Active: 7, Wish: 8,
+	b, err := message.Message{From: "m1", Incarnation: 1, Receiver: 1<<64 - 1, Sequence: 300, Active: 7, Desired: 8,
 		Electorate: &list, Change: &message.Change{Phase: message.Proposed, Ballot: message.Ballot{Counter: 9, Owner: 2}, Value: &list},
 		Items: []message.Item{
-			{Kind: message.Stand, Lease: 1, Priority: -5, Preempt: true, Standing: true, Epoch: 1 << 63},
+			{Kind: message.Campaign, Lease: 1, Priority: -5, Preempt: true, Campaigning: true, Epoch: 1 << 63},
 			{Kind: message.Prepare, Lease: 2, Counter: 1},
 			{Kind: message.Promise, Lease: 2, Counter: 1},
 			{Kind: message.Propose, Lease: 2, Counter: 1, Round: 1 << 40},
@@ -364,7 +364,7 @@ func FuzzReceive(f *testing.F) {
 			return
 		}
 		c := newCluster(t, "m1", "m2", "m3")
-		c.stand(vip)
+		c.campaign(vip)
 		if how&8 != 0 {
 			c.run(2 * duration)
 		} else {
@@ -404,8 +404,8 @@ func FuzzReceive(f *testing.F) {
 // the lease, which no message alone changes.
 func receiveAmongObservers(t *testing.T, msg message.Message, how uint8, later time.Duration) {
 	c := newMixed(t, "w1", "w2")
-	c.stand(vip)
-	c.nodes["w2"].Stand(c.now, lease.Candidacy{Lease: vip, Priority: 1})
+	c.campaign(vip)
+	c.nodes["w2"].Campaign(c.now, lease.Candidacy{Lease: vip, Priority: 1})
 	c.await(2*duration, "w2 holds the lease", func() bool { return c.holder(vip) == "w2" })
 	to := "m1"
 	if how&32 != 0 {

@@ -13,7 +13,7 @@ import (
 func TestLapsedLeaseIsGivenBack(t *testing.T) {
 	for resigns, most := range map[bool]time.Duration{true: duration, false: 2 * duration} {
 		c := newCluster(t, "m1", "m2", "m3")
-		c.stand(vip)
+		c.campaign(vip)
 		deaf := c.awaitHolder(3 * duration)
 		c.run(2 * duration)
 		for _, other := range c.others(deaf) {
@@ -22,12 +22,12 @@ func TestLapsedLeaseIsGivenBack(t *testing.T) {
 		cut := c.now
 		c.await(duration, "the lease lapses", func() bool { return c.holder(vip) != deaf })
 		if resigns {
-			c.resign(deaf, vip)
-			c.nodes[deaf].Stand(c.now, lease.Candidacy{Lease: vip})
+			c.stepDown(deaf, vip)
+			c.nodes[deaf].Campaign(c.now, lease.Candidacy{Lease: vip})
 		}
 		c.await(2*duration, "another has it", func() bool { h := c.holder(vip); return h != "" && h != deaf })
 		if took := c.now.Sub(cut); took > most || !resigns && took < duration {
-			t.Errorf("resigned %v: another has the lease after %v", resigns, took)
+			t.Errorf("stepped down %v: another has the lease after %v", resigns, took)
 		}
 	}
 }

@@ -36,9 +36,9 @@ func New(now time.Time, o Options) (*Machine, error) {
 		return nil, fmt.Errorf("this member's name, %q: want 1 to %d bytes", o.Self, electorate.MaxName)
 	}
 	m := &Machine{
-		self: owner{o.Self, o.Incarnation}, now: now, started: now, file: newWish(o.Electorate), open: o.Open,
+		self: owner{o.Self, o.Incarnation}, now: now, started: now, configured: newDesired(o.Electorate), open: o.Open,
 		state: o.State,
-		known: map[string]*peer{}, maxObservers: o.Observers, leases: map[uint64]*lease{}, helloAt: now,
+		known: map[string]*peer{}, maxObservers: o.Observers, leases: map[uint64]*lease{}, keepaliveAt: now,
 	}
 	if m.inForce() {
 		m.digest = m.active().Digest()
@@ -47,7 +47,7 @@ func New(now time.Time, o Options) (*Machine, error) {
 	} else {
 		m.refuseVotes(o.Electorate.Duration)
 	}
-	m.makeWish()
+	m.updateDesired()
 	m.updatePeers()
 	m.agree()
 	m.wake(now)
@@ -57,14 +57,14 @@ func New(now time.Time, o Options) (*Machine, error) {
 // Stand makes this member a candidate for a lease from now on, or changes its
 // candidacy. It is idempotent. Two names with the same [ID] cannot both stand:
 // the later is ignored.
-func (m *Machine) Stand(now time.Time, c Candidacy) {
+func (m *Machine) Campaign(now time.Time, c Candidacy) {
 	m.advance(now)
 	l := m.name(c.Lease)
-	if l == nil || l.standing && l.Candidacy == c {
+	if l == nil || l.campaigning && l.Candidacy == c {
 		return
 	}
-	if !l.standing {
-		l.standing, l.since, l.lost = true, m.now, ""
+	if !l.campaigning {
+		l.campaigning, l.since, l.lost = true, m.now, ""
 	}
 	l.Candidacy = c
 	m.announce(l)
@@ -74,14 +74,14 @@ func (m *Machine) Stand(now time.Time, c Candidacy) {
 // Resign ends this member's candidacy. If it holds the lease, the lease is
 // released at once, to the best other candidate: stop using it first. The lease
 // remains in [Status], also if this member never stood, until [Machine.Forget].
-func (m *Machine) Resign(now time.Time, name string) {
+func (m *Machine) StepDown(now time.Time, name string) {
 	m.advance(now)
 	l := m.name(name)
-	if l == nil || !l.standing {
+	if l == nil || !l.campaigning {
 		return
 	}
 	successor := m.successor(l)
-	l.standing, l.resigned, l.heir = false, m.now, successor
+	l.campaigning, l.steppedDown, l.appointed = false, m.now, successor
 	m.drop(l, successor)
 	m.announce(l)
 }
@@ -92,7 +92,7 @@ func (m *Machine) Forget(now time.Time, name string) {
 	if l == nil || l.candidate == nil || l.Lease != name {
 		return
 	}
-	m.Resign(now, name)
+	m.StepDown(now, name)
 	l.candidate = nil
 	m.own = slices.DeleteFunc(m.own, func(o *lease) bool { return o == l })
 }
@@ -103,20 +103,20 @@ func (m *Machine) Next() time.Time { return m.next }
 // Meet makes observers of members that have not been heard yet and have no vote, so
 // that they hear of this one. Those that others are told of in such ways need not
 // be there.
-func (m *Machine) Meet(now time.Time, names ...string) {
+func (m *Machine) AddObservers(now time.Time, names ...string) {
 	m.advance(now)
 	for _, name := range names {
 		p := m.peer(name)
 		if p == nil {
-			p = m.welcome(name)
+			p = m.addObserver(name)
 		}
 		if p == nil {
 			continue
 		}
-		if p.observer && (p.met.IsZero() || p.incarnation == 0) { // what was said to it before may have got nowhere
-			p.greet, p.told = true, false
+		if p.observer && (p.joined.IsZero() || p.incarnation == 0) { // what was said to it before may have got nowhere
+			p.probe, p.told = true, false
 			m.wake(m.now)
 		}
-		p.met = m.now
+		p.joined = m.now
 	}
 }

@@ -13,7 +13,7 @@ import (
 func TestElects(t *testing.T) {
 	for _, names := range [][]string{{"m1"}, {"m1", "m2"}, {"m1", "m2", "m3"}, {"m1", "m2", "m3", "m4", "m5"}} {
 		c := newCluster(t, names...)
-		c.stand(vip)
+		c.campaign(vip)
 		took := c.await(2*duration, "a holder", func() bool { return c.holder(vip) != "" })
 		if took < duration {
 			t.Errorf("%v: granted after %v: the members had to abstain", names, took)
@@ -41,7 +41,7 @@ func sorted(names []string) []string {
 
 func TestFailover(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
-	c.stand(vip)
+	c.campaign(vip)
 	first := c.awaitHolder(2 * duration)
 	c.run(5 * duration)
 	c.kill(first)
@@ -50,7 +50,7 @@ func TestFailover(t *testing.T) {
 		t.Errorf("took over after %v", took)
 	}
 	second := c.holder(vip)
-	c.start(first, c.electorate).Stand(c.now, lease.Candidacy{Lease: vip})
+	c.start(first, c.electorate).Campaign(c.now, lease.Candidacy{Lease: vip})
 	c.run(5 * duration)
 	if c.holder(vip) != second {
 		t.Errorf("%s holds the lease, want %s to keep it", c.holder(vip), second)
@@ -59,7 +59,7 @@ func TestFailover(t *testing.T) {
 
 func TestMinorityGivesUpInTime(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
-	c.stand(vip)
+	c.campaign(vip)
 	first := c.awaitHolder(2 * duration)
 	c.run(2 * duration)
 	c.isolate(first, true)
@@ -79,10 +79,10 @@ func TestMinorityGivesUpInTime(t *testing.T) {
 
 func TestReleaseHandsOver(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
-	c.stand(vip)
+	c.campaign(vip)
 	first := c.awaitHolder(2 * duration)
 	c.run(2 * duration)
-	c.resign(first, vip)
+	c.stepDown(first, vip)
 	took := c.await(duration, "another holder", func() bool { return c.holder(vip) != "" })
 	if took > 10*time.Millisecond {
 		t.Errorf("the successor took %v", took)
@@ -91,7 +91,7 @@ func TestReleaseHandsOver(t *testing.T) {
 
 func TestPausedHolderLoses(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
-	c.stand(vip)
+	c.campaign(vip)
 	first := c.awaitHolder(2 * duration)
 	c.run(2 * duration)
 	c.nodes[first].paused = true
@@ -147,7 +147,7 @@ func TestWhy(t *testing.T) {
 	}{
 		{"listens whether", func() {
 			c.isolate("m1", true)
-			c.nodes["m1"].Resign(c.now, vip) // makes the lease known
+			c.nodes["m1"].StepDown(c.now, vip) // makes the lease known
 			c.run(duration / 2)
 		}},
 		{"waiting for a majority of the members: heard 1 of 3", func() { c.run(duration) }},
@@ -156,7 +156,7 @@ func TestWhy(t *testing.T) {
 			c.run(2 * duration)
 		}},
 		{"", func() {
-			c.stand(vip)
+			c.campaign(vip)
 			c.run(2 * duration)
 		}},
 		{"no quorum: of 3 members 1 are heard, and 2 needed", func() {
@@ -175,7 +175,7 @@ func TestWhy(t *testing.T) {
 // up before it ends.
 func TestMargins(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
-	c.stand(vip)
+	c.campaign(vip)
 	holder := c.awaitHolder(2 * duration)
 	c.run(2 * duration)
 	n := c.nodes[holder]
@@ -195,7 +195,7 @@ func TestMargins(t *testing.T) {
 
 func TestForget(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
-	c.stand(vip)
+	c.campaign(vip)
 	holder := c.awaitHolder(2 * duration)
 	n := c.nodes[holder]
 	delete(n.until, vip)

@@ -16,15 +16,15 @@ import (
 func TestDeadLeaveFirst(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
 	c.observers = 8
-	c.stand(vip)
+	c.campaign(vip)
 	c.awaitHolder(3 * duration)
 	c.kill("m3")
 	next := voters("m2 m4 m5")
 	c.reconfigure(next, "m1", "m2")
-	c.start("m4", next).Stand(c.now, lease.Candidacy{Lease: vip})
-	c.start("m5", next).Stand(c.now, lease.Candidacy{Lease: vip})
-	c.nodes["m4"].Meet(c.now, "m1")
-	c.nodes["m5"].Meet(c.now, "m1")
+	c.start("m4", next).Campaign(c.now, lease.Candidacy{Lease: vip})
+	c.start("m5", next).Campaign(c.now, lease.Candidacy{Lease: vip})
+	c.nodes["m4"].AddObservers(c.now, "m1")
+	c.nodes["m5"].AddObservers(c.now, "m1")
 	c.run(2 * step)
 	c.awaitActive(40*duration, next, next.Members...)
 	c.awaitHolder(3 * duration)
@@ -33,7 +33,7 @@ func TestDeadLeaveFirst(t *testing.T) {
 // The same by shrinking.
 func TestDeadLeaveFirstAmongMany(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3", "m4", "m5")
-	c.stand(vip)
+	c.campaign(vip)
 	c.awaitHolder(3 * duration)
 	c.kill("m4")
 	c.kill("m5")
@@ -46,12 +46,12 @@ func TestDeadLeaveFirstAmongMany(t *testing.T) {
 func TestSoleVoterIsReplaced(t *testing.T) {
 	c := newCluster(t, "m1")
 	c.observers = 8
-	c.stand(vip)
+	c.campaign(vip)
 	c.awaitHolder(3 * duration)
 	two := voters("m2")
 	c.reconfigure(two, "m1")
 	c.run(3 * step)
-	c.start("m2", voters("m1 m2")).Meet(c.now, "m1")
+	c.start("m2", voters("m1 m2")).AddObservers(c.now, "m1")
 	c.awaitActive(3*duration, c.electorate, "m2")
 	c.reconfigure(two, "m2")
 	c.awaitActive(40*duration, two, "m1", "m2")
@@ -63,7 +63,7 @@ func TestMembersOfAnotherClusterAreNotAdded(t *testing.T) {
 	apart := voters("m3 m4")
 	c.start("m3", apart)
 	c.start("m4", apart)
-	c.nodes["m1"].Stand(c.now, lease.Candidacy{Lease: vip})
+	c.nodes["m1"].Campaign(c.now, lease.Candidacy{Lease: vip})
 	c.run(4 * duration)
 	if c.holder(vip) != "m1" {
 		t.Fatal("m1 should hold the lease")
@@ -82,7 +82,7 @@ func TestFromNoneToMajority(t *testing.T) {
 	c.disks = map[string]lease.State{}
 	c.start("m1", c.electorate)
 	c.start("m2", c.electorate)
-	c.stand(vip)
+	c.campaign(vip)
 	c.run(4 * duration)
 	c.isolate("m1", true)
 	c.run(3 * duration)
@@ -102,7 +102,7 @@ func TestFromNoneToMajority(t *testing.T) {
 func TestTakenBackIsSettledAtOnce(t *testing.T) {
 	for _, dies := range []time.Duration{duration, 3 * duration} {
 		c := newCluster(t, "m1", "m2", "m3")
-		c.stand(vip)
+		c.campaign(vip)
 		c.awaitHolder(3 * duration)
 		c.run(2 * duration)
 		c.drop = func(_, _ string, m message.Message) bool {

@@ -16,12 +16,12 @@ import (
 const (
 	// observerMemory is how long an observer is remembered that is heard no more.
 	observerMemory = 10 * time.Minute
-	// farHellos is how many hellos those miss who have nothing to tell each other.
-	farHellos = 15
+	// farKeepalives is how many keepalives those miss who have nothing to tell each other.
+	farKeepalives = 15
 )
 
 // welcome makes an observer of a stranger. It is nil if there is no room.
-func (m *Machine) welcome(name string) *peer {
+func (m *Machine) addObserver(name string) *peer {
 	if name == m.self.member || name == "" || len(name) > electorate.MaxName || !m.makeRoom() {
 		return nil
 	}
@@ -30,7 +30,7 @@ func (m *Machine) welcome(name string) *peer {
 		p = &peer{name: name, sequence: m.forgotten}
 		m.known[name] = p
 	}
-	p.observer, p.greet, p.queue, p.late, p.met = true, true, nil, nil, time.Time{}
+	p.observer, p.probe, p.queue, p.late, p.joined = true, true, nil, nil, time.Time{}
 	m.insert(p)
 	return p
 }
@@ -57,7 +57,7 @@ func (m *Machine) makeRoom() bool {
 	if observers < m.maxObservers {
 		return true
 	}
-	if silent == nil || m.now.Sub(silent.present()) < 2*farHellos*m.duration() {
+	if silent == nil || m.now.Sub(silent.present()) < 2*farKeepalives*m.duration() {
 		return false
 	}
 	m.forgetObservers(func(p *peer) bool { return p == silent })
@@ -78,12 +78,12 @@ func (m *Machine) forgetObservers(which func(*peer) bool) {
 }
 
 // present is when there last was a sign of a peer.
-func (p *peer) present() time.Time { return later(p.heard, p.met) }
+func (p *peer) present() time.Time { return later(p.received, p.joined) }
 
 // lag says that an observer was configured with another electorate than the voters use.
 func (m *Machine) lag() string {
-	switch mine := m.file; {
-	case !m.inForce() || !m.observer() || m.wish.digest == m.digest:
+	switch mine := m.configured; {
+	case !m.inForce() || !m.observer() || m.desired.digest == m.digest:
 		return ""
 	case m.open != nil && (m.open.Observer || mine.Duration == m.active().Duration && mine.Quorum == m.active().Quorum):
 		return ""
@@ -91,5 +91,5 @@ func (m *Machine) lag() string {
 		return fmt.Sprintf("this node asks for a vote with lease %v and quorum %v, the voters have %v and %v: make them the same",
 			mine.Duration, mine.Quorum, m.active().Duration, m.active().Quorum)
 	}
-	return fmt.Sprintf("the electorate in force is %s, this member is configured with %s: give it that of the voters", m.active(), m.wish)
+	return fmt.Sprintf("the electorate in force is %s, this member is configured with %s: give it that of the voters", m.active(), m.desired)
 }

@@ -21,7 +21,7 @@ func newMixed(t *testing.T, observers ...string) *cluster {
 		c.start(name, c.electorate)
 	}
 	for _, name := range observers {
-		c.nodes[name].Meet(c.now, observers...)
+		c.nodes[name].AddObservers(c.now, observers...)
 	}
 	c.run(2 * duration)
 	return c
@@ -30,7 +30,7 @@ func newMixed(t *testing.T, observers ...string) *cluster {
 // candidates has members stand, the first with the highest priority.
 func (c *cluster) candidates(names ...string) {
 	for i, name := range names {
-		c.nodes[name].Stand(c.now, lease.Candidacy{Lease: vip, Priority: len(names) - i})
+		c.nodes[name].Campaign(c.now, lease.Candidacy{Lease: vip, Priority: len(names) - i})
 	}
 }
 
@@ -57,7 +57,7 @@ func TestObserversHoldLeases(t *testing.T) {
 		}
 		return false
 	}
-	c.resign("w2", vip)
+	c.stepDown("w2", vip)
 	if took := c.await(duration, "w1 is handed the lease", func() bool { return c.holder(vip) == "w1" }); took > 10*step {
 		t.Errorf("handed over in %v", took)
 	}
@@ -155,12 +155,12 @@ func TestObserverBecomesVoterAndCeases(t *testing.T) {
 	four := voters("m1 m2 m3 w1")
 	c.reconfigure(four, "w1")
 	c.run(duration)
-	if s := c.nodes["w1"].Status(c.now); s.Wish == nil || s.Problem == "" {
+	if s := c.nodes["w1"].Status(c.now); s.Desired == nil || s.Problem == "" {
 		t.Errorf("it waits for the others, and says %+v", s)
 	}
 	c.reconfigure(c.electorate, "w1") // taken back
 	c.run(duration)
-	if s := c.nodes["w1"].Status(c.now); s.Wish != nil || s.Problem != "" {
+	if s := c.nodes["w1"].Status(c.now); s.Desired != nil || s.Problem != "" {
 		t.Errorf("taken back, it says %+v", s)
 	}
 	c.reconfigure(four, four.Members...)
@@ -196,7 +196,7 @@ func TestObserverThatDoesNotHearOfShorterLeases(t *testing.T) {
 	c.start("m1", shorter)
 	c.start("m2", shorter)
 	for _, name := range shorter.Members {
-		c.nodes[name].Stand(c.now, lease.Candidacy{Lease: vip})
+		c.nodes[name].Campaign(c.now, lease.Candidacy{Lease: vip})
 	}
 	c.await(2*duration, "a voter holds the lease", func() bool { h := c.holder(vip); return h != "" && h != "w1" })
 }
@@ -245,7 +245,7 @@ func TestObserversAreBoundedAndForgotten(t *testing.T) {
 	if again := sequence("w0"); again <= last {
 		t.Errorf("it is sent message %d after %d", again, last)
 	}
-	m.Meet(c.now, "m1", "m2", "w5", "", strings.Repeat("x", 254))
+	m.AddObservers(c.now, "m1", "m2", "w5", "", strings.Repeat("x", 254))
 	if got := known(); !slices.Equal(got, []string{"w0", "w5"}) {
 		t.Errorf("met: %v", got)
 	}
@@ -256,8 +256,8 @@ func TestIdleObserversAreQuiet(t *testing.T) {
 	c := newMixed(t, "w1", "w2", "w3")
 	sent := map[string]int{}
 	c.drop = func(from, to string, _ message.Message) bool { sent[from+" "+to]++; return false }
-	c.nodes["w3"].Stand(c.now, lease.Candidacy{Lease: "other"})
-	c.nodes["w2"].Stand(c.now, lease.Candidacy{Lease: vip})
+	c.nodes["w3"].Campaign(c.now, lease.Candidacy{Lease: "other"})
+	c.nodes["w2"].Campaign(c.now, lease.Candidacy{Lease: vip})
 	c.run(20 * duration)
 	for pair, most := range map[string]int{"w1 m1": 12, "m1 w1": 12, "w1 w2": 12, "w2 w3": 15} {
 		if n := sent[pair]; n == 0 || n > most {
@@ -278,7 +278,7 @@ func TestRemovedVoterFollowsNoListThatItIsOn(t *testing.T) {
 	c.awaitActive(6*duration, two, "m1", "m2")
 	c.reconfigure(one, "m1", "m2")
 	c.awaitActive(6*duration, one, "m1", "m2")
-	c.stand(vip)
+	c.campaign(vip)
 	c.isolate("m1", true)
 	c.run(10 * duration)
 	if h := c.holder(vip); h != "m1" {
@@ -295,7 +295,7 @@ func TestVotesOfAndForVotersOnly(t *testing.T) {
 	alone.Quorum = electorate.None
 	for from, e := range map[string]electorate.Electorate{"m1": others, "w1": alone} {
 		a := newAlone(t, atRecord(3, e), e, false)
-		a.Meet(a.now, from)
+		a.AddObservers(a.now, from)
 		a.hear(from, func(*message.Message) {})
 		_, items := a.hear(from, func(m *message.Message) {
 			m.Items = []message.Item{{Kind: message.Prepare, Lease: 1, Counter: 1}}

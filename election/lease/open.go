@@ -9,7 +9,7 @@ import (
 )
 
 // Open is an electorate whose members come and go by themselves. A member asks for a vote by wishing for an electorate of
-// itself alone. The voters wish for the same record as they see the same members, and change it as they change any other:
+// itself alone. The voters desired for the same record as they see the same members, and change it as they change any other:
 // that they may see different ones for a moment costs time and no safety.
 type Open struct {
 	Bootstrap bool          // without a record, this member begins a cluster of its own, unless it hears of one
@@ -24,27 +24,27 @@ const (
 	spare = time.Minute
 )
 
-// makeWish derives what the record is to become from what the caller configured and, in an open electorate, from who is
+// updateDesired derives what the record is to become from what the caller configured and, in an open electorate, from who is
 // there. It reports whether that is another than before.
-func (m *Machine) makeWish() bool {
-	before := m.wish.digest
-	m.wish = m.file
+func (m *Machine) updateDesired() bool {
+	before := m.desired.digest
+	m.desired = m.configured
 	switch {
 	case m.open == nil:
 	case m.voter():
-		m.wish = newWish(m.choose())
+		m.desired = newDesired(m.choose())
 	case m.inForce() || !m.open.Bootstrap:
-		m.wish.Members = nil // the voters decide
+		m.desired.Members = nil // the voters decide
 		if m.open.Observer {
-			m.wish.digest = 0
+			m.desired.digest = 0
 		}
 	}
-	return m.wish.digest != before
+	return m.desired.digest != before
 }
 
 // choose is who is to vote in an open electorate, by the rules that this member wants.
 func (m *Machine) choose() electorate.Electorate {
-	e := m.file.Electorate
+	e := m.configured.Electorate
 	e.Members = m.active().Members
 	var join []string
 	for _, p := range m.peers {
@@ -59,12 +59,12 @@ func (m *Machine) choose() electorate.Electorate {
 // eligible reports whether a member without a vote may be given one: it follows the same record, wants the same rules, and
 // stands for something, so its checks pass.
 func (m *Machine) eligible(p *peer) bool {
-	if m.open == nil || m.active().Has(p.name) || !m.alike(p) || !p.fresh(m.now, m.duration()) || p.abstaining || len(p.stands) == 0 {
+	if m.open == nil || m.active().Has(p.name) || !m.agrees(p) || !p.fresh(m.now, m.duration()) || p.abstaining || len(p.byLease) == 0 {
 		return false
 	}
-	alone := m.file.Electorate
+	alone := m.configured.Electorate
 	alone.Members = []string{p.name}
-	return p.wish == alone.Digest()
+	return p.desired == alone.Digest()
 }
 
 // mayLeave reports whether a voter is not to be waited for any more: it has been silent for long, or a member may join in
@@ -75,20 +75,20 @@ func (m *Machine) mayLeave(name string, join []string) bool {
 		return false
 	}
 	replaced := slices.Contains(electorate.Names(join), electorate.Name(name))
-	silent := m.now.Sub(later(p.heard, m.started))
+	silent := m.now.Sub(later(p.received, m.started))
 	return replaced || silent >= m.open.Forget || silent >= spare && len(join) > 0
 }
 
-// isAlone reports whether this member has begun a cluster that nobody has joined: so it is known to be the only voter, and
+// isSoleVoter reports whether this member has begun a cluster that nobody has joined: so it is known to be the only voter, and
 // may leave it for another.
-func (m *Machine) isAlone() bool {
-	return m.open != nil && m.state.Record.Number == 1 && len(m.active().Members) == 1 && m.voter()
+func (m *Machine) isSoleVoter() bool {
+	return m.open != nil && m.state.Committed.Number == 1 && len(m.active().Members) == 1 && m.voter()
 }
 
-// isForsaken reports whether none that has a vote in this member's record is heard, as a voter hears itself: it follows
+// isOrphaned reports whether none that has a vote in this member's record is heard, as a voter hears itself: it follows
 // those of another cluster then.
-func (m *Machine) isForsaken() bool {
-	return m.open != nil && m.inForce() && len(m.heardVoters()) == 0
+func (m *Machine) isOrphaned() bool {
+	return m.open != nil && m.inForce() && len(m.reachableVoters()) == 0
 }
 
 // Remove takes the vote of a voter that is silent, by its node's name, without waiting until it is forgotten. An error

@@ -32,10 +32,10 @@ func newOpenCluster(t *testing.T, first string, others ...string) *cluster {
 func (c *cluster) join(name string) {
 	c.t.Helper()
 	n := c.start(name, electorate.Electorate{Members: []string{name}, Duration: duration})
-	n.Stand(c.now, lease.Candidacy{Lease: vip})
+	n.Campaign(c.now, lease.Candidacy{Lease: vip})
 	for _, other := range c.others(name) { // memberlist tells
-		n.Meet(c.now, other)
-		c.nodes[other].Meet(c.now, name)
+		n.AddObservers(c.now, other)
+		c.nodes[other].AddObservers(c.now, name)
 	}
 }
 
@@ -186,7 +186,7 @@ func TestWhoCannotServeGetsNoVote(t *testing.T) {
 	for name, add := range map[string]func(*cluster, string){
 		"stands for nothing": func(c *cluster, name string) {
 			c.join(name)
-			c.nodes[name].Resign(c.now, vip)
+			c.nodes[name].StepDown(c.now, vip)
 		},
 		"other rules": func(c *cluster, name string) {
 			c.join(name)
@@ -256,7 +256,7 @@ func TestRemove(t *testing.T) {
 func TestFilesGiveWay(t *testing.T) {
 	c := newCluster(t, "m1@", "m2@", "m3@")
 	c.observers = 8
-	c.stand(vip)
+	c.campaign(vip)
 	holder := c.awaitHolder(5 * time.Second)
 	c.open = &lease.Open{Forget: forget}
 	for _, name := range []string{"m1@", "m2@", "m3@"} {

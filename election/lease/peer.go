@@ -17,22 +17,22 @@ type peer struct {
 	name        string
 	observer    bool   // it has no vote
 	incarnation uint64 // 0: never heard
-	heard       time.Time
-	met         time.Time // the caller last said that it is there
+	received    time.Time
+	joined      time.Time // the caller last said that it is there
 	window      wire.Window
 
 	// What its latest message said.
 	cluster, number uint64 // of its record
-	active, wish    uint64 // digests
+	active, desired uint64 // digests
 	abstaining      bool
-	described       *electorate.Electorate // its record or, if it has none, its wish; as it said last, nil: it did not
-	standings
+	described       *electorate.Electorate // its record or, if it has none, its desired; as it said last, nil: it did not
+	peerCandidacies
 
 	sequence   uint64 // of the last message to it
 	queue      []message.Item
 	late       []message.Item  // that may wait a moment for others
 	change     *message.Change // to be said of the next record
-	greet      bool            // tell it everything
+	probe      bool            // tell it everything
 	told       bool            // of all candidacies, one by one
 	asked      time.Time       // to do the same
 	introduce  bool            // tell it who we are
@@ -42,18 +42,18 @@ type peer struct {
 // begin forgets what an earlier process of the peer has said.
 func (p *peer) begin(incarnation uint64) {
 	*p = peer{
-		name: p.name, observer: p.observer, incarnation: incarnation, met: p.met,
-		sequence: p.sequence, introduced: p.introduced, greet: true,
+		name: p.name, observer: p.observer, incarnation: incarnation, joined: p.joined,
+		sequence: p.sequence, introduced: p.introduced, probe: true,
 	}
 }
 
 // note takes what a message says about its sender, and reports whether it is news.
 func (p *peer) note(msg *message.Message) bool {
-	is := [...]any{msg.Cluster, msg.Number, msg.Active, msg.Wish, msg.Abstaining}
-	news := is != [...]any{p.cluster, p.number, p.active, p.wish, p.abstaining}
-	p.cluster, p.number, p.active, p.wish, p.abstaining = msg.Cluster, msg.Number, msg.Active, msg.Wish, msg.Abstaining
+	is := [...]any{msg.Cluster, msg.Number, msg.Active, msg.Desired, msg.Abstaining}
+	news := is != [...]any{p.cluster, p.number, p.active, p.desired, p.abstaining}
+	p.cluster, p.number, p.active, p.desired, p.abstaining = msg.Cluster, msg.Number, msg.Active, msg.Desired, msg.Abstaining
 	if e := msg.Electorate; e != nil {
-		digest := msg.Wish
+		digest := msg.Desired
 		if msg.Number > 0 {
 			digest = msg.Active
 		}
@@ -70,5 +70,5 @@ func (p *peer) fresh(now time.Time, d time.Duration) bool {
 	if p.described != nil {
 		d = max(d, min(p.described.Duration, electorate.MaxDuration))
 	}
-	return p.incarnation != 0 && now.Sub(p.heard) < d
+	return p.incarnation != 0 && now.Sub(p.received) < d
 }

@@ -44,7 +44,7 @@ func (l *lease) preference(member string, priority int) preference {
 func (m *Machine) rank(l *lease) int {
 	mine := l.preference(m.self.member, l.Priority)
 	rank := 0
-	m.rivals(l, func(p *peer, s *stand) {
+	m.rivals(l, func(p *peer, s *peerCandidacy) {
 		if l.preference(p.name, s.priority).before(mine) {
 			rank++
 		}
@@ -54,12 +54,12 @@ func (m *Machine) rank(l *lease) int {
 
 // successor is the best other candidate, empty if there is none.
 func (m *Machine) successor(l *lease) string {
-	return m.best(l, func(*stand) bool { return true }).member
+	return m.best(l, func(*peerCandidacy) bool { return true }).member
 }
 
 // best is the best other candidate whose candidacy may count; without a member if there is none.
-func (m *Machine) best(l *lease, may func(*stand) bool) (best preference) {
-	m.rivals(l, func(p *peer, s *stand) {
+func (m *Machine) best(l *lease, may func(*peerCandidacy) bool) (best preference) {
+	m.rivals(l, func(p *peer, s *peerCandidacy) {
 		c := preference{priority: s.priority, hash: wire.Hash(p.name, l.id), member: p.name}
 		if may(s) && (best.member == "" || c.before(best)) {
 			best = c
@@ -69,7 +69,7 @@ func (m *Machine) best(l *lease, may func(*stand) bool) (best preference) {
 }
 
 // rivals calls f for every other member that stands for the lease.
-func (m *Machine) rivals(l *lease, f func(*peer, *stand)) {
+func (m *Machine) rivals(l *lease, f func(*peer, *peerCandidacy)) {
 	if !m.inForce() {
 		return
 	}
@@ -80,26 +80,26 @@ func (m *Machine) rivals(l *lease, f func(*peer, *stand)) {
 	}
 }
 
-// considerYield asks the caller to hand the lease over when another member wants
+// considerTransfer asks the caller to hand the lease over when another member wants
 // to preempt this one, and has been steady for one Duration.
-func (m *Machine) considerYield(l *lease) {
+func (m *Machine) considerTransfer(l *lease) {
 	d := m.duration()
 	if !l.holds() || m.now.Sub(l.gained) < d {
 		return
 	}
-	best := m.best(l, func(s *stand) bool { return s.preempt && s.priority > l.Priority && m.now.Sub(s.since) >= d })
-	if best.member == l.yields {
+	best := m.best(l, func(s *peerCandidacy) bool { return s.preempt && s.priority > l.Priority && m.now.Sub(s.since) >= d })
+	if best.member == l.transferTo {
 		return
 	}
-	if l.yields = best.member; best.member != "" {
-		m.events = append(m.events, Yield{Lease: l.Lease, To: electorate.Name(best.member),
+	if l.transferTo = best.member; best.member != "" {
+		m.events = append(m.events, Transfer{Lease: l.Lease, To: electorate.Name(best.member),
 			Reason: fmt.Sprintf("%s has priority %d and preempts priority %d", electorate.Name(best.member), best.priority, l.Priority)})
 	}
 }
 
 // endSecondHolder ends the lease of the less preferred of two holders, which only quorum
 // None permits, as soon as they hear of each other.
-func (m *Machine) endSecondHolder(l *lease, p *peer, s *stand) {
+func (m *Machine) endSecondHolder(l *lease, p *peer, s *peerCandidacy) {
 	if m.active().Quorum != electorate.None || !l.holds() || s.epoch == 0 {
 		return
 	}

@@ -13,7 +13,7 @@ import (
 // priorities makes m1, m2 … candidates.
 func (c *cluster) priorities(preempt bool, priorities ...int) {
 	for i, p := range priorities {
-		c.nodes[c.names[i]].Stand(c.now, lease.Candidacy{Lease: vip, Priority: p, Preempt: preempt})
+		c.nodes[c.names[i]].Campaign(c.now, lease.Candidacy{Lease: vip, Priority: p, Preempt: preempt})
 		c.nodes[c.names[i]].yield = true
 	}
 }
@@ -30,11 +30,11 @@ func TestPriorityDecides(t *testing.T) {
 	if got := c.awaitHolder(2 * duration); got != "m3" {
 		t.Errorf("%s took over, want m3", got)
 	}
-	c.resign("m3", vip)
+	c.stepDown("m3", vip)
 	if got := c.awaitHolder(duration); got != "m1" {
 		t.Errorf("%s was handed the lease, want m1", got)
 	}
-	c.nodes["m3"].Stand(c.now, lease.Candidacy{Lease: vip, Priority: 2})
+	c.nodes["m3"].Campaign(c.now, lease.Candidacy{Lease: vip, Priority: 2})
 	c.run(5 * duration)
 	if got := c.holder(vip); got != "m1" {
 		t.Errorf("%s holds the lease, want m1 to stay", got)
@@ -48,17 +48,17 @@ func TestReleaseGoesToTheBest(t *testing.T) {
 	for _, want := range []string{"m3", "m4", "m5", "m2"} {
 		c.run(duration)
 		holder := c.holder(vip)
-		c.resign(holder, vip)
+		c.stepDown(holder, vip)
 		took := c.await(duration, "a successor", func() bool { return c.holder(vip) != "" })
 		if got := c.holder(vip); got != want {
-			t.Errorf("%s resigned, %s holds the lease, want %s", holder, got, want)
+			t.Errorf("%s stepped down, %s holds the lease, want %s", holder, got, want)
 		}
 		if took > 8*step {
 			t.Errorf("%s took %v", want, took)
 		}
 	}
 	c.run(duration)
-	c.resign("m2", vip)
+	c.stepDown("m2", vip)
 	c.run(2 * duration)
 	if s := c.nodes["m1"].Status(c.now).Leases[0]; s.Holder != "" || !strings.Contains(s.Why, "no member stands") {
 		t.Errorf("nobody stands, and the status says %+v", s)
@@ -71,16 +71,16 @@ func TestPreempts(t *testing.T) {
 	first := c.awaitHolder(2 * duration)
 	c.run(2 * duration)
 	better := c.others(first)[0]
-	c.nodes[better].Stand(c.now, lease.Candidacy{Lease: vip, Priority: 5, Preempt: true})
+	c.nodes[better].Campaign(c.now, lease.Candidacy{Lease: vip, Priority: 5, Preempt: true})
 	took := c.await(3*duration, "preempted", func() bool { return c.holder(vip) == better })
 	if took < duration {
 		t.Errorf("preempted after %v, want the candidate to be steady for %v", took, duration)
 	}
-	y := slices.IndexFunc(c.nodes[first].events, func(e lease.Event) bool { _, is := e.(lease.Yield); return is })
-	if y < 0 || c.nodes[first].events[y].(lease.Yield).To != better {
+	y := slices.IndexFunc(c.nodes[first].events, func(e lease.Event) bool { _, is := e.(lease.Transfer); return is })
+	if y < 0 || c.nodes[first].events[y].(lease.Transfer).To != better {
 		t.Errorf("%s was not asked to yield to %s: %+v", first, better, c.nodes[first].events)
 	}
-	c.nodes[first].Stand(c.now, lease.Candidacy{Lease: vip, Priority: 1, Preempt: true})
+	c.nodes[first].Campaign(c.now, lease.Candidacy{Lease: vip, Priority: 1, Preempt: true})
 	c.run(5 * duration)
 	if got := c.holder(vip); got != better {
 		t.Errorf("%s holds the lease, want %s", got, better)
@@ -91,7 +91,7 @@ func TestWithoutPreemptTheHolderStays(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
 	c.priorities(false, 1, 1, 1)
 	first := c.awaitHolder(2 * duration)
-	c.nodes[c.others(first)[0]].Stand(c.now, lease.Candidacy{Lease: vip, Priority: 5})
+	c.nodes[c.others(first)[0]].Campaign(c.now, lease.Candidacy{Lease: vip, Priority: 5})
 	c.run(5 * duration)
 	if got := c.holder(vip); got != first {
 		t.Errorf("%s holds the lease, want %s", got, first)
@@ -106,7 +106,7 @@ func TestSpreads(t *testing.T) {
 	for i := range 90 {
 		names = append(names, "vip-"+string(rune('a'+i%26))+string(rune('a'+i/26)))
 	}
-	c.stand(names...)
+	c.campaign(names...)
 	c.run(2 * duration)
 	count := map[string]int{}
 	for _, name := range names {
@@ -125,10 +125,10 @@ func TestQuorumNone(t *testing.T) {
 	c := newCluster(t)
 	c.electorate = electorate.Electorate{Members: []string{"m1", "m2"}, Duration: duration, Quorum: electorate.None}
 	c.start("m1", c.electorate)
-	c.stand(vip)
+	c.campaign(vip)
 	c.awaitHolder(2 * duration)
 
-	c.start("m2", c.electorate).Stand(c.now, lease.Candidacy{Lease: vip, Priority: 1})
+	c.start("m2", c.electorate).Campaign(c.now, lease.Candidacy{Lease: vip, Priority: 1})
 	c.run(5 * duration)
 	if got := c.holder(vip); got != "m1" {
 		t.Fatalf("%q holds the lease, want m1 to stay", got)

@@ -37,7 +37,7 @@ func TestOneHolder(t *testing.T) {
 			}
 			return []int{1 + random(4)}
 		}
-		c.stand(vip)
+		c.campaign(vip)
 		name := func() string { return rapid.SampledFrom(names).Draw(rt, "member") }
 		wait := func() {
 			c.run(time.Duration(rapid.SampledFrom([]int{1, 5, 50, 150, 250, 600, 900}).Draw(rt, "ms")) * time.Millisecond)
@@ -46,20 +46,20 @@ func TestOneHolder(t *testing.T) {
 		maps.Copy(actions, map[string]func(*rapid.T){
 			"wait": func(rt *rapid.T) { wait() },
 			"restart": func(rt *rapid.T) {
-				c.start(name(), c.electorate).Stand(c.now, lease.Candidacy{Lease: vip})
+				c.start(name(), c.electorate).Campaign(c.now, lease.Candidacy{Lease: vip})
 				wait()
 			},
 			"resign": func(rt *rapid.T) {
 				n := c.nodes[name()]
 				if !n.paused {
-					c.resign(n.name, vip)
+					c.stepDown(n.name, vip)
 				}
 				wait()
 			},
 			"stand": func(rt *rapid.T) {
 				n := c.nodes[name()]
 				if !n.paused {
-					n.Stand(c.now, lease.Candidacy{Lease: vip, Priority: random(3), Preempt: random(2) == 0})
+					n.Campaign(c.now, lease.Candidacy{Lease: vip, Priority: random(3), Preempt: random(2) == 0})
 					n.yield = true
 				}
 				wait()
@@ -72,7 +72,7 @@ func TestOneHolder(t *testing.T) {
 			n.paused = false
 		}
 		c.run(step)
-		c.stand(vip)
+		c.campaign(vip)
 		c.awaitHolder(3 * duration)
 		c.run(3 * duration)
 		if c.holder(vip) == "" {

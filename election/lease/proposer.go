@@ -26,10 +26,10 @@ const (
 // algorithm", proposer). Only a candidate that stands bids.
 type candidate struct {
 	Candidacy
-	standing bool
-	since    time.Time // it stands
-	resigned time.Time
-	heir     string // whom it then named, if it held the lease
+	campaigning bool
+	since       time.Time // it stands
+	steppedDown time.Time
+	appointed   string // whom it then named, if it held the lease
 
 	phase   phase
 	ballot  ballot
@@ -42,13 +42,13 @@ type candidate struct {
 	refusals []refusal
 	outbid   bool
 
-	until   time.Time // the lease is held, zero if not
-	giveUp  time.Time // when it is lost unless renewed
-	renewed time.Time // last, by a round that began then
-	lost    string    // why it was, since this member stands or held it last
-	epoch   uint64    // counter of the ballot that first got it
-	gained  time.Time
-	yields  string // whom the caller was asked to yield to
+	until      time.Time // the lease is held, zero if not
+	giveUp     time.Time // when it is lost unless renewed
+	renewed    time.Time // last, by a round that began then
+	lost       string    // why it was, since this member stands or held it last
+	epoch      uint64    // counter of the ballot that first got it
+	gained     time.Time
+	transferTo string // whom the caller was asked to yield to
 
 	after    time.Time // no bid before
 	attempts int       // that failed since the lease was last held by anybody
@@ -127,7 +127,7 @@ func (m *Machine) answer(p *peer, it message.Item) {
 	}
 	v := vote{granted: it.Kind != message.Refuse}
 	if !v.granted {
-		if !m.see(it.Promised) {
+		if !m.noteCounter(it.Promised) {
 			return
 		}
 		v.promised, v.remaining = it.Promised, min(max(it.Remaining, 0), 2*electorate.MaxDuration)
@@ -223,7 +223,7 @@ func (m *Machine) grant(l *lease) {
 	first := !l.holds()
 	l.until, l.giveUp = later(l.until, until), later(l.giveUp, giveUp)
 	if first {
-		l.epoch, l.gained, l.yields = l.ballot.counter, m.now, ""
+		l.epoch, l.gained, l.transferTo = l.ballot.counter, m.now, ""
 		m.announce(l)
 	}
 	m.wake(l.begun.Add(d / 4))
@@ -253,7 +253,7 @@ func (m *Machine) drop(l *lease, successor string) {
 	if l.phase == proposing || l.phase == granted || l.holds() {
 		l.acceptor.release(m.now, l.ballot, successor)
 		for _, p := range m.peers {
-			if !p.observer || p.stands[l.id] != nil {
+			if !p.observer || p.byLease[l.id] != nil {
 				m.send(p, message.Item{Kind: message.Release, Lease: l.id, Counter: l.ballot.counter, To: successor})
 			}
 		}

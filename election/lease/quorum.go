@@ -3,27 +3,27 @@ package lease
 import "github.com/herald-vip/herald/election/electorate"
 
 func (m *Machine) elected(votes []string) bool {
-	return m.active().Elects(votes, m.within())
+	return m.active().Elects(votes, m.participants())
 }
 
 // within lists the members whose votes quorum None wants: those that are heard
 // and do not abstain. It is nil for other electorates.
-func (m *Machine) within() []string {
+func (m *Machine) participants() []string {
 	if m.current().Quorum != electorate.None {
 		return nil
 	}
 	names := []string{m.self.member}
 	for _, p := range m.peers {
-		if p.incarnation != 0 && m.now.Sub(p.heard) < m.duration()*2/3 && !p.abstaining {
+		if p.incarnation != 0 && m.now.Sub(p.received) < m.duration()*2/3 && !p.abstaining {
 			names = append(names, p.name)
 		}
 	}
 	return names
 }
 
-// heardVoters lists the members of the electorate in force that might vote for this
+// reachableVoters lists the members of the electorate in force that might vote for this
 // one, this one included if it has a vote. Who has an older record is about to hear of this one.
-func (m *Machine) heardVoters() []string {
+func (m *Machine) reachableVoters() []string {
 	if !m.inForce() {
 		return nil
 	}
@@ -32,7 +32,7 @@ func (m *Machine) heardVoters() []string {
 		names = append(names, m.self.member)
 	}
 	for _, p := range m.peers {
-		if m.active().Has(p.name) && p.fresh(m.now, m.duration()) && p.number <= m.state.Record.Number && m.apart(p) == "" {
+		if m.active().Has(p.name) && p.fresh(m.now, m.duration()) && p.number <= m.state.Committed.Number && m.divergence(p) == "" {
 			names = append(names, p.name)
 		}
 	}
@@ -46,7 +46,7 @@ func (m *Machine) electable() bool {
 	case m.active().Quorum == electorate.None:
 		return m.voter()
 	}
-	return len(m.heardVoters()) >= m.active().Majority()
+	return len(m.reachableVoters()) >= m.active().Majority()
 }
 
 func (m *Machine) watchQuorum() {
@@ -54,7 +54,7 @@ func (m *Machine) watchQuorum() {
 	if could && !m.canWin {
 		m.canSince = m.now
 		if m.candidate() {
-			m.greetAll() // the candidacies count from now on
+			m.probeAll() // the candidacies count from now on
 		}
 	}
 	m.canWin = could

@@ -8,7 +8,7 @@ import (
 )
 
 // Receive takes a message from another member, which is an observer if neither the
-// record nor the wish has it. What comes from strangers, was meant for another process, was seen
+// record nor the desired has it. What comes from strangers, was meant for another process, was seen
 // before, or comes from a process that has been replaced is counted and ignored.
 func (m *Machine) Receive(now time.Time, msg message.Message) {
 	m.advance(now)
@@ -18,7 +18,7 @@ func (m *Machine) Receive(now time.Time, msg message.Message) {
 	}
 	p := m.peer(msg.From)
 	if p == nil {
-		p = m.welcome(msg.From)
+		p = m.addObserver(msg.From)
 	}
 	if p == nil {
 		m.ignored++
@@ -45,23 +45,23 @@ func (m *Machine) Receive(now time.Time, msg message.Message) {
 		return
 	}
 	if m.votes(m.self.member) && !m.votes(p.name) && !m.near(p) {
-		p.greet = true // an observer that wants votes has to hear who gives them
+		p.probe = true // an observer that wants votes has to hear who gives them
 	}
 	if !heard && m.active().Quorum == electorate.None {
-		p.greet = true // it may hold what this member holds, and this one needs its vote from now on
+		p.probe = true // it may hold what this member holds, and this one needs its vote from now on
 	}
-	p.heard = m.now
+	p.received = m.now
 	if msg.Sequence == p.window.Top {
 		if p.note(&msg) || !heard {
 			if msg.Electorate != nil && p.described == msg.Electorate {
-				m.learn(p, electorate.Record{Cluster: p.cluster, Number: p.number, Electorate: *p.described})
+				m.learn(p, electorate.Committed{Cluster: p.cluster, Number: p.number, Electorate: *p.described})
 			}
 			m.agree()
 			m.wake(m.now)
 		}
-		if !m.alike(p) && m.now.Sub(p.introduced) >= d/12 { // it is to know of this record, or to tell of its own
+		if !m.agrees(p) && m.now.Sub(p.introduced) >= d/12 { // it is to know of this record, or to tell of its own
 			p.introduced = m.now
-			p.greet = true
+			p.probe = true
 		}
 	}
 	if msg.Change != nil {
@@ -74,12 +74,12 @@ func (m *Machine) Receive(now time.Time, msg message.Message) {
 
 func (m *Machine) receiveItem(p *peer, msg *message.Message, it message.Item) {
 	switch {
-	case it.Kind == message.Stand:
-		m.receiveStand(p, msg, it)
+	case it.Kind == message.Campaign:
+		m.receiveCampaign(p, msg, it)
 	case it.Kind == message.Unchanged:
 		m.receiveUnchanged(p, msg, it.Lease)
 	case it.Kind == message.Repeat:
-		p.told, p.greet = false, true
+		p.told, p.probe = false, true
 	case msg.Receiver == message.Identity(m.self.member, 0):
 		m.ignored++ // not before both know which process the other is
 	case it.Kind == message.Prepare || it.Kind == message.Propose:
@@ -91,14 +91,14 @@ func (m *Machine) receiveItem(p *peer, msg *message.Message, it message.Item) {
 	}
 }
 
-func (m *Machine) receiveStand(p *peer, msg *message.Message, it message.Item) {
-	before := p.stands[it.Lease]
-	if !p.standings.note(m.now, m.duration(), msg.Sequence, it) {
+func (m *Machine) receiveCampaign(p *peer, msg *message.Message, it message.Item) {
+	before := p.byLease[it.Lease]
+	if !p.peerCandidacies.note(m.now, m.duration(), msg.Sequence, it) {
 		return
 	}
-	l, s := m.leases[it.Lease], p.stands[it.Lease]
+	l, s := m.leases[it.Lease], p.byLease[it.Lease]
 	if before == nil && s != nil && !(m.votes(m.self.member) && m.votes(p.name)) {
-		p.greet = true // it may not have heard of us for a while
+		p.probe = true // it may not have heard of us for a while
 	}
 	if l != nil && s != nil {
 		m.considerRival(l, p, s)
@@ -111,7 +111,7 @@ func (m *Machine) receiveUnchanged(p *peer, msg *message.Message, digest uint64)
 	switch {
 	case msg.Sequence != p.window.Top: // there is newer news
 	case p.confirm(m.now, d, msg.Sequence, digest):
-		for id, s := range p.stands {
+		for id, s := range p.byLease {
 			if l := m.leases[id]; l != nil && s.epoch != 0 {
 				m.considerRival(l, p, s)
 			}
@@ -124,30 +124,30 @@ func (m *Machine) receiveUnchanged(p *peer, msg *message.Message, digest uint64)
 
 // considerRival considers a peer's candidacy for a lease that this member stands for, too. A
 // member that grants nothing learns what those know who do: who says so holds it.
-func (m *Machine) considerRival(l *lease, p *peer, s *stand) {
+func (m *Machine) considerRival(l *lease, p *peer, s *peerCandidacy) {
 	if l.candidate == nil {
 		return
 	}
 	if s.epoch != 0 && m.observer() {
-		l.see(m.now, ballot{s.epoch, owner{p.name, p.incarnation}}, m.duration())
+		l.noteHolder(m.now, ballot{s.epoch, owner{p.name, p.incarnation}}, m.duration())
 	}
 	m.endSecondHolder(l, p, s)
 }
 
-// sameRecord reports whether the sender of a message had the record of this member when it sent that.
-func (m *Machine) sameRecord(msg *message.Message) bool {
-	mine := m.state.Record
+// sameCommitted reports whether the sender of a message had the record of this member when it sent that.
+func (m *Machine) sameCommitted(msg *message.Message) bool {
+	mine := m.state.Committed
 	return msg.Number == mine.Number && msg.Cluster == mine.Cluster && msg.Active == m.digest
 }
 
 // mayServe reports whether this member votes for the sender of a message: only those win
 // votes that have the same record.
 func (m *Machine) mayServe(p *peer, msg *message.Message) bool {
-	return m.voter() && m.sameRecord(msg) && (m.active().Quorum == electorate.Majority || m.active().Has(p.name))
+	return m.voter() && m.sameCommitted(msg) && (m.active().Quorum == electorate.Majority || m.active().Has(p.name))
 }
 
 func (m *Machine) vote(p *peer, msg *message.Message, it message.Item) {
-	if !m.see(it.Counter) {
+	if !m.noteCounter(it.Counter) {
 		m.ignored++
 		return
 	}
@@ -182,7 +182,7 @@ func (m *Machine) vote(p *peer, msg *message.Message, it message.Item) {
 
 func (m *Machine) receiveRelease(p *peer, it message.Item) {
 	l := m.leases[it.Lease]
-	if l == nil || !m.see(it.Counter) {
+	if l == nil || !m.noteCounter(it.Counter) {
 		return
 	}
 	l.release(m.now, ballot{it.Counter, owner{p.name, p.incarnation}}, it.To)

@@ -15,10 +15,10 @@ func (m *Machine) send(p *peer, it message.Item) {
 	}
 }
 
-func (m *Machine) greetAll() {
-	m.helloAt = m.now.Add(m.duration() / 3)
+func (m *Machine) probeAll() {
+	m.keepaliveAt = m.now.Add(m.duration() / 3)
 	for _, p := range m.peers {
-		p.greet = true
+		p.probe = true
 	}
 }
 
@@ -29,9 +29,9 @@ func (m *Machine) announce(l *lease) {
 		switch {
 		case p.incarnation == 0:
 		case p.observer:
-			p.late = m.appendStand(p.late, l)
+			p.late = m.appendCandidacy(p.late, l)
 		default:
-			p.queue = m.appendStand(p.queue, l)
+			p.queue = m.appendCandidacy(p.queue, l)
 		}
 	}
 	if m.lateAt.IsZero() {
@@ -54,15 +54,15 @@ func (m *Machine) sendLate() {
 	}
 }
 
-// appendStands describes all of this member's candidacies to a peer, by their digest
+// appendCandidacies describes all of this member's candidacies to a peer, by their digest
 // if it was told of them one by one.
-func (m *Machine) appendStands(items []message.Item, p *peer) []message.Item {
+func (m *Machine) appendCandidacies(items []message.Item, p *peer) []message.Item {
 	digest := uint64(0)
 	for _, l := range m.own {
-		if !p.told || !l.standing {
-			items = m.appendStand(items, l)
+		if !p.told || !l.campaigning {
+			items = m.appendCandidacy(items, l)
 		}
-		if l.standing && (m.canWin || l.holds()) {
+		if l.campaigning && (m.canWin || l.holds()) {
 			digest ^= sum(l.id, l.Priority, l.Preempt, l.epoch)
 		}
 	}
@@ -73,20 +73,20 @@ func (m *Machine) appendStands(items []message.Item, p *peer) []message.Item {
 	return items
 }
 
-// appendStand describes this member's candidacy. One that has ended is told of
+// appendCandidacy describes this member's candidacy. One that has ended is told of
 // for one Duration, and the release with it: messages get lost.
-func (m *Machine) appendStand(items []message.Item, l *lease) []message.Item {
+func (m *Machine) appendCandidacy(items []message.Item, l *lease) []message.Item {
 	switch {
-	case l.standing:
+	case l.campaigning:
 		return append(items, message.Item{
-			Kind: message.Stand, Lease: l.id, Priority: l.Priority, Preempt: l.Preempt, Standing: m.canWin || l.holds(), Epoch: l.epoch,
+			Kind: message.Campaign, Lease: l.id, Priority: l.Priority, Preempt: l.Preempt, Campaigning: m.canWin || l.holds(), Epoch: l.epoch,
 		})
-	case l.resigned.IsZero() || m.now.Sub(l.resigned) >= m.duration():
+	case l.steppedDown.IsZero() || m.now.Sub(l.steppedDown) >= m.duration():
 		return items
 	case l.ballot.counter != 0:
-		items = append(items, message.Item{Kind: message.Release, Lease: l.id, Counter: l.ballot.counter, To: l.heir})
+		items = append(items, message.Item{Kind: message.Release, Lease: l.id, Counter: l.ballot.counter, To: l.appointed})
 	}
-	return append(items, message.Item{Kind: message.Stand, Lease: l.id})
+	return append(items, message.Item{Kind: message.Campaign, Lease: l.id})
 }
 
 // Take returns what is to be sent and what has changed, since the last Take. Act
@@ -104,14 +104,14 @@ func (m *Machine) Take() ([]message.Outgoing, []Event) {
 // pack turns what is to be said to a peer into messages.
 func (m *Machine) pack(out []message.Outgoing, p *peer) []message.Outgoing {
 	items := p.queue
-	if p.greet || len(items) > 0 {
+	if p.probe || len(items) > 0 {
 		items, p.late = append(p.late, items...), nil
 	}
 	var describe *electorate.Electorate
-	if !m.alike(p) {
+	if !m.agrees(p) {
 		p.change = nil // it is for those that have the same record
-		if p.introduce || p.greet {
-			describe = &m.file.Electorate // not the wish, which names nobody while this member asks
+		if p.introduce || p.probe {
+			describe = &m.configured.Electorate // not the desired, which names nobody while this member asks
 			if m.inForce() {
 				describe = m.active()
 			}
@@ -120,17 +120,17 @@ func (m *Machine) pack(out []message.Outgoing, p *peer) []message.Outgoing {
 	if p.introduce { // as to one of whom nothing is known: what we know may be wrong
 		out = m.emit(out, p, 0, describe, nil)
 	}
-	if p.greet {
-		items = m.appendStands(items, p)
+	if p.probe {
+		items = m.appendCandidacies(items, p)
 	}
-	if p.greet || len(items) > 0 || p.change != nil {
+	if p.probe || len(items) > 0 || p.change != nil {
 		receiver := uint64(0)
 		if p.incarnation != 0 {
 			receiver = message.Identity(p.name, p.incarnation)
 		}
 		out = m.emit(out, p, receiver, describe, items)
 	}
-	p.queue, p.greet, p.introduce, p.change = nil, false, false, nil
+	p.queue, p.probe, p.introduce, p.change = nil, false, false, nil
 	return out
 }
 
@@ -140,7 +140,7 @@ func (m *Machine) emit(out []message.Outgoing, p *peer, receiver uint64, describ
 		p.sequence++
 		msg := message.Message{
 			From: m.self.member, Incarnation: m.self.incarnation, Receiver: cmp.Or(receiver, message.Identity(p.name, 0)), Sequence: p.sequence,
-			Cluster: m.state.Record.Cluster, Number: m.state.Record.Number, Active: m.digest, Wish: m.wish.digest,
+			Cluster: m.state.Committed.Cluster, Number: m.state.Committed.Number, Active: m.digest, Desired: m.desired.digest,
 			Abstaining: m.abstaining(), Electorate: describe,
 		}
 		if receiver != 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/herald-vip/herald/internal/wake"
 )
 
-// Candidacy is the wish to hold a lease.
+// Candidacy is the desired to hold a lease.
 type Candidacy struct {
 	Lease    string // name
 	Priority int    // the greater is preferred
@@ -24,12 +24,12 @@ type Machine struct {
 	next    time.Time // nothing is due before; zero: nothing at all
 	started time.Time
 
-	file    wish  // what the caller configured
-	open    *Open // nil: the caller says who is to vote
-	wish    wish  // what the record is to become: of a list, file
-	state   State // with the record in force
-	digest  uint64
-	unsaved bool // state has changed
+	configured desired // what the caller configured
+	open       *Open   // nil: the caller says who is to vote
+	desired    desired // what the record is to become: of a list, file
+	state      State   // with the record in force
+	digest     uint64
+	unsaved    bool // state has changed
 	// abstain is when this member begins to vote, and settled when no vote of it
 	// serves a candidate of a record before the one in force any more.
 	abstain, settled time.Time
@@ -40,14 +40,14 @@ type Machine struct {
 	highestAttempt   uint64 // counter seen
 
 	known        map[string]*peer // all that ever were peers, except observers that were forgotten
-	peers        []*peer          // members of the record and of the wish but this one, and observers, sorted
+	peers        []*peer          // members of the record and of the desired but this one, and observers, sorted
 	lingering    bool             // some do not know yet that they are members no more
 	maxObservers int
 	forgotten    uint64    // the greatest sequence number of a message to a forgotten observer
 	canWin       bool      // enough members are heard
 	canSince     time.Time // since when
-	helloAt      time.Time // when peers are told everything again
-	hellos       uint64
+	keepaliveAt  time.Time // when peers are told everything again
+	keepalives   uint64
 	lateAt       time.Time // when what waits is sent, zero: nothing waits
 
 	leases  map[uint64]*lease
@@ -102,7 +102,7 @@ func (m *Machine) current() *electorate.Electorate {
 	if m.inForce() {
 		return m.active()
 	}
-	return &m.wish.Electorate
+	return &m.desired.Electorate
 }
 
 func (m *Machine) peer(name string) *peer {
@@ -113,7 +113,7 @@ func (m *Machine) peer(name string) *peer {
 }
 
 // see takes note of a ballot's counter, unless it is absurd.
-func (m *Machine) see(counter uint64) bool {
+func (m *Machine) noteCounter(counter uint64) bool {
 	if counter > m.highest+maxJump {
 		return false
 	}
@@ -125,13 +125,13 @@ func (m *Machine) see(counter uint64) bool {
 func (m *Machine) observer() bool { return !m.votes(m.self.member) }
 
 // votes reports whether a member has a vote, or is to have one.
-func (m *Machine) votes(name string) bool { return m.active().Has(name) || m.wish.Has(name) }
+func (m *Machine) votes(name string) bool { return m.active().Has(name) || m.desired.Has(name) }
 
-func (m *Machine) candidate() bool { return slices.ContainsFunc(m.own, m.stands) }
+func (m *Machine) candidate() bool { return slices.ContainsFunc(m.own, m.campaigns) }
 
 // stands reports whether this member is a candidate, or was until lately.
-func (m *Machine) stands(l *lease) bool {
-	return l.standing || !l.resigned.IsZero() && m.now.Sub(l.resigned) < m.duration()
+func (m *Machine) campaigns(l *lease) bool {
+	return l.campaigning || !l.steppedDown.IsZero() && m.now.Sub(l.steppedDown) < m.duration()
 }
 
 // near reports whether a peer is to hear of this member often: both vote, both stand
@@ -141,11 +141,11 @@ func (m *Machine) near(p *peer) bool {
 	case mine && its:
 		return true
 	case mine:
-		return len(p.stands) > 0
+		return len(p.byLease) > 0
 	case its:
 		return m.candidate()
 	}
-	return slices.ContainsFunc(m.own, func(l *lease) bool { return m.stands(l) && p.stands[l.id] != nil })
+	return slices.ContainsFunc(m.own, func(l *lease) bool { return m.campaigns(l) && p.byLease[l.id] != nil })
 }
 
 func (m *Machine) abstaining() bool { return m.now.Before(m.abstain) }

@@ -15,7 +15,7 @@ type Status struct {
 	Incarnation uint64
 	Number      uint64                 // of the record, 0: none is in force
 	Active      *electorate.Electorate // that of the record, nil while there is none
-	Wish        *electorate.Electorate // what this member is configured with, if it is to become the next or the first; else nil
+	Desired     *electorate.Electorate // what this member is configured with, if it is to become the next or the first; else nil
 	Problem     string                 // why this member neither votes nor bids, or has no vote yet; empty if all is well
 	Lag         string                 // that this member, which has no vote, was configured with another electorate than the voters use; else empty
 	Leases      []LeaseStatus
@@ -25,22 +25,22 @@ type Status struct {
 
 // LeaseStatus is the state of one lease, as far as this member knows.
 type LeaseStatus struct {
-	Lease    string
-	Holder   string    // empty: nobody that we know of
-	Epoch    uint64    // of the holder, 0 if unknown
-	Until    time.Time // when the lease ends unless it is renewed, on this member's clock; zero if unknown
-	Votes    []string  // who granted this member's last renewal; for the holder only
-	Needed   int       // votes that grant the lease
-	Standing bool      // this member is a candidate
-	Why      string    // why there is no holder, empty if there is one
-	Lost     string    // why this member, which stands and held it last, lost it; else empty
+	Lease       string
+	Holder      string    // empty: nobody that we know of
+	Epoch       uint64    // of the holder, 0 if unknown
+	Until       time.Time // when the lease ends unless it is renewed, on this member's clock; zero if unknown
+	Votes       []string  // who granted this member's last renewal; for the holder only
+	Needed      int       // votes that grant the lease
+	Campaigning bool      // this member is a candidate
+	Why         string    // why there is no holder, empty if there is one
+	Lost        string    // why this member, which stands and held it last, lost it; else empty
 }
 
 // Replaced reports whether a member is silent and another one is at its address, or of its node's name.
 func (s Status) Replaced(m MemberStatus) bool {
 	return m.Problem != "" && slices.ContainsFunc(s.Members, func(o MemberStatus) bool {
 		same := o.Name == m.Name || electorate.Address(o.Member) == electorate.Address(m.Member)
-		return o.Member != m.Member && same && o.Heard.After(m.Heard)
+		return o.Member != m.Member && same && o.Received.After(m.Received)
 	})
 }
 
@@ -59,28 +59,28 @@ func (s LeaseStatus) Reason() string {
 type MemberStatus struct {
 	Name        string
 	Member      string    // with its address, as the electorate has it
-	Voter       bool      // it has a vote in the electorate in force, or in the wish while there is none
-	Heard       time.Time // last, zero: never
+	Voter       bool      // it has a vote in the electorate in force, or in the desired while there is none
+	Received    time.Time // last, zero: never
 	Incarnation uint64    // 0 if never heard
-	Wish        uint64    // digest of the electorate that it is configured with
+	Desired     uint64    // digest of the electorate that it is configured with
 	Problem     string    // why it does not count: silent, or of another electorate; empty if it does
-	Apart       bool      // it is heard, and of another electorate
+	Divergent   bool      // it is heard, and of another electorate
 }
 
 // Status describes the machine.
 func (m *Machine) Status(now time.Time) Status {
 	m.advance(now)
 	s := Status{
-		Self: electorate.Name(m.self.member), Incarnation: m.self.incarnation, Number: m.state.Record.Number,
+		Self: electorate.Name(m.self.member), Incarnation: m.self.incarnation, Number: m.state.Committed.Number,
 		Problem: m.problem, Lag: m.lag(), Ignored: m.ignored,
 	}
-	s.Active, s.Wish = m.Electorates()
+	s.Active, s.Desired = m.Electorates()
 	switch {
 	case s.Problem != "":
 	case m.observer() && !m.inForce() && m.open != nil:
 		s.Problem = "no voter has been heard yet: see that one is up at election.join"
 	case m.observer() && !m.inForce():
-		s.Problem = "no voter has been heard yet: of " + strings.Join(electorate.Names(m.wish.Members), ", ")
+		s.Problem = "no voter has been heard yet: of " + strings.Join(electorate.Names(m.desired.Members), ", ")
 	case m.observer():
 	case m.inForce() && !m.voter():
 		s.Problem = fmt.Sprintf("this member is not in the electorate in force, %s", m.active())
@@ -88,12 +88,12 @@ func (m *Machine) Status(now time.Time) Status {
 	for _, l := range m.own {
 		s.Leases = append(s.Leases, m.leaseStatus(l))
 	}
-	s.Members = m.members()
+	s.Members = m.Members(now)
 	return s
 }
 
-// Electorates are the one in force and the wish for another, nil if there is none.
-func (m *Machine) Electorates() (active, wish *electorate.Electorate) {
+// Electorates are the one in force and the desired for another, nil if there is none.
+func (m *Machine) Electorates() (active, desired *electorate.Electorate) {
 	clone := func(e electorate.Electorate) *electorate.Electorate {
 		e.Members = slices.Clone(e.Members)
 		return &e
@@ -101,22 +101,18 @@ func (m *Machine) Electorates() (active, wish *electorate.Electorate) {
 	if m.inForce() {
 		active = clone(*m.active())
 	}
-	if m.wish.digest != m.digest && !(m.inForce() && m.observer()) {
-		wish = clone(m.wish.Electorate)
+	if m.desired.digest != m.digest && !(m.inForce() && m.observer()) {
+		desired = clone(m.desired.Electorate)
 	}
-	return active, wish
+	return active, desired
 }
 
 // Members describes the members alone, as Status does.
 func (m *Machine) Members(now time.Time) []MemberStatus {
 	m.advance(now)
-	return m.members()
-}
-
-func (m *Machine) members() []MemberStatus {
 	all := []MemberStatus{{
-		Name: electorate.Name(m.self.member), Member: m.self.member, Voter: m.current().Has(m.self.member), Heard: m.now, Incarnation: m.self.incarnation,
-		Wish: m.wish.digest,
+		Name: electorate.Name(m.self.member), Member: m.self.member, Voter: m.current().Has(m.self.member), Received: m.now, Incarnation: m.self.incarnation,
+		Desired: m.desired.digest,
 	}}
 	for _, p := range m.peers {
 		all = append(all, m.memberStatus(p))
@@ -131,16 +127,16 @@ func (m *Machine) Lease(now time.Time, name string) LeaseStatus {
 	if l := m.leases[ID(name)]; l != nil && l.candidate != nil && l.Lease == name {
 		return m.leaseStatus(l)
 	}
-	return LeaseStatus{Lease: name, Needed: m.current().Needed(m.within()), Why: m.why(false)}
+	return LeaseStatus{Lease: name, Needed: m.current().Needed(m.participants()), Why: m.why(false)}
 }
 
 func (m *Machine) leaseStatus(l *lease) LeaseStatus {
 	s := LeaseStatus{
-		Lease: l.Lease, Standing: l.standing, Lost: l.lost, Needed: m.current().Needed(m.within()),
+		Lease: l.Lease, Campaigning: l.campaigning, Lost: l.lost, Needed: m.current().Needed(m.participants()),
 	}
-	standing := l.standing
-	m.rivals(l, func(p *peer, c *stand) {
-		standing = true
+	campaigning := l.campaigning
+	m.rivals(l, func(p *peer, c *peerCandidacy) {
+		campaigning = true
 		if c.epoch > s.Epoch {
 			s.Holder, s.Epoch = electorate.Name(p.name), c.epoch
 		}
@@ -158,13 +154,13 @@ func (m *Machine) leaseStatus(l *lease) LeaseStatus {
 		}
 	}
 	if s.Holder == "" {
-		s.Why = m.why(standing)
+		s.Why = m.why(campaigning)
 	}
 	return s
 }
 
-func (m *Machine) why(standing bool) string {
-	heard := m.heardVoters()
+func (m *Machine) why(campaigning bool) string {
+	heard := m.reachableVoters()
 	switch {
 	case !m.inForce() && m.observer():
 		return "no voter has been heard yet"
@@ -174,7 +170,7 @@ func (m *Machine) why(standing bool) string {
 		return "without a quorum only those hold leases that have a vote"
 	case m.active().Quorum == electorate.Majority && len(heard) < m.active().Majority():
 		return fmt.Sprintf("no quorum: of %d members %d are heard, and %d needed", len(m.active().Members), len(heard), m.active().Majority())
-	case !standing:
+	case !campaigning:
 		return "no member stands for it: none is healthy, or all are drained"
 	case m.abstaining() && m.voter():
 		return fmt.Sprintf("started lately: no vote from here for %v", m.abstain.Sub(m.now).Round(time.Millisecond))
@@ -184,18 +180,18 @@ func (m *Machine) why(standing bool) string {
 
 func (m *Machine) memberStatus(p *peer) MemberStatus {
 	s := MemberStatus{
-		Name: electorate.Name(p.name), Member: p.name, Voter: m.current().Has(p.name), Heard: p.heard, Incarnation: p.incarnation,
-		Wish: p.wish,
+		Name: electorate.Name(p.name), Member: p.name, Voter: m.current().Has(p.name), Received: p.received, Incarnation: p.incarnation,
+		Desired: p.desired,
 	}
 	switch {
-	case !m.near(p) && m.now.Sub(p.present()) < farHellos*m.duration(): // it need not speak often
+	case !m.near(p) && m.now.Sub(p.present()) < farKeepalives*m.duration(): // it need not speak often
 	case p.incarnation == 0:
 		s.Problem = "never heard"
 	case !p.fresh(m.now, m.duration()):
-		s.Problem = fmt.Sprintf("silent for %v", m.now.Sub(p.heard).Round(time.Millisecond))
+		s.Problem = fmt.Sprintf("silent for %v", m.now.Sub(p.received).Round(time.Millisecond))
 	default:
-		s.Problem = m.apart(p)
-		s.Apart = s.Problem != ""
+		s.Problem = m.divergence(p)
+		s.Divergent = s.Problem != ""
 	}
 	return s
 }

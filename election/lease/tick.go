@@ -20,10 +20,10 @@ func (m *Machine) Tick(now time.Time) {
 	m.next = time.Time{}
 	m.agree()
 	m.watchQuorum()
-	if !m.now.Before(m.helloAt) {
-		m.hello()
+	if !m.now.Before(m.keepaliveAt) {
+		m.keepalive()
 	}
-	m.wake(m.helloAt)
+	m.wake(m.keepaliveAt)
 	m.sendLate()
 	if m.now.Before(m.abstain) {
 		m.wake(m.abstain)
@@ -43,19 +43,19 @@ func (m *Machine) Tick(now time.Time) {
 // hello tells the peers everything, which is due every third of a Duration, and
 // does what is worth a look as often. Those who have nothing to tell each other do so
 // less often.
-func (m *Machine) hello() {
-	m.helloAt = m.now.Add(m.duration() / 3)
-	m.hellos++
-	if m.makeWish() || m.lingering {
+func (m *Machine) keepalive() {
+	m.keepaliveAt = m.now.Add(m.duration() / 3)
+	m.keepalives++
+	if m.updateDesired() || m.lingering {
 		m.updatePeers()
 		m.wake(m.now)
 	}
 	for _, p := range m.peers {
-		p.greet = p.greet || m.hellos%farHellos == 1 || m.near(p)
+		p.probe = p.probe || m.keepalives%farKeepalives == 1 || m.near(p)
 	}
 	m.forgetIdle()
 	for _, l := range m.own {
-		m.considerYield(l)
+		m.considerTransfer(l)
 	}
 }
 
@@ -75,7 +75,7 @@ func (m *Machine) tickLease(l *lease, renewing bool) {
 	}
 	switch {
 	case l.phase == idle:
-		if l.standing && m.canWin {
+		if l.campaigning && m.canWin {
 			m.awaitTurn(l)
 		}
 	case l.phase == granted:
@@ -133,8 +133,8 @@ func (m *Machine) forgetIdle() {
 		}
 	}
 	for _, p := range m.peers {
-		for id, s := range p.stands {
-			if m.now.Sub(p.last(s)) > farHellos*m.duration() {
+		for id, s := range p.byLease {
+			if m.now.Sub(p.last(s)) > farKeepalives*m.duration() {
 				p.drop(id)
 			}
 		}

@@ -22,18 +22,18 @@ const (
 // stands. Anyone who can encrypt can claim anything in it. Only Identity decides something: as which member this one is met, at its
 // own name and address.
 type Description struct {
-	Hardware []net.HardwareAddr
-	Standing int    // how many leases, up to 65,535
-	Identity string // of a member that its electorate knows by one, up to 31 bytes
+	Hardware  []net.HardwareAddr
+	Campaigns int    // how many leases, up to 65,535
+	Identity  string // of a member that its electorate knows by one, up to 31 bytes
 }
 
 // append encodes a description in up to limit bytes, with as many hardware addresses
 // as there is room for.
 //
-//	version(1) standing(2) { 128+length(1) identity }? { length(1) address }...
+//	version(1) campaigns(2) { 128+length(1) identity }? { length(1) address }...
 func (d Description) append(b []byte, limit int) []byte {
-	standing := min(d.Standing, 1<<16-1)
-	b = append(b, descriptionVersion, byte(standing>>8), byte(standing))
+	campaigns := min(d.Campaigns, 1<<16-1)
+	b = append(b, descriptionVersion, byte(campaigns>>8), byte(campaigns))
 	if d.Identity != "" && len(d.Identity) <= maxIdentity {
 		b = append(append(b, hasIdentity|byte(len(d.Identity))), d.Identity...)
 	}
@@ -56,7 +56,7 @@ func parseDescription(b []byte) (Description, error) {
 	if len(b) < 3 || b[0] != descriptionVersion {
 		return Description{}, errDescription
 	}
-	d := Description{Standing: int(b[1])<<8 | int(b[2])}
+	d := Description{Campaigns: int(b[1])<<8 | int(b[2])}
 	for b = b[3:]; len(b) > 0; {
 		n := int(b[0])
 		if id := n &^ hasIdentity; d.Identity == "" && d.Hardware == nil && n > hasIdentity && id <= maxIdentity && id < len(b) {

@@ -21,9 +21,9 @@ func mac(t testing.TB, s string) net.HardwareAddr {
 func TestDescriptionTravels(t *testing.T) {
 	for name, c := range map[string]Description{
 		"empty":      {},
-		"one":        {Hardware: []net.HardwareAddr{mac(t, "02:00:00:00:00:01")}, Standing: 3},
+		"one":        {Hardware: []net.HardwareAddr{mac(t, "02:00:00:00:00:01")}, Campaigns: 3},
 		"InfiniBand": {Hardware: []net.HardwareAddr{mac(t, strings.TrimSuffix(strings.Repeat("01:", 20), ":")), mac(t, "02:00:00:00:00:01")}},
-		"many":       {Standing: 65535},
+		"many":       {Campaigns: 65535},
 		"identity":   {Identity: "5f3a0c11", Hardware: []net.HardwareAddr{mac(t, "02:00:00:00:00:01")}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -43,19 +43,19 @@ func TestDescriptionFits(t *testing.T) {
 	for range 200 {
 		c.Hardware = append(c.Hardware, mac(t, "02:00:00:00:00:01"))
 	}
-	c.Standing = 1 << 20
+	c.Campaigns = 1 << 20
 	b := c.append(nil, memberlist.MetaMaxSize)
 	got, err := parseDescription(b)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(b) > memberlist.MetaMaxSize || len(got.Hardware) != (memberlist.MetaMaxSize-3)/7 || got.Standing != 65535 {
-		t.Fatalf("%d bytes with %d addresses, stands for %d", len(b), len(got.Hardware), got.Standing)
+	if len(b) > memberlist.MetaMaxSize || len(got.Hardware) != (memberlist.MetaMaxSize-3)/7 || got.Campaigns != 65535 {
+		t.Fatalf("%d bytes with %d addresses, stands for %d", len(b), len(got.Hardware), got.Campaigns)
 	}
 }
 
 func FuzzParseDescription(f *testing.F) {
-	f.Add(Description{Hardware: []net.HardwareAddr{mac(f, "02:00:00:00:00:01")}, Standing: 2}.append(nil, memberlist.MetaMaxSize))
+	f.Add(Description{Hardware: []net.HardwareAddr{mac(f, "02:00:00:00:00:01")}, Campaigns: 2}.append(nil, memberlist.MetaMaxSize))
 	f.Add([]byte{2, 0, 0})
 	f.Add([]byte{1, 0, 0, 6, 1})
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -40,10 +40,10 @@ type Members struct {
 	members   map[string]netip.AddrPort // as configured, with self
 	observers map[string]netip.AddrPort // those that are not, and have joined
 	seeds     map[string]netip.AddrPort // where to look for members, of an observer: as configured
-	seen      map[string]netip.AddrPort // all that memberlist holds for alive, and where
+	alive     map[string]netip.AddrPort // all that memberlist holds for alive, and where
 	described map[string]Description    // what each was seen with last, alive or not
 	streams   map[string]time.Time      // who answers by TCP when asked to join, and since when
-	hearing   map[string]bool           // who understands offers
+	capable   map[string]bool           // who understands offers
 	joining   map[string]bool           // who has joined since this was last asked, and
 	leaving   map[string]bool           // who has left by itself
 	own       Description               // this member's own
@@ -60,8 +60,8 @@ var (
 // channel gets a token when somebody joins or leaves.
 func New(self string, a *transport.Admission, receive func([]byte), changed ...chan struct{}) *Members {
 	return &Members{self: self, admission: a, receive: receive, changed: changed, observers: make(map[string]netip.AddrPort),
-		seen: make(map[string]netip.AddrPort), described: make(map[string]Description), streams: make(map[string]time.Time),
-		hearing: make(map[string]bool), joining: make(map[string]bool), leaving: make(map[string]bool)}
+		alive: make(map[string]netip.AddrPort), described: make(map[string]Description), streams: make(map[string]time.Time),
+		capable: make(map[string]bool), joining: make(map[string]bool), leaving: make(map[string]bool)}
 }
 
 // Configure makes these the members, beside those that have joined without being
@@ -76,7 +76,7 @@ func (r *Members) Configure(members, seeds map[string]netip.AddrPort) {
 		taken[at] = true
 	}
 	if r.admission.Open {
-		maps.Copy(r.observers, r.seen) // who has a vote no more goes on without
+		maps.Copy(r.observers, r.alive) // who has a vote no more goes on without
 	}
 	maps.DeleteFunc(r.observers, func(name string, at netip.AddrPort) bool { return members[name].IsValid() || taken[at] })
 	all := make(map[string]netip.AddrPort)
@@ -85,7 +85,7 @@ func (r *Members) Configure(members, seeds map[string]netip.AddrPort) {
 	}
 	maps.DeleteFunc(r.described, func(name string, _ Description) bool { return !all[name].IsValid() })
 	maps.DeleteFunc(r.streams, func(name string, _ time.Time) bool { return !all[name].IsValid() })
-	maps.DeleteFunc(r.hearing, func(name string, _ bool) bool { return !all[name].IsValid() })
+	maps.DeleteFunc(r.capable, func(name string, _ bool) bool { return !all[name].IsValid() })
 	r.admission.Replace(all, r.self)
 	for name, at := range seeds {
 		if !r.admission.Knows(at) {
@@ -100,7 +100,7 @@ func (r *Members) Retain(known map[string]bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before := len(r.observers)
-	maps.DeleteFunc(r.observers, func(name string, at netip.AddrPort) bool { return !known[name] && r.seen[name] != at })
+	maps.DeleteFunc(r.observers, func(name string, at netip.AddrPort) bool { return !known[name] && r.alive[name] != at })
 	return len(r.observers) < before
 }
 
@@ -110,7 +110,7 @@ func (r *Members) Observers() []string {
 	defer r.mu.Unlock()
 	var all []string
 	for name, at := range r.observers {
-		if r.seen[name] == at {
+		if r.alive[name] == at {
 			all = append(all, electorate.Member(name, at, r.described[name].Identity))
 		}
 	}
@@ -144,14 +144,14 @@ func (r *Members) at(member string) netip.AddrPort {
 func (r *Members) Alone() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.seen) == 0 || len(r.seen) == 1 && r.seen[r.self].IsValid()
+	return len(r.alive) == 0 || len(r.alive) == 1 && r.alive[r.self].IsValid()
 }
 
-// Standing is for how many leases this member stands.
-func (r *Members) Standing() int {
+// Campaigns is for how many leases this member stands.
+func (r *Members) Campaigns() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.own.Standing
+	return r.own.Campaigns
 }
 
 // Joined reports whether memberlist holds a member, as the electorate has it, for alive, where it should be.
@@ -160,7 +160,7 @@ func (r *Members) Joined(member string) bool {
 	defer r.mu.Unlock()
 	name := electorate.Name(member)
 	at := r.at(name)
-	return at.IsValid() && r.seen[name] == at && electorate.Member(name, at, r.described[name].Identity) == member
+	return at.IsValid() && r.alive[name] == at && electorate.Member(name, at, r.described[name].Identity) == member
 }
 
 // NoteAnswer notes at now whether a member answers by TCP when it is asked to join.
@@ -224,7 +224,7 @@ func (r *Members) NotifyAlive(n *memberlist.Node) error {
 	}
 	if n.DMax >= AdvertisementProtocol { // a release that has replaced another at once does not join anew
 		r.mu.Lock()
-		r.hearing[n.Name] = true
+		r.capable[n.Name] = true
 		r.mu.Unlock()
 	}
 	return nil
@@ -288,7 +288,7 @@ func (r *Members) check(name string, at netip.AddrPort) error {
 // NotifyJoin serves memberlist.EventDelegate.
 func (r *Members) NotifyJoin(n *memberlist.Node) {
 	r.mu.Lock()
-	r.hearing[n.Name] = n.DMax >= AdvertisementProtocol
+	r.capable[n.Name] = n.DMax >= AdvertisementProtocol
 	r.joining[n.Name] = true
 	delete(r.leaving, n.Name)
 	r.mu.Unlock()
@@ -301,7 +301,7 @@ func (r *Members) NotifyUpdate(n *memberlist.Node) { r.see(n) }
 // NotifyLeave serves memberlist.EventDelegate.
 func (r *Members) NotifyLeave(n *memberlist.Node) {
 	r.mu.Lock()
-	delete(r.seen, n.Name)
+	delete(r.alive, n.Name)
 	delete(r.joining, n.Name)
 	if n.State == memberlist.StateLeft {
 		r.leaving[n.Name] = true
@@ -322,7 +322,7 @@ func (r *Members) see(n *memberlist.Node) {
 	d, _ := parseDescription(n.Meta)
 	at := where(n)
 	r.mu.Lock()
-	r.seen[n.Name] = at
+	r.alive[n.Name] = at
 	r.described[n.Name] = d
 	if _, configured := r.members[n.Name]; !configured && r.admission.Open {
 		r.observers[n.Name] = at

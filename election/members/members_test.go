@@ -105,15 +105,15 @@ func TestSeeds(t *testing.T) {
 	if err := r.NotifyAlive(odd); err == nil {
 		t.Error("somebody else is where this node is")
 	}
-	if joined, left := r.TakeChanges(); len(joined) != 2 || len(left) > 0 || len(r.Listeners()) != 2 {
-		t.Errorf("%v have joined, %v left, %v listen", joined, left, r.Listeners())
+	if joined, left := r.TakeChanges(); len(joined) != 2 || len(left) > 0 || len(r.Recipients()) != 2 {
+		t.Errorf("%v have joined, %v left, %v listen", joined, left, r.Recipients())
 	}
 	other.State = memberlist.StateLeft
 	r.NotifyLeave(other)
 	moved.State = memberlist.StateDead
 	r.NotifyLeave(moved)
-	if joined, left := r.TakeChanges(); len(joined) > 0 || !slices.Equal(left, []string{"m9"}) || len(r.Listeners()) > 0 || !r.Alone() {
-		t.Errorf("%v have joined, %v left, %v listen", joined, left, r.Listeners())
+	if joined, left := r.TakeChanges(); len(joined) > 0 || !slices.Equal(left, []string{"m9"}) || len(r.Recipients()) > 0 || !r.Alone() {
+		t.Errorf("%v have joined, %v left, %v listen", joined, left, r.Recipients())
 	}
 	r.Configure(map[string]netip.AddrPort{"w1": ap("10.0.0.9:7946")}, trio())
 	if !r.admission.Knows(trio()["m1"]) || !r.admission.Knows(where(moved)) {

@@ -20,12 +20,12 @@ type Leases struct {
 
 // Stand implements [speaker.Leases].
 func (l *Leases) Stand(vip string, claim speaker.Flat) {
-	l.Election.Stand(lease.Candidacy{Lease: vip, Priority: claim.Priority, Preempt: claim.Preempt})
+	l.Election.Campaign(lease.Candidacy{Lease: vip, Priority: claim.Priority, Preempt: claim.Preempt})
 }
 
 // Resign implements [speaker.Leases].
 func (l *Leases) Resign(vip string) {
-	l.Election.Resign(vip)
+	l.Election.StepDown(vip)
 	l.yields.Delete(vip)
 }
 
@@ -49,7 +49,7 @@ func (l *Leases) Lease(vip string) speaker.Lease {
 // Granted implements [election.Handler], as the next two do: the speaker is told before they return. Until it
 // has acted on a loss, the election keeps others from having the lease. The speaker looks at the leases as
 // they are by then.
-func (l *Leases) Granted([]lease.Granted) { l.Speaker.LeasesChanged() }
+func (l *Leases) Granted() { l.Speaker.LeasesChanged() }
 
 // Lost implements [election.Handler].
 func (l *Leases) Lost(lost []lease.Lost) {
@@ -59,9 +59,9 @@ func (l *Leases) Lost(lost []lease.Lost) {
 	l.Speaker.LeasesChanged()
 }
 
-// Yield implements [election.Handler].
-func (l *Leases) Yield(y lease.Yield) {
-	l.yields.Store(y.Lease, fmt.Sprintf("handed over to %s: %s", y.To, y.Reason))
+// Transfer implements [election.Handler].
+func (l *Leases) Transfer(t lease.Transfer) {
+	l.yields.Store(t.Lease, fmt.Sprintf("handed over to %s: %s", t.To, t.Reason))
 	l.Speaker.LeasesChanged()
 }
 
@@ -71,10 +71,10 @@ type handler struct {
 	*Flat
 }
 
-// Met implements [election.Handler]: the nodes that are alive decide which of them stand.
-func (h handler) Met([]string) { h.Look() }
+// AliveChanged implements [election.Handler]: the nodes that are alive decide which of them campaign.
+func (h handler) AliveChanged([]string) { h.Look() }
 
-// Offered implements [election.Handler].
+// MemberStatesChanged implements [election.Handler].
 func (h handler) MemberStatesChanged(all []election.MemberState) {
 	if !h.leaving.Load() {
 		h.Options.MemberStates(all)

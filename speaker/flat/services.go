@@ -45,7 +45,7 @@ func (c candidacies) next(now time.Time, self string, linger time.Duration, offe
 		if m.Name == self || !m.Alive {
 			continue
 		}
-		if m.Standing > 0 {
+		if m.Campaigns > 0 {
 			to.fit[m.Name] = true
 			continue
 		}

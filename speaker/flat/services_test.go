@@ -19,8 +19,8 @@ import (
 )
 
 // member is one that is alive and stands for so many leases.
-func member(name string, standing int) election.Member {
-	return election.Member{MemberStatus: lease.MemberStatus{Name: name}, Alive: true, Standing: standing}
+func member(name string, campaigns int) election.Member {
+	return election.Member{MemberStatus: lease.MemberStatus{Name: name}, Alive: true, Campaigns: campaigns}
 }
 
 func offers(nodes []string, addrs ...string) []Address {
@@ -122,7 +122,7 @@ func TestStand(t *testing.T) {
 			t.Errorf("%d. of 5, the first of whom is gone, stands: %v", rank+1, got)
 		}
 		idle := all(1)
-		idle[0].Standing = 0
+		idle[0].Campaigns = 0
 		if got := stands(f, 0, idle, false); got != (rank < 3) {
 			t.Errorf("%d. of 5, the first of whom has just come, stands: %v", rank+1, got)
 		}

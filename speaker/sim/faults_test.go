@@ -131,7 +131,7 @@ func (w *world) changeList(n *node) {
 	}
 	fresh := 0
 	for name := range members {
-		if w.node(name).disk().Record.Number == 0 {
+		if w.node(name).disk().Committed.Number == 0 {
 			fresh++
 		}
 	}
@@ -255,10 +255,10 @@ func (n *node) disk() (s struct {
 }
 
 // latest is the latest record that any node knows of.
-func (w *world) latest() (r electorate.Record) {
+func (w *world) latest() (r electorate.Committed) {
 	for _, n := range w.nodes {
-		if d := n.disk(); d.Record.Number > r.Number {
-			r = d.Record
+		if d := n.disk(); d.Committed.Number > r.Number {
+			r = d.Committed
 		}
 	}
 	return r
@@ -269,8 +269,8 @@ func (w *world) spared(without *node) bool {
 	latest := w.latest()
 	for _, n := range w.nodes {
 		d := n.disk()
-		for _, e := range []*electorate.Electorate{&d.Record.Electorate, d.Value} {
-			if e == nil || d.Record.Number < latest.Number {
+		for _, e := range []*electorate.Electorate{&d.Committed.Electorate, d.Value} {
+			if e == nil || d.Committed.Number < latest.Number {
 				continue
 			}
 			left := 0

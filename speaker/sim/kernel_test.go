@@ -179,7 +179,7 @@ func (p *process) refresh() {
 
 func (l links) Unbind(_ string, addrs ...netip.Addr) error {
 	if l.w.broken == "resigns first" && l.election != nil {
-		l.election.Resign("vip0", "vip1")
+		l.election.StepDown("vip0", "vip1")
 		time.Sleep(50 * time.Millisecond)
 	}
 	if l.hampered() && noise(2) == 0 {
@@ -282,7 +282,7 @@ type handler struct {
 	of *process
 }
 
-func (handler) Met([]string) {}
+func (handler) AliveChanged([]string) {}
 func (h handler) MemberStatesChanged([]election.MemberState) {
 	h.of.do(func() { h.of.speaker.MembersChanged() })
 }

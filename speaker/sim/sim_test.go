@@ -171,7 +171,7 @@ func (w *world) soothe() {
 			if n.slow.After(time.Now()) {
 				n.slow = time.Now()
 			}
-			n.installed = n.installed || n.disk().Record.Number > 0 // its vote may be needed once more
+			n.installed = n.installed || n.disk().Committed.Number > 0 // its vote may be needed once more
 			if n.proc != nil {
 				n.proc.countdown = 0
 				n.proc.thaw()

@@ -15,7 +15,7 @@ import (
 //	version     1 byte
 //	flags       1 byte: abstaining, has an electorate, has a change
 //	from        length in 1 byte, name
-//	incarnation, receiver, cluster, active, wish: 8 bytes each
+//	incarnation, receiver, cluster, active, desired: 8 bytes each
 //	number, sequence: varints
 //	electorate  quorum 1 byte, duration varint in ns, number of members 1 byte, names
 //	change      phase 1 byte, ballot, 1 byte whether it has a value, and if so: accepted ballot, electorate;
@@ -28,8 +28,8 @@ const (
 	flagElectorate = 1 << 1
 	flagChange     = 1 << 2
 
-	flagPreempt  = 1 << 0
-	flagStanding = 1 << 1
+	flagPreempt     = 1 << 0
+	flagCampaigning = 1 << 1
 )
 
 // AppendBinary appends the message as it is on the wire. It fails for one that
@@ -74,7 +74,7 @@ func (m Message) appendHeader(b []byte) []byte {
 	}
 	b = append(b, version, flags)
 	b = appendName(b, m.From)
-	for _, x := range [...]uint64{m.Incarnation, m.Receiver, m.Cluster, m.Active, m.Wish} {
+	for _, x := range [...]uint64{m.Incarnation, m.Receiver, m.Cluster, m.Active, m.Desired} {
 		b = binary.BigEndian.AppendUint64(b, x)
 	}
 	b = binary.AppendUvarint(b, m.Number)
@@ -117,13 +117,13 @@ func appendName(b []byte, name string) []byte {
 func (it Item) append(b []byte) []byte {
 	b = append(b, byte(it.Kind))
 	b = binary.BigEndian.AppendUint64(b, it.Lease)
-	if it.Kind == Stand {
+	if it.Kind == Campaign {
 		var flags byte
 		if it.Preempt {
 			flags |= flagPreempt
 		}
-		if it.Standing {
-			flags |= flagStanding
+		if it.Campaigning {
+			flags |= flagCampaigning
 		}
 		b = append(b, flags)
 		b = binary.AppendVarint(b, int64(it.Priority))
@@ -161,7 +161,7 @@ func Parse(b []byte) (Message, error) {
 	m := Message{Abstaining: flags&flagAbstaining != 0}
 	m.From = r.Name()
 	m.Incarnation, m.Receiver = r.Uint64(), r.Uint64()
-	m.Cluster, m.Active, m.Wish = r.Uint64(), r.Uint64(), r.Uint64()
+	m.Cluster, m.Active, m.Desired = r.Uint64(), r.Uint64(), r.Uint64()
 	m.Number, m.Sequence = r.Uvarint(), r.Uvarint()
 	if flags&flagElectorate != 0 {
 		m.Electorate = r.electorate()
@@ -217,9 +217,9 @@ func (r *reader) change() *Change {
 func (r *reader) item() Item {
 	it := Item{Kind: Kind(r.Byte()), Lease: r.Uint64()}
 	switch it.Kind {
-	case Stand:
+	case Campaign:
 		flags := r.Byte()
-		it.Preempt, it.Standing = flags&flagPreempt != 0, flags&flagStanding != 0
+		it.Preempt, it.Campaigning = flags&flagPreempt != 0, flags&flagCampaigning != 0
 		it.Priority, it.Epoch = int(r.Varint()), r.Uvarint()
 	case Prepare, Promise:
 		it.Counter = r.Uvarint()

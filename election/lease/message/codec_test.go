@@ -13,13 +13,13 @@ import (
 
 // full has one of everything.
 var full = Message{
-	From: "m1", Incarnation: 1, Receiver: 1<<64 - 1, Sequence: 300, Cluster: 6, Number: 300, Active: 7, Wish: 8, Abstaining: true,
+	From: "m1", Incarnation: 1, Receiver: 1<<64 - 1, Sequence: 300, Cluster: 6, Number: 300, Active: 7, Desired: 8, Abstaining: true,
 	Electorate: &electorate.Electorate{Members: []string{"m1", "m2", "m3"}, Duration: time.Second},
 	Change: &Change{Phase: Promised, Ballot: Ballot{9, 1}, Accepted: Ballot{8, 1 << 63},
 		Value: &electorate.Electorate{Members: []string{"m1"}, Duration: time.Second, Quorum: electorate.None}},
 	Items: []Item{
-		{Kind: Stand, Lease: 1, Priority: -5, Preempt: true, Standing: true, Epoch: 1 << 63},
-		{Kind: Stand, Lease: 1, Priority: 100},
+		{Kind: Campaign, Lease: 1, Priority: -5, Preempt: true, Campaigning: true, Epoch: 1 << 63},
+		{Kind: Campaign, Lease: 1, Priority: 100},
 		{Kind: Prepare, Lease: 2, Counter: 1},
 		{Kind: Promise, Lease: 2, Counter: 1},
 		{Kind: Propose, Lease: 2, Counter: 1, Round: 1 << 40},
@@ -132,9 +132,9 @@ func TestCodecRoundTrip(t *testing.T) {
 		it := Item{Kind: Kind(rapid.IntRange(1, 7).Draw(t, "kind")), Lease: rapid.Uint64().Draw(t, "lease")}
 		number := func() uint64 { return rapid.Uint64().Draw(t, "number") }
 		switch it.Kind {
-		case Stand:
+		case Campaign:
 			it.Priority, it.Epoch = rapid.Int().Draw(t, "priority"), number()
-			it.Preempt, it.Standing = rapid.Bool().Draw(t, "preempt"), rapid.Bool().Draw(t, "standing")
+			it.Preempt, it.Campaigning = rapid.Bool().Draw(t, "preempt"), rapid.Bool().Draw(t, "standing")
 		case Propose, Accept:
 			it.Counter, it.Round = number(), number()
 		case Refuse:

@@ -20,7 +20,7 @@ type Kind uint8
 // What an item says.
 const (
 	// Stand is the sender's candidacy for a lease.
-	Stand Kind = iota + 1
+	Campaign Kind = iota + 1
 	// Prepare asks for the promise to refuse lesser ballots.
 	Prepare
 	// Promise answers a Prepare: promised, and nobody else holds the lease.
@@ -49,11 +49,11 @@ type Item struct {
 	Promised  uint64        // Refuse: the greatest counter promised so far
 	Remaining time.Duration // Refuse: how long the sender will go on refusing, 0 if another ballot might do
 
-	Priority int    // Stand
-	Preempt  bool   // Stand
-	Standing bool   // Stand: false ends the candidacy
-	Epoch    uint64 // Stand: of the lease that the sender holds, 0 if it does not
-	To       string // Release: who shall bid first, if anybody
+	Priority    int    // Stand
+	Preempt     bool   // Stand
+	Campaigning bool   // Stand: false ends the candidacy
+	Epoch       uint64 // Stand: of the lease that the sender holds, 0 if it does not
+	To          string // Release: who shall bid first, if anybody
 }
 
 // Message is one datagram from a member to another.
@@ -65,10 +65,10 @@ type Message struct {
 	Cluster     uint64 // of the sender's record, 0 if it has none
 	Number      uint64 // of that record
 	Active      uint64 // digest of the electorate in it
-	Wish        uint64 // digest of the electorate that the sender is configured with
+	Desired     uint64 // digest of the electorate that the sender is configured with
 	Abstaining  bool   // the sender has started lately and does not vote yet
 
-	// Electorate describes Active, or Wish if the sender has no record; nil if it does not.
+	// Electorate describes Active, or Desired if the sender has no record; nil if it does not.
 	Electorate *electorate.Electorate
 	Change     *Change // nil: nothing is said of the next record
 	Items      []Item

@@ -84,8 +84,8 @@ func (a *admin) changeNodes(w *world, rng *rand.Rand) {
 // spared tells whether every electorate that may be in force has a majority without a node.
 func (w *world) spared(without *node) bool {
 	for _, n := range w.nodes {
-		for _, e := range []*electorate.Electorate{&n.disk.Record.Electorate, n.disk.Value} {
-			if e == nil || n.disk.Record.Number == 0 {
+		for _, e := range []*electorate.Electorate{&n.disk.Committed.Electorate, n.disk.Value} {
+			if e == nil || n.disk.Committed.Number == 0 {
 				continue
 			}
 			left := 0
@@ -94,7 +94,7 @@ func (w *world) spared(without *node) bool {
 					left++
 				}
 			}
-			if left < e.Majority() && n.disk.Record.Number >= w.latest().Number {
+			if left < e.Majority() && n.disk.Committed.Number >= w.latest().Number {
 				return false
 			}
 		}
@@ -103,10 +103,10 @@ func (w *world) spared(without *node) bool {
 }
 
 // latest is the latest record that any node knows of.
-func (w *world) latest() (r electorate.Record) {
+func (w *world) latest() (r electorate.Committed) {
 	for _, n := range w.nodes {
-		if n.disk.Record.Number > r.Number {
-			r = n.disk.Record
+		if n.disk.Committed.Number > r.Number {
+			r = n.disk.Committed
 		}
 	}
 	return r
@@ -131,7 +131,7 @@ func (a *admin) change(w *world, rng *rand.Rand) {
 	}
 	fresh := 0
 	for _, n := range a.membersOf(w, e) {
-		if n.disk.Record.Number == 0 {
+		if n.disk.Committed.Number == 0 {
 			fresh++
 		}
 	}
@@ -200,7 +200,7 @@ func (a *admin) done(w *world) bool {
 	}
 	return !slices.ContainsFunc(w.running(), func(n *node) bool {
 		s := n.proc.machine.Status(n.now())
-		return s.Active == nil || s.Active.Digest() != a.target.Digest() || s.Wish != nil && w.variant.open
+		return s.Active == nil || s.Active.Digest() != a.target.Digest() || s.Desired != nil && w.variant.open
 	})
 }
 

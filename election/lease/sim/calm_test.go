@@ -46,7 +46,7 @@ func (w *world) soothe() {
 	w.net = newNetwork(len(pool))
 	w.net.seen = seen
 	for _, n := range w.nodes {
-		if n.disk.Record.Number > 0 || n.installs > 0 {
+		if n.disk.Committed.Number > 0 || n.installs > 0 {
 			n.installed = true // its vote may be needed once more
 		}
 		n.reload()

@@ -43,7 +43,7 @@ type variant struct {
 	noAbstain    bool              // a started machine votes at once
 	noFence      bool              // the kernel lets nothing expire
 	noArming     bool              // openings need no arming
-	earlyRelease bool              // the lease is resigned a round trip before the fence is closed
+	earlyRelease bool              // the lease is steppedDown a round trip before the fence is closed
 	extraDrift   int64             // clocks are off by more than leases allow for, in parts per million
 	quorum       electorate.Quorum // None: a site of two
 	open         bool              // members come and go by themselves

@@ -9,7 +9,7 @@ import (
 // Figures are what schedules came to.
 type figures struct {
 	incarnations, messages, lost, replays, strikes, changes,
-	grants, observers, losses, yields, opens, disarmed uint64
+	grants, observers, losses, transferTo, opens, disarmed uint64
 	events                       int
 	faults                       [20]int // as in the list of faults
 	recovery, takeover, handover worst
@@ -42,7 +42,7 @@ func (f *figures) add(o figures) {
 	f.grants += o.grants
 	f.observers += o.observers
 	f.losses += o.losses
-	f.yields += o.yields
+	f.transferTo += o.transferTo
 	f.opens += o.opens
 	f.disarmed += o.disarmed
 	f.events += o.events
@@ -60,8 +60,8 @@ func (f figures) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d events, %d messages, %d lost, %d replayed, %d incarnations, %d changes of members\n",
 		f.events, f.messages, f.lost, f.replays, f.incarnations, f.changes)
-	fmt.Fprintf(&b, "grants and renewals %d (%d without a vote), lost leases %d, yields %d, openings %d (%d too late)\n",
-		f.grants, f.observers, f.losses, f.yields, f.opens, f.disarmed)
+	fmt.Fprintf(&b, "grants and renewals %d (%d without a vote), lost leases %d, transfers %d, openings %d (%d too late)\n",
+		f.grants, f.observers, f.losses, f.transferTo, f.opens, f.disarmed)
 	for i, fault := range faults {
 		fmt.Fprintf(&b, "%s %d, ", fault.name, f.faults[i])
 	}

@@ -94,7 +94,7 @@ func (p *process) gossip() {
 		for i, n := range w.nodes {
 			reached := w.net.silent == 0 && w.net.cuts[i][p.index] == 0 && w.net.cuts[p.index][i] == 0
 			if i != p.index && (reached && n.proc != nil || w.chance(0.01)) {
-				p.machine.Meet(p.now(), n.member())
+				p.machine.AddObservers(p.now(), n.member())
 			}
 		}
 		p.flush()

@@ -17,12 +17,12 @@ type speaker struct {
 
 // A vip is what the speaker knows of one VIP and has yet to do for it.
 type vip struct {
-	standing bool      // it told the machine to stand
-	stale    bool      // the config file has another candidacy by now
-	until    time.Time // a grant to act on; zero: none
-	lost     bool      // the lease was lost: close, and give back what others may have granted since
-	yield    bool      // hand over
-	rest     bool      // after a handover it does not stand for a while
+	campaigning bool      // it told the machine to stand
+	stale       bool      // the config file has another candidacy by now
+	until       time.Time // a grant to act on; zero: none
+	lost        bool      // the lease was lost: close, and give back what others may have granted since
+	yield       bool      // hand over
+	rest        bool      // after a handover it does not stand for a while
 }
 
 // observe takes in what the machine tells, on the machine's goroutine. Only the
@@ -40,7 +40,7 @@ func (s *speaker) observe(e lease.Event) {
 		if other := w.check.claim(v, s.index, w.now, s.clock.when(e.Until)); other >= 0 && w.exclusive() && w.variant.watchesHolds() {
 			w.fail("two hold", "%s is granted vip%d, which %s holds", s.name, v, w.nodes[other].name)
 		}
-		if s.vips[v].standing {
+		if s.vips[v].campaigning {
 			s.vips[v].until, s.vips[v].lost = e.Until, false
 		}
 	case lease.Lost:
@@ -48,11 +48,11 @@ func (s *speaker) observe(e lease.Event) {
 		w.log(s.name, "lost vip%d: %v", v, e.Reason)
 		w.figures.losses++
 		s.vips[v].until, s.vips[v].lost = time.Time{}, true
-	case lease.Yield:
+	case lease.Transfer:
 		v := vipOf(e.Lease)
 		w.log(s.name, "is to yield vip%d to %s: %v", v, e.To, e.Reason)
-		w.figures.yields++
-		s.vips[v].yield = s.vips[v].standing
+		w.figures.transferTo++
+		s.vips[v].yield = s.vips[v].campaigning
 	}
 	s.work()
 }
@@ -65,15 +65,15 @@ func (s *speaker) work() {
 	for i := range s.vips {
 		v := &s.vips[i]
 		switch {
-		case v.standing && (v.yield || v.lost || s.unsound[i]):
-			s.resign(i)
+		case v.campaigning && (v.yield || v.lost || s.unsound[i]):
+			s.stepDown(i)
 		case !v.until.IsZero():
 			s.open(i, v.until)
-		case !v.rest && !s.unsound[i] && (!v.standing || v.stale):
-			v.standing, v.stale = true, false
+		case !v.rest && !s.unsound[i] && (!v.campaigning || v.stale):
+			v.campaigning, v.stale = true, false
 			s.step(func() {
 				s.log("stands for vip%d: %+v", i, s.want[i])
-				s.machine.Stand(s.now(), s.want[i])
+				s.machine.Campaign(s.now(), s.want[i])
 				s.flush()
 				s.done()
 			})
@@ -118,7 +118,7 @@ func (s *speaker) open(v int, until time.Time) {
 }
 
 // resign hands a VIP over, or gives back what was lost: the fence is closed before the lease is released.
-func (s *speaker) resign(v int) {
+func (s *speaker) stepDown(v int) {
 	handover := s.vips[v].yield
 	s.step(func() {
 		if !s.w.variant.earlyRelease {
@@ -129,7 +129,7 @@ func (s *speaker) resign(v int) {
 			// Whatever the machine said before this is void.
 			s.vips[v] = vip{rest: handover}
 			s.w.check.release(v, s.index, s.w.now)
-			s.machine.Resign(s.now(), s.want[v].Lease)
+			s.machine.StepDown(s.now(), s.want[v].Lease)
 			s.flush()
 			if s.w.variant.earlyRelease {
 				s.after(s.w.round(), func() { s.close(v) })

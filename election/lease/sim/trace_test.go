@@ -20,7 +20,7 @@ func describe(m message.Message) string {
 	if m.Abstaining {
 		b.WriteString(" abstaining")
 	}
-	fmt.Fprintf(&b, " record %d %x wish %x", m.Number, uint16(m.Active), uint16(m.Wish))
+	fmt.Fprintf(&b, " record %d %x wish %x", m.Number, uint16(m.Active), uint16(m.Desired))
 	if e := m.Electorate; e != nil {
 		fmt.Fprintf(&b, " electorate %v", e)
 	}
@@ -34,8 +34,8 @@ func describe(m message.Message) string {
 		name := []string{"", "stand", "prepare", "promise", "propose", "accept", "refuse", "release", "unchanged", "repeat"}[i.Kind]
 		fmt.Fprintf(&b, "; %s %x %d.%d", name, uint8(i.Lease), i.Counter, i.Round)
 		switch i.Kind {
-		case message.Stand:
-			fmt.Fprintf(&b, " priority %d standing %t holds %d", i.Priority, i.Standing, i.Epoch)
+		case message.Campaign:
+			fmt.Fprintf(&b, " priority %d standing %t holds %d", i.Priority, i.Campaigning, i.Epoch)
 		case message.Refuse:
 			fmt.Fprintf(&b, " promised %d for %v", i.Promised, i.Remaining)
 		case message.Release:

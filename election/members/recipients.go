@@ -6,15 +6,15 @@ import (
 	"slices"
 )
 
-// Listeners are the other members that understand offers, and where they are: those
+// Recipients are the other members that understand offers, and where they are: those
 // configured, whatever memberlist believes of them, and the rest while it holds them
 // for alive.
-func (r *Members) Listeners() map[string]netip.AddrPort {
+func (r *Members) Recipients() map[string]netip.AddrPort {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all := make(map[string]netip.AddrPort)
-	for name := range r.hearing {
-		if at := r.listener(name); at.IsValid() {
+	for name := range r.capable {
+		if at := r.recipient(name); at.IsValid() {
 			all[name] = at
 		}
 	}
@@ -23,9 +23,9 @@ func (r *Members) Listeners() map[string]netip.AddrPort {
 
 // listener is where a member is that offers are told to, or the zero AddrPort. The mutex is
 // held.
-func (r *Members) listener(member string) netip.AddrPort {
+func (r *Members) recipient(member string) netip.AddrPort {
 	at := r.at(member)
-	if _, configured := r.members[member]; member == r.self || !r.hearing[member] || !configured && r.seen[member] != at {
+	if _, configured := r.members[member]; member == r.self || !r.capable[member] || !configured && r.alive[member] != at {
 		return netip.AddrPort{}
 	}
 	return at
@@ -38,7 +38,7 @@ func (r *Members) TakeChanges() (joined map[string]netip.AddrPort, left []string
 	defer r.mu.Unlock()
 	joined = make(map[string]netip.AddrPort)
 	for name := range r.joining {
-		if at := r.listener(name); at.IsValid() {
+		if at := r.recipient(name); at.IsValid() {
 			joined[name] = at
 		}
 	}
@@ -53,7 +53,7 @@ func (r *Members) TakeChanges() (joined map[string]netip.AddrPort, left []string
 func (r *Members) Find(matches func(name string) bool) netip.AddrPort {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for known, at := range r.seen {
+	for known, at := range r.alive {
 		if matches(known) {
 			return at
 		}

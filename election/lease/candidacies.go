@@ -7,18 +7,18 @@ import (
 	"github.com/herald-vip/herald/election/wire"
 )
 
-// standings are what a peer has told of its candidacies: each that is new or has
+// peerCandidacies are what a peer has told of its candidacies: each that is new or has
 // changed by a Stand, and then all of them at once by their digest. Safety rests on none of it.
-type standings struct {
-	stands map[uint64]*stand // by lease
-	digest uint64            // of them
+type peerCandidacies struct {
+	byLease map[uint64]*peerCandidacy // by lease
+	digest  uint64                    // of them
 	// confirmed is when they last were said to be unchanged, in a message with that number.
 	confirmed time.Time
 	asOf      uint64
 }
 
 // stand is a candidacy of a peer.
-type stand struct {
+type peerCandidacy struct {
 	priority int
 	preempt  bool
 	epoch    uint64    // 0: it does not hold the lease
@@ -35,25 +35,25 @@ func sum(lease uint64, priority int, preempt bool, epoch uint64) uint64 {
 	return wire.Mix(lease ^ wire.Mix(x))
 }
 
-func (s *stand) sum(lease uint64) uint64 { return sum(lease, s.priority, s.preempt, s.epoch) }
+func (s *peerCandidacy) sum(lease uint64) uint64 { return sum(lease, s.priority, s.preempt, s.epoch) }
 
 // note takes a candidacy, and reports whether it is to be looked at.
-func (t *standings) note(now time.Time, d time.Duration, sequence uint64, it message.Item) bool {
-	s := t.stands[it.Lease]
+func (t *peerCandidacies) note(now time.Time, d time.Duration, sequence uint64, it message.Item) bool {
+	s := t.byLease[it.Lease]
 	switch {
 	case sequence < t.asOf || s != nil && s.sequence > sequence:
 		return false
-	case !it.Standing:
+	case !it.Campaigning:
 		t.drop(it.Lease)
 		return s != nil
-	case s == nil && len(t.stands) >= maxLeases:
+	case s == nil && len(t.byLease) >= maxLeases:
 		return false
 	case s == nil:
-		if t.stands == nil {
-			t.stands = map[uint64]*stand{}
+		if t.byLease == nil {
+			t.byLease = map[uint64]*peerCandidacy{}
 		}
-		s = &stand{since: now}
-		t.stands[it.Lease] = s
+		s = &peerCandidacy{since: now}
+		t.byLease[it.Lease] = s
 	default:
 		t.digest ^= s.sum(it.Lease)
 		if s.priority != it.Priority || s.preempt != it.Preempt || now.Sub(t.last(s)) >= d {
@@ -67,12 +67,12 @@ func (t *standings) note(now time.Time, d time.Duration, sequence uint64, it mes
 
 // confirm takes that all candidacies are unchanged, and reports whether those are
 // known. What was said before and comes later is void.
-func (t *standings) confirm(now time.Time, d time.Duration, sequence, digest uint64) bool {
+func (t *peerCandidacies) confirm(now time.Time, d time.Duration, sequence, digest uint64) bool {
 	if t.digest != digest {
 		return false
 	}
 	if now.Sub(t.confirmed) >= d {
-		for _, s := range t.stands {
+		for _, s := range t.byLease {
 			if now.Sub(t.last(s)) >= d {
 				s.since = now
 			}
@@ -82,17 +82,17 @@ func (t *standings) confirm(now time.Time, d time.Duration, sequence, digest uin
 	return true
 }
 
-func (t *standings) drop(lease uint64) {
-	if s := t.stands[lease]; s != nil {
+func (t *peerCandidacies) drop(lease uint64) {
+	if s := t.byLease[lease]; s != nil {
 		t.digest ^= s.sum(lease)
-		delete(t.stands, lease)
+		delete(t.byLease, lease)
 	}
 }
 
-func (t *standings) last(s *stand) time.Time { return later(s.seen, t.confirmed) }
+func (t *peerCandidacies) last(s *peerCandidacy) time.Time { return later(s.seen, t.confirmed) }
 
-func (p *peer) candidacy(now time.Time, d time.Duration, lease uint64) *stand {
-	if s := p.stands[lease]; s != nil && p.fresh(now, d) && now.Sub(p.last(s)) < d {
+func (p *peer) candidacy(now time.Time, d time.Duration, lease uint64) *peerCandidacy {
+	if s := p.byLease[lease]; s != nil && p.fresh(now, d) && now.Sub(p.last(s)) < d {
 		return s
 	}
 	return nil
