@@ -89,8 +89,8 @@ func TestOffersReachAll(t *testing.T) {
 		within(t, 5*time.Millisecond, "m1 m2 m3 w1", c.members...)
 		for _, m := range c.members {
 			for i, o := range m.MemberStates() {
-				of := append(slices.Clone(voters), observers[0])[i]
-				if o.Member != of.name || o.Address != of.home || o.Self != (of == m) || time.Since(o.Received) > time.Second {
+				want := append(slices.Clone(voters), observers[0])[i]
+				if o.Member != want.name || o.Address != want.home || o.Self != (want == m) || time.Since(o.Received) > time.Second {
 					t.Errorf("%s says %+v", m.name, o)
 				}
 			}
@@ -190,16 +190,16 @@ func TestOffersHoldForTheLeaseInForce(t *testing.T) {
 			m.Advertise(serves())
 		}
 		within(t, 3*time.Second, "m1 m2 m3", c.members...)
-		for _, of := range []time.Duration{300 * time.Millisecond, 3 * time.Second} {
+		for _, length := range []time.Duration{300 * time.Millisecond, 3 * time.Second} {
 			for _, m := range c.members {
-				m.apply(func(c *Config) { c.Lease = of })
+				m.apply(func(c *Config) { c.Lease = length })
 			}
 			time.Sleep(10 * time.Second)
 			c.members[0].crash()
 			began := time.Now()
-			within(t, of+10*time.Millisecond, "m2 m3", c.members[1:]...)
-			if took := time.Since(began); took < of/2 {
-				t.Errorf("with leases of %v, it is silent after %v", of, took)
+			within(t, length+10*time.Millisecond, "m2 m3", c.members[1:]...)
+			if took := time.Since(began); took < length/2 {
+				t.Errorf("with leases of %v, it is silent after %v", length, took)
 			}
 			c.members[0].apply(nil)
 			within(t, 10*time.Second, "m1 m2 m3", c.members...)

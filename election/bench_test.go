@@ -29,10 +29,10 @@ type metered struct {
 	*meter
 }
 
-func (m *metered) WriteToAddress(b []byte, to memberlist.Address) (time.Time, error) {
+func (m *metered) WriteToAddress(b []byte, dst memberlist.Address) (time.Time, error) {
 	m.packets.Add(1)
 	m.bytes.Add(int64(len(b)) + 28)
-	return m.NodeAwareTransport.WriteToAddress(b, to)
+	return m.NodeAwareTransport.WriteToAddress(b, dst)
 }
 
 // spent is the time that this process has had processors for.

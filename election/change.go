@@ -14,20 +14,20 @@ import (
 func (n *node) reconfigure(c *Config) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	was := n.config
-	switch self, now := was.home(), c.home(); {
-	case c.Self != was.Self:
-		return fmt.Errorf("the name of this node cannot change from %q to %q while the election runs: restart herald", was.Self, c.Self)
+	old := n.config
+	switch self, now := old.home(), c.home(); {
+	case c.Self != old.Self:
+		return fmt.Errorf("the name of this node cannot change from %q to %q while the election runs: restart herald", old.Self, c.Self)
 	case now != self:
 		return fmt.Errorf("the address of this node cannot change from %v to %v while the election runs: restart herald", self, now)
-	case c.Insecure && !was.Insecure:
+	case c.Insecure && !old.Insecure:
 		return errors.New("encryption cannot be given up while the election runs: restart herald")
-	case !c.Insecure && was.Insecure:
+	case !c.Insecure && old.Insecure:
 		return errors.New("encryption cannot begin while the election runs: restart herald")
-	case c.open() != was.open():
+	case c.open() != old.open():
 		return errors.New("join cannot come in place of members, nor members in place of join, while the election runs: restart herald")
 	}
-	c.identity = was.identity
+	c.identity = old.identity
 	now := n.tick()
 	if err := n.machine.Reconfigure(now, c.electorate(n.named)); err != nil {
 		return err
@@ -37,7 +37,7 @@ func (n *node) reconfigure(c *Config) error {
 	}
 	n.config = c
 	n.admit(now)
-	if !sameKeys(c.Keys, was.Keys) {
+	if !sameKeys(c.Keys, old.Keys) {
 		n.admission.ForgetNamed()
 		if err := rotateKeys(n.ring, c.Keys); err != nil {
 			return err // not for keys that were checked
@@ -45,19 +45,19 @@ func (n *node) reconfigure(c *Config) error {
 		n.log.Info("election messages are encrypted with other keys", "keys", len(c.Keys))
 	}
 	n.exchange.SetLease(c.Lease)
-	n.warn(was)
+	n.warn(old)
 	n.flush()
 	return nil
 }
 
 // warn says what the operator has chosen that others would not, when it is
 // chosen: was is the configuration before, or nil.
-func (n *node) warn(was *Config) {
-	if n.config.Insecure && was == nil {
+func (n *node) warn(old *Config) {
+	if n.config.Insecure && old == nil {
 		n.log.Warn("THE ELECTION IS NOT ENCRYPTED: anyone who can send from a member's address decides who holds the VIPs; " +
 			"run `herald keygen` and set keyFile")
 	}
-	if n.config.Quorum == electorate.None && (was == nil || was.Quorum != electorate.None) {
+	if n.config.Quorum == electorate.None && (old == nil || old.Quorum != electorate.None) {
 		n.log.Warn("quorum is none: members that cannot reach each other each hold the VIPs")
 	}
 }

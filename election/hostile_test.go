@@ -23,7 +23,7 @@ func FuzzPackets(f *testing.F) {
 	c := newCluster(f, open, sites(2), func(config *Config) { config.Keys, config.Insecure = nil, true })
 	c.members = c.members[:1]
 	c.start("vip")
-	to := network.Ports[c.members[0].home]
+	dst := network.Ports[c.members[0].home]
 	from := net.UDPAddrFromAddrPort(sites(2)[1])
 	for kind := range byte(15) {
 		f.Add([]byte{kind, 0x81, 0xa5, 'S', 'e', 'q', 'N', 'o', 1})
@@ -31,8 +31,8 @@ func FuzzPackets(f *testing.F) {
 	f.Add([]byte{7, 2, 0, 2, 0, 2, 8, 1, 8, 2})
 	f.Add([]byte{244, 1, 'x'})
 	f.Fuzz(func(_ *testing.T, b []byte) {
-		to.Packets <- &memberlist.Packet{Buf: b, From: from, Timestamp: time.Now()}
-		for len(to.Packets) > 0 {
+		dst.Packets <- &memberlist.Packet{Buf: b, From: from, Timestamp: time.Now()}
+		for len(dst.Packets) > 0 {
 			runtime.Gosched()
 		}
 	})

@@ -66,10 +66,10 @@ func TestMembersJoin(t *testing.T) {
 		if told := m[0].told(); len(told) != 1 {
 			t.Errorf("the holder, to which nothing has happened, was told %v", told)
 		}
-		for _, one := range m {
-			s := one.Status()
+		for _, voter := range m {
+			s := voter.Status()
 			if s.Lease.Problem != "" || s.Lease.Lag != "" || len(s.Members) != 5 {
-				t.Errorf("%s says %+v", one.name, s)
+				t.Errorf("%s says %+v", voter.name, s)
 			}
 		}
 		m[0].crash()
@@ -136,13 +136,13 @@ func TestBootstrappedApart(t *testing.T) {
 		m[1].config.Bootstrap = true
 		f.Part(m[0].home, m[1].home, true)
 		enter(m...)
-		for _, one := range m {
-			wait.Until(t, one.name+" holds the VIP of its cluster", func() bool { return one.holds("vip") })
+		for _, voter := range m {
+			wait.Until(t, voter.name+" holds the VIP of its cluster", func() bool { return voter.holds("vip") })
 		}
 		f.Part(m[0].home, m[1].home, false)
-		for i, one := range m {
-			wait.Until(t, one.name+" says that the other is of another cluster", func() bool {
-				return slices.ContainsFunc(one.Status().Members, func(s Member) bool {
+		for i, voter := range m {
+			wait.Until(t, voter.name+" says that the other is of another cluster", func() bool {
+				return slices.ContainsFunc(voter.Status().Members, func(s Member) bool {
 					return s.Name == m[1-i].name && strings.HasPrefix(s.Problem, "it belongs to another cluster, which was begun apart, with ")
 				})
 			})
@@ -165,26 +165,26 @@ func listAndJoin(t *testing.T, listed bool) {
 		named := func(c *Config) { c.Members, c.Join, c.Bootstrap = list, nil, false }
 		join := func(c *Config) { c.Members, c.Join = nil, places }
 		if listed {
-			for _, one := range m {
-				named(one.config)
+			for _, voter := range m {
+				named(voter.config)
 			}
 		}
 		enter(m...)
 		c.voters("m1", "m2", "m3")
 		before := m[0].Status().Lease.Active.Members
 		for _, change := range []func(*Config){named, join, named} {
-			for _, one := range m {
-				one.crash()
-				one.apply(change)
-				one.Campaign(lease.Candidacy{Lease: "vip"})
+			for _, voter := range m {
+				voter.crash()
+				voter.apply(change)
+				voter.Campaign(lease.Candidacy{Lease: "vip"})
 				c.met()
 				c.holder("vip")
 			}
 			time.Sleep(10 * time.Second)
 			c.voters("m1", "m2", "m3")
-			for _, one := range m {
-				if s := one.Status(); !slices.Equal(s.Lease.Active.Members, before) || s.Change() != "" {
-					t.Errorf("%s has %v, and is to change %s", one.name, s.Lease.Active, s.Change())
+			for _, voter := range m {
+				if s := voter.Status(); !slices.Equal(s.Lease.Active.Members, before) || s.Change() != "" {
+					t.Errorf("%s has %v, and is to change %s", voter.name, s.Lease.Active, s.Change())
 				}
 			}
 		}
@@ -239,18 +239,18 @@ func TestReplacedVoterIsTold(t *testing.T) {
 		m[2].apply(func(c *Config) { _ = os.Remove(c.State) })
 		c.met()
 		time.Sleep(30 * time.Second)
-		for _, one := range m {
+		for _, voter := range m {
 			before := 0
-			for _, s := range one.Status().Members {
+			for _, s := range voter.Status().Members {
 				if s.Name == "m3" && s.Voter {
 					before++
 					if s.Alive || s.Self || !strings.HasPrefix(s.Problem, "its node is another member by now") {
-						t.Errorf("%s says %+v", one.name, s)
+						t.Errorf("%s says %+v", voter.name, s)
 					}
 				}
 			}
 			if before != 1 {
-				t.Errorf("%s knows %d voters on m3, want the one before", one.name, before)
+				t.Errorf("%s knows %d voters on m3, want the one before", voter.name, before)
 			}
 		}
 		if n := strings.Count(m[0].log.String(), "a member has left or cannot be reached"); n > 2 {
@@ -267,15 +267,15 @@ func TestListGrowsAfterJoin(t *testing.T) {
 		c.voters("m1", "m2", "m3")
 		list := map[string]netip.AddrPort{"m1": m[0].home, "m2": m[1].home, "m3": m[2].home}
 		named := func(c *Config) { c.Members, c.Join, c.Bootstrap = list, nil, false }
-		for _, one := range m[:3] {
-			one.crash()
-			one.apply(named)
-			one.Campaign(lease.Candidacy{Lease: "vip"})
+		for _, voter := range m[:3] {
+			voter.crash()
+			voter.apply(named)
+			voter.Campaign(lease.Candidacy{Lease: "vip"})
 			c.met(m[:3]...)
 		}
 		list["m4"] = m[3].home
-		for _, one := range m {
-			one.apply(named)
+		for _, voter := range m {
+			voter.apply(named)
 		}
 		c.voters("m1", "m2", "m3", "m4")
 	})

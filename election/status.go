@@ -52,36 +52,36 @@ func (n *node) status() Status {
 	n.mu.Lock()
 	now := n.tick()
 	n.flush()
-	of := n.machine.Status(now)
+	state := n.machine.Status(now)
 	config := n.config
 	if n.mute != "" {
-		of.Problem = n.mute
+		state.Problem = n.mute
 	}
 	n.mu.Unlock()
 	if !config.votes() && n.members.Campaigns() == 0 {
-		of.Lag = "" // its list is only where it looks for the others
+		state.Lag = "" // its list is only where it looks for the others
 	}
 
 	malformed, ignored := n.exchange.Dropped()
 	s := Status{
-		Running: true, Address: config.home(), Encrypted: !config.Insecure, Lease: of,
+		Running: true, Address: config.home(), Encrypted: !config.Insecure, Lease: state,
 		Dropped: Dropped{
 			Unknown: n.admission.Unknown.Load(), Unreadable: n.admission.Unreadable.Load(), Malformed: n.malformed.Load() + malformed,
-			Refused: n.admission.Refused.Load(), Ignored: of.Ignored + ignored + n.unjoined.Load(), Unsent: n.network.unsent.Load(),
+			Refused: n.admission.Refused.Load(), Ignored: state.Ignored + ignored + n.unjoined.Load(), Unsent: n.network.unsent.Load(),
 		},
 	}
-	alone, votes := len(of.Members) > 1, config.votesIn(of.Active)
-	for _, m := range of.Members {
+	alone, votes := len(state.Members) > 1, config.votesIn(state.Active)
+	for _, m := range state.Members {
 		c, answers := n.members.Last(m.Name)
 		at := electorate.Address(m.Member)
-		alive := n.isAlive(now, m, votes, patienceWith(of.Active, of.Desired))
-		tcpOnly := !alive && !answers.IsZero() && now.Sub(answers) >= patienceWith(of.Active, of.Desired)
+		alive := n.isAlive(now, m, votes, patienceWith(state.Active, state.Desired))
+		tcpOnly := !alive && !answers.IsZero() && now.Sub(answers) >= patienceWith(state.Active, state.Desired)
 		if !alive {
 			c.Campaigns = 0
 		}
 		switch {
 		case m.Problem == "":
-		case of.Replaced(m):
+		case state.Replaced(m):
 			m.Problem, tcpOnly = "its node is another member by now ("+m.Problem+")", false
 		case n.admission.IsUnreadable(at.Addr()):
 			m.Problem = "what it sends cannot be read: it has another key, or none (" + m.Problem + ")"
@@ -155,26 +155,26 @@ func (s Status) Change() string {
 	if active == nil || desired == nil {
 		return ""
 	}
-	var to, missing []string
-	if was, is := electorate.Names(active.Members), electorate.Names(desired.Members); !slices.Equal(was, is) {
-		to = append(to, "members "+strings.Join(is, ", "))
+	var changes, missing []string
+	if before, after := electorate.Names(active.Members), electorate.Names(desired.Members); !slices.Equal(before, after) {
+		changes = append(changes, "members "+strings.Join(after, ", "))
 	} else if !slices.Equal(active.Members, desired.Members) { // one is elsewhere
-		to = append(to, "members "+strings.Join(desired.Members, ", "))
+		changes = append(changes, "members "+strings.Join(desired.Members, ", "))
 	}
 	if active.Duration != desired.Duration {
-		to = append(to, "lease "+desired.Duration.String())
+		changes = append(changes, "lease "+desired.Duration.String())
 	}
 	if active.Quorum != desired.Quorum {
-		to = append(to, "quorum "+desired.Quorum.String())
+		changes = append(changes, "quorum "+desired.Quorum.String())
 	}
 	digest := desired.Digest()
 	for _, m := range s.Members {
-		has := m.Problem == "" && m.Desired == digest
-		if !m.Self && !has && desired.Has(m.Member) {
+		ready := m.Problem == "" && m.Desired == digest
+		if !m.Self && !ready && desired.Has(m.Member) {
 			missing = append(missing, m.Name)
 		}
 	}
-	text := "to " + strings.Join(to, ", ") + ", once all of its members have it"
+	text := "to " + strings.Join(changes, ", ") + ", once all of its members have it"
 	if len(missing) > 0 {
 		text += ": not yet " + strings.Join(missing, ", ")
 	}

@@ -14,7 +14,7 @@ import (
 // who is kept from it: a node that was given another list of members does no harm,
 // and so would not be noticed until it is needed.
 type statusLog struct {
-	to      *slog.Logger
+	logger  *slog.Logger
 	problem string
 	lag     string
 	active  uint64
@@ -25,7 +25,7 @@ type statusLog struct {
 }
 
 func newStatusLog(log *slog.Logger) *statusLog {
-	return &statusLog{to: log, alive: make(map[string]bool), parted: make(map[string]bool), odd: make(map[string]bool)}
+	return &statusLog{logger: log, alive: make(map[string]bool), parted: make(map[string]bool), odd: make(map[string]bool)}
 }
 
 func (l *statusLog) log(s Status) {
@@ -48,20 +48,20 @@ func (l *statusLog) logMember(m Member) {
 			alive, gone = slog.LevelDebug, slog.LevelInfo
 		}
 		if l.alive[m.Member] = m.Alive; m.Alive {
-			l.to.Log(context.Background(), alive, "a member is alive", "member", m.Name, "address", m.Address)
+			l.logger.Log(context.Background(), alive, "a member is alive", "member", m.Name, "address", m.Address)
 		} else {
-			l.to.Log(context.Background(), gone, "a member has left or cannot be reached", "member", m.Name, "address", m.Address)
+			l.logger.Log(context.Background(), gone, "a member has left or cannot be reached", "member", m.Name, "address", m.Address)
 		}
 	}
 	if m.TCPOnly && !l.parted[m.Member] {
-		l.to.Warn("UDP does not get through between this node and a member, TCP does: let UDP through the firewalls",
+		l.logger.Warn("UDP does not get through between this node and a member, TCP does: let UDP through the firewalls",
 			"member", m.Name, "address", m.Address)
 	}
 	l.parted[m.Member] = !m.Alive && (m.TCPOnly || l.parted[m.Member])
 	if m.Alive && m.Voter { // else what it is like now is not known, or no matter
 		odd := m.Divergent && l.active != 0
 		if odd && !l.odd[m.Member] {
-			l.to.Warn("a member has another electorate: its votes do not count here, nor ours there", "member", m.Name, "reason", m.Problem)
+			l.logger.Warn("a member has another electorate: its votes do not count here, nor ours there", "member", m.Name, "reason", m.Problem)
 		}
 		l.odd[m.Member] = odd
 	}
@@ -69,22 +69,22 @@ func (l *statusLog) logMember(m Member) {
 
 func (l *statusLog) logElectorate(s lease.Status) {
 	if s.Problem != l.problem && s.Problem != "" {
-		l.to.Warn("this node takes no part in the election", "reason", s.Problem)
+		l.logger.Warn("this node takes no part in the election", "reason", s.Problem)
 	}
 	l.problem = s.Problem
 	if s.Lag != l.lag && s.Lag != "" {
-		l.to.Warn("this node has no vote and follows the others, whose electorate is another", "reason", s.Lag)
+		l.logger.Warn("this node has no vote and follows the others, whose electorate is another", "reason", s.Lag)
 	}
 	l.lag = s.Lag
 	active, desired := digest(s.Active), digest(s.Desired)
 	switch {
 	case active != l.active && active != 0:
-		l.to.Info("the electorate is in force", describe(s.Active)...)
+		l.logger.Info("the electorate is in force", describe(s.Active)...)
 	case l.desired != 0 && desired == 0 && active != 0:
-		l.to.Info("the change of the electorate was taken back", describe(s.Active)...)
+		l.logger.Info("the change of the electorate was taken back", describe(s.Active)...)
 	}
 	if desired != l.desired && desired != 0 && active != 0 {
-		l.to.Info("the electorate changes when all of its members have the new one, and most of the present voters", describe(s.Desired)...)
+		l.logger.Info("the electorate changes when all of its members have the new one, and most of the present voters", describe(s.Desired)...)
 	}
 	l.active, l.desired = active, desired
 }

@@ -49,7 +49,7 @@ func TestStatusLogTellsChangesOnce(t *testing.T) {
 		{observer, ""},
 		{observerGone, "cannot be reached"},
 	} {
-		before, of := log.count("level="), log.count(step.line)
+		before, lines := log.count("level="), log.count(step.line)
 		for range 3 {
 			b.log(step.say)
 		}
@@ -57,7 +57,7 @@ func TestStatusLogTellsChangesOnce(t *testing.T) {
 		if step.line != "" {
 			want = 1
 		}
-		if n := log.count("level=") - before; n != want || want == 1 && log.count(step.line) != of+1 {
+		if n := log.count("level=") - before; n != want || want == 1 && log.count(step.line) != lines+1 {
 			t.Errorf("step %d: %d lines, want %d with %q:\n%v", i, n, want, step.line, &log)
 		}
 	}

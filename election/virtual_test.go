@@ -97,9 +97,9 @@ func TestResignHandsOver(t *testing.T) {
 
 		var sent []netip.AddrPort
 		f.Lock()
-		f.Sent = func(from, to netip.AddrPort, _ []byte) {
-			if from == first.home {
-				sent = append(sent, to)
+		f.Sent = func(src, dst netip.AddrPort, _ []byte) {
+			if src == first.home {
+				sent = append(sent, dst)
 			}
 		}
 		f.Unlock()
@@ -239,11 +239,11 @@ func TestPartitionIsNoFirewall(t *testing.T) {
 	virtually(t, 3, nil, func(t *testing.T, f *fabric.Fabric, c *cluster) {
 		c.start("vip")
 		c.met()
-		one, other := c.members[0], c.members[1]
+		first, second := c.members[0], c.members[1]
 		for apart := range 20 {
-			f.Part(one.home, other.home, true)
+			f.Part(first.home, second.home, true)
 			time.Sleep(3*time.Second + time.Duration(apart)*50*time.Millisecond)
-			f.Part(one.home, other.home, false)
+			f.Part(first.home, second.home, false)
 			c.met()
 		}
 		for _, m := range c.members {

@@ -84,14 +84,14 @@ func (e *Exchange) sendDue() (due time.Time) {
 	return due
 }
 
-func (e *Exchange) send(m message, to map[string]netip.AddrPort) {
+func (e *Exchange) send(m message, recipients map[string]netip.AddrPort) {
 	b, omitted := m.append(nil)
 	if omitted > 0 {
 		e.network.Warn(fmt.Sprintf(
 			"the others are not told of all checks of this node: %d of %d have no room, or names of more than %d bytes: give them shorter names",
 			omitted, len(m.Advertisement.Checks), maxCheckName))
 	}
-	for name, at := range to {
+	for name, at := range recipients {
 		if err := e.network.Send(name, at, b); err != nil {
 			e.network.Warn("cannot send offers: " + err.Error())
 		}
@@ -132,16 +132,16 @@ func (e *Exchange) Receive(b []byte) {
 		e.mu.Unlock()
 		return
 	}
-	is := e.table.receive(time.Now(), m)
+	result := e.table.receive(time.Now(), m)
 	e.mu.Unlock()
-	if is.changed {
+	if result.changed {
 		wake.Up(e.changed)
 		wake.Up(e.wake) // for the others to know, and for its silence, which may come sooner than anything else
 	}
-	if is.reply != nil {
-		e.send(*is.reply, map[string]netip.AddrPort{m.From: at})
+	if result.reply != nil {
+		e.send(*result.reply, map[string]netip.AddrPort{m.From: at})
 	}
-	for _, hash := range is.seek {
+	for _, hash := range result.seek {
 		there := at // who hears it knows where it is
 		if known := e.members.Find(func(name string) bool { return hashed(name) == hash }); known.IsValid() {
 			there = known
@@ -194,7 +194,7 @@ func (e *Exchange) List() []MemberState {
 	for i := range all {
 		all[i].Address = e.members.Address(all[i].Member)
 	}
-	return slices.DeleteFunc(all, func(of MemberState) bool { return !of.Address.IsValid() })
+	return slices.DeleteFunc(all, func(s MemberState) bool { return !s.Address.IsValid() })
 }
 
 func (e *Exchange) passOn(ctx context.Context) {

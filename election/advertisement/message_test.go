@@ -96,9 +96,9 @@ func TestOffersOfConfigurationsFit(t *testing.T) {
 
 func TestMalformedOffers(t *testing.T) {
 	good, _ := message{From: "m1", Run: 1, Sequence: 1, Hold: time.Second, Advertisement: Advertisement{Checks: map[string]bool{"a": true, "b": true}}}.append(nil)
-	change := func(at int, to byte) []byte {
+	change := func(at int, value byte) []byte {
 		b := bytes.Clone(good)
-		b[at] = to
+		b[at] = value
 		return b
 	}
 	end := len(good)

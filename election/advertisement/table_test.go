@@ -29,8 +29,8 @@ func meet(t *testing.T, now time.Time, c, other *table) {
 	if answer == nil {
 		t.Fatal("a question is not answered")
 	}
-	if is := c.receive(now, *answer); is.reply != nil || !is.changed {
-		t.Fatalf("of an answer comes %+v", is)
+	if result := c.receive(now, *answer); result.reply != nil || !result.changed {
+		t.Fatalf("of an answer comes %+v", result)
 	}
 }
 
@@ -51,21 +51,21 @@ func TestOffersBelievesAnswers(t *testing.T) {
 	a, b := fair("a", 1), fair("b", 9)
 	b.setOwn(now, Advertisement{Checks: map[string]bool{"apiserver": true}})
 	m := b.nextMessage()
-	is := a.receive(now, m)
-	if is.reply == nil || is.reply.Question == 0 || is.reply.From != "a" || is.changed || len(a.list(now)) > 0 {
-		t.Fatalf("an unknown run is believed: %+v %v", is, a.list(now))
+	result := a.receive(now, m)
+	if result.reply == nil || result.reply.Question == 0 || result.reply.From != "a" || result.changed || len(a.list(now)) > 0 {
+		t.Fatalf("an unknown run is believed: %+v %v", result, a.list(now))
 	}
 	if a.receive(now.Add(askAgain/2), m).reply != nil {
 		t.Fatal("it is asked again at once")
 	}
-	if again := a.receive(now.Add(askAgain), m).reply; again == nil || again.Question != is.reply.Question {
+	if again := a.receive(now.Add(askAgain), m).reply; again == nil || again.Question != result.reply.Question {
 		t.Fatalf("it is asked %v", again)
 	}
-	if fair("c", 7).receive(now, *is.reply).reply != nil {
+	if fair("c", 7).receive(now, *result.reply).reply != nil {
 		t.Fatal("who offers nothing answers")
 	}
-	b.receive(now, *is.reply)
-	if b.receive(now.Add(answerAgain/2), *is.reply).reply != nil {
+	b.receive(now, *result.reply)
+	if b.receive(now.Add(answerAgain/2), *result.reply).reply != nil {
 		t.Fatal("somebody is answered again at once")
 	}
 	meet(t, now.Add(time.Second), a, b)
@@ -89,7 +89,7 @@ func TestOffersTakesOnlyWhatIsNewer(t *testing.T) {
 	}
 	for name, old := range map[string]message{"recorded": first, "overtaken": late, "repeated": last} {
 		ignored := a.ignored
-		if is := a.receive(now, old); is.reply != nil || is.changed || only(t, a, now).Advertisement.Checks["apiserver"] || a.ignored != ignored+1 {
+		if result := a.receive(now, old); result.reply != nil || result.changed || only(t, a, now).Advertisement.Checks["apiserver"] || a.ignored != ignored+1 {
 			t.Errorf("what was %s is taken", name)
 		}
 	}
@@ -125,11 +125,11 @@ func TestOffersTakesTheRunThatAnswers(t *testing.T) {
 	}
 	for name, old := range map[string]message{"said": said, "answered": *answer} {
 		now = now.Add(time.Second)
-		is := a.receive(now, old)
-		if is.changed || is.reply == nil || is.reply.Question <= 2 || !only(t, a, now).Advertisement.Draining {
-			t.Errorf("what an earlier run %s is believed: %+v", name, is)
+		result := a.receive(now, old)
+		if result.changed || result.reply == nil || result.reply.Question <= 2 || !only(t, a, now).Advertisement.Draining {
+			t.Errorf("what an earlier run %s is believed: %+v", name, result)
 		}
-		if a.receive(now, *again.receive(now, *is.reply).reply).changed || a.entries["b"].question != 0 {
+		if a.receive(now, *again.receive(now, *result.reply).reply).changed || a.entries["b"].question != 0 {
 			t.Errorf("the run that is there does not put it right")
 		}
 	}
@@ -263,7 +263,7 @@ func TestOffersSeeksWhomOthersHear(t *testing.T) {
 	search := func(limit time.Duration) (sought []time.Duration) {
 		for after := 100 * time.Millisecond; after <= limit; after += 100 * time.Millisecond {
 			b.receive(began.Add(after), far.nextMessage())
-			if is := a.receive(began.Add(after), b.nextMessage()); len(is.seek) == 1 && is.seek[0] == hashed("far") {
+			if result := a.receive(began.Add(after), b.nextMessage()); len(result.seek) == 1 && result.seek[0] == hashed("far") {
 				sought = append(sought, after)
 			}
 		}

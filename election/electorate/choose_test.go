@@ -24,7 +24,7 @@ func TestChoose(t *testing.T) {
 		{"more that vote already stay", "a b c d e f g h i", "", "j k", "a b c d e f g h i"},
 		{"as many as fit one message", "a" + long + " b" + long, "", "c d" + long, "a" + long + " b" + long + " c"},
 	} {
-		e := of(x.members)
+		e := electorateOf(x.members)
 		if got := e.Choose(strings.Fields(x.leave), strings.Fields(x.join)); !slices.Equal(got.Members, strings.Fields(x.want)) || got.Duration != e.Duration {
 			t.Errorf("%s: %v, want %s", x.name, got, x.want)
 		}

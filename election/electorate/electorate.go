@@ -234,19 +234,19 @@ func (e Electorate) String() string {
 
 // Step is the electorate on the way to another that is at most one member away. Who is gone leaves first, as it
 // may be needed for a majority; then one comes before another leaves, so that those who are there always have one.
-func (e Electorate) Step(to Electorate, gone []string) Electorate {
-	leave, join := e.without(to), to.without(e)
+func (e Electorate) Step(target Electorate, gone []string) Electorate {
+	leave, join := e.without(target), target.without(e)
 	leaves := slices.IndexFunc(leave, func(name string) bool { return slices.Contains(gone, name) })
-	grow := len(e.Members) <= len(to.Members)
-	to.Members = slices.Clone(e.Members)
+	grow := len(e.Members) <= len(target.Members)
+	target.Members = slices.Clone(e.Members)
 	switch {
 	case leaves < 0 && len(join) > 0 && (grow || len(leave) == 0):
-		to.Members = append(to.Members, join[0])
-		slices.Sort(to.Members)
+		target.Members = append(target.Members, join[0])
+		slices.Sort(target.Members)
 	case len(leave) > 0:
-		to.Members = slices.DeleteFunc(to.Members, func(name string) bool { return name == leave[max(leaves, 0)] })
+		target.Members = slices.DeleteFunc(target.Members, func(name string) bool { return name == leave[max(leaves, 0)] })
 	}
-	return to
+	return target
 }
 
 func (e Electorate) without(o Electorate) []string {

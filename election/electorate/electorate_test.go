@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func of(names string) Electorate {
+func electorateOf(names string) Electorate {
 	return Electorate{Members: strings.Fields(names), Duration: time.Second}
 }
 
@@ -16,7 +16,7 @@ func of(names string) Electorate {
 func TestDigest(t *testing.T) {
 	seen := make(map[uint64]Electorate)
 	for _, e := range []Electorate{
-		of("1 2 3"), of("1 2"), of("1 23"), of("12 3"), {Members: []string{"1", "2", "3"}, Duration: 2 * time.Second},
+		electorateOf("1 2 3"), electorateOf("1 2"), electorateOf("1 23"), electorateOf("12 3"), {Members: []string{"1", "2", "3"}, Duration: 2 * time.Second},
 		{Members: []string{"1", "2", "3"}, Duration: time.Second, Quorum: None},
 	} {
 		if other, ok := seen[e.Digest()]; ok || e.Digest() == 0 {
@@ -28,7 +28,7 @@ func TestDigest(t *testing.T) {
 
 // Each way is walked to its end: who is gone leaves first, and all others are a majority throughout.
 func TestStep(t *testing.T) {
-	for _, x := range []struct{ from, to, gone, way string }{
+	for _, x := range []struct{ from, target, gone, way string }{
 		{"1 2 3", "1 2 3", "", ""},
 		{"1", "1 2 3", "", "1 2|1 2 3"},
 		{"1 2 3", "1", "", "1 3|1"},
@@ -40,9 +40,9 @@ func TestStep(t *testing.T) {
 		{"1 2 3", "4 5 6", "", "1 2 3 4|2 3 4|2 3 4 5|3 4 5|3 4 5 6|4 5 6"},
 	} {
 		var way []string
-		e, to := of(x.from), of(x.to)
-		for e.Digest() != to.Digest() && len(way) < 10 {
-			next := e.Step(to, strings.Fields(x.gone))
+		e, target := electorateOf(x.from), electorateOf(x.target)
+		for e.Digest() != target.Digest() && len(way) < 10 {
+			next := e.Step(target, strings.Fields(x.gone))
 			if !e.Adjacent(next) || next.Validate() != nil {
 				t.Errorf("from %v to %v is no step: %v", e, next, next.Validate())
 			}
@@ -50,45 +50,45 @@ func TestStep(t *testing.T) {
 			way = append(way, strings.Join(e.Members, " "))
 		}
 		if got := strings.Join(way, "|"); got != x.way {
-			t.Errorf("from %s to %s without %q: %s, want %s", x.from, x.to, x.gone, got, x.way)
+			t.Errorf("from %s to %s without %q: %s, want %s", x.from, x.target, x.gone, got, x.way)
 		}
 	}
-	if e := of("1 2").Step(Electorate{Members: []string{"1", "2", "3"}, Duration: 2 * time.Second, Quorum: None}, nil); e.Duration != 2*time.Second || e.Quorum != None {
+	if e := electorateOf("1 2").Step(Electorate{Members: []string{"1", "2", "3"}, Duration: 2 * time.Second, Quorum: None}, nil); e.Duration != 2*time.Second || e.Quorum != None {
 		t.Errorf("the rest does not come with the first step: %v", e)
 	}
 }
 
 func TestReplaces(t *testing.T) {
-	none := of("1 2")
+	none := electorateOf("1 2")
 	none.Quorum = None
-	first, alone := First(of("1 2 3")), First(none)
-	second := first.Next(of("1 2"))
-	apart := First(of("4 5"))
+	first, alone := First(electorateOf("1 2 3")), First(none)
+	second := first.Next(electorateOf("1 2"))
+	apart := First(electorateOf("4 5"))
 	other := none
 	other.Duration = 2 * time.Second
 	left, right := alone.Next(none), alone.Next(other)
 	if left.Digest() < right.Digest() {
 		left, right = right, left
 	}
-	quorate := alone.Next(of("1 2"))
-	if later := left.Next(of("1 2")); later.Cluster == quorate.Cluster || later.Replaces(quorate) {
+	quorate := alone.Next(electorateOf("1 2"))
+	if later := left.Next(electorateOf("1 2")); later.Cluster == quorate.Cluster || later.Replaces(quorate) {
 		t.Error("two that came from none by different numbers are one cluster")
 	}
 	for name, x := range map[string]struct {
-		has, heard Committed
-		want       bool
+		own, received Committed
+		want          bool
 	}{
 		"no record":                 {Committed{}, first, true},
 		"the same":                  {first, first, false},
 		"the next":                  {first, second, true},
 		"the one before":            {second, first, false},
-		"a cluster begun apart":     {first, apart.Next(of("4")), false},
+		"a cluster begun apart":     {first, apart.Next(electorateOf("4")), false},
 		"two without a quorum":      {right, left, true},
 		"two without a quorum back": {left, right, false},
 		"one that has a quorum":     {right.Next(none), quorate, true},
 		"one that has none":         {quorate, right.Next(none), false},
 	} {
-		if got := x.heard.Replaces(x.has); got != x.want {
+		if got := x.received.Replaces(x.own); got != x.want {
 			t.Errorf("%s: %t, want %t", name, got, x.want)
 		}
 	}

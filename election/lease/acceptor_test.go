@@ -8,7 +8,7 @@ import (
 // TestAcceptor plays requests against one acceptor.
 func TestAcceptor(t *testing.T) {
 	const d = 600 * time.Millisecond
-	one, two := owner{"m1", 11}, owner{"m2", 22}
+	first, second := owner{"m1", 11}, owner{"m2", 22}
 	again := owner{"m1", 12} // m1, started anew
 	type request struct {
 		at      time.Duration
@@ -18,61 +18,61 @@ func TestAcceptor(t *testing.T) {
 	}
 	for name, requests := range map[string][]request{
 		"a greater ballot is promised": {
-			{0, "prepare", ballot{1, one}, true}, {1, "prepare", ballot{2, two}, true}, {2, "propose", ballot{1, one}, false}, {3, "propose", ballot{2, two}, true},
+			{0, "prepare", ballot{1, first}, true}, {1, "prepare", ballot{2, second}, true}, {2, "propose", ballot{1, first}, false}, {3, "propose", ballot{2, second}, true},
 		},
 		"an equal one of another is not": {
-			{0, "prepare", ballot{1, one}, true}, {1, "prepare", ballot{1, two}, false}, {2, "propose", ballot{1, two}, false}, {3, "prepare", ballot{1, one}, true},
+			{0, "prepare", ballot{1, first}, true}, {1, "prepare", ballot{1, second}, false}, {2, "propose", ballot{1, second}, false}, {3, "prepare", ballot{1, first}, true},
 		},
 		"a proposal needs no promise": {
-			{0, "propose", ballot{1, one}, true},
+			{0, "propose", ballot{1, first}, true},
 		},
 		"a grant lasts": {
-			{0, "propose", ballot{1, one}, true}, {d - 1, "prepare", ballot{9, two}, false}, {d - 1, "propose", ballot{9, two}, false},
-			{d, "prepare", ballot{9, two}, true}, {d + 1, "propose", ballot{9, two}, true},
+			{0, "propose", ballot{1, first}, true}, {d - 1, "prepare", ballot{9, second}, false}, {d - 1, "propose", ballot{9, second}, false},
+			{d, "prepare", ballot{9, second}, true}, {d + 1, "propose", ballot{9, second}, true},
 		},
 		"a refused ballot is not promised": {
-			{0, "propose", ballot{1, one}, true}, {1, "prepare", ballot{9, two}, false}, {2, "propose", ballot{1, one}, true},
+			{0, "propose", ballot{1, first}, true}, {1, "prepare", ballot{9, second}, false}, {2, "propose", ballot{1, first}, true},
 		},
 		"a renewal extends it": {
-			{0, "propose", ballot{1, one}, true}, {d / 2, "propose", ballot{1, one}, true}, {d, "propose", ballot{9, two}, false}, {d + d/2, "propose", ballot{9, two}, true},
+			{0, "propose", ballot{1, first}, true}, {d / 2, "propose", ballot{1, first}, true}, {d, "propose", ballot{9, second}, false}, {d + d/2, "propose", ballot{9, second}, true},
 		},
 		"a shorter renewal shortens nothing": {
-			{0, "propose", ballot{1, one}, true}, {1, "propose briefly", ballot{1, one}, true}, {d - 1, "propose", ballot{9, two}, false}, {d, "propose", ballot{9, two}, true},
+			{0, "propose", ballot{1, first}, true}, {1, "propose briefly", ballot{1, first}, true}, {d - 1, "propose", ballot{9, second}, false}, {d, "propose", ballot{9, second}, true},
 		},
 		"a greater ballot of the holder extends it": {
-			{0, "propose", ballot{1, one}, true}, {1, "prepare", ballot{5, one}, true}, {d / 2, "propose", ballot{5, one}, true},
-			{d / 2, "propose", ballot{1, one}, false}, {d, "propose", ballot{9, two}, false},
+			{0, "propose", ballot{1, first}, true}, {1, "prepare", ballot{5, first}, true}, {d / 2, "propose", ballot{5, first}, true},
+			{d / 2, "propose", ballot{1, first}, false}, {d, "propose", ballot{9, second}, false},
 		},
 		"the holder's next process is another": {
-			{0, "propose", ballot{1, one}, true}, {1, "prepare", ballot{9, again}, false}, {1, "propose", ballot{9, again}, false},
+			{0, "propose", ballot{1, first}, true}, {1, "prepare", ballot{9, again}, false}, {1, "propose", ballot{9, again}, false},
 		},
 		"a release frees": {
-			{0, "propose", ballot{1, one}, true}, {1, "release", ballot{1, one}, true}, {2, "prepare", ballot{2, two}, true}, {3, "propose", ballot{2, two}, true},
+			{0, "propose", ballot{1, first}, true}, {1, "release", ballot{1, first}, true}, {2, "prepare", ballot{2, second}, true}, {3, "propose", ballot{2, second}, true},
 		},
 		"nothing of a released ballot is granted": {
-			{0, "propose", ballot{1, one}, true}, {1, "release", ballot{1, one}, true}, {2, "propose", ballot{1, one}, false}, {3, "prepare", ballot{1, one}, false},
-			{4, "propose", ballot{2, one}, true},
+			{0, "propose", ballot{1, first}, true}, {1, "release", ballot{1, first}, true}, {2, "propose", ballot{1, first}, false}, {3, "prepare", ballot{1, first}, false},
+			{4, "propose", ballot{2, first}, true},
 		},
 		"a release that overtakes the proposal counts": {
-			{0, "prepare", ballot{1, one}, true}, {1, "release", ballot{1, one}, true}, {2, "propose", ballot{1, one}, false}, {3, "propose", ballot{2, two}, true},
+			{0, "prepare", ballot{1, first}, true}, {1, "release", ballot{1, first}, true}, {2, "propose", ballot{1, first}, false}, {3, "propose", ballot{2, second}, true},
 		},
 		"a release of an earlier ballot does not count": {
-			{0, "propose", ballot{2, one}, true}, {1, "release", ballot{1, one}, true}, {2, "propose", ballot{3, two}, false},
+			{0, "propose", ballot{2, first}, true}, {1, "release", ballot{1, first}, true}, {2, "propose", ballot{3, second}, false},
 		},
 		"a release covers earlier ballots": {
-			{0, "propose", ballot{2, one}, true}, {1, "release", ballot{4, one}, true}, {2, "propose", ballot{5, two}, true},
+			{0, "propose", ballot{2, first}, true}, {1, "release", ballot{4, first}, true}, {2, "propose", ballot{5, second}, true},
 		},
 		"nobody releases another's": {
-			{0, "propose", ballot{1, one}, true}, {1, "release", ballot{1, two}, true}, {1, "release", ballot{7, again}, true}, {2, "propose", ballot{9, two}, false},
+			{0, "propose", ballot{1, first}, true}, {1, "release", ballot{1, second}, true}, {1, "release", ballot{7, again}, true}, {2, "propose", ballot{9, second}, false},
 		},
 		"a release of an old ballot leaves the promise": {
-			{0, "prepare", ballot{5, two}, true}, {1, "release", ballot{1, one}, true}, {2, "propose", ballot{5, two}, true},
+			{0, "prepare", ballot{5, second}, true}, {1, "release", ballot{1, first}, true}, {2, "propose", ballot{5, second}, true},
 		},
 		"a claim replaces no grant": {
-			{0, "propose", ballot{1, one}, true}, {1, "see", ballot{9, two}, true}, {2, "prepare", ballot{10, two}, false}, {d - 1, "propose", ballot{10, two}, false},
+			{0, "propose", ballot{1, first}, true}, {1, "see", ballot{9, second}, true}, {2, "prepare", ballot{10, second}, false}, {d - 1, "propose", ballot{10, second}, false},
 		},
 		"a claim forbids as a grant does": {
-			{0, "see", ballot{1, one}, true}, {d - 1, "propose", ballot{9, two}, false}, {d, "propose", ballot{9, two}, true},
+			{0, "see", ballot{1, first}, true}, {d - 1, "propose", ballot{9, second}, false}, {d, "propose", ballot{9, second}, true},
 		},
 	} {
 		var a acceptor

@@ -75,9 +75,9 @@ func (a *alone) hear(from string, edit func(*message.Message)) (*message.Change,
 	return a.said(from)
 }
 
-func (a *alone) said(to string) (c *message.Change, items []message.Item) {
+func (a *alone) said(dst string) (c *message.Change, items []message.Item) {
 	for _, o := range a.sent {
-		if o.To == to {
+		if o.To == dst {
 			items = append(items, o.Items...)
 			if c == nil {
 				c = o.Change
@@ -197,8 +197,8 @@ func TestChangeOfAnotherRecord(t *testing.T) {
 	} {
 		c, _ := a.hear("m1", func(m *message.Message) {
 			edit(m)
-			one := asked(1, "m1")
-			m.Change = &one
+			change := asked(1, "m1")
+			m.Change = &change
 		})
 		expect(t, what, c, 0)
 	}
@@ -207,8 +207,8 @@ func TestChangeOfAnotherRecord(t *testing.T) {
 	}
 
 	late := a.message("m1") // of record 3, overtaken by the next
-	one := asked(1, "m1")
-	late.Change = &one
+	change := asked(1, "m1")
+	late.Change = &change
 	four := voters("m1 m2 m3 m4")
 	a.hear("m1", func(m *message.Message) { m.Number, m.Active, m.Electorate = 4, four.Digest(), &four })
 	a.record.Number, a.record.Electorate = 4, four
@@ -227,8 +227,8 @@ func TestAdoptTakesAnswersBack(t *testing.T) {
 	a.hear("m1", func(*message.Message) {})
 	a.hear("m3", func(*message.Message) {})
 	question, news := a.message("m1"), a.message("m3")
-	one := asked(1, "m1")
-	question.Change = &one
+	change := asked(1, "m1")
+	question.Change = &change
 	question.Items = []message.Item{{Kind: message.Propose, Lease: 1, Counter: 1, Round: 1}}
 	news.Number, news.Active, news.Electorate = 2, four.Digest(), &four
 	a.sent = nil
@@ -477,8 +477,8 @@ func TestAsksForNoChange(t *testing.T) {
 	}
 	// its own votes have not ended
 	a = newAlone(t, atRecord(1, voters("m1 m2")), voters("m2"), true)
-	one := voters("m2")
-	a.hear("m1", func(m *message.Message) { m.Desired = one.Digest() })
+	single := voters("m2")
+	a.hear("m1", func(m *message.Message) { m.Desired = single.Digest() })
 	a.wait(duration / 2)
 	if c, _ := a.said("m1"); c != nil {
 		t.Errorf("started lately: asks %+v", c)
@@ -548,7 +548,7 @@ func TestHolderKeepsItsOwnVote(t *testing.T) {
 		a.Tick(a.now)
 		out, events := a.Take()
 		for _, e := range events {
-			if g, is := e.(lease.Granted); is {
+			if g, ok := e.(lease.Granted); ok {
 				until = g.Until
 			}
 		}

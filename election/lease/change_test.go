@@ -46,7 +46,7 @@ func TestGrowsAndShrinks(t *testing.T) {
 	c.campaign(vip)
 	holder := c.awaitHolder(2 * duration)
 	lost := func() bool {
-		return slices.ContainsFunc(c.nodes[holder].events, func(e lease.Event) bool { _, is := e.(lease.Lost); return is })
+		return slices.ContainsFunc(c.nodes[holder].events, func(e lease.Event) bool { _, ok := e.(lease.Lost); return ok })
 	}
 
 	four := voters("m1 m2 m3 m4")
@@ -87,7 +87,7 @@ func TestGrowsFromOne(t *testing.T) {
 		c.awaitActive(6*duration, next, next.Members...)
 		c.run(2 * duration)
 	}
-	if slices.ContainsFunc(c.nodes["m1"].events, func(e lease.Event) bool { _, is := e.(lease.Lost); return is }) || c.holder(vip) != "m1" {
+	if slices.ContainsFunc(c.nodes["m1"].events, func(e lease.Event) bool { _, ok := e.(lease.Lost); return ok }) || c.holder(vip) != "m1" {
 		t.Errorf("%q holds the lease: %+v", c.holder(vip), c.nodes["m1"].events)
 	}
 }
@@ -342,9 +342,9 @@ func TestOneHolderAcrossChanges(t *testing.T) {
 }
 
 // oneWay cuts what a member sends to others.
-func (c *cluster) oneWay(cut bool, from string, to ...string) {
-	for _, name := range to {
-		c.cut[[2]string{from, name}] = cut
+func (c *cluster) oneWay(cut bool, src string, dst ...string) {
+	for _, name := range dst {
+		c.cut[[2]string{src, name}] = cut
 	}
 }
 
@@ -425,8 +425,8 @@ func TestShorterLeasesAndRestart(t *testing.T) {
 		c.start(name, c.electorate)
 	}
 	c.run(3 * time.Second)
-	c.drop = func(from, to string, m message.Message) bool { // m3 knows nothing of the lease
-		return from == "m1" && to == "m3" && slices.ContainsFunc(m.Items, func(it message.Item) bool { return it.Kind != message.Campaign })
+	c.drop = func(src, dst string, m message.Message) bool { // m3 knows nothing of the lease
+		return src == "m1" && dst == "m3" && slices.ContainsFunc(m.Items, func(it message.Item) bool { return it.Kind != message.Campaign })
 	}
 	c.nodes["m1"].Campaign(c.now, lease.Candidacy{Lease: vip})
 	c.awaitHolder(2 * time.Second)
@@ -455,7 +455,7 @@ func TestTakenBackThenTheNext(t *testing.T) {
 		c.start("m5", five)
 		c.reconfigure(five, "m1", "m2", "m3", "m4")
 		c.await(6*duration, "m1 accepts it", func() bool { return c.disks["m1"].Value != nil })
-		c.drop = func(from, _ string, m message.Message) bool { return hidden && from == "m1" && m.Change != nil }
+		c.drop = func(src, _ string, m message.Message) bool { return hidden && src == "m1" && m.Change != nil }
 		c.reconfigure(c.electorate, "m1", "m2", "m3", "m4")
 		c.reconfigure(three, "m1", "m2", "m3", "m4")
 		c.awaitActive(12*duration, three, three.Members...)

@@ -36,8 +36,8 @@ type cluster struct {
 	sent        int // messages
 	bytes       int
 	// lag is how many steps a packet takes, none: it is lost. Nil: one step.
-	lag  func(from, to string) []int
-	drop func(from, to string, m message.Message) bool
+	lag  func(src, dst string) []int
+	drop func(src, dst string, m message.Message) bool
 	fail func(format string, args ...any)
 }
 
@@ -52,7 +52,7 @@ type node struct {
 }
 
 type packet struct {
-	from, to string
+	src, dst string
 	bytes    []byte
 	arrives  time.Time
 }
@@ -146,7 +146,7 @@ func (c *cluster) step() {
 			flying = append(flying, p)
 			continue
 		}
-		if n := c.nodes[p.to]; n != nil && !c.cut[[2]string{p.from, p.to}] {
+		if n := c.nodes[p.dst]; n != nil && !c.cut[[2]string{p.src, p.dst}] {
 			n.inbox = append(n.inbox, p)
 		}
 	}

@@ -10,20 +10,20 @@ import (
 )
 
 // forge returns what member from might send to another.
-func (c *cluster) forge(from, to string, sequence uint64, items ...message.Item) message.Message {
-	f, t := c.nodes[from].Status(c.now), c.nodes[to].Status(c.now)
+func (c *cluster) forge(src, dst string, sequence uint64, items ...message.Item) message.Message {
+	f, t := c.nodes[src].Status(c.now), c.nodes[dst].Status(c.now)
 	return message.Message{
-		From: from, Incarnation: f.Incarnation, Receiver: message.Identity(to, t.Incarnation), Sequence: sequence,
+		From: src, Incarnation: f.Incarnation, Receiver: message.Identity(dst, t.Incarnation), Sequence: sequence,
 		Cluster: f.Active.Digest(), Number: f.Number, Active: f.Active.Digest(), Desired: f.Active.Digest(), Items: items,
 	}
 }
 
 // answers are the items that a member sends to another.
-func answers(n *node, to string) []message.Item {
+func answers(n *node, dst string) []message.Item {
 	var items []message.Item
 	out, _ := n.Take()
 	for _, o := range out {
-		if o.To == to {
+		if o.To == dst {
 			items = append(items, o.Items...)
 		}
 	}
@@ -174,9 +174,9 @@ func (b *bidder) wait(d time.Duration) {
 	b.Tick(b.now)
 }
 
-func (b *bidder) hears(from string, it message.Item) {
+func (b *bidder) hears(src string, it message.Item) {
 	b.sequence++
-	b.Receive(b.now, b.forge(from, "m1", b.sequence, it))
+	b.Receive(b.now, b.forge(src, "m1", b.sequence, it))
 }
 
 // TestAnswersThatDoNotCount gives a candidate answers for another ballot or to another question, twice from the same
@@ -258,7 +258,7 @@ func TestReplay(t *testing.T) {
 	record(2 * duration)
 	holder := c.holder(vip)
 	for _, p := range tape {
-		n := c.nodes[p.to]
+		n := c.nodes[p.dst]
 		if n == nil {
 			continue
 		}
@@ -266,7 +266,7 @@ func TestReplay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		arrived := slices.ContainsFunc(c.flying, func(f packet) bool { return f.from == p.from && f.to == p.to && string(f.bytes) == string(p.bytes) })
+		arrived := slices.ContainsFunc(c.flying, func(f packet) bool { return f.src == p.src && f.dst == p.dst && string(f.bytes) == string(p.bytes) })
 		if arrived {
 			continue // has yet to arrive for the first time
 		}
@@ -311,7 +311,7 @@ func TestMistakenIdentities(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			early[o.To] = packet{from: name, to: o.To, bytes: b}
+			early[o.To] = packet{src: name, dst: o.To, bytes: b}
 		}
 	}
 	for _, name := range c.names {
@@ -407,16 +407,16 @@ func receiveAmongObservers(t *testing.T, msg message.Message, how uint8, later t
 	c.campaign(vip)
 	c.nodes["w2"].Campaign(c.now, lease.Candidacy{Lease: vip, Priority: 1})
 	c.await(2*duration, "w2 holds the lease", func() bool { return c.holder(vip) == "w2" })
-	to := "m1"
+	dst := "m1"
 	if how&32 != 0 {
-		to = "w1"
+		dst = "w1"
 	}
-	m := c.nodes[to]
+	m := c.nodes[dst]
 	if how&1 != 0 {
 		msg.From, msg.Incarnation = "w2", c.nodes["w2"].Status(c.now).Incarnation
 	}
 	if how&2 != 0 {
-		msg.Receiver = message.Identity(to, m.Status(c.now).Incarnation)
+		msg.Receiver = message.Identity(dst, m.Status(c.now).Incarnation)
 	}
 	if how&4 != 0 {
 		for i := range msg.Items {
@@ -427,7 +427,7 @@ func receiveAmongObservers(t *testing.T, msg message.Message, how uint8, later t
 	_, events := m.Take()
 	for _, e := range events {
 		if _, granted := e.(lease.Granted); granted {
-			t.Fatalf("%+v granted the lease to %s", msg, to)
+			t.Fatalf("%+v granted the lease to %s", msg, dst)
 		}
 	}
 	if n := len(m.Members(c.now)); n > 3+c.observers {

@@ -117,8 +117,8 @@ func TestPausedHolderLoses(t *testing.T) {
 func TestFailoverIsQuickAlthoughGrantsEndApart(t *testing.T) {
 	for _, slow := range []int{1, 2, 5} {
 		c := newCluster(t, "m1", "m2", "m3")
-		c.lag = func(_, to string) []int {
-			if to == "m3" {
+		c.lag = func(_, dst string) []int {
+			if dst == "m3" {
 				return []int{1 + slow}
 			}
 			return []int{1}

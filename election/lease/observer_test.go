@@ -79,8 +79,8 @@ func TestObserversDoNotBidForWhatIsHeld(t *testing.T) {
 	c.candidates("w1", "w2")
 	c.awaitHolder(duration)
 	bids := 0
-	c.drop = func(from, _ string, m message.Message) bool {
-		if from == "w2" && slices.ContainsFunc(m.Items, func(it message.Item) bool { return it.Kind == message.Prepare }) {
+	c.drop = func(src, _ string, m message.Message) bool {
+		if src == "w2" && slices.ContainsFunc(m.Items, func(it message.Item) bool { return it.Kind == message.Prepare }) {
 			bids++
 		}
 		return false
@@ -113,7 +113,7 @@ func TestObserversFollowTheVoters(t *testing.T) {
 	c.candidates("w1", "w2")
 	c.awaitHolder(duration)
 	lost := func() bool {
-		return slices.ContainsFunc(c.nodes["w1"].events, func(e lease.Event) bool { _, is := e.(lease.Lost); return is })
+		return slices.ContainsFunc(c.nodes["w1"].events, func(e lease.Event) bool { _, ok := e.(lease.Lost); return ok })
 	}
 	step := func(names string, d time.Duration) electorate.Electorate {
 		e := voters(names)
@@ -188,7 +188,7 @@ func TestObserverThatDoesNotHearOfShorterLeases(t *testing.T) {
 	c := newMixed(t, "w1")
 	c.candidates("w1")
 	c.awaitHolder(duration)
-	c.drop = func(_, to string, m message.Message) bool { return to == "w1" && m.Electorate != nil }
+	c.drop = func(_, dst string, m message.Message) bool { return dst == "w1" && m.Electorate != nil }
 	shorter := c.electorate
 	shorter.Duration = duration / 4
 	c.reconfigure(shorter, shorter.Members...)
@@ -204,8 +204,8 @@ func TestObserverThatDoesNotHearOfShorterLeases(t *testing.T) {
 func TestObserversAreBoundedAndForgotten(t *testing.T) {
 	c := newMixed(t)
 	m := c.nodes["m1"]
-	hello := func(from string, sequence uint64) {
-		m.Receive(c.now, message.Message{From: from, Incarnation: 7, Receiver: message.Identity("m1", m.Status(c.now).Incarnation), Sequence: sequence})
+	hello := func(src string, sequence uint64) {
+		m.Receive(c.now, message.Message{From: src, Incarnation: 7, Receiver: message.Identity("m1", m.Status(c.now).Incarnation), Sequence: sequence})
 	}
 	known := func() (names []string) {
 		for _, s := range m.Members(c.now) {
@@ -215,10 +215,10 @@ func TestObserversAreBoundedAndForgotten(t *testing.T) {
 		}
 		return names
 	}
-	sequence := func(to string) (last uint64) {
+	sequence := func(dst string) (last uint64) {
 		out, _ := m.Take()
 		for _, o := range out {
-			if o.To == to {
+			if o.To == dst {
 				last = o.Sequence
 			}
 		}
@@ -255,7 +255,7 @@ func TestObserversAreBoundedAndForgotten(t *testing.T) {
 func TestIdleObserversAreQuiet(t *testing.T) {
 	c := newMixed(t, "w1", "w2", "w3")
 	sent := map[string]int{}
-	c.drop = func(from, to string, _ message.Message) bool { sent[from+" "+to]++; return false }
+	c.drop = func(src, dst string, _ message.Message) bool { sent[src+" "+dst]++; return false }
 	c.nodes["w3"].Campaign(c.now, lease.Candidacy{Lease: "other"})
 	c.nodes["w2"].Campaign(c.now, lease.Candidacy{Lease: vip})
 	c.run(20 * duration)
@@ -273,18 +273,18 @@ func TestIdleObserversAreQuiet(t *testing.T) {
 // after it, a vote: m2 does not take it for one that is in force.
 func TestRemovedVoterFollowsNoListThatItIsOn(t *testing.T) {
 	c := newMixed(t)
-	two, one := voters("m1 m2"), voters("m1")
-	c.reconfigure(two, "m1", "m2")
-	c.awaitActive(6*duration, two, "m1", "m2")
-	c.reconfigure(one, "m1", "m2")
-	c.awaitActive(6*duration, one, "m1", "m2")
+	pair, single := voters("m1 m2"), voters("m1")
+	c.reconfigure(pair, "m1", "m2")
+	c.awaitActive(6*duration, pair, "m1", "m2")
+	c.reconfigure(single, "m1", "m2")
+	c.awaitActive(6*duration, single, "m1", "m2")
 	c.campaign(vip)
 	c.isolate("m1", true)
 	c.run(10 * duration)
 	if h := c.holder(vip); h != "m1" {
 		t.Errorf("%q holds the lease, want m1", h)
 	}
-	if s := c.nodes["m2"].Status(c.now); s.Active == nil || s.Active.Digest() != one.Digest() {
+	if s := c.nodes["m2"].Status(c.now); s.Active == nil || s.Active.Digest() != single.Digest() {
 		t.Errorf("m2 uses %v", s.Active)
 	}
 }
@@ -293,15 +293,15 @@ func TestRemovedVoterFollowsNoListThatItIsOn(t *testing.T) {
 func TestVotesOfAndForVotersOnly(t *testing.T) {
 	others, alone := voters("m1 m3"), voters("m1 m2 m3")
 	alone.Quorum = electorate.None
-	for from, e := range map[string]electorate.Electorate{"m1": others, "w1": alone} {
+	for src, e := range map[string]electorate.Electorate{"m1": others, "w1": alone} {
 		a := newAlone(t, atRecord(3, e), e, false)
-		a.AddObservers(a.now, from)
-		a.hear(from, func(*message.Message) {})
-		_, items := a.hear(from, func(m *message.Message) {
+		a.AddObservers(a.now, src)
+		a.hear(src, func(*message.Message) {})
+		_, items := a.hear(src, func(m *message.Message) {
 			m.Items = []message.Item{{Kind: message.Prepare, Lease: 1, Counter: 1}}
 		})
 		if len(items) == 0 || items[0].Kind != message.Refuse {
-			t.Errorf("%s is answered %+v, want a refusal", from, items)
+			t.Errorf("%s is answered %+v, want a refusal", src, items)
 		}
 	}
 }

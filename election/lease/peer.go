@@ -49,8 +49,8 @@ func (p *peer) begin(incarnation uint64) {
 
 // note takes what a message says about its sender, and reports whether it is news.
 func (p *peer) note(msg *message.Message) bool {
-	is := [...]any{msg.Cluster, msg.Number, msg.Active, msg.Desired, msg.Abstaining}
-	news := is != [...]any{p.cluster, p.number, p.active, p.desired, p.abstaining}
+	current := [...]any{msg.Cluster, msg.Number, msg.Active, msg.Desired, msg.Abstaining}
+	news := current != [...]any{p.cluster, p.number, p.active, p.desired, p.abstaining}
 	p.cluster, p.number, p.active, p.desired, p.abstaining = msg.Cluster, msg.Number, msg.Active, msg.Desired, msg.Abstaining
 	if e := msg.Electorate; e != nil {
 		digest := msg.Desired

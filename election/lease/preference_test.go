@@ -76,7 +76,7 @@ func TestPreempts(t *testing.T) {
 	if took < duration {
 		t.Errorf("preempted after %v, want the candidate to be steady for %v", took, duration)
 	}
-	y := slices.IndexFunc(c.nodes[first].events, func(e lease.Event) bool { _, is := e.(lease.Transfer); return is })
+	y := slices.IndexFunc(c.nodes[first].events, func(e lease.Event) bool { _, ok := e.(lease.Transfer); return ok })
 	if y < 0 || c.nodes[first].events[y].(lease.Transfer).To != better {
 		t.Errorf("%s was not asked to yield to %s: %+v", first, better, c.nodes[first].events)
 	}

@@ -22,9 +22,9 @@ func TestLogFilterNamesAWrongKeyOnce(t *testing.T) {
 			var out book
 			a := NewAdmission(out.logger(), false)
 			a.Replace(trio(), "m1")
-			to := log.New(NewLogFilter(out.logger(), a), "", 0)
+			logger := log.New(NewLogFilter(out.logger(), a), "", 0)
 			for range 1000 {
-				to.Print(line)
+				logger.Print(line)
 			}
 			if out.count("member=m2") != 1 || out.count("\n") != 1 || a.Unreadable.Load() != 1000 {
 				t.Fatalf("counted %d:\n%v", a.Unreadable.Load(), &out)
@@ -38,18 +38,18 @@ func TestLogFilterRepeatsItselfRarely(t *testing.T) {
 		var out book
 		a := NewAdmission(out.logger(), false)
 		a.Replace(trio(), "m1")
-		to := log.New(NewLogFilter(out.logger(), a), "", 0)
+		logger := log.New(NewLogFilter(out.logger(), a), "", 0)
 		for i := range 1000 {
-			to.Printf("[ERR] memberlist: Failed to send UDP ping: write udp: %d: network is unreachable", i)
-			to.Print("[DEBUG] memberlist: Stream connection from=10.0.0.2:41234")
-			to.Print("[INFO] memberlist: Suspect m2 has failed, no acks received")
-			to.Print("[WARN] memberlist: ignoring alive message for 'm9': it is no member")
+			logger.Printf("[ERR] memberlist: Failed to send UDP ping: write udp: %d: network is unreachable", i)
+			logger.Print("[DEBUG] memberlist: Stream connection from=10.0.0.2:41234")
+			logger.Print("[INFO] memberlist: Suspect m2 has failed, no acks received")
+			logger.Print("[WARN] memberlist: ignoring alive message for 'm9': it is no member")
 		}
 		if out.count("\n") != 1 || out.count("network is unreachable") != 1 {
 			t.Fatal(out.String())
 		}
 		time.Sleep(quiet)
-		to.Print("[ERR] memberlist: Failed to send UDP ping: write udp: network is unreachable")
+		logger.Print("[ERR] memberlist: Failed to send UDP ping: write udp: network is unreachable")
 		if out.count("\n") != 2 || out.count("omitted=999") != 1 {
 			t.Fatal(out.String())
 		}

@@ -173,7 +173,7 @@ func (s *sockets) bound(conn net.Conn, known bool) *stream {
 	if len(s.open) >= most || s.ctx.Err() != nil {
 		return nil
 	}
-	kept := &stream{Conn: conn, left: maxStream, of: s}
+	kept := &stream{Conn: conn, left: maxStream, sockets: s}
 	s.open[kept] = true
 	return kept
 }
@@ -189,17 +189,17 @@ func (s *sockets) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
 // somewhere else, and who is a member no more is to be found dead. It serves
 // memberlist.Transport.
 func (s *sockets) WriteTo(b []byte, addr string) (time.Time, error) {
-	to, err := netip.ParseAddrPort(addr)
-	if err != nil || !s.admission.Knows(to) {
+	dst, err := netip.ParseAddrPort(addr)
+	if err != nil || !s.admission.Knows(dst) {
 		return time.Now(), nil
 	}
-	_, err = s.udp.WriteToUDPAddrPort(b, to)
+	_, err = s.udp.WriteToUDPAddrPort(b, dst)
 	return time.Now(), err
 }
 
 // WriteToAddress is WriteTo. It serves memberlist.NodeAwareTransport.
-func (s *sockets) WriteToAddress(b []byte, to memberlist.Address) (time.Time, error) {
-	return s.WriteTo(b, to.Addr)
+func (s *sockets) WriteToAddress(b []byte, dst memberlist.Address) (time.Time, error) {
+	return s.WriteTo(b, dst.Addr)
 }
 
 // PacketCh serves memberlist.Transport.
@@ -211,7 +211,7 @@ func (s *sockets) StreamCh() <-chan net.Conn { return s.streams }
 // DialTimeout connects to another member, from the address that it knows this one
 // by. It serves memberlist.Transport.
 func (s *sockets) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
-	if to, err := netip.ParseAddrPort(addr); err != nil || !s.admission.Knows(to) {
+	if dst, err := netip.ParseAddrPort(addr); err != nil || !s.admission.Knows(dst) {
 		return nil, fmt.Errorf("connect to %s: no member is there", addr)
 	}
 	dialer := net.Dialer{Timeout: timeout, LocalAddr: &net.TCPAddr{IP: s.local.Addr().AsSlice()}}
@@ -227,8 +227,8 @@ func (s *sockets) DialTimeout(addr string, timeout time.Duration) (net.Conn, err
 }
 
 // DialAddressTimeout is DialTimeout. It serves memberlist.NodeAwareTransport.
-func (s *sockets) DialAddressTimeout(to memberlist.Address, timeout time.Duration) (net.Conn, error) {
-	return s.DialTimeout(to.Addr, timeout)
+func (s *sockets) DialAddressTimeout(dst memberlist.Address, timeout time.Duration) (net.Conn, error) {
+	return s.DialTimeout(dst.Addr, timeout)
 }
 
 // Shutdown closes everything and returns when nothing is left running. It may
@@ -251,9 +251,9 @@ func (s *sockets) shutdown() error {
 // stream is a connection that says no more than maxStream bytes.
 type stream struct {
 	net.Conn
-	of   *sockets
-	left int // read by one goroutine at a time
-	once sync.Once
+	sockets *sockets
+	left    int // read by one goroutine at a time
+	once    sync.Once
 }
 
 // Read ends a connection that says too much.
@@ -269,9 +269,9 @@ func (c *stream) Read(b []byte) (int, error) {
 // Close makes room for another connection. It may be called again.
 func (c *stream) Close() (err error) {
 	c.once.Do(func() {
-		c.of.mu.Lock()
-		delete(c.of.open, c)
-		c.of.mu.Unlock()
+		c.sockets.mu.Lock()
+		delete(c.sockets.open, c)
+		c.sockets.mu.Unlock()
 		err = c.Conn.Close()
 	})
 	return err

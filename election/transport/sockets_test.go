@@ -33,7 +33,7 @@ func listen(t *testing.T, own, other netip.AddrPort) (*sockets, *Admission) {
 
 func TestSocketsCarryPackets(t *testing.T) {
 	at := nettest.Loopback(3)
-	one, admission := listen(t, at[0], at[1])
+	local, admission := listen(t, at[0], at[1])
 	two, _ := listen(t, at[1], at[0])
 	stranger, _ := listen(t, at[2], at[0])
 	for _, from := range []*sockets{stranger, two} {
@@ -42,7 +42,7 @@ func TestSocketsCarryPackets(t *testing.T) {
 		}
 		wait.Until(t, "the packet is counted or there", func() bool { return from == two || admission.Unknown.Load() == 1 })
 	}
-	p := <-one.PacketCh()
+	p := <-local.PacketCh()
 	if string(p.Buf) != "from "+at[1].String() || p.From.String() != at[1].String() || p.Timestamp.IsZero() {
 		t.Fatalf("got %q from %v", p.Buf, p.From)
 	}
@@ -53,7 +53,7 @@ func TestSocketsCarryPackets(t *testing.T) {
 
 func TestSocketsCarryConnections(t *testing.T) {
 	at := nettest.Loopback(3)
-	one, admission := listen(t, at[0], at[1])
+	local, admission := listen(t, at[0], at[1])
 	two, _ := listen(t, at[1], at[0])
 	stranger, _ := listen(t, at[2], at[0])
 
@@ -72,7 +72,7 @@ func TestSocketsCarryConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := <-one.StreamCh()
+	in := <-local.StreamCh()
 	if host := in.RemoteAddr().(*net.TCPAddr).AddrPort().Addr(); host != at[1].Addr() {
 		t.Fatalf("the connection comes from %v", host)
 	}
@@ -90,7 +90,7 @@ func TestSocketsCarryConnections(t *testing.T) {
 
 func TestSocketsBoundConnections(t *testing.T) {
 	at := nettest.Loopback(2)
-	one, _ := listen(t, at[0], at[1])
+	local, _ := listen(t, at[0], at[1])
 	config := net.Dialer{LocalAddr: &net.TCPAddr{IP: at[1].Addr().AsSlice()}}
 	for range maxStreams {
 		conn, err := config.Dial("tcp", at[0].String())
@@ -98,7 +98,7 @@ func TestSocketsBoundConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		<-one.StreamCh()
+		<-local.StreamCh()
 	}
 	conn, err := config.Dial("tcp", at[0].String())
 	if err != nil {
@@ -108,10 +108,10 @@ func TestSocketsBoundConnections(t *testing.T) {
 	if _, err := conn.Read(make([]byte, 1)); err == nil {
 		t.Fatal("one too many is not closed")
 	}
-	if err := one.Shutdown(); err != nil {
+	if err := local.Shutdown(); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(one.open); n != 0 {
+	if n := len(local.open); n != 0 {
 		t.Fatalf("%d connections outlive their transport", n)
 	}
 }

@@ -142,10 +142,10 @@ func (a *admin) change(w *world, rng *rand.Rand) {
 	w.log("", "members are to be %v, the lease %v", e.Members, e.Duration)
 	w.figures.changes++
 	for _, n := range w.nodes {
-		switch was, is := slices.Contains(old, n.name), slices.Contains(e.Members, n.name); {
-		case is, n.installed && rng.IntN(2) == 0: // or it lags behind
+		switch before, after := slices.Contains(old, n.name), slices.Contains(e.Members, n.name); {
+		case after, n.installed && rng.IntN(2) == 0: // or it lags behind
 			w.after(between(rng, 0, 2*w.set.lease), n.reload)
-		case was && rng.IntN(2) == 0: // it is switched off, sooner or later
+		case before && rng.IntN(2) == 0: // it is switched off, sooner or later
 			w.after(between(rng, 0, 6*w.set.lease), n.remove)
 		}
 	}

@@ -96,10 +96,10 @@ func (w *world) settle() {
 func (w *world) recovered(l *history, began instant) (took time.Duration, yes bool) {
 	until := began
 	for _, e := range l.within(began, w.now) {
-		if e.from > until && (until == began || e.from-until > w.bound(handover)) {
-			took = e.from - began
+		if e.start > until && (until == began || e.start-until > w.bound(handover)) {
+			took = e.start - began
 		}
-		until = max(until, e.to)
+		until = max(until, e.end)
 	}
 	return took, until+w.bound(handover) >= w.now
 }
@@ -115,11 +115,11 @@ func (w *world) preferred(v int) {
 }
 
 // undisturbed demands that one node answers for a VIP throughout.
-func (w *world) undisturbed(v int, from, to instant) {
-	if l := &w.check.answers[v]; w.broken == nil && !l.steady(from, to) {
-		w.fail("moved", "vip%d moved without a cause: %v", v, l.within(from, to))
-		if w.broken.at = from; l.at(from) >= 0 {
-			w.broken.at = l.within(from, to)[0].to
+func (w *world) undisturbed(v int, start, end instant) {
+	if l := &w.check.answers[v]; w.broken == nil && !l.steady(start, end) {
+		w.fail("moved", "vip%d moved without a cause: %v", v, l.within(start, end))
+		if w.broken.at = start; l.at(start) >= 0 {
+			w.broken.at = l.within(start, end)[0].end
 		}
 	}
 }
@@ -138,7 +138,7 @@ func (w *world) bystander(rng *rand.Rand) {
 	case 1:
 		n.proc.pause(between(rng, 0, w.leases(2)))
 	default:
-		mend = w.net.sever(func(from, to int) bool { return from == n.index && kind != 2 || to == n.index })
+		mend = w.net.sever(func(src, dst int) bool { return src == n.index && kind != 2 || dst == n.index })
 	}
 	w.log(n.name, "BYSTANDER suffers")
 	w.run(w.now + w.leases(3))
@@ -193,7 +193,7 @@ func (w *world) vanish(rng *rand.Rand) {
 	case 2:
 		n.proc.pause(w.leases(2))
 	case 3:
-		mend = w.net.sever(func(from, to int) bool { return from == n.index || to == n.index })
+		mend = w.net.sever(func(src, dst int) bool { return src == n.index || dst == n.index })
 	}
 	w.run(w.now + w.leases(2))
 	mend()
@@ -222,25 +222,25 @@ func (w *world) yield() {
 // moved demands that the first VIP moved away from a node soon, and stayed there
 // unless candidates preempt. It returns how long the move took, or how long nobody
 // answered later on.
-func (w *world) moved(rule string, from *node, began instant, bound time.Duration) time.Duration {
+func (w *world) moved(rule string, start *node, began instant, bound time.Duration) time.Duration {
 	if w.broken != nil {
 		return 0
 	}
 	l := &w.check.answers[0]
-	to := began
+	end := began
 	for _, e := range l.within(began, w.now) {
-		if e.node != from.index {
-			to = e.from
+		if e.node != start.index {
+			end = e.start
 			break
 		}
 	}
-	took := max(to-began, l.gap(began, w.now))
+	took := max(end-began, l.gap(began, w.now))
 	switch {
-	case to == began || took > bound:
-		w.fail(rule, "nobody answers for vip0 in place of %s for %v, allowed are %v", from.name, took, bound)
+	case end == began || took > bound:
+		w.fail(rule, "nobody answers for vip0 in place of %s for %v, allowed are %v", start.name, took, bound)
 		w.broken.at = began + bound
 	case !w.set.preempt:
-		w.undisturbed(0, to, w.now)
+		w.undisturbed(0, end, w.now)
 	}
 	return took
 }

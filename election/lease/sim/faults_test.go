@@ -114,16 +114,16 @@ var faults = []fault{
 	}},
 	{"cut", 3, func(w *world, rng *rand.Rand) {
 		a, b := rng.IntN(len(pool)), rng.IntN(len(pool))
-		w.cut(rng, func(from, to int) bool { return from == a && to == b })
+		w.cut(rng, func(src, dst int) bool { return src == a && dst == b })
 	}},
 	{"isolation", 4, func(w *world, rng *rand.Rand) {
 		i, in, out := w.victim(rng).index, rng.IntN(3) > 0, rng.IntN(3) > 0
-		w.cut(rng, func(from, to int) bool { return in && to == i || out && from == i })
+		w.cut(rng, func(src, dst int) bool { return in && dst == i || out && src == i })
 	}},
 	{"partition", 4, func(w *world, rng *rand.Rand) {
 		side, oneWay := rng.IntN(1<<len(pool)), rng.IntN(4) == 0
-		w.cut(rng, func(from, to int) bool {
-			a, b := side>>from&1, side>>to&1
+		w.cut(rng, func(src, dst int) bool {
+			a, b := side>>src&1, side>>dst&1
 			return a != b && (!oneWay || a < b)
 		})
 	}},
@@ -221,7 +221,7 @@ func restartMany(w *world, rng *rand.Rand) {
 }
 
 // cut severs the directions chosen, for a while.
-func (w *world) cut(rng *rand.Rand, chosen func(from, to int) bool) {
+func (w *world) cut(rng *rand.Rand, chosen func(src, dst int) bool) {
 	mend := w.net.sever(chosen)
 	w.after(between(rng, w.set.lease/5, 4*w.set.lease), mend)
 }

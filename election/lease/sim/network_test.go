@@ -22,7 +22,7 @@ type weather struct {
 }
 
 type packet struct {
-	to   int
+	dst  int
 	data []byte
 }
 
@@ -35,13 +35,13 @@ func newNetwork(n int) network {
 }
 
 // sever cuts the directions chosen until mend is called.
-func (n *network) sever(chosen func(from, to int) bool) (mend func()) {
+func (n *network) sever(chosen func(src, dst int) bool) (mend func()) {
 	var mends []*int
-	for from, row := range n.cuts {
-		for to := range row {
-			if from != to && chosen(from, to) {
-				row[to]++
-				mends = append(mends, &row[to])
+	for src, row := range n.cuts {
+		for dst := range row {
+			if src != dst && chosen(src, dst) {
+				row[dst]++
+				mends = append(mends, &row[dst])
 			}
 		}
 	}
@@ -55,22 +55,22 @@ func (n *network) sever(chosen func(from, to int) bool) (mend func()) {
 
 // send puts a machine's message on the wire: it may get lost, arrive late,
 // twice, after later ones, and be recorded by an attacker who replays it.
-func (w *world) send(from int, out message.Outgoing) {
-	to := indexOf(out.To)
-	if to == from && out.To != w.nodes[from].member() { // the member that it was before
+func (w *world) send(src int, out message.Outgoing) {
+	dst := indexOf(out.To)
+	if dst == src && out.To != w.nodes[src].member() { // the member that it was before
 		return
 	}
-	if to < 0 || to == from {
-		w.fail("address", "%s sends to %q", pool[from], out.To)
+	if dst < 0 || dst == src {
+		w.fail("address", "%s sends to %q", pool[src], out.To)
 		return
 	}
 	data, err := out.Message.AppendBinary(nil)
 	if err != nil || len(data) > message.MaxSize {
-		w.fail("encode", "%s: message of %d bytes: %v", pool[from], len(data), err)
+		w.fail("encode", "%s: message of %d bytes: %v", pool[src], len(data), err)
 		return
 	}
 	w.figures.messages++
-	w.net.seen = append(w.net.seen, packet{to, data})
+	w.net.seen = append(w.net.seen, packet{dst, data})
 	if w.chance(w.net.replay) {
 		w.replay(w.rng)
 	}
@@ -79,11 +79,11 @@ func (w *world) send(from int, out message.Outgoing) {
 		copies = 2
 	}
 	for range copies {
-		if w.net.cuts[from][to] > 0 || w.chance(w.net.loss) {
+		if w.net.cuts[src][dst] > 0 || w.chance(w.net.loss) {
 			w.figures.lost++
 			continue
 		}
-		w.after(w.transit(), func() { w.nodes[to].receive(data) })
+		w.after(w.transit(), func() { w.nodes[dst].receive(data) })
 	}
 }
 
@@ -123,8 +123,8 @@ func (w *world) replay(rng *rand.Rand) {
 	}
 	p := recorded[rng.IntN(len(recorded))]
 	if rng.IntN(4) == 0 {
-		p.to = rng.IntN(len(w.nodes))
+		p.dst = rng.IntN(len(w.nodes))
 	}
 	w.figures.replays++
-	w.after(w.transit(), func() { w.nodes[p.to].receive(p.data) })
+	w.after(w.transit(), func() { w.nodes[p.dst].receive(p.data) })
 }

@@ -95,14 +95,14 @@ func TestFindsBreaks(t *testing.T) {
 // must show again.
 func TestDeterministic(t *testing.T) {
 	for s := uint64(1); s <= 5; s++ {
-		one, two := simulate(s, variant{}, nil, &trace{}).trace.lines, simulate(s, variant{}, nil, &trace{}).trace.lines
-		for i := range min(len(one), len(two)) {
-			if one[i] != two[i] {
-				t.Fatalf("seed %d, line %d:\n%s\n%s", s, i, one[i], two[i])
+		first, second := simulate(s, variant{}, nil, &trace{}).trace.lines, simulate(s, variant{}, nil, &trace{}).trace.lines
+		for i := range min(len(first), len(second)) {
+			if first[i] != second[i] {
+				t.Fatalf("seed %d, line %d:\n%s\n%s", s, i, first[i], second[i])
 			}
 		}
-		if len(one) != len(two) {
-			t.Fatalf("seed %d: %d and %d lines", s, len(one), len(two))
+		if len(first) != len(second) {
+			t.Fatalf("seed %d: %d and %d lines", s, len(first), len(second))
 		}
 	}
 }
