@@ -25,27 +25,27 @@ func (c *balanceServerCmd) Run(ctx context.Context) error {
 	return (&balancer.Server{Name: c.Name}).Serve(ctx, l)
 }
 
-// collectLate puts the collection of garbage off until there is much. Each takes a core for
-// as long as several connections take, and several a second would be most of what the slowest
-// hundredth of connections has met.
+// collectLate delays garbage collection until there is much garbage. A collection
+// takes a core for as long as several connections. Several a second would dominate the
+// slowest hundredth of connections.
 func collectLate() {
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(256 << 20)
 }
 
 type balanceClientCmd struct {
-	Kind string `arg:"" enum:"load,bulk" help:"Of what kind the task is."`
-	Task string `arg:"" placeholder:"JSON" help:"What to do: balancer.Load or balancer.Bulk."`
+	Kind string `arg:"" enum:"load,bulk" help:"Kind of the task."`
+	Task string `arg:"" placeholder:"JSON" help:"The task as JSON: balancer.Load or balancer.Bulk."`
 }
 
-// Run does the task, until ctx ends if not before, and writes what came of it.
+// Run does the task until it is complete or ctx ends, and writes its result.
 func (c *balanceClientCmd) Run(ctx context.Context) error {
 	var task balancer.Task = new(balancer.Load)
 	if c.Kind == "bulk" {
 		task = new(balancer.Bulk)
 	}
 	if err := json.Unmarshal([]byte(c.Task), task); err != nil {
-		return fmt.Errorf("what to do: %w", err)
+		return fmt.Errorf("parse the task: %w", err)
 	}
 	collectLate()
 	result, err := task.Run(ctx)

@@ -1,5 +1,5 @@
-// Command herald-bench measures Herald and what else people use, in labs of network
-// namespaces, and writes what it measured in Go's benchmark format.
+// Command herald-bench measures Herald and comparable programs in labs of network
+// namespaces, and writes the results in Go's benchmark format.
 package main
 
 import (
@@ -39,7 +39,7 @@ func main() {
 	c.FatalIfErrorf(c.Run())
 }
 
-// lab are the flags of what runs in labs.
+// lab holds the flags of commands that use labs.
 type lab struct {
 	Herald     string `default:"bin/herald" placeholder:"FILE" help:"The herald binary to measure (${default})."`
 	Testenv    string `default:"bin/herald-testenv" placeholder:"FILE" help:"The program of stub servers (${default})."`
@@ -47,7 +47,8 @@ type lab struct {
 	Logs       string `placeholder:"DIR" help:"Keep the labs' configurations and logs in this folder."`
 }
 
-// dir is a folder for a benchmark's labs, and what removes it if it is not to be kept.
+// dir returns a folder for a benchmark's labs, and a function that removes it unless it is to
+// stay.
 func (l *lab) dir(name string) (dir string, remove func() error, err error) {
 	if os.Getuid() != 0 {
 		return "", nil, errors.New("this needs root, for network namespaces: run it with sudo")
@@ -62,10 +63,10 @@ func (l *lab) dir(name string) (dir string, remove func() error, err error) {
 
 type runCmd struct {
 	lab
-	Bench     []string `default:"failover,flat,services,balancer,tenants" enum:"failover,flat,services,balancer,tenants" placeholder:"NAME,..." help:"What to measure: ${default}."`
-	Only      []string `placeholder:"TEXT,..." help:"Only the faults whose name has one of these texts; of services, balancer and tenants, the parts of these names."`
+	Bench     []string `default:"failover,flat,services,balancer,tenants" enum:"failover,flat,services,balancer,tenants" placeholder:"NAME,..." help:"Benchmarks to run: ${default}."`
+	Only      []string `placeholder:"TEXT,..." help:"Only faults with one of these texts in the name; for services, balancer and tenants, only the named parts."`
 	Trials    int      `default:"10" placeholder:"N" help:"Trials of each fault or change (${default})."`
-	Quick     bool     `help:"One trial, and not of what takes long: to see that all of it works; the figures mean little."`
+	Quick     bool     `help:"One trial, without the slow faults. This tests the benchmark; its figures mean little."`
 	Out       string   `default:"bin/bench" placeholder:"DIR" help:"Write the files into this folder (${default})."`
 	HAProxy   string   `name:"haproxy" default:"/usr/sbin/haproxy" placeholder:"FILE" help:"HAProxy (${default})."`
 	MetalLB   string   `name:"metallb" default:"testenv/realparts/bin/metallb" placeholder:"DIR" help:"The folder of MetalLB's programs (${default})."`
@@ -74,7 +75,7 @@ type runCmd struct {
 	CRDs      string   `name:"crds" default:"manifests/crds" placeholder:"DIR" help:"The folder of Herald's CRDs (${default})."`
 }
 
-// Run measures. What was measured before Ctrl-C, or before an error, is kept.
+// Run takes the measurements. It keeps the results from before Ctrl-C or an error.
 func (c *runCmd) Run(ctx context.Context) error {
 	if c.Quick {
 		c.Trials = 1
@@ -152,18 +153,18 @@ func (c *runCmd) measure(ctx context.Context, name string) error {
 
 const frr = "/usr/lib/frr/bgpd"
 
-// count is how many trials were discarded.
+// count returns the number of discarded trials.
 func count(results []record.Result) int {
 	return len(results) - len(slices.DeleteFunc(slices.Clone(results), record.Result.Discarded))
 }
 
 type guardCmd struct {
 	lab
-	Trials int `default:"10" placeholder:"N" help:"Trials, of which the median counts (${default})."`
+	Trials int `default:"10" placeholder:"N" help:"Number of trials; the median counts (${default})."`
 }
 
-// Run measures withdrawals and compares them with what is expected. If the machine was too busy
-// for a verdict, it adds a line to the file that HERALD_INCONCLUSIVE names.
+// Run measures withdrawals and compares them with the expected times. If the machine
+// was too busy for a verdict, it adds a line to the file named by HERALD_INCONCLUSIVE.
 func (c *guardCmd) Run(ctx context.Context) error {
 	dir, remove, err := c.dir("guard")
 	if err != nil {
@@ -183,7 +184,7 @@ func (c *guardCmd) Run(ctx context.Context) error {
 	}
 	counted, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
-		return fmt.Errorf("count what is inconclusive, in HERALD_INCONCLUSIVE: %w", err)
+		return fmt.Errorf("count the inconclusive run in the file HERALD_INCONCLUSIVE: %w", err)
 	}
 	_, err = fmt.Fprintln(counted, "INCONCLUSIVE: guard: the machine was busy in too many trials")
 	return errors.Join(err, counted.Close())

@@ -2,11 +2,11 @@ package lab
 
 import "github.com/herald-vip/herald/testenv/clab"
 
-// birdSocket is where birdc looks for BIRD.
+// birdSocket is the default control socket of birdc.
 const birdSocket = "/run/bird/bird.ctl"
 
-// BIRD is the image of a BIRD 2 router, run by the host's own BIRD (Debian's
-// package bird2), configured from /etc/bird/bird.conf, which is the node's bind.
+// BIRD is the image of a BIRD 2 router. It runs the host's BIRD (Debian package bird2)
+// with /etc/bird/bird.conf, which the node must bind.
 func BIRD(clab.Node) (Program, error) {
 	return Program{
 		Prepare: [][]string{{"install", "-d", "/run/bird"}},

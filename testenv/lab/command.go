@@ -15,9 +15,9 @@ import (
 	"syscall"
 )
 
-// Start starts a command in the node: in its network and file tree, where its
-// first argument is looked up, and with the node's environment unless cmd.Env
-// is set. The lab waits for it; wait by the Process, not by cmd.
+// Start starts a command in the node's network and file tree, with the node's
+// environment unless cmd.Env is set. It looks up the first argument there. The lab
+// waits for the command: use the Process, not cmd.Wait.
 func (n *Node) Start(cmd *exec.Cmd) (*Process, error) {
 	p, err := n.start(filepath.Base(cmd.Args[0]), cmd)
 	if err != nil {
@@ -35,7 +35,7 @@ func (n *Node) start(name string, cmd *exec.Cmd) (p *Process, err error) {
 	}
 	cmd.SysProcAttr.Setsid = true
 	err = n.inside(func(c *container) error {
-		// Errors of a search on the host don't count.
+		// Ignore the error of exec.Command's own search on the host.
 		if err := c.thread.do(func() (err error) { cmd.Path, err = find(cmd.Args[0], cmd.Env); return err }); err != nil {
 			return err
 		}
@@ -46,7 +46,7 @@ func (n *Node) start(name string, cmd *exec.Cmd) (p *Process, err error) {
 	return p, err
 }
 
-// environment is what a container's processes get.
+// environment returns the environment of a container's processes.
 func (n *Node) environment() []string {
 	env := map[string]string{
 		"PATH":     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -81,9 +81,8 @@ func find(name string, env []string) (string, error) {
 	return "", &fs.PathError{Op: "find program", Path: name, Err: fs.ErrNotExist}
 }
 
-// Run runs a command in the node to its end and returns what it printed on
-// standard output. If it fails, the error has what it printed on standard
-// error. When the context ends the command is killed.
+// Run runs a command in the node to its end and returns its standard output. An error
+// contains its standard error. The end of the context kills the command.
 func (n *Node) Run(ctx context.Context, argv ...string) (string, error) {
 	var out, errout bytes.Buffer
 	p, err := n.Start(&exec.Cmd{Args: argv, Stdout: &out, Stderr: &errout})

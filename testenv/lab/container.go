@@ -15,16 +15,16 @@ import (
 	"github.com/herald-vip/herald/testenv/clab"
 )
 
-// container is the namespaces of a node. Its thread lives inside them, so
-// whatever it forks does too, and it is the parent of the container's init.
+// container holds the namespaces of a node. Its thread lives inside them, as do all
+// its children, and is the parent of the container's init.
 type container struct {
 	thread    *thread
 	init      *exec.Cmd
-	processes sync.WaitGroup // not yet buried
+	processes sync.WaitGroup // started and not yet reaped
 }
 
-// newContainer makes the namespaces around a network that exists already.
-// Staging is an empty folder of the host to build the file tree over.
+// newContainer makes the namespaces around an existing network. Staging is an empty
+// folder of the host to build the file tree over.
 func newContainer(network netns.NsHandle, hostname string, binds []clab.Bind, staging string) (_ *container, err error) {
 	c := &container{thread: newThread()}
 	err = c.thread.do(func() error {
@@ -48,9 +48,9 @@ func newContainer(network netns.NsHandle, hostname string, binds []clab.Bind, st
 	return c, nil
 }
 
-// startInit forks the container's first process. The kernel kills it when the
-// thread ends and kills everything else in its PID namespace with it. As init
-// it inherits orphans; ignoring SIGCHLD lets the kernel bury them.
+// startInit forks the container's first process. The kernel kills it when the thread
+// ends, and then everything else in its PID namespace. As init it inherits orphans;
+// since it ignores SIGCHLD the kernel reaps them.
 func (c *container) startInit() error {
 	cmd := exec.Command("/usr/bin/env", "--ignore-signal=CHLD", "sleep", "infinity")
 	pidfd := -1
@@ -68,8 +68,8 @@ func (c *container) startInit() error {
 	if err := unix.Setns(pidfd, unix.CLONE_NEWPID); err != nil {
 		return fmt.Errorf("enter PID namespace: %w", err)
 	}
-	// A proc file system shows the PID namespace of who mounts it. This thread
-	// only forks into the new one, so a child has to.
+	// A proc file system shows its mounter's PID namespace. This thread itself is outside
+	// the new namespace, so a child mounts it.
 	if out, err := exec.Command("/usr/bin/mount", "-t", "proc", "proc", "/proc").CombinedOutput(); err != nil {
 		return fmt.Errorf("mount /proc: %w: %s", err, out)
 	}
@@ -81,8 +81,8 @@ func (c *container) start(cmd *exec.Cmd) error {
 	return c.thread.do(cmd.Start)
 }
 
-// close kills all processes of the container and returns when they are gone.
-// The kernel keeps init until the last of them is buried.
+// close kills all processes of the container and returns when they are gone. The
+// kernel keeps init until all others are reaped.
 func (c *container) close() error {
 	defer c.thread.stop()
 	defer c.processes.Wait()
@@ -99,15 +99,15 @@ func (c *container) close() error {
 	return err
 }
 
-// changeRoot gives the calling thread, which must have a mount namespace of
-// its own, a private file tree: the host's root file system below, memory
-// above, and fresh mounts where the system keeps its state.
+// changeRoot gives the calling thread, which must have its own mount namespace, a
+// private file tree: the host's root file system below, memory above, and fresh mounts
+// for the system's state.
 func changeRoot(staging string, binds []clab.Bind) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("keep mounts private: %w", err)
 	}
-	// Sources are found in the host's tree and targets in the node's, so take
-	// hold of the sources before the change.
+	// Sources are paths in the host's tree and targets in the node's, so open the sources
+	// before the change.
 	binds = append([]clab.Bind{{Source: "/dev", Target: "/dev"}}, binds...)
 	var grafts []graft
 	defer func() {
@@ -161,7 +161,7 @@ func changeRoot(staging string, binds []clab.Bind) error {
 	return nil
 }
 
-// graft is a file or folder on its way from one file tree to another.
+// graft is a file or folder to move from one file tree to another.
 type graft struct {
 	tree   int // a file descriptor of the detached mount
 	folder bool
@@ -186,7 +186,7 @@ func takeGraft(b clab.Bind) (graft, error) {
 	return g, err
 }
 
-// place mounts the graft on its target, which it makes if there is none.
+// place mounts the graft on its target, and makes a missing target.
 func (g graft) place() error {
 	if g.folder {
 		if err := os.MkdirAll(g.target, 0o755); err != nil {

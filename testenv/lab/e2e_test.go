@@ -1,6 +1,6 @@
 //go:build e2e
 
-// This test needs FRR on the host, as `make e2e` installs it.
+// This test needs FRR on the host; `make e2e` installs it.
 
 package lab_test
 
@@ -15,8 +15,8 @@ import (
 	"github.com/herald-vip/herald/testenv/must"
 )
 
-// TestFRRConfigError wants a bad configuration to fail the boot with FRR's own reason. That
-// FRR and BIRD run in a lab, and notice its faults, is shown by all tests of e2e.
+// TestFRRConfigError checks that a bad configuration fails the boot with FRR's own
+// reason. The tests of e2e show that FRR and BIRD run in a lab and detect its faults.
 func TestFRRConfigError(t *testing.T) {
 	conf := filepath.Join(t.TempDir(), "frr.conf")
 	must.Do(t, os.WriteFile(conf, []byte("router bgp 64501\n neighbor nonsense\n"), 0o644))

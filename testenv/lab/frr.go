@@ -11,16 +11,16 @@ import (
 	"github.com/herald-vip/herald/testenv/clab"
 )
 
-// Where Debian, and FRR's own image, keep things.
+// Paths of Debian's package and of FRR's own image.
 const (
 	frrDaemons = "/etc/frr/daemons"
 	frrBin     = "/usr/lib/frr/"
 	frrRun     = "/run/frr"
 )
 
-// FRR is the image of an FRR router, run by the host's own FRR (Debian's
-// package frr): the daemons that /etc/frr/daemons asks for, configured from
-// /etc/frr/frr.conf. The two files are the node's binds.
+// FRR is the image of an FRR router. It runs the host's FRR (Debian package frr): the
+// daemons listed in /etc/frr/daemons, configured from /etc/frr/frr.conf. The node must
+// bind both files.
 func FRR(n clab.Node) (Program, error) {
 	var file []byte
 	for _, b := range n.Binds {
@@ -34,7 +34,7 @@ func FRR(n clab.Node) (Program, error) {
 	}
 	p := Program{
 		Prepare: [][]string{{"install", "-d", "-o", "frr", "-g", "frr", frrRun}},
-		// Each daemon takes its part of the configuration over its socket.
+		// Each daemon receives its part of the configuration over its socket.
 		Finish: [][]string{{"vtysh", "-b"}},
 	}
 	for _, d := range parseDaemons(file) {
@@ -54,9 +54,9 @@ type frrDaemon struct {
 	options []string
 }
 
-// parseDaemons reads /etc/frr/daemons: lines such as `bgpd=yes` and
-// `bgpd_options="-A 127.0.0.1"`. zebra and staticd always run, zebra first: the
-// others connect to it when they start.
+// parseDaemons reads /etc/frr/daemons: lines such as `bgpd=yes` and `bgpd_options="-A
+// 127.0.0.1"`. zebra and staticd always run, zebra first because the others connect to
+// it when they start.
 func parseDaemons(file []byte) []frrDaemon {
 	list := []frrDaemon{{name: "zebra"}, {name: "staticd"}}
 	options := make(map[string][]string)
@@ -68,7 +68,7 @@ func parseDaemons(file []byte) []frrDaemon {
 		value = strings.Trim(value, `"'`)
 		if name, ok := strings.CutSuffix(key, "_options"); ok {
 			options[name] = slices.DeleteFunc(strings.Fields(value), func(o string) bool {
-				return o == "-d" || o == "--daemon" // it stays in the foreground
+				return o == "-d" || o == "--daemon" // it would leave the foreground
 			})
 			continue
 		}

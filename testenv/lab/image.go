@@ -10,35 +10,34 @@ import (
 	"github.com/herald-vip/herald/testenv/clab"
 )
 
-// Image stands for a container image: it says how the image's entrypoint runs
-// here, with the node's cmd as arguments.
+// Image stands for a container image: it returns the program that runs in its place,
+// with the node's cmd as arguments.
 type Image func(clab.Node) (Program, error)
 
-// Program is what a node runs.
+// Program describes the processes of a node.
 type Program struct {
-	// Binds are files that the image brings along.
+	// Binds are files that come with the image.
 	Binds []clab.Bind
 	// Prepare are commands to run before the daemons start, at every boot.
 	Prepare [][]string
-	// Daemons start in order, each when the one before is ready.
+	// Daemons start in order, each when the previous one is ready.
 	Daemons []Daemon
 	// Finish are commands to run when all daemons are ready, at every boot.
 	Finish [][]string
 }
 
-// Daemon is a process of a program that does not end by itself.
+// Daemon is a process that does not end by itself.
 type Daemon struct {
-	// Name of the daemon in the node.
+	// Name is unique in the node.
 	Name string
 	// Argv is the program and its arguments. It must stay in the foreground.
 	Argv []string
-	// Socket is a Unix socket that accepts connections when the daemon is
-	// ready; empty if it is not known to be.
+	// Socket is a Unix socket that accepts connections when the daemon is ready; empty if unknown.
 	Socket string
 }
 
-// Binary is the image of one program, a file on the host: it is shown to the
-// node in /usr/local/bin and run with args and then the node's cmd.
+// Binary is the image of one program, a file on the host. The node sees it in
+// /usr/local/bin and runs it with args and then the node's cmd.
 func Binary(path string, args ...string) Image {
 	return func(n clab.Node) (Program, error) {
 		path, err := filepath.Abs(path)
@@ -54,13 +53,12 @@ func Binary(path string, args ...string) Image {
 	}
 }
 
-// program is what the node runs: its image's program, or its own entrypoint
-// with what the image brings along.
+// program returns the node's program: its image's, or its own entrypoint with the image's binds.
 func program(n clab.Node, images map[string]Image) (Program, error) {
 	var p Program
 	image, ok := images[repository(n.Image)]
 	if !ok && n.Entrypoint == nil {
-		return p, fmt.Errorf("nothing stands for the image %q; there is %q", n.Image, slices.Sorted(maps.Keys(images)))
+		return p, fmt.Errorf("no program for the image %q; there are programs for %q", n.Image, slices.Sorted(maps.Keys(images)))
 	}
 	if ok {
 		var err error
@@ -75,7 +73,7 @@ func program(n clab.Node, images map[string]Image) (Program, error) {
 	return p, nil
 }
 
-// repository is an image reference without its tag and digest.
+// repository returns an image reference without tag and digest.
 func repository(image string) string {
 	image, _, _ = strings.Cut(image, "@")
 	if i := strings.LastIndexByte(image, ':'); i > strings.LastIndexByte(image, '/') {

@@ -24,7 +24,7 @@ func TestBinary(t *testing.T) {
 	}
 }
 
-// TestFRR wants the daemons that the file asks for, zebra first, in the foreground.
+// TestFRR checks that the listed daemons run in the foreground, zebra first.
 func TestFRR(t *testing.T) {
 	tests := []struct {
 		name, daemons string

@@ -1,21 +1,20 @@
-// Package lab runs a containerlab topology in network namespaces, without
-// Docker: the same file, the same interfaces and addresses, with nothing
-// installed but a kernel (5.12 or later) and Debian's base system. It needs root.
+// Package lab runs a containerlab topology in network namespaces, without Docker: the
+// same file, interfaces and addresses. It needs root, a kernel of 5.12 or later and
+// Debian's base system.
 //
-// Every node has a network, mount, UTS and PID namespace of its own and a
-// private file tree: the host's root file system under a writable layer that
-// lives in memory, with the topology's binds on top. A node with
-// `network-mode: container:BASE` shares the network of its base node and
-// nothing else; the two together are one machine, to be powered off as one.
-// What a node runs instead of its container image is up to [Options].Images.
+// Every node has its own network, mount, UTS and PID namespace and a private file
+// tree: the host's root file system under a writable layer in memory, with the
+// topology's binds on top. A node with `network-mode: container:BASE` shares only the
+// network of its base node; the two form one machine, which is powered off as one.
+// [Options].Images selects the program that runs in place of a node's container image.
 //
-// Links run through a namespace of their own, in which each can be cut without
-// either end noticing, in one or both directions, or lose its carrier.
+// Links run through a separate namespace. There each can be cut in one or both
+// directions without either end noticing, or lose its carrier.
 //
-// Nothing of a lab has a name on the host, and nothing outlives the process
-// that started it, however that ends: the first process of every node dies with
-// the thread that forked it, all others are in its PID namespace, and
-// namespaces, mounts and interfaces go with their last process.
+// Nothing in a lab has a name on the host, and nothing outlives the process that
+// started it. The first process of every node dies with the thread that forked it, and
+// all others are in its PID namespace. Namespaces, mounts and interfaces go with their
+// last process.
 package lab
 
 import (
@@ -34,14 +33,14 @@ import (
 	"github.com/herald-vip/herald/testenv/clab"
 )
 
-// Options say how to run a topology.
+// Options select how to run a topology.
 type Options struct {
-	// Images stand for the container images, by repository (an image reference
-	// without its tag). A node with an entrypoint of its own needs none.
+	// Images maps the repository of a container image (its reference without tag) to a
+	// program. A node with an entrypoint needs none.
 	Images map[string]Image
 	// Dir receives a log file per node. Default: a temporary folder, removed by Close.
 	Dir string
-	// Hold lays everything out and starts no node's program; Boot does.
+	// Hold lays everything out but starts no node's program; Boot does.
 	Hold bool
 }
 
@@ -57,11 +56,11 @@ type Lab struct {
 	power    sync.Mutex // held while a machine is powered on or off
 }
 
-// Start lays out the topology, runs every node's exec commands and, unless
-// opts.Hold, boots all nodes at once. The context bounds the start only. After
-// an error nothing is left behind.
+// Start lays out the topology, runs every node's exec commands and, unless opts.Hold,
+// boots all nodes in parallel. The context bounds the start only. Start cleans up
+// after an error.
 //
-// Unlike containerlab, exec commands run before a node's program does.
+// Unlike in containerlab, exec commands run before a node's program.
 func Start(ctx context.Context, log *slog.Logger, t *clab.Topology, opts Options) (_ *Lab, err error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("a lab needs root for its namespaces: run with sudo")
@@ -92,8 +91,8 @@ func Start(ctx context.Context, log *slog.Logger, t *clab.Topology, opts Options
 	return l, nil
 }
 
-// makeDir prepares the folder of the logs and in it the empty folder over which
-// each node builds its file tree, in a mount namespace of its own.
+// makeDir prepares the folder of the logs, and in it the empty folder over which each
+// node builds its file tree, in its own mount namespace.
 func (l *Lab) makeDir(dir string) (err error) {
 	l.dir = dir
 	if dir == "" {
@@ -110,7 +109,7 @@ func (l *Lab) makeDir(dir string) (err error) {
 
 func (l *Lab) staging() string { return filepath.Join(l.dir, "root") }
 
-// plan decides what there will be, without making any of it.
+// plan builds the nodes, machines and links in memory only.
 func (l *Lab) plan(t *clab.Topology, images map[string]Image) error {
 	for _, spec := range t.Nodes {
 		if spec.Kind != clab.Linux {
@@ -162,7 +161,7 @@ func (l *Lab) layOut(ctx context.Context, t *clab.Topology) (err error) {
 	return each(l.machines, func(m *machine) error { return m.configure(ctx) })
 }
 
-// Boot starts the programs of all nodes that are not running, at once.
+// Boot starts the programs of all nodes that are not running, in parallel.
 func (l *Lab) Boot(ctx context.Context) error {
 	return each(l.nodes, func(n *Node) error {
 		if n.Running() {
@@ -172,7 +171,7 @@ func (l *Lab) Boot(ctx context.Context) error {
 	})
 }
 
-// each runs f for every item at once and returns the first error.
+// each runs f for all items in parallel and returns the first error.
 func each[T any](items []T, f func(T) error) error {
 	var g errgroup.Group
 	for _, item := range items {
@@ -181,11 +180,10 @@ func each[T any](items []T, f func(T) error) error {
 	return g.Wait()
 }
 
-// Nodes are the lab's nodes in the order of the file, bridges left out.
+// Nodes returns the lab's nodes in the order of the file, without bridges.
 func (l *Lab) Nodes() []*Node { return slices.Clone(l.nodes) }
 
-// Node returns the node of that name. It panics if there is none, as an index
-// out of range does.
+// Node returns the node of that name. It panics if there is none.
 func (l *Lab) Node(name string) *Node {
 	for _, n := range l.nodes {
 		if n.spec.Name == name {
@@ -195,8 +193,8 @@ func (l *Lab) Node(name string) *Node {
 	panic(fmt.Sprintf("lab: there is no node %q", name))
 }
 
-// Link returns the link between a and b, each a node's name or, where two nodes
-// have several links, "node:interface". It panics if there is none.
+// Link returns the link between a and b, each a node's name or, where two nodes have
+// several links, "node:interface". It panics if there is none.
 func (l *Lab) Link(a, b string) *Link {
 	for _, link := range l.links {
 		if link.joins(a, b) || link.joins(b, a) {
@@ -206,7 +204,7 @@ func (l *Lab) Link(a, b string) *Link {
 	panic(fmt.Sprintf("lab: there is no link between %q and %q", a, b))
 }
 
-// Close kills everything in the lab and returns when all of it is gone.
+// Close kills everything in the lab and returns when it is gone.
 func (l *Lab) Close() error {
 	err := each(l.machines, (*machine).destroy)
 	if l.wires != nil {

@@ -21,8 +21,8 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// TestMachine wants containers of one machine to share its network and name
-// and nothing else, and no node to write to the host.
+// TestMachine checks that containers of one machine share only its network and name,
+// and that no node can write to the host.
 func TestMachine(t *testing.T) {
 	l := start(t, load(t, "small.clab.yml"), lab.Options{})
 	m1, app, c1 := l.Node("m1"), l.Node("m1-app"), l.Node("c1")
@@ -34,7 +34,7 @@ func TestMachine(t *testing.T) {
 	}
 	const network = "readlink /proc/self/ns/net"
 	if run(t, m1, network) != run(t, app, network) || run(t, m1, network) == run(t, c1, network) {
-		t.Error("m1 and m1-app should share one network, c1 have another")
+		t.Error("m1 and m1-app should share one network, c1 should have another")
 	}
 	newTalk(t, app, m1, "127.0.0.1").works()
 
@@ -58,7 +58,7 @@ func TestMachine(t *testing.T) {
 			t.Errorf("m1 reads %q from %s", got, path)
 		}
 	}
-	// A process may end between the listing and a look at it, so nothing looks.
+	// A process may end between its listing and a closer look, so only count names.
 	crowded := func(n *lab.Node) bool { return len(strings.Fields(run(t, n, "echo /proc/[0-9]*"))) > 9 }
 	for _, n := range l.Nodes() {
 		if crowded(n) {
@@ -72,8 +72,8 @@ func TestMachine(t *testing.T) {
 	wait.Until(t, "m1-app sees ten processes more", func() bool { return crowded(app) })
 }
 
-// TestBinds wants folders, files below fresh mounts, and symbolic links of the
-// node's own tree on the way to them.
+// TestBinds binds folders, files below fresh mounts, and targets reached by symbolic
+// links of the node's own tree.
 func TestBinds(t *testing.T) {
 	dir := t.TempDir()
 	must.Do(t, os.MkdirAll(filepath.Join(dir, "folder/deep"), 0o755))
@@ -93,7 +93,7 @@ topology:
 	if got := run(t, a, "cat /new/place/deep/file /run/x/file /tmp/ro/deep/file; echo $GREETING"); got != "111hi\n" {
 		t.Errorf("binds and environment read %q", got)
 	}
-	run(t, a, "test ! -e "+dir) // a memory of its own in /tmp
+	run(t, a, "test ! -e "+dir) // /tmp is its own memory
 	run(t, a, "echo -n 2 > /new/place/deep/file")
 	if got := string(must.Get[[]byte](t)(os.ReadFile(filepath.Join(dir, "folder/deep/file")))); got != "2" {
 		t.Errorf("the host reads %q where the node wrote 2", got)
@@ -103,7 +103,7 @@ topology:
 	}
 }
 
-// TestTwoLabs runs a topology twice at once and wants no trace on the host.
+// TestTwoLabs runs a topology twice in parallel and checks that no trace is left on the host.
 func TestTwoLabs(t *testing.T) {
 	before := hostVeths(t)
 	dir := t.TempDir()
@@ -128,7 +128,7 @@ func TestTwoLabs(t *testing.T) {
 	}
 }
 
-// hostVeths are the host's veth interfaces and bridges.
+// hostVeths returns the host's veth interfaces and bridges.
 func hostVeths(t *testing.T) (names []string) {
 	t.Helper()
 	for _, l := range must.Get[[]netlink.Link](t)(netlink.LinkList()) {
@@ -139,15 +139,15 @@ func hostVeths(t *testing.T) (names []string) {
 	return names
 }
 
-// TestStartErrors wants one clear error, and nothing left behind (goleak and
-// the removal of the folder see to that).
+// TestStartErrors checks for one clear error and for no leftovers (by goleak and the
+// removal of the folder).
 func TestStartErrors(t *testing.T) {
 	node := func(lines string) string {
 		return "name: bad\ntopology:\n  nodes:\n    a: {kind: linux, entrypoint: sleep, cmd: infinity}\n    b: {kind: linux, " + lines + "}\n"
 	}
 	const sleep = "entrypoint: sleep, cmd: infinity, "
 	tests := []struct{ name, topology, want string }{
-		{"no image", node("image: 'quay.io/x:1'"), `lab bad: node b: nothing stands for the image "quay.io/x:1"; there is ["herald" "herald-testenv" "quay.io/frrouting/frr" "test"]`},
+		{"no image", node("image: 'quay.io/x:1'"), `lab bad: node b: no program for the image "quay.io/x:1"; there are programs for ["herald" "herald-testenv" "quay.io/frrouting/frr" "test"]`},
 		{"exec fails", node(sleep + "exec: [ip addr add 1.2.3.4/24 dev eth9]"), `lab bad: node b: exec: node b: ip addr add 1.2.3.4/24 dev eth9: exit status 1: Cannot find device "eth9"`},
 		{"exec is unknown", node(sleep + "exec: [no-such-program x]"), "lab bad: node b: exec: node b: find program no-such-program: file does not exist"},
 		{"program is unknown", node("entrypoint: no-such-program"), "lab bad: boot b: find program no-such-program: file does not exist"},
@@ -190,8 +190,8 @@ func TestDial(t *testing.T) {
 	}
 }
 
-// TestAddressesCanBeUsed: a lab that has started has no address that nobody can listen at yet.
-// Here that takes a second or two, for the kernel asks for duplicates first.
+// TestAddressesCanBeUsed checks that a program can listen at every address once the
+// lab has started. Duplicate address detection takes a second or two here.
 func TestAddressesCanBeUsed(t *testing.T) {
 	l := start(t, parse(t, `
 name: pair

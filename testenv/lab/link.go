@@ -14,8 +14,8 @@ import (
 	"github.com/herald-vip/herald/testenv/clab"
 )
 
-// wires is the network namespace that all links run through. It has no
-// addresses and answers nothing.
+// wires is the network namespace that all links run through. It has no addresses and
+// answers no packet.
 type wires struct {
 	ns      netns.NsHandle
 	netlink *netlink.Handle
@@ -39,8 +39,8 @@ func (w *wires) close() error {
 	return w.ns.Close()
 }
 
-// addBridge makes the LAN of a bridge node. It forwards at once
-// and floods multicast as a plain switch does.
+// addBridge makes the LAN of a bridge node. It forwards immediately and floods
+// multicast like a plain switch.
 func (w *wires) addBridge(node string) error {
 	var snooping bool
 	attrs := netlink.NewLinkAttrs()
@@ -53,28 +53,28 @@ func (w *wires) addBridge(node string) error {
 	return w.netlink.LinkSetUp(b)
 }
 
-// Link is a cable between two nodes. Each end is a veth pair, one half in the
-// node and the other, the plug, in the wires; what comes out of one plug is
-// put into the other. Faults are made there, where no node can see them.
+// Link is a cable between two nodes. Each end is a veth pair, one half in the node and
+// the other, the plug, in the wires. Frames from one plug are put into the other.
+// Faults are made there, invisibly to the nodes.
 type Link struct {
 	wires *wires
 	mtu   int
 	ends  [2]*end
 
 	mu   sync.Mutex
-	cut  [2]bool // what ends[i] sends is lost
+	cut  [2]bool // frames from ends[i] are lost
 	down bool    // without carrier
-	deaf [2]int  // how many senders ends[i] does not hear
+	deaf [2]int  // number of senders that ends[i] does not receive
 }
 
-// bothWays is the cut of a dead link.
+// bothWays returns the cut of a dead link.
 func bothWays() [2]bool { return [2]bool{true, true} }
 
 // end is one end of a link.
 type end struct {
 	clab.Endpoint
 	machine *machine // nil at a bridge
-	name    string   // of the plug
+	name    string   // the plug's interface
 	mac     net.HardwareAddr
 	plug    int // interface index
 }
@@ -86,7 +86,7 @@ func (l *Lab) newLink(index int, spec clab.Link) *Link {
 		link.ends[i] = &end{
 			Endpoint: e,
 			name:     fmt.Sprintf("link%d%c", index, "ab"[i]),
-			// Locally administered, and the same after a machine's power cycle.
+			// Locally administered, and unchanged after a machine's power cycle.
 			mac: net.HardwareAddr{0x02, 0, 0, byte(index >> 8), byte(index), 0x0a + byte(i)},
 		}
 		if _, bridge := l.wires.bridges[e.Node]; !bridge {
@@ -105,13 +105,13 @@ func (l *Lab) linksOf(m *machine) []*Link {
 // String returns both endpoints, as in "m1:eth1 to r1:eth1".
 func (l *Link) String() string { return fmt.Sprintf("%v to %v", l.ends[0], l.ends[1]) }
 
-func (l *Link) joins(a, b string) bool { return l.ends[0].is(a) && l.ends[1].is(b) }
+func (l *Link) joins(a, b string) bool { return l.ends[0].matches(a) && l.ends[1].matches(b) }
 
-// is reports whether the end goes by the name, a node's or "node:interface".
-func (e *end) is(name string) bool { return name == e.Node || name == e.String() }
+// matches reports whether the name, a node's or "node:interface", denotes the end.
+func (e *end) matches(name string) bool { return name == e.Node || name == e.String() }
 
-// plug makes the missing ends of the link whose machines are on and, once both
-// ends are there, lets frames pass.
+// plug makes the missing ends of the link on machines with power and, once both ends
+// are there, lets frames pass.
 func (l *Link) plug() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -176,8 +176,7 @@ func (w *wires) insert(e *end, mtu int) error {
 	return nil
 }
 
-// unplug removes the end of a machine that has been destroyed, which may have
-// taken it along already. The link must be cut.
+// unplug removes the end of a destroyed machine; it may be gone already. The link must be cut.
 func (l *Link) unplug(m *machine) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -201,15 +200,15 @@ func device(index int) netlink.Link {
 // ingressHandle is the handle that the kernel gives the ingress qdisc.
 const ingressHandle = 0xffff_0000
 
-// redirectPriority is that of the redirect: behind the filters that lose frames.
+// redirectPriority is the redirect's: it comes after the filters that lose frames.
 const redirectPriority = 1 << 8
 
-// filterAt says where a filter is, for what comes from ends[i].
+// filterAt returns the attributes of a filter for frames from ends[i].
 func (l *Link) filterAt(i int, priority uint16) netlink.FilterAttrs {
 	return netlink.FilterAttrs{LinkIndex: l.ends[i].plug, Parent: ingressHandle, Priority: priority, Protocol: unix.ETH_P_ALL}
 }
 
-// redirect is the filter that puts whatever comes from ends[i] into the other plug.
+// redirect returns the filter that puts all frames from ends[i] into the other plug.
 func (l *Link) redirect(i int) netlink.Filter {
 	return &netlink.U32{ // without a selector: all frames
 		FilterAttrs: l.filterAt(i, redirectPriority),
@@ -217,8 +216,7 @@ func (l *Link) redirect(i int) netlink.Filter {
 	}
 }
 
-// set brings the link into a state; cut is by sender. A link with an end
-// missing is dead and can't be anything else.
+// set brings the link into a state; cut is by sender. A link without both ends stays dead.
 func (l *Link) set(cut [2]bool, down bool) error {
 	for _, e := range l.ends {
 		if e.plug == 0 && cut == bothWays() && !down {
@@ -232,7 +230,7 @@ func (l *Link) set(cut [2]bool, down bool) error {
 		if cut[i] != l.cut[i] {
 			change := l.wires.netlink.FilterAdd
 			if cut[i] {
-				change = l.wires.netlink.FilterDel // nobody in the wires takes the frame then
+				change = l.wires.netlink.FilterDel // without a filter the wires drop the frame
 			}
 			if err := change(l.redirect(i)); err != nil {
 				return fmt.Errorf("link %v: cut %v: %w", l, cut[i], err)
@@ -251,16 +249,15 @@ func (l *Link) set(cut [2]bool, down bool) error {
 	return nil
 }
 
-// Cut loses all frames in both directions. The carrier stays up: neither end
-// can tell but by silence. A link that is down gets its carrier back.
+// Cut loses all frames in both directions. The carrier stays up, so that both ends
+// notice only silence. A link that is down gets its carrier back.
 func (l *Link) Cut() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.set(bothWays(), false)
 }
 
-// CutFrom loses the frames that the node sends, and only those; what was lost
-// before stays lost.
+// CutFrom loses only the frames that the node sends; frames that were already lost stay lost.
 func (l *Link) CutFrom(node string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -283,9 +280,9 @@ func (l *Link) Heal() error {
 	return l.set([2]bool{}, false)
 }
 
-// side is the index of the node's end. It panics if there is none.
+// side returns the index of the node's end. It panics if there is none.
 func (l *Link) side(node string) int {
-	i := slices.IndexFunc(l.ends[:], func(e *end) bool { return e.is(node) })
+	i := slices.IndexFunc(l.ends[:], func(e *end) bool { return e.matches(node) })
 	if i < 0 {
 		panic(fmt.Sprintf("lab: %q is no end of the link %v", node, l))
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/herald-vip/herald/testenv/must"
 )
 
-// TestLinkFaults loses datagrams in exactly the directions that are cut, with
-// the carrier up.
+// TestLinkFaults checks that datagrams are lost in exactly the cut directions, with the carrier
+// up.
 func TestLinkFaults(t *testing.T) {
 	l := start(t, load(t, "small.clab.yml"), lab.Options{})
 	c1, r1, m1 := l.Node("c1"), l.Node("r1"), l.Node("m1")
@@ -20,7 +20,7 @@ func TestLinkFaults(t *testing.T) {
 	faults := []struct {
 		name        string
 		make        func() error
-		there, back bool // what arrives
+		there, back bool // whether a datagram arrives
 	}{
 		{"none", func() error { return nil }, true, true},
 		{"cut", link.Cut, false, false},
@@ -111,8 +111,8 @@ topology:
   - {endpoints: ["other:eth2", "d:eth1"]}
 `
 
-// TestBridge wants bridges to be LANs of their own whose ports can be cut
-// one by one, in one direction too.
+// TestBridge checks that bridges are separate LANs, and that their ports can be cut
+// singly, in one direction too.
 func TestBridge(t *testing.T) {
 	l := start(t, parse(t, flat), lab.Options{})
 	a, b, c, d := l.Node("a"), l.Node("b"), l.Node("c"), l.Node("d")

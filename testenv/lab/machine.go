@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine is a network and the nodes that share it, the base node first: a
-// host with its containers.
+// machine is a network and the nodes that share it, the base node first: a host with its
+// containers.
 type machine struct {
 	nodes []*Node
 
@@ -26,7 +26,7 @@ type machine struct {
 
 func newMachine(base *Node) *machine { return &machine{nodes: []*Node{base}, ns: netns.None()} }
 
-// network returns a handle of its own on the machine's network.
+// network returns a new handle on the machine's network, which the caller closes.
 func (m *machine) network() (netns.NsHandle, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -61,7 +61,7 @@ func (m *machine) create() error {
 	return nil
 }
 
-// prepareNetwork sets what is there before the links are.
+// prepareNetwork makes the settings that have to precede the links.
 func (m *machine) prepareNetwork() error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -71,7 +71,7 @@ func (m *machine) prepareNetwork() error {
 		return err
 	}
 	for _, conf := range []string{"all", "default"} {
-		// Duplicate address detection would keep each IPv6 address back for a second or two.
+		// Duplicate address detection would delay each IPv6 address by a second or two.
 		if err := setSysctl("net.ipv6.conf."+conf+".accept_dad", "0"); err != nil {
 			return err
 		}
@@ -110,8 +110,9 @@ func (m *machine) configure(ctx context.Context) error {
 	return m.awaitAddresses(ctx)
 }
 
-// awaitAddresses waits until every IPv6 address can be used. The kernel leaves that to a worker,
-// though it looks for no duplicates; until then nobody can listen at the address.
+// awaitAddresses waits until every IPv6 address is usable. The kernel leaves that to a
+// worker even without duplicate address detection; until then a program cannot listen
+// at the address.
 func (m *machine) awaitAddresses(ctx context.Context) error {
 	h, err := m.nodes[0].Handle()
 	if err != nil {
@@ -125,7 +126,8 @@ func (m *machine) awaitAddresses(ctx context.Context) error {
 	}, func() string { return fmt.Sprintf("address %s stays tentative", address) })
 }
 
-// await waits until a condition holds, or fails; if ctx ends before, missing says what is missing.
+// await waits until holds returns true or an error. If ctx ends first, missing
+// describes the missing part.
 func await(ctx context.Context, holds func() (bool, error), missing func() string) error {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -141,7 +143,7 @@ func await(ctx context.Context, holds func() (bool, error), missing func() strin
 	}
 }
 
-// tentative returns an address that cannot be used yet, if there is one on a link with a carrier.
+// tentative returns a tentative address on a link with a carrier, nil if there is none.
 func tentative(h *netlink.Handle) (*net.IPNet, error) {
 	links, err := h.LinkList()
 	if err != nil {
@@ -164,7 +166,7 @@ func tentative(h *netlink.Handle) (*net.IPNet, error) {
 	return nil, nil
 }
 
-// destroy kills all that runs on the machine and gives up its network.
+// destroy kills all processes of the machine and closes its network.
 func (m *machine) destroy() error {
 	err := each(m.nodes, (*Node).destroy)
 	m.mu.Lock()
@@ -175,10 +177,9 @@ func (m *machine) destroy() error {
 	return err
 }
 
-// PowerOff ends the whole machine that the node is part of as a power cut
-// does: first its links go silent, with the carrier up at their far ends, then
-// everything on it is killed. Nobody hears a FIN or a withdrawal. The links
-// stay cut until PowerOn.
+// PowerOff ends the node's whole machine like a power cut: first its links go silent,
+// with the carrier up at their far ends, then all its processes are killed. No peer
+// receives a FIN or a withdrawal. The links stay cut until PowerOn.
 func (n *Node) PowerOff() error {
 	n.lab.power.Lock()
 	defer n.lab.power.Unlock()
@@ -197,8 +198,8 @@ func (n *Node) PowerOff() error {
 	return each(links, func(l *Link) error { return l.unplug(m) })
 }
 
-// PowerOn starts a machine that was powered off: with empty memory and a new
-// file tree, its links healed, its exec commands run and its nodes booted.
+// PowerOn starts a machine after PowerOff: with empty memory and a new file tree, its
+// links healed, its exec commands run and its nodes booted.
 func (n *Node) PowerOn(ctx context.Context) error {
 	m := n.machine
 	if err := n.powerOn(ctx); err != nil {

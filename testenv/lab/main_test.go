@@ -19,8 +19,8 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// TestMain also makes this test binary a program that the tests run: a server
-// in a node, or the owner of a lab that is killed.
+// TestMain lets the tests run this binary as a program too: as a server in a node, or
+// as the owner of a lab that is killed.
 func TestMain(m *testing.M) {
 	role := ""
 	if len(os.Args) > 1 {
@@ -35,11 +35,11 @@ func TestMain(m *testing.M) {
 	default:
 		goleak.VerifyTestMain(m)
 	}
-	fmt.Fprintln(os.Stderr, err) // neither ends by itself
+	fmt.Fprintln(os.Stderr, err) // these roles do not end by themselves
 	os.Exit(1)
 }
 
-// serve answers TCP connections with what it hears on them.
+// serve echoes the data of TCP connections.
 func serve(address string) error {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
@@ -58,7 +58,7 @@ func serve(address string) error {
 	}
 }
 
-// images stand for what the topologies of the tests and the project name.
+// images maps the images in the topologies of the tests and the project.
 func images(t *testing.T) map[string]lab.Image {
 	t.Helper()
 	self := lab.Binary(must.Get[string](t)(os.Executable()))
@@ -85,7 +85,7 @@ func load(t *testing.T, name string) *clab.Topology {
 	return must.Get[*clab.Topology](t)(clab.Load(filepath.Join("../topologies", name)))
 }
 
-// parse reads a topology of the test's own.
+// parse reads a topology from the test itself.
 func parse(t *testing.T, text string) *clab.Topology {
 	t.Helper()
 	return must.Get[*clab.Topology](t)(clab.Parse(filepath.Join(t.TempDir(), "test.clab.yml"), []byte(text), os.LookupEnv))
@@ -97,14 +97,14 @@ func run(t *testing.T, n *lab.Node, command string) string {
 	return must.Get[string](t)(n.Run(t.Context(), "sh", "-c", command))
 }
 
-// talk is a pair of UDP sockets in two nodes. Datagrams from one to the other
-// arrive in order, so that one is known to be lost when a later one arrives.
+// talk is a pair of UDP sockets in two nodes. Datagrams from one to the other arrive
+// in order, so a datagram is known to be lost when a later one arrives.
 type talk struct {
 	t    *testing.T
 	from *net.UDPConn
 	to   *net.UDPConn
 
-	words int // that works has said
+	words int // number of datagrams sent by works
 }
 
 // newTalk opens the sockets: from an unbound one in a to an address of b.
@@ -141,7 +141,7 @@ func (k *talk) listen(wait time.Duration) (string, error) {
 	return string(buf[:n]), err
 }
 
-// recovers wants datagrams to arrive again some time after a carrier is back.
+// recovers waits until datagrams arrive again after the carrier is back.
 func (k *talk) recovers() {
 	k.t.Helper()
 	wait.Until(k.t, "datagrams arrive again", func() bool {
@@ -153,9 +153,9 @@ func (k *talk) recovers() {
 	})
 }
 
-// works wants a datagram to arrive, and none that was said before it. It says
-// its word until it is heard: all namespaces share the kernel's table of
-// neighbours, and where another test fills that, a datagram is lost.
+// works checks that a datagram arrives, but no datagram sent by say before. It repeats
+// the datagram until it arrives: all namespaces share the kernel's neighbour table,
+// and when another test fills that, a datagram is lost.
 func (k *talk) works() {
 	k.t.Helper()
 	k.words++
@@ -176,8 +176,8 @@ func (k *talk) works() {
 	})
 }
 
-// repeated tells the words of works and recovers, which may arrive more than
-// once, from those that say sends once.
+// repeated reports whether works or recovers sent the word, which may arrive more than
+// once, unlike say's.
 func repeated(word string) bool {
 	return word == "anyone?" || strings.HasPrefix(word, "hello ")
 }

@@ -22,8 +22,7 @@ var (
 	errRunning = errors.New("already running")
 )
 
-// Node is one container of the lab. While its machine has no power, most of its
-// methods fail.
+// Node is one container of the lab. While its machine has no power, most of its methods fail.
 type Node struct {
 	lab     *Lab
 	spec    clab.Node
@@ -48,7 +47,7 @@ func (n *Node) create(network netns.NsHandle) error {
 	return nil
 }
 
-// destroy kills all that runs in the node and removes its file tree.
+// destroy kills all processes of the node and removes its file tree.
 func (n *Node) destroy() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -60,14 +59,14 @@ func (n *Node) destroy() error {
 	return err
 }
 
-// Name is the node's name in the topology.
+// Name returns the node's name in the topology.
 func (n *Node) Name() string { return n.spec.Name }
 
-// Log is the path of the file that the node's daemons write to.
+// Log returns the path of the file that the node's daemons write to.
 func (n *Node) Log() string { return filepath.Join(n.lab.dir, n.spec.Name+".log") }
 
-// Boot starts the node's program and returns when it says it is ready, as far
-// as it can say so. It is an error if the program runs already.
+// Boot starts the node's program and returns when it is ready, as far as that can be
+// told. It is an error if the program runs already.
 func (n *Node) Boot(ctx context.Context) error {
 	if err := n.boot(ctx); err != nil {
 		return fmt.Errorf("boot %s: %w", n.spec.Name, err)
@@ -104,7 +103,8 @@ func (n *Node) boot(ctx context.Context) error {
 	return nil
 }
 
-// startDaemon starts one daemon, its output in the node's log, and waits until it is ready.
+// startDaemon starts one daemon, logging its output to the node's file, and waits until it is
+// ready.
 func (n *Node) startDaemon(ctx context.Context, d Daemon) error {
 	log, err := os.OpenFile(n.Log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -142,7 +142,7 @@ func (n *Node) knock(path string) error {
 	})
 }
 
-// inside runs f with the node's container, unless the node is off.
+// inside runs f with the node's container, or fails if the node is off.
 func (n *Node) inside(f func(*container) error) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -152,7 +152,7 @@ func (n *Node) inside(f func(*container) error) error {
 	return f(n.container)
 }
 
-// Daemons are the processes of the node's program, of the last boot.
+// Daemons returns the processes of the node's program, of the last boot.
 func (n *Node) Daemons() []*Process {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -173,8 +173,8 @@ func (n *Node) Daemon(name string) *Process {
 // Running reports whether any of the node's daemons runs, frozen or not.
 func (n *Node) Running() bool { return slices.ContainsFunc(n.Daemons(), (*Process).Running) }
 
-// Kill kills the node's daemons, as SIGKILL or the OOM killer would, and
-// returns when they are gone. The network stays, with all that they left in it.
+// Kill kills the node's daemons with SIGKILL, as the OOM killer would, and returns
+// when they are gone. The network keeps its state.
 func (n *Node) Kill() error { return each(n.Daemons(), (*Process).Kill) }
 
 // Stop asks the node's daemons to end and waits until they have.
@@ -182,15 +182,14 @@ func (n *Node) Stop(ctx context.Context) error {
 	return each(n.Daemons(), func(p *Process) error { return p.Stop(ctx) })
 }
 
-// Freeze stops the node's daemons where they stand; the kernel still answers
-// for their sockets.
+// Freeze stops the node's daemons; the kernel still answers for their sockets.
 func (n *Node) Freeze() error { return each(n.Daemons(), (*Process).Freeze) }
 
-// Thaw lets frozen daemons run on.
+// Thaw resumes frozen daemons.
 func (n *Node) Thaw() error { return each(n.Daemons(), (*Process).Thaw) }
 
-// Do runs f inside the node's network, on a thread of its own. Sockets that f
-// opens itself belong to the node; those of goroutines that it starts do not.
+// Do runs f inside the node's network, on a separate thread. Sockets that f opens
+// itself belong to the node, but not the sockets of goroutines that it starts.
 func (n *Node) Do(f func() error) error {
 	ns, err := n.machine.network()
 	if err != nil {
@@ -200,8 +199,8 @@ func (n *Node) Do(f func() error) error {
 	return within(ns, f)
 }
 
-// DialContext connects from inside the node's network, for example as the
-// DialContext of an http.Transport. The address must be numeric.
+// DialContext connects from inside the node's network, for example as the DialContext
+// of an http.Transport. The address must be numeric.
 func (n *Node) DialContext(ctx context.Context, network, address string) (conn net.Conn, err error) {
 	err = n.Do(func() (err error) {
 		conn, err = new(net.Dialer).DialContext(ctx, network, address)
@@ -210,8 +209,8 @@ func (n *Node) DialContext(ctx context.Context, network, address string) (conn n
 	return conn, err
 }
 
-// Handle opens a netlink handle on the node's network, to look at or change
-// its addresses and routes. The caller closes it.
+// Handle opens a netlink handle on the node's network, to read or change its addresses
+// and routes. The caller closes it.
 func (n *Node) Handle() (*netlink.Handle, error) {
 	ns, err := n.machine.network()
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// served is small.clab.yml with a server in m1-app.
+// served returns small.clab.yml with a server in m1-app.
 func served(t *testing.T) *clab.Topology {
 	t.Helper()
 	topology := load(t, "small.clab.yml")
@@ -45,15 +45,15 @@ func connect(t *testing.T, l *lab.Lab) net.Conn {
 	return conn
 }
 
-// echo wants the server to answer.
+// echo checks that the server answers.
 func echo(t *testing.T, conn net.Conn) {
 	t.Helper()
 	must.Get[int](t)(conn.Write([]byte("x")))
 	must.Get[int](t)(io.ReadFull(conn, make([]byte, 1)))
 }
 
-// TestBootAndKill wants a server's connections to end with it and a new boot
-// to serve again.
+// TestBootAndKill checks that a server's connections end with it, and that it serves
+// again after a new boot.
 func TestBootAndKill(t *testing.T) {
 	l := start(t, served(t), lab.Options{Hold: true})
 	app := l.Node("m1-app")
@@ -98,8 +98,8 @@ func TestBootAndKill(t *testing.T) {
 	}
 }
 
-// TestFreeze wants a frozen server's kernel to accept and the server to answer
-// when it is thawed.
+// TestFreeze checks that a frozen server's kernel accepts connections, and that the
+// server answers them when thawed.
 func TestFreeze(t *testing.T) {
 	l := start(t, served(t), lab.Options{})
 	app := l.Node("m1-app")
@@ -114,10 +114,10 @@ func TestFreeze(t *testing.T) {
 		must.Do(t, app.Thaw())
 		must.Get[int](t)(io.ReadFull(conn, make([]byte, 1)))
 	}
-	must.Do(t, app.Freeze()) // and Close kills it none the less
+	must.Do(t, app.Freeze()) // Close kills it nevertheless
 }
 
-// state is the state of a process as the kernel shows it.
+// state returns the kernel's state of a process.
 func state(t *testing.T, p *lab.Process) string {
 	t.Helper()
 	stat := string(must.Get[[]byte](t)(os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid()))))
@@ -125,7 +125,7 @@ func state(t *testing.T, p *lab.Process) string {
 	return rest[:1]
 }
 
-// TestProcess wants exit states told apart and helpers to die with their leader.
+// TestProcess checks that exit states are distinguished and that helpers die with their leader.
 func TestProcess(t *testing.T) {
 	l := start(t, load(t, "small.clab.yml"), lab.Options{})
 	n := l.Node("m1")
@@ -180,14 +180,14 @@ func startHelped(t *testing.T, n *lab.Node, script string) (p helped, helper int
 	return p, helper
 }
 
-// status is what the node's kernel says of one of its processes, empty if there is none.
+// status returns /proc/PID/status of one of the node's processes, empty if there is none.
 func status(n *lab.Node, pid int) string {
 	out, _ := n.Run(context.Background(), "cat", fmt.Sprintf("/proc/%d/status", pid))
 	return out
 }
 
-// TestPower wants a power cut to be silent, even for open connections, and a
-// machine that starts again to be as new.
+// TestPower checks that a power cut is silent even for open connections, and that a
+// restarted machine has no state left.
 func TestPower(t *testing.T) {
 	l := start(t, served(t), lab.Options{})
 	m1, app := l.Node("m1"), l.Node("m1-app")
@@ -204,7 +204,7 @@ func TestPower(t *testing.T) {
 		run(t, app, "touch /mark")
 
 		must.Do(t, app.PowerOff())
-		fence.works() // overtakes nothing that m1 has sent
+		fence.works() // arrives after everything that m1 has sent
 		if n, err := peek(t, conn); !errors.Is(err, unix.EAGAIN) {
 			t.Errorf("c1 heard %d bytes and %v from a machine without power", n, err)
 		}
@@ -270,7 +270,7 @@ func TestPowerOfTwo(t *testing.T) {
 	on()
 }
 
-// peek looks for what a connection has received, without waiting.
+// peek looks for received data on a connection without waiting.
 func peek(t *testing.T, conn net.Conn) (n int, err error) {
 	t.Helper()
 	raw, rawErr := conn.(*net.TCPConn).SyscallConn()

@@ -21,8 +21,8 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// own starts a lab in dir with processes that would not die by themselves, says
-// so and waits to be killed.
+// own starts a lab in dir with processes that would not die by themselves, prints a
+// line and waits to be killed.
 func own(dir string) error {
 	topology, err := clab.Load("../topologies/small.clab.yml")
 	if err != nil {
@@ -45,8 +45,8 @@ func own(dir string) error {
 	return nil
 }
 
-// TestKilledOwner kills the process that owns a lab without warning and wants every process
-// of the lab gone. Its networks, with the links, are held by nothing else.
+// TestKilledOwner kills a lab's owner without warning and checks that every process of
+// the lab is gone. Only they hold its networks and links.
 func TestKilledOwner(t *testing.T) {
 	dir := t.TempDir()
 	owner := exec.Command("/proc/self/exe", "own", dir)
@@ -57,7 +57,7 @@ func TestKilledOwner(t *testing.T) {
 	lines := bufio.NewScanner(out)
 	if !lines.Scan() || lines.Text() != "running" {
 		_ = owner.Process.Kill()
-		t.Fatalf("the owner said %q and exited: %v", lines.Text(), owner.Wait())
+		t.Fatalf("the owner printed %q and exited: %v", lines.Text(), owner.Wait())
 	}
 	pid := owner.Process.Pid
 	wait.Until(t, "two more processes in m1-app", func() bool { return len(descendants(t, pid)) == 2*4+3 })
@@ -77,7 +77,7 @@ func TestKilledOwner(t *testing.T) {
 	}
 }
 
-// descendants are the processes below pid.
+// descendants returns the processes below pid.
 func descendants(t *testing.T, pid int) []int {
 	t.Helper()
 	parents := make(map[int]int)

@@ -11,11 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Part splits a LAN: nodes of different groups hear nothing of
-// each other any more, not even broadcasts, while every node that is in no
-// group still hears, and is heard by, all. Carriers stay up, and cuts of single
-// links are a matter of their own. Each call replaces the one before; without
-// groups the LAN is whole again.
+// Part splits a LAN. Nodes of different groups receive nothing from each other any
+// more, not even broadcasts. Nodes outside all groups still exchange frames with all.
+// Carriers stay up, and cuts of single links are independent. Each call replaces the
+// previous one; without groups the LAN is whole again.
 func (l *Lab) Part(bridge string, groups ...[]string) error {
 	members := slices.Concat(groups...)
 	for _, link := range l.links {
@@ -38,7 +37,7 @@ func (l *Lab) Part(bridge string, groups ...[]string) error {
 	return nil
 }
 
-// across is the node at the far end of a bridge's link.
+// across returns the node at the far end of a bridge's link.
 func (l *Link) across(bridge string) (node string, ok bool) {
 	for i, e := range l.ends {
 		if e.machine == nil && e.Node == bridge {
@@ -48,13 +47,13 @@ func (l *Link) across(bridge string) (node string, ok bool) {
 	return "", false
 }
 
-// MAC is the hardware address of the node's interface.
+// MAC returns the hardware address of the node's interface.
 func (l *Link) MAC(node string) net.HardwareAddr { return l.ends[l.side(node)].mac }
 
-// Deafen loses the frames that these senders have on their way to the node, and
-// only those: the senders still hear the node, and who else is on the LAN
-// hears all. It replaces the senders of an earlier call; without any the node
-// hears everybody again. Heal does not.
+// Deafen loses only the frames from these senders to the node: the senders still
+// receive from the node, and other nodes receive everything. It replaces the senders
+// of an earlier call; without senders the node receives everything again. Heal does
+// not undo it.
 func (l *Link) Deafen(node string, senders ...net.HardwareAddr) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -70,7 +69,7 @@ func (l *Link) Deafen(node string, senders ...net.HardwareAddr) error {
 		}
 	}
 	for _, mac := range senders {
-		// It has no action, and is before the redirect: nobody takes the frame then.
+		// It has no action and precedes the redirect, so the frame is dropped.
 		err := l.wires.netlink.FilterAdd(&netlink.U32{FilterAttrs: l.filterAt(from, uint16(l.deaf[to]+1)), Sel: sentBy(mac)})
 		if err != nil {
 			return fmt.Errorf("link %v: deafen %s: %w", l, node, err)
@@ -80,9 +79,9 @@ func (l *Link) Deafen(node string, senders ...net.HardwareAddr) error {
 	return nil
 }
 
-// sentBy selects the frames with this source address, which is at a negative
-// offset from where a filter's packet begins: six octets, and the two of the
-// frame's type before the packet.
+// sentBy selects the frames with this source address. It lies at a negative offset,
+// because a filter's packet begins after the Ethernet header: six octets of address
+// and two of type.
 func sentBy(mac net.HardwareAddr) *netlink.TcU32Sel {
 	return &netlink.TcU32Sel{Flags: netlink.TC_U32_TERMINAL, Keys: []netlink.TcU32Key{
 		{Off: -8, Val: binary.BigEndian.Uint32(mac[:4]), Mask: 0xffff_ffff},

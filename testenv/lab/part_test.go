@@ -7,7 +7,7 @@ import (
 	"github.com/herald-vip/herald/testenv/must"
 )
 
-// TestPart splits a LAN: the parts lose each other and nobody else.
+// TestPart splits a LAN and checks that only the parts lose each other.
 func TestPart(t *testing.T) {
 	l := start(t, parse(t, flat), lab.Options{})
 	a, b, c := l.Node("a"), l.Node("b"), l.Node("c")

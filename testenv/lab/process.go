@@ -13,8 +13,8 @@ import (
 // errNotRunning is the result of a signal to a process that has exited.
 var errNotRunning = errors.New("not running")
 
-// Process is one program that runs, or ran, in a node. Signals reach its whole
-// process group, so helpers that it started share its fate.
+// Process is a program that runs, or ran, in a node. Signals reach its whole process
+// group, including its helpers.
 type Process struct {
 	name string
 	cmd  *exec.Cmd
@@ -22,12 +22,11 @@ type Process struct {
 	done chan struct{} // closed when the process is gone
 	err  error         // how it exited, once done
 
-	mu     sync.Mutex // held while a signal is sent or the process buried: until then its PID is its own
+	mu     sync.Mutex // held while a signal is sent or the process reaped: until then its PID is not reused
 	buried bool
 }
 
-// startProcess starts the command in the container and waits for its end in
-// the background.
+// startProcess starts the command in the container and waits for its end in the background.
 func startProcess(c *container, name string, cmd *exec.Cmd) (*Process, error) {
 	if err := c.start(cmd); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
@@ -37,34 +36,34 @@ func startProcess(c *container, name string, cmd *exec.Cmd) (*Process, error) {
 	return p, nil
 }
 
-// bury waits for the process to exit, kills what it leaves behind in its
-// process group and collects its exit status.
+// bury waits for the process to exit, kills the rest of its process group and collects
+// its exit status.
 func (p *Process) bury() {
 	defer close(p.done)
 	p.await(unix.WEXITED)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_ = unix.Kill(-p.pid, unix.SIGKILL) // it fails only if nothing is left
+	_ = unix.Kill(-p.pid, unix.SIGKILL) // it fails only if the group is empty
 	p.err = p.cmd.Wait()
 	p.buried = true
 }
 
-// await waits for a change of the process's state and leaves it to be collected.
+// await waits for a change of the process's state without collecting it.
 func (p *Process) await(states int) {
 	for unix.Waitid(unix.P_PID, p.pid, nil, states|unix.WNOWAIT, nil) == unix.EINTR {
 	}
 }
 
-// Name is the program's name in its node.
+// Name returns the program's name in its node.
 func (p *Process) Name() string { return p.name }
 
-// Pid is the process's PID on the host.
+// Pid returns the process's PID on the host.
 func (p *Process) Pid() int { return p.pid }
 
-// Done is closed when the process is gone.
+// Done returns a channel that is closed when the process is gone.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Running reports whether the process has not exited. A frozen one runs.
+// Running reports whether the process has not exited; it may be frozen.
 func (p *Process) Running() bool {
 	select {
 	case <-p.done:
@@ -74,8 +73,8 @@ func (p *Process) Running() bool {
 	}
 }
 
-// Wait waits until the process is gone and returns how it exited: nil for
-// status 0, else an *exec.ExitError; or the context's error if that ends first.
+// Wait waits until the process is gone and returns how it exited: nil for status 0,
+// else an *exec.ExitError. If the context ends first, Wait returns its error.
 func (p *Process) Wait(ctx context.Context) error {
 	select {
 	case <-p.done:
@@ -98,8 +97,7 @@ func (p *Process) Signal(sig unix.Signal) error {
 	return nil
 }
 
-// Kill kills the process and returns when it is gone. To kill one that is gone
-// already is no error.
+// Kill kills the process and returns when it is gone. It is no error if it was gone already.
 func (p *Process) Kill() error {
 	err := p.Signal(unix.SIGKILL)
 	if errors.Is(err, errNotRunning) {
@@ -111,9 +109,8 @@ func (p *Process) Kill() error {
 	return err
 }
 
-// Freeze stops the process as a debugger or a paused machine would: its
-// sockets stay open and the kernel answers for them. It returns when the
-// process stands still.
+// Freeze stops the process as a debugger or a paused machine would: its sockets stay
+// open and the kernel answers for them. It returns when the process has stopped.
 func (p *Process) Freeze() error {
 	if err := p.Signal(unix.SIGSTOP); err != nil {
 		return err
@@ -122,11 +119,11 @@ func (p *Process) Freeze() error {
 	return nil
 }
 
-// Thaw lets a frozen process run on.
+// Thaw resumes a frozen process.
 func (p *Process) Thaw() error { return p.Signal(unix.SIGCONT) }
 
-// Stop asks the process to end (SIGTERM) and waits until it has. How it exited
-// does not matter; Wait tells.
+// Stop sends SIGTERM to the process and waits until it has ended. Its exit status does
+// not matter; Wait returns it.
 func (p *Process) Stop(ctx context.Context) error {
 	if err := p.Signal(unix.SIGTERM); err != nil {
 		return err

@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errThreadEnded is the result of a call that a thread did not live to finish.
+// errThreadEnded is the result of a call that the thread did not finish.
 var errThreadEnded = errors.New("the thread has ended")
 
-// thread is an operating system thread of its own on which functions run one
-// at a time. Namespaces entered, and children forked, belong to that thread: a
-// child's parent death signal comes when it ends, not when the process does.
+// thread is an operating system thread that runs functions one at a time. Namespaces
+// it enters and children it forks belong to it: a child's parent death signal comes
+// when the thread ends, not the process.
 type thread struct {
 	calls chan func()
 	quit  chan struct{}
@@ -28,15 +28,15 @@ func newThread() *thread {
 	return t
 }
 
-// start returns when the thread's goroutine has its thread. It stays locked to
-// it for good, which makes the runtime end the thread with the goroutine.
+// start returns when the thread's goroutine has its thread. The goroutine stays locked
+// to it, so that the runtime ends the thread with the goroutine.
 func (t *thread) start() {
 	locked := make(chan struct{})
 	go func() {
 		runtime.LockOSThread()
 		if unix.Gettid() == unix.Getpid() {
-			// The main thread can't end and is what /proc shows of the process:
-			// occupy it until another one is found, then hand it back.
+			// The main thread cannot end, and /proc shows it as the process: occupy it until
+			// another thread is found, then hand it back.
 			t.start()
 			runtime.UnlockOSThread()
 			close(locked)
@@ -67,7 +67,7 @@ func (t *thread) do(f func() error) error {
 	select {
 	case err := <-result:
 		return err
-	case <-t.done: // f left by runtime.Goexit, or returned just before stop
+	case <-t.done: // f called runtime.Goexit, or returned just before stop
 		select {
 		case err := <-result:
 			return err
@@ -77,7 +77,7 @@ func (t *thread) do(f func() error) error {
 	}
 }
 
-// stop ends the thread after the function that it is running.
+// stop ends the thread after its current function.
 func (t *thread) stop() {
 	t.stops.Do(func() { close(t.quit) })
 	<-t.done
@@ -95,8 +95,8 @@ func within(ns netns.NsHandle, f func() error) error {
 	})
 }
 
-// newNetwork makes a network namespace and prepares it inside. Only the handle
-// keeps it alive: closed, or with the process gone, so is the namespace.
+// newNetwork makes a network namespace and prepares it inside. Only the handle keeps
+// it alive, until it is closed or the process ends.
 func newNetwork(prepare func() error) (ns netns.NsHandle, err error) {
 	t := newThread()
 	defer t.stop()

@@ -7,52 +7,52 @@ import (
 	"time"
 )
 
-// Rule is something that must hold throughout a run.
+// Rule names a condition that must hold throughout a run.
 type Rule string
 
 // The rules.
 const (
-	// Stale: no route leads to a master, and no VIP address is on it, for longer
-	// than it takes to detect that it must not.
+	// Stale: no route leads to a master, and no VIP address is on it, longer than
+	// detecting its failure takes.
 	Stale Rule = "stale"
 	// Early: nothing is announced before its checks have passed.
 	Early Rule = "early"
-	// Missing: a master that is well and connected is announced.
+	// Missing: a master that is healthy and connected is announced.
 	Missing Rule = "missing"
-	// Crashed: no speaker ends unasked.
+	// Crashed: no speaker's process ends unless the soak ended it.
 	Crashed Rule = "crashed"
-	// Raced: the race detector finds nothing, except within a library.
+	// Raced: the race detector reports nothing outside GoBGP.
 	Raced Rule = "raced"
 	// Dropped: a planned change costs no connection.
 	Dropped Rule = "dropped"
-	// Grown: memory, goroutines and descriptors do not grow.
+	// Grown: a speaker's memory, goroutines and descriptors do not grow.
 	Grown Rule = "grown"
-	// Disagrees: what a speaker says of an address on a flat layer 2 its kernel does.
+	// Disagrees: on a flat layer 2 the kernel matches the state that the speaker reports for an
+	// address.
 	Disagrees Rule = "disagrees"
 )
 
-// Violation is a rule broken.
+// Violation is one broken rule.
 type Violation struct {
 	At     time.Duration `json:"atNs"`
 	Rule   Rule          `json:"rule"`
 	Reason string        `json:"reason"`
-	// Around is what happened about then, one line each.
+	// Around lists the events near At, one line each.
 	Around []string `json:"around,omitempty"`
 }
 
-// String is the violation in one line.
+// String returns the violation as one line.
 func (v Violation) String() string { return fmt.Sprintf("%s %s: %s", clock(v.At), v.Rule, v.Reason) }
 
-// blink is how long a route may be away while a router replaces it: an IPv6
-// route is removed and added.
+// blink bounds how long a router may lack a route while replacing it: it removes an
+// IPv6 route before adding the new one.
 const blink = 250 * time.Millisecond
 
-// resets is how many connections a planned change may cost by a reset: those
-// whose handshake is under way at the moment when the routers spread the load
-// anew come to a master that does not know them.
+// resets bounds the connections that one planned change may reset. Routers that rehash
+// their load may send a handshake in progress to a master that does not know it.
 const resets = 2
 
-// Check judges a trace and returns what it finds in the order of time.
+// Check judges a trace and returns the violations in order of time.
 func Check(t *Trace, l Limits) []Violation {
 	var found []Violation
 	report := func(at time.Duration, r Rule, s Sign, format string, args ...any) {
@@ -62,21 +62,21 @@ func Check(t *Trace, l Limits) []Violation {
 		presence := t.presence(s)
 		for _, i := range t.Incidents {
 			if at, allowed, ok := l.stale(t, i, s, presence); ok {
-				report(at, Stale, s, "%s while %s; it was to be gone by %s", s, i, clock(allowed))
+				report(at, Stale, s, "%s while %s; it had to be gone by %s", s, i, clock(allowed))
 			}
 			if at, ok := l.early(t, i, s, presence); ok {
 				report(at, Early, s, "%s appeared %v after %s, before its checks can have passed", s, (at - i.Mending).Round(time.Millisecond), i)
 			}
 		}
 		for _, gap := range l.missing(t, s, presence) {
-			report(gap.From, Missing, s, "no %s until %s, though nothing is wrong", s, end(t, gap))
+			report(gap.From, Missing, s, "no %s until %s, although no fault explains it", s, end(t, gap))
 		}
 	}
 	return inOrder(append(found, t.mishaps(func(Span) bool { return false })...))
 }
 
-// mishaps are the crashes, and the planned changes that cost too many connections,
-// unless they are excused.
+// mishaps returns the crashes and the planned changes that cost too many connections
+// and are not excused.
 func (t *Trace) mishaps(excused func(Span) bool) (found []Violation) {
 	for _, c := range t.Crashes {
 		found = append(found, Violation{c.At, Crashed, fmt.Sprintf("the speaker of %s ended: %s", c.Master, c.Reason), t.around(c.At, Sign{Master: c.Master})})
@@ -102,7 +102,7 @@ func end(t *Trace, s Span) string {
 	return clock(s.To)
 }
 
-// signs are all that have ever been seen.
+// signs returns every sign that was seen.
 func (t *Trace) signs() []Sign {
 	var list []Sign
 	for _, c := range t.Changes {
@@ -113,8 +113,8 @@ func (t *Trace) signs() []Sign {
 	return list
 }
 
-// deadline is when the sign is to be gone after the incident, with all that
-// excuses a delay taken into account.
+// deadline returns when the sign must be gone after the incident, allowing for other
+// incidents and stalls. ok is false if it need not go.
 func (l Limits) deadline(t *Trace, i Incident, s Sign) (at time.Duration, ok bool) {
 	if l.BFD > 0 && l.steady(t, i, s) {
 		l.Silence = l.BFD
@@ -124,7 +124,7 @@ func (l Limits) deadline(t *Trace, i Incident, s Sign) (at time.Duration, ok boo
 		return 0, false
 	}
 	at = i.Broken + d
-	for _, other := range t.Incidents { // in the order of their beginnings
+	for _, other := range t.Incidents { // in order of their beginnings
 		if other != i && other.Began < at+l.Slack {
 			at = max(at, l.excused(i, other, s))
 		}
@@ -135,8 +135,8 @@ func (l Limits) deadline(t *Trace, i Incident, s Sign) (at time.Duration, ok boo
 	return t.after(i.Broken, at+l.Slack-i.Broken), true
 }
 
-// steady reports whether the sign was to be there when the incident began: all
-// that had befallen it before was over.
+// steady reports whether the sign had to be present when the incident began: all
+// earlier incidents were over.
 func (l Limits) steady(t *Trace, i Incident, s Sign) bool {
 	return !slices.ContainsFunc(t.Incidents, func(other Incident) bool {
 		d, ok := l.back(other, s)
@@ -144,7 +144,7 @@ func (l Limits) steady(t *Trace, i Incident, s Sign) bool {
 	})
 }
 
-// stale returns when the sign was there although it was to be gone.
+// stale returns when the sign was present after its deadline.
 func (l Limits) stale(t *Trace, i Incident, s Sign, presence []Span) (at, deadline time.Duration, found bool) {
 	deadline, ok := l.deadline(t, i, s)
 	if !ok {
@@ -159,8 +159,8 @@ func (l Limits) stale(t *Trace, i Incident, s Sign, presence []Span) (at, deadli
 	return 0, 0, false
 }
 
-// Judged counts the signs that were to be gone before a fault was mended: how
-// often the rule [Stale] could have been broken.
+// Judged counts the signs that had to be gone before a fault was mended: the
+// opportunities to break the rule [Stale].
 func Judged(t *Trace, l Limits) int {
 	n := 0
 	for _, s := range t.signs() {
@@ -173,8 +173,8 @@ func Judged(t *Trace, l Limits) int {
 	return n
 }
 
-// early returns when the sign appeared too soon after an illness that was long
-// enough to be noticed.
+// early returns when the sign appeared too soon after a server failure that was long
+// enough to be detected.
 func (l Limits) early(t *Trace, i Incident, s Sign, presence []Span) (at time.Duration, found bool) {
 	deadline, ok := l.deadline(t, i, s)
 	if !ok || i.Mending == Never || deadline >= i.Mending {
@@ -188,7 +188,7 @@ func (l Limits) early(t *Trace, i Incident, s Sign, presence []Span) (at time.Du
 	return 0, false
 }
 
-// due returns when the sign is to be there.
+// due returns when the sign must be present.
 func (l Limits) due(t *Trace, s Sign) []Span {
 	excuses := []Span{{0, t.Ready}}
 	for _, st := range t.Stalls {
@@ -210,7 +210,7 @@ func (l Limits) due(t *Trace, s Sign) []Span {
 	return without(Span{0, t.End}, excuses)
 }
 
-// missing returns when the sign was away although it was due.
+// missing returns when the sign was absent although it was due.
 func (l Limits) missing(t *Trace, s Sign, presence []Span) []Span {
 	var gaps []Span
 	due := l.due(t, s)
@@ -227,8 +227,8 @@ func (l Limits) missing(t *Trace, s Sign, presence []Span) []Span {
 	return gaps
 }
 
-// Due is the share of the time, over all signs, in which they were to be
-// there: how much the rule [Missing] had to judge.
+// Due returns the share of the time that signs were due, over all signs: the time that
+// the rule [Missing] could judge.
 func Due(t *Trace, l Limits) float64 {
 	var due, all time.Duration
 	for _, s := range t.signs() {
@@ -240,7 +240,7 @@ func Due(t *Trace, l Limits) float64 {
 	return float64(due) / float64(max(all, 1))
 }
 
-// without returns what is left of a span when others are taken out.
+// without returns the parts of whole outside others.
 func without(whole Span, others []Span) []Span {
 	others = slices.SortedFunc(slices.Values(others), func(a, b Span) int { return cmp.Compare(a.From, b.From) })
 	var left []Span

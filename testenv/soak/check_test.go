@@ -15,8 +15,8 @@ const (
 	s  = time.Second
 )
 
-// story is a trace in the making, a minute long. All three masters are
-// announced from the fifth second on, and from the tenth they are to be.
+// story builds a trace of one minute. All three masters are announced from the fifth
+// second on, and must be from the tenth on.
 type story struct{ Trace }
 
 func newStory() *story {
@@ -31,7 +31,7 @@ func newStory() *story {
 	return t
 }
 
-// broken adds a fault that lasts from one time to another.
+// broken adds a fault that lasts from start to end.
 func (t *story) broken(k Kind, master, router string, from, to time.Duration) *story {
 	i := Incident{
 		Fault: Fault{Kind: k, Part: schedule(1).traitOf(k).part, Master: master, Router: router, At: from, For: to - from},
@@ -41,7 +41,7 @@ func (t *story) broken(k Kind, master, router string, from, to time.Duration) *s
 	return t
 }
 
-// away takes a sign away from one time to another, if that is before the end.
+// away removes a sign from start to end, or for good if end lies past the trace.
 func (t *story) away(sign Sign, from, to time.Duration) *story {
 	t.Changes = append(t.Changes, Change{from, sign, false})
 	if to < t.End {
@@ -51,7 +51,7 @@ func (t *story) away(sign Sign, from, to time.Duration) *story {
 	return t
 }
 
-// routesAway takes all routes to a master away.
+// routesAway removes all routes to a master.
 func (t *story) routesAway(master string, from, to time.Duration) *story {
 	for _, r := range routers {
 		t.away(Sign{r, master, 4}, from, to).away(Sign{r, master, 6}, from, to)
@@ -59,12 +59,12 @@ func (t *story) routesAway(master string, from, to time.Duration) *story {
 	return t
 }
 
-// addressesAway takes both addresses from a master.
+// addressesAway removes both addresses from a master.
 func (t *story) addressesAway(master string, from, to time.Duration) *story {
 	return t.away(Sign{"", master, 4}, from, to).away(Sign{"", master, 6}, from, to)
 }
 
-// allAway takes routes and addresses away.
+// allAway removes a master's routes and addresses.
 func (t *story) allAway(master string, from, to time.Duration) *story {
 	return t.routesAway(master, from, to).addressesAway(master, from, to)
 }
@@ -76,13 +76,13 @@ func (t *story) also(c Change) *story {
 	return t
 }
 
-// stalled keeps the observer from running.
+// stalled adds a stall of the observer.
 func (t *story) stalled(from, to time.Duration) *story {
 	t.Stalls = append(t.Stalls, Span{from, to})
 	return t
 }
 
-// times is a rule that many times.
+// times returns a list of n times the rule.
 func times(n int, r Rule) []Rule { return slices.Repeat([]Rule{r}, n) }
 
 func TestCheck(t *testing.T) {
@@ -97,7 +97,7 @@ func TestCheck(t *testing.T) {
 			newStory().broken(APIServerKilled, "m1", "", 20*s, 25*s).allAway("m1", 20*s+80*ms, 27*s), nil},
 		"never withdrawn": {
 			newStory().broken(APIServerKilled, "m1", "", 20*s, 25*s), times(6, Stale)},
-		"withdrawn from all but one router, in one family": {
+		"withdrawn everywhere except from one router in one family": {
 			newStory().broken(RegistryErrors, "m1", "", 20*s, 25*s).addressesAway("m1", 20*s+80*ms, 27*s).
 				away(Sign{"r1", "m1", 6}, 20*s+80*ms, 27*s).away(Sign{"r2", "m1", 4}, 20*s+80*ms, 27*s).away(Sign{"r2", "m1", 6}, 20*s+80*ms, 27*s),
 			times(1, Stale)},
@@ -122,9 +122,9 @@ func TestCheck(t *testing.T) {
 
 		"announced before the checks can have passed": {
 			newStory().broken(APIServerKilled, "m1", "", 20*s, 25*s).allAway("m1", 20*s+80*ms, 25*s+50*ms), times(6, Early)},
-		"announced as soon as they have": {
+		"announced as soon as the checks have passed": {
 			newStory().broken(APIServerErrors, "m1", "", 20*s, 25*s).allAway("m1", 20*s+80*ms, 25*s+210*ms), nil},
-		"a frozen server answers what was asked at once": {
+		"a thawed server answers pending requests at once": {
 			newStory().broken(APIServerFrozen, "m1", "", 20*s, 25*s).allAway("m1", 21*s, 25*s+10*ms), nil},
 
 		"a cut link delays the withdrawal until the hold time is over": {
@@ -135,7 +135,7 @@ func TestCheck(t *testing.T) {
 			newStory().broken(LinkCut, "m1", "r1", 19*s, 30*s).broken(APIServerKilled, "m1", "", 20*s, 30*s).
 				addressesAway("m1", 20*s+50*ms, 32*s).away(Sign{"r2", "m1", 4}, 20*s+80*ms, 32*s).away(Sign{"r2", "m1", 6}, 22*s, 32*s).
 				away(r1m1, 22*s, 35*s).away(Sign{"r1", "m1", 6}, 24*s, 35*s), times(3, Stale)},
-		"a router that hears nothing keeps its route too long": {
+		"a router that receives nothing keeps its route too long": {
 			newStory().broken(LinkCutOut, "m1", "r1", 20*s, 30*s).away(r1m1, 22*s+900*ms, 32*s).away(Sign{"r1", "m1", 6}, 25*s, 32*s), times(1, Stale)},
 		"a frozen router keeps its routes, and a hold time longer": {
 			newStory().broken(RouterFrozen, "", "r1", 19*s, 23*s).broken(APIServerKilled, "m1", "", 20*s, 30*s).
@@ -195,7 +195,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// With BFD a silence is noticed sooner, and sessions end when nobody gets to run.
+// BFD detects a silence sooner, and a stalled machine ends sessions.
 func TestCheckWithBFD(t *testing.T) {
 	r1m1 := Sign{"r1", "m1", 4}
 	limits := DefaultLimits()
@@ -204,11 +204,11 @@ func TestCheckWithBFD(t *testing.T) {
 		story *story
 		want  []Rule
 	}{
-		"a session ends when nobody gets to run": {
+		"a session ends while the machine is stalled": {
 			newStory().stalled(39*s, 39*s+100*ms).away(r1m1, 40*s, 42*s), nil},
 		"a session ends at a short stall": {
 			newStory().stalled(39*s, 39*s+40*ms).away(r1m1, 40*s, 42*s), times(1, Missing)},
-		"an address goes when nobody gets to run": {
+		"an address goes while the machine is stalled": {
 			newStory().stalled(39*s, 39*s+100*ms).away(Sign{"", "m1", 4}, 40*s, 42*s), times(1, Missing)},
 		"BFD notices a silence": {
 			newStory().broken(LinkCut, "m1", "r1", 20*s, 30*s).away(r1m1, 20*s+200*ms, 32*s).away(Sign{"r1", "m1", 6}, 20*s+200*ms, 32*s), nil},
@@ -222,7 +222,7 @@ func TestCheckWithBFD(t *testing.T) {
 	}
 }
 
-// wantRules checks that just these rules were broken.
+// wantRules checks that exactly these rules were broken.
 func wantRules(t *testing.T, story *story, l Limits, want []Rule) {
 	t.Helper()
 	var got []Rule
@@ -235,14 +235,14 @@ func wantRules(t *testing.T, story *story, l Limits, want []Rule) {
 	}
 }
 
-// What a violation shows is what has a bearing on it, in order.
+// A violation lists the events that may explain it, in order.
 func TestViolationTellsWhatHappened(t *testing.T) {
 	trace := newStory().broken(LinkCut, "m1", "r2", 18*s, 19*s).broken(APIServerKilled, "m2", "", 19*s, 20*s).
 		broken(RegistryKilled, "m1", "", 20*s, 25*s).allAway("m1", 20*s+80*ms, 27*s).
 		allAway("m2", 19*s+80*ms, 22*s).also(Change{23 * s, Sign{"r1", "m1", 4}, true})
 	found := Check(&trace.Trace, DefaultLimits())
 	if len(found) != 1 {
-		t.Fatalf("found %v, want one", found)
+		t.Fatalf("found %v, want 1 violation", found)
 	}
 	want := []string{
 		"+5.000s IPv4 address on m1 appeared",

@@ -8,16 +8,16 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// Kind is a way to break something.
+// Kind names a way to break something.
 type Kind string
 
-// What is done to a master's apiserver and registry, to its speaker, to its VIP
-// addresses, rules and lease messages, to one of its links, to a router, to what lies
-// between the masters of the flat topology, to who votes there, and to a whole machine.
+// The kinds, in the order of the parts that they break: apiserver and registry,
+// speaker, VIP addresses, nftables rules, lease messages, link, router, and, on the
+// flat topology, the bridge, the electorate and a whole machine.
 const (
 	APIServerKilled Kind = "apiserver killed"
 	APIServerFrozen Kind = "apiserver frozen"
-	APIServerHangs  Kind = "apiserver hangs"     // takes requests, sends nothing
+	APIServerHangs  Kind = "apiserver hangs"     // accepts requests, sends nothing
 	APIServerErrors Kind = "apiserver fails"     // answers 500
 	APIServerSlow   Kind = "apiserver slow"      // answers after the check's timeout
 	RegistryKilled  Kind = "registry killed"     //
@@ -29,36 +29,36 @@ const (
 	SpeakerStopped  Kind = "speaker stopped" // by SIGTERM
 	SpeakerDrained  Kind = "speaker drained"
 	MEDRaised       Kind = "MED raised"          // the router prefers the other masters
-	Recoloured      Kind = "communities changed" // of the routes
-	BadFile         Kind = "bad file"            // in place of the configuration
-	AddressDeleted  Kind = "address deleted"     // one of the VIP's, by hand
+	Recoloured      Kind = "communities changed" // its routes carry other communities
+	BadFile         Kind = "bad file"            // replaces the configuration
+	AddressDeleted  Kind = "address deleted"     // the IPv4 address of the VIP, by hand
 	AddressesGone   Kind = "addresses flushed"   // all of them
-	RulesFlushed    Kind = "nftables flushed"    // all rules, the fence's too
-	GossipCut       Kind = "gossip cut"          // the election's port, while all else passes
+	RulesFlushed    Kind = "nftables flushed"    // all rules, the lease filter's too
+	GossipCut       Kind = "gossip cut"          // the election's port only
 	LinkCut         Kind = "link cut"            // silently, both ways
-	LinkCutOut      Kind = "link cut outwards"   // the router hears nothing of the master
-	LinkCutIn       Kind = "link cut inwards"    // the master hears nothing of the router
+	LinkCutOut      Kind = "link cut outwards"   // the router receives nothing from the master
+	LinkCutIn       Kind = "link cut inwards"    // the master receives nothing from the router
 	LinkDown        Kind = "link without carrier"
 	LinkFlaps       Kind = "link flaps" // its carrier comes and goes
 	BGPKilled       Kind = "bgpd killed"
 	RouterFrozen    Kind = "router frozen"
 	RouterRebooted  Kind = "router rebooted"     // its daemons are killed
-	Parted          Kind = "parted"              // from the other masters; everyone else hears all
-	Unheard         Kind = "unheard by one"      // the next master hears nothing of this one
-	StrangerHas     Kind = "VIP of a stranger"   // who is no master
-	AllRestarted    Kind = "all speakers killed" // at once, and started at once
-	MemberRemoved   Kind = "member removed"      // from the other masters' lists, and the removal taken back
+	Parted          Kind = "parted"              // from the other masters; all other hosts receive everything
+	Unheard         Kind = "unheard by one"      // the next master receives nothing from this one
+	StrangerHas     Kind = "VIP of a stranger"   // a host that is no master
+	AllRestarted    Kind = "all speakers killed" // at once, and all started again at once
+	MemberRemoved   Kind = "member removed"      // from the other masters' lists, then added again
 	MemberMoved     Kind = "member moved"        // to another address, in all lists
-	LeaseDoubled    Kind = "lease doubled"       // in all files, and then halved
-	DiskLost        Kind = "installed anew"      // under the name and address that it had
+	LeaseDoubled    Kind = "lease doubled"       // in all files, and then halved again
+	DiskLost        Kind = "installed anew"      // reinstalled with the same name and address
 	PowerCut        Kind = "power cut"
 )
 
-// Part is what a fault breaks.
+// Part names the component that a fault breaks.
 type Part string
 
-// The parts of a network. A machine is all that a master has. Those from
-// Gossip on are of the flat topology.
+// The parts of a network. A machine includes everything on a master. Gossip and the
+// parts after it exist on the flat topology only.
 const (
 	APIServer Part = "apiserver"
 	Registry  Part = "registry"
@@ -68,44 +68,44 @@ const (
 	Router    Part = "router"
 	Machine   Part = "machine"
 	Gossip    Part = "gossip"   // a master's lease messages
-	LAN       Part = "lan"      // what lies between the masters
+	LAN       Part = "lan"      // the bridge between the masters
 	Stranger  Part = "stranger" // a host that is no master
 	Everyone  Part = "everyone" // all masters' speakers
-	Lists     Part = "lists"    // who votes, in the masters' files
-	Member    Part = "member"   // the same, and a speaker
+	Lists     Part = "lists"    // the members listed in the masters' files
+	Member    Part = "member"   // the lists and one speaker
 )
 
-// common reports whether the part is no one master's.
+// common reports whether the part belongs to no single master.
 func (p Part) common() bool { return p == Router || p == Stranger || p == Everyone }
 
-// trait is all there is to know of a kind.
+// trait describes a kind.
 type trait struct {
 	kind         Kind
 	part         Part
-	is           nature
-	routed, flat odds // in the bgp topology and in the flat one
-	do, undo     act  // what breaks it and what mends it, if it does not mend itself
+	nature       nature
+	routed, flat odds // on the bgp topology and on the flat one
+	do, undo     act  // how to break it and to mend it; undo is nil if it mends itself
 }
 
-// nature is what a kind brings with it.
+// nature is the set of properties of a kind.
 type nature int
 
 const (
 	fatal    nature = 1 << iota // the master cannot serve meanwhile
 	restarts                    // the speaker's process ends
-	planned                     // an operator's doing, which is to cost no connection
-	listed                      // where files list who votes
-	joined                      // where they do not
+	planned                     // an operator's change, which must cost no connection
+	listed                      // only where the files list the members
+	joined                      // only where the members join
 )
 
 func (n nature) has(what nature) bool { return n&what != 0 }
 
-// odds are how often a kind is drawn, relative to the others, and how many milliseconds
-// it lasts; zero if the topology has no such thing.
+// odds are a kind's relative weight, and the bounds of its duration in milliseconds.
+// They are zero if the topology lacks the kind.
 type odds struct{ weight, least, most int }
 
-// traits are those of all kinds. The faults of the flat topology are shorter, apart from
-// those that may outlast a lease.
+// traits returns all kinds. Faults of the flat topology are shorter, except a few that
+// may outlast a lease.
 func traits() []trait {
 	kill, freeze, thaw := process((*lab.Node).Kill), process((*lab.Node).Freeze), process((*lab.Node).Thaw)
 	boot, well, heal := node((*lab.Node).Boot), answers(""), link((*lab.Link).Heal)
@@ -128,10 +128,10 @@ func traits() []trait {
 		{BadFile, Speaker, planned, odds{1, 1000, 6000}, odds{}, changeFile, restoreFile},
 		{AddressDeleted, Address, 0, odds{1, 500, 500}, odds{2, 500, 500}, deleteAddress, nil},
 		{AddressesGone, Address, 0, odds{1, 500, 500}, odds{}, runs("ip", "address", "flush", "dev", "lo", "scope", "global"), nil},
-		// It claims the speaker: with nobody to put the fence back, a killed one's
-		// address answers until it expires.
+		// It claims the speaker: only a running speaker restores the filter, so a killed
+		// speaker's address would answer until it expires.
 		{RulesFlushed, Speaker, 0, odds{}, odds{3, 500, 500}, runs("nft", "flush ruleset"), nil},
-		{GossipCut, Gossip, 0, odds{}, odds{6, 300, 3000}, runs("nft", gossipCut), runs("nft", "add table inet lab; delete table inet lab")}, // it may have been flushed
+		{GossipCut, Gossip, 0, odds{}, odds{6, 300, 3000}, runs("nft", gossipCut), runs("nft", "add table inet lab; delete table inet lab")}, // the table may have been flushed
 		{LinkCut, Link, 0, odds{2, 300, 10000}, odds{4, 300, 3000}, link((*lab.Link).Cut), heal},
 		{LinkCutOut, Link, 0, odds{1, 300, 10000}, odds{3, 300, 3000}, cutOut, heal},
 		{LinkCutIn, Link, 0, odds{1, 300, 10000}, odds{3, 300, 3000}, cutIn, heal},
@@ -156,17 +156,16 @@ func traits() []trait {
 type Fault struct {
 	Kind Kind `json:"kind"`
 	Part Part `json:"part"`
-	// Master is whose it is, or who is parted from the others; empty if it is no
-	// one master's.
+	// Master is the affected master, or the one cut off from the others; empty if the part is common.
 	Master string `json:"master,omitempty"`
-	// Router is the router's, or the far end of the link's, name; else empty.
+	// Router is the affected router, or the far end of the affected link; else empty.
 	Router string `json:"router,omitempty"`
-	// At is when to break it, from the start of the round; For is how long.
+	// At is when to break it, since the start of the round; For is the duration.
 	At  time.Duration `json:"atNs"`
 	For time.Duration `json:"forNs"`
 }
 
-// String names the fault and its place, as in "m1: apiserver killed".
+// String returns the fault and its place, as in "m1: apiserver killed".
 func (f Fault) String() string {
 	switch {
 	case f.Master == "":

@@ -10,11 +10,11 @@ import (
 	"github.com/herald-vip/herald/testenv/holders"
 )
 
-// back is how long after the last fault was mended the VIP may still be nobody's on the
-// flat topology.
+// back bounds how long after the last fault was mended the VIP of the flat topology
+// may lack a holder.
 const back = 5 * time.Second
 
-// flatWitness is an observer on the link, and looks at the kernels of the masters.
+// flatWitness observes from the link, and reads the masters' kernels.
 type flatWitness struct {
 	stallWatch
 	*holders.Observer
@@ -23,7 +23,7 @@ type flatWitness struct {
 	// offset is the observer's clock when the recorder's began.
 	offset time.Duration
 
-	looking sync.Mutex     // guards what follows
+	looking sync.Mutex     // guards the fields below
 	looks   map[string]int // by stage
 	found   []Violation
 }
@@ -36,7 +36,7 @@ func (w *flatWitness) start(ctx context.Context) error {
 	return nil
 }
 
-// awaitRecovery waits until all masters can have recovered, and one of them holds the VIP.
+// awaitRecovery waits until all masters can have recovered and one of them holds the VIP.
 func (w *flatWitness) awaitRecovery(ctx context.Context) error {
 	pause(ctx, back)
 	_, err := w.holder(ctx)
@@ -49,7 +49,7 @@ func (w *flatWitness) holder(ctx context.Context) (string, error) {
 	return w.Await(ctx)
 }
 
-// report sums up what the observer saw.
+// report adds the observer's counts to r.
 func (w *flatWitness) report(r *Report) {
 	seen := w.Trace()
 	r.Looks, r.Strangers = w.looks, seen.Strangers
@@ -64,7 +64,7 @@ func (w *flatWitness) report(r *Report) {
 	}
 }
 
-// check judges what was seen.
+// check returns the violations that the observer and the kernel readings show.
 func (w *flatWitness) check(t *Trace) (found []Violation) {
 	seen := w.Trace()
 	for _, v := range holders.Judge(seen, holders.DefaultLimits()) {
@@ -73,7 +73,7 @@ func (w *flatWitness) check(t *Trace) (found []Violation) {
 	}
 	for _, vip := range w.site.vips() {
 		for _, gap := range w.unheld(t, seen.Silences(vip, silent)) {
-			found = append(found, Violation{gap.From, Missing, fmt.Sprintf("nobody answers for %s until %s, though nothing is wrong", vip, clock(gap.To)), faultsAround(t, gap.From)})
+			found = append(found, Violation{gap.From, Missing, fmt.Sprintf("no master answers for %s until %s, although no fault explains it", vip, clock(gap.To)), faultsAround(t, gap.From)})
 		}
 	}
 	w.looking.Lock()
@@ -85,7 +85,7 @@ func (w *flatWitness) check(t *Trace) (found []Violation) {
 	return inOrder(append(found, t.mishaps(func(s Span) bool { return w.starved(t, s) })...))
 }
 
-// faultsAround lists the faults that were on in the time before an instant.
+// faultsAround lists the faults that were active shortly before an instant.
 func faultsAround(t *Trace, at time.Duration) (lines []string) {
 	const before = 8 * time.Second
 	for _, i := range t.Incidents {
@@ -96,19 +96,18 @@ func faultsAround(t *Trace, at time.Duration) (lines []string) {
 	return lines
 }
 
-// starved reports whether the machine was so busy in a span that this process did
-// not get to run for a good part of a lease. A speaker may not have either, and
-// then its lease ended by right.
+// starved reports whether this process did not run for a quarter of a lease during the
+// span. A speaker may then have stalled too, and lost its lease rightly.
 func (w *flatWitness) starved(t *Trace, s Span) bool {
 	return t.stalled(Span{s.From - moment, s.To}) > w.lease/4
 }
 
-// silent is how many questions in a row without an answer are a silence.
+// silent is the number of consecutive unanswered probes that count as a silence.
 const silent = 10
 
-// unheld returns the silences, by the recorder's clock, in which the VIP was to
-// be somebody's: everybody was up, no fault was on and none had been for a
-// while, and the machine was not too busy.
+// unheld returns the silences, by the recorder's clock, while the VIP needed a holder:
+// all masters were up, no fault was active or recent, and the machine was not too
+// busy.
 func (w *flatWitness) unheld(t *Trace, silences []holders.Silence) (gaps []Span) {
 	excuses := []Span{{0, t.Ready}}
 	for _, i := range t.Incidents {

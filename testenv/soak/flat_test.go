@@ -16,11 +16,11 @@ func TestUnheld(t *testing.T) {
 	}, Stalls: []Span{{29 * s, 29*s + s/4}}}
 	silences := []holders.Silence{
 		{From: 0, To: 2 * s},           // before it was ready
-		{From: 6 * s, To: 8 * s},       // for nothing, by the observer's clock
-		{From: 11 * s, To: 17 * s},     // a fault and what it takes to come back
-		{From: 22 * s, To: 25*s + s/2}, // likewise for nothing
-		{From: 31 * s, To: 32 * s},     // so was the observer
-		{From: 45 * s, To: 50 * s},     // a fault that was not mended
+		{From: 6 * s, To: 8 * s},       // unexcused, by the observer's clock
+		{From: 11 * s, To: 17 * s},     // a fault and the time to recover
+		{From: 22 * s, To: 25*s + s/2}, // unexcused, likewise
+		{From: 31 * s, To: 32 * s},     // the observer stalled too
+		{From: 45 * s, To: 50 * s},     // a fault that was never mended
 	}
 	want := []Span{{5 * s, 7 * s}, {21 * s, 24*s + s/2}}
 	w := &flatWitness{lease: 600 * time.Millisecond, offset: s}

@@ -14,7 +14,7 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// Sample is what a speaker's process used at a quiet moment.
+// Sample is the resource usage of a speaker's process at a quiet moment.
 type Sample struct {
 	At     time.Duration `json:"atNs"`
 	Master string        `json:"master"`
@@ -23,12 +23,12 @@ type Sample struct {
 	Goroutines  float64 `json:"goroutines"`
 	Descriptors float64 `json:"descriptors"`
 	Resident    float64 `json:"residentBytes"`
-	// Heap is the heap's size at which the next collection is due: twice what
-	// lives, without the garbage that happens to lie about.
+	// Heap is the heap size at which the next collection is due: twice the live heap,
+	// without garbage not yet collected.
 	Heap float64 `json:"heapBytes"`
 }
 
-// figures of a sample by their names in /metrics.
+// figures maps metric names to the sample's fields.
 func (s *Sample) figures() map[string]*float64 {
 	return map[string]*float64{
 		"go_goroutines":                 &s.Goroutines,
@@ -54,18 +54,18 @@ func measure(ctx context.Context, n *lab.Node) (s Sample, err error) {
 	return s, s.parse(resp.Body)
 }
 
-// parse takes the figures out of a page of metrics.
+// parse reads the figures from a page of metrics.
 func (s *Sample) parse(page io.Reader) error {
 	missing := s.figures()
 	lines := bufio.NewScanner(page)
 	for lines.Scan() {
 		name, value, _ := strings.Cut(lines.Text(), " ")
-		to, ok := missing[name]
+		field, ok := missing[name]
 		if !ok {
 			continue
 		}
 		var err error
-		if *to, err = strconv.ParseFloat(value, 64); err != nil {
+		if *field, err = strconv.ParseFloat(value, 64); err != nil {
 			return fmt.Errorf("metric %s: %w", name, err)
 		}
 		delete(missing, name)
@@ -79,18 +79,17 @@ func (s *Sample) parse(page io.Reader) error {
 	return nil
 }
 
-// What a process may grow by between the first and the last quarter of its
-// samples: memory by a fifth and a bit, all else by a handful.
+// Bounds on the growth between the first and the last quarter of a process's samples:
+// memory by a share and a fixed amount, all else by a fixed amount.
 const (
 	growthShare  = 1.2
 	growthBytes  = 5 << 20
 	growthHandle = 5
-	// fewest samples of a process that tell a trend.
+	// fewest is the number of samples of a process that show a trend.
 	fewest = 4
 )
 
-// Growth is how the use of a process changed between the first and the last
-// quarter of its samples: their medians.
+// Growth holds the medians of the first and the last quarter of a process's samples.
 type Growth struct {
 	Master  string `json:"master"`
 	PID     int    `json:"pid"`
@@ -99,23 +98,23 @@ type Growth struct {
 	Last    Sample `json:"last"`
 }
 
-// Grow sums up the samples of each process that has enough of them.
+// Grow returns the growth of each process that has enough samples.
 func Grow(samples []Sample) []Growth {
 	var list []Growth
 	for len(samples) > 0 {
-		of := samples[0]
-		others := func(s Sample) bool { return s.Master != of.Master || s.PID != of.PID }
+		first := samples[0]
+		others := func(s Sample) bool { return s.Master != first.Master || s.PID != first.PID }
 		own := slices.DeleteFunc(slices.Clone(samples), others)
 		samples = slices.DeleteFunc(slices.Clone(samples), func(s Sample) bool { return !others(s) })
 		if len(own) >= fewest {
 			quarter := max(len(own)/4, 1)
-			list = append(list, Growth{of.Master, of.PID, len(own), median(own[:quarter]), median(own[len(own)-quarter:])})
+			list = append(list, Growth{first.Master, first.PID, len(own), median(own[:quarter]), median(own[len(own)-quarter:])})
 		}
 	}
 	return list
 }
 
-// excess says what has grown beyond its bound; it is empty if nothing has.
+// excess describes each figure that grew beyond its bound; it is empty if none did.
 func (g Growth) excess() []string {
 	var out []string
 	check := func(what string, first, last, bound float64) {
@@ -129,16 +128,16 @@ func (g Growth) excess() []string {
 	return out
 }
 
-// median returns a sample of the medians of each figure.
+// median returns a sample with the median of each figure.
 func median(samples []Sample) Sample {
 	m := samples[0]
-	for name, to := range m.figures() {
+	for name, field := range m.figures() {
 		var values []float64
 		for _, s := range samples {
 			values = append(values, *s.figures()[name])
 		}
 		slices.Sort(values)
-		*to = values[len(values)/2]
+		*field = values[len(values)/2]
 	}
 	return m
 }

@@ -36,13 +36,13 @@ process_resident_memory_bytes 5.24288e+07
 
 func TestCheckGrowth(t *testing.T) {
 	steady := Sample{Master: "m1", PID: 7, Goroutines: 60, Descriptors: 20, Resident: 50 << 20, Heap: 8 << 20}
-	// history is what a process used over time: a figure takes these values.
+	// history returns the samples of one process; one figure takes the values in turn.
 	history := func(figure func(*Sample) *float64, values ...float64) []Sample {
 		var list []Sample
 		for _, v := range values {
-			one := steady
-			*figure(&one) = v
-			list = append(list, one)
+			sample := steady
+			*figure(&sample) = v
+			list = append(list, sample)
 		}
 		return list
 	}
@@ -70,7 +70,7 @@ func TestCheckGrowth(t *testing.T) {
 		})
 	}
 
-	// A process that was started anew begins a series of its own.
+	// A restarted process begins a series of its own.
 	again := history(goroutines, 90, 90, 90, 90)
 	for i := range again {
 		again[i].PID = 8

@@ -18,11 +18,10 @@ import (
 	"github.com/herald-vip/herald/testenv/stub"
 )
 
-// patience bounds any one act of breaking or mending.
+// patience bounds each act of breaking or mending.
 const patience = 60 * time.Second
 
-// injector breaks and mends what a fault says, and tells crashes from the ends
-// of processes that it brought about.
+// injector makes and undoes faults. It distinguishes crashes from the process ends that it caused.
 type injector struct {
 	site     *site
 	rec      *recorder
@@ -31,14 +30,13 @@ type injector struct {
 	watching sync.WaitGroup
 
 	mu    sync.Mutex
-	ended map[int]bool           // PIDs of speakers that were made to end
-	parts map[string]*sync.Mutex // held by the fault that claims the part
+	ended map[int]bool           // PIDs of speakers that it ended
+	parts map[string]*sync.Mutex // each held by the fault that claims the part
 }
 
 func (j *injector) speaker(master string) *lab.Node { return j.site.Node(master + "-speaker") }
 
-// inflict makes the fault, leaves it for its time, or until ctx ends, and
-// undoes it.
+// inflict makes the fault, waits for its duration or until ctx ends, and undoes it.
 func (j *injector) inflict(ctx context.Context, f Fault) error {
 	for _, part := range j.schedule.claims(f) {
 		lock := j.part(part)
@@ -56,12 +54,12 @@ func (j *injector) inflict(ctx context.Context, f Fault) error {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	t := j.schedule.traitOf(f.Kind)
-	if t.is.has(restarts) {
+	if t.nature.has(restarts) {
 		j.ending(j.speakers(f)...)
 	}
 	do := func() error { return t.do(bounded, j, f) }
 	var err error
-	if t.is.has(planned) {
+	if t.nature.has(planned) {
 		err = j.witness.Move(f.Master, do)
 	} else {
 		err = do()
@@ -83,7 +81,7 @@ func (j *injector) inflict(ctx context.Context, f Fault) error {
 	if t.undo != nil {
 		err = t.undo(bounded, j, f)
 	}
-	if t.is.has(restarts) {
+	if t.nature.has(restarts) {
 		j.watchSpeakers(j.speakers(f)...)
 	}
 	if err != nil {
@@ -93,8 +91,7 @@ func (j *injector) inflict(ctx context.Context, f Fault) error {
 	return nil
 }
 
-// part returns the lock of a part. Faults take the locks of several parts in
-// the same order.
+// part returns the lock of a part. All faults lock several parts in the same order.
 func (j *injector) part(name string) *sync.Mutex {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -104,7 +101,7 @@ func (j *injector) part(name string) *sync.Mutex {
 	return j.parts[name]
 }
 
-// speakers are those whose processes the fault ends.
+// speakers returns the masters that lose their speaker by the fault.
 func (j *injector) speakers(f Fault) []string {
 	if f.Part == Everyone {
 		return masters
@@ -112,9 +109,9 @@ func (j *injector) speakers(f Fault) []string {
 	return []string{f.Master}
 }
 
-// watchSpeakers notes a crash if a speaker's process ends unasked.
-func (j *injector) watchSpeakers(of ...string) {
-	for _, master := range of {
+// watchSpeakers records a crash when a speaker ends unasked.
+func (j *injector) watchSpeakers(names ...string) {
+	for _, master := range names {
 		for _, p := range j.speaker(master).Daemons() {
 			j.watching.Go(func() {
 				<-p.Done()
@@ -131,18 +128,18 @@ func (j *injector) watchSpeakers(of ...string) {
 	}
 }
 
-// ending notes that speakers are about to be made to end.
-func (j *injector) ending(of ...string) {
+// ending records that these speakers are about to be ended.
+func (j *injector) ending(names ...string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for _, master := range of {
+	for _, master := range names {
 		for _, p := range j.speaker(master).Daemons() {
 			j.ended[p.Pid()] = true
 		}
 	}
 }
 
-// flap takes the carrier from the link and gives it back, over and over.
+// flap takes the link's carrier down and up repeatedly.
 func (j *injector) flap(ctx context.Context, f Fault) error {
 	const phase = 300 * time.Millisecond
 	link := j.site.Link(f.Master, f.Router)
@@ -165,10 +162,10 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// act is one half of a fault: it breaks something, or mends it.
+// act is one half of a fault: it breaks something or mends it.
 type act func(context.Context, *injector, Fault) error
 
-// nodes are those that the fault breaks.
+// nodes returns the nodes that the fault breaks.
 func (j *injector) nodes(f Fault) (list []*lab.Node) {
 	switch f.Part {
 	case APIServer, Registry, Speaker:
@@ -186,7 +183,8 @@ func (j *injector) nodes(f Fault) (list []*lab.Node) {
 	return []*lab.Node{j.site.Node(f.Master)}
 }
 
-// node does something to the nodes that the fault breaks, process what needs no context.
+// node returns an act that calls do for each node of the fault; process adapts a
+// function without a context.
 func node(do func(*lab.Node, context.Context) error) act {
 	return func(ctx context.Context, j *injector, f Fault) (err error) {
 		for _, n := range j.nodes(f) {
@@ -200,7 +198,7 @@ func process(do func(*lab.Node) error) act {
 	return node(func(n *lab.Node, _ context.Context) error { return do(n) })
 }
 
-// runs runs a command where the fault is.
+// runs returns an act that runs a command on each node of the fault.
 func runs(argv ...string) act {
 	return node(func(n *lab.Node, ctx context.Context) error {
 		_, err := n.Run(ctx, argv...)
@@ -208,7 +206,7 @@ func runs(argv ...string) act {
 	})
 }
 
-// herald runs a command of the binary under test.
+// herald returns an act that runs a command of the binary under test.
 func herald(command string) act {
 	return node(func(n *lab.Node, ctx context.Context) error {
 		_, err := n.Run(ctx, n.Daemons()[0].Name(), command)
@@ -216,7 +214,7 @@ func herald(command string) act {
 	})
 }
 
-// answers has a stub server answer its check as the parameters say.
+// answers returns an act that sets how a stub server answers its check.
 func answers(parameters string) act {
 	return func(ctx context.Context, j *injector, f Fault) error {
 		check := "127.0.0.1:6443/stub/readyz"
@@ -227,7 +225,8 @@ func answers(parameters string) act {
 	}
 }
 
-// changeFile makes the change of the fault to the speaker's configuration, or to all speakers' if it is about who votes.
+// changeFile applies the fault's change to the speaker's configuration, or to all
+// configurations if it changes the electorate.
 func changeFile(_ context.Context, j *injector, f Fault) (err error) {
 	for _, m := range masters {
 		if f.Part == Speaker && m != f.Master {
@@ -237,7 +236,7 @@ func changeFile(_ context.Context, j *injector, f Fault) (err error) {
 		c.change(f)
 		path := filepath.Join(j.site.config(m), "herald.yaml")
 		err = errors.Join(err, c.write(path+".new"), os.Rename(path+".new", path))
-		if f.Part == Speaker { // others may not run, and find the file by themselves
+		if f.Part == Speaker { // other speakers may be down; they read the file when they start
 			err = errors.Join(err, j.speaker(m).Daemons()[0].Signal(unix.SIGHUP))
 		}
 	}
@@ -248,7 +247,7 @@ func restoreFile(ctx context.Context, j *injector, f Fault) error {
 	return changeFile(ctx, j, Fault{Part: f.Part, Master: f.Master})
 }
 
-// moves has the master's speaker end, and start when the files have changed.
+// moves returns an act that stops the master's speaker, changes the files and starts it again.
 func moves(change act) act {
 	return func(ctx context.Context, j *injector, f Fault) error {
 		j.ending(f.Master)
@@ -257,11 +256,12 @@ func moves(change act) act {
 	}
 }
 
-// loseDisk ends the master's speaker and takes its memory away, and its bootstrap, once all masters vote and hear each
-// other: while another one is without its memory still, the record would not outlast it.
+// loseDisk stops the master's speaker and deletes its state and its bootstrap flag. It
+// waits until all masters vote and receive each other: if two members had lost their
+// state at once, the committed record would be lost.
 func loseDisk(ctx context.Context, j *injector, f Fault) error {
 	speaker := j.speaker(f.Master)
-	pause(ctx, 3*time.Second) // for so long a member that is silent may be shown as alive
+	pause(ctx, 3*time.Second) // a silent member may be shown as alive for that long
 	for {
 		out, err := speaker.Run(ctx, speaker.Daemons()[0].Name(), "status", "-o", "json")
 		if ctx.Err() != nil {
@@ -277,19 +277,19 @@ func loseDisk(ctx context.Context, j *injector, f Fault) error {
 	return errors.Join(speaker.Kill(), restoreFile(ctx, j, f), os.Remove(filepath.Join(j.site.Dir, "disks", f.Master, "electorate")))
 }
 
-// deleteAddress deletes the IPv4 address of the VIP, if it is there.
+// deleteAddress deletes the VIP's IPv4 address if it is present.
 func deleteAddress(ctx context.Context, j *injector, f Fault) error {
 	return runs("ip", "-4", "address", "flush", "to", j.site.vips()[0].String()+"/32")(ctx, j, f)
 }
 
-// gossipCut are the rules that drop the election's messages.
+// gossipCut is an nftables ruleset that drops the election's messages.
 const gossipCut = `add table inet lab
 	add chain inet lab in { type filter hook input priority 0; }
 	add chain inet lab out { type filter hook output priority 0; }
 	add rule inet lab in meta l4proto { tcp, udp } th dport 7946 drop
 	add rule inet lab out meta l4proto { tcp, udp } th dport 7946 drop`
 
-// link does something to the link.
+// link returns an act that calls do for the fault's link.
 func link(do func(*lab.Link) error) act {
 	return func(_ context.Context, j *injector, f Fault) error { return do(j.site.Link(f.Master, f.Router)) }
 }
@@ -306,10 +306,10 @@ func killBGP(_ context.Context, j *injector, f Fault) error {
 	return j.site.Node(f.Router).Daemon("bgpd").Kill()
 }
 
-// reboot ends what is left of a router and removes what an FRR that was killed left in
-// its kernel, as a reboot does. A new one is to sweep it; once an IPv6 route stayed that
-// outlived even the session it came from, which looks as if it was not swept. A route that
-// Herald failed to withdraw before the router was killed is not seen after it.
+// reboot ends a router's remaining processes and removes the routes that a killed FRR
+// left in its kernel, as a reboot does. A new FRR should sweep them, but an IPv6 route
+// once outlived even the session it came from. So a route that Herald failed to
+// withdraw before the kill is not detected afterwards.
 func reboot(ctx context.Context, j *injector, f Fault) error {
 	router := j.site.Node(f.Router)
 	err := router.Kill()
@@ -320,12 +320,12 @@ func reboot(ctx context.Context, j *injector, f Fault) error {
 	return errors.Join(err, router.Boot(ctx))
 }
 
-// part parts the master from the others.
+// part separates the master from the others.
 func part(_ context.Context, j *injector, f Fault) error {
 	return j.site.Part(lan, []string{f.Master}, others(f.Master))
 }
 
-// deafenNext has the next master hear nothing of this one.
+// deafenNext makes the next master receive nothing from this one.
 func deafenNext(_ context.Context, j *injector, f Fault) error {
 	next := others(f.Master)[0]
 	return j.site.Link(next, lan).Deafen(next, j.site.Link(f.Master, lan).MAC(f.Master))
@@ -333,13 +333,13 @@ func deafenNext(_ context.Context, j *injector, f Fault) error {
 
 func join(_ context.Context, j *injector, _ Fault) error { return j.site.Part(lan) }
 
-// others are the masters besides one, the next one first.
+// others returns the other masters, the next one first.
 func others(master string) []string {
 	i := slices.Index(masters, master)
 	return slices.Concat(masters[i+1:], masters[:i])
 }
 
-// strangers adds the VIP to the stranger, or deletes it there.
+// strangers returns an act that runs "ip address" with verb for the VIP on the stranger.
 func strangers(what string) act {
 	return func(ctx context.Context, j *injector, _ Fault) (err error) {
 		for _, a := range j.site.vips() {

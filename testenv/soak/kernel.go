@@ -13,27 +13,28 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// reading is what a master's kernel has of an address, while the speaker said the same of
-// it before and after.
+// reading is the state of an address in a master's kernel, taken while the speaker
+// reported the same stage before and after.
 type reading struct {
-	at     time.Duration // before the kernel was read
+	at     time.Duration // just before the kernel was read
 	master string
 	addr   netip.Addr
 	stage  string
-	since  time.Time // of stage
+	since  time.Time // when the stage began
 	bound  bool
-	// open is how long the fence lets it be answered for: what is left of the lock
-	// that ends first, 0 if one is closed.
+	// open is how long the filter still passes the address: the remaining time of the set
+	// element that expires first, 0 if one is missing.
 	open time.Duration
-	// The lease ends between least and most, if the speaker holds it.
+	// If the speaker holds the lease, it ends between least and most from now.
 	least, most time.Duration
 }
 
-// closing is how long before its lease ends the fence may be closed.
+// closing is how long before the lease ends the filter may close.
 const closing = 100 * time.Millisecond
 
-// wrong says what is wrong with a reading, empty if nothing is. What lasts only until
-// somebody has mended what a fault broke is wrong if it is found again.
+// wrong describes how the reading contradicts the speaker; empty if it does not. If
+// lasts is true, the state is a violation only when found again: it may hold until a
+// fault's damage is repaired.
 func (l reading) wrong() (what string, lasts bool) {
 	announced := l.stage == "announced"
 	switch {
@@ -51,7 +52,7 @@ func (l reading) wrong() (what string, lasts bool) {
 	return "", false
 }
 
-// watchKernel compares a master's kernel with what its speaker says, again and again.
+// watchKernel repeatedly compares a master's kernel with its speaker's status.
 func (w *flatWitness) watchKernel(ctx context.Context, master string) {
 	var before []reading
 	w.every(ctx, 250*time.Millisecond, nil, func() error {
@@ -62,7 +63,7 @@ func (w *flatWitness) watchKernel(ctx context.Context, master string) {
 	})
 }
 
-// judge judges what was read of a master, after what was read before.
+// judge records violations in the new readings, given the previous ones.
 func (w *flatWitness) judge(now, before []reading) {
 	w.looking.Lock()
 	defer w.looking.Unlock()
@@ -70,8 +71,8 @@ func (w *flatWitness) judge(now, before []reading) {
 		w.looks[l.stage]++
 		what, lasts := l.wrong()
 		if lasts && !slices.ContainsFunc(before, func(b reading) bool {
-			was, _ := b.wrong()
-			return b.addr == l.addr && was == what && b.since.Equal(l.since)
+			prev, _ := b.wrong()
+			return b.addr == l.addr && prev == what && b.since.Equal(l.since)
 		}) {
 			continue
 		}
@@ -81,14 +82,14 @@ func (w *flatWitness) judge(now, before []reading) {
 	}
 }
 
-// readMaster reads a master's kernel once. There is nothing to read if its speaker
-// cannot be asked, or has not stayed as it was.
+// readMaster reads a master's kernel once. It returns nothing if the speaker does not
+// answer or its state changed meanwhile.
 func (w *flatWitness) readMaster(ctx context.Context, master string, speaker *lab.Node) (looks []reading) {
 	daemons := speaker.Daemons()
 	if len(daemons) == 0 || !speaker.Running() {
 		return nil
 	}
-	const patient = 500 * time.Millisecond // with who is frozen
+	const patient = 500 * time.Millisecond // with a frozen speaker
 	ask := func() (admin.Status, error) {
 		ctx, cancel := context.WithTimeout(ctx, patient)
 		defer cancel()
@@ -122,7 +123,7 @@ func (w *flatWitness) readMaster(ctx context.Context, master string, speaker *la
 	return looks
 }
 
-// left is how long the speaker's lease of a VIP lasts.
+// left returns the remaining time of the speaker's lease of a VIP.
 func left(s admin.Status, vip string) time.Duration {
 	if s.Election != nil {
 		for _, l := range s.Election.Leases {
@@ -134,7 +135,7 @@ func left(s admin.Status, vip string) time.Duration {
 	return 0
 }
 
-// kernel reads which addresses a node has, and for how long its fence is open for those.
+// kernel reads the addresses of a node, and how long its filter stays open for each.
 func kernel(n *lab.Node) (bound map[netip.Addr]bool, open map[netip.Addr]time.Duration, err error) {
 	h, err := n.Handle()
 	if err != nil {

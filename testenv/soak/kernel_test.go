@@ -15,29 +15,29 @@ func TestWitness(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
 		look         reading
-		once, lasted bool // is it found
+		once, lasted bool // reported after one reading, after two
 	}{
 		{"holder", holder, false, false},
 		{"other", other, false, false},
 		{"lingering", with(other, func(l *reading) { l.stage, l.bound = "lingering", true }), false, false},
 		{"holder without address", with(holder, func(l *reading) { l.bound = false }), false, true},
-		{"holder with its fence closed", with(holder, func(l *reading) { l.open = 0 }), false, true},
+		{"holder with its filter closed", with(holder, func(l *reading) { l.open = 0 }), false, true},
 		{"holder at the end of its lease", with(holder, func(l *reading) { l.open, l.least = 0, 10*s+60*ms }), false, false},
 		{"holder beyond its lease", with(holder, func(l *reading) { l.open = 401 * ms }), true, true},
 		{"announced without a lease", with(holder, func(l *reading) { l.least, l.most = 10*s, 10*s }), true, true},
 		{"other with the address", with(other, func(l *reading) { l.bound = true }), true, true},
-		{"other with its fence open", with(other, func(l *reading) { l.open = ms }), true, true},
+		{"other with its filter open", with(other, func(l *reading) { l.open = ms }), true, true},
 		{"lingering and answering", with(other, func(l *reading) { l.stage, l.bound, l.open = "lingering", true, ms }), true, true},
 	} {
 		w := flatWitness{looks: make(map[string]int)}
 		w.judge([]reading{tt.look}, nil)
 		if got := len(w.found) > 0; got != tt.once {
-			t.Errorf("%s: found is %t, want %t: %v", tt.name, got, tt.once, w.found)
+			t.Errorf("%s: reported = %t, want %t: %v", tt.name, got, tt.once, w.found)
 		}
 		w.found = nil
 		w.judge([]reading{tt.look}, []reading{tt.look})
 		if got := len(w.found) > 0; got != tt.lasted {
-			t.Errorf("%s, twice: found is %t, want %t: %v", tt.name, got, tt.lasted, w.found)
+			t.Errorf("%s, twice: reported = %t, want %t: %v", tt.name, got, tt.lasted, w.found)
 		}
 	}
 }

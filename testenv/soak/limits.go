@@ -2,56 +2,53 @@ package soak
 
 import "time"
 
-// Limits are what a configuration promises: how soon a sign is gone after each
-// kind of fault, and back after it is mended.
+// Limits are the bounds that a configuration promises: how soon a sign goes after each
+// kind of fault, and returns after it is mended.
 type Limits struct {
-	// Interval, Timeout, Rise and Fall are those of the checks.
+	// Interval, Timeout, Rise and Fall configure the health checks.
 	Interval, Timeout time.Duration
 	Rise, Fall        int
-	// Silence is how long a router keeps the routes of a neighbour that it hears
-	// nothing of: the BGP hold time.
+	// Silence is how long a router keeps the routes of a silent neighbour: the BGP hold time.
 	Silence time.Duration
-	// BFD is how long it does if BFD had been up between the two; zero if there
-	// is none.
+	// BFD replaces Silence if a BFD session was up; zero means no BFD.
 	BFD time.Duration
-	// Starved is how long a stall is that may end sessions with nothing wrong,
-	// because those at their ends did not get to run either; zero if none may.
+	// Starved is the shortest stall that may end sessions without a fault, because their
+	// ends stall too. Zero: none may.
 	Starved time.Duration
-	// Router is what a router takes from a withdrawal to its kernel's route.
+	// Router is the time from a withdrawal to the removal of the router's kernel route.
 	Router time.Duration
-	// Lifetime is after which time the kernel removes the address of a speaker
-	// that no longer refreshes it.
+	// Lifetime is when the kernel removes an address that the speaker no longer refreshes.
 	Lifetime time.Duration
-	// Start is what a speaker's process takes until its checks run.
+	// Start is the time from a speaker's start to its first check.
 	Start time.Duration
-	// Reconnect is what a session takes to come back, whatever had ended it.
+	// Reconnect is the time for a session to return after any fault.
 	Reconnect time.Duration
-	// HoldDown is how long a VIP that came and went too often is held down.
+	// HoldDown is how long a flapping VIP is held down.
 	HoldDown time.Duration
-	// Slack is added to all of these, for a machine that is busy.
+	// Slack is added to all bounds, for a busy machine.
 	Slack time.Duration
 }
 
-// DefaultLimits are those of the configuration that [Run] gives its speakers.
+// DefaultLimits returns the limits of the configuration that [Run] gives its speakers.
 func DefaultLimits() Limits {
 	return Limits{
 		Interval: 200 * time.Millisecond, Timeout: 300 * time.Millisecond, Rise: 2, Fall: 2,
 		Silence:   3 * time.Second,
 		Router:    100 * time.Millisecond,
-		Lifetime:  11 * time.Second, // 10 s, which the kernel may exceed by a fraction of one
+		Lifetime:  11 * time.Second, // 10 s, and the kernel may be a fraction of a second late
 		Start:     2 * time.Second,
-		Reconnect: 10 * time.Second, // three times what it is seen to take
+		Reconnect: 10 * time.Second, // three times the observed time
 		HoldDown:  2 * time.Second,
 		Slack:     time.Second,
 	}
 }
 
-// detection is how long an apiserver or a registry may be ill until its
-// speaker knows; ok is false for what is no illness.
+// detection returns how long a failure of an apiserver or registry may go undetected.
+// ok is false for other kinds.
 func (l Limits) detection(k Kind) (d time.Duration, ok bool) {
 	switch k {
 	case APIServerKilled, RegistryKilled:
-		return 50 * time.Millisecond, true // a refused connection is proof, hunted for within 30 ms
+		return 50 * time.Millisecond, true // a refused connection is proof, confirmed by a fast re-probe within 30 ms
 	case APIServerErrors, RegistryErrors:
 		return l.Interval * time.Duration(1+l.Fall), true
 	case APIServerFrozen, RegistryFrozen, APIServerHangs, APIServerSlow:
@@ -60,8 +57,8 @@ func (l Limits) detection(k Kind) (d time.Duration, ok bool) {
 	return 0, false
 }
 
-// gone is how long after the fault the sign may still be there, all else being
-// well; ok is false if it may stay.
+// gone returns how long after the fault the sign may still be present, with no other
+// fault; ok is false if it may stay.
 func (l Limits) gone(i Incident, s Sign) (d time.Duration, ok bool) {
 	if !i.touches(s) {
 		return 0, false
@@ -84,7 +81,7 @@ func (l Limits) gone(i Incident, s Sign) (d time.Duration, ok bool) {
 	return 0, false
 }
 
-// excused is until when another fault beside i may keep the sign there.
+// excused returns until when another fault may keep the sign present despite i.
 func (l Limits) excused(i, other Incident, s Sign) time.Duration {
 	if !other.touches(s) {
 		return 0
@@ -92,27 +89,27 @@ func (l Limits) excused(i, other Incident, s Sign) time.Duration {
 	own, _ := l.gone(i, s)
 	route := s.Router != ""
 	switch other.Kind {
-	case SpeakerFrozen: // it goes on where it stood, unless it has been given up
+	case SpeakerFrozen: // it continues where it stopped, unless its session timed out
 		if route {
 			return min(later(other.Mended, own), other.Began+l.Silence+l.Router)
 		}
 		return min(later(other.Mended, own), other.Began+l.Lifetime)
-	case SpeakerKilled: // its successor knows nothing until its checks have spoken
+	case SpeakerKilled: // its successor knows nothing until its checks complete
 		if !route {
 			return min(later(other.Mended, l.Start+own), other.Began+l.Lifetime)
 		}
-	case LinkCut, LinkCutOut, LinkCutIn, PowerCut: // what is sent meanwhile arrives in order, or the session ends
+	case LinkCut, LinkCutOut, LinkCutIn, PowerCut: // packets sent meanwhile arrive in order, or the session ends
 		return other.Began + l.Silence + l.Router
 	case LinkDown, LinkFlaps:
 		return later(other.Mended, l.Silence+l.Router)
-	case BGPKilled, RouterFrozen, RouterRebooted: // it keeps what it has, and what it missed may take it a hold time
+	case BGPKilled, RouterFrozen, RouterRebooted: // it keeps its routes, and may need a hold time to notice missed messages
 		return later(other.Mended, l.Silence+l.Router)
 	}
 	return 0
 }
 
-// back is how long after the fault was mended the sign may still be away; ok
-// is false if it must not go away at all.
+// back returns how long after the fault was mended the sign may still be absent; ok is
+// false if it must not go at all.
 func (l Limits) back(i Incident, s Sign) (d time.Duration, ok bool) {
 	if !i.touches(s) {
 		return 0, false
@@ -123,7 +120,7 @@ func (l Limits) back(i Incident, s Sign) (d time.Duration, ok bool) {
 		healthy += l.Router
 	}
 	if _, ill := l.detection(i.Kind); ill {
-		return healthy + l.Start, true // the server, too, has to start
+		return healthy + l.Start, true // the server has to start too
 	}
 	switch i.Kind {
 	case Recoloured, BadFile, RegistryLogin:
@@ -141,9 +138,9 @@ func (l Limits) back(i Incident, s Sign) (d time.Duration, ok bool) {
 	return l.Start + healthy, true
 }
 
-// earliest is how long after an illness has ended the sign stays away at
-// least: the checks have to pass Rise times. It is known only of servers that
-// had no request under way when they came back.
+// earliest returns how long the sign must stay absent after a server recovers: the
+// checks have to pass Rise times. Zero if unknown, as for servers that had requests
+// pending when they recovered.
 func (l Limits) earliest(k Kind) time.Duration {
 	switch k {
 	case APIServerKilled, APIServerErrors, RegistryKilled, RegistryErrors:

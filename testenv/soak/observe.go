@@ -17,13 +17,12 @@ import (
 	"github.com/herald-vip/herald/testenv/routes"
 )
 
-// look is how often the witness looks for itself. Most of what there is to see of
-// routes the kernel tells at once; a route that loses next hops along with a link,
-// for one, it does not.
+// look is the witness's polling interval. The kernel reports most route changes at
+// once, but not, for example, a route's loss of next hops with a link.
 const look = 50 * time.Millisecond
 
-// allSigns is how many signs there are when everything is announced: a route for
-// each router, master and family, and an address for each master and family.
+// allSigns is the number of signs when everything is announced: a route per router,
+// master and family, and an address per master and family.
 const allSigns = 3 * 2 * (2 + 1)
 
 // bgpWitness watches the routers' routes and the masters' addresses.
@@ -46,7 +45,7 @@ func (w *bgpWitness) start(ctx context.Context) error {
 	return nil
 }
 
-// moment is for how long all is to be well before it counts as such.
+// moment is how long the state must be good before it counts as recovered.
 const moment = 2 * time.Second
 
 // awaitRecovery waits until everything is announced and stays so for a moment.
@@ -88,7 +87,7 @@ func (w *bgpWitness) watchRoutes(ctx context.Context, n *lab.Node) error {
 	watch, err := routes.Follow(n, netip.Prefix{}, func(routes.Change) {
 		select {
 		case wake <- struct{}{}:
-		default: // it is to look anyway
+		default: // a look is pending already
 		}
 	})
 	if err != nil {
@@ -120,7 +119,7 @@ func waysOf(n *lab.Node) (map[int]string, error) {
 	return ways, err
 }
 
-// routes notes by way of which masters a router reaches the VIP.
+// routes records the masters that a router's routes to the VIP lead to.
 func (w *bgpWitness) routes(n *lab.Node, ways map[int]string) error {
 	h, err := n.Handle()
 	if err != nil {
@@ -131,7 +130,7 @@ func (w *bgpWitness) routes(n *lab.Node, ways map[int]string) error {
 	for _, vip := range w.site.vips() {
 		list, err := h.RouteListFiltered(nl.GetIPFamily(vip.AsSlice()), &netlink.Route{Dst: netlink.NewIPNet(vip.AsSlice())}, netlink.RT_FILTER_DST)
 		if errors.Is(err, netlink.ErrDumpInterrupted) {
-			return nil // the next look is near
+			return nil // the next look follows soon
 		}
 		if err != nil {
 			return fmt.Errorf("routes of %s: %w", n.Name(), err)
@@ -153,10 +152,10 @@ func (w *bgpWitness) routes(n *lab.Node, ways map[int]string) error {
 	return nil
 }
 
-// addresses notes which addresses of the VIP a master has.
+// addresses records which addresses of the VIP a master has.
 func (w *bgpWitness) addresses(n *lab.Node) error {
 	here := make(map[Sign]bool)
-	if h, err := n.Handle(); err == nil { // it has power
+	if h, err := n.Handle(); err == nil { // the node has power
 		list, err := h.AddrList(nil, netlink.FAMILY_ALL)
 		h.Close()
 		if errors.Is(err, netlink.ErrDumpInterrupted) {

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// library is the module whose own data races are no fault of Herald's. GoBGP
-// reads of a session that it ends what the session's goroutine may be writing.
+// library is the module with excused data races of its own. When GoBGP ends a session,
+// it reads fields that the session's goroutine may be writing.
 const library = "github.com/osrg/gobgp/"
 
-// races finds the race detector's reports in a speaker's log, apart from those
-// in which both accesses are the library's own.
+// races returns the race detector's reports in a speaker's log, except where both
+// accesses are the library's.
 func races(log string) []string {
 	const rule = "=================="
 	var found []string
@@ -36,7 +36,7 @@ func races(log string) []string {
 	return found
 }
 
-// checkRaces judges the logs of all speakers.
+// checkRaces returns a violation per report in the speakers' logs.
 func checkRaces(dir string) ([]Violation, error) {
 	var found []Violation
 	var failed error

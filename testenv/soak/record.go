@@ -6,15 +6,14 @@ import (
 	"time"
 )
 
-// recorder writes the trace of a run. All its times are taken from one
-// monotonic clock.
+// recorder writes the trace of a run. All its times come from one monotonic clock.
 type recorder struct {
 	began time.Time
 
 	mu    sync.Mutex
 	trace Trace
 	now   map[Sign]bool
-	// changed is closed, and replaced, at every change of a sign.
+	// changed is closed and replaced at every change of a sign.
 	changed chan struct{}
 }
 
@@ -22,11 +21,11 @@ func newRecorder() *recorder {
 	return &recorder{began: time.Now(), trace: Trace{Ready: Never}, now: make(map[Sign]bool), changed: make(chan struct{})}
 }
 
-// clock is the time since the start of the run.
+// clock returns the time since the start of the run.
 func (r *recorder) clock() time.Duration { return time.Since(r.began) }
 
-// see notes that of the signs in a place just those in here are there. The
-// place is a router or, if that is empty, a master.
+// see records the signs at a place: exactly those in here are present. The place is a
+// router or, if router is empty, a master.
 func (r *recorder) see(router, master string, here map[Sign]bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,27 +49,26 @@ func (r *recorder) see(router, master string, here map[Sign]bool) {
 	}
 }
 
-// present tells how many signs there are now, and returns a channel that is
-// closed when that changes.
+// present returns the number of signs now, and a channel that is closed when it changes.
 func (r *recorder) present() (n int, changed <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.now), r.changed
 }
 
-// add changes the trace.
+// add calls change with the trace and the time, under the lock.
 func (r *recorder) add(change func(t *Trace, now time.Duration)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	change(&r.trace, r.clock())
 }
 
-// snapshot returns the trace until now.
+// snapshot returns a copy of the trace so far.
 func (r *recorder) snapshot() Trace {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := r.trace
 	t.End = r.clock()
-	t.Incidents = slices.Clone(t.Incidents) // all else is only ever added to
+	t.Incidents = slices.Clone(t.Incidents) // all other lists are only appended to
 	return t
 }

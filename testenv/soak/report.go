@@ -15,20 +15,19 @@ import (
 	"github.com/herald-vip/herald/testenv/holders"
 )
 
-// Report is what came of a soak. It marshals to JSON, durations in nanoseconds.
+// Report is the result of a soak. It marshals to JSON, durations in nanoseconds.
 type Report struct {
 	Seed uint64 `json:"seed"`
 
-	// On the bgp topology: Judged is how many times a sign was to be gone, Due the
-	// share of the time in which a sign was to be there.
+	// On the bgp topology, Judged counts the times that a sign had to go, and Due is the
+	// share of the time that signs had to be present.
 	Limits Limits  `json:"limits"`
 	Judged int     `json:"judged"`
 	Due    float64 `json:"due"`
 
-	// On the flat topology: Questions is how often the observer asked, Answers how
-	// many answers it saw, Holders how often the holder changed, over both addresses
-	// of the VIP. Looks is how often a kernel was compared with what its speaker says,
-	// by stage.
+	// On the flat topology, Questions counts the observer's probes, Answers the answers,
+	// and Holders the changes of holder, over both VIP addresses. Looks counts the
+	// comparisons of kernel and status, by stage.
 	Lease     time.Duration  `json:"leaseNs"`
 	Questions int            `json:"questions"`
 	Answers   int            `json:"answers"`
@@ -51,8 +50,8 @@ func (r *Report) write(path string) error {
 	return os.WriteFile(path, data, 0o644)
 }
 
-// WriteText writes the report for people: the faults by kind, what the client
-// saw, how the speakers grew, and each violation with what happened around it.
+// WriteText writes the report for people: the faults by kind, the client's results,
+// the speakers' growth, and each violation with the events around it.
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d, %v, %d faults, %d changes of routes and addresses, %d stalls of the observer, %v together\n",
@@ -72,7 +71,7 @@ func (r *Report) WriteText(w io.Writer) error {
 			return err
 		}
 		for line := range strings.Lines(text.String()) {
-			if !strings.HasPrefix(line, " ") { // single outages are in the JSON, there are hundreds
+			if !strings.HasPrefix(line, " ") { // the JSON has the single outages; there are hundreds
 				b.WriteString(line)
 			}
 		}
@@ -82,7 +81,7 @@ func (r *Report) WriteText(w io.Writer) error {
 		fmt.Fprintf(&b, "\nlease %v, %d questions, %d answers, the holder changed %d times\nkernels compared with what their speakers say: %v\ntwo holders: %s\n",
 			r.Lease, r.Questions, r.Answers, r.Holders, r.Looks, map[bool]string{false: "never", true: "YES"}[two])
 	} else {
-		fmt.Fprintf(&b, "\n%d times a route or an address was to be gone, and they were to be there for %.0f %% of the time\n", r.Judged, 100*r.Due)
+		fmt.Fprintf(&b, "\n%d times a route or an address had to go, and they had to be present for %.0f %% of the time\n", r.Judged, 100*r.Due)
 	}
 	fmt.Fprintf(&b, "%d violations\n", len(r.Violations))
 	for _, v := range r.Violations {

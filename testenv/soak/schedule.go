@@ -7,35 +7,34 @@ import (
 	"time"
 )
 
-// Schedule says what breaks, when and for how long. It is a pure function of
-// its fields: the same seed makes the same faults.
+// Schedule determines the kind, time and duration of each fault. It is a pure function
+// of its fields: the same seed makes the same faults.
 type Schedule struct {
 	Seed uint64
-	// Masters and Routers are the names of what there is to break.
+	// Masters and Routers are the names of the nodes to break.
 	Masters, Routers []string
-	// Survivor is the master whose speaker is never restarted, so that its
-	// growth can be told.
+	// Survivor is the master with a speaker that is never restarted, so that its growth can be
+	// measured.
 	Survivor string
 	// Storm is how long the faults of a round last.
 	Storm time.Duration
-	// kinds are what there is to break.
+	// kinds are the faults to draw from.
 	kinds []trait
 	flat  bool
-	// wild and calm bound the mean time between the beginnings of two faults,
-	// which is drawn for each round: where little overlaps there is little
-	// excuse, and much to judge.
+	// wild and calm bound the mean time between the beginnings of two faults, drawn for
+	// each round. The fewer faults overlap, the less is excused.
 	wild, calm time.Duration
 }
 
-// newSchedule is that of the topology. The faults of the flat one come thicker, and
-// spare nobody: no one's growth is told from it.
+// newSchedule returns the schedule of a topology. On the flat one faults are denser
+// and spare no master, so growth is not measured there.
 func newSchedule(o Options) Schedule {
 	s := Schedule{Seed: o.Seed, Masters: masters, Storm: o.Storm, flat: o.Flat}
 	absent := listed
 	if !o.Join {
 		absent = joined
 	}
-	s.kinds = slices.DeleteFunc(traits(), func(t trait) bool { return s.odds(t).weight == 0 || t.is.has(absent) })
+	s.kinds = slices.DeleteFunc(traits(), func(t trait) bool { return s.odds(t).weight == 0 || t.nature.has(absent) })
 	if o.Flat {
 		s.Routers, s.wild, s.calm = []string{lan}, 400*time.Millisecond, 800*time.Millisecond
 	} else {
@@ -54,15 +53,14 @@ func (s Schedule) odds(t trait) odds {
 const (
 	// rest is the least time between two faults of the same part.
 	rest = 500 * time.Millisecond
-	// brief is how often a fault is a short one.
+	// brief is the share of faults that are short.
 	brief = 0.2
-	// blackout is how often a fault may take the last master, too.
+	// blackout is the probability that a fault may hit the last healthy master.
 	blackout = 0.15
 )
 
-// Round returns the faults of round n in the order of their beginnings. They
-// overlap, but never two of the same part, and never two routers' at once.
-// Mostly at least one master is spared.
+// Round returns the faults of round n in order of their beginnings. They overlap, but
+// never on one part, nor on two routers. Most spare at least one master.
 func (s Schedule) Round(n int) []Fault {
 	rng := rand.New(rand.NewPCG(s.Seed, uint64(n)))
 	pace := float64(s.wild) + rng.Float64()*float64(s.calm-s.wild)
@@ -79,20 +77,20 @@ func (s Schedule) Round(n int) []Fault {
 	}
 }
 
-// draw makes a fault at the time given that ends with the storm at the latest.
+// draw returns a fault that begins at the given time and ends within the storm.
 func (s Schedule) draw(rng *rand.Rand, at time.Duration) Fault {
 	t := s.pick(rng)
 	f := Fault{Kind: t.kind, Part: t.part, At: at}
 	odds := s.odds(t)
 	least, most := time.Duration(odds.least)*time.Millisecond, time.Duration(odds.most)*time.Millisecond
-	// Faults too short to be noticed find other bugs than long ones.
+	// Faults too short to be detected find other bugs than long ones.
 	if rng.Float64() < brief {
 		most = min(most, least+time.Second)
 	}
 	f.For = min(least+time.Duration(rng.Float64()*float64(most-least)), s.Storm-at)
 	if !t.part.common() {
 		f.Master = s.Masters[rng.IntN(len(s.Masters))]
-		if t.is.has(restarts) {
+		if t.nature.has(restarts) {
 			others := s.mastersFor(t)
 			f.Master = others[rng.IntN(len(others))]
 		}
@@ -118,10 +116,10 @@ func (s Schedule) pick(rng *rand.Rand) trait {
 	panic("soak: the weights do not add up")
 }
 
-// fits reports whether a fault may be made beside those that begin before it.
+// fits reports whether a fault may be added to the earlier ones in list.
 func (s Schedule) fits(rng *rand.Rand, list []Fault, f Fault) bool {
 	down := make(map[string]bool)
-	if s.traitOf(f.Kind).is.has(fatal) {
+	if s.traitOf(f.Kind).nature.has(fatal) {
 		down[f.Master] = true
 	}
 	for _, g := range list {
@@ -131,32 +129,31 @@ func (s Schedule) fits(rng *rand.Rand, list []Fault, f Fault) bool {
 		if overlap(s.claims(g), s.claims(f)) || g.Part == Router && f.Part == Router {
 			return false
 		}
-		if s.traitOf(g.Kind).is.has(fatal) {
+		if s.traitOf(g.Kind).nature.has(fatal) {
 			down[g.Master] = true
 		}
 	}
 	return len(down) < len(s.Masters) || rng.Float64() < blackout
 }
 
-// Planned returns the planned change that is made in the quiet after round n,
-// one kind after the other.
+// Planned returns the planned change after round n; the kinds take turns.
 func (s Schedule) Planned(n int) Fault {
-	kinds := slices.DeleteFunc(slices.Clone(s.kinds), func(t trait) bool { return !t.is.has(planned) })
+	kinds := slices.DeleteFunc(slices.Clone(s.kinds), func(t trait) bool { return !t.nature.has(planned) })
 	t := kinds[n%len(kinds)]
 	masters := s.mastersFor(t)
 	return Fault{Kind: t.kind, Part: t.part, Master: masters[n%len(masters)], For: 3 * time.Second}
 }
 
-// mastersFor are those that a fault may befall.
+// mastersFor returns the masters that a fault may hit.
 func (s Schedule) mastersFor(t trait) []string {
-	return slices.DeleteFunc(slices.Clone(s.Masters), func(m string) bool { return t.is.has(restarts) && m == s.Survivor })
+	return slices.DeleteFunc(slices.Clone(s.Masters), func(m string) bool { return t.nature.has(restarts) && m == s.Survivor })
 }
 
 func (s Schedule) traitOf(k Kind) trait {
 	return s.kinds[slices.IndexFunc(s.kinds, func(t trait) bool { return t.kind == k })]
 }
 
-// claims are the parts that the fault has to itself, by name.
+// claims returns the names of the parts that the fault needs exclusively.
 func (s Schedule) claims(f Fault) (list []string) {
 	switch f.Part {
 	case Router:

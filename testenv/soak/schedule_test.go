@@ -35,12 +35,12 @@ func TestRoundKeepsItsRules(t *testing.T) {
 				t.Errorf("%v outlasts the storm", f)
 			case f.For <= 0:
 				t.Errorf("%v lasts %v", f, f.For)
-			case trait.is.has(restarts) && f.Master != "" && f.Master == sched.Survivor:
+			case trait.nature.has(restarts) && f.Master != "" && f.Master == sched.Survivor:
 				t.Errorf("%v ends the survivor", f)
 			case (f.Master == "") != f.Part.common():
-				t.Errorf("%v of %q is of master %q", f, f.Part, f.Master)
+				t.Errorf("%v of %q names master %q", f, f.Part, f.Master)
 			case (f.Router != "") != (f.Part == Router || f.Part == Link):
-				t.Errorf("%v of %q is of router %q", f, f.Part, f.Router)
+				t.Errorf("%v of %q names router %q", f, f.Part, f.Router)
 			}
 			for _, g := range list[:i] {
 				if g.At+g.For <= f.At {
@@ -57,8 +57,8 @@ func TestRoundKeepsItsRules(t *testing.T) {
 	})
 }
 
-// Over many rounds every kind comes about and faults overlap, thicker on the flat topology.
-// On the other one no master is left now and then, but rarely.
+// Over many rounds every kind occurs and faults overlap, more densely on the flat
+// topology. On the bgp topology all masters are down occasionally, but rarely.
 func TestRoundsReachEverything(t *testing.T) {
 	for _, test := range []struct {
 		flat, join    bool
@@ -75,14 +75,14 @@ func TestRoundsReachEverything(t *testing.T) {
 				if slices.ContainsFunc(list[:i], func(g Fault) bool { return g.At+g.For > f.At }) {
 					beside++
 				}
-				down := map[string]bool{f.Master: sched.traitOf(f.Kind).is.has(fatal)}
+				down := map[string]bool{f.Master: sched.traitOf(f.Kind).nature.has(fatal)}
 				for _, g := range list[:i] {
 					if g.At+g.For > f.At {
 						overlaps++
-						down[g.Master] = down[g.Master] || sched.traitOf(g.Kind).is.has(fatal)
+						down[g.Master] = down[g.Master] || sched.traitOf(g.Kind).nature.has(fatal)
 					}
 				}
-				if sched.traitOf(f.Kind).is.has(fatal) && down["m1"] && down["m2"] && down["m3"] {
+				if sched.traitOf(f.Kind).nature.has(fatal) && down["m1"] && down["m2"] && down["m3"] {
 					none++
 				}
 			}
@@ -107,13 +107,13 @@ func TestPlannedChangesTakeTurns(t *testing.T) {
 	for n := range 30 {
 		f := sched.Planned(n)
 		seen[f.Kind] = true
-		if sched.traitOf(f.Kind).is.has(restarts) && f.Master == "m1" {
+		if sched.traitOf(f.Kind).nature.has(restarts) && f.Master == "m1" {
 			t.Errorf("%v ends the survivor", f)
 		}
 	}
 	for _, trait := range sched.kinds {
-		if trait.is.has(planned) != seen[trait.kind] {
-			t.Errorf("%s made %t, planned %t", trait.kind, seen[trait.kind], trait.is.has(planned))
+		if trait.nature.has(planned) != seen[trait.kind] {
+			t.Errorf("%s made %t, planned %t", trait.kind, seen[trait.kind], trait.nature.has(planned))
 		}
 	}
 }

@@ -22,7 +22,7 @@ import (
 //go:embed herald.yaml.tmpl
 var heraldTemplate string
 
-// The names of bgp.clab.yml.
+// Names in bgp.clab.yml.
 var (
 	masters = []string{"m1", "m2", "m3"}
 	routers = []string{"r1", "r2"}
@@ -31,11 +31,11 @@ var (
 // lan is the bridge of the flat topology, at the far end of each master's link.
 const lan = "lan"
 
-// stranger is who has the VIP by mistake: the observer's node, whose kernel does
-// not hear what the observer asks.
+// stranger is the node that has the VIP by mistake. It is the observer's node, but its
+// kernel does not receive the observer's probes.
 const stranger = "o1"
 
-// vips are the VIP's addresses, IPv4 first.
+// vips returns the VIP's addresses, IPv4 first.
 func (o *Options) vips() []netip.Addr {
 	if o.Flat {
 		return []netip.Addr{netip.MustParseAddr("10.4.0.10"), netip.MustParseAddr("fd00:4::10")}
@@ -43,20 +43,21 @@ func (o *Options) vips() []netip.Addr {
 	return []netip.Addr{netip.MustParseAddr("10.99.0.10"), netip.MustParseAddr("fd00:99::10")}
 }
 
-// speakerConfig is what varies in a speaker's configuration.
+// speakerConfig holds the variable parts of a speaker's configuration.
 type speakerConfig struct {
 	Index     int // of the master
 	MED       int
 	Community string
-	BFD       time.Duration // the interval; none if it is zero
+	BFD       time.Duration // the interval; zero for no BFD
 	Flat      bool
 	Lease     time.Duration
-	// Join is whether masters join; else Removed is who is not listed, and Moved who is at another address.
+	// Join makes the masters join each other. Otherwise they are listed, except Removed,
+	// and with Moved at another address.
 	Join, Begin    bool
 	Removed, Moved string
 }
 
-// change makes the change that a fault makes.
+// change applies a fault's change.
 func (c *speakerConfig) change(f Fault) {
 	switch f.Kind {
 	case MEDRaised:
@@ -74,7 +75,7 @@ func (c *speakerConfig) change(f Fault) {
 	}
 }
 
-// Bind is the master's own address in the election.
+// Bind returns the master's own address in the election.
 func (c speakerConfig) Bind() string { return c.address(masters[c.Index-1]) }
 
 func (c speakerConfig) address(master string) string {
@@ -84,10 +85,10 @@ func (c speakerConfig) address(master string) string {
 	return "10.4.0." + master[1:] + ":7946"
 }
 
-// movedTo is the address that a master of the flat topology moves to.
+// movedTo returns the address that a master of the flat topology moves to.
 func movedTo(master string) string { return "10.4.0.2" + master[1:] }
 
-// Members are who votes, as a value of YAML.
+// Members returns the electorate as a YAML value.
 func (c speakerConfig) Members() string {
 	var list []string
 	for _, m := range masters {
@@ -98,7 +99,7 @@ func (c speakerConfig) Members() string {
 	return "{" + strings.Join(list, ", ") + "}"
 }
 
-// write writes the file.
+// write renders the configuration to a file.
 func (c speakerConfig) write(path string) error {
 	t, err := template.New("herald.yaml").Parse(heraldTemplate)
 	if err != nil {
@@ -111,13 +112,13 @@ func (c speakerConfig) write(path string) error {
 	return os.WriteFile(path, b.Bytes(), 0o644)
 }
 
-// site is the lab of a run, with configurations of its own.
+// site is the lab of a run, with its own configurations.
 type site struct {
 	*lab.Lab
 	Options
 }
 
-// newSite lays out the topology and boots nothing.
+// newSite lays out the topology and boots no node.
 func newSite(ctx context.Context, o Options) (*site, error) {
 	topology, err := clab.Load(o.Topology)
 	if err != nil {
@@ -147,8 +148,8 @@ func (s *site) client() *lab.Node {
 	return s.Node("client")
 }
 
-// speaker is the image of the binary under test, which runs when it answers
-// its command line.
+// speaker returns the image of the binary under test, which is up once it answers its command
+// line.
 func speaker(path string) lab.Image {
 	return func(n clab.Node) (lab.Program, error) {
 		p, err := lab.Binary(path)(n)
@@ -159,8 +160,8 @@ func speaker(path string) lab.Image {
 	}
 }
 
-// adapt gives a speaker the configuration of the soak and lets it tell of data
-// races in its log alone, and a router BFD if the speakers have it.
+// adapt gives a speaker the soak's configuration and makes it report data races only
+// in its log. It enables BFD on a router if the speakers have it.
 func (s *site) adapt(n *clab.Node) error {
 	switch {
 	case n.Image == "herald" || strings.HasPrefix(n.Image, "herald:"):
@@ -177,7 +178,7 @@ func (s *site) adapt(n *clab.Node) error {
 				return err
 			}
 		}
-		disk := filepath.Join(s.Dir, "disks", n.Base) // which outlasts a power cut
+		disk := filepath.Join(s.Dir, "disks", n.Base) // survives a power cut
 		if err := errors.Join(os.RemoveAll(disk), os.MkdirAll(disk, 0o755)); err != nil {
 			return err
 		}
@@ -200,18 +201,18 @@ func (s *site) adapt(n *clab.Node) error {
 	return nil
 }
 
-// config is the folder with the configuration of a master's speaker.
+// config returns the folder of a master's configuration.
 func (s *site) config(master string) string { return filepath.Join(s.Dir, "configs", master) }
 
-// speakerConfig is the configuration of a master's speaker once all have joined: the first one begins with bootstrap besides.
+// speakerConfig returns the configuration of a master's speaker once all have joined;
+// the first master also starts with bootstrap.
 func (s *site) speakerConfig(master string) speakerConfig {
 	return speakerConfig{Index: int(master[1] - '0'), Community: "64512:100", BFD: s.BFD, Flat: s.Flat, Lease: s.Lease, Join: s.Join}
 }
 
-// routerConfig copies a router's configuration and adds what a soak needs:
-// routes that carry their next hops themselves, because zebra 8.4 loses track of
-// the kernel's next hop objects when links come and go, and does not install a
-// route again whose objects are gone; and BFD, if the speakers have it.
+// routerConfig copies a router's configuration and adds BFD if the speakers have it,
+// and routes without next hop objects. zebra 8.4 loses track of the kernel's next hop
+// objects when links flap, and then does not reinstall a route.
 func (s *site) routerConfig(from, to string) error {
 	data, err := os.ReadFile(from)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/herald-vip/herald/testenv/must"
 )
 
-// All configurations that a soak writes are good, except the one that is to be bad.
+// All configurations that a soak writes are valid, except the deliberately bad one.
 func TestSpeakerConfigs(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "herald.yaml")
 	load := func(c speakerConfig) (*config.Config, error) {
@@ -47,7 +47,7 @@ func TestSpeakerConfigs(t *testing.T) {
 	}
 }
 
-// The removed master keeps its own list, and one that has moved is there in all lists.
+// The removed master keeps its own list, and a moved one is in all lists.
 func TestLists(t *testing.T) {
 	for _, test := range []struct {
 		kind          Kind

@@ -1,17 +1,16 @@
-// Package soak lets real speakers live through hours of random faults and
-// judges them from outside.
+// Package soak runs real speakers through hours of random faults and judges them from outside.
 //
-// It runs the bgp topology with FRR routers, or the flat one, in a lab of
-// namespaces, breaks and mends servers, speakers, links, routers and machines by
-// a schedule that a seed determines, several at a time, while a client connects
-// to the VIP all the time, and records what it has broken. Between these storms
-// it makes planned changes, which are to cost no connection.
+// It runs the bgp topology with FRR routers, or the flat one, in a lab of namespaces.
+// A seed determines a schedule of overlapping faults in servers, speakers, links,
+// routers and machines, which it makes, mends and records. A client connects to the
+// VIP throughout. Between these storms it makes planned changes, which must cost no
+// connection.
 //
-// On the bgp topology it records what the routers' and the masters' kernels say of
-// routes and addresses, asking Herald for nothing. From this trace [Check] finds
-// every time the VIP was announced where it should not have been, or was not where
-// it should. On the flat topology an observer on the link is the witness (package
-// holders), and two holders are what must not be.
+// On the bgp topology it records the routes and addresses of the routers' and the
+// masters' kernels, without asking Herald. From this trace [Check] finds every time
+// the VIP was announced wrongly, or was not announced although it had to be. On the
+// flat topology an observer on the link is the witness (package holders): two holders
+// at once are a violation.
 package soak
 
 import (
@@ -32,19 +31,19 @@ import (
 	"github.com/herald-vip/herald/testenv/traffic"
 )
 
-// Options say what to run, and for how long.
+// Options select the run and its length.
 type Options struct {
-	// Flat chooses the flat topology.
+	// Flat selects the flat topology.
 	Flat bool
 	// Topology is the path of bgp.clab.yml or flat.clab.yml.
 	Topology string
-	// Herald is the path of the binary under test, built with -race; Testenv
-	// that of the stub servers'.
+	// Herald is the path of the binary under test, built with -race; Testenv is that of the stub
+	// servers.
 	Herald, Testenv string
 	// Dir receives the nodes' logs and configurations, and the report.
 	Dir string
-	// Time is how long to go on, and Faults how many to make, at least; the round
-	// that is under way then is finished.
+	// Time and Faults are the least duration and the least number of faults; the round in
+	// progress then completes.
 	Time   time.Duration
 	Faults int
 	// Storm is how long the faults of one round last. Default: 40 s.
@@ -52,20 +51,20 @@ type Options struct {
 	// Seed determines the faults.
 	Seed uint64
 
-	// BFD is the interval of BFD between speakers and routers, three of which
-	// may pass in silence. Default: no BFD.
+	// BFD is the interval of BFD between speakers and routers, with a multiplier of
+	// three. Default: no BFD.
 	BFD time.Duration
-	// Slack is added to every bound that the speakers of the bgp topology are held to, for a
-	// machine that is busy. Default: 1 s.
+	// Slack is added to every bound of the speakers of the bgp topology, for a busy
+	// machine. Default: 1 s.
 	Slack time.Duration
 
-	// Lease is the election's on the flat topology. Default: 600 ms.
+	// Lease is the election's lease on the flat topology. Default: 600 ms.
 	Lease time.Duration
-	// Join has the masters of the flat topology join the first one, instead of being listed.
+	// Join makes the masters of the flat topology join the first one, instead of listing them.
 	Join bool
 }
 
-// complete fills in the defaults.
+// complete sets the defaults.
 func (o *Options) complete() {
 	o.Storm = cmp.Or(o.Storm, 40*time.Second)
 	if o.Flat {
@@ -73,7 +72,7 @@ func (o *Options) complete() {
 	}
 }
 
-// limits are what the speakers of the bgp topology are held to.
+// limits returns the bounds for the speakers of the bgp topology.
 func (o *Options) limits() Limits {
 	l := DefaultLimits()
 	l.Slack = cmp.Or(o.Slack, l.Slack)
@@ -83,38 +82,37 @@ func (o *Options) limits() Limits {
 	return l
 }
 
-// witness observes a topology, and judges what it saw.
+// witness observes a topology and judges its observations.
 type witness interface {
 	// start begins to observe, until ctx ends.
 	start(ctx context.Context) error
-	// Wait returns when the observation has ended, and what failed of it.
+	// Wait waits for the end of the observation and returns its errors.
 	Wait() error
-	// awaitRecovery waits until all is as it is when nothing is wrong.
+	// awaitRecovery waits until the state is as without faults.
 	awaitRecovery(ctx context.Context) error
-	// Move makes a planned change of a master, for the record.
+	// Move makes a planned change of a master and records it.
 	Move(master string, change func() error) error
-	// holder is the one master that has the VIP, if there is to be but one.
+	// holder returns the one master that has the VIP, or "" if several may.
 	holder(ctx context.Context) (string, error)
-	// check judges what was seen.
+	// check returns the violations observed.
 	check(t *Trace) []Violation
-	// report adds what was seen to the report.
+	// report adds the observations to the report.
 	report(r *Report)
 	Close() error
 }
 
-// run is a soak under way.
+// run is a soak in progress.
 type run struct {
 	Options
 	injector
 	log     *slog.Logger
 	load    *traffic.Client
 	samples []Sample
-	told    map[string]bool // violations that were logged
+	logged  map[string]bool // violations already logged
 }
 
-// Run soaks until the time is over or ctx ends, and reports what it found. The
-// error is of the soak itself, and may come with a report of what happened
-// until then; violations are in the report.
+// Run soaks until the time is over or ctx ends, and reports the violations. An error
+// concerns the soak itself, and may come with a report of the run until then.
 func Run(ctx context.Context, log *slog.Logger, o Options) (_ *Report, err error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("a soak needs root, for network namespaces: run it with sudo")
@@ -130,7 +128,7 @@ func Run(ctx context.Context, log *slog.Logger, o Options) (_ *Report, err error
 		return nil, err
 	}
 	log.Info("soak begins", "seed", o.Seed, "time", o.Time, "faults", o.Faults, "herald", o.Herald)
-	r := &run{Options: o, log: log, told: make(map[string]bool), injector: injector{
+	r := &run{Options: o, log: log, logged: make(map[string]bool), injector: injector{
 		rec: newRecorder(), schedule: newSchedule(o), ended: make(map[int]bool), parts: make(map[string]*sync.Mutex),
 	}}
 	if r.site, err = newSite(ctx, o); err != nil {
@@ -165,7 +163,7 @@ func (r *run) newWitness() (witness, error) {
 	}, nil
 }
 
-// removeLogs removes the nodes' logs of an earlier run, which would be added to.
+// removeLogs removes the nodes' logs of an earlier run, because new logs are appended.
 func removeLogs(dir string) error {
 	logs, err := filepath.Glob(filepath.Join(dir, "*.log"))
 	for _, l := range logs {
@@ -174,7 +172,7 @@ func removeLogs(dir string) error {
 	return err
 }
 
-// close ends the observation, and the lab with its speakers.
+// close ends the observation and the lab with its speakers.
 func (r *run) close() error {
 	r.ending(masters...)
 	err := errors.Join(r.witness.Close(), r.site.Close())
@@ -182,7 +180,7 @@ func (r *run) close() error {
 	return err
 }
 
-// observe boots the site and watches it, and its client, through all rounds.
+// observe boots the site, and watches it and its client through all rounds.
 func (r *run) observe(ctx context.Context) (trace Trace, probes []*probe.Result, err error) {
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer func() { stop(); err = errors.Join(err, r.witness.Wait()) }()
@@ -198,8 +196,8 @@ func (r *run) observe(ctx context.Context) (trace Trace, probes []*probe.Result,
 	}
 	r.rec.add(func(t *Trace, now time.Duration) { t.Ready = now })
 	r.log.Info("the VIP is announced", "at", clock(r.rec.clock()))
-	// The timeout is below a second, so that a lost SYN is not made good by the next, and
-	// long enough for a machine that is busy.
+	// The timeout is below a second, so that a SYN retransmission does not hide a lost
+	// SYN, and long enough for a busy machine.
 	r.load = traffic.Start(watching, r.site.client(), traffic.Options{Timeout: 250 * time.Millisecond}, r.site.vips()...)
 	err = r.rounds(ctx)
 	trace = r.rec.snapshot()
@@ -208,7 +206,7 @@ func (r *run) observe(ctx context.Context) (trace Trace, probes []*probe.Result,
 	return trace, probes, errors.Join(err, failed)
 }
 
-// rounds makes storms and, after those from which the VIP recovers, planned changes.
+// rounds makes storms and, after each from which the VIP recovers, a planned change.
 func (r *run) rounds(ctx context.Context) error {
 	faults := 0
 	for n := 0; ctx.Err() == nil && (n == 0 || r.rec.clock() < r.Time || faults < r.Faults); n++ {
@@ -221,7 +219,7 @@ func (r *run) rounds(ctx context.Context) error {
 		err := r.witness.awaitRecovery(ctx)
 		r.logViolations()
 		if err != nil {
-			r.log.Error("the VIP does not come back", "why", err) // the rules find what is missing
+			r.log.Error("the VIP does not come back", "why", err) // the rules report the missing signs
 		} else if err := r.changePlanned(ctx, n); err != nil {
 			return err
 		}
@@ -246,8 +244,7 @@ func (r *run) storm(ctx context.Context, list []Fault) error {
 	return faults.Wait()
 }
 
-// changePlanned makes one planned change while all else is well, and measures the
-// speakers.
+// changePlanned makes one planned change while no fault is active, and measures the speakers.
 func (r *run) changePlanned(ctx context.Context, n int) error {
 	f := r.schedule.Planned(n)
 	holder, err := r.witness.holder(ctx)
@@ -262,7 +259,7 @@ func (r *run) changePlanned(ctx context.Context, n int) error {
 	missing := r.witness.awaitRecovery(ctx)
 	w.Count = r.load.Count()
 	if err != nil || missing != nil {
-		return err // the rules find what is missing
+		return err // the rules report the missing signs
 	}
 	r.rec.add(func(t *Trace, now time.Duration) {
 		w.To = now
@@ -279,29 +276,28 @@ func (r *run) changePlanned(ctx context.Context, n int) error {
 	return nil
 }
 
-// logViolations logs those that are new.
+// logViolations logs the new violations.
 func (r *run) logViolations() {
 	trace := r.rec.snapshot()
 	for _, v := range r.witness.check(&trace) {
-		// What is missing is found again, for longer, each time.
+		// Each check finds the same gap again, but longer.
 		id := fmt.Sprint(v.At, v.Rule)
-		if !r.told[id] {
+		if !r.logged[id] {
 			r.log.Error("violation", "what", v.String())
-			r.told[id] = true
+			r.logged[id] = true
 		}
 	}
 }
 
-// stallWatch notes the times in which this process did not get to run. Its group are the
-// goroutines of a witness.
+// stallWatch records the times that this process did not run. Its group holds the
+// witness's goroutines.
 type stallWatch struct {
 	errgroup.Group
 	rec *recorder
 }
 
 const (
-	// pulse is how often this process is to run, and stall how late it may be
-	// before the time counts as a stall.
+	// pulse is the interval at which this process should run; more than stall late counts as a stall.
 	pulse = 10 * time.Millisecond
 	stall = 50 * time.Millisecond
 )
@@ -317,7 +313,7 @@ func (w *stallWatch) watchStalls(ctx context.Context) {
 	})
 }
 
-// every looks once in an interval, and when it is woken, until ctx ends or a look fails.
+// every calls look at each interval, and when woken, until ctx ends or a look fails.
 func (w *stallWatch) every(ctx context.Context, interval time.Duration, wake <-chan struct{}, look func() error) {
 	w.Go(func() error {
 		tick := time.NewTicker(interval)

@@ -14,7 +14,7 @@ import (
 // Never is a time that has not come.
 const Never = time.Duration(math.MaxInt64)
 
-// later is a time after an instant, if that has come.
+// later returns instant+d, or Never if instant is Never.
 func later(instant, d time.Duration) time.Duration {
 	if instant == Never {
 		return Never
@@ -25,17 +25,16 @@ func later(instant, d time.Duration) time.Duration {
 // Incident is a fault that was made. Times are since the start of the run.
 type Incident struct {
 	Fault
-	// Began is when it was begun and Broken when it had taken effect: the part
-	// is certainly broken from Broken to Mending, and may be from Began to Mended.
+	// Began is when breaking started and Broken when it had taken effect. The part is
+	// certainly broken from Broken to Mending, and possibly from Began to Mended.
 	Began  time.Duration `json:"beganNs"`
 	Broken time.Duration `json:"brokenNs"`
-	// Mending is when it began to be undone and Mended when that was done;
-	// Never if it has not come to that.
+	// Mending is when mending started and Mended when it was done; Never if it did not happen.
 	Mending time.Duration `json:"mendingNs"`
 	Mended  time.Duration `json:"mendedNs"`
 }
 
-// String tells what broke, and from when to when.
+// String returns the fault with its beginning and end.
 func (i Incident) String() string {
 	text := fmt.Sprintf("%s, from %s", i.Fault, clock(i.Broken))
 	if i.Mending == Never {
@@ -44,7 +43,7 @@ func (i Incident) String() string {
 	return text + " to " + clock(i.Mending)
 }
 
-// Family is 4 or 6, of the Internet Protocol.
+// Family is the IP version, 4 or 6.
 type Family int
 
 func familyOf(a netip.Addr) Family {
@@ -54,9 +53,8 @@ func familyOf(a netip.Addr) Family {
 	return 6
 }
 
-// Sign is a trace of an announcement that can be seen from outside: a router's
-// route to the VIP by way of a master or, if Router is empty, the VIP's
-// address on that master.
+// Sign is an externally visible trace of an announcement: a router's route to the VIP
+// via a master or, if Router is empty, the VIP's address on that master.
 type Sign struct {
 	Router string `json:"router,omitempty"`
 	Master string `json:"master"`
@@ -87,43 +85,42 @@ func (c Change) String() string {
 	return fmt.Sprintf("%s %s", c.Sign, verb)
 }
 
-// Span is a time from one instant until just before another.
+// Span is the time from one instant until just before another.
 type Span struct {
 	From time.Duration `json:"fromNs"`
 	To   time.Duration `json:"toNs"`
 }
 
-// Crash is a speaker's end that nobody asked for.
+// Crash is the unexpected end of a speaker.
 type Crash struct {
 	At     time.Duration `json:"atNs"`
 	Master string        `json:"master"`
 	Reason string        `json:"reason"`
 }
 
-// Window is the time around one planned change while all else was well, and
-// how a client fared meanwhile.
+// Window is the time around one planned change while no fault was active, with the client's
+// results.
 type Window struct {
 	Span
 	Change Fault `json:"change"`
 	traffic.Count
 }
 
-// Trace is all that happened in a run, and all that was seen. It is what
-// [Check] judges.
+// Trace holds all faults and observations of a run. [Check] judges it.
 type Trace struct {
-	// Ready is when every master had been seen announcing: from here on they are to.
+	// Ready is when every master had been seen announcing: from then on all must be.
 	Ready     time.Duration `json:"readyNs"`
 	End       time.Duration `json:"endNs"`
 	Incidents []Incident    `json:"incidents"`
-	// Changes are in the order of their times; no sign is there to begin with.
+	// Changes are in order of time; no sign is present at the start.
 	Changes []Change `json:"changes"`
-	// Stalls are times in which the observer itself did not get to run, in order.
+	// Stalls are the times that the observer did not run, in order.
 	Stalls  []Span   `json:"stalls"`
 	Crashes []Crash  `json:"crashes"`
 	Windows []Window `json:"windows"`
 }
 
-// presence returns when the sign was there.
+// presence returns when the sign was present.
 func (t *Trace) presence(s Sign) []Span {
 	var spans []Span
 	for _, c := range t.Changes {
@@ -139,7 +136,7 @@ func (t *Trace) presence(s Sign) []Span {
 	return spans
 }
 
-// stalled is how much of the span the observer did not get to run.
+// stalled returns how long the observer did not run within the span.
 func (t *Trace) stalled(in Span) time.Duration {
 	var sum time.Duration
 	for _, s := range t.Stalls {
@@ -148,10 +145,10 @@ func (t *Trace) stalled(in Span) time.Duration {
 	return sum
 }
 
-// after returns the instant at which the observer has run for d since an instant.
+// after returns the instant when the observer has run for d since an instant.
 func (t *Trace) after(instant, d time.Duration) time.Duration {
 	end := instant + d
-	for _, s := range t.Stalls { // in order, and apart
+	for _, s := range t.Stalls { // in order and disjoint
 		if s.To > instant && s.From < end {
 			end += s.To - max(s.From, instant)
 		}
@@ -159,8 +156,7 @@ func (t *Trace) after(instant, d time.Duration) time.Duration {
 	return end
 }
 
-// around lists what happened, in order, in the time around an instant that has
-// a bearing on a sign.
+// around lists the events near an instant that may affect a sign, in order.
 func (t *Trace) around(at time.Duration, s Sign) []string {
 	const before, after = 20 * time.Second, 3 * time.Second
 	type line struct {
@@ -197,8 +193,8 @@ func (t *Trace) around(at time.Duration, s Sign) []string {
 	return out
 }
 
-// touches reports whether the incident is on the sign's way: at its master, at
-// its router or between them.
+// touches reports whether the incident affects the sign's path: its master, its router
+// or the link between them.
 func (i Incident) touches(s Sign) bool {
 	if i.Router != "" && i.Router != s.Router {
 		return false
@@ -206,5 +202,5 @@ func (i Incident) touches(s Sign) bool {
 	return i.Master == "" || i.Master == s.Master
 }
 
-// clock writes a time since the start of the run.
+// clock formats a time since the start of the run.
 func clock(d time.Duration) string { return fmt.Sprintf("+%.3fs", d.Seconds()) }

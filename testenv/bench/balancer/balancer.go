@@ -1,5 +1,6 @@
-// Package balancer measures what it costs to balance connections, and what clients see when a
-// server fails, when masters come and go, and when the balancer is restarted: Herald beside HAProxy.
+// Package balancer compares Herald and HAProxy as balancers: what balancing
+// connections costs, and what clients see when a server fails, when masters join and
+// leave, and when the balancer restarts.
 package balancer
 
 import (
@@ -15,59 +16,59 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// Options say what to measure of balancers.
+// Options select the measurements.
 type Options struct {
 	// Herald, Bench and HAProxy are the paths of the binaries.
 	Herald, Bench, HAProxy string
-	// Only leaves out the parts that are not named; empty takes all.
+	// Only names the parts to measure; empty means all.
 	Only []string
-	// Trials is how many trials there are of a fault or change. Of loads there are twice as many rounds.
+	// Trials is the number of trials of a fault or change. Loads have twice as many rounds.
 	Trials int
-	// Quick measures everything a few times, and shortly.
+	// Quick takes few and short measurements.
 	Quick bool
-	// Dir is a folder that exists, for the labs' configurations and logs.
+	// Dir is an existing folder for the labs' configurations and logs.
 	Dir string
 }
 
 // The paths.
 const (
-	local  = "local"  // from the machine that the balancer is on, to 127.0.0.1
+	local  = "local"  // from the balancer's machine, to 127.0.0.1
 	remote = "remote" // from another machine, to its address
 )
 
-// The ways that connections go.
+// The ways of connections.
 const (
 	direct        = "direct"
-	directAgain   = "direct, again"   // the same, to see what a comparison can tell apart
+	directAgain   = "direct, again"   // the same, to show the resolution of a comparison
 	directTracked = "direct, tracked" // from a machine that tracks connections, as Herald does there
-	forwarded     = "forwarded"       // by a machine that does not balance
+	forwarded     = "forwarded"       // through a machine that does not balance
 	viaHerald     = "herald"
 	viaProxy      = "herald, proxy"
 	viaHAProxy    = "haproxy"
 	viaHAProxySpl = "haproxy, splice"
 )
 
-// The workers that each has to itself.
+// Each has a worker to itself.
 const (
 	heraldWorker, haproxyWorker, directWorker, proxyWorker, trackingWorker = "w1", "w2", "w3", "w4", "w5"
 )
 
-// scale is how much is measured.
+// scale is the extent of the measurements.
 type scale struct {
-	rounds      int           // of each load, the ways in turn
+	rounds      int           // of each load; the ways take turns
 	last        time.Duration // of one load
 	rate        int           // connections a second, of the open loop
 	pacedCount  int           // connections at that rate, of one way in a round
 	streamTurns int           // of one stream in a round
 	trials      int           // of a fault or change
-	rivals      int           // of those that are of the rival only to compare
+	rivals      int           // of the rival's changes, measured only for comparison
 	spread      int           // connections
 	held        int           // established connections, over a restart
 	fewer       int           // over a drain
-	before      time.Duration // a fault
-	after       time.Duration // a fault that tells of itself
-	vanishing   time.Duration // after one that does not
-	followed    time.Duration // how long is waited for all workers to follow
+	before      time.Duration // before a fault
+	after       time.Duration // after a fault that is signalled
+	vanishing   time.Duration // after a fault that is not signalled
+	followed    time.Duration // how long to wait until all workers have followed
 }
 
 func (o Options) scale() scale {
@@ -87,7 +88,7 @@ type bench struct {
 	*record.Recorder
 }
 
-// Run measures what there is to measure of both balancers.
+// Run takes the measurements of both balancers.
 func Run(ctx context.Context, rec *record.Recorder, o Options) (err error) {
 	b := &bench{Options: o, scale: o.scale(), Recorder: rec}
 	for _, part := range []struct {
@@ -133,11 +134,11 @@ func (b *bench) stage(ctx context.Context, part string, run func(*stage, context
 	return run(s, ctx)
 }
 
-// leadsWithin is how long a balancer may take until it leads to all masters.
+// leadsWithin bounds the time until a balancer uses all masters.
 const leadsWithin = 30 * time.Second
 
-// awaitMasters waits until the balancer on a worker leads to just these masters: until as many
-// connections as could not miss one have been answered by them all, and by nobody else.
+// awaitMasters waits until the balancer on a worker uses exactly these masters. It
+// makes enough connections to miss none: each master must answer, and no other.
 func (s *stage) awaitMasters(ctx context.Context, worker string, masters ...string) error {
 	err := observe.Eventually(ctx, leadsWithin, func() error {
 		seen := make(map[string]bool)
@@ -179,8 +180,8 @@ func (s *stage) boot(ctx context.Context, program func(worker string) *lab.Node,
 	return nil
 }
 
-// note records a value of one measure, took how long something took, and failed how many of all
-// connections went wrong.
+// note records a value of a measure, took a duration, and failed the number of failed
+// connections out of all.
 func (b *bench) note(balancer, measure, path, unit string, value float64) {
 	b.Add(resultName(balancer, measure, path), record.Value{Value: value, Unit: unit})
 }

@@ -15,29 +15,29 @@ import (
 
 // Bulk reads from servers as fast as they send.
 type Bulk struct {
-	// Targets are addresses, host:port, taken in turn by the streams.
+	// Targets are addresses, host:port, that the streams use in turn.
 	Targets []string
-	// Streams is how many connections there are.
+	// Streams is the number of connections.
 	Streams int
 	// Time is how long bytes are counted, once all streams have begun.
 	Time time.Duration
-	// Turns has one stream take turns with others', and read in its own only; Rounds is how many.
-	// Time is of no importance then.
+	// Turns makes one stream alternate with other loads, reading only in its turn, for
+	// this many Rounds. Time is ignored then.
 	Turns  *Turns
 	Rounds int
 }
 
-// BulkResult is what came of it: the bytes that were read in the time that it took, with this
-// process's CPU, which is not told of turns.
+// BulkResult holds the bytes read, the time taken and this process's CPU time. The CPU
+// time is not set with Turns.
 type BulkResult struct {
 	Bytes     uint64
 	Took, CPU time.Duration
 }
 
-// beginWithin is how long a stream may take to begin.
+// beginWithin bounds the time until a stream begins.
 const beginWithin = 10 * time.Second
 
-// Run reads for the time that is wanted. A stream that ends before is an error.
+// Run reads for the given time. A stream that ends earlier is an error.
 func (b Bulk) Run(ctx context.Context) (any, error) {
 	if b.Turns != nil {
 		return b.inTurns(ctx)
@@ -83,10 +83,10 @@ func (b Bulk) Run(ctx context.Context) (any, error) {
 	return r, err
 }
 
-// longest is how much is read at a time.
+// longest is the size of a read.
 const longest = 256 << 10
 
-// stream opens a stream, by its number, and waits until it has begun. It is closed when ctx ends.
+// stream opens the stream with number i and waits until it has begun. It is closed when ctx ends.
 func (b Bulk) stream(ctx context.Context, i int) (net.Conn, error) {
 	c, err := (&net.Dialer{Timeout: beginWithin}).DialContext(ctx, "tcp", b.Targets[i%len(b.Targets)])
 	if err != nil {
@@ -104,8 +104,8 @@ func (b Bulk) stream(ctx context.Context, i int) (net.Conn, error) {
 	return c, nil
 }
 
-// inTurns reads one stream in its turns. What the kernel takes in between, as much as the
-// window holds, counts as well; it is little of what comes in a turn.
+// inTurns reads one stream in its turns. Bytes that the kernel receives between turns,
+// at most the window, count as well; they are few compared with a turn's.
 func (b Bulk) inTurns(ctx context.Context) (*BulkResult, error) {
 	c, err := b.stream(ctx, 0)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// serve runs a server until the test ends, or stop is called, which returns when all its
-// connections are closed.
+// serve runs a server until the test ends, or until stop is called, which returns when
+// all its connections are closed.
 func serve(t *testing.T, name string) (s *Server, address string, stop func()) {
 	t.Helper()
 	l, err := Listen(t.Context(), "127.0.0.1:0")
@@ -38,14 +38,14 @@ func serve(t *testing.T, name string) (s *Server, address string, stop func()) {
 	return s, l.Addr().String(), stop
 }
 
-// run does a task of which this is the result.
+// run does a task with a result of this type.
 func run[T any](ctx context.Context, task Task) (result T, err error) {
 	r, err := task.Run(ctx)
 	result, _ = r.(T)
 	return result, err
 }
 
-// TestLoad wants both kinds of load to count what the servers count.
+// TestLoad checks that both kinds of load count the same as the servers.
 func TestLoad(t *testing.T) {
 	for name, load := range map[string]Load{
 		"closed": {Workers: 3, Count: 60},
@@ -68,18 +68,18 @@ func TestLoad(t *testing.T) {
 				t.Errorf("%+v", r)
 			}
 			if want := map[bool]int{true: 60}[load.Keep]; len(r.Kept) != want {
-				t.Errorf("%d are kept, want %d", len(r.Kept), want)
+				t.Errorf("%d connections in the result, want %d", len(r.Kept), want)
 			}
 		})
 	}
 }
 
-// TestTurns wants loads that take turns to begin no connections in each other's, each as many in
-// a turn as its rate says, and their order to vary.
+// TestTurns checks that loads with turns begin connections only in their own turn, as
+// many as the rate says, and that the order of turns varies.
 func TestTurns(t *testing.T) {
 	const loads, inTurn, rounds = 3, 20, 30
 	began := time.Date(2026, 11, 22, 2, 0, 0, 0, time.UTC)
-	turns := make(map[int]int) // by their numbers: whose they are
+	turns := make(map[int]int) // the load that began each connection, by its number
 	firsts := make(map[int]bool)
 	for mine := range loads {
 		l := Load{Rate: 1000, Turns: &Turns{Began: began, Last: inTurn * time.Millisecond, Of: loads, Mine: mine}}
@@ -87,7 +87,7 @@ func TestTurns(t *testing.T) {
 			after := l.due(i, time.Time{}).Sub(began)
 			turn, at := int(after/(inTurn*time.Millisecond)), after%(inTurn*time.Millisecond)
 			if whose, ok := turns[turn]; ok && whose != mine {
-				t.Fatalf("turn %d is of %d and of %d", turn, whose, mine)
+				t.Fatalf("turn %d belongs to loads %d and %d", turn, whose, mine)
 			}
 			if turns[turn] = mine; turn/loads != i/inTurn || at != time.Duration(i%inTurn)*time.Millisecond {
 				t.Fatalf("connection %d of %d begins after %v", i, mine, after)
@@ -102,7 +102,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestLoadEnds wants a load without a count to end with its context, and that to be no error.
+// TestLoadEnds checks that a load without a count ends with its context, without an error.
 func TestLoadEnds(t *testing.T) {
 	_, address, _ := serve(t, "one")
 	for _, load := range []Load{{Workers: 2}, {Rate: 1000}} {
@@ -114,12 +114,12 @@ func TestLoadEnds(t *testing.T) {
 		}
 	}
 	if _, err := (Load{Targets: []string{address}}).Run(t.Context()); err == nil {
-		t.Error("a load of nothing is one")
+		t.Error("a load without targets is accepted")
 	}
 }
 
-// TestFailures wants connections to fail, and to be told why, if nobody listens, answers, or
-// answers all.
+// TestFailures checks that connections fail, with the reason, if no server listens,
+// answers, or completes its answer.
 func TestFailures(t *testing.T) {
 	l, err := Listen(t.Context(), "127.0.0.1:0")
 	if err != nil {
@@ -138,7 +138,7 @@ func TestFailures(t *testing.T) {
 		}
 	}()
 	defer func() { l.Close(); <-ended }()
-	silent, err := Listen(t.Context(), "127.0.0.1:0") // the kernel alone takes its connections
+	silent, err := Listen(t.Context(), "127.0.0.1:0") // only the kernel accepts its connections
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestGrip wants held connections to be lost with their server, and only those; all are new then.
+// TestGrip checks that exactly the connections of a closed server are lost, and that
+// all are new afterwards.
 func TestGrip(t *testing.T) {
 	var dialer net.Dialer
 	_, one, stop := serve(t, "one")
@@ -190,7 +191,8 @@ func TestGrip(t *testing.T) {
 	}
 }
 
-// TestHealthCheckStays wants a connection to serve several health checks, none of which counts.
+// TestHealthCheckStays checks that a connection serves several health checks, and that
+// these are not counted.
 func TestHealthCheckStays(t *testing.T) {
 	s, address, _ := serve(t, "one")
 	c, err := net.Dial("tcp", address)
@@ -213,7 +215,7 @@ func TestHealthCheckStays(t *testing.T) {
 	}
 }
 
-// TestBulk wants bytes, and an error where there are none.
+// TestBulk checks that bytes arrive, and that their absence is an error.
 func TestBulk(t *testing.T) {
 	_, address, stop := serve(t, "one")
 	bulk := Bulk{Targets: []string{address}, Streams: 2, Time: time.Millisecond}
@@ -231,7 +233,7 @@ func TestBulk(t *testing.T) {
 	if _, err := turns.Run(ctx); err == nil {
 		t.Error("it does not end before its turn")
 	}
-	silent, err := Listen(t.Context(), "127.0.0.1:0") // the kernel alone takes its connections
+	silent, err := Listen(t.Context(), "127.0.0.1:0") // only the kernel accepts its connections
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,12 +241,12 @@ func TestBulk(t *testing.T) {
 	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := (Bulk{Targets: []string{silent.Addr().String()}, Streams: 1, Time: time.Millisecond}).Run(ctx); err == nil {
-		t.Error("nothing came, and it is no error")
+		t.Error("no error although no byte came")
 	}
 	stop()
 	for _, b := range []Bulk{bulk, turns} {
 		if _, err := b.Run(t.Context()); err == nil {
-			t.Error("there is nobody, and no error")
+			t.Error("no error although no server listens")
 		}
 	}
 }

@@ -13,52 +13,53 @@ import (
 
 // Load opens connections, asks each for the server's name, and waits for its end.
 type Load struct {
-	// Targets are addresses, host:port, taken in turn.
+	// Targets are addresses, host:port, used in turn.
 	Targets []string
-	// Workers are how many connections are under way at a time, one after the other in each
-	// worker: a closed loop. With a Rate it does not matter.
+	// Workers is the number of concurrent connections, each worker making one after the
+	// other: a closed loop. A Rate overrides it.
 	Workers int
-	// Rate is how many connections begin in a second, evenly, whatever becomes of them: an
-	// open loop. 0 means as many as the workers can make.
+	// Rate is the number of connections begun per second, evenly and regardless of their
+	// progress: an open loop. 0 means as many as the workers can make.
 	Rate int
-	// Count ends it after that many connections; 0: only ctx does.
+	// Count ends the load after that many connections; with 0 only ctx does.
 	Count int
-	// Timeout bounds a connection as a whole. Default: 1 s, before a lost SYN is sent again.
+	// Timeout bounds a whole connection. Default: 1 s, which is before the first SYN retransmission.
 	Timeout time.Duration
-	// Keep has the result hold every connection that was made.
+	// Keep makes the result contain every connection.
 	Keep bool
-	// Turns has a load with a Rate take turns with others, instead of going on all the time.
+	// Turns makes a load with a Rate alternate with others.
 	Turns *Turns
 }
 
-// LoadResult is what came of a load.
+// LoadResult is the result of a load.
 type LoadResult struct {
-	// Took is how long it all lasted, CPU what this process took of it.
+	// Took is the duration, CPU the CPU time of this process.
 	Took, CPU time.Duration
 	// Good and Failed count connections, By the good ones by server.
 	Good, Failed int
 	By           map[string]int
-	// Median and P99 are of the time from the dial to the end of the answer, of good ones.
+	// Median and P99 are the time from dial to the end of the answer of good connections.
 	Median, P99 time.Duration
 	// Late counts the connections that this process began more than 5 ms too late.
 	Late int
-	// Failures are the failed ones, in the order of their starts, and Kept all of them with Load.Keep.
+	// Failures holds the failed connections in the order of their starts, Kept all
+	// connections if Load.Keep is set.
 	Failures, Kept []Connection
 }
 
-// Connection is one of a load.
+// Connection is one connection of a load.
 type Connection struct {
 	At      time.Time
 	Took    time.Duration
-	Server  string // who answered
-	Failure string // why none did
+	Server  string // the server that answered
+	Failure string // the reason if it failed
 }
 
-// tooLate is by how much a connection may begin later than the rate wants.
+// tooLate is the largest delay of a connection's start that does not count as late.
 const tooLate = 5 * time.Millisecond
 
-// Run opens connections until ctx ends or Count is reached, and waits for those that are
-// under way. The end of ctx is no error.
+// Run opens connections until ctx ends or Count is reached, and waits for the open
+// ones. The end of ctx is no error.
 func (l Load) Run(ctx context.Context) (any, error) {
 	if len(l.Targets) == 0 || l.Rate == 0 && l.Workers < 1 {
 		return nil, errors.New("a load needs targets, and workers or a rate")
@@ -87,7 +88,7 @@ func (l Load) Run(ctx context.Context) (any, error) {
 	return r, nil
 }
 
-// closed has each worker make one connection after the other.
+// closed makes each worker open one connection after the other.
 func (l Load) closed(ctx context.Context) (all []Connection) {
 	lists := make([][]Connection, l.Workers)
 	var workers sync.WaitGroup
@@ -106,8 +107,8 @@ func (l Load) closed(ctx context.Context) (all []Connection) {
 	return slices.Concat(lists...)
 }
 
-// open begins connections by the clock. Those that are due while this process does not
-// run begin as soon as it does, and are late.
+// open begins connections by the clock. If this process stalls, the connections due
+// meanwhile begin late, as soon as it runs.
 func (l Load) open(ctx context.Context, began time.Time) (all []Connection, late int) {
 	var under sync.WaitGroup
 	var mu sync.Mutex
@@ -130,7 +131,7 @@ func (l Load) open(ctx context.Context, began time.Time) (all []Connection, late
 	return all, late
 }
 
-// due is when a connection is to begin, by its number.
+// due returns the start time of connection i.
 func (l Load) due(i int, began time.Time) time.Time {
 	every := time.Second / time.Duration(l.Rate)
 	if l.Turns == nil {
@@ -156,7 +157,7 @@ func (l Load) connect(target string) Connection {
 	return made
 }
 
-// sum fills in what the connections say together.
+// sum fills in the totals of the connections.
 func (r *LoadResult) sum(all []Connection, keep bool) {
 	slices.SortFunc(all, func(a, b Connection) int { return a.At.Compare(b.At) })
 	r.By = make(map[string]int)

@@ -12,8 +12,7 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// way is one way that connections go: through a balancer or not, from the machine that
-// it is on or from another.
+// way is a way of connections: through a balancer or not, from its machine or from another.
 type way struct {
 	name, path string
 	machine    string   // of the client
@@ -22,7 +21,7 @@ type way struct {
 	bulkOnly   bool
 }
 
-// ways are all of a path. The first is direct.
+// ways returns all ways of a path, direct first.
 func (s *stage) ways(path string) []way {
 	client := func(worker string) string {
 		if path == local {
@@ -53,8 +52,8 @@ func (s *stage) ways(path string) []way {
 		spliced)
 }
 
-// loadPart measures what balancing costs clients on the balancer's own machine, or those on
-// another: the path is the part's name.
+// loadPart measures the cost of balancing for clients on the balancer's own machine or
+// on another one: the path is the part's name.
 func (s *stage) loadPart(ctx context.Context) error {
 	if err := errors.Join(s.bootBoth(ctx), s.boot(ctx, s.speaker, proxyWorker, trackingWorker)); err != nil {
 		return err
@@ -72,7 +71,7 @@ func (s *stage) loadPart(ctx context.Context) error {
 		if err := errors.Join(s.paced(ctx, ways), s.stream(ctx, ways)); err != nil {
 			return err
 		}
-		// Each round begins with another one, so that none is always the one after another.
+		// Each round begins with another way, so that none always follows the same one.
 		for i := range ways {
 			w := ways[(round+i)%len(ways)]
 			err := s.bulk(ctx, w)
@@ -87,7 +86,7 @@ func (s *stage) loadPart(ctx context.Context) error {
 	return nil
 }
 
-// spread counts at the servers to whom the connections went.
+// spread counts at the servers how the connections were distributed.
 func (s *stage) spread(ctx context.Context, w way) error {
 	before, err := s.served(ctx, voters()...)
 	if err != nil {
@@ -106,7 +105,7 @@ func (s *stage) spread(ctx context.Context, w way) error {
 	return nil
 }
 
-// served is what each of the masters' servers has had.
+// served returns the number of connections of each master's server.
 func (s *stage) served(ctx context.Context, masters ...string) (map[string]int, error) {
 	all := make(map[string]int)
 	for _, m := range masters {
@@ -121,7 +120,7 @@ func (s *stage) served(ctx context.Context, masters ...string) (map[string]int, 
 	return all, nil
 }
 
-// load runs a load to its end. None of its connections may fail.
+// load runs a load to its end. Any failed connection is an error.
 func (s *stage) load(ctx context.Context, machine string, l Load) (r LoadResult, err error) {
 	c, err := s.start(machine, l)
 	if err != nil {
@@ -131,7 +130,7 @@ func (s *stage) load(ctx context.Context, machine string, l Load) (r LoadResult,
 	return r, errors.Join(err, r.allGood())
 }
 
-// allGood is an error if connections failed.
+// allGood returns an error if connections failed.
 func (r *LoadResult) allGood() error {
 	if r.Failed == 0 {
 		return nil
@@ -139,10 +138,10 @@ func (r *LoadResult) allGood() error {
 	return fmt.Errorf("%d connections failed at rest, the first: %s", r.Failed, r.Failures[0].Failure)
 }
 
-// connections measures new connections, as many as can be.
+// connections measures the rate and cost of new connections.
 func (s *stage) connections(ctx context.Context, w way) error {
 	var r LoadResult
-	const inAll = 16 // connections under way at a time, in the closed loop
+	const inAll = 16 // concurrent connections in the closed loop
 	used, machine, err := s.cost(w, func() error {
 		c, err := s.start(w.machine, Load{Targets: w.targets, Workers: inAll})
 		if err != nil {
@@ -163,7 +162,8 @@ func (s *stage) connections(ctx context.Context, w way) error {
 	return nil
 }
 
-// bulk measures what bytes cost, over one and over eight streams, and over eight how fast they come.
+// bulk measures the cost of bytes, over one and over eight streams, and with eight
+// streams their throughput.
 func (s *stage) bulk(ctx context.Context, w way) error {
 	for _, streams := range []int{1, 8} {
 		name := fmt.Sprintf("%d stream", streams)
@@ -191,10 +191,10 @@ func (s *stage) bulk(ctx context.Context, w way) error {
 	return nil
 }
 
-// cost is the CPU time that all that takes part in a way uses while something is done: the
-// servers, the balancer, and the kernel's threads for what interrupts leave to do; and for how
-// long the machine is busy, whatever with. The client's is its own to tell. What the kernel does
-// for a packet it does on account of the process that sends or receives it, or of those threads.
+// cost returns the CPU time of the servers, the balancer and the kernel's softirq
+// threads while do runs, and the busy time of the whole machine. The client reports
+// its own CPU time. The kernel's work on a packet is accounted to the process that
+// sends or receives it, or to those threads.
 func (s *stage) cost(w way, do func() error) (used, machine time.Duration, err error) {
 	pids, err := observe.SoftIRQ()
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/herald-vip/herald/testenv/bench/observe"
 )
 
-// faultRate is how many connections a client begins in a second while something is done.
+// faultRate is the number of connections that a client begins per second during a change.
 const faultRate = 1000
 
-// faultPart measures what clients on a worker see of what happens to a server.
+// faultPart measures what clients on a worker see of server faults and changes.
 func (s *stage) faultPart(ctx context.Context) error {
 	if err := s.bootBoth(ctx); err != nil {
 		return err
@@ -32,7 +32,7 @@ func (s *stage) faultPart(ctx context.Context) error {
 	return nil
 }
 
-// balancerOn is what the balancer on a worker is called in the results.
+// balancerOn returns the balancer's name in the results.
 func balancerOn(worker string) string {
 	if worker == haproxyWorker {
 		return viaHAProxy
@@ -40,7 +40,7 @@ func balancerOn(worker string) string {
 	return viaHerald
 }
 
-// during runs a load on a worker while f does something, and returns what came of it.
+// during runs a load on a worker while f runs, and returns its result.
 func (s *stage) during(ctx context.Context, worker string, l Load, f func() error) (r LoadResult, err error) {
 	l.Targets = []string{target(worker, local, listenPort)}
 	c, err := s.start(worker, l)
@@ -53,7 +53,7 @@ func (s *stage) during(ctx context.Context, worker string, l Load, f func() erro
 	return r, errors.Join(err, c.stop(ctx, &r))
 }
 
-// killed kills a server, which its own speaker notices.
+// killed kills a server; its own speaker detects that.
 func (s *stage) killed(ctx context.Context, worker, m string) error {
 	var noticed time.Time
 	r, err := s.struck(ctx, worker, m, "server killed", func() (err error) {
@@ -70,7 +70,7 @@ func (s *stage) killed(ctx context.Context, worker, m string) error {
 	return nil
 }
 
-// vanished has a machine go silent, with all that it runs.
+// vanished silences a machine.
 func (s *stage) vanished(ctx context.Context, worker, m string) error {
 	link := s.Link(m, segment)
 	_, err := s.struck(ctx, worker, m, "host vanished", func() error {
@@ -79,7 +79,7 @@ func (s *stage) vanished(ctx context.Context, worker, m string) error {
 	return err
 }
 
-// struck notes what a client on a worker sees of a master's fault, which is undone afterwards.
+// struck records the effects of a master's fault on a worker's client, and undoes the fault.
 func (s *stage) struck(ctx context.Context, worker, m, fault string, strike, heal func() error) (r LoadResult, err error) {
 	before, err := s.served(ctx, othersThan(m)...)
 	if err != nil {
@@ -104,8 +104,8 @@ func (s *stage) struck(ctx context.Context, worker, m, fault string, strike, hea
 	return r, s.awaitMasters(ctx, worker, voters()...)
 }
 
-// drained takes a server out on purpose, and back. Herald's way is a command on the
-// master; that of HAProxy is another configuration, as it is when masters come and go.
+// drained takes a server out of service and back: Herald's by a command on the master,
+// HAProxy's by a new configuration, as for every change of its servers.
 func (s *stage) drained(ctx context.Context, worker, m string) error {
 	held := s.grip(worker, s.fewer)
 	if err := held.open(ctx); err != nil {
@@ -123,7 +123,7 @@ func (s *stage) drained(ctx context.Context, worker, m string) error {
 	r, err := s.during(ctx, worker, Load{Rate: faultRate}, func() error {
 		for _, step := range []struct {
 			command string
-			leads   []string // the balancer, then
+			leads   []string // then the balancer uses these
 		}{{"drain", othersThan(m)}, {"undrain", voters()}} {
 			if err := take(step.command, step.leads...); err != nil {
 				return err
@@ -143,14 +143,14 @@ func (s *stage) drained(ctx context.Context, worker, m string) error {
 	return nil
 }
 
-// othersThan are the masters that are always there, but one.
+// othersThan returns the permanent masters without one.
 func othersThan(master string) []string {
 	return slices.DeleteFunc(voters(), func(m string) bool { return m == master })
 }
 
-// missed is how many connections failed that were not the faulty master's: those that
-// began before the fault, with a timeout's distance, and those that the other masters
-// took without the client having had their answer.
+// missed returns the number of failed connections that are not due to the faulty
+// master. They began more than a timeout before the fault, or another master accepted
+// them but the client got no answer.
 func (s *stage) missed(ctx context.Context, r LoadResult, before map[string]int, at time.Time) (missed int, err error) {
 	for _, f := range r.Failures {
 		if f.At.Add(f.Took).Before(at) {
@@ -164,8 +164,8 @@ func (s *stage) missed(ctx context.Context, r LoadResult, before map[string]int,
 	return missed, err
 }
 
-// sinceThen is the time until the start of the last connection that failed; 0 if none
-// failed since.
+// sinceThen returns the time until the start of the last failed connection; 0 if none failed
+// since.
 func sinceThen(at time.Time, r LoadResult) time.Duration {
 	if len(r.Failures) == 0 {
 		return 0

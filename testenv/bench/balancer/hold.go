@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// grip is established connections that are held through a balancer. They are the same ones
-// from one change to the next, until some are lost.
+// grip holds established connections through a balancer. It keeps the same ones from
+// one change to the next, until some are lost.
 type grip struct {
 	dial    func(ctx context.Context, network, address string) (net.Conn, error)
 	address string
@@ -21,11 +21,11 @@ type grip struct {
 	conns   []net.Conn
 }
 
-// atATime is how many connections are opened, or asked, at a time, and answerWithin how long a
-// server may take to answer.
+// atATime is the number of connections opened or tested in parallel, and answerWithin
+// bounds a server's answer.
 const atATime, answerWithin = 32, 5 * time.Second
 
-// open has them be there.
+// open opens the connections if there are none.
 func (g *grip) open(ctx context.Context) error {
 	if len(g.conns) > 0 {
 		return nil
@@ -71,8 +71,7 @@ func say(c net.Conn, text string) (string, error) {
 	return string(line), nil
 }
 
-// lost has each connection echo something, and returns how many do not. If some do not, all are
-// closed.
+// lost makes each connection echo a text, and returns how many fail. If any fails, it closes all.
 func (g *grip) lost() int {
 	const text = "are you there\n"
 	var lost atomic.Int64

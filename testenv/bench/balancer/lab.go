@@ -25,58 +25,59 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// stage is a lab of namespaces, in which one part is measured:
+// stage is a lab of namespaces for one part:
 //
 //	    c1 ─┐        .9: a client
 //	m1..m4 ─┼─ lan   .1 to .4: masters, each with a server; 10.6.0.0/24
-//	w1..w5 ─┘        .21 to .25: workers, on which balancers run, and clients
+//	w1..w5 ─┘        .21 to .25: workers with balancers and clients
 //
-// A balancer listens on a worker's 127.0.0.1 and on its own address, and leads to the
-// masters' servers. By other addresses c1 reaches them through a worker that only
-// forwards: that is what a machine on the way costs, if it balances or not. Nothing runs at
-// first but the machines: what is to run is booted node by node.
+// A balancer listens on a worker's 127.0.0.1 and on its own address, and forwards to
+// the masters' servers. By other addresses c1 reaches them through a worker that only
+// routes: that shows the cost of the extra hop without balancing. At first only the
+// machines run; their programs are booted node by node.
 type stage struct {
 	*lab.Lab
 	*bench
-	part  string // what is measured in it
+	part  string // the part to measure
 	dir   string // of configurations and logs
-	proxy string // the worker whose Herald balances by itself instead of in the kernel; may be empty
+	proxy string // the worker with a Herald that balances in user space instead of in the kernel; may be empty
 }
 
-// Where things are.
+// Addresses and names.
 const (
-	// segment is the bridge that all are on.
+	// segment is the bridge of all machines.
 	segment = "lan"
-	// backendPort is that of the servers, listenPort that of balancers, and splicePort that of
+	// backendPort is the servers' port, listenPort the balancers', and splicePort that of
 	// HAProxy with option splice-auto.
 	backendPort, listenPort, splicePort = 6443, 9443, 9444
-	// forwarder is the worker that forwards what c1 sends to routed addresses.
+	// forwarder is the worker that forwards c1's packets to routed addresses.
 	forwarder = "w5"
 
 	binaryTarget = "/opt/herald/herald"
 	clientTarget = "/usr/local/bin/herald-bench"
 )
 
-// masters are all, of whom the last comes and goes: no other node's file names it.
+// masters returns all masters. The last one joins and leaves: no other node's file names it.
 func masters() []string { return []string{"m1", "m2", "m3", newcomer} }
 
-// voters are the masters that are always there.
+// voters returns the permanent masters.
 func voters() []string { return masters()[:3] }
 
 func workers() []string { return []string{"w1", "w2", "w3", "w4", "w5"} }
 
-// address is the address of a machine.
+// address returns the address of a machine.
 func address(machine string) netip.Addr {
 	offset := map[byte]byte{'w': 20, 'c': 8}[machine[0]]
 	return netip.AddrFrom4([4]byte{10, 6, 0, machine[1] - '0' + offset})
 }
 
-// backend is the address of a master's server, routed that by way of the forwarder.
+// backend returns the address of a master's server, routed the address that leads
+// there through the forwarder.
 func backend(master string) string { return netip.AddrPortFrom(address(master), backendPort).String() }
 
 func routed(master string) netip.Addr { return netip.AddrFrom4([4]byte{10, 7, 0, master[1] - '0'}) }
 
-// target is where a balancer listens, for the clients on its own machine and for others.
+// target returns the balancer's listening address for clients on its own machine or on others.
 func target(worker, path string, port int) string {
 	if path == local {
 		return fmt.Sprintf("127.0.0.1:%d", port)
@@ -84,7 +85,7 @@ func target(worker, path string, port int) string {
 	return fmt.Sprintf("%s:%d", address(worker), port)
 }
 
-// lay lays out the site. The context bounds that only. After an error nothing is left behind.
+// lay lays out the site. The context bounds only that. After an error nothing is left behind.
 func (s *stage) lay(ctx context.Context) error {
 	if err := errors.Join(s.configure(), s.install()); err != nil {
 		return fmt.Errorf("lab of balancers: %w", err)
@@ -95,8 +96,8 @@ func (s *stage) lay(ctx context.Context) error {
 	return err
 }
 
-// topology is what the machines are and what each of them runs. A node of the topology
-// has an image of its own, which is called as itself.
+// topology returns the machines and the image of each of their nodes. An image has the
+// name of its node.
 func (s *stage) topology() (*clab.Topology, map[string]lab.Image) {
 	t := &clab.Topology{Name: "balance", Nodes: []clab.Node{{Name: segment, Kind: clab.Bridge}}}
 	images := make(map[string]lab.Image)
@@ -107,7 +108,7 @@ func (s *stage) topology() (*clab.Topology, map[string]lab.Image) {
 	}
 	for _, name := range slices.Concat(masters(), workers(), []string{"c1"}) {
 		n := clab.Node{Name: name, Kind: clab.Linux, Image: name, Hostname: name, Sysctls: map[string]string{
-			// The same for all: thousands of connections a second from one address.
+			// The same for all: thousands of connections per second from one address.
 			"net.ipv4.ip_local_port_range": "10000 65535",
 			"net.ipv4.ip_forward":          "1",
 			"net.core.somaxconn":           "8192",
@@ -141,8 +142,8 @@ func (s *stage) topology() (*clab.Topology, map[string]lab.Image) {
 	return t, images
 }
 
-// detour are the commands that have c1 reach the masters by way of the forwarder, and they it,
-// at addresses that are for that alone.
+// detour returns the commands that route between c1 and the masters through the
+// forwarder, at addresses used only for that.
 func detour(machine string) (lines []string) {
 	const client = "10.7.1.9"
 	switch {
@@ -159,7 +160,8 @@ func detour(machine string) (lines []string) {
 	return lines
 }
 
-// daemons is the image of a machine that only has a network or runs a program that the node has.
+// daemons returns the image of a node that runs a program, or of a machine that only has a
+// network.
 func daemons(argv ...string) lab.Image {
 	return func(clab.Node) (p lab.Program, err error) {
 		if len(argv) > 0 {
@@ -169,12 +171,12 @@ func daemons(argv ...string) lab.Image {
 	}
 }
 
-// server, speaker and haproxy are the nodes of a machine.
+// server, speaker and haproxy return the nodes of a machine.
 func (s *stage) server(master string) *lab.Node   { return s.Node(master + "-server") }
 func (s *stage) speaker(machine string) *lab.Node { return s.Node(machine + "-speaker") }
 func (s *stage) haproxy(worker string) *lab.Node  { return s.Node(worker + "-haproxy") }
 
-// file is the path of one of the lab's files; those of a machine are in a folder of its name.
+// file returns the path of one of the lab's files; each machine has a folder of its name.
 func (s *stage) file(names ...string) string {
 	return filepath.Join(append([]string{s.dir}, names...)...)
 }
@@ -195,7 +197,7 @@ func (s *stage) configure() error {
 //go:embed *.tmpl
 var templates embed.FS
 
-// fill writes a file of a machine from its template, which leads to these masters or has them vote.
+// fill writes a machine's file from its template, with these masters as backends or voters.
 func (s *stage) fill(file, machine, kind string, masters []string) error {
 	mode := "kernel"
 	switch machine {
@@ -218,7 +220,7 @@ func (s *stage) fill(file, machine, kind string, masters []string) error {
 // internal and external are the types of a load balancer.
 const internal, external = "internal", "external"
 
-// writeHerald writes Herald's configuration of a machine.
+// writeHerald writes a machine's Herald configuration.
 func (s *stage) writeHerald(machine, kind string) error {
 	return s.fill("herald.yaml", machine, kind, voters())
 }
@@ -228,8 +230,8 @@ func (s *stage) switchTo(worker, kind string) error {
 	return errors.Join(s.writeHerald(worker, kind), s.speaker(worker).Daemons()[0].Signal(unix.SIGHUP))
 }
 
-// reloadHAProxy has a worker's HAProxy lead to these masters, and waits until it has
-// read that: until the first of its processes has a child that it had not.
+// reloadHAProxy makes a worker's HAProxy use these masters. It waits until the master
+// process has a new child, which has read the configuration.
 func (s *stage) reloadHAProxy(ctx context.Context, worker string, masters ...string) error {
 	if err := s.fill("haproxy.cfg", worker, "", masters); err != nil {
 		return err
@@ -239,7 +241,7 @@ func (s *stage) reloadHAProxy(ctx context.Context, worker string, masters ...str
 	if err != nil {
 		return err
 	}
-	// To the first alone: to the others it means something else.
+	// Signal only the first process: the signal means something else to the others.
 	if err := unix.Kill(p.Pid(), unix.SIGUSR2); err != nil {
 		return fmt.Errorf("reload HAProxy: %w", err)
 	}
@@ -253,7 +255,7 @@ func (s *stage) reloadHAProxy(ctx context.Context, worker string, masters ...str
 	})
 }
 
-// install writes Herald's binary, as another file than the one before, as its package does.
+// install replaces Herald's binary with a new file, as its package does.
 func (s *stage) install() error {
 	data, err := os.ReadFile(s.Herald)
 	if err != nil {
@@ -275,9 +277,9 @@ func (s *stage) ask(ctx context.Context, machine, address, path string, within t
 	return ask(c, path, within)
 }
 
-// Task is what a client does, in a process of its own: a [Load] or a [Bulk].
+// Task is a client's work, in a separate process: a [Load] or a [Bulk].
 type Task interface {
-	// Run does it and returns what came of it.
+	// Run does the task and returns its result.
 	Run(ctx context.Context) (any, error)
 }
 
@@ -287,7 +289,7 @@ type client struct {
 	out, errout bytes.Buffer
 }
 
-// start has a machine begin with a task.
+// start starts a task on a machine.
 func (s *stage) start(machine string, t Task) (*client, error) {
 	text, err := json.Marshal(t)
 	if err != nil {

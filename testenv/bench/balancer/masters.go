@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// newcomer is the master that comes and goes. No file of another node names it.
+	// newcomer is the master that joins and leaves. No other node's file names it.
 	newcomer = "m4"
-	// memberRate is how many connections a second a client on each worker begins.
+	// memberRate is the number of connections that the client on each worker begins per second.
 	memberRate = 200
 )
 
-// mastersPart measures how fast the balancers of all workers follow a master that joins,
-// leaves, and dies for good. Nothing is edited anywhere.
+// mastersPart measures how fast the balancers of all workers follow a master that
+// joins, leaves, and dies for good, without any edited file.
 func (s *stage) mastersPart(ctx context.Context) error {
 	if err := s.boot(ctx, s.speaker, workers()...); err != nil {
 		return err
@@ -35,7 +35,7 @@ func (s *stage) mastersPart(ctx context.Context) error {
 	return nil
 }
 
-// mastersTrial has the newcomer join and leave, and join and die.
+// mastersTrial makes the newcomer join and leave, and join and die.
 func (s *stage) mastersTrial(ctx context.Context) error {
 	var started, healthy, left, died time.Time
 	if err := s.server(newcomer).Boot(ctx); err != nil {
@@ -80,8 +80,8 @@ func (s *stage) mastersTrial(ctx context.Context) error {
 	return errors.Join(s.speaker(newcomer).Kill(), s.server(newcomer).Kill())
 }
 
-// found waits until a master finds its server in a state, and returns since when it does. On a
-// busy machine that may take longer than the rest is waited for.
+// found waits until a master's check of its server is in a state, and returns since
+// when. On a busy machine that may take longer than the other waits.
 func (s *stage) found(ctx context.Context, master string, state admin.CheckState) (since time.Time, err error) {
 	err = observe.Eventually(ctx, leadsWithin, func() error {
 		status, err := observe.Status(ctx, s.speaker(master), binaryTarget)
@@ -98,7 +98,7 @@ func (s *stage) found(ctx context.Context, master string, state admin.CheckState
 	return since, err
 }
 
-// onAllWorkers has a client on each worker while the steps are done one after the other.
+// onAllWorkers runs a client on each worker while it does the steps in order.
 func (s *stage) onAllWorkers(ctx context.Context, steps ...func() error) (map[string]LoadResult, error) {
 	clients := make(map[string]*client)
 	var err error
@@ -122,8 +122,8 @@ func (s *stage) onAllWorkers(ctx context.Context, steps ...func() error) (map[st
 	return results, err
 }
 
-// noteJoined notes what one worker's client saw of a newcomer that came and went. A
-// worker that has not followed in time is noted as if it had just then.
+// noteJoined records what one worker's client saw of a newcomer's join and leave. A
+// worker that had not followed in time is recorded as having followed at the end.
 func (s *stage) noteJoined(r LoadResult, started, healthy, left time.Time) {
 	var joinFailed, leaveFailed, joinAll, leaveAll int
 	first, last := left, left
@@ -150,18 +150,18 @@ func (s *stage) noteJoined(r LoadResult, started, healthy, left time.Time) {
 	s.failed(viaHerald, "master leaves: connections that failed", "", leaveFailed, leaveAll)
 }
 
-// noteDied notes what one worker's client saw of a newcomer whose power went.
+// noteDied records what one worker's client saw of a newcomer's power loss.
 func (s *stage) noteDied(r LoadResult, died time.Time) {
 	last, others := died, 0
 	for _, c := range r.Failures {
 		if c.At.Add(c.Took).Before(died) {
-			others++ // it failed before
+			others++ // it failed earlier
 		} else {
 			last = later(last, c.At)
 		}
 	}
-	// The round-robin gives the dead one no more than its share until it is out; what goes
-	// beyond that, the others had.
+	// Round-robin gives the dead master no more than its share until it is removed;
+	// further failures belong to the other masters.
 	begun := slices.DeleteFunc(slices.Clone(r.Kept), func(c Connection) bool {
 		return c.At.Before(died.Add(-time.Second)) || c.At.After(last)
 	})

@@ -10,10 +10,10 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// away is how long a process is gone before it is started again.
+// away is the time between a process's end and its restart.
 const away = time.Second
 
-// change is something that is done to a balancer while connections are established.
+// change is a change of a balancer while connections are established.
 type change struct {
 	name string
 	do   func(ctx context.Context, n *lab.Node) error
@@ -53,8 +53,8 @@ func (s *stage) restartPart(ctx context.Context) error {
 	return err
 }
 
-// adopted waits until Herald says that it balances as it should: before that the kernel
-// goes on by itself.
+// adopted waits until Herald reports that it balances properly: before that the kernel
+// forwards on its own.
 func (s *stage) adopted(ctx context.Context, n *lab.Node) error {
 	if n != s.speaker(heraldWorker) {
 		return nil
@@ -71,8 +71,7 @@ func (s *stage) adopted(ctx context.Context, n *lab.Node) error {
 	})
 }
 
-// changes makes each change a few times, with connections established before and new ones
-// all the time.
+// changes makes each change a few times, with established connections and a stream of new ones.
 func (s *stage) changes(ctx context.Context, worker string, n *lab.Node, trials int, list []change) error {
 	h := s.grip(worker, s.held)
 	defer h.close()
@@ -99,7 +98,7 @@ func (s *stage) grip(worker string, count int) *grip {
 	return &grip{dial: s.Node(worker).DialContext, address: target(worker, local, listenPort), count: count}
 }
 
-// switched has the balancer of a worker be external, and internal again.
+// switched makes a worker's balancer external, and internal again.
 func (s *stage) switched(ctx context.Context) error {
 	h := s.grip(heraldWorker, s.held)
 	defer h.close()
@@ -110,7 +109,7 @@ func (s *stage) switched(ctx context.Context) error {
 		lost := 0
 		for _, to := range []struct {
 			kind    string
-			taken   bool // whether connections are, then
+			taken   bool // whether it then accepts connections
 			measure string
 		}{{external, false, "internal to external: until nobody listens"}, {internal, true, "external to internal: until connections are taken"}} {
 			began := time.Now()
@@ -125,7 +124,7 @@ func (s *stage) switched(ctx context.Context) error {
 	return nil
 }
 
-// takes waits until connections to Herald's balancer are taken, or are not.
+// takes waits until Herald's balancer accepts connections, or refuses them.
 func (s *stage) takes(ctx context.Context, wanted bool) error {
 	return observe.Eventually(ctx, leadsWithin, func() error {
 		_, err := s.ask(ctx, heraldWorker, target(heraldWorker, local, listenPort), "/", time.Second)

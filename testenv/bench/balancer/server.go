@@ -14,22 +14,22 @@ import (
 	"time"
 )
 
-// Server is the backend of the lab. It speaks as much HTTP as its clients need and
-// is otherwise as cheap as a server can be, so that a measurement is not of the server:
+// Server is the backend of the lab. It speaks only the HTTP that its clients need and
+// is as cheap as possible, so that the measurement is not of the server:
 //
 //	GET /        its name, and it hangs up
 //	GET /readyz  200, and it listens on: a health check may stay
 //	GET /served  how many of / and /echo it had, and it hangs up
-//	GET /echo    its name and a newline, and from then on what it is sent
+//	GET /echo    its name and a newline, and then everything that it is sent
 //	GET /bytes   zeroes, for as long as the client reads
 type Server struct {
-	// Name is what it calls itself.
+	// Name is the name that it answers.
 	Name string
 
 	served atomic.Uint64
 }
 
-// Listen opens a listener of plain TCP. Go's default, Multipath TCP, costs more.
+// Listen opens a listener of plain TCP, because Multipath TCP, Go's default, costs more.
 func Listen(ctx context.Context, address string) (net.Listener, error) {
 	var c net.ListenConfig
 	c.SetMultipathTCP(false)
@@ -52,7 +52,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		all.Go(func() {
 			defer context.AfterFunc(ctx, func() { c.Close() })()
 			defer c.Close()
-			_ = s.talk(c) // the client's end of it is measured, not this one
+			_ = s.talk(c) // errors are counted at the client's end
 		})
 	}
 }
@@ -93,7 +93,7 @@ func (s *Server) talk(c net.Conn) error {
 	}
 }
 
-// request reads the header of a request, and returns its path; that of what is none is empty.
+// request reads the header of a request and returns its path; empty if it is malformed.
 func request(in *bufio.Reader) (path string, err error) {
 	for first := true; ; first = false {
 		line, err := in.ReadSlice('\n')
@@ -114,7 +114,7 @@ func (s *Server) answer(c net.Conn, text string) error {
 	return err
 }
 
-// echo sends back each line that comes in. It has no need of a pipe, as io.Copy has for each connection.
+// echo sends back each line. It needs no pipe, unlike io.Copy with a pipe per connection.
 func echo(c net.Conn, in *bufio.Reader) error {
 	for {
 		line, err := in.ReadSlice('\n')
@@ -127,7 +127,7 @@ func echo(c net.Conn, in *bufio.Reader) error {
 	}
 }
 
-// get is a request.
+// get returns a request.
 func get(path string) string { return "GET " + path + " HTTP/1.1\r\nHost: balance\r\n\r\n" }
 
 // ask sends a request and returns the body of the answer, which ends with the connection.

@@ -9,26 +9,25 @@ import (
 	"time"
 )
 
-// Turns are those of loads that run side by side, each in its own process, of which only one
-// makes connections at a time: whatever else the machine does meets them all alike. In each
-// round all have their turn, in an order that chance has chosen, so that none always has its
-// turn when something else recurs.
+// Turns lets several loads alternate, each in its own process. Only one of them makes
+// connections at a time, so that other work of the machine affects all alike. In each
+// round all have a turn, in random order, so that no load always coincides with a
+// periodic event.
 //
-// What is compared closely is measured like that, of all ways with the same programs running.
-// Ways that are measured one after the other differ by what each happens to meet: a single
-// event that takes a core for some milliseconds is in the slowest hundredth of a second's
-// connections, and on which cores client and server find themselves makes half of a stream's
-// throughput.
+// Close comparisons are measured that way, with the same programs running. Ways
+// measured one after the other differ by chance. An event that takes a core for some
+// milliseconds lands in the slowest hundredth of a second's connections. The cores of
+// client and server decide half of a stream's throughput.
 type Turns struct {
-	// Began is when the first round does.
+	// Began is when the first round begins.
 	Began time.Time
-	// Last is how long a turn does.
+	// Last is the length of a turn.
 	Last time.Duration
-	// Of is how many loads there are; Mine, from 0, is the number of this one.
+	// Of is the number of loads; Mine, from 0, is the number of this one.
 	Of, Mine int
 }
 
-// begin is when this load has its turn in a round.
+// begin returns when this load's turn in a round begins.
 func (t Turns) begin(round int) time.Time {
 	// All loads draw the same order.
 	order := rand.New(rand.NewPCG(uint64(t.Began.UnixNano()), uint64(round))).Perm(t.Of)
@@ -36,10 +35,10 @@ func (t Turns) begin(round int) time.Time {
 }
 
 const (
-	// ready is how long clients may take to start before the first has its turn.
+	// ready is the time that clients have to start before the first turn.
 	ready = 300 * time.Millisecond
-	// turn is that of connections, which take a fraction of a millisecond each; streamTurn is
-	// long enough that it does not matter what the kernel has taken in before.
+	// turn is the turn of connections, which take a fraction of a millisecond each.
+	// streamTurn is long enough that the kernel's buffered bytes do not matter.
 	turn       = 20 * time.Millisecond
 	streamTurn = 50 * time.Millisecond
 )
@@ -48,8 +47,8 @@ const (
 func (s *stage) paced(ctx context.Context, ways []way) error {
 	connecting := slices.DeleteFunc(slices.Clone(ways), func(w way) bool { return w.bulkOnly })
 	if tracked := ways[0]; tracked.path == local {
-		// Not from Herald's worker: a port of its that a connection through Herald had before is in
-		// TIME_WAIT at the server, which costs the next connection from it another SYN.
+		// Not from Herald's worker: a port used by an earlier connection through Herald is
+		// in TIME_WAIT at the server, and costs the next connection an extra SYN.
 		tracked.name, tracked.machine = directTracked, trackingWorker
 		connecting = append(connecting, tracked)
 	}
@@ -67,7 +66,7 @@ func (s *stage) paced(ctx context.Context, ways []way) error {
 	})
 }
 
-// stream measures how fast bytes come in one connection.
+// stream measures the throughput of one connection.
 func (s *stage) stream(ctx context.Context, ways []way) error {
 	return s.inTurns(ctx, ways, streamTurn, func(w way, t *Turns) Task {
 		return Bulk{Targets: w.targets, Turns: t, Rounds: s.streamTurns}
@@ -81,8 +80,8 @@ func (s *stage) stream(ctx context.Context, ways []way) error {
 	})
 }
 
-// inTurns starts a client of each way, and of the first, the direct one, a second, which
-// tells what a comparison can tell apart; and notes what they have seen.
+// inTurns starts a client of each way and records their results. The direct way has
+// two clients; their difference is the resolution of the comparison.
 func (s *stage) inTurns(ctx context.Context, ways []way, last time.Duration, task func(way, *Turns) Task, note func(way, *client) error) (err error) {
 	again := ways[0]
 	again.name = directAgain

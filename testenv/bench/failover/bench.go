@@ -1,12 +1,12 @@
-// Package failover measures how long a control-plane VIP is out of reach after a
-// fault: for Herald, by its own session and by a FRR beside it, for FRR as a speaker with a
-// health script and for ExaBGP with its healthcheck, all behind BGP routers, and for Herald and keepalived on a flat layer 2, in one run, on
-// one machine, with one prober.
+// Package failover measures how long a control-plane VIP is unreachable after a fault,
+// in one run, on one machine, with one prober. Behind BGP routers it compares Herald
+// with its own sessions, Herald with FRR beside it, FRR with a health script, and
+// ExaBGP with its healthcheck. On a flat layer 2 it compares Herald and keepalived.
 //
-// The networks are labs of namespaces. In one (bench-bgp.clab.yml) two routers
-// of different make see every fault at once, each with a client behind it; the
-// other (bench-arp.clab.yml) is one link with a client and an observer.
-// docs/benchmarks.md says how to read the result.
+// The networks are labs of namespaces. In bench-bgp.clab.yml two routers of different
+// make see every fault at once, each with a client behind it. bench-arp.clab.yml is
+// one link with a client and an observer. docs/benchmarks.md explains how to read the
+// result.
 package failover
 
 import (
@@ -22,45 +22,45 @@ import (
 	"github.com/herald-vip/herald/testenv/bench/record"
 )
 
-// Options say what to measure.
+// Options select the measurements.
 type Options struct {
 	// Topologies is the folder of bench-bgp.clab.yml and bench-arp.clab.yml.
 	Topologies string
 	// Herald and Testenv are the paths of the two binaries.
 	Herald, Testenv string
-	// Only leaves out the faults whose name has none of these texts; empty takes all.
+	// Only limits the faults to names that contain one of these texts; empty means all.
 	Only []string
-	// Trials is how many there are of each fault.
+	// Trials is the number of trials of each fault.
 	Trials int
-	// Quick leaves out the faults that take longest.
+	// Quick omits the longest faults.
 	Quick bool
-	// Dir is a folder that exists, for the labs' configurations and logs.
+	// Dir is an existing folder for the labs' configurations and logs.
 	Dir string
 }
 
-// connections is how many each client makes at least in all trials of a planned
-// change together, and quickly with Options.Quick.
+// connections is the least number of connections of each client in all trials of a
+// planned change; quickly replaces it with Options.Quick.
 const connections, quickly = 5000, 500
 
-// fewTrials is how many there are of a fault that takes half a minute.
+// fewTrials is the number of trials of a fault that takes half a minute.
 const fewTrials = 3
 
 // bench is a run.
 type bench struct {
 	Options
 	*record.Recorder
-	labs int // so far
+	labs int // labs started so far
 }
 
-// part is faults of one speaker in one network, in one lab after the other.
+// part is a set of faults of one speaker in one network, made in one lab after the other.
 type part struct {
 	speaker speaker
-	flat    bool // or behind routers
+	flat    bool // instead of behind routers
 	bfd     int  // milliseconds, 0 for none
 	faults  []fault
 }
 
-// RunBGP measures speakers behind routers. It records what it measures until ctx ends.
+// RunBGP measures speakers behind routers. It records results until ctx ends.
 func RunBGP(ctx context.Context, rec *record.Recorder, o Options) error {
 	bridge, err := bridging(o.Herald)
 	if err != nil {
@@ -96,12 +96,13 @@ func RunFlat(ctx context.Context, rec *record.Recorder, o Options) error {
 func flatParts(o Options) (parts []part, err error) {
 	for _, lease := range []time.Duration{defaultLease, shortLease} {
 		h, e := heraldARP(o.Herald, lease)
-		// Others have no command to drain.
+		// Other speakers have no command to drain.
 		parts, err = append(parts, part{speaker: h, flat: true, faults: named(slices.Insert(flatFaults(), 2, drained)...)}), errors.Join(err, e)
 	}
 	parts = append(parts, part{speaker: keepalived(true), flat: true, faults: named(flatFaults()...)})
 	if !o.Quick {
-		// kubeadm's check takes half a minute, so that once is enough of how it finds out.
+		// kubeadm's check takes half a minute to detect a failure, so one fault that it must
+		// detect is enough.
 		faults := slices.DeleteFunc(named(flatFaults()...), func(f fault) bool { return f.name == apiserverFrozen })
 		faults[0].limit = documentedLimit
 		parts = append(parts, part{speaker: keepalived(false), flat: true, faults: faults})
@@ -121,12 +122,12 @@ func run(ctx context.Context, rec *record.Recorder, o Options, parts []part) (fa
 	return failed
 }
 
-// wants reports whether a fault is to be measured.
+// wants reports whether to measure a fault.
 func (b *bench) wants(fault string) bool {
 	return len(b.Only) == 0 || slices.ContainsFunc(b.Only, func(text string) bool { return strings.Contains(fault, text) })
 }
 
-// perTrial is how many connections a client makes in one trial of a planned change.
+// perTrial returns the number of connections of a client in one trial of a planned change.
 func (b *bench) perTrial() int {
 	if b.Quick {
 		return quickly / b.Trials
@@ -134,12 +135,12 @@ func (b *bench) perTrial() int {
 	return (connections + b.Trials - 1) / b.Trials
 }
 
-// maxDiscarded is how many trials of one series may be discarded.
+// maxDiscarded bounds the discarded trials of a series.
 const maxDiscarded = 5
 
-// measure makes a series of trials of each fault, in a lab that it starts when there is none.
-// A trial that goes wrong is recorded as inconclusive, with the reason, and another
-// is made in a new lab: what remains of the old one proves nothing.
+// measure makes a series of trials of each fault, in a lab that it starts when there
+// is none. It records a failed trial as inconclusive, with the reason, and repeats it
+// in a new lab, because the state of the old one is unknown.
 func (b *bench) measure(ctx context.Context, p part) (err error) {
 	var s *site
 	stop := func() (err error) {
@@ -176,7 +177,7 @@ func (b *bench) measure(ctx context.Context, p part) (err error) {
 			if discarded++; discarded > maxDiscarded {
 				return fmt.Errorf("%s: given up after %d discarded trials: %w", name, discarded, err)
 			}
-			if !errors.Is(err, observe.ErrDisturbed) { // else the lab is as it should be
+			if !errors.Is(err, observe.ErrDisturbed) { // after a disturbance the lab is still usable
 				if err := stop(); err != nil {
 					return err
 				}

@@ -1,7 +1,7 @@
 //go:build e2e
 
 // These tests need FRR, BIRD, ExaBGP, keepalived and curl on the host and the binaries
-// in bin, as `make e2e` installs and builds them.
+// in bin; `make e2e` installs and builds them.
 
 package failover
 
@@ -16,16 +16,16 @@ import (
 	"github.com/herald-vip/herald/testenv/bench/record"
 )
 
-// bounded is a test's context, with an end long after what any of these tests takes: what hangs
-// is to be told of by its own error.
+// bounded returns a test context with a deadline far beyond these tests' duration, so
+// that a hang is reported by its own error.
 func bounded(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// TestRun makes a fault of every kind of lab once and wants every figure to be
-// there. How large they are is not a matter of a test.
+// TestRun makes a fault of every kind of lab once and checks that every figure is
+// present, not its value.
 func TestRun(t *testing.T) {
 	rec := record.New(t.Output(), nil)
 	o := Options{
@@ -62,15 +62,16 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s: an outage after the end of the fault: %t", r.Name, ok)
 		}
 	}
-	// Herald and FRR: registry, drain, three power losses; Herald with a bridge: registry, drain;
-	// Herald beside FRR, ExaBGP, twice, and FRR's slow script: registry. Herald on
-	// the flat layer 2, twice: drain, power loss; keepalived, twice: power loss.
+	// Herald and FRR: registry, drain, three power losses; Herald with a bridge:
+	// registry, drain; Herald beside FRR, ExaBGP, twice, and FRR's slow script: registry.
+	// Herald on the flat layer 2, twice: drain, power loss; keepalived, twice: power
+	// loss.
 	if seen["FRR"] != 16 || seen["BIRD"] != 16 || seen[layer2] != 6 {
 		t.Errorf("the trials are %v", seen)
 	}
 }
 
-// TestGuard wants the guard to come to a verdict.
+// TestGuard checks that the guard comes to a verdict.
 func TestGuard(t *testing.T) {
 	verdict, err := Guard(bounded(t), record.New(t.Output(), nil), Options{
 		Topologies: "../../topologies", Herald: "../../../bin/herald", Testenv: "../../../bin/herald-testenv", Trials: 3, Dir: t.TempDir(),

@@ -11,23 +11,22 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// fault is something that happens to one master; on a flat layer 2 to the one that has the VIP.
+// fault happens to one master; on a flat layer 2 to the holder of the VIP.
 type fault struct {
 	name string
-	// planned says that it is done on purpose: the clients' connections count
-	// until all is as before.
+	// planned marks a deliberate change: the clients' connections count until the state is as before.
 	planned bool
 	// slow takes many seconds.
 	slow bool
 	// identify makes clients ask for an answer, where a connection alone proves nothing.
 	identify bool
-	// limit is how long the effect is waited for.
+	// limit bounds the wait for the effect.
 	limit time.Duration
-	// strike makes the fault, heal undoes it; nil if nothing is to be undone.
+	// strike makes the fault, heal undoes it; nil if there is nothing to undo.
 	strike, heal action
 }
 
-// action is something that is done to a master.
+// action is done to a master.
 type action func(ctx context.Context, s *site, master string) error
 
 // The names of faults; behind routers some have a suffix.
@@ -46,25 +45,26 @@ const (
 	parted          = "parted, then healed"
 )
 
-// What finds a dead speaker behind routers.
+// The detection of a dead speaker behind routers.
 const (
 	byHoldTime = ", hold time 3 s"
 	byBFD50    = ", BFD 3 × 50 ms"
 	byBFD10    = ", BFD 3 × 10 ms"
 )
 
-// usualLimit is enough for a hold time of 3 s and for most health checks, slowLimit for ExaBGP's as
-// shipped, of which three failures, each after 2 s of silence, come up to 13 s after a freeze, and
-// documentedLimit for kubeadm's documented one: ten failures, 3 s apart.
+// usualLimit suffices for a hold time of 3 s and for most health checks. slowLimit
+// suits ExaBGP's defaults: three failures, each after 2 s of silence, take up to 13 s
+// after a freeze. documentedLimit suits kubeadm's documented check: ten failures, 3 s
+// apart.
 const usualLimit, slowLimit, documentedLimit = 10 * time.Second, 20 * time.Second, 45 * time.Second
 
-// healthFaults are those that a health check has to find.
+// healthFaults returns the faults that a health check has to detect.
 func healthFaults() []string { return []string{apiserverKilled, apiserverFrozen, registryKilled} }
 
-// plannedFaults are those that are made on purpose, and in peace.
+// plannedFaults returns the planned changes.
 func plannedFaults() []string { return []string{drained, terminated, upgraded, altered} }
 
-// flatFaults are those of a flat layer 2 that every speaker knows.
+// flatFaults returns the faults of a flat layer 2 that apply to every speaker.
 func flatFaults() []string {
 	return []string{apiserverKilled, apiserverFrozen, terminated, upgraded, speakerKilled, speakerFrozen, powerLoss, cutOff, parted}
 }
@@ -98,7 +98,7 @@ func named(names ...string) (list []fault) {
 	return list
 }
 
-// to does something to the node of a master that runs this: "speaker", "apiserver" or "registry".
+// to returns an action on the master's node of a kind: "speaker", "apiserver" or "registry".
 func to(kind string, do func(*lab.Node) error) action {
 	return func(_ context.Context, s *site, m string) error { return do(s.Node(m + "-" + kind)) }
 }
@@ -117,12 +117,12 @@ func stop(ctx context.Context, s *site, m string) error {
 	return s.speaker.stop(ctx, s.Node(speakerOf(m)))
 }
 
-// upgrade ends the process as planned and starts its successor at once.
+// upgrade stops the process as planned and starts its successor immediately.
 func upgrade(ctx context.Context, s *site, m string) error {
 	return errors.Join(stop(ctx, s, m), boot("speaker")(ctx, s, m))
 }
 
-// drain takes the VIP off a master in peace, or puts it back.
+// drain drains a master, or ends the drain.
 func drain(off bool) action {
 	return func(ctx context.Context, s *site, m string) error {
 		return s.speaker.drain(ctx, s.Node(speakerOf(m)), off)
@@ -134,7 +134,7 @@ func alter(on bool) action {
 	return func(ctx context.Context, s *site, m string) error { return s.speaker.alter(ctx, s, m, on) }
 }
 
-// links changes those of a master; a cut one is silent, with the carrier up.
+// links returns an action on the links of a master; a cut link is silent, with the carrier up.
 func links(change func(*lab.Link) error) action {
 	return func(_ context.Context, s *site, m string) (err error) {
 		for _, far := range s.neighbours() {
@@ -144,16 +144,16 @@ func links(change func(*lab.Link) error) action {
 	}
 }
 
-// masters are those of both topologies.
+// masters returns the masters of both topologies.
 func masters() []string { return []string{masterOf(1), masterOf(2), masterOf(3)} }
 
-// numbers are those of the masters.
+// numbers returns the numbers of the masters.
 func numbers() []int { return []int{1, 2, 3} }
 
 func masterOf(number int) string     { return fmt.Sprintf("m%d", number) }
 func speakerOf(master string) string { return master + "-speaker" }
 
-// others are the masters besides one.
+// others returns the other masters.
 func others(master string) []string {
 	return slices.DeleteFunc(masters(), func(m string) bool { return m == master })
 }

@@ -17,14 +17,14 @@ type flat struct{ site *site }
 // lan is the segment.
 const lan = "lan"
 
-// flatVIPs are the addresses of the VIP on the flat layer 2.
+// flatVIPs returns the addresses of the VIP on the flat layer 2.
 func flatVIPs() []netip.Addr {
 	return []netip.Addr{netip.MustParseAddr("10.3.0.100"), netip.MustParseAddr("fd00:3::100")}
 }
 
 func (n *flat) neighbours() []string { return []string{lan} }
 
-// watch has the observer see who answers for the VIP, and a client connect to each of its addresses.
+// watch starts the observer of the VIP's answers, and a client per address.
 func (n *flat) watch(ctx context.Context, identify bool) (*watch, error) {
 	target := holders.Target{
 		Link: "eth1", VIPs: flatVIPs(), Masters: make(map[string]net.HardwareAddr),
@@ -44,7 +44,7 @@ func (n *flat) watch(ctx context.Context, identify bool) (*watch, error) {
 	return w, nil
 }
 
-// victim is the master that answers for all addresses.
+// victim returns the master that answers for all addresses, or "".
 func (n *flat) victim(w *watch, _ int) string {
 	first, _ := w.seen.Holder(flatVIPs()[0])
 	if second, _ := w.seen.Holder(flatVIPs()[1]); second != first {
@@ -73,8 +73,8 @@ func (n *flat) effects(ctx context.Context, w *watch, f fault, master string, de
 
 func (n *flat) heal(_ context.Context, do func() error, _ string, _ []trial) error { return do() }
 
-// rest waits until one master has answered for the VIP for a while, each client has reached it
-// all the time, and all other masters could take over.
+// rest waits until one master has answered for the VIP for a while, each client has
+// reached it throughout, and all other masters could take over.
 func (n *flat) rest(ctx context.Context, w *watch) error {
 	vips := flatVIPs()
 	_, err := observe.AtRest(ctx, w.seen, vips, w.clients, func(ctx context.Context, holders map[netip.Addr]string) error {
@@ -94,7 +94,7 @@ func (n *flat) rest(ctx context.Context, w *watch) error {
 	return err
 }
 
-// judge adds who held the VIP, and what the clients saw together.
+// judge adds the holders of the VIP, and the clients' joint results.
 func (n *flat) judge(w *watch, trials []trial) {
 	trials[0].AddHolders(w.seen.Trace(), w.began)
 	trials[0].AddClients(w.results, w.healed)

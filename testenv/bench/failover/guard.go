@@ -11,40 +11,39 @@ import (
 	"github.com/herald-vip/herald/testenv/bench/record"
 )
 
-// What the guard expects, as medians, and the margin by which they may be missed.
+// The guard's expected medians, and the tolerated excess.
 const (
-	// expectedTold is what Herald takes from the end of its apiserver to the UPDATE on
-	// the wire: 5.4 ms in docs/benchmarks/2026-11-25-failover.txt, a median of 4.3 ms (3.3
-	// to 6.8) in a first run of the guard, and up to 19 ms where others built beside it.
+	// expectedTold is Herald's time from the end of its apiserver to the UPDATE on the
+	// wire. It was 5.4 ms in docs/benchmarks/2026-11-25-failover.txt, 4.3 ms (3.3 to 6.8)
+	// in a first run of the guard, and up to 19 ms beside other builds.
 	expectedTold = 8 * time.Millisecond
-	// expectedRatio is the time until the route is out of FRR's kernel, as a multiple of
-	// what FRR takes if somebody withdraws a route without having to notice anything.
+	// expectedRatio is the time until FRR's kernel has removed the route, as a multiple
+	// of the time after a plain withdrawal by a peer.
 	expectedRatio = 1.1
 	margin        = 3
-	// withdrawnWithin is how long a withdrawal is waited for.
+	// withdrawnWithin bounds the wait for a withdrawal.
 	withdrawnWithin = 3 * time.Second
 )
 
-// Verdict is what the guard found.
+// Verdict is the guard's result.
 type Verdict string
 
-// The verdicts; a withdrawal that takes too long is an error.
+// The verdicts. A withdrawal that takes too long is an error.
 const (
 	Passed   Verdict = "passed"
 	NoAnswer Verdict = "inconclusive"
 )
 
-// names of the results that the guard records.
+// names of the results that the guard records
 const (
 	guardTold  = "ms/told"
 	guardGone  = "ms/gone"
 	guardFloor = "ms/floor"
 )
 
-// Guard kills an apiserver behind FRR a few times, and has a peer withdraw a route as
-// often, which is what FRR itself takes. It fails if Herald takes much longer than it
-// should. Trials in which the machine was too busy prove nothing: others are made in their
-// place, up to twice as many in all.
+// Guard kills an apiserver behind FRR a few times. As often, it makes a peer withdraw
+// a route, to measure FRR itself. It fails if Herald takes much longer than expected.
+// Trials on a busy machine prove nothing and are repeated, up to twice as many in all.
 func Guard(ctx context.Context, rec *record.Recorder, o Options) (_ Verdict, err error) {
 	s, err := open(ctx, o, part{speaker: herald(o.Herald)}, o.Dir)
 	if err != nil {
@@ -53,7 +52,7 @@ func Guard(ctx context.Context, rec *record.Recorder, o Options) (_ Verdict, err
 	defer func() { err = errors.Join(err, s.close()) }()
 	r := s.network.(*routed).routers[0]
 	if err := r.startPeer(ctx); err != nil {
-		return "", fmt.Errorf("the peer that needs to notice nothing: %w", err)
+		return "", fmt.Errorf("the peer without health checks: %w", err)
 	}
 	f := named(apiserverKilled)[0]
 	conclusive := 0
@@ -71,7 +70,7 @@ func Guard(ctx context.Context, rec *record.Recorder, o Options) (_ Verdict, err
 			return "", err
 		}
 		t := trials[0]
-		// A machine that was busy for a moment does not excuse what has not come in seconds.
+		// A briefly busy machine does not excuse a withdrawal that is seconds late.
 		if starved != nil && (t.gone != nil || late > withdrawnWithin/10) {
 			rec.Discard("Guard", starved)
 		} else {
@@ -88,7 +87,7 @@ func Guard(ctx context.Context, rec *record.Recorder, o Options) (_ Verdict, err
 	return judgeGuard(&rec.Run, o.Trials)
 }
 
-// tooSlow reports whether more than half of all trials have not seen a withdrawal.
+// tooSlow reports whether more than half of all trials saw no withdrawal.
 func tooSlow(rec *record.Recorder, trials int) bool {
 	never := 0
 	for _, v := range rec.Sample(guardGone, nil) {
@@ -99,7 +98,7 @@ func tooSlow(rec *record.Recorder, trials int) bool {
 	return never > trials/2
 }
 
-// judgeGuard compares the medians with what is expected. With less than half of the
+// judgeGuard compares the medians with the expected ones. With less than half of the
 // trials conclusive there is no verdict.
 func judgeGuard(run *record.Run, trials int) (Verdict, error) {
 	told, gone, floor := run.Sample(guardTold, nil), run.Sample(guardGone, nil), run.Sample(guardFloor, nil)

@@ -8,7 +8,8 @@ import (
 	"github.com/herald-vip/herald/testenv/bench/record"
 )
 
-// TestJudgeGuard wants slow withdrawals to be found, and a busy machine to prove nothing.
+// TestJudgeGuard checks that slow withdrawals are detected, and that a busy machine proves
+// nothing.
 func TestJudgeGuard(t *testing.T) {
 	never := record.Never("").Value
 	for name, tt := range map[string]struct {

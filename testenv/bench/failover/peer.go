@@ -10,14 +10,14 @@ import (
 	"github.com/herald-vip/herald/testenv/bench/observe"
 )
 
-// peerPrefix is what the peer that needs to notice nothing announces.
+// peerPrefix is announced by the peer, which checks no health.
 func peerPrefix() netip.Prefix { return netip.MustParsePrefix("10.99.0.11/32") }
 
-// peerAddress is the peer's, which is on c1 beside the client.
+// peerAddress is the peer's address, on c1 beside the client.
 func peerAddress() netip.Addr { return netip.MustParseAddr("10.1.9.1") }
 
-// startPeer runs BIRD as a peer of the FRR router, which announces a route of its own, and
-// waits until FRR has it. The peer ends with the lab.
+// startPeer runs BIRD as a peer of the FRR router, with a route of its own, and waits
+// until FRR has it. The peer ends with the lab.
 func (r *router) startPeer(ctx context.Context) error {
 	neighbor := "neighbor " + peerAddress().String()
 	err := vtysh(ctx, r.node, "ip prefix-list peer seq 10 permit "+peerPrefix().String(),
@@ -42,8 +42,8 @@ func (r *router) awaitPeer(ctx context.Context) error {
 	return err
 }
 
-// withdraw has the peer withdraw its route and announce it again, and returns how long FRR took,
-// from the UPDATE on the wire, to have it out of its kernel.
+// withdraw makes the peer withdraw its route and announce it again. It returns FRR's
+// time from the UPDATE on the wire to the removal of the kernel route.
 func (r *router) withdraw(ctx context.Context) (took time.Duration, err error) {
 	// So that FRR is at rest, and trials do not fall into step with its timers.
 	if err := observe.Pause(ctx, 300*time.Millisecond+time.Duration(time.Now().UnixNano()%100)*time.Millisecond); err != nil {

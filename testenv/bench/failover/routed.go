@@ -21,7 +21,7 @@ import (
 // vip is the address of all BGP speakers.
 const vip = "10.99.0.10"
 
-// vipPrefix is what the VIP's route leads to.
+// vipPrefix is the VIP's route.
 func vipPrefix() netip.Prefix { return netip.MustParsePrefix(vip + "/32") }
 
 // routed is the network of bench-bgp.clab.yml, where two routers see every fault at once.
@@ -30,18 +30,18 @@ type routed struct {
 	routers []*router
 }
 
-// router is an upstream router of the topology and the client behind it.
+// router is an upstream router of the topology, with the client behind it.
 type router struct {
 	number int
-	name   string   // what the results call it
-	show   []string // shows its BFD sessions
+	name   string   // its name in the results
+	show   []string // the command that shows its BFD sessions
 	node   *lab.Node
 	client *lab.Node
 	routes *routes.Watch
 	wire   *observe.Wire
 }
 
-// routerFiles are those of the routers and of the guard's peer.
+// routerFiles returns the files of the routers and of the guard's peer.
 func routerFiles() []file {
 	return []file{
 		{"frr-router.conf.tmpl", "r1/frr.conf", 0o644}, {"daemons", "r1/daemons", 0o644},
@@ -82,12 +82,12 @@ func (n *routed) close() (err error) {
 
 func (n *routed) neighbours() []string { return []string{"r1", "r2"} }
 
-// hop is the address of a master on the link to the router.
+// hop returns the address of a master on the link to the router.
 func (r *router) hop(master string) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, byte(r.number), master[1] - '0', 1})
 }
 
-// mark forgets what the router heard and did.
+// mark discards the router's earlier messages and changes.
 func (r *router) mark() {
 	r.routes.Mark()
 	r.wire.Mark()
@@ -107,12 +107,12 @@ func (r *router) await(ctx context.Context, match func([]netip.Addr) bool) error
 	return r.routes.Await(ctx, func(v routes.View) bool { return match(v.Hops(vipPrefix())) })
 }
 
-// fast reports whether a BFD interval, in milliseconds, wants real-time scheduling.
+// fast reports whether a BFD interval, in milliseconds, needs real-time scheduling.
 func fast(bfd int) bool { return bfd > 0 && bfd < 50 }
 
-// realtime gives every BFD daemon real-time scheduling, a low priority of SCHED_FIFO, where BFD
-// is fast: intervals of 10 ms fail on a busy machine without, whichever speaker it is. Herald asks for it
-// by its own configuration.
+// realtime gives every BFD daemon a low priority of SCHED_FIFO where BFD is fast:
+// intervals of 10 ms fail otherwise on a busy machine, with any speaker. Herald asks
+// for it by its own configuration.
 func (s *site) realtime() error {
 	if !fast(s.bfd) {
 		return nil
@@ -134,11 +134,10 @@ func (s *site) realtime() error {
 	return nil
 }
 
-// steadyWithin is how long anything may take that is to come back.
+// steadyWithin bounds each recovery.
 const steadyWithin = time.Minute
 
-// rest waits until the routes of all routers lead to every master, and all
-// BFD sessions are up.
+// rest waits until the routes of all routers lead to every master, and all BFD sessions are up.
 func (n *routed) rest(ctx context.Context, _ *watch) error {
 	ctx, cancel := context.WithTimeout(ctx, steadyWithin)
 	defer cancel()
@@ -157,7 +156,7 @@ func (n *routed) rest(ctx context.Context, _ *watch) error {
 	return nil
 }
 
-// sessionUp is a BFD session that is up, as FRR and BIRD show it.
+// sessionUp matches a BFD session that is up, in the output of FRR and BIRD.
 var sessionUp = regexp.MustCompile(`(?m)"status": ?"up"|^\S+ +\S+ +Up\b`)
 
 // bfdUp waits until the router has a BFD session with every master.
@@ -177,7 +176,7 @@ func (n *routed) bfdUp(ctx context.Context, r *router) error {
 	return nil
 }
 
-// watch has a client behind each router connect, when all is as it should be.
+// watch starts a client behind each router, once the routes and sessions are complete.
 func (n *routed) watch(ctx context.Context, identify bool) (*watch, error) {
 	if err := n.rest(ctx, nil); err != nil {
 		return nil, fmt.Errorf("before the fault: %w", err)
@@ -191,8 +190,8 @@ func (n *routed) watch(ctx context.Context, identify bool) (*watch, error) {
 
 func (n *routed) victim(_ *watch, number int) string { return masterOf(1 + (number-1)%len(masters())) }
 
-// effects waits until no router leads to the master any more, or for the deadline, and returns
-// when each was told and acted.
+// effects waits until no router leads to the master any more, or until the deadline,
+// and returns when each router was told and acted.
 func (n *routed) effects(ctx context.Context, _ *watch, f fault, master string, deadline time.Time) (trials []trial, err error) {
 	for _, r := range n.routers {
 		r.mark()
@@ -229,8 +228,8 @@ func since(began, at time.Time) *time.Duration {
 	return &d
 }
 
-// heal notes how long it takes until each router leads to the master again, with BFD up if there
-// is any; not if it always did, or had come back before.
+// heal records how long each router takes to lead to the master again, with BFD up if
+// enabled. It records nothing if the route never went, or was back already.
 func (n *routed) heal(ctx context.Context, do func() error, master string, trials []trial) error {
 	for _, r := range n.routers {
 		r.routes.Mark()
@@ -267,7 +266,7 @@ func (n *routed) heal(ctx context.Context, do func() error, master string, trial
 	return g.Wait()
 }
 
-// judge adds what the client behind each router saw.
+// judge adds the results of the client behind each router.
 func (n *routed) judge(w *watch, trials []trial) {
 	for i := range trials {
 		trials[i].AddClients(w.results[i:i+1], time.Time{})

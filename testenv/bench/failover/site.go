@@ -25,32 +25,32 @@ type site struct {
 	dir       string
 }
 
-// network is what a site has beside its masters: there it is seen what happens to them.
+// network is the part of a site besides its masters, where the effects of faults are observed.
 type network interface {
-	// neighbours are the nodes that each master has a link to.
+	// neighbours returns the nodes that each master has a link to.
 	neighbours() []string
-	// watch begins to watch, from all clients. The caller ends it.
+	// watch starts the observation, from all clients. The caller ends it.
 	watch(ctx context.Context, identify bool) (*watch, error)
-	// victim is the master that the fault of a trial befalls; empty if none has the VIP.
+	// victim returns the master that the fault of a trial hits; empty if none has the VIP.
 	victim(w *watch, number int) string
-	// effects makes the fault, and returns what came of it until the deadline, for each router.
+	// effects makes the fault, and returns its effects until the deadline, for each router.
 	effects(ctx context.Context, w *watch, f fault, master string, deadline time.Time) ([]trial, error)
-	// heal undoes the fault, if that takes anything, and adds how long that took to be seen.
+	// heal undoes the fault if necessary, and adds the time until that took effect.
 	heal(ctx context.Context, do func() error, master string, trials []trial) error
-	// rest waits until all is as it should be.
+	// rest waits until the state is as without faults.
 	rest(ctx context.Context, w *watch) error
-	// judge adds what was seen until the end of the watch.
+	// judge adds the observations until the end of the watch.
 	judge(w *watch, trials []trial)
 	close() error
 }
 
-// file is made of a template in a site's folder of templates.
+// file is generated from a template in a site's folder of templates.
 type file struct {
 	template, name string
 	mode           os.FileMode
 }
 
-// conf is what templates know.
+// conf holds the variables of the templates.
 type conf struct {
 	// Number of the master, 1 to 3.
 	Number int
@@ -58,25 +58,25 @@ type conf struct {
 	Routers, Masters []int
 	// BFD is the interval in milliseconds, 0 for none.
 	BFD int
-	// Realtime asks for real-time scheduling.
+	// Realtime enables real-time scheduling.
 	Realtime bool
 	// Altered adds a MED and a community.
 	Altered bool
-	// Key has all masters know of each other.
+	// Key is the gossip key, which enables the election section.
 	Key string
-	// Lease is another than Herald's default.
+	// Lease overrides Herald's default.
 	Lease time.Duration
-	// Tuned is keepalived's.
+	// Tuned selects keepalived's fast configuration.
 	Tuned bool
-	// Script is FRR's.
+	// Script configures FRR's health script.
 	Script script
-	// Kernel has FRR announce the route that Herald keeps in the kernel.
+	// Kernel makes FRR announce the route that Herald keeps in the kernel.
 	Kernel bool
-	// Check is ExaBGP's.
+	// Check configures ExaBGP's healthcheck.
 	Check healthcheck
 }
 
-// open boots the lab, its configurations and logs in dir. The caller closes it.
+// open boots the lab, with its configurations and logs in dir. The caller closes it.
 func open(ctx context.Context, o Options, p part, dir string) (_ *site, err error) {
 	s := &site{speaker: p.speaker, bfd: p.bfd, dir: dir}
 	name, routers := "bench-bgp", routerFiles()
@@ -130,7 +130,7 @@ func open(ctx context.Context, o Options, p part, dir string) (_ *site, err erro
 	return s, nil
 }
 
-// configure writes the files of a master's speaker, each in one step: it may run already.
+// configure writes the files of a master's speaker, each atomically: the speaker may be running.
 func (s *site) configure(master string, altered bool) error {
 	c := s.speaker.conf
 	c.Number, c.Routers, c.Masters, c.BFD, c.Realtime, c.Altered = int(master[1]-'0'), []int{1, 2}, numbers(), s.bfd, fast(s.bfd), altered
@@ -143,7 +143,7 @@ func (s *site) configure(master string, altered bool) error {
 	return nil
 }
 
-// fill writes a file, filled in.
+// fill writes a file from its template.
 func (s *site) fill(f file, c conf) error {
 	t, err := template.ParseFiles(filepath.Join(s.templates, f.template))
 	if err != nil {

@@ -18,30 +18,32 @@ import (
 
 // speaker is a program that announces the VIP from a master.
 type speaker struct {
-	// name is what the results call it.
+	// name identifies it in the results.
 	name string
-	// program is its name in the topology, the folder that it has its configuration in.
+	// program is its name in the topology, and the name of its folder of configurations.
 	program string
 	// image runs it.
 	image lab.Image
-	// files are those of each master, as templates, and conf what they know besides the master.
+	// files are the templates of each master's files, and conf their variables besides the master.
 	files []file
 	conf  conf
-	// home is the master that has the VIP on a flat layer 2 whenever it can; empty if there is no such.
+	// home is the master that takes the VIP on a flat layer 2 whenever it can; empty if there is
+	// none.
 	home string
-	// interval is its check's where that is long or fixed: faults come at any time of it. A lab's trials
-	// fall into step with the check otherwise, and all meet it at the same few moments.
+	// interval is its check's interval if that is long or fixed. Faults come at random
+	// times within it: otherwise a lab's trials fall into step with the check.
 	interval time.Duration
 
-	// drain takes the VIP off a master on purpose and in peace, or puts it back.
+	// drain takes the VIP off a master in a planned way, or puts it back.
 	drain func(ctx context.Context, n *lab.Node, off bool) error
 	// alter announces the VIP with a MED and a community, or without them again.
 	alter func(ctx context.Context, s *site, master string, on bool) error
-	// stop ends it as planned, by SIGTERM.
+	// stop ends it in a planned way, by SIGTERM.
 	stop func(ctx context.Context, n *lab.Node) error
-	// freeze stops the process that announces, as SIGSTOP does.
+	// freeze stops the announcing process, as SIGSTOP does.
 	freeze func(n *lab.Node) error
-	// ready returns an error as long as this node's could not take the VIP over; nil if it always can.
+	// ready returns an error while this node's speaker could not take the VIP over; nil if it always
+	// can.
 	ready func(ctx context.Context, n *lab.Node) error
 }
 
@@ -69,7 +71,7 @@ func herald(binary string) speaker {
 
 const heraldFile = "herald.yaml"
 
-// electing is Herald whose masters know of each other by an election section.
+// electing is Herald with an election section, so that the masters know each other.
 func electing(binary, name string) (speaker, error) {
 	h := herald(binary)
 	key, err := election.NewKey()
@@ -78,7 +80,8 @@ func electing(binary, name string) (speaker, error) {
 	return h, err
 }
 
-// heraldAndFRR is Herald that keeps its route in the main table, and FRR beside it that announces it.
+// heraldAndFRR is Herald with its route in the main table, and an FRR beside it that
+// announces the route.
 func heraldAndFRR(binary string) speaker {
 	h := herald(binary)
 	h.name, h.conf.Kernel, h.image = "herald, kernel and FRR", true, func(n clab.Node) (lab.Program, error) {
@@ -100,13 +103,13 @@ func heraldAndFRR(binary string) speaker {
 	return h
 }
 
-// bridging is Herald behind routers, with a bridge; nothing else differs.
+// bridging is Herald behind routers with a bridge, and otherwise with its defaults.
 func bridging(binary string) (speaker, error) { return electing(binary, heraldBridge) }
 
 // heraldBridge is the name of Herald with a bridge.
 const heraldBridge = "herald, bridge"
 
-// heraldARP is Herald on a flat layer 2 with its defaults or, with another lease, in real time.
+// heraldARP is Herald on a flat layer 2, with its defaults or, with another lease, in real time.
 func heraldARP(binary string, lease time.Duration) (speaker, error) {
 	h, err := electing(binary, fmt.Sprintf("herald, lease %d ms", lease.Milliseconds()))
 	if lease != defaultLease {
@@ -116,10 +119,10 @@ func heraldARP(binary string, lease time.Duration) (speaker, error) {
 	return h, err
 }
 
-// defaultLease is Herald's, shortLease the other one that is measured.
+// defaultLease is Herald's default, shortLease the other one measured.
 const defaultLease, shortLease = 600 * time.Millisecond, 200 * time.Millisecond
 
-// votes wants a master to stand for the VIP and to hear all others' votes.
+// votes checks that a master campaigns for the VIP and receives all others' votes.
 func votes(ctx context.Context, n *lab.Node) error {
 	status, err := observe.Status(ctx, n, "herald")
 	if err != nil {
@@ -145,19 +148,19 @@ func votes(ctx context.Context, n *lab.Node) error {
 	return nil
 }
 
-// script is how FRR's health script goes about it.
+// script configures FRR's health script.
 type script struct {
 	Interval, Timeout float64 // seconds
-	// RefusedCounts makes a refused connection proof at once.
+	// RefusedCounts makes a refused connection immediate proof.
 	RefusedCounts bool
 }
 
-// usual is what scripts found in the field do; quick is the best that can be made of one.
+// usual resembles scripts found in the field; quick is about the best possible script.
 func usual() script { return script{Interval: 1, Timeout: 1} }
 func quick() script { return script{Interval: 0.2, Timeout: 0.5, RefusedCounts: true} }
 
-// frr is FRR's bgpd and bfdd as a speaker, with a script that keeps the VIP on
-// lo while the servers are healthy, as people build it by hand.
+// frr is FRR's bgpd and bfdd as a speaker. A script keeps the VIP on lo while the
+// servers are healthy, as people build it by hand.
 func frr(s script) speaker {
 	const family = "address-family ipv4 unicast"
 	return speaker{
@@ -178,8 +181,8 @@ func frr(s script) speaker {
 			}
 			return vtysh(ctx, s.Node(speakerOf(master)), append([]string{"route-map vip permit 10"}, changes...)...)
 		},
-		// The order is that of FRR's own script: zebra last, since bgpd takes 10 s
-		// to end without it. Then the health script, which leaves the address.
+		// The order is that of FRR's own script: zebra last, since bgpd takes 10 s to end
+		// without it. Then the health script, which leaves the address.
 		stop: func(ctx context.Context, n *lab.Node) error {
 			for _, names := range [][]string{{"bgpd", "bfdd", "staticd"}, {"zebra"}, {"health.sh"}} {
 				var g errgroup.Group
@@ -192,7 +195,7 @@ func frr(s script) speaker {
 			}
 			return nil
 		},
-		freeze: func(n *lab.Node) error { return n.Daemon("bgpd").Freeze() }, // BFD is a process of its own
+		freeze: func(n *lab.Node) error { return n.Daemon("bgpd").Freeze() }, // BFD is a separate process
 	}
 }
 
@@ -207,7 +210,7 @@ func scriptedFRR(n clab.Node) (lab.Program, error) {
 	return p, err
 }
 
-// vtysh gives commands to a running FRR, in the mode of its configuration.
+// vtysh gives configuration commands to a running FRR.
 func vtysh(ctx context.Context, n *lab.Node, commands ...string) error {
 	argv := []string{"vtysh", "-c", "configure terminal"}
 	for _, c := range commands {
@@ -217,15 +220,16 @@ func vtysh(ctx context.Context, n *lab.Node, commands ...string) error {
 	return err
 }
 
-// healthcheck is how ExaBGP's goes about it.
+// healthcheck configures ExaBGP's healthcheck.
 type healthcheck struct {
 	Interval float64 // seconds
 	Timeout  float64 // of a request, in seconds
-	Pace     string  // are its options for that
+	Pace     string  // its options for the pace
 }
 
-// asShipped is ExaBGP's healthcheck with its defaults, and the bound of its example; asHerald has
-// what Herald's checks have by default, except that to healthcheck a refused connection is a failure as any other.
+// asShipped has the defaults of ExaBGP's healthcheck, and the timeout of its example.
+// asHerald has the defaults of Herald's checks, except that a refused connection is an
+// ordinary failure.
 func asShipped() healthcheck { return healthcheck{Interval: 5, Timeout: 2} }
 func asHerald() healthcheck {
 	return healthcheck{Interval: 0.2, Timeout: 0.3, Pace: " --interval 0.2 --fast-interval 0.2 --rise 2 --fall 2"}
@@ -239,7 +243,7 @@ func exabgp(c healthcheck) speaker {
 		image: func(clab.Node) (lab.Program, error) {
 			return lab.Program{
 				Prepare: [][]string{{"ip", "address", "replace", vip + "/32", "dev", "lo"}},
-				// It becomes another user, as its unit has it. The pipes for its command line are not wanted.
+				// It changes its user, as in its systemd unit. The pipes for its command line are not needed.
 				Daemons: []lab.Daemon{{Name: "exabgp", Argv: []string{"env", "exabgp_daemon_user=exabgp", "exabgp_api_cli=false", "exabgp", "/etc/exabgp/exabgp.conf"}}},
 			}, nil
 		},
@@ -248,13 +252,13 @@ func exabgp(c healthcheck) speaker {
 	}
 }
 
-// keepalived is VRRP, tuned for speed or as kubeadm's documentation has it. The
-// first master has the VIP whenever it can.
+// keepalived is VRRP, tuned for speed or as in kubeadm's documentation. The first
+// master takes the VIP whenever it can.
 func keepalived(tuned bool) speaker {
 	k := speaker{
 		name: "keepalived, kubeadm's", program: "keepalived", conf: conf{Tuned: tuned}, home: masterOf(1),
 		image: func(n clab.Node) (lab.Program, error) {
-			n.Cmd = nil // that of Herald
+			n.Cmd = nil // Herald's arguments
 			return lab.Binary("/usr/sbin/keepalived", "--dont-fork", "--log-console", "--log-detail")(n)
 		},
 		files: []file{{"keepalived.conf.tmpl", "keepalived.conf", 0o644}, {"check_apiserver.sh", "check_apiserver.sh", 0o755}},

@@ -28,10 +28,10 @@ func written(t *testing.T, s speaker, topology string, bfd int, altered bool, ro
 	return site.dir
 }
 
-// taken is a master's configuration, which Herald has to take.
+// taken returns a master's configuration, which Herald must accept.
 func taken(t *testing.T, dir string) *config.Config {
 	t.Helper()
-	// In the node the folder is /etc/herald, so the key is not where the file says.
+	// In the node the folder is /etc/herald, so adapt the key's path.
 	path := filepath.Join(dir, "m2", heraldFile)
 	text := strings.ReplaceAll(read(t, path), "/etc/herald", filepath.Dir(path))
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -53,7 +53,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// TestConfigurations wants every template to be filled in, and Herald to take its own.
+// TestConfigurations fills in every template, and checks that Herald accepts its own.
 func TestConfigurations(t *testing.T) {
 	bridge, err := bridging("herald")
 	if err != nil {
@@ -78,8 +78,8 @@ func TestConfigurations(t *testing.T) {
 	}
 }
 
-// TestRivals wants Herald to take what is made for it beside FRR, FRR to redistribute that, and ExaBGP's healthcheck to have
-// its defaults or Herald's.
+// TestRivals checks that Herald accepts the file used beside FRR, that FRR
+// redistributes its route, and that ExaBGP's healthcheck has its defaults or Herald's.
 func TestRivals(t *testing.T) {
 	dir := written(t, heraldAndFRR("herald"), "bench-bgp", 0, false)
 	if cfg := taken(t, dir); cfg.BGP != nil || cfg.VIPs[0].Announce != config.AnnounceKernel || cfg.VIPs[0].Kernel.Table != unix.RT_TABLE_MAIN {
@@ -96,8 +96,8 @@ func TestRivals(t *testing.T) {
 	}
 }
 
-// TestFlatConfigurations wants Herald to take what the template makes for it,
-// and every speaker's faults to be named once.
+// TestFlatConfigurations checks that Herald accepts its generated file, and that each
+// speaker's faults are named once.
 func TestFlatConfigurations(t *testing.T) {
 	parts, err := flatParts(Options{Herald: "herald"})
 	if err != nil || len(parts) != 4 {
@@ -107,7 +107,7 @@ func TestFlatConfigurations(t *testing.T) {
 		seen := make(map[string]bool)
 		for _, f := range p.faults {
 			if seen[f.name] || f.strike == nil || f.planned != slices.Contains(plannedFaults(), f.name) {
-				t.Errorf("fault %q is there twice, or not what it should be", f.name)
+				t.Errorf("fault %q appears twice, or is unknown", f.name)
 			}
 			seen[f.name] = true
 		}
@@ -117,7 +117,7 @@ func TestFlatConfigurations(t *testing.T) {
 		}
 		cfg := taken(t, dir)
 		if own, err := heraldARP("herald", cfg.Election.Lease); err != nil || own.name != p.speaker.name || cfg.Realtime != (cfg.Election.Lease == shortLease) {
-			t.Errorf("a lease of %v, real time %t; want those of %q: %v", cfg.Election.Lease, cfg.Realtime, p.speaker.name, err)
+			t.Errorf("a lease of %v, real time %t; want the values of %q: %v", cfg.Election.Lease, cfg.Realtime, p.speaker.name, err)
 		}
 	}
 }

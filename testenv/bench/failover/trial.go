@@ -13,27 +13,27 @@ import (
 	"github.com/herald-vip/herald/testenv/holders"
 )
 
-// trial is one fault as one router and the client behind it saw it, or, on a flat layer 2,
-// two clients, one for each family, and an observer.
+// trial is one fault as seen by one router and the client behind it, or, on a flat
+// layer 2, by an observer and a client per family.
 type trial struct {
 	router string
-	// told is the time from the fault to the first that the router heard of it
-	// on the BGP session, and word what that was; nil if it heard nothing.
+	// told is the time from the fault to the router's first BGP message about it, and
+	// word the kind of that message; nil if there was none.
 	told *time.Duration
 	word observe.Word
-	// gone is the time from the fault until the router's kernel no longer had a
-	// route to the master; nil if it still had when the limit was over.
+	// gone is the time from the fault until the router's kernel had no route to the
+	// master; nil if it still had one at the limit.
 	gone *time.Duration
-	// back is the time from the end of the fault until the route, and BFD where
-	// there is any, was back; nil if it was not measured.
+	// back is the time from the end of the fault until the route, and BFD if enabled, was
+	// back; nil if it was not measured.
 	back *time.Duration
 	observe.Seen
 }
 
-// layer2 is the router of a flat layer 2.
+// layer2 is the router name for a flat layer 2.
 const layer2 = "layer 2"
 
-// result is the name of trials in a record.
+// result returns the name of trials in a record.
 func (f fault) result(speaker, router string) string {
 	benchmark := "Fault"
 	if f.planned {
@@ -42,7 +42,7 @@ func (f fault) result(speaker, router string) string {
 	return record.Name(benchmark, "fault", f.name, "speaker", speaker, "router", router)
 }
 
-// values are what is recorded of the trial.
+// values returns the trial's values for the record.
 func (t trial) values() []record.Value {
 	list := t.Seen.Values()
 	if t.router == layer2 {
@@ -61,9 +61,9 @@ func (t trial) values() []record.Value {
 	return list
 }
 
-// floor is the time that the router itself took, from the withdrawal's arrival
-// to the change of its kernel route. It is known only where a plain withdrawal
-// was the first that the router heard.
+// floor returns the router's own time, from the withdrawal's arrival to the change of
+// its kernel route. It is known only if the router's first message was a plain
+// withdrawal.
 func (t trial) floor() (time.Duration, bool) {
 	if t.told == nil || t.gone == nil || t.word != observe.Withdrawal || *t.gone < *t.told {
 		return 0, false
@@ -71,13 +71,13 @@ func (t trial) floor() (time.Duration, bool) {
 	return *t.gone - *t.told, true
 }
 
-// watch is the clients of a network, and the observer on a flat layer 2.
+// watch holds the clients of a network, and the observer on a flat layer 2.
 type watch struct {
 	clients []*observe.Traffic
 	results []*probe.Result // of the clients that have ended
 	seen    *holders.Observer
 	began   time.Duration // when the fault was made, by the observer's clock
-	healed  time.Time     // when an unplanned one was undone
+	healed  time.Time     // when an unplanned fault was undone
 }
 
 // quit ends the clients.
@@ -98,8 +98,8 @@ func (w *watch) end() error {
 	return err
 }
 
-// try makes a fault, and returns what was seen of it: a trial for each router. All is as it
-// should be before and after. The number is that of the trial.
+// try makes a fault and returns the observations: a trial for each router. The state
+// is normal before and after. The number is the trial's.
 func (s *site) try(ctx context.Context, f fault, number, connections int) (trials []trial, err error) {
 	var w *watch
 	err = observe.Undisturbed(func() (err error) {
@@ -116,7 +116,7 @@ func (s *site) try(ctx context.Context, f fault, number, connections int) (trial
 	return trials, nil
 }
 
-// measure makes the fault, undoes it, and returns when all is as before.
+// measure makes the fault, undoes it, and returns when the state is as before.
 func (s *site) measure(ctx context.Context, f fault, number, connections int, w *watch) ([]trial, error) {
 	if err := observe.Pause(ctx, observe.LeadIn+rand.N(s.speaker.interval+1)); err != nil {
 		return nil, err
@@ -138,7 +138,7 @@ func (s *site) measure(ctx context.Context, f fault, number, connections int, w 
 			return nil, err
 		}
 		w.healed = time.Now()
-		if w.seen == nil { // what they see of the healing is of interest on a flat layer 2 only
+		if w.seen == nil { // the recovery matters to clients only on a flat layer 2
 			err = w.quit()
 		}
 	}

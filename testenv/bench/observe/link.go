@@ -12,18 +12,19 @@ import (
 )
 
 const (
-	// restWithin is how long a link may take to come to rest. After a cut
-	// clients have been seen to keep the wrong MAC address for half a minute and more.
+	// restWithin bounds the time until a link is at rest. After a cut, clients have kept
+	// the wrong MAC address for more than half a minute.
 	restWithin = 90 * time.Second
-	// restFor is how long a node must have held a VIP, with no connection
-	// failing, before a fault. Linux believes no gratuitous ARP within a second of a
-	// change of its entry (net.ipv4.neigh.*.locktime), and keepalived sends them
-	// again after a second; a fault as early as that would find the client deaf.
+	// restFor is how long a node must have held a VIP, without failed connections, before
+	// a fault. Linux ignores gratuitous ARP within a second of a change of its entry
+	// (net.ipv4.neigh.*.locktime), and keepalived repeats it after a second. An earlier
+	// fault would find the client unable to learn.
 	restFor = 2500 * time.Millisecond
 )
 
-// AtRest waits until each address has had the same holder for a while in which no connection of
-// these clients failed, and check, unless it is nil, has nothing against them. It returns the holders.
+// AtRest waits until each address has had the same holder for a while, without a
+// failed connection of these clients, and check, unless nil, returns no error. It
+// returns the holders.
 func AtRest(ctx context.Context, seen *holders.Observer, vips []netip.Addr, clients []*Traffic, check func(ctx context.Context, holders map[netip.Addr]string) error) (map[netip.Addr]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, restWithin)
 	defer cancel()
@@ -55,8 +56,8 @@ func AtRest(ctx context.Context, seen *holders.Observer, vips []netip.Addr, clie
 	}
 }
 
-// AwaitTaken waits until others than the holder have claimed all these addresses since an instant,
-// and returns how long after it that was; nil if it was not until the deadline.
+// AwaitTaken waits until other nodes than the holder have claimed all these addresses
+// since an instant. It returns the time since then; nil if the deadline passed first.
 func AwaitTaken(ctx context.Context, seen *holders.Observer, vips []netip.Addr, holder string, since time.Duration, deadline time.Time) (*time.Duration, error) {
 	for {
 		if after, ok := TakenOver(seen.Trace(), vips, holder, since); ok {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CPUOf adds up the CPU clocks of processes. The number of a clock is made of its PID
-// (clock_getcpuclockid(3)); 0 is this process.
+// CPUOf returns the sum of the processes' CPU clocks. A clock's number derives from
+// its PID (clock_getcpuclockid(3)); 0 is this process.
 func CPUOf(pids ...int) (sum time.Duration, err error) {
 	const schedClock = 2
 	for _, pid := range pids {
@@ -25,7 +25,7 @@ func CPUOf(pids ...int) (sum time.Duration, err error) {
 	return sum, nil
 }
 
-// Resident is the resident memory of a process, in bytes.
+// Resident returns the resident memory of a process, in bytes.
 func Resident(pid int) (float64, error) {
 	p, err := procfs.NewProc(pid)
 	if err != nil {
@@ -35,13 +35,12 @@ func Resident(pid int) (float64, error) {
 	return float64(status.VmRSS), err
 }
 
-// Group are the PIDs of a process group, in order.
+// Group returns the PIDs of a process group, in order.
 func Group(pgid int) ([]int, error) {
 	return processes(func(p procfs.ProcStat) bool { return p.PGRP == pgid })
 }
 
-// SoftIRQ are the PIDs of the kernel's threads that do what interrupts left to do. A container may
-// show none of them.
+// SoftIRQ returns the PIDs of the kernel's softirq threads. In a container the list may be empty.
 func SoftIRQ() ([]int, error) {
 	return processes(func(p procfs.ProcStat) bool { return strings.HasPrefix(p.Comm, "ksoftirqd/") })
 }
@@ -49,7 +48,7 @@ func SoftIRQ() ([]int, error) {
 func processes(match func(procfs.ProcStat) bool) (list []int, err error) {
 	all, err := procfs.AllProcs()
 	for _, p := range all {
-		if stat, e := p.Stat(); e == nil && match(stat) { // else it has ended
+		if stat, e := p.Stat(); e == nil && match(stat) { // otherwise it has ended
 			list = append(list, p.PID)
 		}
 	}
@@ -57,13 +56,13 @@ func processes(match func(procfs.ProcStat) bool) (list []int, err error) {
 	return list, err
 }
 
-// Busy is how long all CPUs together have been busy since the machine booted.
+// Busy returns how long all CPUs together have been busy since the machine booted.
 func Busy() (time.Duration, error) {
 	cpu, err := cpus()
 	return seconds(cpu.User + cpu.Nice + cpu.System + cpu.IRQ + cpu.SoftIRQ), err
 }
 
-// stolen is the CPU time that the hypervisor has given to others; 0 if it does not tell.
+// stolen returns the CPU time that the hypervisor gave to others; 0 if unknown.
 func stolen() time.Duration {
 	cpu, _ := cpus()
 	return seconds(cpu.Steal)
@@ -80,10 +79,10 @@ func cpus() (procfs.CPUStat, error) {
 
 func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 
-// NeighbourOverflows is how often the kernel's tables of neighbours have been
-// full. They are shared by all namespaces of a machine (net.ipv4.neigh.default
-// .gc_thresh3), and a host that cannot make an entry does not even answer ARP: on a
-// machine full of labs, what looks like a silent holder may be that.
+// NeighbourOverflows returns how often the kernel's neighbour tables have been full.
+// All namespaces of a machine share them (net.ipv4.neigh.default.gc_thresh3). A host
+// that cannot make an entry does not even answer ARP. So on a machine full of labs a
+// full table may look like a silent holder.
 func NeighbourOverflows() (n uint64, err error) {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {
@@ -100,10 +99,10 @@ func NeighbourOverflows() (n uint64, err error) {
 	return n, err
 }
 
-// ErrDisturbed is a trial that something else got in the way of. What is left of the lab is good.
+// ErrDisturbed marks a trial that another event disturbed. The lab is still usable.
 var ErrDisturbed = errors.New("disturbed")
 
-// Undisturbed does something, and says so if the kernel could not remember a neighbour meanwhile.
+// Undisturbed calls do. It returns ErrDisturbed if a neighbour table overflowed meanwhile.
 func Undisturbed(do func() error) error {
 	before, err := NeighbourOverflows()
 	if err != nil {

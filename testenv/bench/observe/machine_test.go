@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestMachine wants what this machine tells of itself and of this process to be read.
+// TestMachine reads the figures of this machine and of this process.
 func TestMachine(t *testing.T) {
 	own, ownErr := CPUOf(0)
 	cpu, cpuErr := CPUOf(os.Getpid())

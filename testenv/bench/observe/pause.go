@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Pause waits for a while, or for the end of the context.
+// Pause waits for d, or until the context ends.
 func Pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -21,7 +21,7 @@ func Pause(ctx context.Context, d time.Duration) error {
 // LeadIn is how long connections must succeed before a fault.
 const LeadIn = 250 * time.Millisecond
 
-// Eventually tries until it succeeds, every few milliseconds, for as long as this.
+// Eventually calls try every few milliseconds until it succeeds, or within has passed.
 func Eventually(ctx context.Context, within time.Duration, try func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestEventually wants tries until one succeeds, and the reason of the last if none does.
+// TestEventually checks that it tries until one succeeds, and returns the last error if none does.
 func TestEventually(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0

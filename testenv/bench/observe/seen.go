@@ -11,21 +11,21 @@ import (
 	"github.com/herald-vip/herald/testenv/holders"
 )
 
-// Seen is what clients, and an observer on a flat layer 2, saw of a trial.
+// Seen holds the observations of a trial by clients and, on a flat layer 2, by an observer.
 type Seen struct {
-	// Attempts and Failed count the clients' connections, those of Starved left out.
+	// Attempts and Failed count the clients' connections, without Starved.
 	Attempts, Failed int
-	// Starved counts the attempts that say nothing, since the prober itself did not get
-	// to run; Late is the longest delay of its schedule.
+	// Starved counts the attempts that prove nothing, because the prober itself did not
+	// run; Late is the longest delay of its schedule.
 	Starved int
 	Late    time.Duration
-	// Outage is the time from the first failed connection to the first good one
-	// after the last failed one, 0 if none failed; the longest of several. Open says that it
-	// went on when the trial was over.
+	// Outage is the time from the first failed connection to the first good one after the
+	// last failed one, the longest if several, 0 if none. Open reports that it had not
+	// ended when the trial did.
 	Outage time.Duration
 	Open   bool
-	// Taken is the time from the fault until another node had claimed the VIP on the wire;
-	// nil if none had in time.
+	// Taken is the time from the fault until another node had claimed the VIP on the
+	// wire; nil if none had in time.
 	Taken *time.Duration
 	// After is the outage after the end of an unplanned fault; nil if it was not measured.
 	After *time.Duration
@@ -34,7 +34,7 @@ type Seen struct {
 	Split   time.Duration
 }
 
-// Values are what clients saw, for a record.
+// Values returns the clients' observations for a record.
 func (s Seen) Values() []record.Value {
 	outage := &s.Outage
 	if s.Open {
@@ -47,7 +47,7 @@ func (s Seen) Values() []record.Value {
 	return append(list, Milliseconds("late", &s.Late))
 }
 
-// SeenOnLink are what an observer on the link saw besides, and what clients did afterwards.
+// SeenOnLink returns the observer's values, and the clients' outage after the fault.
 func (s Seen) SeenOnLink() []record.Value {
 	list := []record.Value{Milliseconds("taken", s.Taken)}
 	if s.After != nil {
@@ -56,7 +56,7 @@ func (s Seen) SeenOnLink() []record.Value {
 	return append(list, record.Value{Value: float64(s.Holders), Unit: "holders"}, Milliseconds("split", &s.Split))
 }
 
-// Milliseconds is a duration for a record; nil is one that never ended.
+// Milliseconds returns a duration for a record; nil means that it never ended.
 func Milliseconds(name string, d *time.Duration) record.Value {
 	if d == nil {
 		return record.Never("ms/" + name)
@@ -64,8 +64,8 @@ func Milliseconds(name string, d *time.Duration) record.Value {
 	return record.Value{Value: float64(*d) / float64(time.Millisecond), Unit: "ms/" + name}
 }
 
-// TakenOver is the time from since until others than the holder had claimed all these
-// addresses, by an answer or an announcement.
+// TakenOver returns the time from since until other nodes than the holder had claimed
+// all these addresses, by an answer or an announcement.
 func TakenOver(t *holders.Trace, vips []netip.Addr, holder string, since time.Duration) (time.Duration, bool) {
 	first := make(map[netip.Addr]time.Duration)
 	for _, s := range t.Sightings {
@@ -80,11 +80,10 @@ func TakenOver(t *holders.Trace, vips []netip.Addr, holder string, since time.Du
 	return last, len(first) == len(vips)
 }
 
-// AddHolders notes for how long since an instant more than one node claimed the
-// VIP, on the wire.
+// AddHolders records for how long since an instant more than one node claimed the VIP on the wire.
 func (s *Seen) AddHolders(trace *holders.Trace, since time.Duration) {
 	s.Holders = 1
-	until := make(map[netip.Addr]time.Duration) // of what is counted already: they come by their beginnings
+	until := make(map[netip.Addr]time.Duration) // end of the time counted already; spans are in order of their beginnings
 	split := make(map[netip.Addr]time.Duration)
 	for _, v := range holders.Judge(trace, holders.DefaultLimits()) {
 		if v.From < since || v.Rule != holders.TwoHolders {
@@ -97,8 +96,8 @@ func (s *Seen) AddHolders(trace *holders.Trace, since time.Duration) {
 	}
 }
 
-// AddClients adds what clients saw. Of an unplanned fault, healed is when it ended: what they
-// saw after that is told apart. A planned one has none.
+// AddClients adds the clients' observations. healed is when an unplanned fault ended:
+// later outages are counted separately. It is zero for a planned change.
 func (s *Seen) AddClients(results []*probe.Result, healed time.Time) {
 	var after time.Duration
 	for _, r := range results {

@@ -13,7 +13,7 @@ import (
 
 var vip4, vip6 = netip.MustParseAddr("10.3.0.100"), netip.MustParseAddr("fd00:3::100")
 
-// sighting is one of a master at some milliseconds.
+// sighting returns an observation of a master after some milliseconds.
 func sighting(ms int, master string, act holders.Act, vip netip.Addr) holders.Sighting {
 	at := time.Duration(ms) * time.Millisecond
 	return holders.Sighting{At: at, Asked: at, VIP: vip, Master: master, Act: act}
@@ -49,8 +49,8 @@ func TestTakenOver(t *testing.T) {
 	}
 }
 
-// TestAddHolders wants two masters that claim the VIP to be told, and for how long;
-// but not what was before the fault.
+// TestAddHolders checks that two masters claiming the VIP are reported, with the
+// duration, but not before the fault.
 func TestAddHolders(t *testing.T) {
 	var both []holders.Sighting
 	for at := 0; at <= 500; at += 10 {
@@ -71,8 +71,7 @@ func TestAddHolders(t *testing.T) {
 	}
 }
 
-// TestAddClients has two clients, one a family, and a fault that was undone after
-// three seconds.
+// TestAddClients has two clients, one per family, and a fault that was undone after three seconds.
 func TestAddClients(t *testing.T) {
 	began := time.Now()
 	client := func(failed func(time.Duration) bool) *probe.Result {

@@ -9,15 +9,16 @@ import (
 
 const (
 	tick = 2 * time.Millisecond
-	// tooLate is how late a ticker may come, and tooMuchSteal how much time of the CPUs
-	// may be stolen, while something is measured.
+	// tooLate is the tolerated delay of a ticker, and tooMuchSteal the tolerated steal
+	// time of the CPUs, during a measurement.
 	tooLate      = 20 * time.Millisecond
-	tooMuchSteal = 35 * time.Millisecond // it is told in steps of 10 ms
+	tooMuchSteal = 35 * time.Millisecond // its resolution is 10 ms
 )
 
-// Witness does something, and notices when this machine is too busy for times of milliseconds to
-// mean anything: when a ticker of this process comes late, or the hypervisor takes the CPU. It
-// returns how late the ticker came, and an error that says so if the machine was too busy.
+// Witness calls do, and detects when this machine is too busy for times of
+// milliseconds: a ticker of this process is late, or the hypervisor takes the CPU. It
+// returns the ticker's largest delay, and in starved an error if the machine was too
+// busy.
 func Witness(ctx context.Context, do func() error) (late time.Duration, starved, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

@@ -8,7 +8,7 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// Status is what Herald, whose binary has this path in the node, tells of itself.
+// Status returns Herald's status, from the binary at this path in the node.
 func Status(ctx context.Context, speaker *lab.Node, binary string) (s admin.Status, err error) {
 	out, err := speaker.Run(ctx, binary, "status", "-o", "json")
 	if err != nil {

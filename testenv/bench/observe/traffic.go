@@ -1,6 +1,6 @@
-// Package observe is what benchmarks see from outside: clients that connect, what is
-// said on BGP sessions, who answers on a link, and whether the machine was too busy for
-// any of it to mean something.
+// Package observe holds the outside observers of benchmarks: clients that connect, BGP
+// messages, holders on a link, and whether the machine was too busy for meaningful
+// results.
 package observe
 
 import (
@@ -20,9 +20,9 @@ type Traffic struct {
 	err    error
 }
 
-// Send begins; the caller ends it with End. With identify a connection counts
-// as good only when the server answers a request: the kernel accepts
-// connections for a server that is frozen.
+// Send starts a client; the caller ends it with End. With identify a connection is
+// good only if the server answers a request: the kernel accepts connections for a
+// frozen server.
 func Send(ctx context.Context, client *lab.Node, target string, identify bool) *Traffic {
 	ctx, stop := context.WithCancel(ctx)
 	t := &Traffic{
@@ -36,14 +36,14 @@ func Send(ctx context.Context, client *lab.Node, target string, identify bool) *
 	return t
 }
 
-// End ends the traffic and returns what came of it.
+// End ends the traffic and returns its result.
 func (t *Traffic) End() (*probe.Result, error) {
 	t.stop()
 	<-t.done
 	return t.result, t.err
 }
 
-// Failed is how many connections have failed so far.
+// Failed returns the number of failed connections so far.
 func Failed(all []*Traffic) (n int) {
 	for _, t := range all {
 		n += t.prober.Snapshot().Failed
@@ -51,8 +51,8 @@ func Failed(all []*Traffic) (n int) {
 	return n
 }
 
-// quietAfter is how long no connection may have failed for an outage to be
-// over: long enough for many attempts at every master, and for the timeout.
+// quietAfter is the time without a failed connection after which an outage is over:
+// long enough for many attempts at every master, and for the timeout.
 const quietAfter = 400 * time.Millisecond
 
 // AwaitQuiet waits until no connection has failed for a while, or until the deadline.
@@ -84,14 +84,13 @@ func AwaitConnections(ctx context.Context, all []*Traffic, connections int) erro
 	return nil
 }
 
-// Outage is the longest outage among attempts in the order of their starts:
-// the time from the start of the first failed attempt to that of the first good
-// one after the last failed one. Unlike one of package probe it spans good
-// attempts between failed ones, of which there are many as long as other masters
-// answer, and is over when none has failed for quietAfter. It is open if that
-// long has not passed since.
+// Outage returns the longest outage among attempts in the order of their starts. It
+// lasts from the start of the first failed attempt to the start of the first good one
+// after the last failed one. Unlike an outage of package probe it spans good attempts
+// between failed ones, which are frequent while other masters answer. It is over when
+// none has failed for quietAfter, and open if that time has not passed.
 func Outage(attempts []probe.Attempt) (longest time.Duration, open bool) {
-	var first, last, until time.Duration // of the outage under way
+	var first, last, until time.Duration // of the current outage
 	failing, recovered := false, false
 	for _, a := range attempts {
 		if a.Outcome.Inconclusive() {

@@ -8,13 +8,13 @@ import (
 	"github.com/herald-vip/herald/internal/probe"
 )
 
-// TestOutage has attempts as text, one every 50 ms: . is good, x failed, ? inconclusive.
+// TestOutage writes attempts as text, one every 50 ms: . is good, x failed, ? inconclusive.
 func TestOutage(t *testing.T) {
 	const every = 50 * time.Millisecond
 	quiet := strings.Repeat(".", 10)
 	tests := []struct {
 		name, attempts string
-		want           int // of the intervals
+		want           int // in intervals
 		open           bool
 	}{
 		{"nothing", "", 0, false},

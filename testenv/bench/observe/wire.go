@@ -14,7 +14,7 @@ import (
 	"github.com/herald-vip/herald/testenv/tap"
 )
 
-// Word is what a speaker says on a BGP session that ends or changes the VIP's route.
+// Word is a kind of event on a BGP session that ends or changes the VIP's route.
 type Word string
 
 // The words.
@@ -27,7 +27,7 @@ const (
 
 const bgpPort = 179
 
-// Wire listens to the BGP sessions that come in at a router's interfaces.
+// Wire captures the BGP sessions that arrive at a router's interfaces.
 type Wire struct {
 	tap *tap.Tap
 
@@ -35,21 +35,21 @@ type Wire struct {
 	words []Heard
 }
 
-// Heard is a word, who said it and when it came in.
+// Heard is a word, its sender and its time of arrival.
 type Heard struct {
 	At   time.Time
 	from netip.Addr
 	Word Word
 }
 
-// Listen begins to listen in the router's network. The caller closes it.
+// Listen starts the capture in the router's network. The caller closes it.
 func Listen(n *lab.Node) (_ *Wire, err error) {
 	w := new(Wire)
 	const header = 14 // Ethernet's
 	filter := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: 12, Size: 2},
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.ETH_P_IP, SkipTrue: 7},
-		bpf.LoadAbsolute{Off: header + 9, Size: 1}, // protocol; no options follow in a lab
+		bpf.LoadAbsolute{Off: header + 9, Size: 1}, // protocol; packets in a lab have no IP options
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_TCP, SkipTrue: 5},
 		bpf.LoadAbsolute{Off: header + 20, Size: 2},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: bgpPort, SkipTrue: 2},
@@ -75,14 +75,14 @@ func (w *Wire) take(packet []byte, at time.Time) {
 	}
 }
 
-// Mark forgets all that was heard.
+// Mark discards all words captured so far.
 func (w *Wire) Mark() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.words = nil
 }
 
-// First is the first that from said since the last mark.
+// First returns the first word from a sender since the last mark.
 func (w *Wire) First(from netip.Addr) (Heard, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -94,12 +94,12 @@ func (w *Wire) First(from netip.Addr) (Heard, bool) {
 	return Heard{}, false
 }
 
-// Close stops listening.
+// Close ends the capture.
 func (w *Wire) Close() error { return w.tap.Close() }
 
-// read returns who sent an IPv4 packet and what it says of the BGP session that
-// it belongs to: nothing, for most. A message that does not begin with its
-// segment is missed; no speaker sends any in a lab.
+// read returns the sender of an IPv4 packet and its BGP words; mostly none. It misses
+// a message that does not start at the beginning of its segment; no speaker in a lab
+// sends such.
 func read(packet []byte) (from netip.Addr, words []Word) {
 	h, err := ipv4.ParseHeader(packet)
 	if err != nil || h.Protocol != unix.IPPROTO_TCP || h.Len > len(packet) {
@@ -124,7 +124,7 @@ func read(packet []byte) (from netip.Addr, words []Word) {
 	return from, words
 }
 
-// messages returns what the BGP messages at the beginning of payload say.
+// messages returns the words of the BGP messages at the beginning of payload.
 func messages(payload []byte) (words []Word) {
 	for len(payload) >= bgp.BGP_HEADER_LENGTH {
 		length := int(payload[16])<<8 | int(payload[17])
@@ -141,7 +141,7 @@ func messages(payload []byte) (words []Word) {
 			for _, attribute := range body.PathAttributes {
 				switch attribute := attribute.(type) {
 				case *bgp.PathAttributeMpUnreachNLRI:
-					withdrawn = withdrawn || len(attribute.Value) > 0 // else it is an end-of-RIB
+					withdrawn = withdrawn || len(attribute.Value) > 0 // otherwise it is an end-of-RIB
 				case *bgp.PathAttributeMpReachNLRI:
 					announced = true
 				}

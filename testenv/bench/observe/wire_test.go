@@ -10,7 +10,7 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 )
 
-// packet is an IPv4 packet from 10.1.1.1 with a TCP segment.
+// packet returns an IPv4 packet from 10.1.1.1 with a TCP segment.
 func packet(flags byte, payload []byte) []byte {
 	p := make([]byte, 40, 40+len(payload))
 	p[0], p[9] = 0x45, 6
@@ -20,7 +20,7 @@ func packet(flags byte, payload []byte) []byte {
 	return append(p, payload...)
 }
 
-// message is a BGP message around a body in hexadecimal digits.
+// message returns a BGP message around a body in hexadecimal digits.
 func message(kind byte, body string) []byte {
 	b, err := hex.DecodeString(body)
 	if err != nil {
@@ -31,7 +31,7 @@ func message(kind byte, body string) []byte {
 	return append(append(m, kind), b...)
 }
 
-// The messages: 10.99.0.10/32 withdrawn; announced; all of it told (end-of-RIB).
+// The messages: 10.99.0.10/32 withdrawn; announced; end-of-RIB.
 func withdrawal() []byte { return message(bgp.BGP_MSG_UPDATE, "0005"+"200a63000a"+"0000") }
 func announcement() []byte {
 	return message(bgp.BGP_MSG_UPDATE, "0000"+"0014"+"40010100"+"40020602010000fc00"+"4003040a010101"+"200a63000a")
@@ -60,13 +60,13 @@ func TestRead(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			from, words := read(tt.packet)
 			if from != netip.MustParseAddr("10.1.1.1") || !slices.Equal(words, tt.want) {
-				t.Errorf("%v said %q, want %q", from, words, tt.want)
+				t.Errorf("words from %v are %q, want %q", from, words, tt.want)
 			}
 		})
 	}
 }
 
-// FuzzRead wants no packet to do harm.
+// FuzzRead checks that no packet makes it panic.
 func FuzzRead(f *testing.F) {
 	for _, payload := range [][]byte{nil, withdrawal(), announcement(), notification()} {
 		f.Add(packet(0x11, payload))

@@ -17,9 +17,10 @@ import (
 	"github.com/herald-vip/herald/testenv/bench/record"
 )
 
-// chart draws each trial of each unplanned fault as one router saw it: the time until the
-// route was gone or, on a flat layer 2, until another node had taken over. (How long a
-// planned change takes is of no concern as long as no connection fails.)
+// chart draws each trial of each unplanned fault as one router saw it: the time until
+// the route was gone or, on a flat layer 2, until another node had taken over. Planned
+// changes are omitted, because their duration does not matter as long as no connection
+// fails.
 func chart(run *record.Run, router string) ([]byte, error) {
 	p := plot.New()
 	p.X.Label.Text = "ms until the route was gone; large: the median"
@@ -38,9 +39,9 @@ func chart(run *record.Run, router string) ([]byte, error) {
 			p.X.Label.Text = "ms until another node had taken over; large: the median"
 			sample = run.Sample("ms/taken", g.is)
 		}
-		add := func(to *plotter.XYs, v float64) {
+		add := func(list *plotter.XYs, v float64) {
 			if v > 0 && !math.IsInf(v, 1) {
-				*to = append(*to, plotter.XY{X: v, Y: float64(i)})
+				*list = append(*list, plotter.XY{X: v, Y: float64(i)})
 			}
 		}
 		for _, v := range sample {

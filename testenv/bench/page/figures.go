@@ -13,19 +13,19 @@ import (
 	"github.com/herald-vip/herald/testenv/bench/record"
 )
 
-// A figure in a document is followed by a comment that says where it is from:
+// A figure in a document is followed by a comment with its source:
 //
 //	**68 ms**<!-- 2026-11-25-failover.txt Fault/fault=apiserver_killed/speaker=herald/router=FRR ms/gone -->
 //
-// which is the file of a run, the name of results, and the unit of their values. The median
-// counts, or what follows the unit: max or sum.
+// It names the file of a run, the results, and the unit of their values. The median
+// counts, unless max or sum follows the unit.
 var figures = regexp.MustCompile(`([^|\n]*?)<!-- (\S+\.txt) (\S+) (\S+)(?: (max|sum))? -->`)
 
 // shown is a number and its unit at the end of a text.
 var shown = regexp.MustCompile(`([0-9][0-9,]*(?:\.[0-9]+)?)(?: ?(ms|s|MB|%|µs))?\W*$`)
 
-// Check compares the figures of a document with the runs in a folder that they are from,
-// and returns how many there are.
+// Check compares the figures of a document with their runs in a folder, and returns
+// the number of figures.
 func Check(document, folder string) (n int, err error) {
 	for _, match := range figures.FindAllStringSubmatch(document, -1) {
 		n++

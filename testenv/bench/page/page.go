@@ -1,5 +1,5 @@
-// Package page makes what documents say of benchmarks from the files of their runs:
-// tables and charts between marks, and checks of single figures.
+// Package page writes the benchmarks' tables and charts from the files of their runs,
+// between marks in documents, and checks single figures.
 package page
 
 import (
@@ -14,11 +14,11 @@ import (
 	"github.com/herald-vip/herald/testenv/bench/record"
 )
 
-// results is what stands between two marks: the file of a run, in the folder benchmarks,
-// and the router whose trials are shown, if the run has routers.
+// results matches the text between two marks. The first names the file of a run, in
+// the folder benchmarks, and, if the run has routers, the router to show.
 var results = regexp.MustCompile(`(?s)(<!-- results: (\S+)(?: ([^>\n]+?))? -->\n).*?(<!-- end of results -->)`)
 
-// Write makes DOCS/benchmarks.md and its charts anew.
+// Write rewrites DOCS/benchmarks.md and its charts.
 func Write(docs string) error {
 	path := filepath.Join(docs, "benchmarks.md")
 	text, err := os.ReadFile(path)
@@ -37,8 +37,8 @@ func Write(docs string) error {
 	return os.WriteFile(path, []byte(filled), 0o644)
 }
 
-// fill puts the results of runs in a folder between the marks of a page, and returns the
-// charts that it shows, by the names of their files.
+// fill puts the results of runs in a folder between the marks of a page, and returns
+// the charts of the page by file name.
 func fill(page, folder string) (filled string, charts map[string][]byte, err error) {
 	charts = make(map[string][]byte)
 	filled = results.ReplaceAllStringFunc(page, func(section string) string {
@@ -52,7 +52,7 @@ func fill(page, folder string) (filled string, charts map[string][]byte, err err
 	return filled, charts, err
 }
 
-// show is what a page says of a run.
+// show returns a page's text about a run.
 func show(folder, file, router string, charts map[string][]byte) (string, error) {
 	run, err := record.Read(filepath.Join(folder, file))
 	if err != nil {
@@ -98,7 +98,7 @@ func discarded(run *record.Run) string {
 	return "Trials discarded as inconclusive: " + strings.Join(counts, ", ") + ".\n"
 }
 
-// distinct are the values that results have, if any, in the order of their first.
+// distinct returns the distinct values of the results, in the order of their first occurrence.
 func distinct(results []record.Result, value func(record.Result) string) (list []string) {
 	for _, r := range results {
 		if v := value(r); v != "" && !slices.Contains(list, v) {
@@ -150,13 +150,13 @@ func twoHolders(split, holders record.Sample) string {
 	return fmt.Sprintf("%d×, ≤ %s ms", n, figure(slices.Max(split)))
 }
 
-// group is the trials of one fault on one speaker, as one router saw them: all that have
-// one name.
+// group holds the trials of one fault on one speaker, as one router saw them: all of the same
+// name.
 type group struct{ name, fault, speaker string }
 
 func (g group) is(r record.Result) bool { return r.Name == g.name }
 
-// groups are those of a router, fault by fault, in the order of their first trials.
+// groups returns a router's groups, fault by fault, in the order of their first trials.
 func groups(run *record.Run, router string) (list []group) {
 	var faults []string
 	for _, r := range run.Results {
@@ -198,7 +198,7 @@ func compare(b *strings.Builder, run *record.Run, column string, keys ...string)
 	align(b, rows)
 }
 
-// cell shows results: what failed of how many, or the median with its unit.
+// cell shows results: failures out of all, or the median with its unit.
 func cell(list []record.Result) string {
 	if len(list) == 0 {
 		return "–"
@@ -211,7 +211,7 @@ func cell(list []record.Result) string {
 	return text(run.Sample(unit, nil)) + " " + unit
 }
 
-// text shows a sample: its median and, of several, the range.
+// text shows a sample: its median and, of several values, the range.
 func text(s record.Sample) string {
 	switch len(s) {
 	case 0:
@@ -222,7 +222,7 @@ func text(s record.Sample) string {
 	return fmt.Sprintf("%s (%s–%s)", figure(s.Median()), figure(slices.Min(s)), figure(slices.Max(s)))
 }
 
-// figure shows a value with as many digits as make sense.
+// figure shows a value with a sensible number of digits.
 func figure(v float64) string {
 	switch {
 	case math.IsInf(v, 1):

@@ -15,7 +15,7 @@ const (
 	runs = docs + "/benchmarks"
 )
 
-// TestPage wants the page of benchmarks and its charts to be those that the runs make.
+// TestPage checks that the page of benchmarks and its charts match the runs.
 func TestPage(t *testing.T) {
 	text := read(t, docs+"/benchmarks.md")
 	filled, charts, err := fill(text, runs)
@@ -36,8 +36,8 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestFigures wants the figures of documents to be those of the runs that they name, and each
-// in bold of the comparison to name one.
+// TestFigures checks that the figures of documents match the runs that they name, and
+// that each bold figure of the comparison names a run.
 func TestFigures(t *testing.T) {
 	for path, least := range map[string]int{"README.md": 12, "docs/comparison.md": 25, "docs/benchmarks.md": 0} {
 		n, err := Check(read(t, "../../../"+path), runs)
@@ -61,7 +61,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// TestCheck wants wrong figures to be found.
+// TestCheck checks that wrong figures are detected.
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	run := "herald: 1\n\nBenchmarkFault/x=a 1 1400 ms/gone\nBenchmarkFault/x=a 1 1500 ms/gone\nBenchmarkFault/x=a 1 1900 ms/gone\nBenchmarkFault/x=b 1 0 failed\n"

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Here is the setting of a run that begins now, on this machine, with the programs at
-// these paths, by name. Programs that are not there are left out.
+// Here returns the settings of a run that begins now, on this machine, with the
+// programs at these paths, by name. It omits missing programs.
 func Here(ctx context.Context, programs map[string]string) []Setting {
 	model, memory := machine()
 	list := []Setting{
@@ -37,8 +37,8 @@ func Here(ctx context.Context, programs map[string]string) []Setting {
 	return list
 }
 
-// version asks a program for its version. Those written in Go, Herald excepted, know
-// the version of their module.
+// version asks a program for its version. Go programs, except Herald, report the
+// version of their module.
 func version(ctx context.Context, name, path string) string {
 	if name == "kubernetes" || name == "metallb" {
 		info, err := buildinfo.ReadFile(path)
@@ -58,7 +58,7 @@ func version(ctx context.Context, name, path string) string {
 
 var number = regexp.MustCompile(`\d+\.\d+(\.\d+)?`)
 
-// machine is the name of the first processor, and how much memory there is, in GiB.
+// machine returns the name of the first processor, and the memory in GiB.
 func machine() (model string, memory float64) {
 	model = "an unknown CPU"
 	fs, err := procfs.NewDefaultFS()

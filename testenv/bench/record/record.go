@@ -1,6 +1,5 @@
-// Package record writes and reads what benchmarks measured, in Go's benchmark
-// format: lines "key: value" for what the run was made on, and a line for each
-// trial or measure.
+// Package record writes and reads benchmark results in Go's benchmark format: lines
+// "key: value" for the settings of the run, and a line for each trial or measure.
 package record
 
 import (
@@ -17,38 +16,38 @@ import (
 	"golang.org/x/perf/benchfmt"
 )
 
-// Inconclusive is the unit of a trial that was discarded. Its name ends with the reason.
+// Inconclusive is the unit of a discarded trial. Its name ends with the reason.
 const Inconclusive = "inconclusive"
 
-// Value is one measured value. What never came about is +Inf.
+// Value is one measured value. +Inf means that the event never happened.
 type Value struct {
 	Value float64
 	Unit  string
 }
 
-// Never is the value of what never came about.
+// Never is the value of an event that never happened.
 func Never(unit string) Value { return Value{math.Inf(1), unit} }
 
-// Result is what one trial, or one measure of it, gave.
+// Result is the result of one trial or measure.
 type Result struct {
-	Name   string // without "Benchmark", as [Name] makes it
+	Name   string // without "Benchmark", as made by [Name]
 	Values []Value
 }
 
-// Setting is one line of what a run was made on.
+// Setting is one setting of a run.
 type Setting struct{ Key, Value string }
 
-// Run is what a run measured, in the order in which it was measured.
+// Run holds the settings and results of a run, in order of measurement.
 type Run struct {
 	Settings []Setting
 	Results  []Result
 }
 
-// plain are the characters that a name has in the place of those that it may not have.
+// plain replaces the characters that names must not have.
 var plain = strings.NewReplacer(" ", "_", "\n", "_", "\t", "_", "/", "∕")
 
-// Name makes the name of a result from that of its benchmark, and keys and values.
-// A key without a value is left out.
+// Name makes the name of a result from its benchmark, keys and values. It omits a key
+// without a value.
 func Name(benchmark string, pairs ...string) string {
 	for pair := range slices.Chunk(pairs, 2) {
 		if pair[1] != "" {
@@ -58,7 +57,7 @@ func Name(benchmark string, pairs ...string) string {
 	return benchmark
 }
 
-// Get returns what a key stands for in the name, for people; empty if it is not there.
+// Get returns the readable value of a key in the name; empty if it is absent.
 func (r Result) Get(key string) string {
 	for _, part := range strings.Split(r.Name, "/") {
 		if value, ok := strings.CutPrefix(part, key+"="); ok {
@@ -83,7 +82,7 @@ func (r Result) Discarded() bool {
 	return ok
 }
 
-// Sample are the values of a unit of those results of which match says so, or of all if it is nil.
+// Sample returns the values with a unit of the results that match, or of all if match is nil.
 func (r *Run) Sample(unit string, match func(Result) bool) Sample {
 	var s Sample
 	for _, result := range r.Results {
@@ -94,10 +93,10 @@ func (r *Run) Sample(unit string, match func(Result) bool) Sample {
 	return s
 }
 
-// Sample is a set of values, in the order in which they were measured.
+// Sample is a set of values, in order of measurement.
 type Sample []float64
 
-// Median is the middle value (the mean of two), not a number if there is none.
+// Median returns the middle value (the mean of two), NaN if there is none.
 func (s Sample) Median() float64 {
 	if len(s) == 0 {
 		return math.NaN()
@@ -110,7 +109,7 @@ func (s Sample) Median() float64 {
 	return (low + high) / 2
 }
 
-// Sum is all of them together.
+// Sum returns the sum of all values.
 func (s Sample) Sum() (sum float64) {
 	for _, v := range s {
 		sum += v
@@ -125,7 +124,7 @@ type Recorder struct {
 	err error // the first
 }
 
-// New begins a record with the run's setting.
+// New begins a record with the run's settings.
 func New(out io.Writer, settings []Setting) *Recorder {
 	r := &Recorder{Run: Run{Settings: settings}, out: out}
 	for _, s := range settings {
@@ -141,7 +140,7 @@ func (r *Recorder) printf(format string, values ...any) {
 	}
 }
 
-// Err is why not all is written, if it is not.
+// Err returns the first error in writing.
 func (r *Recorder) Err() error { return r.err }
 
 // Add writes a result.
@@ -154,7 +153,7 @@ func (r *Recorder) Add(name string, values ...Value) {
 	r.printf("%s\n", line)
 }
 
-// Discard writes that a trial proves nothing, and why.
+// Discard writes that a trial proves nothing, and the reason.
 func (r *Recorder) Discard(name string, reason error) {
 	r.Add(Name(name, Inconclusive, reason.Error()), Value{1, Inconclusive})
 }
@@ -169,16 +168,17 @@ func Read(path string) (*Run, error) {
 	return Parse(f, path)
 }
 
-// Kept reads the last run of a benchmark that docs/benchmarks has, by the path of docs.
+// Kept reads the last run of a benchmark in docs/benchmarks, given the path of docs.
 func Kept(docs, benchmark string) (*Run, error) {
 	paths, err := filepath.Glob(filepath.Join(docs, "benchmarks", "????-??-??-"+benchmark+".txt"))
 	if err != nil || len(paths) == 0 {
-		return nil, errors.Join(fmt.Errorf("no run of %s is kept", benchmark), err)
+		return nil, errors.Join(fmt.Errorf("no recorded run of %s", benchmark), err)
 	}
 	return Read(slices.Max(paths))
 }
 
-// Missing are the keys of what kept has measured and r has not. What was discarded, or has the key "", does not count.
+// Missing returns the keys of results that kept has and r lacks. Discarded results,
+// and results with the key "", do not count.
 func (r *Run) Missing(kept *Run, key func(Result) string) (list []string) {
 	keys := func(results []Result) map[string]bool {
 		out := make(map[string]bool)
@@ -198,7 +198,7 @@ func (r *Run) Missing(kept *Run, key func(Result) string) (list []string) {
 	return list
 }
 
-// Parse reads a run; path is where it is from, for errors.
+// Parse reads a run; path is its source, for errors.
 func Parse(in io.Reader, path string) (*Run, error) {
 	run := new(Run)
 	reader := benchfmt.NewReader(in, path)

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestRoundTrip wants what is written to be read again, and to be what Go's tools read.
+// TestRoundTrip checks that a written record reads back, and that Go's tools can read it.
 func TestRoundTrip(t *testing.T) {
 	var b bytes.Buffer
 	r := New(&b, []Setting{{"herald", "v1"}, {"machine", "2 cores of X"}})
@@ -35,7 +35,7 @@ func TestRoundTrip(t *testing.T) {
 		t.Errorf("%+v", second)
 	}
 	if _, err := Parse(strings.NewReader("BenchmarkX 1 much ms\n"), "test"); err == nil {
-		t.Error("what is no value is none, and no error")
+		t.Error("a malformed value is accepted")
 	}
 }
 
@@ -54,7 +54,7 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// TestHere wants a setting that says where and with what a run was made.
+// TestHere checks that the settings name the machine and the programs of a run.
 func TestHere(t *testing.T) {
 	list := Here(t.Context(), map[string]string{"herald": "/no/such/file"})
 	for _, s := range list {
@@ -67,7 +67,8 @@ func TestHere(t *testing.T) {
 	}
 }
 
-// TestMissing wants what was measured before and is not any more to be found, but for what was discarded.
+// TestMissing checks that results of the earlier run that lack in the new one are
+// found, except discarded ones.
 func TestMissing(t *testing.T) {
 	key := func(r Result) string { return r.Get("measure") }
 	kept := &Run{Results: []Result{{Name: "A/measure=a"}, {Name: "A/measure=b"}, {Name: "A/measure=b"}, {Name: "A/measure=c", Values: []Value{{1, Inconclusive}}}, {Name: "A"}}}

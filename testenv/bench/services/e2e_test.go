@@ -11,9 +11,9 @@ import (
 	"github.com/herald-vip/herald/testenv/bench/record"
 )
 
-// TestRun measures everything of Herald once, with few Services, and wants every measure of the
-// last run that was kept to be there. How large they are is not a matter of a test, but where
-// they count what must not be.
+// TestRun measures everything of Herald once, with few Services, and checks that every
+// measure of the last recorded run is present. It checks no values except counts that
+// must be zero.
 func TestRun(t *testing.T) {
 	rec := record.New(t.Output(), nil)
 	err := Run(t.Context(), rec, Options{

@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	// flatServices is how many Services there are on the segment.
+	// flatServices is the number of Services on the segment.
 	flatServices = 6
-	// partitions is how often nodes are parted at most.
+	// partitions bounds the number of partitions.
 	partitions = 3
-	// takenWithin is how long a VIP may be without a holder.
+	// takenWithin bounds the time that a VIP may lack a holder.
 	takenWithin = 30 * time.Second
 )
 
-// arpPart measures what there is to measure on a flat layer 2: the loss of a node, a
-// partition of the nodes, and planned changes.
+// arpPart measures a flat layer 2: the loss of a node, a partition of the nodes, and planned
+// changes.
 func (s *stage) arpPart(ctx context.Context) error {
 	var vips []netip.Addr
 	for i := range flatServices {
@@ -49,9 +49,9 @@ func (s *stage) arpPart(ctx context.Context) error {
 	return s.planned(ctx, cluster.PoolARP)
 }
 
-// flatTrials makes a fault on the holder of the first VIP, and notes when the VIPs were taken
-// over, the client's outage, and for how long there were two holders. A trial that was
-// disturbed from outside is recorded as such, and made again.
+// flatTrials makes a fault on the holder of the first VIP. It records when the VIPs
+// were taken over, the client's outage, and how long there were two holders. It
+// records a trial that was disturbed from outside as such, and repeats it.
 func (s *stage) flatTrials(ctx context.Context, trials int, name, whole string, vips []netip.Addr, fault func(ctx context.Context, node string) (heal func() error, err error)) error {
 	for done := 0; done < trials; {
 		var t observe.Seen
@@ -71,7 +71,7 @@ func (s *stage) flatTrials(ctx context.Context, trials int, name, whole string, 
 	return nil
 }
 
-// observe begins to watch who answers for the VIPs. The caller ends it.
+// observe starts observing the holders of the VIPs. The caller ends it.
 func (s *stage) observe(vips ...netip.Addr) (*holders.Observer, error) {
 	target := holders.Target{Link: "eth1", VIPs: vips, Senders: []netip.Addr{netip.MustParseAddr("10.5.0.128")}, Masters: make(map[string]net.HardwareAddr)}
 	for _, m := range s.Members() {
@@ -135,8 +135,8 @@ func (s *stage) losePower(ctx context.Context, node string) (heal func() error, 
 	return func() error { return s.Node(node).PowerOn(ctx) }, s.Node(node).PowerOff()
 }
 
-// part has a node and the others hear nothing of each other for a while. API server,
-// client and observer hear all.
+// part separates a node and the others for a while. API server, client and observer
+// receive everything.
 func (s *stage) part(ctx context.Context, node string) (heal func() error, err error) {
 	others := slices.DeleteFunc(s.Members(), func(m string) bool { return m == node })
 	if err := s.Part(cluster.LAN, []string{node}, others); err != nil {

@@ -12,7 +12,7 @@ import (
 	cluster "github.com/herald-vip/herald/testenv/services"
 )
 
-// growthPart measures what ever more Services take.
+// growthPart measures the resources for increasing numbers of Services.
 func (s *stage) growthPart(ctx context.Context) error {
 	if err := s.createProbe(ctx); err != nil {
 		return err
@@ -34,13 +34,13 @@ func (s *stage) growthPart(ctx context.Context) error {
 	return s.steadyRequests(ctx, s.sizes[len(s.sizes)-1])
 }
 
-// filler is a Service that nothing happens to.
+// filler returns a Service that never changes.
 func (s *stage) filler(i int) cluster.Service {
 	return cluster.Service{Name: fmt.Sprintf("s%05d", i), Pool: cluster.PoolBGP, Endpoints: s.Members()}
 }
 
-// grow creates Services until there are n with the probe, waits until the router has
-// them all over all nodes, and tells what it took if that is wanted.
+// grow creates Services until there are n with the probe, and waits until the router
+// reaches them all over all nodes. It records the time and cost if tell is set.
 func (s *stage) grow(ctx context.Context, n int, tell bool) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -59,7 +59,7 @@ func (s *stage) grow(ctx context.Context, n int, tell bool) error {
 			return err
 		}
 		done = time.Now()
-		// What an announcer does after that, to its own records, belongs to it too.
+		// An announcer's later writes to its own records count too.
 		return observe.Pause(ctx, min(s.quiet, 3*time.Second))
 	})
 	if err != nil {
@@ -78,7 +78,7 @@ func (s *stage) grow(ctx context.Context, n int, tell bool) error {
 }
 
 // complete reports whether the router has a route to n Services, and over every node
-// all but the probe's, which is on two.
+// all except the probe's, which is on two.
 func (s *stage) complete(v routes.View, n int) bool {
 	if v.Prefixes() < n {
 		return false
@@ -86,7 +86,7 @@ func (s *stage) complete(v routes.View, n int) bool {
 	return !slices.ContainsFunc(s.Members(), func(m string) bool { return v.Through(s.Address(m)) < n-1 })
 }
 
-// size notes the memory at this number of Services.
+// size records the memory at this number of Services.
 func (s *stage) size(ctx context.Context, n int) error {
 	if err := observe.Pause(ctx, s.quiet); err != nil {
 		return err
@@ -118,8 +118,8 @@ func (s *stage) restarts(ctx context.Context, n int) error {
 		if err := s.routes.Await(ctx, func(v routes.View) bool { return v.Through(hop) == 0 }); err != nil {
 			return err
 		}
-		// A router that lost a session takes a moment to accept another. It then tries
-		// every second, so the starts are spread over one.
+		// A router that lost a session takes a moment to accept another. It then tries every
+		// second, so the starts are spread over one.
 		if err := observe.Pause(ctx, 2*time.Second+time.Second*time.Duration(number)/time.Duration(s.rests)); err != nil {
 			return err
 		}
@@ -142,7 +142,7 @@ func (s *stage) restarts(ctx context.Context, n int) error {
 	return nil
 }
 
-// steadyRequests counts the requests of a while in which nothing happens.
+// steadyRequests counts the requests while nothing changes.
 func (s *stage) steadyRequests(ctx context.Context, n int) error {
 	if err := observe.Pause(ctx, s.quiet); err != nil {
 		return err
@@ -156,7 +156,7 @@ func (s *stage) steadyRequests(ctx context.Context, n int) error {
 		match func(request) bool
 	}{
 		{"writes", func(r request) bool { return r.writes() && !r.of("leases") }},
-		// A server ends a watch after a while, and it is begun again.
+		// A server ends a watch after a while, and the client begins it again.
 		{"gets and lists", func(r request) bool { return !r.writes() && r.Verb != "watch" && !r.of("leases") }},
 		{"requests for leases", func(r request) bool { return r.of("leases") }},
 	} {

@@ -15,28 +15,27 @@ import (
 
 // metalLB is MetalLB with its defaults, in its native BGP mode.
 type metalLB struct {
-	// dir is the folder of its programs, speaker and controller, and of its
-	// definitions, crds.
+	// dir is the folder of its programs, speaker and controller, and of its definitions, crds.
 	dir string
 }
 
-// metalNamespace is where MetalLB keeps what is its own.
+// metalNamespace is the namespace of MetalLB's own objects.
 const metalNamespace = "metallb-system"
 
 // Name is metallb.
 func (m *metalLB) Name() string { return "metallb" }
 
-// Configure writes nothing: the kubeconfig is all that MetalLB needs.
+// Configure writes nothing: MetalLB needs only the kubeconfig.
 func (m *metalLB) Configure(*cluster.Lab) error { return nil }
 
-// Speaker has the arguments and the environment of MetalLB's own manifest, without
-// the key of its member list.
+// Speaker has the arguments and the environment of MetalLB's own manifest, without the
+// key of its member list.
 func (m *metalLB) Speaker(l *cluster.Lab, node string) lab.Image {
 	return m.image("speaker", "node-name="+node, "pod-name=speaker-"+node,
 		"ml-bindaddr="+l.Address(node).String(), "ml-labels=app=metallb,component=speaker")
 }
 
-// Controller runs without webhooks, which nobody but an administrator needs.
+// Controller runs without webhooks, which only administrators need.
 func (m *metalLB) Controller(*cluster.Lab) lab.Image {
 	return m.image("controller", "webhook-mode=disabled")
 }
@@ -59,7 +58,7 @@ func (m *metalLB) image(part string, flags ...string) lab.Image {
 	}
 }
 
-// Install creates MetalLB's kinds, the pods that its programs look for themselves in,
+// Install creates MetalLB's kinds, the pods that its programs look up for themselves,
 // and a pool with its advertisement for each way of announcing.
 func (m *metalLB) Install(ctx context.Context, l *cluster.Lab) error {
 	files, err := filepath.Glob(filepath.Join(m.dir, "crds", "*.yaml"))
@@ -97,7 +96,7 @@ func (m *metalLB) Install(ctx context.Context, l *cluster.Lab) error {
 	return nil
 }
 
-// pod creates a Pod, as if it ran.
+// pod creates a Pod object, as if it ran.
 func (m *metalLB) pod(ctx context.Context, l *cluster.Lab, name, component, node, address string) error {
 	path := cluster.Namespaces + "/" + metalNamespace + "/pods"
 	p := &corev1.Pod{

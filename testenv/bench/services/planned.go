@@ -13,11 +13,10 @@ import (
 	cluster "github.com/herald-vip/herald/testenv/services"
 )
 
-// plannedTrials is how often each planned change is made at most.
+// plannedTrials bounds the trials of each planned change.
 const plannedTrials = 5
 
-// planned makes planned changes of a node that is in use, and counts the connections
-// of a client that fail.
+// planned makes planned changes of a node in use, and counts the failed connections of a client.
 func (s *stage) planned(ctx context.Context, pool string) error {
 	suffix := ", BGP"
 	if pool == cluster.PoolARP {
@@ -29,12 +28,12 @@ func (s *stage) planned(ctx context.Context, pool string) error {
 	return s.change(ctx, "speaker restarted"+suffix, pool, s.upgrade)
 }
 
-// change makes one planned change, time and again.
+// change makes one planned change repeatedly.
 func (s *stage) change(ctx context.Context, measure, pool string, do func(ctx context.Context, node, service string) error) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	const name = "planned"
-	// Its traffic goes to nodes with an endpoint, so that a node has to leave by the book.
+	// Its traffic goes to nodes with an endpoint, so that a node has to leave in the proper order.
 	if err := s.Create(ctx, cluster.Service{Name: name, Pool: pool, Local: true, Endpoints: s.Members()}); err != nil {
 		return err
 	}
@@ -59,8 +58,8 @@ func (s *stage) change(ctx context.Context, measure, pool string, do func(ctx co
 	return err
 }
 
-// changeOnce makes a planned change of the node that has the VIP or, with routers,
-// of each in turn. All is as before when it returns.
+// changeOnce makes a planned change of the node that has the VIP or, with routers, of
+// each in turn. The state is as before when it returns.
 func (s *stage) changeOnce(ctx context.Context, pool string, vip netip.Addr, number, connections int, do func(node string) error) (failed, attempts int, err error) {
 	client, rest := "c1", func() (string, error) { return s.Members()[number%len(s.Members())], s.onAll(ctx, vip) }
 	if pool == cluster.PoolARP {
@@ -95,7 +94,7 @@ func (s *stage) changeOnce(ctx context.Context, pool string, vip netip.Addr, num
 	return r.Failed, r.Total, nil
 }
 
-// onAll waits until the router leads to the VIP over all nodes, and for a moment.
+// onAll waits until the router has reached the VIP over all nodes for a moment.
 func (s *stage) onAll(ctx context.Context, vip netip.Addr) error {
 	var hops []netip.Addr
 	for _, m := range s.Members() {
@@ -107,9 +106,9 @@ func (s *stage) onAll(ctx context.Context, vip netip.Addr) error {
 	return observe.Pause(ctx, time.Second)
 }
 
-// drain takes a node out of service as one does before it is switched off: it is
-// labelled, its endpoint ends, its speaker is asked to end, and its power goes. Then
-// all of it comes back.
+// drain takes a node out of service like an administrator before a shutdown: the node
+// is labelled, its endpoint ends, its speaker is stopped, and its power goes. Then all
+// of it comes back.
 func (s *stage) drain(ctx context.Context, node, service string) error {
 	for _, step := range []func() error{
 		func() error { return s.Exclude(ctx, node, true) },
@@ -131,7 +130,7 @@ func (s *stage) drain(ctx context.Context, node, service string) error {
 	return nil
 }
 
-// upgrade ends the speaker of a node and starts it again, as a rolling update does.
+// upgrade stops the speaker of a node and starts it again, as a rolling update does.
 func (s *stage) upgrade(ctx context.Context, node, _ string) error {
 	return errors.Join(s.Speaker(node).Stop(ctx), s.Speaker(node).Boot(ctx))
 }

@@ -10,10 +10,11 @@ import (
 	cluster "github.com/herald-vip/herald/testenv/services"
 )
 
-// within is how long anything may take that is to happen.
+// within bounds every wait.
 const within = 10 * time.Minute
 
-// probeService is the Service whose endpoint on n1 comes and goes; that on n2 stays.
+// probeService is the Service with an endpoint on n1 that comes and goes; its endpoint on n2
+// stays.
 const probeService = "probe"
 
 // bgpPart measures changes of one Service's endpoint, and planned changes of a node.
@@ -27,7 +28,7 @@ func (s *stage) bgpPart(ctx context.Context) error {
 	return s.planned(ctx, cluster.PoolBGP)
 }
 
-// createProbe creates the Service whose endpoint comes and goes, and waits for its route.
+// createProbe creates the probe Service and waits for its route.
 func (s *stage) createProbe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -43,8 +44,9 @@ func (s *stage) createProbe(ctx context.Context) error {
 	return err
 }
 
-// flips takes the probe's endpoint on n1 away and gives it back, time and again, among this many
-// Services, and notes how long it took until the router was told, and had the route in its kernel.
+// flips repeatedly removes and restores the probe's endpoint on n1, among this many
+// Services. It records how long it took until the router was told, and had the route
+// in its kernel.
 func (s *stage) flips(ctx context.Context, size int) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -82,7 +84,7 @@ func (s *stage) flips(ctx context.Context, size int) error {
 	return nil
 }
 
-// curvePart measures what one change of an endpoint costs among ever more Services.
+// curvePart measures the cost of one change of an endpoint among increasing numbers of Services.
 func (s *stage) curvePart(ctx context.Context) error {
 	if err := s.createProbe(ctx); err != nil {
 		return err

@@ -1,4 +1,4 @@
-// Package services measures how fast, and at what cost, Services are announced: Herald beside MetalLB.
+// Package services compares how fast, and at what cost, Herald and MetalLB announce Services.
 package services
 
 import (
@@ -17,35 +17,35 @@ import (
 	cluster "github.com/herald-vip/herald/testenv/services"
 )
 
-// Options say what to measure of the announcing of Services.
+// Options select the measurements.
 type Options struct {
-	// Herald and Testenv are the paths of the two binaries, APIServer and Etcd those
-	// of kube-apiserver and etcd, and MetalLB the folder of MetalLB's.
+	// Herald and Testenv are the paths of the two binaries, APIServer and Etcd the paths
+	// of kube-apiserver and etcd, and MetalLB the folder of MetalLB's binaries.
 	Herald, Testenv, APIServer, Etcd, MetalLB string
 	// CRDs is the folder of Herald's definitions.
 	CRDs string
-	// Announcers are those to measure; empty takes herald and metallb.
+	// Announcers are the programs to measure; empty means herald and metallb.
 	Announcers []string
-	// Only leaves out the parts whose name has none of these texts; empty takes all.
+	// Only limits the parts to names that contain one of these texts; empty means all.
 	Only []string
 	// Quick measures everything with few Services and few trials.
 	Quick bool
-	// Dir is a folder that exists, for the labs' configurations and logs.
+	// Dir is an existing folder for the labs' configurations and logs.
 	Dir string
 }
 
-// scale is how much is measured.
+// scale is the extent of the measurements.
 type scale struct {
-	trials      int   // of an endpoint's change, each way
-	sizes       []int // Services of which memory and restarts are measured
-	curve       []int // Services of which the cost of an event is measured
-	nodes       int   // that the curve is measured with
+	trials      int   // of an endpoint's change, in each direction
+	sizes       []int // numbers of Services to measure memory and restarts at
+	curve       []int // numbers of Services to measure the cost of an event at
+	nodes       int   // for the curve
 	faults      int   // trials of a fault
 	rests       int   // restarts at each size
 	parted      time.Duration
-	healed      time.Duration // watched after it was parted
-	quiet       time.Duration // before memory is looked at
-	steady      time.Duration // in which requests are counted
+	healed      time.Duration // observation after a partition
+	quiet       time.Duration // before memory is read
+	steady      time.Duration // while requests are counted
 	connections int           // in all trials of a planned change
 }
 
@@ -57,13 +57,13 @@ func (o Options) scale(announcer string) scale {
 	s := scale{trials: 30, sizes: []int{1, 1001, 3001}, curve: []int{100, 1000, 10000}, nodes: 5, faults: 10, rests: 5, parted: 15 * time.Second,
 		healed: 15 * time.Second, quiet: 15 * time.Second, steady: time.Minute, connections: 5000}
 	if announcer != "herald" {
-		// It takes minutes for each of these.
+		// Each of these takes minutes.
 		s.faults, s.rests, s.curve = 5, 2, []int{100, 1000, 3000}
 	}
 	return s
 }
 
-// Run measures what there is to measure of each announcer.
+// Run takes the measurements of each announcer.
 func Run(ctx context.Context, rec *record.Recorder, o Options) (err error) {
 	if len(o.Announcers) == 0 {
 		o.Announcers = []string{"herald", "metallb"}
@@ -99,12 +99,12 @@ type stage struct {
 	rec    *record.Recorder
 	name   string // of the announcer
 	audit  string // the path of the API server's audit log
-	have   int    // Services of the pool for BGP, that of planned changes left out
+	have   int    // Services in the BGP pool, without those for planned changes
 	routes *routes.Watch
 	wire   *observe.Wire
 }
 
-// stage starts a lab, has one part measured in it, and closes it.
+// stage starts a lab, measures one part in it, and closes it.
 func (o Options) stage(ctx context.Context, rec *record.Recorder, announcer, part string, run func(*stage, context.Context) error) (err error) {
 	var a cluster.Announcer = &cluster.Herald{Binary: o.Herald, CRDs: o.CRDs}
 	if announcer == "metallb" {
@@ -135,7 +135,7 @@ func (o Options) stage(ctx context.Context, rec *record.Recorder, announcer, par
 	return run(s, ctx)
 }
 
-// result is the name of results of one measure, among this many Services if it matters.
+// result returns the name of one measure's results, with the number of Services if size is not 0.
 func (s *stage) result(measure string, size int) string {
 	services := ""
 	if size > 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// programs are the processes of the announcer: its speakers, and its controller if
-// that is one of its own.
+// programs returns the processes of the announcer: its speakers, and its controller if
+// that is a separate process.
 func (s *stage) programs() (speakers, controllers []*lab.Process) {
 	for _, n := range s.Nodes() {
 		switch name := n.Name(); {
@@ -26,14 +26,13 @@ func (s *stage) programs() (speakers, controllers []*lab.Process) {
 	return speakers, controllers
 }
 
-// spending is what the announcer needed for something: CPU time of all its processes, and
-// requests, by their kind.
+// spending is the announcer's consumption: CPU time of all its processes, and requests by kind.
 type spending struct {
 	took, cpu time.Duration
 	requests  map[request]int
 }
 
-// spent is what the announcer needs while something is done.
+// spent returns the announcer's consumption while do runs.
 func (s *stage) spent(do func() error) (sp spending, err error) {
 	log, err := s.log()
 	if err != nil {
@@ -66,13 +65,13 @@ func (s *stage) spent(do func() error) (sp spending, err error) {
 	return sp, nil
 }
 
-// log is the API server's audit log, the last line left out if it is not whole yet.
+// log returns the API server's audit log, without an incomplete last line.
 func (s *stage) log() ([]byte, error) {
 	text, err := os.ReadFile(s.audit)
 	return text[:bytes.LastIndexByte(text, '\n')+1], err
 }
 
-// cpu is the CPU time that the announcer's processes have taken since they began.
+// cpu returns the CPU time of the announcer's processes since they began.
 func (s *stage) cpu() (time.Duration, error) {
 	speakers, controllers := s.programs()
 	var pids []int
@@ -82,7 +81,7 @@ func (s *stage) cpu() (time.Duration, error) {
 	return observe.CPUOf(pids...)
 }
 
-// count adds up the requests of which match says so.
+// count adds up the requests that match.
 func (sp spending) count(match func(request) bool) (sum float64) {
 	for r, n := range sp.requests {
 		if match(r) {
@@ -92,7 +91,7 @@ func (sp spending) count(match func(request) bool) (sum float64) {
 	return sum
 }
 
-// request is one that the API server had of the announcer, as its audit log tells.
+// request is a request of the announcer to the API server, from its audit log.
 type request struct {
 	Verb      string
 	ObjectRef struct{ Resource, Subresource string }

@@ -11,8 +11,8 @@ import (
 	"github.com/herald-vip/herald/testenv/bench/record"
 )
 
-// TestRun measures everything once and small, and wants every measure of the last run that was kept to be there. How large they are is not
-// a matter of a test, but where they count what must not be.
+// TestRun measures everything once and small, and checks that every measure of the
+// last recorded run is present. It checks no values except counts that must be zero.
 func TestRun(t *testing.T) {
 	rec := record.New(t.Output(), nil)
 	programs := map[string]string{"herald": "../../../bin/herald", "herald-testenv": "../../../bin/herald-testenv", "etcd": "/usr/bin/etcd"}

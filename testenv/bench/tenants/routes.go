@@ -13,8 +13,8 @@ import (
 	"github.com/herald-vip/herald/testenv/services"
 )
 
-// routes measures what many Ingresses of many tenants take, ten for each Service. No controller serves what is derived from them: how fast that
-// is, is not Herald's matter.
+// routes measures the resources of many Ingresses of many tenants, ten for each
+// Service. No controller serves the derived objects: its speed is not Herald's.
 func (s *stage) routes(ctx context.Context) error {
 	z := size{tenants: 100, services: 10, routes: 100, nodes: 10}
 	if s.Quick {
@@ -56,7 +56,8 @@ func (s *stage) routes(ctx context.Context) error {
 	return nil
 }
 
-// changes measures one new path of a route, from what its agent asks for to what a controller is to serve.
+// changes measures one new path of a route, from the agent's object to the derived one
+// for a controller.
 func (s *stage) changes(ctx context.Context, trial, all int) error {
 	before, err := s.writes()
 	if err != nil {
@@ -106,7 +107,7 @@ func rules(path, service string) []any {
 	}}}}}
 }
 
-// route writes what an agent asks for an Ingress.
+// route writes an agent's object for an Ingress.
 func (s *stage) route(ctx context.Context, of int, name, service string) error {
 	object := map[string]any{
 		"apiVersion": "herald.dev/v1alpha1", "kind": "HTTPLoadBalancer", "metadata": map[string]any{"name": tenant.RouteName(tenant.KindIngress, "default", name)},

@@ -15,11 +15,12 @@ import (
 
 const herald = "/apis/herald.dev/v1alpha1"
 
-// size is how much there is where there is much: of Services, routes and nodes each tenant has so many.
+// size holds the numbers of tenants, and of Services, routes and nodes per tenant.
 type size struct{ tenants, services, routes, nodes int }
 
-// scale measures what many tenants take. Their clusters are none: the lab writes what their agents would, and one machine has the addresses of
-// all their nodes, and a kube-proxy that answers the probes of all.
+// scale measures the resources of many tenants. They have no clusters: the lab writes
+// their agents' objects. One machine has the addresses of all their nodes, and a
+// kube-proxy that answers the probes of all.
 func (s *stage) scale(ctx context.Context) error {
 	z := size{tenants: 100, services: 100, nodes: 10}
 	if s.Quick {
@@ -71,12 +72,12 @@ func (s *stage) scale(ctx context.Context) error {
 	return s.vanishes(ctx, z, all)
 }
 
-// prepare has the load-balancing cluster serve tenants whose nodes are one machine.
+// prepare makes the load-balancing cluster serve tenants with one machine for all nodes.
 func (s *stage) prepare(ctx context.Context) error {
 	if err := s.Serve(ctx); err != nil {
 		return err
 	}
-	for _, node := range s.Balancing.Nodes() { // three that write the rules of ten thousand Services would leave nothing of two cores
+	for _, node := range s.Balancing.Nodes() { // three, each writing the rules of ten thousand Services, would use up two cores
 		if err := s.Node(node + "-proxy").Kill(); err != nil {
 			return err
 		}
@@ -88,7 +89,7 @@ func (s *stage) prepare(ctx context.Context) error {
 	return err
 }
 
-// rest is how long nothing changes where that is measured.
+// rest is how long idle measurements last.
 func (s *stage) rest() time.Duration {
 	if s.Quick {
 		return time.Second
@@ -96,7 +97,7 @@ func (s *stage) rest() time.Duration {
 	return 30 * time.Second
 }
 
-// sizes notes memory, and what the manager computes while nothing changes.
+// sizes records memory, and the manager's CPU time while nothing changes.
 func (s *stage) sizes(ctx context.Context, what string, all, nodes int) error {
 	if err := observe.Pause(ctx, s.rest()); err != nil {
 		return err
@@ -129,7 +130,7 @@ func (s *stage) sizes(ctx context.Context, what string, all, nodes int) error {
 	return nil
 }
 
-// vanishes measures how long one node of one tenant stays in use when it falls silent.
+// vanishes measures how long one silent node of one tenant stays in use.
 func (s *stage) vanishes(ctx context.Context, z size, all int) error {
 	slices := fmt.Sprintf("/apis/discovery.k8s.io/v1/namespaces/%s/endpointslices", tenantName(0, "tenant-"))
 	await := func(nodes int) error {
@@ -170,7 +171,7 @@ func (s *stage) vanishes(ctx context.Context, z size, all int) error {
 
 func tenantName(n int, prefix string) string { return fmt.Sprintf("%st%03d", prefix, n) }
 
-// createTenants writes Tenants, and what their agents ask for, many at a time.
+// createTenants writes Tenants and their agents' objects, many in parallel.
 func (s *stage) createTenants(ctx context.Context, z size) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(8)
@@ -186,7 +187,7 @@ func (s *stage) createTenants(ctx context.Context, z size) error {
 			for i := range z.nodes {
 				nodes.Nodes = append(nodes.Nodes, v1alpha1.TenantNode{Name: fmt.Sprintf("n%d", i+1), Addresses: []string{fmt.Sprintf("10.30.%d.%d", n, i+1)}, Ready: true})
 			}
-			// The namespace and its quota are there a moment after the Tenant.
+			// The namespace and its quota appear a moment after the Tenant.
 			err := services.Eventually(ctx, func() error {
 				return s.Balancing.API.Create(ctx, herald+"/namespaces/"+tenantName(n, "tenant-")+"/tenantnodes", &nodes)
 			})
@@ -209,7 +210,7 @@ func (s *stage) createTenants(ctx context.Context, z size) error {
 	return g.Wait()
 }
 
-// ask writes what an agent asks for a Service, or for one that only routes need.
+// ask writes an agent's object for a Service, or for a Service that only routes need.
 func (s *stage) ask(ctx context.Context, tenant int, name string, internal bool) error {
 	object := fmt.Sprintf("{apiVersion: herald.dev/v1alpha1, kind: TCPLoadBalancer, metadata: {name: %s}, spec: {origin: {namespace: default, name: %s}, "+
 		"internal: %t, ipFamilies: [IPv4], ports: [{protocol: TCP, port: 80, targetPort: 30080}]}}", name, name[len("default."):], internal)

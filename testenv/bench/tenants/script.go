@@ -10,7 +10,7 @@ import (
 	"text/template"
 )
 
-// script is what somebody writes in an afternoon.
+// script is an example of a script written in an afternoon.
 //
 //go:embed script.sh.tmpl
 var script string
@@ -18,13 +18,14 @@ var script string
 // scriptNet are the first three numbers of the addresses that the script gives.
 const scriptNet = "10.99.1"
 
-// startScript has the script serve the tenant from the first node of the load-balancing cluster, to which the router has a route.
+// startScript makes the script serve the tenant from the first node of the
+// load-balancing cluster. The router has a route to it.
 func (s *stage) startScript(ctx context.Context) error {
 	t, err := template.New("script").Parse(script)
 	if err != nil {
 		return err
 	}
-	const work = "/root/admin" // of the machines of administrators, of which the first node is one here
+	const work = "/root/admin" // the administrators' folder, here on the first node
 	if err := os.CopyFS(filepath.Join(s.dir, "admin", s.acme.Name), os.DirFS(filepath.Join(s.dir, s.acme.Name))); err != nil {
 		return err
 	}

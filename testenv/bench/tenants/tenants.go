@@ -1,5 +1,6 @@
-// Package tenants measures how fast, and at what cost, Services of other clusters are served: Herald beside a script that has
-// kubectl write the configuration of an HAProxy.
+// Package tenants measures how fast, and at what cost, Services of other clusters are
+// served: by Herald, and by a script that writes an HAProxy configuration with
+// kubectl.
 package tenants
 
 import (
@@ -26,25 +27,26 @@ import (
 	cluster "github.com/herald-vip/herald/testenv/tenants"
 )
 
-// Options say what to measure.
+// Options select the measurements.
 type Options struct {
-	// Programs and Repository are those of the lab. HAProxy is the path of the other one's.
+	// Programs and Repository are the lab's. HAProxy is the path of the rival's binary.
 	Programs   map[string]string
 	Repository string
 	HAProxy    string
-	// Only leaves out the parts whose name is none of these; empty takes all.
+	// Only names the parts to measure; empty means all.
 	Only []string
-	// Trials of each change. Quick measures everything with few and small ones.
+	// Trials is the number of trials of each change. Quick measures everything with few and small
+	// ones.
 	Trials int
 	Quick  bool
-	// Dir is a folder that exists, for the labs' configurations and logs.
+	// Dir is an existing folder for the labs' configurations and logs.
 	Dir string
 }
 
 const (
-	// others is how many Services there are besides those that are looked at, in the second round.
+	// others is the number of additional Services in the second round.
 	others = 99
-	// within is how long anything may take that is to happen.
+	// within bounds every wait.
 	within = 2 * time.Minute
 	// spare is the tenant's node that faults happen to.
 	spare = "acme3"
@@ -53,7 +55,7 @@ const (
 // byScript is the other way to serve Services.
 const byScript = "kubectl and HAProxy"
 
-// Run measures all there is to measure of both.
+// Run takes all measurements of both.
 func Run(ctx context.Context, rec *record.Recorder, o Options) (err error) {
 	for _, part := range []struct {
 		name, how string
@@ -77,7 +79,7 @@ func Run(ctx context.Context, rec *record.Recorder, o Options) (err error) {
 	return err
 }
 
-// stage is a lab in which one serves the tenant acme.
+// stage is a lab where one of the two serves the tenant acme.
 type stage struct {
 	*cluster.Lab
 	Options
@@ -110,7 +112,7 @@ func (s *stage) name(measure string, services int) string {
 	return record.Name("Tenants", "measure", measure, "by", s.how, "services", strconv.Itoa(services))
 }
 
-// serve has what is measured serve the tenant.
+// serve starts the measured way of serving the tenant.
 func (s *stage) serve(ctx context.Context) error {
 	if s.how == byScript {
 		return s.startScript(ctx)
@@ -121,7 +123,8 @@ func (s *stage) serve(ctx context.Context) error {
 	return s.Admit(ctx, s.acme, `{nodes: {cidrs: [10.20.0.0/24, "fd00:20::/64"]}, quota: {services: 200}}`)
 }
 
-// speed measures how long changes of Services and nodes take to have an effect, among few Services and among many.
+// speed measures how long changes of Services and nodes take to have an effect, among
+// few Services and among many.
 func (s *stage) speed(ctx context.Context) error {
 	if err := s.serve(ctx); err != nil {
 		return err
@@ -130,7 +133,8 @@ func (s *stage) speed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// None is on the node that faults happen to: how long its own cluster sends connections there is that one's matter.
+	// No endpoint is on the faulty node, because the time that its own cluster keeps
+	// using it is not Herald's.
 	if err := s.acme.SetEndpoints(ctx, "web", "acme1", "acme2"); err != nil {
 		return err
 	}
@@ -159,7 +163,7 @@ func (s *stage) speed(ctx context.Context) error {
 			}
 		}
 	}
-	if s.how == byScript { // it knows no local endpoints, and while it restarts nobody serves
+	if s.how == byScript { // it knows no local endpoints, and serves nothing while it restarts
 		return nil
 	}
 	return errors.Join(s.localEndpoints(ctx), s.restarts(ctx, vip), s.atRest(ctx))
@@ -192,7 +196,7 @@ func target(vip netip.Addr) string {
 	return net.JoinHostPort(vip.String(), strconv.Itoa(services.Port))
 }
 
-// connects waits until the client can connect, and tells when that was.
+// connects waits until the client can connect, and returns when that was.
 func (s *stage) connects(ctx context.Context, vip netip.Addr) (at time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -204,12 +208,12 @@ func (s *stage) connects(ctx context.Context, vip netip.Addr) (at time.Time, err
 			return time.Now(), c.Close()
 		}
 		if err := observe.Pause(ctx, 2*time.Millisecond); err != nil {
-			return at, fmt.Errorf("nobody answers at %s: %w", vip, err)
+			return at, fmt.Errorf("no server answers at %s: %w", vip, err)
 		}
 	}
 }
 
-// creations measures Services that come, and counts what is written for each.
+// creations measures new Services, and counts the writes for each.
 func (s *stage) creations(ctx context.Context) error {
 	for i := range s.Trials {
 		if err := errors.Join(s.awaitHealthy(ctx), s.apart(ctx)); err != nil {
@@ -251,12 +255,13 @@ func (s *stage) creations(ctx context.Context) error {
 	return nil
 }
 
-// apart waits so that trials don't fall into step with anybody's timers.
+// apart waits a varying time so that trials don't fall into step with timers.
 func (s *stage) apart(ctx context.Context) error {
 	return observe.Pause(ctx, time.Second+time.Duration(time.Now().UnixNano()%500)*time.Millisecond)
 }
 
-// vanish takes a node's power; refuse has it refuse all connections to node ports, and those of probes.
+// vanish takes a node's power; refuse makes it refuse all connections to node ports,
+// including probes.
 func (s *stage) vanish(ctx context.Context) (heal func() error, err error) {
 	return func() error { return s.Node(spare).PowerOn(ctx) }, s.Node(spare).PowerOff()
 }
@@ -269,7 +274,8 @@ func (s *stage) refuse(ctx context.Context) (heal func() error, err error) {
 	return func() error { return s.Boot(ctx, spare+"-proxy") }, err
 }
 
-// fault measures how long after a fault of a node a client's connections still fail, and, of Herald, until no Service has the node any more.
+// fault measures how long after a node's fault a client's connections still fail and,
+// for Herald, until no Service uses the node any more.
 func (s *stage) fault(ctx context.Context, name string, vip netip.Addr, fault func(context.Context) (func() error, error)) error {
 	for done := 0; done < s.Trials; {
 		var failing, out time.Duration
@@ -326,7 +332,7 @@ func (s *stage) trial(ctx context.Context, vip netip.Addr, fault func(context.Co
 	return lastFailure(result, began), out, nil
 }
 
-// lastFailure is how long after a moment the last connection began that failed.
+// lastFailure returns how long after a moment the last failed connection began.
 func lastFailure(result *probe.Result, since time.Time) (after time.Duration) {
 	for _, a := range result.Attempts {
 		if a.Outcome.Failed() {
@@ -352,7 +358,7 @@ func (s *stage) awaitHealthy(ctx context.Context) error {
 		}
 		return c.Close()
 	})
-	return errors.Join(err, observe.Pause(ctx, 3*time.Second)) // HAProxy has seen that, too
+	return errors.Join(err, observe.Pause(ctx, 3*time.Second)) // HAProxy has detected that, too
 }
 
 // awaitHolding waits until that many slices have an address of the node.
@@ -375,7 +381,8 @@ func (s *stage) awaitHolding(ctx context.Context, node string, many int) error {
 	})
 }
 
-// localEndpoints measures how long connections still fail after a node's last endpoint of a Service that is Local is gone.
+// localEndpoints measures how long connections still fail after a node's last endpoint
+// of a Local Service is gone.
 func (s *stage) localEndpoints(ctx context.Context) error {
 	vip, err := s.expose(ctx, "local", true)
 	if err != nil {
@@ -403,7 +410,7 @@ func (s *stage) localEndpoints(ctx context.Context) error {
 	return s.acme.Remove(ctx, "local")
 }
 
-// restarts counts the connections that fail while one program after the other is restarted.
+// restarts counts the connections that fail while each program in turn is restarted.
 func (s *stage) restarts(ctx context.Context, vip netip.Addr) error {
 	programs := []string{"acme-agent", "lb-manager"}
 	for _, node := range s.Balancing.Nodes() {
@@ -423,7 +430,8 @@ func (s *stage) restarts(ctx context.Context, vip netip.Addr) error {
 	return nil
 }
 
-// atRest counts what is written while nothing happens, Leases left out, and what agent and manager compute.
+// atRest counts the writes while nothing happens, without Leases, and the CPU time of
+// agent and manager.
 func (s *stage) atRest(ctx context.Context) error {
 	took := time.Minute
 	if s.Quick {

@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// writes counts what agent, manager and the writer of addresses have written in both clusters so far, but for Leases, Events and the status of
-// the Tenant, which tells of many changes at once.
+// writes counts the writes of agent, manager and address writer in both clusters so
+// far. It ignores Leases, Events and the status of the Tenant, which combines many
+// changes.
 func (s *stage) writes() (n int, err error) {
 	for _, cluster := range []string{s.Balancing.Name, s.acme.Name} {
 		text, err := os.ReadFile(filepath.Join(s.dir, cluster, "audit.log"))

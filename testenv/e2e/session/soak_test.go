@@ -27,6 +27,6 @@ func TestSoak(t *testing.T) {
 		BFD:      300 * time.Millisecond, // not so fast that a busy machine loses sessions for nothing
 	})
 	if report.Judged < least {
-		t.Errorf("only %d times a route or an address was to be gone: too few to tell anything", report.Judged)
+		t.Errorf("only %d times a route or an address had to go: too few to prove anything", report.Judged)
 	}
 }
